@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 OR MIT
+//! Counters of the card: 64 bits each, never reset but with the card.
+
+table! {
+    /// Counters in RTL, 8 bytes each from `HOST_COUNTERS`, as (name, index, text).
+    RTL_COUNTER_TABLE: u32 {
+    /// Frames sent to the wire (loopback not counted).
+    C_TX_FRAMES = 0;
+    /// Bytes sent to the wire, with iCRC, without preamble, FCS and gap.
+    C_TX_BYTES = 1;
+    /// Frames taken from the wire.
+    C_RX_FRAMES = 2;
+    /// Bytes taken from the wire.
+    C_RX_BYTES = 3;
+    /// Frames looped back.
+    C_LOOPBACK_FRAMES = 4;
+    /// Received frames dropped: shorter than their headers say, or than the least.
+    C_RX_TRUNCATED = 5;
+    /// Received frames dropped: longer than a slot.
+    C_RX_OVERSIZED = 6;
+    /// Received frames dropped: marked bad by the MAC.
+    C_RX_MAC_ERROR = 7;
+    /// Received RoCE frames dropped: iCRC wrong.
+    C_RX_BAD_ICRC = 8;
+    /// Cycles in which the wire had to wait for a receive slot.
+    C_RX_STALL_CYCLES = 9;
+    /// DMA reads: requests issued.
+    C_DMA_READS = 10;
+    /// DMA reads: bytes.
+    C_DMA_READ_BYTES = 11;
+    /// DMA writes: requests issued.
+    C_DMA_WRITES = 12;
+    /// DMA writes: bytes.
+    C_DMA_WRITE_BYTES = 13;
+    /// DMA refused: no translation.
+    C_DMA_NO_TRANSLATION = 14;
+    /// DMA ended by an error answer of the host.
+    C_DMA_HOST_ERROR = 15;
+    /// Page acquisitions answered by the translation table.
+    C_XLT_HITS = 16;
+    /// Page acquisitions that asked the host.
+    C_XLT_MISSES = 17;
+    /// Events written.
+    C_EVENTS = 18;
+    /// Completions written.
+    C_COMPLETIONS = 19;
+    /// MSI-X interrupts raised.
+    C_INTERRUPTS = 20;
+    /// Doorbells taken.
+    C_DOORBELLS = 21;
+    /// Doorbells dropped: QP or CQ of another process, or none.
+    C_DOORBELL_DENIED = 22;
+    /// Doorbells dropped: not one 8-byte write (torn), or to an unknown offset.
+    C_DOORBELL_MALFORMED = 23;
+    /// BAR0 accesses to an offset without a register.
+    C_BAR_BAD_ACCESS = 24;
+    /// Commands with an unknown RTL opcode or a field out of range.
+    C_CMD_BAD = 25;
+    /// Completions lost because their queue was full.
+    C_CQ_OVERRUN = 26;
+    /// Credits posted to builders.
+    C_CREDITS_POSTED = 27;
+    /// Credit lists taken from builders.
+    C_LISTS_SENT = 28;
+    /// Credits in them.
+    C_CREDITS_SENT = 29;
+    /// Credit lists that readers took.
+    C_LISTS_TAKEN = 30;
+    /// Credits that readers took.
+    C_CREDITS_TAKEN = 31;
+    /// Credit lists that readers refused (gap, overflow, early, bad).
+    C_LISTS_REFUSED = 32;
+    /// Cycles in which at least one DMA read waited for the host (counted apart from work).
+    C_HOST_WAIT_CYCLES = 33;
+    /// Cycles in which the core was stalled in `CPU_WAIT`.
+    C_IDLE_CYCLES = 34;
+    }
+}
+/// RTL counters.
+pub const NUM_RTL_COUNTERS: usize = RTL_COUNTER_TABLE.len();
+
+table! {
+    /// Counters in firmware, 8 bytes each from the start of the statistics RAM, as (name, index, text).
+    FW_COUNTER_TABLE: u32 {
+    /// Data packets that found no receive buffer, from a Berth peer (invariant 1): always 0.
+    F_NO_BUFFER = 0;
+    /// Data packets without a credit, from a rogue or foreign peer.
+    F_NO_CREDIT = 1;
+    /// Data packets sent, retransmissions included.
+    F_DATA_PACKETS = 2;
+    /// Packets sent again.
+    F_RETRANSMITTED = 3;
+    /// Payload bytes sent for the first time.
+    F_BYTES_SENT = 4;
+    /// Payload bytes placed in receive buffers.
+    F_BYTES_PLACED = 5;
+    /// Acknowledgements sent.
+    F_ACKS_SENT = 6;
+    /// Negative acknowledgements (sequence error) sent.
+    F_NAKS_SENT = 7;
+    /// Acknowledgement time-outs.
+    F_TIMEOUTS = 8;
+    /// Data packets dropped as duplicates.
+    F_DUPLICATES = 9;
+    /// Data packets dropped out of sequence.
+    F_OUT_OF_SEQUENCE = 10;
+    /// Frames dropped: QPN unknown or QP not connected.
+    F_UNKNOWN_QP = 11;
+    /// Frames dropped: opcode unknown or not expected there.
+    F_BAD_OPCODE = 12;
+    /// Frames dropped: headers malformed, lengths that contradict each other.
+    F_BAD_HEADER = 13;
+    /// Frames dropped: not for this end node (MAC or IP), or not from the QP's peer.
+    F_NOT_FOR_US = 14;
+    /// Acknowledgements dropped: for a PSN never sent.
+    F_BAD_ACK = 15;
+    /// Pieces sent (one credit each).
+    F_PIECES = 16;
+    /// Control messages sent, retransmissions included.
+    F_CONTROL_SENT = 17;
+    /// Control messages sent again.
+    F_CONTROL_RETRANSMITTED = 18;
+    /// Control messages received and taken.
+    F_CONTROL_RECEIVED = 19;
+    /// Control messages dropped: malformed, wrong epoch, unknown QP.
+    F_CONTROL_BAD = 20;
+    /// Credit lists refused by the reader (early, gap, overflow).
+    F_LIST_REFUSED = 21;
+    /// Work queue elements refused.
+    F_BAD_WQE = 22;
+    /// Doorbells with a wild producer index.
+    F_BAD_INDEX = 23;
+    /// Grants recalled under pressure.
+    F_RECALLED = 24;
+    /// Grants withdrawn because memory went away.
+    F_WITHDRAWN = 25;
+    /// Peers that stopped answering.
+    F_PEERS_LOST = 26;
+    /// Commands refused.
+    F_BAD_COMMAND = 27;
+    /// Log bytes dropped because the host did not take them.
+    F_LOG_DROPPED = 28;
+    /// Data packets received and accepted.
+    F_DATA_RECEIVED = 29;
+    /// Blocks requested for sending.
+    F_SEND_BLOCKS = 30;
+    /// Blocks requested again for retransmission (VC-4).
+    F_RESEND_BLOCKS = 31;
+    /// Receives granted (pinned).
+    F_GRANTS = 32;
+    /// Gauge: credits announced by this card and not yet landed, all QPs.
+    F_CREDITS_OUTSTANDING = 33;
+    /// Frames dropped for want of a transmit slot or control buffer (resent later by time-out).
+    F_TX_STARVED = 34;
+    }
+}
+/// Firmware counters.
+pub const NUM_FW_COUNTERS: usize = FW_COUNTER_TABLE.len();
+
+table! {
+    /// Counters and gauges of the driver, as (name, index, text).
+    DRV_COUNTER_TABLE: u32 {
+    /// Gauge: bytes pinned now (pinned pages x page size, each page once per address space).
+    D_PINNED = 0;
+    /// Most bytes pinned at any time since the device appeared or the peak was reset.
+    D_PINNED_PEAK = 1;
+    /// Page requests taken from the card.
+    D_PAGE_NEEDS = 2;
+    /// Pages pinned.
+    D_PAGES_PINNED = 3;
+    /// Pages unpinned.
+    D_PAGES_UNPINNED = 4;
+    /// Page requests that had to wait for budget.
+    D_BUDGET_WAITS = 5;
+    /// Page requests refused: memory cannot be pinned.
+    D_PAGE_FAULTS = 6;
+    /// Page requests refused: larger than the budget.
+    D_OVER_BUDGET = 7;
+    /// Translations revoked because memory went away.
+    D_REVOKED = 8;
+    /// Fences that ended.
+    D_FENCES = 9;
+    /// Fences that the card did not answer in time (it was reset).
+    D_FENCE_TIMEOUTS = 10;
+    /// Card resets.
+    D_RESETS = 11;
+    /// Heartbeats that the firmware did not answer.
+    D_HEARTBEAT_LOST = 12;
+    /// ioctls refused.
+    D_BAD_IOCTL = 13;
+    /// Interrupts taken.
+    D_INTERRUPTS = 14;
+    /// Events taken.
+    D_EVENTS = 15;
+    /// Events with an unknown kind or a field out of range.
+    D_BAD_EVENTS = 16;
+    /// Gauge: contexts (open descriptors that own an address space).
+    D_CONTEXTS = 17;
+    /// Gauge: queue pairs.
+    D_QPS = 18;
+    /// Gauge: the card's budget in bytes.
+    D_BUDGET = 19;
+    }
+}
+/// Driver counters.
+pub const NUM_DRV_COUNTERS: usize = DRV_COUNTER_TABLE.len();

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 OR MIT
+//! What the soft core sees: its bus addresses and the registers of the engines.
+//!
+//! All registers are 32 bits wide and are accessed with whole words. Packet RAM and
+//! statistics RAM take byte, half-word and word accesses.
+
+/// Firmware RAM (cached).
+pub const CPU_RAM: u32 = 0x0000_0000;
+/// Engine registers (uncached).
+pub const CPU_REGS: u32 = 0x8000_0000;
+/// Statistics RAM (uncached), seen by the host behind `HOST_STATS`.
+pub const CPU_STATS: u32 = 0x8001_0000;
+/// Packet RAM (uncached): transmit slots, receive slots, scratch places.
+pub const CPU_PKT: u32 = 0x8100_0000;
+
+/// Offset of transmit slot `n` in packet RAM.
+pub const fn tx_slot(n: u32) -> u32 {
+    n * super::card::SLOT_BYTES
+}
+/// Offset of receive slot `n` in packet RAM.
+pub const fn rx_slot(n: u32) -> u32 {
+    (super::card::TX_SLOTS + n) * super::card::SLOT_BYTES
+}
+/// Offset of scratch place `n` in packet RAM.
+pub const fn scratch(n: u32) -> u32 {
+    (super::card::TX_SLOTS + super::card::RX_SLOTS) * super::card::SLOT_BYTES
+        + n * super::card::SCRATCH_BYTES
+}
+/// Bytes of packet RAM in use.
+pub const PKT_BYTES: u32 = scratch(super::card::SCRATCH_SLOTS);
+
+table! {
+    /// Bits of `CPU_WAIT` and `CPU_PENDING`, as (name, bit number, text).
+    PENDING_TABLE: u32 {
+    /// A firmware command waits (`CPU_CMD_W0`…).
+    PEND_CMD = 0;
+    /// A QP's doorbell has rung (`CPU_DB_POP`).
+    PEND_DOORBELL = 1;
+    /// A frame has been received (`CPU_RX_DESC`).
+    PEND_RX = 2;
+    /// A frame has been sent or given up (`CPU_TX_DONE`).
+    PEND_TX_DONE = 3;
+    /// A DMA command has ended (`CPU_DMA_DONE`).
+    PEND_DMA_DONE = 4;
+    /// The translation unit has an answer (`CPU_XLT_RSP`).
+    PEND_XLT_RSP = 5;
+    /// A credit list is ready to be sent (`CPU_CRD_LIST`).
+    PEND_CREDIT_LIST = 6;
+    /// The timer is armed and its time has come.
+    PEND_TIMER = 7;
+    /// The host's challenge differs from the last answer.
+    PEND_HEARTBEAT = 8;
+    }
+}
+
+table! {
+    /// Registers at `CPU_REGS`, as (name, byte offset, text).
+    CPU_TABLE: u32 {
+    /// ro: `CARD_ID`.
+    CPU_ID = 0x000;
+    /// ro: pending bits; the read stalls the core until at least one is set. A stalled core is an idle card.
+    CPU_WAIT = 0x004;
+    /// ro: pending bits, at once.
+    CPU_PENDING = 0x008;
+    /// wo: state of the firmware for `HOST_STATUS`.
+    CPU_STATUS = 0x00c;
+    /// wo: reason for `HOST_FW_CODE`.
+    CPU_FW_CODE = 0x010;
+    /// ro: the host's challenge.
+    CPU_HB_CHALLENGE = 0x014;
+    /// wo: answer to the challenge.
+    CPU_HB_ANSWER = 0x018;
+    /// ro: card cycles since reset, low half; reading latches the high half.
+    CPU_CYCLE_LO = 0x020;
+    /// ro: card cycles, high half as latched.
+    CPU_CYCLE_HI = 0x024;
+    /// wo: timer deadline in cycles, low half (held until the high half is written).
+    CPU_TIMER_LO = 0x028;
+    /// wo: timer deadline, high half: arms the timer.
+    CPU_TIMER_HI = 0x02c;
+    /// wo: any value disarms the timer.
+    CPU_TIMER_OFF = 0x030;
+    /// ro: engine clock in Hz.
+    CPU_CLOCK_HZ = 0x034;
+
+    /// wo: any value drops the command at the head.
+    CPU_CMD_POP = 0x040;
+    /// ro: takes the next QP with a fresh doorbell: bit 31 valid, QPN in bits 15:0; latches the two registers below.
+    CPU_DB_POP = 0x044;
+    /// ro: that QP's producer indices: send in bits 15:0, receive in bits 31:16.
+    CPU_DB_INDEX = 0x048;
+    /// ro: that QP's bytes posted so far, modulo 2^32.
+    CPU_DB_BYTES = 0x04c;
+    /// wo: QPN of the doorbell row to configure.
+    CPU_DB_CFG_QPN = 0x050;
+    /// wo: doorbell row: bit 31 valid, doorbell page in bits 7:0; clears the row's indices.
+    CPU_DB_CFG = 0x054;
+
+    /// ro: received frame at the head: bit 31 valid, length in bits 28:16 (with iCRC, without FCS), slot in bits 7:0.
+    CPU_RX_DESC = 0x060;
+    /// ro: its flags, see `RX_FLAG_*`.
+    CPU_RX_FLAGS = 0x064;
+    /// wo: any value drops the descriptor at the head (its slot stays in use).
+    CPU_RX_POP = 0x068;
+    /// wo: gives slot (bits 7:0) back to the receiver.
+    CPU_RX_FREE = 0x06c;
+    /// wo: sends a slot: length in bits 28:16 (without iCRC, FCS), bit 9 appends no iCRC, bit 8 loops back, slot in bits 7:0. Waits for the slot's attached DMA reads.
+    CPU_TX_SEND = 0x070;
+    /// ro, pops: bit 31 valid, status in bits 23:16 (0 sent; else `DMA_*`: an attached read failed and nothing was sent), slot in bits 7:0.
+    CPU_TX_DONE = 0x074;
+
+    /// ro: first of the 16 words of the command at the head.
+    CPU_CMD_W0 = 0x080;
+
+    /// wo: DMA: byte offset in packet RAM.
+    CPU_DMA_LOCAL = 0x0c0;
+    /// wo: DMA: length in bytes in bits 15:0 (1 to 4608), tag in bits 31:16.
+    CPU_DMA_LEN_TAG = 0x0c4;
+    /// wo: DMA: host address low half.
+    CPU_DMA_ADDR_LO = 0x0c8;
+    /// wo: DMA: host address high half.
+    CPU_DMA_ADDR_HI = 0x0cc;
+    /// wo: DMA: starts it: bit 0 = 1 writes to the host, bit 1 address is virtual, bit 2 attaches the read to a transmit slot, slot in bits 15:8, ASID in bits 23:16. Stalls while the command FIFO is full.
+    CPU_DMA_GO = 0x0d0;
+    /// ro, pops: bit 31 valid, status in bits 23:16 (`DMA_*`), tag in bits 15:0. Not given for attached reads.
+    CPU_DMA_DONE = 0x0d4;
+
+    /// wo: translation: virtual address low half.
+    CPU_XLT_VA_LO = 0x0e0;
+    /// wo: translation: virtual address high half.
+    CPU_XLT_VA_HI = 0x0e4;
+    /// wo: translation: length in bytes (1 to 2^31 - 1).
+    CPU_XLT_LEN = 0x0e8;
+    /// wo: translation: tag (16 bits) that answers and events carry.
+    CPU_XLT_TAG = 0x0ec;
+    /// wo: translation: starts it: bits 1:0 = 1 acquires (a miss writes `EV_PAGE_NEED` to the host), 2 releases (writes `EV_PAGE_RELEASE`); bit 8 the card will write; ASID in bits 23:16. Stalls while the command FIFO is full.
+    CPU_XLT_GO = 0x0f0;
+    /// ro, pops: bit 31 valid, kind in bits 27:24 (`XLT_HIT`, `XLT_MISS`, `XLT_READY`), status in bits 23:16 (of `XLT_READY`: as the driver gave it), tag in bits 15:0.
+    CPU_XLT_RSP = 0x0f4;
+
+    /// wo: first of the 16 words of an event to be written to the host.
+    CPU_EV_W0 = 0x100;
+    /// wo: any value queues the event. Stalls while the writer is busy with an earlier one of the core.
+    CPU_EV_GO = 0x140;
+    /// ro: free entries of the host's event ring.
+    CPU_EV_SPACE = 0x144;
+
+    /// wo: completion queue: bus address low half.
+    CPU_CQ_BASE_LO = 0x150;
+    /// wo: completion queue: bus address high half.
+    CPU_CQ_BASE_HI = 0x154;
+    /// wo: completion queue: bit 31 valid, doorbell page in bits 15:8, log2 of its entries (32 bytes each) in bits 3:0.
+    CPU_CQ_ATTR = 0x158;
+    /// wo: configures the CQN in bits 15:0 with the three above; clears its indices.
+    CPU_CQ_CFG = 0x15c;
+    /// wo: first of the 8 words of a completion.
+    CPU_CQE_W0 = 0x160;
+    /// wo: queues the completion for the CQN in bits 15:0. Stalls while the writer is busy.
+    CPU_CQE_GO = 0x180;
+
+    /// wo: credit engine: first argument.
+    CPU_CRD_ARG0 = 0x190;
+    /// wo: credit engine: second argument.
+    CPU_CRD_ARG1 = 0x194;
+    /// wo: credit engine: operation in bits 31:24 (`CRD_*`), QPN in bits 15:0: starts it.
+    CPU_CRD_OP = 0x198;
+    /// ro: first result; the read stalls until the operation is done.
+    CPU_CRD_RSP0 = 0x1a0;
+    /// ro: second result.
+    CPU_CRD_RSP1 = 0x1a4;
+    /// ro: third result.
+    CPU_CRD_RSP2 = 0x1a8;
+    /// ro, pops: bit 31 valid, QPN in bits 15:0 of a QP whose next credit list may be sent.
+    CPU_CRD_LIST = 0x1ac;
+    }
+}
+
+table! {
+    /// Flags of a received frame (`CPU_RX_FLAGS`), as (name, mask, text).
+    RX_FLAG_TABLE: u32 {
+    /// The frame is IPv4 / UDP to port 4791 and its iCRC is right.
+    RX_FLAG_ICRC_OK = 0x1;
+    /// The frame is IPv4 / UDP to port 4791.
+    RX_FLAG_ROCE = 0x2;
+    /// The frame came by loopback.
+    RX_FLAG_LOOPBACK = 0x4;
+    }
+}
+
+table! {
+    /// Status of a DMA command, as (name, value, text).
+    DMA_TABLE: u32 {
+    /// Done.
+    DMA_OK = 0;
+    /// A page of a virtual range has no valid translation, or not for writing; nothing past it was touched.
+    DMA_NO_TRANSLATION = 1;
+    /// The host answered with an error (unsupported request, completer abort).
+    DMA_HOST_ERROR = 2;
+    /// DMA is not enabled, or the length is out of range.
+    DMA_REFUSED = 3;
+    }
+}
+
+table! {
+    /// Kinds of translation answers, as (name, value, text).
+    XLT_TABLE: u32 {
+    /// All pages of the range are there and are now counted as in use.
+    XLT_HIT = 0;
+    /// At least one page is missing; nothing is counted; the host has been asked.
+    XLT_MISS = 1;
+    /// The host has answered the request with this tag; on status 0, acquire again.
+    XLT_READY = 2;
+    }
+}
+
+table! {
+    /// Operations of the credit engine, as (name, value, text). `builder` is the receiver's side of a QP, `reader` the sender's.
+    CRD_TABLE: u32 {
+    /// Builder and reader: empty, numbers to 0, not enabled. ARG0: largest list (1 to `MAX_LIST`). ARG1: trigger: kind in bits 1:0 (0 first, 1 last, 2 in between), buffer index in the list for 2 in bits 15:8.
+    CRD_RESET = 1;
+    /// Builder: lists may be sent from now on (the connection is there).
+    CRD_ENABLE = 2;
+    /// Builder: append the credit ARG0 (bytes). RSP0: 0 done, 1 FIFO full. RSP1: its credit number.
+    CRD_POST = 3;
+    /// Builder: the credits posted so far may be announced (end of a doorbell's batch).
+    CRD_COMMIT = 4;
+    /// Builder: the first packet of the piece for the oldest credit without one has been accepted. RSP0: 0 done, 1 no announced credit is left (a packet without a credit).
+    CRD_LANDED = 5;
+    /// Builder: begin to take the list that is ready. RSP0: 0 done, 1 none ready. RSP1: number of its first credit. RSP2: its length. Sizes follow with `CRD_LIST_NEXT`.
+    CRD_LIST_TAKE = 6;
+    /// Builder: RSP0: next size of the list begun.
+    CRD_LIST_NEXT = 7;
+    /// Builder: void the announced credits from number ARG0 on, and those not announced (recall answered): the next credit posted gets number ARG0; counts as the proof and as the trigger. RSP0: 0 done, 1 ARG0 is outside landed ..= announced.
+    CRD_VOID = 8;
+    /// Reader: a list begins. ARG0: number of its first credit, ARG1: its length. RSP0: `LIST_*`. On `LIST_OK` RSP1 sizes (of the first entries) must be skipped by the caller because they are known; the rest follows with `CRD_LIST_PUSH`.
+    CRD_LIST_BEGIN = 9;
+    /// Reader: append size ARG0. RSP0: 0 done, 1 FIFO full.
+    CRD_LIST_PUSH = 10;
+    /// Reader: take the oldest credit against ARG0 bytes still to be sent of the WQE (1 or more). RSP0: bit 31 taken; the cut, min(size, ARG0), in bits 30:0. RSP1: credit number. RSP2: size.
+    CRD_TAKE = 11;
+    /// Reader: give up at most ARG0 unused credits, newest first. RSP0: number of the first credit not kept.
+    CRD_GIVE_UP = 12;
+    /// Reader: RSP0: unused credits. RSP1: sum of their sizes (saturating).
+    CRD_COUNT = 13;
+    /// Builder: RSP0: credits posted, RSP1: announced, RSP2: landed (numbers, modulo 2^32).
+    CRD_BUILDER = 14;
+    /// Reader: peek: RSP0: bit 31 there is one; RSP1: its number; RSP2: its size. ARG0: how many unused credits to look past.
+    CRD_PEEK = 15;
+    }
+}
+
+table! {
+    /// Answers to an arriving credit list, as (name, value, text).
+    LIST_TABLE: u32 {
+    /// Taken.
+    LIST_OK = 0;
+    /// All of it is known already: ignored.
+    LIST_REPEAT = 1;
+    /// Its first number is past the next expected one: not taken.
+    LIST_GAP = 2;
+    /// More credits than the FIFO has room for: not taken.
+    LIST_OVERFLOW = 3;
+    /// The first credit of the previous list has not been used yet, so no proof can have come: not taken.
+    LIST_EARLY = 4;
+    /// Length 0 or above `MAX_LIST`: not taken.
+    LIST_BAD = 5;
+    }
+}

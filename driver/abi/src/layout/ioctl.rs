@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 OR MIT
+//! ioctls and mappings of `/dev/berthN`.
+//!
+//! A descriptor becomes a *context* with `IOC_CONTEXT`: it then belongs to the caller's
+//! address space for good; used from another one it answers `EPERM`. Every struct is
+//! copied in and out whole; reserved fields must be zero (`EINVAL`). Errors are errno
+//! values: `EINVAL` a field is out of range, `ENOENT` no such object of this context,
+//! `ENOSPC` a cap is reached, `EBUSY` wrong state, `ENODEV` the card is gone, `EIO` the
+//! card's firmware does not work, `EPERM` not allowed.
+
+/// ioctl type byte of Berth.
+pub const IOC_TYPE: u32 = 0xb7;
+
+/// `_IOWR(IOC_TYPE, nr, size)` in the generic Linux encoding.
+const fn iowr(nr: u32, size: usize) -> u32 {
+    (3 << 30) | ((size as u32) << 16) | (IOC_TYPE << 8) | nr
+}
+
+/// Makes the descriptor a context of the calling process. Once per descriptor.
+pub const IOC_CONTEXT: u32 = iowr(0x01, core::mem::size_of::<Context>());
+/// Properties of the device and its name in the network. Works without a context.
+pub const IOC_QUERY: u32 = iowr(0x02, core::mem::size_of::<Query>());
+/// Sets the end node's name (CAP_NET_ADMIN). Works without a context.
+pub const IOC_SET_NET: u32 = iowr(0x03, core::mem::size_of::<SetNet>());
+/// Sets limits of the card (CAP_SYS_ADMIN) or of this context. Works without a context for the card's.
+pub const IOC_SET_LIMITS: u32 = iowr(0x04, core::mem::size_of::<SetLimits>());
+/// Makes a completion queue.
+pub const IOC_CREATE_CQ: u32 = iowr(0x10, core::mem::size_of::<CreateCq>());
+/// Destroys a completion queue (`EBUSY` while a QP uses it).
+pub const IOC_DESTROY_CQ: u32 = iowr(0x11, core::mem::size_of::<Handle>());
+/// Makes a queue pair.
+pub const IOC_CREATE_QP: u32 = iowr(0x12, core::mem::size_of::<CreateQp>());
+/// Destroys a queue pair; returns when the card has let go of it.
+pub const IOC_DESTROY_QP: u32 = iowr(0x13, core::mem::size_of::<Handle>());
+/// State of a queue pair.
+pub const IOC_QUERY_QP: u32 = iowr(0x14, core::mem::size_of::<QueryQp>());
+/// Listens to a service id; requests come as context events.
+pub const IOC_LISTEN: u32 = iowr(0x20, core::mem::size_of::<Handle>());
+/// Stops listening.
+pub const IOC_UNLISTEN: u32 = iowr(0x21, core::mem::size_of::<Handle>());
+/// Connects a queue pair to a service of a peer; the outcome comes as a context event.
+pub const IOC_CONNECT: u32 = iowr(0x22, core::mem::size_of::<Connect>());
+/// Accepts a request with a queue pair.
+pub const IOC_ACCEPT: u32 = iowr(0x23, core::mem::size_of::<Accept>());
+/// Rejects a request.
+pub const IOC_REJECT: u32 = iowr(0x24, core::mem::size_of::<Accept>());
+/// Ends a queue pair's connection.
+pub const IOC_DISCONNECT: u32 = iowr(0x25, core::mem::size_of::<Handle>());
+/// Takes the next context event (`EAGAIN` when there is none).
+pub const IOC_GET_EVENT: u32 = iowr(0x26, core::mem::size_of::<ContextEvent>());
+/// Copies counters. Works without a context.
+pub const IOC_COUNTERS: u32 = iowr(0x30, core::mem::size_of::<Counters>());
+/// Takes log bytes of the firmware (CAP_SYS_ADMIN). Works without a context.
+pub const IOC_READ_LOG: u32 = iowr(0x31, core::mem::size_of::<ReadLog>());
+/// Resets the card and loads the firmware anew (CAP_SYS_ADMIN); all contexts lose their objects. Works without a context.
+pub const IOC_RESET: u32 = iowr(0x32, core::mem::size_of::<Handle>());
+/// Makes the firmware panic (value 1) or hang (value 2), for tests (CAP_SYS_ADMIN, driver built with `BERTH_DEBUG`).
+pub const IOC_CRASH: u32 = iowr(0x33, core::mem::size_of::<Handle>());
+
+/// A value with nothing else: a CQN, a QPN, a service id.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Handle {
+    /// The number.
+    pub value: u32,
+    /// Must be zero.
+    pub reserved: u32,
+}
+
+/// `IOC_CONTEXT`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Context {
+    /// in: `ABI_VERSION`.
+    pub abi: u32,
+    /// in: eventfd that is signalled when a context event waits, or -1.
+    pub event_fd: i32,
+    /// out: offset for mmap of the doorbell page (4096 bytes, write-only use).
+    pub doorbell_offset: u64,
+    /// out: address space number.
+    pub asid: u32,
+    /// Must be zero.
+    pub reserved: u32,
+}
+
+/// `IOC_QUERY`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Query {
+    /// out: `ABI_VERSION`.
+    pub abi: u32,
+    /// out: `FwHeader::version`.
+    pub fw_version: u32,
+    /// out: `FW_*` state.
+    pub fw_status: u32,
+    /// out: its reason.
+    pub fw_code: u32,
+    /// out: QPs that the card has.
+    pub max_qps: u32,
+    /// out: CQs that the card has.
+    pub max_cqs: u32,
+    /// out: QPs that one process may have.
+    pub max_qps_per_process: u32,
+    /// out: IPv4 address, first byte in bits 31:24; 0 not set.
+    pub ipv4: u32,
+    /// out: path MTU in bytes.
+    pub mtu: u32,
+    /// out: card clock in Hz.
+    pub clock_hz: u32,
+    /// out: MAC address, and two zero bytes.
+    pub mac: [u8; 8],
+    /// out: GUID (QP-14).
+    pub guid: u64,
+    /// out: card cycles since reset.
+    pub cycles: u64,
+    /// out: pinned-memory budget of the card in bytes.
+    pub card_budget: u64,
+    /// out: pinned-memory budget of a process in bytes.
+    pub process_budget: u64,
+    /// out: linger time of unused pins in milliseconds.
+    pub linger_ms: u32,
+    /// out: first 12 bytes of the SHA-256 of the firmware's ELF file.
+    pub elf_id: [u32; 3],
+}
+
+/// `IOC_SET_NET`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SetNet {
+    /// in: IPv4 address, first byte in bits 31:24.
+    pub ipv4: u32,
+    /// in: path MTU: 256, 512, 1024, 2048 or 4096.
+    pub mtu: u32,
+    /// in: MAC address (not multicast, not zero), and two zero bytes.
+    pub mac: [u8; 8],
+}
+
+/// `IOC_SET_LIMITS`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SetLimits {
+    /// in: which fields are meant: `LIMIT_*`.
+    pub mask: u32,
+    /// in: linger time of unused pins in milliseconds (card).
+    pub linger_ms: u32,
+    /// in: pinned-memory budget of the card in bytes, at least one page.
+    pub card_budget: u64,
+    /// in: pinned-memory budget of this context in bytes, at least one page; at most the card's.
+    pub context_budget: u64,
+}
+/// `SetLimits::mask`: `linger_ms`.
+pub const LIMIT_LINGER: u32 = 1;
+/// `SetLimits::mask`: `card_budget`.
+pub const LIMIT_CARD_BUDGET: u32 = 2;
+/// `SetLimits::mask`: `context_budget`.
+pub const LIMIT_CONTEXT_BUDGET: u32 = 4;
+/// `SetLimits::mask`: set the peak of pinned bytes to what is pinned now.
+pub const LIMIT_RESET_PEAK: u32 = 8;
+
+/// `IOC_CREATE_CQ`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CreateCq {
+    /// in: entries wanted (1 to 32768), rounded up to a power of two. out: entries.
+    pub entries: u32,
+    /// in: eventfd that an armed notification signals, or -1.
+    pub event_fd: i32,
+    /// out: CQN.
+    pub cqn: u32,
+    /// out: bytes to map.
+    pub bytes: u32,
+    /// out: offset for mmap (`Cqe` ring).
+    pub offset: u64,
+}
+
+/// `IOC_CREATE_QP`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CreateQp {
+    /// in: CQN for send completions.
+    pub send_cqn: u32,
+    /// in: CQN for receive completions.
+    pub recv_cqn: u32,
+    /// in: send queue depth (1 to 256), rounded up to a power of two. out: depth.
+    pub sq_depth: u32,
+    /// in: receive queue depth (1 to 256), rounded up to a power of two. out: depth.
+    pub rq_depth: u32,
+    /// in: `TRIGGER_*`.
+    pub trigger: u32,
+    /// in: index of the trigger buffer for `TRIGGER_BETWEEN`.
+    pub trigger_index: u32,
+    /// in: longest credit list (1 to `MAX_LIST`, 0 default).
+    pub max_list: u32,
+    /// in: virtual-context block in bytes (multiple of 4096, to 1 MiB; 0 default).
+    pub block: u32,
+    /// in: acknowledgement time-out in card cycles (0 default).
+    pub timeout: u32,
+    /// in: retries (0 default).
+    pub retries: u32,
+    /// out: QPN.
+    pub qpn: u32,
+    /// out: bytes to map: the send queue, then at `rq_start` the receive queue.
+    pub bytes: u32,
+    /// out: offset for mmap.
+    pub offset: u64,
+    /// out: byte offset of the receive queue in the mapping.
+    pub rq_start: u32,
+    /// Must be zero.
+    pub reserved: u32,
+}
+
+/// `IOC_QUERY_QP`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct QueryQp {
+    /// in: QPN.
+    pub qpn: u32,
+    /// Must be zero.
+    pub reserved: u32,
+    /// out: its state.
+    pub state: super::ring::QpState,
+}
+
+/// `IOC_CONNECT`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Connect {
+    /// in: QPN.
+    pub qpn: u32,
+    /// in: peer's IPv4 address, first byte in bits 31:24; the card's own means loopback (QP-18).
+    pub ipv4: u32,
+    /// in: service id (1 to 65535).
+    pub service: u32,
+    /// in: bytes of private data (0 to 32).
+    pub private_len: u32,
+    /// in: private data.
+    pub private: [u8; 32],
+}
+
+/// `IOC_ACCEPT`, `IOC_REJECT`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Accept {
+    /// in: request id from the event.
+    pub request: u32,
+    /// in: QPN (accept), or 0 (reject).
+    pub qpn: u32,
+    /// in: bytes of private data (0 to 32).
+    pub private_len: u32,
+    /// Must be zero.
+    pub reserved: u32,
+    /// in: private data.
+    pub private: [u8; 32],
+}
+
+/// `IOC_GET_EVENT`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ContextEvent {
+    /// out: `CTX_*`.
+    pub kind: u32,
+    /// out: QPN, or the request id of `CTX_REQUEST`.
+    pub id: u32,
+    /// out: service id (`CTX_REQUEST`), or `REASON_*` (`CTX_CLOSED`, `CTX_QP_ERROR`).
+    pub value: u32,
+    /// out: peer's IPv4 address.
+    pub ipv4: u32,
+    /// out: bytes of private data.
+    pub private_len: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// out: private data.
+    pub private: [u8; 32],
+}
+/// A peer asks for a connection.
+pub const CTX_REQUEST: u32 = 1;
+/// A QP is connected.
+pub const CTX_ESTABLISHED: u32 = 2;
+/// A QP's connection is over, or did not come about.
+pub const CTX_CLOSED: u32 = 3;
+/// A QP went into error.
+pub const CTX_QP_ERROR: u32 = 4;
+/// The card was reset or is gone; every object of the context is lost.
+pub const CTX_DEVICE_LOST: u32 = 5;
+
+/// `IOC_COUNTERS`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Counters {
+    /// out: RTL counters (`RTL_COUNTER_TABLE`).
+    pub rtl: [u64; 48],
+    /// out: firmware counters (`FW_COUNTER_TABLE`).
+    pub fw: [u64; 48],
+    /// out: driver counters (`DRV_COUNTER_TABLE`).
+    pub drv: [u64; 32],
+}
+
+/// `IOC_READ_LOG`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ReadLog {
+    /// in: where to; out: unchanged.
+    pub buffer: u64,
+    /// in: bytes at `buffer`; out: bytes copied (0: nothing waits).
+    pub bytes: u32,
+    /// out: bytes lost because nobody read.
+    pub lost: u32,
+}

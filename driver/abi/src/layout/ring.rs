@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 OR MIT
+//! The two rings between driver and card: commands (host to card), events (card to host).
+//!
+//! Both have entries of 16 words (64 bytes). The driver owns command entries from the
+//! consumer index up to the producer index that it last wrote; the card owns the rest.
+//! Event entries carry a phase bit in bit 31 of word 0 that changes each time round,
+//! beginning with 1.
+
+/// Bytes of an entry of either ring.
+pub const ENTRY_BYTES: u32 = 64;
+/// Words of an entry of either ring.
+pub const ENTRY_WORDS: usize = 16;
+
+/// Commands below this opcode are carried out by RTL in order, the rest by firmware.
+pub const CMD_FIRST_FW: u32 = 16;
+
+table! {
+    /// Command opcodes (bits 7:0 of word 0), as (name, value, text).
+    CMD_TABLE: u32 {
+    /// RTL. w1 = pages (1 to 3), w2 = ASID; pages from w4, 16 bytes each: u64 (index << 48 | virtual page number), u64 (bus address of the page | bit 0 the card may write). The entries become valid with use count 0.
+    CMD_PAGE_INSTALL = 1;
+    /// RTL. w1 = tag of an `EV_PAGE_NEED`, w2 = `PAGE_*`. Reaches firmware as `XLT_READY`.
+    CMD_PAGE_READY = 2;
+    /// RTL. w1 = index: drop the entry if its use count is 0. Answered by `EV_PAGE_EVICTED`.
+    CMD_PAGE_EVICT = 3;
+    /// RTL. w1 = index: drop the entry whatever its use count.
+    CMD_PAGE_REVOKE = 4;
+    /// RTL. w2, w3 = token: when all DMA issued before has ended, write the token (8 bytes) to `HOST_FENCE`.
+    CMD_FENCE = 5;
+    /// Firmware. Name of this end node. w2 = IPv4 address (first byte in bits 31:24), w3 = MAC bytes 0..3 (byte 0 in bits 31:24), w4 = MAC bytes 4..5 (byte 4 in bits 15:8), w5 = path MTU in bytes (256, 512, 1024, 2048, 4096), w6, w7 = GUID.
+    CMD_NET_CONFIG = 16;
+    /// Firmware. w2 = CQN, w3 = doorbell page, w4 = log2 of entries (1 to 15), w6, w7 = bus address of the ring.
+    CMD_CQ_CREATE = 17;
+    /// Firmware. w2 = CQN.
+    CMD_CQ_DESTROY = 18;
+    /// Firmware. Body: `QpCreate` from w2.
+    CMD_QP_CREATE = 19;
+    /// Firmware. w2 = QPN. Done when nothing of it is in flight; its connection ends, elements are flushed without completions.
+    CMD_QP_DESTROY = 20;
+    /// Firmware. w2 = service id (1 to 65535): requests for it become `EV_CM_REQUEST`.
+    CMD_CM_LISTEN = 21;
+    /// Firmware. w2 = service id.
+    CMD_CM_UNLISTEN = 22;
+    /// Firmware. w2 = QPN, w3 = peer's IPv4 address, w4 = service id, w5 = bytes of private data (0 to 32), w8.. = private data. Done at once; the outcome is `EV_CM_ESTABLISHED` or `EV_CM_CLOSED`.
+    CMD_CM_CONNECT = 23;
+    /// Firmware. w2 = request id from `EV_CM_REQUEST`, w3 = QPN, w5 = bytes of private data, w8.. = private data.
+    CMD_CM_ACCEPT = 24;
+    /// Firmware. w2 = request id, w5 = bytes of private data, w8.. = private data.
+    CMD_CM_REJECT = 25;
+    /// Firmware. w2 = QPN: ends its connection; elements left are flushed with completions.
+    CMD_CM_DISCONNECT = 26;
+    /// Firmware. Translations of a range were revoked: w2 = ASID, w4, w5 = virtual address, w6, w7 = length. Firmware lets go of every block in it before the command is done.
+    CMD_RANGE_REVOKED = 27;
+    /// Firmware. Page requests wait for budget: w2 = ASID (0 all), w3 = bytes wanted. Firmware recalls grants that are unused.
+    CMD_PRESSURE = 28;
+    /// Firmware. w2 = QPN: its state in `EV_CMD_DONE` (`QpState` from w3).
+    CMD_QP_QUERY = 29;
+    /// Firmware. Test and diagnosis: w2 = 1 panic, 2 endless loop.
+    CMD_CRASH = 30;
+    }
+}
+
+table! {
+    /// Event kinds (bits 7:0 of word 0), as (name, value, text).
+    EV_TABLE: u32 {
+    /// RTL. Pages are needed: w1 = tag, w2 = ASID, w3 bit 0 = the card will write, w4, w5 = virtual address, w6 = length in bytes.
+    EV_PAGE_NEED = 1;
+    /// RTL. A range is not in use any more by tag w1: w2 = ASID, w3 bit 0 = the card wrote, w4, w5 = virtual address, w6 = length.
+    EV_PAGE_RELEASE = 2;
+    /// RTL. Answer to `CMD_PAGE_EVICT`: w1 = index, w2 = 1 dropped, 0 in use.
+    EV_PAGE_EVICTED = 3;
+    /// RTL. Notification armed on CQ w1 has fired.
+    EV_CQ_NOTIFY = 4;
+    /// RTL. CQ w1 overran: a completion was lost, and the QP in w2 that it was for is to be put in error.
+    EV_CQ_OVERRUN = 5;
+    /// Firmware. Answer to the command whose w1 (cookie) is w1: w2 = `CMD_*` status, results from w3.
+    EV_CMD_DONE = 16;
+    /// Firmware. A peer asks for a connection: w1 = request id, w2 = peer's IPv4 address, w3 = service id, w5 = bytes of private data, w8.. = private data.
+    EV_CM_REQUEST = 17;
+    /// Firmware. QP w1 is connected: w2 = peer's IPv4 address, w3 = peer's QPN, w5 = bytes of private data, w8.. = private data.
+    EV_CM_ESTABLISHED = 18;
+    /// Firmware. QP w1's connection is over or did not come about: w2 = `REASON_*`, w5 = bytes of private data (of a reject), w8.. = private data.
+    EV_CM_CLOSED = 19;
+    /// Firmware. QP w1 went into error: w2 = `REASON_*`.
+    EV_QP_ERROR = 20;
+    /// Firmware. Log bytes (defmt, rzCOBS frames): w1 = bytes (1 to 56), w2.. = data.
+    EV_LOG = 21;
+    }
+}
+
+/// Bytes of private data in connection management.
+pub const PRIVATE_DATA: usize = 32;
+
+/// Body of `CMD_QP_CREATE`, from word 2.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QpCreate {
+    /// QPN, `FIRST_QPN` to `FIRST_QPN + NUM_QPS - 1`.
+    pub qpn: u32,
+    /// Address space of the process.
+    pub asid: u8,
+    /// Its doorbell page.
+    pub uar: u8,
+    /// log2 of the send queue's depth (0 to 8).
+    pub log2_sq: u8,
+    /// log2 of the receive queue's depth (0 to 8).
+    pub log2_rq: u8,
+    /// CQN for sends.
+    pub send_cqn: u16,
+    /// CQN for receives.
+    pub recv_cqn: u16,
+    /// Trigger kind (CR-5): `TRIGGER_*`.
+    pub trigger: u8,
+    /// For `TRIGGER_BETWEEN`: index of the buffer in the list.
+    pub trigger_index: u8,
+    /// Longest credit list to send, 1 to `MAX_LIST`; 0 takes `MAX_LIST`.
+    pub max_list: u8,
+    /// Must be zero.
+    pub reserved: u8,
+    /// Largest virtual-context block in bytes: a multiple of 4096 up to 1 MiB; 0 takes 64 KiB.
+    pub block: u32,
+    /// Bus address of the send queue.
+    pub sq_base: u64,
+    /// Bus address of the receive queue.
+    pub rq_base: u64,
+    /// Acknowledgement time-out in card cycles; 0 takes the default.
+    pub timeout: u32,
+    /// Retries before the peer counts as lost; 0 takes the default (7).
+    pub retries: u32,
+}
+
+/// Next list when data lands in the first buffer of the last list (CR-5).
+pub const TRIGGER_FIRST: u8 = 0;
+/// Next list when data lands in the last buffer of the last list.
+pub const TRIGGER_LAST: u8 = 1;
+/// Next list when data lands in a chosen buffer of the last list.
+pub const TRIGGER_BETWEEN: u8 = 2;
+
+/// State of a QP as `CMD_QP_QUERY` gives it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QpState {
+    /// 0 created, 1 connecting, 2 connected, 3 error, 4 closed.
+    pub state: u32,
+    /// `REASON_*` when in error or closed.
+    pub reason: u32,
+    /// Receives posted, granted (pinned), announced, landed, completed.
+    pub receives: [u32; 5],
+    /// Credits that the peer gave and that are unused.
+    pub credits: u32,
+    /// Pieces sent and not yet acknowledged.
+    pub pieces: u32,
+}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 OR MIT
+//! Queue elements that process and card share: send and receive WQE, CQE.
+
+/// SGEs of one WQE.
+pub const MAX_SGE: usize = 7;
+/// Bytes of a WQE; a queue is an array of them, indexed by the producer index modulo its depth.
+pub const WQE_BYTES: u32 = 128;
+/// Bytes of a CQE.
+pub const CQE_BYTES: u32 = 32;
+/// Most bytes in one WQE (InfiniBand: message size at most 2^31).
+pub const MAX_MESSAGE: u32 = 0x8000_0000;
+
+/// `Wqe::opcode`: send (QP-2, CR-15).
+pub const OP_SEND: u8 = 1;
+/// `Wqe::opcode`: receive (QP-2).
+pub const OP_RECV: u8 = 2;
+
+/// Send flag: PUSH (IW-6), carried as the solicited-event bit of the last packet.
+pub const SEND_PUSH: u8 = 1;
+
+/// Scatter/gather element: one range of the process's virtual addresses.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sge {
+    /// Virtual address of the first byte.
+    pub va: u64,
+    /// Length in bytes; 0 is legal and skipped.
+    pub len: u32,
+    /// Must be zero.
+    pub reserved: u32,
+}
+
+/// A send or receive queue element.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wqe {
+    /// `OP_SEND` or `OP_RECV`, fitting the queue.
+    pub opcode: u8,
+    /// `SEND_*`; 0 for receives. Unknown flags are refused.
+    pub flags: u8,
+    /// SGEs in use, 0 to `MAX_SGE`.
+    pub num_sge: u16,
+    /// Sum of the SGE lengths; must match.
+    pub length: u32,
+    /// The caller's own, returned in the completion.
+    pub wr_id: u64,
+    /// Gather or scatter list.
+    pub sge: [Sge; MAX_SGE],
+}
+
+/// A completion queue element. Entries are written in order; an entry is valid when
+/// its phase bit differs from the previous round's: on the first round through the
+/// ring valid entries have phase 1, on the second 0, and so on.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cqe {
+    /// `Wqe::wr_id` of the element that completes.
+    pub wr_id: u64,
+    /// Bytes moved: of a receive, the bytes in its buffer (less than its size is legal, CR-2).
+    pub byte_len: u32,
+    /// QPN of the queue pair.
+    pub qpn: u32,
+    /// `WC_*`.
+    pub status: u8,
+    /// Opcode of the element that completes.
+    pub opcode: u8,
+    /// `CQE_*` flags.
+    pub flags: u16,
+    /// Bytes that the sender still had to send after this piece (CR-9); 2^32 - 1 means "at least that".
+    pub remaining: u32,
+    /// Credit number that the piece used (receives).
+    pub credit: u32,
+    /// Bit 31: phase, set by the completion writer. Other bits 0.
+    pub phase: u32,
+}
+/// `Cqe::flags`: the last packet carried PUSH.
+pub const CQE_PUSH: u16 = 1;
+/// Mask of the phase bit in `Cqe::phase`, and in word 0 of events.
+pub const PHASE: u32 = 1 << 31;
