@@ -66,8 +66,10 @@ table! {
 /// The entry lies at one of `XLT_PROBE` places: `hash`, `hash + 1`, … modulo
 /// `XLT_ENTRIES`. The driver chooses the place, the RTL searches it.
 pub const fn xlt_hash(asid: u32, vpn: u64) -> u32 {
-    let x = (vpn ^ (vpn >> 13) ^ (vpn >> 26)) as u32;
-    (x ^ (asid << 5) ^ (asid << 9)) & (XLT_ENTRIES - 1)
+    // An odd factor spreads neighbouring pages evenly (near the golden section), so that
+    // large ranges of several processes at the same addresses interleave without piling up.
+    let x = ((vpn ^ (vpn >> 13) ^ (vpn >> 26)) as u32) & (XLT_ENTRIES - 1);
+    (x * 0x13c7 + asid * 0x9d) & (XLT_ENTRIES - 1)
 }
 
 /// Header of a firmware image, `FW_HEADER_BYTES` long. The payload follows and is

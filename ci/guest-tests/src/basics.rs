@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The stack works at all: one message, a stream, loopback, gather and scatter, notification.
+
+use berth_abi::{counters as c, status};
+use libberth::{QpConfig, Status, Stream};
+
+use crate::env::{Env, Role};
+use crate::util::{Conn, Mem, Res, check, depths, establish, loop_pair, reap_all, receive_pattern, send_pattern};
+use crate::{ensure, ensure_eq, tests};
+
+tests! {
+    One: device_says_what_it_is, qp_18_loopback_carries_a_message;
+    Pair: qp_2_message_reaches_the_other_host, qp_2_gather_and_scatter_with_seven_ranges,
+          inv_2_stream_arrives_once_and_in_order, cr_14_both_ends_send_at_once;
+    One: qp_1_armed_queue_signals_its_eventfd, qp_1_batch_of_posts_with_one_doorbell;
+}
+
+fn device_says_what_it_is(env: &Env) -> Res {
+    let info = env.device()?.info()?;
+    ensure_eq!(info.fw_status, status::FW_RUNNING);
+    ensure!(info.max_qps >= 64, "{} QPs, but 64 are required", info.max_qps);
+    ensure!(info.clock_hz > 0);
+    let net = info.net.ok_or("no name")?;
+    ensure_eq!(net.ipv4, env.own_ip);
+    ensure_eq!(net.mtu, env.args.mtu);
+    let later = env.device()?.info()?.cycles;
+    ensure!(later >= info.cycles, "the cycle counter went back");
+    Ok(())
+}
+
+fn qp_18_loopback_carries_a_message(env: &Env) -> Res {
+    let source = Mem::pattern(4096, 1)?;
+    let target = Mem::new(8192)?;
+    let context = env.context()?;
+    let (mut from, mut to) = loop_pair(env, &context, &depths(4, 4), 100)?;
+    to.recv(7, &[target.sge(0, 8192)])?;
+    from.send(9, &[source.sge(0, 4096)])?;
+    let got = to.received(env)?.ok()?;
+    ensure_eq!((got.wr_id, got.byte_len, got.recv, got.remaining), (7, 4096, true, 0));
+    check(&target.bytes()[..4096], 1, 0)?;
+    let sent = from.sent(env)?.ok()?;
+    ensure_eq!((sent.wr_id, sent.recv), (9, false));
+    ensure!(env.device()?.counters()?.rtl(c::C_LOOPBACK_FRAMES) > 0);
+    Ok(())
+}
+
+fn qp_2_message_reaches_the_other_host(env: &Env) -> Res {
+    let mem = match env.role {
+        Role::A => Mem::pattern(5000, 2)?,
+        Role::B => Mem::new(8192)?,
+    };
+    let context = env.context()?;
+    let mut conn = Conn::new(&context, &depths(4, 4))?;
+    if env.role == Role::B {
+        conn.recv(1, &[mem.sge(0, 8192)])?;
+    }
+    establish(env, &context, &conn.qp, 110)?;
+    match env.role {
+        Role::A => {
+            conn.send(2, &[mem.sge(0, 5000)])?;
+            ensure_eq!(conn.sent(env)?.ok()?.wr_id, 2);
+        }
+        Role::B => {
+            let got = conn.received(env)?.ok()?;
+            ensure_eq!((got.wr_id, got.byte_len), (1, 5000));
+            check(&mem.bytes()[..5000], 2, 0)?;
+        }
+    }
+    env.meet("done")
+}
+
+fn qp_2_gather_and_scatter_with_seven_ranges(env: &Env) -> Res {
+    // Ranges of odd lengths at odd addresses, one of them empty.
+    const LENGTHS: [usize; 7] = [1, 4095, 0, 4097, 63, 9000, 1000];
+    let total: usize = LENGTHS.iter().sum();
+    let mem = match env.role {
+        Role::A => Mem::pattern(32768, 3)?,
+        Role::B => Mem::new(65536)?,
+    };
+    let context = env.context()?;
+    let mut conn = Conn::new(&context, &depths(4, 4))?;
+    let mut sges = Vec::new();
+    match env.role {
+        Role::A => {
+            // Gathered from consecutive ranges: the stream is the pattern.
+            let mut at = 5;
+            for len in LENGTHS {
+                sges.push(mem.sge(at, len));
+                at += len;
+            }
+        }
+        Role::B => {
+            // Scattered in reverse order, with gaps.
+            let mut at = 65000;
+            for len in LENGTHS.iter().rev() {
+                at -= len + 13;
+                sges.push(mem.sge(at, *len));
+            }
+            let request = libberth::WorkRequest { wr_id: 5, sges: &sges, push: false };
+            // SAFETY: `mem` lives longer than the connection.
+            unsafe { conn.qp.post_recv(&[request]) }?;
+        }
+    }
+    establish(env, &context, &conn.qp, 111)?;
+    match env.role {
+        Role::A => {
+            conn.send(1, &sges)?;
+            conn.sent(env)?.ok()?;
+        }
+        Role::B => {
+            let got = conn.received(env)?.ok()?;
+            ensure_eq!(got.byte_len as usize, total);
+            let mut stream_offset = 5;
+            for sge in &sges {
+                let start = (sge.va - mem.va(0)) as usize;
+                check(&mem.bytes()[start..start + sge.len as usize], 3, stream_offset)?;
+                stream_offset += u64::from(sge.len);
+            }
+            // Nothing beside the ranges was written.
+            let written: usize = sges.iter().map(|s| s.len as usize).sum();
+            let first = (sges[6].va - mem.va(0)) as usize;
+            let last = (sges[0].va - mem.va(0)) as usize + sges[0].len as usize;
+            ensure!(mem.bytes()[..first].iter().all(|b| *b == 0), "written before the first range");
+            ensure!(mem.bytes()[last..].iter().all(|b| *b == 0), "written behind the last range");
+            ensure_eq!(written, total);
+            for pair in sges.windows(2) {
+                let gap_start = (pair[1].va - mem.va(0)) as usize + pair[1].len as usize;
+                let gap_end = (pair[0].va - mem.va(0)) as usize;
+                ensure!(mem.bytes()[gap_start..gap_end].iter().all(|b| *b == 0), "written between ranges");
+            }
+        }
+    }
+    env.meet("done")
+}
+
+fn inv_2_stream_arrives_once_and_in_order(env: &Env) -> Res {
+    const TOTAL: usize = 256 << 10;
+    let context = env.context()?;
+    let mut stream = Stream::new(&context, &depths(16, 16), 2 << 20)?;
+    if env.role == Role::B {
+        stream.post_recv(&[65536; 16])?;
+    }
+    establish(env, &context, stream.queue_pair(), 112)?;
+    match env.role {
+        Role::A => {
+            send_pattern(&mut stream, TOTAL, 50_000, 4, env)?;
+            reap_all(&mut stream, env)?;
+        }
+        Role::B => {
+            receive_pattern(env, &mut stream, &mut std::iter::repeat(65536), TOTAL as u64, 4)?;
+        }
+    }
+    env.meet("done")
+}
+
+fn cr_14_both_ends_send_at_once(env: &Env) -> Res {
+    const TOTAL: usize = 128 << 10;
+    let (out, back) = match env.role {
+        Role::A => (5, 6),
+        Role::B => (6, 5),
+    };
+    let context = env.context()?;
+    let mut stream = Stream::new(&context, &depths(16, 16), 512 << 10)?;
+    stream.post_recv(&[10_000; 16])?;
+    establish(env, &context, stream.queue_pair(), 113)?;
+    env.meet("go")?;
+    send_pattern(&mut stream, TOTAL, 16384, out, env)?;
+    receive_pattern(env, &mut stream, &mut std::iter::repeat(10_000), TOTAL as u64, back)?;
+    reap_all(&mut stream, env)?;
+    env.meet("done")
+}
+
+fn qp_1_armed_queue_signals_its_eventfd(env: &Env) -> Res {
+    use std::os::fd::AsRawFd;
+    let source = Mem::pattern(100, 7)?;
+    let target = Mem::new(400)?;
+    let context = env.context()?;
+    let (mut from, mut to) = loop_pair(env, &context, &depths(4, 4), 101)?;
+    to.recv(0, &[target.sge(0, 100), target.sge(100, 100)])?;
+    let readable = |ms: i32| {
+        let mut poll = libc::pollfd { fd: to.recvs.event_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one pollfd.
+        unsafe { libc::poll(&raw mut poll, 1, ms) == 1 }
+    };
+    ensure!(!readable(0), "signalled before it was armed");
+    to.recvs.arm();
+    from.send(0, &[source.sge(0, 100)])?;
+    let ms = env.hang.as_millis() as i32;
+    ensure!(readable(ms), "an armed queue did not signal");
+    ensure_eq!(to.recvs.poll()?.ok_or("signalled without a completion")?.wr_id, 0);
+    // A completion that is there already fires the notification at once.
+    from.send(1, &[source.sge(0, 100)])?;
+    from.sent(env)?.ok()?;
+    from.sent(env)?.ok()?;
+    let mut count = 0u64;
+    // SAFETY: 8 bytes into an 8-byte variable.
+    unsafe { libc::read(to.recvs.event_fd().as_raw_fd(), (&raw mut count).cast(), 8) };
+    ensure!(count >= 1);
+    to.recvs.arm();
+    ensure!(readable(ms), "arming with a completion waiting did not signal");
+    ensure_eq!(to.recvs.poll()?.ok_or("signalled without a completion")?.wr_id, 1);
+    Ok(())
+}
+
+fn qp_1_batch_of_posts_with_one_doorbell(env: &Env) -> Res {
+    let source = Mem::pattern(32 * 64, 8)?;
+    let target = Mem::new(32 * 64)?;
+    let context = env.context()?;
+    let (mut from, mut to) = loop_pair(env, &context, &QpConfig::default(), 102)?;
+    let before = env.device()?.counters()?.rtl(c::C_DOORBELLS);
+    let sges: Vec<_> = (0..32).map(|n| target.sge(n * 64, 64)).collect();
+    to.recv(0, &sges)?;
+    let sges: Vec<_> = (0..32).map(|n| source.sge(n * 64, 64)).collect();
+    let requests: Vec<_> = sges
+        .iter()
+        .enumerate()
+        .map(|(n, s)| libberth::WorkRequest { wr_id: n as u64, sges: std::slice::from_ref(s), push: false })
+        .collect();
+    // SAFETY: `source` lives longer than the connection.
+    unsafe { from.qp.post_send(&requests) }?;
+    for n in 0..32 {
+        let got = to.received(env)?;
+        ensure_eq!((got.wr_id, got.status, got.byte_len), (n, Status::Ok, 64));
+        ensure_eq!(from.sent(env)?.ok()?.wr_id, n);
+    }
+    check(target.bytes(), 8, 0)?;
+    // Two for the posts; the completion queues' are counted, too.
+    let after = env.device()?.counters()?.rtl(c::C_DOORBELLS);
+    ensure!(after - before >= 2);
+    ensure_eq!(env.device()?.counters()?.rtl(c::C_DOORBELL_DENIED), 0);
+    Ok(())
+}

@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Credit lists: CR-1 to CR-5, CR-11, CR-15, wire faults.
+
+use std::cell::Cell;
+
+use berth_abi::counters as c;
+use libberth::{QpConfig, QpStateKind, Stream, Trigger};
+
+use crate::env::{Env, Role};
+use crate::util::{
+    Conn, Mem, Res, check, depths, establish, loop_pair, reap_all, receive_pattern, send_pattern, wait_until,
+};
+use crate::{ensure, ensure_eq, tests};
+
+tests! {
+    One: cr_15_send_of_11_leaves_as_5_and_6, cr_3_sender_without_credit_holds_its_data,
+         cr_2_piece_shorter_than_its_credit_wastes_the_rest, cr_4_zero_length_elements_complete_locally;
+    Pair: cr_11_worked_example_72_bytes_leave_as_3_7_22_40, cr_2_stream_over_buffers_of_many_sizes,
+          cr_5_every_trigger_carries_the_stream, cr_3_stream_of_one_byte_buffers,
+          inv_2_lost_duplicated_reordered_corrupted_frames_do_no_harm, cr_11_lost_lists_are_repeated;
+}
+
+fn cr_15_send_of_11_leaves_as_5_and_6(env: &Env) -> Res {
+    let source = Mem::pattern(11, 20)?;
+    let target = Mem::new(4096)?;
+    let context = env.context()?;
+    let (mut from, mut to) = loop_pair(env, &context, &depths(4, 4), 200)?;
+    to.recv(0, &[target.sge(0, 5), target.sge(100, 6)])?;
+    from.send(0, &[source.sge(0, 11)])?;
+    let (first, second) = (to.received(env)?.ok()?, to.received(env)?.ok()?);
+    ensure_eq!((first.byte_len, first.remaining, first.credit), (5, 6, 0));
+    ensure_eq!((second.byte_len, second.remaining, second.credit), (6, 0, 1));
+    check(&target.bytes()[..5], 20, 0)?;
+    check(&target.bytes()[100..106], 20, 5)?;
+    from.sent(env)?.ok()?;
+    Ok(())
+}
+
+fn cr_3_sender_without_credit_holds_its_data(env: &Env) -> Res {
+    let source = Mem::pattern(1000, 21)?;
+    let target = Mem::new(1000)?;
+    let context = env.context()?;
+    let (mut from, mut to) = loop_pair(env, &context, &depths(4, 4), 201)?;
+    let before = env.device()?.counters()?.fw(c::F_DATA_PACKETS);
+    from.send(0, &[source.sge(0, 1000)])?;
+    // The query goes through the same firmware behind the doorbell.
+    for _ in 0..20 {
+        let state = from.qp.state()?;
+        ensure_eq!((state.kind, state.credits, state.pieces), (QpStateKind::Connected, 0, 0));
+    }
+    ensure_eq!(env.device()?.counters()?.fw(c::F_DATA_PACKETS), before);
+    ensure!(from.sends.poll()?.is_none());
+    to.recv(0, &[target.sge(0, 1000)])?;
+    ensure_eq!(to.received(env)?.ok()?.byte_len, 1000);
+    check(target.bytes(), 21, 0)?;
+    from.sent(env)?.ok()?;
+    Ok(())
+}
+
+fn cr_2_piece_shorter_than_its_credit_wastes_the_rest(env: &Env) -> Res {
+    let source = Mem::pattern(100, 22)?;
+    let target = Mem::new(4096)?;
+    let context = env.context()?;
+    let (mut from, mut to) = loop_pair(env, &context, &depths(4, 4), 202)?;
+    to.recv(0, &[target.sge(0, 1000), target.sge(1000, 1000)])?;
+    // Two sends never share a credit.
+    from.send(0, &[source.sge(0, 40)])?;
+    from.send(1, &[source.sge(40, 60)])?;
+    let (first, second) = (to.received(env)?.ok()?, to.received(env)?.ok()?);
+    ensure_eq!((first.byte_len, second.byte_len), (40, 60));
+    check(&target.bytes()[..40], 22, 0)?;
+    check(&target.bytes()[1000..1060], 22, 40)?;
+    ensure!(target.bytes()[40..1000].iter().all(|b| *b == 0), "written behind the piece");
+    Ok(())
+}
+
+fn cr_4_zero_length_elements_complete_locally(env: &Env) -> Res {
+    let source = Mem::pattern(10, 23)?;
+    let target = Mem::new(100)?;
+    let context = env.context()?;
+    let (mut from, mut to) = loop_pair(env, &context, &depths(8, 8), 203)?;
+    let before = env.device()?.counters()?.rtl(c::C_CREDITS_SENT);
+    to.recv(0, &[target.sge(0, 0), target.sge(0, 10), target.sge(50, 0)])?;
+    from.send(0, &[])?;
+    from.send(1, &[source.sge(0, 10)])?;
+    from.send(2, &[source.sge(5, 0)])?;
+    let mut lengths = [u32::MAX; 3];
+    for _ in 0..3 {
+        let got = to.received(env)?.ok()?;
+        lengths[got.wr_id as usize] = got.byte_len;
+        from.sent(env)?.ok()?;
+    }
+    ensure_eq!(lengths, [0, 10, 0]);
+    check(&target.bytes()[..10], 23, 0)?;
+    ensure_eq!(env.device()?.counters()?.rtl(c::C_CREDITS_SENT) - before, 1);
+    Ok(())
+}
+
+/// The worked example of semantics.md; the simulator's wire forces the order.
+fn cr_11_worked_example_72_bytes_leave_as_3_7_22_40(env: &Env) -> Res {
+    let mem = match env.role {
+        Role::A => Mem::pattern(72, 24)?,
+        Role::B => Mem::new(4096)?,
+    };
+    let context = env.context()?;
+    // Nothing is sent again while frames are held.
+    let mut conn = Conn::new(&context, &QpConfig { timeout: u32::MAX, ..depths(8, 8) })?;
+    if env.role == Role::B {
+        conn.recv(0, &[mem.sge(0, 3), mem.sge(3, 7)])?;
+    }
+    establish(env, &context, &conn.qp, 204)?;
+    match env.role {
+        Role::A => {
+            conn.wait_state(env, "the list [3, 7] has come", |s| s.credits == 2)?;
+            // 2. The sender sends 3 bytes, then 7; they stay at the wire.
+            env.sim("hold a")?;
+            let result = worked_example_sender(env, &mut conn, &mem);
+            env.sim("release a")?;
+            result?;
+            conn.sent(env)?.ok()?;
+        }
+        Role::B => worked_example_receiver(env, &mut conn, &mem)?,
+    }
+    env.meet("done")
+}
+
+fn worked_example_sender(env: &Env, conn: &mut Conn, mem: &Mem) -> Res {
+    conn.send(0, &[mem.sge(0, 72)])?;
+    conn.wait_state(env, "3 and 7 have been sent", |s| s.pieces == 2 && s.credits == 0)?;
+    env.tell("sent-3-7", "")?;
+    env.hear("posted-22-44")?;
+    // 3. The 3 bytes land, and nothing behind them. (A frame of the control connection may be before them.)
+    for n in 1.. {
+        env.sim("wait a held 1")?;
+        env.sim("release a 1")?;
+        env.tell(&format!("released-{n}"), "")?;
+        if env.hear(&format!("after-{n}"))? == "landed" {
+            break;
+        }
+    }
+    // 4., 5. The list [22, 44] comes: 22 bytes, then 40 against 44.
+    conn.wait_state(env, "22 and 40 have been sent", |s| s.pieces >= 3 && s.credits == 0)?;
+    env.tell("sent-22-40", "")?;
+    env.hear("posted-11")?;
+    Ok(())
+}
+
+fn worked_example_receiver(env: &Env, conn: &mut Conn, mem: &Mem) -> Res {
+    env.hear("sent-3-7")?;
+    let device = env.device()?;
+    let frames = device.counters()?.rtl(c::C_RX_FRAMES);
+    conn.recv(2, &[mem.sge(10, 22), mem.sge(32, 44)])?;
+    let state = conn.wait_state(env, "22 and 44 are granted", |s| s.granted == 4)?;
+    // CR-11: the proof has not come, so the second list waits.
+    ensure_eq!((state.announced, state.landed), (2, 0));
+    env.tell("posted-22-44", "")?;
+    for n in 1.. {
+        env.hear(&format!("released-{n}"))?;
+        wait_until("the released frame has come", env.hang, || {
+            Ok(device.counters()?.rtl(c::C_RX_FRAMES) >= frames + n)
+        })?;
+        // The firmware serves frames and queries in turn: behind a few queries it has seen the frame.
+        let states = (0..4).map(|_| conn.qp.state()).collect::<Result<Vec<_>, _>>()?;
+        let landed = states.last().map_or(0, |s| s.landed);
+        env.tell(&format!("after-{n}"), if landed > 0 { "landed" } else { "not yet" })?;
+        if landed > 0 {
+            ensure_eq!(landed, 1);
+            break;
+        }
+    }
+    conn.wait_state(env, "the list [22, 44] is sent", |s| s.announced == 4)?;
+    env.hear("sent-22-40")?;
+    conn.recv(4, &[mem.sge(200, 11)])?;
+    let state = conn.wait_state(env, "11 is granted", |s| s.granted + s.completed == 5)?;
+    // 4. The 22 bytes are still at the wire: [11] waits.
+    ensure_eq!(state.announced, 4);
+    env.tell("posted-11", "")?;
+    let expected = [(3, 69), (7, 62), (22, 40), (40, 0)];
+    for (n, (len, remaining)) in expected.into_iter().enumerate() {
+        let got = conn.received(env)?.ok()?;
+        ensure_eq!((got.wr_id, got.byte_len, got.remaining, got.credit), (n as u64, len, remaining, n as u32));
+    }
+    check(&mem.bytes()[..72], 24, 0)?;
+    ensure!(mem.bytes()[72..].iter().all(|b| *b == 0), "written behind the 40 bytes");
+    // 6. After the 22 bytes have landed, [11] is announced.
+    conn.wait_state(env, "the list [11] is sent", |s| s.announced == 5 && s.landed == 4)?;
+    Ok(())
+}
+
+fn cr_2_stream_over_buffers_of_many_sizes(env: &Env) -> Res {
+    const SIZES: [usize; 10] = [3, 7, 22, 44, 65536, 1, 0, 4096, 5000, 12345];
+    const TOTAL: usize = 300_000;
+    let context = env.context()?;
+    let mut stream = Stream::new(&context, &depths(16, 32), 4 << 20)?;
+    let mut sizes = SIZES.iter().copied().cycle();
+    if env.role == Role::B {
+        let first: Vec<usize> = sizes.by_ref().take(32).collect();
+        ensure_eq!(stream.post_recv(&first)?, 32);
+    }
+    establish(env, &context, stream.queue_pair(), 205)?;
+    match env.role {
+        Role::A => {
+            send_pattern(&mut stream, TOTAL, 33_333, 25, env)?;
+            reap_all(&mut stream, env)?;
+        }
+        Role::B => {
+            receive_pattern(env, &mut stream, &mut sizes, TOTAL as u64, 25)?;
+        }
+    }
+    env.meet("done")
+}
+
+fn cr_5_every_trigger_carries_the_stream(env: &Env) -> Res {
+    const TOTAL: usize = 64 << 10;
+    let triggers = [Trigger::First, Trigger::Last, Trigger::Between(3), Trigger::Between(63)];
+    for (n, trigger) in (0..).zip(triggers) {
+        let context = env.context()?;
+        let config = QpConfig { trigger, max_list: 8, ..depths(16, 32) };
+        let mut stream = Stream::new(&context, &config, 1 << 20)?;
+        if env.role == Role::B {
+            stream.post_recv(&[1000; 32])?;
+        }
+        establish(env, &context, stream.queue_pair(), 210 + n)?;
+        match env.role {
+            Role::A => {
+                send_pattern(&mut stream, TOTAL, 8192, 26, env)?;
+                reap_all(&mut stream, env)?;
+            }
+            Role::B => {
+                receive_pattern(env, &mut stream, &mut std::iter::repeat(1000), TOTAL as u64, 26)
+                    .map_err(|e| format!("{trigger:?}: {e}"))?;
+            }
+        }
+        env.meet(&format!("done-{n}"))?;
+    }
+    Ok(())
+}
+
+fn cr_3_stream_of_one_byte_buffers(env: &Env) -> Res {
+    const TOTAL: usize = 300;
+    let context = env.context()?;
+    let mut stream = Stream::new(&context, &depths(4, 64), 4096)?;
+    if env.role == Role::B {
+        stream.post_recv(&[1; 64])?;
+    }
+    establish(env, &context, stream.queue_pair(), 206)?;
+    match env.role {
+        Role::A => {
+            send_pattern(&mut stream, TOTAL, TOTAL, 27, env)?;
+            reap_all(&mut stream, env)?;
+        }
+        Role::B => {
+            let pieces = receive_pattern(env, &mut stream, &mut std::iter::repeat(1), TOTAL as u64, 27)?;
+            ensure_eq!(pieces, TOTAL as u64);
+        }
+    }
+    env.meet("done")
+}
+
+/// Runs with faults on the wire and takes them away afterwards, whatever happens.
+fn with_faults(env: &Env, faults: &str, body: impl FnOnce() -> Res) -> Res {
+    if env.role == Role::A {
+        env.sim(&format!("faults {faults} seed={}", env.seed & 0xffff_ffff))?;
+    }
+    env.meet("faults-on")?;
+    let result = body();
+    if env.role == Role::A {
+        env.sim("faults loss=0 dup=0 reorder=0 corrupt=0")?;
+    }
+    result
+}
+
+fn inv_2_lost_duplicated_reordered_corrupted_frames_do_no_harm(env: &Env) -> Res {
+    const TOTAL: usize = 256 << 10;
+    let sizes = [4096, 10_000, 333, 65536];
+    let before = env.device()?.counters()?;
+    with_faults(env, "loss=0.05 dup=0.05 reorder=0.05 corrupt=0.02", || {
+        let context = env.context()?;
+        let mut stream = Stream::new(&context, &depths(16, 16), 2 << 20)?;
+        let mut sizes = sizes.iter().copied().cycle();
+        if env.role == Role::B {
+            let first: Vec<usize> = sizes.by_ref().take(16).collect();
+            stream.post_recv(&first)?;
+        }
+        establish(env, &context, stream.queue_pair(), 207)?;
+        match env.role {
+            Role::A => {
+                send_pattern(&mut stream, TOTAL, 20_000, 28, env)?;
+                reap_all(&mut stream, env)?;
+            }
+            Role::B => {
+                receive_pattern(env, &mut stream, &mut sizes, TOTAL as u64, 28)?;
+            }
+        }
+        env.meet("done")
+    })?;
+    let after = env.device()?.counters()?;
+    if env.role == Role::A {
+        let again = after.fw(c::F_RETRANSMITTED) - before.fw(c::F_RETRANSMITTED);
+        ensure!(again > 0, "5 % of frames were lost, and none was sent again");
+    } else {
+        let bad = after.rtl(c::C_RX_BAD_ICRC)
+            + after.rtl(c::C_RX_TRUNCATED)
+            + after.fw(c::F_BAD_HEADER)
+            + after.fw(c::F_NOT_FOR_US)
+            + after.fw(c::F_BAD_OPCODE)
+            + after.rtl(c::C_RX_MAC_ERROR);
+        ensure!(bad > 0, "2 % of frames were corrupted, and none was noticed");
+    }
+    Ok(())
+}
+
+fn cr_11_lost_lists_are_repeated(env: &Env) -> Res {
+    const TOTAL: usize = 20_000;
+    // Small buffers and short lists: mostly control traffic, a fifth of it lost.
+    let pieces = Cell::new(0);
+    with_faults(env, "loss=0.2 dup=0 reorder=0 corrupt=0", || {
+        let context = env.context()?;
+        let config = QpConfig { max_list: 4, ..depths(8, 16) };
+        let mut stream = Stream::new(&context, &config, 64 << 10)?;
+        if env.role == Role::B {
+            stream.post_recv(&[500; 16])?;
+        }
+        establish(env, &context, stream.queue_pair(), 208)?;
+        match env.role {
+            Role::A => {
+                send_pattern(&mut stream, TOTAL, 5000, 29, env)?;
+                reap_all(&mut stream, env)?;
+            }
+            Role::B => pieces.set(receive_pattern(env, &mut stream, &mut std::iter::repeat(500), TOTAL as u64, 29)?),
+        }
+        env.meet("done")
+    })?;
+    ensure!(env.role == Role::A || pieces.get() >= (TOTAL / 500) as u64);
+    Ok(())
+}

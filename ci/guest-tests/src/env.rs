@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a test knows of its surroundings: role, addresses, the other guest, the simulator.
+//!
+//! The guests share a directory (9p). `SESSION/TEST/KEY.ROLE` is a message of one guest's test to the other's; it
+//! is written under another name and renamed, so that it appears whole. `ctl/ROLE-N.req` is one line for the
+//! simulator's control socket; the harness outside answers in `ctl/ROLE-N.ans`.
+
+use std::fs;
+use std::io::Write;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use libberth::{Context, Device, Net};
+
+use crate::Args;
+use crate::util::{Res, fail};
+
+/// Which of the two guests this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Connects.
+    A,
+    /// Listens.
+    B,
+}
+
+impl Role {
+    /// The other one.
+    pub fn other(self) -> Self {
+        match self {
+            Self::A => Self::B,
+            Self::B => Self::A,
+        }
+    }
+
+    /// Name in files, and of the card in the simulator.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::A => "a",
+            Self::B => "b",
+        }
+    }
+}
+
+impl FromStr for Role {
+    type Err = String;
+    fn from_str(s: &str) -> Result<Self, String> {
+        match s {
+            "a" => Ok(Self::A),
+            "b" => Ok(Self::B),
+            _ => Err("a role is `a` or `b`".into()),
+        }
+    }
+}
+
+/// Between two looks at the shared directory, which has no notification across guests.
+const LOOK: Duration = Duration::from_millis(20);
+
+static REQUEST: AtomicU32 = AtomicU32::new(0);
+
+/// Surroundings of a test.
+pub struct Env {
+    /// This guest.
+    pub role: Role,
+    /// This card.
+    pub own_ip: Ipv4Addr,
+    /// The other card.
+    pub peer_ip: Ipv4Addr,
+    /// Limit for every wait; only a hang reaches it.
+    pub hang: Duration,
+    /// Seed for random tests.
+    pub seed: u64,
+    /// Command line.
+    pub args: Args,
+    dir: PathBuf,
+}
+
+impl Env {
+    /// Surroundings of the test `name`.
+    pub fn new(args: &Args, name: &str) -> Self {
+        let (own, peer) = match args.role {
+            Role::A => (1, 2),
+            Role::B => (2, 1),
+        };
+        let default_ip = |n| Ipv4Addr::new(192, 0, 2, n);
+        Self {
+            role: args.role,
+            own_ip: args.own_ip.unwrap_or(default_ip(own)),
+            peer_ip: args.peer_ip.unwrap_or(default_ip(peer)),
+            hang: Duration::from_secs(args.hang_limit),
+            seed: args.seed.unwrap_or(1),
+            args: args.clone(),
+            dir: args.share.join(&args.session).join(name),
+        }
+    }
+
+    /// Limit for a wait of the library.
+    pub fn limit(&self) -> Option<Duration> {
+        Some(self.hang)
+    }
+
+    /// The card.
+    pub fn device(&self) -> Res<Device> {
+        Ok(Device::open_first()?)
+    }
+
+    /// A context on the card.
+    pub fn context(&self) -> Res<Context> {
+        Ok(Context::new(&self.device()?)?)
+    }
+
+    /// Gives the card its name in the network.
+    pub fn up(&self) -> Res {
+        let default_mac = match self.role {
+            Role::A => [2, 0, 0, 0, 0, 1],
+            Role::B => [2, 0, 0, 0, 0, 2],
+        };
+        let mac = self.args.mac.unwrap_or(libberth::MacAddr(default_mac));
+        self.device()?.set_net(&Net { ipv4: self.own_ip, mac, mtu: self.args.mtu })?;
+        Ok(())
+    }
+
+    fn file(&self, key: &str, role: Role) -> PathBuf {
+        self.dir.join(format!("{key}.{}", role.name()))
+    }
+
+    /// Tells the other guest `text` under `key`.
+    pub fn tell(&self, key: &str, text: &str) -> Res {
+        fs::create_dir_all(&self.dir)?;
+        write_whole(&self.file(key, self.role), text)
+    }
+
+    /// Waits for what the other guest tells under `key`; fails at once if its test has failed.
+    pub fn hear(&self, key: &str) -> Res<String> {
+        let (file, failed) = (self.file(key, self.role.other()), self.file("failed", self.role.other()));
+        let deadline = Instant::now() + self.hang;
+        loop {
+            if let Ok(text) = fs::read_to_string(&file) {
+                return Ok(text);
+            }
+            if key != "end" && failed.exists() {
+                return fail(format!("the other guest failed before `{key}`"));
+            }
+            if Instant::now() > deadline {
+                return fail(format!("the other guest did not come to `{key}`"));
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// Waits until both guests have come here.
+    pub fn meet(&self, key: &str) -> Res {
+        self.tell(key, "")?;
+        self.hear(key).map(drop)
+    }
+
+    /// Sends one line to the simulator's control socket; answers its answer (JSON).
+    ///
+    /// Fails when the simulator refuses.
+    pub fn sim(&self, line: &str) -> Res<String> {
+        let n = REQUEST.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{}-{}-{n:06}", self.role.name(), std::process::id());
+        let ctl = self.args.share.join("ctl");
+        let (request, answer) = (ctl.join(format!("{name}.req")), ctl.join(format!("{name}.ans")));
+        write_whole(&request, &format!("{line}\n"))?;
+        let deadline = Instant::now() + self.hang;
+        while Instant::now() < deadline {
+            if let Ok(text) = fs::read_to_string(&answer) {
+                let _ = fs::remove_file(&answer);
+                if text.replace(' ', "").contains("\"ok\":true") {
+                    return Ok(text);
+                }
+                return fail(format!("simulator refused `{line}`: {text}"));
+            }
+            std::thread::sleep(LOOK);
+        }
+        fail(format!("nobody answered the control request `{line}`"))
+    }
+
+    /// [`Env::sim`] with the name of this guest's card (`{own}`) and of the other's (`{peer}`) filled in.
+    pub fn sim_cards(&self, line: &str) -> Res<String> {
+        let line = line.replace("{own}", self.role.name()).replace("{peer}", self.role.other().name());
+        self.sim(&line)
+    }
+}
+
+fn write_whole(path: &Path, text: &str) -> Res {
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(".tmp");
+    let mut file = fs::File::create(&temporary)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(temporary, path)?;
+    Ok(())
+}

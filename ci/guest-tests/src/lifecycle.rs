@@ -1,0 +1,407 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Processes that end in every way, firmware that crashes, a driver that goes, a card that is pulled out.
+
+use std::fs;
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use berth_abi::{counters as c, ioctl, status};
+use libberth::{Device, Error, Reason, Status, Stream};
+
+use crate::connections::loopback_works;
+use crate::env::{Env, Role};
+use crate::util::{Conn, Mem, PAGE, Res, check, depths, establish, fail, in_child, loop_pair, wait_pid, wait_until};
+use crate::{ensure, ensure_eq, runner, tests};
+
+tests! {
+    One: inv_3_killed_process_leaves_nothing_pinned, inv_3_exec_leaves_nothing_pinned,
+         qp_10_inherited_descriptor_is_refused;
+    Pair: qp_17_killed_peer_is_noticed, tool_moves_a_file;
+    One: fw_panic_is_reported_and_reset_repairs, fw_hang_is_noticed_and_reset_repairs, reset_under_traffic,
+         inv_3_unbind_under_traffic, inv_3_module_goes_and_comes_back, inv_3_unplugged_card_is_let_go;
+}
+
+/// Programs that tests start as processes of their own.
+pub fn helper(name: &str, env: &Env) -> Res {
+    match name {
+        // Loopback traffic until it fails or is killed.
+        "traffic" => traffic(env),
+        // Receives granted, and then nothing.
+        "granted" => granted(env),
+        // What an inherited descriptor may do in a new program.
+        "inherited" => {
+            let fd: i32 = std::env::var("BERTH_TEST_FD")?.parse()?;
+            inherited_is_refused(fd)
+        }
+        other => fail(format!("no helper {other}")),
+    }
+}
+
+/// Starts a helper and waits until it says that it is ready.
+fn start_helper(env: &Env, name: &str) -> Res<Child> {
+    let ready = std::env::temp_dir().join(format!("berth-ready-{name}-{}", std::process::id()));
+    let _ = fs::remove_file(&ready);
+    let mut child = Command::new(std::env::current_exe()?)
+        .args(["--role", env.role.name(), "--helper", name])
+        .arg("--own-ip")
+        .arg(env.own_ip.to_string())
+        .arg("--peer-ip")
+        .arg(env.peer_ip.to_string())
+        .env("BERTH_TEST_READY", &ready)
+        .stdin(Stdio::null())
+        .spawn()?;
+    let result = wait_until("the helper is ready", env.hang, || {
+        if let Some(status) = child.try_wait()? {
+            return fail(format!("helper {name} ended: {status}"));
+        }
+        Ok(ready.exists())
+    });
+    let _ = fs::remove_file(&ready);
+    if let Err(e) = result {
+        let _ = child.kill();
+        let _ = child.wait();
+        return Err(e);
+    }
+    Ok(child)
+}
+
+fn ready() -> Res {
+    if let Some(path) = std::env::var_os("BERTH_TEST_READY") {
+        fs::write(PathBuf::from(path), "")?;
+    }
+    Ok(())
+}
+
+fn traffic(env: &Env) -> Res {
+    let context = env.context()?;
+    let from = Stream::new(&context, &depths(8, 8), PAGE)?;
+    let to = Stream::new(&context, &depths(8, 8), 256 << 10)?;
+    let (mut from, mut to) = (from, to);
+    to.post_recv(&[16384; 8])?;
+    crate::util::loop_back(env, &context, from.queue_pair(), to.queue_pair(), 800)?;
+    let mut count = 0u64;
+    loop {
+        while from.has_send_room() {
+            from.send(libberth::Buffer::new(16384)?, false)?;
+        }
+        let piece = to.next_piece(None)?.ok_or("no buffer")?;
+        drop(piece);
+        to.post_recv(&[16384])?;
+        while let Some(sent) = from.try_next_sent()? {
+            sent.completion.ok()?;
+        }
+        count += 1;
+        if count == 4 {
+            ready()?;
+        }
+    }
+}
+
+fn granted(env: &Env) -> Res {
+    let mem = Mem::new(64 << 10)?;
+    let context = env.context()?;
+    let (_from, mut to) = loop_pair(env, &context, &depths(4, 8), 801)?;
+    let sges: Vec<_> = (0..8).map(|n| mem.sge(n * 8192, 8192)).collect();
+    to.recv(0, &sges)?;
+    to.wait_state(env, "all receives are announced", |s| s.announced == 8)?;
+    ensure!(env.device()?.counters()?.pinned() >= 64 << 10);
+    ready()?;
+    to.received(env)?;
+    Ok(())
+}
+
+fn nothing_left(env: &Env) -> Res {
+    let device = env.device()?;
+    wait_until("nothing is left of the process", env.hang, || {
+        let n = device.counters()?;
+        Ok(n.pinned() == 0 && n.drv(c::D_QPS) == 0 && n.drv(c::D_CONTEXTS) == 0)
+    })
+}
+
+fn inv_3_killed_process_leaves_nothing_pinned(env: &Env) -> Res {
+    for name in ["granted", "traffic"] {
+        let mut child = start_helper(env, name)?;
+        child.kill()?;
+        child.wait()?;
+        nothing_left(env)?;
+    }
+    loopback_works(env, 802)
+}
+
+fn inherited_is_refused(fd: i32) -> Res {
+    let mut arg = ioctl::CreateCq { entries: 1, event_fd: -1, ..Default::default() };
+    // SAFETY: the struct of this request.
+    let ret = unsafe { libc::ioctl(fd, ioctl::IOC_CREATE_CQ as libc::Ioctl, &raw mut arg) };
+    let errno = std::io::Error::last_os_error().raw_os_error();
+    ensure!(ret < 0 && errno == Some(libc::EPERM), "ioctl answered {ret}, errno {errno:?}");
+    Ok(())
+}
+
+fn inv_3_exec_leaves_nothing_pinned(env: &Env) -> Res {
+    let exe = std::env::current_exe()?;
+    // A child makes its own context with grants out, and becomes another program that keeps the descriptor.
+    let code = in_child(|| {
+        use std::os::unix::process::CommandExt;
+        let mem = Mem::new(PAGE)?;
+        let context = env.context()?;
+        let (_from, mut to) = loop_pair(env, &context, &depths(4, 4), 803)?;
+        to.recv(0, &[mem.sge(0, PAGE)])?;
+        to.wait_state(env, "the receive is announced", |s| s.announced == 1)?;
+        let fd = context.as_fd().as_raw_fd();
+        // SAFETY: no memory is involved; the descriptor survives exec from now on.
+        unsafe { libc::fcntl(fd, libc::F_SETFD, 0) };
+        let error = Command::new(&exe)
+            .args(["--role", env.role.name(), "--helper", "inherited"])
+            .env("BERTH_TEST_FD", fd.to_string())
+            .exec();
+        Err(error.into())
+    })?;
+    ensure_eq!(code, 0);
+    nothing_left(env)?;
+    loopback_works(env, 804)
+}
+
+fn qp_10_inherited_descriptor_is_refused(env: &Env) -> Res {
+    let source = Mem::pattern(PAGE, 70)?;
+    let target = Mem::new(PAGE)?;
+    let context = env.context()?;
+    let (mut from, mut to) = loop_pair(env, &context, &depths(4, 4), 805)?;
+    let fd = context.as_fd().as_raw_fd();
+    let code = in_child(|| inherited_is_refused(fd))?;
+    ensure_eq!(code, 0);
+    // Queues and doorbells are not in the child: touching them kills it.
+    let page = libberth::raw::doorbell_page(&context);
+    let code = in_child(|| {
+        // SAFETY: the point of the test: the page is not mapped in the child, which dies of it.
+        unsafe { page.cast::<u64>().write_volatile(0) };
+        Ok(())
+    })?;
+    ensure_eq!(code, 128 + libc::SIGSEGV);
+    to.recv(0, &[target.sge(0, PAGE)])?;
+    from.send(0, &[source.sge(0, PAGE)])?;
+    to.received(env)?.ok()?;
+    check(target.bytes(), 70, 0)
+}
+
+fn qp_17_killed_peer_is_noticed(env: &Env) -> Res {
+    match env.role {
+        Role::A => {
+            // No credit, so no data: only the connection itself can tell.
+            let mem = Mem::new(PAGE)?;
+            let context = env.context()?;
+            let mut conn = Conn::new(&context, &depths(4, 4))?;
+            conn.recv(0, &[mem.sge(0, PAGE)])?;
+            establish(env, &context, &conn.qp, 806)?;
+            env.tell("connected", "")?;
+            ensure_eq!(conn.qp.wait_closed(env.limit())?, Reason::PeerClose);
+            ensure_eq!(conn.received(env)?.status, Status::Flushed);
+        }
+        Role::B => {
+            // SAFETY: this program has one thread here.
+            let pid = unsafe { libc::fork() };
+            ensure!(pid >= 0, "fork: {}", std::io::Error::last_os_error());
+            if pid == 0 {
+                let result = (|| -> Res {
+                    let context = env.context()?;
+                    let conn = Conn::new(&context, &depths(4, 4))?;
+                    establish(env, &context, &conn.qp, 806)?;
+                    // Until killed.
+                    conn.received(env)?;
+                    Ok(())
+                })();
+                eprintln!("child: {result:?}");
+                // SAFETY: ends the child without the parent's destructors.
+                unsafe { libc::_exit(1) };
+            }
+            let heard = env.hear("connected");
+            // SAFETY: our own child.
+            unsafe { libc::kill(pid, libc::SIGKILL) };
+            ensure_eq!(wait_pid(pid)?, 128 + libc::SIGKILL);
+            heard?;
+        }
+    }
+    env.meet("done")
+}
+
+fn tool_moves_a_file(env: &Env) -> Res {
+    use sha2::{Digest, Sha256};
+    let dir = std::env::temp_dir().join(format!("berth-tool-{}", std::process::id()));
+    fs::create_dir_all(&dir)?;
+    let file = dir.join("file");
+    let tool = |args: &[&str]| -> Res<String> {
+        let output = Command::new("berth").arg("--json").args(args).output()?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        ensure!(
+            output.status.success(),
+            "berth {args:?}: {}\n{text}{}",
+            output.status,
+            String::from_utf8_lossy(&output.stderr)
+        );
+        Ok(text)
+    };
+    let path = file.to_str().ok_or("path")?;
+    let result = match env.role {
+        Role::A => {
+            let mut bytes = vec![0; 200_001];
+            crate::util::fill(&mut bytes, 71, 0);
+            fs::write(&file, &bytes)?;
+            let to = format!("{}:820", env.peer_ip);
+            tool(&["send", "--to", &to, "--file", path, "--wait", "120", "--block", "16K", "--message", "70000"])?
+        }
+        Role::B => {
+            let text =
+                tool(&["recv", "--listen", "820", "--out", path, "--recv-sizes", "3,7,22,44,64K", "--wait", "120"])?;
+            let bytes = fs::read(&file)?;
+            ensure_eq!(bytes.len(), 200_001);
+            check(&bytes, 71, 0)?;
+            let digest: String = Sha256::digest(&bytes).iter().map(|b| format!("{b:02x}")).collect();
+            ensure!(text.contains(&digest), "the report names another SHA-256: {text}");
+            text
+        }
+    };
+    fs::remove_dir_all(&dir)?;
+    ensure!(result.contains("\"sha256_match\":true"), "{result}");
+    env.meet("done")
+}
+
+fn after_reset(env: &Env, service: u16) -> Res {
+    runner::prepare(&env.args)?;
+    ensure_eq!(env.device()?.info()?.fw_status, status::FW_RUNNING);
+    loopback_works(env, service)
+}
+
+fn crash(env: &Env, hang: bool, service: u16) -> Res {
+    let mem = Mem::new(PAGE)?;
+    let device = env.device()?;
+    let resets = device.counters()?.drv(c::D_RESETS);
+    let context = env.context()?;
+    let (_from, mut to) = loop_pair(env, &context, &depths(4, 4), service)?;
+    to.recv(0, &[mem.sge(0, PAGE)])?;
+    match device.crash(hang) {
+        Ok(()) | Err(Error::Firmware { .. } | Error::DeviceLost) => {}
+        Err(e) => return Err(e.into()),
+    }
+    // The process is told, by itself.
+    match to.recvs.wait(env.limit()) {
+        Err(Error::DeviceLost) => {}
+        Ok(completion) => ensure!(completion.status != Status::Ok, "{completion:?}"),
+        Err(e) => return Err(e.into()),
+    }
+    wait_until("the context is lost", env.hang, || {
+        Ok(matches!(context.create_cq(1), Err(Error::DeviceLost | Error::Firmware { .. })))
+    })?;
+    drop((to, _from, context));
+    wait_until("nothing is pinned", env.hang, || Ok(device.counters()?.pinned() == 0))?;
+    device.reset()?;
+    ensure!(device.counters()?.drv(c::D_RESETS) > resets);
+    after_reset(env, service + 1)
+}
+
+fn fw_panic_is_reported_and_reset_repairs(env: &Env) -> Res {
+    crash(env, false, 830)
+}
+
+fn fw_hang_is_noticed_and_reset_repairs(env: &Env) -> Res {
+    crash(env, true, 832)?;
+    ensure!(env.device()?.counters()?.drv(c::D_HEARTBEAT_LOST) > 0);
+    Ok(())
+}
+
+fn end_of(mut child: Child, env: &Env) -> Res {
+    let result = wait_until("the program with traffic ends", env.hang, || Ok(child.try_wait()?.is_some()));
+    if result.is_err() {
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+    result
+}
+
+fn reset_under_traffic(env: &Env) -> Res {
+    let child = start_helper(env, "traffic")?;
+    env.device()?.reset()?;
+    // Its objects are lost: it ends by itself.
+    end_of(child, env)?;
+    nothing_left(env)?;
+    after_reset(env, 834)
+}
+
+/// The card's PCI address, such as `0000:00:03.0`.
+fn pci_address() -> Res<String> {
+    for entry in fs::read_dir("/sys/bus/pci/devices")? {
+        let path = entry?.path();
+        let vendor = fs::read_to_string(path.join("vendor"))?;
+        let device = fs::read_to_string(path.join("device"))?;
+        if vendor.trim() == "0x10ee" && device.trim() == "0xbe47" {
+            let name = path.file_name().and_then(|n| n.to_str()).ok_or("name")?;
+            return Ok(name.to_owned());
+        }
+    }
+    fail("no card on the PCI bus")
+}
+
+fn wait_for_device(env: &Env) -> Res {
+    wait_until("the device is back", env.hang, || Ok(Device::open_first().is_ok()))
+}
+
+fn driver_dir() -> Res<PathBuf> {
+    let link = PathBuf::from(format!("/sys/bus/pci/devices/{}/driver", pci_address()?));
+    Ok(fs::canonicalize(link)?)
+}
+
+fn inv_3_unbind_under_traffic(env: &Env) -> Res {
+    let address = pci_address()?;
+    let driver = driver_dir()?;
+    let child = start_helper(env, "traffic")?;
+    fs::write(driver.join("unbind"), &address)?;
+    ensure!(Device::open_first().is_err(), "the device is still there");
+    end_of(child, env)?;
+    fs::write(driver.join("bind"), &address)?;
+    wait_for_device(env)?;
+    after_reset(env, 836)
+}
+
+fn inv_3_module_goes_and_comes_back(env: &Env) -> Res {
+    let mut child = start_helper(env, "traffic")?;
+    child.kill()?;
+    let removed = wait_until("the module is gone", env.hang, || {
+        // SAFETY: a name that ends with NUL.
+        let ret = unsafe { libc::syscall(libc::SYS_delete_module, c"berth".as_ptr(), libc::O_NONBLOCK) };
+        let error = std::io::Error::last_os_error();
+        // In use until the killed process has been cleaned up.
+        ensure!(
+            ret == 0 || matches!(error.raw_os_error(), Some(libc::EWOULDBLOCK | libc::EBUSY)),
+            "delete_module: {error}"
+        );
+        Ok(ret == 0)
+    });
+    child.wait()?;
+    removed?;
+    let module = fs::File::open(&env.args.module)?;
+    // SAFETY: an empty string that ends with NUL.
+    let ret = unsafe { libc::syscall(libc::SYS_finit_module, module.as_raw_fd(), c"".as_ptr(), 0) };
+    ensure!(ret == 0, "finit_module: {}", std::io::Error::last_os_error());
+    wait_for_device(env)?;
+    after_reset(env, 838)
+}
+
+fn inv_3_unplugged_card_is_let_go(env: &Env) -> Res {
+    let address = pci_address()?;
+    let child = start_helper(env, "traffic")?;
+    env.sim_cards("unplug {own}")?;
+    let result = (|| -> Res {
+        end_of(child, env)?;
+        wait_until("the driver notices", env.hang, || {
+            Ok(Device::open_first().and_then(|d| d.counters()).map_or(true, |n| n.pinned() == 0))
+        })?;
+        fs::write(format!("/sys/bus/pci/devices/{address}/remove"), "1")?;
+        Ok(())
+    })();
+    env.sim_cards("replug {own}")?;
+    result?;
+    fs::write("/sys/bus/pci/rescan", "1")?;
+    wait_until("the card is back", Duration::from_secs(60), || Ok(pci_address().is_ok()))?;
+    wait_for_device(env)?;
+    after_reset(env, 840)
+}

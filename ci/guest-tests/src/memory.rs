@@ -1,0 +1,559 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Virtual contexts, pin on credit, and what applications do to their memory meanwhile: VC-1 to VC-9, PC-1 to PC-3.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::AsRawFd;
+
+use berth_abi::counters as c;
+use libberth::{Device, Limits, QpConfig, Status, Stream};
+
+use crate::env::{Env, Role};
+use crate::util::{
+    Conn, Mem, PAGE, Res, check, depths, establish, fill, in_child, loop_pair, reap_all, receive_pattern, send_pattern,
+    wait_until,
+};
+use crate::{ensure, ensure_eq, tests};
+
+tests! {
+    Pair: pc_3_pinned_bytes_stay_inside_the_budget, vc_1_swapped_out_blocks_are_sent;
+    One: pc_3_block_larger_than_the_budget_is_refused, pc_3_receive_larger_than_the_budget_is_refused,
+         vc_3_block_is_unpinned_before_its_acknowledgement_when_sent;
+    Pair: vc_3_nothing_is_pinned_while_acknowledgements_are_held, vc_4_retransmission_pins_again,
+          vc_9_unmapped_send_memory_fails_cleanly, vc_9_dontneed_sends_what_the_application_would_see,
+          vc_9_moved_send_memory_fails_cleanly, vc_9_withdrawn_receive_memory_is_noticed_at_both_ends,
+          vc_9_fork_does_no_harm;
+    One: vc_9_file_mapping_is_sent, vc_9_truncated_file_fails_cleanly, vc_9_shared_file_is_refused_for_receiving,
+         pc_1_receive_that_cannot_be_pinned_fails_and_later_ones_go_on, vc_9_read_only_memory_is_not_received_into,
+         vc_9_swapped_out_receive_buffers_are_brought_in, pc_3_memlock_limit_counts;
+}
+
+/// Sets the card's budget, and back when dropped.
+struct Budget {
+    device: Device,
+    before: u64,
+}
+
+impl Budget {
+    fn set(env: &Env, bytes: u64) -> Res<Self> {
+        let device = env.device()?;
+        let before = device.info()?.card_budget;
+        device.set_limits(&Limits { card_budget: Some(bytes), reset_peak: true, ..Limits::default() })?;
+        Ok(Self { device, before })
+    }
+}
+
+impl Drop for Budget {
+    fn drop(&mut self) {
+        let limits = Limits { card_budget: Some(self.before), ..Limits::default() };
+        if let Err(e) = self.device.set_limits(&limits) {
+            eprintln!("budget not restored: {e}");
+        }
+    }
+}
+
+fn pc_3_pinned_bytes_stay_inside_the_budget(env: &Env) -> Res {
+    const BUDGET: u64 = 64 << 10;
+    const TOTAL: usize = 512 << 10;
+    let budget = Budget::set(env, BUDGET)?;
+    let context = env.context()?;
+    let config = QpConfig { block: 16 << 10, ..depths(16, 32) };
+    let mut stream = Stream::new(&context, &config, 1 << 20)?;
+    if env.role == Role::B {
+        // Four times what may be pinned.
+        for _ in 0..32 {
+            stream.post_recv(&[8192])?;
+        }
+    }
+    establish(env, &context, stream.queue_pair(), 300)?;
+    match env.role {
+        Role::A => {
+            send_pattern(&mut stream, TOTAL, 128 << 10, 30, env)?;
+            reap_all(&mut stream, env)?;
+        }
+        Role::B => {
+            receive_pattern(env, &mut stream, &mut std::iter::repeat(8192), TOTAL as u64, 30)?;
+        }
+    }
+    let counters = budget.device.counters()?;
+    let peak = counters.pinned_peak();
+    ensure!(peak <= BUDGET, "{peak} bytes were pinned, but the budget is {BUDGET}");
+    ensure!(peak > 0);
+    env.meet("done")
+}
+
+fn vc_1_swapped_out_blocks_are_sent(env: &Env) -> Res {
+    const TOTAL: usize = 128 << 10;
+    let mem = match env.role {
+        Role::A => Mem::pattern(TOTAL, 31)?,
+        Role::B => Mem::new(TOTAL)?,
+    };
+    let context = env.context()?;
+    let mut conn = Conn::new(&context, &depths(4, 16))?;
+    if env.role == Role::B {
+        let sges: Vec<_> = (0..8).map(|n| mem.sge(n * 16384, 16384)).collect();
+        conn.recv(0, &sges)?;
+    }
+    establish(env, &context, &conn.qp, 301)?;
+    match env.role {
+        Role::A => {
+            mem.page_out()?;
+            conn.send(0, &[mem.sge(0, TOTAL)])?;
+            conn.sent(env)?.ok()?;
+        }
+        Role::B => {
+            for _ in 0..8 {
+                ensure_eq!(conn.received(env)?.ok()?.byte_len, 16384);
+            }
+            check(mem.bytes(), 31, 0)?;
+        }
+    }
+    env.meet("done")
+}
+
+fn vc_9_swapped_out_receive_buffers_are_brought_in(env: &Env) -> Res {
+    const TOTAL: usize = 64 << 10;
+    let source = Mem::pattern(TOTAL, 32)?;
+    let target = Mem::pattern(TOTAL, 33)?;
+    target.page_out()?;
+    source.page_out()?;
+    let context = env.context()?;
+    let (mut from, mut to) = loop_pair(env, &context, &depths(4, 4), 302)?;
+    // Half of it only: the rest keeps what was swapped out.
+    to.recv(0, &[target.sge(100, TOTAL / 2)])?;
+    from.send(0, &[source.sge(0, TOTAL / 2)])?;
+    to.received(env)?.ok()?;
+    check(&target.bytes()[100..100 + TOTAL / 2], 32, 0)?;
+    check(&target.bytes()[..100], 33, 0)?;
+    check(&target.bytes()[100 + TOTAL / 2..], 33, 100 + TOTAL as u64 / 2)
+}
+
+fn pc_3_block_larger_than_the_budget_is_refused(env: &Env) -> Res {
+    let source = Mem::pattern(64 << 10, 34)?;
+    let target = Mem::new(64 << 10)?;
+    let context = env.context()?;
+    let config = QpConfig { block: 64 << 10, ..depths(4, 16) };
+    let (mut from, mut to) = loop_pair(env, &context, &config, 303)?;
+    // The sends and the receives are of one process here: two pages are a receive buffer and a one-page block.
+    let _budget = Budget::set(env, 2 * PAGE as u64)?;
+    to.recv(0, &[target.sge(0, 64 << 10)])?;
+    let got = to.received(env)?;
+    ensure_eq!(got.status, Status::OverBudget);
+    to.recv(1, &[target.sge(0, 100)])?;
+    from.send(0, &[source.sge(0, 100)])?;
+    ensure_eq!(to.received(env)?.ok()?.byte_len, 100);
+    from.sent(env)?.ok()?;
+    ensure!(env.device()?.counters()?.pinned_peak() <= 2 * PAGE as u64);
+    Ok(())
+}
+
+fn pc_3_receive_larger_than_the_budget_is_refused(env: &Env) -> Res {
+    let source = Mem::pattern(PAGE, 35)?;
+    let target = Mem::new(64 << 10)?;
+    let context = env.context()?;
+    context.set_budget(4 * PAGE as u64)?;
+    let (mut from, mut to) = loop_pair(env, &context, &depths(4, 16), 304)?;
+    to.recv(0, &[target.sge(0, 5 * PAGE), target.sge(0, PAGE)])?;
+    let first = to.received(env)?;
+    ensure_eq!((first.wr_id, first.status), (0, Status::OverBudget));
+    from.send(0, &[source.sge(0, PAGE)])?;
+    let second = to.received(env)?.ok()?;
+    ensure_eq!((second.wr_id, second.byte_len as usize), (1, PAGE));
+    check(&target.bytes()[..PAGE], 35, 0)?;
+    ensure!(env.device()?.counters()?.drv(c::D_OVER_BUDGET) > 0);
+    Ok(())
+}
+
+fn vc_3_block_is_unpinned_before_its_acknowledgement_when_sent(env: &Env) -> Res {
+    let source = Mem::pattern(64 << 10, 36)?;
+    let target = Mem::new(64 << 10)?;
+    let context = env.context()?;
+    let (mut from, mut to) = loop_pair(env, &context, &depths(4, 4), 305)?;
+    to.recv(0, &[target.sge(0, 64 << 10)])?;
+    from.send(0, &[source.sge(0, 64 << 10)])?;
+    to.received(env)?.ok()?;
+    from.sent(env)?.ok()?;
+    let device = env.device()?;
+    wait_until("nothing pinned when nothing is outstanding", env.hang, || Ok(device.counters()?.pinned() == 0))
+}
+
+fn vc_3_nothing_is_pinned_while_acknowledgements_are_held(env: &Env) -> Res {
+    const TOTAL: usize = 32 << 10;
+    let mem = match env.role {
+        Role::A => Mem::pattern(TOTAL, 37)?,
+        Role::B => Mem::new(TOTAL)?,
+    };
+    let context = env.context()?;
+    let mut conn = Conn::new(&context, &QpConfig { timeout: u32::MAX, ..depths(4, 4) })?;
+    if env.role == Role::B {
+        conn.recv(0, &[mem.sge(0, TOTAL)])?;
+    }
+    establish(env, &context, &conn.qp, 306)?;
+    if env.role == Role::A {
+        conn.wait_state(env, "the credit has come", |s| s.credits == 1)?;
+        env.sim("hold b")?;
+        let result = (|| {
+            conn.send(0, &[mem.sge(0, TOTAL)])?;
+            let device = env.device()?;
+            wait_until("the block was sent and unpinned", env.hang, || {
+                let n = device.counters()?;
+                Ok(conn.qp.state()?.pieces == 1 && n.pinned() == 0)
+            })?;
+            // Nothing has acknowledged it.
+            ensure!(conn.sends.poll()?.is_none());
+            Ok(())
+        })();
+        env.sim("release b")?;
+        result?;
+        conn.sent(env)?.ok()?;
+    } else {
+        conn.received(env)?.ok()?;
+        check(mem.bytes(), 37, 0)?;
+    }
+    env.meet("done")
+}
+
+fn vc_4_retransmission_pins_again(env: &Env) -> Res {
+    const TOTAL: usize = 32 << 10;
+    let mem = match env.role {
+        Role::A => Mem::pattern(TOTAL, 38)?,
+        Role::B => Mem::new(TOTAL)?,
+    };
+    let context = env.context()?;
+    let mut conn = Conn::new(&context, &depths(4, 4))?;
+    if env.role == Role::B {
+        conn.recv(0, &[mem.sge(0, TOTAL)])?;
+    }
+    establish(env, &context, &conn.qp, 307)?;
+    if env.role == Role::A {
+        let device = env.device()?;
+        let before = device.counters()?.fw(c::F_RESEND_BLOCKS);
+        conn.wait_state(env, "the credit has come", |s| s.credits == 1)?;
+        // Acknowledgements stay at the wire until something was sent again; the application has swapped it out.
+        env.sim("hold b")?;
+        let result = (|| {
+            conn.send(0, &[mem.sge(0, TOTAL)])?;
+            wait_until("blocks were requested again", env.hang, || {
+                let _ = mem.advise(0, TOTAL, libc::MADV_PAGEOUT);
+                Ok(device.counters()?.fw(c::F_RESEND_BLOCKS) > before)
+            })
+        })();
+        env.sim("release b")?;
+        result?;
+        conn.sent(env)?.ok()?;
+    } else {
+        ensure_eq!(conn.received(env)?.ok()?.byte_len as usize, TOTAL);
+        check(mem.bytes(), 38, 0)?;
+    }
+    env.meet("done")
+}
+
+/// A sends 32 KiB of which only the first 8 KiB have a credit, does something to the rest, and then B posts for the
+/// rest.
+fn mid_transfer(
+    env: &Env,
+    service: u16,
+    meddle: impl FnOnce(&Mem) -> Res,
+    sender_after: impl FnOnce(&Conn) -> Res,
+    receiver_after: impl FnOnce(&Conn, &Mem) -> Res,
+) -> Res {
+    const TOTAL: usize = 32 << 10;
+    const FIRST: usize = 8 << 10;
+    let mem = match env.role {
+        Role::A => Mem::pattern(TOTAL, 39)?,
+        Role::B => Mem::new(TOTAL)?,
+    };
+    let context = env.context()?;
+    let mut conn = Conn::new(&context, &QpConfig { block: 8192, ..depths(4, 4) })?;
+    if env.role == Role::B {
+        conn.recv(0, &[mem.sge(0, FIRST)])?;
+    }
+    establish(env, &context, &conn.qp, service)?;
+    match env.role {
+        Role::A => {
+            conn.send(0, &[mem.sge(0, TOTAL)])?;
+            env.hear("first-part")?;
+            meddle(&mem)?;
+            env.tell("meddled", "")?;
+            sender_after(&conn)?;
+        }
+        Role::B => {
+            ensure_eq!(conn.received(env)?.ok()?.byte_len as usize, FIRST);
+            check(&mem.bytes()[..FIRST], 39, 0)?;
+            env.tell("first-part", "")?;
+            env.hear("meddled")?;
+            conn.recv(1, &[mem.sge(FIRST, TOTAL - FIRST)])?;
+            receiver_after(&conn, &mem)?;
+        }
+    }
+    env.meet("done")
+}
+
+fn sender_fails(env: &Env, conn: &Conn) -> Res {
+    let sent = conn.sent(env)?;
+    ensure!(matches!(sent.status, Status::LocalProtection | Status::Withdrawn), "the send ended as {:?}", sent.status);
+    // Both sides know.
+    conn.qp.wait_closed(env.limit())?;
+    Ok(())
+}
+
+fn receiver_is_told(env: &Env, conn: &Conn) -> Res {
+    let reason = conn.qp.wait_closed(env.limit())?;
+    ensure!(reason != libberth::Reason::LocalClose, "{reason:?}");
+    ensure_eq!(conn.received(env)?.status, Status::Flushed);
+    Ok(())
+}
+
+fn vc_9_unmapped_send_memory_fails_cleanly(env: &Env) -> Res {
+    mid_transfer(
+        env,
+        310,
+        |mem| mem.unmap(16 << 10, 16 << 10),
+        |conn| sender_fails(env, conn),
+        |conn, _| receiver_is_told(env, conn),
+    )
+}
+
+fn vc_9_moved_send_memory_fails_cleanly(env: &Env) -> Res {
+    let moved = std::cell::Cell::new(std::ptr::null_mut());
+    mid_transfer(
+        env,
+        311,
+        |mem| {
+            // SAFETY: the last quarter of our mapping moves to where the kernel likes; nobody looks at the old place.
+            let new =
+                unsafe { libc::mremap((mem.va(24 << 10) as *mut u8).cast(), 8 << 10, 16 << 10, libc::MREMAP_MAYMOVE) };
+            ensure!(new != libc::MAP_FAILED, "mremap: {}", std::io::Error::last_os_error());
+            ensure!(new as u64 != mem.va(24 << 10), "grown in place: nothing moved");
+            moved.set(new);
+            Ok(())
+        },
+        |conn| sender_fails(env, conn),
+        |conn, _| receiver_is_told(env, conn),
+    )
+}
+
+fn vc_9_dontneed_sends_what_the_application_would_see(env: &Env) -> Res {
+    mid_transfer(
+        env,
+        312,
+        |mem| mem.advise(16 << 10, 16 << 10, libc::MADV_DONTNEED),
+        |conn| conn.sent(env)?.ok().map(drop).map_err(Into::into),
+        |conn, mem| {
+            conn.received(env)?.ok()?;
+            check(&mem.bytes()[8 << 10..16 << 10], 39, 8 << 10)?;
+            ensure!(mem.bytes()[16 << 10..].iter().all(|b| *b == 0), "stale bytes were sent");
+            Ok(())
+        },
+    )
+}
+
+fn vc_9_withdrawn_receive_memory_is_noticed_at_both_ends(env: &Env) -> Res {
+    let mem = Mem::pattern(16 << 10, 40)?;
+    let context = env.context()?;
+    let mut conn = Conn::new(&context, &depths(4, 4))?;
+    let device = env.device()?;
+    if env.role == Role::B {
+        conn.recv(0, &[mem.sge(0, 16 << 10)])?;
+    }
+    establish(env, &context, &conn.qp, 313)?;
+    match env.role {
+        Role::B => {
+            conn.wait_state(env, "the receive is announced", |s| s.announced == 1)?;
+            let before = device.counters()?.drv(c::D_REVOKED);
+            mem.unmap(0, 16 << 10)?;
+            // The fence has ended when munmap returns: nothing of it is pinned.
+            wait_until("the pages are unpinned", env.hang, || Ok(device.counters()?.pinned() == 0))?;
+            ensure!(device.counters()?.drv(c::D_REVOKED) > before);
+            env.tell("withdrawn", "")?;
+            let got = conn.received(env)?;
+            ensure!(matches!(got.status, Status::Withdrawn | Status::Flushed), "{:?}", got.status);
+            conn.qp.wait_closed(env.limit())?;
+        }
+        Role::A => {
+            env.hear("withdrawn")?;
+            conn.send(0, &[mem.sge(0, 16 << 10)])?;
+            let sent = conn.sent(env)?;
+            ensure!(sent.status != Status::Ok, "sent into memory that was gone");
+            conn.qp.wait_closed(env.limit())?;
+        }
+    }
+    env.meet("done")
+}
+
+fn vc_9_fork_does_no_harm(env: &Env) -> Res {
+    const TOTAL: usize = 256 << 10;
+    let mut mem = match env.role {
+        Role::A => Mem::pattern(TOTAL, 41)?,
+        Role::B => Mem::new(TOTAL)?,
+    };
+    let context = env.context()?;
+    let mut conn = Conn::new(&context, &QpConfig { block: 16 << 10, ..depths(16, 16) })?;
+    if env.role == Role::B {
+        let sges: Vec<_> = (0..16).map(|n| mem.sge(n * 16384, 16384)).collect();
+        conn.recv(0, &sges)?;
+    }
+    establish(env, &context, &conn.qp, 314)?;
+    env.meet("go")?;
+    if env.role == Role::A {
+        for n in 0..16 {
+            conn.send(n, &[mem.sge(n as usize * 16384, 16384)])?;
+        }
+    }
+    for n in 0..16usize {
+        // The child shares all pages copy-on-write, for as long as it lives, and writes to its copies.
+        let target = mem.va(n * 16384) as *mut u8;
+        let code = in_child(|| {
+            // SAFETY: the child's own copy of the mapping.
+            unsafe { target.write_volatile(0xff) };
+            Ok(())
+        })?;
+        ensure_eq!(code, 0);
+        match env.role {
+            Role::A => {
+                conn.sent(env)?.ok()?;
+                // Sent and acknowledged: the application uses it again.
+                fill(&mut mem.bytes_mut()[n * 16384..(n + 1) * 16384], 42, 0);
+            }
+            Role::B => {
+                let got = conn.received(env)?.ok()?;
+                ensure_eq!((got.wr_id as usize, got.byte_len), (n, 16384));
+            }
+        }
+    }
+    if env.role == Role::B {
+        check(mem.bytes(), 41, 0)?;
+    }
+    env.meet("done")
+}
+
+/// A temporary file that holds the pattern.
+fn pattern_file(len: usize, seed: u64) -> Res<File> {
+    let path = std::env::temp_dir().join(format!("berth-pattern-{}", std::process::id()));
+    let mut file = File::options().read(true).write(true).create(true).truncate(true).open(&path)?;
+    std::fs::remove_file(&path)?;
+    let mut bytes = vec![0; len];
+    fill(&mut bytes, seed, 0);
+    file.write_all(&bytes)?;
+    Ok(file)
+}
+
+fn vc_9_file_mapping_is_sent(env: &Env) -> Res {
+    let file = pattern_file(20_000, 43)?;
+    let source = Mem::map(20_000, libc::MAP_SHARED, libc::PROT_READ, file.as_raw_fd())?;
+    let target = Mem::new(20_000)?;
+    let context = env.context()?;
+    let (mut from, mut to) = loop_pair(env, &context, &depths(4, 4), 320)?;
+    to.recv(0, &[target.sge(0, 20_000)])?;
+    from.send(0, &[source.sge(0, 20_000)])?;
+    ensure_eq!(to.received(env)?.ok()?.byte_len, 20_000);
+    check(target.bytes(), 43, 0)
+}
+
+fn vc_9_truncated_file_fails_cleanly(env: &Env) -> Res {
+    let file = pattern_file(32 << 10, 44)?;
+    let source = Mem::map(32 << 10, libc::MAP_PRIVATE, libc::PROT_READ, file.as_raw_fd())?;
+    let target = Mem::new(32 << 10)?;
+    let context = env.context()?;
+    let config = QpConfig { block: 8192, ..depths(4, 4) };
+    let (mut from, mut to) = loop_pair(env, &context, &config, 321)?;
+    to.recv(0, &[target.sge(0, 8 << 10)])?;
+    from.send(0, &[source.sge(0, 32 << 10)])?;
+    ensure_eq!(to.received(env)?.ok()?.byte_len, 8 << 10);
+    check(&target.bytes()[..8 << 10], 44, 0)?;
+    file.set_len(16 << 10)?;
+    to.recv(1, &[target.sge(8 << 10, 24 << 10)])?;
+    sender_fails(env, &from)
+}
+
+fn vc_9_shared_file_is_refused_for_receiving(env: &Env) -> Res {
+    // A file system with write-back: pages that the card may write behind its back are not allowed (decision 16).
+    // Long-term pins of tmpfs files are, and a guest may have nothing else.
+    let path = env.args.share.join(format!("{}-shared-{}", env.role.name(), std::process::id()));
+    let file = File::options().read(true).write(true).create(true).truncate(true).open(&path)?;
+    file.set_len(PAGE as u64)?;
+    let mapped = Mem::map(PAGE, libc::MAP_SHARED, libc::PROT_READ | libc::PROT_WRITE, file.as_raw_fd());
+    let _ = std::fs::remove_file(&path);
+    let Ok(shared) = mapped else {
+        println!("the shared directory cannot be mapped: nothing to test");
+        return Ok(());
+    };
+    let context = env.context()?;
+    let (_from, mut to) = loop_pair(env, &context, &depths(4, 4), 322)?;
+    to.recv(0, &[shared.sge(0, PAGE)])?;
+    ensure_eq!(to.received(env)?.status, Status::LocalProtection);
+    Ok(())
+}
+
+fn vc_9_read_only_memory_is_not_received_into(env: &Env) -> Res {
+    let read_only = Mem::map(PAGE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, libc::PROT_READ, -1)?;
+    let context = env.context()?;
+    let (_from, mut to) = loop_pair(env, &context, &depths(4, 4), 323)?;
+    to.recv(0, &[read_only.sge(0, PAGE)])?;
+    ensure_eq!(to.received(env)?.status, Status::LocalProtection);
+    ensure!(read_only.bytes().iter().all(|b| *b == 0));
+    Ok(())
+}
+
+fn pc_1_receive_that_cannot_be_pinned_fails_and_later_ones_go_on(env: &Env) -> Res {
+    let source = Mem::pattern(200, 45)?;
+    let target = Mem::new(3 * PAGE)?;
+    target.unmap(PAGE, PAGE)?;
+    let context = env.context()?;
+    let (mut from, mut to) = loop_pair(env, &context, &depths(4, 8), 324)?;
+    let hole = target.sge(PAGE - 50, 100);
+    to.recv(0, &[target.sge(0, 100), hole, target.sge(2 * PAGE, 100)])?;
+    from.send(0, &[source.sge(0, 200)])?;
+    let mut seen = Vec::new();
+    for _ in 0..3 {
+        let got = to.received(env)?;
+        seen.push((got.wr_id, got.status, if got.status == Status::Ok { got.byte_len } else { 0 }));
+    }
+    seen.sort_by_key(|s| s.0);
+    ensure_eq!(seen, [(0, Status::Ok, 100), (1, Status::LocalProtection, 0), (2, Status::Ok, 100)]);
+    check(&target.bytes()[..100], 45, 0)?;
+    check(&target.bytes()[2 * PAGE..2 * PAGE + 100], 45, 100)?;
+    from.sent(env)?.ok()?;
+    Ok(())
+}
+
+/// Gives up `CAP_IPC_LOCK` in this process (and its children).
+fn drop_ipc_lock() -> Res {
+    const VERSION_3: u32 = 0x2008_0522;
+    const CAP_IPC_LOCK: u32 = 14;
+    let mut header = [VERSION_3, 0];
+    // Effective, permitted and inheritable sets, low words, then high words.
+    let mut sets = [0u32; 6];
+    // SAFETY: header and data as version 3 of the capability calls wants them.
+    let ret = unsafe { libc::syscall(libc::SYS_capget, header.as_mut_ptr(), sets.as_mut_ptr()) };
+    ensure!(ret == 0, "capget: {}", std::io::Error::last_os_error());
+    sets[0] &= !(1 << CAP_IPC_LOCK);
+    // SAFETY: as above.
+    let ret = unsafe { libc::syscall(libc::SYS_capset, header.as_mut_ptr(), sets.as_mut_ptr()) };
+    ensure!(ret == 0, "capset: {}", std::io::Error::last_os_error());
+    Ok(())
+}
+
+fn pc_3_memlock_limit_counts(env: &Env) -> Res {
+    const LIMIT: usize = 4 * PAGE;
+    drop_ipc_lock()?;
+    let limit = libc::rlimit { rlim_cur: LIMIT as u64, rlim_max: LIMIT as u64 };
+    // SAFETY: a valid limit.
+    let ret = unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const limit) };
+    ensure!(ret == 0, "setrlimit: {}", std::io::Error::last_os_error());
+    let source = Mem::pattern(2 * PAGE, 46)?;
+    let target = Mem::new(8 * PAGE)?;
+    let context = env.context()?;
+    let config = QpConfig { block: PAGE as u32, ..depths(4, 8) };
+    let (mut from, mut to) = loop_pair(env, &context, &config, 325)?;
+    to.recv(0, &[target.sge(0, 5 * PAGE)])?;
+    ensure_eq!(to.received(env)?.status, Status::OverBudget);
+    to.recv(1, &[target.sge(0, PAGE), target.sge(PAGE, PAGE)])?;
+    from.send(0, &[source.sge(0, 2 * PAGE)])?;
+    for n in 1..3 {
+        ensure_eq!(to.received(env)?.ok()?.wr_id, n);
+    }
+    check(&target.bytes()[..2 * PAGE], 46, 0)?;
+    from.sent(env)?.ok()?;
+    Ok(())
+}

@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Runs the tests, each in a process of its own, and checks what must hold after each.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::fd::AsRawFd;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use berth_abi::counters as c;
+use libberth::{Device, Limits};
+
+use crate::Args;
+use crate::env::{Env, Role};
+use crate::util::{Res, fail, wait_until};
+use crate::{bad_input, basics, connections, credits, lifecycle, memory};
+
+/// Where a test runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In both guests at the same time.
+    Pair,
+    /// In one guest; the runner chooses which.
+    One,
+}
+
+/// A test.
+#[derive(Clone, Copy)]
+pub struct Test {
+    /// Behaviour and id.
+    pub name: &'static str,
+    /// Where it runs.
+    pub place: Place,
+    /// Its body.
+    pub run: fn(&Env) -> Res,
+}
+
+/// Declares the tests of a module: `tests! { Pair: name, name; One: name }`.
+#[macro_export]
+macro_rules! tests {
+    ($($place:ident: $($name:ident),+ $(,)?);+ $(;)?) => {
+        /// Tests of this module in the order in which they run.
+        pub const TESTS: &[$crate::runner::Test] = &[$($($crate::runner::Test {
+            name: stringify!($name),
+            place: $crate::runner::Place::$place,
+            run: $name,
+        },)+)+];
+    };
+}
+
+fn all() -> impl Iterator<Item = Test> {
+    [basics::TESTS, credits::TESTS, memory::TESTS, connections::TESTS, bad_input::TESTS, lifecycle::TESTS]
+        .into_iter()
+        .flatten()
+        .copied()
+}
+
+/// Tests that the filter selects, with the guest that runs those that run in one.
+fn selected(args: &Args) -> Vec<(Test, Role)> {
+    let mut turn = Role::B;
+    all()
+        .filter(|t| args.run.is_empty() || args.run.iter().any(|f| t.name.contains(f.as_str())))
+        .filter(|t| !args.skip.iter().any(|f| !f.is_empty() && t.name.contains(f.as_str())))
+        .map(|t| {
+            if t.place == Place::One {
+                turn = turn.other();
+            }
+            (t, turn)
+        })
+        .collect()
+}
+
+/// Prints why a step failed.
+pub fn report(result: Res) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("{e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs one test in this process.
+pub fn exec(args: &Args, name: &str) -> ExitCode {
+    let env = Env::new(args, name);
+    let Some(test) = all().find(|t| t.name == name) else {
+        eprintln!("no test {name}");
+        return ExitCode::FAILURE;
+    };
+    let result = (test.run)(&env);
+    if result.is_err() && test.place == Place::Pair {
+        // At once, so that the other guest's test does not wait for us.
+        let _ = env.tell("failed", "");
+    }
+    report(result)
+}
+
+/// Runs the selected tests.
+pub fn run(args: &Args) -> ExitCode {
+    let mut args = args.clone();
+    let seed = args.seed.unwrap_or_else(|| std::time::UNIX_EPOCH.elapsed().map_or(1, |t| t.as_nanos() as u64));
+    args.seed = Some(seed);
+    let tests = selected(&args);
+    if args.list {
+        for (test, _) in &tests {
+            println!("{}: test", test.name);
+        }
+        return ExitCode::SUCCESS;
+    }
+    println!("role {}, seed {seed} (repeat with --seed)", args.role.name());
+    let mine: Vec<_> =
+        tests.iter().filter(|(t, role)| t.place == Place::Pair || *role == args.role).map(|(t, _)| *t).collect();
+    println!("running {} tests", mine.len());
+    if let Err(e) = prepare(&args) {
+        println!("test setup ... FAILED\n{e}");
+        println!("0 passed, 1 failed");
+        return ExitCode::FAILURE;
+    }
+    let mut log = KernelLog::open();
+    let (mut passed, mut failed) = (0, Vec::new());
+    for test in mine {
+        let start = Instant::now();
+        let result = run_one(&args, &test, &mut log);
+        let seconds = start.elapsed().as_secs_f64();
+        match result {
+            Ok(()) => {
+                passed += 1;
+                println!("test {} ... ok ({seconds:.1} s)", test.name);
+            }
+            Err(e) => {
+                println!("test {} ... FAILED ({seconds:.1} s)", test.name);
+                for line in e.to_string().lines() {
+                    println!("    {line}");
+                }
+                show_counters();
+                failed.push(test.name);
+                if args.fail_fast {
+                    break;
+                }
+            }
+        }
+    }
+    for name in &failed {
+        println!("failed: {name}");
+    }
+    println!("{passed} passed, {} failed", failed.len());
+    if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Name, and unused pins given back at once: what is pinned is then what is in use.
+pub fn prepare(args: &Args) -> Res {
+    let env = Env::new(args, "setup");
+    env.up()?;
+    env.device()?.set_limits(&Limits { linger_ms: Some(0), reset_peak: true, ..Limits::default() })?;
+    Ok(())
+}
+
+fn run_one(args: &Args, test: &Test, log: &mut KernelLog) -> Res {
+    let env = Env::new(args, test.name);
+    if test.place == Place::Pair {
+        // The other guest may still be busy with tests of its own.
+        for _ in 0..20 {
+            if env.meet("begin").is_ok() {
+                break;
+            }
+        }
+        env.meet("begin")?;
+    }
+    let mut result = run_process(args, test, env.hang);
+    if result.is_err() && test.place == Place::Pair {
+        let _ = env.tell("failed", "");
+    }
+    let after = check_after(&env, log);
+    if result.is_ok() {
+        result = after;
+    } else if let Err(e) = after {
+        result = result.map_err(|first| format!("{first}\nand afterwards: {e}").into());
+    }
+    if test.place == Place::Pair {
+        env.tell("end", if result.is_ok() { "ok" } else { "FAILED" })?;
+        let other = env.hear("end")?;
+        if result.is_ok() && other != "ok" {
+            return fail("passed here, failed in the other guest");
+        }
+    }
+    result
+}
+
+/// Runs a test in a process of its own; kills it when it hangs.
+fn run_process(args: &Args, test: &Test, hang: Duration) -> Res {
+    let output = std::env::temp_dir().join(format!("{}.log", test.name));
+    let file = File::create(&output)?;
+    let mut command = Command::new(std::env::current_exe()?);
+    command
+        .args(std::env::args_os().skip(1))
+        .args(["--exec", test.name, "--seed", &args.seed.unwrap_or(1).to_string()])
+        .stdin(Stdio::null())
+        .stdout(file.try_clone()?)
+        .stderr(file);
+    let mut child = command.spawn()?;
+    let deadline = Instant::now() + hang + hang / 4;
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break Some(status);
+        }
+        if Instant::now() > deadline {
+            let where_it_is = kernel_stack(child.id());
+            child.kill()?;
+            child.wait()?;
+            fs::write(&output, format!("{}{where_it_is}", fs::read_to_string(&output)?))?;
+            break None;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    let text = fs::read_to_string(&output).unwrap_or_default();
+    let _ = fs::remove_file(&output);
+    match status {
+        Some(status) if status.success() => Ok(()),
+        Some(status) => fail(format!("{text}{status}")),
+        None => fail(format!("{text}hangs: killed")),
+    }
+}
+
+fn kernel_stack(pid: u32) -> String {
+    fs::read_to_string(format!("/proc/{pid}/stack"))
+        .map_or_else(|_| String::new(), |s| format!("kernel stack when it hung:\n{s}"))
+}
+
+/// What must hold when a test's process is gone (invariants 1 and 3), and that the kernel did not complain.
+fn check_after(env: &Env, log: &mut KernelLog) -> Res {
+    if let Ok(device) = Device::open_first() {
+        let limit = Duration::from_secs(60);
+        let result = wait_until("nothing pinned, no object left", limit, || {
+            let n = device.counters()?;
+            Ok(n.pinned() == 0 && n.drv(c::D_QPS) == 0 && n.drv(c::D_CONTEXTS) == 0)
+        });
+        let n = device.counters()?;
+        result.map_err(|e| {
+            format!("{e}: {} bytes pinned, {} QPs, {} contexts", n.pinned(), n.drv(c::D_QPS), n.drv(c::D_CONTEXTS))
+        })?;
+        let without_buffer = n.fw(c::F_NO_BUFFER);
+        crate::ensure_eq!(without_buffer, 0);
+    } else if env.device().is_err() {
+        return fail("the device is gone after the test");
+    }
+    log.check()
+}
+
+fn show_counters() {
+    if let Ok(counters) = Device::open_first().and_then(|d| d.counters()) {
+        let shown: Vec<String> = counters
+            .iter()
+            .filter(|n| n.value != 0)
+            .map(|n| format!("{}.{}={}", n.layer, n.name.to_lowercase(), n.value))
+            .collect();
+        println!("    counters: {}", shown.join(" "));
+    }
+}
+
+/// The kernel's log from when it was opened.
+struct KernelLog(Option<File>);
+
+impl KernelLog {
+    fn open() -> Self {
+        let file = File::options().read(true).open("/dev/kmsg").ok();
+        if let Some(file) = &file {
+            // SAFETY: no memory is involved. Reading starts behind what is there already, and does not block.
+            unsafe {
+                libc::lseek(file.as_raw_fd(), 0, libc::SEEK_END);
+                let flags = libc::fcntl(file.as_raw_fd(), libc::F_GETFL);
+                libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags | libc::O_NONBLOCK);
+            }
+        }
+        Self(file)
+    }
+
+    /// Fails when the kernel has complained since the last look.
+    fn check(&mut self) -> Res {
+        const BAD: [&str; 9] = [
+            "BUG:",
+            "WARNING:",
+            "KASAN",
+            "DMA-API:",
+            "possible circular locking",
+            "Oops",
+            "UBSAN",
+            "panicked at",
+            "possible recursive locking",
+        ];
+        let Some(file) = &mut self.0 else { return Ok(()) };
+        let mut record = [0u8; 8192];
+        let mut bad = Vec::new();
+        loop {
+            match file.read(&mut record) {
+                Ok(0) => break,
+                Ok(n) => {
+                    let line = String::from_utf8_lossy(&record[..n]);
+                    let line = line.split_once(';').map_or(&*line, |(_, text)| text).trim_end();
+                    if !bad.is_empty() || BAD.iter().any(|b| line.contains(b)) {
+                        bad.push(line.to_owned());
+                    }
+                }
+                // Records were overwritten before we read them.
+                Err(e) if e.raw_os_error() == Some(libc::EPIPE) => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                Err(e) => return Err(e.into()),
+            }
+        }
+        bad.truncate(40);
+        if bad.is_empty() { Ok(()) } else { fail(format!("the kernel complained:\n{}", bad.join("\n"))) }
+    }
+}

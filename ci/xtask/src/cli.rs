@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The command line of `cargo xtask`.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use clap::{Parser, Subcommand};
+
+use crate::context::Context;
+use crate::guest::{self, Role};
+use crate::kernel::{Flavour, Kernel};
+use crate::progress::{self, Progress};
+use crate::steps::{Builder, Parts};
+use crate::{demo, generated, test};
+
+/// Builds, runs and tests Berth. Everything it needs besides Rust goes into a cache folder outside of the checkout:
+/// $BERTH_CACHE, else $XDG_CACHE_HOME/berth, else ~/.cache/berth (about 10 GB).
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Fetch and build everything that the demo and the tests need, and nothing else.
+    Setup {
+        /// Without the test kernel, which only the tests need.
+        #[arg(long)]
+        demo_only: bool,
+    },
+    /// Move a file between two virtual hosts through two simulated cards, and report on it.
+    Demo(demo::Arguments),
+    /// Run all tests; the last line says how many passed and failed.
+    Test(test::Arguments),
+    /// Write the files that are generated from driver/abi (RTL package, register documentation).
+    Gen {
+        /// Only compare: fail when a file is not what it should be.
+        #[arg(long)]
+        check: bool,
+    },
+    /// rustfmt, Clippy, generated files and Verilator's lint.
+    Lint,
+    /// Boot guests with simulated cards and run scripts in them.
+    Guest(GuestArguments),
+    /// Connect this terminal with the shell of a guest that --keep left up (Ctrl-] leaves).
+    Console {
+        /// Which guest: a or b.
+        #[arg(value_parser = ["a", "b"])]
+        role: String,
+    },
+    /// Run a command (default: bash) in the sysroot, with the checkout and the cache at their own paths.
+    Shell {
+        /// The command and its arguments.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        command: Vec<String>,
+    },
+    /// Remove what was built from this repository from the cache.
+    Clean {
+        /// Also the sysroot and the kernels.
+        #[arg(long)]
+        all: bool,
+    },
+}
+
+#[derive(clap::Args)]
+struct GuestArguments {
+    /// Which kernel.
+    #[arg(long, value_enum, default_value = "base")]
+    kernel: Flavour,
+    /// Shell script (busybox sh) that both guests run; `$role` is a or b, /mnt/share is shared.
+    #[arg(long)]
+    script: Option<PathBuf>,
+    /// Script for guest b where it differs.
+    #[arg(long)]
+    script_b: Option<PathBuf>,
+    /// Boot only guest a.
+    #[arg(long)]
+    one: bool,
+    /// Without cards, firmware, driver and programs: only the kernel and busybox.
+    #[arg(long)]
+    bare: bool,
+    /// Use the driver, firmware, simulator and programs as built last instead of building them.
+    #[arg(long)]
+    no_build: bool,
+    /// Do not load berth.ko (it is /lib/modules/berth.ko in the guest).
+    #[arg(long)]
+    no_load: bool,
+    /// Parameters for berth.ko.
+    #[arg(long, default_value = "")]
+    module_args: String,
+    /// One more argument for `berth-sim run`, e.g. --sim=--loss=0.01; may be repeated.
+    #[arg(long = "sim", allow_hyphen_values = true)]
+    simulator: Vec<String>,
+    /// Files to put into the share; may be repeated.
+    #[arg(long)]
+    share: Vec<PathBuf>,
+    /// Virtual CPUs of each guest.
+    #[arg(long, default_value_t = 1)]
+    cpus: u32,
+    /// Leave the guests up with a shell after the scripts.
+    #[arg(long)]
+    keep: bool,
+    /// End the run after so many seconds.
+    #[arg(long, default_value_t = 600)]
+    limit: u64,
+}
+
+/// Runs the command line and turns errors into an exit code: 1 for failures, 130 after Ctrl-C.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let result = progress::catch_signals().and_then(|()| run(cli.task));
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("{} {error:#}", console::style("error:").red().bold());
+            if progress::interrupted() { ExitCode::from(130) } else { ExitCode::FAILURE }
+        }
+    }
+}
+
+fn run(task: Task) -> Result<bool> {
+    match task {
+        Task::Setup { demo_only } => setup(demo_only).map(|()| true),
+        Task::Demo(arguments) => demo::run(&arguments),
+        Task::Test(arguments) => test::run(&arguments),
+        Task::Gen { check } => generated::run(&Context::new()?, check).map(|()| true),
+        Task::Lint => test::lint(),
+        Task::Guest(arguments) => guests(&arguments),
+        Task::Console { role } => guest::console(&role).map(|()| true),
+        Task::Shell { command } => shell(&command),
+        Task::Clean { all } => clean(all).map(|()| true),
+    }
+}
+
+fn setup(demo_only: bool) -> Result<()> {
+    let context = Context::new()?;
+    let _lock = context.lock()?;
+    let progress = Progress::start("setup", None);
+    progress.line(
+        "First set-up takes about 20 minutes for the demo and 40 with the test kernel, on 2 cores; all of it is kept.",
+    );
+    drop(progress);
+    let builder = Builder::new()?;
+    builder.parts(Flavour::Base)?;
+    if !demo_only {
+        let kernel = Kernel::ensure(&builder.context, &builder.sysroot, Flavour::Test)?;
+        builder.driver(&kernel)?;
+    }
+    eprintln!("Everything is in {}", builder.context.cache.display());
+    Ok(())
+}
+
+fn guests(arguments: &GuestArguments) -> Result<bool> {
+    let builder = Builder::new()?;
+    let parts = if arguments.bare {
+        let kernel = Kernel::ensure(&builder.context, &builder.sysroot, arguments.kernel)?;
+        Parts { kernel, driver: None, firmware: None, simulator: None, programs: None }
+    } else if arguments.no_build {
+        builder.parts_as_built(arguments.kernel)?
+    } else {
+        let _lock = builder.context.lock()?;
+        builder.parts(arguments.kernel)?
+    };
+    let mut options = guest::Options::new(arguments.kernel);
+    if arguments.one {
+        options.roles = vec![Role::A];
+    }
+    options.cards = !arguments.bare;
+    options.simulator = arguments.simulator.clone();
+    options.module_args = arguments.module_args.clone();
+    options.no_load = arguments.no_load;
+    options.cpus = arguments.cpus;
+    options.keep = arguments.keep;
+    options.echo = true;
+    options.limit = Duration::from_secs(arguments.limit);
+    let mut run = guest::Run::new()?;
+    for &role in &options.roles {
+        let script = if role == Role::B {
+            arguments.script_b.as_ref().or(arguments.script.as_ref())
+        } else {
+            arguments.script.as_ref()
+        };
+        if let Some(script) = script {
+            let text = fs::read_to_string(script).with_context(|| format!("reading {}", script.display()))?;
+            run.script(role, &text)?;
+        }
+    }
+    for file in &arguments.share {
+        let name = file.file_name().with_context(|| format!("{} is not a file", file.display()))?;
+        fs::copy(file, run.share.join(name)).with_context(|| format!("copying {}", file.display()))?;
+    }
+    let mut progress = Progress::start("guests", None);
+    let end = guest::run(&builder, &parts, &options, &run, &mut progress);
+    let faults = end.as_ref().map(guest::End::faults).unwrap_or_default();
+    progress.finish(end.is_ok() && faults.is_empty());
+    if end.is_err() || !faults.is_empty() {
+        run.preserve();
+        eprintln!("logs and share: {}", run.folder.display());
+    }
+    end?;
+    for fault in &faults {
+        eprintln!("{fault}");
+    }
+    Ok(faults.is_empty())
+}
+
+fn shell(command: &[String]) -> Result<bool> {
+    let builder = Builder::new()?;
+    let cwd = std::env::current_dir()?;
+    let cwd = if cwd.starts_with(&builder.context.repo) { cwd } else { builder.context.repo.clone() };
+    let (program, arguments) = match command.split_first() {
+        Some((program, arguments)) => (program.as_str(), arguments),
+        None => ("bash", [].as_slice()),
+    };
+    fs::create_dir_all(builder.context.cache.join("home"))?;
+    let mut command = builder.sysroot.command(&cwd, &[], program);
+    command.args(arguments).env("CARGO_TARGET_DIR", builder.context.folder("target-sysroot")?);
+    command.env("BERTH_VEXRISCV", builder.soft_core()?);
+    Ok(Command::status(&mut command)?.success())
+}
+
+fn clean(all: bool) -> Result<()> {
+    let context = Context::new()?;
+    let _lock = context.lock()?;
+    let mut folders =
+        vec!["target-sysroot", "target-trace", "target-guest", "target-firmware", "firmware", "driver", "log", "tmp", "kvm"];
+    if all {
+        folders.extend(["sysroot", "kernel", "linux", "soft-core", "cargo", "home"]);
+    }
+    for folder in folders {
+        let path = context.cache.join(folder);
+        if path.exists() {
+            eprintln!("removing {}", path.display());
+            fs::remove_dir_all(&path).with_context(|| format!("removing {}", path.display()))?;
+        }
+    }
+    if !context.cache.is_dir() {
+        bail!("{} is gone", context.cache.display());
+    }
+    Ok(())
+}

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Where things are: the checkout, and the cache folder outside of it.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail};
+use nix::fcntl::{Flock, FlockArg};
+use sha2::{Digest, Sha256};
+
+/// Places that every step needs.
+#[derive(Clone, Debug)]
+pub struct Context {
+    /// The checkout.
+    pub repo: PathBuf,
+    /// The cache folder: `$BERTH_CACHE`, else `$XDG_CACHE_HOME/berth`, else `~/.cache/berth`.
+    pub cache: PathBuf,
+}
+
+impl Context {
+    /// Finds the checkout from where this crate was built, and creates the cache folder.
+    ///
+    /// # Errors
+    /// When neither `BERTH_CACHE`, `XDG_CACHE_HOME` nor `HOME` is set, or the cache folder cannot be created or
+    /// lies inside the checkout.
+    pub fn new() -> Result<Self> {
+        let repo = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .ancestors()
+            .nth(2)
+            .context("the crate xtask is not at ci/xtask")?
+            .canonicalize()
+            .context("the checkout that this xtask was built in is gone")?;
+        let folder = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+        let cache = folder("BERTH_CACHE")
+            .or_else(|| folder("XDG_CACHE_HOME").map(|p| p.join("berth")))
+            .or_else(|| folder("HOME").map(|p| p.join(".cache/berth")))
+            .context("set BERTH_CACHE to a folder with 15 GB of free space (HOME is not set)")?;
+        fs::create_dir_all(&cache).with_context(|| format!("creating {}", cache.display()))?;
+        let cache = cache.canonicalize()?;
+        if cache.starts_with(&repo) {
+            bail!("the cache folder {} must lie outside of the checkout", cache.display());
+        }
+        Ok(Self { repo, cache })
+    }
+
+    /// A folder in the cache, created when missing.
+    ///
+    /// # Errors
+    /// When it cannot be created.
+    pub fn folder(&self, name: &str) -> Result<PathBuf> {
+        let path = self.cache.join(name);
+        fs::create_dir_all(&path).with_context(|| format!("creating {}", path.display()))?;
+        Ok(path)
+    }
+
+    /// The log file of a step.
+    ///
+    /// # Errors
+    /// When the folder for logs cannot be created.
+    pub fn log(&self, step: &str) -> Result<PathBuf> {
+        Ok(self.folder("log")?.join(format!("{step}.log")))
+    }
+
+    /// Keeps other runs of xtask out of the cache until the lock is dropped, so that two of them never build the
+    /// same thing at the same time.
+    ///
+    /// # Errors
+    /// When the lock file cannot be created.
+    pub fn lock(&self) -> Result<Flock<fs::File>> {
+        let path = self.cache.join("lock");
+        let file = fs::File::create(&path).with_context(|| format!("creating {}", path.display()))?;
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) => Ok(lock),
+            Err((file, _)) => {
+                eprintln!("waiting for another cargo xtask that is building in {}", self.cache.display());
+                Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, e)| e).context("locking the cache folder")
+            }
+        }
+    }
+}
+
+/// Short name for a set of inputs: the first 12 hex digits of the SHA-256 over all of them.
+pub fn key<I: AsRef<[u8]>>(inputs: impl IntoIterator<Item = I>) -> String {
+    let mut hash = Sha256::new();
+    for input in inputs {
+        let input = input.as_ref();
+        hash.update((input.len() as u64).to_le_bytes());
+        hash.update(input);
+    }
+    hash.finalize().iter().take(6).map(|b| format!("{b:02x}")).collect()
+}
+
+/// SHA-256 of a file in hex.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn sha256_file(path: &Path) -> Result<String> {
+    let data = fs::read(path).with_context(|| format!("reading {}", path.display()))?;
+    Ok(Sha256::digest(&data).iter().map(|b| format!("{b:02x}")).collect())
+}
+
+/// Whether `path` is owned by the user who runs this.
+pub fn owned_by_us(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|m| m.uid() == nix::unistd::Uid::effective().as_raw())
+}
+
+/// The lines of a list file: without comments and blanks.
+pub fn list_lines(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().map(|l| l.split('#').next().unwrap_or("").trim()).filter(|l| !l.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn key_depends_on_where_one_input_ends() {
+        assert_ne!(key(["ab", "c"]), key(["a", "bc"]));
+        assert_eq!(key(["ab", "c"]).len(), 12);
+    }
+
+    #[test]
+    fn list_lines_drop_comments_and_blanks() {
+        let lines: Vec<_> = list_lines("# x\n\na # b\n [s] \n").collect();
+        assert_eq!(lines, ["a", "[s]"]);
+    }
+}

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Files that are generated from `berth-abi`: the SystemVerilog package of the RTL and
+//! the register documentation. The tables in `driver/abi` are the only source; the
+//! generated files are in the repository so that RTL tools need no Rust, and CI fails
+//! when they differ from what [`files`] renders.
+
+use std::collections::HashMap;
+use std::fmt::Write;
+
+use berth_abi::{card, counters, cpu, host, ring, status, wqe};
+
+/// A table as `berth-abi` declares it: (name, value, text).
+type Table = &'static [(&'static str, u64, &'static str)];
+
+/// How the documentation shows the values of a table.
+#[derive(Clone, Copy)]
+enum Show {
+    /// As a byte offset.
+    Offset,
+    /// As a plain number.
+    Number,
+    /// As a mask or a large constant.
+    Hex,
+}
+
+/// A table with its heading.
+struct Section {
+    title: &'static str,
+    intro: &'static str,
+    show: Show,
+    table: Table,
+}
+
+/// All tables, in the order in which they appear in the generated files.
+const SECTIONS: &[Section] = &[
+    Section {
+        title: "Identity and sizes",
+        intro: "Fixed sizes of the card.",
+        show: Show::Hex,
+        table: card::CARD_TABLE,
+    },
+    Section {
+        title: "BAR0: control registers",
+        intro: "32-bit registers of the host; 8-byte accesses to two neighbours are legal.",
+        show: Show::Offset,
+        table: host::HOST_TABLE,
+    },
+    Section {
+        title: "BAR2: doorbell page",
+        intro: "One 4 KiB page per process; each doorbell is one 8-byte write.",
+        show: Show::Offset,
+        table: host::DOORBELL_TABLE,
+    },
+    Section {
+        title: "Commands (host to card)",
+        intro: "Opcodes in bits 7:0 of word 0 of a 64-byte entry.",
+        show: Show::Number,
+        table: ring::CMD_TABLE,
+    },
+    Section {
+        title: "Events (card to host)",
+        intro: "Kinds in bits 7:0 of word 0 of a 64-byte entry; bit 31 of word 0 is the phase.",
+        show: Show::Number,
+        table: ring::EV_TABLE,
+    },
+    Section {
+        title: "Firmware states and refusals",
+        intro: "Values of `HOST_STATUS` and, for a refused image, of `HOST_FW_CODE`.",
+        show: Show::Number,
+        table: status::FW_TABLE,
+    },
+    Section {
+        title: "Completion status",
+        intro: "`status` of a completion.",
+        show: Show::Number,
+        table: status::WC_TABLE,
+    },
+    Section {
+        title: "Command status",
+        intro: "Status in `EV_CMD_DONE`.",
+        show: Show::Number,
+        table: status::CMD_STATUS_TABLE,
+    },
+    Section {
+        title: "Reasons",
+        intro: "Why a QP went into error or a connection ended.",
+        show: Show::Number,
+        table: status::REASON_TABLE,
+    },
+    Section {
+        title: "Answers to page requests",
+        intro: "Status in `CMD_PAGE_READY`.",
+        show: Show::Number,
+        table: status::PAGE_TABLE,
+    },
+    Section {
+        title: "RTL counters",
+        intro: "64 bits each, from `HOST_COUNTERS`; the value is the index.",
+        show: Show::Number,
+        table: counters::RTL_COUNTER_TABLE,
+    },
+    Section {
+        title: "Firmware counters",
+        intro: "64 bits each, from `HOST_STATS`; the value is the index.",
+        show: Show::Number,
+        table: counters::FW_COUNTER_TABLE,
+    },
+    Section {
+        title: "Driver counters",
+        intro: "Kept by the driver; the value is the index.",
+        show: Show::Number,
+        table: counters::DRV_COUNTER_TABLE,
+    },
+    Section {
+        title: "Soft core: pending bits",
+        intro: "Bits of `CPU_WAIT` and `CPU_PENDING`; the value is the bit number.",
+        show: Show::Number,
+        table: cpu::PENDING_TABLE,
+    },
+    Section {
+        title: "Soft core: engine registers",
+        intro: "Offsets from `CPU_REGS`; whole words only.",
+        show: Show::Offset,
+        table: cpu::CPU_TABLE,
+    },
+    Section {
+        title: "Soft core: flags of a received frame",
+        intro: "Bits of `CPU_RX_FLAGS`.",
+        show: Show::Hex,
+        table: cpu::RX_FLAG_TABLE,
+    },
+    Section {
+        title: "Soft core: DMA status",
+        intro: "Status in `CPU_DMA_DONE` and `CPU_TX_DONE`.",
+        show: Show::Number,
+        table: cpu::DMA_TABLE,
+    },
+    Section {
+        title: "Soft core: translation answers",
+        intro: "Kind in `CPU_XLT_RSP`.",
+        show: Show::Number,
+        table: cpu::XLT_TABLE,
+    },
+    Section {
+        title: "Soft core: credit engine operations",
+        intro: "Operation in `CPU_CRD_OP`.",
+        show: Show::Number,
+        table: cpu::CRD_TABLE,
+    },
+    Section {
+        title: "Soft core: answers to a credit list",
+        intro: "Result of `CRD_LIST_BEGIN`.",
+        show: Show::Number,
+        table: cpu::LIST_TABLE,
+    },
+];
+
+/// Constants outside of the tables that RTL needs.
+const EXTRA: Table = &[
+    ("CPU_RAM", cpu::CPU_RAM as u64, " Bus address of the firmware RAM (cached)."),
+    ("CPU_REGS", cpu::CPU_REGS as u64, " Bus address of the engine registers."),
+    ("CPU_STATS", cpu::CPU_STATS as u64, " Bus address of the statistics RAM."),
+    ("CPU_PKT", cpu::CPU_PKT as u64, " Bus address of the packet RAM."),
+    ("PKT_RX_BASE", cpu::rx_slot(0) as u64, " Offset of receive slot 0 in packet RAM."),
+    ("PKT_SCRATCH_BASE", cpu::scratch(0) as u64, " Offset of scratch place 0 in packet RAM."),
+    ("PKT_BYTES", cpu::PKT_BYTES as u64, " Bytes of packet RAM in use."),
+    ("STATS_BYTES", host::STATS_BYTES as u64, " Bytes of the statistics RAM."),
+    ("ENTRY_BYTES", ring::ENTRY_BYTES as u64, " Bytes of an entry of the command or event ring."),
+    ("CMD_FIRST_FW", ring::CMD_FIRST_FW as u64, " First command opcode that firmware carries out."),
+    ("CQE_BYTES", wqe::CQE_BYTES as u64, " Bytes of a completion."),
+    ("WQE_BYTES", wqe::WQE_BYTES as u64, " Bytes of a queue element."),
+    ("NUM_RTL_COUNTERS", counters::NUM_RTL_COUNTERS as u64, " RTL counters (see C_*)."),
+];
+
+/// Header of both files.
+const NOTE: &str = "Generated from driver/abi by `cargo xtask gen`; do not edit.";
+
+/// Renders all generated files: (path relative to the repository, content).
+///
+/// # Panics
+/// When two tables declare the same name with different values: a SystemVerilog
+/// package has only one name space.
+#[must_use]
+pub fn files() -> Vec<(&'static str, String)> {
+    vec![("hw-rtl/rtl/berth_regs_pkg.sv", package()), ("docs/registers.md", registers())]
+}
+
+/// The SystemVerilog package.
+fn package() -> String {
+    let mut out = String::new();
+    let mut seen: HashMap<&str, u64> = HashMap::new();
+    writeln!(out, "// SPDX-License-Identifier: Apache-2.0 OR MIT").unwrap();
+    writeln!(out, "// {NOTE}").unwrap();
+    writeln!(out, "// Registers, opcodes and sizes that the RTL shares with driver and firmware.").unwrap();
+    writeln!(out, "\n/* verilator lint_off UNUSEDPARAM */").unwrap();
+    writeln!(out, "package berth_regs_pkg;").unwrap();
+    let mut emit = |out: &mut String, title: &str, table: Table| {
+        writeln!(out, "\n    // {title}").unwrap();
+        for &(name, value, text) in table {
+            if let Some(old) = seen.insert(name, value) {
+                assert_eq!(old, value, "{name} is declared twice in berth-abi");
+                continue;
+            }
+            let value = u32::try_from(value).expect("constants have 32 bits");
+            let comment = first_sentence(text);
+            writeln!(out, "    localparam logic [31:0] {name:<24} = 32'h{value:08x}; // {comment}").unwrap();
+        }
+    };
+    for section in SECTIONS {
+        emit(&mut out, section.title, section.table);
+    }
+    emit(&mut out, "Layout beyond the tables", EXTRA);
+    writeln!(out, "\nendpackage").unwrap();
+    writeln!(out, "/* verilator lint_on UNUSEDPARAM */").unwrap();
+    out
+}
+
+/// The register documentation.
+fn registers() -> String {
+    let mut out = String::new();
+    writeln!(out, "<!-- SPDX-License-Identifier: Apache-2.0 OR MIT -->").unwrap();
+    writeln!(out, "<!-- {NOTE} -->").unwrap();
+    writeln!(out, "# Registers, rings and codes").unwrap();
+    writeln!(out, "\nro: read-only, wo: write-only, rw: both. All values are little-endian.").unwrap();
+    for section in SECTIONS {
+        writeln!(out, "\n## {}\n\n{}\n", section.title, section.intro).unwrap();
+        let head = match section.show {
+            Show::Offset => "Offset",
+            Show::Number | Show::Hex => "Value",
+        };
+        writeln!(out, "| {head} | Name | Meaning |\n|---:|---|---|").unwrap();
+        for &(name, value, text) in section.table {
+            let text = text.trim().replace('|', "\\|");
+            match section.show {
+                Show::Offset => writeln!(out, "| `{value:#05x}` | `{name}` | {text} |"),
+                Show::Number => writeln!(out, "| {value} | `{name}` | {text} |"),
+                Show::Hex => writeln!(out, "| `{value:#x}` | `{name}` | {text} |"),
+            }
+            .unwrap();
+        }
+    }
+    out
+}
+
+/// The text up to its first full stop, so that the package's lines stay short.
+fn first_sentence(text: &str) -> &str {
+    let text = text.trim();
+    let end = text.match_indices(". ").map(|(at, _)| at);
+    match end.into_iter().find(|&at| at > 0 && !text[..at].ends_with([' ', '.'])) {
+        Some(at) => &text[..at],
+        None => text.trim_end_matches('.'),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn package_holds_every_constant_once() {
+        let text = package();
+        for section in SECTIONS {
+            for (name, _, _) in section.table {
+                let line = format!("[31:0] {name} ");
+                assert_eq!(text.matches(&line).count(), 1, "{name}");
+            }
+        }
+    }
+}

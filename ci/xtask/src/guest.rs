@@ -1,0 +1,771 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Two virtual machines with a simulated card each, and a wire between the cards.
+//!
+//! Every run has a folder of its own for sockets and for the share that both guests mount at `/mnt/share`. A guest
+//! runs `ROLE.sh` of the share and powers off. The kernels' consoles are watched: what KASAN, lockdep, the DMA-API
+//! checks or a plain oops print there makes the run fail, whatever the scripts say.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+
+use crate::context::Context;
+use crate::initramfs::Initramfs;
+use crate::kernel::{Flavour, Kernel};
+use crate::progress::{self, Progress};
+use crate::steps::{Builder, GUEST_PROGRAMS, Parts};
+use crate::sysroot::Sysroot;
+
+/// How long QEMU waits for the card's answer to a register access. Simulation is slow, and an access that times out
+/// looks like a broken card.
+const CARD_TIMEOUT_MS: u32 = 60_000;
+/// How much of a console is kept around a kernel report.
+const REPORT_LINES: usize = 40;
+
+/// Which of the two hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Role {
+    /// The first one.
+    A,
+    /// The second one.
+    B,
+}
+
+impl Role {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::A, Self::B];
+
+    /// As in file names and on the guest's command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::A => "a",
+            Self::B => "b",
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// How a run differs from the usual one.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Which guests; one or both.
+    pub roles: Vec<Role>,
+    /// Memory of each in MiB.
+    pub memory: u32,
+    /// Virtual CPUs of each.
+    pub cpus: u32,
+    /// Whether they have a card.
+    pub cards: bool,
+    /// Arguments for `berth-sim run` after the sockets.
+    pub simulator: Vec<String>,
+    /// Module parameters of berth.ko.
+    pub module_args: String,
+    /// Do not load berth.ko.
+    pub no_load: bool,
+    /// Leave the guests up with a shell each after their scripts.
+    pub keep: bool,
+    /// Print what the scripts print.
+    pub echo: bool,
+    /// When a run that still goes is ended and counts as failed.
+    pub limit: Duration,
+}
+
+impl Options {
+    /// The usual ones for a kernel.
+    pub fn new(flavour: Flavour) -> Self {
+        Self {
+            roles: Role::ALL.to_vec(),
+            // KASAN takes an eighth for its shadow and more for quarantined objects.
+            memory: if flavour == Flavour::Test { 1024 } else { 512 },
+            cpus: 1,
+            cards: true,
+            simulator: Vec::new(),
+            module_args: String::new(),
+            no_load: false,
+            keep: false,
+            echo: false,
+            limit: Duration::from_secs(20 * 60),
+        }
+    }
+}
+
+/// The folder of a run; removed when dropped, together with everything in it.
+pub struct Run {
+    /// Sockets, logs, the initramfs.
+    pub folder: PathBuf,
+    /// What both guests see as `/mnt/share`.
+    pub share: PathBuf,
+    preserve: bool,
+}
+
+impl Run {
+    /// Makes an empty one.
+    ///
+    /// # Errors
+    /// When the folder for temporary files is not writable.
+    pub fn new() -> Result<Self> {
+        static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        // Socket paths have at most 107 bytes, so this is not below the cache folder.
+        let folder = std::env::temp_dir().join(format!("berth-{}-{number}", std::process::id()));
+        fs::create_dir(&folder).with_context(|| format!("creating {}", folder.display()))?;
+        let share = folder.join("share");
+        fs::create_dir_all(share.join("ctl"))?;
+        Ok(Self { folder, share, preserve: false })
+    }
+
+    /// Keeps the folder, e.g. to look at the logs of a failed run.
+    pub fn preserve(&mut self) {
+        self.preserve = true;
+    }
+
+    /// Writes the script of a guest.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn script(&self, role: Role, text: &str) -> Result<()> {
+        Ok(fs::write(self.share.join(format!("{role}.sh")), text)?)
+    }
+
+    fn socket(&self, name: &str) -> PathBuf {
+        self.folder.join(format!("{name}.sock"))
+    }
+
+    /// The kernel console of a guest.
+    pub fn console_log(&self, role: Role) -> PathBuf {
+        self.folder.join(format!("console-{role}.log"))
+    }
+
+    /// What the script of a guest printed.
+    pub fn output_log(&self, role: Role) -> PathBuf {
+        self.folder.join(format!("output-{role}.log"))
+    }
+
+    /// What the simulator logged.
+    pub fn simulator_log(&self) -> PathBuf {
+        self.folder.join("simulator.log")
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        if !self.preserve {
+            fs::remove_dir_all(&self.folder).ok();
+        }
+    }
+}
+
+/// How one guest ended.
+#[derive(Clone, Debug, Default)]
+pub struct GuestEnd {
+    /// Exit code of its script; `None` when it never got that far.
+    pub code: Option<i32>,
+    /// Reports of the kernel's checkers.
+    pub reports: Vec<String>,
+    /// What the script printed.
+    pub output: Vec<String>,
+}
+
+/// How a run ended.
+#[derive(Clone, Debug)]
+pub struct End {
+    /// By guest.
+    pub guests: BTreeMap<Role, GuestEnd>,
+    /// From power-on of the first to power-off of the last.
+    pub time: Duration,
+}
+
+impl End {
+    /// What went wrong, one entry per fact; empty when all is well.
+    pub fn faults(&self) -> Vec<String> {
+        let mut faults = Vec::new();
+        for (role, guest) in &self.guests {
+            match guest.code {
+                Some(0) => {}
+                Some(code) => faults.push(format!("guest {role}: exit code {code}")),
+                None => faults.push(format!("guest {role} ended before its script did")),
+            }
+            for report in &guest.reports {
+                faults.push(format!("guest {role}: kernel report\n{report}"));
+            }
+        }
+        faults
+    }
+}
+
+/// Which of a guest's two serial lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stream {
+    Console,
+    Output,
+}
+
+enum Event {
+    Line(Role, Stream, String),
+    Ended(Role, Stream),
+    SimulatorReady,
+    SimulatorEnded,
+}
+
+/// Child processes that end with this value.
+struct Children(Vec<(String, Child)>);
+
+impl Children {
+    fn spawn(&mut self, name: &str, command: &mut Command) -> Result<&mut Child> {
+        let child = command.spawn().with_context(|| format!("starting {name}"))?;
+        self.0.push((name.to_owned(), child));
+        Ok(&mut self.0.last_mut().expect("just pushed").1)
+    }
+}
+
+impl Drop for Children {
+    fn drop(&mut self) {
+        for (_, child) in &mut self.0 {
+            child.kill().ok();
+            child.wait().ok();
+        }
+    }
+}
+
+/// Boots the guests, runs their scripts and waits until both have powered off.
+///
+/// # Errors
+/// When something does not start, ends by itself too early, or takes longer than the limit; the message has the ends
+/// of all logs. What the guests themselves report as failed is in [`End`].
+pub fn run(builder: &Builder, parts: &Parts, options: &Options, run: &Run, progress: &mut Progress) -> Result<End> {
+    let result = run_inner(builder, parts, options, run, progress);
+    result.map_err(|error| {
+        if progress::interrupted() {
+            return error;
+        }
+        let mut text = format!("{error:#}");
+        let logs = options.roles.iter().flat_map(|r| [run.console_log(*r), run.output_log(*r)]);
+        for log in logs.chain([run.simulator_log()]) {
+            let lines = progress::tail(&log, 15);
+            if !lines.is_empty() {
+                let name = log.file_name().unwrap_or_default().display();
+                text += &format!("\n  end of {name}:\n    {}", lines.join("\n    "));
+            }
+        }
+        anyhow::anyhow!("{text}")
+    })
+}
+
+fn run_inner(builder: &Builder, parts: &Parts, options: &Options, run: &Run, progress: &mut Progress) -> Result<End> {
+    let sysroot = &builder.sysroot;
+    let (sender, events) = mpsc::channel();
+    let mut children = Children(Vec::new());
+    let start = Instant::now();
+    let initramfs = run.folder.join("initramfs.cpio");
+    write_initramfs(sysroot, parts, &initramfs)?;
+    let accelerator = if kvm_works(&builder.context, sysroot, &parts.kernel)? { "kvm" } else { "tcg" };
+
+    let _control = if options.cards {
+        let simulator = parts.simulator.as_ref().context("the simulator has not been built")?;
+        start_simulator(sysroot, simulator, options, run, &mut children, &sender)?;
+        progress.detail("starting the simulator");
+        loop {
+            match events.recv_timeout(Duration::from_millis(500)) {
+                Ok(Event::SimulatorReady) => break,
+                Ok(Event::SimulatorEnded) => bail!("berth-sim ended before it was ready"),
+                Ok(_) | Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => bail!("berth-sim's output is gone"),
+            }
+            stop_when_asked(start, options)?;
+        }
+        Some(Control::start(run)?)
+    } else {
+        None
+    };
+
+    let mut guests: BTreeMap<Role, Watched> = BTreeMap::new();
+    for &role in &options.roles {
+        for stream in [Stream::Console, Stream::Output] {
+            listen(run, role, stream, &sender)?;
+        }
+        let mut command = qemu(sysroot, parts, options, run, role, &initramfs, accelerator);
+        let log = File::create(run.folder.join(format!("qemu-{role}.log")))?;
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        children.spawn(&format!("QEMU {role}"), &mut command)?;
+        guests.insert(role, Watched::new(run, role)?);
+    }
+
+    let mut said_keep = false;
+    loop {
+        match events.recv_timeout(Duration::from_millis(300)) {
+            Ok(Event::Line(role, stream, line)) => {
+                if let Some(guest) = guests.get_mut(&role) {
+                    guest.line(stream, &line)?;
+                }
+                if stream == Stream::Output && options.echo {
+                    progress.line(&format!("{role}| {line}"));
+                } else if stream == Stream::Output || options.echo {
+                    progress.detail(&format!("{role}: {line}"));
+                }
+            }
+            Ok(Event::Ended(role, stream)) => {
+                if let Some(guest) = guests.get_mut(&role) {
+                    guest.ended(stream);
+                }
+            }
+            Ok(Event::SimulatorEnded) => bail!("berth-sim ended while the guests were running"),
+            Ok(Event::SimulatorReady) | Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => bail!("lost all guests"),
+        }
+        if guests.values().all(|g| g.open == 0) {
+            break;
+        }
+        for (name, child) in &mut children.0 {
+            if let Some(status) = child.try_wait()?
+                && !status.success()
+            {
+                let log = run.folder.join(format!("{}.log", name.to_lowercase().replace(' ', "-")));
+                bail!("{name} failed ({status}): {}", progress::tail(&log, 5).join(" / "));
+            }
+        }
+        if options.keep && !said_keep && guests.values().all(|g| g.kept) {
+            said_keep = true;
+            progress
+                .line("The guests stay up. In another terminal: `cargo xtask console a` or `… b` (Ctrl-] leaves it).");
+            progress.line(&format!("Their share is {}; Ctrl-C here ends them.", run.share.display()));
+        }
+        if options.keep && said_keep {
+            if progress::interrupted() {
+                break;
+            }
+        } else {
+            stop_when_asked(start, options)?;
+        }
+    }
+    stop_simulator(run, options, &mut children);
+    let mut end = End { guests: BTreeMap::new(), time: start.elapsed() };
+    for (role, guest) in guests {
+        let code = fs::read_to_string(run.share.join(format!("{role}.exit"))).ok().and_then(|t| t.trim().parse().ok());
+        end.guests.insert(role, GuestEnd { code, reports: guest.reports(), output: guest.output });
+    }
+    Ok(end)
+}
+
+fn stop_when_asked(start: Instant, options: &Options) -> Result<()> {
+    if progress::interrupted() {
+        return Err(progress::interrupted_error());
+    }
+    if start.elapsed() > options.limit {
+        bail!("the guests were still running after {} minutes", options.limit.as_secs() / 60);
+    }
+    Ok(())
+}
+
+/// Asks the simulator to end, so that it writes its statistics and closes its files.
+fn stop_simulator(run: &Run, options: &Options, children: &mut Children) {
+    if options.cards
+        && ask(&run.socket("control"), "quit").is_ok()
+        && let Some((_, child)) = children.0.iter_mut().find(|(name, _)| name == "berth-sim")
+    {
+        child.wait().ok();
+    }
+}
+
+fn start_simulator(
+    sysroot: &Sysroot,
+    simulator: &Path,
+    options: &Options,
+    run: &Run,
+    children: &mut Children,
+    sender: &Sender<Event>,
+) -> Result<()> {
+    let mut command = sysroot.command(&run.folder, &[&run.folder], simulator);
+    command.arg("run");
+    for role in &options.roles {
+        command.arg("--card").arg(run.socket(&format!("card-{role}")));
+    }
+    command.arg("--control").arg(run.socket("control")).args(&options.simulator);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(File::create(run.simulator_log())?);
+    let child = children.spawn("berth-sim", &mut command)?;
+    let output = child.stdout.take().context("berth-sim has no standard output")?;
+    let sender = sender.clone();
+    thread::spawn(move || {
+        for line in BufReader::new(output).lines().map_while(Result::ok) {
+            let ready = serde_json::from_str::<serde_json::Value>(&line).is_ok_and(|v| v["ready"] == true);
+            if ready && sender.send(Event::SimulatorReady).is_err() {
+                return;
+            }
+        }
+        sender.send(Event::SimulatorEnded).ok();
+    });
+    Ok(())
+}
+
+fn write_initramfs(sysroot: &Sysroot, parts: &Parts, to: &Path) -> Result<()> {
+    let busybox = ["bin/busybox", "usr/bin/busybox"].into_iter().map(|p| sysroot.path(p)).find(|p| p.exists());
+    let mut archive = Initramfs::new(&busybox.context("no busybox in the sysroot")?)?;
+    if let Some(driver) = &parts.driver {
+        archive.file("lib/modules/berth.ko", driver)?;
+    }
+    if let Some(firmware) = &parts.firmware {
+        archive.file("lib/firmware/berth/berth-fw.bin", &firmware.image)?;
+        archive.file("lib/firmware/berth/berth-fw.elf", &firmware.elf)?;
+    }
+    if let Some(programs) = &parts.programs {
+        for (_, program) in GUEST_PROGRAMS {
+            archive.file(&format!("bin/{program}"), &programs.join(program))?;
+        }
+    }
+    archive.write(to)
+}
+
+fn qemu(
+    sysroot: &Sysroot,
+    parts: &Parts,
+    options: &Options,
+    run: &Run,
+    role: Role,
+    initramfs: &Path,
+    accelerator: &str,
+) -> Command {
+    let mut c = sysroot.command(&run.folder, &[&run.folder], "qemu-system-x86_64");
+    let memory = options.memory;
+    c.args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"]);
+    c.args([
+        "-machine",
+        &format!("q35,accel={accelerator}"),
+        "-m",
+        &format!("{memory}M"),
+        "-smp",
+        &options.cpus.to_string(),
+    ]);
+    if accelerator == "kvm" {
+        c.args(["-cpu", "host"]);
+    }
+    c.args(["-object", &format!("memory-backend-memfd,id=m,size={memory}M,share=on"), "-numa", "node,memdev=m"]);
+    c.arg("-kernel").arg(parts.kernel.image()).arg("-initrd").arg(initramfs);
+    let mut append = format!("console=ttyS0 loglevel=7 panic=-1 role={role}");
+    if options.keep {
+        append += " keep=1";
+    }
+    if options.no_load {
+        append += " no_load=1";
+    }
+    if !options.module_args.is_empty() {
+        append += &format!(" module_args=\"{}\"", options.module_args);
+    }
+    c.args(["-append", &append]);
+    for name in ["console", "output"] {
+        let socket = run.socket(&format!("{name}-{role}"));
+        c.args([
+            "-chardev",
+            &format!("socket,id={name},path={}", socket.display()),
+            "-serial",
+            &format!("chardev:{name}"),
+        ]);
+    }
+    if options.keep {
+        let socket = run.socket(&format!("shell-{role}"));
+        c.args(["-chardev", &format!("socket,id=shell,server=on,wait=off,path={}", socket.display())]);
+        c.args(["-serial", "chardev:shell"]);
+    }
+    c.args(["-fsdev", &format!("local,id=share,security_model=none,path={}", run.share.display())]);
+    c.args(["-device", "virtio-9p-pci,fsdev=share,mount_tag=share"]);
+    if options.cards {
+        let device = serde_json::json!({
+            "driver": "vfio-user-pci",
+            "socket": { "path": run.socket(&format!("card-{role}")), "type": "unix" },
+            "x-msg-timeout": CARD_TIMEOUT_MS,
+            "rombar": 0,
+        });
+        c.args(["-device", &device.to_string()]);
+    }
+    c
+}
+
+/// Accepts one serial line of a guest and turns it into events. The socket exists when this returns.
+fn listen(run: &Run, role: Role, stream: Stream, sender: &Sender<Event>) -> Result<()> {
+    let name = match stream {
+        Stream::Console => "console",
+        Stream::Output => "output",
+    };
+    let listener = UnixListener::bind(run.socket(&format!("{name}-{role}")))?;
+    let sender = sender.clone();
+    thread::spawn(move || {
+        if let Ok((connection, _)) = listener.accept() {
+            for line in BufReader::new(connection).split(b'\n').map_while(Result::ok) {
+                let line = String::from_utf8_lossy(&line);
+                let line = console::strip_ansi_codes(line.trim_end_matches('\r')).into_owned();
+                if sender.send(Event::Line(role, stream, line)).is_err() {
+                    return;
+                }
+            }
+        }
+        sender.send(Event::Ended(role, stream)).ok();
+    });
+    Ok(())
+}
+
+/// What is known of a guest while it runs.
+struct Watched {
+    console: File,
+    output_file: File,
+    output: Vec<String>,
+    kept: bool,
+    open: u32,
+    /// Kernel reports so far, and how many more lines the last one takes.
+    found: Vec<Vec<String>>,
+    more: usize,
+}
+
+impl Watched {
+    fn new(run: &Run, role: Role) -> Result<Self> {
+        Ok(Self {
+            console: File::create(run.console_log(role))?,
+            output_file: File::create(run.output_log(role))?,
+            output: Vec::new(),
+            kept: false,
+            open: 2,
+            found: Vec::new(),
+            more: 0,
+        })
+    }
+
+    fn line(&mut self, stream: Stream, line: &str) -> Result<()> {
+        match stream {
+            Stream::Console => {
+                writeln!(self.console, "{line}")?;
+                if self.more > 0 {
+                    self.more -= 1;
+                    if let Some(report) = self.found.last_mut() {
+                        report.push(line.to_owned());
+                    }
+                } else if is_kernel_report(line) {
+                    self.more = REPORT_LINES;
+                    self.found.push(vec![line.to_owned()]);
+                }
+            }
+            Stream::Output if line == "@keep" => self.kept = true,
+            Stream::Output => {
+                writeln!(self.output_file, "{line}")?;
+                self.output.push(line.to_owned());
+            }
+        }
+        Ok(())
+    }
+
+    fn ended(&mut self, _stream: Stream) {
+        self.open -= 1;
+    }
+
+    fn reports(&self) -> Vec<String> {
+        self.found.iter().map(|lines| lines.join("\n")).collect()
+    }
+}
+
+/// Whether a console line begins a report that no healthy kernel prints.
+fn is_kernel_report(line: &str) -> bool {
+    const MARKS: [&str; 22] = [
+        "BUG:",
+        "KASAN:",
+        "WARNING: ",
+        "WARNING:\t",
+        "Oops",
+        "general protection fault",
+        "Kernel panic",
+        "DMA-API:",
+        "possible recursive locking",
+        "possible circular locking",
+        "inconsistent lock state",
+        "suspicious RCU usage",
+        "held lock freed",
+        "bad unlock balance",
+        "INFO: task ",
+        "rcu: INFO:",
+        "refcount_t:",
+        "list_add corruption",
+        "list_del corruption",
+        "ODEBUG:",
+        "Unable to handle",
+        "panicked at",
+    ];
+    // "DMA-API: preallocated …" and "debugging enabled" are what it says when it starts.
+    let harmless = line.contains("DMA-API: preallocated") || line.contains("DMA-API: debugging enabled");
+    !harmless && MARKS.iter().any(|mark| line.contains(mark))
+}
+
+/// Sends one request to the simulator's control socket and returns its answer.
+///
+/// # Errors
+/// When the simulator is not there.
+pub fn ask(socket: &Path, request: &str) -> Result<String> {
+    let mut stream = UnixStream::connect(socket).context("connecting to the simulator's control socket")?;
+    writeln!(stream, "{request}")?;
+    let mut answer = String::new();
+    BufReader::new(stream).read_line(&mut answer)?;
+    Ok(answer.trim_end().to_owned())
+}
+
+/// Passes the guests' requests in `share/ctl` on to the simulator: `X.req` is answered by `X.ans`.
+struct Control {
+    stop: PathBuf,
+}
+
+impl Control {
+    fn start(run: &Run) -> Result<Self> {
+        let folder = run.share.join("ctl");
+        let socket = run.socket("control");
+        let watch = Inotify::init(InitFlags::IN_CLOEXEC)?;
+        watch.add_watch(&folder, AddWatchFlags::IN_MOVED_TO | AddWatchFlags::IN_CREATE)?;
+        let stop = folder.join("stop");
+        thread::spawn(move || {
+            while let Ok(events) = watch.read_events() {
+                for name in events.into_iter().filter_map(|e| e.name).map(PathBuf::from) {
+                    if name == Path::new("stop") {
+                        return;
+                    }
+                    let request = folder.join(&name);
+                    // A request is written under another name first; only the complete one counts.
+                    if name.extension().is_some_and(|e| e == "req")
+                        && let Ok(text) = fs::read_to_string(&request)
+                        && !text.is_empty()
+                    {
+                        fs::remove_file(&request).ok();
+                        let socket = socket.clone();
+                        // A request may wait in the simulator while others must go through.
+                        thread::spawn(move || answer(&socket, &request, text.trim()));
+                    }
+                }
+            }
+        });
+        Ok(Self { stop })
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        File::create(&self.stop).ok();
+    }
+}
+
+fn answer(socket: &Path, request: &Path, text: &str) {
+    let answer =
+        ask(socket, text).unwrap_or_else(|e| serde_json::json!({ "ok": false, "error": format!("{e:#}") }).to_string());
+    let partial = request.with_extension("tmp-ans");
+    if fs::write(&partial, answer + "\n").is_ok() {
+        fs::rename(&partial, request.with_extension("ans")).ok();
+    }
+}
+
+/// Whether KVM really works here: the device may open and still hang a guest, so one is booted under a time limit.
+/// The answer holds until this machine boots again.
+fn kvm_works(context: &Context, sysroot: &Sysroot, kernel: &Kernel) -> Result<bool> {
+    if File::options().read(true).write(true).open("/dev/kvm").is_err() {
+        return Ok(false);
+    }
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let known = context.folder("kvm")?.join(boot.trim());
+    if let Ok(answer) = fs::read_to_string(&known) {
+        return Ok(answer == "yes");
+    }
+    let folder = context.folder("tmp")?;
+    let initramfs = folder.join("kvm-probe.cpio");
+    let parts = Parts { kernel: kernel.clone(), driver: None, firmware: None, simulator: None, programs: None };
+    write_initramfs(sysroot, &parts, &initramfs)?;
+    let mut command = sysroot.command(&folder, &[], "qemu-system-x86_64");
+    command.args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-serial", "stdio"]);
+    command.args(["-machine", "q35,accel=kvm", "-cpu", "host", "-m", "256M", "-append", "console=ttyS0 panic=-1"]);
+    command.arg("-kernel").arg(kernel.image()).arg("-initrd").arg(&initramfs);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn()?;
+    let (sender, receiver) = mpsc::channel();
+    if let Some(mut output) = child.stdout.take() {
+        thread::spawn(move || {
+            let mut text = Vec::new();
+            output.read_to_end(&mut text).ok();
+            sender.send(String::from_utf8_lossy(&text).contains("Run /init")).ok();
+        });
+    }
+    let works = receiver.recv_timeout(Duration::from_secs(20)).unwrap_or(false);
+    child.kill().ok();
+    child.wait().ok();
+    fs::write(&known, if works { "yes" } else { "no" })?;
+    Ok(works)
+}
+
+/// Connects the terminal with the shell of a guest that `--keep` left up.
+///
+/// # Errors
+/// When there is none.
+pub fn console(role: &str) -> Result<()> {
+    let mut newest: Option<(std::time::SystemTime, PathBuf)> = None;
+    for entry in fs::read_dir(std::env::temp_dir())?.flatten() {
+        let socket = entry.path().join(format!("shell-{role}.sock"));
+        if entry.file_name().to_string_lossy().starts_with("berth-")
+            && let Ok(time) = fs::metadata(&socket).and_then(|m| m.modified())
+            && newest.as_ref().is_none_or(|(t, _)| *t < time)
+        {
+            newest = Some((time, socket));
+        }
+    }
+    let (_, socket) = newest.context("no guest is up; start some with --keep")?;
+    let mut input = UnixStream::connect(&socket).context("the guest is gone, or another terminal has its shell")?;
+    let mut output = input.try_clone()?;
+    let stty = |mode: &[&str]| Command::new("stty").args(mode).status();
+    stty(&["raw", "-echo"])?;
+    thread::spawn(move || {
+        let mut bytes = [0; 4096];
+        while let Ok(n @ 1..) = output.read(&mut bytes) {
+            let mut out = std::io::stdout().lock();
+            out.write_all(&bytes[..n]).and_then(|()| out.flush()).ok();
+        }
+        stty(&["sane"]).ok();
+        eprintln!("the guest has ended");
+        std::process::exit(0);
+    });
+    input.write_all(b"\n")?;
+    let mut bytes = [0; 256];
+    loop {
+        let n = std::io::stdin().read(&mut bytes)?;
+        if n == 0 || bytes[..n].contains(&0x1d) {
+            break;
+        }
+        input.write_all(&bytes[..n])?;
+    }
+    stty(&["sane"])?;
+    println!();
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernel_reports_are_told_from_ordinary_lines() {
+        for bad in [
+            "[    3.1] BUG: KASAN: slab-use-after-free in berth_x+0x10/0x20",
+            "[    3.1] WARNING: CPU: 0 PID: 55 at kernel/dma/debug.c:1017",
+            "[    3.1] WARNING: possible circular locking dependency detected",
+            "[    3.1] DMA-API: berth 0000:00:04.0: device driver tries to free DMA memory it has not allocated",
+            "[    3.1] Kernel panic - not syncing: x",
+        ] {
+            assert!(is_kernel_report(bad), "{bad}");
+        }
+        for good in
+            ["[    0.1] DMA-API: preallocated 65536 debug entries", "[    0.0] Linux version 7.2", "berth: ready"]
+        {
+            assert!(!is_kernel_report(good), "{good}");
+        }
+    }
+}

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `cargo xtask`: builds, runs and tests Berth on a machine that has only Rust.
+//!
+//! Everything else comes from a Debian sysroot in a cache folder outside of the checkout (`sysroot`), in which
+//! the kernels (`kernel`), the firmware, the simulator, the driver and the guest tools (`steps`) are built.
+//! `guest` boots two virtual machines with a simulated card each; `demo` and `test` are built on it.
+
+mod cli;
+mod context;
+mod demo;
+mod fwimage;
+mod r#gen;
+mod generated;
+mod guest;
+mod initramfs;
+mod kernel;
+mod progress;
+mod report;
+mod steps;
+mod sysroot;
+mod test;
+mod wire;
+
+fn main() -> std::process::ExitCode {
+    cli::main()
+}

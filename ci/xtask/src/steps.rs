@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What is built in the sysroot from this repository: firmware, simulator, driver, guest tools.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::context::{Context, key, list_lines};
+use crate::fwimage;
+use crate::kernel::{Flavour, Kernel, driver_output};
+use crate::progress;
+use crate::sysroot::Sysroot;
+
+/// Programs that go into the guests.
+pub const GUEST_PROGRAMS: [(&str, &str); 2] = [("berth", "berth"), ("berth-guest-tests", "berth-guest-tests")];
+/// The target of the guests' programs. Named explicitly so that build scripts and procedural macros, which cannot
+/// be linked statically, are built apart.
+const GUEST_TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// Builds in one sysroot.
+#[derive(Clone, Debug)]
+pub struct Builder {
+    /// The folders.
+    pub context: Context,
+    /// Where it builds.
+    pub sysroot: Sysroot,
+}
+
+/// The firmware's files.
+#[derive(Clone, Debug)]
+pub struct Firmware {
+    /// What the driver loads.
+    pub image: PathBuf,
+    /// For decoding its log.
+    pub elf: PathBuf,
+}
+
+/// All that a pair of guests needs.
+#[derive(Clone, Debug)]
+pub struct Parts {
+    /// What they boot.
+    pub kernel: Kernel,
+    /// `berth.ko` for that kernel.
+    pub driver: Option<PathBuf>,
+    /// What the driver loads into the card.
+    pub firmware: Option<Firmware>,
+    /// `berth-sim`.
+    pub simulator: Option<PathBuf>,
+    /// The folder with the guests' programs.
+    pub programs: Option<PathBuf>,
+}
+
+impl Builder {
+    /// Makes or finds the sysroot.
+    ///
+    /// # Errors
+    /// See [`Sysroot::ensure`].
+    pub fn new() -> Result<Self> {
+        let context = Context::new()?;
+        let sysroot = Sysroot::ensure(&context)?;
+        Ok(Self { context, sysroot })
+    }
+
+    /// Everything for guests with this kernel.
+    ///
+    /// # Errors
+    /// When a part does not build.
+    pub fn parts(&self, flavour: Flavour) -> Result<Parts> {
+        let kernel = Kernel::ensure(&self.context, &self.sysroot, flavour)?;
+        let firmware = Some(self.firmware()?);
+        let simulator = Some(self.simulator(false)?);
+        let programs = Some(self.guest_programs()?);
+        let driver = Some(self.driver(&kernel)?);
+        Ok(Parts { kernel, driver, firmware, simulator, programs })
+    }
+
+    /// A cargo command in the sysroot. `target` is the folder in the cache for what it builds.
+    ///
+    /// # Errors
+    /// When the folder cannot be created or the soft core cannot be fetched.
+    pub fn cargo(&self, cwd: &Path, target: &str, arguments: &[&str]) -> Result<Command> {
+        fs::create_dir_all(self.context.cache.join("home"))?;
+        let mut command = self.sysroot.command(cwd, &[], "cargo");
+        command
+            .args(arguments)
+            .env("CARGO_TARGET_DIR", self.context.folder(target)?)
+            .env("BERTH_VEXRISCV", self.soft_core()?);
+        Ok(command)
+    }
+
+    /// Runs such a cargo command as a step.
+    fn cargo_step(&self, title: &str, estimate: Option<&str>, name: &str, command: &mut Command) -> Result<()> {
+        progress::run(title, estimate, &self.context.log(name)?, command).map(drop)
+    }
+
+    /// The folder with the soft core's Verilog.
+    ///
+    /// # Errors
+    /// When it is not in the cache and cannot be fetched.
+    pub fn soft_core(&self) -> Result<PathBuf> {
+        let list = fs::read_to_string(self.context.repo.join("ci/packages/python.txt"))?;
+        let lines: Vec<&str> = list_lines(&list).collect();
+        let package = lines.first().and_then(|l| l.split("==").next()).context("ci/packages/python.txt is empty")?;
+        let folder = self.context.folder("soft-core")?.join(key(&lines));
+        let verilog = folder.join(package.replace('-', "_")).join("verilog");
+        if folder.exists() {
+            return Ok(verilog);
+        }
+        let partial = folder.with_extension("partial");
+        if partial.exists() {
+            fs::remove_dir_all(&partial)?;
+        }
+        fs::create_dir_all(&partial)?;
+        fs::create_dir_all(self.context.cache.join("home"))?;
+        let mut command = self.sysroot.command(&partial, &[], "sh");
+        command.args([
+            "-euc",
+            "pip download --no-deps --require-hashes -r \"$1\" && python3 -m zipfile -e ./*.whl . && rm ./*.whl",
+            "sh",
+        ]);
+        command.arg(self.context.repo.join("ci/packages/python.txt"));
+        let log = self.context.log("soft-core")?;
+        progress::run("fetching the soft core (VexRiscv)", None, &log, &mut command)?;
+        fs::rename(&partial, &folder)?;
+        if !verilog.is_dir() {
+            bail!("{package} has no folder {}", verilog.display());
+        }
+        Ok(verilog)
+    }
+
+    /// Builds the firmware and packs its image.
+    ///
+    /// # Errors
+    /// When it does not build or does not fit.
+    pub fn firmware(&self) -> Result<Firmware> {
+        let cwd = self.context.repo.join("firmware/app");
+        let mut command = self.cargo(&cwd, "target-firmware", &["build", "--release"])?;
+        command.env("RUSTC_BOOTSTRAP", "1");
+        self.cargo_step("firmware", None, "firmware", &mut command)?;
+        let elf = self.context.cache.join("target-firmware/riscv32im-unknown-none-elf/release/berth-firmware");
+        let folder = self.context.folder("firmware")?;
+        let image = folder.join("berth-fw.bin");
+        let partial = folder.join("berth-fw.bin.partial");
+        fs::write(&partial, fwimage::pack(&elf)?)?;
+        fs::rename(&partial, &image)?;
+        Ok(Firmware { image, elf })
+    }
+
+    /// Builds `berth-sim` with the Verilated card in it; with `trace` one that can write waveforms, and is slower.
+    ///
+    /// # Errors
+    /// When it does not build.
+    pub fn simulator(&self, trace: bool) -> Result<PathBuf> {
+        // In folders of their own, so that neither makes the other one build again.
+        let (target, title, name) = match trace {
+            false => ("target-sysroot", "simulator with the Verilated card", "simulator"),
+            true => ("target-trace", "simulator with waveforms", "simulator-trace"),
+        };
+        let mut arguments = vec!["build", "--release", "--package", "berth-sim"];
+        if trace {
+            arguments.extend(["--features", "trace"]);
+        }
+        let mut command = self.cargo(&self.context.repo, target, &arguments)?;
+        self.cargo_step(title, Some("3 min at first"), name, &mut command)?;
+        Ok(self.context.cache.join(target).join("release/berth-sim"))
+    }
+
+    /// Builds the statically linked programs for the guests; returns their folder.
+    ///
+    /// # Errors
+    /// When they do not build.
+    pub fn guest_programs(&self) -> Result<PathBuf> {
+        let mut arguments = vec!["build", "--release", "--target", GUEST_TARGET];
+        for (package, _) in GUEST_PROGRAMS {
+            arguments.extend(["--package", package]);
+        }
+        let mut command = self.cargo(&self.context.repo, "target-guest", &arguments)?;
+        command.env("RUSTFLAGS", "-Ctarget-feature=+crt-static");
+        self.cargo_step("berth and the guests' tests", None, "guest-programs", &mut command)?;
+        Ok(self.context.cache.join("target-guest").join(GUEST_TARGET).join("release"))
+    }
+
+    /// A make command for the driver against a kernel.
+    ///
+    /// # Errors
+    /// When the output folder cannot be created.
+    pub fn driver_make(&self, kernel: &Kernel, arguments: &[&str]) -> Result<Command> {
+        let output = driver_output(&self.context, kernel)?;
+        let mut command = self.sysroot.command(&self.context.repo, &[], "make");
+        command.arg("LLVM=1").arg("-C").arg(&kernel.build);
+        command.arg(format!("M={}", self.context.repo.join("driver").display()));
+        command.arg(format!("MO={}", output.display())).args(arguments).arg("modules");
+        Ok(command)
+    }
+
+    /// Builds `berth.ko`.
+    ///
+    /// # Errors
+    /// When it does not build.
+    pub fn driver(&self, kernel: &Kernel) -> Result<PathBuf> {
+        let name = kernel.flavour.name();
+        let mut command = self.driver_make(kernel, &[])?;
+        let log = self.context.log(&format!("driver-{name}"))?;
+        progress::run(&format!("driver for the {name} kernel"), None, &log, &mut command)?;
+        Ok(driver_output(&self.context, kernel)?.join("berth.ko"))
+    }
+
+    /// The parts as they were built last.
+    ///
+    /// # Errors
+    /// When one has never been built.
+    pub fn parts_as_built(&self, flavour: Flavour) -> Result<Parts> {
+        let kernel = Kernel::ensure(&self.context, &self.sysroot, flavour)?;
+        let cache = &self.context.cache;
+        Ok(Parts {
+            driver: Some(driver_output(&self.context, &kernel)?.join("berth.ko")),
+            firmware: Some(Firmware {
+                image: cache.join("firmware/berth-fw.bin"),
+                elf: cache.join("target-firmware/riscv32im-unknown-none-elf/release/berth-firmware"),
+            }),
+            simulator: Some(cache.join("target-sysroot/release/berth-sim")),
+            programs: Some(cache.join("target-guest").join(GUEST_TARGET).join("release")),
+            kernel,
+        })
+    }
+}

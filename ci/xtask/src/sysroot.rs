@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The Debian sysroot: everything that is needed besides Rust, in a folder of the cache, made by mmdebstrap and
+//! entered with bubblewrap. Its name is a hash of how it is made, so a change in `ci/packages` makes a new one.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::context::{Context, key, list_lines, owned_by_us};
+use crate::progress::{self, Progress};
+
+/// The Debian release of the sysroot.
+const SUITE: &str = "trixie";
+/// What the host must have, as Debian and Ubuntu name it.
+const HOST_PACKAGES: [&str; 3] = ["mmdebstrap", "bubblewrap", "debian-archive-keyring"];
+/// Environment of the user that reaches into the sysroot: how to get to the network and nothing else, so that the
+/// user's compiler settings do not change what is built.
+const PASSED: [&str; 18] = [
+    "http_proxy",
+    "https_proxy",
+    "no_proxy",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "NO_PROXY",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "CARGO_HTTP_CAINFO",
+    "CARGO_HTTP_PROXY",
+    "CARGO_NET_OFFLINE",
+    "PIP_INDEX_URL",
+    "PIP_EXTRA_INDEX_URL",
+    "PIP_CERT",
+    "PIP_PROXY",
+    "PIP_TRUSTED_HOST",
+    "TERM",
+    "RUST_BACKTRACE",
+];
+
+/// A sysroot that is ready to run commands.
+#[derive(Clone, Debug)]
+pub struct Sysroot {
+    root: PathBuf,
+    bwrap: PathBuf,
+    context: Context,
+}
+
+/// The package lists of `ci/packages`.
+struct Packages {
+    /// (suite, packages) in the order of the file.
+    suites: Vec<(String, Vec<String>)>,
+    /// Kernel series, newest last.
+    linux: Vec<String>,
+    /// Hash of everything that decides what the sysroot contains.
+    key: String,
+}
+
+impl Packages {
+    fn read(repo: &Path) -> Result<Self> {
+        let folder = repo.join("ci/packages");
+        let read =
+            |name: &str| fs::read_to_string(folder.join(name)).with_context(|| format!("reading ci/packages/{name}"));
+        let (debian, linux) = (read("debian.txt")?, read("linux.txt")?);
+        let mut suites: Vec<(String, Vec<String>)> = Vec::new();
+        for line in list_lines(&debian) {
+            if let Some(suite) = line.strip_prefix('[').and_then(|l| l.strip_suffix(']')) {
+                suites.push((suite.to_owned(), Vec::new()));
+            } else {
+                let (_, packages) = suites.last_mut().context("debian.txt has a package before its first [suite]")?;
+                packages.push(line.to_owned());
+            }
+        }
+        let linux: Vec<String> = list_lines(&linux).map(str::to_owned).collect();
+        let mut this = Self { suites, linux, key: String::new() };
+        this.key = key([SUITE, &this.script()]);
+        Ok(this)
+    }
+
+    /// The shell script that turns a minimal system into the sysroot, from inside of it.
+    fn script(&self) -> String {
+        let mut script = format!(
+            "set -eu\n\
+             export DEBIAN_FRONTEND=noninteractive\n\
+             # The mirror that made this system has the backports too.\n\
+             line=$(grep -m1 ' {SUITE} main' /etc/apt/sources.list) || {{ echo 'no line for {SUITE} main in /etc/apt/sources.list'; exit 1; }}\n\
+             echo \"$line\" | sed 's/ {SUITE} main/ {SUITE}-backports main/' > /etc/apt/sources.list.d/backports.list\n\
+             echo 'path-exclude=/usr/share/locale/*' > /etc/dpkg/dpkg.cfg.d/berth\n\
+             echo 'path-exclude=/usr/share/man/*' >> /etc/dpkg/dpkg.cfg.d/berth\n\
+             apt-get update\n\
+             linux=\n\
+             for series in {}; do\n\
+               if apt-cache policy linux-source-$series | grep -q 'Candidate: [0-9]'; then linux=$series; fi\n\
+             done\n\
+             if [ -z \"$linux\" ]; then\n\
+               echo 'No kernel series that is known to work is offered. Known good: {}. Offered:'\n\
+               apt-cache search --names-only '^linux-source-[0-9]'\n\
+               echo 'Try a new one by adding it to ci/packages/linux.txt.'\n\
+               exit 1\n\
+             fi\n",
+            self.linux.join(" "),
+            self.linux.join(", "),
+        );
+        for (suite, packages) in &self.suites {
+            // `-t` only where it is needed: `-t trixie` would refuse the newer packages of trixie's own updates.
+            let (target, linux) =
+                if suite == SUITE { (String::new(), "") } else { (format!("-t {suite} "), " linux-source-$linux") };
+            script += &format!("apt-get install -y --no-install-recommends {target}{}{linux}\n", packages.join(" "));
+        }
+        script += "apt-get clean\n\
+                   dpkg-query -W > /etc/berth-packages\n\
+                   echo $linux > /etc/berth-linux\n";
+        script
+    }
+}
+
+impl Sysroot {
+    /// Makes the sysroot, or finds it in the cache.
+    ///
+    /// # Errors
+    /// When the host lacks mmdebstrap or bubblewrap and this cannot install them, or when no mirror can be reached.
+    pub fn ensure(context: &Context) -> Result<Self> {
+        let packages = Packages::read(&context.repo)?;
+        let root = context.folder("sysroot")?.join(&packages.key);
+        let bwrap = if root.exists() {
+            host_tool("bwrap")?
+        } else {
+            host_tool("mmdebstrap")?;
+            let bwrap = host_tool("bwrap")?;
+            build(context, &packages, &root)?;
+            bwrap
+        };
+        let sysroot = Self { root, bwrap, context: context.clone() };
+        let probe = sysroot.command(&context.repo, &[], "true").output().context("starting bwrap")?;
+        if !probe.status.success() {
+            bail!(
+                "bubblewrap cannot enter the sysroot: {}\nIt needs either root or unprivileged user namespaces (on Ubuntu \
+                 24.04 and later an AppArmor profile for bwrap, or kernel.apparmor_restrict_unprivileged_userns=0).",
+                String::from_utf8_lossy(&probe.stderr).trim()
+            );
+        }
+        Ok(sysroot)
+    }
+
+    /// A path inside of the sysroot, as the host sees it.
+    pub fn path(&self, inside: &str) -> PathBuf {
+        self.root.join(inside.trim_start_matches('/'))
+    }
+
+    /// The kernel series that is installed, e.g. "7.2".
+    ///
+    /// # Errors
+    /// When the sysroot is damaged.
+    pub fn linux_series(&self) -> Result<String> {
+        Ok(fs::read_to_string(self.path("etc/berth-linux")).context("the sysroot is damaged")?.trim().to_owned())
+    }
+
+    /// Version of an installed Debian package.
+    ///
+    /// # Errors
+    /// When it is not installed.
+    pub fn package_version(&self, name: &str) -> Result<String> {
+        let all = fs::read_to_string(self.path("etc/berth-packages")).context("the sysroot is damaged")?;
+        all.lines()
+            .filter_map(|l| l.split_once('\t'))
+            .find(|(n, _)| n.split(':').next() == Some(name))
+            .map(|(_, version)| version.to_owned())
+            .with_context(|| format!("{name} is not in the sysroot"))
+    }
+
+    /// A command that runs inside. The checkout and the cache are visible at their own paths, `binds` too, and
+    /// everything it starts ends with it.
+    pub fn command(&self, cwd: &Path, binds: &[&Path], program: impl AsRef<OsStr>) -> Command {
+        let mut c = Command::new(&self.bwrap);
+        c.env_clear();
+        for name in PASSED {
+            if let Some(value) = std::env::var_os(name) {
+                c.env(name, value);
+            }
+        }
+        let cargo_home = self.context.cache.join("cargo");
+        c.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+            .env("HOME", self.context.cache.join("home"))
+            .env("LANG", "C.UTF-8")
+            .env("CARGO_HOME", cargo_home)
+            .env("CARGO_TERM_PROGRESS_WHEN", "never");
+        c.args(["--die-with-parent", "--unshare-pid", "--bind"]).arg(&self.root).arg("/");
+        c.args(["--dev", "/dev", "--proc", "/proc", "--ro-bind", "/sys", "/sys", "--tmpfs", "/tmp"]);
+        c.args(["--dev-bind-try", "/dev/kvm", "/dev/kvm"]);
+        // A company's certificate authority must be known to cargo and pip inside too.
+        c.args(["--ro-bind-try", "/etc/ssl/certs", "/etc/ssl/certs"]);
+        c.args(["--ro-bind-try", "/etc/resolv.conf", "/etc/resolv.conf"]);
+        for path in [&*self.context.cache, &*self.context.repo].iter().chain(binds) {
+            c.arg("--bind").arg(path).arg(path);
+        }
+        c.arg("--chdir").arg(cwd).arg("--").arg(program);
+        c
+    }
+}
+
+/// Finds a tool of the host, installing it when that is possible.
+fn host_tool(name: &str) -> Result<PathBuf> {
+    let find = || {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        std::env::split_paths(&path).map(|p| p.join(name)).find(|p| p.is_file())
+    };
+    if let Some(path) = find() {
+        return Ok(path);
+    }
+    let packages = HOST_PACKAGES.join(" ");
+    let root = nix::unistd::Uid::effective().is_root();
+    if !root || !Path::new("/usr/bin/apt-get").exists() {
+        let more = if root { "" } else { " uidmap" };
+        bail!(
+            "{name} is missing. Install what cargo xtask needs once, then run the same command again:\n    \
+             sudo apt-get update && sudo apt-get install {packages}{more}\n(on another distribution: its packages for \
+             mmdebstrap, bubblewrap and Debian's archive keys)"
+        );
+    }
+    let log = std::env::temp_dir().join(format!("berth-apt-{}.log", std::process::id()));
+    let apt = format!("apt-get update && apt-get install -y {packages}");
+    let mut command = Command::new("sh");
+    command.args(["-c", &apt]).env("DEBIAN_FRONTEND", "noninteractive");
+    progress::run(&format!("installing {packages}"), None, &log, &mut command)?;
+    fs::remove_file(&log).ok();
+    find().with_context(|| format!("{name} is still missing after installing {packages}"))
+}
+
+/// Builds the sysroot under a temporary name and renames it when it is complete.
+fn build(context: &Context, packages: &Packages, root: &Path) -> Result<()> {
+    let is_root = nix::unistd::Uid::effective().is_root();
+    let partial = root.with_extension("partial");
+    let script = context.folder("tmp")?.join("install.sh");
+    fs::write(&script, packages.script())?;
+    let mut progress = Progress::start("Debian sysroot: 900 MB to download, 4 GB on disk", Some("5 min"));
+    let mut failed = Vec::new();
+    let mut done = false;
+    // First mmdebstrap's own default mirror, then the one that the host's apt uses.
+    for (attempt, mirror) in std::iter::once(None).chain(host_mirrors().into_iter().map(Some)).enumerate() {
+        let log = context.log(&format!("sysroot-{attempt}"))?;
+        remove_partial(&partial)?;
+        let mut command = Command::new("mmdebstrap");
+        command.args(["--variant=apt", if is_root { "--mode=root" } else { "--mode=unshare" }]);
+        // As an ordinary user the files would belong to sub-uids; a tar file unpacked by the user makes them his.
+        let target = if is_root { partial.clone() } else { partial.with_extension("tar") };
+        command.arg(format!("--customize-hook=copy-in {} /tmp", script.display()));
+        command.arg("--customize-hook=chroot \"$1\" sh /tmp/install.sh").arg(SUITE).arg(&target);
+        if let Some(mirror) = &mirror {
+            progress.line(&format!("  trying the mirror that this machine's apt uses: {mirror}"));
+            command.arg(mirror);
+        }
+        let output = progress::output(&mut progress, &log, &mut command);
+        let output = match output {
+            Ok(output) => output,
+            Err(error) => {
+                remove_partial(&partial).ok();
+                progress.finish(false);
+                return Err(error);
+            }
+        };
+        if output.ok {
+            if !is_root {
+                unpack(&mut progress, &log, &target, &partial)?;
+            }
+            done = true;
+            break;
+        }
+        failed.push(progress::failure("making the sysroot", &log, &output.lines));
+        if output.lines.iter().any(|l| l.starts_with("No kernel series")) {
+            break;
+        }
+    }
+    progress.finish(done);
+    if !done {
+        bail!("{}", failed.join("\n"));
+    }
+    // A place for bwrap to bind the host's file on.
+    let resolv = partial.join("etc/resolv.conf");
+    fs::remove_file(&resolv).ok();
+    fs::write(&resolv, "")?;
+    fs::rename(&partial, root).context("giving the sysroot its final name")?;
+    Ok(())
+}
+
+fn unpack(progress: &mut Progress, log: &Path, tar: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to)?;
+    let mut command = Command::new("tar");
+    command.args(["-x", "--no-same-owner", "--exclude=./dev/*", "-C"]).arg(to).arg("-f").arg(tar);
+    let output = progress::output(progress, log, &mut command)?;
+    if !output.ok {
+        bail!("{}", progress::failure("unpacking the sysroot", log, &output.lines));
+    }
+    fs::remove_file(tar)?;
+    Ok(())
+}
+
+fn remove_partial(partial: &Path) -> Result<()> {
+    fs::remove_file(partial.with_extension("tar")).ok();
+    if partial.exists() {
+        if !owned_by_us(partial) {
+            bail!("{} belongs to another user; remove it", partial.display());
+        }
+        fs::remove_dir_all(partial).with_context(|| format!("removing {}", partial.display()))?;
+    }
+    Ok(())
+}
+
+/// Debian mirrors that the host's apt knows (empty on Ubuntu, whose mirrors have other packages).
+fn host_mirrors() -> Vec<String> {
+    let Ok(out) = Command::new("apt-get")
+        .args(["indextargets", "--format", "$(REPO_URI) $(ORIGIN)", "Created-By: Packages"])
+        .output()
+    else {
+        return Vec::new();
+    };
+    let mut mirrors = Vec::new();
+    for line in String::from_utf8_lossy(&out.stdout).lines() {
+        if let Some((uri, "Debian")) = line.split_once(' ') {
+            let uri = uri.to_owned();
+            if !uri.contains("security") && !mirrors.contains(&uri) {
+                mirrors.push(uri);
+            }
+        }
+    }
+    mirrors
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn package_lists_of_the_repository_are_read() {
+        let repo = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let packages = Packages::read(&repo).expect("ci/packages");
+        assert_eq!(packages.suites[0].0, "trixie-backports");
+        assert!(packages.suites[1].1.contains(&"verilator".to_owned()));
+        assert!(packages.script().contains(&format!("for series in {}", packages.linux.join(" "))));
+    }
+}

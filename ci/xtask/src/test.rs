@@ -1,0 +1,516 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `cargo xtask test`: all checks and tests, part by part, and one line at the end that says how many passed.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+
+use crate::context::Context;
+use crate::demo;
+use crate::generated;
+use crate::guest::{self, Role};
+use crate::kernel::{Flavour, Kernel, driver_output};
+use crate::progress::{self, Output, Progress, clock};
+use crate::steps::{Builder, Parts};
+
+/// The table that a complete `--long` run leaves in the documentation.
+const LONG_RESULT: &str = "docs/long-tests.md";
+
+/// Options of the tests.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct Arguments {
+    /// Also what takes too long for every change: many seeds, faults on the wire. Its result goes to docs/long-tests.md.
+    #[arg(long)]
+    pub long: bool,
+    /// Only these parts (see --list); may be repeated or separated by commas.
+    #[arg(long, value_delimiter = ',', value_name = "PART")]
+    pub only: Vec<String>,
+    /// Only tests whose name contains this (cargo tests and system tests in the guests).
+    #[arg(long, value_name = "TEXT")]
+    pub filter: Option<String>,
+    /// Seed for random tests, in the environment as BERTH_SEED.
+    #[arg(long)]
+    pub seed: Option<u64>,
+    /// List the parts and end.
+    #[arg(long)]
+    pub list: bool,
+}
+
+/// What a part of the tests found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Counts {
+    passed: u64,
+    failed: u64,
+    /// What failed and why.
+    notes: Vec<String>,
+}
+
+impl Counts {
+    fn one() -> Self {
+        Self { passed: 1, ..Self::default() }
+    }
+
+    fn failure(note: String) -> Self {
+        Self { failed: 1, notes: vec![note], ..Self::default() }
+    }
+
+    fn add(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.notes.extend(other.notes);
+    }
+}
+
+/// A part of the tests.
+struct Part {
+    name: &'static str,
+    about: &'static str,
+    long: bool,
+    run: fn(&Tester) -> Result<Counts>,
+}
+
+/// All parts, in the order in which they run: quick ones first.
+const PARTS: &[Part] = &[
+    Part { name: "fmt", about: "rustfmt, everywhere", long: false, run: Tester::fmt },
+    Part { name: "gen", about: "generated files are what driver/abi says", long: false, run: Tester::generated },
+    Part {
+        name: "host",
+        about: "unit and property tests with this machine's own cargo",
+        long: false,
+        run: Tester::host,
+    },
+    Part { name: "clippy", about: "Clippy: workspace and firmware", long: false, run: Tester::clippy },
+    Part { name: "rtl-lint", about: "Verilator -Wall over the RTL", long: false, run: Tester::rtl_lint },
+    Part { name: "synthesis", about: "the RTL through Yosys", long: false, run: Tester::synthesis },
+    Part { name: "rtl", about: "benches on the Verilated card", long: false, run: Tester::rtl },
+    Part { name: "simulator", about: "berth-sim", long: false, run: Tester::simulator },
+    Part {
+        name: "driver",
+        about: "builds for both kernels without warnings; Clippy",
+        long: false,
+        run: Tester::driver,
+    },
+    Part { name: "system", about: "system tests in two guests with the test kernel", long: false, run: Tester::system },
+    Part { name: "demo", about: "the demo with a small file, without and with faults", long: false, run: Tester::demo },
+    Part { name: "rtl-seeds", about: "RTL benches with ten more seeds", long: true, run: Tester::rtl_seeds },
+    Part { name: "demo-seeds", about: "1 MiB through a bad wire, four seeds", long: true, run: Tester::demo_seeds },
+    Part { name: "demo-full", about: "the demo as a user starts it", long: true, run: Tester::demo_full },
+];
+
+/// Everything that the parts share.
+struct Tester {
+    builder: Builder,
+    arguments: Arguments,
+}
+
+/// Runs the tests. Returns whether all passed.
+///
+/// # Errors
+/// When the set-up fails or the user interrupts; a failing test is not an error.
+pub fn run(arguments: &Arguments) -> Result<bool> {
+    if arguments.list {
+        for part in PARTS {
+            println!("{:<12} {}{}", part.name, part.about, if part.long { " (only with --long)" } else { "" });
+        }
+        return Ok(true);
+    }
+    let chosen: Vec<&Part> = if arguments.only.is_empty() {
+        PARTS.iter().filter(|p| arguments.long || !p.long).collect()
+    } else {
+        if let Some(unknown) = arguments.only.iter().find(|o| PARTS.iter().all(|p| p.name != o.as_str())) {
+            let names: Vec<_> = PARTS.iter().map(|p| p.name).collect();
+            bail!("no part {unknown}; the parts are {}", names.join(", "));
+        }
+        PARTS.iter().filter(|p| arguments.only.iter().any(|o| o == p.name)).collect()
+    };
+    let context = Context::new()?;
+    let _lock = context.lock()?;
+    let tester = Tester { builder: Builder::new()?, arguments: arguments.clone() };
+    let mut rows = Vec::new();
+    for part in &chosen {
+        eprintln!("── {}: {}", part.name, part.about);
+        let start = Instant::now();
+        let counts = match (part.run)(&tester) {
+            Ok(counts) => counts,
+            Err(error) if progress::interrupted() => return Err(error),
+            Err(error) => Counts::failure(format!("{error:#}")),
+        };
+        for note in &counts.notes {
+            eprintln!("  {}", note.replace('\n', "\n  "));
+        }
+        rows.push((*part, counts, start.elapsed()));
+    }
+    println!("\n{:<12} {:>8} {:>7} {:>9}", "part", "passed", "failed", "time");
+    let mut total = Counts::default();
+    for (part, counts, time) in &rows {
+        let mark = if counts.failed == 0 { "" } else { "  ✗" };
+        println!("{:<12} {:>8} {:>7} {:>9}{mark}", part.name, counts.passed, counts.failed, clock(*time));
+        total.add(counts.clone());
+    }
+    if total.failed > 0 {
+        println!("\nfailed:");
+        for (part, counts, _) in rows.iter().filter(|r| r.1.failed > 0) {
+            for note in &counts.notes {
+                println!("  {}: {}", part.name, note.lines().next().unwrap_or_default());
+            }
+        }
+    }
+    if arguments.long && arguments.only.is_empty() && arguments.filter.is_none() {
+        fs::write(tester.builder.context.repo.join(LONG_RESULT), long_table(&rows, &total))?;
+        println!("wrote {LONG_RESULT}");
+    }
+    println!("{} passed, {} failed", total.passed, total.failed);
+    Ok(total.failed == 0)
+}
+
+/// rustfmt, Clippy, generated files, Verilator's lint.
+///
+/// # Errors
+/// As [`run`].
+pub fn lint() -> Result<bool> {
+    let only = ["fmt", "gen", "clippy", "rtl-lint"].map(str::to_owned).to_vec();
+    run(&Arguments { only, ..Arguments::default() })
+}
+
+fn long_table(rows: &[(&Part, Counts, Duration)], total: &Counts) -> String {
+    let mut text = String::from(
+        "# Last long test run\n\nWritten by `cargo xtask test --long`.\n\n| Part | What | Passed | Failed | Time |\n|---|---|---:|---:|---:|\n",
+    );
+    for (part, counts, time) in rows {
+        writeln!(text, "| {} | {} | {} | {} | {} |", part.name, part.about, counts.passed, counts.failed, clock(*time))
+            .ok();
+    }
+    writeln!(text, "| **all** | | {} | {} | |", total.passed, total.failed).ok();
+    text
+}
+
+impl Tester {
+    fn repo(&self) -> &Path {
+        &self.builder.context.repo
+    }
+
+    /// Runs a command under a progress line; its output is in a log.
+    fn step(&self, title: &str, command: &mut Command) -> Result<(Output, PathBuf)> {
+        let name: String = title.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+        let log = self.builder.context.log(&format!("test-{name}"))?;
+        let mut progress = Progress::start(title, None);
+        let output = progress::output(&mut progress, &log, command);
+        progress.finish(output.as_ref().is_ok_and(|o| o.ok));
+        Ok((output?, log))
+    }
+
+    /// A command that passes when it exits with 0.
+    fn check(&self, title: &str, command: &mut Command) -> Result<Counts> {
+        let (output, log) = self.step(title, command)?;
+        Ok(if output.ok { Counts::one() } else { Counts::failure(progress::failure(title, &log, &output.lines)) })
+    }
+
+    /// A cargo test command: its own counts.
+    fn cargo_tests(&self, title: &str, command: &mut Command) -> Result<Counts> {
+        if let Some(seed) = self.arguments.seed {
+            command.env("BERTH_SEED", seed.to_string());
+        }
+        if let Some(filter) = &self.arguments.filter {
+            command.arg("--").arg(filter);
+        }
+        let (output, log) = self.step(title, command)?;
+        let mut counts = count_cargo_tests(&output.lines);
+        if !output.ok {
+            // Also when a test binary died before it could say anything.
+            counts.failed = counts.failed.max(1);
+            counts.notes.push(progress::failure(title, &log, &output.lines));
+        }
+        Ok(counts)
+    }
+
+    fn fmt(&self) -> Result<Counts> {
+        let mut counts = Counts::default();
+        for folder in ["", "firmware/app"] {
+            let cwd = self.repo().join(folder);
+            let mut command = self.builder.cargo(&cwd, "target-sysroot", &["fmt", "--all", "--check"])?;
+            let title = format!("rustfmt {}", if folder.is_empty() { "workspace" } else { folder });
+            counts.add(self.check(&title, &mut command)?);
+        }
+        let driver = self.repo().join("driver");
+        let mut command = self.builder.sysroot.command(&driver, &[], "sh");
+        command.args(["-c", "exec rustfmt --check --edition 2021 ./*.rs"]);
+        counts.add(self.check("rustfmt driver", &mut command)?);
+        Ok(counts)
+    }
+
+    fn generated(&self) -> Result<Counts> {
+        generated::run(&self.builder.context, true)?;
+        Ok(Counts::one())
+    }
+
+    fn host(&self) -> Result<Counts> {
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut command = Command::new(cargo);
+        command.current_dir(self.repo()).args(["test", "--no-fail-fast"]);
+        self.cargo_tests("cargo test", &mut command)
+    }
+
+    fn clippy(&self) -> Result<Counts> {
+        let arguments = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
+        let mut command = self.builder.cargo(self.repo(), "target-sysroot", &arguments)?;
+        let mut counts = self.check("Clippy workspace", &mut command)?;
+        let app = self.repo().join("firmware/app");
+        let mut command =
+            self.builder.cargo(&app, "target-firmware", &["clippy", "--release", "--", "-D", "warnings"])?;
+        command.env("RUSTC_BOOTSTRAP", "1");
+        counts.add(self.check("Clippy firmware", &mut command)?);
+        Ok(counts)
+    }
+
+    fn rtl_lint(&self) -> Result<Counts> {
+        let rtl = self.repo().join("hw-rtl/rtl");
+        let package = rtl.join("berth_regs_pkg.sv");
+        let mut files: BTreeSet<PathBuf> = fs::read_dir(&rtl)?.flatten().map(|e| e.path()).collect();
+        files.retain(|f| f.extension().is_some_and(|e| e == "sv") && *f != package);
+        let mut command = self.builder.sysroot.command(self.repo(), &[], "verilator");
+        command.args(["--lint-only", "-Wall", "--assert", "--top-module", "berth_core", "hw-rtl/vendor.vlt"]);
+        command.arg(&package).args(&files).arg(self.builder.soft_core()?.join("VexRiscv_Full.v"));
+        self.check("Verilator lint", &mut command)
+    }
+
+    fn synthesis(&self) -> Result<Counts> {
+        let output = self.builder.context.folder("synthesis")?;
+        let mut command = self.builder.sysroot.command(self.repo(), &[], "sh");
+        command.arg("hw-rtl/synth/run.sh").arg(output).env("BERTH_VEXRISCV", self.builder.soft_core()?);
+        self.check("Yosys", &mut command)
+    }
+
+    /// `cargo test` of a package in the sysroot.
+    fn sysroot_tests(&self, package: &str) -> Result<Command> {
+        let firmware = self.builder.firmware()?;
+        let arguments = ["test", "--release", "--no-fail-fast", "--package", package];
+        let mut command = self.builder.cargo(self.repo(), "target-sysroot", &arguments)?;
+        command.env("BERTH_FW_IMAGE", firmware.image);
+        Ok(command)
+    }
+
+    fn rtl(&self) -> Result<Counts> {
+        self.cargo_tests("RTL benches", &mut self.sysroot_tests("berth-rtl")?)
+    }
+
+    fn rtl_seeds(&self) -> Result<Counts> {
+        let mut counts = Counts::default();
+        for seed in 101..=110 {
+            let mut command = self.sysroot_tests("berth-rtl")?;
+            command.env("BERTH_SEED", seed.to_string());
+            counts.add(self.cargo_tests(&format!("RTL benches, seed {seed}"), &mut command)?);
+        }
+        Ok(counts)
+    }
+
+    fn simulator(&self) -> Result<Counts> {
+        self.cargo_tests("simulator", &mut self.sysroot_tests("berth-sim")?)
+    }
+
+    fn driver(&self) -> Result<Counts> {
+        let mut counts = Counts::default();
+        for (flavour, arguments) in [(Flavour::Base, &["CLIPPY=1"][..]), (Flavour::Test, &[])] {
+            let kernel = Kernel::ensure(&self.builder.context, &self.builder.sysroot, flavour)?;
+            // Everything again: warnings come only from what is compiled.
+            fs::remove_dir_all(driver_output(&self.builder.context, &kernel)?)?;
+            let title =
+                format!("driver, {} kernel{}", flavour.name(), if arguments.is_empty() { "" } else { ", Clippy" });
+            let (output, log) = self.step(&title, &mut self.builder.driver_make(&kernel, arguments)?)?;
+            let warnings = output.lines.iter().filter(|l| l.contains("warning:")).count();
+            counts.add(if !output.ok {
+                Counts::failure(progress::failure(&title, &log, &output.lines))
+            } else if warnings > 0 {
+                Counts::failure(format!("{title}: {warnings} warnings, see {}", log.display()))
+            } else {
+                Counts::one()
+            });
+            if !arguments.is_empty() {
+                // What Clippy compiled is not what the guests load.
+                fs::remove_dir_all(driver_output(&self.builder.context, &kernel)?)?;
+            }
+        }
+        Ok(counts)
+    }
+
+    fn system(&self) -> Result<Counts> {
+        let parts = self.builder.parts(Flavour::Test)?;
+        let mut options = guest::Options::new(Flavour::Test);
+        // Two virtual CPUs, so that the driver's races have somewhere to happen.
+        options.cpus = 2;
+        options.limit = Duration::from_secs(45 * 60);
+        let mut run = guest::Run::new()?;
+        let mut more = String::new();
+        if let Some(filter) = &self.arguments.filter {
+            more += &format!(" --run '{}'", filter.replace('\'', ""));
+        }
+        if let Some(seed) = self.arguments.seed {
+            more += &format!(" --seed {seed}");
+        }
+        for (role, own, peer, mac) in [
+            (Role::A, "192.0.2.1", "192.0.2.2", "02:00:00:00:00:01"),
+            (Role::B, "192.0.2.2", "192.0.2.1", "02:00:00:00:00:02"),
+        ] {
+            let script = format!(
+                "exec berth-guest-tests --role {role} --share /mnt/share --own-ip {own} --peer-ip {peer} --mac {mac}{more}\n"
+            );
+            run.script(role, &script)?;
+        }
+        let mut progress = Progress::start("system tests in two guests", Some("15 min"));
+        let end = guest::run(&self.builder, &parts, &options, &run, &mut progress);
+        progress.finish(end.as_ref().is_ok_and(|e| e.faults().is_empty()));
+        let mut counts = Counts::default();
+        let folder = run.folder.display().to_string();
+        match end {
+            Err(error) if progress::interrupted() => return Err(error),
+            Err(error) => {
+                run.preserve();
+                counts.add(Counts::failure(format!("{error:#}\nlogs: {folder}")));
+            }
+            Ok(end) => {
+                for (role, guest) in &end.guests {
+                    match guest.output.iter().rev().find_map(|l| passed_and_failed(l)) {
+                        Some((passed, failed)) => {
+                            counts.passed += passed;
+                            counts.failed += failed;
+                        }
+                        None => counts.add(Counts::failure(format!("guest {role} gave no result"))),
+                    }
+                    let failed = guest.output.iter().filter(|l| l.ends_with("FAILED"));
+                    counts.notes.extend(failed.map(|l| format!("guest {role}: {l}")));
+                }
+                let faults = end.faults();
+                if !faults.is_empty() {
+                    run.preserve();
+                    // A failed test is counted above; a kernel report is one more.
+                    counts.failed =
+                        counts.failed.max(1) + end.guests.values().map(|g| g.reports.len() as u64).sum::<u64>();
+                    counts.notes.push(format!("{}\nlogs: {folder}", faults.join("\n")));
+                }
+            }
+        }
+        Ok(counts)
+    }
+
+    /// A demo run with a file of `bytes` bytes that differ.
+    fn demo_run(&self, parts: &Parts, name: &str, bytes: usize, arguments: demo::Arguments) -> Result<Counts> {
+        let out = self.builder.context.folder(&format!("demo/{name}"))?;
+        let file = out.join("payload");
+        let mut state = arguments.seed | 1;
+        let data: Vec<u8> = std::iter::repeat_with(|| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 56) as u8
+        })
+        .take(bytes)
+        .collect();
+        fs::write(&file, data)?;
+        let arguments = demo::Arguments { file: Some(file), out: Some(out), ..arguments };
+        Self::demo_counts(name, demo::transfer(&self.builder, parts, &arguments))
+    }
+
+    fn demo_counts(name: &str, result: Result<crate::report::Figures>) -> Result<Counts> {
+        Ok(match result {
+            Ok(figures) if figures.ok() => Counts::one(),
+            Ok(figures) => Counts::failure(format!("{name}:\n{}", crate::report::terminal(&figures))),
+            Err(error) if progress::interrupted() => return Err(error),
+            Err(error) => Counts::failure(format!("{name}: {error:#}")),
+        })
+    }
+
+    fn demo(&self) -> Result<Counts> {
+        let parts = self.builder.parts(Flavour::Base)?;
+        let mut counts = self.demo_run(&parts, "small", 100_003, demo::Arguments { seed: 1, ..Default::default() })?;
+        let faults = demo::Arguments {
+            recv_sizes: vec![3, 7, 22, 44, 65536],
+            block: Some(8192),
+            budget: Some(1 << 20),
+            loss: 0.02,
+            dup: 0.02,
+            reorder: 0.02,
+            corrupt: 0.02,
+            seed: self.arguments.seed.unwrap_or(7),
+            ..Default::default()
+        };
+        counts.add(self.demo_run(&parts, "faults", 200_000, faults)?);
+        Ok(counts)
+    }
+
+    fn demo_seeds(&self) -> Result<Counts> {
+        let parts = self.builder.parts(Flavour::Base)?;
+        let mut counts = Counts::default();
+        for seed in 1..=4 {
+            let faults =
+                demo::Arguments { loss: 0.03, dup: 0.03, reorder: 0.03, corrupt: 0.03, seed, ..Default::default() };
+            counts.add(self.demo_run(&parts, &format!("seed-{seed}"), 1 << 20, faults)?);
+        }
+        Ok(counts)
+    }
+
+    fn demo_full(&self) -> Result<Counts> {
+        let parts = self.builder.parts(Flavour::Base)?;
+        let out = self.builder.context.folder("demo/full")?;
+        let arguments = demo::Arguments { seed: 1, out: Some(out), ..Default::default() };
+        Self::demo_counts("full", demo::transfer(&self.builder, &parts, &arguments))
+    }
+}
+
+/// Sums the `test result:` lines of `cargo test` and names what failed.
+fn count_cargo_tests(lines: &[String]) -> Counts {
+    let mut counts = Counts::default();
+    for line in lines {
+        if let Some(result) = line.trim().strip_prefix("test result: ") {
+            let number = |word: &str| {
+                let before = result.split(word).next().unwrap_or_default();
+                before.split_whitespace().next_back().and_then(|n| n.parse::<u64>().ok()).unwrap_or(0)
+            };
+            counts.passed += number(" passed");
+            counts.failed += number(" failed");
+        } else if line.starts_with("test ") && line.ends_with("FAILED") {
+            counts.notes.push(line.clone());
+        }
+    }
+    counts
+}
+
+/// Reads "N passed, M failed".
+fn passed_and_failed(line: &str) -> Option<(u64, u64)> {
+    let (passed, failed) = line.trim().strip_suffix(" failed")?.split_once(" passed, ")?;
+    Some((passed.parse().ok()?, failed.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_of_cargo_tests_are_summed() {
+        let lines: Vec<String> = [
+            "running 2 tests",
+            "test a::x ... ok",
+            "test a::y ... FAILED",
+            "test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s",
+            "test result: ok. 5 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s",
+        ]
+        .map(str::to_owned)
+        .to_vec();
+        let counts = count_cargo_tests(&lines);
+        assert_eq!((counts.passed, counts.failed), (6, 1));
+        assert_eq!(counts.notes, ["test a::y ... FAILED"]);
+    }
+
+    #[test]
+    fn result_line_of_the_guests_is_read() {
+        assert_eq!(passed_and_failed("12 passed, 3 failed"), Some((12, 3)));
+        assert_eq!(passed_and_failed("test x ... ok"), None);
+    }
+
+    #[test]
+    fn parts_have_different_names() {
+        let names: BTreeSet<_> = PARTS.iter().map(|p| p.name).collect();
+        assert_eq!(names.len(), PARTS.len());
+    }
+}

@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Driver of the Berth RDMA NIC.
+//!
+//! To make it probe, start QEMU with `-device vfio-user-pci` and a socket of `berth-sim`.
+//!
+//! Structure: `card` (rings, commands, life of a card), `fw` (firmware loading), `events`
+//! (interrupt thread), `context` (what a process owns), `page_service` (pinning on the
+//! card's request), `uapi` (`/dev/berthN`). `gate`, `pin`, `mmu_notifier`, `memlock`,
+//! `eventfd`, `image`, `workqueue` and `abi_bytes` are safe abstractions of what the `kernel` crate
+//! does not wrap; the rest of the driver has no `unsafe` but for what `probe` needs.
+
+use kernel::{
+    debugfs::Dir,
+    device::{Bound, Core},
+    dma::{Device, DmaMask},
+    driver,
+    irq::{Flags, ThreadedRegistration},
+    miscdevice::{MiscDeviceOptions, MiscDeviceRegistration},
+    pci,
+    prelude::*,
+    sync::{global_lock, Arc},
+    InPlaceModule, ModuleMetadata, ThisModule,
+};
+
+/// The layout shared with card, library and tools. Not all of it concerns the driver.
+#[path = "abi/src/layout/mod.rs"]
+#[allow(dead_code, unreachable_pub)]
+mod abi;
+mod abi_bytes;
+mod card;
+mod context;
+mod debugfs;
+mod eventfd;
+mod events;
+mod fw;
+mod gate;
+mod image;
+mod memlock;
+mod mmu_notifier;
+mod page_service;
+mod pin;
+mod regs;
+mod uapi;
+mod workqueue;
+
+use card::{Card, CardConfig};
+use events::Events;
+use gate::GateOwner;
+use regs::Regs;
+use uapi::Session;
+use workqueue::OwnedQueue;
+
+/// Page requests that may wait for their pages at once.
+const MAX_WORKERS: c_int = 256;
+
+/// What the cards of this module share.
+struct Global {
+    queue: Option<Arc<OwnedQueue>>,
+    /// By instance: taken.
+    taken: [bool; uapi::NAMES.len()],
+    /// By instance: may be opened.
+    cards: [Option<Arc<Card>>; uapi::NAMES.len()],
+}
+
+global_lock! {
+    // SAFETY: Initialised in the module's initialiser, before the driver is registered.
+    unsafe(uninit) static GLOBAL: Mutex<Global> = Global {
+        queue: None,
+        taken: [false; uapi::NAMES.len()],
+        cards: [const { None }; uapi::NAMES.len()],
+    };
+}
+
+/// The card that a device node belongs to.
+fn card_by_instance(instance: usize) -> Option<Arc<Card>> {
+    GLOBAL.lock().cards.get(instance)?.clone()
+}
+
+/// The number of a card; free again when dropped.
+struct Instance(usize);
+
+impl Instance {
+    fn new() -> Result<Self> {
+        let mut global = GLOBAL.lock();
+        let free = global.taken.iter().position(|taken| !taken);
+        let number = free.ok_or(ENOSPC)?;
+        global.taken[number] = true;
+        Ok(Self(number))
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        GLOBAL.lock().taken[self.0] = false;
+    }
+}
+
+/// Takes a card out of service when dropped, while all of its resources are still there.
+struct Service(Arc<Card>);
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        let gone = GLOBAL.lock().cards[self.0.instance].take();
+        drop(gone);
+        self.0.unbind();
+    }
+}
+
+/// Frees the rings when dropped.
+struct Rings(Arc<Card>);
+
+impl Drop for Rings {
+    fn drop(&mut self) {
+        self.0.free_rings();
+    }
+}
+
+/// Bus device data. The fields are dropped in this order.
+#[pin_data]
+struct BerthData {
+    #[pin]
+    _debugfs: debugfs::Files,
+    #[pin]
+    _misc: MiscDeviceRegistration<Session>,
+    _service: Service,
+    #[pin]
+    _irq: ThreadedRegistration<Events>,
+    _rings: Rings,
+    /// Waits until nobody uses the device any more.
+    _gate: GateOwner,
+    _instance: Instance,
+    _root: Dir,
+}
+
+struct BerthDriver;
+
+kernel::pci_device_table!(
+    PCI_TABLE,
+    MODULE_PCI_TABLE,
+    <BerthDriver as pci::Driver>::IdInfo,
+    [(
+        pci::DeviceId::from_id(pci::Vendor::XILINX, abi::card::PCI_DEVICE),
+        ()
+    )]
+);
+
+impl pci::Driver for BerthDriver {
+    type IdInfo = ();
+    type Data<'bound> = BerthData;
+
+    const ID_TABLE: pci::IdTable<Self::IdInfo> = &PCI_TABLE;
+
+    fn probe<'bound>(
+        pdev: &'bound pci::Device<Core<'_>>,
+        _info: &'bound Self::IdInfo,
+    ) -> impl PinInit<Self::Data<'bound>, Error> + 'bound {
+        pin_init::pin_init_scope(move || {
+            pdev.enable_device_mem()?;
+            pdev.set_master();
+            // SAFETY: There are no DMA allocations or mappings of this device yet.
+            unsafe { pdev.dma_set_mask_and_coherent(DmaMask::new::<64>()) }?;
+
+            let (instance, gate, card) = prepare(pdev)?;
+            let name = uapi::NAMES[instance.0];
+            let vector = *pdev
+                .alloc_irq_vectors(1, 1, pci::IrqTypes::default().with(pci::IrqType::MsiX))?
+                .start();
+            let root = Dir::new(c"berth");
+            let files_card = card.clone();
+            let events = Events(card.clone());
+            let irq = pdev.request_threaded_irq(vector, Flags::TRIGGER_NONE, name, Ok(events));
+            Ok(try_pin_init!(BerthData {
+                _gate: gate,
+                _rings: Rings(card.clone()),
+                _irq <- irq,
+                _service: Service(card.clone()),
+                _: {
+                    // A card without usable firmware stays, so that it can be asked why,
+                    // and reset with better firmware.
+                    let started = card.reset("probe");
+                    if matches!(started, Err(e) if e == ENODEV) {
+                        return Err(ENODEV);
+                    }
+                    card.start_watching();
+                },
+                _misc <- MiscDeviceRegistration::register(MiscDeviceOptions { name }),
+                _: {
+                    abi_bytes::own_descriptors(&_misc, &THIS_MODULE);
+                    GLOBAL.lock().cards[instance.0] = Some(card.clone());
+                    dev_info!(card.dev, "berth: {} is there\n", name);
+                },
+                _debugfs <- debugfs::files(&root, name, files_card),
+                _root: root,
+                _instance: instance,
+            }? Error))
+        })
+    }
+}
+
+/// Checks the card and makes its software part.
+fn prepare(pdev: &pci::Device<Bound>) -> Result<(Instance, GateOwner, Arc<Card>)> {
+    let regs = Regs::new(pdev)?;
+    if !regs.present() {
+        dev_err!(pdev, "berth: no Berth card behind BAR0\n");
+        return Err(ENODEV);
+    }
+    let version = regs.read(abi::host::HOST_ABI);
+    if version != abi::card::ABI_VERSION {
+        dev_err!(
+            pdev,
+            "berth: the card speaks ABI version {}, the driver {}\n",
+            version,
+            abi::card::ABI_VERSION
+        );
+        return Err(ENODEV);
+    }
+    if pdev.resource_len(2)? < u64::from(abi::card::BAR2_SIZE) {
+        dev_err!(pdev, "berth: BAR2 is too small\n");
+        return Err(ENODEV);
+    }
+    let instance = Instance::new()?;
+    let queue = GLOBAL.lock().queue.clone().ok_or(ENODEV)?;
+    // SAFETY: The owner becomes part of the bus device data (or is dropped when probing
+    // fails), which is dropped before the device is unbound.
+    let gate = unsafe { GateOwner::new(pdev) }?;
+    let (mps, mrrs) = gate.gate().enter().ok_or(ENODEV)?.payload_limits();
+    let pages = |bytes: u64| (bytes / card::PAGE).max(1);
+    let card = Card::new(
+        gate.gate(),
+        regs,
+        CardConfig {
+            instance: instance.0,
+            queue,
+            linger_ms: *module_parameters::linger_ms.value(),
+            card_pages: pages(*module_parameters::card_budget.value()),
+            context_pages: pages(*module_parameters::process_budget.value()),
+            max_process_qps: *module_parameters::max_process_qps.value(),
+            max_process_cqs: *module_parameters::max_process_cqs.value(),
+            pcie_limits: mps | mrrs << 4,
+            doorbells: pdev.resource_start(2)?,
+        },
+    )?;
+    Ok((instance, gate, card))
+}
+
+/// Lets all work finish when dropped: no code of the module runs afterwards.
+struct Quiesce(Arc<OwnedQueue>);
+
+impl Drop for Quiesce {
+    fn drop(&mut self) {
+        let queue = GLOBAL.lock().queue.take();
+        drop(queue);
+        self.0.flush();
+    }
+}
+
+/// The module. The fields are dropped in this order.
+#[pin_data]
+struct BerthModule {
+    #[pin]
+    _driver: driver::Registration<pci::Adapter<BerthDriver>>,
+    _quiesce: Quiesce,
+}
+
+impl InPlaceModule for BerthModule {
+    fn init(module: &'static ThisModule) -> impl PinInit<Self, Error> {
+        // SAFETY: Called once, before anything else of the module.
+        unsafe { GLOBAL.init() };
+        try_pin_init!(Self {
+            _quiesce: {
+                let queue = Arc::new(OwnedQueue::new(c"berth", MAX_WORKERS)?, GFP_KERNEL)?;
+                GLOBAL.lock().queue = Some(queue.clone());
+                Quiesce(queue)
+            },
+            _driver <- driver::Registration::new(<Self as ModuleMetadata>::NAME, module),
+        })
+    }
+}
+
+module! {
+    type: BerthModule,
+    name: "berth",
+    authors: ["The Berth authors"],
+    description: "Berth RDMA NIC",
+    license: "GPL",
+    firmware: ["berth/berth-fw.bin"],
+    params: {
+        linger_ms: u32 {
+            default: 50,
+            description: "Milliseconds that unused pages stay pinned",
+        },
+        card_budget: u64 {
+            default: 16777216,
+            description: "Bytes that one card may have pinned",
+        },
+        process_budget: u64 {
+            default: 8388608,
+            description: "Bytes that one process may have pinned",
+        },
+        max_process_qps: u32 {
+            default: 64,
+            description: "Queue pairs that one process may have",
+        },
+        max_process_cqs: u32 {
+            default: 64,
+            description: "Completion queues that one process may have",
+        },
+    },
+}

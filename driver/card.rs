@@ -1,0 +1,1221 @@
+// SPDX-License-Identifier: GPL-2.0
+//! One card: its rings, commands and state, without any user interface.
+//!
+//! Lock order, outermost first: `reset_lock`, `Context::objects`, `Space` (a context's
+//! pages), then the leaves `xlt`, `budget`, `cmd`, `calls`, `tables`, `log`. The MMU
+//! notifier takes only `Space` and leaves below it; none of these is held while memory
+//! is allocated with reclaim or pages are pinned.
+
+use crate::{
+    abi::{card::*, counters::*, host::*, ioctl, ring::*, status::*, wqe::PHASE},
+    context::{Context, Cq},
+    gate::{BoundRef, Gate},
+    regs::{Regs, ALL_ONES},
+    workqueue::OwnedQueue,
+};
+use kernel::{
+    device,
+    dma::Coherent,
+    dma_read, dma_write, impl_has_delayed_work, impl_has_work, new_delayed_work, new_mutex,
+    new_spinlock, new_work,
+    prelude::*,
+    sync::{
+        aref::ARef,
+        atomic::{Atomic, Relaxed},
+        Arc, Completion, Mutex, SpinLock,
+    },
+    time::{delay::fsleep, msecs_to_jiffies, Delta, Instant, Monotonic},
+    workqueue::{DelayedWork, Work, WorkItem},
+};
+
+/// An entry of either ring.
+pub(crate) type Entry = [u32; ENTRY_WORDS];
+
+/// log2 of the entries of both rings.
+const RING_LOG2: u32 = 12;
+/// Entries of both rings.
+const RING: u16 = 1 << RING_LOG2;
+/// Firmware commands in flight at most.
+const MAX_CALLS: usize = 256;
+/// Bytes of firmware log kept.
+const LOG_BYTES: usize = 65536;
+
+/// Card cycles within which firmware answers the heartbeat (20 ms at 250 MHz).
+const HEARTBEAT_CYCLES: u64 = 5_000_000;
+/// Card cycles within which a firmware command ends (1 s).
+const COMMAND_CYCLES: u64 = 250_000_000;
+/// Card cycles within which a fence ends (100 ms).
+const FENCE_CYCLES: u64 = 25_000_000;
+/// Card cycles within which firmware starts (1 s).
+pub(crate) const BOOT_CYCLES: u64 = 250_000_000;
+/// Wall-clock time after which a card whose clock stands still counts as lost. This is
+/// no measure of speed: a slow card counts cycles, only a dead one does not.
+const STANDSTILL_MS: i64 = 30_000;
+
+/// State of a card, as the driver sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// There is no working firmware.
+    Down = 0,
+    /// In service.
+    Up = 1,
+    /// Being reset.
+    Resetting = 2,
+    /// Does not answer: pulled out or dead.
+    Gone = 3,
+    /// The driver is being unbound.
+    Unbound = 4,
+}
+
+/// The driver's counters, indexed as `DRV_COUNTER_TABLE`.
+pub(crate) struct Counters([Atomic<u64>; NUM_DRV_COUNTERS]);
+
+impl Counters {
+    fn new() -> Self {
+        Self([const { Atomic::new(0) }; NUM_DRV_COUNTERS])
+    }
+
+    /// Adds `n` to counter `index`.
+    pub(crate) fn add(&self, index: u32, n: u64) {
+        self.0[index as usize].add(n, Relaxed);
+    }
+
+    /// Takes `n` off gauge `index`.
+    pub(crate) fn sub(&self, index: u32, n: u64) {
+        self.0[index as usize].fetch_sub(n, Relaxed);
+    }
+
+    /// Adds 1 to counter `index`.
+    pub(crate) fn inc(&self, index: u32) {
+        self.add(index, 1);
+    }
+
+    /// Sets gauge `index`.
+    pub(crate) fn set(&self, index: u32, value: u64) {
+        self.0[index as usize].store(value, Relaxed);
+    }
+
+    /// Value of counter `index`.
+    pub(crate) fn get(&self, index: u32) -> u64 {
+        self.0[index as usize].load(Relaxed)
+    }
+}
+
+/// A deadline in card cycles, with the escape that a clock which stands still (or reads
+/// all-ones) ends it too.
+pub(crate) struct Deadline {
+    end: Option<u64>,
+    limit: u64,
+    seen: u64,
+    moved: Instant<Monotonic>,
+}
+
+impl Deadline {
+    /// `limit` cycles from now.
+    pub(crate) fn new(regs: &Regs, limit: u64) -> Self {
+        let now = regs.cycles();
+        Self {
+            end: now.map(|n| n + limit),
+            limit,
+            seen: now.unwrap_or(0),
+            moved: Instant::now(),
+        }
+    }
+
+    /// Whether it has passed.
+    pub(crate) fn passed(&mut self, regs: &Regs) -> bool {
+        let (Some(now), Some(end)) = (regs.cycles(), self.end) else {
+            return true;
+        };
+        if now < self.seen {
+            // The card was reset meanwhile: its clock began anew.
+            self.end = Some(now + self.limit);
+        }
+        if now != self.seen {
+            self.seen = now;
+            self.moved = Instant::now();
+        }
+        now > end || self.moved.elapsed().as_millis() > STANDSTILL_MS
+    }
+}
+
+/// Command ring. The driver owns the entries from the consumer to the producer index
+/// until the doorbell, the card those after it.
+struct CmdRing {
+    ring: Option<Coherent<[Entry]>>,
+    pi: u16,
+    ci: u16,
+}
+
+/// Event ring, read by the interrupt thread alone.
+pub(crate) struct EventRing {
+    ring: Option<Coherent<[Entry]>>,
+    ci: u16,
+}
+
+/// A firmware command in flight.
+#[pin_data]
+struct Call {
+    #[pin]
+    done: Completion,
+    #[pin]
+    answer: SpinLock<Option<Result<Entry>>>,
+    cookie: u32,
+    destroys: u32,
+}
+
+struct Calls {
+    list: KVec<(Arc<Call>, Option<Watched>)>,
+    next_cookie: u32,
+}
+
+/// What the watchdog has noted about a call.
+struct Watched {
+    cycles: u64,
+    moved: Instant<Monotonic>,
+    last: u64,
+}
+
+/// Places of the translation table.
+pub(crate) struct Xlt {
+    /// Per entry: 0 free, else `ASID << 48 | virtual page number`.
+    owner: KVec<u64>,
+    /// Per entry: evictions that the card has not answered yet.
+    evicting: KVec<u8>,
+}
+
+/// An entry that is free but has an eviction unanswered.
+const ZOMBIE: u64 = u64::MAX;
+
+impl Xlt {
+    /// Takes a free place for a page, within reach of its hash.
+    pub(crate) fn take(&mut self, asid: u32, vpn: u64) -> Option<u32> {
+        let hash = xlt_hash(asid, vpn);
+        for i in 0..XLT_PROBE {
+            let index = (hash + i) & (XLT_ENTRIES - 1);
+            if self.owner[index as usize] == 0 {
+                self.owner[index as usize] = u64::from(asid) << 48 | vpn;
+                return Some(index);
+            }
+        }
+        None
+    }
+
+    /// The pages in the way of a page: up to `XLT_PROBE`, as (ASID, page number).
+    pub(crate) fn rivals(&self, asid: u32, vpn: u64) -> [(u32, u64); XLT_PROBE as usize] {
+        let hash = xlt_hash(asid, vpn);
+        core::array::from_fn(|i| {
+            let owner = self.owner[((hash + i as u32) & (XLT_ENTRIES - 1)) as usize];
+            if owner == ZOMBIE {
+                (0, 0)
+            } else {
+                ((owner >> 48) as u32, owner & ((1 << 48) - 1))
+            }
+        })
+    }
+
+    /// Gives a place back.
+    pub(crate) fn give_back(&mut self, index: u32) {
+        let index = index as usize;
+        self.owner[index] = if self.evicting[index] == 0 { 0 } else { ZOMBIE };
+    }
+
+    /// Notes that an eviction was asked for.
+    pub(crate) fn evict_asked(&mut self, index: u32) {
+        self.evicting[index as usize] += 1;
+    }
+
+    /// Notes an answer to an eviction; gives the page that has the place.
+    pub(crate) fn evict_answered(&mut self, index: u32) -> Option<(u32, u64)> {
+        let i = index as usize;
+        if i >= self.owner.len() || self.evicting[i] == 0 {
+            return None;
+        }
+        self.evicting[i] -= 1;
+        match self.owner[i] {
+            0 => None,
+            ZOMBIE => {
+                if self.evicting[i] == 0 {
+                    self.owner[i] = 0;
+                }
+                None
+            }
+            owner => Some(((owner >> 48) as u32, owner & ((1 << 48) - 1))),
+        }
+    }
+
+    fn clear(&mut self) {
+        self.evicting.iter_mut().for_each(|e| *e = 0);
+        for owner in self.owner.iter_mut() {
+            if *owner == ZOMBIE {
+                *owner = 0;
+            }
+        }
+    }
+}
+
+/// Pinned-page budget of a card or a context, in pages.
+#[derive(Clone, Copy)]
+pub(crate) struct Budget {
+    /// Most pages.
+    pub(crate) limit: u64,
+    /// Pages charged.
+    pub(crate) pinned: u64,
+    /// Those of them that were pinned for receiving.
+    pub(crate) receive: u64,
+}
+
+impl Budget {
+    /// A budget of `limit` pages.
+    pub(crate) const fn new(limit: u64) -> Self {
+        Self {
+            limit,
+            pinned: 0,
+            receive: 0,
+        }
+    }
+
+    /// Whether `pages` more fit (decision 19): receives leave `reserve` pages for sends,
+    /// but one that is alone may take everything, so that it is never stuck.
+    pub(crate) fn fits(&self, pages: u64, write: bool, reserve: u64) -> bool {
+        let reserve = if write && self.receive != 0 {
+            reserve.min(self.limit / 2)
+        } else {
+            0
+        };
+        self.pinned + pages + reserve <= self.limit
+    }
+
+    /// Charges pages.
+    pub(crate) fn charge(&mut self, pages: u64, write: bool) {
+        self.pinned += pages;
+        if write {
+            self.receive += pages;
+        }
+    }
+
+    /// Takes pages off.
+    pub(crate) fn uncharge(&mut self, pages: u64, write: bool) {
+        self.pinned -= pages;
+        if write {
+            self.receive -= pages;
+        }
+    }
+}
+
+/// Who owns what on the card.
+pub(crate) struct Tables {
+    /// ASID of each QP's owner, by QPN - `FIRST_QPN`; 0 free.
+    pub(crate) qps: [u8; NUM_QPS as usize],
+    /// Completion queues by CQN.
+    pub(crate) cqs: [Option<Arc<Cq>>; NUM_CQS as usize],
+    /// CQNs taken (also while a queue is being made).
+    pub(crate) cqs_taken: [bool; NUM_CQS as usize],
+    /// Contexts by ASID.
+    pub(crate) contexts: [Option<Arc<Context>>; NUM_ASIDS as usize],
+    /// ASIDs taken.
+    pub(crate) asids_taken: [bool; NUM_ASIDS as usize],
+    /// Services listened to: (service, ASID).
+    pub(crate) services: KVec<(u32, u32)>,
+    /// Connection requests not yet answered: (request id, ASID).
+    pub(crate) requests: KVec<(u32, u32)>,
+}
+
+/// The end node's name, kept to be given to firmware again after a reset.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Net {
+    /// IPv4 address, first byte in bits 31:24; 0 not set.
+    pub(crate) ipv4: u32,
+    /// Path MTU in bytes.
+    pub(crate) mtu: u32,
+    /// MAC address.
+    pub(crate) mac: [u8; 6],
+    /// GUID.
+    pub(crate) guid: u64,
+}
+
+/// Firmware that is loaded.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct FwInfo {
+    /// Version of the image.
+    pub(crate) version: u32,
+    /// Start of the SHA-256 of its ELF file.
+    pub(crate) elf_id: [u32; 3],
+}
+
+struct Log {
+    bytes: KVVec<u8>,
+    head: usize,
+    len: usize,
+    lost: u32,
+}
+
+struct Heartbeat {
+    challenge: u32,
+    asked: Option<Deadline>,
+}
+
+/// One card.
+#[pin_data]
+pub(crate) struct Card {
+    /// For log lines.
+    pub(crate) dev: ARef<device::Device>,
+    /// Way to the bound device.
+    pub(crate) gate: Arc<Gate>,
+    /// Where page requests and revocations run.
+    pub(crate) queue: Arc<OwnedQueue>,
+    /// Number of the card: `/dev/berthN`.
+    pub(crate) instance: usize,
+    /// Registers.
+    pub(crate) regs: Regs,
+    /// Physical address of BAR2.
+    pub(crate) doorbells: u64,
+    /// Counters.
+    pub(crate) counters: Counters,
+    /// Linger time of unused pins in milliseconds.
+    pub(crate) linger_ms: Atomic<u32>,
+    /// QPs that one process may have.
+    pub(crate) max_process_qps: u32,
+    /// CQs that one process may have.
+    pub(crate) max_process_cqs: u32,
+    /// Budget that a new context gets, in pages.
+    pub(crate) context_pages: u64,
+    pcie_limits: u32,
+    state: Atomic<u32>,
+    /// Raised whenever contexts have lost their objects.
+    pub(crate) epoch: Atomic<u32>,
+    token: Atomic<u64>,
+    log_window: Atomic<u64>,
+    born: Instant<Monotonic>,
+    #[pin]
+    cmd: SpinLock<CmdRing>,
+    #[pin]
+    pub(crate) events: Mutex<EventRing>,
+    #[pin]
+    fence: SpinLock<Option<Coherent<[u64]>>>,
+    #[pin]
+    calls: SpinLock<Calls>,
+    /// Translation table.
+    #[pin]
+    pub(crate) xlt: SpinLock<Xlt>,
+    /// Budget of the card.
+    #[pin]
+    pub(crate) budget: SpinLock<Budget>,
+    /// Owners.
+    #[pin]
+    pub(crate) tables: SpinLock<Tables>,
+    /// Name in the network.
+    #[pin]
+    pub(crate) net: Mutex<Net>,
+    /// Firmware.
+    #[pin]
+    pub(crate) fw: SpinLock<FwInfo>,
+    #[pin]
+    log: SpinLock<Log>,
+    #[pin]
+    heartbeat: Mutex<Heartbeat>,
+    #[pin]
+    reset_lock: Mutex<()>,
+    #[pin]
+    watch: DelayedWork<Card, 1>,
+    #[pin]
+    sweep: DelayedWork<Card, 2>,
+    #[pin]
+    reset_work: Work<Card, 3>,
+}
+
+impl_has_delayed_work! {
+    impl HasDelayedWork<Self, 1> for Card { self.watch }
+    impl HasDelayedWork<Self, 2> for Card { self.sweep }
+}
+impl_has_work! {
+    impl HasWork<Self, 3> for Card { self.reset_work }
+}
+
+impl WorkItem<1> for Card {
+    type Pointer = Arc<Card>;
+
+    fn run(this: Arc<Card>) {
+        this.watchdog();
+        if this.state() != State::Unbound {
+            let queue = this.queue.clone();
+            let _ = queue.enqueue_delayed::<_, 1>(this, msecs_to_jiffies(500));
+        }
+    }
+}
+
+impl WorkItem<2> for Card {
+    type Pointer = Arc<Card>;
+
+    fn run(this: Arc<Card>) {
+        if this.sweep_pages() {
+            this.sweep_later();
+        }
+    }
+}
+
+impl WorkItem<3> for Card {
+    type Pointer = Arc<Card>;
+
+    fn run(this: Arc<Card>) {
+        let _ = this.reset("lost");
+    }
+}
+
+/// What a new card is made of.
+pub(crate) struct CardConfig {
+    /// Number of the card.
+    pub(crate) instance: usize,
+    /// Work queue.
+    pub(crate) queue: Arc<OwnedQueue>,
+    /// Linger time in milliseconds.
+    pub(crate) linger_ms: u32,
+    /// Card budget in pages.
+    pub(crate) card_pages: u64,
+    /// Context budget in pages.
+    pub(crate) context_pages: u64,
+    /// Caps per process.
+    pub(crate) max_process_qps: u32,
+    /// Caps per process.
+    pub(crate) max_process_cqs: u32,
+    /// Value for `HOST_PCIE_LIMITS`.
+    pub(crate) pcie_limits: u32,
+    /// Physical address of BAR2.
+    pub(crate) doorbells: u64,
+}
+
+impl Card {
+    /// Makes the card behind `gate`; nothing is done to the hardware yet.
+    pub(crate) fn new(gate: &Arc<Gate>, regs: Regs, config: CardConfig) -> Result<Arc<Self>> {
+        let bound = gate.enter().ok_or(ENODEV)?;
+        let dev: &device::Device<device::Bound> = (*bound).as_ref();
+        let cmd = Coherent::zeroed_slice(dev, RING as usize, GFP_KERNEL)?;
+        let events = Coherent::zeroed_slice(dev, RING as usize, GFP_KERNEL)?;
+        let fence = Coherent::zeroed_slice(dev, 1, GFP_KERNEL)?;
+        let owner = KVec::from_elem(0u64, XLT_ENTRIES as usize, GFP_KERNEL)?;
+        let evicting = KVec::from_elem(0u8, XLT_ENTRIES as usize, GFP_KERNEL)?;
+        let log = KVVec::from_elem(0u8, LOG_BYTES, GFP_KERNEL)?;
+        let calls = KVec::with_capacity(MAX_CALLS, GFP_KERNEL)?;
+        let services = KVec::with_capacity(MAX_SERVICES, GFP_KERNEL)?;
+        let requests = KVec::with_capacity(MAX_REQUESTS, GFP_KERNEL)?;
+        let normal: &device::Device = dev;
+        let card_pages = config.card_pages;
+        Arc::pin_init(
+            try_pin_init!(Card {
+                dev: ARef::from(normal),
+                gate: gate.clone(),
+                queue: config.queue,
+                instance: config.instance,
+                regs,
+                doorbells: config.doorbells,
+                counters: Counters::new(),
+                linger_ms: Atomic::new(config.linger_ms),
+                max_process_qps: config.max_process_qps,
+                max_process_cqs: config.max_process_cqs,
+                context_pages: config.context_pages,
+                pcie_limits: config.pcie_limits,
+                state: Atomic::new(State::Down as u32),
+                epoch: Atomic::new(0),
+                token: Atomic::new(0),
+                log_window: Atomic::new(0),
+                born: Instant::now(),
+                cmd <- new_spinlock!(CmdRing { ring: Some(cmd), pi: 0, ci: 0 }, "berth_cmd"),
+                events <- new_mutex!(EventRing { ring: Some(events), ci: 0 }, "berth_events"),
+                fence <- new_spinlock!(Some(fence), "berth_fence"),
+                calls <- new_spinlock!(Calls { list: calls, next_cookie: 1 }, "berth_calls"),
+                xlt <- new_spinlock!(Xlt { owner, evicting }, "berth_xlt"),
+                budget <- new_spinlock!(Budget::new(card_pages), "berth_budget"),
+                tables <- new_spinlock!(Tables {
+                    qps: [0; NUM_QPS as usize],
+                    cqs: [const { None }; NUM_CQS as usize],
+                    cqs_taken: [false; NUM_CQS as usize],
+                    contexts: [const { None }; NUM_ASIDS as usize],
+                    asids_taken: [false; NUM_ASIDS as usize],
+                    services,
+                    requests,
+                }, "berth_tables"),
+                net <- new_mutex!(Net::default(), "berth_net"),
+                fw <- new_spinlock!(FwInfo::default(), "berth_fw"),
+                log <- new_spinlock!(Log { bytes: log, head: 0, len: 0, lost: 0 }, "berth_log"),
+                heartbeat <- new_mutex!(Heartbeat { challenge: 0, asked: None }, "berth_heartbeat"),
+                reset_lock <- new_mutex!((), "berth_reset"),
+                watch <- new_delayed_work!("berth_watch"),
+                sweep <- new_delayed_work!("berth_sweep"),
+                reset_work <- new_work!("berth_reset"),
+            }? Error),
+            GFP_KERNEL,
+        )
+        .inspect(|card| {
+            card.counters.set(D_BUDGET, card_pages * PAGE);
+        })
+    }
+
+    /// State as the driver sees it.
+    pub(crate) fn state(&self) -> State {
+        match self.state.load(Relaxed) {
+            0 => State::Down,
+            1 => State::Up,
+            2 => State::Resetting,
+            3 => State::Gone,
+            _ => State::Unbound,
+        }
+    }
+
+    /// Changes the state, but never away from `Unbound`.
+    fn set_state(&self, state: State) {
+        let mut old = self.state.load(Relaxed);
+        while old != State::Unbound as u32 {
+            match self
+                .state
+                .cmpxchg(old, state as u32, kernel::sync::atomic::Full)
+            {
+                Ok(_) => break,
+                Err(now) => old = now,
+            }
+        }
+    }
+
+    /// Access to the bound device.
+    pub(crate) fn bound(&self) -> Result<BoundRef> {
+        self.gate.enter().ok_or(ENODEV)
+    }
+
+    /// Whether one more log line is allowed: at most ten in about four seconds.
+    pub(crate) fn may_log(&self) -> bool {
+        let now = (self.born.elapsed().as_millis() as u64 >> 12) & 0xffff_ffff;
+        let old = self.log_window.load(Relaxed);
+        let new = if old >> 32 == now { old + 1 } else { now << 32 };
+        self.log_window.store(new, Relaxed);
+        new & 0xffff_ffff < 10
+    }
+
+    // ---- commands -------------------------------------------------------------------
+
+    /// Queues commands; they are carried out in order.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` the ring has no room for all of them (nothing is queued), `ENODEV` the
+    /// card is not in service.
+    pub(crate) fn post(&self, entries: &[Entry]) -> Result {
+        if self.state() != State::Up {
+            return Err(ENODEV);
+        }
+        let mut cmd = self.cmd.lock();
+        let CmdRing { ring, pi, ci } = &mut *cmd;
+        let Some(ring) = ring else {
+            return Err(ENODEV);
+        };
+        let free = |pi: u16, ci: u16| usize::from(RING - pi.wrapping_sub(ci).min(RING));
+        if free(*pi, *ci) < entries.len() {
+            let now = self.regs.read(HOST_CMD_CI);
+            if now == ALL_ONES {
+                return Err(ENODEV);
+            }
+            *ci = now as u16;
+            if free(*pi, *ci) < entries.len() {
+                return Err(EBUSY);
+            }
+        }
+        for entry in entries {
+            dma_write!(ring, [try: usize::from(*pi % RING)], *entry);
+            *pi = pi.wrapping_add(1);
+        }
+        // The register write orders the entries before it.
+        self.regs.write(HOST_CMD_PI, u32::from(*pi));
+        Ok(())
+    }
+
+    /// Queues a command and waits for room if there is none. Sleeps, within bounds.
+    pub(crate) fn post_wait(&self, entry: Entry) -> Result {
+        let mut deadline = None;
+        loop {
+            match self.post(&[entry]) {
+                Err(e) if e == EBUSY => {}
+                result => return result,
+            }
+            let deadline =
+                deadline.get_or_insert_with(|| Deadline::new(&self.regs, COMMAND_CYCLES));
+            if deadline.passed(&self.regs) {
+                return Err(EIO);
+            }
+            fsleep(Delta::from_millis(1));
+        }
+    }
+
+    /// Has firmware carry out a command and waits for its answer. The wait is ended by
+    /// the answer, by the watchdog (which resets a card that does not answer), by a
+    /// reset, or by the removal of the device.
+    ///
+    /// # Errors
+    ///
+    /// `EIO` no working firmware, `ENODEV` card gone, or what the status stands for.
+    pub(crate) fn call(&self, mut entry: Entry) -> Result<Entry> {
+        let opcode = entry[0];
+        let cookie = {
+            let mut calls = self.calls.lock();
+            calls.next_cookie = calls.next_cookie.wrapping_add(1).max(1);
+            calls.next_cookie
+        };
+        let call = Arc::pin_init(
+            pin_init!(Call {
+                done <- Completion::new(),
+                answer <- new_spinlock!(None, "berth_answer"),
+                cookie,
+                destroys: if opcode == CMD_QP_DESTROY { entry[2] } else { 0 },
+            }),
+            GFP_KERNEL,
+        )?;
+        entry[1] = cookie;
+        {
+            let mut calls = self.calls.lock();
+            if calls
+                .list
+                .push_within_capacity((call.clone(), None))
+                .is_err()
+            {
+                return Err(EBUSY);
+            }
+        }
+        // After the call is in the list: whoever takes the card out of service ends all
+        // calls afterwards.
+        let posted = match self.state() {
+            State::Up => self.post_wait(entry),
+            State::Gone | State::Unbound => Err(ENODEV),
+            _ => Err(EIO),
+        };
+        if let Err(e) = posted {
+            self.calls.lock().list.retain(|(c, _)| c.cookie != cookie);
+            return Err(e);
+        }
+        call.done.wait_for_completion();
+        let answer = call.answer.lock().take();
+        let answer = answer.unwrap_or(Err(EIO))?;
+        match answer[2] {
+            CMD_OK => Ok(answer),
+            CMD_INVALID => Err(EINVAL),
+            CMD_BUSY => Err(EBUSY),
+            CMD_NOT_FOUND => Err(ENOENT),
+            CMD_FULL => Err(ENOSPC),
+            CMD_UNKNOWN => Err(ENOTSUPP),
+            _ => Err(EIO),
+        }
+    }
+
+    /// Takes firmware's answer to a command.
+    pub(crate) fn answered(&self, entry: &Entry) {
+        let call = {
+            let mut calls = self.calls.lock();
+            let found = calls.list.iter().position(|(c, _)| c.cookie == entry[1]);
+            found.and_then(|i| calls.list.remove(i).ok())
+        };
+        // Commands with cookie 0 are not waited for.
+        match call {
+            Some((call, _)) => {
+                *call.answer.lock() = Some(Ok(*entry));
+                call.done.complete_all();
+            }
+            None if entry[1] != 0 => self.counters.inc(D_BAD_EVENTS),
+            None => {}
+        }
+    }
+
+    /// Ends all commands in flight with an error.
+    fn end_calls(&self, error: Error) {
+        loop {
+            let Some((call, _)) = self.calls.lock().list.pop() else {
+                break;
+            };
+            *call.answer.lock() = Some(Err(error));
+            call.done.complete_all();
+        }
+    }
+
+    /// Waits until all DMA that the card had begun when this was called has ended.
+    /// Sleeps, within bounds: a card that does not answer is put out of service, which
+    /// ends its DMA as well.
+    pub(crate) fn fence(self: &Arc<Self>) {
+        let token = self.token.fetch_add(1, Relaxed) + 1;
+        let mut entry = [0; ENTRY_WORDS];
+        entry[0] = CMD_FENCE;
+        entry[2] = token as u32;
+        entry[3] = (token >> 32) as u32;
+        let mut deadline = None;
+        let mut nap = 10;
+        if self.post_wait(entry).is_ok() {
+            loop {
+                if self.state() != State::Up {
+                    break;
+                }
+                let seen = match &*self.fence.lock() {
+                    Some(word) => read_fence(word),
+                    None => u64::MAX,
+                };
+                if seen >= token {
+                    self.counters.inc(D_FENCES);
+                    return;
+                }
+                let deadline =
+                    deadline.get_or_insert_with(|| Deadline::new(&self.regs, FENCE_CYCLES));
+                if nap > 500 && deadline.passed(&self.regs) {
+                    self.counters.inc(D_FENCE_TIMEOUTS);
+                    dev_err!(
+                        self.dev,
+                        "berth: fence not answered in time, resetting the card\n"
+                    );
+                    break;
+                }
+                fsleep(Delta::from_micros(nap));
+                nap = (nap * 2).min(1000);
+            }
+        }
+        // Out of service: it has been or is being reset, or is gone. Either way this
+        // ends its DMA.
+        self.stop_dma();
+    }
+
+    /// Makes sure that the card does no DMA any more, by switching it off, and starts a
+    /// reset unless the device is being unbound.
+    fn stop_dma(self: &Arc<Self>) {
+        match self.state() {
+            State::Up => {
+                self.regs.write(HOST_DMA_ENABLE, 0);
+                let mut deadline = Deadline::new(&self.regs, FENCE_CYCLES);
+                while !matches!(self.regs.read(HOST_DMA_BUSY), 0 | ALL_ONES)
+                    && !deadline.passed(&self.regs)
+                {
+                    fsleep(Delta::from_millis(1));
+                }
+                self.schedule_reset();
+            }
+            State::Resetting => {
+                // Ends with the card up, down or gone; each step of it is bounded.
+                while self.state() == State::Resetting {
+                    fsleep(Delta::from_millis(1));
+                }
+            }
+            State::Down | State::Gone | State::Unbound => {}
+        }
+    }
+
+    /// Has the card reset soon.
+    pub(crate) fn schedule_reset(self: &Arc<Self>) {
+        let _ = self.queue.enqueue::<_, 3>(self.clone());
+    }
+
+    // ---- events ---------------------------------------------------------------------
+
+    /// Takes the next event, if there is one.
+    pub(crate) fn next_event(&self, events: &mut EventRing) -> Option<Entry> {
+        let ring = events.ring.as_ref()?;
+        let index = usize::from(events.ci % RING);
+        let phase = if events.ci & RING == 0 { PHASE } else { 0 };
+        let read = || -> Result<Option<Entry>> {
+            if dma_read!(ring, [try: index][try: 0]) & PHASE != phase {
+                return Ok(None);
+            }
+            // The card writes the word with the phase last or together with the rest.
+            kernel::sync::barrier::smp_rmb();
+            let entry: Entry = dma_read!(ring, [try: index]);
+            Ok(Some(entry))
+        };
+        let mut entry = read().ok()??;
+        entry[0] &= !PHASE;
+        events.ci = events.ci.wrapping_add(1);
+        Some(entry)
+    }
+
+    /// Gives the events taken back to the card and arms the interrupt.
+    pub(crate) fn arm_events(&self, events: &EventRing) {
+        self.regs.write(HOST_EVT_CI, u32::from(events.ci) | 1 << 31);
+    }
+
+    /// Keeps log bytes for `IOC_READ_LOG`; the oldest give way.
+    pub(crate) fn log(&self, data: &[u8]) {
+        let mut log = self.log.lock();
+        for byte in data {
+            if log.len == LOG_BYTES {
+                log.head = (log.head + 1) % LOG_BYTES;
+                log.len -= 1;
+                log.lost = log.lost.saturating_add(1);
+            }
+            let at = (log.head + log.len) % LOG_BYTES;
+            log.bytes[at] = *byte;
+            log.len += 1;
+        }
+    }
+
+    /// Moves log bytes to `out`; gives their number and how many were lost before them.
+    pub(crate) fn take_log(&self, out: &mut [u8]) -> (usize, u32) {
+        let mut log = self.log.lock();
+        let n = log.len.min(out.len());
+        for byte in &mut out[..n] {
+            *byte = log.bytes[log.head];
+            log.head = (log.head + 1) % LOG_BYTES;
+        }
+        log.len -= n;
+        (n, core::mem::take(&mut log.lost))
+    }
+
+    // ---- life of the card -----------------------------------------------------------
+
+    /// Resets the card, loads firmware and starts it. All objects of all contexts are
+    /// lost. On a firmware that cannot be used the card stays reachable, without service.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` card gone, `EIO` firmware missing, refused, or not starting.
+    pub(crate) fn reset(self: &Arc<Self>, why: &str) -> Result {
+        let _guard = self.reset_lock.lock();
+        if self.state() == State::Unbound {
+            return Err(ENODEV);
+        }
+        if self.state() != State::Down {
+            dev_info!(self.dev, "berth: resetting the card ({})\n", why);
+            self.counters.inc(D_RESETS);
+        }
+        let had_service = self.state() != State::Down;
+        // While the state is `Resetting` notifiers wait, so nothing is allocated here.
+        self.set_state(State::Resetting);
+        self.end_calls(EIO);
+        if self.reset_hardware().is_err() {
+            self.gone();
+            return Err(ENODEV);
+        }
+        self.set_state(State::Down);
+        if had_service {
+            self.lose_contexts();
+        }
+        self.xlt.lock().clear();
+        let result = self.start();
+        match result {
+            Ok(()) => {
+                self.set_state(State::Up);
+                // What came before the state changed is taken now.
+                self.arm_events(&self.events.lock());
+                let net = *self.net.lock();
+                if net.ipv4 != 0 {
+                    let _ = self.configure_net(&net);
+                }
+            }
+            Err(_) => {
+                // A core that runs but does not work is not left running.
+                if self.regs.read(HOST_STATUS) != FW_REFUSED {
+                    self.regs.write(HOST_DMA_ENABLE, 0);
+                }
+            }
+        }
+        result
+    }
+
+    /// Takes the card out of service because it does not answer.
+    fn gone(self: &Arc<Self>) {
+        if !matches!(self.state(), State::Gone | State::Unbound) {
+            dev_err!(
+                self.dev,
+                "berth: the card does not answer, it is out of service\n"
+            );
+        }
+        if let Some(bound) = self.gate.enter() {
+            bound.clear_master();
+        }
+        self.set_state(State::Gone);
+        self.end_calls(ENODEV);
+        self.lose_contexts();
+    }
+
+    /// Resets the hardware; afterwards it does no DMA and no core runs.
+    fn reset_hardware(&self) -> Result {
+        if !self.regs.present() {
+            return Err(ENODEV);
+        }
+        self.regs.write(HOST_DMA_ENABLE, 0);
+        self.regs.write(HOST_CTRL, 1);
+        let start = Instant::<Monotonic>::now();
+        loop {
+            match self.regs.read(HOST_STATUS) {
+                FW_RESET => return Ok(()),
+                ALL_ONES => return Err(ENODEV),
+                _ => {}
+            }
+            if start.elapsed().as_millis() > STANDSTILL_MS {
+                return Err(EIO);
+            }
+            fsleep(Delta::from_millis(1));
+        }
+    }
+
+    /// Sets up the rings, loads firmware and waits until it runs.
+    fn start(&self) -> Result {
+        {
+            let mut cmd = self.cmd.lock();
+            let addr = cmd.ring.as_ref().ok_or(ENODEV)?.dma_handle();
+            cmd.pi = 0;
+            cmd.ci = 0;
+            self.regs.write_addr(HOST_CMD_BASE_LO, addr);
+            self.regs.write(HOST_CMD_LOG2, RING_LOG2);
+        }
+        {
+            let mut events = self.events.lock();
+            let ring = events.ring.as_ref().ok_or(ENODEV)?;
+            for i in 0..usize::from(RING) {
+                dma_write!(ring, [try: i], [0u32; ENTRY_WORDS]);
+            }
+            let addr = ring.dma_handle();
+            events.ci = 0;
+            self.regs.write_addr(HOST_EVT_BASE_LO, addr);
+            self.regs.write(HOST_EVT_LOG2, RING_LOG2);
+        }
+        {
+            let fence = self.fence.lock();
+            let addr = fence.as_ref().ok_or(ENODEV)?.dma_handle();
+            self.regs.write_addr(HOST_FENCE_LO, addr);
+        }
+        self.regs.write(HOST_PCIE_LIMITS, self.pcie_limits);
+        {
+            let mut heartbeat = self.heartbeat.lock();
+            heartbeat.asked = None;
+            heartbeat.challenge = self.regs.read(HOST_HB_ANSWER);
+            self.regs.write(HOST_HB_CHALLENGE, heartbeat.challenge);
+        }
+        self.regs.write(HOST_DMA_ENABLE, 1);
+        crate::fw::load(self)?;
+        self.arm_events(&self.events.lock());
+        Ok(())
+    }
+
+    /// Tells firmware the end node's name.
+    pub(crate) fn configure_net(&self, net: &Net) -> Result {
+        let mut entry = [0; ENTRY_WORDS];
+        entry[0] = CMD_NET_CONFIG;
+        entry[2] = net.ipv4;
+        entry[3] = u32::from_be_bytes([net.mac[0], net.mac[1], net.mac[2], net.mac[3]]);
+        entry[4] = u32::from_be_bytes([0, 0, net.mac[4], net.mac[5]]);
+        entry[5] = net.mtu;
+        entry[6] = net.guid as u32;
+        entry[7] = (net.guid >> 32) as u32;
+        self.call(entry).map(|_| ())
+    }
+
+    /// All contexts lose their objects; the card does no DMA.
+    fn lose_contexts(self: &Arc<Self>) {
+        self.epoch.add(1, Relaxed);
+        for asid in 1..NUM_ASIDS {
+            if let Some(context) = self.context(asid) {
+                context.device_lost();
+            }
+        }
+        let mut tables = self.tables.lock();
+        tables.services.clear();
+        tables.requests.clear();
+    }
+
+    /// The context with an ASID.
+    pub(crate) fn context(&self, asid: u32) -> Option<Arc<Context>> {
+        self.tables.lock().contexts.get(asid as usize)?.clone()
+    }
+
+    /// The context that owns a QP.
+    pub(crate) fn owner_of_qp(&self, qpn: u32) -> Option<Arc<Context>> {
+        let tables = self.tables.lock();
+        let asid = *tables.qps.get(qpn.checked_sub(FIRST_QPN)? as usize)?;
+        tables.contexts[usize::from(asid)].clone()
+    }
+
+    /// Starts the watchdog.
+    pub(crate) fn start_watching(self: &Arc<Self>) {
+        let _ = self
+            .queue
+            .enqueue_delayed::<_, 1>(self.clone(), msecs_to_jiffies(500));
+    }
+
+    /// Has idle pages looked at after the linger time.
+    pub(crate) fn sweep_later(self: &Arc<Self>) {
+        let ms = self.linger_ms.load(Relaxed).clamp(20, 1000);
+        let _ = self
+            .queue
+            .enqueue_delayed::<_, 2>(self.clone(), msecs_to_jiffies(ms));
+    }
+
+    /// Evicts what has been idle for the linger time; `true` while pages are there.
+    fn sweep_pages(self: &Arc<Self>) -> bool {
+        if self.state() == State::Unbound {
+            return false;
+        }
+        let mut some = false;
+        for asid in 1..NUM_ASIDS {
+            if let Some(context) = self.context(asid) {
+                some |= context.sweep();
+            }
+        }
+        some
+    }
+
+    /// Watches firmware and commands.
+    fn watchdog(self: &Arc<Self>) {
+        if self.state() != State::Up {
+            return;
+        }
+        let status = self.regs.read(HOST_STATUS);
+        if status == ALL_ONES && !self.regs.present() {
+            let _guard = self.reset_lock.lock();
+            if self.state() == State::Up {
+                self.gone();
+            }
+            return;
+        }
+        if status == FW_PANIC {
+            self.firmware_lost("panicked");
+            return;
+        }
+        if status != FW_RUNNING {
+            self.firmware_lost("stopped");
+            return;
+        }
+        let mut heartbeat = self.heartbeat.lock();
+        if self.regs.read(HOST_HB_ANSWER) == heartbeat.challenge {
+            heartbeat.challenge = heartbeat.challenge.wrapping_add(1);
+            self.regs.write(HOST_HB_CHALLENGE, heartbeat.challenge);
+            heartbeat.asked = Some(Deadline::new(&self.regs, HEARTBEAT_CYCLES));
+        } else if let Some(deadline) = &mut heartbeat.asked {
+            if deadline.passed(&self.regs) {
+                heartbeat.asked = None;
+                drop(heartbeat);
+                self.counters.inc(D_HEARTBEAT_LOST);
+                self.firmware_lost("hangs");
+                return;
+            }
+        }
+        drop(heartbeat);
+        self.watch_calls();
+    }
+
+    /// Ends a firmware that holds back an answer to a command.
+    fn watch_calls(self: &Arc<Self>) {
+        let Some(now) = self.regs.cycles() else {
+            return;
+        };
+        let mut stuck_qp = 0;
+        let stuck = {
+            let mut calls = self.calls.lock();
+            let mut stuck = false;
+            for (call, watched) in calls.list.iter_mut() {
+                match watched {
+                    None => {
+                        *watched = Some(Watched {
+                            cycles: now,
+                            moved: Instant::now(),
+                            last: now,
+                        });
+                    }
+                    Some(w) => {
+                        if now != w.last {
+                            w.last = now;
+                            w.moved = Instant::now();
+                        }
+                        if now.saturating_sub(w.cycles) > COMMAND_CYCLES / 2 {
+                            stuck_qp = call.destroys;
+                        }
+                        stuck |= now.saturating_sub(w.cycles) > COMMAND_CYCLES
+                            || w.moved.elapsed().as_millis() > STANDSTILL_MS;
+                    }
+                }
+            }
+            stuck
+        };
+        if stuck {
+            self.firmware_lost("does not answer a command");
+        } else if stuck_qp != 0 {
+            // Perhaps the QP waits for a page that never comes (decision 21).
+            if let Some(context) = self.owner_of_qp(stuck_qp) {
+                context.give_up_requests();
+            }
+        }
+    }
+
+    /// Reports a firmware that is lost and resets the card.
+    fn firmware_lost(self: &Arc<Self>, how: &str) {
+        let code = self.regs.read(HOST_FW_CODE);
+        let mut text = [0; STATS_PANIC_BYTES as usize];
+        let len = if self.regs.read(HOST_STATUS) == FW_PANIC {
+            self.regs.panic_text(&mut text)
+        } else {
+            0
+        };
+        let text = core::str::from_utf8(&text[..len]).unwrap_or("");
+        dev_err!(
+            self.dev,
+            "berth: firmware {} (code {:#x}): {}\n",
+            how,
+            code,
+            text
+        );
+        self.schedule_reset();
+    }
+
+    /// Last act of the driver on this card: no command is taken any more, the card does
+    /// no DMA, and everything that contexts hold of the device is given back.
+    pub(crate) fn unbind(self: &Arc<Self>) {
+        {
+            let _guard = self.reset_lock.lock();
+            self.state
+                .store(State::Unbound as u32, kernel::sync::atomic::Release);
+            self.end_calls(ENODEV);
+            if self.regs.present() {
+                let _ = self.reset_hardware();
+            }
+            self.lose_contexts();
+        }
+        crate::workqueue::cancel_delayed::<_, 1>(self);
+        crate::workqueue::cancel_delayed::<_, 2>(self);
+        crate::workqueue::cancel::<_, 3>(self);
+    }
+
+    /// Gives the rings back. The card must be quiet and the interrupt freed.
+    pub(crate) fn free_rings(&self) {
+        let cmd = self.cmd.lock().ring.take();
+        let events = self.events.lock().ring.take();
+        let fence = self.fence.lock().take();
+        drop((cmd, events, fence));
+    }
+
+    /// Queries that work without a context.
+    pub(crate) fn query(&self) -> ioctl::Query {
+        let net = *self.net.lock();
+        let fw = *self.fw.lock();
+        let budget = *self.budget.lock();
+        let mut mac = [0; 8];
+        mac[..6].copy_from_slice(&net.mac);
+        ioctl::Query {
+            abi: ABI_VERSION,
+            fw_version: fw.version,
+            fw_status: self.regs.read(HOST_STATUS),
+            fw_code: self.regs.read(HOST_FW_CODE),
+            max_qps: NUM_QPS,
+            max_cqs: NUM_CQS,
+            max_qps_per_process: self.max_process_qps,
+            ipv4: net.ipv4,
+            mtu: net.mtu,
+            clock_hz: self.regs.read(HOST_CLOCK_HZ),
+            mac,
+            guid: net.guid,
+            cycles: self.regs.cycles().unwrap_or(0),
+            card_budget: budget.limit * PAGE,
+            process_budget: self.context_pages.min(budget.limit) * PAGE,
+            linger_ms: self.linger_ms.load(Relaxed),
+            elf_id: fw.elf_id,
+        }
+    }
+}
+
+/// Bytes of a page, as the card counts them.
+pub(crate) const PAGE: u64 = 4096;
+/// Services that one card listens to at most.
+pub(crate) const MAX_SERVICES: usize = 256;
+/// Connection requests that wait for an answer at most.
+pub(crate) const MAX_REQUESTS: usize = 256;
+
+fn read_fence(word: &Coherent<[u64]>) -> u64 {
+    let read = || -> Result<u64> { Ok(dma_read!(word, [try: 0])) };
+    read().unwrap_or(0)
+}

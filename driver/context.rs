@@ -1,0 +1,849 @@
+// SPDX-License-Identifier: GPL-2.0
+//! A context: what one process has of a card.
+
+use crate::{
+    abi::{
+        card::*,
+        counters::*,
+        ioctl::{self, ContextEvent},
+        ring::*,
+    },
+    card::{Card, Entry, State, MAX_REQUESTS, MAX_SERVICES, PAGE},
+    eventfd::EventFd,
+    memlock::MemLock,
+    mmu_notifier::Registration,
+    page_service::Space,
+    pin::SharedPages,
+};
+use kernel::{
+    impl_has_work,
+    mm::{Mm, MmWithUser},
+    new_mutex, new_spinlock, new_work,
+    prelude::*,
+    sync::{
+        aref::ARef,
+        atomic::{Atomic, Relaxed},
+        Arc, Mutex, SpinLock,
+    },
+    workqueue::{Work, WorkItem},
+};
+
+/// Context events kept; with more the oldest are lost. Each QP causes few of them.
+const MAX_EVENTS: usize = 256;
+
+/// A completion queue.
+pub(crate) struct Cq {
+    /// Its number.
+    pub(crate) cqn: u32,
+    /// Its owner's ASID.
+    asid: u32,
+    /// Its memory.
+    pub(crate) memory: SharedPages,
+    event_fd: Option<EventFd>,
+    users: Atomic<u32>,
+}
+
+impl Cq {
+    /// An armed notification has fired.
+    pub(crate) fn notify(&self) {
+        if let Some(fd) = &self.event_fd {
+            fd.signal();
+        }
+    }
+}
+
+/// A queue pair.
+pub(crate) struct Qp {
+    /// Its number.
+    pub(crate) qpn: u32,
+    /// Its memory.
+    pub(crate) memory: SharedPages,
+    cqs: [Arc<Cq>; 2],
+}
+
+impl Drop for Qp {
+    fn drop(&mut self) {
+        for cq in &self.cqs {
+            cq.users.fetch_sub(1, Relaxed);
+        }
+    }
+}
+
+/// What a context owns.
+pub(crate) struct Objects {
+    qps: KVec<Arc<Qp>>,
+    cqs: KVec<Arc<Cq>>,
+}
+
+struct Events {
+    queue: KVec<ContextEvent>,
+}
+
+/// One process's share of a card.
+#[pin_data]
+pub(crate) struct Context {
+    /// The card.
+    pub(crate) card: Arc<Card>,
+    /// Address space number, and number of the doorbell page.
+    pub(crate) asid: u32,
+    /// The process's address space, without holding it in use.
+    pub(crate) mm: ARef<Mm>,
+    /// Its account of pinned pages.
+    pub(crate) memlock: MemLock,
+    event_fd: Option<EventFd>,
+    num_qps: Atomic<u32>,
+    num_cqs: Atomic<u32>,
+    /// Serialises the making and ending of objects.
+    #[pin]
+    control: Mutex<()>,
+    #[pin]
+    objects: SpinLock<Objects>,
+    #[pin]
+    events: SpinLock<Events>,
+    /// Pages and page requests.
+    #[pin]
+    pub(crate) space: SpinLock<Space>,
+    /// Registration with the memory manager; gone once the context is closed.
+    #[pin]
+    pub(crate) notifier: SpinLock<Option<Arc<Registration<Context>>>>,
+    #[pin]
+    reap: Work<Context, 1>,
+    #[pin]
+    revoke: Work<Context, 2>,
+    #[pin]
+    recheck: Work<Context, 3>,
+    #[pin]
+    close: Work<Context, 4>,
+}
+
+impl_has_work! {
+    impl HasWork<Self, 1> for Context { self.reap }
+    impl HasWork<Self, 2> for Context { self.revoke }
+    impl HasWork<Self, 3> for Context { self.recheck }
+    impl HasWork<Self, 4> for Context { self.close }
+}
+
+impl WorkItem<1> for Context {
+    type Pointer = Arc<Context>;
+
+    fn run(this: Arc<Context>) {
+        this.run_reap();
+    }
+}
+
+impl WorkItem<2> for Context {
+    type Pointer = Arc<Context>;
+
+    fn run(this: Arc<Context>) {
+        this.run_revoke();
+    }
+}
+
+impl WorkItem<3> for Context {
+    type Pointer = Arc<Context>;
+
+    fn run(this: Arc<Context>) {
+        this.run_recheck();
+    }
+}
+
+impl WorkItem<4> for Context {
+    type Pointer = Arc<Context>;
+
+    fn run(this: Arc<Context>) {
+        this.close();
+    }
+}
+
+fn command(opcode: u32, object: u32) -> Entry {
+    let mut entry = [0; ENTRY_WORDS];
+    entry[0] = opcode;
+    entry[2] = object;
+    entry
+}
+
+fn put_private(entry: &mut Entry, len: u32, data: &[u8; PRIVATE_DATA]) -> Result {
+    let len_bytes = len as usize;
+    if len_bytes > PRIVATE_DATA || data[len_bytes.min(PRIVATE_DATA)..].iter().any(|b| *b != 0) {
+        return Err(EINVAL);
+    }
+    entry[5] = len;
+    for (word, bytes) in entry[8..].iter_mut().zip(data.chunks_exact(4)) {
+        *word = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+    }
+    Ok(())
+}
+
+fn get_private(entry: &Entry) -> (u32, [u8; PRIVATE_DATA]) {
+    let mut data = [0; PRIVATE_DATA];
+    let len = entry[5].min(PRIVATE_DATA as u32);
+    for (word, bytes) in entry[8..].iter().zip(data.chunks_exact_mut(4)) {
+        bytes.copy_from_slice(&word.to_le_bytes());
+    }
+    data[len as usize..].fill(0);
+    (len, data)
+}
+
+impl Context {
+    /// Makes a context for the calling process, which `mm` belongs to.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC` the card serves as many processes as it can, `ENODEV` it is gone.
+    pub(crate) fn new(
+        card: &Arc<Card>,
+        mm: &MmWithUser,
+        event_fd: Option<EventFd>,
+    ) -> Result<Arc<Self>> {
+        if matches!(card.state(), State::Gone | State::Unbound) {
+            return Err(ENODEV);
+        }
+        let asid = {
+            let mut tables = card.tables.lock();
+            let free = (1..NUM_ASIDS.min(NUM_UARS)).find(|a| !tables.asids_taken[*a as usize]);
+            let asid = free.ok_or(ENOSPC)?;
+            tables.asids_taken[asid as usize] = true;
+            asid
+        };
+        let made = Self::make(card, mm, asid, event_fd);
+        if made.is_err() {
+            card.tables.lock().asids_taken[asid as usize] = false;
+        }
+        made
+    }
+
+    fn make(
+        card: &Arc<Card>,
+        mm: &MmWithUser,
+        asid: u32,
+        event_fd: Option<EventFd>,
+    ) -> Result<Arc<Self>> {
+        let queue = KVec::with_capacity(MAX_EVENTS, GFP_KERNEL)?;
+        let qps = KVec::with_capacity(NUM_QPS as usize, GFP_KERNEL)?;
+        let cqs = KVec::with_capacity(NUM_CQS as usize, GFP_KERNEL)?;
+        let limit = card.context_pages;
+        let grabbed: ARef<Mm> = ARef::from(&**mm);
+        let memlock = MemLock::of_current(mm);
+        let this = Arc::pin_init(
+            pin_init!(Self {
+                card: card.clone(),
+                asid,
+                mm: grabbed,
+                memlock,
+                event_fd,
+                num_qps: Atomic::new(0),
+                num_cqs: Atomic::new(0),
+                control <- new_mutex!((), "berth_control"),
+                objects <- new_spinlock!(Objects { qps, cqs }, "berth_objects"),
+                events <- new_spinlock!(Events { queue }, "berth_context_events"),
+                space <- new_spinlock!(Space::new(limit), "berth_space"),
+                notifier <- new_spinlock!(None, "berth_notifier"),
+                reap <- new_work!("berth_reap"),
+                revoke <- new_work!("berth_revoke"),
+                recheck <- new_work!("berth_recheck"),
+                close <- new_work!("berth_close"),
+            }),
+            GFP_KERNEL,
+        )?;
+        let registration = Arc::pin_init(Registration::new(mm, this.clone()), GFP_KERNEL)?;
+        *this.notifier.lock() = Some(registration);
+        card.tables.lock().contexts[asid as usize] = Some(this.clone());
+        card.counters.inc(D_CONTEXTS);
+        Ok(this)
+    }
+
+    /// Has pages that were evicted unpinned.
+    pub(crate) fn reap_later(self: &Arc<Self>) {
+        let _ = self.card.queue.enqueue::<_, 1>(self.clone());
+    }
+
+    /// Has firmware told of a revocation, and the pages unpinned.
+    pub(crate) fn revoke_later(self: &Arc<Self>) {
+        let _ = self.card.queue.enqueue::<_, 2>(self.clone());
+    }
+
+    /// Has suspect pages looked at.
+    pub(crate) fn recheck_later(self: &Arc<Self>) {
+        let _ = self.card.queue.enqueue::<_, 3>(self.clone());
+    }
+
+    /// Has the context closed: its address space goes (exit, exec).
+    pub(crate) fn close_later(self: &Arc<Self>) {
+        let _ = self.card.queue.enqueue::<_, 4>(self.clone());
+    }
+
+    /// Queues an event for the process.
+    pub(crate) fn push_event(&self, event: ContextEvent) {
+        {
+            let mut events = self.events.lock();
+            if events.queue.len() == MAX_EVENTS {
+                let _ = events.queue.remove(0);
+            }
+            let _ = events.queue.push_within_capacity(event);
+        }
+        if let Some(fd) = &self.event_fd {
+            fd.signal();
+        }
+    }
+
+    /// Takes the oldest event.
+    pub(crate) fn take_event(&self) -> Option<ContextEvent> {
+        self.events.lock().queue.remove(0).ok()
+    }
+
+    /// Connection-management event for the process.
+    pub(crate) fn cm_event(&self, kind: u32, id: u32, value: u32, ipv4: u32, entry: &Entry) {
+        let (private_len, private) = get_private(entry);
+        self.push_event(ContextEvent {
+            kind,
+            id,
+            value,
+            ipv4,
+            private_len,
+            reserved: 0,
+            private,
+        });
+    }
+
+    /// QPs of this context's process, in all its contexts.
+    fn process_objects(&self) -> (u32, u32) {
+        let tables = self.card.tables.lock();
+        tables.contexts.iter().flatten().fold((0, 0), |sum, c| {
+            if c.mm.as_raw() == self.mm.as_raw() {
+                (
+                    sum.0 + c.num_qps.load(Relaxed),
+                    sum.1 + c.num_cqs.load(Relaxed),
+                )
+            } else {
+                sum
+            }
+        })
+    }
+
+    /// Fails when the context is closed: its process has gone or executes another program.
+    fn open(&self) -> Result {
+        if self.space.lock().closing {
+            return Err(EPERM);
+        }
+        Ok(())
+    }
+
+    // ---- completion queues ----------------------------------------------------------
+
+    /// Makes a completion queue.
+    pub(crate) fn create_cq(&self, arg: &mut ioctl::CreateCq) -> Result {
+        if !(1..=32768).contains(&arg.entries) {
+            return Err(EINVAL);
+        }
+        let _control = self.control.lock();
+        self.open()?;
+        if self.process_objects().1 >= self.card.max_process_cqs {
+            return Err(ENOSPC);
+        }
+        let entries = arg.entries.next_power_of_two().max(2);
+        let event_fd = EventFd::from_fd(arg.event_fd)?;
+        let epoch = self.card.epoch.load(Relaxed);
+        let bytes = entries as usize * crate::abi::wqe::CQE_BYTES as usize;
+        let memory = SharedPages::new(self.card.bound()?, bytes)?;
+        let cqn = {
+            let mut tables = self.card.tables.lock();
+            let free = (0..NUM_CQS).find(|n| !tables.cqs_taken[*n as usize]);
+            let cqn = free.ok_or(ENOSPC)?;
+            tables.cqs_taken[cqn as usize] = true;
+            cqn
+        };
+        let cq = Arc::new(
+            Cq {
+                cqn,
+                asid: self.asid,
+                memory,
+                event_fd,
+                users: Atomic::new(0),
+            },
+            GFP_KERNEL,
+        );
+        let cq = match cq {
+            Ok(cq) => cq,
+            Err(e) => {
+                self.card.tables.lock().cqs_taken[cqn as usize] = false;
+                return Err(e.into());
+            }
+        };
+        // Known before the card can notify it.
+        self.card.tables.lock().cqs[cqn as usize] = Some(cq.clone());
+        let mut entry = command(CMD_CQ_CREATE, cqn);
+        entry[3] = self.asid;
+        entry[4] = entries.ilog2();
+        entry[6] = cq.memory.addr() as u32;
+        entry[7] = (cq.memory.addr() >> 32) as u32;
+        let result = self.card.call(entry).map(|_| ()).and_then(|()| {
+            let mut objects = self.objects.lock();
+            if self.card.epoch.load(Relaxed) != epoch {
+                return Err(EIO);
+            }
+            let _ = objects.cqs.push_within_capacity(cq.clone());
+            self.num_cqs.add(1, Relaxed);
+            Ok(())
+        });
+        if let Err(e) = result {
+            self.forget_cq(&cq);
+            return Err(e);
+        }
+        arg.entries = entries;
+        arg.cqn = cqn;
+        arg.bytes = cq.memory.bytes() as u32;
+        arg.offset = cq_offset(cqn);
+        Ok(())
+    }
+
+    fn forget_cq(&self, cq: &Arc<Cq>) {
+        let gone = {
+            let mut tables = self.card.tables.lock();
+            let place = &mut tables.cqs[cq.cqn as usize];
+            match place {
+                Some(there) if Arc::ptr_eq(there, cq) => {
+                    let gone = place.take();
+                    tables.cqs_taken[cq.cqn as usize] = false;
+                    gone
+                }
+                _ => None,
+            }
+        };
+        drop(gone);
+    }
+
+    fn find_cq(&self, cqn: u32) -> Result<Arc<Cq>> {
+        let objects = self.objects.lock();
+        let found = objects.cqs.iter().find(|c| c.cqn == cqn);
+        found.cloned().ok_or(ENOENT)
+    }
+
+    fn find_qp(&self, qpn: u32) -> Result<Arc<Qp>> {
+        let objects = self.objects.lock();
+        let found = objects.qps.iter().find(|q| q.qpn == qpn);
+        found.cloned().ok_or(ENOENT)
+    }
+
+    /// Destroys a completion queue.
+    pub(crate) fn destroy_cq(&self, cqn: u32) -> Result {
+        let _control = self.control.lock();
+        let cq = self.find_cq(cqn)?;
+        if cq.users.load(Relaxed) != 0 {
+            return Err(EBUSY);
+        }
+        self.end_object(CMD_CQ_DESTROY, cqn)?;
+        self.remove_cq(cqn);
+        self.forget_cq(&cq);
+        Ok(())
+    }
+
+    fn remove_cq(&self, cqn: u32) {
+        let mut objects = self.objects.lock();
+        let found = objects.cqs.iter().position(|c| c.cqn == cqn);
+        let gone = found.and_then(|i| objects.cqs.remove(i).ok());
+        drop(objects);
+        if gone.is_some() {
+            self.num_cqs.fetch_sub(1, Relaxed);
+        }
+    }
+
+    // ---- queue pairs ----------------------------------------------------------------
+
+    /// Makes a queue pair.
+    pub(crate) fn create_qp(&self, arg: &mut ioctl::CreateQp) -> Result {
+        let depth = 1..=256;
+        let trigger_ok = arg.trigger <= u32::from(TRIGGER_BETWEEN)
+            && arg.trigger_index <= u32::from(u8::MAX)
+            && (arg.trigger_index == 0 || arg.trigger == u32::from(TRIGGER_BETWEEN));
+        if !depth.contains(&arg.sq_depth)
+            || !depth.contains(&arg.rq_depth)
+            || !trigger_ok
+            || arg.max_list > MAX_LIST
+            || u64::from(arg.block) % PAGE != 0
+            || arg.block > 1 << 20
+            || arg.reserved != 0
+        {
+            return Err(EINVAL);
+        }
+        let _control = self.control.lock();
+        self.open()?;
+        if self.process_objects().0 >= self.card.max_process_qps {
+            return Err(ENOSPC);
+        }
+        let cqs = [self.find_cq(arg.send_cqn)?, self.find_cq(arg.recv_cqn)?];
+        let sq_depth = arg.sq_depth.next_power_of_two();
+        let rq_depth = arg.rq_depth.next_power_of_two();
+        let wqe = crate::abi::wqe::WQE_BYTES;
+        let rq_start = sq_depth * wqe;
+        let epoch = self.card.epoch.load(Relaxed);
+        let memory = SharedPages::new(self.card.bound()?, (rq_start + rq_depth * wqe) as usize)?;
+        let qpn = {
+            let mut tables = self.card.tables.lock();
+            let free = tables.qps.iter().position(|owner| *owner == 0);
+            let place = free.ok_or(ENOSPC)?;
+            tables.qps[place] = self.asid as u8;
+            FIRST_QPN + place as u32
+        };
+        let addr = memory.addr();
+        let qp = Arc::new(
+            {
+                for cq in &cqs {
+                    cq.users.add(1, Relaxed);
+                }
+                Qp { qpn, memory, cqs }
+            },
+            GFP_KERNEL,
+        );
+        let qp = match qp {
+            Ok(qp) => qp,
+            Err(e) => {
+                self.forget_qp(qpn);
+                return Err(e.into());
+            }
+        };
+        let mut entry = command(CMD_QP_CREATE, qpn);
+        let rq_addr = addr + u64::from(rq_start);
+        entry[3] = self.asid | self.asid << 8 | sq_depth.ilog2() << 16 | rq_depth.ilog2() << 24;
+        entry[4] = arg.send_cqn | arg.recv_cqn << 16;
+        entry[5] = arg.trigger | arg.trigger_index << 8 | arg.max_list << 16;
+        entry[6] = arg.block;
+        put64(&mut entry, core::mem::offset_of!(QpCreate, sq_base), addr);
+        put64(
+            &mut entry,
+            core::mem::offset_of!(QpCreate, rq_base),
+            rq_addr,
+        );
+        put32(
+            &mut entry,
+            core::mem::offset_of!(QpCreate, timeout),
+            arg.timeout,
+        );
+        put32(
+            &mut entry,
+            core::mem::offset_of!(QpCreate, retries),
+            arg.retries,
+        );
+        let result = self.card.call(entry).map(|_| ()).and_then(|()| {
+            let mut objects = self.objects.lock();
+            if self.card.epoch.load(Relaxed) != epoch {
+                return Err(EIO);
+            }
+            let _ = objects.qps.push_within_capacity(qp.clone());
+            self.num_qps.add(1, Relaxed);
+            self.card.counters.inc(D_QPS);
+            Ok(())
+        });
+        if let Err(e) = result {
+            self.forget_qp(qpn);
+            return Err(e);
+        }
+        self.note_block(if arg.block == 0 { 65536 } else { arg.block });
+        arg.sq_depth = sq_depth;
+        arg.rq_depth = rq_depth;
+        arg.qpn = qpn;
+        arg.bytes = qp.memory.bytes() as u32;
+        arg.offset = qp_offset(qpn);
+        arg.rq_start = rq_start;
+        Ok(())
+    }
+
+    fn forget_qp(&self, qpn: u32) {
+        let mut tables = self.card.tables.lock();
+        let place = &mut tables.qps[(qpn - FIRST_QPN) as usize];
+        if u32::from(*place) == self.asid {
+            *place = 0;
+        }
+    }
+
+    /// Destroys a queue pair.
+    pub(crate) fn destroy_qp(&self, qpn: u32) -> Result {
+        let _control = self.control.lock();
+        let qp = self.find_qp(qpn)?;
+        self.end_object(CMD_QP_DESTROY, qpn)?;
+        self.remove_qp(&qp);
+        Ok(())
+    }
+
+    fn remove_qp(&self, qp: &Arc<Qp>) {
+        let gone = {
+            let mut objects = self.objects.lock();
+            let found = objects.qps.iter().position(|q| q.qpn == qp.qpn);
+            found.and_then(|i| objects.qps.remove(i).ok())
+        };
+        if gone.is_some() {
+            self.num_qps.fetch_sub(1, Relaxed);
+            self.card.counters.sub(D_QPS, 1);
+            self.forget_qp(qp.qpn);
+        }
+    }
+
+    /// Has firmware let go of an object. When this returns `Ok`, the card does not touch
+    /// it any more.
+    fn end_object(&self, opcode: u32, number: u32) -> Result {
+        match self.card.call(command(opcode, number)) {
+            Ok(_) => Ok(()),
+            Err(e) if e == ENOENT => Ok(()),
+            Err(e) if e == EIO || e == ENODEV => {
+                // Out of service: make sure that its DMA has ended.
+                self.card.fence();
+                Ok(())
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// State of a queue pair.
+    pub(crate) fn query_qp(&self, qpn: u32) -> Result<QpState> {
+        self.find_qp(qpn)?;
+        let e = self.card.call(command(CMD_QP_QUERY, qpn))?;
+        Ok(QpState {
+            state: e[3],
+            reason: e[4],
+            receives: [e[5], e[6], e[7], e[8], e[9]],
+            credits: e[10],
+            pieces: e[11],
+        })
+    }
+
+    // ---- connections ----------------------------------------------------------------
+
+    /// Listens to a service.
+    pub(crate) fn listen(&self, service: u32) -> Result {
+        if !(1..=65535).contains(&service) {
+            return Err(EINVAL);
+        }
+        let _control = self.control.lock();
+        self.open()?;
+        {
+            let mut tables = self.card.tables.lock();
+            if tables.services.iter().any(|(s, _)| *s == service) {
+                return Err(EBUSY);
+            }
+            if tables.services.len() == MAX_SERVICES {
+                return Err(ENOSPC);
+            }
+            // Known before the first request can come.
+            let _ = tables.services.push_within_capacity((service, self.asid));
+        }
+        let result = self.card.call(command(CMD_CM_LISTEN, service));
+        if result.is_err() {
+            self.forget_service(service);
+        }
+        result.map(|_| ())
+    }
+
+    fn forget_service(&self, service: u32) {
+        let mut tables = self.card.tables.lock();
+        tables.services.retain(|s| *s != (service, self.asid));
+    }
+
+    /// Stops listening.
+    pub(crate) fn unlisten(&self, service: u32) -> Result {
+        let _control = self.control.lock();
+        {
+            let tables = self.card.tables.lock();
+            if !tables.services.contains(&(service, self.asid)) {
+                return Err(ENOENT);
+            }
+        }
+        self.end_object(CMD_CM_UNLISTEN, service)?;
+        self.forget_service(service);
+        Ok(())
+    }
+
+    /// Connects a queue pair.
+    pub(crate) fn connect(&self, arg: &ioctl::Connect) -> Result {
+        if !(1..=65535).contains(&arg.service) || arg.ipv4 == 0 {
+            return Err(EINVAL);
+        }
+        self.find_qp(arg.qpn)?;
+        let mut entry = command(CMD_CM_CONNECT, arg.qpn);
+        entry[3] = arg.ipv4;
+        entry[4] = arg.service;
+        put_private(&mut entry, arg.private_len, &arg.private)?;
+        self.card.call(entry).map(|_| ())
+    }
+
+    /// Answers a connection request: accepts with a queue pair, or rejects.
+    pub(crate) fn answer(&self, arg: &ioctl::Accept, accept: bool) -> Result {
+        let opcode = if accept { CMD_CM_ACCEPT } else { CMD_CM_REJECT };
+        if arg.reserved != 0 || (!accept && arg.qpn != 0) {
+            return Err(EINVAL);
+        }
+        let mut entry = command(opcode, arg.request);
+        entry[3] = arg.qpn;
+        put_private(&mut entry, arg.private_len, &arg.private)?;
+        let _control = self.control.lock();
+        if accept {
+            self.find_qp(arg.qpn)?;
+        }
+        let mine = (arg.request, self.asid);
+        if !self.card.tables.lock().requests.contains(&mine) {
+            return Err(ENOENT);
+        }
+        let result = self.card.call(entry).map(|_| ());
+        if matches!(result, Ok(()) | Err(ENOENT)) {
+            self.card.tables.lock().requests.retain(|r| *r != mine);
+        }
+        result
+    }
+
+    /// Ends a queue pair's connection.
+    pub(crate) fn disconnect(&self, qpn: u32) -> Result {
+        self.find_qp(qpn)?;
+        self.card.call(command(CMD_CM_DISCONNECT, qpn)).map(|_| ())
+    }
+
+    /// A peer asks for a connection to a service of this context.
+    pub(crate) fn requested(&self, entry: &Entry) -> Result {
+        {
+            let mut tables = self.card.tables.lock();
+            if tables.requests.len() == MAX_REQUESTS {
+                return Err(ENOSPC);
+            }
+            let _ = tables.requests.push_within_capacity((entry[1], self.asid));
+        }
+        self.cm_event(ioctl::CTX_REQUEST, entry[1], entry[3], entry[2], entry);
+        Ok(())
+    }
+
+    // ---- mappings and end -----------------------------------------------------------
+
+    /// Memory behind an mmap offset.
+    pub(crate) fn mapping(&self, offset: u64) -> Result<Mapping> {
+        if offset == DOORBELL_OFFSET {
+            return Ok(Mapping::Doorbell(
+                self.card.doorbells + u64::from(self.asid) * PAGE,
+            ));
+        }
+        let number = (offset >> OBJECT_SHIFT & 0xffff) as u32;
+        if offset == cq_offset(number) {
+            return Ok(Mapping::Cq(self.find_cq(number)?));
+        }
+        if offset == qp_offset(number) {
+            return Ok(Mapping::Qp(self.find_qp(number)?));
+        }
+        Err(EINVAL)
+    }
+
+    /// The card has lost all its state (and does no DMA): so does the context.
+    pub(crate) fn device_lost(self: &Arc<Self>) {
+        self.drop_requests();
+        self.drop_objects();
+        self.drop_pages();
+        self.push_event(ContextEvent {
+            kind: ioctl::CTX_DEVICE_LOST,
+            ..Default::default()
+        });
+    }
+
+    fn drop_objects(&self) {
+        loop {
+            let qp = self.objects.lock().qps.last().cloned();
+            let Some(qp) = qp else { break };
+            self.remove_qp(&qp);
+        }
+        loop {
+            let cq = self.objects.lock().cqs.last().cloned();
+            let Some(cq) = cq else { break };
+            self.remove_cq(cq.cqn);
+            self.forget_cq(&cq);
+        }
+    }
+
+    /// Gives everything back. Bounded in time whatever the card does.
+    pub(crate) fn close(self: &Arc<Self>) {
+        let _control = self.control.lock();
+        if core::mem::replace(&mut self.space.lock().closing, true) {
+            return;
+        }
+        // First what firmware may wait for while it ends a QP.
+        self.answer_requests(crate::abi::status::PAGE_NO_PROCESS);
+        loop {
+            let qp = self.objects.lock().qps.last().cloned();
+            let Some(qp) = qp else { break };
+            if self.end_object(CMD_QP_DESTROY, qp.qpn).is_err() {
+                // Not to be had peacefully; what it holds must not outlive this.
+                self.card.schedule_reset();
+                self.card.fence();
+            }
+            self.remove_qp(&qp);
+        }
+        loop {
+            let service = {
+                let tables = self.card.tables.lock();
+                let found = tables.services.iter().find(|(_, a)| *a == self.asid);
+                found.map(|(s, _)| *s)
+            };
+            let Some(service) = service else { break };
+            let _ = self.end_object(CMD_CM_UNLISTEN, service);
+            self.forget_service(service);
+        }
+        loop {
+            let request = {
+                let mut tables = self.card.tables.lock();
+                let found = tables.requests.iter().position(|(_, a)| *a == self.asid);
+                found.and_then(|i| tables.requests.remove(i).ok())
+            };
+            let Some((request, _)) = request else { break };
+            let _ = self.card.call(command(CMD_CM_REJECT, request));
+        }
+        loop {
+            let cq = self.objects.lock().cqs.last().cloned();
+            let Some(cq) = cq else { break };
+            let _ = self.end_object(CMD_CQ_DESTROY, cq.cqn);
+            self.remove_cq(cq.cqn);
+            self.forget_cq(&cq);
+        }
+        self.revoke_all();
+        let notifier = self.notifier.lock().take();
+        drop(notifier);
+        let gone = {
+            let mut tables = self.card.tables.lock();
+            let gone = tables.contexts[self.asid as usize].take();
+            tables.asids_taken[self.asid as usize] = false;
+            gone
+        };
+        if gone.is_some() {
+            self.card.counters.sub(D_CONTEXTS, 1);
+        }
+    }
+
+    /// Whether a CQ is one of this context.
+    pub(crate) fn owns_cq(&self, cq: &Cq) -> bool {
+        cq.asid == self.asid
+    }
+}
+
+/// What an mmap offset stands for.
+pub(crate) enum Mapping {
+    /// A doorbell page, at a physical address.
+    Doorbell(u64),
+    /// A completion queue.
+    Cq(Arc<Cq>),
+    /// A queue pair.
+    Qp(Arc<Qp>),
+}
+
+/// Offset of the doorbell page.
+pub(crate) const DOORBELL_OFFSET: u64 = 0;
+/// Queues are this far apart, log2: more than the largest.
+const OBJECT_SHIFT: u32 = 24;
+
+fn cq_offset(cqn: u32) -> u64 {
+    1 << 40 | u64::from(cqn) << OBJECT_SHIFT
+}
+
+fn qp_offset(qpn: u32) -> u64 {
+    2 << 40 | u64::from(qpn) << OBJECT_SHIFT
+}
+
+/// Puts a field of a command body, which begins at word 2.
+fn put32(entry: &mut Entry, offset: usize, value: u32) {
+    entry[2 + offset / 4] = value;
+}
+
+fn put64(entry: &mut Entry, offset: usize, value: u64) {
+    put32(entry, offset, value as u32);
+    put32(entry, offset + 4, (value >> 32) as u32);
+}

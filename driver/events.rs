@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Events of the card: taken in the interrupt thread, handed to whom they concern.
+//!
+//! Nothing here waits for memory, for a process or for firmware: the card's RTL carries
+//! out commands (fences among them) only as long as its events are taken.
+
+use crate::{
+    abi::{counters::*, ioctl, ring::*, status::*},
+    card::{Card, Entry},
+};
+use kernel::{
+    device::{Bound, Device},
+    irq::{IrqReturn, ThreadedHandler},
+    prelude::*,
+    sync::Arc,
+};
+
+/// Handler of MSI-X vector 0.
+pub(crate) struct Events(pub(crate) Arc<Card>);
+
+impl ThreadedHandler for Events {
+    fn handle_threaded(&self, _dev: &Device<Bound>) -> IrqReturn {
+        let card = &self.0;
+        card.counters.inc(D_INTERRUPTS);
+        let mut ring = card.events.lock();
+        let mut taken = 0;
+        while let Some(entry) = card.next_event(&mut ring) {
+            card.counters.inc(D_EVENTS);
+            if dispatch(card, &entry).is_none() {
+                card.counters.inc(D_BAD_EVENTS);
+                if card.may_log() {
+                    dev_warn!(
+                        card.dev,
+                        "berth: bad event {}: {:#x} {:#x} {:#x}\n",
+                        entry[0] & 0xff,
+                        entry[1],
+                        entry[2],
+                        entry[3]
+                    );
+                }
+            }
+            taken += 1;
+            if taken % 256 == 0 {
+                // Room for the card while many are taken.
+                card.arm_events(&ring);
+            }
+        }
+        card.arm_events(&ring);
+        IrqReturn::Handled
+    }
+}
+
+/// Handles one event; `None` when a field of it makes no sense.
+fn dispatch(card: &Arc<Card>, entry: &Entry) -> Option<()> {
+    match entry[0] & 0xff {
+        EV_PAGE_NEED => match card.context(entry[2]) {
+            Some(context) => context.page_need(entry),
+            None => card.page_ready(entry[1], PAGE_NO_PROCESS),
+        },
+        EV_PAGE_RELEASE => {
+            // The context may have been closed meanwhile.
+            if let Some(context) = card.context(entry[2]) {
+                context.page_release(entry);
+            }
+        }
+        EV_PAGE_EVICTED => {
+            let page = card.xlt.lock().evict_answered(entry[1]);
+            if let Some((asid, vpn)) = page {
+                if let Some(context) = card.context(asid) {
+                    context.evicted(vpn, entry[1], entry[2] == 1);
+                }
+            }
+        }
+        EV_CQ_NOTIFY => {
+            let cq = card.tables.lock().cqs.get(entry[1] as usize)?.clone();
+            if let Some(cq) = cq {
+                cq.notify();
+            }
+        }
+        EV_CQ_OVERRUN => {
+            let cq = card.tables.lock().cqs.get(entry[1] as usize)?.clone();
+            if let (Some(cq), Some(context)) = (cq, card.owner_of_qp(entry[2])) {
+                if context.owns_cq(&cq) {
+                    let mut disconnect = [0; ENTRY_WORDS];
+                    disconnect[0] = CMD_CM_DISCONNECT;
+                    disconnect[2] = entry[2];
+                    let _ = card.post(&[disconnect]);
+                    context.push_event(ioctl::ContextEvent {
+                        kind: ioctl::CTX_QP_ERROR,
+                        id: entry[2],
+                        value: REASON_CQ_FULL,
+                        ..Default::default()
+                    });
+                    cq.notify();
+                }
+            }
+        }
+        EV_CMD_DONE => card.answered(entry),
+        EV_CM_REQUEST => {
+            let listener = {
+                let tables = card.tables.lock();
+                let mut services = tables.services.iter();
+                services
+                    .find(|(s, _)| *s == entry[3])
+                    .and_then(|(_, asid)| tables.contexts[*asid as usize].clone())
+            };
+            let taken = listener.map(|context| context.requested(entry));
+            if !matches!(taken, Some(Ok(()))) {
+                // Nobody listens any more, or too many wait.
+                let mut reject = [0; ENTRY_WORDS];
+                reject[0] = CMD_CM_REJECT;
+                reject[2] = entry[1];
+                let _ = card.post(&[reject]);
+            }
+        }
+        EV_CM_ESTABLISHED => {
+            if let Some(context) = card.owner_of_qp(entry[1]) {
+                context.cm_event(ioctl::CTX_ESTABLISHED, entry[1], entry[3], entry[2], entry);
+            }
+        }
+        EV_CM_CLOSED => {
+            if let Some(context) = card.owner_of_qp(entry[1]) {
+                context.cm_event(ioctl::CTX_CLOSED, entry[1], entry[2], 0, entry);
+            }
+        }
+        EV_QP_ERROR => {
+            if let Some(context) = card.owner_of_qp(entry[1]) {
+                context.push_event(ioctl::ContextEvent {
+                    kind: ioctl::CTX_QP_ERROR,
+                    id: entry[1],
+                    value: entry[2],
+                    ..Default::default()
+                });
+            }
+        }
+        EV_LOG => {
+            let len = entry[1] as usize;
+            let mut bytes = [0; 56];
+            for (word, out) in entry[2..].iter().zip(bytes.chunks_exact_mut(4)) {
+                out.copy_from_slice(&word.to_le_bytes());
+            }
+            card.log(bytes.get(..len)?);
+        }
+        _ => return None,
+    }
+    Some(())
+}

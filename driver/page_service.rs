@@ -1,0 +1,1177 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The page service: pins what the card is about to use, and takes it back.
+//!
+//! The card asks for pages by virtual address (`EV_PAGE_NEED`). Each request is a work
+//! item of its own, so that a page that never comes holds up nothing else. A page is
+//! pinned and mapped once per address space, whatever the number of its uses; it stays
+//! in the card's translation table until it has been idle for the linger time, or until
+//! its place in the budget is wanted, or until the memory manager takes it away.
+//!
+//! A page's life: not there, `Live` (in the card's table), `Evicting` (the card was
+//! asked whether it is idle), then either `Live` again or `Dead` (not in the card's table,
+//! to be unpinned). Revocation leads from `Live` or `Evicting` to `Revoking` (the card
+//! has been told to drop it and may still be finishing DMA) and from there to nothing.
+
+use crate::{
+    abi::{counters::*, ring::*, status::*},
+    card::{Budget, Card, Entry, State, PAGE},
+    context::Context,
+    mmu_notifier::{Event, Invalidate, Range},
+    pin::{self, DmaPage, Mapping, PageId, PinnedPage},
+};
+use kernel::{
+    impl_has_work, new_work,
+    prelude::*,
+    rbtree::{RBTree, RBTreeNode, RBTreeNodeReservation},
+    sync::{
+        atomic::{Atomic, Relaxed},
+        Arc,
+    },
+    time::{delay::fsleep, Delta, Instant, Monotonic},
+    workqueue::{Work, WorkItem},
+};
+
+/// Revocations that firmware has not been told of are kept as this many ranges; more are
+/// merged.
+const MAX_REVOKING: usize = 8;
+/// Pages handled per lock hold when many are taken out.
+const BATCH: usize = 64;
+/// Attempts of one request before it is handed back to the card.
+const MAX_ATTEMPTS: u32 = 16;
+/// A page that was not released for so long is offered for eviction all the same: nobody
+/// may be using it (a QP that was destroyed). The card refuses if somebody does.
+const STALE_MS: i64 = 1000;
+/// Receives that wait so long for budget, without anything being unpinned, ask firmware
+/// to recall grants; sends ask at once.
+const RECALL_MS: i64 = 2000;
+/// Virtual page numbers of user space lie below this (57 bits of address).
+const VPN_END: u64 = 1 << 45;
+
+/// What is being done with a page.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum PageState {
+    Live,
+    Evicting,
+    Revoking,
+    Dead,
+}
+
+/// A page that is pinned and mapped.
+struct PageEntry {
+    // Fields are dropped in this order: the mapping goes before the pin.
+    dma: DmaPage,
+    pin: PinnedPage,
+    index: u32,
+    state: PageState,
+    /// Since when nothing is known to use it.
+    since: Instant<Monotonic>,
+    /// Released since it was last known to be in use.
+    released: bool,
+    /// To be evicted as soon as it is released: somebody needs it with other access.
+    urgent: bool,
+    /// The memory manager has touched it: look whether it still is what it was.
+    suspect: bool,
+}
+
+type Pages = RBTree<u64, PageEntry>;
+type Node = RBTreeNode<u64, PageEntry>;
+
+/// A range of pages that was revoked and that firmware has to let go of.
+#[derive(Clone, Copy)]
+struct Revoked {
+    first: u64,
+    last: u64,
+    told: bool,
+}
+
+/// Pages and page requests of a context.
+pub(crate) struct Space {
+    pages: Pages,
+    requests: KVec<Arc<Request>>,
+    revoking: [Option<Revoked>; MAX_REVOKING],
+    /// Budget of the context.
+    pub(crate) budget: Budget,
+    /// Pages that receives leave for sends: one block.
+    reserve: u64,
+    /// When something was last unpinned.
+    unpinned: Instant<Monotonic>,
+    /// The context is closed: nothing is pinned any more.
+    pub(crate) closing: bool,
+}
+
+impl Space {
+    /// A space without pages, with a budget of `limit` pages.
+    pub(crate) fn new(limit: u64) -> Self {
+        Self {
+            pages: RBTree::new(),
+            requests: KVec::new(),
+            revoking: [None; MAX_REVOKING],
+            budget: Budget::new(limit),
+            reserve: 1,
+            unpinned: Instant::now(),
+            closing: false,
+        }
+    }
+
+    fn is_revoking(&self, first: u64, last: u64) -> bool {
+        self.revoking
+            .iter()
+            .flatten()
+            .any(|r| r.first <= last && first <= r.last)
+    }
+
+    fn add_revoked(&mut self, first: u64, last: u64) {
+        let range = Revoked {
+            first,
+            last,
+            told: false,
+        };
+        if let Some(place) = self.revoking.iter_mut().find(|r| r.is_none()) {
+            *place = Some(range);
+        } else if let Some(Some(r)) = self.revoking.last_mut() {
+            r.first = r.first.min(first);
+            r.last = r.last.max(last);
+            r.told = false;
+        }
+    }
+
+    fn remove_request(&mut self, request: &Arc<Request>) -> Option<Arc<Request>> {
+        let at = self.requests.iter().position(|r| Arc::ptr_eq(r, request))?;
+        self.requests.remove(at).ok()
+    }
+
+    /// Calls `f` for each page from `first` to `last`, until it returns `false`. Gives
+    /// the page number it stopped at.
+    fn each(
+        &mut self,
+        first: u64,
+        last: u64,
+        mut f: impl FnMut(u64, &mut PageEntry) -> bool,
+    ) -> Option<u64> {
+        let mut cursor = self.pages.cursor_lower_bound_mut(&first);
+        while let Some(mut at) = cursor {
+            let (vpn, entry) = at.current_mut();
+            if *vpn > last {
+                break;
+            }
+            if !f(*vpn, entry) {
+                return Some(*vpn);
+            }
+            cursor = at.move_next();
+        }
+        None
+    }
+
+    /// Takes pages for which `f` says so out of the tree, as many as `out` has room for.
+    fn take_out(&mut self, out: &mut KVec<Node>, mut f: impl FnMut(u64, &PageEntry) -> bool) {
+        let mut cursor = self.pages.cursor_front_mut();
+        while let Some(at) = cursor {
+            if out.len() == out.capacity() {
+                break;
+            }
+            let (vpn, entry) = at.current();
+            let vpn = *vpn;
+            if f(vpn, entry) {
+                let (next, node) = at.remove_current();
+                let _ = out.push_within_capacity(node);
+                // At the end of the tree this is the previous element.
+                cursor = next.filter(|c| *c.current().0 > vpn);
+            } else {
+                cursor = at.move_next();
+            }
+        }
+    }
+}
+
+/// A page that is pinned and mapped but not in the tree yet.
+struct Fresh {
+    vpn: u64,
+    page: PageEntry,
+    slot: RBTreeNodeReservation<u64, PageEntry>,
+}
+
+/// A request of the card for pages.
+#[pin_data]
+pub(crate) struct Request {
+    context: Arc<Context>,
+    tag: u32,
+    first: u64,
+    pages: u64,
+    write: bool,
+    since: Instant<Monotonic>,
+    flags: Atomic<u32>,
+    #[pin]
+    work: Work<Request>,
+}
+
+/// The range has changed since the request began to look at it.
+const STALE: u32 = 1;
+/// Answered or given up: the work has nothing to do any more.
+const ANSWERED: u32 = 2;
+/// Waits for budget.
+const WAITING: u32 = 4;
+/// Waits for a page to change its state.
+const BLOCKED: u32 = 8;
+/// Firmware has been asked to recall grants for it.
+const PRESSED: u32 = 16;
+
+impl_has_work! {
+    impl HasWork<Self> for Request { self.work }
+}
+
+impl WorkItem for Request {
+    type Pointer = Arc<Request>;
+
+    fn run(this: Arc<Request>) {
+        this.run_request();
+    }
+}
+
+/// Outcome of one attempt at a request.
+enum Attempt {
+    /// Answered, or will be tried again when something changes.
+    Done,
+    /// Something changed meanwhile.
+    Again,
+    /// To be answered with a status.
+    Answer(u32),
+    /// All places of the card's table for this page are taken.
+    Full(u64),
+}
+
+fn ready(tag: u32, status: u32) -> Entry {
+    let mut entry = [0; ENTRY_WORDS];
+    entry[0] = CMD_PAGE_READY;
+    entry[1] = tag;
+    entry[2] = status;
+    entry
+}
+
+fn by_index(opcode: u32, index: u32) -> Entry {
+    let mut entry = [0; ENTRY_WORDS];
+    entry[0] = opcode;
+    entry[1] = index;
+    entry
+}
+
+impl Card {
+    /// Answers a page request.
+    pub(crate) fn page_ready(&self, tag: u32, status: u32) {
+        if status == PAGE_FAULT || status == PAGE_NO_PROCESS {
+            self.counters.inc(D_PAGE_FAULTS);
+        }
+        // Without a working card nobody waits for the answer.
+        let _ = self.post_wait(ready(tag, status));
+    }
+
+    /// The budgets' one number (decision 14), after a change.
+    fn report_pinned(&self, budget: &Budget) {
+        let bytes = budget.pinned * PAGE;
+        self.counters.set(D_PINNED, bytes);
+        if bytes > self.counters.get(D_PINNED_PEAK) {
+            self.counters.set(D_PINNED_PEAK, bytes);
+        }
+    }
+
+    /// Tries again what waits for budget in any context.
+    fn kick_all(&self) {
+        for asid in 1..crate::abi::card::NUM_ASIDS {
+            if let Some(context) = self.context(asid) {
+                context.kick_some(WAITING);
+            }
+        }
+    }
+
+    /// Changes the card's budget.
+    pub(crate) fn set_budget(&self, pages: u64) {
+        self.budget.lock().limit = pages;
+        self.counters.set(D_BUDGET, pages * PAGE);
+        self.kick_all();
+    }
+
+    /// The peak begins anew.
+    pub(crate) fn reset_peak(&self) {
+        let budget = self.budget.lock();
+        self.counters.set(D_PINNED_PEAK, budget.pinned * PAGE);
+    }
+}
+
+impl Context {
+    /// Changes the context's budget.
+    pub(crate) fn set_budget(&self, pages: u64) {
+        self.space.lock().budget.limit = pages;
+        self.kick();
+    }
+
+    /// A QP sends blocks of up to `bytes`: receives leave as much, and a page for blocks
+    /// that do not begin at a page.
+    pub(crate) fn note_block(&self, bytes: u32) {
+        let mut space = self.space.lock();
+        space.reserve = space.reserve.max(u64::from(bytes).div_ceil(PAGE) + 1);
+    }
+
+    // ---- events of the card ---------------------------------------------------------
+
+    /// The card needs pages.
+    pub(crate) fn page_need(self: &Arc<Self>, entry: &Entry) {
+        let tag = entry[1];
+        let va = u64::from(entry[4]) | u64::from(entry[5]) << 32;
+        let len = u64::from(entry[6]);
+        let first = va / PAGE;
+        let last = va.checked_add(len.saturating_sub(1)).map(|e| e / PAGE);
+        let last = match last {
+            Some(last) if len != 0 && last < VPN_END => last,
+            _ => return self.card.page_ready(tag, PAGE_FAULT),
+        };
+        // The interrupt thread must not wait for memory: notifiers wait for the card, and
+        // the card for this thread. Without memory the card asks again.
+        let pages = last - first + 1;
+        let request = Arc::pin_init(
+            pin_init!(Request {
+                context: self.clone(),
+                tag,
+                first,
+                pages,
+                write: entry[3] & 1 != 0,
+                since: Instant::now(),
+                flags: Atomic::new(0),
+                work <- new_work!("berth_request"),
+            }),
+            GFP_ATOMIC | __GFP_NOWARN,
+        );
+        let Ok(request) = request else {
+            return self.card.page_ready(tag, PAGE_OK);
+        };
+        let mut space = self.space.lock();
+        if space.closing {
+            drop(space);
+            return self.card.page_ready(tag, PAGE_NO_PROCESS);
+        }
+        let kept = space
+            .requests
+            .push(request.clone(), GFP_ATOMIC | __GFP_NOWARN);
+        drop(space);
+        if kept.is_err() {
+            return self.card.page_ready(tag, PAGE_OK);
+        }
+        let _ = self.card.queue.enqueue(request);
+    }
+
+    /// A use of a range has ended.
+    pub(crate) fn page_release(self: &Arc<Self>, entry: &Entry) {
+        let va = u64::from(entry[4]) | u64::from(entry[5]) << 32;
+        let len = u64::from(entry[6]);
+        let Some(end) = va.checked_add(len.saturating_sub(1)) else {
+            return;
+        };
+        let at_once = self.card.linger_ms.load(Relaxed) == 0;
+        let mut space = self.space.lock();
+        let hurry = at_once || space.requests.iter().any(|r| r.is(WAITING | BLOCKED));
+        space.each(va / PAGE, end / PAGE, |_, page| {
+            page.released = true;
+            page.since = Instant::now();
+            if page.state == PageState::Live && (hurry || page.urgent) {
+                self.evict(page);
+            }
+            true
+        });
+        drop(space);
+        self.card.sweep_later();
+    }
+
+    /// Asks the card to drop a page that seems idle.
+    fn evict(&self, page: &mut PageEntry) -> bool {
+        self.card.xlt.lock().evict_asked(page.index);
+        if self
+            .card
+            .post(&[by_index(CMD_PAGE_EVICT, page.index)])
+            .is_err()
+        {
+            // Not asked after all; the sweep tries again.
+            let _ = self.card.xlt.lock().evict_answered(page.index);
+            return false;
+        }
+        page.state = PageState::Evicting;
+        true
+    }
+
+    /// The card's answer to an eviction.
+    pub(crate) fn evicted(self: &Arc<Self>, vpn: u64, index: u32, dropped: bool) {
+        let mut space = self.space.lock();
+        let mut dead = false;
+        if let Some(page) = space.pages.get_mut(&vpn) {
+            if page.index == index && page.state == PageState::Evicting {
+                if dropped {
+                    page.state = PageState::Dead;
+                    dead = true;
+                } else {
+                    page.state = PageState::Live;
+                    page.released = false;
+                    page.since = Instant::now();
+                }
+            }
+        }
+        drop(space);
+        if dead {
+            self.reap_later();
+        } else {
+            self.kick();
+        }
+    }
+
+    // ---- requests -------------------------------------------------------------------
+
+    /// Has requests that wait tried again.
+    pub(crate) fn kick(&self) {
+        self.kick_some(WAITING | BLOCKED);
+    }
+
+    fn kick_some(&self, flags: u32) {
+        let space = self.space.lock();
+        for request in &space.requests {
+            if request.is(flags) {
+                request.clear(flags);
+                let _ = self.card.queue.enqueue(request.clone());
+            }
+        }
+    }
+
+    /// Answers all requests with a status, whatever their work is doing.
+    pub(crate) fn answer_requests(&self, status: u32) {
+        loop {
+            let Some(request) = self.space.lock().requests.pop() else {
+                break;
+            };
+            request.set(ANSWERED);
+            self.card.page_ready(request.tag, status);
+        }
+    }
+
+    /// Gives requests up that have been waiting for their pages for long.
+    pub(crate) fn give_up_requests(&self) {
+        self.answer_requests(PAGE_FAULT);
+    }
+
+    /// Forgets all requests: the card that asked has been reset.
+    pub(crate) fn drop_requests(&self) {
+        loop {
+            let Some(request) = self.space.lock().requests.pop() else {
+                break;
+            };
+            request.set(ANSWERED);
+        }
+    }
+
+    /// Asks firmware to recall grants that are unused.
+    fn press(&self, pages: u64) {
+        let mut entry = [0; ENTRY_WORDS];
+        entry[0] = CMD_PRESSURE;
+        // The card's budget may be short because of other contexts.
+        entry[2] = 0;
+        entry[3] = (pages * PAGE).min(u64::from(u32::MAX)) as u32;
+        let _ = self.card.post(&[entry]);
+    }
+
+    /// Offers idle pages for eviction; gives how many evictions are under way.
+    fn evict_idle(&self) -> usize {
+        let mut under_way = 0;
+        let mut space = self.space.lock();
+        space.each(0, u64::MAX, |_, page| {
+            match page.state {
+                PageState::Live if page.released => under_way += usize::from(self.evict(page)),
+                PageState::Evicting | PageState::Dead | PageState::Revoking => under_way += 1,
+                PageState::Live => {}
+            }
+            true
+        });
+        under_way
+    }
+
+    /// Evicts what has been idle for the linger time, and presses where requests wait in
+    /// vain. `true` while pages or requests are there.
+    pub(crate) fn sweep(self: &Arc<Self>) -> bool {
+        let linger = i64::from(self.card.linger_ms.load(Relaxed));
+        let mut press = 0;
+        let some;
+        {
+            let mut space = self.space.lock();
+            space.each(0, u64::MAX, |_, page| {
+                if page.state == PageState::Live {
+                    let idle = page.since.elapsed().as_millis();
+                    if idle >= STALE_MS.max(linger) || (page.released && idle >= linger) {
+                        self.evict(page);
+                    }
+                }
+                true
+            });
+            let still = space.unpinned.elapsed().as_millis() >= RECALL_MS;
+            for request in &space.requests {
+                let long = request.since.elapsed().as_millis() >= RECALL_MS;
+                if request.is(WAITING) && ((long && still) || !request.is(PRESSED | RECEIVE)) {
+                    request.set(PRESSED);
+                    press += request.pages;
+                }
+            }
+            some = !space.pages.is_empty() || !space.requests.is_empty();
+        }
+        if press != 0 {
+            self.press(press);
+        }
+        self.kick_some(BLOCKED);
+        some
+    }
+
+    // ---- giving pages back ----------------------------------------------------------
+
+    /// Unpins pages that were taken out of the tree.
+    fn unpin(&self, nodes: &mut KVec<Node>) {
+        if nodes.is_empty() {
+            return;
+        }
+        let (mut pages, mut receive) = (0, 0);
+        while let Some(node) = nodes.pop() {
+            let (_, page) = node.to_key_value();
+            self.card.xlt.lock().give_back(page.index);
+            pages += 1;
+            receive += u64::from(page.pin.is_write());
+            // Unmaps, then unpins; may sleep.
+            drop(page);
+        }
+        self.card.counters.add(D_PAGES_UNPINNED, pages);
+        self.uncharge(pages - receive, false);
+        self.uncharge(receive, true);
+    }
+
+    /// Takes pages off the budgets and tries again what waits for them.
+    fn uncharge(&self, pages: u64, write: bool) {
+        if pages == 0 {
+            return;
+        }
+        {
+            let mut space = self.space.lock();
+            space.budget.uncharge(pages, write);
+            space.unpinned = Instant::now();
+            let mut budget = self.card.budget.lock();
+            budget.uncharge(pages, write);
+            self.card.report_pinned(&budget);
+        }
+        self.memlock.uncharge(pages);
+        self.card.kick_all();
+    }
+
+    /// Takes out and unpins all pages for which `f` says so.
+    fn unpin_where(&self, mut f: impl FnMut(u64, &PageEntry) -> bool) {
+        // Without memory for a batch, one after the other.
+        let mut nodes = KVec::with_capacity(BATCH, GFP_NOWAIT).unwrap_or_else(|_| KVec::new());
+        if nodes.capacity() == 0 {
+            while nodes.reserve(1, GFP_NOWAIT).is_err() {
+                fsleep(Delta::from_millis(1));
+            }
+        }
+        loop {
+            self.space.lock().take_out(&mut nodes, &mut f);
+            if nodes.is_empty() {
+                return;
+            }
+            self.unpin(&mut nodes);
+        }
+    }
+
+    /// Unpins what the card has dropped.
+    pub(crate) fn run_reap(&self) {
+        self.unpin_where(|_, page| page.state == PageState::Dead);
+        self.kick();
+    }
+
+    /// Unpins everything. The card does no DMA any more.
+    pub(crate) fn drop_pages(&self) {
+        self.unpin_where(|_, _| true);
+        self.space.lock().revoking = [None; MAX_REVOKING];
+        self.kick();
+    }
+
+    /// Takes everything away from the card, then unpins it.
+    pub(crate) fn revoke_all(self: &Arc<Self>) {
+        if self.mark_revoked(0, VPN_END, true).0 != 0 {
+            self.card.fence();
+        }
+        self.drop_pages();
+    }
+
+    /// Tells the card to drop the pages from `first` to `last`; gives their number, and
+    /// whether these are all. Sleeps for room in the command ring if it may `wait`, else
+    /// pages for which there is no room stay as they are.
+    fn mark_revoked(self: &Arc<Self>, first: u64, last: u64, wait: bool) -> (u64, bool) {
+        let mut from = first;
+        let mut number = 0;
+        let all = loop {
+            let mut lowest = u64::MAX;
+            let mut highest = 0;
+            let stopped = {
+                let mut space = self.space.lock();
+                let stopped = space.each(from, last, |vpn, page| {
+                    if !matches!(page.state, PageState::Live | PageState::Evicting) {
+                        return true;
+                    }
+                    match self.card.post(&[by_index(CMD_PAGE_REVOKE, page.index)]) {
+                        Err(e) if e == EBUSY => return false,
+                        // Out of service: it has no translations and does no DMA.
+                        _ => {}
+                    }
+                    page.state = PageState::Revoking;
+                    lowest = lowest.min(vpn);
+                    highest = highest.max(vpn);
+                    number += 1;
+                    true
+                });
+                if lowest <= highest {
+                    space.add_revoked(lowest, highest);
+                }
+                stopped
+            };
+            match stopped {
+                Some(vpn) if wait => {
+                    from = vpn;
+                    fsleep(Delta::from_millis(1));
+                }
+                stopped => break stopped.is_none(),
+            }
+        };
+        self.card.counters.add(D_REVOKED, number);
+        (number, all)
+    }
+
+    /// Ends revocations: waits for DMA, unpins, and has firmware let go of the ranges.
+    pub(crate) fn run_revoke(self: &Arc<Self>) {
+        loop {
+            let mut ranges = [None; MAX_REVOKING];
+            {
+                let mut space = self.space.lock();
+                for (range, place) in space.revoking.iter_mut().zip(&mut ranges) {
+                    if let Some(r) = range {
+                        if !r.told {
+                            r.told = true;
+                            *place = Some(*r);
+                        }
+                    }
+                }
+            }
+            if ranges.iter().all(|r| r.is_none()) {
+                return;
+            }
+            self.card.fence();
+            let inside = |vpn| {
+                let mut ranges = ranges.iter().flatten();
+                ranges.any(|r: &Revoked| r.first <= vpn && vpn <= r.last)
+            };
+            self.unpin_where(|vpn, page| page.state == PageState::Revoking && inside(vpn));
+            for r in ranges.iter().flatten() {
+                let va = r.first * PAGE;
+                let len = (r.last - r.first + 1) * PAGE;
+                let mut entry = [0; ENTRY_WORDS];
+                entry[0] = CMD_RANGE_REVOKED;
+                entry[2] = self.asid;
+                entry[4] = va as u32;
+                entry[5] = (va >> 32) as u32;
+                entry[6] = len as u32;
+                entry[7] = (len >> 32) as u32;
+                let _ = self.card.call(entry);
+            }
+            {
+                let mut space = self.space.lock();
+                for place in space.revoking.iter_mut() {
+                    // One that was merged with a later revocation is told again.
+                    if matches!(place, Some(r) if r.told) {
+                        *place = None;
+                    }
+                }
+            }
+            self.kick();
+        }
+    }
+
+    /// Looks at suspect pages; takes those away that are not what they were.
+    pub(crate) fn run_recheck(self: &Arc<Self>) {
+        let notifier = self.notifier.lock().clone();
+        let (Some(notifier), Some(mm)) = (notifier, self.mm.mmget_not_zero()) else {
+            // The address space goes: all of it is revoked.
+            return;
+        };
+        loop {
+            let mut suspects = [(0, PageId::default()); BATCH];
+            let mut n = 0;
+            self.space.lock().each(0, u64::MAX, |vpn, page| {
+                if page.suspect {
+                    if n == BATCH {
+                        return false;
+                    }
+                    page.suspect = false;
+                    suspects[n] = (vpn, page.pin.id());
+                    n += 1;
+                }
+                true
+            });
+            if n == 0 {
+                break;
+            }
+            // The change that made them suspect is over.
+            notifier.wait_settled();
+            let mut revoked = 0;
+            for (vpn, id) in &suspects[..n] {
+                if pin::recheck(&mm, (*vpn * PAGE) as usize, *id) == Mapping::Same {
+                    continue;
+                }
+                let same = |page: &PageEntry| page.pin.id() == *id;
+                if self.space.lock().pages.get(vpn).is_some_and(same) {
+                    revoked += self.mark_revoked(*vpn, *vpn, true).0;
+                }
+            }
+            if revoked != 0 {
+                self.revoke_later();
+            }
+        }
+    }
+}
+
+impl Invalidate for Context {
+    fn invalidate(&self, range: &Range) -> bool {
+        // `Arc<Context>` is what the work items need; the registration holds one.
+        let Some(this) = self.card.context(self.asid) else {
+            return true;
+        };
+        if !core::ptr::eq(&*this, self) {
+            return true;
+        }
+        let first = range.start / PAGE;
+        let last = range.end.saturating_sub(1) / PAGE;
+        let revoke = range.event != Event::Other;
+        let mut found = false;
+        {
+            let mut space = self.space.lock();
+            for request in &space.requests {
+                if request.first <= last && first < request.first + request.pages {
+                    request.set(STALE);
+                }
+            }
+            space.each(first, last, |_, page| {
+                found = true;
+                if revoke {
+                    return false;
+                }
+                page.suspect = true;
+                true
+            });
+        }
+        if range.event == Event::Release {
+            this.close_later();
+        }
+        if !found {
+            return true;
+        }
+        if !revoke {
+            this.recheck_later();
+            return true;
+        }
+        let (number, all) = this.mark_revoked(first, last, range.blockable);
+        if number != 0 {
+            if range.blockable {
+                self.card.fence();
+            }
+            this.revoke_later();
+        }
+        all
+    }
+}
+
+/// Pseudo flag for [`Request::is`]: the request is for receiving.
+const RECEIVE: u32 = 1 << 31;
+
+impl Request {
+    fn is(&self, flags: u32) -> bool {
+        let receive = if self.write { RECEIVE } else { 0 };
+        (self.flags.load(Relaxed) | receive) & flags != 0
+    }
+
+    /// Flags change under the lock of the context's space, but for `ANSWERED`, which is
+    /// only ever set.
+    fn set(&self, flags: u32) {
+        let mut old = self.flags.load(Relaxed);
+        while let Err(now) = self.flags.cmpxchg(old, old | flags, Relaxed) {
+            old = now;
+        }
+    }
+
+    fn clear(&self, flags: u32) {
+        let mut old = self.flags.load(Relaxed);
+        while let Err(now) = self.flags.cmpxchg(old, old & !flags, Relaxed) {
+            old = now;
+        }
+    }
+
+    fn last(&self) -> u64 {
+        self.first + self.pages - 1
+    }
+
+    fn run_request(self: &Arc<Self>) {
+        for _ in 0..MAX_ATTEMPTS {
+            match self.attempt() {
+                Attempt::Done => return,
+                Attempt::Again => {}
+                Attempt::Full(vpn) => return self.make_room(vpn),
+                Attempt::Answer(status) => return self.answer(status),
+            }
+        }
+        // The address space does not come to rest here. The card asks again.
+        self.answer(PAGE_OK);
+    }
+
+    /// Answers the request, unless that has been done.
+    fn answer(self: &Arc<Self>, status: u32) {
+        let mine = self.context.space.lock().remove_request(self);
+        if mine.is_some() {
+            self.context.card.page_ready(self.tag, status);
+        }
+    }
+
+    /// Finds out what is missing, and charges it to the budgets.
+    fn plan(self: &Arc<Self>, missing: &mut KVec<u64>) -> Attempt {
+        let context = &self.context;
+        let card = &context.card;
+        let most = card.budget.lock().limit;
+        let mut space = context.space.lock();
+        let most = most.min(space.budget.limit).min(context.memlock.limit());
+        if self.is(ANSWERED) || space.closing {
+            return Attempt::Answer(PAGE_NO_PROCESS);
+        }
+        if self.pages > most {
+            card.counters.inc(D_OVER_BUDGET);
+            return Attempt::Answer(PAGE_OVER_BUDGET);
+        }
+        self.clear(STALE | WAITING | BLOCKED);
+        let mut blocked = space.is_revoking(self.first, self.last());
+        let mut next = self.first;
+        space.each(self.first, self.last(), |vpn, page| {
+            for gap in next..vpn {
+                let _ = missing.push_within_capacity(gap);
+            }
+            next = vpn + 1;
+            match page.state {
+                PageState::Live if page.pin.is_write() || !self.write => {
+                    page.since = Instant::now();
+                }
+                PageState::Live => {
+                    // There for reading only: it has to go and come again.
+                    page.urgent = true;
+                    context.evict(page);
+                    blocked = true;
+                }
+                _ => blocked = true,
+            }
+            true
+        });
+        for gap in next..=self.last() {
+            let _ = missing.push_within_capacity(gap);
+        }
+        if blocked {
+            self.set(BLOCKED);
+            return Attempt::Done;
+        }
+        let pages = missing.len() as u64;
+        if pages == 0 {
+            return Attempt::Answer(PAGE_OK);
+        }
+        // First come, first served among those that wait for the same.
+        let earlier = space.requests.iter();
+        let earlier = earlier.take_while(|r| !Arc::ptr_eq(r, self));
+        let first = !earlier
+            .filter(|r| r.write == self.write)
+            .any(|r| r.is(WAITING));
+        let reserve = space.reserve;
+        let mut budget = card.budget.lock();
+        if first
+            && space.budget.fits(pages, self.write, reserve)
+            && budget.fits(pages, self.write, reserve)
+        {
+            if context.memlock.charge(pages) {
+                space.budget.charge(pages, self.write);
+                budget.charge(pages, self.write);
+                card.report_pinned(&budget);
+                return Attempt::Again;
+            }
+            if space.budget.pinned == 0 {
+                // Others have used up the process's limit; nothing here can change that.
+                card.counters.inc(D_OVER_BUDGET);
+                return Attempt::Answer(PAGE_OVER_BUDGET);
+            }
+        }
+        self.set(WAITING);
+        Attempt::Done
+    }
+
+    /// The request has to wait for budget: idle pages go first, then unused grants.
+    fn wait_for_budget(self: &Arc<Self>) {
+        let card = &self.context.card;
+        card.counters.inc(D_BUDGET_WAITS);
+        let mut under_way = self.context.evict_idle();
+        for asid in 1..crate::abi::card::NUM_ASIDS {
+            match card.context(asid) {
+                Some(other) if asid != self.context.asid => under_way += other.evict_idle(),
+                _ => {}
+            }
+        }
+        if under_way == 0 && !self.write {
+            self.set(PRESSED);
+            self.context.press(self.pages);
+        }
+        card.sweep_later();
+    }
+
+    fn attempt(self: &Arc<Self>) -> Attempt {
+        let context = &self.context;
+        let card = &context.card;
+        let pages = self.pages as usize;
+        if self.is(ANSWERED) {
+            return Attempt::Done;
+        }
+        // Larger requests than any budget are refused before memory is taken for them.
+        if self.pages > card.budget.lock().limit {
+            card.counters.inc(D_OVER_BUDGET);
+            return Attempt::Answer(PAGE_OVER_BUDGET);
+        }
+        let Ok(mut missing) = KVec::with_capacity(pages, GFP_KERNEL) else {
+            return Attempt::Answer(PAGE_FAULT);
+        };
+        match self.plan(&mut missing) {
+            // Charged: go on.
+            Attempt::Again => {}
+            Attempt::Done => {
+                if self.is(WAITING) {
+                    self.wait_for_budget();
+                }
+                return Attempt::Done;
+            }
+            answer => return answer,
+        }
+        let mut charged = missing.len() as u64;
+        let result = self.pin_missing(&missing, &mut charged);
+        context.uncharge(charged, self.write);
+        match result {
+            Ok(attempt) => attempt,
+            Err(e) => {
+                if card.may_log() {
+                    dev_warn!(
+                        card.dev,
+                        "berth: asid {}: {} pages at {:#x} cannot be pinned for {}: {:?}\n",
+                        context.asid,
+                        self.pages,
+                        self.first * PAGE,
+                        if self.write { "receiving" } else { "sending" },
+                        e
+                    );
+                }
+                Attempt::Answer(PAGE_FAULT)
+            }
+        }
+    }
+
+    /// Pins, maps and installs what is missing. `charged` is lowered by what was
+    /// installed.
+    fn pin_missing(self: &Arc<Self>, missing: &[u64], charged: &mut u64) -> Result<Attempt> {
+        let context = &self.context;
+        let card = &context.card;
+        let notifier = context.notifier.lock().clone();
+        let Some(notifier) = notifier else {
+            return Ok(Attempt::Answer(PAGE_NO_PROCESS));
+        };
+        let mut pins = KVec::with_capacity(missing.len(), GFP_KERNEL)?;
+        {
+            let Some(mm) = context.mm.mmget_not_zero() else {
+                return Ok(Attempt::Answer(PAGE_NO_PROCESS));
+            };
+            // From here on every change of the range makes the request stale.
+            notifier.wait_settled();
+            let mut at = 0;
+            while at < missing.len() {
+                let run = (at..missing.len())
+                    .take_while(|i| missing[*i] - missing[at] == (*i - at) as u64);
+                let run = run.count();
+                let va = (missing[at] * PAGE) as usize;
+                pin::pin_remote(&mm, va, run, self.write, self.write, &mut pins)?;
+                at += run;
+            }
+        }
+        drop(notifier);
+
+        let mut fresh: KVec<Fresh> = KVec::with_capacity(missing.len(), GFP_KERNEL)?;
+        let mut entries: KVec<Entry> =
+            KVec::with_capacity(missing.len().div_ceil(3) + 1, GFP_KERNEL)?;
+        let bound = card.bound()?;
+        let mut failed = None;
+        for (vpn, pin) in missing.iter().zip(pins.drain_all()) {
+            if failed.is_some() {
+                continue;
+            }
+            let made = RBTreeNodeReservation::new(GFP_KERNEL)
+                .and_then(|slot| Ok((slot, DmaPage::map(bound.clone(), &pin)?)));
+            let (slot, dma) = match made {
+                Ok(made) => made,
+                Err(e) => {
+                    failed = Some(Err(e));
+                    continue;
+                }
+            };
+            let Some(index) = card.xlt.lock().take(context.asid, *vpn) else {
+                failed = Some(Ok(Attempt::Full(*vpn)));
+                continue;
+            };
+            let page = PageEntry {
+                dma,
+                pin,
+                index,
+                state: PageState::Live,
+                since: Instant::now(),
+                released: false,
+                urgent: false,
+                suspect: false,
+            };
+            let _ = fresh.push_within_capacity(Fresh {
+                vpn: *vpn,
+                page,
+                slot,
+            });
+        }
+        drop(bound);
+        if let Some(failed) = failed {
+            self.undo(&mut fresh);
+            return failed;
+        }
+        loop {
+            match self.install(&mut fresh, &mut entries) {
+                Ok(true) => {
+                    card.counters
+                        .add(D_PAGES_PINNED, *charged - fresh.len() as u64);
+                    *charged = fresh.len() as u64;
+                    // What others had installed first.
+                    self.undo(&mut fresh);
+                    card.sweep_later();
+                    return Ok(Attempt::Done);
+                }
+                Ok(false) => {
+                    self.undo(&mut fresh);
+                    return Ok(Attempt::Again);
+                }
+                Err(e) if e == EBUSY => fsleep(Delta::from_millis(1)),
+                Err(_) => {
+                    self.undo(&mut fresh);
+                    return Ok(Attempt::Answer(PAGE_NO_PROCESS));
+                }
+            }
+        }
+    }
+
+    /// Gives pages back that were not installed.
+    fn undo(&self, fresh: &mut KVec<Fresh>) {
+        while let Some(f) = fresh.pop() {
+            self.context.card.xlt.lock().give_back(f.page.index);
+        }
+    }
+
+    /// All places for a page are taken: offers idle pages there for eviction, and waits.
+    fn make_room(self: &Arc<Self>, vpn: u64) {
+        let card = &self.context.card;
+        let rivals = card.xlt.lock().rivals(self.context.asid, vpn);
+        self.set(BLOCKED);
+        for (asid, vpn) in rivals {
+            let Some(other) = card.context(asid) else {
+                continue;
+            };
+            let mut space = other.space.lock();
+            if let Some(page) = space.pages.get_mut(&vpn) {
+                page.urgent = true;
+                if page.state == PageState::Live {
+                    other.evict(page);
+                }
+            }
+        }
+        if !self.write {
+            self.context.press(self.pages);
+        }
+        card.sweep_later();
+    }
+
+    /// Puts pages in the tree and in the card's table, and answers the request. `false`
+    /// when something has changed meanwhile. Pages that are there already stay in `fresh`.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` no room in the command ring, others: card out of service or context closed.
+    fn install(
+        self: &Arc<Self>,
+        fresh: &mut KVec<Fresh>,
+        entries: &mut KVec<Entry>,
+    ) -> Result<bool> {
+        let context = &self.context;
+        let card = &context.card;
+        let mut space = context.space.lock();
+        if self.is(ANSWERED) || space.closing || card.state() != State::Up {
+            return Err(ENODEV);
+        }
+        if self.is(STALE) || space.is_revoking(self.first, self.last()) {
+            return Ok(false);
+        }
+        let mut usable = 0;
+        let mut theirs = 0;
+        space.each(self.first, self.last(), |vpn, page| {
+            if page.state == PageState::Live && (page.pin.is_write() || !self.write) {
+                usable += 1;
+                theirs += u64::from(fresh.iter().any(|f| f.vpn == vpn));
+            }
+            true
+        });
+        if usable + fresh.len() as u64 - theirs != self.pages {
+            return Ok(false);
+        }
+        entries.clear();
+        let mut filled = 0;
+        let mut entry = [0; ENTRY_WORDS];
+        for f in fresh.iter() {
+            if space.pages.get(&f.vpn).is_some() {
+                continue;
+            }
+            let page = &f.page;
+            let at = 4 + 4 * filled;
+            let place = u64::from(page.index) << 48 | f.vpn;
+            let addr = page.dma.addr() | u64::from(page.pin.is_write());
+            entry[at] = place as u32;
+            entry[at + 1] = (place >> 32) as u32;
+            entry[at + 2] = addr as u32;
+            entry[at + 3] = (addr >> 32) as u32;
+            filled += 1;
+            entry[0] = CMD_PAGE_INSTALL;
+            entry[1] = filled as u32;
+            entry[2] = context.asid;
+            if filled == 3 {
+                let _ = entries.push_within_capacity(entry);
+                entry = [0; ENTRY_WORDS];
+                filled = 0;
+            }
+        }
+        if filled != 0 {
+            let _ = entries.push_within_capacity(entry);
+        }
+        let _ = entries.push_within_capacity(ready(self.tag, PAGE_OK));
+        card.post(entries)?;
+        let mut i = 0;
+        while i < fresh.len() {
+            if space.pages.get(&fresh[i].vpn).is_some() {
+                i += 1;
+            } else if let Ok(f) = fresh.remove(i) {
+                let _ = space.pages.insert(f.slot.into_node(f.vpn, f.page));
+            }
+        }
+        let request = space.remove_request(self);
+        drop(space);
+        drop(request);
+        Ok(true)
+    }
+}

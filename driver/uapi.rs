@@ -1,0 +1,352 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The user interface: `/dev/berthN`.
+//!
+//! The core of the driver does not know this file; another front end can stand beside it.
+
+use crate::{
+    abi::{
+        card::{ABI_VERSION, NUM_ASIDS},
+        counters::*,
+        ioctl::{self as uapi, *},
+    },
+    card::{Card, State, PAGE},
+    context::{self, Context, Mapping},
+    eventfd::EventFd,
+    memlock::{capable, Capability},
+    pin,
+};
+use kernel::{
+    current,
+    fs::File,
+    ioctl::_IOC_SIZE,
+    miscdevice::{MiscDevice, MiscDeviceRegistration},
+    mm::virt::VmaNew,
+    new_mutex,
+    prelude::*,
+    sync::{Arc, Mutex, SetOnce},
+    transmute::{AsBytes, FromBytes},
+    uaccess::UserSlice,
+};
+
+/// Names of the devices; there are no more.
+pub(crate) const NAMES: [&CStr; 16] = [
+    c"berth0", c"berth1", c"berth2", c"berth3", c"berth4", c"berth5", c"berth6", c"berth7",
+    c"berth8", c"berth9", c"berth10", c"berth11", c"berth12", c"berth13", c"berth14", c"berth15",
+];
+
+/// Smallest path MTU; the others are multiples by powers of two.
+const MIN_MTU: u32 = 256;
+/// Largest path MTU.
+const MAX_MTU: u32 = 4096;
+/// Bytes of log copied at once.
+const LOG_CHUNK: usize = 4096;
+
+/// An open descriptor.
+#[pin_data(PinnedDrop)]
+pub(crate) struct Session {
+    card: Arc<Card>,
+    /// Set by `IOC_CONTEXT`, for good.
+    context: SetOnce<Arc<Context>>,
+    #[pin]
+    making: Mutex<()>,
+}
+
+#[vtable]
+impl MiscDevice for Session {
+    type Ptr = Pin<KBox<Self>>;
+
+    fn open(_file: &File, misc: &MiscDeviceRegistration<Self>) -> Result<Self::Ptr> {
+        let name = misc.device().name();
+        let instance = NAMES.iter().position(|n| *n == name).ok_or(ENODEV)?;
+        let card = crate::card_by_instance(instance).ok_or(ENODEV)?;
+        KBox::try_pin_init(
+            try_pin_init!(Session {
+                card,
+                context: SetOnce::new(),
+                making <- new_mutex!((), "berth_making"),
+            }? Error),
+            GFP_KERNEL,
+        )
+    }
+
+    fn ioctl(this: Pin<&Self>, _file: &File, cmd: u32, arg: usize) -> Result<isize> {
+        let result = this.dispatch(cmd, arg);
+        if let Err(e) = result {
+            if e != EAGAIN {
+                this.card.counters.inc(D_BAD_IOCTL);
+            }
+        }
+        result.map(|()| 0)
+    }
+
+    fn mmap(this: Pin<&Self>, _file: &File, vma: &VmaNew) -> Result {
+        match this.context()?.mapping(pin::vma_offset(vma))? {
+            Mapping::Doorbell(phys) => {
+                // Registers are there as long as the device is bound.
+                let _bound = this.card.bound()?;
+                pin::map_registers(vma, phys)
+            }
+            Mapping::Cq(cq) => cq.memory.map_to_user(vma),
+            Mapping::Qp(qp) => qp.memory.map_to_user(vma),
+        }
+    }
+}
+
+#[pinned_drop]
+impl PinnedDrop for Session {
+    fn drop(self: Pin<&mut Self>) {
+        if let Some(context) = self.context.as_ref() {
+            context.close();
+        }
+    }
+}
+
+fn require(cap: Capability) -> Result {
+    if capable(cap) {
+        Ok(())
+    } else {
+        Err(EPERM)
+    }
+}
+
+fn handle(arg: &Handle) -> Result<u32> {
+    if arg.reserved != 0 {
+        return Err(EINVAL);
+    }
+    Ok(arg.value)
+}
+
+/// Budget in pages from bytes: whole pages, at least one.
+fn budget(bytes: u64) -> Result<u64> {
+    if bytes < PAGE {
+        return Err(EINVAL);
+    }
+    Ok(bytes / PAGE)
+}
+
+impl Session {
+    /// The context, if the caller's address space is the one it belongs to.
+    fn context(&self) -> Result<&Arc<Context>> {
+        let context = self.context.as_ref().ok_or(EINVAL)?;
+        match current!().mm() {
+            Some(mm) if mm.as_raw() == context.mm.as_raw() => Ok(context),
+            _ => Err(EPERM),
+        }
+    }
+
+    /// Copies a struct in, handles it, and copies it out again.
+    fn with<T: AsBytes + FromBytes>(arg: usize, f: impl FnOnce(&mut T) -> Result) -> Result {
+        let user = UserSlice::new(UserPtr::from_addr(arg), core::mem::size_of::<T>());
+        let (mut reader, mut writer) = user.reader_writer();
+        let mut value = reader.read::<T>()?;
+        f(&mut value)?;
+        writer.write(&value)
+    }
+
+    fn dispatch(&self, cmd: u32, arg: usize) -> Result {
+        if _IOC_SIZE(cmd) == 0 {
+            return Err(ENOTTY);
+        }
+        match cmd {
+            IOC_CONTEXT => Self::with(arg, |a| self.make_context(a)),
+            IOC_QUERY => Self::with(arg, |a: &mut Query| {
+                *a = self.card.query();
+                Ok(())
+            }),
+            IOC_SET_NET => Self::with(arg, |a| self.set_net(a)),
+            IOC_SET_LIMITS => Self::with(arg, |a| self.set_limits(a)),
+            IOC_CREATE_CQ => Self::with(arg, |a| self.context()?.create_cq(a)),
+            IOC_DESTROY_CQ => Self::with(arg, |a| self.context()?.destroy_cq(handle(a)?)),
+            IOC_CREATE_QP => Self::with(arg, |a| self.context()?.create_qp(a)),
+            IOC_DESTROY_QP => Self::with(arg, |a| self.context()?.destroy_qp(handle(a)?)),
+            IOC_QUERY_QP => Self::with(arg, |a: &mut QueryQp| {
+                if a.reserved != 0 {
+                    return Err(EINVAL);
+                }
+                a.state = self.context()?.query_qp(a.qpn)?;
+                Ok(())
+            }),
+            IOC_LISTEN => Self::with(arg, |a| self.context()?.listen(handle(a)?)),
+            IOC_UNLISTEN => Self::with(arg, |a| self.context()?.unlisten(handle(a)?)),
+            IOC_CONNECT => Self::with(arg, |a: &mut Connect| self.context()?.connect(a)),
+            IOC_ACCEPT => Self::with(arg, |a: &mut Accept| self.context()?.answer(a, true)),
+            IOC_REJECT => Self::with(arg, |a: &mut Accept| self.context()?.answer(a, false)),
+            IOC_DISCONNECT => Self::with(arg, |a| self.context()?.disconnect(handle(a)?)),
+            IOC_GET_EVENT => Self::with(arg, |a: &mut ContextEvent| {
+                *a = self.context()?.take_event().ok_or(EAGAIN)?;
+                Ok(())
+            }),
+            IOC_COUNTERS => self.counters(arg),
+            IOC_READ_LOG => Self::with(arg, |a| self.read_log(a)),
+            IOC_RESET => Self::with(arg, |a: &mut Handle| {
+                handle(a)?;
+                require(Capability::SysAdmin)?;
+                self.card.reset("asked for")
+            }),
+            IOC_CRASH => Self::with(arg, |a: &mut Handle| {
+                let how = handle(a)?;
+                require(Capability::SysAdmin)?;
+                self.crash(how)
+            }),
+            _ => Err(ENOTTY),
+        }
+    }
+
+    fn make_context(&self, arg: &mut uapi::Context) -> Result {
+        if arg.abi != ABI_VERSION || arg.reserved != 0 {
+            return Err(EINVAL);
+        }
+        let _making = self.making.lock();
+        if self.context.as_ref().is_some() {
+            return Err(EBUSY);
+        }
+        let event_fd = EventFd::from_fd(arg.event_fd)?;
+        let current = current!();
+        let mm = current.mm().ok_or(EINVAL)?;
+        let context = Context::new(&self.card, mm, event_fd)?;
+        arg.asid = context.asid;
+        arg.doorbell_offset = context::DOORBELL_OFFSET;
+        self.context.populate(context);
+        Ok(())
+    }
+
+    fn set_net(&self, arg: &mut SetNet) -> Result {
+        require(Capability::NetAdmin)?;
+        let mac = [
+            arg.mac[0], arg.mac[1], arg.mac[2], arg.mac[3], arg.mac[4], arg.mac[5],
+        ];
+        let mtu_ok = arg.mtu.is_power_of_two() && (MIN_MTU..=MAX_MTU).contains(&arg.mtu);
+        let multicast = arg.ipv4 >> 28 >= 0xe;
+        if !mtu_ok
+            || arg.ipv4 == 0
+            || multicast
+            || mac[0] & 1 != 0
+            || mac == [0; 6]
+            || arg.mac[6..] != [0, 0]
+        {
+            return Err(EINVAL);
+        }
+        let mut net = self.card.net.lock();
+        let mut new = *net;
+        new.ipv4 = arg.ipv4;
+        new.mtu = arg.mtu;
+        new.mac = mac;
+        // EUI-64 from the MAC address (QP-14).
+        new.guid = u64::from_be_bytes([
+            mac[0] ^ 2,
+            mac[1],
+            mac[2],
+            0xff,
+            0xfe,
+            mac[3],
+            mac[4],
+            mac[5],
+        ]);
+        self.card.configure_net(&new)?;
+        *net = new;
+        Ok(())
+    }
+
+    fn set_limits(&self, arg: &mut SetLimits) -> Result {
+        let known = LIMIT_LINGER | LIMIT_CARD_BUDGET | LIMIT_CONTEXT_BUDGET | LIMIT_RESET_PEAK;
+        if arg.mask & !known != 0 {
+            return Err(EINVAL);
+        }
+        // All checks first: the call has its whole effect or none.
+        if arg.mask & (LIMIT_LINGER | LIMIT_CARD_BUDGET | LIMIT_RESET_PEAK) != 0 {
+            require(Capability::SysAdmin)?;
+        }
+        let mut card_pages = self.card.budget.lock().limit;
+        if arg.mask & LIMIT_CARD_BUDGET != 0 {
+            card_pages = budget(arg.card_budget)?;
+        }
+        let context = if arg.mask & LIMIT_CONTEXT_BUDGET != 0 {
+            let pages = budget(arg.context_budget)?;
+            if pages > card_pages {
+                return Err(EINVAL);
+            }
+            Some((self.context()?, pages))
+        } else {
+            None
+        };
+        if arg.mask & LIMIT_LINGER != 0 {
+            self.card
+                .linger_ms
+                .store(arg.linger_ms, kernel::sync::atomic::Relaxed);
+        }
+        if arg.mask & LIMIT_CARD_BUDGET != 0 {
+            self.card.set_budget(card_pages);
+        }
+        if let Some((context, pages)) = context {
+            context.set_budget(pages);
+        }
+        if arg.mask & LIMIT_RESET_PEAK != 0 {
+            self.card.reset_peak();
+        }
+        Ok(())
+    }
+
+    fn counters(&self, arg: usize) -> Result {
+        if matches!(self.card.state(), State::Gone | State::Unbound) {
+            return Err(ENODEV);
+        }
+        let mut counters = KBox::new(
+            Counters {
+                rtl: [0; 48],
+                fw: [0; 48],
+                drv: [0; 32],
+            },
+            GFP_KERNEL,
+        )?;
+        let Counters { rtl, fw, .. } = &mut *counters;
+        self.card.regs.counters(rtl, fw);
+        for (i, value) in counters.drv.iter_mut().enumerate().take(NUM_DRV_COUNTERS) {
+            *value = self.card.counters.get(i as u32);
+        }
+        let user = UserSlice::new(UserPtr::from_addr(arg), core::mem::size_of::<Counters>());
+        user.writer().write(&*counters)
+    }
+
+    fn read_log(&self, arg: &mut ReadLog) -> Result {
+        require(Capability::SysAdmin)?;
+        let mut writer =
+            UserSlice::new(UserPtr::from_addr(arg.buffer as usize), arg.bytes as usize).writer();
+        let mut chunk = KVec::from_elem(0u8, LOG_CHUNK, GFP_KERNEL)?;
+        let mut copied = 0;
+        let mut lost = 0;
+        while !writer.is_empty() {
+            let room = writer.len().min(LOG_CHUNK);
+            let (n, l) = self.card.take_log(&mut chunk[..room]);
+            lost += l;
+            if n == 0 {
+                break;
+            }
+            writer.write_slice(&chunk[..n])?;
+            copied += n as u32;
+        }
+        arg.bytes = copied;
+        arg.lost = lost;
+        Ok(())
+    }
+
+    #[cfg(any(CONFIG_BERTH_DEBUG, berth_debug))]
+    fn crash(&self, how: u32) -> Result {
+        use crate::abi::ring::{CMD_CRASH, ENTRY_WORDS};
+        if !(1..=2).contains(&how) {
+            return Err(EINVAL);
+        }
+        let mut entry = [0; ENTRY_WORDS];
+        entry[0] = CMD_CRASH;
+        entry[2] = how;
+        // Not waited for: firmware is not going to answer.
+        self.card.post(&[entry])
+    }
+
+    #[cfg(not(any(CONFIG_BERTH_DEBUG, berth_debug)))]
+    fn crash(&self, _how: u32) -> Result {
+        Err(ENOTTY)
+    }
+}
+
+/// Asserted here, where contexts and doorbell pages are handed out under one number.
+const _: () = assert!(NUM_ASIDS <= crate::abi::card::NUM_UARS);

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Firmware of a Berth card: the main loop around `berth_protocol`.
+//!
+//! The core polls: a read of `CPU_WAIT` stalls it until an engine has something, and
+//! tells what. Each kind of work is taken in bounded bursts, so that none starves the
+//! others, the heartbeat least of all.
+#![no_std]
+#![no_main]
+
+mod engines;
+mod log;
+mod panic;
+mod start;
+
+use berth_abi::cpu::*;
+use berth_abi::status::FW_RUNNING;
+use berth_protocol::Card;
+use berth_soc::{Soc, bits, regs};
+use core::cell::UnsafeCell;
+use engines::Engines;
+
+/// Events of one kind taken before another kind has its turn.
+const BURST: usize = 8;
+
+struct CardCell(UnsafeCell<Card>);
+// SAFETY: one hart, no interrupts, and `main` alone takes the reference, once.
+unsafe impl Sync for CardCell {}
+static CARD: CardCell = CardCell(UnsafeCell::new(Card::new()));
+
+/// Entered by the start code with RAM and stack set up.
+pub extern "C" fn main() -> ! {
+    let Some(mut soc) = Soc::take() else {
+        panic!("main entered twice");
+    };
+    soc.stats.clear();
+    defmt::info!("berth firmware {=str}", env!("CARGO_PKG_VERSION"));
+    // SAFETY: the only use of the cell; `Soc::take` above lets nobody come here again.
+    let card = unsafe { &mut *CARD.0.get() };
+    let mut hw = Engines { soc };
+    regs::set(&hw.soc.regs.status, FW_RUNNING);
+    run(card, &mut hw)
+}
+
+fn run(card: &mut Card, hw: &mut Engines) -> ! {
+    let r = hw.soc.regs;
+    let mut more = false;
+    loop {
+        let pending = if more { r.pending.read() } else { r.wait.read() };
+        let now = hw.soc.clock.now();
+        let has = |bit: u32| pending & 1 << bit != 0;
+
+        if has(PEND_HEARTBEAT) {
+            regs::set(&r.hb_answer, r.hb_challenge.read());
+        }
+        // What frees slots and tags comes before what takes them.
+        if has(PEND_TX_DONE) {
+            for _ in 0..BURST {
+                let done = bits::TxDone(r.tx_done.read());
+                if !done.valid() {
+                    break;
+                }
+                card.tx_done(now, done.slot().into(), done.status().into(), hw);
+            }
+        }
+        if has(PEND_DMA_DONE) {
+            for _ in 0..BURST {
+                let done = bits::DmaDone(r.dma_done.read());
+                if !done.valid() {
+                    break;
+                }
+                card.dma_done(now, done.tag(), done.status().into(), hw);
+            }
+        }
+        if has(PEND_XLT_RSP) {
+            for _ in 0..BURST {
+                let rsp = bits::XltRsp(r.xlt_rsp.read());
+                if !rsp.valid() {
+                    break;
+                }
+                card.xlt_rsp(now, rsp.kind().into(), rsp.status().into(), rsp.tag(), hw);
+            }
+        }
+        if has(PEND_RX) {
+            for _ in 0..BURST {
+                let desc = bits::RxDesc(r.rx_desc.read());
+                if !desc.valid() {
+                    break;
+                }
+                let flags = r.rx_flags.read();
+                regs::set(&r.rx_pop, 1);
+                card.rx(now, desc.slot().into(), desc.length().into(), flags, hw);
+            }
+        }
+        if has(PEND_CREDIT_LIST) {
+            for _ in 0..BURST {
+                let list = bits::CrdList(r.crd_list.read());
+                if !list.valid() {
+                    break;
+                }
+                card.credit_list(now, list.qpn().into(), hw);
+            }
+        }
+        if has(PEND_DOORBELL) {
+            for _ in 0..BURST {
+                let bell = bits::DbPop(r.db_pop.read());
+                if !bell.valid() {
+                    break;
+                }
+                let index = bits::DbIndex(r.db_index.read());
+                let bytes = r.db_bytes.read();
+                card.doorbell(now, bell.qpn().into(), index.send(), index.receive(), bytes, hw);
+            }
+        }
+        if has(PEND_TIMER) {
+            // Off first: the card arms the next one.
+            regs::set(&r.timer_off, 1);
+            card.timer(now, hw);
+        }
+        if has(PEND_CMD) && card.command_ready() {
+            let mut words = [0u32; 16];
+            for (word, cell) in words.iter_mut().zip(&r.cmd) {
+                *word = cell.read();
+            }
+            regs::set(&r.cmd_pop, 1);
+            card.command(now, &words, hw);
+        }
+
+        more = card.poll(now, hw);
+        if !start::stack_is_sound() {
+            panic::stack_overflow();
+        }
+        log::flush(&mut hw.soc);
+    }
+}

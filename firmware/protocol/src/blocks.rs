@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Blocks to send from: asked for as soon as credits cover them (PC-2), several at once and
+//! across contexts (VC-8), released when sent (VC-3), asked for again to resend (VC-4).
+
+use crate::headers::psn_sub;
+use crate::hw::Hw;
+use crate::limits::BLOCKS;
+use crate::qp::{
+    BLOCK_FAILED, BLOCK_HELD, BLOCK_PROBING, BLOCK_WAITING, Block, CONNECTED, Qp,
+};
+use crate::shared::{Shared, TAG_SEND, Tag};
+use berth_abi::counters::{F_RESEND_BLOCKS, F_SEND_BLOCKS};
+use berth_abi::cpu::{CRD_PEEK, XLT_HIT, XLT_MISS, XLT_READY};
+use berth_abi::status::{
+    PAGE_OK, PAGE_OVER_BUDGET, WC_LOCAL_PROTECTION, WC_OK, WC_OVER_BUDGET,
+};
+
+/// `WC_*` for the driver's refusal of a page request.
+pub fn page_status(status: u32) -> u8 {
+    match status {
+        PAGE_OVER_BUDGET => WC_OVER_BUDGET,
+        _ => WC_LOCAL_PROTECTION,
+    }
+}
+
+impl Qp {
+    /// Extends the cover: what the unused credits allow to be sent, cut as it will be.
+    pub fn extend_cover<H: Hw>(&mut self, hw: &mut H) {
+        let qpn = self.qpn();
+        let sq = &mut self.sq;
+        while sq.cover_more && sq.cover_wqe != sq.fetched {
+            let wqe = sq.wqes.at(sq.cover_wqe);
+            if wqe.status != WC_OK {
+                return;
+            }
+            if sq.cover_pos >= wqe.end() {
+                sq.cover_wqe = sq.cover_wqe.wrapping_add(1);
+                continue;
+            }
+            if hw.credit(CRD_PEEK, qpn, sq.cover_credits, 0) >> 31 == 0 {
+                sq.cover_more = false;
+                return;
+            }
+            let size = hw.credit_rsp2() as u64;
+            sq.cover_pos += size.min(wqe.end() - sq.cover_pos);
+            sq.cover_credits += 1;
+        }
+    }
+
+    /// The peer has taken back credits: computes the cover anew and lets go of blocks beyond it.
+    pub fn shrink_cover<H: Hw>(&mut self, sh: &mut Shared, hw: &mut H) {
+        let sq = &mut self.sq;
+        sq.cover_pos = sq.cut_pos;
+        sq.cover_wqe = sq.cut_wqe;
+        sq.cover_credits = 0;
+        sq.cover_more = true;
+        self.extend_cover(hw);
+        if !self.sq.rewind {
+            self.drop_blocks_from(self.sq.cover_pos, sh, hw);
+        }
+    }
+
+    /// Asks for the blocks that credits cover, in order.
+    pub fn ask_blocks<H: Hw>(&mut self, sh: &mut Shared, hw: &mut H) {
+        let (asid, idx) = (self.asid, self.idx);
+        let sq = &mut self.sq;
+        while (sq.block_tail.wrapping_sub(sq.block_head) as usize) < BLOCKS
+            && sq.ask_pos < sq.cover_pos
+            && sq.ask_wqe != sq.fetched
+            && !sh.revoking
+        {
+            let wqe = sq.wqes.at(sq.ask_wqe);
+            if wqe.status != WC_OK {
+                return;
+            }
+            if sq.ask_pos >= wqe.end() || sq.ask_sge >= wqe.sges {
+                sq.ask_wqe = sq.ask_wqe.wrapping_add(1);
+                (sq.ask_sge, sq.ask_off) = (0, 0);
+                continue;
+            }
+            let sge = sq.sges.at(wqe.sge.wrapping_add(sq.ask_sge as u16));
+            if sq.ask_off >= sge.len {
+                (sq.ask_sge, sq.ask_off) = (sq.ask_sge + 1, 0);
+                continue;
+            }
+            let va = sge.va + sq.ask_off as u64;
+            let again = sq.ask_pos < sq.high;
+            let limit = if again { sq.high.min(sq.cover_pos) } else { sq.cover_pos };
+            let len = (sge.len - sq.ask_off)
+                .min(self.block - (va as u32 & 0xfff))
+                .min((limit - sq.ask_pos).min(u32::MAX as u64) as u32);
+            let index = sq.block_tail;
+            let Some(tag) = sh.tag_alloc(Tag {
+                kind: TAG_SEND,
+                qp: idx,
+                sge: 0,
+                index,
+            }) else {
+                sh.tag_blocked |= 1 << (idx & 63);
+                return;
+            };
+            *sq.blocks.at_mut(index) = Block {
+                va,
+                start: sq.ask_pos,
+                len,
+                tag,
+                state: BLOCK_PROBING,
+                flying: 0,
+            };
+            sq.block_tail = index.wrapping_add(1);
+            sq.probing += 1;
+            sq.ask_off += len;
+            sq.ask_pos += len as u64;
+            hw.count(if again { F_RESEND_BLOCKS } else { F_SEND_BLOCKS }, 1);
+            hw.xlt_acquire(asid, va, len, false, tag);
+        }
+    }
+
+    /// The translation unit has answered for block `index`.
+    pub fn block_answer<H: Hw>(&mut self, kind: u32, status: u32, tag: u16, index: u16, sh: &mut Shared, hw: &mut H) {
+        let sq = &mut self.sq;
+        let block = sq.blocks.at_mut(index);
+        if block.tag != tag {
+            return;
+        }
+        match (kind, block.state) {
+            (XLT_HIT, BLOCK_PROBING) => {
+                sq.probing -= 1;
+                block.state = BLOCK_HELD;
+                sh.tag_free(tag);
+            }
+            (XLT_MISS, BLOCK_PROBING) => {
+                sq.probing -= 1;
+                block.state = BLOCK_WAITING;
+            }
+            (XLT_READY, BLOCK_WAITING) if status == PAGE_OK => {
+                sq.probing += 1;
+                block.state = BLOCK_PROBING;
+                hw.xlt_acquire(self.asid, block.va, block.len, false, tag);
+                return;
+            }
+            (XLT_READY, BLOCK_WAITING) => {
+                block.state = BLOCK_FAILED;
+                block.tag = page_status(status) as u16;
+                sh.tag_free(tag);
+            }
+            _ => return,
+        }
+        match self.state == CONNECTED {
+            true => sh.send_work |= self.bit(),
+            false => sh.close_work |= self.bit(),
+        }
+    }
+
+    /// Releases blocks whose last packet has left, before any acknowledgement (VC-3).
+    pub fn release_sent<H: Hw>(&mut self, sh: &mut Shared, hw: &mut H) {
+        let sq = &mut self.sq;
+        let head = sq.block_head;
+        while sq.block_head != sq.block && sq.blocks.at(sq.block_head).flying == 0 {
+            let block = sq.blocks.at(sq.block_head);
+            hw.xlt_release(self.asid, block.va, block.len, false, block.tag);
+            sq.block_head = sq.block_head.wrapping_add(1);
+        }
+        if sq.block_head != head {
+            sh.send_work |= self.bit();
+        }
+    }
+
+    /// Lets go of all blocks. Nothing may be in the transmitter, nothing unanswered by RTL.
+    pub fn drop_blocks<H: Hw>(&mut self, sh: &mut Shared, hw: &mut H) {
+        let sq = &mut self.sq;
+        while sq.block_head != sq.block_tail {
+            let block = sq.blocks.at(sq.block_head);
+            match block.state {
+                BLOCK_HELD => hw.xlt_release(self.asid, block.va, block.len, false, block.tag),
+                BLOCK_WAITING => sh.tag_orphan(block.tag),
+                _ => (),
+            }
+            sq.block_head = sq.block_head.wrapping_add(1);
+        }
+        sq.block = sq.block_head;
+    }
+
+    /// Lets go of held blocks that begin at stream offset `limit` or behind, newest first.
+    pub fn drop_blocks_from<H: Hw>(&mut self, limit: u64, sh: &mut Shared, hw: &mut H) {
+        let sq = &mut self.sq;
+        let old = sq.block_tail;
+        while sq.block_tail != sq.block {
+            let index = sq.block_tail.wrapping_sub(1);
+            let block = sq.blocks.at(index);
+            let begun = block.start < sq.pos || block.flying != 0;
+            if block.start < limit || begun || !matches!(block.state, BLOCK_HELD | BLOCK_FAILED) {
+                break;
+            }
+            if block.state == BLOCK_HELD {
+                hw.xlt_release(self.asid, block.va, block.len, false, block.tag);
+            }
+            sq.block_tail = index;
+        }
+        if sq.block_tail == old {
+            return;
+        }
+        let at = match sq.block_tail != sq.block {
+            true => {
+                let block = sq.blocks.at(sq.block_tail.wrapping_sub(1));
+                block.start + block.len as u64
+            }
+            false => sq.pos,
+        };
+        self.seek(at);
+        sh.send_work |= self.bit();
+    }
+
+    /// The budget is short: lets go of blocks that lie behind one that is still awaited.
+    pub fn drop_blocks_ahead<H: Hw>(&mut self, sh: &mut Shared, hw: &mut H) {
+        let sq = &self.sq;
+        let mut index = sq.block;
+        while index != sq.block_tail {
+            let block = sq.blocks.at(index);
+            if block.state == BLOCK_WAITING {
+                let behind = block.start + block.len as u64;
+                if !sq.rewind {
+                    self.drop_blocks_from(behind, sh, hw);
+                }
+                return;
+            }
+            index = index.wrapping_add(1);
+        }
+    }
+
+    /// A block is awaited from the host and none is held: sending stands still for want of memory.
+    pub fn send_starved(&self) -> bool {
+        let sq = &self.sq;
+        sq.block != sq.block_tail
+            && sq.blocks.at(sq.block).state == BLOCK_WAITING
+            && sq.block_head == sq.block
+    }
+
+    /// The next block to ask for begins at stream offset `at`.
+    fn seek(&mut self, at: u64) {
+        let sq = &mut self.sq;
+        sq.ask_pos = at;
+        (sq.ask_wqe, sq.ask_sge, sq.ask_off) = (sq.head, 0, 0);
+        while sq.ask_wqe != sq.fetched {
+            let wqe = sq.wqes.at(sq.ask_wqe);
+            if at < wqe.end() {
+                let mut off = at.saturating_sub(wqe.start) as u32;
+                while sq.ask_sge < wqe.sges {
+                    let len = sq.sges.at(wqe.sge.wrapping_add(sq.ask_sge as u16)).len;
+                    if off < len {
+                        break;
+                    }
+                    off -= len;
+                    sq.ask_sge += 1;
+                }
+                sq.ask_off = off;
+                return;
+            }
+            sq.ask_wqe = sq.ask_wqe.wrapping_add(1);
+        }
+    }
+
+    /// Sets all to send again from the oldest packet that is not acknowledged, cut as the piece
+    /// log says (VC-4, decision 2).
+    pub fn go_back<H: Hw>(&mut self, sh: &mut Shared, hw: &mut H) {
+        self.drop_blocks(sh, hw);
+        let log2 = self.log2_mtu;
+        let sq = &mut self.sq;
+        sq.rewind = false;
+        sq.since_ack = 0;
+        sq.next = sq.una;
+        sq.piece = sq.piece_head;
+        if sq.piece_head != sq.piece_tail {
+            let piece = sq.pieces.at(sq.piece_head);
+            sq.piece_off = psn_sub(sq.una, piece.psn) << log2;
+            sq.pos = piece.start + sq.piece_off as u64;
+        } else {
+            sq.piece_off = 0;
+            sq.pos = sq.cut_pos;
+        }
+        self.seek(self.sq.pos);
+    }
+
+    /// Some block that is held or being asked for at RTL overlaps the range.
+    pub fn blocks_overlap(&self, start: u64, end: u64) -> bool {
+        let sq = &self.sq;
+        let mut index = sq.block_head;
+        while index != sq.block_tail {
+            let block = sq.blocks.at(index);
+            if matches!(block.state, BLOCK_HELD | BLOCK_PROBING)
+                && block.va < end
+                && start < block.va.saturating_add(block.len as u64)
+            {
+                return true;
+            }
+            index = index.wrapping_add(1);
+        }
+        false
+    }
+}

@@ -1,0 +1,609 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Records of the control connection: credit lists, connection management, recall.
+
+use crate::card::Card;
+use crate::control::{
+    MESSAGE_HEADER, REC_DREQ, REC_KEEPALIVE, REC_LIST, REC_RECALL, REC_RECALLED, REC_REJ, REC_REP,
+    REC_REQ, REC_RTU, START, VERSION, record,
+};
+use crate::headers::{PSN_MASK, Packet, Template};
+use crate::hw::{Hw, Log};
+use crate::limits::{CONTROL_WORDS, GRANTS, REQUESTS};
+use crate::qp::{
+    CONNECTED, CONNECTING, ERROR, EVENT_ESTABLISHED, Qp, TODO_DREQ, TODO_LIST, TODO_RECALL,
+    TODO_RECALLED, TODO_REP, TODO_REQ, TODO_RTU,
+};
+use crate::shared::Shared;
+use berth_abi::card::CREDITS_PER_QP;
+use berth_abi::counters::{
+    F_CONTROL_BAD, F_CONTROL_RECEIVED, F_CREDITS_OUTSTANDING, F_LIST_REFUSED, F_TX_STARVED,
+};
+use berth_abi::cpu::{
+    CRD_ENABLE, CRD_GIVE_UP, CRD_LIST_BEGIN, CRD_LIST_NEXT, CRD_LIST_PUSH, CRD_LIST_TAKE,
+    CRD_RESET, LIST_OK, LIST_REPEAT,
+};
+use berth_abi::ring::{EV_CM_REQUEST, PRIVATE_DATA};
+use berth_abi::status::{
+    REASON_NO_LISTENER, REASON_PEER_CLOSE, REASON_PROTOCOL, REASON_REJECTED, WC_FLUSHED,
+};
+
+/// Mode of a connection: stream (CR-17).
+const MODE_STREAM: u32 = 1;
+
+/// What the other end of a connection says of itself.
+#[derive(Clone, Copy)]
+pub struct End {
+    /// Its QPN.
+    pub qpn: u32,
+    /// Its epoch.
+    pub epoch: u32,
+    /// Its first PSN.
+    pub psn: u32,
+    /// Its MTU in bytes.
+    pub mtu: u32,
+    /// Credits that it stores.
+    pub store: u32,
+}
+
+/// `Request::state`: no request.
+pub const REQUEST_FREE: u8 = 0;
+/// `Request::state`: the host is to be told.
+pub const REQUEST_NEW: u8 = 1;
+/// `Request::state`: the host has it.
+pub const REQUEST_OFFERED: u8 = 2;
+/// `Request::state`: the peer is to be told that it is refused.
+pub const REQUEST_REFUSED: u8 = 3;
+/// `Request::state`: the peer is to be told that its acceptance comes too late.
+pub const REQUEST_STALE: u8 = 4;
+
+/// A peer's request for a connection.
+#[derive(Clone, Copy)]
+pub struct Request {
+    /// `REQUEST_*`.
+    pub state: u8,
+    /// Peer (index + 1).
+    pub peer: u8,
+    /// Bytes of private data.
+    pub private_len: u8,
+    reason: u8,
+    id: u32,
+    service: u32,
+    /// The peer's QP.
+    pub end: End,
+    /// Private data.
+    pub private: [u32; 8],
+}
+
+impl Request {
+    /// No request.
+    pub const FREE: Self = Self {
+        state: REQUEST_FREE,
+        peer: 0,
+        private_len: 0,
+        reason: 0,
+        id: 0,
+        service: 0,
+        end: End {
+            qpn: 0,
+            epoch: 0,
+            psn: 0,
+            mtu: 0,
+            store: 0,
+        },
+        private: [0; 8],
+    };
+
+    /// The request is refused for `reason`.
+    pub fn refuse(&mut self, reason: u32) {
+        self.state = REQUEST_REFUSED;
+        self.reason = reason as u8;
+    }
+}
+
+impl Qp {
+    /// The other end is known: adapts to it.
+    pub fn meet(&mut self, end: &End, mtu: u32) {
+        self.peer_qpn = end.qpn;
+        self.peer_epoch = end.epoch;
+        (self.rq.psn, self.rq.placed) = (end.psn, end.psn);
+        self.log2_mtu = end.mtu.min(mtu).trailing_zeros() as u8;
+        self.max_list = self.max_list.min(end.store / 2).max(1);
+    }
+
+    /// The connection is there: credits may flow.
+    fn connected<H: Hw>(&mut self, ip: u32, sh: &mut Shared, hw: &mut H) {
+        hw.log(Log::Connected(self.qpn(), ip, self.peer_qpn));
+        hw.credit(CRD_RESET, self.qpn(), self.max_list, self.trigger);
+        hw.credit(CRD_ENABLE, self.qpn(), 0, 0);
+        self.state = CONNECTED;
+        self.tell_peer = true;
+        self.notify(EVENT_ESTABLISHED, sh);
+        sh.send_work |= self.bit();
+        sh.recv_work |= self.bit();
+    }
+}
+
+/// The words of a received control message.
+struct Records {
+    words: [u32; CONTROL_WORDS],
+    len: usize,
+}
+
+impl Records {
+    /// Word `i` of the record at `at`.
+    fn word(&self, at: usize, i: usize) -> u32 {
+        self.words.get(at + i).copied().unwrap_or(0)
+    }
+
+    /// Private data of the record at `at`, from word `i` on.
+    fn private(&self, at: usize, i: usize) -> [u32; 8] {
+        core::array::from_fn(|k| self.word(at, i + k))
+    }
+
+    /// (type, words, QPN) of the record at `at`; `None` when it is malformed.
+    fn record(&self, at: usize) -> Option<(u32, usize, u32)> {
+        let head = self.word(at, 0);
+        let (kind, words) = (head & 0xff, (head >> 8 & 0xff) as usize);
+        let fits = match kind {
+            REC_LIST => words > 3,
+            REC_REQ | REC_REP => words == 15,
+            REC_RTU => words == 2,
+            REC_REJ => words == 11,
+            REC_DREQ => words == 5,
+            REC_KEEPALIVE => words == 1,
+            REC_RECALL | REC_RECALLED => words == 3,
+            _ => false,
+        };
+        (fits && at + words <= self.len).then_some((kind, words, head >> 16))
+    }
+}
+
+impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
+    /// Position of the peer with this address.
+    pub(crate) fn find_peer(&self, ip: u32) -> Option<usize> {
+        self.peers.iter().position(|peer| peer.ip == ip && ip != 0)
+    }
+
+    /// The peer with this address; a new one takes a free place, or that of a peer without connections.
+    pub(crate) fn open_peer(&mut self, ip: u32) -> Option<usize> {
+        if let Some(i) = self.find_peer(ip) {
+            return Some(i);
+        }
+        let i = (0..PEERS)
+            .find(|&i| self.peers[i].ip == 0)
+            .or_else(|| (0..PEERS).find(|&i| !self.in_use(i) && !self.peers[i].busy()))?;
+        self.peers.get_mut(i)?.open(ip, &mut self.sh);
+        Some(i)
+    }
+
+    /// The headers to QP `i`'s peer.
+    pub(crate) fn prepare_template(&mut self, i: usize) {
+        let Some(qp) = self.qps.get_mut(i) else {
+            return;
+        };
+        if let Some(peer) = self.peers.get((qp.peer as usize).wrapping_sub(1)) {
+            let port = 0xc000 | (qp.qpn() << 7 ^ qp.peer_qpn) as u16 & 0x3fff;
+            qp.loopback = peer.loopback;
+            qp.template = Template::new(self.sh.mac, self.sh.ip, peer.mac, peer.ip, port, qp.peer_qpn);
+        }
+    }
+
+    /// Position of the request that the host has under this id.
+    pub(crate) fn find_request(&self, id: u32) -> Option<usize> {
+        self.requests
+            .iter()
+            .position(|r| r.state == REQUEST_OFFERED && r.id == id)
+    }
+
+    /// A place for a request.
+    fn new_request(&mut self, peer: usize, state: u8, end: End) -> Option<&mut Request> {
+        self.sh.request_serial = self.sh.request_serial.wrapping_add(1);
+        let id = self.sh.request_serial;
+        self.sh.request_work = true;
+        let place = self.requests.iter_mut().find(|r| r.state == REQUEST_FREE)?;
+        *place = Request {
+            state,
+            peer: peer as u8 + 1,
+            id,
+            end,
+            ..Request::FREE
+        };
+        Some(place)
+    }
+
+    /// A control message has come.
+    pub(crate) fn rx_control<H: Hw>(&mut self, now: u64, slot: u32, packet: &Packet, hw: &mut H) {
+        let len = packet.len as usize / 4;
+        if packet.len % 4 != 0 || !(MESSAGE_HEADER..=CONTROL_WORDS).contains(&len) {
+            hw.count(F_CONTROL_BAD, 1);
+            return;
+        }
+        // The payload begins in the middle of a word.
+        let mut raw = [0; CONTROL_WORDS + 1];
+        hw.rx_read(slot, packet.start / 4, &mut raw[..len + 1]);
+        let mut message = Records {
+            words: [0; CONTROL_WORDS],
+            len,
+        };
+        for (i, word) in message.words[..len].iter_mut().enumerate() {
+            *word = raw[i] >> 16 | raw[i + 1] << 16;
+        }
+        let [from, to, third] = [0, 1, 2].map(|i| message.words[i]);
+        if from == 0 || third & 0xff != VERSION || third >> 16 != len as u32 {
+            hw.count(F_CONTROL_BAD, 1);
+            return;
+        }
+        let start = third & START != 0;
+        let known = self.find_peer(packet.ip);
+        // Somebody whom we do not know begins, or goes on with our predecessor.
+        let Some(i) = known.or_else(|| (start || to != 0).then(|| self.open_peer(packet.ip)).flatten()) else {
+            hw.count(F_CONTROL_BAD, 1);
+            return;
+        };
+        self.peers[i].heard = now;
+        if self.peers[i].resolve(packet.mac) {
+            self.address_changed(i);
+        }
+        if to != 0 && to != self.peers[i].incarnation {
+            // Meant for an earlier incarnation: the peer is to learn of this one.
+            hw.count(F_CONTROL_BAD, 1);
+            if !self.peers[i].busy() {
+                self.peers[i].append(&[record(REC_KEEPALIVE, 1, 0)]);
+                self.sh.peer_work |= 1 << i;
+            }
+            return;
+        }
+        if self.peers[i].peer_incarnation != from {
+            if !start {
+                // The first message is still to come (again).
+                hw.count(F_CONTROL_BAD, 1);
+                return;
+            }
+            if self.peers[i].peer_incarnation != 0 {
+                hw.log(Log::PeerRestarted(packet.ip));
+                self.drop_connections(i, hw);
+                self.peers[i].renew(&mut self.sh);
+            }
+            self.peers[i].begin(from, packet.psn);
+        }
+        self.sh.peer_work |= 1 << i;
+        if !self.peers[i].expect(packet.psn) {
+            return;
+        }
+        // All records, or none: check their shape, and that answers have places.
+        let mut at = MESSAGE_HEADER;
+        let mut answers = 0;
+        while at < len {
+            let Some((kind, words, _)) = message.record(at) else {
+                hw.count(F_CONTROL_BAD, 1);
+                message.len = at;
+                break;
+            };
+            answers += matches!(kind, REC_REQ | REC_REP) as usize;
+            at += words;
+        }
+        let free = self.requests.iter().filter(|r| r.state == REQUEST_FREE).count();
+        if answers > free {
+            // Not acknowledged: it comes again.
+            hw.count(F_TX_STARVED, 1);
+            return;
+        }
+        self.peers[i].taken();
+        hw.count(F_CONTROL_RECEIVED, 1);
+        let mut at = MESSAGE_HEADER;
+        while at < message.len
+            && let Some((kind, words, qpn)) = message.record(at)
+        {
+            self.take_record(i, kind, words, qpn, &message, at, hw);
+            at += words;
+        }
+    }
+
+    /// Takes one record of peer `i`.
+    #[allow(clippy::too_many_arguments)]
+    fn take_record<H: Hw>(&mut self, i: usize, kind: u32, words: usize, qpn: u32, m: &Records, at: usize, hw: &mut H) {
+        let peer = i as u8 + 1;
+        let ip = self.peers.get(i).map_or(0, |peer| peer.ip);
+        match kind {
+            REC_KEEPALIVE => return,
+            REC_REQ => return self.take_request(i, m, at, hw),
+            REC_REP => return self.take_reply(i, qpn, m, at, hw),
+            REC_DREQ => return self.take_end(i, qpn, m, at, hw),
+            _ => (),
+        }
+        let epoch = m.word(at, 1);
+        let Some((qp, sh)) = self.qp(qpn).filter(|(qp, _)| qp.peer == peer && qp.epoch == epoch) else {
+            hw.count(F_CONTROL_BAD, 1);
+            return;
+        };
+        match (kind, qp.state) {
+            (REC_LIST, CONNECTED) => {
+                let n = words - 3;
+                if (0..n).any(|k| m.word(at, 3 + k) == 0) {
+                    // A stream has no credits of size 0 (decision 10).
+                    hw.count(F_LIST_REFUSED, 1);
+                    qp.fail(REASON_PROTOCOL, WC_FLUSHED, sh, hw);
+                    return;
+                }
+                match hw.credit(CRD_LIST_BEGIN, qpn, m.word(at, 2), n as u32) {
+                    LIST_OK => {
+                        let skip = hw.credit_rsp1() as usize;
+                        for k in skip..n {
+                            hw.credit(CRD_LIST_PUSH, qpn, m.word(at, 3 + k), 0);
+                        }
+                        qp.sq.cover_more = true;
+                        sh.send_work |= qp.bit();
+                    }
+                    LIST_REPEAT => (),
+                    refused => {
+                        hw.count(F_LIST_REFUSED, 1);
+                        hw.log(Log::ListRefused(qpn, refused));
+                        qp.fail(REASON_PROTOCOL, WC_FLUSHED, sh, hw);
+                    }
+                }
+            }
+            (REC_RTU, CONNECTING) => qp.connected(ip, sh, hw),
+            (REC_REJ, CONNECTING) => {
+                let third = m.word(at, 2);
+                let reason = match third & 0xff {
+                    REASON_NO_LISTENER => REASON_NO_LISTENER,
+                    _ => REASON_REJECTED,
+                };
+                qp.tell_peer = false;
+                qp.close(reason, sh, hw);
+                qp.private_len = ((third >> 24) as u8).min(PRIVATE_DATA as u8);
+                qp.private = m.private(at, 3);
+            }
+            (REC_RECALL, CONNECTED) => {
+                qp.kept = hw.credit(CRD_GIVE_UP, qpn, m.word(at, 2), 0);
+                qp.shrink_cover(sh, hw);
+                qp.tell(TODO_RECALLED, sh);
+            }
+            (REC_RECALLED, CONNECTED) => qp.recalled(m.word(at, 2), sh, hw),
+            _ => hw.count(F_CONTROL_BAD, 1),
+        }
+    }
+
+    /// The end that a REQ or REP describes; `None` when a field is out of range, `Some(false)`: not our mode.
+    fn end_of(m: &Records, at: usize, qpn: usize, flags: usize) -> Option<(End, bool)> {
+        let mode = m.word(at, flags);
+        let end = End {
+            qpn: m.word(at, qpn),
+            epoch: m.word(at, qpn + 1),
+            psn: m.word(at, qpn + 2) & PSN_MASK,
+            mtu: mode & 0xffff,
+            store: m.word(at, flags + 1),
+        };
+        let good = matches!(end.mtu, 256 | 512 | 1024 | 2048 | 4096)
+            && end.qpn > 2
+            && end.qpn <= 0xffff
+            && mode >> 24 <= PRIVATE_DATA as u32;
+        good.then_some((end, mode >> 16 & 0xff == MODE_STREAM))
+    }
+
+    fn take_request<H: Hw>(&mut self, i: usize, m: &Records, at: usize, hw: &mut H) {
+        let Some((end, ours)) = Self::end_of(m, at, 1, 5) else {
+            hw.count(F_CONTROL_BAD, 1);
+            return;
+        };
+        let service = m.word(at, 4);
+        let listening = (1..=0xffff).contains(&service) && self.services.contains(&(service as u16));
+        if let Some(request) = self.new_request(i, REQUEST_NEW, end) {
+            request.service = service;
+            request.private_len = (m.word(at, 5) >> 24) as u8;
+            request.private = m.private(at, 7);
+            if !listening || !ours {
+                request.private_len = 0;
+                request.refuse(if listening { REASON_REJECTED } else { REASON_NO_LISTENER });
+            }
+        }
+    }
+
+    fn take_reply<H: Hw>(&mut self, i: usize, qpn: u32, m: &Records, at: usize, hw: &mut H) {
+        let Some((end, ours)) = Self::end_of(m, at, 2, 5) else {
+            hw.count(F_CONTROL_BAD, 1);
+            return;
+        };
+        let (epoch, mtu, ip) = (m.word(at, 1), self.sh.mtu, self.peers[i].ip);
+        let Some((qp, sh)) = self.qp(qpn).filter(|(qp, _)| {
+            qp.state == CONNECTING && qp.peer as usize == i + 1 && qp.epoch == epoch && qp.peer_qpn == 0 && ours
+        }) else {
+            // Too late: the peer is to forget its end.
+            self.new_request(i, REQUEST_STALE, end);
+            return;
+        };
+        qp.meet(&end, mtu);
+        qp.private_len = (m.word(at, 5) >> 24) as u8;
+        qp.private = m.private(at, 7);
+        qp.tell(TODO_RTU, sh);
+        qp.connected(ip, sh, hw);
+        if let Some(q) = Self::index(qpn) {
+            self.prepare_template(q);
+        }
+    }
+
+    fn take_end<H: Hw>(&mut self, i: usize, qpn: u32, m: &Records, at: usize, hw: &mut H) {
+        let peer = i as u8 + 1;
+        let [epoch, from, from_epoch] = [1, 2, 3].map(|k| m.word(at, k));
+        for qp in &mut self.qps {
+            let ours = qp.peer == peer
+                && match qpn {
+                    0 => qp.peer_qpn == from && qp.peer_epoch == from_epoch,
+                    _ => qp.qpn() == qpn && qp.epoch == epoch,
+                };
+            if ours && matches!(qp.state, CONNECTING | CONNECTED) {
+                qp.tell_peer = false;
+                qp.close(REASON_PEER_CLOSE, &mut self.sh, hw);
+            }
+        }
+        for request in &mut self.requests {
+            if request.peer == peer
+                && matches!(request.state, REQUEST_NEW | REQUEST_OFFERED)
+                && request.end.qpn == from
+                && request.end.epoch == from_epoch
+            {
+                *request = Request::FREE;
+            }
+        }
+    }
+
+    /// Says to the peer what QP `i` has to say. False when there is no room for it now.
+    pub(crate) fn ctl_step<H: Hw>(&mut self, i: usize, hw: &mut H) -> bool {
+        let Some(qp) = self.qps.get_mut(i) else {
+            return true;
+        };
+        let p = (qp.peer as usize).wrapping_sub(1);
+        let Some(peer) = self.peers.get_mut(p).filter(|peer| peer.ip != 0) else {
+            qp.todo = 0;
+            if qp.state >= ERROR {
+                self.sh.close_work |= qp.bit();
+            }
+            return true;
+        };
+        let mode = |mtu: u32, private: u8| mtu | MODE_STREAM << 16 | (private as u32) << 24;
+        let long = |head: [u32; 7], private: &[u32; 8]| {
+            let mut words = [0; 15];
+            words[..7].copy_from_slice(&head);
+            words[7..].copy_from_slice(private);
+            words
+        };
+        while qp.todo != 0 {
+            // Lowest bit first: the order of a connection's life, the end after all but credits.
+            let order = [TODO_REQ, TODO_REP, TODO_RTU, TODO_RECALLED, TODO_RECALL, TODO_LIST, TODO_DREQ];
+            let todo = order.into_iter().find(|bit| qp.todo & bit != 0).unwrap_or(qp.todo);
+            let own = qp.qpn();
+            let (to, epoch) = (qp.peer_qpn, qp.peer_epoch);
+            let said = match todo {
+                TODO_REQ => {
+                    qp.tell_peer = true;
+                    peer.append(&long(
+                        [
+                            record(REC_REQ, 15, 0),
+                            own,
+                            qp.epoch,
+                            qp.sq.una,
+                            qp.service,
+                            mode(self.sh.mtu, qp.private_len),
+                            CREDITS_PER_QP,
+                        ],
+                        &qp.private,
+                    ))
+                }
+                TODO_REP => peer.append(&long(
+                    [
+                        record(REC_REP, 15, to),
+                        epoch,
+                        own,
+                        qp.epoch,
+                        qp.sq.una,
+                        mode(qp.mtu(), qp.private_len),
+                        CREDITS_PER_QP,
+                    ],
+                    &qp.private,
+                )),
+                TODO_RTU => peer.append(&[record(REC_RTU, 2, to), epoch]),
+                TODO_RECALLED => peer.append(&[record(REC_RECALLED, 3, to), epoch, qp.kept]),
+                TODO_RECALL => peer.append(&[record(REC_RECALL, 3, to), epoch, qp.rq.recall_n]),
+                TODO_LIST => {
+                    if qp.rq.recall != 0 {
+                        true
+                    } else if !peer.room(3 + GRANTS) {
+                        false
+                    } else {
+                        qp.append_list(peer, hw);
+                        true
+                    }
+                }
+                TODO_DREQ => peer.append(&[
+                    record(REC_DREQ, 5, to),
+                    epoch,
+                    own,
+                    qp.epoch,
+                    qp.reason as u32,
+                ]),
+                _ => true,
+            };
+            if !said {
+                return false;
+            }
+            self.sh.peer_work |= 1 << p;
+            qp.todo &= !todo;
+        }
+        if qp.state >= ERROR {
+            self.sh.close_work |= qp.bit();
+        }
+        true
+    }
+
+    /// Works on requests: tells the host, answers peers.
+    pub(crate) fn request_step<H: Hw>(&mut self, hw: &mut H) {
+        if !self.sh.request_work {
+            return;
+        }
+        self.sh.request_work = false;
+        for r in 0..REQUESTS {
+            let request = &mut self.requests[r];
+            let p = (request.peer as usize).wrapping_sub(1);
+            let Some(peer) = self.peers.get_mut(p) else {
+                continue;
+            };
+            let end = request.end;
+            let done = match request.state {
+                REQUEST_NEW => {
+                    if hw.event_space() == 0 {
+                        self.sh.request_work = true;
+                        continue;
+                    }
+                    let mut event = [0; 16];
+                    event[0] = EV_CM_REQUEST;
+                    event[1] = request.id;
+                    event[2] = peer.ip;
+                    event[3] = request.service;
+                    event[5] = request.private_len as u32;
+                    event[8..16].copy_from_slice(&request.private);
+                    hw.event(&event);
+                    request.state = REQUEST_OFFERED;
+                    continue;
+                }
+                REQUEST_REFUSED => {
+                    let mut words = [0; 11];
+                    words[0] = record(REC_REJ, 11, end.qpn);
+                    words[1] = end.epoch;
+                    words[2] = request.reason as u32 | (request.private_len as u32) << 24;
+                    words[3..].copy_from_slice(&request.private);
+                    peer.append(&words)
+                }
+                REQUEST_STALE => peer.append(&[record(REC_DREQ, 5, end.qpn), end.epoch, 0, 0, REASON_PEER_CLOSE]),
+                _ => continue,
+            };
+            if done {
+                *request = Request::FREE;
+                self.sh.peer_work |= 1 << p;
+            } else {
+                self.sh.request_work = true;
+            }
+        }
+    }
+}
+
+impl Qp {
+    /// Appends the credit list that is ready, if one is. There is room.
+    fn append_list<H: Hw>(&mut self, peer: &mut crate::control::Peer, hw: &mut H) {
+        let qpn = self.qpn();
+        if hw.credit(CRD_LIST_TAKE, qpn, 0, 0) != 0 {
+            return;
+        }
+        let (first, len) = (hw.credit_rsp1(), hw.credit_rsp2() as usize);
+        let len = len.min(GRANTS);
+        let mut words = [0; 3 + GRANTS];
+        words[0] = record(REC_LIST, 3 + len, self.peer_qpn);
+        words[1] = self.peer_epoch;
+        words[2] = first;
+        for word in &mut words[3..3 + len] {
+            *word = hw.credit(CRD_LIST_NEXT, qpn, 0, 0);
+        }
+        peer.append(&words[..3 + len]);
+        self.rq.outstanding += len as u32;
+        hw.count(F_CREDITS_OUTSTANDING, len as u32);
+    }
+}

@@ -1,0 +1,390 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Commands of the driver.
+
+use crate::card::Card;
+use crate::cm::REQUEST_OFFERED;
+use crate::headers::{Mac, PSN_MASK};
+use crate::hw::{Hw, Log};
+use crate::limits::{GRANTS, RETRIES, TIMEOUT};
+use crate::qp::{
+    CLOSED, CONNECTED, CONNECTING, CREATED, ERROR, FREE, GRANT_POSTED, GRANT_READY, Qp, TODO_REP,
+    TODO_REQ,
+};
+use berth_abi::card::{FIRST_QPN, MAX_LIST, NUM_CQS, NUM_UARS};
+use berth_abi::counters::F_BAD_COMMAND;
+use berth_abi::cpu::{CRD_BUILDER, CRD_COUNT, CRD_RESET};
+use berth_abi::ring::{
+    CMD_CM_ACCEPT, CMD_CM_CONNECT, CMD_CM_DISCONNECT, CMD_CM_LISTEN, CMD_CM_REJECT,
+    CMD_CM_UNLISTEN, CMD_CQ_CREATE, CMD_CQ_DESTROY, CMD_CRASH, CMD_NET_CONFIG, CMD_PRESSURE,
+    CMD_QP_CREATE, CMD_QP_DESTROY, CMD_QP_QUERY, CMD_RANGE_REVOKED, PRIVATE_DATA, QpCreate,
+};
+use berth_abi::status::{
+    CMD_BUSY, CMD_FULL, CMD_INVALID, CMD_NOT_FOUND, CMD_OK, CMD_UNKNOWN, REASON_LOCAL_CLOSE,
+    REASON_REJECTED,
+};
+use core::mem::offset_of;
+
+/// Word of a command that holds the field at byte `offset` of `QpCreate`.
+const fn body(offset: usize) -> usize {
+    2 + offset / 4
+}
+
+impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
+    /// A command (`CMD_*` from `CMD_FIRST_FW` on) of the driver.
+    pub fn command<H: Hw>(&mut self, now: u64, words: &[u32; 16], hw: &mut H) {
+        self.sh.stir(now as u32);
+        let w = words;
+        let answer = match w[0] & 0xff {
+            CMD_NET_CONFIG => self.net_config(w, hw),
+            CMD_CQ_CREATE => self.cq_create(w, hw),
+            CMD_CQ_DESTROY => self.cq_destroy(w, hw),
+            CMD_QP_CREATE => self.qp_create(w, hw),
+            CMD_QP_DESTROY => match self.qp_destroy(w, hw) {
+                CMD_OK => return,
+                status => status,
+            },
+            CMD_CM_LISTEN => self.listen(w[2], true),
+            CMD_CM_UNLISTEN => self.listen(w[2], false),
+            CMD_CM_CONNECT => self.connect(w),
+            CMD_CM_ACCEPT => self.accept(w),
+            CMD_CM_REJECT => self.reject(w),
+            CMD_CM_DISCONNECT => self.disconnect(w, hw),
+            CMD_RANGE_REVOKED => {
+                let wide = |i: usize| w[i] as u64 | (w[i + 1] as u64) << 32;
+                self.revocation.active = true;
+                self.revocation.asid = w[2] as u8;
+                self.revocation.cookie = w[1];
+                self.revocation.start = wide(4);
+                self.revocation.end = wide(4).saturating_add(wide(6));
+                self.sh.revoking = true;
+                return;
+            }
+            CMD_PRESSURE => {
+                self.pressure(w[2] as u8, w[3], hw);
+                CMD_OK
+            }
+            CMD_QP_QUERY => match self.query(w[2], hw) {
+                Some(state) => {
+                    self.sh.answer(w[1], CMD_OK, &state, hw);
+                    return;
+                }
+                None => CMD_NOT_FOUND,
+            },
+            CMD_CRASH => {
+                hw.crash(w[2]);
+                CMD_OK
+            }
+            _ => CMD_UNKNOWN,
+        };
+        if answer != CMD_OK {
+            hw.count(F_BAD_COMMAND, 1);
+        }
+        self.sh.answer(w[1], answer, &[], hw);
+    }
+
+    fn net_config<H: Hw>(&mut self, w: &[u32; 16], hw: &mut H) -> u32 {
+        let [a, b, c, d] = w[3].to_be_bytes();
+        let mac = Mac::new([a, b, c, d, (w[4] >> 8) as u8, w[4] as u8]);
+        let ip = w[2];
+        let unicast = ip >> 28 < 0xe && ip >> 24 != 0 && ip >> 24 != 127;
+        if !unicast || a & 1 != 0 || mac == Mac::default() || !matches!(w[5], 256 | 512 | 1024 | 2048 | 4096) {
+            return CMD_INVALID;
+        }
+        let same = self.sh.ip == ip && self.sh.mac == mac && self.sh.mtu == w[5];
+        if same {
+            return CMD_OK;
+        }
+        if (0..PEERS).any(|i| self.peers[i].ip != 0 && self.in_use(i)) {
+            return CMD_BUSY;
+        }
+        for peer in &mut self.peers {
+            peer.ip = 0;
+            peer.deadline = 0;
+        }
+        (self.sh.ip, self.sh.mac, self.sh.mtu) = (ip, mac, w[5]);
+        for word in [ip, w[3], w[6], w[7]] {
+            self.sh.stir(word);
+        }
+        hw.log(Log::NetConfig(ip, w[5]));
+        CMD_OK
+    }
+
+    fn cq_create<H: Hw>(&mut self, w: &[u32; 16], hw: &mut H) -> u32 {
+        let base = w[6] as u64 | (w[7] as u64) << 32;
+        if w[2] >= NUM_CQS || w[3] >= NUM_UARS || !(1..=15).contains(&w[4]) || base & 31 != 0 {
+            return CMD_INVALID;
+        }
+        if self.sh.cqs & 1 << w[2] != 0 {
+            return CMD_BUSY;
+        }
+        self.sh.cqs |= 1 << w[2];
+        hw.cq_config(w[2], base, 1 << 31 | w[3] << 8 | w[4]);
+        CMD_OK
+    }
+
+    fn cq_destroy<H: Hw>(&mut self, w: &[u32; 16], hw: &mut H) -> u32 {
+        if w[2] >= NUM_CQS || self.sh.cqs & 1 << w[2] == 0 {
+            return CMD_NOT_FOUND;
+        }
+        let cqn = w[2] as u16;
+        if self
+            .qps
+            .iter()
+            .any(|qp| qp.state != FREE && (qp.send_cqn == cqn || qp.recv_cqn == cqn))
+        {
+            return CMD_BUSY;
+        }
+        self.sh.cqs &= !(1 << w[2]);
+        hw.cq_config(w[2], 0, 0);
+        CMD_OK
+    }
+
+    fn qp_create<H: Hw>(&mut self, w: &[u32; 16], hw: &mut H) -> u32 {
+        let qpn = w[body(offset_of!(QpCreate, qpn))];
+        let [asid, uar, log2_sq, log2_rq] = w[body(offset_of!(QpCreate, asid))].to_le_bytes();
+        let cqns = w[body(offset_of!(QpCreate, send_cqn))];
+        let [trigger, index, max_list, reserved] = w[body(offset_of!(QpCreate, trigger))].to_le_bytes();
+        let block = w[body(offset_of!(QpCreate, block))];
+        let wide = |offset: usize| w[body(offset)] as u64 | (w[body(offset) + 1] as u64) << 32;
+        let sq_base = wide(offset_of!(QpCreate, sq_base));
+        let rq_base = wide(offset_of!(QpCreate, rq_base));
+        let timeout = w[body(offset_of!(QpCreate, timeout))];
+        let retries = w[body(offset_of!(QpCreate, retries))];
+        let Some(i) = Self::index(qpn) else {
+            return CMD_INVALID;
+        };
+        let cq = |cqn: u32| cqn < NUM_CQS && self.sh.cqs & 1 << cqn != 0;
+        if asid == 0
+            || uar as u32 >= NUM_UARS
+            || log2_sq > 8
+            || log2_rq > 8
+            || !cq(cqns & 0xffff)
+            || !cq(cqns >> 16)
+            || trigger > 2
+            || max_list as u32 > MAX_LIST
+            || reserved != 0
+            || block & 0xfff != 0
+            || block > 1 << 20
+            || (sq_base | rq_base) & 127 != 0
+            || retries > 255
+        {
+            return CMD_INVALID;
+        }
+        let Some(qp) = self.qps.get_mut(i) else {
+            return CMD_INVALID;
+        };
+        if qp.state != FREE {
+            return CMD_BUSY;
+        }
+        *qp = Qp::FREE;
+        qp.state = CREATED;
+        qp.idx = i as u8;
+        (qp.asid, qp.uar) = (asid, uar);
+        (qp.sq_mask, qp.rq_mask) = ((1 << log2_sq) - 1, (1 << log2_rq) - 1);
+        (qp.send_cqn, qp.recv_cqn) = (cqns as u16, (cqns >> 16) as u16);
+        qp.trigger = trigger as u32 | (index as u32) << 8;
+        let max_list = if max_list == 0 { MAX_LIST } else { max_list as u32 };
+        qp.max_list = max_list.min(GRANTS as u32);
+        qp.block = if block == 0 { 65536 } else { block };
+        (qp.sq_base, qp.rq_base) = (sq_base, rq_base);
+        qp.timeout = if timeout == 0 { TIMEOUT } else { timeout };
+        qp.retries = if retries == 0 { RETRIES } else { retries };
+        hw.credit(CRD_RESET, qpn, qp.max_list, qp.trigger);
+        hw.doorbell_config(qpn, 1 << 31 | uar as u32);
+        CMD_OK
+    }
+
+    fn qp_destroy<H: Hw>(&mut self, w: &[u32; 16], hw: &mut H) -> u32 {
+        let Some((qp, sh)) = self.qp(w[2]) else {
+            return CMD_NOT_FOUND;
+        };
+        if qp.destroying {
+            return CMD_BUSY;
+        }
+        hw.doorbell_config(w[2], 0);
+        qp.destroying = true;
+        qp.cookie = w[1];
+        qp.close(REASON_LOCAL_CLOSE, sh, hw);
+        qp.events = 0;
+        sh.close_work |= qp.bit();
+        CMD_OK
+    }
+
+    fn listen(&mut self, service: u32, on: bool) -> u32 {
+        if !(1..=0xffff).contains(&service) {
+            return CMD_INVALID;
+        }
+        let service = service as u16;
+        let known = self.services.contains(&service);
+        let (from, to) = match (on, known) {
+            (true, true) => return CMD_BUSY,
+            (false, false) => return CMD_NOT_FOUND,
+            (true, false) => (0, service),
+            (false, true) => (service, 0),
+        };
+        match self.services.iter_mut().find(|s| **s == from) {
+            Some(place) => *place = to,
+            None => return CMD_FULL,
+        }
+        CMD_OK
+    }
+
+    fn connect(&mut self, w: &[u32; 16]) -> u32 {
+        let private = w[5] as usize;
+        if self.sh.ip == 0 {
+            return CMD_INVALID;
+        }
+        if w[3] == 0 || w[3] >> 28 >= 0xe || !(1..=0xffff).contains(&w[4]) || private > PRIVATE_DATA {
+            return CMD_INVALID;
+        }
+        match self.qp(w[2]) {
+            None => return CMD_NOT_FOUND,
+            Some((qp, _)) if qp.state != CREATED || qp.destroying => return CMD_BUSY,
+            Some(_) => (),
+        }
+        let Some(peer) = self.open_peer(w[3]) else {
+            return CMD_FULL;
+        };
+        let Some((qp, sh)) = self.qp(w[2]) else {
+            return CMD_NOT_FOUND;
+        };
+        qp.state = CONNECTING;
+        qp.peer = peer as u8 + 1;
+        qp.service = w[4];
+        qp.private_len = private as u8;
+        qp.private.copy_from_slice(&w[8..16]);
+        qp.name(sh);
+        qp.tell(TODO_REQ, sh);
+        CMD_OK
+    }
+
+    fn accept(&mut self, w: &[u32; 16]) -> u32 {
+        let private = w[5] as usize;
+        if private > PRIVATE_DATA {
+            return CMD_INVALID;
+        }
+        let Some(r) = self.find_request(w[2]) else {
+            return CMD_NOT_FOUND;
+        };
+        let request = self.requests[r];
+        match self.qp(w[3]) {
+            None => return CMD_NOT_FOUND,
+            Some((qp, _)) if qp.state != CREATED || qp.destroying => return CMD_BUSY,
+            Some(_) => (),
+        }
+        let Some((qp, sh)) = self.qp(w[3]) else {
+            return CMD_NOT_FOUND;
+        };
+        qp.state = CONNECTING;
+        qp.peer = request.peer;
+        qp.tell_peer = true;
+        qp.private_len = private as u8;
+        qp.private.copy_from_slice(&w[8..16]);
+        qp.name(sh);
+        qp.meet(&request.end, sh.mtu);
+        qp.tell(TODO_REP, sh);
+        self.requests[r] = crate::cm::Request::FREE;
+        if let Some(i) = Self::index(w[3]) {
+            self.prepare_template(i);
+        }
+        CMD_OK
+    }
+
+    fn reject(&mut self, w: &[u32; 16]) -> u32 {
+        let private = w[5] as usize;
+        if private > PRIVATE_DATA {
+            return CMD_INVALID;
+        }
+        let Some(r) = self.find_request(w[2]) else {
+            return CMD_NOT_FOUND;
+        };
+        let request = &mut self.requests[r];
+        request.private_len = private as u8;
+        request.private.copy_from_slice(&w[8..16]);
+        request.refuse(REASON_REJECTED);
+        self.sh.request_work = true;
+        CMD_OK
+    }
+
+    fn disconnect<H: Hw>(&mut self, w: &[u32; 16], hw: &mut H) -> u32 {
+        let Some((qp, sh)) = self.qp(w[2]) else {
+            return CMD_NOT_FOUND;
+        };
+        match qp.state {
+            CONNECTING | CONNECTED => qp.close(REASON_LOCAL_CLOSE, sh, hw),
+            CLOSED | ERROR => (),
+            _ => return CMD_BUSY,
+        }
+        CMD_OK
+    }
+
+    fn query<H: Hw>(&mut self, qpn: u32, hw: &mut H) -> Option<[u32; 9]> {
+        let (qp, _) = self.qp(qpn)?;
+        hw.credit(CRD_BUILDER, qpn, 0, 0);
+        let (announced, landed) = (hw.credit_rsp1(), hw.credit_rsp2());
+        let credits = hw.credit(CRD_COUNT, qpn, 0, 0);
+        let mut granted = 0;
+        let mut index = qp.rq.head;
+        while index != qp.rq.fetched {
+            let grant = qp.rq.grants.at(index);
+            granted += matches!(grant.state, GRANT_POSTED | GRANT_READY) as u32;
+            index = index.wrapping_add(1);
+        }
+        Some([
+            qp.state.saturating_sub(CREATED) as u32,
+            qp.reason as u32,
+            qp.rq.completed.wrapping_add(qp.rq.pi.wrapping_sub(qp.rq.head) as u32),
+            granted,
+            announced,
+            landed,
+            qp.rq.completed,
+            credits,
+            qp.sq.piece_tail.wrapping_sub(qp.sq.piece_head) as u32,
+        ])
+    }
+
+    /// Page requests of address space `asid` (0: all) wait for `bytes` of budget (decision 19):
+    /// announces what is granted, lets go of what is held ahead of need, and if somebody gets
+    /// nothing at all, recalls credits that are unused.
+    fn pressure<H: Hw>(&mut self, asid: u8, bytes: u32, hw: &mut H) {
+        let mut starved = None;
+        for qp in &mut self.qps {
+            if qp.state != CONNECTED || (asid != 0 && qp.asid != asid) {
+                continue;
+            }
+            qp.rq.pressure = true;
+            self.sh.recv_work |= qp.bit();
+            qp.drop_blocks_ahead(&mut self.sh, hw);
+            if qp.send_starved() || qp.recv_starved() {
+                starved = Some(qp.idx);
+            }
+        }
+        let Some(starved) = starved else {
+            return;
+        };
+        // Take from the one with the most unused credits.
+        let most = self
+            .qps
+            .iter()
+            .filter(|qp| qp.state == CONNECTED && (asid == 0 || qp.asid == asid))
+            .filter(|qp| qp.rq.outstanding > 0 && (qp.idx != starved || qp.send_starved()))
+            .max_by_key(|qp| qp.rq.outstanding)
+            .map(|qp| qp.idx as usize);
+        if let Some(i) = most
+            && let Some(qp) = self.qps.get_mut(i)
+        {
+            qp.recall(bytes, &mut self.sh, hw);
+        }
+    }
+}
+
+impl Qp {
+    /// Chooses epoch and first PSN of a connection.
+    fn name(&mut self, sh: &mut crate::shared::Shared) {
+        self.epoch = sh.random();
+        let psn = sh.random() & PSN_MASK;
+        (self.sq.una, self.sq.next, self.sq.max) = (psn, psn, psn);
+    }
+}
+
+const _: () = assert!(FIRST_QPN > 2 && REQUEST_OFFERED != 0);

@@ -1,0 +1,404 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The control connection to one peer: a small reliable message stream between the
+//! `CONTROL_QPN`s of two cards (CR-12a, CR-13). See docs/wire.md.
+
+use crate::headers::{
+    ACK, ACKNOWLEDGE, Frame, Mac, NAK_SEQUENCE, PAYLOAD, PSN_MASK, SEND_ONLY, Template, arp,
+    psn_add, psn_sub,
+};
+use crate::hw::{Hw, TX_LOOPBACK, TX_NO_ICRC};
+use crate::limits::{
+    ARP_TRIES, CONTROL_RETRIES, CONTROL_TIMEOUT, CONTROL_WINDOW, CONTROL_WORDS, KEEPALIVE,
+    MAX_BACKOFF,
+};
+use crate::shared::Shared;
+use berth_abi::card::CONTROL_QPN;
+use berth_abi::counters::{F_BAD_ACK, F_CONTROL_RETRANSMITTED, F_CONTROL_SENT};
+
+/// Words before the records of a control message.
+pub const MESSAGE_HEADER: usize = 3;
+/// Version of the control messages, in bits 7:0 of a message's third word.
+pub const VERSION: u32 = 1;
+/// Bit of a message's third word: the first message of an incarnation.
+pub const START: u32 = 1 << 8;
+
+/// Record type: a credit list. Body: epoch, first number, sizes.
+pub const REC_LIST: u32 = 1;
+/// Record type: connection request.
+pub const REC_REQ: u32 = 2;
+/// Record type: the request is accepted.
+pub const REC_REP: u32 = 3;
+/// Record type: the acceptance has arrived.
+pub const REC_RTU: u32 = 4;
+/// Record type: the request is refused.
+pub const REC_REJ: u32 = 5;
+/// Record type: the connection is over.
+pub const REC_DREQ: u32 = 6;
+/// Record type: nothing, but to be acknowledged.
+pub const REC_KEEPALIVE: u32 = 8;
+/// Record type: credits are wanted back.
+pub const REC_RECALL: u32 = 9;
+/// Record type: number of the first credit not kept.
+pub const REC_RECALLED: u32 = 10;
+
+/// First word of a record: type, words of the record, QPN that it is for.
+pub const fn record(kind: u32, words: usize, qpn: u32) -> u32 {
+    kind | (words as u32) << 8 | qpn << 16
+}
+
+/// A control message: records behind a header that is filled in when it is sent.
+#[derive(Clone, Copy)]
+struct Message {
+    len: u8,
+    words: [u32; CONTROL_WORDS],
+}
+
+/// What became of a timer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// Nothing to do but perhaps to send.
+    Fine,
+    /// The peer does not answer.
+    Lost,
+}
+
+/// One peer. All-zero when free.
+pub struct Peer {
+    /// Its IPv4 address; 0: no peer.
+    pub ip: u32,
+    /// Its MAC address.
+    pub mac: Mac,
+    /// The MAC address is known.
+    pub resolved: bool,
+    /// The peer is this card.
+    pub loopback: bool,
+    /// Name of our end of this control connection.
+    pub incarnation: u32,
+    /// Name of the peer's end; 0 not known.
+    pub peer_incarnation: u32,
+    /// PSN of our first message.
+    start: u32,
+    /// Oldest PSN not acknowledged.
+    una: u32,
+    /// PSN of the next message to send (again).
+    next: u32,
+    /// PSN never sent.
+    max: u32,
+    /// PSN of the next new message.
+    tail: u32,
+    /// PSN expected.
+    expected: u32,
+    /// An acknowledgement is due.
+    ack_due: bool,
+    /// A NAK is due.
+    nak_due: bool,
+    /// A NAK has been sent for this gap.
+    nak_sent: bool,
+    /// Tries of the oldest message, or of the address resolution.
+    tries: u8,
+    /// When to try again, or to ask whether the peer lives; 0 never.
+    pub deadline: u64,
+    /// When something last came from it.
+    pub heard: u64,
+    messages: [Message; CONTROL_WINDOW],
+}
+
+impl Peer {
+    /// No peer.
+    pub const FREE: Self = Self {
+        ip: 0,
+        mac: Mac(0, 0),
+        resolved: false,
+        loopback: false,
+        incarnation: 0,
+        peer_incarnation: 0,
+        start: 0,
+        una: 0,
+        next: 0,
+        max: 0,
+        tail: 0,
+        expected: 0,
+        ack_due: false,
+        nak_due: false,
+        nak_sent: false,
+        tries: 0,
+        deadline: 0,
+        heard: 0,
+        messages: [Message {
+            len: 0,
+            words: [0; CONTROL_WORDS],
+        }; CONTROL_WINDOW],
+    };
+
+    /// Begins a control connection to `ip`.
+    pub fn open(&mut self, ip: u32, sh: &mut Shared) {
+        self.ip = ip;
+        self.loopback = ip == sh.ip;
+        self.resolved = self.loopback;
+        self.mac = sh.mac;
+        self.heard = 0;
+        self.renew(sh);
+    }
+
+    /// Forgets what was said: a new incarnation begins.
+    pub fn renew(&mut self, sh: &mut Shared) {
+        self.incarnation = sh.random();
+        self.peer_incarnation = 0;
+        self.start = sh.random() & PSN_MASK;
+        self.una = self.start;
+        self.next = self.start;
+        self.max = self.start;
+        self.tail = self.start;
+        self.ack_due = false;
+        self.nak_due = false;
+        self.nak_sent = false;
+        self.tries = 0;
+        self.deadline = 0;
+    }
+
+    /// Messages that are not acknowledged.
+    pub fn busy(&self) -> bool {
+        self.una != self.tail
+    }
+
+    fn place(psn: u32) -> usize {
+        psn as usize % CONTROL_WINDOW
+    }
+
+    /// Room for `words` words of records: in the newest message if it was not yet sent, or in a new one.
+    pub fn room(&self, words: usize) -> bool {
+        let open = self.tail != self.max
+            && self.messages[Self::place(psn_sub(self.tail, 1))].len as usize + words <= CONTROL_WORDS;
+        open || (psn_sub(self.tail, self.una) as usize) < CONTROL_WINDOW
+    }
+
+    /// Appends a record of at most `CONTROL_WORDS - MESSAGE_HEADER` words. False when there is no room.
+    pub fn append(&mut self, record: &[u32]) -> bool {
+        if !self.room(record.len()) {
+            return false;
+        }
+        let last = psn_sub(self.tail, 1);
+        let open = self.tail != self.max
+            && self.messages[Self::place(last)].len as usize + record.len() <= CONTROL_WORDS;
+        let psn = if open { last } else { self.tail };
+        let message = &mut self.messages[Self::place(psn)];
+        if !open {
+            message.len = MESSAGE_HEADER as u8;
+            self.tail = psn_add(self.tail, 1);
+        }
+        let at = message.len as usize;
+        let Some(to) = message.words.get_mut(at..at + record.len()) else {
+            return false;
+        };
+        to.copy_from_slice(record);
+        message.len += record.len() as u8;
+        true
+    }
+
+    fn template(&self, sh: &Shared) -> Template {
+        Template::new(sh.mac, sh.ip, self.mac, self.ip, 0xc000 | CONTROL_QPN as u16, CONTROL_QPN)
+    }
+
+    fn flags(&self) -> u32 {
+        if self.loopback { TX_LOOPBACK } else { 0 }
+    }
+
+    /// Sends what there is to send. True when a slot was missing.
+    pub fn step<H: Hw>(&mut self, now: u64, sh: &mut Shared, hw: &mut H) -> bool {
+        if self.ip == 0 {
+            return false;
+        }
+        if !self.resolved {
+            if self.deadline == 0 && self.busy() {
+                return self.ask_address(now, sh, hw);
+            }
+            return false;
+        }
+        if self.ack_due || self.nak_due {
+            let Some(slot) = sh.tx_alloc_control(hw) else {
+                return true;
+            };
+            let (syndrome, psn) = match self.nak_due {
+                true => (NAK_SEQUENCE, self.expected),
+                false => (ACK, psn_sub(self.expected, 1)),
+            };
+            self.ack_due = false;
+            self.nak_due = false;
+            let frame = self.template(sh).packet(ACKNOWLEDGE, false, false, psn, Some(syndrome << 24), 0);
+            hw.tx_write(slot, 0, &frame.words);
+            hw.tx_send(slot, frame.end, self.flags());
+        }
+        while self.next != self.tail {
+            let Some(slot) = sh.tx_alloc_control(hw) else {
+                return true;
+            };
+            self.send(slot, sh, hw);
+            if self.next == self.una {
+                self.deadline = now + self.timeout();
+                sh.arm(self.deadline, hw);
+            }
+            self.next = psn_add(self.next, 1);
+            if psn_sub(self.next, self.una) > psn_sub(self.max, self.una) {
+                self.max = self.next;
+            } else {
+                hw.count(F_CONTROL_RETRANSMITTED, 1);
+            }
+        }
+        false
+    }
+
+    fn timeout(&self) -> u64 {
+        CONTROL_TIMEOUT << self.tries.min(MAX_BACKOFF)
+    }
+
+    /// Sends the message with PSN `next` from slot `slot`.
+    fn send<H: Hw>(&mut self, slot: u32, sh: &mut Shared, hw: &mut H) {
+        let psn = self.next;
+        let start = if psn == self.start { START } else { 0 };
+        let template = self.template(sh);
+        let message = &mut self.messages[Self::place(psn)];
+        let len = (message.len as usize).min(CONTROL_WORDS);
+        message.words[0] = self.incarnation;
+        message.words[1] = self.peer_incarnation;
+        message.words[2] = VERSION | start | (len as u32) << 16;
+        let Frame { words, end, .. } = template.packet(SEND_ONLY, false, true, psn, None, 4 * len as u32);
+        // The payload begins in the middle of a word.
+        const FIRST: usize = PAYLOAD as usize / 4;
+        let mut frame = [0; FIRST + CONTROL_WORDS + 1];
+        frame[..FIRST + 1].copy_from_slice(&words[..FIRST + 1]);
+        frame[FIRST] &= 0xffff;
+        for (i, word) in message.words[..len].iter().enumerate() {
+            frame[FIRST + i] |= word << 16;
+            frame[FIRST + 1 + i] = word >> 16;
+        }
+        hw.tx_write(slot, 0, &frame[..FIRST + 1 + len]);
+        hw.tx_send(slot, end, self.flags());
+        hw.count(F_CONTROL_SENT, 1);
+    }
+
+    /// An AETH for `psn` has come.
+    pub fn acknowledge<H: Hw>(&mut self, now: u64, psn: u32, syndrome: u32, hw: &mut H) {
+        let nak = syndrome == NAK_SEQUENCE;
+        let upto = if nak { psn } else { psn_add(psn, 1) };
+        if psn_sub(upto, self.una) > psn_sub(self.max, self.una) || (syndrome >> 5 != 0 && !nak) {
+            if psn_sub(upto, self.una) < 1 << 23 {
+                hw.count(F_BAD_ACK, 1);
+            }
+            return;
+        }
+        let progress = upto != self.una;
+        // What was acknowledged need not be sent again.
+        if psn_sub(upto, self.una) > psn_sub(self.next, self.una) {
+            self.next = upto;
+        }
+        self.una = upto;
+        if progress {
+            self.tries = 0;
+            self.deadline = match self.una != self.next {
+                true => now + CONTROL_TIMEOUT,
+                false => now + KEEPALIVE,
+            };
+        }
+        if nak && self.una != self.max {
+            self.next = self.una;
+        }
+    }
+
+    /// Looks at the deadline. `users`: QPs or requests live from this peer.
+    pub fn due<H: Hw>(&mut self, now: u64, users: bool, sh: &mut Shared, hw: &mut H) -> Due {
+        if self.deadline == 0 || now < self.deadline {
+            return Due::Fine;
+        }
+        self.deadline = 0;
+        if !self.resolved {
+            if self.tries >= ARP_TRIES {
+                return Due::Lost;
+            }
+            if self.ask_address(now, sh, hw) {
+                self.deadline = now + CONTROL_TIMEOUT;
+            }
+            return Due::Fine;
+        }
+        if self.una != self.next {
+            self.tries += 1;
+            if self.tries > CONTROL_RETRIES {
+                return Due::Lost;
+            }
+            self.next = self.una;
+            self.deadline = now + self.timeout();
+        } else if users && !self.busy() && !self.loopback {
+            if now.saturating_sub(self.heard) >= KEEPALIVE {
+                self.append(&[record(REC_KEEPALIVE, 1, 0)]);
+            } else {
+                self.deadline = self.heard + KEEPALIVE;
+            }
+        }
+        Due::Fine
+    }
+
+    /// Sends an ARP request. True when a slot was missing.
+    fn ask_address<H: Hw>(&mut self, now: u64, sh: &mut Shared, hw: &mut H) -> bool {
+        let Some(slot) = sh.tx_alloc_control(hw) else {
+            return true;
+        };
+        let ask = arp::Arp {
+            reply: false,
+            mac: sh.mac,
+            ip: sh.ip,
+            target: self.ip,
+        };
+        hw.tx_write(slot, 0, &arp::emit(&ask, Mac::BROADCAST));
+        hw.tx_send(slot, arp::LEN, TX_NO_ICRC);
+        self.deadline = now + self.timeout();
+        self.tries += 1;
+        sh.arm(self.deadline, hw);
+        false
+    }
+
+    /// The peer's MAC address is known. True when that is news.
+    pub fn resolve(&mut self, mac: Mac) -> bool {
+        if self.loopback || (self.resolved && self.mac == mac) {
+            return false;
+        }
+        self.mac = mac;
+        if !self.resolved {
+            self.resolved = true;
+            self.tries = 0;
+            self.deadline = 0;
+        }
+        true
+    }
+
+    /// A message with PSN `psn` of the incarnation that we know has come: is it the next one?
+    /// Acknowledgements and NAKs are prepared.
+    pub fn expect(&mut self, psn: u32) -> bool {
+        let ahead = psn_sub(psn, self.expected);
+        if ahead == 0 {
+            return true;
+        }
+        if ahead < 1 << 23 {
+            // One is missing.
+            if !self.nak_sent {
+                self.nak_sent = true;
+                self.nak_due = true;
+            }
+        } else {
+            self.ack_due = true;
+        }
+        false
+    }
+
+    /// The expected message has been taken.
+    pub fn taken(&mut self) {
+        self.expected = psn_add(self.expected, 1);
+        self.ack_due = true;
+        self.nak_sent = false;
+    }
+
+    /// The peer's first message of incarnation `incarnation` has PSN `psn`.
+    pub fn begin(&mut self, incarnation: u32, psn: u32) {
+        self.peer_incarnation = incarnation;
+        self.expected = psn;
+        self.nak_sent = false;
+    }
+}

@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Receives on their way to credits: acquired, posted to the credit builder in order,
+//! committed by batch (decision 5), recalled under pressure (decision 19), withdrawn (17).
+
+use crate::blocks::page_status;
+use crate::hw::{Hw, Log};
+use crate::qp::{
+    CONNECTED, GRANT_ASKING, GRANT_DONE, GRANT_LOCAL, GRANT_NEW, GRANT_POSTED, GRANT_READY, Qp,
+    RECALL_NONE, RECALL_OUT, TODO_RECALL,
+};
+use crate::shared::{Shared, TAG_RECV, Tag};
+use berth_abi::counters::{F_CREDITS_OUTSTANDING, F_GRANTS, F_RECALLED, F_WITHDRAWN};
+use berth_abi::cpu::{CRD_BUILDER, CRD_COMMIT, CRD_POST, CRD_VOID, XLT_HIT, XLT_MISS, XLT_READY};
+use berth_abi::status::{PAGE_OK, REASON_PROTOCOL, WC_FLUSHED, WC_OK, WC_WITHDRAWN};
+
+impl Qp {
+    /// Does what there is to do for receives: fetches, acquires, posts, completes.
+    pub fn recv_step<H: Hw>(&mut self, sh: &mut Shared, hw: &mut H) {
+        if self.state != CONNECTED {
+            return;
+        }
+        self.complete_recvs(sh, hw);
+        self.fetch_recv(sh, hw);
+        self.ask_grants(sh, hw);
+        self.post_grants(hw);
+    }
+
+    /// Acquires the SGEs of receives, in order.
+    fn ask_grants<H: Hw>(&mut self, sh: &mut Shared, hw: &mut H) {
+        while self.rq.ask != self.rq.fetched && !sh.revoking {
+            let index = self.rq.ask;
+            let grant = *self.rq.grants.at(index);
+            if grant.state == GRANT_NEW {
+                let done = grant.probing | grant.waiting | grant.held;
+                for i in 0..grant.sges {
+                    if done & 1 << i != 0 {
+                        continue;
+                    }
+                    let Some(tag) = sh.tag_alloc(Tag {
+                        kind: TAG_RECV,
+                        qp: self.idx,
+                        sge: i,
+                        index,
+                    }) else {
+                        sh.tag_blocked |= self.bit();
+                        return;
+                    };
+                    let range = self.rq.sges.at_mut(grant.sge.wrapping_add(i as u16));
+                    range.tag = tag;
+                    hw.xlt_acquire(self.asid, range.va, range.len, true, tag);
+                    self.rq.grants.at_mut(index).probing |= 1 << i;
+                    self.rq.probing += 1;
+                }
+                self.rq.grants.at_mut(index).state = GRANT_ASKING;
+            }
+            self.rq.ask = index.wrapping_add(1);
+        }
+    }
+
+    /// The translation unit has answered for SGE `i` of receive `index`.
+    #[allow(clippy::too_many_arguments)]
+    pub fn grant_answer<H: Hw>(&mut self, kind: u32, status: u32, tag: u16, index: u16, i: u8, sh: &mut Shared, hw: &mut H) {
+        let grant = self.rq.grants.at_mut(index);
+        let range = self.rq.sges.at(grant.sge.wrapping_add(i as u16));
+        let bit = 1u8 << (i & 7);
+        if range.tag != tag || grant.state != GRANT_ASKING {
+            return;
+        }
+        match kind {
+            XLT_HIT if grant.probing & bit != 0 => {
+                self.rq.probing -= 1;
+                grant.probing &= !bit;
+                match grant.stale {
+                    true => hw.xlt_release(self.asid, range.va, range.len, true, tag),
+                    false => grant.held |= bit,
+                }
+                sh.tag_free(tag);
+            }
+            XLT_MISS if grant.probing & bit != 0 => {
+                self.rq.probing -= 1;
+                grant.probing &= !bit;
+                grant.waiting |= bit;
+            }
+            XLT_READY if grant.waiting & bit != 0 => {
+                grant.waiting &= !bit;
+                if status == PAGE_OK && grant.status == WC_OK {
+                    self.rq.probing += 1;
+                    grant.probing |= bit;
+                    hw.xlt_acquire(self.asid, range.va, range.len, true, tag);
+                    return;
+                }
+                sh.tag_free(tag);
+                if status != PAGE_OK && grant.status == WC_OK {
+                    grant.status = page_status(status);
+                }
+            }
+            _ => return,
+        }
+        if self.state != CONNECTED {
+            sh.close_work |= self.bit();
+            return;
+        }
+        if grant.probing | grant.waiting == 0 {
+            if grant.status != WC_OK {
+                grant.state = GRANT_LOCAL;
+                self.let_go(index, hw);
+            } else if grant.stale {
+                grant.stale = false;
+                grant.state = GRANT_NEW;
+                self.let_go(index, hw);
+                self.rq.ask = index;
+            } else {
+                grant.state = GRANT_READY;
+                hw.count(F_GRANTS, 1);
+            }
+        }
+        sh.recv_work |= self.bit();
+    }
+
+    /// Releases the SGEs of receive `index` that are held.
+    pub fn let_go<H: Hw>(&mut self, index: u16, hw: &mut H) {
+        let grant = self.rq.grants.at_mut(index);
+        for i in 0..grant.sges {
+            if grant.held & 1 << i != 0 {
+                let range = self.rq.sges.at(grant.sge.wrapping_add(i as u16));
+                hw.xlt_release(self.asid, range.va, range.len, true, range.tag);
+            }
+        }
+        grant.held = 0;
+    }
+
+    /// Turns granted receives into credits, in order, and commits them when the batch is
+    /// complete or cannot get further for now.
+    fn post_grants<H: Hw>(&mut self, hw: &mut H) {
+        if self.rq.recall != RECALL_NONE {
+            return;
+        }
+        let qpn = self.qpn();
+        loop {
+            if self.rq.post == self.rq.batch {
+                self.commit(hw);
+                self.rq.pressure = false;
+                if self.rq.batch == self.rq.pi {
+                    return;
+                }
+                self.rq.batch = self.rq.pi;
+            }
+            if self.rq.post == self.rq.fetched {
+                // No room for more of the batch: announce what is there.
+                if !self.recv_room() || self.rq.pressure {
+                    self.commit(hw);
+                }
+                return;
+            }
+            let grant = self.rq.grants.at_mut(self.rq.post);
+            match grant.state {
+                GRANT_READY => {
+                    if hw.credit(CRD_POST, qpn, grant.len.min(0x7fff_ffff), 0) != 0 {
+                        return;
+                    }
+                    grant.credit = hw.credit_rsp1();
+                    grant.state = GRANT_POSTED;
+                    self.rq.uncommitted = true;
+                }
+                GRANT_LOCAL => (),
+                _ => {
+                    if self.rq.pressure {
+                        self.commit(hw);
+                    }
+                    return;
+                }
+            }
+            self.rq.post = self.rq.post.wrapping_add(1);
+        }
+    }
+
+    fn commit<H: Hw>(&mut self, hw: &mut H) {
+        if self.rq.uncommitted {
+            self.rq.uncommitted = false;
+            hw.credit(CRD_COMMIT, self.qpn(), 0, 0);
+        }
+    }
+
+    /// Completes receives in order: filled ones, failed ones, empty ones.
+    pub fn complete_recvs<H: Hw>(&mut self, sh: &mut Shared, hw: &mut H) {
+        while self.rq.head != self.rq.fetched {
+            let index = self.rq.head;
+            let grant = self.rq.grants.at(index);
+            let status = match grant.state {
+                GRANT_DONE => WC_OK,
+                GRANT_LOCAL => grant.status,
+                _ => return,
+            };
+            // A local one is complete only after its turn to be posted has passed.
+            if grant.state == GRANT_LOCAL && self.rq.post == index {
+                self.rq.post = index.wrapping_add(1);
+                if self.rq.batch == index {
+                    self.rq.batch = self.rq.pi;
+                }
+            }
+            for cursor in [&mut self.rq.ask, &mut self.rq.land] {
+                if *cursor == index {
+                    *cursor = index.wrapping_add(1);
+                }
+            }
+            self.complete_recv(status, hw);
+            self.let_go(index, hw);
+            sh.recv_work |= self.bit();
+        }
+    }
+
+    /// Lets go of all receives. Nothing may be in placement, nothing unanswered by RTL.
+    pub fn drop_grants<H: Hw>(&mut self, sh: &mut Shared, hw: &mut H) {
+        let mut index = self.rq.head;
+        while index != self.rq.fetched {
+            let grant = *self.rq.grants.at(index);
+            for i in 0..grant.sges {
+                if grant.waiting & 1 << i != 0 {
+                    sh.tag_orphan(self.rq.sges.at(grant.sge.wrapping_add(i as u16)).tag);
+                }
+            }
+            self.let_go(index, hw);
+            let grant = self.rq.grants.at_mut(index);
+            grant.waiting = 0;
+            grant.state = GRANT_LOCAL;
+            if grant.withdrawn && grant.status == WC_OK {
+                grant.status = WC_WITHDRAWN;
+            }
+            index = index.wrapping_add(1);
+        }
+        hw.discount(F_CREDITS_OUTSTANDING, self.rq.outstanding);
+        self.rq.outstanding = 0;
+    }
+
+    /// Receives wait for memory and none is a credit that data may come for.
+    pub fn recv_starved(&self) -> bool {
+        if self.state != CONNECTED || self.rq.ask == self.rq.head {
+            return false;
+        }
+        let mut index = self.rq.head;
+        while index != self.rq.ask {
+            let grant = self.rq.grants.at(index);
+            match grant.state {
+                GRANT_POSTED | GRANT_READY | GRANT_DONE => return false,
+                GRANT_ASKING if grant.waiting != 0 => return true,
+                _ => index = index.wrapping_add(1),
+            }
+        }
+        false
+    }
+
+    /// Asks for credits back whose receives take at least `bytes`, newest first. False when
+    /// there are none, or a recall is under way.
+    pub fn recall<H: Hw>(&mut self, bytes: u32, sh: &mut Shared, hw: &mut H) -> bool {
+        if self.state != CONNECTED || self.rq.recall != RECALL_NONE || self.rq.outstanding == 0 {
+            return false;
+        }
+        let (mut n, mut sum) = (0, 0u32);
+        let mut index = self.rq.post;
+        while index != self.rq.head && n < self.rq.outstanding && (sum < bytes || n == 0) {
+            index = index.wrapping_sub(1);
+            let grant = self.rq.grants.at(index);
+            if grant.state == GRANT_POSTED {
+                sum = sum.saturating_add(grant.len);
+                n += 1;
+            }
+        }
+        if n == 0 {
+            return false;
+        }
+        hw.log(Log::Recall(self.qpn(), n));
+        self.rq.recall = RECALL_OUT;
+        self.rq.recall_n = n;
+        self.tell(TODO_RECALL, sh);
+        true
+    }
+
+    /// The peer has answered a recall: it keeps the credits below number `first`. The others'
+    /// receives are granted anew, behind those that wait.
+    pub fn recalled<H: Hw>(&mut self, first: u32, sh: &mut Shared, hw: &mut H) {
+        if self.rq.recall != RECALL_OUT {
+            return;
+        }
+        self.rq.recall = RECALL_NONE;
+        if hw.credit(CRD_VOID, self.qpn(), first, 0) != 0 {
+            self.fail(REASON_PROTOCOL, WC_FLUSHED, sh, hw);
+            return;
+        }
+        let mut index = self.rq.post;
+        let mut count = 0;
+        while index != self.rq.land {
+            let before = index.wrapping_sub(1);
+            let grant = *self.rq.grants.at(before);
+            if grant.state == GRANT_POSTED {
+                if (grant.credit.wrapping_sub(first) as i32) < 0 {
+                    break;
+                }
+                self.let_go(before, hw);
+                let grant = self.rq.grants.at_mut(before);
+                (grant.state, grant.withdrawn) = (GRANT_NEW, false);
+                count += 1;
+            }
+            index = before;
+        }
+        if count > 0 {
+            self.rq.post = index;
+            self.rq.ask = index;
+            self.rq.uncommitted = false;
+            if (self.rq.batch.wrapping_sub(index) as i16) <= 0 {
+                self.rq.batch = self.rq.pi;
+            }
+        }
+        // What was posted after the last list is void in the builder, too.
+        hw.credit(CRD_BUILDER, self.qpn(), 0, 0);
+        let left = hw.credit_rsp1().wrapping_sub(hw.credit_rsp2());
+        hw.discount(F_CREDITS_OUTSTANDING, self.rq.outstanding.saturating_sub(left));
+        self.rq.outstanding = left;
+        hw.count(F_RECALLED, count);
+        sh.recv_work |= self.bit();
+    }
+
+    /// Memory in `start .. end` is gone: lets go of receives in it. Announced ones are withdrawn
+    /// (data for them is an error), the others are asked for again. True when nothing in the
+    /// range is held any more; else call again when the engines have got further.
+    pub fn revoke_grants<H: Hw>(&mut self, start: u64, end: u64, sh: &mut Shared, hw: &mut H) -> bool {
+        let mut index = self.rq.head;
+        let mut clear = true;
+        while index != self.rq.fetched {
+            let grant = *self.rq.grants.at(index);
+            let hit = (0..grant.sges).any(|i| {
+                let range = self.rq.sges.at(grant.sge.wrapping_add(i as u16));
+                (grant.held | grant.probing) & 1 << i != 0
+                    && range.va < end
+                    && start < range.va.saturating_add(range.len as u64)
+            });
+            if hit {
+                match grant.state {
+                    GRANT_ASKING => {
+                        self.let_go(index, hw);
+                        self.rq.grants.at_mut(index).stale = true;
+                        clear &= grant.probing == 0;
+                    }
+                    GRANT_READY => {
+                        self.let_go(index, hw);
+                        self.rq.grants.at_mut(index).state = GRANT_NEW;
+                        if (self.rq.ask.wrapping_sub(index) as i16) > 0 {
+                            self.rq.ask = index;
+                        }
+                    }
+                    _ => {
+                        if grant.state == GRANT_POSTED && !grant.withdrawn {
+                            hw.count(F_WITHDRAWN, 1);
+                            self.rq.grants.at_mut(index).withdrawn = true;
+                        }
+                        // Data that is being placed now meets a missing translation, or ends.
+                        match grant.filled == 0 || self.rq.placing == 0 {
+                            true => self.let_go(index, hw),
+                            false => clear = false,
+                        }
+                    }
+                }
+            }
+            index = index.wrapping_add(1);
+        }
+        sh.recv_work |= self.bit();
+        clear
+    }
+}

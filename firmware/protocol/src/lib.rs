@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Behaviour of the Berth card, sans-I/O: state machines and wire formats without clock,
+//! DMA or register. The soft core runs it over registers, tests over a model.
+//!
+//! [`Card`] takes events (a command, a doorbell, a frame, the end of a DMA) and acts
+//! through the trait [`hw::Hw`]. After each burst of events call [`Card::poll`].
+#![no_std]
+#[cfg(any(feature = "model", test))]
+extern crate std;
+
+mod blocks;
+pub mod card;
+mod cm;
+mod command;
+pub mod control;
+pub mod credit;
+mod grants;
+pub mod headers;
+pub mod hw;
+pub mod limits;
+#[cfg(feature = "model")]
+pub mod model;
+mod qp;
+mod queues;
+mod requester;
+mod responder;
+mod ring;
+mod shared;
+
+pub use card::Card;

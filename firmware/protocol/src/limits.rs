@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Sizes and times of the firmware. They decide how much RAM a QP takes (about 4.5 KiB).
+
+/// Send WQEs of one QP that are snapshotted at a time.
+pub const SEND_WQES: usize = 16;
+/// Virtual contexts (SGEs) of those.
+pub const SEND_SGES: usize = 32;
+/// Pieces in the piece log: sent and not yet acknowledged.
+pub const PIECES: usize = 32;
+/// Blocks of one QP that are requested or held for sending. More than the fragments of one packet (8 SGEs and a block's edge).
+pub const BLOCKS: usize = 16;
+/// Receives of one QP that are granted at a time; also the longest credit list.
+pub const GRANTS: usize = 32;
+/// SGEs of those.
+pub const RECV_SGES: usize = 64;
+/// Requests for a connection that wait for an answer.
+pub const REQUESTS: usize = 16;
+/// Service ids that are listened to.
+pub const SERVICES: usize = 64;
+/// Translation requests under way, all QPs (the engine takes 500).
+pub const TAGS: usize = 480;
+/// Command answers that wait for room in the event ring.
+pub const ANSWERS: usize = 8;
+/// Transmit slots that data packets leave for acknowledgements and control.
+pub const TX_RESERVE: u32 = 2;
+/// Data packets that one QP has unacknowledged, at any MTU.
+pub const WINDOW: u32 = 8;
+/// Data packets that one QP sends before another has its turn.
+pub const BURST: u32 = 4;
+/// Packets that the receiver places before it acknowledges without being asked.
+pub const ACK_EVERY: u32 = 4;
+/// Default acknowledgement time-out in cycles (16 ms).
+pub const TIMEOUT: u32 = 4_000_000;
+/// Default retries before a peer counts as lost.
+pub const RETRIES: u32 = 7;
+/// DMA failures of the same packet before its WQE fails.
+pub const DMA_TRIES: u8 = 8;
+/// Acknowledgement time-out of a control message in cycles (4 ms), doubled with each retry.
+pub const CONTROL_TIMEOUT: u64 = 1_000_000;
+/// Retries of a control message; together about half a second.
+pub const CONTROL_RETRIES: u8 = 8;
+/// Most doublings of a time-out.
+pub const MAX_BACKOFF: u8 = 5;
+/// Silence after which a peer with connections is asked whether it lives (cycles, 250 ms).
+pub const KEEPALIVE: u64 = 62_500_000;
+/// ARP requests before a peer is unreachable, `CONTROL_TIMEOUT` doubled between them.
+pub const ARP_TRIES: u8 = 6;
+/// Control messages in flight to one peer.
+pub const CONTROL_WINDOW: usize = 4;
+/// Words of a control message: it fits the smallest MTU.
+pub const CONTROL_WORDS: usize = 64;
+/// Time after which events are offered again to a full event ring (cycles).
+pub const EVENT_RETRY: u64 = 100_000;

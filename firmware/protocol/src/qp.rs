@@ -1,0 +1,685 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! State of one queue pair.
+
+use crate::headers::Template;
+use crate::hw::{Hw, Log};
+use crate::limits::{BLOCKS, GRANTS, PIECES, RECV_SGES, SEND_SGES, SEND_WQES};
+use crate::ring::Ring;
+use crate::shared::Shared;
+use berth_abi::card::{FIRST_QPN, RX_SLOTS};
+use berth_abi::status;
+use berth_abi::wqe::{MAX_MESSAGE, MAX_SGE};
+
+/// There is no such QP.
+pub const FREE: u8 = 0;
+/// Created, without connection.
+pub const CREATED: u8 = 1;
+/// On the way to a connection.
+pub const CONNECTING: u8 = 2;
+/// Connected.
+pub const CONNECTED: u8 = 3;
+/// In error: elements are flushed.
+pub const ERROR: u8 = 4;
+/// The connection is over: elements are flushed.
+pub const CLOSED: u8 = 5;
+
+/// `Qp::todo`: send a connection request.
+pub const TODO_REQ: u16 = 1;
+/// `Qp::todo`: accept the peer's request.
+pub const TODO_REP: u16 = 2;
+/// `Qp::todo`: confirm the peer's acceptance.
+pub const TODO_RTU: u16 = 4;
+/// `Qp::todo`: end the connection.
+pub const TODO_DREQ: u16 = 8;
+/// `Qp::todo`: a credit list may be ready.
+pub const TODO_LIST: u16 = 16;
+/// `Qp::todo`: recall credits.
+pub const TODO_RECALL: u16 = 32;
+/// `Qp::todo`: answer the peer's recall.
+pub const TODO_RECALLED: u16 = 64;
+
+/// `Qp::events`: the connection is there.
+pub const EVENT_ESTABLISHED: u8 = 1;
+/// `Qp::events`: the connection is over or did not come about.
+pub const EVENT_CLOSED: u8 = 2;
+/// `Qp::events`: the QP went into error.
+pub const EVENT_ERROR: u8 = 4;
+/// `Qp::events`: the command that destroys the QP is done.
+pub const EVENT_DESTROYED: u8 = 8;
+
+/// One range of virtual memory.
+#[derive(Clone, Copy)]
+pub struct Range {
+    /// Virtual address.
+    pub va: u64,
+    /// Bytes, not 0.
+    pub len: u32,
+    /// Translation tag while one is asked for (receives).
+    pub tag: u16,
+}
+
+impl Range {
+    const ZERO: Self = Self {
+        va: 0,
+        len: 0,
+        tag: 0,
+    };
+}
+
+/// A send WQE, snapshotted: its contexts' list is a part of the stream.
+#[derive(Clone, Copy)]
+pub struct SendWqe {
+    /// Stream offset of its first byte.
+    pub start: u64,
+    /// The caller's own.
+    pub wr_id: u64,
+    /// Bytes.
+    pub len: u32,
+    /// First context.
+    pub sge: u16,
+    /// Contexts.
+    pub sges: u8,
+    /// `SEND_*`.
+    pub flags: u8,
+    /// `WC_*`: not 0, it fails when its turn comes.
+    pub status: u8,
+}
+
+impl SendWqe {
+    /// Stream offset after its last byte.
+    pub fn end(&self) -> u64 {
+        self.start + self.len as u64
+    }
+}
+
+/// Entry of the piece log: what went against one credit (decision 2).
+#[derive(Clone, Copy)]
+pub struct Piece {
+    /// Stream offset of its first byte.
+    pub start: u64,
+    /// PSN of its first packet.
+    pub psn: u32,
+    /// Bytes, not 0.
+    pub len: u32,
+    /// Credit number.
+    pub credit: u32,
+    /// WQE that it is cut from.
+    pub wqe: u16,
+}
+
+/// State of a block: free, or failed with the WQE's status.
+pub const BLOCK_FAILED: u8 = 0;
+/// State of a block: RTL has not yet said hit or miss.
+pub const BLOCK_PROBING: u8 = 1;
+/// State of a block: the host has been asked.
+pub const BLOCK_WAITING: u8 = 2;
+/// State of a block: its pages are in use.
+pub const BLOCK_HELD: u8 = 3;
+
+/// A part of one context whose pages are asked for, or held, for sending (VC-2).
+#[derive(Clone, Copy)]
+pub struct Block {
+    /// Virtual address.
+    pub va: u64,
+    /// Stream offset of its first byte.
+    pub start: u64,
+    /// Bytes.
+    pub len: u32,
+    /// Translation tag.
+    pub tag: u16,
+    /// `BLOCK_*`.
+    pub state: u8,
+    /// Packets that are being sent from it.
+    pub flying: u8,
+}
+
+/// The sender's side.
+pub struct Send {
+    /// Producer index of the host.
+    pub pi: u16,
+    /// WQEs snapshotted (index of the next one to fetch).
+    pub fetched: u16,
+    /// A WQE is being fetched.
+    pub fetching: bool,
+    /// Oldest WQE that is not complete.
+    pub head: u16,
+    /// WQE that the next new piece is cut from.
+    pub cut_wqe: u16,
+    /// WQE in which the credits' cover ends.
+    pub cover_wqe: u16,
+    /// Context after the last one in use.
+    pub sge_tail: u16,
+    /// Piece log: oldest entry.
+    pub piece_head: u16,
+    /// Piece log: next free entry.
+    pub piece_tail: u16,
+    /// Piece that the next packet is cut from; `piece_tail`: a new one.
+    pub piece: u16,
+    /// Bytes of that piece that are sent.
+    pub piece_off: u32,
+    /// Blocks: oldest.
+    pub block_head: u16,
+    /// Blocks: next free.
+    pub block_tail: u16,
+    /// Block that holds `pos`.
+    pub block: u16,
+    /// WQE in which the next block begins.
+    pub ask_wqe: u16,
+    /// Context of it.
+    pub ask_sge: u8,
+    /// Byte of it.
+    pub ask_off: u32,
+    /// Stream offset where the next block begins.
+    pub ask_pos: u64,
+    /// Stream offset up to which credits cover the WQEs.
+    pub cover_pos: u64,
+    /// Credits that make this cover and are not used.
+    pub cover_credits: u32,
+    /// There may be credits beyond the cover.
+    pub cover_more: bool,
+    /// Stream offset of the next packet.
+    pub pos: u64,
+    /// Stream offset of the next new piece.
+    pub cut_pos: u64,
+    /// Stream offset that was never sent.
+    pub high: u64,
+    /// Stream offset up to which all is acknowledged.
+    pub acked: u64,
+    /// Stream offset after the last WQE snapshotted.
+    pub stream_end: u64,
+    /// Bytes posted, as the doorbell said.
+    pub bytes_posted: u32,
+    /// PSN of the next packet.
+    pub next: u32,
+    /// Oldest PSN not acknowledged.
+    pub una: u32,
+    /// PSN never sent.
+    pub max: u32,
+    /// Packets since the last request for an acknowledgement.
+    pub since_ack: u32,
+    /// Go back to `una` when nothing is in the engines.
+    pub rewind: bool,
+    /// Packets in the transmitter.
+    pub flying: u8,
+    /// Blocks that RTL has not answered.
+    pub probing: u8,
+    /// Time-outs in a row.
+    pub tries: u32,
+    /// DMA failures in a row.
+    pub dma_tries: u8,
+    /// Acknowledgement time-out; 0 none.
+    pub deadline: u64,
+    /// `WC_*` of the oldest WQE when the QP goes into error.
+    pub head_status: u8,
+    /// The host's memory of the queue cannot be read.
+    pub dead: bool,
+    /// WQEs.
+    pub wqes: Ring<SendWqe, SEND_WQES>,
+    /// Contexts.
+    pub sges: Ring<Range, SEND_SGES>,
+    /// Piece log.
+    pub pieces: Ring<Piece, PIECES>,
+    /// Blocks.
+    pub blocks: Ring<Block, BLOCKS>,
+}
+
+/// State of a receive: to be acquired.
+pub const GRANT_NEW: u8 = 0;
+/// State of a receive: SGEs are asked for.
+pub const GRANT_ASKING: u8 = 1;
+/// State of a receive: all is pinned.
+pub const GRANT_READY: u8 = 2;
+/// State of a receive: it is a credit.
+pub const GRANT_POSTED: u8 = 3;
+/// State of a receive: full, or the piece is over.
+pub const GRANT_DONE: u8 = 4;
+/// State of a receive: completes with `status` when its turn comes (0: zero length).
+pub const GRANT_LOCAL: u8 = 5;
+
+/// A receive.
+#[derive(Clone, Copy)]
+pub struct Grant {
+    /// The caller's own.
+    pub wr_id: u64,
+    /// Bytes.
+    pub len: u32,
+    /// Credit number.
+    pub credit: u32,
+    /// Bytes placed or being placed.
+    pub filled: u32,
+    /// Bytes remaining (CR-9).
+    pub remaining: u32,
+    /// First SGE.
+    pub sge: u16,
+    /// SGEs.
+    pub sges: u8,
+    /// `GRANT_*`.
+    pub state: u8,
+    /// `WC_*`.
+    pub status: u8,
+    /// SGEs that are held.
+    pub held: u8,
+    /// SGEs that RTL has not answered.
+    pub probing: u8,
+    /// SGEs that the host is asked for.
+    pub waiting: u8,
+    /// Memory was revoked while it was asked for.
+    pub stale: bool,
+    /// Memory was withdrawn after it was announced.
+    pub withdrawn: bool,
+    /// PUSH.
+    pub push: bool,
+}
+
+/// A recall: nothing going on.
+pub const RECALL_NONE: u8 = 0;
+/// A recall: credits are being recalled, no list may be sent.
+pub const RECALL_OUT: u8 = 1;
+
+/// The receiver's side. Grants are indexed as the receive queue.
+pub struct Recv {
+    /// Producer index of the host.
+    pub pi: u16,
+    /// Receives snapshotted.
+    pub fetched: u16,
+    /// A receive is being fetched.
+    pub fetching: bool,
+    /// Oldest receive that is not complete.
+    pub head: u16,
+    /// Next receive to acquire.
+    pub ask: u16,
+    /// Next receive to become a credit.
+    pub post: u16,
+    /// End of the batch that is being granted (decision 5).
+    pub batch: u16,
+    /// Credits that are posted and not committed.
+    pub uncommitted: bool,
+    /// The budget is short: announce what there is.
+    pub pressure: bool,
+    /// Next receive that a piece lands in.
+    pub land: u16,
+    /// A piece is being received.
+    pub in_piece: bool,
+    /// SGE that the piece goes on in.
+    pub sge: u8,
+    /// Byte of that SGE.
+    pub sge_off: u32,
+    /// SGE after the last one in use.
+    pub sge_tail: u16,
+    /// Next PSN.
+    pub psn: u32,
+    /// PSN of the next packet to be placed: what is below is acknowledged.
+    pub placed: u32,
+    /// Message sequence number.
+    pub msn: u32,
+    /// Packets placed since the last acknowledgement.
+    pub unacked: u32,
+    /// An acknowledgement is due.
+    pub ack_due: bool,
+    /// A NAK is due (AETH syndrome).
+    pub nak_due: u8,
+    /// A NAK has been sent for this gap.
+    pub nak_sent: bool,
+    /// PSN of the last packet out of sequence.
+    pub nak_psn: u32,
+    /// SGEs that RTL has not answered.
+    pub probing: u16,
+    /// `RECALL_*`.
+    pub recall: u8,
+    /// Credits to recall.
+    pub recall_n: u32,
+    /// Credits announced and not landed.
+    pub outstanding: u32,
+    /// Slots that are being placed, oldest first.
+    pub slots: [u8; RX_SLOTS as usize],
+    /// How many.
+    pub placing: u8,
+    /// The host's memory of the queue cannot be read.
+    pub dead: bool,
+    /// Receives completed.
+    pub completed: u32,
+    /// Receives.
+    pub grants: Ring<Grant, GRANTS>,
+    /// SGEs.
+    pub sges: Ring<Range, RECV_SGES>,
+}
+
+/// A queue pair. All-zero when free.
+pub struct Qp {
+    /// `FREE` …
+    pub state: u8,
+    /// `REASON_*` in error or closed.
+    pub reason: u8,
+    /// Position in the card.
+    pub idx: u8,
+    /// Address space.
+    pub asid: u8,
+    /// Doorbell page.
+    pub uar: u8,
+    /// Peer (index + 1).
+    pub peer: u8,
+    /// Both ends are on this card.
+    pub loopback: bool,
+    /// The host wants it away.
+    pub destroying: bool,
+    /// The peer is told when the connection ends.
+    pub tell_peer: bool,
+    /// `EVENT_*` for the host.
+    pub events: u8,
+    /// `TODO_*` for the peer.
+    pub todo: u16,
+    /// Cookie of the command that destroys it.
+    pub cookie: u32,
+    /// Depth of the send queue - 1.
+    pub sq_mask: u16,
+    /// Depth of the receive queue - 1.
+    pub rq_mask: u16,
+    /// CQN for sends.
+    pub send_cqn: u16,
+    /// CQN for receives.
+    pub recv_cqn: u16,
+    /// Trigger as `CRD_RESET` takes it.
+    pub trigger: u32,
+    /// Longest list.
+    pub max_list: u32,
+    /// Largest block in bytes.
+    pub block: u32,
+    /// Acknowledgement time-out in cycles.
+    pub timeout: u32,
+    /// Retries.
+    pub retries: u32,
+    /// Bus address of the send queue.
+    pub sq_base: u64,
+    /// Bus address of the receive queue.
+    pub rq_base: u64,
+    /// log2 of the connection's MTU.
+    pub log2_mtu: u8,
+    /// Peer's QPN.
+    pub peer_qpn: u32,
+    /// Epoch that the peer's records for this QP carry.
+    pub epoch: u32,
+    /// Epoch that records for the peer's QP carry.
+    pub peer_epoch: u32,
+    /// Number that answers a recall.
+    pub kept: u32,
+    /// Service that is asked for.
+    pub service: u32,
+    /// Bytes of private data.
+    pub private_len: u8,
+    /// Private data, to send or for the host.
+    pub private: [u32; 8],
+    /// Headers to the peer.
+    pub template: Template,
+    /// The sender's side.
+    pub sq: Send,
+    /// The receiver's side.
+    pub rq: Recv,
+}
+
+impl Qp {
+    /// No QP.
+    pub const FREE: Self = Self {
+        state: FREE,
+        reason: 0,
+        idx: 0,
+        asid: 0,
+        uar: 0,
+        peer: 0,
+        loopback: false,
+        destroying: false,
+        tell_peer: false,
+        events: 0,
+        todo: 0,
+        cookie: 0,
+        sq_mask: 0,
+        rq_mask: 0,
+        send_cqn: 0,
+        recv_cqn: 0,
+        trigger: 0,
+        max_list: 0,
+        block: 0,
+        timeout: 0,
+        retries: 0,
+        sq_base: 0,
+        rq_base: 0,
+        log2_mtu: 0,
+        peer_qpn: 0,
+        epoch: 0,
+        peer_epoch: 0,
+        kept: 0,
+        service: 0,
+        private_len: 0,
+        private: [0; 8],
+        template: Template::EMPTY,
+        sq: Send {
+            pi: 0,
+            fetched: 0,
+            fetching: false,
+            head: 0,
+            cut_wqe: 0,
+            cover_wqe: 0,
+            sge_tail: 0,
+            piece_head: 0,
+            piece_tail: 0,
+            piece: 0,
+            piece_off: 0,
+            block_head: 0,
+            block_tail: 0,
+            block: 0,
+            ask_wqe: 0,
+            ask_sge: 0,
+            ask_off: 0,
+            ask_pos: 0,
+            cover_pos: 0,
+            cover_credits: 0,
+            cover_more: false,
+            pos: 0,
+            cut_pos: 0,
+            high: 0,
+            acked: 0,
+            stream_end: 0,
+            bytes_posted: 0,
+            next: 0,
+            una: 0,
+            max: 0,
+            since_ack: 0,
+            rewind: false,
+            flying: 0,
+            probing: 0,
+            tries: 0,
+            dma_tries: 0,
+            deadline: 0,
+            head_status: 0,
+            dead: false,
+            wqes: Ring::new(SendWqe {
+                start: 0,
+                wr_id: 0,
+                len: 0,
+                sge: 0,
+                sges: 0,
+                flags: 0,
+                status: 0,
+            }),
+            sges: Ring::new(Range::ZERO),
+            pieces: Ring::new(Piece {
+                start: 0,
+                psn: 0,
+                len: 0,
+                credit: 0,
+                wqe: 0,
+            }),
+            blocks: Ring::new(Block {
+                va: 0,
+                start: 0,
+                len: 0,
+                tag: 0,
+                state: 0,
+                flying: 0,
+            }),
+        },
+        rq: Recv {
+            pi: 0,
+            fetched: 0,
+            fetching: false,
+            head: 0,
+            ask: 0,
+            post: 0,
+            batch: 0,
+            uncommitted: false,
+            pressure: false,
+            land: 0,
+            in_piece: false,
+            sge: 0,
+            sge_off: 0,
+            sge_tail: 0,
+            psn: 0,
+            placed: 0,
+            msn: 0,
+            unacked: 0,
+            ack_due: false,
+            nak_due: 0,
+            nak_sent: false,
+            nak_psn: 0,
+            probing: 0,
+            recall: 0,
+            recall_n: 0,
+            outstanding: 0,
+            slots: [0; RX_SLOTS as usize],
+            placing: 0,
+            dead: false,
+            completed: 0,
+            grants: Ring::new(Grant {
+                wr_id: 0,
+                len: 0,
+                credit: 0,
+                filled: 0,
+                remaining: 0,
+                sge: 0,
+                sges: 0,
+                state: 0,
+                status: 0,
+                held: 0,
+                probing: 0,
+                waiting: 0,
+                stale: false,
+                withdrawn: false,
+                push: false,
+            }),
+            sges: Ring::new(Range::ZERO),
+        },
+    };
+
+    /// Its QPN.
+    pub fn qpn(&self) -> u32 {
+        qpn(self.idx)
+    }
+
+    /// Its bit in the work bitmaps.
+    pub fn bit(&self) -> u64 {
+        1 << (self.idx & 63)
+    }
+
+    /// The connection's MTU in bytes.
+    pub fn mtu(&self) -> u32 {
+        1 << (self.log2_mtu & 31)
+    }
+
+    /// Says something to the peer as soon as there is room.
+    pub fn tell(&mut self, todo: u16, sh: &mut Shared) {
+        self.todo |= todo;
+        sh.ctl_work |= self.bit();
+    }
+
+    /// Says something to the host as soon as there is room.
+    pub fn notify(&mut self, event: u8, sh: &mut Shared) {
+        self.events |= event;
+        sh.event_work |= self.bit();
+    }
+
+    /// Ends the connection without error: what is left is flushed.
+    pub fn close<H: Hw>(&mut self, reason: u32, sh: &mut Shared, hw: &mut H) {
+        if !matches!(self.state, CREATED | CONNECTING | CONNECTED) {
+            return;
+        }
+        hw.log(Log::Closed(self.qpn(), reason));
+        self.end(CLOSED, reason, status::WC_FLUSHED, sh);
+        self.notify(EVENT_CLOSED, sh);
+    }
+
+    /// Puts the QP in error; its oldest send completes with `head`, the rest is flushed.
+    pub fn fail<H: Hw>(&mut self, reason: u32, head: u8, sh: &mut Shared, hw: &mut H) {
+        if !matches!(self.state, CREATED | CONNECTING | CONNECTED) {
+            return;
+        }
+        hw.log(Log::QpError(self.qpn(), reason));
+        self.end(ERROR, reason, head, sh);
+        self.notify(EVENT_ERROR, sh);
+    }
+
+    fn end(&mut self, state: u8, reason: u32, head: u8, sh: &mut Shared) {
+        self.todo &= !(TODO_LIST | TODO_RECALL | TODO_RECALLED | TODO_RTU);
+        if self.state == CONNECTING || self.state == CONNECTED {
+            // A request that has not left needs no taking back.
+            if self.todo & TODO_REQ == 0 && self.tell_peer {
+                self.tell(TODO_DREQ, sh);
+            }
+            self.todo &= !(TODO_REQ | TODO_REP);
+        }
+        self.state = state;
+        self.reason = reason as u8;
+        self.sq.head_status = head;
+        self.sq.deadline = 0;
+        sh.close_work |= self.bit();
+    }
+}
+
+/// A queue element as the card snapshots it.
+pub struct Element {
+    /// The caller's own.
+    pub wr_id: u64,
+    /// Bytes.
+    pub len: u32,
+    /// Flags.
+    pub flags: u8,
+    /// SGEs that are not empty.
+    pub sges: u8,
+    /// It is well formed.
+    pub good: bool,
+}
+
+/// QPN of the QP at position `idx`.
+pub const fn qpn(idx: u8) -> u32 {
+    FIRST_QPN + idx as u32
+}
+
+/// Checks a queue element and gives its non-empty SGEs to `sge`.
+pub fn parse_element(w: &[u32; 32], opcode: u8, known_flags: u8, mut sge: impl FnMut(u8, u64, u32)) -> Element {
+    let wide = |i: usize| w[i] as u64 | (w[i + 1] as u64) << 32;
+    let count = (w[0] >> 16) as usize;
+    let mut element = Element {
+        wr_id: wide(2),
+        len: w[1],
+        flags: (w[0] >> 8) as u8,
+        sges: 0,
+        good: w[0] as u8 == opcode
+            && (w[0] >> 8) as u8 & !known_flags == 0
+            && count <= MAX_SGE
+            && w[1] <= MAX_MESSAGE,
+    };
+    if !element.good {
+        return element;
+    }
+    let mut sum = 0;
+    for i in 0..count.min(MAX_SGE) {
+        let at = 4 + 4 * i;
+        let (va, len) = (wide(at), w[at + 2]);
+        sum += len as u64;
+        element.good &= w[at + 3] == 0 && len >> 31 == 0 && va.checked_add(len as u64).is_some();
+        if len != 0 {
+            sge(element.sges, va, len);
+            element.sges += 1;
+        }
+    }
+    element.good &= sum == element.len as u64;
+    element
+}

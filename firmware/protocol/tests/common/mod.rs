@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Helpers of the model tests.
+#![allow(dead_code)]
+
+use berth_protocol::model::{Rng, User, World};
+
+/// Address space of the tests' processes.
+pub const ASID: u8 = 3;
+/// Where send buffers lie.
+pub const SRC: u64 = 0x7f00_0000_0000;
+/// Where receive buffers lie.
+pub const DST: u64 = 0x7e00_0000_0000;
+
+/// Bytes that tell their place.
+pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
+    let mut rng = Rng(seed);
+    (0..len).map(|_| rng.next() as u8).collect()
+}
+
+/// Two cards and a connected QP on each.
+pub fn pair(seed: u64) -> (World, User, User) {
+    let mut w = World::new(2, seed);
+    let a = w.create_qp(0, 16, ASID, |_| ());
+    let b = w.create_qp(1, 17, ASID, |_| ());
+    w.connect(&a, &b, 7);
+    (w, a, b)
+}
+
+/// Data frames that card `i` put on the wire: (opcode, PSN, payload bytes, immediate).
+pub fn data_frames(w: &World, i: usize) -> Vec<(u8, u32, usize, u32)> {
+    w.wire
+        .iter()
+        .filter(|(from, f)| *from == i && f[12..14] == [8, 0] && matches!(f[42], 0 | 1 | 3 | 5))
+        .map(|(_, f)| {
+            let pad = (f[43] >> 4 & 3) as usize;
+            let start = if f[42] >= 3 { 58 } else { 54 };
+            let psn = u32::from_be_bytes([0, f[51], f[52], f[53]]);
+            let imm = u32::from_be_bytes([f[54], f[55], f[56], f[57]]);
+            (f[42], psn, f.len() - start - pad, imm)
+        })
+        .collect()
+}
+
+/// Credit lists that card `i` put on the wire, as (first number, sizes).
+pub fn lists(w: &World, i: usize) -> Vec<(u32, Vec<u32>)> {
+    let mut found = Vec::new();
+    for (_, f) in w.wire.iter().filter(|(from, f)| *from == i && f[12..14] == [8, 0] && f[42] == 4) {
+        let words: Vec<u32> = f[54..]
+            .chunks_exact(4)
+            .map(|c| u32::from_le_bytes([c[0], c[1], c[2], c[3]]))
+            .collect();
+        let mut at = 3;
+        while at < words.len() {
+            let n = (words[at] >> 8 & 0xff) as usize;
+            if words[at] & 0xff == 1 {
+                found.push((words[at + 2], words[at + 3..at + n].to_vec()));
+            }
+            at += n;
+        }
+    }
+    found
+}
+
+/// Nothing is pinned, nothing in use.
+pub fn assert_clean(w: &mut World) {
+    for node in &mut w.nodes {
+        assert_eq!(node.hw.uses(), 0, "pages in use at the end");
+        node.hw.evict_idle();
+        assert_eq!(node.hw.pinned(), 0, "pinned at the end");
+    }
+}

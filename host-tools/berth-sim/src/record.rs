@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Samples of the cards' counters over card cycles, as lines of JSON, for plots.
+
+use serde_json::Value;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use tracing::error;
+
+/// What is sampled beside the wire's counts: key in the line, counter of the abi.
+///
+/// Each costs a register read of a few cycles, so there are not many.
+pub const SAMPLED: &[(&str, &str)] = &[
+    ("bytes_sent", "F_BYTES_SENT"),
+    ("bytes_placed", "F_BYTES_PLACED"),
+    ("retransmitted", "F_RETRANSMITTED"),
+    ("credits_outstanding", "F_CREDITS_OUTSTANDING"),
+    ("credits_sent", "C_CREDITS_SENT"),
+    ("credits_taken", "C_CREDITS_TAKEN"),
+    ("lists_sent", "C_LISTS_SENT"),
+    ("idle_cycles", "C_IDLE_CYCLES"),
+];
+
+/// A file of samples.
+#[derive(Debug)]
+pub struct Recorder {
+    every: u64,
+    file: Mutex<BufWriter<File>>,
+}
+
+impl Recorder {
+    /// Creates the file; a card is sampled about every `every` cycles (at least 1000) while it works.
+    ///
+    /// # Errors
+    /// If the file cannot be created.
+    pub fn create(path: &Path, every: u64) -> io::Result<Self> {
+        Ok(Self { every: every.max(1000), file: Mutex::new(BufWriter::new(File::create(path)?)) })
+    }
+
+    /// Cycles between two samples of a card.
+    pub fn every(&self) -> u64 {
+        self.every
+    }
+
+    /// Writes a sample.
+    pub fn line(&self, sample: &Value) {
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(e) = writeln!(file, "{sample}") {
+            error!("record file: {e}");
+        }
+    }
+
+    /// Writes out everything.
+    pub fn finish(&self) {
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(e) = file.flush() {
+            error!("record file: {e}");
+        }
+    }
+}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Command line tool of the Berth RDMA card.
+
+mod device;
+mod failure;
+mod log;
+mod size;
+mod stat;
+mod transfer;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use libberth::Device;
+
+use crate::failure::Failure;
+
+/// Command line tool of the Berth RDMA card.
+///
+/// A first transfer, with 192.0.2.1 and 192.0.2.2 as the names of the two hosts:
+///
+///   host1# berth up --ip 192.0.2.1 --mac 02:00:00:00:00:01
+///   host2# berth up --ip 192.0.2.2 --mac 02:00:00:00:00:02
+///   host2$ berth recv --listen 7 --out copy
+///   host1$ berth send --to 192.0.2.2:7 --file original
+///
+/// Exit codes: 0 done; 1 other error; 2 wrong usage; 3 the received file's checksum differs; 4 no connection;
+/// 5 no card, card lost, or its firmware does not work; 6 not permitted.
+#[derive(Debug, Parser)]
+#[command(version, verbatim_doc_comment, max_term_width = 120)]
+struct Cli {
+    /// Device node [default: the /dev/berthN with the lowest number].
+    #[arg(long, short, global = true, env = "BERTH_DEVICE")]
+    device: Option<PathBuf>,
+    /// Print JSON for scripts: one object at the end, on standard output.
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Show the card: versions, state, name in the network, limits.
+    Info,
+    /// Give the card its name in the network (IPv4 and MAC address); needs CAP_NET_ADMIN.
+    #[command(visible_alias = "net")]
+    Up(device::Up),
+    /// Change the card's limits on pinned memory; needs CAP_SYS_ADMIN.
+    Limits(device::SetLimits),
+    /// Receive one file.
+    Recv(transfer::Recv),
+    /// Send one file.
+    Send(transfer::Send),
+    /// Show all counters, once, repeatedly, or as samples in a file.
+    Stat(stat::Stat),
+    /// Show the firmware's log, decoded against its exact ELF file; needs CAP_SYS_ADMIN.
+    Log(log::Log),
+    /// Reset the card and load its firmware anew; needs CAP_SYS_ADMIN. All programs lose their connections.
+    Reset,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let filter = tracing_subscriber::EnvFilter::try_from_env("BERTH_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    match run(&cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            if cli.json {
+                println!("{}", serde_json::json!({ "error": failure.to_string(), "exit_code": failure.code() }));
+            }
+            eprintln!("berth: {failure}");
+            ExitCode::from(failure.code())
+        }
+    }
+}
+
+fn run(cli: &Cli) -> Result<(), Failure> {
+    let open = || match &cli.device {
+        Some(path) => Device::open(path),
+        None => Device::open_first(),
+    };
+    match &cli.command {
+        Command::Info => device::info(&open()?, cli.json),
+        Command::Up(args) => args.run(&open()?, cli.json),
+        Command::Limits(args) => args.run(&open()?, cli.json),
+        Command::Recv(args) => args.run(&open()?, cli.json),
+        Command::Send(args) => args.run(&open()?, cli.json),
+        Command::Stat(args) => args.run(&open()?, cli.json),
+        // Decoding a file needs no card.
+        Command::Log(args) => args.run(|| open().map_err(Failure::from)),
+        Command::Reset => device::reset(&open()?, cli.json),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn options_of_the_demo_are_understood() {
+        let cli = Cli::try_parse_from([
+            "berth",
+            "recv",
+            "--listen",
+            "7",
+            "--out",
+            "copy",
+            "--recv-sizes",
+            "3,7,22,44,64K",
+            "--trigger",
+            "between:2",
+            "--budget",
+            "64K",
+            "--json",
+        ])
+        .unwrap();
+        let Command::Recv(recv) = cli.command else { panic!() };
+        assert_eq!(recv.recv_sizes, [3, 7, 22, 44, 65536]);
+        assert!(cli.json);
+        for bad in [
+            vec!["berth", "recv", "--listen", "0", "--out", "x"],
+            vec!["berth", "send", "--to", "192.0.2.2", "--file", "x"],
+            vec!["berth", "send", "--to", "192.0.2.2:7", "--file", "x", "--block", "5000"],
+        ] {
+            assert!(Cli::try_parse_from(&bad).is_err(), "{bad:?}");
+        }
+    }
+}

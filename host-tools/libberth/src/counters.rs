@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Counters by name, from the tables of berth-abi.
+
+use berth_abi::{counters, ioctl};
+
+/// One counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Named {
+    /// Its layer: `rtl`, `fw` or `drv`.
+    pub layer: &'static str,
+    /// Its name in lower case without the table's prefix: `tx_frames`.
+    pub name: &'static str,
+    /// What it counts.
+    pub text: &'static str,
+    /// Its value.
+    pub value: u64,
+}
+
+/// All counters of a card and its driver at one time.
+#[derive(Clone, Debug)]
+pub struct Counters {
+    raw: ioctl::Counters,
+}
+
+impl Counters {
+    pub(crate) fn new(raw: ioctl::Counters) -> Self {
+        Self { raw }
+    }
+
+    /// RTL counter by index (`C_*`).
+    pub fn rtl(&self, index: u32) -> u64 {
+        self.raw.rtl.get(index as usize).copied().unwrap_or(0)
+    }
+
+    /// Firmware counter by index (`F_*`).
+    pub fn fw(&self, index: u32) -> u64 {
+        self.raw.fw.get(index as usize).copied().unwrap_or(0)
+    }
+
+    /// Driver counter or gauge by index (`D_*`).
+    pub fn drv(&self, index: u32) -> u64 {
+        self.raw.drv.get(index as usize).copied().unwrap_or(0)
+    }
+
+    /// Bytes pinned now.
+    pub fn pinned(&self) -> u64 {
+        self.drv(counters::D_PINNED)
+    }
+
+    /// Most bytes pinned since the peak was reset.
+    pub fn pinned_peak(&self) -> u64 {
+        self.drv(counters::D_PINNED_PEAK)
+    }
+
+    /// All counters in the order of the tables.
+    pub fn iter(&self) -> impl Iterator<Item = Named> + '_ {
+        let layer = |layer, prefix, table: &'static [(&'static str, u64, &'static str)], values: &'_ [u64]| {
+            let values = values.to_vec();
+            table.iter().map(move |&(name, index, text)| Named {
+                layer,
+                name: name.strip_prefix(prefix).unwrap_or(name),
+                text: text.trim(),
+                value: values.get(index as usize).copied().unwrap_or(0),
+            })
+        };
+        layer("rtl", "C_", counters::RTL_COUNTER_TABLE, &self.raw.rtl)
+            .chain(layer("fw", "F_", counters::FW_COUNTER_TABLE, &self.raw.fw))
+            .chain(layer("drv", "D_", counters::DRV_COUNTER_TABLE, &self.raw.drv))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_counter_of_the_tables_has_a_name_and_its_own_value() {
+        let mut raw = ioctl::Counters { rtl: [0; 48], fw: [0; 48], drv: [0; 32] };
+        for (i, v) in raw.rtl.iter_mut().enumerate() {
+            *v = i as u64;
+        }
+        for (i, v) in raw.fw.iter_mut().enumerate() {
+            *v = 100 + i as u64;
+        }
+        for (i, v) in raw.drv.iter_mut().enumerate() {
+            *v = 200 + i as u64;
+        }
+        let counters = Counters::new(raw);
+        let all: Vec<Named> = counters.iter().collect();
+        assert_eq!(all.len(), counters::NUM_RTL_COUNTERS + counters::NUM_FW_COUNTERS + counters::NUM_DRV_COUNTERS);
+        let find = |layer, name| all.iter().find(|c| c.layer == layer && c.name == name).map(|c| c.value);
+        assert_eq!(find("rtl", "TX_BYTES"), Some(1));
+        assert_eq!(find("fw", "NO_BUFFER"), Some(100));
+        assert_eq!(find("drv", "PINNED_PEAK"), Some(201));
+        assert_eq!(counters.pinned_peak(), 201);
+    }
+}

@@ -1,0 +1,402 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Completion queues.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use berth_abi::wqe::{self, Cqe};
+use berth_abi::{card, host, ioctl, status};
+
+use crate::context::Inner;
+use crate::error::{Error, Result};
+use crate::region::Region;
+use crate::ring::{CqRing, Progress, cq_doorbell};
+use crate::sys;
+
+/// How an element ended (`WC_*`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Status {
+    /// Done.
+    Ok,
+    /// The element is malformed.
+    BadWqe,
+    /// Its memory cannot be used: unmapped, no access, kernel address, special mapping.
+    LocalProtection,
+    /// It does not fit the pinned-memory budget, however long one waits.
+    OverBudget,
+    /// Its memory was unmapped before the data came.
+    Withdrawn,
+    /// The peer did not answer.
+    RetryExceeded,
+    /// The queue pair went into error, or its connection ended, before.
+    Flushed,
+    /// The peer refused.
+    RemoteError,
+    /// Message mode: the credit is smaller than the message.
+    TooLong,
+    /// A value that this library does not know.
+    Other(u8),
+}
+
+impl From<u8> for Status {
+    fn from(value: u8) -> Self {
+        match value {
+            status::WC_OK => Self::Ok,
+            status::WC_BAD_WQE => Self::BadWqe,
+            status::WC_LOCAL_PROTECTION => Self::LocalProtection,
+            status::WC_OVER_BUDGET => Self::OverBudget,
+            status::WC_WITHDRAWN => Self::Withdrawn,
+            status::WC_RETRY_EXCEEDED => Self::RetryExceeded,
+            status::WC_FLUSHED => Self::Flushed,
+            status::WC_REMOTE_ERROR => Self::RemoteError,
+            status::WC_TOO_LONG => Self::TooLong,
+            other => Self::Other(other),
+        }
+    }
+}
+
+impl std::fmt::Display for Status {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Ok => "done",
+            Self::BadWqe => "the queue element is malformed",
+            Self::LocalProtection => {
+                "local protection error (memory unmapped, not accessible, or of a kind that cannot be pinned)"
+            }
+            Self::OverBudget => {
+                "larger than the pinned-memory budget (post smaller buffers, or raise it with `berth limits --budget`)"
+            }
+            Self::Withdrawn => "its memory was unmapped before the data came",
+            Self::RetryExceeded => "the peer does not answer",
+            Self::Flushed => "flushed: the connection ended before",
+            Self::RemoteError => "the peer refused",
+            Self::TooLong => "longer than the peer's receive buffer",
+            Self::Other(n) => return write!(f, "unknown status {n}"),
+        })
+    }
+}
+
+/// One completed element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// The caller's number of the element.
+    pub wr_id: u64,
+    /// QPN of its queue pair.
+    pub qpn: u32,
+    /// How it ended.
+    pub status: Status,
+    /// Whether it is a receive (else a send).
+    pub recv: bool,
+    /// Bytes moved; of a receive: bytes in its buffer, which may be fewer than its size (CR-2).
+    pub byte_len: u32,
+    /// Bytes that the sender still had to send after this piece (CR-9); `u32::MAX` means at least that.
+    pub remaining: u32,
+    /// Number of the credit that the piece used (receives).
+    pub credit: u32,
+    /// The sender asked to push (IW-6).
+    pub push: bool,
+}
+
+impl Completion {
+    fn new(cqe: &Cqe) -> Self {
+        Self {
+            wr_id: cqe.wr_id,
+            qpn: cqe.qpn,
+            status: cqe.status.into(),
+            recv: cqe.opcode == wqe::OP_RECV,
+            byte_len: cqe.byte_len,
+            remaining: cqe.remaining,
+            credit: cqe.credit,
+            push: cqe.flags & wqe::CQE_PUSH != 0,
+        }
+    }
+
+    /// The completion itself if it is good.
+    ///
+    /// # Errors
+    /// [`Error::Completion`].
+    pub fn ok(self) -> Result<Self> {
+        match self.status {
+            Status::Ok => Ok(self),
+            status => Err(Error::Completion { wr_id: self.wr_id, status }),
+        }
+    }
+}
+
+/// Progress of the two queues of a queue pair.
+#[derive(Debug)]
+pub(crate) struct QpProgress {
+    pub(crate) send: Progress,
+    pub(crate) recv: Progress,
+}
+
+#[derive(Debug)]
+struct State {
+    ring: CqRing,
+    /// Queue pairs that complete here, by QPN.
+    qps: Vec<Option<Arc<QpProgress>>>,
+    /// Taken from the ring, accounted, and not given out yet.
+    taken: VecDeque<Completion>,
+}
+
+#[derive(Debug)]
+pub(crate) struct CqInner {
+    // Declared before `context`: unmapped while the descriptor is open.
+    state: Mutex<State>,
+    _region: Region,
+    event_fd: OwnedFd,
+    cqn: u32,
+    capacity: u32,
+    context: Arc<Inner>,
+}
+
+impl CqInner {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn attach(&self, qpn: u32, progress: &Arc<QpProgress>) {
+        let mut state = self.lock();
+        let at = qpn as usize;
+        if state.qps.len() <= at {
+            state.qps.resize(at + 1, None);
+        }
+        state.qps[at] = Some(Arc::clone(progress));
+    }
+
+    /// Forgets a queue pair that is gone, with its completions, so that a later one with its number does not get
+    /// them.
+    pub(crate) fn detach(&self, qpn: u32) {
+        let mut state = self.lock();
+        while self.take_one(&mut state).is_ok_and(|c| c.is_some()) {}
+        state.taken.retain(|c| c.qpn != qpn);
+        if let Some(slot) = state.qps.get_mut(qpn as usize) {
+            *slot = None;
+        }
+        self.tell(&mut state);
+    }
+
+    /// Moves one entry from the ring to `taken`.
+    fn take_one(&self, state: &mut State) -> Result<Option<()>> {
+        let Some(cqe) = state.ring.take() else { return Ok(None) };
+        let completion = Completion::new(&cqe);
+        let known = state
+            .qps
+            .get(cqe.qpn as usize)
+            .and_then(Option::as_ref)
+            .is_some_and(|qp| if completion.recv { qp.recv.complete() } else { qp.send.complete() });
+        if !known {
+            return Err(Error::BadCompletion { qpn: cqe.qpn });
+        }
+        state.taken.push_back(completion);
+        Ok(Some(()))
+    }
+
+    /// Tells the card of entries taken, if it might run out of room else.
+    fn tell(&self, state: &mut State) {
+        let slack = u64::from(state.ring.entries() - self.capacity);
+        if state.ring.untold() * 2 > slack {
+            state.ring.tell();
+            self.context.doorbell(host::DB_CQ, cq_doorbell(self.cqn, state.ring.consumer(), false));
+        }
+    }
+
+    fn poll(&self, max: usize, out: &mut Vec<Completion>) -> Result<usize> {
+        let mut state = self.lock();
+        let mut count = 0;
+        while count < max {
+            if state.taken.is_empty() && self.take_one(&mut state)?.is_none() {
+                break;
+            }
+            out.extend(state.taken.pop_front());
+            count += 1;
+        }
+        self.tell(&mut state);
+        Ok(count)
+    }
+
+    fn arm(&self) {
+        let mut state = self.lock();
+        state.ring.tell();
+        self.context.doorbell(host::DB_CQ, cq_doorbell(self.cqn, state.ring.consumer(), true));
+    }
+}
+
+impl Drop for CqInner {
+    fn drop(&mut self) {
+        let mut arg = ioctl::Handle { value: self.cqn, reserved: 0 };
+        if let Err(error) = self.context.ioctl("destroy a completion queue", ioctl::IOC_DESTROY_CQ, &mut arg)
+            && !matches!(error, Error::DeviceLost | Error::NotFound { .. })
+        {
+            tracing::warn!(cqn = self.cqn, %error, "completion queue not destroyed");
+        }
+    }
+}
+
+/// A completion queue, to be shared by any number of queue pairs and threads. Clones share it.
+#[derive(Clone, Debug)]
+pub struct CompletionQueue {
+    pub(crate) inner: Arc<CqInner>,
+}
+
+impl CompletionQueue {
+    pub(crate) fn new(context: &Arc<Inner>, capacity: u32, entries: u32) -> Result<Self> {
+        let what = "make a completion queue";
+        if capacity == 0 {
+            return Err(Error::Invalid { what });
+        }
+        let event_fd = sys::eventfd().map_err(|source| Error::Os { what, source })?;
+        let mut arg = ioctl::CreateCq { entries, event_fd: event_fd.as_raw_fd(), ..Default::default() };
+        context.ioctl(what, ioctl::IOC_CREATE_CQ, &mut arg)?;
+        let mapped = check_ring(arg.entries, arg.bytes, capacity).ok_or(Error::Firmware { what }).and_then(|()| {
+            Region::map_shared(context.fd(), arg.offset, arg.bytes as usize)
+                .map_err(|source| Error::Os { what: "map a completion queue", source })
+        });
+        let region = match mapped {
+            Ok(region) => region,
+            Err(error) => {
+                let mut handle = ioctl::Handle { value: arg.cqn, reserved: 0 };
+                let _ = context.ioctl("destroy a completion queue", ioctl::IOC_DESTROY_CQ, &mut handle);
+                return Err(error);
+            }
+        };
+        let base = NonNull::new(region.as_ptr().cast::<Cqe>()).expect("a mapping is never null");
+        // SAFETY: the region holds `entries` entries (checked above), is page-aligned, and lives beside the ring.
+        let ring = unsafe { CqRing::new(base, arg.entries) };
+        let state = State { ring, qps: vec![None; card::NUM_QP_ROWS as usize], taken: VecDeque::new() };
+        Ok(Self {
+            inner: Arc::new(CqInner {
+                state: Mutex::new(state),
+                _region: region,
+                event_fd,
+                cqn: arg.cqn,
+                capacity,
+                context: Arc::clone(context),
+            }),
+        })
+    }
+
+    /// CQN.
+    pub fn cqn(&self) -> u32 {
+        self.inner.cqn
+    }
+
+    /// Completions that may wait to be polled.
+    pub fn capacity(&self) -> u32 {
+        self.inner.capacity
+    }
+
+    /// Takes one completion, if there is one. No system call.
+    ///
+    /// # Errors
+    /// [`Error::BadCompletion`].
+    pub fn poll(&self) -> Result<Option<Completion>> {
+        let mut one = Vec::with_capacity(1);
+        self.inner.poll(1, &mut one)?;
+        Ok(one.pop())
+    }
+
+    /// Takes at most `max` completions and appends them to `out`; answers how many. No system call.
+    ///
+    /// # Errors
+    /// [`Error::BadCompletion`].
+    pub fn poll_into(&self, max: usize, out: &mut Vec<Completion>) -> Result<usize> {
+        self.inner.poll(max, out)
+    }
+
+    /// Arms the notification: the next completion, or one that is there already, signals [`CompletionQueue::event_fd`].
+    pub fn arm(&self) {
+        self.inner.arm();
+    }
+
+    /// eventfd that an armed notification signals, for `poll`/`epoll`. After it was readable: take its count, poll
+    /// completions until there are none, arm, poll once more.
+    pub fn event_fd(&self) -> BorrowedFd<'_> {
+        self.inner.event_fd.as_fd()
+    }
+
+    /// Waits for a completion and takes it: polls first, then sleeps at the eventfd.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`]; [`Error::DeviceLost`] when the card is reset or removed while waiting.
+    pub fn wait(&self, timeout: Option<Duration>) -> Result<Completion> {
+        let deadline = timeout.and_then(|t| Instant::now().checked_add(t));
+        loop {
+            if let Some(completion) = self.poll()? {
+                return Ok(completion);
+            }
+            self.inner.context.check_lost()?;
+            self.arm();
+            if let Some(completion) = self.poll()? {
+                return Ok(completion);
+            }
+            let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|l| l.is_zero()) {
+                return Err(Error::Timeout(timeout.unwrap_or_default()));
+            }
+            // A reset of the card comes as a context event; nothing would complete then.
+            let [cq, context] = sys::wait_readable([self.event_fd(), self.inner.context.event_fd()], left)
+                .map_err(|source| Error::Os { what: "wait for a completion", source })?;
+            if cq {
+                sys::eventfd_take(self.event_fd());
+            }
+            if context {
+                self.inner.context.drain()?;
+            }
+        }
+    }
+}
+
+/// Whether the driver's answer describes a ring that we can use.
+fn check_ring(entries: u32, bytes: u32, capacity: u32) -> Option<()> {
+    let needed = entries.checked_mul(wqe::CQE_BYTES)?;
+    (entries.is_power_of_two() && entries >= capacity && bytes >= needed).then_some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn completion_carries_the_fields_of_the_entry() {
+        let cqe = Cqe {
+            wr_id: 7,
+            byte_len: 40,
+            qpn: 16,
+            status: status::WC_OK,
+            opcode: wqe::OP_RECV,
+            flags: wqe::CQE_PUSH,
+            remaining: 11,
+            credit: 3,
+            phase: wqe::PHASE,
+        };
+        let c = Completion::new(&cqe);
+        assert!(c.recv && c.push && c.ok().is_ok());
+        assert_eq!((c.wr_id, c.qpn, c.byte_len, c.remaining, c.credit), (7, 16, 40, 11, 3));
+        let bad = Completion::new(&Cqe { status: status::WC_WITHDRAWN, ..cqe });
+        assert!(matches!(bad.ok(), Err(Error::Completion { wr_id: 7, status: Status::Withdrawn })));
+    }
+
+    #[test]
+    fn answer_with_too_small_a_ring_is_refused() {
+        assert!(check_ring(64, 2048, 64).is_some());
+        assert!(check_ring(64, 2047, 64).is_none());
+        assert!(check_ring(48, 4096, 48).is_none());
+        assert!(check_ring(32, 4096, 64).is_none());
+    }
+
+    #[test]
+    fn eventfd_is_taken_once() {
+        let fd = sys::eventfd().unwrap();
+        assert_eq!(sys::eventfd_take(fd.as_fd()), 0);
+        sys::eventfd_signal(fd.as_fd());
+        sys::eventfd_signal(fd.as_fd());
+        assert_eq!(sys::wait_readable([fd.as_fd()], None).unwrap(), [true]);
+        assert_eq!(sys::eventfd_take(fd.as_fd()), 2);
+        assert_eq!(sys::wait_readable([fd.as_fd()], Some(Duration::ZERO)).unwrap(), [false]);
+    }
+}

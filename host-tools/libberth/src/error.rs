@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Errors. Each text says what went wrong and, where there is something, what to do next.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use berth_abi::status;
+
+use crate::cq::Status;
+
+/// Result of this library.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What can go wrong.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The device node cannot be opened.
+    #[error("cannot open {path}: {source} (is the driver loaded? try `modprobe berth`, then `ls /dev/berth*`)")]
+    Open {
+        /// The node.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// There is no `/dev/berthN` at all.
+    #[error(
+        "no Berth card found: there is no /dev/berth* (load the driver with `modprobe berth`; `lspci -d 10ee:be47` shows cards)"
+    )]
+    NoDevice,
+    /// The driver was built for another layout of rings and ioctls.
+    #[error("driver speaks ABI version {driver}, this program {library}: install driver and tools of one release")]
+    AbiMismatch {
+        /// Version of the driver.
+        driver: u32,
+        /// Version of this library.
+        library: u32,
+    },
+    /// The driver refused: the caller lacks a capability, or the descriptor was inherited.
+    #[error(
+        "{what}: not permitted (needs CAP_NET_ADMIN or CAP_SYS_ADMIN; a context works only in the process that made it)"
+    )]
+    NotPermitted {
+        /// What was tried.
+        what: &'static str,
+    },
+    /// A field is out of range.
+    #[error("{what}: a parameter is out of range")]
+    Invalid {
+        /// What was tried.
+        what: &'static str,
+    },
+    /// There is no such object, or it belongs to another context.
+    #[error("{what}: no such object in this context")]
+    NotFound {
+        /// What was tried.
+        what: &'static str,
+    },
+    /// A cap of the process or the card is reached.
+    #[error(
+        "{what}: a limit of the process or the card is reached (`berth info` shows the limits; close what is not needed)"
+    )]
+    LimitReached {
+        /// What was tried.
+        what: &'static str,
+    },
+    /// The object is in a state that does not allow it.
+    #[error("{what}: the object is busy or in a state that does not allow this")]
+    Busy {
+        /// What was tried.
+        what: &'static str,
+    },
+    /// The card was reset or has been taken away; all objects of the context are lost.
+    #[error(
+        "the card was reset or removed: close this context and open the device again (`berth info` shows its state)"
+    )]
+    DeviceLost,
+    /// The card's firmware does not work.
+    #[error(
+        "{what}: the card's firmware does not answer (`berth info` shows its state, `berth log` what it said, `berth reset` starts it anew)"
+    )]
+    Firmware {
+        /// What was tried.
+        what: &'static str,
+    },
+    /// Any other error of the operating system.
+    #[error("{what}: {source}")]
+    Os {
+        /// What was tried.
+        what: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+    /// The send or receive queue has no room for the elements: poll completions first.
+    #[error("the queue is full ({free} of {depth} elements free): poll completions, then post again")]
+    QueueFull {
+        /// Free elements.
+        free: u32,
+        /// Depth of the queue.
+        depth: u32,
+    },
+    /// More than 4 GiB - 1 would be posted and not completed: the doorbell could not tell (CR-9).
+    #[error("4 GiB of sends are outstanding on this queue pair: poll completions, then post again")]
+    TooMuchOutstanding,
+    /// An element has more than [`MAX_SGE`](berth_abi::wqe::MAX_SGE) ranges.
+    #[error("{got} scatter/gather elements, but a queue element has room for {max}")]
+    TooManySges {
+        /// Given.
+        got: usize,
+        /// Allowed.
+        max: usize,
+    },
+    /// The ranges of one element add up to more than 2 GiB.
+    #[error("element of {0} bytes: one element may have at most 2 GiB (2^31 bytes)")]
+    MessageTooLong(u64),
+    /// Private data of connection management is longer than 32 bytes.
+    #[error("{0} bytes of private data, but a connection message carries at most 32")]
+    PrivateDataTooLong(usize),
+    /// The time limit has passed.
+    #[error("nothing happened within {0:?}")]
+    Timeout(Duration),
+    /// The connection did not come about or is over.
+    #[error("connection ended: {reason}")]
+    Closed {
+        /// Why.
+        reason: Reason,
+        /// Private data of a reject.
+        private_data: Vec<u8>,
+    },
+    /// An element completed with an error.
+    #[error("element {wr_id} failed: {status}")]
+    Completion {
+        /// The caller's number of the element.
+        wr_id: u64,
+        /// Its status.
+        status: Status,
+    },
+    /// A completion came that fits no posted element: the queue cannot be trusted any more.
+    #[error("the card completed an element of QP {qpn} that was not posted: reset the card and report this")]
+    BadCompletion {
+        /// QPN in it.
+        qpn: u32,
+    },
+}
+
+impl Error {
+    /// Translates the errno of a failed call named `what` as berth-abi's ioctl section describes.
+    pub(crate) fn from_errno(what: &'static str, source: io::Error) -> Self {
+        match source.raw_os_error() {
+            Some(libc::EPERM | libc::EACCES) => Self::NotPermitted { what },
+            Some(libc::EINVAL) => Self::Invalid { what },
+            Some(libc::ENOENT) => Self::NotFound { what },
+            Some(libc::ENOSPC) => Self::LimitReached { what },
+            Some(libc::EBUSY) => Self::Busy { what },
+            Some(libc::ENODEV) => Self::DeviceLost,
+            Some(libc::EIO) => Self::Firmware { what },
+            _ => Self::Os { what, source },
+        }
+    }
+}
+
+/// Why a connection ended or a queue pair went into error (`REASON_*`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Reason {
+    /// Closed by this side.
+    LocalClose,
+    /// Closed by the peer.
+    PeerClose,
+    /// The peer does not answer any more.
+    PeerLost,
+    /// A doorbell's producer index was further ahead than the queue is deep.
+    BadIndex,
+    /// The card could not read the queue.
+    QueueRead,
+    /// Memory that was granted has been withdrawn (unmapped).
+    Withdrawn,
+    /// The peer broke the protocol.
+    Protocol,
+    /// A send element failed.
+    SendFailed,
+    /// The completion queue overran.
+    CqFull,
+    /// The listener refused.
+    Rejected,
+    /// Nobody listens to that service.
+    NoListener,
+    /// The peer did not answer the request.
+    Unreachable,
+    /// A value that this library does not know.
+    Other(u32),
+}
+
+impl From<u32> for Reason {
+    fn from(value: u32) -> Self {
+        match value {
+            status::REASON_LOCAL_CLOSE => Self::LocalClose,
+            status::REASON_PEER_CLOSE => Self::PeerClose,
+            status::REASON_PEER_LOST => Self::PeerLost,
+            status::REASON_BAD_INDEX => Self::BadIndex,
+            status::REASON_QUEUE_READ => Self::QueueRead,
+            status::REASON_WITHDRAWN => Self::Withdrawn,
+            status::REASON_PROTOCOL => Self::Protocol,
+            status::REASON_SEND_FAILED => Self::SendFailed,
+            status::REASON_CQ_FULL => Self::CqFull,
+            status::REASON_REJECTED => Self::Rejected,
+            status::REASON_NO_LISTENER => Self::NoListener,
+            status::REASON_UNREACHABLE => Self::Unreachable,
+            other => Self::Other(other),
+        }
+    }
+}
+
+impl std::fmt::Display for Reason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::LocalClose => "closed by this side",
+            Self::PeerClose => "closed by the peer",
+            Self::PeerLost => "the peer does not answer any more",
+            Self::BadIndex => "a doorbell's producer index was too far ahead",
+            Self::QueueRead => "the card could not read the queue",
+            Self::Withdrawn => "granted memory was withdrawn",
+            Self::Protocol => "the peer broke the protocol",
+            Self::SendFailed => "a send element failed",
+            Self::CqFull => "the completion queue overran",
+            Self::Rejected => "rejected by the listener",
+            Self::NoListener => "nobody listens to that service",
+            Self::Unreachable => "the peer did not answer (is it up, and is its address right? `berth info` there)",
+            Self::Other(n) => return write!(f, "unknown reason {n}"),
+        })
+    }
+}

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! User library of the Berth RDMA card.
+//!
+//! The layers, from the bottom:
+//!
+//! * [`Device`] is an open `/dev/berthN`: properties, the end node's name, limits, counters, log.
+//! * [`Context`] binds it to this process: it owns the doorbell page and gets the connection events.
+//! * [`CompletionQueue`] and [`QueuePair`] are mapped queues. Posting and polling take **no system
+//!   call** (QP-1); waiting takes an eventfd.
+//! * [`Listener`], [`Request`] and [`QueuePair::connect`] make connections (QP-17).
+//! * [`Stream`] is a byte stream each way over one queue pair with owned buffers: no `unsafe`.
+//!
+//! ```no_run
+//! use libberth::{Context, Device, QpConfig, Stream};
+//! # fn main() -> libberth::Result<()> {
+//! let device = Device::open_first()?;
+//! let context = Context::new(&device)?;
+//! let listener = context.listen(7)?;
+//! let request = listener.next(None)?;
+//! let mut stream = Stream::new(&context, &QpConfig::default(), 4 << 20)?;
+//! stream.post_recv(&[65536; 16])?;
+//! request.accept(stream.queue_pair(), b"")?;
+//! stream.queue_pair().wait_established(None)?;
+//! while let Some(piece) = stream.next_piece(None)? {
+//!     println!("{} bytes, {} still to come", piece.len(), piece.remaining());
+//! }
+//! # Ok(()) }
+//! ```
+//!
+//! # Who may touch a buffer, and when
+//! The card reads and writes memory by the process's virtual addresses (VC-1, PC-1). A buffer in a posted
+//! element belongs to the card until its completion has been polled, or until its queue pair has been
+//! dropped. The raw posting functions are therefore `unsafe`; [`Stream`] keeps that rule by owning the
+//! memory. The kernel's and other processes' memory is never at stake: the driver lets go of
+//! pages that the process unmaps (VC-9).
+//!
+//! # fork, exec, threads
+//! Queues and the doorbell page are not inherited by a child (`VM_DONTCOPY`); a child that wants to use the
+//! card opens it anew. All types may move between threads; a [`CompletionQueue`] and a [`Context`] may be
+//! shared by them.
+
+mod cm;
+mod context;
+mod counters;
+mod cq;
+mod device;
+mod error;
+mod qp;
+pub mod raw;
+mod region;
+mod ring;
+mod stream;
+mod sys;
+
+pub use berth_abi as abi;
+pub use cm::{Listener, Request};
+pub use context::{Context, ContextEvent};
+pub use counters::{Counters, Named};
+pub use cq::{Completion, CompletionQueue, Status};
+pub use device::{Device, Info, Limits, MacAddr, Net};
+pub use error::{Error, Reason, Result};
+pub use qp::{QpConfig, QpState, QpStateKind, QueuePair, Trigger, WorkRequest};
+pub use region::{Buffer, FileMap};
+pub use stream::{MAX_SGE_BYTES, Piece, SendBlock, Sent, Stream};
+
+pub use berth_abi::wqe::Sge;

@@ -1,0 +1,475 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Queue pairs.
+
+use std::net::Ipv4Addr;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::time::Duration;
+
+use berth_abi::wqe::{OP_RECV, OP_SEND, SEND_PUSH, Sge, WQE_BYTES, Wqe};
+use berth_abi::{host, ioctl, ring as abi_ring};
+
+use crate::context::{ContextEvent, Inner};
+use crate::cq::{CompletionQueue, CqInner, QpProgress};
+use crate::error::{Error, Reason, Result};
+use crate::region::Region;
+use crate::ring::{Progress, WorkQueue, element, rq_doorbell, sq_doorbell};
+
+/// When the next credit list is sent (CR-5).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Trigger {
+    /// When data lands in the first buffer of the last list: fast senders, many credits outstanding.
+    #[default]
+    First,
+    /// When data lands in its last buffer: slow senders, few messages.
+    Last,
+    /// When data lands in the buffer with this index (from 0; a shorter list counts its last).
+    Between(u8),
+}
+
+/// Properties of a queue pair.
+#[derive(Clone, Copy, Debug)]
+pub struct QpConfig {
+    /// Elements of the send queue (1 to 256, rounded up to a power of two).
+    pub send_depth: u32,
+    /// Elements of the receive queue (1 to 256, rounded up to a power of two).
+    pub recv_depth: u32,
+    /// When the next credit list is sent.
+    pub trigger: Trigger,
+    /// Longest credit list (1 to 64; 0: as long as possible).
+    pub max_list: u32,
+    /// Virtual-context block in bytes (VC-2): a multiple of 4096 up to 1 MiB; 0: 64 KiB.
+    pub block: u32,
+    /// Acknowledgement time-out in card cycles; 0: default.
+    pub timeout: u32,
+    /// Retries before the peer counts as lost; 0: default.
+    pub retries: u32,
+}
+
+impl Default for QpConfig {
+    fn default() -> Self {
+        Self { send_depth: 64, recv_depth: 64, trigger: Trigger::First, max_list: 0, block: 0, timeout: 0, retries: 0 }
+    }
+}
+
+/// One element to post: the caller's number, its ranges, and whether to push (sends only).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WorkRequest<'a> {
+    /// Comes back in the completion.
+    pub wr_id: u64,
+    /// Gather or scatter list, at most 7 ranges; ranges of 0 bytes are legal and skipped.
+    pub sges: &'a [Sge],
+    /// Ask the receiver to return its buffer at once (IW-6); sends only.
+    pub push: bool,
+}
+
+/// State of a queue pair's connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum QpStateKind {
+    /// Made, not connected.
+    Created,
+    /// A connection is being made.
+    Connecting,
+    /// Connected.
+    Connected,
+    /// In error.
+    Error,
+    /// The connection is over.
+    Closed,
+    /// A value that this library does not know.
+    Other(u32),
+}
+
+/// State of a queue pair as the card tells it.
+#[derive(Clone, Copy, Debug)]
+pub struct QpState {
+    /// State of its connection.
+    pub kind: QpStateKind,
+    /// Why, when in error or closed.
+    pub reason: Reason,
+    /// Receives posted.
+    pub posted: u32,
+    /// Receives that are granted (pinned) now and not completed.
+    pub granted: u32,
+    /// Receives announced to the peer.
+    pub announced: u32,
+    /// Receives in which data has landed.
+    pub landed: u32,
+    /// Receives completed.
+    pub completed: u32,
+    /// Credits of the peer that are unused.
+    pub credits: u32,
+    /// Pieces sent and not acknowledged.
+    pub pieces: u32,
+}
+
+impl QpState {
+    fn new(s: &abi_ring::QpState) -> Self {
+        let [posted, granted, announced, landed, completed] = s.receives;
+        Self {
+            kind: match s.state {
+                0 => QpStateKind::Created,
+                1 => QpStateKind::Connecting,
+                2 => QpStateKind::Connected,
+                3 => QpStateKind::Error,
+                4 => QpStateKind::Closed,
+                other => QpStateKind::Other(other),
+            },
+            reason: s.reason.into(),
+            posted,
+            granted,
+            announced,
+            landed,
+            completed,
+            credits: s.credits,
+            pieces: s.pieces,
+        }
+    }
+}
+
+/// A queue pair: a send queue and a receive queue, mapped into this process (QP-1).
+///
+/// Dropping it ends its connection and returns when the card has let go of every buffer posted. Completions
+/// that were not polled until then are dropped.
+#[derive(Debug)]
+pub struct QueuePair {
+    pub(crate) context: Arc<Inner>,
+    progress: Arc<QpProgress>,
+    send: WorkQueue,
+    recv: WorkQueue,
+    send_cq: Arc<CqInner>,
+    recv_cq: Arc<CqInner>,
+    _region: Region,
+    qpn: u32,
+    /// Set when the driver has destroyed it.
+    destroyed: bool,
+}
+
+impl QueuePair {
+    pub(crate) fn new(
+        context: &Arc<Inner>,
+        send_cq: &CompletionQueue,
+        recv_cq: &CompletionQueue,
+        config: &QpConfig,
+    ) -> Result<Self> {
+        let what = "make a queue pair";
+        let (trigger, trigger_index) = match config.trigger {
+            Trigger::First => (abi_ring::TRIGGER_FIRST, 0),
+            Trigger::Last => (abi_ring::TRIGGER_LAST, 0),
+            Trigger::Between(n) => (abi_ring::TRIGGER_BETWEEN, n),
+        };
+        let mut arg = ioctl::CreateQp {
+            send_cqn: send_cq.cqn(),
+            recv_cqn: recv_cq.cqn(),
+            sq_depth: config.send_depth,
+            rq_depth: config.recv_depth,
+            trigger: trigger.into(),
+            trigger_index: trigger_index.into(),
+            max_list: config.max_list,
+            block: config.block,
+            timeout: config.timeout,
+            retries: config.retries,
+            ..Default::default()
+        };
+        context.ioctl(what, ioctl::IOC_CREATE_QP, &mut arg)?;
+        let mapped = check_queues(&arg, config).ok_or(Error::Firmware { what }).and_then(|()| {
+            Region::map_shared(context.fd(), arg.offset, arg.bytes as usize)
+                .map_err(|source| Error::Os { what: "map a queue pair", source })
+        });
+        let region = match mapped {
+            Ok(region) => region,
+            Err(error) => {
+                let _ = destroy(context, arg.qpn);
+                return Err(error);
+            }
+        };
+        let base = region.as_ptr();
+        let send_base = NonNull::new(base.cast::<Wqe>()).expect("a mapping is never null");
+        // SAFETY: `rq_start` lies inside the region (checked above).
+        let recv_base = unsafe { base.add(arg.rq_start as usize) };
+        let recv_base = NonNull::new(recv_base.cast::<Wqe>()).expect("a mapping is never null");
+        // SAFETY: the region holds `sq_depth` elements from its start (checked above), and lives beside the queue.
+        let send = unsafe { WorkQueue::new(send_base, arg.sq_depth) };
+        // SAFETY: the region holds `rq_depth` elements from `rq_start`, behind the send queue (checked above).
+        let recv = unsafe { WorkQueue::new(recv_base, arg.rq_depth) };
+        let progress = Arc::new(QpProgress { send: Progress::new(arg.sq_depth), recv: Progress::new(arg.rq_depth) });
+        send_cq.inner.attach(arg.qpn, &progress);
+        recv_cq.inner.attach(arg.qpn, &progress);
+        Ok(Self {
+            context: Arc::clone(context),
+            progress,
+            send,
+            recv,
+            send_cq: Arc::clone(&send_cq.inner),
+            recv_cq: Arc::clone(&recv_cq.inner),
+            _region: region,
+            qpn: arg.qpn,
+            destroyed: false,
+        })
+    }
+
+    /// QPN.
+    pub fn qpn(&self) -> u32 {
+        self.qpn
+    }
+
+    /// Depth of the send queue.
+    pub fn send_depth(&self) -> u32 {
+        self.send.depth()
+    }
+
+    /// Depth of the receive queue.
+    pub fn recv_depth(&self) -> u32 {
+        self.recv.depth()
+    }
+
+    /// Sends that may be posted now.
+    pub fn send_free(&self) -> u32 {
+        self.send.free(&self.progress.send)
+    }
+
+    /// Receives that may be posted now.
+    pub fn recv_free(&self) -> u32 {
+        self.recv.free(&self.progress.recv)
+    }
+
+    /// Sends posted and not completed.
+    pub fn sends_outstanding(&self) -> u32 {
+        self.progress.send.outstanding()
+    }
+
+    /// Receives posted and not completed.
+    pub fn recvs_outstanding(&self) -> u32 {
+        self.progress.recv.outstanding()
+    }
+
+    /// Posts sends, all with one doorbell; none of them if there is an error. No system call.
+    ///
+    /// # Safety
+    /// The memory of every range must stay what it is (not be freed, reused or changed) until the element's
+    /// completion has been polled or the queue pair has been dropped.
+    ///
+    /// # Errors
+    /// [`Error::QueueFull`], [`Error::TooMuchOutstanding`], [`Error::TooManySges`], [`Error::MessageTooLong`].
+    pub unsafe fn post_send(&mut self, requests: &[WorkRequest<'_>]) -> Result<()> {
+        post(&mut self.send, &self.progress.send, OP_SEND, requests)?;
+        self.ring_send();
+        Ok(())
+    }
+
+    /// Posts receives, all with one doorbell: one batch, announced to the peer when all of it is pinned. None of them
+    /// if there is an error. No system call.
+    ///
+    /// # Safety
+    /// The memory of every range must not be accessed, freed or reused until the element's completion has been
+    /// polled or the queue pair has been dropped.
+    ///
+    /// # Errors
+    /// As [`QueuePair::post_send`].
+    pub unsafe fn post_recv(&mut self, requests: &[WorkRequest<'_>]) -> Result<()> {
+        post(&mut self.recv, &self.progress.recv, OP_RECV, requests)?;
+        self.ring_recv();
+        Ok(())
+    }
+
+    fn ring_send(&mut self) {
+        if self.send.tell() {
+            let value = sq_doorbell(self.qpn, self.send.producer(), self.send.bytes());
+            self.context.doorbell(host::DB_SQ, value);
+        }
+    }
+
+    fn ring_recv(&mut self) {
+        if self.recv.tell() {
+            self.context.doorbell(host::DB_RQ, rq_doorbell(self.qpn, self.recv.producer()));
+        }
+    }
+
+    /// Writes an element as it is and rings the doorbell. See [`crate::raw`].
+    ///
+    /// # Safety
+    /// As [`QueuePair::post_send`], for whatever the card makes of the element.
+    ///
+    /// # Errors
+    /// [`Error::QueueFull`].
+    pub unsafe fn post_raw(&mut self, recv: bool, element: &Wqe) -> Result<()> {
+        if recv {
+            self.recv.check(&self.progress.recv, 1, 0)?;
+            self.recv.write(&self.progress.recv, element);
+            self.ring_recv();
+        } else {
+            self.send.check(&self.progress.send, 1, 0)?;
+            self.send.write(&self.progress.send, element);
+            self.ring_send();
+        }
+        Ok(())
+    }
+
+    /// Begins to connect to `service` of `peer`; the card's own address means loopback (QP-18).
+    ///
+    /// # Errors
+    /// [`Error::Busy`] when the queue pair is connected, [`Error::PrivateDataTooLong`].
+    pub fn start_connect(&self, peer: Ipv4Addr, service: u16, private_data: &[u8]) -> Result<()> {
+        let (private, private_len) = private(private_data)?;
+        let mut arg =
+            ioctl::Connect { qpn: self.qpn, ipv4: peer.into(), service: service.into(), private_len, private };
+        self.context.ioctl("connect", ioctl::IOC_CONNECT, &mut arg)
+    }
+
+    /// Connects to `service` of `peer` and waits for the outcome; answers the private data of the accept.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] with the reason (rejected, nobody listens, unreachable); [`Error::Timeout`].
+    pub fn connect(
+        &self,
+        peer: Ipv4Addr,
+        service: u16,
+        private_data: &[u8],
+        timeout: Option<Duration>,
+    ) -> Result<Vec<u8>> {
+        self.start_connect(peer, service, private_data)?;
+        self.wait_established(timeout)
+    }
+
+    /// Waits until the connection is there; answers the peer's private data.
+    ///
+    /// # Errors
+    /// [`Error::Closed`], [`Error::Timeout`], [`Error::DeviceLost`].
+    pub fn wait_established(&self, timeout: Option<Duration>) -> Result<Vec<u8>> {
+        match self.context.wait_event(timeout, |e| e.qpn() == Some(self.qpn))? {
+            ContextEvent::Established { private_data, .. } => Ok(private_data),
+            ContextEvent::Closed { reason, private_data, .. } => Err(Error::Closed { reason, private_data }),
+            ContextEvent::QpError { reason, .. } => Err(Error::Closed { reason, private_data: vec![] }),
+            ContextEvent::Request { .. } => unreachable!("a request has no QPN"),
+        }
+    }
+
+    /// Waits until the connection is over or the queue pair in error; answers why.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`], [`Error::DeviceLost`].
+    pub fn wait_closed(&self, timeout: Option<Duration>) -> Result<Reason> {
+        let event = self
+            .context
+            .wait_event(timeout, |e| e.qpn() == Some(self.qpn) && !matches!(e, ContextEvent::Established { .. }))?;
+        match event {
+            ContextEvent::Closed { reason, .. } | ContextEvent::QpError { reason, .. } => Ok(reason),
+            _ => unreachable!("filtered above"),
+        }
+    }
+
+    /// Ends the connection; elements that are left complete as flushed.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] when there is no connection.
+    pub fn disconnect(&self) -> Result<()> {
+        let mut arg = ioctl::Handle { value: self.qpn, reserved: 0 };
+        self.context.ioctl("disconnect", ioctl::IOC_DISCONNECT, &mut arg)
+    }
+
+    /// State of the queue pair.
+    ///
+    /// # Errors
+    /// [`Error::Firmware`], [`Error::DeviceLost`].
+    pub fn state(&self) -> Result<QpState> {
+        let mut arg = ioctl::QueryQp { qpn: self.qpn, ..Default::default() };
+        self.context.ioctl("query a queue pair", ioctl::IOC_QUERY_QP, &mut arg)?;
+        Ok(QpState::new(&arg.state))
+    }
+
+    /// Destroys the queue pair now; answers whether its buffers may be freed.
+    pub(crate) fn destroy(&mut self) -> bool {
+        if self.destroyed {
+            return true;
+        }
+        let gone = match destroy(&self.context, self.qpn) {
+            // A lost device does no DMA any more: the driver has revoked everything.
+            Ok(()) | Err(Error::DeviceLost | Error::NotFound { .. }) => true,
+            Err(error) => {
+                tracing::warn!(qpn = self.qpn, %error, "queue pair not destroyed");
+                false
+            }
+        };
+        self.destroyed = gone;
+        self.send_cq.detach(self.qpn);
+        self.recv_cq.detach(self.qpn);
+        self.context.forget(self.qpn);
+        gone
+    }
+}
+
+impl Drop for QueuePair {
+    fn drop(&mut self) {
+        self.destroy();
+    }
+}
+
+fn destroy(context: &Inner, qpn: u32) -> Result<()> {
+    let mut arg = ioctl::Handle { value: qpn, reserved: 0 };
+    context.ioctl("destroy a queue pair", ioctl::IOC_DESTROY_QP, &mut arg)
+}
+
+fn post(queue: &mut WorkQueue, progress: &Progress, opcode: u8, requests: &[WorkRequest<'_>]) -> Result<()> {
+    let mut bytes = 0;
+    for r in requests {
+        bytes += u64::from(element(opcode, 0, r.wr_id, r.sges)?.length);
+    }
+    queue.check(progress, requests.len(), bytes)?;
+    for r in requests {
+        let flags = if r.push && opcode == OP_SEND { SEND_PUSH } else { 0 };
+        queue.write(progress, &element(opcode, flags, r.wr_id, r.sges)?);
+    }
+    Ok(())
+}
+
+/// Private data as connection management carries it.
+pub(crate) fn private(data: &[u8]) -> Result<([u8; abi_ring::PRIVATE_DATA], u32)> {
+    let mut bytes = [0; abi_ring::PRIVATE_DATA];
+    bytes.get_mut(..data.len()).ok_or(Error::PrivateDataTooLong(data.len()))?.copy_from_slice(data);
+    Ok((bytes, data.len() as u32))
+}
+
+/// Whether the driver's answer describes queues that we can use.
+fn check_queues(q: &ioctl::CreateQp, config: &QpConfig) -> Option<()> {
+    let sq_end = q.sq_depth.checked_mul(WQE_BYTES)?;
+    let rq_end = q.rq_depth.checked_mul(WQE_BYTES)?.checked_add(q.rq_start)?;
+    (q.sq_depth.is_power_of_two()
+        && q.rq_depth.is_power_of_two()
+        && q.sq_depth >= config.send_depth
+        && q.rq_depth >= config.recv_depth
+        && q.rq_start.is_multiple_of(align_of::<Wqe>() as u32)
+        && q.rq_start >= sq_end
+        && q.bytes >= rq_end)
+        .then_some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answer_with_overlapping_or_short_queues_is_refused() {
+        let config = QpConfig { send_depth: 4, recv_depth: 3, ..QpConfig::default() };
+        let good = ioctl::CreateQp { sq_depth: 4, rq_depth: 4, rq_start: 4096, bytes: 8192, ..Default::default() };
+        assert!(check_queues(&good, &config).is_some());
+        for bad in [
+            ioctl::CreateQp { rq_start: 256, ..good },
+            ioctl::CreateQp { rq_start: 4097, ..good },
+            ioctl::CreateQp { bytes: 4096 + 511, ..good },
+            ioctl::CreateQp { sq_depth: 2, ..good },
+            ioctl::CreateQp { rq_depth: 3, ..good },
+            ioctl::CreateQp { rq_start: u32::MAX - 3, ..good },
+        ] {
+            assert!(check_queues(&bad, &config).is_none(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn private_data_is_at_most_32_bytes() {
+        assert_eq!(private(b"").unwrap().1, 0);
+        let (bytes, len) = private(&[7; 32]).unwrap();
+        assert_eq!((bytes, len), ([7; 32], 32));
+        assert!(matches!(private(&[0; 33]), Err(Error::PrivateDataTooLong(33))));
+    }
+}

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the safe layers never do: doorbells with any value, at any offset. For tests of the card's defences
+//! (invariants 5 and 6) and for diagnosis.
+
+use crate::context::Context;
+
+/// Writes 8 bytes at `offset` of the context's doorbell page.
+///
+/// # Panics
+/// When the offset is not an aligned one inside the page.
+///
+/// # Safety
+/// A wild producer index of one's own queue makes the card use elements that nobody has written: the caller vouches
+/// for the memory that they name.
+pub unsafe fn doorbell(context: &Context, offset: u32, value: u64) {
+    assert!(offset <= 4088 && offset.is_multiple_of(8));
+    context.inner.doorbell(offset, value);
+}
+
+/// Address of the context's doorbell page (4096 bytes, device memory: write only).
+pub fn doorbell_page(context: &Context) -> *mut u8 {
+    context.inner.doorbell_page()
+}

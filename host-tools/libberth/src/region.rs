@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Pieces of memory: mapped queues, buffers, files.
+
+use std::fs::File;
+use std::io;
+use std::ops::{Deref, DerefMut};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::ptr::NonNull;
+
+use crate::error::{Error, Result};
+use crate::sys;
+
+/// A mapping that is unmapped when dropped.
+#[derive(Debug)]
+pub(crate) struct Region {
+    ptr: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: a region is only an address range; who may access it is decided by its users.
+unsafe impl Send for Region {}
+// SAFETY: as above; shared access goes through raw pointers.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// Maps `len` bytes of `fd` shared, for reading and writing.
+    pub(crate) fn map_shared(fd: BorrowedFd<'_>, offset: u64, len: usize) -> io::Result<Self> {
+        let ptr = sys::mmap(Some((fd, offset)), len, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED)?;
+        Ok(Self { ptr, len })
+    }
+
+    /// Maps `len` bytes of `fd` shared, for writing only as far as the host can express it.
+    pub(crate) fn map_doorbell(fd: BorrowedFd<'_>, offset: u64, len: usize) -> io::Result<Self> {
+        let ptr = sys::mmap(Some((fd, offset)), len, libc::PROT_WRITE, libc::MAP_SHARED)?;
+        Ok(Self { ptr, len })
+    }
+
+    /// Anonymous, zeroed, pageable memory.
+    pub(crate) fn anonymous(len: usize) -> io::Result<Self> {
+        let ptr = sys::mmap(None, len, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE)?;
+        Ok(Self { ptr, len })
+    }
+
+    /// A file's first `len` bytes, private and read-only.
+    fn file(file: &File, len: usize) -> io::Result<Self> {
+        let ptr = sys::mmap(Some((file.as_fd(), 0)), len, libc::PROT_READ, libc::MAP_PRIVATE)?;
+        Ok(Self { ptr, len })
+    }
+
+    /// First byte.
+    pub(crate) fn as_ptr(&self) -> *mut u8 {
+        self.ptr.as_ptr()
+    }
+
+    /// Bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Gives the memory up without unmapping it.
+    pub(crate) fn leak(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: the region owns the mapping, and its users are gone with it.
+        unsafe { sys::munmap(self.ptr, self.len) }
+    }
+}
+
+/// Rounds up to whole pages, at least one.
+pub(crate) fn whole_pages(len: usize) -> Option<usize> {
+    len.max(1).checked_next_multiple_of(sys::page_size())
+}
+
+/// Owned, page-aligned, pageable memory.
+#[derive(Debug)]
+pub struct Buffer {
+    region: Region,
+    len: usize,
+}
+
+impl Buffer {
+    /// A zeroed buffer of `len` bytes.
+    ///
+    /// # Errors
+    /// [`Error::Os`] when the address space or the process's limits do not allow it.
+    pub fn new(len: usize) -> Result<Self> {
+        let what = "allocate a buffer";
+        let bytes = whole_pages(len).ok_or(Error::Invalid { what })?;
+        let region = Region::anonymous(bytes).map_err(|source| Error::Os { what, source })?;
+        Ok(Self { region, len })
+    }
+
+    /// A buffer that holds a copy of `data`.
+    ///
+    /// # Errors
+    /// As [`Buffer::new`].
+    pub fn from_slice(data: &[u8]) -> Result<Self> {
+        let mut buffer = Self::new(data.len())?;
+        buffer.copy_from_slice(data);
+        Ok(buffer)
+    }
+
+    pub(crate) fn region(&self) -> &Region {
+        &self.region
+    }
+
+    pub(crate) fn leak(self) {
+        self.region.leak();
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the region is at least `len` bytes, initialised by the kernel, and borrowed from us.
+        unsafe { std::slice::from_raw_parts(self.region.as_ptr(), self.len) }
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`, and `&mut self` makes the access exclusive.
+        unsafe { std::slice::from_raw_parts_mut(self.region.as_ptr(), self.len) }
+    }
+}
+
+/// A file mapped private and read-only, to be sent without a copy.
+///
+/// The bytes are not handed out as a slice, because another process may change or truncate the file: the
+/// card then sends what the file holds at that time, or the send fails (VC-9).
+#[derive(Debug)]
+pub struct FileMap {
+    region: Option<Region>,
+    len: usize,
+}
+
+impl FileMap {
+    /// Maps the whole of `file` as long as it is now.
+    ///
+    /// # Errors
+    /// [`Error::Os`] when the file's length cannot be read or it cannot be mapped.
+    pub fn new(file: &File) -> Result<Self> {
+        let what = "map the file";
+        let os = |source| Error::Os { what, source };
+        let len = usize::try_from(file.metadata().map_err(os)?.len()).map_err(|_| Error::Invalid { what })?;
+        // An empty mapping is not possible, and not needed.
+        let region = if len == 0 { None } else { Some(Region::file(file, len).map_err(os)?) };
+        Ok(Self { region, len })
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether the file is empty.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Virtual address of the first byte; 0 for an empty file.
+    pub(crate) fn address(&self) -> u64 {
+        self.region.as_ref().map_or(0, |r| r.as_ptr() as u64)
+    }
+}

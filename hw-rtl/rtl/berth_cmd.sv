@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// Fetches the host's command ring, carries out RTL commands in order, queues the others for firmware.
+module berth_cmd #(
+    // Bits of a beat.
+    parameter int unsigned DATA_W = 64
+) (
+    input  logic              clk,
+    input  logic              rst,
+    // Ring, from BAR0. Writing the size resets the indices.
+    input  logic              enable,
+    input  logic [63:0]       ring_base,
+    input  logic [ 4:0]       ring_log2,
+    input  logic              ring_log2_we,
+    input  logic [15:0]       ring_pi,
+    input  logic              ring_pi_we,
+    output logic [15:0]       ring_ci,
+    input  logic [ 3:0]       log2_read,
+    // Fetch: a read request, then its beats (placed by byte offset) and its end.
+    output logic              rd_valid,
+    input  logic              rd_ready,
+    output logic [63:0]       rd_addr,
+    output logic [12:0]       rd_len,
+    input  logic              cpl_valid,
+    input  logic [12:0]       cpl_offset,
+    input  logic [DATA_W-1:0] cpl_data,
+    input  logic              cpl_end,
+    input  logic              cpl_err,
+    // Translation table.
+    output logic              ch_valid,
+    input  logic              ch_ready,
+    output logic [1:0]        ch_op,
+    output logic [12:0]       ch_index,
+    output logic [47:0]       ch_vpn,
+    output logic [7:0]        ch_asid,
+    output logic              ch_write,
+    output logic [51:0]       ch_page,
+    output logic              rdy_valid,
+    input  logic              rdy_ready,
+    output logic [15:0]       rdy_tag,
+    output logic [7:0]        rdy_status,
+    // Fence: engines start nothing while hold is high; quiet says that all they had begun has ended.
+    output logic              hold,
+    input  logic              quiet,
+    output logic              token_valid,
+    input  logic              token_ready,
+    output logic [63:0]       token_data,
+    // Firmware: word raddr of the command at the head one cycle later.
+    output logic              fw_valid,
+    input  logic              fw_pop,
+    input  logic [3:0]        fw_raddr,
+    output logic [31:0]       fw_rdata,
+    // Pulses for the counters.
+    output logic              inc_bad,
+    output logic              busy
+);
+  localparam int unsigned BYTES = DATA_W / 8;
+  localparam int unsigned LB = $clog2(BYTES);
+  localparam int unsigned BEATS = 64 / BYTES;        // of one entry
+  localparam int unsigned BUF = 4 * BEATS;           // beats of one fetch: at most 4 entries
+  localparam int unsigned BA = $clog2(BUF);
+  localparam int unsigned FW_ENTRIES = 16;
+
+  typedef enum logic [3:0] {
+    IDLE, REQUEST, FETCH, LOAD, SHIFT, DECODE, INSTALL, CHANGE, READY, FENCE, TOKEN, COPY
+  } state_t;
+  state_t state_q;
+
+  // ---- Fetch ----------------------------------------------------------------
+  logic [15:0] ci_q;
+  logic [2:0] n_q, count;  // entries of this fetch that are left; of the next one
+  logic stale_q;           // the ring has been set up anew under a fetch
+  wire ring_ok = ring_log2 >= 5'd4 && ring_log2 <= 5'd12;
+  wire [15:0] size = 16'd1 << ring_log2[3:0];
+  wire [15:0] avail = ring_pi - ci_q;
+  wire pi_ok = ring_ok && avail <= size;
+  wire [15:0] index = ci_q & (size - 16'd1);
+  wire [63:0] head = ring_base + {42'd0, index, 6'd0};
+  // Up to the next 256 bytes (128, if reads may not be longer), so no fetch crosses 4 KiB.
+  wire [2:0] to_line = log2_read < 4'd8 ? 3'd2 - {2'd0, head[6]} : 3'd4 - {1'b0, head[7:6]};
+  always_comb begin
+    count = to_line;
+    if (16'(count) > avail) count = avail[2:0];
+    if (16'(count) > size - index) count = 3'(size - index);
+  end
+
+  logic [DATA_W-1:0] line[BUF];
+  logic [DATA_W-1:0] line_q;
+  logic [BA-1:0] beat_q;    // next beat to read
+  logic [BA:0] left_q;      // beats of the entry that are still to come
+  always_ff @(posedge clk) begin
+    if (cpl_valid) line[cpl_offset[LB+:BA]] <= cpl_data;
+    line_q <= line[beat_q];
+  end
+
+  // ---- The entry, word 0 in the low bits --------------------------------------
+  logic [511:0] entry_q;
+  logic [1:0] page_q;
+  logic [3:0] word_q;
+  wire [31:0] w0 = entry_q[31:0];
+  wire [31:0] w1 = entry_q[63:32];
+  wire [31:0] w2 = entry_q[95:64];
+  wire [31:0] opcode = {24'd0, w0[7:0]};
+  wire [127:0] page = entry_q[255:128];  // the page at hand; INSTALL shifts the others down
+  wire asid_ok = w2 != 0 && w2 < berth_regs_pkg::NUM_ASIDS;
+  wire install_ok = w1 >= 1 && w1 <= 3 && asid_ok;
+  wire page_ok = {16'd0, page[63:48]} < berth_regs_pkg::XLT_ENTRIES;
+  wire index_ok = w1 < berth_regs_pkg::XLT_ENTRIES;
+
+  assign ring_ci = ci_q;
+  assign rd_valid = state_q == REQUEST && enable;
+  assign rd_addr = head;
+  assign rd_len = {4'd0, n_q, 6'd0};
+
+  assign ch_valid = state_q == CHANGE || (state_q == INSTALL && page_ok);
+  assign ch_op = state_q == INSTALL ? 2'd0 : opcode == berth_regs_pkg::CMD_PAGE_EVICT ? 2'd1 : 2'd2;
+  assign ch_index = state_q == INSTALL ? page[60:48] : w1[12:0];
+  assign ch_vpn = page[47:0];
+  assign ch_asid = w2[7:0];
+  assign ch_write = page[64];
+  assign ch_page = page[127:76];
+  assign rdy_valid = state_q == READY;
+  assign rdy_tag = w1[15:0];
+  assign rdy_status = w2[7:0];
+  assign hold = state_q == FENCE || state_q == TOKEN;
+  assign token_valid = state_q == TOKEN;
+  assign token_data = entry_q[127:64];
+  assign busy = state_q != IDLE || (pi_ok && enable && avail != 0);
+
+  // ---- Firmware's queue -------------------------------------------------------
+  logic [31:0] fw_ram[FW_ENTRIES*16];
+  logic [4:0] fw_wptr_q, fw_rptr_q;
+  wire fw_full = fw_wptr_q == (fw_rptr_q ^ 5'h10);
+  wire fw_we = state_q == COPY && !fw_full;
+  assign fw_valid = fw_wptr_q != fw_rptr_q;
+  always_ff @(posedge clk) begin
+    if (fw_we) fw_ram[{fw_wptr_q[3:0], word_q}] <= w0;
+    fw_rdata <= fw_ram[{fw_rptr_q[3:0], fw_raddr}];
+  end
+
+  always_comb begin
+    inc_bad = ring_pi_we && !pi_ok;
+    unique case (state_q)
+      DECODE:
+      unique case (opcode)
+        berth_regs_pkg::CMD_PAGE_INSTALL: if (!install_ok) inc_bad = 1'b1;
+        berth_regs_pkg::CMD_PAGE_EVICT, berth_regs_pkg::CMD_PAGE_REVOKE: if (!index_ok) inc_bad = 1'b1;
+        berth_regs_pkg::CMD_PAGE_READY, berth_regs_pkg::CMD_FENCE: ;
+        default: if (opcode < berth_regs_pkg::CMD_FIRST_FW) inc_bad = 1'b1;
+      endcase
+      INSTALL: if (!page_ok) inc_bad = 1'b1;
+      default: ;
+    endcase
+  end
+
+  always_ff @(posedge clk) begin
+    unique case (state_q)
+      IDLE: begin
+        n_q <= count;
+        stale_q <= 1'b0;
+        if (enable && pi_ok && avail != 0 && !ring_log2_we) state_q <= REQUEST;
+      end
+      REQUEST: if (!enable) state_q <= IDLE; else if (rd_ready) state_q <= FETCH;
+      FETCH: begin
+        beat_q <= '0;
+        if (cpl_end) begin
+          if (!stale_q) ci_q <= ci_q + 16'(n_q);
+          // What could not be fetched, or belongs to a ring that is gone, is skipped.
+          state_q <= (cpl_err || stale_q) ? IDLE : LOAD;
+        end
+      end
+      LOAD: begin
+        left_q  <= (BA + 1)'(BEATS);
+        page_q  <= '0;
+        word_q  <= '0;
+        beat_q  <= beat_q + 1;
+        state_q <= SHIFT;
+        if (n_q == 0) state_q <= IDLE;
+      end
+      SHIFT: begin
+        entry_q <= 512'({line_q, entry_q} >> DATA_W);
+        left_q  <= left_q - 1;
+        if (left_q != 1) beat_q <= beat_q + 1;
+        if (left_q == 1) begin
+          n_q     <= n_q - 1;
+          state_q <= DECODE;
+        end
+      end
+      DECODE: begin
+        unique case (opcode)
+          berth_regs_pkg::CMD_PAGE_INSTALL: state_q <= install_ok ? INSTALL : LOAD;
+          berth_regs_pkg::CMD_PAGE_EVICT, berth_regs_pkg::CMD_PAGE_REVOKE: state_q <= index_ok ? CHANGE : LOAD;
+          berth_regs_pkg::CMD_PAGE_READY: state_q <= READY;
+          berth_regs_pkg::CMD_FENCE: state_q <= FENCE;
+          default: state_q <= opcode < berth_regs_pkg::CMD_FIRST_FW ? LOAD : COPY;
+        endcase
+      end
+      INSTALL:
+      if (ch_ready || !page_ok) begin
+        page_q <= page_q + 1;
+        entry_q[511:128] <= {128'd0, entry_q[511:256]};
+        if (page_q + 2'd1 == w1[1:0]) state_q <= LOAD;
+      end
+      CHANGE: if (ch_ready) state_q <= LOAD;
+      READY: if (rdy_ready) state_q <= LOAD;
+      FENCE: if (quiet) state_q <= TOKEN;
+      TOKEN: if (token_ready) state_q <= LOAD;
+      default:  // COPY
+      if (fw_we) begin
+        word_q  <= word_q + 1;
+        entry_q <= {32'd0, entry_q[511:32]};
+        if (word_q == '1) begin
+          fw_wptr_q <= fw_wptr_q + 1;
+          state_q   <= LOAD;
+        end
+      end
+    endcase
+    if (fw_pop && fw_valid) fw_rptr_q <= fw_rptr_q + 1;
+    if (ring_log2_we) begin
+      ci_q <= '0;
+      stale_q <= 1'b1;
+    end
+    if (rst) begin
+      state_q   <= IDLE;
+      ci_q      <= '0;
+      fw_wptr_q <= '0;
+      fw_rptr_q <= '0;
+    end
+  end
+
+  // The firmware queue never holds more than it has room for.
+  always_ff @(posedge clk) if (!rst) assert (fw_wptr_q - fw_rptr_q <= 5'd16);
+
+  wire unused = &{1'b0, cpl_offset, page[75:65]};
+endmodule

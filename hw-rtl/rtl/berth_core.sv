@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// The Berth card without vendor primitives: host port, MAC port, and the soft core in
+// its socket. Simulation, boards and formal all attach here.
+//
+//   host port -- berth_hostif -- berth_pktram -- berth_mac_tx/rx -- MAC port
+//                      |               |             |
+//                      +------- berth_cpu_bus -------+---- berth_credit
+//                                      |
+//                                  berth_cpu
+//
+// `rst` resets everything. A card reset that the host asks for (HOST_CTRL) resets
+// everything too, but lets a frame end that has begun on the MAC.
+
+module berth_core #(
+    parameter DATA_W = 64  // bits of a beat on the host and MAC ports
+) (
+    input  logic                clk,
+    input  logic                rst,
+
+    // MMIO: BAR0 (bar = 0) and BAR2 (bar = 1), little-endian lanes by addr[2:0]
+    input  logic                mmio_valid,
+    output logic                mmio_ready,
+    input  logic                mmio_write,
+    input  logic                mmio_bar,
+    input  logic [19:0]         mmio_addr,
+    input  logic [63:0]         mmio_wdata,
+    input  logic [7:0]          mmio_wstrb,
+    output logic                mmio_rvalid,
+    output logic [63:0]         mmio_rdata,
+
+    // host memory reads: requests never cross 4 KiB
+    output logic                hrd_valid,
+    input  logic                hrd_ready,
+    output logic [63:0]         hrd_addr,
+    output logic [12:0]         hrd_len,
+    output logic [5:0]          hrd_tag,
+
+    // ... and their completions, left-aligned
+    input  logic                hcpl_valid,
+    output logic                hcpl_ready,
+    input  logic [DATA_W-1:0]   hcpl_data,
+    input  logic [5:0]          hcpl_tag,
+    input  logic [12:0]         hcpl_off,
+    input  logic [12:0]         hcpl_len,
+    input  logic                hcpl_last,
+    input  logic                hcpl_err,
+
+    // host memory writes (posted), left-aligned; addr and len with first
+    output logic                hwr_valid,
+    input  logic                hwr_ready,
+    output logic [63:0]         hwr_addr,
+    output logic [12:0]         hwr_len,
+    output logic [DATA_W-1:0]   hwr_data,
+    output logic                hwr_first,
+    output logic                hwr_last,
+
+    // interrupts, ordered behind the writes
+    output logic                msix_valid,
+    input  logic                msix_ready,
+    output logic [4:0]          msix_vector,
+
+    // MAC: frames without preamble and FCS
+    output logic                tx_valid,
+    input  logic                tx_ready,
+    output logic [DATA_W-1:0]   tx_data,
+    output logic [DATA_W/8-1:0] tx_keep,
+    output logic                tx_last,
+    input  logic                rx_valid,
+    output logic                rx_ready,
+    input  logic [DATA_W-1:0]   rx_data,
+    input  logic [DATA_W/8-1:0] rx_keep,
+    input  logic                rx_last,
+    input  logic                rx_err,
+
+    // simulation: nothing can happen before the deadline or an input
+    output logic                idle,
+    output logic                timer_armed,
+    output logic [63:0]         timer_deadline,
+    output logic [63:0]         cycles,
+    input  logic [63:0]         skip,      // cycles that pass in this clock besides; only while idle
+
+    // debug port: second master on the core's bus, held until the ack; 0 on boards
+    input  logic                dbg_req,
+    input  logic                dbg_we,
+    input  logic [31:0]         dbg_addr,
+    input  logic [31:0]         dbg_wdata,
+    output logic                dbg_ack,
+    output logic [31:0]         dbg_rdata
+);
+    // ---- reset and time --------------------------------------------------------------
+    logic       soft_rst;
+    logic       tx_mid_frame;
+    logic [3:0] rst_left_q;
+    logic       card_rst;
+    logic       tx_rst;
+    logic       core_run;
+
+    assign card_rst = rst_left_q != 4'd0;
+    assign tx_rst   = card_rst && !tx_mid_frame;
+
+    always_ff @(posedge clk) begin
+        if (rst || soft_rst)
+            rst_left_q <= 4'd15;
+        else if (card_rst && !(rst_left_q == 4'd1 && tx_mid_frame))
+            rst_left_q <= rst_left_q - 4'd1;
+
+        cycles <= cycles + 64'd1 + skip;
+        if (card_rst)
+            cycles <= 64'd0;
+    end
+
+    // ---- soft core -------------------------------------------------------------------
+    logic        ibus_stb, ibus_ack, ibus_err;
+    logic [31:2] ibus_adr;
+    logic [2:0]  ibus_cti;
+    logic [31:0] ibus_dat_r;
+    logic        dbus_stb, dbus_we, dbus_ack, dbus_err;
+    logic [31:2] dbus_adr;
+    logic [2:0]  dbus_cti;
+    logic [3:0]  dbus_sel;
+    logic [31:0] dbus_dat_w, dbus_dat_r;
+    logic        core_rst_q;
+
+    always_ff @(posedge clk) core_rst_q <= card_rst || !core_run;
+
+    berth_cpu cpu (
+        .clk(clk), .rst(core_rst_q),
+        .ibus_stb(ibus_stb), .ibus_adr(ibus_adr), .ibus_cti(ibus_cti),
+        .ibus_ack(ibus_ack), .ibus_dat_r(ibus_dat_r), .ibus_err(ibus_err),
+        .dbus_stb(dbus_stb), .dbus_we(dbus_we), .dbus_adr(dbus_adr), .dbus_cti(dbus_cti),
+        .dbus_sel(dbus_sel), .dbus_dat_w(dbus_dat_w),
+        .dbus_ack(dbus_ack), .dbus_dat_r(dbus_dat_r), .dbus_err(dbus_err)
+    );
+
+    // ---- the core's bus --------------------------------------------------------------
+    logic        fwl_we;
+    logic [18:2] fwl_addr;
+    logic [31:0] fwl_wdata;
+    logic        h_req, h_we, h_ack;
+    logic [11:0] h_addr;
+    logic [31:0] h_wdata, h_rdata;
+    logic        p_valid, p_ready, p_we, p_rvalid;
+    logic [17:0] p_addr;
+    logic [31:0] p_wdata, p_rdata;
+    logic [3:0]  p_strb;
+    logic        st_req;
+    logic [11:2] st_addr;
+    logic [31:0] st_rdata;
+    logic        pend_cmd, pend_doorbell, pend_dma_done, pend_xlt_rsp, pend_heartbeat;
+    logic        desc_valid, desc_pop, slot_free;
+    logic [12:0] desc_len;
+    logic [2:0]  desc_flags;
+    logic [3:0]  desc_slot;
+    logic [7:0]  slot_free_n;
+    logic        send_valid, send_ready, send_raw, send_loop;
+    logic [12:0] send_len;
+    logic [7:0]  send_slot;
+    logic        done_valid, done_pop;
+    logic [7:0]  done_status, done_slot;
+    logic        crd_start, crd_busy, crd_list_valid, crd_list_pop, crd_scanning;
+    logic [7:0]  crd_op;
+    logic [15:0] crd_qpn, crd_list_qpn;
+    logic [31:0] crd_arg0, crd_arg1, crd_rsp0, crd_rsp1, crd_rsp2;
+    logic        asleep, waiting;
+
+    berth_cpu_bus bus (
+        .clk(clk), .rst(card_rst), .core_run(!core_rst_q),
+        .ibus_stb(ibus_stb && !core_rst_q), .ibus_adr(ibus_adr), .ibus_cti(ibus_cti),
+        .ibus_ack(ibus_ack), .ibus_dat_r(ibus_dat_r), .ibus_err(ibus_err),
+        .dbus_stb(dbus_stb && !core_rst_q), .dbus_we(dbus_we), .dbus_adr(dbus_adr), .dbus_cti(dbus_cti),
+        .dbus_sel(dbus_sel), .dbus_dat_w(dbus_dat_w),
+        .dbus_ack(dbus_ack), .dbus_dat_r(dbus_dat_r), .dbus_err(dbus_err),
+        .dbg_req(dbg_req), .dbg_we(dbg_we), .dbg_addr(dbg_addr), .dbg_wdata(dbg_wdata),
+        .dbg_ack(dbg_ack), .dbg_rdata(dbg_rdata),
+        .fwl_we(fwl_we), .fwl_addr(fwl_addr), .fwl_wdata(fwl_wdata),
+        .h_req(h_req), .h_we(h_we), .h_addr(h_addr), .h_wdata(h_wdata), .h_ack(h_ack), .h_rdata(h_rdata),
+        .p_valid(p_valid), .p_ready(p_ready), .p_we(p_we), .p_addr(p_addr), .p_wdata(p_wdata),
+        .p_strb(p_strb), .p_rvalid(p_rvalid), .p_rdata(p_rdata),
+        .st_req(st_req), .st_addr(st_addr), .st_rdata(st_rdata),
+        .pend_cmd(pend_cmd), .pend_doorbell(pend_doorbell), .pend_dma_done(pend_dma_done),
+        .pend_xlt_rsp(pend_xlt_rsp), .pend_heartbeat(pend_heartbeat),
+        .rx_valid(desc_valid), .rx_len(desc_len), .rx_flags(desc_flags), .rx_slot(desc_slot),
+        .rx_pop(desc_pop), .rx_free(slot_free), .rx_free_slot(slot_free_n),
+        .tx_send(send_valid), .tx_send_ready(send_ready), .tx_len(send_len), .tx_raw(send_raw),
+        .tx_loop(send_loop), .tx_slot(send_slot),
+        .tx_done(done_valid), .tx_done_status(done_status), .tx_done_slot(done_slot), .tx_done_pop(done_pop),
+        .crd_start(crd_start), .crd_op(crd_op), .crd_qpn(crd_qpn), .crd_arg0(crd_arg0), .crd_arg1(crd_arg1),
+        .crd_busy(crd_busy), .crd_rsp0(crd_rsp0), .crd_rsp1(crd_rsp1), .crd_rsp2(crd_rsp2),
+        .crd_list_valid(crd_list_valid), .crd_list_qpn(crd_list_qpn), .crd_list_pop(crd_list_pop),
+        .cycles(cycles), .timer_armed(timer_armed), .timer_deadline(timer_deadline),
+        .asleep(asleep), .waiting(waiting)
+    );
+
+    // ---- host side -------------------------------------------------------------------
+    logic                hostif_busy, hostif_mmio_ready;
+    logic                pw_valid, pw_ready;
+    logic [17:0]         pw_addr;
+    logic [DATA_W-1:0]   pw_data;
+    logic [DATA_W/8-1:0] pw_strb;
+    logic                pr_valid, pr_ready, pr_rvalid;
+    logic [17:0]         pr_addr;
+    logic [DATA_W-1:0]   pr_rdata;
+    logic [15:0]         slot_wait, slot_err;
+    logic [7:0]          slot_err_code;
+    logic                slot_err_clear;
+    logic [3:0]          slot_err_clear_n;
+    logic [64*berth_regs_pkg::NUM_RTL_COUNTERS-1:0] wire_counters;
+
+    assign mmio_ready = hostif_mmio_ready && !card_rst;
+
+    berth_hostif #(.DATA_W(DATA_W)) hostif (
+        .clk(clk), .rst(card_rst),
+        .mmio_valid(mmio_valid && !card_rst), .mmio_ready(hostif_mmio_ready), .mmio_write(mmio_write),
+        .mmio_bar(mmio_bar), .mmio_addr(mmio_addr), .mmio_wdata(mmio_wdata), .mmio_wstrb(mmio_wstrb),
+        .mmio_rvalid(mmio_rvalid), .mmio_rdata(mmio_rdata),
+        .hrd_valid(hrd_valid), .hrd_ready(hrd_ready), .hrd_addr(hrd_addr), .hrd_len(hrd_len), .hrd_tag(hrd_tag),
+        .hcpl_valid(hcpl_valid), .hcpl_ready(hcpl_ready), .hcpl_data(hcpl_data), .hcpl_tag(hcpl_tag),
+        .hcpl_off(hcpl_off), .hcpl_len(hcpl_len), .hcpl_last(hcpl_last), .hcpl_err(hcpl_err),
+        .hwr_valid(hwr_valid), .hwr_ready(hwr_ready), .hwr_addr(hwr_addr), .hwr_len(hwr_len),
+        .hwr_data(hwr_data), .hwr_first(hwr_first), .hwr_last(hwr_last),
+        .msix_valid(msix_valid), .msix_ready(msix_ready), .msix_vector(msix_vector),
+        .cpu_req(h_req), .cpu_we(h_we), .cpu_addr(h_addr), .cpu_wdata(h_wdata),
+        .cpu_ack(h_ack), .cpu_rdata(h_rdata),
+        .pend_cmd(pend_cmd), .pend_doorbell(pend_doorbell), .pend_dma_done(pend_dma_done),
+        .pend_xlt_rsp(pend_xlt_rsp), .pend_heartbeat(pend_heartbeat), .busy(hostif_busy),
+        .pw_valid(pw_valid), .pw_ready(pw_ready), .pw_addr(pw_addr), .pw_data(pw_data), .pw_strb(pw_strb),
+        .pr_valid(pr_valid), .pr_ready(pr_ready), .pr_addr(pr_addr), .pr_rvalid(pr_rvalid), .pr_rdata(pr_rdata),
+        .fwl_we(fwl_we), .fwl_addr(fwl_addr), .fwl_wdata(fwl_wdata), .core_run(core_run),
+        .tx_wait(slot_wait), .tx_err(slot_err), .tx_err_code(slot_err_code),
+        .tx_err_clear(slot_err_clear), .tx_err_clear_slot(slot_err_clear_n),
+        .st_req(st_req), .st_addr(st_addr), .st_rdata(st_rdata),
+        .wire_counters(wire_counters), .cycles(cycles), .soft_rst(soft_rst)
+    );
+
+    // ---- packet RAM ------------------------------------------------------------------
+    logic                tr_valid, tr_ready, tr_rvalid;
+    logic [17:0]         tr_addr;
+    logic [DATA_W-1:0]   tr_rdata;
+    logic                rw_valid, rw_ready;
+    logic [17:0]         rw_addr;
+    logic [DATA_W-1:0]   rw_data;
+    logic [DATA_W/8-1:0] rw_strb;
+
+    berth_pktram #(.DATA_W(DATA_W)) pktram (
+        .clk(clk), .rst(rst),
+        .pw_valid(pw_valid), .pw_ready(pw_ready), .pw_addr(pw_addr), .pw_data(pw_data), .pw_strb(pw_strb),
+        .pr_valid(pr_valid), .pr_ready(pr_ready), .pr_addr(pr_addr), .pr_rvalid(pr_rvalid), .pr_rdata(pr_rdata),
+        .tr_valid(tr_valid), .tr_ready(tr_ready), .tr_addr(tr_addr), .tr_rvalid(tr_rvalid), .tr_rdata(tr_rdata),
+        .rw_valid(rw_valid), .rw_ready(rw_ready), .rw_addr(rw_addr), .rw_data(rw_data), .rw_strb(rw_strb),
+        .cp_valid(p_valid), .cp_ready(p_ready), .cp_we(p_we), .cp_addr(p_addr), .cp_wdata(p_wdata),
+        .cp_strb(p_strb), .cp_rvalid(p_rvalid), .cp_rdata(p_rdata)
+    );
+
+    // ---- MAC engines -----------------------------------------------------------------
+    logic        lo_valid, lo_ready;
+    logic        tx_busy, rx_busy;
+    logic        ev_sent, ev_looped;
+    logic [12:0] ev_tx_bytes;
+    logic        ev_taken, ev_truncated, ev_oversized, ev_mac_error, ev_bad_icrc, ev_stall;
+    logic [15:0] ev_rx_bytes;
+
+    berth_mac_tx #(.DATA_W(DATA_W)) mac_tx (
+        .clk(clk), .rst(tx_rst), .hold(card_rst), .mid_frame(tx_mid_frame), .busy(tx_busy),
+        .send_valid(send_valid), .send_ready(send_ready), .send_slot(send_slot), .send_len(send_len),
+        .send_loop(send_loop), .send_raw(send_raw),
+        .tx_wait(slot_wait), .tx_err(slot_err), .tx_err_code(slot_err_code),
+        .tx_err_clear(slot_err_clear), .tx_err_clear_slot(slot_err_clear_n),
+        .done_valid(done_valid), .done_status(done_status), .done_slot(done_slot), .done_pop(done_pop),
+        .tr_valid(tr_valid), .tr_ready(tr_ready), .tr_addr(tr_addr), .tr_rvalid(tr_rvalid), .tr_rdata(tr_rdata),
+        .tx_valid(tx_valid), .tx_ready(tx_ready), .lo_valid(lo_valid), .lo_ready(lo_ready),
+        .tx_data(tx_data), .tx_keep(tx_keep), .tx_last(tx_last),
+        .ev_sent(ev_sent), .ev_looped(ev_looped), .ev_bytes(ev_tx_bytes)
+    );
+
+    berth_mac_rx #(.DATA_W(DATA_W)) mac_rx (
+        .clk(clk), .rst(card_rst), .hard_rst(rst), .busy(rx_busy),
+        .rx_valid(rx_valid), .rx_ready(rx_ready), .rx_data(rx_data), .rx_keep(rx_keep),
+        .rx_last(rx_last), .rx_err(rx_err),
+        .lo_valid(lo_valid), .lo_ready(lo_ready), .lo_data(tx_data), .lo_keep(tx_keep), .lo_last(tx_last),
+        .rw_valid(rw_valid), .rw_ready(rw_ready), .rw_addr(rw_addr), .rw_data(rw_data), .rw_strb(rw_strb),
+        .desc_valid(desc_valid), .desc_len(desc_len), .desc_flags(desc_flags), .desc_slot(desc_slot),
+        .desc_pop(desc_pop), .free_valid(slot_free), .free_slot(slot_free_n),
+        .ev_taken(ev_taken), .ev_bytes(ev_rx_bytes), .ev_truncated(ev_truncated), .ev_oversized(ev_oversized),
+        .ev_mac_error(ev_mac_error), .ev_bad_icrc(ev_bad_icrc), .ev_stall(ev_stall)
+    );
+
+    // ---- credit engine ---------------------------------------------------------------
+    logic       ev_posted, ev_list_sent, ev_list_taken, ev_credit_taken, ev_refused;
+    logic [6:0] ev_list_len;
+
+    berth_credit credit (
+        .clk(clk), .rst(card_rst), .busy(crd_busy), .scanning(crd_scanning),
+        .start(crd_start), .op(crd_op), .qpn(crd_qpn), .arg0(crd_arg0), .arg1(crd_arg1),
+        .rsp0(crd_rsp0), .rsp1(crd_rsp1), .rsp2(crd_rsp2),
+        .list_valid(crd_list_valid), .list_qpn(crd_list_qpn), .list_pop(crd_list_pop),
+        .ev_posted(ev_posted), .ev_list_sent(ev_list_sent), .ev_list_len(ev_list_len),
+        .ev_list_taken(ev_list_taken), .ev_taken(ev_credit_taken), .ev_refused(ev_refused)
+    );
+
+    // Attached reads that fail or never end keep berth_hostif busy, not the transmitter:
+    // a slot that waits for its reads is work, and so is one that waits for a receive slot.
+    assign idle = asleep && !card_rst && !hostif_busy && !tx_busy && !rx_busy && !rx_valid
+                  && !crd_busy && !crd_scanning && !mmio_valid;
+
+    // ---- counters of this side -------------------------------------------------------
+    logic [63:0] c_tx_frames, c_tx_bytes, c_rx_frames, c_rx_bytes, c_loopback, c_truncated, c_oversized;
+    logic [63:0] c_mac_error, c_bad_icrc, c_stall, c_posted, c_lists_sent, c_credits_sent;
+    logic [63:0] c_lists_taken, c_credits_taken, c_lists_refused, c_idle;
+
+    always_ff @(posedge clk) begin
+        if (ev_sent) begin
+            c_tx_frames <= c_tx_frames + 64'd1;
+            c_tx_bytes  <= c_tx_bytes + {51'd0, ev_tx_bytes};
+        end
+        if (ev_taken) begin
+            c_rx_frames <= c_rx_frames + 64'd1;
+            c_rx_bytes  <= c_rx_bytes + {48'd0, ev_rx_bytes};
+        end
+        if (ev_looped)    c_loopback      <= c_loopback + 64'd1;
+        if (ev_truncated) c_truncated     <= c_truncated + 64'd1;
+        if (ev_oversized) c_oversized     <= c_oversized + 64'd1;
+        if (ev_mac_error) c_mac_error     <= c_mac_error + 64'd1;
+        if (ev_bad_icrc)  c_bad_icrc      <= c_bad_icrc + 64'd1;
+        if (ev_stall)     c_stall         <= c_stall + 64'd1;
+        if (ev_posted)    c_posted        <= c_posted + 64'd1;
+        if (ev_list_sent) begin
+            c_lists_sent   <= c_lists_sent + 64'd1;
+            c_credits_sent <= c_credits_sent + {57'd0, ev_list_len};
+        end
+        if (ev_list_taken)   c_lists_taken   <= c_lists_taken + 64'd1;
+        if (ev_credit_taken) c_credits_taken <= c_credits_taken + 64'd1;
+        if (ev_refused)      c_lists_refused <= c_lists_refused + 64'd1;
+        if (waiting)         c_idle          <= c_idle + 64'd1 + skip;
+
+        if (card_rst) begin
+            c_tx_frames     <= 64'd0;
+            c_tx_bytes      <= 64'd0;
+            c_rx_frames     <= 64'd0;
+            c_rx_bytes      <= 64'd0;
+            c_loopback      <= 64'd0;
+            c_truncated     <= 64'd0;
+            c_oversized     <= 64'd0;
+            c_mac_error     <= 64'd0;
+            c_bad_icrc      <= 64'd0;
+            c_stall         <= 64'd0;
+            c_posted        <= 64'd0;
+            c_lists_sent    <= 64'd0;
+            c_credits_sent  <= 64'd0;
+            c_lists_taken   <= 64'd0;
+            c_credits_taken <= 64'd0;
+            c_lists_refused <= 64'd0;
+            c_idle          <= 64'd0;
+        end
+    end
+
+    always_comb begin
+        wire_counters = '0;
+        wire_counters[64 * berth_regs_pkg::C_TX_FRAMES       +: 64] = c_tx_frames;
+        wire_counters[64 * berth_regs_pkg::C_TX_BYTES        +: 64] = c_tx_bytes;
+        wire_counters[64 * berth_regs_pkg::C_RX_FRAMES       +: 64] = c_rx_frames;
+        wire_counters[64 * berth_regs_pkg::C_RX_BYTES        +: 64] = c_rx_bytes;
+        wire_counters[64 * berth_regs_pkg::C_LOOPBACK_FRAMES +: 64] = c_loopback;
+        wire_counters[64 * berth_regs_pkg::C_RX_TRUNCATED    +: 64] = c_truncated;
+        wire_counters[64 * berth_regs_pkg::C_RX_OVERSIZED    +: 64] = c_oversized;
+        wire_counters[64 * berth_regs_pkg::C_RX_MAC_ERROR    +: 64] = c_mac_error;
+        wire_counters[64 * berth_regs_pkg::C_RX_BAD_ICRC     +: 64] = c_bad_icrc;
+        wire_counters[64 * berth_regs_pkg::C_RX_STALL_CYCLES +: 64] = c_stall;
+        wire_counters[64 * berth_regs_pkg::C_CREDITS_POSTED  +: 64] = c_posted;
+        wire_counters[64 * berth_regs_pkg::C_LISTS_SENT      +: 64] = c_lists_sent;
+        wire_counters[64 * berth_regs_pkg::C_CREDITS_SENT    +: 64] = c_credits_sent;
+        wire_counters[64 * berth_regs_pkg::C_LISTS_TAKEN     +: 64] = c_lists_taken;
+        wire_counters[64 * berth_regs_pkg::C_CREDITS_TAKEN   +: 64] = c_credits_taken;
+        wire_counters[64 * berth_regs_pkg::C_LISTS_REFUSED   +: 64] = c_lists_refused;
+        wire_counters[64 * berth_regs_pkg::C_IDLE_CYCLES     +: 64] = c_idle;
+    end
+endmodule

@@ -1,0 +1,366 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// The soft core's bus: firmware RAM, engine registers, statistics RAM and packet RAM.
+//
+// Masters are the core (instructions, data) and a debug port with which benches drive
+// the engines while the core is in reset. Registers 0x00c-0x018 and 0x040-0x180 except
+// receive and transmit belong to berth_hostif and are forwarded; the rest is here.
+// A read of CPU_WAIT is simply not taken before something is pending; that is all
+// that "the core sleeps" means.
+
+module berth_cpu_bus (
+    input  logic        clk,
+    input  logic        rst,
+    input  logic        core_run,     // the core is out of reset
+
+    // instructions
+    input  logic        ibus_stb,
+    input  logic [31:2] ibus_adr,
+    input  logic [2:0]  ibus_cti,
+    output logic        ibus_ack,
+    output logic [31:0] ibus_dat_r,
+    output logic        ibus_err,
+
+    // data
+    input  logic        dbus_stb,
+    input  logic        dbus_we,
+    input  logic [31:2] dbus_adr,
+    input  logic [2:0]  dbus_cti,
+    input  logic [3:0]  dbus_sel,
+    input  logic [31:0] dbus_dat_w,
+    output logic        dbus_ack,
+    output logic [31:0] dbus_dat_r,
+    output logic        dbus_err,
+
+    // debug: whole words; held until the ack
+    input  logic        dbg_req,
+    input  logic        dbg_we,
+    // verilator lint_off UNUSEDSIGNAL
+    input  logic [31:0] dbg_addr,
+    // verilator lint_on UNUSEDSIGNAL
+    input  logic [31:0] dbg_wdata,
+    output logic        dbg_ack,
+    output logic [31:0] dbg_rdata,
+
+    // loader, while the core is in reset
+    input  logic        fwl_we,
+    input  logic [18:2] fwl_addr,
+    input  logic [31:0] fwl_wdata,
+
+    // registers of berth_hostif; held until the ack
+    output logic        h_req,
+    output logic        h_we,
+    output logic [11:0] h_addr,
+    output logic [31:0] h_wdata,
+    input  logic        h_ack,
+    input  logic [31:0] h_rdata,
+
+    // packet RAM
+    output logic        p_valid,
+    input  logic        p_ready,
+    output logic        p_we,
+    output logic [17:0] p_addr,
+    output logic [31:0] p_wdata,
+    output logic [3:0]  p_strb,
+    input  logic        p_rvalid,
+    input  logic [31:0] p_rdata,
+
+    // statistics RAM, host side
+    input  logic        st_req,
+    input  logic [11:2] st_addr,
+    output logic [31:0] st_rdata,
+
+    // pending bits of berth_hostif
+    input  logic        pend_cmd,
+    input  logic        pend_doorbell,
+    input  logic        pend_dma_done,
+    input  logic        pend_xlt_rsp,
+    input  logic        pend_heartbeat,
+
+    // receive engine
+    input  logic        rx_valid,
+    input  logic [12:0] rx_len,
+    input  logic [2:0]  rx_flags,
+    input  logic [3:0]  rx_slot,
+    output logic        rx_pop,
+    output logic        rx_free,
+    output logic [7:0]  rx_free_slot,
+
+    // transmit engine
+    output logic        tx_send,
+    input  logic        tx_send_ready,
+    output logic [12:0] tx_len,
+    output logic        tx_raw,
+    output logic        tx_loop,
+    output logic [7:0]  tx_slot,
+    input  logic        tx_done,
+    input  logic [7:0]  tx_done_status,
+    input  logic [7:0]  tx_done_slot,
+    output logic        tx_done_pop,
+
+    // credit engine
+    output logic        crd_start,
+    output logic [7:0]  crd_op,
+    output logic [15:0] crd_qpn,
+    output logic [31:0] crd_arg0,
+    output logic [31:0] crd_arg1,
+    input  logic        crd_busy,
+    input  logic [31:0] crd_rsp0,
+    input  logic [31:0] crd_rsp1,
+    input  logic [31:0] crd_rsp2,
+    input  logic        crd_list_valid,
+    input  logic [15:0] crd_list_qpn,
+    output logic        crd_list_pop,
+
+    // time
+    input  logic [63:0] cycles,
+    output logic        timer_armed,
+    output logic [63:0] timer_deadline,
+
+    // the core waits in CPU_WAIT (or is in reset) and the bus is quiet
+    output logic        asleep,
+    // the core waits in CPU_WAIT
+    output logic        waiting
+);
+    localparam AW          = $clog2(berth_regs_pkg::FW_RAM_BYTES);
+    localparam int unsigned STATS_WORDS = berth_regs_pkg::STATS_BYTES / 4;
+
+    // ---- pending bits ----------------------------------------------------------------
+    logic [31:0] pending;
+    always_comb begin
+        pending = 32'd0;
+        pending[berth_regs_pkg::PEND_CMD[4:0]]         = pend_cmd;
+        pending[berth_regs_pkg::PEND_DOORBELL[4:0]]    = pend_doorbell;
+        pending[berth_regs_pkg::PEND_RX[4:0]]          = rx_valid;
+        pending[berth_regs_pkg::PEND_TX_DONE[4:0]]     = tx_done;
+        pending[berth_regs_pkg::PEND_DMA_DONE[4:0]]    = pend_dma_done;
+        pending[berth_regs_pkg::PEND_XLT_RSP[4:0]]     = pend_xlt_rsp;
+        pending[berth_regs_pkg::PEND_CREDIT_LIST[4:0]] = crd_list_valid;
+        pending[berth_regs_pkg::PEND_TIMER[4:0]]       = timer_armed && cycles >= timer_deadline;
+        pending[berth_regs_pkg::PEND_HEARTBEAT[4:0]]   = pend_heartbeat;
+    end
+
+    // ---- one data master at a time ---------------------------------------------------
+    typedef enum logic [2:0] {
+        IDLE,
+        RAM,     // the RAM's word is there
+        ANSWER,  // acknowledge with data_q
+        HOSTIF,  // wait for berth_hostif
+        PACKET,  // wait for packet RAM to take the access
+        PDATA    // ... and for its data
+    } state_t;
+
+    state_t      state_q;
+    logic        dbg_q;      // the access is the debug port's
+    logic        err_q;      // nobody is at that address
+    logic [31:0] data_q;
+
+    logic        m_dbg;      // the debug port goes first
+    logic        m_stb;
+    logic        m_we;
+    logic [31:0] m_adr;
+    logic [31:0] m_wdata;
+    logic [3:0]  m_sel;
+    assign m_dbg   = dbg_req;
+    assign m_stb   = dbg_req || dbus_stb;
+    assign m_we    = m_dbg ? dbg_we : dbus_we;
+    assign m_adr   = m_dbg ? {dbg_addr[31:2], 2'b00} : {dbus_adr, 2'b00};
+    assign m_wdata = m_dbg ? dbg_wdata : dbus_dat_w;
+    assign m_sel   = m_dbg ? 4'b1111 : dbus_sel;
+
+    logic at_ram, at_regs, at_stats, at_pkt, at_hostif;
+    logic [31:0] offset;   // of a register
+    assign at_ram    = m_adr[31:AW] == '0;
+    assign at_regs   = m_adr[31:12] == berth_regs_pkg::CPU_REGS[31:12];
+    assign at_stats  = m_adr[31:12] == berth_regs_pkg::CPU_STATS[31:12];
+    assign at_pkt    = m_adr[31:18] == berth_regs_pkg::CPU_PKT[31:18];
+    assign offset    = {20'd0, m_adr[11:0]};
+    assign at_hostif = (offset >= berth_regs_pkg::CPU_STATUS && offset <= berth_regs_pkg::CPU_HB_ANSWER)
+                       || (offset >= berth_regs_pkg::CPU_CMD_POP && offset <= berth_regs_pkg::CPU_DB_CFG)
+                       || (offset >= berth_regs_pkg::CPU_CMD_W0 && offset < berth_regs_pkg::CPU_CRD_ARG0);
+
+    // an access that has to wait before it is taken
+    logic stalls;
+    assign stalls = at_regs && (m_we ? (offset == berth_regs_pkg::CPU_TX_SEND && !tx_send_ready)
+                                       || (offset == berth_regs_pkg::CPU_CRD_OP && crd_busy)
+                                     : (offset == berth_regs_pkg::CPU_WAIT && pending == 32'd0)
+                                       || (offset >= berth_regs_pkg::CPU_CRD_RSP0 && offset <= berth_regs_pkg::CPU_CRD_LIST && crd_busy));
+
+    logic go;
+    assign go = state_q == IDLE && m_stb && !stalls;
+
+    assign waiting = core_run && dbus_stb && !dbus_we && {dbus_adr, 2'b00} == berth_regs_pkg::CPU_REGS + berth_regs_pkg::CPU_WAIT
+                     && pending == 32'd0 && state_q == IDLE;
+    assign asleep  = (waiting || !core_run) && state_q == IDLE && !ibus_stb && !dbg_req;
+
+    // ---- firmware RAM ----------------------------------------------------------------
+    logic          ram_i_re, ram_d_re, ram_d_we;
+    logic [AW-1:2] ram_i_addr, ram_d_addr;
+    logic [31:0]   ram_d_rdata;
+    logic          i_busy_q;      // the word for the instruction bus is there
+    logic          ram_write;     // a store, done at once
+    logic          ram_next;      // a burst read goes on
+
+    assign ram_i_re   = ibus_stb && (!i_busy_q || ibus_cti == 3'b010);
+    assign ram_i_addr = i_busy_q ? ibus_adr[AW-1:2] + 1'b1 : ibus_adr[AW-1:2];
+    assign ibus_ack   = i_busy_q && ibus_stb;
+    assign ibus_err   = ibus_ack && ibus_adr[31:AW] != '0;
+
+    assign ram_write  = go && m_we && at_ram;
+    assign ram_next   = state_q == RAM && !dbg_q && dbus_cti == 3'b010;
+    assign ram_d_re   = (go && !m_we && at_ram) || ram_next;
+    assign ram_d_we   = ram_write || fwl_we;
+    assign ram_d_addr = fwl_we ? fwl_addr[AW-1:2] : ram_next ? dbus_adr[AW-1:2] + 1'b1 : m_adr[AW-1:2];
+
+    berth_fwram #(.BYTES(berth_regs_pkg::FW_RAM_BYTES)) ram (
+        .clk(clk),
+        .i_re(ram_i_re), .i_addr(ram_i_addr), .i_rdata(ibus_dat_r),
+        .d_re(ram_d_re), .d_we(ram_d_we), .d_addr(ram_d_addr),
+        .d_wdata(fwl_we ? fwl_wdata : m_wdata), .d_wstrb(fwl_we ? 4'b1111 : m_sel),
+        .d_rdata(ram_d_rdata)
+    );
+
+    always_ff @(posedge clk) begin
+        i_busy_q <= ram_i_re;
+        if (rst || !core_run)
+            i_busy_q <= 1'b0;
+    end
+
+    // ---- statistics RAM --------------------------------------------------------------
+    logic [31:0] stats [0:STATS_BYTES/4-1];
+    logic [31:0] stats_rdata;
+    always_ff @(posedge clk) begin
+        if (go && m_we && at_stats) begin
+            for (int i = 0; i < 4; i++)
+                if (m_sel[i])
+                    stats[m_adr[11:2]][8*i +: 8] <= m_wdata[8*i +: 8];
+        end
+        if (go && !m_we && at_stats)
+            stats_rdata <= stats[m_adr[11:2]];
+    end
+    always_ff @(posedge clk) begin
+        if (st_req)
+            st_rdata <= stats[st_addr];
+    end
+
+    // ---- answers ---------------------------------------------------------------------
+    logic from_stats_q;
+    logic ack;
+    assign ack        = state_q == RAM || state_q == ANSWER;
+    assign dbus_ack   = (ack && !dbg_q) || (ram_write && !m_dbg);
+    assign dbus_err   = dbus_ack && err_q && state_q == ANSWER;
+    assign dbus_dat_r = state_q == RAM ? ram_d_rdata : from_stats_q ? stats_rdata : data_q;
+    assign dbg_ack    = (ack && dbg_q) || (ram_write && m_dbg);
+    assign dbg_rdata  = dbus_dat_r;
+
+    logic [31:0] cycles_hi_q;
+    logic [31:0] timer_lo_q;
+
+    // what a register here reads as
+    logic [31:0] reg_rdata;
+    always_comb begin
+        reg_rdata = 32'd0;
+        case (offset)
+            berth_regs_pkg::CPU_ID:       reg_rdata = berth_regs_pkg::CARD_ID;
+            berth_regs_pkg::CPU_WAIT,
+            berth_regs_pkg::CPU_PENDING:  reg_rdata = pending;
+            berth_regs_pkg::CPU_CYCLE_LO: reg_rdata = cycles[31:0];
+            berth_regs_pkg::CPU_CYCLE_HI: reg_rdata = cycles_hi_q;
+            berth_regs_pkg::CPU_CLOCK_HZ: reg_rdata = berth_regs_pkg::CLOCK_HZ;
+            berth_regs_pkg::CPU_RX_DESC:  reg_rdata = rx_valid ? {1'b1, 2'd0, rx_len, 12'd0, rx_slot} : 32'd0;
+            berth_regs_pkg::CPU_RX_FLAGS: reg_rdata = {29'd0, rx_flags};
+            berth_regs_pkg::CPU_TX_DONE:  reg_rdata = tx_done ? {1'b1, 7'd0, tx_done_status, 8'd0, tx_done_slot} : 32'd0;
+            berth_regs_pkg::CPU_CRD_RSP0: reg_rdata = crd_rsp0;
+            berth_regs_pkg::CPU_CRD_RSP1: reg_rdata = crd_rsp1;
+            berth_regs_pkg::CPU_CRD_RSP2: reg_rdata = crd_rsp2;
+            berth_regs_pkg::CPU_CRD_LIST: reg_rdata = crd_list_valid ? {1'b1, 15'd0, crd_list_qpn} : 32'd0;
+            default: ;
+        endcase
+    end
+
+    // strobes to the engines, in the cycle in which the access is taken
+    logic reg_read, reg_write;
+    assign reg_read     = go && at_regs && !m_we;
+    assign reg_write    = go && at_regs && m_we;
+    assign rx_pop       = reg_write && offset == berth_regs_pkg::CPU_RX_POP;
+    assign rx_free      = reg_write && offset == berth_regs_pkg::CPU_RX_FREE;
+    assign rx_free_slot = m_wdata[7:0];
+    assign tx_send      = reg_write && offset == berth_regs_pkg::CPU_TX_SEND;
+    assign tx_len       = m_wdata[28:16];
+    assign tx_raw       = m_wdata[9];
+    assign tx_loop      = m_wdata[8];
+    assign tx_slot      = m_wdata[7:0];
+    assign tx_done_pop  = reg_read && offset == berth_regs_pkg::CPU_TX_DONE;
+    assign crd_start    = reg_write && offset == berth_regs_pkg::CPU_CRD_OP;
+    assign crd_op       = m_wdata[31:24];
+    assign crd_qpn      = m_wdata[15:0];
+    assign crd_list_pop = reg_read && offset == berth_regs_pkg::CPU_CRD_LIST;
+
+    always_ff @(posedge clk) begin
+        case (state_q)
+            IDLE: if (go) begin
+                dbg_q        <= m_dbg;
+                err_q        <= 1'b0;
+                from_stats_q <= at_stats;
+                h_we         <= m_we;
+                h_addr       <= m_adr[11:0];
+                h_wdata      <= m_wdata;
+                p_we         <= m_we;
+                p_addr       <= m_adr[17:0];
+                p_wdata      <= m_wdata;
+                p_strb       <= m_sel;
+                data_q       <= reg_rdata;
+                if (at_ram) begin
+                    if (!m_we) state_q <= RAM;
+                end else if (at_regs && at_hostif) begin
+                    state_q <= HOSTIF;
+                end else if (at_pkt) begin
+                    state_q <= PACKET;
+                end else begin
+                    if (!at_regs && !at_stats) begin
+                        err_q  <= 1'b1;
+                        data_q <= 32'hffff_ffff;
+                    end
+                    state_q <= ANSWER;
+                end
+            end
+            RAM: if (!ram_next) state_q <= IDLE;
+            ANSWER: state_q <= IDLE;
+            HOSTIF: if (h_ack) begin
+                data_q  <= h_rdata;
+                state_q <= ANSWER;
+            end
+            PACKET: if (p_ready) state_q <= p_we ? ANSWER : PDATA;
+            PDATA: if (p_rvalid) begin
+                data_q  <= p_rdata;
+                state_q <= ANSWER;
+            end
+            default: state_q <= IDLE;
+        endcase
+
+        // registers that are kept here
+        if (reg_read && offset == berth_regs_pkg::CPU_CYCLE_LO)
+            cycles_hi_q <= cycles[63:32];
+        if (reg_write) begin
+            case (offset)
+                berth_regs_pkg::CPU_TIMER_LO: timer_lo_q <= m_wdata;
+                berth_regs_pkg::CPU_TIMER_HI: begin
+                    timer_deadline <= {m_wdata, timer_lo_q};
+                    timer_armed    <= 1'b1;
+                end
+                berth_regs_pkg::CPU_TIMER_OFF: timer_armed <= 1'b0;
+                berth_regs_pkg::CPU_CRD_ARG0: crd_arg0 <= m_wdata;
+                berth_regs_pkg::CPU_CRD_ARG1: crd_arg1 <= m_wdata;
+                default: ;
+            endcase
+        end
+
+        if (rst) begin
+            state_q        <= IDLE;
+            timer_armed    <= 1'b0;
+            timer_deadline <= 64'd0;
+        end
+    end
+
+    assign h_req   = state_q == HOSTIF;
+    assign p_valid = state_q == PACKET;
+endmodule

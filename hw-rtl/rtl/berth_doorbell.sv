@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// Doorbell pages (BAR2): checks the page against the QP's, keeps each QP's latest indices, hands fresh ones to the core.
+module berth_doorbell (
+    input  logic        clk,
+    input  logic        rst,
+    // Accesses to BAR2 (reads are answered elsewhere, but judged here).
+    input  logic        db_valid,
+    output logic        db_ready,
+    input  logic        db_write,
+    input  logic [17:0] db_addr,
+    input  logic [63:0] db_wdata,
+    input  logic [ 7:0] db_wstrb,
+    // Completion-queue doorbells, checked by berth_cq.
+    output logic        cq_valid,
+    input  logic        cq_ready,
+    output logic [15:0] cq_cqn,
+    output logic [ 5:0] cq_uar,
+    output logic [15:0] cq_ci,
+    output logic        cq_arm,
+    // Core: configure a row.
+    input  logic        cfg_valid,
+    output logic        cfg_ready,
+    input  logic [15:0] cfg_qpn,
+    input  logic        cfg_on,
+    input  logic [ 7:0] cfg_uar,
+    // Core: take the next fresh QP; pop_data is meaningful with pop_ready, the others from then on.
+    input  logic        pop_valid,
+    output logic        pop_ready,
+    output logic [31:0] pop_data,
+    output logic [31:0] pop_index,
+    output logic [31:0] pop_bytes,
+    output logic        pending,
+    // Pulses for the counters.
+    output logic        inc_taken,
+    output logic        inc_denied,
+    output logic        inc_malformed
+);
+  localparam int unsigned ROWS = berth_regs_pkg::NUM_QP_ROWS;
+  localparam int unsigned RW = $clog2(ROWS);
+
+  typedef struct packed {
+    logic [7:0]  uar;
+    logic [31:0] bytes;
+    logic [15:0] rq;
+    logic [15:0] sq;
+  } row_t;
+  typedef enum logic [1:0] {IDLE, RING, CONFIG, POP} state_t;
+
+  row_t row_q, row_new;
+  logic [$bits(row_q)-1:0] rows[ROWS];  // a plain vector: Yosys makes no RAM of a struct
+  state_t state_q;
+  logic [ROWS-1:0] valid_q, dirty_q;
+  logic [RW-1:0] at_q, next_q, at, pick;
+  logic we;
+
+  wire [31:0] offset = {20'd0, db_addr[11:0]};
+  wire is_sq = offset == berth_regs_pkg::DB_SQ;
+  wire is_rq = offset == berth_regs_pkg::DB_RQ;
+  wire is_cq = offset == berth_regs_pkg::DB_CQ;
+  wire whole = db_write && db_wstrb == 8'hff && (is_sq || is_rq || is_cq);
+  wire for_cq = whole && is_cq;
+  wire known = 32'(db_wdata[15:0]) < ROWS;
+  wire mine = valid_q[at_q] && row_q.uar == {2'd0, db_addr[17:12]};
+  wire idle = state_q == IDLE;
+
+  assign cq_valid = idle && db_valid && for_cq;
+  assign cq_cqn   = db_wdata[15:0];
+  assign cq_uar   = db_addr[17:12];
+  assign cq_ci    = db_wdata[31:16];
+  assign cq_arm   = db_wdata[63];
+
+  // What is not for a known QP ends at once; the others after their row has been read.
+  assign db_ready      = (idle && (!whole || (!is_cq && !known) || (for_cq && cq_ready))) || state_q == RING;
+  assign inc_malformed = idle && db_valid && !whole;
+  assign inc_denied    = (idle && db_valid && whole && !is_cq && !known) || (state_q == RING && !mine);
+  assign inc_taken     = state_q == RING && mine;
+
+  assign cfg_ready = state_q == CONFIG;
+  assign pop_ready = state_q == POP;
+  assign pop_data  = {1'b1, 31'(at_q)} & {32{dirty_q[at_q]}};
+  assign pending   = dirty_q != 0;
+
+  // Next dirty row from next_q on, cyclic.
+  always_comb begin
+    pick = next_q;
+    if (pop_valid) begin
+      for (int i = ROWS; i > 0; i--) if (dirty_q[i-1]) pick = RW'(i - 1);
+      for (int i = ROWS; i > 0; i--) if (dirty_q[i-1] && i - 1 >= 32'(next_q)) pick = RW'(i - 1);
+    end
+  end
+
+  always_comb begin
+    at = pick;
+    if (db_valid) at = db_wdata[RW-1:0];
+    else if (cfg_valid) at = cfg_qpn[RW-1:0];
+    row_new = row_q;
+    we = 1'b0;
+    if (state_q == CONFIG) begin
+      row_new = {cfg_uar, 64'd0};
+      we = 32'(cfg_qpn) < ROWS;
+    end else if (state_q == RING && mine) begin
+      we = 1'b1;
+      if (is_sq) begin
+        row_new.sq = db_wdata[31:16];
+        row_new.bytes = db_wdata[63:32];
+      end else row_new.rq = db_wdata[31:16];
+    end
+  end
+
+  always_ff @(posedge clk) begin
+    if (we) rows[at_q] <= row_new;
+    if (idle) row_q <= rows[at];
+  end
+
+  always_ff @(posedge clk) begin
+    unique case (state_q)
+      IDLE: begin
+        at_q <= at;
+        if (db_valid) begin
+          if (whole && !is_cq && known) state_q <= RING;
+        end else if (cfg_valid) state_q <= CONFIG;
+        else if (pop_valid) state_q <= POP;
+      end
+      RING: begin
+        if (mine) dirty_q[at_q] <= 1'b1;
+        state_q <= IDLE;
+      end
+      CONFIG: begin
+        if (32'(cfg_qpn) < ROWS) begin
+          valid_q[at_q] <= cfg_on;
+          dirty_q[at_q] <= 1'b0;
+        end
+        state_q <= IDLE;
+      end
+      POP: begin
+        if (dirty_q[at_q]) begin
+          pop_index <= {row_q.rq, row_q.sq};
+          pop_bytes <= row_q.bytes;
+          next_q <= at_q + 1;
+        end
+        dirty_q[at_q] <= 1'b0;
+        state_q <= IDLE;
+      end
+    endcase
+    if (rst) begin
+      state_q <= IDLE;
+      valid_q <= '0;
+      dirty_q <= '0;
+      next_q  <= '0;
+    end
+  end
+
+  // Only a row that belongs to somebody can be fresh.
+  always_ff @(posedge clk) if (!rst) assert ((dirty_q & ~valid_q) == 0);
+endmodule

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// Writes events of RTL and firmware into the host's event ring, and raises its interrupt.
+module berth_event #(
+    // Bits of a beat.
+    parameter int unsigned DATA_W = 64
+) (
+    input  logic              clk,
+    input  logic              rst,
+    // Ring, from BAR0. Writing the size resets the indices.
+    input  logic [63:0]       ring_base,
+    input  logic [ 4:0]       ring_log2,
+    input  logic              ring_log2_we,
+    input  logic [15:0]       ring_ci,
+    input  logic              ring_arm_we,
+    output logic [15:0]       ring_pi,
+    output logic [15:0]       ring_space,
+    // Translation unit: words 0 to 6.
+    input  logic              x_valid,
+    output logic              x_ready,
+    input  logic [7*32-1:0]   x_words,
+    // Completion queues: words 0 to 2.
+    input  logic              c_valid,
+    output logic              c_ready,
+    input  logic [3*32-1:0]   c_words,
+    // Firmware: all words.
+    input  logic              f_valid,
+    output logic              f_ready,
+    input  logic [16*32-1:0]  f_words,
+    // To the posted write port.
+    output logic              wr_valid,
+    input  logic              wr_ready,
+    output logic [63:0]       wr_addr,
+    output logic [DATA_W-1:0] wr_data,
+    output logic              wr_last,
+    // Interrupt (vector 0): raised after the event's last beat has been accepted.
+    output logic              msix_valid,
+    input  logic              msix_ready,
+    // Pulses for the counters.
+    output logic              inc_event,
+    output logic              inc_irq,
+    output logic              busy
+);
+  logic [15:0] pi_q;
+  logic send_q, armed_q, irq_q;
+  logic [1:0] sel_q, pick;
+  logic [16*32-1:0] words;
+  logic msg_ready;
+
+  wire ring_ok = ring_log2 >= 5'd4 && ring_log2 <= 5'd12;
+  wire [15:0] size = 16'd1 << ring_log2[3:0];
+  wire [15:0] used = pi_q - ring_ci;
+  wire [2:0] req = {f_valid, c_valid, x_valid};
+
+  assign ring_pi = pi_q;
+  // A consumer index that makes no sense leaves no space: nothing is overwritten.
+  assign ring_space = (ring_ok && used <= size) ? size - used - 16'(send_q) : '0;
+
+  // Round robin between the three sources.
+  always_comb begin
+    unique case (sel_q)
+      2'd0: pick = req[1] ? 2'd1 : req[2] ? 2'd2 : 2'd0;
+      2'd1: pick = req[2] ? 2'd2 : req[0] ? 2'd0 : 2'd1;
+      default: pick = req[0] ? 2'd0 : req[1] ? 2'd1 : 2'd2;
+    endcase
+    words = f_words;
+    if (send_q && sel_q == 2'd0) words = 512'(x_words);
+    if (send_q && sel_q == 2'd1) words = 512'(c_words);
+    words[31] = !pi_q[ring_log2[3:0]];
+  end
+
+  berth_wr_msg #(
+      .DATA_W(DATA_W),
+      .MSG_BYTES(64)
+  ) msg (
+      .clk,
+      .rst,
+      .msg_valid(send_q),
+      .msg_ready,
+      .msg_data(words),
+      .wr_valid,
+      .wr_ready,
+      .wr_data,
+      .wr_last
+  );
+  assign wr_addr = ring_base + {42'd0, pi_q & (size - 16'd1), 6'd0};
+  assign {f_ready, c_ready, x_ready} = msg_ready ? 3'd1 << sel_q : 3'd0;
+
+  assign msix_valid = irq_q;
+  assign inc_event  = msg_ready;
+  assign inc_irq    = msix_valid && msix_ready;
+  assign busy       = send_q || irq_q || req != 0;
+
+  always_ff @(posedge clk) begin
+    if (!send_q) begin
+      if (req != 0 && ring_space != 0) begin
+        send_q <= 1'b1;
+        sel_q  <= pick;
+      end
+    end else if (msg_ready) begin
+      send_q <= 1'b0;
+      pi_q   <= pi_q + 1;
+    end
+    if (msix_ready) irq_q <= 1'b0;
+    // Covers both "the next event" and "at once, if there is one already": pi only counts events that are out.
+    if (armed_q && pi_q != ring_ci) begin
+      armed_q <= 1'b0;
+      irq_q   <= 1'b1;
+    end
+    if (ring_arm_we) armed_q <= 1'b1;
+    if (ring_log2_we) begin
+      pi_q    <= '0;
+      armed_q <= 1'b0;
+    end
+    if (rst) begin
+      pi_q    <= '0;
+      send_q  <= 1'b0;
+      armed_q <= 1'b0;
+      irq_q   <= 1'b0;
+      sel_q   <= '0;
+    end
+  end
+
+  // An entry is written only when the ring has room for it.
+  always_ff @(posedge clk) if (!rst && send_q && ring_ok) assert (used < size || used > size);
+endmodule

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// BAR0 for the driver: control registers, RTL counters, and the window to the statistics RAM.
+module berth_host_regs (
+    input  logic          clk,
+    input  logic          rst,
+    // Accesses to BAR0; a read is answered by one pulse of rd_valid.
+    input  logic          valid,
+    output logic          ready,
+    input  logic          write,
+    input  logic [19:0]   addr,
+    input  logic [63:0]   wdata,
+    input  logic [ 7:0]   wstrb,
+    output logic          rd_valid,
+    output logic [63:0]   rd_data,
+    // Firmware loader and state.
+    output logic          fw_data_we,
+    output logic          fw_boot_we,
+    output logic [31:0]   wr_data,      // data of all write pulses
+    input  logic [31:0]   fw_status,
+    input  logic [31:0]   fw_code,
+    output logic [31:0]   hb_challenge,
+    input  logic [31:0]   hb_answer,
+    output logic          reset_we,
+    // Command ring.
+    output logic [63:0]   cmd_base,
+    output logic [ 4:0]   cmd_log2,
+    output logic          cmd_log2_we,
+    output logic [15:0]   cmd_pi,
+    output logic          cmd_pi_we,
+    input  logic [15:0]   cmd_ci,
+    // Event ring.
+    output logic [63:0]   evt_base,
+    output logic [ 4:0]   evt_log2,
+    output logic          evt_log2_we,
+    output logic [15:0]   evt_ci,
+    output logic          evt_arm_we,
+    input  logic [15:0]   evt_pi,
+    // DMA.
+    output logic [63:0]   fence_addr,
+    output logic          dma_enable,
+    input  logic [15:0]   dma_busy,
+    output logic [ 3:0]   log2_payload,
+    output logic [ 3:0]   log2_read,
+    // Time and counters: those of the wire side, and amounts to add to indices 10 to 26 and 33.
+    input  logic [63:0]   cycles,
+    input  logic [64*35-1:0] wire_counters,
+    input  logic [18*13-1:0] inc,
+    output logic          inc_bad_access,
+    // Statistics RAM: data one cycle after st_req.
+    output logic          st_req,
+    output logic [11:2]   st_addr,
+    input  logic [31:0]   st_rdata
+);
+  localparam logic [31:0] NUM_COUNTERS = berth_regs_pkg::NUM_RTL_COUNTERS;
+  localparam logic [31:0] STATS_BYTES = berth_regs_pkg::STATS_BYTES;
+
+  typedef enum logic [2:0] {IDLE, LOOK, ACCESS, STATS, REPLY} state_t;
+  state_t state_q;
+  logic upper_q, bad_q, write_q;
+  logic [15:3] addr_q;
+  logic [63:0] wdata_q, rdata_q;
+  logic [7:0] strb_q;
+
+  // ---- Counters -------------------------------------------------------------
+  logic [63:0] own_q[18], counter;
+  logic [31:0] offset, cnt_offset;
+  logic [31:0] cnt_high_q;
+  always_ff @(posedge clk)
+    for (int i = 0; i < 18; i++) own_q[i] <= rst ? '0 : own_q[i] + 64'(inc[i*13+:13]);
+  // The one that is being read.
+  wire [5:0] cnt_index = cnt_offset[8:3];
+  always_ff @(posedge clk)
+    if (state_q == LOOK) begin
+      if (cnt_index >= 6'd10 && cnt_index <= 6'd26) counter <= own_q[5'(cnt_index-6'd10)];
+      else if (cnt_index == 6'd33) counter <= own_q[17];
+      else counter <= wire_counters[32'(cnt_index)*64+:64];
+    end
+
+  // ---- Read mux -------------------------------------------------------------
+  logic [31:0] cyc_high_q, value;
+  logic known, is_cnt, is_stats;
+  assign offset     = {16'd0, addr_q[15:3], upper_q, 2'b00};
+  assign cnt_offset = offset - berth_regs_pkg::HOST_COUNTERS;
+  assign is_cnt     = offset >= berth_regs_pkg::HOST_COUNTERS && cnt_offset < NUM_COUNTERS * 8;
+  assign is_stats   = offset >= berth_regs_pkg::HOST_STATS && offset < berth_regs_pkg::HOST_STATS + STATS_BYTES;
+  // The upper half of an 8-byte read belongs to the moment of its lower half.
+  wire paired = strb_q == 8'hff;
+
+  always_comb begin
+    known = 1'b1;
+    value = '0;
+    unique case (offset)
+      berth_regs_pkg::HOST_ID: value = berth_regs_pkg::CARD_ID;
+      berth_regs_pkg::HOST_ABI: value = berth_regs_pkg::ABI_VERSION;
+      berth_regs_pkg::HOST_CAPS0: value = {berth_regs_pkg::NUM_CQS[15:0], berth_regs_pkg::NUM_QP_ROWS[15:0]};
+      berth_regs_pkg::HOST_CAPS1: value = {berth_regs_pkg::XLT_ENTRIES[15:0], berth_regs_pkg::NUM_UARS[15:0]};
+      berth_regs_pkg::HOST_STATUS: value = fw_status;
+      berth_regs_pkg::HOST_FW_CODE: value = fw_code;
+      berth_regs_pkg::HOST_CLOCK_HZ: value = berth_regs_pkg::CLOCK_HZ;
+      berth_regs_pkg::HOST_CYCLES_LO: value = cycles[31:0];
+      berth_regs_pkg::HOST_CYCLES_HI: value = cyc_high_q;
+      berth_regs_pkg::HOST_CTRL, berth_regs_pkg::HOST_FW_DATA, berth_regs_pkg::HOST_FW_BOOT: ;
+      berth_regs_pkg::HOST_HB_CHALLENGE: value = hb_challenge;
+      berth_regs_pkg::HOST_HB_ANSWER: value = hb_answer;
+      berth_regs_pkg::HOST_CMD_BASE_LO: value = cmd_base[31:0];
+      berth_regs_pkg::HOST_CMD_BASE_HI: value = cmd_base[63:32];
+      berth_regs_pkg::HOST_CMD_LOG2: value = {27'd0, cmd_log2};
+      berth_regs_pkg::HOST_CMD_PI: value = {16'd0, cmd_pi};
+      berth_regs_pkg::HOST_CMD_CI: value = {16'd0, cmd_ci};
+      berth_regs_pkg::HOST_EVT_BASE_LO: value = evt_base[31:0];
+      berth_regs_pkg::HOST_EVT_BASE_HI: value = evt_base[63:32];
+      berth_regs_pkg::HOST_EVT_LOG2: value = {27'd0, evt_log2};
+      berth_regs_pkg::HOST_EVT_CI: value = {16'd0, evt_ci};
+      berth_regs_pkg::HOST_EVT_PI: value = {16'd0, evt_pi};
+      berth_regs_pkg::HOST_FENCE_LO: value = fence_addr[31:0];
+      berth_regs_pkg::HOST_FENCE_HI: value = fence_addr[63:32];
+      berth_regs_pkg::HOST_DMA_ENABLE: value = {31'd0, dma_enable};
+      berth_regs_pkg::HOST_DMA_BUSY: value = {16'd0, dma_busy};
+      berth_regs_pkg::HOST_PCIE_LIMITS: value = {24'd0, log2_read, log2_payload};
+      default: begin
+        known = is_cnt || is_stats;
+        if (is_cnt) value = offset[2] ? (paired ? cnt_high_q : counter[63:32]) : counter[31:0];
+        if (!known) value = '1;
+      end
+    endcase
+  end
+
+  // Largest and smallest sizes that PCI Express knows.
+  function automatic logic [3:0] limit(input logic [3:0] log2);
+    limit = log2 < 7 ? 4'd7 : log2 > 12 ? 4'd12 : log2;
+  endfunction
+  // Ring sizes beyond 5 bits are as wrong as 31.
+  function automatic logic [4:0] ring_log2(input logic [31:0] v);
+    ring_log2 = v > 31 ? 5'd31 : v[4:0];
+  endfunction
+
+  wire shape_ok = addr[19:16] == 0 && ((wstrb == 8'hff && addr[2:0] == 0) ||
+      (wstrb == 8'h0f && addr[2:0] == 0) || (wstrb == 8'hf0 && addr[2:0] == 4));
+  wire last_half = upper_q || strb_q == 8'h0f;
+  wire we = state_q == ACCESS && write_q && known;
+
+  assign ready = state_q == IDLE;
+  assign rd_valid = state_q == REPLY && !write_q;
+  assign rd_data = rdata_q;
+  assign inc_bad_access = state_q == REPLY && bad_q;
+  assign st_req = state_q == ACCESS && is_stats && !write_q;
+  assign st_addr = offset[11:2];
+  assign wr_data = upper_q ? wdata_q[63:32] : wdata_q[31:0];
+  assign fw_data_we = we && offset == berth_regs_pkg::HOST_FW_DATA;
+  assign fw_boot_we = we && offset == berth_regs_pkg::HOST_FW_BOOT;
+  assign reset_we = we && offset == berth_regs_pkg::HOST_CTRL && wr_data[0];
+
+  always_ff @(posedge clk) begin
+    cmd_log2_we <= 1'b0;
+    cmd_pi_we   <= 1'b0;
+    evt_log2_we <= 1'b0;
+    evt_arm_we  <= 1'b0;
+    unique case (state_q)
+      IDLE: begin
+        write_q <= write;
+        addr_q  <= addr[15:3];
+        wdata_q <= wdata;
+        strb_q  <= wstrb;
+        upper_q <= wstrb == 8'hf0;
+        rdata_q <= '1;
+        bad_q   <= !shape_ok;
+        if (valid) state_q <= shape_ok ? LOOK : REPLY;
+      end
+      LOOK: state_q <= ACCESS;
+      ACCESS: begin
+        if (!known) bad_q <= 1'b1;
+        if (upper_q) rdata_q[63:32] <= value;
+        else rdata_q[31:0] <= value;
+        cnt_high_q <= counter[63:32];
+        if (offset == berth_regs_pkg::HOST_CYCLES_LO && !write_q) cyc_high_q <= cycles[63:32];
+        upper_q <= 1'b1;
+        if (is_stats && !write_q) begin
+          upper_q <= upper_q;
+          state_q <= STATS;
+        end else if (last_half) state_q <= REPLY;
+        if (we)
+          unique case (offset)
+            berth_regs_pkg::HOST_HB_CHALLENGE: hb_challenge <= wr_data;
+            berth_regs_pkg::HOST_CMD_BASE_LO: cmd_base[31:6] <= wr_data[31:6];
+            berth_regs_pkg::HOST_CMD_BASE_HI: cmd_base[63:32] <= wr_data;
+            berth_regs_pkg::HOST_CMD_LOG2: begin
+              cmd_log2    <= ring_log2(wr_data);
+              cmd_log2_we <= 1'b1;
+              cmd_pi      <= '0;
+            end
+            berth_regs_pkg::HOST_CMD_PI: begin
+              cmd_pi    <= wr_data[15:0];
+              cmd_pi_we <= 1'b1;
+            end
+            berth_regs_pkg::HOST_EVT_BASE_LO: evt_base[31:6] <= wr_data[31:6];
+            berth_regs_pkg::HOST_EVT_BASE_HI: evt_base[63:32] <= wr_data;
+            berth_regs_pkg::HOST_EVT_LOG2: begin
+              evt_log2    <= ring_log2(wr_data);
+              evt_log2_we <= 1'b1;
+              evt_ci      <= '0;
+            end
+            berth_regs_pkg::HOST_EVT_CI: begin
+              evt_ci     <= wr_data[15:0];
+              evt_arm_we <= wr_data[31];
+            end
+            berth_regs_pkg::HOST_FENCE_LO: fence_addr[31:3] <= wr_data[31:3];
+            berth_regs_pkg::HOST_FENCE_HI: fence_addr[63:32] <= wr_data;
+            berth_regs_pkg::HOST_DMA_ENABLE: dma_enable <= wr_data[0];
+            berth_regs_pkg::HOST_PCIE_LIMITS: begin
+              log2_payload <= limit(wr_data[3:0]);
+              log2_read    <= limit(wr_data[7:4]);
+            end
+            default: ;
+          endcase
+      end
+      STATS: begin
+        if (upper_q) rdata_q[63:32] <= st_rdata;
+        else rdata_q[31:0] <= st_rdata;
+        upper_q <= 1'b1;
+        state_q <= last_half ? REPLY : LOOK;
+      end
+      default: state_q <= IDLE;
+    endcase
+    if (rst) begin
+      state_q <= IDLE;
+      cmd_base <= '0;
+      cmd_log2 <= '0;
+      cmd_pi <= '0;
+      evt_base <= '0;
+      evt_log2 <= '0;
+      evt_ci <= '0;
+      fence_addr <= '0;
+      hb_challenge <= '0;
+      dma_enable <= 1'b0;
+      log2_payload <= 4'd8;
+      log2_read <= 4'd9;
+      cyc_high_q <= '0;
+    end
+  end
+endmodule

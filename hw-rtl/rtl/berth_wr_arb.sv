@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// One in-order way to the host's posted write port for DMA data, events, completions and fence tokens.
+module berth_wr_arb #(
+    // Bits of a beat.
+    parameter int unsigned DATA_W = 64,
+    // Clients.
+    parameter int unsigned N = 4
+) (
+    input  logic                clk,
+    input  logic                rst,
+    // Bit i: client i may begin a packet now (one that has begun always ends).
+    input  logic [N-1:0]        allow,
+    // Clients: addr and len are meaningful on a packet's first beat; valid stays until ready.
+    input  logic [N-1:0]        s_valid,
+    output logic [N-1:0]        s_ready,
+    input  logic [N*64-1:0]     s_addr,
+    input  logic [N*13-1:0]     s_len,
+    input  logic [N*DATA_W-1:0] s_data,
+    input  logic [N-1:0]        s_last,
+    // Posted write port of the host.
+    output logic                hwr_valid,
+    input  logic                hwr_ready,
+    output logic [63:0]         hwr_addr,
+    output logic [12:0]         hwr_len,
+    output logic [DATA_W-1:0]   hwr_data,
+    output logic                hwr_first,
+    output logic                hwr_last,
+    // A packet is under way.
+    output logic                busy
+);
+  localparam int unsigned SW = $clog2(N);
+
+  logic lock_q, first_q;
+  logic [SW-1:0] sel_q, pick, k;
+  logic any;
+  wire done = hwr_valid && hwr_ready && hwr_last;
+
+  // Round robin; a client that just ends a packet shows its next one only in the cycle after.
+  always_comb begin
+    any  = 1'b0;
+    pick = '0;
+    k    = '0;
+    for (int unsigned i = N; i > 0; i--) begin
+      k = SW'(32'(sel_q) + i);
+      if (s_valid[k] && allow[k] && !(lock_q && k == sel_q)) begin
+        any  = 1'b1;
+        pick = k;
+      end
+    end
+  end
+
+  assign hwr_valid = lock_q && s_valid[sel_q];
+  assign hwr_addr  = s_addr[32'(sel_q)*64+:64];
+  assign hwr_len   = s_len[32'(sel_q)*13+:13];
+  assign hwr_data  = s_data[32'(sel_q)*DATA_W+:DATA_W];
+  assign hwr_last  = s_last[sel_q];
+  assign hwr_first = first_q;
+  assign s_ready   = (lock_q && hwr_ready) ? N'(1) << sel_q : '0;
+  assign busy      = lock_q;
+
+  always_ff @(posedge clk) begin
+    if (hwr_valid && hwr_ready) first_q <= hwr_last;
+    if (!lock_q || done) begin
+      lock_q <= any;
+      if (any) sel_q <= pick;
+    end
+    if (rst) begin
+      lock_q  <= 1'b0;
+      first_q <= 1'b1;
+      sel_q   <= '0;
+    end
+  end
+
+  // No packet crosses a 4 KiB boundary or is empty.
+  always_ff @(posedge clk)
+    if (!rst && hwr_valid && hwr_first)
+      assert (hwr_len != 0 && {1'b0, hwr_addr[11:0]} + hwr_len <= 13'h1000);
+endmodule

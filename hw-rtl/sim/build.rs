@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Verilates the card (hw-rtl/rtl and the soft core that `BERTH_VEXRISCV` points to) and
+//! compiles the C ABI around it.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn main() {
+    if let Err(message) = build() {
+        eprintln!("error: {message}");
+        std::process::exit(1);
+    }
+}
+
+fn build() -> Result<(), String> {
+    let manifest = PathBuf::from(variable("CARGO_MANIFEST_DIR")?);
+    let out = PathBuf::from(variable("OUT_DIR")?);
+    let trace = env::var_os("CARGO_FEATURE_TRACE").is_some();
+    println!("cargo::rerun-if-env-changed=BERTH_VEXRISCV");
+    println!("cargo::rerun-if-env-changed=CXX");
+    for path in ["build.rs", "cpp", "../rtl", "../vendor.vlt"] {
+        println!("cargo::rerun-if-changed={}", manifest.join(path).display());
+    }
+
+    let core = soft_core()?;
+    let rtl = manifest.join("../rtl").canonicalize().map_err(|e| format!("hw-rtl/rtl: {e}"))?;
+    let mut sources = vec![rtl.join("berth_regs_pkg.sv")];
+    sources.extend(files(&rtl, "sv")?.into_iter().filter(|f| !f.ends_with("berth_regs_pkg.sv")));
+    sources.push(core);
+
+    // The compiler that was tried to give the faster model comes first.
+    let cxx = env::var("CXX").ok().filter(|c| !c.is_empty());
+    let cxx = cxx.or_else(|| ["clang++", "g++"].into_iter().find(|c| works(c)).map(str::to_string));
+    let cxx = cxx.ok_or("no C++ compiler found; the sysroot of `cargo xtask` has one")?;
+
+    let model = out.join("model");
+    let mut verilator = Command::new("verilator");
+    verilator
+        .args(["--cc", "--build", "-j", "2", "--prefix", "Vberth", "--top-module", "berth_core"])
+        .args(["-O3", "--x-assign", "fast", "--x-initial", "fast", "-Wall"])
+        .args(["-MAKEFLAGS", "OPT_FAST=-O3 OPT_SLOW=-O1 OPT_GLOBAL=-O2"])
+        .args(["-MAKEFLAGS", &format!("CXX={cxx} LINK={cxx}")])
+        .args(["-CFLAGS", "-fPIC"])
+        .arg("--Mdir")
+        .arg(&model)
+        .arg(manifest.join("../vendor.vlt"))
+        .args(&sources);
+    if trace {
+        verilator.arg("--trace-fst");
+    }
+    if env::var_os("CARGO_FEATURE_ASSERT").is_some() {
+        verilator.arg("--assert");
+    }
+    // cargo's jobserver is not meant for this make
+    verilator.env_remove("MAKEFLAGS").env_remove("CARGO_MAKEFLAGS").env_remove("MFLAGS");
+    run(&mut verilator)?;
+
+    let root = Command::new("verilator").args(["--getenv", "VERILATOR_ROOT"]).output().map_err(|e| e.to_string())?;
+    let root = PathBuf::from(String::from_utf8_lossy(&root.stdout).trim());
+    let object = out.join("shim.o");
+    let mut compile = Command::new(&cxx);
+    compile.args(["-O3", "-std=c++17", "-fPIC", "-faligned-new", "-c"]).arg(manifest.join("cpp/shim.cpp"));
+    compile.arg("-o").arg(&object).arg("-I").arg(&model).arg("-I").arg(root.join("include"));
+    compile.arg("-I").arg(root.join("include/vltstd"));
+    // Where this version of Verilator keeps the clock's last value (see the shim); another
+    // one that names it differently just gets a slower model.
+    let clock_state = "__Vtrigprevexpr___TOP__clk__0";
+    let header = fs::read_to_string(model.join("Vberth___024root.h")).map_err(|e| e.to_string())?;
+    if header.contains(clock_state) {
+        compile.arg(format!("-DBERTH_CLOCK_STATE={clock_state}"));
+    }
+    if trace {
+        compile.args(["-DBERTH_TRACE", "-DVM_TRACE=1", "-DVM_TRACE_FST=1"]);
+    }
+    run(&mut compile)?;
+    let shim = out.join("libberth_shim.a");
+    let _ = fs::remove_file(&shim);
+    run(Command::new("ar").arg("crs").arg(&shim).arg(&object))?;
+
+    println!("cargo::rustc-link-search=native={}", out.display());
+    println!("cargo::rustc-link-search=native={}", model.display());
+    println!("cargo::rustc-link-lib=static=berth_shim");
+    println!("cargo::rustc-link-lib=static=Vberth");
+    println!("cargo::rustc-link-lib=static=verilated");
+    println!("cargo::rustc-link-lib=dylib=stdc++");
+    if trace {
+        println!("cargo::rustc-link-lib=dylib=z");
+    }
+    Ok(())
+}
+
+/// The soft core's file.
+fn soft_core() -> Result<PathBuf, String> {
+    let folder = env::var("BERTH_VEXRISCV").map_err(|_| {
+        "BERTH_VEXRISCV is not set: it names the folder of the package pythondata-cpu-vexriscv that holds \
+         VexRiscv_Full.v (`cargo xtask` fetches it and sets this)"
+    })?;
+    let file = Path::new(&folder).join("VexRiscv_Full.v");
+    println!("cargo::rerun-if-changed={}", file.display());
+    if file.is_file() { Ok(file) } else { Err(format!("BERTH_VEXRISCV: there is no {}", file.display())) }
+}
+
+fn variable(name: &str) -> Result<String, String> {
+    env::var(name).map_err(|_| format!("{name} is not set"))
+}
+
+/// Files with an extension, sorted.
+fn files(folder: &Path, extension: &str) -> Result<Vec<PathBuf>, String> {
+    let entries = fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    let mut found: Vec<PathBuf> = entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.extension().is_some_and(|e| e == extension))
+        .collect();
+    found.sort();
+    Ok(found)
+}
+
+fn works(program: &str) -> bool {
+    Command::new(program).arg("--version").output().is_ok_and(|o| o.status.success())
+}
+
+fn run(command: &mut Command) -> Result<(), String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command.output().map_err(|e| format!("{name}: {e} (it is in the sysroot of `cargo xtask`)"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(format!(
+        "{name} failed:\n{}\n{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    ))
+}

@@ -1,0 +1,655 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The Verilated card in a modelled slot: host memory, MMIO, interrupts, frames.
+
+use crate::ffi::{Core, Inputs, Outputs};
+use std::collections::VecDeque;
+use std::path::Path;
+
+/// `bar` of the control registers (BAR0).
+pub const BAR_CONTROL: u8 = 0;
+/// `bar` of the doorbell pages (BAR2).
+pub const BAR_DOORBELL: u8 = 1;
+
+/// Bytes of a beat on the host and MAC ports.
+const BEAT: usize = 8;
+/// Cycles after which an MMIO access counts as unanswered; a card reset takes the longest.
+const MMIO_PATIENCE: u64 = 1_000_000;
+/// Cycles within which a card is idle after power-up.
+const POWER_UP: u64 = 100_000;
+/// Read completion boundary of PCI Express: completions are cut at multiples of it.
+const COMPLETION_BOUNDARY: u64 = 64;
+
+/// A host memory access failed: nothing there, or not allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostError;
+
+/// The memory that the card's DMA reaches, and its interrupts.
+pub trait HostMemory {
+    /// Reads `buf.len()` bytes at bus address `addr`.
+    ///
+    /// # Errors
+    /// When some of it cannot be read; the card gets an error completion.
+    fn read(&mut self, addr: u64, buf: &mut [u8]) -> Result<(), HostError>;
+
+    /// Writes `data` at bus address `addr`.
+    ///
+    /// # Errors
+    /// When some of it cannot be written; posted writes have no answer, so the card does not see it.
+    fn write(&mut self, addr: u64, data: &[u8]) -> Result<(), HostError>;
+
+    /// MSI-X vector `vector` was raised. All writes before it have been done.
+    fn msix(&mut self, vector: u32);
+}
+
+/// How the modelled slot behaves.
+#[derive(Clone, Debug)]
+pub struct CardConfig {
+    /// Cycles from a read request to the first beat of its completion.
+    pub read_latency: u64,
+    /// Read requests that the host takes before it lets the card wait (1 to 64).
+    pub outstanding: usize,
+    /// Completions of different requests come in random order and with random delay.
+    pub out_of_order: bool,
+    /// Completions are split at random multiples of 64 bytes.
+    pub split: bool,
+    /// Percentage of cycles in which a port that could take something does not.
+    pub stall_percent: u8,
+    /// Seed of everything random.
+    pub seed: u64,
+}
+
+impl Default for CardConfig {
+    /// 1 µs of read latency at 250 MHz, 32 requests outstanding, split completions in order.
+    fn default() -> Self {
+        Self { read_latency: 250, outstanding: 32, out_of_order: false, split: true, stall_percent: 0, seed: 1 }
+    }
+}
+
+/// A frame that the card has sent: without preamble and FCS, with iCRC.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// Its bytes, from the destination MAC address on.
+    pub data: Vec<u8>,
+    /// Cycle of its first beat, as [`Card::cycles`] counts.
+    pub start_cycle: u64,
+    /// Cycle of its last beat.
+    pub end_cycle: u64,
+}
+
+/// An MMIO access that waits for the card to take it.
+#[derive(Debug)]
+struct Mmio {
+    write: bool,
+    bar: u8,
+    addr: u32,
+    data: u64,
+    strobe: u8,
+}
+
+/// A read request of the card.
+#[derive(Debug)]
+struct Read {
+    tag: u8,
+    addr: u64,
+    len: usize,
+    /// `None`: the host refuses it.
+    data: Option<Vec<u8>>,
+    /// Cycle from which it may be answered.
+    due: u64,
+    /// Bytes answered.
+    sent: usize,
+}
+
+/// The completion on the bus.
+#[derive(Debug)]
+struct Completion {
+    /// Index in `reads`.
+    read: usize,
+    /// First byte, length.
+    off: usize,
+    len: usize,
+    /// Bytes of it that have been taken.
+    done: usize,
+}
+
+/// A card with its slot. Deterministic: a function of its inputs and the seed.
+pub struct Card {
+    core: Core,
+    inputs: Inputs,
+    outputs: Outputs,
+    config: CardConfig,
+    host: Box<dyn HostMemory + Send>,
+    random: u64,
+    /// Cycles since `new`, over card resets.
+    now: u64,
+    mmio: VecDeque<Mmio>,
+    mmio_results: VecDeque<u64>,
+    mmio_reads: usize,
+    reads: Vec<Read>,
+    completion: Option<Completion>,
+    write: Option<(u64, usize, Vec<u8>)>,
+    tx: VecDeque<Frame>,
+    tx_partial: Option<Frame>,
+    tx_ready: bool,
+    rx: VecDeque<(Vec<u8>, bool)>,
+    rx_sent: usize,
+    debug: Option<(bool, u32, u32)>,
+    debug_result: Option<u32>,
+}
+
+impl std::fmt::Debug for Card {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Card")
+            .field("now", &self.now)
+            .field("idle", &self.idle())
+            .field("reads", &self.reads.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Card {
+    /// A card that has just been powered up: out of reset, without firmware.
+    #[must_use]
+    pub fn new(config: CardConfig, host: Box<dyn HostMemory + Send>) -> Self {
+        let mut card = Self {
+            core: Core::new(),
+            inputs: Inputs::default(),
+            outputs: Outputs::default(),
+            random: config.seed,
+            config,
+            host,
+            now: 0,
+            mmio: VecDeque::new(),
+            mmio_results: VecDeque::new(),
+            mmio_reads: 0,
+            reads: Vec::new(),
+            completion: None,
+            write: None,
+            tx: VecDeque::new(),
+            tx_partial: None,
+            tx_ready: true,
+            rx: VecDeque::new(),
+            rx_sent: 0,
+            debug: None,
+            debug_result: None,
+        };
+        let reset = Inputs { rst: 1, ..Inputs::default() };
+        for _ in 0..4 {
+            card.core.step(&reset);
+        }
+        // the card holds its own reset for some cycles, and its tables are being cleared
+        card.core.settle(&Inputs::default(), &mut card.outputs);
+        card.run_until_idle(POWER_UP);
+        card
+    }
+
+    /// One clock.
+    pub fn step(&mut self) {
+        self.present();
+        let mut seen = Outputs::default();
+        self.core.settle(&self.inputs, &mut seen);
+        self.core.edge(&mut self.outputs);
+        self.now += 1 + self.inputs.skip;
+        self.take(&seen);
+    }
+
+    /// `cycles` clocks; faster than as many calls of [`Card::step`].
+    pub fn run(&mut self, cycles: u64) {
+        let mut left = cycles;
+        while left > 0 {
+            let quiet = self.quiet().min(left);
+            if quiet > 1 {
+                self.inputs = Inputs::default();
+                let mut seen = Outputs::default();
+                self.core.settle(&self.inputs, &mut seen);
+                let done = self.core.run(quiet, &mut self.outputs);
+                self.now += done;
+                left -= done;
+                if done > 0 && left == 0 {
+                    break;
+                }
+            }
+            self.step();
+            left -= 1;
+        }
+    }
+
+    /// Clocks until [`Card::idle`], at most `limit` cycles; whether it is idle.
+    pub fn run_until_idle(&mut self, limit: u64) -> bool {
+        let end = self.now + limit;
+        while !self.idle() {
+            if self.now >= end {
+                return false;
+            }
+            let quiet = self.quiet().min(end - self.now);
+            if quiet > 1 {
+                self.inputs = Inputs::default();
+                let mut seen = Outputs::default();
+                self.core.settle(&self.inputs, &mut seen);
+                self.now += self.core.run(quiet, &mut self.outputs);
+                if self.idle() {
+                    return true;
+                }
+            }
+            self.step();
+        }
+        true
+    }
+
+    /// The core waits (or is in reset), no engine is busy, and nothing waits at a port:
+    /// only the timer or an input from outside can change anything.
+    #[must_use]
+    pub fn idle(&self) -> bool {
+        self.outputs.idle != 0 && self.quiet() == u64::MAX && self.reads.is_empty() && !self.timer_due()
+    }
+
+    /// Cycles since the card was made, skipped ones included; goes on over card resets.
+    #[must_use]
+    pub fn cycles(&self) -> u64 {
+        self.now
+    }
+
+    /// The card's own counter, as `HOST_CYCLES` reads: since its last reset.
+    #[must_use]
+    pub fn card_cycles(&self) -> u64 {
+        self.outputs.cycles
+    }
+
+    /// Deadline of the timer as [`Card::cycles`] counts, when it is armed. It may lie in the past.
+    #[must_use]
+    pub fn timer(&self) -> Option<u64> {
+        let o = &self.outputs;
+        // mapped from the card's own counter to ours, saturating at both ends
+        (o.timer_armed != 0).then(|| match o.timer_deadline.checked_sub(o.cycles) {
+            Some(ahead) => self.now.saturating_add(ahead),
+            None => self.now.saturating_sub(o.cycles - o.timer_deadline),
+        })
+    }
+
+    fn timer_due(&self) -> bool {
+        self.outputs.timer_armed != 0 && self.outputs.timer_deadline <= self.outputs.cycles
+    }
+
+    /// Lets time pass up to `cycle` in one clock. The card must be idle; nothing happens
+    /// when `cycle` is not in the future. Do not skip over the timer's deadline.
+    pub fn skip_to(&mut self, cycle: u64) {
+        debug_assert!(self.idle(), "only an idle card can skip");
+        if cycle <= self.now {
+            return;
+        }
+        let seen = Inputs { skip: cycle - self.now - 1, ..Inputs::default() };
+        let mut before = Outputs::default();
+        self.core.settle(&seen, &mut before);
+        self.core.edge(&mut self.outputs);
+        self.now = cycle;
+        self.core.settle(&Inputs::default(), &mut self.outputs);
+    }
+
+    // ---- MMIO ------------------------------------------------------------------------
+
+    /// Writes the low `len` bytes (1, 2, 4, 8; naturally aligned) of `data` to a BAR;
+    /// clocks the card until it has taken the write, and those posted before.
+    pub fn mmio_write(&mut self, bar: u8, offset: u64, data: u64, len: usize) {
+        self.post_write(bar, offset, data, len);
+        let end = self.now + MMIO_PATIENCE;
+        while !self.mmio.is_empty() && self.now < end {
+            self.step();
+        }
+    }
+
+    /// Posts a write as [`Card::mmio_write`] does, without clocking.
+    pub fn post_write(&mut self, bar: u8, offset: u64, data: u64, len: usize) {
+        let shift = 8 * (offset & 7);
+        let data = mask(data, len) << shift;
+        let strobe = strobe(offset, len);
+        self.mmio.push_back(Mmio { write: true, bar, addr: offset as u32 & 0xf_ffff, data, strobe });
+    }
+
+    /// Writes posted that the card has not taken yet.
+    #[must_use]
+    pub fn writes_pending(&self) -> usize {
+        self.mmio.len()
+    }
+
+    /// Reads `len` bytes (1, 2, 4, 8; naturally aligned) from a BAR; clocks the card until the
+    /// answer is there. All-ones when there is none in a million cycles, as on a bus.
+    pub fn mmio_read(&mut self, bar: u8, offset: u64, len: usize) -> u64 {
+        let strobe = strobe(offset, len);
+        self.mmio.push_back(Mmio { write: false, bar, addr: offset as u32 & 0xf_ffff, data: 0, strobe });
+        self.mmio_reads += 1;
+        let end = self.now + MMIO_PATIENCE;
+        while self.mmio_results.is_empty() {
+            if self.now >= end {
+                self.mmio_reads -= 1;
+                self.mmio.clear();
+                return mask(u64::MAX, len);
+            }
+            self.step();
+        }
+        let data = self.mmio_results.pop_front().unwrap_or(u64::MAX);
+        mask(data >> (8 * (offset & 7)), len)
+    }
+
+    // ---- frames ----------------------------------------------------------------------
+
+    /// The next frame that the card has sent.
+    pub fn take_tx(&mut self) -> Option<Frame> {
+        self.tx.pop_front()
+    }
+
+    /// Whether the MAC takes frames; false lets the transmitter wait.
+    pub fn set_tx_ready(&mut self, ready: bool) {
+        self.tx_ready = ready;
+    }
+
+    /// Hands a frame to the MAC's receive side; frames wait there until the card takes them.
+    pub fn push_rx(&mut self, frame: Vec<u8>) {
+        if !frame.is_empty() {
+            self.rx.push_back((frame, false));
+        }
+    }
+
+    /// As [`Card::push_rx`], but the MAC marks the frame as damaged.
+    pub fn push_rx_damaged(&mut self, frame: Vec<u8>) {
+        if !frame.is_empty() {
+            self.rx.push_back((frame, true));
+        }
+    }
+
+    /// Frames handed over that the card has not taken completely.
+    #[must_use]
+    pub fn rx_pending(&self) -> usize {
+        self.rx.len()
+    }
+
+    // ---- DMA -------------------------------------------------------------------------
+
+    /// Whether a read is unanswered or a write under way.
+    #[must_use]
+    pub fn dma_in_flight(&self) -> bool {
+        !self.reads.is_empty() || self.write.is_some()
+    }
+
+    /// Clocks the card until all DMA that is in flight now has ended. What it starts
+    /// meanwhile is not waited for, so this ends. After it the model touches no host
+    /// memory on behalf of requests made before.
+    pub fn drain(&mut self) {
+        // Read data is fetched when a request is made, so only a write can still touch memory;
+        // answers are awaited too, so that the card has seen what it asked for.
+        let mut left: Vec<u8> = self.reads.iter().map(|r| r.tag).collect();
+        let mut write = self.write.is_some();
+        let end = self.now + MMIO_PATIENCE;
+        while (!left.is_empty() || write) && self.now < end {
+            self.step();
+            left.retain(|tag| self.reads.iter().any(|r| r.tag == *tag));
+            write = write && self.write.is_some();
+        }
+    }
+
+    // ---- debug port and waveforms ----------------------------------------------------
+
+    /// Reads a word on the soft core's bus through the debug port; `None` when it does
+    /// not answer in a million cycles (`CPU_WAIT` with nothing pending, say).
+    pub fn debug_read(&mut self, addr: u32) -> Option<u32> {
+        self.debug_access(false, addr, 0)
+    }
+
+    /// Writes a word on the soft core's bus through the debug port; false when it is not taken.
+    pub fn debug_write(&mut self, addr: u32, data: u32) -> bool {
+        self.debug_access(true, addr, data).is_some()
+    }
+
+    fn debug_access(&mut self, write: bool, addr: u32, data: u32) -> Option<u32> {
+        self.debug = Some((write, addr, data));
+        self.debug_result = None;
+        let end = self.now + MMIO_PATIENCE;
+        while self.debug_result.is_none() && self.now < end {
+            self.step();
+        }
+        self.debug = None;
+        self.debug_result.take()
+    }
+
+    /// Starts a waveform file (FST).
+    ///
+    /// # Errors
+    /// When the crate was built without the feature `trace`.
+    pub fn open_trace(&mut self, path: &Path) -> Result<(), String> {
+        self.core.trace(Some(path))
+    }
+
+    /// Ends the waveform file, if there is one.
+    pub fn close_trace(&mut self) {
+        // ending never fails
+        let _ = self.core.trace(None);
+    }
+
+    // ---- the model -------------------------------------------------------------------
+
+    /// Cycles in which the slot has nothing to do on its own.
+    fn quiet(&self) -> u64 {
+        if self.completion.is_some()
+            || !self.mmio.is_empty()
+            || self.mmio_reads > 0
+            || self.write.is_some()
+            || self.tx_partial.is_some()
+            || !self.rx.is_empty()
+            || self.debug.is_some()
+        {
+            return 0;
+        }
+        self.reads.iter().map(|r| r.due.saturating_sub(self.now)).min().unwrap_or(u64::MAX)
+    }
+
+    fn next_random(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn willing(&mut self) -> bool {
+        self.config.stall_percent == 0 || self.next_random() % 100 >= u64::from(self.config.stall_percent)
+    }
+
+    /// Chooses the next completion, if one is due.
+    fn choose_completion(&mut self) {
+        if self.completion.is_some() || self.reads.is_empty() {
+            return;
+        }
+        let now = self.now;
+        let read = if self.config.out_of_order {
+            let due: Vec<usize> = (0..self.reads.len()).filter(|&i| self.reads[i].due <= now).collect();
+            if due.is_empty() {
+                return;
+            }
+            due[self.next_random() as usize % due.len()]
+        } else if self.reads[0].due <= now {
+            0
+        } else {
+            return;
+        };
+        let r = &self.reads[read];
+        let off = r.sent;
+        let mut len = r.len - off;
+        if r.data.is_some() && self.config.split {
+            let at = r.addr + off as u64;
+            let first = (COMPLETION_BOUNDARY - at % COMPLETION_BOUNDARY) as usize;
+            let random = self.next_random();
+            // half of them are not split
+            if random & 1 == 0 {
+                let cut = first + (random >> 1) as usize % 32 * COMPLETION_BOUNDARY as usize;
+                len = len.min(cut);
+            }
+        }
+        self.completion = Some(Completion { read, off, len, done: 0 });
+    }
+
+    /// Drives the inputs of this cycle.
+    fn present(&mut self) {
+        self.choose_completion();
+        let mut i = Inputs::default();
+        if let Some(m) = self.mmio.front() {
+            i.mmio_valid = 1;
+            i.mmio_write = u8::from(m.write);
+            i.mmio_bar = m.bar;
+            i.mmio_addr = m.addr;
+            i.mmio_wdata = m.data;
+            i.mmio_wstrb = m.strobe;
+        }
+        i.hrd_ready = u8::from(self.reads.len() < self.config.outstanding && self.willing());
+        i.hwr_ready = u8::from(self.willing());
+        i.msix_ready = u8::from(self.willing());
+        i.tx_ready = u8::from(self.tx_ready && self.willing());
+        if self.completion.is_some() && self.willing() {
+            let c = self.completion.as_ref().expect("checked above");
+            let r = &self.reads[c.read];
+            i.hcpl_valid = 1;
+            i.hcpl_tag = r.tag;
+            i.hcpl_off = c.off as u16;
+            match &r.data {
+                Some(data) => {
+                    i.hcpl_len = c.len as u16;
+                    i.hcpl_data = beat(&data[c.off + c.done..c.off + c.len]);
+                    i.hcpl_last = u8::from(c.len - c.done <= BEAT);
+                }
+                None => {
+                    i.hcpl_last = 1;
+                    i.hcpl_err = 1;
+                }
+            }
+        }
+        if !self.rx.is_empty() && self.willing() {
+            let (frame, damaged) = &self.rx[0];
+            let rest = &frame[self.rx_sent..];
+            i.rx_valid = 1;
+            i.rx_data = beat(rest);
+            i.rx_keep = if rest.len() >= BEAT { 0xff } else { (1u8 << rest.len()) - 1 };
+            i.rx_last = u8::from(rest.len() <= BEAT);
+            i.rx_err = u8::from(*damaged && rest.len() <= BEAT);
+        }
+        if let Some((write, addr, data)) = self.debug {
+            i.dbg_req = 1;
+            i.dbg_we = u8::from(write);
+            i.dbg_addr = addr;
+            i.dbg_wdata = data;
+        }
+        self.inputs = i;
+    }
+
+    /// What the clock edge moved over the ports; `o` are the outputs before it.
+    fn take(&mut self, o: &Outputs) {
+        let i = self.inputs;
+        if i.mmio_valid & o.mmio_ready != 0 {
+            self.mmio.pop_front();
+        }
+        if o.mmio_rvalid != 0 && self.mmio_reads > 0 {
+            self.mmio_reads -= 1;
+            self.mmio_results.push_back(o.mmio_rdata);
+        }
+        if i.hcpl_valid & o.hcpl_ready != 0 {
+            self.completion_taken(i.hcpl_err != 0);
+        }
+        if o.hrd_valid & i.hrd_ready != 0 {
+            self.read_request(o);
+        }
+        if o.hwr_valid & i.hwr_ready != 0 {
+            self.write_beat(o);
+        }
+        if o.msix_valid & i.msix_ready != 0 {
+            self.host.msix(u32::from(o.msix_vector));
+        }
+        if o.tx_valid & i.tx_ready != 0 {
+            self.tx_beat(o);
+        }
+        if i.rx_valid & o.rx_ready != 0 {
+            self.rx_sent += BEAT;
+            if i.rx_last != 0 {
+                self.rx.pop_front();
+                self.rx_sent = 0;
+            }
+        }
+        if o.dbg_ack != 0 && self.debug.is_some() {
+            self.debug = None;
+            self.debug_result = Some(o.dbg_rdata);
+        }
+    }
+
+    fn read_request(&mut self, o: &Outputs) {
+        let len = usize::from(o.hrd_len);
+        assert!(len > 0 && len <= 4096, "read of {len} bytes");
+        assert!(o.hrd_addr % 4096 + len as u64 <= 4096, "read over a 4 KiB boundary: {:#x} + {len}", o.hrd_addr);
+        assert!(self.reads.iter().all(|r| r.tag != o.hrd_tag), "tag {} is in use", o.hrd_tag);
+        let mut data = vec![0; len];
+        let data = self.host.read(o.hrd_addr, &mut data).ok().map(|()| data);
+        let jitter = if self.config.out_of_order { self.next_random() % (self.config.read_latency / 2 + 1) } else { 0 };
+        let due = self.now + self.config.read_latency + jitter;
+        self.reads.push(Read { tag: o.hrd_tag, addr: o.hrd_addr, len, data, due, sent: 0 });
+    }
+
+    fn completion_taken(&mut self, failed: bool) {
+        let Some(c) = &mut self.completion else { return };
+        c.done += BEAT;
+        if !failed && c.done < c.len {
+            return;
+        }
+        let (read, len) = (c.read, c.len);
+        self.completion = None;
+        self.reads[read].sent += len;
+        if failed || self.reads[read].sent == self.reads[read].len {
+            self.reads.remove(read);
+        }
+    }
+
+    fn write_beat(&mut self, o: &Outputs) {
+        if o.hwr_first != 0 {
+            let len = usize::from(o.hwr_len);
+            assert!(self.write.is_none(), "a write began within a write");
+            assert!(len > 0 && len <= 4096, "write of {len} bytes");
+            assert!(o.hwr_addr % 4096 + len as u64 <= 4096, "write over a 4 KiB boundary: {:#x} + {len}", o.hwr_addr);
+            self.write = Some((o.hwr_addr, len, Vec::with_capacity(len + BEAT)));
+        }
+        let Some((_, len, data)) = &mut self.write else { panic!("a write without a first beat") };
+        data.extend_from_slice(&o.hwr_data.to_le_bytes());
+        let complete = data.len() >= *len;
+        assert_eq!(complete, o.hwr_last != 0, "hwr_last does not fit hwr_len {len}");
+        if complete {
+            let (addr, len, mut data) = self.write.take().expect("checked above");
+            data.truncate(len);
+            // posted: a refusal has no way back to the card
+            let _ = self.host.write(addr, &data);
+        }
+    }
+
+    fn tx_beat(&mut self, o: &Outputs) {
+        let now = self.now;
+        let frame =
+            self.tx_partial.get_or_insert_with(|| Frame { data: Vec::with_capacity(4608), start_cycle: now, end_cycle: now });
+        let bytes = o.tx_keep.count_ones() as usize;
+        frame.data.extend_from_slice(&o.tx_data.to_le_bytes()[..bytes]);
+        if o.tx_last != 0 {
+            frame.end_cycle = now;
+            self.tx.extend(self.tx_partial.take());
+        }
+    }
+}
+
+/// The first beat of `bytes`, zeros behind them.
+fn beat(bytes: &[u8]) -> u64 {
+    let mut lanes = [0; BEAT];
+    let n = bytes.len().min(BEAT);
+    lanes[..n].copy_from_slice(&bytes[..n]);
+    u64::from_le_bytes(lanes)
+}
+
+/// The low `len` bytes of `data`.
+fn mask(data: u64, len: usize) -> u64 {
+    if len >= 8 { data } else { data & ((1 << (8 * len)) - 1) }
+}
+
+/// Byte lanes of an access of `len` bytes at `offset`.
+fn strobe(offset: u64, len: usize) -> u8 {
+    let lanes = if len >= 8 { 0xff } else { (1u32 << len) - 1 };
+    (lanes << (offset & 7)) as u8
+}

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The C ABI of the Verilated card (`cpp/shim.cpp`). All `unsafe` of the crate is here.
+
+use std::ffi::{CString, c_char, c_int};
+use std::path::Path;
+use std::ptr::NonNull;
+
+/// Declares a struct of the C ABI.
+macro_rules! ports {
+    ($(#[$meta:meta])* $name:ident { $($field:ident: $ty:ty,)* }) => {
+        $(#[$meta])*
+        #[repr(C)]
+        #[derive(Clone, Copy, Debug, Default)]
+        #[allow(missing_docs)] // the ports are described in berth_core.sv
+        pub struct $name { $(pub $field: $ty,)* }
+    };
+}
+
+ports! {
+    /// Input ports of `berth_core`, by their names there.
+    Inputs {
+        mmio_wdata: u64,
+        hcpl_data: u64,
+        rx_data: u64,
+        skip: u64,
+        mmio_addr: u32,
+        dbg_addr: u32,
+        dbg_wdata: u32,
+        hcpl_off: u16,
+        hcpl_len: u16,
+        rst: u8,
+        mmio_valid: u8,
+        mmio_write: u8,
+        mmio_bar: u8,
+        mmio_wstrb: u8,
+        hrd_ready: u8,
+        hcpl_valid: u8,
+        hcpl_tag: u8,
+        hcpl_last: u8,
+        hcpl_err: u8,
+        hwr_ready: u8,
+        msix_ready: u8,
+        tx_ready: u8,
+        rx_valid: u8,
+        rx_keep: u8,
+        rx_last: u8,
+        rx_err: u8,
+        dbg_req: u8,
+        dbg_we: u8,
+    }
+}
+
+ports! {
+    /// Output ports of `berth_core`, by their names there.
+    Outputs {
+        mmio_rdata: u64,
+        hrd_addr: u64,
+        hwr_addr: u64,
+        hwr_data: u64,
+        tx_data: u64,
+        timer_deadline: u64,
+        cycles: u64,
+        dbg_rdata: u32,
+        hrd_len: u16,
+        hwr_len: u16,
+        mmio_ready: u8,
+        mmio_rvalid: u8,
+        hrd_valid: u8,
+        hrd_tag: u8,
+        hcpl_ready: u8,
+        hwr_valid: u8,
+        hwr_first: u8,
+        hwr_last: u8,
+        msix_valid: u8,
+        msix_vector: u8,
+        tx_valid: u8,
+        tx_keep: u8,
+        tx_last: u8,
+        rx_ready: u8,
+        idle: u8,
+        timer_armed: u8,
+        dbg_ack: u8,
+    }
+}
+
+/// The model on the C++ side.
+enum Model {}
+
+unsafe extern "C" {
+    fn berth_model_new() -> *mut Model;
+    fn berth_model_free(model: *mut Model);
+    fn berth_model_settle(model: *mut Model, inputs: *const Inputs, outputs: *mut Outputs);
+    fn berth_model_edge(model: *mut Model, outputs: *mut Outputs);
+    fn berth_model_run(model: *mut Model, limit: u64, outputs: *mut Outputs) -> u64;
+    fn berth_model_trace(model: *mut Model, path: *const c_char) -> c_int;
+}
+
+/// The Verilated card, clock by clock: [`Core::settle`] shows the outputs that belong to
+/// the inputs of a cycle, [`Core::edge`] ends the cycle.
+#[derive(Debug)]
+pub struct Core(NonNull<Model>);
+
+// SAFETY: the model is owned by this value alone and has a Verilator context of its own;
+// each call of the C ABI makes that context the thread's current one first.
+unsafe impl Send for Core {}
+
+impl Core {
+    /// A card that has not been reset yet.
+    #[must_use]
+    pub fn new() -> Self {
+        // SAFETY: no arguments; the result is a fresh model that this value owns.
+        let model = unsafe { berth_model_new() };
+        Self(NonNull::new(model).expect("operator new does not give null"))
+    }
+
+    /// Applies the inputs of this cycle and gives the outputs before its clock edge.
+    pub fn settle(&mut self, inputs: &Inputs, outputs: &mut Outputs) {
+        // SAFETY: the model is live and not shared; both structs match the C ABI.
+        unsafe { berth_model_settle(self.0.as_ptr(), inputs, outputs) }
+    }
+
+    /// The clock edge. The outputs are those behind it, with the inputs of the last settle.
+    pub fn edge(&mut self, outputs: &mut Outputs) {
+        // SAFETY: as for `settle`.
+        unsafe { berth_model_edge(self.0.as_ptr(), outputs) }
+    }
+
+    /// One clock: settle and edge; gives the outputs before the edge.
+    pub fn step(&mut self, inputs: &Inputs) -> Outputs {
+        let mut before = Outputs::default();
+        let mut behind = Outputs::default();
+        self.settle(inputs, &mut before);
+        self.edge(&mut behind);
+        before
+    }
+
+    /// Clocks until an output becomes valid, the card becomes idle, or `limit` cycles
+    /// have passed; gives the cycles done. The last settled inputs must be quiet.
+    pub fn run(&mut self, limit: u64, outputs: &mut Outputs) -> u64 {
+        // SAFETY: as for `settle`.
+        unsafe { berth_model_run(self.0.as_ptr(), limit, outputs) }
+    }
+
+    /// Starts a waveform file (FST), or with `None` ends it.
+    ///
+    /// # Errors
+    /// When the crate was built without the feature `trace`, or the path holds a NUL.
+    pub fn trace(&mut self, path: Option<&Path>) -> Result<(), String> {
+        let path = path.map(|p| CString::new(p.as_os_str().as_encoded_bytes())).transpose();
+        let path = path.map_err(|_| "the file name holds a NUL".to_string())?;
+        let pointer = path.as_ref().map_or(std::ptr::null(), |p| p.as_ptr());
+        // SAFETY: the model is live; the path is null or a string that outlives the call.
+        match unsafe { berth_model_trace(self.0.as_ptr(), pointer) } {
+            0 => Ok(()),
+            _ => Err("built without waveforms: rebuild berth-rtl with the feature `trace`".into()),
+        }
+    }
+}
+
+impl Default for Core {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        // SAFETY: the model is live, and nobody uses it afterwards.
+        unsafe { berth_model_free(self.0.as_ptr()) }
+    }
+}

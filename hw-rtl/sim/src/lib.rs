@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The Verilated Berth card.
+//!
+//! [`Core`] is the bare RTL, clock by clock. [`Card`] adds what a card is plugged into:
+//! a host port with a declared read latency, split and reordered completions, MMIO, and
+//! frames at the MAC. The simulator (`berth-sim`) and the RTL benches build on `Card`;
+//! [`hostmodel`] adds a driver stand-in and a wire for benches without a kernel.
+
+mod card;
+mod ffi;
+pub mod hostmodel;
+
+pub use card::{BAR_CONTROL, BAR_DOORBELL, Card, CardConfig, Frame, HostError, HostMemory};
+pub use ffi::{Core, Inputs, Outputs};
