@@ -236,6 +236,7 @@ fn prepare(pdev: &pci::Device<Bound>) -> Result<(Instance, GateOwner, Arc<Card>)
             context_pages: pages(*module_parameters::process_budget.value()),
             max_process_qps: *module_parameters::max_process_qps.value(),
             max_process_cqs: *module_parameters::max_process_cqs.value(),
+            max_process_contexts: *module_parameters::max_process_contexts.value(),
             pcie_limits: mps | mrrs << 4,
             doorbells: pdev.resource_start(2)?,
         },
@@ -304,6 +305,10 @@ module! {
         max_process_cqs: u32 {
             default: 64,
             description: "Completion queues that one process may have",
+        },
+        max_process_contexts: u32 {
+            default: 16,
+            description: "Contexts (open descriptors with a doorbell page) that one process may have",
         },
     },
 }

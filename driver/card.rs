@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 //! One card: its rings, commands and state, without any user interface.
 //!
-//! Lock order, outermost first: `reset_lock`, `Context::objects`, `Space` (a context's
-//! pages), then the leaves `xlt`, `budget`, `cmd`, `calls`, `tables`, `log`. The MMU
-//! notifier takes only `Space` and leaves below it; none of these is held while memory
-//! is allocated with reclaim or pages are pinned.
+//! Lock order, outermost first: `reset_lock`, `Context::control`, `events`, `Space` (a
+//! context's pages), the process's budget, the card's `budget`, then the leaves `xlt`,
+//! `cmd`, `calls`, `tables`, `log`. All from `Space` on are spin locks. The MMU notifier
+//! takes only these; none of them is held while memory is allocated with reclaim or pages
+//! are pinned. A notifier that waits for a fence is let go by a reset before the reset
+//! takes memory or any lock that is held while memory is allocated.
 
 use crate::{
     abi::{card::*, counters::*, host::*, ioctl, ring::*, status::*, wqe::PHASE},
@@ -51,6 +53,10 @@ pub(crate) const BOOT_CYCLES: u64 = 250_000_000;
 /// Wall-clock time after which a card whose clock stands still counts as lost. This is
 /// no measure of speed: a slow card counts cycles, only a dead one does not.
 const STANDSTILL_MS: i64 = 30_000;
+/// Losses of firmware within `LOSS_MS` after which the driver stops restarting it.
+const MAX_LOSSES: u32 = 8;
+/// Length of that time in milliseconds.
+const LOSS_MS: i64 = 60_000;
 
 /// State of a card, as the driver sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,6 +151,8 @@ struct CmdRing {
     ring: Option<Coherent<[Entry]>>,
     pi: u16,
     ci: u16,
+    /// Producer index that the card was told last.
+    rung: u16,
 }
 
 /// Event ring, read by the interrupt thread alone.
@@ -378,7 +386,9 @@ pub(crate) struct Card {
     pub(crate) max_process_qps: u32,
     /// CQs that one process may have.
     pub(crate) max_process_cqs: u32,
-    /// Budget that a new context gets, in pages.
+    /// Contexts, and so doorbell pages, that one process may have.
+    pub(crate) max_process_contexts: u32,
+    /// Budget that a process gets, in pages.
     pub(crate) context_pages: u64,
     pcie_limits: u32,
     state: Atomic<u32>,
@@ -414,6 +424,11 @@ pub(crate) struct Card {
     log: SpinLock<Log>,
     #[pin]
     heartbeat: Mutex<Heartbeat>,
+    #[pin]
+    losses: SpinLock<(u32, Instant<Monotonic>)>,
+    /// Serialises the making of contexts.
+    #[pin]
+    pub(crate) making: Mutex<()>,
     #[pin]
     reset_lock: Mutex<()>,
     #[pin]
@@ -472,8 +487,10 @@ pub(crate) struct CardConfig {
     pub(crate) linger_ms: u32,
     /// Card budget in pages.
     pub(crate) card_pages: u64,
-    /// Context budget in pages.
+    /// Process budget in pages.
     pub(crate) context_pages: u64,
+    /// Caps per process.
+    pub(crate) max_process_contexts: u32,
     /// Caps per process.
     pub(crate) max_process_qps: u32,
     /// Caps per process.
@@ -512,6 +529,7 @@ impl Card {
                 linger_ms: Atomic::new(config.linger_ms),
                 max_process_qps: config.max_process_qps,
                 max_process_cqs: config.max_process_cqs,
+                max_process_contexts: config.max_process_contexts,
                 context_pages: config.context_pages,
                 pcie_limits: config.pcie_limits,
                 state: Atomic::new(State::Down as u32),
@@ -519,7 +537,7 @@ impl Card {
                 token: Atomic::new(0),
                 log_window: Atomic::new(0),
                 born: Instant::now(),
-                cmd <- new_spinlock!(CmdRing { ring: Some(cmd), pi: 0, ci: 0 }, "berth_cmd"),
+                cmd <- new_spinlock!(CmdRing { ring: Some(cmd), pi: 0, ci: 0, rung: 0 }, "berth_cmd"),
                 events <- new_mutex!(EventRing { ring: Some(events), ci: 0 }, "berth_events"),
                 fence <- new_spinlock!(Some(fence), "berth_fence"),
                 calls <- new_spinlock!(Calls { list: calls, next_cookie: 1 }, "berth_calls"),
@@ -538,6 +556,8 @@ impl Card {
                 fw <- new_spinlock!(FwInfo::default(), "berth_fw"),
                 log <- new_spinlock!(Log { bytes: log, head: 0, len: 0, lost: 0 }, "berth_log"),
                 heartbeat <- new_mutex!(Heartbeat { challenge: 0, asked: None }, "berth_heartbeat"),
+                losses <- new_spinlock!((0, Instant::now()), "berth_losses"),
+                making <- new_mutex!((), "berth_making"),
                 reset_lock <- new_mutex!((), "berth_reset"),
                 watch <- new_delayed_work!("berth_watch"),
                 sweep <- new_delayed_work!("berth_sweep"),
@@ -598,11 +618,33 @@ impl Card {
     /// `EBUSY` the ring has no room for all of them (nothing is queued), `ENODEV` the
     /// card is not in service.
     pub(crate) fn post(&self, entries: &[Entry]) -> Result {
+        self.put(entries)?;
+        self.ring();
+        Ok(())
+    }
+
+    /// Rings the doorbell for commands that were [`Self::put`].
+    pub(crate) fn ring(&self) {
+        let mut cmd = self.cmd.lock();
+        if cmd.rung != cmd.pi {
+            cmd.rung = cmd.pi;
+            // The register write orders the entries before it.
+            self.regs.write(HOST_CMD_PI, u32::from(cmd.pi));
+        }
+    }
+
+    /// Puts commands in the ring, as [`Self::post`] does, without ringing the doorbell:
+    /// for many in a row.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::post`].
+    pub(crate) fn put(&self, entries: &[Entry]) -> Result {
         if self.state() != State::Up {
             return Err(ENODEV);
         }
         let mut cmd = self.cmd.lock();
-        let CmdRing { ring, pi, ci } = &mut *cmd;
+        let CmdRing { ring, pi, ci, .. } = &mut *cmd;
         let Some(ring) = ring else {
             return Err(ENODEV);
         };
@@ -621,8 +663,6 @@ impl Card {
             dma_write!(ring, [try: usize::from(*pi % RING)], *entry);
             *pi = pi.wrapping_add(1);
         }
-        // The register write orders the entries before it.
-        self.regs.write(HOST_CMD_PI, u32::from(*pi));
         Ok(())
     }
 
@@ -874,19 +914,7 @@ impl Card {
             dev_info!(self.dev, "berth: resetting the card ({})\n", why);
             self.counters.inc(D_RESETS);
         }
-        let had_service = self.state() != State::Down;
-        // While the state is `Resetting` notifiers wait, so nothing is allocated here.
-        self.set_state(State::Resetting);
-        self.end_calls(EIO);
-        if self.reset_hardware().is_err() {
-            self.gone();
-            return Err(ENODEV);
-        }
-        self.set_state(State::Down);
-        if had_service {
-            self.lose_contexts();
-        }
-        self.xlt.lock().clear();
+        self.quiesce()?;
         let result = self.start();
         match result {
             Ok(()) => {
@@ -906,6 +934,26 @@ impl Card {
             }
         }
         result
+    }
+
+    /// Takes the card out of service by a hardware reset. The caller holds `reset_lock`.
+    fn quiesce(self: &Arc<Self>) -> Result {
+        let had_service = self.state() != State::Down;
+        // While the state is `Resetting` notifiers wait, so nothing is allocated here.
+        self.set_state(State::Resetting);
+        self.end_calls(EIO);
+        if self.reset_hardware().is_err() {
+            self.gone();
+            return Err(ENODEV);
+        }
+        self.set_state(State::Down);
+        // Events that are being handled belong to the old firmware.
+        drop(self.events.lock());
+        if had_service {
+            self.lose_contexts();
+        }
+        self.xlt.lock().clear();
+        Ok(())
     }
 
     /// Takes the card out of service because it does not answer.
@@ -952,6 +1000,7 @@ impl Card {
             let addr = cmd.ring.as_ref().ok_or(ENODEV)?.dma_handle();
             cmd.pi = 0;
             cmd.ci = 0;
+            cmd.rung = 0;
             self.regs.write_addr(HOST_CMD_BASE_LO, addr);
             self.regs.write(HOST_CMD_LOG2, RING_LOG2);
         }
@@ -972,6 +1021,8 @@ impl Card {
             self.regs.write_addr(HOST_FENCE_LO, addr);
         }
         self.regs.write(HOST_PCIE_LIMITS, self.pcie_limits);
+        // Cleared when the card was given up once.
+        self.bound()?.set_master();
         {
             let mut heartbeat = self.heartbeat.lock();
             heartbeat.asked = None;
@@ -1150,7 +1201,27 @@ impl Card {
             code,
             text
         );
-        self.schedule_reset();
+        // Firmware that fails again and again is not started for ever.
+        let again = {
+            let mut losses = self.losses.lock();
+            if losses.1.elapsed().as_millis() > LOSS_MS {
+                *losses = (0, Instant::now());
+            }
+            losses.0 += 1;
+            losses.0 <= MAX_LOSSES
+        };
+        if again {
+            self.schedule_reset();
+            return;
+        }
+        dev_err!(
+            self.dev,
+            "berth: firmware keeps failing, given up until a reset is asked for\n"
+        );
+        let _guard = self.reset_lock.lock();
+        if self.state() == State::Up {
+            let _ = self.quiesce();
+        }
     }
 
     /// Last act of the driver on this card: no command is taken any more, the card does
@@ -1163,6 +1234,9 @@ impl Card {
             self.end_calls(ENODEV);
             if self.regs.present() {
                 let _ = self.reset_hardware();
+            }
+            if let Some(bound) = self.gate.enter() {
+                bound.clear_master();
             }
             self.lose_contexts();
         }

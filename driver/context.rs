@@ -8,7 +8,7 @@ use crate::{
         ioctl::{self, ContextEvent},
         ring::*,
     },
-    card::{Card, Entry, State, MAX_REQUESTS, MAX_SERVICES, PAGE},
+    card::{Budget, Card, Entry, State, MAX_REQUESTS, MAX_SERVICES, PAGE},
     eventfd::EventFd,
     memlock::MemLock,
     mmu_notifier::Registration,
@@ -79,6 +79,25 @@ struct Events {
     queue: KVec<ContextEvent>,
 }
 
+/// Pinned-page budget of a process, whatever the number of its contexts.
+#[pin_data]
+pub(crate) struct Share {
+    /// The budget.
+    #[pin]
+    pub(crate) budget: SpinLock<Budget>,
+}
+
+impl Share {
+    fn new(pages: u64) -> Result<Arc<Self>> {
+        Arc::pin_init(
+            pin_init!(Self {
+                budget <- new_spinlock!(Budget::new(pages), "berth_share"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+}
+
 /// One process's share of a card.
 #[pin_data]
 pub(crate) struct Context {
@@ -90,6 +109,8 @@ pub(crate) struct Context {
     pub(crate) mm: ARef<Mm>,
     /// Its account of pinned pages.
     pub(crate) memlock: MemLock,
+    /// Budget of the process, shared by its contexts.
+    pub(crate) share: Arc<Share>,
     event_fd: Option<EventFd>,
     num_qps: Atomic<u32>,
     num_cqs: Atomic<u32>,
@@ -198,6 +219,26 @@ impl Context {
         if matches!(card.state(), State::Gone | State::Unbound) {
             return Err(ENODEV);
         }
+        let _making = card.making.lock();
+        let (mine, share) = {
+            let tables = card.tables.lock();
+            let mut mine = 0;
+            let mut share = None;
+            for context in tables.contexts.iter().flatten() {
+                if context.mm.as_raw() == mm.as_raw() {
+                    mine += 1;
+                    share = Some(context.share.clone());
+                }
+            }
+            (mine, share)
+        };
+        if mine >= card.max_process_contexts {
+            return Err(ENOSPC);
+        }
+        let share = match share {
+            Some(share) => share,
+            None => Share::new(card.context_pages)?,
+        };
         let asid = {
             let mut tables = card.tables.lock();
             let free = (1..NUM_ASIDS.min(NUM_UARS)).find(|a| !tables.asids_taken[*a as usize]);
@@ -205,7 +246,7 @@ impl Context {
             tables.asids_taken[asid as usize] = true;
             asid
         };
-        let made = Self::make(card, mm, asid, event_fd);
+        let made = Self::make(card, mm, asid, share, event_fd);
         if made.is_err() {
             card.tables.lock().asids_taken[asid as usize] = false;
         }
@@ -216,6 +257,7 @@ impl Context {
         card: &Arc<Card>,
         mm: &MmWithUser,
         asid: u32,
+        share: Arc<Share>,
         event_fd: Option<EventFd>,
     ) -> Result<Arc<Self>> {
         let queue = KVec::with_capacity(MAX_EVENTS, GFP_KERNEL)?;
@@ -230,6 +272,7 @@ impl Context {
                 asid,
                 mm: grabbed,
                 memlock,
+                share,
                 event_fd,
                 num_qps: Atomic::new(0),
                 num_cqs: Atomic::new(0),
@@ -796,6 +839,9 @@ impl Context {
             self.forget_cq(&cq);
         }
         self.revoke_all();
+        // A revocation that firmware is being told of must not name the next owner of
+        // the address space number.
+        crate::workqueue::cancel::<_, 2>(self);
         let notifier = self.notifier.lock().take();
         drop(notifier);
         let gone = {

@@ -6,7 +6,7 @@
 
 use crate::{
     abi::{counters::*, ioctl, ring::*, status::*},
-    card::{Card, Entry},
+    card::{Card, Entry, State},
 };
 use kernel::{
     device::{Bound, Device},
@@ -26,6 +26,10 @@ impl ThreadedHandler for Events {
         let mut taken = 0;
         while let Some(entry) = card.next_event(&mut ring) {
             card.counters.inc(D_EVENTS);
+            // What a firmware that is being replaced has asked for concerns nobody.
+            if card.state() != State::Up && entry[0] & 0xff != EV_LOG {
+                continue;
+            }
             if dispatch(card, &entry).is_none() {
                 card.counters.inc(D_BAD_EVENTS);
                 if card.may_log() {

@@ -116,6 +116,12 @@ impl BoundRef {
         dev.cast_mut().cast()
     }
 
+    /// Lets the device do DMA.
+    pub(crate) fn set_master(&self) {
+        // SAFETY: The device is valid and bound.
+        unsafe { bindings::pci_set_master(self.raw()) };
+    }
+
     /// Forbids the device to do DMA.
     pub(crate) fn clear_master(&self) {
         // SAFETY: The device is valid and bound.

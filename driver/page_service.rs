@@ -10,7 +10,8 @@
 //! A page's life: not there, `Live` (in the card's table), `Evicting` (the card was
 //! asked whether it is idle), then either `Live` again or `Dead` (not in the card's table,
 //! to be unpinned). Revocation leads from `Live` or `Evicting` to `Revoking` (the card
-//! has been told to drop it and may still be finishing DMA) and from there to nothing.
+//! has been told to drop it and may still be finishing DMA), with the next fence to
+//! `Fencing`, and when that has ended to nothing.
 
 use crate::{
     abi::{counters::*, ring::*, status::*},
@@ -53,6 +54,8 @@ enum PageState {
     Live,
     Evicting,
     Revoking,
+    /// Revoked before the fence that is being waited for.
+    Fencing,
     Dead,
 }
 
@@ -95,6 +98,8 @@ pub(crate) struct Space {
     reserve: u64,
     /// When something was last unpinned.
     unpinned: Instant<Monotonic>,
+    /// When firmware was last asked to recall grants.
+    pressed: Instant<Monotonic>,
     /// The context is closed: nothing is pinned any more.
     pub(crate) closing: bool,
 }
@@ -109,6 +114,7 @@ impl Space {
             budget: Budget::new(limit),
             reserve: 1,
             unpinned: Instant::now(),
+            pressed: Instant::now(),
             closing: false,
         }
     }
@@ -214,6 +220,10 @@ const WAITING: u32 = 4;
 const BLOCKED: u32 = 8;
 /// Firmware has been asked to recall grants for it.
 const PRESSED: u32 = 16;
+/// What it misses is charged to the budgets.
+const CHARGED: u32 = 32;
+/// It has had to wait for budget before.
+const WAITED: u32 = 64;
 
 impl_has_work! {
     impl HasWork<Self> for Request { self.work }
@@ -299,7 +309,16 @@ impl Card {
 impl Context {
     /// Changes the context's budget.
     pub(crate) fn set_budget(&self, pages: u64) {
-        self.space.lock().budget.limit = pages;
+        let tight = {
+            let mut space = self.space.lock();
+            space.budget.limit = pages;
+            let mut share = self.share.budget.lock();
+            share.limit = share.limit.max(pages);
+            space.budget.pinned > pages
+        };
+        if tight {
+            self.evict_idle();
+        }
         self.kick();
     }
 
@@ -376,15 +395,16 @@ impl Context {
             true
         });
         drop(space);
+        self.card.ring();
         self.card.sweep_later();
     }
 
-    /// Asks the card to drop a page that seems idle.
+    /// Asks the card to drop a page that seems idle. The caller rings the doorbell.
     fn evict(&self, page: &mut PageEntry) -> bool {
         self.card.xlt.lock().evict_asked(page.index);
         if self
             .card
-            .post(&[by_index(CMD_PAGE_EVICT, page.index)])
+            .put(&[by_index(CMD_PAGE_EVICT, page.index)])
             .is_err()
         {
             // Not asked after all; the sweep tries again.
@@ -392,6 +412,7 @@ impl Context {
             return false;
         }
         page.state = PageState::Evicting;
+        page.released = false;
         true
     }
 
@@ -406,12 +427,16 @@ impl Context {
                     dead = true;
                 } else {
                     page.state = PageState::Live;
-                    page.released = false;
                     page.since = Instant::now();
+                    if page.released {
+                        // Released after the card had looked.
+                        self.evict(page);
+                    }
                 }
             }
         }
         drop(space);
+        self.card.ring();
         if dead {
             self.reap_later();
         } else {
@@ -428,10 +453,31 @@ impl Context {
 
     fn kick_some(&self, flags: u32) {
         let space = self.space.lock();
-        for request in &space.requests {
-            if request.is(flags) {
-                request.clear(flags);
-                let _ = self.card.queue.enqueue(request.clone());
+        if flags & BLOCKED != 0 {
+            for request in &space.requests {
+                if request.is(BLOCKED) {
+                    request.clear(BLOCKED);
+                    let _ = self.card.queue.enqueue(request.clone());
+                }
+            }
+        }
+        if flags & WAITING != 0 {
+            self.kick_next(&space);
+        }
+    }
+
+    /// Has the first requests tried again that wait for budget, one for sending and one
+    /// for receiving. They are served in the order in which they came, because the card
+    /// can make use of them only in that order: each one that is charged wakes the next.
+    fn kick_next(&self, space: &Space) {
+        for write in [false, true] {
+            let mut all = space.requests.iter();
+            match all.find(|r| r.write == write && !r.is(CHARGED)) {
+                Some(next) if next.is(WAITING) => {
+                    next.clear(WAITING);
+                    let _ = self.card.queue.enqueue(next.clone());
+                }
+                _ => {}
             }
         }
     }
@@ -479,11 +525,16 @@ impl Context {
         space.each(0, u64::MAX, |_, page| {
             match page.state {
                 PageState::Live if page.released => under_way += usize::from(self.evict(page)),
-                PageState::Evicting | PageState::Dead | PageState::Revoking => under_way += 1,
+                PageState::Evicting
+                | PageState::Dead
+                | PageState::Revoking
+                | PageState::Fencing => under_way += 1,
                 PageState::Live => {}
             }
             true
         });
+        drop(space);
+        self.card.ring();
         under_way
     }
 
@@ -504,16 +555,26 @@ impl Context {
                 }
                 true
             });
-            let still = space.unpinned.elapsed().as_millis() >= RECALL_MS;
-            for request in &space.requests {
-                let long = request.since.elapsed().as_millis() >= RECALL_MS;
-                if request.is(WAITING) && ((long && still) || !request.is(PRESSED | RECEIVE)) {
-                    request.set(PRESSED);
-                    press += request.pages;
+            let quiet = space.unpinned.elapsed().as_millis() >= RECALL_MS
+                && space.pressed.elapsed().as_millis() >= RECALL_MS;
+            for write in [false, true] {
+                let mut all = space.requests.iter();
+                let head = all.find(|r| r.write == write && !r.is(CHARGED));
+                let Some(head) = head.filter(|r| r.is(WAITING)) else {
+                    continue;
+                };
+                let long = head.since.elapsed().as_millis() >= RECALL_MS;
+                if (long && quiet) || !(write || head.is(PRESSED)) {
+                    head.set(PRESSED);
+                    press += head.pages;
                 }
+            }
+            if press != 0 {
+                space.pressed = Instant::now();
             }
             some = !space.pages.is_empty() || !space.requests.is_empty();
         }
+        self.card.ring();
         if press != 0 {
             self.press(press);
         }
@@ -551,6 +612,7 @@ impl Context {
             let mut space = self.space.lock();
             space.budget.uncharge(pages, write);
             space.unpinned = Instant::now();
+            self.share.budget.lock().uncharge(pages, write);
             let mut budget = self.card.budget.lock();
             budget.uncharge(pages, write);
             self.card.report_pinned(&budget);
@@ -613,7 +675,7 @@ impl Context {
                     if !matches!(page.state, PageState::Live | PageState::Evicting) {
                         return true;
                     }
-                    match self.card.post(&[by_index(CMD_PAGE_REVOKE, page.index)]) {
+                    match self.card.put(&[by_index(CMD_PAGE_REVOKE, page.index)]) {
                         Err(e) if e == EBUSY => return false,
                         // Out of service: it has no translations and does no DMA.
                         _ => {}
@@ -627,6 +689,7 @@ impl Context {
                 if lowest <= highest {
                     space.add_revoked(lowest, highest);
                 }
+                self.card.ring();
                 stopped
             };
             match stopped {
@@ -655,16 +718,18 @@ impl Context {
                         }
                     }
                 }
+                space.each(0, u64::MAX, |_, page| {
+                    if page.state == PageState::Revoking {
+                        page.state = PageState::Fencing;
+                    }
+                    true
+                });
             }
             if ranges.iter().all(|r| r.is_none()) {
                 return;
             }
             self.card.fence();
-            let inside = |vpn| {
-                let mut ranges = ranges.iter().flatten();
-                ranges.any(|r: &Revoked| r.first <= vpn && vpn <= r.last)
-            };
-            self.unpin_where(|vpn, page| page.state == PageState::Revoking && inside(vpn));
+            self.unpin_where(|_, page| page.state == PageState::Fencing);
             for r in ranges.iter().flatten() {
                 let va = r.first * PAGE;
                 let len = (r.last - r.first + 1) * PAGE;
@@ -783,13 +848,9 @@ impl Invalidate for Context {
     }
 }
 
-/// Pseudo flag for [`Request::is`]: the request is for receiving.
-const RECEIVE: u32 = 1 << 31;
-
 impl Request {
     fn is(&self, flags: u32) -> bool {
-        let receive = if self.write { RECEIVE } else { 0 };
-        (self.flags.load(Relaxed) | receive) & flags != 0
+        self.flags.load(Relaxed) & flags != 0
     }
 
     /// Flags change under the lock of the context's space, but for `ANSWERED`, which is
@@ -827,7 +888,12 @@ impl Request {
 
     /// Answers the request, unless that has been done.
     fn answer(self: &Arc<Self>, status: u32) {
-        let mine = self.context.space.lock().remove_request(self);
+        let mine = {
+            let mut space = self.context.space.lock();
+            let mine = space.remove_request(self);
+            self.context.kick_next(&space);
+            mine
+        };
         if mine.is_some() {
             self.context.card.page_ready(self.tag, status);
         }
@@ -874,6 +940,8 @@ impl Request {
         }
         if blocked {
             self.set(BLOCKED);
+            drop(space);
+            card.ring();
             return Attempt::Done;
         }
         let pages = missing.len() as u64;
@@ -885,20 +953,27 @@ impl Request {
         let earlier = earlier.take_while(|r| !Arc::ptr_eq(r, self));
         let first = !earlier
             .filter(|r| r.write == self.write)
-            .any(|r| r.is(WAITING));
+            .any(|r| !r.is(CHARGED));
         let reserve = space.reserve;
+        let mut share = context.share.budget.lock();
         let mut budget = card.budget.lock();
         if first
             && space.budget.fits(pages, self.write, reserve)
+            && share.fits(pages, self.write, reserve)
             && budget.fits(pages, self.write, reserve)
         {
             if context.memlock.charge(pages) {
                 space.budget.charge(pages, self.write);
+                share.charge(pages, self.write);
                 budget.charge(pages, self.write);
                 card.report_pinned(&budget);
+                drop(budget);
+                drop(share);
+                self.set(CHARGED);
+                context.kick_next(&space);
                 return Attempt::Again;
             }
-            if space.budget.pinned == 0 {
+            if share.pinned == 0 {
                 // Others have used up the process's limit; nothing here can change that.
                 card.counters.inc(D_OVER_BUDGET);
                 return Attempt::Answer(PAGE_OVER_BUDGET);
@@ -911,7 +986,10 @@ impl Request {
     /// The request has to wait for budget: idle pages go first, then unused grants.
     fn wait_for_budget(self: &Arc<Self>) {
         let card = &self.context.card;
-        card.counters.inc(D_BUDGET_WAITS);
+        if !self.is(WAITED) {
+            self.set(WAITED);
+            card.counters.inc(D_BUDGET_WAITS);
+        }
         let mut under_way = self.context.evict_idle();
         for asid in 1..crate::abi::card::NUM_ASIDS {
             match card.context(asid) {
@@ -954,6 +1032,7 @@ impl Request {
         }
         let mut charged = missing.len() as u64;
         let result = self.pin_missing(&missing, &mut charged);
+        self.clear(CHARGED);
         context.uncharge(charged, self.write);
         match result {
             Ok(attempt) => attempt,
@@ -1093,6 +1172,7 @@ impl Request {
                 }
             }
         }
+        card.ring();
         if !self.write {
             self.context.press(self.pages);
         }
@@ -1170,6 +1250,7 @@ impl Request {
             }
         }
         let request = space.remove_request(self);
+        context.kick_next(&space);
         drop(space);
         drop(request);
         Ok(true)

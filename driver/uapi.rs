@@ -265,7 +265,12 @@ impl Session {
             if pages > card_pages {
                 return Err(EINVAL);
             }
-            Some((self.context()?, pages))
+            let context = self.context()?;
+            if pages > self.card.context_pages {
+                // More than a process gets by itself.
+                require(Capability::SysAdmin)?;
+            }
+            Some((context, pages))
         } else {
             None
         };

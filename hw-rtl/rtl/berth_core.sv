@@ -139,7 +139,7 @@ module berth_core #(
     logic        h_req, h_we, h_ack;
     logic [11:0] h_addr;
     logic [31:0] h_wdata, h_rdata;
-    logic        p_valid, p_ready, p_we, p_rvalid;
+    logic        p_valid, p_we;
     logic [17:0] p_addr;
     logic [31:0] p_wdata, p_rdata;
     logic [3:0]  p_strb;
@@ -174,8 +174,8 @@ module berth_core #(
         .dbg_ack(dbg_ack), .dbg_rdata(dbg_rdata),
         .fwl_we(fwl_we), .fwl_addr(fwl_addr), .fwl_wdata(fwl_wdata),
         .h_req(h_req), .h_we(h_we), .h_addr(h_addr), .h_wdata(h_wdata), .h_ack(h_ack), .h_rdata(h_rdata),
-        .p_valid(p_valid), .p_ready(p_ready), .p_we(p_we), .p_addr(p_addr), .p_wdata(p_wdata),
-        .p_strb(p_strb), .p_rvalid(p_rvalid), .p_rdata(p_rdata),
+        .p_valid(p_valid), .p_we(p_we), .p_addr(p_addr), .p_wdata(p_wdata),
+        .p_strb(p_strb), .p_rdata(p_rdata),
         .st_req(st_req), .st_addr(st_addr), .st_rdata(st_rdata),
         .pend_cmd(pend_cmd), .pend_doorbell(pend_doorbell), .pend_dma_done(pend_dma_done),
         .pend_xlt_rsp(pend_xlt_rsp), .pend_heartbeat(pend_heartbeat),
@@ -247,8 +247,8 @@ module berth_core #(
         .pr_valid(pr_valid), .pr_ready(pr_ready), .pr_addr(pr_addr), .pr_rvalid(pr_rvalid), .pr_rdata(pr_rdata),
         .tr_valid(tr_valid), .tr_ready(tr_ready), .tr_addr(tr_addr), .tr_rvalid(tr_rvalid), .tr_rdata(tr_rdata),
         .rw_valid(rw_valid), .rw_ready(rw_ready), .rw_addr(rw_addr), .rw_data(rw_data), .rw_strb(rw_strb),
-        .cp_valid(p_valid), .cp_ready(p_ready), .cp_we(p_we), .cp_addr(p_addr), .cp_wdata(p_wdata),
-        .cp_strb(p_strb), .cp_rvalid(p_rvalid), .cp_rdata(p_rdata)
+        .cp_valid(p_valid), .cp_we(p_we), .cp_addr(p_addr), .cp_wdata(p_wdata),
+        .cp_strb(p_strb), .cp_rdata(p_rdata)
     );
 
     // ---- MAC engines -----------------------------------------------------------------

@@ -54,14 +54,12 @@ module berth_cpu_bus (
     input  logic        h_ack,
     input  logic [31:0] h_rdata,
 
-    // packet RAM
+    // packet RAM: takes an access at once, gives its data in the next cycle
     output logic        p_valid,
-    input  logic        p_ready,
     output logic        p_we,
     output logic [17:0] p_addr,
     output logic [31:0] p_wdata,
     output logic [3:0]  p_strb,
-    input  logic        p_rvalid,
     input  logic [31:0] p_rdata,
 
     // statistics RAM, host side
@@ -140,18 +138,19 @@ module berth_cpu_bus (
     end
 
     // ---- one data master at a time ---------------------------------------------------
-    typedef enum logic [2:0] {
+    // Writes are acknowledged as they are taken, except to berth_hostif; reads one cycle later.
+    typedef enum logic [1:0] {
         IDLE,
         RAM,     // the RAM's word is there
-        ANSWER,  // acknowledge with data_q
-        HOSTIF,  // wait for berth_hostif
-        PACKET,  // wait for packet RAM to take the access
-        PDATA    // ... and for its data
+        ANSWER,  // what was read elsewhere is there
+        HOSTIF   // wait for berth_hostif
     } state_t;
 
     state_t      state_q;
     logic        dbg_q;      // the access is the debug port's
     logic        err_q;      // nobody is at that address
+    logic        stats_q;    // the word comes from the statistics RAM
+    logic        pkt_q;      // ... from packet RAM
     logic [31:0] data_q;
 
     logic        m_dbg;      // the debug port goes first
@@ -183,12 +182,14 @@ module berth_cpu_bus (
     assign stalls = at_regs && (m_we ? (offset == berth_regs_pkg::CPU_TX_SEND && !tx_send_ready)
                                        || (offset == berth_regs_pkg::CPU_CRD_OP && crd_busy)
                                      : (offset == berth_regs_pkg::CPU_WAIT && pending == 32'd0)
-                                       || (offset >= berth_regs_pkg::CPU_CRD_RSP0 && offset <= berth_regs_pkg::CPU_CRD_LIST && crd_busy));
+                                       || (offset >= berth_regs_pkg::CPU_CRD_RSP0
+                                           && offset <= berth_regs_pkg::CPU_CRD_LIST && crd_busy));
 
     logic go;
     assign go = state_q == IDLE && m_stb && !stalls;
 
-    assign waiting = core_run && dbus_stb && !dbus_we && {dbus_adr, 2'b00} == berth_regs_pkg::CPU_REGS + berth_regs_pkg::CPU_WAIT
+    assign waiting = core_run && dbus_stb && !dbus_we
+                     && {dbus_adr, 2'b00} == berth_regs_pkg::CPU_REGS + berth_regs_pkg::CPU_WAIT
                      && pending == 32'd0 && state_q == IDLE;
     assign asleep  = (waiting || !core_run) && state_q == IDLE && !ibus_stb && !dbg_req;
 
@@ -197,7 +198,6 @@ module berth_cpu_bus (
     logic [AW-1:2] ram_i_addr, ram_d_addr;
     logic [31:0]   ram_d_rdata;
     logic          i_busy_q;      // the word for the instruction bus is there
-    logic          ram_write;     // a store, done at once
     logic          ram_next;      // a burst read goes on
 
     assign ram_i_re   = ibus_stb && (!i_busy_q || ibus_cti == 3'b010);
@@ -205,10 +205,9 @@ module berth_cpu_bus (
     assign ibus_ack   = i_busy_q && ibus_stb;
     assign ibus_err   = ibus_ack && ibus_adr[31:AW] != '0;
 
-    assign ram_write  = go && m_we && at_ram;
     assign ram_next   = state_q == RAM && !dbg_q && dbus_cti == 3'b010;
     assign ram_d_re   = (go && !m_we && at_ram) || ram_next;
-    assign ram_d_we   = ram_write || fwl_we;
+    assign ram_d_we   = (go && m_we && at_ram) || fwl_we;
     assign ram_d_addr = fwl_we ? fwl_addr[AW-1:2] : ram_next ? dbus_adr[AW-1:2] + 1'b1 : m_adr[AW-1:2];
 
     berth_fwram #(.BYTES(berth_regs_pkg::FW_RAM_BYTES)) ram (
@@ -226,7 +225,7 @@ module berth_cpu_bus (
     end
 
     // ---- statistics RAM --------------------------------------------------------------
-    logic [31:0] stats [0:STATS_BYTES/4-1];
+    logic [31:0] stats [0:STATS_WORDS-1];
     logic [31:0] stats_rdata;
     always_ff @(posedge clk) begin
         if (go && m_we && at_stats) begin
@@ -243,14 +242,27 @@ module berth_cpu_bus (
     end
 
     // ---- answers ---------------------------------------------------------------------
-    logic from_stats_q;
-    logic ack;
-    assign ack        = state_q == RAM || state_q == ANSWER;
-    assign dbus_ack   = (ack && !dbg_q) || (ram_write && !m_dbg);
-    assign dbus_err   = dbus_ack && err_q && state_q == ANSWER;
-    assign dbus_dat_r = state_q == RAM ? ram_d_rdata : from_stats_q ? stats_rdata : data_q;
-    assign dbg_ack    = (ack && dbg_q) || (ram_write && m_dbg);
+    logic ack;         // of an access that has been taken
+    logic ack_write;   // of a write that is being taken
+    assign ack        = state_q == RAM || state_q == ANSWER || (state_q == HOSTIF && h_ack);
+    assign ack_write  = go && m_we && (at_ram || at_stats || at_pkt || (at_regs && !at_hostif));
+    assign dbus_ack   = (ack && !dbg_q) || (ack_write && !m_dbg);
+    assign dbus_err   = state_q == ANSWER && err_q && !dbg_q;
+    assign dbus_dat_r = state_q == RAM    ? ram_d_rdata
+                      : state_q == HOSTIF ? h_rdata
+                      : stats_q           ? stats_rdata
+                      : pkt_q             ? p_rdata
+                      : data_q;
+    assign dbg_ack    = (ack && dbg_q) || (ack_write && m_dbg);
     assign dbg_rdata  = dbus_dat_r;
+
+    // packet RAM takes every access of the core at once
+    assign p_valid = go && at_pkt;
+    assign p_we    = m_we;
+    assign p_addr  = m_adr[17:0];
+    assign p_wdata = m_wdata;
+    assign p_strb  = m_sel;
+    assign h_req   = state_q == HOSTIF;
 
     logic [31:0] cycles_hi_q;
     logic [31:0] timer_lo_q;
@@ -268,7 +280,8 @@ module berth_cpu_bus (
             berth_regs_pkg::CPU_CLOCK_HZ: reg_rdata = berth_regs_pkg::CLOCK_HZ;
             berth_regs_pkg::CPU_RX_DESC:  reg_rdata = rx_valid ? {1'b1, 2'd0, rx_len, 12'd0, rx_slot} : 32'd0;
             berth_regs_pkg::CPU_RX_FLAGS: reg_rdata = {29'd0, rx_flags};
-            berth_regs_pkg::CPU_TX_DONE:  reg_rdata = tx_done ? {1'b1, 7'd0, tx_done_status, 8'd0, tx_done_slot} : 32'd0;
+            berth_regs_pkg::CPU_TX_DONE:
+                reg_rdata = tx_done ? {1'b1, 7'd0, tx_done_status, 8'd0, tx_done_slot} : 32'd0;
             berth_regs_pkg::CPU_CRD_RSP0: reg_rdata = crd_rsp0;
             berth_regs_pkg::CPU_CRD_RSP1: reg_rdata = crd_rsp1;
             berth_regs_pkg::CPU_CRD_RSP2: reg_rdata = crd_rsp2;
@@ -298,43 +311,27 @@ module berth_cpu_bus (
     always_ff @(posedge clk) begin
         case (state_q)
             IDLE: if (go) begin
-                dbg_q        <= m_dbg;
-                err_q        <= 1'b0;
-                from_stats_q <= at_stats;
-                h_we         <= m_we;
-                h_addr       <= m_adr[11:0];
-                h_wdata      <= m_wdata;
-                p_we         <= m_we;
-                p_addr       <= m_adr[17:0];
-                p_wdata      <= m_wdata;
-                p_strb       <= m_sel;
-                data_q       <= reg_rdata;
-                if (at_ram) begin
-                    if (!m_we) state_q <= RAM;
-                end else if (at_regs && at_hostif) begin
+                dbg_q   <= m_dbg;
+                err_q   <= 1'b0;
+                stats_q <= at_stats;
+                pkt_q   <= at_pkt;
+                h_we    <= m_we;
+                h_addr  <= m_adr[11:0];
+                h_wdata <= m_wdata;
+                data_q  <= reg_rdata;
+                if (at_regs && at_hostif) begin
                     state_q <= HOSTIF;
-                end else if (at_pkt) begin
-                    state_q <= PACKET;
-                end else begin
-                    if (!at_regs && !at_stats) begin
+                end else if (!ack_write) begin
+                    state_q <= at_ram ? RAM : ANSWER;
+                    if (!at_regs && !at_stats && !at_pkt) begin
                         err_q  <= 1'b1;
                         data_q <= 32'hffff_ffff;
                     end
-                    state_q <= ANSWER;
                 end
             end
             RAM: if (!ram_next) state_q <= IDLE;
             ANSWER: state_q <= IDLE;
-            HOSTIF: if (h_ack) begin
-                data_q  <= h_rdata;
-                state_q <= ANSWER;
-            end
-            PACKET: if (p_ready) state_q <= p_we ? ANSWER : PDATA;
-            PDATA: if (p_rvalid) begin
-                data_q  <= p_rdata;
-                state_q <= ANSWER;
-            end
-            default: state_q <= IDLE;
+            HOSTIF: if (h_ack) state_q <= IDLE;
         endcase
 
         // registers that are kept here
@@ -360,7 +357,4 @@ module berth_cpu_bus (
             timer_deadline <= 64'd0;
         end
     end
-
-    assign h_req   = state_q == HOSTIF;
-    assign p_valid = state_q == PACKET;
 endmodule

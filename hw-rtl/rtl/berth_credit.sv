@@ -95,8 +95,8 @@ module berth_credit (
     logic [CW:0]   give_q;       // CRD_GIVE_UP: credits still to drop
 
     // ---- memories --------------------------------------------------------------------
-    logic [BW-1:0]    b_mem [0:NUM_QP_ROWS-1];
-    logic [RW-1:0]    r_mem [0:NUM_QP_ROWS-1];
+    logic [BW-1:0]    b_mem [0:ROWS-1];
+    logic [RW-1:0]    r_mem [0:ROWS-1];
     logic [31:0]      b_size [0:SIZES-1];
     logic [31:0]      r_size [0:SIZES-1];
     logic [BW-1:0]    b_row;
@@ -168,7 +168,8 @@ module berth_credit (
                     : berth_regs_pkg::LIST_OK;
 
     assign b_push  = state_q == EXECUTE && known_q && op_q == berth_regs_pkg::CRD_POST[7:0] && !b_full;
-    assign r_push  = state_q == EXECUTE && known_q && op_q == berth_regs_pkg::CRD_LIST_PUSH[7:0] && r_count < berth_regs_pkg::CREDITS_PER_QP;
+    assign r_push  = state_q == EXECUTE && known_q && op_q == berth_regs_pkg::CRD_LIST_PUSH[7:0]
+                     && r_count < berth_regs_pkg::CREDITS_PER_QP;
     assign size_re = state_q == FETCH;
     assign r_place = op_q == berth_regs_pkg::CRD_GIVE_UP[7:0] ? r_q.next_in[CW-1:0] - 1'b1
                    : op_q == berth_regs_pkg::CRD_PEEK[7:0]    ? r_q.next_out[CW-1:0] + arg0_q[CW-1:0]
@@ -240,13 +241,15 @@ module berth_credit (
                 if (!known_q) begin
                     // refused, in the words of the operation
                     rsp0 <= op_q == berth_regs_pkg::CRD_LIST_BEGIN[7:0] ? berth_regs_pkg::LIST_BAD
-                          : op_q == berth_regs_pkg::CRD_TAKE[7:0] || op_q == berth_regs_pkg::CRD_PEEK[7:0] || op_q == berth_regs_pkg::CRD_COUNT[7:0] ? 32'd0
+                          : op_q == berth_regs_pkg::CRD_TAKE[7:0] || op_q == berth_regs_pkg::CRD_PEEK[7:0]
+                            || op_q == berth_regs_pkg::CRD_COUNT[7:0] ? 32'd0
                           : 32'd1;
                     state_q <= IDLE;
                 end else case ({24'd0, op_q})
                     berth_regs_pkg::CRD_RESET: begin
                         b_q               <= '0;
-                        b_q.max_list      <= arg0_q == 32'd0 ? 6'd1 : arg0_q >= berth_regs_pkg::MAX_LIST ? 6'd0 : arg0_q[5:0];
+                        b_q.max_list      <= arg0_q == 32'd0                    ? 6'd1
+                                             : arg0_q >= berth_regs_pkg::MAX_LIST ? 6'd0 : arg0_q[5:0];
                         b_q.trigger       <= arg1_q[1:0];
                         b_q.trigger_index <= arg1_q[15:8];
                         r_q               <= '0;

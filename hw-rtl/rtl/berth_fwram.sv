@@ -19,6 +19,8 @@ module berth_fwram #(
     input  logic [3:0]                 d_wstrb,
     output logic [31:0]                d_rdata
 );
+    // Nobody writes instructions that are being fetched, so the ports need no collision logic.
+    (* no_rw_check *)
     logic [31:0] mem [0:BYTES/4-1];
 
     always_ff @(posedge clk) begin
@@ -31,8 +33,8 @@ module berth_fwram #(
             for (int i = 0; i < 4; i++)
                 if (d_wstrb[i])
                     mem[d_addr][8*i +: 8] <= d_wdata[8*i +: 8];
-        end
-        if (d_re)
+        end else if (d_re) begin
             d_rdata <= mem[d_addr];
+        end
     end
 endmodule

@@ -184,7 +184,8 @@ module berth_mac_tx #(
     // ---- sequence --------------------------------------------------------------------
     logic head_bad;
     logic head_failed;
-    assign head_bad    = head_slot >= berth_regs_pkg::TX_SLOTS[7:0] || head_len == 13'd0 || head_len > berth_regs_pkg::SLOT_BYTES[12:0] - 13'd4;
+    assign head_bad    = head_slot >= berth_regs_pkg::TX_SLOTS[7:0] || head_len == 13'd0
+                         || head_len > berth_regs_pkg::SLOT_BYTES[12:0] - 13'd4;
     assign head_failed = tx_err[head_slot[3:0]];
 
     assign done_push         = state_q == DONE;

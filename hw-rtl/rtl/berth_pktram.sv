@@ -46,20 +46,19 @@ module berth_pktram #(
     input  logic [DATA_W-1:0]   rw_data,
     input  logic [DATA_W/8-1:0] rw_strb,
 
-    // the core: words; data of a read one cycle after the handshake
+    // the core: words, always taken; data of a read in the next cycle
     input  logic                cp_valid,
-    output logic                cp_ready,
     input  logic                cp_we,
     input  logic [17:0]         cp_addr,
     input  logic [31:0]         cp_wdata,
     input  logic [3:0]          cp_strb,
-    output logic                cp_rvalid,
     output logic [31:0]         cp_rdata
 );
     localparam BYTES   = DATA_W / 8;
     localparam LB      = $clog2(BYTES);
     localparam WORDS   = BYTES / 4;
-    localparam T_WORDS = (berth_regs_pkg::PKT_RX_BASE + berth_regs_pkg::PKT_BYTES - berth_regs_pkg::PKT_SCRATCH_BASE) / BYTES;
+    localparam T_WORDS = (berth_regs_pkg::PKT_RX_BASE + berth_regs_pkg::PKT_BYTES
+                          - berth_regs_pkg::PKT_SCRATCH_BASE) / BYTES;
     localparam R_WORDS = (berth_regs_pkg::PKT_SCRATCH_BASE - berth_regs_pkg::PKT_RX_BASE) / BYTES;
     localparam TW      = $clog2(T_WORDS);
     localparam RW      = $clog2(R_WORDS);
@@ -76,7 +75,8 @@ module berth_pktram #(
     function automatic logic [TW-1:0] t_word(input logic [17:0] addr);
         logic [17:0] a;
         a = addr < berth_regs_pkg::PKT_RX_BASE[17:0] ? addr
-          : addr < berth_regs_pkg::PKT_BYTES[17:0]   ? addr - (berth_regs_pkg::PKT_SCRATCH_BASE[17:0] - berth_regs_pkg::PKT_RX_BASE[17:0])
+          : addr < berth_regs_pkg::PKT_BYTES[17:0]
+            ? addr - (berth_regs_pkg::PKT_SCRATCH_BASE[17:0] - berth_regs_pkg::PKT_RX_BASE[17:0])
           : 18'd0;
         t_word = a[LB +: TW];
     endfunction
@@ -127,7 +127,6 @@ module berth_pktram #(
     assign pr_r     = in_r(pr_addr);
     assign pr_ready = !(cpr && cpr_r == pr_r);
     assign tr_ready = !(cpr && !cpr_r) && !(pr_valid && !pr_r);
-    assign cp_ready = 1'b1;
 
     logic                t_re,    r_re;
     logic [TW-1:0]       t_raddr;
@@ -139,21 +138,19 @@ module berth_pktram #(
     assign r_re    = (cpr && cpr_r) || (pr_valid && pr_r);
     assign r_raddr = cpr && cpr_r ? r_word(cp_addr) : r_word(pr_addr);
 
-    logic          pr_rvalid_q, tr_rvalid_q, cp_rvalid_q;
+    logic          pr_rvalid_q, tr_rvalid_q;
     logic          pr_r_q, cpr_r_q;
     logic [LB-1:2] cp_lane_q;
 
     always_ff @(posedge clk) begin
         pr_rvalid_q <= pr_valid && pr_ready;
         tr_rvalid_q <= tr_valid && tr_ready;
-        cp_rvalid_q <= cpr;
         pr_r_q      <= pr_r;
         cpr_r_q     <= cpr_r;
         cp_lane_q   <= cp_addr[LB-1:2];
         if (rst) begin
             pr_rvalid_q <= 1'b0;
             tr_rvalid_q <= 1'b0;
-            cp_rvalid_q <= 1'b0;
         end
     end
 
@@ -161,7 +158,6 @@ module berth_pktram #(
     assign pr_rdata  = pr_r_q ? r_rdata : t_rdata;
     assign tr_rvalid = tr_rvalid_q;
     assign tr_rdata  = t_rdata;
-    assign cp_rvalid = cp_rvalid_q;
     assign cp_rdata  = cpr_r_q ? r_rdata[{cp_lane_q, 5'd0} +: 32] : t_rdata[{cp_lane_q, 5'd0} +: 32];
 
     berth_ram #(.WIDTH(DATA_W), .DEPTH(T_WORDS)) bank_t (

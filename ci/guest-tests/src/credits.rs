@@ -4,11 +4,12 @@
 use std::cell::Cell;
 
 use berth_abi::counters as c;
-use libberth::{QpConfig, QpStateKind, Stream, Trigger};
+use libberth::{Context, Limits, QpConfig, QpStateKind, Stream, Trigger};
 
 use crate::env::{Env, Role};
 use crate::util::{
-    Conn, Mem, Res, check, depths, establish, loop_pair, reap_all, receive_pattern, send_pattern, wait_until,
+    Conn, Mem, Random, Res, check, depths, establish, fill, loop_pair, reap_all, receive_pattern, send_pattern,
+    wait_until,
 };
 use crate::{ensure, ensure_eq, tests};
 
@@ -17,7 +18,8 @@ tests! {
          cr_2_piece_shorter_than_its_credit_wastes_the_rest, cr_4_zero_length_elements_complete_locally;
     Pair: cr_11_worked_example_72_bytes_leave_as_3_7_22_40, cr_2_stream_over_buffers_of_many_sizes,
           cr_5_every_trigger_carries_the_stream, cr_3_stream_of_one_byte_buffers,
-          inv_2_lost_duplicated_reordered_corrupted_frames_do_no_harm, cr_11_lost_lists_are_repeated;
+          inv_2_lost_duplicated_reordered_corrupted_frames_do_no_harm, cr_11_lost_lists_are_repeated,
+          inv_2_random_traffic_of_four_connections_under_pressure;
 }
 
 fn cr_15_send_of_11_leaves_as_5_and_6(env: &Env) -> Res {
@@ -332,5 +334,76 @@ fn cr_11_lost_lists_are_repeated(env: &Env) -> Res {
         env.meet("done")
     })?;
     ensure!(env.role == Role::A || pieces.get() >= (TOTAL / 500) as u64);
+    Ok(())
+}
+
+/// One connection of the random test: both ends send and receive pieces of random sizes.
+fn random_traffic(env: &Env, context: &Context, n: u16) -> Res {
+    const TOTAL: usize = 48 << 10;
+    // Both guests must agree on what is sent, so the streams' seeds are fixed; the sizes are each end's own.
+    let (out, back) = match env.role {
+        Role::A => (u64::from(n), 100 + u64::from(n)),
+        Role::B => (100 + u64::from(n), u64::from(n)),
+    };
+    let mut random = Random::new(env.seed ^ out);
+    let config = QpConfig { block: 4096 << random.below(3), ..depths(64, 16) };
+    let mut stream = Stream::new(context, &config, 256 << 10)?;
+    let mut sizes = std::iter::from_fn({
+        let mut random = Random::new(env.seed ^ out ^ 0xffff);
+        move || {
+            let most = [100, 4096, 9000][random.below(3)];
+            Some(1 + random.below(most))
+        }
+    });
+    for _ in 0..16 {
+        stream.post_recv(&[sizes.next().ok_or("endless")?])?;
+    }
+    establish(env, context, stream.queue_pair(), 220 + n)?;
+    let mut at = 0;
+    while at < TOTAL {
+        // At most 64 elements, so that sending never waits for the peer's receiving.
+        let len = (TOTAL - at).min(TOTAL / 60 + random.below(4000));
+        let mut buffer = libberth::Buffer::new(len)?;
+        fill(&mut buffer, out, at as u64);
+        if random.below(2) == 0 {
+            // Swapped out, as far as the kernel likes, before and while it is sent.
+            // SAFETY: the range is the buffer's own pages; paging out changes no content.
+            unsafe { libc::madvise(buffer.as_mut_ptr().cast(), len, libc::MADV_PAGEOUT) };
+        }
+        stream.send(buffer, false)?;
+        at += len;
+    }
+    receive_pattern(env, &mut stream, &mut sizes, TOTAL as u64, back)?;
+    reap_all(&mut stream, env)?;
+    env.meet(&format!("done-{n}"))
+}
+
+fn inv_2_random_traffic_of_four_connections_under_pressure(env: &Env) -> Res {
+    println!("seed {}", env.seed);
+    let device = env.device()?;
+    let budget = device.info()?.card_budget;
+    device.set_limits(&Limits { card_budget: Some(192 << 10), reset_peak: true, ..Limits::default() })?;
+    let result = with_faults(env, "loss=0.01 dup=0.01 reorder=0.01 corrupt=0.01", || {
+        let context = env.context()?;
+        // One thread per connection: they share the context, its events and its doorbell page.
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4)
+                .map(|n| {
+                    let context = &context;
+                    scope.spawn(move || random_traffic(env, context, n))
+                })
+                .collect();
+            let results: Vec<Res> = threads
+                .into_iter()
+                .map(|t| t.join().unwrap_or_else(|_| crate::util::fail("a thread panicked")))
+                .collect();
+            results.into_iter().collect::<Res>()
+        })?;
+        env.meet("done")
+    });
+    let peak = device.counters()?.pinned_peak();
+    device.set_limits(&Limits { card_budget: Some(budget), ..Limits::default() })?;
+    result?;
+    ensure!(peak <= 192 << 10, "{peak} bytes were pinned");
     Ok(())
 }

@@ -17,9 +17,9 @@ use crate::{ensure, ensure_eq, tests};
 
 tests! {
     Pair: pc_3_pinned_bytes_stay_inside_the_budget, vc_1_swapped_out_blocks_are_sent;
-    One: pc_3_block_larger_than_the_budget_is_refused, pc_3_receive_larger_than_the_budget_is_refused,
+    One: pc_3_receive_larger_than_the_cards_budget_is_refused, pc_3_receive_larger_than_the_processs_budget_is_refused,
          vc_3_block_is_unpinned_before_its_acknowledgement_when_sent;
-    Pair: vc_3_nothing_is_pinned_while_acknowledgements_are_held, vc_4_retransmission_pins_again,
+    Pair: pc_3_block_larger_than_the_budget_is_refused, vc_3_nothing_is_pinned_while_acknowledgements_are_held, vc_4_retransmission_pins_again,
           vc_9_unmapped_send_memory_fails_cleanly, vc_9_dontneed_sends_what_the_application_would_see,
           vc_9_moved_send_memory_fails_cleanly, vc_9_withdrawn_receive_memory_is_noticed_at_both_ends,
           vc_9_fork_does_no_harm;
@@ -128,7 +128,7 @@ fn vc_9_swapped_out_receive_buffers_are_brought_in(env: &Env) -> Res {
     check(&target.bytes()[100 + TOTAL / 2..], 33, 100 + TOTAL as u64 / 2)
 }
 
-fn pc_3_block_larger_than_the_budget_is_refused(env: &Env) -> Res {
+fn pc_3_receive_larger_than_the_cards_budget_is_refused(env: &Env) -> Res {
     let source = Mem::pattern(64 << 10, 34)?;
     let target = Mem::new(64 << 10)?;
     let context = env.context()?;
@@ -147,7 +147,7 @@ fn pc_3_block_larger_than_the_budget_is_refused(env: &Env) -> Res {
     Ok(())
 }
 
-fn pc_3_receive_larger_than_the_budget_is_refused(env: &Env) -> Res {
+fn pc_3_receive_larger_than_the_processs_budget_is_refused(env: &Env) -> Res {
     let source = Mem::pattern(PAGE, 35)?;
     let target = Mem::new(64 << 10)?;
     let context = env.context()?;
@@ -556,4 +556,35 @@ fn pc_3_memlock_limit_counts(env: &Env) -> Res {
     check(&target.bytes()[..2 * PAGE], 46, 0)?;
     from.sent(env)?.ok()?;
     Ok(())
+}
+
+fn pc_3_block_larger_than_the_budget_is_refused(env: &Env) -> Res {
+    const TOTAL: usize = 64 << 10;
+    let mem = match env.role {
+        Role::A => Mem::pattern(TOTAL, 47)?,
+        Role::B => Mem::new(TOTAL)?,
+    };
+    let context = env.context()?;
+    let config = QpConfig { block: TOTAL as u32, ..depths(4, 4) };
+    let mut conn = Conn::new(&context, &config)?;
+    if env.role == Role::B {
+        conn.recv(0, &[mem.sge(0, TOTAL)])?;
+    }
+    establish(env, &context, &conn.qp, 326)?;
+    match env.role {
+        Role::A => {
+            conn.wait_state(env, "the credit has come", |s| s.credits == 1)?;
+            context.set_budget(2 * PAGE as u64)?;
+            conn.send(0, &[mem.sge(0, TOTAL)])?;
+            // A defined error; nothing has left.
+            ensure_eq!(conn.sent(env)?.status, Status::OverBudget);
+            conn.qp.wait_closed(env.limit())?;
+        }
+        Role::B => {
+            ensure_eq!(conn.received(env)?.status, Status::Flushed);
+            conn.qp.wait_closed(env.limit())?;
+            ensure!(mem.bytes().iter().all(|b| *b == 0), "something was sent");
+        }
+    }
+    env.meet("done")
 }

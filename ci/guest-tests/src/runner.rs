@@ -134,6 +134,7 @@ pub fn run(args: &Args) -> ExitCode {
                     println!("    {line}");
                 }
                 show_counters();
+                restore(&args, &test);
                 failed.push(test.name);
                 if args.fail_fast {
                     break;
@@ -148,12 +149,30 @@ pub fn run(args: &Args) -> ExitCode {
     if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
+/// Budget of a card in bytes where a test does not set another.
+const CARD_BUDGET: u64 = 16 << 20;
+
 /// Name, and unused pins given back at once: what is pinned is then what is in use.
 pub fn prepare(args: &Args) -> Res {
     let env = Env::new(args, "setup");
     env.up()?;
-    env.device()?.set_limits(&Limits { linger_ms: Some(0), reset_peak: true, ..Limits::default() })?;
+    env.device()?.set_limits(&Limits { linger_ms: Some(0), card_budget: Some(CARD_BUDGET), reset_peak: true })?;
     Ok(())
+}
+
+/// Takes away what a failed test may have left: limits, faults on the wire.
+fn restore(args: &Args, test: &Test) {
+    if let Err(e) = prepare(args) {
+        println!("    limits not restored: {e}");
+    }
+    if test.place == Place::Pair && args.role == Role::A {
+        let env = Env::new(args, "setup");
+        for line in ["release", "faults loss=0 dup=0 reorder=0 corrupt=0"] {
+            if let Err(e) = env.sim(line) {
+                println!("    wire not restored: {e}");
+            }
+        }
+    }
 }
 
 fn run_one(args: &Args, test: &Test, log: &mut KernelLog) -> Res {

@@ -139,13 +139,7 @@ fn run(task: Task) -> Result<bool> {
 }
 
 fn setup(demo_only: bool) -> Result<()> {
-    let context = Context::new()?;
-    let _lock = context.lock()?;
-    let progress = Progress::start("setup", None);
-    progress.line(
-        "First set-up takes about 20 minutes for the demo and 40 with the test kernel, on 2 cores; all of it is kept.",
-    );
-    drop(progress);
+    eprintln!("The first set-up takes about 20 minutes for the demo and 30 with the test kernel, on 2 cores.");
     let builder = Builder::new()?;
     builder.parts(Flavour::Base)?;
     if !demo_only {
@@ -164,7 +158,6 @@ fn guests(arguments: &GuestArguments) -> Result<bool> {
     } else if arguments.no_build {
         builder.parts_as_built(arguments.kernel)?
     } else {
-        let _lock = builder.context.lock()?;
         builder.parts(arguments.kernel)?
     };
     let mut options = guest::Options::new(arguments.kernel);
@@ -227,9 +220,17 @@ fn shell(command: &[String]) -> Result<bool> {
 
 fn clean(all: bool) -> Result<()> {
     let context = Context::new()?;
-    let _lock = context.lock()?;
-    let mut folders =
-        vec!["target-sysroot", "target-trace", "target-guest", "target-firmware", "firmware", "driver", "log", "tmp", "kvm"];
+    let mut folders = vec![
+        "target-sysroot",
+        "target-trace",
+        "target-guest",
+        "target-firmware",
+        "firmware",
+        "driver",
+        "log",
+        "tmp",
+        "kvm",
+    ];
     if all {
         folders.extend(["sysroot", "kernel", "linux", "soft-core", "cargo", "home"]);
     }

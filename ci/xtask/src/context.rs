@@ -62,19 +62,18 @@ impl Context {
         Ok(self.folder("log")?.join(format!("{step}.log")))
     }
 
-    /// Keeps other runs of xtask out of the cache until the lock is dropped, so that two of them never build the
-    /// same thing at the same time.
+    /// Keeps other runs of xtask from making the same thing until the lock is dropped.
     ///
     /// # Errors
     /// When the lock file cannot be created.
-    pub fn lock(&self) -> Result<Flock<fs::File>> {
-        let path = self.cache.join("lock");
+    pub fn lock(&self, thing: &str) -> Result<Flock<fs::File>> {
+        let path = self.folder("locks")?.join(thing);
         let file = fs::File::create(&path).with_context(|| format!("creating {}", path.display()))?;
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(lock) => Ok(lock),
             Err((file, _)) => {
-                eprintln!("waiting for another cargo xtask that is building in {}", self.cache.display());
-                Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, e)| e).context("locking the cache folder")
+                eprintln!("waiting for another cargo xtask that is making: {thing}");
+                Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, e)| e).context("locking in the cache folder")
             }
         }
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
-use crate::context::{Context, sha256_file};
+use crate::context::sha256_file;
 use crate::guest::{self, Role};
 use crate::kernel::Flavour;
 use crate::progress::{Progress, clock};
@@ -21,6 +21,8 @@ use crate::wire;
 const DEFAULT_BYTES: u64 = 4 << 20;
 /// A guest keeps the file in memory, so it cannot be longer than this.
 const LARGEST_FILE: u64 = 2 << 30;
+/// Receive buffers that host b keeps posted. More would not be faster: it is several times what the wire can have on the way.
+const RECV_DEPTH: u32 = 16;
 /// Wall time per frame that was measured on 2 cores without KVM, and what a run takes besides; for estimates only.
 const SECONDS_PER_FRAME: f64 = 0.012;
 const SECONDS_PER_MIB: f64 = 5.0;
@@ -70,6 +72,9 @@ pub struct Arguments {
     /// Write a waveform (FST) of each card.
     #[arg(long)]
     pub trace: bool,
+    /// Use driver, firmware, simulator and programs as they were built last.
+    #[arg(long)]
+    pub no_build: bool,
 }
 
 fn probability(text: &str) -> Result<f64, String> {
@@ -84,16 +89,11 @@ fn probability(text: &str) -> Result<f64, String> {
 /// # Errors
 /// When something could not be built or started, or a guest failed.
 pub fn run(arguments: &Arguments) -> Result<bool> {
-    let context = Context::new()?;
-    let builder;
-    let mut parts;
-    {
-        let _lock = context.lock()?;
-        builder = Builder::new()?;
-        parts = builder.parts(Flavour::Base)?;
-        if arguments.trace {
-            parts.simulator = Some(builder.simulator(true)?);
-        }
+    let builder = Builder::new()?;
+    let mut parts =
+        if arguments.no_build { builder.parts_as_built(Flavour::Base)? } else { builder.parts(Flavour::Base)? };
+    if arguments.trace {
+        parts.simulator = Some(builder.simulator(true)?);
     }
     let figures = transfer(&builder, &parts, arguments)?;
     print!("{}", report::terminal(&figures));
@@ -170,6 +170,7 @@ pub fn transfer(builder: &Builder, parts: &Parts, arguments: &Arguments) -> Resu
         bail!("{text}\nthe demo failed; logs: {}, share: {}", out.display(), run.share.display());
     }
 
+    decode_firmware_logs(builder, parts, &run, &out)?;
     let mut figures = figures(&run, &end, bytes)?;
     figures.file = name;
     figures.options = options_text(arguments);
@@ -281,8 +282,9 @@ fn script(arguments: &Arguments, role: Role) -> String {
     if let Some(budget) = arguments.budget {
         common += &format!(" --budget {budget}");
     }
-    let limits =
-        arguments.budget.map(|b| format!("berth limits --budget {b} >/dev/null || exit 11\n")).unwrap_or_default();
+    // No linger: what the report shows as pinned is what is in use.
+    let budget = arguments.budget.map(|b| format!(" --budget {b}")).unwrap_or_default();
+    let limits = format!("berth limits --linger-ms 0{budget} >/dev/null || exit 11\n");
     let transfer = match role {
         Role::A => format!(
             "cp /mnt/share/payload /tmp/payload || exit 12\n\
@@ -296,7 +298,7 @@ fn script(arguments: &Arguments, role: Role) -> String {
                 format!(" --recv-sizes {}", sizes.join(","))
             };
             format!(
-                "berth --json recv --listen 7 --out /mnt/share/received --wait 300{sizes}{common} > /mnt/share/transfer-b.json || exit 13\n"
+                "berth --json recv --listen 7 --out /mnt/share/received --wait 300 --depth {RECV_DEPTH}{sizes}{common} > /mnt/share/transfer-b.json || exit 13\n"
             )
         }
     };
@@ -309,9 +311,29 @@ fn script(arguments: &Arguments, role: Role) -> String {
          kill $recorder\n\
          wait $recorder 2>/dev/null\n\
          berth --json stat --all > /mnt/share/stat-{role}.json || exit 14\n\
+         berth log --raw /mnt/share/firmware-{role}.bin || exit 15\n\
          touch /mnt/share/done-{role}\n\
          until [ -e /mnt/share/done-{other} ]; do sleep 0.1; done\n"
     )
+}
+
+/// Turns the bytes that the cards logged into text, with the exact ELF file that they ran.
+fn decode_firmware_logs(builder: &Builder, parts: &Parts, run: &guest::Run, out: &Path) -> Result<()> {
+    let (Some(programs), Some(firmware)) = (&parts.programs, &parts.firmware) else { return Ok(()) };
+    for role in Role::ALL {
+        let mut command = builder.sysroot.command(&run.folder, &[&run.folder], programs.join("berth"));
+        command
+            .args(["log", "--elf"])
+            .arg(&firmware.elf)
+            .arg("--input")
+            .arg(run.share.join(format!("firmware-{role}.bin")));
+        let output = command.output().context("starting berth log")?;
+        if !output.status.success() {
+            bail!("berth log: {}", String::from_utf8_lossy(&output.stderr).trim());
+        }
+        fs::write(out.join(format!("firmware-{role}.log")), output.stdout)?;
+    }
+    Ok(())
 }
 
 /// A JSON file of the share.
@@ -393,7 +415,7 @@ mod tests {
         };
         let b = script(&arguments, Role::B);
         assert!(b.contains("--recv-sizes 3,7 --block 8192 --budget 1048576"), "{b}");
-        assert!(b.contains("berth limits --budget 1048576"));
+        assert!(b.contains("berth limits --linger-ms 0 --budget 1048576"));
         assert!(script(&arguments, Role::A).contains("--file /tmp/payload --wait 300 --block 8192 --budget 1048576"));
         let list = simulator_arguments(&arguments, Path::new("/x"));
         assert!(list.contains(&"--loss=0.25".to_owned()) && list.contains(&"--seed=9".to_owned()));

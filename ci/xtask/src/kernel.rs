@@ -2,7 +2,7 @@
 //! The guests' kernels, built from Debian's linux-source package with the fragments of `ci/kernel`.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::thread::available_parallelism;
 
 use anyhow::{Context as _, Result, bail};
@@ -84,6 +84,10 @@ impl Kernel {
         if kernel.build.join(COMPLETE).exists() {
             return Ok(kernel);
         }
+        let _lock = context.lock("kernel")?;
+        if kernel.build.join(COMPLETE).exists() {
+            return Ok(kernel);
+        }
         let source = source(context, sysroot, &series, &version)?;
         fs::create_dir_all(&kernel.build)?;
         let config = kernel.build.join("berth-fragment");
@@ -154,13 +158,6 @@ fn lost_options(fragment: &str, config: &str) -> Vec<String> {
         })
         .map(|(name, value)| format!("{name}={value}"))
         .collect()
-}
-
-/// Modules of a kernel build are in its own folder; this is where the driver's for it go.
-pub fn driver_output(context: &Context, kernel: &Kernel) -> Result<PathBuf> {
-    let name = kernel.build.file_name().unwrap_or_default();
-    let path: PathBuf = Path::new("driver").join(name);
-    context.folder(&path.to_string_lossy())
 }
 
 #[cfg(test)]

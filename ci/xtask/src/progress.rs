@@ -85,7 +85,7 @@ impl Progress {
     /// What it does right now.
     pub fn detail(&mut self, text: &str) {
         if let Some(bar) = &self.bar {
-            bar.set_message(console::strip_ansi_codes(text).trim().to_owned());
+            bar.set_message(text.trim().to_owned());
         } else if self.said.elapsed() > Duration::from_secs(30) {
             self.said = Instant::now();
             eprintln!("… {} {}: {}", self.title, clock(self.start.elapsed()), text.trim());
@@ -172,7 +172,8 @@ pub fn output(progress: &mut Progress, log: &Path, command: &mut Command) -> Res
             let sender = sender.clone();
             thread::spawn(move || {
                 for line in BufReader::new(pipe).split(b'\n').map_while(Result::ok) {
-                    if sender.send(String::from_utf8_lossy(&line).trim_end().to_owned()).is_err() {
+                    let line = String::from_utf8_lossy(&line);
+                    if sender.send(console::strip_ansi_codes(line.trim_end()).into_owned()).is_err() {
                         break;
                     }
                 }

@@ -453,7 +453,7 @@ fn clip(curve: &Curve, range: (f64, f64)) -> Curve {
 /// Highest value and step of a scale with four or five round ticks.
 fn scale(highest: f64, bytes: bool) -> (f64, f64) {
     let base: f64 = if bytes { 2.0 } else { 10.0 };
-    let rough = (highest / 4.0).max(if bytes { 1024.0 } else { 1.0 });
+    let rough = (highest * 0.98 / 4.0).max(if bytes { 1024.0 } else { 1.0 });
     let power = base.powf(rough.log(base).floor());
     let step = [1.0, 2.0, 2.5, 5.0, 10.0]
         .into_iter()
@@ -461,7 +461,8 @@ fn scale(highest: f64, bytes: bool) -> (f64, f64) {
         .map(|f| f * power)
         .find(|s| *s >= rough && (bytes || s.fract() == 0.0))
         .unwrap_or(rough.ceil());
-    ((highest / step).ceil().max(1.0) * step, step)
+    // A little more than a tick needs no further one.
+    ((highest / step - 0.02).ceil().max(1.0) * step, step)
 }
 
 /// All plots as one SVG picture.

@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::context::{Context, key, list_lines};
 use crate::fwimage;
-use crate::kernel::{Flavour, Kernel, driver_output};
+use crate::kernel::{Flavour, Kernel};
 use crate::progress;
 use crate::sysroot::Sysroot;
 
@@ -108,6 +108,10 @@ impl Builder {
         if folder.exists() {
             return Ok(verilog);
         }
+        let _lock = self.context.lock("soft-core")?;
+        if folder.exists() {
+            return Ok(verilog);
+        }
         let partial = folder.with_extension("partial");
         if partial.exists() {
             fs::remove_dir_all(&partial)?;
@@ -135,6 +139,7 @@ impl Builder {
     /// # Errors
     /// When it does not build or does not fit.
     pub fn firmware(&self) -> Result<Firmware> {
+        let _lock = self.context.lock("firmware")?;
         let cwd = self.context.repo.join("firmware/app");
         let mut command = self.cargo(&cwd, "target-firmware", &["build", "--release"])?;
         command.env("RUSTC_BOOTSTRAP", "1");
@@ -182,17 +187,23 @@ impl Builder {
         Ok(self.context.cache.join("target-guest").join(GUEST_TARGET).join("release"))
     }
 
-    /// A make command for the driver against a kernel.
-    ///
-    /// # Errors
-    /// When the output folder cannot be created.
-    pub fn driver_make(&self, kernel: &Kernel, arguments: &[&str]) -> Result<Command> {
-        let output = driver_output(&self.context, kernel)?;
+    /// A make command that builds the driver for a kernel into `output`.
+    pub fn driver_make(&self, kernel: &Kernel, output: &Path, arguments: &[&str]) -> Command {
         let mut command = self.sysroot.command(&self.context.repo, &[], "make");
         command.arg("LLVM=1").arg("-C").arg(&kernel.build);
         command.arg(format!("M={}", self.context.repo.join("driver").display()));
         command.arg(format!("MO={}", output.display())).args(arguments).arg("modules");
-        Ok(command)
+        if kernel.flavour == Flavour::Test {
+            // Lets the tests make the firmware panic and hang.
+            command.arg("BERTH_DEBUG=1");
+        }
+        command
+    }
+
+    /// Where the driver for a kernel is built.
+    fn driver_output(&self, kernel: &Kernel) -> Result<PathBuf> {
+        let name = kernel.build.file_name().unwrap_or_default().display();
+        self.context.folder(&format!("driver/{name}"))
     }
 
     /// Builds `berth.ko`.
@@ -201,10 +212,12 @@ impl Builder {
     /// When it does not build.
     pub fn driver(&self, kernel: &Kernel) -> Result<PathBuf> {
         let name = kernel.flavour.name();
-        let mut command = self.driver_make(kernel, &[])?;
+        let output = self.driver_output(kernel)?;
+        let _lock = self.context.lock(&format!("driver-{name}"))?;
+        let mut command = self.driver_make(kernel, &output, &[]);
         let log = self.context.log(&format!("driver-{name}"))?;
         progress::run(&format!("driver for the {name} kernel"), None, &log, &mut command)?;
-        Ok(driver_output(&self.context, kernel)?.join("berth.ko"))
+        Ok(output.join("berth.ko"))
     }
 
     /// The parts as they were built last.
@@ -215,7 +228,7 @@ impl Builder {
         let kernel = Kernel::ensure(&self.context, &self.sysroot, flavour)?;
         let cache = &self.context.cache;
         Ok(Parts {
-            driver: Some(driver_output(&self.context, &kernel)?.join("berth.ko")),
+            driver: Some(self.driver_output(&kernel)?.join("berth.ko")),
             firmware: Some(Firmware {
                 image: cache.join("firmware/berth-fw.bin"),
                 elf: cache.join("target-firmware/riscv32im-unknown-none-elf/release/berth-firmware"),

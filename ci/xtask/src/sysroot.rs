@@ -123,14 +123,15 @@ impl Sysroot {
     pub fn ensure(context: &Context) -> Result<Self> {
         let packages = Packages::read(&context.repo)?;
         let root = context.folder("sysroot")?.join(&packages.key);
-        let bwrap = if root.exists() {
-            host_tool("bwrap")?
-        } else {
-            host_tool("mmdebstrap")?;
-            let bwrap = host_tool("bwrap")?;
-            build(context, &packages, &root)?;
-            bwrap
-        };
+        if !root.exists() {
+            let _lock = context.lock("sysroot")?;
+            // Another one may have made it while this one waited.
+            if !root.exists() {
+                host_tool("mmdebstrap")?;
+                build(context, &packages, &root)?;
+            }
+        }
+        let bwrap = host_tool("bwrap")?;
         let sysroot = Self { root, bwrap, context: context.clone() };
         let probe = sysroot.command(&context.repo, &[], "true").output().context("starting bwrap")?;
         if !probe.status.success() {

@@ -10,11 +10,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-use crate::context::Context;
 use crate::demo;
 use crate::generated;
 use crate::guest::{self, Role};
-use crate::kernel::{Flavour, Kernel, driver_output};
+use crate::kernel::{Flavour, Kernel};
 use crate::progress::{self, Output, Progress, clock};
 use crate::steps::{Builder, Parts};
 
@@ -128,8 +127,6 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         }
         PARTS.iter().filter(|p| arguments.only.iter().any(|o| o == p.name)).collect()
     };
-    let context = Context::new()?;
-    let _lock = context.lock()?;
     let tester = Tester { builder: Builder::new()?, arguments: arguments.clone() };
     let mut rows = Vec::new();
     for part in &chosen {
@@ -230,11 +227,14 @@ impl Tester {
 
     fn fmt(&self) -> Result<Counts> {
         let mut counts = Counts::default();
-        for folder in ["", "firmware/app"] {
+        for (folder, title, which) in [
+            ("", "rustfmt workspace", &["--all"][..]),
+            ("firmware/app", "rustfmt firmware", &["--package", "berth-firmware", "--package", "berth-soc"]),
+        ] {
             let cwd = self.repo().join(folder);
-            let mut command = self.builder.cargo(&cwd, "target-sysroot", &["fmt", "--all", "--check"])?;
-            let title = format!("rustfmt {}", if folder.is_empty() { "workspace" } else { folder });
-            counts.add(self.check(&title, &mut command)?);
+            let arguments: Vec<&str> = ["fmt", "--check"].into_iter().chain(which.iter().copied()).collect();
+            let mut command = self.builder.cargo(&cwd, "target-sysroot", &arguments)?;
+            counts.add(self.check(title, &mut command)?);
         }
         let driver = self.repo().join("driver");
         let mut command = self.builder.sysroot.command(&driver, &[], "sh");
@@ -316,11 +316,14 @@ impl Tester {
         let mut counts = Counts::default();
         for (flavour, arguments) in [(Flavour::Base, &["CLIPPY=1"][..]), (Flavour::Test, &[])] {
             let kernel = Kernel::ensure(&self.builder.context, &self.builder.sysroot, flavour)?;
-            // Everything again: warnings come only from what is compiled.
-            fs::remove_dir_all(driver_output(&self.builder.context, &kernel)?)?;
+            // In an empty folder, because warnings come only from what is compiled, and not where the guests' module
+            // is, because what Clippy compiled is not for them.
+            let output = self.builder.context.folder(&format!("driver-check/{}", flavour.name()))?;
+            fs::remove_dir_all(&output)?;
+            fs::create_dir(&output)?;
             let title =
                 format!("driver, {} kernel{}", flavour.name(), if arguments.is_empty() { "" } else { ", Clippy" });
-            let (output, log) = self.step(&title, &mut self.builder.driver_make(&kernel, arguments)?)?;
+            let (output, log) = self.step(&title, &mut self.builder.driver_make(&kernel, &output, arguments))?;
             let warnings = output.lines.iter().filter(|l| l.contains("warning:")).count();
             counts.add(if !output.ok {
                 Counts::failure(progress::failure(&title, &log, &output.lines))
@@ -329,10 +332,6 @@ impl Tester {
             } else {
                 Counts::one()
             });
-            if !arguments.is_empty() {
-                // What Clippy compiled is not what the guests load.
-                fs::remove_dir_all(driver_output(&self.builder.context, &kernel)?)?;
-            }
         }
         Ok(counts)
     }

@@ -5,15 +5,11 @@
 use crate::headers::psn_sub;
 use crate::hw::Hw;
 use crate::limits::BLOCKS;
-use crate::qp::{
-    BLOCK_FAILED, BLOCK_HELD, BLOCK_PROBING, BLOCK_WAITING, Block, CONNECTED, Qp,
-};
+use crate::qp::{BLOCK_FAILED, BLOCK_HELD, BLOCK_PROBING, BLOCK_WAITING, Block, CONNECTED, Qp};
 use crate::shared::{Shared, TAG_SEND, Tag};
 use berth_abi::counters::{F_RESEND_BLOCKS, F_SEND_BLOCKS};
 use berth_abi::cpu::{CRD_PEEK, XLT_HIT, XLT_MISS, XLT_READY};
-use berth_abi::status::{
-    PAGE_OK, PAGE_OVER_BUDGET, WC_LOCAL_PROTECTION, WC_OK, WC_OVER_BUDGET,
-};
+use berth_abi::status::{PAGE_OK, PAGE_OVER_BUDGET, WC_LOCAL_PROTECTION, WC_OK, WC_OVER_BUDGET};
 
 /// `WC_*` for the driver's refusal of a page request.
 pub fn page_status(status: u32) -> u8 {
@@ -63,12 +59,19 @@ impl Qp {
     /// Asks for the blocks that credits cover, in order.
     pub fn ask_blocks<H: Hw>(&mut self, sh: &mut Shared, hw: &mut H) {
         let (asid, idx) = (self.asid, self.idx);
+        if self.sq.serial {
+            self.squeeze_blocks(sh, hw);
+        }
         let sq = &mut self.sq;
         while (sq.block_tail.wrapping_sub(sq.block_head) as usize) < BLOCKS
             && sq.ask_pos < sq.cover_pos
             && sq.ask_wqe != sq.fetched
             && !sh.revoking
         {
+            let last = sq.blocks.at(sq.block_tail.wrapping_sub(1)).state;
+            if sq.serial && sq.block_tail != sq.block_head && matches!(last, BLOCK_WAITING | BLOCK_PROBING) {
+                return;
+            }
             let wqe = sq.wqes.at(sq.ask_wqe);
             if wqe.status != WC_OK {
                 return;
@@ -90,29 +93,20 @@ impl Qp {
                 .min(self.block - (va as u32 & 0xfff))
                 .min((limit - sq.ask_pos).min(u32::MAX as u64) as u32);
             let index = sq.block_tail;
-            let Some(tag) = sh.tag_alloc(Tag {
-                kind: TAG_SEND,
-                qp: idx,
-                sge: 0,
-                index,
-            }) else {
+            let Some(tag) = sh.tag_alloc(Tag { kind: TAG_SEND, qp: idx, sge: 0, index }) else {
                 sh.tag_blocked |= 1 << (idx & 63);
                 return;
             };
-            *sq.blocks.at_mut(index) = Block {
-                va,
-                start: sq.ask_pos,
-                len,
-                tag,
-                state: BLOCK_PROBING,
-                flying: 0,
-            };
+            *sq.blocks.at_mut(index) = Block { va, start: sq.ask_pos, len, tag, state: BLOCK_PROBING, flying: 0 };
             sq.block_tail = index.wrapping_add(1);
             sq.probing += 1;
             sq.ask_off += len;
             sq.ask_pos += len as u64;
             hw.count(if again { F_RESEND_BLOCKS } else { F_SEND_BLOCKS }, 1);
             hw.xlt_acquire(asid, va, len, false, tag);
+        }
+        if sq.ask_pos >= sq.cover_pos {
+            sq.serial = false;
         }
     }
 
@@ -126,6 +120,7 @@ impl Qp {
         match (kind, block.state) {
             (XLT_HIT, BLOCK_PROBING) => {
                 sq.probing -= 1;
+                sq.squeezed = 0;
                 block.state = BLOCK_HELD;
                 sh.tag_free(tag);
             }
@@ -211,29 +206,71 @@ impl Qp {
         sh.send_work |= self.bit();
     }
 
-    /// The budget is short: lets go of blocks that lie behind one that is still awaited.
-    pub fn drop_blocks_ahead<H: Hw>(&mut self, sh: &mut Shared, hw: &mut H) {
-        let sq = &self.sq;
-        let mut index = sq.block;
-        while index != sq.block_tail {
+    /// The budget is short: asks for one block at a time, and lets go of those that lie behind
+    /// one that is still awaited.
+    pub fn squeeze_blocks<H: Hw>(&mut self, sh: &mut Shared, hw: &mut H) {
+        let sq = &mut self.sq;
+        let mut first = sq.block;
+        while first != sq.block_tail && sq.blocks.at(first).state != BLOCK_WAITING {
+            first = first.wrapping_add(1);
+        }
+        if first == sq.block_tail || sq.rewind {
+            return;
+        }
+        sq.serial = true;
+        let old = sq.block_tail;
+        while sq.block_tail.wrapping_sub(1) != first {
+            let index = sq.block_tail.wrapping_sub(1);
             let block = sq.blocks.at(index);
-            if block.state == BLOCK_WAITING {
-                let behind = block.start + block.len as u64;
-                if !sq.rewind {
-                    self.drop_blocks_from(behind, sh, hw);
-                }
-                return;
+            match block.state {
+                BLOCK_HELD => hw.xlt_release(self.asid, block.va, block.len, false, block.tag),
+                BLOCK_WAITING => sh.tag_orphan(block.tag),
+                BLOCK_PROBING => break,
+                _ => (),
             }
-            index = index.wrapping_add(1);
+            sq.block_tail = index;
+        }
+        if sq.block_tail != old {
+            let last = sq.blocks.at(sq.block_tail.wrapping_sub(1));
+            let at = last.start + last.len as u64;
+            self.seek(at);
         }
     }
 
-    /// A block is awaited from the host and none is held: sending stands still for want of memory.
+    /// Sending stands still for want of memory: nothing is on the way that would free some.
     pub fn send_starved(&self) -> bool {
         let sq = &self.sq;
-        sq.block != sq.block_tail
-            && sq.blocks.at(sq.block).state == BLOCK_WAITING
-            && sq.block_head == sq.block
+        if sq.flying != 0 || sq.next != sq.una || sq.rewind {
+            return false;
+        }
+        let mut index = sq.block;
+        while index != sq.block_tail {
+            match sq.blocks.at(index).state {
+                BLOCK_HELD => index = index.wrapping_add(1),
+                state => return state == BLOCK_WAITING,
+            }
+        }
+        false
+    }
+
+    /// Blocks are held for a packet of which others are awaited.
+    pub fn send_holds_part(&self) -> bool {
+        self.sq.block != self.sq.block_tail && self.sq.blocks.at(self.sq.block).state == BLOCK_HELD
+    }
+
+    /// Lets go of them, for others' sake; with `fail` the packet does not fit the budget.
+    pub fn yield_blocks<H: Hw>(&mut self, fail: bool, sh: &mut Shared, hw: &mut H) {
+        if fail {
+            let sq = &mut self.sq;
+            let wqe = match sq.piece != sq.piece_tail {
+                true => sq.pieces.at(sq.piece).wqe,
+                false => sq.cut_wqe,
+            };
+            sq.wqes.at_mut(wqe).status = WC_OVER_BUDGET;
+            self.complete_sends(sh, hw);
+        } else {
+            self.rewind(sh);
+        }
     }
 
     /// The next block to ask for begins at stream offset `at`.

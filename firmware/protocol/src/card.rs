@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The card: entry points for what the engines report, and the work that events leave.
 
+use crate::cm::Request;
 use crate::control::{Due, Peer};
 use crate::headers::{ACKNOWLEDGE, HEADER_WORDS, SEND_ONLY, arp, parse};
 use crate::hw::{Hw, Log, TX_NO_ICRC};
 use crate::limits::{EVENT_RETRY, REQUESTS, SERVICES};
-use crate::cm::Request;
 use crate::qp::{
-    CLOSED, CONNECTED, CONNECTING, CREATED, ERROR, EVENT_CLOSED, EVENT_DESTROYED, EVENT_ERROR,
-    EVENT_ESTABLISHED, FREE, Qp, TODO_LIST,
+    CLOSED, CONNECTED, CONNECTING, CREATED, ERROR, EVENT_CLOSED, EVENT_DESTROYED, EVENT_ERROR, EVENT_ESTABLISHED, FREE,
+    Qp, TODO_LIST,
 };
 use crate::ring::take_bit;
 use crate::shared::{DMA_PLACE, DMA_SCRATCH, Shared, TAG_RECV, TAG_SEND};
@@ -47,13 +47,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             peers: [const { Peer::FREE }; PEERS],
             requests: [Request::FREE; REQUESTS],
             services: [0; SERVICES],
-            revocation: Revocation {
-                active: false,
-                asid: 0,
-                cookie: 0,
-                start: 0,
-                end: 0,
-            },
+            revocation: Revocation { active: false, asid: 0, cookie: 0, start: 0, end: 0 },
             sh: Shared::new(),
         }
     }
@@ -173,12 +167,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         if !message.reply
             && let Some(slot) = self.sh.tx_alloc_control(hw)
         {
-            let answer = arp::Arp {
-                reply: true,
-                mac: self.sh.mac,
-                ip: self.sh.ip,
-                target: message.ip,
-            };
+            let answer = arp::Arp { reply: true, mac: self.sh.mac, ip: self.sh.ip, target: message.ip };
             hw.tx_write(slot, 0, &arp::emit(&answer, message.mac));
             hw.tx_send(slot, arp::LEN, TX_NO_ICRC);
         }
@@ -277,7 +266,13 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             }
             self.sh.peer_work |= 1 << i;
         }
-        let mut next = u64::MAX;
+        if self.sh.pressure_at != 0 && now >= self.sh.pressure_at {
+            self.pressure(now, self.sh.pressure_asid, self.sh.pressure_bytes, false, hw);
+        }
+        let mut next = match self.sh.pressure_at {
+            0 => u64::MAX,
+            at => at,
+        };
         for qp in &self.qps {
             if qp.sq.deadline != 0 {
                 next = next.min(qp.sq.deadline);
@@ -296,9 +291,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
     /// QPs or requests live from peer `i`.
     pub(crate) fn in_use(&self, i: usize) -> bool {
         let peer = i as u8 + 1;
-        self.qps
-            .iter()
-            .any(|qp| qp.peer == peer && (matches!(qp.state, CONNECTING | CONNECTED) || qp.todo != 0))
+        self.qps.iter().any(|qp| qp.peer == peer && (matches!(qp.state, CONNECTING | CONNECTED) || qp.todo != 0))
             || self.requests.iter().any(|r| r.peer == peer)
     }
 
@@ -345,10 +338,9 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         self.revoke_step(hw);
         if let Some(i) = take_bit(&mut self.sh.peer_work, &mut self.sh.last[0])
             && let Some(peer) = self.peers.get_mut(i)
+            && peer.step(now, &mut self.sh, hw)
         {
-            if peer.step(now, &mut self.sh, hw) {
-                self.sh.peer_blocked |= 1 << i;
-            }
+            self.sh.peer_blocked |= 1 << i;
         }
         for _ in 0..4 {
             if let Some(i) = take_bit(&mut self.sh.ack_work, &mut self.sh.last[1])
@@ -422,10 +414,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         if qp.events & EVENT_ESTABLISHED != 0 {
             qp.events &= !EVENT_ESTABLISHED;
             event[0] = EV_CM_ESTABLISHED;
-            event[2] = self
-                .peers
-                .get((qp.peer as usize).wrapping_sub(1))
-                .map_or(0, |peer| peer.ip);
+            event[2] = self.peers.get((qp.peer as usize).wrapping_sub(1)).map_or(0, |peer| peer.ip);
             event[3] = qp.peer_qpn;
             event[5] = qp.private_len as u32;
             event[8..16].copy_from_slice(&qp.private);
@@ -491,9 +480,13 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
 
     /// QPN's state for tests and diagnosis: `FREE` ….
     pub fn state_of(&self, qpn: u32) -> u8 {
-        Self::index(qpn)
-            .and_then(|i| self.qps.get(i))
-            .map_or(FREE, |qp| qp.state)
+        Self::index(qpn).and_then(|i| self.qps.get(i)).map_or(FREE, |qp| qp.state)
+    }
+
+    /// Kind, QP (index) and block or receive that a translation tag is for, for tests.
+    #[cfg(feature = "model")]
+    pub fn tag_of(&self, tag: u16) -> Option<(u8, u8, u16)> {
+        self.sh.tag_user(tag).map(|t| (t.kind, t.qp, t.index))
     }
 
     /// What firmware knows of a QP, for tests.
@@ -504,19 +497,66 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             return std::string::String::from("free");
         };
         let (s, r) = (&qp.sq, &qp.rq);
-        let states: std::vec::Vec<u8> = (0..r.fetched.wrapping_sub(r.head))
-            .map(|i| r.grants.at(r.head.wrapping_add(i)).state)
-            .collect();
+        let states: std::vec::Vec<u8> =
+            (0..r.fetched.wrapping_sub(r.head)).map(|i| r.grants.at(r.head.wrapping_add(i)).state).collect();
         let blocks: std::vec::Vec<u8> = (0..s.block_tail.wrapping_sub(s.block_head))
             .map(|i| s.blocks.at(s.block_head.wrapping_add(i)).state)
             .collect();
         std::format!(
             "state {} reason {} todo {:x} | send pi {} fetched {} head {} cut {}@{} cover {}+{} more {} ask {}/{}/{}@{} pos {} high {} acked {} psn {:x}/{:x}/{:x} rewind {} flying {} probing {} deadline {} tries {} pieces {}..{}..{} blocks {}/{}/{} {blocks:?}              | recv pi {} fetched {} head {} ask {} post {} batch {} land {} psn {:x} placed {:x} placing {} recall {} outstanding {} pressure {} uncommitted {} in_piece {} {states:?} | work s{:x} sb{:x} r{:x} c{:x} cb{:x} tb{:x}",
-            qp.state, qp.reason, qp.todo, s.pi, s.fetched, s.head, s.cut_wqe, s.cut_pos, s.cover_pos, s.cover_credits, s.cover_more,
-            s.ask_wqe, s.ask_sge, s.ask_off, s.ask_pos, s.pos, s.high, s.acked, s.una, s.next, s.max, s.rewind, s.flying, s.probing, s.deadline, s.tries,
-            s.piece_head, s.piece, s.piece_tail, s.block_head, s.block, s.block_tail,
-            r.pi, r.fetched, r.head, r.ask, r.post, r.batch, r.land, r.psn, r.placed, r.placing, r.recall, r.outstanding, r.pressure, r.uncommitted, r.in_piece,
-            sh.send_work, sh.send_blocked, sh.recv_work, sh.ctl_work, sh.ctl_blocked, sh.tag_blocked,
+            qp.state,
+            qp.reason,
+            qp.todo,
+            s.pi,
+            s.fetched,
+            s.head,
+            s.cut_wqe,
+            s.cut_pos,
+            s.cover_pos,
+            s.cover_credits,
+            s.cover_more,
+            s.ask_wqe,
+            s.ask_sge,
+            s.ask_off,
+            s.ask_pos,
+            s.pos,
+            s.high,
+            s.acked,
+            s.una,
+            s.next,
+            s.max,
+            s.rewind,
+            s.flying,
+            s.probing,
+            s.deadline,
+            s.tries,
+            s.piece_head,
+            s.piece,
+            s.piece_tail,
+            s.block_head,
+            s.block,
+            s.block_tail,
+            r.pi,
+            r.fetched,
+            r.head,
+            r.ask,
+            r.post,
+            r.batch,
+            r.land,
+            r.psn,
+            r.placed,
+            r.placing,
+            r.recall,
+            r.outstanding,
+            r.pressure,
+            r.uncommitted,
+            r.in_piece,
+            sh.send_work,
+            sh.send_blocked,
+            sh.recv_work,
+            sh.ctl_work,
+            sh.ctl_blocked,
+            sh.tag_blocked,
         )
     }
 
@@ -531,3 +571,6 @@ impl<const QPS: usize, const PEERS: usize> Default for Card<QPS, PEERS> {
         Self::new()
     }
 }
+
+// The firmware's RAM holds code and stack beside it.
+const _: () = assert!(size_of::<Card>() <= 0x5_8000);

@@ -3,29 +3,25 @@
 
 use crate::card::Card;
 use crate::control::{
-    MESSAGE_HEADER, REC_DREQ, REC_KEEPALIVE, REC_LIST, REC_RECALL, REC_RECALLED, REC_REJ, REC_REP,
-    REC_REQ, REC_RTU, START, VERSION, record,
+    MESSAGE_HEADER, REC_DREQ, REC_KEEPALIVE, REC_LIST, REC_RECALL, REC_RECALLED, REC_REJ, REC_REP, REC_REQ, REC_RTU,
+    START, VERSION, record,
 };
 use crate::headers::{PSN_MASK, Packet, Template};
 use crate::hw::{Hw, Log};
 use crate::limits::{CONTROL_WORDS, GRANTS, REQUESTS};
 use crate::qp::{
-    CONNECTED, CONNECTING, ERROR, EVENT_ESTABLISHED, Qp, TODO_DREQ, TODO_LIST, TODO_RECALL,
-    TODO_RECALLED, TODO_REP, TODO_REQ, TODO_RTU,
+    CONNECTED, CONNECTING, ERROR, EVENT_ESTABLISHED, Qp, TODO_DREQ, TODO_LIST, TODO_RECALL, TODO_RECALLED, TODO_REP,
+    TODO_REQ, TODO_RTU,
 };
 use crate::shared::Shared;
 use berth_abi::card::CREDITS_PER_QP;
-use berth_abi::counters::{
-    F_CONTROL_BAD, F_CONTROL_RECEIVED, F_CREDITS_OUTSTANDING, F_LIST_REFUSED, F_TX_STARVED,
-};
+use berth_abi::counters::{F_CONTROL_BAD, F_CONTROL_RECEIVED, F_CREDITS_OUTSTANDING, F_LIST_REFUSED, F_TX_STARVED};
 use berth_abi::cpu::{
-    CRD_ENABLE, CRD_GIVE_UP, CRD_LIST_BEGIN, CRD_LIST_NEXT, CRD_LIST_PUSH, CRD_LIST_TAKE,
-    CRD_RESET, LIST_OK, LIST_REPEAT,
+    CRD_ENABLE, CRD_GIVE_UP, CRD_LIST_BEGIN, CRD_LIST_NEXT, CRD_LIST_PUSH, CRD_LIST_TAKE, CRD_RESET, LIST_OK,
+    LIST_REPEAT,
 };
 use berth_abi::ring::{EV_CM_REQUEST, PRIVATE_DATA};
-use berth_abi::status::{
-    REASON_NO_LISTENER, REASON_PEER_CLOSE, REASON_PROTOCOL, REASON_REJECTED, WC_FLUSHED,
-};
+use berth_abi::status::{REASON_NO_LISTENER, REASON_PEER_CLOSE, REASON_PROTOCOL, REASON_REJECTED, WC_FLUSHED};
 
 /// Mode of a connection: stream (CR-17).
 const MODE_STREAM: u32 = 1;
@@ -53,7 +49,8 @@ pub const REQUEST_NEW: u8 = 1;
 pub const REQUEST_OFFERED: u8 = 2;
 /// `Request::state`: the peer is to be told that it is refused.
 pub const REQUEST_REFUSED: u8 = 3;
-/// `Request::state`: the peer is to be told that its acceptance comes too late.
+/// `Request::state`: the peer is to be told that its end (`end`) has no partner any more: an acceptance
+/// that came too late (`service` 0), or a QP of ours that is gone (QPN in `service`, epoch in `end.psn`).
 pub const REQUEST_STALE: u8 = 4;
 
 /// A peer's request for a connection.
@@ -83,13 +80,7 @@ impl Request {
         reason: 0,
         id: 0,
         service: 0,
-        end: End {
-            qpn: 0,
-            epoch: 0,
-            psn: 0,
-            mtu: 0,
-            store: 0,
-        },
+        end: End { qpn: 0, epoch: 0, psn: 0, mtu: 0, store: 0 },
         private: [0; 8],
     };
 
@@ -190,9 +181,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
 
     /// Position of the request that the host has under this id.
     pub(crate) fn find_request(&self, id: u32) -> Option<usize> {
-        self.requests
-            .iter()
-            .position(|r| r.state == REQUEST_OFFERED && r.id == id)
+        self.requests.iter().position(|r| r.state == REQUEST_OFFERED && r.id == id)
     }
 
     /// A place for a request.
@@ -201,30 +190,21 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         let id = self.sh.request_serial;
         self.sh.request_work = true;
         let place = self.requests.iter_mut().find(|r| r.state == REQUEST_FREE)?;
-        *place = Request {
-            state,
-            peer: peer as u8 + 1,
-            id,
-            end,
-            ..Request::FREE
-        };
+        *place = Request { state, peer: peer as u8 + 1, id, end, ..Request::FREE };
         Some(place)
     }
 
     /// A control message has come.
     pub(crate) fn rx_control<H: Hw>(&mut self, now: u64, slot: u32, packet: &Packet, hw: &mut H) {
         let len = packet.len as usize / 4;
-        if packet.len % 4 != 0 || !(MESSAGE_HEADER..=CONTROL_WORDS).contains(&len) {
+        if !packet.len.is_multiple_of(4) || !(MESSAGE_HEADER..=CONTROL_WORDS).contains(&len) {
             hw.count(F_CONTROL_BAD, 1);
             return;
         }
         // The payload begins in the middle of a word.
         let mut raw = [0; CONTROL_WORDS + 1];
         hw.rx_read(slot, packet.start / 4, &mut raw[..len + 1]);
-        let mut message = Records {
-            words: [0; CONTROL_WORDS],
-            len,
-        };
+        let mut message = Records { words: [0; CONTROL_WORDS], len };
         for (i, word) in message.words[..len].iter_mut().enumerate() {
             *word = raw[i] >> 16 | raw[i + 1] << 16;
         }
@@ -409,6 +389,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             qp.state == CONNECTING && qp.peer as usize == i + 1 && qp.epoch == epoch && qp.peer_qpn == 0 && ours
         }) else {
             // Too late: the peer is to forget its end.
+            let end = End { psn: 0, ..end };
             self.new_request(i, REQUEST_STALE, end);
             return;
         };
@@ -514,15 +495,19 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
                         true
                     }
                 }
-                TODO_DREQ => peer.append(&[
-                    record(REC_DREQ, 5, to),
-                    epoch,
-                    own,
-                    qp.epoch,
-                    qp.reason as u32,
-                ]),
+                TODO_DREQ => peer.append(&[record(REC_DREQ, 5, to), epoch, own, qp.epoch, qp.reason as u32]),
                 _ => true,
             };
+            if !said && todo == TODO_DREQ && qp.destroying {
+                // The host need not wait for the peer's window: the farewell waits elsewhere.
+                let end = End { qpn: to, epoch, psn: qp.epoch, mtu: 0, store: 0 };
+                qp.todo = 0;
+                self.sh.close_work |= qp.bit();
+                if let Some(farewell) = self.new_request(p, REQUEST_STALE, end) {
+                    farewell.service = own;
+                }
+                return true;
+            }
             if !said {
                 return false;
             }
@@ -573,7 +558,9 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
                     words[3..].copy_from_slice(&request.private);
                     peer.append(&words)
                 }
-                REQUEST_STALE => peer.append(&[record(REC_DREQ, 5, end.qpn), end.epoch, 0, 0, REASON_PEER_CLOSE]),
+                REQUEST_STALE => {
+                    peer.append(&[record(REC_DREQ, 5, end.qpn), end.epoch, request.service, end.psn, REASON_PEER_CLOSE])
+                }
                 _ => continue,
             };
             if done {

@@ -5,22 +5,20 @@ use crate::card::Card;
 use crate::cm::REQUEST_OFFERED;
 use crate::headers::{Mac, PSN_MASK};
 use crate::hw::{Hw, Log};
-use crate::limits::{GRANTS, RETRIES, TIMEOUT};
+use crate::limits::{GRANTS, PRESSURE_RETRY, RETRIES, SQUEEZE_TIME, SQUEEZES, TIMEOUT};
 use crate::qp::{
-    CLOSED, CONNECTED, CONNECTING, CREATED, ERROR, FREE, GRANT_POSTED, GRANT_READY, Qp, TODO_REP,
-    TODO_REQ,
+    CLOSED, CONNECTED, CONNECTING, CREATED, ERROR, FREE, GRANT_POSTED, GRANT_READY, Qp, TODO_REP, TODO_REQ,
 };
 use berth_abi::card::{FIRST_QPN, MAX_LIST, NUM_CQS, NUM_UARS};
 use berth_abi::counters::F_BAD_COMMAND;
 use berth_abi::cpu::{CRD_BUILDER, CRD_COUNT, CRD_RESET};
 use berth_abi::ring::{
-    CMD_CM_ACCEPT, CMD_CM_CONNECT, CMD_CM_DISCONNECT, CMD_CM_LISTEN, CMD_CM_REJECT,
-    CMD_CM_UNLISTEN, CMD_CQ_CREATE, CMD_CQ_DESTROY, CMD_CRASH, CMD_NET_CONFIG, CMD_PRESSURE,
-    CMD_QP_CREATE, CMD_QP_DESTROY, CMD_QP_QUERY, CMD_RANGE_REVOKED, PRIVATE_DATA, QpCreate,
+    CMD_CM_ACCEPT, CMD_CM_CONNECT, CMD_CM_DISCONNECT, CMD_CM_LISTEN, CMD_CM_REJECT, CMD_CM_UNLISTEN, CMD_CQ_CREATE,
+    CMD_CQ_DESTROY, CMD_CRASH, CMD_NET_CONFIG, CMD_PRESSURE, CMD_QP_CREATE, CMD_QP_DESTROY, CMD_QP_QUERY,
+    CMD_RANGE_REVOKED, PRIVATE_DATA, QpCreate,
 };
 use berth_abi::status::{
-    CMD_BUSY, CMD_FULL, CMD_INVALID, CMD_NOT_FOUND, CMD_OK, CMD_UNKNOWN, REASON_LOCAL_CLOSE,
-    REASON_REJECTED,
+    CMD_BUSY, CMD_FULL, CMD_INVALID, CMD_NOT_FOUND, CMD_OK, CMD_UNKNOWN, REASON_LOCAL_CLOSE, REASON_REJECTED,
 };
 use core::mem::offset_of;
 
@@ -60,7 +58,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
                 return;
             }
             CMD_PRESSURE => {
-                self.pressure(w[2] as u8, w[3], hw);
+                self.pressure(now, w[2] as u8, w[3], true, hw);
                 CMD_OK
             }
             CMD_QP_QUERY => match self.query(w[2], hw) {
@@ -127,11 +125,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             return CMD_NOT_FOUND;
         }
         let cqn = w[2] as u16;
-        if self
-            .qps
-            .iter()
-            .any(|qp| qp.state != FREE && (qp.send_cqn == cqn || qp.recv_cqn == cqn))
-        {
+        if self.qps.iter().any(|qp| qp.state != FREE && (qp.send_cqn == cqn || qp.recv_cqn == cqn)) {
             return CMD_BUSY;
         }
         self.sh.cqs &= !(1 << w[2]);
@@ -345,35 +339,77 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
 
     /// Page requests of address space `asid` (0: all) wait for `bytes` of budget (decision 19):
     /// announces what is granted, lets go of what is held ahead of need, and if somebody gets
-    /// nothing at all, recalls credits that are unused.
-    fn pressure<H: Hw>(&mut self, asid: u8, bytes: u32, hw: &mut H) {
+    /// nothing at all, recalls credits that are unused. Looked at again from time to time (not
+    /// `fresh`) until nobody is starved.
+    pub(crate) fn pressure<H: Hw>(&mut self, now: u64, asid: u8, bytes: u32, fresh: bool, hw: &mut H) {
+        let sh = &mut self.sh;
         let mut starved = None;
+        let mut others = false;
         for qp in &mut self.qps {
             if qp.state != CONNECTED || (asid != 0 && qp.asid != asid) {
                 continue;
             }
-            qp.rq.pressure = true;
-            self.sh.recv_work |= qp.bit();
-            qp.drop_blocks_ahead(&mut self.sh, hw);
-            if qp.send_starved() || qp.recv_starved() {
-                starved = Some(qp.idx);
+            qp.squeeze_grants(sh, hw);
+            qp.squeeze_blocks(sh, hw);
+            sh.send_work |= qp.bit();
+            let (send, recv) = (qp.send_starved(), qp.recv_starved());
+            others |= qp.sq.flying != 0 || qp.sq.next != qp.sq.una || qp.recv_holds();
+            if !send && !recv {
+                others |= qp.send_holds_part() || qp.recv_holds_part();
+                continue;
+            }
+            if starved.is_none() {
+                starved = Some((qp.idx, send));
+                others |= send && recv && qp.recv_holds_part();
+            } else {
+                // Two that hold parts and wait for the rest would wait for each other.
+                if send && qp.send_holds_part() {
+                    qp.yield_blocks(false, sh, hw);
+                }
+                if recv && qp.recv_holds_part() {
+                    qp.yield_grant(false, sh, hw);
+                }
             }
         }
-        let Some(starved) = starved else {
+        sh.pressure_at = 0;
+        if !self.qps.iter().any(|qp| qp.state == CONNECTED && (qp.rq.serial || qp.sq.serial)) {
+            return;
+        }
+        (sh.pressure_at, sh.pressure_bytes, sh.pressure_asid) = (now + PRESSURE_RETRY, bytes, asid);
+        sh.arm(sh.pressure_at, hw);
+        let Some((starved, send)) = starved else {
             return;
         };
-        // Take from the one with the most unused credits.
-        let most = self
-            .qps
-            .iter()
-            .filter(|qp| qp.state == CONNECTED && (asid == 0 || qp.asid == asid))
-            .filter(|qp| qp.rq.outstanding > 0 && (qp.idx != starved || qp.send_starved()))
-            .max_by_key(|qp| qp.rq.outstanding)
-            .map(|qp| qp.idx as usize);
-        if let Some(i) = most
-            && let Some(qp) = self.qps.get_mut(i)
+        // Take from one after the other; more when it is not the first time.
+        let victim = (1..=QPS).map(|k| (sh.recall_last as usize + k) % QPS).find(|&i| {
+            let qp = &self.qps[i];
+            qp.state == CONNECTED && qp.unused() > 0 && (send || qp.idx != starved)
+        });
+        if let Some(i) = victim {
+            sh.recall_last = i as u8;
+            if let Some(qp) = self.qps.get_mut(i) {
+                qp.recall(if fresh { bytes } else { u32::MAX }, sh, hw);
+            }
+        } else if fresh
+            && !others
+            && now >= sh.squeeze_at
+            && let Some(qp) = self.qps.get_mut(starved as usize)
         {
-            qp.recall(bytes, &mut self.sh, hw);
+            // Nobody else holds anything: it does not fit, unless news is on the way.
+            self.sh.squeeze_at = now + SQUEEZE_TIME;
+            if send && qp.send_holds_part() {
+                qp.sq.squeezed += 1;
+                if qp.sq.squeezed > SQUEEZES {
+                    qp.sq.squeezed = 0;
+                    qp.yield_blocks(true, &mut self.sh, hw);
+                }
+            } else if !send && qp.recv_holds_part() {
+                qp.rq.squeezed += 1;
+                if qp.rq.squeezed > SQUEEZES {
+                    qp.rq.squeezed = 0;
+                    qp.yield_grant(true, &mut self.sh, hw);
+                }
+            }
         }
     }
 }

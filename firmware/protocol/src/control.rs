@@ -3,13 +3,11 @@
 //! `CONTROL_QPN`s of two cards (CR-12a, CR-13). See docs/wire.md.
 
 use crate::headers::{
-    ACK, ACKNOWLEDGE, Frame, Mac, NAK_SEQUENCE, PAYLOAD, PSN_MASK, SEND_ONLY, Template, arp,
-    psn_add, psn_sub,
+    ACK, ACKNOWLEDGE, Frame, Mac, NAK_SEQUENCE, PAYLOAD, PSN_MASK, SEND_ONLY, Template, arp, psn_add, psn_sub,
 };
 use crate::hw::{Hw, TX_LOOPBACK, TX_NO_ICRC};
 use crate::limits::{
-    ARP_TRIES, CONTROL_RETRIES, CONTROL_TIMEOUT, CONTROL_WINDOW, CONTROL_WORDS, KEEPALIVE,
-    MAX_BACKOFF,
+    ARP_TRIES, CONTROL_RETRIES, CONTROL_TIMEOUT, CONTROL_WINDOW, CONTROL_WORDS, KEEPALIVE, MAX_BACKOFF,
 };
 use crate::shared::Shared;
 use berth_abi::card::CONTROL_QPN;
@@ -124,10 +122,7 @@ impl Peer {
         tries: 0,
         deadline: 0,
         heard: 0,
-        messages: [Message {
-            len: 0,
-            words: [0; CONTROL_WORDS],
-        }; CONTROL_WINDOW],
+        messages: [Message { len: 0, words: [0; CONTROL_WORDS] }; CONTROL_WINDOW],
     };
 
     /// Begins a control connection to `ip`.
@@ -178,8 +173,8 @@ impl Peer {
             return false;
         }
         let last = psn_sub(self.tail, 1);
-        let open = self.tail != self.max
-            && self.messages[Self::place(last)].len as usize + record.len() <= CONTROL_WORDS;
+        let open =
+            self.tail != self.max && self.messages[Self::place(last)].len as usize + record.len() <= CONTROL_WORDS;
         let psn = if open { last } else { self.tail };
         let message = &mut self.messages[Self::place(psn)];
         if !open {
@@ -341,12 +336,7 @@ impl Peer {
         let Some(slot) = sh.tx_alloc_control(hw) else {
             return true;
         };
-        let ask = arp::Arp {
-            reply: false,
-            mac: sh.mac,
-            ip: sh.ip,
-            target: self.ip,
-        };
+        let ask = arp::Arp { reply: false, mac: sh.mac, ip: sh.ip, target: self.ip };
         hw.tx_write(slot, 0, &arp::emit(&ask, Mac::BROADCAST));
         hw.tx_send(slot, arp::LEN, TX_NO_ICRC);
         self.deadline = now + self.timeout();

@@ -140,8 +140,7 @@ impl Builder {
 
     /// A list may be taken now.
     pub fn ready(&self) -> bool {
-        let due = !self.list_sent
-            || (after(self.landed, self.list_first) && after(self.landed, self.trigger_at));
+        let due = !self.list_sent || (after(self.landed, self.list_first) && after(self.landed, self.trigger_at));
         self.enabled && self.committed != self.announced && self.left == 0 && due
     }
 
@@ -227,13 +226,7 @@ impl Default for Reader {
 impl Reader {
     /// An empty reader.
     pub const fn new() -> Self {
-        Self {
-            fifo: [0; ROOM],
-            next_in: 0,
-            next_out: 0,
-            list_first: 0,
-            list_open: false,
-        }
+        Self { fifo: [0; ROOM], next_in: 0, next_out: 0, list_first: 0, list_open: false }
     }
 
     /// `CRD_LIST_BEGIN`: (`LIST_*`, entries to skip). After `LIST_OK` push the entries that are left.
@@ -290,9 +283,7 @@ impl Reader {
 
     /// Sum of the unused credits' sizes, saturating.
     pub fn bytes(&self) -> u32 {
-        (0..self.count())
-            .filter_map(|i| self.peek(i))
-            .fold(0, |sum: u32, (_, size)| sum.saturating_add(size))
+        (0..self.count()).filter_map(|i| self.peek(i)).fold(0, |sum: u32, (_, size)| sum.saturating_add(size))
     }
 
     /// `CRD_PEEK`: (number, size) of the unused credit `past` places behind the oldest.
@@ -317,10 +308,7 @@ pub struct CreditRow {
 impl CreditRow {
     /// An empty row.
     pub const fn new() -> Self {
-        Self {
-            builder: Builder::new(),
-            reader: Reader::new(),
-        }
+        Self { builder: Builder::new(), reader: Reader::new() }
     }
 
     /// Carries out operation `op` (`CRD_*`) and gives RSP0, RSP1, RSP2. An unknown

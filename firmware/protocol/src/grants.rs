@@ -5,13 +5,13 @@
 use crate::blocks::page_status;
 use crate::hw::{Hw, Log};
 use crate::qp::{
-    CONNECTED, GRANT_ASKING, GRANT_DONE, GRANT_LOCAL, GRANT_NEW, GRANT_POSTED, GRANT_READY, Qp,
-    RECALL_NONE, RECALL_OUT, TODO_RECALL,
+    CONNECTED, GRANT_ASKING, GRANT_DONE, GRANT_LOCAL, GRANT_NEW, GRANT_POSTED, GRANT_READY, Qp, RECALL_NONE,
+    RECALL_OUT, TODO_RECALL,
 };
 use crate::shared::{Shared, TAG_RECV, Tag};
 use berth_abi::counters::{F_CREDITS_OUTSTANDING, F_GRANTS, F_RECALLED, F_WITHDRAWN};
 use berth_abi::cpu::{CRD_BUILDER, CRD_COMMIT, CRD_POST, CRD_VOID, XLT_HIT, XLT_MISS, XLT_READY};
-use berth_abi::status::{PAGE_OK, REASON_PROTOCOL, WC_FLUSHED, WC_OK, WC_WITHDRAWN};
+use berth_abi::status::{PAGE_OK, REASON_PROTOCOL, WC_FLUSHED, WC_OK, WC_OVER_BUDGET, WC_WITHDRAWN};
 
 impl Qp {
     /// Does what there is to do for receives: fetches, acquires, posts, completes.
@@ -30,18 +30,16 @@ impl Qp {
         while self.rq.ask != self.rq.fetched && !sh.revoking {
             let index = self.rq.ask;
             let grant = *self.rq.grants.at(index);
+            if self.rq.serial && grant.state == GRANT_NEW && self.front() != Some(index) {
+                return;
+            }
             if grant.state == GRANT_NEW {
                 let done = grant.probing | grant.waiting | grant.held;
                 for i in 0..grant.sges {
                     if done & 1 << i != 0 {
                         continue;
                     }
-                    let Some(tag) = sh.tag_alloc(Tag {
-                        kind: TAG_RECV,
-                        qp: self.idx,
-                        sge: i,
-                        index,
-                    }) else {
+                    let Some(tag) = sh.tag_alloc(Tag { kind: TAG_RECV, qp: self.idx, sge: i, index }) else {
                         sh.tag_blocked |= self.bit();
                         return;
                     };
@@ -59,7 +57,16 @@ impl Qp {
 
     /// The translation unit has answered for SGE `i` of receive `index`.
     #[allow(clippy::too_many_arguments)]
-    pub fn grant_answer<H: Hw>(&mut self, kind: u32, status: u32, tag: u16, index: u16, i: u8, sh: &mut Shared, hw: &mut H) {
+    pub fn grant_answer<H: Hw>(
+        &mut self,
+        kind: u32,
+        status: u32,
+        tag: u16,
+        index: u16,
+        i: u8,
+        sh: &mut Shared,
+        hw: &mut H,
+    ) {
         let grant = self.rq.grants.at_mut(index);
         let range = self.rq.sges.at(grant.sge.wrapping_add(i as u16));
         let bit = 1u8 << (i & 7);
@@ -83,14 +90,14 @@ impl Qp {
             }
             XLT_READY if grant.waiting & bit != 0 => {
                 grant.waiting &= !bit;
-                if status == PAGE_OK && grant.status == WC_OK {
+                if status == PAGE_OK && grant.status == WC_OK && !grant.stale {
                     self.rq.probing += 1;
                     grant.probing |= bit;
                     hw.xlt_acquire(self.asid, range.va, range.len, true, tag);
                     return;
                 }
                 sh.tag_free(tag);
-                if status != PAGE_OK && grant.status == WC_OK {
+                if status != PAGE_OK && grant.status == WC_OK && !grant.stale {
                     grant.status = page_status(status);
                 }
             }
@@ -108,9 +115,12 @@ impl Qp {
                 grant.stale = false;
                 grant.state = GRANT_NEW;
                 self.let_go(index, hw);
-                self.rq.ask = index;
+                if (self.rq.ask.wrapping_sub(index) as i16) > 0 {
+                    self.rq.ask = index;
+                }
             } else {
                 grant.state = GRANT_READY;
+                self.rq.squeezed = 0;
                 hw.count(F_GRANTS, 1);
             }
         }
@@ -139,7 +149,7 @@ impl Qp {
         loop {
             if self.rq.post == self.rq.batch {
                 self.commit(hw);
-                self.rq.pressure = false;
+                (self.rq.pressure, self.rq.serial) = (false, false);
                 if self.rq.batch == self.rq.pi {
                     return;
                 }
@@ -232,32 +242,126 @@ impl Qp {
         self.rq.outstanding = 0;
     }
 
-    /// Receives wait for memory and none is a credit that data may come for.
-    pub fn recv_starved(&self) -> bool {
-        if self.state != CONNECTED || self.rq.ask == self.rq.head {
-            return false;
-        }
-        let mut index = self.rq.head;
-        while index != self.rq.ask {
-            let grant = self.rq.grants.at(index);
-            match grant.state {
-                GRANT_POSTED | GRANT_READY | GRANT_DONE => return false,
-                GRANT_ASKING if grant.waiting != 0 => return true,
-                _ => index = index.wrapping_add(1),
+    /// The first receive that keeps later ones from becoming credits.
+    fn front(&self) -> Option<u16> {
+        let mut index = self.rq.post;
+        while index != self.rq.fetched {
+            match self.rq.grants.at(index).state {
+                GRANT_READY | GRANT_LOCAL => index = index.wrapping_add(1),
+                _ => return Some(index),
             }
+        }
+        None
+    }
+
+    /// The budget is short: announces what is granted, asks for one receive at a time, and lets
+    /// go of those behind the first that waits.
+    pub fn squeeze_grants<H: Hw>(&mut self, sh: &mut Shared, hw: &mut H) {
+        sh.recv_work |= self.bit();
+        let Some(front) = self.front() else {
+            return;
+        };
+        (self.rq.pressure, self.rq.serial) = (true, true);
+        if self.rq.grants.at(front).state != GRANT_ASKING {
+            return;
+        }
+        let mut index = front.wrapping_add(1);
+        while index != self.rq.fetched {
+            self.defer(index, hw);
+            index = index.wrapping_add(1);
+        }
+        if (self.rq.ask.wrapping_sub(front) as i16) > 1 {
+            self.rq.ask = front.wrapping_add(1);
+        }
+    }
+
+    /// Receive `index`, which is no credit yet, is to be acquired anew later.
+    fn defer<H: Hw>(&mut self, index: u16, hw: &mut H) {
+        match self.rq.grants.at(index).state {
+            GRANT_READY => {
+                self.let_go(index, hw);
+                self.rq.grants.at_mut(index).state = GRANT_NEW;
+            }
+            GRANT_ASKING => {
+                self.let_go(index, hw);
+                self.rq.grants.at_mut(index).stale = true;
+            }
+            _ => (),
+        }
+    }
+
+    /// Receives wait for memory, and no data can come that would free some.
+    pub fn recv_starved(&self) -> bool {
+        self.state == CONNECTED
+            && self.rq.outstanding == 0
+            && !self.rq.uncommitted
+            && !self.rq.in_piece
+            && self.rq.placing == 0
+            && self.front().is_some_and(|index| {
+                let grant = self.rq.grants.at(index);
+                grant.state == GRANT_ASKING && grant.waiting != 0
+            })
+    }
+
+    /// The receive that waits holds a part of its memory.
+    pub fn recv_holds_part(&self) -> bool {
+        self.front().is_some_and(|index| self.rq.grants.at(index).held != 0)
+    }
+
+    /// Some receive but that one holds memory.
+    pub fn recv_holds(&self) -> bool {
+        let front = self.front();
+        let mut index = self.rq.head;
+        while index != self.rq.fetched {
+            if self.rq.grants.at(index).held != 0 && front != Some(index) {
+                return true;
+            }
+            index = index.wrapping_add(1);
         }
         false
     }
 
-    /// Asks for credits back whose receives take at least `bytes`, newest first. False when
-    /// there are none, or a recall is under way.
-    pub fn recall<H: Hw>(&mut self, bytes: u32, sh: &mut Shared, hw: &mut H) -> bool {
-        if self.state != CONNECTED || self.rq.recall != RECALL_NONE || self.rq.outstanding == 0 {
-            return false;
+    /// Lets go of that part, for others' sake; with `fail` the receive does not fit the budget.
+    pub fn yield_grant<H: Hw>(&mut self, fail: bool, sh: &mut Shared, hw: &mut H) {
+        if let Some(index) = self.front() {
+            self.defer(index, hw);
+            if fail {
+                let grant = self.rq.grants.at_mut(index);
+                grant.status = WC_OVER_BUDGET;
+                if grant.probing == 0 {
+                    for i in 0..grant.sges {
+                        if grant.waiting & 1 << i != 0 {
+                            sh.tag_orphan(self.rq.sges.at(grant.sge.wrapping_add(i as u16)).tag);
+                        }
+                    }
+                    grant.waiting = 0;
+                    grant.state = GRANT_LOCAL;
+                }
+            }
+            sh.recv_work |= self.bit();
+        }
+    }
+
+    /// Receives that are credits and that no data has come for.
+    pub fn unused(&self) -> u32 {
+        let mut count = 0;
+        let mut index = self.rq.land;
+        while index != self.rq.post {
+            count += (self.rq.grants.at(index).state == GRANT_POSTED) as u32;
+            index = index.wrapping_add(1);
+        }
+        count
+    }
+
+    /// Asks for credits back whose receives take at least `bytes`, newest first. Those that are
+    /// not announced yet go in any case.
+    pub fn recall<H: Hw>(&mut self, bytes: u32, sh: &mut Shared, hw: &mut H) {
+        if self.state != CONNECTED || self.rq.recall != RECALL_NONE {
+            return;
         }
         let (mut n, mut sum) = (0, 0u32);
         let mut index = self.rq.post;
-        while index != self.rq.head && n < self.rq.outstanding && (sum < bytes || n == 0) {
+        while index != self.rq.land && (sum < bytes || n == 0) {
             index = index.wrapping_sub(1);
             let grant = self.rq.grants.at(index);
             if grant.state == GRANT_POSTED {
@@ -265,14 +369,11 @@ impl Qp {
                 n += 1;
             }
         }
-        if n == 0 {
-            return false;
-        }
+        let quiet = self.unused().saturating_sub(self.rq.outstanding);
         hw.log(Log::Recall(self.qpn(), n));
         self.rq.recall = RECALL_OUT;
-        self.rq.recall_n = n;
+        self.rq.recall_n = n.saturating_sub(quiet);
         self.tell(TODO_RECALL, sh);
-        true
     }
 
     /// The peer has answered a recall: it keeps the credits below number `first`. The others'

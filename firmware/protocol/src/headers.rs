@@ -89,10 +89,7 @@ pub struct Mac(pub u32, pub u16);
 impl Mac {
     /// From bytes in transmission order.
     pub const fn new(b: [u8; 6]) -> Self {
-        Self(
-            u32::from_le_bytes([b[0], b[1], b[2], b[3]]),
-            u16::from_le_bytes([b[4], b[5]]),
-        )
+        Self(u32::from_le_bytes([b[0], b[1], b[2], b[3]]), u16::from_le_bytes([b[4], b[5]]))
     }
     /// All ones.
     pub const BROADCAST: Self = Self(0xffff_ffff, 0xffff);
@@ -197,10 +194,7 @@ pub struct Template {
 
 impl Template {
     /// Nothing.
-    pub const EMPTY: Self = Self {
-        words: [0; HEADER_WORDS],
-        sum: 0,
-    };
+    pub const EMPTY: Self = Self { words: [0; HEADER_WORDS], sum: 0 };
 
     /// Headers from (`mac`, `ip`) to (`to_mac`, `to_ip`), QPN `qpn`, with UDP source port `port`.
     pub fn new(mac: Mac, ip: u32, to_mac: Mac, to_ip: u32, port: u16, qpn: u32) -> Self {
@@ -246,23 +240,14 @@ impl Template {
         set16(&mut w, 16, total);
         set16(&mut w, 24, !fold(self.sum + total as u32));
         set16(&mut w, 38, total - 20);
-        set16(
-            &mut w,
-            42,
-            (opcode as u16) << 8 | (solicited as u16) << 7 | (pad as u16) << 4,
-        );
+        set16(&mut w, 42, (opcode as u16) << 8 | (solicited as u16) << 7 | (pad as u16) << 4);
         set8(&mut w, 50, (ack_request as u8) << 7);
         set8(&mut w, 51, (psn >> 16) as u8);
         set16(&mut w, 52, psn as u16);
         let ext = ext.unwrap_or(0);
         set16(&mut w, 54, (ext >> 16) as u16);
         set16(&mut w, 56, ext as u16);
-        Frame {
-            words: w,
-            start,
-            pad,
-            end,
-        }
+        Frame { words: w, start, pad, end }
     }
 }
 
@@ -300,10 +285,7 @@ pub mod arp {
 
     /// Parses a frame of `len` bytes. The sender's MAC address must be the frame's source.
     pub fn parse(w: &Words, len: u32) -> Option<Arp> {
-        let fixed = be16(w, 12) == 0x0806
-            && be16(w, 14) == 1
-            && be16(w, 16) == 0x0800
-            && be16(w, 18) == 0x0604;
+        let fixed = be16(w, 12) == 0x0806 && be16(w, 14) == 1 && be16(w, 16) == 0x0800 && be16(w, 18) == 0x0604;
         let op = be16(w, 20);
         let mac = Mac(w[5] >> 16 | w[6] << 16, (w[6] >> 16) as u16);
         if !fixed || len < 42 || !(1..=2).contains(&op) || mac != Mac::source(w) || mac.0 & 1 != 0 {
@@ -379,7 +361,7 @@ mod tests {
                         qpn: 0x01_2345,
                         ack_request: true,
                         psn: 0xab_cdef,
-                        ext: if ext.is_some() { ext.unwrap() } else { p.ext },
+                        ext: ext.unwrap_or(p.ext),
                         start: f.start,
                         len,
                     }

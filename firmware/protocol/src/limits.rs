@@ -51,3 +51,10 @@ pub const CONTROL_WINDOW: usize = 4;
 pub const CONTROL_WORDS: usize = 64;
 /// Time after which events are offered again to a full event ring (cycles).
 pub const EVENT_RETRY: u64 = 100_000;
+/// Times that the driver says that the budget is short, with nothing else held, before an
+/// element that holds a part of its memory counts as too large.
+pub const SQUEEZES: u8 = 3;
+/// Time after which a short budget is looked at again (cycles).
+pub const PRESSURE_RETRY: u64 = 1_000_000;
+/// Time between two such times that count (cycles).
+pub const SQUEEZE_TIME: u64 = 5_000_000;

@@ -10,12 +10,11 @@ use crate::hw::{Hw, Log, TX_LOOPBACK, TX_NO_ICRC};
 use berth_abi::card::{NUM_QP_ROWS, RX_SLOTS, SLOT_BYTES, TX_SLOTS};
 use berth_abi::counters::NUM_FW_COUNTERS;
 use berth_abi::cpu::{
-    DMA_NO_TRANSLATION, DMA_OK, RX_FLAG_ICRC_OK, RX_FLAG_LOOPBACK, RX_FLAG_ROCE, XLT_HIT, XLT_MISS,
-    XLT_READY,
+    DMA_NO_TRANSLATION, DMA_OK, RX_FLAG_ICRC_OK, RX_FLAG_LOOPBACK, RX_FLAG_ROCE, XLT_HIT, XLT_MISS, XLT_READY,
 };
 use berth_abi::ring::{
-    CMD_CM_ACCEPT, CMD_CM_CONNECT, CMD_CM_LISTEN, CMD_CQ_CREATE, CMD_NET_CONFIG, CMD_PRESSURE,
-    CMD_QP_CREATE, CMD_QP_DESTROY, CMD_RANGE_REVOKED, EV_CMD_DONE,
+    CMD_CM_ACCEPT, CMD_CM_CONNECT, CMD_CM_LISTEN, CMD_CQ_CREATE, CMD_NET_CONFIG, CMD_PRESSURE, CMD_QP_CREATE,
+    CMD_QP_DESTROY, CMD_RANGE_REVOKED, EV_CMD_DONE,
 };
 use berth_abi::status::{CMD_OK, PAGE_FAULT, PAGE_OK, PAGE_OVER_BUDGET};
 use berth_abi::wqe::{OP_RECV, OP_SEND, WQE_BYTES};
@@ -32,7 +31,7 @@ pub struct Rng(pub u64);
 
 impl Rng {
     /// Next 64 bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -41,11 +40,11 @@ impl Rng {
     }
     /// A number below `n` (not 0).
     pub fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
+        self.draw() % n
     }
     /// True with probability `p`.
     pub fn chance(&mut self, p: f64) -> bool {
-        ((self.next() >> 11) as f64) < p * (1u64 << 53) as f64
+        ((self.draw() >> 11) as f64) < p * (1u64 << 53) as f64
     }
 }
 
@@ -58,6 +57,7 @@ enum What {
     Acquire { asid: u8, va: u64, len: u32, write: bool, tag: u16 },
     Release { asid: u8, va: u64, len: u32 },
     Serve(Need),
+    Press(u32),
     Frame(Vec<u8>, bool),
     Timer(u64),
 }
@@ -253,7 +253,7 @@ impl Engines {
             self.maps.remove(&(asid, vpn));
             self.xlt.remove(&(asid, vpn));
         }
-        let cookie = 0x8000_0000 | self.rng.next() as u32;
+        let cookie = 0x8000_0000 | self.rng.draw() as u32;
         self.revoking.push((cookie, asid, va, va + len));
         let mut w = [0; 16];
         w[0] = CMD_RANGE_REVOKED;
@@ -265,16 +265,29 @@ impl Engines {
         self.later.push((1, What::Cpu));
     }
 
-    /// Reads or writes (`Some`) a process's memory.
+    /// The parts of `va .. va + len` page by page: page, offset in it, range of the buffer.
+    fn pages(va: u64, len: usize) -> impl Iterator<Item = (u64, usize, core::ops::Range<usize>)> {
+        let mut done = 0;
+        core::iter::from_fn(move || {
+            let at = va + done as u64;
+            let offset = (at % PAGE) as usize;
+            let part = (len - done).min(PAGE as usize - offset);
+            let range = done..done + part;
+            done += part;
+            (part > 0).then_some((at / PAGE, offset, range))
+        })
+    }
+
+    /// Reads or writes a process's memory.
     fn access(&mut self, asid: u8, va: u64, buf: &mut [u8], write: bool) {
-        for (i, byte) in buf.iter_mut().enumerate() {
-            let at = va + i as u64;
-            let (frame, _) = self.maps[&(asid, at / PAGE)];
-            let place = &mut self.frames.get_mut(&frame).unwrap()[(at % PAGE) as usize];
+        for (vpn, offset, range) in Self::pages(va, buf.len()) {
+            let (frame, _) = self.maps[&(asid, vpn)];
+            let page = self.frames.get_mut(&frame).unwrap();
+            let page = &mut page[offset..offset + range.len()];
             if write {
-                *place = *byte;
+                page.copy_from_slice(&buf[range]);
             } else {
-                *byte = *place;
+                buf[range].copy_from_slice(page);
             }
         }
     }
@@ -301,25 +314,26 @@ impl Engines {
     }
 
     fn bus(&mut self, addr: u64, data: &[u8]) {
-        for (i, byte) in data.iter().enumerate() {
-            let at = addr + i as u64;
-            self.frames.get_mut(&(at / PAGE)).unwrap()[(at % PAGE) as usize] = *byte;
+        for (frame, offset, range) in Self::pages(addr, data.len()) {
+            let page = self.frames.get_mut(&frame).unwrap();
+            page[offset..offset + range.len()].copy_from_slice(&data[range]);
         }
     }
 
     /// Copies between packet memory and a virtual range through the translation table.
     fn translated(&mut self, asid: u8, va: u64, buf: &mut [u8], write: bool) -> u32 {
-        for (i, byte) in buf.iter_mut().enumerate() {
-            let at = va + i as u64;
-            let Some(entry) = self.xlt.get(&(asid, at / PAGE)).filter(|e| !write || e.write) else {
+        for (vpn, offset, range) in Self::pages(va, buf.len()) {
+            let entry = self.xlt.get(&(asid, vpn)).filter(|e| !write || e.write);
+            let Some(entry) = entry else {
                 return DMA_NO_TRANSLATION;
             };
             assert!(entry.uses > 0, "DMA to a page that is not in use");
-            let place = &mut self.frames.get_mut(&entry.frame).unwrap()[(at % PAGE) as usize];
+            let page = self.frames.get_mut(&entry.frame).unwrap();
+            let page = &mut page[offset..offset + range.len()];
             if write {
-                *place = *byte;
+                page.copy_from_slice(&buf[range]);
             } else {
-                *byte = *place;
+                buf[range].copy_from_slice(page);
             }
         }
         DMA_OK
@@ -330,10 +344,11 @@ impl Engines {
         self.later.push((delay, What::Cpu));
     }
 
-    fn serve(&mut self, need: Need) {
-        let blocked = self.revoking.iter().any(|&(_, asid, start, end)| {
-            asid == need.asid && need.va < end && start < need.va + need.len as u64
-        });
+    fn serve(&mut self, need: Need, again: bool) {
+        let blocked = self
+            .revoking
+            .iter()
+            .any(|&(_, asid, start, end)| asid == need.asid && need.va < end && start < need.va + need.len as u64);
         let pages = need.va / PAGE..(need.va + need.len as u64).div_ceil(PAGE);
         if pages.clone().any(|vpn| self.stuck.contains(&(need.asid, vpn))) {
             return;
@@ -360,13 +375,15 @@ impl Engines {
             if xlt.len() as u64 * PAGE + fresh > self.budget {
                 xlt.retain(|key, e| e.uses > 0 || (key.0 == need.asid && pages.contains(&key.1)));
             }
-            if self.pinned() + fresh > self.budget {
-                self.waiting.push_back(need);
-                if self.pressure {
-                    let mut w = [0; 16];
-                    (w[0], w[1], w[2], w[3]) = (CMD_PRESSURE, 0x4000_0000, need.asid as u32, need.len);
-                    self.in_cmd.push_back(w);
-                    self.cpu_soon();
+            // First come, first served.
+            let turn = again || self.waiting.is_empty();
+            if self.pinned() + fresh > self.budget || !turn {
+                match again {
+                    true => self.waiting.push_front(need),
+                    false => self.waiting.push_back(need),
+                }
+                if self.pressure && !again {
+                    self.press(need.len);
                 }
                 return;
             }
@@ -381,9 +398,25 @@ impl Engines {
         self.cpu_soon();
     }
 
+    /// Tells firmware that the budget is short, and again while it is.
+    fn press(&mut self, bytes: u32) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        let mut w = [0; 16];
+        (w[0], w[1], w[3]) = (CMD_PRESSURE, 0x4000_0000, bytes);
+        self.in_cmd.push_back(w);
+        self.cpu_soon();
+        self.later.push((20_000_000, What::Press(bytes)));
+    }
+
     fn retry_waiting(&mut self) {
-        if let Some(need) = self.waiting.pop_front() {
-            self.later.push((10, What::Serve(need)));
+        while let Some(need) = self.waiting.pop_front() {
+            let left = self.waiting.len();
+            self.serve(need, true);
+            if self.waiting.len() > left {
+                return;
+            }
         }
     }
 
@@ -454,9 +487,7 @@ impl Engines {
             }
             What::Acquire { asid, va, len, write, tag } => {
                 let pages = va / PAGE..(va + len as u64).div_ceil(PAGE);
-                let hit = pages
-                    .clone()
-                    .all(|vpn| self.xlt.get(&(asid, vpn)).is_some_and(|e| e.write || !write));
+                let hit = pages.clone().all(|vpn| self.xlt.get(&(asid, vpn)).is_some_and(|e| e.write || !write));
                 if hit {
                     for vpn in pages {
                         self.xlt.get_mut(&(asid, vpn)).unwrap().uses += 1;
@@ -480,7 +511,8 @@ impl Engines {
                 }
                 self.retry_waiting();
             }
-            What::Serve(need) => self.serve(need),
+            What::Press(bytes) => self.press(bytes),
+            What::Serve(need) => self.serve(need, false),
             What::Frame(frame, loopback) => {
                 self.rx_backlog.push_back((frame, loopback));
                 self.take_frames();
@@ -689,7 +721,7 @@ impl World {
         let mut rng = Rng(seed);
         let nodes = (0..n)
             .map(|i| Node {
-                hw: Engines::new(rng.next()),
+                hw: Engines::new(rng.draw()),
                 card: Box::new(Card::new()),
                 ip: 0x0a00_0001 + i as u32,
                 cpu_at: None,
@@ -716,7 +748,7 @@ impl World {
 
     fn name(&mut self, i: usize, mtu: u32) {
         let ip = self.nodes[i].ip;
-        let guid = self.rng.next() as u32;
+        let guid = self.rng.draw() as u32;
         let mut w = [0; 16];
         (w[0], w[2], w[3], w[4], w[5], w[6]) = (CMD_NET_CONFIG, ip, 0x0200_0000, i as u32 + 1, mtu, guid);
         assert_eq!(self.command(i, w)[2], CMD_OK);
@@ -730,8 +762,8 @@ impl World {
     /// The card is reset and started anew; the host's memory stays.
     pub fn restart(&mut self, i: usize) {
         let node = &mut self.nodes[i];
-        node.card = Box::new(Card::new());
-        let mut hw = Engines::new(self.rng.next());
+        *node.card = Card::new();
+        let mut hw = Engines::new(self.rng.draw());
         core::mem::swap(&mut hw.frames, &mut node.hw.frames);
         core::mem::swap(&mut hw.maps, &mut node.hw.maps);
         hw.next_frame = node.hw.next_frame;
@@ -1070,8 +1102,23 @@ impl World {
         let Node { hw, card, .. } = &mut self.nodes[i];
         std::println!("card {i}: {}", card.describe(qpn, hw));
         let row = &hw.rows[qpn as usize];
-        std::println!("  builder {:?} ready {} reader {}", row.builder.numbers(), row.builder.ready(), row.reader.count());
-        std::println!("  waiting {} pinned {} uses {} timer {:?} now {}", hw.waiting.len(), hw.pinned(), hw.uses(), hw.timer, self.now);
+        std::println!(
+            "  builder {:?} ready {} reader {}",
+            row.builder.numbers(),
+            row.builder.ready(),
+            row.reader.count()
+        );
+        std::println!(
+            "  waiting {} pinned {} uses {} timer {:?} now {}",
+            hw.waiting.len(),
+            hw.pinned(),
+            hw.uses(),
+            hw.timer,
+            self.now
+        );
+        for need in &hw.waiting {
+            std::println!("    {:x} {} {} tag {} {:?}", need.va, need.len, need.write, need.tag, card.tag_of(need.tag));
+        }
         for (name, index, _) in berth_abi::counters::FW_COUNTER_TABLE {
             let value = hw.counters[*index as usize];
             if value != 0 {

@@ -59,11 +59,7 @@ pub struct Range {
 }
 
 impl Range {
-    const ZERO: Self = Self {
-        va: 0,
-        len: 0,
-        tag: 0,
-    };
+    const ZERO: Self = Self { va: 0, len: 0, tag: 0 };
 }
 
 /// A send WQE, snapshotted: its contexts' list is a part of the stream.
@@ -101,7 +97,8 @@ pub struct Piece {
     pub psn: u32,
     /// Bytes, not 0.
     pub len: u32,
-    /// Credit number.
+    /// Credit number: the log is the credit's record until the acknowledgement (decision 2).
+    #[allow(dead_code)]
     pub credit: u32,
     /// WQE that it is cut from.
     pub wqe: u16,
@@ -199,6 +196,10 @@ pub struct Send {
     pub since_ack: u32,
     /// Go back to `una` when nothing is in the engines.
     pub rewind: bool,
+    /// The budget is short: ask for one block at a time.
+    pub serial: bool,
+    /// Times that the budget was short and nothing else was held.
+    pub squeezed: u8,
     /// Packets in the transmitter.
     pub flying: u8,
     /// Blocks that RTL has not answered.
@@ -296,6 +297,10 @@ pub struct Recv {
     pub uncommitted: bool,
     /// The budget is short: announce what there is.
     pub pressure: bool,
+    /// The budget is short: ask for one receive at a time.
+    pub serial: bool,
+    /// Times that the budget was short and nothing else was held.
+    pub squeezed: u8,
     /// Next receive that a piece lands in.
     pub land: u16,
     /// A piece is being received.
@@ -484,6 +489,8 @@ impl Qp {
             max: 0,
             since_ack: 0,
             rewind: false,
+            serial: false,
+            squeezed: 0,
             flying: 0,
             probing: 0,
             tries: 0,
@@ -491,31 +498,10 @@ impl Qp {
             deadline: 0,
             head_status: 0,
             dead: false,
-            wqes: Ring::new(SendWqe {
-                start: 0,
-                wr_id: 0,
-                len: 0,
-                sge: 0,
-                sges: 0,
-                flags: 0,
-                status: 0,
-            }),
+            wqes: Ring::new(SendWqe { start: 0, wr_id: 0, len: 0, sge: 0, sges: 0, flags: 0, status: 0 }),
             sges: Ring::new(Range::ZERO),
-            pieces: Ring::new(Piece {
-                start: 0,
-                psn: 0,
-                len: 0,
-                credit: 0,
-                wqe: 0,
-            }),
-            blocks: Ring::new(Block {
-                va: 0,
-                start: 0,
-                len: 0,
-                tag: 0,
-                state: 0,
-                flying: 0,
-            }),
+            pieces: Ring::new(Piece { start: 0, psn: 0, len: 0, credit: 0, wqe: 0 }),
+            blocks: Ring::new(Block { va: 0, start: 0, len: 0, tag: 0, state: 0, flying: 0 }),
         },
         rq: Recv {
             pi: 0,
@@ -527,6 +513,8 @@ impl Qp {
             batch: 0,
             uncommitted: false,
             pressure: false,
+            serial: false,
+            squeezed: 0,
             land: 0,
             in_piece: false,
             sge: 0,
@@ -661,10 +649,7 @@ pub fn parse_element(w: &[u32; 32], opcode: u8, known_flags: u8, mut sge: impl F
         len: w[1],
         flags: (w[0] >> 8) as u8,
         sges: 0,
-        good: w[0] as u8 == opcode
-            && (w[0] >> 8) as u8 & !known_flags == 0
-            && count <= MAX_SGE
-            && w[1] <= MAX_MESSAGE,
+        good: w[0] as u8 == opcode && (w[0] >> 8) as u8 & !known_flags == 0 && count <= MAX_SGE && w[1] <= MAX_MESSAGE,
     };
     if !element.good {
         return element;

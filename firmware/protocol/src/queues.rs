@@ -3,14 +3,10 @@
 
 use crate::hw::Hw;
 use crate::limits::{GRANTS, RECV_SGES, SEND_SGES, SEND_WQES};
-use crate::qp::{
-    CLOSED, ERROR, GRANT_LOCAL, GRANT_NEW, Grant, Qp, Range, SendWqe, parse_element,
-};
+use crate::qp::{CLOSED, ERROR, GRANT_LOCAL, GRANT_NEW, Grant, Qp, Range, SendWqe, parse_element};
 use crate::shared::{DMA_SCRATCH, Shared};
 use berth_abi::counters::{F_BAD_INDEX, F_BAD_WQE};
-use berth_abi::status::{
-REASON_BAD_INDEX, REASON_QUEUE_READ, WC_BAD_WQE, WC_FLUSHED, WC_OK,
-};
+use berth_abi::status::{REASON_BAD_INDEX, REASON_QUEUE_READ, WC_BAD_WQE, WC_FLUSHED, WC_OK};
 use berth_abi::wqe::{CQE_PUSH, MAX_SGE, OP_RECV, OP_SEND, SEND_PUSH, WQE_BYTES};
 
 impl Qp {
@@ -20,9 +16,7 @@ impl Qp {
             let ahead = new.wrapping_sub(head);
             ahead > mask.wrapping_add(1) || ahead < old.wrapping_sub(head)
         };
-        if wild(sq_pi, self.sq.pi, self.sq.head, self.sq_mask)
-            || wild(rq_pi, self.rq.pi, self.rq.head, self.rq_mask)
-        {
+        if wild(sq_pi, self.sq.pi, self.sq.head, self.sq_mask) || wild(rq_pi, self.rq.pi, self.rq.head, self.rq_mask) {
             hw.count(F_BAD_INDEX, 1);
             self.fail(REASON_BAD_INDEX, WC_FLUSHED, sh, hw);
             return;
@@ -59,14 +53,12 @@ impl Qp {
 
     /// Room for the next send WQE's snapshot.
     fn send_room(&self) -> bool {
-        (self.sq.fetched.wrapping_sub(self.sq.head) as usize) < SEND_WQES
-            && self.send_sges() + MAX_SGE <= SEND_SGES
+        (self.sq.fetched.wrapping_sub(self.sq.head) as usize) < SEND_WQES && self.send_sges() + MAX_SGE <= SEND_SGES
     }
 
     /// Room for the next receive's snapshot.
     pub fn recv_room(&self) -> bool {
-        (self.rq.fetched.wrapping_sub(self.rq.head) as usize) < GRANTS
-            && self.recv_sges() + MAX_SGE <= RECV_SGES
+        (self.rq.fetched.wrapping_sub(self.rq.head) as usize) < GRANTS && self.recv_sges() + MAX_SGE <= RECV_SGES
     }
 
     /// Fetches the next send WQE if there is one, and room for it.

@@ -2,21 +2,16 @@
 //! The sender's side of a reliable connection: pieces cut to credits (CR-2, CR-15), packets,
 //! acknowledgements, going back, completions.
 
-use crate::headers::{
-    SEND_FIRST, SEND_LAST_IMM, SEND_MIDDLE, SEND_ONLY_IMM, psn_add, psn_sub,
-};
+use crate::headers::{SEND_FIRST, SEND_LAST_IMM, SEND_MIDDLE, SEND_ONLY_IMM, psn_add, psn_sub};
 use crate::hw::{Hw, Log, TX_LOOPBACK};
 use crate::limits::{BURST, DMA_TRIES, MAX_BACKOFF, PIECES, TX_RESERVE, WINDOW};
 use crate::qp::{BLOCK_FAILED, BLOCK_HELD, CONNECTED, Piece, Qp, qpn};
 use crate::shared::{Shared, TxSlot};
 use berth_abi::card::TX_SLOTS;
-use berth_abi::counters::{
-    F_BAD_ACK, F_BYTES_SENT, F_DATA_PACKETS, F_PIECES, F_RETRANSMITTED, F_TIMEOUTS,
-};
+use berth_abi::counters::{F_BAD_ACK, F_BYTES_SENT, F_DATA_PACKETS, F_PIECES, F_RETRANSMITTED, F_TIMEOUTS};
 use berth_abi::cpu::{CRD_TAKE, DMA_NO_TRANSLATION};
 use berth_abi::status::{
-    REASON_PEER_LOST, REASON_SEND_FAILED, WC_LOCAL_PROTECTION, WC_OK, WC_REMOTE_ERROR,
-    WC_RETRY_EXCEEDED,
+    REASON_PEER_LOST, REASON_SEND_FAILED, WC_LOCAL_PROTECTION, WC_OK, WC_REMOTE_ERROR, WC_RETRY_EXCEEDED,
 };
 use berth_abi::wqe::SEND_PUSH;
 
@@ -86,13 +81,7 @@ impl Qp {
         if cut >> 31 == 0 || len == 0 {
             return None;
         }
-        let piece = Piece {
-            start: sq.cut_pos,
-            psn: sq.next,
-            len,
-            credit: hw.credit_rsp1(),
-            wqe: sq.cut_wqe,
-        };
+        let piece = Piece { start: sq.cut_pos, psn: sq.next, len, credit: hw.credit_rsp1(), wqe: sq.cut_wqe };
         *sq.pieces.at_mut(sq.piece_tail) = piece;
         sq.piece_tail = sq.piece_tail.wrapping_add(1);
         sq.piece_off = 0;
@@ -177,12 +166,7 @@ impl Qp {
         for i in 0..frame.pad {
             hw.tx_write_byte(slot, at + i, 0);
         }
-        sh.tx[slot as usize % TX_SLOTS as usize] = TxSlot {
-            data: true,
-            qp: self.idx,
-            blocks: blocks as u8,
-            first,
-        };
+        sh.tx[slot as usize % TX_SLOTS as usize] = TxSlot { data: true, qp: self.idx, blocks: blocks as u8, first };
         hw.tx_send(slot, frame.end, if self.loopback { TX_LOOPBACK } else { 0 });
 
         hw.count(F_DATA_PACKETS, 1);

@@ -114,6 +114,16 @@ pub struct Shared {
     tag_hint: u16,
     /// QPs that found no translation tag.
     pub tag_blocked: u64,
+    /// When to look again whether the budget starves somebody; 0 never.
+    pub pressure_at: u64,
+    /// Bytes that were wanted.
+    pub pressure_bytes: u32,
+    /// Address space that wanted them; 0 all.
+    pub pressure_asid: u8,
+    /// QP that credits were last recalled from.
+    pub recall_last: u8,
+    /// When a short budget counts again for an element that holds a part of its memory.
+    pub squeeze_at: u64,
     /// A revocation is under way: nothing new is acquired.
     pub revoking: bool,
     /// Users of the translation tags.
@@ -148,33 +158,21 @@ impl Shared {
             request_serial: 0,
             last: [0; 8],
             tx_busy: 0,
-            tx: [TxSlot {
-                data: false,
-                qp: 0,
-                blocks: 0,
-                first: 0,
-            }; TX_SLOTS as usize],
+            tx: [TxSlot { data: false, qp: 0, blocks: 0, first: 0 }; TX_SLOTS as usize],
             scratch_busy: 0,
             scratch: [(0, false); SCRATCH_SLOTS as usize],
-            rx: [RxSlot {
-                qp: 0,
-                pending: 0,
-                status: 0,
-                last: false,
-                push: false,
-                ack: false,
-                remaining: 0,
-            }; RX_SLOTS as usize],
+            rx: [RxSlot { qp: 0, pending: 0, status: 0, last: false, push: false, ack: false, remaining: 0 };
+                RX_SLOTS as usize],
             tag_busy: [0; TAGS / 32],
             tag_hint: 0,
             tag_blocked: 0,
+            pressure_at: 0,
+            recall_last: 0,
+            squeeze_at: 0,
+            pressure_bytes: 0,
+            pressure_asid: 0,
             revoking: false,
-            tags: [Tag {
-                kind: 0,
-                qp: 0,
-                sge: 0,
-                index: 0,
-            }; TAGS],
+            tags: [Tag { kind: 0, qp: 0, sge: 0, index: 0 }; TAGS],
             armed: 0,
             cqs: 0,
             answers: [[0; 16]; ANSWERS],

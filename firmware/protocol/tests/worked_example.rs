@@ -61,12 +61,10 @@ fn cr_11_the_72_bytes_leave_as_3_7_22_40_and_the_lists_are_3_7_then_22_44_then_1
     // Bytes remaining (CR-9).
     assert_eq!(frames.iter().map(|f| f.3).collect::<Vec<_>>(), [69, 62, 40, 0]);
     let done = w.completions(&b, true);
-    assert_eq!(done.iter().map(|c| (c[0], c[2], c[4] & 0xff, c[5], c[6])).collect::<Vec<_>>(), [
-        (0, 3, 0, 69, 0),
-        (1, 7, 0, 62, 1),
-        (2, 22, 0, 40, 2),
-        (3, 40, 0, 0, 3)
-    ]);
+    assert_eq!(
+        done.iter().map(|c| (c[0], c[2], c[4] & 0xff, c[5], c[6])).collect::<Vec<_>>(),
+        [(0, 3, 0, 69, 0), (1, 7, 0, 62, 1), (2, 22, 0, 40, 2), (3, 40, 0, 0, 3)]
+    );
     assert_eq!(w.nodes[1].hw.peek(ASID, DST, 72), data);
     assert_eq!(w.completions(&a, false)[0][..5], [100, 0, 72, 16, 0x100]);
     assert_eq!(w.counter(1, F_NO_BUFFER), 0);

@@ -14,7 +14,7 @@ use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -72,18 +72,20 @@ impl Capture {
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn create(path: &Path, cards: &[String]) -> Result<Self, pcap_file::PcapError> {
-        let mut writer = PcapNgWriter::new(BufWriter::new(File::create(path).map_err(pcap_file::PcapError::IoError)?))?;
+    pub fn create(path: &Path, cards: &[String]) -> io::Result<Self> {
+        let mut writer = PcapNgWriter::new(BufWriter::new(File::create(path)?)).map_err(io::Error::other)?;
         for name in cards {
-            writer.write_pcapng_block(InterfaceDescriptionBlock {
-                linktype: DataLink::ETHERNET,
-                snaplen: 0,
-                options: vec![
-                    InterfaceDescriptionOption::IfName(Cow::Owned(name.clone())),
-                    InterfaceDescriptionOption::IfDescription(Cow::Owned(format!("frames that card {name} sends"))),
-                    InterfaceDescriptionOption::IfTsResol(9),
-                ],
-            })?;
+            writer
+                .write_pcapng_block(InterfaceDescriptionBlock {
+                    linktype: DataLink::ETHERNET,
+                    snaplen: 0,
+                    options: vec![
+                        InterfaceDescriptionOption::IfName(Cow::Owned(name.clone())),
+                        InterfaceDescriptionOption::IfDescription(Cow::Owned(format!("frames that card {name} sends"))),
+                        InterfaceDescriptionOption::IfTsResol(9),
+                    ],
+                })
+                .map_err(io::Error::other)?;
         }
         let inner = Inner { writer, waiting: BinaryHeap::new(), packets: 0, failed: false };
         Ok(Self { inner: Mutex::new(inner) })

@@ -211,6 +211,9 @@ impl<C: SimCard> Worker<C> {
         line.insert("card".into(), json!(self.name));
         line.insert("time".into(), json!(self.now));
         line.insert("cycles".into(), json!(self.card.card_cycles()));
+        let quiet = self.link.quiet();
+        line.insert("host_wait_cycles".into(), json!(quiet.host));
+        line.insert("timer_wait_cycles".into(), json!(quiet.timer));
         line.insert("tx_frames".into(), json!(self.counts.tx_frames));
         line.insert("tx_bytes".into(), json!(self.counts.tx_bytes));
         line.insert("rx_frames".into(), json!(self.counts.rx_frames));
@@ -242,12 +245,19 @@ impl<C: SimCard> Worker<C> {
         Value::Object(values)
     }
 
-    fn reset(&mut self) {
+    // Before a reset: the last sample, and the counters.
+    fn keep_counters(&mut self) {
+        self.next_sample = 0;
+        self.sample();
         // Resets come in groups; the figures of the last one that ended any work are kept.
         let counters = self.counters();
         if counters["C_DMA_READS"] != json!(0) || counters["C_DMA_WRITES"] != json!(0) {
             self.before_reset = Some(counters);
         }
+    }
+
+    fn reset(&mut self) {
+        self.keep_counters();
         self.counts.resets += 1;
         self.card.mmio_write(0, u64::from(HOST_CTRL), 1, 4);
         self.catch_up();
@@ -308,6 +318,9 @@ impl<C: SimCard> Worker<C> {
             }
             Request::Write { bar, offset, len, data } => {
                 self.counts.writes += 1;
+                if bar == 0 && offset == u64::from(HOST_CTRL) && data & 1 != 0 {
+                    self.keep_counters();
+                }
                 self.card.mmio_write(bar, offset, data, len);
             }
             Request::Unmap { range, reply } => {
@@ -423,8 +436,6 @@ impl<C: SimCard> Worker<C> {
                 }
             }
         }
-        self.next_sample = 0;
-        self.sample();
         if let Err(e) = self.card.trace(None) {
             warn!(card = self.name, "waveform: {e}");
         }

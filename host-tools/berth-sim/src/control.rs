@@ -43,7 +43,7 @@ fn direction(s: &DirectionStats, held: usize) -> Value {
     json!({
         "frames": s.frames, "bytes": s.bytes, "lost": s.lost, "duplicated": s.duplicated,
         "reordered": s.reordered, "corrupted": s.corrupted, "delivered": s.delivered,
-        "unplugged": s.unplugged, "late": s.late, "busy_cycles": s.busy_cycles, "held": held,
+        "unplugged": s.unplugged, "waited": s.waited, "late": s.late, "latest": s.latest, "busy_cycles": s.busy_cycles, "held": held,
     })
 }
 
@@ -61,7 +61,9 @@ pub fn statistics(slots: &[Arc<Slot>], cards: Vec<Value>) -> Value {
         sum.corrupted += s.corrupted;
         sum.delivered += s.delivered;
         sum.unplugged += s.unplugged;
+        sum.waited += s.waited;
         sum.late += s.late;
+        sum.latest = sum.latest.max(s.latest);
         sum.busy_cycles += s.busy_cycles;
         let mut value = direction(&s, slot.link.held(slot.end));
         if let Value::Object(map) = &mut value {
@@ -73,6 +75,10 @@ pub fn statistics(slots: &[Arc<Slot>], cards: Vec<Value>) -> Value {
     let mut wire = direction(&sum, held);
     if let Value::Object(map) = &mut wire {
         map.insert("directions".into(), Value::Array(directions));
+        // Each wire once.
+        let quiet: Vec<_> = slots.iter().filter(|s| s.end == 0).map(|s| s.link.quiet()).collect();
+        map.insert("host_wait_cycles".into(), json!(quiet.iter().map(|q| q.host).sum::<u64>()));
+        map.insert("timer_wait_cycles".into(), json!(quiet.iter().map(|q| q.timer).sum::<u64>()));
     }
     let cycles = cards.iter().filter_map(|c| c["time"].as_u64()).max().unwrap_or(0);
     json!({ "cycles": cycles, "wire": wire, "cards": cards })

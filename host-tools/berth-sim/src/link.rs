@@ -149,7 +149,18 @@ struct Shared {
     faults: Faults,
     // Since when, and from which cycle on, no card has work.
     idle_since: Option<(Instant, u64)>,
+    quiet: Quiet,
     stop: bool,
+}
+
+/// Cycles in which no card of the wire had work, by what ended them. They depend on how
+/// fast the hosts are emulated, so no figure of performance may contain those of the first kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Quiet {
+    /// A host's access.
+    pub host: u64,
+    /// A timer.
+    pub timer: u64,
 }
 
 /// Settings of a wire.
@@ -276,6 +287,7 @@ impl Link {
                 wire: [Direction::new(first_direction, latency), Direction::new(first_direction + 1, latency)],
                 faults: config.faults,
                 idle_since: None,
+                quiet: Quiet::default(),
                 stop: false,
             }),
             wake: [Condvar::new(), Condvar::new()],
@@ -337,6 +349,7 @@ impl Link {
             if !s.ports[me].inbox.is_empty() && (state.idle || state.now < view.limit()) {
                 let (clock, host_wait) = if state.idle { s.wake_clock(me, &self.config.pace) } else { (state.now, 0) };
                 let request = s.ports[me].inbox.pop_front().expect("not empty");
+                s.quiet.host += host_wait;
                 s.begin(me, clock, clock);
                 self.changed.notify_all();
                 self.wake_if_useful(&s, 1 - me);
@@ -363,6 +376,7 @@ impl Link {
                     let due = self.config.pace.duration(to.saturating_sub(base));
                     let elapsed = since.elapsed();
                     if elapsed >= due {
+                        s.quiet.timer += to.saturating_sub(base);
                         s.begin(me, to, to);
                         self.wake_if_useful(&s, 1 - me);
                         return Step::Skip(to);
@@ -482,6 +496,11 @@ impl Link {
     /// Changes the faults that new frames meet.
     pub fn set_faults(&self, faults: Faults) {
         self.lock().faults = faults;
+    }
+
+    /// Cycles so far in which no card had work.
+    pub fn quiet(&self) -> Quiet {
+        self.lock().quiet
     }
 
     /// Counters of what card `me` sends.

@@ -15,7 +15,7 @@ use clap::{Parser, Subcommand};
 use serde_json::{Value, json};
 use std::error::Error;
 use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -130,8 +130,15 @@ fn run(args: &Run) -> Result<(), Box<dyn Error>> {
         traces.push((index, PathBuf::from(file)));
     }
 
-    let capture = args.capture.as_deref().map(|p| Capture::create(p, &names)).transpose()?.map(Arc::new);
-    let recorder = args.record.as_deref().map(|p| Recorder::create(p, args.record_every)).transpose()?.map(Arc::new);
+    let named = |option: &'static str, path: &Path| {
+        let path = path.display().to_string();
+        move |e: std::io::Error| format!("{option} {path}: {e}")
+    };
+    let capture = args.capture.as_deref().map(|p| Capture::create(p, &names).map_err(named("--capture", p)));
+    let capture = capture.transpose()?.map(Arc::new);
+    let every = args.record_every;
+    let recorder = args.record.as_deref().map(|p| Recorder::create(p, every).map_err(named("--record", p)));
+    let recorder = recorder.transpose()?.map(Arc::new);
     let pace = Pace { cycles_per_ms: args.skip_rate };
     let config = LinkConfig { latency: args.latency, quantum: 64, pace, faults };
     let links: Vec<Arc<Link>> =
@@ -222,7 +229,8 @@ fn run(args: &Run) -> Result<(), Box<dyn Error>> {
         recorder.finish();
     }
     if let Some(path) = &args.stats {
-        std::fs::write(path, serde_json::to_string_pretty(&statistics(&slots, reports))?)?;
+        std::fs::write(path, serde_json::to_string_pretty(&statistics(&slots, reports))?)
+            .map_err(named("--stats", path))?;
     }
     // The socket threads are blocked for ever; they end with the process.
     for path in args.cards.iter().chain(&args.control) {

@@ -130,8 +130,12 @@ pub struct DirectionStats {
     pub delivered: u64,
     /// Frames dropped because an end of the wire was unplugged.
     pub unplugged: u64,
-    /// Frames that the receiver got later than their time of arrival.
+    /// Frames that had to wait for the receiver to take those before them.
+    pub waited: u64,
+    /// Frames that came to the receiver too late because its clock had run ahead.
     pub late: u64,
+    /// The most cycles that a frame came too late.
+    pub latest: u64,
     /// Cycles that the wire was occupied.
     pub busy_cycles: u64,
 }
@@ -169,6 +173,8 @@ pub struct Direction {
     in_flight: BTreeMap<(u64, u64), InFlight>,
     held: VecDeque<Held>,
     hold: Hold,
+    // The receiver could not take a frame that was due.
+    congested: bool,
     stats: DirectionStats,
 }
 
@@ -196,6 +202,7 @@ impl Direction {
             in_flight: BTreeMap::new(),
             held: VecDeque::new(),
             hold: Hold::Open,
+            congested: false,
             stats: DirectionStats::default(),
         }
     }
@@ -305,16 +312,28 @@ impl Direction {
         self.in_flight.first_key_value().map(|(&(arrival, _), _)| arrival)
     }
 
+    /// The receiver cannot take frames now, at `now`; those that are due wait on the wire.
+    pub fn congest(&mut self, now: u64) {
+        self.congested |= self.next_arrival().is_some_and(|arrival| arrival <= now);
+    }
+
     /// Takes the next frame that has arrived by `now`.
     pub fn take_due(&mut self, now: u64) -> Option<Arrived> {
-        let entry = self.in_flight.first_entry()?;
+        let Some(entry) = self.in_flight.first_entry() else {
+            self.congested = false;
+            return None;
+        };
         let arrival = entry.key().0;
         if arrival > now {
+            self.congested = false;
             return None;
         }
         self.stats.delivered += 1;
-        if arrival < now {
+        if self.congested {
+            self.stats.waited += 1;
+        } else if arrival < now {
             self.stats.late += 1;
+            self.stats.latest = self.stats.latest.max(now - arrival);
         }
         let InFlight { frame, damaged, .. } = entry.remove();
         Some(Arrived { frame, damaged })
@@ -511,6 +530,15 @@ mod tests {
         d.send(&CLEAN, numbered(1), 0, 10);
         d.take_due(5000);
         assert_eq!(d.stats().late, 1);
+    }
+
+    #[test]
+    fn a_frame_that_waits_for_a_busy_receiver_is_not_late() {
+        let mut d = Direction::new(0, 10);
+        d.send(&CLEAN, numbered(1), 0, 10);
+        d.congest(100);
+        assert!(d.take_due(5000).is_some() && d.take_due(5000).is_none());
+        assert_eq!((d.stats().late, d.stats().waited), (0, 1));
     }
 
     #[test]

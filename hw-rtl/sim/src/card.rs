@@ -227,8 +227,8 @@ impl Card {
                 let mut seen = Outputs::default();
                 self.core.settle(&self.inputs, &mut seen);
                 self.now += self.core.run(quiet, &mut self.outputs);
-                if self.idle() {
-                    return true;
+                if self.now >= end || self.idle() {
+                    return self.idle();
                 }
             }
             self.step();
@@ -624,8 +624,11 @@ impl Card {
 
     fn tx_beat(&mut self, o: &Outputs) {
         let now = self.now;
-        let frame =
-            self.tx_partial.get_or_insert_with(|| Frame { data: Vec::with_capacity(4608), start_cycle: now, end_cycle: now });
+        let frame = self.tx_partial.get_or_insert_with(|| Frame {
+            data: Vec::with_capacity(4608),
+            start_cycle: now,
+            end_cycle: now,
+        });
         let bytes = o.tx_keep.count_ones() as usize;
         frame.data.extend_from_slice(&o.tx_data.to_le_bytes()[..bytes]);
         if o.tx_last != 0 {

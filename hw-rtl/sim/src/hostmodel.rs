@@ -291,6 +291,7 @@ pub struct Host {
     evt_base: u64,
     evt_ci: u16,
     fence: u64,
+    fence_token: u64,
     cookie: u32,
     /// Events of firmware that nobody has taken yet.
     pub events: VecDeque<[u32; 16]>,
@@ -339,6 +340,7 @@ impl Host {
             evt_base,
             evt_ci: 0,
             fence,
+            fence_token: 0,
             cookie: 0,
             events: VecDeque::new(),
             log: Vec::new(),
@@ -821,6 +823,50 @@ impl Host {
         for vpn in va / PAGE..(va + len).div_ceil(PAGE) {
             self.vm.remove(&(asid, vpn));
         }
+    }
+
+    /// Takes memory away from a process as the kernel does (decision 17): the pages go at
+    /// once, translations are revoked, a fence waits for DMA already issued, then the frames
+    /// are out of the card's reach. Returns the cookie of `CMD_RANGE_REVOKED`, with which
+    /// firmware lets go. Panics when the fence takes more than 100000 cycles.
+    pub fn revoke(&mut self, asid: u32, va: u64, len: u64) -> u32 {
+        self.unmap(asid, va, len);
+        let vpns = va / PAGE..(va + len).div_ceil(PAGE);
+        let keys: Vec<_> = self.pins.keys().filter(|k| k.0 == asid && vpns.contains(&k.1)).copied().collect();
+        for key in &keys {
+            let mut w = [0; 16];
+            (w[0], w[1]) = (CMD_PAGE_REVOKE, self.pins[key]);
+            self.queue_command(w);
+        }
+        self.fence_token += 1;
+        let token = self.fence_token;
+        let mut w = [0; 16];
+        (w[0], w[2], w[3]) = (CMD_FENCE, token as u32, (token >> 32) as u32);
+        self.queue_command(w);
+        let end = self.card.cycles() + 100_000;
+        loop {
+            let mut b = [0; 8];
+            let at = self.fence;
+            self.mem().peek(at, &mut b);
+            if u64::from_le_bytes(b) == token {
+                break;
+            }
+            assert!(self.card.cycles() < end, "the fence does not end: {}", self.report());
+            self.step();
+        }
+        // Evictions that were under way before have been answered before the token.
+        self.take_events();
+        for key in keys {
+            if let Some(index) = self.pins.remove(&key)
+                && let Some((_, pin)) = self.table.remove(&index)
+            {
+                self.set_dma(pin.frame, Access::None);
+            }
+        }
+        let mut w = [0; 16];
+        (w[0], w[2], w[4], w[5]) = (CMD_RANGE_REVOKED, asid, va as u32, (va >> 32) as u32);
+        (w[6], w[7]) = (len as u32, (len >> 32) as u32);
+        self.submit(w)
     }
 
     /// Makes a completion queue of `1 << log2` entries.

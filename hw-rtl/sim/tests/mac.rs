@@ -6,7 +6,9 @@ mod common;
 use berth_abi::card::*;
 use berth_abi::counters::*;
 use berth_abi::cpu::*;
-use berth_rtl::CardConfig;
+use berth_abi::host::{HOST_CTRL, HOST_STATUS};
+use berth_abi::status::FW_RESET;
+use berth_rtl::{BAR_CONTROL, CardConfig};
 use common::{Bench, HOST_BASE, Rng, seed};
 
 /// A RoCEv2 SEND ONLY frame with 7 bytes of payload padded to 8, and its iCRC. Made independently of this project, with scapy 2.8
@@ -401,4 +403,33 @@ fn failed_attached_read_gives_up_the_send_once() {
     bench.send(2, frame.len(), 0);
     assert_eq!(bench.sent(), (DMA_OK, 2));
     assert_eq!(bench.at_mac(), with_icrc(frame));
+}
+
+#[test]
+fn card_reset_lets_a_frame_end_and_skips_the_rest_of_one_that_arrives() {
+    let seed = seed(15);
+    let mut rng = Rng(seed);
+    let mut bench = Bench::new(seed);
+    let going = roce(&mut rng, 4096);
+    let coming = with_icrc(roce(&mut rng, 4096));
+    for delay in [1, 30, 300] {
+        bench.put_packet(tx_slot(0), &going);
+        bench.put_packet(tx_slot(1), &going);
+        bench.send(0, going.len(), 0);
+        bench.send(1, going.len(), 0);
+        bench.card.push_rx(coming.clone());
+        bench.card.run(delay);
+        bench.card.mmio_write(BAR_CONTROL, HOST_CTRL.into(), 1, 4);
+        // what had begun is whole, what had not never comes
+        bench.settle();
+        assert!(bench.card.run_until_idle(100_000));
+        assert_eq!(bench.card.mmio_read(BAR_CONTROL, HOST_STATUS.into(), 4) as u32, FW_RESET);
+        let sent: Vec<_> = std::iter::from_fn(|| bench.card.take_tx()).map(|f| f.data).collect();
+        assert!(sent.len() <= 1 && sent.iter().all(|f| *f == with_icrc(going.clone())), "reset after {delay} cycles");
+        bench.nothing_received();
+        assert_eq!(bench.counter(C_TX_FRAMES), 0);
+        // and the card works
+        bench.inject(coming.clone());
+        assert_eq!(bench.receive().0, coming);
+    }
 }

@@ -14,7 +14,7 @@ pub const DST: u64 = 0x7e00_0000_0000;
 /// Bytes that tell their place.
 pub fn pattern(seed: u64, len: usize) -> Vec<u8> {
     let mut rng = Rng(seed);
-    (0..len).map(|_| rng.next() as u8).collect()
+    (0..len).map(|_| rng.draw() as u8).collect()
 }
 
 /// Two cards and a connected QP on each.
@@ -45,10 +45,7 @@ pub fn data_frames(w: &World, i: usize) -> Vec<(u8, u32, usize, u32)> {
 pub fn lists(w: &World, i: usize) -> Vec<(u32, Vec<u32>)> {
     let mut found = Vec::new();
     for (_, f) in w.wire.iter().filter(|(from, f)| *from == i && f[12..14] == [8, 0] && f[42] == 4) {
-        let words: Vec<u32> = f[54..]
-            .chunks_exact(4)
-            .map(|c| u32::from_le_bytes([c[0], c[1], c[2], c[3]]))
-            .collect();
+        let words: Vec<u32> = f[54..].chunks_exact(4).map(|c| u32::from_le_bytes([c[0], c[1], c[2], c[3]])).collect();
         let mut at = 3;
         while at < words.len() {
             let n = (words[at] >> 8 & 0xff) as usize;

@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Bad input from the wire, from processes and from the driver's ring, against the real
+//! firmware on the Verilated card: each gets a defined answer and a counter, and what is
+//! beside it goes on (invariant 6). The image comes from `BERTH_FW_IMAGE`.
+
+mod pair;
+
+use berth_abi::card::*;
+use berth_abi::counters::*;
+use berth_abi::cpu::LIST_EARLY;
+use berth_abi::host::*;
+use berth_abi::ring::*;
+use berth_abi::status::*;
+use berth_rtl::BAR_DOORBELL;
+use berth_rtl::hostmodel::*;
+use pair::*;
+
+/// Rewrites the parts of a RoCE frame that depend on the others: IPv4 checksum and iCRC.
+fn seal(frame: &mut [u8]) {
+    frame[24..26].fill(0);
+    let sum: u32 = frame[14..34].chunks(2).map(|b| u32::from(u16::from_be_bytes([b[0], b[1]]))).sum();
+    let sum = (sum & 0xffff) + (sum >> 16);
+    let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
+    frame[24..26].copy_from_slice(&sum.to_be_bytes());
+    let end = frame.len() - 4;
+    let mut input = vec![0xff; 8];
+    input.extend_from_slice(&frame[14..end]);
+    for masked in [9, 16, 18, 19, 34, 35, 40] {
+        input[masked] = 0xff;
+    }
+    let mut crc = u32::MAX;
+    for byte in input {
+        crc ^= u32::from(byte);
+        for _ in 0..8 {
+            crc = if crc & 1 != 0 { (crc >> 1) ^ 0xedb8_8320 } else { crc >> 1 };
+        }
+    }
+    frame[end..].copy_from_slice(&(!crc).to_le_bytes());
+}
+
+/// A frame of RoCE from `like` (a frame on the wire) with another opcode, QPN, PSN and body.
+fn forge(like: &[u8], opcode: u8, qpn: u32, psn: u32, body: &[u8]) -> Vec<u8> {
+    let pad = body.len().wrapping_neg() & 3;
+    let mut f = like[..54].to_vec();
+    f.extend_from_slice(body);
+    f.resize(f.len() + pad + 4, 0);
+    let ip_len = (f.len() - 14) as u16;
+    f[16..18].copy_from_slice(&ip_len.to_be_bytes());
+    f[38..40].copy_from_slice(&(ip_len - 20).to_be_bytes());
+    f[42] = opcode;
+    f[43] = (pad as u8) << 4;
+    f[46..50].copy_from_slice(&qpn.to_be_bytes());
+    f[50..54].copy_from_slice(&psn.to_be_bytes());
+    seal(&mut f);
+    f
+}
+
+/// Waits until counter `index` of host `d`'s firmware is at least `n`.
+fn wait_counter(net: &mut Net, d: usize, index: u32, n: u64) {
+    let (name, ..) = FW_COUNTER_TABLE[index as usize];
+    let mut looks = 0u32;
+    net.run_until(name, 20_000_000, |net| {
+        looks += 1;
+        looks.is_multiple_of(64) && net.hosts[d].fw_counter(index) >= n
+    });
+}
+
+/// The firmware of host `d` runs and answers.
+fn alive(net: &mut Net, d: usize) {
+    let challenge = 0x600d_0000 ^ net.hosts[d].card.cycles() as u32;
+    net.hosts[d].set_reg(HOST_HB_CHALLENGE, challenge);
+    let mut looks = 0u32;
+    net.run_until("answer to the heartbeat", 2_000_000, |net| {
+        looks += 1;
+        looks.is_multiple_of(16) && net.hosts[d].reg(HOST_HB_ANSWER) == challenge
+    });
+    assert_eq!(net.hosts[d].reg(HOST_STATUS), FW_RUNNING, "{}", net.hosts[d].report());
+}
+
+fn small_stream(net: &mut Net, seed: u64) {
+    let mut s = [Stream::new(net, (0, QP_A), (1, QP_B), Rng(seed).bytes(20_000))];
+    run(net, &mut s, 60_000_000);
+}
+
+/// The last frame that host 0 sent for which `which` holds.
+fn last(net: &Net, d: usize, which: impl Fn(&Bth) -> bool) -> Vec<u8> {
+    net.wires[d].sent.iter().rev().find(|f| roce(f).is_some_and(|b| which(&b))).expect("such a frame").clone()
+}
+
+#[test]
+fn inv_6_bad_frames_are_counted_and_the_stream_goes_on() {
+    let mut net = pair(1, |_, _| {}, qp(QP_A), qp(QP_B));
+    small_stream(&mut net, 1);
+    let like = last(&net, 0, |b| b.qpn == QP_B);
+    let psn = roce(&like).expect("RoCE").psn;
+    let inject = |net: &mut Net, frame: Vec<u8>| net.hosts[1].card.push_rx(frame);
+
+    inject(&mut net, forge(&like, 0x04, 99, 5, &[1, 2, 3]));
+    wait_counter(&mut net, 1, F_UNKNOWN_QP, 1);
+    inject(&mut net, forge(&like, 0x04, 0xff_ffff, 5, &[]));
+    wait_counter(&mut net, 1, F_UNKNOWN_QP, 2);
+    for opcode in [0x06, 0x0c, 0x1f, 0x64, 0xff] {
+        inject(&mut net, forge(&like, opcode, QP_B, psn + 1, &[0; 64]));
+    }
+    wait_counter(&mut net, 1, F_BAD_OPCODE, 5);
+    // An IPv4 header that says another end node.
+    let mut frame = like.clone();
+    frame[33] ^= 0x40;
+    seal(&mut frame);
+    inject(&mut net, frame);
+    wait_counter(&mut net, 1, F_NOT_FOR_US, 1);
+    // UDP length that contradicts IPv4's.
+    let mut frame = like.clone();
+    frame[39] ^= 4;
+    seal(&mut frame);
+    inject(&mut net, frame);
+    wait_counter(&mut net, 1, F_BAD_HEADER, 1);
+    // Acknowledgements for what was never sent: one of them is ahead of the QP's PSN, the other behind.
+    inject(&mut net, forge(&like, 0x11, QP_B, 0x12_3456, &[0x1f, 0, 0, 0]));
+    inject(&mut net, forge(&like, 0x11, QP_B, 0x92_3456, &[0x1f, 0, 0, 0]));
+    wait_counter(&mut net, 1, F_BAD_ACK, 1);
+    // A repeated packet and one from the future.
+    let before = net.hosts[1].fw_counter(F_DUPLICATES);
+    inject(&mut net, like.clone());
+    wait_counter(&mut net, 1, F_DUPLICATES, before + 1);
+    inject(&mut net, forge(&like, 0x05, QP_B, psn + 7, &[0; 20]));
+    wait_counter(&mut net, 1, F_OUT_OF_SEQUENCE, 1);
+    // These end in RTL.
+    let mut frame = like.clone();
+    frame[60] ^= 1;
+    inject(&mut net, frame);
+    inject(&mut net, like[..like.len() - 9].to_vec());
+    inject(&mut net, vec![0x55; SLOT_BYTES as usize + 8]);
+    net.settle(10_000);
+    assert_eq!(net.hosts[1].rtl_counter(C_RX_BAD_ICRC), 1);
+    assert_eq!(net.hosts[1].rtl_counter(C_RX_TRUNCATED), 1);
+    assert_eq!(net.hosts[1].rtl_counter(C_RX_OVERSIZED), 1);
+
+    alive(&mut net, 1);
+    small_stream(&mut net, 2);
+    finish(&mut net, &[(0, QP_A), (1, QP_B)]);
+}
+
+#[test]
+fn inv_1_data_without_a_credit_is_counted_and_ends_the_connection() {
+    let mut net = pair(2, |_, _| {}, qp(QP_A), qp(QP_B));
+    let other = 40;
+    net.hosts[0].create_qp(qp(other));
+    net.hosts[1].create_qp(qp(other));
+    net.connect(0, other, 1, other, SERVICE + 1);
+    // Some data, so that the PSN is known; then no receive is left.
+    let mut s = Stream::new(&mut net, (0, QP_A), (1, QP_B), vec![7; 8192]);
+    s.depth = 2;
+    s.sizes = Box::new(|| vec![4096]);
+    s.recvs_left = Some(2);
+    run(&mut net, std::slice::from_mut(&mut s), 20_000_000);
+    let like = last(&net, 0, |b| b.qpn == QP_B);
+    let psn = roce(&like).expect("RoCE").psn;
+    net.hosts[1].card.push_rx(forge(&like, 0x05, QP_B, psn + 1, &[9; 100]));
+    let mut error = [0; 16];
+    net.run_until("EV_QP_ERROR", 20_000_000, |n| n.hosts[1].take_event(EV_QP_ERROR).map(|w| error = w).is_some());
+    assert_eq!((error[1], error[2]), (QP_B, REASON_PROTOCOL));
+    assert_eq!(net.hosts[1].fw_counter(F_NO_CREDIT), 1);
+    assert_eq!(net.hosts[1].fw_counter(F_NO_BUFFER), 0);
+    // The QP beside it lives.
+    let mut s = [Stream::new(&mut net, (0, other), (1, other), Rng(3).bytes(10_000))];
+    run(&mut net, &mut s, 60_000_000);
+    finish(&mut net, &[(0, QP_A), (1, QP_B), (0, other), (1, other)]);
+}
+
+#[test]
+fn cr_11_second_list_before_the_proof_is_refused() {
+    let mut net = pair(3, |_, _| {}, qp(QP_A), qp(QP_B));
+    let va = net.hosts[1].alloc(ASID, 100, 0, true);
+    net.hosts[1].post_recvs(QP_B, &[(1, vec![(va, 100)])]);
+    net.run_until("first list", 20_000_000, |n| credit_lists(&n.wires[1].sent, QP_A).len() == 1);
+    net.settle(50_000);
+    let like = last(&net, 1, |b| b.qpn == CONTROL_QPN && b.opcode == 0x04);
+    let b = roce(&like).expect("RoCE");
+    // The next message of this control connection, with credit number 1 for the same QP.
+    let mut words: Vec<u32> = b.body.chunks_exact(4).map(|w| u32::from_le_bytes(w.try_into().expect("4"))).collect();
+    let epoch = words[words.len() - 3];
+    words.truncate(3);
+    words.extend([1 | 4 << 8 | QP_A << 16, epoch, 1, 5000]);
+    words[2] = (words[2] & 0xff) | (words.len() as u32) << 16;
+    let body: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+    let taken = net.hosts[0].rtl_counter(C_LISTS_TAKEN);
+    net.hosts[0].card.push_rx(forge(&like, 0x04, CONTROL_QPN, (b.psn + 1) & 0xff_ffff, &body));
+    wait_counter(&mut net, 0, F_LIST_REFUSED, 1);
+    assert_eq!(net.hosts[0].rtl_counter(C_LISTS_TAKEN), taken, "LIST_EARLY is {LIST_EARLY}: not taken");
+    assert_eq!(net.hosts[0].rtl_counter(C_LISTS_REFUSED), 1);
+    alive(&mut net, 0);
+}
+
+#[test]
+fn qp_17_vanished_peer_is_noticed_also_without_a_credit() {
+    let mut net = pair(4, |_, _| {}, qp(QP_A), qp(QP_B));
+    // A has data and no credit; then B is gone.
+    let va = net.hosts[0].alloc(ASID, 100, 0, false);
+    net.hosts[0].post_send(QP_A, 1, &[(va, 100)]);
+    net.settle(50_000);
+    net.faults = Faults { loss: 1.0, ..Faults::default() };
+    let start = net.hosts[0].card.cycles();
+    for d in 0..2 {
+        let mut error = [0; 16];
+        net.run_until("EV_QP_ERROR", 1_000_000_000, |n| {
+            n.hosts[d].take_event(EV_QP_ERROR).map(|w| error = w).is_some()
+        });
+        assert_eq!(error[2], REASON_PEER_LOST);
+    }
+    let took = net.hosts[0].card.cycles() - start;
+    println!("noticed after {} ms of card time", took / u64::from(CLOCK_HZ / 1000));
+    let mut flushed = Vec::new();
+    net.run_until("flush", 10_000_000, |n| {
+        flushed.extend(n.hosts[0].poll_cq(CQN));
+        !flushed.is_empty()
+    });
+    assert_ne!(flushed[0].status, WC_OK);
+    finish(&mut net, &[(0, QP_A), (1, QP_B)]);
+}
+
+#[test]
+fn inv_6_wild_producer_index_stops_its_qp_only() {
+    let mut net = pair(5, |_, _| {}, qp(QP_A), qp(QP_B));
+    let other = 41;
+    net.hosts[0].create_qp(qp(other));
+    let door = |net: &mut Net, page: u32, qpn: u32, pi: u32| {
+        let value = u64::from(qpn) | u64::from(pi) << 16;
+        net.hosts[0].card.post_write(BAR_DOORBELL, u64::from(page) * PAGE + u64::from(DB_SQ), value, 8);
+    };
+    // Another process's page: nothing happens but a count.
+    door(&mut net, UAR + 1, QP_A, 3);
+    net.settle(10_000);
+    assert_eq!(net.hosts[0].rtl_counter(C_DOORBELL_DENIED), 1);
+    door(&mut net, UAR, other, 33);
+    let mut error = [0; 16];
+    net.run_until("EV_QP_ERROR", 10_000_000, |n| n.hosts[0].take_event(EV_QP_ERROR).map(|w| error = w).is_some());
+    assert_eq!((error[1], error[2]), (other, REASON_BAD_INDEX));
+    assert_eq!(net.hosts[0].fw_counter(F_BAD_INDEX), 1);
+    small_stream(&mut net, 5);
+    finish(&mut net, &[(0, QP_A), (1, QP_B), (0, other)]);
+}
+
+#[test]
+fn vc_9_elements_with_bad_addresses_complete_with_protection_errors() {
+    let mut net = pair(6, |_, _| {}, qp(QP_A), qp(QP_B));
+    let good = net.hosts[1].alloc(ASID, 100, 0, true);
+    let read_only = net.hosts[1].alloc(ASID, 100, 0, false);
+    let bad: [u64; 4] = [0, 0xffff_8000_0000_0000, good + 3 * PAGE, read_only];
+    let recvs: Vec<_> = bad.iter().enumerate().map(|(i, &va)| (i as u64, vec![(va, 100)])).collect();
+    net.hosts[1].post_recvs(QP_B, &recvs);
+    let mut got = Vec::new();
+    net.run_until("completions", 20_000_000, |n| {
+        got.extend(n.hosts[1].poll_cq(CQN));
+        got.len() == bad.len()
+    });
+    for (i, c) in got.iter().enumerate() {
+        assert_eq!((c.wr_id, c.status, c.byte_len), (i as u64, WC_LOCAL_PROTECTION, 0));
+    }
+    assert_eq!(credit_lists(&net.wires[1].sent, QP_A), Vec::<Vec<u32>>::new(), "never announced");
+    // Later receives go on.
+    small_stream(&mut net, 6);
+    alive(&mut net, 1);
+    finish(&mut net, &[(0, QP_A), (1, QP_B)]);
+}
+
+#[test]
+fn inv_6_random_commands_are_answered_and_harm_nobody() {
+    let seed = seed(7);
+    let mut net = pair(seed, |_, _| {}, qp(QP_A), qp(QP_B));
+    let mut rng = Rng(seed);
+    for round in 0..300 {
+        let mut w: [u32; 16] = std::array::from_fn(|_| match rng.below(4) {
+            0 => rng.draw() as u32,
+            1 => 0,
+            2 => rng.below(200) as u32,
+            _ => u32::MAX,
+        });
+        w[0] = rng.between(0, 40) as u32;
+        // These would do what they say to the QPs and names under test.
+        let harmful = [CMD_NET_CONFIG, CMD_CRASH, CMD_PAGE_INSTALL, CMD_PAGE_READY, CMD_FENCE, CMD_CQ_DESTROY];
+        if harmful.contains(&w[0])
+            || (w[0] != CMD_QP_CREATE && w[2] == QP_A)
+            || w[0] == CMD_PAGE_EVICT
+            || w[0] == CMD_PAGE_REVOKE
+        {
+            continue;
+        }
+        if w[0] < CMD_FIRST_FW {
+            // RTL: unknown ones are counted, not answered.
+            net.hosts[0].submit(w);
+            continue;
+        }
+        let cookie = net.hosts[0].submit(w);
+        let what = format!("answer to {w:x?} in round {round}");
+        net.run_until(&what, 500_000_000, |n| n.hosts[0].done(cookie).is_some());
+    }
+    assert!(net.hosts[0].fw_counter(F_BAD_COMMAND) > 50);
+    assert!(net.hosts[0].rtl_counter(C_CMD_BAD) > 0);
+    alive(&mut net, 0);
+    small_stream(&mut net, seed);
+}
+
+#[test]
+fn inv_6_random_frames_never_stop_the_firmware() {
+    let seed = seed(8);
+    let mut net = pair(seed, |_, _| {}, qp(QP_A), qp(QP_B));
+    small_stream(&mut net, seed);
+    let samples: Vec<Vec<Vec<u8>>> = (0..2).map(|d| net.wires[d].sent.clone()).collect();
+    let mut rng = Rng(seed);
+    for _ in 0..1500 {
+        let d = rng.below(2) as usize;
+        let pool = &samples[1 - d];
+        let mut frame = pool[rng.below(pool.len() as u64) as usize].clone();
+        let is_roce = roce(&frame).is_some();
+        for _ in 0..rng.between(1, 4) {
+            // Mostly headers, where the decisions are.
+            let at =
+                if rng.below(4) == 0 { rng.below(frame.len() as u64) } else { rng.below(frame.len().min(90) as u64) };
+            frame[at as usize] = match rng.below(3) {
+                0 => rng.draw() as u8,
+                1 => frame[at as usize] ^ 1 << rng.below(8),
+                _ => [0, 1, 0x7f, 0x80, 0xff][rng.below(5) as usize],
+            };
+        }
+        if is_roce && rng.below(10) != 0 {
+            seal(&mut frame);
+        }
+        net.hosts[d].card.push_rx(frame);
+        for _ in 0..rng.between(50, 1500) {
+            net.step();
+        }
+    }
+    net.settle(20_000);
+    for d in 0..2 {
+        alive(&mut net, d);
+        assert_eq!(net.hosts[d].violations(), [], "invariant 4");
+        println!("{}", net.hosts[d].report());
+    }
+}
