@@ -5,7 +5,7 @@
 //!
 //! Structure: `card` (rings, commands, life of a card), `fw` (firmware loading), `events`
 //! (interrupt thread), `context` (what a process owns), `page_service` (pinning on the
-//! card's request), `uapi` (`/dev/berthN`). `gate`, `pin`, `mmu_notifier`, `memlock`,
+//! card's request), `uapi` (`/dev/berthN`). `gate`, `pin`, `doorbell`, `mmu_notifier`, `memlock`,
 //! `eventfd`, `image`, `workqueue` and `abi_bytes` are safe abstractions of what the `kernel` crate
 //! does not wrap; the rest of the driver has no `unsafe` but for what `probe` needs.
 
@@ -30,6 +30,7 @@ mod abi_bytes;
 mod card;
 mod context;
 mod debugfs;
+mod doorbell;
 mod eventfd;
 mod events;
 mod fw;
@@ -55,7 +56,7 @@ const MAX_WORKERS: c_int = 256;
 
 /// What the cards of this module share.
 struct Global {
-    queue: Option<Arc<OwnedQueue>>,
+    queues: Option<(Arc<OwnedQueue>, Arc<OwnedQueue>)>,
     /// By instance: taken.
     taken: [bool; uapi::NAMES.len()],
     /// By instance: may be opened.
@@ -65,7 +66,7 @@ struct Global {
 global_lock! {
     // SAFETY: Initialised in the module's initialiser, before the driver is registered.
     unsafe(uninit) static GLOBAL: Mutex<Global> = Global {
-        queue: None,
+        queues: None,
         taken: [false; uapi::NAMES.len()],
         cards: [const { None }; uapi::NAMES.len()],
     };
@@ -115,6 +116,15 @@ impl Drop for Rings {
     }
 }
 
+/// Takes the doorbell pages away from processes when dropped, after the gate is closed.
+struct Doorbells(Arc<Card>);
+
+impl Drop for Doorbells {
+    fn drop(&mut self) {
+        self.0.take_doorbells();
+    }
+}
+
 /// Bus device data. The fields are dropped in this order.
 #[pin_data]
 struct BerthData {
@@ -128,6 +138,7 @@ struct BerthData {
     _rings: Rings,
     /// Waits until nobody uses the device any more.
     _gate: GateOwner,
+    _doorbells: Doorbells,
     _instance: Instance,
     _root: Dir,
 }
@@ -170,6 +181,7 @@ impl pci::Driver for BerthDriver {
             let events = Events(card.clone());
             let irq = pdev.request_threaded_irq(vector, Flags::TRIGGER_NONE, name, Ok(events));
             Ok(try_pin_init!(BerthData {
+                _doorbells: Doorbells(card.clone()),
                 _gate: gate,
                 _rings: Rings(card.clone()),
                 _irq <- irq,
@@ -219,7 +231,7 @@ fn prepare(pdev: &pci::Device<Bound>) -> Result<(Instance, GateOwner, Arc<Card>)
         return Err(ENODEV);
     }
     let instance = Instance::new()?;
-    let queue = GLOBAL.lock().queue.clone().ok_or(ENODEV)?;
+    let (queue, faults) = GLOBAL.lock().queues.clone().ok_or(ENODEV)?;
     // SAFETY: The owner becomes part of the bus device data (or is dropped when probing
     // fails), which is dropped before the device is unbound.
     let gate = unsafe { GateOwner::new(pdev) }?;
@@ -231,6 +243,7 @@ fn prepare(pdev: &pci::Device<Bound>) -> Result<(Instance, GateOwner, Arc<Card>)
         CardConfig {
             instance: instance.0,
             queue,
+            faults,
             linger_ms: *module_parameters::linger_ms.value(),
             card_pages: pages(*module_parameters::card_budget.value()),
             context_pages: pages(*module_parameters::process_budget.value()),
@@ -245,12 +258,14 @@ fn prepare(pdev: &pci::Device<Bound>) -> Result<(Instance, GateOwner, Arc<Card>)
 }
 
 /// Lets all work finish when dropped: no code of the module runs afterwards.
-struct Quiesce(Arc<OwnedQueue>);
+struct Quiesce(Arc<OwnedQueue>, Arc<OwnedQueue>);
 
 impl Drop for Quiesce {
     fn drop(&mut self) {
-        let queue = GLOBAL.lock().queue.take();
-        drop(queue);
+        let queues = GLOBAL.lock().queues.take();
+        drop(queues);
+        // Page requests hand work to the other queue, not the other way round.
+        self.1.flush();
         self.0.flush();
     }
 }
@@ -270,8 +285,10 @@ impl InPlaceModule for BerthModule {
         try_pin_init!(Self {
             _quiesce: {
                 let queue = Arc::new(OwnedQueue::new(c"berth", MAX_WORKERS)?, GFP_KERNEL)?;
-                GLOBAL.lock().queue = Some(queue.clone());
-                Quiesce(queue)
+                let faults = OwnedQueue::new(c"berth_faults", MAX_WORKERS)?;
+                let faults = Arc::new(faults, GFP_KERNEL)?;
+                GLOBAL.lock().queues = Some((queue.clone(), faults.clone()));
+                Quiesce(queue, faults)
             },
             _driver <- driver::Registration::new(<Self as ModuleMetadata>::NAME, module),
         })

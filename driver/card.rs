@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! One card: its rings, commands and state, without any user interface.
 //!
-//! Lock order, outermost first: `reset_lock`, `Context::control`, `events`, `Space` (a
+//! Lock order, outermost first: `Context::control`, `reset_lock`, `events`, `Space` (a
 //! context's pages), the process's budget, the card's `budget`, then the leaves `xlt`,
 //! `cmd`, `calls`, `tables`, `log`. All from `Space` on are spin locks. The MMU notifier
 //! takes only these; none of them is held while memory is allocated with reclaim or pages
@@ -11,6 +11,7 @@
 use crate::{
     abi::{card::*, counters::*, host::*, ioctl, ring::*, status::*, wqe::PHASE},
     context::{Context, Cq},
+    doorbell::HeldInode,
     gate::{BoundRef, Gate},
     regs::{Regs, ALL_ONES},
     workqueue::OwnedQueue,
@@ -47,7 +48,7 @@ const HEARTBEAT_CYCLES: u64 = 5_000_000;
 /// Card cycles within which a firmware command ends (1 s).
 const COMMAND_CYCLES: u64 = 250_000_000;
 /// Card cycles within which a fence ends (100 ms).
-const FENCE_CYCLES: u64 = 25_000_000;
+pub(crate) const FENCE_CYCLES: u64 = 25_000_000;
 /// Card cycles within which firmware starts (1 s).
 pub(crate) const BOOT_CYCLES: u64 = 250_000_000;
 /// Wall-clock time after which a card whose clock stands still counts as lost. This is
@@ -342,6 +343,21 @@ pub(crate) struct Net {
     pub(crate) guid: u64,
 }
 
+impl Net {
+    /// The command that tells firmware.
+    pub(crate) fn command(&self) -> Entry {
+        let mut entry = [0; ENTRY_WORDS];
+        entry[0] = CMD_NET_CONFIG;
+        entry[2] = self.ipv4;
+        entry[3] = u32::from_be_bytes([self.mac[0], self.mac[1], self.mac[2], self.mac[3]]);
+        entry[4] = u32::from_be_bytes([0, 0, self.mac[4], self.mac[5]]);
+        entry[5] = self.mtu;
+        entry[6] = self.guid as u32;
+        entry[7] = (self.guid >> 32) as u32;
+        entry
+    }
+}
+
 /// Firmware that is loaded.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct FwInfo {
@@ -370,8 +386,10 @@ pub(crate) struct Card {
     pub(crate) dev: ARef<device::Device>,
     /// Way to the bound device.
     pub(crate) gate: Arc<Gate>,
-    /// Where page requests and revocations run.
+    /// Where all work but page requests runs; nothing there waits for a process.
     pub(crate) queue: Arc<OwnedQueue>,
+    /// Where page requests run, and what else may wait for a page fault.
+    pub(crate) faults: Arc<OwnedQueue>,
     /// Number of the card: `/dev/berthN`.
     pub(crate) instance: usize,
     /// Registers.
@@ -416,12 +434,18 @@ pub(crate) struct Card {
     pub(crate) tables: SpinLock<Tables>,
     /// Name in the network.
     #[pin]
-    pub(crate) net: Mutex<Net>,
+    pub(crate) net: SpinLock<Net>,
+    /// Serialises changes of the name.
+    #[pin]
+    pub(crate) naming: Mutex<()>,
     /// Firmware.
     #[pin]
     pub(crate) fw: SpinLock<FwInfo>,
     #[pin]
     log: SpinLock<Log>,
+    /// Device nodes through which doorbell pages are mapped.
+    #[pin]
+    nodes: Mutex<KVec<HeldInode>>,
     #[pin]
     heartbeat: Mutex<Heartbeat>,
     #[pin]
@@ -483,6 +507,8 @@ pub(crate) struct CardConfig {
     pub(crate) instance: usize,
     /// Work queue.
     pub(crate) queue: Arc<OwnedQueue>,
+    /// Work queue of page requests.
+    pub(crate) faults: Arc<OwnedQueue>,
     /// Linger time in milliseconds.
     pub(crate) linger_ms: u32,
     /// Card budget in pages.
@@ -522,6 +548,7 @@ impl Card {
                 dev: ARef::from(normal),
                 gate: gate.clone(),
                 queue: config.queue,
+                faults: config.faults,
                 instance: config.instance,
                 regs,
                 doorbells: config.doorbells,
@@ -552,9 +579,11 @@ impl Card {
                     services,
                     requests,
                 }, "berth_tables"),
-                net <- new_mutex!(Net::default(), "berth_net"),
+                net <- new_spinlock!(Net::default(), "berth_net"),
+                naming <- new_mutex!((), "berth_naming"),
                 fw <- new_spinlock!(FwInfo::default(), "berth_fw"),
                 log <- new_spinlock!(Log { bytes: log, head: 0, len: 0, lost: 0 }, "berth_log"),
+                nodes <- new_mutex!(KVec::new(), "berth_nodes"),
                 heartbeat <- new_mutex!(Heartbeat { challenge: 0, asked: None }, "berth_heartbeat"),
                 losses <- new_spinlock!((0, Instant::now()), "berth_losses"),
                 making <- new_mutex!((), "berth_making"),
@@ -640,10 +669,11 @@ impl Card {
     ///
     /// As [`Self::post`].
     pub(crate) fn put(&self, entries: &[Entry]) -> Result {
+        let mut cmd = self.cmd.lock();
+        // Under the lock: a ring is set up anew only in other states.
         if self.state() != State::Up {
             return Err(ENODEV);
         }
-        let mut cmd = self.cmd.lock();
         let CmdRing { ring, pi, ci, .. } = &mut *cmd;
         let Some(ring) = ring else {
             return Err(ENODEV);
@@ -669,10 +699,15 @@ impl Card {
     /// Queues a command and waits for room if there is none. Sleeps, within bounds.
     pub(crate) fn post_wait(&self, entry: Entry) -> Result {
         let mut deadline = None;
+        let epoch = self.epoch.load(Relaxed);
         loop {
             match self.post(&[entry]) {
                 Err(e) if e == EBUSY => {}
                 result => return result,
+            }
+            if self.epoch.load(Relaxed) != epoch {
+                // The card that this was for has been reset.
+                return Err(EIO);
             }
             let deadline =
                 deadline.get_or_insert_with(|| Deadline::new(&self.regs, COMMAND_CYCLES));
@@ -782,11 +817,12 @@ impl Card {
         entry[3] = (token >> 32) as u32;
         let mut deadline = None;
         let mut nap = 10;
+        let epoch = self.epoch.load(Relaxed);
         if self.post_wait(entry).is_ok() {
-            loop {
-                if self.state() != State::Up {
-                    break;
-                }
+            // Looked at before the token is, so that time that this thread does not run
+            // is not held against the card.
+            let mut late = false;
+            while self.state() == State::Up {
                 let seen = match &*self.fence.lock() {
                     Some(word) => read_fence(word),
                     None => u64::MAX,
@@ -795,18 +831,28 @@ impl Card {
                     self.counters.inc(D_FENCES);
                     return;
                 }
-                let deadline =
-                    deadline.get_or_insert_with(|| Deadline::new(&self.regs, FENCE_CYCLES));
-                if nap > 500 && deadline.passed(&self.regs) {
+                if self.epoch.load(Relaxed) != epoch {
+                    // Reset and in service again: what was in flight then has ended.
+                    return;
+                }
+                if late {
                     self.counters.inc(D_FENCE_TIMEOUTS);
                     dev_err!(
                         self.dev,
-                        "berth: fence not answered in time, resetting the card\n"
+                        "berth: fence {} not answered in time (last {}), command ring {}/{}, DMA in flight {}: resetting the card\n",
+                        token,
+                        seen,
+                        self.regs.read(HOST_CMD_CI),
+                        self.regs.read(HOST_CMD_PI),
+                        self.regs.read(HOST_DMA_BUSY)
                     );
                     break;
                 }
                 fsleep(Delta::from_micros(nap));
                 nap = (nap * 2).min(1000);
+                let deadline =
+                    deadline.get_or_insert_with(|| Deadline::new(&self.regs, FENCE_CYCLES));
+                late = nap > 500 && deadline.passed(&self.regs);
             }
         }
         // Out of service: it has been or is being reset, or is gone. Either way this
@@ -816,7 +862,7 @@ impl Card {
 
     /// Makes sure that the card does no DMA any more, by switching it off, and starts a
     /// reset unless the device is being unbound.
-    fn stop_dma(self: &Arc<Self>) {
+    pub(crate) fn stop_dma(self: &Arc<Self>) {
         match self.state() {
             State::Up => {
                 self.regs.write(HOST_DMA_ENABLE, 0);
@@ -825,6 +871,11 @@ impl Card {
                     && !deadline.passed(&self.regs)
                 {
                     fsleep(Delta::from_millis(1));
+                }
+                if !matches!(self.regs.read(HOST_DMA_BUSY), 0 | ALL_ONES) {
+                    if let Some(bound) = self.gate.enter() {
+                        bound.clear_master();
+                    }
                 }
                 self.schedule_reset();
             }
@@ -923,7 +974,8 @@ impl Card {
                 self.arm_events(&self.events.lock());
                 let net = *self.net.lock();
                 if net.ipv4 != 0 {
-                    let _ = self.configure_net(&net);
+                    // Not waited for: only another reset could end the wait.
+                    let _ = self.post(&[net.command()]);
                 }
             }
             Err(_) => {
@@ -947,8 +999,14 @@ impl Card {
             return Err(ENODEV);
         }
         self.set_state(State::Down);
-        // Events that are being handled belong to the old firmware.
-        drop(self.events.lock());
+        // Events that are there belong to the old firmware.
+        {
+            let mut events = self.events.lock();
+            events.ci = 0;
+            if let Some(ring) = &events.ring {
+                clear_ring(ring);
+            }
+        }
         if had_service {
             self.lose_contexts();
         }
@@ -1005,13 +1063,8 @@ impl Card {
             self.regs.write(HOST_CMD_LOG2, RING_LOG2);
         }
         {
-            let mut events = self.events.lock();
-            let ring = events.ring.as_ref().ok_or(ENODEV)?;
-            for i in 0..usize::from(RING) {
-                dma_write!(ring, [try: i], [0u32; ENTRY_WORDS]);
-            }
-            let addr = ring.dma_handle();
-            events.ci = 0;
+            let events = self.events.lock();
+            let addr = events.ring.as_ref().ok_or(ENODEV)?.dma_handle();
             self.regs.write_addr(HOST_EVT_BASE_LO, addr);
             self.regs.write(HOST_EVT_LOG2, RING_LOG2);
         }
@@ -1033,19 +1086,6 @@ impl Card {
         crate::fw::load(self)?;
         self.arm_events(&self.events.lock());
         Ok(())
-    }
-
-    /// Tells firmware the end node's name.
-    pub(crate) fn configure_net(&self, net: &Net) -> Result {
-        let mut entry = [0; ENTRY_WORDS];
-        entry[0] = CMD_NET_CONFIG;
-        entry[2] = net.ipv4;
-        entry[3] = u32::from_be_bytes([net.mac[0], net.mac[1], net.mac[2], net.mac[3]]);
-        entry[4] = u32::from_be_bytes([0, 0, net.mac[4], net.mac[5]]);
-        entry[5] = net.mtu;
-        entry[6] = net.guid as u32;
-        entry[7] = (net.guid >> 32) as u32;
-        self.call(entry).map(|_| ())
     }
 
     /// All contexts lose their objects; the card does no DMA.
@@ -1082,6 +1122,9 @@ impl Card {
 
     /// Has idle pages looked at after the linger time.
     pub(crate) fn sweep_later(self: &Arc<Self>) {
+        if self.state() == State::Unbound {
+            return;
+        }
         let ms = self.linger_ms.load(Relaxed).clamp(20, 1000);
         let _ = self
             .queue
@@ -1229,8 +1272,8 @@ impl Card {
     pub(crate) fn unbind(self: &Arc<Self>) {
         {
             let _guard = self.reset_lock.lock();
-            self.state
-                .store(State::Unbound as u32, kernel::sync::atomic::Release);
+            // As long as the state is `Resetting`, nobody takes the card for quiet.
+            self.set_state(State::Resetting);
             self.end_calls(ENODEV);
             if self.regs.present() {
                 let _ = self.reset_hardware();
@@ -1238,11 +1281,33 @@ impl Card {
             if let Some(bound) = self.gate.enter() {
                 bound.clear_master();
             }
+            self.state
+                .store(State::Unbound as u32, kernel::sync::atomic::Release);
+            self.end_calls(ENODEV);
+            drop(self.events.lock());
             self.lose_contexts();
         }
         crate::workqueue::cancel_delayed::<_, 1>(self);
         crate::workqueue::cancel_delayed::<_, 2>(self);
         crate::workqueue::cancel::<_, 3>(self);
+    }
+
+    /// Notes a device node through which a doorbell page is mapped.
+    pub(crate) fn note_node(&self, node: HeldInode) -> Result {
+        let mut nodes = self.nodes.lock();
+        if !nodes.iter().any(|n| n.same(&node)) {
+            nodes.push(node, GFP_KERNEL)?;
+        }
+        Ok(())
+    }
+
+    /// Takes the doorbell pages out of all processes. Nobody can use the bound device any
+    /// more.
+    pub(crate) fn take_doorbells(&self) {
+        let nodes = core::mem::take(&mut *self.nodes.lock());
+        for node in &nodes {
+            node.zap(crate::context::DOORBELL_OFFSET);
+        }
     }
 
     /// Gives the rings back. The card must be quiet and the interrupt freed.
@@ -1288,6 +1353,16 @@ pub(crate) const PAGE: u64 = 4096;
 pub(crate) const MAX_SERVICES: usize = 256;
 /// Connection requests that wait for an answer at most.
 pub(crate) const MAX_REQUESTS: usize = 256;
+
+fn clear_ring(ring: &Coherent<[Entry]>) {
+    let clear = || -> Result {
+        for i in 0..usize::from(RING) {
+            dma_write!(ring, [try: i], [0u32; ENTRY_WORDS]);
+        }
+        Ok(())
+    };
+    let _ = clear();
+}
 
 fn read_fence(word: &Coherent<[u64]>) -> u64 {
     let read = || -> Result<u64> { Ok(dma_read!(word, [try: 0])) };

@@ -25,11 +25,16 @@ use kernel::{
         atomic::{Atomic, Relaxed},
         Arc, Mutex, SpinLock,
     },
+    time::{delay::fsleep, Delta},
     workqueue::{Work, WorkItem},
 };
 
 /// Context events kept; with more the oldest are lost. Each QP causes few of them.
 const MAX_EVENTS: usize = 256;
+
+/// Services that one context listens to at most, and connection requests that wait for its
+/// answer; more are rejected.
+const MAX_PER_CONTEXT: usize = 64;
 
 /// A completion queue.
 pub(crate) struct Cq {
@@ -307,7 +312,7 @@ impl Context {
 
     /// Has suspect pages looked at.
     pub(crate) fn recheck_later(self: &Arc<Self>) {
-        let _ = self.card.queue.enqueue::<_, 3>(self.clone());
+        let _ = self.card.faults.enqueue::<_, 3>(self.clone());
     }
 
     /// Has the context closed: its address space goes (exit, exec).
@@ -635,8 +640,23 @@ impl Context {
         }
     }
 
+    /// As [`Self::end_object`], for objects that must be gone afterwards: a card that
+    /// does not let go of one is reset.
+    fn end_for_good(self: &Arc<Self>, opcode: u32, number: u32) {
+        for _ in 0..100 {
+            match self.end_object(opcode, number) {
+                Ok(()) => return,
+                // Many commands in flight, or no memory: that passes.
+                Err(e) if e == EBUSY || e == ENOMEM => fsleep(Delta::from_millis(10)),
+                Err(_) => break,
+            }
+        }
+        let _ = self.card.reset("an object could not be ended");
+    }
+
     /// State of a queue pair.
     pub(crate) fn query_qp(&self, qpn: u32) -> Result<QpState> {
+        let _control = self.control.lock();
         self.find_qp(qpn)?;
         let e = self.card.call(command(CMD_QP_QUERY, qpn))?;
         Ok(QpState {
@@ -662,7 +682,8 @@ impl Context {
             if tables.services.iter().any(|(s, _)| *s == service) {
                 return Err(EBUSY);
             }
-            if tables.services.len() == MAX_SERVICES {
+            let mine = tables.services.iter().filter(|s| s.1 == self.asid);
+            if mine.count() >= MAX_PER_CONTEXT || tables.services.len() == MAX_SERVICES {
                 return Err(ENOSPC);
             }
             // Known before the first request can come.
@@ -699,6 +720,7 @@ impl Context {
         if !(1..=65535).contains(&arg.service) || arg.ipv4 == 0 {
             return Err(EINVAL);
         }
+        let _control = self.control.lock();
         self.find_qp(arg.qpn)?;
         let mut entry = command(CMD_CM_CONNECT, arg.qpn);
         entry[3] = arg.ipv4;
@@ -733,6 +755,7 @@ impl Context {
 
     /// Ends a queue pair's connection.
     pub(crate) fn disconnect(&self, qpn: u32) -> Result {
+        let _control = self.control.lock();
         self.find_qp(qpn)?;
         self.card.call(command(CMD_CM_DISCONNECT, qpn)).map(|_| ())
     }
@@ -741,7 +764,8 @@ impl Context {
     pub(crate) fn requested(&self, entry: &Entry) -> Result {
         {
             let mut tables = self.card.tables.lock();
-            if tables.requests.len() == MAX_REQUESTS {
+            let mine = tables.requests.iter().filter(|r| r.1 == self.asid);
+            if mine.count() >= MAX_PER_CONTEXT || tables.requests.len() == MAX_REQUESTS {
                 return Err(ENOSPC);
             }
             let _ = tables.requests.push_within_capacity((entry[1], self.asid));
@@ -752,12 +776,15 @@ impl Context {
 
     // ---- mappings and end -----------------------------------------------------------
 
+    /// Physical address of the doorbell page.
+    pub(crate) fn doorbell(&self) -> u64 {
+        self.card.doorbells + u64::from(self.asid) * PAGE
+    }
+
     /// Memory behind an mmap offset.
     pub(crate) fn mapping(&self, offset: u64) -> Result<Mapping> {
         if offset == DOORBELL_OFFSET {
-            return Ok(Mapping::Doorbell(
-                self.card.doorbells + u64::from(self.asid) * PAGE,
-            ));
+            return Ok(Mapping::Doorbell);
         }
         let number = (offset >> OBJECT_SHIFT & 0xffff) as u32;
         if offset == cq_offset(number) {
@@ -805,11 +832,7 @@ impl Context {
         loop {
             let qp = self.objects.lock().qps.last().cloned();
             let Some(qp) = qp else { break };
-            if self.end_object(CMD_QP_DESTROY, qp.qpn).is_err() {
-                // Not to be had peacefully; what it holds must not outlive this.
-                self.card.schedule_reset();
-                self.card.fence();
-            }
+            self.end_for_good(CMD_QP_DESTROY, qp.qpn);
             self.remove_qp(&qp);
         }
         loop {
@@ -819,7 +842,7 @@ impl Context {
                 found.map(|(s, _)| *s)
             };
             let Some(service) = service else { break };
-            let _ = self.end_object(CMD_CM_UNLISTEN, service);
+            self.end_for_good(CMD_CM_UNLISTEN, service);
             self.forget_service(service);
         }
         loop {
@@ -834,7 +857,7 @@ impl Context {
         loop {
             let cq = self.objects.lock().cqs.last().cloned();
             let Some(cq) = cq else { break };
-            let _ = self.end_object(CMD_CQ_DESTROY, cq.cqn);
+            self.end_for_good(CMD_CQ_DESTROY, cq.cqn);
             self.remove_cq(cq.cqn);
             self.forget_cq(&cq);
         }
@@ -847,6 +870,9 @@ impl Context {
         let gone = {
             let mut tables = self.card.tables.lock();
             let gone = tables.contexts[self.asid as usize].take();
+            // Requests may have come until now.
+            tables.requests.retain(|r| r.1 != self.asid);
+            tables.services.retain(|s| s.1 != self.asid);
             tables.asids_taken[self.asid as usize] = false;
             gone
         };
@@ -863,8 +889,8 @@ impl Context {
 
 /// What an mmap offset stands for.
 pub(crate) enum Mapping {
-    /// A doorbell page, at a physical address.
-    Doorbell(u64),
+    /// The doorbell page.
+    Doorbell,
     /// A completion queue.
     Cq(Arc<Cq>),
     /// A queue pair.

@@ -44,7 +44,7 @@ impl ThreadedHandler for Events {
                 }
             }
             taken += 1;
-            if taken % 256 == 0 {
+            if taken % 16 == 0 {
                 // Room for the card while many are taken.
                 card.arm_events(&ring);
             }
@@ -57,10 +57,13 @@ impl ThreadedHandler for Events {
 /// Handles one event; `None` when a field of it makes no sense.
 fn dispatch(card: &Arc<Card>, entry: &Entry) -> Option<()> {
     match entry[0] & 0xff {
-        EV_PAGE_NEED => match card.context(entry[2]) {
-            Some(context) => context.page_need(entry),
-            None => card.page_ready(entry[1], PAGE_NO_PROCESS),
-        },
+        EV_PAGE_NEED => {
+            card.counters.inc(D_PAGE_NEEDS);
+            match card.context(entry[2]) {
+                Some(context) => context.page_need(entry),
+                None => card.page_ready(entry[1], PAGE_NO_PROCESS),
+            }
+        }
         EV_PAGE_RELEASE => {
             // The context may have been closed meanwhile.
             if let Some(context) = card.context(entry[2]) {

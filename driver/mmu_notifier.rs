@@ -20,8 +20,10 @@ pub(crate) enum Event {
     Unmap,
     /// The whole address space goes.
     Release,
-    /// Anything else: the pages may stay (protection change, copy-on-write, migration
-    /// attempts, dirty tracking, …).
+    /// The addresses will map something else or nothing, perhaps: copy-on-write,
+    /// truncation, `MADV_DONTNEED`, an attempt to swap out.
+    Clear,
+    /// Anything else: protection change, migration attempts, dirty tracking, …
     Other,
 }
 
@@ -124,6 +126,7 @@ impl<T: Invalidate> Registration<T> {
         let event = match range.event {
             bindings::mmu_notifier_event_MMU_NOTIFY_UNMAP => Event::Unmap,
             bindings::mmu_notifier_event_MMU_NOTIFY_RELEASE => Event::Release,
+            bindings::mmu_notifier_event_MMU_NOTIFY_CLEAR => Event::Clear,
             _ => Event::Other,
         };
         target.invalidate(&Range {

@@ -15,7 +15,7 @@
 
 use crate::{
     abi::{counters::*, ring::*, status::*},
-    card::{Budget, Card, Entry, State, PAGE},
+    card::{Budget, Card, Deadline, Entry, State, FENCE_CYCLES, PAGE},
     context::Context,
     mmu_notifier::{Event, Invalidate, Range},
     pin::{self, DmaPage, Mapping, PageId, PinnedPage},
@@ -32,9 +32,8 @@ use kernel::{
     workqueue::{Work, WorkItem},
 };
 
-/// Revocations that firmware has not been told of are kept as this many ranges; more are
-/// merged.
-const MAX_REVOKING: usize = 8;
+/// Revocations that firmware is told of at a time.
+const MAX_REVOKING: usize = 16;
 /// Pages handled per lock hold when many are taken out.
 const BATCH: usize = 64;
 /// Attempts of one request before it is handed back to the card.
@@ -44,7 +43,10 @@ const MAX_ATTEMPTS: u32 = 16;
 const STALE_MS: i64 = 1000;
 /// Receives that wait so long for budget, without anything being unpinned, ask firmware
 /// to recall grants; sends ask at once.
-const RECALL_MS: i64 = 2000;
+const RECALL_MS: i64 = 50;
+/// A request that has been looking for its pages for so long is given up when a QP is to
+/// be destroyed that may wait for it.
+const STUCK_MS: i64 = 500;
 /// Virtual page numbers of user space lie below this (57 bits of address).
 const VPN_END: u64 = 1 << 45;
 
@@ -91,7 +93,7 @@ struct Revoked {
 pub(crate) struct Space {
     pages: Pages,
     requests: KVec<Arc<Request>>,
-    revoking: [Option<Revoked>; MAX_REVOKING],
+    revoking: KVec<Revoked>,
     /// Budget of the context.
     pub(crate) budget: Budget,
     /// Pages that receives leave for sends: one block.
@@ -110,7 +112,7 @@ impl Space {
         Self {
             pages: RBTree::new(),
             requests: KVec::new(),
-            revoking: [None; MAX_REVOKING],
+            revoking: KVec::new(),
             budget: Budget::new(limit),
             reserve: 1,
             unpinned: Instant::now(),
@@ -122,7 +124,6 @@ impl Space {
     fn is_revoking(&self, first: u64, last: u64) -> bool {
         self.revoking
             .iter()
-            .flatten()
             .any(|r| r.first <= last && first <= r.last)
     }
 
@@ -132,9 +133,11 @@ impl Space {
             last,
             told: false,
         };
-        if let Some(place) = self.revoking.iter_mut().find(|r| r.is_none()) {
-            *place = Some(range);
-        } else if let Some(Some(r)) = self.revoking.last_mut() {
+        if self.revoking.push(range, GFP_ATOMIC | __GFP_NOWARN).is_ok() {
+            return;
+        }
+        // Without memory firmware is told of a larger range than need be.
+        if let Some(r) = self.revoking.last_mut() {
             r.first = r.first.min(first);
             r.last = r.last.max(last);
             r.told = false;
@@ -224,6 +227,8 @@ const PRESSED: u32 = 16;
 const CHARGED: u32 = 32;
 /// It has had to wait for budget before.
 const WAITED: u32 = 64;
+/// It is the first that waits, and the budget is short.
+const SHORT: u32 = 128;
 
 impl_has_work! {
     impl HasWork<Self> for Request { self.work }
@@ -266,12 +271,15 @@ fn by_index(opcode: u32, index: u32) -> Entry {
 
 impl Card {
     /// Answers a page request.
-    pub(crate) fn page_ready(&self, tag: u32, status: u32) {
+    pub(crate) fn page_ready(self: &Arc<Self>, tag: u32, status: u32) {
         if status == PAGE_FAULT || status == PAGE_NO_PROCESS {
             self.counters.inc(D_PAGE_FAULTS);
         }
         // Without a working card nobody waits for the answer.
-        let _ = self.post_wait(ready(tag, status));
+        if matches!(self.post_wait(ready(tag, status)), Err(e) if e == EIO) {
+            // Firmware would wait for the answer for ever.
+            self.schedule_reset();
+        }
     }
 
     /// The budgets' one number (decision 14), after a change.
@@ -373,7 +381,7 @@ impl Context {
         if kept.is_err() {
             return self.card.page_ready(tag, PAGE_OK);
         }
-        let _ = self.card.queue.enqueue(request);
+        let _ = self.card.faults.enqueue(request);
     }
 
     /// A use of a range has ended.
@@ -457,7 +465,7 @@ impl Context {
             for request in &space.requests {
                 if request.is(BLOCKED) {
                     request.clear(BLOCKED);
-                    let _ = self.card.queue.enqueue(request.clone());
+                    let _ = self.card.faults.enqueue(request.clone());
                 }
             }
         }
@@ -475,7 +483,7 @@ impl Context {
             match all.find(|r| r.write == write && !r.is(CHARGED)) {
                 Some(next) if next.is(WAITING) => {
                     next.clear(WAITING);
-                    let _ = self.card.queue.enqueue(next.clone());
+                    let _ = self.card.faults.enqueue(next.clone());
                 }
                 _ => {}
             }
@@ -485,26 +493,37 @@ impl Context {
     /// Answers all requests with a status, whatever their work is doing.
     pub(crate) fn answer_requests(&self, status: u32) {
         loop {
-            let Some(request) = self.space.lock().requests.pop() else {
+            let Some(request) = self.pop_request(|_| true) else {
                 break;
             };
-            request.set(ANSWERED);
             self.card.page_ready(request.tag, status);
         }
     }
 
-    /// Gives requests up that have been waiting for their pages for long.
+    /// Takes a request out of the list, for good.
+    fn pop_request(&self, f: impl Fn(&Request) -> bool) -> Option<Arc<Request>> {
+        let mut space = self.space.lock();
+        let at = space.requests.iter().position(|r| f(r))?;
+        let request = space.requests.remove(at).ok()?;
+        request.set(ANSWERED);
+        Some(request)
+    }
+
+    /// Gives requests up that have been waiting for a page fault for long.
     pub(crate) fn give_up_requests(&self) {
-        self.answer_requests(PAGE_FAULT);
+        let stuck =
+            |r: &Request| !r.is(WAITING | BLOCKED) && r.since.elapsed().as_millis() >= STUCK_MS;
+        while let Some(request) = self.pop_request(stuck) {
+            self.card.page_ready(request.tag, PAGE_FAULT);
+        }
     }
 
     /// Forgets all requests: the card that asked has been reset.
     pub(crate) fn drop_requests(&self) {
         loop {
-            let Some(request) = self.space.lock().requests.pop() else {
+            if self.pop_request(|_| true).is_none() {
                 break;
-            };
-            request.set(ANSWERED);
+            }
         }
     }
 
@@ -648,13 +667,15 @@ impl Context {
     /// Unpins everything. The card does no DMA any more.
     pub(crate) fn drop_pages(&self) {
         self.unpin_where(|_, _| true);
-        self.space.lock().revoking = [None; MAX_REVOKING];
+        self.space.lock().revoking.clear();
         self.kick();
     }
 
     /// Takes everything away from the card, then unpins it.
     pub(crate) fn revoke_all(self: &Arc<Self>) {
-        if self.mark_revoked(0, VPN_END, true).0 != 0 {
+        self.mark_revoked(0, VPN_END, true);
+        // Also for what was revoked before and has not been fenced yet.
+        if !self.space.lock().pages.is_empty() {
             self.card.fence();
         }
         self.drop_pages();
@@ -666,6 +687,8 @@ impl Context {
     fn mark_revoked(self: &Arc<Self>, first: u64, last: u64, wait: bool) -> (u64, bool) {
         let mut from = first;
         let mut number = 0;
+        let mut deadline = None;
+        let mut stuck = false;
         let all = loop {
             let mut lowest = u64::MAX;
             let mut highest = 0;
@@ -676,7 +699,7 @@ impl Context {
                         return true;
                     }
                     match self.card.put(&[by_index(CMD_PAGE_REVOKE, page.index)]) {
-                        Err(e) if e == EBUSY => return false,
+                        Err(e) if e == EBUSY && !stuck => return false,
                         // Out of service: it has no translations and does no DMA.
                         _ => {}
                     }
@@ -696,6 +719,14 @@ impl Context {
                 Some(vpn) if wait => {
                     from = vpn;
                     fsleep(Delta::from_millis(1));
+                    let regs = &self.card.regs;
+                    let deadline =
+                        deadline.get_or_insert_with(|| Deadline::new(regs, FENCE_CYCLES));
+                    if deadline.passed(regs) {
+                        // It takes no commands any more: its DMA is ended otherwise.
+                        self.card.stop_dma();
+                        stuck = true;
+                    }
                 }
                 stopped => break stopped.is_none(),
             }
@@ -710,13 +741,10 @@ impl Context {
             let mut ranges = [None; MAX_REVOKING];
             {
                 let mut space = self.space.lock();
-                for (range, place) in space.revoking.iter_mut().zip(&mut ranges) {
-                    if let Some(r) = range {
-                        if !r.told {
-                            r.told = true;
-                            *place = Some(*r);
-                        }
-                    }
+                let untold = space.revoking.iter_mut().filter(|r| !r.told);
+                for (r, place) in untold.zip(&mut ranges) {
+                    r.told = true;
+                    *place = Some(*r);
                 }
                 space.each(0, u64::MAX, |_, page| {
                     if page.state == PageState::Revoking {
@@ -744,12 +772,8 @@ impl Context {
             }
             {
                 let mut space = self.space.lock();
-                for place in space.revoking.iter_mut() {
-                    // One that was merged with a later revocation is told again.
-                    if matches!(place, Some(r) if r.told) {
-                        *place = None;
-                    }
-                }
+                // One that was merged with a later revocation is told again.
+                space.revoking.retain(|r| !r.told);
             }
             self.kick();
         }
@@ -809,8 +833,9 @@ impl Invalidate for Context {
         }
         let first = range.start / PAGE;
         let last = range.end.saturating_sub(1) / PAGE;
-        let revoke = range.event != Event::Other;
+        let revoke = matches!(range.event, Event::Unmap | Event::Release);
         let mut found = false;
+        let mut leaving = false;
         {
             let mut space = self.space.lock();
             for request in &space.requests {
@@ -820,12 +845,18 @@ impl Invalidate for Context {
             }
             space.each(first, last, |_, page| {
                 found = true;
-                if revoke {
-                    return false;
+                leaving |= matches!(page.state, PageState::Revoking | PageState::Fencing);
+                if !revoke {
+                    page.suspect = true;
+                    if range.event == Event::Clear && page.state == PageState::Live {
+                        // Not in use, it must not serve for what comes after the change.
+                        // The card keeps it if it is in use.
+                        leaving |= this.evict(page);
+                    }
                 }
-                page.suspect = true;
                 true
             });
+            self.card.ring();
         }
         if range.event == Event::Release {
             this.close_later();
@@ -834,11 +865,15 @@ impl Invalidate for Context {
             return true;
         }
         if !revoke {
+            if leaving && range.blockable {
+                // Evictions are done when the fence is.
+                self.card.fence();
+            }
             this.recheck_later();
             return true;
         }
         let (number, all) = this.mark_revoked(first, last, range.blockable);
-        if number != 0 {
+        if number != 0 || leaving {
             if range.blockable {
                 self.card.fence();
             }
@@ -913,7 +948,7 @@ impl Request {
             card.counters.inc(D_OVER_BUDGET);
             return Attempt::Answer(PAGE_OVER_BUDGET);
         }
-        self.clear(STALE | WAITING | BLOCKED);
+        self.clear(STALE | WAITING | BLOCKED | SHORT);
         let mut blocked = space.is_revoking(self.first, self.last());
         let mut next = self.first;
         space.each(self.first, self.last(), |vpn, page| {
@@ -927,8 +962,10 @@ impl Request {
                 }
                 PageState::Live => {
                     // There for reading only: it has to go and come again.
+                    if page.released || !page.urgent {
+                        context.evict(page);
+                    }
                     page.urgent = true;
-                    context.evict(page);
                     blocked = true;
                 }
                 _ => blocked = true,
@@ -979,7 +1016,7 @@ impl Request {
                 return Attempt::Answer(PAGE_OVER_BUDGET);
             }
         }
-        self.set(WAITING);
+        self.set(if first { WAITING | SHORT } else { WAITING });
         Attempt::Done
     }
 
@@ -1023,7 +1060,7 @@ impl Request {
             // Charged: go on.
             Attempt::Again => {}
             Attempt::Done => {
-                if self.is(WAITING) {
+                if self.is(SHORT) {
                     self.wait_for_budget();
                 }
                 return Attempt::Done;
@@ -1075,7 +1112,10 @@ impl Request {
                     .take_while(|i| missing[*i] - missing[at] == (*i - at) as u64);
                 let run = run.count();
                 let va = (missing[at] * PAGE) as usize;
-                pin::pin_remote(&mm, va, run, self.write, self.write, &mut pins)?;
+                // Long-term for sends too: only that makes the process keep the page
+                // when it writes to it (copy-on-write is broken first), and a page may
+                // linger here.
+                pin::pin_remote(&mm, va, run, self.write, true, &mut pins)?;
                 at += run;
             }
         }
@@ -1124,6 +1164,7 @@ impl Request {
             self.undo(&mut fresh);
             return failed;
         }
+        let mut deadline = None;
         loop {
             match self.install(&mut fresh, &mut entries) {
                 Ok(true) => {
@@ -1139,7 +1180,14 @@ impl Request {
                     self.undo(&mut fresh);
                     return Ok(Attempt::Again);
                 }
-                Err(e) if e == EBUSY => fsleep(Delta::from_millis(1)),
+                Err(e)
+                    if e == EBUSY
+                        && !deadline
+                            .get_or_insert_with(|| Deadline::new(&card.regs, FENCE_CYCLES))
+                            .passed(&card.regs) =>
+                {
+                    fsleep(Delta::from_millis(1));
+                }
                 Err(_) => {
                     self.undo(&mut fresh);
                     return Ok(Attempt::Answer(PAGE_NO_PROCESS));
@@ -1166,10 +1214,10 @@ impl Request {
             };
             let mut space = other.space.lock();
             if let Some(page) = space.pages.get_mut(&vpn) {
-                page.urgent = true;
-                if page.state == PageState::Live {
+                if page.state == PageState::Live && (page.released || !page.urgent) {
                     other.evict(page);
                 }
+                page.urgent = true;
             }
         }
         card.ring();

@@ -405,35 +405,3 @@ pub(crate) fn vma_offset(vma: &VmaNew) -> u64 {
     // SAFETY: The VMA is being set up by this thread.
     unsafe { ((*vma.as_ptr()).vm_pgoff as u64) << PAGE_SHIFT }
 }
-
-/// Maps one page of device registers at physical address `phys`, uncached. The mapping
-/// is not inherited by fork.
-///
-/// # Errors
-///
-/// `EINVAL` when the VMA is not one page or is private.
-pub(crate) fn map_registers(vma: &VmaNew, phys: u64) -> Result {
-    if vma.end() - vma.start() != PAGE_SIZE || vma.flags() & flags::SHARED == 0 {
-        return Err(EINVAL);
-    }
-    vma.set_io();
-    vma.set_dontexpand();
-    vma.set_dontcopy();
-    vma.set_dontdump();
-    // SAFETY: The VMA is being set up by this thread, and covers exactly one page. The
-    // caller's BAR is requested by this driver, so that no memory of others is there.
-    to_result(unsafe {
-        let mut prot = (*vma.as_ptr()).vm_page_prot;
-        // What `pgprot_noncached` does on x86; it is a macro, without binding.
-        prot.pgprot |=
-            bindings::cachemode2protval(bindings::page_cache_mode__PAGE_CACHE_MODE_UC_MINUS);
-        (*vma.as_ptr()).vm_page_prot = prot;
-        bindings::remap_pfn_range(
-            vma.as_ptr(),
-            vma.start(),
-            (phys >> PAGE_SHIFT) as usize,
-            PAGE_SIZE,
-            prot,
-        )
-    })
-}

@@ -54,13 +54,9 @@ impl Regs {
 
     /// Card cycles since reset; `None` when the card is gone.
     pub(crate) fn cycles(&self) -> Option<u64> {
-        // Reading the low half latches the high one.
-        let low = self.read(host::HOST_CYCLES_LO);
-        let high = self.read(host::HOST_CYCLES_HI);
-        if high == ALL_ONES {
-            return None;
-        }
-        Some(u64::from(high) << 32 | u64::from(low))
+        // One access: the latch for the high half is the same for all readers.
+        let cycles = self.read64(host::HOST_CYCLES_LO);
+        (cycles != u64::MAX).then_some(cycles)
     }
 
     /// Whether the card answers and is one of ours.

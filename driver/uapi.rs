@@ -11,7 +11,9 @@ use crate::{
     },
     card::{Card, State, PAGE},
     context::{self, Context, Mapping},
+    doorbell::{self, HeldInode, Registers},
     eventfd::EventFd,
+    gate::BoundRef,
     memlock::{capable, Capability},
     pin,
 };
@@ -79,12 +81,13 @@ impl MiscDevice for Session {
         result.map(|()| 0)
     }
 
-    fn mmap(this: Pin<&Self>, _file: &File, vma: &VmaNew) -> Result {
+    fn mmap(this: Pin<&Self>, file: &File, vma: &VmaNew) -> Result {
         match this.context()?.mapping(pin::vma_offset(vma))? {
-            Mapping::Doorbell(phys) => {
-                // Registers are there as long as the device is bound.
+            Mapping::Doorbell => {
+                // Noted while the device is bound: taken out when it is not any more.
                 let _bound = this.card.bound()?;
-                pin::map_registers(vma, phys)
+                this.card.note_node(HeldInode::of(file).ok_or(ENODEV)?)?;
+                doorbell::map::<Self>(vma)
             }
             Mapping::Cq(cq) => cq.memory.map_to_user(vma),
             Mapping::Qp(qp) => qp.memory.map_to_user(vma),
@@ -98,6 +101,14 @@ impl PinnedDrop for Session {
         if let Some(context) = self.context.as_ref() {
             context.close();
         }
+    }
+}
+
+impl Registers for Session {
+    fn registers(&self) -> Option<(u64, BoundRef)> {
+        let context = self.context.as_ref()?;
+        let bound = self.card.bound().ok()?;
+        Some((context.doorbell(), bound))
     }
 }
 
@@ -226,8 +237,8 @@ impl Session {
         {
             return Err(EINVAL);
         }
-        let mut net = self.card.net.lock();
-        let mut new = *net;
+        let _naming = self.card.naming.lock();
+        let mut new = *self.card.net.lock();
         new.ipv4 = arg.ipv4;
         new.mtu = arg.mtu;
         new.mac = mac;
@@ -242,8 +253,8 @@ impl Session {
             mac[4],
             mac[5],
         ]);
-        self.card.configure_net(&new)?;
-        *net = new;
+        self.card.call(new.command())?;
+        *self.card.net.lock() = new;
         Ok(())
     }
 
@@ -322,7 +333,7 @@ impl Session {
         while !writer.is_empty() {
             let room = writer.len().min(LOG_CHUNK);
             let (n, l) = self.card.take_log(&mut chunk[..room]);
-            lost += l;
+            lost = u32::saturating_add(lost, l);
             if n == 0 {
                 break;
             }

@@ -24,13 +24,14 @@ unsafe impl Send for OwnedQueue {}
 unsafe impl Sync for OwnedQueue {}
 
 impl OwnedQueue {
-    /// Makes a queue that runs up to `max_active` items at once.
+    /// Makes a queue that runs up to `max_active` items at once, at least one of them
+    /// even when memory is short.
     pub(crate) fn new(name: &'static CStr, max_active: c_int) -> Result<Self> {
         // SAFETY: The format takes one string, which is given.
         let ptr = unsafe {
             bindings::alloc_workqueue_noprof(
                 c"%s".as_char_ptr(),
-                bindings::wq_flags_WQ_UNBOUND,
+                bindings::wq_flags_WQ_UNBOUND | bindings::wq_flags_WQ_MEM_RECLAIM,
                 max_active,
                 name.as_char_ptr(),
             )

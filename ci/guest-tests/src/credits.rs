@@ -52,6 +52,8 @@ fn cr_3_sender_without_credit_holds_its_data(env: &Env) -> Res {
     }
     ensure_eq!(env.device()?.counters()?.fw(c::F_DATA_PACKETS), before);
     ensure!(from.sends.poll()?.is_none());
+    // VC-1: nothing is pinned before a credit covers it.
+    ensure_eq!(env.device()?.counters()?.pinned(), 0);
     to.recv(0, &[target.sge(0, 1000)])?;
     ensure_eq!(to.received(env)?.ok()?.byte_len, 1000);
     check(target.bytes(), 21, 0)?;
@@ -259,6 +261,14 @@ fn cr_3_stream_of_one_byte_buffers(env: &Env) -> Res {
     env.meet("done")
 }
 
+/// Number behind the first `"key":` of a JSON text.
+fn number(text: &str, key: &str) -> Res<u64> {
+    let text = text.replace(' ', "");
+    let (_, rest) = text.split_once(&format!("\"{key}\":")).ok_or_else(|| format!("no `{key}` in {text}"))?;
+    let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+    Ok(digits.parse()?)
+}
+
 /// Runs with faults on the wire and takes them away afterwards, whatever happens.
 fn with_faults(env: &Env, faults: &str, body: impl FnOnce() -> Res) -> Res {
     if env.role == Role::A {
@@ -298,6 +308,11 @@ fn inv_2_lost_duplicated_reordered_corrupted_frames_do_no_harm(env: &Env) -> Res
     })?;
     let after = env.device()?.counters()?;
     if env.role == Role::A {
+        // The faults were real.
+        let stats = env.sim("stats")?;
+        for key in ["lost", "duplicated", "reordered", "corrupted"] {
+            ensure!(number(&stats, key)? > 0, "the wire has {key} nothing: {stats}");
+        }
         let again = after.fw(c::F_RETRANSMITTED) - before.fw(c::F_RETRANSMITTED);
         ensure!(again > 0, "5 % of frames were lost, and none was sent again");
     } else {

@@ -19,7 +19,8 @@ tests! {
     One: inv_3_killed_process_leaves_nothing_pinned, inv_3_exec_leaves_nothing_pinned,
          qp_10_inherited_descriptor_is_refused;
     Pair: qp_17_killed_peer_is_noticed, tool_moves_a_file;
-    One: fw_panic_is_reported_and_reset_repairs, fw_hang_is_noticed_and_reset_repairs, reset_under_traffic,
+    One: tool_tells_what_there_is, fw_refused_image_is_named, inv_5_doorbell_page_is_gone_after_unbind,
+         fw_panic_is_reported_and_reset_repairs, fw_hang_is_noticed_and_reset_repairs, reset_under_traffic,
          inv_3_unbind_under_traffic, inv_3_module_goes_and_comes_back, inv_3_unplugged_card_is_let_go;
 }
 
@@ -31,6 +32,17 @@ pub fn helper(name: &str, env: &Env) -> Res {
         // Receives granted, and then nothing.
         "granted" => granted(env),
         // What an inherited descriptor may do in a new program.
+        // Writes its doorbell page when told to, after the driver was unbound and bound again.
+        "stale_doorbell" => {
+            let context = env.context()?;
+            let page = libberth::raw::doorbell_page(&context).cast::<u64>();
+            let go = PathBuf::from(std::env::var_os("BERTH_TEST_READY").ok_or("no file")?).with_extension("go");
+            ready()?;
+            wait_until("told to go on", env.hang, || Ok(go.exists()))?;
+            // SAFETY: the point of the test: the page is not ours any more, and the process dies of it.
+            unsafe { page.write_volatile(16) };
+            Ok(())
+        }
         "inherited" => {
             let fd: i32 = std::env::var("BERTH_TEST_FD")?.parse()?;
             inherited_is_refused(fd)
@@ -276,6 +288,7 @@ fn crash(env: &Env, hang: bool, service: u16) -> Res {
     let mem = Mem::new(PAGE)?;
     let device = env.device()?;
     let resets = device.counters()?.drv(c::D_RESETS);
+    let mut log = kernel_log()?;
     let context = env.context()?;
     let (_from, mut to) = loop_pair(env, &context, &depths(4, 4), service)?;
     to.recv(0, &[mem.sge(0, PAGE)])?;
@@ -296,7 +309,135 @@ fn crash(env: &Env, hang: bool, service: u16) -> Res {
     wait_until("nothing is pinned", env.hang, || Ok(device.counters()?.pinned() == 0))?;
     device.reset()?;
     ensure!(device.counters()?.drv(c::D_RESETS) > resets);
+    let said = kernel_said(&mut log)?;
+    let reason = if hang { "hang" } else { "panicked" };
+    ensure!(said.iter().any(|l| l.contains("berth") && l.contains(reason)), "no word of why in {said:?}");
     after_reset(env, service + 1)
+}
+
+/// The kernel's log from now on.
+fn kernel_log() -> Res<fs::File> {
+    use std::io::{Seek, SeekFrom};
+    use std::os::unix::fs::OpenOptionsExt;
+    let mut log = fs::File::options().read(true).custom_flags(libc::O_NONBLOCK).open("/dev/kmsg")?;
+    log.seek(SeekFrom::End(0))?;
+    Ok(log)
+}
+
+/// What the kernel has said since.
+fn kernel_said(log: &mut fs::File) -> Res<Vec<String>> {
+    use std::io::Read;
+    let mut lines = Vec::new();
+    let mut record = [0u8; 8192];
+    loop {
+        match log.read(&mut record) {
+            Ok(n) => lines.push(String::from_utf8_lossy(&record[..n]).into_owned()),
+            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => return Ok(lines),
+            Err(e) if e.raw_os_error() == Some(libc::EPIPE) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+}
+
+const IMAGE: &str = "/lib/firmware/berth/berth-fw.bin";
+
+/// Puts the firmware image back when dropped.
+struct Image(Vec<u8>);
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        if let Err(e) = fs::write(IMAGE, &self.0) {
+            eprintln!("firmware image not restored: {e}");
+        }
+    }
+}
+
+fn fw_refused_image_is_named(env: &Env) -> Res {
+    let good = Image(fs::read(IMAGE)?);
+    let device = env.device()?;
+    let change = |at: usize, bits: u8| {
+        let mut bytes = good.0.clone();
+        bytes[at] ^= bits;
+        bytes
+    };
+    let cases = [
+        ("wrong magic", change(0, 1), status::FW_BAD_MAGIC),
+        ("another ABI version", change(4, 0x40), status::FW_BAD_ABI),
+        ("truncated", good.0[..good.0.len() - 400].to_vec(), status::FW_TRUNCATED),
+        ("a flipped bit", change(good.0.len() / 2, 4), status::FW_BAD_CRC),
+    ];
+    for (what, image, code) in cases {
+        fs::write(IMAGE, image)?;
+        ensure!(device.reset().is_err(), "{what}: the card started");
+        let info = device.info()?;
+        // The card says why, unless the driver has seen it before it asked the card.
+        ensure!(info.fw_status != status::FW_RUNNING, "{what}: running");
+        ensure!(
+            info.fw_status != status::FW_REFUSED || info.fw_code == code,
+            "{what}: refused with code {}",
+            info.fw_code
+        );
+        ensure!(env.context().and_then(|c| Ok(c.create_cq(1)?)).is_err(), "{what}: the card serves");
+    }
+    fs::remove_file(IMAGE)?;
+    ensure!(device.reset().is_err(), "started without an image");
+    drop(good);
+    device.reset()?;
+    after_reset(env, 842)
+}
+
+fn inv_5_doorbell_page_is_gone_after_unbind(env: &Env) -> Res {
+    let address = pci_address()?;
+    let driver = driver_dir()?;
+    let mut child = start_helper(env, "stale_doorbell")?;
+    fs::write(driver.join("unbind"), &address)?;
+    fs::write(driver.join("bind"), &address)?;
+    wait_for_device(env)?;
+    let go =
+        std::env::temp_dir().join(format!("berth-ready-stale_doorbell-{}", std::process::id())).with_extension("go");
+    fs::write(&go, "")?;
+    let status = child.wait();
+    fs::remove_file(&go)?;
+    use std::os::unix::process::ExitStatusExt;
+    ensure_eq!(status?.signal(), Some(libc::SIGBUS));
+    after_reset(env, 844)
+}
+
+fn tool_tells_what_there_is(env: &Env) -> Res {
+    let run = |args: &[&str]| -> Res<(Option<i32>, String)> {
+        let output = Command::new("berth").args(args).output()?;
+        Ok((output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned()))
+    };
+    let expect = |args: &[&str], keys: &[&str]| -> Res {
+        let (code, text) = run(args)?;
+        ensure!(code == Some(0), "berth {args:?}: exit code {code:?}\n{text}");
+        for key in keys {
+            ensure!(text.contains(key), "berth {args:?} does not say {key}:\n{text}");
+        }
+        Ok(())
+    };
+    expect(&["info"], &["firmware", "running", &env.own_ip.to_string()])?;
+    expect(&["info", "--json"], &["\"net\"", "\"mtu\"", "\"elf_id\"", "\"card_budget\""])?;
+    expect(&["stat", "--all"], &["no_buffer", "tx_frames", "pinned_peak"])?;
+    expect(&["stat", "--json"], &["\"rtl\"", "\"fw\"", "\"drv\"", "\"cycles\"", "\"no_buffer\""])?;
+    expect(&["limits", "--linger-ms", "0", "--reset-peak", "--json"], &["\"linger_ms\":0"])?;
+    let raw = std::env::temp_dir().join(format!("berth-raw-{}", std::process::id()));
+    expect(&["log", "--raw", raw.to_str().ok_or("path")?], &[])?;
+    let log = fs::read(&raw)?;
+    fs::remove_file(&raw)?;
+    ensure!(log.starts_with(b"BERTHLG1") && log.len() >= 24, "log file of {} bytes", log.len());
+    // Errors have codes of their own.
+    ensure_eq!(run(&["--device", "/dev/berth99", "info"])?.0, Some(5));
+    ensure_eq!(run(&["limits", "--budget", "1"])?.0, Some(1));
+    ensure_eq!(run(&["send"])?.0, Some(2));
+    let nobody = format!("{}:4998", env.own_ip);
+    ensure_eq!(run(&["send", "--to", &nobody, "--file", "/init", "--wait", "0"])?.0, Some(4));
+    // debugfs names the same counters.
+    let debugfs = fs::read_to_string("/sys/kernel/debug/berth/berth0/counters")?.to_lowercase();
+    for name in ["tx_frames", "no_buffer", "pinned_peak"] {
+        ensure!(debugfs.contains(name), "debugfs has no {name}:\n{debugfs}");
+    }
+    Ok(())
 }
 
 fn fw_panic_is_reported_and_reset_repairs(env: &Env) -> Res {
@@ -364,6 +505,12 @@ fn inv_3_unbind_under_traffic(env: &Env) -> Res {
 
 fn inv_3_module_goes_and_comes_back(env: &Env) -> Res {
     let mut child = start_helper(env, "traffic")?;
+    // SAFETY: a name that ends with NUL.
+    let ret = unsafe { libc::syscall(libc::SYS_delete_module, c"berth".as_ptr(), libc::O_NONBLOCK) };
+    let errno = std::io::Error::last_os_error().raw_os_error();
+    // As every driver with an open descriptor: in use; and the traffic goes on.
+    ensure!(ret != 0 && matches!(errno, Some(libc::EWOULDBLOCK | libc::EBUSY)), "removed under an open descriptor");
+    ensure!(child.try_wait()?.is_none(), "the traffic has ended");
     child.kill()?;
     let removed = wait_until("the module is gone", env.hang, || {
         // SAFETY: a name that ends with NUL.

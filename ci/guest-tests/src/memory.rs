@@ -18,14 +18,19 @@ use crate::{ensure, ensure_eq, tests};
 tests! {
     Pair: pc_3_pinned_bytes_stay_inside_the_budget, vc_1_swapped_out_blocks_are_sent;
     One: pc_3_receive_larger_than_the_cards_budget_is_refused, pc_3_receive_larger_than_the_processs_budget_is_refused,
-         vc_3_block_is_unpinned_before_its_acknowledgement_when_sent;
-    Pair: pc_3_block_larger_than_the_budget_is_refused, vc_3_nothing_is_pinned_while_acknowledgements_are_held, vc_4_retransmission_pins_again,
+         vc_3_nothing_is_pinned_when_nothing_is_outstanding,
+         pc_1_posted_receive_is_pinned_when_granted_and_unpinned_when_filled;
+    Pair: pc_3_block_larger_than_the_budget_is_refused,
+          vc_3_nothing_is_pinned_while_acknowledgements_are_held,
+          vc_8_several_blocks_leave_before_an_acknowledgement, vc_4_retransmission_pins_again,
           vc_9_unmapped_send_memory_fails_cleanly, vc_9_dontneed_sends_what_the_application_would_see,
           vc_9_moved_send_memory_fails_cleanly, vc_9_withdrawn_receive_memory_is_noticed_at_both_ends,
           vc_9_fork_does_no_harm;
-    One: vc_9_file_mapping_is_sent, vc_9_truncated_file_fails_cleanly, vc_9_shared_file_is_refused_for_receiving,
+    One: vc_9_file_mapping_is_sent, vc_9_truncated_file_fails_cleanly, vc_9_shared_file_is_sent_but_refused_for_receiving,
          pc_1_receive_that_cannot_be_pinned_fails_and_later_ones_go_on, vc_9_read_only_memory_is_not_received_into,
-         vc_9_swapped_out_receive_buffers_are_brought_in, pc_3_memlock_limit_counts;
+         vc_9_swapped_out_receive_buffers_are_brought_in, pc_3_memlock_limit_counts,
+         vc_9_rewritten_memory_is_sent_as_it_is_now_while_pins_linger, vc_9_grant_survives_reclaim_of_its_pages,
+         vc_9_grant_is_withdrawn_when_the_right_to_write_goes;
 }
 
 /// Sets the card's budget, and back when dropped.
@@ -85,7 +90,7 @@ fn pc_3_pinned_bytes_stay_inside_the_budget(env: &Env) -> Res {
 fn vc_1_swapped_out_blocks_are_sent(env: &Env) -> Res {
     const TOTAL: usize = 128 << 10;
     let mem = match env.role {
-        Role::A => Mem::pattern(TOTAL, 31)?,
+        Role::A => Mem::swapped_out(TOTAL, 31)?,
         Role::B => Mem::new(TOTAL)?,
     };
     let context = env.context()?;
@@ -113,8 +118,8 @@ fn vc_1_swapped_out_blocks_are_sent(env: &Env) -> Res {
 
 fn vc_9_swapped_out_receive_buffers_are_brought_in(env: &Env) -> Res {
     const TOTAL: usize = 64 << 10;
-    let source = Mem::pattern(TOTAL, 32)?;
-    let target = Mem::pattern(TOTAL, 33)?;
+    let source = Mem::swapped_out(TOTAL, 32)?;
+    let target = Mem::swapped_out(TOTAL, 33)?;
     target.page_out()?;
     source.page_out()?;
     let context = env.context()?;
@@ -129,7 +134,7 @@ fn vc_9_swapped_out_receive_buffers_are_brought_in(env: &Env) -> Res {
 }
 
 fn pc_3_receive_larger_than_the_cards_budget_is_refused(env: &Env) -> Res {
-    let source = Mem::pattern(64 << 10, 34)?;
+    let source = Mem::swapped_out(64 << 10, 34)?;
     let target = Mem::new(64 << 10)?;
     let context = env.context()?;
     let config = QpConfig { block: 64 << 10, ..depths(4, 16) };
@@ -148,7 +153,7 @@ fn pc_3_receive_larger_than_the_cards_budget_is_refused(env: &Env) -> Res {
 }
 
 fn pc_3_receive_larger_than_the_processs_budget_is_refused(env: &Env) -> Res {
-    let source = Mem::pattern(PAGE, 35)?;
+    let source = Mem::swapped_out(PAGE, 35)?;
     let target = Mem::new(64 << 10)?;
     let context = env.context()?;
     context.set_budget(4 * PAGE as u64)?;
@@ -164,8 +169,8 @@ fn pc_3_receive_larger_than_the_processs_budget_is_refused(env: &Env) -> Res {
     Ok(())
 }
 
-fn vc_3_block_is_unpinned_before_its_acknowledgement_when_sent(env: &Env) -> Res {
-    let source = Mem::pattern(64 << 10, 36)?;
+fn vc_3_nothing_is_pinned_when_nothing_is_outstanding(env: &Env) -> Res {
+    let source = Mem::swapped_out(64 << 10, 36)?;
     let target = Mem::new(64 << 10)?;
     let context = env.context()?;
     let (mut from, mut to) = loop_pair(env, &context, &depths(4, 4), 305)?;
@@ -180,7 +185,7 @@ fn vc_3_block_is_unpinned_before_its_acknowledgement_when_sent(env: &Env) -> Res
 fn vc_3_nothing_is_pinned_while_acknowledgements_are_held(env: &Env) -> Res {
     const TOTAL: usize = 32 << 10;
     let mem = match env.role {
-        Role::A => Mem::pattern(TOTAL, 37)?,
+        Role::A => Mem::swapped_out(TOTAL, 37)?,
         Role::B => Mem::new(TOTAL)?,
     };
     let context = env.context()?;
@@ -216,7 +221,7 @@ fn vc_3_nothing_is_pinned_while_acknowledgements_are_held(env: &Env) -> Res {
 fn vc_4_retransmission_pins_again(env: &Env) -> Res {
     const TOTAL: usize = 32 << 10;
     let mem = match env.role {
-        Role::A => Mem::pattern(TOTAL, 38)?,
+        Role::A => Mem::swapped_out(TOTAL, 38)?,
         Role::B => Mem::new(TOTAL)?,
     };
     let context = env.context()?;
@@ -260,7 +265,7 @@ fn mid_transfer(
     const TOTAL: usize = 32 << 10;
     const FIRST: usize = 8 << 10;
     let mem = match env.role {
-        Role::A => Mem::pattern(TOTAL, 39)?,
+        Role::A => Mem::swapped_out(TOTAL, 39)?,
         Role::B => Mem::new(TOTAL)?,
     };
     let context = env.context()?;
@@ -349,7 +354,7 @@ fn vc_9_dontneed_sends_what_the_application_would_see(env: &Env) -> Res {
 }
 
 fn vc_9_withdrawn_receive_memory_is_noticed_at_both_ends(env: &Env) -> Res {
-    let mem = Mem::pattern(16 << 10, 40)?;
+    let mem = Mem::swapped_out(16 << 10, 40)?;
     let context = env.context()?;
     let mut conn = Conn::new(&context, &depths(4, 4))?;
     let device = env.device()?;
@@ -384,7 +389,7 @@ fn vc_9_withdrawn_receive_memory_is_noticed_at_both_ends(env: &Env) -> Res {
 fn vc_9_fork_does_no_harm(env: &Env) -> Res {
     const TOTAL: usize = 256 << 10;
     let mut mem = match env.role {
-        Role::A => Mem::pattern(TOTAL, 41)?,
+        Role::A => Mem::swapped_out(TOTAL, 41)?,
         Role::B => Mem::new(TOTAL)?,
     };
     let context = env.context()?;
@@ -466,22 +471,137 @@ fn vc_9_truncated_file_fails_cleanly(env: &Env) -> Res {
     sender_fails(env, &from)
 }
 
-fn vc_9_shared_file_is_refused_for_receiving(env: &Env) -> Res {
-    // A file system with write-back: pages that the card may write behind its back are not allowed (decision 16).
-    // Long-term pins of tmpfs files are, and a guest may have nothing else.
-    let path = env.args.share.join(format!("{}-shared-{}", env.role.name(), std::process::id()));
-    let file = File::options().read(true).write(true).create(true).truncate(true).open(&path)?;
-    file.set_len(PAGE as u64)?;
-    let mapped = Mem::map(PAGE, libc::MAP_SHARED, libc::PROT_READ | libc::PROT_WRITE, file.as_raw_fd());
-    let _ = std::fs::remove_file(&path);
-    let Ok(shared) = mapped else {
-        println!("the shared directory cannot be mapped: nothing to test");
-        return Ok(());
-    };
+/// A block device of its own, removed when dropped. Its pages are written back, as those of a file on a disk are.
+struct Disk {
+    number: String,
+}
+
+impl Disk {
+    fn new(bytes: usize) -> Res<Self> {
+        let number = std::fs::read_to_string("/sys/class/zram-control/hot_add")?.trim().to_owned();
+        let disk = Self { number };
+        std::fs::write(format!("/sys/block/zram{}/disksize", disk.number), bytes.to_string())?;
+        Ok(disk)
+    }
+
+    fn open(&self) -> Res<File> {
+        Ok(File::options().read(true).write(true).open(format!("/dev/zram{}", self.number))?)
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        if let Err(e) = std::fs::write("/sys/class/zram-control/hot_remove", &self.number) {
+            eprintln!("zram{} stays: {e}", self.number);
+        }
+    }
+}
+
+fn vc_9_shared_file_is_sent_but_refused_for_receiving(env: &Env) -> Res {
+    let disk = Disk::new(16 * PAGE)?;
+    let file = disk.open()?;
+    let mut shared = Mem::map(PAGE, libc::MAP_SHARED, libc::PROT_READ | libc::PROT_WRITE, file.as_raw_fd())?;
+    fill(shared.bytes_mut(), 80, 0);
+    let target = Mem::new(PAGE)?;
     let context = env.context()?;
-    let (_from, mut to) = loop_pair(env, &context, &depths(4, 4), 322)?;
+    let (mut from, mut to) = loop_pair(env, &context, &depths(4, 4), 322)?;
+    // The card would write behind the file system's back (decision 16).
     to.recv(0, &[shared.sge(0, PAGE)])?;
     ensure_eq!(to.received(env)?.status, Status::LocalProtection);
+    to.recv(1, &[target.sge(0, PAGE)])?;
+    from.send(1, &[shared.sge(0, PAGE)])?;
+    to.received(env)?.ok()?;
+    check(target.bytes(), 80, 0)
+}
+
+/// Sets the linger time, and back to none when dropped.
+struct Linger(Device);
+
+impl Linger {
+    fn set(env: &Env, ms: u32) -> Res<Self> {
+        let device = env.device()?;
+        device.set_limits(&Limits { linger_ms: Some(ms), ..Limits::default() })?;
+        Ok(Self(device))
+    }
+}
+
+impl Drop for Linger {
+    fn drop(&mut self) {
+        if let Err(e) = self.0.set_limits(&Limits { linger_ms: Some(0), ..Limits::default() }) {
+            eprintln!("linger time not restored: {e}");
+        }
+    }
+}
+
+/// Memory that is sent while it shares pages with others, then written or dropped by the application, and sent
+/// again while the pin of the first time lingers: the second time must send what the application sees.
+fn vc_9_rewritten_memory_is_sent_as_it_is_now_while_pins_linger(env: &Env) -> Res {
+    let file = pattern_file(PAGE, 81)?;
+    let private = libc::MAP_PRIVATE;
+    let anonymous = private | libc::MAP_ANONYMOUS;
+    let rw = libc::PROT_READ | libc::PROT_WRITE;
+    let target = Mem::new(PAGE)?;
+    let context = env.context()?;
+    let (mut from, mut to) = loop_pair(env, &context, &depths(4, 4), 329)?;
+    let _linger = Linger::set(env, 60_000)?;
+    for (what, flags, fd) in [("zero page", anonymous, -1), ("private file page", private, file.as_raw_fd())] {
+        let mut source = Mem::map(PAGE, flags, rw, fd)?;
+        for round in 0..3u64 {
+            match round {
+                // As mapped: never written by this process.
+                0 => {}
+                1 => fill(source.bytes_mut(), 82, 0),
+                // Back to what was mapped.
+                _ => source.advise(0, PAGE, libc::MADV_DONTNEED)?,
+            }
+            to.recv(round, &[target.sge(0, PAGE)])?;
+            from.send(round, &[source.sge(0, PAGE)])?;
+            to.received(env)?.ok()?;
+            from.sent(env)?.ok()?;
+            ensure!(target.bytes() == source.bytes(), "{what}, round {round}: other bytes were sent");
+        }
+    }
+    Ok(())
+}
+
+fn protect(mem: &Mem, prot: i32) -> Res {
+    // SAFETY: the whole of our own mapping; nobody holds a reference to it that the protection would forbid.
+    let ret = unsafe { libc::mprotect((mem.va(0) as *mut u8).cast(), 4 * PAGE, prot) };
+    ensure!(ret == 0, "mprotect: {}", std::io::Error::last_os_error());
+    Ok(())
+}
+
+fn vc_9_grant_survives_reclaim_of_its_pages(env: &Env) -> Res {
+    let source = Mem::swapped_out(4 * PAGE, 83)?;
+    let target = Mem::new(4 * PAGE)?;
+    let context = env.context()?;
+    let (mut from, mut to) = loop_pair(env, &context, &depths(4, 4), 330)?;
+    to.recv(0, &[target.sge(0, 4 * PAGE)])?;
+    to.wait_state(env, "the receive is announced", |s| s.announced == 1)?;
+    // Decision 18: what leaves the page and the right as they were at the end revokes nothing.
+    target.advise(0, 4 * PAGE, libc::MADV_PAGEOUT)?;
+    target.advise(0, 4 * PAGE, libc::MADV_COLD)?;
+    from.send(0, &[source.sge(0, 4 * PAGE)])?;
+    ensure_eq!(to.received(env)?.ok()?.byte_len as usize, 4 * PAGE);
+    check(target.bytes(), 83, 0)
+}
+
+fn vc_9_grant_is_withdrawn_when_the_right_to_write_goes(env: &Env) -> Res {
+    let source = Mem::swapped_out(4 * PAGE, 84)?;
+    let target = Mem::new(4 * PAGE)?;
+    let device = env.device()?;
+    let context = env.context()?;
+    let (mut from, mut to) = loop_pair(env, &context, &depths(4, 4), 331)?;
+    to.recv(0, &[target.sge(0, 4 * PAGE)])?;
+    to.wait_state(env, "the receive is announced", |s| s.announced == 1)?;
+    let before = device.counters()?.drv(c::D_REVOKED);
+    protect(&target, libc::PROT_READ)?;
+    wait_until("the grant is revoked", env.hang, || Ok(device.counters()?.drv(c::D_REVOKED) > before))?;
+    wait_until("and unpinned", env.hang, || Ok(device.counters()?.pinned() == 0))?;
+    from.send(0, &[source.sge(0, 4 * PAGE)])?;
+    ensure!(from.sent(env)?.status != Status::Ok);
+    ensure!(to.received(env)?.status != Status::Ok);
+    ensure!(target.bytes().iter().all(|b| *b == 0), "written without the right to write");
     Ok(())
 }
 
@@ -496,7 +616,7 @@ fn vc_9_read_only_memory_is_not_received_into(env: &Env) -> Res {
 }
 
 fn pc_1_receive_that_cannot_be_pinned_fails_and_later_ones_go_on(env: &Env) -> Res {
-    let source = Mem::pattern(200, 45)?;
+    let source = Mem::swapped_out(200, 45)?;
     let target = Mem::new(3 * PAGE)?;
     target.unmap(PAGE, PAGE)?;
     let context = env.context()?;
@@ -541,7 +661,7 @@ fn pc_3_memlock_limit_counts(env: &Env) -> Res {
     // SAFETY: a valid limit.
     let ret = unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const limit) };
     ensure!(ret == 0, "setrlimit: {}", std::io::Error::last_os_error());
-    let source = Mem::pattern(2 * PAGE, 46)?;
+    let source = Mem::swapped_out(2 * PAGE, 46)?;
     let target = Mem::new(8 * PAGE)?;
     let context = env.context()?;
     let config = QpConfig { block: PAGE as u32, ..depths(4, 8) };
@@ -561,7 +681,7 @@ fn pc_3_memlock_limit_counts(env: &Env) -> Res {
 fn pc_3_block_larger_than_the_budget_is_refused(env: &Env) -> Res {
     const TOTAL: usize = 64 << 10;
     let mem = match env.role {
-        Role::A => Mem::pattern(TOTAL, 47)?,
+        Role::A => Mem::swapped_out(TOTAL, 47)?,
         Role::B => Mem::new(TOTAL)?,
     };
     let context = env.context()?;
@@ -584,6 +704,71 @@ fn pc_3_block_larger_than_the_budget_is_refused(env: &Env) -> Res {
             ensure_eq!(conn.received(env)?.status, Status::Flushed);
             conn.qp.wait_closed(env.limit())?;
             ensure!(mem.bytes().iter().all(|b| *b == 0), "something was sent");
+        }
+    }
+    env.meet("done")
+}
+
+fn pc_1_posted_receive_is_pinned_when_granted_and_unpinned_when_filled(env: &Env) -> Res {
+    const TOTAL: usize = 64 << 10;
+    let source = Mem::swapped_out(TOTAL, 48)?;
+    let target = Mem::new(TOTAL)?;
+    let device = env.device()?;
+    let context = env.context()?;
+    let mut from = Conn::new(&context, &depths(4, 4))?;
+    let mut to = Conn::new(&context, &depths(4, 4))?;
+    to.recv(0, &[target.sge(0, TOTAL)])?;
+    // Posted, but not connected: no credit, so nothing is pinned. The query goes behind the doorbell.
+    ensure_eq!(to.qp.state()?.granted, 0);
+    ensure_eq!(device.counters()?.pinned(), 0);
+    crate::util::loop_back(env, &context, &from.qp, &to.qp, 327)?;
+    to.wait_state(env, "the receive is announced", |s| s.announced == 1)?;
+    ensure_eq!(device.counters()?.pinned(), TOTAL as u64);
+    from.send(0, &[source.sge(0, TOTAL)])?;
+    to.received(env)?.ok()?;
+    from.sent(env)?.ok()?;
+    wait_until("filled and sent: unpinned", env.hang, || Ok(device.counters()?.pinned() == 0))
+}
+
+fn vc_8_several_blocks_leave_before_an_acknowledgement(env: &Env) -> Res {
+    // Seven contexts of a page each, every one a block of its own.
+    const BLOCKS: usize = 7;
+    let mem = match env.role {
+        Role::A => Mem::swapped_out(2 * BLOCKS * PAGE, 49)?,
+        Role::B => Mem::new(BLOCKS * PAGE)?,
+    };
+    let context = env.context()?;
+    let config = QpConfig { block: PAGE as u32, timeout: u32::MAX, ..depths(4, 4) };
+    let mut conn = Conn::new(&context, &config)?;
+    if env.role == Role::B {
+        conn.recv(0, &[mem.sge(0, BLOCKS * PAGE)])?;
+    }
+    establish(env, &context, &conn.qp, 328)?;
+    if env.role == Role::A {
+        let device = env.device()?;
+        conn.wait_state(env, "the credit has come", |s| s.credits == 1)?;
+        let before = device.counters()?;
+        env.sim("hold b")?;
+        let result = (|| {
+            // Every second page: the contexts are not neighbours.
+            let sges: Vec<_> = (0..BLOCKS).map(|n| mem.sge(2 * n * PAGE, PAGE)).collect();
+            conn.send(0, &sges)?;
+            wait_until("all blocks have left", env.hang, || {
+                let sent = device.counters()?.fw(c::F_BYTES_SENT) - before.fw(c::F_BYTES_SENT);
+                Ok(sent == (BLOCKS * PAGE) as u64)
+            })?;
+            ensure!(conn.sends.poll()?.is_none(), "completed without an acknowledgement");
+            let blocks = device.counters()?.fw(c::F_SEND_BLOCKS) - before.fw(c::F_SEND_BLOCKS);
+            ensure!(blocks >= BLOCKS as u64, "{blocks} blocks");
+            Ok(())
+        })();
+        env.sim("release b")?;
+        result?;
+        conn.sent(env)?.ok()?;
+    } else {
+        conn.received(env)?.ok()?;
+        for n in 0..BLOCKS {
+            check(&mem.bytes()[n * PAGE..(n + 1) * PAGE], 49, (2 * n * PAGE) as u64)?;
         }
     }
     env.meet("done")

@@ -258,7 +258,8 @@ fn check_after(env: &Env, log: &mut KernelLog) -> Res {
         result.map_err(|e| {
             format!("{e}: {} bytes pinned, {} QPs, {} contexts", n.pinned(), n.drv(c::D_QPS), n.drv(c::D_CONTEXTS))
         })?;
-        let without_buffer = n.fw(c::F_NO_BUFFER);
+        // No test sends without credit: neither card may have met such a packet (invariant 1).
+        let without_buffer = n.fw(c::F_NO_BUFFER) + n.fw(c::F_NO_CREDIT);
         crate::ensure_eq!(without_buffer, 0);
     } else if env.device().is_err() {
         return fail("the device is gone after the test");

@@ -76,6 +76,13 @@ impl Mem {
         Ok(mem)
     }
 
+    /// As [`Mem::pattern`], but all of it in swap: the card's first use has to bring it in.
+    pub fn swapped_out(len: usize, seed: u64) -> Res<Self> {
+        let mem = Self::pattern(len, seed)?;
+        mem.page_out()?;
+        Ok(mem)
+    }
+
     /// Virtual address of the byte at `offset`.
     pub fn va(&self, offset: usize) -> u64 {
         self.ptr.as_ptr() as u64 + offset as u64

@@ -24,9 +24,9 @@ const LARGEST_FILE: u64 = 2 << 30;
 /// Receive buffers that host b keeps posted. More would not be faster: it is several times what the wire can have on the way.
 const RECV_DEPTH: u32 = 16;
 /// Wall time per frame that was measured on 2 cores without KVM, and what a run takes besides; for estimates only.
-const SECONDS_PER_FRAME: f64 = 0.012;
-const SECONDS_PER_MIB: f64 = 5.0;
-const SECONDS_BESIDES: f64 = 15.0;
+const SECONDS_PER_FRAME: f64 = 0.01;
+const SECONDS_PER_MIB: f64 = 1.0;
+const SECONDS_BESIDES: f64 = 10.0;
 /// How much slower the simulation is while it writes waveforms, and how much it writes.
 const TRACE_SLOWDOWN: f64 = 8.0;
 
@@ -140,7 +140,7 @@ pub fn transfer(builder: &Builder, parts: &Parts, arguments: &Arguments) -> Resu
     run.script(Role::B, &script(arguments, Role::B))?;
 
     let mut progress = Progress::start(&format!("{} from host a to host b", report::size(bytes)), None);
-    if seconds > 100.0 {
+    if seconds > 40.0 {
         progress.line(&format!(
             "  estimate: about {} for these options on 2 cores",
             clock(Duration::from_secs_f64(seconds))

@@ -10,6 +10,7 @@ use std::fmt;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -226,8 +227,9 @@ enum Event {
 struct Children(Vec<(String, Child)>);
 
 impl Children {
+    /// Starts one in a process group of its own: Ctrl-C reaches only xtask, which then ends all of them in order.
     fn spawn(&mut self, name: &str, command: &mut Command) -> Result<&mut Child> {
-        let child = command.spawn().with_context(|| format!("starting {name}"))?;
+        let child = command.process_group(0).spawn().with_context(|| format!("starting {name}"))?;
         self.0.push((name.to_owned(), child));
         Ok(&mut self.0.last_mut().expect("just pushed").1)
     }
@@ -342,7 +344,7 @@ fn run_inner(builder: &Builder, parts: &Parts, options: &Options, run: &Run, pro
             said_keep = true;
             progress
                 .line("The guests stay up. In another terminal: `cargo xtask console a` or `… b` (Ctrl-] leaves it).");
-            progress.line(&format!("Their share is {}; Ctrl-C here ends them.", run.share.display()));
+            progress.line(&format!("Their share is {}; Ctrl-C here ends them and goes on.", run.share.display()));
         }
         if options.keep && said_keep {
             if progress::interrupted() {

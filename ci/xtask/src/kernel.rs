@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The guests' kernels, built from Debian's linux-source package with the fragments of `ci/kernel`.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 use std::thread::available_parallelism;
@@ -8,7 +9,7 @@ use std::thread::available_parallelism;
 use anyhow::{Context as _, Result, bail};
 use clap::ValueEnum;
 
-use crate::context::{Context, key};
+use crate::context::{Context, key, list_lines};
 use crate::progress;
 use crate::sysroot::Sysroot;
 
@@ -78,7 +79,8 @@ impl Kernel {
         // The compilers are part of the key: a driver must be built with the rustc that built its kernel.
         let rustc = sysroot.package_version("rustc")?;
         let clang = sysroot.package_version("clang")?;
-        let key = key([&version, &fragment, &rustc, &clang]);
+        let options = format!("{:?}", options(&fragment));
+        let key = key([&version, &options, &rustc, &clang]);
         let build = context.folder("kernel")?.join(format!("{}-{key}", flavour.name()));
         let kernel = Self { flavour, build };
         if kernel.build.join(COMPLETE).exists() {
@@ -142,16 +144,16 @@ fn source(context: &Context, sysroot: &Sysroot, series: &str, version: &str) -> 
     Ok(source)
 }
 
+/// What a fragment asks for: the last line about an option counts.
+fn options(fragment: &str) -> BTreeMap<&str, &str> {
+    list_lines(fragment).filter_map(|line| line.split_once('=')).collect()
+}
+
 /// The lines of a fragment that the final configuration does not have.
 fn lost_options(fragment: &str, config: &str) -> Vec<String> {
     let has = |line: &str| config.lines().any(|l| l == line);
-    let mut last = std::collections::BTreeMap::new();
-    for line in crate::context::list_lines(fragment) {
-        if let Some((name, value)) = line.split_once('=') {
-            last.insert(name, value);
-        }
-    }
-    last.into_iter()
+    options(fragment)
+        .into_iter()
         .filter(|(name, value)| match *value {
             "n" => has(&format!("{name}=y")) || has(&format!("{name}=m")),
             value => !has(&format!("{name}={value}")),

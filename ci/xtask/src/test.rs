@@ -290,7 +290,7 @@ impl Tester {
         let firmware = self.builder.firmware()?;
         let arguments = ["test", "--release", "--no-fail-fast", "--package", package];
         let mut command = self.builder.cargo(self.repo(), "target-sysroot", &arguments)?;
-        command.env("BERTH_FW_IMAGE", firmware.image);
+        command.env("BERTH_FW_IMAGE", firmware.image).env("BERTH_FW_ELF", firmware.elf);
         Ok(command)
     }
 

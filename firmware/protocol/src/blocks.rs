@@ -253,6 +253,14 @@ impl Qp {
         false
     }
 
+    /// Some block is held, or packets are on their way.
+    pub fn send_holds(&self) -> bool {
+        let sq = &self.sq;
+        let count = sq.block_tail.wrapping_sub(sq.block_head);
+        let held = |i| sq.blocks.at(sq.block_head.wrapping_add(i)).state == BLOCK_HELD;
+        sq.flying != 0 || sq.next != sq.una || (0..count).any(held)
+    }
+
     /// Blocks are held for a packet of which others are awaited.
     pub fn send_holds_part(&self) -> bool {
         self.sq.block != self.sq.block_tail && self.sq.blocks.at(self.sq.block).state == BLOCK_HELD

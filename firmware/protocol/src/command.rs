@@ -5,7 +5,7 @@ use crate::card::Card;
 use crate::cm::REQUEST_OFFERED;
 use crate::headers::{Mac, PSN_MASK};
 use crate::hw::{Hw, Log};
-use crate::limits::{GRANTS, PRESSURE_RETRY, RETRIES, SQUEEZE_TIME, SQUEEZES, TIMEOUT};
+use crate::limits::{GRANTS, PRESSURE_RETRY, RETRIES, SQUEEZE_TIME, SQUEEZES, TIMEOUT, TOKEN_AGES};
 use crate::qp::{
     CLOSED, CONNECTED, CONNECTING, CREATED, ERROR, FREE, GRANT_POSTED, GRANT_READY, Qp, TODO_REP, TODO_REQ,
 };
@@ -343,8 +343,10 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
     /// `fresh`) until nobody is starved.
     pub(crate) fn pressure<H: Hw>(&mut self, now: u64, asid: u8, bytes: u32, fresh: bool, hw: &mut H) {
         let sh = &mut self.sh;
-        let mut starved = None;
-        let mut others = false;
+        sh.token_age = sh.token_age.saturating_add(1);
+        let stuck = sh.token_age > TOKEN_AGES && sh.token_wait != 0;
+        // Who cannot send, who cannot receive; of the latter the one whose turn it is.
+        let (mut sender, mut receiver) = (None, None);
         for qp in &mut self.qps {
             if qp.state != CONNECTED || (asid != 0 && qp.asid != asid) {
                 continue;
@@ -352,23 +354,23 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             qp.squeeze_grants(sh, hw);
             qp.squeeze_blocks(sh, hw);
             sh.send_work |= qp.bit();
-            let (send, recv) = (qp.send_starved(), qp.recv_starved());
-            others |= qp.sq.flying != 0 || qp.sq.next != qp.sq.una || qp.recv_holds();
-            if !send && !recv {
-                others |= qp.send_holds_part() || qp.recv_holds_part();
-                continue;
-            }
-            if starved.is_none() {
-                starved = Some((qp.idx, send));
-                others |= send && recv && qp.recv_holds_part();
-            } else {
-                // Two that hold parts and wait for the rest would wait for each other.
-                if send && qp.send_holds_part() {
+            let turn = sh.token == qp.idx + 1;
+            // Two that hold parts and wait for the rest would wait for each other.
+            if qp.send_starved() {
+                if sender.is_none() {
+                    sender = Some(qp.idx);
+                } else if qp.send_holds_part() {
                     qp.yield_blocks(false, sh, hw);
                 }
-                if recv && qp.recv_holds_part() {
-                    qp.yield_grant(false, sh, hw);
-                }
+            }
+            if qp.recv_starved() && (turn || receiver.is_none()) {
+                receiver = Some(qp.idx);
+            }
+            if qp.recv_holds_part() && (!turn || stuck) {
+                qp.yield_grant(false, sh, hw);
+            }
+            if turn && stuck {
+                sh.token_drop(qp.idx);
             }
         }
         sh.pressure_at = 0;
@@ -377,38 +379,47 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         }
         (sh.pressure_at, sh.pressure_bytes, sh.pressure_asid) = (now + PRESSURE_RETRY, bytes, asid);
         sh.arm(sh.pressure_at, hw);
-        let Some((starved, send)) = starved else {
+        if sender.is_none() && receiver.is_none() {
             return;
-        };
-        // Take from one after the other; more when it is not the first time.
+        }
+        // Take from one after the other; all of it when it is not the first time.
         let victim = (1..=QPS).map(|k| (sh.recall_last as usize + k) % QPS).find(|&i| {
             let qp = &self.qps[i];
-            qp.state == CONNECTED && qp.unused() > 0 && (send || qp.idx != starved)
+            qp.state == CONNECTED && qp.unused() > 0 && (sender.is_some() || receiver != Some(qp.idx))
         });
         if let Some(i) = victim {
             sh.recall_last = i as u8;
             if let Some(qp) = self.qps.get_mut(i) {
                 qp.recall(if fresh { bytes } else { u32::MAX }, sh, hw);
             }
-        } else if fresh
-            && !others
-            && now >= sh.squeeze_at
-            && let Some(qp) = self.qps.get_mut(starved as usize)
-        {
-            // Nobody else holds anything: it does not fit, unless news is on the way.
-            self.sh.squeeze_at = now + SQUEEZE_TIME;
-            if send && qp.send_holds_part() {
-                qp.sq.squeezed += 1;
-                if qp.sq.squeezed > SQUEEZES {
-                    qp.sq.squeezed = 0;
-                    qp.yield_blocks(true, &mut self.sh, hw);
-                }
-            } else if !send && qp.recv_holds_part() {
-                qp.rq.squeezed += 1;
-                if qp.rq.squeezed > SQUEEZES {
-                    qp.rq.squeezed = 0;
-                    qp.yield_grant(true, &mut self.sh, hw);
-                }
+            return;
+        }
+        if !fresh || now < sh.squeeze_at {
+            return;
+        }
+        sh.squeeze_at = now + SQUEEZE_TIME;
+        // Nobody gives memory back any more. Requests that nobody waits for may still stand before
+        // the ones that matter: begin anew behind them. If that does not help, it does not fit.
+        let whose = |qp: &Qp, who: Option<u8>| who == Some(qp.idx);
+        let alone = !self.qps.iter().any(|qp| {
+            let part = qp.recv_holds_part() && !whose(qp, receiver);
+            let sending = qp.send_holds() && !whose(qp, sender);
+            qp.state == CONNECTED && (qp.recv_holds() || part || sending)
+        });
+        for (who, send) in [(sender, true), (receiver, false)] {
+            let Some(qp) = who.and_then(|i| self.qps.get_mut(i as usize)) else {
+                continue;
+            };
+            let tries = match send {
+                true if qp.send_holds_part() => &mut qp.sq.squeezed,
+                false if qp.recv_holds_part() => &mut qp.rq.squeezed,
+                _ => continue,
+            };
+            let fail = alone && *tries >= SQUEEZES;
+            *tries = if fail { 0 } else { (*tries + 1).min(SQUEEZES) };
+            match send {
+                true => qp.yield_blocks(fail, &mut self.sh, hw),
+                false => qp.yield_grant(fail, &mut self.sh, hw),
             }
         }
     }

@@ -22,7 +22,7 @@ impl Qp {
         self.complete_recvs(sh, hw);
         self.fetch_recv(sh, hw);
         self.ask_grants(sh, hw);
-        self.post_grants(hw);
+        self.post_grants(sh, hw);
     }
 
     /// Acquires the SGEs of receives, in order.
@@ -30,7 +30,7 @@ impl Qp {
         while self.rq.ask != self.rq.fetched && !sh.revoking {
             let index = self.rq.ask;
             let grant = *self.rq.grants.at(index);
-            if self.rq.serial && grant.state == GRANT_NEW && self.front() != Some(index) {
+            if self.rq.serial && grant.state == GRANT_NEW && (self.front() != Some(index) || !sh.token_take(self.idx)) {
                 return;
             }
             if grant.state == GRANT_NEW {
@@ -110,6 +110,7 @@ impl Qp {
         if grant.probing | grant.waiting == 0 {
             if grant.status != WC_OK {
                 grant.state = GRANT_LOCAL;
+                sh.token_drop(self.idx);
                 self.let_go(index, hw);
             } else if grant.stale {
                 grant.stale = false;
@@ -120,6 +121,7 @@ impl Qp {
                 }
             } else {
                 grant.state = GRANT_READY;
+                sh.token_drop(self.idx);
                 self.rq.squeezed = 0;
                 hw.count(F_GRANTS, 1);
             }
@@ -141,7 +143,7 @@ impl Qp {
 
     /// Turns granted receives into credits, in order, and commits them when the batch is
     /// complete or cannot get further for now.
-    fn post_grants<H: Hw>(&mut self, hw: &mut H) {
+    fn post_grants<H: Hw>(&mut self, sh: &mut Shared, hw: &mut H) {
         if self.rq.recall != RECALL_NONE {
             return;
         }
@@ -150,6 +152,7 @@ impl Qp {
             if self.rq.post == self.rq.batch {
                 self.commit(hw);
                 (self.rq.pressure, self.rq.serial) = (false, false);
+                sh.token_drop(self.idx);
                 if self.rq.batch == self.rq.pi {
                     return;
                 }
@@ -262,16 +265,18 @@ impl Qp {
             return;
         };
         (self.rq.pressure, self.rq.serial) = (true, true);
-        if self.rq.grants.at(front).state != GRANT_ASKING {
-            return;
-        }
         let mut index = front.wrapping_add(1);
         while index != self.rq.fetched {
             self.defer(index, hw);
             index = index.wrapping_add(1);
         }
-        if (self.rq.ask.wrapping_sub(front) as i16) > 1 {
-            self.rq.ask = front.wrapping_add(1);
+        // Those go on being asked for behind it.
+        let next = match self.rq.grants.at(front).state {
+            GRANT_NEW => front,
+            _ => front.wrapping_add(1),
+        };
+        if (self.rq.ask.wrapping_sub(next) as i16) > 0 {
+            self.rq.ask = next;
         }
     }
 
@@ -299,7 +304,8 @@ impl Qp {
             && self.rq.placing == 0
             && self.front().is_some_and(|index| {
                 let grant = self.rq.grants.at(index);
-                grant.state == GRANT_ASKING && grant.waiting != 0
+                // Asked for, or waiting for its turn to ask.
+                (grant.state == GRANT_ASKING && grant.waiting != 0) || (grant.state == GRANT_NEW && self.rq.serial)
             })
     }
 
@@ -337,6 +343,7 @@ impl Qp {
                     grant.waiting = 0;
                     grant.state = GRANT_LOCAL;
                 }
+                sh.token_drop(self.idx);
             }
             sh.recv_work |= self.bit();
         }

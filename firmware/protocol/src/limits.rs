@@ -58,3 +58,5 @@ pub const SQUEEZES: u8 = 3;
 pub const PRESSURE_RETRY: u64 = 1_000_000;
 /// Time between two such times that count (cycles).
 pub const SQUEEZE_TIME: u64 = 5_000_000;
+/// How often the budget is looked at before a receive that still waits lets others try (200 ms).
+pub const TOKEN_AGES: u8 = 50;

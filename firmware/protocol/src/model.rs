@@ -98,6 +98,8 @@ impl Ord for Later {
 struct Entry {
     frame: u64,
     write: bool,
+    /// Pinned for a receive.
+    receive: bool,
     uses: u32,
 }
 
@@ -128,6 +130,9 @@ pub struct Engines {
     pub peak: u64,
     /// The driver tells firmware when requests wait for budget.
     pub pressure: bool,
+    /// Bytes that receives leave to sends.
+    pub reserve: u64,
+    pressing: bool,
     waiting: VecDeque<Need>,
     revoking: Vec<(u32, u8, u64, u64)>,
     tx: Vec<Vec<u8>>,
@@ -181,6 +186,8 @@ impl Engines {
             budget: 64 << 20,
             peak: 0,
             pressure: true,
+            reserve: 16 * PAGE,
+            pressing: false,
             waiting: VecDeque::new(),
             revoking: Vec::new(),
             tx: vec![vec![0; SLOT_BYTES as usize]; TX_SLOTS as usize],
@@ -372,12 +379,17 @@ impl Engines {
             let fresh = pages.clone().filter(|vpn| !self.xlt.contains_key(&(need.asid, *vpn))).count() as u64 * PAGE;
             let xlt = &mut self.xlt;
             // Idle pages make room.
-            if xlt.len() as u64 * PAGE + fresh > self.budget {
+            if xlt.len() as u64 * PAGE + fresh + self.reserve > self.budget {
                 xlt.retain(|key, e| e.uses > 0 || (key.0 == need.asid && pages.contains(&key.1)));
             }
-            // First come, first served.
-            let turn = again || self.waiting.is_empty();
-            if self.pinned() + fresh > self.budget || !turn {
+            // First come, first served among those that wait for the same; receives leave room
+            // for one block to send, but one that is alone may take all (decision 19).
+            let turn = again || !self.waiting.iter().any(|n| n.write == need.write);
+            let reserve = match need.write && self.xlt.values().any(|e| e.receive && e.uses > 0) {
+                true => self.reserve.min(self.budget / 2),
+                false => 0,
+            };
+            if self.pinned() + fresh + reserve > self.budget || !turn {
                 match again {
                     true => self.waiting.push_front(need),
                     false => self.waiting.push_back(need),
@@ -389,7 +401,7 @@ impl Engines {
             }
             for vpn in pages {
                 let (frame, write) = self.maps[&(need.asid, vpn)];
-                self.xlt.entry((need.asid, vpn)).or_insert(Entry { frame, write, uses: 0 });
+                self.xlt.entry((need.asid, vpn)).or_insert(Entry { frame, write, receive: need.write, uses: 0 });
             }
             self.peak = self.peak.max(self.pinned());
             assert!(self.pinned() <= self.budget, "invariant 3");
@@ -407,15 +419,21 @@ impl Engines {
         (w[0], w[1], w[3]) = (CMD_PRESSURE, 0x4000_0000, bytes);
         self.in_cmd.push_back(w);
         self.cpu_soon();
-        self.later.push((20_000_000, What::Press(bytes)));
+        if !self.pressing {
+            self.pressing = true;
+            self.later.push((20_000_000, What::Press(bytes)));
+        }
     }
 
     fn retry_waiting(&mut self) {
-        while let Some(need) = self.waiting.pop_front() {
-            let left = self.waiting.len();
-            self.serve(need, true);
-            if self.waiting.len() > left {
-                return;
+        for write in [false, true] {
+            while let Some(i) = self.waiting.iter().position(|n| n.write == write) {
+                let need = self.waiting.remove(i).unwrap();
+                let left = self.waiting.len();
+                self.serve(need, true);
+                if self.waiting.len() > left {
+                    break;
+                }
             }
         }
     }
@@ -511,7 +529,10 @@ impl Engines {
                 }
                 self.retry_waiting();
             }
-            What::Press(bytes) => self.press(bytes),
+            What::Press(bytes) => {
+                self.pressing = false;
+                self.press(bytes);
+            }
             What::Serve(need) => self.serve(need, false),
             What::Frame(frame, loopback) => {
                 self.rx_backlog.push_back((frame, loopback));

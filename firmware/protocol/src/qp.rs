@@ -617,6 +617,7 @@ impl Qp {
         self.reason = reason as u8;
         self.sq.head_status = head;
         self.sq.deadline = 0;
+        sh.token_drop(self.idx);
         sh.close_work |= self.bit();
     }
 }

@@ -120,6 +120,13 @@ pub struct Shared {
     pub pressure_bytes: u32,
     /// Address space that wanted them; 0 all.
     pub pressure_asid: u8,
+    /// QP (index + 1) that may acquire a receive while the budget is short; 0 any. Only one may
+    /// hold a part and wait for the rest.
+    pub token: u8,
+    /// How often the budget was looked at since.
+    pub token_age: u8,
+    /// QPs that wait for it.
+    pub token_wait: u64,
     /// QP that credits were last recalled from.
     pub recall_last: u8,
     /// When a short budget counts again for an element that holds a part of its memory.
@@ -167,6 +174,9 @@ impl Shared {
             tag_hint: 0,
             tag_blocked: 0,
             pressure_at: 0,
+            token: 0,
+            token_age: 0,
+            token_wait: 0,
             recall_last: 0,
             squeeze_at: 0,
             pressure_bytes: 0,
@@ -311,6 +321,26 @@ impl Shared {
             &mut self.tag_blocked,
         ] {
             *map &= keep;
+        }
+    }
+
+    /// QP `idx` may acquire a receive although the budget is short.
+    pub fn token_take(&mut self, idx: u8) -> bool {
+        if self.token == 0 {
+            (self.token, self.token_age) = (idx + 1, 0);
+        }
+        if self.token != idx + 1 {
+            self.token_wait |= 1 << (idx & 63);
+        }
+        self.token == idx + 1
+    }
+
+    /// QP `idx` does not wait with a part of its memory any more.
+    pub fn token_drop(&mut self, idx: u8) {
+        if self.token == idx + 1 {
+            self.token = 0;
+            self.recv_work |= self.token_wait;
+            self.token_wait = 0;
         }
     }
 

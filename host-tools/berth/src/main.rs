@@ -61,7 +61,14 @@ enum Command {
     Reset,
 }
 
+/// Ends quietly when the reader of our output has gone, as in `berth stat | head`.
+fn default_sigpipe() {
+    // SAFETY: restores a default disposition before there is any other thread.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+}
+
 fn main() -> ExitCode {
+    default_sigpipe();
     let cli = Cli::parse();
     let filter = tracing_subscriber::EnvFilter::try_from_env("BERTH_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));

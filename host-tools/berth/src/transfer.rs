@@ -192,7 +192,7 @@ impl<'d> Meter<'d> {
         let cycles = info.cycles.saturating_sub(self.cycles);
         let counters = self.device.counters()?;
         let (peak, pinned) = (counters.pinned_peak(), counters.pinned());
-        let per_byte = cycles as f64 / end.bytes.max(1) as f64;
+        let per_byte = (end.bytes > 0).then(|| cycles as f64 / end.bytes as f64);
         let wall = self.wall.elapsed();
         if as_json {
             println!(
@@ -208,11 +208,12 @@ impl<'d> Meter<'d> {
         } else {
             let bits = end.bytes as f64 * 8.0 * f64::from(info.clock_hz) / cycles.max(1) as f64;
             println!(
-                "{} {} in {} {}: {cycles} card cycles ({per_byte:.2} per byte, {:.2} Gbit/s of card time), {:.1} s of wall time",
+                "{} {} in {} {}: {cycles} card cycles ({:.2} per byte, {:.2} Gbit/s of card time), {:.1} s of wall time",
                 end.verb,
                 size::show(end.bytes),
                 end.elements,
                 end.unit,
+                per_byte.unwrap_or(0.0),
                 bits / 1e9,
                 wall.as_secs_f64()
             );
@@ -247,14 +248,19 @@ impl Progress {
     }
 
     fn at(&mut self, bytes: u64) {
-        let percent = bytes.min(self.total) * 100 / self.total.max(1);
+        let percent = (bytes.min(self.total) * 100).checked_div(self.total).unwrap_or(100);
         if self.on && percent != self.shown {
             self.shown = percent;
             eprint!("\r{percent:3} %");
-            if percent == 100 {
-                eprint!("\r     \r");
-            }
             let _ = std::io::stderr().flush();
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if self.on && self.shown != u64::MAX {
+            eprint!("\r     \r");
         }
     }
 }
@@ -521,6 +527,7 @@ impl Send {
         while stream.sends_outstanding() > 0 {
             reap(&mut stream)?;
         }
+        drop(progress);
         let mut answer = Vec::new();
         while answer.len() < DIGEST {
             let piece = stream.next_piece(None)?;

@@ -248,6 +248,28 @@ impl Inner {
     }
 }
 
+#[cfg(test)]
+impl Inner {
+    /// A context without a device: ordinary memory in place of the doorbell page, and every ioctl fails.
+    pub(crate) fn without_device() -> Arc<Self> {
+        Arc::new(Self {
+            file: File::open("/dev/null").unwrap(),
+            doorbells: Region::anonymous(DOORBELL_PAGE).unwrap(),
+            event_fd: sys::eventfd().unwrap(),
+            events: Mutex::default(),
+            arrived: Condvar::new(),
+            lost: AtomicBool::new(false),
+            asid: 1,
+        })
+    }
+
+    /// What was last written to a doorbell.
+    pub(crate) fn last_doorbell(&self, offset: u32) -> u64 {
+        // SAFETY: an aligned offset inside the page.
+        unsafe { self.doorbells.as_ptr().add(offset as usize).cast::<u64>().read_volatile() }
+    }
+}
+
 /// The device bound to this process. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Context {

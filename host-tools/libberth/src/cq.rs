@@ -360,6 +360,122 @@ fn check_ring(entries: u32, bytes: u32, capacity: u32) -> Option<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ring::{WorkQueue, element};
+
+    /// A completion queue over ordinary memory, and two queue pairs that complete there.
+    struct Bench {
+        cq: CompletionQueue,
+        written: u64,
+        _wqes: Vec<wqe::Wqe>,
+        queues: Vec<(u32, WorkQueue, Arc<QpProgress>)>,
+    }
+
+    impl Bench {
+        fn new(capacity: u32, entries: u32) -> Self {
+            let region = Region::anonymous((entries * wqe::CQE_BYTES) as usize).unwrap();
+            let base = NonNull::new(region.as_ptr().cast()).unwrap();
+            // SAFETY: the region holds that many entries and lives beside the ring.
+            let ring = unsafe { CqRing::new(base, entries) };
+            let inner = CqInner {
+                state: Mutex::new(State { ring, qps: vec![], taken: VecDeque::new() }),
+                _region: region,
+                event_fd: sys::eventfd().unwrap(),
+                cqn: 5,
+                capacity,
+                context: Inner::without_device(),
+            };
+            let cq = CompletionQueue { inner: Arc::new(inner) };
+            let mut wqes = vec![wqe::Wqe::default(); 2 * 64];
+            let queues = [16, 17]
+                .into_iter()
+                .enumerate()
+                .map(|(n, qpn)| {
+                    let base = NonNull::new(&raw mut wqes[n * 64]).unwrap();
+                    // SAFETY: 64 elements that no other queue uses; the vector is kept and never resized.
+                    let queue = unsafe { WorkQueue::new(base, 64) };
+                    let progress = Arc::new(QpProgress { send: Progress::new(64), recv: Progress::new(64) });
+                    cq.inner.attach(qpn, &progress);
+                    (qpn, queue, progress)
+                })
+                .collect();
+            Self { cq, written: 0, _wqes: wqes, queues }
+        }
+
+        fn post(&mut self, n: usize, wr_id: u64) {
+            let (_, queue, progress) = &mut self.queues[n];
+            queue.write(&progress.send, &element(wqe::OP_SEND, 0, wr_id, &[]).unwrap());
+        }
+
+        /// What the card does.
+        fn complete(&mut self, qpn: u32, wr_id: u64) {
+            let state = self.cq.inner.lock();
+            let entries = u64::from(state.ring.entries());
+            let phase = if (self.written / entries).is_multiple_of(2) { wqe::PHASE } else { 0 };
+            let cqe = Cqe { wr_id, qpn, opcode: wqe::OP_SEND, phase, ..Cqe::default() };
+            let at = (self.written % entries) as usize;
+            // SAFETY: inside the region, whose reader waits for the lock.
+            unsafe { self.cq.inner._region.as_ptr().cast::<Cqe>().add(at).write_volatile(cqe) };
+            self.written += 1;
+        }
+
+        fn told(&self) -> u64 {
+            self.cq.inner.context.last_doorbell(host::DB_CQ) >> 16 & 0xffff
+        }
+    }
+
+    #[test]
+    fn card_is_told_before_the_ring_can_fill() {
+        for (capacity, entries) in [(8, 16), (8, 8), (2, 64)] {
+            let mut bench = Bench::new(capacity, entries);
+            for n in 0..200 {
+                bench.post(0, n);
+                bench.complete(16, n);
+                assert_eq!(bench.cq.poll().unwrap().unwrap().wr_id, n);
+                let unread = (n + 1) - bench.told();
+                assert!(
+                    unread + u64::from(capacity) <= u64::from(entries),
+                    "{unread} entries untold: no room for {capacity} more in {entries}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn arming_tells_the_index_and_sets_the_arm_bit() {
+        let mut bench = Bench::new(8, 16);
+        bench.post(0, 1);
+        bench.complete(16, 1);
+        bench.cq.poll().unwrap().unwrap();
+        bench.cq.arm();
+        assert_eq!(bench.cq.inner.context.last_doorbell(host::DB_CQ), 1 << 63 | 1 << 16 | 5);
+    }
+
+    #[test]
+    fn completions_of_a_destroyed_queue_pair_are_dropped_and_others_stay() {
+        let mut bench = Bench::new(8, 16);
+        for (n, qpn) in [(0, 16), (1, 17), (0, 16), (1, 17)] {
+            bench.post(n, u64::from(qpn));
+            bench.complete(qpn, u64::from(qpn));
+        }
+        bench.cq.inner.detach(16);
+        let mut left = Vec::new();
+        assert_eq!(bench.cq.poll_into(10, &mut left).unwrap(), 2);
+        assert!(left.iter().all(|c| c.qpn == 17));
+        assert_eq!(bench.queues[1].2.send.outstanding(), 0);
+    }
+
+    #[test]
+    fn completion_that_fits_no_element_is_an_error() {
+        let mut bench = Bench::new(8, 16);
+        bench.complete(16, 0);
+        assert!(matches!(bench.cq.poll(), Err(Error::BadCompletion { qpn: 16 })));
+        bench.complete(99, 0);
+        assert!(matches!(bench.cq.poll(), Err(Error::BadCompletion { qpn: 99 })));
+        // The next good one is taken.
+        bench.post(1, 3);
+        bench.complete(17, 3);
+        assert_eq!(bench.cq.poll().unwrap().unwrap().wr_id, 3);
+    }
 
     #[test]
     fn completion_carries_the_fields_of_the_entry() {

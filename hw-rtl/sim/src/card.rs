@@ -2,6 +2,7 @@
 //! The Verilated card in a modelled slot: host memory, MMIO, interrupts, frames.
 
 use crate::ffi::{Core, Inputs, Outputs};
+use berth_abi::host::{HOST_CTRL, HOST_PCIE_LIMITS};
 use std::collections::VecDeque;
 use std::path::Path;
 
@@ -135,6 +136,30 @@ pub struct Card {
     rx_sent: usize,
     debug: Option<(bool, u32, u32)>,
     debug_result: Option<u32>,
+    limits: PcieLimits,
+}
+
+/// The largest transfers that the slot allows, in bytes: what `HOST_PCIE_LIMITS` was last set to.
+#[derive(Clone, Copy, Debug)]
+struct PcieLimits {
+    payload: usize,
+    read_request: usize,
+}
+
+impl PcieLimits {
+    /// After a reset of the card.
+    const RESET: Self = Self { payload: 256, read_request: 512 };
+
+    /// From the register's value; sizes that PCI Express does not know become the nearest one.
+    fn from_register(value: u32) -> Self {
+        let size = |log2: u32| 1 << (log2 & 0xf).clamp(7, 12);
+        Self { payload: size(value), read_request: size(value >> 4) }
+    }
+
+    /// Either may hold.
+    fn or(self, other: Self) -> Self {
+        Self { payload: self.payload.max(other.payload), read_request: self.read_request.max(other.read_request) }
+    }
 }
 
 impl std::fmt::Debug for Card {
@@ -172,6 +197,7 @@ impl Card {
             rx_sent: 0,
             debug: None,
             debug_result: None,
+            limits: PcieLimits::RESET,
         };
         let reset = Inputs { rst: 1, ..Inputs::default() };
         for _ in 0..4 {
@@ -541,8 +567,10 @@ impl Card {
     /// What the clock edge moved over the ports; `o` are the outputs before it.
     fn take(&mut self, o: &Outputs) {
         let i = self.inputs;
-        if i.mmio_valid & o.mmio_ready != 0 {
-            self.mmio.pop_front();
+        if i.mmio_valid & o.mmio_ready != 0
+            && let Some(access) = self.mmio.pop_front()
+        {
+            self.note_limits(&access);
         }
         if o.mmio_rvalid != 0 && self.mmio_reads > 0 {
             self.mmio_reads -= 1;
@@ -576,9 +604,25 @@ impl Card {
         }
     }
 
+    /// Keeps what the host has told the card of the slot's limits, to hold the card to it.
+    fn note_limits(&mut self, access: &Mmio) {
+        let low = access.addr & !7;
+        let (shift, lanes) = if access.addr & 4 == 0 { (0, 0x0f) } else { (32, 0xf0) };
+        if !access.write || access.bar != 0 || access.strobe & lanes != lanes {
+            return;
+        }
+        if access.addr == HOST_PCIE_LIMITS {
+            self.limits = PcieLimits::from_register((access.data >> shift) as u32);
+        } else if low == HOST_CTRL & !7 {
+            // until the reset has come, requests of the old kind may still go out
+            self.limits = self.limits.or(PcieLimits::RESET);
+        }
+    }
+
     fn read_request(&mut self, o: &Outputs) {
         let len = usize::from(o.hrd_len);
-        assert!(len > 0 && len <= 4096, "read of {len} bytes");
+        let limit = self.limits.read_request;
+        assert!(len > 0 && len <= limit, "read of {len} bytes, the slot allows {limit}");
         assert!(o.hrd_addr % 4096 + len as u64 <= 4096, "read over a 4 KiB boundary: {:#x} + {len}", o.hrd_addr);
         assert!(self.reads.iter().all(|r| r.tag != o.hrd_tag), "tag {} is in use", o.hrd_tag);
         let mut data = vec![0; len];
@@ -606,7 +650,8 @@ impl Card {
         if o.hwr_first != 0 {
             let len = usize::from(o.hwr_len);
             assert!(self.write.is_none(), "a write began within a write");
-            assert!(len > 0 && len <= 4096, "write of {len} bytes");
+            let limit = self.limits.payload;
+            assert!(len > 0 && len <= limit, "write of {len} bytes, the slot allows {limit}");
             assert!(o.hwr_addr % 4096 + len as u64 <= 4096, "write over a 4 KiB boundary: {:#x} + {len}", o.hwr_addr);
             self.write = Some((o.hwr_addr, len, Vec::with_capacity(len + BEAT)));
         }

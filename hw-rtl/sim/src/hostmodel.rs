@@ -644,8 +644,11 @@ impl Host {
                 let key = *key;
                 pin.evicting = false;
                 let again = std::mem::take(&mut pin.again);
-                if w[2] == 1 {
-                    let frame = pin.frame;
+                let frame = pin.frame;
+                if self.pins.get(&key) != Some(&w[1]) {
+                    // Revoked meanwhile; the entry was kept for this answer.
+                    self.table.remove(&w[1]);
+                } else if w[2] == 1 {
                     self.table.remove(&w[1]);
                     self.pins.remove(&key);
                     self.set_dma(frame, Access::None);
@@ -854,13 +857,13 @@ impl Host {
             assert!(self.card.cycles() < end, "the fence does not end: {}", self.report());
             self.step();
         }
-        // Evictions that were under way before have been answered before the token.
-        self.take_events();
         for key in keys {
-            if let Some(index) = self.pins.remove(&key)
-                && let Some((_, pin)) = self.table.remove(&index)
-            {
-                self.set_dma(pin.frame, Access::None);
+            let Some(index) = self.pins.remove(&key) else { continue };
+            let (_, pin) = self.table[&index];
+            self.set_dma(pin.frame, Access::None);
+            if !pin.evicting {
+                // Else its place is free only when the eviction has been answered.
+                self.table.remove(&index);
             }
         }
         let mut w = [0; 16];
@@ -1322,6 +1325,20 @@ pub fn data_lengths(frames: &[Vec<u8>], qpn: u32) -> Vec<usize> {
         _ => None,
     })
     .collect()
+}
+
+/// Data bytes of each piece in `frames` for QP `qpn`, of a wire without retransmissions.
+pub fn piece_lengths(frames: &[Vec<u8>], qpn: u32) -> Vec<usize> {
+    let mut pieces = Vec::new();
+    let mut open = 0;
+    for b in frames.iter().filter_map(|f| roce(f)).filter(|b| b.qpn == qpn) {
+        match b.opcode {
+            0x00 | 0x01 => open += b.body.len(),
+            0x03 | 0x05 => pieces.push(std::mem::take(&mut open) + b.body.len() - 4),
+            _ => {}
+        }
+    }
+    pieces
 }
 
 /// Credit lists in `frames` for the sending QP `qpn`, each once, in order of their numbers.

@@ -77,9 +77,11 @@ fn alive(net: &mut Net, d: usize) {
     assert_eq!(net.hosts[d].reg(HOST_STATUS), FW_RUNNING, "{}", net.hosts[d].report());
 }
 
+/// A short stream that uses up all the receives that it posts.
 fn small_stream(net: &mut Net, seed: u64) {
-    let mut s = [Stream::new(net, (0, QP_A), (1, QP_B), Rng(seed).bytes(20_000))];
-    run(net, &mut s, 60_000_000);
+    let mut s = Stream::new(net, (0, QP_A), (1, QP_B), Rng(seed).bytes(20_000));
+    s.recvs_left = Some(5);
+    run(net, std::slice::from_mut(&mut s), 60_000_000);
 }
 
 /// The last frame that host 0 sent for which `which` holds.
@@ -165,7 +167,7 @@ fn inv_1_data_without_a_credit_is_counted_and_ends_the_connection() {
     // The QP beside it lives.
     let mut s = [Stream::new(&mut net, (0, other), (1, other), Rng(3).bytes(10_000))];
     run(&mut net, &mut s, 60_000_000);
-    finish(&mut net, &[(0, QP_A), (1, QP_B), (0, other), (1, other)]);
+    wind_up(&mut net, &[(0, QP_A), (1, QP_B), (0, other), (1, other)]);
 }
 
 #[test]

@@ -8,13 +8,14 @@ use berth_abi::host::*;
 use berth_abi::ring::*;
 use berth_abi::status::*;
 use berth_rtl::hostmodel::{Host, HostConfig};
+use sha2::{Digest, Sha256};
 
 /// Cycles within which firmware is up: clearing its memory takes most of them.
 const BOOT_CYCLES: u64 = 20_000_000;
 
 fn image() -> Vec<u8> {
-    let path = std::env::var("BERTH_FW_IMAGE")
-        .expect("BERTH_FW_IMAGE names the firmware image (cargo xtask firmware builds it)");
+    let path =
+        std::env::var("BERTH_FW_IMAGE").expect("BERTH_FW_IMAGE names the firmware image (cargo xtask setup builds it)");
     std::fs::read(&path).unwrap_or_else(|e| panic!("cannot read {path}: {e}"))
 }
 
@@ -73,8 +74,26 @@ fn firmware_boots_and_answers_the_heartbeat() {
     assert!(host.card.idle());
 }
 
+/// Decodes log bytes against the firmware's ELF file (`BERTH_FW_ELF`), which must be the image's own.
+fn decode(bytes: &[u8]) -> Vec<String> {
+    let path = std::env::var("BERTH_FW_ELF").expect("BERTH_FW_ELF names the firmware's ELF file");
+    let elf = std::fs::read(&path).unwrap_or_else(|e| panic!("cannot read {path}: {e}"));
+    assert_eq!(image()[20..32], Sha256::digest(&elf)[..12], "the image's elf_id is this ELF's");
+    let table = defmt_decoder::Table::parse(&elf).expect("ELF").expect("defmt table");
+    let mut decoder = table.new_stream_decoder();
+    decoder.received(bytes);
+    let mut lines = Vec::new();
+    loop {
+        match decoder.decode() {
+            Ok(frame) => lines.push(frame.display(false).to_string()),
+            Err(defmt_decoder::DecodeError::UnexpectedEof) => return lines,
+            Err(defmt_decoder::DecodeError::Malformed) => panic!("damaged log frame after {lines:?}"),
+        }
+    }
+}
+
 #[test]
-fn log_reaches_the_event_ring() {
+fn log_reaches_the_event_ring_and_decodes_against_the_elf() {
     let mut host = host();
     boot(&mut host, &image());
     host.start_rings();
@@ -83,8 +102,18 @@ fn log_reaches_the_event_ring() {
     for _ in 0..20_000 {
         host.step();
     }
-    assert!(!host.log.is_empty(), "no EV_LOG");
+    let mut w = [0; 16];
+    (w[0], w[2], w[3], w[4], w[5]) = (CMD_NET_CONFIG, 0xc000_0201, 0x02be_0000, 0x0001, 1024);
+    assert_eq!(host.command(w)[2], CMD_OK);
+    for _ in 0..20_000 {
+        host.step();
+    }
     assert_eq!(host.log.last(), Some(&0), "rzCOBS frames end with a zero");
+    let lines = decode(&host.log);
+    println!("{lines:#?}");
+    assert!(lines[0].contains("berth firmware"), "{lines:?}");
+    assert!(lines[1].contains("[192, 0, 2, 1], MTU 1024"), "{lines:?}");
+    assert_eq!(lines.len(), 2);
     assert_eq!(host.fw_counter(F_LOG_DROPPED), 0);
 }
 

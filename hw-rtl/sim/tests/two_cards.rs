@@ -7,7 +7,6 @@ mod pair;
 use berth_abi::counters::*;
 use berth_abi::ring::*;
 use berth_abi::status::*;
-use berth_abi::wqe::*;
 use berth_rtl::hostmodel::*;
 use pair::*;
 
@@ -144,6 +143,15 @@ fn random_stream(seed: u64, len: usize, faults: Option<(f64, f64, f64, f64)>, li
         net.hosts[1].rtl_counter(berth_abi::counters::C_RX_BAD_ICRC),
     );
     net.faults = Faults::default();
+    if faults.is_none() {
+        // Seen from outside: each piece is covered by the credit of its number (CR-2).
+        let credits: Vec<u32> = credit_lists(&net.wires[1].sent, QP_A).concat();
+        let pieces = piece_lengths(&net.wires[0].sent, QP_B);
+        assert!(pieces.len() <= credits.len());
+        for (n, (piece, credit)) in pieces.iter().zip(&credits).enumerate() {
+            assert!(*piece <= *credit as usize, "piece {n} of {piece} bytes against a credit of {credit}");
+        }
+    }
     finish(&mut net, &[(0, QP_A), (1, QP_B)]);
     for host in &net.hosts {
         println!("pinned at most {} bytes, {} page requests", host.pinned_peak, host.page_needs);
