@@ -88,7 +88,7 @@ module berth_event #(
   assign msix_valid = irq_q;
   assign inc_event  = msg_ready;
   assign inc_irq    = msix_valid && msix_ready;
-  assign busy       = send_q || irq_q || req != 0;
+  assign busy       = send_q || irq_q || (armed_q && pi_q != ring_ci) || req != 0;
 
   always_ff @(posedge clk) begin
     if (!send_q) begin

@@ -28,7 +28,7 @@ const SECONDS_PER_FRAME: f64 = 0.01;
 const SECONDS_PER_MIB: f64 = 1.0;
 const SECONDS_BESIDES: f64 = 10.0;
 /// How much slower the simulation is while it writes waveforms, and how much it writes.
-const TRACE_SLOWDOWN: f64 = 8.0;
+const TRACE_SLOWDOWN: f64 = 4.0;
 
 /// Options of the demo.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -140,11 +140,10 @@ pub fn transfer(builder: &Builder, parts: &Parts, arguments: &Arguments) -> Resu
     run.script(Role::B, &script(arguments, Role::B))?;
 
     let mut progress = Progress::start(&format!("{} from host a to host b", report::size(bytes)), None);
-    if seconds > 40.0 {
-        progress.line(&format!(
-            "  estimate: about {} for these options on 2 cores",
-            clock(Duration::from_secs_f64(seconds))
-        ));
+    if seconds > 40.0 || arguments.trace {
+        let clock = clock(Duration::from_secs_f64(seconds));
+        let more = if arguments.trace { "; waveforms of 100 MB and more" } else { "" };
+        progress.line(&format!("  estimate: about {clock} for these options on 2 cores{more}"));
     }
     let end = guest::run(builder, parts, &options, &run, &mut progress);
     let faults = match &end {
@@ -331,7 +330,11 @@ fn decode_firmware_logs(builder: &Builder, parts: &Parts, run: &guest::Run, out:
         if !output.status.success() {
             bail!("berth log: {}", String::from_utf8_lossy(&output.stderr).trim());
         }
-        fs::write(out.join(format!("firmware-{role}.log")), output.stdout)?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        fs::write(out.join(format!("firmware-{role}.log")), text.as_bytes())?;
+        if !text.contains("berth firmware") || !text.contains("connected to") || text.contains("damaged") {
+            bail!("the firmware's log of host {role} does not decode:\n{text}");
+        }
     }
     Ok(())
 }
@@ -369,7 +372,8 @@ fn figures(run: &guest::Run, end: &guest::End, bytes: u64) -> Result<Figures> {
         wire_bytes: wire("bytes")?,
         retransmitted_frames: both(&["fw", "retransmitted"])?,
         control_retransmitted_frames: both(&["fw", "control_retransmitted"])?,
-        no_buffer_drops: both(&["fw", "no_buffer"])?,
+        // A packet without a credit is one for which no buffer was announced.
+        no_buffer_drops: both(&["fw", "no_buffer"])? + both(&["fw", "no_credit"])?,
         no_credit_drops: both(&["fw", "no_credit"])?,
         bad_icrc_drops: both(&["rtl", "rx_bad_icrc"])?,
         credit_lists,

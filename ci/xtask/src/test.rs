@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `cargo xtask test`: all checks and tests, part by part, and one line at the end that says how many passed.
 
-use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -268,13 +267,8 @@ impl Tester {
     }
 
     fn rtl_lint(&self) -> Result<Counts> {
-        let rtl = self.repo().join("hw-rtl/rtl");
-        let package = rtl.join("berth_regs_pkg.sv");
-        let mut files: BTreeSet<PathBuf> = fs::read_dir(&rtl)?.flatten().map(|e| e.path()).collect();
-        files.retain(|f| f.extension().is_some_and(|e| e == "sv") && *f != package);
-        let mut command = self.builder.sysroot.command(self.repo(), &[], "verilator");
-        command.args(["--lint-only", "-Wall", "--assert", "--top-module", "berth_core", "hw-rtl/vendor.vlt"]);
-        command.arg(&package).args(&files).arg(self.builder.soft_core()?.join("VexRiscv_Full.v"));
+        let mut command = self.builder.sysroot.command(self.repo(), &[], "sh");
+        command.args(["hw-rtl/lint.sh", "64", "128", "256"]).env("BERTH_VEXRISCV", self.builder.soft_core()?);
         self.check("Verilator lint", &mut command)
     }
 
@@ -294,14 +288,21 @@ impl Tester {
         Ok(command)
     }
 
+    /// The benches, with the RTL's assertions checked.
+    fn rtl_benches(&self) -> Result<Command> {
+        let mut command = self.sysroot_tests("berth-rtl")?;
+        command.args(["--features", "assert"]);
+        Ok(command)
+    }
+
     fn rtl(&self) -> Result<Counts> {
-        self.cargo_tests("RTL benches", &mut self.sysroot_tests("berth-rtl")?)
+        self.cargo_tests("RTL benches", &mut self.rtl_benches()?)
     }
 
     fn rtl_seeds(&self) -> Result<Counts> {
         let mut counts = Counts::default();
         for seed in 101..=110 {
-            let mut command = self.sysroot_tests("berth-rtl")?;
+            let mut command = self.rtl_benches()?;
             command.env("BERTH_SEED", seed.to_string());
             counts.add(self.cargo_tests(&format!("RTL benches, seed {seed}"), &mut command)?);
         }
@@ -413,7 +414,13 @@ impl Tester {
 
     fn demo_counts(name: &str, result: Result<crate::report::Figures>) -> Result<Counts> {
         Ok(match result {
-            Ok(figures) if figures.ok() => Counts::one(),
+            Ok(figures) if figures.ok() => {
+                let wire = &figures.wire;
+                if name == "faults" && wire.lost + wire.duplicated + wire.reordered + wire.corrupted == 0 {
+                    return Ok(Counts::failure("faults: the wire did nothing to any frame".to_owned()));
+                }
+                Counts::one()
+            }
             Ok(figures) => Counts::failure(format!("{name}:\n{}", crate::report::terminal(&figures))),
             Err(error) if progress::interrupted() => return Err(error),
             Err(error) => Counts::failure(format!("{name}: {error:#}")),
@@ -483,6 +490,8 @@ fn passed_and_failed(line: &str) -> Option<(u64, u64)> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]

@@ -317,7 +317,11 @@ impl Peer {
         if self.una != self.next {
             self.tries += 1;
             if self.tries > CONTROL_RETRIES {
-                return Due::Lost;
+                if now.saturating_sub(self.heard) > self.timeout() {
+                    return Due::Lost;
+                }
+                // Its data still arrives: the peer lives, only control frames are lost (decision 6).
+                self.tries = CONTROL_RETRIES;
             }
             self.next = self.una;
             self.deadline = now + self.timeout();

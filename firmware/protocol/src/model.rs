@@ -24,6 +24,10 @@ use std::vec;
 use std::vec::Vec;
 
 const PAGE: u64 = 4096;
+/// Actions that a trace keeps.
+const TRACE: usize = 1 << 16;
+/// Frames that the wire's record keeps.
+const RECORD: usize = 1 << 16;
 
 /// Small deterministic random source (SplitMix64).
 #[derive(Clone, Debug)]
@@ -346,6 +350,13 @@ impl Engines {
         DMA_OK
     }
 
+    /// Adds to the trace, which keeps the first actions of a run.
+    fn note(&mut self, action: Action) {
+        if self.trace.len() < TRACE {
+            self.trace.push(action);
+        }
+    }
+
     fn cpu_soon(&mut self) {
         let delay = 100 + self.rng.below(2000);
         self.later.push((delay, What::Cpu));
@@ -448,7 +459,7 @@ impl Engines {
             let status = core::mem::take(&mut self.tx_error[s]);
             if status == 0 {
                 let frame = self.tx[s][..len as usize].to_vec();
-                self.trace.push(Action::Send(frame.clone()));
+                self.note(Action::Send(frame.clone()));
                 self.out.push((frame, flags));
             }
             self.in_tx.push_back((slot, status));
@@ -600,11 +611,11 @@ impl Hw for Engines {
     }
     fn xlt_acquire(&mut self, asid: u8, va: u64, len: u32, write: bool, tag: u16) {
         assert!(len > 0 && len >> 31 == 0);
-        self.trace.push(Action::Acquire(va, len, write));
+        self.note(Action::Acquire(va, len, write));
         self.later.push((5, What::Acquire { asid, va, len, write, tag }));
     }
     fn xlt_release(&mut self, asid: u8, va: u64, len: u32, _write: bool, _tag: u16) {
-        self.trace.push(Action::Release(va, len));
+        self.note(Action::Release(va, len));
         self.later.push((5, What::Release { asid, va, len }));
     }
     fn event_space(&mut self) -> u32 {
@@ -618,7 +629,7 @@ impl Hw for Engines {
         self.events.push(*words);
     }
     fn cqe(&mut self, cqn: u32, words: &[u32; 8]) {
-        self.trace.push(Action::Cqe(cqn, *words));
+        self.note(Action::Cqe(cqn, *words));
         self.cqes.entry(cqn).or_default().push(*words);
     }
     fn cq_config(&mut self, _cqn: u32, _base: u64, _attr: u32) {}
@@ -653,7 +664,9 @@ impl Hw for Engines {
         *value = value.checked_sub(n as u64).expect("gauge below 0");
     }
     fn log(&mut self, line: Log) {
-        self.log.push(line);
+        if self.log.len() < TRACE {
+            self.log.push(line);
+        }
     }
     fn crash(&mut self, _kind: u32) {}
 }
@@ -719,6 +732,8 @@ pub struct World {
     rng: Rng,
     /// Faults of the wire.
     pub faults: Faults,
+    /// Frames from card 0, 1 to the control QPN are lost.
+    pub deaf: [bool; 2],
     /// Frames from card 0, 1 are held.
     pub hold: [bool; 2],
     /// Frames that are held.
@@ -756,6 +771,7 @@ impl World {
             seq: 0,
             rng,
             faults: Faults::default(),
+            deaf: [false; 2],
             hold: [false; 2],
             held: [VecDeque::new(), VecDeque::new()],
             wire: Vec::new(),
@@ -826,7 +842,9 @@ impl World {
                 continue;
             }
             assert_eq!(flags & TX_NO_ICRC == 0, frame[12..14] == [8, 0]);
-            self.wire.push((i, frame.clone()));
+            if self.wire.len() < RECORD {
+                self.wire.push((i, frame.clone()));
+            }
             if self.hold[i] {
                 self.held[i].push_back(frame);
             } else {
@@ -842,7 +860,8 @@ impl World {
             return;
         }
         let faults = self.faults;
-        if self.rng.chance(faults.loss) {
+        let control = frame[12..14] == [8, 0] && frame[47..50] == [0, 0, 2];
+        if self.rng.chance(faults.loss) || (control && self.deaf[i]) {
             return;
         }
         if self.rng.chance(faults.corrupt) {
@@ -1081,6 +1100,12 @@ impl World {
         let at = user.rq + ((user.rq_pi as u32 % user.depth) * WQE_BYTES) as u64;
         self.nodes[user.node].hw.bus(at, element);
         user.rq_pi = user.rq_pi.wrapping_add(1);
+    }
+
+    /// Overwrites the send element with index `index`, posted earlier, in the queue's memory.
+    pub fn overwrite_send(&mut self, user: &User, index: u16, element: &[u8]) {
+        let at = user.sq + ((index as u32 % user.depth) * WQE_BYTES) as u64;
+        self.nodes[user.node].hw.bus(at, element);
     }
 
     /// Posts a send of a gather list (without doorbell).

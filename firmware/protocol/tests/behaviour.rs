@@ -765,3 +765,51 @@ fn qp_17_destroying_does_not_wait_for_a_dead_peer() {
     w.run(400_000_000);
     assert_eq!(w.counter(0, F_PEERS_LOST), 1);
 }
+
+#[test]
+fn decision_13_what_is_written_to_an_element_after_its_snapshot_has_no_effect() {
+    let (mut w, mut a, mut b) = pair(38);
+    let data = memory(&mut w, &a, &b, 8192);
+    w.post_send(&mut a, &[(SRC, 100)], 1);
+    w.ring(&a);
+    // Without a credit nothing leaves, but the card has read the element.
+    w.run(1_000_000);
+    w.overwrite_send(&a, 0, &[0xff; 128]);
+    w.post_recv(&mut b, &[(DST, 4096)], 1);
+    w.ring(&b);
+    w.run_until(100_000_000, |w| w.completions(&a, false).len() == 1);
+    assert_eq!(statuses(&w, &a, false), [WC_OK]);
+    assert_eq!(w.nodes[1].hw.peek(ASID, DST, 100), &data[..100]);
+    assert_eq!(w.counter(0, F_BAD_WQE), 0);
+    finish(w, &[&a, &b]);
+}
+
+#[test]
+fn decision_6_losing_the_control_connection_does_not_break_data_that_flows() {
+    let (mut w, mut a, mut b) = pair(39);
+    let data = memory(&mut w, &a, &b, 60 * 4096);
+    // A list for all of it, then no control frame arrives any more in either direction.
+    for i in 0..30 {
+        w.post_recv(&mut b, &[(DST + i * 8192, 8192)], i);
+    }
+    w.ring(&b);
+    w.run_until(100_000_000, |w| lists(w, 1).iter().map(|l| l.1.len()).sum::<usize>() == 30);
+    w.run(1_000_000);
+    w.deaf = [true, true];
+    // Both have something to say to each other: a connection that cannot come about.
+    let c = w.create_qp(1, 50, ASID, |_| ());
+    let ip = w.nodes[0].ip;
+    w.command(1, cmd(CMD_CM_CONNECT, &[(2, 50), (3, ip), (4, 5)]));
+    for i in 0..30 {
+        w.post_send(&mut a, &[(SRC + i * 8192, 8192)], i);
+        w.ring(&a);
+        w.run(20_000_000);
+        assert_eq!(w.completions(&b, true).len() as u64, i + 1);
+    }
+    assert_eq!(w.nodes[1].hw.peek(ASID, DST, 60 * 4096), data);
+    assert!(w.counter(1, F_CONTROL_RETRANSMITTED) > 8);
+    assert_eq!(w.counter(1, F_PEERS_LOST), 0);
+    w.deaf = [false, false];
+    assert_eq!(w.event(1, EV_CM_CLOSED, Some(50))[2], REASON_NO_LISTENER);
+    finish(w, &[&a, &b, &c]);
+}

@@ -19,6 +19,8 @@ use tracing::{info, warn};
 const SETTLE: u64 = 64;
 /// Cycles that a card has to be idle before it is parked: an engine may hand work to the next in between.
 const REST: u64 = 32;
+/// Cycles that a card is clocked for a register write.
+const WRITE: u64 = 2;
 /// Frames that may wait in the card's receive port; the others wait on the wire.
 const RX_QUEUE: usize = 2;
 /// Cycles within which a reset has to be over.
@@ -51,7 +53,7 @@ pub trait SimCard: Send {
     fn timer(&self) -> Option<u64>;
     /// Advances an idle card's clock to `cycle`.
     fn skip_to(&mut self, cycle: u64);
-    /// Posted write to BAR 0 or 2 (`bar`), of `len` bytes.
+    /// Posts a write to BAR 0 or 2 (`bar`), of `len` bytes; the card takes it as it is clocked, before later accesses.
     fn mmio_write(&mut self, bar: u32, offset: u64, data: u64, len: usize);
     /// Read of BAR 0 or 2; clocks the card until the answer is there.
     fn mmio_read(&mut self, bar: u32, offset: u64, len: usize) -> u64;
@@ -226,12 +228,29 @@ impl<C: SimCard> Worker<C> {
         recorder.line(&Value::Object(line));
     }
 
+    // A register access clocks the card to its end; a frame that came due in an access before it comes first.
+    fn deliver_due(&mut self) {
+        while self.card.rx_pending() < RX_QUEUE
+            && let Some(frame) = self.link.take_due(self.end, self.now)
+        {
+            self.deliver(frame);
+        }
+    }
+
+    fn deliver(&mut self, Arrived { frame, damaged }: Arrived) {
+        self.counts.rx_frames += 1;
+        self.counts.rx_bytes += frame.len() as u64;
+        self.card.push_rx(frame, damaged);
+        self.touched();
+    }
+
     // A counter by its name in the abi, read as a host would: 8 bytes of BAR0.
     fn counter(&mut self, name: &str) -> Option<u64> {
         let place = |table: &[(&str, u64, &str)], base: u32| {
             table.iter().find(|(n, _, _)| *n == name).map(|(_, index, _)| u64::from(base) + 8 * index)
         };
         let offset = place(RTL_COUNTER_TABLE, HOST_COUNTERS).or_else(|| place(FW_COUNTER_TABLE, HOST_STATS))?;
+        self.deliver_due();
         let value = self.card.mmio_read(0, offset, 8);
         self.catch_up();
         self.touched();
@@ -312,6 +331,7 @@ impl<C: SimCard> Worker<C> {
         match request {
             Request::Read { bar, offset, len, reply } => {
                 self.counts.reads += 1;
+                self.deliver_due();
                 let value = self.card.mmio_read(bar, offset, len);
                 // The host may have gone in the meantime.
                 let _ = reply.send(value);
@@ -321,7 +341,10 @@ impl<C: SimCard> Worker<C> {
                 if bar == 0 && offset == u64::from(HOST_CTRL) && data & 1 != 0 {
                     self.keep_counters();
                 }
+                self.deliver_due();
                 self.card.mmio_write(bar, offset, data, len);
+                // About as long as the card takes for it, so that a host that writes all the time does not stop its clock.
+                self.card.run(WRITE);
             }
             Request::Unmap { range, reply } => {
                 self.card.drain();
@@ -423,12 +446,7 @@ impl<C: SimCard> Worker<C> {
                     self.skip_to(clock);
                     self.serve(request);
                 }
-                Step::Deliver(Arrived { frame, damaged }) => {
-                    self.counts.rx_frames += 1;
-                    self.counts.rx_bytes += frame.len() as u64;
-                    self.card.push_rx(frame, damaged);
-                    self.touched();
-                }
+                Step::Deliver(frame) => self.deliver(frame),
                 Step::Run(until) => self.run_until(until),
                 Step::Skip(to) => {
                     self.skip_to(to);

@@ -327,6 +327,11 @@ impl Link {
         Some(sent)
     }
 
+    /// The next frame for card `me` that has arrived by `now`; for a card that is clocked outside of its steps.
+    pub fn take_due(&self, me: usize, now: u64) -> Option<Arrived> {
+        self.lock().wire[1 - me].take_due(now)
+    }
+
     /// Whether the wire takes further frames of card `me`; held frames do not count.
     pub fn tx_room(&self, me: usize) -> bool {
         self.lock().wire[me].in_flight() < IN_FLIGHT_LIMIT

@@ -59,7 +59,7 @@ impl SimCard for Rtl {
         self.0.skip_to(cycle);
     }
     fn mmio_write(&mut self, bar: u32, offset: u64, data: u64, len: usize) {
-        self.0.mmio_write(port(bar), offset, data, len);
+        self.0.post_write(port(bar), offset, data, len);
     }
     fn mmio_read(&mut self, bar: u32, offset: u64, len: usize) -> u64 {
         self.0.mmio_read(port(bar), offset, len)

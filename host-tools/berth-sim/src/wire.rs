@@ -132,9 +132,9 @@ pub struct DirectionStats {
     pub unplugged: u64,
     /// Frames that had to wait for the receiver to take those before them.
     pub waited: u64,
-    /// Frames that came to the receiver too late because its clock had run ahead.
+    /// Frames that came due while the receiver was being clocked to the answer of a register read.
     pub late: u64,
-    /// The most cycles that a frame came too late.
+    /// The most cycles that such a frame came too late; a register read takes some ten.
     pub latest: u64,
     /// Cycles that the wire was occupied.
     pub busy_cycles: u64,

@@ -15,12 +15,10 @@ use berth_abi::{card, ioctl};
 use crate::cm::Listener;
 use crate::cq::CompletionQueue;
 use crate::device::{Device, open_node};
+use crate::doorbell::{DOORBELL_PAGE, DoorbellPage};
 use crate::error::{Error, Reason, Result};
 use crate::qp::{QpConfig, QueuePair};
-use crate::region::Region;
 use crate::{ring, sys};
-
-const DOORBELL_PAGE: usize = 4096;
 
 /// Something that happened to a context's connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,7 +96,7 @@ struct Events {
 #[derive(Debug)]
 pub(crate) struct Inner {
     file: File,
-    doorbells: Region,
+    doorbells: DoorbellPage,
     event_fd: OwnedFd,
     events: Mutex<Events>,
     arrived: Condvar,
@@ -254,7 +252,7 @@ impl Inner {
     pub(crate) fn without_device() -> Arc<Self> {
         Arc::new(Self {
             file: File::open("/dev/null").unwrap(),
-            doorbells: Region::anonymous(DOORBELL_PAGE).unwrap(),
+            doorbells: DoorbellPage::new(crate::region::Region::anonymous(DOORBELL_PAGE).unwrap()),
             event_fd: sys::eventfd().unwrap(),
             events: Mutex::default(),
             arrived: Condvar::new(),
@@ -290,7 +288,7 @@ impl Context {
             ioctl::Context { abi: card::ABI_VERSION, event_fd: event_fd.as_raw_fd(), ..ioctl::Context::default() };
         // SAFETY: the struct of this request, without pointers.
         unsafe { sys::ioctl(file.as_fd(), ioctl::IOC_CONTEXT, &mut arg) }.map_err(|e| Error::from_errno(what, e))?;
-        let doorbells = Region::map_doorbell(file.as_fd(), arg.doorbell_offset, DOORBELL_PAGE)
+        let doorbells = DoorbellPage::map(file.as_fd(), arg.doorbell_offset)
             .map_err(|source| Error::Os { what: "map the doorbell page", source })?;
         let inner = Inner {
             file,

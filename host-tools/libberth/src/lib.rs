@@ -34,6 +34,11 @@
 //! memory. The kernel's and other processes' memory is never at stake: the driver lets go of
 //! pages that the process unmaps (VC-9).
 //!
+//! # When the card goes
+//! Every call and every wait then answers [`Error::DeviceLost`]. The driver takes the doorbell page away; so that
+//! a store to it does not end the process, the library catches SIGBUS for addresses of its doorbell pages, and passes
+//! on any other.
+//!
 //! # fork, exec, threads
 //! Queues and the doorbell page are not inherited by a child (`VM_DONTCOPY`); a child that wants to use the
 //! card opens it anew. All types may move between threads; a [`CompletionQueue`] and a [`Context`] may be
@@ -44,6 +49,7 @@ mod context;
 mod counters;
 mod cq;
 mod device;
+mod doorbell;
 mod error;
 mod qp;
 pub mod raw;

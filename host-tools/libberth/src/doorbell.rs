@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The mapped doorbell page, and what happens when it goes.
+//!
+//! When the card is removed or the driver unbound, the driver takes the doorbell page out of the process, because
+//! it may soon be somebody else's. A store to it then raises SIGBUS. The event that tells of the loss may still be on
+//! its way, so the library catches that signal, for addresses of doorbell pages only: it puts ordinary memory in the
+//! page's place, where stores do nothing, and the next wait answers `DeviceLost`. Any other SIGBUS goes where it would
+//! have gone before.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::region::Region;
+
+/// Bytes of a doorbell page.
+pub(crate) const DOORBELL_PAGE: usize = 4096;
+
+/// Addresses of the process's doorbell pages, 0 for none. A context beyond their number is not protected.
+static PAGES: [AtomicUsize; 64] = [const { AtomicUsize::new(0) }; 64];
+
+/// What SIGBUS did before.
+static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
+
+extern "C" fn on_sigbus(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // Only calls that are safe in a signal handler from here on.
+    // SAFETY: the kernel gives a valid siginfo to a handler with SA_SIGINFO.
+    let page = unsafe { (*info).si_addr() } as usize & !(DOORBELL_PAGE - 1);
+    if PAGES.iter().any(|p| p.load(Ordering::Acquire) == page && page != 0) {
+        // SAFETY: errno is this thread's own.
+        let errno = unsafe { *libc::__errno_location() };
+        // SAFETY: replaces exactly a doorbell page, which only `Inner::doorbell` writes; so nothing is lost.
+        let ptr = unsafe {
+            libc::mmap(
+                page as *mut libc::c_void,
+                DOORBELL_PAGE,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED,
+                -1,
+                0,
+            )
+        };
+        // SAFETY: as above.
+        unsafe { *libc::__errno_location() = errno };
+        if ptr != libc::MAP_FAILED {
+            return;
+        }
+    }
+    let before = BEFORE.get().map_or((libc::SIG_DFL, 0), |b| (b.sa_sigaction, b.sa_flags));
+    match before {
+        (libc::SIG_DFL | libc::SIG_IGN, _) => {
+            // SAFETY: no memory is involved. The instruction is repeated, and the default action ends the process.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+        }
+        (handler, flags) if flags & libc::SA_SIGINFO != 0 => {
+            // SAFETY: with SA_SIGINFO the address is that of such a function.
+            let handler: extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) =
+                unsafe { std::mem::transmute(handler) };
+            handler(signal, info, context);
+        }
+        (handler, _) => {
+            // SAFETY: without SA_SIGINFO the address is that of such a function.
+            let handler: extern "C" fn(i32) = unsafe { std::mem::transmute(handler) };
+            handler(signal);
+        }
+    }
+}
+
+fn catch_sigbus() {
+    BEFORE.get_or_init(|| {
+        // SAFETY: all-zero is a valid value of these C structs.
+        let mut before: libc::sigaction = unsafe { std::mem::zeroed() };
+        // SAFETY: as above.
+        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+        action.sa_sigaction = on_sigbus as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+        // SAFETY: both structs are valid, and the handler keeps to what a handler may do.
+        unsafe { libc::sigaction(libc::SIGBUS, &raw const action, &raw mut before) };
+        before
+    });
+}
+
+/// A mapped doorbell page.
+#[derive(Debug)]
+pub(crate) struct DoorbellPage {
+    region: Region,
+}
+
+impl DoorbellPage {
+    /// Maps the page.
+    pub(crate) fn map(fd: BorrowedFd<'_>, offset: u64) -> io::Result<Self> {
+        Ok(Self::new(Region::map_doorbell(fd, offset, DOORBELL_PAGE)?))
+    }
+
+    /// A page over any memory of its size.
+    pub(crate) fn new(region: Region) -> Self {
+        debug_assert_eq!(region.len(), DOORBELL_PAGE);
+        catch_sigbus();
+        let address = region.as_ptr() as usize;
+        let _ = PAGES.iter().find(|p| p.compare_exchange(0, address, Ordering::AcqRel, Ordering::Relaxed).is_ok());
+        Self { region }
+    }
+
+    pub(crate) fn as_ptr(&self) -> *mut u8 {
+        self.region.as_ptr()
+    }
+}
+
+impl Drop for DoorbellPage {
+    fn drop(&mut self) {
+        let address = self.region.as_ptr() as usize;
+        for page in &PAGES {
+            let _ = page.compare_exchange(address, 0, Ordering::AcqRel, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn store_to_a_page_that_has_gone_does_nothing() {
+        // A mapping of a file that becomes shorter: its page has gone as a doorbell page goes.
+        let path = std::env::temp_dir().join(format!("berth-doorbell-{}", std::process::id()));
+        let file = File::options().read(true).write(true).create(true).truncate(true).open(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        file.set_len(DOORBELL_PAGE as u64).unwrap();
+        let page = DoorbellPage::new(Region::map_shared(file.as_fd(), 0, DOORBELL_PAGE).unwrap());
+        let word = page.as_ptr().cast::<u64>();
+        // SAFETY: inside the page.
+        unsafe { word.write_volatile(1) };
+        file.set_len(0).unwrap();
+        // SAFETY: inside the page, which is replaced when it is touched.
+        unsafe { word.write_volatile(2) };
+        // SAFETY: as above.
+        assert_eq!(unsafe { word.read_volatile() }, 2);
+        assert_eq!(file.metadata().unwrap().len(), 0);
+    }
+}
