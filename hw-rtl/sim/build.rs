@@ -21,7 +21,8 @@ fn build() -> Result<(), String> {
     println!("cargo::rerun-if-env-changed=BERTH_VEXRISCV");
     println!("cargo::rerun-if-env-changed=CXX");
     for path in ["build.rs", "cpp", "../rtl", "../vendor.vlt"] {
-        println!("cargo::rerun-if-changed={}", manifest.join(path).display());
+        // relative: to this checkout, whichever made the output that cargo looks at
+        println!("cargo::rerun-if-changed={path}");
     }
 
     let core = soft_core()?;

@@ -213,24 +213,14 @@ fn shell(command: &[String]) -> Result<bool> {
     };
     fs::create_dir_all(builder.context.cache.join("home"))?;
     let mut command = builder.sysroot.command(&cwd, &[], program);
-    command.args(arguments).env("CARGO_TARGET_DIR", builder.context.folder("target-sysroot")?);
+    command.args(arguments).env("CARGO_TARGET_DIR", builder.context.built_folder("target-sysroot")?);
     command.env("BERTH_VEXRISCV", builder.soft_core()?);
     Ok(Command::status(&mut command)?.success())
 }
 
 fn clean(all: bool) -> Result<()> {
     let context = Context::new()?;
-    let mut folders = vec![
-        "target-sysroot",
-        "target-trace",
-        "target-guest",
-        "target-firmware",
-        "firmware",
-        "driver",
-        "log",
-        "tmp",
-        "kvm",
-    ];
+    let mut folders = vec!["built", "log", "tmp", "kvm"];
     if all {
         folders.extend(["sysroot", "kernel", "linux", "soft-core", "cargo", "home"]);
     }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Where things are: the checkout, and the cache folder outside of it.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -16,7 +18,12 @@ pub struct Context {
     pub repo: PathBuf,
     /// The cache folder: `$BERTH_CACHE`, else `$XDG_CACHE_HOME/berth`, else `~/.cache/berth`.
     pub cache: PathBuf,
+    /// The folder in the cache for what is built from this checkout.
+    pub built: PathBuf,
 }
+
+/// File in a folder of built things that holds the path of their checkout.
+const CHECKOUT: &str = "checkout";
 
 impl Context {
     /// Finds the checkout from where this crate was built, and creates the cache folder.
@@ -41,7 +48,10 @@ impl Context {
         if cache.starts_with(&repo) {
             bail!("the cache folder {} must lie outside of the checkout", cache.display());
         }
-        Ok(Self { repo, cache })
+        let built = cache.join("built").join(key([repo.as_os_str().as_encoded_bytes()]));
+        fs::create_dir_all(&built).with_context(|| format!("creating {}", built.display()))?;
+        fs::write(built.join(CHECKOUT), repo.as_os_str().as_encoded_bytes())?;
+        Ok(Self { repo, cache, built })
     }
 
     /// A folder in the cache, created when missing.
@@ -52,6 +62,34 @@ impl Context {
         let path = self.cache.join(name);
         fs::create_dir_all(&path).with_context(|| format!("creating {}", path.display()))?;
         Ok(path)
+    }
+
+    /// A folder for what is built from this checkout, created when missing.
+    ///
+    /// Each checkout has its own: cargo and make go by times of files, and would take what was built from
+    /// another checkout's newer files for up to date.
+    ///
+    /// # Errors
+    /// When it cannot be created.
+    pub fn built_folder(&self, name: &str) -> Result<PathBuf> {
+        let path = self.built.join(name);
+        fs::create_dir_all(&path).with_context(|| format!("creating {}", path.display()))?;
+        Ok(path)
+    }
+
+    /// Removes what was built from checkouts that are not there any more.
+    ///
+    /// # Errors
+    /// When the cache cannot be read, or a folder cannot be removed.
+    pub fn forget_gone_checkouts(&self) -> Result<()> {
+        for entry in fs::read_dir(self.cache.join("built"))? {
+            let folder = entry?.path();
+            let Ok(checkout) = fs::read(folder.join(CHECKOUT)) else { continue };
+            if !Path::new(OsStr::from_bytes(&checkout)).exists() {
+                fs::remove_dir_all(&folder).with_context(|| format!("removing {}", folder.display()))?;
+            }
+        }
+        Ok(())
     }
 
     /// The log file of a step.

@@ -179,6 +179,8 @@ pub fn transfer(builder: &Builder, parts: &Parts, arguments: &Arguments) -> Resu
     figures.seed = arguments.seed;
     figures.wire_check = wire::check(builder, &out.join("wire.pcapng"))?;
     let samples = Samples::read(&run.folder.join("samples.jsonl"), &run.share)?;
+    (figures.card_cycles, figures.host_wait_cycles) = samples.cycles();
+    figures.bytes_per_cycle = bytes as f64 / figures.card_cycles.max(1) as f64;
     if arguments.trace {
         figures.waveforms = Role::ALL.iter().map(|r| out.join(format!("{r}.fst")).display().to_string()).collect();
     }
@@ -236,6 +238,7 @@ fn simulator_arguments(arguments: &Arguments, folder: &Path) -> Vec<String> {
         list.push(format!("--{name}={value}"));
     }
     list.push(format!("--seed={}", arguments.seed));
+    list.push("--record-every=5000".to_owned());
     for (name, file) in [("capture", "wire.pcapng"), ("record", "samples.jsonl"), ("stats", "stats.json")] {
         list.push(format!("--{name}={}", folder.join(file).display()));
     }
@@ -352,7 +355,6 @@ fn number(value: &Value, path: &[&str]) -> Result<u64> {
 }
 
 fn figures(run: &guest::Run, end: &guest::End, bytes: u64) -> Result<Figures> {
-    let transfer_a = read_json(&run.share.join("transfer-a.json"))?;
     let transfer_b = read_json(&run.share.join("transfer-b.json"))?;
     let stat_a = read_json(&run.share.join("stat-a.json"))?;
     let stat_b = read_json(&run.share.join("stat-b.json"))?;
@@ -362,7 +364,6 @@ fn figures(run: &guest::Run, end: &guest::End, bytes: u64) -> Result<Figures> {
     let (credit_lists, credits) =
         (number(&stat_b, &["rtl", "lists_sent"])?, number(&stat_b, &["rtl", "credits_sent"])?);
     let wire = |name: &str| number(&simulator, &["wire", name]);
-    let cycles = number(&transfer_a, &["card_cycles"])?.max(number(&transfer_b, &["card_cycles"])?);
     if number(&transfer_b, &["bytes"])? != bytes {
         bail!("host b received {} bytes of {bytes}", number(&transfer_b, &["bytes"])?);
     }
@@ -388,8 +389,6 @@ fn figures(run: &guest::Run, end: &guest::End, bytes: u64) -> Result<Figures> {
             sender: number(&stat_a, &["drv", "budget"])?,
             receiver: number(&stat_b, &["drv", "budget"])?,
         },
-        card_cycles: cycles,
-        bytes_per_cycle: bytes as f64 / cycles.max(1) as f64,
         wall_seconds: end.time.as_secs_f64(),
         wire: Wire {
             lost: wire("lost")?,

@@ -90,8 +90,11 @@ pub struct Figures {
     pub pinned_bytes_at_end: u64,
     /// Pinned-memory budget of each card.
     pub budget_bytes: Peak,
-    /// Card cycles from the connection's start to the last byte's answer.
+    /// Card cycles from the first credit to the last byte placed, without those in which no card had work
+    /// because the emulated hosts had not got round to theirs.
     pub card_cycles: u64,
+    /// Cycles of the same span in which no card had work and a host's access ended the wait.
+    pub host_wait_cycles: u64,
     /// File bytes per card cycle.
     pub bytes_per_cycle: f64,
     /// Wall time from power-on to power-off. Says something about the simulation, nothing about the card.
@@ -186,9 +189,10 @@ pub fn terminal(f: &Figures) -> String {
     line(
         "card time",
         format!(
-            "{} cycles, {:.3} bytes per cycle (wire: {BYTES_PER_CYCLE})",
+            "{} cycles, {:.3} bytes per cycle (wire: {BYTES_PER_CYCLE}); {} more waiting for the hosts",
             thousands(f.card_cycles),
-            f.bytes_per_cycle
+            f.bytes_per_cycle,
+            thousands(f.host_wait_cycles)
         ),
     );
     line("frames", format!("{} on the wire, {}", thousands(f.frames), size(f.wire_bytes)));
@@ -235,6 +239,8 @@ pub struct Samples {
     pub pinned_sender: Curve,
     /// Bytes pinned on host b.
     pub pinned_receiver: Curve,
+    /// Cycles so far in which no card had work until a host's access.
+    pub host_wait: Curve,
 }
 
 impl Samples {
@@ -249,6 +255,7 @@ impl Samples {
         for line in lines(simulator)? {
             let get = |name: &str| line[name].as_f64().unwrap_or(0.0);
             let time = get("time");
+            samples.host_wait.push((time, get("host_wait_cycles")));
             if line["card"] == "a" {
                 samples.sent.push((time, get("bytes_sent")));
                 clocks.entry("a").or_default().push((get("cycles"), time));
@@ -271,11 +278,29 @@ impl Samples {
                 Role::B => samples.pinned_receiver = curve,
             }
         }
+        // One clock, one total: the samples of both cards are one curve.
+        samples.host_wait.sort_by(|a, b| a.0.total_cmp(&b.0));
         Ok(samples)
     }
 
-    /// Where something happens: from the first credit or byte to the last change, with a margin.
+    /// Card cycles of the transfer, from the first credit to the last change: with work, and waiting for hosts.
+    #[must_use]
+    pub fn cycles(&self) -> (u64, u64) {
+        let (from, to) = self.span();
+        let wait = value_at(&self.host_wait, to) - value_at(&self.host_wait, from);
+        let wait = wait.clamp(0.0, to - from);
+        ((to - from - wait) as u64, wait as u64)
+    }
+
+    /// Where something happens, with a margin.
     fn range(&self) -> (f64, f64) {
+        let (from, to) = self.span();
+        let margin = (to - from) * 0.03;
+        ((from - margin).max(0.0), to + margin)
+    }
+
+    /// Where something happens: from the first credit or byte to the last change.
+    fn span(&self) -> (f64, f64) {
         let mut range = (f64::MAX, f64::MIN);
         for curve in [&self.sent, &self.placed, &self.credits] {
             for pair in curve.windows(2) {
@@ -288,8 +313,7 @@ impl Samples {
             let last = self.sent.last().map_or(1.0, |p| p.0);
             range = (0.0, last.max(1.0));
         }
-        let margin = (range.1 - range.0) * 0.03;
-        ((range.0 - margin).max(0.0), range.1 + margin)
+        range
     }
 }
 
@@ -307,6 +331,16 @@ fn common_time(clock: &[(f64, f64)], cycles: f64) -> f64 {
         (Some(a), _) => a.1 + (cycles - a.0),
         (None, Some(b)) => b.1 - (b.0 - cycles),
         (None, None) => cycles,
+    }
+}
+
+/// A curve's value, between the two points around it; flat before and after.
+fn value_at(curve: &[(f64, f64)], x: f64) -> f64 {
+    let after = curve.partition_point(|(c, _)| *c < x);
+    match (after.checked_sub(1).and_then(|i| curve.get(i)), curve.get(after)) {
+        (Some(a), Some(b)) => a.1 + (x - a.0) * (b.1 - a.1) / (b.0 - a.0),
+        (Some(p), None) | (None, Some(p)) => p.1,
+        (None, None) => 0.0,
     }
 }
 
@@ -549,7 +583,10 @@ pub fn html(f: &Figures, samples: &Samples) -> String {
         ),
         (thousands(f.frames), format!("frames on the wire, {}", size(f.wire_bytes))),
         (thousands(f.retransmitted_frames), "data packets sent again".to_owned()),
-        (thousands(f.card_cycles), "card cycles".to_owned()),
+        (
+            thousands(f.card_cycles),
+            format!("card cycles with work; {} more waiting for the emulated hosts", thousands(f.host_wait_cycles)),
+        ),
         (format!("{:.2}", f.bytes_per_cycle), format!("file bytes per card cycle; the wire carries {BYTES_PER_CYCLE}")),
     ];
     write!(
@@ -669,6 +706,19 @@ mod tests {
         assert!((common_time(&clock, 15.0) - 125.0).abs() < 1e-9);
         assert!((common_time(&clock, 25.0) - 145.0).abs() < 1e-9);
         assert!((common_time(&[], 7.0) - 7.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn waiting_for_hosts_is_not_card_time() {
+        let samples = Samples {
+            credits: vec![(0.0, 0.0), (100.0, 0.0), (200.0, 3.0)],
+            placed: vec![(0.0, 0.0), (900.0, 5.0), (1100.0, 7.0), (9000.0, 7.0)],
+            host_wait: vec![(0.0, 0.0), (100.0, 50.0), (500.0, 350.0), (1100.0, 350.0), (9000.0, 8000.0)],
+            ..Samples::default()
+        };
+        // placed changes in (0, 900) already
+        assert_eq!(samples.cycles(), (750, 350));
+        assert_eq!(Samples::default().cycles(), (1, 0));
     }
 
     #[test]

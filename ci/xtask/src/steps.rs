@@ -59,6 +59,7 @@ impl Builder {
     /// See [`Sysroot::ensure`].
     pub fn new() -> Result<Self> {
         let context = Context::new()?;
+        context.forget_gone_checkouts()?;
         let sysroot = Sysroot::ensure(&context)?;
         Ok(Self { context, sysroot })
     }
@@ -85,7 +86,7 @@ impl Builder {
         let mut command = self.sysroot.command(cwd, &[], "cargo");
         command
             .args(arguments)
-            .env("CARGO_TARGET_DIR", self.context.folder(target)?)
+            .env("CARGO_TARGET_DIR", self.context.built_folder(target)?)
             .env("BERTH_VEXRISCV", self.soft_core()?);
         Ok(command)
     }
@@ -144,8 +145,8 @@ impl Builder {
         let mut command = self.cargo(&cwd, "target-firmware", &["build", "--release"])?;
         command.env("RUSTC_BOOTSTRAP", "1");
         self.cargo_step("firmware", None, "firmware", &mut command)?;
-        let elf = self.context.cache.join("target-firmware/riscv32im-unknown-none-elf/release/berth-firmware");
-        let folder = self.context.folder("firmware")?;
+        let elf = self.context.built.join("target-firmware/riscv32im-unknown-none-elf/release/berth-firmware");
+        let folder = self.context.built_folder("firmware")?;
         let image = folder.join("berth-fw.bin");
         let partial = folder.join("berth-fw.bin.partial");
         fs::write(&partial, fwimage::pack(&elf)?)?;
@@ -184,7 +185,7 @@ impl Builder {
         let mut command = self.cargo(&self.context.repo, "target-guest", &arguments)?;
         command.env("RUSTFLAGS", "-Ctarget-feature=+crt-static");
         self.cargo_step("berth and the guests' tests", None, "guest-programs", &mut command)?;
-        Ok(self.context.cache.join("target-guest").join(GUEST_TARGET).join("release"))
+        Ok(self.context.built.join("target-guest").join(GUEST_TARGET).join("release"))
     }
 
     /// A make command that builds the driver for a kernel into `output`.
@@ -203,7 +204,7 @@ impl Builder {
     /// Where the driver for a kernel is built.
     fn driver_output(&self, kernel: &Kernel) -> Result<PathBuf> {
         let name = kernel.build.file_name().unwrap_or_default().display();
-        self.context.folder(&format!("driver/{name}"))
+        self.context.built_folder(&format!("driver/{name}"))
     }
 
     /// Builds `berth.ko`.
@@ -226,15 +227,15 @@ impl Builder {
     /// When one has never been built.
     pub fn parts_as_built(&self, flavour: Flavour) -> Result<Parts> {
         let kernel = Kernel::ensure(&self.context, &self.sysroot, flavour)?;
-        let cache = &self.context.cache;
+        let built = &self.context.built;
         Ok(Parts {
             driver: Some(self.driver_output(&kernel)?.join("berth.ko")),
             firmware: Some(Firmware {
-                image: cache.join("firmware/berth-fw.bin"),
-                elf: cache.join("target-firmware/riscv32im-unknown-none-elf/release/berth-firmware"),
+                image: built.join("firmware/berth-fw.bin"),
+                elf: built.join("target-firmware/riscv32im-unknown-none-elf/release/berth-firmware"),
             }),
-            simulator: Some(cache.join("target-sysroot/release/berth-sim")),
-            programs: Some(cache.join("target-guest").join(GUEST_TARGET).join("release")),
+            simulator: Some(built.join("target-sysroot/release/berth-sim")),
+            programs: Some(built.join("target-guest").join(GUEST_TARGET).join("release")),
             kernel,
         })
     }

@@ -273,7 +273,7 @@ impl Tester {
     }
 
     fn synthesis(&self) -> Result<Counts> {
-        let output = self.builder.context.folder("synthesis")?;
+        let output = self.builder.context.built_folder("synthesis")?;
         let mut command = self.builder.sysroot.command(self.repo(), &[], "sh");
         command.arg("hw-rtl/synth/run.sh").arg(output).env("BERTH_VEXRISCV", self.builder.soft_core()?);
         self.check("Yosys", &mut command)
@@ -319,7 +319,7 @@ impl Tester {
             let kernel = Kernel::ensure(&self.builder.context, &self.builder.sysroot, flavour)?;
             // In an empty folder, because warnings come only from what is compiled, and not where the guests' module
             // is, because what Clippy compiled is not for them.
-            let output = self.builder.context.folder(&format!("driver-check/{}", flavour.name()))?;
+            let output = self.builder.context.built_folder(&format!("driver-check/{}", flavour.name()))?;
             fs::remove_dir_all(&output)?;
             fs::create_dir(&output)?;
             let title =
@@ -398,7 +398,7 @@ impl Tester {
 
     /// A demo run with a file of `bytes` bytes that differ.
     fn demo_run(&self, parts: &Parts, name: &str, bytes: usize, arguments: demo::Arguments) -> Result<Counts> {
-        let out = self.builder.context.folder(&format!("demo/{name}"))?;
+        let out = self.builder.context.built_folder(&format!("demo/{name}"))?;
         let file = out.join("payload");
         let mut state = arguments.seed | 1;
         let data: Vec<u8> = std::iter::repeat_with(|| {
@@ -458,7 +458,7 @@ impl Tester {
 
     fn demo_full(&self) -> Result<Counts> {
         let parts = self.builder.parts(Flavour::Base)?;
-        let out = self.builder.context.folder("demo/full")?;
+        let out = self.builder.context.built_folder("demo/full")?;
         let arguments = demo::Arguments { seed: 1, out: Some(out), ..Default::default() };
         Self::demo_counts("full", demo::transfer(&self.builder, &parts, &arguments))
     }
