@@ -722,6 +722,31 @@ mod tests {
     }
 
     #[test]
+    fn json_has_every_key_that_the_help_promises() {
+        let json = serde_json::to_value(Figures::default()).expect("plain data");
+        for key in [
+            "sha256_match",
+            "bytes",
+            "frames",
+            "retransmitted_frames",
+            "no_buffer_drops",
+            "credit_lists",
+            "credits",
+            "peak_pinned_bytes.sender",
+            "peak_pinned_bytes.receiver",
+            "pinned_bytes_at_end",
+            "card_cycles",
+            "wire.lost",
+            "wire.duplicated",
+            "wire.reordered",
+            "wire.corrupted",
+        ] {
+            let pointer = format!("/{}", key.replace('.', "/"));
+            assert!(json.pointer(&pointer).is_some(), "{key}");
+        }
+    }
+
+    #[test]
     fn report_says_what_failed() {
         let mut f = Figures { sha256_match: true, ..Figures::default() };
         f.wire_check.roce = 5;
