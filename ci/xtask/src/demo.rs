@@ -315,7 +315,7 @@ fn script(arguments: &Arguments, role: Role) -> String {
          berth --json stat --all > /mnt/share/stat-{role}.json || exit 14\n\
          berth log --raw /mnt/share/firmware-{role}.bin || exit 15\n\
          touch /mnt/share/done-{role}\n\
-         until [ -e /mnt/share/done-{other} ]; do sleep 0.1; done\n"
+         until [ -e /mnt/share/done-{other} ] || [ -e /mnt/share/{other}.exit ]; do sleep 0.1; done\n"
     )
 }
 

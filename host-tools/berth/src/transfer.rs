@@ -14,7 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use libberth::{Buffer, Context, Device, Error, FileMap, Limits, QpConfig, Reason, SendBlock, Stream, Trigger};
+use libberth::{Buffer, Context, Device, Error, FileMap, Limits, QpConfig, Reason, SendBlock, Status, Stream, Trigger};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
@@ -359,10 +359,13 @@ impl Recv {
         }
         let (digest, peer_digest, elements, part) = receiving.finish();
         stream.send(Buffer::from_slice(&digest)?, true)?;
-        if let Some(sent) = stream.next_sent(None)? {
+        // The sender disconnects when it has read the answer. It may do so before the answer's acknowledgement has come
+        // (which the wire may lose): the answer is then flushed, and what counts is the file that is here.
+        if let Some(sent) = stream.next_sent(None)?
+            && sent.completion.status != Status::Flushed
+        {
             sent.completion.ok()?;
         }
-        // The sender disconnects when it has read the answer; if it has gone already, that is as good.
         let _ = stream.queue_pair().wait_closed(Some(Duration::from_secs(30)));
         drop(stream);
         if digest != peer_digest {
