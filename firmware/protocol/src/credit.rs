@@ -6,6 +6,7 @@
 //! *reader* the sender's. [`CreditRow::execute`] carries out one `CRD_*` operation as
 //! the registers `CPU_CRD_*` do.
 
+use crate::rule::{self, Rule};
 use berth_abi::{card, cpu};
 
 /// Credits that a FIFO holds.
@@ -140,7 +141,9 @@ impl Builder {
 
     /// A list may be taken now.
     pub fn ready(&self) -> bool {
-        let due = !self.list_sent || (after(self.landed, self.list_first) && after(self.landed, self.trigger_at));
+        let due = !self.list_sent
+            || (rule::holds(Rule::ProofBeforeList, after(self.landed, self.list_first))
+                && after(self.landed, self.trigger_at));
         self.enabled && self.committed != self.announced && self.left == 0 && due
     }
 
@@ -240,7 +243,7 @@ impl Reader {
         if after(first, self.next_in) {
             return (cpu::LIST_GAP, 0);
         }
-        if self.list_open && !after(self.next_out, self.list_first) {
+        if self.list_open && !rule::holds(Rule::EarlyListRefused, after(self.next_out, self.list_first)) {
             return (cpu::LIST_EARLY, 0);
         }
         let skip = self.next_in.wrapping_sub(first);

@@ -9,6 +9,7 @@
 extern crate std;
 
 mod blocks;
+pub mod bound;
 pub mod card;
 mod cm;
 mod command;
@@ -25,6 +26,7 @@ mod queues;
 mod requester;
 mod responder;
 mod ring;
+pub mod rule;
 mod shared;
 
 pub use card::Card;

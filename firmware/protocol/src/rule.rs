@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Rules that can be broken on purpose, so that a checker shows that it would see it.
+//!
+//! A guard that a property rests on is written `if rule::holds(Rule::X, condition)`.
+//! Without the feature `mutations` that is `condition`, and costs nothing. With it a test
+//! may choose one rule with [`break_rule`]; its guard then always lets pass.
+
+/// A rule that a checked property rests on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Rule {
+    /// The builder makes no later list before data has landed in the last list's first buffer (CR-11).
+    ProofBeforeList = 1,
+    /// The reader takes no list before a credit of the list before was used (CR-11).
+    EarlyListRefused,
+}
+
+#[cfg(feature = "mutations")]
+static BROKEN: core::sync::atomic::AtomicU8 = core::sync::atomic::AtomicU8::new(0);
+
+/// Whether the guard `condition` of `rule` lets pass: `condition`, or always while the rule is broken.
+#[inline(always)]
+pub fn holds(rule: Rule, condition: bool) -> bool {
+    condition || broken(rule)
+}
+
+/// Whether `rule` is broken on purpose.
+#[cfg(feature = "mutations")]
+pub fn broken(rule: Rule) -> bool {
+    BROKEN.load(core::sync::atomic::Ordering::Relaxed) == rule as u8
+}
+
+/// Whether `rule` is broken on purpose: never in this build.
+#[cfg(not(feature = "mutations"))]
+#[inline(always)]
+pub const fn broken(_rule: Rule) -> bool {
+    false
+}
+
+/// Breaks `rule` in the whole process, or none with `None`. Tests that use it must not run side by side.
+#[cfg(feature = "mutations")]
+pub fn break_rule(rule: Option<Rule>) {
+    BROKEN.store(rule.map_or(0, |r| r as u8), core::sync::atomic::Ordering::Relaxed);
+}
