@@ -170,7 +170,7 @@ impl Builder {
         }
         let mut command = self.cargo(&self.context.repo, target, &arguments)?;
         self.cargo_step(title, Some("3 min at first"), name, &mut command)?;
-        Ok(self.context.cache.join(target).join("release/berth-sim"))
+        Ok(self.context.built.join(target).join("release/berth-sim"))
     }
 
     /// Builds the statically linked programs for the guests; returns their folder.
