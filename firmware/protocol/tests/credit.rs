@@ -7,7 +7,7 @@ use berth_protocol::credit::{Builder, CreditRow, Reader, Trigger};
 use proptest::prelude::*;
 
 fn builder(trigger: Trigger) -> Builder {
-    let mut b = Builder::new();
+    let mut b = <Builder>::new();
     b.reset(MAX_LIST, trigger);
     b.enable();
     b
@@ -27,7 +27,7 @@ fn take(b: &mut Builder) -> (u32, Vec<u32>) {
 
 #[test]
 fn cr_4_the_first_list_goes_when_credits_are_committed_and_the_connection_is_there() {
-    let mut b = Builder::new();
+    let mut b = <Builder>::new();
     post(&mut b, &[3, 7]);
     assert!(!b.ready());
     b.enable();
@@ -95,7 +95,7 @@ fn decision_19_void_takes_back_and_counts_as_proof() {
 
 #[test]
 fn cr_11_reader_refuses_early_gap_overflow_and_bad_lists_and_skips_repeats() {
-    let mut r = Reader::new();
+    let mut r = <Reader>::new();
     assert_eq!(r.list_begin(0, 0), (LIST_BAD, 0));
     assert_eq!(r.list_begin(0, MAX_LIST + 1), (LIST_BAD, 0));
     assert_eq!(r.list_begin(1, 2), (LIST_GAP, 0));
