@@ -28,5 +28,6 @@ mod responder;
 mod ring;
 pub mod rule;
 mod shared;
+pub mod wire;
 
 pub use card::Card;

@@ -66,3 +66,14 @@ pub fn assert_clean(w: &mut World) {
         assert_eq!(node.hw.pinned(), 0, "pinned at the end");
     }
 }
+
+/// Options of a property test: `cases` of them unless BERTH_CASES says otherwise, from BERTH_SEED.
+pub fn config(cases: u32) -> proptest::prelude::ProptestConfig {
+    let number = |name| std::env::var(name).ok().and_then(|s: String| s.parse::<u64>().ok());
+    proptest::prelude::ProptestConfig {
+        cases: number("BERTH_CASES").map_or(cases, |n| n as u32),
+        rng_seed: proptest::test_runner::RngSeed::Fixed(number("BERTH_SEED").unwrap_or(1)),
+        failure_persistence: None,
+        ..Default::default()
+    }
+}
