@@ -207,9 +207,12 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Builder<ROOM, LIST, 
 
     /// A list may be taken now.
     pub fn ready(&self) -> bool {
+        // The trigger is never before the list's first buffer, so that it implies the proof.
         let due = !self.list_sent
-            || (rule::holds(Rule::ProofBeforeList, Seq::<BITS>::after(self.landed, self.list_first))
-                && Seq::<BITS>::after(self.landed, self.trigger_at));
+            || rule::holds(
+                Rule::ProofBeforeList,
+                Seq::<BITS>::after(self.landed, self.list_first) && Seq::<BITS>::after(self.landed, self.trigger_at),
+            );
         self.enabled && self.committed != self.announced && self.left == 0 && due
     }
 
@@ -385,7 +388,7 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Reader<ROOM, LIST, B
         if len == 0 || len > LIST as u32 {
             return (cpu::LIST_BAD, 0);
         }
-        if !Seq::<BITS>::after(Seq::<BITS>::add(first, len), self.next_in) {
+        if !rule::holds(Rule::CreditTakenOnce, Seq::<BITS>::after(Seq::<BITS>::add(first, len), self.next_in)) {
             return (cpu::LIST_REPEAT, 0);
         }
         if Seq::<BITS>::after(first, self.next_in) {
@@ -394,7 +397,10 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Reader<ROOM, LIST, B
         if self.list_open && !rule::holds(Rule::EarlyListRefused, Seq::<BITS>::after(self.next_out, self.list_first)) {
             return (cpu::LIST_EARLY, 0);
         }
-        let skip = Seq::<BITS>::sub(self.next_in, first);
+        let skip = match rule::broken(Rule::CreditTakenOnce) {
+            false => Seq::<BITS>::sub(self.next_in, first),
+            true => 0,
+        };
         if self.count() + (len - skip) > ROOM as u32 {
             return (cpu::LIST_OVERFLOW, 0);
         }
@@ -418,7 +424,11 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Reader<ROOM, LIST, B
         let (number, size) = self.peek(0)?;
         *self.slot(number) = 0;
         self.next_out = Seq::<BITS>::add(self.next_out, 1);
-        Some((size.min(remaining) & 0x7fff_ffff, number, size))
+        let cut = match rule::holds(Rule::PieceWithinCredit, remaining <= size) {
+            true => remaining,
+            false => size,
+        };
+        Some((cut & 0x7fff_ffff, number, size))
     }
 
     /// `CRD_GIVE_UP`: drops at most `n` unused credits, newest first; gives the number of the first one not kept.

@@ -13,6 +13,10 @@ pub enum Rule {
     ProofBeforeList = 1,
     /// The reader takes no list before a credit of the list before was used (CR-11).
     EarlyListRefused,
+    /// A credit that the reader has already is not taken again from a repeated list (decision 6).
+    CreditTakenOnce,
+    /// The sender sends no more than the credit's size against one credit (CR-2).
+    PieceWithinCredit,
 }
 
 #[cfg(feature = "mutations")]

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Exhaustive model checking of Berth's state machines.
+//!
+//! The machines are the real ones of `berth_protocol`, with small widths and depths. What is around them is
+//! nondeterministic: when a packet arrives, is lost, repeated or overtaken, when a timer runs out, what the
+//! applications do. Each harness is explored until no new state is found. See docs/model-checking.md.
+
+pub mod credits;
+pub mod explore;
+pub mod suite;

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What is checked: every harness with its bounds, and every rule whose breach must be seen.
+
+use berth_protocol::credit::Trigger;
+use berth_protocol::rule::Rule;
+use stateright::Expectation;
+
+use crate::credits::Credits;
+use crate::explore::{Harness, Limits, Outcome, PROGRESS, cross_check, explore};
+
+/// A harness with a name, whatever its states are.
+pub trait Check: Send + Sync {
+    /// Short name, for the command line.
+    fn name(&self) -> &'static str;
+    /// Its bounds, for people.
+    fn bounds(&self) -> String;
+    /// Names of the properties that must hold.
+    fn properties(&self) -> Vec<&'static str>;
+    /// Explores it.
+    fn explore(&self, limits: Limits) -> Outcome;
+    /// Has stateright search it: (states, properties that do not hold).
+    fn cross_check(&self, threads: usize) -> (u64, Vec<&'static str>);
+}
+
+struct Named<M>(&'static str, M);
+
+impl<M> Check for Named<M>
+where
+    M: Harness + Clone + Send + Sync + 'static,
+    M::State: Send + Sync + 'static,
+    M::Action: Send + Sync,
+{
+    fn name(&self) -> &'static str {
+        self.0
+    }
+
+    fn bounds(&self) -> String {
+        self.1.bounds()
+    }
+
+    fn properties(&self) -> Vec<&'static str> {
+        let always = self.1.properties().into_iter().filter(|p| p.expectation == Expectation::Always).map(|p| p.name);
+        always.chain([PROGRESS]).collect()
+    }
+
+    fn explore(&self, limits: Limits) -> Outcome {
+        explore(&self.1, limits)
+    }
+
+    fn cross_check(&self, threads: usize) -> (u64, Vec<&'static str>) {
+        cross_check(self.1.clone(), threads)
+    }
+}
+
+/// A rule that is broken, and the property of a check that must fail then.
+#[derive(Clone, Copy, Debug)]
+pub struct Mutation {
+    /// The rule.
+    pub rule: Rule,
+    /// Name of the check that sees it.
+    pub check: &'static str,
+    /// The property that fails.
+    pub property: &'static str,
+}
+
+/// All checks, with the bounds of every change or the larger ones.
+pub fn checks(long: bool) -> Vec<Box<dyn Check>> {
+    fn check<M>(name: &'static str, model: M) -> Box<dyn Check>
+    where
+        M: Harness + Clone + Send + Sync + 'static,
+        M::State: Send + Sync + 'static,
+        M::Action: Send + Sync,
+    {
+        Box::new(Named(name, model))
+    }
+    let credits = |trigger| Credits::<4, 3, 4> {
+        trigger,
+        posted: 4,
+        sizes: &[1, 2],
+        sends: if long { &[1, 3] } else { &[3] },
+        lossy: false,
+        lists: 2,
+    };
+    let lossy = |trigger| Credits { lossy: true, ..credits(trigger) };
+    vec![
+        check("credits-first", credits(Trigger::First)),
+        check("credits-last", credits(Trigger::Last)),
+        check("credits-between", credits(Trigger::Between(1))),
+        check("lists-lossy", lossy(Trigger::First)),
+    ]
+}
+
+/// All mutations.
+pub fn mutations() -> Vec<Mutation> {
+    let list = |rule, check, property| Mutation { rule, check, property };
+    vec![
+        list(Rule::ProofBeforeList, "credits-first", "no list without a free credit buffer"),
+        list(Rule::CreditTakenOnce, "lists-lossy", "no data without credit"),
+        list(Rule::PieceWithinCredit, "credits-first", "no data without credit"),
+    ]
+}
