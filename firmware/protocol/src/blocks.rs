@@ -145,6 +145,10 @@ impl Qp {
             true => sh.send_work |= self.bit(),
             false => sh.close_work |= self.bit(),
         }
+        // Its credit may have been taken back meanwhile: nobody knows when another one comes.
+        if self.state == CONNECTED && !self.sq.rewind {
+            self.drop_blocks_from(self.sq.cover_pos, sh, hw);
+        }
     }
 
     /// Releases blocks whose last packet has left, before any acknowledgement (VC-3).

@@ -261,8 +261,12 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
                 continue;
             }
             let users = self.in_use(i);
-            if self.peers[i].due(now, users, &mut self.sh, hw) == Due::Lost {
-                self.peer_lost(i, hw);
+            let peer = i as u8 + 1;
+            let connected = self.qps.iter().any(|qp| qp.peer == peer && qp.state == CONNECTED);
+            match self.peers[i].due(now, users, connected, &mut self.sh, hw) {
+                Due::Fine => (),
+                Due::Probe => self.probe(peer, hw),
+                Due::Lost => self.peer_lost(i, hw),
             }
             self.sh.peer_work |= 1 << i;
         }
@@ -293,6 +297,22 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         let peer = i as u8 + 1;
         self.qps.iter().any(|qp| qp.peer == peer && (matches!(qp.state, CONNECTING | CONNECTED) || qp.todo != 0))
             || self.requests.iter().any(|r| r.peer == peer)
+    }
+
+    /// Asks peer `peer` (index + 1) on its data connections whether it lives, as far as there are slots.
+    fn probe<H: Hw>(&mut self, peer: u8, hw: &mut H) {
+        for k in 1..=QPS {
+            let i = (self.sh.probe_last as usize + k) % QPS;
+            if let Some(qp) = self.qps.get_mut(i)
+                && qp.peer == peer
+                && qp.state == CONNECTED
+            {
+                if !qp.probe(&mut self.sh, hw) {
+                    return;
+                }
+                self.sh.probe_last = i as u8;
+            }
+        }
     }
 
     /// Peer `i` does not answer: its connections are over.

@@ -7,7 +7,7 @@ use crate::headers::{Mac, PSN_MASK};
 use crate::hw::{Hw, Log};
 use crate::limits::{GRANTS, PRESSURE_RETRY, RETRIES, SQUEEZE_TIME, SQUEEZES, TIMEOUT, TOKEN_AGES};
 use crate::qp::{
-    CLOSED, CONNECTED, CONNECTING, CREATED, ERROR, FREE, GRANT_POSTED, GRANT_READY, Qp, TODO_REP, TODO_REQ,
+    CLOSED, CONNECTED, CONNECTING, CREATED, ERROR, FREE, GRANT_POSTED, GRANT_READY, Qp, RECALL_NONE, TODO_REP, TODO_REQ,
 };
 use berth_abi::card::{FIRST_QPN, MAX_LIST, NUM_CQS, NUM_UARS};
 use berth_abi::counters::F_BAD_COMMAND;
@@ -389,7 +389,12 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         });
         if let Some(i) = victim {
             sh.recall_last = i as u8;
+            let futile = sender.is_some_and(|who| self.recall_is_futile(i, who));
+            let sh = &mut self.sh;
             if let Some(qp) = self.qps.get_mut(i) {
+                if qp.rq.recall == RECALL_NONE {
+                    qp.rq.too_large = futile;
+                }
                 qp.recall(if fresh { bytes } else { u32::MAX }, sh, hw);
             }
             return;
@@ -422,6 +427,21 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
                 false => qp.yield_grant(fail, &mut self.sh, hw),
             }
         }
+    }
+}
+
+impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
+    /// QP `victim`'s one receive is all that holds memory, and it was recalled and granted again and again although
+    /// QP `sender`, its partner on this card, has a block to send into it: the two do not fit together (PC-3).
+    fn recall_is_futile(&self, victim: usize, sender: u8) -> bool {
+        let connected = || self.qps.iter().filter(|qp| qp.state == CONNECTED);
+        let partner = self.qps.get(sender as usize).map(Qp::qpn);
+        self.qps
+            .get(victim)
+            .filter(|qp| qp.loopback && Some(qp.peer_qpn) == partner)
+            .is_some_and(|qp| qp.rq.recalls >= SQUEEZES && qp.unused() == 1)
+            && connected().map(Qp::recvs_holding).sum::<u32>() == 1
+            && !connected().any(|qp| qp.idx != sender && qp.send_holds())
     }
 }
 

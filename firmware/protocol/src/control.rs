@@ -7,7 +7,7 @@ use crate::headers::{
 };
 use crate::hw::{Hw, TX_LOOPBACK, TX_NO_ICRC};
 use crate::limits::{
-    ARP_TRIES, CONTROL_RETRIES, CONTROL_TIMEOUT, CONTROL_WINDOW, CONTROL_WORDS, KEEPALIVE, MAX_BACKOFF,
+    ARP_TRIES, CONTROL_RETRIES, CONTROL_TIMEOUT, CONTROL_WINDOW, CONTROL_WORDS, KEEPALIVE, MAX_BACKOFF, PROBES,
 };
 use crate::shared::Shared;
 use berth_abi::card::CONTROL_QPN;
@@ -56,6 +56,8 @@ struct Message {
 pub enum Due {
     /// Nothing to do but perhaps to send.
     Fine,
+    /// The control connection gets no answer: the data connections are to ask whether the peer lives.
+    Probe,
     /// The peer does not answer.
     Lost,
 }
@@ -299,8 +301,8 @@ impl Peer {
         }
     }
 
-    /// Looks at the deadline. `users`: QPs or requests live from this peer.
-    pub fn due<H: Hw>(&mut self, now: u64, users: bool, sh: &mut Shared, hw: &mut H) -> Due {
+    /// Looks at the deadline. `users`: QPs or requests live from this peer; `connected`: QPs are connected to it.
+    pub fn due<H: Hw>(&mut self, now: u64, users: bool, connected: bool, sh: &mut Shared, hw: &mut H) -> Due {
         if self.deadline == 0 || now < self.deadline {
             return Due::Fine;
         }
@@ -316,15 +318,20 @@ impl Peer {
         }
         if self.una != self.next {
             self.tries += 1;
+            let silence = now.saturating_sub(self.heard);
+            let patience = if connected { PROBES as u64 * self.timeout() } else { self.timeout() };
             if self.tries > CONTROL_RETRIES {
-                if now.saturating_sub(self.heard) > self.timeout() {
+                if silence > patience {
                     return Due::Lost;
                 }
-                // Its data still arrives: the peer lives, only control frames are lost (decision 6).
+                // Something else comes from it: the peer lives, only control frames are lost (decision 6).
                 self.tries = CONTROL_RETRIES;
             }
             self.next = self.una;
             self.deadline = now + self.timeout();
+            if connected && self.tries > CONTROL_RETRIES - PROBES && silence > self.timeout() / 2 {
+                return Due::Probe;
+            }
         } else if users && !self.busy() && !self.loopback {
             if now.saturating_sub(self.heard) >= KEEPALIVE {
                 self.append(&[record(REC_KEEPALIVE, 1, 0)]);

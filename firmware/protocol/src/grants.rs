@@ -349,6 +349,17 @@ impl Qp {
         }
     }
 
+    /// Receives that hold memory.
+    pub fn recvs_holding(&self) -> u32 {
+        let mut count = 0;
+        let mut index = self.rq.head;
+        while index != self.rq.fetched {
+            count += (self.rq.grants.at(index).held != 0) as u32;
+            index = index.wrapping_add(1);
+        }
+        count
+    }
+
     /// Receives that are credits and that no data has come for.
     pub fn unused(&self) -> u32 {
         let mut count = 0;
@@ -404,13 +415,19 @@ impl Qp {
                     break;
                 }
                 self.let_go(before, hw);
+                let too_large = self.rq.too_large;
                 let grant = self.rq.grants.at_mut(before);
                 (grant.state, grant.withdrawn) = (GRANT_NEW, false);
+                if too_large {
+                    (grant.state, grant.status) = (GRANT_LOCAL, WC_OVER_BUDGET);
+                }
                 count += 1;
             }
             index = before;
         }
+        self.rq.too_large = false;
         if count > 0 {
+            self.rq.recalls = self.rq.recalls.saturating_add(1);
             self.rq.post = index;
             self.rq.ask = index;
             self.rq.uncommitted = false;

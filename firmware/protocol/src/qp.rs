@@ -333,6 +333,10 @@ pub struct Recv {
     pub recall: u8,
     /// Credits to recall.
     pub recall_n: u32,
+    /// Recalls since data last landed.
+    pub recalls: u8,
+    /// What is being recalled fills the budget for which a send waits: it is over budget.
+    pub too_large: bool,
     /// Credits announced and not landed.
     pub outstanding: u32,
     /// Slots that are being placed, oldest first.
@@ -531,6 +535,8 @@ impl Qp {
             probing: 0,
             recall: 0,
             recall_n: 0,
+            recalls: 0,
+            too_large: false,
             outstanding: 0,
             slots: [0; RX_SLOTS as usize],
             placing: 0,

@@ -334,6 +334,19 @@ impl Qp {
         self.rewind(sh);
     }
 
+    /// Asks the peer for an acknowledgement, by an empty packet that it must take for a duplicate: its PSN lies
+    /// before the oldest unacknowledged one. False when no slot is free.
+    pub fn probe<H: Hw>(&mut self, sh: &mut Shared, hw: &mut H) -> bool {
+        let Some(slot) = sh.tx_alloc_control(hw) else {
+            return false;
+        };
+        let psn = psn_sub(self.sq.una, 1);
+        let frame = self.template.packet(SEND_ONLY_IMM, false, true, psn, Some(0), 0);
+        hw.tx_write(slot, 0, &frame.words);
+        hw.tx_send(slot, frame.end, if self.loopback { TX_LOOPBACK } else { 0 });
+        true
+    }
+
     /// A data packet has left, or an attached read has failed and it has not.
     pub fn packet_left<H: Hw>(&mut self, slot: TxSlot, status: u32, sh: &mut Shared, hw: &mut H) {
         let sq = &mut self.sq;

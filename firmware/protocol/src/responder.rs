@@ -132,6 +132,7 @@ impl Qp {
             return false;
         }
         let rq = &mut self.rq;
+        rq.recalls = 0;
         rq.outstanding = rq.outstanding.saturating_sub(1);
         hw.discount(F_CREDITS_OUTSTANDING, 1);
         while rq.land != rq.post && rq.grants.at(rq.land).state == GRANT_LOCAL {

@@ -129,6 +129,8 @@ pub struct Shared {
     pub token_wait: u64,
     /// QP that credits were last recalled from.
     pub recall_last: u8,
+    /// QP that last asked its peer whether it lives.
+    pub probe_last: u8,
     /// When a short budget counts again for an element that holds a part of its memory.
     pub squeeze_at: u64,
     /// A revocation is under way: nothing new is acquired.
@@ -178,6 +180,7 @@ impl Shared {
             token_age: 0,
             token_wait: 0,
             recall_last: 0,
+            probe_last: 0,
             squeeze_at: 0,
             pressure_bytes: 0,
             pressure_asid: 0,
