@@ -15,6 +15,7 @@ mod cm;
 mod command;
 pub mod control;
 pub mod credit;
+pub mod datagram;
 mod grants;
 pub mod headers;
 pub mod hw;
