@@ -13,15 +13,18 @@ pub mod bound;
 pub mod card;
 mod cm;
 mod command;
+pub mod context;
 pub mod control;
 pub mod credit;
 pub mod datagram;
+pub mod fifo;
 mod grants;
 pub mod headers;
 pub mod hw;
 pub mod limits;
 #[cfg(feature = "model")]
 pub mod model;
+pub mod pins;
 mod qp;
 mod queues;
 mod requester;
@@ -29,6 +32,7 @@ mod responder;
 mod ring;
 pub mod rule;
 mod shared;
+pub mod vc;
 pub mod wire;
 
 pub use card::Card;

@@ -17,6 +17,12 @@ pub enum Rule {
     CreditTakenOnce,
     /// The sender sends no more than the credit's size against one credit (CR-2).
     PieceWithinCredit,
+    /// A use takes pages only within the budgets of process and card, a lasting one not the reserve (PC-3).
+    PinsWithinBudget,
+    /// A block is released only when none of its packets is in the transmitter (VC-3).
+    ReleaseWhenSent,
+    /// Only bytes that a credit covers are sent (CR-2, VC-2).
+    SendWithinCover,
 }
 
 #[cfg(feature = "mutations")]
