@@ -14,6 +14,7 @@ mod generated;
 mod guest;
 mod initramfs;
 mod kernel;
+mod panics;
 mod progress;
 mod report;
 mod steps;

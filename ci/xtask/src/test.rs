@@ -13,6 +13,7 @@ use crate::demo;
 use crate::generated;
 use crate::guest::{self, Role};
 use crate::kernel::{Flavour, Kernel};
+use crate::panics;
 use crate::progress::{self, Output, Progress, clock};
 use crate::steps::{Builder, Parts};
 
@@ -83,6 +84,12 @@ const PARTS: &[Part] = &[
         run: Tester::host,
     },
     Part { name: "clippy", about: "Clippy: workspace and firmware", long: false, run: Tester::clippy },
+    Part {
+        name: "panic-free",
+        about: "no path from firmware/protocol into a panic in the firmware",
+        long: false,
+        run: Tester::panic_free,
+    },
     Part { name: "rtl-lint", about: "Verilator -Wall over the RTL", long: false, run: Tester::rtl_lint },
     Part { name: "synthesis", about: "the RTL through Yosys", long: false, run: Tester::synthesis },
     Part { name: "rtl", about: "benches on the Verilated card", long: false, run: Tester::rtl },
@@ -264,6 +271,30 @@ impl Tester {
         command.env("RUSTC_BOOTSTRAP", "1");
         counts.add(self.check("Clippy firmware", &mut command)?);
         Ok(counts)
+    }
+
+    fn panic_free(&self) -> Result<Counts> {
+        let elf = self.builder.firmware()?.elf;
+        let found = panics::search(&elf, "firmware/protocol/src/", "berth_protocol")?;
+        if found.elsewhere == 0 {
+            // The firmware's own start code has one: a search that does not see it would see nothing.
+            return Ok(Counts::failure("the search found no panic at all".to_owned()));
+        }
+        if found.places.is_empty() && found.named.is_empty() {
+            eprintln!(
+                "  {} functions; {} of the standard library may panic, called {} times, none of them from the protocol",
+                found.functions, found.panicking, found.elsewhere
+            );
+            return Ok(Counts::one());
+        }
+        let mut note = format!("{} places of firmware/protocol may panic:", found.places.len());
+        for place in &found.places {
+            note += &format!("\n{place}");
+        }
+        for file in &found.named {
+            note += &format!("\na panic message names {file}");
+        }
+        Ok(Counts::failure(note))
     }
 
     fn rtl_lint(&self) -> Result<Counts> {

@@ -203,10 +203,15 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         }
         // The payload begins in the middle of a word.
         let mut raw = [0; CONTROL_WORDS + 1];
-        hw.rx_read(slot, packet.start / 4, &mut raw[..len + 1]);
+        let Some(words) = raw.get_mut(..=len) else {
+            return;
+        };
+        hw.rx_read(slot, packet.start / 4, words);
         let mut message = Records { words: [0; CONTROL_WORDS], len };
-        for (i, word) in message.words[..len].iter_mut().enumerate() {
-            *word = raw[i] >> 16 | raw[i + 1] << 16;
+        for (word, halves) in message.words.iter_mut().zip(words.windows(2)) {
+            if let [low, high] = halves {
+                *word = low >> 16 | high << 16;
+            }
         }
         let [from, to, third] = [0, 1, 2].map(|i| message.words[i]);
         if from == 0 || third & 0xff != VERSION || third >> 16 != len as u32 {
@@ -220,6 +225,8 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             hw.count(F_CONTROL_BAD, 1);
             return;
         };
+        // A place of the table, so that no index below can be out of it.
+        let i = i % PEERS;
         self.peers[i].heard = now;
         if self.peers[i].resolve(packet.mac) {
             self.address_changed(i);

@@ -182,7 +182,8 @@ impl Qp {
                 self.packet_placed(entry, sh, hw);
             }
         }
-        self.rq.slots.copy_within(done.., 0);
+        // Without an end that could be too small for a copy.
+        self.rq.slots.rotate_left(done % RX_SLOTS as usize);
         self.rq.placing -= done as u8;
         match self.state == CONNECTED {
             true if self.rq.ack_due || self.rq.nak_due != 0 || self.rq.unacked >= ACK_EVERY => {
