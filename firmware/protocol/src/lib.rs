@@ -8,6 +8,7 @@
 #[cfg(any(feature = "model", test))]
 extern crate std;
 
+pub mod announce;
 mod blocks;
 pub mod bound;
 pub mod card;
@@ -17,6 +18,7 @@ pub mod context;
 pub mod control;
 pub mod credit;
 pub mod datagram;
+pub mod entry;
 pub mod fifo;
 mod grants;
 pub mod headers;
@@ -25,6 +27,7 @@ pub mod limits;
 #[cfg(feature = "model")]
 pub mod model;
 pub mod pins;
+pub mod policy;
 mod qp;
 mod queues;
 mod requester;
@@ -32,6 +35,7 @@ mod responder;
 mod ring;
 pub mod rule;
 mod shared;
+pub mod taker;
 pub mod vc;
 pub mod wire;
 

@@ -23,6 +23,18 @@ pub enum Rule {
     ReleaseWhenSent,
     /// Only bytes that a credit covers are sent (CR-2, VC-2).
     SendWithinCover,
+    /// An entry for another connection, or an earlier one of the same QP, is dropped (decision 6).
+    EpochMatches,
+    /// A list that was made before a recall is dropped after it (decision 19).
+    RoundMatches,
+    /// Credits behind a gap in the numbers are held until it is filled (decision 6).
+    GapHeld,
+    /// A list is repeated until its proof has come (decision 6).
+    RepeatUntilProof,
+    /// No list is sent while credits are being recalled (decision 19).
+    NoListInRecall,
+    /// Credits that would let a sender exceed its bandwidth are withheld (CR-10).
+    CapWithholds,
 }
 
 #[cfg(feature = "mutations")]
