@@ -30,6 +30,7 @@ pub mod pins;
 pub mod policy;
 mod qp;
 mod queues;
+pub mod rc;
 mod requester;
 mod responder;
 mod ring;

@@ -35,6 +35,24 @@ pub enum Rule {
     NoListInRecall,
     /// Credits that would let a sender exceed its bandwidth are withheld (CR-10).
     CapWithholds,
+    /// A requester has no more packets on their way than its window (QP-7).
+    WindowLimit,
+    /// A responder takes no packet twice (QP-7).
+    DuplicateRefused,
+    /// Without selective repeat a responder takes packets in order only (QP-7).
+    InOrderOnly,
+    /// Under selective repeat no WRITE overtakes one that it overlaps (QP-3).
+    WriteOrder,
+    /// A fenced message waits for READs and atomics before it (QP-3).
+    Fence,
+    /// A message completes when all of it is acknowledged (QP-7).
+    CompleteAcknowledged,
+    /// A responder carries out a repeated atomic once (QP-3).
+    AtomicOnce,
+    /// A piece is not longer than its credit (CR-2).
+    WithinCredit,
+    /// A READ or atomic waits until all before it is in its place (QP-3).
+    ReadAfterWrite,
 }
 
 #[cfg(feature = "mutations")]

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The reliable connection as pure values: what its two ends know, and what they do with each packet.
+//!
+//! [`Requester`] sends SEND, WRITE, READ and atomics and hears the answers; [`Responder`] is the
+//! other end. Both decide packet by packet with bounded state, so that hardware can take the
+//! same shape, and know nothing of bytes on the wire, memory or clocks: packets come and go as
+//! [`RequestPacket`] and [`ResponsePacket`], time comes in as an argument, what is to be done
+//! comes out as values. All state is plain data with one form for each situation (what is not
+//! in use is zero), so that a model checker can explore these machines themselves.
+//!
+//! `BITS` is the width of a PSN: 24 on the wire, 3 for the model checker. `W`, a power of two, is the window in packets.
+//! As in InfiniBand nothing may live on the wire for longer than half a turn of the PSNs.
+
+mod arrival;
+mod packet;
+mod psn;
+mod requester;
+mod responder;
+mod window;
+
+pub use arrival::{Arrival, Where};
+pub use packet::{
+    Kind, NOT_YET_TIMER, NakCode, Placement, Position, Remote, RequestPacket, ResponseBody, ResponsePacket, Syndrome,
+    credit_code, credit_count, rnr_time,
+};
+pub use psn::Psn;
+pub use requester::{
+    Completion, Full, Immediate, Message, Op, Outcome, Requester, RequesterConfig, Status, Transmit, Wait,
+};
+pub use responder::{Access, Admit, Event, Fault, Place, Reply, Responder, ResponderConfig, Right, Target, Verdict};
+pub use window::{Reach, Window};
+
+/// Most packets of any window: as many as a SACK header has bits.
+pub const MAX_WINDOW: usize = 128;
+
+/// The lowest `n` bits.
+#[inline]
+pub(crate) const fn ones(n: u32) -> u128 {
+    match 1u128.checked_shl(n) {
+        Some(bit) => bit.wrapping_sub(1),
+        None => u128::MAX,
+    }
+}
+
+/// Bit `i`; none beyond 127.
+#[inline]
+pub(crate) const fn bit(i: u32) -> u128 {
+    match 1u128.checked_shl(i) {
+        Some(bit) => bit,
+        None => 0,
+    }
+}
+
+/// `bits` moved down by `n`.
+#[inline]
+pub(crate) const fn down(bits: u128, n: u32) -> u128 {
+    match bits.checked_shr(n) {
+        Some(bits) => bits,
+        None => 0,
+    }
+}
+
+/// `bits` moved up by `n`.
+#[inline]
+pub(crate) const fn up(bits: u128, n: u32) -> u128 {
+    match bits.checked_shl(n) {
+        Some(bits) => bits,
+        None => 0,
+    }
+}
+
+/// Packets that `len` bytes take: at least one.
+#[inline]
+pub const fn packets(len: u32, log2_mtu: u8) -> u32 {
+    match len {
+        0 => 1,
+        len => ((len - 1) >> (log2_mtu & 31)) + 1,
+    }
+}
