@@ -232,10 +232,9 @@ impl Policy {
         if self.blind() {
             return;
         }
-        let covered = self.covered(bytes);
         self.remaining = Some(remaining);
         // It has more again than its credits cover: what was put off is due.
-        if covered && !self.covered(bytes) && self.due_at == Some(u64::MAX) {
+        if self.due_at == Some(u64::MAX) && !self.covered(bytes) {
             self.due_at = None;
         }
     }
