@@ -488,6 +488,110 @@ proptest! {
     ) {
         random(Pair::<24, 32>::foreign(seed), &list, faults, absent);
     }
+
+    /// As few PSNs as the model checker uses: they wrap all the time. The wire keeps the order,
+    /// so that nothing lives on it for half a turn.
+    #[test]
+    fn qp_7_three_bit_psns_are_enough_where_the_wire_keeps_order(
+        seed: u64, list in specs(), loss in 0u32..25, twice in 0u32..15, selective: bool,
+    ) {
+        let p = if selective { Pair::<3, 4>::berth(seed) } else { Pair::<3, 4>::foreign(seed) };
+        random(p, &list, Faults { loss, twice, reorder: 1 }, 5);
+    }
+
+    #[test]
+    fn qp_7_any_window_carries_the_messages(
+        seed: u64, list in specs(), faults in faults(), window in 1u16..16, selective: bool, reads in 1u8..5,
+    ) {
+        let mut p = if selective { Pair::<24, 16>::berth(seed) } else { Pair::<24, 16>::foreign(seed) };
+        let config = if selective {
+            RequesterConfig::berth(LOG2_MTU, window, 2000)
+        } else {
+            RequesterConfig { tick: 1, ..RequesterConfig::foreign(LOG2_MTU, window, 2000) }
+        };
+        // PSNs wrap from the highest.
+        p.a = Requester::new(RequesterConfig { retries: 0, reads, ..config }, 0xff_fff0);
+        let answer = ResponderConfig { ack_every: 1 + (seed % 9) as u8, ..*p.b.config() };
+        p.b = Responder::new(answer, 0xff_fff0, 250);
+        random(p, &list, faults, 5);
+    }
+
+    /// Whatever comes, the ends stay within their bounds, and what they say of bad input is defined.
+    #[test]
+    fn inv_6_arbitrary_packets_do_no_harm(
+        seed: u64, selective: bool,
+        script in prop::collection::vec((0u8..9, any::<u64>(), any::<u64>()), 1..150),
+    ) {
+        let mut p = if selective { Pair::<24, 32>::berth(seed) } else { Pair::<24, 32>::foreign(seed) };
+        for _ in 0..6 {
+            p.receive(RECEIVE);
+        }
+        for (what, x, y) in script {
+            let psn = 5u32.wrapping_add((x % 40) as u32).wrapping_sub(4) & 0xff_ffff;
+            let kind = [Kind::Send, Kind::Write, Kind::Read, Kind::CompareSwap, Kind::FetchAdd][(y % 5) as usize];
+            let position =
+                [Position::First, Position::Middle, Position::Last, Position::Only][(y >> 8) as usize % 4];
+            let remote = Remote { va: y >> 32 & 0x3fff, key: KEY ^ (y >> 60 == 0) as u32, len: (x >> 16) as u32 & 0x7ff };
+            match what {
+                0 if p.a.room() == 0 => (),
+                0 => p.send((x & 7) as u32, (y & 0x3ff) as u32, 250),
+                1 => drop(p.transmit()),
+                2 => drop(p.deliver_b()),
+                3 => drop(p.respond()),
+                4 => drop(p.place()),
+                5 => {
+                    let now = p.now + x % 100_000;
+                    p.now = now;
+                    p.a.tick(now);
+                }
+                6 => {
+                    let body = match y % 4 {
+                        0 => ResponseBody::Read { position, len: (y >> 8) as u32 & 0x1ff },
+                        1 => ResponseBody::Atomic { original: y },
+                        _ => {
+                            let syndrome = Syndrome::from_byte((y >> 8) as u8).unwrap_or(Syndrome::Ack(31));
+                            ResponseBody::Ack { syndrome, sack: (x >> 63 != 0).then_some((y as u128) << 64) }
+                        }
+                    };
+                    p.a.response(p.now, &ResponsePacket { psn, msn: (x >> 40) as u32, body });
+                    while p.a.complete().is_some() {}
+                }
+                7 => p.a.go(psn),
+                _ => {
+                    let packet = RequestPacket {
+                        psn,
+                        kind,
+                        position,
+                        len: (x >> 40) as u32 & 0x1ff,
+                        imm: (y >> 20 & 1 != 0).then_some(1),
+                        remote: (y >> 21 & 3 != 0).then_some(remote),
+                        operands: [x, y],
+                        placement: (selective ^ (y >> 23 & 7 == 0)).then_some(Placement {
+                            credit: 250 + (x >> 50) as u8 % 4,
+                            index: (x >> 56) as u32 % 4,
+                        }),
+                        ack_request: x >> 60 & 1 != 0,
+                        solicited: false,
+                    };
+                    let credits = p.host.receives.len() as u32;
+                    if let Verdict::Place(Place::Receive { credit, offset }) = p.b.receive(&packet, &mut p.host) {
+                        prop_assert!(credit.wrapping_sub(250) < credits && offset + packet.len <= RECEIVE);
+                        p.b.placed(psn);
+                    } else {
+                        p.b.placed(psn ^ (x >> 61) as u32);
+                    }
+                    while let Some(event) = p.b.event() {
+                        match event {
+                            Event::Atomic { psn, .. } => p.b.atomic_done(psn, 0),
+                            Event::Received { .. } => p.host.complete += 1,
+                            _ => (),
+                        }
+                    }
+                }
+            }
+            prop_assert!(p.a.window().flight() <= 32);
+        }
+    }
 }
 
 #[test]
@@ -533,4 +637,440 @@ fn qp_7_only_what_is_missing_is_sent_again() {
     assert_eq!(p.sent.len(), 110);
     assert_eq!(p.timeouts, 0);
     assert_eq!(p.received[0].3, p.local);
+}
+
+fn ack(psn: u32) -> ResponsePacket {
+    ResponsePacket { psn, msn: 0, body: ResponseBody::Ack { syndrome: Syndrome::Ack(31), sack: None } }
+}
+
+/// Lets everything happen that can, without time passing.
+fn settle<const BITS: u32, const W: usize>(p: &mut Pair<BITS, W>) {
+    while p.transmit() || p.deliver_b() || p.place() || p.respond() || p.deliver_a() {}
+    while let Some(completion) = p.a.complete() {
+        p.done.push(completion);
+    }
+}
+
+#[test]
+fn qp_3_a_read_asks_again_only_for_what_is_missing() {
+    let mut p = Pair::<24, 32>::berth(1);
+    p.host.memory = (0..MEMORY).map(|i| i as u8).collect();
+    let offset = p.bytes(2000, 1);
+    p.a.post(message(Op::Read, 9, offset, 2000, 100)).unwrap();
+    assert!(p.transmit() && !p.transmit());
+    p.deliver_b();
+    while p.respond() {}
+    assert_eq!(p.to_a.0.len(), 8);
+    p.to_a.0.remove(2);
+    p.to_a.0.remove(2);
+    while p.deliver_a() {}
+    settle(&mut p);
+    assert_eq!(p.done, [Completion { tag: 9, len: 2000, status: Status::Done }]);
+    assert_eq!(p.local, p.host.memory[100..2100]);
+    let again = p.sent[1];
+    assert_eq!((again.psn, again.remote), (7, Some(Remote { va: 100 + 2 * 256, key: KEY, len: 512 })));
+    assert_eq!(p.sent.len(), 2);
+    assert_eq!(p.timeouts, 0);
+}
+
+#[test]
+fn qp_3_a_long_read_is_asked_for_in_parts_within_the_window() {
+    let mut p = Pair::<24, 16>::berth(1);
+    p.host.memory = (0..MEMORY).map(|i| (i / 3) as u8).collect();
+    let offset = p.bytes(6001, 1);
+    p.a.post(message(Op::Read, 9, offset, 6001, 1)).unwrap();
+    settle(&mut p);
+    assert_eq!(p.done.len(), 1);
+    assert_eq!(p.local, p.host.memory[1..6002]);
+    assert_eq!(p.sent.len(), 3);
+}
+
+#[test]
+fn qp_3_an_atomic_whose_answer_is_lost_is_carried_out_once() {
+    let mut p = Pair::<24, 32>::berth(1);
+    p.a.post(message(Op::FetchAdd { add: 5 }, 1, 0, 8, 64)).unwrap();
+    p.a.post(message(Op::CompareSwap { compare: 5, swap: 9 }, 2, 0, 8, 64)).unwrap();
+    while p.transmit() || p.deliver_b() || p.respond() {}
+    assert_eq!(p.to_a.0.len(), 2);
+    p.to_a.0.clear();
+    p.run(2);
+    assert_eq!(p.timeouts, 1);
+    assert_eq!(p.atomics, [(1, 0), (2, 5)]);
+    assert_eq!(p.host.memory[64], 9);
+}
+
+#[test]
+fn qp_3_a_fenced_message_waits_for_reads_before_it() {
+    let mut p = Pair::<24, 32>::berth(1);
+    let offset = p.bytes(600, 1);
+    p.a.post(message(Op::Read, 1, offset, 300, 0)).unwrap();
+    p.a.post(message(Op::Write, 2, offset, 100, 0)).unwrap();
+    p.a.post(Message { fence: true, ..message(Op::Write, 3, offset, 100, 200) }).unwrap();
+    assert!(p.transmit() && p.transmit() && !p.transmit());
+    settle(&mut p);
+    assert_eq!(p.done.len(), 3);
+}
+
+#[test]
+fn qp_3_a_write_does_not_overtake_one_that_it_overlaps() {
+    let mut p = Pair::<24, 32>::berth(1);
+    let offset = p.bytes(600, 1);
+    for (tag, va) in [(1, 0), (2, 100), (3, 99)] {
+        p.a.post(message(Op::Write, tag, offset, 100, va)).unwrap();
+    }
+    assert!(p.transmit() && p.transmit() && !p.transmit());
+    settle(&mut p);
+    assert_eq!(p.done.len(), 3);
+    assert_eq!(p.sent.len(), 3);
+}
+
+#[test]
+fn qp_3_a_read_sees_the_write_before_it_though_that_came_late() {
+    let mut p = Pair::<24, 32>::berth(1);
+    let write = p.bytes(500, 1);
+    let read = p.bytes(500, 2);
+    p.a.post(message(Op::Write, 1, write, 500, 40)).unwrap();
+    p.a.post(message(Op::Read, 2, read, 500, 40)).unwrap();
+    while p.transmit() {}
+    let first = p.to_b.0.pop_front().unwrap();
+    p.to_b.0.push_back(first);
+    while p.deliver_b() {}
+    // The packets have arrived, but are not in memory: no answer yet.
+    assert!(!p.respond() || p.replies.iter().all(|r| matches!(r.body, ResponseBody::Ack { .. })));
+    settle(&mut p);
+    p.run(2);
+    assert_eq!(p.local[..500], p.local[500..]);
+}
+
+#[test]
+fn qp_7_acknowledgements_are_coalesced() {
+    let mut p = Pair::<24, 32>::berth(1);
+    p.receive(40 * MTU);
+    p.send(1, 40 * MTU, 250);
+    settle(&mut p);
+    let burst = p.replies.len();
+    assert!(burst <= 4, "the receiver asked whether an answer is due only after all that had come: {burst}");
+    assert_eq!(p.done.len(), 1);
+}
+
+#[test]
+fn qp_7_after_the_retry_limit_the_oldest_fails_and_the_rest_is_flushed() {
+    let mut p = Pair::<24, 32>::berth(1);
+    p.a = Requester::new(RequesterConfig { retries: 2, ..RequesterConfig::berth(LOG2_MTU, 32, 100) }, 5);
+    p.receive(RECEIVE);
+    p.receive(RECEIVE);
+    p.send(1, 10, 250);
+    p.send(2, 10, 251);
+    let mut times = Vec::new();
+    while p.a.failed().is_none() {
+        while p.transmit() {}
+        p.to_b.0.clear();
+        times.push(p.a.deadline().unwrap() - p.now);
+        p.now = p.a.deadline().unwrap();
+        assert!(p.a.tick(p.now));
+    }
+    assert_eq!(times, [100, 200, 400], "doubled each time");
+    assert_eq!(p.sent.len(), 6);
+    assert!(p.a.transmit(p.now).is_none());
+    assert_eq!(p.a.complete().unwrap().status, Status::RetryExceeded);
+    assert_eq!(p.a.complete().unwrap().status, Status::Flushed);
+    assert_eq!(p.a.complete(), None);
+    assert_eq!(p.a.deadline(), None);
+}
+
+#[test]
+fn qp_7_a_foreign_peer_without_a_receive_is_waited_for() {
+    let mut p = Pair::<24, 32>::foreign(1);
+    p.send(1, 700, 250);
+    settle(&mut p);
+    assert_eq!(p.a.waiting(), Some(Wait::Receive(5)));
+    let rnr = p.replies.iter().filter(|r| matches!(r.body, ResponseBody::Ack { syndrome: Syndrome::Rnr(14), .. }));
+    assert_eq!(rnr.count(), 1, "one for all that was on its way");
+    assert_eq!(p.a.deadline(), Some(p.now + 128));
+    p.receive(RECEIVE);
+    p.now += 128;
+    p.a.tick(p.now);
+    settle(&mut p);
+    assert_eq!(p.done.len(), 1);
+    assert_eq!(p.received[0].3, p.local);
+}
+
+#[test]
+fn qp_7_a_peer_that_is_never_ready_fails_the_send() {
+    let mut p = Pair::<24, 32>::foreign(1);
+    let config = RequesterConfig { tick: 1, rnr_retries: 2, ..RequesterConfig::foreign(LOG2_MTU, 32, 2000) };
+    p.a = Requester::new(config, 5);
+    p.send(1, 10, 250);
+    for _ in 0..3 {
+        settle(&mut p);
+        p.now += 128;
+        p.a.tick(p.now);
+    }
+    assert_eq!(p.done, [Completion { tag: 1, len: 10, status: Status::NotReady }]);
+}
+
+#[test]
+fn qp_7_credit_counts_of_a_foreign_peer_hold_the_sender() {
+    let mut p = Pair::<24, 32>::foreign(1);
+    for _ in 0..5 {
+        p.receive(RECEIVE);
+    }
+    p.b.set_receives(Some(2));
+    for i in 0..5 {
+        p.send(i, 10, 250 + i);
+    }
+    assert!(p.transmit());
+    p.deliver_b();
+    p.place();
+    p.b.set_receives(Some(2));
+    p.respond();
+    p.deliver_a();
+    assert!(p.transmit() && p.transmit() && !p.transmit(), "two more, as the count says");
+    p.b.set_receives(Some(0));
+    while p.deliver_b() || p.place() || p.respond() || p.deliver_a() {}
+    assert!(p.transmit() && !p.transmit(), "one may go when nothing is on its way");
+    p.b.set_receives(None);
+    settle(&mut p);
+    assert_eq!(p.done.len(), 5);
+}
+
+#[test]
+fn qp_7_credit_codes_and_rnr_timers_are_those_of_infiniband() {
+    let counts = [
+        0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096,
+        6144, 8192, 12288, 16384, 24576, 32768,
+    ];
+    for (code, count) in counts.into_iter().enumerate() {
+        assert_eq!(credit_count(code as u8), Some(count));
+        assert_eq!(credit_code(count), code as u8);
+        if code > 3 {
+            assert_eq!(credit_code(count - 1), code as u8 - 1, "never more than there are");
+        }
+    }
+    assert_eq!((credit_count(31), credit_code(u32::MAX)), (None, 30));
+    let times = [
+        65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072,
+        4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
+    ];
+    for (code, time) in times.into_iter().enumerate() {
+        assert_eq!(rnr_time(code as u8), time);
+    }
+    for byte in 0..=255u8 {
+        if let Some(syndrome) = Syndrome::from_byte(byte) {
+            assert_eq!(syndrome.byte(), byte);
+        }
+    }
+    assert_eq!(Syndrome::from_byte(0x64), None);
+    assert_eq!(Syndrome::from_byte(0x40), None);
+}
+
+#[test]
+fn pc_4_absent_memory_is_said_once_and_go_ends_the_wait() {
+    for op in [Op::Write, Op::Read, Op::FetchAdd { add: 1 }] {
+        let mut p = Pair::<24, 32>::berth(1);
+        p.host.absent = 100;
+        let offset = p.bytes(2000, 1);
+        let len = if matches!(op, Op::FetchAdd { .. }) { 8 } else { 2000 };
+        p.a.post(message(op, 1, offset, len, 0)).unwrap();
+        settle(&mut p);
+        assert_eq!(p.a.waiting(), Some(Wait::Memory(5)));
+        let sent = p.sent.len();
+        let long = p.a.deadline().unwrap();
+        assert_eq!(long - p.now, 65536 * 2500, "655 ms");
+        // Neither asks nor sends meanwhile.
+        assert!(!p.a.tick(long - 1) && !p.transmit());
+        assert_eq!(p.replies.len(), 1);
+        p.host.absent = 0;
+        p.a.go(5);
+        settle(&mut p);
+        assert_eq!(p.done.len(), 1, "{op:?}");
+        assert!(p.sent.len() > sent);
+        assert_eq!(p.timeouts, 0);
+    }
+}
+
+#[test]
+fn pc_4_go_may_overtake_not_yet() {
+    let mut p = Pair::<24, 32>::berth(1);
+    p.host.absent = 100;
+    let offset = p.bytes(100, 1);
+    p.a.post(message(Op::Write, 1, offset, 100, 0)).unwrap();
+    p.transmit();
+    p.deliver_b();
+    p.respond();
+    p.host.absent = 0;
+    p.a.go(5);
+    settle(&mut p);
+    assert_eq!(p.done.len(), 1);
+    assert_eq!(p.now, 0);
+}
+
+#[test]
+fn pc_4_a_lost_go_costs_the_long_timer_only() {
+    let mut p = Pair::<24, 32>::berth(1);
+    p.host.absent = 100;
+    let offset = p.bytes(100, 1);
+    p.a.post(message(Op::Write, 1, offset, 100, 0)).unwrap();
+    settle(&mut p);
+    p.host.absent = 0;
+    p.now = p.a.deadline().unwrap();
+    assert!(!p.a.tick(p.now), "that is no time-out");
+    settle(&mut p);
+    assert_eq!(p.done.len(), 1);
+}
+
+#[test]
+fn pc_4_a_wait_of_one_packet_lets_acknowledgements_of_others_in() {
+    let mut p = Pair::<24, 32>::berth(1);
+    let offset = p.bytes(100, 1);
+    p.receive(RECEIVE);
+    p.a.post(message(Op::Write, 1, offset, 100, 0)).unwrap();
+    p.send(2, 100, 250);
+    p.host.absent = 100;
+    settle(&mut p);
+    assert_eq!(p.a.waiting(), Some(Wait::Memory(5)));
+    assert_eq!(p.a.window().done(), 2, "the send behind it has arrived");
+    assert_eq!(p.a.deadline(), Some(65536 * 2500));
+    assert!(p.landed.is_empty() && p.done.is_empty());
+    p.host.absent = 0;
+    p.a.go(5);
+    settle(&mut p);
+    assert_eq!(p.done.len(), 2);
+}
+
+#[test]
+fn qp_5_delay_holds_what_follows_for_its_time() {
+    let mut p = Pair::<24, 32>::berth(1);
+    for _ in 0..2 {
+        p.receive(RECEIVE);
+    }
+    p.send(1, 10, 250);
+    p.a.post(Message { op: Op::Delay(500), tag: 2, ..Message::default() }).unwrap();
+    p.send(3, 10, 251);
+    p.now = 1000;
+    settle(&mut p);
+    assert_eq!(p.done.len(), 1);
+    assert_eq!(p.a.deadline(), Some(1500));
+    p.now = 1499;
+    settle(&mut p);
+    assert_eq!(p.done.len(), 1);
+    p.now = 1500;
+    settle(&mut p);
+    assert_eq!(p.done.iter().map(|c| c.tag).collect::<Vec<_>>(), [1, 2, 3]);
+    assert_eq!(p.a.deadline(), None);
+}
+
+#[test]
+fn qp_4_what_the_card_does_itself_completes_in_its_turn() {
+    let mut p = Pair::<24, 32>::berth(1);
+    p.receive(RECEIVE);
+    p.send(1, 10, 250);
+    p.a.post(Message { op: Op::Local, tag: 2, ..Message::default() }).unwrap();
+    p.transmit();
+    p.transmit();
+    assert_eq!(p.a.complete(), None);
+    settle(&mut p);
+    assert_eq!(p.done.iter().map(|c| c.tag).collect::<Vec<_>>(), [1, 2]);
+}
+
+#[test]
+fn qp_11_a_wrong_key_or_range_is_refused_with_nothing_touched() {
+    for op in [Op::Write, Op::Read, Op::CompareSwap { compare: 0, swap: 1 }] {
+        for (key, va) in [(KEY + 1, 0), (KEY, MEMORY - 4), (KEY, u64::MAX - 7)] {
+            let mut p = Pair::<24, 32>::berth(1);
+            p.receive(RECEIVE);
+            let offset = p.bytes(100, 1);
+            let remote = Remote { va: va & !7, key, len: 100 };
+            p.a.post(Message { op, tag: 1, offset, len: 100, remote, ..Message::default() }).unwrap();
+            p.send(2, 10, 250);
+            settle(&mut p);
+            let want = match (op, va) {
+                // Eight bytes at the end fit.
+                (Op::CompareSwap { .. }, va) if va == MEMORY - 4 => Status::Done,
+                _ => Status::AccessRefused,
+            };
+            assert_eq!(p.done[0], Completion { tag: 1, len: 100, status: want });
+            if want != Status::Done {
+                assert_eq!(p.done[1].status, Status::Flushed);
+                assert_eq!(p.broken, Some(Fault::Access));
+                assert!(p.host.memory.iter().all(|&b| b == 0));
+            }
+        }
+    }
+}
+
+#[test]
+fn cr_2_a_piece_longer_than_its_credit_is_refused() {
+    let mut p = Pair::<24, 32>::berth(1);
+    p.receive(300);
+    p.send(1, 301, 250);
+    settle(&mut p);
+    assert_eq!(p.broken, Some(Fault::TooLong));
+    assert_eq!(p.done[0].status, Status::InvalidRequest);
+}
+
+#[test]
+fn cr_3_a_berth_peer_that_sends_without_a_credit_is_refused() {
+    let mut p = Pair::<24, 32>::berth(1);
+    p.send(1, 10, 250);
+    settle(&mut p);
+    assert_eq!(p.broken, Some(Fault::NoCredit));
+    assert_eq!(p.done[0].status, Status::RemoteError);
+}
+
+#[test]
+fn cr_9_bytes_remaining_are_computed_when_the_packet_leaves() {
+    let mut p = Pair::<24, 32>::berth(1);
+    p.receive(RECEIVE);
+    let offset = p.bytes(300, 1);
+    p.a.post(Message { tag: 1, offset, len: 300, credit: 250, imm: Immediate::Remaining, ..Message::default() })
+        .unwrap();
+    p.a.posted(1000);
+    p.transmit();
+    p.transmit();
+    assert_eq!(p.sent[1].imm, Some(700));
+    p.to_b.0.clear();
+    p.a.posted(5000);
+    p.now = p.a.deadline().unwrap();
+    p.a.tick(p.now);
+    settle(&mut p);
+    assert_eq!(p.received[0].2, Some(4700));
+}
+
+#[test]
+fn cr_17_a_message_of_no_bytes_uses_one_receive() {
+    let mut p = Pair::<24, 32>::berth(1);
+    p.receive(0);
+    p.send(1, 0, 250);
+    settle(&mut p);
+    assert_eq!(p.received, [(250, 0, Some(1), Vec::new(), false)]);
+    assert_eq!(p.done.len(), 1);
+}
+
+#[test]
+fn qp_7_an_old_acknowledgement_is_no_news_and_a_wrong_one_is_bad() {
+    let mut p = Pair::<24, 32>::berth(1);
+    p.receive(RECEIVE);
+    p.send(1, 600, 250);
+    while p.transmit() {}
+    assert_eq!(p.a.response(0, &ack(4)), Outcome::Nothing);
+    assert_eq!(p.a.response(0, &ack(8)), Outcome::Bad);
+    assert_eq!(p.a.response(0, &ack(5)), Outcome::Progress);
+    assert_eq!(p.a.response(0, &ack(3)), Outcome::Nothing);
+    assert_eq!(p.a.response(0, &ack(7)), Outcome::Progress);
+    assert_eq!(p.a.complete(), Some(Completion { tag: 1, len: 600, status: Status::Done }));
+}
+
+#[test]
+fn qp_7_a_loss_before_a_read_is_told_at_once() {
+    let mut p = Pair::<24, 32>::berth(1);
+    p.receive(RECEIVE);
+    p.send(1, 10, 250);
+    let offset = p.bytes(600, 1);
+    p.a.post(message(Op::Read, 2, offset, 600, 0)).unwrap();
+    while p.transmit() {}
+    p.to_b.0.pop_front();
+    settle(&mut p);
+    assert_eq!(p.done.len(), 2);
+    assert_eq!(p.timeouts, 0);
 }

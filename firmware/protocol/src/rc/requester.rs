@@ -824,11 +824,8 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
                 _ => Outcome::Bad,
             };
         }
-        let n = psn.since(self.window.una());
-        match self.config.selective {
-            true => self.window.lose_one(n),
-            false => self.window.lose_from(n),
-        }
+        // What lies behind it may have been dropped too; what has not will be told meanwhile.
+        self.window.lose_from(psn.since(self.window.una()));
         let memory = timer & 0x1f == NOT_YET_TIMER;
         if memory && self.go == Some(psn.get()) {
             // GO has overtaken it.

@@ -376,6 +376,11 @@ impl<const BITS: u32, const W: usize, const R: usize> Responder<BITS, W, R> {
         self.broken
     }
 
+    /// What was agreed.
+    pub const fn config(&self) -> &ResponderConfig {
+        &self.config
+    }
+
     /// The arrivals, for those who want to see.
     pub const fn arrival(&self) -> &Arrival<BITS, W> {
         &self.arrival
@@ -424,13 +429,9 @@ impl<const BITS: u32, const W: usize, const R: usize> Responder<BITS, W, R> {
             Where::Beyond => return Verdict::Drop(Fault::OutOfWindow),
             Where::InOrder => true,
             Where::Ahead => {
-                if !self.config.selective && !rule::broken(Rule::InOrderOnly) {
+                // Under selective repeat only READs and atomics are not kept.
+                if p.kind.answered() || (!self.config.selective && !rule::broken(Rule::InOrderOnly)) {
                     return self.skip(psn);
-                }
-                self.ack_due = true;
-                if p.kind.answered() {
-                    // Nothing is kept of these: they are asked for again.
-                    return Verdict::Drop(Fault::OutOfOrder);
                 }
                 false
             }
@@ -511,6 +512,11 @@ impl<const BITS: u32, const W: usize, const R: usize> Responder<BITS, W, R> {
                 }
             }
             Kind::CompareSwap | Kind::FetchAdd => {
+                if let (Some(remote), true) = (p.remote, rule::broken(Rule::AtomicOnce)) {
+                    let operands = p.operands;
+                    self.jobs.push(Job { kind: p.kind, psn: p.psn, packets: 1, remote, operands, ..Job::default() });
+                    return Verdict::Duplicate;
+                }
                 let mut steps = Bound::new(R as u32);
                 for replay in self.replays {
                     steps.step();
@@ -580,7 +586,7 @@ impl<const BITS: u32, const W: usize, const R: usize> Responder<BITS, W, R> {
     fn take(&mut self, psn: Psn<BITS>, len: u32, place: Place) -> Verdict {
         self.arrival.accept(psn, 1);
         if len == 0 {
-            self.arrival.done(psn);
+            self.placed(psn.get());
             return Verdict::Taken;
         }
         Verdict::Place(place)
@@ -778,7 +784,7 @@ impl<const BITS: u32, const W: usize, const R: usize> Responder<BITS, W, R> {
         if let Some(job) = self.jobs.first()
             && job.state == JobState::Waiting
             && job.kind != Kind::Read
-            && rule::holds(Rule::ReadAfterWrite, job.psn == placed)
+            && (rule::holds(Rule::ReadAfterWrite, job.psn == placed) || rule::broken(Rule::AtomicOnce))
         {
             job.state = JobState::Started;
             return Some(Event::Atomic { psn: job.psn, kind: job.kind, remote: job.remote, operands: job.operands });
@@ -822,7 +828,9 @@ impl<const BITS: u32, const W: usize, const R: usize> Responder<BITS, W, R> {
         }
         let placed = self.arrival.placed().get();
         if let Some(job) = self.jobs.first()
-            && (job.sent != 0 || rule::holds(Rule::ReadAfterWrite, job.psn == placed))
+            && (job.sent != 0
+                || rule::holds(Rule::ReadAfterWrite, job.psn == placed)
+                || matches!(job.state, JobState::Known(_)))
             && let Some((reply, last)) = Self::answer(job, log2, msn)
         {
             if let ResponseBody::Atomic { original } = reply.packet.body {
@@ -843,7 +851,9 @@ impl<const BITS: u32, const W: usize, const R: usize> Responder<BITS, W, R> {
             && settled
         {
             self.refusal = None;
-            (self.ack_due, self.unacked) = (false, 0);
+            self.unacked = 0;
+            // What has arrived behind a gap is still to be told.
+            self.ack_due &= self.config.selective;
             let syndrome = match refusal {
                 Refusal::Sequence => Syndrome::Nak(NakCode::Sequence),
                 Refusal::NotReady(timer) => Syndrome::Rnr(timer),

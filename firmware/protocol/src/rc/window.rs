@@ -153,11 +153,6 @@ impl<const BITS: u32, const W: usize> Window<BITS, W> {
         self.lost |= ones(self.flight) & !ones(n) & !self.done;
     }
 
-    /// The `n`-th packet is to be sent again, if it is not acknowledged.
-    pub fn lose_one(&mut self, n: u32) {
-        self.lost |= bit(n) & ones(self.flight) & !self.done;
-    }
-
     /// The oldest packet that is to be sent again, as its place in the window.
     pub fn next_lost(&self) -> Option<u32> {
         (self.lost != 0).then(|| self.lost.trailing_zeros())
