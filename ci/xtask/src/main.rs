@@ -8,6 +8,7 @@
 mod cli;
 mod context;
 mod demo;
+mod formats;
 mod fwimage;
 mod r#gen;
 mod generated;

@@ -101,17 +101,35 @@ impl Builder {
     /// # Errors
     /// When it is not in the cache and cannot be fetched.
     pub fn soft_core(&self) -> Result<PathBuf> {
-        let list = fs::read_to_string(self.context.repo.join("ci/packages/python.txt"))?;
-        let lines: Vec<&str> = list_lines(&list).collect();
-        let package = lines.first().and_then(|l| l.split("==").next()).context("ci/packages/python.txt is empty")?;
-        let folder = self.context.folder("soft-core")?.join(key(&lines));
+        let (folder, package) = self.wheel("python.txt", "soft-core", "the soft core (VexRiscv)")?;
         let verilog = folder.join(package.replace('-', "_")).join("verilog");
-        if folder.exists() {
-            return Ok(verilog);
+        if !verilog.is_dir() {
+            bail!("{package} has no folder {}", verilog.display());
         }
-        let _lock = self.context.lock("soft-core")?;
+        Ok(verilog)
+    }
+
+    /// The folder with scapy, for `PYTHONPATH`.
+    ///
+    /// # Errors
+    /// When it is not in the cache and cannot be fetched.
+    pub fn scapy(&self) -> Result<PathBuf> {
+        self.wheel("scapy.txt", "scapy", "scapy").map(|(folder, _)| folder)
+    }
+
+    /// The folder in the cache with the unpacked Python package of a list in `ci/packages`, and the package's name.
+    fn wheel(&self, list: &str, thing: &str, title: &str) -> Result<(PathBuf, String)> {
+        let text = fs::read_to_string(self.context.repo.join("ci/packages").join(list))?;
+        let lines: Vec<&str> = list_lines(&text).collect();
+        let package = lines.first().and_then(|l| l.split("==").next());
+        let package = package.with_context(|| format!("ci/packages/{list} is empty"))?.to_owned();
+        let folder = self.context.folder(thing)?.join(key(&lines));
         if folder.exists() {
-            return Ok(verilog);
+            return Ok((folder, package));
+        }
+        let _lock = self.context.lock(thing)?;
+        if folder.exists() {
+            return Ok((folder, package));
         }
         let partial = folder.with_extension("partial");
         if partial.exists() {
@@ -125,14 +143,10 @@ impl Builder {
             "pip download --no-deps --require-hashes -r \"$1\" && python3 -m zipfile -e ./*.whl . && rm ./*.whl",
             "sh",
         ]);
-        command.arg(self.context.repo.join("ci/packages/python.txt"));
-        let log = self.context.log("soft-core")?;
-        progress::run("fetching the soft core (VexRiscv)", None, &log, &mut command)?;
+        command.arg(self.context.repo.join("ci/packages").join(list));
+        progress::run(&format!("fetching {title}"), None, &self.context.log(thing)?, &mut command)?;
         fs::rename(&partial, &folder)?;
-        if !verilog.is_dir() {
-            bail!("{package} has no folder {}", verilog.display());
-        }
-        Ok(verilog)
+        Ok((folder, package))
     }
 
     /// Builds the firmware and packs its image.

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 
 use crate::demo;
+use crate::formats;
 use crate::generated;
 use crate::guest::{self, Role};
 use crate::kernel::{Flavour, Kernel};
@@ -84,6 +85,7 @@ const PARTS: &[Part] = &[
         run: Tester::host,
     },
     Part { name: "clippy", about: "Clippy: workspace and firmware", long: false, run: Tester::clippy },
+    Part { name: "formats", about: "wire formats against scapy and tshark", long: false, run: Tester::formats },
     Part {
         name: "panic-free",
         about: "no path from firmware/protocol into a panic in the firmware",
@@ -271,6 +273,18 @@ impl Tester {
         command.env("RUSTC_BOOTSTRAP", "1");
         counts.add(self.check("Clippy firmware", &mut command)?);
         Ok(counts)
+    }
+
+    fn formats(&self) -> Result<Counts> {
+        let found = formats::compare(&self.builder, self.arguments.seed.unwrap_or(1))?;
+        eprintln!(
+            "  {} frames read by scapy, {} by tshark, {} of scapy's read by us; {} fields equal",
+            found.by_scapy, found.by_tshark, found.by_us, found.fields
+        );
+        if found.differences.is_empty() {
+            return Ok(Counts::one());
+        }
+        Ok(Counts::failure(format!("{} differences:\n{}", found.differences.len(), found.differences.join("\n"))))
     }
 
     fn panic_free(&self) -> Result<Counts> {
