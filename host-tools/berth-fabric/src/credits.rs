@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Question 1: credit lists against what others do, on the same workloads.
+
+use crate::answer::{Answer, Scale, each, round};
+use crate::berth::{self, Berth};
+use crate::homa::Homa;
+use crate::load::Kind;
+use crate::net::Loss;
+use crate::plot;
+use crate::queued::{Queued, count_credits, fixed_credits, shared_queue};
+use crate::sim::{self, End};
+use crate::time::{MS, NS, US};
+use anyhow::Result;
+use serde_json::{Value, json};
+
+/// Ways of flow control.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Credit lists; all receives pinned and announced.
+    Berth,
+    /// Credit lists; pins limited to what a shared queue takes.
+    BerthBudget,
+    /// InfiniBand's count credits and RNR.
+    Count,
+    /// Fixed-size credits as SMB Direct has them.
+    Fixed,
+    /// Receiver grants as Homa has them.
+    Grants,
+    /// Eager with a shared receive queue.
+    Shared,
+}
+
+impl Way {
+    /// All.
+    pub const ALL: [Self; 6] =
+        [Self::Berth, Self::BerthBudget, Self::Count, Self::Fixed, Self::Grants, Self::Shared];
+
+    /// Name in tables and plots.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Berth => "Berth",
+            Self::BerthBudget => "Berth, 1/4 pinned",
+            Self::Count => "count + RNR",
+            Self::Fixed => "fixed credits",
+            Self::Grants => "grants",
+            Self::Shared => "eager + SRQ",
+        }
+    }
+}
+
+struct Run {
+    kind: Kind,
+    loss: Loss,
+    way: Way,
+}
+
+/// Bytes of receive memory that an end of a connection has, in every scheme with memory of its own for each.
+const PER_END: u64 = 256 << 10;
+
+fn simulate(run: &Run, scale: &Scale) -> End {
+    let length = if scale.full { 4 * MS } else { 2 * MS };
+    let setup = run.kind.setup(scale.nodes, scale.connections, run.loss, length, scale.seed);
+    let ends = (setup.conns.len() as u32 * 2).div_ceil(setup.spec.hosts);
+    let most = {
+        let mut ends = vec![0u32; setup.spec.hosts as usize];
+        for conn in &setup.conns {
+            ends[conn[0] as usize] += 1;
+            ends[conn[1] as usize] += 1;
+        }
+        ends.into_iter().max().unwrap_or(1)
+    };
+    // A host's shared pool is a quarter of what its connections would have; every host is built alike.
+    let shared = shared_queue(if matches!(run.kind, Kind::Incast(_)) { most } else { ends });
+    match run.way {
+        Way::Count => sim::run(setup, &mut Queued::new(count_credits())),
+        Way::Fixed => sim::run(setup, &mut Queued::new(fixed_credits())),
+        Way::Shared => sim::run(setup, &mut Queued::new(shared)),
+        Way::Grants => sim::run(setup, &mut Homa::new(u64::from(most) * PER_END)),
+        Way::Berth => sim::run(setup, &mut Berth::new(berth::Settings::default())),
+        Way::BerthBudget => {
+            let budget = u64::from(shared.count) * u64::from(shared.buffer);
+            sim::run(setup, &mut Berth::new(berth::Settings { budget: Some(budget), ..berth::Settings::default() }))
+        }
+    }
+}
+
+fn row(run: &Run, mut end: End) -> Value {
+    let hosts_mean = end.stats.committed_mean(end.now);
+    let stats = &end.stats;
+    let group = &stats.groups[0];
+    let (_, all_bytes, _) = stats.total();
+    let megabytes = (all_bytes as f64 / 1e6).max(1e-9);
+    let time = group.last.saturating_sub(stats.began).max(1) as f64;
+    let us = |q: f64| round(group.times.value_at_quantile(q) as f64 * NS as f64 / US as f64);
+    json!({
+        "workload": run.kind.name(),
+        "full buffers": if run.loss == Loss::Pause { "pause" } else { "drop" },
+        "scheme": run.way.name(),
+        "messages": group.messages,
+        "goodput Gbit/s": round(group.bytes as f64 * 8000.0 / time),
+        "p50 µs": us(0.5),
+        "p99 µs": us(0.99),
+        "p99.9 µs": us(0.999),
+        "control B/MB": round((stats.acks.bytes + stats.flow.bytes) as f64 / megabytes),
+        "flow control B/MB": round(stats.flow.bytes as f64 / megabytes),
+        "not ready": stats.not_ready,
+        "sent again": stats.again,
+        "lost": end.net.lost,
+        "pause ms": round(end.net.paused as f64 / MS as f64),
+        "switch peak KiB": end.net.peak >> 10,
+        "committed MiB": round(hosts_mean as f64 / 1_048_576.0),
+        "committed peak MiB": round(stats.committed_peak() as f64 / 1_048_576.0),
+        "copied MB": round(stats.copied as f64 / 1e6),
+        "unfinished": end.unfinished,
+    })
+}
+
+/// Runs all workloads with all schemes.
+///
+/// # Errors
+/// When a plot cannot be drawn.
+pub fn answer(scale: &Scale) -> Result<Answer> {
+    let mut kinds = vec![Kind::Mixed, Kind::Incast(64.min(scale.nodes.max(2) - 1))];
+    if scale.nodes > 1024 || scale.full {
+        kinds.push(Kind::Incast(1024));
+    }
+    kinds.extend([Kind::SlowReceiver, Kind::RequestResponse]);
+    let mut runs = Vec::new();
+    for &kind in &kinds {
+        for loss in [Loss::Pause, Loss::Drop] {
+            runs.extend(Way::ALL.map(|way| Run { kind, loss, way }));
+        }
+    }
+    let name = |r: &Run| format!("{}, {:?}, {}", r.kind.name(), r.loss, r.way.name());
+    let rows = each(scale.jobs, &runs, name, |r| row(r, simulate(r, scale)));
+    let mut plots = Vec::new();
+    for (file, title, column, axis) in [
+        ("credits-goodput", "Goodput", "goodput Gbit/s", plot::log("Gbit/s, all hosts")),
+        ("credits-p99", "Completion time, 99th percentile", "p99 µs", plot::log("µs")),
+        ("credits-p999", "Completion time, 99.9th percentile", "p99.9 µs", plot::log("µs")),
+        ("credits-control", "Control bytes per megabyte of data", "control B/MB", plot::log("bytes per MB")),
+        ("credits-not-ready", "Times that a receiver was not ready", "not ready", plot::log("events")),
+        ("credits-committed", "Receive memory committed, mean over time", "committed MiB", plot::log("MiB, all hosts")),
+    ] {
+        for loss in ["pause", "drop"] {
+            let groups: Vec<String> = kinds.iter().map(|k| k.name()).collect();
+            let series: Vec<_> = Way::ALL
+                .iter()
+                .map(|way| {
+                    let value = |group: &String| {
+                        let found = rows.iter().find(|r| {
+                            r["workload"] == group.as_str() && r["full buffers"] == loss && r["scheme"] == way.name()
+                        });
+                        found.and_then(|r| r[column].as_f64()).unwrap_or(f64::NAN)
+                    };
+                    (way.name().to_owned(), groups.iter().map(value).collect())
+                })
+                .collect();
+            let what = if loss == "pause" { "full switches pause senders" } else { "full switches drop" };
+            let svg = plot::bars(&format!("{title} ({what})"), axis, &groups, &series)?;
+            plots.push((format!("{file}-{loss}"), svg));
+        }
+    }
+    Ok(Answer {
+        name: "credits",
+        question: "Credit lists against count credits + RNR, fixed-size credits, receiver grants and eager sends \
+                   with a shared receive queue",
+        setup: json!({
+            "link Gbit/s": 100, "MTU": 4096, "receive memory of an end, KiB": PER_END >> 10,
+        }),
+        rows,
+        plots,
+    })
+}

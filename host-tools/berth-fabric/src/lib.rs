@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Discrete-event simulation of Berth at scale, against other ways of doing the same.
+//!
+//! `net` is the fabric, `sim` what is around it, `load` the workloads. Schemes of flow control are `queued`
+//! (three baselines over InfiniBand's reliable connection) and `homa`. [`credits`] asks question 1.
+//! A run depends on its measures and its seed only.
+
+pub mod answer;
+mod berth;
+pub mod credits;
+mod homa;
+mod load;
+mod net;
+mod plot;
+mod queued;
+mod sim;
+mod time;

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Simulates Berth at scale and writes what it finds: `cargo xtask simulate --help`.
+
+use anyhow::Result;
+use berth_fabric::answer::{Answer, Scale, peak_memory};
+use berth_fabric::credits;
+use clap::{Parser, ValueEnum};
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// Simulates Berth and other ways of flow control on a fabric of links and switches. Answers four questions with
+/// tables (JSON) and plots (SVG). A run depends on its options only: the same seed gives the same files.
+#[derive(Parser)]
+#[command(name = "cargo xtask simulate", bin_name = "cargo xtask simulate")]
+struct Cli {
+    /// Hosts.
+    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(2..=16384))]
+    nodes: u32,
+    /// Connections; 8 for each host if it is not said.
+    #[arg(long)]
+    connections: Option<u32>,
+    /// Seed of all random numbers.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Only these questions; may be repeated or separated by commas.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<Question>,
+    /// 4096 hosts and 100 000 connections, unless said otherwise; files are named large-….
+    #[arg(long)]
+    large: bool,
+    /// Folder for the files.
+    #[arg(long, default_value = "docs/simulation")]
+    out: PathBuf,
+    /// Runs side by side.
+    #[arg(long, default_value_t = 2)]
+    jobs: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Question {
+    /// 1: credit lists against what others do.
+    #[value(alias = "1")]
+    Credits,
+}
+
+impl Question {
+    fn answer(self, scale: &Scale) -> Result<Answer> {
+        match self {
+            Self::Credits => credits::answer(scale),
+        }
+    }
+}
+
+fn main() -> Result<()> {
+    let cli = Cli::parse();
+    let nodes = if cli.large && cli.nodes == 256 { 4096 } else { cli.nodes };
+    let connections = cli.connections.unwrap_or(if cli.large { 100_000 } else { nodes * 8 });
+    let scale = Scale {
+        nodes,
+        connections,
+        seed: cli.seed,
+        full: nodes > 64,
+        jobs: if cli.large { 1 } else { cli.jobs },
+    };
+    let questions = if cli.only.is_empty() { Question::value_variants().to_vec() } else { cli.only };
+    let start = Instant::now();
+    for question in questions {
+        eprintln!("── {question:?}: {nodes} hosts, {connections} connections, seed {}", cli.seed);
+        let began = Instant::now();
+        let answer = question.answer(&scale)?;
+        answer.write(&cli.out, &scale)?;
+        println!("{}", answer.markdown());
+        let time = began.elapsed().as_secs_f64();
+        println!("{question:?}: {} runs in {time:.1} s, at most {} MiB", answer.rows.len(), peak_memory());
+    }
+    println!("{:.1} s; files are in {}", start.elapsed().as_secs_f64(), cli.out.display());
+    Ok(())
+}
