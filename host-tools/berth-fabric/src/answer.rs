@@ -27,6 +27,29 @@ pub struct Scale {
     pub jobs: usize,
 }
 
+/// Columns of a table's row, in order.
+#[derive(Clone, Debug, Default)]
+pub struct Row(pub Vec<(&'static str, Value)>);
+
+impl Row {
+    /// What stands in a column; null if there is none.
+    pub fn get(&self, column: &str) -> &Value {
+        self.0.iter().find(|c| c.0 == column).map_or(&Value::Null, |c| &c.1)
+    }
+
+    /// Number in a column; not a number if there is none.
+    pub fn number(&self, column: &str) -> f64 {
+        self.get(column).as_f64().unwrap_or(f64::NAN)
+    }
+}
+
+impl std::fmt::Display for Row {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        let cells: Vec<String> = self.0.iter().map(|(name, value)| format!("{}: {value}", Value::from(*name))).collect();
+        write!(f, "{{{}}}", cells.join(", "))
+    }
+}
+
 /// The answer to a question.
 pub struct Answer {
     /// Name of its files.
@@ -36,7 +59,7 @@ pub struct Answer {
     /// How the runs were set up.
     pub setup: Value,
     /// One object per run.
-    pub rows: Vec<Value>,
+    pub rows: Vec<Row>,
     /// Plots: name and SVG.
     pub plots: Vec<(String, String)>,
 }
@@ -77,15 +100,15 @@ impl Answer {
 
     /// The table for a terminal, and for a document.
     pub fn markdown(&self) -> String {
-        let Some(Value::Object(first)) = self.rows.first() else { return String::new() };
-        let columns: Vec<&String> = first.keys().collect();
+        let Some(first) = self.rows.first() else { return String::new() };
+        let columns: Vec<&str> = first.0.iter().map(|c| c.0).collect();
         let text = |value: &Value| match value {
             Value::String(s) => s.clone(),
             Value::Null => String::new(),
             other => other.to_string(),
         };
-        let mut lines = vec![columns.iter().map(|c| (*c).clone()).collect::<Vec<_>>()];
-        lines.extend(self.rows.iter().map(|row| columns.iter().map(|c| text(&row[c.as_str()])).collect()));
+        let mut lines = vec![columns.iter().map(|c| (*c).to_owned()).collect::<Vec<_>>()];
+        lines.extend(self.rows.iter().map(|row| columns.iter().map(|c| text(row.get(c))).collect()));
         let width: Vec<usize> = (0..columns.len())
             .map(|i| lines.iter().map(|l| l[i].chars().count()).max().unwrap_or(0))
             .collect();

@@ -7,8 +7,9 @@
 //! on each of them at both ends.
 //!
 //! A receive is pinned when it becomes a credit and until it is full (PC-1). With [`Settings::budget`] no more
-//! than so many bytes are pinned in a host; receives that find no room wait in line, and credits that are not
-//! used while others wait are recalled (PC-3, decision 19).
+//! than so many bytes are pinned in a host. Receives that find no room wait; of those that wait the one whose
+//! connection has the fewest is granted first. When a connection has none at all, credits that others do not
+//! use are recalled (PC-3, decision 19).
 
 use crate::net::{DATA, Packet, ROCE};
 use crate::queued::{ACK, MTU};
@@ -23,7 +24,7 @@ use berth_protocol::rc::{
 };
 use berth_protocol::taker::{Arrived, Taker};
 use slab::Slab;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 /// Credits that a sender keeps, and the longest list (decision 7).
 const ROOM: usize = 64;
@@ -37,7 +38,7 @@ const CONTROL: u32 = ROCE + 12;
 /// Time-out of a control message.
 const CONTROL_TIMEOUT: Time = 4 * MS;
 /// How often a host whose receives wait for budget looks for credits that are not used.
-const RECALL: Time = 20 * US;
+const RECALL: Time = 50 * US;
 
 /// Measures.
 #[derive(Clone, Debug)]
@@ -157,8 +158,8 @@ impl Target for Receives<'_> {
 
 struct Pinned {
     bytes: u64,
-    /// Ends with receives that wait, one entry for each.
-    line: VecDeque<u32>,
+    /// Ends with receives that wait: (receives that it has, end).
+    line: BTreeSet<(u32, u32)>,
     /// Ends of this host, for recalls in turn.
     ends: Vec<u32>,
     next: usize,
@@ -204,36 +205,45 @@ impl Berth {
     /// The application posts a receive.
     fn post_receive(&mut self, cx: &mut Cx<Body>, end: u32, size: u32) {
         let host = cx.host(end);
-        self.ends[end as usize].ungranted.push_back(size);
-        self.pinned[host as usize].line.push_back(end);
+        let e = &mut self.ends[end as usize];
+        e.ungranted.push_back(size);
+        self.pinned[host as usize].line.insert((e.receives.len() as u32, end));
         self.grant(cx, host);
     }
 
-    /// Pins receives in the order in which they were posted, as far as the budget goes.
+    /// The end has `before` receives no more: its place in the line changes.
+    fn moved(&mut self, host: u32, end: u32, before: usize) {
+        let e = &self.ends[end as usize];
+        let line = &mut self.pinned[host as usize].line;
+        line.remove(&(before as u32, end));
+        if !e.ungranted.is_empty() {
+            line.insert((e.receives.len() as u32, end));
+        }
+    }
+
+    /// Pins receives as far as the budget goes: of the connection that has the fewest first.
     fn grant(&mut self, cx: &mut Cx<Body>, host: u32) {
-        while let Some(&end) = self.pinned[host as usize].line.front() {
+        while let Some(&(held, end)) = self.pinned[host as usize].line.first() {
             let pinned = &mut self.pinned[host as usize];
             let e = &mut self.ends[end as usize];
-            let Some(&size) = e.ungranted.front() else {
-                pinned.line.pop_front();
-                continue;
-            };
+            let size = e.ungranted.front().copied().unwrap_or(0);
             if self.settings.budget.is_some_and(|budget| pinned.bytes + u64::from(size) > budget) {
-                if !pinned.timer {
+                if held == 0 && !pinned.timer {
                     pinned.timer = true;
                     let at = cx.now() + RECALL;
                     cx.timer(at, SHORT, host, 0);
                 }
                 return;
             }
-            pinned.line.pop_front();
-            // The builder holds more than an application posts here.
-            let Some(number) = e.announcer.post(size) else { continue };
+            let number = e.announcer.post(size);
             e.ungranted.pop_front();
-            pinned.bytes += u64::from(size);
-            e.receives.push_back(Receive { number, size });
-            e.announcer.commit();
-            cx.commit(i64::from(size));
+            if let Some(number) = number {
+                pinned.bytes += u64::from(size);
+                e.receives.push_back(Receive { number, size });
+                e.announcer.commit();
+                cx.commit(i64::from(size));
+            }
+            self.moved(host, end, held as usize);
             self.announce(cx, end);
         }
     }
@@ -310,7 +320,11 @@ impl Berth {
                     if let Some(remaining) = imm {
                         e.announcer.remaining(remaining);
                     }
+                    let before = e.receives.len();
                     let Some(receive) = e.receives.pop_front() else { continue };
+                    if self.pinned[host as usize].line.remove(&(before as u32, end)) {
+                        self.pinned[host as usize].line.insert((before as u32 - 1, end));
+                    }
                     e.announcer.wasted(now, receive.size - len);
                     self.pinned[host as usize].bytes -= u64::from(receive.size);
                     cx.commit(-i64::from(receive.size));
@@ -348,15 +362,16 @@ impl Berth {
         let e = &mut self.ends[end as usize];
         if matches!(entry.body, EntryBody::Recalled { .. } | EntryBody::Sync { .. }) {
             if let Heard::Voided(first) = e.announcer.hear(entry) {
-                // These receives wait in line again, behind those that wait.
+                // These receives wait again.
+                let before = e.receives.len();
                 while e.receives.back().is_some_and(|r| r.number.wrapping_sub(first) as i32 >= 0) {
                     let Some(receive) = e.receives.pop_back() else { break };
                     let pinned = &mut self.pinned[host as usize];
                     pinned.bytes -= u64::from(receive.size);
                     cx.commit(-i64::from(receive.size));
                     e.ungranted.push_front(receive.size);
-                    pinned.line.push_back(end);
                 }
+                self.moved(host, end, before);
                 self.grant(cx, host);
                 self.announce(cx, end);
             }
@@ -373,7 +388,7 @@ impl Berth {
         cx.data_waits(end);
     }
 
-    /// Recalls credits that were not used since the last look, while receives wait for budget.
+    /// Recalls all but one of the credits that were not used since the last look, while a connection has none.
     fn recall(&mut self, cx: &mut Cx<Body>, host: u32) {
         let count = self.pinned[host as usize].ends.len();
         let mut recalled = 0;
@@ -385,7 +400,7 @@ impl Berth {
             let (_, announced, landed) = e.announcer.builder().numbers();
             let unused = landed == e.landed_before;
             e.landed_before = landed;
-            let n = announced.wrapping_sub(landed);
+            let n = announced.wrapping_sub(landed).saturating_sub(1);
             if unused && n > 0 && !e.announcer.recalling() && e.announcer.recall(n) {
                 recalled += 1;
                 self.announce(cx, end);
@@ -393,9 +408,6 @@ impl Berth {
                 if recalled >= 8 {
                     break;
                 }
-            }
-            if self.pinned[host as usize].line.is_empty() {
-                break;
             }
         }
     }
@@ -407,7 +419,7 @@ impl Scheme for Berth {
     fn start(&mut self, cx: &mut Cx<Body>) {
         let hosts = cx.net.spec().hosts as usize;
         self.pinned = (0..hosts)
-            .map(|_| Pinned { bytes: 0, line: VecDeque::new(), ends: Vec::new(), next: 0, timer: false })
+            .map(|_| Pinned { bytes: 0, line: BTreeSet::new(), ends: Vec::new(), next: 0, timer: false })
             .collect();
         let ends = cx.conns.len() as u32 * 2;
         self.ends = (0..ends).map(|end| End::new(end, &self.settings)).collect();

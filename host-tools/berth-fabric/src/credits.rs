@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Question 1: credit lists against what others do, on the same workloads.
 
-use crate::answer::{Answer, Scale, each, round};
+use crate::answer::{Answer, Row, Scale, each, round};
 use crate::berth::{self, Berth};
 use crate::homa::Homa;
 use crate::load::Kind;
@@ -11,7 +11,7 @@ use crate::queued::{Queued, count_credits, fixed_credits, shared_queue};
 use crate::sim::{self, End};
 use crate::time::{MS, NS, US};
 use anyhow::Result;
-use serde_json::{Value, json};
+use serde_json::json;
 
 /// Ways of flow control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +84,7 @@ fn simulate(run: &Run, scale: &Scale) -> End {
     }
 }
 
-fn row(run: &Run, mut end: End) -> Value {
+fn row(run: &Run, mut end: End) -> Row {
     let hosts_mean = end.stats.committed_mean(end.now);
     let stats = &end.stats;
     let group = &stats.groups[0];
@@ -92,27 +92,27 @@ fn row(run: &Run, mut end: End) -> Value {
     let megabytes = (all_bytes as f64 / 1e6).max(1e-9);
     let time = group.last.saturating_sub(stats.began).max(1) as f64;
     let us = |q: f64| round(group.times.value_at_quantile(q) as f64 * NS as f64 / US as f64);
-    json!({
-        "workload": run.kind.name(),
-        "full buffers": if run.loss == Loss::Pause { "pause" } else { "drop" },
-        "scheme": run.way.name(),
-        "messages": group.messages,
-        "goodput Gbit/s": round(group.bytes as f64 * 8000.0 / time),
-        "p50 µs": us(0.5),
-        "p99 µs": us(0.99),
-        "p99.9 µs": us(0.999),
-        "control B/MB": round((stats.acks.bytes + stats.flow.bytes) as f64 / megabytes),
-        "flow control B/MB": round(stats.flow.bytes as f64 / megabytes),
-        "not ready": stats.not_ready,
-        "sent again": stats.again,
-        "lost": end.net.lost,
-        "pause ms": round(end.net.paused as f64 / MS as f64),
-        "switch peak KiB": end.net.peak >> 10,
-        "committed MiB": round(hosts_mean as f64 / 1_048_576.0),
-        "committed peak MiB": round(stats.committed_peak() as f64 / 1_048_576.0),
-        "copied MB": round(stats.copied as f64 / 1e6),
-        "unfinished": end.unfinished,
-    })
+    Row(vec![
+        ("workload", run.kind.name().into()),
+        ("full buffers", (if run.loss == Loss::Pause { "pause" } else { "drop" }).into()),
+        ("scheme", run.way.name().into()),
+        ("messages", group.messages.into()),
+        ("goodput Gbit/s", round(group.bytes as f64 * 8000.0 / time)),
+        ("p50 µs", us(0.5)),
+        ("p99 µs", us(0.99)),
+        ("p99.9 µs", us(0.999)),
+        ("control B/MB", round((stats.acks.bytes + stats.flow.bytes) as f64 / megabytes)),
+        ("flow control B/MB", round(stats.flow.bytes as f64 / megabytes)),
+        ("not ready", stats.not_ready.into()),
+        ("sent again", stats.again.into()),
+        ("lost", end.net.lost.into()),
+        ("pause ms", round(end.net.paused as f64 / MS as f64)),
+        ("switch peak KiB", (end.net.peak >> 10).into()),
+        ("committed MiB", round(hosts_mean as f64 / 1_048_576.0)),
+        ("committed peak MiB", round(stats.committed_peak() as f64 / 1_048_576.0)),
+        ("copied MB", round(stats.copied as f64 / 1e6)),
+        ("unfinished", end.unfinished.into()),
+    ])
 }
 
 /// Runs all workloads with all schemes.
@@ -149,9 +149,11 @@ pub fn answer(scale: &Scale) -> Result<Answer> {
                 .map(|way| {
                     let value = |group: &String| {
                         let found = rows.iter().find(|r| {
-                            r["workload"] == group.as_str() && r["full buffers"] == loss && r["scheme"] == way.name()
+                            r.get("workload") == group.as_str()
+                                && r.get("full buffers") == loss
+                                && r.get("scheme") == way.name()
                         });
-                        found.and_then(|r| r[column].as_f64()).unwrap_or(f64::NAN)
+                        found.map_or(f64::NAN, |r| r.number(column))
                     };
                     (way.name().to_owned(), groups.iter().map(value).collect())
                 })
