@@ -37,6 +37,13 @@ enum Task {
     Demo(demo::Arguments),
     /// Run all tests; the last line says how many passed and failed.
     Test(test::Arguments),
+    /// Simulate Berth and others at scale: tables and plots in docs/simulation (see --help after `simulate`).
+    #[command(disable_help_flag = true)]
+    Simulate {
+        /// Options of the simulation.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// Write the files that are generated from driver/abi (RTL package, register documentation).
     Gen {
         /// Only compare: fail when a file is not what it should be.
@@ -129,6 +136,7 @@ fn run(task: Task) -> Result<bool> {
         Task::Setup { demo_only } => setup(demo_only).map(|()| true),
         Task::Demo(arguments) => demo::run(&arguments),
         Task::Test(arguments) => test::run(&arguments),
+        Task::Simulate { arguments } => simulate(&arguments),
         Task::Gen { check } => generated::run(&Context::new()?, check).map(|()| true),
         Task::Lint => test::lint(),
         Task::Guest(arguments) => guests(&arguments),
@@ -201,6 +209,15 @@ fn guests(arguments: &GuestArguments) -> Result<bool> {
         eprintln!("{fault}");
     }
     Ok(faults.is_empty())
+}
+
+/// Needs nothing but this machine's own cargo.
+fn simulate(arguments: &[String]) -> Result<bool> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.current_dir(Context::new()?.repo);
+    command.args(["run", "--release", "--quiet", "--package", "berth-fabric", "--"]).args(arguments);
+    Ok(command.status()?.success())
 }
 
 fn shell(command: &[String]) -> Result<bool> {

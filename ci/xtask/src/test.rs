@@ -92,6 +92,7 @@ const PARTS: &[Part] = &[
         long: false,
         run: Tester::panic_free,
     },
+    Part { name: "simulate", about: "the simulation with 64 hosts, all questions", long: false, run: Tester::simulate },
     Part { name: "rtl-lint", about: "Verilator -Wall over the RTL", long: false, run: Tester::rtl_lint },
     Part { name: "synthesis", about: "the RTL through Yosys", long: false, run: Tester::synthesis },
     Part { name: "rtl", about: "benches on the Verilated card", long: false, run: Tester::rtl },
@@ -261,6 +262,17 @@ impl Tester {
         let mut command = Command::new(cargo);
         command.current_dir(self.repo()).args(["test", "--no-fail-fast"]);
         self.cargo_tests("cargo test", &mut command)
+    }
+
+    /// Every run must end with all messages received; the program fails if not.
+    fn simulate(&self) -> Result<Counts> {
+        let out = self.builder.context.built_folder("simulation")?;
+        let seed = self.arguments.seed.unwrap_or(1).to_string();
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut command = Command::new(cargo);
+        command.current_dir(self.repo()).args(["run", "--release", "--package", "berth-fabric", "--"]);
+        command.args(["--nodes", "64", "--seed", &seed, "--out"]).arg(out);
+        self.check("simulation with 64 hosts", &mut command)
     }
 
     fn clippy(&self) -> Result<Counts> {

@@ -45,7 +45,8 @@ impl Row {
 
 impl std::fmt::Display for Row {
     fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
-        let cells: Vec<String> = self.0.iter().map(|(name, value)| format!("{}: {value}", Value::from(*name))).collect();
+        let cells: Vec<String> =
+            self.0.iter().map(|(name, value)| format!("{}: {value}", Value::from(*name))).collect();
         write!(f, "{{{}}}", cells.join(", "))
     }
 }
@@ -109,9 +110,8 @@ impl Answer {
         };
         let mut lines = vec![columns.iter().map(|c| (*c).to_owned()).collect::<Vec<_>>()];
         lines.extend(self.rows.iter().map(|row| columns.iter().map(|c| text(row.get(c))).collect()));
-        let width: Vec<usize> = (0..columns.len())
-            .map(|i| lines.iter().map(|l| l[i].chars().count()).max().unwrap_or(0))
-            .collect();
+        let width: Vec<usize> =
+            (0..columns.len()).map(|i| lines.iter().map(|l| l[i].chars().count()).max().unwrap_or(0)).collect();
         let mut out = String::new();
         for (n, line) in lines.iter().enumerate() {
             for (cell, width) in line.iter().zip(&width) {

@@ -19,8 +19,8 @@ use berth_protocol::announce::{Announcer, Heard, Options};
 use berth_protocol::entry::{Body as EntryBody, Entry, Name};
 use berth_protocol::policy;
 use berth_protocol::rc::{
-    Access, Admit, Event, Immediate, Message, Op, Requester, RequesterConfig, RequestPacket, Responder,
-    ResponderConfig, ResponsePacket, ResponseBody, Target, Verdict,
+    Access, Admit, Event, Immediate, Message, Op, RequestPacket, Requester, RequesterConfig, Responder,
+    ResponderConfig, ResponseBody, ResponsePacket, Target, Verdict,
 };
 use berth_protocol::taker::{Arrived, Taker};
 use slab::Slab;
@@ -45,6 +45,8 @@ const RECALL: Time = 50 * US;
 pub struct Settings {
     /// Sizes of the receives that each end keeps posted, in order.
     pub receives: Vec<u32>,
+    /// Receives that the application posts again with one doorbell.
+    pub batch: usize,
     /// When the next list goes.
     pub policy: policy::Settings,
     /// Time that the card's processor takes for a control message that it makes or reads.
@@ -56,7 +58,7 @@ pub struct Settings {
 impl Default for Settings {
     /// 16 receives of 16 KiB, as InfiniBand's count credits have them; 1 µs, which is 250 instructions.
     fn default() -> Self {
-        Self { receives: vec![16 << 10; 16], policy: policy::Settings::DEFAULT, firmware: US, budget: None }
+        Self { receives: vec![16 << 10; 16], batch: 1, policy: policy::Settings::DEFAULT, firmware: US, budget: None }
     }
 }
 
@@ -83,12 +85,17 @@ struct End {
     taker: Taker<ROOM, LIST, 32>,
     requester: Requester<24, WINDOW, PIECES>,
     responder: Responder<24, WINDOW, 1>,
+    /// Bytes that the application has sent, and those of them that are cut into pieces.
+    posted: u64,
+    cut: u64,
     /// Messages of which bytes are not yet cut into pieces: (number, bytes left).
     waiting: VecDeque<(u32, u32)>,
     /// Messages under way to here: (number, bytes that are still to come).
     coming: VecDeque<(u32, u32)>,
     /// Receives announced or to be, oldest first.
     receives: VecDeque<Receive>,
+    /// Sizes of receives that the application is done with and has not posted again.
+    used: Vec<u32>,
     /// Sizes of receives that the application has posted and that wait for budget.
     ungranted: VecDeque<u32>,
     timeout_at: Time,
@@ -123,9 +130,12 @@ impl End {
             taker,
             requester: Requester::new(config, 0),
             responder: Responder::new(responder, 0, 0),
+            posted: 0,
+            cut: 0,
             waiting: VecDeque::new(),
             coming: VecDeque::new(),
             receives: VecDeque::new(),
+            used: Vec::new(),
             ungranted: VecDeque::new(),
             timeout_at: 0,
             announce_at: 0,
@@ -202,11 +212,11 @@ impl Berth {
         Self { settings, ends: Vec::new(), pinned: Vec::new(), control, arrived, serial: 0, refused: 0 }
     }
 
-    /// The application posts a receive.
-    fn post_receive(&mut self, cx: &mut Cx<Body>, end: u32, size: u32) {
+    /// The application posts receives, with one doorbell.
+    fn post_receives(&mut self, cx: &mut Cx<Body>, end: u32, sizes: &[u32]) {
         let host = cx.host(end);
         let e = &mut self.ends[end as usize];
-        e.ungranted.push_back(size);
+        e.ungranted.extend(sizes);
         self.pinned[host as usize].line.insert((e.receives.len() as u32, end));
         self.grant(cx, host);
     }
@@ -223,11 +233,17 @@ impl Berth {
 
     /// Pins receives as far as the budget goes: of the connection that has the fewest first.
     fn grant(&mut self, cx: &mut Cx<Body>, host: u32) {
+        // A batch is announced when all of it is pinned, or as much as there is room for (decision 5).
+        let mut granted = None;
         while let Some(&(held, end)) = self.pinned[host as usize].line.first() {
             let pinned = &mut self.pinned[host as usize];
             let e = &mut self.ends[end as usize];
             let size = e.ungranted.front().copied().unwrap_or(0);
             if self.settings.budget.is_some_and(|budget| pinned.bytes + u64::from(size) > budget) {
+                if let Some(end) = granted {
+                    self.announce(cx, end);
+                }
+                let pinned = &mut self.pinned[host as usize];
                 if held == 0 && !pinned.timer {
                     pinned.timer = true;
                     let at = cx.now() + RECALL;
@@ -244,6 +260,11 @@ impl Berth {
                 cx.commit(i64::from(size));
             }
             self.moved(host, end, held as usize);
+            if let Some(before) = granted.replace(end).filter(|&before| before != end) {
+                self.announce(cx, before);
+            }
+        }
+        if let Some(end) = granted {
             self.announce(cx, end);
         }
     }
@@ -431,7 +452,7 @@ impl Scheme for Berth {
             // One receive of each connection after the other.
             for size in sizes {
                 for end in 0..ends {
-                    self.post_receive(cx, end, size);
+                    self.post_receives(cx, end, &[size]);
                 }
             }
             return;
@@ -454,7 +475,10 @@ impl Scheme for Berth {
 
     fn post(&mut self, cx: &mut Cx<Body>, end: u32, message: u32) {
         let bytes = cx.messages[message as usize].bytes;
-        self.ends[end as usize].waiting.push_back((message, bytes));
+        let e = &mut self.ends[end as usize];
+        e.waiting.push_back((message, bytes));
+        e.posted += u64::from(bytes);
+        e.requester.posted(e.posted);
         self.ends[end as usize ^ 1].coming.push_back((message, bytes));
         cx.data_waits(end);
     }
@@ -478,7 +502,15 @@ impl Scheme for Berth {
                 cx.stats.idle += now - since;
             }
             *left -= cut;
-            let piece = Message { op: Op::Send, tag: *message, len: cut, credit, imm: Immediate::Remaining, ..Message::default() };
+            e.cut += u64::from(cut);
+            let piece = Message {
+                op: Op::Send,
+                tag: *message,
+                len: cut,
+                credit,
+                imm: Immediate::Remaining,
+                ..Message::default()
+            };
             if *left == 0 {
                 e.waiting.pop_front();
             }
@@ -539,7 +571,14 @@ impl Scheme for Berth {
         let now = cx.now();
         let end = timer.a;
         match timer.kind {
-            APP => self.post_receive(cx, end, timer.b as u32),
+            APP => {
+                let e = &mut self.ends[end as usize];
+                e.used.push(timer.b as u32);
+                if e.used.len() >= self.settings.batch {
+                    let sizes = std::mem::take(&mut e.used);
+                    self.post_receives(cx, end, &sizes);
+                }
+            }
             MADE => self.send_control(cx, timer.b),
             READ => {
                 let (end, entry) = self.arrived.remove(timer.b as usize);

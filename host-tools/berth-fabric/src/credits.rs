@@ -32,8 +32,7 @@ pub enum Way {
 
 impl Way {
     /// All.
-    pub const ALL: [Self; 6] =
-        [Self::Berth, Self::BerthBudget, Self::Count, Self::Fixed, Self::Grants, Self::Shared];
+    pub const ALL: [Self; 6] = [Self::Berth, Self::BerthBudget, Self::Count, Self::Fixed, Self::Grants, Self::Shared];
 
     /// Name in tables and plots.
     pub fn name(self) -> &'static str {
@@ -58,7 +57,13 @@ struct Run {
 const PER_END: u64 = 256 << 10;
 
 fn simulate(run: &Run, scale: &Scale) -> End {
-    let length = if scale.full { 4 * MS } else { 2 * MS };
+    let length = if scale.full {
+        4 * MS
+    } else if scale.nodes > 16 {
+        2 * MS
+    } else {
+        200 * US
+    };
     let setup = run.kind.setup(scale.nodes, scale.connections, run.loss, length, scale.seed);
     let ends = (setup.conns.len() as u32 * 2).div_ceil(setup.spec.hosts);
     let most = {
@@ -112,6 +117,7 @@ fn row(run: &Run, mut end: End) -> Row {
         ("committed peak MiB", round(stats.committed_peak() as f64 / 1_048_576.0)),
         ("copied MB", round(stats.copied as f64 / 1e6)),
         ("unfinished", end.unfinished.into()),
+        ("events", end.events.into()),
     ])
 }
 

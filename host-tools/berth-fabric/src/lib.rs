@@ -2,7 +2,8 @@
 //! Discrete-event simulation of Berth at scale, against other ways of doing the same.
 //!
 //! `net` is the fabric, `sim` what is around it, `load` the workloads. Schemes of flow control are `queued`
-//! (three baselines over InfiniBand's reliable connection) and `homa`. [`credits`] asks question 1.
+//! (three baselines over InfiniBand's reliable connection) and `homa`. Questions are asked by
+//! [`credits`], [`triggers`].
 //! A run depends on its measures and its seed only.
 
 pub mod answer;
@@ -15,3 +16,4 @@ mod plot;
 mod queued;
 mod sim;
 mod time;
+pub mod triggers;

@@ -170,6 +170,88 @@ impl Workload for Rpc {
     }
 }
 
+/// How a sender goes about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// As fast as it can.
+    Fast,
+    /// A twentieth of the link's rate.
+    Slow,
+    /// 1 MiB as fast as it can, then a pause of 50 to 150 µs.
+    Bursty,
+    /// All rates, from all of the link's to a hundredth of it, another one every 200 µs.
+    Changing,
+}
+
+impl Pace {
+    /// All.
+    pub const ALL: [Self; 4] = [Self::Fast, Self::Slow, Self::Bursty, Self::Changing];
+
+    /// Name in tables and plots.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fast => "steady, fast",
+            Self::Slow => "steady, slow",
+            Self::Bursty => "bursty",
+            Self::Changing => "changing",
+        }
+    }
+}
+
+/// One sender, one connection, messages of 16 KiB (bursts: all at once).
+pub struct Stream {
+    pace: Pace,
+    ps_per_byte: Time,
+    length: Time,
+    stop: Time,
+    /// Rate as a part of the link's, and until when.
+    part: u64,
+    until: Time,
+}
+
+impl Stream {
+    /// Sends for `length`.
+    pub fn new(pace: Pace, spec: &Spec, length: Time) -> Self {
+        Self { pace, ps_per_byte: spec.ps_per_byte(), length, stop: 0, part: 1, until: 0 }
+    }
+}
+
+impl Workload for Stream {
+    fn start(&mut self, at: Time, queue: &mut Queue<Event>, _: &mut Pcg64Mcg) {
+        self.stop = at + self.length;
+        queue.at(at, Event::Load(0));
+    }
+
+    fn event(&mut self, _: u32, queue: &mut Queue<Event>, rng: &mut Pcg64Mcg) {
+        const MESSAGE: u32 = 16 << 10;
+        let now = queue.now();
+        if now >= self.stop {
+            return;
+        }
+        let message = Time::from(MESSAGE) * self.ps_per_byte;
+        let (count, next) = match self.pace {
+            Pace::Fast => (1, message),
+            Pace::Slow => (1, 20 * message),
+            Pace::Bursty => (64, 64 * message + rng.random_range(50 * US..150 * US)),
+            Pace::Changing => {
+                if now >= self.until {
+                    self.part = [1, 2, 5, 10, 30, 100][rng.random_range(0..6)];
+                    self.until = now + 200 * US;
+                }
+                (1, message * self.part)
+            }
+        };
+        for _ in 0..count {
+            queue.at(now, Event::Post { end: 0, bytes: MESSAGE, group: 0, token: 0 });
+        }
+        queue.at(now + next, Event::Load(0));
+    }
+
+    fn done(&mut self, message: &Message, queue: &mut Queue<Event>, _: &mut Pcg64Mcg) -> Option<(u8, Time)> {
+        Some((0, queue.now() - message.posted))
+    }
+}
+
 /// Workloads of question 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Simulates Berth at scale and writes what it finds: `cargo xtask simulate --help`.
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use berth_fabric::answer::{Answer, Scale, peak_memory};
-use berth_fabric::credits;
+use berth_fabric::{credits, triggers};
 use clap::{Parser, ValueEnum};
 use std::path::PathBuf;
 use std::time::Instant;
@@ -41,12 +41,16 @@ enum Question {
     /// 1: credit lists against what others do.
     #[value(alias = "1")]
     Credits,
+    /// 2: when the next list goes.
+    #[value(alias = "2")]
+    Triggers,
 }
 
 impl Question {
     fn answer(self, scale: &Scale) -> Result<Answer> {
         match self {
             Self::Credits => credits::answer(scale),
+            Self::Triggers => triggers::answer(scale),
         }
     }
 }
@@ -55,13 +59,8 @@ fn main() -> Result<()> {
     let cli = Cli::parse();
     let nodes = if cli.large && cli.nodes == 256 { 4096 } else { cli.nodes };
     let connections = cli.connections.unwrap_or(if cli.large { 100_000 } else { nodes * 8 });
-    let scale = Scale {
-        nodes,
-        connections,
-        seed: cli.seed,
-        full: nodes > 64,
-        jobs: if cli.large { 1 } else { cli.jobs },
-    };
+    let scale =
+        Scale { nodes, connections, seed: cli.seed, full: nodes > 64, jobs: if cli.large { 1 } else { cli.jobs } };
     let questions = if cli.only.is_empty() { Question::value_variants().to_vec() } else { cli.only };
     let start = Instant::now();
     for question in questions {
@@ -70,6 +69,8 @@ fn main() -> Result<()> {
         let answer = question.answer(&scale)?;
         answer.write(&cli.out, &scale)?;
         println!("{}", answer.markdown());
+        let unfinished: f64 = answer.rows.iter().map(|r| r.number("unfinished")).filter(|n| !n.is_nan()).sum();
+        ensure!(unfinished == 0.0, "{unfinished} messages were not received by the end of their runs");
         let time = began.elapsed().as_secs_f64();
         println!("{question:?}: {} runs in {time:.1} s, at most {} MiB", answer.rows.len(), peak_memory());
     }

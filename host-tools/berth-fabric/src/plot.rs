@@ -28,6 +28,7 @@ pub struct Axis {
 }
 
 /// A linear axis.
+#[allow(dead_code)]
 pub const fn linear(label: &'static str) -> Axis {
     Axis { label, log: false }
 }
@@ -38,6 +39,7 @@ pub const fn log(label: &'static str) -> Axis {
 }
 
 /// Points of a line, with its name.
+#[allow(dead_code)]
 pub type Line = (String, Vec<(f64, f64)>);
 
 /// Writes a number as people do: 0.05, 20, 4 k, 3 M.
@@ -96,7 +98,11 @@ pub fn bars(title: &str, y: Axis, groups: &[String], series: &[(String, Vec<f64>
         let name = |x: &f64| {
             let place = x.floor();
             // Ticks lie in the middle of the groups.
-            if (x - place - 0.5).abs() < 0.01 { groups.get(place as usize).cloned().unwrap_or_default() } else { String::new() }
+            if (x - place - 0.5).abs() < 0.01 {
+                groups.get(place as usize).cloned().unwrap_or_default()
+            } else {
+                String::new()
+            }
         };
         chart
             .configure_mesh()
@@ -129,9 +135,7 @@ pub fn bars(title: &str, y: Axis, groups: &[String], series: &[(String, Vec<f64>
     Ok(svg)
 }
 
-fn legend<'a>(
-    chart: &mut ChartContext<'a, SVGBackend<'a>, Cartesian2d<RangedCoordf64, RangedCoordf64>>,
-) -> Result<()> {
+fn legend<'a>(chart: &mut ChartContext<'a, SVGBackend<'a>, Cartesian2d<RangedCoordf64, RangedCoordf64>>) -> Result<()> {
     chart
         .configure_series_labels()
         .position(SeriesLabelPosition::UpperRight)
@@ -143,6 +147,7 @@ fn legend<'a>(
 }
 
 /// Lines.
+#[allow(dead_code)]
 ///
 /// # Errors
 /// When the drawing library fails.
@@ -152,10 +157,8 @@ pub fn lines(title: &str, x: Axis, y: Axis, series: &[Line]) -> Result<String> {
         let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
         area.fill(&WHITE).map_err(|e| anyhow!("{e}"))?;
         let xs = series.iter().flat_map(|s| s.1.iter().map(|p| p.0));
-        let (left, right) = (
-            scale(x, xs.clone().fold(f64::INFINITY, f64::min)),
-            scale(x, xs.fold(f64::NEG_INFINITY, f64::max)),
-        );
+        let (left, right) =
+            (scale(x, xs.clone().fold(f64::INFINITY, f64::min)), scale(x, xs.fold(f64::NEG_INFINITY, f64::max)));
         let (low, high) = range(y, series.iter().flat_map(|s| s.1.iter().map(|p| p.1)));
         let mut chart = ChartBuilder::on(&area)
             .caption(title, ("sans-serif", 20))
@@ -211,7 +214,13 @@ mod tests {
     #[test]
     fn plots_have_all_series() {
         let groups = ["a".to_owned(), "b".to_owned()];
-        let svg = bars("title", log("µs"), &groups, &[("one".to_owned(), vec![1.0, 30.0]), ("two".to_owned(), vec![2.0, 0.0])]).unwrap();
+        let svg = bars(
+            "title",
+            log("µs"),
+            &groups,
+            &[("one".to_owned(), vec![1.0, 30.0]), ("two".to_owned(), vec![2.0, 0.0])],
+        )
+        .unwrap();
         assert!(svg.contains("title") && svg.contains("one") && svg.contains("two") && svg.contains("µs"));
         let svg = lines("t", log("x"), linear("y"), &[("line".to_owned(), vec![(1.0, 2.0), (100.0, 3.0)])]).unwrap();
         assert!(svg.contains("line") && svg.ends_with("</svg>\n"));

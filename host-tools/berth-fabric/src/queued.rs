@@ -64,11 +64,18 @@ pub enum Body {
         credits: u32,
     },
     /// Everything below `psn` has come; `limit`: sends that may be begun, counted from the first.
-    Ack { psn: u64, limit: Option<u64> },
+    Ack {
+        psn: u64,
+        limit: Option<u64>,
+    },
     /// `psn` is missing.
-    Missing { psn: u64 },
+    Missing {
+        psn: u64,
+    },
     /// No receive for `psn`.
-    NotReady { psn: u64 },
+    NotReady {
+        psn: u64,
+    },
     /// So many buffers are free again; and its acknowledgement.
     Credits(u32),
     CreditsAck,

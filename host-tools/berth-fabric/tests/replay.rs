@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Runs depend on their scale and seed only.
+
+use berth_fabric::answer::{Answer, Scale};
+use berth_fabric::credits;
+
+fn scale(seed: u64, jobs: usize) -> Scale {
+    Scale { nodes: 8, connections: 16, seed, full: false, jobs }
+}
+
+fn files(answer: &Answer, scale: &Scale) -> (String, Vec<(String, String)>) {
+    (answer.json(scale), answer.plots.clone())
+}
+
+#[test]
+fn same_seed_gives_the_same_files_and_another_seed_does_not() {
+    let first = files(&credits::answer(&scale(3, 1)).unwrap(), &scale(3, 1));
+    let again = files(&credits::answer(&scale(3, 2)).unwrap(), &scale(3, 2));
+    assert!(first == again, "two runs with one seed differ");
+    let other = files(&credits::answer(&scale(4, 2)).unwrap(), &scale(4, 2));
+    assert!(first.0 != other.0, "the seed changes nothing");
+}
+
+#[test]
+fn tables_are_json_and_berth_never_meets_a_receiver_that_is_not_ready() {
+    let scale = scale(1, 2);
+    let answer = credits::answer(&scale).unwrap();
+    let table: serde_json::Value = serde_json::from_str(&answer.json(&scale)).unwrap();
+    assert_eq!(table["rows"].as_array().unwrap().len(), answer.rows.len());
+    for row in &answer.rows {
+        assert_eq!(row.number("unfinished"), 0.0, "{row}");
+        if row.get("scheme").as_str().unwrap().starts_with("Berth") {
+            assert_eq!(row.number("not ready"), 0.0, "{row}");
+        }
+    }
+}
