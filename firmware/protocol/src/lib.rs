@@ -23,6 +23,7 @@ pub mod fifo;
 mod grants;
 pub mod headers;
 pub mod hw;
+pub mod keys;
 pub mod limits;
 #[cfg(feature = "model")]
 pub mod model;

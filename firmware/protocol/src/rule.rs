@@ -53,6 +53,14 @@ pub enum Rule {
     WithinCredit,
     /// A READ or atomic waits until all before it is in its place (QP-3).
     ReadAfterWrite,
+    /// A key gives access only if all of it matches (QP-11).
+    KeyMatches,
+    /// A key gives access to the bytes of its range only (QP-11).
+    KeyInRange,
+    /// A key gives the rights that it was bound with only (QP-11).
+    KeyGivesRight,
+    /// A one-shot key serves one operation (QP-12).
+    OneShotOnce,
 }
 
 #[cfg(feature = "mutations")]

@@ -283,8 +283,6 @@ pub struct Requester<const BITS: u32, const W: usize, const M: usize> {
     failed: Option<Status>,
 }
 
-const MSN_MASK: u32 = 0xff_ffff;
-
 impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
     /// A requester whose first packet has PSN `psn`.
     pub fn new(config: RequesterConfig, psn: u32) -> Self {
@@ -313,6 +311,9 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
             failed: None,
         }
     }
+
+    /// Message sequence numbers are as wide as PSNs.
+    const MSN_MASK: u32 = Psn::<BITS>::MASK;
 
     fn place(&self, i: u16) -> usize {
         (self.base as usize + i as usize) % M
@@ -617,12 +618,12 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
             }
             if let (Some(allowed), true) = (self.allowed, entry.message.receives()) {
                 // One may always go when nothing else is on its way: its answer brings news.
-                let ahead = allowed.wrapping_sub(self.begun) & MSN_MASK;
-                if (ahead == 0 || ahead > MSN_MASK >> 1) && self.window.flight() != 0 {
+                let ahead = allowed.wrapping_sub(self.begun) & Self::MSN_MASK;
+                if (ahead == 0 || ahead > Self::MSN_MASK >> 1) && self.window.flight() != 0 {
                     return None;
                 }
             }
-            self.begun = self.begun.wrapping_add(1) & MSN_MASK;
+            self.begun = self.begun.wrapping_add(1) & Self::MSN_MASK;
         }
         self.since_ack += 1;
         let ends = left == count;
@@ -778,7 +779,7 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
             Reach::Within(n) => {
                 self.window.hear(n);
                 if self.config.count_credits {
-                    self.allowed = credit_count(credits).map(|count| msn.wrapping_add(count) & MSN_MASK);
+                    self.allowed = credit_count(credits).map(|count| msn.wrapping_add(count) & Self::MSN_MASK);
                 }
                 ones(n) & !answers
             }

@@ -4,7 +4,7 @@
 use super::packet::credit_code;
 use super::{
     Arrival, Kind, NOT_YET_TIMER, NakCode, Position, Psn, Remote, RequestPacket, ResponseBody, ResponsePacket,
-    Syndrome, Where, packets,
+    Syndrome, Where, ones, packets,
 };
 use crate::bound::Bound;
 use crate::rule::{self, Rule};
@@ -177,16 +177,18 @@ pub struct ResponderConfig {
     pub rnr_timer: Option<u8>,
     /// Packets placed before an acknowledgement is due without being asked for.
     pub ack_every: u8,
+    /// Bits of a credit's number (1 to 32): it wraps at 2^bits.
+    pub credit_bits: u8,
 }
 
 impl ResponderConfig {
     /// Between Berth ends: selective repeat, credit lists.
     pub const fn berth(log2_mtu: u8) -> Self {
-        Self { log2_mtu, selective: true, rnr_timer: None, ack_every: 4 }
+        Self { log2_mtu, selective: true, rnr_timer: None, ack_every: 4, credit_bits: 32 }
     }
     /// With a peer that is not Berth.
     pub const fn foreign(log2_mtu: u8, rnr_timer: u8) -> Self {
-        Self { log2_mtu, selective: false, rnr_timer: Some(rnr_timer), ack_every: 4 }
+        Self { log2_mtu, selective: false, rnr_timer: Some(rnr_timer), ack_every: 4, credit_bits: 32 }
     }
 }
 
@@ -396,6 +398,11 @@ impl<const BITS: u32, const W: usize, const R: usize> Responder<BITS, W, R> {
         self.receives = count;
     }
 
+    /// The credit `n` after `number`.
+    fn later(&self, number: u32, n: u32) -> u32 {
+        number.wrapping_add(n) & ones(self.config.credit_bits as u32) as u32
+    }
+
     fn record(&mut self, psn: Psn<BITS>) -> &mut Record {
         &mut self.records[psn.get() as usize % W]
     }
@@ -554,9 +561,9 @@ impl<const BITS: u32, const W: usize, const R: usize> Responder<BITS, W, R> {
         }
         // The piece under way has a credit that counts as used already.
         let begun = matches!(self.current, Some(Current { kind: Kind::Send, .. }));
-        let oldest = self.credit.wrapping_sub(begun as u32);
+        let oldest = self.later(self.credit, (begun as u32).wrapping_neg());
         let number = match p.placement {
-            Some(placement) => oldest.wrapping_add(placement.credit.wrapping_sub(oldest as u8) as u32),
+            Some(placement) => self.later(oldest, placement.credit.wrapping_sub(oldest as u8) as u32),
             None if begins => self.credit,
             None => oldest,
         };
@@ -705,10 +712,10 @@ impl<const BITS: u32, const W: usize, const R: usize> Responder<BITS, W, R> {
                 if r.credit != self.credit as u8 {
                     return false;
                 }
-                self.credit = self.credit.wrapping_add(1);
+                self.credit = self.later(self.credit, 1);
             }
-            Kind::Send if r.credit != self.credit.wrapping_sub(1) as u8 => return false,
-            Kind::Write if r.ends && r.imm.is_some() => self.credit = self.credit.wrapping_add(1),
+            Kind::Send if r.credit != self.later(self.credit, u32::MAX) as u8 => return false,
+            Kind::Write if r.ends && r.imm.is_some() => self.credit = self.later(self.credit, 1),
             _ => (),
         }
         self.current = match r.ends {
@@ -746,7 +753,7 @@ impl<const BITS: u32, const W: usize, const R: usize> Responder<BITS, W, R> {
             steps.step();
             if self.landed != self.credit {
                 let credit = self.landed;
-                self.landed = credit.wrapping_add(1);
+                self.landed = self.later(credit, 1);
                 return Some(Event::Landed { credit });
             }
             if let Some((key, first)) = self.used.take() {
@@ -768,14 +775,14 @@ impl<const BITS: u32, const W: usize, const R: usize> Responder<BITS, W, R> {
             if !record.ends {
                 continue;
             }
-            self.msn = self.msn.wrapping_add(1) & 0xff_ffff;
+            self.msn = self.msn.wrapping_add(1) & Psn::<BITS>::MASK;
             let write = record.kind != Kind::Send;
             if write {
                 self.used = Some((record.key, self.first));
             }
             if !write || record.imm.is_some() {
                 let credit = self.complete;
-                self.complete = credit.wrapping_add(1);
+                self.complete = self.later(credit, 1);
                 let len = (record.index << (self.config.log2_mtu & 31)).wrapping_add(record.len);
                 return Some(Event::Received { credit, len, imm: record.imm, solicited: record.solicited, write });
             }

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! RKeys: ranges, rights, one-shot keys, regions and windows.
+
+use berth_protocol::keys::*;
+use berth_protocol::rc::{Access, Remote, Right};
+use proptest::prelude::*;
+
+fn access(key: u32, va: u64, len: u32, right: Right) -> Access {
+    Access { remote: Remote { va, key, len }, right, first: 7, packets: 2, again: false }
+}
+
+fn bound(va: u64, len: u64, rights: u8) -> Binding {
+    Binding { va, len, rights, ..Binding::default() }
+}
+
+#[test]
+fn qp_11_bytes_inside_the_range_and_no_others() {
+    let mut keys = Keys::<8>::new();
+    let key = keys.allocate(0x1234_5678).unwrap();
+    assert_eq!(keys.check(1, &access(key, 100, 1, Right::Read)), Err(Refusal::Unbound));
+    keys.bind(key, bound(1001, 77, READ)).unwrap();
+    for (va, len, want) in [
+        (1001, 77, Ok(())),
+        (1077, 1, Ok(())),
+        (1001, 78, Err(Refusal::Range)),
+        (1000, 2, Err(Refusal::Range)),
+        (1078, 1, Err(Refusal::Range)),
+        (u64::MAX, 1, Err(Refusal::Range)),
+        (1002, u32::MAX, Err(Refusal::Range)),
+    ] {
+        assert_eq!(keys.check(1, &access(key, va, len, Right::Read)), want, "{va} {len}");
+    }
+    assert_eq!(keys.check(1, &access(key, 1001, 8, Right::Write)), Err(Refusal::Right));
+    assert_eq!(keys.check(1, &access(key, 1001, 8, Right::Atomic)), Err(Refusal::Right));
+    assert_eq!(keys.check(1, &access(key ^ 0x100, 1001, 8, Right::Read)), Err(Refusal::Unknown));
+    assert_eq!(keys.check(1, &access(key ^ 1, 1001, 8, Right::Read)), Err(Refusal::Unknown));
+    // For every QP of the address space.
+    assert_eq!(keys.check(99, &access(key, 1001, 8, Right::Read)), Ok(()));
+}
+
+#[test]
+fn qp_11_a_key_protects_one_range_at_a_time() {
+    let mut keys = Keys::<2>::new();
+    let key = keys.allocate(5).unwrap();
+    keys.bind(key, bound(0, 10, WRITE)).unwrap();
+    keys.bind(key, bound(500, 10, READ)).unwrap();
+    assert_eq!(keys.check(1, &access(key, 0, 1, Right::Write)), Err(Refusal::Range));
+    assert_eq!(keys.check(1, &access(key, 509, 1, Right::Read)), Ok(()));
+    let renewed = keys.renew(key, 77).unwrap();
+    assert_eq!(keys.check(1, &access(key, 509, 1, Right::Read)), Err(Refusal::Unknown));
+    assert_eq!(keys.check(1, &access(renewed, 509, 1, Right::Read)), Ok(()));
+}
+
+#[test]
+fn qp_9_unbind_is_bind_of_nothing_and_bad_parameters_change_nothing() {
+    let mut keys = Keys::<2>::new();
+    let key = keys.allocate(5).unwrap();
+    for bad in [bound(8, 0, READ), bound(8, 8, 0), bound(8, 8, 8), bound(u64::MAX, 2, READ)] {
+        assert_eq!(keys.bind(key, bad), Err(KeyError::Invalid));
+    }
+    keys.bind(key, bound(8, 8, READ)).unwrap();
+    assert_eq!(keys.bind(key, bound(8, 0, READ)), Err(KeyError::Invalid));
+    assert_eq!(keys.binding(key), Some(&bound(8, 8, READ)));
+    keys.unbind(key).unwrap();
+    assert_eq!(keys.binding(key), None);
+    assert_eq!(keys.check(1, &access(key, 8, 1, Right::Read)), Err(Refusal::Unbound));
+    keys.deallocate(key).unwrap();
+    assert_eq!(keys.deallocate(key), Err(KeyError::Unknown));
+    assert_eq!(keys.bind(key, bound(8, 8, READ)), Err(KeyError::Unknown));
+    let next = keys.allocate(5).unwrap();
+    assert_ne!(next, key, "the old key stays dead though the entropy is the same");
+    keys.allocate(6).unwrap();
+    assert_eq!(keys.allocate(7), Err(KeyError::Full));
+}
+
+#[test]
+fn qp_9_windows_lie_in_their_region_which_stays_as_long() {
+    let mut keys = Keys::<4>::new();
+    let region = keys.register(0x1000, 0x1000, READ | WRITE, 11).unwrap();
+    let window = keys.allocate(12).unwrap();
+    let inside = Binding { region, ..bound(0x1800, 0x800, READ) };
+    for bad in [
+        Binding { va: 0xfff, ..inside },
+        Binding { len: 0x801, ..inside },
+        Binding { rights: ATOMIC, ..inside },
+        Binding { region: window, ..inside },
+    ] {
+        assert_eq!(keys.bind(window, bad), Err(KeyError::Invalid));
+    }
+    assert_eq!(keys.bind(window, Binding { region: region ^ 0x100, ..inside }), Err(KeyError::Unknown));
+    keys.bind(window, inside).unwrap();
+    assert_eq!(keys.deallocate(region), Err(KeyError::InUse));
+    assert_eq!(keys.renew(region, 3), Err(KeyError::InUse));
+    keys.bind(window, inside).unwrap();
+    keys.unbind(window).unwrap();
+    keys.deallocate(region).unwrap();
+    assert_eq!(keys.register(u64::MAX, 2, READ, 1), Err(KeyError::Invalid));
+    assert_eq!(keys.in_use(), 1);
+}
+
+#[test]
+fn qp_12_a_one_shot_key_serves_one_operation() {
+    let mut keys = Keys::<2>::new();
+    let key = keys.allocate(5).unwrap();
+    let once = Binding { one_shot: true, ..bound(0, 4096, READ | WRITE) };
+    keys.bind(key, once).unwrap();
+    let first = access(key, 0, 2000, Right::Write);
+    // All packets of it, each of which is checked.
+    assert_eq!(keys.check(1, &first), Ok(()));
+    assert_eq!(keys.check(1, &first), Ok(()));
+    // Neither another operation meanwhile nor another QP's.
+    assert_eq!(keys.check(1, &Access { first: 9, ..first }), Err(Refusal::Used));
+    assert_eq!(keys.check(2, &first), Err(Refusal::Used));
+    keys.used(1, key, 7);
+    assert_eq!(keys.check(1, &first), Err(Refusal::Used));
+    keys.bind(key, once).unwrap();
+    assert_eq!(keys.check(2, &first), Ok(()));
+}
+
+#[test]
+fn qp_12_the_answer_of_a_one_shot_read_may_be_asked_for_again() {
+    let mut keys = Keys::<2>::new();
+    let key = keys.allocate(5).unwrap();
+    keys.bind(key, Binding { one_shot: true, ..bound(0, 4096, READ) }).unwrap();
+    let first = access(key, 0, 512, Right::Read);
+    keys.check(1, &first).unwrap();
+    keys.used(1, key, 7);
+    // Its next part, as a long READ is cut.
+    let next = Access { first: 9, ..access(key, 512, 512, Right::Read) };
+    keys.check(1, &next).unwrap();
+    keys.used(1, key, 9);
+    let part = Access { first: 8, packets: 1, again: true, ..access(key, 256, 256, Right::Read) };
+    assert_eq!(keys.check(1, &part), Ok(()));
+    assert_eq!(keys.check(1, &Access { first: 10, packets: 2, ..part }), Err(Refusal::Used));
+    assert_eq!(keys.check(1, &first), Err(Refusal::Used));
+    assert_eq!(keys.check(1, &Access { first: 11, ..access(key, 0, 512, Right::Read) }), Err(Refusal::Used));
+}
+
+fn cases() -> ProptestConfig {
+    let count = std::env::var("BERTH_CASES").ok().and_then(|s| s.parse().ok()).unwrap_or(300);
+    ProptestConfig { cases: count, failure_persistence: None, ..ProptestConfig::default() }
+}
+
+proptest! {
+    #![proptest_config(cases())]
+
+    /// The table against a list of what was bound last.
+    #[test]
+    fn qp_11_the_table_gives_what_was_bound_last_and_nothing_else(
+        script in prop::collection::vec((0u8..6, 0usize..6, 0u64..40, 0u64..40, 1u8..8, any::<u32>()), 1..200),
+    ) {
+        let mut keys = Keys::<4>::new();
+        let mut known: Vec<(u32, Option<Binding>)> = Vec::new();
+        for (what, which, va, len, rights, entropy) in script {
+            let slot = if known.is_empty() { None } else { Some(which % known.len()) };
+            match (what, slot) {
+                (0, _) => match keys.allocate(entropy) {
+                    Ok(key) => {
+                        prop_assert!(known.iter().all(|k| k.0 != key));
+                        known.push((key, None));
+                    }
+                    Err(error) => prop_assert!(error == KeyError::Full && known.len() == 4),
+                },
+                (1, Some(i)) => {
+                    keys.deallocate(known[i].0).unwrap();
+                    known.remove(i);
+                }
+                (2 | 3, Some(i)) => {
+                    let binding = bound(va, len, rights);
+                    match keys.bind(known[i].0, binding) {
+                        Ok(()) => known[i].1 = (len != 0).then_some(binding),
+                        Err(error) => prop_assert!(error == KeyError::Invalid && len == 0),
+                    }
+                }
+                _ => {
+                    let key = slot.map_or(entropy, |i| known[i].0 ^ ((entropy % 5 == 0) as u32 * entropy));
+                    let right = [Right::Read, Right::Write, Right::Atomic][(entropy >> 8) as usize % 3];
+                    let flag = [READ, WRITE, ATOMIC][(entropy >> 8) as usize % 3];
+                    let want = known.iter().any(|(k, b)| {
+                        *k == key && b.is_some_and(|b| b.va <= va && va + len <= b.va + b.len && b.rights & flag != 0)
+                    });
+                    let got = keys.check(1, &access(key, va, len as u32, right)).is_ok();
+                    prop_assert_eq!(got, want);
+                }
+            }
+            prop_assert_eq!(keys.in_use(), known.len());
+        }
+    }
+}
