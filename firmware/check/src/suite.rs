@@ -7,6 +7,7 @@ use stateright::Expectation;
 
 use crate::credits::Credits;
 use crate::explore::{Harness, Limits, Outcome, PROGRESS, cross_check, explore};
+use crate::transport::{Do, Transport};
 
 /// A harness with a name, whatever its states are.
 pub trait Check: Send + Sync {
@@ -81,12 +82,30 @@ pub fn checks(long: bool) -> Vec<Box<dyn Check>> {
         lossy: false,
         lists: 2,
     };
+    let rc = Transport::<3, 4, 3, 1> {
+        selective: true,
+        script: &[Do::Send(1), Do::Send(2)],
+        total: if long { 10 } else { 7 },
+        psn: 6,
+        air: (2, 2),
+        dma: false,
+        rnr: false,
+        reorder: 1,
+    };
+    let back = Transport { selective: false, ..rc.clone() };
+    let memory = Transport { script: &[Do::Write(2), Do::Read(1), Do::Add], ..rc.clone() };
     let lossy = |trigger| Credits { lossy: true, ..credits(trigger) };
     vec![
         check("credits-first", credits(Trigger::First)),
         check("credits-last", credits(Trigger::Last)),
         check("credits-between", credits(Trigger::Between(1))),
         check("lists-lossy", lossy(Trigger::First)),
+        check("rc-selective", rc.clone()),
+        check("rc-dma", Transport { dma: true, ..rc.clone() }),
+        check("rc-go-back", back.clone()),
+        check("rc-memory", memory.clone()),
+        check("rc-memory-go-back", Transport { selective: false, ..memory }),
+        check("rc-rnr", Transport { rnr: true, ..back }),
     ]
 }
 

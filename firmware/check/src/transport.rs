@@ -1,0 +1,571 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The reliable connection: requester against responder over a wire that loses, repeats and reorders as it likes.
+//!
+//! A frame does not outlive half a turn of the PSNs (as InfiniBand demands; with 24 bits that is eight million packets).
+//! The record of what should happen is kept relative to the oldest unacknowledged packet.
+
+use std::collections::VecDeque;
+
+use berth_protocol::rc::{
+    Access, Admit, Completion, Event, Immediate, Message, Op, Outcome, Place, Remote, RequestPacket, Requester,
+    RequesterConfig, Responder, ResponderConfig, ResponseBody, ResponsePacket, Status, Target, Verdict,
+};
+use stateright::{Model, Property};
+
+use crate::channel::Air;
+use crate::explore::Harness;
+
+/// A message that may be posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Do {
+    /// SEND of so many packets (the MTU is one byte).
+    Send(u32),
+    /// WRITE of so many packets, always to the same place.
+    Write(u32),
+    /// READ of so many packets from that place.
+    Read(u32),
+    /// Fetch-and-add of 1.
+    Add,
+}
+
+/// What went wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fault {
+    /// A packet was placed again, or an atomic carried out again.
+    Twice,
+    /// A packet went to another place than its own.
+    Misplaced,
+    /// Something was reported complete before all of it was there, or out of order.
+    Early,
+    /// A READ or atomic gave a value that it cannot have.
+    WrongValue,
+    /// An honest peer was refused, or a connection failed.
+    Refused,
+    /// A receive was used that is not there.
+    NoReceive,
+}
+
+/// A request on its way.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Request {
+    packet: RequestPacket,
+    /// Its real number, counted from the oldest unacknowledged packet.
+    at: i8,
+    /// Where its payload belongs: number of its message, and its place in it.
+    message: u8,
+    index: u32,
+}
+
+/// A response on its way.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Response {
+    packet: ResponsePacket,
+    /// As in [`Request`].
+    at: i8,
+    /// Of a READ: the value read.
+    value: u8,
+}
+
+/// A message as it should go.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Posted {
+    what: Do,
+    number: u8,
+    credit: u32,
+    /// Packets of it that have been placed.
+    placed: u32,
+    /// The responder's side has reported its end.
+    over: bool,
+    /// Of a READ: packets that have come back.
+    back: u32,
+    /// WRITEs and atomics before it.
+    writes: u8,
+    adds: u8,
+}
+
+/// Both ends and the wire.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct State<const B: u32, const W: usize, const M: usize, const R: usize> {
+    requester: Requester<B, W, M>,
+    responder: Responder<B, W, R>,
+    there: Air<Request>,
+    back: Air<Response>,
+    /// Messages that are not complete, oldest first.
+    posted: VecDeque<Posted>,
+    /// Messages posted so far.
+    count: u8,
+    credits: u32,
+    writes: u8,
+    adds: u8,
+    /// The responder's oldest packet that is not in place, counted from the oldest unacknowledged one.
+    placed: i8,
+    /// Packets above that, by bit, that were placed.
+    above: u32,
+    /// PSNs whose payload is on its way to memory.
+    dma: Vec<(u32, u8)>,
+    /// What the memory says: number of the last WRITE, and the sum of adds.
+    memory: u8,
+    sum: u8,
+    /// Receives that the other side has posted.
+    receives: u32,
+    fault: Option<Fault>,
+    seen_again: bool,
+    seen_rnr: bool,
+}
+
+/// Steps.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Action {
+    /// The user posts a message.
+    Post(Do),
+    /// The other side posts a receive (peers without credit lists).
+    PostReceive,
+    /// The requester sends a packet.
+    Transmit,
+    /// A request packet arrives, and is on its way no more.
+    Arrive(usize),
+    /// It arrives, and will come again.
+    ArriveAndStay(usize),
+    /// It is lost.
+    Lose(usize),
+    /// A payload has reached memory.
+    Placed(usize),
+    /// The responder sends a packet.
+    Respond,
+    /// A response arrives.
+    Answer(usize),
+    /// It arrives, and will come again.
+    AnswerAndStay(usize),
+    /// It is lost.
+    LoseAnswer(usize),
+    /// The requester's timer runs out.
+    Timeout,
+}
+
+/// The model and its bounds.
+#[derive(Clone, Debug)]
+pub struct Transport<const B: u32, const W: usize, const M: usize, const R: usize> {
+    /// Selective repeat, else go-back-N.
+    pub selective: bool,
+    /// Messages in this order, over and over.
+    pub script: &'static [Do],
+    /// Messages in all.
+    pub total: u8,
+    /// First PSN.
+    pub psn: u32,
+    /// Packets on their way there and back.
+    pub air: (usize, usize),
+    /// Payloads take a time to reach memory, and end in any order.
+    pub dma: bool,
+    /// The peer has no credit lists: RNR, count credits.
+    pub rnr: bool,
+    /// Packets that overtake one before it counts as lost.
+    pub reorder: u8,
+}
+
+struct Host {
+    credits: u32,
+    count: u32,
+}
+
+impl Target for Host {
+    fn credit(&self, number: u32) -> Option<u32> {
+        (number < self.count).then_some(self.credits)
+    }
+
+    fn access(&mut self, _: Access) -> Admit {
+        Admit::Yes
+    }
+}
+
+/// Numbers of WRITEs are compared around this.
+const RING: u8 = 16;
+
+type S<const B: u32, const W: usize, const M: usize, const R: usize> = State<B, W, M, R>;
+
+impl<const B: u32, const W: usize, const M: usize, const R: usize> Transport<B, W, M, R> {
+    const HALF: i8 = 1 << (B - 1);
+
+    fn next_op(&self, s: &S<B, W, M, R>) -> Option<Do> {
+        (s.count < self.total).then(|| self.script.get(s.count as usize % self.script.len()).copied()).flatten()
+    }
+
+    fn post(&self, s: &mut S<B, W, M, R>, what: Do) {
+        let remote = Remote { va: 8, key: 1, len: 0 };
+        let (op, len, credit) = match what {
+            Do::Send(len) => (Op::Send, len, true),
+            Do::Write(len) => (Op::Write, len, false),
+            Do::Read(len) => (Op::Read, len, false),
+            Do::Add => (Op::FetchAdd { add: 1 }, 8, false),
+        };
+        let message = Message {
+            op,
+            tag: s.count as u32,
+            len,
+            credit: if credit { s.credits } else { 0 },
+            imm: Immediate::None,
+            remote: if credit { Remote::default() } else { Remote { len, ..remote } },
+            ..Message::default()
+        };
+        if s.requester.post(message).is_err() {
+            return;
+        }
+        s.writes += matches!(what, Do::Write(_)) as u8;
+        let posted = Posted {
+            what,
+            number: s.count,
+            credit: s.credits,
+            placed: 0,
+            over: false,
+            back: 0,
+            writes: s.writes,
+            adds: s.adds,
+        };
+        s.credits += credit as u32;
+        s.adds += matches!(what, Do::Add) as u8;
+        s.posted.push_back(posted);
+        s.count += 1;
+    }
+
+    fn transmit(&self, s: &mut S<B, W, M, R>) -> bool {
+        let una = s.requester.window().una();
+        let Some(t) = s.requester.transmit(0) else { return false };
+        self.rebase(s, una.get());
+        let una = s.requester.window().una().get();
+        let at = (t.packet.psn.wrapping_sub(una) & ((1 << B) - 1)) as i8;
+        s.seen_again |= t.again;
+        s.there.send(Request { packet: t.packet, at, message: t.tag as u8, index: t.offset as u32 });
+        true
+    }
+
+    /// The oldest unacknowledged packet is another one than `una`: all is counted from there.
+    fn rebase(&self, s: &mut S<B, W, M, R>, una: u32) {
+        let moved = (s.requester.window().una().get().wrapping_sub(una) & ((1 << B) - 1)) as i8;
+        s.placed -= moved;
+        let placed = s.placed;
+        s.there.age(|r| {
+            r.at -= moved;
+            r.at > placed - Self::HALF
+        });
+        s.back.age(|r| {
+            r.at -= moved;
+            r.at + 1 > -Self::HALF
+        });
+    }
+
+    fn arrive(&self, s: &mut S<B, W, M, R>, r: &Request) -> Result<(), Fault> {
+        let mut host = Host { credits: 2, count: if self.rnr { s.receives } else { u32::MAX } };
+        let verdict = s.responder.receive(&r.packet, &mut host);
+        match verdict {
+            Verdict::Place(place) => {
+                let bit = r.at - s.placed;
+                if bit < 0 || s.above & 1 << bit != 0 {
+                    return Err(Fault::Twice);
+                }
+                s.above |= 1 << bit;
+                let Some(posted) = s.posted.iter_mut().find(|p| p.number == r.message) else {
+                    return Err(Fault::Twice);
+                };
+                let right = match (place, posted.what) {
+                    (Place::Receive { credit, offset }, Do::Send(_)) => credit == posted.credit && offset == r.index,
+                    (Place::Memory { va, .. }, Do::Write(_)) => va == 8 + r.index as u64,
+                    _ => false,
+                };
+                if !right {
+                    return Err(Fault::Misplaced);
+                }
+                if let (Place::Receive { credit, .. }, true) = (place, self.rnr)
+                    && credit >= s.receives
+                {
+                    return Err(Fault::NoReceive);
+                }
+                s.dma.push((r.packet.psn, r.message));
+                s.dma.sort_unstable();
+                if !self.dma {
+                    self.place(s, 0);
+                }
+            }
+            Verdict::Taken | Verdict::Duplicate | Verdict::Drop(_) => (),
+        }
+        self.events(s)
+    }
+
+    fn place(&self, s: &mut S<B, W, M, R>, i: usize) {
+        let (psn, message) = s.dma.remove(i);
+        if let Some(posted) = s.posted.iter_mut().find(|p| p.number == message) {
+            posted.placed += 1;
+            if matches!(posted.what, Do::Write(_)) {
+                s.memory = posted.writes;
+            }
+        }
+        s.responder.placed(psn);
+    }
+
+    fn events(&self, s: &mut S<B, W, M, R>) -> Result<(), Fault> {
+        let before = s.responder.arrival().placed().get();
+        while let Some(event) = s.responder.event() {
+            match event {
+                Event::Landed { .. } => (),
+                Event::Received { credit, len, .. } => {
+                    let next = s.posted.iter_mut().find(|p| matches!(p.what, Do::Send(_)) && !p.over);
+                    let Some(next) = next.filter(|p| p.credit == credit) else { return Err(Fault::Early) };
+                    if next.what != Do::Send(len) || next.placed != len {
+                        return Err(Fault::Early);
+                    }
+                    next.over = true;
+                }
+                Event::Used { .. } => {
+                    let next = s.posted.iter_mut().find(|p| !matches!(p.what, Do::Send(_)) && !p.over);
+                    let Some(next) = next else { return Err(Fault::Twice) };
+                    if matches!(next.what, Do::Write(len) if next.placed != len) {
+                        return Err(Fault::Early);
+                    }
+                    next.over = true;
+                }
+                Event::Atomic { psn, .. } => {
+                    s.responder.atomic_done(psn, s.sum as u64);
+                    s.sum += 1;
+                    if s.sum > s.adds {
+                        return Err(Fault::Twice);
+                    }
+                }
+                Event::Broken(_) => return Err(Fault::Refused),
+            }
+        }
+        self.moved(s, before);
+        Ok(())
+    }
+
+    /// The responder's oldest packet that is not in place is another one.
+    fn moved(&self, s: &mut S<B, W, M, R>, before: u32) {
+        let moved = s.responder.arrival().placed().get().wrapping_sub(before) & ((1 << B) - 1);
+        s.above >>= moved;
+        s.placed += moved as i8;
+        let placed = s.placed;
+        s.there.age(|r| r.at > placed - Self::HALF);
+    }
+
+    fn respond(&self, s: &mut S<B, W, M, R>) -> Result<bool, Fault> {
+        let before = s.responder.arrival().placed().get();
+        let Some(reply) = s.responder.respond() else { return Ok(false) };
+        let ahead = (reply.packet.psn.wrapping_sub(before).wrapping_add(Self::HALF as u32) & ((1 << B) - 1)) as i8;
+        let at = s.placed + ahead - Self::HALF;
+        if let ResponseBody::Ack { syndrome: berth_protocol::rc::Syndrome::Rnr(_), .. } = reply.packet.body {
+            s.seen_rnr = true;
+        }
+        s.back.send(Response { packet: reply.packet, at, value: s.memory });
+        self.events(s)?;
+        Ok(true)
+    }
+
+    fn answer(&self, s: &mut S<B, W, M, R>, r: &Response) -> Result<(), Fault> {
+        let una = s.requester.window().una().get();
+        let outcome = s.requester.response(0, &r.packet);
+        match outcome {
+            Outcome::Bad | Outcome::Failed => return Err(Fault::Refused),
+            Outcome::Read { tag, .. } => {
+                let posted = s.posted.iter_mut().find(|p| p.number as u32 == tag).ok_or(Fault::WrongValue)?;
+                posted.back += 1;
+                if r.value.wrapping_sub(posted.writes) % RING >= RING / 2 {
+                    return Err(Fault::WrongValue);
+                }
+            }
+            Outcome::Atomic { tag, original, .. } => {
+                let posted = s.posted.iter_mut().find(|p| p.number as u32 == tag).ok_or(Fault::WrongValue)?;
+                posted.back += 1;
+                if original != posted.adds as u64 {
+                    return Err(Fault::WrongValue);
+                }
+            }
+            Outcome::Nothing | Outcome::Progress => (),
+        }
+        self.rebase(s, una);
+        self.completions(s)
+    }
+
+    fn completions(&self, s: &mut S<B, W, M, R>) -> Result<(), Fault> {
+        while let Some(Completion { tag, status, .. }) = s.requester.complete() {
+            if status != Status::Done {
+                return Err(Fault::Refused);
+            }
+            let posted = s.posted.pop_front().ok_or(Fault::Early)?;
+            let whole = match posted.what {
+                Do::Send(_) | Do::Write(_) => posted.over,
+                Do::Read(len) => posted.back == len,
+                Do::Add => posted.back == 1,
+            };
+            if posted.number as u32 != tag || !whole {
+                return Err(Fault::Early);
+            }
+            if matches!(posted.what, Do::Write(_)) && s.memory.wrapping_sub(posted.writes) % RING >= RING / 2 {
+                return Err(Fault::WrongValue);
+            }
+        }
+        Ok(())
+    }
+
+    fn step(&self, s: &mut S<B, W, M, R>, action: Action) -> Result<bool, Fault> {
+        match action {
+            Action::Post(what) => self.post(s, what),
+            Action::PostReceive => s.receives += 1,
+            Action::Transmit => return Ok(self.transmit(s)),
+            Action::Arrive(i) => {
+                let Some(r) = s.there.remove(i) else { return Ok(false) };
+                self.arrive(s, &r)?;
+            }
+            Action::ArriveAndStay(i) => {
+                let Some(r) = s.there.get(i).cloned() else { return Ok(false) };
+                self.arrive(s, &r)?;
+            }
+            Action::Lose(i) => return Ok(s.there.remove(i).is_some()),
+            Action::Placed(i) => {
+                self.place(s, i);
+                self.events(s)?;
+            }
+            Action::Respond => return self.respond(s),
+            Action::Answer(i) => {
+                let Some(r) = s.back.remove(i) else { return Ok(false) };
+                self.answer(s, &r)?;
+            }
+            Action::AnswerAndStay(i) => {
+                let Some(r) = s.back.get(i).cloned() else { return Ok(false) };
+                self.answer(s, &r)?;
+            }
+            Action::LoseAnswer(i) => return Ok(s.back.remove(i).is_some()),
+            Action::Timeout => {
+                s.requester.tick(0);
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl<const B: u32, const W: usize, const M: usize, const R: usize> Model for Transport<B, W, M, R> {
+    type State = State<B, W, M, R>;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<Self::State> {
+        let berth = RequesterConfig::berth(0, W as u16, 0);
+        let config = RequesterConfig {
+            selective: self.selective,
+            reorder: self.reorder,
+            count_credits: self.rnr,
+            tick: 0,
+            retries: 0,
+            reads: R as u8,
+            read_log2: 0,
+            ..berth
+        };
+        let answers =
+            ResponderConfig { log2_mtu: 0, selective: self.selective, rnr_timer: self.rnr.then_some(1), ack_every: 2 };
+        let credits = 0;
+        vec![State {
+            requester: Requester::new(config, self.psn),
+            responder: Responder::new(answers, self.psn, credits),
+            there: Air::default(),
+            back: Air::default(),
+            posted: VecDeque::new(),
+            count: 0,
+            credits,
+            writes: 0,
+            adds: 0,
+            placed: 0,
+            above: 0,
+            dma: Vec::new(),
+            memory: 0,
+            sum: 0,
+            receives: 0,
+            fault: None,
+            seen_again: false,
+            seen_rnr: false,
+        }]
+    }
+
+    fn actions(&self, s: &Self::State, actions: &mut Vec<Action>) {
+        if s.fault.is_some() {
+            return;
+        }
+        if let Some(what) = self.next_op(s)
+            && s.requester.room() > 0
+        {
+            actions.push(Action::Post(what));
+        }
+        if self.rnr && s.receives < self.total as u32 {
+            actions.push(Action::PostReceive);
+        }
+        if s.there.len() < self.air.0 {
+            actions.push(Action::Transmit);
+        }
+        for i in 0..s.there.len() {
+            actions.extend([Action::Arrive(i), Action::ArriveAndStay(i), Action::Lose(i)]);
+        }
+        actions.extend((0..s.dma.len()).map(Action::Placed));
+        if s.back.len() < self.air.1 {
+            actions.push(Action::Respond);
+        }
+        for i in 0..s.back.len() {
+            actions.extend([Action::Answer(i), Action::AnswerAndStay(i), Action::LoseAnswer(i)]);
+        }
+        if s.requester.deadline().is_some() {
+            actions.push(Action::Timeout);
+        }
+    }
+
+    fn next_state(&self, state: &Self::State, action: Action) -> Option<Self::State> {
+        let mut next = state.clone();
+        match self.step(&mut next, action) {
+            Ok(true) => (),
+            Ok(false) => return None,
+            Err(fault) => next.fault = Some(fault),
+        }
+        Some(next)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        let mut properties = vec![
+            Property::always("exactly once", |_, s: &Self::State| s.fault != Some(Fault::Twice)),
+            Property::always("every byte in its place", |_, s: &Self::State| s.fault != Some(Fault::Misplaced)),
+            Property::always("complete only when all of it is there, in order", |_, s: &Self::State| {
+                s.fault != Some(Fault::Early)
+            }),
+            Property::always("READs and atomics see what was before them", |_, s: &Self::State| {
+                s.fault != Some(Fault::WrongValue)
+            }),
+            Property::always("no honest peer is refused", |_, s: &Self::State| s.fault != Some(Fault::Refused)),
+            Property::always("no receive is used that is not there", |_, s: &Self::State| {
+                s.fault != Some(Fault::NoReceive)
+            }),
+            Property::sometimes("something is sent again", |_, s: &Self::State| s.seen_again),
+            Property::sometimes("the window is full", |_, s: &Self::State| s.requester.window().flight() == W as u32),
+        ];
+        if self.rnr {
+            properties.push(Property::sometimes("receiver not ready", |_, s: &Self::State| s.seen_rnr));
+        }
+        if self.selective {
+            properties.push(Property::sometimes("a packet is placed ahead of a missing one", |_, s: &Self::State| {
+                s.above & 1 == 0 && s.above != 0
+            }));
+        }
+        properties
+    }
+}
+
+impl<const B: u32, const W: usize, const M: usize, const R: usize> Harness for Transport<B, W, M, R> {
+    fn finished(&self, s: &Self::State) -> bool {
+        s.fault.is_none() && s.count == self.total && s.posted.is_empty()
+    }
+
+    fn bounds(&self) -> String {
+        format!(
+            "{}, {B}-bit PSN from {}, window {W}, log of {M}, {R} READs, {} messages of {:?}, {}+{} packets on a wire that loses, repeats and reorders{}{}",
+            if self.selective { "selective repeat" } else { "go-back-N" },
+            self.psn,
+            self.total,
+            self.script,
+            self.air.0,
+            self.air.1,
+            if self.dma { ", DMA ends in any order" } else { "" },
+            if self.rnr { ", RNR and count credits" } else { "" },
+        )
+    }
+}
