@@ -3,7 +3,11 @@
 
 use std::hash::Hash;
 
-use crate::explore::stable_hash;
+/// Something on its way. Packets with equal keys may stand in any order, so a key should tell most of them apart.
+pub trait Packet: Clone + Eq + Hash {
+    /// Where it stands among others.
+    fn key(&self) -> u64;
+}
 
 /// Packets on their way, in no order. One may be delivered without being taken out, so that it comes again: two equal
 /// ones are one. The order in memory is always the same for the same packets.
@@ -16,12 +20,18 @@ impl<T> Default for Air<T> {
     }
 }
 
-impl<T: Clone + Eq + Hash> Air<T> {
+impl<T: Packet> Air<T> {
     /// Puts a packet on its way.
     pub fn send(&mut self, packet: T) {
         if !self.0.contains(&packet) {
             self.0.push(packet);
-            self.0.sort_by_cached_key(stable_hash);
+            self.sort();
+        }
+    }
+
+    fn sort(&mut self) {
+        if self.0.len() > 1 {
+            self.0.sort_by_key(T::key);
         }
     }
 
@@ -48,7 +58,7 @@ impl<T: Clone + Eq + Hash> Air<T> {
     /// Takes out what does not live any more, after changing all.
     pub fn age(&mut self, mut lives: impl FnMut(&mut T) -> bool) {
         self.0.retain_mut(|t| lives(t));
-        self.0.sort_by_cached_key(stable_hash);
+        self.sort();
     }
 
     /// All of them.

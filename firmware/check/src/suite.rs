@@ -85,15 +85,19 @@ pub fn checks(long: bool) -> Vec<Box<dyn Check>> {
     let rc = Transport::<3, 4, 3, 1> {
         selective: true,
         script: &[Do::Send(1), Do::Send(2)],
-        total: if long { 10 } else { 7 },
+        total: if long { 8 } else { 4 },
         psn: 6,
-        air: (2, 2),
+        air: (2, 1),
         dma: false,
         rnr: false,
         reorder: 1,
+        eager: !long,
     };
     let back = Transport { selective: false, ..rc.clone() };
-    let memory = Transport { script: &[Do::Write(2), Do::Read(1), Do::Add], ..rc.clone() };
+    let memory = Transport {
+        script: &[Do::Write(1), Do::Read(1), Do::Add, Do::Fenced, Do::Write(2), Do::Write(1)],
+        ..rc.clone()
+    };
     let lossy = |trigger| Credits { lossy: true, ..credits(trigger) };
     vec![
         check("credits-first", credits(Trigger::First)),
@@ -101,11 +105,12 @@ pub fn checks(long: bool) -> Vec<Box<dyn Check>> {
         check("credits-between", credits(Trigger::Between(1))),
         check("lists-lossy", lossy(Trigger::First)),
         check("rc-selective", rc.clone()),
-        check("rc-dma", Transport { dma: true, ..rc.clone() }),
+        check("rc-dma", Transport { dma: true, total: rc.total - 1, ..rc.clone() }),
         check("rc-go-back", back.clone()),
         check("rc-memory", memory.clone()),
+        check("rc-writes", Transport { script: &[Do::Write(1)], total: 3, ..memory.clone() }),
         check("rc-memory-go-back", Transport { selective: false, ..memory }),
-        check("rc-rnr", Transport { rnr: true, ..back }),
+        check("rc-rnr", Transport { rnr: true, total: rc.total - 1, ..back }),
     ]
 }
 
@@ -116,5 +121,13 @@ pub fn mutations() -> Vec<Mutation> {
         list(Rule::ProofBeforeList, "credits-first", "no list without a free credit buffer"),
         list(Rule::CreditTakenOnce, "lists-lossy", "no data without credit"),
         list(Rule::PieceWithinCredit, "credits-first", "no data without credit"),
+        list(Rule::WindowLimit, "rc-selective", "exactly once"),
+        list(Rule::DuplicateRefused, "rc-selective", "exactly once"),
+        list(Rule::InOrderOnly, "rc-go-back", "every byte in its place"),
+        list(Rule::CompleteAcknowledged, "rc-go-back", "complete only when all of it is there, in order"),
+        list(Rule::WriteOrder, "rc-writes", "READs and atomics see what was before them"),
+        list(Rule::Fence, "rc-memory", "complete only when all of it is there, in order"),
+        list(Rule::AtomicOnce, "rc-memory", "exactly once"),
+        list(Rule::ReadAfterWrite, "rc-memory", "READs and atomics see what was before them"),
     ]
 }

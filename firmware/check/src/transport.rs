@@ -12,7 +12,7 @@ use berth_protocol::rc::{
 };
 use stateright::{Model, Property};
 
-use crate::channel::Air;
+use crate::channel::{Air, Packet};
 use crate::explore::Harness;
 
 /// A message that may be posted.
@@ -26,6 +26,18 @@ pub enum Do {
     Read(u32),
     /// Fetch-and-add of 1.
     Add,
+    /// WRITE of one packet that waits for READs and atomics before it.
+    Fenced,
+}
+
+impl Do {
+    fn writes(self) -> Option<u32> {
+        match self {
+            Self::Write(len) => Some(len),
+            Self::Fenced => Some(1),
+            _ => None,
+        }
+    }
 }
 
 /// What went wrong.
@@ -64,6 +76,25 @@ pub struct Response {
     at: i8,
     /// Of a READ: the value read.
     value: u8,
+}
+
+impl Packet for Request {
+    fn key(&self) -> u64 {
+        (self.at as u8 as u64) << 8 | self.packet.ack_request as u64
+    }
+}
+
+impl Packet for Response {
+    fn key(&self) -> u64 {
+        let kind = match self.packet.body {
+            ResponseBody::Ack { syndrome, sack } => {
+                (syndrome.byte() as u64) << 8 | sack.map_or(0, |s| (s >> 112) as u64) << 16
+            }
+            ResponseBody::Read { .. } => 1,
+            ResponseBody::Atomic { .. } => 2,
+        };
+        kind << 16 | (self.packet.msn as u64) << 48 | (self.at as u8 as u64) << 8 | self.value as u64
+    }
 }
 
 /// A message as it should go.
@@ -122,10 +153,8 @@ pub enum Action {
     PostReceive,
     /// The requester sends a packet.
     Transmit,
-    /// A request packet arrives, and is on its way no more.
+    /// A request packet arrives. It may come again: that it does not is the same as its loss.
     Arrive(usize),
-    /// It arrives, and will come again.
-    ArriveAndStay(usize),
     /// It is lost.
     Lose(usize),
     /// A payload has reached memory.
@@ -134,8 +163,6 @@ pub enum Action {
     Respond,
     /// A response arrives.
     Answer(usize),
-    /// It arrives, and will come again.
-    AnswerAndStay(usize),
     /// It is lost.
     LoseAnswer(usize),
     /// The requester's timer runs out.
@@ -161,6 +188,8 @@ pub struct Transport<const B: u32, const W: usize, const M: usize, const R: usiz
     pub rnr: bool,
     /// Packets that overtake one before it counts as lost.
     pub reorder: u8,
+    /// Messages are posted as soon as there is room, not at any time.
+    pub eager: bool,
 }
 
 struct Host {
@@ -173,7 +202,7 @@ impl Target for Host {
         (number < self.count).then_some(self.credits)
     }
 
-    fn access(&mut self, _: Access) -> Admit {
+    fn access(&mut self, _: &Access) -> Admit {
         Admit::Yes
     }
 }
@@ -195,6 +224,7 @@ impl<const B: u32, const W: usize, const M: usize, const R: usize> Transport<B, 
         let (op, len, credit) = match what {
             Do::Send(len) => (Op::Send, len, true),
             Do::Write(len) => (Op::Write, len, false),
+            Do::Fenced => (Op::Write, 1, false),
             Do::Read(len) => (Op::Read, len, false),
             Do::Add => (Op::FetchAdd { add: 1 }, 8, false),
         };
@@ -205,12 +235,13 @@ impl<const B: u32, const W: usize, const M: usize, const R: usize> Transport<B, 
             credit: if credit { s.credits } else { 0 },
             imm: Immediate::None,
             remote: if credit { Remote::default() } else { Remote { len, ..remote } },
+            fence: what == Do::Fenced,
             ..Message::default()
         };
         if s.requester.post(message).is_err() {
             return;
         }
-        s.writes += matches!(what, Do::Write(_)) as u8;
+        s.writes += what.writes().is_some() as u8;
         let posted = Posted {
             what,
             number: s.count,
@@ -227,15 +258,30 @@ impl<const B: u32, const W: usize, const M: usize, const R: usize> Transport<B, 
         s.count += 1;
     }
 
-    fn transmit(&self, s: &mut S<B, W, M, R>) -> bool {
+    fn post_all(&self, s: &mut S<B, W, M, R>) {
+        while self.eager
+            && s.requester.room() > 0
+            && let Some(what) = self.next_op(s)
+        {
+            self.post(s, what);
+        }
+    }
+
+    fn transmit(&self, s: &mut S<B, W, M, R>) -> Result<bool, Fault> {
         let una = s.requester.window().una();
-        let Some(t) = s.requester.transmit(0) else { return false };
+        let Some(t) = s.requester.transmit(0) else { return Ok(false) };
         self.rebase(s, una.get());
         let una = s.requester.window().una().get();
         let at = (t.packet.psn.wrapping_sub(una) & ((1 << B) - 1)) as i8;
         s.seen_again |= t.again;
         s.there.send(Request { packet: t.packet, at, message: t.tag as u8, index: t.offset as u32 });
-        true
+        let unanswered = |p: &&Posted| matches!((p.what, p.back), (Do::Read(_) | Do::Add, 0));
+        let earlier = |p: &&Posted| p.number as u32 != t.tag;
+        let fenced = s.posted.iter().find(|p| p.number as u32 == t.tag).is_some_and(|p| p.what == Do::Fenced);
+        if fenced && !t.again && s.posted.iter().take_while(earlier).any(|p| unanswered(&p)) {
+            return Err(Fault::Early);
+        }
+        Ok(true)
     }
 
     /// The oldest unacknowledged packet is another one than `una`: all is counted from there.
@@ -268,7 +314,7 @@ impl<const B: u32, const W: usize, const M: usize, const R: usize> Transport<B, 
                 };
                 let right = match (place, posted.what) {
                     (Place::Receive { credit, offset }, Do::Send(_)) => credit == posted.credit && offset == r.index,
-                    (Place::Memory { va, .. }, Do::Write(_)) => va == 8 + r.index as u64,
+                    (Place::Memory { va, .. }, Do::Write(_) | Do::Fenced) => va == 8 + r.index as u64,
                     _ => false,
                 };
                 if !right {
@@ -294,7 +340,7 @@ impl<const B: u32, const W: usize, const M: usize, const R: usize> Transport<B, 
         let (psn, message) = s.dma.remove(i);
         if let Some(posted) = s.posted.iter_mut().find(|p| p.number == message) {
             posted.placed += 1;
-            if matches!(posted.what, Do::Write(_)) {
+            if posted.what.writes().is_some() {
                 s.memory = posted.writes;
             }
         }
@@ -317,7 +363,7 @@ impl<const B: u32, const W: usize, const M: usize, const R: usize> Transport<B, 
                 Event::Used { .. } => {
                     let next = s.posted.iter_mut().find(|p| !matches!(p.what, Do::Send(_)) && !p.over);
                     let Some(next) = next else { return Err(Fault::Twice) };
-                    if matches!(next.what, Do::Write(len) if next.placed != len) {
+                    if next.what.writes().is_some_and(|len| next.placed != len) {
                         return Err(Fault::Early);
                     }
                     next.over = true;
@@ -390,14 +436,14 @@ impl<const B: u32, const W: usize, const M: usize, const R: usize> Transport<B, 
             }
             let posted = s.posted.pop_front().ok_or(Fault::Early)?;
             let whole = match posted.what {
-                Do::Send(_) | Do::Write(_) => posted.over,
+                Do::Send(_) | Do::Write(_) | Do::Fenced => posted.over,
                 Do::Read(len) => posted.back == len,
                 Do::Add => posted.back == 1,
             };
             if posted.number as u32 != tag || !whole {
                 return Err(Fault::Early);
             }
-            if matches!(posted.what, Do::Write(_)) && s.memory.wrapping_sub(posted.writes) % RING >= RING / 2 {
+            if posted.what.writes().is_some() && s.memory.wrapping_sub(posted.writes) % RING >= RING / 2 {
                 return Err(Fault::WrongValue);
             }
         }
@@ -408,12 +454,8 @@ impl<const B: u32, const W: usize, const M: usize, const R: usize> Transport<B, 
         match action {
             Action::Post(what) => self.post(s, what),
             Action::PostReceive => s.receives += 1,
-            Action::Transmit => return Ok(self.transmit(s)),
+            Action::Transmit => return self.transmit(s),
             Action::Arrive(i) => {
-                let Some(r) = s.there.remove(i) else { return Ok(false) };
-                self.arrive(s, &r)?;
-            }
-            Action::ArriveAndStay(i) => {
                 let Some(r) = s.there.get(i).cloned() else { return Ok(false) };
                 self.arrive(s, &r)?;
             }
@@ -424,10 +466,6 @@ impl<const B: u32, const W: usize, const M: usize, const R: usize> Transport<B, 
             }
             Action::Respond => return self.respond(s),
             Action::Answer(i) => {
-                let Some(r) = s.back.remove(i) else { return Ok(false) };
-                self.answer(s, &r)?;
-            }
-            Action::AnswerAndStay(i) => {
                 let Some(r) = s.back.get(i).cloned() else { return Ok(false) };
                 self.answer(s, &r)?;
             }
@@ -459,7 +497,7 @@ impl<const B: u32, const W: usize, const M: usize, const R: usize> Model for Tra
         let answers =
             ResponderConfig { log2_mtu: 0, selective: self.selective, rnr_timer: self.rnr.then_some(1), ack_every: 2 };
         let credits = 0;
-        vec![State {
+        let mut state = State {
             requester: Requester::new(config, self.psn),
             responder: Responder::new(answers, self.psn, credits),
             there: Air::default(),
@@ -478,7 +516,9 @@ impl<const B: u32, const W: usize, const M: usize, const R: usize> Model for Tra
             fault: None,
             seen_again: false,
             seen_rnr: false,
-        }]
+        };
+        self.post_all(&mut state);
+        vec![state]
     }
 
     fn actions(&self, s: &Self::State, actions: &mut Vec<Action>) {
@@ -487,24 +527,25 @@ impl<const B: u32, const W: usize, const M: usize, const R: usize> Model for Tra
         }
         if let Some(what) = self.next_op(s)
             && s.requester.room() > 0
+            && !self.eager
         {
             actions.push(Action::Post(what));
         }
-        if self.rnr && s.receives < self.total as u32 {
+        if self.rnr && s.receives <= s.responder.next_credit() {
             actions.push(Action::PostReceive);
         }
         if s.there.len() < self.air.0 {
             actions.push(Action::Transmit);
         }
         for i in 0..s.there.len() {
-            actions.extend([Action::Arrive(i), Action::ArriveAndStay(i), Action::Lose(i)]);
+            actions.extend([Action::Arrive(i), Action::Lose(i)]);
         }
         actions.extend((0..s.dma.len()).map(Action::Placed));
         if s.back.len() < self.air.1 {
             actions.push(Action::Respond);
         }
         for i in 0..s.back.len() {
-            actions.extend([Action::Answer(i), Action::AnswerAndStay(i), Action::LoseAnswer(i)]);
+            actions.extend([Action::Answer(i), Action::LoseAnswer(i)]);
         }
         if s.requester.deadline().is_some() {
             actions.push(Action::Timeout);
@@ -514,7 +555,7 @@ impl<const B: u32, const W: usize, const M: usize, const R: usize> Model for Tra
     fn next_state(&self, state: &Self::State, action: Action) -> Option<Self::State> {
         let mut next = state.clone();
         match self.step(&mut next, action) {
-            Ok(true) => (),
+            Ok(true) => self.post_all(&mut next),
             Ok(false) => return None,
             Err(fault) => next.fault = Some(fault),
         }
@@ -536,8 +577,15 @@ impl<const B: u32, const W: usize, const M: usize, const R: usize> Model for Tra
                 s.fault != Some(Fault::NoReceive)
             }),
             Property::sometimes("something is sent again", |_, s: &Self::State| s.seen_again),
-            Property::sometimes("the window is full", |_, s: &Self::State| s.requester.window().flight() == W as u32),
         ];
+        if self.script.iter().all(|what| matches!(what, Do::Send(_))) {
+            properties.push(Property::sometimes("the window is full", |_, s: &Self::State| {
+                s.requester.window().flight() == W as u32
+            }));
+            properties.push(Property::sometimes("the PSNs have turned", |m: &Self, s: &Self::State| {
+                s.requester.window().una().get() < m.psn && s.posted.len() < s.count as usize
+            }));
+        }
         if self.rnr {
             properties.push(Property::sometimes("receiver not ready", |_, s: &Self::State| s.seen_rnr));
         }
@@ -557,11 +605,12 @@ impl<const B: u32, const W: usize, const M: usize, const R: usize> Harness for T
 
     fn bounds(&self) -> String {
         format!(
-            "{}, {B}-bit PSN from {}, window {W}, log of {M}, {R} READs, {} messages of {:?}, {}+{} packets on a wire that loses, repeats and reorders{}{}",
+            "{}, {B}-bit PSN from {}, window {W}, log of {M}, {R} READs, {} messages of {:?}{}, {}+{} packets on a wire that loses, repeats and reorders{}{}",
             if self.selective { "selective repeat" } else { "go-back-N" },
             self.psn,
             self.total,
             self.script,
+            if self.eager { "" } else { " at any time" },
             self.air.0,
             self.air.1,
             if self.dma { ", DMA ends in any order" } else { "" },
