@@ -91,13 +91,19 @@ pub fn checks(long: bool) -> Vec<Box<dyn Check>> {
         dma: false,
         rnr: false,
         reorder: 1,
+        window: 4,
         eager: !long,
     };
     let back = Transport { selective: false, ..rc.clone() };
     let memory = Transport {
-        script: &[Do::Write(1), Do::Read(1), Do::Add, Do::Fenced, Do::Write(2), Do::Write(1)],
+        script: &[Do::Write(1), Do::Send(1), Do::Read(1), Do::Add, Do::Fenced, Do::Write(2)],
+        window: 3,
+        dma: true,
+        total: if long { 8 } else { 6 },
         ..rc.clone()
     };
+    // More packets than there are PSNs.
+    let turn = Transport { script: &[Do::Send(1)], total: 10, window: 2, ..rc.clone() };
     let lossy = |trigger| Credits { lossy: true, ..credits(trigger) };
     vec![
         check("credits-first", credits(Trigger::First)),
@@ -106,9 +112,11 @@ pub fn checks(long: bool) -> Vec<Box<dyn Check>> {
         check("lists-lossy", lossy(Trigger::First)),
         check("rc-selective", rc.clone()),
         check("rc-dma", Transport { dma: true, total: rc.total - 1, ..rc.clone() }),
+        check("rc-turn", turn.clone()),
+        check("rc-turn-go-back", Transport { selective: false, ..turn }),
         check("rc-go-back", back.clone()),
         check("rc-memory", memory.clone()),
-        check("rc-writes", Transport { script: &[Do::Write(1)], total: 3, ..memory.clone() }),
+        check("rc-writes", Transport { script: &[Do::Write(1), Do::Write(2)], total: 3, ..memory.clone() }),
         check("rc-memory-go-back", Transport { selective: false, ..memory }),
         check("rc-rnr", Transport { rnr: true, total: rc.total - 1, ..back }),
     ]
@@ -121,7 +129,7 @@ pub fn mutations() -> Vec<Mutation> {
         list(Rule::ProofBeforeList, "credits-first", "no list without a free credit buffer"),
         list(Rule::CreditTakenOnce, "lists-lossy", "no data without credit"),
         list(Rule::PieceWithinCredit, "credits-first", "no data without credit"),
-        list(Rule::WindowLimit, "rc-selective", "exactly once"),
+        list(Rule::WindowLimit, "rc-turn", "no more on its way than agreed"),
         list(Rule::DuplicateRefused, "rc-selective", "exactly once"),
         list(Rule::InOrderOnly, "rc-go-back", "every byte in its place"),
         list(Rule::CompleteAcknowledged, "rc-go-back", "complete only when all of it is there, in order"),

@@ -114,6 +114,14 @@ struct Posted {
     adds: u8,
 }
 
+/// A payload on its way to memory.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Dma {
+    psn: u32,
+    message: u8,
+    place: Place,
+}
+
 /// Both ends and the wire.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct State<const B: u32, const W: usize, const M: usize, const R: usize> {
@@ -132,8 +140,8 @@ pub struct State<const B: u32, const W: usize, const M: usize, const R: usize> {
     placed: i8,
     /// Packets above that, by bit, that were placed.
     above: u32,
-    /// PSNs whose payload is on its way to memory.
-    dma: Vec<(u32, u8)>,
+    /// Payloads on their way to memory, oldest first.
+    dma: Vec<Dma>,
     /// What the memory says: number of the last WRITE, and the sum of adds.
     memory: u8,
     sum: u8,
@@ -188,6 +196,8 @@ pub struct Transport<const B: u32, const W: usize, const M: usize, const R: usiz
     pub rnr: bool,
     /// Packets that overtake one before it counts as lost.
     pub reorder: u8,
+    /// Packets on their way that were agreed on, at most `W`.
+    pub window: u16,
     /// Messages are posted as soon as there is room, not at any time.
     pub eager: bool,
 }
@@ -325,8 +335,7 @@ impl<const B: u32, const W: usize, const M: usize, const R: usize> Transport<B, 
                 {
                     return Err(Fault::NoReceive);
                 }
-                s.dma.push((r.packet.psn, r.message));
-                s.dma.sort_unstable();
+                s.dma.push(Dma { psn: r.packet.psn, message: r.message, place });
                 if !self.dma {
                     self.place(s, 0);
                 }
@@ -337,7 +346,7 @@ impl<const B: u32, const W: usize, const M: usize, const R: usize> Transport<B, 
     }
 
     fn place(&self, s: &mut S<B, W, M, R>, i: usize) {
-        let (psn, message) = s.dma.remove(i);
+        let Dma { psn, message, .. } = s.dma.remove(i);
         if let Some(posted) = s.posted.iter_mut().find(|p| p.number == message) {
             posted.placed += 1;
             if posted.what.writes().is_some() {
@@ -371,9 +380,8 @@ impl<const B: u32, const W: usize, const M: usize, const R: usize> Transport<B, 
                 Event::Atomic { psn, .. } => {
                     s.responder.atomic_done(psn, s.sum as u64);
                     s.sum += 1;
-                    if s.sum > s.adds {
-                        return Err(Fault::Twice);
-                    }
+                    let next = s.posted.iter_mut().find(|p| p.what == Do::Add && p.placed == 0);
+                    next.ok_or(Fault::Twice)?.placed = 1;
                 }
                 Event::Broken(_) => return Err(Fault::Refused),
             }
@@ -483,7 +491,7 @@ impl<const B: u32, const W: usize, const M: usize, const R: usize> Model for Tra
     type Action = Action;
 
     fn init_states(&self) -> Vec<Self::State> {
-        let berth = RequesterConfig::berth(0, W as u16, 0);
+        let berth = RequesterConfig::berth(0, self.window, 0);
         let config = RequesterConfig {
             selective: self.selective,
             reorder: self.reorder,
@@ -540,7 +548,9 @@ impl<const B: u32, const W: usize, const M: usize, const R: usize> Model for Tra
         for i in 0..s.there.len() {
             actions.extend([Action::Arrive(i), Action::Lose(i)]);
         }
-        actions.extend((0..s.dma.len()).map(Action::Placed));
+        // Writes to the same bytes do not overtake each other, as on PCI Express; others may.
+        let free = |i: &usize| s.dma[..*i].iter().all(|earlier| earlier.place != s.dma[*i].place);
+        actions.extend((0..s.dma.len()).filter(free).map(Action::Placed));
         if s.back.len() < self.air.1 {
             actions.push(Action::Respond);
         }
@@ -576,11 +586,14 @@ impl<const B: u32, const W: usize, const M: usize, const R: usize> Model for Tra
             Property::always("no receive is used that is not there", |_, s: &Self::State| {
                 s.fault != Some(Fault::NoReceive)
             }),
+            Property::always("no more on its way than agreed", |m: &Self, s: &Self::State| {
+                s.requester.window().flight() <= m.window as u32
+            }),
             Property::sometimes("something is sent again", |_, s: &Self::State| s.seen_again),
         ];
         if self.script.iter().all(|what| matches!(what, Do::Send(_))) {
-            properties.push(Property::sometimes("the window is full", |_, s: &Self::State| {
-                s.requester.window().flight() == W as u32
+            properties.push(Property::sometimes("the window is full", |m: &Self, s: &Self::State| {
+                s.requester.window().flight() == m.window as u32
             }));
             properties.push(Property::sometimes("the PSNs have turned", |m: &Self, s: &Self::State| {
                 s.requester.window().una().get() < m.psn && s.posted.len() < s.count as usize
@@ -589,7 +602,7 @@ impl<const B: u32, const W: usize, const M: usize, const R: usize> Model for Tra
         if self.rnr {
             properties.push(Property::sometimes("receiver not ready", |_, s: &Self::State| s.seen_rnr));
         }
-        if self.selective {
+        if self.selective && !self.script.iter().all(|what| what.writes().is_some()) {
             properties.push(Property::sometimes("a packet is placed ahead of a missing one", |_, s: &Self::State| {
                 s.above & 1 == 0 && s.above != 0
             }));
@@ -605,9 +618,10 @@ impl<const B: u32, const W: usize, const M: usize, const R: usize> Harness for T
 
     fn bounds(&self) -> String {
         format!(
-            "{}, {B}-bit PSN from {}, window {W}, log of {M}, {R} READs, {} messages of {:?}{}, {}+{} packets on a wire that loses, repeats and reorders{}{}",
+            "{}, {B}-bit PSN from {}, window {} of {W}, log of {M}, {R} READs, {} messages of {:?}{}, {}+{} packets on a wire that loses, repeats and reorders{}{}",
             if self.selective { "selective repeat" } else { "go-back-N" },
             self.psn,
+            self.window,
             self.total,
             self.script,
             if self.eager { "" } else { " at any time" },
