@@ -204,9 +204,7 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Announcer<ROOM, LIST
                 self.arm(now);
                 return Some(Entry { to: self.peer, body: Body::Recall { round: self.round, first } });
             }
-            if !rule::broken(Rule::NoListInRecall) {
-                return None;
-            }
+            return None;
         }
         let (_, announced, landed) = self.builder.numbers();
         if self.cursor == announced

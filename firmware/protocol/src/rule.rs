@@ -31,8 +31,8 @@ pub enum Rule {
     GapHeld,
     /// A list is repeated until its proof has come (decision 6).
     RepeatUntilProof,
-    /// No list is sent while credits are being recalled (decision 19).
-    NoListInRecall,
+    /// A message that is longer than its credit fails before anything has left (CR-17).
+    MessageFitsCredit,
     /// Credits that would let a sender exceed its bandwidth are withheld (CR-10).
     CapWithholds,
     /// A requester has no more packets on their way than its window (QP-7).
