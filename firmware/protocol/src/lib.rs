@@ -35,6 +35,7 @@ pub mod policy;
 mod qp;
 mod queues;
 pub mod rc;
+pub mod rd;
 mod requester;
 mod responder;
 mod ring;

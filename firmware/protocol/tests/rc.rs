@@ -860,7 +860,7 @@ fn qp_7_credit_codes_and_rnr_timers_are_those_of_infiniband() {
             assert_eq!(syndrome.byte(), byte);
         }
     }
-    assert_eq!(Syndrome::from_byte(0x64), None);
+    assert_eq!(Syndrome::from_byte(0x65), None);
     assert_eq!(Syndrome::from_byte(0x40), None);
 }
 

@@ -116,6 +116,8 @@ pub enum NakCode {
     RemoteAccess = 2,
     /// Remote operational error: the responder's end is broken.
     RemoteOperation = 3,
+    /// Invalid RD request: no such QP, or not its Q_Key (reliable datagram only).
+    InvalidDatagram = 4,
 }
 
 /// The syndrome of an AETH.
@@ -148,6 +150,7 @@ impl Syndrome {
             (3, 1) => Self::Nak(NakCode::InvalidRequest),
             (3, 2) => Self::Nak(NakCode::RemoteAccess),
             (3, 3) => Self::Nak(NakCode::RemoteOperation),
+            (3, 4) => Self::Nak(NakCode::InvalidDatagram),
             _ => return None,
         })
     }

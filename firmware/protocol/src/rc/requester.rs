@@ -119,6 +119,8 @@ pub enum Status {
     AccessRefused,
     /// The responder's end is broken.
     RemoteError,
+    /// There is no such QP, or the Q_Key is wrong (reliable datagram).
+    InvalidDatagram,
     /// One before it has failed.
     Flushed,
 }
@@ -860,6 +862,7 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
             NakCode::InvalidRequest => self.fail(Status::InvalidRequest),
             NakCode::RemoteAccess => self.fail(Status::AccessRefused),
             NakCode::RemoteOperation => self.fail(Status::RemoteError),
+            NakCode::InvalidDatagram => self.fail(Status::InvalidDatagram),
         }
     }
 

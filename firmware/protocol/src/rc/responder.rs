@@ -414,6 +414,13 @@ impl<const BITS: u32, const W: usize, const R: usize> Responder<BITS, W, R> {
         Verdict::Drop(fault)
     }
 
+    /// Refuses the message that is expected with `code`, for a reason that the caller has. Nothing is taken after that.
+    pub fn reject(&mut self, code: NakCode) {
+        if self.broken.is_none() {
+            self.refuse(Fault::Invalid, code);
+        }
+    }
+
     /// Breaks the connection from this side: memory withdrawn, placement failed.
     pub fn fail(&mut self) {
         if self.broken.is_none() {
