@@ -122,7 +122,7 @@ impl<const LIST: usize> Entry<LIST> {
         let (head, sizes) = out.split_at_mut_checked(HEAD)?;
         let (kind, round, number) = match &self.body {
             Body::List(part) => {
-                sizes.copy_from_slice(part.sizes());
+                sizes.iter_mut().zip(part.sizes()).for_each(|(to, size)| *to = *size);
                 (KIND_PART, part.round as u32 | (part.total as u32) << 8 | (part.offset as u32) << 16, part.list)
             }
             Body::Recall { round, first } => (KIND_RECALL, *round as u32, *first),

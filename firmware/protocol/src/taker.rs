@@ -118,7 +118,7 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Taker<ROOM, LIST, BI
         }
         let start = Seq::<BITS>::add(part.list, part.offset as u32);
         let end = Seq::<BITS>::add(start, part.len as u32);
-        if !Seq::<BITS>::after(end, self.reader.expected()) {
+        if !rule::holds(Rule::CreditTakenOnce, Seq::<BITS>::after(end, self.reader.expected())) {
             return Arrived::Repeat;
         }
         if let Some(buffer) = self.buffers.iter_mut().flatten().find(|b| b.list == part.list) {
@@ -131,7 +131,7 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Taker<ROOM, LIST, BI
             };
         }
         // A list is known from its first part on until all of it is in the reader.
-        if Seq::<BITS>::after(self.reader.expected(), part.list) {
+        if !rule::holds(Rule::CreditTakenOnce, !Seq::<BITS>::after(self.reader.expected(), part.list)) {
             return Arrived::Bad;
         }
         if !rule::holds(Rule::EarlyListRefused, self.reader.proven()) {
@@ -166,8 +166,13 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Taker<ROOM, LIST, BI
     fn process_next(&mut self) -> bool {
         let expected = self.reader.expected();
         let comes_next = |b: &Buffer<LIST>| {
-            let contiguous = Seq::<BITS>::sub(expected, b.list) < b.total as u32;
-            rule::holds(Rule::GapHeld, contiguous)
+            let ahead = Seq::<BITS>::sub(expected, b.list);
+            let known = ahead > 0 && ahead <= Seq::<BITS>::MASK >> 1;
+            match ahead < b.total as u32 {
+                true => true,
+                false if known => rule::holds(Rule::CreditTakenOnce, false),
+                false => rule::holds(Rule::GapHeld, false),
+            }
         };
         let Some(place) = self.buffers.iter_mut().find(|b| b.as_ref().is_some_and(comes_next)) else {
             return false;
@@ -178,8 +183,13 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Taker<ROOM, LIST, BI
         let total = buffer.total as u32;
         let at = match Seq::<BITS>::sub(expected, buffer.list) {
             at if at < total => at as usize,
-            _ => buffer.have.iter().take_while(|have| !**have).count(),
+            _ => 0,
         };
+        let gap = buffer.have.iter().skip(at).take_while(|have| !**have).count();
+        if !rule::holds(Rule::GapHeld, gap == 0) {
+            return false;
+        }
+        let at = at + gap;
         let run = buffer.have.iter().skip(at).take_while(|have| **have).count() as u32;
         if run == 0 {
             return false;

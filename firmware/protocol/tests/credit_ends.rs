@@ -180,6 +180,49 @@ fn cr_11_worked_example_with_next_and_rtrip() {
 }
 
 #[test]
+fn cr_1_posted_receives_become_credits_in_posting_order() {
+    let mut e = Ends::<128, 64, 32>::new(&options(Kind::First));
+    let sizes = [9, 1, 500, 1, u32::MAX >> 1, 3];
+    e.post(&sizes[..4]);
+    e.post(&sizes[4..]);
+    e.talk();
+    assert_eq!(e.lists, [sizes.to_vec()]);
+    e.deliver(false, 0);
+    e.taker.process();
+    let numbers: Vec<_> = (0..6).map(|i| e.taker.reader().peek(i).unwrap()).collect();
+    assert_eq!(numbers, (0..6).zip(sizes).collect::<Vec<_>>());
+    // Decision 5: a batch is announced when it is complete.
+    assert_eq!(e.announcer.post(7), Some(6));
+    e.send(9);
+    e.land(None);
+    e.talk();
+    assert_eq!(e.lists.len(), 1);
+    e.announcer.commit();
+    e.talk();
+    assert_eq!(e.lists[1], [7]);
+}
+
+#[test]
+fn cr_3_without_a_credit_the_sender_holds_its_data_and_the_connection_lives() {
+    let mut e = Ends::<128, 64, 32>::new(&options(Kind::First));
+    for round in 0..10 {
+        for _ in 0..100 {
+            assert_eq!(e.send(1000), 0);
+            e.now += 1_000_000;
+            e.talk();
+        }
+        assert!(e.control.iter().all(|q| q.is_empty()), "nothing is said, nothing is sent");
+        e.post(&[10 + round]);
+        e.talk();
+        e.deliver(false, 0);
+        e.taker.process();
+        assert_eq!(e.send(1000), 10 + round);
+        e.land(None);
+    }
+    assert!(!e.announcer.landed(e.now, None), "data without a credit is the sender's fault, and is seen");
+}
+
+#[test]
 fn cr_4_the_longest_list_fits_the_packet_the_credit_buffer_and_half_the_store() {
     assert_eq!(list_limit(256, 16, 4096, 128), 60);
     assert_eq!(list_limit(4096, 16, 100, 128), 21);
