@@ -18,6 +18,7 @@ pub mod ext;
 pub mod icrc;
 pub mod net;
 pub mod opcode;
+pub mod reliable;
 
 use bytes::{Reader, Writer};
 pub use ext::{Aeth, AtomicEth, Bth, Deth, Extended, Nak, Reth, Syndrome};
