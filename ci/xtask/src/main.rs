@@ -9,6 +9,7 @@ mod cli;
 mod context;
 mod demo;
 mod formats;
+mod fuzz;
 mod fwimage;
 mod r#gen;
 mod generated;

@@ -11,6 +11,7 @@ use anyhow::{Result, bail};
 
 use crate::demo;
 use crate::formats;
+use crate::fuzz;
 use crate::generated;
 use crate::guest::{self, Role};
 use crate::kernel::{Flavour, Kernel};
@@ -86,6 +87,7 @@ const PARTS: &[Part] = &[
     },
     Part { name: "clippy", about: "Clippy: workspace and firmware", long: false, run: Tester::clippy },
     Part { name: "formats", about: "wire formats against scapy and tshark", long: false, run: Tester::formats },
+    Part { name: "fuzz", about: "the protocol fuzzed for three minutes", long: false, run: Tester::fuzz },
     Part {
         name: "panic-free",
         about: "no path from firmware/protocol into a panic in the firmware",
@@ -297,6 +299,21 @@ impl Tester {
             return Ok(Counts::one());
         }
         Ok(Counts::failure(format!("{} differences:\n{}", found.differences.len(), found.differences.join("\n"))))
+    }
+
+    fn fuzz(&self) -> Result<Counts> {
+        let arguments = fuzz::Arguments {
+            minutes: 3.0,
+            targets: Vec::new(),
+            seed: self.arguments.seed.unwrap_or(1) as u32,
+            keep: false,
+            input: None,
+        };
+        let mut counts = Counts::default();
+        for outcome in fuzz::fuzz(&self.builder, &arguments)? {
+            counts.add(outcome.failure.map_or_else(Counts::one, Counts::failure));
+        }
+        Ok(counts)
     }
 
     fn panic_free(&self) -> Result<Counts> {

@@ -63,7 +63,7 @@ pub fn run(data: &[u8]) {
     }
     let settings = input.u16();
     let tune = |cmd: &mut [u32; 16]| {
-        cmd[5] = u32::from(settings) % 3 | (u32::from(settings) >> 4 & 7) << 8;
+        cmd[5] = (u32::from(settings) % 3) | ((u32::from(settings) >> 4 & 7) << 8);
         cmd[6] = (1 + u32::from(settings >> 8 & 15)) * 4096;
     };
     let a = w.create_qp(0, 16, ASID, tune);

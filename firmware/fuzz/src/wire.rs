@@ -4,11 +4,19 @@
 use berth_protocol::headers::{self, Mac};
 use berth_protocol::wire::berth::{Placement, Sack};
 use berth_protocol::wire::reliable::{emit_request, emit_response, parse_request, parse_response};
-use berth_protocol::wire::{self, Ip, MAX_HEADERS, MAX_PAYLOAD, Packet, opcode::Service};
+use berth_protocol::wire::{self, Ip, Ipv4, MAX_HEADERS, MAX_PAYLOAD, Packet, opcode::Service};
 
-/// The first byte chooses how the frame is looked at, the rest is the frame.
+/// The first byte chooses how the frame is made and looked at: the rest is the frame, or what follows its UDP header.
 pub fn run(data: &[u8]) {
-    let Some((how, frame)) = data.split_first() else { return };
+    let Some((how, rest)) = data.split_first() else { return };
+    let made;
+    let frame = match how >> 1 & 3 {
+        0 | 1 => rest,
+        six => {
+            made = around(rest, six == 3);
+            &made
+        }
+    };
     let strict = wire::parse(frame);
     let parsed = wire::parse_trusted(frame);
     if strict.is_ok() {
@@ -36,6 +44,27 @@ pub fn run(data: &[u8]) {
         assert_eq!(again.opcode, packet.bth.opcode);
         assert_eq!([again.prefix(), body].concat(), payload);
     }
+}
+
+/// A frame whose lower headers are right around `transport`: what is behind them is looked at.
+fn around(transport: &[u8], six: bool) -> Vec<u8> {
+    let udp = (transport.len() + 8) as u16;
+    let mut frame = vec![2; 12];
+    if six {
+        frame.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
+        frame.extend(udp.to_be_bytes());
+        frame.extend([17, 64]);
+        frame.extend([0xfd; 32]);
+    } else {
+        frame.extend([8, 0]);
+        let ip = Ipv4::new([192, 0, 2, 1], [192, 0, 2, 2]);
+        frame.extend(ip.to_bytes(udp).expect("it is short"));
+    }
+    frame.extend([0xc0, 0, 0x12, 0xb7]);
+    frame.extend(udp.to_be_bytes());
+    frame.extend([0, 0]);
+    frame.extend(transport);
+    frame
 }
 
 /// The frame's first bytes as the card has them.
