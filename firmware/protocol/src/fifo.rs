@@ -3,10 +3,16 @@
 //! (and hash equally) whatever happened before.
 
 /// At most `N` values in order, oldest first. Places that are not in use hold `T::default()`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fifo<T, const N: usize> {
     items: [T; N],
     len: usize,
+}
+
+impl<T: core::fmt::Debug, const N: usize> core::fmt::Debug for Fifo<T, N> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_list().entries(self.items.iter().take(self.len)).finish()
+    }
 }
 
 impl<T: Copy + Default, const N: usize> Default for Fifo<T, N> {

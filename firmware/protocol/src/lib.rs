@@ -36,6 +36,7 @@ mod qp;
 mod queues;
 pub mod rc;
 pub mod rd;
+pub mod receive;
 mod requester;
 mod responder;
 mod ring;

@@ -642,14 +642,16 @@ impl<const PAGES: usize, const PROCESSES: usize, const LINE: usize> Pins<PAGES, 
         before.filter(|w| w.request.usage == request.usage).any(|w| w.card || w.request.asid == request.asid)
     }
 
-    /// Requests for which `who` is true leave the line.
+    /// Requests for which `who` is true leave the line; those behind them may try.
     fn leave(&mut self, who: impl Fn(&Request) -> bool) {
         let mut i = 0;
+        let mut left = false;
         let mut bound = Bound::new(LINE as u32 + 1);
-        while let Some(w) = self.line.get(i) {
+        while let Some(w) = self.line.get_mut(i) {
             bound.step();
+            w.tried &= !left;
             match who(&w.request) {
-                true => _ = self.line.remove(i),
+                true => left = self.line.remove(i).is_some(),
                 false => i += 1,
             }
         }

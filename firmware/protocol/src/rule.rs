@@ -61,6 +61,8 @@ pub enum Rule {
     KeyGivesRight,
     /// A one-shot key serves one operation (QP-12).
     OneShotOnce,
+    /// Data for a receive whose memory was withdrawn is refused (decision 17).
+    WithdrawnIsRefused,
 }
 
 #[cfg(feature = "mutations")]

@@ -125,7 +125,8 @@ pub enum Action {
         /// As it was asked for.
         usage: Usage,
     },
-    /// The request that was answered with [`Outcome::Waits`] is not wanted any more.
+    /// The request that was answered with [`Outcome::Waits`] is not wanted any more: say
+    /// [`Outcome::Gone`] when it is out of the line, or what else became of it.
     Cancel {
         /// Number of the block.
         tag: u16,
@@ -379,7 +380,7 @@ impl<const CONTEXTS: usize, const PIECES: usize, const BLOCKS: usize> Sender<CON
         let block = *b;
         match (block.state, outcome) {
             (State::Asked | State::Waiting, Outcome::Held) => b.state = State::Held,
-            (State::Unwanted, Outcome::Held) => b.state = State::Over,
+            (State::Unwanted | State::Unqueue, Outcome::Held) => b.state = State::Over,
             // The whole of it does not fit: block by block instead.
             (State::Asked | State::Waiting, Outcome::Waits) if block.whole => {
                 b.state = State::Waiting;
@@ -393,10 +394,10 @@ impl<const CONTEXTS: usize, const PIECES: usize, const BLOCKS: usize> Sender<CON
                 b.state = State::Waiting;
                 self.squeeze(block.start);
             }
-            (State::Unwanted, Outcome::Waits) => b.state = State::Unqueue,
+            (State::Unwanted | State::Unqueue, Outcome::Waits) => b.state = State::Unqueue,
             (State::Asked | State::Waiting, Outcome::Gone) => b.state = State::New,
             (State::Asked | State::Waiting, Outcome::Failed(error)) => b.state = State::Failed(error),
-            (State::Unwanted, Outcome::Gone | Outcome::Failed(_)) => b.state = State::Empty,
+            (State::Unwanted | State::Unqueue, Outcome::Gone | Outcome::Failed(_)) => b.state = State::Empty,
             _ => return false,
         }
         true
@@ -613,6 +614,11 @@ impl<const CONTEXTS: usize, const PIECES: usize, const BLOCKS: usize> Sender<CON
                     (b.start, b.len, b.state) = (block.next, rest, State::New);
                 }
             }
+            State::Unqueue => {
+                if let Some(b) = self.blocks.get_mut(i) {
+                    b.state = State::Unwanted;
+                }
+            }
             _ => _ = self.blocks.remove(i),
         }
         match block.state {
@@ -654,6 +660,8 @@ impl<const CONTEXTS: usize, const PIECES: usize, const BLOCKS: usize> Sender<CON
 
     /// Makes a block of what is covered and was not asked for. False when there is none, or no room.
     fn extend(&mut self) -> bool {
+        // What has been sent is asked for again by retransmissions only.
+        self.asked = self.asked.max(self.sent);
         let at = self.asked;
         let stuck = self.blocks.as_slice().iter().any(|b| matches!(b.state, State::Waiting | State::Failed(_)));
         let covered = rule::holds(Rule::SendWithinCover, at < self.covered);

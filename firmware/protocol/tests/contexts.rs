@@ -77,7 +77,11 @@ impl Host {
                             let spans = self.streams[owner].spans(start, len);
                             assert!(self.pins.release(&request(tag, usage), spans, self.now));
                         }
-                        Action::Cancel { tag, usage } => assert!(self.pins.cancel(&request(tag, usage))),
+                        Action::Cancel { tag, usage } => {
+                            if self.pins.cancel(&request(tag, usage)) {
+                                assert!(self.streams[owner].answer(tag, Outcome::Gone));
+                            }
+                        }
                     }
                 }
             }

@@ -1,0 +1,851 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Pin on credit: receives, credits, blocks and pages of two hosts together, without a card.
+//! Random cases print their seed; `BERTH_SEED` and `BERTH_CASES` choose others.
+
+use berth_abi::cpu::LIST_OK;
+use berth_protocol::context::{Again, Choice, First, Place, Policy, Span};
+use berth_protocol::credit::{Builder, Reader, Trigger};
+use berth_protocol::model::Rng;
+use berth_protocol::pins::{self, Answer, Pins, Request, Served, Usage};
+use berth_protocol::receive::{self, PostError, Receives, Refusal, Status};
+use berth_protocol::vc::{self, BlockError, Outcome, Sender, Transmit};
+use std::collections::{HashMap, VecDeque};
+
+type Recvs = Receives<8, 24>;
+type Table = Pins<32, 4, 64>;
+
+fn table(budget: u32, reserve: u32, linger: u64) -> Table {
+    let mut pins = Pins::new(pins::Config { budget, reserve, lend: false, page_shift: 12, linger });
+    assert!(pins.open(1, budget));
+    pins
+}
+
+fn span(va: u64, len: u32) -> Span {
+    Span { va, len }
+}
+
+/// One receiver with its host; page services are answered at once, in order.
+struct Receiver {
+    pins: Table,
+    recvs: Recvs,
+    log: Vec<receive::Action>,
+    broken: Vec<u16>,
+    most: u32,
+}
+
+impl Receiver {
+    fn new(budget: u32) -> Self {
+        let mut recvs = Recvs::new(false);
+        recvs.connect();
+        Self { pins: table(budget, 1, 0), recvs, log: Vec::new(), broken: Vec::new(), most: 0 }
+    }
+
+    fn ask(&mut self, tag: u16) {
+        let request = Request { owner: 0, tag, asid: 1, usage: Recvs::USAGE };
+        let spans: Vec<_> = self.recvs.spans(tag).collect();
+        let spans = spans.iter().copied();
+        let outcome = match self.pins.acquire(&request, spans.clone(), true) {
+            Answer::Hit => Outcome::Held,
+            Answer::Serve { .. } if self.broken.contains(&tag) => {
+                assert!(self.pins.unserved(&request, spans, 0));
+                Outcome::Failed(BlockError::Protection)
+            }
+            Answer::Serve { .. } => match self.pins.served(&request, spans, true, 0) {
+                Served::Held => Outcome::Held,
+                _ => Outcome::Gone,
+            },
+            Answer::Wait => Outcome::Waits,
+            Answer::Refused(e) => Outcome::Failed(e.into()),
+        };
+        self.most = self.most.max(self.pins.pinned());
+        assert!(self.recvs.answer(tag, outcome));
+    }
+
+    /// Carries out everything; the actions that are not the host's.
+    fn run(&mut self) -> Vec<receive::Action> {
+        let mut out = Vec::new();
+        loop {
+            while let Some(action) = self.recvs.poll() {
+                self.log.push(action);
+                let request = |tag| Request { owner: 0, tag, asid: 1, usage: Recvs::USAGE };
+                match action {
+                    receive::Action::Pin { tag } => self.ask(tag),
+                    receive::Action::Release { tag } => {
+                        assert!(self.pins.release(&request(tag), self.recvs.spans(tag), 0));
+                    }
+                    receive::Action::Cancel { tag } => {
+                        assert!(self.pins.cancel(&request(tag)) && self.recvs.answer(tag, Outcome::Gone));
+                    }
+                    other => out.push(other),
+                }
+            }
+            match self.pins.retry() {
+                Some(request) => self.ask(request.tag),
+                None => return out,
+            }
+        }
+    }
+
+    fn fill(&mut self, credit: u32, bytes: u32) {
+        self.recvs.begin(credit).unwrap();
+        let tag = self.recvs.write(credit, 0, bytes).unwrap();
+        for s in self.recvs.part(tag, 0, bytes) {
+            assert!(self.pins.may_touch(1, s, true));
+        }
+        assert!(self.recvs.written(tag));
+        self.recvs.filled(credit, bytes).unwrap();
+    }
+}
+
+use receive::Action::{Commit, Complete, Post};
+
+#[test]
+fn pc_1_a_receive_is_pinned_when_granted_and_unpinned_when_filled() {
+    let mut r = Receiver::new(8);
+    r.recvs = Recvs::new(false);
+    let tag = r.recvs.post(&[span(0x1000, 4096), span(0x9000, 10)]).unwrap();
+    r.recvs.ring();
+    assert_eq!(r.run(), []);
+    assert_eq!(r.pins.pinned(), 0, "posting pins nothing before there is a connection");
+    r.recvs.connect();
+    assert_eq!(r.run(), [Post { credit: 0, size: 4106 }, Commit]);
+    assert_eq!(r.pins.pinned(), 2);
+    r.fill(0, 4100);
+    assert_eq!(r.run(), [Complete { tag, status: Status::Filled(4100) }]);
+    assert_eq!((r.pins.pinned(), r.recvs.idle()), (0, true));
+}
+
+#[test]
+fn pc_1_receives_posted_with_one_doorbell_are_announced_together() {
+    let mut r = Receiver::new(8);
+    for (i, size) in [3, 7, 22].into_iter().enumerate() {
+        r.recvs.post(&[span(0x1000 + i as u64 * 100, size)]).unwrap();
+        if i == 1 {
+            r.recvs.ring();
+        }
+    }
+    let posts =
+        |sizes: &[(u32, u32)]| sizes.iter().map(|(credit, size)| Post { credit: *credit, size: *size }).collect();
+    let mut expected: Vec<_> = posts(&[(0, 3), (1, 7)]);
+    expected.push(Commit);
+    expected.extend(posts(&[(2, 22)]));
+    assert_eq!(r.run(), expected);
+    r.recvs.ring();
+    assert_eq!(r.run(), [Commit]);
+    assert_eq!(r.pins.pinned(), 1, "they share a page");
+}
+
+#[test]
+fn decision_20_a_receive_whose_pin_fails_completes_in_its_turn_and_later_ones_go_on() {
+    let mut r = Receiver::new(8);
+    let tags: Vec<_> = (0..3).map(|i| r.recvs.post(&[span(0x1_0000 * (i + 1), 50)]).unwrap()).collect();
+    r.recvs.ring();
+    r.broken.push(tags[1]);
+    assert_eq!(r.run(), [Post { credit: 0, size: 50 }, Post { credit: 1, size: 50 }, Commit]);
+    r.fill(0, 50);
+    r.fill(1, 50);
+    let failed = Status::Failed(BlockError::Protection);
+    let expected = [(tags[0], Status::Filled(50)), (tags[1], failed), (tags[2], Status::Filled(50))];
+    assert_eq!(r.run(), expected.map(|(tag, status)| Complete { tag, status }));
+    assert_eq!(r.pins.pinned(), 0);
+}
+
+#[test]
+fn decision_19_a_receive_larger_than_the_budget_completes_with_a_named_error() {
+    let mut r = Receiver::new(4);
+    let big = r.recvs.post(&[span(0x10_0000, 5 * 4096)]).unwrap();
+    let tight = r.recvs.post(&[span(0x20_0000, 4 * 4096)]).unwrap();
+    r.recvs.post(&[span(0x30_0000, 3 * 4096)]).unwrap();
+    r.recvs.ring();
+    let failed = Status::Failed(BlockError::OverBudget);
+    let (a, b) = (Complete { tag: big, status: failed }, Complete { tag: tight, status: failed });
+    assert_eq!(r.run(), [a, b, Post { credit: 0, size: 3 * 4096 }, Commit], "the reserve is not for receives");
+}
+
+#[test]
+fn pc_3_credits_are_withheld_when_the_budget_is_used_up_and_go_on_when_there_is_room() {
+    let mut r = Receiver::new(4);
+    let tags: Vec<_> = (0..6).map(|i| r.recvs.post(&[span(0x1_0000 * (i + 1), 4096)]).unwrap()).collect();
+    r.recvs.ring();
+    let post = |credit| Post { credit, size: 4096 };
+    assert_eq!(r.run(), [post(0), post(1), post(2), Commit], "what is granted of the batch is announced");
+    assert_eq!(r.recvs.unused(), (3, 3 * 4096));
+    r.fill(0, 4096);
+    assert_eq!(r.run(), [Complete { tag: tags[0], status: Status::Filled(4096) }, post(3), Commit]);
+    for credit in 1..6 {
+        r.fill(credit, 1);
+        r.run();
+    }
+    assert_eq!((r.most, r.pins.pinned(), r.recvs.idle()), (3, 0, true));
+}
+
+#[test]
+fn decision_10_zero_length_receives_complete_locally_or_are_credits_of_size_0() {
+    let mut r = Receiver::new(4);
+    let tag = r.recvs.post(&[span(0x1000, 0)]).unwrap();
+    assert_eq!(r.run(), [Complete { tag, status: Status::Filled(0) }]);
+    r.recvs = Recvs::new(true);
+    r.recvs.connect();
+    let tag = r.recvs.post(&[]).unwrap();
+    r.recvs.ring();
+    assert_eq!(r.run(), [Post { credit: 0, size: 0 }, Commit]);
+    assert_eq!(r.recvs.recall(0), 1);
+    assert!(r.recvs.recalled(0));
+    assert_eq!(r.run(), [Post { credit: 0, size: 0 }, Commit]);
+    r.fill(0, 0);
+    assert_eq!(r.run(), [Complete { tag, status: Status::Filled(0) }]);
+}
+
+#[test]
+fn decision_19_recalled_receives_give_their_memory_to_others_and_are_granted_again() {
+    let mut r = Receiver::new(8);
+    for i in 0..4u64 {
+        r.recvs.post(&[span(0x1_0000 * (i + 1), 4096)]).unwrap();
+    }
+    r.recvs.ring();
+    r.run();
+    r.recvs.begin(0).unwrap();
+    assert_eq!(r.recvs.recall(1), 1);
+    assert_eq!(r.recvs.recall(5000), 2);
+    assert_eq!(r.recvs.recall(u64::MAX), 3, "never one that data has come for");
+    r.recvs.post(&[span(0x9_0000, 1)]).unwrap();
+    assert_eq!(r.run(), [], "no credit is posted until the answer");
+    assert!(!r.recvs.recalled(0), "a credit that data has come for cannot be given up");
+    assert!(r.recvs.recalled(2));
+    let posts: Vec<_> = [(2, 4096), (3, 4096)].map(|(credit, size)| Post { credit, size }).to_vec();
+    let out = r.run();
+    assert_eq!((&out[..2], out[2]), (&posts[..], Commit));
+    assert_eq!(r.log.iter().filter(|a| matches!(a, receive::Action::Release { .. })).count(), 2);
+}
+
+#[test]
+fn decision_17_data_for_a_withdrawn_receive_is_refused_and_nothing_waits_for_the_peer() {
+    let mut r = Receiver::new(8);
+    let tags: Vec<_> = (0..2).map(|i| r.recvs.post(&[span(0x1_0000 * (i + 1), 4096)]).unwrap()).collect();
+    r.recvs.ring();
+    r.run();
+    assert_eq!(r.pins.withdraw(1, 0x2_0000, 4096, |_| false), 1);
+    assert!(!r.pins.may_touch(1, span(0x2_0000, 1), true), "the translation goes first");
+    assert_eq!(r.pins.pinned(), 2, "unpinned when DMA already issued is over");
+    r.pins.fenced();
+    assert_eq!(r.pins.pinned(), 1);
+    assert_eq!(r.recvs.withdrawn(0x2_0000, 4096), 1);
+    r.fill(0, 10);
+    assert_eq!(r.recvs.begin(1), Err(Refusal::Withdrawn));
+    assert_eq!(r.recvs.write(1, 0, 1), Err(Refusal::Withdrawn));
+    r.recvs.close();
+    let expected = [(tags[0], Status::Filled(10)), (tags[1], Status::Withdrawn)];
+    assert_eq!(r.run(), expected.map(|(tag, status)| Complete { tag, status }));
+    assert_eq!((r.pins.pinned(), r.recvs.idle()), (0, true));
+}
+
+#[test]
+fn inv_6_bad_posts_and_data_without_a_credit_are_refused() {
+    let mut r = Receiver::new(8);
+    assert_eq!(r.recvs.post(&[span(u64::MAX, 2)]), Err(PostError::BadRange));
+    assert_eq!(r.recvs.post(&[span(0, u32::MAX)]), Err(PostError::BadRange));
+    assert_eq!(r.recvs.post(&[span(0, 1); 25]), Err(PostError::Full));
+    assert_eq!((r.recvs.begin(0), r.recvs.write(0, 0, 1)), (Err(Refusal::NoCredit), Err(Refusal::NoCredit)));
+    let tag = r.recvs.post(&[span(0, 10)]).unwrap();
+    r.recvs.ring();
+    r.run();
+    assert_eq!(r.recvs.begin(1), Err(Refusal::NoCredit));
+    assert_eq!(r.recvs.filled(0, 1), Err(Refusal::NoCredit));
+    assert_eq!(r.recvs.write(0, 9, 2), Err(Refusal::TooLong));
+    assert_eq!(r.recvs.write(0, u32::MAX, 2), Err(Refusal::TooLong));
+    r.recvs.begin(0).unwrap();
+    assert_eq!((r.recvs.begin(0), r.recvs.filled(0, 11)), (Err(Refusal::NoCredit), Err(Refusal::TooLong)));
+    assert!(!r.recvs.written(tag) && !r.recvs.answer(tag, Outcome::Held) && !r.recvs.answer(77, Outcome::Held));
+    for _ in 1..8 {
+        r.recvs.post(&[]).unwrap();
+    }
+    assert_eq!(r.recvs.post(&[]), Err(PostError::Full));
+}
+
+/// One direction between two hosts, everything real but the wire.
+#[derive(Debug)]
+struct Flow {
+    from: usize,
+    to: usize,
+    sender: Sender<12, 8, 4>,
+    recvs: Recvs,
+    builder: Builder,
+    reader: Reader,
+    /// Pieces that are sent and not acknowledged: (start, length, credit).
+    pieces: VecDeque<(u64, u32, u32)>,
+    next_credit: u32,
+    /// What the receiver has of each outstanding piece, by credit.
+    got: HashMap<u32, (Vec<bool>, u32)>,
+    begun: u32,
+    data: Vec<u8>,
+    posted: usize,
+    /// Receives that wait for completion: (tag, spans).
+    buffers: VecDeque<(u16, Vec<Span>)>,
+    out: Vec<u8>,
+    flying: Vec<u16>,
+}
+
+struct World {
+    rng: Rng,
+    pins: [Table; 2],
+    memory: [HashMap<u64, u8>; 2],
+    flows: Vec<Flow>,
+    services: [Vec<Request>; 2],
+    copies: Vec<(usize, u16)>,
+    /// Packets on the wire: (flow, credit, piece length, offset, bytes).
+    wire: VecDeque<(usize, u32, u32, u32, Vec<u8>)>,
+    mtu: u32,
+    now: u64,
+}
+
+const RECV: u32 = 1 << 16;
+
+impl World {
+    fn below(&mut self, n: u64) -> u64 {
+        self.rng.below(n)
+    }
+
+    fn spans_of(&self, r: &Request) -> Vec<Span> {
+        let flow = &self.flows[(r.owner & !RECV) as usize];
+        match r.owner & RECV != 0 {
+            true => flow.recvs.spans(r.tag).collect(),
+            false => {
+                let (start, len, _) = flow.sender.block(r.tag).unwrap();
+                flow.sender.spans(start, len).collect()
+            }
+        }
+    }
+
+    fn answer(&mut self, r: &Request, outcome: Outcome) {
+        let flow = &mut self.flows[(r.owner & !RECV) as usize];
+        let known = match r.owner & RECV != 0 {
+            true => flow.recvs.answer(r.tag, outcome),
+            false => flow.sender.answer(r.tag, outcome),
+        };
+        assert!(known);
+    }
+
+    fn ask(&mut self, host: usize, r: Request) {
+        let spans = self.spans_of(&r);
+        match self.pins[host].acquire(&r, spans.into_iter(), r.owner & RECV != 0) {
+            Answer::Hit => self.answer(&r, Outcome::Held),
+            Answer::Serve { .. } => self.services[host].push(r),
+            Answer::Wait => self.answer(&r, Outcome::Waits),
+            Answer::Refused(e) => self.answer(&r, Outcome::Failed(e.into())),
+        }
+        let pins = &self.pins[host];
+        assert!(pins.pinned() <= pins.config().budget, "pinned above the budget");
+    }
+
+    fn done(&self) -> bool {
+        self.flows.iter().all(|f| f.out.len() == f.data.len())
+    }
+
+    /// Everything that follows without time or chance. False when nothing did.
+    fn settle(&mut self) -> bool {
+        let mut any = false;
+        loop {
+            let mut more = false;
+            for f in 0..self.flows.len() {
+                let (from, to) = (self.flows[f].from, self.flows[f].to);
+                while let Some(action) = self.flows[f].sender.poll() {
+                    more = true;
+                    let request = |tag, usage| Request { owner: f as u32, tag, asid: 1, usage };
+                    match action {
+                        vc::Action::Pin { tag, usage, .. } => self.ask(from, request(tag, usage)),
+                        vc::Action::Copy { tag, .. } => self.copies.push((f, tag)),
+                        vc::Action::Release { tag, start, len, usage } => {
+                            let spans = self.flows[f].sender.spans(start, len);
+                            assert!(self.pins[from].release(&request(tag, usage), spans, self.now));
+                        }
+                        vc::Action::Cancel { tag, usage } => {
+                            if self.pins[from].cancel(&request(tag, usage)) {
+                                assert!(self.flows[f].sender.answer(tag, Outcome::Gone));
+                            }
+                        }
+                    }
+                }
+                while let Some(action) = self.flows[f].recvs.poll() {
+                    more = true;
+                    let r = |tag| Request { owner: f as u32 | RECV, tag, asid: 1, usage: Recvs::USAGE };
+                    match action {
+                        receive::Action::Pin { tag } => self.ask(to, r(tag)),
+                        receive::Action::Release { tag } => {
+                            let spans = self.flows[f].recvs.spans(tag);
+                            assert!(self.pins[to].release(&r(tag), spans, self.now));
+                        }
+                        receive::Action::Cancel { tag } => {
+                            if self.pins[to].cancel(&r(tag)) {
+                                assert!(self.flows[f].recvs.answer(tag, Outcome::Gone));
+                            }
+                        }
+                        receive::Action::Post { credit, size } => {
+                            assert_eq!(self.flows[f].builder.post(size), Some(credit));
+                        }
+                        receive::Action::Commit => self.flows[f].builder.commit(),
+                        receive::Action::Complete { tag, status } => {
+                            let (expected, spans) = self.flows[f].buffers.pop_front().unwrap();
+                            assert_eq!(expected, tag, "receives complete in order");
+                            let Status::Filled(bytes) = status else { panic!("{status:?}") };
+                            let all = spans.iter().flat_map(|s| s.va..s.va + s.len as u64);
+                            let bytes: Vec<_> = all.take(bytes as usize).map(|va| self.memory[to][&va]).collect();
+                            self.flows[f].out.extend(bytes);
+                        }
+                    }
+                }
+                let flow = &mut self.flows[f];
+                if let Some((first, len)) = flow.builder.list_take() {
+                    more = true;
+                    assert_eq!(flow.reader.list_begin(first, len), (LIST_OK, 0));
+                    for _ in 0..len {
+                        assert!(flow.reader.list_push(flow.builder.list_next()));
+                    }
+                }
+                // Credits that cover nothing yet are looked at in the order in which they will be used.
+                let flow = &mut self.flows[f];
+                let ahead = flow.pending();
+                if let Some((_, size)) = flow.reader.peek(ahead)
+                    && flow.sender.cover(size).is_some()
+                {
+                    more = true;
+                }
+            }
+            for host in 0..2 {
+                while let Some(r) = self.pins[host].retry() {
+                    more = true;
+                    self.ask(host, r);
+                }
+                if more {
+                    continue;
+                }
+                if self.pins[host].pressure(Usage::Brief).is_some() {
+                    for f in self.flows.iter_mut().filter(|f| f.from == host) {
+                        f.sender.give_way();
+                        more |= f.sender.clone().poll().is_some();
+                    }
+                }
+            }
+            if !more {
+                return any;
+            }
+            any = true;
+        }
+    }
+
+    /// Takes credits back where somebody gets nothing at all: the sender gives up what it has not begun to cut.
+    fn recall(&mut self) -> bool {
+        for host in 0..2 {
+            if self.pins[host].pressure(Usage::Lasting).is_none() {
+                continue;
+            }
+            let starved = (0..self.flows.len()).any(|f| self.flows[f].to == host && self.flows[f].recvs.starved());
+            if !starved {
+                continue;
+            }
+            for f in self.flows.iter_mut().filter(|f| f.to == host) {
+                let n = f.recvs.recall(u64::MAX);
+                if n == 0 {
+                    continue;
+                }
+                // Posted ones that are not announced go without asking.
+                let announced = f.builder.numbers().1;
+                let quiet = f.next_unposted().wrapping_sub(announced);
+                let first = f.reader.give_up(n.saturating_sub(quiet));
+                let keep = f.reader.count();
+                f.uncover(keep);
+                assert!(f.builder.void(first));
+                assert!(f.recvs.recalled(first));
+                return true;
+            }
+            for f in self.flows.iter_mut().filter(|f| f.from == host) {
+                f.sender.give_way();
+            }
+        }
+        false
+    }
+
+    /// One random event. False when there was nothing to do.
+    fn event(&mut self) -> bool {
+        let f = self.below(self.flows.len() as u64) as usize;
+        match self.below(10) {
+            0 => self.post_send(f),
+            1 => self.post_recv(f),
+            2 => {
+                let host = self.below(2) as usize;
+                if self.services[host].is_empty() {
+                    return false;
+                }
+                let i = self.below(self.services[host].len() as u64) as usize;
+                let r = self.services[host].swap_remove(i);
+                let spans = self.spans_of(&r);
+                let served = self.pins[host].served(&r, spans.into_iter(), r.owner & RECV != 0, self.now);
+                self.answer(&r, if served == Served::Held { Outcome::Held } else { Outcome::Gone });
+                true
+            }
+            3 => match self.copies.is_empty() {
+                true => false,
+                false => {
+                    let i = self.below(self.copies.len() as u64) as usize;
+                    let (f, tag) = self.copies.swap_remove(i);
+                    assert!(self.flows[f].sender.answer(tag, Outcome::Held));
+                    true
+                }
+            },
+            4 | 5 => self.send(f),
+            6 => match self.flows[f].flying.pop() {
+                Some(tag) => self.flows[f].sender.sent(tag),
+                None => false,
+            },
+            7 => self.deliver(),
+            8 => self.resend(f),
+            _ => {
+                self.now += 1;
+                let host = self.below(2) as usize;
+                self.pins[host].expire(self.now);
+                // Pages move, or are swapped out: nothing is lost, they are asked for again.
+                if self.below(4) == 0 {
+                    let va = self.below(16) << 12;
+                    let busy = self.flows.iter().any(|f| !f.flying.is_empty() && f.from == host);
+                    if !busy && va < 8 << 12 {
+                        self.pins[host].withdraw(1, va, 4096, |_| false);
+                        for f in self.flows.iter_mut().filter(|f| f.from == host) {
+                            f.sender.withdrawn(va, 4096);
+                        }
+                        self.pins[host].fenced();
+                    }
+                }
+                false
+            }
+        }
+    }
+
+    /// Random ranges within 8 pages from `base` on.
+    fn ranges(&mut self, base: u64, most: u32) -> Vec<Span> {
+        let n = 1 + self.below(3);
+        (0..n)
+            .map(|_| {
+                let len = 1 + self.below(most as u64) as u32;
+                span(base + self.below((8 << 12) - len as u64), len)
+            })
+            .collect()
+    }
+
+    /// Every send has its own bytes: they lie in ranges that no other send writes to.
+    fn post_send(&mut self, f: usize) -> bool {
+        let flow = &self.flows[f];
+        if flow.posted == flow.data.len() {
+            return false;
+        }
+        let host = flow.from;
+        let most = (flow.data.len() - flow.posted).min(6000);
+        let len = 1 + self.below(most as u64) as u32;
+        let spans = self.ranges(0, len);
+        let choice = match self.below(5) {
+            0 => Some(Choice::Adaptive),
+            1 => Some(Choice::Fixed(Policy { first: First::All, again: Again::Pin })),
+            2 => Some(Choice::Fixed(Policy { first: First::Copy, again: Again::Copy })),
+            3 => Some(Choice::Fixed(Policy { first: First::Pin, again: Again::Copy })),
+            _ => None,
+        };
+        let places: Vec<_> =
+            spans.iter().map(|s| Place { base: s.va / 2, offset: s.va - s.va / 2, len: s.len }).collect();
+        let bytes: Vec<u8> = spans
+            .iter()
+            .flat_map(|s| s.va..s.va + s.len as u64)
+            .map(|va| (va.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8 ^ host as u8)
+            .collect();
+        let flow = &mut self.flows[f];
+        if bytes.len() > flow.data.len() - flow.posted || flow.sender.post(&places, choice).is_err() {
+            return false;
+        }
+        flow.data[flow.posted..][..bytes.len()].copy_from_slice(&bytes);
+        flow.posted += bytes.len();
+        true
+    }
+
+    fn post_recv(&mut self, f: usize) -> bool {
+        let n = 1 + self.below(3);
+        let mut any = false;
+        for _ in 0..n {
+            // Receives do not overlap while they are outstanding: each has its slot.
+            let used: Vec<u64> = self.flows.iter().flat_map(|f| f.buffers.iter().map(|b| b.1[0].va >> 12)).collect();
+            let Some(slot) = (16u64..96).find(|s| s % 3 == 0 && !used.contains(s)) else { break };
+            let len = 1 + self.below(5000) as u32;
+            let cut = self.below(len as u64) as u32;
+            let spans = [span((slot << 12) + 100, cut.max(1)), span((slot << 12) + 6000, (len - cut).max(1))];
+            match self.flows[f].recvs.post(&spans) {
+                Ok(tag) => {
+                    self.flows[f].buffers.push_back((tag, spans.to_vec()));
+                    any = true;
+                }
+                Err(_) => break,
+            }
+        }
+        self.flows[f].recvs.ring();
+        any
+    }
+
+    fn put(&mut self, f: usize, start: u64, len: u32) -> bool {
+        let Transmit::Ready { tag, copy } = self.flows[f].sender.transmit(start, len) else {
+            return false;
+        };
+        let flow = &mut self.flows[f];
+        let host = flow.from;
+        for s in flow.sender.spans(start, len as u64) {
+            assert!(copy || self.pins[host].may_touch(1, s, false), "the card reads what it does not hold");
+        }
+        flow.flying.push(tag);
+        let bytes = flow.data[start as usize..][..len as usize].to_vec();
+        let (at, size, credit) = *flow.pieces.iter().find(|p| p.0 <= start && start < p.0 + p.1 as u64).unwrap();
+        self.wire.push_back((f, credit, size, (start - at) as u32, bytes));
+        true
+    }
+
+    fn send(&mut self, f: usize) -> bool {
+        let flow = &mut self.flows[f];
+        let (_, sent, covered, _) = flow.sender.offsets();
+        if sent == covered {
+            return false;
+        }
+        let end = flow.sender.piece_end(sent).unwrap();
+        let begins = flow.pieces.back().is_none_or(|p| p.0 + p.1 as u64 <= sent);
+        let before = flow.sender.clone();
+        let len = (end - sent).min(self.mtu as u64) as u32;
+        if begins {
+            if !matches!(flow.sender.clone().transmit(sent, len), Transmit::Ready { .. }) {
+                flow.sender = before;
+                return false;
+            }
+            let (cut, credit, _) = flow.reader.take((end - sent) as u32).unwrap();
+            assert_eq!(cut as u64, end - sent, "the cover is what the credits give");
+            assert_eq!(credit, flow.next_credit);
+            flow.next_credit += 1;
+            flow.pieces.push_back((sent, cut, credit));
+        }
+        self.put(f, sent, len)
+    }
+
+    /// Any packet that is sent and not acknowledged, once more.
+    fn resend(&mut self, f: usize) -> bool {
+        let (acked, sent, _, _) = self.flows[f].sender.offsets();
+        if acked == sent || (!self.wire.is_empty() && self.below(8) > 0) {
+            return false;
+        }
+        let pieces = self.flows[f].pieces.clone();
+        let (start, size, _) = pieces[if self.below(2) == 0 { 0 } else { self.below(pieces.len() as u64) as usize }];
+        let packets = size.div_ceil(self.mtu) as u64;
+        let at = start + self.below(packets) * self.mtu as u64;
+        let len = (start + size as u64 - at).min(self.mtu as u64);
+        if at + len > sent || at < acked {
+            return false;
+        }
+        if self.below(3) == 0 {
+            self.flows[f].sender.resend(at, start + size as u64 - at);
+        }
+        self.put(f, at, len as u32)
+    }
+
+    fn deliver(&mut self) -> bool {
+        if self.wire.is_empty() {
+            return false;
+        }
+        let i = self.below(self.wire.len().min(3) as u64) as usize;
+        let (f, credit, size, offset, bytes) = self.wire.remove(i).unwrap();
+        if self.below(6) == 0 {
+            return true;
+        }
+        let (to, mtu) = (self.flows[f].to, self.mtu);
+        let flow = &mut self.flows[f];
+        if flow.builder.numbers().2 > credit && !flow.got.contains_key(&credit) {
+            return true; // a duplicate of a piece that is done
+        }
+        let have = flow.got.entry(credit).or_insert_with(|| (vec![false; size.div_ceil(mtu).max(1) as usize], size));
+        if !std::mem::replace(&mut have.0[(offset / mtu) as usize], true) {
+            let tag = flow.recvs.write(credit, offset, bytes.len() as u32).unwrap();
+            let mut bytes = bytes.iter();
+            for s in flow.recvs.part(tag, offset, bytes.len() as u32) {
+                assert!(self.pins[to].may_touch(1, s, true), "the card writes to what it does not hold");
+                for va in s.va..s.va + s.len as u64 {
+                    self.memory[to].insert(va, *bytes.next().unwrap());
+                }
+            }
+            assert!(bytes.next().is_none() && flow.recvs.written(tag));
+        }
+        // In order: first packets land, whole pieces are filled and acknowledged.
+        while let Some((have, size)) = flow.got.get(&flow.begun_next()) {
+            let (whole, size) = (have.iter().all(|x| *x), *size);
+            let credit = flow.begun_next();
+            if have[0] && flow.builder.numbers().2 == credit {
+                flow.recvs.begin(credit).unwrap();
+                assert!(flow.builder.landed());
+            }
+            if !whole {
+                break;
+            }
+            flow.recvs.filled(credit, size).unwrap();
+            flow.got.remove(&credit);
+            flow.begun += 1;
+            let (start, len, number) = flow.pieces.pop_front().unwrap();
+            assert_eq!(number, credit);
+            flow.sender.acknowledged(start + len as u64);
+        }
+        true
+    }
+}
+
+impl Flow {
+    /// The oldest piece that is not whole.
+    fn begun_next(&self) -> u32 {
+        self.begun
+    }
+
+    fn next_unposted(&self) -> u32 {
+        self.builder.numbers().0
+    }
+
+    /// Pieces that are covered and have not taken their credit.
+    fn pending(&self) -> u32 {
+        let (_, sent, covered, _) = self.sender.offsets();
+        let mut at = self.pieces.back().map_or(sent, |p| sent.max(p.0 + p.1 as u64));
+        let mut n = 0;
+        while at < covered {
+            at = self.sender.piece_end(at).unwrap();
+            n += 1;
+        }
+        n
+    }
+
+    /// The sender keeps `keep` unused credits.
+    fn uncover(&mut self, keep: u32) {
+        let (_, sent, _, _) = self.sender.offsets();
+        let mut at = self.pieces.back().map_or(sent, |p| sent.max(p.0 + p.1 as u64));
+        for _ in 0..keep {
+            let Some(end) = self.sender.piece_end(at) else { break };
+            at = end;
+        }
+        self.sender.uncover(at);
+    }
+}
+
+fn case(seed: u64) {
+    println!("seed {seed}");
+    let mut rng = Rng(seed);
+    let mtu = 256 << rng.below(4);
+    let block = mtu * (1 + rng.below(4) as u32);
+    // A packet in three ranges may lie in six pages.
+    let reserve = 7 + rng.below(2) as u32;
+    let budgets = [0, 1].map(|_| reserve + 3 + rng.below(16) as u32);
+    let linger = if rng.chance(0.5) { 0 } else { rng.below(20) };
+    let flows = (0..1 + rng.below(4) as usize)
+        .map(|_| {
+            let from = rng.below(2) as usize;
+            // Both ways, and within one host.
+            let to = if rng.chance(0.2) { from } else { 1 - from };
+            let window = rng.below(40_000);
+            let config =
+                vc::Config { mtu, block, window, copy_room: rng.below(9000) as u32, choice: Choice::default() };
+            let (mut builder, mut recvs) = (<Builder>::new(), Recvs::new(false));
+            builder.reset(1 + rng.below(16) as u32, Trigger::Between(rng.below(4) as u8));
+            builder.enable();
+            recvs.connect();
+            Flow {
+                from,
+                to,
+                sender: Sender::new(config, 0),
+                recvs,
+                builder,
+                reader: <Reader>::new(),
+                pieces: VecDeque::new(),
+                next_credit: 0,
+                got: HashMap::new(),
+                begun: 0,
+                data: vec![0; 3_000 + rng.below(10_000) as usize],
+                posted: 0,
+                buffers: VecDeque::new(),
+                out: Vec::new(),
+                flying: Vec::new(),
+            }
+        })
+        .collect();
+    let pins = budgets.map(|budget| table(budget, reserve, linger));
+    let (memory, services, copies, wire) = Default::default();
+    let mut w = World { rng, pins, memory, flows, services, copies, wire, mtu, now: 0 };
+    let mut idle = 0;
+    while !w.done() {
+        let moved = w.event() | w.settle();
+        idle = if moved { 0 } else { idle + 1 };
+        if idle > 50 && w.recall() {
+            idle = 0;
+        }
+        assert!(
+            idle < 5000,
+            "stands still: {:?} {:?}",
+            w.pins,
+            w.flows.iter().map(|f| (&f.sender, &f.recvs)).collect::<Vec<_>>()
+        );
+    }
+    // At rest nothing is pinned.
+    for f in &mut w.flows {
+        assert_eq!(f.out, f.data);
+        let tags = std::mem::take(&mut f.flying);
+        tags.into_iter().for_each(|tag| assert!(f.sender.sent(tag)));
+        f.sender.close();
+        f.recvs.close();
+        f.buffers.clear();
+    }
+    for host in 0..2 {
+        while let Some(r) = w.services[host].pop() {
+            let spans = w.spans_of(&r);
+            assert!(w.pins[host].unserved(&r, spans.into_iter(), w.now));
+            w.answer(&r, Outcome::Failed(BlockError::Protection));
+        }
+    }
+    for (f, tag) in std::mem::take(&mut w.copies) {
+        assert!(w.flows[f].sender.answer(tag, Outcome::Held));
+    }
+    for f in 0..w.flows.len() {
+        while let Some(action) = w.flows[f].sender.poll() {
+            let host = w.flows[f].from;
+            let r = |tag, usage| Request { owner: f as u32, tag, asid: 1, usage };
+            match action {
+                vc::Action::Release { tag, start, len, usage } => {
+                    let spans = w.flows[f].sender.spans(start, len);
+                    assert!(w.pins[host].release(&r(tag, usage), spans, w.now));
+                }
+                vc::Action::Cancel { tag, usage } => {
+                    assert!(w.pins[host].cancel(&r(tag, usage)) && w.flows[f].sender.answer(tag, Outcome::Gone));
+                }
+                other => panic!("{other:?} of a closed stream"),
+            }
+        }
+        while let Some(action) = w.flows[f].recvs.poll() {
+            let host = w.flows[f].to;
+            let r = |tag| Request { owner: f as u32 | RECV, tag, asid: 1, usage: Recvs::USAGE };
+            match action {
+                receive::Action::Release { tag } => {
+                    let spans = w.flows[f].recvs.spans(tag);
+                    assert!(w.pins[host].release(&r(tag), spans, w.now));
+                }
+                receive::Action::Cancel { tag } => {
+                    assert!(w.pins[host].cancel(&r(tag)) && w.flows[f].recvs.answer(tag, Outcome::Gone));
+                }
+                receive::Action::Complete { .. } => (),
+                other => panic!("{other:?} of closed receives"),
+            }
+        }
+        assert!(w.flows[f].sender.idle() && w.flows[f].recvs.idle() && w.flows[f].sender.copied() == 0);
+    }
+    for pins in &mut w.pins {
+        pins.expire(u64::MAX);
+        assert_eq!((pins.pinned(), pins.lasting(), pins.waiting()), (0, 0, 0));
+    }
+}
+
+#[test]
+fn pc_3_random_streams_under_tight_budgets_all_arrive_and_nothing_stays_pinned() {
+    let base = std::env::var("BERTH_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1);
+    let cases = std::env::var("BERTH_CASES").ok().and_then(|s| s.parse().ok()).unwrap_or(100);
+    for seed in base..base + cases {
+        case(seed);
+    }
+}
