@@ -8,5 +8,6 @@
 pub mod channel;
 pub mod credits;
 pub mod explore;
+pub mod lists;
 pub mod suite;
 pub mod transport;

@@ -2,11 +2,13 @@
 //! What is checked: every harness with its bounds, and every rule whose breach must be seen.
 
 use berth_protocol::credit::Trigger;
+use berth_protocol::policy::Kind;
 use berth_protocol::rule::Rule;
 use stateright::Expectation;
 
 use crate::credits::Credits;
 use crate::explore::{Harness, Limits, Outcome, PROGRESS, cross_check, explore};
+use crate::lists::Lists;
 use crate::transport::{Do, Transport};
 
 /// A harness with a name, whatever its states are.
@@ -104,8 +106,20 @@ pub fn checks(long: bool) -> Vec<Box<dyn Check>> {
     };
     // More packets than there are PSNs.
     let turn = Transport { script: &[Do::Send(1)], total: 10, window: 2, ..rc.clone() };
-    let lossy = |trigger| Credits { lossy: true, ..credits(trigger) };
+    let lossy = |trigger| Credits { lossy: true, posted: if long { 4 } else { 3 }, ..credits(trigger) };
+    let lists = Lists::<4, 2> {
+        policy: Kind::First,
+        part: 1,
+        receives: &[2, 1, 2, 1],
+        bytes: if long { 5 } else { 4 },
+        air: if long { (3, 1) } else { (2, 1) },
+        events: (0, 0, 1),
+    };
     vec![
+        check("lists", lists.clone()),
+        check("lists-recall", Lists { events: (1, 0, 0), ..lists.clone() }),
+        check("lists-reconnect", Lists { events: (0, 1, 0), ..lists.clone() }),
+        check("lists-last", Lists { policy: Kind::Last, part: 2, events: (0, 0, 0), ..lists }),
         check("credits-first", credits(Trigger::First)),
         check("credits-last", credits(Trigger::Last)),
         check("credits-between", credits(Trigger::Between(1))),
@@ -129,6 +143,10 @@ pub fn mutations() -> Vec<Mutation> {
         list(Rule::ProofBeforeList, "credits-first", "no list without a free credit buffer"),
         list(Rule::CreditTakenOnce, "lists-lossy", "no data without credit"),
         list(Rule::PieceWithinCredit, "credits-first", "no data without credit"),
+        list(Rule::GapHeld, "lists", "no data without credit"),
+        list(Rule::RepeatUntilProof, "lists", "no deadlock"),
+        list(Rule::EpochMatches, "lists-reconnect", "no data without credit"),
+        list(Rule::RoundMatches, "lists-recall", "no data without credit"),
         list(Rule::WindowLimit, "rc-turn", "no more on its way than agreed"),
         list(Rule::DuplicateRefused, "rc-selective", "exactly once"),
         list(Rule::InOrderOnly, "rc-go-back", "every byte in its place"),

@@ -502,8 +502,13 @@ impl<const B: u32, const W: usize, const M: usize, const R: usize> Model for Tra
             read_log2: 0,
             ..berth
         };
-        let answers =
-            ResponderConfig { log2_mtu: 0, selective: self.selective, rnr_timer: self.rnr.then_some(1), ack_every: 2 };
+        let answers = ResponderConfig {
+            log2_mtu: 0,
+            selective: self.selective,
+            rnr_timer: self.rnr.then_some(1),
+            ack_every: 2,
+            credit_bits: 32,
+        };
         let credits = 0;
         let mut state = State {
             requester: Requester::new(config, self.psn),
