@@ -14,7 +14,7 @@ use crate::guest::{self, Role};
 use crate::kernel::{Flavour, Kernel};
 use crate::progress::{self, Progress};
 use crate::steps::{Builder, Parts};
-use crate::{demo, fuzz, generated, test};
+use crate::{coverage, demo, fuzz, generated, test};
 
 /// Builds, runs and tests Berth. Everything it needs besides Rust goes into a cache folder outside of the checkout:
 /// $BERTH_CACHE, else $XDG_CACHE_HOME/berth, else ~/.cache/berth (about 10 GB).
@@ -46,6 +46,8 @@ enum Task {
     },
     /// Fuzz the protocol: coverage-guided random input for its parsers and for connected ends.
     Fuzz(fuzz::Arguments),
+    /// Measure how many lines of the protocol its tests reach.
+    Coverage(coverage::Arguments),
     /// Write the files that are generated from driver/abi (RTL package, register documentation).
     Gen {
         /// Only compare: fail when a file is not what it should be.
@@ -140,6 +142,7 @@ fn run(task: Task) -> Result<bool> {
         Task::Test(arguments) => test::run(&arguments),
         Task::Simulate { arguments } => simulate(&arguments),
         Task::Fuzz(arguments) => fuzz::run(&arguments),
+        Task::Coverage(arguments) => coverage::run(&arguments),
         Task::Gen { check } => generated::run(&Context::new()?, check).map(|()| true),
         Task::Lint => test::lint(),
         Task::Guest(arguments) => guests(&arguments),

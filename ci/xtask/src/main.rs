@@ -7,6 +7,7 @@
 
 mod cli;
 mod context;
+mod coverage;
 mod demo;
 mod formats;
 mod fuzz;

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
+use crate::coverage;
 use crate::demo;
 use crate::formats;
 use crate::fuzz;
@@ -87,6 +88,12 @@ const PARTS: &[Part] = &[
     },
     Part { name: "clippy", about: "Clippy: workspace and firmware", long: false, run: Tester::clippy },
     Part { name: "formats", about: "wire formats against scapy and tshark", long: false, run: Tester::formats },
+    Part {
+        name: "coverage",
+        about: "more than 95 % of the protocol's lines are reached by its tests",
+        long: false,
+        run: Tester::coverage,
+    },
     Part { name: "fuzz", about: "the protocol fuzzed for three minutes", long: false, run: Tester::fuzz },
     Part {
         name: "panic-free",
@@ -314,6 +321,16 @@ impl Tester {
             counts.add(outcome.failure.map_or_else(Counts::one, Counts::failure));
         }
         Ok(counts)
+    }
+
+    fn coverage(&self) -> Result<Counts> {
+        let found = coverage::measure(&self.builder)?;
+        let (lines, reached) = found.total();
+        eprintln!("  {reached} of {lines} lines, {:.1} %", found.percent());
+        if found.percent() > coverage::WANTED {
+            return Ok(Counts::one());
+        }
+        Ok(Counts::failure(format!("{:.1} % of the lines are reached:\n{}", found.percent(), found.table(true))))
     }
 
     fn panic_free(&self) -> Result<Counts> {
