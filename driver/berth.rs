@@ -51,8 +51,11 @@ use regs::Regs;
 use uapi::Session;
 use workqueue::OwnedQueue;
 
-/// Page requests that may wait for their pages at once.
+/// Work items that may be under way at once, without page requests.
 const MAX_WORKERS: c_int = 256;
+/// Page requests that may wait for their pages at once: all that a card can have
+/// (480), and the looks at suspect pages of all its contexts.
+const MAX_FAULTS: c_int = 640;
 
 /// What the cards of this module share.
 struct Global {
@@ -285,7 +288,7 @@ impl InPlaceModule for BerthModule {
         try_pin_init!(Self {
             _quiesce: {
                 let queue = Arc::new(OwnedQueue::new(c"berth", MAX_WORKERS)?, GFP_KERNEL)?;
-                let faults = OwnedQueue::new(c"berth_faults", MAX_WORKERS)?;
+                let faults = OwnedQueue::new(c"berth_faults", MAX_FAULTS)?;
                 let faults = Arc::new(faults, GFP_KERNEL)?;
                 GLOBAL.lock().queues = Some((queue.clone(), faults.clone()));
                 Quiesce(queue, faults)

@@ -3,7 +3,7 @@
 //!
 //! Lock order, outermost first: `Context::control`, `reset_lock`, `events`, `Space` (a
 //! context's pages), the process's budget, the card's `budget`, then the leaves `xlt`,
-//! `cmd`, `calls`, `tables`, `log`. All from `Space` on are spin locks. The MMU notifier
+//! `answers`, `cmd`, `calls`, `tables`, `log`. All from `Space` on are spin locks. The MMU notifier
 //! takes only these; none of them is held while memory is allocated with reclaim or pages
 //! are pinned. A notifier that waits for a fence is let go by a reset before the reset
 //! takes memory or any lock that is held while memory is allocated.
@@ -51,6 +51,13 @@ const COMMAND_CYCLES: u64 = 250_000_000;
 pub(crate) const FENCE_CYCLES: u64 = 25_000_000;
 /// Card cycles within which firmware starts (1 s).
 pub(crate) const BOOT_CYCLES: u64 = 250_000_000;
+/// Page answers that wait for room in the command ring at most: more than the card can
+/// have asked for.
+const MAX_ANSWERS: usize = 512;
+/// Time in milliseconds after which the command ring is tried again for them.
+const ANSWER_MS: u32 = 2;
+/// Time in milliseconds after which it is looked whether receives still wait for budget.
+const PRESS_MS: u32 = 10;
 /// Wall-clock time after which a card whose clock stands still counts as lost. This is
 /// no measure of speed: a slow card counts cycles, only a dead one does not.
 const STANDSTILL_MS: i64 = 30_000;
@@ -154,6 +161,20 @@ struct CmdRing {
     ci: u16,
     /// Producer index that the card was told last.
     rung: u16,
+    /// Changes whenever the ring is set up anew for another run of firmware.
+    generation: u32,
+}
+
+/// A page request's answer that waits for room in the command ring.
+struct Answer {
+    generation: u32,
+    entry: Entry,
+}
+
+/// Answers that wait, and until when.
+struct Answers {
+    list: KVec<Answer>,
+    deadline: Option<Deadline>,
 }
 
 /// Event ring, read by the interrupt thread alone.
@@ -423,6 +444,8 @@ pub(crate) struct Card {
     fence: SpinLock<Option<Coherent<[u64]>>>,
     #[pin]
     calls: SpinLock<Calls>,
+    #[pin]
+    answers: SpinLock<Answers>,
     /// Translation table.
     #[pin]
     pub(crate) xlt: SpinLock<Xlt>,
@@ -461,11 +484,17 @@ pub(crate) struct Card {
     sweep: DelayedWork<Card, 2>,
     #[pin]
     reset_work: Work<Card, 3>,
+    #[pin]
+    answer_work: DelayedWork<Card, 4>,
+    #[pin]
+    press_work: DelayedWork<Card, 5>,
 }
 
 impl_has_delayed_work! {
     impl HasDelayedWork<Self, 1> for Card { self.watch }
     impl HasDelayedWork<Self, 2> for Card { self.sweep }
+    impl HasDelayedWork<Self, 4> for Card { self.answer_work }
+    impl HasDelayedWork<Self, 5> for Card { self.press_work }
 }
 impl_has_work! {
     impl HasWork<Self, 3> for Card { self.reset_work }
@@ -498,6 +527,24 @@ impl WorkItem<3> for Card {
 
     fn run(this: Arc<Card>) {
         let _ = this.reset("lost");
+    }
+}
+
+impl WorkItem<4> for Card {
+    type Pointer = Arc<Card>;
+
+    fn run(this: Arc<Card>) {
+        this.flush_answers();
+    }
+}
+
+impl WorkItem<5> for Card {
+    type Pointer = Arc<Card>;
+
+    fn run(this: Arc<Card>) {
+        if this.press_waiting() {
+            this.press_later();
+        }
     }
 }
 
@@ -541,6 +588,7 @@ impl Card {
         let calls = KVec::with_capacity(MAX_CALLS, GFP_KERNEL)?;
         let services = KVec::with_capacity(MAX_SERVICES, GFP_KERNEL)?;
         let requests = KVec::with_capacity(MAX_REQUESTS, GFP_KERNEL)?;
+        let answers = KVec::with_capacity(MAX_ANSWERS, GFP_KERNEL)?;
         let normal: &device::Device = dev;
         let card_pages = config.card_pages;
         Arc::pin_init(
@@ -564,10 +612,17 @@ impl Card {
                 token: Atomic::new(0),
                 log_window: Atomic::new(0),
                 born: Instant::now(),
-                cmd <- new_spinlock!(CmdRing { ring: Some(cmd), pi: 0, ci: 0, rung: 0 }, "berth_cmd"),
+                cmd <- new_spinlock!(CmdRing {
+                    ring: Some(cmd),
+                    pi: 0,
+                    ci: 0,
+                    rung: 0,
+                    generation: 0,
+                }, "berth_cmd"),
                 events <- new_mutex!(EventRing { ring: Some(events), ci: 0 }, "berth_events"),
                 fence <- new_spinlock!(Some(fence), "berth_fence"),
                 calls <- new_spinlock!(Calls { list: calls, next_cookie: 1 }, "berth_calls"),
+                answers <- new_spinlock!(Answers { list: answers, deadline: None }, "berth_answers"),
                 xlt <- new_spinlock!(Xlt { owner, evicting }, "berth_xlt"),
                 budget <- new_spinlock!(Budget::new(card_pages), "berth_budget"),
                 tables <- new_spinlock!(Tables {
@@ -591,6 +646,8 @@ impl Card {
                 watch <- new_delayed_work!("berth_watch"),
                 sweep <- new_delayed_work!("berth_sweep"),
                 reset_work <- new_work!("berth_reset"),
+                answer_work <- new_delayed_work!("berth_answer"),
+                press_work <- new_delayed_work!("berth_press"),
             }? Error),
             GFP_KERNEL,
         )
@@ -669,9 +726,15 @@ impl Card {
     ///
     /// As [`Self::post`].
     pub(crate) fn put(&self, entries: &[Entry]) -> Result {
+        self.put_for(None, entries)
+    }
+
+    /// As [`Self::put`], but only as long as the firmware of `generation` runs: what its
+    /// predecessor has asked for is not told to it.
+    fn put_for(&self, generation: Option<u32>, entries: &[Entry]) -> Result {
         let mut cmd = self.cmd.lock();
         // Under the lock: a ring is set up anew only in other states.
-        if self.state() != State::Up {
+        if self.state() != State::Up || generation.is_some_and(|g| g != cmd.generation) {
             return Err(ENODEV);
         }
         let CmdRing { ring, pi, ci, .. } = &mut *cmd;
@@ -694,6 +757,77 @@ impl Card {
             *pi = pi.wrapping_add(1);
         }
         Ok(())
+    }
+
+    /// Number of the firmware's run. What an event asks for is answered to that run only.
+    pub(crate) fn generation(&self) -> u32 {
+        self.cmd.lock().generation
+    }
+
+    /// Queues the answer to what firmware of `generation` has asked for. Does not sleep:
+    /// when the command ring has no room the answer goes as soon as it has.
+    pub(crate) fn answer(self: &Arc<Self>, generation: u32, entry: Entry) {
+        match self.put_for(Some(generation), &[entry]) {
+            Ok(()) => self.ring(),
+            Err(e) if e == EBUSY => {
+                let answer = Answer { generation, entry };
+                if self
+                    .answers
+                    .lock()
+                    .list
+                    .push_within_capacity(answer)
+                    .is_err()
+                {
+                    // More than the card can have asked for: its state is not sound.
+                    self.schedule_reset();
+                    return;
+                }
+                self.answer_later();
+            }
+            // Nobody waits for it any more.
+            Err(_) => {}
+        }
+    }
+
+    fn answer_later(self: &Arc<Self>) {
+        if self.state() == State::Unbound {
+            return;
+        }
+        let _ = self
+            .queue
+            .enqueue_delayed::<_, 4>(self.clone(), msecs_to_jiffies(ANSWER_MS));
+    }
+
+    /// Queues answers that have waited for room.
+    fn flush_answers(self: &Arc<Self>) {
+        let left = {
+            let mut answers = self.answers.lock();
+            let Answers { list, deadline } = &mut *answers;
+            list.retain(|a| {
+                matches!(self.put_for(Some(a.generation), &[a.entry]), Err(e) if e == EBUSY)
+            });
+            if list.is_empty() {
+                *deadline = None;
+            }
+            !list.is_empty()
+        };
+        self.ring();
+        if !left {
+            return;
+        }
+        let late = {
+            let mut answers = self.answers.lock();
+            answers
+                .deadline
+                .get_or_insert_with(|| Deadline::new(&self.regs, COMMAND_CYCLES))
+                .passed(&self.regs)
+        };
+        if late {
+            // It takes no commands any more; firmware would wait for these for ever.
+            self.answers.lock().deadline = None;
+            self.schedule_reset();
+        }
+        self.answer_later();
     }
 
     /// Queues a command and waits for room if there is none. Sleeps, within bounds.
@@ -1059,6 +1193,7 @@ impl Card {
             cmd.pi = 0;
             cmd.ci = 0;
             cmd.rung = 0;
+            cmd.generation = cmd.generation.wrapping_add(1);
             self.regs.write_addr(HOST_CMD_BASE_LO, addr);
             self.regs.write(HOST_CMD_LOG2, RING_LOG2);
         }
@@ -1129,6 +1264,30 @@ impl Card {
         let _ = self
             .queue
             .enqueue_delayed::<_, 2>(self.clone(), msecs_to_jiffies(ms));
+    }
+
+    /// Has it looked at soon whether receives wait for budget in vain.
+    pub(crate) fn press_later(self: &Arc<Self>) {
+        if self.state() == State::Unbound {
+            return;
+        }
+        let _ = self
+            .queue
+            .enqueue_delayed::<_, 5>(self.clone(), msecs_to_jiffies(PRESS_MS));
+    }
+
+    /// Presses where requests wait in vain; `true` while some wait.
+    fn press_waiting(self: &Arc<Self>) -> bool {
+        if self.state() != State::Up {
+            return false;
+        }
+        let mut some = false;
+        for asid in 1..NUM_ASIDS {
+            if let Some(context) = self.context(asid) {
+                some |= context.press_waiting();
+            }
+        }
+        some
     }
 
     /// Evicts what has been idle for the linger time; `true` while pages are there.
@@ -1290,6 +1449,8 @@ impl Card {
         crate::workqueue::cancel_delayed::<_, 1>(self);
         crate::workqueue::cancel_delayed::<_, 2>(self);
         crate::workqueue::cancel::<_, 3>(self);
+        crate::workqueue::cancel_delayed::<_, 4>(self);
+        crate::workqueue::cancel_delayed::<_, 5>(self);
     }
 
     /// Notes a device node through which a doorbell page is mapped.

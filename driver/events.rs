@@ -61,7 +61,7 @@ fn dispatch(card: &Arc<Card>, entry: &Entry) -> Option<()> {
             card.counters.inc(D_PAGE_NEEDS);
             match card.context(entry[2]) {
                 Some(context) => context.page_need(entry),
-                None => card.page_ready(entry[1], PAGE_NO_PROCESS),
+                None => card.page_ready(card.generation(), entry[1], PAGE_NO_PROCESS),
             }
         }
         EV_PAGE_RELEASE => {

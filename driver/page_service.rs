@@ -43,7 +43,12 @@ const MAX_ATTEMPTS: u32 = 16;
 const STALE_MS: i64 = 1000;
 /// Receives that wait so long for budget, without anything being unpinned, ask firmware
 /// to recall grants; sends ask at once.
-const RECALL_MS: i64 = 50;
+const RECALL_MS: i64 = 40;
+/// Page requests of one context that are worked on, or wait for page faults, at once;
+/// further ones queue. More than one QP can have (16 blocks and 64 ranges of receives):
+/// a page that never comes stalls its QP only (decision 21), and a process with many of
+/// them itself only.
+const MAX_FAULTING: u32 = 96;
 /// A request that has been looking for its pages for so long is given up when a QP is to
 /// be destroyed that may wait for it.
 const STUCK_MS: i64 = 500;
@@ -102,6 +107,8 @@ pub(crate) struct Space {
     unpinned: Instant<Monotonic>,
     /// When firmware was last asked to recall grants.
     pressed: Instant<Monotonic>,
+    /// Requests whose work is queued or runs. Changes under the lock only.
+    faulting: Atomic<u32>,
     /// The context is closed: nothing is pinned any more.
     pub(crate) closing: bool,
 }
@@ -117,6 +124,7 @@ impl Space {
             reserve: 1,
             unpinned: Instant::now(),
             pressed: Instant::now(),
+            faulting: Atomic::new(0),
             closing: false,
         }
     }
@@ -141,6 +149,30 @@ impl Space {
             r.first = r.first.min(first);
             r.last = r.last.max(last);
             r.told = false;
+        }
+    }
+
+    /// Has the request's work run, at once or when enough others of the context have ended.
+    fn start(&self, request: &Arc<Request>) {
+        if self.faulting.load(Relaxed) >= MAX_FAULTING {
+            request.set(QUEUED);
+            return;
+        }
+        request.clear(QUEUED);
+        let faults = &request.context.card.faults;
+        if faults.enqueue(request.clone()).is_ok() {
+            self.faulting.add(1, Relaxed);
+        }
+    }
+
+    /// The work of a request has run: others that are queued have their turn.
+    fn ended(&self) {
+        self.faulting.fetch_sub(1, Relaxed);
+        for request in self.requests.iter().filter(|r| r.is(QUEUED)) {
+            if self.faulting.load(Relaxed) >= MAX_FAULTING {
+                break;
+            }
+            self.start(request);
         }
     }
 
@@ -204,6 +236,8 @@ struct Fresh {
 pub(crate) struct Request {
     context: Arc<Context>,
     tag: u32,
+    /// Run of firmware that has asked.
+    generation: u32,
     first: u64,
     pages: u64,
     write: bool,
@@ -229,6 +263,8 @@ const CHARGED: u32 = 32;
 const WAITED: u32 = 64;
 /// It is the first that waits, and the budget is short.
 const SHORT: u32 = 128;
+/// Waits until fewer requests of its context are worked on.
+const QUEUED: u32 = 256;
 
 impl_has_work! {
     impl HasWork<Self> for Request { self.work }
@@ -239,6 +275,7 @@ impl WorkItem for Request {
 
     fn run(this: Arc<Request>) {
         this.run_request();
+        this.context.space.lock().ended();
     }
 }
 
@@ -270,16 +307,12 @@ fn by_index(opcode: u32, index: u32) -> Entry {
 }
 
 impl Card {
-    /// Answers a page request.
-    pub(crate) fn page_ready(self: &Arc<Self>, tag: u32, status: u32) {
+    /// Answers a page request of firmware's run `generation`. Does not sleep.
+    pub(crate) fn page_ready(self: &Arc<Self>, generation: u32, tag: u32, status: u32) {
         if status == PAGE_FAULT || status == PAGE_NO_PROCESS {
             self.counters.inc(D_PAGE_FAULTS);
         }
-        // Without a working card nobody waits for the answer.
-        if matches!(self.post_wait(ready(tag, status)), Err(e) if e == EIO) {
-            // Firmware would wait for the answer for ever.
-            self.schedule_reset();
-        }
+        self.answer(generation, ready(tag, status));
     }
 
     /// The budgets' one number (decision 14), after a change.
@@ -342,13 +375,16 @@ impl Context {
     /// The card needs pages.
     pub(crate) fn page_need(self: &Arc<Self>, entry: &Entry) {
         let tag = entry[1];
+        // Events are taken and the card is reset under the same lock, so this is the run
+        // that has asked.
+        let generation = self.card.generation();
         let va = u64::from(entry[4]) | u64::from(entry[5]) << 32;
         let len = u64::from(entry[6]);
         let first = va / PAGE;
         let last = va.checked_add(len.saturating_sub(1)).map(|e| e / PAGE);
         let last = match last {
             Some(last) if len != 0 && last < VPN_END => last,
-            _ => return self.card.page_ready(tag, PAGE_FAULT),
+            _ => return self.card.page_ready(generation, tag, PAGE_FAULT),
         };
         // The interrupt thread must not wait for memory: notifiers wait for the card, and
         // the card for this thread. Without memory the card asks again.
@@ -357,6 +393,7 @@ impl Context {
             pin_init!(Request {
                 context: self.clone(),
                 tag,
+                generation,
                 first,
                 pages,
                 write: entry[3] & 1 != 0,
@@ -367,21 +404,22 @@ impl Context {
             GFP_ATOMIC | __GFP_NOWARN,
         );
         let Ok(request) = request else {
-            return self.card.page_ready(tag, PAGE_OK);
+            return self.card.page_ready(generation, tag, PAGE_OK);
         };
         let mut space = self.space.lock();
         if space.closing {
             drop(space);
-            return self.card.page_ready(tag, PAGE_NO_PROCESS);
+            return self.card.page_ready(generation, tag, PAGE_NO_PROCESS);
         }
         let kept = space
             .requests
             .push(request.clone(), GFP_ATOMIC | __GFP_NOWARN);
-        drop(space);
-        if kept.is_err() {
-            return self.card.page_ready(tag, PAGE_OK);
+        if kept.is_ok() {
+            space.start(&request);
+            return;
         }
-        let _ = self.card.faults.enqueue(request);
+        drop(space);
+        self.card.page_ready(generation, tag, PAGE_OK);
     }
 
     /// A use of a range has ended.
@@ -465,7 +503,7 @@ impl Context {
             for request in &space.requests {
                 if request.is(BLOCKED) {
                     request.clear(BLOCKED);
-                    let _ = self.card.faults.enqueue(request.clone());
+                    space.start(request);
                 }
             }
         }
@@ -483,7 +521,7 @@ impl Context {
             match all.find(|r| r.write == write && !r.is(CHARGED)) {
                 Some(next) if next.is(WAITING) => {
                     next.clear(WAITING);
-                    let _ = self.card.faults.enqueue(next.clone());
+                    space.start(next);
                 }
                 _ => {}
             }
@@ -496,7 +534,8 @@ impl Context {
             let Some(request) = self.pop_request(|_| true) else {
                 break;
             };
-            self.card.page_ready(request.tag, status);
+            self.card
+                .page_ready(request.generation, request.tag, status);
         }
     }
 
@@ -514,7 +553,8 @@ impl Context {
         let stuck =
             |r: &Request| !r.is(WAITING | BLOCKED) && r.since.elapsed().as_millis() >= STUCK_MS;
         while let Some(request) = self.pop_request(stuck) {
-            self.card.page_ready(request.tag, PAGE_FAULT);
+            self.card
+                .page_ready(request.generation, request.tag, PAGE_FAULT);
         }
     }
 
@@ -557,11 +597,10 @@ impl Context {
         under_way
     }
 
-    /// Evicts what has been idle for the linger time, and presses where requests wait in
-    /// vain. `true` while pages or requests are there.
+    /// Evicts what has been idle for the linger time. `true` while pages or requests are
+    /// there.
     pub(crate) fn sweep(self: &Arc<Self>) -> bool {
         let linger = i64::from(self.card.linger_ms.load(Relaxed));
-        let mut press = 0;
         let some;
         {
             let mut space = self.space.lock();
@@ -574,6 +613,20 @@ impl Context {
                 }
                 true
             });
+            some = !space.pages.is_empty() || !space.requests.is_empty();
+        }
+        self.card.ring();
+        self.press_waiting();
+        self.kick_some(BLOCKED);
+        some
+    }
+
+    /// Presses where requests wait in vain. `true` while some wait for budget.
+    pub(crate) fn press_waiting(&self) -> bool {
+        let mut press = 0;
+        let mut some = false;
+        {
+            let mut space = self.space.lock();
             let quiet = space.unpinned.elapsed().as_millis() >= RECALL_MS
                 && space.pressed.elapsed().as_millis() >= RECALL_MS;
             for write in [false, true] {
@@ -582,6 +635,7 @@ impl Context {
                 let Some(head) = head.filter(|r| r.is(WAITING)) else {
                     continue;
                 };
+                some = true;
                 let long = head.since.elapsed().as_millis() >= RECALL_MS;
                 if (long && quiet) || !(write || head.is(PRESSED)) {
                     head.set(PRESSED);
@@ -591,13 +645,10 @@ impl Context {
             if press != 0 {
                 space.pressed = Instant::now();
             }
-            some = !space.pages.is_empty() || !space.requests.is_empty();
         }
-        self.card.ring();
         if press != 0 {
             self.press(press);
         }
-        self.kick_some(BLOCKED);
         some
     }
 
@@ -930,7 +981,8 @@ impl Request {
             mine
         };
         if mine.is_some() {
-            self.context.card.page_ready(self.tag, status);
+            let card = &self.context.card;
+            card.page_ready(self.generation, self.tag, status);
         }
     }
 
@@ -1039,6 +1091,7 @@ impl Request {
             self.context.press(self.pages);
         }
         card.sweep_later();
+        card.press_later();
     }
 
     fn attempt(self: &Arc<Self>) -> Attempt {
