@@ -48,6 +48,8 @@ pub fn helper(name: &str, env: &Env) -> Res {
             ensure_eq!(read_back, 16);
             Ok(())
         }
+        // Memory that is granted and then unmapped, when told to.
+        "unmap" => crate::trouble::unmap_when_told(env),
         "inherited" => {
             let fd: i32 = std::env::var("BERTH_TEST_FD")?.parse()?;
             inherited_is_refused(fd)
@@ -57,7 +59,7 @@ pub fn helper(name: &str, env: &Env) -> Res {
 }
 
 /// Starts a helper and waits until it says that it is ready.
-fn start_helper(env: &Env, name: &str) -> Res<Child> {
+pub fn start_helper(env: &Env, name: &str) -> Res<Child> {
     let ready = std::env::temp_dir().join(format!("berth-ready-{name}-{}", std::process::id()));
     let _ = fs::remove_file(&ready);
     let mut child = Command::new(std::env::current_exe()?)
@@ -84,7 +86,8 @@ fn start_helper(env: &Env, name: &str) -> Res<Child> {
     Ok(child)
 }
 
-fn ready() -> Res {
+/// Says so to whoever has started this helper.
+pub fn ready() -> Res {
     if let Some(path) = std::env::var_os("BERTH_TEST_READY") {
         fs::write(PathBuf::from(path), "")?;
     }
@@ -283,7 +286,8 @@ fn tool_moves_a_file(env: &Env) -> Res {
     env.meet("done")
 }
 
-fn after_reset(env: &Env, service: u16) -> Res {
+/// The card works (again): name, firmware, a transfer.
+pub fn after_reset(env: &Env, service: u16) -> Res {
     runner::prepare(&env.args)?;
     ensure_eq!(env.device()?.info()?.fw_status, status::FW_RUNNING);
     loopback_works(env, service)
@@ -472,7 +476,7 @@ fn reset_under_traffic(env: &Env) -> Res {
 }
 
 /// The card's PCI address, such as `0000:00:03.0`.
-fn pci_address() -> Res<String> {
+pub fn pci_address() -> Res<String> {
     for entry in fs::read_dir("/sys/bus/pci/devices")? {
         let path = entry?.path();
         let vendor = fs::read_to_string(path.join("vendor"))?;
@@ -485,7 +489,8 @@ fn pci_address() -> Res<String> {
     fail("no card on the PCI bus")
 }
 
-fn wait_for_device(env: &Env) -> Res {
+/// Waits until a device node can be opened.
+pub fn wait_for_device(env: &Env) -> Res {
     wait_until("the device is back", env.hang, || Ok(Device::open_first().is_ok()))
 }
 

@@ -15,6 +15,7 @@ mod env;
 mod lifecycle;
 mod memory;
 mod runner;
+mod trouble;
 mod util;
 
 use std::process::ExitCode;

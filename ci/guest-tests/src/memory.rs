@@ -34,13 +34,14 @@ tests! {
 }
 
 /// Sets the card's budget, and back when dropped.
-struct Budget {
+pub struct Budget {
     device: Device,
     before: u64,
 }
 
 impl Budget {
-    fn set(env: &Env, bytes: u64) -> Res<Self> {
+    /// The card's budget becomes `bytes`.
+    pub fn set(env: &Env, bytes: u64) -> Res<Self> {
         let device = env.device()?;
         let before = device.info()?.card_budget;
         device.set_limits(&Limits { card_budget: Some(bytes), reset_peak: true, ..Limits::default() })?;
@@ -564,7 +565,8 @@ fn vc_9_rewritten_memory_is_sent_as_it_is_now_while_pins_linger(env: &Env) -> Re
     Ok(())
 }
 
-fn protect(mem: &Mem, prot: i32) -> Res {
+/// Changes the protection of the first four pages.
+pub fn protect(mem: &Mem, prot: i32) -> Res {
     // SAFETY: the whole of our own mapping; nobody holds a reference to it that the protection would forbid.
     let ret = unsafe { libc::mprotect((mem.va(0) as *mut u8).cast(), 4 * PAGE, prot) };
     ensure!(ret == 0, "mprotect: {}", std::io::Error::last_os_error());

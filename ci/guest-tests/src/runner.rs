@@ -13,7 +13,7 @@ use libberth::{Device, Limits};
 use crate::Args;
 use crate::env::{Env, Role};
 use crate::util::{Res, fail, wait_until};
-use crate::{bad_input, basics, connections, credits, lifecycle, memory};
+use crate::{bad_input, basics, connections, credits, lifecycle, memory, trouble};
 
 /// Where a test runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,10 +49,18 @@ macro_rules! tests {
 }
 
 fn all() -> impl Iterator<Item = Test> {
-    [basics::TESTS, credits::TESTS, memory::TESTS, connections::TESTS, bad_input::TESTS, lifecycle::TESTS]
-        .into_iter()
-        .flatten()
-        .copied()
+    [
+        basics::TESTS,
+        credits::TESTS,
+        memory::TESTS,
+        connections::TESTS,
+        bad_input::TESTS,
+        trouble::TESTS,
+        lifecycle::TESTS,
+    ]
+    .into_iter()
+    .flatten()
+    .copied()
 }
 
 /// Tests that the filter selects, with the guest that runs those that run in one.
@@ -167,7 +175,7 @@ fn restore(args: &Args, test: &Test) {
     }
     if test.place == Place::Pair && args.role == Role::A {
         let env = Env::new(args, "setup");
-        for line in ["release", "faults loss=0 dup=0 reorder=0 corrupt=0"] {
+        for line in ["release", "faults loss=0 dup=0 reorder=0 corrupt=0 control=0"] {
             if let Err(e) = env.sim(line) {
                 println!("    wire not restored: {e}");
             }

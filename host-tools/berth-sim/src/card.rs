@@ -67,6 +67,8 @@ pub trait SimCard: Send {
     fn rx_pending(&self) -> usize;
     /// Clocks the card until no DMA is under way.
     fn drain(&mut self);
+    /// Whether no DMA moves: the card hangs, but for its registers.
+    fn set_stalled(&mut self, stalled: bool);
     /// Starts a waveform file, or ends it.
     ///
     /// # Errors
@@ -106,6 +108,8 @@ pub struct Worker<C> {
     // Not idle before this cycle; `resting` since it was found idle.
     settled: u64,
     resting: bool,
+    // The card hangs: it is not clocked but for register accesses, and its clock goes on.
+    stalled: bool,
     next_sample: u64,
     counts: Counts,
     // Counters of the card as they were before its last reset.
@@ -129,6 +133,7 @@ impl<C: SimCard> Worker<C> {
             seen,
             settled: now + SETTLE,
             resting: false,
+            stalled: false,
             next_sample: 0,
             counts: Counts::default(),
             before_reset: None,
@@ -363,6 +368,10 @@ impl<C: SimCard> Worker<C> {
                 }
                 return;
             }
+            Request::Stall { on, reply } => {
+                self.stall(on);
+                let _ = reply.send(());
+            }
             Request::Trace { file, reply } => {
                 let _ = reply.send(self.card.trace(file.as_deref()));
             }
@@ -383,9 +392,16 @@ impl<C: SimCard> Worker<C> {
         }
     }
 
+    fn stall(&mut self, on: bool) {
+        info!(card = self.name, on, "stalled");
+        self.stalled = on;
+        self.card.set_stalled(on);
+    }
+
     // Surprise removal: no DMA, no frames, reads give all-ones, until replugged (then the card comes out of reset).
     fn while_unplugged(&mut self, done: std::sync::mpsc::SyncSender<()>) {
         info!(card = self.name, "unplugged");
+        self.stall(false);
         self.dma.lock().unwrap_or_else(PoisonError::into_inner).set_unplugged(true);
         self.link.leave(self.end);
         let _ = done.send(());
@@ -402,7 +418,7 @@ impl<C: SimCard> Worker<C> {
                 Request::Reset { reply } => {
                     let _ = reply.send(());
                 }
-                Request::Unplug { off: true, reply } => {
+                Request::Unplug { off: true, reply } | Request::Stall { reply, .. } => {
                     let _ = reply.send(());
                 }
                 Request::Trace { file, reply } => {
@@ -436,9 +452,9 @@ impl<C: SimCard> Worker<C> {
             self.sample();
             self.card.set_tx_ready(self.link.tx_room(self.end));
             let rx = self.card.rx_pending();
-            let idle = self.resting && self.now >= self.settled && rx == 0 && self.card.idle();
-            let timer = self.card.timer().map(|t| self.now + t.saturating_sub(self.seen));
-            let step = self.link.next(self.end, CardState { now: self.now, idle, timer, rx_room: rx < RX_QUEUE });
+            let idle = self.stalled || self.resting && self.now >= self.settled && rx == 0 && self.card.idle();
+            let timer = self.card.timer().filter(|_| !self.stalled).map(|t| self.now + t.saturating_sub(self.seen));
+            let step = self.link.next(self.end, CardState { now: self.now, idle, timer, rx_room: rx < RX_QUEUE && !self.stalled });
             match step {
                 Step::Stop => break,
                 Step::Request { request, clock, host_wait } => {

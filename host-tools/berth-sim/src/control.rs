@@ -8,7 +8,8 @@
 //! | `release [a] [N]` | lets held frames go; with N, that many, and the wire stays held |
 //! | `wait a held N [timeout MS]` | answers when at least N frames of card a are held |
 //! | `unplug a`, `replug a` | surprise removal of card a, and its return |
-//! | `faults [loss=P] [dup=P] [reorder=P] [corrupt=P] [seed=N]` | changes the faults named, reports all |
+//! | `stall a`, `unstall a` | card a hangs (no DMA, no frames; registers answer), and goes on |
+//! | `faults [loss=P] [dup=P] [reorder=P] [corrupt=P] [control=P] [seed=N]` | changes the faults named (`control`: frames of the control connection are lost), reports all |
 //! | `trace a FILE`, `trace a off` | waveform of card a |
 //! | `quit` | ends the simulator |
 //!
@@ -85,7 +86,7 @@ pub fn statistics(slots: &[Arc<Slot>], cards: Vec<Value>) -> Value {
 }
 
 fn faults_json(f: &Faults) -> Value {
-    json!({ "loss": f.loss, "dup": f.dup, "reorder": f.reorder, "corrupt": f.corrupt, "seed": f.seed })
+    json!({ "loss": f.loss, "dup": f.dup, "reorder": f.reorder, "corrupt": f.corrupt, "control": f.control, "seed": f.seed })
 }
 
 fn number<T: std::str::FromStr>(word: &str) -> Result<T, String> {
@@ -118,8 +119,9 @@ impl Simulator {
                 "dup" => faults.dup = number(value)?,
                 "reorder" => faults.reorder = number(value)?,
                 "corrupt" => faults.corrupt = number(value)?,
+                "control" => faults.control = number(value)?,
                 "seed" => faults.seed = number(value)?,
-                _ => return Err(format!("no fault `{key}`; there are: loss, dup, reorder, corrupt, seed")),
+                _ => return Err(format!("no fault `{key}`; there are: loss, dup, reorder, corrupt, control, seed")),
             }
         }
         if !faults.valid() {
@@ -174,6 +176,11 @@ impl Simulator {
             "unplug" | "replug" => {
                 let [name] = rest else { return Err(format!("usage: {command} CARD")) };
                 self.slot(name)?.unplug(command == "unplug");
+                Ok(json!({}))
+            }
+            "stall" | "unstall" => {
+                let [name] = rest else { return Err(format!("usage: {command} CARD")) };
+                self.slot(name)?.stall(command == "stall");
                 Ok(json!({}))
             }
             "faults" => self.set_faults(rest),

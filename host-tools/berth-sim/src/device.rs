@@ -133,6 +133,12 @@ impl Slot {
         }
     }
 
+    /// Makes the card hang, or go on.
+    pub fn stall(&self, on: bool) {
+        // Without an answer the simulator is ending.
+        let _ = self.ask(|reply| Request::Stall { on, reply }).recv();
+    }
+
     /// Statistics of the card, its socket included.
     pub fn report(&self) -> Value {
         let card = self.ask(|reply| Request::Report { reply }).recv().unwrap_or(Value::Null);

@@ -65,6 +65,13 @@ pub enum Request {
         /// Told when it is done.
         reply: SyncSender<()>,
     },
+    /// Makes the card hang, or go on: it does nothing but answer register accesses.
+    Stall {
+        /// True: it hangs.
+        on: bool,
+        /// Told when it is done.
+        reply: SyncSender<()>,
+    },
     /// Starts a waveform, or ends it.
     Trace {
         /// The file; `None` ends it.

@@ -45,8 +45,8 @@ enum Command {
     /// Send one request to a running simulator and print its answer.
     ///
     /// Requests: stats | hold [CARD] [after N] | release [CARD] [N] | wait CARD held N [timeout MS] |
-    /// unplug CARD | replug CARD | faults [loss=P] [dup=P] [reorder=P] [corrupt=P] [seed=N] |
-    /// trace CARD FILE|off | quit
+    /// unplug CARD | replug CARD | faults [loss=P] [dup=P] [reorder=P] [corrupt=P] [control=P] [seed=N] |
+    /// stall CARD | unstall CARD | trace CARD FILE|off | quit
     Ctl {
         /// Control socket of the simulator.
         #[arg(long)]
@@ -117,8 +117,14 @@ fn card_name(index: usize) -> String {
 }
 
 fn run(args: &Run) -> Result<(), Box<dyn Error>> {
-    let faults =
-        Faults { loss: args.loss, dup: args.dup, reorder: args.reorder, corrupt: args.corrupt, seed: args.seed };
+    let faults = Faults {
+        loss: args.loss,
+        dup: args.dup,
+        reorder: args.reorder,
+        corrupt: args.corrupt,
+        seed: args.seed,
+        ..Faults::default()
+    };
     if !faults.valid() {
         return Err("--loss, --dup, --reorder and --corrupt are probabilities: between 0 and 1".into());
     }

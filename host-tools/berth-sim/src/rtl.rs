@@ -84,6 +84,9 @@ impl SimCard for Rtl {
     fn drain(&mut self) {
         self.0.drain();
     }
+    fn set_stalled(&mut self, stalled: bool) {
+        self.0.set_stalled(stalled);
+    }
     fn trace(&mut self, file: Option<&Path>) -> Result<(), String> {
         match file {
             Some(path) => self.0.open_trace(path).map_err(|e| e.to_string()),

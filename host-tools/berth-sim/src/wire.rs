@@ -5,6 +5,7 @@
 //! wall-clock time and no thread. What happens to a frame depends only on the seed, the
 //! direction and the frame's index, so that a run can be repeated.
 
+use berth_abi::card::CONTROL_QPN;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Bytes that a frame costs on the wire beside its own: preamble and start delimiter (8), FCS (4), least gap (12).
@@ -35,6 +36,8 @@ pub struct Faults {
     pub reorder: f64,
     /// One bit of a frame is flipped.
     pub corrupt: f64,
+    /// A frame of the control connection (to QPN `CONTROL_QPN`) is lost, beside what `loss` takes.
+    pub control: f64,
     /// Seed of all draws.
     pub seed: u64,
 }
@@ -70,10 +73,35 @@ impl Faults {
         }
     }
 
+    /// The same for `frame`, which may be one of the control connection.
+    fn verdict_on(&self, direction: u32, index: u64, frame: &[u8]) -> Verdict {
+        if self.control > 0.0
+            && is_control(frame)
+            && (Self { loss: self.control, ..*self }).verdict(direction, !index).lost
+        {
+            return Verdict { lost: true, ..Verdict::default() };
+        }
+        self.verdict(direction, index)
+    }
+
     /// Whether all probabilities lie in 0 ..= 1.
     pub fn valid(&self) -> bool {
-        [self.loss, self.dup, self.reorder, self.corrupt].iter().all(|p| (0.0..=1.0).contains(p))
+        [self.loss, self.dup, self.reorder, self.corrupt, self.control].iter().all(|p| (0.0..=1.0).contains(p))
     }
+}
+
+/// Whether this is a RoCEv2 frame over IPv4 without options.
+fn is_roce(frame: &[u8]) -> bool {
+    frame.len() >= BTH + 12 + 4
+        && frame[12..14] == [0x08, 0x00]
+        && frame[14] == 0x45
+        && frame[23] == 17
+        && frame[36..38] == 4791u16.to_be_bytes()
+}
+
+/// Whether this is a frame of the control connection between two cards.
+fn is_control(frame: &[u8]) -> bool {
+    is_roce(frame) && frame[BTH + 5..BTH + 8] == CONTROL_QPN.to_be_bytes()[1..]
 }
 
 /// Flips the bit that `draw` selects, among those that the invariant CRC covers.
@@ -81,12 +109,7 @@ impl Faults {
 /// Returns false, and leaves the frame alone, when it is no RoCEv2 frame: without iCRC
 /// only the FCS notices.
 pub fn corrupt(frame: &mut [u8], draw: u64) -> bool {
-    let roce = frame.len() >= BTH + 12 + 4
-        && frame[12..14] == [0x08, 0x00]
-        && frame[14] == 0x45
-        && frame[23] == 17
-        && frame[36..38] == 4791u16.to_be_bytes();
-    if !roce {
+    if !is_roce(frame) {
         return false;
     }
     // Masked by the iCRC (IBTA annex A17): type of service, time to live, both checksums, BTH's resv8a.
@@ -230,7 +253,7 @@ impl Direction {
         let index = self.stats.frames;
         self.stats.frames += 1;
         self.stats.bytes += frame.len() as u64;
-        let verdict = faults.verdict(self.number, index);
+        let verdict = faults.verdict_on(self.number, index, &frame);
         let departure = start.max(self.free_at);
         let held = match &mut self.hold {
             Hold::Open => false,
@@ -396,11 +419,11 @@ mod tests {
         std::iter::from_fn(|| d.take_due(now)).map(|f| f.frame[70]).collect()
     }
 
-    const CLEAN: Faults = Faults { loss: 0.0, dup: 0.0, reorder: 0.0, corrupt: 0.0, seed: 1 };
+    const CLEAN: Faults = Faults { loss: 0.0, dup: 0.0, reorder: 0.0, corrupt: 0.0, control: 0.0, seed: 1 };
 
     #[test]
     fn verdicts_depend_only_on_seed_direction_and_index() {
-        let f = Faults { loss: 0.3, dup: 0.3, reorder: 0.3, corrupt: 0.3, seed: 7 };
+        let f = Faults { loss: 0.3, dup: 0.3, reorder: 0.3, corrupt: 0.3, seed: 7, ..CLEAN };
         let all = |f: &Faults, d| (0..200).map(|i| f.verdict(d, i)).collect::<Vec<_>>();
         let forward = all(&f, 0);
         let mut backward: Vec<_> = (0..200).rev().map(|i| f.verdict(0, i)).collect();
@@ -412,7 +435,7 @@ mod tests {
 
     #[test]
     fn fault_rates_are_those_asked_for() {
-        let f = Faults { loss: 0.1, dup: 0.2, reorder: 0.05, corrupt: 0.01, seed: 3 };
+        let f = Faults { loss: 0.1, dup: 0.2, reorder: 0.05, corrupt: 0.01, seed: 3, ..CLEAN };
         let n = 100_000;
         let (mut lost, mut dup, mut re, mut cor) = (0, 0, 0, 0);
         for i in 0..n {
@@ -455,6 +478,23 @@ mod tests {
         d.send(&Faults { dup: 1.0, ..CLEAN }, numbered(2), 50, 60);
         assert_eq!(drain(&mut d, 1000), [2, 2]);
         assert_eq!((d.stats().lost, d.stats().duplicated, d.stats().delivered), (1, 1, 2));
+    }
+
+    #[test]
+    fn frames_of_the_control_connection_can_be_lost_alone() {
+        let f = Faults { control: 1.0, ..CLEAN };
+        let mut d = Direction::new(0, 100);
+        let (mut control, mut data) = (roce(80), roce(80));
+        control[BTH + 5..BTH + 8].copy_from_slice(&CONTROL_QPN.to_be_bytes()[1..]);
+        data[BTH + 5..BTH + 8].copy_from_slice(&[0, 0, 16]);
+        assert!(d.send(&f, control.clone(), 0, 10).verdict.lost);
+        assert!(!d.send(&f, data.clone(), 20, 30).verdict.lost);
+        // What happens to other frames does not depend on it.
+        let f = Faults { loss: 0.3, control: 0.5, ..CLEAN };
+        let plain = Faults { control: 0.0, ..f };
+        assert!((0..100).all(|i| f.verdict_on(1, i, &data) == plain.verdict(1, i)));
+        let lost = (0..1000).filter(|&i| f.verdict_on(1, i, &control).lost).count();
+        assert!((560..740).contains(&lost), "{lost} of 1000, not about 650");
     }
 
     #[test]

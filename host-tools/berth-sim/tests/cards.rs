@@ -125,6 +125,7 @@ impl SimCard for Model {
         self.rx.len()
     }
     fn drain(&mut self) {}
+    fn set_stalled(&mut self, _stalled: bool) {}
     fn trace(&mut self, _file: Option<&Path>) -> Result<(), String> {
         Ok(())
     }
@@ -313,7 +314,7 @@ fn an_unplugged_card_is_silent_until_it_is_back() {
 
 #[test]
 fn the_same_seed_gives_the_same_faults() {
-    let faults = Faults { loss: 0.2, dup: 0.2, reorder: 0.0, corrupt: 0.0, seed: 42 };
+    let faults = Faults { loss: 0.2, dup: 0.2, reorder: 0.0, corrupt: 0.0, seed: 42, ..Faults::default() };
     let run = || {
         let b = Bench::new(2, 25_000, faults);
         for byte in 1..=100 {

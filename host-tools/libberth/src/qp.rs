@@ -306,6 +306,15 @@ impl QueuePair {
         Ok(())
     }
 
+    /// Writes `element` over all places of a queue without a doorbell, those included that the card has been told
+    /// of: it must have taken its copy of them (decision 13). For tests.
+    ///
+    /// # Safety
+    /// As [`QueuePair::post_send`], for whatever the card makes of the element.
+    pub unsafe fn overwrite_raw(&mut self, recv: bool, element: &Wqe) {
+        if recv { self.recv.overwrite(element) } else { self.send.overwrite(element) }
+    }
+
     /// Begins to connect to `service` of `peer`; the card's own address means loopback (QP-18).
     ///
     /// # Errors

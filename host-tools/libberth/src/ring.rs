@@ -167,6 +167,14 @@ impl WorkQueue {
         progress.posted.store(self.producer, Ordering::Release);
     }
 
+    /// Writes `element` over all places of the queue, used or not.
+    pub(crate) fn overwrite(&mut self, element: &Wqe) {
+        for place in 0..self.depth as usize {
+            // SAFETY: the place is inside the queue.
+            unsafe { self.base.add(place).write_volatile(*element) };
+        }
+    }
+
     /// Whether elements wait for a doorbell; they count as told from now on.
     pub(crate) fn tell(&mut self) -> bool {
         let fresh = self.told != self.producer;

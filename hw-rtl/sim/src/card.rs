@@ -137,6 +137,7 @@ pub struct Card {
     debug: Option<(bool, u32, u32)>,
     debug_result: Option<u32>,
     limits: PcieLimits,
+    stalled: bool,
 }
 
 /// The largest transfers that the slot allows, in bytes: what `HOST_PCIE_LIMITS` was last set to.
@@ -198,6 +199,7 @@ impl Card {
             debug: None,
             debug_result: None,
             limits: PcieLimits::RESET,
+            stalled: false,
         };
         let reset = Inputs { rst: 1, ..Inputs::default() };
         for _ in 0..4 {
@@ -296,10 +298,10 @@ impl Card {
         self.outputs.timer_armed != 0 && self.outputs.timer_deadline <= self.outputs.cycles
     }
 
-    /// Lets time pass up to `cycle` in one clock. The card must be idle; nothing happens
+    /// Lets time pass up to `cycle` in one clock. The card must be idle or stalled; nothing happens
     /// when `cycle` is not in the future. Do not skip over the timer's deadline.
     pub fn skip_to(&mut self, cycle: u64) {
-        debug_assert!(self.idle(), "only an idle card can skip");
+        debug_assert!(self.idle() || self.stalled, "only an idle card can skip");
         if cycle <= self.now {
             return;
         }
@@ -412,6 +414,12 @@ impl Card {
         }
     }
 
+    /// Whether the slot moves no DMA: requests are not taken and reads not answered, as if the
+    /// card hung. Registers go on working.
+    pub fn set_stalled(&mut self, stalled: bool) {
+        self.stalled = stalled;
+    }
+
     // ---- debug port and waveforms ----------------------------------------------------
 
     /// Reads a word on the soft core's bus through the debug port; `None` when it does
@@ -481,7 +489,7 @@ impl Card {
 
     /// Chooses the next completion, if one is due.
     fn choose_completion(&mut self) {
-        if self.completion.is_some() || self.reads.is_empty() {
+        if self.stalled || self.completion.is_some() || self.reads.is_empty() {
             return;
         }
         let now = self.now;
@@ -524,11 +532,11 @@ impl Card {
             i.mmio_wdata = m.data;
             i.mmio_wstrb = m.strobe;
         }
-        i.hrd_ready = u8::from(self.reads.len() < self.config.outstanding && self.willing());
-        i.hwr_ready = u8::from(self.willing());
+        i.hrd_ready = u8::from(!self.stalled && self.reads.len() < self.config.outstanding && self.willing());
+        i.hwr_ready = u8::from(!self.stalled && self.willing());
         i.msix_ready = u8::from(self.willing());
         i.tx_ready = u8::from(self.tx_ready && self.willing());
-        if self.completion.is_some() && self.willing() {
+        if !self.stalled && self.completion.is_some() && self.willing() {
             let c = self.completion.as_ref().expect("checked above");
             let r = &self.reads[c.read];
             i.hcpl_valid = 1;

@@ -1,0 +1,496 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A card that hangs, memory that never comes, a control connection that carries nothing, pages that the kernel would
+//! like to move, elements that a process changes behind the card's back; and credit triggers, told apart.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::path::PathBuf;
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use berth_abi::counters as c;
+use berth_abi::wqe::{OP_RECV, OP_SEND, Wqe};
+use libberth::{Context, Device, QpConfig, QpStateKind, Status, Trigger};
+
+use crate::connections::loopback_works;
+use crate::env::{Env, Role};
+use crate::lifecycle::{after_reset, pci_address, ready, start_helper, wait_for_device};
+use crate::memory::{Budget, protect};
+use crate::util::{Conn, Mem, PAGE, Res, check, depths, establish, fail, in_child, loop_pair, wait_until};
+use crate::{ensure, ensure_eq, tests};
+
+tests! {
+    One: cr_5_triggers_are_told_apart, decision_13_elements_changed_after_posting_have_no_effect,
+         decision_18_grants_survive_protection_there_and_back, decision_18_grants_survive_attempts_to_move_their_pages,
+         decision_21_page_that_never_comes_stalls_one_queue_pair_only,
+         decision_21_process_with_very_many_stuck_pages_stalls_itself_only,
+         pc_3_receive_that_fills_the_budget_beside_its_own_sender_ends_by_name;
+    Pair: decision_6_lost_control_frames_do_not_end_connections_that_have_credits;
+    One: reset_while_pages_are_awaited, decision_17_card_that_hangs_is_reset_and_the_host_goes_on,
+         inv_3_unplug_while_a_fence_waits;
+}
+
+fn cr_5_triggers_are_told_apart(env: &Env) -> Res {
+    const SIZE: usize = 64;
+    let source = Mem::pattern(4 * SIZE, 90)?;
+    let target = Mem::new(8 * SIZE)?;
+    let context = env.context()?;
+    // The piece that lets the second list go, with lists of four.
+    for (n, (trigger, fires)) in
+        (0..).zip([(Trigger::First, 1), (Trigger::Between(2), 3), (Trigger::Last, 4), (Trigger::Between(63), 4)])
+    {
+        let config = QpConfig { trigger, max_list: 4, ..depths(8, 8) };
+        let (mut from, mut to) = loop_pair(env, &context, &config, 900 + n)?;
+        let sges: Vec<_> = (0..8).map(|n| target.sge(n * SIZE, SIZE)).collect();
+        to.recv(0, &sges)?;
+        to.wait_state(env, "all receives are granted, four announced", |s| s.granted == 8 && s.announced == 4)?;
+        for piece in 1..=4u32 {
+            from.send(0, &[source.sge(0, SIZE)])?;
+            to.received(env)?.ok()?;
+            from.sent(env)?.ok()?;
+            if piece < fires {
+                // The firmware serves the engines and queries in turn: behind a few of them it would have sent the list.
+                for _ in 0..10 {
+                    let state = to.qp.state()?;
+                    ensure!(
+                        (state.announced, state.landed) == (4, piece),
+                        "{trigger:?}: after piece {piece}: {state:?}"
+                    );
+                }
+            } else {
+                to.wait_state(env, &format!("{trigger:?}: the second list goes after piece {piece}"), |s| {
+                    s.announced == 8
+                })?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn decision_13_elements_changed_after_posting_have_no_effect(env: &Env) -> Res {
+    let source = Mem::pattern(PAGE, 91)?;
+    let other = Mem::pattern(PAGE, 92)?;
+    let target = Mem::new(PAGE)?;
+    let bystander = Mem::new(PAGE)?;
+    let context = env.context()?;
+    let (mut from, mut to) = loop_pair(env, &context, &depths(4, 4), 904)?;
+    let element = |opcode, mem: &Mem, len: u32| {
+        let mut wqe = Wqe { opcode, num_sge: 1, wr_id: 99, length: len, ..Wqe::default() };
+        wqe.sge[0] = mem.sge(0, len as usize);
+        wqe
+    };
+    // A send that waits for a credit, and a receive that is announced.
+    from.send(1, &[source.sge(0, 1000)])?;
+    for _ in 0..20 {
+        ensure_eq!(from.qp.state()?.kind, QpStateKind::Connected);
+    }
+    // SAFETY: what the elements name lives as long as the connection.
+    unsafe { from.qp.overwrite_raw(false, &element(OP_SEND, &other, 64)) };
+    to.recv(2, &[target.sge(0, 600)])?;
+    ensure_eq!(to.received(env)?.ok()?.byte_len, 600);
+    // 400 bytes are still to come; their receive is changed when it is a credit, and no credit lets them go before.
+    from.sends.poll()?.map_or(Ok(()), |c| fail(format!("completed early: {c:?}")))?;
+    // SAFETY: as above.
+    unsafe { to.qp.overwrite_raw(true, &element(OP_RECV, &bystander, 64)) };
+    to.recv(3, &[target.sge(600, 400)])?;
+    let got = to.received(env)?.ok()?;
+    ensure_eq!((got.wr_id, got.byte_len, got.remaining), (3, 400, 0));
+    ensure_eq!(from.sent(env)?.ok()?.wr_id, 1);
+    check(&target.bytes()[..1000], 91, 0)?;
+    // The other way round: a receive that is announced is changed, then filled.
+    to.recv(4, &[target.sge(2000, 500)])?;
+    to.wait_state(env, "the receive is announced", |s| s.announced == 3)?;
+    // SAFETY: as above.
+    unsafe { to.qp.overwrite_raw(true, &element(OP_RECV, &bystander, 64)) };
+    from.send(5, &[source.sge(2000, 500)])?;
+    let got = to.received(env)?.ok()?;
+    ensure_eq!((got.wr_id, got.byte_len), (4, 500));
+    check(&target.bytes()[2000..2500], 91, 2000)?;
+    ensure!(bystander.bytes().iter().all(|b| *b == 0), "the changed element was used");
+    Ok(())
+}
+
+/// A receive of four pages that is announced, and data for it.
+fn granted(env: &Env, context: &Context, service: u16, seed: u64) -> Res<(Mem, Mem, Conn, Conn)> {
+    let source = Mem::pattern(4 * PAGE, seed)?;
+    let target = Mem::new(4 * PAGE)?;
+    let (from, mut to) = loop_pair(env, context, &depths(4, 4), service)?;
+    to.recv(0, &[target.sge(0, 4 * PAGE)])?;
+    to.wait_state(env, "the receive is announced", |s| s.announced == 1)?;
+    Ok((source, target, from, to))
+}
+
+fn still_granted(env: &Env, source: &Mem, target: &Mem, from: &mut Conn, to: &Conn, seed: u64) -> Res {
+    from.send(0, &[source.sge(0, 4 * PAGE)])?;
+    ensure_eq!(to.received(env)?.ok()?.byte_len as usize, 4 * PAGE);
+    from.sent(env)?.ok()?;
+    check(&target.bytes()[..4 * PAGE], seed, 0)
+}
+
+fn decision_18_grants_survive_protection_there_and_back(env: &Env) -> Res {
+    let context = env.context()?;
+    let (source, target, mut from, to) = granted(env, &context, 905, 93)?;
+    let revoked = env.device()?.counters()?.drv(c::D_REVOKED);
+    // The right to write is there at every moment.
+    let rw = libc::PROT_READ | libc::PROT_WRITE;
+    for _ in 0..10 {
+        protect(&target, rw | libc::PROT_EXEC)?;
+        protect(&target, rw)?;
+    }
+    // Behind a query the driver has looked at what it had to.
+    std::thread::sleep(Duration::from_millis(200));
+    ensure_eq!(env.device()?.counters()?.drv(c::D_REVOKED), revoked);
+    still_granted(env, &source, &target, &mut from, &to, 93)
+}
+
+fn decision_18_grants_survive_attempts_to_move_their_pages(env: &Env) -> Res {
+    const HUGE: usize = 2 << 20;
+    const MADV_COLLAPSE: i32 = 25;
+    let context = env.context()?;
+    // The granted pages lie in the middle of a range that the kernel would like to make one huge page of.
+    let area = Mem::new(2 * HUGE)?;
+    let start = (HUGE - area.va(0) as usize % HUGE) % HUGE;
+    let at = start + HUGE / 2;
+    let source = Mem::pattern(4 * PAGE, 94)?;
+    let (mut from, mut to) = loop_pair(env, &context, &depths(4, 4), 906)?;
+    to.recv(0, &[area.sge(at, 4 * PAGE)])?;
+    to.wait_state(env, "the receive is announced", |s| s.announced == 1)?;
+    let device = env.device()?;
+    let revoked = device.counters()?.drv(c::D_REVOKED);
+    for _ in 0..5 {
+        fs::write("/proc/sys/vm/compact_memory", "1")?;
+        // Refused as long as pages of it are pinned; other kernels may not know it.
+        let _ = area.advise(start, HUGE, MADV_COLLAPSE);
+    }
+    std::thread::sleep(Duration::from_millis(200));
+    ensure_eq!(device.counters()?.drv(c::D_REVOKED), revoked);
+    from.send(0, &[source.sge(0, 4 * PAGE)])?;
+    ensure_eq!(to.received(env)?.ok()?.byte_len as usize, 4 * PAGE);
+    from.sent(env)?.ok()?;
+    check(&area.bytes()[at..at + 4 * PAGE], 94, 0)
+}
+
+/// Memory whose missing pages nobody brings until this is dropped.
+struct Stuck {
+    fd: Option<OwnedFd>,
+    mem: Mem,
+}
+
+/// As in linux/userfaultfd.h.
+const UFFDIO_API: libc::c_ulong = 0xc018_aa3f;
+const UFFDIO_REGISTER: libc::c_ulong = 0xc020_aa00;
+
+impl Stuck {
+    fn new(len: usize) -> Res<Self> {
+        let mem = Mem::new(len)?;
+        // SAFETY: a fresh descriptor, or an error.
+        let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | libc::O_NONBLOCK) };
+        ensure!(fd >= 0, "userfaultfd: {}", io::Error::last_os_error());
+        // SAFETY: it is ours alone.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
+        // api, features, ioctls
+        let mut api = [0xaau64, 0, 0];
+        // start, length, mode (1: missing pages), ioctls
+        let mut register = [mem.va(0), len as u64, 1, 0];
+        // SAFETY: each argument has the size that its request names.
+        let ret = unsafe { libc::ioctl(fd.as_raw_fd(), UFFDIO_API as libc::Ioctl, api.as_mut_ptr()) };
+        ensure!(ret == 0, "UFFDIO_API: {}", io::Error::last_os_error());
+        // SAFETY: as above; the range is ours.
+        let ret = unsafe { libc::ioctl(fd.as_raw_fd(), UFFDIO_REGISTER as libc::Ioctl, register.as_mut_ptr()) };
+        ensure!(ret == 0, "UFFDIO_REGISTER: {}", io::Error::last_os_error());
+        Ok(Self { fd: Some(fd), mem })
+    }
+
+    /// From now on missing pages come as usual, for those too who wait.
+    fn resolve(&mut self) {
+        self.fd = None;
+    }
+}
+
+fn page_needs(device: &Device) -> Res<u64> {
+    Ok(device.counters()?.drv(c::D_PAGE_NEEDS))
+}
+
+fn decision_21_page_that_never_comes_stalls_one_queue_pair_only(env: &Env) -> Res {
+    let mut stuck = Stuck::new(4 * PAGE)?;
+    let target = Mem::new(PAGE)?;
+    let source = Mem::pattern(PAGE, 95)?;
+    let device = env.device()?;
+    let context = env.context()?;
+    // One sends from such memory, another receives into it.
+    let (mut a, mut b) = loop_pair(env, &context, &depths(4, 4), 907)?;
+    let (mut d, mut e) = loop_pair(env, &context, &depths(4, 4), 908)?;
+    let needs = page_needs(&device)?;
+    b.recv(0, &[target.sge(0, PAGE)])?;
+    a.send(0, &[stuck.mem.sge(0, PAGE)])?;
+    e.recv(0, &[stuck.mem.sge(PAGE, PAGE)])?;
+    d.send(0, &[source.sge(0, PAGE)])?;
+    wait_until("the pages are asked for", env.hang, || Ok(page_needs(&device)? >= needs + 3))?;
+    // All others go on: of this context, of another one, of another process.
+    for n in 0..5 {
+        let (mut from, mut to) = loop_pair(env, &context, &depths(4, 4), 909)?;
+        let mem = Mem::new(PAGE)?;
+        to.recv(n, &[mem.sge(0, PAGE)])?;
+        from.send(n, &[source.sge(0, PAGE)])?;
+        to.received(env)?.ok()?;
+        check(mem.bytes(), 95, 0)?;
+    }
+    loopback_works(env, 910)?;
+    ensure_eq!(in_child(|| loopback_works(env, 911))?, 0);
+    ensure!(a.sends.poll()?.is_none() && e.recvs.poll()?.is_none(), "something came from nowhere");
+    // Queue pairs that wait so can be ended.
+    let (mut f, mut g) = loop_pair(env, &context, &depths(4, 4), 912)?;
+    g.recv(0, &[target.sge(0, 100)])?;
+    f.send(0, &[stuck.mem.sge(2 * PAGE, 100)])?;
+    wait_until("the page is asked for", env.hang, || Ok(page_needs(&device)? >= needs + 4))?;
+    drop((f, g));
+    // And when the pages come after all, their data goes.
+    stuck.resolve();
+    ensure_eq!(b.received(env)?.ok()?.byte_len as usize, PAGE);
+    ensure!(target.bytes()[200..].iter().all(|b| *b == 0), "not what was mapped");
+    ensure_eq!(e.received(env)?.ok()?.byte_len as usize, PAGE);
+    check(&stuck.mem.bytes()[PAGE..2 * PAGE], 95, 0)
+}
+
+fn decision_21_process_with_very_many_stuck_pages_stalls_itself_only(env: &Env) -> Res {
+    const QPS: u16 = 5;
+    const RECEIVES: usize = 32;
+    let mut stuck = Stuck::new(QPS as usize * RECEIVES * PAGE)?;
+    let source = Mem::pattern(PAGE, 96)?;
+    let device = env.device()?;
+    let context = env.context()?;
+    let needs = page_needs(&device)?;
+    let mut pairs = Vec::new();
+    for n in 0..QPS {
+        let (from, mut to) = loop_pair(env, &context, &depths(4, RECEIVES as u32), 920 + n)?;
+        let first = n as usize * RECEIVES;
+        let sges: Vec<_> = (0..RECEIVES).map(|k| stuck.mem.sge((first + k) * PAGE, PAGE)).collect();
+        to.recv(0, &sges)?;
+        pairs.push((from, to));
+    }
+    // More requests than the driver works on at a time for one context: the others queue.
+    let all = u64::from(QPS) * RECEIVES as u64;
+    wait_until("all pages are asked for", env.hang, || Ok(page_needs(&device)? >= needs + all))?;
+    ensure_eq!(in_child(|| loopback_works(env, 926))?, 0);
+    stuck.resolve();
+    // Each of them is answered in the end.
+    for (from, to) in &mut pairs {
+        to.wait_state(env, "all receives are granted", |s| s.granted == RECEIVES as u32)?;
+        from.send(0, &[source.sge(0, PAGE)])?;
+        to.received(env)?.ok()?;
+    }
+    check(&stuck.mem.bytes()[..PAGE], 96, 0)
+}
+
+fn pc_3_receive_that_fills_the_budget_beside_its_own_sender_ends_by_name(env: &Env) -> Res {
+    const PAGES: usize = 16;
+    let source = Mem::pattern(PAGE, 97)?;
+    let target = Mem::new(PAGES * PAGE)?;
+    let context = env.context()?;
+    let config = QpConfig { block: PAGE as u32, ..depths(4, 4) };
+    let (mut from, mut to) = loop_pair(env, &context, &config, 930)?;
+    let _budget = Budget::set(env, (PAGES * PAGE) as u64)?;
+    to.recv(0, &[target.sge(0, PAGES * PAGE)])?;
+    to.wait_state(env, "the receive is announced", |s| s.announced == 1)?;
+    from.send(0, &[source.sge(0, 1000)])?;
+    ensure_eq!(to.received(env)?.status, Status::OverBudget);
+    // The send waits for one that leaves room for it.
+    ensure!(from.sends.poll()?.is_none());
+    to.recv(1, &[target.sge(0, PAGES * PAGE / 2)])?;
+    let got = to.received(env)?.ok()?;
+    ensure_eq!((got.wr_id, got.byte_len), (1, 1000));
+    from.sent(env)?.ok()?;
+    check(&target.bytes()[..1000], 97, 0)?;
+    ensure!(env.device()?.counters()?.pinned_peak() <= (PAGES * PAGE) as u64);
+    Ok(())
+}
+
+/// Loses all frames of the control connection until dropped.
+struct Deaf<'e>(&'e Env);
+
+impl<'e> Deaf<'e> {
+    fn new(env: &'e Env) -> Res<Self> {
+        env.sim("faults control=1")?;
+        Ok(Self(env))
+    }
+}
+
+impl Drop for Deaf<'_> {
+    fn drop(&mut self) {
+        if let Err(e) = self.0.sim("faults control=0") {
+            eprintln!("control connection not mended: {e}");
+        }
+    }
+}
+
+fn decision_6_lost_control_frames_do_not_end_connections_that_have_credits(env: &Env) -> Res {
+    const COUNT: usize = 8;
+    let mem = match env.role {
+        Role::A => Mem::pattern((COUNT + 1) * PAGE, 98)?,
+        Role::B => Mem::new((COUNT + 1) * PAGE)?,
+    };
+    let context = env.context()?;
+    let device = env.device()?;
+    let mut conn = Conn::new(&context, &depths(16, 16))?;
+    if env.role == Role::B {
+        let sges: Vec<_> = (0..COUNT).map(|n| mem.sge(n * PAGE, PAGE)).collect();
+        conn.recv(0, &sges)?;
+    }
+    establish(env, &context, &conn.qp, 931)?;
+    if env.role == Role::A {
+        conn.wait_state(env, "all credits have come", |s| s.credits == COUNT as u32)?;
+    }
+    let before = device.counters()?;
+    env.meet("connected")?;
+    let deaf = if env.role == Role::A { Some(Deaf::new(env)?) } else { None };
+    env.meet("deaf")?;
+    for n in 0..COUNT {
+        if n == COUNT / 2 {
+            // Both ask whether the other lives, get no answer on the control connection, and go on asking. An idle
+            // card's clock runs as fast as the host's, so this is several times its patience.
+            std::thread::sleep(Duration::from_secs(4));
+            ensure_eq!(conn.qp.state()?.kind, QpStateKind::Connected);
+            env.meet("idle")?;
+        }
+        match env.role {
+            Role::A => {
+                conn.send(n as u64, &[mem.sge(n * PAGE, PAGE)])?;
+                conn.sent(env)?.ok()?;
+            }
+            Role::B => {
+                ensure_eq!(conn.received(env)?.ok()?.wr_id, n as u64);
+            }
+        }
+    }
+    let after = device.counters()?;
+    ensure_eq!(after.fw(c::F_PEERS_LOST), before.fw(c::F_PEERS_LOST));
+    let again = after.fw(c::F_CONTROL_RETRANSMITTED) - before.fw(c::F_CONTROL_RETRANSMITTED);
+    ensure!(again > 8, "the control connection was repeated only {again} times: it was not lost");
+    env.meet("sent")?;
+    drop(deaf);
+    // Lists come through again.
+    match env.role {
+        Role::A => {
+            conn.send(8, &[mem.sge(COUNT * PAGE, PAGE)])?;
+            conn.sent(env)?.ok()?;
+        }
+        Role::B => {
+            conn.recv(8, &[mem.sge(COUNT * PAGE, PAGE)])?;
+            conn.received(env)?.ok()?;
+            check(mem.bytes(), 98, 0)?;
+        }
+    }
+    env.meet("done")
+}
+
+fn reset_while_pages_are_awaited(env: &Env) -> Res {
+    let mut stuck = Stuck::new(PAGE)?;
+    let target = Mem::new(PAGE)?;
+    let device = env.device()?;
+    let context = env.context()?;
+    let (mut from, mut to) = loop_pair(env, &context, &depths(4, 4), 932)?;
+    let needs = page_needs(&device)?;
+    to.recv(0, &[target.sge(0, PAGE)])?;
+    from.send(0, &[stuck.mem.sge(0, PAGE)])?;
+    wait_until("the pages are asked for", env.hang, || Ok(page_needs(&device)? >= needs + 2))?;
+    device.reset()?;
+    let faults = device.counters()?.drv(c::D_BAD_EVENTS);
+    // The new firmware is at work when the old one's page comes: it must not hear of it.
+    let work = std::thread::scope(|scope| -> Res {
+        let work = scope.spawn(|| -> Res {
+            crate::runner::prepare(&env.args)?;
+            (0..3).try_for_each(|n| loopback_works(env, 933 + n))
+        });
+        stuck.resolve();
+        work.join().map_err(|_| "a thread panicked")?
+    });
+    drop((from, to, context));
+    work?;
+    ensure_eq!(device.counters()?.drv(c::D_BAD_EVENTS), faults);
+    after_reset(env, 936)
+}
+
+/// The helper of the tests below: memory that is granted, and unmapped as soon as `BERTH_TEST_READY`.go is there.
+pub fn unmap_when_told(env: &Env) -> Res {
+    let file = PathBuf::from(std::env::var_os("BERTH_TEST_READY").ok_or("no file")?);
+    let context = env.context()?;
+    let (_source, target, _from, _to) = granted(env, &context, 937, 99)?;
+    ready()?;
+    wait_until("told to go on", env.hang, || Ok(file.with_extension("go").exists()))?;
+    target.unmap(0, PAGE)
+}
+
+/// Such a process while this card hangs.
+struct Unmapping<'e> {
+    env: &'e Env,
+    child: Child,
+    go: PathBuf,
+    start: Instant,
+}
+
+impl<'e> Unmapping<'e> {
+    /// The card hangs, and the process has begun to unmap.
+    fn start(env: &'e Env) -> Res<Self> {
+        let child = start_helper(env, "unmap")?;
+        let go = std::env::temp_dir().join(format!("berth-ready-unmap-{}", std::process::id())).with_extension("go");
+        env.sim_cards("stall {own}")?;
+        fs::write(&go, "")?;
+        Ok(Self { env, child, go, start: Instant::now() })
+    }
+
+    /// How long it took until the process had ended well.
+    fn end(mut self) -> Res<Duration> {
+        wait_until("munmap returns", self.env.hang, || Ok(self.child.try_wait()?.is_some()))?;
+        ensure!(self.child.wait()?.success(), "munmap failed");
+        Ok(self.start.elapsed())
+    }
+}
+
+impl Drop for Unmapping<'_> {
+    fn drop(&mut self) {
+        if let Err(e) = self.env.sim_cards("unstall {own}") {
+            eprintln!("the card still hangs: {e}");
+        }
+        let _ = fs::remove_file(&self.go);
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn decision_17_card_that_hangs_is_reset_and_the_host_goes_on(env: &Env) -> Res {
+    let device = env.device()?;
+    let before = device.counters()?;
+    let unmapping = Unmapping::start(env)?;
+    // The fence gets no answer, which is noticed. Meanwhile the rest of the host goes on: this process, for one.
+    wait_until("the fence is given up", env.hang, || {
+        Ok(device.counters()?.drv(c::D_FENCE_TIMEOUTS) > before.drv(c::D_FENCE_TIMEOUTS))
+    })?;
+    // The card can be reset once it moves again.
+    env.sim_cards("unstall {own}")?;
+    let time = unmapping.end()?;
+    ensure!(time < Duration::from_secs(60), "munmap took {time:?}");
+    wait_until("the card is reset", env.hang, || Ok(device.counters()?.drv(c::D_RESETS) > before.drv(c::D_RESETS)))?;
+    device.reset()?;
+    after_reset(env, 938)
+}
+
+fn inv_3_unplug_while_a_fence_waits(env: &Env) -> Res {
+    let address = pci_address()?;
+    let mut unmapping = Unmapping::start(env)?;
+    std::thread::sleep(Duration::from_millis(100));
+    // It waits for the card, be it for the fence or, that given up, for the reset.
+    let waited = unmapping.child.try_wait()?.is_none();
+    env.sim_cards("unplug {own}")?;
+    let result = unmapping.end();
+    let removed = fs::write(format!("/sys/bus/pci/devices/{address}/remove"), "1");
+    env.sim_cards("replug {own}")?;
+    let time = result?;
+    removed?;
+    ensure!(waited, "munmap did not wait for a fence");
+    ensure!(time < Duration::from_secs(60), "munmap took {time:?}");
+    fs::write("/sys/bus/pci/rescan", "1")?;
+    wait_until("the card is back", Duration::from_secs(60), || Ok(pci_address().is_ok()))?;
+    wait_for_device(env)?;
+    after_reset(env, 941)
+}
