@@ -40,6 +40,14 @@ pub fn interrupted() -> bool {
     INTERRUPTED.get().is_some_and(|f| f.load(Ordering::Relaxed))
 }
 
+/// Ends a wait when the user asked to stop.
+///
+/// # Errors
+/// [`interrupted_error`] when so.
+pub fn stop_if_interrupted() -> Result<()> {
+    if interrupted() { Err(interrupted_error()) } else { Ok(()) }
+}
+
 /// The error to return after [`interrupted`].
 pub fn interrupted_error() -> anyhow::Error {
     anyhow::anyhow!("interrupted; the same command goes on where this one stopped")

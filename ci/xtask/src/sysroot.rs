@@ -198,6 +198,23 @@ impl Sysroot {
         c.arg("--chdir").arg(cwd).arg("--").arg(program);
         c
     }
+
+    /// A command that sees other folders under some names: `over` has (the folder, the name that it goes by).
+    pub fn command_over(&self, cwd: &Path, over: &[(&Path, &Path)], program: impl AsRef<OsStr>) -> Command {
+        // The outer one has the sysroot and its own bwrap is not in there, so its arguments are continued.
+        let base = self.command(cwd, &[], program);
+        let mut c = Command::new(base.get_program());
+        c.env_clear().envs(base.get_envs().filter_map(|(k, v)| Some((k, v?))));
+        for argument in base.get_args() {
+            if argument == "--chdir" {
+                for (folder, name) in over {
+                    c.arg("--bind").arg(folder).arg(name);
+                }
+            }
+            c.arg(argument);
+        }
+        c
+    }
 }
 
 /// Finds a tool of the host, installing it when that is possible.

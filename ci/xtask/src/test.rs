@@ -15,7 +15,9 @@ use crate::formats;
 use crate::fuzz;
 use crate::generated;
 use crate::guest::{self, Role};
+use crate::keep;
 use crate::kernel::{Flavour, Kernel};
+use crate::packaging;
 use crate::panics;
 use crate::progress::{self, Output, Progress, clock};
 use crate::steps::{Builder, Parts};
@@ -114,6 +116,14 @@ const PARTS: &[Part] = &[
     },
     Part { name: "system", about: "system tests in two guests with the test kernel", long: false, run: Tester::system },
     Part { name: "demo", about: "the demo with a small file, without and with faults", long: false, run: Tester::demo },
+    Part {
+        name: "demo-keep",
+        about: "demo --keep: shells of the guests answer, Ctrl-C ends it",
+        long: false,
+        run: Tester::demo_keep,
+    },
+    Part { name: "driver-tree", about: "the driver inside a kernel tree", long: true, run: Tester::driver_tree },
+    Part { name: "demo-trace", about: "demo --trace writes waveforms (FST)", long: true, run: Tester::demo_trace },
     Part { name: "rtl-seeds", about: "RTL benches with ten more seeds", long: true, run: Tester::rtl_seeds },
     Part { name: "demo-seeds", about: "1 MiB through a bad wire, four seeds", long: true, run: Tester::demo_seeds },
     Part { name: "demo-full", about: "the demo as a user starts it", long: true, run: Tester::demo_full },
@@ -416,15 +426,27 @@ impl Tester {
             let title =
                 format!("driver, {} kernel{}", flavour.name(), if arguments.is_empty() { "" } else { ", Clippy" });
             let (output, log) = self.step(&title, &mut self.builder.driver_make(&kernel, &output, arguments))?;
-            let warnings = output.lines.iter().filter(|l| l.contains("warning:")).count();
-            counts.add(if !output.ok {
-                Counts::failure(progress::failure(&title, &log, &output.lines))
-            } else if warnings > 0 {
-                Counts::failure(format!("{title}: {warnings} warnings, see {}", log.display()))
-            } else {
-                Counts::one()
-            });
+            counts.add(without_warnings(&title, &output, &log));
         }
+        let kernel = Kernel::ensure(&self.builder.context, &self.builder.sysroot, Flavour::Base)?;
+        let title = "driver, as DKMS builds it";
+        let (output, log) = self.step(title, &mut packaging::dkms(&self.builder, &kernel)?)?;
+        counts.add(without_warnings(title, &output, &log));
+        Ok(counts)
+    }
+
+    fn driver_tree(&self) -> Result<Counts> {
+        let kernel = Kernel::ensure(&self.builder.context, &self.builder.sysroot, Flavour::Base)?;
+        let (mut prepare, mut make) = packaging::in_tree(&self.builder, &kernel)?;
+        let counts = self.check("a kernel tree with the driver in it", &mut prepare)?;
+        if counts.failed > 0 {
+            return Ok(counts);
+        }
+        let title = "driver, inside the kernel tree";
+        let (output, log) = self.step(title, &mut make)?;
+        let counts = without_warnings(title, &output, &log);
+        // Some gigabytes that nobody needs any more.
+        fs::remove_dir_all(self.builder.context.built_folder("in-tree")?)?;
         Ok(counts)
     }
 
@@ -536,6 +558,40 @@ impl Tester {
         Ok(counts)
     }
 
+    fn demo_keep(&self) -> Result<Counts> {
+        self.builder.parts(Flavour::Base)?;
+        let out = self.builder.context.built_folder("demo/keep")?;
+        let file = out.join("payload");
+        fs::write(&file, vec![0x5a; 20_000])?;
+        let mut progress = Progress::start("demo --keep", None);
+        progress.detail("guests with shells");
+        let result = keep::drive(&file, &out);
+        progress.finish(result.is_ok());
+        match result {
+            Ok(()) => Ok(Counts::one()),
+            Err(error) if progress::interrupted() => Err(error),
+            Err(error) => Ok(Counts::failure(format!("demo --keep: {error:#}"))),
+        }
+    }
+
+    fn demo_trace(&self) -> Result<Counts> {
+        let mut parts = self.builder.parts(Flavour::Base)?;
+        parts.simulator = Some(self.builder.simulator(true)?);
+        let arguments = demo::Arguments { seed: 1, trace: true, ..Default::default() };
+        let mut counts = self.demo_run(&parts, "trace", 20_000, arguments)?;
+        let out = self.builder.context.built_folder("demo/trace")?;
+        for role in Role::ALL {
+            let file = out.join(format!("{role}.fst"));
+            counts.add(match waveform_end(&fs::read(&file).unwrap_or_default()) {
+                Some(1..) => Counts::one(),
+                _ => Counts::failure(format!("{} is not a waveform", file.display())),
+            });
+            // It is large, and was only looked at.
+            fs::remove_file(&file).ok();
+        }
+        Ok(counts)
+    }
+
     fn demo_seeds(&self) -> Result<Counts> {
         let parts = self.builder.parts(Flavour::Base)?;
         let mut counts = Counts::default();
@@ -553,6 +609,26 @@ impl Tester {
         let arguments = demo::Arguments { seed: 1, out: Some(out), ..Default::default() };
         Self::demo_counts("full", demo::transfer(&self.builder, &parts, &arguments))
     }
+}
+
+/// A build that passes when it ended well and warned of nothing.
+fn without_warnings(title: &str, output: &Output, log: &Path) -> Counts {
+    let warnings = output.lines.iter().filter(|l| l.contains("warning:")).count();
+    if !output.ok {
+        Counts::failure(progress::failure(title, log, &output.lines))
+    } else if warnings > 0 {
+        Counts::failure(format!("{title}: {warnings} warnings, see {}", log.display()))
+    } else {
+        Counts::one()
+    }
+}
+
+/// The last time in an FST file, by its header block: type 0, its length (329), start and end time (all big-endian),
+/// and e as a float in the byte order of the machine that wrote it.
+fn waveform_end(file: &[u8]) -> Option<u64> {
+    let number = |at: usize| Some(u64::from_be_bytes(file.get(at..at + 8)?.try_into().ok()?));
+    let float = f64::from_ne_bytes(file.get(25..33)?.try_into().ok()?);
+    (file[0] == 0 && number(1)? == 329 && float == std::f64::consts::E).then(|| number(17)).flatten()
 }
 
 /// Sums the `test result:` lines of `cargo test` and names what failed.
@@ -599,6 +675,18 @@ mod tests {
         let counts = count_cargo_tests(&lines);
         assert_eq!((counts.passed, counts.failed), (6, 1));
         assert_eq!(counts.notes, ["test a::y ... FAILED"]);
+    }
+
+    #[test]
+    fn waveforms_are_told_by_their_header() {
+        let mut file = vec![0; 400];
+        file[1..9].copy_from_slice(&329u64.to_be_bytes());
+        file[17..25].copy_from_slice(&77u64.to_be_bytes());
+        file[25..33].copy_from_slice(&std::f64::consts::E.to_ne_bytes());
+        assert_eq!(waveform_end(&file), Some(77));
+        file[0] = 3;
+        assert_eq!(waveform_end(&file), None);
+        assert_eq!(waveform_end(&file[..20]), None);
     }
 
     #[test]

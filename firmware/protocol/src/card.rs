@@ -356,6 +356,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
     pub fn poll<H: Hw>(&mut self, now: u64, hw: &mut H) -> bool {
         let answered = self.sh.flush_answers(hw);
         self.revoke_step(hw);
+        self.held_step(hw);
         if let Some(i) = take_bit(&mut self.sh.peer_work, &mut self.sh.last[0])
             && let Some(peer) = self.peers.get_mut(i)
             && peer.step(now, &mut self.sh, hw)

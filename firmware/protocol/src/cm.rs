@@ -8,7 +8,7 @@ use crate::control::{
 };
 use crate::headers::{PSN_MASK, Packet, Template};
 use crate::hw::{Hw, Log};
-use crate::limits::{CONTROL_WORDS, GRANTS, REQUESTS};
+use crate::limits::{CONTROL_WORDS, GRANTS, HELD_LISTS, REQUESTS};
 use crate::qp::{
     CONNECTED, CONNECTING, ERROR, EVENT_ESTABLISHED, Qp, TODO_DREQ, TODO_LIST, TODO_RECALL, TODO_RECALLED, TODO_REP,
     TODO_REQ, TODO_RTU,
@@ -17,8 +17,8 @@ use crate::shared::Shared;
 use berth_abi::card::CREDITS_PER_QP;
 use berth_abi::counters::{F_CONTROL_BAD, F_CONTROL_RECEIVED, F_CREDITS_OUTSTANDING, F_LIST_REFUSED, F_TX_STARVED};
 use berth_abi::cpu::{
-    CRD_ENABLE, CRD_GIVE_UP, CRD_LIST_BEGIN, CRD_LIST_NEXT, CRD_LIST_PUSH, CRD_LIST_TAKE, CRD_RESET, LIST_OK,
-    LIST_REPEAT,
+    CRD_ENABLE, CRD_GIVE_UP, CRD_LIST_BEGIN, CRD_LIST_NEXT, CRD_LIST_PUSH, CRD_LIST_TAKE, CRD_RESET, LIST_EARLY,
+    LIST_GAP, LIST_OK, LIST_REPEAT,
 };
 use berth_abi::ring::{EV_CM_REQUEST, PRIVATE_DATA};
 use berth_abi::status::{REASON_NO_LISTENER, REASON_PEER_CLOSE, REASON_PROTOCOL, REASON_REJECTED, WC_FLUSHED};
@@ -312,21 +312,17 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
                     qp.fail(REASON_PROTOCOL, WC_FLUSHED, sh, hw);
                     return;
                 }
-                match hw.credit(CRD_LIST_BEGIN, qpn, m.word(at, 2), n as u32) {
-                    LIST_OK => {
-                        let skip = hw.credit_rsp1() as usize;
-                        for k in skip..n {
-                            hw.credit(CRD_LIST_PUSH, qpn, m.word(at, 3 + k), 0);
+                let first = m.word(at, 2);
+                let sizes = m.words.get(at + 3..at + words).unwrap_or_default();
+                match qp.take_list(first, sizes, sh, hw) {
+                    LIST_OK | LIST_REPEAT => (),
+                    LIST_GAP => {
+                        // Held until filled (decision 6). Without a place for it, it is as if it had been lost.
+                        if !sh.hold_list(qp.idx, first, sizes) {
+                            hw.count(F_LIST_REFUSED, 1);
                         }
-                        qp.sq.cover_more = true;
-                        sh.send_work |= qp.bit();
                     }
-                    LIST_REPEAT => (),
-                    refused => {
-                        hw.count(F_LIST_REFUSED, 1);
-                        hw.log(Log::ListRefused(qpn, refused));
-                        qp.fail(REASON_PROTOCOL, WC_FLUSHED, sh, hw);
-                    }
+                    refused => qp.refuse_list(refused, sh, hw),
                 }
             }
             (REC_RTU, CONNECTING) => qp.connected(ip, sh, hw),
@@ -348,6 +344,33 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             }
             (REC_RECALLED, CONNECTED) => qp.recalled(m.word(at, 2), sh, hw),
             _ => hw.count(F_CONTROL_BAD, 1),
+        }
+    }
+
+    /// Looks at the credit lists that wait for others before them.
+    pub(crate) fn held_step<H: Hw>(&mut self, hw: &mut H) {
+        if !self.sh.held_due {
+            return;
+        }
+        self.sh.held_due = false;
+        for i in 0..HELD_LISTS {
+            let Some(held) = self.sh.held.get(i).copied().filter(|held| held.qp != 0) else {
+                continue;
+            };
+            let mut waits = false;
+            if let Some(qp) = self.qps.get_mut(held.qp as usize - 1)
+                && qp.state == CONNECTED
+            {
+                match qp.take_list(held.first, held.sizes(), &mut self.sh, hw) {
+                    LIST_OK | LIST_REPEAT => (),
+                    // The one before it has come, but none of its credits is used.
+                    LIST_GAP | LIST_EARLY => waits = true,
+                    refused => qp.refuse_list(refused, &mut self.sh, hw),
+                }
+            }
+            if !waits && let Some(place) = self.sh.held.get_mut(i) {
+                place.qp = 0;
+            }
         }
     }
 
@@ -581,6 +604,28 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
 }
 
 impl Qp {
+    /// Gives a credit list to the reader; answers `LIST_*`.
+    fn take_list<H: Hw>(&mut self, first: u32, sizes: &[u32], sh: &mut Shared, hw: &mut H) -> u32 {
+        let answer = hw.credit(CRD_LIST_BEGIN, self.qpn(), first, sizes.len() as u32);
+        if answer == LIST_OK {
+            let known = hw.credit_rsp1() as usize;
+            for size in sizes.iter().skip(known) {
+                hw.credit(CRD_LIST_PUSH, self.qpn(), *size, 0);
+            }
+            self.sq.cover_more = true;
+            sh.send_work |= self.bit();
+            sh.held_due = true;
+        }
+        answer
+    }
+
+    /// The peer does not keep to the protocol of credit lists.
+    fn refuse_list<H: Hw>(&mut self, answer: u32, sh: &mut Shared, hw: &mut H) {
+        hw.count(F_LIST_REFUSED, 1);
+        hw.log(Log::ListRefused(self.qpn(), answer));
+        self.fail(REASON_PROTOCOL, WC_FLUSHED, sh, hw);
+    }
+
     /// Appends the credit list that is ready, if one is. There is room.
     fn append_list<H: Hw>(&mut self, peer: &mut crate::control::Peer, hw: &mut H) {
         let qpn = self.qpn();

@@ -41,6 +41,8 @@ pub const CONTROL_TIMEOUT: u64 = 1_000_000;
 pub const CONTROL_RETRIES: u8 = 8;
 /// Retries of a control message, the last ones, with which the data connections ask as well whether the peer lives.
 pub const PROBES: u8 = 3;
+/// Credit lists with a gap before them that the card holds until it is filled, all QPs (at most one of each).
+pub const HELD_LISTS: usize = 4;
 /// Most doublings of a time-out.
 pub const MAX_BACKOFF: u8 = 5;
 /// Silence after which a peer with connections is asked whether it lives (cycles, 250 ms).

@@ -76,6 +76,8 @@ impl Qp {
         }
         let left = (sq.wqes.at(sq.cut_wqe).end() - sq.cut_pos) as u32;
         let cut = hw.credit(CRD_TAKE, qpn(self.idx), left, 0);
+        // That may be the proof that a held list waits for.
+        sh.held_due = true;
         let len = (cut & 0x7fff_ffff).min(left);
         sq.cover_credits -= 1;
         if cut >> 31 == 0 || len == 0 {

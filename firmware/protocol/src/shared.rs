@@ -3,10 +3,32 @@
 
 use crate::headers::Mac;
 use crate::hw::Hw;
-use crate::limits::{ANSWERS, TAGS};
+use crate::limits::{ANSWERS, GRANTS, HELD_LISTS, TAGS};
 use berth_abi::card::{RX_SLOTS, SCRATCH_SLOTS, TX_SLOTS};
 use berth_abi::counters::F_TX_STARVED;
 use berth_abi::ring::EV_CMD_DONE;
+
+/// A credit list that waits for one before it.
+#[derive(Clone, Copy)]
+pub struct HeldList {
+    /// QP (index + 1); 0 free.
+    pub qp: u8,
+    /// Number of its first credit.
+    pub first: u32,
+    /// Its length.
+    len: u8,
+    sizes: [u32; GRANTS],
+}
+
+impl HeldList {
+    /// No list.
+    pub const FREE: Self = Self { qp: 0, first: 0, len: 0, sizes: [0; GRANTS] };
+
+    /// Its sizes.
+    pub fn sizes(&self) -> &[u32] {
+        self.sizes.get(..self.len as usize).unwrap_or_default()
+    }
+}
 
 /// Who filled a transmit slot.
 #[derive(Clone, Copy)]
@@ -131,6 +153,10 @@ pub struct Shared {
     pub recall_last: u8,
     /// QP that last asked its peer whether it lives.
     pub probe_last: u8,
+    /// Credit lists that came before others that are missing (decision 6).
+    pub held: [HeldList; HELD_LISTS],
+    /// What they wait for may have come.
+    pub held_due: bool,
     /// When a short budget counts again for an element that holds a part of its memory.
     pub squeeze_at: u64,
     /// A revocation is under way: nothing new is acquired.
@@ -181,6 +207,8 @@ impl Shared {
             token_wait: 0,
             recall_last: 0,
             probe_last: 0,
+            held: [HeldList::FREE; HELD_LISTS],
+            held_due: false,
             squeeze_at: 0,
             pressure_bytes: 0,
             pressure_asid: 0,
@@ -217,6 +245,23 @@ impl Shared {
         let slot = free.trailing_zeros();
         self.tx_busy |= 1 << slot;
         Some(slot)
+    }
+
+    /// Holds a credit list of QP `idx` until those before it have come. False when there is no place for it: it is
+    /// longer than any that we know of, or the QP has another one, or all places are taken.
+    pub fn hold_list(&mut self, idx: u8, first: u32, sizes: &[u32]) -> bool {
+        if let Some(held) = self.held.iter().find(|held| held.qp == idx + 1) {
+            return held.first == first;
+        }
+        let Some(place) = self.held.iter_mut().find(|held| held.qp == 0) else {
+            return false;
+        };
+        let Some(to) = place.sizes.get_mut(..sizes.len()) else {
+            return false;
+        };
+        to.copy_from_slice(sizes);
+        (place.qp, place.first, place.len) = (idx + 1, first, sizes.len() as u8);
+        true
     }
 
     /// A transmit slot for an acknowledgement or a control frame; counts when there is none.
@@ -310,6 +355,11 @@ impl Shared {
 
     /// QP `i` is gone: no work is left of it.
     pub fn forget_qp(&mut self, i: usize) {
+        for held in &mut self.held {
+            if held.qp as usize == i + 1 {
+                held.qp = 0;
+            }
+        }
         let keep = !(1u64 << (i & 63));
         for map in [
             &mut self.send_work,

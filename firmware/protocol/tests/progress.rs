@@ -142,3 +142,70 @@ fn decision_26_a_peer_that_is_gone_is_noticed_though_its_connections_are_asked_f
     w.destroy(&a);
     assert_eq!(w.nodes[0].hw.uses(), 0);
 }
+
+/// Gives a frame other records of the control connection.
+fn with_records(frame: &[u8], records: &[Vec<u32>]) -> Vec<u8> {
+    let mut words: Vec<u32> =
+        frame[54..].chunks_exact(4).map(|c| u32::from_le_bytes([c[0], c[1], c[2], c[3]])).take(3).collect();
+    words.extend(records.iter().flatten());
+    words[2] = words[2] & 0xffff | (words.len() as u32) << 16;
+    let mut f = frame[..54].to_vec();
+    f.extend(words.iter().flat_map(|w| w.to_le_bytes()));
+    let total = (f.len() - 14 + 4) as u16;
+    f[16..18].copy_from_slice(&total.to_be_bytes());
+    f[38..40].copy_from_slice(&(total - 20).to_be_bytes());
+    f[24..26].fill(0);
+    let sum: u32 = (14..34).step_by(2).map(|i| u16::from_be_bytes([f[i], f[i + 1]]) as u32).sum();
+    let sum = (sum & 0xffff) + (sum >> 16);
+    let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
+    f[24..26].copy_from_slice(&sum.to_be_bytes());
+    f
+}
+
+#[test]
+fn decision_6_a_list_with_a_gap_before_it_is_held_until_the_gap_is_filled() {
+    let (mut w, a, mut b) = announced(74, 1);
+    let send = |w: &mut World, a: &mut User, i: u64| {
+        w.post_send(a, &[(SRC + i * PAGE, 50)], i);
+        w.ring(a);
+        w.run_until(100_000_000, |w| w.completions(a, false).len() as u64 == i + 1);
+    };
+    let credits = |w: &mut World| {
+        let mut cmd = [0; 16];
+        (cmd[0], cmd[2]) = (CMD_QP_QUERY, a.qpn);
+        w.command(0, cmd)[10]
+    };
+    let mut a = a.clone();
+    send(&mut w, &mut a, 0);
+    w.run(1_000_000);
+    // The list of credit 1 leaves, and arrives in one message behind that of credit 2.
+    w.hold[1] = true;
+    w.post_recv(&mut b, &[(DST + PAGE, PAGE as u32)], 1);
+    w.ring(&b);
+    let is_list = |f: &Vec<u8>| f[12..14] == [8, 0] && f[47..50] == [0, 0, 2] && f[42] == 4 && f[66] == 1;
+    w.run_until(100_000_000, |w| w.held[1].iter().any(is_list));
+    let frame = w.held[1].iter_mut().find(|f| is_list(f)).unwrap();
+    let word = |i: usize| u32::from_le_bytes(frame[66 + 4 * i..70 + 4 * i].try_into().unwrap());
+    let one: Vec<u32> = (0..4).map(word).collect();
+    let mut two = one.clone();
+    assert_eq!(two[2], 1, "number of the credit");
+    two[2] = 2;
+    *frame = with_records(frame, &[two, one]);
+    w.hold[1] = false;
+    w.release(1, 100);
+    w.run(2_000_000);
+    // One of the two can be used; the other follows when it has been.
+    assert_eq!((state(&mut w, &a), credits(&mut w), w.counter(0, F_LIST_REFUSED)), (CONNECTED, 1, 0));
+    send(&mut w, &mut a, 1);
+    w.run(2_000_000);
+    assert_eq!(credits(&mut w), 1);
+    // The list that really has this credit is now a repeat.
+    w.post_recv(&mut b, &[(DST + 2 * PAGE, PAGE as u32)], 2);
+    w.ring(&b);
+    w.run(2_000_000);
+    assert_eq!(credits(&mut w), 1);
+    send(&mut w, &mut a, 2);
+    assert_eq!(statuses(&w, &b, true), [WC_OK; 3]);
+    assert_eq!((w.counter(0, F_LIST_REFUSED), w.counter(1, F_NO_CREDIT)), (0, 0));
+    finish(w, &[&a, &b]);
+}
