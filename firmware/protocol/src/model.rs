@@ -18,6 +18,7 @@ use berth_abi::ring::{
 };
 use berth_abi::status::{CMD_OK, PAGE_FAULT, PAGE_OK, PAGE_OVER_BUDGET};
 use berth_abi::wqe::{OP_RECV, OP_SEND, WQE_BYTES};
+pub use berth_random::Rng;
 use std::boxed::Box;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 use std::vec;
@@ -28,29 +29,6 @@ const PAGE: u64 = 4096;
 const TRACE: usize = 1 << 16;
 /// Frames that the wire's record keeps.
 const RECORD: usize = 1 << 16;
-
-/// Small deterministic random source (SplitMix64).
-#[derive(Clone, Debug)]
-pub struct Rng(pub u64);
-
-impl Rng {
-    /// Next 64 bits.
-    pub fn draw(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-    /// A number below `n` (not 0).
-    pub fn below(&mut self, n: u64) -> u64 {
-        self.draw() % n
-    }
-    /// True with probability `p`.
-    pub fn chance(&mut self, p: f64) -> bool {
-        ((self.draw() >> 11) as f64) < p * (1u64 << 53) as f64
-    }
-}
 
 /// What happens later at a node.
 enum What {

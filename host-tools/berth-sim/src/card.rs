@@ -454,7 +454,9 @@ impl<C: SimCard> Worker<C> {
             let rx = self.card.rx_pending();
             let idle = self.stalled || self.resting && self.now >= self.settled && rx == 0 && self.card.idle();
             let timer = self.card.timer().filter(|_| !self.stalled).map(|t| self.now + t.saturating_sub(self.seen));
-            let step = self.link.next(self.end, CardState { now: self.now, idle, timer, rx_room: rx < RX_QUEUE && !self.stalled });
+            let step = self
+                .link
+                .next(self.end, CardState { now: self.now, idle, timer, rx_room: rx < RX_QUEUE && !self.stalled });
             match step {
                 Step::Stop => break,
                 Step::Request { request, clock, host_wait } => {

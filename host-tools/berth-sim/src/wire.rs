@@ -6,6 +6,7 @@
 //! direction and the frame's index, so that a run can be repeated.
 
 use berth_abi::card::CONTROL_QPN;
+use berth_random::mix;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Bytes that a frame costs on the wire beside its own: preamble and start delimiter (8), FCS (4), least gap (12).
@@ -16,14 +17,6 @@ pub const BYTES_PER_CYCLE: u64 = 8;
 pub const REORDER_LIMIT: u64 = 20_000;
 /// Ethernet header, IPv4 header without options, UDP header: where BTH begins.
 const BTH: usize = 14 + 20 + 8;
-
-/// One step of the SplitMix64 generator (Steele, Lea, Flood 2014): a bijective mix of 64 bits.
-pub const fn splitmix64(x: u64) -> u64 {
-    let z = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
 
 /// Probabilities of the wire's faults, each per frame and in 0.0 ..= 1.0, and the seed they are drawn from.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -58,8 +51,8 @@ pub struct Verdict {
 impl Faults {
     /// The verdict on frame `index` of `direction`: decision 31, a pure function of (seed, direction, index).
     pub fn verdict(&self, direction: u32, index: u64) -> Verdict {
-        let base = splitmix64(splitmix64(self.seed ^ (u64::from(direction) << 56)) ^ index);
-        let draw = |n: u64| splitmix64(base.wrapping_add(n));
+        let base = mix(mix(self.seed ^ (u64::from(direction) << 56)) ^ index);
+        let draw = |n: u64| mix(base.wrapping_add(n));
         // 53 bits: every value is exact in an f64, and 1.0 is never drawn.
         let happens = |n: u64, p: f64| ((draw(n) >> 11) as f64) < p * (1u64 << 53) as f64;
         if happens(0, self.loss) {
@@ -501,7 +494,7 @@ mod tests {
     fn a_corrupted_frame_differs_in_one_covered_bit() {
         for draw in 0..2000 {
             let mut f = roce(90);
-            assert!(corrupt(&mut f, splitmix64(draw)));
+            assert!(corrupt(&mut f, mix(draw)));
             let diff: Vec<usize> = (0..90).filter(|&i| f[i] != roce(90)[i]).collect();
             assert_eq!(diff.len(), 1);
             assert!(diff[0] >= 14 && ![15, 22, 24, 25, 40, 41, 46].contains(&diff[0]));

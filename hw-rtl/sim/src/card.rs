@@ -3,6 +3,7 @@
 
 use crate::ffi::{Core, Inputs, Outputs};
 use berth_abi::host::{HOST_CTRL, HOST_PCIE_LIMITS};
+use berth_random::Rng;
 use std::collections::VecDeque;
 use std::path::Path;
 
@@ -120,7 +121,7 @@ pub struct Card {
     outputs: Outputs,
     config: CardConfig,
     host: Box<dyn HostMemory + Send>,
-    random: u64,
+    random: Rng,
     /// Cycles since `new`, over card resets.
     now: u64,
     mmio: VecDeque<Mmio>,
@@ -181,7 +182,7 @@ impl Card {
             core: Core::new(),
             inputs: Inputs::default(),
             outputs: Outputs::default(),
-            random: config.seed,
+            random: Rng(config.seed),
             config,
             host,
             now: 0,
@@ -475,16 +476,8 @@ impl Card {
         self.reads.iter().map(|r| r.due.saturating_sub(self.now)).min().unwrap_or(u64::MAX)
     }
 
-    fn next_random(&mut self) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.random;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
     fn willing(&mut self) -> bool {
-        self.config.stall_percent == 0 || self.next_random() % 100 >= u64::from(self.config.stall_percent)
+        self.config.stall_percent == 0 || self.random.draw() % 100 >= u64::from(self.config.stall_percent)
     }
 
     /// Chooses the next completion, if one is due.
@@ -498,7 +491,7 @@ impl Card {
             if due.is_empty() {
                 return;
             }
-            due[self.next_random() as usize % due.len()]
+            due[self.random.draw() as usize % due.len()]
         } else if self.reads[0].due <= now {
             0
         } else {
@@ -510,7 +503,7 @@ impl Card {
         if r.data.is_some() && self.config.split {
             let at = r.addr + off as u64;
             let first = (COMPLETION_BOUNDARY - at % COMPLETION_BOUNDARY) as usize;
-            let random = self.next_random();
+            let random = self.random.draw();
             // half of them are not split
             if random & 1 == 0 {
                 let cut = first + (random >> 1) as usize % 32 * COMPLETION_BOUNDARY as usize;
@@ -635,7 +628,7 @@ impl Card {
         assert!(self.reads.iter().all(|r| r.tag != o.hrd_tag), "tag {} is in use", o.hrd_tag);
         let mut data = vec![0; len];
         let data = self.host.read(o.hrd_addr, &mut data).ok().map(|()| data);
-        let jitter = if self.config.out_of_order { self.next_random() % (self.config.read_latency / 2 + 1) } else { 0 };
+        let jitter = if self.config.out_of_order { self.random.draw() % (self.config.read_latency / 2 + 1) } else { 0 };
         let due = self.now + self.config.read_latency + jitter;
         self.reads.push(Read { tag: o.hrd_tag, addr: o.hrd_addr, len, data, due, sent: 0 });
     }

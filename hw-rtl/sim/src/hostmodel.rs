@@ -17,48 +17,10 @@ use berth_abi::wqe::*;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+pub use berth_random::Rng;
+
 /// Bytes of a page.
 pub const PAGE: u64 = 4096;
-
-/// Small seeded generator (splitmix64).
-#[derive(Clone, Debug)]
-pub struct Rng(pub u64);
-
-impl Rng {
-    /// Next 64 random bits.
-    pub fn draw(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// A number below `n` (not 0).
-    pub fn below(&mut self, n: u64) -> u64 {
-        self.draw() % n
-    }
-
-    /// A number from `low` to `high`, both included.
-    pub fn between(&mut self, low: u64, high: u64) -> u64 {
-        low + self.below(high - low + 1)
-    }
-
-    /// True with probability `p`.
-    pub fn chance(&mut self, p: f64) -> bool {
-        (self.draw() >> 11) as f64 / (1u64 << 53) as f64 <= p && p > 0.0
-    }
-
-    /// Random bytes.
-    pub fn bytes(&mut self, n: usize) -> Vec<u8> {
-        let mut out = Vec::with_capacity(n + 8);
-        while out.len() < n {
-            out.extend_from_slice(&self.draw().to_le_bytes());
-        }
-        out.truncate(n);
-        out
-    }
-}
 
 /// Seed of a random test: from `BERTH_SEED`, else `default`. Printed, so that a failure can be repeated.
 pub fn seed(default: u64) -> u64 {
