@@ -18,7 +18,6 @@ use core::num::NonZeroU64;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// Data in the first buffer of the last list: fast senders (CR-5).
-    #[default]
     First,
     /// Data in the last buffer: slow senders (CR-5).
     Last,
@@ -33,7 +32,8 @@ pub enum Kind {
     Timed,
     /// The time for which a predictive filter expects the sender to run dry, less the lead (CR-8).
     Predictive,
-    /// The ladder of the settings, switched by what the sender says that it still has to send (CR-9).
+    /// The ladder of the settings, switched by what the sender says that it still has to send (CR-9): the default.
+    #[default]
     InBand,
 }
 
@@ -63,9 +63,15 @@ pub struct Settings {
     pub agree: u8,
 }
 
+impl Default for Settings {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
 impl Settings {
-    /// Trigger "first".
-    pub const DEFAULT: Self = Self::of(Kind::First);
+    /// What the simulation of the fabric found best over fast, slow, bursty and changing senders (docs/simulation.md).
+    pub const DEFAULT: Self = Self::of(Kind::InBand);
 
     /// Default values for `kind`.
     pub const fn of(kind: Kind) -> Self {
