@@ -34,7 +34,7 @@ const WINDOW: usize = 128;
 const PIECES: usize = 32;
 
 /// A control message: RoCE headers and three words, then records.
-const CONTROL: u32 = ROCE + 12;
+pub const CONTROL: u32 = ROCE + 12;
 /// Time-out of a control message.
 const CONTROL_TIMEOUT: Time = 4 * MS;
 /// How often a host whose receives wait for budget looks for credits that are not used.
@@ -54,8 +54,8 @@ pub struct Settings {
     pub policy: policy::Settings,
     /// Time that the card's processor takes for a control message that it makes or reads.
     pub firmware: Time,
-    /// Bytes that a host may have pinned for receives.
-    pub budget: Option<u64>,
+    /// Bytes that a host may have pinned for receives: for each end of a connection, and at most.
+    pub budget: Option<(u64, u64)>,
 }
 
 impl Default for Settings {
@@ -95,6 +95,8 @@ struct End {
     waiting: VecDeque<(u32, u32)>,
     /// Messages under way to here: (number, bytes that are still to come).
     coming: VecDeque<(u32, u32)>,
+    /// Its place in the host's line.
+    turn: u64,
     /// Receives announced or to be, oldest first.
     receives: VecDeque<Receive>,
     /// Sizes of receives that the application is done with and has not posted again.
@@ -109,7 +111,7 @@ struct End {
 }
 
 impl End {
-    fn new(end: u32, settings: &Settings) -> Self {
+    fn new(end: u32, settings: &Settings, timeout: Time) -> Self {
         let options = Options {
             max_list: LIST as u32,
             part: LIST as u32,
@@ -119,7 +121,7 @@ impl End {
             cap: None,
         };
         let log2_mtu = MTU.ilog2() as u8;
-        let timeout = (MS / NS) as u32;
+        let timeout = (timeout / NS) as u32;
         let config = RequesterConfig { tick: 10_000, ..RequesterConfig::berth(log2_mtu, WINDOW as u16, timeout) };
         let mut responder = ResponderConfig::berth(log2_mtu);
         responder.ack_every = 16;
@@ -137,6 +139,7 @@ impl End {
             cut: 0,
             waiting: VecDeque::new(),
             coming: VecDeque::new(),
+            turn: 0,
             receives: VecDeque::new(),
             used: Vec::new(),
             ungranted: VecDeque::new(),
@@ -171,8 +174,9 @@ impl Target for Receives<'_> {
 
 struct Pinned {
     bytes: u64,
-    /// Ends with receives that wait: (receives that it has, end).
-    line: BTreeSet<(u32, u32)>,
+    budget: u64,
+    /// Ends with receives that wait: (receives that it has, since when in comparison, end).
+    line: BTreeSet<(u32, u64, u32)>,
     /// Ends of this host, for recalls in turn.
     ends: Vec<u32>,
     next: usize,
@@ -189,6 +193,7 @@ pub struct Berth {
     /// Control messages that have arrived and are to be read.
     arrived: Slab<(u32, Entry<LIST>)>,
     serial: u64,
+    turns: u64,
     /// Entries that the peer did not take, which must be none.
     pub refused: u64,
 }
@@ -212,25 +217,34 @@ impl Berth {
     /// Without connections.
     pub fn new(settings: Settings) -> Self {
         let (control, arrived) = (Slab::new(), Slab::new());
-        Self { settings, ends: Vec::new(), pinned: Vec::new(), control, arrived, serial: 0, refused: 0 }
+        Self { settings, ends: Vec::new(), pinned: Vec::new(), control, arrived, serial: 0, turns: 0, refused: 0 }
     }
 
     /// The application posts receives, with one doorbell.
     fn post_receives(&mut self, cx: &mut Cx<Body>, end: u32, sizes: &[u32]) {
         let host = cx.host(end);
         let e = &mut self.ends[end as usize];
+        let waited = !e.ungranted.is_empty();
         e.ungranted.extend(sizes);
-        self.pinned[host as usize].line.insert((e.receives.len() as u32, end));
+        if !waited {
+            self.turns += 1;
+            e.turn = self.turns;
+            self.pinned[host as usize].line.insert((e.receives.len() as u32, e.turn, end));
+        }
         self.grant(cx, host);
     }
 
-    /// The end has `before` receives no more: its place in the line changes.
+    /// The end had `before` receives: its place in the line changes. One that was granted something goes behind others with as many.
     fn moved(&mut self, host: u32, end: u32, before: usize) {
-        let e = &self.ends[end as usize];
+        let e = &mut self.ends[end as usize];
         let line = &mut self.pinned[host as usize].line;
-        line.remove(&(before as u32, end));
+        line.remove(&(before as u32, e.turn, end));
         if !e.ungranted.is_empty() {
-            line.insert((e.receives.len() as u32, end));
+            if e.receives.len() > before {
+                self.turns += 1;
+                e.turn = self.turns;
+            }
+            line.insert((e.receives.len() as u32, e.turn, end));
         }
     }
 
@@ -238,11 +252,11 @@ impl Berth {
     fn grant(&mut self, cx: &mut Cx<Body>, host: u32) {
         // A batch is announced when all of it is pinned, or as much as there is room for (decision 5).
         let mut granted = None;
-        while let Some(&(held, end)) = self.pinned[host as usize].line.first() {
+        while let Some(&(held, _, end)) = self.pinned[host as usize].line.first() {
             let pinned = &mut self.pinned[host as usize];
             let e = &mut self.ends[end as usize];
             let size = e.ungranted.front().copied().unwrap_or(0);
-            if self.settings.budget.is_some_and(|budget| pinned.bytes + u64::from(size) > budget) {
+            if pinned.bytes + u64::from(size) > pinned.budget {
                 if let Some(end) = granted {
                     self.announce(cx, end);
                 }
@@ -346,8 +360,8 @@ impl Berth {
                     }
                     let before = e.receives.len();
                     let Some(receive) = e.receives.pop_front() else { continue };
-                    if self.pinned[host as usize].line.remove(&(before as u32, end)) {
-                        self.pinned[host as usize].line.insert((before as u32 - 1, end));
+                    if self.pinned[host as usize].line.remove(&(before as u32, e.turn, end)) {
+                        self.pinned[host as usize].line.insert((before as u32 - 1, e.turn, end));
                     }
                     e.announcer.wasted(now, receive.size - len);
                     self.pinned[host as usize].bytes -= u64::from(receive.size);
@@ -412,10 +426,14 @@ impl Berth {
         cx.data_waits(end);
     }
 
-    /// Recalls all but one of the credits that were not used since the last look, while a connection has none.
+    /// Takes back credits that were not used since the last look, while a connection has none: from those that have
+    /// several all but one, else the one.
     fn recall(&mut self, cx: &mut Cx<Body>, host: u32) {
+        /// As many as the processor can do until the next look.
+        const MOST: u32 = 8;
         let count = self.pinned[host as usize].ends.len();
         let mut recalled = 0;
+        let mut single = Vec::new();
         for _ in 0..count {
             let pinned = &mut self.pinned[host as usize];
             let end = pinned.ends[pinned.next % count];
@@ -424,14 +442,24 @@ impl Berth {
             let (_, announced, landed) = e.announcer.builder().numbers();
             let unused = landed == e.landed_before;
             e.landed_before = landed;
-            let n = announced.wrapping_sub(landed).saturating_sub(1);
-            if unused && n > 0 && !e.announcer.recalling() && e.announcer.recall(n) {
+            let n = announced.wrapping_sub(landed);
+            if !unused || n == 0 || e.announcer.recalling() {
+                continue;
+            }
+            if n == 1 {
+                single.push(end);
+            } else if e.announcer.recall(n - 1) {
                 recalled += 1;
                 self.announce(cx, end);
-                // As many as the processor can do until the next look.
-                if recalled >= 8 {
-                    break;
-                }
+            }
+            if recalled >= MOST {
+                return;
+            }
+        }
+        for end in single.into_iter().take(MOST as usize) {
+            if recalled < MOST && self.ends[end as usize].announcer.recall(1) {
+                recalled += 1;
+                self.announce(cx, end);
             }
         }
     }
@@ -443,14 +471,27 @@ impl Scheme for Berth {
     fn start(&mut self, cx: &mut Cx<Body>) {
         let hosts = cx.net.spec().hosts as usize;
         self.pinned = (0..hosts)
-            .map(|_| Pinned { bytes: 0, line: BTreeSet::new(), ends: Vec::new(), next: 0, timer: false })
+            .map(|_| Pinned {
+                bytes: 0,
+                budget: u64::MAX,
+                line: BTreeSet::new(),
+                ends: Vec::new(),
+                next: 0,
+                timer: false,
+            })
             .collect();
         let ends = cx.conns.len() as u32 * 2;
-        self.ends = (0..ends).map(|end| End::new(end, &self.settings)).collect();
+        let timeout = cx.net.spec().timeout();
+        self.ends = (0..ends).map(|end| End::new(end, &self.settings, timeout)).collect();
         for end in 0..ends {
             self.pinned[cx.host(end) as usize].ends.push(end);
         }
         let sizes = self.settings.receives.clone();
+        if let Some((each, most)) = self.settings.budget {
+            for pinned in &mut self.pinned {
+                pinned.budget = (pinned.ends.len() as u64 * each).min(most);
+            }
+        }
         if self.settings.budget.is_some() {
             // One receive of each connection after the other.
             for size in sizes {

@@ -18,7 +18,7 @@ use serde_json::json;
 pub enum Way {
     /// Credit lists; all receives pinned and announced.
     Berth,
-    /// Credit lists; pins limited to what a shared queue takes.
+    /// Credit lists; pins of a host limited to a quarter of what its receives take, and to 2 MiB.
     BerthBudget,
     /// InfiniBand's count credits and RNR.
     Count,
@@ -38,7 +38,7 @@ impl Way {
     pub fn name(self) -> &'static str {
         match self {
             Self::Berth => "Berth",
-            Self::BerthBudget => "Berth, 1/4 pinned",
+            Self::BerthBudget => "Berth, small budget",
             Self::Count => "count + RNR",
             Self::Fixed => "fixed credits",
             Self::Grants => "grants",
@@ -65,32 +65,21 @@ fn simulate(run: &Run, scale: &Scale) -> End {
         200 * US
     };
     let setup = run.kind.setup(scale.nodes, scale.connections, run.loss, length, scale.seed);
-    let ends = (setup.conns.len() as u32 * 2).div_ceil(setup.spec.hosts);
-    let most = {
-        let mut ends = vec![0u32; setup.spec.hosts as usize];
-        for conn in &setup.conns {
-            ends[conn[0] as usize] += 1;
-            ends[conn[1] as usize] += 1;
-        }
-        ends.into_iter().max().unwrap_or(1)
-    };
-    // A host's shared pool is a quarter of what its connections would have; every host is built alike.
-    let shared = shared_queue(if matches!(run.kind, Kind::Incast(_)) { most } else { ends });
     match run.way {
         Way::Count => sim::run(setup, &mut Queued::new(count_credits())),
         Way::Fixed => sim::run(setup, &mut Queued::new(fixed_credits())),
-        Way::Shared => sim::run(setup, &mut Queued::new(shared)),
-        Way::Grants => sim::run(setup, &mut Homa::new(u64::from(most) * PER_END)),
+        Way::Shared => sim::run(setup, &mut Queued::new(shared_queue())),
+        Way::Grants => sim::run(setup, &mut Homa::new(16 * PER_END)),
         Way::Berth => sim::run(setup, &mut Berth::new(berth::Settings::default())),
         Way::BerthBudget => {
-            let budget = u64::from(shared.count) * u64::from(shared.buffer);
-            sim::run(setup, &mut Berth::new(berth::Settings { budget: Some(budget), ..berth::Settings::default() }))
+            let budget = Some((PER_END / 4, 2 << 20));
+            let settings = berth::Settings { budget, ..berth::Settings::default() };
+            sim::run(setup, &mut Berth::new(settings))
         }
     }
 }
 
-fn row(run: &Run, mut end: End) -> Row {
-    let hosts_mean = end.stats.committed_mean(end.now);
+fn row(run: &Run, end: End) -> Row {
     let stats = &end.stats;
     let group = &stats.groups[0];
     let (_, all_bytes, _) = stats.total();
@@ -113,7 +102,7 @@ fn row(run: &Run, mut end: End) -> Row {
         ("lost", end.net.lost.into()),
         ("pause ms", round(end.net.paused as f64 / MS as f64)),
         ("switch peak KiB", (end.net.peak >> 10).into()),
-        ("committed MiB", round(hosts_mean as f64 / 1_048_576.0)),
+        ("committed MiB", round(stats.committed_mean() as f64 / 1_048_576.0)),
         ("committed peak MiB", round(stats.committed_peak() as f64 / 1_048_576.0)),
         ("copied MB", round(stats.copied as f64 / 1e6)),
         ("unfinished", end.unfinished.into()),

@@ -8,7 +8,7 @@
 
 use crate::net::{ETHERNET, Packet};
 use crate::sim::{Cx, Scheme, Timer};
-use crate::time::{MS, Time};
+use crate::time::Time;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Largest payload of a packet, as for the other schemes.
@@ -22,8 +22,6 @@ const GRANT: u32 = ETHERNET + 60;
 pub const UNSCHEDULED: u32 = 64 << 10;
 /// Messages that are granted at a time.
 const OVERCOMMIT: usize = 7;
-/// Time without progress after which a receiver asks again for what is missing.
-const RESEND: Time = MS;
 
 /// What its packets say.
 pub enum Body {
@@ -85,6 +83,8 @@ pub struct Homa {
     out: BTreeMap<u32, Outgoing>,
     incoming: BTreeMap<u32, Incoming>,
     next: u32,
+    /// Time without progress after which a receiver asks again for what is missing.
+    resend: Time,
     /// Bytes of the pool.
     limit: u64,
 }
@@ -92,7 +92,7 @@ pub struct Homa {
 impl Homa {
     /// With so many bytes for messages that the application has not taken, for each host.
     pub fn new(limit: u64) -> Self {
-        Self { hosts: Vec::new(), out: BTreeMap::new(), incoming: BTreeMap::new(), next: 0, limit }
+        Self { hosts: Vec::new(), out: BTreeMap::new(), incoming: BTreeMap::new(), next: 0, resend: 0, limit }
     }
 
     fn unscheduled_class(bytes: u32) -> u8 {
@@ -150,6 +150,7 @@ impl Scheme for Homa {
     type Body = Body;
 
     fn start(&mut self, cx: &mut Cx<Body>) {
+        self.resend = cx.net.spec().timeout() / 2;
         self.hosts = (0..cx.net.spec().hosts).map(|_| Host::default()).collect();
     }
 
@@ -164,7 +165,7 @@ impl Scheme for Homa {
         let m = Outgoing { key, received: false, end, bytes, sent: 0, granted, class, again, heard };
         self.out.insert(message, m);
         self.refresh(cx, message, bytes);
-        cx.timer(heard + RESEND, 1, message, 0);
+        cx.timer(heard + self.resend, 1, message, 0);
     }
 
     fn data(&mut self, _: &mut Cx<Body>, _: u32) -> Option<Packet<Body>> {
@@ -232,7 +233,7 @@ impl Scheme for Homa {
                         self.hosts[to as usize].wanting.insert((bytes, message));
                     }
                     self.incoming.insert(message, m);
-                    cx.timer(now + RESEND, 0, message, 0);
+                    cx.timer(now + self.resend, 0, message, 0);
                 }
                 let Some(m) = self.incoming.get_mut(&message) else { return };
                 let (word, bit) = (index as usize / 64, 1u64 << (index % 64));
@@ -278,6 +279,8 @@ impl Scheme for Homa {
                 if let Some(m) = self.out.get_mut(&message) {
                     let was = m.left();
                     m.heard = now;
+                    // The grant may be what was lost.
+                    m.granted = m.granted.max((first + count) * MTU);
                     let sent = m.sent.div_ceil(MTU);
                     m.again.extend((first..first + count).filter(|&i| i < sent));
                     self.refresh(cx, message, was);
@@ -301,7 +304,7 @@ impl Scheme for Homa {
                 if m.got == m.bytes {
                     return;
                 }
-                if now >= m.heard + RESEND {
+                if now >= m.heard + self.resend {
                     m.heard = now;
                     let packets = m.granted.div_ceil(MTU);
                     let missing = |i: u32| m.map[i as usize / 64] & 1 << (i % 64) == 0;
@@ -314,19 +317,19 @@ impl Scheme for Homa {
                         cx.control(packet);
                     }
                 }
-                let at = (m.heard + RESEND).max(now + RESEND / 4);
+                let at = (m.heard + self.resend).max(now + self.resend / 4);
                 cx.timer(at, 0, timer.a, 0);
             }
             // The sender has heard nothing of a message.
             1 => {
                 let Some(m) = self.out.get_mut(&timer.a) else { return };
-                if now >= m.heard + RESEND && m.sent > 0 {
+                if now >= m.heard + self.resend && m.sent > 0 {
                     let was = m.left();
                     m.heard = now;
                     m.again.insert(0);
                     self.refresh(cx, timer.a, was);
                 }
-                cx.timer(now + RESEND, 1, timer.a, 0);
+                cx.timer(now + self.resend, 1, timer.a, 0);
             }
             // The application has taken a message.
             _ => {

@@ -3,7 +3,7 @@
 //!
 //! `net` is the fabric, `sim` what is around it, `load` the workloads. Schemes of flow control are `queued`
 //! (three baselines over InfiniBand's reliable connection) and `homa`. Questions are asked by
-//! [`credits`], [`triggers`].
+//! [`credits`], [`triggers`], [`paging`].
 //! A run depends on its measures and its seed only.
 
 pub mod answer;
@@ -12,6 +12,8 @@ pub mod credits;
 mod homa;
 mod load;
 mod net;
+pub mod paging;
+mod pinned;
 mod plot;
 mod queued;
 mod sim;

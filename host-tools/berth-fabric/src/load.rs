@@ -252,6 +252,44 @@ impl Workload for Stream {
     }
 }
 
+/// Every connection's first end always has some messages under way.
+pub struct Flood {
+    conns: u32,
+    bytes: u32,
+    outstanding: u32,
+    length: Time,
+    stop: Time,
+}
+
+impl Flood {
+    /// `outstanding` messages of `bytes` on each of `conns` connections, new ones for `length`.
+    pub fn new(conns: u32, bytes: u32, outstanding: u32, length: Time) -> Self {
+        Self { conns, bytes, outstanding, length, stop: 0 }
+    }
+}
+
+impl Workload for Flood {
+    fn start(&mut self, at: Time, queue: &mut Queue<Event>, rng: &mut Pcg64Mcg) {
+        self.stop = at + self.length;
+        for conn in 0..self.conns {
+            let at = at + rng.random_range(0..US);
+            for _ in 0..self.outstanding {
+                queue.at(at, Event::Post { end: 2 * conn, bytes: self.bytes, group: 0, token: 0 });
+            }
+        }
+    }
+
+    fn event(&mut self, _: u32, _: &mut Queue<Event>, _: &mut Pcg64Mcg) {}
+
+    fn done(&mut self, message: &Message, queue: &mut Queue<Event>, _: &mut Pcg64Mcg) -> Option<(u8, Time)> {
+        let now = queue.now();
+        if now < self.stop {
+            queue.at(now, Event::Post { end: message.end, bytes: self.bytes, group: 0, token: 0 });
+        }
+        Some((0, now - message.posted))
+    }
+}
+
 /// Workloads of question 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {

@@ -3,7 +3,7 @@
 
 use anyhow::{Result, ensure};
 use berth_fabric::answer::{Answer, Scale, peak_memory};
-use berth_fabric::{credits, triggers};
+use berth_fabric::{credits, paging, triggers};
 use clap::{Parser, ValueEnum};
 use std::path::PathBuf;
 use std::time::Instant;
@@ -44,6 +44,9 @@ enum Question {
     /// 2: when the next list goes.
     #[value(alias = "2")]
     Triggers,
+    /// 3: pin on credit against fault-driven paging and full registration.
+    #[value(alias = "3")]
+    Paging,
 }
 
 impl Question {
@@ -51,6 +54,7 @@ impl Question {
         match self {
             Self::Credits => credits::answer(scale),
             Self::Triggers => triggers::answer(scale),
+            Self::Paging => paging::answer(scale),
         }
     }
 }

@@ -2,7 +2,7 @@
 //! The fabric: hosts' links, store-and-forward switches with shared, finite buffers, priorities, and either
 //! priority flow control (nothing is lost) or loss when a buffer is full.
 
-use crate::time::{NS, Queue, Time};
+use crate::time::{MS, NS, Queue, Time};
 use slab::Slab;
 use std::collections::VecDeque;
 
@@ -88,10 +88,19 @@ pub struct Spec {
 
 impl Spec {
     /// 100 Gbit/s, 500 ns cables with transceivers, 300 ns switches with 256 KiB a port; a single switch up to
-    /// 64 hosts, leaves of 32 hosts with 16 spines (2:1) beyond.
+    /// 64 hosts, leaves of 32 hosts with as many spines beyond.
     pub fn of(hosts: u32, loss: Loss) -> Self {
         let shape = if hosts <= 64 || hosts > 4096 { Shape::Star } else { Shape::LeafSpine { down: 32, spines: 16 } };
         Self { hosts, shape, gbps: 100, delay: 500 * NS, latency: 300 * NS, buffer_per_port: 256 << 10, loss }
+    }
+
+    /// Time without an acknowledgement after which a transport sends again: longer than any queue of a fabric that
+    /// loses nothing, a few full buffers where it does.
+    pub fn timeout(&self) -> Time {
+        match self.loss {
+            Loss::Pause => 16 * MS,
+            Loss::Drop => 4 * MS,
+        }
     }
 
     /// Picoseconds for each byte.

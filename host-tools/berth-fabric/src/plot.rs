@@ -28,7 +28,6 @@ pub struct Axis {
 }
 
 /// A linear axis.
-#[allow(dead_code)]
 pub const fn linear(label: &'static str) -> Axis {
     Axis { label, log: false }
 }
@@ -39,7 +38,6 @@ pub const fn log(label: &'static str) -> Axis {
 }
 
 /// Points of a line, with its name.
-#[allow(dead_code)]
 pub type Line = (String, Vec<(f64, f64)>);
 
 /// Writes a number as people do: 0.05, 20, 4 k, 3 M.
@@ -147,7 +145,6 @@ fn legend<'a>(chart: &mut ChartContext<'a, SVGBackend<'a>, Cartesian2d<RangedCoo
 }
 
 /// Lines.
-#[allow(dead_code)]
 ///
 /// # Errors
 /// When the drawing library fails.

@@ -8,8 +8,8 @@
 
 use crate::net::{DATA, Packet, ROCE};
 use crate::sim::{Cx, Scheme, Timer};
-use crate::time::{MS, Time, US};
-use std::collections::VecDeque;
+use crate::time::{NS, Time, US};
+use std::collections::{BTreeSet, VecDeque};
 
 /// Largest payload of a packet.
 pub const MTU: u32 = 4096;
@@ -17,8 +17,6 @@ pub const MTU: u32 = 4096;
 const WINDOW: u64 = 128;
 /// Bytes of an acknowledgement or NAK.
 pub const ACK: u32 = ROCE + 4;
-/// Time-out without an acknowledgement.
-const TIMEOUT: Time = MS;
 /// Packets after which a sender asks for an acknowledgement.
 const ACK_EVERY: u64 = 16;
 
@@ -42,12 +40,47 @@ pub struct Settings {
     pub gate: Gate,
     /// Bytes of each receive buffer: longer messages are cut.
     pub buffer: u32,
-    /// Receives for each connection end, or for each host with [`Gate::Shared`].
+    /// Receives for each connection end; with [`Gate::Shared`] a host has them together, and 128 at least.
     pub count: u32,
     /// Time that a receiver-not-ready NAK asks for.
     pub rnr: Time,
     /// Received bytes are copied out of the buffer, which is free then.
     pub copy: bool,
+    /// How the memory of sends and receives is made present; without it, it always is and counts as committed.
+    pub memory: Option<Memory>,
+}
+
+/// How the memory of sends and receives is made present. Each send and each receive lies in another place of its
+/// end's region, until the region begins anew.
+#[derive(Clone, Copy, Debug)]
+pub enum Memory {
+    /// All of it is registered (pinned) beforehand.
+    Registered(Region),
+    /// The adapter takes a fault when it comes to a page that is not present: a send waits, a receive is answered
+    /// as not ready. One fault brings in all of a send or receive, which stays present.
+    Faults(Region),
+}
+
+/// Places for sends, and for receives, of each connection end, and the service of faults.
+#[derive(Clone, Copy, Debug)]
+pub struct Region {
+    /// Places of `buffer` bytes.
+    pub places: u64,
+    /// Time from a request for pages to their presence.
+    pub latency: Time,
+}
+
+/// Time of a core for a page request, and for each of its pages.
+pub const SERVICE: Time = 300 * NS;
+/// See [`SERVICE`].
+pub const SERVICE_PAGE: Time = 50 * NS;
+/// Bytes of a page.
+pub const PAGE: u32 = 4096;
+
+/// When `bytes` are present, that `core` is asked for now.
+pub fn service(core: &mut Time, now: Time, bytes: u32, latency: Time) -> Time {
+    *core = (*core).max(now) + SERVICE + SERVICE_PAGE * Time::from(bytes.div_ceil(PAGE));
+    *core + latency
 }
 
 /// What its packets say.
@@ -61,7 +94,8 @@ pub enum Body {
         message: u32,
         ends_message: bool,
         ack: bool,
-        credits: u32,
+        /// As in [`Body::Credits`]; 0 where it says nothing.
+        credits: u64,
     },
     /// Everything below `psn` has come; `limit`: sends that may be begun, counted from the first.
     Ack {
@@ -76,9 +110,9 @@ pub enum Body {
     NotReady {
         psn: u64,
     },
-    /// So many buffers are free again; and its acknowledgement.
-    Credits(u32),
-    CreditsAck,
+    /// So many sends may be begun, counted from the first; and its acknowledgement.
+    Credits(u64),
+    CreditsAck(u64),
 }
 
 /// A part of a message that takes one receive.
@@ -127,8 +161,10 @@ struct End {
     told: bool,
     refused: bool,
     answer: Answer,
-    /// Buffers free again and not told (fixed credits).
+    /// Fixed credits: buffers free again and not told, sends allowed as told, and as the peer knows.
     to_tell: u32,
+    allowed: u64,
+    known: u64,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -145,6 +181,14 @@ pub struct Queued {
     ends: Vec<End>,
     /// Receives left in each host's shared queue.
     shared: Vec<u32>,
+    /// Places that are present: end, whether for receiving, place. And those being brought in.
+    present: BTreeSet<(u32, bool, u64)>,
+    coming: BTreeSet<(u32, bool, u64)>,
+    cores: Vec<Time>,
+    /// Times that a send waited for a page, and for how long.
+    pub stalls: u64,
+    /// See `stalls`.
+    pub stalled: Time,
 }
 
 /// The largest number of credits not above `n` that an acknowledgement can carry (IBTA table 46): powers of two
@@ -160,7 +204,35 @@ pub fn coded_credits(n: u32) -> u32 {
 impl Queued {
     /// Without connections.
     pub fn new(settings: Settings) -> Self {
-        Self { settings, ends: Vec::new(), shared: Vec::new() }
+        Self {
+            settings,
+            ends: Vec::new(),
+            shared: Vec::new(),
+            present: BTreeSet::new(),
+            coming: BTreeSet::new(),
+            cores: Vec::new(),
+            stalls: 0,
+            stalled: 0,
+        }
+    }
+
+    /// Whether the memory of send or receive number `number` is present; if not, it is being brought in.
+    fn is_present(&mut self, cx: &mut Cx<Body>, end: u32, receive: bool, number: u64) -> bool {
+        let Some(Memory::Faults(region)) = self.settings.memory else { return true };
+        let place = (end, receive, number % region.places);
+        if self.present.contains(&place) {
+            return true;
+        }
+        if self.coming.insert(place) {
+            let host = cx.host(end) as usize;
+            let at = service(&mut self.cores[host], cx.now(), self.settings.buffer, region.latency);
+            cx.timer(at, if receive { 4 } else { 3 }, end, place.2);
+            if !receive {
+                self.stalls += 1;
+                self.stalled += at - cx.now();
+            }
+        }
+        false
     }
 
     /// Cuts the next send from what waits, if it may leave.
@@ -212,7 +284,7 @@ impl Queued {
     }
 
     fn acknowledged(&mut self, cx: &mut Cx<Body>, end: u32, psn: u64) {
-        let now = cx.now();
+        let (now, timeout) = (cx.now(), cx.net.spec().timeout());
         let e = &mut self.ends[end as usize];
         if psn > e.una {
             e.una = psn.min(e.max);
@@ -230,9 +302,21 @@ impl Queued {
                 e.base += 1;
                 e.at = e.at.saturating_sub(1);
             }
-            self.arm(cx, end, now + TIMEOUT);
+            self.arm(cx, end, now + timeout);
         }
         cx.data_waits(end);
+    }
+
+    /// Tells the peer what it may send, with an empty SMB Direct message: 20 bytes, padded to 24. It is a send of
+    /// the reliable connection, so it is sent again until it is acknowledged.
+    fn tell(&mut self, cx: &mut Cx<Body>, end: u32) {
+        let allowed = self.ends[end as usize].allowed;
+        let packet = cx.packet(end, ROCE + 24, 0, Body::Credits(allowed));
+        cx.stats.flow.packets += 1;
+        cx.stats.flow.bytes += u64::from(packet.bytes);
+        cx.control(packet);
+        let at = cx.now() + cx.net.spec().timeout();
+        cx.timer(at, 5, end, allowed);
     }
 
     /// A receive is free again.
@@ -249,12 +333,8 @@ impl Queued {
                 // Told when half of all have gathered, or when the peer can have only one left.
                 let peer_has = e.receives - e.to_tell;
                 if e.to_tell >= half.max(1) || peer_has <= 1 {
-                    let n = std::mem::take(&mut e.to_tell);
-                    // An empty SMB Direct message: 20 bytes, padded to 24.
-                    let packet = cx.packet(end, ROCE + 24, 0, Body::Credits(n));
-                    cx.stats.flow.packets += 1;
-                    cx.stats.flow.bytes += packet.bytes as u64;
-                    cx.control(packet);
+                    e.allowed += u64::from(std::mem::take(&mut e.to_tell));
+                    self.tell(cx, end);
                 }
             }
         }
@@ -278,6 +358,16 @@ impl Queued {
         e.told = false;
         e.refused = false;
         if first {
+            let number = e.begun;
+            if !self.is_present(cx, end, true, number) {
+                let e = &mut self.ends[end as usize];
+                cx.stats.not_ready += 1;
+                e.refused = true;
+                e.answer = Answer::NotReady;
+                cx.ack_waits(end);
+                return;
+            }
+            let e = &mut self.ends[end as usize];
             let receives = match self.settings.gate {
                 Gate::Shared => &mut self.shared[host as usize],
                 _ => &mut e.receives,
@@ -290,8 +380,9 @@ impl Queued {
                 return;
             }
             *receives -= 1;
-            e.begun += 1;
+            self.ends[end as usize].begun += 1;
         }
+        let e = &mut self.ends[end as usize];
         e.expected += 1;
         e.answer = Answer::Ack;
         if ack || last && self.settings.gate == Gate::Count {
@@ -316,12 +407,32 @@ impl Scheme for Queued {
     fn start(&mut self, cx: &mut Cx<Body>) {
         let Settings { count, buffer, gate, .. } = self.settings;
         let hosts = cx.net.spec().hosts as usize;
-        self.shared = vec![count; hosts];
+        let mut ends = vec![0; hosts];
+        for conn in &cx.conns {
+            ends[conn[0] as usize] += 1;
+            ends[conn[1] as usize] += 1;
+        }
+        self.shared = ends.iter().map(|n| if *n == 0 { 0 } else { (n * count).max(128) }).collect();
+        self.cores = vec![0; hosts];
         self.ends = (0..cx.conns.len() * 2)
-            .map(|_| End { receives: count, limit: u64::from(count), ..End::default() })
+            .map(|_| End {
+                receives: count,
+                limit: u64::from(count),
+                allowed: u64::from(count),
+                known: u64::from(count),
+                ..End::default()
+            })
             .collect();
-        let queues = if gate == Gate::Shared { hosts } else { self.ends.len() };
-        cx.commit(queues as i64 * i64::from(count) * i64::from(buffer));
+        let receives = match gate {
+            Gate::Shared => self.shared.iter().map(|n| i64::from(*n)).sum(),
+            _ => self.ends.len() as i64 * i64::from(count),
+        };
+        match self.settings.memory {
+            None => cx.commit(receives * i64::from(buffer)),
+            // One region for sending at one end, and one for receiving at the other.
+            Some(Memory::Registered(r)) => cx.commit(self.ends.len() as i64 * r.places as i64 * i64::from(buffer)),
+            Some(Memory::Faults(_)) => (),
+        }
     }
 
     fn post(&mut self, cx: &mut Cx<Body>, end: u32, message: u32) {
@@ -331,7 +442,7 @@ impl Scheme for Queued {
     }
 
     fn data(&mut self, cx: &mut Cx<Body>, end: u32) -> Option<Packet<Body>> {
-        let now = cx.now();
+        let (now, timeout) = (cx.now(), cx.net.spec().timeout());
         let i = end as usize;
         let e = &self.ends[i];
         if e.held_until > now || e.next - e.una >= WINDOW {
@@ -344,6 +455,10 @@ impl Scheme for Queued {
             }
             return None;
         }
+        if e.packet == 0 && !self.is_present(cx, end, false, self.ends[i].base + self.ends[i].at as u64) {
+            return None;
+        }
+        let e = &self.ends[i];
         if e.at == e.sends.len() && !self.cut(i) {
             return None;
         }
@@ -366,7 +481,8 @@ impl Scheme for Queued {
         if ack {
             e.since_ack = 0;
         }
-        let credits = if fixed && last { std::mem::take(&mut e.to_tell) } else { 0 };
+        e.allowed += u64::from(std::mem::take(&mut e.to_tell));
+        let credits = if fixed { e.allowed } else { 0 };
         let body = Body::Data {
             psn: e.next,
             len: if last { send.len } else { len },
@@ -384,7 +500,7 @@ impl Scheme for Queued {
             e.at += 1;
             e.packet = 0;
         }
-        self.arm(cx, end, now + TIMEOUT);
+        self.arm(cx, end, now + timeout);
         let header = ROCE + if fixed { 24 } else { 0 };
         Some(cx.packet(end, header + len.next_multiple_of(4), DATA, body))
     }
@@ -415,8 +531,9 @@ impl Scheme for Queued {
         let end = packet.flow ^ 1;
         match packet.body {
             Body::Data { credits, .. } => {
-                if credits > 0 {
-                    self.ends[end as usize].limit += u64::from(credits);
+                let e = &mut self.ends[end as usize];
+                if credits > e.limit {
+                    e.limit = credits;
                     cx.data_waits(end);
                 }
                 self.data_in(cx, end, packet.body);
@@ -434,27 +551,32 @@ impl Scheme for Queued {
             }
             Body::NotReady { psn } => {
                 self.acknowledged(cx, end, psn);
+                let timeout = cx.net.spec().timeout();
                 let at = cx.now() + self.settings.rnr;
                 self.ends[end as usize].held_until = at;
                 self.go_back(cx, end);
-                self.arm(cx, end, at + TIMEOUT);
+                self.arm(cx, end, at + timeout);
                 cx.timer(at, 2, end, 0);
             }
             Body::Credits(n) => {
-                self.ends[end as usize].limit += u64::from(n);
+                let e = &mut self.ends[end as usize];
+                e.limit = e.limit.max(n);
                 cx.data_waits(end);
                 cx.stats.acks.packets += 1;
                 cx.stats.acks.bytes += u64::from(ACK);
-                let ack = cx.packet(end, ACK, 0, Body::CreditsAck);
+                let ack = cx.packet(end, ACK, 0, Body::CreditsAck(n));
                 cx.control(ack);
             }
-            Body::CreditsAck => (),
+            Body::CreditsAck(n) => {
+                let e = &mut self.ends[end as usize];
+                e.known = e.known.max(n);
+            }
         }
     }
 
     fn timer(&mut self, cx: &mut Cx<Body>, timer: Timer) {
         let end = timer.a;
-        let now = cx.now();
+        let (now, timeout) = (cx.now(), cx.net.spec().timeout());
         match timer.kind {
             0 => {
                 let e = &mut self.ends[end as usize];
@@ -467,10 +589,22 @@ impl Scheme for Queued {
                     self.arm(cx, end, at);
                 } else {
                     self.go_back(cx, end);
-                    self.arm(cx, end, now + TIMEOUT);
+                    self.arm(cx, end, now + timeout);
                 }
             }
             1 => self.repost(cx, end),
+            5 => {
+                let e = &self.ends[end as usize];
+                if e.known < timer.b && e.allowed == timer.b {
+                    self.tell(cx, end);
+                }
+            }
+            3 | 4 => {
+                let place = (end, timer.kind == 4, timer.b);
+                self.coming.remove(&place);
+                self.present.insert(place);
+                cx.data_waits(end);
+            }
             _ => cx.data_waits(end),
         }
     }
@@ -478,16 +612,15 @@ impl Scheme for Queued {
 
 /// InfiniBand's count credits: 16 receives of 16 KiB for each end of a connection.
 pub fn count_credits() -> Settings {
-    Settings { gate: Gate::Count, buffer: 16 << 10, count: 16, rnr: 10 * US, copy: false }
+    Settings { gate: Gate::Count, buffer: 16 << 10, count: 16, rnr: 10 * US, copy: false, memory: None }
 }
 
 /// Fixed-size credits: 32 buffers of 8 KiB for each end of a connection, copied out of.
 pub fn fixed_credits() -> Settings {
-    Settings { gate: Gate::Fixed, buffer: 8 << 10, count: 32, rnr: 10 * US, copy: true }
+    Settings { gate: Gate::Fixed, buffer: 8 << 10, count: 32, rnr: 10 * US, copy: true, memory: None }
 }
 
-/// Eager sends into a queue shared by a host's `ends` connections: a quarter of what fixed buffers take, at least
-/// 1 MiB.
-pub fn shared_queue(ends: u32) -> Settings {
-    Settings { gate: Gate::Shared, buffer: 8 << 10, count: (ends * 8).max(128), rnr: 10 * US, copy: true }
+/// Eager sends into a queue shared by a host's connections: a quarter of what fixed buffers take.
+pub fn shared_queue() -> Settings {
+    Settings { gate: Gate::Shared, buffer: 8 << 10, count: 8, rnr: 10 * US, copy: true, memory: None }
 }

@@ -153,6 +153,8 @@ pub struct Stats {
     committed_peak: u64,
     committed_sum: u128,
     committed_at: Time,
+    /// When a message was received last, and the sum until then.
+    committed_done: (Time, u128),
     /// Begin of the measurement.
     pub began: Time,
     /// Connection ends that wait for credit although data is there: time.
@@ -172,10 +174,9 @@ impl Stats {
         self.committed_peak
     }
 
-    /// Bytes committed, averaged over the measurement until `now`.
-    pub fn committed_mean(&mut self, now: Time) -> u64 {
-        self.commit(now, 0);
-        (self.committed_sum / u128::from((now - self.began).max(1))) as u64
+    /// Bytes committed, averaged over the time until the last message was received.
+    pub fn committed_mean(&self) -> u64 {
+        (self.committed_done.1 / u128::from((self.committed_done.0.max(self.began) - self.began).max(1))) as u64
     }
 
     /// Begins anew; what is committed stays so.
@@ -491,6 +492,8 @@ fn step<S: Scheme>(cx: &mut Cx<S::Body>, scheme: &mut S, load: &mut dyn Workload
                 group.messages += 1;
                 group.bytes += message.bytes as u64;
                 group.last = now;
+                cx.stats.commit(now, 0);
+                cx.stats.committed_done = (now, cx.stats.committed_sum);
                 if let Some((group, time)) = record {
                     cx.stats.groups[group as usize % GROUPS].times.saturating_record((time / NS).max(1));
                 }

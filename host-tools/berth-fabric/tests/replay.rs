@@ -2,7 +2,7 @@
 //! Runs depend on their scale and seed only.
 
 use berth_fabric::answer::{Answer, Scale};
-use berth_fabric::credits;
+use berth_fabric::{credits, paging, triggers};
 
 fn scale(seed: u64, jobs: usize) -> Scale {
     Scale { nodes: 8, connections: 16, seed, full: false, jobs }
@@ -12,13 +12,19 @@ fn files(answer: &Answer, scale: &Scale) -> (String, Vec<(String, String)>) {
     (answer.json(scale), answer.plots.clone())
 }
 
+type Question = fn(&Scale) -> anyhow::Result<Answer>;
+
 #[test]
 fn same_seed_gives_the_same_files_and_another_seed_does_not() {
-    let first = files(&credits::answer(&scale(3, 1)).unwrap(), &scale(3, 1));
-    let again = files(&credits::answer(&scale(3, 2)).unwrap(), &scale(3, 2));
-    assert!(first == again, "two runs with one seed differ");
-    let other = files(&credits::answer(&scale(4, 2)).unwrap(), &scale(4, 2));
-    assert!(first.0 != other.0, "the seed changes nothing");
+    let questions: [(&str, Question); 3] =
+        [("credits", credits::answer), ("triggers", triggers::answer), ("paging", paging::answer)];
+    for (name, question) in questions {
+        let first = files(&question(&scale(3, 1)).unwrap(), &scale(3, 1));
+        let again = files(&question(&scale(3, 2)).unwrap(), &scale(3, 2));
+        assert!(first == again, "{name}: two runs with one seed differ");
+        let other = files(&question(&scale(4, 2)).unwrap(), &scale(4, 2));
+        assert!(first.0 != other.0, "{name}: the seed changes nothing");
+    }
 }
 
 #[test]
