@@ -397,8 +397,6 @@ pub struct End {
     pub unfinished: u64,
     /// Events handled.
     pub events: u64,
-    /// Simulated time at the end.
-    pub now: Time,
 }
 
 /// Runs `scheme` until all messages are received or the limit is reached.
@@ -457,13 +455,7 @@ pub fn run<S: Scheme>(setup: Setup, scheme: &mut S) -> End {
             break;
         }
     }
-    End {
-        unfinished: cx.messages.len() as u64,
-        events: cx.queue.count(),
-        now: cx.now(),
-        net: cx.net.counters,
-        stats: cx.stats,
-    }
+    End { unfinished: cx.messages.len() as u64, events: cx.queue.count(), net: cx.net.counters, stats: cx.stats }
 }
 
 fn step<S: Scheme>(cx: &mut Cx<S::Body>, scheme: &mut S, load: &mut dyn Workload, limit: Time) {
