@@ -25,6 +25,7 @@ pub mod fifo;
 mod grants;
 pub mod headers;
 pub mod hw;
+pub mod indicate;
 pub mod keys;
 pub mod limits;
 #[cfg(feature = "model")]

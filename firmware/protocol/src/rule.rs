@@ -63,6 +63,12 @@ pub enum Rule {
     OneShotOnce,
     /// Data for a receive whose memory was withdrawn is refused (decision 17).
     WithdrawnIsRefused,
+    /// The card fills anonymous memory up to the indicate window only (IW-2).
+    IndicateWindow,
+    /// A handed-over named buffer is filled by stream offset, whatever was in flight meanwhile (IW-4, IW-7).
+    NamedByOffset,
+    /// A named buffer that the card returned is complete when what came before it is copied (IW-7).
+    CopyBeforeReturn,
 }
 
 #[cfg(feature = "mutations")]
