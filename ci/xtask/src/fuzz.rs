@@ -36,7 +36,7 @@ pub struct Arguments {
     /// Where random choices begin.
     #[arg(long, default_value_t = 0)]
     pub seed: u32,
-    /// Afterwards keep the smallest set of inputs with the same coverage in firmware/fuzz/corpus.
+    /// Afterwards reduce what was found to the smallest set with the same coverage, and keep some of it in firmware/fuzz/corpus.
     #[arg(long)]
     pub keep: bool,
     /// Run one input, e.g. one that was found to fail, and nothing else.
@@ -146,7 +146,14 @@ fn target(
     }
     let program = programs.join(format!("fuzz-{name}"));
     let mut command = builder.sysroot.command(&folder, &[], &program);
-    command.args(["corpus", "-timeout=60", "-rss_limit_mb=2048", "-print_final_stats=1", "-artifact_prefix=found-"]);
+    command.args([
+        "corpus",
+        "-timeout=60",
+        "-rss_limit_mb=2048",
+        "-print_final_stats=1",
+        "-len_control=0",
+        "-artifact_prefix=found-",
+    ]);
     command.arg(format!("-max_len={longest}")).arg(format!("-seed={}", arguments.seed));
     command.arg(format!("-max_total_time={}", (seconds.round() as u64).max(1)));
     let log = builder.context.log(&format!("fuzz-{name}"))?;
@@ -178,7 +185,7 @@ fn target(
     Ok(outcome)
 }
 
-/// Replaces the corpus by a small one with the same coverage, and packs its shortest inputs for the repository.
+/// Replaces the corpus by a small one with the same coverage, and packs some of its inputs for the repository.
 fn keep(builder: &Builder, folder: &Path, program: &Path, kept: &Path) -> Result<()> {
     let small = folder.join("small");
     if small.exists() {
@@ -195,8 +202,10 @@ fn keep(builder: &Builder, folder: &Path, program: &Path, kept: &Path) -> Result
         let input = fs::read(entry?.path())?;
         inputs.insert((input.len(), input));
     }
+    // Evenly from short to long, so that few bytes reach far.
+    let step = inputs.len().div_ceil(KEPT).max(1);
     let mut file = Vec::new();
-    for (len, input) in inputs.into_iter().take(KEPT) {
+    for (len, input) in inputs.into_iter().step_by(step) {
         file.extend(u32::try_from(len)?.to_le_bytes());
         file.extend(input);
     }
