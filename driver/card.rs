@@ -803,9 +803,9 @@ impl Card {
         let left = {
             let mut answers = self.answers.lock();
             let Answers { list, deadline } = &mut *answers;
-            list.retain(|a| {
-                matches!(self.put_for(Some(a.generation), &[a.entry]), Err(e) if e == EBUSY)
-            });
+            list.retain(
+                |a| matches!(self.put_for(Some(a.generation), &[a.entry]), Err(e) if e == EBUSY),
+            );
             if list.is_empty() {
                 *deadline = None;
             }
