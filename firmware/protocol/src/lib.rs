@@ -23,6 +23,7 @@ pub mod datagram;
 pub mod entry;
 pub mod fifo;
 mod grants;
+pub mod grow;
 pub mod headers;
 pub mod hw;
 pub mod indicate;

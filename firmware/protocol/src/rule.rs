@@ -69,6 +69,10 @@ pub enum Rule {
     NamedByOffset,
     /// A named buffer that the card returned is complete when what came before it is copied (IW-7).
     CopyBeforeReturn,
+    /// An answer about larger buffers counts only when flags and checksum are right (BE-4).
+    AnswerWhole,
+    /// Between a request for larger buffers and its answer nothing else is sent (BE-3).
+    QuietWhileGrowing,
 }
 
 #[cfg(feature = "mutations")]

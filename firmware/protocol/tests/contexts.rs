@@ -2,9 +2,9 @@
 //! Virtual contexts, blocks and pinned pages, without a card: the sender's machine against the
 //! host's page accounting.
 
-use berth_protocol::context::{Again, Chain, ChainError, Choice, First, Place, Policy, Span};
-use berth_protocol::pins::{self, Answer, Pins, Request, Served, Usage};
-use berth_protocol::vc::{Action, BlockError, Config, Outcome, Sender, Transmit};
+use berth_protocol::context::{Again, Chain, ChainError, Choice, Copy, First, Local, Place, Policy, Span};
+use berth_protocol::pins::{self, Answer, PinError, Pins, Request, Served, Usage};
+use berth_protocol::vc::{Action, BlockError, Config, Costs, Outcome, Sender, Transmit};
 use std::collections::VecDeque;
 
 const PIN: Choice = Choice::Fixed(Policy { first: First::Pin, again: Again::Pin });
@@ -352,4 +352,364 @@ fn vc_8_blocks_are_outstanding_across_contexts_up_to_the_window_without_acknowle
     }
     h.settle();
     assert_eq!(h.asked.last().unwrap().1, 9000);
+}
+
+#[test]
+fn vc_8_a_resend_comes_before_blocks_ahead_and_one_block_is_kept_for_it() {
+    let mut h = one(PIN, 24);
+    h.streams[0].post(&[Place::at(0x10_0000, 100_000)], None).unwrap();
+    for _ in 0..8 {
+        h.streams[0].cover(1024);
+    }
+    h.settle();
+    assert_eq!(h.asked.len(), 5, "of 6");
+    assert!(h.packet(0, 0, 1024) && h.packet(0, 1024, 1024));
+    h.settle();
+    assert_eq!(h.streams[0].resend(0, 2048), 2048);
+    h.settle();
+    assert_eq!(h.asked.last(), Some(&(0, 0, 2048, false)));
+    assert!(h.packet(0, 0, 1024) && h.packet(0, 1024, 1024));
+}
+
+#[test]
+fn vc_9_blocks_whose_memory_moves_are_asked_for_again_and_no_packet_is_read_from_the_old_page() {
+    let mut h = one(PIN, 8);
+    h.streams[0].post(&[Place::at(0x10_0000, 8192)], None).unwrap();
+    h.streams[0].cover(8192);
+    h.settle();
+    assert!(h.packet(0, 0, 1024));
+    let Transmit::Ready { tag, .. } = h.streams[0].transmit(1024, 1024) else { panic!() };
+    assert_eq!(h.pins.withdraw(1, 0x10_0000, 4096, |_| false), 1);
+    h.streams[0].withdrawn(0x10_0000, 4096);
+    assert!(!h.pins.may_touch(1, Span { va: 0x10_0000, len: 1 }, false));
+    assert_eq!(h.streams[0].transmit(2048, 1024), Transmit::Waits);
+    h.run();
+    assert_eq!(h.pins.pinned(), 2, "nothing is unpinned before the fence");
+    h.pins.fenced();
+    assert!(h.streams[0].sent(tag));
+    h.asked.clear();
+    h.settle();
+    assert_eq!(h.asked, [(0, 2048, 6144, false)], "only what is still to be sent");
+    for at in (2048..8192).step_by(1024) {
+        assert!(h.packet(0, at, 1024));
+    }
+    h.settle();
+    assert_eq!((h.pins.pinned(), h.streams[0].idle()), (0, true));
+}
+
+#[test]
+fn vc_9_memory_that_is_gone_fails_the_send_by_name_and_leaves_nothing_pinned() {
+    let mut h = one(PIN, 8);
+    h.streams[0].post(&[Place::at(0x10_0000, 4096), Place::at(0x20_0000, 4096)], None).unwrap();
+    h.streams[0].cover(2048);
+    h.streams[0].cover(6144);
+    h.run();
+    h.serve(1, false);
+    h.settle();
+    assert!(h.packet(0, 0, 1024), "what is there is sent");
+    assert_eq!(h.streams[0].transmit(1024, 1024), Transmit::Ready { tag: 0, copy: false });
+    assert!(h.streams[0].sent(0));
+    assert_eq!(h.streams[0].transmit(2048, 1024), Transmit::Failed(BlockError::Protection));
+    h.streams[0].close();
+    h.settle();
+    assert_eq!((h.pins.pinned(), h.streams[0].idle()), (0, true));
+    assert_eq!(h.streams[0].transmit(2048, 1024), Transmit::Outside);
+    assert_eq!(h.streams[0].cover(5), None);
+}
+
+#[test]
+fn vc_9_a_page_that_goes_while_it_is_brought_in_is_asked_for_again() {
+    let mut h = one(PIN, 8);
+    h.streams[0].post(&[Place::at(0x10_0000, 4096)], None).unwrap();
+    h.streams[0].cover(4096);
+    h.run();
+    h.pins.withdraw(1, 0, u64::MAX, |_| false);
+    h.pins.fenced();
+    h.serve(0, true);
+    h.settle();
+    assert_eq!(h.asked, [(0, 0, 4096, false); 2]);
+    assert!(h.packet(0, 0, 1024));
+}
+
+#[test]
+fn vc_9_a_process_that_exits_leaves_nothing_pinned() {
+    let mut h = one(PIN, 8);
+    h.streams[0].post(&[Place::at(0x10_0000, 20_000)], None).unwrap();
+    h.streams[0].cover(20_000);
+    h.run();
+    h.serve(0, true);
+    h.pins.close(1);
+    h.streams[0].close();
+    h.pins.fenced();
+    assert_eq!(h.pins.pinned(), 0);
+    h.settle();
+    assert_eq!((h.streams[0].idle(), h.pins.pinned_by(1)), (true, None));
+    let request = Request { owner: 0, tag: 0, asid: 1, usage: Usage::Brief };
+    let span = [Span { va: 0, len: 1 }];
+    assert_eq!(h.pins.acquire(&request, span.into_iter(), false), Answer::Refused(PinError::NoProcess));
+}
+
+#[test]
+fn vc_10_the_default_copies_small_blocks_and_pins_large_ones_and_adapts_to_what_each_costs() {
+    let mut h = one(Choice::Adaptive, 24);
+    h.streams[0] = Sender::new(Config { block: 16 << 10, copy_room: 64 << 10, ..config(Choice::Adaptive) }, 0);
+    h.streams[0].post(&[Place::at(0x10_0000, 100_000)], None).unwrap();
+    h.streams[0].cover(5000);
+    h.streams[0].cover(15_000);
+    h.send(0);
+    assert_eq!(h.asked, [(0, 0, 5000, true), (0, 5000, 15_000, false)]);
+    // Page service becomes slow: 20 000 bytes are cheaper as a copy, and again when it is over.
+    for _ in 0..40 {
+        h.streams[0].costs_mut().pinned(5000);
+    }
+    h.streams[0].cover(15_000);
+    h.send(0);
+    assert_eq!(h.asked.last(), Some(&(0, 20_000, 15_000, true)));
+    for _ in 0..400 {
+        h.streams[0].costs_mut().copied(1024, 100);
+    }
+    h.streams[0].cover(15_000);
+    h.send(0);
+    assert_eq!(h.asked.last(), Some(&(0, 35_000, 15_000, false)), "a bad moment is not remembered for ever");
+    // A choice for one send overrides the connection's.
+    h.streams[0].post(&[Place::at(0x20_0000, 100)], Some(PIN)).unwrap();
+    h.streams[0].cover(50_000);
+    h.streams[0].cover(100);
+    h.send(0);
+    assert_eq!(h.asked.last(), Some(&(0, 100_000, 100, false)));
+}
+
+#[test]
+fn vc_10_costs_are_bounded_whatever_is_measured() {
+    let mut costs = Costs::new(0, 0);
+    assert_eq!(costs.threshold(), 0);
+    for (bytes, time) in [(0, u32::MAX), (1, u32::MAX), (u32::MAX, 0), (1024, 7)] {
+        costs.copied(bytes, time);
+        costs.pinned(time);
+        costs.threshold();
+    }
+    assert_eq!(Costs::default().threshold(), 10 << 10);
+}
+
+#[test]
+fn vc_11_processes_of_one_host_use_the_same_contexts_and_nothing_is_pinned() {
+    let (mut from, mut to): (Chain<4>, Chain<4>) = (Chain::new(0), Chain::new(0));
+    from.push(&[Place::at(0x1000, 5), Place::at(0x9000, 20)], PIN).unwrap();
+    to.push(&[Place::at(0x70, 8)], PIN).unwrap();
+    let mut local = Local::new(0);
+    let copy = |from, to, len, start| Some(Copy { from, to, len, start });
+    assert_eq!(local.next(&from, &to, 100), copy(0x1000, 0x70, 5, 0));
+    assert_eq!(local.next(&from, &to, 100), copy(0x9000, 0x75, 3, 5));
+    assert_eq!(local.next(&from, &to, 100), None, "the receiver has no buffer: the data waits");
+    to.push(&[Place::at(0x200, 50)], PIN).unwrap();
+    assert_eq!(local.next(&from, &to, 10), copy(0x9003, 0x200, 10, 8));
+    local.failed(8);
+    assert_eq!(local.next(&from, &to, 0), None);
+    assert_eq!(local.next(&from, &to, 100), copy(0x9003, 0x200, 17, 8));
+    assert!(!local.copied(26, &mut from, &mut to));
+    assert!(local.copied(8, &mut from, &mut to));
+    assert_eq!((local.done(), from.start(), to.start()), (8, 5, 8));
+    assert!(local.copied(17, &mut from, &mut to));
+    assert_eq!((local.done(), from.start(), to.start(), to.rest_of_send(25)), (25, 25, 8, 33));
+}
+
+#[test]
+fn recall_takes_back_blocks_of_pieces_that_were_not_begun() {
+    let mut h = one(PIN, 24);
+    h.streams[0].post(&[Place::at(0x10_0000, 20_000)], None).unwrap();
+    for _ in 0..4 {
+        h.streams[0].cover(5000);
+    }
+    h.settle();
+    assert_eq!(h.pins.pinned(), 5);
+    assert!(h.packet(0, 0, 1024));
+    assert_eq!(h.streams[0].uncover(0), 5000, "the piece that was begun stays");
+    h.settle();
+    assert_eq!(h.pins.pinned(), 2);
+    assert_eq!(h.streams[0].transmit(5000, 1024), Transmit::Outside);
+    assert_eq!(h.streams[0].cover(100_000), Some(15_000));
+    h.send(0);
+    assert_eq!(h.pins.pinned(), 0);
+}
+
+#[test]
+fn offsets_can_be_counted_anew() {
+    let mut s = Stream::new(config(PIN), 0);
+    s.post(&[Place::at(0x1000, 3000)], None).unwrap();
+    s.cover(3000);
+    let mut h = Host::new(table(8, 2), vec![s]);
+    h.send(0);
+    h.streams[0].acknowledged(3000);
+    assert!(!h.streams[0].rebase(3000), "its contexts are still known");
+    h.settle();
+    assert!(h.streams[0].rebase(3000));
+    assert_eq!(h.streams[0], Stream::new(config(PIN), 0), "as it was when it began");
+}
+
+/// Page accounting alone: a request of one page for owner `owner`.
+fn page(pins: &mut Table, owner: u32, asid: u16, number: u64, usage: Usage) -> Answer {
+    let request = Request { owner, tag: 0, asid, usage };
+    pins.acquire(&request, [Span { va: number << 12, len: 1 }].into_iter(), false)
+}
+
+fn free(pins: &mut Table, owner: u32, asid: u16, number: u64, usage: Usage, now: u64) -> bool {
+    let request = Request { owner, tag: 0, asid, usage };
+    pins.release(&request, [Span { va: number << 12, len: 1 }].into_iter(), now)
+}
+
+use Usage::{Brief, Lasting};
+
+#[test]
+fn decision_14_a_page_is_pinned_once_and_counted_once_however_many_uses_it_has() {
+    let mut pins = table(8, 1);
+    assert!(pins.open(2, 8) && !pins.open(2, 8));
+    for owner in 0..3 {
+        assert_eq!(page(&mut pins, owner, 1, 5, if owner == 0 { Lasting } else { Brief }), Answer::Serve { pages: 1 });
+    }
+    assert_eq!(page(&mut pins, 9, 2, 5, Brief), Answer::Serve { pages: 1 });
+    assert_eq!((pins.pinned(), pins.lasting(), pins.pinned_bytes()), (2, 1, 8192));
+    assert_eq!((pins.pinned_by(1), pins.pinned_by(2), pins.pinned_by(3)), (Some((1, 8)), Some((1, 8)), None));
+    let request = Request { owner: 0, tag: 0, asid: 1, usage: Lasting };
+    let spans = [Span { va: 5 << 12, len: 1 }];
+    assert_eq!(pins.served(&request, spans.into_iter(), true, 0), Served::Held);
+    assert_eq!(page(&mut pins, 4, 1, 5, Brief), Answer::Hit);
+    for owner in [1, 2, 4] {
+        assert!(free(&mut pins, owner, 1, 5, Brief, 0));
+    }
+    assert!(!free(&mut pins, 1, 1, 5, Brief, 0), "it does not hold it");
+    assert_eq!(pins.served(&request, [Span { va: 6 << 12, len: 1 }].into_iter(), false, 0), Served::NotHeld);
+    assert!(pins.may_touch(1, spans[0], true));
+    assert!(free(&mut pins, 0, 1, 5, Lasting, 0) && free(&mut pins, 9, 2, 5, Brief, 0));
+    assert_eq!((pins.pinned(), pins.lasting()), (0, 0));
+}
+
+#[test]
+fn decision_14_pages_linger_inside_the_budget_and_make_room_when_it_is_short() {
+    let mut pins = Table::new(pins::Config { budget: 3, reserve: 0, lend: false, page_shift: 12, linger: 10 });
+    pins.open(1, 3);
+    for n in 0..3 {
+        page(&mut pins, 0, 1, n, Brief);
+        let request = Request { owner: 0, tag: 0, asid: 1, usage: Brief };
+        pins.served(&request, [Span { va: n << 12, len: 1 }].into_iter(), false, 0);
+        assert!(free(&mut pins, 0, 1, n, Brief, n));
+    }
+    assert_eq!((pins.pinned(), pins.next_expiry()), (3, Some(10)));
+    assert_eq!(page(&mut pins, 0, 1, 1, Brief), Answer::Hit, "still warm");
+    assert!(!pins.may_touch(1, Span { va: 0, len: 1 }, false), "nobody uses it");
+    assert_eq!(page(&mut pins, 1, 1, 7, Brief), Answer::Serve { pages: 1 });
+    assert_eq!(page(&mut pins, 2, 1, 2, Brief), Answer::Hit, "the one that lingered longest went");
+    assert_eq!(page(&mut pins, 3, 1, 8, Brief), Answer::Wait);
+    free(&mut pins, 2, 1, 2, Brief, 20);
+    assert_eq!(pins.retry().map(|r| r.owner), Some(3));
+    assert_eq!(page(&mut pins, 3, 1, 8, Brief), Answer::Serve { pages: 1 });
+    free(&mut pins, 3, 1, 8, Brief, 20);
+    free(&mut pins, 0, 1, 1, Brief, 20);
+    pins.expire(29);
+    assert_eq!(pins.pinned(), 2);
+    pins.expire(30);
+    assert_eq!(pins.pinned(), 1);
+}
+
+#[test]
+fn pc_3_budgets_of_process_and_card_and_the_reserve_for_sends_are_kept() {
+    let mut pins = table(6, 2);
+    assert!(pins.open(2, 3));
+    for n in 0..4 {
+        assert_eq!(page(&mut pins, n as u32, 1, n, Lasting), Answer::Serve { pages: 1 });
+    }
+    assert_eq!(page(&mut pins, 4, 1, 4, Lasting), Answer::Wait, "the reserve is not for receives");
+    assert_eq!(page(&mut pins, 5, 2, 0, Brief), Answer::Serve { pages: 1 });
+    assert_eq!(page(&mut pins, 6, 2, 1, Brief), Answer::Serve { pages: 1 });
+    assert_eq!(page(&mut pins, 7, 2, 2, Brief), Answer::Wait, "the card's budget is used up");
+    assert_eq!(pins.pressure(Lasting).map(|p| (p.request.owner, p.pages)), Some((4, 1)));
+    assert_eq!(pins.pressure(Brief).map(|p| (p.request.owner, p.card)), Some((7, true)));
+    // A send that shares a receive's page costs nothing and need not wait.
+    assert_eq!(page(&mut pins, 8, 1, 3, Brief), Answer::Serve { pages: 1 });
+    // A receive cannot turn pages of sends into pages of its own beyond its share.
+    assert_eq!(page(&mut pins, 9, 2, 0, Lasting), Answer::Wait);
+    assert_eq!((pins.pinned(), pins.lasting(), pins.waiting()), (6, 4, 3));
+    let request = Request { owner: 9, tag: 0, asid: 2, usage: Lasting };
+    assert!(pins.cancel(&request) && !pins.cancel(&request));
+    let all = [Span { va: 0, len: 7 << 12 }];
+    let big = Request { owner: 10, tag: 0, asid: 1, usage: Brief };
+    assert_eq!(pins.acquire(&big, all.into_iter(), false), Answer::Refused(PinError::OverBudget));
+}
+
+#[test]
+fn pc_3_requests_wait_in_line_and_small_ones_do_not_overtake() {
+    let mut pins = table(4, 0);
+    assert!(pins.open(2, 2));
+    for n in 0..3 {
+        page(&mut pins, n as u32, 1, n, Brief);
+    }
+    let big = Request { owner: 8, tag: 0, asid: 1, usage: Brief };
+    let spans = [Span { va: 100 << 12, len: 3 << 12 }];
+    assert_eq!(pins.acquire(&big, spans.into_iter(), false), Answer::Wait);
+    assert_eq!(page(&mut pins, 9, 1, 50, Brief), Answer::Wait, "though one page is free");
+    assert_eq!(pins.retry(), None);
+    free(&mut pins, 0, 1, 0, Brief, 0);
+    assert_eq!(pins.retry(), Some(big));
+    assert_eq!(pins.acquire(&big, spans.into_iter(), false), Answer::Wait);
+    assert_eq!(pins.retry(), None, "the one behind it does not try before it");
+    free(&mut pins, 1, 1, 1, Brief, 0);
+    assert_eq!(pins.retry(), Some(big));
+    assert_eq!(pins.acquire(&big, spans.into_iter(), false), Answer::Serve { pages: 3 });
+    assert_eq!(pins.retry().map(|r| r.owner), Some(9));
+    assert_eq!(page(&mut pins, 9, 1, 50, Brief), Answer::Wait);
+    // What lacks only its process's budget holds up nobody else.
+    let mut pins = table(10, 0);
+    pins.open(2, 1);
+    page(&mut pins, 0, 2, 0, Brief);
+    assert_eq!(page(&mut pins, 1, 2, 1, Brief), Answer::Wait);
+    assert_eq!(page(&mut pins, 2, 1, 1, Brief), Answer::Serve { pages: 1 });
+}
+
+#[test]
+fn pc_3_the_reserve_is_lent_to_the_only_receive_if_the_host_wishes() {
+    let mut pins = Table::new(pins::Config { budget: 4, reserve: 1, lend: true, page_shift: 12, linger: 0 });
+    pins.open(1, 4);
+    let request = Request { owner: 8, tag: 0, asid: 1, usage: Lasting };
+    let spans = [Span { va: 0, len: 4 << 12 }];
+    page(&mut pins, 0, 1, 9, Lasting);
+    assert_eq!(pins.acquire(&request, spans.into_iter(), true), Answer::Wait);
+    free(&mut pins, 0, 1, 9, Lasting, 0);
+    assert_eq!(pins.acquire(&request, spans.into_iter(), true), Answer::Serve { pages: 4 });
+}
+
+#[test]
+fn decision_18_only_pages_that_changed_are_taken_from_the_card() {
+    let mut pins = table(8, 0);
+    let request = Request { owner: 0, tag: 0, asid: 1, usage: Brief };
+    let spans = [Span { va: 0, len: 3 << 12 }];
+    pins.acquire(&request, spans.into_iter(), false);
+    pins.served(&request, spans.into_iter(), false, 0);
+    // fork marks all for copy-on-write; page 1 was written to and is another one now.
+    assert_eq!(pins.withdraw(1, 0, 3 << 12, |number| number != 1), 1);
+    let touch = |pins: &Table, n: u64| pins.may_touch(1, Span { va: n << 12, len: 1 }, false);
+    assert_eq!([0, 1, 2].map(|n| touch(&pins, n)), [true, false, true]);
+    assert_eq!(page(&mut pins, 1, 1, 1, Brief), Answer::Wait, "until those who had the old one let go");
+    pins.fenced();
+    assert_eq!(page(&mut pins, 1, 1, 1, Brief), Answer::Wait);
+    assert_eq!((pins.pinned(), pins.retry()), (2, None));
+    assert!(pins.release(&request, spans.into_iter(), 0));
+    assert_eq!(pins.retry().map(|r| r.owner), Some(1));
+    assert_eq!(page(&mut pins, 1, 1, 1, Brief), Answer::Serve { pages: 1 });
+    assert_eq!(pins.withdraw(1, 0x1000, 0, |_| false), 0);
+}
+
+#[test]
+fn inv_6_bad_page_requests_are_refused() {
+    let mut pins: Pins<4, 1, 1> =
+        Pins::new(pins::Config { budget: 9, reserve: 0, lend: false, page_shift: 12, linger: 0 });
+    assert!(pins.open(1, 9) && !pins.open(2, 9));
+    let mut ask = |va, len, owner| {
+        let request = Request { owner, tag: 0, asid: 1, usage: Brief };
+        pins.acquire(&request, [Span { va, len }].into_iter(), false)
+    };
+    assert_eq!(ask(0, 0, 0), Answer::Refused(PinError::BadRange));
+    assert_eq!(ask(u64::MAX, 2, 0), Answer::Refused(PinError::BadRange));
+    assert_eq!(ask(0, u32::MAX, 0), Answer::Refused(PinError::OverBudget), "no more than the table holds");
+    assert_eq!(ask(u64::MAX, 1, 0), Answer::Serve { pages: 1 });
+    assert_eq!(ask(0, 4 << 12, 1), Answer::Wait);
+    assert_eq!(ask(0, 4 << 12, 2), Answer::Refused(PinError::LineFull));
 }
