@@ -8,17 +8,20 @@ pub mod ends;
 pub mod entry;
 pub mod hostile;
 pub mod input;
+pub mod lists;
 pub mod wire;
 
 /// A target: takes any bytes and panics when something is wrong.
 pub type Target = fn(&[u8]);
 
 /// All targets by name.
-pub const TARGETS: [(&str, Target); 6] = [
+pub const TARGETS: [(&str, Target); 8] = [
     ("wire", wire::run),
     ("datagram", datagram::run),
     ("entry", entry::run),
     ("ends", ends::run),
     ("cards", cards::run),
     ("hostile", hostile::run),
+    ("lists", lists::run),
+    ("carriers", lists::nonsense),
 ];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The same lists over every carrier (CR-12).
 
-mod seeded;
+mod common;
 use berth_protocol::announce::{Announcer, Options};
 use berth_protocol::carrier::*;
 use berth_protocol::entry::{Body, Entry, HEAD, Name, Part};
@@ -330,7 +330,7 @@ fn cr_12_e_lists_of_a_tcp_option_take_several_segments() {
 }
 
 proptest! {
-    #![proptest_config(seeded::config(256))]
+    #![proptest_config(common::config(256))]
 
     /// Whatever comes: no carrier stumbles, and what it takes for an entry is sound.
     #[test]

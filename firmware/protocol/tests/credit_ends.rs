@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Announcer and taker against each other, over a control path that loses, repeats and reorders.
 
-mod seeded;
+mod common;
 use berth_protocol::announce::{Announcer, Heard, Options, list_limit};
 use berth_protocol::entry::{Body, Entry, Name, Part};
 use berth_protocol::policy::{Cap, Kind, Settings};
@@ -567,7 +567,7 @@ fn random<const ROOM: usize, const LIST: usize, const BITS: u32>(
 }
 
 proptest! {
-    #![proptest_config(seeded::config(256))]
+    #![proptest_config(common::config(256))]
 
     #[test]
     fn decision_6_lists_that_are_lost_repeated_and_reordered_lose_and_double_no_credit(

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Sends become pieces: in the card and in the library (CR-15), stream and message mode (CR-17).
 
-mod seeded;
+mod common;
 use berth_protocol::credit::Reader;
 use berth_protocol::cut::*;
 use proptest::prelude::*;
@@ -162,7 +162,7 @@ fn cr_16_a_piece_is_read_from_where_the_sender_put_its_bytes() {
 }
 
 proptest! {
-    #![proptest_config(seeded::config(256))]
+    #![proptest_config(common::config(256))]
 
     /// Whatever is posted and whenever credits come: both embodiments give the same pieces, and
     /// the pieces are the sends, in order, each within its credit.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Many data connections on one control connection (CR-13), both ends at once (CR-14).
 
-mod seeded;
+mod common;
 use berth_protocol::announce::{Heard, Options};
 use berth_protocol::entry::{Body, Entry, Name, Part};
 use berth_protocol::model::Rng;
@@ -188,7 +188,7 @@ fn decision_6_data_connections_outlive_their_control_connection() {
 }
 
 proptest! {
-    #![proptest_config(seeded::config(64))]
+    #![proptest_config(common::config(64))]
 
     /// Streams in both directions of several connections, on a control connection that loses
     /// messages and is lost.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Trigger policies and bandwidth caps, with a sender at the other end of a link.
 
-mod seeded;
+mod common;
 use berth_protocol::announce::{Announcer, Options};
 use berth_protocol::credit::Trigger;
 use berth_protocol::entry::{Body, Entry, Name};
@@ -453,7 +453,7 @@ fn cr_10_a_servers_load_is_clients_times_cap() {
 }
 
 proptest! {
-    #![proptest_config(seeded::config(100))]
+    #![proptest_config(common::config(100))]
 
     /// CR-11 gates every policy (asserted in `Sim::receiver`), caps hold for any pattern, and
     /// everything arrives.
