@@ -220,9 +220,9 @@ enum GrowFail {
     Bad,
 }
 
-/// The sending end of one direction.
+/// The sending end of one direction. Phases are numbered 1 ..= `PHASES`, cyclically; two is the least.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Sender<const LEVELS: usize> {
+pub struct Sender<const LEVELS: usize, const PHASES: u32 = { u32::MAX }> {
     config: Config<LEVELS>,
     /// Level of its own buffers, and of the receiver's.
     own: usize,
@@ -237,10 +237,10 @@ pub struct Sender<const LEVELS: usize> {
     state: State,
 }
 
-impl<const LEVELS: usize> Sender<LEVELS> {
+impl<const LEVELS: usize, const PHASES: u32> Sender<LEVELS, PHASES> {
     /// Both ends have registered their sets of the first level.
     pub fn new(config: Config<LEVELS>) -> Self {
-        const { assert!(LEVELS >= 1) };
+        const { assert!(LEVELS >= 1 && PHASES >= 2) };
         let config = Config { count: config.count.max(2), ..config };
         let (phase, set) = (0, 0);
         Self { config, own: 0, peer: 0, remote: None, free: config.count, slot: 0, phase, set, state: State::Steady }
@@ -290,7 +290,7 @@ impl<const LEVELS: usize> Sender<LEVELS> {
         let count = self.config.count;
         match self.state {
             State::Clear(target) => {
-                self.phase = self.phase.wrapping_add(1).max(1);
+                self.phase = if self.phase >= PHASES { 1 } else { self.phase + 1 };
                 self.state = State::Ask(target);
                 Some(SenderAction::Clear)
             }
