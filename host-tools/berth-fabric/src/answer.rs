@@ -84,16 +84,16 @@ impl Answer {
         text
     }
 
-    /// Writes table and plots into `folder`.
+    /// Writes table and plots into `folder`; the files' names begin with `prefix`.
     ///
     /// # Errors
     /// When a file cannot be written.
-    pub fn write(&self, folder: &Path, scale: &Scale) -> Result<()> {
+    pub fn write(&self, folder: &Path, prefix: &str, scale: &Scale) -> Result<()> {
         fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
-        let path = folder.join(format!("{}.json", self.name));
+        let path = folder.join(format!("{prefix}{}.json", self.name));
         fs::write(&path, self.json(scale)).with_context(|| format!("writing {}", path.display()))?;
         for (name, svg) in &self.plots {
-            let path = folder.join(format!("{name}.svg"));
+            let path = folder.join(format!("{prefix}{name}.svg"));
             fs::write(&path, svg).with_context(|| format!("writing {}", path.display()))?;
         }
         Ok(())

@@ -120,9 +120,11 @@ pub fn answer(scale: &Scale) -> Result<Answer> {
         kinds.push(Kind::Incast(1024));
     }
     kinds.extend([Kind::SlowReceiver, Kind::RequestResponse]);
+    // The large run asks for time and memory as well: one kind of fabric is enough.
+    let losses: &[Loss] = if scale.nodes > 1024 { &[Loss::Pause] } else { &[Loss::Pause, Loss::Drop] };
     let mut runs = Vec::new();
     for &kind in &kinds {
-        for loss in [Loss::Pause, Loss::Drop] {
+        for &loss in losses {
             runs.extend(Way::ALL.map(|way| Run { kind, loss, way }));
         }
     }
@@ -137,7 +139,7 @@ pub fn answer(scale: &Scale) -> Result<Answer> {
         ("credits-not-ready", "Times that a receiver was not ready", "not ready", plot::log("events")),
         ("credits-committed", "Receive memory committed, mean over time", "committed MiB", plot::log("MiB, all hosts")),
     ] {
-        for loss in ["pause", "drop"] {
+        for loss in losses.iter().map(|l| if *l == Loss::Pause { "pause" } else { "drop" }) {
             let groups: Vec<String> = kinds.iter().map(|k| k.name()).collect();
             let series: Vec<_> = Way::ALL
                 .iter()

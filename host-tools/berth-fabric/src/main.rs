@@ -71,7 +71,7 @@ fn main() -> Result<()> {
         eprintln!("── {question:?}: {nodes} hosts, {connections} connections, seed {}", cli.seed);
         let began = Instant::now();
         let answer = question.answer(&scale)?;
-        answer.write(&cli.out, &scale)?;
+        answer.write(&cli.out, if cli.large { "large-" } else { "" }, &scale)?;
         println!("{}", answer.markdown());
         let unfinished: f64 = answer.rows.iter().map(|r| r.number("unfinished")).filter(|n| !n.is_nan()).sum();
         ensure!(unfinished == 0.0, "{unfinished} messages were not received by the end of their runs");

@@ -51,7 +51,7 @@ struct Run {
 
 fn row(run: &Run, scale: &Scale) -> Row {
     let spec = Spec::of(2, Loss::Pause);
-    let length = if scale.nodes > 16 { 10 * MS } else { MS };
+    let length = if scale.nodes > 16 { 10 * MS } else { 200 * US };
     let setup = Setup {
         spec,
         conns: vec![[0, 1]; CONNS as usize],
