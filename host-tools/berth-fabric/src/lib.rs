@@ -3,14 +3,16 @@
 //!
 //! `net` is the fabric, `sim` what is around it, `load` the workloads. Schemes of flow control are `queued`
 //! (three baselines over InfiniBand's reliable connection) and `homa`. Questions are asked by
-//! [`credits`], [`triggers`], [`paging`].
+//! [`credits`], [`triggers`], [`paging`], [`memory`].
 //! A run depends on its measures and its seed only.
 
 pub mod answer;
 mod berth;
 pub mod credits;
+mod growing;
 mod homa;
 mod load;
+pub mod memory;
 mod net;
 pub mod paging;
 mod pinned;

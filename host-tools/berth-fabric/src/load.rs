@@ -290,6 +290,53 @@ impl Workload for Flood {
     }
 }
 
+/// Every connection's first end sends some small messages, and some connections' ends also large ones.
+pub struct Talk {
+    /// For each connection: whether it sends large messages.
+    heavy: Vec<bool>,
+    /// All large ones at the same time, else at any time.
+    burst: bool,
+    span: Time,
+}
+
+impl Talk {
+    /// Bytes of a small message.
+    pub const SMALL: u32 = 256;
+    /// Bytes of a large one.
+    pub const LARGE: u32 = 8 << 10;
+    /// Messages of each kind that a connection sends.
+    pub const EACH: u32 = 2;
+
+    /// On connections of which `heavy` tells whether they send large messages, for `span`.
+    pub fn new(heavy: Vec<bool>, burst: bool, span: Time) -> Self {
+        Self { heavy, burst, span }
+    }
+}
+
+impl Workload for Talk {
+    fn start(&mut self, at: Time, queue: &mut Queue<Event>, rng: &mut Pcg64Mcg) {
+        let together = at + self.span / 2;
+        for (conn, heavy) in self.heavy.iter().enumerate() {
+            let end = 2 * conn as u32;
+            for _ in 0..Self::EACH {
+                let time = at + rng.random_range(0..self.span);
+                queue.at(time, Event::Post { end, bytes: Self::SMALL, group: 0, token: 0 });
+                let time =
+                    if self.burst { together + rng.random_range(0..US) } else { at + rng.random_range(0..self.span) };
+                if *heavy {
+                    queue.at(time, Event::Post { end, bytes: Self::LARGE, group: 1, token: 0 });
+                }
+            }
+        }
+    }
+
+    fn event(&mut self, _: u32, _: &mut Queue<Event>, _: &mut Pcg64Mcg) {}
+
+    fn done(&mut self, message: &Message, queue: &mut Queue<Event>, _: &mut Pcg64Mcg) -> Option<(u8, Time)> {
+        Some((message.group, queue.now() - message.posted))
+    }
+}
+
 /// Workloads of question 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -341,7 +388,7 @@ impl Kind {
                         conns.push(conn);
                     }
                 }
-                apps.push((0, App { each: 200 * NS, ps_per_byte: spec.ps_per_byte() * 10 }));
+                apps.push((0, App { each: 200 * NS, ps_per_byte: spec.ps_per_byte() * 10, turn: 0 }));
                 let mut mixed = Mixed::new(&spec, &conns, MIXED, 0.3, length);
                 for (i, conn) in conns.iter().enumerate() {
                     if conn[1] == 0 {

@@ -3,7 +3,7 @@
 
 use anyhow::{Result, ensure};
 use berth_fabric::answer::{Answer, Scale, peak_memory};
-use berth_fabric::{credits, paging, triggers};
+use berth_fabric::{credits, memory, paging, triggers};
 use clap::{Parser, ValueEnum};
 use std::path::PathBuf;
 use std::time::Instant;
@@ -47,6 +47,9 @@ enum Question {
     /// 3: pin on credit against fault-driven paging and full registration.
     #[value(alias = "3")]
     Paging,
+    /// 4: memory per connection with fixed, shared and growing buffers.
+    #[value(alias = "4")]
+    Memory,
 }
 
 impl Question {
@@ -55,6 +58,7 @@ impl Question {
             Self::Credits => credits::answer(scale),
             Self::Triggers => triggers::answer(scale),
             Self::Paging => paging::answer(scale),
+            Self::Memory => memory::answer(scale),
         }
     }
 }

@@ -67,8 +67,15 @@ fn row(run: &Run, scale: &Scale) -> Row {
     let queued = |memory| {
         // The best that a user can set: as long as a fault takes.
         let rnr = latency.max(10 * US);
-        let settings =
-            Settings { gate: Gate::Count, buffer: BUFFER, count: COUNT, rnr, copy: false, memory: Some(memory) };
+        let settings = Settings {
+            gate: Gate::Count,
+            buffer: BUFFER,
+            count: COUNT,
+            least: 0,
+            rnr,
+            copy: false,
+            memory: Some(memory),
+        };
         Queued::new(settings)
     };
     let with = |end: End, stalls: u64, stalled: Time| finish(run, end, stalls, stalled);

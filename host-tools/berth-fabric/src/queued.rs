@@ -40,8 +40,10 @@ pub struct Settings {
     pub gate: Gate,
     /// Bytes of each receive buffer: longer messages are cut.
     pub buffer: u32,
-    /// Receives for each connection end; with [`Gate::Shared`] a host has them together, and 128 at least.
+    /// Receives for each connection end; with [`Gate::Shared`] a host has them together.
     pub count: u32,
+    /// With [`Gate::Shared`]: receives that a host has at least.
+    pub least: u32,
     /// Time that a receiver-not-ready NAK asks for.
     pub rnr: Time,
     /// Received bytes are copied out of the buffer, which is free then.
@@ -185,6 +187,9 @@ pub struct Queued {
     present: BTreeSet<(u32, bool, u64)>,
     coming: BTreeSet<(u32, bool, u64)>,
     cores: Vec<Time>,
+    /// Most receives of one host in use at a time, and those in use.
+    pub most_used: u32,
+    used: Vec<u32>,
     /// Times that a send waited for a page, and for how long.
     pub stalls: u64,
     /// See `stalls`.
@@ -211,6 +216,8 @@ impl Queued {
             present: BTreeSet::new(),
             coming: BTreeSet::new(),
             cores: Vec::new(),
+            most_used: 0,
+            used: Vec::new(),
             stalls: 0,
             stalled: 0,
         }
@@ -322,6 +329,7 @@ impl Queued {
     /// A receive is free again.
     fn repost(&mut self, cx: &mut Cx<Body>, end: u32) {
         let host = cx.host(end);
+        self.used[host as usize] -= 1;
         match self.settings.gate {
             Gate::Shared => self.shared[host as usize] += 1,
             Gate::Count => self.ends[end as usize].receives += 1,
@@ -381,6 +389,8 @@ impl Queued {
             }
             *receives -= 1;
             self.ends[end as usize].begun += 1;
+            self.used[host as usize] += 1;
+            self.most_used = self.most_used.max(self.used[host as usize]);
         }
         let e = &mut self.ends[end as usize];
         e.expected += 1;
@@ -412,8 +422,9 @@ impl Scheme for Queued {
             ends[conn[0] as usize] += 1;
             ends[conn[1] as usize] += 1;
         }
-        self.shared = ends.iter().map(|n| if *n == 0 { 0 } else { (n * count).max(128) }).collect();
+        self.shared = ends.iter().map(|n| if *n == 0 { 0 } else { (n * count).max(self.settings.least) }).collect();
         self.cores = vec![0; hosts];
+        self.used = vec![0; hosts];
         self.ends = (0..cx.conns.len() * 2)
             .map(|_| End {
                 receives: count,
@@ -612,15 +623,15 @@ impl Scheme for Queued {
 
 /// InfiniBand's count credits: 16 receives of 16 KiB for each end of a connection.
 pub fn count_credits() -> Settings {
-    Settings { gate: Gate::Count, buffer: 16 << 10, count: 16, rnr: 10 * US, copy: false, memory: None }
+    Settings { gate: Gate::Count, buffer: 16 << 10, count: 16, least: 128, rnr: 10 * US, copy: false, memory: None }
 }
 
 /// Fixed-size credits: 32 buffers of 8 KiB for each end of a connection, copied out of.
 pub fn fixed_credits() -> Settings {
-    Settings { gate: Gate::Fixed, buffer: 8 << 10, count: 32, rnr: 10 * US, copy: true, memory: None }
+    Settings { gate: Gate::Fixed, buffer: 8 << 10, count: 32, least: 128, rnr: 10 * US, copy: true, memory: None }
 }
 
 /// Eager sends into a queue shared by a host's connections: a quarter of what fixed buffers take.
 pub fn shared_queue() -> Settings {
-    Settings { gate: Gate::Shared, buffer: 8 << 10, count: 8, rnr: 10 * US, copy: true, memory: None }
+    Settings { gate: Gate::Shared, buffer: 8 << 10, count: 8, least: 128, rnr: 10 * US, copy: true, memory: None }
 }

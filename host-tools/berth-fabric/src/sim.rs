@@ -5,6 +5,7 @@
 use crate::net::{Net, NetCounters, NetEvent, Outcome, Packet, Spec};
 use crate::time::{MS, NS, Queue, SECOND, Time, US};
 use hdrhistogram::Histogram;
+use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 use slab::Slab;
 use std::collections::VecDeque;
@@ -74,12 +75,14 @@ pub struct App {
     pub each: Time,
     /// Picoseconds for each byte.
     pub ps_per_byte: Time,
+    /// It looks for what has come in turns of this length: a buffer waits for up to so long, half of it in the mean.
+    pub turn: Time,
 }
 
 impl Default for App {
     /// Looks at each buffer for 100 ns.
     fn default() -> Self {
-        Self { each: 100 * NS, ps_per_byte: 0 }
+        Self { each: 100 * NS, ps_per_byte: 0, turn: 0 }
     }
 }
 
@@ -172,6 +175,11 @@ impl Stats {
     /// Most bytes of receive buffers committed at a time, all hosts.
     pub fn committed_peak(&self) -> u64 {
         self.committed_peak
+    }
+
+    /// Bytes of receive buffers committed now.
+    pub fn committed(&self) -> u64 {
+        self.committed
     }
 
     /// Bytes committed, averaged over the time until the last message was received.
@@ -288,7 +296,8 @@ impl<B> Cx<B> {
             self.stats.copied += bytes as u64;
         }
         nic.app_free = nic.app_free.max(now) + time;
-        nic.app_free
+        let (free, turn) = (nic.app_free, nic.app.turn);
+        free + if turn > 0 { self.rng.random_range(0..turn) } else { 0 }
     }
 
     /// A part of a message is copied to the application while the rest still comes: when that is done.
