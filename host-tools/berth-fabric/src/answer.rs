@@ -20,8 +20,6 @@ pub struct Scale {
     pub connections: u32,
     /// Seed of all random numbers.
     pub seed: u64,
-    /// The long set: larger sweeps, longer runs.
-    pub full: bool,
     /// Runs side by side.
     #[serde(skip)]
     pub jobs: usize,
@@ -158,7 +156,8 @@ pub fn each<T: Sync, R: Send>(
                 } {
                     let start = Instant::now();
                     let value = work(item);
-                    eprintln!("  {:<60} {:>7.1} s", name(item), start.elapsed().as_secs_f64());
+                    let time = start.elapsed().as_secs_f64();
+                    eprintln!("  {:<60} {time:>7.1} s, at most {} MiB so far", name(item), peak_memory());
                     if let Ok(mut place) = result.lock() {
                         *place = Some(value);
                     }

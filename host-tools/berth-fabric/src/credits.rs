@@ -57,12 +57,9 @@ struct Run {
 const PER_END: u64 = 256 << 10;
 
 fn simulate(run: &Run, scale: &Scale) -> End {
-    let length = if scale.full {
-        4 * MS
-    } else if scale.nodes > 16 {
-        2 * MS
-    } else {
-        200 * US
+    let length = match scale.nodes {
+        0..=16 | 1025.. => 200 * US,
+        _ => 2 * MS,
     };
     let setup = run.kind.setup(scale.nodes, scale.connections, run.loss, length, scale.seed);
     match run.way {
@@ -115,12 +112,13 @@ fn row(run: &Run, end: End) -> Row {
 /// # Errors
 /// When a plot cannot be drawn.
 pub fn answer(scale: &Scale) -> Result<Answer> {
-    let mut kinds = vec![Kind::Mixed, Kind::Incast(64.min(scale.nodes.max(2) - 1))];
-    if scale.nodes > 1024 || scale.full {
-        kinds.push(Kind::Incast(1024));
-    }
-    kinds.extend([Kind::SlowReceiver, Kind::RequestResponse]);
-    // The large run asks for time and memory as well: one kind of fabric is enough.
+    let few = Kind::Incast(64.min(scale.nodes.max(2) - 1));
+    // The large run asks for time and memory as well: fewer workloads, shorter, on one kind of fabric.
+    let kinds = match scale.nodes {
+        0..=64 => vec![Kind::Mixed, few, Kind::SlowReceiver, Kind::RequestResponse],
+        65..=1024 => vec![Kind::Mixed, few, Kind::Incast(1024), Kind::SlowReceiver, Kind::RequestResponse],
+        _ => vec![Kind::Mixed, Kind::Incast(1024)],
+    };
     let losses: &[Loss] = if scale.nodes > 1024 { &[Loss::Pause] } else { &[Loss::Pause, Loss::Drop] };
     let mut runs = Vec::new();
     for &kind in &kinds {

@@ -151,7 +151,7 @@ impl Growing {
                 }
                 // Zero bytes yet. What it wants to do is looked at once more.
                 Ok(_) => {
-                    if !sender.growing() || !matches!(sender.clone().poll(), Some(_)) {
+                    if !sender.growing() || sender.clone().poll().is_none() {
                         return;
                     }
                 }
@@ -319,8 +319,9 @@ impl Scheme for Growing {
             (APP, Side::Receiver(receiver)) => {
                 assert!(receiver.consumed(1));
                 e.consumed += 1;
-                // Releases are told in halves of a set; other things at once.
-                if e.consumed >= half || receiver.memory() != e.committed || receiver.waiting() == 0 && e.consumed > 1 {
+                // Releases are told in halves of a set; a set that was replaced is given back at once.
+                let old = receiver.memory() > self.config.bytes(receiver.level());
+                if e.consumed >= half || old {
                     e.consumed = 0;
                     self.serve(cx, end);
                 }

@@ -67,9 +67,13 @@ fn main() -> Result<()> {
     let cli = Cli::parse();
     let nodes = if cli.large && cli.nodes == 256 { 4096 } else { cli.nodes };
     let connections = cli.connections.unwrap_or(if cli.large { 100_000 } else { nodes * 8 });
-    let scale =
-        Scale { nodes, connections, seed: cli.seed, full: nodes > 64, jobs: if cli.large { 1 } else { cli.jobs } };
-    let questions = if cli.only.is_empty() { Question::value_variants().to_vec() } else { cli.only };
+    let scale = Scale { nodes, connections, seed: cli.seed, jobs: if cli.large { 1 } else { cli.jobs } };
+    // The other questions do not depend on the number of hosts.
+    let questions = match (cli.only.is_empty(), cli.large) {
+        (true, true) => vec![Question::Credits],
+        (true, false) => Question::value_variants().to_vec(),
+        (false, _) => cli.only,
+    };
     let start = Instant::now();
     for question in questions {
         eprintln!("── {question:?}: {nodes} hosts, {connections} connections, seed {}", cli.seed);

@@ -23,16 +23,19 @@ const COUNT: u32 = 16;
 enum Way {
     Fixed,
     Shared,
+    /// Half of the pool that is needed.
+    TooSmall,
     Growing,
 }
 
 impl Way {
-    const ALL: [Self; 3] = [Self::Fixed, Self::Shared, Self::Growing];
+    const ALL: [Self; 4] = [Self::Fixed, Self::Shared, Self::TooSmall, Self::Growing];
 
     fn name(self) -> &'static str {
         match self {
             Self::Fixed => "fixed buffers",
             Self::Shared => "shared receive queue",
+            Self::TooSmall => "shared, half of it",
             Self::Growing => "growing buffers",
         }
     }
@@ -49,8 +52,7 @@ struct Run {
 impl Run {
     fn setup(&self, seed: u64) -> Setup {
         let spec = Spec { shape: Shape::Star, ..Spec::of(CLIENTS + 1, Loss::Pause) };
-        let heavy: Vec<bool> =
-            (0..self.connections).map(|i| i % (100 / self.heavy) == 50 / self.heavy).collect();
+        let heavy: Vec<bool> = (0..self.connections).map(|i| i % (100 / self.heavy) == 50 / self.heavy).collect();
         let large = heavy.iter().filter(|h| **h).count() as u64;
         let bytes = u64::from(Talk::EACH)
             * (u64::from(self.connections) * u64::from(Talk::SMALL) + large * u64::from(Talk::LARGE));
@@ -80,11 +82,12 @@ fn simulate(run: &Run, scale: &Scale) -> Row {
             let bytes = u64::from(run.connections) * u64::from(COUNT * BUFFER);
             row(run, &end, bytes, bytes, 0)
         }
-        Way::Shared => {
+        Way::Shared | Way::TooSmall => {
             // As large as it must be: what a run with room for everything used, and a quarter more.
             let mut wide = run.queued(Gate::Shared, 0, 1 << 24);
             sim::run(run.setup(scale.seed), &mut wide);
             let pool = (wide.most_used * 5 / 4).max(COUNT);
+            let pool = if run.way == Way::TooSmall { pool / 2 } else { pool };
             let end = sim::run(run.setup(scale.seed), &mut run.queued(Gate::Shared, 0, pool));
             let bytes = u64::from(pool) * u64::from(BUFFER);
             row(run, &end, bytes, bytes, 0)
@@ -160,6 +163,7 @@ pub fn answer(scale: &Scale) -> Result<Answer> {
         }
         series.push(line("shared, spread".to_owned(), Way::Shared, 10, false, column));
         series.push(line("shared, 10 % at once".to_owned(), Way::Shared, 10, true, column));
+        series.push(line("half of that, 10 % at once".to_owned(), Way::TooSmall, 10, true, column));
         series
     };
     let connections = plot::log("connections");

@@ -2,10 +2,10 @@
 //! Runs depend on their scale and seed only.
 
 use berth_fabric::answer::{Answer, Scale};
-use berth_fabric::{credits, paging, triggers};
+use berth_fabric::{credits, memory, paging, triggers};
 
 fn scale(seed: u64, jobs: usize) -> Scale {
-    Scale { nodes: 8, connections: 16, seed, full: false, jobs }
+    Scale { nodes: 8, connections: 16, seed, jobs }
 }
 
 fn files(answer: &Answer, scale: &Scale) -> (String, Vec<(String, String)>) {
@@ -16,8 +16,12 @@ type Question = fn(&Scale) -> anyhow::Result<Answer>;
 
 #[test]
 fn same_seed_gives_the_same_files_and_another_seed_does_not() {
-    let questions: [(&str, Question); 3] =
-        [("credits", credits::answer), ("triggers", triggers::answer), ("paging", paging::answer)];
+    let questions: [(&str, Question); 4] = [
+        ("credits", credits::answer),
+        ("triggers", triggers::answer),
+        ("paging", paging::answer),
+        ("memory", memory::answer),
+    ];
     for (name, question) in questions {
         let first = files(&question(&scale(3, 1)).unwrap(), &scale(3, 1));
         let again = files(&question(&scale(3, 2)).unwrap(), &scale(3, 2));
