@@ -22,7 +22,7 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 const TARGETS: [(&str, usize); 8] = [
     ("wire", 300),
     ("datagram", 600),
-    ("entry", 300),
+    ("entry", 600),
     ("ends", 1000),
     ("cards", 600),
     ("hostile", 600),
