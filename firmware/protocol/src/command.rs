@@ -440,7 +440,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             .get(victim)
             .filter(|qp| qp.loopback && Some(qp.peer_qpn) == partner)
             .is_some_and(|qp| qp.rq.recalls >= SQUEEZES && qp.unused() == 1)
-            && connected().map(Qp::recvs_holding).sum::<u32>() == 1
+            && connected().fold(0_u32, |n, qp| n.wrapping_add(qp.recvs_holding())) == 1
             && !connected().any(|qp| qp.idx != sender && qp.send_holds())
     }
 }
