@@ -12,7 +12,7 @@
 // everything too, but lets a frame end that has begun on the MAC.
 
 module berth_core #(
-    parameter DATA_W = 64  // bits of a beat on the host and MAC ports
+    parameter DATA_W = 64  // bits of a beat on the host and MAC ports: 64, 128, 256 or 512
 ) (
     input  logic                clk,
     input  logic                rst,
@@ -196,7 +196,7 @@ module berth_core #(
     logic                pw_valid, pw_ready;
     logic [17:0]         pw_addr;
     logic [DATA_W-1:0]   pw_data;
-    logic [DATA_W/8-1:0] pw_strb;
+    logic [2*DATA_W/8-1:0] pw_strb;
     logic                pr_valid, pr_ready, pr_rvalid;
     logic [17:0]         pr_addr;
     logic [DATA_W-1:0]   pr_rdata;

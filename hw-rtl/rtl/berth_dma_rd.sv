@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // DMA reads: cuts commands into host read requests, places completions in packet RAM at any byte alignment.
 //
-// Up to 31 requests of DMA are out at once, and one of the command ring's (tag 31).
-// Completions go to (local base of the tag + offset), so their order does not matter.
+// Up to 63 requests of DMA are out at once, and one of the command ring's (tag 63). They end at
+// multiples of the maximum read request, so that but for a command's first one all begin aligned.
+// Completions go to (local base of the tag + offset), so their order does not matter; each of
+// their beats is one write to packet RAM, whatever the alignment.
 module berth_dma_rd #(
     // Bits of a beat.
     parameter int unsigned DATA_W = 64
@@ -35,7 +37,7 @@ module berth_dma_rd #(
     input  logic                stop,
     input  logic [ 3:0]         log2_read,
     output logic                quiet,   // nothing looked up, nothing in flight
-    output logic [ 5:0]         flying,  // requests out, the command ring's included
+    output logic [ 6:0]         flying,  // requests out, the command ring's included
     output logic                busy,
     // Look-up of a virtual page.
     output logic                lk_req,
@@ -73,7 +75,7 @@ module berth_dma_rd #(
     input  logic                pw_ready,
     output logic [17:0]         pw_addr,
     output logic [DATA_W-1:0]   pw_data,
-    output logic [DATA_W/8-1:0] pw_strb,
+    output logic [2*DATA_W/8-1:0] pw_strb,  // of the word at pw_addr, then of the next
     // Pulses for the counters.
     output logic                inc_request,
     output logic                inc_no_translation,
@@ -81,31 +83,32 @@ module berth_dma_rd #(
 );
   localparam int unsigned BYTES = DATA_W / 8;
   localparam int unsigned LB = $clog2(BYTES);
-  localparam logic [4:0] RING_TAG = 5'd31;
+  localparam int unsigned TAGS = 64;
+  localparam logic [5:0] RING_TAG = 6'd63;
   localparam int unsigned CMDS = 16;  // commands in flight
   localparam logic [1:0] OK = berth_regs_pkg::DMA_OK[1:0];
 
   // ---- Commands in flight: entry is free when not active ----------------------
   logic [CMDS-1:0] act_q, issued_q, att_q;
-  logic [CMDS-1:0][4:0] out_q;  // requests out
+  logic [CMDS-1:0][6:0] out_q;  // requests out
   logic [1:0] stat_q[CMDS];
   logic [15:0] tag_q[CMDS];
   logic [3:0] slot_q[CMDS];
 
   // ---- Requests in flight, by tag ---------------------------------------------
-  logic [31:0] fly_q;
-  logic [17:0] base_q[32];
-  logic [12:0] len_q[32];
-  logic [3:0] owner_q[32];
+  logic [TAGS-1:0] fly_q;
+  logic [17:0] base_q[TAGS];
+  logic [12:0] len_q[TAGS];
+  logic [3:0] owner_q[TAGS];
 
   // ---- Issue --------------------------------------------------------------------
   typedef enum logic [1:0] {IDLE, PAGE, SEGMENT} state_t;
   state_t state_q;
   logic [3:0] me_q, free_cmd;
   logic free_cmd_ok, free_tag_ok;
-  logic [4:0] free_tag;
+  logic [5:0] free_tag;
   logic [17:0] local_q;
-  logic [12:0] left_q, seg, page_left;
+  logic [12:0] left_q, seg, page_left, line, line_left;
   logic [63:0] addr_q;
   logic [51:0] phys_q;
   logic virt_q, bad_q;
@@ -124,14 +127,16 @@ module berth_dma_rd #(
     free_tag_ok = 1'b0;
     free_tag = '0;
     if (state_q == SEGMENT)
-      for (int i = 31; i > 0; i--)
+      for (int i = 63; i > 0; i--)
         if (!fly_q[i-1]) begin
           free_tag_ok = 1'b1;
-          free_tag = 5'(i - 1);
+          free_tag = 6'(i - 1);
         end
+    // A request ends at the page's end at the latest, because the limit is at most a page.
+    line      = 13'd1 << log2_read;
     page_left = 13'h1000 - {1'b0, addr_q[11:0]};
-    seg = left_q < page_left ? left_q : page_left;
-    if (seg > 13'd1 << log2_read) seg = 13'd1 << log2_read;
+    line_left = line - ({1'b0, addr_q[11:0]} & (line - 13'd1));
+    seg       = left_q < line_left ? left_q : line_left;
   end
 
   wire port_free = (!hrd_v_q || hrd_ready) && !stop;
@@ -154,20 +159,17 @@ module berth_dma_rd #(
   assign busy = state_q != IDLE || cmd_valid || act_q != 0 || fly_q != 0;
   assign inc_request = hrd_valid && hrd_ready;
   assign inc_no_translation = miss;
-  assign flying = 6'($countones(fly_q));
+  assign flying = 7'($countones(fly_q));
 
-  // ---- Completions: shift to the local alignment -------------------------------
+  // ---- Completions: turn to the local alignment ---------------------------------
   logic first_q;                      // the next beat begins a completion
   logic [12:0] at_q;                  // offset in the request of the beat at hand, after the first
   logic [12:0] rest_q;                // bytes of the completion from this beat on, after the first
-  logic [DATA_W-1:0] carry_q;
-  logic [BYTES-1:0] carry_strb_q;
-  logic pv_q, flush_q, end_q, flush_end_q, err_q;
-  logic [4:0] end_tag_q;
-  logic [17:0] next_addr_q;
+  logic pv_q, end_q, err_q;
+  logic [5:0] end_tag_q;
 
-  wire [4:0] ct = hcpl_tag[4:0];
-  wire known = !hcpl_tag[5] && fly_q[ct];
+  wire [5:0] ct = hcpl_tag;
+  wire known = fly_q[ct];
   wire for_ring = known && ct == RING_TAG;
   wire [12:0] offset = first_q ? hcpl_off : at_q;
   wire [12:0] rest = first_q ? hcpl_len : rest_q;
@@ -178,12 +180,10 @@ module berth_dma_rd #(
   wire take = hcpl_valid && hcpl_ready;
   wire put = take && known && !for_ring;
   wire [BYTES-1:0] in_strb = rest >= 13'(BYTES) ? '1 : ~({BYTES{1'b1}} << rest[LB-1:0]);
-  wire [2*BYTES-1:0] strb = failed ? '0 : {{BYTES{1'b0}}, in_strb} << shift | {{BYTES{1'b0}}, first_q ? {BYTES{1'b0}} : carry_strb_q};
-  wire [2*DATA_W-1:0] data = {{DATA_W{1'b0}}, hcpl_data} << {shift, 3'd0} | {{DATA_W{1'b0}}, first_q ? {DATA_W{1'b0}} : carry_q};
-  wire spill = hcpl_last && strb[2*BYTES-1:BYTES] != 0;
+  wire [DATA_W-1:0] turned = DATA_W'(({hcpl_data, hcpl_data} << {shift, 3'd0}) >> DATA_W);
   wire pw_go = pv_q && pw_ready;
 
-  assign hcpl_ready = (!pv_q || pw_ready) && !flush_q;
+  assign hcpl_ready = !pv_q || pw_ready;
   assign pw_valid = pv_q;
   assign ring_cpl_valid = take && for_ring && !failed;
   assign ring_cpl_offset = offset;
@@ -268,7 +268,7 @@ module berth_dma_rd #(
         hrd_v_q  <= 1'b1;
         hrd_addr <= {phys_q, addr_q[11:0]};
         hrd_len  <= seg;
-        hrd_tag  <= {1'b0, free_tag};
+        hrd_tag  <= free_tag;
         fly_q[free_tag] <= 1'b1;
       end
     endcase
@@ -276,7 +276,7 @@ module berth_dma_rd #(
       hrd_v_q  <= 1'b1;
       hrd_addr <= ring_addr;
       hrd_len  <= ring_len;
-      hrd_tag  <= {1'b0, RING_TAG};
+      hrd_tag  <= RING_TAG;
       fly_q[RING_TAG] <= 1'b1;
     end
 
@@ -292,31 +292,20 @@ module berth_dma_rd #(
       end_q <= 1'b0;
     end
     if (put) begin
-      pv_q    <= 1'b1;
-      pw_addr <= {to[17:LB], {LB{1'b0}}};
-      pw_data <= data[DATA_W-1:0];
-      pw_strb <= strb[BYTES-1:0];
-      {carry_q, carry_strb_q} <= {data[2*DATA_W-1:DATA_W], strb[2*BYTES-1:BYTES]};
-      end_q       <= ends && !spill;
-      flush_q     <= spill;
-      flush_end_q <= ends;
-      end_tag_q   <= ct;
-      err_q       <= failed;
-      next_addr_q <= {to[17:LB] + 1'b1, {LB{1'b0}}};
-    end else if (flush_q && pw_go) begin
-      pv_q    <= 1'b1;
-      pw_addr <= next_addr_q;
-      pw_data <= carry_q;
-      pw_strb <= carry_strb_q;
-      end_q   <= flush_end_q;
-      flush_q <= 1'b0;
+      pv_q      <= 1'b1;
+      pw_addr   <= {to[17:LB], {LB{1'b0}}};
+      pw_data   <= turned;
+      pw_strb   <= failed ? '0 : {{BYTES{1'b0}}, in_strb} << shift;
+      end_q     <= ends;
+      end_tag_q <= ct;
+      err_q     <= failed;
     end
     if (ring_cpl_end) fly_q[RING_TAG] <= 1'b0;
 
     // Requests out per command: one may begin while another ends.
     if (seg_go || tag_end)
       for (int i = 0; i < CMDS; i++)
-        out_q[i] <= out_q[i] + 5'(seg_go && me_q == 4'(i)) - 5'(tag_end && end_cmd == 4'(i));
+        out_q[i] <= out_q[i] + 7'(seg_go && me_q == 4'(i)) - 7'(tag_end && end_cmd == 4'(i));
     if (tag_end && err_q) stat_q[end_cmd] <= berth_regs_pkg::DMA_HOST_ERROR[1:0];
     if (issue_end) begin
       state_q <= IDLE;
@@ -335,7 +324,6 @@ module berth_dma_rd #(
       first_q   <= 1'b1;
       pv_q      <= 1'b0;
       end_q     <= 1'b0;
-      flush_q   <= 1'b0;
     end
   end
 

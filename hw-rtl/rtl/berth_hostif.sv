@@ -59,7 +59,7 @@ module berth_hostif #(
     input  logic                pw_ready,
     output logic [17:0]         pw_addr,
     output logic [DATA_W-1:0]   pw_data,
-    output logic [DATA_W/8-1:0] pw_strb,
+    output logic [2*DATA_W/8-1:0] pw_strb,
     output logic                pr_valid,
     input  logic                pr_ready,
     output logic [17:0]         pr_addr,
@@ -91,7 +91,7 @@ module berth_hostif #(
   // ---- Reset by the host: reads in flight end first, and the posted write at hand ------
   logic reset_we, resetting_q, soft_rst_q, arb_busy;
   logic [16:0] patience_q;
-  logic [5:0] rd_flying;
+  logic [6:0] rd_flying;
   assign soft_rst = soft_rst_q;
   always_ff @(posedge clk) begin
     if (reset_we) resetting_q <= 1'b1;
@@ -257,7 +257,8 @@ module berth_hostif #(
   logic rdone_valid, rdone_ready, wdone_valid, wdone_ready, att_done, hold, rd_quiet, wr_quiet, rd_busy, wr_busy;
   logic [15:0] rdone_tag, wdone_tag;
   logic [7:0] rdone_status, wdone_status, att_status;
-  logic [3:0] att_slot, wr_flying;
+  logic [3:0] att_slot;
+  logic [4:0] wr_flying;
   logic ring_valid, ring_ready, ring_cpl_valid, ring_cpl_end, ring_cpl_err;
   logic [63:0] ring_addr;
   logic [12:0] ring_len, ring_cpl_offset;

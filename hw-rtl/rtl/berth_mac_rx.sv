@@ -6,10 +6,11 @@
 // slot, when it is shorter than its headers say, or when it is RoCE (IPv4 without
 // options or fragments, UDP to port 4791) and its iCRC is wrong. Bytes behind the
 // length in the IPv4 header (Ethernet padding) do not count. With no free slot the
-// stream waits: nothing is dropped for want of room.
+// stream waits: nothing is dropped for want of room. Otherwise it takes one beat per
+// cycle, frame directly behind frame; a frame is judged while the next ones arrive.
 
 module berth_mac_rx #(
-    parameter DATA_W = 64  // bits of a beat, 64 to 256
+    parameter DATA_W = 64  // bits of a beat, 64 to 512
 ) (
     input  logic                clk,
     input  logic                rst,          // card reset
@@ -63,9 +64,9 @@ module berth_mac_rx #(
     localparam [15:0] ROCE_PORT   = 16'd4791;
     localparam [31:0] RESIDUE     = 32'h2144_df1c;           // CRC over data and its right CRC
 
-    // The length in the IPv4 header must be known before the first byte that it can cut.
-    initial if (DATA_W != 64 && DATA_W != 128 && DATA_W != 256)
-        $fatal(1, "berth_mac_rx: DATA_W must be 64, 128 or 256");
+    localparam DELAY = 5;   // stages of berth_icrc
+    initial if (DATA_W != 64 && DATA_W != 128 && DATA_W != 256 && DATA_W != 512)
+        $fatal(1, "berth_mac_rx: DATA_W must be 64, 128, 256 or 512");
 
     // ---- choice of the source, frame by frame ----------------------------------------
     // `skip` outlives a card reset: what is left of a frame that the reset has cut is
@@ -102,16 +103,15 @@ module berth_mac_rx #(
     logic              st_loop_q;
     logic [DATA_W-1:0] st_data_q;
     logic [LB:0]       st_bytes_q;
+    logic [3:0]        st_slot_q;
     logic              st_go;        // the beat leaves the stage
 
-    logic              slot_valid_q; // a slot is reserved for the frame
+    logic              slot_valid_q; // a slot is reserved for the next frame
     logic [3:0]        slot_q;
     logic [15:0]       free_q;       // slots that may be reserved
     logic [15:0]       lent_q;       // slots that the core has
-    logic              check_q;      // the frame is complete, its CRC is there
 
-    // The next frame may enter only when this one has been judged.
-    assign in_ready = slot_valid_q && !check_q && (!st_valid_q || (st_go && !st_last_q));
+    assign in_ready = (in_frame_q || slot_valid_q) && (!st_valid_q || st_go);
     assign ev_stall = rx_valid && !rx_ready && !slot_valid_q && free_q == 16'd0;
 
     function automatic logic [LB:0] count(input logic [BYTES-1:0] keep);
@@ -136,6 +136,8 @@ module berth_mac_rx #(
             st_bytes_q <= count(src_loop ? lo_keep : rx_keep);
             in_frame_q <= src_loop ? !lo_last : !rx_last;
             src_loop_q <= src_loop;
+            if (!in_frame_q)
+                st_slot_q <= slot_q;
         end
         if (rst) begin
             st_valid_q <= 1'b0;
@@ -148,13 +150,15 @@ module berth_mac_rx #(
     logic [15:0] pos;
     logic [15:0] end_pos;
     logic        fits;        // the beat lies within the slot
-    logic        big_q;       // some of the frame did not fit
+    logic        big_q;       // some of the frame did not fit, behind the first beat
+    logic        big;
     logic [17:0] base;
 
     assign pos     = st_first_q ? 16'd0 : pos_q;
     assign end_pos = pos[15:13] == 3'b111 ? pos : pos + {{(15-LB){1'b0}}, st_bytes_q};
     assign fits    = end_pos <= berth_regs_pkg::SLOT_BYTES[15:0];
-    assign base    = berth_regs_pkg::PKT_RX_BASE[17:0] + slot_q * berth_regs_pkg::SLOT_BYTES[17:0];
+    assign big     = !fits || (big_q && !st_first_q);
+    assign base    = berth_regs_pkg::PKT_RX_BASE[17:0] + st_slot_q * berth_regs_pkg::SLOT_BYTES[17:0];
 
     assign rw_valid = st_valid_q && fits;
     assign rw_addr  = base + {5'd0, pos[12:0]};
@@ -162,28 +166,36 @@ module berth_mac_rx #(
     assign rw_strb  = {BYTES{1'b1}};
     assign st_go    = st_valid_q && (rw_ready || !fits);
 
-    // header fields, big-endian, by their byte offset in the frame
-    logic [7:0] b12_q, b13_q, b14_q, b16_q, b17_q, b20_q, b21_q, b23_q, b36_q, b37_q, b38_q, b39_q;
+    // The headers: the frame's first 64 bytes, as far as they have arrived, this beat included.
+    logic [511:0] top_q, top;
+    always_comb begin
+        top = top_q;
+        for (int i = 0; i < 64 / BYTES; i++)
+            if (pos == 16'(i * BYTES))
+                top[DATA_W*i +: DATA_W] = st_data_q;
+    end
 
-    // one place: byte `n` of the frame if it is in the beat
-    `define BERTH_HEADER_BYTE(n) \
-        if (pos == 16'(n / BYTES * BYTES)) b``n``_q <= st_data_q[8 * (n % BYTES) +: 8];
+    function automatic logic [7:0] byte_at(input logic [511:0] bytes, input integer n);
+        byte_at = bytes[8*n +: 8];
+    endfunction
 
-    logic [15:0] ip_len;
+    logic [15:0] ip_len, udp_len;
     logic [16:0] ip_end;      // end of the IPv4 datagram in the frame
     logic [LB:0] crc_bytes;   // bytes of the beat that belong to it
     logic [31:0] crc;
-    assign ip_len = {b16_q, b17_q};
-    assign ip_end = 17'd14 + {1'b0, ip_len};
+    assign ip_len  = {byte_at(top, 16), byte_at(top, 17)};
+    assign udp_len = {byte_at(top, 38), byte_at(top, 39)};
+    assign ip_end  = 17'd14 + {1'b0, ip_len};
 
     always_comb begin
         crc_bytes = st_bytes_q;
-        if (pos >= 16'd32 && {1'b0, end_pos} > ip_end)
+        // what it can cut lies behind it
+        if (end_pos > 16'd32 && {1'b0, end_pos} > ip_end)
             crc_bytes = ip_end > {1'b0, pos} ? ip_end[LB:0] - pos[LB:0] : '0;
     end
 
     berth_icrc #(.DATA_W(DATA_W)) icrc (
-        .clk(clk),
+        .clk(clk), .go(1'b1),
         .in_valid(st_go), .in_first(st_first_q), .in_data(st_data_q), .in_bytes(crc_bytes),
         .crc(crc)
     );
@@ -191,71 +203,89 @@ module berth_mac_rx #(
     always_ff @(posedge clk) begin
         if (st_go) begin
             pos_q <= end_pos;
-            big_q <= !fits || (big_q && !st_first_q);
-            `BERTH_HEADER_BYTE(12)
-            `BERTH_HEADER_BYTE(13)
-            `BERTH_HEADER_BYTE(14)
-            `BERTH_HEADER_BYTE(16)
-            `BERTH_HEADER_BYTE(17)
-            `BERTH_HEADER_BYTE(20)
-            `BERTH_HEADER_BYTE(21)
-            `BERTH_HEADER_BYTE(23)
-            `BERTH_HEADER_BYTE(36)
-            `BERTH_HEADER_BYTE(37)
-            `BERTH_HEADER_BYTE(38)
-            `BERTH_HEADER_BYTE(39)
+            big_q <= big;
+            top_q <= top;
         end
     end
-    `undef BERTH_HEADER_BYTE
 
-    // ---- verdict, in the cycle after the last beat -----------------------------------
-    logic [15:0] udp_len;
-    logic        is_ipv4, is_roce, truncated, bad_icrc, good;
-    assign udp_len   = {b38_q, b39_q};
-    assign is_ipv4   = pos_q >= 16'd15 && {b12_q, b13_q} == 16'h0800 && b14_q[7:4] == 4'd4;
-    assign is_roce   = pos_q >= 16'd42 && is_ipv4 && b14_q[3:0] == 4'd5 && ({b20_q, b21_q} & 16'h3fff) == 16'd0
-                       && b23_q == 8'd17 && {b36_q, b37_q} == ROCE_PORT;
-    assign truncated = pos_q < {3'd0, LEAST_FRAME}
-                       || (is_ipv4 && (pos_q < 16'd34 || {1'b0, pos_q} < ip_end))
+    // ---- verdict: all but the iCRC with the last beat, the iCRC DELAY cycles later --------
+    logic is_ipv4, is_roce, truncated;
+    assign is_ipv4   = end_pos >= 16'd15 && {byte_at(top, 12), byte_at(top, 13)} == 16'h0800
+                       && top[8*14 + 4 +: 4] == 4'd4;
+    assign is_roce   = end_pos >= 16'd42 && is_ipv4 && top[8*14 +: 4] == 4'd5
+                       && ({byte_at(top, 20), byte_at(top, 21)} & 16'h3fff) == 16'd0
+                       && byte_at(top, 23) == 8'd17 && {byte_at(top, 36), byte_at(top, 37)} == ROCE_PORT;
+    assign truncated = end_pos < {3'd0, LEAST_FRAME}
+                       || (is_ipv4 && (end_pos < 16'd34 || {1'b0, end_pos} < ip_end))
                        || (is_roce && (ip_len < LEAST_ROCE || udp_len > ip_len - 16'd20));
-    assign bad_icrc  = is_roce && crc != RESIDUE;
-    assign good      = !st_err_q && !big_q && !truncated && !bad_icrc;
 
-    logic        desc_room;
-    logic [12:0] len;
-    assign len      = is_roce ? ip_end[12:0] : pos_q[12:0];
-    assign busy     = in_frame_q || st_valid_q || check_q;
+    typedef struct packed {
+        logic        err, big, truncated, roce, loop;
+        logic [12:0] len;
+        logic [3:0]  slot;
+    } frame_t;
+
+    logic [DELAY-1:0] judge_valid_q;
+    frame_t           judge_q [0:DELAY-1];
+    frame_t           judge;
+    logic             check;    // the frame `judge` is complete, its CRC is there
+    logic             bad_icrc, good;
+
+    assign judge    = judge_q[DELAY-1];
+    assign check    = judge_valid_q[DELAY-1];
+    assign bad_icrc = judge.roce && crc != RESIDUE;
+    assign good     = !judge.err && !judge.big && !judge.truncated && !bad_icrc;
+
+    always_ff @(posedge clk) begin
+        judge_valid_q <= {judge_valid_q[DELAY-2:0], st_go && st_last_q};
+        judge_q[0]    <= {st_err_q, big, truncated, is_roce, st_loop_q, is_roce ? ip_end[12:0] : end_pos[12:0], st_slot_q};
+        for (int i = 1; i < DELAY; i++)
+            judge_q[i] <= judge_q[i-1];
+        if (rst)
+            judge_valid_q <= '0;
+    end
+
+    logic desc_room;
+    assign busy = in_frame_q || st_valid_q || judge_valid_q != '0;
 
     berth_lutfifo #(.WIDTH(20), .DEPTH(16)) descs (
         .clk(clk), .rst(rst),
-        .wr_valid(check_q && good), .wr_ready(desc_room),
-        .wr_data({st_loop_q, is_roce, is_roce, len, slot_q}),
+        .wr_valid(check && good), .wr_ready(desc_room),
+        .wr_data({judge.loop, judge.roce, judge.roce, judge.len, judge.slot}),
         .rd_valid(desc_valid), .rd_ready(desc_pop),
         .rd_data({desc_flags, desc_len, desc_slot})
     );
 
     // ---- slots -----------------------------------------------------------------------
-    logic [3:0]  pick_q;    // looks round for the next free one
+    logic       found;
+    logic [3:0] pick;
+    always_comb begin
+        found = 1'b0;
+        pick  = 4'd0;
+        for (int i = 15; i >= 0; i--)
+            if (free_q[i]) begin
+                found = 1'b1;
+                pick  = 4'(i);
+            end
+    end
 
     always_ff @(posedge clk) begin
-        check_q      <= st_go && st_last_q;
         ev_taken     <= st_go && st_last_q && !st_loop_q;
         ev_bytes     <= end_pos;
-        ev_mac_error <= check_q && st_err_q;
-        ev_oversized <= check_q && !st_err_q && big_q;
-        ev_truncated <= check_q && !st_err_q && !big_q && truncated;
-        ev_bad_icrc  <= check_q && !st_err_q && !big_q && !truncated && bad_icrc;
+        ev_mac_error <= check && judge.err;
+        ev_oversized <= check && !judge.err && judge.big;
+        ev_truncated <= check && !judge.err && !judge.big && judge.truncated;
+        ev_bad_icrc  <= check && !judge.err && !judge.big && !judge.truncated && bad_icrc;
 
-        if (!slot_valid_q) begin
-            if (free_q[pick_q]) begin
-                free_q[pick_q] <= 1'b0;
-                slot_valid_q   <= 1'b1;
-                slot_q         <= pick_q;
-            end
-            pick_q <= pick_q + 1'b1;
+        // One slot waits for the next frame: it is replaced in the cycle in which it is used.
+        if (!slot_valid_q || (take && !in_frame_q)) begin
+            slot_valid_q <= found;
+            slot_q       <= pick;
+            if (found)
+                free_q[pick] <= 1'b0;
         end
-        if (check_q && good)
-            slot_valid_q <= 1'b0;
+        if (check && !good)
+            free_q[judge.slot] <= 1'b1;
         if (desc_valid && desc_pop)
             lent_q[desc_slot] <= 1'b1;
         // only what the core has can be given back
@@ -265,11 +295,9 @@ module berth_mac_rx #(
         end
 
         if (rst) begin
-            check_q      <= 1'b0;
             slot_valid_q <= 1'b0;
             free_q       <= 16'hffff;
             lent_q       <= 16'h0000;
-            pick_q       <= 4'd0;
             ev_taken     <= 1'b0;
             ev_mac_error <= 1'b0;
             ev_oversized <= 1'b0;
@@ -279,5 +307,5 @@ module berth_mac_rx #(
     end
 
     // There are as many descriptors as slots, so one always has room.
-    always_ff @(posedge clk) if (!rst) assert (!(check_q && good) || desc_room);
+    always_ff @(posedge clk) if (!rst) assert (!(check && good) || desc_room);
 endmodule

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // Transmit engine: takes slots that the core sends, waits for the payload reads attached
 // to them, streams them from packet RAM to the MAC or to the receiver (loopback) and
-// appends the iCRC. Slots leave in the order in which they were given.
+// appends the iCRC. Slots leave in the order in which they were given, one beat per cycle,
+// frame directly behind frame.
+//
+//   queue -> fetch -> skid buffer -> iCRC and the words beside it -> out
+//              \-> frames begun -----^
 
 module berth_mac_tx #(
     parameter DATA_W = 64  // bits of a beat
@@ -57,6 +61,7 @@ module berth_mac_tx #(
     localparam BYTES = DATA_W / 8;
     localparam LB    = $clog2(BYTES);
     localparam SKID  = 4;
+    localparam DELAY = 5;   // stages of berth_icrc
 
     // ---- queue of slots --------------------------------------------------------------
     logic        head_valid;
@@ -76,31 +81,52 @@ module berth_mac_tx #(
 
     logic       done_push;
     logic       done_room;
-    logic [7:0] done_code;
+    logic [7:0] done_code, done_which;
 
     berth_lutfifo #(.WIDTH(16), .DEPTH(32)) dones (
         .clk(clk), .rst(rst),
-        .wr_valid(done_push), .wr_ready(done_room), .wr_data({done_code, head_slot}),
+        .wr_valid(done_push), .wr_ready(done_room), .wr_data({done_code, done_which}),
         .rd_valid(done_valid), .rd_ready(done_pop), .rd_data({done_status, done_slot})
     );
 
-    // ---- state -----------------------------------------------------------------------
-    typedef enum logic [1:0] {
-        IDLE,    // look at the head of the queue
-        STREAM,  // its words go out
-        TAIL,    // wait for the last beat
-        DONE     // report it
-    } state_t;
-
-    state_t      state_q;
+    // ---- fetch: the words of one slot after the other ----------------------------------
+    logic        fetch_q;     // a slot's words are being asked for
     logic [17:0] addr_q;      // next word to read
     logic [12:0] unread_q;    // bytes not yet asked for
-    logic [12:0] left_q;      // bytes not yet taken from the skid buffer
-    logic        first_q;     // the next word is the frame's first
-    logic [7:0]  code_q;      // outcome for `dones`
     logic [2:0]  room_q;      // words that the skid buffer can still be asked for
+    logic [5:0]  begun_q;     // frames begun and not ended
+    logic [5:0]  begun_mac_q; // of them for the MAC
+    logic        fetch_go, fetch_last, head_bad, head_failed, head_wait, head_ok, begin_go, refuse_go;
+    logic        frame_room;
 
-    // words from packet RAM
+    assign tr_valid    = fetch_q && room_q != 3'd0;
+    assign tr_addr     = addr_q;
+    assign fetch_go    = tr_valid && tr_ready;
+    assign fetch_last  = unread_q <= BYTES[12:0];
+    assign head_bad    = head_slot >= berth_regs_pkg::TX_SLOTS[7:0] || head_len == 13'd0
+                         || head_len > berth_regs_pkg::SLOT_BYTES[12:0] - 13'd4;
+    assign head_wait   = !head_bad && tx_wait[head_slot[3:0]];
+    assign head_failed = tx_err[head_slot[3:0]];
+    assign head_ok     = head_valid && !hold && !head_wait;
+    assign begin_go    = head_ok && !head_bad && !head_failed && frame_room && (!fetch_q || (fetch_go && fetch_last));
+    // What is not sent is reported in its turn: behind all that is under way.
+    assign refuse_go   = head_ok && (head_bad || head_failed) && begun_q == 6'd0 && done_room;
+    assign head_pop    = begin_go || refuse_go;
+
+    // Frames whose words are in the skid buffer or on their way there.
+    logic        frame_valid, frame_pop;
+    logic [7:0]  frame_slot;
+    logic [12:0] frame_len;
+    logic        frame_loop, frame_raw;
+
+    berth_lutfifo #(.WIDTH(23), .DEPTH(8)) frames (
+        .clk(clk), .rst(rst),
+        .wr_valid(begin_go), .wr_ready(frame_room),
+        .wr_data({head_raw, head_loop, head_len, head_slot}),
+        .rd_valid(frame_valid), .rd_ready(frame_pop),
+        .rd_data({frame_raw, frame_loop, frame_len, frame_slot})
+    );
+
     logic              word_valid;
     logic              word_pop;
     logic [DATA_W-1:0] word_data;
@@ -112,60 +138,82 @@ module berth_mac_tx #(
         .rd_valid(word_valid), .rd_ready(word_pop), .rd_data(word_data)
     );
 
-    assign tr_valid = state_q == STREAM && unread_q != 13'd0 && room_q != 3'd0;
-    assign tr_addr  = addr_q;
+    // ---- iCRC; the words go beside it ----------------------------------------------------
+    logic        go;          // everything behind the skid buffer moves
+    logic        first_q;     // the next word is a frame's first
+    logic [12:0] left_q;      // bytes not yet taken from the skid buffer, behind the first word
+    logic [12:0] left;
+    logic        word_last;
+    logic [LB:0] word_bytes;
+    logic [31:0] crc;
 
-    // ---- output stage ----------------------------------------------------------------
-    // Holds one word whose bytes are already in the CRC. The last one is followed by
-    // the iCRC, which takes an extra beat when the word has no room for all of it.
-    logic              out_valid_q;
-    logic              out_last_q;   // last word of the slot
-    logic              out_extra_q;  // the rest of the iCRC is left
-    logic [DATA_W-1:0] out_data_q;
-    logic [LB:0]       out_bytes_q;
-    logic              out_ready;
-    logic              out_beat_last;
-    logic              out_done;     // the word leaves the stage
-    logic [31:0]       crc;
-
-    logic [LB:0]       word_bytes;
-    assign word_bytes = left_q > BYTES[12:0] ? BYTES[LB:0] : left_q[LB:0];
-    assign word_pop   = word_valid && state_q == STREAM && (!out_valid_q || out_done);
+    assign left       = first_q ? frame_len : left_q;
+    assign word_last  = left <= BYTES[12:0];
+    assign word_bytes = word_last ? left[LB:0] : BYTES[LB:0];
+    assign word_pop   = word_valid && go;
+    assign frame_pop  = word_pop && word_last;
 
     berth_icrc #(.DATA_W(DATA_W)) icrc (
-        .clk(clk),
-        .in_valid(word_pop), .in_first(first_q), .in_data(word_data), .in_bytes(word_bytes),
+        .clk(clk), .go(go),
+        .in_valid(word_valid), .in_first(first_q), .in_data(word_data), .in_bytes(word_bytes),
         .crc(crc)
     );
 
-    logic [LB+1:0]     end_bytes;  // bytes of the last word with the iCRC behind them
-    logic [LB+1:0]     rest_bytes; // of them in the extra beat
+    // what is known of a word
+    typedef struct packed {
+        logic        last;
+        logic [LB:0] bytes;
+        logic        loop;
+        logic        raw;
+        logic [12:0] len;    // of the frame
+        logic [7:0]  slot;
+    } word_t;
+
+    logic [DELAY-1:0]  stage_valid_q;
+    word_t             stage_q  [0:DELAY-1];
+    logic [DATA_W-1:0] stage_data_q [0:DELAY-1];
+
+    // ---- out -----------------------------------------------------------------------------
+    // The last word is followed by the iCRC, which takes an extra beat when the word has
+    // no room for all of it.
+    word_t             out;
+    logic              out_valid;
+    logic              out_extra_q;  // the rest of the iCRC is left
+    logic [DATA_W-1:0] out_data;
+    logic              out_show, out_ready, out_beat_last;
+    logic              out_done;     // the word leaves
+    logic              frame_done;   // ... and was its frame's last
+    logic [LB+1:0]     end_bytes;    // bytes of the last word with the iCRC behind them
+    logic [LB+1:0]     rest_bytes;   // of them in the extra beat
     logic              fits;
     logic [BYTES-1:0]  out_mask;
     logic [DATA_W-1:0] out_bits;
 
-    assign end_bytes  = {1'b0, out_bytes_q} + (head_raw ? '0 : 'd4);
+    assign out        = stage_q[DELAY-1];
+    assign out_valid  = stage_valid_q[DELAY-1];
+    assign out_data   = stage_data_q[DELAY-1];
+    assign end_bytes  = {1'b0, out.bytes} + (out.raw ? '0 : 'd4);
     assign fits       = end_bytes <= BYTES[LB+1:0];
     assign rest_bytes = end_bytes - BYTES[LB+1:0];
-    assign out_mask   = {BYTES{1'b1}} >> (BYTES[LB:0] - out_bytes_q);
+    assign out_mask   = {BYTES{1'b1}} >> (BYTES[LB:0] - out.bytes);
 
     always_comb begin
         for (int i = 0; i < BYTES; i++)
-            out_bits[8*i +: 8] = out_mask[i] ? out_data_q[8*i +: 8] : 8'h00;
+            out_bits[8*i +: 8] = out_mask[i] ? out_data[8*i +: 8] : 8'h00;
     end
 
     always_comb begin
         out_beat_last = 1'b0;
         tx_keep       = {BYTES{1'b1}};
-        tx_data       = out_data_q;
+        tx_data       = out_data;
         if (out_extra_q) begin
             // the first 4 - rest_bytes bytes of the iCRC have left
             tx_data       = {{(DATA_W-32){1'b0}}, crc >> {3'd4 - rest_bytes[2:0], 3'b000}};
             tx_keep       = ~({BYTES{1'b1}} << rest_bytes);
             out_beat_last = 1'b1;
-        end else if (out_last_q) begin
-            if (!head_raw)
-                tx_data = out_bits | ({{(DATA_W-32){1'b0}}, crc} << {out_bytes_q, 3'b000});
+        end else if (out.last) begin
+            if (!out.raw)
+                tx_data = out_bits | ({{(DATA_W-32){1'b0}}, crc} << {out.bytes, 3'b000});
             else
                 tx_data = out_bits;
             if (fits) begin
@@ -175,100 +223,81 @@ module berth_mac_tx #(
         end
     end
 
-    assign tx_valid  = out_valid_q && !head_loop;
-    assign lo_valid  = out_valid_q && head_loop;
-    assign tx_last   = out_beat_last;
-    assign out_ready = head_loop ? lo_ready : tx_ready;
-    assign out_done  = out_ready && (!out_last_q || out_beat_last);
+    // A frame ends only when its outcome can be told. Under a card reset nobody wants to know,
+    // and looped frames are thrown away: the receiver is in reset.
+    assign out_show   = out_valid && (!out.last || done_room || hold);
+    assign tx_valid   = out_show && !out.loop;
+    assign lo_valid   = out_show && out.loop;
+    assign tx_last    = out_beat_last;
+    assign out_ready  = out_show && (out.loop ? lo_ready || hold : tx_ready);
+    assign out_done   = out_ready && (!out.last || out_beat_last);
+    assign frame_done = out_ready && out_beat_last;
+    assign go         = !out_valid || out_done;
 
-    // ---- sequence --------------------------------------------------------------------
-    logic head_bad;
-    logic head_failed;
-    assign head_bad    = head_slot >= berth_regs_pkg::TX_SLOTS[7:0] || head_len == 13'd0
-                         || head_len > berth_regs_pkg::SLOT_BYTES[12:0] - 13'd4;
-    assign head_failed = tx_err[head_slot[3:0]];
-
-    assign done_push         = state_q == DONE;
-    assign done_code         = code_q;
-    assign head_pop          = state_q == DONE && done_room;
+    assign done_push         = frame_done || refuse_go;
+    assign done_code         = frame_done ? berth_regs_pkg::DMA_OK[7:0]
+                             : head_bad ? berth_regs_pkg::DMA_REFUSED[7:0] : tx_err_code;
+    assign done_which        = frame_done ? out.slot : head_slot;
+    assign tx_err_clear      = refuse_go && !head_bad;
     assign tx_err_clear_slot = head_slot[3:0];
-    assign busy              = state_q != IDLE || head_valid;
-    assign mid_frame         = state_q != IDLE && !head_loop;
+    assign busy              = begun_q != 6'd0 || head_valid;
+    assign mid_frame         = begun_mac_q != 6'd0;
 
     always_ff @(posedge clk) begin
-        tx_err_clear <= 1'b0;
-        ev_sent      <= 1'b0;
-        ev_looped    <= 1'b0;
-        ev_bytes     <= head_len + (head_raw ? 13'd0 : 13'd4);
+        ev_sent   <= frame_done && !out.loop;
+        ev_looped <= frame_done && out.loop;
+        ev_bytes  <= out.len + (out.raw ? 13'd0 : 13'd4);
 
-        // words asked for and taken
-        if (tr_valid && tr_ready) begin
+        // fetch
+        if (fetch_go) begin
             addr_q   <= addr_q + BYTES[17:0];
-            unread_q <= unread_q > BYTES[12:0] ? unread_q - BYTES[12:0] : 13'd0;
+            unread_q <= unread_q - BYTES[12:0];
+            if (fetch_last)
+                fetch_q <= 1'b0;
         end
-        room_q <= room_q - {2'd0, tr_valid && tr_ready} + {2'd0, word_pop};
+        if (begin_go) begin
+            fetch_q  <= 1'b1;
+            addr_q   <= head_slot[3:0] * berth_regs_pkg::SLOT_BYTES[17:0];
+            unread_q <= head_len;
+        end
+        room_q      <= room_q - {2'd0, fetch_go} + {2'd0, word_pop};
+        begun_q     <= begun_q + {5'd0, begin_go} - {5'd0, frame_done};
+        begun_mac_q <= begun_mac_q + {5'd0, begin_go && !head_loop} - {5'd0, frame_done && !out.loop};
 
-        // output stage
-        if (out_valid_q && out_ready) begin
-            if (out_done) begin
-                out_valid_q <= 1'b0;
-                out_extra_q <= 1'b0;
-            end else begin
-                out_extra_q <= 1'b1;
-            end
-        end
+        // iCRC
         if (word_pop) begin
-            out_valid_q <= 1'b1;
-            out_extra_q <= 1'b0;
-            out_data_q  <= word_data;
-            out_bytes_q <= word_bytes;
-            out_last_q  <= left_q <= BYTES[12:0];
-            left_q      <= left_q - {{(12-LB){1'b0}}, word_bytes};
-            first_q     <= 1'b0;
+            first_q <= word_last;
+            left_q  <= left - BYTES[12:0];
+        end
+        if (go) begin
+            stage_valid_q   <= {stage_valid_q[DELAY-2:0], word_valid};
+            stage_q[0]      <= {word_last, word_bytes, frame_loop, frame_raw, frame_len, frame_slot};
+            stage_data_q[0] <= word_data;
+            for (int i = 1; i < DELAY; i++) begin
+                stage_q[i]      <= stage_q[i-1];
+                stage_data_q[i] <= stage_data_q[i-1];
+            end
         end
 
-        case (state_q)
-            IDLE: begin
-                addr_q   <= head_slot[3:0] * berth_regs_pkg::SLOT_BYTES[17:0];
-                unread_q <= head_len;
-                left_q   <= head_len;
-                first_q  <= 1'b1;
-                code_q   <= berth_regs_pkg::DMA_OK[7:0];
-                if (head_valid && !hold) begin
-                    if (head_bad) begin
-                        code_q  <= berth_regs_pkg::DMA_REFUSED[7:0];
-                        state_q <= DONE;
-                    end else if (!tx_wait[head_slot[3:0]]) begin
-                        if (head_failed) begin
-                            code_q       <= tx_err_code;
-                            tx_err_clear <= 1'b1;
-                            state_q      <= DONE;
-                        end else begin
-                            state_q <= STREAM;
-                        end
-                    end
-                end
-            end
-            STREAM: if (word_pop && left_q <= BYTES[12:0]) state_q <= TAIL;
-            TAIL: if (out_valid_q && out_ready && out_beat_last) begin
-                ev_sent   <= !head_loop;
-                ev_looped <= head_loop;
-                state_q   <= DONE;
-            end
-            DONE: if (done_room) state_q <= IDLE;
-        endcase
+        // out
+        if (out_ready)
+            out_extra_q <= !out_done;
 
         if (rst) begin
-            state_q      <= IDLE;
-            room_q       <= SKID[2:0];
-            out_valid_q  <= 1'b0;
-            out_extra_q  <= 1'b0;
-            tx_err_clear <= 1'b0;
-            ev_sent      <= 1'b0;
-            ev_looped    <= 1'b0;
+            fetch_q       <= 1'b0;
+            room_q        <= SKID[2:0];
+            begun_q       <= 6'd0;
+            begun_mac_q   <= 6'd0;
+            first_q       <= 1'b1;
+            stage_valid_q <= '0;
+            out_extra_q   <= 1'b0;
+            ev_sent       <= 1'b0;
+            ev_looped     <= 1'b0;
         end
     end
 
-    // The skid buffer is never asked for more words than it holds.
+    // The skid buffer is never asked for more words than it holds; a word belongs to a frame
+    // that has begun.
     always_ff @(posedge clk) if (!rst) assert (!tr_rvalid || skid_full_n);
+    always_ff @(posedge clk) if (!rst) assert ((!word_valid || frame_valid) && begun_mac_q <= begun_q);
 endmodule

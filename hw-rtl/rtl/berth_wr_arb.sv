@@ -31,38 +31,39 @@ module berth_wr_arb #(
   localparam int unsigned SW = $clog2(N);
 
   logic lock_q, first_q;
-  logic [SW-1:0] sel_q, pick, k;
+  logic [SW-1:0] sel_q, sel, pick, k;
   logic any;
-  wire done = hwr_valid && hwr_ready && hwr_last;
 
-  // Round robin; a client that just ends a packet shows its next one only in the cycle after.
+  // Round robin from packet to packet, without a cycle in between. What is shown to the host
+  // stays until it is taken, so a choice holds from then on, and to the packet's end.
   always_comb begin
     any  = 1'b0;
     pick = '0;
     k    = '0;
     for (int unsigned i = N; i > 0; i--) begin
       k = SW'(32'(sel_q) + i);
-      if (s_valid[k] && allow[k] && !(lock_q && k == sel_q)) begin
+      if (s_valid[k] && allow[k]) begin
         any  = 1'b1;
         pick = k;
       end
     end
   end
+  assign sel = lock_q ? sel_q : pick;
 
-  assign hwr_valid = lock_q && s_valid[sel_q];
-  assign hwr_addr  = s_addr[32'(sel_q)*64+:64];
-  assign hwr_len   = s_len[32'(sel_q)*13+:13];
-  assign hwr_data  = s_data[32'(sel_q)*DATA_W+:DATA_W];
-  assign hwr_last  = s_last[sel_q];
+  assign hwr_valid = lock_q ? s_valid[sel_q] : any;
+  assign hwr_addr  = s_addr[32'(sel)*64+:64];
+  assign hwr_len   = s_len[32'(sel)*13+:13];
+  assign hwr_data  = s_data[32'(sel)*DATA_W+:DATA_W];
+  assign hwr_last  = s_last[sel];
   assign hwr_first = first_q;
-  assign s_ready   = (lock_q && hwr_ready) ? N'(1) << sel_q : '0;
+  assign s_ready   = (hwr_valid && hwr_ready) ? N'(1) << sel : '0;
   assign busy      = lock_q;
 
   always_ff @(posedge clk) begin
-    if (hwr_valid && hwr_ready) first_q <= hwr_last;
-    if (!lock_q || done) begin
-      lock_q <= any;
-      if (any) sel_q <= pick;
+    if (hwr_valid) begin
+      sel_q  <= sel;
+      lock_q <= !(hwr_ready && hwr_last);
+      if (hwr_ready) first_q <= hwr_last;
     end
     if (rst) begin
       lock_q  <= 1'b0;
