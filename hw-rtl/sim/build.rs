@@ -36,54 +36,64 @@ fn build() -> Result<(), String> {
     let cxx = cxx.or_else(|| ["clang++", "g++"].into_iter().find(|c| works(c)).map(str::to_string));
     let cxx = cxx.ok_or("no C++ compiler found; the sysroot of `cargo xtask` has one")?;
 
-    let model = out.join("model");
-    let mut verilator = Command::new("verilator");
-    verilator
-        .args(["--cc", "--build", "-j", "2", "--prefix", "Vberth", "--top-module", "berth_core"])
-        .args(["-O3", "--x-assign", "fast", "--x-initial", "fast", "-Wall"])
-        .args(["-MAKEFLAGS", "OPT_FAST=-O3 OPT_SLOW=-O1 OPT_GLOBAL=-O2"])
-        .args(["-MAKEFLAGS", &format!("CXX={cxx} LINK={cxx}")])
-        .args(["-CFLAGS", "-fPIC"])
-        .arg("--Mdir")
-        .arg(&model)
-        .arg(manifest.join("../vendor.vlt"))
-        .args(&sources);
-    if trace {
-        verilator.arg("--trace-fst");
-    }
-    if env::var_os("CARGO_FEATURE_ASSERT").is_some() {
-        verilator.arg("--assert");
-    }
-    // cargo's jobserver is not meant for this make
-    verilator.env_remove("MAKEFLAGS").env_remove("CARGO_MAKEFLAGS").env_remove("MFLAGS");
-    run(&mut verilator)?;
-
     let root = Command::new("verilator").args(["--getenv", "VERILATOR_ROOT"]).output().map_err(|e| e.to_string())?;
     let root = PathBuf::from(String::from_utf8_lossy(&root.stdout).trim());
-    let object = out.join("shim.o");
-    let mut compile = Command::new(&cxx);
-    compile.args(["-O3", "-std=c++17", "-fPIC", "-faligned-new", "-c"]).arg(manifest.join("cpp/shim.cpp"));
-    compile.arg("-o").arg(&object).arg("-I").arg(&model).arg("-I").arg(root.join("include"));
-    compile.arg("-I").arg(root.join("include/vltstd"));
-    // Where this version of Verilator keeps the clock's last value (see the shim); another
-    // one that names it differently just gets a slower model.
-    let clock_state = "__Vtrigprevexpr___TOP__clk__0";
-    let header = fs::read_to_string(model.join("Vberth___024root.h")).map_err(|e| e.to_string())?;
-    if header.contains(clock_state) {
-        compile.arg(format!("-DBERTH_CLOCK_STATE={clock_state}"));
+    let widths: &[u32] = if env::var_os("CARGO_FEATURE_WIDTHS").is_some() { &[64, 128, 256, 512] } else { &[64] };
+    let mut objects = Vec::new();
+    for &width in widths {
+        let model = out.join(format!("model{width}"));
+        let prefix = format!("Vberth{width}");
+        let mut verilator = Command::new("verilator");
+        verilator
+            .args(["--cc", "--build", "-j", "2", "--prefix", &prefix, "--top-module", "berth_core"])
+            .arg(format!("-GDATA_W={width}"))
+            .args(["-O3", "--x-assign", "fast", "--x-initial", "fast", "-Wall"])
+            .args(["-MAKEFLAGS", "OPT_FAST=-O3 OPT_SLOW=-O1 OPT_GLOBAL=-O2"])
+            .args(["-MAKEFLAGS", &format!("CXX={cxx} LINK={cxx}")])
+            .args(["-CFLAGS", "-fPIC"])
+            .arg("--Mdir")
+            .arg(&model)
+            .arg(manifest.join("../vendor.vlt"))
+            .args(&sources);
+        if trace {
+            verilator.arg("--trace-fst");
+        }
+        if env::var_os("CARGO_FEATURE_ASSERT").is_some() {
+            verilator.arg("--assert");
+        }
+        // cargo's jobserver is not meant for this make
+        verilator.env_remove("MAKEFLAGS").env_remove("CARGO_MAKEFLAGS").env_remove("MFLAGS");
+        run(&mut verilator)?;
+
+        let object = out.join(format!("shim{width}.o"));
+        let mut compile = Command::new(&cxx);
+        compile.args(["-O3", "-std=c++17", "-fPIC", "-faligned-new", "-c"]).arg(manifest.join("cpp/shim.cpp"));
+        compile.arg("-o").arg(&object).arg("-I").arg(&model).arg("-I").arg(root.join("include"));
+        compile.arg("-I").arg(root.join("include/vltstd"));
+        compile.arg(format!("-DBERTH_WIDTH={width}")).arg(format!("-DBERTH_HEADER=\"{prefix}.h\""));
+        // Where this version of Verilator keeps the clock's last value (see the shim); another
+        // one that names it differently just gets a slower model.
+        let clock_state = "__Vtrigprevexpr___TOP__clk__0";
+        let header = format!("{prefix}___024root.h");
+        if fs::read_to_string(model.join(&header)).map_err(|e| e.to_string())?.contains(clock_state) {
+            compile.arg(format!("-DBERTH_CLOCK_STATE={clock_state}")).arg(format!("-DBERTH_ROOT=\"{header}\""));
+        }
+        if trace {
+            compile.args(["-DBERTH_TRACE", "-DVM_TRACE=1", "-DVM_TRACE_FST=1"]);
+        }
+        run(&mut compile)?;
+        objects.push(object);
+        println!("cargo::rustc-link-search=native={}", model.display());
     }
-    if trace {
-        compile.args(["-DBERTH_TRACE", "-DVM_TRACE=1", "-DVM_TRACE_FST=1"]);
-    }
-    run(&mut compile)?;
     let shim = out.join("libberth_shim.a");
     let _ = fs::remove_file(&shim);
-    run(Command::new("ar").arg("crs").arg(&shim).arg(&object))?;
+    run(Command::new("ar").arg("crs").arg(&shim).args(&objects))?;
 
     println!("cargo::rustc-link-search=native={}", out.display());
-    println!("cargo::rustc-link-search=native={}", model.display());
     println!("cargo::rustc-link-lib=static=berth_shim");
-    println!("cargo::rustc-link-lib=static=Vberth");
+    for width in widths {
+        println!("cargo::rustc-link-lib=static=Vberth{width}");
+    }
     println!("cargo::rustc-link-lib=static=verilated");
     println!("cargo::rustc-link-lib=dylib=stdc++");
     if trace {

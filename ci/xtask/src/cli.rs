@@ -14,7 +14,7 @@ use crate::guest::{self, Role};
 use crate::kernel::{Flavour, Kernel};
 use crate::progress::{self, Progress};
 use crate::steps::{Builder, Parts};
-use crate::{coverage, demo, fuzz, generated, test};
+use crate::{bench, coverage, demo, fuzz, generated, test};
 
 /// Builds, runs and tests Berth. Everything it needs besides Rust goes into a cache folder outside of the checkout:
 /// $BERTH_CACHE, else $XDG_CACHE_HOME/berth, else ~/.cache/berth (about 10 GB).
@@ -35,6 +35,8 @@ enum Task {
     },
     /// Move a file between two virtual hosts through two simulated cards, and report on it.
     Demo(demo::Arguments),
+    /// Measure the card in clock cycles at every width: a table, JSON and plots.
+    Bench(bench::Arguments),
     /// Run all tests; the last line says how many passed and failed.
     Test(test::Arguments),
     /// Simulate Berth and others at scale: tables and plots in docs/simulation (see --help after `simulate`).
@@ -139,6 +141,7 @@ fn run(task: Task) -> Result<bool> {
     match task {
         Task::Setup { demo_only } => setup(demo_only).map(|()| true),
         Task::Demo(arguments) => demo::run(&arguments),
+        Task::Bench(arguments) => bench::run(&arguments),
         Task::Test(arguments) => test::run(&arguments),
         Task::Simulate { arguments } => simulate(&arguments),
         Task::Fuzz(arguments) => fuzz::run(&arguments),

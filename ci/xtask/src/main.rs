@@ -3,8 +3,10 @@
 //!
 //! Everything else comes from a Debian sysroot in a cache folder outside of the checkout (`sysroot`), in which
 //! the kernels (`kernel`), the firmware, the simulator, the driver and the guest tools (`steps`) are built.
-//! `guest` boots two virtual machines with a simulated card each; `demo` and `test` are built on it.
+//! `guest` boots two virtual machines with a simulated card each; `demo` and `test` are built on it. `bench` measures
+//! the Verilated card alone.
 
+mod bench;
 mod cli;
 mod context;
 mod coverage;

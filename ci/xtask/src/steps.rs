@@ -187,6 +187,17 @@ impl Builder {
         Ok(self.context.built.join(target).join("release/berth-sim"))
     }
 
+    /// Builds `berth-bench` with cards of every width and the RTL's assertions in it, as the RTL benches are.
+    ///
+    /// # Errors
+    /// When it does not build.
+    pub fn bench(&self) -> Result<PathBuf> {
+        let arguments = ["build", "--release", "--package", "berth-bench", "--features", "widths"];
+        let mut command = self.cargo(&self.context.repo, "target-sysroot", &arguments)?;
+        self.cargo_step("berth-bench with cards of every width", Some("10 min at first"), "bench", &mut command)?;
+        Ok(self.context.built.join("target-sysroot/release/berth-bench"))
+    }
+
     /// Builds the statically linked programs for the guests; returns their folder.
     ///
     /// # Errors

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
+use crate::bench;
 use crate::coverage;
 use crate::demo;
 use crate::formats;
@@ -24,6 +25,9 @@ use crate::steps::{Builder, Parts};
 
 /// The table that a complete `--long` run leaves in the documentation.
 const LONG_RESULT: &str = "docs/long-tests.md";
+
+/// Widths (DATA_W) of the card.
+const WIDTHS: [&str; 4] = ["64", "128", "256", "512"];
 
 /// Options of the tests.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -104,9 +108,10 @@ const PARTS: &[Part] = &[
         run: Tester::panic_free,
     },
     Part { name: "simulate", about: "the simulation with 64 hosts, all questions", long: false, run: Tester::simulate },
-    Part { name: "rtl-lint", about: "Verilator -Wall over the RTL", long: false, run: Tester::rtl_lint },
+    Part { name: "rtl-lint", about: "Verilator -Wall over the RTL at every width", long: false, run: Tester::rtl_lint },
     Part { name: "synthesis", about: "the RTL through Yosys", long: false, run: Tester::synthesis },
-    Part { name: "rtl", about: "benches on the Verilated card", long: false, run: Tester::rtl },
+    Part { name: "rtl", about: "benches on the Verilated card at every width", long: false, run: Tester::rtl },
+    Part { name: "bench", about: "figures of the card reach their bars", long: false, run: Tester::bench },
     Part { name: "simulator", about: "berth-sim", long: false, run: Tester::simulator },
     Part {
         name: "driver",
@@ -124,7 +129,12 @@ const PARTS: &[Part] = &[
     },
     Part { name: "driver-tree", about: "the driver inside a kernel tree", long: true, run: Tester::driver_tree },
     Part { name: "demo-trace", about: "demo --trace writes waveforms (FST)", long: true, run: Tester::demo_trace },
-    Part { name: "rtl-seeds", about: "RTL benches with ten more seeds", long: true, run: Tester::rtl_seeds },
+    Part {
+        name: "rtl-seeds",
+        about: "RTL benches with three more seeds at each width",
+        long: true,
+        run: Tester::rtl_seeds,
+    },
     Part { name: "demo-seeds", about: "1 MiB through a bad wire, four seeds", long: true, run: Tester::demo_seeds },
     Part { name: "demo-full", about: "the demo as a user starts it", long: true, run: Tester::demo_full },
 ];
@@ -369,7 +379,7 @@ impl Tester {
 
     fn rtl_lint(&self) -> Result<Counts> {
         let mut command = self.builder.sysroot.command(self.repo(), &[], "sh");
-        command.args(["hw-rtl/lint.sh", "64", "128", "256"]).env("BERTH_VEXRISCV", self.builder.soft_core()?);
+        command.args(["hw-rtl/lint.sh"]).args(WIDTHS).env("BERTH_VEXRISCV", self.builder.soft_core()?);
         self.check("Verilator lint", &mut command)
     }
 
@@ -392,20 +402,32 @@ impl Tester {
     /// The benches, with the RTL's assertions checked.
     fn rtl_benches(&self) -> Result<Command> {
         let mut command = self.sysroot_tests("berth-rtl")?;
-        command.args(["--features", "assert"]);
+        command.args(["--features", "assert,widths"]);
         Ok(command)
     }
 
     fn rtl(&self) -> Result<Counts> {
-        self.cargo_tests("RTL benches", &mut self.rtl_benches()?)
+        let mut counts = Counts::default();
+        for width in WIDTHS {
+            let mut command = self.rtl_benches()?;
+            command.env("BERTH_DATA_W", width);
+            counts.add(self.cargo_tests(&format!("RTL benches, DATA_W = {width}"), &mut command)?);
+        }
+        Ok(counts)
+    }
+
+    fn bench(&self) -> Result<Counts> {
+        let arguments =
+            bench::Arguments { out: Some(self.builder.context.built_folder("bench")?), ..Default::default() };
+        self.check("bench", &mut bench::command(&self.builder, &arguments)?)
     }
 
     fn rtl_seeds(&self) -> Result<Counts> {
         let mut counts = Counts::default();
-        for seed in 101..=110 {
+        for (seed, width) in (101..=112).zip(WIDTHS.iter().cycle()) {
             let mut command = self.rtl_benches()?;
-            command.env("BERTH_SEED", seed.to_string());
-            counts.add(self.cargo_tests(&format!("RTL benches, seed {seed}"), &mut command)?);
+            command.env("BERTH_SEED", seed.to_string()).env("BERTH_DATA_W", width);
+            counts.add(self.cargo_tests(&format!("RTL benches, seed {seed}, DATA_W = {width}"), &mut command)?);
         }
         Ok(counts)
     }

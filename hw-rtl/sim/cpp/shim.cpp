@@ -1,24 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // C ABI of the Verilated card: plain structs in and out. The Rust side is src/ffi.rs;
 // both list the same fields in the same order.
+//
+// Compiled once per width of the card: BERTH_WIDTH is DATA_W, BERTH_HEADER and BERTH_ROOT
+// name the model's headers, and all that leaves this file is the table berth_api_WIDTH.
 
 #include <cstdint>
+#include <cstring>
 
-#include "Vberth.h"
+#include BERTH_HEADER
 #ifdef BERTH_CLOCK_STATE
-#include "Vberth___024root.h"
+#include BERTH_ROOT
 #endif
 #include "verilated.h"
 #ifdef BERTH_TRACE
 #include "verilated_fst_c.h"
 #endif
 
-extern "C" {
+#define BERTH_JOIN2(a, b) a##b
+#define BERTH_JOIN(a, b) BERTH_JOIN2(a, b)
+#define BERTH_TOP BERTH_JOIN(Vberth, BERTH_WIDTH)
+
+namespace {
+
+// Words of a beat, and room for the widest.
+constexpr int BEAT_WORDS = BERTH_WIDTH / 64;
+constexpr int MOST_WORDS = 8;
 
 struct BerthInputs {
     uint64_t mmio_wdata;
-    uint64_t hcpl_data;
-    uint64_t rx_data;
+    uint64_t hcpl_data[MOST_WORDS];
+    uint64_t rx_data[MOST_WORDS];
+    uint64_t rx_keep;
     uint64_t skip;
     uint32_t mmio_addr;
     uint32_t dbg_addr;
@@ -39,7 +52,6 @@ struct BerthInputs {
     uint8_t msix_ready;
     uint8_t tx_ready;
     uint8_t rx_valid;
-    uint8_t rx_keep;
     uint8_t rx_last;
     uint8_t rx_err;
     uint8_t dbg_req;
@@ -50,8 +62,9 @@ struct BerthOutputs {
     uint64_t mmio_rdata;
     uint64_t hrd_addr;
     uint64_t hwr_addr;
-    uint64_t hwr_data;
-    uint64_t tx_data;
+    uint64_t hwr_data[MOST_WORDS];
+    uint64_t tx_data[MOST_WORDS];
+    uint64_t tx_keep;
     uint64_t timer_deadline;
     uint64_t cycles;
     uint32_t dbg_rdata;
@@ -68,7 +81,6 @@ struct BerthOutputs {
     uint8_t msix_valid;
     uint8_t msix_vector;
     uint8_t tx_valid;
-    uint8_t tx_keep;
     uint8_t tx_last;
     uint8_t rx_ready;
     uint8_t idle;
@@ -78,18 +90,30 @@ struct BerthOutputs {
 
 struct BerthModel {
     VerilatedContext context;
-    Vberth* top = nullptr;
+    BERTH_TOP* top = nullptr;
     uint64_t clock = 0;
 #ifdef BERTH_TRACE
     VerilatedFstC* trace = nullptr;
 #endif
 };
 
+// A beat between the C ABI and the model: one word or, little end first, an array of them.
+void to_model(QData& port, const uint64_t* beat) { port = *beat; }
+void from_model(uint64_t* beat, const QData& port) { *beat = port; }
+template <std::size_t N> void to_model(VlWide<N>& port, const uint64_t* beat) {
+    static_assert(N == 2 * BEAT_WORDS, "a port is a beat wide");
+    std::memcpy(&port[0], beat, 8 * BEAT_WORDS);
+}
+template <std::size_t N> void from_model(uint64_t* beat, const VlWide<N>& port) {
+    static_assert(N == 2 * BEAT_WORDS, "a port is a beat wide");
+    std::memcpy(beat, &port[0], 8 * BEAT_WORDS);
+}
+
 // Verilator keeps the current context in thread-local storage; a thread may own several
 // models and a model may move between threads, so every call sets it.
-static void enter(BerthModel* m) { Verilated::threadContextp(&m->context); }
+void enter(BerthModel* m) { Verilated::threadContextp(&m->context); }
 
-static void record(BerthModel* m, uint64_t time) {
+void record(BerthModel* m, uint64_t time) {
 #ifdef BERTH_TRACE
     if (m->trace) m->trace->dump(time);
 #else
@@ -98,12 +122,12 @@ static void record(BerthModel* m, uint64_t time) {
 #endif
 }
 
-static void copy_out(const Vberth* t, BerthOutputs* o) {
+void copy_out(const BERTH_TOP* t, BerthOutputs* o) {
     o->mmio_rdata = t->mmio_rdata;
     o->hrd_addr = t->hrd_addr;
     o->hwr_addr = t->hwr_addr;
-    o->hwr_data = t->hwr_data;
-    o->tx_data = t->tx_data;
+    from_model(o->hwr_data, t->hwr_data);
+    from_model(o->tx_data, t->tx_data);
     o->timer_deadline = t->timer_deadline;
     o->cycles = t->cycles;
     o->dbg_rdata = t->dbg_rdata;
@@ -134,7 +158,7 @@ BerthModel* berth_model_new() {
 #ifdef BERTH_TRACE
     m->context.traceEverOn(true);
 #endif
-    m->top = new Vberth(&m->context);
+    m->top = new BERTH_TOP(&m->context);
     return m;
 }
 
@@ -154,10 +178,10 @@ void berth_model_free(BerthModel* m) {
 // Sets the inputs, settles the logic before the clock edge, gives the outputs.
 void berth_model_settle(BerthModel* m, const BerthInputs* i, BerthOutputs* o) {
     enter(m);
-    Vberth* t = m->top;
+    BERTH_TOP* t = m->top;
     t->mmio_wdata = i->mmio_wdata;
-    t->hcpl_data = i->hcpl_data;
-    t->rx_data = i->rx_data;
+    to_model(t->hcpl_data, i->hcpl_data);
+    to_model(t->rx_data, i->rx_data);
     t->skip = i->skip;
     t->mmio_addr = i->mmio_addr;
     t->dbg_addr = i->dbg_addr;
@@ -204,7 +228,7 @@ void berth_model_edge(BerthModel* m, BerthOutputs* o) {
 // skip). Gives the number of cycles; the outputs are those behind the last edge.
 uint64_t berth_model_run(BerthModel* m, uint64_t limit, BerthOutputs* o) {
     enter(m);
-    Vberth* t = m->top;
+    BERTH_TOP* t = m->top;
     const bool was_idle = t->idle;
     uint64_t done = 0;
     while (done < limit) {
@@ -249,5 +273,23 @@ int berth_model_trace(BerthModel* m, const char* path) {
     return path ? 1 : 0;
 #endif
 }
+
+}  // namespace
+
+extern "C" {
+
+struct BerthApi {
+    BerthModel* (*make)();
+    void (*free)(BerthModel*);
+    void (*settle)(BerthModel*, const BerthInputs*, BerthOutputs*);
+    void (*edge)(BerthModel*, BerthOutputs*);
+    uint64_t (*run)(BerthModel*, uint64_t, BerthOutputs*);
+    int (*trace)(BerthModel*, const char*);
+};
+
+extern const BerthApi BERTH_JOIN(berth_api_, BERTH_WIDTH);
+const BerthApi BERTH_JOIN(berth_api_, BERTH_WIDTH) = {
+    berth_model_new, berth_model_free, berth_model_settle, berth_model_edge, berth_model_run, berth_model_trace,
+};
 
 }  // extern "C"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The Verilated card in a modelled slot: host memory, MMIO, interrupts, frames.
 
-use crate::ffi::{Core, Inputs, Outputs};
+use crate::ffi::{Beat, Core, Inputs, Outputs};
 use berth_abi::host::{HOST_CTRL, HOST_PCIE_LIMITS};
 use berth_random::Rng;
 use std::collections::VecDeque;
@@ -12,8 +12,6 @@ pub const BAR_CONTROL: u8 = 0;
 /// `bar` of the doorbell pages (BAR2).
 pub const BAR_DOORBELL: u8 = 1;
 
-/// Bytes of a beat on the host and MAC ports.
-const BEAT: usize = 8;
 /// Cycles after which an MMIO access counts as unanswered; a card reset takes the longest.
 const MMIO_PATIENCE: u64 = 1_000_000;
 /// Cycles within which a card is idle after power-up.
@@ -46,13 +44,16 @@ pub trait HostMemory {
 /// How the modelled slot behaves.
 #[derive(Clone, Debug)]
 pub struct CardConfig {
+    /// Bits of a beat on the host and MAC ports: one of [`crate::WIDTHS`].
+    pub data_w: usize,
     /// Cycles from a read request to the first beat of its completion.
     pub read_latency: u64,
     /// Read requests that the host takes before it lets the card wait (1 to 64).
     pub outstanding: usize,
     /// Completions of different requests come in random order and with random delay.
     pub out_of_order: bool,
-    /// Completions are split at random multiples of 64 bytes.
+    /// Completions are split at random multiples of 64 bytes; else only where the slot's maximum
+    /// payload, counted from multiples of it, ends.
     pub split: bool,
     /// Percentage of cycles in which a port that could take something does not.
     pub stall_percent: u8,
@@ -61,10 +62,80 @@ pub struct CardConfig {
 }
 
 impl Default for CardConfig {
-    /// 1 µs of read latency at 250 MHz, 32 requests outstanding, split completions in order.
+    /// 1 µs of read latency at 250 MHz, 64 requests outstanding, split completions in order; width from
+    /// the environment as [`data_w`] says.
     fn default() -> Self {
-        Self { read_latency: 250, outstanding: 32, out_of_order: false, split: true, stall_percent: 0, seed: 1 }
+        Self {
+            data_w: data_w(),
+            read_latency: 250,
+            outstanding: 64,
+            out_of_order: false,
+            split: true,
+            stall_percent: 0,
+            seed: 1,
+        }
     }
+}
+
+/// The width of cards where nothing else is said: `BERTH_DATA_W`, else 64. So the same benches run at every width.
+///
+/// # Panics
+/// When the variable is not a number.
+#[must_use]
+pub fn data_w() -> usize {
+    std::env::var("BERTH_DATA_W")
+        .map_or(64, |text| text.parse().unwrap_or_else(|_| panic!("BERTH_DATA_W={text} is not a number")))
+}
+
+/// What moved over a port since [`Card::reset_ports`]. A cycle counts as [`Card::cycles`] does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Port {
+    /// Beats.
+    pub beats: u64,
+    /// Bytes in them that count.
+    pub bytes: u64,
+    /// Cycle of the first beat.
+    pub first: u64,
+    /// Cycle of the last beat.
+    pub last: u64,
+    /// Cycles in which a beat was offered and not taken.
+    pub waits: u64,
+}
+
+impl Port {
+    fn beat(&mut self, now: u64, bytes: usize) {
+        if self.beats == 0 {
+            self.first = now;
+        }
+        self.last = now;
+        self.beats += 1;
+        self.bytes += bytes as u64;
+    }
+
+    /// Cycles from the first beat to the last one, both included.
+    #[must_use]
+    pub fn span(&self) -> u64 {
+        if self.beats == 0 { 0 } else { self.last - self.first + 1 }
+    }
+
+    /// Cycles of the span in which no beat moved.
+    #[must_use]
+    pub fn bubbles(&self) -> u64 {
+        self.span() - self.beats
+    }
+}
+
+/// The ports that carry data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ports {
+    /// Completions of reads of host memory.
+    pub completions: Port,
+    /// Posted writes to host memory.
+    pub writes: Port,
+    /// Frames to the MAC.
+    pub tx: Port,
+    /// Frames from the MAC.
+    pub rx: Port,
 }
 
 /// A frame that the card has sent: without preamble and FCS, with iCRC.
@@ -76,6 +147,8 @@ pub struct Frame {
     pub start_cycle: u64,
     /// Cycle of its last beat.
     pub end_cycle: u64,
+    /// Beats that it took.
+    pub beats: u64,
 }
 
 /// An MMIO access that waits for the card to take it.
@@ -139,6 +212,9 @@ pub struct Card {
     debug_result: Option<u32>,
     limits: PcieLimits,
     stalled: bool,
+    /// Bytes of a beat.
+    beat: usize,
+    ports: Ports,
 }
 
 /// The largest transfers that the slot allows, in bytes: what `HOST_PCIE_LIMITS` was last set to.
@@ -179,7 +255,9 @@ impl Card {
     #[must_use]
     pub fn new(config: CardConfig, host: Box<dyn HostMemory + Send>) -> Self {
         let mut card = Self {
-            core: Core::new(),
+            core: Core::new(config.data_w),
+            beat: config.data_w / 8,
+            ports: Ports::default(),
             inputs: Inputs::default(),
             outputs: Outputs::default(),
             random: Rng(config.seed),
@@ -391,6 +469,19 @@ impl Card {
         self.rx.len()
     }
 
+    // ---- measuring -------------------------------------------------------------------
+
+    /// What moved over the ports since the last [`Card::reset_ports`].
+    #[must_use]
+    pub fn ports(&self) -> Ports {
+        self.ports
+    }
+
+    /// Begins to count anew.
+    pub fn reset_ports(&mut self) {
+        self.ports = Ports::default();
+    }
+
     // ---- DMA -------------------------------------------------------------------------
 
     /// Whether a read is unanswered or a write under way.
@@ -500,8 +591,13 @@ impl Card {
         let r = &self.reads[read];
         let off = r.sent;
         let mut len = r.len - off;
+        let at = r.addr + off as u64;
+        let payload = self.limits.payload as u64;
+        if r.data.is_some() {
+            // a completion carries at most what a write may
+            len = len.min((payload - at % payload) as usize);
+        }
         if r.data.is_some() && self.config.split {
-            let at = r.addr + off as u64;
             let first = (COMPLETION_BOUNDARY - at % COMPLETION_BOUNDARY) as usize;
             let random = self.random.draw();
             // half of them are not split
@@ -538,8 +634,8 @@ impl Card {
             match &r.data {
                 Some(data) => {
                     i.hcpl_len = c.len as u16;
-                    i.hcpl_data = beat(&data[c.off + c.done..c.off + c.len]);
-                    i.hcpl_last = u8::from(c.len - c.done <= BEAT);
+                    i.hcpl_data = beat(&data[c.off + c.done..c.off + c.len], self.beat);
+                    i.hcpl_last = u8::from(c.len - c.done <= self.beat);
                 }
                 None => {
                     i.hcpl_last = 1;
@@ -551,10 +647,10 @@ impl Card {
             let (frame, damaged) = &self.rx[0];
             let rest = &frame[self.rx_sent..];
             i.rx_valid = 1;
-            i.rx_data = beat(rest);
-            i.rx_keep = if rest.len() >= BEAT { 0xff } else { (1u8 << rest.len()) - 1 };
-            i.rx_last = u8::from(rest.len() <= BEAT);
-            i.rx_err = u8::from(*damaged && rest.len() <= BEAT);
+            i.rx_data = beat(rest, self.beat);
+            i.rx_keep = u64::MAX >> (64 - rest.len().min(self.beat));
+            i.rx_last = u8::from(rest.len() <= self.beat);
+            i.rx_err = u8::from(*damaged && rest.len() <= self.beat);
         }
         if let Some((write, addr, data)) = self.debug {
             i.dbg_req = 1;
@@ -579,25 +675,35 @@ impl Card {
         }
         if i.hcpl_valid & o.hcpl_ready != 0 {
             self.completion_taken(i.hcpl_err != 0);
+        } else if i.hcpl_valid != 0 {
+            self.ports.completions.waits += 1;
         }
         if o.hrd_valid & i.hrd_ready != 0 {
             self.read_request(o);
         }
         if o.hwr_valid & i.hwr_ready != 0 {
             self.write_beat(o);
+        } else if o.hwr_valid != 0 {
+            self.ports.writes.waits += 1;
         }
         if o.msix_valid & i.msix_ready != 0 {
             self.host.msix(u32::from(o.msix_vector));
         }
         if o.tx_valid & i.tx_ready != 0 {
             self.tx_beat(o);
+        } else if o.tx_valid != 0 {
+            self.ports.tx.waits += 1;
         }
         if i.rx_valid & o.rx_ready != 0 {
-            self.rx_sent += BEAT;
+            let rest = self.rx[0].0.len() - self.rx_sent;
+            self.ports.rx.beat(self.now, rest.min(self.beat));
+            self.rx_sent += self.beat;
             if i.rx_last != 0 {
                 self.rx.pop_front();
                 self.rx_sent = 0;
             }
+        } else if i.rx_valid != 0 {
+            self.ports.rx.waits += 1;
         }
         if o.dbg_ack != 0 && self.debug.is_some() {
             self.debug = None;
@@ -635,7 +741,9 @@ impl Card {
 
     fn completion_taken(&mut self, failed: bool) {
         let Some(c) = &mut self.completion else { return };
-        c.done += BEAT;
+        let bytes = if failed { 0 } else { (c.len - c.done).min(self.beat) };
+        self.ports.completions.beat(self.now, bytes);
+        c.done += self.beat;
         if !failed && c.done < c.len {
             return;
         }
@@ -654,15 +762,16 @@ impl Card {
             let limit = self.limits.payload;
             assert!(len > 0 && len <= limit, "write of {len} bytes, the slot allows {limit}");
             assert!(o.hwr_addr % 4096 + len as u64 <= 4096, "write over a 4 KiB boundary: {:#x} + {len}", o.hwr_addr);
-            self.write = Some((o.hwr_addr, len, Vec::with_capacity(len + BEAT)));
+            self.write = Some((o.hwr_addr, len, Vec::with_capacity(len + self.beat)));
         }
         let Some((_, len, data)) = &mut self.write else { panic!("a write without a first beat") };
-        data.extend_from_slice(&o.hwr_data.to_le_bytes());
+        let bytes = (*len - data.len()).min(self.beat);
+        self.ports.writes.beat(self.now, bytes);
+        extend(data, &o.hwr_data, bytes);
         let complete = data.len() >= *len;
         assert_eq!(complete, o.hwr_last != 0, "hwr_last does not fit hwr_len {len}");
         if complete {
-            let (addr, len, mut data) = self.write.take().expect("checked above");
-            data.truncate(len);
+            let (addr, _, data) = self.write.take().expect("checked above");
             // posted: a refusal has no way back to the card
             let _ = self.host.write(addr, &data);
         }
@@ -674,9 +783,14 @@ impl Card {
             data: Vec::with_capacity(4608),
             start_cycle: now,
             end_cycle: now,
+            beats: 0,
         });
         let bytes = o.tx_keep.count_ones() as usize;
-        frame.data.extend_from_slice(&o.tx_data.to_le_bytes()[..bytes]);
+        assert!(o.tx_keep == u64::MAX >> (64 - bytes.clamp(1, 64)), "tx_keep {:#x} is not from lane 0 on", o.tx_keep);
+        assert!(o.tx_last != 0 || bytes == self.beat, "a beat that is not full within a frame");
+        self.ports.tx.beat(now, bytes);
+        extend(&mut frame.data, &o.tx_data, bytes);
+        frame.beats += 1;
         if o.tx_last != 0 {
             frame.end_cycle = now;
             self.tx.extend(self.tx_partial.take());
@@ -684,12 +798,22 @@ impl Card {
     }
 }
 
-/// The first beat of `bytes`, zeros behind them.
-fn beat(bytes: &[u8]) -> u64 {
-    let mut lanes = [0; BEAT];
-    let n = bytes.len().min(BEAT);
-    lanes[..n].copy_from_slice(&bytes[..n]);
-    u64::from_le_bytes(lanes)
+/// The first `most` of `bytes` as a beat, zeros behind them.
+fn beat(bytes: &[u8], most: usize) -> Beat {
+    let mut words = Beat::default();
+    for (word, chunk) in words.iter_mut().zip(bytes[..bytes.len().min(most)].chunks(8)) {
+        let mut lanes = [0; 8];
+        lanes[..chunk.len()].copy_from_slice(chunk);
+        *word = u64::from_le_bytes(lanes);
+    }
+    words
+}
+
+/// Appends the first `n` bytes of a beat.
+fn extend(bytes: &mut Vec<u8>, beat: &Beat, n: usize) {
+    for (i, word) in beat.iter().enumerate().take(n.div_ceil(8)) {
+        bytes.extend_from_slice(&word.to_le_bytes()[..(n - 8 * i).min(8)]);
+    }
 }
 
 /// The low `len` bytes of `data`.

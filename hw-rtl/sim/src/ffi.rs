@@ -16,12 +16,16 @@ macro_rules! ports {
     };
 }
 
+/// A beat of the host or MAC port: the lowest byte first, `DATA_W` / 64 words count.
+pub type Beat = [u64; 8];
+
 ports! {
     /// Input ports of `berth_core`, by their names there.
     Inputs {
         mmio_wdata: u64,
-        hcpl_data: u64,
-        rx_data: u64,
+        hcpl_data: Beat,
+        rx_data: Beat,
+        rx_keep: u64,
         skip: u64,
         mmio_addr: u32,
         dbg_addr: u32,
@@ -42,7 +46,6 @@ ports! {
         msix_ready: u8,
         tx_ready: u8,
         rx_valid: u8,
-        rx_keep: u8,
         rx_last: u8,
         rx_err: u8,
         dbg_req: u8,
@@ -56,8 +59,9 @@ ports! {
         mmio_rdata: u64,
         hrd_addr: u64,
         hwr_addr: u64,
-        hwr_data: u64,
-        tx_data: u64,
+        hwr_data: Beat,
+        tx_data: Beat,
+        tx_keep: u64,
         timer_deadline: u64,
         cycles: u64,
         dbg_rdata: u32,
@@ -74,7 +78,6 @@ ports! {
         msix_valid: u8,
         msix_vector: u8,
         tx_valid: u8,
-        tx_keep: u8,
         tx_last: u8,
         rx_ready: u8,
         idle: u8,
@@ -86,43 +89,91 @@ ports! {
 /// The model on the C++ side.
 enum Model {}
 
+/// What the shim exports for each width of the card.
+#[repr(C)]
+struct Api {
+    make: unsafe extern "C" fn() -> *mut Model,
+    free: unsafe extern "C" fn(*mut Model),
+    settle: unsafe extern "C" fn(*mut Model, *const Inputs, *mut Outputs),
+    edge: unsafe extern "C" fn(*mut Model, *mut Outputs),
+    run: unsafe extern "C" fn(*mut Model, u64, *mut Outputs) -> u64,
+    trace: unsafe extern "C" fn(*mut Model, *const c_char) -> c_int,
+}
+
 unsafe extern "C" {
-    fn berth_model_new() -> *mut Model;
-    fn berth_model_free(model: *mut Model);
-    fn berth_model_settle(model: *mut Model, inputs: *const Inputs, outputs: *mut Outputs);
-    fn berth_model_edge(model: *mut Model, outputs: *mut Outputs);
-    fn berth_model_run(model: *mut Model, limit: u64, outputs: *mut Outputs) -> u64;
-    fn berth_model_trace(model: *mut Model, path: *const c_char) -> c_int;
+    static berth_api_64: Api;
+    #[cfg(feature = "widths")]
+    static berth_api_128: Api;
+    #[cfg(feature = "widths")]
+    static berth_api_256: Api;
+    #[cfg(feature = "widths")]
+    static berth_api_512: Api;
+}
+
+/// The widths (`DATA_W`) that are built in.
+pub const WIDTHS: &[usize] = if cfg!(feature = "widths") { &[64, 128, 256, 512] } else { &[64] };
+
+/// The model of a width, when it is built in.
+fn api(width: usize) -> Option<&'static Api> {
+    // SAFETY: the tables are constants of the shim.
+    unsafe {
+        Some(match width {
+            64 => &berth_api_64,
+            #[cfg(feature = "widths")]
+            128 => &berth_api_128,
+            #[cfg(feature = "widths")]
+            256 => &berth_api_256,
+            #[cfg(feature = "widths")]
+            512 => &berth_api_512,
+            _ => return None,
+        })
+    }
 }
 
 /// The Verilated card, clock by clock: [`Core::settle`] shows the outputs that belong to
 /// the inputs of a cycle, [`Core::edge`] ends the cycle.
-#[derive(Debug)]
-pub struct Core(NonNull<Model>);
+pub struct Core {
+    api: &'static Api,
+    model: NonNull<Model>,
+}
+
+impl std::fmt::Debug for Core {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Core").field("model", &self.model).finish_non_exhaustive()
+    }
+}
 
 // SAFETY: the model is owned by this value alone and has a Verilator context of its own;
 // each call of the C ABI makes that context the thread's current one first.
 unsafe impl Send for Core {}
 
 impl Core {
-    /// A card that has not been reset yet.
+    /// A card of this width (`DATA_W`) that has not been reset yet.
+    ///
+    /// # Panics
+    /// When the width is none of [`WIDTHS`].
     #[must_use]
-    pub fn new() -> Self {
+    pub fn new(width: usize) -> Self {
+        let api = api(width).unwrap_or_else(|| {
+            panic!(
+                "no card of DATA_W = {width} is built in, only {WIDTHS:?}; the feature `widths` of berth-rtl has all"
+            )
+        });
         // SAFETY: no arguments; the result is a fresh model that this value owns.
-        let model = unsafe { berth_model_new() };
-        Self(NonNull::new(model).expect("operator new does not give null"))
+        let model = unsafe { (api.make)() };
+        Self { api, model: NonNull::new(model).expect("operator new does not give null") }
     }
 
     /// Applies the inputs of this cycle and gives the outputs before its clock edge.
     pub fn settle(&mut self, inputs: &Inputs, outputs: &mut Outputs) {
         // SAFETY: the model is live and not shared; both structs match the C ABI.
-        unsafe { berth_model_settle(self.0.as_ptr(), inputs, outputs) }
+        unsafe { (self.api.settle)(self.model.as_ptr(), inputs, outputs) }
     }
 
     /// The clock edge. The outputs are those behind it, with the inputs of the last settle.
     pub fn edge(&mut self, outputs: &mut Outputs) {
         // SAFETY: as for `settle`.
-        unsafe { berth_model_edge(self.0.as_ptr(), outputs) }
+        unsafe { (self.api.edge)(self.model.as_ptr(), outputs) }
     }
 
     /// One clock: settle and edge; gives the outputs before the edge.
@@ -138,7 +189,7 @@ impl Core {
     /// have passed; gives the cycles done. The last settled inputs must be quiet.
     pub fn run(&mut self, limit: u64, outputs: &mut Outputs) -> u64 {
         // SAFETY: as for `settle`.
-        unsafe { berth_model_run(self.0.as_ptr(), limit, outputs) }
+        unsafe { (self.api.run)(self.model.as_ptr(), limit, outputs) }
     }
 
     /// Starts a waveform file (FST), or with `None` ends it.
@@ -150,22 +201,16 @@ impl Core {
         let path = path.map_err(|_| "the file name holds a NUL".to_string())?;
         let pointer = path.as_ref().map_or(std::ptr::null(), |p| p.as_ptr());
         // SAFETY: the model is live; the path is null or a string that outlives the call.
-        match unsafe { berth_model_trace(self.0.as_ptr(), pointer) } {
+        match unsafe { (self.api.trace)(self.model.as_ptr(), pointer) } {
             0 => Ok(()),
             _ => Err("built without waveforms: rebuild berth-rtl with the feature `trace`".into()),
         }
     }
 }
 
-impl Default for Core {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl Drop for Core {
     fn drop(&mut self) {
         // SAFETY: the model is live, and nobody uses it afterwards.
-        unsafe { berth_model_free(self.0.as_ptr()) }
+        unsafe { (self.api.free)(self.model.as_ptr()) }
     }
 }

@@ -10,5 +10,5 @@ mod card;
 mod ffi;
 pub mod hostmodel;
 
-pub use card::{BAR_CONTROL, BAR_DOORBELL, Card, CardConfig, Frame, HostError, HostMemory};
-pub use ffi::{Core, Inputs, Outputs};
+pub use card::{BAR_CONTROL, BAR_DOORBELL, Card, CardConfig, Frame, HostError, HostMemory, Port, Ports, data_w};
+pub use ffi::{Beat, Core, Inputs, Outputs, WIDTHS};

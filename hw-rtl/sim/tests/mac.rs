@@ -8,7 +8,7 @@ use berth_abi::counters::*;
 use berth_abi::cpu::*;
 use berth_abi::host::{HOST_CTRL, HOST_STATUS};
 use berth_abi::status::FW_RESET;
-use berth_rtl::{BAR_CONTROL, CardConfig};
+use berth_rtl::{BAR_CONTROL, CardConfig, data_w};
 use common::{Bench, HOST_BASE, Rng, seed};
 
 /// A RoCEv2 SEND ONLY frame with 7 bytes of payload padded to 8, and its iCRC. Made independently of this project, with scapy 2.8
@@ -330,6 +330,92 @@ fn frames_wait_for_a_free_slot_and_none_is_lost() {
 }
 
 #[test]
+fn frames_leave_and_arrive_back_to_back_without_a_bubble() {
+    let seed = seed(16);
+    let mut rng = Rng(seed);
+    let mut bench = Bench::new(seed);
+    for most in [8, 64, 300, 4096] {
+        let frames: Vec<_> = (0..TX_SLOTS)
+            .map(|_| {
+                let n = rng.below(most) as usize;
+                roce(&mut rng, n)
+            })
+            .collect();
+        for (slot, frame) in (0..).zip(&frames) {
+            bench.put_packet(tx_slot(slot), frame);
+        }
+        bench.card.set_tx_ready(false);
+        for (slot, frame) in (0..).zip(&frames) {
+            bench.send(slot, frame.len(), 0);
+        }
+        bench.card.run(100);
+        bench.card.reset_ports();
+        bench.card.set_tx_ready(true);
+        let sent: Vec<_> = frames.iter().map(|_| bench.at_mac()).collect();
+        let tx = bench.card.ports().tx;
+        for (slot, (frame, sent)) in (0..).zip(frames.iter().zip(&sent)) {
+            assert_eq!(*sent, with_icrc(frame.clone()));
+            assert_eq!(bench.sent(), (DMA_OK, slot));
+        }
+        let beats: u64 = sent.iter().map(|f| f.len().div_ceil(data_w() / 8) as u64).sum();
+        assert_eq!((tx.beats, tx.bubbles()), (beats, 0), "to the MAC, up to {most} bytes of payload");
+
+        bench.card.reset_ports();
+        sent.iter().for_each(|frame| bench.card.push_rx(frame.clone()));
+        bench.settle();
+        let rx = bench.card.ports().rx;
+        assert_eq!((rx.beats, rx.bubbles(), rx.waits), (beats, 0, 0), "from the MAC, up to {most} bytes of payload");
+        for frame in sent {
+            assert_eq!(bench.receive(), (frame, RX_FLAG_ROCE | RX_FLAG_ICRC_OK));
+        }
+    }
+}
+
+/// Good and bad frames mixed, directly behind each other: each verdict is its own frame's.
+#[test]
+fn verdicts_of_frames_that_follow_each_other_are_not_mixed_up() {
+    let seed = seed(17);
+    let mut rng = Rng(seed);
+    let mut bench = Bench::new(seed);
+    let (mut bad_icrc, mut truncated, mut damaged) = (0, 0, 0);
+    for _ in 0..30 {
+        let mut good = Vec::new();
+        for _ in 0..RX_SLOTS {
+            let payload = rng.below(100) as usize;
+            let mut frame = with_icrc(roce(&mut rng, payload));
+            match rng.below(5) {
+                0 => {
+                    let last = frame.len() - 1;
+                    frame[last] ^= 1;
+                    bench.card.push_rx(frame);
+                    bad_icrc += 1;
+                }
+                1 => {
+                    frame.pop();
+                    bench.card.push_rx(frame);
+                    truncated += 1;
+                }
+                2 => {
+                    bench.card.push_rx_damaged(frame);
+                    damaged += 1;
+                }
+                _ => {
+                    bench.card.push_rx(frame.clone());
+                    good.push(frame);
+                }
+            }
+        }
+        bench.settle();
+        for frame in good {
+            assert_eq!(bench.receive().0, frame);
+        }
+        bench.nothing_received();
+    }
+    let counted = [C_RX_BAD_ICRC, C_RX_TRUNCATED, C_RX_MAC_ERROR].map(|c| bench.counter(c));
+    assert_eq!(counted, [bad_icrc, truncated, damaged]);
+}
+
+#[test]
 fn slot_given_back_twice_or_never_taken_is_ignored() {
     let seed = seed(11);
     let mut rng = Rng(seed);
@@ -412,7 +498,8 @@ fn card_reset_lets_a_frame_end_and_skips_the_rest_of_one_that_arrives() {
     let mut bench = Bench::new(seed);
     let going = roce(&mut rng, 4096);
     let coming = with_icrc(roce(&mut rng, 4096));
-    for delay in [1, 30, 300] {
+    // 300 cycles are more than half a frame at 64 bits
+    for delay in [1, 30, 300].map(|cycles: u64| cycles.div_ceil(data_w() as u64 / 64)) {
         bench.put_packet(tx_slot(0), &going);
         bench.put_packet(tx_slot(1), &going);
         bench.send(0, going.len(), 0);

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `cargo xtask bench`: builds berth-bench with cards of every width and runs it in the sysroot.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context as _, Result};
+
+use crate::steps::Builder;
+
+/// Options of the measurements.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct Arguments {
+    /// Folder for the figures (bench.json) and the plots [default: bench-report in the checkout].
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Write the figures (JSON) to this file instead.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Only at these widths (DATA_W) [default: 64,128,256,512].
+    #[arg(long, value_delimiter = ',', value_name = "BITS,…")]
+    pub width: Vec<u32>,
+    /// Only figures whose id begins with one of these, e.g. dma_bw.
+    #[arg(long, value_delimiter = ',', value_name = "ID,…")]
+    pub only: Vec<String>,
+    /// Settings of the declared model behind `--`; `cargo xtask bench -- --help` lists them.
+    #[arg(last = true, value_name = "MODEL")]
+    pub model: Vec<String>,
+}
+
+/// Builds and measures. Returns whether all figures reach their bars.
+///
+/// # Errors
+/// When it cannot be built or started, or its output cannot be written.
+pub fn run(arguments: &Arguments) -> Result<bool> {
+    let builder = Builder::new()?;
+    let mut command = command(&builder, arguments)?;
+    Ok(Command::status(&mut command)?.success())
+}
+
+/// Builds berth-bench and gives the command that measures.
+///
+/// # Errors
+/// As [`run`].
+pub fn command(builder: &Builder, arguments: &Arguments) -> Result<Command> {
+    let program = builder.bench()?;
+    let out = arguments.out.clone().unwrap_or_else(|| builder.context.repo.join("bench-report"));
+    fs::create_dir_all(&out).with_context(|| format!("creating {}", out.display()))?;
+    let out = out.canonicalize()?;
+    let json = match &arguments.json {
+        None => out.join("bench.json"),
+        Some(file) => {
+            // Created here, so that it has a path that the sysroot can be given.
+            fs::File::create(file).with_context(|| format!("creating {}", file.display()))?;
+            file.canonicalize()?
+        }
+    };
+    let mut command = builder.sysroot.command(&builder.context.repo, &[&out, &json_folder(&json)], program);
+    command.arg("--json").arg(&json).arg("--plots").arg(&out);
+    for width in &arguments.width {
+        command.arg("--width").arg(width.to_string());
+    }
+    for only in &arguments.only {
+        command.arg("--only").arg(only);
+    }
+    command.args(&arguments.model);
+    Ok(command)
+}
+
+fn json_folder(json: &std::path::Path) -> PathBuf {
+    json.parent().map_or_else(|| PathBuf::from("/"), PathBuf::from)
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `berth-bench`: figures of the Verilated card in clock cycles, in a declared slot. `cargo xtask bench` builds and
+//! runs it; docs/bench.md says what each figure is.
+
+mod dma;
+mod mac;
+mod model;
+mod plot;
+mod rig;
+mod rows;
+
+use anyhow::{Context as _, Result, bail};
+use clap::Parser;
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use crate::model::Model;
+use crate::rows::{Bar, Row};
+
+/// Measures the card in clock cycles at every width, in a declared slot. Wall-clock time counts for nothing but the
+/// figure sim_speed.
+#[derive(Parser)]
+#[command(name = "cargo xtask bench", bin_name = "cargo xtask bench")]
+struct Arguments {
+    #[command(flatten)]
+    model: Model,
+    /// Widths (DATA_W) to measure [default: all that are built in].
+    #[arg(long, value_delimiter = ',', value_name = "BITS,…")]
+    width: Vec<usize>,
+    /// Only figures whose id begins with one of these.
+    #[arg(long, value_delimiter = ',', value_name = "ID,…")]
+    only: Vec<String>,
+    /// Write the figures to this file: a JSON array of {id, params, value, unit, limit, bar, pass}.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write the plots (SVG) to this folder.
+    #[arg(long, value_name = "DIR")]
+    plots: Option<PathBuf>,
+}
+
+/// A group of figures that are measured together.
+struct Figure {
+    ids: &'static [&'static str],
+    run: fn(&Model, usize) -> Result<Vec<Row>>,
+}
+
+const FIGURES: &[Figure] = &[
+    Figure { ids: &["dma_bw", "dma_bw_unaligned"], run: dma::bandwidth },
+    Figure { ids: &["dma_read_latency"], run: dma::latency_sweep },
+    Figure { ids: &["mac_bw", "mac_tx_latency"], run: mac::bandwidth },
+    Figure { ids: &["sim_speed"], run: sim_speed },
+];
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<bool> {
+    let widths = if arguments.width.is_empty() { berth_rtl::WIDTHS } else { &arguments.width };
+    if let Some(width) = widths.iter().find(|w| !berth_rtl::WIDTHS.contains(w)) {
+        bail!("no card of DATA_W = {width} is built in, only {:?}", berth_rtl::WIDTHS);
+    }
+    let wanted = |id: &str| arguments.only.is_empty() || arguments.only.iter().any(|o| id.starts_with(o.as_str()));
+    println!("Assumed:");
+    for line in arguments.model.assumptions() {
+        println!("  {line}");
+    }
+    println!();
+    let mut rows = Vec::new();
+    for figure in FIGURES.iter().filter(|f| f.ids.iter().any(|id| wanted(id))) {
+        for &width in widths {
+            eprintln!("… {} at DATA_W = {width}", figure.ids.join(", "));
+            rows.extend((figure.run)(&arguments.model, width)?.into_iter().filter(|r| wanted(r.id)));
+        }
+    }
+    if rows.is_empty() {
+        let all: Vec<&str> = FIGURES.iter().flat_map(|f| f.ids).copied().collect();
+        bail!("no such figure; there are {}", all.join(", "));
+    }
+    print!("{}", rows::table(&rows));
+    if let Some(path) = &arguments.json {
+        fs::write(path, serde_json::to_string_pretty(&rows)? + "\n")
+            .with_context(|| format!("writing {}", path.display()))?;
+        println!("\nfigures: {}", path.display());
+    }
+    if let Some(folder) = &arguments.plots {
+        fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
+        for name in plot::all(&rows, folder)? {
+            println!("plot: {}", folder.join(name).display());
+        }
+    }
+    let short = rows.iter().filter(|r| !r.pass).count();
+    let asked = rows.iter().filter(|r| r.bar.is_some()).count();
+    println!("\n{} figures; {} of {asked} reach their bar", rows.len(), asked - short);
+    Ok(short == 0)
+}
+
+/// Cycles per second of this machine's wall-clock time while both DMA engines are busy.
+fn sim_speed(model: &Model, data_w: usize) -> Result<Vec<Row>> {
+    let mut rig = rig::Rig::new(model, data_w, 0, vec![0x5a; 1 << 20]);
+    let (start, begin) = (Instant::now(), rig.card.cycles());
+    let mut last = None;
+    for n in 0..64u32 {
+        for write in [false, true] {
+            let (local, addr) = (n % 16 * 4608, rig::HOST_BASE + u64::from(n) * 4096);
+            let d = rig::Dma { write, local, len: 4096, tag: n, addr, asid: None };
+            rig.dma(d, last)?;
+            last = Some(d);
+        }
+    }
+    for _ in 0..128 {
+        rig.dma_done()?;
+    }
+    let value = (rig.card.cycles() - begin) as f64 / start.elapsed().as_secs_f64() / 1e3;
+    Ok(vec![Row::new("sim_speed", &[("data_w", data_w.into())], value, "kHz", None, Bar::None)])
+}

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The declared model: what the card under measurement is plugged into.
+
+use berth_rtl::CardConfig;
+
+/// Assumptions of all figures. Every one of them can be set; what was assumed is printed above the table.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Model {
+    /// Cycles from a read request at the host port to the first beat of its completion.
+    #[arg(long, value_name = "CYCLES", default_value_t = 250)]
+    pub read_latency: u64,
+    /// Read requests that the host port has outstanding at most (1 to 64).
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub reads_outstanding: u8,
+    /// Maximum payload size in bytes (MPS): of posted writes and of completions; a power of two, 128 to 4096.
+    #[arg(long, value_name = "BYTES", default_value_t = 256, value_parser = size)]
+    pub mps: u32,
+    /// Maximum read request size in bytes (MRRS): a power of two, 128 to 4096.
+    #[arg(long, value_name = "BYTES", default_value_t = 512, value_parser = size)]
+    pub mrrs: u32,
+    /// Seed of the data that is moved.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+}
+
+fn size(text: &str) -> Result<u32, String> {
+    match text.parse::<u32>() {
+        Ok(n) if n.is_power_of_two() && (128..=4096).contains(&n) => Ok(n),
+        _ => Err("a power of two from 128 to 4096".into()),
+    }
+}
+
+impl Model {
+    /// The slot for a card of `data_w` bits whose reads take `extra` cycles more. Completions come in order and as
+    /// long as the maximum payload allows; no port stalls.
+    pub fn slot(&self, data_w: usize, extra: u64) -> CardConfig {
+        CardConfig {
+            data_w,
+            read_latency: self.read_latency + extra,
+            outstanding: usize::from(self.reads_outstanding),
+            out_of_order: false,
+            split: false,
+            stall_percent: 0,
+            seed: self.seed,
+        }
+    }
+
+    /// What `HOST_PCIE_LIMITS` must say.
+    pub fn limits(&self) -> u32 {
+        self.mps.trailing_zeros() | self.mrrs.trailing_zeros() << 4
+    }
+
+    /// The assumptions in words, one per line.
+    pub fn assumptions(&self) -> Vec<String> {
+        vec![
+            "host port: one beat of DATA_W bits per cycle and direction, headers beside the data".to_owned(),
+            format!("PCIe read round trip {} cycles to the first beat, completions in order", self.read_latency),
+            format!("{} reads outstanding, MPS {} B, MRRS {} B", self.reads_outstanding, self.mps, self.mrrs),
+            "MAC port: one beat of DATA_W bits per cycle, preamble, FCS and gap not on it".to_owned(),
+            format!("memory pinned, buffers aligned to pages unless said, no port stalls; seed {}", self.seed),
+        ]
+    }
+}

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A card on the bench: host memory, the core in reset, its engines driven through the debug port.
+
+use anyhow::{Context as _, Result, bail, ensure};
+use berth_abi::card::{XLT_ENTRIES, XLT_PROBE, xlt_hash};
+use berth_abi::cpu::*;
+use berth_abi::host::*;
+use berth_abi::ring::CMD_PAGE_INSTALL;
+use berth_rtl::{BAR_CONTROL, Card, HostError, HostMemory};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::model::Model;
+
+/// Bus address of the host memory's first byte.
+pub const HOST_BASE: u64 = 0x1_2340_0000;
+
+/// A flat piece of host memory.
+struct Flat(Arc<Mutex<Vec<u8>>>);
+
+impl HostMemory for Flat {
+    fn read(&mut self, addr: u64, buf: &mut [u8]) -> Result<(), HostError> {
+        let memory = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = usize::try_from(addr.wrapping_sub(HOST_BASE)).map_err(|_| HostError)?;
+        let end = at.checked_add(buf.len()).ok_or(HostError)?;
+        buf.copy_from_slice(memory.get(at..end).ok_or(HostError)?);
+        Ok(())
+    }
+
+    fn write(&mut self, addr: u64, data: &[u8]) -> Result<(), HostError> {
+        let mut memory = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = usize::try_from(addr.wrapping_sub(HOST_BASE)).map_err(|_| HostError)?;
+        let end = at.checked_add(data.len()).ok_or(HostError)?;
+        memory.get_mut(at..end).ok_or(HostError)?.copy_from_slice(data);
+        Ok(())
+    }
+
+    fn msix(&mut self, _vector: u32) {}
+}
+
+/// A DMA command of the core.
+#[derive(Clone, Copy, Debug)]
+pub struct Dma {
+    /// To host memory, not from it.
+    pub write: bool,
+    /// Place in packet RAM.
+    pub local: u32,
+    /// Bytes.
+    pub len: u32,
+    /// Comes back with the status.
+    pub tag: u32,
+    /// Bus address, or virtual address.
+    pub addr: u64,
+    /// The address is a virtual one of this address space.
+    pub asid: Option<u32>,
+}
+
+/// The card.
+pub struct Rig {
+    /// Itself.
+    pub card: Card,
+    memory: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Rig {
+    /// A card of `data_w` bits in the model's slot, reads taking `extra` cycles more, with `bytes` of host memory.
+    pub fn new(model: &Model, data_w: usize, extra: u64, bytes: Vec<u8>) -> Self {
+        let memory = Arc::new(Mutex::new(bytes));
+        let mut card = Card::new(model.slot(data_w, extra), Box::new(Flat(memory.clone())));
+        card.mmio_write(BAR_CONTROL, HOST_PCIE_LIMITS.into(), model.limits().into(), 4);
+        card.mmio_write(BAR_CONTROL, HOST_DMA_ENABLE.into(), 1, 4);
+        Self { card, memory }
+    }
+
+    /// Host memory.
+    pub fn memory(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads a register of the core.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn read(&mut self, offset: u32) -> Result<u32> {
+        match self.card.debug_read(CPU_REGS + offset) {
+            Some(value) => Ok(value),
+            None => bail!("the core's register {offset:#x} does not answer"),
+        }
+    }
+
+    /// Writes a register of the core.
+    ///
+    /// # Errors
+    /// When it is not taken.
+    pub fn write(&mut self, offset: u32, value: u32) -> Result<()> {
+        ensure!(self.card.debug_write(CPU_REGS + offset, value), "the core's register {offset:#x} is not taken");
+        Ok(())
+    }
+
+    /// Fills packet RAM from `at` on, a multiple of 4.
+    ///
+    /// # Errors
+    /// When it is not taken.
+    pub fn fill(&mut self, at: u32, data: &[u8]) -> Result<()> {
+        for (i, chunk) in (0..).zip(data.chunks(4)) {
+            let mut word = [0; 4];
+            word[..chunk.len()].copy_from_slice(chunk);
+            let taken = self.card.debug_write(CPU_PKT + at + 4 * i, u32::from_le_bytes(word));
+            ensure!(taken, "packet RAM does not take a word");
+        }
+        Ok(())
+    }
+
+    /// Reads `len` bytes of packet RAM.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn packet_ram(&mut self, at: u32, len: usize) -> Result<Vec<u8>> {
+        let skip = (at & 3) as usize;
+        let mut data = Vec::new();
+        for i in 0..(skip + len).div_ceil(4) as u32 {
+            match self.card.debug_read(CPU_PKT + (at & !3) + 4 * i) {
+                Some(word) => data.extend_from_slice(&word.to_le_bytes()),
+                None => bail!("packet RAM does not answer"),
+            }
+        }
+        Ok(data[skip..skip + len].to_vec())
+    }
+
+    /// Tells the card that virtual pages of an address space are at bus addresses, over a command ring at `ring` in
+    /// host memory: (virtual page, bus address). At most 512 pages, each hashed to another place.
+    ///
+    /// # Errors
+    /// When two pages want one place, or the card does not take the commands.
+    pub fn install(&mut self, ring: usize, asid: u32, pages: &[(u64, u64)]) -> Result<()> {
+        const LOG2: u32 = 9;
+        ensure!(pages.len() < 1 << LOG2, "more pages than the ring has places");
+        let mut used = BTreeSet::new();
+        for (n, &(vpn, bus)) in pages.iter().enumerate() {
+            let home = xlt_hash(asid, vpn);
+            let index = (0..XLT_PROBE).map(|i| (home + i) % XLT_ENTRIES).find(|i| used.insert(*i));
+            let index = index.context("no place in the translation table")?;
+            let (name, page) = (u64::from(index) << 48 | vpn, bus | 1);
+            let words =
+                [CMD_PAGE_INSTALL, 1, asid, 0, name as u32, (name >> 32) as u32, page as u32, (page >> 32) as u32];
+            let entry: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+            self.memory()[ring + 64 * n..][..32].copy_from_slice(&entry);
+        }
+        let ring = HOST_BASE + ring as u64;
+        self.card.mmio_write(BAR_CONTROL, HOST_CMD_BASE_LO.into(), ring, 8);
+        self.card.mmio_write(BAR_CONTROL, HOST_CMD_LOG2.into(), LOG2.into(), 4);
+        self.card.mmio_write(BAR_CONTROL, HOST_CMD_PI.into(), pages.len() as u64, 4);
+        for _ in 0..10_000 {
+            self.card.run(100);
+            if self.card.mmio_read(BAR_CONTROL, HOST_CMD_CI.into(), 4) == pages.len() as u64 {
+                self.card.run(1000);
+                return Ok(());
+            }
+        }
+        bail!("the card does not take the commands")
+    }
+
+    /// Hands a command to the DMA engines, of which `last` was the one before. Only registers that differ are written.
+    ///
+    /// # Errors
+    /// When a register is not taken.
+    pub fn dma(&mut self, d: Dma, last: Option<Dma>) -> Result<()> {
+        let differs = |field: fn(&Dma) -> u64| last.as_ref().is_none_or(|l| field(l) != field(&d));
+        if differs(|d| d.local.into()) {
+            self.write(CPU_DMA_LOCAL, d.local)?;
+        }
+        self.write(CPU_DMA_LEN_TAG, d.len | d.tag << 16)?;
+        self.write(CPU_DMA_ADDR_LO, d.addr as u32)?;
+        if differs(|d| d.addr >> 32) {
+            self.write(CPU_DMA_ADDR_HI, (d.addr >> 32) as u32)?;
+        }
+        let space = d.asid.map_or(0, |asid| 1 << 1 | asid << 16);
+        self.write(CPU_DMA_GO, u32::from(d.write) | space)
+    }
+
+    /// Waits for the next DMA command to end well; gives its tag.
+    ///
+    /// # Errors
+    /// When it fails, or does not end.
+    pub fn dma_done(&mut self) -> Result<u32> {
+        for _ in 0..100_000 {
+            let v = self.read(CPU_DMA_DONE)?;
+            if v >> 31 != 0 {
+                ensure!(v >> 16 & 0xff == DMA_OK, "a DMA command ended with status {}", v >> 16 & 0xff);
+                return Ok(v & 0xffff);
+            }
+        }
+        bail!("a DMA command does not end")
+    }
+}

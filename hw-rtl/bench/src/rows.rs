@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Figures: one row each in the table, one object each in the JSON.
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+use std::fmt::Write;
+
+/// What a figure must reach.
+#[derive(Clone, Copy, Debug)]
+pub enum Bar {
+    /// Reported only.
+    None,
+    /// At least this much.
+    AtLeast(f64),
+}
+
+/// One figure.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// Which figure; docs/bench.md says what each is.
+    pub id: &'static str,
+    /// Under which circumstances.
+    pub params: Map<String, Value>,
+    /// What was measured.
+    pub value: f64,
+    /// Its unit.
+    pub unit: &'static str,
+    /// What physics or the protocol allows, in the same unit; null where there is no such thing.
+    pub limit: Option<f64>,
+    /// What must be reached; null where the figure is only reported.
+    pub bar: Option<f64>,
+    /// Whether it is; true where nothing must be.
+    pub pass: bool,
+}
+
+impl Row {
+    /// A figure measured under `params`.
+    pub fn new(
+        id: &'static str,
+        params: &[(&str, Value)],
+        value: f64,
+        unit: &'static str,
+        limit: Option<f64>,
+        bar: Bar,
+    ) -> Self {
+        let params = params.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
+        let (bar, pass) = match bar {
+            Bar::None => (None, true),
+            Bar::AtLeast(least) => (Some(least), value >= least),
+        };
+        Self { id, params, value, unit, limit, bar, pass }
+    }
+
+    /// A parameter as a number.
+    pub fn number(&self, name: &str) -> Option<f64> {
+        self.params.get(name)?.as_f64()
+    }
+
+    /// A parameter as text.
+    pub fn text(&self, name: &str) -> Option<&str> {
+        self.params.get(name)?.as_str()
+    }
+
+    fn circumstances(&self) -> String {
+        let plain = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let all: Vec<String> = self.params.iter().map(|(name, value)| format!("{name}={}", plain(value))).collect();
+        all.join(" ")
+    }
+}
+
+/// A number with as many digits as say something.
+fn short(value: f64) -> String {
+    if value.abs() >= 1000.0 || value.fract() == 0.0 { format!("{value:.0}") } else { format!("{value:.3}") }
+}
+
+/// The table for the terminal.
+pub fn table(rows: &[Row]) -> String {
+    let wide = rows.iter().map(|r| r.circumstances().len()).max().unwrap_or(0).max(13);
+    let mut text = String::new();
+    writeln!(
+        text,
+        "{:<18} {:<wide$} {:>10} {:>10} {:>10} {:>8}  unit",
+        "figure", "circumstances", "value", "limit", "bar", "of limit"
+    )
+    .ok();
+    for r in rows {
+        let optional = |v: Option<f64>| v.map_or_else(|| "-".to_owned(), short);
+        let share = r.limit.map_or_else(|| "-".to_owned(), |limit| format!("{:.2} %", 100.0 * r.value / limit));
+        let mark = if r.pass { "" } else { "  ✗" };
+        writeln!(
+            text,
+            "{:<18} {:<wide$} {:>10} {:>10} {:>10} {:>8}  {}{mark}",
+            r.id,
+            r.circumstances(),
+            short(r.value),
+            optional(r.limit),
+            optional(r.bar),
+            share,
+            r.unit
+        )
+        .ok();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn row_passes_when_it_reaches_its_bar_and_always_without_one() {
+        let row = |value, bar| Row::new("x", &[("data_w", 64.into())], value, "B/cycle", Some(8.0), bar);
+        assert!(row(7.92, Bar::AtLeast(7.92)).pass);
+        assert!(!row(7.91, Bar::AtLeast(7.92)).pass);
+        assert!(row(0.0, Bar::None).pass);
+        let json = serde_json::to_value([row(7.91, Bar::AtLeast(7.92))]).expect("plain data");
+        assert_eq!(
+            json,
+            serde_json::json!([{ "id": "x", "params": { "data_w": 64 }, "value": 7.91, "unit": "B/cycle",
+                "limit": 8.0, "bar": 7.92, "pass": false }])
+        );
+    }
+
+    #[test]
+    fn table_marks_what_falls_short() {
+        let rows = [Row::new("x", &[("dir", "read".into())], 1.0, "B/cycle", Some(8.0), Bar::AtLeast(7.92))];
+        let text = table(&rows);
+        assert!(text.contains("dir=read") && text.contains("12.50 %") && text.contains('✗'), "{text}");
+    }
+}
