@@ -104,7 +104,7 @@ impl Answer {
     /// The answer of `phase` if all of it is in `memory`, else `None`: not yet (BE-7).
     pub fn decode(memory: &[u8], phase: u32) -> Option<Self> {
         let word = |i: usize| memory.get(i..i + 4).map(|b| b.iter().fold(0, |w, b| w << 8 | *b as u32));
-        let flags = word(0)? == phase && word(32)? == phase && word(28)? == checksum(memory);
+        let flags = word(0)? == phase && word(32)? == phase && word(28)? == checksum(memory) && word(4)? <= 1;
         if phase == 0 || !rule::holds(Rule::AnswerWhole, flags) {
             return None;
         }

@@ -713,3 +713,106 @@ fn inv_6_bad_page_requests_are_refused() {
     assert_eq!(ask(0, 4 << 12, 1), Answer::Wait);
     assert_eq!(ask(0, 4 << 12, 2), Answer::Refused(PinError::LineFull));
 }
+
+#[test]
+fn offsets_of_blocks_under_way_can_be_counted_anew() {
+    let mut h = one(PIN, 8);
+    let mut fresh = one(PIN, 8);
+    h.streams[0].post(&[Place::at(0x7000, 100)], None).unwrap();
+    h.streams[0].cover(100);
+    h.send(0);
+    h.streams[0].acknowledged(100);
+    h.settle();
+    for stream in [&mut h.streams[0], &mut fresh.streams[0]] {
+        stream.post(&[Place::at(0x1000, 3000), Place::at(0x8000, 50)], None).unwrap();
+        stream.cover(2000);
+    }
+    h.run();
+    fresh.run();
+    assert!(h.streams[0].rebase(100));
+    assert_eq!(h.streams[0], fresh.streams[0]);
+}
+
+#[test]
+fn inv_6_answers_and_packets_that_nobody_awaits_change_nothing() {
+    let mut h = one(PIN, 8);
+    h.streams[0].post(&[Place::at(0x1000, 3000)], None).unwrap();
+    h.streams[0].cover(3000);
+    h.settle();
+    let before = h.streams[0].clone();
+    assert!(!h.streams[0].answer(9, Outcome::Held) && !h.streams[0].answer(0, Outcome::Held));
+    assert!(!h.streams[0].sent(0) && !h.streams[0].sent(9));
+    assert_eq!(
+        (h.streams[0].transmit(0, 0), h.streams[0].transmit(u64::MAX, 9)),
+        (Transmit::Outside, Transmit::Outside)
+    );
+    assert_eq!((h.streams[0].resend(0, 0), h.streams[0].uncover(9000), h.streams[0].block(9)), (0, 3000, None));
+    assert_eq!(h.streams[0], before);
+    let errors = [PinError::NoProcess, PinError::BadRange, PinError::LineFull, PinError::OverBudget];
+    let named = [BlockError::Protection, BlockError::Protection, BlockError::Protection, BlockError::OverBudget];
+    assert_eq!(errors.map(BlockError::from), named);
+}
+
+#[test]
+fn decision_21_a_block_that_is_not_wanted_any_more_is_let_go_whatever_the_answer() {
+    // Asked for, closed, and then: the host still lets it wait, or has it after all, or not.
+    for last in [Outcome::Held, Outcome::Gone, Outcome::Failed(BlockError::Protection)] {
+        let mut s = Stream::new(config(PIN), 0);
+        s.post(&[Place::at(0x1000, 3000)], None).unwrap();
+        s.cover(3000);
+        let Some(Action::Pin { tag, .. }) = s.poll() else { panic!() };
+        s.close();
+        assert_eq!(s.poll(), None, "the host is at work");
+        assert!(s.answer(tag, Outcome::Waits) && s.answer(tag, Outcome::Waits));
+        assert_eq!(s.poll(), Some(Action::Cancel { tag, usage: Usage::Brief }));
+        assert_eq!((s.poll(), s.idle()), (None, false));
+        assert!(s.answer(tag, last));
+        let release = Action::Release { tag, start: 0, len: 3000, usage: Usage::Brief };
+        assert_eq!(s.poll(), Some(release).filter(|_| last == Outcome::Held));
+        assert!(s.poll().is_none() && s.idle());
+    }
+}
+
+#[test]
+fn vc_7_an_adaptive_send_that_gives_way_is_pinned_block_by_block() {
+    let mut chain: Chain<2> = Chain::new(0);
+    chain.push(&[Place::at(0, 10)], Choice::Adaptive).unwrap();
+    chain.push(&[Place::at(0, 10)], COPY).unwrap();
+    chain.pin_by_block(20);
+    assert_eq!(chain.contexts()[0].choice, Choice::Adaptive, "there is no such byte");
+    chain.pin_by_block(9);
+    chain.pin_by_block(10);
+    let mixed = Choice::Fixed(Policy { first: First::Pin, again: Again::Copy });
+    assert_eq!([0, 1].map(|i| chain.contexts()[i].choice), [PIN, mixed]);
+}
+
+#[test]
+fn vc_8_what_was_asked_for_behind_a_block_that_moved_is_not_asked_for_twice() {
+    let all = Choice::Fixed(Policy { first: First::All, again: Again::Pin });
+    let mut h = one(PIN, 24);
+    h.streams[0].post(&[Place::at(0x10_0000, 4096)], Some(all)).unwrap();
+    h.streams[0].post(&[Place::at(0x20_0000, 4096)], None).unwrap();
+    h.streams[0].cover(4096);
+    h.streams[0].cover(4096);
+    h.settle();
+    assert_eq!(h.asked, [(0, 0, 4096, false), (0, 4096, 4096, false)]);
+    h.streams[0].give_way();
+    h.settle();
+    assert_eq!(h.asked[2..], [(0, 0, 4096, false)], "the second is still held");
+    h.send(0);
+    assert_eq!((h.pins.pinned(), h.asked.len()), (0, 3));
+}
+
+#[test]
+fn vc_6_a_copy_waits_for_room_and_one_that_never_fits_is_pinned() {
+    let mut h = one(COPY, 24);
+    h.streams[0] = Sender::new(Config { copy_room: 1500, ..config(COPY) }, 0);
+    h.streams[0].post(&[Place::at(0x10_0000, 9000)], None).unwrap();
+    for size in [1000, 1000, 7000] {
+        h.streams[0].cover(size);
+    }
+    h.run();
+    assert_eq!(h.asked, [(0, 0, 1000, true)], "one at a time");
+    h.send(0);
+    assert_eq!(h.asked, [(0, 0, 1000, true), (0, 1000, 1000, true), (0, 2000, 7000, false)]);
+}

@@ -485,4 +485,12 @@ fn iw_7_offsets_can_be_counted_anew() {
     w.settle();
     w.arrive(150, false);
     assert_eq!(w.done, [(1, 150, Reason::Full)]);
+    // With buffers on both sides, and one on its way back.
+    assert!(w.post(2, 200, false) && w.post(3, 300, false));
+    w.settle();
+    w.arrive(150, false);
+    assert!(w.nic.arrived(100, false) && w.nic() && w.nic() && w.nic() && w.event());
+    assert!(!w.driver.rebase(151) && w.driver.rebase(150));
+    assert!(!w.nic.rebase(351) && w.nic.rebase(350));
+    assert_eq!((w.driver.consumed(), w.nic.next()), (0, 50));
 }

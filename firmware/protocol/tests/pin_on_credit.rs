@@ -262,6 +262,31 @@ fn inv_6_bad_posts_and_data_without_a_credit_are_refused() {
     assert_eq!(r.recvs.post(&[]), Err(PostError::Full));
 }
 
+#[test]
+fn vc_9_a_receive_that_is_no_credit_yet_is_granted_again_when_its_memory_moves() {
+    let mut recvs = Recvs::new(false);
+    recvs.connect();
+    let (a, b) = (recvs.post(&[span(0x1000, 10)]).unwrap(), recvs.post(&[span(0x9000, 10)]).unwrap());
+    recvs.ring();
+    let pin = |tag| Some(receive::Action::Pin { tag });
+    assert_eq!((recvs.poll(), recvs.poll(), recvs.poll()), (pin(a), pin(b), None));
+    assert!(recvs.answer(b, Outcome::Held) && !recvs.answer(b, Outcome::Held));
+    assert_eq!(recvs.withdrawn(0x9000, 1), 0, "no credit is lost");
+    assert_eq!((recvs.poll(), recvs.poll(), recvs.poll()), (Some(receive::Action::Release { tag: b }), pin(b), None));
+    assert!(recvs.answer(a, Outcome::Gone) && recvs.answer(b, Outcome::Held));
+    assert_eq!(recvs.poll(), pin(a), "and the first one, too");
+    // Closed while the host is at work; the request waits in line for a while, and is taken out.
+    recvs.close();
+    assert_eq!(recvs.poll(), Some(receive::Action::Release { tag: b }));
+    assert!(recvs.answer(a, Outcome::Waits));
+    assert_eq!(recvs.poll(), Some(receive::Action::Cancel { tag: a }));
+    assert!(recvs.answer(a, Outcome::Waits) && recvs.poll().is_some() && recvs.answer(a, Outcome::Gone));
+    for tag in [a, b] {
+        assert_eq!(recvs.poll(), Some(Complete { tag, status: Status::Flushed }));
+    }
+    assert!(recvs.idle() && recvs.post(&[]).is_err());
+}
+
 /// One direction between two hosts, everything real but the wire.
 #[derive(Debug)]
 struct Flow {
