@@ -19,7 +19,7 @@ const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer
 /// Named, so that build scripts are not instrumented.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// Targets of firmware/fuzz, and the longest input of each.
-const TARGETS: [(&str, usize); 8] = [
+const TARGETS: [(&str, usize); 9] = [
     ("wire", 300),
     ("datagram", 600),
     ("entry", 600),
@@ -28,6 +28,7 @@ const TARGETS: [(&str, usize); 8] = [
     ("hostile", 600),
     ("lists", 1000),
     ("carriers", 300),
+    ("memory", 600),
 ];
 /// Inputs that are kept in the repository, per target.
 const KEPT: usize = 120;
@@ -38,7 +39,7 @@ pub struct Arguments {
     /// How long, in minutes, shared by all targets.
     #[arg(long, default_value_t = 10.0)]
     pub minutes: f64,
-    /// Only these targets (wire, datagram, entry, ends, cards, hostile, lists, carriers).
+    /// Only these targets (wire, datagram, entry, ends, cards, hostile, lists, carriers, memory).
     #[arg(long = "target", value_delimiter = ',', value_name = "TARGET")]
     pub targets: Vec<String>,
     /// Where random choices begin.

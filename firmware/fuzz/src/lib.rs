@@ -9,13 +9,14 @@ pub mod entry;
 pub mod hostile;
 pub mod input;
 pub mod lists;
+pub mod memory;
 pub mod wire;
 
 /// A target: takes any bytes and panics when something is wrong.
 pub type Target = fn(&[u8]);
 
 /// All targets by name.
-pub const TARGETS: [(&str, Target); 8] = [
+pub const TARGETS: [(&str, Target); 9] = [
     ("wire", wire::run),
     ("datagram", datagram::run),
     ("entry", entry::run),
@@ -24,4 +25,5 @@ pub const TARGETS: [(&str, Target); 8] = [
     ("hostile", hostile::run),
     ("lists", lists::run),
     ("carriers", lists::nonsense),
+    ("memory", memory::run),
 ];

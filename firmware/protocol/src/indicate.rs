@@ -239,11 +239,12 @@ impl<const SEGMENTS: usize, const NAMED: usize> Nic<SEGMENTS, NAMED> {
 
     /// The driver hands over a named buffer: its first byte has stream offset `start`, which may
     /// be below what was delivered; the driver copies that part (IW-4). Resets *pending* and
-    /// resumes delivery (IW-3). False when there is no room for one more.
+    /// resumes delivery (IW-3). After [`Nic::close`] it comes back at once. False when there is no
+    /// room for one more.
     pub fn hand_over(&mut self, id: u16, start: u64, len: u32, push: bool, now: u64) -> bool {
         let start = if rule::broken(Rule::NamedByOffset) { self.next } else { start };
         let target = Target { id, start, len, push, deadline: None };
-        if self.closed || !self.named.push(target) {
+        if !self.named.push(target) {
             return false;
         }
         // Bytes behind its end that are in anonymous memory already stay to be acknowledged.
@@ -511,8 +512,9 @@ impl<const NAMED: usize> Driver<NAMED> {
             return false;
         }
         n.place = Where::Back { copied: end.min(self.received), end, reason };
-        // Bytes up to there that did not come through anonymous memory are in the buffer.
-        if end > self.received {
+        // Bytes up to there that did not come through anonymous memory are in the buffer. One that
+        // stands behind others, and comes back empty at the end, says nothing about them.
+        if end > n.start && end > self.received {
             self.received = end;
             self.told = self.told.max(end);
         }
@@ -660,7 +662,9 @@ impl<const NAMED: usize> Driver<NAMED> {
         self.named.pop();
         let bytes = end.saturating_sub(n.start).min(n.len as u64) as u32;
         if matches!(n.place, Where::Back { .. }) {
-            self.consumed = self.consumed.max(end);
+            if bytes > 0 {
+                self.consumed = self.consumed.max(end);
+            }
             if !self.at_card() {
                 self.acked = end;
             }

@@ -344,7 +344,7 @@ impl<const RECVS: usize, const SPANS: usize, const BITS: u32> Receives<RECVS, SP
         true
     }
 
-    /// Memory in `va .. va + len` was taken from the card (VC-9). Receives that are no credits are
+    /// The pages in `va .. va + len` (whole ones) were taken from the card (VC-9). Receives that are no credits are
     /// asked for again; the others are withdrawn: how many. Data for one is refused.
     pub fn withdrawn(&mut self, va: u64, len: u64) -> u32 {
         let end = va.saturating_add(len);

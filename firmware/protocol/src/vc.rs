@@ -487,7 +487,7 @@ impl<const CONTEXTS: usize, const PIECES: usize, const BLOCKS: usize> Sender<CON
         }
     }
 
-    /// Memory in `va .. va + len` was taken from the card (VC-9): blocks in it are let go and, if
+    /// The pages in `va .. va + len` (whole ones) were taken from the card (VC-9): blocks in it are let go and, if
     /// anything of them is still to be sent, asked for again. The host then says if it is gone.
     pub fn withdrawn(&mut self, va: u64, len: u64) {
         let end = va.saturating_add(len);
