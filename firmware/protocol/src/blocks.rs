@@ -93,7 +93,7 @@ impl Qp {
                 .min(self.block - (va as u32 & 0xfff))
                 .min((limit - sq.ask_pos).min(u32::MAX as u64) as u32);
             let index = sq.block_tail;
-            let Some(tag) = sh.tag_alloc(Tag { kind: TAG_SEND, qp: idx, sge: 0, index }) else {
+            let Some(tag) = sh.tag_alloc(Tag { kind: TAG_SEND, qp: idx, sge: 0, asid, index }) else {
                 sh.tag_blocked |= 1 << (idx & 63);
                 return;
             };

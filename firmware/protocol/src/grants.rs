@@ -39,7 +39,8 @@ impl Qp {
                     if done & 1 << i != 0 {
                         continue;
                     }
-                    let Some(tag) = sh.tag_alloc(Tag { kind: TAG_RECV, qp: self.idx, sge: i, index }) else {
+                    let Some(tag) = sh.tag_alloc(Tag { kind: TAG_RECV, qp: self.idx, sge: i, asid: self.asid, index })
+                    else {
                         sh.tag_blocked |= self.bit();
                         return;
                     };

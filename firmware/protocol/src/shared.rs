@@ -4,7 +4,7 @@
 use crate::headers::Mac;
 use crate::hw::Hw;
 use crate::limits::{ANSWERS, GRANTS, HELD_LISTS, TAGS};
-use berth_abi::card::{RX_SLOTS, SCRATCH_SLOTS, TX_SLOTS};
+use berth_abi::card::{NUM_ASIDS, RX_SLOTS, SCRATCH_SLOTS, TX_SLOTS};
 use berth_abi::counters::F_TX_STARVED;
 use berth_abi::ring::EV_CMD_DONE;
 
@@ -71,6 +71,8 @@ pub struct Tag {
     pub qp: u8,
     /// SGE of a receive.
     pub sge: u8,
+    /// Address space that pages are asked for in.
+    pub asid: u8,
     /// Block or grant.
     pub index: u16,
 }
@@ -134,6 +136,10 @@ pub struct Shared {
     pub rx: [RxSlot; RX_SLOTS as usize],
     tag_busy: [u32; TAGS / 32],
     tag_hint: u16,
+    /// Tags in use, by address space.
+    tags_of: [u16; NUM_ASIDS as usize],
+    /// Tags in use.
+    tags_used: u16,
     /// QPs that found no translation tag.
     pub tag_blocked: u64,
     /// When to look again whether the budget starves somebody; 0 never.
@@ -200,6 +206,8 @@ impl Shared {
                 RX_SLOTS as usize],
             tag_busy: [0; TAGS / 32],
             tag_hint: 0,
+            tags_of: [0; NUM_ASIDS as usize],
+            tags_used: 0,
             tag_blocked: 0,
             pressure_at: 0,
             token: 0,
@@ -213,7 +221,7 @@ impl Shared {
             pressure_bytes: 0,
             pressure_asid: 0,
             revoking: false,
-            tags: [Tag { kind: 0, qp: 0, sge: 0, index: 0 }; TAGS],
+            tags: [Tag { kind: 0, qp: 0, sge: 0, asid: 0, index: 0 }; TAGS],
             armed: 0,
             cqs: 0,
             answers: [[0; 16]; ANSWERS],
@@ -309,8 +317,15 @@ impl Shared {
         self.scratch.get(place as usize).copied()
     }
 
-    /// A free translation tag.
+    /// A free translation tag. An address space may not have more than are left for all others: one whose pages do not
+    /// come stalls itself only.
     pub fn tag_alloc(&mut self, tag: Tag) -> Option<u16> {
+        let own = self.tags_of.get_mut(tag.asid as usize)?;
+        if (*own + self.tags_used) as usize >= TAGS {
+            return None;
+        }
+        *own += 1;
+        self.tags_used += 1;
         const WORDS: usize = TAGS / 32;
         for i in 0..WORDS {
             let word = (self.tag_hint as usize + i) % WORDS;
@@ -338,6 +353,12 @@ impl Shared {
 
     /// Frees a tag.
     pub fn tag_free(&mut self, tag: u16) {
+        if let Some(user) = self.tag_user(tag)
+            && let Some(own) = self.tags_of.get_mut(user.asid as usize)
+        {
+            *own = own.saturating_sub(1);
+            self.tags_used = self.tags_used.saturating_sub(1);
+        }
         if let Some(word) = self.tag_busy.get_mut(tag as usize / 32) {
             *word &= !(1 << (tag % 32));
         }

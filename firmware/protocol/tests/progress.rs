@@ -209,3 +209,45 @@ fn decision_6_a_list_with_a_gap_before_it_is_held_until_the_gap_is_filled() {
     assert_eq!((w.counter(0, F_LIST_REFUSED), w.counter(1, F_NO_CREDIT)), (0, 0));
     finish(w, &[&a, &b]);
 }
+
+#[test]
+fn decision_21_a_process_whose_pages_never_come_stalls_itself_only() {
+    let mut w = World::new(2, 75);
+    let other = ASID + 1;
+    // Thirty queue pairs with 32 receives each whose pages nobody brings: more than the card can ask for at a time.
+    let mut stuck = Vec::new();
+    for q in 0..30 {
+        let a = w.create_qp(0, 16 + q, ASID, |_| ());
+        let b = w.create_qp(1, 16 + q, ASID, |_| ());
+        w.connect(&a, &b, 7);
+        stuck.push((a, b));
+    }
+    for page in 0..30 * 32 {
+        w.nodes[1].hw.map(ASID, DST + page * PAGE, PAGE, true);
+        w.nodes[1].hw.stuck.push((ASID, DST / PAGE + page));
+    }
+    for (q, (_, b)) in stuck.iter_mut().enumerate() {
+        for i in 0..32 {
+            let page = q as u64 * 32 + i;
+            w.post_recv(b, &[(DST + page * PAGE, PAGE as u32)], i);
+        }
+        w.ring(b);
+    }
+    w.run(20_000_000);
+    // Another process connects, receives and sends.
+    let mut c = w.create_qp(0, 60, other, |_| ());
+    let mut d = w.create_qp(1, 60, other, |_| ());
+    w.connect(&c, &d, 8);
+    let data = pattern(8, 16 * PAGE as usize);
+    w.nodes[0].hw.map(other, SRC, 16 * PAGE, true);
+    w.nodes[0].hw.poke(other, SRC, &data);
+    w.nodes[1].hw.map(other, DST, 16 * PAGE, true);
+    for i in 0..16 {
+        w.post_recv(&mut d, &[(DST + i * PAGE, PAGE as u32)], i);
+    }
+    w.ring(&d);
+    w.post_send(&mut c, &[(SRC, 16 * PAGE as u32)], 0);
+    w.ring(&c);
+    w.run_until(1_000_000_000, |w| w.completions(&d, true).len() == 16);
+    assert_eq!(w.nodes[1].hw.peek(other, DST, 16 * PAGE as usize), data);
+}
