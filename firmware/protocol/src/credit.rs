@@ -247,19 +247,6 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Builder<ROOM, LIST, 
         Some((first, len))
     }
 
-    /// Begins to read announced credits again, from number `first` on: (`first`, length). For a
-    /// repeat until the proof has come, or from where the sender says that it lost them (decision 6).
-    /// `None` when none from `first` on is outstanding.
-    pub fn list_again(&mut self, first: u32) -> Option<(u32, u32)> {
-        let ahead = Seq::<BITS>::sub(first, self.landed);
-        if self.left != 0 || ahead >= self.outstanding() {
-            return None;
-        }
-        let len = (self.outstanding() - ahead).min(self.max_list);
-        (self.next, self.left) = (first, len);
-        Some((first, len))
-    }
-
     /// `CRD_LIST_NEXT`: next size of the list begun; 0 when there is none left.
     pub fn list_next(&mut self) -> u32 {
         if self.left == 0 {

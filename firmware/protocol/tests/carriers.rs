@@ -173,6 +173,60 @@ fn list(len: u8) -> Entry<L> {
 }
 
 #[test]
+fn cr_12_carriers_refuse_what_they_cannot_carry() {
+    let big = list(64);
+    let mut messages = Messages::default();
+    assert!(!messages.put(&big));
+    let mut writer = WindowWriter::<1, 10>::default();
+    assert!(!writer.put(&big) && writer.put(&list(3)));
+    assert_eq!(Carry::<L>::unit(&mut writer, &mut [0; 8]), None);
+    assert_eq!(Fetch::<L>::get(&mut Window::<1, 10>::default()), None);
+    let ring = SharedControl::<16>::default();
+    let (mut tx, mut rx) = (SharedWriter::new(&ring), SharedReader::new(&ring));
+    assert_eq!(Carry::<L>::part(&tx), 12);
+    assert!(!tx.put(&big) && tx.put(&list(12)) && !tx.put(&list(1)));
+    assert_eq!(Carry::<L>::unit(&mut tx, &mut [0; 64]), None);
+    assert!(!Fetch::<L>::deliver(&mut rx, 0, &[0; 64]));
+    assert_eq!(rx.get(), Some(list(12)));
+    let mut option = TcpOptions::<L>::new(S, 0).unwrap();
+    assert!(!option.put(&big) && option.put(&list(1)));
+    assert_eq!(option.unit(&mut [0; 10]), None);
+    for body in [
+        Body::Recall { round: 3, first: 4 },
+        Body::Recalled { round: 3, first: 4 },
+        Body::Sync { round: 3, next: u32::MAX },
+    ] {
+        let mut option = TcpOptions::<L>::new(S, 24).unwrap();
+        let entry = Entry { to: S, body };
+        assert!(option.put(&entry));
+        let mut buf = [0; 16];
+        let unit = option.unit(&mut buf).unwrap();
+        assert!(option.deliver(0, &buf[..unit.len]));
+        assert_eq!(option.get(), Some(entry));
+        // An unknown kind, or a recall with a size.
+        buf[4] = 7;
+        assert!(!option.deliver(0, &buf[..unit.len]));
+    }
+}
+
+/// A peer process that writes nonsense into the shared memory.
+#[test]
+fn cr_12_d_nonsense_in_shared_memory_is_skipped() {
+    let ring = SharedControl::<16>::new();
+    let mut liar = SharedWriter::new(&ring);
+    let mut rx = SharedReader::new(&ring);
+    // A record that names more words than there are.
+    let mut entry = list(2);
+    if let Body::List(part) = &mut entry.body {
+        part.total = 200;
+    }
+    assert!(liar.put(&entry));
+    assert_eq!(Fetch::<L>::get(&mut rx), None);
+    assert!(liar.put(&list(2)));
+    assert_eq!(rx.get(), Some(list(2)));
+}
+
+#[test]
 fn cr_12_a_messages_of_the_control_connection_hold_several_entries() {
     let (mut tx, mut rx) = (Messages::new(), Messages::new());
     assert_eq!(Carry::<L>::part(&tx), 57);

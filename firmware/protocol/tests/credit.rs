@@ -121,6 +121,61 @@ fn cr_11_reader_refuses_early_gap_overflow_and_bad_lists_and_skips_repeats() {
     assert!(r.count() <= CREDITS_PER_QP);
 }
 
+#[test]
+fn triggers_are_encoded_and_decoded() {
+    for trigger in [Trigger::First, Trigger::Last, Trigger::Between(0), Trigger::Between(255)] {
+        assert_eq!(Trigger::from_arg(trigger.to_arg()), trigger);
+    }
+    assert_eq!(Trigger::from_arg(3), Trigger::First);
+    assert_eq!([Trigger::First, Trigger::Last, Trigger::Between(2)].map(|t| t.index(0)), [0; 3]);
+    let (builder, reader) = (<Builder>::default(), <Reader>::default());
+    assert_eq!((builder.trigger(), builder.fresh(), reader.next_out()), (Trigger::First, 0, 0));
+    assert_eq!(CreditRow::default(), CreditRow::new());
+}
+
+#[test]
+fn a_full_store_takes_no_more_and_unknown_operations_do_nothing() {
+    let mut row = CreditRow::new();
+    row.execute(CRD_ENABLE, 0, 0);
+    for _ in 0..CREDITS_PER_QP {
+        assert_eq!(row.execute(CRD_POST, 1, 0)[0], 0);
+        assert!(row.reader.list_push(1));
+    }
+    assert_eq!(row.execute(CRD_POST, 1, 0), [1, 0, 0]);
+    assert_eq!(row.execute(CRD_LIST_PUSH, 1, 0), [1, 0, 0]);
+    assert_eq!(row.execute(CRD_LIST_BEGIN, CREDITS_PER_QP, 1), [LIST_OVERFLOW, 0, 0]);
+    assert_eq!(row.execute(CRD_COUNT, 0, 0), [CREDITS_PER_QP, CREDITS_PER_QP, 0]);
+    assert_eq!(row.execute(CRD_PEEK, CREDITS_PER_QP - 1, 0), [1 << 31, CREDITS_PER_QP - 1, 1]);
+    assert_eq!(row.execute(CRD_PEEK, CREDITS_PER_QP, 0), [0; 3]);
+    assert_eq!(row.execute(CRD_BUILDER, 0, 0), [CREDITS_PER_QP, 0, 0]);
+    let before = row.clone();
+    assert_eq!(row.execute(99, 1, 2), [0; 3]);
+    assert_eq!(row, before);
+    assert_eq!(row.execute(CRD_LIST_NEXT, 0, 0), [0; 3]);
+}
+
+#[test]
+fn states_that_behave_alike_are_equal() {
+    // What has passed through leaves nothing behind, but for the numbers, which come round.
+    let mut b = Builder::<4, 2, 4>::new();
+    let mut r = Reader::<4, 2, 4>::new();
+    b.enable();
+    let (fresh_b, fresh_r) = (b.clone(), r.clone());
+    for _ in 0..16 {
+        b.post(9);
+        b.commit();
+        let (first, len) = b.list_take().unwrap();
+        assert_eq!(r.list_begin(first, len), (LIST_OK, 0));
+        assert!(r.list_push(b.list_next()));
+        assert_eq!(r.take(5), Some((5, first, 9)));
+        assert!(b.landed());
+    }
+    assert_eq!(b, fresh_b);
+    // The reader remembers that the last list is proven.
+    assert!(r.proven() && fresh_r.proven());
+    assert_eq!((r.expected(), r.next_out(), r.count()), (0, 0, 0));
+}
+
 proptest! {
     /// Whatever the order of posts, lists and data: numbers agree on both sides, nothing is
     /// sent without a credit, no list comes before its proof.

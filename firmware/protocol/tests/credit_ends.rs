@@ -4,7 +4,7 @@
 mod common;
 use berth_protocol::announce::{Announcer, Heard, Options, list_limit};
 use berth_protocol::entry::{Body, Entry, Name, Part};
-use berth_protocol::policy::{Cap, Kind, Settings};
+use berth_protocol::policy::{Cap, Kind, Policy, Settings};
 use berth_protocol::taker::{Arrived, Taker};
 use proptest::prelude::*;
 use std::collections::VecDeque;
@@ -411,6 +411,61 @@ fn decision_19_recall_gives_unused_credits_back_and_its_answer_is_the_proof() {
     assert_eq!([e.send(70), e.send(40)], [30, 40]);
     while e.land(None) {}
     assert_eq!(e.landed, 100);
+}
+
+#[test]
+fn decision_6_a_list_whose_parts_disagree_is_dropped() {
+    let mut taker = Taker::<8, 4, 32>::default();
+    taker.connect(SENDER, RECEIVER);
+    let part = |total, offset| Entry {
+        to: SENDER,
+        body: Body::List(Part { round: 0, list: 0, total, offset, len: 1, sizes: [5, 0, 0, 0] }),
+    };
+    assert_eq!(taker.arrive(&part(4, 1)), Arrived::Buffered);
+    assert_eq!(taker.arrive(&part(3, 0)), Arrived::Bad);
+    assert_eq!(taker.arrive(&part(4, 1)), Arrived::Repeat);
+    assert_eq!(taker.arrive(&part(4, 0)), Arrived::Buffered);
+    assert_eq!(taker.process(), 2);
+}
+
+#[test]
+fn ends_without_a_connection_say_nothing() {
+    let mut announcer = <Announcer>::default();
+    announcer.post(5);
+    announcer.commit();
+    assert_eq!((announcer.poll(0), announcer.deadline(0)), (None, None));
+    assert!(!announcer.landed(0, None) && !announcer.recall(1));
+    assert_eq!(
+        (announcer.own(), announcer.policy().kind()),
+        (Name::default(), Policy::new(Settings::default()).kind())
+    );
+    let mut taker = <Taker>::default();
+    assert_eq!((taker.poll(), taker.take(1), taker.own()), (None, None, Name::default()));
+    // An answer that nobody asked for.
+    let answer = Entry { to: Name::default(), body: Body::Recalled { round: 0, first: 0 } };
+    assert_eq!(announcer.hear(&answer), Heard::Repeat);
+    assert_eq!(announcer.hear(&Entry { body: Body::Recall { round: 0, first: 0 }, ..answer }), Heard::Bad);
+}
+
+#[test]
+fn decision_19_an_answer_that_keeps_more_than_there_is_is_refused() {
+    let mut e = Ends::<128, 64, 32>::new(&options(Kind::First));
+    e.post(&[10, 20, 30, 40]);
+    e.talk();
+    assert!(e.announcer.recall(2));
+    e.talk();
+    let answer = |first| Entry { to: RECEIVER, body: Body::Recalled { round: 0, first } };
+    assert_eq!(e.announcer.hear(&answer(5)), Heard::Bad);
+    assert_eq!(e.announcer.hear(&answer(u32::MAX)), Heard::Bad);
+    // Control traffic was lost: the recall is said again at once.
+    let sync = Entry { to: RECEIVER, body: Body::Sync { round: 1, next: 0 } };
+    e.control[0].clear();
+    assert_eq!(e.announcer.hear(&sync), Heard::Synced);
+    assert_eq!(e.announcer.deadline(e.now), Some(e.now));
+    e.talk();
+    assert_eq!(e.control[0].len(), 1);
+    assert_eq!(e.announcer.hear(&answer(1)), Heard::Voided(1));
+    assert_eq!(e.announcer.hear(&Entry { body: Body::Sync { round: 0, next: 0 }, ..sync }), Heard::Repeat);
 }
 
 #[test]
