@@ -66,7 +66,7 @@ fn simulate(run: &Run, scale: &Scale) -> End {
         Way::Count => sim::run(setup, &mut Queued::new(count_credits())),
         Way::Fixed => sim::run(setup, &mut Queued::new(fixed_credits())),
         Way::Shared => sim::run(setup, &mut Queued::new(shared_queue())),
-        Way::Grants => sim::run(setup, &mut Homa::new(16 * PER_END)),
+        Way::Grants => sim::run(setup, &mut Homa::new(PER_END)),
         Way::Berth => sim::run(setup, &mut Berth::new(berth::Settings::default())),
         Way::BerthBudget => {
             let budget = Some((PER_END / 4, 2 << 20));

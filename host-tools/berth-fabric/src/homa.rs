@@ -73,8 +73,9 @@ struct Host {
     ready: BTreeSet<(u32, u32)>,
     /// Messages being received that are not fully granted: (bytes left, message).
     wanting: BTreeSet<(u32, u32)>,
-    /// Bytes of the pool in use.
+    /// Bytes of the pool in use, and all.
     pool: u64,
+    limit: u64,
 }
 
 /// The scheme.
@@ -85,14 +86,14 @@ pub struct Homa {
     next: u32,
     /// Time without progress after which a receiver asks again for what is missing.
     resend: Time,
-    /// Bytes of the pool.
-    limit: u64,
+    /// Bytes of a host's pool for each connection that it has.
+    each: u64,
 }
 
 impl Homa {
-    /// With so many bytes for messages that the application has not taken, for each host.
-    pub fn new(limit: u64) -> Self {
-        Self { hosts: Vec::new(), out: BTreeMap::new(), incoming: BTreeMap::new(), next: 0, resend: 0, limit }
+    /// With so many bytes for messages that the application has not taken, for each connection of a host.
+    pub fn new(each: u64) -> Self {
+        Self { hosts: Vec::new(), out: BTreeMap::new(), incoming: BTreeMap::new(), next: 0, resend: 0, each }
     }
 
     fn unscheduled_class(bytes: u32) -> u8 {
@@ -114,12 +115,12 @@ impl Homa {
                 continue;
             }
             let more = u64::from(to - m.granted);
-            let host_pool = &mut self.hosts[host as usize].pool;
-            if rank > 0 && *host_pool + more > self.limit {
+            let receiver = &mut self.hosts[host as usize];
+            if rank > 0 && receiver.pool + more > receiver.limit {
                 // The most urgent one may always go on, so that some message gets done and makes room.
                 continue;
             }
-            *host_pool += more;
+            receiver.pool += more;
             cx.commit(more as i64);
             m.granted = to;
             let class = 4 + (rank as u8).min(3);
@@ -152,6 +153,11 @@ impl Scheme for Homa {
     fn start(&mut self, cx: &mut Cx<Body>) {
         self.resend = cx.net.spec().timeout() / 2;
         self.hosts = (0..cx.net.spec().hosts).map(|_| Host::default()).collect();
+        for conn in &cx.conns {
+            for host in conn {
+                self.hosts[*host as usize].limit += self.each;
+            }
+        }
     }
 
     fn post(&mut self, cx: &mut Cx<Body>, end: u32, key: u32) {
@@ -214,7 +220,7 @@ impl Scheme for Homa {
                 if !self.incoming.contains_key(&message) {
                     let host = &mut self.hosts[to as usize];
                     let granted = UNSCHEDULED.min(bytes);
-                    if host.pool > 0 && host.pool + u64::from(granted) > self.limit {
+                    if host.pool > 0 && host.pool + u64::from(granted) > host.limit {
                         // No room in the pool for another message.
                         cx.stats.not_ready += 1;
                         return;

@@ -14,7 +14,7 @@ use std::time::Instant;
 #[command(name = "cargo xtask simulate", bin_name = "cargo xtask simulate")]
 struct Cli {
     /// Hosts.
-    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(2..=16384))]
+    #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u32).range(2..=16384))]
     nodes: u32,
     /// Connections; 8 for each host if it is not said.
     #[arg(long)]
@@ -65,7 +65,7 @@ impl Question {
 
 fn main() -> Result<()> {
     let cli = Cli::parse();
-    let nodes = if cli.large && cli.nodes == 256 { 4096 } else { cli.nodes };
+    let nodes = if cli.large && cli.nodes == 128 { 4096 } else { cli.nodes };
     let connections = cli.connections.unwrap_or(if cli.large { 100_000 } else { nodes * 8 });
     let scale = Scale { nodes, connections, seed: cli.seed, jobs: if cli.large { 1 } else { cli.jobs } };
     // The other questions do not depend on the number of hosts.
