@@ -2,10 +2,10 @@
 //! Blocks to send from: asked for as soon as credits cover them (PC-2), several at once and
 //! across contexts (VC-8), released when sent (VC-3), asked for again to resend (VC-4).
 
-use crate::headers::psn_sub;
+use crate::headers::{psn_add, psn_sub};
 use crate::hw::Hw;
-use crate::limits::BLOCKS;
-use crate::qp::{BLOCK_FAILED, BLOCK_HELD, BLOCK_PROBING, BLOCK_WAITING, Block, CONNECTED, Qp};
+use crate::limits::{BLOCKS, WINDOW};
+use crate::qp::{BLOCK_FAILED, BLOCK_HELD, BLOCK_PROBING, BLOCK_WAITING, Block, CONNECTED, Qp, Send};
 use crate::shared::{Shared, TAG_SEND, Tag};
 use berth_abi::counters::{F_RESEND_BLOCKS, F_SEND_BLOCKS};
 use berth_abi::cpu::{CRD_PEEK, XLT_HIT, XLT_MISS, XLT_READY};
@@ -58,7 +58,7 @@ impl Qp {
 
     /// Asks for the blocks that credits cover, in order.
     pub fn ask_blocks<H: Hw>(&mut self, sh: &mut Shared, hw: &mut H) {
-        let (asid, idx) = (self.asid, self.idx);
+        let (asid, idx, log2) = (self.asid, self.idx, self.log2_mtu);
         if self.sq.serial {
             self.squeeze_blocks(sh, hw);
         }
@@ -71,6 +71,12 @@ impl Qp {
             let last = sq.blocks.at(sq.block_tail.wrapping_sub(1)).state;
             if sq.serial && sq.block_tail != sq.block_head && matches!(last, BLOCK_WAITING | BLOCK_PROBING) {
                 return;
+            }
+            // Of what was sent before, only packets that are sent again (VC-4).
+            let (start, end) = sq.again_range(sq.ask_pos, log2);
+            if start != sq.ask_pos {
+                sq.seek(start);
+                continue;
             }
             let wqe = sq.wqes.at(sq.ask_wqe);
             if wqe.status != WC_OK {
@@ -88,7 +94,7 @@ impl Qp {
             }
             let va = sge.va + sq.ask_off as u64;
             let again = sq.ask_pos < sq.high;
-            let limit = if again { sq.high.min(sq.cover_pos) } else { sq.cover_pos };
+            let limit = if again { end.min(sq.cover_pos) } else { sq.cover_pos };
             let len = (sge.len - sq.ask_off)
                 .min(self.block - (va as u32 & 0xfff))
                 .min((limit - sq.ask_pos).min(u32::MAX as u64) as u32);
@@ -206,7 +212,7 @@ impl Qp {
             }
             false => sq.pos,
         };
-        self.seek(at);
+        self.sq.seek(at);
         sh.send_work |= self.bit();
     }
 
@@ -237,14 +243,14 @@ impl Qp {
         if sq.block_tail != old {
             let last = sq.blocks.at(sq.block_tail.wrapping_sub(1));
             let at = last.start + last.len as u64;
-            self.seek(at);
+            self.sq.seek(at);
         }
     }
 
     /// Sending stands still for want of memory: nothing is on the way that would free some.
     pub fn send_starved(&self) -> bool {
         let sq = &self.sq;
-        if sq.flying != 0 || sq.next != sq.una || sq.rewind {
+        if sq.flying != 0 || sq.window.on_the_way() != 0 || sq.rewind {
             return false;
         }
         let mut index = sq.block;
@@ -262,7 +268,7 @@ impl Qp {
         let sq = &self.sq;
         let count = sq.block_tail.wrapping_sub(sq.block_head);
         let held = |i| sq.blocks.at(sq.block_head.wrapping_add(i)).state == BLOCK_HELD;
-        sq.flying != 0 || sq.next != sq.una || (0..count).any(held)
+        sq.flying != 0 || sq.window.on_the_way() != 0 || (0..count).any(held)
     }
 
     /// Blocks are held for a packet of which others are awaited.
@@ -285,9 +291,111 @@ impl Qp {
         }
     }
 
+    /// Sets the cursors back to the oldest packet that is not acknowledged, to send again what
+    /// is lost, cut as the piece log says (VC-4, decision 2).
+    pub fn go_back<H: Hw>(&mut self, sh: &mut Shared, hw: &mut H) {
+        self.drop_blocks(sh, hw);
+        let log2 = self.log2_mtu;
+        let sq = &mut self.sq;
+        sq.rewind = false;
+        sq.since_ack = 0;
+        let una = sq.window.una();
+        sq.next = una.get();
+        sq.again = 0;
+        let mut lost = sq.window.lost();
+        while lost != 0 {
+            sq.again |= 1 << (una.plus(lost.trailing_zeros()).get() % WINDOW);
+            lost &= lost - 1;
+        }
+        sq.piece = sq.piece_head;
+        if sq.piece_head != sq.piece_tail {
+            let piece = sq.pieces.at(sq.piece_head);
+            sq.piece_off = psn_sub(una.get(), piece.psn) << (log2 & 31);
+            sq.pos = piece.start + sq.piece_off as u64;
+        } else {
+            sq.piece_off = 0;
+            sq.pos = sq.cut_pos;
+        }
+        sq.pass(log2);
+        sq.seek(sq.pos);
+    }
+
+    /// Some block that is held or being asked for at RTL overlaps the range.
+    pub fn blocks_overlap(&self, start: u64, end: u64) -> bool {
+        let sq = &self.sq;
+        let mut index = sq.block_head;
+        while index != sq.block_tail {
+            let block = sq.blocks.at(index);
+            if matches!(block.state, BLOCK_HELD | BLOCK_PROBING)
+                && block.va < end
+                && start < block.va.saturating_add(block.len as u64)
+            {
+                return true;
+            }
+            index = index.wrapping_add(1);
+        }
+        false
+    }
+}
+
+impl Send {
+    /// The packet `psn`, which has been sent before, is to be sent in this pass.
+    fn again(&self, psn: u32) -> bool {
+        self.again >> (psn % WINDOW) & 1 != 0
+    }
+
+    /// Passes packets that have been sent before and are not sent again.
+    pub fn pass(&mut self, log2: u8) {
+        let mtu = 1 << (log2 & 31);
+        while self.next != self.window.next().get() && !self.again(self.next) && self.piece != self.piece_tail {
+            let left = self.pieces.at(self.piece).len.saturating_sub(self.piece_off);
+            let len = left.min(mtu);
+            self.pos += len as u64;
+            self.piece_off += len;
+            self.next = psn_add(self.next, 1);
+            if left <= mtu {
+                self.piece = self.piece.wrapping_add(1);
+                self.piece_off = 0;
+            }
+        }
+    }
+
+    /// The first bytes from stream offset `from` on that are to be sent in this pass, as (start, end):
+    /// packets without a gap that are sent again, or all from what was never sent.
+    fn again_range(&self, from: u64, log2: u8) -> (u64, u64) {
+        if from >= self.high {
+            return (from, u64::MAX);
+        }
+        let log2 = log2 & 31;
+        let mut piece = self.piece_head;
+        let mut range = None;
+        for n in 0..self.window.flight() {
+            let psn = self.window.una().plus(n).get();
+            // The piece that it belongs to.
+            while piece != self.piece_tail {
+                let entry = self.pieces.at(piece);
+                if psn_sub(psn, entry.psn) <= entry.len.saturating_sub(1) >> log2 {
+                    break;
+                }
+                piece = piece.wrapping_add(1);
+            }
+            let entry = self.pieces.at(piece);
+            let off = psn_sub(psn, entry.psn) << log2;
+            let start = entry.start + off as u64;
+            let end = start + (entry.len.saturating_sub(off)).min(1 << log2) as u64;
+            match (range, self.again(psn)) {
+                (None, true) if end > from => range = Some((start.max(from), end)),
+                (Some((begin, _)), true) => range = Some((begin, end)),
+                (Some(range), false) => return range,
+                _ => (),
+            }
+        }
+        range.unwrap_or((self.high, u64::MAX))
+    }
+
     /// The next block to ask for begins at stream offset `at`.
     fn seek(&mut self, at: u64) {
-        let sq = &mut self.sq;
+        let sq = self;
         sq.ask_pos = at;
         (sq.ask_wqe, sq.ask_sge, sq.ask_off) = (sq.head, 0, 0);
         while sq.ask_wqe != sq.fetched {
@@ -307,43 +415,5 @@ impl Qp {
             }
             sq.ask_wqe = sq.ask_wqe.wrapping_add(1);
         }
-    }
-
-    /// Sets all to send again from the oldest packet that is not acknowledged, cut as the piece
-    /// log says (VC-4, decision 2).
-    pub fn go_back<H: Hw>(&mut self, sh: &mut Shared, hw: &mut H) {
-        self.drop_blocks(sh, hw);
-        let log2 = self.log2_mtu;
-        let sq = &mut self.sq;
-        sq.rewind = false;
-        sq.since_ack = 0;
-        sq.next = sq.una;
-        sq.piece = sq.piece_head;
-        if sq.piece_head != sq.piece_tail {
-            let piece = sq.pieces.at(sq.piece_head);
-            sq.piece_off = psn_sub(sq.una, piece.psn) << log2;
-            sq.pos = piece.start + sq.piece_off as u64;
-        } else {
-            sq.piece_off = 0;
-            sq.pos = sq.cut_pos;
-        }
-        self.seek(self.sq.pos);
-    }
-
-    /// Some block that is held or being asked for at RTL overlaps the range.
-    pub fn blocks_overlap(&self, start: u64, end: u64) -> bool {
-        let sq = &self.sq;
-        let mut index = sq.block_head;
-        while index != sq.block_tail {
-            let block = sq.blocks.at(index);
-            if matches!(block.state, BLOCK_HELD | BLOCK_PROBING)
-                && block.va < end
-                && start < block.va.saturating_add(block.len as u64)
-            {
-                return true;
-            }
-            index = index.wrapping_add(1);
-        }
-        false
     }
 }

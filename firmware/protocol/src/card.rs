@@ -3,7 +3,7 @@
 
 use crate::cm::Request;
 use crate::control::{Due, Peer};
-use crate::headers::{ACKNOWLEDGE, HEADER_WORDS, SEND_ONLY, arp, parse};
+use crate::headers::{ACKNOWLEDGE, HEADER_WORDS, SACK, SEND_ONLY, arp, parse};
 use crate::hw::{Hw, Log, TX_NO_ICRC};
 use crate::limits::{EVENT_RETRY, REQUESTS, SERVICES};
 use crate::qp::{
@@ -141,7 +141,8 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         }
         if packet.opcode == ACKNOWLEDGE {
             match packet.len {
-                0 => qp.acknowledge(now, packet.psn, packet.ext >> 24, sh, hw),
+                0 => qp.acknowledge(now, packet.psn, packet.ext >> 24, 0, sh, hw),
+                SACK if qp.selective => qp.acknowledge(now, packet.psn, packet.ext >> 24, packet.more, sh, hw),
                 _ => hw.count(F_BAD_HEADER, 1),
             }
             hw.rx_free(slot);
@@ -543,9 +544,9 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             s.pos,
             s.high,
             s.acked,
-            s.una,
+            s.window.una().get(),
             s.next,
-            s.max,
+            s.window.next().get(),
             s.rewind,
             s.flying,
             s.probing,
@@ -565,7 +566,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             r.batch,
             r.land,
             r.psn,
-            r.placed,
+            r.arrival.placed().get(),
             r.placing,
             r.recall,
             r.outstanding,
@@ -594,4 +595,4 @@ impl<const QPS: usize, const PEERS: usize> Default for Card<QPS, PEERS> {
 }
 
 // The firmware's RAM holds code and stack beside it.
-const _: () = assert!(size_of::<Card>() <= 0x5_8000);
+const _: () = assert!(size_of::<Card>() <= 0x5_9000);

@@ -13,6 +13,7 @@ use crate::qp::{
     CONNECTED, CONNECTING, ERROR, EVENT_ESTABLISHED, Qp, TODO_DREQ, TODO_LIST, TODO_RECALL, TODO_RECALLED, TODO_REP,
     TODO_REQ, TODO_RTU,
 };
+use crate::rc::{Arrival, Psn};
 use crate::shared::Shared;
 use berth_abi::card::CREDITS_PER_QP;
 use berth_abi::counters::{F_CONTROL_BAD, F_CONTROL_RECEIVED, F_CREDITS_OUTSTANDING, F_LIST_REFUSED, F_TX_STARVED};
@@ -25,6 +26,8 @@ use berth_abi::status::{REASON_NO_LISTENER, REASON_PEER_CLOSE, REASON_PROTOCOL, 
 
 /// Mode of a connection: stream (CR-17).
 const MODE_STREAM: u32 = 1;
+/// Beside the mode: this end can do selective repeat (in a REP: both do it).
+const MODE_SELECTIVE: u32 = 0x80;
 
 /// What the other end of a connection says of itself.
 #[derive(Clone, Copy)]
@@ -39,6 +42,8 @@ pub struct End {
     pub mtu: u32,
     /// Credits that it stores.
     pub store: u32,
+    /// It can do selective repeat.
+    pub selective: bool,
 }
 
 /// `Request::state`: no request.
@@ -80,7 +85,7 @@ impl Request {
         reason: 0,
         id: 0,
         service: 0,
-        end: End { qpn: 0, epoch: 0, psn: 0, mtu: 0, store: 0 },
+        end: End { qpn: 0, epoch: 0, psn: 0, mtu: 0, store: 0, selective: false },
         private: [0; 8],
     };
 
@@ -96,7 +101,9 @@ impl Qp {
     pub fn meet(&mut self, end: &End, mtu: u32) {
         self.peer_qpn = end.qpn;
         self.peer_epoch = end.epoch;
-        (self.rq.psn, self.rq.placed) = (end.psn, end.psn);
+        self.rq.psn = end.psn;
+        self.rq.arrival = Arrival::new(Psn::new(end.psn));
+        self.selective = end.selective;
         self.log2_mtu = end.mtu.min(mtu).trailing_zeros() as u8;
         self.max_list = self.max_list.min(end.store / 2).max(1);
     }
@@ -382,13 +389,14 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             epoch: m.word(at, qpn + 1),
             psn: m.word(at, qpn + 2) & PSN_MASK,
             mtu: mode & 0xffff,
+            selective: mode >> 16 & MODE_SELECTIVE != 0,
             store: m.word(at, flags + 1),
         };
         let good = matches!(end.mtu, 256 | 512 | 1024 | 2048 | 4096)
             && end.qpn > 2
             && end.qpn <= 0xffff
             && mode >> 24 <= PRIVATE_DATA as u32;
-        good.then_some((end, mode >> 16 & 0xff == MODE_STREAM))
+        good.then_some((end, mode >> 16 & 0x7f == MODE_STREAM))
     }
 
     fn take_request<H: Hw>(&mut self, i: usize, m: &Records, at: usize, hw: &mut H) {
@@ -471,7 +479,10 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             }
             return true;
         };
-        let mode = |mtu: u32, private: u8| mtu | MODE_STREAM << 16 | (private as u32) << 24;
+        let mode = |mtu: u32, selective: bool, private: u8| {
+            let repeat = if selective { MODE_SELECTIVE } else { 0 };
+            mtu | (MODE_STREAM | repeat) << 16 | (private as u32) << 24
+        };
         let long = |head: [u32; 7], private: &[u32; 8]| {
             let mut words = [0; 15];
             words[..7].copy_from_slice(&head);
@@ -492,9 +503,9 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
                             record(REC_REQ, 15, 0),
                             own,
                             qp.epoch,
-                            qp.sq.una,
+                            qp.sq.window.una().get(),
                             qp.service,
-                            mode(self.sh.mtu, qp.private_len),
+                            mode(self.sh.mtu, true, qp.private_len),
                             CREDITS_PER_QP,
                         ],
                         &qp.private,
@@ -506,8 +517,8 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
                         epoch,
                         own,
                         qp.epoch,
-                        qp.sq.una,
-                        mode(qp.mtu(), qp.private_len),
+                        qp.sq.window.una().get(),
+                        mode(qp.mtu(), qp.selective, qp.private_len),
                         CREDITS_PER_QP,
                     ],
                     &qp.private,
@@ -530,7 +541,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             };
             if !said && todo == TODO_DREQ && qp.destroying {
                 // The host need not wait for the peer's window: the farewell waits elsewhere.
-                let end = End { qpn: to, epoch, psn: qp.epoch, mtu: 0, store: 0 };
+                let end = End { qpn: to, epoch, psn: qp.epoch, mtu: 0, store: 0, selective: false };
                 qp.todo = 0;
                 self.sh.close_work |= qp.bit();
                 if let Some(farewell) = self.new_request(p, REQUEST_STALE, end) {

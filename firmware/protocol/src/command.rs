@@ -9,6 +9,7 @@ use crate::limits::{GRANTS, PRESSURE_RETRY, RETRIES, SQUEEZE_TIME, SQUEEZES, TIM
 use crate::qp::{
     CLOSED, CONNECTED, CONNECTING, CREATED, ERROR, FREE, GRANT_POSTED, GRANT_READY, Qp, RECALL_NONE, TODO_REP, TODO_REQ,
 };
+use crate::rc::{Psn, Window};
 use berth_abi::card::{FIRST_QPN, MAX_LIST, NUM_CQS, NUM_UARS};
 use berth_abi::counters::F_BAD_COMMAND;
 use berth_abi::cpu::{CRD_BUILDER, CRD_COUNT, CRD_RESET};
@@ -450,7 +451,8 @@ impl Qp {
     fn name(&mut self, sh: &mut crate::shared::Shared) {
         self.epoch = sh.random();
         let psn = sh.random() & PSN_MASK;
-        (self.sq.una, self.sq.next, self.sq.max) = (psn, psn, psn);
+        self.sq.window = Window::new(Psn::new(psn));
+        self.sq.next = psn;
     }
 }
 

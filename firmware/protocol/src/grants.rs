@@ -303,6 +303,7 @@ impl Qp {
             && !self.rq.uncommitted
             && !self.rq.in_piece
             && self.rq.placing == 0
+            && !self.rq.arrival.busy()
             && self.front().is_some_and(|index| {
                 let grant = self.rq.grants.at(index);
                 // Asked for, or waiting for its turn to ask.

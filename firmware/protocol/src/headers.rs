@@ -13,7 +13,11 @@ pub const UDP_PORT: u16 = 4791;
 /// First byte after the BTH.
 pub const PAYLOAD: u32 = 54;
 /// Words that hold all headers.
-pub const HEADER_WORDS: usize = 15;
+pub const HEADER_WORDS: usize = 16;
+/// Bytes of the placement header (selective repeat).
+pub const PLACEMENT: u32 = 4;
+/// Bytes of the SACK header (selective repeat).
+pub const SACK: u32 = 16;
 /// Bytes of iCRC.
 pub const ICRC: u32 = 4;
 
@@ -123,6 +127,8 @@ pub struct Packet {
     pub psn: u32,
     /// Immediate data or AETH.
     pub ext: u32,
+    /// The 4 bytes behind it: placement header of a last packet, or the first 32 PSNs of a SACK header.
+    pub more: u32,
     /// Payload's first byte in the slot.
     pub start: u32,
     /// Payload bytes without pad.
@@ -179,6 +185,7 @@ pub fn parse(w: &Words, len: u32, mac: Mac, ip: u32) -> Result<Packet, u32> {
         ack_request: byte(w, 50) & 0x80 != 0,
         psn: (byte(w, 51) as u32) << 16 | be16(w, 52) as u32,
         ext: (be16(w, 54) as u32) << 16 | be16(w, 56) as u32,
+        more: (be16(w, 58) as u32) << 16 | be16(w, 60) as u32,
         start: PAYLOAD + ext,
         len: total - overhead - pad,
     })
@@ -217,6 +224,40 @@ impl Template {
         set16(&mut w, 48, qpn as u16);
         let sum = (14..34).step_by(2).map(|i| be16(&w, i) as u32).sum();
         Self { words: w, sum }
+    }
+
+    /// Headers of one data packet of a connection with selective repeat: as [`Template::packet`],
+    /// and `placement` behind them.
+    #[inline]
+    #[allow(clippy::too_many_arguments)]
+    pub fn placed(
+        &self,
+        opcode: u8,
+        solicited: bool,
+        ack_request: bool,
+        psn: u32,
+        ext: Option<u32>,
+        placement: u32,
+        len: u32,
+    ) -> Frame {
+        let mut frame = self.packet(opcode, solicited, ack_request, psn, ext, len + PLACEMENT);
+        let at = frame.start as usize;
+        if at + 4 <= 4 * HEADER_WORDS {
+            set16(&mut frame.words, at, (placement >> 16) as u16);
+            set16(&mut frame.words, at + 2, placement as u16);
+        }
+        frame.start += PLACEMENT;
+        frame
+    }
+
+    /// An acknowledgement with SACK header: `seen` has in bit 31 the PSN behind, and so on downwards. The rest of the header, from word 16 on, is zero.
+    #[inline]
+    pub fn sack(&self, psn: u32, aeth: u32, seen: u32) -> Frame {
+        let mut frame = self.packet(ACKNOWLEDGE, false, false, psn, Some(aeth), SACK);
+        set16(&mut frame.words, 58, (seen >> 16) as u16);
+        set16(&mut frame.words, 60, seen as u16);
+        set16(&mut frame.words, 62, 0);
+        frame
     }
 
     /// Headers of one packet: `len` payload bytes, `ext` the immediate or AETH if the opcode
@@ -362,6 +403,7 @@ mod tests {
                         ack_request: true,
                         psn: 0xab_cdef,
                         ext: ext.unwrap_or(p.ext),
+                        more: p.more,
                         start: f.start,
                         len,
                     }

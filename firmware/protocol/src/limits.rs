@@ -25,6 +25,8 @@ pub const ANSWERS: usize = 8;
 pub const TX_RESERVE: u32 = 2;
 /// Data packets that one QP has unacknowledged, at any MTU.
 pub const WINDOW: u32 = 8;
+/// Packets that overtake one before it counts as lost (selective repeat).
+pub const REORDER: u32 = 3;
 /// Data packets that one QP sends before another has its turn.
 pub const BURST: u32 = 4;
 /// Packets that the receiver places before it acknowledges without being asked.

@@ -714,6 +714,8 @@ pub struct World {
     pub deaf: [bool; 2],
     /// Frames from card 0, 1 are held.
     pub hold: [bool; 2],
+    /// Changes frames (card, bytes without iCRC) before they get onto the wire.
+    pub edit: Option<fn(usize, &mut [u8])>,
     /// Frames that are held.
     pub held: [VecDeque<Vec<u8>>; 2],
     /// Frames on the wire, by sender, in order of sending.
@@ -751,6 +753,7 @@ impl World {
             faults: Faults::default(),
             deaf: [false; 2],
             hold: [false; 2],
+            edit: None,
             held: [VecDeque::new(), VecDeque::new()],
             wire: Vec::new(),
             cookie: 0,
@@ -811,7 +814,7 @@ impl World {
                 what => self.push(i, delay, what),
             }
         }
-        for (frame, flags) in core::mem::take(&mut self.nodes[i].hw.out) {
+        for (mut frame, flags) in core::mem::take(&mut self.nodes[i].hw.out) {
             if self.nodes[i].dead {
                 continue;
             }
@@ -820,6 +823,9 @@ impl World {
                 continue;
             }
             assert_eq!(flags & TX_NO_ICRC == 0, frame[12..14] == [8, 0]);
+            if let Some(edit) = self.edit {
+                edit(i, &mut frame);
+            }
             if self.wire.len() < RECORD {
                 self.wire.push((i, frame.clone()));
             }

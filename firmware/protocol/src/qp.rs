@@ -3,10 +3,11 @@
 
 use crate::headers::Template;
 use crate::hw::{Hw, Log};
-use crate::limits::{BLOCKS, GRANTS, PIECES, RECV_SGES, SEND_SGES, SEND_WQES};
+use crate::limits::{BLOCKS, GRANTS, PIECES, RECV_SGES, SEND_SGES, SEND_WQES, WINDOW};
+use crate::rc::{Arrival, Psn, Window};
 use crate::ring::Ring;
 use crate::shared::Shared;
-use berth_abi::card::{FIRST_QPN, RX_SLOTS};
+use berth_abi::card::FIRST_QPN;
 use berth_abi::status;
 use berth_abi::wqe::{MAX_MESSAGE, MAX_SGE};
 
@@ -188,10 +189,10 @@ pub struct Send {
     pub bytes_posted: u32,
     /// PSN of the next packet.
     pub next: u32,
-    /// Oldest PSN not acknowledged.
-    pub una: u32,
-    /// PSN never sent.
-    pub max: u32,
+    /// Packets that are not acknowledged.
+    pub window: Window<24, { WINDOW as usize }, u32>,
+    /// Packets before the window's end that are sent in this pass, by PSN modulo `WINDOW`.
+    pub again: u32,
     /// Packets since the last request for an acknowledgement.
     pub since_ack: u32,
     /// Go back to `una` when nothing is in the engines.
@@ -277,6 +278,30 @@ pub const RECALL_NONE: u8 = 0;
 /// A recall: credits are being recalled, no list may be sent.
 pub const RECALL_OUT: u8 = 1;
 
+/// `Record::flags`: a piece begins.
+pub const RECORD_FIRST: u8 = 1;
+/// `Record::flags`: a piece ends.
+pub const RECORD_LAST: u8 = 2;
+/// `Record::flags`: PUSH.
+pub const RECORD_PUSH: u8 = 4;
+/// `Record::flags`: the sender wants an acknowledgement.
+pub const RECORD_ACK: u8 = 8;
+
+/// What is kept of a data packet until its turn has come.
+#[derive(Clone, Copy)]
+pub struct Record {
+    /// `RECORD_*`.
+    pub flags: u8,
+    /// Low byte of the credit's number.
+    pub credit: u8,
+    /// Bytes.
+    pub len: u16,
+    /// Packet of its piece.
+    pub index: u32,
+    /// Bytes remaining (CR-9), with `last`.
+    pub remaining: u32,
+}
+
 /// The receiver's side. Grants are indexed as the receive queue.
 pub struct Recv {
     /// Producer index of the host.
@@ -305,16 +330,16 @@ pub struct Recv {
     pub land: u16,
     /// A piece is being received.
     pub in_piece: bool,
-    /// SGE that the piece goes on in.
-    pub sge: u8,
-    /// Byte of that SGE.
-    pub sge_off: u32,
+    /// Packets of that piece.
+    pub index: u32,
     /// SGE after the last one in use.
     pub sge_tail: u16,
-    /// Next PSN.
+    /// Next PSN in order.
     pub psn: u32,
-    /// PSN of the next packet to be placed: what is below is acknowledged.
-    pub placed: u32,
+    /// Packets that have arrived, and that are placed: what is below is acknowledged.
+    pub arrival: Arrival<24, { WINDOW as usize }, u32>,
+    /// What is kept of those.
+    pub records: Ring<Record, { WINDOW as usize }>,
     /// Message sequence number.
     pub msn: u32,
     /// Packets placed since the last acknowledgement.
@@ -339,9 +364,7 @@ pub struct Recv {
     pub too_large: bool,
     /// Credits announced and not landed.
     pub outstanding: u32,
-    /// Slots that are being placed, oldest first.
-    pub slots: [u8; RX_SLOTS as usize],
-    /// How many.
+    /// Slots that are being placed.
     pub placing: u8,
     /// The host's memory of the queue cannot be read.
     pub dead: bool,
@@ -373,6 +396,8 @@ pub struct Qp {
     pub destroying: bool,
     /// The peer is told when the connection ends.
     pub tell_peer: bool,
+    /// Selective repeat, as both ends have offered (decision 23).
+    pub selective: bool,
     /// `EVENT_*` for the host.
     pub events: u8,
     /// `TODO_*` for the peer.
@@ -437,6 +462,7 @@ impl Qp {
         loopback: false,
         destroying: false,
         tell_peer: false,
+        selective: false,
         events: 0,
         todo: 0,
         cookie: 0,
@@ -489,8 +515,8 @@ impl Qp {
             stream_end: 0,
             bytes_posted: 0,
             next: 0,
-            una: 0,
-            max: 0,
+            window: Window::new(Psn::new(0)),
+            again: 0,
             since_ack: 0,
             rewind: false,
             serial: false,
@@ -521,11 +547,11 @@ impl Qp {
             squeezed: 0,
             land: 0,
             in_piece: false,
-            sge: 0,
-            sge_off: 0,
+            index: 0,
             sge_tail: 0,
             psn: 0,
-            placed: 0,
+            arrival: Arrival::new(Psn::new(0)),
+            records: Ring::new(Record { flags: 0, credit: 0, len: 0, index: 0, remaining: 0 }),
             msn: 0,
             unacked: 0,
             ack_due: false,
@@ -538,7 +564,6 @@ impl Qp {
             recalls: 0,
             too_large: false,
             outstanding: 0,
-            slots: [0; RX_SLOTS as usize],
             placing: 0,
             dead: false,
             completed: 0,

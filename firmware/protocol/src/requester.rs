@@ -4,8 +4,9 @@
 
 use crate::headers::{SEND_FIRST, SEND_LAST_IMM, SEND_MIDDLE, SEND_ONLY_IMM, psn_add, psn_sub};
 use crate::hw::{Hw, Log, TX_LOOPBACK};
-use crate::limits::{BURST, DMA_TRIES, MAX_BACKOFF, PIECES, TX_RESERVE, WINDOW};
+use crate::limits::{BURST, DMA_TRIES, MAX_BACKOFF, PIECES, REORDER, TX_RESERVE, WINDOW};
 use crate::qp::{BLOCK_FAILED, BLOCK_HELD, CONNECTED, Piece, Qp, qpn};
+use crate::rc::{Bitmap, Psn, Reach};
 use crate::shared::{Shared, TxSlot};
 use berth_abi::card::TX_SLOTS;
 use berth_abi::counters::{F_BAD_ACK, F_BYTES_SENT, F_DATA_PACKETS, F_PIECES, F_RETRANSMITTED, F_TIMEOUTS};
@@ -32,6 +33,10 @@ impl Qp {
                 return false;
             }
             self.go_back(sh, hw);
+            if self.sq.window.flight() != 0 && self.sq.deadline == 0 {
+                self.sq.deadline = now + backoff(self.timeout, self.sq.tries);
+                sh.arm(self.sq.deadline, hw);
+            }
         }
         self.fetch_send(sh, hw);
         self.complete_sends(sh, hw);
@@ -94,7 +99,9 @@ impl Qp {
 
     /// Sends the next packet, if window, credits, blocks and slots allow it.
     fn send_packet<H: Hw>(&mut self, now: u64, sh: &mut Shared, hw: &mut H) -> bool {
-        if psn_sub(self.sq.next, self.sq.una) >= WINDOW {
+        self.sq.pass(self.log2_mtu);
+        let again = self.sq.next != self.sq.window.next().get();
+        if !again && self.sq.window.room(WINDOW) == 0 {
             return false;
         }
         let Some(piece) = self.next_piece(sh, hw) else {
@@ -127,7 +134,6 @@ impl Qp {
             return false;
         };
 
-        let again = end <= sq.high;
         // An acknowledgement is wanted where the sender may have to stop.
         let after = sq.block.wrapping_add(if reached == end { blocks } else { blocks - 1 });
         let stops = last || after == sq.block_tail || sq.blocks.at(after).state != BLOCK_HELD;
@@ -147,9 +153,16 @@ impl Qp {
         };
         let wqe = sq.wqes.at(piece.wqe);
         let push = last && wqe.flags & SEND_PUSH != 0 && piece.start + piece.len as u64 == wqe.end();
-        let frame = self.template.packet(opcode, push, ack, sq.next, ext, len);
-        let words = if ext.is_some() { 15 } else { 14 };
-        hw.tx_write(slot, 0, &frame.words[..words]);
+        let frame = match self.selective {
+            true => {
+                let index = sq.piece_off >> (self.log2_mtu & 31);
+                let placement = (piece.credit & 0xff) << 24 | index & 0xff_ffff;
+                self.template.placed(opcode, push, ack, sq.next, ext, placement, len)
+            }
+            false => self.template.packet(opcode, push, ack, sq.next, ext, len),
+        };
+        let words = frame.start.div_ceil(4) as usize;
+        hw.tx_write(slot, 0, frame.words.get(..words).unwrap_or(&frame.words));
 
         let mut at = frame.start;
         let first = sq.block;
@@ -179,10 +192,11 @@ impl Qp {
             sq.high = end;
         }
         sq.flying += 1;
-        sq.next = psn_add(sq.next, 1);
-        if psn_sub(sq.next, sq.una) > psn_sub(sq.max, sq.una) {
-            sq.max = sq.next;
+        match again {
+            true => sq.window.resend(Psn::new(sq.next).since(sq.window.una()), 1),
+            false => sq.window.send(1),
         }
+        sq.next = psn_add(sq.next, 1);
         sq.piece_off += len;
         if last {
             sq.piece = sq.piece.wrapping_add(1);
@@ -243,49 +257,69 @@ impl Qp {
         }
     }
 
-    /// An AETH has come for `psn`.
-    pub fn acknowledge<H: Hw>(&mut self, now: u64, psn: u32, syndrome: u32, sh: &mut Shared, hw: &mut H) {
+    /// An AETH has come for `psn`; `sack` is the start of its SACK header.
+    pub fn acknowledge<H: Hw>(&mut self, now: u64, psn: u32, syndrome: u32, sack: u32, sh: &mut Shared, hw: &mut H) {
         if self.state != CONNECTED {
             return;
         }
-        let sent = psn_sub(self.sq.max, self.sq.una);
+        let psn = Psn::new(psn);
+        let una = self.sq.window.una();
+        let flight = self.sq.window.flight();
         match syndrome >> 5 {
             0 => {
-                let upto = psn_add(psn, 1);
-                if self.acked(upto, sent, now, sh, hw) {
+                let upto = psn.plus(1);
+                // Bit 0 is `una`; bit 31 of the header is `upto`.
+                let seen = sack.reverse_bits();
+                let bits = match self.sq.window.reach(upto) {
+                    Reach::Beyond => {
+                        hw.count(F_BAD_ACK, 1);
+                        return;
+                    }
+                    Reach::Old => seen.down(una.since(upto)),
+                    Reach::Within(n) => u32::ones(n) | seen.up(n),
+                };
+                if self.sq.window.finish(bits) {
+                    self.acked(now, sh, hw);
                     sh.send_work |= self.bit();
+                }
+                let idle = self.sq.high >= self.sq.cover_pos;
+                let lost = self.sq.window.lost();
+                if self.selective
+                    && self.state == CONNECTED
+                    && self.sq.window.find_lost(REORDER, idle, 0, u32::MAX)
+                    && self.sq.window.lost() & !lost != 0
+                {
+                    hw.log(Log::Resend(self.qpn(), psn.get(), 1));
+                    self.rewind(sh);
                 }
             }
             3 if syndrome & 0x1f == 0 => {
                 // Everything before the missing packet has arrived.
-                if psn_sub(psn, self.sq.una) < sent && self.acked(psn, sent, now, sh, hw) {
-                    hw.log(Log::Resend(self.qpn(), psn, 1));
+                let n = psn.since(una);
+                if n < flight {
+                    if self.sq.window.finish(u32::ones(n)) {
+                        self.acked(now, sh, hw);
+                    }
+                    hw.log(Log::Resend(self.qpn(), psn.get(), 1));
+                    self.sq.window.lose_from(0);
                     self.rewind(sh);
                 }
             }
-            3 if psn_sub(psn, self.sq.una) < sent => {
+            3 if psn.since(una) < flight => {
                 self.fail(REASON_SEND_FAILED, WC_REMOTE_ERROR, sh, hw);
             }
             _ => hw.count(F_BAD_ACK, 1),
         }
     }
 
-    /// All packets below `upto` have arrived. False when that cannot be.
-    fn acked<H: Hw>(&mut self, upto: u32, sent: u32, now: u64, sh: &mut Shared, hw: &mut H) -> bool {
-        let ahead = psn_sub(upto, self.sq.una);
-        if ahead > sent {
-            // An old one again is no news; one for packets never sent is wrong.
-            if ahead < 1 << 23 {
-                hw.count(F_BAD_ACK, 1);
-            }
-            return false;
+    /// Some packets have been acknowledged: moves over those at the front.
+    fn acked<H: Hw>(&mut self, now: u64, sh: &mut Shared, hw: &mut H) {
+        if self.sq.window.slide() == 0 {
+            return;
         }
-        if ahead == 0 {
-            return true;
-        }
+        let upto = self.sq.window.una().get();
         let log2 = self.log2_mtu;
         let sq = &mut self.sq;
-        sq.una = upto;
         while sq.piece_head != sq.piece_tail {
             let piece = sq.pieces.at(sq.piece_head);
             let packets = ((piece.len - 1) >> log2) + 1;
@@ -302,21 +336,20 @@ impl Qp {
         }
         sq.tries = 0;
         sq.dma_tries = 0;
-        if psn_sub(sq.max, upto) < psn_sub(sq.max, sq.next) {
+        if Psn::<24>::new(sq.next).before(sq.window.una()) {
             // Acknowledged what was about to be sent again: go on behind it.
             self.rewind(sh);
         }
         let sq = &mut self.sq;
         sq.deadline = 0;
-        if sq.next != upto && !sq.rewind {
+        if sq.window.flight() != 0 && !sq.rewind {
             sq.deadline = now + self.timeout as u64;
             sh.arm(sq.deadline, hw);
         }
         self.complete_sends(sh, hw);
-        true
     }
 
-    /// Goes back to the oldest packet that is not acknowledged, as soon as the engines have let go.
+    /// Goes back to the oldest packet that is not acknowledged, to send what is lost, as soon as the engines have let go.
     pub fn rewind(&mut self, sh: &mut Shared) {
         self.sq.rewind = true;
         self.sq.deadline = 0;
@@ -332,7 +365,8 @@ impl Qp {
             self.fail(REASON_PEER_LOST, WC_RETRY_EXCEEDED, sh, hw);
             return;
         }
-        hw.log(Log::Resend(self.qpn(), self.sq.una, 0));
+        hw.log(Log::Resend(self.qpn(), self.sq.window.una().get(), 0));
+        self.sq.window.lose_from(0);
         self.rewind(sh);
     }
 
@@ -342,7 +376,7 @@ impl Qp {
         let Some(slot) = sh.tx_alloc_control(hw) else {
             return false;
         };
-        let psn = psn_sub(self.sq.una, 1);
+        let psn = self.sq.window.una().minus(1).get();
         let frame = self.template.packet(SEND_ONLY_IMM, false, true, psn, Some(0), 0);
         hw.tx_write(slot, 0, &frame.words);
         hw.tx_send(slot, frame.end, if self.loopback { TX_LOOPBACK } else { 0 });
@@ -368,7 +402,8 @@ impl Qp {
                 self.fail(REASON_SEND_FAILED, WC_LOCAL_PROTECTION, sh, hw);
                 return;
             }
-            hw.log(Log::Resend(self.qpn(), self.sq.una, 2));
+            hw.log(Log::Resend(self.qpn(), self.sq.window.una().get(), 2));
+            self.sq.window.lose_from(0);
             self.rewind(sh);
         }
         if self.sq.rewind {

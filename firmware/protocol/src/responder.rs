@@ -3,12 +3,15 @@
 //! credits, acknowledgements.
 
 use crate::headers::{
-    ACK, ACKNOWLEDGE, NAK_OPERATION, NAK_SEQUENCE, PSN_MASK, Packet, SEND_FIRST, SEND_LAST_IMM, SEND_MIDDLE,
-    SEND_ONLY_IMM, psn_add, psn_sub,
+    ACK, ACKNOWLEDGE, HEADER_WORDS, NAK_OPERATION, NAK_SEQUENCE, PLACEMENT, PSN_MASK, Packet, SEND_FIRST,
+    SEND_LAST_IMM, SEND_MIDDLE, SEND_ONLY_IMM, psn_add, psn_sub,
 };
 use crate::hw::{Hw, TX_LOOPBACK};
 use crate::limits::ACK_EVERY;
-use crate::qp::{CONNECTED, GRANT_DONE, GRANT_LOCAL, GRANT_POSTED, Qp};
+use crate::qp::{
+    CONNECTED, GRANT_DONE, GRANT_LOCAL, GRANT_POSTED, Qp, RECORD_ACK, RECORD_FIRST, RECORD_LAST, RECORD_PUSH, Record,
+};
+use crate::rc::{Psn, Where};
 use crate::shared::{DMA_PLACE, RxSlot, Shared};
 use berth_abi::card::RX_SLOTS;
 use berth_abi::counters::{
@@ -39,89 +42,173 @@ impl Qp {
             }
         };
         let mtu = self.mtu();
-        let ahead = psn_sub(p.psn, self.rq.psn);
-        if ahead >= 1 << 23 {
-            // Seen before: the acknowledgement was lost, so give it again.
-            hw.count(F_DUPLICATES, 1);
-            self.owe_ack(sh);
-            return false;
-        }
-        if ahead != 0 {
-            hw.count(F_OUT_OF_SEQUENCE, 1);
-            // One NAK for a gap, and one more when the sender has gone back and it is still there.
-            let again = psn_sub(self.rq.nak_psn, p.psn) < 1 << 23;
-            if !self.rq.nak_sent || again {
-                self.rq.nak_sent = true;
-                self.rq.nak_due = NAK_SEQUENCE as u8;
-                sh.ack_work |= self.bit();
+        let psn = Psn::new(p.psn);
+        let ahead = match self.rq.arrival.locate(psn) {
+            Where::Old | Where::Seen => {
+                // Seen before: the acknowledgement was lost, so give it again.
+                hw.count(F_DUPLICATES, 1);
+                self.owe_ack(sh);
+                return false;
             }
-            self.rq.nak_psn = p.psn;
-            return false;
-        }
+            Where::InOrder => false,
+            Where::Ahead if self.selective => {
+                hw.count(F_OUT_OF_SEQUENCE, 1);
+                true
+            }
+            Where::Ahead | Where::Beyond => {
+                hw.count(F_OUT_OF_SEQUENCE, 1);
+                if !self.selective {
+                    self.missing(p.psn, sh);
+                }
+                return false;
+            }
+        };
+        // Selective repeat: the placement header lies before the payload.
+        let (header, remaining, placement) = match (self.selective, last) {
+            (true, true) => (PLACEMENT, p.ext, p.more),
+            (true, false) => (PLACEMENT, 0, p.ext),
+            (false, _) => (0, p.ext, 0),
+        };
         let rq = &mut self.rq;
-        if first == rq.in_piece {
+        let index = match self.selective {
+            true => placement & 0xff_ffff,
+            false if first => 0,
+            false => rq.index,
+        };
+        if (!ahead && first == rq.in_piece) || first != (index == 0) {
             hw.count(F_BAD_OPCODE, 1);
             return false;
         }
-        if p.len == 0 || p.len > mtu || (!last && p.len != mtu) {
+        let len = p.len.saturating_sub(header);
+        if len == 0 || len > mtu || (!last && len != mtu) || (!ahead && !first && index != rq.index) {
             hw.count(F_BAD_HEADER, 1);
             return false;
         }
-        rq.nak_sent = false;
-        if first && !self.land(sh, hw) {
-            return false;
+        if !ahead {
+            rq.nak_sent = false;
+            if first && !self.land(sh, hw) {
+                return false;
+            }
         }
         let rq = &mut self.rq;
-        let index = rq.land.wrapping_sub(1);
-        let grant = rq.grants.at_mut(index);
-        if p.len > grant.len - grant.filled {
+        let credit = (placement >> 24) as u8;
+        let at = match ahead {
+            true => self.credited(credit),
+            false => Some(rq.land.wrapping_sub(1)),
+        };
+        let Some(at) = at else {
+            return false;
+        };
+        let rq = &mut self.rq;
+        let grant = rq.grants.at_mut(at);
+        let offset = (index as u64) << (self.log2_mtu & 31);
+        let end = offset + len as u64;
+        if end > grant.len as u64 || (self.selective && grant.credit as u8 != credit) {
+            if ahead {
+                // What is wrong is refused when it comes in order.
+                return false;
+            }
             // More than the credit: the peer does not keep to the credits.
             hw.count(F_NO_CREDIT, 1);
             self.refuse(REASON_PROTOCOL, sh, hw);
             return false;
         }
         if grant.withdrawn {
-            self.refuse(REASON_WITHDRAWN, sh, hw);
+            if !ahead {
+                self.refuse(REASON_WITHDRAWN, sh, hw);
+            }
             return false;
         }
-        let Some(place) = rq.slots.get_mut(rq.placing as usize) else {
-            return false;
-        };
-        *place = slot as u8;
-        rq.placing += 1;
-        grant.filled += p.len;
-        let mut left = p.len;
-        let mut at = p.start;
+        let end = end as u32;
+        grant.filled = grant.filled.max(end);
+        let credit = grant.credit as u8;
+        let (sge, sges) = (grant.sge, grant.sges);
+        let mut skip = offset as u32;
+        let mut left = len;
+        let mut from = p.start + header;
         let mut writes = 0;
-        while left > 0 && rq.sge < grant.sges {
-            let range = rq.sges.at(grant.sge.wrapping_add(rq.sge as u16));
-            let part = left.min(range.len - rq.sge_off);
-            if part > 0 {
-                let va = range.va + rq.sge_off as u64;
-                hw.dma_write_rx(slot, at, part, self.asid, va, DMA_PLACE | slot as u16);
-                writes += 1;
+        for i in 0..sges {
+            let range = rq.sges.at(sge.wrapping_add(i as u16));
+            if skip >= range.len {
+                skip -= range.len;
+                continue;
             }
-            at += part;
+            let part = left.min(range.len - skip);
+            if part == 0 {
+                break;
+            }
+            hw.dma_write_rx(slot, from, part, self.asid, range.va + skip as u64, DMA_PLACE | slot as u16);
+            writes += 1;
+            from += part;
             left -= part;
-            rq.sge_off += part;
-            if rq.sge_off == range.len {
-                (rq.sge, rq.sge_off) = (rq.sge + 1, 0);
-            }
+            skip = 0;
         }
-        sh.rx[slot as usize % RX_SLOTS as usize] = RxSlot {
-            qp: self.idx,
-            pending: writes,
-            status: 0,
-            last,
-            push: p.solicited,
-            ack: p.ack_request,
-            remaining: p.ext,
-        };
-        rq.in_piece = !last;
-        rq.psn = psn_add(rq.psn, 1);
+        rq.placing += 1;
+        let flag = |on: bool, flag: u8| if on { flag } else { 0 };
+        let flags = flag(first, RECORD_FIRST)
+            | flag(last, RECORD_LAST)
+            | flag(p.solicited, RECORD_PUSH)
+            | flag(p.ack_request, RECORD_ACK);
+        sh.rx[slot as usize % RX_SLOTS as usize] = RxSlot { qp: self.idx, pending: writes, status: 0, psn: p.psn };
+        *rq.records.at_mut(p.psn as u16) = Record { flags, credit, len: len as u16, index, remaining };
+        rq.arrival.accept(psn, 1);
         hw.count(F_DATA_RECEIVED, 1);
-        hw.count(F_BYTES_PLACED, p.len);
+        hw.count(F_BYTES_PLACED, len);
+        if !ahead {
+            rq.in_piece = !last;
+            rq.index = index + 1;
+            rq.psn = psn_add(rq.psn, 1);
+            self.follow(sh, hw);
+        }
         true
+    }
+
+    /// Without selective repeat: one NAK for a gap, and one more when the sender has gone back
+    /// and it is still there.
+    fn missing(&mut self, psn: u32, sh: &mut Shared) {
+        let again = psn_sub(self.rq.nak_psn, psn) < 1 << 23;
+        if !self.rq.nak_sent || again {
+            self.rq.nak_sent = true;
+            self.rq.nak_due = NAK_SEQUENCE as u8;
+            sh.ack_work |= self.bit();
+        }
+        self.rq.nak_psn = psn;
+    }
+
+    /// The receive that the credit whose number ends in `low` stands for: that of the piece
+    /// under way, or one that is still to come.
+    fn credited(&self, low: u8) -> Option<u16> {
+        let rq = &self.rq;
+        let mut at = rq.land.wrapping_sub(rq.in_piece as u16);
+        while at != rq.post {
+            let grant = rq.grants.at(at);
+            if grant.state == GRANT_POSTED && grant.credit as u8 == low {
+                return Some(at);
+            }
+            at = at.wrapping_add(1);
+        }
+        None
+    }
+
+    /// Packets that came early are in order now: their pieces land, and must be whole.
+    fn follow<H: Hw>(&mut self, sh: &mut Shared, hw: &mut H) {
+        while self.rq.psn != self.rq.arrival.expected().get() {
+            let record = *self.rq.records.at(self.rq.psn as u16);
+            let first = record.flags & RECORD_FIRST != 0;
+            let whole = first != self.rq.in_piece && (first || record.index == self.rq.index);
+            if whole && first && !self.land(sh, hw) {
+                return;
+            }
+            let rq = &mut self.rq;
+            if !whole || rq.grants.at(rq.land.wrapping_sub(1)).credit as u8 != record.credit {
+                hw.count(F_BAD_OPCODE, 1);
+                self.refuse(REASON_PROTOCOL, sh, hw);
+                return;
+            }
+            rq.in_piece = record.flags & RECORD_LAST == 0;
+            rq.index = record.index + 1;
+            rq.psn = psn_add(rq.psn, 1);
+        }
     }
 
     /// A piece begins: it takes the oldest credit (decision 3). False when there is none.
@@ -144,7 +231,6 @@ impl Qp {
             return false;
         }
         rq.land = rq.land.wrapping_add(1);
-        (rq.sge, rq.sge_off) = (0, 0);
         true
     }
 
@@ -168,23 +254,32 @@ impl Qp {
         if entry.pending != 0 {
             return;
         }
-        // Slots end in the order of their packets, whatever order the engine has.
-        let mut done = 0;
-        while done < self.rq.placing as usize {
-            let slot = self.rq.slots[done % RX_SLOTS as usize];
-            let entry = sh.rx[slot as usize % RX_SLOTS as usize];
-            if entry.pending != 0 {
-                break;
+        let entry = *entry;
+        hw.rx_free(slot);
+        self.rq.placing = self.rq.placing.saturating_sub(1);
+        let psn = Psn::new(entry.psn);
+        if self.state == CONNECTED && entry.status != 0 {
+            let credit = self.rq.records.at(entry.psn as u16).credit;
+            let mut index = self.rq.head;
+            while index != self.rq.post {
+                let grant = self.rq.grants.at_mut(index);
+                if grant.state == GRANT_POSTED && grant.credit as u8 == credit {
+                    grant.status = WC_WITHDRAWN;
+                    break;
+                }
+                index = index.wrapping_add(1);
             }
-            done += 1;
-            hw.rx_free(slot as u32);
-            if self.state == CONNECTED {
-                self.packet_placed(entry, sh, hw);
-            }
+            self.refuse(REASON_WITHDRAWN, sh, hw);
         }
-        // Without an end that could be too small for a copy.
-        self.rq.slots.rotate_left(done % RX_SLOTS as usize);
-        self.rq.placing -= done as u8;
+        self.rq.arrival.done(psn);
+        // Behind a gap: the sender must hear of it.
+        self.rq.ack_due |= !psn.before(self.rq.arrival.expected());
+        // Packets are in their place in their order, whatever order the engine has.
+        while self.rq.arrival.ready() && self.rq.arrival.placed().get() != self.rq.psn && self.state == CONNECTED {
+            let record = *self.rq.records.at(self.rq.arrival.placed().get() as u16);
+            self.rq.arrival.advance();
+            self.packet_placed(record, sh, hw);
+        }
         match self.state == CONNECTED {
             true if self.rq.ack_due || self.rq.nak_due != 0 || self.rq.unacked >= ACK_EVERY => {
                 sh.ack_work |= self.bit();
@@ -194,9 +289,10 @@ impl Qp {
         }
     }
 
-    /// The oldest packet in placement is in the host's memory, or has failed.
-    fn packet_placed<H: Hw>(&mut self, entry: RxSlot, sh: &mut Shared, hw: &mut H) {
+    /// The oldest packet that is not acknowledged is in the host's memory, as all before it.
+    fn packet_placed<H: Hw>(&mut self, record: Record, sh: &mut Shared, hw: &mut H) {
         // The receive that the packet belongs to: the oldest that is posted and not done.
+        let log2 = self.log2_mtu & 31;
         let rq = &mut self.rq;
         let mut index = rq.head;
         while index != rq.land && rq.grants.at(index).state != GRANT_POSTED {
@@ -206,18 +302,13 @@ impl Qp {
             return;
         }
         let grant = rq.grants.at_mut(index);
-        if entry.status != 0 {
-            grant.status = WC_WITHDRAWN;
-            self.refuse(REASON_WITHDRAWN, sh, hw);
-            return;
-        }
-        rq.placed = psn_add(rq.placed, 1);
         rq.unacked += 1;
-        rq.ack_due |= entry.ack;
-        if entry.last {
+        rq.ack_due |= record.flags & RECORD_ACK != 0;
+        if record.flags & RECORD_LAST != 0 {
             grant.state = GRANT_DONE;
-            grant.push = entry.push;
-            grant.remaining = entry.remaining;
+            grant.push = record.flags & RECORD_PUSH != 0;
+            grant.remaining = record.remaining;
+            grant.filled = (record.index << log2).wrapping_add(record.len as u32);
             rq.msn = psn_add(rq.msn, 1);
             self.complete_recvs(sh, hw);
         }
@@ -245,16 +336,24 @@ impl Qp {
         };
         let rq = &mut self.rq;
         let (syndrome, psn) = match nak {
-            true => (rq.nak_due as u32, rq.placed),
-            false => (ACK, psn_sub(rq.placed, 1)),
+            true => (rq.nak_due as u32, rq.arrival.placed().get()),
+            false => (ACK, rq.arrival.placed().minus(1).get()),
         };
+        let seen = rq.arrival.bits().reverse_bits();
         if nak {
             rq.nak_due = 0;
         }
         rq.ack_due = false;
         rq.unacked = 0;
         let aeth = syndrome << 24 | rq.msn & PSN_MASK;
-        let frame = self.template.packet(ACKNOWLEDGE, false, false, psn, Some(aeth), 0);
+        let frame = match self.selective && !nak {
+            true => {
+                // The window has no more than 32 packets.
+                hw.tx_write(slot, HEADER_WORDS as u32, &[0; 3]);
+                self.template.sack(psn, aeth, seen)
+            }
+            false => self.template.packet(ACKNOWLEDGE, false, false, psn, Some(aeth), 0),
+        };
         hw.tx_write(slot, 0, &frame.words);
         hw.tx_send(slot, frame.end, if self.loopback { TX_LOOPBACK } else { 0 });
         hw.count(if nak { F_NAKS_SENT } else { F_ACKS_SENT }, 1);

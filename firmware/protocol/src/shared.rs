@@ -52,14 +52,8 @@ pub struct RxSlot {
     pub pending: u8,
     /// First failure, `DMA_*`.
     pub status: u8,
-    /// The piece ends with this packet.
-    pub last: bool,
-    /// PUSH.
-    pub push: bool,
-    /// The sender wants an acknowledgement.
-    pub ack: bool,
-    /// Bytes remaining (CR-9), with `last`.
-    pub remaining: u32,
+    /// PSN of the packet.
+    pub psn: u32,
 }
 
 /// What a translation tag is for.
@@ -202,8 +196,7 @@ impl Shared {
             tx: [TxSlot { data: false, qp: 0, blocks: 0, first: 0 }; TX_SLOTS as usize],
             scratch_busy: 0,
             scratch: [(0, false); SCRATCH_SLOTS as usize],
-            rx: [RxSlot { qp: 0, pending: 0, status: 0, last: false, push: false, ack: false, remaining: 0 };
-                RX_SLOTS as usize],
+            rx: [RxSlot { qp: 0, pending: 0, status: 0, psn: 0 }; RX_SLOTS as usize],
             tag_busy: [0; TAGS / 32],
             tag_hint: 0,
             tags_of: [0; NUM_ASIDS as usize],

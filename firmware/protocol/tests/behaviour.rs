@@ -226,10 +226,70 @@ fn vc_4_only_unacknowledged_packets_are_asked_for_again() {
         .collect();
     // After a miss the block is acquired once more.
     again.dedup();
-    // From the lost packet on, and no further than what was sent; blocks end at page multiples.
-    assert_eq!(again, [(SRC + 10 + 3072, 6000 - 3072)]);
+    // The lost packet, and nothing else.
+    assert_eq!(again, [(SRC + 10 + 3072, 1024)]);
     assert_eq!(w.counter(0, F_RESEND_BLOCKS), 1);
+    assert_eq!(w.counter(0, F_RETRANSMITTED), 1);
+    assert_eq!(w.counter(0, F_TIMEOUTS), 0);
+    finish(w, &[&a, &b]);
+}
+
+#[test]
+fn vc_4_going_back_asks_for_what_is_sent_again_and_no_further() {
+    let mut w = World::new(2, 21);
+    w.edit = Some(go_back_n);
+    let mut a = w.create_qp(0, 16, ASID, |_| ());
+    let mut b = w.create_qp(1, 17, ASID, |_| ());
+    w.connect(&a, &b, 7);
+    memory(&mut w, &a, &b, 8192);
+    w.post_recv(&mut b, &[(DST, 8192)], 1);
+    w.ring(&b);
+    w.run(2_000_000);
+    w.hold[0] = true;
+    w.post_send(&mut a, &[(SRC + 10, 6000)], 1);
+    w.ring(&a);
+    w.run_until(3_000_000, |w| data_frames(w, 0).len() == 6);
+    let frames = data_frames(&w, 0);
+    assert_eq!(frames.iter().map(|f| f.2).sum::<usize>(), 6000, "no placement headers");
+    // The fourth packet (offset 3072) is lost.
+    let lost = frames[3].1.to_be_bytes();
+    w.held[0].retain(|f| f[42] > 1 || f[51..54] != lost[1..]);
+    w.hold[0] = false;
+    w.release(0, usize::MAX);
+    w.run_until(100_000_000, |w| w.completions(&a, false).len() == 1);
     assert_eq!(w.counter(0, F_RETRANSMITTED), 3);
+    assert_eq!(w.counter(1, F_NAKS_SENT), 1);
+    assert_eq!(w.nodes[1].hw.peek(ASID, DST, 6000), w.nodes[0].hw.peek(ASID, SRC + 10, 6000));
+    finish(w, &[&a, &b]);
+}
+
+#[test]
+fn qp_7_packets_that_come_early_are_placed_at_once_and_pieces_land_in_order() {
+    let (mut w, mut a, mut b) = pair(22);
+    memory(&mut w, &a, &b, 8192);
+    for i in 0..3 {
+        w.post_recv(&mut b, &[(DST + i * 2000, 2000)], i);
+    }
+    w.ring(&b);
+    w.run(2_000_000);
+    w.hold[0] = true;
+    w.post_send(&mut a, &[(SRC, 5500)], 1);
+    w.ring(&a);
+    w.run_until(3_000_000, |w| data_frames(w, 0).len() == 6);
+    let first = w.held[0].pop_front().unwrap();
+    w.release(0, usize::MAX);
+    w.run(100_000);
+    assert!(w.completions(&b, true).is_empty());
+    assert_eq!(w.nodes[1].hw.peek(ASID, DST + 4000, 1500), w.nodes[0].hw.peek(ASID, SRC + 4000, 1500));
+    assert_eq!(w.nodes[1].hw.peek(ASID, DST, 1024), [0; 1024]);
+    // The first one arrives after all, before it is sent again.
+    w.held[0].clear();
+    w.hold[0] = false;
+    w.inject(1, first);
+    w.run_until(100_000_000, |w| w.completions(&b, true).len() == 3);
+    let lens: Vec<u32> = w.completions(&b, true).iter().map(|c| c[2]).collect();
+    assert_eq!(lens, [2000, 2000, 1500]);
+    w.run_until(100_000_000, |w| w.completions(&a, false).len() == 1);
     finish(w, &[&a, &b]);
 }
 
@@ -530,6 +590,11 @@ fn random_queue_elements_have_a_defined_end_each() {
     }
 }
 
+/// A payload behind the placement header of a piece's first packet.
+fn placed(credit: u8, payload: &[u8]) -> Vec<u8> {
+    [&[credit, 0, 0, 0], payload].concat()
+}
+
 /// A frame from card 0 to QP `qpn` of card 1 that no firmware has sent.
 fn forge(w: &World, qpn: u32, opcode: u8, psn: u32, payload: &[u8]) -> Vec<u8> {
     let mut f = w.wire.iter().find(|(i, f)| *i == 0 && f[12..14] == [8, 0]).unwrap().1.clone();
@@ -577,7 +642,7 @@ fn cr_3_a_packet_without_a_credit_is_refused_and_counted() {
     w.ring(&a);
     w.run_until(100_000_000, |w| w.completions(&a, false).len() == 1);
     let psn = data_frames(&w, 0)[0].1;
-    let frame = forge(&w, b.qpn, 5, psn + 1, &[1; 64]);
+    let frame = forge(&w, b.qpn, 5, psn + 1, &placed(1, &[1; 64]));
     w.inject(1, frame);
     assert_eq!(w.event(1, EV_QP_ERROR, Some(b.qpn))[2], REASON_PROTOCOL);
     assert_eq!(w.counter(1, F_NO_CREDIT), 1);
@@ -599,7 +664,7 @@ fn cr_2_more_bytes_than_the_credit_are_refused() {
     w.ring(&b);
     w.run_until(100_000_000, |w| lists(w, 1).len() == 2);
     let psn = data_frames(&w, 0)[0].1;
-    let frame = forge(&w, b.qpn, 5, psn + 1, &[1; 104]);
+    let frame = forge(&w, b.qpn, 5, psn + 1, &placed(1, &[1; 104]));
     w.inject(1, frame);
     assert_eq!(w.event(1, EV_QP_ERROR, Some(b.qpn))[2], REASON_PROTOCOL);
     assert_eq!(w.nodes[1].hw.peek(ASID, DST + 100, 4), [0; 4]);

@@ -46,6 +46,9 @@ fn case(seed: u64, faults: Faults) -> World {
     println!("seed {seed}");
     let mut rng = Rng(seed);
     let mut w = World::with_mtu(2, rng.draw(), 256 << rng.below(5));
+    if seed & 1 != 0 {
+        w.edit = Some(go_back_n);
+    }
     let both = rng.chance(0.5);
     let qps = 1 + rng.below(3) as u32;
     let mut flows = Vec::new();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The receiver's window: which packets have arrived, and which of them are in their place.
 
-use super::{MAX_WINDOW, Psn, bit, down, ones, up};
+use super::{Bitmap, MAX_WINDOW, Psn};
 use crate::rule::{self, Rule};
 
 /// Where an arriving packet lies.
@@ -21,21 +21,22 @@ pub enum Where {
 
 /// Up to `W` PSNs from the oldest that is not in its place, as bitmaps whose bit 0 is that one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Arrival<const BITS: u32, const W: usize> {
+pub struct Arrival<const BITS: u32, const W: usize, B = u128> {
     placed: Psn<BITS>,
     /// Has arrived.
-    seen: u128,
+    seen: B,
     /// Is in its place, or answered.
-    done: u128,
+    done: B,
 }
 
-impl<const BITS: u32, const W: usize> Arrival<BITS, W> {
-    const SOUND: () = assert!(W.is_power_of_two() && W <= MAX_WINDOW && W as u32 <= Psn::<BITS>::HALF);
+impl<const BITS: u32, const W: usize, B: Bitmap> Arrival<BITS, W, B> {
+    const SOUND: () =
+        assert!(W.is_power_of_two() && W <= MAX_WINDOW && W as u32 <= Psn::<BITS>::HALF && W as u32 <= B::WIDTH);
 
     /// Nothing has arrived; the first packet is `psn`.
     pub const fn new(psn: Psn<BITS>) -> Self {
         () = Self::SOUND;
-        Self { placed: psn, seen: 0, done: 0 }
+        Self { placed: psn, seen: B::ZERO, done: B::ZERO }
     }
 
     /// All below this PSN is in its place: what an acknowledgement says.
@@ -44,13 +45,13 @@ impl<const BITS: u32, const W: usize> Arrival<BITS, W> {
     }
 
     /// The next PSN in order: all below it has arrived.
-    pub const fn expected(&self) -> Psn<BITS> {
-        self.placed.plus(self.seen.trailing_ones())
+    pub fn expected(&self) -> Psn<BITS> {
+        self.placed.plus(self.seen.run())
     }
 
     /// Something has arrived that is not in its place, or that something before it is missing for.
-    pub const fn busy(&self) -> bool {
-        self.seen != 0
+    pub fn busy(&self) -> bool {
+        self.seen != B::ZERO
     }
 
     /// Where `psn` lies.
@@ -59,8 +60,8 @@ impl<const BITS: u32, const W: usize> Arrival<BITS, W> {
         match i {
             i if i >= Psn::<BITS>::HALF && !rule::broken(Rule::DuplicateRefused) => Where::Old,
             i if i >= W as u32 => Where::Beyond,
-            i if !rule::holds(Rule::DuplicateRefused, self.seen & bit(i) == 0) => Where::Seen,
-            i if i == self.seen.trailing_ones() => Where::InOrder,
+            i if !rule::holds(Rule::DuplicateRefused, self.seen & B::bit(i) == B::ZERO) => Where::Seen,
+            i if i == self.seen.run() => Where::InOrder,
             _ => Where::Ahead,
         }
     }
@@ -68,35 +69,40 @@ impl<const BITS: u32, const W: usize> Arrival<BITS, W> {
     /// `n` PSNs from `psn` on are in the window, and none of them has arrived.
     pub fn fits(&self, psn: Psn<BITS>, n: u32) -> bool {
         let i = psn.since(self.placed);
-        n <= W as u32 && i + n <= W as u32 && self.seen & up(ones(n), i) == 0
+        n <= W as u32 && i + n <= W as u32 && self.seen & B::ones(n).up(i) == B::ZERO
     }
 
     /// `n` PSNs from `psn` on have arrived.
     pub fn accept(&mut self, psn: Psn<BITS>, n: u32) {
-        self.seen |= up(ones(n), psn.since(self.placed)) & ones(W as u32);
+        self.seen |= B::ones(n).up(psn.since(self.placed)) & B::ones(W as u32);
     }
 
     /// The packet `psn`, which has arrived, is in its place or answered.
     pub fn done(&mut self, psn: Psn<BITS>) {
-        self.done |= bit(psn.since(self.placed)) & self.seen;
+        self.done |= B::bit(psn.since(self.placed)) & self.seen;
     }
 
     /// The oldest packet is in its place: its turn has come. It is taken out with [`Arrival::advance`].
-    pub const fn ready(&self) -> bool {
-        self.done & 1 != 0
+    pub fn ready(&self) -> bool {
+        self.done & B::bit(0) != B::ZERO
     }
 
     /// Moves over the oldest packet, if it is in its place.
     pub fn advance(&mut self) {
         if self.ready() {
             self.placed = self.placed.plus(1);
-            self.seen = down(self.seen, 1);
-            self.done = down(self.done, 1);
+            self.seen = self.seen.down(1);
+            self.done = self.done.down(1);
         }
     }
 
+    /// What is in its place, or answered: bit 0 is [`Arrival::placed`].
+    pub const fn bits(&self) -> B {
+        self.done
+    }
+
     /// The SACK header of an acknowledgement for all below [`Arrival::placed`]: bit 127 is for that PSN.
-    pub const fn sack(&self) -> u128 {
-        self.done.reverse_bits()
+    pub fn sack(&self) -> u128 {
+        self.done.sack()
     }
 }

@@ -12,6 +12,7 @@
 //! As in InfiniBand nothing may live on the wire for longer than half a turn of the PSNs.
 
 mod arrival;
+mod bitmap;
 mod packet;
 mod psn;
 mod requester;
@@ -19,6 +20,7 @@ mod responder;
 mod window;
 
 pub use arrival::{Arrival, Where};
+pub use bitmap::Bitmap;
 pub use packet::{
     Kind, NOT_YET_TIMER, NakCode, Placement, Position, Remote, RequestPacket, ResponseBody, ResponsePacket, Syndrome,
     credit_code, credit_count, rnr_time,

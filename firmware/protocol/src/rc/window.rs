@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The sender's window: which packets are on their way, acknowledged, to be sent again.
 
-use super::{MAX_WINDOW, Psn, bit, down, ones};
+use super::{Bitmap, MAX_WINDOW, Psn};
 use crate::bound::Bound;
 use crate::rule::{self, Rule};
 
@@ -23,26 +23,27 @@ pub enum Reach {
 /// counts as lost again only by packets that left after that, so it goes at most once per
 /// round trip; else only the time-out helps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Window<const BITS: u32, const W: usize> {
+pub struct Window<const BITS: u32, const W: usize, B = u128> {
     una: Psn<BITS>,
     flight: u32,
     /// Acknowledged one by one.
-    done: u128,
+    done: B,
     /// To be sent again.
-    lost: u128,
+    lost: B,
     /// The answers below this have left the responder.
     heard: u32,
     /// By PSN modulo W: how far behind the packet the PSN lay that was next when it left last.
     marks: [u8; W],
 }
 
-impl<const BITS: u32, const W: usize> Window<BITS, W> {
-    const SOUND: () = assert!(W.is_power_of_two() && W <= MAX_WINDOW && W as u32 <= Psn::<BITS>::HALF);
+impl<const BITS: u32, const W: usize, B: Bitmap> Window<BITS, W, B> {
+    const SOUND: () =
+        assert!(W.is_power_of_two() && W <= MAX_WINDOW && W as u32 <= Psn::<BITS>::HALF && W as u32 <= B::WIDTH);
 
     /// An empty window whose first packet is `psn`.
     pub const fn new(psn: Psn<BITS>) -> Self {
         () = Self::SOUND;
-        Self { una: psn, flight: 0, done: 0, lost: 0, heard: 0, marks: [0; W] }
+        Self { una: psn, flight: 0, done: B::ZERO, lost: B::ZERO, heard: 0, marks: [0; W] }
     }
 
     /// Oldest PSN that is not acknowledged.
@@ -61,7 +62,7 @@ impl<const BITS: u32, const W: usize> Window<BITS, W> {
     }
 
     /// Acknowledged one by one: bit 0 is `una`.
-    pub const fn done(&self) -> u128 {
+    pub const fn done(&self) -> B {
         self.done
     }
 
@@ -90,6 +91,16 @@ impl<const BITS: u32, const W: usize> Window<BITS, W> {
         self.marks[psn.get() as usize % W] = mark;
     }
 
+    /// To be sent again: bit 0 is `una`.
+    pub const fn lost(&self) -> B {
+        self.lost
+    }
+
+    /// Packets that have left, and that are neither acknowledged nor to be sent again.
+    pub fn on_the_way(&self) -> u32 {
+        self.flight.saturating_sub((self.done | self.lost).count())
+    }
+
     /// Where `psn` lies, as the end of what is acknowledged: `next` itself is within.
     pub fn reach(&self, psn: Psn<BITS>) -> Reach {
         let n = psn.since(self.una);
@@ -101,11 +112,11 @@ impl<const BITS: u32, const W: usize> Window<BITS, W> {
     }
 
     /// The packets of `bits` (bit 0 is `una`) have arrived, or their answers. True if that is news.
-    pub fn finish(&mut self, bits: u128) -> bool {
-        let news = bits & ones(self.flight) & !self.done;
+    pub fn finish(&mut self, bits: B) -> bool {
+        let news = bits & B::ones(self.flight) & !self.done;
         self.done |= news;
         self.lost &= !news;
-        news != 0
+        news != B::ZERO
     }
 
     /// All answers to the first `n` packets have left the responder.
@@ -115,14 +126,14 @@ impl<const BITS: u32, const W: usize> Window<BITS, W> {
 
     /// Moves over what is acknowledged; gives how many packets that are.
     pub fn slide(&mut self) -> u32 {
-        let n = self.done.trailing_ones().min(self.flight);
+        let n = self.done.run().min(self.flight);
         let mut steps = Bound::new(W as u32);
         for i in 0..n {
             steps.step();
             self.set_mark(self.una.plus(i), 0);
         }
-        self.done = down(self.done, n);
-        self.lost = down(self.lost, n);
+        self.done = self.done.down(n);
+        self.lost = self.lost.down(n);
         self.heard = self.heard.saturating_sub(n);
         self.flight -= n;
         self.una = self.una.plus(n);
@@ -131,36 +142,36 @@ impl<const BITS: u32, const W: usize> Window<BITS, W> {
 
     /// Finds packets that are lost, as described at the type. `idle`: there is nothing new to
     /// send. `answers`: the packets that wait for an answer of their own. `among`: those that are looked at. True if there are any.
-    pub fn find_lost(&mut self, reorder: u32, idle: bool, answers: u128, among: u128) -> bool {
-        let newest = 128 - self.done.leading_zeros();
-        let mut open = !(self.done | self.lost) & ones(newest.max(self.heard)) & ones(self.flight) & among;
+    pub fn find_lost(&mut self, reorder: u32, idle: bool, answers: B, among: B) -> bool {
+        let newest = self.done.top();
+        let mut open = !(self.done | self.lost) & B::ones(newest.max(self.heard)) & B::ones(self.flight) & among;
         let mut steps = Bound::new(W as u32);
-        while open != 0 {
+        while open != B::ZERO {
             steps.step();
-            let i = open.trailing_zeros();
-            open &= open - 1;
-            let seen = if answers & bit(i) != 0 { self.heard } else { newest };
+            let i = open.lowest();
+            open &= !B::bit(i);
+            let seen = if answers & B::bit(i) != B::ZERO { self.heard } else { newest };
             let mark = i + self.mark(self.una.plus(i));
             if seen >= mark + reorder || (idle && seen == self.flight && seen > mark) {
-                self.lost |= bit(i);
+                self.lost |= B::bit(i);
             }
         }
-        self.lost != 0
+        self.lost != B::ZERO
     }
 
     /// All that is not acknowledged, from the `n`-th packet on, is to be sent again.
     pub fn lose_from(&mut self, n: u32) {
-        self.lost |= ones(self.flight) & !ones(n) & !self.done;
+        self.lost |= B::ones(self.flight) & !B::ones(n) & !self.done;
     }
 
     /// The oldest packet that is to be sent again, as its place in the window.
     pub fn next_lost(&self) -> Option<u32> {
-        (self.lost != 0).then(|| self.lost.trailing_zeros())
+        (self.lost != B::ZERO).then(|| self.lost.lowest())
     }
 
     /// Packets to be sent again from the `n`-th on without a gap.
     pub fn lost_run(&self, n: u32) -> u32 {
-        down(self.lost, n).trailing_ones()
+        self.lost.down(n).run()
     }
 
     /// `count` packets from the `n`-th on leave again.
@@ -169,7 +180,7 @@ impl<const BITS: u32, const W: usize> Window<BITS, W> {
         let end = n.saturating_add(count).min(self.flight);
         for i in n..end {
             steps.step();
-            self.lost &= !bit(i);
+            self.lost &= !B::bit(i);
             let behind = self.flight - i;
             self.set_mark(self.una.plus(i), behind as u8);
         }

@@ -33,7 +33,8 @@ pub fn data_frames(w: &World, i: usize) -> Vec<(u8, u32, usize, u32)> {
         .filter(|(from, f)| *from == i && f[12..14] == [8, 0] && matches!(f[42], 0 | 1 | 3 | 5))
         .map(|(_, f)| {
             let pad = (f[43] >> 4 & 3) as usize;
-            let start = if f[42] >= 3 { 58 } else { 54 };
+            // Behind an immediate, if there is one, and the placement header, if that was agreed.
+            let start = if f[42] >= 3 { 58 } else { 54 } + if w.edit.is_none() { 4 } else { 0 };
             let psn = u32::from_be_bytes([0, f[51], f[52], f[53]]);
             let imm = u32::from_be_bytes([f[54], f[55], f[56], f[57]]);
             (f[42], psn, f.len() - start - pad, imm)
@@ -75,5 +76,26 @@ pub fn config(cases: u32) -> proptest::prelude::ProptestConfig {
         rng_seed: proptest::test_runner::RngSeed::Fixed(number("BERTH_SEED").unwrap_or(1)),
         failure_persistence: None,
         ..Default::default()
+    }
+}
+
+/// For [`World::edit`]: no card offers selective repeat.
+pub fn go_back_n(_: usize, f: &mut [u8]) {
+    if f[12..14] != [8, 0] || f[47..50] != [0, 0, 2] || f[42] != 4 {
+        return;
+    }
+    let end = f.len() - (f[43] >> 4 & 3) as usize;
+    let mut at = 54 + 12;
+    while at + 4 <= end {
+        let (kind, words) = (f[at], f[at + 1] as usize);
+        let mode = match kind {
+            2 => 5,
+            3 => 5,
+            _ => 0,
+        };
+        if mode != 0 {
+            f[at + 4 * mode + 2] &= 0x7f;
+        }
+        at += 4 * words.max(1);
     }
 }
