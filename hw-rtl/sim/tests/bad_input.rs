@@ -158,7 +158,9 @@ fn inv_1_data_without_a_credit_is_counted_and_ends_the_connection() {
     run(&mut net, std::slice::from_mut(&mut s), 20_000_000);
     let like = last(&net, 0, |b| b.qpn == QP_B);
     let psn = roce(&like).expect("RoCE").psn;
-    net.hosts[1].card.push_rx(forge(&like, 0x05, QP_B, psn + 1, &[9; 100]));
+    // Immediate data, the placement header of a piece's first packet, and data.
+    let body = [&[0, 0, 0, 0, 2, 0, 0, 0][..], &[9; 92]].concat();
+    net.hosts[1].card.push_rx(forge(&like, 0x05, QP_B, psn + 1, &body));
     let mut error = [0; 16];
     net.run_until("EV_QP_ERROR", 20_000_000, |n| n.hosts[1].take_event(EV_QP_ERROR).map(|w| error = w).is_some());
     assert_eq!((error[1], error[2]), (QP_B, REASON_PROTOCOL));
