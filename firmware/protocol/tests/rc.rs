@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The reliable connection: two ends joined by a wire that loses, repeats and reorders.
 
+use berth_protocol::keys::{self, Binding, Keys};
 use berth_protocol::rc::*;
 use proptest::prelude::*;
 use std::collections::VecDeque;
@@ -43,6 +44,8 @@ struct Host {
     owed: Vec<u32>,
     rng: Rng,
     used: Vec<(u32, u32)>,
+    /// A table of keys, instead of the one key for all of the memory.
+    keys: Option<Keys<32>>,
 }
 
 impl Target for Host {
@@ -54,6 +57,9 @@ impl Target for Host {
         self.receives.get(i as usize).copied()
     }
     fn access(&mut self, a: &Access) -> Admit {
+        if let Some(keys) = &mut self.keys {
+            return keys.admit(1, a);
+        }
         if a.remote.key != KEY || a.remote.va.saturating_add(a.remote.len as u64) > MEMORY {
             return Admit::No;
         }
@@ -136,6 +142,7 @@ impl<const BITS: u32, const W: usize> Pair<BITS, W> {
                 owed: Vec::new(),
                 rng: Rng(seed ^ 1),
                 used: Vec::new(),
+                keys: None,
             },
             local: Vec::new(),
             to_b: Wire(VecDeque::new()),
@@ -219,7 +226,12 @@ impl<const BITS: u32, const W: usize> Pair<BITS, W> {
                     self.host.memory[at..at + 8].copy_from_slice(&new.to_le_bytes());
                     self.b.atomic_done(psn, old);
                 }
-                Event::Used { key, first } => self.host.used.push((key, first)),
+                Event::Used { key, first } => {
+                    self.host.used.push((key, first));
+                    if let Some(keys) = &mut self.host.keys {
+                        keys.used(1, key, first);
+                    }
+                }
                 Event::Broken(fault) => self.broken = Some(fault),
             }
         }
@@ -514,6 +526,54 @@ proptest! {
         let answer = ResponderConfig { ack_every: 1 + (seed % 9) as u8, ..*p.b.config() };
         p.b = Responder::new(answer, 0xff_fff0, 250);
         random(p, &list, faults, 5);
+    }
+
+    /// Each one-shot key serves its operation whatever the wire does, answers that are asked for
+    /// again included, and no other one.
+    #[test]
+    fn qp_12_one_shot_keys_serve_one_operation_over_a_bad_wire(
+        seed: u64, list in prop::collection::vec((0u8..3, 1u32..1500), 1..20), faults in faults(), selective: bool,
+    ) {
+        let mut p = if selective { Pair::<24, 32>::berth(seed) } else { Pair::<24, 32>::foreign(seed) };
+        p.faults = faults;
+        p.host.memory = (0..MEMORY).map(|i| (i * 7) as u8).collect();
+        let mut table = Keys::<32>::new();
+        let mut expect = Vec::new();
+        let mut last = Message::default();
+        let mut made = Vec::new();
+        for (i, &(what, len)) in list.iter().enumerate() {
+            let (tag, va) = (i as u32, i as u64 * 300 & !7);
+            let key = table.allocate(p.rng.draw() as u32).unwrap();
+            let rights = keys::READ | keys::WRITE | keys::ATOMIC;
+            let len = if what == 2 { 8 } else { len };
+            table.bind(key, Binding { va, len: len as u64, rights, one_shot: true, region: 0 }).unwrap();
+            let offset = p.bytes(len, tag as u64);
+            let op = [Op::Write, Op::Read, Op::FetchAdd { add: 1 }][what as usize];
+            last = Message { op, tag, offset, len, remote: Remote { va, key, len }, fence: true, ..Message::default() };
+            made.push(last);
+        }
+        p.host.keys = Some(table);
+        for m in made {
+            let (at, end) = (m.remote.va as usize, m.remote.va as usize + m.len as usize);
+            while p.a.post(m).is_err() {
+                p.step();
+            }
+            let count = p.done.len() + p.a.pending();
+            p.run(count);
+            let local = p.local[m.offset as usize..][..m.len as usize].to_vec();
+            match m.op {
+                Op::FetchAdd { .. } => expect.push(m.tag),
+                _ => prop_assert!(p.host.memory[at..end] == local),
+            }
+        }
+        prop_assert!(p.done.iter().all(|c| c.status == Status::Done));
+        prop_assert_eq!(p.atomics.iter().map(|a| a.0).collect::<Vec<_>>(), expect);
+        // A refusal is not repeated: it must not get lost.
+        p.faults = CLEAN;
+        let count = p.done.len() + 1;
+        p.a.post(Message { tag: 99, ..last }).unwrap();
+        p.run(count);
+        prop_assert_eq!(p.done[count - 1].status, Status::AccessRefused);
     }
 
     /// Whatever comes, the ends stay within their bounds, and what they say of bad input is defined.
