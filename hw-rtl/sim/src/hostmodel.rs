@@ -1285,8 +1285,8 @@ const PLACEMENT: usize = 4;
 pub fn data_lengths(frames: &[Vec<u8>], qpn: u32) -> Vec<usize> {
     let data = frames.iter().filter_map(|f| roce(f)).filter(|b| b.qpn == qpn);
     data.filter_map(|b| match b.opcode {
-        0x00 | 0x01 => Some(b.body.len() - PLACEMENT),
-        0x03 | 0x05 => Some(b.body.len() - 4 - PLACEMENT),
+        0x00 | 0x01 => Some(b.body.len().saturating_sub(PLACEMENT)),
+        0x03 | 0x05 => Some(b.body.len().saturating_sub(4 + PLACEMENT)),
         _ => None,
     })
     .collect()
@@ -1298,8 +1298,8 @@ pub fn piece_lengths(frames: &[Vec<u8>], qpn: u32) -> Vec<usize> {
     let mut open = 0;
     for b in frames.iter().filter_map(|f| roce(f)).filter(|b| b.qpn == qpn) {
         match b.opcode {
-            0x00 | 0x01 => open += b.body.len() - PLACEMENT,
-            0x03 | 0x05 => pieces.push(std::mem::take(&mut open) + b.body.len() - 4 - PLACEMENT),
+            0x00 | 0x01 => open += b.body.len().saturating_sub(PLACEMENT),
+            0x03 | 0x05 => pieces.push(std::mem::take(&mut open) + b.body.len().saturating_sub(4 + PLACEMENT)),
             _ => {}
         }
     }
