@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Sizes and times of the firmware. They decide how much RAM a QP takes (about 4.5 KiB).
+//! Sizes and times of the firmware. They decide how much RAM a QP takes (about 5 KiB).
 
 /// Send WQEs of one QP that are snapshotted at a time.
 pub const SEND_WQES: usize = 16;

@@ -113,7 +113,8 @@ fn inv_6_bad_frames_are_counted_and_the_stream_goes_on() {
     wait_counter(&mut net, 1, F_NOT_FOR_US, 1);
     // UDP length that contradicts IPv4's.
     let mut frame = like.clone();
-    frame[39] ^= 4;
+    let udp = u16::from_be_bytes([frame[38], frame[39]]) - 4;
+    frame[38..40].copy_from_slice(&udp.to_be_bytes());
     seal(&mut frame);
     inject(&mut net, frame);
     wait_counter(&mut net, 1, F_BAD_HEADER, 1);
