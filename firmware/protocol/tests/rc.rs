@@ -542,7 +542,7 @@ proptest! {
         let mut last = Message::default();
         let mut made = Vec::new();
         for (i, &(what, len)) in list.iter().enumerate() {
-            let (tag, va) = (i as u32, i as u64 * 300 & !7);
+            let (tag, va) = (i as u32, (i as u64 * 300) & !7);
             let key = table.allocate(p.rng.draw() as u32).unwrap();
             let rights = keys::READ | keys::WRITE | keys::ATOMIC;
             let len = if what == 2 { 8 } else { len };
