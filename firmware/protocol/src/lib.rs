@@ -20,6 +20,7 @@ pub mod control;
 pub mod credit;
 pub mod cut;
 pub mod datagram;
+pub mod end;
 pub mod entry;
 pub mod fifo;
 mod grants;
