@@ -7,6 +7,7 @@
 
 pub mod channel;
 pub mod credits;
+pub mod ends;
 pub mod explore;
 pub mod lists;
 pub mod suite;

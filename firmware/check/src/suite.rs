@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What is checked: every harness with its bounds, and every rule whose breach must be seen.
 
+use berth_protocol::context::{Again, First, Policy};
 use berth_protocol::credit::Trigger;
 use berth_protocol::policy::Kind;
 use berth_protocol::rule::Rule;
 use stateright::Expectation;
 
 use crate::credits::Credits;
+use crate::ends::Ends;
 use crate::explore::{Harness, Limits, Outcome, PROGRESS, cross_check, explore};
 use crate::lists::Lists;
 use crate::transport::{Do, Transport};
@@ -107,6 +109,15 @@ pub fn checks(long: bool) -> Vec<Box<dyn Check>> {
     // More packets than there are PSNs.
     let turn = Transport { script: &[Do::Send(1)], total: 10, window: 2, ..rc.clone() };
     let lossy = |trigger| Credits { lossy: true, posted: if long { 4 } else { 3 }, ..credits(trigger) };
+    let ends = Ends {
+        budget: (3, 1),
+        receives: &[2, 1],
+        sends: &[3],
+        block: 1,
+        air: if long { (2, 1, 1) } else { (1, 1, 1) },
+        policy: Ends::PIN,
+        recalls: 0,
+    };
     let lists = Lists::<4, 2> {
         policy: Kind::First,
         part: 1,
@@ -120,6 +131,10 @@ pub fn checks(long: bool) -> Vec<Box<dyn Check>> {
         check("lists-recall", Lists { events: (1, 0, 0), ..lists.clone() }),
         check("lists-reconnect", Lists { events: (0, 1, 0), ..lists.clone() }),
         check("lists-last", Lists { policy: Kind::Last, part: 2, events: (0, 0, 0), ..lists }),
+        check("ends", ends.clone()),
+        check("ends-recall", Ends { recalls: 1, ..ends.clone() }),
+        check("ends-copy", Ends { policy: Policy { first: First::Pin, again: Again::Copy }, ..ends.clone() }),
+        check("ends-whole", Ends { policy: Policy { first: First::All, again: Again::Pin }, ..ends }),
         check("credits-first", credits(Trigger::First)),
         check("credits-last", credits(Trigger::Last)),
         check("credits-between", credits(Trigger::Between(1))),
@@ -143,6 +158,8 @@ pub fn mutations() -> Vec<Mutation> {
         list(Rule::ProofBeforeList, "credits-first", "no list without a free credit buffer"),
         list(Rule::CreditTakenOnce, "lists-lossy", "no data without credit"),
         list(Rule::PieceWithinCredit, "credits-first", "no data without credit"),
+        list(Rule::PinsWithinBudget, "ends", "pinned within the budget"),
+        list(Rule::ReleaseWhenSent, "ends", "the card touches only what it holds"),
         list(Rule::GapHeld, "lists", "no data without credit"),
         list(Rule::RepeatUntilProof, "lists", "no deadlock"),
         list(Rule::EpochMatches, "lists-reconnect", "no data without credit"),
