@@ -186,7 +186,7 @@ impl Ends {
                 return Ok(());
             }
             Answer::Wait => Outcome::Waits,
-            Answer::Refused(_) => return Err(Fault::Broken),
+            Answer::Refused(error) => Outcome::Failed(error.into()),
         };
         Self::answer(s, &request, outcome)
     }

@@ -9,6 +9,8 @@ pub mod channel;
 pub mod credits;
 pub mod ends;
 pub mod explore;
+pub mod indicate;
+pub mod keys;
 pub mod lists;
 pub mod suite;
 pub mod transport;

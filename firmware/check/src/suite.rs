@@ -10,6 +10,8 @@ use stateright::Expectation;
 use crate::credits::Credits;
 use crate::ends::Ends;
 use crate::explore::{Harness, Limits, Outcome, PROGRESS, cross_check, explore};
+use crate::indicate::Indicate;
+use crate::keys::OneShot;
 use crate::lists::Lists;
 use crate::transport::{Do, Transport};
 
@@ -109,6 +111,13 @@ pub fn checks(long: bool) -> Vec<Box<dyn Check>> {
     // More packets than there are PSNs.
     let turn = Transport { script: &[Do::Send(1)], total: 10, window: 2, ..rc.clone() };
     let lossy = |trigger| Credits { lossy: true, posted: if long { 4 } else { 3 }, ..credits(trigger) };
+    let indicate = Indicate {
+        window: 2,
+        bytes: if long { 6 } else { 5 },
+        posts: if long { &[(3, true), (1, false), (4, false)] } else { &[(3, true), (1, false)] },
+        hold: 0,
+        ahead: if long { 2 } else { 1 },
+    };
     let ends = Ends {
         budget: (3, 1),
         receives: &[2, 1],
@@ -134,7 +143,10 @@ pub fn checks(long: bool) -> Vec<Box<dyn Check>> {
         check("ends", ends.clone()),
         check("ends-recall", Ends { recalls: 1, ..ends.clone() }),
         check("ends-copy", Ends { policy: Policy { first: First::Pin, again: Again::Copy }, ..ends.clone() }),
-        check("ends-whole", Ends { policy: Policy { first: First::All, again: Again::Pin }, ..ends }),
+        check("ends-whole", Ends { policy: Policy { first: First::All, again: Again::Pin }, budget: (6, 1), ..ends }),
+        check("keys", OneShot { binds: if long { 4 } else { 3 } }),
+        check("indicate", indicate.clone()),
+        check("indicate-hold", Indicate { hold: 2, ..indicate }),
         check("credits-first", credits(Trigger::First)),
         check("credits-last", credits(Trigger::Last)),
         check("credits-between", credits(Trigger::Between(1))),
@@ -160,6 +172,13 @@ pub fn mutations() -> Vec<Mutation> {
         list(Rule::PieceWithinCredit, "credits-first", "no data without credit"),
         list(Rule::PinsWithinBudget, "ends", "pinned within the budget"),
         list(Rule::ReleaseWhenSent, "ends", "the card touches only what it holds"),
+        list(Rule::OneShotOnce, "keys", "one-shot keys are used at most once"),
+        list(Rule::KeyMatches, "keys", "no access without key, range and right"),
+        list(Rule::KeyInRange, "keys", "no access without key, range and right"),
+        list(Rule::KeyGivesRight, "keys", "no access without key, range and right"),
+        list(Rule::IndicateWindow, "indicate-hold", "never more delivered than the window"),
+        list(Rule::NamedByOffset, "indicate", "bytes never lost or repeated, and in order"),
+        list(Rule::CopyBeforeReturn, "indicate", "bytes never lost or repeated, and in order"),
         list(Rule::GapHeld, "lists", "no data without credit"),
         list(Rule::RepeatUntilProof, "lists", "no deadlock"),
         list(Rule::EpochMatches, "lists-reconnect", "no data without credit"),
