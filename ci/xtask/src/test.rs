@@ -107,6 +107,12 @@ const PARTS: &[Part] = &[
         long: false,
         run: Tester::panic_free,
     },
+    Part {
+        name: "model-check",
+        about: "every state of the protocol machines, within bounds; larger ones with --long",
+        long: false,
+        run: Tester::model_check,
+    },
     Part { name: "simulate", about: "the simulation with 64 hosts, all questions", long: false, run: Tester::simulate },
     Part { name: "rtl-lint", about: "Verilator -Wall over the RTL at every width", long: false, run: Tester::rtl_lint },
     Part { name: "synthesis", about: "the RTL through Yosys", long: false, run: Tester::synthesis },
@@ -291,6 +297,34 @@ impl Tester {
         let mut command = Command::new(cargo);
         command.current_dir(self.repo()).args(["test", "--no-fail-fast"]);
         self.cargo_tests("cargo test", &mut command)
+    }
+
+    /// Each check and each broken rule counts as a test.
+    fn model_check(&self) -> Result<Counts> {
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut command = Command::new(cargo);
+        command.current_dir(self.repo()).args(["run", "--profile", "checked", "--package", "berth-check", "--"]);
+        if self.arguments.long {
+            command.arg("--long");
+        }
+        if let Some(filter) = &self.arguments.filter {
+            command.arg(filter);
+        }
+        let title = "model checking";
+        let (output, log) = self.step(title, &mut command)?;
+        let mut counts = Counts::default();
+        for line in &output.lines {
+            match line.split_whitespace().next() {
+                Some("ok" | "seen") => counts.passed += 1,
+                Some("FAIL" | "MISS") => counts.failed += 1,
+                _ => (),
+            }
+        }
+        if !output.ok {
+            counts.failed = counts.failed.max(1);
+            counts.notes.push(progress::failure(title, &log, &output.lines));
+        }
+        Ok(counts)
     }
 
     /// Every run must end with all messages received; the program fails if not.

@@ -333,7 +333,8 @@ impl<
 
     /// Others lack memory: asks for unused credits of about `bytes` bytes back. True if there are any.
     pub fn recall(&mut self, bytes: u64) -> bool {
-        if self.announcer.recalling() {
+        // What is not announced yet cannot be had back from the peer.
+        if self.announcer.recalling() || self.announcer.builder().outstanding() == 0 {
             return false;
         }
         let n = self.receives.recall(bytes);

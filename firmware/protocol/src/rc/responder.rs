@@ -861,8 +861,10 @@ impl<const BITS: u32, const W: usize, const R: usize> Responder<BITS, W, R> {
             return Some(reply);
         }
         let settled = self.arrival.placed() == self.followed;
+        // The end of the connection waits for no placement: what is not placed is not acknowledged.
+        let fatal = matches!(self.refusal, Some(Refusal::Fatal(_)));
         if let Some(refusal) = self.refusal
-            && settled
+            && (settled || fatal)
         {
             self.refusal = None;
             self.unacked = 0;
@@ -873,7 +875,7 @@ impl<const BITS: u32, const W: usize, const R: usize> Responder<BITS, W, R> {
                 Refusal::NotReady(timer) => Syndrome::Rnr(timer),
                 Refusal::Fatal(code) => Syndrome::Nak(code),
             };
-            return Some(self.ack(self.followed, syndrome, None));
+            return Some(self.ack(if fatal { self.arrival.placed() } else { self.followed }, syndrome, None));
         }
         if self.broken.is_some() || !(self.ack_due || self.unacked >= self.config.ack_every.max(1)) {
             return None;
