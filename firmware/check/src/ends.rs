@@ -308,14 +308,13 @@ impl Ends {
 
     fn step(&self, s: &mut State, action: Action) -> Result<bool, Fault> {
         match action {
-            Action::Transmit => match s.ends[SENDER].poll_request(0) {
-                Some(departure) => {
+            // Asking has no effect that waiting would not have.
+            Action::Transmit => {
+                if let Some(departure) = s.ends[SENDER].poll_request(0) {
                     s.again |= departure.again;
                     s.transmitter.push_back(departure);
                 }
-                // Asking has no effect that waiting would not have.
-                None => (),
-            },
+            }
             Action::Leave => {
                 let Some(d) = s.transmitter.pop_front() else { return Ok(false) };
                 if !d.copy {
