@@ -98,6 +98,7 @@ pub fn checks(long: bool) -> Vec<Box<dyn Check>> {
         rnr: false,
         reorder: 1,
         window: 4,
+        credit: 2,
         eager: !long,
     };
     let back = Transport { selective: false, ..rc.clone() };
@@ -155,6 +156,7 @@ pub fn checks(long: bool) -> Vec<Box<dyn Check>> {
         check("rc-dma", Transport { dma: true, total: rc.total - 1, ..rc.clone() }),
         check("rc-turn", turn.clone()),
         check("rc-turn-go-back", Transport { selective: false, ..turn }),
+        check("rc-rogue", Transport { credit: 1, total: 2, ..rc.clone() }),
         check("rc-go-back", back.clone()),
         check("rc-memory", memory.clone()),
         check("rc-writes", Transport { script: &[Do::Write(1), Do::Write(2)], total: 3, ..memory.clone() }),
@@ -183,6 +185,7 @@ pub fn mutations() -> Vec<Mutation> {
         list(Rule::RepeatUntilProof, "lists", "no deadlock"),
         list(Rule::EpochMatches, "lists-reconnect", "no data without credit"),
         list(Rule::RoundMatches, "lists-recall", "no data without credit"),
+        list(Rule::WithinCredit, "rc-rogue", "no receive is used that is not there"),
         list(Rule::WindowLimit, "rc-turn", "no more on its way than agreed"),
         list(Rule::DuplicateRefused, "rc-selective", "exactly once"),
         list(Rule::InOrderOnly, "rc-go-back", "every byte in its place"),

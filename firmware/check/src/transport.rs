@@ -150,6 +150,7 @@ pub struct State<const B: u32, const W: usize, const M: usize, const R: usize> {
     fault: Option<Fault>,
     seen_again: bool,
     seen_rnr: bool,
+    refused: bool,
 }
 
 /// Steps.
@@ -196,6 +197,8 @@ pub struct Transport<const B: u32, const W: usize, const M: usize, const R: usiz
     pub rnr: bool,
     /// Packets that overtake one before it counts as lost.
     pub reorder: u8,
+    /// Size of each receive. With less than the SENDs have the sender does not keep to its credits, and must be refused.
+    pub credit: u32,
     /// Packets on their way that were agreed on, at most `W`.
     pub window: u16,
     /// Messages are posted as soon as there is room, not at any time.
@@ -224,6 +227,11 @@ type S<const B: u32, const W: usize, const M: usize, const R: usize> = State<B, 
 
 impl<const B: u32, const W: usize, const M: usize, const R: usize> Transport<B, W, M, R> {
     const HALF: i8 = 1 << (B - 1);
+
+    /// The sender does not keep to its credits.
+    fn rogue(&self) -> bool {
+        self.script.iter().any(|what| matches!(what, Do::Send(len) if *len > self.credit))
+    }
 
     fn next_op(&self, s: &S<B, W, M, R>) -> Option<Do> {
         (s.count < self.total).then(|| self.script.get(s.count as usize % self.script.len()).copied()).flatten()
@@ -310,7 +318,7 @@ impl<const B: u32, const W: usize, const M: usize, const R: usize> Transport<B, 
     }
 
     fn arrive(&self, s: &mut S<B, W, M, R>, r: &Request) -> Result<(), Fault> {
-        let mut host = Host { credits: 2, count: if self.rnr { s.receives } else { u32::MAX } };
+        let mut host = Host { credits: self.credit, count: if self.rnr { s.receives } else { u32::MAX } };
         let verdict = s.responder.receive(&r.packet, &mut host);
         match verdict {
             Verdict::Place(place) => {
@@ -329,6 +337,11 @@ impl<const B: u32, const W: usize, const M: usize, const R: usize> Transport<B, 
                 };
                 if !right {
                     return Err(Fault::Misplaced);
+                }
+                if let Place::Receive { offset, .. } = place
+                    && offset + r.packet.len > self.credit
+                {
+                    return Err(Fault::NoReceive);
                 }
                 if let (Place::Receive { credit, .. }, true) = (place, self.rnr)
                     && credit >= s.receives
@@ -383,6 +396,7 @@ impl<const B: u32, const W: usize, const M: usize, const R: usize> Transport<B, 
                     let next = s.posted.iter_mut().find(|p| p.what == Do::Add && p.placed == 0);
                     next.ok_or(Fault::Twice)?.placed = 1;
                 }
+                Event::Broken(_) if self.rogue() => s.refused = true,
                 Event::Broken(_) => return Err(Fault::Refused),
             }
         }
@@ -416,7 +430,8 @@ impl<const B: u32, const W: usize, const M: usize, const R: usize> Transport<B, 
         let una = s.requester.window().una().get();
         let outcome = s.requester.response(0, &r.packet);
         match outcome {
-            Outcome::Bad | Outcome::Failed => return Err(Fault::Refused),
+            Outcome::Bad | Outcome::Failed if !self.rogue() => return Err(Fault::Refused),
+            Outcome::Bad | Outcome::Failed => (),
             Outcome::Read { tag, .. } => {
                 let posted = s.posted.iter_mut().find(|p| p.number as u32 == tag).ok_or(Fault::WrongValue)?;
                 posted.back += 1;
@@ -439,6 +454,9 @@ impl<const B: u32, const W: usize, const M: usize, const R: usize> Transport<B, 
 
     fn completions(&self, s: &mut S<B, W, M, R>) -> Result<(), Fault> {
         while let Some(Completion { tag, status, .. }) = s.requester.complete() {
+            if status != Status::Done && self.rogue() {
+                return Ok(());
+            }
             if status != Status::Done {
                 return Err(Fault::Refused);
             }
@@ -529,13 +547,14 @@ impl<const B: u32, const W: usize, const M: usize, const R: usize> Model for Tra
             fault: None,
             seen_again: false,
             seen_rnr: false,
+            refused: false,
         };
         self.post_all(&mut state);
         vec![state]
     }
 
     fn actions(&self, s: &Self::State, actions: &mut Vec<Action>) {
-        if s.fault.is_some() {
+        if s.fault.is_some() || s.refused {
             return;
         }
         if let Some(what) = self.next_op(s)
@@ -596,7 +615,9 @@ impl<const B: u32, const W: usize, const M: usize, const R: usize> Model for Tra
             }),
             Property::sometimes("something is sent again", |_, s: &Self::State| s.seen_again),
         ];
-        if self.script.iter().all(|what| matches!(what, Do::Send(_))) {
+        if self.rogue() {
+            properties.push(Property::sometimes("the sender is refused", |_, s: &Self::State| s.refused));
+        } else if self.script.iter().all(|what| matches!(what, Do::Send(_))) {
             properties.push(Property::sometimes("the window is full", |m: &Self, s: &Self::State| {
                 s.requester.window().flight() == m.window as u32
             }));
@@ -607,7 +628,7 @@ impl<const B: u32, const W: usize, const M: usize, const R: usize> Model for Tra
         if self.rnr {
             properties.push(Property::sometimes("receiver not ready", |_, s: &Self::State| s.seen_rnr));
         }
-        if self.selective && !self.script.iter().all(|what| what.writes().is_some()) {
+        if self.selective && !self.rogue() && !self.script.iter().all(|what| what.writes().is_some()) {
             properties.push(Property::sometimes("a packet is placed ahead of a missing one", |_, s: &Self::State| {
                 s.above & 1 == 0 && s.above != 0
             }));
@@ -618,7 +639,7 @@ impl<const B: u32, const W: usize, const M: usize, const R: usize> Model for Tra
 
 impl<const B: u32, const W: usize, const M: usize, const R: usize> Harness for Transport<B, W, M, R> {
     fn finished(&self, s: &Self::State) -> bool {
-        s.fault.is_none() && s.count == self.total && s.posted.is_empty()
+        s.fault.is_none() && (s.refused || s.count == self.total && s.posted.is_empty())
     }
 
     fn bounds(&self) -> String {
@@ -633,7 +654,13 @@ impl<const B: u32, const W: usize, const M: usize, const R: usize> Harness for T
             self.air.0,
             self.air.1,
             if self.dma { ", DMA ends in any order" } else { "" },
-            if self.rnr { ", RNR and count credits" } else { "" },
+            if self.rnr {
+                ", RNR and count credits"
+            } else if self.rogue() {
+                ", more than the credits"
+            } else {
+                ""
+            },
         )
     }
 }
