@@ -15,7 +15,7 @@ use clap::Parser;
 /// Explores every reachable state of Berth's protocol machines within small bounds.
 #[derive(Parser)]
 struct Arguments {
-    /// The larger bounds: an hour, many gigabytes.
+    /// The larger bounds: up to an hour, several gigabytes.
     #[arg(long)]
     long: bool,
     /// Only checks whose name contains this; may be repeated.

@@ -91,15 +91,15 @@ pub fn checks(long: bool) -> Vec<Box<dyn Check>> {
     let rc = Transport::<3, 4, 3, 1> {
         selective: true,
         script: &[Do::Send(1), Do::Send(2)],
-        total: if long { 8 } else { 4 },
+        total: if long { 6 } else { 4 },
         psn: 6,
-        air: (2, 1),
+        air: if long { (2, 2) } else { (2, 1) },
         dma: false,
         rnr: false,
         reorder: 1,
         window: 4,
         credit: 2,
-        eager: !long,
+        eager: true,
     };
     let back = Transport { selective: false, ..rc.clone() };
     let memory = Transport {
@@ -153,7 +153,7 @@ pub fn checks(long: bool) -> Vec<Box<dyn Check>> {
         check("credits-between", credits(Trigger::Between(1))),
         check("lists-lossy", lossy(Trigger::First)),
         check("rc-selective", rc.clone()),
-        check("rc-dma", Transport { dma: true, total: rc.total - 1, ..rc.clone() }),
+        check("rc-dma", Transport { dma: true, total: if long { 4 } else { 3 }, air: (2, 1), ..rc.clone() }),
         check("rc-turn", turn.clone()),
         check("rc-turn-go-back", Transport { selective: false, ..turn }),
         check("rc-rogue", Transport { credit: 1, total: 2, ..rc.clone() }),
@@ -161,7 +161,7 @@ pub fn checks(long: bool) -> Vec<Box<dyn Check>> {
         check("rc-memory", memory.clone()),
         check("rc-writes", Transport { script: &[Do::Write(1), Do::Write(2)], total: 3, ..memory.clone() }),
         check("rc-memory-go-back", Transport { selective: false, ..memory }),
-        check("rc-rnr", Transport { rnr: true, total: rc.total - 1, ..back }),
+        check("rc-rnr", Transport { rnr: true, total: if long { 4 } else { 3 }, air: (2, 1), ..back }),
     ]
 }
 
