@@ -18,7 +18,7 @@ use berth_abi::counters::{
     F_ACKS_SENT, F_BAD_HEADER, F_BAD_OPCODE, F_BYTES_PLACED, F_CREDITS_OUTSTANDING, F_DATA_RECEIVED, F_DUPLICATES,
     F_NAKS_SENT, F_NO_BUFFER, F_NO_CREDIT, F_OUT_OF_SEQUENCE,
 };
-use berth_abi::cpu::CRD_LANDED;
+use berth_abi::cpu::{CRD_BUILDER, CRD_LANDED};
 use berth_abi::status::{REASON_PROTOCOL, REASON_WITHDRAWN, WC_FLUSHED, WC_WITHDRAWN};
 
 impl Qp {
@@ -93,7 +93,7 @@ impl Qp {
         let rq = &mut self.rq;
         let credit = (placement >> 24) as u8;
         let at = match ahead {
-            true => self.credited(credit),
+            true => self.credited(credit, hw),
             false => Some(rq.land.wrapping_sub(1)),
         };
         let Some(at) = at else {
@@ -176,17 +176,23 @@ impl Qp {
     }
 
     /// The receive that the credit whose number ends in `low` stands for: that of the piece
-    /// under way, or one that is still to come.
-    fn credited(&self, low: u8) -> Option<u16> {
+    /// under way, or one that is announced and still to come.
+    fn credited<H: Hw>(&self, low: u8, hw: &mut H) -> Option<u16> {
         let rq = &self.rq;
+        hw.credit(CRD_BUILDER, self.qpn(), 0, 0);
+        let announced = hw.credit_rsp1();
         let mut at = rq.land.wrapping_sub(rq.in_piece as u16);
         while at != rq.post {
             let grant = rq.grants.at(at);
             if grant.state == GRANT_POSTED && grant.credit as u8 == low {
-                return Some(at);
+                if announced.wrapping_sub(grant.credit) as i32 > 0 {
+                    return Some(at);
+                }
+                break;
             }
             at = at.wrapping_add(1);
         }
+        hw.count(F_NO_CREDIT, 1);
         None
     }
 
