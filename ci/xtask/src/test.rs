@@ -115,6 +115,7 @@ const PARTS: &[Part] = &[
     },
     Part { name: "simulate", about: "the simulation with 64 hosts, all questions", long: false, run: Tester::simulate },
     Part { name: "rtl-lint", about: "Verilator -Wall over the RTL at every width", long: false, run: Tester::rtl_lint },
+    Part { name: "formal", about: "proofs about the RTL, and that each can fail", long: false, run: Tester::formal },
     Part { name: "synthesis", about: "the RTL through Yosys", long: false, run: Tester::synthesis },
     Part { name: "rtl", about: "benches on the Verilated card at every width", long: false, run: Tester::rtl },
     Part { name: "bench", about: "figures of the card reach their bars", long: false, run: Tester::bench },
@@ -415,6 +416,12 @@ impl Tester {
         let mut command = self.builder.sysroot.command(self.repo(), &[], "sh");
         command.args(["hw-rtl/lint.sh"]).args(WIDTHS).env("BERTH_VEXRISCV", self.builder.soft_core()?);
         self.check("Verilator lint", &mut command)
+    }
+
+    fn formal(&self) -> Result<Counts> {
+        let mut command = self.builder.sysroot.command(self.repo(), &[], "sh");
+        command.arg("hw-rtl/formal/run.sh");
+        self.check("formal proofs", &mut command)
     }
 
     fn synthesis(&self) -> Result<Counts> {

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// Posted writes of berth_dma_wr keep to a page and stop for a fence. What must hold where they
+// are cut and fetched stands as assertions in berth_dma_wr.sv; from there the FIFO of
+// fifo_proof.sv takes them to the port.
+module dma_wr_proof #(
+    parameter DATA_W = 64
+) (
+    input logic              clk,
+    input logic              rst_in,
+    input logic              cmd_valid, cmd_bad, cmd_virtual,
+    input logic [17:0]       cmd_local,
+    input logic [12:0]       cmd_len,
+    input logic [15:0]       cmd_tag,
+    input logic [63:0]       cmd_addr,
+    input logic [ 7:0]       cmd_asid,
+    input logic              done_ready, enable, hold,
+    input logic [ 3:0]       log2_payload,
+    input logic              lk_ack, lk_hit,
+    input logic [51:0]       lk_page,
+    input logic              pr_ready,
+    input logic [DATA_W-1:0] pr_rdata,
+    input logic              wr_ready
+);
+    localparam BYTES = DATA_W / 8;
+    logic started_q = 1'b0;
+    always_ff @(posedge clk) started_q <= 1'b1;
+    wire rst = !started_q || rst_in;
+
+    logic              cmd_ready, done_valid, quiet, busy, lk_req, pr_valid, pr_rvalid, wr_valid, wr_last;
+    logic [15:0]       done_tag;
+    logic [ 7:0]       done_status, lk_asid;
+    logic [ 4:0]       flying;
+    logic [51:0]       lk_vpn;
+    logic [17:0]       pr_addr;
+    logic [63:0]       wr_addr;
+    logic [12:0]       wr_len;
+    logic [DATA_W-1:0] wr_data;
+    logic              inc_no_translation;
+
+    berth_dma_wr #(.DATA_W(DATA_W), .WORDS(4), .SEGS(2)) dut (.*);
+
+    // ---- what its neighbours do --------------------------------------------------------
+    always_comb begin
+        assume (cmd_bad || (cmd_len != 0 && cmd_len <= 13'd4608));
+        assume (!lk_ack || lk_req);
+        assume (log2_payload >= 4'd7 && log2_payload <= 4'd12);
+    end
+    // Answers of packet RAM come two cycles after the handshake.
+    logic pr_q, pr_rvalid_q;
+    always_ff @(posedge clk) begin
+        pr_q        <= pr_valid && pr_ready && !rst;
+        pr_rvalid_q <= pr_q && !rst;
+        if (started_q) assume (log2_payload == $past(log2_payload));
+    end
+    assign pr_rvalid = pr_rvalid_q;
+
+    // ---- while the fence holds and has found it quiet, nothing goes out -------------------
+    logic fenced_q;
+    always_ff @(posedge clk) fenced_q <= !rst && hold && (fenced_q || quiet);
+    always_ff @(posedge clk) if (!rst) assert (!(wr_valid && fenced_q && hold));
+endmodule

@@ -1,0 +1,98 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+# Proves properties of the RTL for all inputs and all times (property-directed reachability,
+# Yosys and ABC), and shows for each proof that it would notice: the same proof fails when the
+# design is changed for the worse. Runs in the sysroot: run.sh [NAME...]
+set -eu
+cd "$(dirname "$0")/../rtl"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+wanted=" $* "
+failures=0
+skip=
+
+# solve TOP PARAMETERS FILES: writes "holds", "fails" or "unknown" to $work/verdict
+solve() {
+    {
+        echo "read_verilog -sv -formal $3"
+        [ -z "$2" ] || echo "chparam $2 $1"
+        cat <<END
+prep -flatten -top $1
+async2sync
+memory_map
+opt -full
+chformal -lower
+formalff -setundef -clk2ff -ff2anyinit
+techmap
+opt
+setundef -undriven -anyseq
+dffunmap
+abc -g AND -fast
+opt_clean
+write_aiger -zinit $work/p.aig
+END
+    } >"$work/p.ys"
+    yosys -q -l "$work/yosys.log" "$work/p.ys" >/dev/null || { cat "$work/yosys.log" >&2; exit 1; }
+    yosys-abc -c "read_aiger $work/p.aig; fold; orpos; strash; pdr -T ${BERTH_PROOF_SECONDS:-900}" >"$work/abc.log"
+    if grep -q "Property proved" "$work/abc.log"; then echo holds
+    elif grep -q "was asserted in frame" "$work/abc.log"; then echo fails
+    else echo unknown; fi >"$work/verdict"
+}
+
+# proof NAME TOP PARAMETERS FILE...: must hold
+proof() {
+    name=$1 top=$2 parameters=$3
+    shift 3
+    files=$*
+    case $wanted in "  " | *" $name "*) skip= ;; *) skip=1; return 0 ;; esac
+    solve "$top" "$parameters" "$files"
+    report "$name" holds
+}
+
+# mutant FILE SED: the proof before must fail with the file changed so
+mutant() {
+    [ -z "$skip" ] || return 0
+    sed "$2" "$1" >"$work/$1"
+    if cmp -s "$1" "$work/$1"; then
+        echo "$name: nothing in $1 matches $2"
+        failures=$((failures + 1))
+        return 0
+    fi
+    changed=
+    for file in $files; do
+        if [ "$file" = "$1" ]; then changed="$changed $work/$1"; else changed="$changed $file"; fi
+    done
+    solve "$top" "$parameters" "$changed"
+    report "$name, $1 with $2" fails
+}
+
+report() {
+    verdict=$(cat "$work/verdict")
+    if [ "$verdict" = "$2" ]; then
+        echo "ok    $1: $verdict"
+    else
+        echo "WRONG $1: $verdict"
+        failures=$((failures + 1))
+    fi
+}
+
+fifo="../formal/fifo_proof.sv berth_fifo.sv berth_lutfifo.sv"
+proof fifo fifo_proof "" $fifo
+mutant berth_fifo.sv 's/(!out_valid_q || rd_ready)/!rd_ready/'
+mutant berth_fifo.sv 's/assign wr_ready = !full/assign wr_ready = 1/'
+proof lutfifo fifo_proof "-set LUT 1" $fifo
+mutant berth_lutfifo.sv 's/assign wr_ready = .*;/assign wr_ready = 1;/'
+mutant berth_lutfifo.sv 's/if (rd_valid \&\& rd_ready)/if (rd_ready)/'
+
+arb="../formal/wr_arb_proof.sv berth_wr_arb.sv"
+proof wr_arb wr_arb_proof "" $arb
+mutant berth_wr_arb.sv 's/assign sel = .*/assign sel = pick;/'
+mutant berth_wr_arb.sv 's/lock_q <= !(hwr_ready \&\& hwr_last);/lock_q <= hwr_ready \&\& !hwr_last;/'
+mutant berth_wr_arb.sv 's/ \&\& allow\[k\]//'
+
+dma_wr="berth_regs_pkg.sv ../formal/dma_wr_proof.sv berth_dma_wr.sv berth_fifo.sv berth_lutfifo.sv"
+proof dma_wr dma_wr_proof "" $dma_wr
+mutant berth_dma_wr.sv 's/line_left = line - .*/line_left = line;/'
+mutant berth_dma_wr.sv 's/!looking_q \&\& !hold)/!looking_q)/'
+
+[ "$failures" = 0 ] || { echo "$failures wrong" >&2; exit 1; }
