@@ -127,16 +127,19 @@ pub fn bars(title: &str, y: Axis, groups: &[String], series: &[(String, Vec<f64>
                 .label(label)
                 .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 12, y + 5)], colour.filled()));
         }
-        legend(&mut chart)?;
+        legend(&mut chart, SeriesLabelPosition::UpperRight)?;
         area.present().map_err(|e| anyhow!("{e}"))?;
     }
     Ok(svg)
 }
 
-fn legend<'a>(chart: &mut ChartContext<'a, SVGBackend<'a>, Cartesian2d<RangedCoordf64, RangedCoordf64>>) -> Result<()> {
+fn legend<'a>(
+    chart: &mut ChartContext<'a, SVGBackend<'a>, Cartesian2d<RangedCoordf64, RangedCoordf64>>,
+    place: SeriesLabelPosition,
+) -> Result<()> {
     chart
         .configure_series_labels()
-        .position(SeriesLabelPosition::UpperRight)
+        .position(place)
         .background_style(WHITE.mix(0.85))
         .border_style(BLACK.mix(0.2))
         .label_font(("sans-serif", 13))
@@ -192,7 +195,19 @@ pub fn lines(title: &str, x: Axis, y: Axis, series: &[Line]) -> Result<String> {
                 .draw_series(points.into_iter().map(|p| Circle::new(p, 3, colour.filled())))
                 .map_err(|e| anyhow!("{e}"))?;
         }
-        legend(&mut chart)?;
+        // Where the fewest points are.
+        let (middle, half) = ((left + right) / 2.0, (low + high) / 2.0);
+        let points = || series.iter().flat_map(|s| &s.1).map(|p| (scale(x, p.0), scale(y, p.1)));
+        let count =
+            |right: bool, upper: bool| points().filter(|p| (p.0 > middle) == right && (p.1 > half) == upper).count();
+        let places = [
+            (count(true, true), SeriesLabelPosition::UpperRight),
+            (count(false, false), SeriesLabelPosition::LowerLeft),
+            (count(false, true), SeriesLabelPosition::UpperLeft),
+            (count(true, false), SeriesLabelPosition::LowerRight),
+        ];
+        let place = places.into_iter().min_by_key(|p| p.0).map_or(SeriesLabelPosition::UpperRight, |p| p.1);
+        legend(&mut chart, place)?;
         area.present().map_err(|e| anyhow!("{e}"))?;
     }
     Ok(svg)
