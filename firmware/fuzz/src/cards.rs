@@ -12,6 +12,8 @@ const SRC: u64 = 0x7f00_0000_0000;
 const DST: u64 = 0x7e00_0000_0000;
 /// Bytes of one direction, at most.
 const STREAM: u64 = 1 << 16;
+/// Elements posted and not complete, at most: less than the model's queues hold.
+const QUEUE: usize = 60;
 /// Memory for receives, at most.
 const SPACE: u64 = 1 << 20;
 /// Cycles after which everything must be over when the wire is good (2 s).
@@ -87,7 +89,7 @@ pub fn run(data: &[u8]) {
                 let len = u64::from(input.u16() % 20_000).min(STREAM - flow.sent);
                 // At most what the queue holds.
                 let done = w.completions(&users[flow.from], false).len();
-                if flow.sends - done < 100 && len > 0 {
+                if flow.sends - done < QUEUE && len > 0 {
                     w.post_send(&mut users[flow.from], &[(SRC + flow.sent, len as u32)], flow.sends as u64);
                     flow.sent += len;
                     flow.sends += 1;
@@ -96,7 +98,7 @@ pub fn run(data: &[u8]) {
             }
             2 | 3 => {
                 let len = 1 + u64::from(input.u16() % 20_000);
-                if flow.given + len < SPACE / 2 && flow.recvs.len() - flow.seen < 100 {
+                if flow.given + len < SPACE / 2 && flow.recvs.len() - flow.seen < QUEUE {
                     let to = 1 - flow.from;
                     w.post_recv(&mut users[to], &[(DST + flow.given, len as u32)], flow.recvs.len() as u64);
                     flow.recvs.push((DST + flow.given, len as u32));
