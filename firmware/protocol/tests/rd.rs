@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Reliable datagram: many QPs of several nodes over one context per pair of nodes.
 
+use berth_protocol::model::Rng;
 use berth_protocol::rc::*;
 use berth_protocol::rd::*;
 use proptest::prelude::*;
@@ -9,18 +10,6 @@ use std::collections::VecDeque;
 const SIZE: u32 = 700;
 
 type End = Context<24, 8, 1>;
-
-#[derive(Clone)]
-struct Rng(u64);
-impl Rng {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % n.max(1)
-    }
-}
 
 /// The QPs of one node: QPN n is the n-th.
 struct Qps {
