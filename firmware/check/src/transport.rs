@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use berth_protocol::rc::{
     Access, Admit, Completion, Event, Immediate, Message, Op, Outcome, Place, Remote, RequestPacket, Requester,
-    RequesterConfig, Responder, ResponderConfig, ResponseBody, ResponsePacket, Status, Target, Verdict,
+    RequesterConfig, Responder, ResponderConfig, ResponseBody, ResponsePacket, Status, Syndrome, Target, Verdict,
 };
 use stateright::{Model, Property};
 
@@ -313,7 +313,9 @@ impl<const B: u32, const W: usize, const M: usize, const R: usize> Transport<B, 
         });
         s.back.age(|r| {
             r.at -= moved;
-            r.at + 1 > -Self::HALF
+            // An acknowledgement speaks of the PSN behind its own, all others of their own.
+            let ack = matches!(r.packet.body, ResponseBody::Ack { syndrome: Syndrome::Ack(_), .. });
+            r.at + ack as i8 > -Self::HALF
         });
     }
 
@@ -418,7 +420,7 @@ impl<const B: u32, const W: usize, const M: usize, const R: usize> Transport<B, 
         let Some(reply) = s.responder.respond() else { return Ok(false) };
         let ahead = (reply.packet.psn.wrapping_sub(before).wrapping_add(Self::HALF as u32) & ((1 << B) - 1)) as i8;
         let at = s.placed + ahead - Self::HALF;
-        if let ResponseBody::Ack { syndrome: berth_protocol::rc::Syndrome::Rnr(_), .. } = reply.packet.body {
+        if let ResponseBody::Ack { syndrome: Syndrome::Rnr(_), .. } = reply.packet.body {
             s.seen_rnr = true;
         }
         s.back.send(Response { packet: reply.packet, at, value: s.memory });
