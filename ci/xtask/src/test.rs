@@ -334,7 +334,8 @@ impl Tester {
         let seed = self.arguments.seed.unwrap_or(1).to_string();
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut command = Command::new(cargo);
-        command.current_dir(self.repo()).args(["run", "--release", "--package", "berth-fabric", "--"]);
+        // With overflow checks and every call's step bound.
+        command.current_dir(self.repo()).args(["run", "--profile", "checked", "--package", "berth-fabric", "--"]);
         command.args(["--nodes", "64", "--seed", &seed, "--out"]).arg(out);
         self.check("simulation with 64 hosts", &mut command)
     }

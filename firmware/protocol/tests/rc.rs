@@ -193,6 +193,7 @@ impl<const BITS: u32, const W: usize> Pair<BITS, W> {
             match event {
                 Event::Landed { credit } => {
                     assert_eq!(credit, self.host.first_credit + self.landed.len() as u32, "landings are in order");
+                    assert!(self.landed.len() < self.host.receives.len(), "a receive is used that is not there");
                     self.landed.push(credit);
                 }
                 Event::Received { credit, len, imm, solicited: _, write } => {
@@ -788,6 +789,28 @@ fn qp_3_a_read_sees_the_write_before_it_though_that_came_late() {
     settle(&mut p);
     p.run(2);
     assert_eq!(p.local[..500], p.local[500..]);
+}
+
+#[test]
+fn inv_1_a_write_that_comes_early_uses_no_receive_that_is_not_there() {
+    let mut p = Pair::<24, 32>::berth(1);
+    let remote = Remote { va: 0, key: KEY, len: 8 };
+    let placement = Some(Placement { credit: 0, index: 0 });
+    let write = RequestPacket {
+        kind: Kind::Write,
+        position: Position::Only,
+        len: 8,
+        remote: Some(remote),
+        placement,
+        ..RequestPacket::default()
+    };
+    let early = RequestPacket { psn: 6, imm: Some(1), ..write };
+    assert_eq!(p.b.receive(&early, &mut p.host), Verdict::Drop(Fault::OutOfOrder));
+    assert!(matches!(p.b.receive(&RequestPacket { psn: 5, ..write }, &mut p.host), Verdict::Place(_)));
+    p.b.placed(5);
+    p.events();
+    assert_eq!(p.b.receive(&early, &mut p.host), Verdict::Drop(Fault::NoCredit));
+    assert!(p.landed.is_empty() && p.received.is_empty());
 }
 
 #[test]

@@ -382,7 +382,7 @@ impl Kind {
             Self::SlowReceiver => {
                 // Everybody has a connection with the slow host, and others.
                 conns = (1..hosts).map(|h| [h, 0]).collect();
-                while (conns.len() as u32) < connections {
+                while hosts > 2 && (conns.len() as u32) < connections {
                     let conn = random(&mut rng);
                     if conn[0] != 0 && conn[1] != 0 {
                         conns.push(conn);

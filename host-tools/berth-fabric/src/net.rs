@@ -88,7 +88,8 @@ pub struct Spec {
 
 impl Spec {
     /// 100 Gbit/s, 500 ns cables with transceivers, 300 ns switches with 256 KiB a port; a single switch up to
-    /// 64 hosts, leaves of 32 hosts with as many spines beyond.
+    /// 64 hosts, beyond that leaves of 32 hosts and 16 spines (half as many cables up as down), and above 4096 hosts
+    /// one switch again.
     pub fn of(hosts: u32, loss: Loss) -> Self {
         let shape = if hosts <= 64 || hosts > 4096 { Shape::Star } else { Shape::LeafSpine { down: 32, spines: 16 } };
         Self { hosts, shape, gbps: 100, delay: 500 * NS, latency: 300 * NS, buffer_per_port: 256 << 10, loss }

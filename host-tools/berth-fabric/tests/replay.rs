@@ -32,6 +32,12 @@ fn same_seed_gives_the_same_files_and_another_seed_does_not() {
 }
 
 #[test]
+fn two_hosts_are_enough() {
+    let scale = Scale { nodes: 2, connections: 4, seed: 1, jobs: 2 };
+    assert!(!credits::answer(&scale).unwrap().rows.is_empty());
+}
+
+#[test]
 fn tables_are_json_and_berth_never_meets_a_receiver_that_is_not_ready() {
     let scale = scale(1, 2);
     let answer = credits::answer(&scale).unwrap();

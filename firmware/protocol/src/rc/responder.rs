@@ -443,8 +443,10 @@ impl<const BITS: u32, const W: usize, const R: usize> Responder<BITS, W, R> {
             Where::Beyond => return Verdict::Drop(Fault::OutOfWindow),
             Where::InOrder => true,
             Where::Ahead => {
-                // Under selective repeat only READs and atomics are not kept.
-                if p.kind.answered() || (!self.config.selective && !rule::broken(Rule::InOrderOnly)) {
+                // Under selective repeat READs and atomics are not kept, nor is the end of a WRITE that uses a
+                // receive: which one is known only in order.
+                let uses = p.kind == Kind::Write && p.imm.is_some();
+                if uses || p.kind.answered() || (!self.config.selective && !rule::broken(Rule::InOrderOnly)) {
                     return self.skip(psn);
                 }
                 false
