@@ -141,7 +141,10 @@ fn inv_6_bad_frames_are_counted_and_the_stream_goes_on() {
 
     alive(&mut net, 1);
     small_stream(&mut net, 2);
-    finish(&mut net, &[(0, QP_A), (1, QP_B)]);
+    // The packet from the future named a credit that is not there.
+    assert_eq!(net.hosts[1].fw_counter(F_NO_CREDIT), 1);
+    assert_eq!(net.hosts[1].fw_counter(F_NO_BUFFER), 0);
+    wind_up(&mut net, &[(0, QP_A), (1, QP_B)]);
 }
 
 #[test]
