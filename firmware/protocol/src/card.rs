@@ -52,6 +52,12 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         }
     }
 
+    /// From now on connections that this end asks for use selective repeat (decision 23) if the
+    /// peer can; else, as at first, go-back-N. Both ends accept either.
+    pub const fn offer_selective_repeat(&mut self) {
+        self.sh.selective = true;
+    }
+
     /// A firmware command may be given to [`Card::command`] now; else leave it in the FIFO.
     pub fn command_ready(&self) -> bool {
         !self.revocation.active && self.sh.answer_room()

@@ -505,7 +505,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
                             qp.epoch,
                             qp.sq.window.una().get(),
                             qp.service,
-                            mode(self.sh.mtu, true, qp.private_len),
+                            mode(self.sh.mtu, self.sh.selective, qp.private_len),
                             CREDITS_PER_QP,
                         ],
                         &qp.private,

@@ -726,6 +726,13 @@ pub struct World {
 /// MTU of the cards in the model.
 pub const MTU: u32 = 1024;
 
+/// A card that offers selective repeat, as the model's do.
+fn selective_card() -> Box<Card<64, 8>> {
+    let mut card = Box::new(Card::new());
+    card.offer_selective_repeat();
+    card
+}
+
 impl World {
     /// `n` cards (1 or 2) with names, seed `seed`.
     pub fn new(n: usize, seed: u64) -> Self {
@@ -738,7 +745,7 @@ impl World {
         let nodes = (0..n)
             .map(|i| Node {
                 hw: Engines::new(rng.draw()),
-                card: Box::new(Card::new()),
+                card: selective_card(),
                 ip: 0x0a00_0001 + i as u32,
                 cpu_at: None,
                 dead: false,
@@ -780,7 +787,7 @@ impl World {
     /// The card is reset and started anew; the host's memory stays.
     pub fn restart(&mut self, i: usize) {
         let node = &mut self.nodes[i];
-        *node.card = Card::new();
+        node.card = selective_card();
         let mut hw = Engines::new(self.rng.draw());
         core::mem::swap(&mut hw.frames, &mut node.hw.frames);
         core::mem::swap(&mut hw.maps, &mut node.hw.maps);

@@ -91,6 +91,8 @@ pub struct Shared {
     pub mac: Mac,
     /// Path MTU in bytes.
     pub mtu: u32,
+    /// Selective repeat is offered to peers.
+    pub selective: bool,
     seed: u32,
     /// QPs that may have something to send.
     pub send_work: u64,
@@ -177,6 +179,7 @@ impl Shared {
             ip: 0,
             mac: Mac(0, 0),
             mtu: 0,
+            selective: false,
             seed: 0,
             send_work: 0,
             send_blocked: 0,

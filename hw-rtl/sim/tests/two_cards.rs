@@ -231,6 +231,7 @@ fn run_some(net: &mut Net, s: &mut Stream, bytes: usize) {
 /// that host, then checks that nothing is left.
 fn after_revocation(net: &mut Net, d: usize, cookie: u32) -> u32 {
     net.run_until("CMD_RANGE_REVOKED", 100_000_000, |n| n.hosts[d].done(cookie).is_some());
+    net.unhold(0);
     let mut error = [0; 16];
     net.run_until("EV_QP_ERROR", 400_000_000, |n| n.hosts[d].take_event(EV_QP_ERROR).map(|w| error = w).is_some());
     for (host, qpn) in [(0, QP_A), (1, QP_B)] {
@@ -268,6 +269,15 @@ fn vc_9_granted_receive_memory_revoked_in_mid_transfer_is_not_written_any_more()
     let mut net = pair(seed, |_, _| {}, qp(QP_A), qp(QP_B));
     let mut s = Stream::new(&mut net, (0, QP_A), (1, QP_B), Rng(seed).bytes(256 << 10));
     run_some(&mut net, &mut s, 40_000);
+    // Some are announced, and their data waits at the wire until the memory is gone.
+    net.hold(0, is_data);
+    net.run_until("announced receives", 60_000_000, |net| {
+        s.post(net);
+        for c in net.hosts[1].poll_cq(CQN) {
+            s.complete(net, 1, &c);
+        }
+        !net.wires[0].held.is_empty() && net.hosts[1].fw_counter(F_CREDITS_OUTSTANDING) > 1
+    });
     // All receives that are posted, granted ones among them.
     let first = s.recvs.iter().flat_map(|r| &r.1).map(|x| x.0).min().expect("posted receives");
     let last = s.recvs.iter().flat_map(|r| &r.1).map(|x| x.0 + u64::from(x.1)).max().expect("posted receives");
