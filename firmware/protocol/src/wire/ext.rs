@@ -4,6 +4,7 @@
 use super::Error;
 use super::bytes::{Reader, Writer, fits};
 use super::opcode::{Layout, Opcode};
+use crate::rc;
 
 /// Partition key of the default partition, full member: the only one that Berth uses.
 pub const DEFAULT_PKEY: u16 = 0xffff;
@@ -114,21 +115,7 @@ pub struct AtomicEth {
     pub compare: u64,
 }
 
-/// Why a request is refused (IBTA 9.7.5.2.2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Nak {
-    /// PSN sequence error.
-    Sequence = 0,
-    /// Invalid request.
-    InvalidRequest = 1,
-    /// Remote access error.
-    RemoteAccess = 2,
-    /// Remote operational error.
-    RemoteOperation = 3,
-    /// Invalid reliable datagram request.
-    InvalidRd = 4,
-}
+pub use crate::rc::{NakCode as Nak, credit_code, credit_count};
 
 /// What an AETH says (IBTA 9.7.5.2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -146,63 +133,28 @@ pub enum Syndrome {
 impl Syndrome {
     /// Decodes the 8 bits.
     pub const fn from_bits(bits: u8) -> Self {
-        match (bits >> 5, bits & 0x1f) {
-            (0, n) => Self::Ack(n),
-            (1, n) => Self::Rnr(n),
-            (3, 0) => Self::Nak(Nak::Sequence),
-            (3, 1) => Self::Nak(Nak::InvalidRequest),
-            (3, 2) => Self::Nak(Nak::RemoteAccess),
-            (3, 3) => Self::Nak(Nak::RemoteOperation),
-            (3, 4) => Self::Nak(Nak::InvalidRd),
-            _ => Self::Reserved(bits),
+        match rc::Syndrome::from_byte(bits) {
+            Some(rc::Syndrome::Ack(n)) => Self::Ack(n),
+            Some(rc::Syndrome::Rnr(n)) => Self::Rnr(n),
+            Some(rc::Syndrome::Nak(code)) => Self::Nak(code),
+            None => Self::Reserved(bits),
         }
     }
 
     /// The 8 bits; higher bits of a 5-bit code are cut off.
     pub const fn to_bits(self) -> u8 {
         match self {
-            Self::Ack(n) => n & 0x1f,
-            Self::Rnr(n) => 0x20 | n & 0x1f,
-            Self::Nak(code) => 0x60 | code as u8,
+            Self::Ack(n) => rc::Syndrome::Ack(n).byte(),
+            Self::Rnr(n) => rc::Syndrome::Rnr(n).byte(),
+            Self::Nak(code) => rc::Syndrome::Nak(code).byte(),
             Self::Reserved(bits) => bits,
         }
     }
 }
 
-/// `code` as 1, 2, 3, 4, 6, 8, 12, …: what credit counts and RNR times are encoded with. 0 is 0.
-const fn steps(code: u8) -> u32 {
-    let half = (code & 0x1f) >> 1;
-    match (code & 0x1f, code & 1) {
-        (0, _) => 0,
-        (1, _) => 1,
-        (_, 0) => 1 << half,
-        _ => 3 << half.wrapping_sub(1),
-    }
-}
-
-/// Receive elements that a credit count of an AETH stands for (IBTA 9.7.7.2.1); `None` for 31.
-pub const fn credit_count(code: u8) -> Option<u32> {
-    match code & 0x1f {
-        NO_CREDITS => None,
-        code => Some(steps(code)),
-    }
-}
-
-/// The largest code whose [`credit_count`] is not above `credits`.
-pub const fn credit_code(credits: u32) -> u8 {
-    let mut code = NO_CREDITS - 1;
-    while code > 0 && steps(code) > credits {
-        code -= 1;
-    }
-    code
-}
-
 /// Microseconds that an RNR time code stands for (IBTA 9.7.5.2.8, table 45): 10 to 655,360.
 pub const fn rnr_microseconds(code: u8) -> u32 {
-    match code & 0x1f {
-        0 => 655_360,
-        code => steps(code).wrapping_mul(10),
-    }
+    rc::rnr_time(code).wrapping_mul(10)
 }
 
 /// The code of the shortest RNR time that is not below `microseconds`; the longest there is when none is.
