@@ -10,18 +10,35 @@ core=${BERTH_VEXRISCV:?names the folder with VexRiscv_Full.v}/VexRiscv_Full.v
 cd "$(dirname "$0")/.."
 mkdir -p "$out"
 sources="rtl/berth_regs_pkg.sv $(ls rtl/*.sv | grep -v regs_pkg | tr '\n' ' ')"
-sed -e "s#@SOURCES@#$sources#" -e "s#@CORE@#$core#" -e "s#@OUT@#$out#" synth/card.ys >"$out/card.ys"
-yosys -q -l "$out/yosys.log" "$out/card.ys"
-if grep "Latch inferred" "$out/yosys.log" || grep "DLATCH" "$out/cells.txt"; then
-    echo "synthesis: a latch" >&2
-    exit 1
-fi
+
+# synthesise TOP: reports in $out/TOP, sets $luts, $ffs and $rams
+synthesise() {
+    mkdir -p "$out/$1"
+    sed -e "s#@TOP@#$1#" -e "s#@SOURCES@#$sources#" -e "s#@CORE@#$core#" -e "s#@OUT@#$out/$1#" synth/card.ys \
+        >"$out/$1/run.ys"
+    yosys -q -l "$out/$1/yosys.log" "$out/$1/run.ys"
+    if grep "Latch inferred" "$out/$1/yosys.log" || grep "DLATCH" "$out/$1/cells.txt"; then
+        echo "synthesis: a latch in $1" >&2
+        exit 1
+    fi
+    ffs=$(awk '$1 == "TRELLIS_FF" { n = $2 } END { print n + 0 }' "$out/$1/cells.txt")
+    rams=$(awk '$1 == "DP16KD" { n = $2 } END { print n + 0 }' "$out/$1/cells.txt")
+    luts=$(awk '$1 == "LUT4" { n = $2 } END { print n + 0 }' "$out/$1/cells.txt")
+    echo "synthesis: $1: $luts LUT4, $ffs flip-flops, $rams block RAMs of 18 kbit"
+}
+
 # The large memories must be block RAM: in flip-flops they would be several million bits.
-ffs=$(awk '$1 == "TRELLIS_FF" { n = $2 } END { print n + 0 }' "$out/cells.txt")
-rams=$(awk '$1 == "DP16KD" { n = $2 } END { print n + 0 }' "$out/cells.txt")
-luts=$(awk '$1 == "LUT4" { n = $2 } END { print n + 0 }' "$out/cells.txt")
-echo "synthesis: $luts LUT4, $ffs flip-flops, $rams block RAMs of 18 kbit"
+synthesise berth_core
 if [ "$ffs" -gt 40000 ] || [ "$rams" -lt 300 ]; then
-    echo "synthesis: a large memory is not in block RAM; see $out/cells.txt" >&2
+    echo "synthesis: a large memory is not in block RAM; see $out/berth_core/cells.txt" >&2
     exit 1
 fi
+# Parts of the fast path that are not in the card yet.
+for top in berth_fp_tx berth_fp_rx berth_fp; do
+    [ -e "rtl/$top.sv" ] || continue
+    synthesise "$top"
+    if [ "$ffs" -gt 40000 ]; then
+        echo "synthesis: a large memory is not in block RAM; see $out/$top/cells.txt" >&2
+        exit 1
+    fi
+done

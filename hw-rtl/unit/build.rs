@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Verilates single modules of hw-rtl/rtl at each width, and writes the C++ that makes their ports reachable by name.
+//!
+//! A module is built when its file exists. `BERTH_UNITS` (names, with commas) builds only some, for work on one of them;
+//! `BERTH_UNIT_WIDTHS` likewise.
+
+use std::env;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The modules that have benches.
+const UNITS: &[&str] = &["berth_fp", "berth_fp_rx", "berth_fp_tx", "berth_xlt"];
+
+fn main() {
+    if env::var_os("CARGO_FEATURE_FASTPATH").is_none() {
+        return;
+    }
+    if let Err(message) = build() {
+        eprintln!("error: {message}");
+        std::process::exit(1);
+    }
+}
+
+/// One module at one width.
+struct Unit {
+    name: &'static str,
+    width: u32,
+    prefix: String,
+    folder: PathBuf,
+    object: PathBuf,
+}
+
+fn build() -> Result<(), String> {
+    let manifest = PathBuf::from(variable("CARGO_MANIFEST_DIR")?);
+    let out = PathBuf::from(variable("OUT_DIR")?);
+    for name in ["BERTH_UNITS", "BERTH_UNIT_WIDTHS", "CXX"] {
+        println!("cargo::rerun-if-env-changed={name}");
+    }
+    for path in ["build.rs", "../rtl"] {
+        println!("cargo::rerun-if-changed={path}");
+    }
+    let rtl = manifest.join("../rtl").canonicalize().map_err(|e| format!("hw-rtl/rtl: {e}"))?;
+    let wanted = env::var("BERTH_UNITS").ok().filter(|list| !list.is_empty());
+    let widths = match env::var("BERTH_UNIT_WIDTHS").ok().filter(|list| !list.is_empty()) {
+        Some(list) => list
+            .split(',')
+            .map(|w| w.trim().parse().map_err(|e| format!("BERTH_UNIT_WIDTHS: {w}: {e}")))
+            .collect::<Result<Vec<u32>, _>>()?,
+        None if env::var_os("CARGO_FEATURE_WIDTHS").is_some() => vec![64, 128, 256, 512],
+        None => vec![64],
+    };
+    let cxx = env::var("CXX").ok().filter(|c| !c.is_empty());
+    let cxx = cxx.or_else(|| ["clang++", "g++"].into_iter().find(|c| works(c)).map(str::to_string));
+    let cxx = cxx.ok_or("no C++ compiler found; the sysroot of `cargo xtask` has one")?;
+    let root = output(Command::new("verilator").args(["--getenv", "VERILATOR_ROOT"]))?;
+    let include = PathBuf::from(root.trim()).join("include");
+
+    let mut units = Vec::new();
+    for &name in UNITS {
+        let asked = wanted.as_ref().map(|list| list.split(',').any(|n| n.trim() == name));
+        if asked == Some(false) || (asked.is_none() && !rtl.join(name).with_extension("sv").is_file()) {
+            continue;
+        }
+        for &width in &widths {
+            let prefix = format!("V{name}_{width}");
+            let unit =
+                Unit { name, width, folder: out.join(&prefix), object: out.join(format!("{prefix}_ports.o")), prefix };
+            unit.verilate(&rtl, &cxx)?;
+            unit.compile_ports(&out, &include, &cxx)?;
+            units.push(unit);
+        }
+    }
+    if units.is_empty() {
+        return Err(format!("there is nothing to build: BERTH_UNITS names none of {}", UNITS.join(", ")));
+    }
+
+    fs::write(out.join("units.rs"), table(&units)).map_err(|e| e.to_string())?;
+    let library = out.join("libberth_units.a");
+    let _ = fs::remove_file(&library);
+    output(Command::new("ar").arg("crs").arg(&library).args(units.iter().map(|u| &u.object)))?;
+    println!("cargo::rustc-link-search=native={}", out.display());
+    println!("cargo::rustc-link-lib=static=berth_units");
+    for unit in &units {
+        println!("cargo::rustc-link-search=native={}", unit.folder.display());
+        println!("cargo::rustc-link-lib=static={}", unit.prefix);
+    }
+    println!("cargo::rustc-link-lib=static=verilated");
+    println!("cargo::rustc-link-lib=dylib=stdc++");
+    if tracing() {
+        println!("cargo::rustc-link-lib=dylib=z");
+    }
+    Ok(())
+}
+
+/// Whether waveforms are wanted.
+fn tracing() -> bool {
+    env::var_os("CARGO_FEATURE_TRACE").is_some()
+}
+
+impl Unit {
+    /// Makes the model and its library.
+    fn verilate(&self, rtl: &Path, cxx: &str) -> Result<(), String> {
+        let mut verilator = Command::new("verilator");
+        verilator
+            .args(["--cc", "--build", "-j", "2", "--prefix", &self.prefix, "--top-module", self.name])
+            .args(["-O3", "--x-assign", "fast", "--x-initial", "fast", "-Wall"])
+            .args(["-MAKEFLAGS", "OPT_FAST=-O2 OPT_SLOW=-O0 OPT_GLOBAL=-O2"])
+            .args(["-MAKEFLAGS", &format!("CXX={cxx} LINK={cxx}")])
+            .args(["-CFLAGS", "-fPIC"])
+            .arg("--Mdir")
+            .arg(&self.folder)
+            .arg("-y")
+            .arg(rtl);
+        let source = rtl.join(self.name).with_extension("sv");
+        let text = fs::read_to_string(&source).map_err(|e| format!("{}: {e}", source.display()))?;
+        if text.contains("DATA_W") {
+            verilator.arg(format!("-GDATA_W={}", self.width));
+        }
+        if tracing() {
+            verilator.arg("--trace-fst");
+        }
+        if env::var_os("CARGO_FEATURE_ASSERT").is_some() {
+            verilator.arg("--assert");
+        }
+        verilator.arg(rtl.join("berth_regs_pkg.sv")).arg(source);
+        // cargo's jobserver is not meant for this make
+        verilator.env_remove("MAKEFLAGS").env_remove("CARGO_MAKEFLAGS").env_remove("MFLAGS");
+        output(&mut verilator).map(drop)
+    }
+
+    /// Writes and compiles the table of ports.
+    fn compile_ports(&self, out: &Path, include: &Path, cxx: &str) -> Result<(), String> {
+        let header = self.folder.join(&self.prefix).with_extension("h");
+        let header = fs::read_to_string(&header).map_err(|e| format!("{}: {e}", header.display()))?;
+        let source = out.join(format!("{}_ports.cpp", self.prefix));
+        fs::write(&source, ports_source(&self.prefix, &ports(&header))).map_err(|e| e.to_string())?;
+        let mut compile = Command::new(cxx);
+        compile.args(["-O2", "-std=c++17", "-fPIC", "-faligned-new", "-c"]).arg(&source).arg("-o").arg(&self.object);
+        compile.arg("-I").arg(&self.folder).arg("-I").arg(include).arg("-I").arg(include.join("vltstd"));
+        if tracing() {
+            compile.args(["-DBERTH_TRACE", "-DVM_TRACE=1", "-DVM_TRACE_FST=1"]);
+        }
+        output(&mut compile).map(drop)
+    }
+}
+
+/// A port as the model's header declares it.
+struct Port<'a> {
+    name: &'a str,
+    input: bool,
+    bits: u32,
+}
+
+/// The ports of a model, from lines like `VL_IN8(&clk,0,0);` and `VL_OUTW(&data,511,0,16);` of its header.
+fn ports(header: &str) -> Vec<Port<'_>> {
+    let port = |line: &'_ str| -> Option<(bool, usize, usize, u32)> {
+        let (kind, rest) = line.trim().strip_prefix("VL_")?.split_once("(&")?;
+        let input = kind.starts_with("IN") && !kind.starts_with("INOUT");
+        if !input && !kind.starts_with("OUT") {
+            return None;
+        }
+        let mut parts = rest.split([',', ')']);
+        let name = parts.next()?;
+        let from = name.as_ptr() as usize - line.as_ptr() as usize;
+        let (high, low): (u32, u32) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+        Some((input, from, name.len(), high - low + 1))
+    };
+    header
+        .lines()
+        .filter_map(|line| port(line).map(|(input, at, n, bits)| Port { name: &line[at..at + n], input, bits }))
+        .collect()
+}
+
+/// C++ that makes a model and gives a pointer to each of its ports.
+fn ports_source(prefix: &str, ports: &[Port<'_>]) -> String {
+    let mut table = String::new();
+    for Port { name, input, bits } in ports {
+        let of = if *bits > 64 { format!("&m->top->{name}[0]") } else { format!("&m->top->{name}") };
+        let _ =
+            writeln!(table, "    {{\"{name}\", {bits}, {}, [](Model* m) -> void* {{ return {of}; }}}},", *input as u8);
+    }
+    format!(
+        r#"// Ports of {prefix}; the Rust side is src/ffi.rs.
+#include <cstdint>
+#include "{prefix}.h"
+#include "verilated.h"
+#ifdef BERTH_TRACE
+#include "verilated_fst_c.h"
+#endif
+
+namespace {{
+struct Model {{
+    VerilatedContext context;
+    {prefix}* top = nullptr;
+    uint64_t time = 0;
+#ifdef BERTH_TRACE
+    VerilatedFstC* trace = nullptr;
+#endif
+}};
+struct Port {{
+    const char* name;
+    uint32_t bits;
+    uint32_t input;
+    void* (*at)(Model*);
+}};
+const Port ports[] = {{
+{table}}};
+
+// A model may move between threads, and Verilator keeps the current context per thread.
+void enter(Model* m) {{ Verilated::threadContextp(&m->context); }}
+
+Model* make() {{
+    auto* m = new Model;
+    enter(m);
+#ifdef BERTH_TRACE
+    m->context.traceEverOn(true);
+#endif
+    m->top = new {prefix}(&m->context);
+    return m;
+}}
+
+void stop(Model* m) {{
+#ifdef BERTH_TRACE
+    if (m->trace) {{
+        m->trace->close();
+        delete m->trace;
+        m->trace = nullptr;
+    }}
+#endif
+    (void)m;
+}}
+
+void release(Model* m) {{
+    enter(m);
+    stop(m);
+    m->top->final();
+    delete m->top;
+    delete m;
+}}
+
+void eval(Model* m, int clk) {{
+    enter(m);
+    m->top->clk = clk;
+    m->top->eval();
+#ifdef BERTH_TRACE
+    if (m->trace) m->trace->dump(m->time);
+#endif
+    m->time += clk;
+}}
+
+int trace(Model* m, const char* path) {{
+    enter(m);
+    stop(m);
+#ifdef BERTH_TRACE
+    if (path) {{
+        m->trace = new VerilatedFstC;
+        m->top->trace(m->trace, 99);
+        m->trace->open(path);
+    }}
+    return 0;
+#else
+    return path ? 1 : 0;
+#endif
+}}
+}}  // namespace
+
+extern "C" {{
+struct BerthUnit_{prefix} {{
+    const Port* ports;
+    uint64_t count;
+    Model* (*make)();
+    void (*release)(Model*);
+    void (*eval)(Model*, int);
+    int (*trace)(Model*, const char*);
+}};
+extern const BerthUnit_{prefix} berth_unit_{prefix};
+const BerthUnit_{prefix} berth_unit_{prefix} = {{
+    ports, sizeof(ports) / sizeof(ports[0]), make, release, eval, trace,
+}};
+}}
+"#
+    )
+}
+
+/// The Rust table of what was built, included by src/ffi.rs.
+fn table(units: &[Unit]) -> String {
+    let mut text = String::from("unsafe extern \"C\" {\n");
+    for unit in units {
+        let _ = writeln!(text, "    #[allow(non_upper_case_globals)]\n    static berth_unit_{}: Api;", unit.prefix);
+    }
+    text += "}\n/// Name, width and table of each module.\nfn units() -> [(&'static str, u32, &'static Api); ";
+    let _ = writeln!(text, "{}] {{\n    // SAFETY: constants of the generated C++.\n    unsafe {{ [", units.len());
+    for unit in units {
+        let _ = writeln!(text, "        (\"{}\", {}, &berth_unit_{}),", unit.name, unit.width, unit.prefix);
+    }
+    text + "    ] }\n}\n"
+}
+
+fn variable(name: &str) -> Result<String, String> {
+    env::var(name).map_err(|_| format!("{name} is not set"))
+}
+
+fn works(program: &str) -> bool {
+    Command::new(program).arg("--version").output().is_ok_and(|o| o.status.success())
+}
+
+/// Runs a command; gives what it printed.
+fn output(command: &mut Command) -> Result<String, String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command.output().map_err(|e| format!("{name}: {e} (it is in the sysroot of `cargo xtask`)"))?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    if output.status.success() {
+        return Ok(text);
+    }
+    Err(format!("{name} failed:\n{text}\n{}", String::from_utf8_lossy(&output.stderr)))
+}

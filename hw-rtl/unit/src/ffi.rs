@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The C ABI of the Verilated modules (written by build.rs). All `unsafe` of the crate is here.
+
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::marker::PhantomData;
+use std::path::Path;
+use std::ptr::NonNull;
+
+/// The model on the C++ side.
+enum Model {}
+
+/// A port as the model lists it.
+#[repr(C)]
+struct PortInfo {
+    name: *const c_char,
+    bits: u32,
+    input: u32,
+    at: unsafe extern "C" fn(*mut Model) -> *mut u8,
+}
+
+/// What the generated C++ exports for each module and width.
+#[repr(C)]
+struct Api {
+    ports: *const PortInfo,
+    count: u64,
+    make: unsafe extern "C" fn() -> *mut Model,
+    release: unsafe extern "C" fn(*mut Model),
+    eval: unsafe extern "C" fn(*mut Model, c_int),
+    trace: unsafe extern "C" fn(*mut Model, *const c_char) -> c_int,
+}
+
+include!(concat!(env!("OUT_DIR"), "/units.rs"));
+
+/// A port of one [`Module`]; other modules refuse it.
+#[derive(Clone, Copy, Debug)]
+pub struct Port {
+    module: NonNull<Model>,
+    at: NonNull<u8>,
+    bits: u32,
+    input: bool,
+    // of the module's thread
+    _not_send: PhantomData<*mut u8>,
+}
+
+impl Port {
+    /// Bits of the port.
+    #[must_use]
+    pub fn bits(&self) -> u32 {
+        self.bits
+    }
+
+    /// Bytes in which the model keeps it: 1, 2, 4, 8 or, over 64 bits, whole words of 4.
+    fn bytes(&self) -> usize {
+        match self.bits {
+            0..=8 => 1,
+            9..=16 => 2,
+            17..=32 => 4,
+            33..=64 => 8,
+            bits => bits.div_ceil(32) as usize * 4,
+        }
+    }
+}
+
+/// A module of hw-rtl/rtl with a clock named `clk`.
+///
+/// A cycle: set inputs, [`Module::settle`], read outputs (they belong to this cycle, so a handshake is valid and ready
+/// here), [`Module::edge`].
+#[derive(Debug)]
+pub struct Module {
+    api: &'static Api,
+    model: NonNull<Model>,
+    cycles: u64,
+}
+
+impl std::fmt::Debug for Api {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Api").field("ports", &self.count).finish_non_exhaustive()
+    }
+}
+
+impl Module {
+    /// The widths (`DATA_W`) of a module that are built in.
+    #[must_use]
+    pub fn widths(name: &str) -> Vec<u32> {
+        units().iter().filter(|u| u.0 == name).map(|u| u.1).collect()
+    }
+
+    /// A module that has not been reset yet, all inputs 0.
+    ///
+    /// # Panics
+    /// When it is not built in at this width.
+    #[must_use]
+    pub fn new(name: &str, width: u32) -> Self {
+        let Some(&(_, _, api)) = units().iter().find(|u| u.0 == name && u.1 == width) else {
+            let there: Vec<_> = units().iter().map(|u| format!("{} of {}", u.0, u.1)).collect();
+            panic!("{name} of DATA_W = {width} is not built in, only {}", there.join(", "));
+        };
+        // SAFETY: no arguments; the result is a fresh model that this value owns.
+        let model = NonNull::new(unsafe { (api.make)() }).expect("operator new does not give null");
+        Self { api, model, cycles: 0 }
+    }
+
+    /// The port of this name.
+    ///
+    /// # Panics
+    /// When there is none.
+    #[must_use]
+    pub fn port(&self, name: &str) -> Port {
+        self.find(name).unwrap_or_else(|| panic!("the module has no port {name}"))
+    }
+
+    /// The port of this name, if there is one.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<Port> {
+        // SAFETY: the table is a constant of the generated C++ with `count` entries.
+        let infos = unsafe { std::slice::from_raw_parts(self.api.ports, self.api.count as usize) };
+        // SAFETY: the names are string constants.
+        let called = |info: &PortInfo| unsafe { CStr::from_ptr(info.name) }.to_bytes() == name.as_bytes();
+        let info = infos.iter().find(|info| called(info))?;
+        // SAFETY: the model is live.
+        let at = NonNull::new(unsafe { (info.at)(self.model.as_ptr()) })?;
+        Some(Port { module: self.model, at, bits: info.bits, input: info.input != 0, _not_send: PhantomData })
+    }
+
+    /// Sets an input of up to 64 bits.
+    ///
+    /// # Panics
+    /// When the port is no input of this module, is wider, or the value does not fit.
+    pub fn set(&mut self, port: Port, value: impl Into<u64>) {
+        let value = value.into();
+        assert!(port.bits >= 64 || value >> port.bits == 0, "{value:#x} does not fit {} bits", port.bits);
+        self.set_wide(port, &[value]);
+    }
+
+    /// Sets an input of any width; the lowest word first, missing words are 0.
+    ///
+    /// # Panics
+    /// When the port is no input of this module.
+    pub fn set_wide(&mut self, port: Port, words: &[u64]) {
+        assert!(port.module == self.model && port.input, "no input of this module");
+        let n = port.bytes();
+        for i in 0..n {
+            let word = words.get(i / 8).copied().unwrap_or(0);
+            // bits above the port's width stay 0, as Verilator wants it
+            let left = (port.bits as usize).saturating_sub(8 * i).min(8);
+            let byte = (word >> (8 * (i % 8))) as u8 & (0xff_u16 >> (8 - left)) as u8;
+            // SAFETY: the port belongs to the live model, which this call borrows, and has `n` bytes there.
+            unsafe { port.at.add(i).write(byte) };
+        }
+    }
+
+    /// A port of up to 64 bits.
+    ///
+    /// # Panics
+    /// When the port is not of this module, or wider.
+    #[must_use]
+    pub fn get(&self, port: Port) -> u64 {
+        assert!(port.module == self.model && port.bits <= 64, "no port of up to 64 bits of this module");
+        let mut bytes = [0; 8];
+        for (i, byte) in bytes.iter_mut().enumerate().take(port.bytes()) {
+            // SAFETY: as in `set_wide`.
+            *byte = unsafe { port.at.add(i).read() };
+        }
+        u64::from_le_bytes(bytes)
+    }
+
+    /// Whether a port of one bit is 1.
+    #[must_use]
+    pub fn is(&self, port: Port) -> bool {
+        self.get(port) != 0
+    }
+
+    /// A port of any width, the lowest byte first.
+    ///
+    /// # Panics
+    /// When the port is not of this module.
+    #[must_use]
+    pub fn bytes(&self, port: Port) -> Vec<u8> {
+        assert!(port.module == self.model, "no port of this module");
+        // SAFETY: as in `set_wide`.
+        (0..port.bytes()).map(|i| unsafe { port.at.add(i).read() }).collect()
+    }
+
+    /// A port of any width, the lowest word first.
+    ///
+    /// # Panics
+    /// When the port is not of this module.
+    #[must_use]
+    pub fn words(&self, port: Port) -> Vec<u64> {
+        self.bytes(port)
+            .chunks(8)
+            .map(|chunk| chunk.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte)))
+            .collect()
+    }
+
+    /// The outputs become those of the inputs and of the state before the clock edge.
+    pub fn settle(&mut self) {
+        // SAFETY: the model is live and not shared.
+        unsafe { (self.api.eval)(self.model.as_ptr(), 0) }
+    }
+
+    /// The clock edge.
+    pub fn edge(&mut self) {
+        // SAFETY: as for `settle`.
+        unsafe { (self.api.eval)(self.model.as_ptr(), 1) }
+        self.cycles += 1;
+    }
+
+    /// Clock edges so far.
+    #[must_use]
+    pub fn cycles(&self) -> u64 {
+        self.cycles
+    }
+
+    /// Resets it through `rst` for four cycles.
+    pub fn reset(&mut self) {
+        let rst = self.port("rst");
+        self.set(rst, 1_u8);
+        for _ in 0..4 {
+            self.settle();
+            self.edge();
+        }
+        self.set(rst, 0_u8);
+    }
+
+    /// Starts a waveform file (FST), or with `None` ends it.
+    ///
+    /// # Errors
+    /// When the crate was built without the feature `trace`, or the path holds a NUL.
+    pub fn trace(&mut self, path: Option<&Path>) -> Result<(), String> {
+        let path = path.map(|p| CString::new(p.as_os_str().as_encoded_bytes())).transpose();
+        let path = path.map_err(|_| "the file name holds a NUL".to_string())?;
+        let pointer = path.as_ref().map_or(std::ptr::null(), |p| p.as_ptr());
+        // SAFETY: the model is live; the path is null or a string that outlives the call.
+        match unsafe { (self.api.trace)(self.model.as_ptr(), pointer) } {
+            0 => Ok(()),
+            _ => Err("built without waveforms: rebuild berth-rtl-unit with the feature `trace`".into()),
+        }
+    }
+}
+
+impl Drop for Module {
+    fn drop(&mut self) {
+        // SAFETY: the model is live, and nobody uses it afterwards.
+        unsafe { (self.api.release)(self.model.as_ptr()) }
+    }
+}
