@@ -9,7 +9,7 @@
 //! **Proof.** A part is proven when data has landed for its first credit or a later one: the
 //! sender can have that credit only from this part. All that is not proven is repeated.
 
-use crate::bound::Bound;
+use crate::bound::{Bound, at_most};
 use crate::credit::{self, Builder, Seq};
 use crate::entry::{Body, Entry, Name, Part};
 use crate::policy::{Cap, Policy, Settings};
@@ -222,10 +222,8 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Announcer<ROOM, LIST
             }
             self.builder.set_trigger(self.policy.trigger(self.builder.fresh().min(most)));
             let (first, len) = self.builder.list_take_most(most)?;
-            let mut bound = Bound::new(LIST as u32);
             let mut bytes = 0;
-            for _ in 0..len {
-                bound.step();
+            for _ in at_most(LIST, 0..len) {
                 bytes += self.builder.list_next() as u64;
             }
             self.outstanding_bytes += bytes;
@@ -243,7 +241,7 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Announcer<ROOM, LIST
         let offset = Seq::<BITS>::sub(self.cursor, list);
         let len = Seq::<BITS>::sub(end, self.cursor).min(self.part);
         let mut sizes = [0; LIST];
-        for (i, size) in (0..len).zip(&mut sizes) {
+        for (i, size) in at_most(LIST, (0..len).zip(&mut sizes)) {
             *size = self.builder.size_of(Seq::<BITS>::add(self.cursor, i))?;
         }
         self.cursor = Seq::<BITS>::add(self.cursor, len);

@@ -2,6 +2,7 @@
 //! Blocks to send from: asked for as soon as credits cover them (PC-2), several at once and
 //! across contexts (VC-8), released when sent (VC-3), asked for again to resend (VC-4).
 
+use crate::bound::Bound;
 use crate::headers::{psn_add, psn_sub};
 use crate::hw::Hw;
 use crate::limits::{BLOCKS, WINDOW};
@@ -21,10 +22,11 @@ pub fn page_status(status: u32) -> u8 {
 
 impl Qp {
     /// Extends the cover: what the unused credits allow to be sent, cut as it will be.
-    pub fn extend_cover<H: Hw>(&mut self, hw: &mut H) {
+    pub fn extend_cover<H: Hw>(&mut self, sh: &mut Shared, hw: &mut H) {
         let qpn = self.qpn();
         let sq = &mut self.sq;
         while sq.cover_more && sq.cover_wqe != sq.fetched {
+            sh.step();
             let wqe = sq.wqes.at(sq.cover_wqe);
             if wqe.status != WC_OK {
                 return;
@@ -50,7 +52,7 @@ impl Qp {
         sq.cover_wqe = sq.cut_wqe;
         sq.cover_credits = 0;
         sq.cover_more = true;
-        self.extend_cover(hw);
+        self.extend_cover(sh, hw);
         if !self.sq.rewind {
             self.drop_blocks_from(self.sq.cover_pos, sh, hw);
         }
@@ -68,14 +70,15 @@ impl Qp {
             && sq.ask_wqe != sq.fetched
             && !sh.revoking
         {
+            sh.step();
             let last = sq.blocks.at(sq.block_tail.wrapping_sub(1)).state;
             if sq.serial && sq.block_tail != sq.block_head && matches!(last, BLOCK_WAITING | BLOCK_PROBING) {
                 return;
             }
             // Of what was sent before, only packets that are sent again (VC-4).
-            let (start, end) = sq.again_range(sq.ask_pos, log2);
+            let (start, end) = sq.again_range(sq.ask_pos, log2, sh);
             if start != sq.ask_pos {
-                sq.seek(start);
+                sq.seek(start, sh);
                 continue;
             }
             let wqe = sq.wqes.at(sq.ask_wqe);
@@ -162,6 +165,7 @@ impl Qp {
         let sq = &mut self.sq;
         let head = sq.block_head;
         while sq.block_head != sq.block && sq.blocks.at(sq.block_head).flying == 0 {
+            sh.step();
             let block = sq.blocks.at(sq.block_head);
             hw.xlt_release(self.asid, block.va, block.len, false, block.tag);
             sq.block_head = sq.block_head.wrapping_add(1);
@@ -175,6 +179,7 @@ impl Qp {
     pub fn drop_blocks<H: Hw>(&mut self, sh: &mut Shared, hw: &mut H) {
         let sq = &mut self.sq;
         while sq.block_head != sq.block_tail {
+            sh.step();
             let block = sq.blocks.at(sq.block_head);
             match block.state {
                 BLOCK_HELD => hw.xlt_release(self.asid, block.va, block.len, false, block.tag),
@@ -191,6 +196,7 @@ impl Qp {
         let sq = &mut self.sq;
         let old = sq.block_tail;
         while sq.block_tail != sq.block {
+            sh.step();
             let index = sq.block_tail.wrapping_sub(1);
             let block = sq.blocks.at(index);
             let begun = block.start < sq.pos || block.flying != 0;
@@ -212,7 +218,7 @@ impl Qp {
             }
             false => sq.pos,
         };
-        self.sq.seek(at);
+        self.sq.seek(at, sh);
         sh.send_work |= self.bit();
     }
 
@@ -222,6 +228,7 @@ impl Qp {
         let sq = &mut self.sq;
         let mut first = sq.block;
         while first != sq.block_tail && sq.blocks.at(first).state != BLOCK_WAITING {
+            sh.step();
             first = first.wrapping_add(1);
         }
         if first == sq.block_tail || sq.rewind {
@@ -230,6 +237,7 @@ impl Qp {
         sq.serial = true;
         let old = sq.block_tail;
         while sq.block_tail.wrapping_sub(1) != first {
+            sh.step();
             let index = sq.block_tail.wrapping_sub(1);
             let block = sq.blocks.at(index);
             match block.state {
@@ -243,7 +251,7 @@ impl Qp {
         if sq.block_tail != old {
             let last = sq.blocks.at(sq.block_tail.wrapping_sub(1));
             let at = last.start + last.len as u64;
-            self.sq.seek(at);
+            self.sq.seek(at, sh);
         }
     }
 
@@ -253,8 +261,10 @@ impl Qp {
         if sq.flying != 0 || sq.window.on_the_way() != 0 || sq.rewind {
             return false;
         }
+        let mut bound = Bound::new(BLOCKS as u32);
         let mut index = sq.block;
         while index != sq.block_tail {
+            bound.step();
             match sq.blocks.at(index).state {
                 BLOCK_HELD => index = index.wrapping_add(1),
                 state => return state == BLOCK_WAITING,
@@ -304,6 +314,7 @@ impl Qp {
         sq.again = 0;
         let mut lost = sq.window.lost();
         while lost != 0 {
+            sh.step();
             sq.again |= 1 << (una.plus(lost.trailing_zeros()).get() % WINDOW);
             lost &= lost - 1;
         }
@@ -316,15 +327,17 @@ impl Qp {
             sq.piece_off = 0;
             sq.pos = sq.cut_pos;
         }
-        sq.pass(log2);
-        sq.seek(sq.pos);
+        sq.pass(log2, sh);
+        sq.seek(sq.pos, sh);
     }
 
     /// Some block that is held or being asked for at RTL overlaps the range.
     pub fn blocks_overlap(&self, start: u64, end: u64) -> bool {
         let sq = &self.sq;
+        let mut bound = Bound::new(BLOCKS as u32);
         let mut index = sq.block_head;
         while index != sq.block_tail {
+            bound.step();
             let block = sq.blocks.at(index);
             if matches!(block.state, BLOCK_HELD | BLOCK_PROBING)
                 && block.va < end
@@ -345,9 +358,10 @@ impl Send {
     }
 
     /// Passes packets that have been sent before and are not sent again.
-    pub fn pass(&mut self, log2: u8) {
+    pub fn pass(&mut self, log2: u8, sh: &mut Shared) {
         let mtu = 1 << (log2 & 31);
         while self.next != self.window.next().get() && !self.again(self.next) && self.piece != self.piece_tail {
+            sh.step();
             let left = self.pieces.at(self.piece).len.saturating_sub(self.piece_off);
             let len = left.min(mtu);
             self.pos += len as u64;
@@ -362,7 +376,7 @@ impl Send {
 
     /// The first bytes from stream offset `from` on that are to be sent in this pass, as (start, end):
     /// packets without a gap that are sent again, or all from what was never sent.
-    fn again_range(&self, from: u64, log2: u8) -> (u64, u64) {
+    fn again_range(&self, from: u64, log2: u8, sh: &mut Shared) -> (u64, u64) {
         if from >= self.high {
             return (from, u64::MAX);
         }
@@ -370,9 +384,11 @@ impl Send {
         let mut piece = self.piece_head;
         let mut range = None;
         for n in 0..self.window.flight() {
+            sh.step();
             let psn = self.window.una().plus(n).get();
             // The piece that it belongs to.
             while piece != self.piece_tail {
+                sh.step();
                 let entry = self.pieces.at(piece);
                 if psn_sub(psn, entry.psn) <= entry.len.saturating_sub(1) >> log2 {
                     break;
@@ -394,15 +410,17 @@ impl Send {
     }
 
     /// The next block to ask for begins at stream offset `at`.
-    fn seek(&mut self, at: u64) {
+    fn seek(&mut self, at: u64, sh: &mut Shared) {
         let sq = self;
         sq.ask_pos = at;
         (sq.ask_wqe, sq.ask_sge, sq.ask_off) = (sq.head, 0, 0);
         while sq.ask_wqe != sq.fetched {
+            sh.step();
             let wqe = sq.wqes.at(sq.ask_wqe);
             if at < wqe.end() {
                 let mut off = at.saturating_sub(wqe.start) as u32;
                 while sq.ask_sge < wqe.sges {
+                    sh.step();
                     let len = sq.sges.at(wqe.sge.wrapping_add(sq.ask_sge as u16)).len;
                     if off < len {
                         break;

@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Every call of a state machine ends after a number of steps that is known beforehand.
+//!
+//! A step is one turn of a loop. A loop over values is written `for x in at_most(N, values)`; any other counts its
+//! turns with [`Bound::step`], as do loops that lie in each other, or that one call runs one after the other. With
+//! debug assertions (all tests, the model checker, fuzzing) a call that exceeds its bound panics; without them
+//! nothing of this is left. `tests/bounds.rs` looks for loops that do not count.
 
 /// Counts the steps of one call and, where debug assertions are on, panics when the bound is exceeded.
 #[derive(Debug)]
@@ -22,11 +27,63 @@ impl Bound {
 
     /// One step.
     #[inline(always)]
-    pub fn step(&mut self) {
+    pub const fn step(&mut self) {
         #[cfg(debug_assertions)]
         {
             assert!(self.left > 0, "a call exceeded its step bound");
             self.left -= 1;
         }
+    }
+}
+
+/// `values`, each of them a step, of which there are at most `steps`.
+#[inline(always)]
+pub fn at_most<I: IntoIterator>(steps: usize, values: I) -> AtMost<I::IntoIter> {
+    let steps = if steps > u32::MAX as usize { u32::MAX } else { steps as u32 };
+    AtMost { values: values.into_iter(), bound: Bound::new(steps) }
+}
+
+/// See [`at_most`].
+#[derive(Debug)]
+pub struct AtMost<I> {
+    values: I,
+    bound: Bound,
+}
+
+impl<I: Iterator> Iterator for AtMost<I> {
+    type Item = I::Item;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<I::Item> {
+        let value = self.values.next()?;
+        self.bound.step();
+        Some(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_within_the_bound_passes() {
+        assert!(at_most(3, [1, 2, 3]).eq([1, 2, 3]));
+        assert_eq!(at_most(0, 0..0).next(), None);
+        let mut bound = Bound::new(1);
+        bound.step();
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "step bound")]
+    fn one_turn_too_many_is_caught() {
+        for _ in at_most(2, 0..3) {}
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "step bound")]
+    fn one_step_too_many_is_caught() {
+        Bound::new(0).step();
     }
 }

@@ -29,6 +29,8 @@ pub(crate) struct Revocation {
 
 /// Everything that firmware knows. All-zero when new, so that it lies in `.bss`.
 /// `QPS`: data QPs (at most 64; QPNs from `FIRST_QPN`), `PEERS`: end nodes it talks to at a time (at most 64).
+///
+/// Each call is bounded as a whole, whatever came before: [`Card::POLL_STEPS`] and the like.
 pub struct Card<const QPS: usize = 64, const PEERS: usize = 32> {
     pub(crate) qps: [Qp; QPS],
     pub(crate) peers: [Peer; PEERS],
@@ -77,6 +79,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
 
     /// QP `qpn`'s doorbell: producer indices and bytes posted so far, as latched.
     pub fn doorbell<H: Hw>(&mut self, now: u64, qpn: u32, sq_pi: u16, rq_pi: u16, bytes: u32, hw: &mut H) {
+        self.sh.begin(Self::DOORBELL_STEPS);
         let _ = now;
         if let Some((qp, sh)) = self.qp(qpn)
             && !qp.destroying
@@ -87,6 +90,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
 
     /// A frame of `len` bytes (with iCRC) lies in receive slot `slot`; flags `RX_FLAG_*`. The card frees the slot.
     pub fn rx<H: Hw>(&mut self, now: u64, slot: u32, len: u32, flags: u32, hw: &mut H) {
+        self.sh.begin(Self::RX_STEPS);
         if slot >= RX_SLOTS {
             return;
         }
@@ -184,6 +188,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
     pub(crate) fn address_changed(&mut self, i: usize) {
         self.sh.peer_work |= 1 << i;
         for q in 0..QPS {
+            self.sh.step();
             if self.qps[q].peer as usize == i + 1 {
                 self.prepare_template(q);
             }
@@ -192,6 +197,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
 
     /// Transmit slot `slot` is free again; status 0 or `DMA_*`.
     pub fn tx_done<H: Hw>(&mut self, now: u64, slot: u32, status: u32, hw: &mut H) {
+        self.sh.begin(Self::TX_DONE_STEPS);
         let _ = now;
         if let Some(user) = self.sh.tx_free(slot)
             && user.data
@@ -203,6 +209,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
 
     /// The DMA command with `tag` has ended: status `DMA_*`.
     pub fn dma_done<H: Hw>(&mut self, now: u64, tag: u16, status: u32, hw: &mut H) {
+        self.sh.begin(Self::DMA_DONE_STEPS);
         let _ = now;
         let number = (tag & 0xff) as u32;
         match tag & 0xf000 {
@@ -232,6 +239,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
 
     /// Answer of the translation unit: kind `XLT_*`, status `PAGE_*` (of `XLT_READY`).
     pub fn xlt_rsp<H: Hw>(&mut self, now: u64, kind: u32, status: u32, tag: u16, hw: &mut H) {
+        self.sh.begin(Self::XLT_RSP_STEPS);
         let _ = now;
         let Some(user) = self.sh.tag_user(tag) else {
             return;
@@ -247,6 +255,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
 
     /// QP `qpn`'s next credit list may be sent.
     pub fn credit_list<H: Hw>(&mut self, now: u64, qpn: u32, hw: &mut H) {
+        self.sh.begin(Self::CREDIT_LIST_STEPS);
         let _ = (now, hw);
         if let Some((qp, sh)) = self.qp(qpn)
             && qp.state == CONNECTED
@@ -257,13 +266,16 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
 
     /// The timer's time has come.
     pub fn timer<H: Hw>(&mut self, now: u64, hw: &mut H) {
+        self.sh.begin(Self::TIMER_STEPS);
         self.sh.disarm(hw);
         for qp in &mut self.qps {
+            self.sh.step();
             if qp.state == CONNECTED && qp.sq.deadline != 0 && now >= qp.sq.deadline {
                 qp.timed_out(&mut self.sh, hw);
             }
         }
         for i in 0..PEERS {
+            self.sh.step();
             if self.peers[i].ip == 0 || self.peers[i].deadline == 0 {
                 continue;
             }
@@ -285,11 +297,13 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             at => at,
         };
         for qp in &self.qps {
+            self.sh.step();
             if qp.sq.deadline != 0 {
                 next = next.min(qp.sq.deadline);
             }
         }
         for peer in &self.peers {
+            self.sh.step();
             if peer.ip != 0 && peer.deadline != 0 {
                 next = next.min(peer.deadline);
             }
@@ -309,6 +323,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
     /// Asks peer `peer` (index + 1) on its data connections whether it lives, as far as there are slots.
     fn probe<H: Hw>(&mut self, peer: u8, hw: &mut H) {
         for k in 1..=QPS {
+            self.sh.step();
             let i = (self.sh.probe_last as usize + k) % QPS;
             if let Some(qp) = self.qps.get_mut(i)
                 && qp.peer == peer
@@ -335,6 +350,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
     pub(crate) fn drop_connections<H: Hw>(&mut self, i: usize, hw: &mut H) {
         let peer = i as u8 + 1;
         for qp in &mut self.qps {
+            self.sh.step();
             if qp.peer != peer {
                 continue;
             }
@@ -352,6 +368,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             }
         }
         for request in &mut self.requests {
+            self.sh.step();
             if request.peer == peer {
                 *request = Request::FREE;
             }
@@ -361,6 +378,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
     /// Does a bounded piece of the work that events left; true when it should be called
     /// again before the core waits. Call after each burst of events.
     pub fn poll<H: Hw>(&mut self, now: u64, hw: &mut H) -> bool {
+        self.sh.begin(Self::POLL_STEPS);
         let answered = self.sh.flush_answers(hw);
         self.revoke_step(hw);
         self.held_step(hw);
@@ -371,6 +389,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             self.sh.peer_blocked |= 1 << i;
         }
         for _ in 0..4 {
+            self.sh.step();
             if let Some(i) = take_bit(&mut self.sh.ack_work, &mut self.sh.last[1])
                 && let Some(qp) = self.qps.get_mut(i)
             {
@@ -482,6 +501,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         let (start, end) = (self.revocation.start, self.revocation.end);
         let mut clear = true;
         for qp in &mut self.qps {
+            self.sh.step();
             if qp.state == FREE || qp.asid != self.revocation.asid {
                 continue;
             }
@@ -497,6 +517,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             self.revocation.active = false;
             self.sh.revoking = false;
             for qp in &self.qps {
+                self.sh.step();
                 if qp.state == CONNECTED && qp.asid == self.revocation.asid {
                     self.sh.send_work |= qp.bit();
                     self.sh.recv_work |= qp.bit();

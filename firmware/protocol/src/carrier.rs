@@ -13,7 +13,7 @@
 //! [`Carry::part`] into [`crate::announce::Options`]. None of them keeps order or promises delivery:
 //! the announcer repeats what is not proven. What a carrier cannot read it drops.
 
-use crate::bound::Bound;
+use crate::bound::{Bound, at_most};
 use crate::entry::{Body, Entry, HEAD, Name, Part};
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -80,7 +80,7 @@ impl Messages {
 /// Writes words to bytes, little-endian. `None`: too short.
 fn write_words(words: &[u32], out: &mut [u8]) -> Option<usize> {
     let len = 4 * words.len();
-    for (to, word) in out.get_mut(..len)?.chunks_exact_mut(4).zip(words) {
+    for (to, word) in at_most(words.len(), out.get_mut(..len)?.chunks_exact_mut(4).zip(words)) {
         to.copy_from_slice(&word.to_le_bytes());
     }
     Some(len)
@@ -90,7 +90,7 @@ fn write_words(words: &[u32], out: &mut [u8]) -> Option<usize> {
 fn read_words(bytes: &[u8], out: &mut [u32]) -> Option<usize> {
     let (words, rest) = bytes.as_chunks::<4>();
     let to = out.get_mut(..words.len())?;
-    for (to, word) in to.iter_mut().zip(words) {
+    for (to, word) in at_most(words.len(), to.iter_mut().zip(words)) {
         *to = u32::from_le_bytes(*word);
     }
     rest.is_empty().then_some(words.len())
@@ -339,17 +339,15 @@ impl<const LIST: usize, const SLOTS: usize, const WORDS: usize> Fetch<LIST> for 
         if !rest.is_empty() || !offset.is_multiple_of(4) || !fits {
             return false;
         }
-        for (to, word) in self.memory.as_flattened_mut().iter_mut().skip(start).zip(words) {
+        for (to, word) in at_most(SLOTS * WORDS, self.memory.as_flattened_mut().iter_mut().skip(start).zip(words)) {
             *to = u32::from_le_bytes(*word);
         }
         true
     }
 
     fn get(&mut self) -> Option<Entry<LIST>> {
-        let mut bound = Bound::new(SLOTS as u32 + 1);
         // The slot whose turn it is; if the writer has gone round it holds a later phase.
-        for _ in 0..SLOTS {
-            bound.step();
+        for _ in at_most(SLOTS, 0..SLOTS) {
             let (phase, words) = self.whole(self.slot)?;
             let ahead = phase.wrapping_sub(self.phase) as i32;
             if ahead <= 0 {
@@ -426,9 +424,7 @@ impl<const LIST: usize, const WORDS: usize> Carry<LIST> for SharedWriter<'_, WOR
         if used > WORDS as u32 || len > WORDS - used as usize {
             return false;
         }
-        let mut bound = Bound::new(256);
-        for word in words.iter().take(len) {
-            bound.step();
+        for word in at_most(256, words.iter().take(len)) {
             self.ring.at(self.tail).store(*word, Ordering::Relaxed);
             self.tail = self.tail.wrapping_add(1);
         }
@@ -467,9 +463,7 @@ impl<const LIST: usize, const WORDS: usize> Fetch<LIST> for SharedReader<'_, WOR
             return None;
         }
         let mut words = [0; 256];
-        let mut bound = Bound::new(256);
-        for (i, word) in words.iter_mut().enumerate().take((there as usize).min(WORDS)) {
-            bound.step();
+        for (i, word) in at_most(256, words.iter_mut().enumerate().take((there as usize).min(WORDS))) {
             *word = self.ring.at(self.head.wrapping_add(i as u32)).load(Ordering::Relaxed);
         }
         let decoded = match there as usize <= WORDS {
@@ -554,14 +548,14 @@ impl<const LIST: usize> TcpOptions<LIST> {
         let (len, odd) = match kind & TCP_SHORT {
             0 => {
                 let (all, odd) = rest.as_chunks::<4>();
-                for (to, from) in sizes.get_mut(..all.len())?.iter_mut().zip(all) {
+                for (to, from) in at_most(LIST, sizes.get_mut(..all.len())?.iter_mut().zip(all)) {
                     *to = u32::from_be_bytes(*from);
                 }
                 (all.len(), odd)
             }
             _ => {
                 let (all, odd) = rest.as_chunks::<2>();
-                for (to, from) in sizes.get_mut(..all.len())?.iter_mut().zip(all) {
+                for (to, from) in at_most(LIST, sizes.get_mut(..all.len())?.iter_mut().zip(all)) {
                     *to = u16::from_be_bytes(*from) as u32;
                 }
                 (all.len(), odd)
@@ -597,12 +591,12 @@ impl<const LIST: usize> TcpOptions<LIST> {
         *head = [experiment, u8::try_from(len).ok()?, i0, i1, flags, round, total, offset, n0, n1, n2, n3];
         match short {
             true => {
-                for (to, size) in rest.as_chunks_mut::<2>().0.iter_mut().zip(sizes) {
+                for (to, size) in at_most(LIST, rest.as_chunks_mut::<2>().0.iter_mut().zip(sizes)) {
                     *to = (*size as u16).to_be_bytes();
                 }
             }
             false => {
-                for (to, size) in rest.as_chunks_mut::<4>().0.iter_mut().zip(sizes) {
+                for (to, size) in at_most(LIST, rest.as_chunks_mut::<4>().0.iter_mut().zip(sizes)) {
                     *to = size.to_be_bytes();
                 }
             }

@@ -3,8 +3,8 @@
 
 use crate::card::Card;
 use crate::control::{
-    MESSAGE_HEADER, REC_DREQ, REC_KEEPALIVE, REC_LIST, REC_RECALL, REC_RECALLED, REC_REJ, REC_REP, REC_REQ, REC_RTU,
-    START, VERSION, record,
+    MESSAGE_HEADER, Peer, REC_DREQ, REC_KEEPALIVE, REC_LIST, REC_RECALL, REC_RECALLED, REC_REJ, REC_REP, REC_REQ,
+    REC_RTU, START, VERSION, record,
 };
 use crate::headers::{PSN_MASK, Packet, Template};
 use crate::hw::{Hw, Log};
@@ -216,6 +216,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         hw.rx_read(slot, packet.start / 4, words);
         let mut message = Records { words: [0; CONTROL_WORDS], len };
         for (word, halves) in message.words.iter_mut().zip(words.windows(2)) {
+            self.sh.step();
             if let [low, high] = halves {
                 *word = low >> 16 | high << 16;
             }
@@ -268,6 +269,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         let mut at = MESSAGE_HEADER;
         let mut answers = 0;
         while at < len {
+            self.sh.step();
             let Some((kind, words, _)) = message.record(at) else {
                 hw.count(F_CONTROL_BAD, 1);
                 message.len = at;
@@ -288,6 +290,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         while at < message.len
             && let Some((kind, words, qpn)) = message.record(at)
         {
+            self.sh.step();
             self.take_record(i, kind, words, qpn, &message, at, hw);
             at += words;
         }
@@ -361,6 +364,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         }
         self.sh.held_due = false;
         for i in 0..HELD_LISTS {
+            self.sh.step();
             let Some(held) = self.sh.held.get(i).copied().filter(|held| held.qp != 0) else {
                 continue;
             };
@@ -445,6 +449,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         let peer = i as u8 + 1;
         let [epoch, from, from_epoch] = [1, 2, 3].map(|k| m.word(at, k));
         for qp in &mut self.qps {
+            self.sh.step();
             let ours = qp.peer == peer
                 && match qpn {
                     0 => qp.peer_qpn == from && qp.peer_epoch == from_epoch,
@@ -456,6 +461,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             }
         }
         for request in &mut self.requests {
+            self.sh.step();
             if request.peer == peer
                 && matches!(request.state, REQUEST_NEW | REQUEST_OFFERED)
                 && request.end.qpn == from
@@ -490,6 +496,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             words
         };
         while qp.todo != 0 {
+            self.sh.step();
             // Lowest bit first: the order of a connection's life, the end after all but credits.
             let order = [TODO_REQ, TODO_REP, TODO_RTU, TODO_RECALLED, TODO_RECALL, TODO_LIST, TODO_DREQ];
             let todo = order.into_iter().find(|bit| qp.todo & bit != 0).unwrap_or(qp.todo);
@@ -532,7 +539,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
                     } else if !peer.room(3 + GRANTS) {
                         false
                     } else {
-                        qp.append_list(peer, hw);
+                        qp.append_list(peer, &mut self.sh, hw);
                         true
                     }
                 }
@@ -568,6 +575,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         }
         self.sh.request_work = false;
         for r in 0..REQUESTS {
+            self.sh.step();
             let request = &mut self.requests[r];
             let p = (request.peer as usize).wrapping_sub(1);
             let Some(peer) = self.peers.get_mut(p) else {
@@ -621,6 +629,7 @@ impl Qp {
         if answer == LIST_OK {
             let known = hw.credit_rsp1() as usize;
             for size in sizes.iter().skip(known) {
+                sh.step();
                 hw.credit(CRD_LIST_PUSH, self.qpn(), *size, 0);
             }
             self.sq.cover_more = true;
@@ -638,7 +647,7 @@ impl Qp {
     }
 
     /// Appends the credit list that is ready, if one is. There is room.
-    fn append_list<H: Hw>(&mut self, peer: &mut crate::control::Peer, hw: &mut H) {
+    fn append_list<H: Hw>(&mut self, peer: &mut Peer, sh: &mut Shared, hw: &mut H) {
         let qpn = self.qpn();
         if hw.credit(CRD_LIST_TAKE, qpn, 0, 0) != 0 {
             return;
@@ -650,6 +659,7 @@ impl Qp {
         words[1] = self.peer_epoch;
         words[2] = first;
         for word in &mut words[3..3 + len] {
+            sh.step();
             *word = hw.credit(CRD_LIST_NEXT, qpn, 0, 0);
         }
         peer.append(&words[..3 + len]);

@@ -31,6 +31,7 @@ const fn body(offset: usize) -> usize {
 impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
     /// A command (`CMD_*` from `CMD_FIRST_FW` on) of the driver.
     pub fn command<H: Hw>(&mut self, now: u64, words: &[u32; 16], hw: &mut H) {
+        self.sh.begin(Self::COMMAND_STEPS);
         self.sh.stir(now as u32);
         let w = words;
         let answer = match w[0] & 0xff {
@@ -97,6 +98,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             return CMD_BUSY;
         }
         for peer in &mut self.peers {
+            self.sh.step();
             peer.ip = 0;
             peer.deadline = 0;
         }
@@ -314,13 +316,14 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
     }
 
     fn query<H: Hw>(&mut self, qpn: u32, hw: &mut H) -> Option<[u32; 9]> {
-        let (qp, _) = self.qp(qpn)?;
+        let (qp, sh) = self.qp(qpn)?;
         hw.credit(CRD_BUILDER, qpn, 0, 0);
         let (announced, landed) = (hw.credit_rsp1(), hw.credit_rsp2());
         let credits = hw.credit(CRD_COUNT, qpn, 0, 0);
         let mut granted = 0;
         let mut index = qp.rq.head;
         while index != qp.rq.fetched {
+            sh.step();
             let grant = qp.rq.grants.at(index);
             granted += matches!(grant.state, GRANT_POSTED | GRANT_READY) as u32;
             index = index.wrapping_add(1);
@@ -349,6 +352,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         // Who cannot send, who cannot receive; of the latter the one whose turn it is.
         let (mut sender, mut receiver) = (None, None);
         for qp in &mut self.qps {
+            sh.step();
             if qp.state != CONNECTED || (asid != 0 && qp.asid != asid) {
                 continue;
             }

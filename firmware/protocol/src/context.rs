@@ -2,7 +2,7 @@
 //! Virtual contexts (VC-1): a stream as a list of blocks that are contiguous in virtual
 //! addresses only. Nothing here is pinned; a [`Chain`] says where the bytes of a stream lie.
 
-use crate::bound::Bound;
+use crate::bound::{Bound, at_most};
 use crate::fifo::Fifo;
 
 /// Bytes that lie together in the virtual addresses of one process.
@@ -137,12 +137,12 @@ impl<const N: usize> Chain<N> {
         }
         let start = self.end;
         let mut send_end = start;
-        for p in places.iter().filter(|p| p.len > 0) {
+        for p in at_most(N, places.iter().filter(|p| p.len > 0)) {
             let va = p.base.checked_add(p.offset).ok_or(ChainError::BadRange)?;
             va.checked_add(p.len as u64).ok_or(ChainError::BadRange)?;
             send_end = send_end.checked_add(p.len as u64).ok_or(ChainError::BadRange)?;
         }
-        for p in places.iter().filter(|p| p.len > 0) {
+        for p in at_most(N, places.iter().filter(|p| p.len > 0)) {
             let context = Context { base: p.base, offset: p.offset, len: p.len, start: self.end, send_end, choice };
             self.contexts.push(context);
             self.end = context.end();
@@ -191,7 +191,7 @@ impl<const N: usize> Chain<N> {
 
     /// Counts stream offsets from `by` on, at most [`Chain::start`].
     pub(crate) fn rebase(&mut self, by: u64) {
-        for c in self.contexts.as_mut_slice() {
+        for c in at_most(N, self.contexts.as_mut_slice()) {
             c.start = c.start.saturating_sub(by);
             c.send_end = c.send_end.saturating_sub(by);
         }
@@ -204,7 +204,7 @@ impl<const N: usize> Chain<N> {
         let Some(send_end) = self.find(offset).map(|c| c.send_end) else {
             return;
         };
-        for c in self.contexts.as_mut_slice().iter_mut().filter(|c| c.send_end == send_end) {
+        for c in at_most(N, self.contexts.as_mut_slice().iter_mut().filter(|c| c.send_end == send_end)) {
             let again = match c.choice {
                 Choice::Fixed(policy) => policy.again,
                 Choice::Adaptive => Again::Pin,

@@ -226,6 +226,7 @@ impl Peer {
             hw.tx_send(slot, frame.end, self.flags());
         }
         while self.next != self.tail {
+            sh.step();
             let Some(slot) = sh.tx_alloc_control(hw) else {
                 return true;
             };
@@ -265,6 +266,7 @@ impl Peer {
         frame[..FIRST + 1].copy_from_slice(&words[..FIRST + 1]);
         frame[FIRST] &= 0xffff;
         for (i, word) in message.words[..len].iter().enumerate() {
+            sh.step();
             frame[FIRST + i] |= word << 16;
             frame[FIRST + 1 + i] = word >> 16;
         }

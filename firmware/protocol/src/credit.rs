@@ -10,7 +10,7 @@
 //! numbers) are those of the card unless said otherwise; a model checker shrinks them. Slots
 //! that hold no live credit are 0, so that two machines that behave alike are equal.
 
-use crate::bound::Bound;
+use crate::bound::{Bound, at_most};
 use crate::rule::{self, Rule};
 use berth_abi::{card, cpu};
 
@@ -420,9 +420,7 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Reader<ROOM, LIST, B
 
     /// `CRD_GIVE_UP`: drops at most `n` unused credits, newest first; gives the number of the first one not kept.
     pub fn give_up(&mut self, n: u32) -> u32 {
-        let mut bound = Bound::new(ROOM as u32);
-        for _ in 0..n.min(self.count()) {
-            bound.step();
+        for _ in at_most(ROOM, 0..n.min(self.count())) {
             self.next_in = Seq::<BITS>::sub(self.next_in, 1);
             *self.slot(self.next_in) = 0;
         }

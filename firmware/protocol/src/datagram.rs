@@ -6,7 +6,7 @@
 //! Nothing here is acknowledged or sent again, and there are no credits: what finds no
 //! receive is dropped and counted.
 
-use crate::bound::Bound;
+use crate::bound::at_most;
 use crate::wire::net::{ETHER_IPV4, ETHER_IPV6, PROTOCOL_UDP, checksum};
 use crate::wire::opcode::{Opcode, Operation, Service};
 use crate::wire::{Bth, Deth, Eth, Extended, Ip, Nak, Packet, UDP_PORT};
@@ -265,7 +265,9 @@ fn network_header(ip: &Ip, packet: &Packet, len: u32) -> [u8; NETWORK_HEADER as 
         Ip::V6(ip) => {
             let word = 6 << 28 | u32::from(ip.traffic_class) << 20 | ip.flow & 0xf_ffff;
             let fields = word.to_be_bytes().into_iter().chain(udp.to_be_bytes()).chain([PROTOCOL_UDP, ip.hops]);
-            for (place, byte) in header.iter_mut().zip(fields.chain(ip.from).chain(ip.to)) {
+            for (place, byte) in
+                at_most(NETWORK_HEADER as usize, header.iter_mut().zip(fields.chain(ip.from).chain(ip.to)))
+            {
                 *place = byte;
             }
         }
@@ -410,9 +412,7 @@ impl<const N: usize> Filters<N> {
         if filter.port.is_some() && !matches!(filter.protocol, Some(6 | 17 | 33 | 132 | 136)) {
             return Err(FilterError::Port);
         }
-        let mut bound = Bound::new(N as u32);
-        for row in &mut self.rows {
-            bound.step();
+        for row in at_most(N, &mut self.rows) {
             match row {
                 Some((there, _)) if *there == filter => return Err(FilterError::Taken),
                 Some(_) => (),
@@ -430,7 +430,7 @@ impl<const N: usize> Filters<N> {
         let mut kept = [None; N];
         let mut removed = 0_usize;
         let mut places = kept.iter_mut();
-        for row in self.rows.iter().flatten() {
+        for row in at_most(N, self.rows.iter().flatten()) {
             if row.1 == qpn {
                 removed = removed.wrapping_add(1);
             } else if let Some(place) = places.next() {
@@ -449,9 +449,7 @@ impl<const N: usize> Filters<N> {
         if fields.ether_type == ETHER_ARP || fields.is_roce() && fields.ours {
             return Steered::Card;
         }
-        let mut bound = Bound::new(N as u32);
-        for (filter, qpn) in self.rows.iter().flatten() {
-            bound.step();
+        for (filter, qpn) in at_most(N, self.rows.iter().flatten()) {
             if filter.matches(&fields, node) {
                 return Steered::Qp(*qpn);
             }

@@ -2,6 +2,8 @@
 //! A short queue whose state says nothing but its content, so that equal queues are equal
 //! (and hash equally) whatever happened before.
 
+use crate::bound::at_most;
+
 /// At most `N` values in order, oldest first. Places that are not in use hold `T::default()`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fifo<T, const N: usize> {
@@ -111,7 +113,7 @@ impl<T: Copy + Default, const N: usize> Fifo<T, N> {
 
     /// Keeps the oldest `n` values.
     pub fn truncate(&mut self, n: usize) {
-        for place in self.items.iter_mut().take(self.len).skip(n) {
+        for place in at_most(N, self.items.iter_mut().take(self.len).skip(n)) {
             *place = T::default();
         }
         self.len = self.len.min(n);

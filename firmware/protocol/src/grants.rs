@@ -3,7 +3,9 @@
 //! committed by batch (decision 5), recalled under pressure (decision 19), withdrawn (17).
 
 use crate::blocks::page_status;
+use crate::bound::Bound;
 use crate::hw::{Hw, Log};
+use crate::limits::GRANTS;
 use crate::qp::{
     CONNECTED, GRANT_ASKING, GRANT_DONE, GRANT_LOCAL, GRANT_NEW, GRANT_POSTED, GRANT_READY, Qp, RECALL_NONE,
     RECALL_OUT, TODO_RECALL,
@@ -28,6 +30,7 @@ impl Qp {
     /// Acquires the SGEs of receives, in order.
     fn ask_grants<H: Hw>(&mut self, sh: &mut Shared, hw: &mut H) {
         while self.rq.ask != self.rq.fetched && !sh.revoking {
+            sh.step();
             let index = self.rq.ask;
             let grant = *self.rq.grants.at(index);
             if self.rq.serial && grant.state == GRANT_NEW && (self.front() != Some(index) || !sh.token_take(self.idx)) {
@@ -36,6 +39,7 @@ impl Qp {
             if grant.state == GRANT_NEW {
                 let done = grant.probing | grant.waiting | grant.held;
                 for i in 0..grant.sges {
+                    sh.step();
                     if done & 1 << i != 0 {
                         continue;
                     }
@@ -112,11 +116,11 @@ impl Qp {
             if grant.status != WC_OK {
                 grant.state = GRANT_LOCAL;
                 sh.token_drop(self.idx);
-                self.let_go(index, hw);
+                self.let_go(index, sh, hw);
             } else if grant.stale {
                 grant.stale = false;
                 grant.state = GRANT_NEW;
-                self.let_go(index, hw);
+                self.let_go(index, sh, hw);
                 if (self.rq.ask.wrapping_sub(index) as i16) > 0 {
                     self.rq.ask = index;
                 }
@@ -131,9 +135,10 @@ impl Qp {
     }
 
     /// Releases the SGEs of receive `index` that are held.
-    pub fn let_go<H: Hw>(&mut self, index: u16, hw: &mut H) {
+    pub fn let_go<H: Hw>(&mut self, index: u16, sh: &mut Shared, hw: &mut H) {
         let grant = self.rq.grants.at_mut(index);
         for i in 0..grant.sges {
+            sh.step();
             if grant.held & 1 << i != 0 {
                 let range = self.rq.sges.at(grant.sge.wrapping_add(i as u16));
                 hw.xlt_release(self.asid, range.va, range.len, true, range.tag);
@@ -150,6 +155,7 @@ impl Qp {
         }
         let qpn = self.qpn();
         loop {
+            sh.step();
             if self.rq.post == self.rq.batch {
                 self.commit(hw);
                 (self.rq.pressure, self.rq.serial) = (false, false);
@@ -198,6 +204,7 @@ impl Qp {
     /// Completes receives in order: filled ones, failed ones, empty ones.
     pub fn complete_recvs<H: Hw>(&mut self, sh: &mut Shared, hw: &mut H) {
         while self.rq.head != self.rq.fetched {
+            sh.step();
             let index = self.rq.head;
             let grant = self.rq.grants.at(index);
             let status = match grant.state {
@@ -218,7 +225,7 @@ impl Qp {
                 }
             }
             self.complete_recv(status, hw);
-            self.let_go(index, hw);
+            self.let_go(index, sh, hw);
             sh.recv_work |= self.bit();
         }
     }
@@ -227,13 +234,15 @@ impl Qp {
     pub fn drop_grants<H: Hw>(&mut self, sh: &mut Shared, hw: &mut H) {
         let mut index = self.rq.head;
         while index != self.rq.fetched {
+            sh.step();
             let grant = *self.rq.grants.at(index);
             for i in 0..grant.sges {
+                sh.step();
                 if grant.waiting & 1 << i != 0 {
                     sh.tag_orphan(self.rq.sges.at(grant.sge.wrapping_add(i as u16)).tag);
                 }
             }
-            self.let_go(index, hw);
+            self.let_go(index, sh, hw);
             let grant = self.rq.grants.at_mut(index);
             grant.waiting = 0;
             grant.state = GRANT_LOCAL;
@@ -248,8 +257,10 @@ impl Qp {
 
     /// The first receive that keeps later ones from becoming credits.
     fn front(&self) -> Option<u16> {
+        let mut bound = Bound::new(GRANTS as u32);
         let mut index = self.rq.post;
         while index != self.rq.fetched {
+            bound.step();
             match self.rq.grants.at(index).state {
                 GRANT_READY | GRANT_LOCAL => index = index.wrapping_add(1),
                 _ => return Some(index),
@@ -268,7 +279,8 @@ impl Qp {
         (self.rq.pressure, self.rq.serial) = (true, true);
         let mut index = front.wrapping_add(1);
         while index != self.rq.fetched {
-            self.defer(index, hw);
+            sh.step();
+            self.defer(index, sh, hw);
             index = index.wrapping_add(1);
         }
         // Those go on being asked for behind it.
@@ -282,14 +294,14 @@ impl Qp {
     }
 
     /// Receive `index`, which is no credit yet, is to be acquired anew later.
-    fn defer<H: Hw>(&mut self, index: u16, hw: &mut H) {
+    fn defer<H: Hw>(&mut self, index: u16, sh: &mut Shared, hw: &mut H) {
         match self.rq.grants.at(index).state {
             GRANT_READY => {
-                self.let_go(index, hw);
+                self.let_go(index, sh, hw);
                 self.rq.grants.at_mut(index).state = GRANT_NEW;
             }
             GRANT_ASKING => {
-                self.let_go(index, hw);
+                self.let_go(index, sh, hw);
                 self.rq.grants.at_mut(index).stale = true;
             }
             _ => (),
@@ -319,8 +331,10 @@ impl Qp {
     /// Some receive but that one holds memory.
     pub fn recv_holds(&self) -> bool {
         let front = self.front();
+        let mut bound = Bound::new(GRANTS as u32);
         let mut index = self.rq.head;
         while index != self.rq.fetched {
+            bound.step();
             if self.rq.grants.at(index).held != 0 && front != Some(index) {
                 return true;
             }
@@ -332,12 +346,13 @@ impl Qp {
     /// Lets go of that part, for others' sake; with `fail` the receive does not fit the budget.
     pub fn yield_grant<H: Hw>(&mut self, fail: bool, sh: &mut Shared, hw: &mut H) {
         if let Some(index) = self.front() {
-            self.defer(index, hw);
+            self.defer(index, sh, hw);
             if fail {
                 let grant = self.rq.grants.at_mut(index);
                 grant.status = WC_OVER_BUDGET;
                 if grant.probing == 0 {
                     for i in 0..grant.sges {
+                        sh.step();
                         if grant.waiting & 1 << i != 0 {
                             sh.tag_orphan(self.rq.sges.at(grant.sge.wrapping_add(i as u16)).tag);
                         }
@@ -354,8 +369,10 @@ impl Qp {
     /// Receives that hold memory.
     pub fn recvs_holding(&self) -> u32 {
         let mut count = 0;
+        let mut bound = Bound::new(GRANTS as u32);
         let mut index = self.rq.head;
         while index != self.rq.fetched {
+            bound.step();
             count += (self.rq.grants.at(index).held != 0) as u32;
             index = index.wrapping_add(1);
         }
@@ -365,8 +382,10 @@ impl Qp {
     /// Receives that are credits and that no data has come for.
     pub fn unused(&self) -> u32 {
         let mut count = 0;
+        let mut bound = Bound::new(GRANTS as u32);
         let mut index = self.rq.land;
         while index != self.rq.post {
+            bound.step();
             count += (self.rq.grants.at(index).state == GRANT_POSTED) as u32;
             index = index.wrapping_add(1);
         }
@@ -382,6 +401,7 @@ impl Qp {
         let (mut n, mut sum) = (0, 0u32);
         let mut index = self.rq.post;
         while index != self.rq.land && (sum < bytes || n == 0) {
+            sh.step();
             index = index.wrapping_sub(1);
             let grant = self.rq.grants.at(index);
             if grant.state == GRANT_POSTED {
@@ -410,13 +430,14 @@ impl Qp {
         let mut index = self.rq.post;
         let mut count = 0;
         while index != self.rq.land {
+            sh.step();
             let before = index.wrapping_sub(1);
             let grant = *self.rq.grants.at(before);
             if grant.state == GRANT_POSTED {
                 if (grant.credit.wrapping_sub(first) as i32) < 0 {
                     break;
                 }
-                self.let_go(before, hw);
+                self.let_go(before, sh, hw);
                 let too_large = self.rq.too_large;
                 let grant = self.rq.grants.at_mut(before);
                 (grant.state, grant.withdrawn) = (GRANT_NEW, false);
@@ -453,6 +474,7 @@ impl Qp {
         let mut index = self.rq.head;
         let mut clear = true;
         while index != self.rq.fetched {
+            sh.step();
             let grant = *self.rq.grants.at(index);
             let hit = (0..grant.sges).any(|i| {
                 let range = self.rq.sges.at(grant.sge.wrapping_add(i as u16));
@@ -463,12 +485,12 @@ impl Qp {
             if hit {
                 match grant.state {
                     GRANT_ASKING => {
-                        self.let_go(index, hw);
+                        self.let_go(index, sh, hw);
                         self.rq.grants.at_mut(index).stale = true;
                         clear &= grant.probing == 0;
                     }
                     GRANT_READY => {
-                        self.let_go(index, hw);
+                        self.let_go(index, sh, hw);
                         self.rq.grants.at_mut(index).state = GRANT_NEW;
                         if (self.rq.ask.wrapping_sub(index) as i16) > 0 {
                             self.rq.ask = index;
@@ -481,7 +503,7 @@ impl Qp {
                         }
                         // Data that is being placed now meets a missing translation, or ends.
                         match grant.filled == 0 || self.rq.placing == 0 {
-                            true => self.let_go(index, hw),
+                            true => self.let_go(index, sh, hw),
                             false => clear = false,
                         }
                     }

@@ -9,7 +9,7 @@
 //! again and again until something has come through the new set. The sender polls the memory; an
 //! answer that is not whole is "not yet". Then it exchanges its own buffers. No call waits.
 
-use crate::bound::Bound;
+use crate::bound::at_most;
 use crate::rule::{self, Rule};
 
 /// Sizes of the sets, the same at both ends (BE-1, BE-3).
@@ -90,12 +90,11 @@ impl Answer {
         let head = self.phase.to_be_bytes().into_iter().chain((self.granted as u32).to_be_bytes());
         let body = head.chain(self.addr.to_be_bytes()).chain(self.rkey.to_be_bytes());
         let body = body.chain(self.size.to_be_bytes()).chain(self.count.to_be_bytes());
-        for (place, byte) in out.iter_mut().zip(body) {
+        for (place, byte) in at_most(ANSWER_BYTES, out.iter_mut().zip(body)) {
             *place = byte;
         }
-        let sum = checksum(&out);
-        for (place, byte) in out.iter_mut().skip(28).zip(sum.to_be_bytes().into_iter().chain(self.phase.to_be_bytes()))
-        {
+        let tail = checksum(&out).to_be_bytes().into_iter().chain(self.phase.to_be_bytes());
+        for (place, byte) in at_most(8, out.iter_mut().skip(28).zip(tail)) {
             *place = byte;
         }
         out
@@ -518,7 +517,7 @@ impl<const LEVELS: usize> Receiver<LEVELS> {
         }
         let mut left = n;
         // Sets grow only, so that older messages are at lower levels.
-        for old in self.old.iter_mut().flatten() {
+        for old in at_most(LEVELS, self.old.iter_mut().flatten()) {
             let part = left.min(old.used);
             old.used -= part;
             left -= part;
@@ -536,9 +535,7 @@ impl<const LEVELS: usize> Receiver<LEVELS> {
     /// What to do next; call until `None`.
     pub fn poll(&mut self) -> Option<ReceiverAction> {
         let count = self.config.count;
-        let mut bound = Bound::new(LEVELS as u32);
-        for place in &mut self.old {
-            bound.step();
+        for place in at_most(LEVELS, &mut self.old) {
             if let Some(old) = place.filter(|o| o.used == 0) {
                 *place = None;
                 return Some(ReceiverAction::Free { size: self.config.size(old.level), count });

@@ -6,6 +6,7 @@
 //! byte  0 Ethernet | 14 IPv4 | 34 UDP | 42 BTH | 54 immediate or AETH or payload | … | iCRC
 //! ```
 
+use crate::bound::Bound;
 use berth_abi::counters::{F_BAD_HEADER, F_NOT_FOR_US};
 
 /// UDP port of RoCEv2.
@@ -152,7 +153,9 @@ pub fn parse(w: &Words, len: u32, mac: Mac, ip: u32) -> Result<Packet, u32> {
     let total = be16(w, 16) as u32;
     let mut sum = 0;
     let mut i = 14;
+    let mut bound = Bound::new(10);
     while i < 34 {
+        bound.step();
         sum += be16(w, i) as u32;
         i += 2;
     }

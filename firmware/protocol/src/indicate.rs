@@ -8,6 +8,7 @@
 //! their timing. Bytes are named by their stream offset on both sides, which is what keeps them in
 //! order across the switch between the two kinds of buffers (IW-7).
 
+use crate::bound::at_most;
 use crate::fifo::Fifo;
 use crate::rule::{self, Rule};
 
@@ -324,7 +325,7 @@ impl<const SEGMENTS: usize, const NAMED: usize> Nic<SEGMENTS, NAMED> {
         if by > self.next || self.named.as_slice().iter().any(|t| t.start < by) {
             return false;
         }
-        for t in self.named.as_mut_slice() {
+        for t in at_most(NAMED, self.named.as_mut_slice()) {
             t.start -= by;
         }
         self.next -= by;
@@ -587,7 +588,7 @@ impl<const NAMED: usize> Driver<NAMED> {
         if by > self.consumed || by > self.acked || self.named.as_slice().iter().any(placed) {
             return false;
         }
-        for n in self.named.as_mut_slice() {
+        for n in at_most(NAMED, self.named.as_mut_slice()) {
             n.start = n.start.saturating_sub(by);
             if let Where::Back { copied, end, .. } = &mut n.place {
                 (*copied, *end) = (copied.saturating_sub(by), end.saturating_sub(by));
@@ -619,7 +620,7 @@ impl<const NAMED: usize> Driver<NAMED> {
         let (received, window, closed) = (self.received, self.window, self.closed);
         let busy = |n: &&Named| matches!(n.place, Where::Card | Where::Back { .. });
         let room = self.named.as_slice().iter().filter(busy).count() < self.ahead as usize;
-        for (i, n) in self.named.as_mut_slice().iter_mut().enumerate() {
+        for (i, n) in at_most(NAMED, self.named.as_mut_slice().iter_mut().enumerate()) {
             match n.place {
                 Where::Card if !n.push => start = n.end(),
                 Where::Back { end, .. } => start = end,

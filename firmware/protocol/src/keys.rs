@@ -10,7 +10,7 @@
 //!
 //! Keys say what may be accessed, not what is in memory: absent pages are the pager's matter (QP-13).
 
-use crate::bound::Bound;
+use crate::bound::at_most;
 use crate::rc::{Access, Admit, Psn, Right};
 use crate::rule::{self, Rule};
 
@@ -154,9 +154,7 @@ impl<const N: usize> Keys<N> {
     /// # Errors
     /// [`KeyError::Full`].
     pub fn allocate(&mut self, entropy: u32) -> Result<u32, KeyError> {
-        let mut steps = Bound::new(N as u32);
-        for (i, entry) in self.entries.iter_mut().enumerate() {
-            steps.step();
+        for (i, entry) in at_most(N, self.entries.iter_mut().enumerate()) {
             if entry.state == State::Free {
                 let secret = Self::secret(entry.secret, entropy);
                 *entry = Entry { state: State::Allocated, secret, ..Entry::default() };

@@ -45,6 +45,7 @@ mod responder;
 mod ring;
 pub mod rule;
 mod shared;
+mod steps;
 pub mod taker;
 pub mod vc;
 pub mod wire;

@@ -7,7 +7,7 @@
 //! to be sent are taken from the connections in turn. A server has one [`Mux`] per client.
 
 use crate::announce::{Announcer, Heard, Options};
-use crate::bound::Bound;
+use crate::bound::{Bound, at_most};
 use crate::credit;
 use crate::entry::{Body, Entry, Name};
 use crate::taker::{Arrived, Taker};
@@ -170,10 +170,8 @@ impl<const CONNS: usize, const ROOM: usize, const LIST: usize, const BITS: u32> 
             return Some(held);
         }
         let (before, after) = self.ports.split_at_mut_checked(self.turn)?;
-        let mut bound = Bound::new(CONNS as u32);
         let mut place = self.turn;
-        for port in after.iter_mut().chain(before) {
-            bound.step();
+        for port in at_most(CONNS, after.iter_mut().chain(before)) {
             place = if place + 1 < CONNS { place + 1 } else { 0 };
             if let Some(entry) = port.as_mut().and_then(|port| port.poll(now)) {
                 self.turn = place;
@@ -212,7 +210,7 @@ impl<const CONNS: usize, const ROOM: usize, const LIST: usize, const BITS: u32> 
     /// The data connections lived on their credits; both sides agree again by credit number (decision 6).
     pub fn resync(&mut self) {
         self.held = None;
-        for port in self.ports.iter_mut().flatten() {
+        for port in at_most(CONNS, self.ports.iter_mut().flatten()) {
             port.taker.resync();
         }
     }

@@ -7,7 +7,7 @@
 //! none, so no two uses can hold parts and wait for each other. The caller does the work:
 //! [`Pins::acquire`] says what is to be brought in, [`Pins::served`] that it was.
 
-use crate::bound::Bound;
+use crate::bound::{Bound, at_most};
 use crate::context::Span;
 use crate::fifo::Fifo;
 use crate::rule::{self, Rule};
@@ -327,7 +327,7 @@ impl<const PAGES: usize, const PROCESSES: usize, const LINE: usize> Pins<PAGES, 
             return Served::NotHeld;
         }
         let mut gone = false;
-        self.each(request.asid, spans.clone(), |page| {
+        self.each(request.asid, spans.clone(), PAGES, |page| {
             match page.state {
                 State::Coming => page.state = State::Present,
                 State::Present => (),
@@ -362,7 +362,7 @@ impl<const PAGES: usize, const PROCESSES: usize, const LINE: usize> Pins<PAGES, 
         }
         let until = now.saturating_add(self.config.linger);
         let (usage, mut lasting, mut unused) = (request.usage, 0, false);
-        self.each(request.asid, spans, |page| {
+        self.each(request.asid, spans, PAGES, |page| {
             let uses = page.uses(usage);
             *uses = uses.saturating_sub(1);
             lasting += (usage == Usage::Lasting && *uses == 0 && page.state != State::Unpinned) as u32;
@@ -407,7 +407,7 @@ impl<const PAGES: usize, const PROCESSES: usize, const LINE: usize> Pins<PAGES, 
         let shift = self.config.page_shift;
         let (first, last) = (va >> shift, va.saturating_add(len.saturating_sub(1)) >> shift);
         let mut count = 0;
-        for page in self.pages.as_mut_slice() {
+        for page in at_most(PAGES, self.pages.as_mut_slice()) {
             if page.asid == asid
                 && (first..=last).contains(&page.number)
                 && len > 0
@@ -451,7 +451,8 @@ impl<const PAGES: usize, const PROCESSES: usize, const LINE: usize> Pins<PAGES, 
     /// The card may touch these bytes now: all their pages are mapped and in use.
     pub fn may_touch(&self, asid: Asid, span: Span, writing: bool) -> bool {
         let page = |n| self.find(asid, n).ok().and_then(|i| self.pages.get(i));
-        self.numbers(span)
+        // The first that the table does not have ends it.
+        at_most(PAGES + 1, self.numbers(span))
             .all(|n| page(n).is_some_and(|p| p.state == State::Present && !p.unused() && (p.writable || !writing)))
     }
 
@@ -509,7 +510,8 @@ impl<const PAGES: usize, const PROCESSES: usize, const LINE: usize> Pins<PAGES, 
         I: Iterator<Item = Span> + Clone,
     {
         let mut need = Need::default();
-        for number in distinct(spans, self.config.page_shift) {
+        let most = (limit as usize).saturating_add(1);
+        for number in distinct(spans, self.config.page_shift, most) {
             need.pages += 1;
             if need.pages > limit {
                 break;
@@ -538,7 +540,8 @@ impl<const PAGES: usize, const PROCESSES: usize, const LINE: usize> Pins<PAGES, 
     {
         let (asid, usage) = (request.asid, request.usage);
         let mut lasting = 0;
-        self.each(asid, spans.clone(), |page| {
+        let most = PAGES.saturating_add(fresh as usize);
+        self.each(asid, spans.clone(), most, |page| {
             let uses = page.uses(usage);
             *uses = uses.saturating_add(1);
             lasting += (usage == Usage::Lasting && *uses == 1) as u32;
@@ -554,9 +557,7 @@ impl<const PAGES: usize, const PROCESSES: usize, const LINE: usize> Pins<PAGES, 
                 break;
             }
         }
-        let mut bound = Bound::new(PAGES as u32 + fresh + 1);
-        for number in distinct(spans, self.config.page_shift) {
-            bound.step();
+        for number in distinct(spans, self.config.page_shift, most) {
             let Err(place) = self.find(asid, number) else {
                 continue;
             };
@@ -618,7 +619,7 @@ impl<const PAGES: usize, const PROCESSES: usize, const LINE: usize> Pins<PAGES, 
             p.pinned = p.pinned.saturating_sub(pinned);
             p.lasting = p.lasting.saturating_sub(lasting);
         }
-        for w in self.line.as_mut_slice() {
+        for w in at_most(LINE, self.line.as_mut_slice()) {
             w.tried = false;
         }
     }
@@ -662,7 +663,7 @@ impl<const PAGES: usize, const PROCESSES: usize, const LINE: usize> Pins<PAGES, 
     where
         I: Iterator<Item = Span> + Clone,
     {
-        let mut pages = distinct(spans, self.config.page_shift).peekable();
+        let mut pages = distinct(spans, self.config.page_shift, PAGES + 1).peekable();
         pages.peek().is_some()
             && pages.all(|number| {
                 let page = self.find(request.asid, number).ok().and_then(|i| self.pages.get(i));
@@ -673,13 +674,13 @@ impl<const PAGES: usize, const PROCESSES: usize, const LINE: usize> Pins<PAGES, 
             })
     }
 
-    /// Calls `action` once for each page of the spans that is known.
-    fn each<I>(&mut self, asid: Asid, spans: I, mut action: impl FnMut(&mut Page))
+    /// Calls `action` once for each page of the spans, which have at most `most`, that is known.
+    fn each<I>(&mut self, asid: Asid, spans: I, most: usize, mut action: impl FnMut(&mut Page))
     where
         I: Iterator<Item = Span> + Clone,
     {
         let shift = self.config.page_shift;
-        for number in distinct(spans, shift) {
+        for number in distinct(spans, shift, most) {
             if let Some(page) = self.find(asid, number).ok().and_then(|i| self.pages.get_mut(i)) {
                 action(page);
             }
@@ -695,16 +696,16 @@ fn numbers(span: Span, shift: u8) -> impl Iterator<Item = u64> + Clone {
     (first..=last).take(if span.len == 0 { 0 } else { usize::MAX })
 }
 
-/// Numbers of the pages that spans touch, each once.
-fn distinct<I>(spans: I, shift: u8) -> impl Iterator<Item = u64>
+/// Numbers of the pages that spans touch, each once. No more than `most` are looked at, which each span may repeat.
+fn distinct<I>(spans: I, shift: u8, most: usize) -> impl Iterator<Item = u64>
 where
     I: Iterator<Item = Span> + Clone,
 {
     let all = spans.clone();
-    spans.enumerate().flat_map(move |(k, span)| {
-        let earlier = all.clone().take(k);
-        numbers(span, shift).filter(move |n| !earlier.clone().any(|e| touches(e, *n, shift)))
-    })
+    let steps = if cfg!(debug_assertions) { most.saturating_mul(all.clone().count()) } else { 0 };
+    let touched = spans.enumerate().flat_map(move |(k, span)| numbers(span, shift).map(move |number| (k, number)));
+    let first = move |(k, number): &(usize, u64)| !all.clone().take(*k).any(|e| touches(e, *number, shift));
+    at_most(steps, touched).filter(first).map(|(_, number)| number)
 }
 
 fn touches(span: Span, number: u64, shift: u8) -> bool {

@@ -10,7 +10,7 @@
 //! *lead* is the time from the sending of a list to the landing of its first data when the sender
 //! was waiting for it. A list has to go one lead before the sender runs dry.
 
-use crate::bound::Bound;
+use crate::bound::{Bound, at_most};
 use crate::credit::Trigger;
 use core::num::NonZeroU64;
 
@@ -385,7 +385,7 @@ impl Predictor {
             let error = seen as i64 - self.output(&self.history) as i64;
             let power: u64 = self.history.iter().map(|h| *h as u64 * *h as u64).sum();
             let norm = NonZeroU64::MIN.saturating_add(power);
-            for (weight, h) in self.weights.iter_mut().zip(&self.history) {
+            for (weight, h) in at_most(TAPS, self.weights.iter_mut().zip(&self.history)) {
                 let step = ((error.unsigned_abs() * *h as u64) << (POINT - 2)) / norm;
                 let step = step.min(1 << POINT) as i32;
                 let next = if error < 0 { *weight - step } else { *weight + step };
@@ -405,9 +405,7 @@ impl Predictor {
         }
         let mut history = self.history;
         let mut sum = 0u64;
-        let mut bound = Bound::new(255);
-        for _ in 0..credits.min(255) {
-            bound.step();
+        for _ in at_most(255, 0..credits.min(255)) {
             let next = self.output(&history).min(LARGEST);
             sum += next;
             history.rotate_right(1);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! State of one queue pair.
 
+use crate::bound::at_most;
 use crate::headers::Template;
 use crate::hw::{Hw, Log};
 use crate::limits::{BLOCKS, GRANTS, PIECES, RECV_SGES, SEND_SGES, SEND_WQES, WINDOW};
@@ -687,7 +688,7 @@ pub fn parse_element(w: &[u32; 32], opcode: u8, known_flags: u8, mut sge: impl F
         return element;
     }
     let mut sum = 0;
-    for i in 0..count.min(MAX_SGE) {
+    for i in at_most(MAX_SGE, 0..count.min(MAX_SGE)) {
         let at = 4 + 4 * i;
         let (va, len) = (wide(at), w[at + 2]);
         sum += len as u64;

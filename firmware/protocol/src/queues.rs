@@ -230,6 +230,7 @@ impl Qp {
             return !self.sq.fetching && !self.rq.fetching && self.todo == 0;
         }
         while self.sq.head != self.sq.fetched {
+            sh.step();
             let wqe = self.sq.wqes.at(self.sq.head);
             let status = match (self.sq.head_status, wqe.status) {
                 (WC_OK, WC_OK) => WC_FLUSHED,
@@ -241,6 +242,7 @@ impl Qp {
         }
         self.sq.sge_tail = 0;
         while self.rq.head != self.rq.fetched {
+            sh.step();
             let grant = self.rq.grants.at(self.rq.head);
             let status = match grant.status {
                 WC_OK => WC_FLUSHED,

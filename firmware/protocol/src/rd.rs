@@ -11,6 +11,7 @@
 //! the requester goes on behind a gap in its PSNs, by a RESYNC that the responder
 //! acknowledges, so that nothing of the old message that is still on the wire can be taken for the new one.
 
+use crate::bound::at_most;
 use crate::rc::{
     Access, Admit, Completion, Event, Kind, Message, NakCode, Op, Outcome, Place, Psn, Remote, Reply, RequestPacket,
     Requester, RequesterConfig, Responder, ResponderConfig, ResponseBody, ResponsePacket, Status, Syndrome, Target,
@@ -402,7 +403,7 @@ impl<const BITS: u32, const W: usize, const R: usize> Context<BITS, W, R> {
             return Some(Arrived::Dropped { handle });
         }
         // A landing and a break say nothing here.
-        for _ in 0..4 {
+        for _ in at_most(4, 0..4) {
             match self.responder.event()? {
                 Event::Landed { .. } | Event::Broken(_) => (),
                 Event::Received { len, imm, .. } => {

@@ -6,7 +6,7 @@
 //! told what is posted, what the host answers and what arrives; [`Receives::poll`] gives what to
 //! ask of the host, what to hand to the credit builder, and what completes, all in posting order.
 
-use crate::bound::Bound;
+use crate::bound::at_most;
 use crate::context::Span;
 use crate::fifo::Fifo;
 use crate::pins::Usage;
@@ -180,7 +180,7 @@ impl<const RECVS: usize, const SPANS: usize, const BITS: u32> Receives<RECVS, SP
         if count > (SPANS - self.spans.len()).min(u8::MAX as usize) || self.closed {
             return Err(PostError::Full);
         }
-        for s in spans {
+        for s in at_most(SPANS, spans) {
             self.spans.push(*s);
         }
         let local = count == 0 && !self.empty_credits;
@@ -313,7 +313,8 @@ impl<const RECVS: usize, const SPANS: usize, const BITS: u32> Receives<RECVS, SP
     /// [`Receives::recalled`] no credit is posted.
     pub fn recall(&mut self, bytes: u64) -> u32 {
         let (mut n, mut sum) = (0, 0u64);
-        for r in self.list.as_slice().iter().rev().filter(|r| r.state == State::Posted && !r.begun && r.flying == 0) {
+        let recallable = |r: &&Receive| r.state == State::Posted && !r.begun && r.flying == 0;
+        for r in at_most(RECVS, self.list.as_slice().iter().rev().filter(recallable)) {
             if sum >= bytes && n > 0 {
                 break;
             }
@@ -335,7 +336,7 @@ impl<const RECVS: usize, const SPANS: usize, const BITS: u32> Receives<RECVS, SP
         if self.list.as_slice().iter().any(|r| void(r) && (r.begun || r.flying > 0)) {
             return false;
         }
-        for r in self.list.as_mut_slice().iter_mut().filter(|r| void(r)) {
+        for r in at_most(RECVS, self.list.as_mut_slice().iter_mut().filter(|r| void(r))) {
             let state = if r.spans == 0 { State::Ready } else { State::New };
             (r.state, r.withdrawn, r.committed, r.credit) = (state, false, false, 0);
         }
@@ -350,7 +351,7 @@ impl<const RECVS: usize, const SPANS: usize, const BITS: u32> Receives<RECVS, SP
         let end = va.saturating_add(len);
         let (mut count, mut at) = (0, 0);
         let (list, spans) = (&mut self.list, &self.spans);
-        for r in list.as_mut_slice() {
+        for r in at_most(RECVS, list.as_mut_slice()) {
             let own = spans.as_slice().iter().skip(at).take(r.spans as usize);
             at += r.spans as usize;
             let hit = own.into_iter().any(|s| s.va < end && va < s.va.saturating_add(s.len as u64));
@@ -369,7 +370,7 @@ impl<const RECVS: usize, const SPANS: usize, const BITS: u32> Receives<RECVS, SP
     /// The connection is over: all memory is let go, all receives complete.
     pub fn close(&mut self) {
         self.closed = true;
-        for r in self.list.as_mut_slice() {
+        for r in at_most(RECVS, self.list.as_mut_slice()) {
             r.state = match r.state {
                 State::Asked | State::Unwanted => State::Unwanted,
                 State::Waiting | State::Unqueue => State::Unqueue,
@@ -437,9 +438,7 @@ impl<const RECVS: usize, const SPANS: usize, const BITS: u32> Receives<RECVS, SP
             _ => return None,
         };
         self.list.pop();
-        let mut bound = Bound::new(SPANS as u32);
-        for _ in 0..r.spans {
-            bound.step();
+        for _ in at_most(SPANS, 0..r.spans) {
             self.spans.pop();
         }
         Some(Action::Complete { tag: r.tag, status })
@@ -447,7 +446,7 @@ impl<const RECVS: usize, const SPANS: usize, const BITS: u32> Receives<RECVS, SP
 
     /// Lets go of memory that is not needed and not being written.
     fn let_go(&mut self) -> Option<Action> {
-        for r in self.list.as_mut_slice() {
+        for r in at_most(RECVS, self.list.as_mut_slice()) {
             let over = matches!(r.state, State::New | State::Done | State::Local) || r.withdrawn;
             if r.held && over && rule::holds(Rule::ReleaseWhenSent, r.flying == 0) {
                 r.held = false;
@@ -472,7 +471,7 @@ impl<const RECVS: usize, const SPANS: usize, const BITS: u32> Receives<RECVS, SP
         // A credit is not committed, and a batch has ended since.
         let (mut open, mut due) = (false, false);
         let mut end = true;
-        for r in self.list.as_mut_slice() {
+        for r in at_most(RECVS, self.list.as_mut_slice()) {
             match r.state {
                 State::Posted => open |= !r.committed,
                 State::Done | State::Local => (),
@@ -492,7 +491,7 @@ impl<const RECVS: usize, const SPANS: usize, const BITS: u32> Receives<RECVS, SP
         if !(due || open && end && full) {
             return None;
         }
-        for r in self.list.as_mut_slice() {
+        for r in at_most(RECVS, self.list.as_mut_slice()) {
             r.committed |= r.state == State::Posted;
         }
         Some(Action::Commit)
@@ -500,7 +499,7 @@ impl<const RECVS: usize, const SPANS: usize, const BITS: u32> Receives<RECVS, SP
 
     /// Asks for the first receive that was not asked for. One that waits holds back the later ones.
     fn ask(&mut self) -> Option<Action> {
-        for r in self.list.as_mut_slice() {
+        for r in at_most(RECVS, self.list.as_mut_slice()) {
             match r.state {
                 State::Waiting => return None,
                 State::New if !r.held => {
@@ -515,7 +514,7 @@ impl<const RECVS: usize, const SPANS: usize, const BITS: u32> Receives<RECVS, SP
 
     /// The budget is short: lets go of what later receives hold or ask for.
     fn squeeze(&mut self, place: usize) {
-        for r in self.list.as_mut_slice().iter_mut().skip(place + 1) {
+        for r in at_most(RECVS, self.list.as_mut_slice().iter_mut().skip(place + 1)) {
             match r.state {
                 State::Ready if r.held => r.state = State::New,
                 State::Asked => r.state = State::Unwanted,

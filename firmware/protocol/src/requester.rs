@@ -40,9 +40,10 @@ impl Qp {
         }
         self.fetch_send(sh, hw);
         self.complete_sends(sh, hw);
-        self.extend_cover(hw);
+        self.extend_cover(sh, hw);
         self.ask_blocks(sh, hw);
         for _ in 0..BURST {
+            sh.step();
             if !self.send_packet(now, sh, hw) {
                 return false;
             }
@@ -58,6 +59,7 @@ impl Qp {
             return Some(*sq.pieces.at(sq.piece));
         }
         loop {
+            sh.step();
             if sq.cut_wqe == sq.fetched {
                 return None;
             }
@@ -99,7 +101,7 @@ impl Qp {
 
     /// Sends the next packet, if window, credits, blocks and slots allow it.
     fn send_packet<H: Hw>(&mut self, now: u64, sh: &mut Shared, hw: &mut H) -> bool {
-        self.sq.pass(self.log2_mtu);
+        self.sq.pass(self.log2_mtu, sh);
         let again = self.sq.next != self.sq.window.next().get();
         if !again && self.sq.window.room(WINDOW) == 0 {
             return false;
@@ -118,6 +120,7 @@ impl Qp {
         let mut blocks = 0u16;
         let mut reached = sq.pos;
         while reached < end {
+            sh.step();
             let index = sq.block.wrapping_add(blocks);
             let block = sq.blocks.at(index);
             if index == sq.block_tail || block.state != BLOCK_HELD {
@@ -167,6 +170,7 @@ impl Qp {
         let mut at = frame.start;
         let first = sq.block;
         for i in 0..blocks {
+            sh.step();
             let block = sq.blocks.at_mut(first.wrapping_add(i));
             let off = (sq.pos - block.start) as u32;
             let part = (block.len - off).min((end - sq.pos) as u32);
@@ -179,6 +183,7 @@ impl Qp {
             }
         }
         for i in 0..frame.pad {
+            sh.step();
             hw.tx_write_byte(slot, at + i, 0);
         }
         sh.tx[slot as usize % TX_SLOTS as usize] = TxSlot { data: true, qp: self.idx, blocks: blocks as u8, first };
@@ -219,6 +224,7 @@ impl Qp {
         // Its tag field carries the status.
         let mut index = sq.block;
         while index != sq.block_tail && sq.blocks.at(index).state != BLOCK_FAILED {
+            sh.step();
             index = index.wrapping_add(1);
         }
         let status = sq.blocks.at(index).tag as u8;
@@ -233,6 +239,7 @@ impl Qp {
     /// predecessors). One that cannot be sent puts the QP in error when it is the oldest.
     pub fn complete_sends<H: Hw>(&mut self, sh: &mut Shared, hw: &mut H) {
         while self.sq.head != self.sq.fetched {
+            sh.step();
             let wqe = *self.sq.wqes.at(self.sq.head);
             if wqe.status != WC_OK {
                 self.fail(REASON_SEND_FAILED, wqe.status, sh, hw);
@@ -321,6 +328,7 @@ impl Qp {
         let log2 = self.log2_mtu;
         let sq = &mut self.sq;
         while sq.piece_head != sq.piece_tail {
+            sh.step();
             let piece = sq.pieces.at(sq.piece_head);
             let packets = ((piece.len - 1) >> log2) + 1;
             // `una` lies in the log's range, so a piece that is behind it gives a distance of at least its packets.
@@ -388,6 +396,7 @@ impl Qp {
         let sq = &mut self.sq;
         sq.flying = sq.flying.saturating_sub(1);
         for i in 0..slot.blocks as u16 {
+            sh.step();
             let block = sq.blocks.at_mut(slot.first.wrapping_add(i));
             block.flying = block.flying.saturating_sub(1);
         }

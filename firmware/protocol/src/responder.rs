@@ -2,12 +2,13 @@
 //! The receiver's side of a reliable connection: sequence check, placement, landing of
 //! credits, acknowledgements.
 
+use crate::bound::Bound;
 use crate::headers::{
     ACK, ACKNOWLEDGE, HEADER_WORDS, NAK_OPERATION, NAK_SEQUENCE, PLACEMENT, PSN_MASK, Packet, SEND_FIRST,
     SEND_LAST_IMM, SEND_MIDDLE, SEND_ONLY_IMM, psn_add, psn_sub,
 };
 use crate::hw::{Hw, TX_LOOPBACK};
-use crate::limits::ACK_EVERY;
+use crate::limits::{ACK_EVERY, GRANTS};
 use crate::qp::{
     CONNECTED, GRANT_DONE, GRANT_LOCAL, GRANT_POSTED, Qp, RECORD_ACK, RECORD_FIRST, RECORD_LAST, RECORD_PUSH, Record,
 };
@@ -128,6 +129,7 @@ impl Qp {
         let mut from = p.start + header;
         let mut writes = 0;
         for i in 0..sges {
+            sh.step();
             let range = rq.sges.at(sge.wrapping_add(i as u16));
             if skip >= range.len {
                 skip -= range.len;
@@ -182,7 +184,9 @@ impl Qp {
         hw.credit(CRD_BUILDER, self.qpn(), 0, 0);
         let announced = hw.credit_rsp1();
         let mut at = rq.land.wrapping_sub(rq.in_piece as u16);
+        let mut bound = Bound::new(GRANTS as u32 + 1);
         while at != rq.post {
+            bound.step();
             let grant = rq.grants.at(at);
             if grant.state == GRANT_POSTED && grant.credit as u8 == low {
                 if announced.wrapping_sub(grant.credit) as i32 > 0 {
@@ -199,6 +203,7 @@ impl Qp {
     /// Packets that came early are in order now: their pieces land, and must be whole.
     fn follow<H: Hw>(&mut self, sh: &mut Shared, hw: &mut H) {
         while self.rq.psn != self.rq.arrival.expected().get() {
+            sh.step();
             let record = *self.rq.records.at(self.rq.psn as u16);
             let first = record.flags & RECORD_FIRST != 0;
             let whole = first != self.rq.in_piece && (first || record.index == self.rq.index);
@@ -229,6 +234,7 @@ impl Qp {
         rq.outstanding = rq.outstanding.saturating_sub(1);
         hw.discount(F_CREDITS_OUTSTANDING, 1);
         while rq.land != rq.post && rq.grants.at(rq.land).state == GRANT_LOCAL {
+            sh.step();
             rq.land = rq.land.wrapping_add(1);
         }
         if rq.land == rq.post || rq.grants.at(rq.land).state != GRANT_POSTED {
@@ -268,6 +274,7 @@ impl Qp {
             let credit = self.rq.records.at(entry.psn as u16).credit;
             let mut index = self.rq.head;
             while index != self.rq.post {
+                sh.step();
                 let grant = self.rq.grants.at_mut(index);
                 if grant.state == GRANT_POSTED && grant.credit as u8 == credit {
                     grant.status = WC_WITHDRAWN;
@@ -282,6 +289,7 @@ impl Qp {
         self.rq.ack_due |= !psn.before(self.rq.arrival.expected());
         // Packets are in their place in their order, whatever order the engine has.
         while self.rq.arrival.ready() && self.rq.arrival.placed().get() != self.rq.psn && self.state == CONNECTED {
+            sh.step();
             let record = *self.rq.records.at(self.rq.arrival.placed().get() as u16);
             self.rq.arrival.advance();
             self.packet_placed(record, sh, hw);
@@ -302,6 +310,7 @@ impl Qp {
         let rq = &mut self.rq;
         let mut index = rq.head;
         while index != rq.land && rq.grants.at(index).state != GRANT_POSTED {
+            sh.step();
             index = index.wrapping_add(1);
         }
         if index == rq.land {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What all QPs and peers share: the node's name, slots, tags, work bitmaps, the timer.
 
+use crate::bound::Bound;
 use crate::headers::Mac;
 use crate::hw::Hw;
 use crate::limits::{ANSWERS, GRANTS, HELD_LISTS, TAGS};
@@ -170,6 +171,8 @@ pub struct Shared {
     pub cqs: u64,
     answers: [[u32; 16]; ANSWERS],
     answers_len: u8,
+    /// Of the call of the card that is under way.
+    bound: Bound,
 }
 
 impl Shared {
@@ -222,7 +225,20 @@ impl Shared {
             cqs: 0,
             answers: [[0; 16]; ANSWERS],
             answers_len: 0,
+            bound: Bound::new(0),
         }
+    }
+
+    /// A call of the card begins, which has at most `steps` steps ([`crate::steps`]).
+    #[inline(always)]
+    pub const fn begin(&mut self, steps: u32) {
+        self.bound = Bound::new(steps);
+    }
+
+    /// One turn of a loop, in whatever the call has come to.
+    #[inline(always)]
+    pub const fn step(&mut self) {
+        self.bound.step();
     }
 
     /// Stirs `value` into the source of [`Shared::random`].
@@ -324,6 +340,7 @@ impl Shared {
         self.tags_used += 1;
         const WORDS: usize = TAGS / 32;
         for i in 0..WORDS {
+            self.step();
             let word = (self.tag_hint as usize + i) % WORDS;
             let free = !self.tag_busy[word];
             if free != 0 {
@@ -373,6 +390,7 @@ impl Shared {
     /// QP `i` is gone: no work is left of it.
     pub fn forget_qp(&mut self, i: usize) {
         for held in &mut self.held {
+            self.bound.step();
             if held.qp as usize == i + 1 {
                 held.qp = 0;
             }
@@ -440,6 +458,7 @@ impl Shared {
         event[1] = cookie;
         event[2] = status;
         for (to, from) in event[3..].iter_mut().zip(results) {
+            self.step();
             *to = *from;
         }
         self.flush_answers(hw);
@@ -454,6 +473,7 @@ impl Shared {
     /// Writes answers that waited for room in the event ring. True when none is left.
     pub fn flush_answers<H: Hw>(&mut self, hw: &mut H) -> bool {
         while self.answers_len > 0 {
+            self.step();
             if hw.event_space() == 0 {
                 return false;
             }

@@ -8,7 +8,7 @@
 //! landed for the last one, so a new list always finds a posted buffer: `Arrived::Overflow`
 //! is the peer's fault and costs only this connection (CR-13).
 
-use crate::bound::Bound;
+use crate::bound::{Bound, at_most};
 use crate::credit::{self, Reader, Seq};
 use crate::entry::{Body, Entry, Name, Part};
 use crate::rule::{self, Rule};
@@ -198,9 +198,7 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Taker<ROOM, LIST, BI
         if at == 0 && self.reader.list_begin(expected, run).0 != LIST_OK {
             return false;
         }
-        let mut bound = Bound::new(LIST as u32);
-        for size in buffer.sizes.iter().skip(at).take(run as usize) {
-            bound.step();
+        for size in at_most(LIST, buffer.sizes.iter().skip(at).take(run as usize)) {
             if !self.reader.list_push(*size) {
                 return false;
             }
@@ -300,7 +298,7 @@ impl<const LIST: usize> Buffer<LIST> {
     fn fill(&mut self, part: &Part<LIST>) -> bool {
         let mut news = false;
         let places = self.have.iter_mut().zip(&mut self.sizes).skip(part.offset as usize);
-        for ((have, size), new) in places.zip(part.sizes()) {
+        for ((have, size), new) in at_most(LIST, places.zip(part.sizes())) {
             if !*have {
                 (*have, *size, news) = (true, *new, true);
             }

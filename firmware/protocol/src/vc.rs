@@ -8,7 +8,7 @@
 //! any number of contexts. All its memory is had at once or not at all, so a packet never holds
 //! one part of its memory while it waits for another.
 
-use crate::bound::Bound;
+use crate::bound::{Bound, at_most};
 use crate::context::{Again, Chain, ChainError, Choice, First, Place, Policy, Span};
 use crate::fifo::Fifo;
 use crate::pins::{PinError, Usage};
@@ -334,7 +334,7 @@ impl<const CONTEXTS: usize, const PIECES: usize, const BLOCKS: usize> Sender<CON
         self.pieces.truncate(keep);
         self.covered = self.pieces.last().copied().unwrap_or(self.sent);
         let (covered, asked) = (self.covered, &mut self.asked);
-        for b in self.blocks.as_mut_slice() {
+        for b in at_most(BLOCKS, self.blocks.as_mut_slice()) {
             if b.start >= covered && !b.again && !b.whole && b.wanted() {
                 *asked = (*asked).min(b.start);
                 b.drop();
@@ -412,14 +412,15 @@ impl<const CONTEXTS: usize, const PIECES: usize, const BLOCKS: usize> Sender<CON
             return Transmit::Outside;
         }
         let mut waits = false;
+        let mut bound = Bound::new((BLOCKS + PIECES) as u32);
         for b in self.blocks.as_mut_slice() {
+            bound.step();
             match b.state {
                 State::Held if b.covers(start, end) => {
                     b.flying = b.flying.saturating_add(1);
                     b.next = b.next.max(end);
                     let ready = Transmit::Ready { tag: b.tag, copy: b.copy };
                     self.sent = self.sent.max(end);
-                    let mut bound = Bound::new(PIECES as u32 + 1);
                     while let Some(end) = self.pieces.get(0).copied().filter(|end| *end <= self.sent) {
                         bound.step();
                         self.piece = end;
@@ -445,6 +446,7 @@ impl<const CONTEXTS: usize, const PIECES: usize, const BLOCKS: usize> Sender<CON
         let mut at = start.max(self.acked);
         let mut bound = Bound::new(2 * BLOCKS as u32 + 1);
         while at < end && !self.closed {
+            bound.step();
             let have = self.blocks.as_slice().iter().find(|b| {
                 let live =
                     matches!(b.state, State::New | State::Asked | State::Waiting | State::Held | State::Failed(_));
@@ -452,7 +454,6 @@ impl<const CONTEXTS: usize, const PIECES: usize, const BLOCKS: usize> Sender<CON
             });
             if let Some(b) = have {
                 at = b.end();
-                bound.step();
                 continue;
             }
             let part = (end - at).min(self.config.block as u64);
@@ -460,7 +461,6 @@ impl<const CONTEXTS: usize, const PIECES: usize, const BLOCKS: usize> Sender<CON
                 break;
             }
             at += part;
-            bound.step();
         }
         at.min(end).saturating_sub(start)
     }
@@ -480,7 +480,7 @@ impl<const CONTEXTS: usize, const PIECES: usize, const BLOCKS: usize> Sender<CON
     pub fn acknowledged(&mut self, to: u64) {
         self.acked = self.acked.max(to.min(self.sent));
         let acked = self.acked;
-        for b in self.blocks.as_mut_slice() {
+        for b in at_most(BLOCKS, self.blocks.as_mut_slice()) {
             if b.end() <= acked && b.wanted() {
                 b.drop();
             }
@@ -491,7 +491,7 @@ impl<const CONTEXTS: usize, const PIECES: usize, const BLOCKS: usize> Sender<CON
     /// anything of them is still to be sent, asked for again. The host then says if it is gone.
     pub fn withdrawn(&mut self, va: u64, len: u64) {
         let end = va.saturating_add(len);
-        for i in 0..self.blocks.len() {
+        for i in at_most(BLOCKS, 0..self.blocks.len()) {
             let Some(b) = self.blocks.get(i).copied() else {
                 continue;
             };
@@ -510,7 +510,7 @@ impl<const CONTEXTS: usize, const PIECES: usize, const BLOCKS: usize> Sender<CON
     /// block by block.
     pub fn give_way(&mut self) {
         let asked = &mut self.asked;
-        for b in self.blocks.as_mut_slice() {
+        for b in at_most(BLOCKS, self.blocks.as_mut_slice()) {
             if b.whole && b.wanted() {
                 *asked = (*asked).min(b.next);
                 self.chain.pin_by_block(b.start);
@@ -522,7 +522,7 @@ impl<const CONTEXTS: usize, const PIECES: usize, const BLOCKS: usize> Sender<CON
     /// The connection is over: lets go of everything. [`Sender::idle`] says when that is done.
     pub fn close(&mut self) {
         self.closed = true;
-        for b in self.blocks.as_mut_slice() {
+        for b in at_most(BLOCKS, self.blocks.as_mut_slice()) {
             b.drop();
         }
     }
@@ -535,10 +535,10 @@ impl<const CONTEXTS: usize, const PIECES: usize, const BLOCKS: usize> Sender<CON
             return false;
         }
         self.chain.rebase(by);
-        for end in self.pieces.as_mut_slice() {
+        for end in at_most(PIECES, self.pieces.as_mut_slice()) {
             *end = end.saturating_sub(by);
         }
-        for b in self.blocks.as_mut_slice() {
+        for b in at_most(BLOCKS, self.blocks.as_mut_slice()) {
             b.start = b.start.saturating_sub(by);
             b.next = b.next.saturating_sub(by);
         }
@@ -714,7 +714,7 @@ impl<const CONTEXTS: usize, const PIECES: usize, const BLOCKS: usize> Sender<CON
     /// The budget is short: lets go of blocks behind `start`, to be asked for again in their turn.
     fn squeeze(&mut self, start: u64) {
         let asked = &mut self.asked;
-        for b in self.blocks.as_mut_slice() {
+        for b in at_most(BLOCKS, self.blocks.as_mut_slice()) {
             if b.start > start && b.flying == 0 && b.wanted() && !b.whole {
                 if !b.again {
                     *asked = (*asked).min(b.next);

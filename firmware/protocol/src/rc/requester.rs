@@ -6,7 +6,7 @@ use super::{
     Kind, NOT_YET_TIMER, NakCode, Placement, Position, Psn, Reach, Remote, RequestPacket, ResponseBody, ResponsePacket,
     Syndrome, Window, bit, down, ones, packets, rnr_time, up,
 };
-use crate::bound::Bound;
+use crate::bound::{Bound, at_most};
 use crate::limits::MAX_BACKOFF;
 use crate::rule::{self, Rule};
 
@@ -391,10 +391,8 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
 
     /// The message and the packet of it at place `n` of the window (below `flight`).
     fn locate(&self, n: u32) -> Option<(u16, u32)> {
-        let mut steps = Bound::new(M as u32);
         let mut at = n + self.below;
-        for i in self.over..self.len {
-            steps.step();
+        for i in at_most(M, self.over..self.len) {
             let entry = self.entry(i);
             if at < entry.sent {
                 return Some((i, at));
@@ -406,12 +404,10 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
 
     /// The packets in the window that wait for an answer of their own (READs and atomics).
     fn answers(&self) -> u128 {
-        let mut steps = Bound::new(M as u32);
         let mut bits = 0;
         let mut at = 0;
         let mut below = self.below;
-        for i in self.over..self.len {
-            steps.step();
+        for i in at_most(M, self.over..self.len) {
             let entry = self.entry(i);
             let sent = entry.sent.saturating_sub(below);
             below = 0;
@@ -428,11 +424,9 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
 
     /// READ requests and atomics that wait for answers.
     fn reading(&self) -> u32 {
-        let mut steps = Bound::new(M as u32);
         let mut count = 0;
         let mut below = self.below;
-        for i in self.over..self.len {
-            steps.step();
+        for i in at_most(M, self.over..self.len) {
             let entry = self.entry(i);
             if entry.message.op.answered() {
                 let chunk = self.config.read_log2 as u32 & 31;
@@ -543,9 +537,7 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
         if m.op != Op::Write || !self.config.selective || rule::broken(Rule::WriteOrder) {
             return false;
         }
-        let mut steps = Bound::new(M as u32);
-        for j in self.over..i {
-            steps.step();
+        for j in at_most(M, self.over..i) {
             let earlier = &self.entry(j).message;
             let after = earlier.remote.va.saturating_add(earlier.len as u64) <= m.remote.va;
             let before = m.remote.va.saturating_add(m.len as u64) <= earlier.remote.va;
@@ -558,9 +550,7 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
 
     /// A READ or an atomic that is not complete lies before message `i`.
     fn answers_before(&self, i: u16) -> bool {
-        let mut steps = Bound::new(M as u32);
-        for j in self.over..i {
-            steps.step();
+        for j in at_most(M, self.over..i) {
             if self.entry(j).message.op.answered() {
                 return true;
             }
@@ -569,8 +559,10 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
     }
 
     fn transmit_new(&mut self, now: u64) -> Option<Transmit> {
-        let mut steps = Bound::new(M as u32);
+        // The last turn finds a message with packets, or the end.
+        let mut steps = Bound::new(M as u32 + 1);
         loop {
+            steps.step();
             if self.cursor == self.len {
                 return None;
             }
@@ -592,7 +584,6 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
                 },
                 _ => break,
             }
-            steps.step();
             self.cursor += 1;
             self.settle();
         }

@@ -6,7 +6,7 @@ use super::{
     Arrival, Kind, NOT_YET_TIMER, NakCode, Position, Psn, Remote, RequestPacket, ResponseBody, ResponsePacket,
     Syndrome, Where, ones, packets,
 };
-use crate::bound::Bound;
+use crate::bound::{Bound, at_most};
 use crate::rule::{self, Rule};
 
 /// What a remote access does.
@@ -533,9 +533,7 @@ impl<const BITS: u32, const W: usize, const R: usize> Responder<BITS, W, R> {
                     self.jobs.push(Job { kind: p.kind, psn: p.psn, packets: 1, remote, operands, ..Job::default() });
                     return Verdict::Duplicate;
                 }
-                let mut steps = Bound::new(R as u32);
-                for replay in self.replays {
-                    steps.step();
+                for replay in at_most(R, self.replays) {
                     if replay.valid && replay.psn == p.psn {
                         let state = JobState::Known(replay.original);
                         let job = Job { kind: p.kind, psn: p.psn, packets: 1, state, ..Job::default() };
@@ -679,9 +677,7 @@ impl<const BITS: u32, const W: usize, const R: usize> Responder<BITS, W, R> {
                 Admit::No => return Verdict::Drop(Fault::Access),
             }
         }
-        let mut steps = Bound::new(W as u32);
-        for i in 0..count.min(W as u32) {
-            steps.step();
+        for i in at_most(W, 0..count.min(W as u32)) {
             let (begins, ends) = (i == 0, i + 1 == count);
             *self.record(psn.plus(i)) =
                 Record { kind: p.kind, begins, ends, index: i, key: remote.key, ..Record::default() };

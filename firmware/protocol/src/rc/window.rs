@@ -2,7 +2,7 @@
 //! The sender's window: which packets are on their way, acknowledged, to be sent again.
 
 use super::{Bitmap, MAX_WINDOW, Psn};
-use crate::bound::Bound;
+use crate::bound::{Bound, at_most};
 use crate::rule::{self, Rule};
 
 /// Where an acknowledged PSN lies.
@@ -74,9 +74,7 @@ impl<const BITS: u32, const W: usize, B: Bitmap> Window<BITS, W, B> {
 
     /// The next `n` PSNs leave for the first time. `n` is at most [`Window::room`].
     pub fn send(&mut self, n: u32) {
-        let mut steps = Bound::new(W as u32);
-        for _ in 0..n.min((W as u32).saturating_sub(self.flight)) {
-            steps.step();
+        for _ in at_most(W, 0..n.min((W as u32).saturating_sub(self.flight))) {
             let psn = self.next();
             self.set_mark(psn, 1);
             self.flight += 1;
@@ -127,9 +125,7 @@ impl<const BITS: u32, const W: usize, B: Bitmap> Window<BITS, W, B> {
     /// Moves over what is acknowledged; gives how many packets that are.
     pub fn slide(&mut self) -> u32 {
         let n = self.done.run().min(self.flight);
-        let mut steps = Bound::new(W as u32);
-        for i in 0..n {
-            steps.step();
+        for i in at_most(W, 0..n) {
             self.set_mark(self.una.plus(i), 0);
         }
         self.done = self.done.down(n);
@@ -176,10 +172,8 @@ impl<const BITS: u32, const W: usize, B: Bitmap> Window<BITS, W, B> {
 
     /// `count` packets from the `n`-th on leave again.
     pub fn resend(&mut self, n: u32, count: u32) {
-        let mut steps = Bound::new(W as u32);
         let end = n.saturating_add(count).min(self.flight);
-        for i in n..end {
-            steps.step();
+        for i in at_most(W, n..end) {
             self.lost &= !B::bit(i);
             let behind = self.flight - i;
             self.set_mark(self.una.plus(i), behind as u8);

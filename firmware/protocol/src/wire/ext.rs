@@ -4,6 +4,7 @@
 use super::Error;
 use super::bytes::{Reader, Writer, fits};
 use super::opcode::{Layout, Opcode};
+use crate::bound::Bound;
 use crate::rc;
 
 /// Partition key of the default partition, full member: the only one that Berth uses.
@@ -160,7 +161,9 @@ pub const fn rnr_microseconds(code: u8) -> u32 {
 /// The code of the shortest RNR time that is not below `microseconds`; the longest there is when none is.
 pub const fn rnr_code(microseconds: u32) -> u8 {
     let mut code = 1;
+    let mut bound = Bound::new(30);
     while code < 31 && rnr_microseconds(code) < microseconds {
+        bound.step();
         code += 1;
     }
     if rnr_microseconds(code) < microseconds { 0 } else { code }

@@ -5,6 +5,7 @@
 
 use super::Error;
 use super::net::{Ipv4, Ipv6};
+use crate::bound::at_most;
 
 /// The invariant CRC of an IP packet without its CRC. It goes on the wire least significant byte first.
 ///
@@ -30,7 +31,7 @@ fn masked<const N: usize>(packet: &[u8], ones: &[usize], ip: usize, first: u8) -
         *byte |= first;
     }
     let transport = [ip.wrapping_add(6), ip.wrapping_add(7), ip.wrapping_add(8 + 4)];
-    for at in ones.iter().chain(&transport) {
+    for at in at_most(ones.len() + 3, ones.iter().chain(&transport)) {
         if let Some(byte) = head.get_mut(*at) {
             *byte = 0xff;
         }

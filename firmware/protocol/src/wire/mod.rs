@@ -20,6 +20,7 @@ pub mod net;
 pub mod opcode;
 pub mod reliable;
 
+use crate::bound::at_most;
 use bytes::{Reader, Writer};
 pub use ext::{Aeth, AtomicEth, Bth, Deth, Extended, Nak, Reth, Syndrome};
 pub use net::{Eth, Ip, Ipv4, Ipv6};
@@ -145,7 +146,7 @@ fn parse_frame(frame: &[u8], check: bool) -> Result<(Packet, &[u8]), Error> {
 pub fn emit(p: &Packet, payload: &[&[u8]], out: &mut [u8]) -> Result<usize, Error> {
     let layout = p.bth.opcode.layout().ok_or(Error::Opcode)?;
     let mut len = 0_usize;
-    for part in payload {
+    for part in at_most(payload.len(), payload) {
         len = len.saturating_add(part.len());
     }
     p.bth.opcode.check_payload(len)?;
@@ -163,7 +164,7 @@ pub fn emit(p: &Packet, payload: &[&[u8]], out: &mut [u8]) -> Result<usize, Erro
     w.u16(0)?;
     p.bth.write(&mut w, pad)?;
     p.ext.write(&mut w, layout)?;
-    for part in payload {
+    for part in at_most(payload.len(), payload) {
         w.put(part)?;
     }
     w.put([0; 3].get(..pad).ok_or(Error::Length)?)?;

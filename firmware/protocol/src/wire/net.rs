@@ -3,6 +3,7 @@
 
 use super::Error;
 use super::bytes::{Reader, Writer, fits};
+use crate::bound::at_most;
 
 /// EtherType of IPv4.
 pub const ETHER_IPV4: u16 = 0x0800;
@@ -134,7 +135,7 @@ impl Ip {
 /// The Internet checksum of a header whose checksum field counts as it is (RFC 1071).
 pub fn checksum(header: &[u8]) -> u16 {
     let mut sum = 0_u32;
-    for pair in header.chunks(2) {
+    for pair in at_most(header.len(), header.chunks(2)) {
         let value = match pair {
             [high, low] => u16::from_be_bytes([*high, *low]),
             [high] => u16::from_be_bytes([*high, 0]),
