@@ -13,9 +13,6 @@ use stateright::{Model, Property};
 
 use crate::explore::Harness;
 
-/// Bytes are told apart by their place in the stream modulo this.
-const IDS: u8 = 16;
-
 /// What went wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {
@@ -23,8 +20,8 @@ pub enum Fault {
     NoCredit,
     /// A new list arrived and the sender had no credit buffer posted.
     NoCreditBuffer,
-    /// Bytes are lost, repeated or in the wrong order.
-    WrongBytes,
+    /// A piece used another credit than that of the receive that it falls into.
+    WrongReceive,
     /// The reader refused a list of an honest builder.
     ListRefused,
 }
@@ -41,8 +38,9 @@ pub struct List {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Piece {
     len: u8,
-    /// Place of its first byte, counted from the next that the receiver expects, modulo [`IDS`].
-    at: u8,
+    /// The credit that the reader used for it: its number and its size.
+    number: u32,
+    size: u32,
 }
 
 /// Both ends and what is between them.
@@ -62,8 +60,6 @@ pub struct State<const ROOM: usize, const LIST: usize, const BITS: u32> {
     arrived: Option<List>,
     /// Bytes that the application wants sent.
     pending: u8,
-    /// Place of the next byte to be sent, counted from the next that the receiver expects.
-    next_byte: u8,
     /// A repeat was thrown away, for the record.
     repeated: bool,
     fault: Option<Fault>,
@@ -160,26 +156,21 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Credits<ROOM, LIST, 
                 }
             }
             Action::Cut => {
-                if let Some((bytes, _, _)) = s.reader.take(s.pending as u32) {
-                    s.pieces.push_back(Piece { len: bytes as u8, at: s.next_byte });
+                if let Some((bytes, number, size)) = s.reader.take(s.pending as u32) {
+                    s.pieces.push_back(Piece { len: bytes as u8, number, size });
                     s.pending -= bytes as u8;
-                    s.next_byte = (s.next_byte + bytes as u8) % IDS;
                 }
             }
             Action::DataArrives => {
                 let Some(piece) = s.pieces.pop_front() else { return Ok(()) };
+                let (_, _, number) = s.builder.numbers();
                 let announced = s.builder.landed();
                 let room = s.buffers.pop_front();
                 if !announced || room.is_none_or(|room| room < piece.len) {
                     return Err(Fault::NoCredit);
                 }
-                if piece.at != 0 || piece.len == 0 {
-                    return Err(Fault::WrongBytes);
-                }
-                // Places are relative, so that streams of any length have the same states.
-                s.next_byte = (s.next_byte + IDS - piece.len) % IDS;
-                for other in &mut s.pieces {
-                    other.at = (other.at + IDS - piece.len) % IDS;
+                if piece.number != number || room.map(u32::from) != Some(piece.size) || piece.len == 0 {
+                    return Err(Fault::WrongReceive);
                 }
                 if s.builder.rtrip().is_none() {
                     s.last = None;
@@ -225,7 +216,6 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Model for Credits<RO
             credit_buffers: 1,
             arrived: None,
             pending: 0,
-            next_byte: 0,
             repeated: false,
             fault: None,
         }]
@@ -276,7 +266,7 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Model for Credits<RO
             Property::always("no list without a free credit buffer", |_, s: &Self::State| {
                 s.fault != Some(Fault::NoCreditBuffer)
             }),
-            Property::always("exactly once, in order", |_, s: &Self::State| s.fault != Some(Fault::WrongBytes)),
+            Property::always("exactly once, in order", |_, s: &Self::State| s.fault != Some(Fault::WrongReceive)),
             Property::always("no honest list is refused", |_, s: &Self::State| s.fault != Some(Fault::ListRefused)),
             Property::always("the sender never has more credits than were announced", |_, s: &Self::State| {
                 s.fault.is_some() || s.reader.count() + s.pieces.len() as u32 <= s.builder.outstanding()
@@ -297,6 +287,8 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Model for Credits<RO
 }
 
 impl<const ROOM: usize, const LIST: usize, const BITS: u32> Harness for Credits<ROOM, LIST, BITS> {
+    const NAME: &'static str = "credits";
+
     fn finished(&self, s: &Self::State) -> bool {
         s.fault.is_none() && s.pending == 0 && s.pieces.is_empty() && s.lists.is_empty() && s.arrived.is_none()
     }

@@ -19,8 +19,10 @@ use berth_protocol::taker::Arrived;
 use berth_protocol::vc::{self, Outcome};
 use stateright::{Model, Property};
 
+use crate::buffers::CreditBuffers;
 use crate::channel::{Air, Packet};
 use crate::explore::{Harness, stable_hash};
+use crate::lists::{RUN_OUT, RUNS};
 
 /// Store of 4 credits, lists of 2, 4-bit PSN, window of 4, log of 3, 2 sends, 3 blocks, 4 ranges.
 type Side = End<4, 2, 4, 4, 3, 2, 3, 4>;
@@ -55,7 +57,7 @@ pub enum Fault {
     Early,
     /// An end is broken, or refuses what an honest peer says.
     Broken,
-    /// A list found no credit buffer.
+    /// A new list found no posted credit buffer.
     NoCreditBuffer,
     /// The page accounting contradicts itself.
     Accounting,
@@ -77,6 +79,8 @@ pub struct State {
     there: Air<RequestPacket>,
     back: Air<ResponsePacket>,
     entries: [Air<Entry<2>>; 2],
+    /// The sender's credit buffers, counted independently.
+    buffers: CreditBuffers,
     /// Memory of the receiver: which byte of the stream lies where.
     memory: BTreeMap<u64, u8>,
     received: u8,
@@ -106,8 +110,10 @@ pub enum Action {
     Heed(usize),
     /// It is lost.
     LoseResponse(usize),
-    /// An end says something about credits: to the other one.
+    /// An end says something about credits to the other one, what is not proven again first: its timer has run out.
     Say(usize),
+    /// It says something else than that: its timer still runs.
+    SayBefore(usize),
     /// It arrives.
     Hear(usize, usize),
     /// It is lost.
@@ -354,20 +360,32 @@ impl Ends {
                 }
             }
             Action::LoseResponse(i) => return Ok(s.back.remove(i).is_some()),
-            Action::Say(who) => match s.ends[who].poll_control(0) {
-                Some(entry) => s.entries[who].send(entry),
-                None => return Ok(false),
-            },
+            Action::Say(who) | Action::SayBefore(who) => {
+                let late = s.ends[who].clone().poll_control(RUN_OUT);
+                let run_out = action == Action::Say(who);
+                let entry = s.ends[who].poll_control(if run_out { RUN_OUT } else { RUNS });
+                match entry.filter(|e| run_out || late != Some(*e)) {
+                    Some(entry) => s.entries[who].send(entry),
+                    None => return Ok(false),
+                }
+            }
             Action::Hear(from, i) => {
                 let Some(entry) = s.entries[from].get(i).copied() else { return Ok(false) };
+                if from == RECEIVER && !s.buffers.deliver(&entry) {
+                    return Err(Fault::NoCreditBuffer);
+                }
                 match s.ends[1 - from].control(&entry) {
-                    Some(Arrived::Early | Arrived::Overflow) => return Err(Fault::NoCreditBuffer),
-                    Some(Arrived::Bad | Arrived::WrongEpoch) => return Err(Fault::Broken),
+                    Some(Arrived::Early | Arrived::Overflow | Arrived::Bad | Arrived::WrongEpoch) => {
+                        return Err(Fault::Broken);
+                    }
                     _ => (),
                 }
             }
             Action::LoseEntry(from, i) => return Ok(s.entries[from].remove(i).is_some()),
-            Action::UseCredits => s.ends[SENDER].use_credits(),
+            Action::UseCredits => {
+                s.buffers.used();
+                s.ends[SENDER].use_credits();
+            }
             Action::Serve(i) => {
                 let request = s.services.remove(i);
                 let spans = Self::spans(s, &request);
@@ -444,6 +462,7 @@ impl Model for Ends {
             there: Air::default(),
             back: Air::default(),
             entries: [Air::default(), Air::default()],
+            buffers: CreditBuffers::default(),
             memory: BTreeMap::new(),
             received: 0,
             sent: 0,
@@ -476,7 +495,7 @@ impl Model for Ends {
         }
         for who in [RECEIVER, SENDER] {
             if s.entries[who].len() < self.air.2 {
-                actions.push(Action::Say(who));
+                actions.extend([Action::Say(who), Action::SayBefore(who)]);
             }
             for i in 0..s.entries[who].len() {
                 actions.extend([Action::Hear(who, i), Action::LoseEntry(who, i)]);
@@ -523,6 +542,8 @@ impl Model for Ends {
 }
 
 impl Harness for Ends {
+    const NAME: &'static str = "ends";
+
     fn finished(&self, s: &State) -> bool {
         s.fault.is_none() && self.rest(s)
     }

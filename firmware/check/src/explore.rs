@@ -5,7 +5,8 @@
 //! Safety (`always` properties) is looked at in each state. Progress needs the whole graph, and is why this
 //! exists beside stateright's own search, whose `eventually` does not see a cycle: *from every reachable state
 //! a finished one can be reached*. Where every step is taken at last if it stays possible (strong fairness),
-//! that means that every run finishes. [`cross_check`] has stateright search the same model and compares.
+//! that means that every run finishes. A run that breaks a safety property says nothing about progress: it counts
+//! neither as finished nor as stuck. [`cross_check`] has stateright search the same model and compares.
 
 use std::collections::HashMap;
 use std::fmt::{Debug, Write};
@@ -20,6 +21,9 @@ pub const PROGRESS: &str = "no deadlock";
 
 /// A model that says when it is finished.
 pub trait Harness: Model<State: Clone + Eq + Hash + Debug, Action: Clone + PartialEq + Debug> {
+    /// Which harness it is, whatever its bounds are.
+    const NAME: &'static str;
+
     /// Everything that was to be done is done and at rest.
     fn finished(&self, state: &Self::State) -> bool;
 
@@ -133,6 +137,9 @@ struct Graph<'m, M: Harness> {
     starts: Vec<usize>,
     edges: Vec<u32>,
     finished: Vec<bool>,
+    /// States in which a safety property fails, and those that were first reached through one.
+    faulty: Vec<bool>,
+    tainted: Vec<bool>,
 }
 
 fn fingerprint<T: Hash>(value: &T, buffer: &mut Bytes) -> u128 {
@@ -151,8 +158,9 @@ pub fn explore<M: Harness>(model: &M, limits: Limits) -> Outcome {
 
 impl<'m, M: Harness> Graph<'m, M> {
     fn new(model: &'m M) -> Self {
-        let (ids, parents, starts, edges, finished) = (Ids::default(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { model, ids, parents, starts, edges, finished }
+        let (ids, parents, starts, edges) = (Ids::default(), Vec::new(), Vec::new(), Vec::new());
+        let (finished, faulty, tainted) = (Vec::new(), Vec::new(), Vec::new());
+        Self { model, ids, parents, starts, edges, finished, faulty, tainted }
     }
 
     /// The id of a state and whether it is new.
@@ -181,20 +189,24 @@ impl<'m, M: Harness> Graph<'m, M> {
         'search: while !layer.is_empty() {
             for state in layer.drain(..) {
                 let id = self.starts.len() as u32;
+                let mut faulty = false;
                 for (property, seen) in properties.iter().zip(&mut seen) {
-                    if *seen
-                        || (property.condition)(self.model, &state) != (property.expectation == Expectation::Sometimes)
-                    {
+                    let sometimes = property.expectation == Expectation::Sometimes;
+                    if (*seen && sometimes) || (property.condition)(self.model, &state) != sometimes {
                         continue;
                     }
-                    *seen = true;
-                    if property.expectation == Expectation::Always {
-                        outcome.violations.push(self.violation(property.name, id));
+                    faulty |= !sometimes;
+                    if !sometimes && !*seen {
+                        outcome.violations.push(self.violation(property.name, id, &self.parents));
                         if limits.until == Some(property.name) {
                             break 'search;
                         }
                     }
+                    *seen = true;
                 }
+                let tainted = faulty || self.tainted.get(self.parents[id as usize] as usize).is_some_and(|t| *t);
+                self.faulty.push(faulty);
+                self.tainted.push(tainted);
                 let finished = self.model.finished(&state);
                 self.finished.push(finished);
                 outcome.finished += finished as u64;
@@ -214,8 +226,8 @@ impl<'m, M: Harness> Graph<'m, M> {
                 }
                 let terminal = self.starts.last() == Some(&self.edges.len());
                 outcome.terminal += terminal as u64;
-                if terminal && !finished && outcome.violation(PROGRESS).is_none() {
-                    outcome.violations.push(self.violation(PROGRESS, id));
+                if terminal && !finished && !tainted && outcome.violation(PROGRESS).is_none() {
+                    outcome.violations.push(self.violation(PROGRESS, id, &self.parents));
                     if limits.until == Some(PROGRESS) {
                         break 'search;
                     }
@@ -235,9 +247,9 @@ impl<'m, M: Harness> Graph<'m, M> {
         outcome.complete &= !stopped;
         if outcome.complete {
             if outcome.violation(PROGRESS).is_none()
-                && let Some(id) = self.stuck()
+                && let Some(violation) = self.stuck()
             {
-                outcome.violations.push(self.violation(PROGRESS, id));
+                outcome.violations.push(violation);
             }
             outcome.never = properties
                 .iter()
@@ -249,31 +261,60 @@ impl<'m, M: Harness> Graph<'m, M> {
         outcome
     }
 
-    /// The first state from which no finished one can be reached. Sweeps backwards until nothing changes.
-    fn stuck(&self) -> Option<u32> {
-        let mut good = self.finished.clone();
+    /// Successors of a state.
+    fn next(&self, id: usize) -> &[u32] {
+        &self.edges[self.starts[id]..self.starts.get(id + 1).copied().unwrap_or(self.edges.len())]
+    }
+
+    /// The way to the first state from which neither a finished nor a faulty one can be reached, through none that is
+    /// faulty. Sweeps backwards until nothing changes.
+    fn stuck(&self) -> Option<Violation> {
+        let mut good: Vec<bool> = self.finished.iter().zip(&self.faulty).map(|(a, b)| *a || *b).collect();
         loop {
             let mut changed = false;
             for id in (0..good.len()).rev() {
-                if good[id] {
-                    continue;
-                }
-                let end = self.starts.get(id + 1).copied().unwrap_or(self.edges.len());
-                if self.edges[self.starts[id]..end].iter().any(|&to| good[to as usize]) {
+                if !good[id] && self.next(id).iter().any(|&to| good[to as usize]) {
                     good[id] = true;
                     changed = true;
                 }
             }
             if !changed {
-                return good.iter().position(|good| !good).map(|id| id as u32);
+                break;
             }
         }
+        if !self.faulty.contains(&true) {
+            let id = good.iter().position(|good| !good)?;
+            return Some(self.violation(PROGRESS, id as u32, &self.parents));
+        }
+        let (order, parents) = self.sound();
+        let id = order.into_iter().find(|&id| !good[id as usize])?;
+        Some(self.violation(PROGRESS, id, &parents))
     }
 
-    /// Walks again to state `id`, along the way on which it was found.
-    fn violation(&self, property: &'static str, id: u32) -> Violation {
+    /// The states that are reached without a fault, nearest first, and from where.
+    fn sound(&self) -> (Vec<u32>, Vec<u32>) {
+        let roots = (0..self.parents.len() as u32).filter(|&id| self.parents[id as usize] == u32::MAX);
+        let mut order: Vec<u32> = roots.filter(|&id| !self.faulty[id as usize]).collect();
+        let mut parents = vec![u32::MAX; self.parents.len()];
+        let mut seen = self.faulty.clone();
+        order.iter().for_each(|&id| seen[id as usize] = true);
+        let mut at = 0;
+        while let Some(&id) = order.get(at) {
+            at += 1;
+            for &to in self.next(id as usize) {
+                if !std::mem::replace(&mut seen[to as usize], true) {
+                    parents[to as usize] = id;
+                    order.push(to);
+                }
+            }
+        }
+        (order, parents)
+    }
+
+    /// Walks again to state `id`, along the way that `parents` says.
+    fn violation(&self, property: &'static str, id: u32, parents: &[u32]) -> Violation {
         let mut ids = vec![id];
-        while let Some(&parent) = self.parents.get(ids[ids.len() - 1] as usize)
+        while let Some(&parent) = parents.get(ids[ids.len() - 1] as usize)
             && parent != u32::MAX
         {
             ids.push(parent);
@@ -329,6 +370,8 @@ mod tests {
     struct Numbers {
         turn: u8,
         trap: bool,
+        /// The number that must not be.
+        wrong: u8,
     }
 
     impl Model for Numbers {
@@ -359,11 +402,13 @@ mod tests {
         }
 
         fn properties(&self) -> Vec<Property<Self>> {
-            vec![Property::always("small", |_, &s| s != 7), Property::sometimes("five", |_, &s| s == 5)]
+            vec![Property::always("small", |m: &Self, &s| s != m.wrong), Property::sometimes("five", |_, &s| s == 5)]
         }
     }
 
     impl Harness for Numbers {
+        const NAME: &'static str = "numbers";
+
         fn finished(&self, state: &u8) -> bool {
             *state == 9
         }
@@ -377,7 +422,7 @@ mod tests {
 
     #[test]
     fn a_violation_comes_with_the_shortest_way() {
-        let outcome = explore(&Numbers { turn: 4, trap: false }, ALL);
+        let outcome = explore(&Numbers { turn: 4, trap: false, wrong: 7 }, ALL);
         assert_eq!((outcome.states, outcome.terminal, outcome.depth), (10, 1, 9));
         assert_eq!(outcome.violations.len(), 1);
         assert_eq!(outcome.violations[0].steps, ["1", "2", "3", "4", "5", "6", "7"]);
@@ -387,7 +432,7 @@ mod tests {
     /// 20 and 21 go around for ever: no state is terminal but 9, and yet not all finish.
     #[test]
     fn a_cycle_without_a_way_out_is_seen() {
-        let outcome = explore(&Numbers { turn: 4, trap: true }, ALL);
+        let outcome = explore(&Numbers { turn: 4, trap: true, wrong: 7 }, ALL);
         assert_eq!(outcome.terminal, 1);
         assert_eq!(
             outcome.violation(PROGRESS).map(|v| v.steps.clone()),
@@ -395,9 +440,21 @@ mod tests {
         );
     }
 
+    /// With 20 a fault, what comes after it does not count as a deadlock.
+    #[test]
+    fn a_fault_is_not_taken_for_a_deadlock() {
+        let outcome = explore(&Numbers { turn: 4, trap: true, wrong: 20 }, ALL);
+        assert!(outcome.violation("small").is_some());
+        assert!(outcome.violation(PROGRESS).is_none());
+        let outcome = explore(&Numbers { turn: 4, trap: true, wrong: 21 }, ALL);
+        assert!(outcome.violation(PROGRESS).is_none());
+        let outcome = explore(&Numbers { turn: 4, trap: true, wrong: 3 }, ALL);
+        assert!(outcome.violation(PROGRESS).is_none());
+    }
+
     #[test]
     fn stateright_sees_the_same_states() {
-        let (states, violated) = cross_check(Numbers { turn: 4, trap: true }, 1);
+        let (states, violated) = cross_check(Numbers { turn: 4, trap: true, wrong: 7 }, 1);
         assert_eq!((states, violated), (12, vec!["small"]));
     }
 }

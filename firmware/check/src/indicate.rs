@@ -315,6 +315,8 @@ impl Model for Indicate {
 }
 
 impl Harness for Indicate {
+    const NAME: &'static str = "indicate";
+
     fn finished(&self, s: &State) -> bool {
         s.fault.is_none() && s.got == self.bytes && s.named.is_empty()
     }

@@ -174,6 +174,8 @@ impl Model for OneShot {
 }
 
 impl Harness for OneShot {
+    const NAME: &'static str = "keys";
+
     /// An operation can go through, or the key is unbound for good.
     fn finished(&self, s: &State) -> bool {
         s.admitted != 0 || (!s.bound && s.binds == self.binds)

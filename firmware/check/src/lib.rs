@@ -5,6 +5,7 @@
 //! nondeterministic: when a packet arrives, is lost, repeated or overtaken, when a timer runs out, what the
 //! applications do. Each harness is explored until no new state is found. See docs/model-checking.md.
 
+pub mod buffers;
 pub mod channel;
 pub mod credits;
 pub mod ends;

@@ -13,15 +13,20 @@ use berth_protocol::policy::{Kind, Settings};
 use berth_protocol::taker::{Arrived, Taker};
 use stateright::{Model, Property};
 
+use crate::buffers::CreditBuffers;
 use crate::channel::{Air, Packet};
 use crate::explore::{Harness, stable_hash};
+
+/// Times at which a repeat timer runs that was started at the later one, and at which it has run out.
+pub(crate) const RUNS: u64 = 0;
+pub(crate) const RUN_OUT: u64 = 1;
 
 /// What went wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {
     /// Data came without a credit, or more of it than the receive holds.
     NoCredit,
-    /// A new list found no posted credit buffer, or came before the proof.
+    /// A new list found no posted credit buffer.
     NoCreditBuffer,
     /// An honest entry was refused.
     Refused,
@@ -48,6 +53,8 @@ pub struct State<const ROOM: usize, const LIST: usize> {
     /// To the sender, and back.
     there: Air<Entry<LIST>>,
     back: Air<Entry<LIST>>,
+    /// The sender's credit buffers, counted independently.
+    buffers: CreditBuffers,
     pieces: VecDeque<Piece>,
     /// Receives that the application will post, in this order.
     to_post: VecDeque<u8>,
@@ -72,8 +79,10 @@ pub enum Action {
     Post,
     /// The batch is complete.
     Commit,
-    /// The announcer says something.
+    /// The announcer says something, what is not proven again first: its timer has run out.
     Say,
+    /// It says something else than that: its timer still runs.
+    SayBefore,
     /// An entry reaches the sender's credit buffer. It may come again.
     Arrive(usize),
     /// An entry is lost.
@@ -129,6 +138,7 @@ impl<const ROOM: usize, const LIST: usize> Lists<ROOM, LIST> {
         let epoch = s.reconnects as u32;
         s.announcer = self.announcer(epoch);
         s.taker.connect(Name { qpn: 2, epoch }, Name { qpn: 1, epoch });
+        s.buffers = CreditBuffers::default();
         // What was under way is lost and sent again; receives are flushed and posted again.
         s.pending += s.pieces.drain(..).map(|p| p.len).sum::<u8>();
         let flushed: Vec<u8> = s.posted.drain(..).collect();
@@ -147,15 +157,21 @@ impl<const ROOM: usize, const LIST: usize> Lists<ROOM, LIST> {
                 s.posted.push_back(size);
             }
             Action::Commit => s.announcer.commit(),
-            Action::Say => match s.announcer.poll(0) {
-                Some(entry) => s.there.send(entry),
-                None => return Ok(false),
-            },
+            Action::Say | Action::SayBefore => {
+                let late = s.announcer.clone().poll(RUN_OUT);
+                let entry = s.announcer.poll(if action == Action::Say { RUN_OUT } else { RUNS });
+                match entry.filter(|e| action == Action::Say || late != Some(*e)) {
+                    Some(entry) => s.there.send(entry),
+                    None => return Ok(false),
+                }
+            }
             Action::Arrive(i) => {
                 let Some(entry) = s.there.get(i).cloned() else { return Ok(false) };
+                if entry.to.epoch == s.reconnects as u32 && !s.buffers.deliver(&entry) {
+                    return Err(Fault::NoCreditBuffer);
+                }
                 match s.taker.arrive(&entry) {
-                    Arrived::Early | Arrived::Overflow => return Err(Fault::NoCreditBuffer),
-                    Arrived::Bad => return Err(Fault::Refused),
+                    Arrived::Bad | Arrived::Early | Arrived::Overflow => return Err(Fault::Refused),
                     Arrived::Stale => s.stale = true,
                     Arrived::WrongEpoch => {
                         if s.reconnects == 0 {
@@ -173,6 +189,7 @@ impl<const ROOM: usize, const LIST: usize> Lists<ROOM, LIST> {
             }
             Action::Lose(i) => return Ok(s.there.remove(i).is_some()),
             Action::Process => {
+                s.buffers.used();
                 s.taker.process();
             }
             Action::Answer => match s.taker.poll() {
@@ -241,6 +258,7 @@ impl<const ROOM: usize, const LIST: usize> Model for Lists<ROOM, LIST> {
             taker,
             there: Air::default(),
             back: Air::default(),
+            buffers: CreditBuffers::default(),
             pieces: VecDeque::new(),
             to_post: self.receives.iter().copied().collect(),
             posted: VecDeque::new(),
@@ -262,7 +280,7 @@ impl<const ROOM: usize, const LIST: usize> Model for Lists<ROOM, LIST> {
         }
         actions.extend([Action::Post, Action::Commit, Action::Process, Action::Cut, Action::Data]);
         if s.there.len() < self.air.0 {
-            actions.push(Action::Say);
+            actions.extend([Action::Say, Action::SayBefore]);
         }
         if s.back.len() < self.air.1 {
             actions.push(Action::Answer);
@@ -319,6 +337,8 @@ impl<const ROOM: usize, const LIST: usize> Model for Lists<ROOM, LIST> {
 }
 
 impl<const ROOM: usize, const LIST: usize> Harness for Lists<ROOM, LIST> {
+    const NAME: &'static str = "lists";
+
     fn finished(&self, s: &Self::State) -> bool {
         s.fault.is_none() && s.pending == 0 && s.pieces.is_empty()
     }

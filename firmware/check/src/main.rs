@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::time::Instant;
 
 use berth_check::explore::{Limits, Outcome};
-use berth_check::suite::{Check, Mutation, checks, mutations};
+use berth_check::suite::{Check, Mutation, checks, mutations, unbroken, unguarded};
 use berth_protocol::rule::break_rule;
 use clap::Parser;
 
@@ -184,8 +184,16 @@ fn main() -> ExitCode {
         });
     }
     let mut broken = Vec::new();
+    // What the mutations leave open: a property that none of them fails, a rule that none of them breaks.
+    let mut open: Vec<String> = Vec::new();
     if !arguments.no_mutations {
         let small = checks(false);
+        let properties = unguarded(&small, &mutations()).into_iter();
+        open.extend(properties.map(|(harness, property)| format!("{harness}: no broken rule fails \"{property}\"")));
+        open.extend(unbroken(&mutations()).into_iter().map(|rule| format!("nothing breaks {rule:?}")));
+        if !arguments.json {
+            open.iter().for_each(|what| println!("MISS {what}"));
+        }
         for mutation in mutations().into_iter().filter(|m| chosen(m.check)) {
             let Some(result) = mutate(mutation, &small, &arguments) else {
                 eprintln!("no check {} for {:?}", mutation.check, mutation.rule);
@@ -210,8 +218,12 @@ fn main() -> ExitCode {
     }
     let failed = rows.iter().filter(|r| !r.passed).count() + broken.iter().filter(|b| !b.caught).count();
     let passed = rows.len() + broken.len() - failed;
+    let failed = failed + open.len();
     if arguments.json {
-        println!("{}", serde_json::json!({ "checks": rows, "mutations": broken, "passed": passed, "failed": failed }));
+        println!(
+            "{}",
+            serde_json::json!({ "checks": rows, "mutations": broken, "open": open, "passed": passed, "failed": failed })
+        );
     } else {
         let states: u64 = rows.iter().map(|r| r.outcome.states).sum();
         println!("{states} states; {passed} passed, {failed} failed");

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What is checked: every harness with its bounds, and every rule whose breach must be seen.
 
+use std::collections::{BTreeSet, HashSet};
+
 use berth_protocol::context::{Again, First, Policy};
 use berth_protocol::credit::Trigger;
 use berth_protocol::policy::Kind;
@@ -19,6 +21,8 @@ use crate::transport::{Do, Transport};
 pub trait Check: Send + Sync {
     /// Short name, for the command line.
     fn name(&self) -> &'static str;
+    /// The harness that it is a set of bounds of.
+    fn harness(&self) -> &'static str;
     /// Its bounds, for people.
     fn bounds(&self) -> String;
     /// Names of the properties that must hold.
@@ -39,6 +43,10 @@ where
 {
     fn name(&self) -> &'static str {
         self.0
+    }
+
+    fn harness(&self) -> &'static str {
+        M::NAME
     }
 
     fn bounds(&self) -> String {
@@ -96,6 +104,7 @@ pub fn checks(long: bool) -> Vec<Box<dyn Check>> {
         air: if long { (2, 2) } else { (2, 1) },
         dma: false,
         rnr: false,
+        receives: u32::MAX,
         reorder: 1,
         window: 4,
         credit: 2,
@@ -157,35 +166,77 @@ pub fn checks(long: bool) -> Vec<Box<dyn Check>> {
         check("rc-turn", turn.clone()),
         check("rc-turn-go-back", Transport { selective: false, ..turn }),
         check("rc-rogue", Transport { credit: 1, total: 2, ..rc.clone() }),
+        check(
+            "rc-rogue-immediate",
+            Transport { script: &[Do::Send(1), Do::WriteImm(2)], receives: 1, total: 2, ..rc.clone() },
+        ),
         check("rc-go-back", back.clone()),
         check("rc-memory", memory.clone()),
+        check(
+            "rc-immediate",
+            Transport { script: &[Do::WriteImm(1), Do::Send(1), Do::WriteImm(2)], total: 4, ..memory.clone() },
+        ),
         check("rc-writes", Transport { script: &[Do::Write(1), Do::Write(2)], total: 3, ..memory.clone() }),
         check("rc-memory-go-back", Transport { selective: false, ..memory }),
         check("rc-rnr", Transport { rnr: true, total: if long { 4 } else { 3 }, air: (2, 1), ..back }),
     ]
 }
 
-/// All mutations.
+/// The properties of each harness that no mutation is to show able to fail: (harness, property).
+pub fn unguarded(checks: &[Box<dyn Check>], mutations: &[Mutation]) -> Vec<(&'static str, &'static str)> {
+    let harness = |name| checks.iter().find(|c| c.name() == name).map(|c| c.harness());
+    let guarded: HashSet<_> = mutations.iter().filter_map(|m| Some((harness(m.check)?, m.property))).collect();
+    let all = checks.iter().flat_map(|c| c.properties().into_iter().map(|p| (c.harness(), p)));
+    let missing: BTreeSet<_> = all.filter(|pair| !guarded.contains(pair)).collect();
+    missing.into_iter().collect()
+}
+
+/// Rules that neither a mutation nor a test of their own breaks.
+pub fn unbroken(mutations: &[Mutation]) -> Vec<Rule> {
+    let broken = |rule: &&Rule| Rule::ALONE.contains(rule) || mutations.iter().any(|m| m.rule == **rule);
+    Rule::ALL.iter().filter(|rule| !broken(rule)).copied().collect()
+}
+
+/// All mutations: at least one for each property of each harness.
 pub fn mutations() -> Vec<Mutation> {
     let list = |rule, check, property| Mutation { rule, check, property };
     vec![
         list(Rule::ProofBeforeList, "credits-first", "no list without a free credit buffer"),
         list(Rule::CreditTakenOnce, "lists-lossy", "no data without credit"),
+        list(Rule::CreditTakenOnce, "lists-lossy", "exactly once, in order"),
+        list(Rule::CreditTakenOnce, "lists-lossy", "the sender never has more credits than were announced"),
         list(Rule::PieceWithinCredit, "credits-first", "no data without credit"),
+        list(Rule::ProofBeforeList, "credits-first", "no honest list is refused"),
+        list(Rule::RepeatUntilProof, "lists-lossy", PROGRESS),
         list(Rule::PinsWithinBudget, "ends", "pinned within the budget"),
+        list(Rule::ReleasedBeforeComplete, "ends-whole", "nothing pinned at rest"),
+        list(Rule::UnusedUnpinned, "ends", "page accounting agrees"),
         list(Rule::ReleaseWhenSent, "ends", "the card touches only what it holds"),
+        list(Rule::DuplicateRefused, "ends", "exactly once, in order"),
+        list(Rule::ProofBeforeList, "ends-whole", "no list without a free credit buffer"),
+        list(Rule::ProofBeforeList, "ends-whole", "no honest end breaks"),
+        list(Rule::RepeatUntilProof, "ends", PROGRESS),
         list(Rule::OneShotOnce, "keys", "one-shot keys are used at most once"),
+        list(Rule::UnboundGivesNothing, "keys", "an unbound key gives nothing"),
+        list(Rule::BoundIsFresh, "keys", PROGRESS),
         list(Rule::KeyMatches, "keys", "no access without key, range and right"),
         list(Rule::KeyInRange, "keys", "no access without key, range and right"),
         list(Rule::KeyGivesRight, "keys", "no access without key, range and right"),
         list(Rule::IndicateWindow, "indicate-hold", "never more delivered than the window"),
         list(Rule::NamedByOffset, "indicate", "bytes never lost or repeated, and in order"),
         list(Rule::CopyBeforeReturn, "indicate", "bytes never lost or repeated, and in order"),
+        list(Rule::CreditIsCertain, "indicate", "card and driver understand each other"),
+        list(Rule::AcknowledgedReopens, "indicate", PROGRESS),
         list(Rule::GapHeld, "lists", "no data without credit"),
-        list(Rule::RepeatUntilProof, "lists", "no deadlock"),
+        list(Rule::ProofBeforeList, "lists", "no list without a free credit buffer"),
+        list(Rule::ProofBeforeList, "lists", "no honest entry is refused"),
+        list(Rule::RepeatUntilProof, "lists", PROGRESS),
         list(Rule::EpochMatches, "lists-reconnect", "no data without credit"),
         list(Rule::RoundMatches, "lists-recall", "no data without credit"),
         list(Rule::WithinCredit, "rc-rogue", "no receive is used that is not there"),
+        list(Rule::ImmediateNeedsReceive, "rc-rogue-immediate", "no receive is used that is not there"),
+        list(Rule::OldAnswerIgnored, "rc-memory", "no honest peer is refused"),
+        list(Rule::RepeatAcknowledged, "rc-turn", PROGRESS),
         list(Rule::WindowLimit, "rc-turn", "no more on its way than agreed"),
         list(Rule::DuplicateRefused, "rc-selective", "exactly once"),
         list(Rule::InOrderOnly, "rc-go-back", "every byte in its place"),
@@ -195,4 +246,37 @@ pub fn mutations() -> Vec<Mutation> {
         list(Rule::AtomicOnce, "rc-memory", "exactly once"),
         list(Rule::ReadAfterWrite, "rc-memory", "READs and atomics see what was before them"),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_property_of_each_harness_has_a_mutation() {
+        for long in [false, true] {
+            assert_eq!(unguarded(&checks(long), &mutations()), []);
+        }
+    }
+
+    #[test]
+    fn each_rule_is_broken_somewhere() {
+        assert_eq!(unbroken(&mutations()), []);
+    }
+
+    #[test]
+    fn a_mutation_names_a_check_and_a_property_of_it() {
+        let checks = checks(false);
+        for m in mutations() {
+            let check = checks.iter().find(|c| c.name() == m.check);
+            assert!(check.is_some_and(|c| c.properties().contains(&m.property)), "{m:?}");
+        }
+    }
+
+    #[test]
+    fn a_property_without_a_mutation_is_found() {
+        let mut mutations = mutations();
+        mutations.retain(|m| m.property != "nothing pinned at rest");
+        assert_eq!(unguarded(&checks(false), &mutations), [("ends", "nothing pinned at rest")]);
+    }
 }

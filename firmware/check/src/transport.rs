@@ -28,13 +28,23 @@ pub enum Do {
     Add,
     /// WRITE of one packet that waits for READs and atomics before it.
     Fenced,
+    /// WRITE of so many packets with an immediate, which uses a receive.
+    WriteImm(u32),
 }
 
 impl Do {
     fn writes(self) -> Option<u32> {
         match self {
-            Self::Write(len) => Some(len),
+            Self::Write(len) | Self::WriteImm(len) => Some(len),
             Self::Fenced => Some(1),
+            _ => None,
+        }
+    }
+
+    /// The length that the receive is told, if it uses one.
+    fn receives(self) -> Option<u32> {
+        match self {
+            Self::Send(len) | Self::WriteImm(len) => Some(len),
             _ => None,
         }
     }
@@ -105,6 +115,8 @@ struct Posted {
     credit: u32,
     /// Packets of it that have been placed.
     placed: u32,
+    /// Its receive was reported complete.
+    received: bool,
     /// The responder's side has reported its end.
     over: bool,
     /// Of a READ: packets that have come back.
@@ -145,7 +157,7 @@ pub struct State<const B: u32, const W: usize, const M: usize, const R: usize> {
     /// What the memory says: number of the last WRITE, and the sum of adds.
     memory: u8,
     sum: u8,
-    /// Receives that the other side has posted.
+    /// Receives that the other side has posted so far.
     receives: u32,
     fault: Option<Fault>,
     seen_again: bool,
@@ -193,11 +205,14 @@ pub struct Transport<const B: u32, const W: usize, const M: usize, const R: usiz
     pub air: (usize, usize),
     /// Payloads take a time to reach memory, and end in any order.
     pub dma: bool,
-    /// The peer has no credit lists: RNR, count credits.
+    /// The peer has no credit lists: RNR, count credits; it posts its receives one by one.
     pub rnr: bool,
+    /// Receives that the other side has from the beginning. With fewer than the messages need, and no `rnr`, the sender
+    /// does not keep to its credits, and must be refused.
+    pub receives: u32,
     /// Packets that overtake one before it counts as lost.
     pub reorder: u8,
-    /// Size of each receive. With less than the SENDs have the sender does not keep to its credits, and must be refused.
+    /// Size of each receive. With less than the SENDs have the sender does not keep to its credits either.
     pub credit: u32,
     /// Packets on their way that were agreed on, at most `W`.
     pub window: u16,
@@ -230,7 +245,10 @@ impl<const B: u32, const W: usize, const M: usize, const R: usize> Transport<B, 
 
     /// The sender does not keep to its credits.
     fn rogue(&self) -> bool {
-        self.script.iter().any(|what| matches!(what, Do::Send(len) if *len > self.credit))
+        let all = self.script.iter().cycle().take(self.total as usize);
+        let needed = all.filter(|what| what.receives().is_some()).count() as u32;
+        let long = self.script.iter().any(|what| matches!(what, Do::Send(len) if *len > self.credit));
+        long || (!self.rnr && needed > self.receives)
     }
 
     fn next_op(&self, s: &S<B, W, M, R>) -> Option<Do> {
@@ -239,20 +257,21 @@ impl<const B: u32, const W: usize, const M: usize, const R: usize> Transport<B, 
 
     fn post(&self, s: &mut S<B, W, M, R>, what: Do) {
         let remote = Remote { va: 8, key: 1, len: 0 };
-        let (op, len, credit) = match what {
-            Do::Send(len) => (Op::Send, len, true),
-            Do::Write(len) => (Op::Write, len, false),
-            Do::Fenced => (Op::Write, 1, false),
-            Do::Read(len) => (Op::Read, len, false),
-            Do::Add => (Op::FetchAdd { add: 1 }, 8, false),
+        let (op, len) = match what {
+            Do::Send(len) => (Op::Send, len),
+            Do::Write(len) | Do::WriteImm(len) => (Op::Write, len),
+            Do::Fenced => (Op::Write, 1),
+            Do::Read(len) => (Op::Read, len),
+            Do::Add => (Op::FetchAdd { add: 1 }, 8),
         };
+        let credit = what.receives().is_some();
         let message = Message {
             op,
             tag: s.count as u32,
             len,
             credit: if credit { s.credits } else { 0 },
-            imm: Immediate::None,
-            remote: if credit { Remote::default() } else { Remote { len, ..remote } },
+            imm: if matches!(what, Do::WriteImm(_)) { Immediate::Value(7) } else { Immediate::None },
+            remote: if op == Op::Send { Remote::default() } else { Remote { len, ..remote } },
             fence: what == Do::Fenced,
             ..Message::default()
         };
@@ -265,6 +284,7 @@ impl<const B: u32, const W: usize, const M: usize, const R: usize> Transport<B, 
             number: s.count,
             credit: s.credits,
             placed: 0,
+            received: false,
             over: false,
             back: 0,
             writes: s.writes,
@@ -320,7 +340,7 @@ impl<const B: u32, const W: usize, const M: usize, const R: usize> Transport<B, 
     }
 
     fn arrive(&self, s: &mut S<B, W, M, R>, r: &Request) -> Result<(), Fault> {
-        let mut host = Host { credits: self.credit, count: if self.rnr { s.receives } else { u32::MAX } };
+        let mut host = Host { credits: self.credit, count: s.receives };
         let verdict = s.responder.receive(&r.packet, &mut host);
         match verdict {
             Verdict::Place(place) => {
@@ -334,19 +354,14 @@ impl<const B: u32, const W: usize, const M: usize, const R: usize> Transport<B, 
                 };
                 let right = match (place, posted.what) {
                     (Place::Receive { credit, offset }, Do::Send(_)) => credit == posted.credit && offset == r.index,
-                    (Place::Memory { va, .. }, Do::Write(_) | Do::Fenced) => va == 8 + r.index as u64,
+                    (Place::Memory { va, .. }, Do::Write(_) | Do::WriteImm(_) | Do::Fenced) => va == 8 + r.index as u64,
                     _ => false,
                 };
                 if !right {
                     return Err(Fault::Misplaced);
                 }
-                if let Place::Receive { offset, .. } = place
-                    && offset + r.packet.len > self.credit
-                {
-                    return Err(Fault::NoReceive);
-                }
-                if let (Place::Receive { credit, .. }, true) = (place, self.rnr)
-                    && credit >= s.receives
+                if let Place::Receive { credit, offset } = place
+                    && (credit >= s.receives || offset + r.packet.len > self.credit)
                 {
                     return Err(Fault::NoReceive);
                 }
@@ -375,19 +390,22 @@ impl<const B: u32, const W: usize, const M: usize, const R: usize> Transport<B, 
         let before = s.responder.arrival().placed().get();
         while let Some(event) = s.responder.event() {
             match event {
+                Event::Landed { credit } if credit >= s.receives => return Err(Fault::NoReceive),
                 Event::Landed { .. } => (),
-                Event::Received { credit, len, .. } => {
-                    let next = s.posted.iter_mut().find(|p| matches!(p.what, Do::Send(_)) && !p.over);
+                Event::Received { credit, len, write, .. } => {
+                    let next = s.posted.iter_mut().find(|p| p.what.receives().is_some() && !p.received);
                     let Some(next) = next.filter(|p| p.credit == credit) else { return Err(Fault::Early) };
-                    if next.what != Do::Send(len) || next.placed != len {
+                    if next.what.receives() != Some(len) || next.placed != len {
                         return Err(Fault::Early);
                     }
-                    next.over = true;
+                    // Of a WRITE that its key was used is still to come.
+                    (next.received, next.over) = (true, !write);
                 }
                 Event::Used { .. } => {
                     let next = s.posted.iter_mut().find(|p| !matches!(p.what, Do::Send(_)) && !p.over);
                     let Some(next) = next else { return Err(Fault::Twice) };
-                    if next.what.writes().is_some_and(|len| next.placed != len) {
+                    let whole = next.what.writes().is_none_or(|len| next.placed == len);
+                    if !whole || next.received != next.what.receives().is_some() {
                         return Err(Fault::Early);
                     }
                     next.over = true;
@@ -464,7 +482,7 @@ impl<const B: u32, const W: usize, const M: usize, const R: usize> Transport<B, 
             }
             let posted = s.posted.pop_front().ok_or(Fault::Early)?;
             let whole = match posted.what {
-                Do::Send(_) | Do::Write(_) | Do::Fenced => posted.over,
+                Do::Send(_) | Do::Write(_) | Do::WriteImm(_) | Do::Fenced => posted.over,
                 Do::Read(len) => posted.back == len,
                 Do::Add => posted.back == 1,
             };
@@ -545,7 +563,7 @@ impl<const B: u32, const W: usize, const M: usize, const R: usize> Model for Tra
             dma: Vec::new(),
             memory: 0,
             sum: 0,
-            receives: 0,
+            receives: if self.rnr { 0 } else { self.receives },
             fault: None,
             seen_again: false,
             seen_rnr: false,
@@ -640,6 +658,8 @@ impl<const B: u32, const W: usize, const M: usize, const R: usize> Model for Tra
 }
 
 impl<const B: u32, const W: usize, const M: usize, const R: usize> Harness for Transport<B, W, M, R> {
+    const NAME: &'static str = "rc";
+
     fn finished(&self, s: &Self::State) -> bool {
         s.fault.is_none() && (s.refused || s.count == self.total && s.posted.is_empty())
     }

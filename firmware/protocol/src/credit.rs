@@ -302,8 +302,9 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Builder<ROOM, LIST, 
     }
 
     /// *Rtrip* (CR-11): first credit of the last list while its proof is outstanding.
-    pub const fn rtrip(&self) -> Option<u32> {
-        match self.list_sent && !Seq::<BITS>::after(self.landed, self.list_first) {
+    pub fn rtrip(&self) -> Option<u32> {
+        let proven = rule::holds(Rule::RepeatUntilProof, Seq::<BITS>::after(self.landed, self.list_first));
+        match self.list_sent && !proven {
             true => Some(self.list_first),
             false => None,
         }

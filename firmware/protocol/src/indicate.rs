@@ -257,6 +257,9 @@ impl<const SEGMENTS: usize, const NAMED: usize> Nic<SEGMENTS, NAMED> {
 
     /// *Acknowledge*: the application has `n` more of the bytes in anonymous memory, or will soon (IW-3).
     pub fn acknowledge(&mut self, n: u32) {
+        if rule::broken(Rule::AcknowledgedReopens) {
+            return;
+        }
         self.pending = self.pending.saturating_sub(n);
     }
 
@@ -295,7 +298,7 @@ impl<const SEGMENTS: usize, const NAMED: usize> Nic<SEGMENTS, NAMED> {
     /// which are capacity only on such a connection (decision 12), may add up to.
     pub fn limit(&self) -> u64 {
         // A buffer in push mode may be returned before it is full.
-        let certain = self.named.as_slice().iter().take_while(|t| !t.push);
+        let certain = self.named.as_slice().iter().take_while(|t| rule::holds(Rule::CreditIsCertain, !t.push));
         let end = certain.fold(self.next, |end, t| end.max(t.end()));
         end.saturating_add(self.window.saturating_sub(self.pending) as u64)
     }

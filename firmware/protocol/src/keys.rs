@@ -236,11 +236,13 @@ impl<const N: usize> Keys<N> {
         }
         self.leave(old);
         let entry = self.find_mut(key)?;
-        entry.claim = None;
-        (entry.state, entry.binding) = match null {
-            true => (State::Allocated, Binding::default()),
-            false => (State::Bound, binding),
-        };
+        if !rule::broken(Rule::BoundIsFresh) {
+            entry.claim = None;
+        }
+        entry.state = if null { State::Allocated } else { State::Bound };
+        if !(null && rule::broken(Rule::UnboundGivesNothing)) {
+            entry.binding = if null { Binding::default() } else { binding };
+        }
         Ok(())
     }
 
@@ -288,7 +290,7 @@ impl<const N: usize> Keys<N> {
         let Ok(entry) = self.find_mut(access.remote.key) else {
             return Err(Refusal::Unknown);
         };
-        if entry.state != State::Bound {
+        if !rule::holds(Rule::UnboundGivesNothing, entry.state == State::Bound) {
             return Err(Refusal::Unbound);
         }
         let binding = &entry.binding;

@@ -601,7 +601,7 @@ impl<const PAGES: usize, const PROCESSES: usize, const LINE: usize> Pins<PAGES, 
                 State::Withdrawn => false,
                 State::Unpinned => true,
             };
-            if !(page.unused() && over) {
+            if !(page.unused() && over) || rule::broken(Rule::UnusedUnpinned) {
                 i += 1;
                 continue;
             }

@@ -426,7 +426,7 @@ impl<const RECVS: usize, const SPANS: usize, const BITS: u32> Receives<RECVS, SP
     /// Completes the oldest receive if it is over and holds nothing.
     fn complete(&mut self) -> Option<Action> {
         let r = *self.list.get(0)?;
-        if r.held || r.flying > 0 {
+        if !rule::holds(Rule::ReleasedBeforeComplete, !r.held) || r.flying > 0 {
             return None;
         }
         let status = match (r.state, r.error) {

@@ -5,12 +5,26 @@
 //! Without the feature `mutations` that is `condition`, and costs nothing. With it a test
 //! may choose one rule with [`break_rule`]; its guard then always lets pass.
 
-/// A rule that a checked property rests on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Rule {
+macro_rules! rules {
+    ($($(#[$doc:meta])* $rule:ident,)*) => {
+        /// A rule that a checked property rests on.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u8)]
+        pub enum Rule {
+            $($(#[$doc])* $rule,)*
+        }
+
+        #[cfg(feature = "mutations")]
+        impl Rule {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$rule,)*];
+        }
+    };
+}
+
+rules! {
     /// The builder makes no later list before data has landed in the last list's first buffer (CR-11).
-    ProofBeforeList = 1,
+    ProofBeforeList,
     /// The reader takes no list before a credit of the list before was used (CR-11).
     EarlyListRefused,
     /// A credit that the reader has already is not taken again from a repeated list (decision 6).
@@ -73,6 +87,44 @@ pub enum Rule {
     AnswerWhole,
     /// Between a request for larger buffers and its answer nothing else is sent (BE-3).
     QuietWhileGrowing,
+    /// A page that has no use and whose linger time is over is unpinned (PC-3).
+    UnusedUnpinned,
+    /// A receive completes after its pages were let go (PC-1).
+    ReleasedBeforeComplete,
+    /// A key that was unbound gives access to nothing (QP-9).
+    UnboundGivesNothing,
+    /// A one-shot key that is bound again is fresh again (QP-12).
+    BoundIsFresh,
+    /// On an indicated connection only bytes that can be delivered without a word of the host are announced (IW-2, decision 12).
+    CreditIsCertain,
+    /// Bytes that were acknowledged make room in the indicate window (IW-3).
+    AcknowledgedReopens,
+    /// A packet that comes again is acknowledged again (QP-7).
+    RepeatAcknowledged,
+    /// An answer about packets that are acknowledged already is no news and no fault (QP-7).
+    OldAnswerIgnored,
+    /// A WRITE with immediate is taken only if there is a receive for it (QP-3).
+    ImmediateNeedsReceive,
+}
+
+#[cfg(feature = "mutations")]
+impl Rule {
+    /// Rules that no explored property rests on: they guard against a peer that breaks the protocol, or what the model
+    /// checker does not explore. `tests/broken_rules.rs` shows that each makes a difference; `berth-check` breaks the others.
+    pub const ALONE: &[Self] = &[
+        Self::EarlyListRefused,
+        Self::MessageFitsCredit,
+        Self::CapWithholds,
+        Self::SendWithinCover,
+        Self::WithdrawnIsRefused,
+        Self::AnswerWhole,
+        Self::QuietWhileGrowing,
+    ];
+
+    /// What [`BROKEN`] holds while it is broken.
+    const fn code(self) -> u8 {
+        self as u8 + 1
+    }
 }
 
 #[cfg(feature = "mutations")]
@@ -87,7 +139,7 @@ pub fn holds(rule: Rule, condition: bool) -> bool {
 /// Whether `rule` is broken on purpose.
 #[cfg(feature = "mutations")]
 pub fn broken(rule: Rule) -> bool {
-    BROKEN.load(core::sync::atomic::Ordering::Relaxed) == rule as u8
+    BROKEN.load(core::sync::atomic::Ordering::Relaxed) == rule.code()
 }
 
 /// Whether `rule` is broken on purpose: never in this build.
@@ -100,5 +152,5 @@ pub const fn broken(_rule: Rule) -> bool {
 /// Breaks `rule` in the whole process, or none with `None`. Tests that use it must not run side by side.
 #[cfg(feature = "mutations")]
 pub fn break_rule(rule: Option<Rule>) {
-    BROKEN.store(rule.map_or(0, |r| r as u8), core::sync::atomic::Ordering::Relaxed);
+    BROKEN.store(rule.map_or(0, Rule::code), core::sync::atomic::Ordering::Relaxed);
 }

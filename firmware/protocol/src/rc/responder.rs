@@ -437,7 +437,7 @@ impl<const BITS: u32, const W: usize, const R: usize> Responder<BITS, W, R> {
         let order = match self.arrival.locate(psn) {
             Where::Old => return self.repeated(p, target),
             Where::Seen => {
-                self.ack_due = true;
+                self.ack_due |= !rule::broken(Rule::RepeatAcknowledged);
                 return Verdict::Duplicate;
             }
             Where::Beyond => return Verdict::Drop(Fault::OutOfWindow),
@@ -503,7 +503,7 @@ impl<const BITS: u32, const W: usize, const R: usize> Responder<BITS, W, R> {
     fn repeated<T: Target>(&mut self, p: &RequestPacket, target: &mut T) -> Verdict {
         let behind = self.arrival.placed().since(Psn::new(p.psn));
         match p.kind {
-            Kind::Send | Kind::Write => self.ack_due = true,
+            Kind::Send | Kind::Write => self.ack_due |= !rule::broken(Rule::RepeatAcknowledged),
             Kind::Read => {
                 // No requester that keeps to its window asks for older ones.
                 let Some(remote) = p.remote else {
@@ -633,7 +633,8 @@ impl<const BITS: u32, const W: usize, const R: usize> Responder<BITS, W, R> {
                 Admit::No => return Verdict::Drop(Fault::Access),
             }
         }
-        if order && p.imm.is_some() && target.credit(self.credit).is_none() {
+        let receive = !order || p.imm.is_none() || target.credit(self.credit).is_some();
+        if !rule::holds(Rule::ImmediateNeedsReceive, receive) {
             return Verdict::Drop(if self.config.rnr_timer.is_some() { Fault::NotReady } else { Fault::NoCredit });
         }
         *self.record(psn) = Record {

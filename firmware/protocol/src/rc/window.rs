@@ -104,7 +104,7 @@ impl<const BITS: u32, const W: usize, B: Bitmap> Window<BITS, W, B> {
         let n = psn.since(self.una);
         match n {
             n if n <= self.flight => Reach::Within(n),
-            n if n >= Psn::<BITS>::HALF => Reach::Old,
+            n if n >= Psn::<BITS>::HALF && !rule::broken(Rule::OldAnswerIgnored) => Reach::Old,
             _ => Reach::Beyond,
         }
     }
