@@ -374,11 +374,9 @@ impl Ends {
                 if from == RECEIVER && !s.buffers.deliver(&entry) {
                     return Err(Fault::NoCreditBuffer);
                 }
-                match s.ends[1 - from].control(&entry) {
-                    Some(Arrived::Early | Arrived::Overflow | Arrived::Bad | Arrived::WrongEpoch) => {
-                        return Err(Fault::Broken);
-                    }
-                    _ => (),
+                let refusals = [Arrived::Early, Arrived::Overflow, Arrived::Bad, Arrived::WrongEpoch];
+                if s.ends[1 - from].control(&entry).is_some_and(|arrived| refusals.contains(&arrived)) {
+                    return Err(Fault::Broken);
                 }
             }
             Action::LoseEntry(from, i) => return Ok(s.entries[from].remove(i).is_some()),
