@@ -36,6 +36,7 @@ pub extern "C" fn main() -> ! {
     defmt::info!("berth firmware {=str}", env!("CARGO_PKG_VERSION"));
     // SAFETY: the only use of the cell; `Soc::take` above lets nobody come here again.
     let card = unsafe { &mut *CARD.0.get() };
+    card.offer_selective_repeat();
     let mut hw = Engines { soc };
     regs::set(&hw.soc.regs.status, FW_RUNNING);
     run(card, &mut hw)

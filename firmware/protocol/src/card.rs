@@ -3,7 +3,7 @@
 
 use crate::cm::Request;
 use crate::control::{Due, Peer};
-use crate::headers::{ACKNOWLEDGE, HEADER_WORDS, SACK, SEND_ONLY, arp, parse};
+use crate::headers::{ACKNOWLEDGE, HEADER_WORDS, SACK, SELECTIVE_ACKNOWLEDGE, SEND_ONLY, arp, parse};
 use crate::hw::{Hw, Log, TX_NO_ICRC};
 use crate::limits::{EVENT_RETRY, REQUESTS, SERVICES};
 use crate::qp::{
@@ -149,16 +149,15 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
                 return;
             }
         }
-        if packet.opcode == ACKNOWLEDGE {
-            match packet.len {
-                0 => qp.acknowledge(now, packet.psn, packet.ext >> 24, 0, sh, hw),
-                SACK if qp.selective => qp.acknowledge(now, packet.psn, packet.ext >> 24, packet.more, sh, hw),
-                _ => hw.count(F_BAD_HEADER, 1),
+        match (packet.opcode, packet.len) {
+            (ACKNOWLEDGE, 0) => qp.acknowledge(now, packet.psn, packet.ext >> 24, 0, sh, hw),
+            (SELECTIVE_ACKNOWLEDGE, SACK) if qp.selective => {
+                qp.acknowledge(now, packet.psn, packet.ext >> 24, packet.more, sh, hw);
             }
-            hw.rx_free(slot);
-        } else {
-            qp.data(&packet, slot, sh, hw);
+            (ACKNOWLEDGE | SELECTIVE_ACKNOWLEDGE, _) => hw.count(F_BAD_HEADER, 1),
+            _ => return qp.data(&packet, slot, sh, hw),
         }
+        hw.rx_free(slot);
     }
 
     /// An ARP message: answers requests for us, learns addresses of peers.

@@ -7,7 +7,11 @@
 //! ```
 
 use crate::bound::Bound;
+use crate::rc::Placement;
+use crate::wire::berth::Sack;
 use berth_abi::counters::{F_BAD_HEADER, F_NOT_FOR_US};
+
+pub use crate::wire::berth::SELECTIVE_ACKNOWLEDGE;
 
 /// UDP port of RoCEv2.
 pub const UDP_PORT: u16 = 4791;
@@ -16,9 +20,9 @@ pub const PAYLOAD: u32 = 54;
 /// Words that hold all headers.
 pub const HEADER_WORDS: usize = 16;
 /// Bytes of the placement header (selective repeat).
-pub const PLACEMENT: u32 = 4;
+pub const PLACEMENT: u32 = Placement::BYTES as u32;
 /// Bytes of the SACK header (selective repeat).
-pub const SACK: u32 = 16;
+pub const SACK: u32 = Sack::BYTES as u32;
 /// Bytes of iCRC.
 pub const ICRC: u32 = 4;
 
@@ -162,7 +166,7 @@ pub fn parse(w: &Words, len: u32, mac: Mac, ip: u32) -> Result<Packet, u32> {
     let flags = byte(w, 43);
     let opcode = byte(w, 42);
     let ext = match opcode {
-        SEND_LAST_IMM | SEND_ONLY_IMM | ACKNOWLEDGE => 4,
+        SEND_LAST_IMM | SEND_ONLY_IMM | ACKNOWLEDGE | SELECTIVE_ACKNOWLEDGE => 4,
         _ => 0,
     };
     let pad = (flags as u32 >> 4) & 3;
@@ -240,9 +244,10 @@ impl Template {
         ack_request: bool,
         psn: u32,
         ext: Option<u32>,
-        placement: u32,
+        placement: Placement,
         len: u32,
     ) -> Frame {
+        let placement = placement.to_word();
         let mut frame = self.packet(opcode, solicited, ack_request, psn, ext, len + PLACEMENT);
         let at = frame.start as usize;
         if at + 4 <= 4 * HEADER_WORDS {
@@ -253,10 +258,11 @@ impl Template {
         frame
     }
 
-    /// An acknowledgement with SACK header: `seen` has in bit 31 the PSN behind, and so on downwards. The rest of the header, from word 16 on, is zero.
+    /// An acknowledgement with SACK header: `seen` has in bit 31 the PSN behind, and so on
+    /// downwards. The rest of the header, from word 16 on, is to be zero.
     #[inline]
     pub fn sack(&self, psn: u32, aeth: u32, seen: u32) -> Frame {
-        let mut frame = self.packet(ACKNOWLEDGE, false, false, psn, Some(aeth), SACK);
+        let mut frame = self.packet(SELECTIVE_ACKNOWLEDGE, false, false, psn, Some(aeth), SACK);
         set16(&mut frame.words, 58, (seen >> 16) as u16);
         set16(&mut frame.words, 60, seen as u16);
         set16(&mut frame.words, 62, 0);

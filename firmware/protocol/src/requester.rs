@@ -6,7 +6,7 @@ use crate::headers::{SEND_FIRST, SEND_LAST_IMM, SEND_MIDDLE, SEND_ONLY_IMM, psn_
 use crate::hw::{Hw, Log, TX_LOOPBACK};
 use crate::limits::{BURST, DMA_TRIES, MAX_BACKOFF, PIECES, REORDER, TX_RESERVE, WINDOW};
 use crate::qp::{BLOCK_FAILED, BLOCK_HELD, CONNECTED, Piece, Qp, qpn};
-use crate::rc::{Bitmap, Psn, Reach};
+use crate::rc::{Bitmap, Placement, Psn, Reach};
 use crate::shared::{Shared, TxSlot};
 use berth_abi::card::TX_SLOTS;
 use berth_abi::counters::{F_BAD_ACK, F_BYTES_SENT, F_DATA_PACKETS, F_PIECES, F_RETRANSMITTED, F_TIMEOUTS};
@@ -159,7 +159,7 @@ impl Qp {
         let frame = match self.selective {
             true => {
                 let index = sq.piece_off >> (self.log2_mtu & 31);
-                let placement = (piece.credit & 0xff) << 24 | index & 0xff_ffff;
+                let placement = Placement { credit: piece.credit as u8, index };
                 self.template.placed(opcode, push, ack, sq.next, ext, placement, len)
             }
             false => self.template.packet(opcode, push, ack, sq.next, ext, len),
@@ -264,7 +264,7 @@ impl Qp {
         }
     }
 
-    /// An AETH has come for `psn`; `sack` is the start of its SACK header.
+    /// An AETH has come for `psn`; `sack` is the start of its SACK header, 0 if it has none.
     pub fn acknowledge<H: Hw>(&mut self, now: u64, psn: u32, syndrome: u32, sack: u32, sh: &mut Shared, hw: &mut H) {
         if self.state != CONNECTED {
             return;

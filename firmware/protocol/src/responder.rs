@@ -12,7 +12,7 @@ use crate::limits::{ACK_EVERY, GRANTS};
 use crate::qp::{
     CONNECTED, GRANT_DONE, GRANT_LOCAL, GRANT_POSTED, Qp, RECORD_ACK, RECORD_FIRST, RECORD_LAST, RECORD_PUSH, Record,
 };
-use crate::rc::{Psn, Where};
+use crate::rc::{Placement, Psn, Where};
 use crate::shared::{DMA_PLACE, RxSlot, Shared};
 use berth_abi::card::RX_SLOTS;
 use berth_abi::counters::{
@@ -65,16 +65,20 @@ impl Qp {
             }
         };
         // Selective repeat: the placement header lies before the payload.
-        let (header, remaining, placement) = match (self.selective, last) {
+        let (header, remaining, word) = match (self.selective, last) {
             (true, true) => (PLACEMENT, p.ext, p.more),
             (true, false) => (PLACEMENT, 0, p.ext),
             (false, _) => (0, p.ext, 0),
         };
         let rq = &mut self.rq;
-        let index = match self.selective {
-            true => placement & 0xff_ffff,
-            false if first => 0,
-            false => rq.index,
+        let placement = match self.selective {
+            true if p.len < PLACEMENT => None,
+            true => Placement::from_word(word),
+            false => Some(Placement { credit: 0, index: if first { 0 } else { rq.index } }),
+        };
+        let Some(Placement { credit, index }) = placement else {
+            hw.count(F_BAD_HEADER, 1);
+            return false;
         };
         if (!ahead && first == rq.in_piece) || first != (index == 0) {
             hw.count(F_BAD_OPCODE, 1);
@@ -92,7 +96,6 @@ impl Qp {
             }
         }
         let rq = &mut self.rq;
-        let credit = (placement >> 24) as u8;
         let at = match ahead {
             true => self.credited(credit, hw),
             false => Some(rq.land.wrapping_sub(1)),
@@ -361,7 +364,8 @@ impl Qp {
         rq.ack_due = false;
         rq.unacked = 0;
         let aeth = syndrome << 24 | rq.msn & PSN_MASK;
-        let frame = match self.selective && !nak {
+        // Without a gap it is the acknowledgement that all know.
+        let frame = match self.selective && !nak && seen != 0 {
             true => {
                 // The window has no more than 32 packets.
                 hw.tx_write(slot, HEADER_WORDS as u32, &[0; 3]);

@@ -5,7 +5,9 @@ mod common;
 use berth_abi::counters::*;
 use berth_abi::ring::*;
 use berth_abi::status::*;
+use berth_protocol::headers::ACKNOWLEDGE;
 use berth_protocol::model::{Action, Rng, User, World};
+use berth_protocol::wire::berth::{Placement, SELECTIVE_ACKNOWLEDGE};
 use common::*;
 
 const FREE: u8 = 0;
@@ -290,6 +292,43 @@ fn qp_7_packets_that_come_early_are_placed_at_once_and_pieces_land_in_order() {
     let lens: Vec<u32> = w.completions(&b, true).iter().map(|c| c[2]).collect();
     assert_eq!(lens, [2000, 2000, 1500]);
     w.run_until(100_000_000, |w| w.completions(&a, false).len() == 1);
+    finish(w, &[&a, &b]);
+}
+
+#[test]
+fn decision_23_only_what_arrives_behind_a_gap_needs_an_acknowledgement_of_our_own() {
+    let (mut w, mut a, mut b) = pair(24);
+    memory(&mut w, &a, &b, 8192);
+    w.post_recv(&mut b, &[(DST, 4096)], 1);
+    w.post_recv(&mut b, &[(DST + 4096, 4096)], 2);
+    w.ring(&b);
+    w.run(2_000_000);
+    w.post_send(&mut a, &[(SRC, 4096)], 1);
+    w.ring(&a);
+    w.run_until(100_000_000, |w| w.completions(&a, false).len() == 1);
+    let qpn = a.qpn.to_be_bytes();
+    let answers = |w: &World| -> Vec<u8> {
+        let to_a = |f: &[u8]| f[12..14] == [8, 0] && f[47..50] == qpn[1..];
+        w.wire.iter().filter(|(from, f)| *from == 1 && to_a(f)).map(|(_, f)| f[42]).collect()
+    };
+    assert!(!answers(&w).is_empty() && answers(&w).iter().all(|&o| o == ACKNOWLEDGE), "{:?}", answers(&w));
+    // Now the first of four packets is lost.
+    w.hold[0] = true;
+    w.post_send(&mut a, &[(SRC + 4096, 4096)], 2);
+    w.ring(&a);
+    w.run_until(3_000_000, |w| data_frames(w, 0).len() == 8);
+    w.held[0].pop_front();
+    w.hold[0] = false;
+    w.release(0, usize::MAX);
+    w.run_until(100_000_000, |w| w.completions(&a, false).len() == 2);
+    assert!(answers(&w).contains(&SELECTIVE_ACKNOWLEDGE));
+    assert_eq!(answers(&w).last(), Some(&ACKNOWLEDGE));
+    assert_eq!((w.counter(0, F_RETRANSMITTED), w.counter(0, F_TIMEOUTS)), (1, 0));
+    // Each frame is one that RoCEv2's rules know.
+    for (_, f) in w.wire.iter().filter(|(_, f)| f[12..14] == [8, 0]) {
+        let frame = [f, &[0; 4][..]].concat();
+        assert!(berth_protocol::wire::parse_trusted(&frame).is_ok(), "{f:02x?}");
+    }
     finish(w, &[&a, &b]);
 }
 
@@ -592,7 +631,7 @@ fn random_queue_elements_have_a_defined_end_each() {
 
 /// A payload behind the placement header of a piece's first packet.
 fn placed(credit: u8, payload: &[u8]) -> Vec<u8> {
-    [&[credit, 0, 0, 0], payload].concat()
+    [&Placement { credit, index: 0 }.to_bytes(), payload].concat()
 }
 
 /// A frame from card 0 to QP `qpn` of card 1 that no firmware has sent.
@@ -604,7 +643,7 @@ fn forge(w: &World, qpn: u32, opcode: u8, psn: u32, payload: &[u8]) -> Vec<u8> {
     f[47..50].copy_from_slice(&qpn.to_be_bytes()[1..]);
     f[50] = 0x80;
     f[51..54].copy_from_slice(&psn.to_be_bytes()[1..]);
-    if opcode == 3 || opcode == 5 || opcode == 0x11 {
+    if matches!(opcode, 3 | 5 | 0x11 | SELECTIVE_ACKNOWLEDGE) {
         f.extend([0; 4]);
     }
     f.extend(payload);
@@ -711,7 +750,7 @@ fn invariant_6_garbage_frames_change_nothing_else() {
             let payload: Vec<u8> = (0..len).map(|_| rng.draw() as u8).collect();
             let mut f = forge(&w, d.qpn, rng.draw() as u8, rng.draw() as u32 & 0xff_ffff, &payload);
             match rng.below(6) {
-                0 => f[42] = [0, 1, 3, 5, 0x11, 4][rng.below(6) as usize],
+                0 => f[42] = [0, 1, 3, 5, 0x11, 4, SELECTIVE_ACKNOWLEDGE][rng.below(7) as usize],
                 1 => f[47..50].copy_from_slice(&[0, 0, rng.draw() as u8 | 64]),
                 2 => f[47..50].copy_from_slice(&[0, 0, 2]),
                 3 => {

@@ -21,8 +21,8 @@ fn opcodes() -> Vec<Opcode> {
 
 fn payload_len(opcode: Opcode) -> BoxedStrategy<usize> {
     match opcode.operation() {
+        None if opcode == Opcode::SELECTIVE_ACKNOWLEDGE => Just(Sack::BYTES).boxed(),
         None => Just(CNP_PAYLOAD).boxed(),
-        Some(Operation::Acknowledge) => prop_oneof![Just(0), Just(Sack::BYTES)].boxed(),
         Some(_) if opcode.check_payload(1).is_err() => Just(0).boxed(),
         Some(_) => prop_oneof![0_usize..64, 0..=MAX_PAYLOAD].boxed(),
     }
@@ -149,11 +149,12 @@ proptest! {
     }
 
     #[test]
-    fn placement_and_sack_round_trip(credit in any::<u8>(), index in 0_u32..1 << 24, bits in any::<u128>(), rest in any::<[u8; 3]>()) {
+    fn placement_and_sack_round_trip(credit in any::<u8>(), index in 0..=Placement::MAX_INDEX, bits in any::<u128>(), rest in any::<[u8; 3]>()) {
         let placement = Placement { credit, index };
         let mut bytes = placement.to_bytes().to_vec();
         bytes.extend(rest);
         prop_assert_eq!(Placement::split(&bytes), Some((placement, &rest[..])));
+        prop_assert_ne!(&bytes[2..4], &[0, 0], "Wireshark would take the first two bytes for an EtherType");
         let mut bytes = Sack(bits).to_bytes().to_vec();
         bytes.extend(rest);
         prop_assert_eq!(Sack::split(&bytes), Some((Sack(bits), &rest[..])));
@@ -179,7 +180,10 @@ fn sample() -> Packet {
 
 #[test]
 fn berth_headers_are_laid_out_as_documented() {
-    assert_eq!(Placement { credit: 0xab, index: 0x01_0203 }.to_bytes(), [0xab, 1, 2, 3]);
+    assert_eq!(Placement { credit: 0xab, index: 0x01_0203 }.to_bytes(), [2, 4, 7, 0xab]);
+    assert_eq!(Placement { credit: 0, index: Placement::MAX_INDEX }.to_bytes(), [0xff, 0xff, 0xff, 0]);
+    assert_eq!(Placement::split(&[2, 4, 6, 0xab]), None, "bit 8 is always set");
+    assert_eq!(Opcode::SELECTIVE_ACKNOWLEDGE.0, 0xc0 | Opcode::rc(Operation::Acknowledge).0);
     let mut sack = Sack(0);
     sack.set(1);
     sack.set(10);
@@ -322,11 +326,15 @@ fn every_defect_has_its_own_reason() {
     let mut empty = frame(&sample(), &[]);
     empty[43] = 0x10;
     assert_eq!(parse(&empty), Err(Error::Length));
-    // An acknowledgement with a payload that is no SACK; an atomic with a payload.
+    // An acknowledgement with a payload; one that should have a SACK and has less, or more.
     let mut p = sample();
-    p.bth.opcode = Opcode::rc(Operation::Acknowledge);
     p.ext.aeth = Some(Aeth { syndrome: Syndrome::Ack(31), msn: 0 });
-    assert_eq!(emit(&p, &[&[0; 8]], &mut [0; 200]), Err(Error::Length));
+    for (opcode, lens) in [(Opcode::rc(Operation::Acknowledge), [4, 16]), (Opcode::SELECTIVE_ACKNOWLEDGE, [0, 20])] {
+        p.bth.opcode = opcode;
+        for len in lens {
+            assert_eq!(emit(&p, &[&[0; 20][..len]], &mut [0; 200]), Err(Error::Length));
+        }
+    }
 }
 
 #[test]

@@ -47,7 +47,7 @@ fn request() -> impl Strategy<Value = (RequestPacket, bool)> {
         any::<Option<u32>>(),
         remote,
         any::<[u64; 2]>(),
-        (any::<u8>(), 0_u32..1 << 24),
+        (any::<u8>(), 0..=Placement::MAX_INDEX),
         common,
         0_u32..4097,
     )
@@ -90,7 +90,10 @@ fn response() -> impl Strategy<Value = (ResponsePacket, usize, bool)> {
         Just(Syndrome::Nak(NakCode::Sequence)),
         Just(Syndrome::Nak(NakCode::RemoteAccess)),
     ];
-    let ack = (syndrome, any::<Option<u128>>()).prop_map(|(syndrome, sack)| (ResponseBody::Ack { syndrome, sack }, 0));
+    let ack = (syndrome, any::<Option<u128>>()).prop_map(|(syndrome, sack)| {
+        let sack = sack.filter(|_| matches!(syndrome, Syndrome::Ack(_)));
+        (ResponseBody::Ack { syndrome, sack }, 0)
+    });
     let read =
         (position(), 0_u32..4097).prop_map(|(position, len)| (ResponseBody::Read { position, len }, len as usize));
     let atomic = any::<u64>().prop_map(|original| (ResponseBody::Atomic { original }, 0));
@@ -154,6 +157,7 @@ fn what_is_not_the_connections_is_refused() {
     };
     let send = bth(Opcode::rc(Operation::SendOnly));
     assert_eq!(parse_request(&send, &[1, 2, 3], true), Err(Error::Length), "no placement header");
+    assert_eq!(parse_request(&send, &[0; 8], true), Err(Error::Length), "nor this");
     assert!(parse_request(&send, &[1, 2, 3], false).is_ok());
     for opcode in [Opcode::ud(Operation::SendOnly), Opcode(0xff), Opcode::rc(Operation::SendOnlyInvalidate)] {
         assert_eq!(parse_request(&bth(opcode), &[], false), Err(Error::Opcode));
@@ -161,9 +165,17 @@ fn what_is_not_the_connections_is_refused() {
     }
     let ack = ResponsePacket { psn: 1, msn: 2, body: ResponseBody::Ack { syndrome: Syndrome::Ack(31), sack: Some(1) } };
     let (packet, body) = through(&emit_response(Service::Rc, &ack), (false, false), 1, &[]);
-    assert_eq!(parse_response(&packet, &body, false), Err(Error::Length), "nobody asked for a SACK");
+    assert_eq!(packet.bth.opcode, Opcode::SELECTIVE_ACKNOWLEDGE);
+    assert_eq!(parse_response(&packet, &body, false), Err(Error::Opcode), "nobody asked for a SACK");
+    assert_eq!(parse_response(&packet, &body[1..], true), Err(Error::Length));
+    // A refusal has no SACK.
+    let mut other = packet;
+    other.ext.aeth =
+        Some(berth_protocol::wire::Aeth { syndrome: berth_protocol::wire::Syndrome::from_bits(0x60), msn: 2 });
+    assert_eq!(parse_response(&other, &body, true), Err(Error::Opcode));
     // A reserved syndrome.
     let mut other = packet;
+    other.bth.opcode = Opcode::rc(Operation::Acknowledge);
     other.ext.aeth = other
         .ext
         .aeth

@@ -1278,12 +1278,15 @@ pub fn is_data(frame: &[u8]) -> bool {
     roce(frame).is_some_and(|b| b.qpn >= FIRST_QPN && b.opcode <= 0x05)
 }
 
+/// Bytes of the placement header in each data packet (docs/wire.md: selective repeat between Berth cards).
+const PLACEMENT: usize = 4;
+
 /// Data bytes of each data packet in `frames` for QP `qpn`, in order of sending.
 pub fn data_lengths(frames: &[Vec<u8>], qpn: u32) -> Vec<usize> {
     let data = frames.iter().filter_map(|f| roce(f)).filter(|b| b.qpn == qpn);
     data.filter_map(|b| match b.opcode {
-        0x00 | 0x01 => Some(b.body.len()),
-        0x03 | 0x05 => Some(b.body.len().saturating_sub(4)),
+        0x00 | 0x01 => Some(b.body.len().saturating_sub(PLACEMENT)),
+        0x03 | 0x05 => Some(b.body.len().saturating_sub(4 + PLACEMENT)),
         _ => None,
     })
     .collect()
@@ -1295,8 +1298,8 @@ pub fn piece_lengths(frames: &[Vec<u8>], qpn: u32) -> Vec<usize> {
     let mut open = 0;
     for b in frames.iter().filter_map(|f| roce(f)).filter(|b| b.qpn == qpn) {
         match b.opcode {
-            0x00 | 0x01 => open += b.body.len(),
-            0x03 | 0x05 => pieces.push(std::mem::take(&mut open) + b.body.len().saturating_sub(4)),
+            0x00 | 0x01 => open += b.body.len().saturating_sub(PLACEMENT),
+            0x03 | 0x05 => pieces.push(std::mem::take(&mut open) + b.body.len().saturating_sub(4 + PLACEMENT)),
             _ => {}
         }
     }

@@ -11,6 +11,7 @@ use berth_abi::cpu::LIST_EARLY;
 use berth_abi::host::*;
 use berth_abi::ring::*;
 use berth_abi::status::*;
+use berth_protocol::wire::berth::{Placement, SELECTIVE_ACKNOWLEDGE};
 use berth_rtl::BAR_DOORBELL;
 use berth_rtl::hostmodel::*;
 use pair::*;
@@ -126,8 +127,14 @@ fn inv_6_bad_frames_are_counted_and_the_stream_goes_on() {
     let before = net.hosts[1].fw_counter(F_DUPLICATES);
     inject(&mut net, like.clone());
     wait_counter(&mut net, 1, F_DUPLICATES, before + 1);
-    inject(&mut net, forge(&like, 0x05, QP_B, psn + 7, &[0; 20]));
+    let first_packet = Placement { credit: 200, index: 0 }.to_bytes();
+    inject(&mut net, forge(&like, 0x05, QP_B, psn + 7, &[&[0; 4], &first_packet[..], &[0; 12]].concat()));
     wait_counter(&mut net, 1, F_OUT_OF_SEQUENCE, 1);
+    // One without a placement header, and an acknowledgement whose SACK is cut short.
+    inject(&mut net, forge(&like, 0x05, QP_B, psn + 1, &[0; 20]));
+    wait_counter(&mut net, 1, F_BAD_HEADER, 2);
+    inject(&mut net, forge(&like, SELECTIVE_ACKNOWLEDGE, QP_B, psn, &[0x1f, 0, 0, 0, 0x40, 0, 0, 0]));
+    wait_counter(&mut net, 1, F_BAD_HEADER, 3);
     // These end in RTL.
     let mut frame = like.clone();
     frame[60] ^= 1;
@@ -141,7 +148,10 @@ fn inv_6_bad_frames_are_counted_and_the_stream_goes_on() {
 
     alive(&mut net, 1);
     small_stream(&mut net, 2);
-    finish(&mut net, &[(0, QP_A), (1, QP_B)]);
+    // The packet from the future named a credit that is not there.
+    assert_eq!(net.hosts[1].fw_counter(F_NO_CREDIT), 1);
+    assert_eq!(net.hosts[1].fw_counter(F_NO_BUFFER), 0);
+    wind_up(&mut net, &[(0, QP_A), (1, QP_B)]);
 }
 
 #[test]
@@ -159,7 +169,9 @@ fn inv_1_data_without_a_credit_is_counted_and_ends_the_connection() {
     run(&mut net, std::slice::from_mut(&mut s), 20_000_000);
     let like = last(&net, 0, |b| b.qpn == QP_B);
     let psn = roce(&like).expect("RoCE").psn;
-    net.hosts[1].card.push_rx(forge(&like, 0x05, QP_B, psn + 1, &[9; 100]));
+    // Immediate data, the placement header of the third credit's first packet, and data.
+    let body = [&[0; 4][..], &Placement { credit: 2, index: 0 }.to_bytes(), &[9; 92]].concat();
+    net.hosts[1].card.push_rx(forge(&like, 0x05, QP_B, psn + 1, &body));
     let mut error = [0; 16];
     net.run_until("EV_QP_ERROR", 20_000_000, |n| n.hosts[1].take_event(EV_QP_ERROR).map(|w| error = w).is_some());
     assert_eq!((error[1], error[2]), (QP_B, REASON_PROTOCOL));

@@ -69,13 +69,19 @@ pub struct Remote {
     pub len: u32,
 }
 
-/// The placement header of selective repeat.
+/// The placement header of selective repeat: where in its message a packet belongs, so that it can be placed though
+/// the message's other packets are missing. Its bytes are in [`crate::wire::berth`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Placement {
     /// Number of the SEND's credit modulo 256; 0 for a WRITE.
     pub credit: u8,
-    /// Packet of the message, from 0: its payload goes to `index` × MTU.
+    /// Packet of the message, from 0 to [`Placement::MAX_INDEX`]: its payload goes to `index` × MTU.
     pub index: u32,
+}
+
+impl Placement {
+    /// The last packet of the longest message that there is: 2^31 bytes at an MTU of 256 (IBTA 9.7.2.1).
+    pub const MAX_INDEX: u32 = (1 << 23) - 1;
 }
 
 /// A packet from requester to responder.
@@ -163,7 +169,8 @@ pub enum ResponseBody {
     Ack {
         /// Which.
         syndrome: Syndrome,
-        /// Selective repeat: bit 127 is for PSN + 1, and so on downwards; set: it has arrived.
+        /// Selective repeat, in an acknowledgement behind which something has arrived: bit 127
+        /// is for PSN + 1, and so on downwards; set: it has arrived. Never 0.
         sack: Option<u128>,
     },
     /// READ response with `len` bytes of payload.

@@ -3,8 +3,8 @@
 
 use super::packet::credit_code;
 use super::{
-    Arrival, Kind, NOT_YET_TIMER, NakCode, Position, Psn, Remote, RequestPacket, ResponseBody, ResponsePacket,
-    Syndrome, Where, ones, packets,
+    Arrival, Kind, NOT_YET_TIMER, NakCode, Placement, Position, Psn, Remote, RequestPacket, ResponseBody,
+    ResponsePacket, Syndrome, Where, ones, packets,
 };
 use crate::bound::{Bound, at_most};
 use crate::rule::{self, Rule};
@@ -563,7 +563,7 @@ impl<const BITS: u32, const W: usize, const R: usize> Responder<BITS, W, R> {
             (None, Some(current)) => current.index,
             (None, None) => return Verdict::Drop(Fault::Invalid),
         };
-        if !self.well_formed(p, ends) || begins != (index == 0) || index > 0xff_ffff {
+        if !self.well_formed(p, ends) || begins != (index == 0) || index > Placement::MAX_INDEX {
             return Verdict::Drop(Fault::Invalid);
         }
         // The piece under way has a credit that counts as used already.
@@ -881,7 +881,7 @@ impl<const BITS: u32, const W: usize, const R: usize> Responder<BITS, W, R> {
         }
         (self.ack_due, self.unacked) = (false, 0);
         let syndrome = Syndrome::Ack(self.receives.map_or(31, credit_code));
-        let sack = self.config.selective.then(|| self.arrival.sack());
+        let sack = Some(self.arrival.sack()).filter(|&bits| self.config.selective && bits != 0);
         Some(self.ack(self.arrival.placed().minus(1), syndrome, sack))
     }
 

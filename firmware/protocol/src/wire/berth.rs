@@ -1,42 +1,58 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Headers that only Berth cards use between each other, when they agreed on selective
-//! repeat at connect (decision 23). They lie where the payload begins.
+//! What only Berth cards say to each other, when they agreed on selective repeat at connect
+//! (decision 23): a header at the front of each data packet's payload, and an opcode of its own.
+//!
+//! Both are made so that a capture stays readable to others: none of them takes the first
+//! for a protocol's header, and the second lies in the range that the specification leaves to manufacturers.
 
-/// First bytes of the payload of every data packet of a SEND or WRITE: where in its piece
-/// the packet belongs, so that it can be placed though its piece's other packets are missing.
+pub use crate::rc::Placement;
+
+/// BTH opcode of an acknowledgement that says what has arrived behind a gap: AETH and [`Sack`]. The specification
+/// leaves 0xc0 to 0xff to manufacturers (IBTA 9.2.1, table 38); the lower bits are those of RC ACKNOWLEDGE.
+pub const SELECTIVE_ACKNOWLEDGE: u8 = 0xd1;
+
+/// First bytes of the payload of every data packet of a SEND or WRITE.
 ///
 /// ```text
-/// 31     24 23                       0
-/// ┌────────┬─────────────────────────┐
-/// │ credit │ packet index            │  big-endian
-/// └────────┴─────────────────────────┘
+/// 31                     9  8 7      0
+/// ┌───────────────────────┬───┬────────┐
+/// │ packet index          │ 1 │ credit │  big-endian
+/// └───────────────────────┴───┴────────┘
 /// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Placement {
-    /// Number of the piece's credit modulo 256; 0 for a WRITE.
-    pub credit: u8,
-    /// Which packet of the piece it is, in units of the path MTU; 24 bits.
-    pub index: u32,
-}
-
+///
+/// Bit 8 is always 1: Wireshark takes a payload whose third and fourth byte are 0 for an EtherType and what belongs to it.
 impl Placement {
     /// Bytes of the header.
     pub const BYTES: usize = 4;
+    /// Bit 8.
+    const MARK: u32 = 1 << 8;
 
-    /// The header as it is sent; higher bits of `index` are cut off.
-    pub const fn to_bytes(self) -> [u8; Self::BYTES] {
-        ((self.credit as u32) << 24 | self.index & 0xff_ffff).to_be_bytes()
+    /// The header as a number; higher bits of `index` are cut off.
+    pub const fn to_word(self) -> u32 {
+        self.index << 9 | Self::MARK | self.credit as u32
     }
 
-    /// Takes the header from the front of a payload; `None` when the payload is shorter.
+    /// From that number; `None` when it is no placement header.
+    pub const fn from_word(word: u32) -> Option<Self> {
+        match word & Self::MARK {
+            0 => None,
+            _ => Some(Self { credit: word as u8, index: word >> 9 }),
+        }
+    }
+
+    /// The header as it is sent.
+    pub const fn to_bytes(self) -> [u8; Self::BYTES] {
+        self.to_word().to_be_bytes()
+    }
+
+    /// Takes the header from the front of a payload; `None` when it is not there.
     pub fn split(payload: &[u8]) -> Option<(Self, &[u8])> {
         let (head, rest) = payload.split_first_chunk()?;
-        let word = u32::from_be_bytes(*head);
-        Some((Self { credit: (word >> 24) as u8, index: word & 0xff_ffff }, rest))
+        Some((Self::from_word(u32::from_be_bytes(*head))?, rest))
     }
 }
 
-/// Behind the AETH of an acknowledgement: which packets after the acknowledged one have arrived.
+/// Behind the AETH of a [`SELECTIVE_ACKNOWLEDGE`]: which packets after the acknowledged one have arrived.
 ///
 /// 128 bits, big-endian. The most significant bit is the packet right after the AETH's PSN.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -2,7 +2,8 @@
 //! BTH opcodes (IBTA 9.2.1, table 38): service in bits 7:5, operation in bits 4:0, and
 //! which headers and payload each of them has.
 
-use super::{CNP_PAYLOAD, Error, MAX_PAYLOAD, berth::Sack};
+use super::berth::{Placement, SELECTIVE_ACKNOWLEDGE, Sack};
+use super::{CNP_PAYLOAD, Error, MAX_PAYLOAD};
 
 /// Transport service: bits 7:5 of an opcode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -185,6 +186,9 @@ impl Opcode {
     /// Congestion notification packet (IBTA A17.9.3).
     pub const CNP: Self = Self(0x81);
 
+    /// Acknowledgement with SACK, between Berth cards.
+    pub const SELECTIVE_ACKNOWLEDGE: Self = Self(SELECTIVE_ACKNOWLEDGE);
+
     /// The opcode of an operation of a service.
     pub const fn new(service: Service, operation: Operation) -> Self {
         Self((service as u8) << 5 | operation as u8)
@@ -205,7 +209,7 @@ impl Opcode {
         Self::new(Service::Ud, operation)
     }
 
-    /// The service; `None` for opcodes that Berth does not use.
+    /// The service; `None` for opcodes that Berth does not use, and for its own.
     pub const fn service(self) -> Option<Service> {
         match self.0 >> 5 {
             0 => Some(Service::Rc),
@@ -217,7 +221,7 @@ impl Opcode {
         }
     }
 
-    /// The operation, when the service has it; `None` for CNP and for opcodes that are not used.
+    /// The operation, when the service has it; `None` for CNP, for Berth's own opcode and for those that are not used.
     pub fn operation(self) -> Option<Operation> {
         let operation = *O::ALL.get(usize::from(self.0 & 0x1f))?;
         let has = match self.service()? {
@@ -234,6 +238,9 @@ impl Opcode {
     pub fn layout(self) -> Option<Layout> {
         if self == Self::CNP {
             return Some(Layout::default());
+        }
+        if self == Self::SELECTIVE_ACKNOWLEDGE {
+            return Some(Layout { aeth: true, ..Layout::default() });
         }
         let service = self.service()?;
         let operation = self.operation()?;
@@ -257,12 +264,13 @@ impl Opcode {
     pub fn check_payload(self, len: usize) -> Result<(), Error> {
         let fine = match self.operation() {
             None if self == Self::CNP => len == CNP_PAYLOAD,
+            None if self == Self::SELECTIVE_ACKNOWLEDGE => len == Sack::BYTES,
             None => return Err(Error::Opcode),
-            // Between Berth cards that selected it, an acknowledgement carries a SACK.
-            Some(O::Acknowledge) => len == 0 || len == Sack::BYTES,
-            Some(O::ReadRequest | O::CompareSwap | O::FetchAdd | O::AtomicAcknowledge | O::Resync) => len == 0,
+            Some(O::ReadRequest | O::CompareSwap | O::FetchAdd | O::Acknowledge | O::AtomicAcknowledge | O::Resync) => {
+                len == 0
+            }
             // The placement header between Berth cards comes on top of a full MTU.
-            Some(_) => len <= MAX_PAYLOAD + super::berth::Placement::BYTES,
+            Some(_) => len <= MAX_PAYLOAD + Placement::BYTES,
         };
         if fine { Ok(()) } else { Err(Error::Length) }
     }

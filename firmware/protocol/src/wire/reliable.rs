@@ -22,7 +22,11 @@ pub struct Headers {
 
 impl Headers {
     fn new(service: Service, operation: O, ext: Extended, prefix: &[u8]) -> Self {
-        let mut this = Self { opcode: Opcode::new(service, operation), ext, prefix: [0; Sack::BYTES], prefix_len: 0 };
+        Self::with(Opcode::new(service, operation), ext, prefix)
+    }
+
+    fn with(opcode: Opcode, ext: Extended, prefix: &[u8]) -> Self {
+        let mut this = Self { opcode, ext, prefix: [0; Sack::BYTES], prefix_len: 0 };
         if let Some(place) = this.prefix.get_mut(..prefix.len()) {
             place.copy_from_slice(prefix);
             this.prefix_len = prefix.len() as u8;
@@ -69,7 +73,7 @@ pub fn emit_request(service: Service, p: &RequestPacket) -> Result<Headers, Erro
         }
         _ => ext.reth = reth,
     }
-    let prefix = p.placement.map(|at| Placement { credit: at.credit, index: at.index }.to_bytes());
+    let prefix = p.placement.map(Placement::to_bytes);
     let headers = Headers::new(service, operation, ext, prefix.as_ref().map_or(&[], |b| b));
     let expected = headers.opcode.layout().ok_or(Error::Opcode)?;
     let there = ext.layout();
@@ -115,7 +119,7 @@ pub fn parse_request<'a>(
     let (placement, payload) = match (selective, kind) {
         (true, Kind::Send | Kind::Write) => {
             let (at, rest) = Placement::split(payload).ok_or(Error::Length)?;
-            (Some(rc::Placement { credit: at.credit, index: at.index }), rest)
+            (Some(at), rest)
         }
         _ => (None, payload),
     };
@@ -141,8 +145,10 @@ pub fn emit_response(service: Service, p: &ResponsePacket) -> Headers {
     match p.body {
         ResponseBody::Ack { syndrome, sack } => {
             let ext = Extended { aeth: aeth(Syndrome::from_bits(syndrome.byte())), ..Extended::NONE };
-            let sack = sack.map(|bits| Sack(bits).to_bytes());
-            Headers::new(service, O::Acknowledge, ext, sack.as_ref().map_or(&[], |b| b))
+            match sack {
+                Some(bits) => Headers::with(Opcode::SELECTIVE_ACKNOWLEDGE, ext, &Sack(bits).to_bytes()),
+                None => Headers::new(service, O::Acknowledge, ext, &[]),
+            }
         }
         ResponseBody::Read { position, len: _ } => {
             let (operation, aeth) = match position {
@@ -164,31 +170,32 @@ pub fn emit_response(service: Service, p: &ResponsePacket) -> Headers {
 /// message sequence number: 0. `selective`: the connection uses selective repeat.
 ///
 /// # Errors
-/// [`Error::Opcode`] when it is no response of a reliable service or its syndrome is
-/// reserved, [`Error::Length`] for a SACK where there should be none.
+/// [`Error::Opcode`] when it is no response of a reliable service, its syndrome is reserved, or it has a SACK and
+/// should not; [`Error::Length`] when the SACK is cut short.
 pub fn parse_response<'a>(
     packet: &Packet,
     payload: &'a [u8],
     selective: bool,
 ) -> Result<(ResponsePacket, &'a [u8]), Error> {
+    let msn = packet.ext.aeth.map_or(0, |a| a.msn);
+    if packet.bth.opcode == Opcode::SELECTIVE_ACKNOWLEDGE && selective {
+        let aeth = packet.ext.aeth.ok_or(Error::Headers)?;
+        let (sack, rest) = Sack::split(payload).ok_or(Error::Length)?;
+        let syndrome = rc::Syndrome::from_byte(aeth.syndrome.to_bits());
+        let syndrome = syndrome.filter(|s| matches!(s, rc::Syndrome::Ack(_))).ok_or(Error::Opcode)?;
+        let body = ResponseBody::Ack { syndrome, sack: Some(sack.0) };
+        return Ok((ResponsePacket { psn: packet.bth.psn, msn, body }, rest));
+    }
     let operation = match packet.bth.opcode.service() {
         Some(Service::Rc | Service::Rd) => packet.bth.opcode.operation().ok_or(Error::Opcode)?,
         _ => return Err(Error::Opcode),
     };
     let len = payload.len() as u32;
-    let msn = packet.ext.aeth.map_or(0, |a| a.msn);
     let read = |position| ResponseBody::Read { position, len };
     let (body, payload) = match (operation, packet.ext.aeth) {
         (O::Acknowledge, Some(aeth)) => {
             let syndrome = rc::Syndrome::from_byte(aeth.syndrome.to_bits()).ok_or(Error::Opcode)?;
-            let (sack, rest) = match Sack::split(payload) {
-                Some((sack, rest)) => (Some(sack.0), rest),
-                None => (None, payload),
-            };
-            if sack.is_some() && !selective {
-                return Err(Error::Length);
-            }
-            (ResponseBody::Ack { syndrome, sack }, rest)
+            (ResponseBody::Ack { syndrome, sack: None }, payload)
         }
         (O::AtomicAcknowledge, _) => {
             let original = packet.ext.atomic_ack.ok_or(Error::Headers)?;
