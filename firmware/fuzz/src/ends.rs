@@ -228,6 +228,7 @@ impl Ends {
                     self.b.atomic_done(psn, old);
                 }
                 Event::Used { .. } => (),
+                Event::PageFault(access) => panic!("the memory is there: {access:?}"),
                 Event::Broken(fault) => panic!("honest peers do not break a connection: {fault:?}"),
             }
         }

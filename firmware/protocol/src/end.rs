@@ -495,7 +495,7 @@ impl<
                     }
                     self.receives.filled(credit, len).is_ok()
                 }
-                Event::Broken(_) => false,
+                Event::Broken(_) | Event::PageFault(_) => false,
                 // Only SENDs are admitted.
                 Event::Atomic { .. } | Event::Used { .. } => true,
             };

@@ -107,6 +107,13 @@ pub enum Arrived {
         /// PSN of the operation's first packet.
         first: u32,
     },
+    /// A page fault that could not be handled, as [`Event::PageFault`]: for the owner of the memory.
+    PageFault {
+        /// From whom, to whom.
+        address: Address,
+        /// What was to be done.
+        access: Access,
+    },
     /// The message under way was given up; its receive, if it had one, comes back unused or in part filled.
     Dropped {
         /// As [`Open::Receive`] gave it.
@@ -312,6 +319,8 @@ impl<const BITS: u32, const W: usize, const R: usize> Context<BITS, W, R> {
             if resync.tries > self.config.retries {
                 self.resync = None;
                 self.lost = true;
+                // So does the message that was posted meanwhile, without retries of its own.
+                self.requester.abandon(Status::RetryExceeded);
             }
         }
         true
@@ -414,6 +423,7 @@ impl<const BITS: u32, const W: usize, const R: usize> Context<BITS, W, R> {
                     return Some(Arrived::Atomic { psn, kind, remote, operands });
                 }
                 Event::Used { key, first } => return Some(Arrived::Used { address: self.address, key, first }),
+                Event::PageFault(access) => return Some(Arrived::PageFault { address: self.address, access }),
             }
         }
         None

@@ -27,6 +27,8 @@ struct Host {
     memory: Vec<u8>,
     /// Percent of accesses that find the memory not resident.
     absent: u32,
+    /// Memory that is not resident cannot be made so.
+    failing: bool,
     /// PSNs that were told "not yet" and are owed a GO.
     owed: Vec<u32>,
     rng: Rng,
@@ -49,6 +51,9 @@ impl Target for Host {
         }
         if a.remote.key != KEY || a.remote.va.saturating_add(a.remote.len as u64) > MEMORY {
             return Admit::No;
+        }
+        if self.failing {
+            return Admit::Failed;
         }
         if !a.again && percent(&mut self.rng, self.absent) {
             self.owed.push(a.first);
@@ -111,6 +116,7 @@ struct Pair<const BITS: u32, const W: usize> {
     replies: Vec<ResponsePacket>,
     timeouts: u32,
     broken: Option<Fault>,
+    page_faults: Vec<Access>,
     /// Every packet whose bytes were put somewhere, in that order.
     places: Vec<(u32, Place)>,
 }
@@ -126,6 +132,7 @@ impl<const BITS: u32, const W: usize> Pair<BITS, W> {
                 complete: 0,
                 memory: vec![0; MEMORY as usize],
                 absent: 0,
+                failing: false,
                 owed: Vec::new(),
                 rng: Rng(seed ^ 1),
                 used: Vec::new(),
@@ -149,6 +156,7 @@ impl<const BITS: u32, const W: usize> Pair<BITS, W> {
             replies: Vec::new(),
             timeouts: 0,
             broken: None,
+            page_faults: Vec::new(),
             places: Vec::new(),
         }
     }
@@ -220,6 +228,7 @@ impl<const BITS: u32, const W: usize> Pair<BITS, W> {
                         keys.used(1, key, first);
                     }
                 }
+                Event::PageFault(access) => self.page_faults.push(access),
                 Event::Broken(fault) => self.broken = Some(fault),
             }
         }
@@ -958,6 +967,87 @@ fn pc_4_absent_memory_is_said_once_and_go_ends_the_wait() {
         assert!(p.sent.len() > sent);
         assert_eq!(p.timeouts, 0);
     }
+}
+
+#[test]
+fn pc_4_go_names_the_operation_whichever_packet_of_it_waits() {
+    for overtakes in [false, true] {
+        let mut p = Pair::<24, 32>::berth(1);
+        let offset = p.bytes(2000, 1);
+        p.a.post(message(Op::Write, 1, offset, 2000, 40)).unwrap();
+        // The first two packets find the memory, and are acknowledged; then it is gone.
+        for _ in 0..2 {
+            assert!(p.transmit() && p.deliver_b() && p.place());
+        }
+        p.a.response(
+            p.now,
+            &ResponsePacket { psn: 6, msn: 0, body: ResponseBody::Ack { syndrome: Syndrome::Ack(31), sack: None } },
+        );
+        assert_eq!(p.a.window().una().get(), 7);
+        p.host.absent = 100;
+        assert!(p.transmit() && p.deliver_b() && p.respond());
+        assert_eq!(p.host.owed, [5], "the operation is named by its first packet");
+        p.host.absent = 0;
+        if overtakes {
+            p.a.go(5);
+            settle(&mut p);
+        } else {
+            settle(&mut p);
+            assert_eq!(p.a.waiting(), Some(Wait::Memory(7)));
+            // One for another operation, and one for what is not its first packet.
+            p.a.go(4);
+            p.a.go(6);
+            assert_eq!(p.a.waiting(), Some(Wait::Memory(7)));
+            p.a.go(5);
+            assert_eq!(p.a.waiting(), None);
+            settle(&mut p);
+        }
+        assert_eq!((p.done.len(), p.now, p.timeouts), (1, 0, 0));
+        assert_eq!(p.host.memory[40..2040], p.local);
+    }
+}
+
+#[test]
+fn qp_13_a_page_fault_that_cannot_be_handled_is_told_to_initiator_and_owner() {
+    for op in [Op::Write, Op::Read, Op::FetchAdd { add: 1 }] {
+        for selective in [true, false] {
+            let mut p = if selective { Pair::<24, 32>::berth(1) } else { Pair::<24, 32>::foreign(1) };
+            p.host.absent = 100;
+            let offset = p.bytes(2000, 1);
+            let len = if matches!(op, Op::FetchAdd { .. }) { 8 } else { 2000 };
+            p.a.post(message(op, 1, offset, len, 0)).unwrap();
+            p.a.post(message(op, 2, offset, len, 0)).unwrap();
+            settle(&mut p);
+            assert_eq!(p.a.waiting(), Some(Wait::Memory(5)));
+            assert!(p.page_faults.is_empty(), "it is being handled");
+            // It cannot be: the initiator is to ask again, and to be told.
+            p.host.failing = true;
+            p.a.go(5);
+            settle(&mut p);
+            let ends: Vec<_> = p.done.iter().map(|c| c.status).collect();
+            assert_eq!(ends, [Status::RemoteError, Status::Flushed], "{op:?}");
+            let [fault] = p.page_faults[..] else { panic!("{:?}", p.page_faults) };
+            assert_eq!((fault.remote, fault.first, fault.again), (Remote { va: 0, key: KEY, len }, 5, false));
+            assert_eq!(p.broken, Some(Fault::PageFault));
+            assert_eq!(p.host.memory, [0; MEMORY as usize]);
+            assert_eq!((p.now, p.timeouts), (0, 0));
+        }
+    }
+}
+
+#[test]
+fn qp_13_so_is_one_that_strikes_when_a_read_is_asked_for_again() {
+    let mut p = Pair::<24, 32>::berth(1);
+    let offset = p.bytes(2000, 1);
+    p.a.post(message(Op::Read, 1, offset, 2000, 0)).unwrap();
+    assert!(p.transmit() && p.deliver_b());
+    while p.respond() {}
+    p.to_a.0.remove(3);
+    p.host.failing = true;
+    settle(&mut p);
+    assert_eq!(p.done.iter().map(|c| c.status).collect::<Vec<_>>(), [Status::RemoteError]);
+    let [fault] = p.page_faults[..] else { panic!("{:?}", p.page_faults) };
+    assert_eq!((fault.first, fault.right, fault.again), (8, Right::Read, true));
 }
 
 #[test]

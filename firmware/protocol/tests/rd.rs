@@ -18,6 +18,8 @@ struct Qps {
     receives: Vec<VecDeque<u32>>,
     buffers: Vec<Vec<u8>>,
     memory: Vec<u8>,
+    /// Its pages cannot be had.
+    failing: bool,
 }
 
 impl Ports for Qps {
@@ -35,7 +37,11 @@ impl Ports for Qps {
         let good = self.qkey.get(to.destination as usize) == Some(&to.qkey)
             && access.remote.key == 77
             && access.remote.va.saturating_add(access.remote.len as u64) <= self.memory.len() as u64;
-        if good { Admit::Yes } else { Admit::No }
+        match good {
+            true if self.failing => Admit::Failed,
+            true => Admit::Yes,
+            false => Admit::No,
+        }
     }
 }
 
@@ -46,6 +52,7 @@ impl Qps {
             receives: vec![VecDeque::new(); count as usize],
             buffers: Vec::new(),
             memory: vec![0; 1024],
+            failing: false,
         }
     }
     fn receive(&mut self, qp: u32) {
@@ -81,6 +88,7 @@ struct Net {
     done: Vec<(usize, Address, Completion)>,
     received: Vec<(usize, Address, Vec<u8>, Option<u32>)>,
     dropped: usize,
+    page_faults: Vec<(usize, Address, Access)>,
     rng: Rng,
     loss: u64,
     now: u64,
@@ -110,6 +118,7 @@ impl Net {
             done: Vec::new(),
             received: Vec::new(),
             dropped: 0,
+            page_faults: Vec::new(),
             rng: Rng(seed),
             loss,
             now: 0,
@@ -131,6 +140,7 @@ impl Net {
                     self.ends[to][from].atomic_done(psn, old);
                 }
                 Arrived::Used { key, .. } => assert_eq!(key, 77),
+                Arrived::PageFault { address, access } => self.page_faults.push((to, address, access)),
                 Arrived::Dropped { .. } => self.dropped += 1,
             }
         }
@@ -347,6 +357,55 @@ fn qp_6_a_qp_without_a_receive_is_waited_for() {
     net.nodes[1].receive(0);
     net.run(1);
     assert_eq!(net.done[0].2.status, Status::Done);
+}
+
+#[test]
+fn qp_13_a_page_fault_that_cannot_be_handled_fails_the_message_alone_and_is_told_to_the_owner() {
+    let mut net = Net::new(2, 1, 1, 0);
+    net.nodes[1].failing = true;
+    net.nodes[1].receive(0);
+    let to = Address { source: 0, destination: 0, qkey: 1000 };
+    let remote = Remote { va: 64, key: 77, len: 600 };
+    let write = Message { op: Op::Write, tag: 1, len: 600, remote, ..Message::default() };
+    net.post(0, 1, to, write, bytes(1, 600));
+    net.post(0, 1, to, Message { op: Op::Read, tag: 2, ..write }, vec![0; 600]);
+    net.post(0, 1, to, send(3, 10), bytes(3, 10));
+    net.run(3);
+    let ends: Vec<_> = net.done.iter().map(|d| d.2.status).collect();
+    assert_eq!(ends, [Status::RemoteError, Status::RemoteError, Status::Done]);
+    let faults: Vec<_> = net.page_faults.iter().map(|f| (f.0, f.1, f.2.remote, f.2.right)).collect();
+    // A long READ is cut into requests, each an operation of its own.
+    assert_eq!(faults, [(1, to, remote, Right::Write), (1, to, Remote { len: 256, ..remote }, Right::Read)]);
+    assert_eq!(net.nodes[1].memory, [0; 1024]);
+}
+
+#[test]
+fn qp_6_a_message_posted_during_a_resync_that_nobody_answers_fails_with_it() {
+    let mut net = Net::new(2, 1, 1, 0);
+    let config = RequesterConfig { retries: 2, ..RequesterConfig::foreign(8, 8, 100) };
+    net.ends[0][1] = End::new(config, 3, 3, 10);
+    let to = Address { source: 0, destination: 0, qkey: 1000 };
+    net.post(0, 1, Address { qkey: 1, ..to }, send(1, 10), bytes(1, 10));
+    net.run(1);
+    assert_eq!(net.done[0].2.status, Status::InvalidDatagram);
+    // Now nothing comes through any more.
+    net.loss = 100;
+    net.post(0, 1, to, send(2, 10), bytes(2, 10));
+    let (mut resyncs, mut timeouts) = (0, 0);
+    while net.done.len() < 2 {
+        resyncs += net.step(0, 0) as u32;
+        if let Some(deadline) = net.ends[0][1].deadline() {
+            net.now = deadline;
+            timeouts += net.ends[0][1].tick(deadline) as u32;
+        }
+        while let Some((address, completion)) = net.ends[0][1].complete() {
+            net.done.push((0, address, completion));
+        }
+    }
+    assert_eq!((net.done[1].2.tag, net.done[1].2.status), (2, Status::RetryExceeded));
+    assert_eq!((resyncs, timeouts), (3, 3), "the first, and two retries");
+    assert!(net.ends[0][1].lost() && !net.ends[0][1].ready());
+    assert!(net.ends[0][1].transmit(net.now).is_none() && net.ends[0][1].deadline().is_none());
 }
 
 #[test]

@@ -11,6 +11,7 @@
 //! connection has the fewest is granted first. When a connection has none at all, credits that others do not
 //! use are recalled (PC-3, decision 19).
 
+use crate::frames::{acknowledgement, request_bytes};
 use crate::net::{DATA, Packet, ROCE};
 use crate::queued::{ACK, MTU};
 use crate::sim::{Cx, Scheme, Timer};
@@ -20,7 +21,7 @@ use berth_protocol::entry::{Body as EntryBody, Entry, Name};
 use berth_protocol::policy;
 use berth_protocol::rc::{
     Access, Admit, Event, Immediate, Message, Op, RequestPacket, Requester, RequesterConfig, Responder,
-    ResponderConfig, ResponseBody, ResponsePacket, Target, Verdict,
+    ResponderConfig, ResponsePacket, Target, Verdict,
 };
 use berth_protocol::taker::{Arrived, Taker};
 use slab::Slab;
@@ -565,19 +566,13 @@ impl Scheme for Berth {
             cx.stats.again += 1;
         }
         let packet = transmit.packet;
-        let mut bytes = ROCE + packet.len.next_multiple_of(4);
-        bytes += if packet.imm.is_some() { 4 } else { 0 } + if packet.placement.is_some() { 4 } else { 0 };
         self.arm(cx, end);
-        Some(cx.packet(end, bytes, DATA, Body::Request(packet)))
+        Some(cx.packet(end, request_bytes(&packet), DATA, Body::Request(packet)))
     }
 
     fn ack(&mut self, cx: &mut Cx<Body>, end: u32) -> Option<Packet<Body>> {
         let reply = self.ends[end as usize].responder.respond()?;
-        let sack = matches!(reply.packet.body, ResponseBody::Ack { sack: Some(_), .. });
-        let bytes = ACK + if sack { 16 } else { 0 };
-        cx.stats.acks.packets += 1;
-        cx.stats.acks.bytes += u64::from(bytes);
-        Some(cx.packet(end, bytes, 0, Body::Response(reply.packet)))
+        Some(acknowledgement(cx, end, reply.packet, Body::Response))
     }
 
     fn receive(&mut self, cx: &mut Cx<Body>, packet: Packet<Body>) {

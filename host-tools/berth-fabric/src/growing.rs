@@ -5,14 +5,15 @@
 //! Small elements and requests are SENDs into the first set, large elements are RDMA WRITEs into the second;
 //! answers and releases are WRITEs the other way. The fabric loses nothing.
 
+use crate::frames::{acknowledgement, request_bytes};
 use crate::net::{DATA, Packet, ROCE};
-use crate::queued::{ACK, MTU, service};
+use crate::queued::{MTU, service};
 use crate::sim::{Cx, Scheme, Timer};
 use crate::time::{NS, Time, US};
 use berth_protocol::grow::{Answer, Config, Progress, Receiver, ReceiverAction, Sender, SenderAction};
 use berth_protocol::rc::{
     Access, Admit, Event, Message, Op, Remote, RequestPacket, Requester, RequesterConfig, Responder, ResponderConfig,
-    ResponseBody, ResponsePacket, Target, Verdict,
+    ResponsePacket, Target, Verdict,
 };
 use std::collections::VecDeque;
 
@@ -266,19 +267,13 @@ impl Scheme for Growing {
             cx.stats.again += 1;
         }
         let packet = transmit.packet;
-        let mut bytes = ROCE + packet.len.next_multiple_of(4);
-        bytes += if packet.remote.is_some() { 16 } else { 0 } + if packet.placement.is_some() { 4 } else { 0 };
         self.arm(cx, end);
-        Some(cx.packet(end, bytes, DATA, Body::Request(packet)))
+        Some(cx.packet(end, request_bytes(&packet), DATA, Body::Request(packet)))
     }
 
     fn ack(&mut self, cx: &mut Cx<Body>, end: u32) -> Option<Packet<Body>> {
         let reply = self.ends[end as usize].responder.respond()?;
-        let sack = matches!(reply.packet.body, ResponseBody::Ack { sack: Some(_), .. });
-        let bytes = ACK + if sack { 16 } else { 0 };
-        cx.stats.acks.packets += 1;
-        cx.stats.acks.bytes += u64::from(bytes);
-        Some(cx.packet(end, bytes, 0, Body::Response(reply.packet)))
+        Some(acknowledgement(cx, end, reply.packet, Body::Response))
     }
 
     fn receive(&mut self, cx: &mut Cx<Body>, packet: Packet<Body>) {

@@ -9,6 +9,7 @@
 pub mod answer;
 mod berth;
 pub mod credits;
+mod frames;
 mod growing;
 mod homa;
 mod load;

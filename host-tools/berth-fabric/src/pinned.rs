@@ -6,8 +6,9 @@
 //! is sent again.
 
 use crate::berth::{Body, CONTROL, POLICY};
-use crate::net::{DATA, Packet, ROCE};
-use crate::queued::{ACK, MTU, service};
+use crate::frames::{ack_bytes, request_bytes};
+use crate::net::{DATA, Packet};
+use crate::queued::{MTU, service};
 use crate::sim::{Cx, Scheme, Timer};
 use crate::time::{NS, Time, US};
 use berth_protocol::announce::{Announcer, Options};
@@ -16,7 +17,7 @@ use berth_protocol::entry::{Entry, Name};
 use berth_protocol::pins::{self, Answer, Pins, Request, Served, Usage};
 use berth_protocol::rc::{
     Access, Admit, Event, Immediate, Message, Op, RequestPacket, Requester, RequesterConfig, Responder,
-    ResponderConfig, ResponseBody, Target, Verdict,
+    ResponderConfig, Target, Verdict,
 };
 use berth_protocol::taker::Taker;
 use berth_protocol::vc::{self, Action, Outcome, Sender, Transmit};
@@ -448,7 +449,7 @@ impl Scheme for Pinned {
         e.pos += u64::from(len);
         e.left -= len;
         let packet = transmit.packet;
-        let bytes = ROCE + len.next_multiple_of(4) + if packet.imm.is_some() { 8 } else { 4 };
+        let bytes = request_bytes(&packet);
         let gone = now + Time::from(bytes) * cx.net.spec().ps_per_byte();
         cx.timer(gone, SENT, end, u64::from(block));
         Some(cx.packet(end, bytes, DATA, Body::Request(packet)))
@@ -456,8 +457,7 @@ impl Scheme for Pinned {
 
     fn ack(&mut self, cx: &mut Cx<Body>, end: u32) -> Option<Packet<Body>> {
         let reply = self.ends[end as usize].responder.respond()?;
-        let sack = matches!(reply.packet.body, ResponseBody::Ack { sack: Some(_), .. });
-        Some(cx.packet(end, ACK + if sack { 16 } else { 0 }, 0, Body::Response(reply.packet)))
+        Some(cx.packet(end, ack_bytes(&reply.packet), 0, Body::Response(reply.packet)))
     }
 
     fn receive(&mut self, cx: &mut Cx<Body>, packet: Packet<Body>) {

@@ -185,7 +185,7 @@ pub enum Outcome {
 pub enum Wait {
     /// The responder has no receive for the packet with this PSN (RNR).
     Receive(u32),
-    /// The memory for the packet with this PSN is not resident (PC-4): a GO ends it early.
+    /// The memory of the operation that the packet with this PSN is part of is not resident (PC-4): a GO ends it early.
     Memory(u32),
 }
 
@@ -276,7 +276,7 @@ pub struct Requester<const BITS: u32, const W: usize, const M: usize> {
     tries: u8,
     rnr_tries: u8,
     wait: Option<Wait>,
-    /// The last GO that came for a packet that is not acknowledged: it may overtake its NAK.
+    /// The last GO that came for an operation that is not acknowledged: it may overtake its NAK.
     go: Option<u32>,
     /// Acknowledgement time-out, or the end of the wait.
     deadline: Option<u64>,
@@ -649,7 +649,7 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
         }
         if moved != 0
             && let Some(go) = self.go
-            && Psn::<BITS>::new(go).before(self.window.una())
+            && !self.open(Psn::new(go))
         {
             self.go = None;
         }
@@ -821,7 +821,7 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
         // What lies behind it may have been dropped too; what has not will be told meanwhile.
         self.window.lose_from(psn.since(self.window.una()));
         let memory = timer & 0x1f == NOT_YET_TIMER;
-        if memory && self.go == Some(psn.get()) {
+        if memory && self.go.is_some_and(|go| self.concerns(Psn::new(go), psn)) {
             // GO has overtaken it.
             self.go = None;
             return Outcome::Progress;
@@ -857,17 +857,38 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
         }
     }
 
-    /// GO (PC-4): the memory that the packet `psn` is for is resident now.
-    pub fn go(&mut self, psn: u32) {
-        let psn = Psn::<BITS>::new(psn);
-        if self.failed.is_some() || psn.since(self.window.una()) >= self.window.flight() {
+    /// The packet `psn` has left, and the message that it is part of is not acknowledged.
+    fn open(&self, psn: Psn<BITS>) -> bool {
+        psn.since(self.window.una().minus(self.below)) < self.below + self.window.flight()
+    }
+
+    /// A GO for `first` is for the packet `held`: `first` is its own PSN, or that of the first packet of its WRITE. Under
+    /// selective repeat each packet of a WRITE may find the memory absent, and the operation is named by its first.
+    fn concerns(&self, first: Psn<BITS>, held: Psn<BITS>) -> bool {
+        let write = |(i, index): (u16, u32)| self.entry(i).message.op == Op::Write && held.minus(index) == first;
+        first == held || self.locate(held.since(self.window.una())).is_some_and(write)
+    }
+
+    /// GO (PC-4): the memory of the operation that begins with PSN `first` ([`super::Access::first`]) is resident
+    /// now, or is known never to be (QP-13): what was held is sent again, and gets its answer.
+    pub fn go(&mut self, first: u32) {
+        let first = Psn::<BITS>::new(first);
+        if self.failed.is_some() || !self.open(first) {
             return;
         }
-        if self.wait == Some(Wait::Memory(psn.get())) {
-            self.wait = None;
-            self.deadline = None;
-        } else {
-            self.go = Some(psn.get());
+        match self.wait {
+            Some(Wait::Memory(held)) if self.concerns(first, Psn::new(held)) => {
+                self.wait = None;
+                self.deadline = None;
+            }
+            _ => self.go = Some(first.get()),
+        }
+    }
+
+    /// The peer is lost, as the caller has learned elsewhere: what is not over fails with `status`.
+    pub fn abandon(&mut self, status: Status) {
+        if self.failed.is_none() {
+            self.fail(status);
         }
     }
 

@@ -27,7 +27,7 @@ pub struct Access {
     pub remote: Remote,
     /// What it does.
     pub right: Right,
-    /// PSN of the operation's first packet: which operation it is, for one-shot keys (QP-12).
+    /// PSN of the operation's first packet: which operation it is, for one-shot keys (QP-12) and in a GO (PC-4).
     pub first: u32,
     /// PSNs that the operation takes.
     pub packets: u32,
@@ -40,8 +40,11 @@ pub struct Access {
 pub enum Admit {
     /// It may be done at once.
     Yes,
-    /// It may be done when the memory is resident, which is being seen to (PC-4, QP-13).
+    /// It may be done when the memory is resident, which is being seen to (PC-4, QP-13). Then, or when it
+    /// has turned out that this cannot be, the peer is to get a GO with [`Access::first`].
     NotYet,
+    /// It may be done, but its memory cannot be made resident (QP-13).
+    Failed,
     /// It may not be done.
     No,
 }
@@ -93,6 +96,8 @@ pub enum Fault {
     Invalid,
     /// Key, range or right do not match (QP-11).
     Access,
+    /// The memory cannot be made resident (QP-13).
+    PageFault,
     /// More READs and atomics than agreed.
     TooMany,
     /// The connection is broken already.
@@ -153,6 +158,9 @@ pub enum Event {
         /// PSN of its first packet.
         first: u32,
     },
+    /// An access was refused because its memory cannot be made resident: the asynchronous event of
+    /// QP-13, for the owner of the address space that the key is of. The connection breaks.
+    PageFault(Access),
     /// The connection is broken.
     Broken(Fault),
 }
@@ -300,7 +308,8 @@ struct Replay {
 enum Refusal {
     Sequence,
     NotReady(u8),
-    Fatal(NakCode),
+    /// For the oldest packet that is not in its place, or for one that has come again.
+    Fatal(NakCode, Option<u32>),
 }
 
 /// One end that answers requests. `R`: READs and atomics under way, and results of atomics kept.
@@ -338,6 +347,8 @@ pub struct Responder<const BITS: u32, const W: usize, const R: usize> {
     /// PSN of the last packet out of sequence since.
     skipped: u32,
     broken: Option<Fault>,
+    /// The access that broke it, to be told to the memory's owner.
+    page_fault: Option<Access>,
     told: bool,
 }
 
@@ -369,6 +380,7 @@ impl<const BITS: u32, const W: usize, const R: usize> Responder<BITS, W, R> {
             refused: false,
             skipped: 0,
             broken: None,
+            page_fault: None,
             told: false,
         }
     }
@@ -410,8 +422,22 @@ impl<const BITS: u32, const W: usize, const R: usize> Responder<BITS, W, R> {
     /// Breaks the connection; the peer is told by `code`.
     fn refuse(&mut self, fault: Fault, code: NakCode) -> Verdict {
         self.broken = Some(fault);
-        self.refusal = Some(Refusal::Fatal(code));
+        self.refusal = Some(Refusal::Fatal(code, None));
         Verdict::Drop(fault)
+    }
+
+    /// Asks for an access; else why it cannot be done.
+    fn admit<T: Target>(&mut self, access: Access, target: &mut T) -> Result<(), Fault> {
+        self.page_fault = None;
+        match target.access(&access) {
+            Admit::Yes => Ok(()),
+            Admit::NotYet => Err(Fault::NotResident),
+            Admit::No => Err(Fault::Access),
+            Admit::Failed => {
+                self.page_fault = Some(access);
+                Err(Fault::PageFault)
+            }
+        }
     }
 
     /// Refuses the message that is expected with `code`, for a reason that the caller has. Nothing is taken after that.
@@ -464,11 +490,14 @@ impl<const BITS: u32, const W: usize, const R: usize> Responder<BITS, W, R> {
                 Fault::NotReady => self.hold(fault, self.config.rnr_timer.unwrap_or(1)),
                 Fault::NotResident => self.hold(fault, NOT_YET_TIMER),
                 Fault::Access => self.refuse(fault, NakCode::RemoteAccess),
-                Fault::NoCredit => self.refuse(fault, NakCode::RemoteOperation),
+                Fault::NoCredit | Fault::PageFault => self.refuse(fault, NakCode::RemoteOperation),
                 _ => self.refuse(fault, NakCode::InvalidRequest),
             };
         }
-        if order {
+        if !order {
+            // What is wrong with it is told when its turn has come.
+            self.page_fault = None;
+        } else {
             // A refusal that has not left is of no use any more.
             (self.refused, self.skipped, self.refusal) = (false, 0, None);
             self.follow();
@@ -518,9 +547,17 @@ impl<const BITS: u32, const W: usize, const R: usize> Responder<BITS, W, R> {
                 let remote = Remote { len: part, ..remote };
                 let count = packets(part, log2);
                 let access = Access { remote, right: Right::Read, first: p.psn, packets: count, again: true };
-                if remote.len != 0 && target.access(&access) != Admit::Yes {
-                    // Not resident any more: it will be asked for again.
-                    return Verdict::Drop(Fault::NotResident);
+                if remote.len != 0 {
+                    match self.admit(access, target) {
+                        Ok(()) => (),
+                        Err(Fault::PageFault) => {
+                            let verdict = self.refuse(Fault::PageFault, NakCode::RemoteOperation);
+                            self.refusal = Some(Refusal::Fatal(NakCode::RemoteOperation, Some(p.psn)));
+                            return verdict;
+                        }
+                        // Not resident any more: it will be asked for again.
+                        Err(_) => return Verdict::Drop(Fault::NotResident),
+                    }
                 }
                 let job = Job { kind: p.kind, psn: p.psn, packets: count, remote, ..Job::default() };
                 if !self.again.push(job) {
@@ -627,10 +664,8 @@ impl<const BITS: u32, const W: usize, const R: usize> Responder<BITS, W, R> {
             let first = psn.minus(index).get();
             let access =
                 Access { remote, right: Right::Write, first, packets: packets(remote.len, log2), again: false };
-            match target.access(&access) {
-                Admit::Yes => (),
-                Admit::NotYet => return Verdict::Drop(Fault::NotResident),
-                Admit::No => return Verdict::Drop(Fault::Access),
+            if let Err(fault) = self.admit(access, target) {
+                return Verdict::Drop(fault);
             }
         }
         let receive = !order || p.imm.is_none() || target.credit(self.credit).is_some();
@@ -672,10 +707,9 @@ impl<const BITS: u32, const W: usize, const R: usize> Responder<BITS, W, R> {
             return Verdict::Drop(Fault::TooMany);
         }
         if remote.len != 0 {
-            match target.access(&Access { remote, right, first: psn.get(), packets: count, again: false }) {
-                Admit::Yes => (),
-                Admit::NotYet => return Verdict::Drop(Fault::NotResident),
-                Admit::No => return Verdict::Drop(Fault::Access),
+            let access = Access { remote, right, first: psn.get(), packets: count, again: false };
+            if let Err(fault) = self.admit(access, target) {
+                return Verdict::Drop(fault);
             }
         }
         for i in at_most(W, 0..count.min(W as u32)) {
@@ -803,6 +837,7 @@ impl<const BITS: u32, const W: usize, const R: usize> Responder<BITS, W, R> {
             return Some(Event::Atomic { psn: job.psn, kind: job.kind, remote: job.remote, operands: job.operands });
         }
         match self.broken {
+            Some(_) if self.page_fault.is_some() => self.page_fault.take().map(Event::PageFault),
             Some(fault) if !self.told => {
                 self.told = true;
                 Some(Event::Broken(fault))
@@ -861,7 +896,7 @@ impl<const BITS: u32, const W: usize, const R: usize> Responder<BITS, W, R> {
         }
         let settled = self.arrival.placed() == self.followed;
         // The end of the connection waits for no placement: what is not placed is not acknowledged.
-        let fatal = matches!(self.refusal, Some(Refusal::Fatal(_)));
+        let fatal = matches!(self.refusal, Some(Refusal::Fatal(..)));
         if let Some(refusal) = self.refusal
             && (settled || fatal)
         {
@@ -869,12 +904,13 @@ impl<const BITS: u32, const W: usize, const R: usize> Responder<BITS, W, R> {
             self.unacked = 0;
             // What has arrived behind a gap is still to be told.
             self.ack_due &= self.config.selective;
-            let syndrome = match refusal {
-                Refusal::Sequence => Syndrome::Nak(NakCode::Sequence),
-                Refusal::NotReady(timer) => Syndrome::Rnr(timer),
-                Refusal::Fatal(code) => Syndrome::Nak(code),
+            let (syndrome, psn) = match refusal {
+                Refusal::Sequence => (Syndrome::Nak(NakCode::Sequence), self.followed),
+                Refusal::NotReady(timer) => (Syndrome::Rnr(timer), self.followed),
+                Refusal::Fatal(code, None) => (Syndrome::Nak(code), self.arrival.placed()),
+                Refusal::Fatal(code, Some(psn)) => (Syndrome::Nak(code), Psn::new(psn)),
             };
-            return Some(self.ack(if fatal { self.arrival.placed() } else { self.followed }, syndrome, None));
+            return Some(self.ack(psn, syndrome, None));
         }
         if self.broken.is_some() || !(self.ack_due || self.unacked >= self.config.ack_every.max(1)) {
             return None;
