@@ -662,6 +662,19 @@ pub struct Faults {
     pub corrupt: f64,
 }
 
+/// What the wire does to one frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It is lost.
+    Loss,
+    /// It comes twice, the second time so many cycles later.
+    Twice(u64),
+    /// It comes so many cycles later than it should.
+    Late(u64),
+    /// This bit of it is wrong, counted from its first and modulo its length.
+    Corrupt(usize),
+}
+
 /// A queue pair as the user library sees it.
 #[derive(Clone, Debug)]
 pub struct User {
@@ -710,6 +723,10 @@ pub struct World {
     rng: Rng,
     /// Faults of the wire.
     pub faults: Faults,
+    /// Faults of single frames, by their number on the wire.
+    pub planned: BTreeMap<u64, Fault>,
+    /// Frames that came to the wire so far: the number of the next one.
+    pub frames: u64,
     /// Frames from card 0, 1 to the control QPN are lost.
     pub deaf: [bool; 2],
     /// Frames from card 0, 1 are held.
@@ -758,6 +775,8 @@ impl World {
             seq: 0,
             rng,
             faults: Faults::default(),
+            planned: BTreeMap::new(),
+            frames: 0,
             deaf: [false; 2],
             hold: [false; 2],
             edit: None,
@@ -851,25 +870,35 @@ impl World {
             return;
         }
         let faults = self.faults;
+        let planned = self.planned.get(&self.frames).copied();
+        self.frames += 1;
         let control = frame[12..14] == [8, 0] && frame[47..50] == [0, 0, 2];
-        if self.rng.chance(faults.loss) || (control && self.deaf[i]) {
+        if planned == Some(Fault::Loss) || self.rng.chance(faults.loss) || (control && self.deaf[i]) {
             return;
         }
-        if self.rng.chance(faults.corrupt) {
-            let bit = self.rng.below(frame.len() as u64 * 8) as usize;
+        let bits = frame.len() * 8;
+        let wrong = match planned {
+            Some(Fault::Corrupt(bit)) => Some(bit % bits),
+            _ => self.rng.chance(faults.corrupt).then(|| self.rng.below(bits as u64) as usize),
+        };
+        if let Some(bit) = wrong {
             frame[bit / 8] ^= 1 << (bit % 8);
             // The Ethernet header is not covered by iCRC; of the rest the receiver drops the frame.
             if bit / 8 >= 14 {
                 return;
             }
         }
-        let mut delay = 500;
-        if self.rng.chance(faults.reorder) {
-            delay += self.rng.below(5000);
-        }
-        if self.rng.chance(faults.dup) {
-            let extra = self.rng.below(3000);
-            self.push(to, delay + extra, What::Frame(frame.clone(), false));
+        let late = match planned {
+            Some(Fault::Late(cycles)) => Some(cycles),
+            _ => self.rng.chance(faults.reorder).then(|| self.rng.below(5000)),
+        };
+        let delay = 500 + late.unwrap_or(0);
+        let again = match planned {
+            Some(Fault::Twice(cycles)) => Some(cycles),
+            _ => self.rng.chance(faults.dup).then(|| self.rng.below(3000)),
+        };
+        if let Some(cycles) = again {
+            self.push(to, delay + cycles, What::Frame(frame.clone(), false));
         }
         self.push(to, delay, What::Frame(frame, false));
     }

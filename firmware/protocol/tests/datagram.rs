@@ -10,7 +10,7 @@ use berth_protocol::wire::{Eth, Ip, Ipv4, Ipv6, Nak, Packet, emit, parse};
 use std::collections::VecDeque;
 
 mod common;
-use berth_protocol::model::Rng;
+use proptest::prelude::*;
 
 const A: Node = Node { mac: [2, 0, 0, 0, 0, 1], ipv4: [192, 0, 2, 1], ipv6: [1; 16] };
 const B: Node = Node { mac: [2, 0, 0, 0, 0, 2], ipv4: [192, 0, 2, 2], ipv6: [2; 16] };
@@ -107,26 +107,67 @@ fn qp_6_what_is_no_single_packet_is_refused() {
     assert_eq!(a, before);
 }
 
-#[test]
-fn qp_6_receives_are_filled_in_the_order_of_posting() {
-    let seed = std::env::var("BERTH_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1);
-    let mut rng = Rng(seed);
-    let mut qp = RawQp::<8>::new(1500);
-    let mut model = VecDeque::new();
-    for id in 0..10_000 {
-        let len = rng.below(200) as u32;
-        if rng.chance(0.5) {
-            assert_eq!(qp.post(Receive { id, len }), model.len() < 8, "seed {seed}");
-            if model.len() < 8 {
-                model.push_back((id, len));
+/// What happens next to a QP.
+#[derive(Clone, Debug)]
+enum Op {
+    /// A receive of so many bytes is posted.
+    Post(u32),
+    /// A frame, or a datagram, of so many bytes arrives.
+    Arrive(u32),
+    /// A datagram with another key arrives.
+    Stray(u32),
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![4 => (0u32..200).prop_map(Op::Post), 4 => (0u32..200).prop_map(Op::Arrive), 1 => (0u32..200).prop_map(Op::Stray)]
+}
+
+/// The reference of both: receives in the order of posting, the first of which takes what fits.
+fn fill(posted: &mut VecDeque<(u64, u32)>, len: u32) -> Result<u64, Dropped> {
+    match posted.front() {
+        None => Err(Dropped::NoReceive),
+        Some((_, room)) if len > *room => Err(Dropped::TooLong),
+        Some((id, _)) => {
+            let id = *id;
+            posted.pop_front();
+            Ok(id)
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(common::config(256))]
+
+    #[test]
+    fn qp_6_receives_are_filled_in_the_order_of_posting(ops in prop::collection::vec(op(), 0..200)) {
+        let mut raw = RawQp::<8>::new(1500);
+        let mut a = UdQp::<1>::new(1, 7, 1024, 0);
+        let mut b = UdQp::<8>::new(2, 5, 1024, 0);
+        let (mut in_raw, mut in_ud) = (VecDeque::new(), VecDeque::new());
+        for (id, op) in (0..).zip(&ops) {
+            match *op {
+                Op::Post(len) => {
+                    for (queue, taken) in [
+                        (&mut in_raw, raw.post(Receive { id, len })),
+                        (&mut in_ud, b.post(Receive { id, len })),
+                    ] {
+                        prop_assert_eq!(taken, queue.len() < 8);
+                        if taken {
+                            queue.push_back((id, len));
+                        }
+                    }
+                }
+                Op::Arrive(len) => {
+                    prop_assert_eq!(raw.arrived(len).map(|r| r.id), fill(&mut in_raw, len));
+                    let packet = a.send(&address(2, 5), len, None, false).unwrap();
+                    prop_assert_eq!(b.arrived(&packet, len).map(|r| r.id), fill(&mut in_ud, len + NETWORK_HEADER));
+                }
+                Op::Stray(len) => {
+                    let packet = a.send(&address(2, 6), len, None, false).unwrap();
+                    prop_assert_eq!(b.arrived(&packet, len).map(|r| r.id), Err(Dropped::Qkey));
+                }
             }
-        } else {
-            let expected = match model.front() {
-                None => Err(Dropped::NoReceive),
-                Some((_, room)) if len > *room => Err(Dropped::TooLong),
-                Some(_) => Ok(model.pop_front().unwrap().0),
-            };
-            assert_eq!(qp.arrived(len).map(|r| r.id), expected, "seed {seed}");
+            prop_assert_eq!(b.posted(), in_ud.len());
         }
     }
 }

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Two whole ends against each other, with random loss, repetition and reordering, under a budget of pages.
-//! Each case prints its seed; `BERTH_SEED` and `BERTH_CASES` choose others.
+//! Two whole ends against each other, with loss, repetition and reordering, under a budget of pages.
 
 use berth_protocol::announce::Options;
 use berth_protocol::context::{Again, Choice, First, Place, Policy, Span};
 use berth_protocol::end::{Broken, Config, Departure, End, HostAction, Landing};
 use berth_protocol::entry::{Entry, Name};
-use berth_protocol::model::Rng;
 use berth_protocol::pins::{self, Answer, Pins, Request, Served, Usage};
 use berth_protocol::policy::{Kind, Settings};
 use berth_protocol::rc::{RequestPacket, RequesterConfig, ResponderConfig, ResponsePacket};
 use berth_protocol::receive::Status;
 use berth_protocol::vc::{self, Outcome};
+use proptest::prelude::*;
 use std::collections::BTreeMap;
+
+mod common;
 
 type Side = End<8, 4, 24, 16, 8, 8, 4, 16>;
 
@@ -30,7 +31,85 @@ struct World {
     memory: BTreeMap<u64, u8>,
     received: Vec<(u16, Status)>,
     sent: Vec<u32>,
+    /// Receives: tag, place, size.
+    posted: Vec<(u16, u64, u32)>,
     now: u64,
+}
+
+/// What happens next.
+#[derive(Clone, Debug)]
+enum Op {
+    Receive(u32),
+    /// The sending end gives a packet to the transmitter.
+    Transmit,
+    /// The packet leaves.
+    Depart {
+        lost: bool,
+    },
+    /// A packet arrives, and may arrive again.
+    Arrive {
+        at: usize,
+        again: bool,
+    },
+    /// A packet's bytes are in memory.
+    Place {
+        at: usize,
+    },
+    /// The receiving end answers, and the answer arrives.
+    Answer {
+        lost: bool,
+    },
+    Response,
+    /// Both ends say what they have to say on the control connection, and hear it; the last word first.
+    Speak {
+        lost: bool,
+    },
+    Hear,
+    /// The host answers a request for pages.
+    Serve {
+        at: usize,
+    },
+    Wait {
+        time: u64,
+        resync: bool,
+    },
+}
+
+/// What takes everything further.
+const ROUND: [Op; 10] = [
+    Op::Transmit,
+    Op::Depart { lost: false },
+    Op::Arrive { at: 0, again: false },
+    Op::Place { at: 0 },
+    Op::Answer { lost: false },
+    Op::Response,
+    Op::Speak { lost: false },
+    Op::Hear,
+    Op::Serve { at: 0 },
+    Op::Wait { time: 5, resync: false },
+];
+
+fn op() -> impl Strategy<Value = Op> {
+    let eighth = || prop::bool::weighted(0.125);
+    prop_oneof![
+        1 => (1u32..41).prop_map(Op::Receive),
+        2 => Just(Op::Transmit),
+        1 => eighth().prop_map(|lost| Op::Depart { lost }),
+        2 => (0usize..8, eighth()).prop_map(|(at, again)| Op::Arrive { at, again }),
+        1 => (0usize..8).prop_map(|at| Op::Place { at }),
+        1 => eighth().prop_map(|lost| Op::Answer { lost }),
+        1 => Just(Op::Response),
+        1 => eighth().prop_map(|lost| Op::Speak { lost }),
+        1 => Just(Op::Hear),
+        1 => (0usize..8).prop_map(|at| Op::Serve { at }),
+        1 => (0u64..30, eighth()).prop_map(|(time, resync)| Op::Wait { time, resync }),
+    ]
+}
+
+fn policy() -> impl Strategy<Value = Policy> {
+    let first = prop_oneof![Just(First::Pin), Just(First::Copy), Just(First::All)];
+    let again = prop_oneof![Just(Again::Pin), Just(Again::Copy)];
+    (first, again).prop_map(|(first, again)| Policy { first, again })
 }
 
 fn config(policy: Policy) -> Config {
@@ -68,6 +147,7 @@ impl World {
             memory: BTreeMap::new(),
             received: vec![],
             sent: vec![],
+            posted: vec![],
             now: 0,
         }
     }
@@ -149,13 +229,12 @@ impl World {
         (d.offset..d.offset + len).map(byte).collect()
     }
 
-    /// One random step; with `faults` things may get lost or come again.
-    fn step(&mut self, rng: &mut Rng, faults: bool) {
-        let lost = faults && rng.below(8) == 0;
-        let again = faults && rng.below(8) == 0;
-        match rng.below(12) {
-            0 | 1 => self.flying.extend(self.ends[0].poll_request(self.now)),
-            2 if !self.flying.is_empty() => {
+    /// One step, as far as it can be done.
+    fn step(&mut self, op: &Op) {
+        match *op {
+            Op::Receive(size) => self.receive(size),
+            Op::Transmit => self.flying.extend(self.ends[0].poll_request(self.now)),
+            Op::Depart { lost } if !self.flying.is_empty() => {
                 let d = self.flying.remove(0);
                 let bytes = self.read(&d);
                 assert!(self.ends[0].left(d.block));
@@ -163,16 +242,15 @@ impl World {
                     self.there.push((d.packet, bytes));
                 }
             }
-            3 | 4 if !self.there.is_empty() => {
-                let i = if faults { rng.below(self.there.len() as u64) as usize } else { 0 };
+            Op::Arrive { at, again } if !self.there.is_empty() => {
+                let i = at % self.there.len();
                 let (packet, bytes) = if again { self.there[i].clone() } else { self.there.remove(i) };
                 if let Some(landing) = self.ends[1].request(self.now, &packet) {
                     self.dma.push((landing, bytes));
                 }
             }
-            5 if !self.dma.is_empty() => {
-                let i = rng.below(self.dma.len() as u64) as usize;
-                let (landing, bytes) = self.dma.remove(i);
+            Op::Place { at } if !self.dma.is_empty() => {
+                let (landing, bytes) = self.dma.remove(at % self.dma.len());
                 let mut bytes = bytes.into_iter();
                 let spans: Vec<_> = self.ends[1].landing_spans(&landing).collect();
                 for span in spans {
@@ -183,17 +261,17 @@ impl World {
                 }
                 self.ends[1].placed(self.now, landing.psn, landing.tag);
             }
-            6 => self.back.extend(self.ends[1].poll_response(self.now).filter(|_| !lost)),
-            7 if !self.back.is_empty() => {
+            Op::Answer { lost } => self.back.extend(self.ends[1].poll_response(self.now).filter(|_| !lost)),
+            Op::Response if !self.back.is_empty() => {
                 let packet = self.back.remove(0);
                 self.ends[0].response(self.now, &packet);
             }
-            8 => {
+            Op::Speak { lost } => {
                 for who in 0..2 {
                     self.entries[who].extend(self.ends[who].poll_control(self.now).filter(|_| !lost));
                 }
             }
-            9 => {
+            Op::Hear => {
                 for who in 0..2 {
                     if let Some(entry) = self.entries[who].pop() {
                         self.ends[1 - who].control(&entry);
@@ -201,15 +279,14 @@ impl World {
                     }
                 }
             }
-            10 if !self.services.is_empty() => {
-                let i = rng.below(self.services.len() as u64) as usize;
-                let request = self.services.remove(i);
+            Op::Serve { at } if !self.services.is_empty() => {
+                let request = self.services.remove(at % self.services.len());
                 let spans = self.spans(&request);
                 let served = self.pins.served(&request, spans.into_iter(), request.owner == 1, self.now);
                 self.answer(&request, if served == Served::Held { Outcome::Held } else { Outcome::Gone });
             }
-            11 => {
-                self.now += rng.below(30);
+            Op::Wait { time, resync } => {
+                self.now += time;
                 self.ends[0].tick(self.now);
                 self.pins.expire(self.now);
                 if self.pins.pressure(Usage::Lasting).is_some() {
@@ -218,7 +295,7 @@ impl World {
                 if self.pins.pressure(Usage::Brief).is_some() {
                     self.ends[0].give_way();
                 }
-                if again {
+                if resync {
                     self.ends[0].resync();
                 }
             }
@@ -227,82 +304,85 @@ impl World {
         self.host();
     }
 
+    /// Posts a receive, unless several wait already.
+    fn receive(&mut self, size: u32) {
+        let place = RECEIVE_AT + 100 * self.posted.len() as u64;
+        if self.posted.len() - self.received.len() < 6
+            && let Ok(tag) = self.ends[1].post_receive(&[Span { va: place, len: size }])
+        {
+            self.ends[1].ring();
+            self.posted.push((tag, place, size));
+        }
+    }
+
+    /// Each step once, without faults.
+    fn round(&mut self) {
+        for op in ROUND {
+            self.step(&op);
+        }
+    }
+
     fn quiet(&self) -> bool {
         self.ends.iter().all(End::idle) && self.services.is_empty() && self.flying.is_empty() && self.dma.is_empty()
     }
 }
 
-fn seeds() -> std::ops::Range<u64> {
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    match number("BERTH_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 1..1 + number("BERTH_CASES").unwrap_or(300).min(3000),
+/// Sends messages of these lengths; the reference is what the receives must hold in the end.
+fn follow(mut w: World, sends: &[u32], ops: &[Op]) {
+    let (mut va, mut sent) = (0x100, 0u64);
+    let mut cuts = Vec::new();
+    for (tag, &len) in sends.iter().enumerate() {
+        let places = [Place::at(va, len / 2), Place::at(va + 200, len - len / 2)];
+        w.ends[0].post_send(tag as u32, &places, None).unwrap();
+        va += 1000;
+        sent += u64::from(len);
+        cuts.push(sent);
     }
+    ops.iter().for_each(|op| w.step(op));
+    // With a good wire everything comes to an end.
+    let mut rounds = 0;
+    while w.sent.len() < sends.len() {
+        w.receive(16);
+        w.round();
+        rounds += 1;
+        assert!(rounds < 20_000, "stuck with {:?} of {sends:?} sent", w.sent);
+    }
+    for _ in 0..50 {
+        w.round();
+    }
+    assert_eq!(w.ends.each_ref().map(End::broken), [None, None]);
+    assert!(w.ends[0].sent_all());
+    let (mut offset, mut cut) = (0u64, 0);
+    for (&(tag, at, size), &(done, status)) in w.posted.iter().zip(&w.received) {
+        let Status::Filled(len) = status else { panic!("{status:?}") };
+        let rest = cuts[cut] - offset;
+        assert_eq!((done, u64::from(len)), (tag, rest.min(u64::from(size))), "one credit serves one send");
+        for i in 0..u64::from(len) {
+            assert_eq!(w.memory.get(&(at + i)), Some(&byte(offset + i)));
+        }
+        offset += u64::from(len);
+        cut += usize::from(offset == cuts[cut]);
+    }
+    assert_eq!(offset, sent);
+    w.ends[1].close();
+    w.ends[0].close();
+    for _ in 0..200 {
+        w.round();
+    }
+    assert!(w.quiet(), "all is let go at the end");
+    w.pins.expire(u64::MAX);
+    assert_eq!(w.pins.pinned(), 0);
 }
 
-#[test]
-fn qp_7_cr_2_pc_3_streams_between_two_ends_arrive_once_in_order_within_the_budget() {
-    for seed in seeds() {
-        println!("seed {seed}");
-        let mut rng = Rng(seed);
-        let first = [First::Pin, First::Copy, First::All][rng.below(3) as usize];
-        let again = [Again::Pin, Again::Copy][rng.below(2) as usize];
-        let mut w = World::new(Policy { first, again }, 10 + rng.below(40) as u32, rng.below(2) * 20);
-        let sends: Vec<u32> = (0..1 + rng.below(3)).map(|_| 1 + rng.below(70) as u32).collect();
-        let (mut va, mut sent) = (0x100, 0u64);
-        let mut cuts = Vec::new();
-        for (tag, &len) in sends.iter().enumerate() {
-            w.ends[0]
-                .post_send(tag as u32, &[Place::at(va, len / 2), Place::at(va + 200, len - len / 2)], None)
-                .unwrap();
-            va += 1000;
-            cuts.push(sent + len as u64);
-            sent += len as u64;
-        }
-        let mut posted: Vec<(u16, u64, u32)> = Vec::new();
-        let (mut place, mut steps) = (RECEIVE_AT, 0);
-        loop {
-            let open = posted.len() - w.received.len();
-            if open < 6 && w.sent.len() < sends.len() {
-                let size = 1 + rng.below(40) as u32;
-                if let Ok(tag) = w.ends[1].post_receive(&[Span { va: place, len: size }]) {
-                    w.ends[1].ring();
-                    posted.push((tag, place, size));
-                    place += 100;
-                }
-            }
-            w.step(&mut rng, steps < 2000);
-            steps += 1;
-            if w.sent.len() == sends.len() {
-                break;
-            }
-            assert!(steps < 200_000, "stuck with {:?} of {sends:?} sent", w.sent);
-        }
-        for _ in 0..300 {
-            w.step(&mut rng, false);
-        }
-        assert_eq!(w.ends.each_ref().map(End::broken), [None, None]);
-        assert!(w.ends[0].sent_all());
-        let (mut offset, mut cut) = (0u64, 0);
-        for (&(tag, at, size), &(done, status)) in posted.iter().zip(&w.received) {
-            let Status::Filled(len) = status else { panic!("{status:?}") };
-            let rest = cuts[cut] - offset;
-            assert_eq!((done, len as u64), (tag, rest.min(size as u64)), "one credit serves one send");
-            for i in 0..len as u64 {
-                assert_eq!(w.memory.get(&(at + i)), Some(&byte(offset + i)));
-            }
-            offset += len as u64;
-            cut += (offset == cuts[cut]) as usize;
-        }
-        assert_eq!(offset, sent);
-        w.ends[1].close();
-        w.ends[0].close();
-        for _ in 0..2000 {
-            w.step(&mut rng, false);
-        }
-        assert!(w.quiet(), "all is let go at the end");
-        w.pins.expire(u64::MAX);
-        assert_eq!(w.pins.pinned(), 0);
+proptest! {
+    #![proptest_config(common::config(300))]
+
+    #[test]
+    fn qp_7_cr_2_pc_3_streams_between_two_ends_arrive_once_in_order_within_the_budget(
+        policy in policy(), budget in 10u32..50, lingers: bool,
+        sends in prop::collection::vec(1u32..71, 1..4), ops in prop::collection::vec(op(), 0..800),
+    ) {
+        follow(World::new(policy, budget, if lingers { 20 } else { 0 }), &sends, &ops);
     }
 }
 
@@ -312,15 +392,14 @@ fn vc_9_data_for_withdrawn_memory_breaks_that_end_only() {
     w.ends[0].post_send(7, &[Place::at(0x100, 8)], None).unwrap();
     w.ends[1].post_receive(&[Span { va: RECEIVE_AT, len: 8 }]).unwrap();
     w.ends[1].ring();
-    let mut rng = Rng(1);
     while w.ends[1].receives().unused().0 == 0 {
-        w.step(&mut rng, false);
+        w.round();
     }
     w.pins.withdraw(1, RECEIVE_AT, 8, |_| false);
     assert_eq!(w.ends[1].withdrawn(RECEIVE_AT, 8), 1);
     w.pins.fenced();
-    for _ in 0..3000 {
-        w.step(&mut rng, false);
+    for _ in 0..300 {
+        w.round();
     }
     assert_eq!(w.ends[1].broken(), Some(Broken::Withdrawn));
     assert!(matches!(w.ends[0].broken(), Some(Broken::Requester(_))), "the peer is told");

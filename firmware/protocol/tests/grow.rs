@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Buffers that grow: both ends, the memory between them, and hosts that run out of it. Random
-//! cases print their seed; `BERTH_SEED` and `BERTH_CASES` choose others.
+//! Buffers that grow: both ends, the memory between them, and hosts that run out of it.
 
 use berth_protocol::grow::{
     ANSWER_BYTES, Answer, Config, Footprint, GrowError, Progress, Receiver, ReceiverAction, Remote, Sender,
     SenderAction,
 };
-use berth_protocol::model::Rng;
+use proptest::prelude::*;
 use std::collections::VecDeque;
+
+mod common;
 
 /// What goes through the buffers, in order.
 #[derive(Debug)]
@@ -381,80 +382,126 @@ fn be_8_memory_per_connection() {
     assert!(of(100, 10).growing < of(100, 0).shared && of(100, 0).shared > of(100, 0).fixed);
 }
 
-fn case(seed: u64) {
-    println!("seed {seed}");
-    let mut rng = Rng(seed);
-    let share = 1 + rng.below(100) as u8;
-    let count = 2 + rng.below(6) as u32;
-    let mut w = World::new(Config { sizes: [64, 500, 4000], count, share });
-    w.hold_answers = true;
-    let total = 100;
-    let (mut next, mut consumed) = (0u32, 0u32);
-    let mut message: Vec<u32> = Vec::new();
-    for step in 0.. {
-        assert!(step < 100_000, "stands still: {:?} {:?}", w.tx, w.rx);
-        if consumed == total {
-            break;
+/// What happens next, as far as it can.
+#[derive(Clone, Debug)]
+enum Op {
+    /// The application has one more message, of elements of these lengths.
+    Message(Vec<u32>),
+    /// It sends what goes of the oldest one.
+    Send,
+    /// One action of the sender, of the receiver; one frame, one release arrives.
+    Sender,
+    Receiver,
+    Deliver,
+    Release,
+    Consume(u32),
+    Repeat,
+    /// Sender's, receiver's host has no memory from now on.
+    Refuse([bool; 2]),
+    /// All of the answer that is on its way reaches memory, or a byte of it, or a wrong one; or it is lost.
+    Answer,
+    AnswerByte(usize),
+    WrongByte(usize, u8),
+    AnswerLost,
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let element = prop_oneof![4 => 1u32..61, 1 => 1u32..4001];
+    let refuse = || prop::bool::weighted(0.2);
+    prop_oneof![
+        2 => prop::collection::vec(element, 1..6).prop_map(Op::Message),
+        4 => Just(Op::Send),
+        4 => Just(Op::Sender),
+        4 => Just(Op::Receiver),
+        4 => Just(Op::Deliver),
+        4 => Just(Op::Release),
+        4 => (0u32..4).prop_map(Op::Consume),
+        2 => Just(Op::Repeat),
+        1 => [refuse(), refuse()].prop_map(Op::Refuse),
+        1 => Just(Op::Answer),
+        1 => (0..ANSWER_BYTES).prop_map(Op::AnswerByte),
+        1 => (0..ANSWER_BYTES, any::<u8>()).prop_map(|(at, value)| Op::WrongByte(at, value)),
+        1 => Just(Op::AnswerLost),
+    ]
+}
+
+/// Messages of an application, and the numbers of the elements that have come: the reference counts them.
+struct Application {
+    messages: VecDeque<Vec<u32>>,
+    elements: u32,
+    consumed: u32,
+}
+
+impl Application {
+    fn send<const L: usize>(&mut self, w: &mut World<L>) {
+        let Some(message) = self.messages.front_mut() else { return };
+        match w.send(message) {
+            Ok(Some(n)) => _ = message.drain(..n),
+            Ok(None) => (),
+            Err(e) => assert!(matches!(e, GrowError::PeerRefused | GrowError::NoMemory), "{e:?}"),
         }
-        match rng.below(8) {
-            0 => {
-                if message.is_empty() && next < total {
-                    let n = 1 + rng.below(5.min((total - next) as u64));
-                    let most = [60, 60, 60, 60, 4000];
-                    message = (0..n)
-                        .map(|_| {
-                            let most = most[rng.below(5) as usize];
-                            1 + rng.below(most) as u32
-                        })
-                        .collect();
-                    next += n as u32;
-                }
-                match w.send(&message) {
-                    Ok(Some(n)) => _ = message.drain(..n),
-                    Ok(None) => (),
-                    Err(e) => assert!(matches!(e, GrowError::PeerRefused | GrowError::NoMemory), "{e:?}"),
-                }
-            }
-            1 => {
-                w.refuse = [rng.chance(0.2), rng.chance(0.2)];
-                _ = w.tx();
-            }
-            2 => _ = w.rx(),
-            3 => _ = w.deliver(),
-            4 => _ = w.release(),
-            5 => {
-                let n = rng.below(4) as u32;
-                for number in w.consume(n) {
-                    assert_eq!(number, consumed, "in order");
-                    consumed += 1;
-                }
-            }
-            6 => _ = w.rx.repeat(),
-            // A byte of the answer that is on its way reaches memory, or a wrong one, or nothing.
-            _ => {
-                let Some(answer) = w.held else { continue };
-                let (whole, at) = (answer.encode(), rng.below(ANSWER_BYTES as u64) as usize);
-                match rng.below(4) {
-                    0 => w.memory[at] = rng.draw() as u8,
-                    1 => w.memory = whole,
-                    2 => w.memory[at] = whole[at],
-                    _ => w.held = None,
-                }
-            }
+        if message.is_empty() {
+            self.messages.pop_front();
         }
     }
+
+    fn consume<const L: usize>(&mut self, w: &mut World<L>, n: u32) {
+        for number in w.consume(n) {
+            assert_eq!(number, self.consumed, "in order");
+            self.consumed += 1;
+        }
+    }
+}
+
+fn follow(share: u8, count: u32, ops: &[Op]) {
+    let mut w = World::new(Config { sizes: [64, 500, 4000], count, share });
+    w.hold_answers = true;
+    let mut application = Application { messages: VecDeque::new(), elements: 0, consumed: 0 };
+    for op in ops {
+        match op {
+            Op::Message(elements) => {
+                application.elements += elements.len() as u32;
+                application.messages.push_back(elements.clone());
+            }
+            Op::Send => application.send(&mut w),
+            Op::Sender => _ = w.tx(),
+            Op::Receiver => _ = w.rx(),
+            Op::Deliver => _ = w.deliver(),
+            Op::Release => _ = w.release(),
+            Op::Consume(n) => application.consume(&mut w, *n),
+            Op::Repeat => _ = w.rx.repeat(),
+            Op::Refuse(refuse) => w.refuse = *refuse,
+            Op::Answer => w.memory = w.held.map_or(w.memory, |answer| answer.encode()),
+            Op::AnswerByte(at) => w.memory[*at] = w.held.map_or(w.memory[*at], |answer| answer.encode()[*at]),
+            // Only while an answer is being written: nobody else writes there.
+            Op::WrongByte(at, value) => w.memory[*at] = w.held.map_or(w.memory[*at], |_| *value),
+            Op::AnswerLost => w.held = None,
+        }
+    }
+    // With memory and answers everything goes through.
     w.refuse = [false; 2];
     w.hold_answers = false;
-    w.rx.repeat();
+    for _ in 0..10 * (1 + application.elements) {
+        w.rx.repeat();
+        w.settle();
+        application.send(&mut w);
+        application.consume(&mut w, u32::MAX);
+    }
+    assert!(application.messages.is_empty(), "stands still: {:?} {:?}", w.tx, w.rx);
+    w.settle();
+    application.consume(&mut w, u32::MAX);
+    assert_eq!(application.consumed, application.elements);
     w.settle();
     assert_eq!(w.host, [w.tx.memory(), w.rx.memory()], "nothing is registered but the present sets");
 }
 
-#[test]
-fn be_7_messages_arrive_once_and_in_order_whatever_happens_to_answers_and_memory() {
-    let base = std::env::var("BERTH_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1);
-    let cases = std::env::var("BERTH_CASES").ok().and_then(|s| s.parse().ok()).unwrap_or(300);
-    for seed in base..base + cases {
-        case(seed);
+proptest! {
+    #![proptest_config(common::config(300))]
+
+    #[test]
+    fn be_7_messages_arrive_once_and_in_order_whatever_happens_to_answers_and_memory(
+        share in 1u8..101, count in 2u32..8, ops in prop::collection::vec(op(), 0..600),
+    ) {
+        follow(share, count, &ops);
     }
 }

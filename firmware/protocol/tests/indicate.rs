@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Indicate window: card and driver with queues between them. Random cases print their seed;
-//! `BERTH_SEED` and `BERTH_CASES` choose others.
+//! Indicate window: card and driver with queues between them.
 
 use berth_protocol::indicate::{Driver, DriverAction, Nic, NicAction, Pool, Reason, Settings};
-use berth_protocol::model::Rng;
+use proptest::prelude::*;
 use std::collections::{BTreeSet, HashMap, VecDeque};
+
+mod common;
 
 /// What goes from the driver to the card.
 #[derive(Debug)]
@@ -390,84 +391,114 @@ fn iw_7_close_returns_every_buffer_with_what_is_in_it() {
     assert!(!w.nic.arrived(1, false) && w.nic.credit(1).is_none() && !w.driver.post(4, 1, false));
 }
 
-fn case(seed: u64) {
-    println!("seed {seed}");
-    let mut rng = Rng(seed);
-    let window = 1 + rng.below(60) as u32;
-    let early = rng.below(20) as u32;
-    let push_time = rng.below(40);
-    let hold = rng.below(40) as u32;
-    let mut w = World::new(window, push_time);
-    w.nic = Nic::new(window, hold, push_time, 0);
-    let settings = Settings { ahead: 1 + rng.below(3) as u8, ..settings(early, push_time) };
-    w.driver = Driver::new(&settings, window, 0);
-    let most = Pool::new(settings).need(window);
-    let total = 500 + rng.below(1500);
-    let (mut came, mut id) = (0u64, 0u16);
-    let lazy = rng.chance(0.3);
-    for step in 0.. {
-        if w.got == total {
-            break;
-        }
-        assert!(step < 200_000, "stands still at {} of {came}: {:?} {:?}", w.got, w.nic, w.driver);
-        match rng.below(9) {
-            0 | 1 => {
-                let len = (1 + rng.below(30)).min(total - came) as u32;
-                if len > 0 && w.nic.arrived(len, rng.chance(0.2)) {
-                    came += len as u64;
-                }
-            }
-            2 => _ = w.nic(),
-            3 => _ = w.event(),
-            4 => _ = w.driver(),
-            5 => _ = w.command(),
-            6 => {
-                if !lazy && rng.chance(0.3) {
-                    let len = rng.below(4 * window as u64) as u32;
-                    // The last ones must end with the stream.
-                    let len = len.min((total - came) as u32);
-                    id += w.post(id, len, rng.chance(0.4)) as u16;
-                }
-            }
-            7 => {
-                let n = rng.below(40) as u32;
-                match rng.chance(0.2) {
-                    true => w.driver.accepting(n),
-                    false => _ = w.accept(n),
-                }
-            }
-            _ => w.now += rng.below(3),
-        }
-        assert!(w.nic.pending() <= window);
-        assert!(
-            w.anonymous.len() as u64 <= most,
-            "{} > {most}: {:?} {:?} {:?}",
-            w.anonymous.len(),
-            w.nic,
-            w.driver,
-            w.events
-        );
-        // Now and then older offsets are forgotten on both sides, and counted anew.
-        if came == total && w.nic.held() == 0 && w.driver.outstanding() > 0 && rng.chance(0.01) {
-            w.settle();
-            w.driver.close();
-            w.nic.close();
-            w.settle();
-            assert_eq!(w.driver.outstanding(), 0);
-            w.accept(u32::MAX);
-            w.settle();
-            assert_eq!(w.got, total);
-        }
-    }
-    assert!(w.anonymous.is_empty() || w.got == total);
+/// How a connection is set up.
+#[derive(Clone, Debug)]
+struct Connection {
+    window: u32,
+    early: u32,
+    push_time: u64,
+    hold: u32,
+    ahead: u8,
 }
 
-#[test]
-fn iw_7_bytes_are_delivered_once_and_in_order_whatever_the_timing_of_buffers() {
-    let base = std::env::var("BERTH_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1);
-    let cases = std::env::var("BERTH_CASES").ok().and_then(|s| s.parse().ok()).unwrap_or(500);
-    for seed in base..base + cases {
-        case(seed);
+/// What happens next, as far as it can.
+#[derive(Clone, Debug)]
+enum Op {
+    Arrive {
+        len: u32,
+        push: bool,
+    },
+    /// One action of the card, one event at the driver, one action of the driver, one command at the card.
+    Nic,
+    Event,
+    Driver,
+    Command,
+    Post {
+        len: u32,
+        push: bool,
+    },
+    Accept(u32),
+    Accepting(u32),
+    Wait(u64),
+}
+
+fn connection() -> impl Strategy<Value = Connection> {
+    (1u32..61, 0u32..20, 0u64..40, 0u32..40, 1u8..4).prop_map(|(window, early, push_time, hold, ahead)| Connection {
+        window,
+        early,
+        push_time,
+        hold,
+        ahead,
+    })
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        4 => (1u32..31, prop::bool::weighted(0.2)).prop_map(|(len, push)| Op::Arrive { len, push }),
+        2 => Just(Op::Nic),
+        2 => Just(Op::Event),
+        2 => Just(Op::Driver),
+        2 => Just(Op::Command),
+        1 => (0u32..240, any::<bool>()).prop_map(|(len, push)| Op::Post { len, push }),
+        2 => (0u32..40).prop_map(Op::Accept),
+        1 => (0u32..40).prop_map(Op::Accepting),
+        2 => (0u64..3).prop_map(Op::Wait),
+    ]
+}
+
+/// The reference is one queue: what the card took, in order.
+fn follow(connection: &Connection, ops: &[Op]) {
+    let Connection { window, early, push_time, hold, ahead } = *connection;
+    let mut w = World::new(window, push_time);
+    w.nic = Nic::new(window, hold, push_time, 0);
+    let settings = Settings { ahead, ..settings(early, push_time) };
+    w.driver = Driver::new(&settings, window, 0);
+    let most = Pool::new(settings).need(window);
+    let (mut came, mut id) = (0u64, 0u16);
+    for op in ops {
+        match *op {
+            Op::Arrive { len, push } => {
+                if w.nic.arrived(len, push) {
+                    came += u64::from(len);
+                }
+            }
+            Op::Nic => _ = w.nic(),
+            Op::Event => _ = w.event(),
+            Op::Driver => _ = w.driver(),
+            Op::Command => _ = w.command(),
+            Op::Post { len, push } => id += u16::from(w.post(id, len, push)),
+            Op::Accept(n) => _ = w.accept(n),
+            Op::Accepting(n) => w.driver.accepting(n),
+            Op::Wait(time) => w.now += time,
+        }
+        assert!(w.nic.pending() <= window);
+        assert!(w.anonymous.len() as u64 <= most, "{} bytes of anonymous memory", w.anonymous.len());
+    }
+    // An application that takes what there is gets everything, but for what is in buffers that are not full.
+    loop {
+        w.settle();
+        if w.accept(u32::MAX) == 0 {
+            break;
+        }
+    }
+    assert_eq!(w.nic.held(), 0, "the card stands still: {:?} {:?}", w.nic, w.driver);
+    w.driver.close();
+    w.nic.close();
+    w.settle();
+    assert_eq!(w.driver.outstanding(), 0);
+    w.accept(u32::MAX);
+    w.settle();
+    assert_eq!((w.got, w.anonymous.len()), (came, 0));
+}
+
+proptest! {
+    #![proptest_config(common::config(500))]
+
+    #[test]
+    fn iw_7_bytes_are_delivered_once_and_in_order_whatever_the_timing_of_buffers(
+        connection in connection(), ops in prop::collection::vec(op(), 0..600),
+    ) {
+        follow(&connection, &ops);
     }
 }
 

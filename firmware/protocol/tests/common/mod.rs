@@ -75,6 +75,8 @@ pub fn config(cases: u32) -> proptest::prelude::ProptestConfig {
         cases: number("BERTH_CASES").map_or(cases, |n| n as u32),
         rng_seed: proptest::test_runner::RngSeed::Fixed(number("BERTH_SEED").unwrap_or(1)),
         failure_persistence: None,
+        // Enough to bring a list of some hundred operations down to those that matter.
+        max_shrink_iters: 400,
         ..Default::default()
     }
 }
