@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Looks into the firmware's ELF file: does any path lead from the code of `berth-protocol` into a panic?
+//! Looks into a program for the soft core: does any path lead from the code of `berth-protocol` into a panic?
 //!
-//! Every jump and call of the program is decoded (RV32IM: all instructions have 4 bytes). The debug information says
-//! for each from which source lines it comes, inlining included. A call into a panic belongs to the innermost function
-//! on that stack that is not the standard library's. A function of the standard library that was not inlined and that
-//! may panic is as good as a panic: so the search goes backwards from the panic handler through it.
+//! Every jump, branch and call is decoded ([`crate::riscv`]). The debug information says for each from which source
+//! lines it comes, inlining included. A call into a panic belongs to the innermost function on that stack that is not
+//! the standard library's. A function of the standard library that was not inlined and that may panic is as good as a
+//! panic: so the search goes backwards from the panic handler through it.
+//!
+//! A call through a register may go to any function whose address is taken: one that stands in the program's data, or
+//! that some code could put together from constants. As soon as one of these may panic, all such calls may.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,6 +18,8 @@ use addr2line::gimli::{self, EndianSlice, LittleEndian};
 use anyhow::{Context as _, Result, bail};
 use object::{Object, ObjectSection, ObjectSymbol, SectionFlags, SectionKind, SymbolKind, elf};
 
+use crate::riscv;
+
 /// What the search found.
 #[derive(Clone, Debug, Default)]
 pub struct Found {
@@ -22,8 +27,15 @@ pub struct Found {
     pub functions: usize,
     /// Functions of the standard library that end in a panic or may.
     pub panicking: usize,
-    /// Calls to those from other crates than the one looked at: a search that sees none at all sees nothing.
-    pub elsewhere: usize,
+    /// Calls to those from other crates than the one looked at, as "file:line function": a search that sees none at all
+    /// sees nothing.
+    pub elsewhere: BTreeSet<String>,
+    /// Calls through registers.
+    pub indirect: usize,
+    /// Functions whose address is taken, to which those may go.
+    pub taken: usize,
+    /// Lines of the crate that became code, by file.
+    pub linked: BTreeMap<String, BTreeSet<u32>>,
     /// Places of the crate that may panic: "file:line function → what it calls".
     pub places: Vec<String>,
     /// Source files of the crate that a panic message in the program's memory names.
@@ -32,11 +44,8 @@ pub struct Found {
 
 type Slice<'a> = EndianSlice<'a, LittleEndian>;
 
-/// A jump or call out of a function.
-struct Call {
-    at: u64,
-    to: u64,
-}
+/// Stands for whatever a register points to, among the functions that are called.
+const ANYWHERE: u64 = u64::MAX;
 
 /// Who wrote a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,8 +54,8 @@ enum Owner {
     Library,
     /// The crate that is looked at, and where.
     Crate(String),
-    /// Another crate.
-    Other,
+    /// Another crate, and where.
+    Other(String),
 }
 
 /// Looks for panics of the crate whose sources lie in `folder` (e.g. "firmware/protocol/src/") and whose name is `name`.
@@ -71,28 +80,20 @@ pub fn search(file: &Path, folder: &str, name: &str) -> Result<Found> {
     let dwarf = sections.borrow(|data| Slice::new(data, LittleEndian));
     let lines = addr2line::Context::from_dwarf(dwarf).context("reading the debug information")?;
 
-    // Calls by the function that they go to.
-    let mut callers: BTreeMap<u64, Vec<(u64, u64)>> = BTreeMap::new();
-    for section in object.sections().filter(|s| s.kind() == SectionKind::Text) {
-        for call in calls(section.data()?, section.address()) {
-            let (Some(from), Some(to)) = (function_at(&functions, call.at), function_at(&functions, call.to)) else {
-                continue;
-            };
-            if from != to {
-                callers.entry(to).or_default().push((call.at, from));
-            }
-        }
-    }
+    let Calls { callers, indirect, taken } = calls(&object, &functions)?;
 
     let is_handler = |symbol: &str| symbol.contains("rust_begin_unwind") || symbol.contains("panic_fmt");
     let mut todo: Vec<u64> = functions.iter().filter(|(_, f)| is_handler(&f.1)).map(|(at, _)| *at).collect();
     if todo.is_empty() {
         bail!("no panic handler in the program: nothing to search from");
     }
-    let mut found = Found { functions: functions.len(), ..Found::default() };
+    let mut found = Found { functions: functions.len(), indirect, taken: taken.len(), ..Found::default() };
     let mut places = BTreeSet::new();
     let mut panicking: BTreeSet<u64> = todo.iter().copied().collect();
     while let Some(target) = todo.pop() {
+        if taken.contains(&target) && panicking.insert(ANYWHERE) {
+            todo.push(ANYWHERE);
+        }
         for (at, from) in callers.get(&target).into_iter().flatten() {
             match owner(&lines, *at, folder, name, &functions[from].1)? {
                 Owner::Library => {
@@ -101,15 +102,18 @@ pub fn search(file: &Path, folder: &str, name: &str) -> Result<Found> {
                     }
                 }
                 Owner::Crate(place) => {
-                    places.insert(format!("{place} → {}", short(&functions[&target].1)));
+                    let target = functions.get(&target).map_or("a function pointer", |f| short(&f.1));
+                    places.insert(format!("{place} → {target}"));
                 }
-                Owner::Other => found.elsewhere += 1,
+                Owner::Other(place) => _ = found.elsewhere.insert(place),
             }
         }
     }
+    panicking.remove(&ANYWHERE);
     found.panicking = panicking.len();
     found.places = places.into_iter().collect();
     found.named = named(&object, folder)?;
+    found.linked = linked(&object, &lines, folder)?;
     Ok(found)
 }
 
@@ -132,35 +136,84 @@ fn function_at(functions: &BTreeMap<u64, (u64, String)>, address: u64) -> Option
     (*size == 0 || address - start < *size).then_some(*start)
 }
 
-/// Jumps and calls of RV32IM code that lies at `base`.
-fn calls(code: &[u8], base: u64) -> Vec<Call> {
-    let words: Vec<u32> = code.chunks_exact(4).map(|c| u32::from_le_bytes(c.try_into().expect("4 bytes"))).collect();
-    let mut calls = Vec::new();
-    for (i, &word) in words.iter().enumerate() {
-        let at = base + 4 * i as u64;
-        let register = word >> 7 & 31;
-        match word & 0x7f {
-            // JAL.
-            0x6f => {
-                let offset =
-                    ((word as i32) >> 31 << 20) as u32 | word & 0xf_f000 | word >> 9 & 0x800 | word >> 20 & 0x7fe;
-                calls.push(Call { at, to: u64::from((at as u32).wrapping_add(offset)) });
-            }
-            // AUIPC and a JALR over its register.
-            0x17 => {
-                if let Some(&next) = words.get(i + 1)
-                    && next & 0x7f == 0x67
-                    && next >> 15 & 31 == register
-                {
-                    let low = ((next as i32) >> 20) as u32;
-                    let to = (at as u32).wrapping_add(word & 0xffff_f000).wrapping_add(low);
-                    calls.push(Call { at: at + 4, to: u64::from(to) });
+/// Who calls whom.
+struct Calls {
+    /// By the function that is called, or [`ANYWHERE`]: where the call stands, and in which function.
+    callers: BTreeMap<u64, Vec<(u64, u64)>>,
+    /// Calls to [`ANYWHERE`].
+    indirect: usize,
+    /// Functions whose address is taken.
+    taken: BTreeSet<u64>,
+}
+
+/// All calls from one function to another.
+fn calls(object: &object::File, functions: &BTreeMap<u64, (u64, String)>) -> Result<Calls> {
+    let words = data_words(object)?;
+    let mut all = Calls { callers: BTreeMap::new(), indirect: 0, taken: BTreeSet::new() };
+    all.taken.extend(words.values().map(|word| u64::from(*word)).filter(|word| functions.contains_key(word)));
+    for section in object.sections().filter(|s| s.kind() == SectionKind::Text) {
+        let (code, base) = (section.data()?, section.address());
+        let end = base + code.len() as u64;
+        let mut starts: Vec<u64> = functions.range(base..end).map(|(at, _)| *at).collect();
+        starts.push(end);
+        for pair in starts.windows(2) {
+            let (start, end) = (pair[0], pair[1]);
+            let inside = |word: &u32| (start + 1..end).contains(&u64::from(*word));
+            let table = |at: u32| words.get(&at).is_some_and(inside);
+            let flow = riscv::flow(&code[(start - base) as usize..(end - base) as usize], start, table);
+            all.taken.extend(flow.constants.iter().map(|c| u64::from(*c)).filter(|c| functions.contains_key(c)));
+            for jump in flow.jumps {
+                let to = jump.to.map_or(Some(ANYWHERE), |to| function_at(functions, to));
+                all.indirect += usize::from(to == Some(ANYWHERE));
+                if let Some(to) = to.filter(|to| *to != start) {
+                    all.callers.entry(to).or_default().push((jump.at, start));
                 }
             }
-            _ => (),
         }
     }
-    calls
+    Ok(all)
+}
+
+/// Aligned words of the program's data, by address.
+fn data_words(object: &object::File) -> Result<BTreeMap<u32, u32>> {
+    let mut words = BTreeMap::new();
+    for section in object.sections().filter(|s| loaded(s) && s.kind() != SectionKind::Text) {
+        let base = section.address() as u32;
+        let skip = (base.wrapping_neg() & 3) as usize;
+        for (i, word) in section.data()?.get(skip..).unwrap_or(&[]).as_chunks::<4>().0.iter().enumerate() {
+            words.insert(base + skip as u32 + 4 * i as u32, u32::from_le_bytes(*word));
+        }
+    }
+    Ok(words)
+}
+
+/// The section has content in the card's memory.
+fn loaded<'a>(section: &impl ObjectSection<'a>) -> bool {
+    let allocated =
+        matches!(section.flags(), SectionFlags::Elf { sh_flags } if sh_flags & u64::from(elf::SHF_ALLOC) != 0);
+    allocated && section.kind() != SectionKind::UninitializedData
+}
+
+/// Lines of `folder` that some instruction comes from.
+fn linked(
+    object: &object::File,
+    lines: &addr2line::Context<Slice>,
+    folder: &str,
+) -> Result<BTreeMap<String, BTreeSet<u32>>> {
+    let mut linked: BTreeMap<String, BTreeSet<u32>> = BTreeMap::new();
+    for section in object.sections().filter(|s| s.kind() == SectionKind::Text) {
+        for at in (section.address()..section.address() + section.size()).step_by(4) {
+            let mut frames = lines.find_frames(at).skip_all_loads()?;
+            while let Some(frame) = frames.next()? {
+                if let Some((file, line)) = frame.location.as_ref().and_then(|l| Some((l.file?, l.line?)))
+                    && let Some((_, file)) = file.split_once(folder)
+                {
+                    linked.entry(file.to_owned()).or_default().insert(line);
+                }
+            }
+        }
+    }
+    Ok(linked)
 }
 
 /// Who wrote the call at an address.
@@ -177,7 +230,7 @@ fn owner(lines: &addr2line::Context<Slice>, at: u64, folder: &str, name: &str, s
                 return Ok(Owner::Crate(format!("{}:{line} {}", &file[start..], short(&function))));
             }
             if !is_library(file) {
-                return Ok(Owner::Other);
+                return Ok(Owner::Other(format!("{file}:{line} {}", short(&function))));
             }
         }
         within.push(function);
@@ -188,7 +241,7 @@ fn owner(lines: &addr2line::Context<Slice>, at: u64, folder: &str, name: &str, s
         return Ok(if named.contains(name) {
             Owner::Crate(format!("(line unknown) {}", short(named)))
         } else {
-            Owner::Other
+            Owner::Other(format!("(line unknown) {}", short(named)))
         });
     }
     Ok(Owner::Library)
@@ -207,12 +260,7 @@ fn short(function: &str) -> &str {
 /// Files of `folder` that loaded sections name.
 fn named(object: &object::File, folder: &str) -> Result<Vec<String>> {
     let mut files = BTreeSet::new();
-    for section in object.sections() {
-        let loaded =
-            matches!(section.flags(), SectionFlags::Elf { sh_flags } if sh_flags & u64::from(elf::SHF_ALLOC) != 0);
-        if !loaded || section.kind() == SectionKind::UninitializedData {
-            continue;
-        }
+    for section in object.sections().filter(loaded) {
         let data = section.data()?;
         for (i, window) in data.windows(folder.len()).enumerate() {
             if window == folder.as_bytes() {
@@ -227,16 +275,6 @@ fn named(object: &object::File, folder: &str) -> Result<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn jumps_and_calls_of_the_processor_are_decoded() {
-        let code = |words: &[u32]| words.iter().flat_map(|w| w.to_le_bytes()).collect::<Vec<_>>();
-        // jal ra, +8; j -4; auipc ra, 1 and jalr ra, -4(ra); auipc t1, 0 and jr 8(t1); auipc and a jalr over another one.
-        let words =
-            [0x0080_00ef, 0xffdf_f06f, 0x0000_1097, 0xffc0_80e7, 0x0000_0317, 0x0083_0067, 0x0000_0317, 0x0000_80e7];
-        let found: Vec<_> = calls(&code(&words), 0x100).iter().map(|c| (c.at, c.to)).collect();
-        assert_eq!(found, [(0x100, 0x108), (0x104, 0x100), (0x10c, 0x1104), (0x114, 0x118)]);
-    }
 
     #[test]
     fn an_address_belongs_to_the_function_around_it() {

@@ -168,6 +168,20 @@ impl Builder {
         Ok(Firmware { image, elf })
     }
 
+    /// Builds `firmware/panic-free`, which links all of `firmware/protocol` for the soft core; returns the ELF file.
+    ///
+    /// # Errors
+    /// When it does not build.
+    pub fn panic_free(&self) -> Result<PathBuf> {
+        let _lock = self.context.lock("firmware")?;
+        let cwd = self.context.repo.join("firmware/app");
+        let arguments = ["build", "--release", "--package", "berth-panic-free"];
+        let mut command = self.cargo(&cwd, "target-firmware", &arguments)?;
+        command.env("RUSTC_BOOTSTRAP", "1");
+        self.cargo_step("all of the protocol for the soft core", None, "panic-free", &mut command)?;
+        Ok(self.context.built.join("target-firmware/riscv32im-unknown-none-elf/release/berth-panic-free"))
+    }
+
     /// Builds `berth-sim` with the Verilated card in it; with `trace` one that can write waveforms, and is slower.
     ///
     /// # Errors

@@ -406,7 +406,7 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Announcer<ROOM, LIST
         let (_, announced, _) = self.builder.numbers();
         let count = Seq::<BITS>::sub(announced, first).min(self.builder.outstanding());
         let sizes = (1..=count).filter_map(|i| self.builder.size_of(Seq::<BITS>::sub(announced, i)));
-        sizes.map(u64::from).sum()
+        sizes.fold(0, |sum, size| sum.saturating_add(u64::from(size)))
     }
 
     fn sync(&mut self, round: u8, next: u32) -> Heard {

@@ -623,7 +623,7 @@ impl<const LIST: usize> Carry<LIST> for TcpOptions<LIST> {
     /// The option for the next segment, padded with "no operation" to whole words.
     fn unit(&mut self, out: &mut [u8]) -> Option<Unit> {
         let len = Self::encode(self.entry.as_ref()?, out)?;
-        let padded = len.next_multiple_of(4);
+        let padded = len.saturating_add(3) & !3;
         out.get_mut(len..padded)?.fill(1);
         self.entry = None;
         Some(Unit { offset: 0, len: padded })

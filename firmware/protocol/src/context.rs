@@ -131,7 +131,7 @@ impl<const N: usize> Chain<N> {
     /// # Errors
     /// [`ChainError`]; then nothing of the send was taken.
     pub fn push(&mut self, places: &[Place], choice: Choice) -> Result<u64, ChainError> {
-        let wanted = places.iter().filter(|p| p.len > 0).count();
+        let wanted = places.iter().filter(|p| p.len > 0).fold(0_usize, |n, _| n.wrapping_add(1));
         if wanted > N.saturating_sub(self.contexts.len()) {
             return Err(ChainError::Full);
         }

@@ -64,6 +64,11 @@ impl<T: Copy + Default, const N: usize> Fifo<T, N> {
         self.as_mut_slice().get_mut(i)
     }
 
+    /// Place of the oldest value for which `wanted` is true.
+    pub fn position(&self, wanted: impl Fn(&T) -> bool) -> Option<usize> {
+        (0..self.len).find(|i| self.get(*i).is_some_and(&wanted))
+    }
+
     /// The newest value.
     pub fn last(&self) -> Option<&T> {
         self.as_slice().last()
@@ -138,6 +143,7 @@ mod tests {
         assert!(!b.insert(1, 1) && b.push(1));
         assert_eq!(a, b);
         assert_eq!((a.get(0), a.last()), (Some(&1), Some(&1)));
+        assert_eq!((a.position(|v| *v == 1), a.position(|v| *v == 2)), (Some(0), None));
         assert!(a.get_mut(1).is_none());
         assert!(a.pop().is_some() && a.pop().is_none() && a.is_empty());
     }

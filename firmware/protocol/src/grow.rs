@@ -10,6 +10,7 @@
 //! answer that is not whole is "not yet". Then it exchanges its own buffers. No call waits.
 
 use crate::bound::at_most;
+use crate::crc::Crc;
 use crate::rule::{self, Rule};
 
 /// Sizes of the sets, the same at both ends (BE-1, BE-3).
@@ -120,9 +121,9 @@ impl Answer {
 
 /// CRC-32 of what lies before it.
 fn checksum(memory: &[u8]) -> u32 {
-    let mut crc = crc32fast::Hasher::new();
+    let mut crc = Crc::new();
     crc.update(memory.get(..28).unwrap_or(&[]));
-    crc.finalize()
+    crc.finish()
 }
 
 /// Why a message failed. The buffers are as they were, and the connection goes on (BE-3).

@@ -17,6 +17,7 @@ mod cm;
 mod command;
 pub mod context;
 pub mod control;
+mod crc;
 pub mod credit;
 pub mod cut;
 pub mod datagram;

@@ -292,7 +292,7 @@ impl<const PAGES: usize, const PROCESSES: usize, const LINE: usize> Pins<PAGES, 
             lasting,
             share(self.config.budget),
         ));
-        let place = self.line.as_slice().iter().position(|w| w.request == *request);
+        let place = self.line.position(|w| w.request == *request);
         let wants = need.fresh > 0 || lasting > 0;
         let behind = wants && self.behind(request, place.unwrap_or(self.line.len()));
         let enough = !behind && lacks_process == 0 && lacks_card == 0;
@@ -580,8 +580,8 @@ impl<const PAGES: usize, const PROCESSES: usize, const LINE: usize> Pins<PAGES, 
     /// Unpins the page that lingers longest, of one address space or of any. False when there is none.
     fn evict(&mut self, asid: Option<Asid>) -> bool {
         let lingering = |p: &Page| p.lingers() && asid.is_none_or(|a| p.asid == a);
-        let pages = self.pages.as_slice().iter().enumerate();
-        let oldest = pages.filter(|(_, p)| lingering(p)).min_by_key(|(_, p)| p.until).map(|(i, _)| i);
+        let since = self.pages.as_slice().iter().filter(|p| lingering(p)).map(|p| p.until).min();
+        let oldest = self.pages.position(|p| lingering(p) && Some(p.until) == since);
         let Some(page) = oldest.and_then(|i| self.pages.remove(i)) else {
             return false;
         };
@@ -703,9 +703,24 @@ where
 {
     let all = spans.clone();
     let steps = if cfg!(debug_assertions) { most.saturating_mul(all.clone().count()) } else { 0 };
-    let touched = spans.enumerate().flat_map(move |(k, span)| numbers(span, shift).map(move |number| (k, number)));
-    let first = move |(k, number): &(usize, u64)| !all.clone().take(*k).any(|e| touches(e, *number, shift));
-    at_most(steps, touched).filter(first).map(|(_, number)| number)
+    let counted = spans.scan(0_usize, |next, span| {
+        let k = *next;
+        *next = k.wrapping_add(1);
+        Some((k, span))
+    });
+    let pages = counted.flat_map(move |(k, span)| numbers(span, shift).map(move |number| (k, number)));
+    let first = move |(k, number): &(usize, u64)| !touched(all.clone(), *k, *number, shift);
+    at_most(steps, pages).filter(first).map(|(_, number)| number)
+}
+
+/// One of the first `k` spans touches the page.
+fn touched(spans: impl Iterator<Item = Span>, k: usize, number: u64, shift: u8) -> bool {
+    for span in at_most(k, spans.take(k)) {
+        if touches(span, number, shift) {
+            return true;
+        }
+    }
+    false
 }
 
 fn touches(span: Span, number: u64, shift: u8) -> bool {

@@ -170,7 +170,7 @@ impl<const RECVS: usize, const SPANS: usize, const BITS: u32> Receives<RECVS, SP
     /// [`PostError`]; then nothing was taken.
     pub fn post(&mut self, spans: &[Span]) -> Result<u16, PostError> {
         let spans = spans.iter().filter(|s| s.len > 0);
-        let count = spans.clone().count();
+        let count = spans.clone().fold(0_usize, |n, _| n.wrapping_add(1));
         let size = spans.clone().fold(0u64, |sum, s| sum.saturating_add(s.len as u64));
         if size > 0x7fff_ffff || spans.clone().any(|s| s.va.checked_add(s.len as u64).is_none()) {
             return Err(PostError::BadRange);
@@ -220,7 +220,7 @@ impl<const RECVS: usize, const SPANS: usize, const BITS: u32> Receives<RECVS, SP
     /// The host's answer for receive `tag`. False when none was awaited.
     pub fn answer(&mut self, tag: u16, outcome: Outcome) -> bool {
         let closed = self.closed;
-        let Some(i) = self.list.as_slice().iter().position(|r| r.tag == tag) else {
+        let Some(i) = self.list.position(|r| r.tag == tag) else {
             return false;
         };
         let Some(r) = self.list.get_mut(i) else {
@@ -387,8 +387,13 @@ impl<const RECVS: usize, const SPANS: usize, const BITS: u32> Receives<RECVS, SP
 
     /// Where receive `tag` lies.
     pub fn spans(&self, tag: u16) -> impl Iterator<Item = Span> + Clone + '_ {
-        let place = self.list.as_slice().iter().position(|r| r.tag == tag);
-        let first = self.list.as_slice().iter().take(place.unwrap_or(0)).map(|r| r.spans as usize).sum();
+        let place = self.list.position(|r| r.tag == tag);
+        let first = self
+            .list
+            .as_slice()
+            .iter()
+            .take(place.unwrap_or(0))
+            .fold(0, |n: usize, r| n.wrapping_add(r.spans as usize));
         let count = place.and_then(|i| self.list.get(i)).map_or(0, |r| r.spans as usize);
         self.spans.as_slice().iter().copied().skip(first).take(count)
     }

@@ -7,7 +7,7 @@ pub struct Ring<T, const N: usize>([T; N]);
 impl<T: Copy, const N: usize> Ring<T, N> {
     /// A ring with `value` everywhere.
     pub const fn new(value: T) -> Self {
-        assert!(N.is_power_of_two());
+        const { assert!(N.is_power_of_two()) };
         Self([value; N])
     }
 

@@ -348,7 +348,7 @@ impl<const CONTEXTS: usize, const PIECES: usize, const BLOCKS: usize> Sender<CON
         let mut bound = Bound::new(2 * BLOCKS as u32 + 2);
         loop {
             bound.step();
-            let next = self.blocks.as_slice().iter().position(|b| self.over(b));
+            let next = self.blocks.position(|b| self.over(b));
             let Some(i) = next else {
                 break;
             };
@@ -371,7 +371,7 @@ impl<const CONTEXTS: usize, const PIECES: usize, const BLOCKS: usize> Sender<CON
 
     /// The host's answer for block `tag`. False when none was awaited.
     pub fn answer(&mut self, tag: u16, outcome: Outcome) -> bool {
-        let Some(i) = self.blocks.as_slice().iter().position(|b| b.tag == tag) else {
+        let Some(i) = self.blocks.position(|b| b.tag == tag) else {
             return false;
         };
         let Some(b) = self.blocks.get_mut(i) else {

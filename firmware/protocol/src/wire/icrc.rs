@@ -6,6 +6,7 @@
 use super::Error;
 use super::net::{Ipv4, Ipv6};
 use crate::bound::at_most;
+use crate::crc::Crc;
 
 /// The invariant CRC of an IP packet without its CRC. It goes on the wire least significant byte first.
 ///
@@ -36,9 +37,9 @@ fn masked<const N: usize>(packet: &[u8], ones: &[usize], ip: usize, first: u8) -
             *byte = 0xff;
         }
     }
-    let mut crc = crc32fast::Hasher::new();
+    let mut crc = Crc::new();
     crc.update(&[0xff; 8]);
     crc.update(&head);
     crc.update(rest);
-    Ok(crc.finalize())
+    Ok(crc.finish())
 }

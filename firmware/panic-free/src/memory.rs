@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Memory: virtual contexts, pinned pages, receives, keys, larger buffers, the indicate window.
+
+use crate::{calls, drain, memory};
+use berth_protocol::context::{Chain, Choice, Context, Local, Place, Span};
+use berth_protocol::grow::{self, Answer, Footprint};
+use berth_protocol::indicate::{Driver, Nic, Pool, Reason, Settings};
+use berth_protocol::keys::{Binding, Keys};
+use berth_protocol::pins::{self, Pins, Usage};
+use berth_protocol::rc::{Access, Remote, Right};
+use berth_protocol::receive::Receives;
+use berth_protocol::vc::{self, Costs, Outcome};
+use core::hint::black_box;
+
+fn places(buffer: &mut [Place; 4]) -> &[Place] {
+    memory(buffer)
+}
+
+fn spans(buffer: &mut [Span; 4]) -> &[Span] {
+    memory(buffer)
+}
+
+pub fn link() {
+    contexts();
+    blocks();
+    pages();
+    receives();
+    keys();
+    growing();
+    indicate();
+}
+
+fn contexts() {
+    let mut chain: Chain<16> = Chain::new(black_box(1));
+    let mut other: Chain<8> = Chain::new(black_box(1));
+    let mut list = [Place::at(black_box(1), black_box(2)); 4];
+    calls!(chain: push(places(&mut list), Choice::Adaptive), trim(1), end(), start(), contexts(), find(1));
+    calls!(chain: pin_by_block(1), rest_of_send(1));
+    drain(chain.spans(black_box(1), black_box(2)));
+    let mut context = black_box(Context::default());
+    calls!(context: va(), end());
+    let mut local = Local::new(black_box(1));
+    calls!(local: next(&chain, &other, 1), copied(1, &mut chain, &mut other), failed(1), done());
+}
+
+fn blocks() {
+    let config = vc::Config { mtu: 1024, block: 65536, window: 1 << 20, copy_room: 65536, choice: Choice::Adaptive };
+    let mut sender: vc::Sender<32, 32, 16> = vc::Sender::new(black_box(config), black_box(1));
+    let mut list = [Place::default(); 4];
+    calls!(sender: post(places(&mut list), Some(Choice::Adaptive)), cover(1), uncover(1), poll());
+    calls!(sender: answer(1, Outcome::Held), transmit(1, 2), resend(1, 2), sent(1), acknowledged(1), withdrawn(1, 2));
+    calls!(sender: give_way(), close(), rebase(1), idle(), block(1), costs_mut(), offsets(), piece_end(1), copied());
+    drain(sender.spans(black_box(1), black_box(2)));
+    let mut costs = black_box(Costs::new(black_box(1), black_box(2)));
+    calls!(costs: pinned(1), copied(1, 2), threshold(), policy(1));
+    black_box(Costs::default());
+}
+
+fn pages() {
+    let config = pins::Config { page_shift: 12, budget: 64, reserve: 8, lend: false, linger: 1 };
+    let mut pins: Pins<64, 4, 8> = Pins::new(black_box(config));
+    let mut request = black_box(pins::Request::default());
+    let mut list = [Span::default(); 4];
+    let all = spans(&mut list).iter().copied();
+    calls!(pins: open(1, 2), close(1), acquire(&request, all.clone(), false), served(&request, all.clone(), true, 1));
+    calls!(pins: unserved(&request, all.clone(), 1), release(&request, all, 1), cancel(&request), retry());
+    calls!(pins: pressure(Usage::Brief), fenced(), expire(1), next_expiry(), may_touch(1, Span::default(), true));
+    calls!(pins: pinned(), pinned_bytes(), lasting(), pinned_by(1), waiting(), config());
+    black_box(&mut request);
+    pins.withdraw(black_box(1), black_box(2), black_box(3), |page| black_box(page) != 0);
+}
+
+fn receives() {
+    let mut receives: Receives<32, 64> = Receives::new(black_box(false));
+    let mut list = [Span::default(); 4];
+    calls!(receives: connect(), post(spans(&mut list)), ring(), poll(), answer(1, Outcome::Held), begin(1));
+    calls!(receives: write(1, 2, 3), written(1), filled(1, 2), recall(1), recalled(1), withdrawn(1, 2), close(), idle());
+    calls!(receives: unused(), starved());
+    drain(receives.spans(black_box(1)));
+    drain(receives.part(black_box(1), black_box(2), black_box(3)));
+}
+
+fn keys() {
+    let mut keys: Keys<64> = black_box(Keys::default());
+    let remote = Remote { va: 1, key: 2, len: 3 };
+    let access = black_box(Access { remote, right: Right::Read, first: 1, packets: 1, again: false });
+    calls!(keys: allocate(1), register(1, 2, 3, 4), deallocate(1), bind(1, Binding::default()), unbind(1), renew(1, 2));
+    calls!(keys: binding(1), in_use(), check(1, &access), admit(1, &access), used(1, 2, 3));
+}
+
+fn growing() {
+    let config = black_box(grow::Config { sizes: [512, 2048, 8192], count: 16, share: 75 });
+    black_box(grow::Config::<2>::default());
+    let mut sender: grow::Sender<3> = grow::Sender::new(config);
+    let mut lengths = [0; 8];
+    let mut bytes = [0; 64];
+    calls!(sender: send(memory(&mut lengths)), poll(), look(memory(&mut bytes)), provisioned(true), released(1, 2));
+    calls!(sender: memory(), levels(), growing());
+    let mut receiver = grow::Receiver::new(config);
+    calls!(receiver: message(), request(1, 2), provisioned(Some((1, 2))), consumed(1), waiting(), poll(), repeat());
+    calls!(receiver: memory(), level());
+    let mut answer = black_box(Answer::default());
+    calls!(answer: encode());
+    black_box(Answer::decode(memory(&mut bytes), black_box(1)));
+    black_box(Footprint::of(&config, black_box(1), black_box(2), black_box(3)));
+    black_box(Footprint::crossover(&config, black_box(1)));
+    let mut config = config;
+    calls!(config: size(1), bytes(1), limit(1));
+}
+
+fn indicate() {
+    let settings = black_box(Settings::default());
+    let mut pool = Pool::new(settings);
+    calls!(pool: need(1), open(Some(1)), close(1), reserved());
+    let mut nic: Nic<8, 4> = Nic::new(black_box(1), black_box(2), black_box(3), black_box(4));
+    calls!(nic: arrived(1, true), poll(1), hand_over(1, 2, 3, true, 4), acknowledge(1), set_window(1), close());
+    calls!(nic: suspended(), pending(), held(), next(), limit(), credit(1), wasted(1, 2), deadline(), rebase(1));
+    let mut driver: Driver<4> = Driver::new(black_box(&settings), black_box(1), black_box(2));
+    calls!(driver: post(1, 2, true), indicated(1, 2, true), returned(1, 2, Reason::Full), accept(1), accepting(1));
+    calls!(driver: poll(1), close(), waiting(), indicated_bytes(), consumed(), outstanding(), deadline(), rebase(1));
+}
