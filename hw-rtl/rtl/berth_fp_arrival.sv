@@ -1,0 +1,560 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// Arrival of data packets: `rc::Responder` for SEND, in hardware. PSN window, duplicates, holes, credits, pieces in
+// order, what is in place, completions in order, acknowledgements.
+//
+// Three operations on a QP's row: a packet has come, a packet is in place, an acknowledgement is due. Each takes
+// three clocks (read; locate; decide and store), and the next begins with the third; of the same QP, it takes the row
+// from the register instead of the RAM. Only where a hole closes the engine goes on for one packet after the other
+// behind it, two clocks each.
+//
+// Bitmaps begin with the oldest packet that is not in place. `fol` packets from there on have arrived in order and
+// been followed; between operations these are all up to the first hole.
+module berth_fp_arrival #(
+    // QPs, a power of two.
+    parameter int unsigned QPS = 64,
+    parameter int unsigned QW = $clog2(QPS),
+    parameter int unsigned ITEM_W = QW + 150,
+    // Bits of a placement: see `place`.
+    parameter int unsigned PLACE_W = QW + 24 + 18 + 18 + 13 + 8 + 8 + 3 + 32
+) (
+    input  logic               clk,
+    input  logic               rst,
+    output logic               busy,
+    // Start of a QP; held until ready.
+    input  logic               cmd_valid,
+    output logic               cmd_ready,
+    input  logic [QW-1:0]      cmd_q,
+    input  logic [23:0]        cmd_psn,        // expected first
+    input  logic               cmd_selective,
+    input  logic [ 3:0]        cmd_log2_mtu,
+    input  logic [ 7:0]        cmd_ack_every,  // packets, 1 or more
+    input  logic               cmd_foreign,    // no credit lists: RNR where there is no receive ...
+    input  logic [ 4:0]        cmd_rnr,        // ... with this timer
+    // The builder: credits announced so far.
+    input  logic               ann_we,
+    input  logic [QW-1:0]      ann_q,
+    input  logic [31:0]        ann_number,
+    // Receives behind credits, as `berth_fp_grant` posts them.
+    input  logic               ring_we,
+    input  logic [QW-1:0]      ring_q,
+    input  logic [ 6:0]        ring_at,
+    input  logic [42:0]        ring_data,      // {size, first SGE, SGEs}
+    // Packets, as `berth_fp_parse` gives them.
+    input  logic               item_valid,
+    output logic               item_ready,
+    input  logic [ITEM_W-1:0]  item,
+    // Packets whose payload is in place, or could not be written.
+    input  logic               placed_valid,
+    output logic               placed_ready,
+    input  logic [QW-1:0]      placed_q,
+    input  logic [23:0]        placed_psn,
+    input  logic               placed_err,
+    // Payloads to be placed: {q, psn, payload's address, frame's address, length, ASID, first SGE, SGEs, offset}
+    output logic               place_valid,
+    input  logic               place_ready,
+    output logic [PLACE_W-1:0] place,
+    // Frames whose payload is not wanted.
+    output logic               free_valid,
+    output logic [17:0]        free_addr,
+    // A piece has landed (decision 3).
+    output logic               landed_valid,
+    input  logic               landed_ready,
+    output logic [QW-1:0]      landed_q,
+    // Completions of receives in order: {q, credit, length, immediate there, immediate, solicited}
+    output logic               done_valid,
+    input  logic               done_ready,
+    output logic [QW+97:0]     done,
+    // Acknowledgements to send.
+    output logic               afr_valid,
+    input  logic               afr_ready,
+    output logic [QW-1:0]      afr_q,
+    output logic [23:0]        afr_psn,
+    output logic [23:0]        afr_msn,
+    output logic [ 7:0]        afr_syndrome,
+    output logic               afr_has_sack,
+    output logic [127:0]       afr_sack,
+    // To firmware: the connection is broken.
+    output logic               broken_valid,
+    input  logic               broken_ready,
+    output logic [QW-1:0]      broken_q,
+    output logic [ 2:0]        broken_fault,
+    // Pulses for the counters.
+    output logic               ev_taken,
+    output logic               ev_duplicate,
+    output logic               ev_out_of_order,
+    output logic               ev_dropped,
+    // What has been done, for benches: one word per operation.
+    output logic               tr_valid,
+    output logic [63:0]        tr_word
+);
+  localparam logic [2:0] NO_FAULT = 3'd0, OUT_OF_ORDER = 3'd1, OUT_OF_WINDOW = 3'd2, NOT_READY = 3'd3,
+      NO_CREDIT = 3'd4, TOO_LONG = 3'd5, INVALID = 3'd6, BROKEN = 3'd7;
+  localparam logic [1:0] NONE = 2'd0, SEQUENCE = 2'd1, RNR = 2'd2, FATAL = 2'd3;
+  localparam logic [7:0] ACK_NO_COUNT = 8'h1f, NAK = 8'h60, RNR_NAK = 8'h20;
+  localparam logic [4:0] NAK_INVALID = 5'd1, NAK_OPERATION = 5'd3;
+  // Verdicts in the trace.
+  localparam logic [3:0] V_PLACE = 4'd0, V_TAKEN = 4'd1, V_DUPLICATE = 4'd2, V_DROP = 4'd3;
+
+  typedef struct packed {
+    logic         on, broken, selective, foreign;
+    logic [3:0]   log2_mtu;
+    logic [7:0]   ack_every;
+    logic [4:0]   rnr;
+    logic [23:0]  placed;       // oldest PSN that is not in place
+    logic [127:0] seen, in_place;
+    logic [7:0]   fol;
+    logic [31:0]  credit;       // next credit that a piece uses
+    logic [31:0]  complete;     // next credit to be completed
+    logic         begun;        // a piece is under way ...
+    logic [23:0]  index;        // ... and this many of its packets have come in order
+    logic [7:0]   unacked;
+    logic         ack_due;
+    logic [1:0]   refusal;
+    logic [4:0]   refusal_code;
+    logic         refused;
+    logic [23:0]  skipped;
+    logic [23:0]  msn;
+  } row_t;
+  // What is kept of a packet until its turn has come.
+  typedef struct packed {
+    logic        begins, ends, has_imm, solicited, ack;
+    logic [31:0] imm;
+    logic [7:0]  credit;
+    logic [23:0] index;
+    logic [12:0] len;
+  } record_t;
+  typedef struct packed {
+    logic [QW-1:0] q;
+    logic [23:0]   psn;
+    logic          begins, ends, has_imm, solicited, ack;
+    logic [31:0]   imm;
+    logic [23:0]   index;     // placement header
+    logic [7:0]    credit;
+    logic [12:0]   len;
+    logic [17:0]   local_addr, frame;
+    logic [7:0]    asid;
+  } item_t;
+  typedef enum logic [2:0] {IDLE, LOCATE, DECIDE, FOLLOW_READ, FOLLOW, SETTLE, DRAIN_READ, DRAIN} state_t;
+  typedef enum logic [1:0] {OP_PACKET, OP_PLACED, OP_ACK, OP_CMD} op_t;
+
+  function automatic logic [7:0] run_of(input logic [127:0] bits);
+    run_of = 8'd128;
+    for (int unsigned i = 128; i > 0; i--) if (!bits[i-1]) run_of = 8'(i - 1);
+  endfunction
+
+  state_t state_q;
+  op_t op_q, op;
+  item_t in, p_q;
+  logic [QW-1:0] q_q, q_next;
+  logic [23:0] psn_q, psn_next;
+  logic err_q, take, go, last_packet_q, live;
+  assign in = item;
+
+  // ---- choice of the next operation ---------------------------------------------------------
+  logic finish;    // the row is stored, the operation is over
+  logic due_valid, due_pop, due_busy, may;
+  logic [QW-1:0] due_q;
+  always_comb begin
+    // The next may begin while the row is being stored.
+    may = state_q == IDLE || finish;
+    op       = OP_PACKET;
+    q_next   = in.q;
+    psn_next = in.psn;
+    take     = item_valid;
+    if (due_valid && !afr_valid && (last_packet_q || !item_valid)) begin
+      {op, q_next, take} = {OP_ACK, due_q, 1'b1};
+    end
+    if (placed_valid) begin
+      {op, q_next, take} = {OP_PLACED, placed_q, 1'b1};
+      psn_next = placed_psn;
+    end
+    if (cmd_valid) {op, q_next, take} = {OP_CMD, cmd_q, 1'b1};
+    take = take && may;
+    if (op == OP_ACK && state_q != IDLE && op_q == OP_ACK) take = 1'b0;  // afr is being filled
+  end
+  assign item_ready   = take && op == OP_PACKET;
+  assign placed_ready = take && op == OP_PLACED;
+  assign due_pop      = take && op == OP_ACK;
+  assign cmd_ready    = take && op == OP_CMD;
+  assign busy         = state_q != IDLE || item_valid || placed_valid || due_busy || afr_valid;
+
+  // ---- memories -----------------------------------------------------------------------------
+  logic [31:0] anns[QPS];
+  logic [42:0] rings[QPS*128];
+  row_t ram_row, row, r_q, r, f;
+  logic same_q;     // the operation before was of the same QP: its row is in r_q
+  record_t rec, rec_new;
+  logic [$bits(r_q)-1:0] rows[QPS];  // plain vectors: Yosys makes no RAM of a struct
+  logic [$bits(rec)-1:0] records[QPS*128];
+  logic [31:0] ann, number, size;
+  logic [7:0] number_q;
+  logic [7:0] ring_sge;
+  logic [2:0] ring_sges;
+  logic row_we, rec_we, rec_re;
+  logic [6:0] rec_at;
+  logic [7:0] walk_q, run_q, run;
+
+  always_ff @(posedge clk) begin
+    if (row_we) rows[q_q] <= r;
+    if (take) ram_row <= rows[q_next];
+    if (ann_we) anns[ann_q] <= ann_number;
+    if (take) ann <= anns[q_next];
+  end
+  always_ff @(posedge clk) begin
+    if (rec_we) records[{q_q, p_q.psn[6:0]}] <= rec_new;
+    if (rec_re) rec <= records[{take ? q_next : q_q, rec_at}];
+  end
+  always_ff @(posedge clk) begin
+    if (ring_we) rings[{ring_q, ring_at}] <= ring_data;
+    if (state_q == LOCATE) {size, ring_sge, ring_sges} <= rings[{q_q, number[6:0]}];
+  end
+  assign row    = same_q ? r_q : ram_row;
+  assign rec_re = take || state_q == FOLLOW_READ || state_q == DRAIN_READ;
+  always_comb begin
+    rec_at = psn_next[6:0];
+    if (state_q == FOLLOW_READ) rec_at = r_q.placed[6:0] + walk_q[6:0];
+    if (state_q == DRAIN_READ) rec_at = r_q.placed[6:0];
+  end
+
+  // ---- locate: place in the window, number of the credit ----------------------------------------
+  logic [31:0] oldest;
+  logic [23:0] at_q;
+  logic live_q, order_q, old_q, beyond_q, seen_q;
+  assign oldest = row.credit - 32'(row.begun);
+  always_comb begin
+    number = !row.selective ? (p_q.begins ? row.credit : oldest)
+                                           : oldest + 32'(8'(p_q.credit - oldest[7:0]));
+    live   = number - row.complete < ann - row.complete;
+    run    = run_of(row.seen);
+  end
+
+  // ---- decide ---------------------------------------------------------------------------------
+  // f: the row after this clock's step; r: what is stored.
+  logic [2:0] fault, fault_q;
+  logic [3:0] verdict, verdict_q;
+  logic follows, want_place, want_landed, want_done, want_free, want_broken, want_afr;
+  logic bad_size, more_follow, more_drain, skip_again;
+  logic [23:0] index, mtu;
+  logic [35:0] offset;
+  logic [31:0] len_total, offset_q;
+  logic [7:0] run_new;
+  logic [127:0] bit_at;
+  record_t d;         // the record that is drained
+
+  always_comb begin
+    f           = r_q;
+    fault       = NO_FAULT;
+    verdict     = verdict_q;
+    want_place  = 1'b0;
+    want_landed = 1'b0;
+    want_done   = 1'b0;
+    want_free   = 1'b0;
+    want_afr    = 1'b0;
+    more_follow = 1'b0;
+    more_drain  = 1'b0;
+    follows     = 1'b0;
+    skip_again  = 1'b0;
+    rec_we      = 1'b0;
+    d           = rec;
+    bit_at      = 128'd1 << at_q[6:0];
+    mtu         = 24'd1 << r_q.log2_mtu;
+    run_new     = run_q;
+    index       = r_q.selective ? p_q.index : (p_q.begins || !r_q.begun) ? 24'd0 : r_q.index;
+    offset      = 36'(index) << r_q.log2_mtu;
+    bad_size    = (p_q.ends ? 24'(p_q.len) > mtu : 24'(p_q.len) != mtu) || (p_q.len == '0 && !(p_q.begins && p_q.ends))
+                  || p_q.begins != (index == '0) || (!r_q.selective && !p_q.begins && !r_q.begun);
+    rec_new     = {p_q.begins, p_q.ends, p_q.has_imm, p_q.solicited, p_q.ack, p_q.imm, number_q, index, p_q.len};
+
+    case (state_q)
+      DECIDE: begin
+        case (op_q)
+          OP_PACKET: begin
+            verdict = V_DROP;
+            if (r_q.broken || !r_q.on) fault = BROKEN;
+            else if (old_q || seen_q) begin
+              verdict   = V_DUPLICATE;
+              f.ack_due = 1'b1;
+            end else if (beyond_q) fault = OUT_OF_WINDOW;
+            else if (!order_q && !r_q.selective) begin
+              // One NAK for a gap, and one more when the sender went back and it is still there.
+              fault      = OUT_OF_ORDER;
+              skip_again = 24'(r_q.skipped - psn_q) < 24'h800000;
+              if (!r_q.refused || (skip_again && r_q.refusal == NONE)) begin
+                f.refused = 1'b1;
+                f.refusal = SEQUENCE;
+              end
+              f.skipped = psn_q;
+            end else begin
+              if (bad_size) fault = INVALID;
+              else if (!live_q) fault = r_q.foreign ? NOT_READY : NO_CREDIT;
+              else if (37'(offset) + 37'(p_q.len) > 37'(size)) fault = TOO_LONG;
+              if (fault == NO_FAULT) begin
+                rec_we    = 1'b1;
+                f.seen    = r_q.seen | bit_at;
+                verdict   = p_q.len == '0 ? V_TAKEN : V_PLACE;
+                if (p_q.len == '0) begin
+                  f.in_place = r_q.in_place | bit_at;
+                  if (!order_q) f.ack_due = 1'b1;
+                end
+                if (order_q) begin
+                  {f.refused, f.refusal, f.skipped} = {1'b0, NONE, 24'd0};
+                  run_new = run_of(f.seen);
+                  // Pieces are whole and use credits in order.
+                  follows = p_q.begins != r_q.begun && index == (r_q.begun ? r_q.index : 24'd0)
+                          && number_q == (p_q.begins ? r_q.credit[7:0] : 8'(r_q.credit[7:0] - 8'd1));
+                  if (follows) begin
+                    f.fol       = r_q.fol + 8'd1;
+                    f.begun     = !p_q.ends;
+                    f.index     = p_q.ends ? '0 : index + 24'd1;
+                    want_landed = p_q.begins;
+                    if (p_q.begins) f.credit = r_q.credit + 32'd1;
+                    more_follow = run_new != run_q + 8'd1;
+                  end else begin
+                    fault   = INVALID;
+                    verdict = V_DROP;
+                    {f.broken, f.refusal, f.refusal_code} = {1'b1, FATAL, NAK_INVALID};
+                  end
+                end
+                want_place = verdict == V_PLACE && !more_follow;
+                more_drain = verdict == V_TAKEN && order_q && at_q == '0 && !more_follow;
+              end else if (order_q) begin
+                if (fault == NOT_READY) begin
+                  {f.refused, f.refusal, f.refusal_code} = {1'b1, RNR, r_q.rnr};
+                  f.skipped = r_q.placed + 24'(run_q);
+                end else
+                  {f.broken, f.refusal, f.refusal_code} = {1'b1, FATAL, fault == NO_CREDIT ? NAK_OPERATION : NAK_INVALID};
+              end
+            end
+            want_free = verdict != V_PLACE;
+          end
+          OP_PLACED: begin
+            verdict = {3'd0, err_q};
+            if (err_q) begin
+              if (!r_q.broken) {f.broken, f.refusal, f.refusal_code} = {1'b1, FATAL, NAK_OPERATION};
+            end else if (at_q[23:7] == '0) begin
+              f.in_place = r_q.in_place | (bit_at & r_q.seen);
+              if (at_q[7:0] >= run_q) f.ack_due = 1'b1;   // behind a gap: the sender must hear of it
+              more_drain = at_q == '0 && r_q.fol != '0 && f.in_place[0];
+            end
+          end
+          OP_ACK: begin
+            verdict = V_DROP;
+            if (r_q.refusal != NONE && (r_q.fol == '0 || r_q.refusal == FATAL)) begin
+              want_afr  = 1'b1;
+              f.refusal = NONE;
+              f.unacked = '0;
+              f.ack_due = r_q.ack_due && r_q.selective;
+            end else if (!r_q.broken && (r_q.ack_due || r_q.unacked >= r_q.ack_every)) begin
+              want_afr  = 1'b1;
+              f.ack_due = 1'b0;
+              f.unacked = '0;
+            end
+            if (want_afr) verdict = V_TAKEN;
+          end
+          default: begin
+            verdict = V_TAKEN;
+            f           = '0;
+            f.on        = 1'b1;
+            f.selective = cmd_selective;
+            f.foreign   = cmd_foreign;
+            f.log2_mtu  = cmd_log2_mtu;
+            f.ack_every = cmd_ack_every;
+            f.rnr       = cmd_rnr;
+            f.placed    = cmd_psn;
+          end
+        endcase
+      end
+      FOLLOW: begin
+        if (rec.begins != r_q.begun && rec.index == (r_q.begun ? r_q.index : 24'd0)
+            && rec.credit == (rec.begins ? r_q.credit[7:0] : 8'(r_q.credit[7:0] - 8'd1))) begin
+          follows     = 1'b1;
+          f.fol       = r_q.fol + 8'd1;
+          f.begun     = !rec.ends;
+          f.index     = rec.ends ? '0 : rec.index + 24'd1;
+          want_landed = rec.begins;
+          if (rec.begins) f.credit = r_q.credit + 32'd1;
+          more_follow = walk_q + 8'd1 != run_q;
+        end else begin
+          {f.broken, f.refusal, f.refusal_code} = {1'b1, FATAL, NAK_INVALID};
+          verdict = V_DROP;
+        end
+      end
+      SETTLE: begin
+        // All that came into order is followed: now the packet itself.
+        want_place = verdict_q == V_PLACE;
+        want_free  = verdict_q == V_DROP;
+        more_drain = r_q.in_place[0] && r_q.fol != '0;
+      end
+      default: ;
+    endcase
+    // The oldest packet's turn has come.
+    if ((state_q == DECIDE && op_q == OP_PLACED && more_drain) || state_q == DRAIN) begin
+      f.placed   = r_q.placed + 24'd1;
+      f.fol      = r_q.fol - 8'd1;
+      f.seen     = f.seen >> 1;
+      f.in_place = f.in_place >> 1;
+      if (r_q.unacked != '1) f.unacked = r_q.unacked + 8'd1;
+      if (d.ack) f.ack_due = 1'b1;
+      want_done = d.ends;
+      if (d.ends) begin
+        f.msn      = r_q.msn + 24'd1;
+        f.complete = r_q.complete + 32'd1;
+      end
+      more_drain = f.in_place[0] && f.fol != '0;
+    end
+    len_total   = 32'(36'(d.index) << r_q.log2_mtu) + 32'(d.len);
+    want_broken = f.broken && !r_q.broken && (state_q == DECIDE || state_q == FOLLOW);
+  end
+
+  assign go = (!want_place || place_ready) && (!want_landed || landed_ready) && (!want_done || done_ready)
+           && (!want_broken || broken_ready);
+  assign place_valid  = want_place && go;
+  assign place        = {q_q, p_q.psn, p_q.local_addr, p_q.frame, p_q.len, p_q.asid, ring_sge, ring_sges,
+                         state_q == SETTLE ? offset_q : offset[31:0]};
+  assign free_valid   = want_free && go;
+  assign free_addr    = p_q.frame;
+  assign landed_valid = want_landed && go;
+  assign landed_q     = q_q;
+  assign done_valid   = want_done && go;
+  assign done         = {q_q, r_q.complete, len_total, d.has_imm, d.imm, d.solicited};
+  assign broken_valid = want_broken && go;
+  assign broken_q     = q_q;
+  assign broken_fault = op_q == OP_PLACED ? NO_FAULT : state_q == FOLLOW ? INVALID : fault;
+  assign r            = f;
+
+  always_comb begin
+    finish = 1'b0;
+    case (state_q)
+      DECIDE:  finish = go && !more_follow && !more_drain;
+      SETTLE, DRAIN: finish = go && !more_drain;
+      default: ;
+    endcase
+  end
+  assign row_we = finish;
+
+  // ---- sequence ---------------------------------------------------------------------------------
+  always_ff @(posedge clk) begin
+    case (state_q)
+      LOCATE: begin
+        state_q  <= DECIDE;
+        r_q      <= row;
+        at_q     <= psn_q - row.placed;
+        old_q    <= 24'(psn_q - row.placed) >= 24'h800000;
+        beyond_q <= 24'(psn_q - row.placed) >= 24'd128;
+        seen_q   <= 24'(psn_q - row.placed) < 24'd128 && row.seen[7'(psn_q[6:0] - row.placed[6:0])];
+        order_q  <= 24'(psn_q - row.placed) == 24'(run);
+        run_q    <= run;
+        number_q <= number[7:0];
+        live_q   <= live;
+      end
+      DECIDE:
+      if (go) begin
+        state_q   <= IDLE;
+        verdict_q <= verdict;
+        fault_q   <= fault;
+        offset_q  <= offset[31:0];
+        walk_q    <= run_q + 8'd1;
+        r_q       <= f;
+        if (more_follow || more_drain) begin
+          state_q <= more_follow ? FOLLOW_READ : DRAIN_READ;
+          run_q   <= run_new;
+        end
+      end
+      FOLLOW_READ: state_q <= FOLLOW;
+      FOLLOW:
+      if (go) begin
+        r_q       <= f;
+        walk_q    <= walk_q + 8'd1;
+        verdict_q <= verdict;
+        if (!follows) fault_q <= INVALID;
+        state_q   <= more_follow ? FOLLOW_READ : SETTLE;
+      end
+      DRAIN_READ: state_q <= DRAIN;
+      SETTLE, DRAIN:
+      if (go) begin
+        r_q     <= f;
+        state_q <= more_drain ? DRAIN_READ : IDLE;
+      end
+      default: state_q <= IDLE;
+    endcase
+    if (take) begin
+      state_q <= LOCATE;
+      op_q    <= op;
+      q_q     <= q_next;
+      same_q  <= state_q != IDLE && q_next == q_q;
+      psn_q   <= psn_next;
+      err_q   <= placed_err;
+      p_q     <= in;
+      last_packet_q <= op == OP_PACKET || (op == OP_PLACED && last_packet_q);
+    end
+    if (rst) begin
+      state_q       <= IDLE;
+      last_packet_q <= 1'b0;
+    end
+  end
+
+  // ---- acknowledgements ----------------------------------------------------------------------------
+  logic ready_now;
+  assign ready_now = finish && (f.refusal == FATAL || (f.refusal != NONE && f.fol == '0)
+                   || (!f.broken && (f.ack_due || f.unacked >= f.ack_every))) && f.on;
+  berth_fp_ready #(
+      .QPS(QPS)
+  ) due (
+      .clk,
+      .rst,
+      .set(ready_now),
+      .set_q(q_q),
+      .valid(due_valid),
+      .q(due_q),
+      .pop(due_pop),
+      .busy(due_busy)
+  );
+
+  always_ff @(posedge clk) begin
+    if (afr_ready) afr_valid <= 1'b0;
+    if (want_afr && go && state_q == DECIDE) begin
+      afr_valid    <= 1'b1;
+      afr_q        <= q_q;
+      afr_msn      <= r_q.msn;
+      afr_has_sack <= 1'b0;
+      for (int unsigned i = 0; i < 128; i++) afr_sack[127-i] <= r_q.in_place[i];
+      case (r_q.refusal != NONE && (r_q.fol == '0 || r_q.refusal == FATAL) ? r_q.refusal : NONE)
+        NONE: begin
+          afr_psn      <= r_q.placed - 24'd1;
+          afr_syndrome <= ACK_NO_COUNT;
+          afr_has_sack <= r_q.selective && r_q.in_place != '0;
+        end
+        SEQUENCE: begin
+          afr_psn      <= r_q.placed;
+          afr_syndrome <= NAK;
+        end
+        RNR: begin
+          afr_psn      <= r_q.placed;
+          afr_syndrome <= RNR_NAK | {3'd0, r_q.refusal_code};
+        end
+        default: begin
+          afr_psn      <= r_q.placed;
+          afr_syndrome <= NAK | {3'd0, r_q.refusal_code};
+        end
+      endcase
+    end
+    if (rst) afr_valid <= 1'b0;
+  end
+
+  // ---- counters, trace -------------------------------------------------------------------------------
+  logic packet_over;
+  assign packet_over     = finish && op_q == OP_PACKET;
+  assign ev_taken        = packet_over && verdict < V_DUPLICATE;
+  assign ev_duplicate    = packet_over && verdict == V_DUPLICATE;
+  assign ev_out_of_order = packet_over && state_q == DECIDE && fault == OUT_OF_ORDER;
+  assign ev_dropped      = packet_over && verdict == V_DROP && fault != OUT_OF_ORDER;
+  assign tr_valid        = finish;
+  assign tr_word         = {2'd0, op_q, verdict, 1'b0, state_q == DECIDE ? fault : fault_q, 16'(q_q), 11'd0, err_q, psn_q};
+
+  wire unused = &{1'b0, p_q.q, d};
+
+  // Nothing in place has not come; nothing is stored behind the window.
+  always_ff @(posedge clk)
+    if (!rst && row_we) assert ((f.in_place & ~f.seen) == '0 && f.complete - f.credit - 32'd1 > 32'h7fff_ffff);
+
+endmodule

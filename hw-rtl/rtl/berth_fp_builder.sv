@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// Credit list builder: `credit::Builder` in hardware (CR-1, CR-4, CR-5, CR-11), with a row per QP and two clocks per
+// operation, and the repeats of a list until its proof has come (decision 6).
+//
+// The sizes of credits stand in a RAM from when they are posted to when their data has landed, so that a list is
+// told again from its numbers alone.
+module berth_fp_builder #(
+    // QPs, a power of two.
+    parameter int unsigned QPS = 64,
+    parameter int unsigned QW = $clog2(QPS),
+    // Clocks between two looks at a QP's repeat timer are QPS x SWEEP.
+    parameter int unsigned SWEEP = 16
+) (
+    input  logic          clk,
+    input  logic          rst,
+    output logic          busy,
+    input  logic [31:0]   now,          // units of 64 clocks
+    // Start of a QP, whose lists may be sent from then on; held until ready.
+    input  logic          cmd_valid,
+    output logic          cmd_ready,
+    input  logic [QW-1:0] cmd_q,
+    input  logic [31:0]   cmd_epoch,    // the peer's
+    input  logic [ 6:0]   cmd_max_list, // 1 to 64
+    input  logic [ 1:0]   cmd_trigger,  // as CRD_RESET has it ...
+    input  logic [ 7:0]   cmd_index,    // ... with the index for "in between"
+    input  logic [ 6:0]   cmd_few,      // later lists wait for more than this many new credits, unless so few are out
+    input  logic [15:0]   cmd_repeat,   // units of `now`; 0: never
+    // Receives that become credits, and ends of batches: see `berth_fp_grant`.
+    input  logic          post_valid,
+    output logic          post_ready,
+    input  logic [QW-1:0] post_q,
+    input  logic          post_credit,
+    input  logic [31:0]   post_size,
+    input  logic          post_commit,
+    // Pieces that have landed: see `berth_fp_arrival`.
+    input  logic          landed_valid,
+    output logic          landed_ready,
+    input  logic [QW-1:0] landed_q,
+    // Credits announced, whenever that changes.
+    output logic          ann_we,
+    output logic [QW-1:0] ann_q,
+    output logic [31:0]   ann_number,
+    // Lists to send: a beat with `begin`, then one with each size.
+    output logic          lfr_valid,
+    input  logic          lfr_ready,
+    output logic [QW-1:0] lfr_q,
+    output logic          lfr_begin,
+    output logic [31:0]   lfr_epoch,
+    output logic [31:0]   lfr_first,
+    output logic [ 5:0]   lfr_n,        // 0: 64
+    output logic [31:0]   lfr_size,
+    // Pulses for the counters.
+    output logic          ev_posted,
+    output logic          ev_list,
+    output logic [ 6:0]   ev_list_len,
+    output logic          ev_repeat
+);
+  typedef struct packed {
+    logic        on;
+    logic [31:0] posted, committed, announced, landed;
+    logic [31:0] list_first, trigger_at;   // of the last list
+    logic        list_sent;                // its proof or its trigger has not come
+    logic [31:0] epoch;
+    logic [6:0]  max_list, few;
+    logic [1:0]  trigger;
+    logic [7:0]  index;
+    logic [15:0] again;
+    logic [31:0] stamp;                    // when it was told last
+  } row_t;
+  typedef enum logic [2:0] {POST, LANDED, LIST, TIMER, START} op_t;
+
+  function automatic logic after(input logic [31:0] a, input logic [31:0] b);
+    logic [31:0] d;
+    d = a - b;
+    after = !d[31] && d != '0;
+  endfunction
+
+  // ---- credits that wait to be posted, pieces that have landed ---------------------------------
+  logic p_valid, p_pop, p_credit, p_commit, l_valid, l_pop;
+  logic [QW-1:0] p_q, l_q;
+  logic [31:0] p_size;
+  berth_lutfifo #(
+      .WIDTH(QW + 34),
+      .DEPTH(8)
+  ) posts (
+      .clk,
+      .rst,
+      .wr_valid(post_valid),
+      .wr_ready(post_ready),
+      .wr_data({post_q, post_credit, post_commit, post_size}),
+      .rd_valid(p_valid),
+      .rd_ready(p_pop),
+      .rd_data({p_q, p_credit, p_commit, p_size})
+  );
+  berth_lutfifo #(
+      .WIDTH(QW),
+      .DEPTH(16)
+  ) landings (
+      .clk,
+      .rst,
+      .wr_valid(landed_valid),
+      .wr_ready(landed_ready),
+      .wr_data(landed_q),
+      .rd_valid(l_valid),
+      .rd_ready(l_pop),
+      .rd_data(l_q)
+  );
+
+  // ---- choice -------------------------------------------------------------------------------
+  op_t op, op_q;
+  logic run_q, take, ready_valid, ready_busy, list_pop, sweep_due_q, out_busy, credit_q, commit_q;
+  logic [QW-1:0] q_next, q_q, ready_q, sweep_q;
+  logic [31:0] size_q;
+  logic [$clog2(SWEEP)-1:0] pace_q;
+  logic list_free;
+
+  // A list is being told, or may be by the operation in work.
+  assign list_free = !out_busy && !(run_q && (op_q == LIST || op_q == TIMER));
+  always_comb begin
+    {op, q_next, take} = {START, cmd_q, cmd_valid};
+    if (!cmd_valid) begin
+      if (l_valid && !(run_q && l_q == q_q)) {op, q_next, take} = {LANDED, l_q, 1'b1};
+      else if (p_valid && !(run_q && p_q == q_q)) {op, q_next, take} = {POST, p_q, 1'b1};
+      else if (ready_valid && list_free) {op, q_next, take} = {LIST, ready_q, 1'b1};
+      else if (sweep_due_q && list_free) {op, q_next, take} = {TIMER, sweep_q, 1'b1};
+    end
+    if (run_q && q_next == q_q) take = 1'b0;
+  end
+  assign cmd_ready = take && op == START;
+  assign l_pop     = take && op == LANDED;
+  assign p_pop     = take && op == POST;
+  assign list_pop  = take && op == LIST;
+
+  // ---- rows -----------------------------------------------------------------------------------
+  row_t row, r;
+  logic [$bits(r)-1:0] rows[QPS];  // a plain vector: Yosys makes no RAM of a struct
+  logic we, list_ready, tell, expired;
+  logic [31:0] fresh, out, tell_first;
+  logic [6:0] len, tell_len, trigger_index;
+  always_ff @(posedge clk) begin
+    if (we) rows[q_q] <= r;
+    if (take) row <= rows[q_next];
+  end
+
+  assign fresh = row.committed - row.announced;
+  assign out   = row.announced - row.landed;
+  assign list_ready = row.on && !row.list_sent && fresh != '0 && (fresh > 32'(row.few) || out <= 32'(row.few));
+
+  always_comb begin
+    r          = row;
+    we         = run_q;
+    tell       = 1'b0;
+    tell_first = row.announced;
+    len        = fresh < 32'(row.max_list) ? fresh[6:0] : row.max_list;
+    trigger_index = 7'd0;
+    if (row.trigger == 2'd1) trigger_index = len - 7'd1;
+    if (row.trigger == 2'd2) trigger_index = row.index < 8'(len) ? row.index[6:0] : len - 7'd1;
+    expired = row.on && row.list_sent && row.again != '0 && !after(row.landed, row.list_first)
+           && now - row.stamp >= 32'(row.again);
+    tell_len = len;
+    case (op_q)
+      LANDED: r.landed = row.landed + 32'd1;
+      POST: begin
+        if (credit_q) r.posted = row.posted + 32'd1;
+        if (commit_q) r.committed = r.posted;
+      end
+      LIST:
+      if (list_ready) begin
+        tell         = run_q;
+        r.list_first = row.announced;
+        r.trigger_at = row.announced + 32'(trigger_index);
+        r.list_sent  = 1'b1;
+        r.announced  = row.announced + 32'(len);
+        r.stamp      = now;
+      end
+      TIMER:
+      if (expired) begin
+        tell       = run_q;
+        tell_first = row.list_first;
+        tell_len   = 7'(row.announced - row.list_first);
+        r.stamp    = now;
+      end
+      default: begin
+        r          = '0;
+        r.on       = 1'b1;
+        r.epoch    = cmd_epoch;
+        r.max_list = cmd_max_list;
+        r.trigger  = cmd_trigger;
+        r.index    = cmd_index;
+        r.few      = cmd_few;
+        r.again    = cmd_repeat;
+      end
+    endcase
+    if (r.list_sent && after(r.landed, r.list_first) && after(r.landed, r.trigger_at)) r.list_sent = 1'b0;
+  end
+
+  logic ready_now;
+  logic [31:0] fresh_new, out_new;
+  assign fresh_new = r.committed - r.announced;
+  assign out_new   = r.announced - r.landed;
+  assign ready_now = run_q && r.on && !r.list_sent && fresh_new != '0
+                  && (fresh_new > 32'(row.few) || out_new <= 32'(row.few));
+  berth_fp_ready #(
+      .QPS(QPS)
+  ) lists (
+      .clk,
+      .rst,
+      .set(ready_now),
+      .set_q(q_q),
+      .valid(ready_valid),
+      .q(ready_q),
+      .pop(list_pop),
+      .busy(ready_busy)
+  );
+
+  assign ann_we     = run_q && (op_q == START || (op_q == LIST && list_ready));
+  assign ann_q      = q_q;
+  assign ann_number = r.announced;
+  assign ev_posted  = run_q && op_q == POST && credit_q;
+  assign ev_list    = tell && op_q == LIST;
+  assign ev_list_len = len;
+  assign ev_repeat  = tell && op_q == TIMER;
+
+  always_ff @(posedge clk) begin
+    run_q    <= take;
+    op_q     <= op;
+    q_q      <= q_next;
+    credit_q <= p_credit;
+    commit_q <= p_commit;
+    size_q   <= p_size;
+    pace_q   <= pace_q + 1'b1;
+    if (pace_q == '1) sweep_due_q <= 1'b1;
+    if (take && op == TIMER) begin
+      sweep_due_q <= 1'b0;
+      sweep_q     <= sweep_q + 1'b1;
+    end
+    if (rst) begin
+      run_q       <= 1'b0;
+      pace_q      <= '0;
+      sweep_due_q <= 1'b0;
+      sweep_q     <= '0;
+    end
+  end
+
+  // ---- a list goes out ----------------------------------------------------------------------------
+  // `fetch` counts sizes that are read, `left` those that are not taken yet.
+  logic [31:0] sizes[QPS*128];
+  logic [31:0] size;
+  logic [6:0] left_q, at_q;
+  logic head_q, there_q, size_re, size_take;
+  assign out_busy  = head_q || left_q != '0 || there_q;
+  assign size_take = lfr_ready && there_q && !head_q;
+  assign size_re   = left_q != '0 && (!there_q || size_take);
+  always_ff @(posedge clk) begin
+    if (run_q && op_q == POST && credit_q) sizes[{q_q, row.posted[6:0]}] <= size_q;
+    if (size_re) size <= sizes[{lfr_q, at_q}];
+  end
+  assign lfr_valid = head_q || there_q;
+  assign lfr_begin = head_q;
+  assign lfr_size  = size;
+  always_ff @(posedge clk) begin
+    if (head_q && lfr_ready) head_q <= 1'b0;
+    if (size_take) there_q <= 1'b0;
+    if (size_re) begin
+      there_q <= 1'b1;
+      left_q  <= left_q - 7'd1;
+      at_q    <= at_q + 7'd1;
+    end
+    if (tell) begin
+      head_q    <= 1'b1;
+      lfr_q     <= q_q;
+      lfr_epoch <= row.epoch;
+      lfr_first <= tell_first;
+      lfr_n     <= tell_len[5:0];
+      left_q    <= tell_len;
+      at_q      <= tell_first[6:0];
+    end
+    if (rst) begin
+      head_q  <= 1'b0;
+      there_q <= 1'b0;
+      left_q  <= '0;
+    end
+  end
+
+  // `busy` leaves out the timer, which never rests.
+  assign busy = p_valid || l_valid || ready_busy || out_busy || (run_q && op_q != TIMER);
+
+  // landed <= announced <= committed <= posted <= landed + 128: credits are conserved.
+  always_ff @(posedge clk)
+    if (!rst && we) begin
+      assert (r.posted - r.landed <= 32'd128);
+      assert (r.announced - r.landed <= r.committed - r.landed);
+      assert (r.committed - r.landed <= r.posted - r.landed);
+    end
+endmodule

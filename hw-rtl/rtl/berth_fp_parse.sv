@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// Frames from the MAC, by what they are for: good SENDs of a connected fast QP go to arrival, good ACKs and
+// credit lists to the transmit half, all others to the core, which judges them as it judges all frames today.
+//
+// Two stages, one frame per cycle: fields and the row of the QP; judgement. A frame waits only for its own way out.
+module berth_fp_parse #(
+    // QPs, a power of two.
+    parameter int unsigned QPS = 64,
+    parameter int unsigned QW = $clog2(QPS),
+    // Bits of an arrival: see `item`.
+    parameter int unsigned ITEM_W = QW + 150
+) (
+    input  logic              clk,
+    input  logic              rst,
+    // Names of this card and of its QPs' peers.
+    input  logic [47:0]       own_mac,     // first byte of the address in bits 47:40
+    input  logic [31:0]       own_ip,
+    input  logic              row_we,
+    input  logic [QW-1:0]     row_q,
+    input  logic              row_on,
+    input  logic              row_selective,
+    input  logic [ 7:0]       row_asid,
+    input  logic [47:0]       row_mac,
+    input  logic [31:0]       row_ip,
+    input  logic [31:0]       row_epoch,   // ends the lists that come in
+    input  logic [31:0]       row_qkey,
+    // Good frames from the MAC.
+    input  logic              rf_valid,
+    output logic              rf_ready,
+    input  logic [17:0]       rf_addr,
+    input  logic [12:0]       rf_len,      // with iCRC, without padding
+    input  logic [ 2:0]       rf_flags,    // RX_FLAG_*
+    input  logic [8*96-1:0]   rf_hdr,
+    // SENDs: {q, psn, begins, ends, immediate there, solicited, ACK wanted, immediate, index in the piece, credit's low
+    // byte, length, payload's address, frame's address, ASID}
+    output logic              item_valid,
+    input  logic              item_ready,
+    output logic [ITEM_W-1:0] item,
+    // ACKs, NAKs; the frame is given back.
+    output logic              ack_valid,
+    input  logic              ack_ready,
+    output logic [QW-1:0]     ack_q,
+    output logic [23:0]       ack_psn,
+    output logic [ 7:0]       ack_syndrome,
+    output logic              ack_has_sack,
+    output logic [127:0]      ack_sack,
+    output logic              free_valid,
+    output logic [17:0]       free_addr,
+    // Credit lists.
+    output logic              list_valid,
+    input  logic              list_ready,
+    output logic [QW-1:0]     list_q,
+    output logic [31:0]       list_first,
+    output logic [ 5:0]       list_n,      // 0: 64
+    output logic [17:0]       list_addr,   // of the frame
+    // All others.
+    output logic              cpu_valid,
+    input  logic              cpu_ready,
+    output logic [17:0]       cpu_addr,
+    output logic [12:0]       cpu_len,
+    output logic [ 2:0]       cpu_flags
+);
+  // Formats: offsets in the frame.
+  localparam int unsigned AT_BTH = 42;
+  localparam int unsigned AT_EXT = 54;           // extended headers, behind the BTH
+  localparam int unsigned AT_RECORD = 62;        // of a list, behind the DETH
+  localparam logic [12:0] LEAST = 13'd58;        // headers and iCRC of a frame without extended headers
+  localparam logic [7:0] SEND_FIRST = 8'h00, SEND_MIDDLE = 8'h01, SEND_LAST = 8'h02, SEND_LAST_IMM = 8'h03;
+  localparam logic [7:0] SEND_ONLY = 8'h04, SEND_ONLY_IMM = 8'h05, ACKNOWLEDGE = 8'h11, UD_SEND_ONLY = 8'h64;
+  localparam logic [7:0] SELECTIVE_ACKNOWLEDGE = 8'hd1;
+  localparam logic [15:0] DEFAULT_PKEY = 16'hffff;
+  localparam logic [7:0] RECORD_LIST = 8'd1;
+  // Placement header: index in the piece in bits 31:9, bit 8 always 1, low byte of the credit's number in 7:0.
+  localparam int unsigned PLACEMENT_BYTES = 4;
+  localparam int unsigned SACK_BYTES = 16;
+
+  function automatic logic [7:0] b8(input logic [8*96-1:0] h, input int unsigned n);
+    b8 = h[8*n+:8];
+  endfunction
+  function automatic logic [15:0] b16(input logic [8*96-1:0] h, input int unsigned n);
+    b16 = {h[8*n+:8], h[8*n+8+:8]};
+  endfunction
+  function automatic logic [31:0] b32(input logic [8*96-1:0] h, input int unsigned n);
+    b32 = {h[8*n+:8], h[8*n+8+:8], h[8*n+16+:8], h[8*n+24+:8]};
+  endfunction
+
+  // ---- 1: fields that need no row -------------------------------------------------------
+  logic roce, list, send, ack;
+  logic [7:0] opcode;
+  logic [15:0] ip_len;
+  logic [19:0] sum;
+  logic [23:0] qpn;
+  assign opcode = b8(rf_hdr, AT_BTH);
+  assign ip_len = b16(rf_hdr, 16);
+  assign send   = opcode <= SEND_ONLY_IMM;
+  assign ack    = opcode == ACKNOWLEDGE || opcode == SELECTIVE_ACKNOWLEDGE;
+  assign list   = opcode == UD_SEND_ONLY;
+  // A list's QP is named by its record.
+  assign qpn    = list ? {8'd0, rf_hdr[8*AT_RECORD+16+:16]} : {b8(rf_hdr, 47), b16(rf_hdr, 48)};
+
+  always_comb begin
+    sum = '0;
+    for (int unsigned i = 0; i < 10; i++) sum = sum + 20'(b16(rf_hdr, 14 + 2 * i));
+    sum = 20'(sum[15:0]) + 20'(sum[19:16]);
+    roce = rf_flags[0] && {b16(rf_hdr, 0), b32(rf_hdr, 2)} == own_mac && b32(rf_hdr, 30) == own_ip
+        && (sum == 20'h0ffff || sum == 20'h1fffe) && b16(rf_hdr, 38) == ip_len - 16'd20
+        && rf_hdr[8*(AT_BTH+1)+:4] == 4'd0 && b16(rf_hdr, 44) == DEFAULT_PKEY
+        && (qpn < 24'(QPS)) && (!list || {b8(rf_hdr, 47), b16(rf_hdr, 48)} == 24'(berth_regs_pkg::CONTROL_QPN));
+  end
+
+  logic v1_q, roce_q, send_q, ack_q1, list_q1, imm_q, step;
+  logic [QW-1:0] q_q;
+  logic [17:0] addr_q;
+  logic [12:0] len_q;
+  logic [2:0] flags_q;
+  logic [8*96-1:0] h_q;
+  assign rf_ready = !v1_q || step;
+
+  // ---- row -----------------------------------------------------------------------------
+  typedef struct packed {
+    logic        on, selective;
+    logic [7:0]  asid;
+    logic [47:0] mac;
+    logic [31:0] ip, epoch, qkey;
+  } peer_t;
+  peer_t peer;
+  logic [$bits(peer)-1:0] rows[QPS];  // a plain vector: Yosys makes no RAM of a struct
+  always_ff @(posedge clk) begin
+    if (row_we) rows[row_q] <= {row_on, row_selective, row_asid, row_mac, row_ip, row_epoch, row_qkey};
+    if (rf_valid && rf_ready) peer <= rows[qpn[QW-1:0]];
+  end
+
+  always_ff @(posedge clk) begin
+    if (rf_ready) v1_q <= rf_valid;
+    if (rf_valid && rf_ready) begin
+      roce_q  <= roce;
+      send_q  <= send;
+      ack_q1  <= ack;
+      list_q1 <= list;
+      imm_q   <= opcode == SEND_LAST_IMM || opcode == SEND_ONLY_IMM;
+      q_q     <= qpn[QW-1:0];
+      addr_q  <= rf_addr;
+      len_q   <= rf_len;
+      flags_q <= rf_flags;
+      h_q     <= rf_hdr;
+    end
+    if (rst) v1_q <= 1'b0;
+  end
+
+  // ---- 2: judgement ----------------------------------------------------------------------
+  logic mine, is_send, is_ack, is_list;
+  logic [1:0] pad;
+  logic [12:0] ext, body;     // extended headers; what follows them, without padding
+  logic [7:0] op;
+  logic [15:0] words;
+  logic begins, ends;
+  logic [31:0] imm, placement;
+  always_comb begin
+    op   = b8(h_q, AT_BTH);
+    pad  = h_q[8*(AT_BTH+1)+4+:2];
+    mine = roce_q && peer.on && {b16(h_q, 6), b32(h_q, 8)} == peer.mac && b32(h_q, 26) == peer.ip;
+    ext  = '0;
+    if (send_q) ext = 13'(imm_q ? 4 : 0) + 13'(peer.selective ? PLACEMENT_BYTES : 0);
+    if (ack_q1) ext = 13'd4;
+    if (list_q1) ext = 13'd8;
+    body    = len_q - LEAST - ext - 13'(pad);
+    mine    = mine && len_q >= LEAST + ext + 13'(pad);
+    is_send = mine && send_q && (!peer.selective || placement[8]);
+    is_ack  = mine && ack_q1 && pad == '0
+           && (op == ACKNOWLEDGE ? body == '0 : peer.selective && body == 13'(SACK_BYTES));
+    words   = {8'd0, h_q[8*(AT_RECORD+1)+:8]};
+    is_list = mine && list_q1 && h_q[8*AT_RECORD+:8] == RECORD_LIST && pad == '0 && words >= 16'd4
+           && words <= 16'd67 && body == {words[10:0], 2'b00} && h_q[8*(AT_RECORD+4)+:32] == peer.epoch
+           && b32(h_q, AT_EXT) == peer.qkey
+           && {b8(h_q, AT_EXT + 5), b16(h_q, AT_EXT + 6)} == 24'(berth_regs_pkg::CONTROL_QPN);
+  end
+
+  assign begins    = op == SEND_FIRST || op == SEND_ONLY || op == SEND_ONLY_IMM;
+  assign ends      = op != SEND_FIRST && op != SEND_MIDDLE;
+  assign imm       = b32(h_q, AT_EXT);
+  assign placement = imm_q ? b32(h_q, AT_EXT + 4) : b32(h_q, AT_EXT);
+
+  assign item_valid   = v1_q && is_send;
+  assign item         = {q_q, h_q[8*51+:8], h_q[8*52+:8], h_q[8*53+:8], begins, ends, imm_q, h_q[8*(AT_BTH+1)+7],
+                         h_q[8*50+7], imm, 1'b0, placement[31:9], placement[7:0], body, addr_q + 18'(AT_EXT) + 18'(ext), addr_q, peer.asid};
+  assign ack_valid    = v1_q && is_ack;
+  assign ack_q        = q_q;
+  assign ack_psn      = {b8(h_q, 51), b16(h_q, 52)};
+  assign ack_syndrome = b8(h_q, AT_EXT);
+  assign ack_has_sack = body != '0;
+  assign ack_sack     = {b32(h_q, AT_EXT + 4), b32(h_q, AT_EXT + 8), b32(h_q, AT_EXT + 12), b32(h_q, AT_EXT + 16)};
+  assign free_valid   = ack_valid && ack_ready;
+  assign free_addr    = addr_q;
+  assign list_valid   = v1_q && is_list;
+  assign list_q       = q_q;
+  assign list_first   = h_q[8*(AT_RECORD+8)+:32];
+  assign list_n       = 6'(words - 16'd3);
+  assign list_addr    = addr_q;
+  assign cpu_valid    = v1_q && !is_send && !is_ack && !is_list;
+  assign cpu_addr     = addr_q;
+  assign cpu_len      = len_q;
+  assign cpu_flags    = flags_q;
+  assign step         = (item_valid && item_ready) || free_valid || (list_valid && list_ready) || (cpu_valid && cpu_ready);
+
+  // A frame has one way out.
+  always_ff @(posedge clk)
+    if (!rst && v1_q) assert (32'(item_valid) + 32'(ack_valid) + 32'(list_valid) + 32'(cpu_valid) == 1);
+
+  wire unused = &{1'b0, SEND_LAST, h_q};
+endmodule

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// Placement: cuts the payload of one packet along the scatter list of its receive into write commands, and tells
+// arrival when the last of them is done. Two clocks per range of the list that is looked at.
+module berth_fp_place #(
+    // QPs, a power of two.
+    parameter int unsigned QPS = 64,
+    parameter int unsigned QW = $clog2(QPS),
+    parameter int unsigned PLACE_W = QW + 24 + 18 + 18 + 13 + 8 + 8 + 3 + 32,
+    // Write commands on their way, a power of two, at most 256.
+    parameter int unsigned FLYING = 64
+) (
+    input  logic               clk,
+    input  logic               rst,
+    output logic               busy,
+    // Payloads, as `berth_fp_arrival` gives them.
+    input  logic               place_valid,
+    output logic               place_ready,
+    input  logic [PLACE_W-1:0] place,
+    // Ranges of scatter lists, as `berth_fp_rq` stores them: {va, len} at {q, place in the QP's ring}.
+    input  logic               sge_we,
+    input  logic [QW+7:0]      sge_at,
+    input  logic [95:0]        sge_data,
+    // Write commands, and that they are done, in their order.
+    output logic               pw_valid,
+    input  logic               pw_ready,
+    output logic [17:0]        pw_local,
+    output logic [12:0]        pw_len,
+    output logic [ 7:0]        pw_asid,
+    output logic [63:0]        pw_va,
+    output logic [ 7:0]        pw_tag,
+    input  logic               wd_valid,
+    input  logic [ 7:0]        wd_tag,
+    input  logic [ 1:0]        wd_status,
+    // Packets in place, or failed.
+    output logic               placed_valid,
+    input  logic               placed_ready,
+    output logic [QW-1:0]      placed_q,
+    output logic [23:0]        placed_psn,
+    output logic               placed_err,
+    // Their frames.
+    output logic               free_valid,
+    output logic [17:0]        free_addr
+);
+  localparam int unsigned TW = $clog2(FLYING);
+
+  typedef struct packed {
+    logic [QW-1:0] q;
+    logic [23:0]   psn;
+    logic [17:0]   local_addr, frame;
+    logic [12:0]   len;
+    logic [7:0]    asid;
+    logic [7:0]    sge;
+    logic [2:0]    sges;
+    logic [31:0]   offset;
+  } place_t;
+
+  place_t head, p_q;
+  logic head_valid, head_pop;
+  berth_lutfifo #(
+      .WIDTH(PLACE_W),
+      .DEPTH(16)
+  ) queue (
+      .clk,
+      .rst,
+      .wr_valid(place_valid),
+      .wr_ready(place_ready),
+      .wr_data(place),
+      .rd_valid(head_valid),
+      .rd_ready(head_pop),
+      .rd_data(head)
+  );
+
+  // ---- walk along the list -------------------------------------------------------------
+  logic look_q, go, begin_now, hits, over, fly_room;
+  logic [95:0] sge;
+  logic [63:0] sge_va;
+  logic [31:0] sge_len, room;
+  logic [12:0] part;
+  logic sge_re;
+  logic [QW+7:0] sge_raddr;
+  logic [TW-1:0] tag_q;
+  logic read_q;      // the next range is being read
+
+  berth_ram #(
+      .WIDTH(96),
+      .DEPTH(QPS * 256)
+  ) sges (
+      .clk,
+      .we(sge_we),
+      .waddr(sge_at),
+      .wdata(sge_data),
+      .wstrb('1),
+      .re(sge_re),
+      .raddr(sge_raddr),
+      .rdata(sge)
+  );
+
+  assign {sge_va, sge_len} = sge;
+  assign hits    = p_q.offset < sge_len;
+  assign room      = sge_len - p_q.offset;
+  assign part      = 32'(p_q.len) < room ? p_q.len : room[12:0];
+  assign go        = look_q && (!hits || ((!pw_valid || pw_ready) && fly_room));
+  // The list is at least as long as the credit said, so that it does not end before the packet.
+  assign over      = (hits && part == p_q.len) || p_q.sges == 3'd1;
+  assign begin_now = head_valid && !read_q && (!look_q || (go && over));
+  assign head_pop  = begin_now;
+  assign sge_re    = begin_now || read_q;
+  assign sge_raddr = begin_now ? {head.q, head.sge} : {p_q.q, p_q.sge};
+  assign busy      = head_valid || look_q || read_q || pw_valid || fly_valid || placed_valid;
+
+  always_ff @(posedge clk) begin
+    if (pw_ready) pw_valid <= 1'b0;
+    if (read_q) begin
+      read_q <= 1'b0;
+      look_q <= 1'b1;
+    end
+    if (go) begin
+      look_q <= 1'b0;
+      if (hits) begin
+        pw_valid <= 1'b1;
+        pw_local <= p_q.local_addr;
+        pw_len   <= part;
+        pw_asid  <= p_q.asid;
+        pw_va    <= sge_va + 64'(p_q.offset);
+        pw_tag   <= 8'(tag_q);
+        tag_q    <= tag_q + 1'b1;
+      end
+      if (!over) begin
+        read_q         <= 1'b1;
+        p_q.sge        <= p_q.sge + 8'd1;
+        p_q.sges       <= p_q.sges - 3'd1;
+        p_q.offset     <= hits ? 32'd0 : p_q.offset - sge_len;
+        p_q.len        <= hits ? p_q.len - part : p_q.len;
+        p_q.local_addr <= hits ? p_q.local_addr + 18'(part) : p_q.local_addr;
+      end
+    end
+    if (begin_now) begin
+      p_q    <= head;
+      look_q <= 1'b1;
+    end
+    if (rst) begin
+      pw_valid <= 1'b0;
+      look_q   <= 1'b0;
+      read_q   <= 1'b0;
+      tag_q    <= '0;
+    end
+  end
+
+  // ---- what is on its way ----------------------------------------------------------------
+  logic fly_valid, fly_last, err_q, bad;
+  logic [QW-1:0] fly_q;
+  logic [23:0] fly_psn;
+  logic [17:0] fly_frame;
+  logic [TW-1:0] due_q;
+  berth_lutfifo #(
+      .WIDTH(1 + QW + 24 + 18),
+      .DEPTH(FLYING)
+  ) flying (
+      .clk,
+      .rst,
+      .wr_valid(go && hits),
+      .wr_ready(fly_room),
+      .wr_data({over, p_q.q, p_q.psn, p_q.frame}),
+      .rd_valid(fly_valid),
+      .rd_ready(wd_valid),
+      .rd_data({fly_last, fly_q, fly_psn, fly_frame})
+  );
+  assign bad        = err_q || wd_status != 2'd0;
+  assign free_valid = wd_valid && fly_valid && fly_last;
+  assign free_addr  = fly_frame;
+
+  logic room_unused;
+  berth_lutfifo #(
+      .WIDTH(QW + 25),
+      .DEPTH(FLYING)
+  ) over_fifo (
+      .clk,
+      .rst,
+      .wr_valid(free_valid),
+      .wr_ready(room_unused),
+      .wr_data({fly_q, fly_psn, bad}),
+      .rd_valid(placed_valid),
+      .rd_ready(placed_ready),
+      .rd_data({placed_q, placed_psn, placed_err})
+  );
+
+  always_ff @(posedge clk) begin
+    if (wd_valid) begin
+      err_q <= bad && !fly_last;
+      due_q <= due_q + 1'b1;
+    end
+    if (rst) begin
+      err_q <= 1'b0;
+      due_q <= '0;
+    end
+  end
+
+  // Answers come in order, and only for what is on its way; a packet is never longer than its list.
+  always_ff @(posedge clk)
+    if (!rst) begin
+      assert (!wd_valid || (fly_valid && wd_tag == 8'(due_q)));
+      assert (!free_valid || room_unused);
+      assert (!go || !over || (hits && part == p_q.len));
+    end
+endmodule

@@ -1,0 +1,735 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// The receiving half of the fast path: frames from the MAC to receives, completions and acknowledgements; receive
+// queues to grants and credit lists. docs/fast-path.md has the whole picture.
+//
+//   frame ─► parse ─► arrival ─► place ─► (payload writes)     doorbell ─► rq ─► grant ─► builder ─► lists
+//              │         ▲  │      │                                         ▲       ▲        ▲
+//              ▼         │  │      │ written                            room │       │ pages  │ landed
+//        ACKs, lists,    └──┼──────┘                                         └─ done ┘        │
+//        frames for the     ├──► done (completion, release)                                   │
+//        core               └──► acknowledgements, landed ────────────────────────────────────┘
+//
+// Configuration, as words at cfg_addr[5:0]; 0 to 31 are one staging area for all QPs, which a command (63) applies
+// to the QP in cfg_addr[QW+5:6]:
+//    0  log2 of the MTU in 3:0, selective repeat 4, peer without credit lists 5, message mode 6, RNR timer 12:8,
+//       packets until an ACK without being asked 23:16
+//    1  peer's IPv4 address       2, 3  its MAC address: last four bytes; first two
+//    4  ASID 7:0, CQN 15:8        5  epoch of lists that come   6  epoch of lists that go   7  Q_Key of lists
+//    8  first PSN                 9, 10  receive queue's address   11  log2 of its elements 3:0, first index 31:16
+//   12  longest list 6:0, trigger 9:8, its index 23:16, "few" credits 30:24   13  repeat of lists, units of 64 clocks
+//   14  producer index at the start
+//   16  own IPv4 address          17, 18  own MAC address: last four bytes; first two (for all QPs, at once)
+//   63  command: 1 start, 2 frames of the QP go to the core from now on, 3 no more
+module berth_fp_rx #(
+    // Bits of a beat of the wire; only the host port's width follows from it here.
+    parameter int unsigned DATA_W = 64,
+    parameter int unsigned HOST_W = DATA_W < 512 ? 2 * DATA_W : 1024,
+    // QPs, a power of two up to 1024; a QP's row is its QPN.
+    parameter int unsigned QPS = 64,
+    parameter int unsigned QW = $clog2(QPS)
+) (
+    input  logic              clk,
+    input  logic              rst,
+    output logic              busy,
+    input  logic [31:0]       now,          // units of 64 clocks
+    // Core: rows.
+    input  logic              cfg_req,
+    input  logic              cfg_we,
+    input  logic [15:0]       cfg_addr,
+    input  logic [31:0]       cfg_wdata,
+    output logic              cfg_ack,
+    output logic [31:0]       cfg_rdata,
+    // Core: exceptions: {code, q, argument}
+    output logic              fw_valid,
+    input  logic              fw_ready,
+    output logic [63:0]       fw_word,
+    // Doorbells of receive queues.
+    input  logic              rdb_valid,
+    output logic              rdb_ready,
+    input  logic [QW-1:0]     rdb_q,
+    input  logic [15:0]       rdb_pi,
+    // Reads of queue elements.
+    output logic              qr_valid,
+    input  logic              qr_ready,
+    output logic [63:0]       qr_addr,
+    output logic [ 9:0]       qr_len,
+    output logic [ 7:0]       qr_tag,
+    input  logic              qc_valid,
+    input  logic [HOST_W-1:0] qc_data,
+    input  logic [ 7:0]       qc_tag,
+    input  logic [ 9:0]       qc_off,
+    input  logic              qc_last,
+    input  logic              qc_err,
+    // Translation: acquire and release ranges.
+    output logic              xa_valid,
+    input  logic              xa_ready,
+    output logic              xa_release,
+    output logic              xa_write,
+    output logic [ 7:0]       xa_asid,
+    output logic [63:0]       xa_va,
+    output logic [20:0]       xa_len,
+    output logic [15:0]       xa_tag,
+    input  logic              xr_valid,
+    output logic              xr_ready,
+    input  logic [15:0]       xr_tag,
+    input  logic [ 1:0]       xr_kind,
+    input  logic [ 7:0]       xr_status,
+    // Good frames from the MAC; their first bytes, word by word (data one clock after hd_re); given back.
+    input  logic              rf_valid,
+    output logic              rf_ready,
+    input  logic [17:0]       rf_addr,
+    input  logic [12:0]       rf_len,
+    input  logic [ 2:0]       rf_flags,
+    input  logic [8*96-1:0]   rf_hdr,
+    output logic              hd_re,
+    output logic [17:0]       hd_addr,
+    input  logic [31:0]       hd_data,
+    output logic              rfree_valid,
+    output logic [17:0]       rfree_addr,
+    // Frames for the core, which gives them back itself.
+    output logic              cpu_valid,
+    input  logic              cpu_ready,
+    output logic [17:0]       cpu_addr,
+    output logic [12:0]       cpu_len,
+    output logic [ 2:0]       cpu_flags,
+    // Payload writes; answers in their order.
+    output logic              pw_valid,
+    input  logic              pw_ready,
+    output logic [17:0]       pw_local,
+    output logic [12:0]       pw_len,
+    output logic [ 7:0]       pw_asid,
+    output logic [63:0]       pw_va,
+    output logic [ 7:0]       pw_tag,
+    input  logic              wd_valid,
+    input  logic [ 7:0]       wd_tag,
+    input  logic [ 1:0]       wd_status,
+    // Completions.
+    output logic              cq_valid,
+    input  logic              cq_ready,
+    output logic [ 7:0]       cq_cqn,
+    output logic [7*32-1:0]   cq_words,
+    // Transmit half: ACKs and lists that came; ACKs and lists to send.
+    output logic              ack_valid,
+    input  logic              ack_ready,
+    output logic [QW-1:0]     ack_q,
+    output logic [23:0]       ack_psn,
+    output logic [ 7:0]       ack_syndrome,
+    output logic              ack_has_sack,
+    output logic [127:0]      ack_sack,
+    output logic              lst_valid,
+    input  logic              lst_ready,
+    output logic [QW-1:0]     lst_q,
+    output logic              lst_begin,
+    output logic [31:0]       lst_first,
+    output logic [ 5:0]       lst_n,        // 0: 64
+    output logic [31:0]       lst_size,
+    output logic              afr_valid,
+    input  logic              afr_ready,
+    output logic [QW-1:0]     afr_q,
+    output logic [23:0]       afr_psn,
+    output logic [23:0]       afr_msn,
+    output logic [ 7:0]       afr_syndrome,
+    output logic              afr_has_sack,
+    output logic [127:0]      afr_sack,
+    output logic              lfr_valid,
+    input  logic              lfr_ready,
+    output logic [QW-1:0]     lfr_q,
+    output logic              lfr_begin,
+    output logic [31:0]       lfr_epoch,
+    output logic [31:0]       lfr_first,
+    output logic [ 5:0]       lfr_n,        // 0: 64
+    output logic [31:0]       lfr_size,
+    // Pulses for the counters.
+    output logic              ev_taken,
+    output logic              ev_duplicate,
+    output logic              ev_out_of_order,
+    output logic              ev_dropped,
+    output logic              ev_bad_index,
+    output logic              ev_bad_wqe,
+    output logic              ev_hit,
+    output logic              ev_miss,
+    output logic              ev_posted,
+    output logic              ev_list,
+    output logic [ 6:0]       ev_list_len,
+    output logic              ev_repeat,
+    // What arrival has done, for benches.
+    output logic              tr_valid,
+    output logic [63:0]       tr_word,
+    output logic              tr_landed,    // a piece of `tr_landed_q` has landed
+    output logic [QW-1:0]     tr_landed_q
+);
+  localparam int unsigned ITEM_W = QW + 150;
+  localparam int unsigned PLACE_W = QW + 124;
+  localparam logic [7:0] FW_BROKEN = 8'h40, FW_NO_PAGES = 8'h41, FW_FETCH_FAILED = 8'h42;
+  localparam logic [5:0] WORD_COMMAND = 6'd63;
+  localparam logic [31:0] CMD_START = 32'd1, CMD_OFF = 32'd2, CMD_ON = 32'd3;
+  initial if (QPS > 1024 || QPS != (1 << QW)) $fatal(1, "berth_fp_rx: QPS must be a power of two up to 1024");
+
+  // ---- configuration --------------------------------------------------------------------
+  typedef enum logic [1:0] {C_IDLE, C_START, C_BELL, C_ROW} cfg_t;
+  cfg_t c_state_q;
+  logic [31:0] stage[32];
+  logic [31:0] own_ip_q, command_q;
+  logic [47:0] own_mac_q;
+  logic [QW-1:0] c_q;
+  logic [4:0] todo_q, c_ready;     // arrival, done, rq, grant, builder
+  logic bell_valid, bell_ready, rq_bell_valid;
+
+  assign bell_valid = c_state_q == C_BELL;
+  always_ff @(posedge clk) begin
+    cfg_ack <= 1'b0;
+    todo_q  <= todo_q & ~c_ready;
+    case (c_state_q)
+      C_IDLE:
+      if (cfg_req && !cfg_ack) begin
+        cfg_rdata <= cfg_addr[5] ? 32'd0 : stage[cfg_addr[4:0]];
+        if (cfg_we && cfg_addr[5:0] == WORD_COMMAND) begin
+          c_q       <= cfg_addr[6+:QW];
+          command_q <= cfg_wdata;
+          c_state_q <= cfg_wdata == CMD_START ? C_START : C_ROW;
+          todo_q    <= cfg_wdata == CMD_START ? 5'h1f : 5'd0;
+        end else begin
+          cfg_ack <= 1'b1;
+          if (cfg_we && !cfg_addr[5]) stage[cfg_addr[4:0]] <= cfg_wdata;
+          if (cfg_we && cfg_addr[5:0] == 6'd16) own_ip_q <= cfg_wdata;
+          if (cfg_we && cfg_addr[5:0] == 6'd17) own_mac_q[31:0] <= cfg_wdata;
+          if (cfg_we && cfg_addr[5:0] == 6'd18) own_mac_q[47:32] <= cfg_wdata[15:0];
+        end
+      end
+      C_START: if (todo_q == '0) c_state_q <= C_BELL;
+      C_BELL:  if (bell_ready) c_state_q <= C_ROW;
+      default: begin
+        cfg_ack   <= 1'b1;
+        c_state_q <= C_IDLE;
+      end
+    endcase
+    if (rst) begin
+      c_state_q <= C_IDLE;
+      todo_q    <= '0;
+    end
+  end
+
+  // ---- frames ----------------------------------------------------------------------------
+  logic item_valid, item_ready, pk_free, list_valid, list_ready, ls_valid, ls_pop;
+  logic [ITEM_W-1:0] item;
+  logic [17:0] pk_free_addr, list_addr, ls_addr;
+  logic [QW-1:0] list_q, ls_q;
+  logic [31:0] list_first, ls_first;
+  logic [5:0] list_n, ls_n;
+  berth_fp_parse #(
+      .QPS(QPS)
+  ) parse (
+      .clk,
+      .rst,
+      .own_mac(own_mac_q),
+      .own_ip(own_ip_q),
+      .row_we(c_state_q == C_ROW),
+      .row_q(c_q),
+      .row_on(command_q == CMD_START || command_q == CMD_ON),
+      .row_selective(stage[0][4]),
+      .row_asid(stage[4][7:0]),
+      .row_mac({stage[3][15:0], stage[2]}),
+      .row_ip(stage[1]),
+      .row_epoch(stage[5]),
+      .row_qkey(stage[7]),
+      .rf_valid,
+      .rf_ready,
+      .rf_addr,
+      .rf_len,
+      .rf_flags,
+      .rf_hdr,
+      .item_valid,
+      .item_ready,
+      .item,
+      .ack_valid,
+      .ack_ready,
+      .ack_q,
+      .ack_psn,
+      .ack_syndrome,
+      .ack_has_sack,
+      .ack_sack,
+      .free_valid(pk_free),
+      .free_addr(pk_free_addr),
+      .list_valid,
+      .list_ready,
+      .list_q,
+      .list_first,
+      .list_n,
+      .list_addr,
+      .cpu_valid,
+      .cpu_ready,
+      .cpu_addr,
+      .cpu_len,
+      .cpu_flags
+  );
+
+  // ---- lists that come: the sizes are read from the frame's copy ------------------------------
+  // A record's words lie two bytes off the words of the copy, so each is put together from two of them.
+  localparam logic [17:0] AT_SIZES = 18'd72;
+  typedef enum logic [2:0] {L_IDLE, L_BEGIN, L_READ, L_KEEP, L_NEXT, L_SIZE} list_t;
+  list_t l_state_q;
+  logic [6:0] l_left_q;
+  logic [15:0] l_low_q;
+  logic [17:0] l_at_q;
+  berth_lutfifo #(
+      .WIDTH(QW + 32 + 6 + 18),
+      .DEPTH(16)
+  ) came (
+      .clk,
+      .rst,
+      .wr_valid(list_valid),
+      .wr_ready(list_ready),
+      .wr_data({list_q, list_first, list_n, list_addr}),
+      .rd_valid(ls_valid),
+      .rd_ready(ls_pop),
+      .rd_data({ls_q, ls_first, ls_n, ls_addr})
+  );
+  assign hd_re     = l_state_q == L_READ || l_state_q == L_NEXT;
+  assign hd_addr   = l_at_q;
+  assign lst_q     = ls_q;
+  assign lst_first = ls_first;
+  assign lst_n     = ls_n;
+  assign lst_begin = l_state_q == L_BEGIN;
+  assign lst_valid = l_state_q == L_BEGIN || l_state_q == L_SIZE;
+  assign ls_pop    = l_state_q == L_SIZE && lst_ready && l_left_q == 7'd1;
+  logic [31:0] word_q;
+  logic fresh_q;
+  logic [31:0] word;
+  assign word     = fresh_q ? hd_data : word_q;
+  assign lst_size = {word[15:0], l_low_q};
+  always_ff @(posedge clk) begin
+    fresh_q <= hd_re;
+    if (fresh_q) word_q <= hd_data;
+    if (hd_re) l_at_q <= l_at_q + 18'd4;
+    case (l_state_q)
+      L_IDLE: begin
+        l_at_q   <= ls_addr + AT_SIZES;
+        l_left_q <= {ls_n == '0, ls_n};
+        if (ls_valid) l_state_q <= L_BEGIN;
+      end
+      L_BEGIN: if (lst_ready) l_state_q <= L_READ;
+      L_READ:  l_state_q <= L_KEEP;
+      L_KEEP: begin
+        l_low_q   <= word[31:16];
+        l_state_q <= L_NEXT;
+      end
+      L_NEXT:  l_state_q <= L_SIZE;
+      default:
+      if (lst_ready) begin
+        l_low_q   <= word[31:16];
+        l_left_q  <= l_left_q - 7'd1;
+        l_state_q <= l_left_q == 7'd1 ? L_IDLE : L_NEXT;
+      end
+    endcase
+    if (rst) l_state_q <= L_IDLE;
+  end
+
+  // ---- packets ----------------------------------------------------------------------------
+  logic ann_we, ring_we, placed_valid, placed_ready, placed_err, place_valid, place_ready, ar_free;
+  logic landed_valid, landed_ready, done_valid, done_ready, broken_valid, broken_ready;
+  logic [QW-1:0] ann_q, ring_q, placed_q, landed_q, broken_q;
+  logic [31:0] ann_number;
+  logic [6:0] ring_at;
+  logic [106:0] ring_data;
+  logic [23:0] placed_psn;
+  logic [PLACE_W-1:0] place_item;
+  logic [17:0] ar_free_addr, pl_free_addr;
+  logic [QW+97:0] done_item;
+  logic [2:0] broken_fault;
+  logic ar_busy, pl_busy, dn_busy, rq_busy, gr_busy, bd_busy, pl_free;
+  berth_fp_arrival #(
+      .QPS(QPS)
+  ) arrival (
+      .clk,
+      .rst,
+      .busy(ar_busy),
+      .cmd_valid(todo_q[0]),
+      .cmd_ready(c_ready[0]),
+      .cmd_q(c_q),
+      .cmd_psn(stage[8][23:0]),
+      .cmd_selective(stage[0][4]),
+      .cmd_log2_mtu(stage[0][3:0]),
+      .cmd_ack_every(stage[0][23:16]),
+      .cmd_foreign(stage[0][5]),
+      .cmd_rnr(stage[0][12:8]),
+      .ann_we,
+      .ann_q,
+      .ann_number,
+      .ring_we,
+      .ring_q,
+      .ring_at,
+      .ring_data(ring_data[42:0]),
+      .item_valid,
+      .item_ready,
+      .item,
+      .placed_valid,
+      .placed_ready,
+      .placed_q,
+      .placed_psn,
+      .placed_err,
+      .place_valid,
+      .place_ready,
+      .place(place_item),
+      .free_valid(ar_free),
+      .free_addr(ar_free_addr),
+      .landed_valid,
+      .landed_ready,
+      .landed_q,
+      .done_valid,
+      .done_ready,
+      .done(done_item),
+      .afr_valid,
+      .afr_ready,
+      .afr_q,
+      .afr_psn,
+      .afr_msn,
+      .afr_syndrome,
+      .afr_has_sack,
+      .afr_sack,
+      .broken_valid,
+      .broken_ready,
+      .broken_q,
+      .broken_fault,
+      .ev_taken,
+      .ev_duplicate,
+      .ev_out_of_order,
+      .ev_dropped,
+      .tr_valid,
+      .tr_word
+  );
+
+  assign tr_landed   = landed_valid && landed_ready;
+  assign tr_landed_q = landed_q;
+
+  logic sge_we, pend_we, parsed_we, freed_we;
+  logic [QW+7:0] sge_at;
+  logic [95:0] sge_data;
+  berth_fp_place #(
+      .QPS(QPS)
+  ) placer (
+      .clk,
+      .rst,
+      .busy(pl_busy),
+      .place_valid,
+      .place_ready,
+      .place(place_item),
+      .sge_we,
+      .sge_at,
+      .sge_data,
+      .pw_valid,
+      .pw_ready,
+      .pw_local,
+      .pw_len,
+      .pw_asid,
+      .pw_va,
+      .pw_tag,
+      .wd_valid,
+      .wd_tag,
+      .wd_status,
+      .placed_valid,
+      .placed_ready,
+      .placed_q,
+      .placed_psn,
+      .placed_err,
+      .free_valid(pl_free),
+      .free_addr(pl_free_addr)
+  );
+
+  logic local_valid, local_ready, rel_valid, rel_ready, failed_valid, failed_ready, lost_valid;
+  logic [QW+71:0] local_data;
+  logic [7:0] rel_asid, ask_asid, failed_status;
+  logic [63:0] rel_va, ask_va;
+  logic [20:0] rel_len, ask_len;
+  logic [QW-1:0] freed_q, parsed_q, failed_q, lost_q, post_q;
+  logic [15:0] freed_recvs, parsed, ask_tag;
+  logic [8:0] freed_sges;
+  logic ask_valid, ask_ready;
+  berth_fp_done #(
+      .QPS(QPS)
+  ) completer (
+      .clk,
+      .rst,
+      .busy(dn_busy),
+      .cmd_valid(todo_q[1]),
+      .cmd_ready(c_ready[1]),
+      .cmd_q(c_q),
+      .cmd_cqn(stage[4][15:8]),
+      .cmd_asid(stage[4][7:0]),
+      .ring_we,
+      .ring_q,
+      .ring_at,
+      .ring_data({ring_data[106:43], ring_data[10:0]}),
+      .sge_we,
+      .sge_at,
+      .sge_data,
+      .done_valid,
+      .done_ready,
+      .done(done_item),
+      .local_valid,
+      .local_ready,
+      .local_data,
+      .cq_valid,
+      .cq_ready,
+      .cq_cqn,
+      .cq_words,
+      .rel_valid,
+      .rel_ready,
+      .rel_asid,
+      .rel_va,
+      .rel_len,
+      .freed_we,
+      .freed_q,
+      .freed_recvs,
+      .freed_sges
+  );
+
+  // ---- receives -----------------------------------------------------------------------------
+  logic [QW+6:0] pend_at;
+  logic [109:0] pend_data;
+  logic post_valid, post_ready, post_credit, post_commit;
+  logic [31:0] post_size;
+  // The start's own doorbell comes first.
+  assign rq_bell_valid = bell_valid || rdb_valid;
+  logic rq_bell_ready;
+  logic bell_last_q;     // which of the two is being taken
+  assign bell_ready = rq_bell_ready && bell_last_q;
+  assign rdb_ready  = rq_bell_ready && !bell_last_q;
+  always_ff @(posedge clk) if (!rq_bell_ready) bell_last_q <= bell_valid;
+  berth_fp_rq #(
+      .QPS(QPS),
+      .HOST_W(HOST_W)
+  ) rq (
+      .clk,
+      .rst,
+      .busy(rq_busy),
+      .cmd_valid(todo_q[2]),
+      .cmd_ready(c_ready[2]),
+      .cmd_q(c_q),
+      .cmd_base({stage[10], stage[9]}),
+      .cmd_log2(stage[11][3:0]),
+      .cmd_ci(stage[11][31:16]),
+      .cmd_message(stage[0][6]),
+      .rdb_valid(rq_bell_valid),
+      .rdb_ready(rq_bell_ready),
+      .rdb_q(bell_valid ? c_q : rdb_q),
+      .rdb_pi(bell_valid ? stage[14][15:0] : rdb_pi),
+      .qr_valid,
+      .qr_ready,
+      .qr_addr,
+      .qr_len,
+      .qr_tag,
+      .qc_valid,
+      .qc_data,
+      .qc_tag,
+      .qc_off,
+      .qc_last,
+      .qc_err,
+      .freed_we,
+      .freed_q,
+      .freed_recvs,
+      .freed_sges,
+      .sge_we,
+      .sge_at,
+      .sge_data,
+      .pend_we,
+      .pend_at,
+      .pend_data,
+      .parsed_we,
+      .parsed_q,
+      .parsed,
+      .ev_bad_index,
+      .ev_bad_wqe,
+      .failed_valid(lost_valid),
+      .failed_q(lost_q)
+  );
+
+  berth_fp_grant #(
+      .QPS(QPS)
+  ) grant (
+      .clk,
+      .rst,
+      .busy(gr_busy),
+      .cmd_valid(todo_q[3]),
+      .cmd_ready(c_ready[3]),
+      .cmd_q(c_q),
+      .cmd_asid(stage[4][7:0]),
+      .sge_we,
+      .sge_at,
+      .sge_data,
+      .pend_we,
+      .pend_at,
+      .pend_data,
+      .parsed_we,
+      .parsed_q,
+      .parsed,
+      .freed_we,
+      .freed_q,
+      .freed_recvs,
+      .xa_valid(ask_valid),
+      .xa_ready(ask_ready),
+      .xa_asid(ask_asid),
+      .xa_va(ask_va),
+      .xa_len(ask_len),
+      .xa_tag(ask_tag),
+      .xr_valid,
+      .xr_ready,
+      .xr_tag,
+      .xr_kind,
+      .xr_status,
+      .ring_we,
+      .ring_q,
+      .ring_at,
+      .ring_data,
+      .post_valid,
+      .post_ready,
+      .post_q,
+      .post_credit,
+      .post_size,
+      .post_commit,
+      .local_valid,
+      .local_ready,
+      .local_data,
+      .failed_valid,
+      .failed_ready,
+      .failed_q,
+      .failed_status,
+      .ev_hit,
+      .ev_miss
+  );
+
+  berth_fp_builder #(
+      .QPS(QPS)
+  ) builder (
+      .clk,
+      .rst,
+      .busy(bd_busy),
+      .now,
+      .cmd_valid(todo_q[4]),
+      .cmd_ready(c_ready[4]),
+      .cmd_q(c_q),
+      .cmd_epoch(stage[6]),
+      .cmd_max_list(stage[12][6:0]),
+      .cmd_trigger(stage[12][9:8]),
+      .cmd_index(stage[12][23:16]),
+      .cmd_few(stage[12][30:24]),
+      .cmd_repeat(stage[13][15:0]),
+      .post_valid,
+      .post_ready,
+      .post_q,
+      .post_credit,
+      .post_size,
+      .post_commit,
+      .landed_valid,
+      .landed_ready,
+      .landed_q,
+      .ann_we,
+      .ann_q,
+      .ann_number,
+      .lfr_valid,
+      .lfr_ready,
+      .lfr_q,
+      .lfr_begin,
+      .lfr_epoch,
+      .lfr_first,
+      .lfr_n,
+      .lfr_size,
+      .ev_posted,
+      .ev_list,
+      .ev_list_len,
+      .ev_repeat
+  );
+
+  // ---- acquisitions and releases take turns -----------------------------------------------------
+  logic last_rel_q, pick_rel;
+  assign pick_rel  = rel_valid && (!ask_valid || !last_rel_q);
+  assign rel_ready = (!xa_valid || xa_ready) && pick_rel;
+  assign ask_ready = (!xa_valid || xa_ready) && !pick_rel;
+  assign xa_write  = 1'b1;
+  always_ff @(posedge clk) begin
+    if (!xa_valid || xa_ready) begin
+      xa_valid   <= rel_valid || ask_valid;
+      xa_release <= pick_rel;
+      xa_asid    <= pick_rel ? rel_asid : ask_asid;
+      xa_va      <= pick_rel ? rel_va : ask_va;
+      xa_len     <= pick_rel ? rel_len : ask_len;
+      xa_tag     <= pick_rel ? 16'd0 : ask_tag;
+      last_rel_q <= pick_rel;
+    end
+    if (rst) begin
+      xa_valid   <= 1'b0;
+      last_rel_q <= 1'b0;
+    end
+  end
+
+  // ---- frames that are free again ----------------------------------------------------------------
+  // There are at most 16 frames, so that none of the four queues can be full.
+  logic [3:0] fr_valid, fr_pop, fr_room, fr_set;
+  logic [4*18-1:0] fr_addr, fr_in;
+  assign fr_set = {ls_pop, pk_free, ar_free, pl_free};
+  assign fr_in  = {ls_addr, pk_free_addr, ar_free_addr, pl_free_addr};
+  for (genvar i = 0; i < 4; i++) begin : frees
+    berth_lutfifo #(
+        .WIDTH(18),
+        .DEPTH(16)
+    ) queue (
+        .clk,
+        .rst,
+        .wr_valid(fr_set[i]),
+        .wr_ready(fr_room[i]),
+        .wr_data(fr_in[18*i+:18]),
+        .rd_valid(fr_valid[i]),
+        .rd_ready(fr_pop[i]),
+        .rd_data(fr_addr[18*i+:18])
+    );
+  end
+  always_comb begin
+    fr_pop     = '0;
+    rfree_addr = '0;
+    for (int unsigned i = 4; i > 0; i--)
+      if (fr_valid[i-1]) begin
+        fr_pop     = 4'(1 << (i - 1));
+        rfree_addr = fr_addr[18*(i-1)+:18];
+      end
+  end
+  assign rfree_valid = fr_valid != '0;
+
+  // ---- exceptions -----------------------------------------------------------------------------------
+  logic lost_there, lost_pop, lost_room;
+  logic [QW-1:0] lost_head;
+  berth_lutfifo #(
+      .WIDTH(QW),
+      .DEPTH(32)
+  ) losses (
+      .clk,
+      .rst,
+      .wr_valid(lost_valid),
+      .wr_ready(lost_room),
+      .wr_data(lost_q),
+      .rd_valid(lost_there),
+      .rd_ready(lost_pop),
+      .rd_data(lost_head)
+  );
+  // `failed` and `broken` are shown only when they are ready, so that their ready must not depend on them.
+  logic fw_free;
+  assign fw_free      = !fw_valid || fw_ready;
+  assign broken_ready = fw_free;
+  assign failed_ready = fw_free && !broken_valid;
+  assign lost_pop     = fw_free && !broken_valid && !failed_valid;
+  always_ff @(posedge clk) begin
+    if (fw_free) begin
+      fw_valid <= broken_valid || failed_valid || lost_there;
+      if (broken_valid) fw_word <= {FW_BROKEN, 16'(broken_q), 37'd0, broken_fault};
+      else if (failed_valid) fw_word <= {FW_NO_PAGES, 16'(failed_q), 32'd0, failed_status};
+      else fw_word <= {FW_FETCH_FAILED, 16'(lost_head), 40'd0};
+    end
+    if (rst) fw_valid <= 1'b0;
+  end
+
+  assign busy = rf_valid || ls_valid || ar_busy || pl_busy || dn_busy || rq_busy || gr_busy || bd_busy
+             || fr_valid != '0 || fw_valid || lost_there || xa_valid || c_state_q != C_IDLE;
+
+  always_ff @(posedge clk) if (!rst) assert ((fr_set & ~fr_room) == '0 && (!lost_valid || lost_room));
+
+  wire unused = &{1'b0, CMD_OFF, cfg_addr, stage[15], stage[19], stage[0], stage[3], stage[4], stage[8], stage[11],
+                  stage[12], stage[13], stage[14]};
+endmodule

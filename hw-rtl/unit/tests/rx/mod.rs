@@ -1,0 +1,999 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Everything around `berth_fp_rx`: host memory, page service, DMA, MAC, and at the far end of each QP a golden
+//! [`Requester`]. Beside the RTL runs a golden [`Responder`] of each QP, step by step after the RTL's trace, and what
+//! leaves the RTL must be what the model says.
+
+use berth_abi::cpu::{RX_FLAG_ICRC_OK, RX_FLAG_ROCE};
+use berth_abi::wqe::{CQE_PUSH, OP_RECV};
+use berth_protocol::rc::{
+    Access, Admit, Event, Fault, Immediate, Message, Op, Outcome, RequestPacket, Requester, RequesterConfig, Responder,
+    ResponderConfig, ResponseBody, ResponsePacket, Syndrome, Target, Verdict,
+};
+use berth_protocol::wire::ext::{Bth, Deth, Extended};
+use berth_protocol::wire::net::{Eth, Ip, Ipv4};
+use berth_protocol::wire::opcode::{Opcode, Service};
+use berth_protocol::wire::{self, Packet};
+use berth_random::Rng;
+use berth_rtl_unit::{Module, Port};
+use std::collections::{HashMap, VecDeque};
+
+pub const OWN_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
+pub const OWN_IP: [u8; 4] = [10, 0, 0, 1];
+const PAGE: u64 = 4096;
+const SLOT: u32 = 0x1200;
+const SLOTS: u32 = 16;
+/// Elements of a receive queue.
+const RING: u64 = 256;
+const QKEY: u32 = 0x1234_5678;
+
+/// How the surroundings behave. Times in cycles, chances in percent.
+#[derive(Clone, Debug)]
+pub struct World {
+    pub width: u32,
+    pub qps: u32,
+    pub log2_mtu: u8,
+    pub selective: bool,
+    pub message_mode: bool,
+    pub max_list: u32,
+    /// Trigger kind and index, as `CRD_RESET` has them.
+    pub trigger: (u32, u32),
+    pub few: u32,
+    /// Units of 64 cycles.
+    pub repeat: u32,
+    /// A host read's round trip.
+    pub read: u64,
+    /// From a write command to its end, and between two.
+    pub write: u64,
+    /// From an acquisition to its answer; the page service behind a miss; how many pages are warm.
+    pub xlat: u64,
+    pub service: u64,
+    pub warm: u64,
+    /// How often a port that could be ready is not.
+    pub stall: u64,
+    /// Frames lost, doubled, delayed on the way in; ACKs lost.
+    pub loss: u64,
+    pub twice: u64,
+    pub late: u64,
+    /// Lists that do not arrive.
+    pub list_loss: u64,
+    pub timeout: u32,
+}
+
+impl Default for World {
+    fn default() -> Self {
+        Self {
+            width: 64,
+            qps: 1,
+            log2_mtu: 10,
+            selective: true,
+            message_mode: false,
+            max_list: 32,
+            trigger: (0, 0),
+            few: 0,
+            repeat: 0,
+            read: 250,
+            write: 8,
+            xlat: 5,
+            service: 2500,
+            warm: 100,
+            stall: 0,
+            loss: 0,
+            twice: 0,
+            late: 0,
+            list_loss: 0,
+            timeout: 20_000,
+        }
+    }
+}
+
+/// A receive as the process posted it.
+#[derive(Clone, Debug)]
+pub struct Recv {
+    pub wr_id: u64,
+    pub sges: Vec<(u64, u32)>,
+    pub size: u32,
+    /// Never a credit: its completion's status.
+    pub local: Option<u8>,
+}
+
+/// A completion, in the words that the card writes.
+pub type Cqe = [u32; 7];
+
+/// One QP: host's side, far end, and model.
+pub struct Qp {
+    pub q: u32,
+    pub requester: Requester<24, 128, 128>,
+    pub model: Responder<24, 128, 4>,
+    /// Receives posted; credits among them, by number.
+    pub recvs: Vec<Recv>,
+    pub credits: Vec<usize>,
+    pub pi: u16,
+    /// Credits announced by lists; those the far end has; the last list's first credit and trigger.
+    announced: u32,
+    has: u32,
+    used: u32,
+    list_first: Option<(u32, u32)>,
+    landed: u32,
+    /// As the RTL has it, which is before the operation's end where a hole closes.
+    rtl_landed: u32,
+    complete: u32,
+    /// Stream bytes sent as messages: (credit, offset, len).
+    pub sent: Vec<(u64, u32)>,
+    offset: u64,
+    /// Packets that wait for the RTL's verdict, acknowledgements and completions that the model has given.
+    packets: VecDeque<RequestPacket>,
+    acks: VecDeque<ResponsePacket>,
+    expected: VecDeque<(u32, u32, u32, bool)>,
+    unchecked: VecDeque<Cqe>,
+    pub cqes: Vec<Cqe>,
+    pub broken: Option<u8>,
+}
+
+struct Credits<'a> {
+    qp: &'a [u32],
+    from: u32,
+    to: u32,
+}
+
+impl Target for Credits<'_> {
+    fn credit(&self, number: u32) -> Option<u32> {
+        (number.wrapping_sub(self.from) < self.to.wrapping_sub(self.from)).then(|| self.qp[number as usize])
+    }
+    fn access(&mut self, _: &Access) -> Admit {
+        Admit::No
+    }
+}
+
+fn fault_code(fault: Fault) -> u64 {
+    match fault {
+        Fault::OutOfOrder => 1,
+        Fault::OutOfWindow => 2,
+        Fault::NotReady => 3,
+        Fault::NoCredit => 4,
+        Fault::TooLong => 5,
+        Fault::Broken => 7,
+        _ => 6,
+    }
+}
+
+/// Address of a queue element.
+fn element(q: u32, index: u16) -> u64 {
+    (u64::from(q) << 32) + u64::from(index) % RING * 128
+}
+
+/// The byte at `offset` of the stream to QP `q`.
+pub fn pattern(q: u32, offset: u64) -> u8 {
+    (offset ^ (offset >> 8) ^ (offset >> 16)).wrapping_mul(0x9d) as u8 ^ (q as u8).wrapping_mul(31)
+}
+
+struct Frame {
+    slot: u32,
+    bytes: Vec<u8>,
+}
+
+pub struct Rig {
+    pub m: Module,
+    ports: HashMap<&'static str, Port>,
+    pub world: World,
+    pub rng: Rng,
+    pub qps: Vec<Qp>,
+    /// Bytes, resident, times held.
+    pages: HashMap<(u8, u64), (Vec<u8>, bool, u32)>,
+    rings: HashMap<u64, u8>,
+    now: u64,
+    doorbells: VecDeque<(u32, u16)>,
+    /// Frames on their way in: (when, bytes); stored ones, those that have been shown.
+    wire: Vec<(u64, Vec<u8>)>,
+    arrived: VecDeque<Frame>,
+    stored: HashMap<u32, Vec<u8>>,
+    free: Vec<u32>,
+    hd: Option<u32>,
+    reads: Vec<(u64, u8, u64, u32, u32)>,
+    writes: VecDeque<(u64, u8, u8)>,
+    answers: Vec<(u64, u16, u8, u8)>,
+    asked: HashMap<u16, (u8, u64, u32)>,
+    lists: Vec<(u32, u32, Vec<u32>)>,
+    list_left: u32,
+    back: Vec<(u64, usize, ResponsePacket)>,
+    /// All acknowledgements that were given.
+    pub replies: Vec<ResponsePacket>,
+    pub events: Vec<u64>,
+    pub core: Vec<(u32, u32)>,
+    pub acks_in: Vec<(u32, u32, u8, Option<u128>)>,
+    pub lists_in: Vec<(u32, u32, Vec<u32>)>,
+    lists_in_left: u32,
+    pub lists_out: u64,
+    pub last_frame: u64,
+    pub last_cqe: u64,
+    pub cqe_count: u64,
+}
+
+impl Rig {
+    pub fn new(world: World, seed: u64) -> Self {
+        let mut m = Module::new("berth_fp_rx", world.width);
+        m.reset();
+        let mut rig = Self {
+            m,
+            ports: HashMap::new(),
+            rng: Rng(seed),
+            qps: Vec::new(),
+            pages: HashMap::new(),
+            rings: HashMap::new(),
+            now: 0,
+            doorbells: VecDeque::new(),
+            wire: Vec::new(),
+            arrived: VecDeque::new(),
+            stored: HashMap::new(),
+            free: (0..SLOTS).collect(),
+            hd: None,
+            reads: Vec::new(),
+            writes: VecDeque::new(),
+            answers: Vec::new(),
+            asked: HashMap::new(),
+            lists: Vec::new(),
+            list_left: 0,
+            back: Vec::new(),
+            replies: Vec::new(),
+            events: Vec::new(),
+            core: Vec::new(),
+            acks_in: Vec::new(),
+            lists_in: Vec::new(),
+            lists_in_left: 0,
+            lists_out: 0,
+            last_frame: 0,
+            last_cqe: 0,
+            cqe_count: 0,
+            world,
+        };
+        rig.config(16, u32::from_be_bytes(OWN_IP));
+        rig.config(17, u32::from_be_bytes([OWN_MAC[2], OWN_MAC[3], OWN_MAC[4], OWN_MAC[5]]));
+        rig.config(18, u32::from(OWN_MAC[0]) << 8 | u32::from(OWN_MAC[1]));
+        for i in 0..rig.world.qps {
+            rig.start(16 + i);
+        }
+        rig
+    }
+
+    fn p(&mut self, name: &'static str) -> Port {
+        if let Some(&p) = self.ports.get(name) {
+            return p;
+        }
+        let p = self.m.port(name);
+        self.ports.insert(name, p);
+        p
+    }
+    fn put(&mut self, name: &'static str, value: u64) {
+        let p = self.p(name);
+        self.m.set(p, value);
+    }
+    fn get(&mut self, name: &'static str) -> u64 {
+        let p = self.p(name);
+        self.m.get(p)
+    }
+    fn is(&mut self, name: &'static str) -> bool {
+        self.get(name) != 0
+    }
+
+    /// Writes a configuration word of row 0, or a command to row `addr >> 6`.
+    pub fn config(&mut self, addr: u32, value: u32) {
+        self.put("cfg_addr", addr.into());
+        self.put("cfg_wdata", value.into());
+        self.put("cfg_we", 1);
+        self.put("cfg_req", 1);
+        for i in 0.. {
+            assert!(i < 5000, "the command is not taken");
+            self.step();
+            if self.is("cfg_ack") {
+                break;
+            }
+        }
+        self.put("cfg_req", 0);
+        self.step();
+    }
+
+    pub fn peer_mac(q: u32) -> [u8; 6] {
+        [2, 0, 0, 0, 1, q as u8]
+    }
+    pub fn peer_ip(q: u32) -> [u8; 4] {
+        [10, 0, 1, q as u8]
+    }
+
+    fn start(&mut self, q: u32) {
+        let w = self.world.clone();
+        let (mac, ip) = (Self::peer_mac(q), Self::peer_ip(q));
+        let psn = self.rng.draw() as u32 & 0xff_ffff;
+        let mode = u32::from(w.log2_mtu) | u32::from(w.selective) << 4 | u32::from(w.message_mode) << 6 | 4 << 16;
+        let words = [
+            (0, mode),
+            (1, u32::from_be_bytes(ip)),
+            (2, u32::from_be_bytes([mac[2], mac[3], mac[4], mac[5]])),
+            (3, u32::from(mac[0]) << 8 | u32::from(mac[1])),
+            (4, q | (q + 1) << 8),
+            (5, 0x5000 + q),
+            (6, 0x6000 + q),
+            (7, QKEY),
+            (8, psn),
+            (9, 0),
+            (10, q),
+            (11, 8),
+            (12, w.max_list | w.trigger.0 << 8 | w.trigger.1 << 16 | w.few << 24),
+            (13, w.repeat),
+            (14, 0),
+        ];
+        for (word, value) in words {
+            self.config(word, value);
+        }
+        self.config(q << 6 | 63, 1);
+        let log2 = w.log2_mtu;
+        let (far, near) = match w.selective {
+            true => (RequesterConfig::berth(log2, 128, w.timeout), ResponderConfig::berth(log2)),
+            // Between Berth ends, but in order only: credit lists, no counts in ACKs.
+            false => (
+                RequesterConfig { count_credits: false, ..RequesterConfig::foreign(log2, 128, w.timeout) },
+                ResponderConfig { selective: false, ..ResponderConfig::berth(log2) },
+            ),
+        };
+        self.qps.push(Qp {
+            q,
+            requester: Requester::new(RequesterConfig { retries: 0, ..far }, psn),
+            model: Responder::new(near, psn, 0),
+            recvs: Vec::new(),
+            credits: Vec::new(),
+            pi: 0,
+            announced: 0,
+            has: 0,
+            used: 0,
+            list_first: None,
+            landed: 0,
+            rtl_landed: 0,
+            complete: 0,
+            sent: Vec::new(),
+            offset: 0,
+            packets: VecDeque::new(),
+            acks: VecDeque::new(),
+            expected: VecDeque::new(),
+            unchecked: VecDeque::new(),
+            cqes: Vec::new(),
+            broken: None,
+        });
+    }
+
+    /// Posts a receive; the doorbell comes with [`Rig::ring`].
+    pub fn post(&mut self, i: usize, sges: &[(u64, u32)]) {
+        let qp = &mut self.qps[i];
+        let size = sges.iter().map(|s| s.1).sum::<u32>();
+        let wr_id = 0xabcd_0000_0000 | u64::from(qp.q) << 32 | qp.recvs.len() as u64;
+        let mut wqe = vec![OP_RECV, 0];
+        wqe.extend((sges.len() as u16).to_le_bytes());
+        wqe.extend(size.to_le_bytes());
+        wqe.extend(wr_id.to_le_bytes());
+        for s in sges {
+            wqe.extend(s.0.to_le_bytes());
+            wqe.extend(s.1.to_le_bytes());
+            wqe.extend([0; 4]);
+        }
+        wqe.resize(128, 0xee);
+        let at = element(qp.q, qp.pi);
+        self.rings.extend((at..).zip(wqe));
+        qp.pi = qp.pi.wrapping_add(1);
+        let local = (size == 0 && !self.world.message_mode).then_some(0);
+        if local.is_none() {
+            qp.credits.push(qp.recvs.len());
+        }
+        qp.recvs.push(Recv { wr_id, sges: sges.to_vec(), size, local });
+    }
+
+    /// Changes the first byte of the receive posted last, so that it is malformed.
+    pub fn spoil(&mut self, i: usize) {
+        let qp = &mut self.qps[i];
+        let at = element(qp.q, qp.pi.wrapping_sub(1));
+        self.rings.insert(at, 9);
+        let last = qp.recvs.len() - 1;
+        if qp.recvs[last].local.is_none() {
+            assert_eq!(qp.credits.pop(), Some(last));
+        }
+        qp.recvs[last].local = Some(1);
+    }
+
+    pub fn ring(&mut self, i: usize) {
+        let (q, pi) = (self.qps[i].q, self.qps[i].pi);
+        self.doorbells.push_back((q, pi));
+    }
+
+    /// Receives that are posted and not complete.
+    pub fn open(&self, i: usize) -> usize {
+        self.qps[i].recvs.len() - self.qps[i].cqes.len()
+    }
+
+    /// Credits that the far end of QP `i` has and has not used.
+    pub fn usable(&self, i: usize) -> u32 {
+        self.qps[i].has - self.qps[i].used
+    }
+
+    /// The far end sends a message of at most `len` bytes with its next credit; in message mode it must fit.
+    pub fn send(&mut self, i: usize, len: u32, push: bool) {
+        let qp = &mut self.qps[i];
+        let size = qp.recvs[qp.credits[qp.used as usize]].size;
+        let len = len.min(size);
+        let message = Message {
+            op: Op::Send,
+            tag: qp.used,
+            offset: qp.offset,
+            len,
+            credit: qp.used,
+            imm: if self.world.message_mode { Immediate::None } else { Immediate::Remaining },
+            solicited: push,
+            ..Message::default()
+        };
+        if qp.requester.post(message).is_ok() {
+            qp.sent.push((qp.offset, len));
+            qp.offset += u64::from(len);
+            qp.used += 1;
+        }
+    }
+
+    /// The frame of a request.
+    pub fn frame(&self, i: usize, p: &RequestPacket, payload: &[u8]) -> Vec<u8> {
+        let q = self.qps[i].q;
+        let headers = wire::reliable::emit_request(Service::Rc, p).expect("a packet of a requester");
+        let mut bth = Bth::new(headers.opcode, q, p.psn);
+        (bth.ack_request, bth.solicited) = (p.ack_request, p.solicited);
+        Self::emit(q, bth, headers.ext, &[headers.prefix(), payload])
+    }
+
+    fn emit(q: u32, bth: Bth, ext: Extended, payload: &[&[u8]]) -> Vec<u8> {
+        let ip = Ipv4 { from: Self::peer_ip(q), to: OWN_IP, traffic_class: 0, id: 0, df: true, ttl: 64 };
+        let eth = Eth { to: OWN_MAC, from: Self::peer_mac(q) };
+        let packet = Packet { eth, ip: Ip::V4(ip), source_port: 0xc000, bth, ext };
+        let mut out = vec![0; SLOT as usize];
+        let len = wire::emit(&packet, payload, &mut out).expect("a frame");
+        out.truncate(len);
+        out
+    }
+
+    /// An acknowledgement that comes from the far end.
+    pub fn ack_frame(&self, i: usize, p: &ResponsePacket) -> Vec<u8> {
+        let headers = wire::reliable::emit_response(Service::Rc, p);
+        Self::emit(self.qps[i].q, Bth::new(headers.opcode, self.qps[i].q, p.psn), headers.ext, &[headers.prefix()])
+    }
+
+    /// A credit list that comes from the far end.
+    pub fn list_frame(&self, i: usize, first: u32, sizes: &[u32]) -> Vec<u8> {
+        let q = self.qps[i].q;
+        let mut record = vec![1 | (3 + sizes.len() as u32) << 8 | q << 16, 0x5000 + q, first];
+        record.extend(sizes);
+        let bytes: Vec<u8> = record.iter().flat_map(|w| w.to_le_bytes()).collect();
+        let ext = Extended { deth: Some(Deth { qkey: QKEY, source_qpn: 2 }), ..Extended::NONE };
+        Self::emit(q, Bth::new(Opcode(0x64), 2, 0), ext, &[&bytes])
+    }
+
+    /// Puts a frame on the wire; it arrives after `delay`, or as the world's faults have it.
+    pub fn inject(&mut self, frame: Vec<u8>, delay: u64) {
+        self.wire.push((self.now + delay, frame));
+    }
+
+    fn page(&mut self, asid: u8, vpn: u64) -> &mut (Vec<u8>, bool, u32) {
+        let warm = self.rng.below(100) < self.world.warm;
+        self.pages.entry((asid, vpn)).or_insert_with(|| (vec![0xcc; PAGE as usize], warm, 0))
+    }
+
+    /// Memory of a process.
+    pub fn memory(&mut self, q: u32, va: u64, len: u32) -> Vec<u8> {
+        (va..va + u64::from(len)).map(|a| self.page(q as u8, a / PAGE).0[(a % PAGE) as usize]).collect()
+    }
+
+    /// Pages that are held.
+    pub fn held(&self) -> u32 {
+        self.pages.values().map(|p| p.2).sum()
+    }
+
+    fn ready(&mut self) -> bool {
+        self.world.stall == 0 || self.rng.below(100) >= self.world.stall
+    }
+
+    /// What the far ends have to send goes on the wire.
+    fn transmit(&mut self) {
+        for i in 0..self.qps.len() {
+            while let Some(t) = self.qps[i].requester.transmit(self.now) {
+                let q = self.qps[i].q;
+                let payload: Vec<u8> = (t.offset..t.offset + u64::from(t.packet.len)).map(|o| pattern(q, o)).collect();
+                let frame = self.frame(i, &t.packet, &payload);
+                if self.rng.below(100) < self.world.loss {
+                    continue;
+                }
+                let mut delay = 20;
+                if self.rng.below(100) < self.world.late {
+                    delay += self.rng.below(400);
+                }
+                if self.rng.below(100) < self.world.twice {
+                    self.inject(frame.clone(), delay + self.rng.clone().below(600));
+                }
+                self.inject(frame, delay);
+            }
+            self.qps[i].requester.tick(self.now);
+            while self.qps[i].requester.complete().is_some() {}
+        }
+        let mut k = 0;
+        while k < self.back.len() {
+            if self.back[k].0 > self.now {
+                k += 1;
+                continue;
+            }
+            let (_, i, p) = self.back.remove(k);
+            let outcome = self.qps[i].requester.response(self.now, &p);
+            assert_ne!(outcome, Outcome::Bad, "the far end does not understand {p:?}");
+        }
+        // Frames that have arrived take slots, in the order of their arrival.
+        while !self.free.is_empty() {
+            let next = self.wire.iter().enumerate().filter(|(_, f)| f.0 <= self.now).min_by_key(|(n, f)| (f.0, *n));
+            let Some(n) = next.map(|(n, _)| n) else { break };
+            let (_, bytes) = self.wire.remove(n);
+            let slot = self.free.remove(0);
+            self.stored.insert(slot, bytes.clone());
+            self.arrived.push_back(Frame { slot, bytes });
+        }
+    }
+
+    /// One clock.
+    pub fn step(&mut self) {
+        self.transmit();
+        self.put("now", (self.now / 64) & 0xffff_ffff);
+        for name in ["fw_ready", "qr_ready", "xa_ready", "cpu_ready", "pw_ready", "cq_ready", "ack_ready", "lst_ready"]
+        {
+            let ready = self.ready();
+            self.put(name, ready.into());
+        }
+        for name in ["afr_ready", "lfr_ready"] {
+            let ready = self.ready();
+            self.put(name, ready.into());
+        }
+        match self.doorbells.front().copied() {
+            Some((q, pi)) => {
+                self.put("rdb_q", q.into());
+                self.put("rdb_pi", pi.into());
+                self.put("rdb_valid", 1);
+            }
+            None => self.put("rdb_valid", 0),
+        }
+        self.show_frame();
+        let hd = self.hd.take();
+        if let Some(addr) = hd {
+            let (slot, at) = (addr / SLOT, (addr % SLOT) as usize);
+            let bytes = &self.stored[&slot];
+            let word = (0..4).fold(0, |w, k| w | u64::from(bytes.get(at + k).copied().unwrap_or(0)) << (8 * k));
+            self.put("hd_data", word);
+        }
+        self.show_read();
+        let done = self.writes.front().copied().filter(|w| w.0 <= self.now);
+        self.put("wd_valid", done.is_some().into());
+        if let Some((_, tag, status)) = done {
+            self.writes.pop_front();
+            self.put("wd_tag", tag.into());
+            self.put("wd_status", status.into());
+        }
+        let due = self.answers.iter().position(|a| a.0 <= self.now);
+        self.put("xr_valid", due.is_some().into());
+        if let Some(k) = due {
+            let (_, tag, kind, status) = self.answers[k];
+            self.put("xr_tag", tag.into());
+            self.put("xr_kind", kind.into());
+            self.put("xr_status", status.into());
+        }
+        self.m.settle();
+
+        if self.is("rdb_valid") && self.is("rdb_ready") {
+            self.doorbells.pop_front();
+        }
+        if self.is("rf_valid") && self.is("rf_ready") {
+            let frame = self.arrived.pop_front().expect("a frame was shown");
+            self.last_frame = self.now;
+            self.heard(&frame.bytes);
+        }
+        if self.is("hd_re") {
+            self.hd = Some(self.get("hd_addr") as u32);
+        }
+        if let Some(k) = due
+            && self.is("xr_ready")
+        {
+            let (_, tag, kind, _) = self.answers.remove(k);
+            if kind == 1 {
+                let when = self.now + self.world.service;
+                self.answers.push((when, tag, 2, 0));
+            }
+        }
+        self.take_translation();
+        self.take_write();
+        self.take_reads();
+        self.follow();
+        self.take_answers();
+        if self.is("rfree_valid") {
+            let slot = self.get("rfree_addr") as u32 / SLOT;
+            assert!(!self.free.contains(&slot), "a frame is given back twice");
+            self.stored.remove(&slot);
+            self.free.push(slot);
+        }
+        self.m.edge();
+        self.now += 1;
+    }
+
+    fn show_frame(&mut self) {
+        let hold = self.rng.below(100) < self.world.stall;
+        let shown = self.is("rf_valid") && self.arrived.front().is_some();
+        if let Some(frame) = self.arrived.front()
+            && (!hold || shown)
+        {
+            let mut header = frame.bytes.clone();
+            header.resize(96, 0);
+            let words: Vec<u64> =
+                header.chunks(8).map(|c| u64::from_le_bytes(c.try_into().expect("8 bytes"))).collect();
+            let (addr, len) = (frame.slot * SLOT, frame.bytes.len());
+            let p = self.p("rf_hdr");
+            self.m.set_wide(p, &words);
+            self.put("rf_addr", addr.into());
+            self.put("rf_len", len as u64);
+            self.put("rf_flags", (RX_FLAG_ICRC_OK | RX_FLAG_ROCE).into());
+            self.put("rf_valid", 1);
+        } else {
+            self.put("rf_valid", 0);
+        }
+    }
+
+    /// The model will be asked about this frame's packet.
+    fn heard(&mut self, frame: &[u8]) {
+        let Ok((packet, payload)) = wire::parse_trusted(frame) else { return };
+        let Some(i) = self.qps.iter().position(|qp| qp.q == packet.bth.qpn) else { return };
+        let op = packet.bth.opcode.0;
+        if op > 5 {
+            return;
+        }
+        let (request, _) = wire::reliable::parse_request(&packet, payload, self.world.selective).expect("a SEND");
+        self.qps[i].packets.push_back(request);
+    }
+
+    fn show_read(&mut self) {
+        let host = self.p("qc_data").bits() / 8;
+        let ready: Vec<usize> = (0..self.reads.len()).filter(|&k| self.reads[k].0 <= self.now).collect();
+        self.put("qc_valid", (!ready.is_empty()).into());
+        if ready.is_empty() {
+            return;
+        }
+        // Requests in any order, the beats of one in theirs.
+        let k = ready[self.rng.below(ready.len() as u64) as usize];
+        let (_, tag, addr, len, at) = self.reads[k];
+        let bytes: Vec<u8> = (0..host).map(|n| *self.rings.get(&(addr + u64::from(at + n))).unwrap_or(&0xdd)).collect();
+        let words: Vec<u64> = bytes.chunks(8).map(|c| u64::from_le_bytes(c.try_into().expect("8 bytes"))).collect();
+        let p = self.p("qc_data");
+        self.m.set_wide(p, &words);
+        self.put("qc_tag", tag.into());
+        self.put("qc_off", at.into());
+        self.put("qc_last", (at + host >= len).into());
+        self.put("qc_err", 0);
+        self.reads[k].4 += host;
+        if at + host >= len {
+            self.reads.remove(k);
+        }
+    }
+
+    fn take_reads(&mut self) {
+        if self.is("qr_valid") && self.is("qr_ready") {
+            let (addr, len, tag) = (self.get("qr_addr"), self.get("qr_len") as u32, self.get("qr_tag") as u8);
+            assert!(len.is_multiple_of(128) && (128..=512).contains(&len) && addr % PAGE + u64::from(len) <= PAGE);
+            let when = self.now + self.world.read;
+            self.reads.push((when, tag, addr, len, 0));
+        }
+    }
+
+    fn take_translation(&mut self) {
+        if !(self.is("xa_valid") && self.is("xa_ready")) {
+            return;
+        }
+        let (asid, va, len) = (self.get("xa_asid") as u8, self.get("xa_va"), self.get("xa_len") as u32);
+        assert!(len > 0 && self.is("xa_write"));
+        let pages = va / PAGE..=(va + u64::from(len) - 1) / PAGE;
+        if self.is("xa_release") {
+            for vpn in pages {
+                let page = self.page(asid, vpn);
+                assert!(page.2 > 0, "a page is released that is not held");
+                page.2 -= 1;
+            }
+            return;
+        }
+        let tag = self.get("xa_tag") as u16;
+        let when = self.now + self.world.xlat;
+        let hit = pages.clone().all(|vpn| self.page(asid, vpn).1);
+        if let Some(first) = self.asked.remove(&tag) {
+            assert_eq!(first, (asid, va, len), "asked again for something else");
+            assert!(hit);
+        } else if !hit {
+            self.asked.insert(tag, (asid, va, len));
+            for vpn in pages.clone() {
+                self.page(asid, vpn).1 = true;
+            }
+        }
+        if hit {
+            for vpn in pages {
+                self.page(asid, vpn).2 += 1;
+            }
+        }
+        self.answers.push((when, tag, u8::from(!hit), 0));
+    }
+
+    fn take_write(&mut self) {
+        if !(self.is("pw_valid") && self.is("pw_ready")) {
+            return;
+        }
+        let (local, len) = (self.get("pw_local") as u32, self.get("pw_len") as u32);
+        let (asid, va, tag) = (self.get("pw_asid") as u8, self.get("pw_va"), self.get("pw_tag") as u8);
+        assert!(len > 0);
+        let frame = &self.stored[&(local / SLOT)];
+        let at = (local % SLOT) as usize;
+        let bytes = frame[at..at + len as usize].to_vec();
+        for (a, byte) in (va..).zip(bytes) {
+            let page = self.page(asid, a / PAGE);
+            assert!(page.2 > 0, "a write to a page that is not held");
+            page.0[(a % PAGE) as usize] = byte;
+        }
+        let beats = u64::from(len.div_ceil(self.world.width / 8));
+        let after = self.writes.back().map_or(0, |w| w.0 + 1);
+        self.writes.push_back(((self.now + self.world.write + beats).max(after), tag, 0));
+    }
+
+    /// Does with the models what the RTL's arrival has done.
+    fn follow(&mut self) {
+        if self.is("tr_landed") {
+            let q = self.get("tr_landed_q") as u32;
+            self.qps.iter_mut().find(|qp| qp.q == q).expect("a QP").rtl_landed += 1;
+        }
+        if !self.is("tr_valid") {
+            return;
+        }
+        let word = self.get("tr_word");
+        let (op, verdict, fault) = (word >> 60 & 3, word >> 56 & 15, word >> 52 & 7);
+        let (q, err, psn) = ((word >> 36) as u16, word >> 24 & 1, word as u32 & 0xff_ffff);
+        let Some(i) = self.qps.iter().position(|qp| qp.q == u32::from(q)) else { return };
+        let qp = &mut self.qps[i];
+        match op {
+            0 => {
+                let p = qp.packets.pop_front().expect("the RTL judges a packet that did not come");
+                assert_eq!(p.psn, psn);
+                let sizes: Vec<u32> = qp.credits.iter().map(|&r| qp.recvs[r].size).collect();
+                let mut target = Credits { qp: &sizes, from: qp.complete, to: qp.announced };
+                let answer = match qp.model.receive(&p, &mut target) {
+                    Verdict::Place(_) => (0, 0),
+                    Verdict::Taken => (1, 0),
+                    Verdict::Duplicate => (2, 0),
+                    Verdict::Drop(f) => (3, fault_code(f)),
+                };
+                assert_eq!((verdict, fault), answer, "QP {q}, cycle {}: {p:?}", self.now);
+            }
+            1 if err == 0 => qp.model.placed(psn),
+            1 => qp.model.fail(),
+            2 => {
+                let reply = qp.model.respond();
+                assert_eq!(verdict == 1, reply.is_some(), "QP {q}: acknowledgement {reply:?}");
+                qp.acks.extend(reply.map(|r| r.packet));
+            }
+            _ => return,
+        }
+        while let Some(event) = qp.model.event() {
+            match event {
+                Event::Landed { credit } => {
+                    assert_eq!(credit, qp.landed);
+                    qp.landed += 1;
+                }
+                Event::Received { credit, len, imm, solicited, .. } => {
+                    assert_eq!(credit, qp.complete);
+                    qp.complete += 1;
+                    qp.expected.push_back((credit, len, imm.unwrap_or(0), solicited));
+                }
+                _ => (),
+            }
+        }
+        assert_eq!(qp.landed, qp.rtl_landed, "QP {q}");
+        self.check_completions(i);
+    }
+
+    fn take_answers(&mut self) {
+        if self.is("afr_valid") && self.is("afr_ready") {
+            let q = self.get("afr_q") as u32;
+            let i = self.qps.iter().position(|qp| qp.q == q).expect("a QP");
+            let sack = self.is("afr_has_sack").then(|| self.sack("afr_sack"));
+            let syndrome = Syndrome::from_byte(self.get("afr_syndrome") as u8).expect("a syndrome");
+            let body = ResponseBody::Ack { syndrome, sack };
+            let packet = ResponsePacket { psn: self.get("afr_psn") as u32, msn: self.get("afr_msn") as u32, body };
+            assert_eq!(Some(packet), self.qps[i].acks.pop_front(), "QP {q}");
+            self.replies.push(packet);
+            if self.rng.below(100) >= self.world.loss {
+                self.back.push((self.now + 20, i, packet));
+            }
+        }
+        if self.is("cq_valid") && self.is("cq_ready") {
+            self.take_completion();
+        }
+        if self.is("lfr_valid") && self.is("lfr_ready") {
+            self.take_list();
+        }
+        if self.is("fw_valid") && self.is("fw_ready") {
+            let word = self.get("fw_word");
+            let q = (word >> 40) as u16;
+            if let Some(qp) = self.qps.iter_mut().find(|qp| qp.q == u32::from(q))
+                && word >> 56 == 0x40
+            {
+                qp.broken = Some(word as u8);
+            }
+            self.events.push(word);
+        }
+        if self.is("cpu_valid") && self.is("cpu_ready") {
+            let (addr, len) = (self.get("cpu_addr") as u32, self.get("cpu_len") as u32);
+            self.core.push((addr, len));
+            self.stored.remove(&(addr / SLOT));
+            self.free.push(addr / SLOT);
+        }
+        if self.is("ack_valid") && self.is("ack_ready") {
+            let sack = self.is("ack_has_sack").then(|| self.sack("ack_sack"));
+            let got = (self.get("ack_q") as u32, self.get("ack_psn") as u32, self.get("ack_syndrome") as u8, sack);
+            self.acks_in.push(got);
+        }
+        if self.is("lst_valid") && self.is("lst_ready") {
+            if self.is("lst_begin") {
+                assert_eq!(self.lists_in_left, 0);
+                let n = self.get("lst_n") as u32;
+                self.lists_in_left = if n == 0 { 64 } else { n };
+                let (q, first) = (self.get("lst_q") as u32, self.get("lst_first") as u32);
+                self.lists_in.push((q, first, Vec::new()));
+            } else {
+                let size = self.get("lst_size") as u32;
+                self.lists_in.last_mut().expect("a list has begun").2.push(size);
+                self.lists_in_left -= 1;
+            }
+        }
+    }
+
+    fn sack(&mut self, name: &'static str) -> u128 {
+        let p = self.p(name);
+        let words = self.m.words(p);
+        u128::from(words[0]) | u128::from(words[1]) << 64
+    }
+
+    fn take_completion(&mut self) {
+        let p = self.p("cq_words");
+        let bytes = self.m.bytes(p);
+        let mut words = [0; 7];
+        for (word, chunk) in words.iter_mut().zip(bytes.chunks(4)) {
+            *word = u32::from_le_bytes(chunk.try_into().expect("4 bytes"));
+        }
+        let i = self.qps.iter().position(|qp| qp.q == words[3]).expect("a QP");
+        assert_eq!(self.get("cq_cqn") as u32, words[3] + 1);
+        let qp = &mut self.qps[i];
+        let recv = qp.recvs[qp.cqes.len()].clone();
+        let (q, len, credit) = (qp.q, words[2], words[6]);
+        assert_eq!(words[..2], [recv.wr_id as u32, (recv.wr_id >> 32) as u32], "QP {q}: not the next receive");
+        if let Some(status) = recv.local {
+            assert_eq!(words[2..], [0, q, u32::from(status) | u32::from(OP_RECV) << 8, 0, 0]);
+        } else {
+            qp.unchecked.push_back(words);
+            let (offset, sent) = qp.sent[credit as usize];
+            assert_eq!(len, sent);
+            let mut at = offset;
+            let mut left = len;
+            for (va, n) in recv.sges {
+                let n = n.min(left);
+                let there = self.memory(q, va, n);
+                for (k, byte) in there.into_iter().enumerate() {
+                    assert_eq!(byte, pattern(q, at + k as u64), "QP {q}, credit {credit}, byte {k} at {va:#x}");
+                }
+                at += u64::from(n);
+                left -= n;
+            }
+        }
+        self.qps[i].cqes.push(words);
+        self.check_completions(i);
+        self.last_cqe = self.now;
+        self.cqe_count += 1;
+    }
+
+    /// The RTL's completions are the model's, which has them at the end of an operation.
+    fn check_completions(&mut self, i: usize) {
+        let qp = &mut self.qps[i];
+        while let (Some(words), Some(&(credit, len, imm, push))) = (qp.unchecked.front(), qp.expected.front()) {
+            let flags = if push { u32::from(CQE_PUSH) << 16 } else { 0 };
+            assert_eq!(words[2..], [len, qp.q, u32::from(OP_RECV) << 8 | flags, imm, credit]);
+            qp.unchecked.pop_front();
+            qp.expected.pop_front();
+        }
+    }
+
+    /// Nothing is left that one side has and the other has not.
+    pub fn settled(&self) -> bool {
+        let done = |qp: &Qp| qp.unchecked.is_empty() && qp.expected.is_empty() && qp.acks.is_empty();
+        self.held() == 0 && self.qps.iter().all(done)
+    }
+
+    fn take_list(&mut self) {
+        if self.is("lfr_begin") {
+            assert_eq!(self.list_left, 0, "a list begins within another");
+            let (q, first, n) = (self.get("lfr_q") as u32, self.get("lfr_first") as u32, self.get("lfr_n") as u32);
+            let n = if n == 0 { 64 } else { n };
+            let epoch = self.get("lfr_epoch") as u32;
+            let qp = self.qps.iter_mut().find(|qp| qp.q == q).expect("a QP");
+            assert_eq!(epoch, 0x6000 + q);
+            if first == qp.announced {
+                // CR-11, CR-5: the last list's first buffer and its trigger have been hit.
+                if let Some((proof, trigger)) = qp.list_first {
+                    assert!(qp.rtl_landed > proof && qp.rtl_landed > trigger, "QP {q}: a list too early");
+                }
+                assert!(n <= self.world.max_list);
+                let index = match self.world.trigger {
+                    (1, _) => n - 1,
+                    (2, at) => at.min(n - 1),
+                    _ => 0,
+                };
+                qp.list_first = Some((first, first + index));
+                qp.announced += n;
+                assert!(qp.announced as usize <= qp.credits.len(), "more credits than receives");
+            } else {
+                let (proof, _) = qp.list_first.expect("a list was told");
+                assert!(self.world.repeat != 0 && first == proof && first + n == qp.announced, "no repeat");
+            }
+            self.list_left = n;
+            self.lists_out += 1;
+            self.lists.push((q, first, Vec::new()));
+            return;
+        }
+        assert!(self.list_left > 0);
+        let size = self.get("lfr_size") as u32;
+        let list = self.lists.last_mut().expect("a list has begun");
+        list.2.push(size);
+        self.list_left -= 1;
+        if self.list_left == 0 {
+            let (q, first, sizes) = self.lists.pop().expect("a list");
+            let lost = self.rng.below(100) < self.world.list_loss;
+            let qp = self.qps.iter_mut().find(|qp| qp.q == q).expect("a QP");
+            for (number, size) in (first..).zip(&sizes) {
+                // A repeat may say sizes anew for credits that are used up.
+                if number >= qp.rtl_landed {
+                    assert_eq!(*size, qp.recvs[qp.credits[number as usize]].size, "QP {q}, credit {number}");
+                }
+            }
+            if !lost {
+                qp.has = qp.has.max(first + sizes.len() as u32);
+            }
+        }
+    }
+
+    /// Steps until `done`, at most `limit` cycles.
+    pub fn until(&mut self, limit: u64, what: &str, mut done: impl FnMut(&mut Self) -> bool) {
+        for _ in 0..limit {
+            if done(self) {
+                return;
+            }
+            self.step();
+        }
+        let state: Vec<_> = self
+            .qps
+            .iter()
+            .map(|qp| {
+                let m = (qp.model.arrival().placed().get(), qp.model.arrival().expected().get());
+                (
+                    qp.q,
+                    qp.recvs.len(),
+                    qp.announced,
+                    qp.has,
+                    qp.used,
+                    qp.landed,
+                    qp.cqes.len(),
+                    m,
+                    qp.requester.deadline(),
+                )
+            })
+            .collect();
+        panic!(
+            "{what} does not happen in {limit} cycles; now {}: QP, receives, announced, had, used, landed, completions, (placed, expected), deadline: {state:x?}",
+            self.now
+        );
+    }
+
+    pub fn now(&self) -> u64 {
+        self.now
+    }
+}
