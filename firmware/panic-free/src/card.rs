@@ -5,6 +5,7 @@ use crate::calls;
 use berth_protocol::fifo::Fifo;
 use berth_protocol::headers::{self, Mac, Template, arp};
 use berth_protocol::limits::CONTROL_WORDS;
+use berth_protocol::rc::Placement;
 use berth_protocol::{Card, control};
 use core::hint::black_box;
 
@@ -20,8 +21,9 @@ pub fn link() {
     let words = black_box([0; headers::HEADER_WORDS]);
     let mac = black_box(Mac::new(black_box([0; 6])));
     black_box(headers::parse(&words, black_box(64), mac, black_box(1))).ok();
+    let placement = black_box(Placement { credit: 0, index: 0 });
     let mut template = black_box(Template::new(mac, black_box(1), mac, black_box(2), black_box(3), black_box(4)));
-    calls!(template: packet(1, false, false, 2, Some(3), 4), placed(1, false, false, 2, Some(3), 4, 5), sack(1, 2, 3));
+    calls!(template: packet(1, false, false, 2, Some(3), 4), placed(1, false, false, 2, Some(3), placement, 5), sack(1, 2, 3));
     let message = black_box(arp::parse(&words, black_box(60)));
     black_box(message.map(|message| arp::emit(&message, mac)));
 }
