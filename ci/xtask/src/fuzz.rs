@@ -19,13 +19,14 @@ const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer
 /// Named, so that build scripts are not instrumented.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// Targets of firmware/fuzz, and the longest input of each.
-const TARGETS: [(&str, usize); 9] = [
+const TARGETS: [(&str, usize); 10] = [
     ("wire", 300),
     ("datagram", 600),
     ("entry", 600),
     ("ends", 1000),
     ("cards", 600),
     ("hostile", 600),
+    ("host", 600),
     ("lists", 1000),
     ("carriers", 300),
     ("memory", 600),
@@ -39,7 +40,7 @@ pub struct Arguments {
     /// How long, in minutes, shared by all targets.
     #[arg(long, default_value_t = 10.0)]
     pub minutes: f64,
-    /// Only these targets (wire, datagram, entry, ends, cards, hostile, lists, carriers, memory).
+    /// Only these targets (wire, datagram, entry, ends, cards, hostile, host, lists, carriers, memory).
     #[arg(long = "target", value_delimiter = ',', value_name = "TARGET")]
     pub targets: Vec<String>,
     /// Where random choices begin.

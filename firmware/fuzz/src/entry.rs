@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Any words as entries of credit lists, any bytes on every carrier of them, and entries through every carrier.
 
+use berth_protocol::announce::Options;
 use berth_protocol::carrier::{
     Carry, Fetch, Messages, Reverse, SharedControl, SharedReader, SharedWriter, TcpOptions, Window, WindowWriter,
 };
 use berth_protocol::entry::{Body, Entry, Name};
+use berth_protocol::mux::{Mux, Received};
 
 use crate::input::Input;
 
@@ -25,7 +27,27 @@ pub fn run(data: &[u8]) {
         carried(&entry);
         rest = &rest[used..];
     }
+    multiplexed(&words);
     delivered(data);
+}
+
+/// As a message on a control connection with one data connection: what is told is what decodes.
+fn multiplexed(words: &[u32]) {
+    let mut mux = Mux::<1, 16, LIST, 32>::new();
+    let own = words.first().map_or(Name::default(), |qpn| Name { qpn: *qpn, epoch: 1 });
+    mux.open(0, own, Name::default(), &Options::default()).expect("there is room");
+    let mut told = Vec::new();
+    let whole = mux.receive_words(words, |entry, received| {
+        assert_eq!(received == Received::UnknownQpn, entry.to.qpn != own.qpn);
+        told.push(*entry);
+    });
+    let mut rest = words;
+    for entry in told {
+        let (decoded, used) = Entry::decode(rest).expect("what is told was decoded");
+        assert_eq!(decoded, entry);
+        rest = &rest[used..];
+    }
+    assert_eq!(whole, rest.is_empty());
 }
 
 /// Through every carrier that is wide enough.

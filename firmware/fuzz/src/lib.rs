@@ -6,6 +6,7 @@ pub mod cards;
 pub mod datagram;
 pub mod ends;
 pub mod entry;
+pub mod host;
 pub mod hostile;
 pub mod input;
 pub mod lists;
@@ -16,13 +17,14 @@ pub mod wire;
 pub type Target = fn(&[u8]);
 
 /// All targets by name.
-pub const TARGETS: [(&str, Target); 9] = [
+pub const TARGETS: [(&str, Target); 10] = [
     ("wire", wire::run),
     ("datagram", datagram::run),
     ("entry", entry::run),
     ("ends", ends::run),
     ("cards", cards::run),
     ("hostile", hostile::run),
+    ("host", host::run),
     ("lists", lists::run),
     ("carriers", lists::nonsense),
     ("memory", memory::run),

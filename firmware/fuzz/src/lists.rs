@@ -6,7 +6,9 @@
 use std::collections::VecDeque;
 
 use berth_protocol::announce::{Heard, Options};
-use berth_protocol::carrier::{Carry, Fetch, Messages, Reverse, TcpOptions, Window, WindowWriter};
+use berth_protocol::carrier::{
+    Carry, Fetch, Messages, Reverse, SharedControl, SharedReader, SharedWriter, TcpOptions, Unit, Window, WindowWriter,
+};
 use berth_protocol::entry::{Body, Entry, Name, Part};
 use berth_protocol::mux::{Mux, Received};
 use berth_protocol::policy::{Cap, Kind, Settings};
@@ -27,34 +29,80 @@ fn name(end: usize, connection: usize) -> Name {
     Name { qpn: (100 * end + connection) as u32, epoch: 7000 + end as u32 }
 }
 
+/// Memory that the two processes of a host share, for one direction.
+type Ring = SharedControl<32>;
+
+/// Options of two TCP connections, each of which carries what belongs to it: a unit's offset says which.
+#[derive(Clone)]
+struct Segments([TcpOptions<LIST>; CONNECTIONS]);
+
+impl Segments {
+    /// Towards the end `to`.
+    fn new(to: usize) -> Self {
+        // Beside a time stamp.
+        Self(std::array::from_fn(|c| TcpOptions::new(name(to, c), 12).expect("it fits")))
+    }
+}
+
+impl Carry<LIST> for Segments {
+    fn part(&self) -> u32 {
+        self.0[0].part()
+    }
+
+    fn put(&mut self, entry: &Entry<LIST>) -> bool {
+        self.0[entry.to.qpn as usize % CONNECTIONS].put(entry)
+    }
+
+    fn unit(&mut self, out: &mut [u8]) -> Option<Unit> {
+        let (c, unit) = (0..).zip(&mut self.0).find_map(|(c, options)| Some((c, options.unit(out)?)))?;
+        Some(Unit { offset: c, ..unit })
+    }
+}
+
+impl Fetch<LIST> for Segments {
+    fn deliver(&mut self, offset: u32, bytes: &[u8]) -> bool {
+        self.0[offset as usize % CONNECTIONS].deliver(0, bytes)
+    }
+
+    fn get(&mut self) -> Option<Entry<LIST>> {
+        self.0.iter_mut().find_map(Fetch::get)
+    }
+}
+
 /// One direction of the control path.
-struct Path {
-    carry: Box<dyn Carry<LIST>>,
-    fetch: Box<dyn Fetch<LIST>>,
+struct Path<'a> {
+    carry: Box<dyn Carry<LIST> + 'a>,
+    fetch: Box<dyn Fetch<LIST> + 'a>,
     /// The medium keeps order and has one reader.
     ordered: bool,
     waiting: Option<Entry<LIST>>,
     units: VecDeque<(u32, Vec<u8>)>,
 }
 
-impl Path {
-    fn new(kind: u8) -> Self {
-        let (carry, fetch): (Box<dyn Carry<LIST>>, Box<dyn Fetch<LIST>>) = match kind % 3 {
+/// Carriers (CR-12).
+const CARRIERS: u8 = 5;
+
+impl<'a> Path<'a> {
+    /// Towards the end `to`, over the carrier `kind`; shared memory uses `ring`.
+    fn new(kind: u8, to: usize, ring: &'a Ring) -> Self {
+        let (carry, fetch): (Box<dyn Carry<LIST> + 'a>, Box<dyn Fetch<LIST> + 'a>) = match kind {
             0 => (Box::new(Messages::new()), Box::new(Messages::new())),
             1 => {
                 let end = Reverse::new(256, false).expect("it fits");
                 (Box::new(end.clone()), Box::new(end))
             }
-            _ => (Box::new(WindowWriter::<2, 16>::new()), Box::new(Window::<2, 16>::new())),
+            2 => (Box::new(WindowWriter::<2, 16>::new()), Box::new(Window::<2, 16>::new())),
+            3 => (Box::new(SharedWriter::new(ring)), Box::new(SharedReader::new(ring))),
+            _ => (Box::new(Segments::new(to)), Box::new(Segments::new(to))),
         };
-        Self { carry, fetch, ordered: kind % 3 == 2, waiting: None, units: VecDeque::new() }
+        Self { carry, fetch, ordered: kind == 2, waiting: None, units: VecDeque::new() }
     }
 }
 
-struct Ends {
+struct Ends<'a> {
     muxes: [Control; 2],
     /// Towards the other end.
-    paths: [Path; 2],
+    paths: [Path<'a>; 2],
     /// Pieces on their way to the other end: (number, size).
     pieces: [[VecDeque<(u32, u32)>; CONNECTIONS]; 2],
     left: [[u32; CONNECTIONS]; 2],
@@ -66,7 +114,7 @@ struct Ends {
     now: u64,
 }
 
-impl Ends {
+impl Ends<'_> {
     fn post(&mut self, end: usize, c: usize, size: Option<u32>) {
         self.again[end][c].extend(size);
         let Some(port) = self.muxes[end].port(c) else { return };
@@ -103,8 +151,10 @@ impl Ends {
     fn deliver(&mut self, from: usize, i: usize) {
         let path = &mut self.paths[from];
         let i = if path.ordered { 0 } else { i % path.units.len().max(1) };
-        let Some((offset, bytes)) = path.units.remove(i) else { return };
-        assert!(path.fetch.deliver(offset, &bytes));
+        // Shared memory has no units: what is there is there.
+        if let Some((offset, bytes)) = path.units.remove(i) {
+            assert!(path.fetch.deliver(offset, &bytes));
+        }
         while let Some(entry) = self.paths[from].fetch.get() {
             self.take(1 - from, &entry);
         }
@@ -230,6 +280,7 @@ impl Ends {
                     self.post(end, c, None);
                 }
                 self.talk(end);
+                self.deliver(end, 0);
                 while !self.paths[end].units.is_empty() {
                     self.deliver(end, 0);
                 }
@@ -265,7 +316,8 @@ pub fn run(data: &[u8]) {
     let kind = kinds[usize::from(input.byte()) % kinds.len()];
     let cap = input.byte();
     let cap = (cap > 127).then(|| Cap::new(1_000_000, 1_000_000, u32::from(cap)));
-    let paths = [Path::new(carrier), Path::new(carrier / 3)];
+    let rings = [Ring::new(), Ring::new()];
+    let paths = [Path::new(carrier % CARRIERS, 1, &rings[0]), Path::new(carrier / CARRIERS % CARRIERS, 0, &rings[1])];
     let mut muxes = [Control::new(), Control::new()];
     for (end, mux) in muxes.iter_mut().enumerate() {
         let part = paths[end].carry.part();

@@ -8,9 +8,10 @@ use berth_fuzz::input::{pack, unpack};
 fn inputs_that_were_kept_do_no_harm() {
     for (name, run) in TARGETS {
         let path = format!("{}/corpus/{name}", env!("CARGO_MANIFEST_DIR"));
-        let file = std::fs::read(&path).unwrap_or_default();
+        let file = std::fs::read(&path).unwrap_or_else(|e| panic!("{path}: {e}; `cargo xtask fuzz --keep` makes it"));
         let inputs = unpack(&file).unwrap_or_else(|| panic!("{path} is damaged"));
         println!("{name}: {} inputs", inputs.len());
+        assert!(!inputs.is_empty(), "{path} has no input");
         for input in inputs {
             run(&input);
         }
