@@ -34,6 +34,8 @@ pub struct Found {
     pub indirect: usize,
     /// Functions whose address is taken, to which those may go.
     pub taken: usize,
+    /// Functions that call themselves, or each other in a circle.
+    pub recursive: Vec<String>,
     /// Lines of the crate that became code, by file.
     pub linked: BTreeMap<String, BTreeSet<u32>>,
     /// Places of the crate that may panic: "file:line function → what it calls".
@@ -81,6 +83,7 @@ pub fn search(file: &Path, folder: &str, name: &str) -> Result<Found> {
     let lines = addr2line::Context::from_dwarf(dwarf).context("reading the debug information")?;
 
     let Calls { callers, indirect, taken } = calls(&object, &functions)?;
+    let circles = circles(&callers, &taken);
 
     let is_handler = |symbol: &str| symbol.contains("rust_begin_unwind") || symbol.contains("panic_fmt");
     let mut todo: Vec<u64> = functions.iter().filter(|(_, f)| is_handler(&f.1)).map(|(at, _)| *at).collect();
@@ -94,7 +97,7 @@ pub fn search(file: &Path, folder: &str, name: &str) -> Result<Found> {
         if taken.contains(&target) && panicking.insert(ANYWHERE) {
             todo.push(ANYWHERE);
         }
-        for (at, from) in callers.get(&target).into_iter().flatten() {
+        for (at, from) in callers.get(&target).into_iter().flatten().filter(|(_, from)| *from != target) {
             match owner(&lines, *at, folder, name, &functions[from].1)? {
                 Owner::Library => {
                     if panicking.insert(*from) {
@@ -109,6 +112,8 @@ pub fn search(file: &Path, folder: &str, name: &str) -> Result<Found> {
             }
         }
     }
+    let name = |at: &u64| functions.get(at).map_or("a function pointer", |f| short(&f.1)).to_owned();
+    found.recursive = circles.iter().map(name).collect();
     panicking.remove(&ANYWHERE);
     found.panicking = panicking.len();
     found.places = places.into_iter().collect();
@@ -165,13 +170,29 @@ fn calls(object: &object::File, functions: &BTreeMap<u64, (u64, String)>) -> Res
             for jump in flow.jumps {
                 let to = jump.to.map_or(Some(ANYWHERE), |to| function_at(functions, to));
                 all.indirect += usize::from(to == Some(ANYWHERE));
-                if let Some(to) = to.filter(|to| *to != start) {
+                if let Some(to) = to.filter(|to| *to != start || jump.call) {
                     all.callers.entry(to).or_default().push((jump.at, start));
                 }
             }
         }
     }
     Ok(all)
+}
+
+/// Functions that lie on a circle of calls, or between two: those that are left when all that call nobody, and
+/// all that nobody calls, are taken away one after the other.
+fn circles(callers: &BTreeMap<u64, Vec<(u64, u64)>>, taken: &BTreeSet<u64>) -> BTreeSet<u64> {
+    let direct = callers.iter().flat_map(|(to, from)| from.iter().map(|(_, from)| (*from, *to)));
+    let mut edges: BTreeSet<(u64, u64)> = direct.chain(taken.iter().map(|to| (ANYWHERE, *to))).collect();
+    loop {
+        let from: BTreeSet<u64> = edges.iter().map(|(from, _)| *from).collect();
+        let to: BTreeSet<u64> = edges.iter().map(|(_, to)| *to).collect();
+        let before = edges.len();
+        edges.retain(|(a, b)| to.contains(a) && from.contains(b));
+        if edges.len() == before {
+            return from;
+        }
+    }
 }
 
 /// Aligned words of the program's data, by address.
@@ -282,6 +303,23 @@ mod tests {
             BTreeMap::from([(8, (8, "a".to_owned())), (16, (0, "b".to_owned())), (32, (4, "c".to_owned()))]);
         let at = |address| function_at(&functions, address);
         assert_eq!([at(4), at(8), at(15), at(20), at(33), at(36)], [None, Some(8), Some(8), Some(16), Some(32), None]);
+    }
+
+    #[test]
+    fn circles_of_calls_are_found() {
+        let callers = |edges: &[(u64, u64)]| {
+            let mut callers: BTreeMap<u64, Vec<(u64, u64)>> = BTreeMap::new();
+            edges.iter().for_each(|(from, to)| callers.entry(*to).or_default().push((0, *from)));
+            callers
+        };
+        let none = BTreeSet::new();
+        assert_eq!(circles(&callers(&[(1, 2), (1, 3), (2, 3)]), &none), none);
+        assert_eq!(circles(&callers(&[(1, 2), (2, 3), (3, 2), (3, 4)]), &none), BTreeSet::from([2, 3]));
+        assert_eq!(circles(&callers(&[(1, 1)]), &none), BTreeSet::from([1]));
+        // Through a pointer: 1 calls anything, 2 is anything and calls 1.
+        let pointers = callers(&[(1, ANYWHERE), (2, 1)]);
+        assert_eq!(circles(&pointers, &none), none);
+        assert_eq!(circles(&pointers, &BTreeSet::from([2])), BTreeSet::from([1, 2, ANYWHERE]));
     }
 
     #[test]

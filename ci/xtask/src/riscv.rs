@@ -10,6 +10,8 @@ pub struct Jump {
     pub at: u64,
     /// Where it goes; `None`: where a register says.
     pub to: Option<u64>,
+    /// A call: the way back is kept.
+    pub call: bool,
 }
 
 /// What a piece of code does with addresses.
@@ -84,7 +86,8 @@ pub fn flow(code: &[u8], base: u64, table: impl Fn(u32) -> bool) -> Flow {
             },
             _ => continue,
         };
-        flow.jumps.push(Jump { at, to: to.map(u64::from) });
+        let call = opcode(word) != BRANCH && rd(word) != 0;
+        flow.jumps.push(Jump { at, to: to.map(u64::from), call });
     }
     flow
 }
@@ -137,6 +140,8 @@ mod tests {
         let words = [0x0080_00ef, 0xffdf_f06f, 0x0000_1097, 0xffc0_80e7, 0x0000_0317, 0x0083_0067];
         let to = [(0x100, 0x108), (0x104, 0x100), (0x10c, 0x1104), (0x114, 0x118)].map(|(at, to)| (at, Some(to)));
         assert_eq!(jumps(&words, false), to);
+        let calls: Vec<bool> = flow(&code(&words), 0x100, |_| false).jumps.iter().map(|j| j.call).collect();
+        assert_eq!(calls, [true, false, true, false]);
         // beq a0, a1, +16; bne a0, a1, -8; ret.
         let words = [0x00b5_0863, 0xfeb5_1ce3, 0x0000_8067];
         assert_eq!(jumps(&words, false), [(0x100, Some(0x110)), (0x104, Some(0xfc))]);

@@ -438,6 +438,9 @@ impl Tester {
             for place in found.places.iter().chain(found.elsewhere.iter().filter(|place| !place.contains(own))) {
                 note += &format!("\n{image}: {place}");
             }
+            for function in &found.recursive {
+                note += &format!("\n{image}: calls itself, or is in a circle of calls: {function}");
+            }
             for file in &found.named {
                 note += &format!("\n{image}: a panic message names {file}");
             }

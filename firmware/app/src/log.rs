@@ -142,7 +142,7 @@ fn send(ring: &mut Ring, soc: &mut Soc) {
             let mut value = [0u8; 4];
             for (lane, byte) in value.iter_mut().enumerate() {
                 if word * 4 + lane < n {
-                    *byte = ring.bytes[(ring.head + word * 4 + lane) % RING];
+                    *byte = ring.bytes[ring.head.wrapping_add(word * 4 + lane) % RING];
                 }
             }
             regs::set(&soc.regs.ev[word + 2], u32::from_le_bytes(value));

@@ -74,9 +74,13 @@ pub struct PanicText<'a> {
 
 impl PanicText<'_> {
     fn put(&mut self, byte: u8) {
+        // With it nothing below can overflow: that would be a panic within the panic.
+        if self.at >= STATS_PANIC_BYTES {
+            return;
+        }
         let lane = self.at & 3;
         self.word = if lane == 0 { byte as u32 } else { self.word | (byte as u32) << (8 * lane) };
-        // SAFETY: `at` is below STATS_PANIC_BYTES, so this is inside statistics RAM; whole words.
+        // SAFETY: `at` is below STATS_PANIC_BYTES (looked at above), so this is inside statistics RAM; whole words.
         unsafe { core::ptr::write_volatile(Stats::cell(STATS_PANIC + (self.at & !3)), self.word) };
         self.at += 1;
     }
@@ -84,7 +88,7 @@ impl PanicText<'_> {
     /// Appends text. What does not fit is cut, at a byte, not at a character.
     pub fn str(&mut self, text: &str) -> &mut Self {
         for &b in text.as_bytes() {
-            if self.at == STATS_PANIC_BYTES - 1 {
+            if self.at >= STATS_PANIC_BYTES - 1 {
                 break;
             }
             self.put(b);
@@ -115,7 +119,7 @@ impl PanicText<'_> {
     /// Appends a number in hexadecimal, eight digits.
     pub fn hex(&mut self, value: u32) -> &mut Self {
         for i in (0..8).rev() {
-            if self.at == STATS_PANIC_BYTES - 1 {
+            if self.at >= STATS_PANIC_BYTES - 1 {
                 break;
             }
             self.put(b"0123456789abcdef"[(value >> (4 * i) & 15) as usize]);
