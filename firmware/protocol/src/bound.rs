@@ -2,8 +2,10 @@
 //! Every call of a state machine ends after a number of steps that is known beforehand.
 //!
 //! A step is one turn of a loop. A loop over values is written `for x in at_most(N, values)`; any other counts its
-//! turns with [`Bound::step`], as do loops that lie in each other, or that one call runs one after the other. With
-//! debug assertions (all tests, the model checker, fuzzing) a call that exceeds its bound panics; without them
+//! turns with [`Bound::step`]. Loops in each other in one function count together; a method of another machine that is
+//! called in a loop has its own bound. A call of the card is bounded over all that it comes to ([`crate::Card`]).
+//!
+//! With debug assertions (all tests, the model checker, fuzzing) a call that exceeds its bound panics; without them
 //! nothing of this is left. `tests/bounds.rs` looks for loops that do not count.
 
 /// Counts the steps of one call and, where debug assertions are on, panics when the bound is exceeded.
