@@ -1,0 +1,401 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// The sender's window (berth_protocol::rc::Window): acknowledgements that came, packets that are lost, time-outs.
+//
+// Per QP four bitmaps whose bit 0 is the oldest unacknowledged PSN: done, lost, fixing (given to the block engine and
+// not yet sent again), marked (sent again; its mark says how far behind it the next new PSN was then). A packet is
+// lost when `reorder` packets that left later are known to have arrived, or any one when nothing new is left
+// to send. Without selective repeat a NAK loses everything, and nothing new goes before that has gone again.
+//
+// A time-out only tells firmware, which answers by a command. Time counts from the last progress.
+//
+// Configuration words: 19 {reorder [19:16], selective [5]}, 20 time-out in units of `now` (0: none), 22 first PSN.
+// Commands: 2 send all again that is not acknowledged, 3 halt, 4 halt for an error, 5 go on after a halt (and send all again).
+module berth_fp_ack #(
+    parameter int unsigned QPS = 64,
+    parameter int unsigned LR  = 2
+) (
+    input  logic                     clk,
+    input  logic                     rst,
+    input  logic                     cfg_we,
+    input  logic [$clog2(QPS)-1:0]   cfg_q,
+    input  logic [5:0]               cfg_word,
+    input  logic [31:0]              cfg_wdata,
+    input  logic                     init_valid,
+    input  logic [$clog2(QPS)-1:0]   init_q,
+    output logic                     init_ack,
+    input  logic                     cmd_valid,
+    output logic                     cmd_ready,
+    input  logic [$clog2(QPS)-1:0]   cmd_q,
+    input  logic [2:0]               cmd_op,
+    input  logic [31:0]              now,
+
+    input  logic                     ack_valid,
+    output logic                     ack_ready,
+    input  logic [$clog2(QPS)-1:0]   ack_q,
+    input  logic [23:0]              ack_psn,
+    input  logic [7:0]               ack_syndrome,
+    input  logic                     ack_has_sack,
+    input  logic [127:0]             ack_sack,
+
+    // sent so far; pieces that are cut
+    input  logic                     sent_we,
+    input  logic [$clog2(QPS)-1:0]   sent_q,
+    input  logic [23:0]              sent_next,
+    input  logic [7:0]               sent_pieces,
+    input  logic                     cut_we,
+    input  logic [$clog2(QPS)-1:0]   cut_q,
+    input  logic [7:0]               cut_pieces,
+    // a lost packet has left again; a packet could not be read; a place for lost ones is free
+    input  logic                     again_valid,
+    output logic                     again_ready,
+    input  logic [$clog2(QPS)-1:0]   again_q,
+    input  logic [23:0]              again_psn,
+    input  logic [23:0]              again_next,
+    input  logic                     fail_valid,
+    output logic                     fail_ready,
+    input  logic [$clog2(QPS)-1:0]   fail_q,
+    input  logic [23:0]              fail_psn,
+    input  logic                     place_valid,
+    output logic                     place_ready,
+    input  logic [$clog2(QPS)-1:0]   place_q,
+    input  logic [LR-1:0]            place_idx,
+
+    // a lost packet for the block engine
+    output logic                     lost_valid,
+    input  logic                     lost_ready,
+    output logic [$clog2(QPS)-1:0]   lost_q,
+    output logic [23:0]              lost_psn,
+    output logic [LR-1:0]            lost_place,
+
+    output logic                     acked_we,
+    output logic [$clog2(QPS)-1:0]   acked_q,
+    output logic [23:0]              acked_una,
+    output logic                     acked_hold,
+    output logic                     acked_halt,
+
+    output logic                     fw_valid,
+    output logic [$clog2(QPS)-1:0]   fw_q,
+    output logic [1:0]               fw_kind,       // 0 time-out, 1 NAK, 2 RNR, 3 an ACK that cannot be
+    output logic [31:0]              fw_arg         // {syndrome, PSN}
+);
+    localparam int unsigned QW     = $clog2(QPS);
+    localparam int unsigned PLACES = 1 << LR;
+    localparam int unsigned RW     = 24 + 4*128 + PLACES + LR + 1 + 1 + 1 + 32;
+
+    typedef enum logic [2:0] {IDLE, ROWS, APPLY, SLIDE, HUNT, MARK, GIVE, STORE} op_t;
+    typedef enum logic [2:0] {ACK, AGAIN, FAIL, PLACE, WORK, COMMAND, SWEEP, INIT} kind_t;
+    op_t           op_q;
+    kind_t         kind_q;
+    logic [QW-1:0] q_q, q;
+
+    // ---- what is next ------------------------------------------------------------------
+    logic          work_valid, work_pop, work_busy, more;
+    logic [QW-1:0] work_q, sweep_q;
+    logic          sweep_due_q;
+    logic [5:0]    tick_q;
+    logic          pick_init, pick_sweep, pick_again, pick_fail, pick_place, pick_cmd, pick_ack, pick_work, idle;
+    berth_fp_ready #(.QPS(QPS), .SETS(1)) work (.clk(clk), .rst(rst), .set(more), .set_q(q_q),
+        .valid(work_valid), .q(work_q), .pop(work_pop), .busy(work_busy));
+    assign idle       = op_q == IDLE;
+    assign pick_init  = idle && init_valid;
+    assign pick_sweep = idle && !pick_init && sweep_due_q;
+    assign pick_again = idle && !init_valid && !sweep_due_q && again_valid;
+    assign pick_fail  = idle && !init_valid && !sweep_due_q && !again_valid && fail_valid;
+    assign pick_place = idle && !init_valid && !sweep_due_q && !again_valid && !fail_valid && place_valid;
+    assign pick_cmd   = idle && !init_valid && !sweep_due_q && !again_valid && !fail_valid && !place_valid && cmd_valid;
+    assign pick_ack   = idle && !init_valid && !sweep_due_q && !again_valid && !fail_valid && !place_valid && !cmd_valid
+                        && ack_valid && !(work_valid && kind_q == ACK);
+    assign pick_work  = idle && !init_valid && !sweep_due_q && !again_valid && !fail_valid && !place_valid && !cmd_valid
+                        && !pick_ack && work_valid;
+    assign again_ready = pick_again;
+    assign fail_ready  = pick_fail;
+    assign place_ready = pick_place;
+    assign cmd_ready   = pick_cmd;
+    assign ack_ready   = pick_ack;
+    assign work_pop    = pick_work;
+    assign q = pick_init ? init_q : pick_sweep ? sweep_q : pick_again ? again_q : pick_fail ? fail_q
+             : pick_place ? place_q : pick_cmd ? cmd_q : pick_ack ? ack_q : work_q;
+
+    // ---- rows --------------------------------------------------------------------------
+    logic [23:0]       m_una, next, psn_cfg;
+    logic [127:0]      m_done, m_lost, m_fixing, m_marked;
+    logic [PLACES-1:0] m_busy;
+    logic [LR-1:0]     m_place;
+    logic              m_halt, m_armed, m_told, selective;
+    logic [31:0]       m_stamp, timeout;
+    logic [7:0]        pieces, cut;
+    logic [3:0]        reorder;
+    logic [RW-1:0]     row_new;
+    logic              store;
+    berth_fp_mem #(.WIDTH(RW), .DEPTH(QPS)) m_row (.clk(clk), .we(store), .waddr(q_q), .wdata(row_new),
+        .re(idle), .raddr(q), .rdata({m_una, m_done, m_lost, m_fixing, m_marked, m_busy, m_place,
+                                      m_halt, m_armed, m_told, m_stamp}));
+    berth_fp_mem #(.WIDTH(32), .DEPTH(QPS)) m_sent (.clk(clk), .we(sent_we), .waddr(sent_q),
+        .wdata({sent_next, sent_pieces}), .re(idle), .raddr(q), .rdata({next, pieces}));
+    berth_fp_mem #(.WIDTH(8), .DEPTH(QPS)) m_cut (.clk(clk), .we(cut_we), .waddr(cut_q),
+        .wdata(cut_pieces), .re(idle), .raddr(q), .rdata(cut));
+    berth_fp_mem #(.WIDTH(5), .DEPTH(QPS)) m_mode (.clk(clk), .we(cfg_we && cfg_word == 6'd19), .waddr(cfg_q),
+        .wdata({cfg_wdata[19:16], cfg_wdata[5]}), .re(idle), .raddr(q), .rdata({reorder, selective}));
+    berth_fp_mem #(.WIDTH(32), .DEPTH(QPS)) m_timeout (.clk(clk), .we(cfg_we && cfg_word == 6'd20), .waddr(cfg_q),
+        .wdata(cfg_wdata), .re(idle), .raddr(q), .rdata(timeout));
+    berth_fp_mem #(.WIDTH(24), .DEPTH(QPS)) m_psn (.clk(clk), .we(cfg_we && cfg_word == 6'd22), .waddr(cfg_q),
+        .wdata(cfg_wdata[23:0]), .re(idle), .raddr(q), .rdata(psn_cfg));
+
+    logic [23:0]       una_q, psn_q, next_q;
+    logic [127:0]      done_q, lost_q_, fixing_q, marked_q, open_q, sack_q;
+    logic [PLACES-1:0] busy_q;
+    logic [LR-1:0]     place_q_, freed_q;
+    logic              halt_q, armed_q, told_q, has_sack_q, lose_q, seen_q, hunt_q;
+    logic [31:0]       stamp_q;
+    logic [7:0]        syndrome_q;
+    logic [2:0]        cmd_op_q;
+    logic              was_hold_q, was_halt_q;
+    logic [23:0]       was_una_q;
+
+    function automatic logic [127:0] ones(input logic [23:0] n);
+        ones = n >= 24'd128 ? '1 : (128'd1 << n[6:0]) - 128'd1;
+    endfunction
+    // Place of the lowest bit that is set; 0 when there is none.
+    function automatic logic [6:0] lowest(input logic [127:0] bits);
+        logic [127:0] one;
+        one = bits & (~bits + 128'd1);
+        lowest = 7'd0;
+        for (int i = 0; i < 128; i++)
+            if (one[i]) lowest = lowest | 7'(i);
+    endfunction
+
+    // ---- an acknowledgement --------------------------------------------------------------
+    logic [23:0]  flight, upto, back, flight_q;
+    logic         reached, old, is_ack, is_nak, in_window;
+    logic [127:0] seen, told_bits, news;
+    assign is_ack    = syndrome_q[7:5] == 3'd0;
+    assign is_nak    = syndrome_q[7:5] == 3'd3;
+    assign flight    = next_q - una_q;
+    assign upto      = psn_q + {23'd0, is_ack} - una_q;   // packets below
+    assign back      = 24'd0 - upto;
+    assign reached    = upto <= flight;
+    assign old       = upto[23];
+    assign in_window = upto < flight;
+    always_comb begin
+        for (int i = 0; i < 128; i++) seen[i] = sack_q[127-i];
+        told_bits = reached ? ones(upto) : '0;
+        if (is_ack && has_sack_q && selective) begin
+            if (reached) told_bits = told_bits | (upto >= 24'd128 ? '0 : seen << upto[6:0]);
+            else if (old) told_bits = told_bits | (back >= 24'd128 ? '0 : seen >> back[6:0]);
+        end
+        if (is_ack ? !reached && !old : !in_window) told_bits = '0;
+        news = told_bits & ones(flight) & ~done_q;
+    end
+
+    // ---- the window slides -----------------------------------------------------------------
+    logic [7:0]   run;
+    assign run = done_q == '1 ? 8'd128 : {1'b0, lowest(~done_q)};
+
+    // ---- what is lost ----------------------------------------------------------------------
+    logic [7:0]   newest;
+    logic [127:0] settled;
+    logic         nothing_new;
+    always_comb begin
+        newest = 8'd0;
+        for (int i = 0; i < 128; i++)
+            if (done_q[i]) newest = 8'(i + 1);
+        settled = done_q | lost_q_ | fixing_q;
+    end
+    assign nothing_new = pieces == cut;
+    logic [6:0] open_at, lost_at, at;      // places in the window
+    logic [7:0] mark;
+    logic [8:0] marked_at;
+    logic       overtaken;
+    assign open_at   = lowest(open_q);
+    assign lost_at   = lowest(lost_q_);
+    assign marked_at = {2'd0, open_at} + (marked_q[open_at] ? {1'b0, mark} : 9'd1);
+    assign overtaken = {1'b0, newest} >= marked_at + {5'd0, reorder}
+                       || (nothing_new && {16'd0, newest} == flight_q && {1'b0, newest} > marked_at);
+    assign flight_q  = flight;
+    assign at        = psn_q[6:0] - una_q[6:0];
+
+    logic         mark_we;
+    logic [23:0]  open_psn, behind;
+    assign open_psn = una_q + {17'd0, open_at};
+    assign mark_we  = op_q == APPLY && kind_q == AGAIN;
+    assign behind   = again_next_q - psn_q;
+    logic [23:0]  again_next_q;
+    berth_fp_mem #(.WIDTH(8), .DEPTH(QPS << 7)) m_marks (.clk(clk), .we(mark_we), .waddr({q_q, psn_q[6:0]}),
+        .wdata(behind[7:0]), .re(op_q == HUNT), .raddr({q_q, open_psn[6:0]}), .rdata(mark));
+
+    // ---- storing -----------------------------------------------------------------------
+    logic hold, can_give;
+    assign hold     = !selective && (lost_q_ | fixing_q) != '0;
+    assign can_give = lost_q_ != '0 && !busy_q[place_q_] && !halt_q;
+    assign store    = op_q == STORE;
+    assign row_new  = {una_q, done_q, lost_q_, fixing_q, marked_q, busy_q, place_q_, halt_q, armed_q, told_q, stamp_q};
+    assign more     = store && can_give;
+    assign init_ack = store && kind_q == INIT;
+    assign acked_we = store && (kind_q == INIT || una_q != was_una_q || hold != was_hold_q || halt_q != was_halt_q);
+    assign acked_q    = q_q;
+    assign acked_una  = una_q;
+    assign acked_hold = hold;
+    assign acked_halt = halt_q;
+    assign lost_valid = op_q == GIVE && can_give;
+    assign lost_q     = q_q;
+    assign lost_psn   = una_q + {17'd0, lost_at};
+    assign lost_place = place_q_;
+
+    always_ff @(posedge clk) begin
+        fw_valid <= 1'b0;
+        fw_q     <= q_q;
+        fw_arg   <= {syndrome_q, psn_q};
+        tick_q   <= tick_q + 6'd1;
+        if (tick_q == 6'd0) sweep_due_q <= 1'b1;
+        case (op_q)
+            IDLE: begin
+                q_q    <= q;
+                lose_q <= 1'b0;
+                hunt_q <= 1'b0;
+                psn_q  <= pick_again ? again_psn : pick_fail ? fail_psn : ack_psn;
+                again_next_q <= again_next;
+                freed_q      <= place_idx;
+                cmd_op_q     <= cmd_op;
+                {syndrome_q, has_sack_q, sack_q} <= {ack_syndrome, ack_has_sack, ack_sack};
+                if (pick_sweep) begin
+                    sweep_due_q <= 1'b0;
+                    sweep_q     <= sweep_q + QW'(1);
+                end
+                kind_q <= pick_init ? INIT : pick_sweep ? SWEEP : pick_again ? AGAIN : pick_fail ? FAIL
+                        : pick_place ? PLACE : pick_cmd ? COMMAND : pick_ack ? ACK : WORK;
+                if (pick_init || pick_sweep || pick_again || pick_fail || pick_place || pick_cmd || pick_ack || pick_work)
+                    op_q <= ROWS;
+            end
+            ROWS: begin
+                una_q      <= m_una;
+                done_q     <= m_done;
+                lost_q_    <= m_lost;
+                fixing_q   <= m_fixing;
+                marked_q   <= m_marked;
+                busy_q     <= m_busy;
+                place_q_   <= m_place;
+                halt_q     <= m_halt;
+                armed_q    <= m_armed;
+                told_q     <= m_told;
+                stamp_q    <= m_stamp;
+                was_una_q  <= m_una;
+                was_hold_q <= !selective && (m_lost | m_fixing) != '0;
+                was_halt_q <= m_halt;
+                next_q     <= next;
+                op_q       <= APPLY;
+            end
+            APPLY: begin
+                op_q <= GIVE;
+                case (kind_q)
+                    ACK: begin
+                        done_q  <= done_q | news;
+                        lost_q_ <= lost_q_ & ~news;
+                        seen_q  <= news != '0;
+                        lose_q  <= is_nak && syndrome_q[4:0] == 5'd0 && in_window;
+                        hunt_q  <= is_ack && selective;
+                        if (is_nak && syndrome_q[4:0] != 5'd0 && in_window) begin
+                            halt_q <= 1'b1;
+                            {fw_valid, fw_kind} <= {1'b1, 2'd1};
+                        end else if (syndrome_q[7:5] == 3'd1 && in_window) begin
+                            halt_q <= 1'b1;
+                            lose_q <= 1'b1;
+                            {fw_valid, fw_kind} <= {1'b1, 2'd2};
+                        end else if (is_ack ? !reached && !old : !in_window && !old) begin
+                            {fw_valid, fw_kind} <= {1'b1, 2'd3};
+                        end
+                        op_q <= SLIDE;
+                    end
+                    AGAIN: if (psn_q - una_q < flight) begin
+                        fixing_q[at] <= 1'b0;
+                        marked_q[at] <= 1'b1;
+                    end
+                    FAIL: if (psn_q - una_q < flight) begin
+                        fixing_q[at] <= 1'b0;
+                        lost_q_[at]  <= !done_q[at];
+                    end
+                    PLACE: busy_q[freed_q] <= 1'b0;
+                    COMMAND: begin
+                        if (cmd_op_q == 3'd2 || cmd_op_q == 3'd5)
+                            lost_q_ <= lost_q_ | (ones(flight) & ~done_q & ~fixing_q);
+                        if (cmd_op_q == 3'd3 || cmd_op_q == 3'd4) halt_q <= 1'b1;
+                        if (cmd_op_q == 3'd5) halt_q <= 1'b0;
+                        told_q  <= 1'b0;
+                        stamp_q <= now;
+                    end
+                    SWEEP: begin
+                        armed_q <= flight != 24'd0;
+                        if (!armed_q) begin
+                            stamp_q <= now;
+                            told_q  <= 1'b0;
+                        end else if (flight != 24'd0 && timeout != 32'd0 && now - stamp_q >= timeout && !told_q
+                                     && !halt_q) begin
+                            told_q <= 1'b1;
+                            {fw_valid, fw_kind} <= {1'b1, 2'd0};
+                        end
+                    end
+                    INIT: begin
+                        una_q <= psn_cfg;
+                        done_q   <= '0;
+                        lost_q_  <= '0;
+                        fixing_q <= '0;
+                        marked_q <= '0;
+                        busy_q   <= '0;
+                        place_q_ <= '0;
+                        halt_q   <= 1'b0;
+                        armed_q  <= 1'b0;
+                        told_q   <= 1'b0;
+                        op_q <= STORE;
+                    end
+                    default: ;
+                endcase
+            end
+            SLIDE: begin
+                done_q   <= done_q >> run;
+                fixing_q <= fixing_q >> run;
+                marked_q <= marked_q >> run;
+                lost_q_  <= (lost_q_ >> run)
+                            | (lose_q ? ones(flight - {16'd0, run}) & ~(done_q >> run) & ~(fixing_q >> run) : '0);
+                una_q    <= una_q + {16'd0, run};
+                if (seen_q) begin
+                    armed_q <= flight != {16'd0, run};
+                    told_q  <= 1'b0;
+                    stamp_q <= now;
+                end
+                open_q <= '0;
+                op_q   <= hunt_q && (done_q >> run) != '0 ? HUNT : GIVE;
+                seen_q <= 1'b1;             // HUNT: the packets to look at are not chosen yet
+            end
+            HUNT: if (seen_q) begin
+                open_q <= ~settled & ones({16'd0, newest});
+                seen_q <= 1'b0;
+            end else begin
+                op_q <= open_q == '0 ? GIVE : MARK;
+            end
+            MARK: begin
+                if (overtaken) lost_q_[open_at] <= 1'b1;
+                open_q[open_at] <= 1'b0;
+                op_q <= HUNT;
+            end
+            GIVE: begin
+                if (can_give && lost_ready) begin
+                    lost_q_[lost_at]   <= 1'b0;
+                    fixing_q[lost_at]  <= 1'b1;
+                    busy_q[place_q_]   <= 1'b1;
+                    place_q_           <= place_q_ + LR'(1);
+                end
+                if (!can_give || lost_ready) op_q <= STORE;
+            end
+            default: op_q <= IDLE;  // STORE
+        endcase
+        if (rst) begin
+            op_q        <= IDLE;
+            sweep_due_q <= 1'b0;
+            sweep_q     <= '0;
+            tick_q      <= 6'd0;
+            kind_q      <= WORK;
+        end
+    end
+
+    logic unused;
+    assign unused = &{1'b0, open_psn, behind, work_busy};
+endmodule

@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// Blocks (VC-2, VC-4, PC-2): memory of the pieces that are cut is acquired block by block, ahead of the packets,
+// and memory of lost packets packet by packet. A block lies in one piece, one context, and ends where a
+// multiple of the block size after its page begins.
+//
+// Blocks of one QP are a ring of 2^LB in the order of the stream. Lost packets have 2^LR places of 8 parts each.
+// One block asked for is one operation of four cycles. Answers go into the state of the block at once; one that
+// the host has answered is acquired again.
+//
+// Configuration words: 18 {.., asid [15:8]}, 21 {most blocks ahead [13:8], log2 of the block size [4:0]}.
+module berth_fp_block #(
+    parameter int unsigned QPS = 64,
+    parameter int unsigned LC  = 8,
+    parameter int unsigned LP  = 4,
+    parameter int unsigned LB  = 5,     // log2 of blocks per QP
+    parameter int unsigned LR  = 2      // log2 of lost packets in work per QP; LR + 3 = LB
+) (
+    input  logic                     clk,
+    input  logic                     rst,
+    input  logic                     cfg_we,
+    input  logic [$clog2(QPS)-1:0]   cfg_q,
+    input  logic [5:0]               cfg_word,
+    input  logic [31:0]              cfg_wdata,
+    input  logic                     init_valid,
+    input  logic [$clog2(QPS)-1:0]   init_q,
+    output logic                     init_ack,
+
+    input  logic                     ctx_we,
+    input  logic [$clog2(QPS)-1:0]   ctx_q,
+    input  logic [LC-1:0]            ctx_idx,
+    input  logic [95:0]              ctx_data,
+    input  logic                     piece_we,
+    input  logic [$clog2(QPS)-1:0]   piece_q,
+    input  logic [LP-1:0]            piece_idx,
+    input  logic [LC+99:0]           piece_data,
+    input  logic                     cut_we,
+    input  logic [$clog2(QPS)-1:0]   cut_q,
+    input  logic [7:0]               cut_pieces,
+    input  logic                     freed_we,     // blocks given back so far
+    input  logic [$clog2(QPS)-1:0]   freed_q,
+    input  logic [LB:0]              freed_blocks,
+    // a packet that lies in several blocks needs this one, however many there are
+    input  logic                     want_we,
+    input  logic [$clog2(QPS)-1:0]   want_q,
+    input  logic [LB:0]              want_block,
+    // packet log: where a packet's bytes lie
+    input  logic                     log_we,
+    input  logic [$clog2(QPS)-1:0]   log_q,
+    input  logic [6:0]               log_psn,
+    input  logic [LC+45:0]           log_where,    // {no memory, context, offset [31:0], length [12:0]}
+
+    // a lost packet to be prepared
+    input  logic                     lost_valid,
+    output logic                     lost_ready,
+    input  logic [$clog2(QPS)-1:0]   lost_q,
+    input  logic [23:0]              lost_psn,
+    input  logic [LR-1:0]            lost_place,
+
+    // translation
+    output logic                     xa_valid,
+    input  logic                     xa_ready,
+    output logic [7:0]               xa_asid,
+    output logic [63:0]              xa_va,
+    output logic [20:0]              xa_len,
+    output logic [15:0]              xa_tag,
+    input  logic                     xr_valid,
+    output logic                     xr_ready,
+    input  logic [15:0]              xr_tag,
+    input  logic [1:0]               xr_kind,
+    input  logic [7:0]               xr_status,
+
+    // a block: {context, offset in it [31:0], length [20:0], address}
+    output logic                     block_we,
+    output logic [$clog2(QPS)-1:0]   block_q,
+    output logic [LB:0]              block_idx,    // upper bit: of a lost packet
+    output logic [LC+116:0]          block_data,
+    // its state: {failed, held}, and why it failed
+    output logic                     state_we,
+    output logic [$clog2(QPS)-1:0]   state_q,
+    output logic [LB:0]              state_idx,
+    output logic [9:0]               state_data,
+    output logic                     held_set,     // a block of state_q is not waited for any more
+    output logic                     fixed_we,     // a lost packet is prepared
+    output logic [LR-1:0]            fixed_place,  // of QP block_q
+    output logic [27:0]              fixed_data,   // {parts, PSN}
+    output logic                     covered_we,   // {pieces, blocks, lost packets} so far
+    output logic [$clog2(QPS)-1:0]   covered_q,
+    output logic [7:0]               covered_pieces,
+    output logic [LB:0]              covered_blocks,
+    output logic [LR:0]              covered_lost,
+    output logic                     ev_block      // counter: a block was asked for
+);
+    localparam int unsigned QW = $clog2(QPS);
+    localparam int unsigned RW = 8 + 32 + LC + 32 + LB + 1 + LR + 1;
+
+    typedef enum logic [2:0] {IDLE, ROWS, LOOK, ASK, PART, AGAIN} op_t;
+    op_t           op_q;
+    logic          fix_q;                // the operation is a lost packet
+    logic [QW-1:0] q_q;
+    logic          work_valid, work_pop, work_busy, again;
+    logic [QW-1:0] work_q;
+
+    // ---- rows ------------------------------------------------------------------------
+    logic [7:0]    pieces, cut, asid;
+    logic [31:0]   left, offset;
+    logic [LC-1:0] ctx;
+    logic [LB:0]   blocks, freed, wanted;
+    logic [LR:0]   losts;
+    logic [4:0]    log2_block;
+    logic [5:0]    ahead;
+    logic          read, row_we;
+    logic [QW-1:0] addr;
+    logic [RW-1:0] row_new;
+
+    berth_fp_ready #(.QPS(QPS), .SETS(4)) work (.clk(clk), .rst(rst),
+        .set({again, cut_we, freed_we, want_we}), .set_q({q_q, cut_q, freed_q, want_q}),
+        .valid(work_valid), .q(work_q), .pop(work_pop), .busy(work_busy));
+    berth_fp_mem #(.WIDTH(RW), .DEPTH(QPS)) m_row (.clk(clk), .we(row_we), .waddr(q_q), .wdata(row_new),
+        .re(read), .raddr(addr), .rdata({pieces, left, ctx, offset, blocks, losts}));
+    berth_fp_mem #(.WIDTH(8), .DEPTH(QPS)) m_cut (.clk(clk), .we(cut_we), .waddr(cut_q), .wdata(cut_pieces),
+        .re(read), .raddr(addr), .rdata(cut));
+    berth_fp_mem #(.WIDTH(LB+1), .DEPTH(QPS)) m_freed (.clk(clk), .we(freed_we), .waddr(freed_q),
+        .wdata(freed_blocks), .re(read), .raddr(addr), .rdata(freed));
+    berth_fp_mem #(.WIDTH(LB+1), .DEPTH(QPS)) m_want (.clk(clk), .we(want_we), .waddr(want_q),
+        .wdata(want_block), .re(read), .raddr(addr), .rdata(wanted));
+    berth_fp_mem #(.WIDTH(8), .DEPTH(QPS)) m_asid (.clk(clk), .we(cfg_we && cfg_word == 6'd18), .waddr(cfg_q),
+        .wdata(cfg_wdata[15:8]), .re(read), .raddr(addr), .rdata(asid));
+    berth_fp_mem #(.WIDTH(11), .DEPTH(QPS)) m_size (.clk(clk), .we(cfg_we && cfg_word == 6'd21), .waddr(cfg_q),
+        .wdata({cfg_wdata[13:8], cfg_wdata[4:0]}), .re(read), .raddr(addr), .rdata({ahead, log2_block}));
+
+    // ---- pieces, contexts, the log, blocks ---------------------------------------------
+    logic [LC+99:0] piece;
+    logic [31:0]   ctx_len;
+    logic [63:0]   ctx_va;
+    logic          ctx_read;
+    logic [LC-1:0] ctx_at, fix_ctx_q, log_ctx;
+    logic          log_none;
+    logic [31:0]   log_off, fix_off_q;
+    logic [12:0]   log_len, fix_left_q;
+    logic [2:0]    part_q;
+    logic [23:0]   psn_q;
+    logic [LR-1:0] place_q;
+    berth_fp_mem #(.WIDTH(LC+100), .DEPTH(QPS << LP)) m_piece (.clk(clk), .we(piece_we), .waddr({piece_q, piece_idx}),
+        .wdata(piece_data), .re(op_q == ROWS), .raddr({q_q, pieces[LP-1:0]}), .rdata(piece));
+    berth_fp_mem #(.WIDTH(96), .DEPTH(QPS << LC)) m_ctx (.clk(clk), .we(ctx_we), .waddr({ctx_q, ctx_idx}),
+        .wdata(ctx_data), .re(ctx_read), .raddr({q_q, ctx_at}), .rdata({ctx_len, ctx_va}));
+    berth_fp_mem #(.WIDTH(LC+46), .DEPTH(QPS << 7)) m_log (.clk(clk), .we(log_we), .waddr({log_q, log_psn}),
+        .wdata(log_where), .re(op_q == ROWS), .raddr({q_q, psn_q[6:0]}),
+        .rdata({log_none, log_ctx, log_off, log_len}));
+
+    // ---- answers ---------------------------------------------------------------------
+    logic          retry_valid, retry_ready, retry_put, retry_room;
+    logic [15:0]   retry_tag;
+    logic          good;
+    assign good      = xr_status == 8'd0;
+    assign retry_put = xr_valid && xr_kind == 2'd2 && good;
+    assign xr_ready  = !(retry_put && !retry_room);
+    berth_fifo #(.WIDTH(16), .DEPTH(256)) retries (.clk(clk), .rst(rst),
+        .wr_valid(retry_put), .wr_ready(retry_room), .wr_data(xr_tag),
+        .rd_valid(retry_valid), .rd_ready(retry_ready), .rd_data(retry_tag));
+    logic          settle;               // an answer settles a block
+    assign settle    = xr_valid && ((xr_kind == 2'd0) || (xr_kind == 2'd2 && !good));
+
+    // ---- one block -------------------------------------------------------------------
+    logic          need, fits;
+    logic [31:0]   p_len, in_ctx, want, len;
+    logic          p_none;               // a piece without memory
+    logic [63:0]   va;
+    logic [20:0]   reach;                // bytes up to the end of the block
+    logic [31:0]   at;
+    logic          fixing;               // LOOK is at a part of a lost packet
+    assign fixing   = fix_q;
+    assign need     = left == 32'd0;
+    assign fits     = (blocks - freed < (LB+1)'(ahead) || blocks == wanted) && blocks - freed < (LB+1)'(1 << LB);
+    assign p_len    = piece[31:0];
+    assign p_none   = piece[98:97] != 2'd0 || piece[96] || p_len == 32'd0;
+    assign at       = fixing ? fix_off_q : offset;
+    assign in_ctx   = ctx_len - at;
+    assign want     = fixing ? {19'd0, fix_left_q} : need ? p_len : left;
+    assign va       = ctx_va + {32'd0, at};
+    assign reach    = (21'd1 << log2_block) - {9'd0, va[11:0]};
+    always_comb begin
+        len = in_ctx < want ? in_ctx : want;
+        if (!fixing && len > {11'd0, reach}) len = {11'd0, reach};
+    end
+
+    logic put;                           // LOOK writes a block
+    assign put        = op_q == LOOK && !settle && (fixing ? fix_left_q != 13'd0 : !(need && p_none) && fits);
+    assign block_we   = put;
+    assign block_q    = q_q;
+    assign block_idx  = fixing ? {1'b1, place_q, part_q} : {1'b0, blocks[LB-1:0]};
+    assign block_data = {fixing ? fix_ctx_q : ctx, at, len[20:0], va};
+    assign state_we   = settle || put;
+    assign state_q    = settle ? xr_tag[LB+1 +: QW] : q_q;
+    assign state_idx  = settle ? xr_tag[LB:0] : block_idx;
+    assign state_data = settle ? {!good, good, xr_status} : 10'd0;
+    assign held_set   = settle || fixed_we;
+
+    logic [63:0]     again_va;
+    logic [20:0]     again_len;
+    logic [LC+31:0]  again_rest;
+    berth_fp_mem #(.WIDTH(LC+117), .DEPTH(QPS << (LB+1))) m_block (.clk(clk), .we(block_we),
+        .waddr({block_q, block_idx}), .wdata(block_data), .re(op_q == IDLE),
+        .raddr({retry_tag[LB+1 +: QW], retry_tag[LB:0]}), .rdata({again_rest, again_len, again_va}));
+
+    // ---- operations ------------------------------------------------------------------
+    logic          ctx_ends, covers;
+    assign ctx_ends = at + len == ctx_len;
+    assign covers   = op_q == LOOK && !fixing && need && (p_none || put);   // a piece is taken up
+    assign ctx_read = op_q == ROWS || op_q == PART;
+    assign ctx_at   = op_q == PART ? fix_ctx_q : ctx;
+
+    logic fix_done;                      // a lost packet is prepared
+    assign fix_done    = op_q == PART && fix_left_q == 13'd0 && !settle;
+    assign fixed_we    = fix_done;
+    assign fixed_place = place_q;
+    assign fixed_data  = {1'b0, part_q, psn_q};
+    always_comb begin
+        row_we  = put && !fixing;
+        row_new = {pieces + {7'd0, need}, want - len, ctx_ends ? ctx + LC'(1) : ctx, ctx_ends ? 32'd0 : at + len,
+                   blocks + (LB+1)'(1), losts};
+        if (op_q == LOOK && !fixing && need && p_none) begin
+            row_we  = 1'b1;
+            // an element that is not sent has contexts too
+            row_new = {pieces + 8'd1, 32'd0, piece[98:97] == 2'd0 ? ctx : piece[LC+98:99],
+                       piece[98:97] == 2'd0 ? offset : 32'd0, blocks, losts};
+        end
+        if (fix_done) begin
+            row_we  = 1'b1;
+            row_new = {pieces, left, ctx, offset, blocks, losts + (LR+1)'(1)};
+        end
+        if (init_ack) begin
+            row_we  = 1'b1;
+            row_new = '0;
+        end
+    end
+    assign covered_we     = row_we;
+    assign covered_q      = q_q;
+    assign {covered_pieces, covered_blocks, covered_lost} =
+        {row_new[RW-1 -: 8], row_new[LB+LR+1 -: LB+1], row_new[LR:0]};
+    assign again = put && !fixing || (covers && p_none);
+
+    assign init_ack    = op_q == IDLE && init_valid && q_q == init_q;
+    assign retry_ready = op_q == IDLE && !init_valid;
+    assign lost_ready  = op_q == IDLE && !init_valid && !retry_valid;
+    assign work_pop    = lost_ready && !lost_valid;
+    assign read        = op_q == IDLE;
+    assign addr        = retry_valid ? retry_tag[LB+1 +: QW] : lost_valid ? lost_q : work_q;
+    assign xa_valid    = op_q == ASK || op_q == AGAIN;
+    logic [63:0] va_q;
+    logic [20:0] len_q;
+    logic [LB:0] idx_q;
+    assign xa_asid     = asid;
+    assign xa_va       = op_q == AGAIN ? again_va : va_q;
+    assign xa_len      = op_q == AGAIN ? again_len : len_q;
+    assign xa_tag      = {(15-LB)'(q_q), idx_q};
+
+    always_ff @(posedge clk) begin
+        ev_block <= 1'b0;
+        case (op_q)
+            IDLE: begin
+                fix_q  <= 1'b0;
+                part_q <= 3'd0;
+                if (init_valid) begin
+                    q_q <= init_q;
+                end else if (retry_valid) begin
+                    q_q   <= retry_tag[LB+1 +: QW];
+                    idx_q <= retry_tag[LB:0];
+                    op_q  <= AGAIN;
+                end else if (lost_valid) begin
+                    q_q     <= lost_q;
+                    psn_q   <= lost_psn;
+                    place_q <= lost_place;
+                    fix_q   <= 1'b1;
+                    op_q    <= ROWS;
+                end else if (work_valid) begin
+                    q_q  <= work_q;
+                    op_q <= ROWS;
+                end
+            end
+            ROWS: op_q <= fix_q ? LOOK : fits && (!need || pieces != cut) ? LOOK
+                        : need && pieces != cut ? LOOK : IDLE;
+            LOOK: if (fix_q && fix_left_q == 13'd0 && part_q == 3'd0) begin
+                // the log is there: the first part follows
+                fix_ctx_q  <= log_ctx;
+                fix_off_q  <= log_off;
+                fix_left_q <= log_none ? 13'd0 : log_len;
+                op_q       <= PART;
+            end else if (put) begin
+                va_q  <= va;
+                len_q <= len[20:0];
+                idx_q <= block_idx;
+                ev_block <= 1'b1;
+                if (fixing) begin
+                    fix_left_q <= fix_left_q - len[12:0];
+                    fix_ctx_q  <= fix_ctx_q + LC'(1);
+                    fix_off_q  <= 32'd0;
+                end
+                op_q <= ASK;
+            end else if (!settle) begin
+                op_q <= IDLE;
+            end
+            ASK: if (xa_ready) begin
+                part_q <= part_q + {2'd0, fix_q};
+                op_q   <= fix_q ? PART : IDLE;
+            end
+            PART: op_q <= fix_left_q != 13'd0 ? LOOK : settle ? PART : IDLE;
+            default: if (xa_ready) op_q <= IDLE;   // AGAIN
+        endcase
+        if (rst) begin
+            op_q       <= IDLE;
+            fix_left_q <= 13'd0;
+        end
+    end
+
+    logic unused;
+    assign unused = &{1'b0, piece[LC+99], cfg_wdata, retry_tag, work_busy, piece[95:32], again_rest, psn_q};
+endmodule

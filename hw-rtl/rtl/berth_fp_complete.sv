@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// Elements whose last packet is acknowledged complete, in order: one CQE each. After an error (command 4) the
+// oldest element completes with its status and all others as flushed.
+//
+// Configuration word 18: {.., completion queue [23:16]}.
+module berth_fp_complete #(
+    parameter int unsigned QPS = 64,
+    parameter int unsigned LE  = 6,
+    parameter int unsigned LC  = 8
+) (
+    input  logic                     clk,
+    input  logic                     rst,
+    input  logic                     cfg_we,
+    input  logic [$clog2(QPS)-1:0]   cfg_q,
+    input  logic [5:0]               cfg_word,
+    input  logic [31:0]              cfg_wdata,
+    input  logic                     init_valid,
+    input  logic [$clog2(QPS)-1:0]   init_q,
+    output logic                     init_ack,
+    input  logic                     err_valid,
+    output logic                     err_ready,
+    input  logic [$clog2(QPS)-1:0]   err_q,
+    input  logic [7:0]               err_status,
+
+    input  logic                     elem_we,
+    input  logic [$clog2(QPS)-1:0]   elem_q,
+    input  logic [LE-1:0]            elem_idx,
+    input  logic [31:0]              elem_len,
+    input  logic [63:0]              elem_wr_id,
+    input  logic [LC:0]              elem_ctxs,
+    input  logic                     parsed_we,
+    input  logic [$clog2(QPS)-1:0]   parsed_q,
+    input  logic [15:0]              parsed_elems,
+    input  logic                     end_we,
+    input  logic [$clog2(QPS)-1:0]   end_q,
+    input  logic [LE-1:0]            end_idx,
+    input  logic [31:0]              end_data,
+    input  logic                     sent_we,
+    input  logic [$clog2(QPS)-1:0]   sent_q,
+    input  logic [15:0]              sent_elems,
+    input  logic                     acked_we,
+    input  logic [$clog2(QPS)-1:0]   acked_q,
+    input  logic [23:0]              acked_una,
+
+    output logic                     cq_valid,
+    input  logic                     cq_ready,
+    output logic [7:0]               cq_cqn,
+    output logic [7*32-1:0]          cq_words,
+
+    output logic                     done_we,       // {elements, contexts} so far
+    output logic [$clog2(QPS)-1:0]   done_q,
+    output logic [15:0]              done_elems,
+    output logic [LC:0]              done_ctxs
+);
+    localparam int unsigned QW = $clog2(QPS);
+    localparam logic [7:0]  OP_SEND = 8'd1;     // driver/abi
+
+    typedef enum logic [1:0] {IDLE, ROWS, LOOK, GIVE} op_t;
+    op_t           op_q;
+    logic [QW-1:0] q_q, q;
+    logic          work_valid, work_pop, work_busy;
+    logic [QW-1:0] work_q;
+    logic          fail_q;                      // the operation is an error
+
+    logic [15:0]   head, parsed, elems;
+    logic [LC:0]   ctxs, e_ctxs;
+    logic [7:0]    err, cqn, status, err_new_q;
+    logic [23:0]   una, psn;
+    logic [31:0]   e_len;
+    logic [63:0]   e_id;
+    logic          row_we, err_read;
+    logic [16+LC+8:0] row_new;
+
+    berth_fp_ready #(.QPS(QPS), .SETS(4)) work (.clk(clk), .rst(rst),
+        .set({row_we, sent_we, acked_we, parsed_we}), .set_q({q_q, sent_q, acked_q, parsed_q}),
+        .valid(work_valid), .q(work_q), .pop(work_pop), .busy(work_busy));
+    assign err_read = err_valid && !init_valid;
+    assign q        = err_read ? err_q : work_q;
+    berth_fp_mem #(.WIDTH(16+LC+1+8), .DEPTH(QPS)) m_row (.clk(clk), .we(row_we), .waddr(q_q), .wdata(row_new),
+        .re(op_q == IDLE), .raddr(q), .rdata({head, ctxs, err}));
+    berth_fp_mem #(.WIDTH(16), .DEPTH(QPS)) m_parsed (.clk(clk), .we(parsed_we), .waddr(parsed_q),
+        .wdata(parsed_elems), .re(op_q == IDLE), .raddr(q), .rdata(parsed));
+    berth_fp_mem #(.WIDTH(16), .DEPTH(QPS)) m_sent (.clk(clk), .we(sent_we), .waddr(sent_q),
+        .wdata(sent_elems), .re(op_q == IDLE), .raddr(q), .rdata(elems));
+    berth_fp_mem #(.WIDTH(24), .DEPTH(QPS)) m_acked (.clk(clk), .we(acked_we), .waddr(acked_q),
+        .wdata(acked_una), .re(op_q == IDLE), .raddr(q), .rdata(una));
+    berth_fp_mem #(.WIDTH(8), .DEPTH(QPS)) m_cqn (.clk(clk), .we(cfg_we && cfg_word == 6'd18), .waddr(cfg_q),
+        .wdata(cfg_wdata[23:16]), .re(op_q == IDLE), .raddr(q), .rdata(cqn));
+    berth_fp_mem #(.WIDTH(96+LC+1), .DEPTH(QPS << LE)) m_elem (.clk(clk), .we(elem_we), .waddr({elem_q, elem_idx}),
+        .wdata({elem_wr_id, elem_len, elem_ctxs}), .re(op_q == ROWS), .raddr({q_q, head[LE-1:0]}),
+        .rdata({e_id, e_len, e_ctxs}));
+    berth_fp_mem #(.WIDTH(32), .DEPTH(QPS << LE)) m_end (.clk(clk), .we(end_we), .waddr({end_q, end_idx}),
+        .wdata(end_data), .re(op_q == ROWS), .raddr({q_q, head[LE-1:0]}), .rdata({status, psn}));
+
+    logic        over, flush, done;
+    logic [23:0] beyond;
+    assign beyond = una - psn - 24'd1;          // not negative: acknowledged
+    // (while flushing, elements that were never sent are passed)
+    assign over   = head != elems && !beyond[23] && err != berth_regs_pkg::WC_FLUSHED[7:0];
+    assign flush  = err != 8'd0 && head != parsed;
+    assign done   = over || flush;
+
+    assign cq_valid = op_q == GIVE;
+    assign cq_cqn   = cqn;
+    assign cq_words = {32'd0, 32'd0, 16'd0, OP_SEND, over ? status : err, 32'(q_q), e_len, e_id};
+
+    assign init_ack  = op_q == IDLE && init_valid && q_q == init_q;
+    assign err_ready = op_q == ROWS && fail_q;
+    assign work_pop  = op_q == IDLE && !init_valid && !err_valid;
+    always_comb begin
+        row_we  = init_ack || err_ready || (cq_valid && cq_ready);
+        row_new = {head + 16'd1, e_ctxs, over || err == 8'd0 ? err : berth_regs_pkg::WC_FLUSHED[7:0]};
+        if (err_ready) row_new = {head, ctxs, err_new_q};
+        if (init_ack)  row_new = '0;
+    end
+    assign done_we = row_we;
+    assign done_q  = q_q;
+    assign {done_elems, done_ctxs} = row_new[16+LC+8:8];
+
+    always_ff @(posedge clk) begin
+        case (op_q)
+            IDLE: begin
+                fail_q    <= err_read;
+                err_new_q <= err_status;
+                if (init_valid) q_q <= init_q;
+                else if (err_valid || work_valid) begin
+                    q_q  <= q;
+                    op_q <= ROWS;
+                end
+            end
+            ROWS:    op_q <= fail_q || (head == elems && !flush) ? IDLE : LOOK;
+            LOOK:    op_q <= done ? GIVE : IDLE;
+            default: if (cq_ready) op_q <= IDLE;
+        endcase
+        if (rst) op_q <= IDLE;
+    end
+
+    logic unused;
+    assign unused = &{1'b0, cfg_wdata, beyond, work_busy};
+endmodule

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// Credit reader and cut: lists that came are queued (CR-2, CR-11, decision 6), elements become pieces,
+// one per credit (CR-15; message mode CR-17, decision 9; zero length decision 10).
+//
+// Up to 2^LP pieces are cut ahead of the packets. They are the *cover* (PC-2): the block engine asks for
+// memory of pieces only. One list, or one piece of one QP, is one operation of three cycles.
+//
+// Configuration word 19: [4] message mode.
+module berth_fp_cut #(
+    parameter int unsigned QPS = 64,
+    parameter int unsigned LE  = 6,
+    parameter int unsigned LC  = 8,
+    parameter int unsigned LP  = 4      // log2 of pieces that are cut and not sent
+) (
+    input  logic                     clk,
+    input  logic                     rst,
+    input  logic                     cfg_we,
+    input  logic [$clog2(QPS)-1:0]   cfg_q,
+    input  logic [5:0]               cfg_word,
+    input  logic [31:0]              cfg_wdata,
+    input  logic                     init_valid,
+    input  logic [$clog2(QPS)-1:0]   init_q,
+    output logic                     init_ack,
+
+    // elements
+    input  logic                     elem_we,
+    input  logic [$clog2(QPS)-1:0]   elem_q,
+    input  logic [LE-1:0]            elem_idx,
+    input  logic [31:0]              elem_len,
+    input  logic                     elem_bad,
+    input  logic                     elem_push,
+    input  logic                     elem_inline,
+    input  logic [LC:0]              elem_ctxs,
+    input  logic                     parsed_we,
+    input  logic [$clog2(QPS)-1:0]   parsed_q,
+    input  logic [15:0]              parsed_elems,
+
+    // lists that came: one beat with `lst_begin`, then a size per beat
+    input  logic                     lst_valid,
+    output logic                     lst_ready,
+    input  logic [$clog2(QPS)-1:0]   lst_q,
+    input  logic                     lst_begin,
+    input  logic [31:0]              lst_first,
+    input  logic [6:0]               lst_n,
+    input  logic [31:0]              lst_size,
+
+    // pieces that the block engine and the send engine are done with
+    input  logic                     covered_we,
+    input  logic [$clog2(QPS)-1:0]   covered_q,
+    input  logic [7:0]               covered_pieces,
+    input  logic                     sent_we,
+    input  logic [$clog2(QPS)-1:0]   sent_q,
+    input  logic [7:0]               sent_pieces,
+
+    // a piece: {contexts up to the end of its element, kind, inline, push, last of its element, place in its element [5:0], element [15:0],
+    // credit [7:0], bytes up to its end [31:0], length [31:0]}
+    output logic                     piece_we,
+    output logic [$clog2(QPS)-1:0]   piece_q,
+    output logic [LP-1:0]            piece_idx,
+    output logic [LC+99:0]           piece_data,
+    output logic                     cut_we,       // pieces so far
+    output logic [$clog2(QPS)-1:0]   cut_q,
+    output logic [7:0]               cut_pieces,
+
+    output logic                     fw_valid,     // a list was refused
+    output logic [$clog2(QPS)-1:0]   fw_q,
+    output logic [7:0]               fw_status,    // LIST_*
+    output logic                     ev_list,      // counters: a list was taken
+    output logic                     ev_held       // a piece waits for a credit (CR-3)
+);
+    localparam int unsigned QW    = $clog2(QPS);
+    localparam int unsigned ROOM  = berth_regs_pkg::CREDITS_PER_QP;
+    localparam int unsigned CW    = $clog2(ROOM);
+    localparam logic [1:0]  DATA  = 2'd0, EMPTY = 2'd1, TOO_LONG = 2'd2, BAD = 2'd3;
+    localparam int unsigned RW    = 1 + 32 + 32 + 32 + 16 + 1 + 32 + 6 + 8 + 32;
+
+    // ---- rows ------------------------------------------------------------------------
+    logic          open, mid;            // a list without proof; an element has been begun
+    logic [31:0]   list_first, next_in, next_out, rest, total;
+    logic [15:0]   elem, parsed;
+    logic [5:0]    place;
+    logic [7:0]    pieces, covered, sent;
+    logic          message;
+    logic          read, row_we;
+    logic [QW-1:0] addr, q_q;
+    logic [RW-1:0] row_new;
+
+    typedef enum logic [1:0] {IDLE, ROWS, CUT, SIZES} state_t;
+    state_t        state_q;
+    logic          list_q;               // the operation is a list
+    logic          work_valid, work_pop, work_busy, again;
+    logic [QW-1:0] work_q;
+
+    berth_fp_ready #(.QPS(QPS), .SETS(4)) work (.clk(clk), .rst(rst),
+        .set({again, parsed_we, covered_we, sent_we}), .set_q({q_q, parsed_q, covered_q, sent_q}),
+        .valid(work_valid), .q(work_q), .pop(work_pop), .busy(work_busy));
+    berth_fp_mem #(.WIDTH(RW), .DEPTH(QPS)) m_row (.clk(clk), .we(row_we), .waddr(q_q), .wdata(row_new),
+        .re(read), .raddr(addr),
+        .rdata({open, list_first, next_in, next_out, elem, mid, rest, place, pieces, total}));
+    berth_fp_mem #(.WIDTH(16), .DEPTH(QPS)) m_parsed (.clk(clk), .we(parsed_we), .waddr(parsed_q),
+        .wdata(parsed_elems), .re(read), .raddr(addr), .rdata(parsed));
+    berth_fp_mem #(.WIDTH(8), .DEPTH(QPS)) m_covered (.clk(clk), .we(covered_we), .waddr(covered_q),
+        .wdata(covered_pieces), .re(read), .raddr(addr), .rdata(covered));
+    berth_fp_mem #(.WIDTH(8), .DEPTH(QPS)) m_sent (.clk(clk), .we(sent_we), .waddr(sent_q),
+        .wdata(sent_pieces), .re(read), .raddr(addr), .rdata(sent));
+    berth_fp_mem #(.WIDTH(1), .DEPTH(QPS)) m_mode (.clk(clk), .we(cfg_we && cfg_word == 6'd19), .waddr(cfg_q),
+        .wdata(cfg_wdata[4]), .re(read), .raddr(addr), .rdata(message));
+
+    logic [31:0]   e_len, size;
+    logic          e_bad, e_push, e_inline, size_we;
+    logic [LC:0]   e_ctxs;
+    logic [31:0]   put_q;                // number of the next credit of the list at hand
+    berth_fp_mem #(.WIDTH(36+LC), .DEPTH(QPS << LE)) m_elem (.clk(clk), .we(elem_we), .waddr({elem_q, elem_idx}),
+        .wdata({elem_ctxs, elem_bad, elem_push, elem_inline, elem_len}),
+        .re(state_q == ROWS), .raddr({q_q, elem[LE-1:0]}), .rdata({e_ctxs, e_bad, e_push, e_inline, e_len}));
+    berth_fp_mem #(.WIDTH(32), .DEPTH(QPS*ROOM)) m_size (.clk(clk), .we(size_we), .waddr({q_q, put_q[CW-1:0]}),
+        .wdata(lst_size), .re(state_q == ROWS), .raddr({q_q, next_out[CW-1:0]}), .rdata(size));
+
+    // ---- lists -----------------------------------------------------------------------
+    function automatic logic after(input logic [31:0] a, input logic [31:0] b);
+        logic [31:0] d;
+        d = a - b;
+        after = !d[31] && d != 32'd0;
+    endfunction
+    logic [31:0] list_end, skip, count;
+    logic [7:0]  answer;
+    logic [31:0] first_q;
+    logic [6:0]  n_q, skip_q;
+    assign list_end = first_q + {25'd0, n_q};
+    assign skip     = next_in - first_q;
+    assign count    = next_in - next_out;
+    assign answer   = n_q == 7'd0 || {25'd0, n_q} > berth_regs_pkg::MAX_LIST     ? berth_regs_pkg::LIST_BAD[7:0]
+                    : !after(list_end, next_in)                                  ? berth_regs_pkg::LIST_REPEAT[7:0]
+                    : after(first_q, next_in)                                    ? berth_regs_pkg::LIST_GAP[7:0]
+                    : open && !after(next_out, list_first)                       ? berth_regs_pkg::LIST_EARLY[7:0]
+                    : {25'd0, n_q} - skip > 32'(ROOM) - count                    ? berth_regs_pkg::LIST_OVERFLOW[7:0]
+                    : berth_regs_pkg::LIST_OK[7:0];
+    logic taken_q;
+    assign lst_ready = (state_q == IDLE && !init_valid) || state_q == SIZES;
+    assign size_we   = state_q == SIZES && lst_valid && taken_q && skip_q == 7'd0;
+
+    // ---- cut -------------------------------------------------------------------------
+    logic        have, room, credit, cut, ends;
+    logic [31:0] left, len;
+    logic [1:0]  kind;
+    assign have   = mid || elem != parsed;
+    assign room   = pieces - covered < 8'(1 << LP) && pieces - sent < 8'(1 << LP);
+    assign credit = next_in != next_out;
+    assign left   = mid ? rest : e_len;
+    always_comb begin
+        kind = DATA;
+        if (e_bad) kind = BAD;
+        else if (!message && left == 32'd0) kind = EMPTY;
+        else if (message && credit && left > size) kind = TOO_LONG;
+    end
+    assign len  = kind != DATA ? 32'd0 : left < size ? left : size;
+    assign ends = kind != DATA || left <= size;
+    assign cut  = state_q == CUT && have && room && (credit || kind == BAD || kind == EMPTY);
+
+    assign piece_we   = cut;
+    assign piece_q    = q_q;
+    assign piece_idx  = pieces[LP-1:0];
+    assign piece_data = {e_ctxs, kind, e_inline, e_push, ends, mid ? place : 6'd0, elem, next_out[7:0], total + len, len};
+    assign cut_we     = cut || init_ack;
+    assign cut_q      = init_ack ? init_q : q_q;
+    assign cut_pieces = init_ack ? 8'd0 : pieces + 8'd1;
+    assign again      = cut || (state_q == SIZES && lst_valid && n_q == 7'd1);
+    assign init_ack   = state_q == IDLE && init_valid && q_q == init_q;
+
+    always_comb begin
+        row_we  = cut;
+        row_new = {open, list_first, next_in, next_out + {31'd0, kind == DATA}, elem + {15'd0, ends},
+                   !ends, left - len, (mid ? place : 6'd0) + len[5:0], pieces + 8'd1, total + len};
+        if (state_q == ROWS && list_q) begin
+            row_we  = answer == berth_regs_pkg::LIST_OK[7:0];
+            row_new = {1'b1, first_q, list_end, next_out, elem, mid, rest, place, pieces, total};
+        end
+        if (init_ack) begin
+            row_we  = 1'b1;
+            row_new = '0;
+        end
+    end
+
+    assign work_pop = state_q == IDLE && !init_valid && !lst_valid;
+    assign read     = state_q == IDLE;
+    assign addr     = lst_valid ? lst_q : work_q;
+
+    always_ff @(posedge clk) begin
+        fw_valid <= 1'b0;
+        ev_list  <= 1'b0;
+        ev_held  <= 1'b0;
+        case (state_q)
+            IDLE: begin
+                first_q <= lst_first;
+                n_q     <= lst_n;
+                list_q  <= 1'b0;
+                if (init_valid) begin
+                    q_q <= init_q;
+                end else if (lst_valid) begin
+                    q_q    <= lst_q;
+                    list_q <= lst_begin;
+                    // a stray size is dropped
+                    if (lst_begin) state_q <= ROWS;
+                end else if (work_valid) begin
+                    q_q     <= work_q;
+                    state_q <= ROWS;
+                end
+            end
+            ROWS: begin
+                taken_q   <= answer == berth_regs_pkg::LIST_OK[7:0];
+                put_q     <= next_in;
+                skip_q    <= skip[6:0];
+                fw_status <= answer;
+                fw_q      <= q_q;
+                if (list_q) begin
+                    fw_valid <= answer != berth_regs_pkg::LIST_OK[7:0] && answer != berth_regs_pkg::LIST_REPEAT[7:0];
+                    ev_list  <= answer == berth_regs_pkg::LIST_OK[7:0];
+                    state_q  <= n_q == 7'd0 ? IDLE : SIZES;
+                end else begin
+                    state_q <= have && room ? CUT : IDLE;
+                end
+            end
+            CUT: begin
+                ev_held <= have && room && !cut;
+                state_q <= IDLE;
+            end
+            default: if (lst_valid) begin  // SIZES
+                n_q <= n_q - 7'd1;
+                if (skip_q != 7'd0) skip_q <= skip_q - 7'd1;
+                if (size_we) put_q <= put_q + 32'd1;
+                if (n_q == 7'd1) state_q <= IDLE;
+            end
+        endcase
+        if (rst) state_q <= IDLE;
+    end
+
+    logic unused;
+    assign unused = &{1'b0, cfg_wdata, work_busy};
+endmodule

@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// Frames: data packets, ACKs and lists get their headers from the QP's template and a place in packet RAM; the reads
+// of their payload are issued meanwhile. Before an ACK or a list waits for longer than one packet they go first.
+//
+// Template (configuration words 0 to 13, bytes in order, little end first): Ethernet, IPv4, UDP and BTH to the peer's
+// QP. Lengths, opcode, PSN and flags are filled in here. Bytes 24 and 25 hold the sum of the IPv4 header's halves
+// without length and checksum, folded to 16 bits. Word 18 {asid [15:8]}, 19 {loop [6], selective repeat [5],
+// message mode [4]}, 23 Q_Key of lists.
+module berth_fp_frame #(
+    parameter int unsigned QPS    = 64,
+    parameter int unsigned DATA_W = 64,
+    parameter int unsigned LE     = 6,
+    parameter int unsigned LB     = 5
+) (
+    input  logic                     clk,
+    input  logic                     rst,
+    input  logic                     cfg_we,
+    input  logic [$clog2(QPS)-1:0]   cfg_q,
+    input  logic [5:0]               cfg_word,
+    input  logic [31:0]              cfg_wdata,
+
+    input  logic                     elem_we,       // inline data
+    input  logic [$clog2(QPS)-1:0]   elem_q,
+    input  logic [LE-1:0]            elem_idx,
+    input  logic [319:0]             elem_data,
+
+    // data packets (see berth_fp_send)
+    input  logic                     pkt_valid,
+    output logic                     pkt_ready,
+    input  logic [$clog2(QPS)-1:0]   pkt_q,
+    input  logic [6:0]               pkt_tag,
+    input  logic [23:0]              pkt_psn,
+    input  logic [3:0]               pkt_flags,
+    input  logic [31:0]              pkt_imm,
+    input  logic [31:0]              pkt_placement,
+    input  logic [12:0]              pkt_len,
+    input  logic                     pkt_inline,
+    input  logic [LE-1:0]            pkt_elem,
+    input  logic [5:0]               pkt_place,
+    input  logic [3:0]               pkt_parts,
+    input  logic [LB:0]              pkt_block,
+    input  logic [12:0]              pkt_first,
+    input  logic                     part_valid,
+    output logic                     part_ready,
+    input  logic [76:0]              part_data,
+
+    // ACKs to send
+    input  logic                     afr_valid,
+    output logic                     afr_ready,
+    input  logic [$clog2(QPS)-1:0]   afr_q,
+    input  logic [23:0]              afr_psn,
+    input  logic [7:0]               afr_syndrome,
+    input  logic [23:0]              afr_msn,
+    input  logic                     afr_has_sack,
+    input  logic [127:0]             afr_sack,
+    // lists to send: one beat with `lfr_begin`, then a size per beat
+    input  logic                     lfr_valid,
+    output logic                     lfr_ready,
+    input  logic [$clog2(QPS)-1:0]   lfr_q,
+    input  logic                     lfr_begin,
+    input  logic [31:0]              lfr_epoch,
+    input  logic [31:0]              lfr_first,
+    input  logic [5:0]               lfr_n,
+    input  logic [31:0]              lfr_size,
+    input  logic                     ctl_valid,     // a place for them
+    input  logic [6:0]               ctl_tag,
+    output logic                     ctl_pop,
+
+    // places: a packet is begun (with all that is kept of it), its header is written
+    input  logic [17:0]              at,            // address of place `at_tag`
+    output logic [6:0]               at_tag,
+    output logic                     open_valid,
+    output logic [6:0]               open_tag,
+    output logic [4:0]               open_count,    // header and parts
+    output logic [12:0]              open_bytes,    // of the frame, without iCRC
+    output logic                     open_loop,
+    output logic [$clog2(QPS)-1:0]   open_q,
+    output logic [23:0]              open_psn,
+    output logic [LB+30:0]           open_left,     // {parts, first block, bytes in that, payload}: for berth_fp_release
+    output logic                     head_valid,
+    input  logic                     head_ready,
+    output logic [6:0]               head_tag,
+
+    output logic                     hw_valid,
+    input  logic                     hw_ready,
+    output logic [17:0]              hw_addr,
+    output logic [DATA_W-1:0]        hw_data,
+    output logic [DATA_W/8-1:0]      hw_strb,
+    output logic                     pr_valid,
+    input  logic                     pr_ready,
+    output logic [17:0]              pr_local,
+    output logic [12:0]              pr_len,
+    output logic [7:0]               pr_asid,
+    output logic [63:0]              pr_va,
+    output logic [7:0]               pr_tag,
+
+    output logic                     ev_ack,
+    output logic                     ev_list
+);
+    localparam int unsigned QW    = $clog2(QPS);
+    localparam int unsigned BYTES = DATA_W / 8;
+    localparam int unsigned LANES = $clog2(BYTES);
+    localparam int unsigned IMAGE = 2048;           // bits: the longest is a list of 32, 202 bytes
+
+    // The wire: opcodes, where extended headers go (docs/wire.md).
+    localparam logic [7:0]  SEND_FIRST = 8'h00, SEND_MIDDLE = 8'h01, SEND_LAST = 8'h02, SEND_LAST_IMM = 8'h03,
+                            SEND_ONLY = 8'h04, SEND_ONLY_IMM = 8'h05, ACKNOWLEDGE = 8'h11, SELECTIVE_ACKNOWLEDGE = 8'hd1, UD_SEND_ONLY = 8'h64;
+    localparam logic [23:0] CONTROL_QPN = 24'd2;
+    localparam logic [7:0]  REC_LIST = 8'd1;
+    localparam logic        PLACED = 1'b1;          // bit 8 of a placement header
+    localparam int unsigned HEAD = 54;              // bytes up to the BTH's end
+
+    typedef enum logic [2:0] {IDLE, MAKE, SIZES, WRITE, PAD, CLOSE} op_t;
+    typedef enum logic [1:0] {PACKET, ACK, LIST} kind_t;
+    op_t           op_q;
+    kind_t         kind_q;
+    logic          turn_q;               // a data packet goes next
+    logic          pick_ack, pick_list, pick_packet;
+    logic [QW-1:0] q;
+
+    assign pick_packet = pkt_valid && (turn_q || !((afr_valid || lfr_valid) && ctl_valid));
+    assign pick_ack    = !pick_packet && afr_valid && ctl_valid;
+    assign pick_list   = !pick_packet && !afr_valid && lfr_valid && ctl_valid;
+    assign q           = pick_packet ? pkt_q : pick_ack ? afr_q : lfr_q;
+
+    // ---- templates ---------------------------------------------------------------------
+    logic [447:0]  template_;
+    logic [7:0]    asid;
+    logic          loop, selective, message;
+    logic [31:0]   qkey;
+    logic [319:0]  inline_;
+    generate
+        for (genvar i = 0; i < 14; i++) begin : g_template
+            berth_fp_mem #(.WIDTH(32), .DEPTH(QPS)) m_word (.clk(clk), .we(cfg_we && cfg_word == i[5:0]),
+                .waddr(cfg_q), .wdata(cfg_wdata), .re(op_q == IDLE), .raddr(q), .rdata(template_[32*i +: 32]));
+        end
+    endgenerate
+    berth_fp_mem #(.WIDTH(8), .DEPTH(QPS)) m_asid (.clk(clk), .we(cfg_we && cfg_word == 6'd18), .waddr(cfg_q),
+        .wdata(cfg_wdata[15:8]), .re(op_q == IDLE), .raddr(q), .rdata(asid));
+    berth_fp_mem #(.WIDTH(3), .DEPTH(QPS)) m_mode (.clk(clk), .we(cfg_we && cfg_word == 6'd19), .waddr(cfg_q),
+        .wdata(cfg_wdata[6:4]), .re(op_q == IDLE), .raddr(q), .rdata({loop, selective, message}));
+    berth_fp_mem #(.WIDTH(32), .DEPTH(QPS)) m_qkey (.clk(clk), .we(cfg_we && cfg_word == 6'd23), .waddr(cfg_q),
+        .wdata(cfg_wdata), .re(op_q == IDLE), .raddr(q), .rdata(qkey));
+    berth_fp_mem #(.WIDTH(320), .DEPTH(QPS << LE)) m_inline (.clk(clk), .we(elem_we), .waddr({elem_q, elem_idx}),
+        .wdata(elem_data), .re(op_q == IDLE), .raddr({pkt_q, pkt_elem}), .rdata(inline_));
+
+    // ---- what the frame says -----------------------------------------------------------
+    logic [QW-1:0] q_q;
+    logic [6:0]    tag_q;
+    logic [23:0]   psn_q;
+    logic [3:0]    flags_q, parts_q, left_q;
+    logic [31:0]   imm_q, placement_q, epoch_q, number_q;
+    logic [12:0]   len_q, first_q;
+    logic          inline_q, sack_q;
+    logic [5:0]    place_q;
+    logic [LB:0]   block_q;
+    logic [7:0]    syndrome_q;
+    logic [23:0]   msn_q;
+    logic [127:0]  sack_bits_q;
+    logic [5:0]    n_q, done_q;
+
+    function automatic logic [31:0] be32(input logic [31:0] x);
+        be32 = {x[7:0], x[15:8], x[23:16], x[31:24]};
+    endfunction
+    function automatic logic [15:0] be16(input logic [15:0] x);
+        be16 = {x[7:0], x[15:8]};
+    endfunction
+
+    logic          with_imm, placed;
+    logic [31:0]   placement;                         // {index, mark, credit modulo 256}
+    logic [7:0]    opcode;
+    logic [1:0]    pad;
+    logic [12:0]   extra, payload, head_len, bytes;   // extended headers; payload in memory or behind them; headers; frame
+    logic [15:0]   ip_len, checksum;
+    logic [16:0]   sum;
+    logic [319:0]  data;
+    logic [5:0]    keep;
+    assign with_imm = flags_q[1] && !message;
+    assign placed   = selective;
+    assign placement = {placement_q[30:8], PLACED, placement_q[7:0]};
+    always_comb begin
+        opcode  = sack_q ? SELECTIVE_ACKNOWLEDGE : ACKNOWLEDGE;
+        extra   = sack_q ? 13'd20 : 13'd4;
+        payload = 13'd0;
+        if (kind_q == PACKET) begin
+            case (flags_q[1:0])
+                2'b01:   opcode = SEND_FIRST;
+                2'b00:   opcode = SEND_MIDDLE;
+                2'b10:   opcode = message ? SEND_LAST : SEND_LAST_IMM;
+                default: opcode = message ? SEND_ONLY : SEND_ONLY_IMM;
+            endcase
+            extra   = {10'd0, with_imm, 2'd0} + {10'd0, placed, 2'd0};
+            payload = len_q;
+        end else if (kind_q == LIST) begin
+            opcode  = UD_SEND_ONLY;
+            extra   = 13'd8 + 13'd12;
+            payload = {5'd0, n_q, 2'd0};
+        end
+    end
+    assign pad      = 2'd0 - payload[1:0];
+    assign head_len = 13'(HEAD) + extra;
+    assign bytes    = head_len + payload + {11'd0, pad};
+    assign ip_len   = {3'd0, bytes} - 16'd10;      // without Ethernet, with iCRC
+    assign sum      = {1'b0, template_[24*8 +: 8], template_[25*8 +: 8]} + {1'b0, ip_len};
+    assign checksum = ~(sum[15:0] + {15'd0, sum[16]});
+    always_comb begin
+        data = inline_ >> {place_q, 3'd0};
+        keep = len_q[5:0];
+        for (int i = 0; i < 40; i++)
+            if (6'(i) >= keep) data[8*i +: 8] = 8'd0;
+    end
+
+    logic [IMAGE-1:0] image, image_q;
+    always_comb begin
+        image = '0;
+        image[HEAD*8-1:0] = template_[HEAD*8-1:0];
+        image[16*8 +: 16] = be16(ip_len);
+        image[24*8 +: 16] = be16(checksum);
+        image[38*8 +: 16] = be16(ip_len - 16'd20);
+        image[42*8 +: 8]  = opcode;
+        image[43*8 +: 8]  = {kind_q == PACKET && flags_q[2], 1'b0, pad, 4'd0};
+        image[50*8 +: 8]  = {kind_q == PACKET && flags_q[3], 7'd0};
+        image[51*8 +: 8]  = psn_q[23:16];
+        image[52*8 +: 16] = be16(psn_q[15:0]);
+        case (kind_q)
+            PACKET: begin
+                if (with_imm) image[HEAD*8 +: 32] = be32(imm_q);
+                if (placed && with_imm) image[(HEAD+4)*8 +: 32] = be32(placement);
+                else if (placed) image[HEAD*8 +: 32] = be32(placement);
+                if (inline_q) begin
+                    if (placed && with_imm) image[(HEAD+8)*8 +: 320] = data;
+                    else if (placed || with_imm) image[(HEAD+4)*8 +: 320] = data;
+                    else image[HEAD*8 +: 320] = data;
+                end
+            end
+            ACK: begin
+                image[HEAD*8 +: 32] = be32({syndrome_q, msn_q});
+                for (int i = 0; i < 16; i++)
+                    if (sack_q) image[(HEAD+4+i)*8 +: 8] = sack_bits_q[127-8*i -: 8];
+            end
+            default: begin
+                image[47*8 +: 24]       = {CONTROL_QPN[7:0], CONTROL_QPN[15:8], CONTROL_QPN[23:16]};
+                image[HEAD*8 +: 32]     = be32(qkey);
+                image[(HEAD+4)*8 +: 32] = be32({8'd0, CONTROL_QPN});
+                image[(HEAD+8)*8 +: 32] = {template_[48*8 +: 8], template_[49*8 +: 8], 2'd0, n_q + 6'd3, REC_LIST};
+                image[(HEAD+12)*8 +: 32] = epoch_q;
+                image[(HEAD+16)*8 +: 32] = number_q;
+            end
+        endcase
+    end
+
+    // ---- writing -----------------------------------------------------------------------
+    logic [12:0]   ends_q;               // bytes that the image has
+    logic [12:0]   wrote_q;              // bytes written, a multiple of a beat
+    logic [17:0]   base_q;
+    logic [12:0]   tail_q;               // first byte behind the payload
+    logic [1:0]    pad_q;
+    logic [12:0]   tail_end;
+    logic          parts_done;
+    assign parts_done = left_q == 4'd0;
+    assign at_tag     = tag_q;
+    assign tail_end   = tail_q + {11'd0, pad_q};
+
+    assign hw_valid = op_q == WRITE || op_q == PAD;
+    assign hw_addr  = base_q + {5'd0, wrote_q};
+    assign hw_data  = op_q == PAD ? '0 : image_q[DATA_W-1:0];
+    always_comb begin
+        for (int i = 0; i < int'(BYTES); i++)
+            hw_strb[i] = op_q == PAD ? wrote_q + 13'(i) >= tail_q && wrote_q + 13'(i) < tail_end
+                       : wrote_q + 13'(i) < ends_q;
+    end
+
+    assign pkt_ready = op_q == IDLE && pick_packet;
+    assign afr_ready = op_q == IDLE && pick_ack;
+    // A size that no list was begun for is dropped.
+    assign lfr_ready = (op_q == IDLE && pick_list) || op_q == SIZES;
+    assign ctl_pop   = op_q == IDLE && (pick_ack || (pick_list && lfr_begin));
+
+    assign open_valid = op_q == MAKE;
+    assign open_tag   = tag_q;
+    assign open_count = 5'd1 + {1'b0, parts_q};
+    assign open_bytes = bytes;
+    assign open_loop  = loop;
+    assign open_q     = q_q;
+    assign open_psn   = psn_q;
+    assign open_left  = {parts_q, block_q, first_q, len_q};
+    assign head_valid = op_q == CLOSE && parts_done;
+    assign head_tag   = tag_q;
+
+    // Reads: from the cycle after MAKE on, beside the header.
+    logic [17:0]   local_q;
+    assign pr_valid   = left_q != 4'd0 && part_valid && op_q != IDLE && op_q != MAKE;
+    assign part_ready = pr_valid && pr_ready;
+    assign pr_local   = local_q;
+    assign {pr_len, pr_va} = part_data;
+    assign pr_asid    = asid;
+    assign pr_tag     = {1'b0, tag_q};
+
+    always_ff @(posedge clk) begin
+        ev_ack  <= afr_ready;
+        ev_list <= lfr_ready && lfr_begin && op_q == IDLE;
+        if (part_ready) begin
+            left_q  <= left_q - 4'd1;
+            local_q <= local_q + {5'd0, pr_len};
+        end
+        case (op_q)
+            IDLE: begin
+                kind_q  <= pick_packet ? PACKET : pick_ack ? ACK : LIST;
+                q_q     <= q;
+                done_q  <= 6'd0;
+                sack_q  <= afr_has_sack;
+                msn_q   <= afr_msn;
+                {syndrome_q, sack_bits_q} <= {afr_syndrome, afr_sack};
+                {epoch_q, number_q, n_q}  <= {lfr_epoch, lfr_first, lfr_n};
+                {flags_q, imm_q, placement_q, len_q, inline_q, place_q, block_q, first_q} <=
+                    {pkt_flags, pkt_imm, pkt_placement, pkt_len, pkt_inline, pkt_place, pkt_block, pkt_first};
+                tag_q   <= pick_packet ? pkt_tag : ctl_tag;
+                psn_q   <= pick_packet ? pkt_psn : pick_ack ? afr_psn : 24'd0;
+                parts_q <= pick_packet ? pkt_parts : 4'd0;
+                left_q  <= pick_packet ? pkt_parts : 4'd0;
+                if (pick_packet || pick_ack || (pick_list && lfr_begin)) begin
+                    turn_q <= !pick_packet;
+                    op_q   <= MAKE;
+                end
+            end
+            MAKE: begin
+                image_q <= image;
+                base_q  <= at;
+                local_q <= at + {5'd0, head_len};
+                ends_q  <= kind_q == PACKET && !inline_q ? head_len : bytes;
+                tail_q  <= head_len + payload;
+                pad_q   <= kind_q == PACKET && !inline_q ? pad : 2'd0;
+                wrote_q <= 13'd0;
+                op_q    <= kind_q == LIST && n_q != 6'd0 ? SIZES : WRITE;
+            end
+            SIZES: if (lfr_valid) begin
+                image_q[(HEAD+20)*8 + 32*done_q +: 32] <= lfr_size;
+                done_q <= done_q + 6'd1;
+                if (done_q + 6'd1 == n_q) op_q <= WRITE;
+            end
+            WRITE: if (hw_ready) begin
+                image_q <= image_q >> DATA_W;
+                wrote_q <= wrote_q + 13'(BYTES);
+                if (wrote_q + 13'(BYTES) >= ends_q) begin
+                    wrote_q <= {tail_q[12:LANES], {LANES{1'b0}}};
+                    op_q    <= pad_q != 2'd0 ? PAD : CLOSE;
+                end
+            end
+            PAD: if (hw_ready) begin
+                wrote_q <= wrote_q + 13'(BYTES);
+                if (wrote_q + 13'(BYTES) >= tail_end) op_q <= CLOSE;
+            end
+            default: if (head_valid && head_ready) op_q <= IDLE;   // CLOSE
+        endcase
+        if (rst) begin
+            op_q   <= IDLE;
+            left_q <= 4'd0;
+            turn_q <= 1'b0;
+        end
+    end
+
+    logic unused;
+    assign unused = &{1'b0, placement_q[31], template_[447:432]};
+endmodule

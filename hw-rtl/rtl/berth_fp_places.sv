@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// Places in packet RAM, from when a frame is begun until it has left. A place is given by tag:
+// 0 to 7 for ACKs and lists (256 bytes), 16 to 31 big (4608 bytes), 64 to 127 small (1280 bytes). They are taken and
+// given back in any order, so that a slow read holds up only its own QP. A frame goes to the MAC when its header is
+// written, all its reads are done, and the frame of its QP before it has gone; one of which a read failed does not go,
+// and counts as lost.
+module berth_fp_places #(
+    parameter int unsigned QPS      = 64,
+    parameter int unsigned LB       = 5,
+    parameter int unsigned RAM_BASE = 0     // byte in packet RAM, a multiple of 64
+) (
+    input  logic                     clk,
+    input  logic                     rst,
+
+    output logic                     ctl_valid,
+    output logic [6:0]               ctl_tag,
+    input  logic                     ctl_pop,
+    output logic                     big_valid,
+    output logic [6:0]               big_tag,
+    input  logic                     big_pop,
+    output logic                     small_valid,
+    output logic [6:0]               small_tag,
+    input  logic                     small_pop,
+    input  logic [6:0]               at_tag,
+    output logic [17:0]              at,
+
+    input  logic                     open_valid,
+    input  logic [6:0]               open_tag,
+    input  logic [4:0]               open_count,
+    input  logic [12:0]              open_bytes,
+    input  logic                     open_loop,
+    input  logic [$clog2(QPS)-1:0]   open_q,
+    input  logic [23:0]              open_psn,
+    input  logic [LB+30:0]           open_left,
+    input  logic                     head_valid,
+    output logic                     head_ready,
+    input  logic [6:0]               head_tag,
+    input  logic                     pd_valid,
+    input  logic [7:0]               pd_tag,
+    input  logic [1:0]               pd_status,
+
+    output logic                     ms_valid,
+    input  logic                     ms_ready,
+    output logic [17:0]              ms_addr,
+    output logic [12:0]              ms_len,
+    output logic                     ms_loop,
+    output logic [7:0]               ms_tag,
+    input  logic                     ml_valid,
+    input  logic [7:0]               ml_tag,
+
+    // a packet's memory is not needed any more (see berth_fp_release)
+    output logic                     left_valid,
+    input  logic                     left_ready,
+    output logic [$clog2(QPS)-1:0]   left_q,
+    output logic [LB+30:0]           left_data,
+    // a packet could not be read
+    output logic                     fail_valid,
+    input  logic                     fail_ready,
+    output logic [$clog2(QPS)-1:0]   fail_q,
+    output logic [23:0]              fail_psn
+);
+    localparam int unsigned QW    = $clog2(QPS);
+    localparam int unsigned BIG   = RAM_BASE + 8*256;
+    localparam int unsigned SMALL = BIG + 16*4608;
+
+    function automatic logic [17:0] address(input logic [6:0] tag);
+        address = tag[6] ? 18'(SMALL) + {12'd0, tag[5:0]} * 18'd1280
+                : tag[4] ? 18'(BIG) + {14'd0, tag[3:0]} * 18'd4608
+                : 18'(RAM_BASE) + {7'd0, tag[2:0], 8'd0};
+    endfunction
+    assign at = address(at_tag);
+
+    // ---- free places -------------------------------------------------------------------
+    logic       back;                   // a place comes back
+    logic [6:0] back_tag;
+    assign ctl_tag[6:3]   = 4'd0;
+    assign big_tag[6:4]   = 3'd1;
+    assign small_tag[6]   = 1'b1;
+    berth_fp_pool #(.N(8)) ctls (.clk(clk), .rst(rst), .valid(ctl_valid), .number(ctl_tag[2:0]), .take(ctl_pop),
+        .give(back && back_tag[6:4] == 3'd0), .give_number(back_tag[2:0]));
+    berth_fp_pool #(.N(16)) bigs (.clk(clk), .rst(rst), .valid(big_valid), .number(big_tag[3:0]), .take(big_pop),
+        .give(back && back_tag[6:4] == 3'd1), .give_number(back_tag[3:0]));
+    berth_fp_pool #(.N(64)) smalls (.clk(clk), .rst(rst), .valid(small_valid), .number(small_tag[5:0]), .take(small_pop),
+        .give(back && back_tag[6]), .give_number(back_tag[5:0]));
+
+    // ---- what a frame waits for ----------------------------------------------------------
+    logic [4:0]   waits [0:127];
+    logic [127:0] failed_q;
+    logic         step, complete;
+    logic [6:0]   step_tag;
+    assign step_tag   = pd_valid ? pd_tag[6:0] : head_tag;
+    assign head_ready = !pd_valid && !pass_q;
+    assign step       = pd_valid || (head_valid && head_ready);
+    assign complete   = step && waits[step_tag] == 5'd1;
+    always_ff @(posedge clk) begin
+        if (step) waits[step_tag] <= waits[step_tag] - 5'd1;
+        if (pd_valid && pd_status != 2'd0) failed_q[pd_tag[6:0]] <= 1'b1;
+        if (open_valid) begin
+            waits[open_tag]    <= open_count;
+            failed_q[open_tag] <= 1'b0;
+        end
+    end
+
+    logic          ctl_here, ctl_take, data_here, data_take, unused_room, unused_room2, unused_room3;
+    logic [6:0]    ctl_next, data_next;
+
+    // ---- frames of one QP keep their order --------------------------------------------------
+    // Each knows the one behind it; one whose turn it is and that is complete goes to `data_frames`. The turn is passed on
+    // when nothing else happens to the list.
+    logic [127:0]   whole_q, turn_q, follows_q;     // complete; its turn; another one follows
+    logic [6:0]     next_of [0:127];
+    logic [QW-1:0]  q_of [0:127];
+    logic [QPS-1:0] any_q;                          // QPs with a frame
+    logic [6:0]     last_of [0:QPS-1];
+    logic           pass_q, pass, data_put;
+    logic [6:0]     pass_tag_q, pass_next, data_tag;
+    assign pass      = pass_q && !pd_valid && !open_valid;
+    assign pass_next = next_of[pass_tag_q];
+    assign data_put  = step_tag[6:4] != 3'd0 && complete && turn_q[step_tag]
+                       || (pass && follows_q[pass_tag_q] && whole_q[pass_next]);
+    assign data_tag  = pass ? pass_next : step_tag;
+    always_ff @(posedge clk) begin
+        if (complete) whole_q[step_tag] <= 1'b1;
+        if (open_valid) begin
+            whole_q[open_tag]   <= 1'b0;
+            follows_q[open_tag] <= 1'b0;
+            turn_q[open_tag]    <= !any_q[open_q];
+            q_of[open_tag]      <= open_q;
+            if (open_tag[6:4] != 3'd0) begin
+                any_q[open_q]   <= 1'b1;
+                last_of[open_q] <= open_tag;
+                if (any_q[open_q]) begin
+                    follows_q[last_of[open_q]] <= 1'b1;
+                    next_of[last_of[open_q]]   <= open_tag;
+                end
+            end
+        end
+        if (pass) begin
+            pass_q <= 1'b0;
+            if (follows_q[pass_tag_q]) turn_q[pass_next] <= 1'b1;
+            else any_q[q_of[pass_tag_q]] <= 1'b0;
+        end
+        if (data_take) begin
+            pass_q     <= 1'b1;
+            pass_tag_q <= data_next;
+        end
+        if (rst) begin
+            any_q  <= '0;
+            pass_q <= 1'b0;
+        end
+    end
+
+    // ---- to the MAC ----------------------------------------------------------------------
+    berth_lutfifo #(.WIDTH(7), .DEPTH(8)) ctl_frames (.clk(clk), .rst(rst),
+        .wr_valid(complete && step_tag[6:4] == 3'd0), .wr_ready(unused_room), .wr_data(step_tag),
+        .rd_valid(ctl_here), .rd_ready(ctl_take), .rd_data(ctl_next));
+    berth_lutfifo #(.WIDTH(7), .DEPTH(128)) data_frames (.clk(clk), .rst(rst),
+        .wr_valid(data_put), .wr_ready(unused_room2), .wr_data(data_tag),
+        .rd_valid(data_here), .rd_ready(data_take), .rd_data(data_next));
+
+    logic          m_busy_q, m_shown_q, last_ctl_q, dead_put, dead_room;
+    logic [6:0]    m_tag_q, m_pick;
+    logic          pick_ctl, picked, data_ready;
+    logic [12:0]   m_len;
+    logic          m_loop;
+    assign pick_ctl  = ctl_here && !(last_ctl_q && data_ready);
+    assign data_ready = data_here && !pass_q;
+    assign m_pick    = pick_ctl ? ctl_next : data_next;
+    assign picked    = (ctl_here || data_ready) && dead_room && (!m_busy_q || (ms_valid && ms_ready) || dead_put);
+    assign ctl_take  = picked && pick_ctl;
+    assign data_take = picked && !pick_ctl;
+    assign ms_valid  = m_busy_q && m_shown_q;
+    assign dead_put  = m_busy_q && !m_shown_q;
+    assign ms_addr   = address(m_tag_q);
+    assign ms_len    = m_len;
+    assign ms_loop   = m_loop;
+    assign ms_tag    = {1'b0, m_tag_q};
+    berth_fp_mem #(.WIDTH(14), .DEPTH(128)) m_frame (.clk(clk), .we(open_valid), .waddr(open_tag),
+        .wdata({open_loop, open_bytes}), .re(picked), .raddr(m_pick), .rdata({m_loop, m_len}));
+    always_ff @(posedge clk) begin
+        if (picked) begin
+            m_busy_q   <= 1'b1;
+            m_shown_q  <= !failed_q[m_pick];
+            m_tag_q    <= m_pick;
+            last_ctl_q <= pick_ctl;
+        end else if ((ms_valid && ms_ready) || dead_put) begin
+            m_busy_q <= 1'b0;
+        end
+        if (rst) begin
+            m_busy_q   <= 1'b0;
+            last_ctl_q <= 1'b0;
+        end
+    end
+
+    // ---- left ------------------------------------------------------------------------------
+    logic          gone_here, dead_here, gone_take, dead_take;
+    logic [6:0]    gone_tag, dead_tag;
+    berth_lutfifo #(.WIDTH(7), .DEPTH(128)) gone (.clk(clk), .rst(rst),
+        .wr_valid(ml_valid), .wr_ready(unused_room3), .wr_data(ml_tag[6:0]),
+        .rd_valid(gone_here), .rd_ready(gone_take), .rd_data(gone_tag));
+    berth_lutfifo #(.WIDTH(7), .DEPTH(4)) dead (.clk(clk), .rst(rst),
+        .wr_valid(dead_put), .wr_ready(dead_room), .wr_data(m_tag_q),
+        .rd_valid(dead_here), .rd_ready(dead_take), .rd_data(dead_tag));
+    typedef enum logic [1:0] {IDLE, LOOK, FAIL} op_t;
+    op_t           op_q;
+    logic          dead_q;
+    logic [6:0]    tag_q;
+    logic [LB+30:0] l_data;
+    assign dead_take = op_q == IDLE && dead_here;
+    assign gone_take = op_q == IDLE && !dead_here && gone_here;
+    berth_fp_mem #(.WIDTH(QW+24+LB+31), .DEPTH(128)) m_packet (.clk(clk), .we(open_valid), .waddr(open_tag),
+        .wdata({open_q, open_psn, open_left}), .re(op_q == IDLE), .raddr(dead_here ? dead_tag : gone_tag),
+        .rdata({left_q, fail_psn, l_data}));
+    logic matters;                      // it had memory, or a place for lost packets
+    assign matters    = tag_q[6:4] != 3'd0 && (l_data[LB+30 -: 4] != 4'd0 || l_data[LB+26]);
+    assign left_valid = op_q == LOOK && matters;
+    assign left_data  = l_data;
+    assign fail_valid = op_q == FAIL;
+    assign fail_q     = left_q;
+    assign back       = (op_q == LOOK && (!matters || left_ready) && !dead_q) || (op_q == FAIL && fail_ready);
+    assign back_tag   = tag_q;
+    always_ff @(posedge clk) begin
+        case (op_q)
+            IDLE: begin
+                dead_q <= dead_here;
+                tag_q  <= dead_here ? dead_tag : gone_tag;
+                if (dead_here || gone_here) op_q <= LOOK;
+            end
+            LOOK: if (!matters || left_ready) op_q <= dead_q ? FAIL : IDLE;
+            default: if (fail_ready) op_q <= IDLE;
+        endcase
+        if (rst) op_q <= IDLE;
+    end
+
+    logic unused;
+    assign unused = &{1'b0, unused_room, unused_room2, unused_room3, pd_tag[7], ml_tag[7]};
+endmodule

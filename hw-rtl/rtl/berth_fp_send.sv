@@ -1,0 +1,429 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// The next packet of one QP: a lost one that is prepared first, else the next of its pieces. A packet goes only when
+// window and a place in packet RAM are there and all its blocks are held; what cannot go comes back when that changes.
+//
+// Every packet is written to the log (decision 2: it is sent again from the log, identically), and the end of
+// every element to its record, so that the completion engine knows what has to be acknowledged.
+//
+// Configuration word 19: [3:0] log2 of the MTU, [4] message mode, [5] selective repeat, [6] loop, [15:8] window.
+module berth_fp_send #(
+    parameter int unsigned QPS = 64,
+    parameter int unsigned LE  = 6,
+    parameter int unsigned LC  = 8,
+    parameter int unsigned LP  = 4,
+    parameter int unsigned LB  = 5,
+    parameter int unsigned LR  = 2,
+    parameter int unsigned SMALL = 1280        // bytes of a small place in packet RAM
+) (
+    input  logic                     clk,
+    input  logic                     rst,
+    input  logic                     cfg_we,
+    input  logic [$clog2(QPS)-1:0]   cfg_q,
+    input  logic [5:0]               cfg_word,
+    input  logic [31:0]              cfg_wdata,
+    input  logic                     init_valid,
+    input  logic [$clog2(QPS)-1:0]   init_q,
+    output logic                     init_ack,
+
+    input  logic                     posted_we,
+    input  logic [$clog2(QPS)-1:0]   posted_q,
+    input  logic [31:0]              posted_bytes,
+    input  logic                     piece_we,
+    input  logic [$clog2(QPS)-1:0]   piece_q,
+    input  logic [LP-1:0]            piece_idx,
+    input  logic [98:0]              piece_data,
+    input  logic                     cut_we,
+    input  logic [$clog2(QPS)-1:0]   cut_q,
+    input  logic [7:0]               cut_pieces,
+    input  logic                     block_we,
+    input  logic [$clog2(QPS)-1:0]   block_q,
+    input  logic [LB:0]              block_idx,
+    input  logic [LC+116:0]          block_data,
+    input  logic                     state_we,
+    input  logic [$clog2(QPS)-1:0]   state_q,
+    input  logic [LB:0]              state_idx,
+    input  logic [9:0]               state_data,
+    input  logic                     held_set,
+    input  logic                     fixed_we,
+    input  logic [LR-1:0]            fixed_place,
+    input  logic [27:0]              fixed_data,
+    input  logic                     covered_we,
+    input  logic [$clog2(QPS)-1:0]   covered_q,
+    input  logic [LB:0]              covered_blocks,
+    input  logic [LR:0]              covered_lost,
+    // acknowledgements: oldest PSN that is not acknowledged, nothing new may be sent
+    input  logic                     acked_we,
+    input  logic [$clog2(QPS)-1:0]   acked_q,
+    input  logic [23:0]              acked_una,
+    input  logic                     acked_hold,
+    input  logic                     acked_halt,
+
+    // places in packet RAM
+    input  logic                     small_valid,
+    input  logic [6:0]               small_tag,
+    output logic                     small_pop,
+    input  logic                     big_valid,
+    input  logic [6:0]               big_tag,
+    output logic                     big_pop,
+
+    // log, for the block engine
+    output logic                     log_we,
+    output logic [$clog2(QPS)-1:0]   log_q,
+    output logic [6:0]               log_psn,
+    output logic [LC+45:0]           log_where,
+    // end of an element: {status, PSN of its last packet}
+    output logic                     end_we,
+    output logic [$clog2(QPS)-1:0]   end_q,
+    output logic [LE-1:0]            end_idx,
+    output logic [31:0]              end_data,
+    // {next PSN, pieces, elements} so far
+    output logic                     sent_we,
+    output logic [$clog2(QPS)-1:0]   sent_q,
+    output logic [23:0]              sent_next,
+    output logic [7:0]               sent_pieces,
+    output logic [15:0]              sent_elems,
+    // a packet needs one more block than have been asked for
+    output logic                     want_we,
+    output logic [$clog2(QPS)-1:0]   want_q,
+    output logic [LB:0]              want_block,
+    // a lost packet leaves again
+    output logic                     again_valid,
+    input  logic                     again_ready,
+    output logic [$clog2(QPS)-1:0]   again_q,
+    output logic [23:0]              again_psn,
+    output logic [23:0]              again_next,
+
+    // a packet to be framed, and its parts {length [12:0], address}
+    output logic                     pkt_valid,
+    input  logic                     pkt_ready,
+    output logic [$clog2(QPS)-1:0]   pkt_q,
+    output logic [6:0]               pkt_tag,
+    output logic [23:0]              pkt_psn,
+    output logic [3:0]               pkt_flags,     // {acknowledge, PUSH, last, first}
+    output logic [31:0]              pkt_imm,
+    output logic [31:0]              pkt_placement,
+    output logic [12:0]              pkt_len,
+    output logic                     pkt_inline,
+    output logic [LE-1:0]            pkt_elem,
+    output logic [5:0]               pkt_place,     // of its data in the element's, if inline
+    output logic [3:0]               pkt_parts,
+    output logic [LB:0]              pkt_block,     // its first block
+    output logic [12:0]              pkt_first,     // bytes in that
+    output logic                     part_valid,
+    input  logic                     part_ready,
+    output logic [76:0]              part_data,
+
+    output logic                     fw_valid,      // the QP stops: a WQE or its memory is bad
+    output logic [$clog2(QPS)-1:0]   fw_q,
+    output logic [7:0]               fw_status,     // WC_*, or that of the translation
+    output logic                     fw_memory,
+    output logic                     ev_packet,
+    output logic                     ev_again
+);
+    localparam int unsigned QW = $clog2(QPS);
+    localparam int unsigned RW = 24 + 8 + 1 + 32 + 24 + LB + 1 + 21 + LR + 1 + 8 + 16 + 1;
+    localparam int unsigned LW = 4 + 1 + LE + 6 + 32 + 32 + 13;
+
+    typedef enum logic [2:0] {IDLE, ROWS, LOOK, FIX, LOGGED, WALK, COMMIT} op_t;
+    op_t           op_q;
+    logic [QW-1:0] q_q;
+    logic          work_valid, work_pop, work_busy, more;
+    logic [QW-1:0] work_q;
+
+    // ---- rows ------------------------------------------------------------------------
+    logic [23:0]   next, index, una;
+    logic [7:0]    pieces, since, cut, window;
+    logic          mid, hold, halt, stop, selective, message;
+    logic [31:0]   left, posted;
+    logic [LB:0]   blk, blocks;
+    logic [20:0]   blk_off;
+    logic [LR:0]   lost, losts;
+    logic [15:0]   elems;
+    logic [3:0]    log2_mtu;
+    logic          read, row_we;
+    logic [RW-1:0] row_new;
+    logic [23:0]   psn_cfg;
+
+    berth_fp_ready #(.QPS(QPS), .SETS(4)) work (.clk(clk), .rst(rst),
+        .set({more, cut_we, held_set, acked_we}), .set_q({q_q, cut_q, state_q, acked_q}),
+        .valid(work_valid), .q(work_q), .pop(work_pop), .busy(work_busy));
+    logic [QW-1:0] addr;
+    assign addr = init_valid ? init_q : work_q;
+    berth_fp_mem #(.WIDTH(RW), .DEPTH(QPS)) m_row (.clk(clk), .we(row_we), .waddr(q_q), .wdata(row_new),
+        .re(read), .raddr(addr), .rdata({next, pieces, mid, left, index, blk, blk_off, lost, since, elems, stop}));
+    berth_fp_mem #(.WIDTH(8), .DEPTH(QPS)) m_cut (.clk(clk), .we(cut_we), .waddr(cut_q), .wdata(cut_pieces),
+        .re(read), .raddr(addr), .rdata(cut));
+    berth_fp_mem #(.WIDTH(LB+LR+2), .DEPTH(QPS)) m_covered (.clk(clk), .we(covered_we), .waddr(covered_q),
+        .wdata({covered_blocks, covered_lost}), .re(read), .raddr(addr), .rdata({blocks, losts}));
+    berth_fp_mem #(.WIDTH(26), .DEPTH(QPS)) m_acked (.clk(clk), .we(acked_we), .waddr(acked_q),
+        .wdata({acked_una, acked_hold, acked_halt}), .re(read), .raddr(addr), .rdata({una, hold, halt}));
+    berth_fp_mem #(.WIDTH(14), .DEPTH(QPS)) m_mode (.clk(clk), .we(cfg_we && cfg_word == 6'd19), .waddr(cfg_q),
+        .wdata({cfg_wdata[15:8], cfg_wdata[5:0]}),
+        .re(read), .raddr(addr), .rdata({window, selective, message, log2_mtu}));
+    berth_fp_mem #(.WIDTH(24), .DEPTH(QPS)) m_psn (.clk(clk), .we(cfg_we && cfg_word == 6'd22), .waddr(cfg_q),
+        .wdata(cfg_wdata[23:0]), .re(read), .raddr(addr), .rdata(psn_cfg));
+    berth_fp_mem #(.WIDTH(32), .DEPTH(QPS)) m_posted (.clk(clk), .we(posted_we), .waddr(posted_q),
+        .wdata(posted_bytes), .re(op_q == WALK || op_q == LOOK || op_q == LOGGED), .raddr(q_q), .rdata(posted));
+
+    // ---- pieces, blocks, the log -------------------------------------------------------
+    logic [1:0]    p_kind;
+    logic          p_inline, p_push, p_last;
+    logic [5:0]    p_place;
+    logic [15:0]   p_elem;
+    logic [7:0]    p_credit;
+    logic [31:0]   p_end, p_len;
+    logic [LB:0]   walk_at;
+    logic          walk_read;
+    logic [LC-1:0] b_ctx;
+    logic [31:0]   b_at;
+    logic [20:0]   b_len;
+    logic [63:0]   b_va;
+    logic          b_failed, b_held;
+    logic [7:0]    b_status;
+    logic [3:0]    f_parts;
+    logic [23:0]   f_psn;
+    logic [LW-1:0] log_new, logged;
+    berth_fp_mem #(.WIDTH(99), .DEPTH(QPS << LP)) m_piece (.clk(clk), .we(piece_we), .waddr({piece_q, piece_idx}),
+        .wdata(piece_data), .re(op_q == ROWS), .raddr({q_q, pieces[LP-1:0]}),
+        .rdata({p_kind, p_inline, p_push, p_last, p_place, p_elem, p_credit, p_end, p_len}));
+    berth_fp_mem #(.WIDTH(LC+117), .DEPTH(QPS << (LB+1))) m_block (.clk(clk), .we(block_we),
+        .waddr({block_q, block_idx}), .wdata(block_data), .re(walk_read), .raddr({q_q, walk_at}),
+        .rdata({b_ctx, b_at, b_len, b_va}));
+    berth_fp_mem #(.WIDTH(10), .DEPTH(QPS << (LB+1))) m_state (.clk(clk), .we(state_we),
+        .waddr({state_q, state_idx}), .wdata(state_data), .re(walk_read), .raddr({q_q, walk_at}),
+        .rdata({b_failed, b_held, b_status}));
+    berth_fp_mem #(.WIDTH(28), .DEPTH(QPS << LR)) m_fixed (.clk(clk), .we(fixed_we), .waddr({block_q, fixed_place}),
+        .wdata(fixed_data), .re(op_q == ROWS), .raddr({q_q, lost[LR-1:0]}), .rdata({f_parts, f_psn}));
+    berth_fp_mem #(.WIDTH(LW), .DEPTH(QPS << 7)) m_log (.clk(clk), .we(log_we), .waddr({log_q, log_psn}),
+        .wdata(log_new), .re(op_q == FIX), .raddr({q_q, f_psn[6:0]}), .rdata(logged));
+
+    // ---- the packet at hand ------------------------------------------------------------
+    logic          fix_q;                // it was lost
+    logic          first_q, last_q, push_q, inline_q, ack_q, ends_q;   // ends_q: the last of its element
+    logic [15:0]   elem_q;
+    logic [5:0]    place_q;
+    logic [31:0]   end_q_q, cut_left_q, placement_q;
+    logic [12:0]   len_q, need_q;
+    logic [23:0]   psn_q;
+    logic [3:0]    parts_q;
+    logic [LB:0]   walk_q;               // block at hand
+    logic [20:0]   off_q;
+    logic [LB:0]   block_first_q;
+    logic [LC-1:0] ctx_q;
+    logic [31:0]   ctx_off_q;
+    logic [12:0]   part_first_q;
+
+    // Parts go into a FIFO as they are found and count when the packet is committed.
+    logic [76:0]   parts [0:63];
+    logic [6:0]    put_q, committed_q, get_q;
+    logic          parts_room, part_put;
+    assign parts_room = put_q - get_q <= 7'd48;
+    assign part_valid = committed_q != get_q;
+    assign part_data  = parts[get_q[5:0]];
+
+    // New packet, in LOOK
+    logic [31:0]   rest;
+    logic [12:0]   mtu, len;
+    logic [23:0]   flight, room;
+    logic          fresh, real_piece, windowed, half;
+    assign rest       = mid ? left : p_len;
+    assign mtu        = 13'd1 << log2_mtu;
+    assign len        = rest < {19'd0, mtu} ? rest[12:0] : mtu;
+    assign flight     = next - una;
+    assign room       = {16'd0, window} - flight;
+    assign windowed   = flight < {16'd0, window};
+    assign fresh      = pieces != cut;
+    assign real_piece = p_kind == 2'd0;
+    assign half       = {1'b0, since} + 9'd1 >= (window[7:1] == 7'd0 ? 9'd1 : {2'd0, window[7:1]});
+
+    // Blocks, in WALK
+    logic [20:0]   here;
+    logic [12:0]   take;
+    logic          usable, whole, last_part;
+    assign here      = b_len - off_q;
+    assign take      = here < {8'd0, need_q} ? here[12:0] : need_q;
+    assign usable    = (fix_q || walk_q != blocks) && b_held;
+    assign whole     = here == {8'd0, take};       // the block is used up
+    assign last_part = take == need_q;
+    assign part_put  = op_q == WALK && usable;
+    assign walk_read = op_q == ROWS || op_q == FIX || op_q == WALK;
+    assign walk_at   = op_q == ROWS ? {1'b0, blk[LB-1:0]}
+                     : op_q == FIX  ? {1'b1, lost[LR-1:0], 3'd0}
+                     : fix_q        ? {1'b1, walk_q[LB-1:0] + LB'(1)}
+                     :                {1'b0, walk_q[LB-1:0] + LB'(1)};
+
+    logic          fits_small, place_ok, commit;
+    assign fits_small     = {19'd0, len_q} <= SMALL - 68;
+    assign place_ok  = fits_small ? small_valid : big_valid;
+    assign commit    = op_q == COMMIT && place_ok && pkt_ready && (!fix_q || again_ready);
+    assign small_pop = commit && fits_small;
+    assign big_pop   = commit && !fits_small;
+
+    assign pkt_valid     = op_q == COMMIT && place_ok && (!fix_q || again_ready);
+    assign pkt_q         = q_q;
+    assign pkt_tag       = fits_small ? small_tag : big_tag;
+    assign pkt_psn       = psn_q;
+    assign pkt_flags     = {ack_q, push_q, last_q, first_q};
+    assign pkt_imm       = posted - end_q_q;
+    assign pkt_placement = placement_q;
+    assign pkt_len       = len_q;
+    assign pkt_inline    = inline_q;
+    assign pkt_elem      = elem_q[LE-1:0];
+    assign pkt_place     = place_q;
+    assign pkt_parts     = parts_q;
+    assign pkt_block     = block_first_q;
+    assign pkt_first     = part_first_q;
+
+    assign again_valid = commit && fix_q;
+    assign again_q     = q_q;
+    assign again_psn   = psn_q;
+    assign again_next  = next;
+
+    assign log_we    = commit && !fix_q;
+    assign log_q     = q_q;
+    assign log_psn   = psn_q[6:0];
+    assign log_where = {parts_q == 4'd0, ctx_q, ctx_off_q, len_q};
+    assign log_new   = {ack_q, push_q, last_q, first_q, inline_q, elem_q[LE-1:0], place_q, end_q_q, placement_q, len_q};
+
+    // A piece without a packet.
+    logic local_end;
+    assign local_end = op_q == LOOK && fresh && (p_kind == 2'd1 || p_kind == 2'd2);
+    logic broken;
+    assign broken    = op_q == LOOK && fresh && p_kind == 2'd3;
+    assign end_we    = local_end || (commit && !fix_q && ends_q);
+    assign end_q     = q_q;
+    assign end_idx   = local_end ? p_elem[LE-1:0] : elem_q[LE-1:0];
+    assign end_data  = local_end ? {p_kind == 2'd2 ? berth_regs_pkg::WC_TOO_LONG[7:0] : berth_regs_pkg::WC_OK[7:0],
+                                    next - 24'd1}
+                     : {berth_regs_pkg::WC_OK[7:0], psn_q};
+
+    assign want_we    = op_q == WALK && !fix_q && walk_q == blocks && parts_q != 4'd0;
+    assign want_q     = q_q;
+    assign want_block = walk_q;
+
+    logic failed;
+    assign failed = op_q == WALK && !usable && (fix_q || walk_q != blocks) && b_failed;
+    always_comb begin
+        row_we  = commit || local_end || broken || failed;
+        row_new = {next + 24'd1, pieces + {7'd0, last_q}, !last_q, cut_left_q, last_q ? 24'd0 : index + 24'd1,
+                   walk_q, off_q, lost, ack_q ? 8'd0 : since + 8'd1, elems + {15'd0, ends_q}, 1'b0};
+        if (fix_q)
+            row_new = {next, pieces, mid, left, index, blk, blk_off, lost + (LR+1)'(1), since, elems, stop};
+        if (local_end)
+            row_new = {next, pieces + 8'd1, mid, left, index, blk, blk_off, lost, since, elems + 16'd1, stop};
+        if (broken || failed)
+            row_new = {next, pieces, mid, left, index, blk, blk_off, lost, since, elems, 1'b1};
+        if (init_ack) begin
+            row_we  = 1'b1;
+            row_new = {psn_cfg, 8'd0, 1'b0, 32'd0, 24'd0, (LB+1)'(0), 21'd0, (LR+1)'(0), 8'd0, 16'd0, 1'b0};
+        end
+    end
+    assign sent_we = row_we;
+    assign sent_q  = q_q;
+    assign {sent_next, sent_pieces} = row_new[RW-1 -: 32];
+    assign sent_elems = row_new[16:1];
+    assign more       = commit || local_end;
+
+    // An initialised QP's row is read first, for its PSN.
+    logic init_read_q;
+    assign init_ack = op_q == IDLE && init_valid && init_read_q;
+    assign work_pop = op_q == IDLE && !init_valid && parts_room;
+    assign read     = op_q == IDLE;
+
+    always_ff @(posedge clk) begin
+        fw_valid    <= failed || broken;
+        fw_q        <= q_q;
+        fw_memory   <= failed;
+        fw_status   <= failed ? b_status : berth_regs_pkg::WC_BAD_WQE[7:0];
+        ev_packet   <= commit;
+        ev_again    <= commit && fix_q;
+        init_read_q <= op_q == IDLE && init_valid && !init_read_q;
+        if (part_put) begin
+            parts[put_q[5:0]] <= {take, b_va + {43'd0, off_q}};
+            put_q <= put_q + 7'd1;
+        end
+        if (part_valid && part_ready) get_q <= get_q + 7'd1;
+        case (op_q)
+            IDLE: begin
+                parts_q      <= 4'd0;
+                part_first_q <= 13'd0;
+                fix_q        <= 1'b0;
+                if (init_valid) q_q <= init_q;
+                else if (work_pop && work_valid) begin
+                    q_q  <= work_q;
+                    op_q <= ROWS;
+                end
+            end
+            ROWS: begin
+                walk_q        <= blk;
+                off_q         <= blk_off;
+                block_first_q <= {1'b0, blk[LB-1:0]};
+                op_q <= stop || halt ? IDLE : lost != losts ? FIX : fresh && !hold ? LOOK : IDLE;
+            end
+            LOOK: begin
+                psn_q       <= next;
+                first_q     <= !mid;
+                last_q      <= rest <= {19'd0, mtu};
+                push_q      <= p_push && p_last && rest <= {19'd0, mtu};
+                ends_q      <= p_last && rest <= {19'd0, mtu};
+                inline_q    <= p_inline;
+                elem_q      <= p_elem;
+                place_q     <= p_place;
+                end_q_q     <= p_end;
+                cut_left_q  <= rest - {19'd0, len};
+                placement_q <= {index, p_credit};
+                len_q       <= len;
+                need_q      <= len;
+                ack_q       <= rest <= {19'd0, mtu} || room == 24'd1 || half;
+                if (!real_piece || !windowed) op_q <= IDLE;
+                else op_q <= p_inline || len == 13'd0 ? COMMIT : WALK;
+            end
+            FIX: begin
+                psn_q   <= f_psn;
+                parts_q <= f_parts;
+                fix_q   <= 1'b1;
+                op_q    <= LOGGED;
+            end
+            LOGGED: begin
+                {ack_q, push_q, last_q, first_q, inline_q, elem_q[LE-1:0], place_q, end_q_q, placement_q, len_q} <= logged;
+                ack_q         <= 1'b1;      // everything sent again asks for an acknowledgement
+                need_q        <= logged[12:0];
+                walk_q        <= {1'b1, lost[LR-1:0], 3'd0};
+                block_first_q <= {1'b1, lost[LR-1:0], 3'd0};
+                off_q         <= 21'd0;
+                parts_q       <= 4'd0;
+                op_q          <= parts_q == 4'd0 ? COMMIT : WALK;
+            end
+            WALK: begin
+                if (!usable) begin
+                    put_q <= committed_q;
+                    op_q  <= IDLE;
+                end else begin
+                    parts_q <= parts_q + 4'd1;
+                    need_q  <= need_q - take;
+                    if (parts_q == 4'd0) begin
+                        part_first_q <= take;
+                        ctx_q        <= b_ctx;
+                        ctx_off_q    <= b_at + {11'd0, off_q};
+                    end
+                    walk_q <= whole ? walk_q + (LB+1)'(1) : walk_q;
+                    off_q  <= whole ? 21'd0 : off_q + {8'd0, take};
+                    if (last_part) op_q <= COMMIT;
+                end
+            end
+            default: if (commit) begin
+                committed_q <= put_q;
+                op_q        <= IDLE;
+            end
+        endcase
+        if (rst) begin
+            op_q        <= IDLE;
+            put_q       <= 7'd0;
+            committed_q <= 7'd0;
+            get_q       <= 7'd0;
+        end
+    end
+
+    logic unused;
+    assign unused = &{1'b0, work_busy, selective, message, elem_q, cfg_wdata};
+endmodule

@@ -1,0 +1,416 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// Send queues of the fast path: doorbells, fetch of WQEs, and their check. A WQE becomes an element
+// (in the ring of its QP, at its own number) and the contexts of its SGEs (VC-1), in order.
+//
+// Up to four WQEs come with one read; reads of all QPs are under way together and are worked off in the
+// order in which they were asked for, so only the latency of queue memory (which is pinned) is waited for.
+// A doorbell that brings its WQE goes straight to the check when nothing of its QP lies before it;
+// else it counts as a plain doorbell, because the process has written the WQE to its queue as well.
+//
+// WQE as in driver/abi, 16-byte lines: {opcode, flags, num_sge, length, wr_id}, then SGEs. With flag
+// INLINE (bit 1) up to 40 bytes of data stand behind the first line instead. A doorbell's slot has the same
+// form in 64 bytes: two SGEs or 40 bytes of data, the last 8 bytes are the commit word (decision 28).
+//
+// Configuration words: 16, 17 base of the queue (4 KiB aligned), 18 {.., log2 depth [3:0]}.
+module berth_fp_sq #(
+    parameter int unsigned QPS    = 64,
+    parameter int unsigned HOST_W = 128,
+    parameter int unsigned LE     = 6,    // log2 of elements per QP
+    parameter int unsigned LC     = 8,    // log2 of contexts per QP
+    parameter int unsigned LF     = 5     // log2 of reads under way
+) (
+    input  logic                     clk,
+    input  logic                     rst,
+
+    input  logic                     cfg_we,
+    input  logic [$clog2(QPS)-1:0]   cfg_q,
+    input  logic [5:0]               cfg_word,
+    input  logic [31:0]              cfg_wdata,
+    input  logic [1:0]               init_valid,   // [0] doorbells and check, [1] fetch
+    input  logic [$clog2(QPS)-1:0]   init_q,
+    output logic [1:0]               init_ack,
+
+    input  logic                     db_valid,
+    output logic                     db_ready,
+    input  logic [$clog2(QPS)-1:0]   db_q,
+    input  logic [15:0]              db_pi,
+    input  logic [31:0]              db_posted,
+    input  logic                     db_inline,
+    input  logic [511:0]             db_wqe,
+
+    output logic                     qr_valid,
+    input  logic                     qr_ready,
+    output logic [63:0]              qr_addr,
+    output logic [9:0]               qr_len,
+    output logic [7:0]               qr_tag,
+    input  logic                     qc_valid,
+    input  logic [HOST_W-1:0]        qc_data,
+    input  logic [7:0]               qc_tag,
+    input  logic [9:0]               qc_off,
+    input  logic                     qc_last,
+    input  logic                     qc_err,
+
+    // elements completed and contexts given back, by the completion engine
+    input  logic                     done_we,
+    input  logic [$clog2(QPS)-1:0]   done_q,
+    input  logic [15:0]              done_elems,
+    input  logic [LC:0]              done_ctxs,
+
+    output logic                     posted_we,    // bytes posted (CR-9)
+    output logic [$clog2(QPS)-1:0]   posted_q,
+    output logic [31:0]              posted_bytes,
+    output logic                     elem_we,      // an element
+    output logic [$clog2(QPS)-1:0]   elem_q,
+    output logic [LE-1:0]            elem_idx,
+    output logic [31:0]              elem_len,
+    output logic                     elem_bad,
+    output logic                     elem_push,
+    output logic                     elem_inline,
+    output logic [63:0]              elem_wr_id,
+    output logic [LC:0]              elem_ctxs,    // contexts up to its end
+    output logic [319:0]             elem_data,
+    output logic                     ctx_we,       // a context
+    output logic [LC-1:0]            ctx_idx,      // of QP elem_q
+    output logic [95:0]              ctx_data,     // {length, address}
+    output logic                     parsed_we,    // elements so far
+    output logic [$clog2(QPS)-1:0]   parsed_q,
+    output logic [15:0]              parsed_elems,
+
+    output logic                     fw_valid,     // a read of the queue failed
+    output logic [$clog2(QPS)-1:0]   fw_q
+);
+    localparam int unsigned QW     = $clog2(QPS);
+    localparam int unsigned ELEMS  = 1 << LE;
+    localparam int unsigned CTXS   = 1 << LC;
+    localparam int unsigned READS  = 1 << LF;
+    localparam int unsigned LINES  = HOST_W / 128;             // 16-byte lines of a beat
+    localparam int unsigned LL     = $clog2(LINES);
+    localparam int unsigned AW     = LF + 5 - LL;              // beats of all fetch buffers
+    localparam int unsigned MAX_SGE = 7;                       // driver/abi: MAX_SGE, OP_SEND
+    localparam logic [7:0]  OP_SEND = 8'd1;
+
+    // ---- rows ------------------------------------------------------------------------
+    logic [31:0]   base_lo, base_hi;
+    logic [3:0]    log2_depth;
+    logic [15:0]   pi, fetched, fetched_p;
+    logic [15:0]   parsed_f, parsed_p;
+    logic [LC:0]   ctxs_f, ctxs_p, dctxs_f, dctxs_p;
+    logic [15:0]   delems_f, delems_p;
+
+    logic          f_read, p_read;
+    logic [QW-1:0] f_addr, p_addr;
+    logic          pi_we, fetched_we, row_we;
+    logic [QW-1:0] pi_q, fetched_q, row_q;
+    logic [15:0]   pi_data, fetched_data, row_elems;
+    logic [LC:0]   row_ctxs;
+
+    berth_fp_mem #(.WIDTH(32), .DEPTH(QPS)) m_lo (.clk(clk), .we(cfg_we && cfg_word == 6'd16), .waddr(cfg_q),
+        .wdata(cfg_wdata), .re(f_read), .raddr(f_addr), .rdata(base_lo));
+    berth_fp_mem #(.WIDTH(32), .DEPTH(QPS)) m_hi (.clk(clk), .we(cfg_we && cfg_word == 6'd17), .waddr(cfg_q),
+        .wdata(cfg_wdata), .re(f_read), .raddr(f_addr), .rdata(base_hi));
+    berth_fp_mem #(.WIDTH(4), .DEPTH(QPS)) m_depth (.clk(clk), .we(cfg_we && cfg_word == 6'd18), .waddr(cfg_q),
+        .wdata(cfg_wdata[3:0]), .re(f_read), .raddr(f_addr), .rdata(log2_depth));
+    berth_fp_mem #(.WIDTH(16), .DEPTH(QPS)) m_pi (.clk(clk), .we(pi_we), .waddr(pi_q),
+        .wdata(pi_data), .re(f_read), .raddr(f_addr), .rdata(pi));
+    berth_fp_mem #(.WIDTH(16), .DEPTH(QPS)) m_fetched (.clk(clk), .we(fetched_we), .waddr(fetched_q),
+        .wdata(fetched_data), .re(f_read), .raddr(f_addr), .rdata(fetched));
+    berth_fp_mem #(.WIDTH(16), .DEPTH(QPS)) m_fetched_p (.clk(clk), .we(fetched_we), .waddr(fetched_q),
+        .wdata(fetched_data), .re(p_read), .raddr(p_addr), .rdata(fetched_p));
+    berth_fp_mem #(.WIDTH(16+LC+1), .DEPTH(QPS)) m_row_f (.clk(clk), .we(row_we), .waddr(row_q),
+        .wdata({row_elems, row_ctxs}), .re(f_read), .raddr(f_addr), .rdata({parsed_f, ctxs_f}));
+    berth_fp_mem #(.WIDTH(16+LC+1), .DEPTH(QPS)) m_row_p (.clk(clk), .we(row_we), .waddr(row_q),
+        .wdata({row_elems, row_ctxs}), .re(p_read), .raddr(p_addr), .rdata({parsed_p, ctxs_p}));
+    berth_fp_mem #(.WIDTH(16+LC+1), .DEPTH(QPS)) m_done_f (.clk(clk), .we(done_we), .waddr(done_q),
+        .wdata({done_elems, done_ctxs}), .re(f_read), .raddr(f_addr), .rdata({delems_f, dctxs_f}));
+    berth_fp_mem #(.WIDTH(16+LC+1), .DEPTH(QPS)) m_done_p (.clk(clk), .we(done_we), .waddr(done_q),
+        .wdata({done_elems, done_ctxs}), .re(p_read), .raddr(p_addr), .rdata({delems_p, dctxs_p}));
+
+    // `a` comes after `b`
+    function automatic logic after(input logic [15:0] a, input logic [15:0] b);
+        logic [15:0] d;
+        d = a - b;
+        after = !d[15] && d != 16'd0;
+    endfunction
+
+    // ---- fetch -----------------------------------------------------------------------
+    typedef enum logic [1:0] {F_IDLE, F_ROWS, F_ASK} fetch_t;
+    fetch_t        f_q;
+    logic          work_valid, work_pop, work_busy, bell_set;
+    logic [QW-1:0] work_q, fq_q;
+    logic          again_q;
+    logic [QW-1:0] again_q_q;
+    logic [LF:0]   head_q, tail_q;       // reads: oldest not worked off, next
+    logic [READS-1:0] here_q, err_q;     // all beats have come; one of them with an error
+    logic [QW+2:0] meta [0:READS-1];     // {QP, WQEs}
+
+    berth_fp_ready #(.QPS(QPS), .SETS(3)) work (.clk(clk), .rst(rst),
+        .set({bell_set, done_we, again_q}), .set_q({db_q, done_q, again_q_q}),
+        .valid(work_valid), .q(work_q), .pop(work_pop), .busy(work_busy));
+
+    logic [15:0] from, ahead, room, unparsed;
+    logic [2:0]  span, count;
+    logic [LC:0] ctx_used;
+    logic [LC+4:0] ctx_room;
+    logic [2:0]  ctx_wqes;
+    always_comb begin
+        from     = after(parsed_f, fetched) ? parsed_f : fetched;
+        ahead    = pi - from;
+        room     = 16'(ELEMS) - (from - delems_f);
+        unparsed = from - parsed_f;
+        // WQEs that are not parsed may have all SGEs
+        ctx_used = ctxs_f - dctxs_f;
+        ctx_room = (LC+5)'(CTXS) - (LC+5)'(ctx_used) - (LC+5)'(unparsed[LE:0]) * (LC+5)'(MAX_SGE);
+        ctx_wqes = ctx_room[LC+4] ? 3'd0
+                 : ctx_room >= (LC+5)'(4*MAX_SGE) ? 3'd4
+                 : ctx_room >= (LC+5)'(3*MAX_SGE) ? 3'd3
+                 : ctx_room >= (LC+5)'(2*MAX_SGE) ? 3'd2
+                 : ctx_room >= (LC+5)'(MAX_SGE)   ? 3'd1 : 3'd0;
+        span  = 3'd4 - {1'b0, from[1:0]};    // not over a border of 512 bytes
+        count = span;
+        if (ahead < {13'd0, count}) count = ahead[2:0];
+        if (room  < {13'd0, count}) count = room[2:0];
+        if (ctx_wqes < count)       count = ctx_wqes;
+    end
+
+    logic          full;
+    logic [2:0]    count_q;
+    logic [15:0]   from_q, mask_q;
+    logic [63:0]   base_q;
+    assign full     = head_q == (tail_q ^ {1'b1, {LF{1'b0}}});
+    assign work_pop = f_q == F_IDLE && !init_valid[1] && !full;
+    assign f_read   = work_pop;
+    assign f_addr   = work_q;
+    assign qr_valid = f_q == F_ASK;
+    assign qr_addr  = base_q + {41'd0, from_q & mask_q, 7'd0};
+    assign qr_len   = {count_q, 7'd0};
+    assign qr_tag   = 8'(tail_q[LF-1:0]);
+    assign init_ack[1]  = f_q == F_IDLE && init_valid[1];
+    assign fetched_we   = init_ack[1] || (f_q == F_ASK && qr_ready);
+    assign fetched_q    = init_ack[1] ? init_q : fq_q;
+    assign fetched_data = init_ack[1] ? 16'd0 : from_q + {13'd0, count_q};
+
+    always_ff @(posedge clk) begin
+        again_q <= 1'b0;
+        case (f_q)
+            F_IDLE: if (work_pop && work_valid) begin
+                fq_q <= work_q;
+                f_q  <= F_ROWS;
+            end
+            F_ROWS: begin
+                count_q <= count;
+                from_q  <= from;
+                mask_q  <= (16'd1 << log2_depth) - 16'd1;
+                base_q  <= {base_hi, base_lo};
+                f_q     <= count == 3'd0 ? F_IDLE : F_ASK;
+            end
+            default: if (qr_ready) begin
+                meta[tail_q[LF-1:0]] <= {fq_q, count_q};
+                tail_q    <= tail_q + 1'b1;
+                again_q   <= 1'b1;
+                again_q_q <= fq_q;
+                f_q       <= F_IDLE;
+            end
+        endcase
+        if (rst) begin
+            f_q    <= F_IDLE;
+            tail_q <= '0;
+        end
+    end
+
+    // ---- what comes ------------------------------------------------------------------
+    logic [HOST_W-1:0] line_beat;
+    logic              line_read;
+    logic [LF+4:0]     line_addr;      // 16-byte line
+    logic [LF+4:0]     line_addr_q;
+    logic [127:0]      fetched_line, line;
+    berth_fp_mem #(.WIDTH(HOST_W), .DEPTH(1 << AW)) m_lines (.clk(clk), .we(qc_valid),
+        .waddr({qc_tag[LF-1:0], qc_off[8:4+LL]}), .wdata(qc_data),
+        .re(line_read), .raddr(line_addr[LF+4:LL]), .rdata(line_beat));
+    generate
+        if (LINES == 1) begin : g_one
+            assign fetched_line = line_beat;
+        end else begin : g_some
+            assign fetched_line = line_beat[128*line_addr_q[LL-1:0] +: 128];
+        end
+    endgenerate
+    always_ff @(posedge clk) if (line_read) line_addr_q <= line_addr;
+
+    // ---- check -----------------------------------------------------------------------
+    typedef enum logic [2:0] {P_IDLE, P_BELL, P_HEAD, P_LINE, P_END} parse_t;
+    parse_t        p_q;
+    logic          bell_q;              // the WQE at hand came with a doorbell
+    logic [QW-1:0] pq_q;
+    logic [2:0]    left_q;              // WQEs of the read that are left, with this one
+    logic [2:0]    line_q;              // line at hand
+    logic [1:0]    wqe_q;               // WQE in the read
+    logic [15:0]   elems_q;
+    logic [LC:0]   ctxs_q, ctxs_new_q;
+    logic          fresh_q;             // the rows have just been read
+    logic [15:0]   h_sges_q;
+    logic [7:0]    h_opcode_q, h_flags_q;
+    logic [31:0]   h_len_q;
+    logic [63:0]   h_id_q;
+    logic [31:0]   sum_q;
+    logic          over_q;              // the sum does not fit
+    logic [319:0]  data_q;
+    logic          head_here, head_err, plain, bell_fits;
+    logic [LF-1:0] head_idx;
+    logic [QW-1:0] head_qp;
+    logic [2:0]    head_count;
+
+    assign head_idx  = head_q[LF-1:0];
+    assign head_here = here_q[head_idx] && head_q != tail_q;
+    assign head_err  = err_q[head_idx];
+    assign {head_qp, head_count} = meta[head_idx];
+
+    // A doorbell without WQE is taken at once.
+    assign plain     = p_q == P_IDLE && db_valid && !db_inline && !init_valid[0];
+    assign bell_fits = parsed_p == db_pi - 16'd1 && !after(fetched_p, parsed_p)
+                       && parsed_p - delems_p < 16'(ELEMS) && ctxs_p - dctxs_p <= (LC+1)'(CTXS - 2);
+    assign db_ready  = plain || (p_q == P_BELL && !bell_fits) || (p_q == P_END && bell_q);
+    assign bell_set  = plain || (p_q == P_BELL && !bell_fits);
+    assign init_ack[0] = p_q == P_IDLE && init_valid[0];
+    assign pi_we     = db_ready || init_ack[0];
+    assign pi_q      = init_ack[0] ? init_q : db_q;
+    assign pi_data   = init_ack[0] ? 16'd0 : db_pi;
+    // Bytes posted are known before the element is: P_BELL is the first cycle of every WQE that came with a doorbell.
+    assign posted_we    = plain || p_q == P_BELL || init_ack[0];
+    assign posted_q     = pi_q;
+    assign posted_bytes = init_ack[0] ? 32'd0 : db_posted;
+
+    assign p_read    = p_q == P_IDLE;
+    assign p_addr    = db_valid ? db_q : head_qp;
+    assign line_read = 1'b1;
+    always_comb begin
+        line_addr = {head_idx, wqe_q, line_q};
+        case (p_q)
+            P_IDLE:  line_addr = {head_idx, 2'd0, 3'd0};
+            P_END:   line_addr = {head_idx, wqe_q + 2'd1, 3'd0};
+            default: line_addr = {head_idx, wqe_q, line_q + 3'd1};
+        endcase
+    end
+    assign line = !bell_q ? fetched_line
+                : line_q == 3'd1 ? db_wqe[255:128]
+                : db_wqe[383:256];
+
+    logic          inl, last_line, sge_used;
+    logic [2:0]    lines;
+    logic          bad;
+    assign inl       = h_flags_q[1];
+    assign lines     = inl ? 3'd3 : h_sges_q[2:0];
+    assign last_line = line_q == lines;
+    assign sge_used  = p_q == P_LINE && !inl && line[95:64] != 32'd0;
+    assign bad       = h_opcode_q != OP_SEND || h_flags_q[7:2] != 6'd0
+                       || h_len_q[31] || over_q
+                       || (inl ? h_len_q > 32'd40 : h_sges_q > 16'(MAX_SGE) || sum_q != h_len_q)
+                       || (bell_q && !inl && h_sges_q > 16'd2);
+
+    assign elem_we     = p_q == P_END;
+    assign elem_q      = pq_q;
+    assign elem_idx    = elems_q[LE-1:0];
+    assign elem_len    = h_len_q;
+    assign elem_bad    = bad;
+    assign elem_push   = h_flags_q[0];
+    assign elem_inline = inl;
+    assign elem_wr_id  = h_id_q;
+    assign elem_ctxs   = bad ? ctxs_q : ctxs_new_q;
+    assign elem_data   = data_q;
+    assign ctx_we      = sge_used;
+    assign ctx_idx     = ctxs_new_q[LC-1:0];
+    assign ctx_data    = {line[95:64], line[63:0]};
+    assign row_we      = elem_we || init_ack[0];
+    assign row_q       = init_ack[0] ? init_q : pq_q;
+    assign row_elems   = init_ack[0] ? 16'd0 : elems_q + 16'd1;
+    assign row_ctxs    = init_ack[0] ? '0 : elem_ctxs;
+    assign parsed_we    = row_we;
+    assign parsed_q     = row_q;
+    assign parsed_elems = row_elems;
+
+    logic [127:0] header;
+    assign header = bell_q ? db_wqe[127:0] : fetched_line;
+
+    always_ff @(posedge clk) begin
+        fw_valid <= 1'b0;
+        case (p_q)
+            P_IDLE: begin
+                line_q  <= 3'd0;
+                wqe_q   <= 2'd0;
+                fresh_q <= 1'b1;
+                bell_q  <= 1'b0;
+                if (init_valid[0] || plain) begin
+                    // one cycle
+                end else if (db_valid) begin
+                    bell_q <= 1'b1;
+                    pq_q   <= db_q;
+                    left_q <= 3'd1;
+                    p_q    <= P_BELL;
+                end else if (head_here) begin
+                    pq_q   <= head_qp;
+                    left_q <= head_count;
+                    if (head_err) begin
+                        head_q   <= head_q + 1'b1;
+                        fw_valid <= 1'b1;
+                        fw_q     <= head_qp;
+                    end else begin
+                        p_q <= P_HEAD;
+                    end
+                end
+            end
+            P_BELL: p_q <= bell_fits ? P_HEAD : P_IDLE;
+            P_HEAD: begin
+                {h_id_q, h_len_q, h_sges_q, h_flags_q, h_opcode_q} <= header;
+                data_q     <= db_wqe[447:128];
+                sum_q      <= 32'd0;
+                over_q     <= 1'b0;
+                line_q     <= 3'd1;
+                elems_q    <= fresh_q ? parsed_p : elems_q;
+                ctxs_q     <= fresh_q ? ctxs_p : ctxs_q;
+                ctxs_new_q <= fresh_q ? ctxs_p : ctxs_q;
+                fresh_q    <= 1'b0;
+                // no line to read: none is used, too many are claimed, or the data came with the doorbell
+                p_q <= (header[9] ? bell_q : header[31:16] == 16'd0 || header[31:16] > 16'(MAX_SGE)
+                        || (bell_q && header[31:16] > 16'd2)) ? P_END : P_LINE;
+            end
+            P_LINE: begin
+                line_q <= line_q + 3'd1;
+                if (inl) begin
+                    data_q <= line_q == 3'd3 ? {line[63:0], data_q[255:0]}
+                            : line_q == 3'd2 ? {data_q[319:256], line, data_q[127:0]}
+                            : {data_q[319:128], line};
+                end else begin
+                    {over_q, sum_q} <= {over_q, 32'd0} | ({1'b0, sum_q} + {1'b0, line[95:64]});
+                    if (sge_used) ctxs_new_q <= ctxs_new_q + 1'b1;
+                end
+                if (last_line) p_q <= P_END;
+            end
+            default: begin  // P_END
+                elems_q <= elems_q + 16'd1;
+                ctxs_q  <= elem_ctxs;
+                line_q  <= 3'd0;
+                wqe_q   <= wqe_q + 2'd1;
+                left_q  <= left_q - 3'd1;
+                p_q     <= left_q == 3'd1 ? P_IDLE : P_HEAD;
+                if (left_q == 3'd1 && !bell_q) head_q <= head_q + 1'b1;
+            end
+        endcase
+        if (rst) begin
+            p_q    <= P_IDLE;
+            head_q <= '0;
+        end
+    end
+
+    always_ff @(posedge clk) begin
+        if (f_q == F_ASK && qr_ready) begin
+            here_q[tail_q[LF-1:0]] <= 1'b0;
+            err_q[tail_q[LF-1:0]]  <= 1'b0;
+        end
+        if (qc_valid) begin
+            if (qc_last) here_q[qc_tag[LF-1:0]] <= 1'b1;
+            if (qc_err)  err_q[qc_tag[LF-1:0]]  <= 1'b1;
+        end
+        if (rst) here_q <= '0;
+    end
+
+    logic unused;
+    assign unused = &{1'b0, work_busy, qc_tag, qc_off, db_wqe[511:448], line[127:96], line_addr_q, unparsed};
+endmodule

@@ -1,0 +1,467 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// The sender's half of the fast path: doorbells to frames, acknowledgements to completions (docs/fast-path.md).
+// It also sends ACKs and credit lists for the receiver's half.
+//
+// Configuration (cfg_addr = {QP, word [5:0]}), written while the QP is not in use:
+//    0 to 13  header template (berth_fp_frame)
+//   16, 17    address of the send queue, 4 KiB aligned
+//   18        {CQ number [23:16], address space [15:8], log2 of the send queue's depth [3:0] (at least 2)}
+//   19        {reorder [19:16], window [15:8] (at most 128), loop [6], selective repeat [5], message mode [4],
+//              log2 of the MTU [3:0]}
+//   20        time-out in units of `now`; 0: none
+//   21        {most blocks ahead [13:8], log2 of the block size [4:0] (12 to 20)}
+//   22        first PSN
+//   23        Q_Key of lists
+//   32        command [7:0]: 1 initialise, 2 send all unacknowledged again, 3 halt, 4 end with the error [15:8] (WC_*),
+//             5 go on after a halt. Acknowledged when it is carried out.
+//   33, 34    read: oldest unacknowledged PSN, next PSN
+//
+// Events for firmware: {code [63:56], QP [55:40], argument [39:0]}
+//   1 time-out; 2 NAK, 3 RNR (the QP is halted), 4 an ACK that cannot be: {syndrome [31:24], PSN}; 5 list refused: LIST_*;
+//   6 bad WQE: WC_*, 7 memory cannot be had: status of the translation (the QP sends nothing more);
+//   8 the send queue cannot be read.
+module berth_fp_tx #(
+    parameter int unsigned QPS      = 64,
+    parameter int unsigned DATA_W   = 64,
+    parameter int unsigned HOST_W   = 2 * DATA_W,
+    parameter int unsigned RAM_BASE = 0         // of the transmit places in packet RAM: 157,696 bytes
+) (
+    input  logic                     clk,
+    input  logic                     rst,
+    input  logic [31:0]              now,
+
+    input  logic                     cfg_req,
+    input  logic                     cfg_we,
+    input  logic [15:0]              cfg_addr,
+    input  logic [31:0]              cfg_wdata,
+    output logic                     cfg_ack,
+    output logic [31:0]              cfg_rdata,
+    output logic                     fw_valid,
+    input  logic                     fw_ready,
+    output logic [63:0]              fw_word,
+
+    input  logic                     db_valid,
+    output logic                     db_ready,
+    input  logic [$clog2(QPS)-1:0]   db_q,
+    input  logic [15:0]              db_pi,
+    input  logic [31:0]              db_posted,
+    input  logic                     db_inline,
+    input  logic [511:0]             db_wqe,
+
+    output logic                     qr_valid,
+    input  logic                     qr_ready,
+    output logic [63:0]              qr_addr,
+    output logic [9:0]               qr_len,
+    output logic [7:0]               qr_tag,
+    input  logic                     qc_valid,
+    input  logic [HOST_W-1:0]        qc_data,
+    input  logic [7:0]               qc_tag,
+    input  logic [9:0]               qc_off,
+    input  logic                     qc_last,
+    input  logic                     qc_err,
+
+    output logic                     xa_valid,
+    input  logic                     xa_ready,
+    output logic                     xa_release,
+    output logic                     xa_write,
+    output logic [7:0]               xa_asid,
+    output logic [63:0]              xa_va,
+    output logic [20:0]              xa_len,
+    output logic [15:0]              xa_tag,
+    input  logic                     xr_valid,
+    output logic                     xr_ready,
+    input  logic [15:0]              xr_tag,
+    input  logic [1:0]               xr_kind,
+    input  logic [7:0]               xr_status,
+
+    output logic                     pr_valid,
+    input  logic                     pr_ready,
+    output logic [17:0]              pr_local,
+    output logic [12:0]              pr_len,
+    output logic [7:0]               pr_asid,
+    output logic [63:0]              pr_va,
+    output logic [7:0]               pr_tag,
+    input  logic                     pd_valid,
+    input  logic [7:0]               pd_tag,
+    input  logic [1:0]               pd_status,
+
+    output logic                     hw_valid,
+    input  logic                     hw_ready,
+    output logic [17:0]              hw_addr,
+    output logic [DATA_W-1:0]        hw_data,
+    output logic [DATA_W/8-1:0]      hw_strb,
+    output logic                     ms_valid,
+    input  logic                     ms_ready,
+    output logic [17:0]              ms_addr,
+    output logic [12:0]              ms_len,
+    output logic                     ms_loop,
+    output logic [7:0]               ms_tag,
+    input  logic                     ml_valid,
+    input  logic [7:0]               ml_tag,
+
+    output logic                     cq_valid,
+    input  logic                     cq_ready,
+    output logic [7:0]               cq_cqn,
+    output logic [7*32-1:0]          cq_words,
+
+    // acknowledgements and lists that came
+    input  logic                     ack_valid,
+    output logic                     ack_ready,
+    input  logic [$clog2(QPS)-1:0]   ack_q,
+    input  logic [23:0]              ack_psn,
+    input  logic [7:0]               ack_syndrome,
+    input  logic                     ack_has_sack,
+    input  logic [127:0]             ack_sack,
+    input  logic                     lst_valid,
+    output logic                     lst_ready,
+    input  logic [$clog2(QPS)-1:0]   lst_q,
+    input  logic                     lst_begin,
+    input  logic [31:0]              lst_first,
+    input  logic [5:0]               lst_n,
+    input  logic [31:0]              lst_size,
+    // acknowledgements and lists to send
+    input  logic                     afr_valid,
+    output logic                     afr_ready,
+    input  logic [$clog2(QPS)-1:0]   afr_q,
+    input  logic [23:0]              afr_psn,
+    input  logic [7:0]               afr_syndrome,
+    input  logic [23:0]              afr_msn,
+    input  logic                     afr_has_sack,
+    input  logic [127:0]             afr_sack,
+    input  logic                     lfr_valid,
+    output logic                     lfr_ready,
+    input  logic [$clog2(QPS)-1:0]   lfr_q,
+    input  logic                     lfr_begin,
+    input  logic [31:0]              lfr_epoch,
+    input  logic [31:0]              lfr_first,
+    input  logic [5:0]               lfr_n,
+    input  logic [31:0]              lfr_size,
+
+    // counters, one cycle each
+    output logic                     ev_packet,     // data packet framed ...
+    output logic                     ev_again,      // ... not for the first time
+    output logic                     ev_ack,
+    output logic                     ev_list,
+    output logic                     ev_list_taken,
+    output logic                     ev_held,       // a piece had to wait for a credit
+    output logic                     ev_block,
+    output logic                     ev_release
+);
+    localparam int unsigned QW = $clog2(QPS);
+    localparam int unsigned LE = 7, LC = 8, LP = 4, LB = 5, LR = 2;
+
+    // ---- configuration -----------------------------------------------------------------
+    typedef enum logic [1:0] {C_IDLE, C_INIT, C_COMMAND, C_ACK} config_t;
+    config_t       c_q;
+    logic          c_we;
+    logic [QW-1:0] c_qp;
+    logic [5:0]    c_word;
+    logic [7:0]    init_q, init_done;
+    logic          cmd_q, err_pend_q, cmd_ready, err_ready;
+    logic [23:0]   una_read, next_read;
+    assign c_word    = cfg_addr[5:0];
+    assign c_qp      = cfg_addr[6 +: QW];
+    assign c_we      = c_q == C_IDLE && cfg_req && cfg_we && !cfg_ack;
+    assign cfg_rdata = c_word == 6'd33 ? {8'd0, una_read} : c_word == 6'd34 ? {8'd0, next_read} : 32'd0;
+    always_ff @(posedge clk) begin
+        cfg_ack <= 1'b0;
+        init_q  <= init_q & ~init_done;
+        if (cmd_ready) cmd_q      <= 1'b0;
+        if (err_ready) err_pend_q <= 1'b0;
+        case (c_q)
+            C_IDLE: if (cfg_req && !cfg_ack) begin
+                c_q <= C_ACK;
+                if (cfg_we && c_word == 6'd32 && cfg_wdata[7:0] == 8'd1) begin
+                    init_q <= '1;
+                    c_q    <= C_INIT;
+                end else if (cfg_we && c_word == 6'd32) begin
+                    cmd_q      <= 1'b1;
+                    err_pend_q <= cfg_wdata[7:0] == 8'd4;
+                    c_q        <= C_COMMAND;
+                end
+            end
+            C_INIT:    if (init_q == '0) c_q <= C_ACK;
+            C_COMMAND: if (!cmd_q && !err_pend_q) c_q <= C_ACK;
+            default: begin
+                cfg_ack <= 1'b1;
+                c_q     <= C_IDLE;
+            end
+        endcase
+        if (rst) begin
+            c_q        <= C_IDLE;
+            init_q     <= '0;
+            cmd_q      <= 1'b0;
+            err_pend_q <= 1'b0;
+        end
+    end
+
+    // ---- between the engines -------------------------------------------------------------
+    logic            posted_we, elem_we, elem_bad, elem_push, elem_inline, ctx_we, parsed_we;
+    logic [QW-1:0]   posted_q, elem_q, parsed_q;
+    logic [31:0]     posted_bytes, elem_len;
+    logic [LE-1:0]   elem_idx;
+    logic [63:0]     elem_wr_id;
+    logic [LC:0]     elem_ctxs, done_ctxs;
+    logic [319:0]    elem_data;
+    logic [LC-1:0]   ctx_idx;
+    logic [95:0]     ctx_data;
+    logic [15:0]     parsed_elems, done_elems, sent_elems;
+    logic            done_we, covered_we, sent_we, piece_we, cut_we, freed_we, log_we;
+    logic [QW-1:0]   done_q, covered_q, sent_q, piece_q, cut_q, freed_q, log_q;
+    logic [7:0]      covered_pieces, sent_pieces, cut_pieces;
+    logic [LB:0]     covered_blocks, freed_blocks;
+    logic [LR:0]     covered_lost;
+    logic [23:0]     sent_next;
+    logic [LP-1:0]   piece_idx;
+    logic [LC+99:0]  piece_data;
+    logic [6:0]      log_psn;
+    logic [LC+45:0]  log_where;
+    logic            lost_valid, lost_ready, again_valid, again_ready, fail_valid, fail_ready, place_valid, place_ready;
+    logic [QW-1:0]   lost_q, again_q, fail_q, place_q;
+    logic [23:0]     lost_psn, again_psn, again_next, fail_psn;
+    logic [LR-1:0]   lost_place, place_idx, fixed_place;
+    logic            block_we, state_we, held_set, fixed_we;
+    logic [QW-1:0]   block_q, state_q;
+    logic [LB:0]     block_idx, state_idx;
+    logic [LC+116:0] block_data;
+    logic [9:0]      state_data;
+    logic [27:0]     fixed_data;
+    logic            acked_we, acked_hold, acked_halt, end_we, want_we;
+    logic [QW-1:0]   acked_q, end_q, want_q;
+    logic [LB:0]     want_block;
+    logic [23:0]     acked_una;
+    logic [LE-1:0]   end_idx;
+    logic [31:0]     end_data;
+    logic            small_valid, small_pop, big_valid, big_pop, ctl_valid, ctl_pop;
+    logic [6:0]      small_tag, big_tag, ctl_tag, at_tag, open_tag, head_tag;
+    logic [17:0]     at;
+    logic            pkt_valid, pkt_ready, pkt_inline, part_valid, part_ready;
+    logic [QW-1:0]   pkt_q, open_q, left_q;
+    logic [6:0]      pkt_tag;
+    logic [23:0]     pkt_psn, open_psn;
+    logic [3:0]      pkt_flags, pkt_parts;
+    logic [31:0]     pkt_imm, pkt_placement;
+    logic [12:0]     pkt_len, pkt_first, open_bytes;
+    logic [LE-1:0]   pkt_elem;
+    logic [5:0]      pkt_place;
+    logic [LB:0]     pkt_block;
+    logic [76:0]     part_data;
+    logic            open_valid, open_loop, head_valid, head_ready, left_valid, left_ready;
+    logic [4:0]      open_count;
+    logic [LB+30:0]  open_left, left_data;
+    logic            sq_fw, cut_fw, send_fw, send_fw_memory, ack_fw;
+    logic [QW-1:0]   sq_fw_q, cut_fw_q, send_fw_q, ack_fw_q;
+    logic [7:0]      cut_fw_status, send_fw_status;
+    logic [1:0]      ack_fw_kind;
+    logic [31:0]     ack_fw_arg;
+
+    berth_fp_sq #(.QPS(QPS), .HOST_W(HOST_W), .LE(LE), .LC(LC)) sq (
+        .clk(clk), .rst(rst), .cfg_we(c_we), .cfg_q(c_qp), .cfg_word(c_word), .cfg_wdata(cfg_wdata),
+        .init_valid(init_q[1:0]), .init_q(c_qp), .init_ack(init_done[1:0]),
+        .db_valid(db_valid), .db_ready(db_ready), .db_q(db_q), .db_pi(db_pi), .db_posted(db_posted),
+        .db_inline(db_inline), .db_wqe(db_wqe),
+        .qr_valid(qr_valid), .qr_ready(qr_ready), .qr_addr(qr_addr), .qr_len(qr_len), .qr_tag(qr_tag),
+        .qc_valid(qc_valid), .qc_data(qc_data), .qc_tag(qc_tag), .qc_off(qc_off), .qc_last(qc_last), .qc_err(qc_err),
+        .done_we(done_we), .done_q(done_q), .done_elems(done_elems), .done_ctxs(done_ctxs),
+        .posted_we(posted_we), .posted_q(posted_q), .posted_bytes(posted_bytes),
+        .elem_we(elem_we), .elem_q(elem_q), .elem_idx(elem_idx), .elem_len(elem_len), .elem_bad(elem_bad),
+        .elem_push(elem_push), .elem_inline(elem_inline), .elem_wr_id(elem_wr_id), .elem_ctxs(elem_ctxs),
+        .elem_data(elem_data), .ctx_we(ctx_we), .ctx_idx(ctx_idx), .ctx_data(ctx_data),
+        .parsed_we(parsed_we), .parsed_q(parsed_q), .parsed_elems(parsed_elems), .fw_valid(sq_fw), .fw_q(sq_fw_q));
+
+    berth_fp_cut #(.QPS(QPS), .LE(LE), .LC(LC), .LP(LP)) cutter (
+        .clk(clk), .rst(rst), .cfg_we(c_we), .cfg_q(c_qp), .cfg_word(c_word), .cfg_wdata(cfg_wdata),
+        .init_valid(init_q[2]), .init_q(c_qp), .init_ack(init_done[2]),
+        .elem_we(elem_we), .elem_q(elem_q), .elem_idx(elem_idx), .elem_len(elem_len), .elem_bad(elem_bad),
+        .elem_push(elem_push), .elem_inline(elem_inline), .elem_ctxs(elem_ctxs),
+        .parsed_we(parsed_we), .parsed_q(parsed_q), .parsed_elems(parsed_elems),
+        .lst_valid(lst_valid), .lst_ready(lst_ready), .lst_q(lst_q), .lst_begin(lst_begin), .lst_first(lst_first),
+        .lst_n({1'b0, lst_n}), .lst_size(lst_size),
+        .covered_we(covered_we), .covered_q(covered_q), .covered_pieces(covered_pieces),
+        .sent_we(sent_we), .sent_q(sent_q), .sent_pieces(sent_pieces),
+        .piece_we(piece_we), .piece_q(piece_q), .piece_idx(piece_idx), .piece_data(piece_data),
+        .cut_we(cut_we), .cut_q(cut_q), .cut_pieces(cut_pieces),
+        .fw_valid(cut_fw), .fw_q(cut_fw_q), .fw_status(cut_fw_status), .ev_list(ev_list_taken), .ev_held(ev_held));
+
+    logic        ask_valid, ask_ready, give_valid, give_ready;
+    logic [7:0]  ask_asid, give_asid;
+    logic [63:0] ask_va, give_va;
+    logic [20:0] ask_len, give_len;
+    logic [15:0] ask_tag;
+    berth_fp_block #(.QPS(QPS), .LC(LC), .LP(LP), .LB(LB), .LR(LR)) block (
+        .clk(clk), .rst(rst), .cfg_we(c_we), .cfg_q(c_qp), .cfg_word(c_word), .cfg_wdata(cfg_wdata),
+        .init_valid(init_q[3]), .init_q(c_qp), .init_ack(init_done[3]),
+        .ctx_we(ctx_we), .ctx_q(elem_q), .ctx_idx(ctx_idx), .ctx_data(ctx_data),
+        .piece_we(piece_we), .piece_q(piece_q), .piece_idx(piece_idx), .piece_data(piece_data),
+        .cut_we(cut_we), .cut_q(cut_q), .cut_pieces(cut_pieces),
+        .freed_we(freed_we), .freed_q(freed_q), .freed_blocks(freed_blocks),
+        .want_we(want_we), .want_q(want_q), .want_block(want_block),
+        .log_we(log_we), .log_q(log_q), .log_psn(log_psn), .log_where(log_where),
+        .lost_valid(lost_valid), .lost_ready(lost_ready), .lost_q(lost_q), .lost_psn(lost_psn), .lost_place(lost_place),
+        .xa_valid(ask_valid), .xa_ready(ask_ready), .xa_asid(ask_asid), .xa_va(ask_va), .xa_len(ask_len), .xa_tag(ask_tag),
+        .xr_valid(xr_valid), .xr_ready(xr_ready), .xr_tag(xr_tag), .xr_kind(xr_kind), .xr_status(xr_status),
+        .block_we(block_we), .block_q(block_q), .block_idx(block_idx), .block_data(block_data),
+        .state_we(state_we), .state_q(state_q), .state_idx(state_idx), .state_data(state_data), .held_set(held_set),
+        .fixed_we(fixed_we), .fixed_place(fixed_place), .fixed_data(fixed_data),
+        .covered_we(covered_we), .covered_q(covered_q), .covered_pieces(covered_pieces),
+        .covered_blocks(covered_blocks), .covered_lost(covered_lost), .ev_block(ev_block));
+
+    berth_fp_send #(.QPS(QPS), .LE(LE), .LC(LC), .LP(LP), .LB(LB), .LR(LR)) send (
+        .clk(clk), .rst(rst), .cfg_we(c_we), .cfg_q(c_qp), .cfg_word(c_word), .cfg_wdata(cfg_wdata),
+        .init_valid(init_q[4]), .init_q(c_qp), .init_ack(init_done[4]),
+        .posted_we(posted_we), .posted_q(posted_q), .posted_bytes(posted_bytes),
+        .piece_we(piece_we), .piece_q(piece_q), .piece_idx(piece_idx), .piece_data(piece_data[98:0]),
+        .cut_we(cut_we), .cut_q(cut_q), .cut_pieces(cut_pieces),
+        .block_we(block_we), .block_q(block_q), .block_idx(block_idx), .block_data(block_data),
+        .state_we(state_we), .state_q(state_q), .state_idx(state_idx), .state_data(state_data), .held_set(held_set),
+        .fixed_we(fixed_we), .fixed_place(fixed_place), .fixed_data(fixed_data),
+        .covered_we(covered_we), .covered_q(covered_q), .covered_blocks(covered_blocks), .covered_lost(covered_lost),
+        .acked_we(acked_we), .acked_q(acked_q), .acked_una(acked_una), .acked_hold(acked_hold), .acked_halt(acked_halt),
+        .small_valid(small_valid), .small_tag(small_tag), .small_pop(small_pop),
+        .big_valid(big_valid), .big_tag(big_tag), .big_pop(big_pop),
+        .log_we(log_we), .log_q(log_q), .log_psn(log_psn), .log_where(log_where),
+        .want_we(want_we), .want_q(want_q), .want_block(want_block),
+        .end_we(end_we), .end_q(end_q), .end_idx(end_idx), .end_data(end_data),
+        .sent_we(sent_we), .sent_q(sent_q), .sent_next(sent_next), .sent_pieces(sent_pieces), .sent_elems(sent_elems),
+        .again_valid(sent_again), .again_ready(sent_again_room), .again_q(sent_again_q), .again_psn(sent_again_psn),
+        .again_next(sent_again_next),
+        .pkt_valid(pkt_valid), .pkt_ready(pkt_ready), .pkt_q(pkt_q), .pkt_tag(pkt_tag), .pkt_psn(pkt_psn),
+        .pkt_flags(pkt_flags), .pkt_imm(pkt_imm), .pkt_placement(pkt_placement), .pkt_len(pkt_len),
+        .pkt_inline(pkt_inline), .pkt_elem(pkt_elem), .pkt_place(pkt_place), .pkt_parts(pkt_parts),
+        .pkt_block(pkt_block), .pkt_first(pkt_first),
+        .part_valid(part_valid), .part_ready(part_ready), .part_data(part_data),
+        .fw_valid(send_fw), .fw_q(send_fw_q), .fw_status(send_fw_status), .fw_memory(send_fw_memory),
+        .ev_packet(ev_packet), .ev_again(ev_again));
+
+    logic          sent_again, sent_again_room;
+    logic [QW-1:0] sent_again_q;
+    logic [23:0]   sent_again_psn, sent_again_next;
+    berth_lutfifo #(.WIDTH(QW+48), .DEPTH(4)) agains (.clk(clk), .rst(rst),
+        .wr_valid(sent_again), .wr_ready(sent_again_room), .wr_data({sent_again_q, sent_again_psn, sent_again_next}),
+        .rd_valid(again_valid), .rd_ready(again_ready), .rd_data({again_q, again_psn, again_next}));
+
+    berth_fp_frame #(.QPS(QPS), .DATA_W(DATA_W), .LE(LE), .LB(LB)) frame (
+        .clk(clk), .rst(rst), .cfg_we(c_we), .cfg_q(c_qp), .cfg_word(c_word), .cfg_wdata(cfg_wdata),
+        .elem_we(elem_we), .elem_q(elem_q), .elem_idx(elem_idx), .elem_data(elem_data),
+        .pkt_valid(pkt_valid), .pkt_ready(pkt_ready), .pkt_q(pkt_q), .pkt_tag(pkt_tag), .pkt_psn(pkt_psn),
+        .pkt_flags(pkt_flags), .pkt_imm(pkt_imm), .pkt_placement(pkt_placement), .pkt_len(pkt_len),
+        .pkt_inline(pkt_inline), .pkt_elem(pkt_elem), .pkt_place(pkt_place), .pkt_parts(pkt_parts),
+        .pkt_block(pkt_block), .pkt_first(pkt_first),
+        .part_valid(part_valid), .part_ready(part_ready), .part_data(part_data),
+        .afr_valid(afr_valid), .afr_ready(afr_ready), .afr_q(afr_q), .afr_psn(afr_psn), .afr_syndrome(afr_syndrome), .afr_msn(afr_msn),
+        .afr_has_sack(afr_has_sack), .afr_sack(afr_sack),
+        .lfr_valid(lfr_valid), .lfr_ready(lfr_ready), .lfr_q(lfr_q), .lfr_begin(lfr_begin), .lfr_epoch(lfr_epoch),
+        .lfr_first(lfr_first), .lfr_n(lfr_n), .lfr_size(lfr_size),
+        .ctl_valid(ctl_valid), .ctl_tag(ctl_tag), .ctl_pop(ctl_pop), .at(at), .at_tag(at_tag),
+        .open_valid(open_valid), .open_tag(open_tag), .open_count(open_count), .open_bytes(open_bytes),
+        .open_loop(open_loop), .open_q(open_q), .open_psn(open_psn), .open_left(open_left),
+        .head_valid(head_valid), .head_ready(head_ready), .head_tag(head_tag),
+        .hw_valid(hw_valid), .hw_ready(hw_ready), .hw_addr(hw_addr), .hw_data(hw_data), .hw_strb(hw_strb),
+        .pr_valid(pr_valid), .pr_ready(pr_ready), .pr_local(pr_local), .pr_len(pr_len), .pr_asid(pr_asid),
+        .pr_va(pr_va), .pr_tag(pr_tag), .ev_ack(ev_ack), .ev_list(ev_list));
+
+    berth_fp_places #(.QPS(QPS), .LB(LB), .RAM_BASE(RAM_BASE)) places (
+        .clk(clk), .rst(rst), .ctl_valid(ctl_valid), .ctl_tag(ctl_tag), .ctl_pop(ctl_pop),
+        .big_valid(big_valid), .big_tag(big_tag), .big_pop(big_pop),
+        .small_valid(small_valid), .small_tag(small_tag), .small_pop(small_pop), .at_tag(at_tag), .at(at),
+        .open_valid(open_valid), .open_tag(open_tag), .open_count(open_count), .open_bytes(open_bytes),
+        .open_loop(open_loop), .open_q(open_q), .open_psn(open_psn), .open_left(open_left),
+        .head_valid(head_valid), .head_ready(head_ready), .head_tag(head_tag),
+        .pd_valid(pd_valid), .pd_tag(pd_tag), .pd_status(pd_status),
+        .ms_valid(ms_valid), .ms_ready(ms_ready), .ms_addr(ms_addr), .ms_len(ms_len), .ms_loop(ms_loop), .ms_tag(ms_tag),
+        .ml_valid(ml_valid), .ml_tag(ml_tag),
+        .left_valid(left_valid), .left_ready(left_ready), .left_q(left_q), .left_data(left_data),
+        .fail_valid(fail_valid), .fail_ready(fail_ready), .fail_q(fail_q), .fail_psn(fail_psn));
+
+    berth_fp_release #(.QPS(QPS), .LC(LC), .LB(LB), .LR(LR)) release_ (
+        .clk(clk), .rst(rst), .cfg_we(c_we), .cfg_q(c_qp), .cfg_word(c_word), .cfg_wdata(cfg_wdata),
+        .init_valid(init_q[5]), .init_q(c_qp), .init_ack(init_done[5]),
+        .block_we(block_we), .block_q(block_q), .block_idx(block_idx), .block_data(block_data),
+        .left_valid(left_valid), .left_ready(left_ready), .left_q(left_q), .left_block(left_data[LB+26:26]),
+        .left_first(left_data[25:13]), .left_len(left_data[12:0]), .left_parts(left_data[LB+30 -: 4]),
+        .xa_valid(give_valid), .xa_ready(give_ready), .xa_asid(give_asid), .xa_va(give_va), .xa_len(give_len),
+        .freed_we(freed_we), .freed_q(freed_q), .freed_blocks(freed_blocks),
+        .place_valid(place_valid), .place_ready(place_ready), .place_q(place_q), .place_idx(place_idx),
+        .ev_release(ev_release));
+
+    berth_fp_ack #(.QPS(QPS), .LR(LR)) ack (
+        .clk(clk), .rst(rst), .cfg_we(c_we), .cfg_q(c_qp), .cfg_word(c_word), .cfg_wdata(cfg_wdata),
+        .init_valid(init_q[6]), .init_q(c_qp), .init_ack(init_done[6]),
+        .cmd_valid(cmd_q), .cmd_ready(cmd_ready), .cmd_q(c_qp), .cmd_op(cfg_wdata[2:0]), .now(now),
+        .ack_valid(ack_valid), .ack_ready(ack_ready), .ack_q(ack_q), .ack_psn(ack_psn), .ack_syndrome(ack_syndrome),
+        .ack_has_sack(ack_has_sack), .ack_sack(ack_sack),
+        .sent_we(sent_we), .sent_q(sent_q), .sent_next(sent_next), .sent_pieces(sent_pieces),
+        .cut_we(cut_we), .cut_q(cut_q), .cut_pieces(cut_pieces),
+        .again_valid(again_valid), .again_ready(again_ready), .again_q(again_q), .again_psn(again_psn), .again_next(again_next),
+        .fail_valid(fail_valid), .fail_ready(fail_ready), .fail_q(fail_q), .fail_psn(fail_psn),
+        .place_valid(place_valid), .place_ready(place_ready), .place_q(place_q), .place_idx(place_idx),
+        .lost_valid(lost_valid), .lost_ready(lost_ready), .lost_q(lost_q), .lost_psn(lost_psn), .lost_place(lost_place),
+        .acked_we(acked_we), .acked_q(acked_q), .acked_una(acked_una), .acked_hold(acked_hold), .acked_halt(acked_halt),
+        .fw_valid(ack_fw), .fw_q(ack_fw_q), .fw_kind(ack_fw_kind), .fw_arg(ack_fw_arg));
+
+    berth_fp_complete #(.QPS(QPS), .LE(LE), .LC(LC)) complete (
+        .clk(clk), .rst(rst), .cfg_we(c_we), .cfg_q(c_qp), .cfg_word(c_word), .cfg_wdata(cfg_wdata),
+        .init_valid(init_q[7]), .init_q(c_qp), .init_ack(init_done[7]),
+        .err_valid(err_pend_q), .err_ready(err_ready), .err_q(c_qp), .err_status(cfg_wdata[15:8]),
+        .elem_we(elem_we), .elem_q(elem_q), .elem_idx(elem_idx), .elem_len(elem_len), .elem_wr_id(elem_wr_id),
+        .elem_ctxs(elem_ctxs), .parsed_we(parsed_we), .parsed_q(parsed_q), .parsed_elems(parsed_elems),
+        .end_we(end_we), .end_q(end_q), .end_idx(end_idx), .end_data(end_data),
+        .sent_we(sent_we), .sent_q(sent_q), .sent_elems(sent_elems),
+        .acked_we(acked_we), .acked_q(acked_q), .acked_una(acked_una),
+        .cq_valid(cq_valid), .cq_ready(cq_ready), .cq_cqn(cq_cqn), .cq_words(cq_words),
+        .done_we(done_we), .done_q(done_q), .done_elems(done_elems), .done_ctxs(done_ctxs));
+
+    berth_fp_mem #(.WIDTH(24), .DEPTH(QPS)) m_una (.clk(clk), .we(acked_we), .waddr(acked_q), .wdata(acked_una),
+        .re(1'b1), .raddr(c_qp), .rdata(una_read));
+    berth_fp_mem #(.WIDTH(24), .DEPTH(QPS)) m_next (.clk(clk), .we(sent_we), .waddr(sent_q), .wdata(sent_next),
+        .re(1'b1), .raddr(c_qp), .rdata(next_read));
+
+    // ---- translation: what is shown stays until it is taken --------------------------------
+    logic turn_q, held_q, giving;
+    assign giving     = held_q ? turn_q : give_valid;
+    assign xa_valid   = give_valid || ask_valid;
+    assign xa_release = giving;
+    assign xa_write   = 1'b0;
+    assign xa_asid    = giving ? give_asid : ask_asid;
+    assign xa_va      = giving ? give_va : ask_va;
+    assign xa_len     = giving ? give_len : ask_len;
+    assign xa_tag     = giving ? 16'd0 : ask_tag;
+    assign give_ready = giving && xa_ready;
+    assign ask_ready  = !giving && xa_ready;
+    always_ff @(posedge clk) begin
+        held_q <= xa_valid && !xa_ready;
+        turn_q <= giving;
+        if (rst) held_q <= 1'b0;
+    end
+
+    // ---- events for firmware ---------------------------------------------------------------
+    logic [3:0]   fw_here, fw_take, fw_room;
+    logic [255:0] fw_words, fw_in;
+    logic [3:0]   fw_put;
+    assign fw_put = {sq_fw, send_fw, cut_fw, ack_fw};
+    assign fw_in  = {8'd8, 16'(sq_fw_q), 40'd0,
+                     send_fw_memory ? 8'd7 : 8'd6, 16'(send_fw_q), 32'd0, send_fw_status,
+                     8'd5, 16'(cut_fw_q), 32'd0, cut_fw_status,
+                     8'd1 + {6'd0, ack_fw_kind}, 16'(ack_fw_q), 8'd0, ack_fw_arg};
+    generate
+        for (genvar i = 0; i < 4; i++) begin : g_fw
+            berth_lutfifo #(.WIDTH(64), .DEPTH(8)) events (.clk(clk), .rst(rst),
+                .wr_valid(fw_put[i]), .wr_ready(fw_room[i]), .wr_data(fw_in[64*i +: 64]),
+                .rd_valid(fw_here[i]), .rd_ready(fw_take[i]), .rd_data(fw_words[64*i +: 64]));
+        end
+    endgenerate
+    logic        fw_next;
+    assign fw_next = !fw_valid || fw_ready;
+    assign fw_take = fw_next ? fw_here & (~fw_here + 4'd1) : 4'd0;
+    always_ff @(posedge clk) begin
+        if (fw_next) begin
+            fw_valid <= fw_here != 4'd0;
+            fw_word  <= fw_here[0] ? fw_words[63:0] : fw_here[1] ? fw_words[127:64]
+                      : fw_here[2] ? fw_words[191:128] : fw_words[255:192];
+        end
+        if (rst) fw_valid <= 1'b0;
+    end
+
+    logic unused;
+    assign unused = &{1'b0, fw_room, cfg_addr};
+endmodule

@@ -1,0 +1,996 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Everything around berth_fp_tx, from a seed: host memory and queues, translation, packet RAM and payload reads,
+//! MAC and wire, and per QP a peer and the golden model of what is to be sent.
+
+mod peer;
+
+use berth_random::Rng;
+use berth_rtl_unit::{Module, Port};
+use peer::Peer;
+pub use peer::Settings;
+use std::cell::Cell;
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+
+/// Bytes of a page.
+const PAGE: u64 = 4096;
+/// Address of QP 0's send queue; each has `DEPTH` elements.
+const QUEUES: u64 = 0x7_0000_0000;
+const LOG2_DEPTH: u32 = 10;
+/// Words of a WQE.
+const WQE: usize = 16;
+/// Send flags.
+const PUSH: u64 = 1;
+const INLINE: u64 = 2;
+
+/// The width(s) built in; `BERTH_DATA_W` chooses one.
+pub fn widths() -> Vec<u32> {
+    let built = Module::widths("berth_fp_tx");
+    match std::env::var("BERTH_DATA_W").ok().and_then(|w| w.parse().ok()) {
+        Some(width) if built.contains(&width) => vec![width],
+        _ => built,
+    }
+}
+
+/// `BERTH_SEED`, by default 1.
+pub fn seed() -> u64 {
+    std::env::var("BERTH_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1)
+}
+
+/// Scenarios of a random test: `BERTH_CASES` or `normal`; one when a seed is given.
+pub fn cases(normal: u64) -> u64 {
+    let given = std::env::var("BERTH_CASES").ok().and_then(|s| s.parse().ok());
+    given.unwrap_or(if std::env::var_os("BERTH_SEED").is_some() { 1 } else { normal })
+}
+
+/// The byte that lies at a virtual address.
+pub fn byte_at(va: u64) -> u8 {
+    (va ^ (va >> 8) ^ (va >> 17)) as u8
+}
+
+/// What surrounds the card.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Probability that a port does not take what it is shown, or has nothing to show, for a cycle.
+    pub stalls: f64,
+    /// Cycles of a read of host memory.
+    pub read: u64,
+    /// And at most so many more, at random.
+    pub jitter: u64,
+    /// Cycles of the page service.
+    pub service: u64,
+    /// Probability that an acquire finds its pages missing.
+    pub missing: f64,
+    /// Probability that a payload read fails.
+    pub read_failures: f64,
+    /// Cycles from the wire's end to the acknowledgement's arrival.
+    pub round_trip: u64,
+    /// Probability that a frame, or an acknowledgement, is lost.
+    pub loss: f64,
+    /// Packets after which the peer acknowledges, if not all its packets ask for it.
+    pub ack_every: u32,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            stalls: 0.0,
+            read: 250,
+            jitter: 0,
+            service: 2_500,
+            missing: 0.0,
+            read_failures: 0.0,
+            round_trip: 200,
+            loss: 0.0,
+            ack_every: 1,
+        }
+    }
+}
+
+/// A send to be posted.
+#[derive(Clone, Debug, Default)]
+pub struct Element {
+    /// Address and bytes of each SGE.
+    pub sges: Vec<(u64, u32)>,
+    /// Bytes that stand in the WQE, instead.
+    pub data: Option<Vec<u8>>,
+    /// A length that the WQE claims, if a wrong one.
+    pub claimed: Option<u32>,
+    /// PUSH.
+    pub push: bool,
+}
+
+impl Element {
+    /// One SGE.
+    pub fn plain(va: u64, len: u32) -> Self {
+        Self { sges: vec![(va, len)], ..Self::default() }
+    }
+    /// `len` bytes inline.
+    pub fn inline(len: u32) -> Self {
+        Self { data: Some((0..len).map(|i| byte_at(u64::from(i) * 3)).collect()), ..Self::default() }
+    }
+    /// Bytes.
+    pub fn len(&self) -> u32 {
+        self.data.as_ref().map_or_else(|| self.sges.iter().map(|s| s.1).sum(), |d| d.len() as u32)
+    }
+    /// The bytes themselves.
+    pub fn bytes(&self) -> Vec<u8> {
+        match &self.data {
+            Some(data) => data.clone(),
+            None => self.sges.iter().flat_map(|&(va, len)| (0..u64::from(len)).map(move |i| byte_at(va + i))).collect(),
+        }
+    }
+    /// Fits the slot of a doorbell.
+    fn fits_doorbell(&self) -> bool {
+        self.data.is_some() || self.sges.len() <= 2
+    }
+    fn wqe(&self, id: u64) -> [u64; WQE] {
+        let mut words = [0; WQE];
+        let flags = if self.push { PUSH } else { 0 } | if self.data.is_some() { INLINE } else { 0 };
+        let len = u64::from(self.claimed.unwrap_or(self.len()));
+        words[0] = 1 | flags << 8 | (self.sges.len() as u64) << 16 | len << 32;
+        words[1] = id;
+        for (i, &(va, len)) in self.sges.iter().enumerate() {
+            (words[2 + 2 * i], words[3 + 2 * i]) = (va, u64::from(len));
+        }
+        for (i, byte) in self.data.iter().flatten().enumerate() {
+            words[2 + i / 8] |= u64::from(*byte) << (8 * (i % 8));
+        }
+        words
+    }
+}
+
+/// A frame that has been given to the MAC.
+#[derive(Clone, Debug)]
+pub struct Frame {
+    /// Cycle.
+    pub at: u64,
+    /// Without iCRC.
+    pub bytes: Vec<u8>,
+}
+
+struct Doorbell {
+    q: u32,
+    pi: u16,
+    posted: u32,
+    wqe: Option<[u64; WQE]>,
+    rung: Rc<Cell<u64>>,
+}
+
+/// A read of a queue that is under way.
+struct QueueRead {
+    due: u64,
+    tag: u64,
+    addr: u64,
+    len: u64,
+    off: u64,
+}
+
+struct Answer {
+    due: u64,
+    tag: u64,
+    kind: u64,
+}
+
+/// An acknowledgement, or a list, on its way to the card.
+struct Acknowledgement {
+    due: u64,
+    q: u32,
+    psn: u32,
+    syndrome: u8,
+    sack: Option<u128>,
+}
+
+struct Ports {
+    list: BTreeMap<&'static str, Port>,
+}
+
+impl Ports {
+    fn new(m: &Module) -> Self {
+        const NAMES: &[&str] = &[
+            "now",
+            "cfg_req",
+            "cfg_we",
+            "cfg_addr",
+            "cfg_wdata",
+            "cfg_ack",
+            "cfg_rdata",
+            "fw_valid",
+            "fw_ready",
+            "fw_word",
+            "db_valid",
+            "db_ready",
+            "db_q",
+            "db_pi",
+            "db_posted",
+            "db_inline",
+            "db_wqe",
+            "qr_valid",
+            "qr_ready",
+            "qr_addr",
+            "qr_len",
+            "qr_tag",
+            "qc_valid",
+            "qc_data",
+            "qc_tag",
+            "qc_off",
+            "qc_last",
+            "qc_err",
+            "xa_valid",
+            "xa_ready",
+            "xa_release",
+            "xa_write",
+            "xa_asid",
+            "xa_va",
+            "xa_len",
+            "xa_tag",
+            "xr_valid",
+            "xr_ready",
+            "xr_tag",
+            "xr_kind",
+            "xr_status",
+            "pr_valid",
+            "pr_ready",
+            "pr_local",
+            "pr_len",
+            "pr_asid",
+            "pr_va",
+            "pr_tag",
+            "pd_valid",
+            "pd_tag",
+            "pd_status",
+            "hw_valid",
+            "hw_ready",
+            "hw_addr",
+            "hw_data",
+            "hw_strb",
+            "ms_valid",
+            "ms_ready",
+            "ms_addr",
+            "ms_len",
+            "ms_tag",
+            "ml_valid",
+            "ml_tag",
+            "cq_valid",
+            "cq_ready",
+            "cq_cqn",
+            "cq_words",
+            "ack_valid",
+            "ack_ready",
+            "ack_q",
+            "ack_psn",
+            "ack_syndrome",
+            "ack_has_sack",
+            "ack_sack",
+            "lst_valid",
+            "lst_ready",
+            "lst_q",
+            "lst_begin",
+            "lst_first",
+            "lst_n",
+            "lst_size",
+            "afr_valid",
+            "afr_ready",
+            "afr_q",
+            "afr_psn",
+            "afr_syndrome",
+            "afr_msn",
+            "afr_has_sack",
+            "afr_sack",
+            "lfr_valid",
+            "lfr_ready",
+            "lfr_q",
+            "lfr_begin",
+            "lfr_epoch",
+            "lfr_first",
+            "lfr_n",
+            "lfr_size",
+        ];
+        Self { list: NAMES.iter().map(|name| (*name, m.port(name))).collect() }
+    }
+    fn of(&self, name: &str) -> Port {
+        self.list[name]
+    }
+}
+
+/// The module and all that is played around it.
+pub struct Bench {
+    m: Module,
+    p: Ports,
+    width: u64,
+    setup: Setup,
+    rng: Rng,
+    cycle: u64,
+    peers: BTreeMap<u32, Peer>,
+    config: VecDeque<(u32, u32)>,
+    doorbells: VecDeque<Doorbell>,
+    queues: BTreeMap<u64, [u64; WQE]>,
+    queue_reads: Vec<QueueRead>,
+    answers: VecDeque<Answer>,
+    evicted: BTreeMap<u64, bool>,
+    held: BTreeMap<(u64, u64), u32>,
+    /// Bytes held at most, so far.
+    pub peak_held: u64,
+    ram: Vec<u8>,
+    reads: Vec<(u64, u64, u64)>,
+    port_free: f64,
+    mac: VecDeque<(u64, u64)>,
+    mac_free: f64,
+    wire: VecDeque<(u64, Vec<u8>)>,
+    acks: Vec<Acknowledgement>,
+    lists: VecDeque<(u32, bool, u32, u32)>,
+    own_acks: VecDeque<(u32, u32, u8, Option<u128>)>,
+    own_lists: VecDeque<(u32, bool, u32, u32)>,
+    other: Vec<Frame>,
+    events: Vec<(u64, u32, u64)>,
+}
+
+impl Bench {
+    pub fn new(width: u32, setup: Setup, seed: u64) -> Self {
+        let mut m = Module::new("berth_fp_tx", width);
+        let p = Ports::new(&m);
+        m.reset();
+        Self {
+            m,
+            p,
+            width: u64::from(width),
+            setup,
+            rng: Rng(seed),
+            cycle: 0,
+            peers: BTreeMap::new(),
+            config: VecDeque::new(),
+            doorbells: VecDeque::new(),
+            queues: BTreeMap::new(),
+            queue_reads: Vec::new(),
+            answers: VecDeque::new(),
+            evicted: BTreeMap::new(),
+            held: BTreeMap::new(),
+            peak_held: 0,
+            ram: vec![0xee; 1 << 18],
+            reads: Vec::new(),
+            port_free: 0.0,
+            mac: VecDeque::new(),
+            mac_free: 0.0,
+            wire: VecDeque::new(),
+            acks: Vec::new(),
+            lists: VecDeque::new(),
+            own_acks: VecDeque::new(),
+            own_lists: VecDeque::new(),
+            other: Vec::new(),
+            events: Vec::new(),
+        }
+    }
+
+    // ---- what tests do -----------------------------------------------------------------
+
+    /// Configures and initialises a QP.
+    pub fn connect(&mut self, q: u32, settings: Settings) {
+        let template = peer::template(q);
+        let mut words: Vec<(u32, u32)> = (0..14).map(|i| (i, template[i as usize])).collect();
+        let base = QUEUES + u64::from(q) * (128 << LOG2_DEPTH);
+        words.extend([
+            (16, base as u32),
+            (17, (base >> 32) as u32),
+            (18, (q & 0x3f) << 16 | 5 << 8 | LOG2_DEPTH),
+            (19, settings.word()),
+            (20, settings.timeout),
+            (21, settings.ahead << 8 | settings.log2_block),
+            (22, settings.first_psn),
+            (23, peer::QKEY),
+            (32, 1),
+        ]);
+        self.config.extend(words.into_iter().map(|(word, value)| (q << 6 | word, value)));
+        self.peers.insert(q, Peer::new(q, settings));
+        self.peers.get_mut(&q).expect("just made").gaps = self.setup.read_failures > 0.0;
+        while !self.config.is_empty() {
+            self.step();
+        }
+    }
+
+    /// Posts sends: with one doorbell, or each with a doorbell that brings it. Gives the cycle in which the last doorbell
+    /// is taken, once it is.
+    pub fn post(&mut self, q: u32, elements: &[Element], with_wqe: bool) -> Rc<Cell<u64>> {
+        let rung = Rc::new(Cell::new(0));
+        let peer = self.peers.get_mut(&q).expect("connected");
+        for (i, element) in elements.iter().enumerate() {
+            let number = peer.posted(element);
+            let wqe = element.wqe(u64::from(q) << 32 | number);
+            let slot = number % (1 << LOG2_DEPTH);
+            self.queues.insert(QUEUES + (u64::from(q) << (LOG2_DEPTH + 7)) + slot * 128, wqe);
+            let with_wqe = with_wqe && element.fits_doorbell();
+            if with_wqe || i + 1 == elements.len() {
+                self.doorbells.push_back(Doorbell {
+                    q,
+                    pi: (number + 1) as u16,
+                    posted: peer.bytes_posted(),
+                    wqe: with_wqe.then_some(wqe),
+                    rung: rung.clone(),
+                });
+            }
+        }
+        rung
+    }
+
+    /// A list of credits.
+    pub fn credits(&mut self, q: u32, sizes: &[u32]) {
+        let peer = self.peers.get_mut(&q).expect("connected");
+        let first = peer.grant(sizes);
+        self.lists.push_back((q, true, first, sizes.len() as u32));
+        self.lists.extend(sizes.iter().map(|size| (q, false, *size, 0)));
+    }
+
+    /// Credits of `size` bytes from now on, as many as the rules allow.
+    pub fn supply(&mut self, q: u32, size: u32) {
+        self.peers.get_mut(&q).expect("connected").supply = Some((size, size));
+    }
+
+    /// Pages of a range are missing when they are asked for, once.
+    pub fn evict(&mut self, va: u64, len: u64) {
+        for page in va / PAGE..(va + len).div_ceil(PAGE) {
+            self.evicted.insert(page, true);
+        }
+    }
+
+    /// The peer says nothing by itself.
+    pub fn silent(&mut self, q: u32) {
+        self.peers.get_mut(&q).expect("connected").silent = true;
+    }
+
+    /// An acknowledgement comes.
+    pub fn answer(&mut self, q: u32, psn: u32, syndrome: u8, sack: Option<u128>) {
+        self.acks.push(Acknowledgement { due: self.cycle, q, psn, syndrome, sack });
+    }
+
+    pub fn command(&mut self, q: u32, value: u32) {
+        self.config.push_back((q << 6 | 32, value));
+    }
+
+    pub fn run(&mut self, cycles: u64) {
+        for _ in 0..cycles {
+            self.step();
+        }
+    }
+
+    /// Until everything posted is complete and no memory is held.
+    pub fn finish(&mut self, limit: u64) {
+        let end = self.cycle + limit;
+        while !self.peers.values().all(Peer::complete) || !self.held.is_empty() {
+            self.step();
+            if self.cycle >= end {
+                let left: Vec<_> = self.peers.values().map(Peer::describe).collect();
+                let stuck: Vec<_> =
+                    ["db", "qr", "qc", "xa", "xr", "pr", "pd", "hw", "ms", "ml", "cq", "ack", "lst", "fw"]
+                        .iter()
+                        .filter(|port| self.is(&format!("{port}_valid")))
+                        .collect();
+                eprintln!(
+                    "shown: {stuck:?}; under way: {} queue reads, {} answers, {} reads, {} in the MAC, {} ACKs, {} lists",
+                    self.queue_reads.len(),
+                    self.answers.len(),
+                    self.reads.len(),
+                    self.mac.len(),
+                    self.acks.len(),
+                    self.lists.len()
+                );
+                panic!("not done after {limit} cycles: {left:#?}; held {:x?}; events {:x?}", self.held, self.events);
+            }
+        }
+        for peer in self.peers.values() {
+            peer.check_end();
+        }
+        assert!(self.events.is_empty(), "events for firmware: {:x?}", self.events);
+    }
+
+    pub fn statuses(&self, q: u32) -> Vec<u8> {
+        self.peers[&q].statuses.clone()
+    }
+
+    pub fn frames_of(&self, q: u32) -> &[Frame] {
+        &self.peers[&q].frames
+    }
+
+    /// Events for firmware: code, QP, argument.
+    pub fn take_events(&mut self) -> Vec<(u64, u32, u64)> {
+        std::mem::take(&mut self.events)
+    }
+
+    /// ACKs that the receiver's half wants to send.
+    pub fn check_own_acknowledgements(&mut self, q: u32) {
+        let sack = 0x7123_4567_89ab_cdef_0011_2233_4455_6677_u128;
+        self.own_acks.extend([(q, 0x12_3456, 0x1f, None), (q, 0xff_ffff, 0x60, None), (q, 5, 0x1f, Some(sack))]);
+        self.run(300);
+        let frames = std::mem::take(&mut self.other);
+        let expected = [
+            peer::acknowledgement(q, 0x12_3456, 0x1f, None),
+            peer::acknowledgement(q, 0xff_ffff, 0x60, None),
+            peer::acknowledgement(q, 5, 0x1f, Some(sack)),
+        ];
+        assert_eq!(frames.iter().map(|f| f.bytes.clone()).collect::<Vec<_>>(), expected);
+    }
+
+    /// Lists that the receiver's half wants to send.
+    pub fn check_own_lists(&mut self, q: u32) {
+        for n in [1, 2, 31, 32] {
+            let sizes: Vec<u32> = (0..n).map(|i| 0x0102_0304 * (i + 1)).collect();
+            self.own_lists.push_back((q, true, 0xdead_0000 + n, n));
+            self.own_lists.extend(sizes.iter().map(|size| (q, false, *size, 0)));
+            self.run(300);
+            let frames = std::mem::take(&mut self.other);
+            assert_eq!(frames.len(), 1);
+            assert_eq!(frames[0].bytes, peer::list(q, peer::EPOCH, 0xdead_0000 + n, &sizes));
+        }
+    }
+
+    /// A few QPs with random settings, sends, credits; `selective`: choices of the peer's kind.
+    pub fn random(rng: &mut Rng, width: u32, setup: Setup, selective: &[bool]) -> Self {
+        let faulty = setup.loss > 0.0 || setup.read_failures > 0.0;
+        let ack_every = rng.between(1, 6) as u32;
+        let round_trip = rng.between(20, 2_000);
+        let mut bench = Self::new(width, Setup { ack_every, round_trip, ..setup }, rng.draw());
+        let qps = rng.between(1, 6) as u32;
+        for i in 0..qps {
+            let q = i * 9 + rng.below(9) as u32;
+            let message = rng.chance(0.3);
+            let log2_mtu = rng.between(8, 12) as u32;
+            bench.connect(
+                q,
+                Settings {
+                    message,
+                    log2_mtu,
+                    selective: selective[rng.below(selective.len() as u64) as usize],
+                    window: rng.between(1, 128) as u32,
+                    ahead: rng.between(1, 32) as u32,
+                    log2_block: rng.between(12, 16) as u32,
+                    first_psn: (rng.below(400) as u32).wrapping_sub(200) & 0xff_ffff,
+                    timeout: if faulty { 300 } else { 0 },
+                    ..Settings::default()
+                },
+            );
+            let (low, high) = if message { (6_000, 20_000) } else { (1, 1 << rng.between(4, 15)) };
+            bench.peers.get_mut(&q).expect("just made").supply = Some((low, high));
+            let elements: Vec<_> = (0..rng.between(1, 40)).map(|_| random_element(rng)).collect();
+            for group in elements.chunks(rng.between(1, 7) as usize) {
+                bench.post(q, group, rng.chance(0.5));
+                bench.run(rng.below(60));
+            }
+        }
+        bench
+    }
+
+    /// One QP whose peer answers at random, a step at a time; after each answer the same packets go again as from the
+    /// golden model's requester.
+    pub fn follow_golden_model(&mut self, rng: &mut Rng) {
+        let q = rng.below(64) as u32;
+        let settings = Settings {
+            selective: rng.chance(0.7),
+            log2_mtu: 8,
+            first_psn: (rng.below(100) as u32).wrapping_sub(50) & 0xff_ffff,
+            reorder: rng.between(1, 4) as u32,
+            window: 128,
+            ..Settings::default()
+        };
+        self.connect(q, settings.clone());
+        self.silent(q);
+        let packets = rng.between(2, 60) as u32;
+        let elements: Vec<_> =
+            (0..packets.div_ceil(3)).map(|_| Element::plain(0x1000 + rng.below(9999), 700)).collect();
+        self.credits(q, &vec![700; elements.len()]);
+        self.post(q, &elements, false);
+        let mut model = peer::requester(&settings);
+        for i in 0..elements.len() as u32 {
+            model.post(peer::message(i, 700, i)).expect("room");
+        }
+        let mut now = 0;
+        let mut expected: Vec<u32> = Vec::new();
+        loop {
+            while let Some(sent) = model.transmit(now) {
+                expected.push(sent.packet.psn);
+                now += 1;
+            }
+            // quiet when all that is expected has come, and for a while nothing more
+            let mut waited = 0;
+            while self.frames_of(q).len() < expected.len() && waited < 20_000 {
+                self.step();
+                waited += 1;
+            }
+            self.run(600);
+            let sent: Vec<u32> = self.frames_of(q).iter().map(|f| peer::psn_of(&f.bytes)).collect();
+            assert_eq!(sent, expected, "QP {q}: {settings:?}");
+            if !model.busy() {
+                break;
+            }
+            let (psn, syndrome, sack) = peer::random_answer(rng, &model, settings.selective);
+            self.answer(q, psn, syndrome, sack);
+            model.response(now, &peer::response(psn, syndrome, sack));
+            while model.complete().is_some() {}
+        }
+    }
+
+    // ---- one cycle -----------------------------------------------------------------------
+
+    fn go(&mut self) -> bool {
+        self.setup.stalls == 0.0 || !self.rng.chance(self.setup.stalls)
+    }
+
+    fn set(&mut self, name: &str, value: impl Into<u64>) {
+        let port = self.p.of(name);
+        self.m.set(port, value);
+    }
+
+    fn get(&self, name: &str) -> u64 {
+        self.m.get(self.p.of(name))
+    }
+
+    fn is(&self, name: &str) -> bool {
+        self.get(name) != 0
+    }
+
+    fn set_wide(&mut self, name: &str, words: &[u64]) {
+        let port = self.p.of(name);
+        self.m.set_wide(port, words);
+    }
+
+    /// Plays one cycle.
+    pub fn step(&mut self) {
+        self.supply_credits();
+        self.deliver_wire();
+        self.set("now", self.cycle >> 6 & 0xffff_ffff);
+        self.offer_config_and_doorbell();
+        let beat = self.offer_queue_beat();
+        let answer = self.offer_answer();
+        let read = self.offer_read_done();
+        let left = self.offer_left();
+        let ack = self.offer_acknowledgement();
+        self.offer_lists();
+        for ready in ["fw_ready", "qr_ready", "xa_ready", "pr_ready", "hw_ready", "cq_ready"] {
+            let go = self.go();
+            self.set(ready, go);
+        }
+        let mac = self.mac.len() < 4 && self.go();
+        self.set("ms_ready", mac);
+        self.m.settle();
+
+        if self.is("cfg_ack") {
+            self.config.pop_front();
+        }
+        if self.is("db_valid") && self.is("db_ready") {
+            let doorbell = self.doorbells.pop_front().expect("one is shown");
+            doorbell.rung.set(self.cycle);
+            self.peers.get_mut(&doorbell.q).expect("connected").rung(doorbell.posted);
+        }
+        if beat {
+            self.queue_beat_taken();
+        }
+        if let Some(i) = answer
+            && self.is("xr_ready")
+        {
+            self.answers.remove(i);
+        }
+        if let Some(i) = read {
+            self.reads.remove(i);
+        }
+        if left {
+            self.mac.pop_front();
+        }
+        if let Some(i) = ack
+            && self.is("ack_ready")
+        {
+            self.acks.remove(i);
+        }
+        if self.is("lst_valid") && self.is("lst_ready") {
+            self.lists.pop_front();
+        }
+        if self.is("afr_valid") && self.is("afr_ready") {
+            self.own_acks.pop_front();
+        }
+        if self.is("lfr_valid") && self.is("lfr_ready") {
+            self.own_lists.pop_front();
+        }
+        self.take_outputs();
+        self.m.edge();
+        self.cycle += 1;
+    }
+
+    fn supply_credits(&mut self) {
+        let mut lists = Vec::new();
+        for (q, peer) in &mut self.peers {
+            if let Some(sizes) = peer.next_list(&mut self.rng) {
+                lists.push((*q, sizes));
+            }
+        }
+        for (q, sizes) in lists {
+            self.credits(q, &sizes);
+        }
+    }
+
+    fn offer_config_and_doorbell(&mut self) {
+        let config = self.config.front().copied();
+        let acked = self.is("cfg_ack");
+        self.set("cfg_req", config.is_some() && !acked);
+        self.set("cfg_we", true);
+        if let Some((addr, value)) = config {
+            self.set("cfg_addr", addr);
+            self.set("cfg_wdata", value);
+        }
+        // A doorbell that is shown stays.
+        let shown = self.is("db_valid") && !self.doorbells.is_empty();
+        let go = shown || self.go();
+        let bell = self.doorbells.front().filter(|_| go);
+        let shows = bell.map(|b| (b.q, b.pi, b.posted, b.wqe));
+        self.set("db_valid", shows.is_some());
+        if let Some((q, pi, posted, wqe)) = shows {
+            self.set("db_q", q);
+            self.set("db_pi", pi);
+            self.set("db_posted", posted);
+            self.set("db_inline", wqe.is_some());
+            self.set_wide("db_wqe", &wqe.unwrap_or_default()[..8]);
+        }
+    }
+
+    fn offer_queue_beat(&mut self) -> bool {
+        let due = self.queue_reads.iter().position(|r| r.off > 0).or_else(|| {
+            let now = self.cycle;
+            self.queue_reads.iter().position(|r| r.due <= now)
+        });
+        let due = due.filter(|_| self.go());
+        self.set("qc_valid", due.is_some());
+        let Some(i) = due else { return false };
+        self.queue_reads.swap(0, i);
+        let bytes = self.width / 4;
+        let read = &self.queue_reads[0];
+        let mut words = Vec::new();
+        for at in (read.addr + read.off..read.addr + read.off + bytes).step_by(8) {
+            words.push(self.queues.get(&(at & !127)).map_or(0, |w| w[(at & 127) as usize / 8]));
+        }
+        let (tag, off, last) = (read.tag, read.off, read.off + bytes >= read.len);
+        self.set_wide("qc_data", &words);
+        self.set("qc_tag", tag);
+        self.set("qc_off", off);
+        self.set("qc_last", last);
+        true
+    }
+
+    fn queue_beat_taken(&mut self) {
+        let read = &mut self.queue_reads[0];
+        read.off += self.width / 4;
+        if read.off >= read.len {
+            self.queue_reads.remove(0);
+        }
+    }
+
+    fn offer_answer(&mut self) -> Option<usize> {
+        let now = self.cycle;
+        let i = self.answers.iter().position(|a| a.due <= now).filter(|_| self.go());
+        self.set("xr_valid", i.is_some());
+        if let Some(answer) = i.map(|i| &self.answers[i]) {
+            let (tag, kind) = (answer.tag, answer.kind);
+            self.set("xr_tag", tag);
+            self.set("xr_kind", kind);
+            self.set("xr_status", 0_u8);
+        }
+        i
+    }
+
+    fn offer_read_done(&mut self) -> Option<usize> {
+        let now = self.cycle;
+        let i = self.reads.iter().position(|r| r.0 <= now).filter(|_| self.go());
+        self.set("pd_valid", i.is_some());
+        if let Some((_, tag, status)) = i.map(|i| self.reads[i]) {
+            self.set("pd_tag", tag);
+            self.set("pd_status", status);
+        }
+        i
+    }
+
+    fn offer_left(&mut self) -> bool {
+        let left = self.mac.front().copied().filter(|&(due, _)| due <= self.cycle);
+        self.set("ml_valid", left.is_some());
+        if let Some((_, tag)) = left {
+            self.set("ml_tag", tag);
+        }
+        left.is_some()
+    }
+
+    fn offer_acknowledgement(&mut self) -> Option<usize> {
+        let now = self.cycle;
+        let i = self.acks.iter().position(|a| a.due <= now).filter(|_| self.go());
+        self.set("ack_valid", i.is_some());
+        if let Some(i) = i {
+            let Acknowledgement { q, psn, syndrome, sack, .. } = self.acks[i];
+            self.set("ack_q", q);
+            self.set("ack_psn", psn);
+            self.set("ack_syndrome", syndrome);
+            self.set("ack_has_sack", sack.is_some());
+            self.set_wide("ack_sack", &[sack.unwrap_or(0) as u64, (sack.unwrap_or(0) >> 64) as u64]);
+        }
+        i
+    }
+
+    fn offer_lists(&mut self) {
+        let list = self.lists.front().copied().filter(|_| self.go());
+        self.set("lst_valid", list.is_some());
+        if let Some((q, begin, value, n)) = list {
+            self.set("lst_q", q);
+            self.set("lst_begin", begin);
+            self.set("lst_first", if begin { value } else { 0 });
+            self.set("lst_n", n);
+            self.set("lst_size", if begin { 0 } else { value });
+        }
+        let ack = self.own_acks.front().copied();
+        self.set("afr_valid", ack.is_some());
+        if let Some((q, psn, syndrome, sack)) = ack {
+            self.set("afr_q", q);
+            self.set("afr_psn", psn);
+            self.set("afr_syndrome", syndrome);
+            self.set("afr_msn", peer::MSN);
+            self.set("afr_has_sack", sack.is_some());
+            self.set_wide("afr_sack", &[sack.unwrap_or(0) as u64, (sack.unwrap_or(0) >> 64) as u64]);
+        }
+        let list = self.own_lists.front().copied();
+        self.set("lfr_valid", list.is_some());
+        if let Some((q, begin, value, n)) = list {
+            self.set("lfr_q", q);
+            self.set("lfr_begin", begin);
+            self.set("lfr_epoch", peer::EPOCH);
+            self.set("lfr_first", if begin { value } else { 0 });
+            self.set("lfr_n", n);
+            self.set("lfr_size", if begin { 0 } else { value });
+        }
+    }
+
+    fn latency(&mut self) -> u64 {
+        self.setup.read + if self.setup.jitter > 0 { self.rng.below(self.setup.jitter) } else { 0 }
+    }
+
+    fn take_outputs(&mut self) {
+        if self.is("fw_valid") && self.is("fw_ready") {
+            let word = self.get("fw_word");
+            let (code, q, arg) = (word >> 56, (word >> 40) as u32 & 0xffff, word & 0xff_ffff_ffff);
+            match code {
+                // a time-out: firmware has it sent again
+                1 => self.command(q, 2),
+                _ => self.events.push((code, q, arg)),
+            }
+        }
+        if self.is("qr_valid") && self.is("qr_ready") {
+            let (addr, len, tag) = (self.get("qr_addr"), self.get("qr_len"), self.get("qr_tag"));
+            assert!(len > 0 && len <= 512 && len % 128 == 0 && addr / PAGE == (addr + len - 1) / PAGE);
+            let due = self.cycle + self.latency();
+            self.queue_reads.push(QueueRead { due, tag, addr, len, off: 0 });
+        }
+        if self.is("xa_valid") && self.is("xa_ready") {
+            self.translate();
+        }
+        if self.is("pr_valid") && self.is("pr_ready") {
+            self.read_payload();
+        }
+        if self.is("hw_valid") && self.is("hw_ready") {
+            let at = self.get("hw_addr") as usize;
+            let (data, strb) = (self.m.bytes(self.p.of("hw_data")), self.m.bytes(self.p.of("hw_strb")));
+            assert_eq!(at % data.len(), 0);
+            for (i, byte) in data.iter().enumerate() {
+                if strb[i / 8] >> (i % 8) & 1 != 0 {
+                    self.ram[at + i] = *byte;
+                }
+            }
+        }
+        if self.is("ms_valid") && self.is("ms_ready") {
+            self.send_frame();
+        }
+        if self.is("cq_valid") && self.is("cq_ready") {
+            let words = self.m.words(self.p.of("cq_words"));
+            let q = (words[1] >> 32) as u32;
+            assert_eq!((words[0] >> 32, self.get("cq_cqn")), (u64::from(q), u64::from(q & 0x3f)), "{words:x?}");
+            let peer = self.peers.get_mut(&q).expect("connected");
+            peer.completed(words[0] as u32, words[1] as u32, words[2] as u8);
+        }
+    }
+
+    fn translate(&mut self) {
+        let (va, len, tag) = (self.get("xa_va"), self.get("xa_len"), self.get("xa_tag"));
+        assert!(len > 0 && !self.is("xa_write") && self.get("xa_asid") == 5);
+        if self.is("xa_release") {
+            let count = self.held.get_mut(&(va, len)).expect("only what is held is released");
+            *count -= 1;
+            if *count == 0 {
+                self.held.remove(&(va, len));
+            }
+            return;
+        }
+        let pages = va / PAGE..=(va + len - 1) / PAGE;
+        let mut missing = false;
+        for page in pages {
+            let random =
+                self.setup.missing > 0.0 && !self.evicted.contains_key(&page) && self.rng.chance(self.setup.missing);
+            let out = self.evicted.entry(page).or_insert(random);
+            missing |= std::mem::take(out);
+        }
+        let due = self.cycle + 4;
+        if missing {
+            self.answers.push_back(Answer { due, tag, kind: 1 });
+            self.answers.push_back(Answer { due: due + self.setup.service, tag, kind: 2 });
+        } else {
+            *self.held.entry((va, len)).or_insert(0) += 1;
+            self.answers.push_back(Answer { due, tag, kind: 0 });
+            let held = self.held.iter().map(|(range, count)| range.1 * u64::from(*count)).sum();
+            self.peak_held = self.peak_held.max(held);
+        }
+    }
+
+    fn read_payload(&mut self) {
+        let (local, len, va, tag) = (self.get("pr_local"), self.get("pr_len"), self.get("pr_va"), self.get("pr_tag"));
+        assert!(len > 0 && self.get("pr_asid") == 5);
+        let held = self.held.keys().any(|&(start, bytes)| start <= va && va + len <= start + bytes);
+        assert!(held, "a read of {len} bytes at {va:#x}, which are not held");
+        let failed = self.setup.read_failures > 0.0 && self.rng.chance(self.setup.read_failures);
+        for i in 0..len {
+            self.ram[(local + i) as usize] = if failed { 0x55 } else { byte_at(va + i) };
+        }
+        let start = self.port_free.max(self.cycle as f64);
+        self.port_free = start + (len as f64 / (self.width as f64 / 8.0 * 1.25)).max(1.0);
+        let due = self.port_free as u64 + self.latency();
+        self.reads.push((due, tag, u64::from(failed)));
+    }
+
+    fn send_frame(&mut self) {
+        let (at, len, tag) = (self.get("ms_addr") as usize, self.get("ms_len") as usize, self.get("ms_tag"));
+        assert!(self.reads.iter().all(|r| r.1 != tag), "a frame goes when all its reads are done");
+        let bytes = self.ram[at..at + len].to_vec();
+        let beat = self.width as f64 / 8.0;
+        let start = self.mac_free.max(self.cycle as f64);
+        self.mac_free = start + ((len + 4) as f64 / beat).ceil() + 24.0 / beat;
+        self.mac.push_back((self.mac_free as u64, tag));
+        let frame = Frame { at: start as u64, bytes: bytes.clone() };
+        match peer::destination(&bytes).and_then(|q| self.peers.get_mut(&q)).filter(|_| peer::is_data(&bytes)) {
+            Some(peer) => {
+                peer.frames.push(frame);
+                peer.check_frame(&bytes);
+                if !self.rng.chance(self.setup.loss) {
+                    self.wire.push_back((self.mac_free as u64 + self.setup.round_trip / 2, bytes));
+                }
+            }
+            None => self.other.push(frame),
+        }
+    }
+
+    fn deliver_wire(&mut self) {
+        while self.wire.front().is_some_and(|w| w.0 <= self.cycle) {
+            let (_, bytes) = self.wire.pop_front().expect("there is one");
+            let q = peer::destination(&bytes).expect("checked before");
+            let every = self.setup.ack_every;
+            let answer = self.peers.get_mut(&q).expect("connected").arrived(&bytes, every, self.cycle);
+            self.acknowledge(q, answer);
+        }
+        let overdue: Vec<_> = self.peers.iter_mut().map(|(q, peer)| (*q, peer.overdue(self.cycle))).collect();
+        for (q, answer) in overdue {
+            self.acknowledge(q, answer);
+        }
+    }
+
+    fn acknowledge(&mut self, q: u32, answer: Option<(u32, u8, Option<u128>)>) {
+        if let Some((psn, syndrome, sack)) = answer
+            && !self.rng.chance(self.setup.loss)
+        {
+            let due = self.cycle + self.setup.round_trip / 2;
+            self.acks.push(Acknowledgement { due, q, psn, syndrome, sack });
+        }
+    }
+}
+
+fn random_element(rng: &mut Rng) -> Element {
+    let push = rng.chance(0.3);
+    match rng.below(10) {
+        0 => Element { push, ..Element::plain(0x1_0000, 0) },
+        1..4 => {
+            let len = rng.below(41) as usize;
+            Element { data: Some(rng.bytes(len)), push, ..Element::default() }
+        }
+        _ => {
+            let most = 1 << rng.between(4, 13);
+            let count = if rng.chance(0.6) { 1 } else { rng.between(2, 7) };
+            let most = if count > 1 { most.min(2_000) } else { most };
+            let sges = (0..count).map(|_| (rng.below(1 << 22), rng.below(most) as u32)).collect();
+            Element { sges, push, ..Element::default() }
+        }
+    }
+}

@@ -1,0 +1,478 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The other end of one QP, and what the golden model (`berth_protocol`: cut, credit, rc) says that it is to be sent.
+
+use super::{Element, Frame};
+use berth_abi::status::{WC_OK, WC_TOO_LONG};
+use berth_protocol::credit::Reader;
+use berth_protocol::cut::{Cut, Mode, NicCut, Out, Send};
+use berth_protocol::headers::{Mac, Template, Words};
+use berth_protocol::rc::{
+    Immediate, Message, Op, RequestPacket, Requester, RequesterConfig, ResponseBody, ResponsePacket, Syndrome,
+};
+use berth_protocol::wire;
+use berth_random::Rng;
+
+/// Q_Key of lists.
+pub const QKEY: u32 = 0x8765_4321;
+/// Epoch of lists.
+pub const EPOCH: u32 = 0x1122_3344;
+/// Message sequence number of ACKs.
+pub const MSN: u32 = 0x0a_0b0c;
+const PSN: u32 = 0xff_ffff;
+const HEADERS: usize = 54;
+/// QPNs at the peer begin here.
+const PEER_QPN: u32 = 0x100;
+
+/// How a QP is configured.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub message: bool,
+    pub log2_mtu: u32,
+    pub selective: bool,
+    pub window: u32,
+    pub reorder: u32,
+    pub ahead: u32,
+    pub log2_block: u32,
+    pub first_psn: u32,
+    pub timeout: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            message: false,
+            log2_mtu: 12,
+            selective: true,
+            window: 128,
+            reorder: 3,
+            ahead: 32,
+            log2_block: 16,
+            first_psn: 0,
+            timeout: 0,
+        }
+    }
+}
+
+impl Settings {
+    pub fn word(&self) -> u32 {
+        self.reorder << 16
+            | self.window << 8
+            | u32::from(self.selective) << 5
+            | u32::from(self.message) << 4
+            | self.log2_mtu
+    }
+}
+
+type Model = Requester<24, 128, 64>;
+
+/// The golden model's sender.
+pub fn requester(s: &Settings) -> Model {
+    let config = match s.selective {
+        true => RequesterConfig { reorder: s.reorder as u8, ..RequesterConfig::berth(s.log2_mtu as u8, 128, 0) },
+        false => RequesterConfig { count_credits: false, ..RequesterConfig::foreign(s.log2_mtu as u8, 128, 0) },
+    };
+    Requester::new(config, s.first_psn)
+}
+
+/// A SEND of the golden model.
+pub fn message(tag: u32, len: u32, credit: u32) -> Message {
+    Message {
+        op: Op::Send,
+        tag,
+        offset: u64::from(tag) * u64::from(len),
+        len,
+        credit,
+        imm: Immediate::Remaining,
+        ..Message::default()
+    }
+}
+
+/// As the golden model has it.
+pub fn response(psn: u32, syndrome: u8, sack: Option<u128>) -> ResponsePacket {
+    let syndrome = Syndrome::from_byte(syndrome).expect("a syndrome");
+    ResponsePacket { psn, msn: 0, body: ResponseBody::Ack { syndrome, sack } }
+}
+
+/// An answer that may come to what the model has on its way.
+pub fn random_answer(rng: &mut Rng, model: &Model, selective: bool) -> (u32, u8, Option<u128>) {
+    let (una, flight) = (model.window().una().get(), u64::from(model.window().flight()));
+    let upto = if rng.chance(0.2) { rng.below(flight + 1) } else { rng.below(flight.min(4) + 1) };
+    let psn = (una + upto as u32).wrapping_sub(1) & PSN;
+    if !selective {
+        return if rng.chance(0.5) && upto < flight {
+            ((una + upto as u32) & PSN, 0x60, None)
+        } else {
+            (psn, 0x1f, None)
+        };
+    }
+    let p = rng.below(100) as f64 / 100.0;
+    let mut sack = 0;
+    for i in upto + 1..flight {
+        if rng.chance(p) || model.window().done() >> i & 1 != 0 {
+            sack |= 1_u128 << (127 - (i - upto));
+        }
+    }
+    (psn, 0x1f, (sack != 0).then_some(sack))
+}
+
+/// One packet that is to be sent: what it says, and where its bytes are.
+struct Expected {
+    packet: RequestPacket,
+    element: usize,
+    offset: usize,
+    /// Bytes of the stream up to the end of its piece.
+    end: u32,
+}
+
+/// The peer of one QP.
+pub struct Peer {
+    q: u32,
+    settings: Settings,
+    /// Sizes of credits to give, at random between these.
+    pub supply: Option<(u32, u32)>,
+    /// Packets may be missing the first time, because they could not be read.
+    pub gaps: bool,
+    /// Says nothing by itself.
+    pub silent: bool,
+    /// Frames that were sent, all of them.
+    pub frames: Vec<Frame>,
+    /// Of the completions.
+    pub statuses: Vec<u8>,
+    elements: Vec<Element>,
+    bytes: Vec<Vec<u8>>,
+    posted_bytes: u32,
+    rung: Vec<u32>,
+    // golden model
+    cut: NicCut<4096>,
+    reader: Reader,
+    model: Model,
+    total: u64,
+    expected: Vec<Expected>,
+    wanted: Vec<u8>,
+    // credits
+    granted: u32,
+    last_list: Option<u32>,
+    // arrival
+    sent: usize,
+    next: usize,
+    seen: Vec<bool>,
+    landed: u32,
+    since: u32,
+    told: bool,
+    /// Since when an acknowledgement is owed.
+    owed: Option<u64>,
+}
+
+impl Peer {
+    pub fn new(q: u32, settings: Settings) -> Self {
+        let mode = if settings.message { Mode::Message } else { Mode::Stream };
+        Self {
+            q,
+            model: requester(&settings),
+            settings,
+            supply: None,
+            gaps: false,
+            silent: false,
+            frames: Vec::new(),
+            statuses: Vec::new(),
+            elements: Vec::new(),
+            bytes: Vec::new(),
+            posted_bytes: 0,
+            rung: vec![0],
+            cut: NicCut::new(mode),
+            reader: Reader::new(),
+            total: 0,
+            expected: Vec::new(),
+            wanted: Vec::new(),
+            granted: 0,
+            last_list: None,
+            sent: 0,
+            next: 0,
+            seen: Vec::new(),
+            landed: 0,
+            since: 0,
+            told: false,
+            owed: None,
+        }
+    }
+
+    /// A send is posted: gives its number.
+    pub fn posted(&mut self, element: &Element) -> u64 {
+        let number = self.elements.len() as u64;
+        self.posted_bytes = self.posted_bytes.wrapping_add(element.len());
+        self.cut.post(Send { id: number, len: element.len(), immediate: None }).expect("room in the model");
+        self.bytes.push(element.bytes());
+        self.elements.push(element.clone());
+        self.wanted.push(WC_OK);
+        self.cut_more();
+        number
+    }
+
+    pub const fn bytes_posted(&self) -> u32 {
+        self.posted_bytes
+    }
+
+    /// The card has taken a doorbell.
+    pub fn rung(&mut self, posted: u32) {
+        self.rung.push(posted);
+    }
+
+    /// Credits are given: the number of the first.
+    pub fn grant(&mut self, sizes: &[u32]) -> u32 {
+        let first = self.granted;
+        let (answer, skip) = self.reader.list_begin(first, sizes.len() as u32);
+        assert_eq!((answer, skip), (0, 0), "the bench keeps to the rules for lists");
+        for size in sizes {
+            assert!(self.reader.list_push(*size));
+        }
+        self.granted += sizes.len() as u32;
+        self.last_list = Some(first);
+        self.cut_more();
+        first
+    }
+
+    /// The next list, if the rules allow one (CR-4, CR-11).
+    pub fn next_list(&mut self, rng: &mut Rng) -> Option<Vec<u32>> {
+        let (low, high) = self.supply?;
+        let room = u64::from(128 - (self.granted - self.landed)).min(63);
+        if room == 0 || self.last_list.is_some_and(|first| self.landed <= first) || self.complete() {
+            return None;
+        }
+        let n = if low == high { room } else { rng.between(1, room) };
+        Some((0..n).map(|_| rng.between(u64::from(low), u64::from(high)) as u32).collect())
+    }
+
+    /// What the golden model makes of sends and credits so far.
+    fn cut_more(&mut self) {
+        while let Some(out) = self.cut.poll(&mut self.reader) {
+            match out {
+                Out::Empty(_) => (),
+                Out::TooLong(id) => self.wanted[id as usize] = WC_TOO_LONG,
+                Out::Piece(piece) => {
+                    let element = piece.id as usize;
+                    let stream = !self.settings.message;
+                    let message = Message {
+                        op: Op::Send,
+                        tag: element as u32,
+                        offset: self.total,
+                        len: piece.len,
+                        credit: piece.credit,
+                        imm: if stream { Immediate::Remaining } else { Immediate::None },
+                        solicited: piece.last && self.elements[element].push,
+                        ..Message::default()
+                    };
+                    self.model.post(message).expect("the model has room");
+                    let start = self.total;
+                    self.total += u64::from(piece.len);
+                    while let Some(sent) = self.model.transmit(0) {
+                        let offset = (sent.offset - start) as usize + piece.offset as usize;
+                        self.expected.push(Expected { packet: sent.packet, element, offset, end: self.total as u32 });
+                        self.model.response(0, &response(sent.packet.psn, 0x1f, None));
+                    }
+                    while self.model.complete().is_some() {}
+                }
+            }
+        }
+        self.seen.resize(self.expected.len(), false);
+    }
+
+    fn index_of(&self, psn: u32) -> usize {
+        (psn.wrapping_sub(self.settings.first_psn) & PSN) as usize
+    }
+
+    /// A frame leaves: it must be the one that the model sends.
+    pub fn check_frame(&mut self, bytes: &[u8]) {
+        let whole: Vec<u8> = bytes.iter().copied().chain([0; 4]).collect();
+        let (packet, payload) =
+            wire::parse_trusted(&whole).unwrap_or_else(|e| panic!("QP {}: {e:?}: {bytes:x?}", self.q));
+        let index = self.index_of(packet.bth.psn);
+        let Some(expected) = self.expected.get(index) else {
+            panic!("QP {}: PSN {:#x} is sent, only {} packets may be", self.q, packet.bth.psn, self.expected.len());
+        };
+        let again = index < self.sent;
+        assert!(again || self.gaps || index == self.sent, "QP {}: packet {index} is sent after {}", self.q, self.sent);
+        let p = &expected.packet;
+        let (first, last) = (p.position.begins(), p.position.ends());
+        let opcode = match (first, last, p.imm.is_some()) {
+            (true, false, _) => 0x00,
+            (false, false, _) => 0x01,
+            (false, true, false) => 0x02,
+            (false, true, true) => 0x03,
+            (true, true, false) => 0x04,
+            (true, true, true) => 0x05,
+        };
+        let context = format!("QP {} packet {index} (again: {again}) {:?}", self.q, self.settings);
+        assert_eq!(bytes[42], opcode, "{context}");
+        assert_eq!((packet.bth.psn, packet.bth.solicited), (p.psn, p.solicited), "{context}");
+        assert!(packet.bth.ack_request || !(last || (again && !self.gaps)), "{context}");
+        assert_eq!(packet.ext.imm.is_some(), p.imm.is_some(), "{context}");
+        if let Some(imm) = packet.ext.imm {
+            let posted = imm.wrapping_add(expected.end);
+            assert!(self.rung.contains(&posted), "{context}: bytes remaining {imm}, up to {}", expected.end);
+        }
+        let payload = match &p.placement {
+            None => payload,
+            Some(at) => {
+                let (head, rest) = payload.split_first_chunk::<4>().expect("a placement header");
+                let word = u32::from_be_bytes(*head);
+                assert_eq!((word >> 9, word >> 8 & 1, word as u8), (at.index, 1, at.credit), "{context}");
+                rest
+            }
+        };
+        let bytes_there = &self.bytes[expected.element][expected.offset..][..p.len as usize];
+        assert_eq!(payload, bytes_there, "{context}: payload");
+        let pad = bytes.len()
+            - HEADERS
+            - (if p.imm.is_some() { 4 } else { 0 })
+            - if p.placement.is_some() { 4 } else { 0 }
+            - payload.len();
+        assert!(pad < 4 && bytes[bytes.len() - pad..].iter().all(|b| *b == 0), "{context}: pad");
+        self.sent = self.sent.max(index + 1);
+    }
+
+    /// A frame arrives: gives the acknowledgement that it causes.
+    pub fn arrived(&mut self, bytes: &[u8], every: u32, now: u64) -> Option<(u32, u8, Option<u128>)> {
+        let index = self.index_of(psn_of(bytes));
+        let asked = bytes[50] & 0x80 != 0;
+        if !self.settings.selective && index > self.next {
+            let nak = !std::mem::replace(&mut self.told, true) && !self.silent;
+            return nak.then_some((self.settings.first_psn.wrapping_add(self.next as u32) & PSN, 0x60, None));
+        }
+        let repeated = self.seen[index];
+        self.seen[index] = true;
+        while self.seen.get(self.next) == Some(&true) {
+            if self.expected[self.next].packet.position.begins() {
+                self.landed += 1;
+            }
+            self.next += 1;
+            self.told = false;
+        }
+        self.since += 1;
+        if asked {
+            self.owed.get_or_insert(now);
+        }
+        // What is asked for is put off a little, so that one acknowledgement does for several packets.
+        (repeated || index >= self.next || self.since >= every).then(|| self.acknowledge()).flatten()
+    }
+
+    /// The acknowledgement that is owed for long enough.
+    pub fn overdue(&mut self, now: u64) -> Option<(u32, u8, Option<u128>)> {
+        self.owed.is_some_and(|since| now >= since + 100).then(|| self.acknowledge()).flatten()
+    }
+
+    fn acknowledge(&mut self) -> Option<(u32, u8, Option<u128>)> {
+        (self.since, self.owed) = (0, None);
+        let mut sack = 0_u128;
+        for (i, seen) in self.seen.iter().skip(self.next).take(128).enumerate() {
+            sack |= u128::from(*seen) << (127 - i);
+        }
+        let psn = self.settings.first_psn.wrapping_add(self.next as u32).wrapping_sub(1) & PSN;
+        (!self.silent).then_some((psn, 0x1f, (sack != 0 && self.settings.selective).then_some(sack)))
+    }
+
+    /// A completion.
+    pub fn completed(&mut self, number: u32, len: u32, status: u8) {
+        assert_eq!(number as usize, self.statuses.len(), "QP {}: completions are in order", self.q);
+        let element = &self.elements[number as usize];
+        assert_eq!(len, element.claimed.unwrap_or(element.len()));
+        self.statuses.push(status);
+    }
+
+    pub fn complete(&self) -> bool {
+        self.statuses.len() == self.elements.len()
+    }
+
+    /// All is over.
+    pub fn check_end(&self) {
+        assert_eq!(self.statuses, self.wanted, "QP {}", self.q);
+        assert_eq!((self.sent, self.silent || self.next == self.sent), (self.expected.len(), true), "QP {}", self.q);
+    }
+
+    pub fn describe(&self) -> String {
+        format!(
+            "QP {} {:?}: {} of {} elements, {} packets sent, {} arrived, {} may be; credits {}, landed {}",
+            self.q,
+            self.settings,
+            self.statuses.len(),
+            self.elements.len(),
+            self.sent,
+            self.next,
+            self.expected.len(),
+            self.granted,
+            self.landed
+        )
+    }
+}
+
+// ---- frames ------------------------------------------------------------------------------
+
+fn headers(q: u32) -> Template {
+    let ip = 0x0a00_0000;
+    Template::new(
+        Mac::new([2, 0, 0, 0, 0, 1]),
+        ip + 1,
+        Mac::new([2, 0, 0, 0, 0, 2]),
+        ip + 2,
+        0xc000 | q as u16,
+        PEER_QPN + q,
+    )
+}
+
+fn bytes_of(words: &Words) -> Vec<u8> {
+    words.iter().flat_map(|w| w.to_le_bytes()).collect()
+}
+
+/// The header template of a QP, as the card's configuration words.
+pub fn template(q: u32) -> Words {
+    let mut bytes = bytes_of(&headers(q).packet(0, false, false, 0, None, 0).words);
+    for zero in [16, 17, 24, 25, 38, 39, 42, 43] {
+        bytes[zero] = 0;
+    }
+    let sum: u32 = (14..34).step_by(2).map(|i| u32::from(bytes[i]) << 8 | u32::from(bytes[i + 1])).sum();
+    let sum = (sum & 0xffff) + (sum >> 16);
+    bytes[24..26].copy_from_slice(&(sum as u16).to_be_bytes());
+    let mut words = [0; 16];
+    for (word, chunk) in words.iter_mut().zip(bytes.chunks_exact(4)) {
+        *word = u32::from_le_bytes(chunk.try_into().expect("four"));
+    }
+    words
+}
+
+/// The QP of ours that a frame belongs to.
+pub fn destination(frame: &[u8]) -> Option<u32> {
+    u32::from_be_bytes([0, frame[47], frame[48], frame[49]]).checked_sub(PEER_QPN)
+}
+
+pub fn is_data(frame: &[u8]) -> bool {
+    frame[42] <= 5
+}
+
+pub fn psn_of(frame: &[u8]) -> u32 {
+    u32::from_be_bytes([0, frame[51], frame[52], frame[53]])
+}
+
+/// An ACK frame without iCRC; opcode 0xd1 with what has arrived (docs/wire.md).
+pub fn acknowledgement(q: u32, psn: u32, syndrome: u8, sack: Option<u128>) -> Vec<u8> {
+    let (opcode, more) = if sack.is_some() { (0xd1, 16) } else { (0x11, 0) };
+    let frame = headers(q).packet(opcode, false, false, psn, Some(u32::from(syndrome) << 24 | MSN), more);
+    let mut bytes = bytes_of(&frame.words);
+    bytes.truncate(HEADERS + 4);
+    bytes.extend(sack.iter().flat_map(|s| s.to_be_bytes()));
+    bytes
+}
+
+/// A list as a datagram to the control QP, without iCRC.
+pub fn list(q: u32, epoch: u32, first: u32, sizes: &[u32]) -> Vec<u8> {
+    let len = 8 + 4 * (3 + sizes.len() as u32);
+    let frame = headers(q).packet(0x64, false, false, 0, None, len);
+    let mut bytes = bytes_of(&frame.words);
+    bytes.truncate(HEADERS);
+    bytes[47..50].copy_from_slice(&[0, 0, 2]);
+    bytes.extend(QKEY.to_be_bytes());
+    bytes.extend(2_u32.to_be_bytes());
+    let record = 1 | (3 + sizes.len() as u32) << 8 | (PEER_QPN + q) << 16;
+    for word in [record, epoch, first].iter().chain(sizes) {
+        bytes.extend(word.to_le_bytes());
+    }
+    bytes
+}
