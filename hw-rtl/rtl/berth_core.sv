@@ -272,12 +272,25 @@ module berth_core #(
         .ev_sent(ev_sent), .ev_looped(ev_looped), .ev_bytes(ev_tx_bytes)
     );
 
+    // The fast path is not in the card yet: all good frames go on to the core.
+    logic        rf_valid, rf_ready, hd_unused;
+    logic [17:0] rf_addr;
+    logic [12:0] rf_len;
+    logic [2:0]  rf_flags;
+    logic [8*96-1:0] rf_hdr;
+    logic [31:0] hd_data;
+    assign hd_unused = &{1'b0, rf_hdr, hd_data};
+
     berth_mac_rx #(.DATA_W(DATA_W)) mac_rx (
         .clk(clk), .rst(card_rst), .hard_rst(rst), .busy(rx_busy),
         .rx_valid(rx_valid), .rx_ready(rx_ready), .rx_data(rx_data), .rx_keep(rx_keep),
         .rx_last(rx_last), .rx_err(rx_err),
         .lo_valid(lo_valid), .lo_ready(lo_ready), .lo_data(tx_data), .lo_keep(tx_keep), .lo_last(tx_last),
         .rw_valid(rw_valid), .rw_ready(rw_ready), .rw_addr(rw_addr), .rw_data(rw_data), .rw_strb(rw_strb),
+        .rf_valid(rf_valid), .rf_ready(rf_ready), .rf_addr(rf_addr), .rf_len(rf_len), .rf_flags(rf_flags),
+        .rf_hdr(rf_hdr), .hd_re(1'b0), .hd_addr(18'd0), .hd_data(hd_data),
+        .rfree_valid(1'b0), .rfree_addr(18'd0),
+        .cpu_valid(rf_valid), .cpu_ready(rf_ready), .cpu_addr(rf_addr), .cpu_len(rf_len), .cpu_flags(rf_flags),
         .desc_valid(desc_valid), .desc_len(desc_len), .desc_flags(desc_flags), .desc_slot(desc_slot),
         .desc_pop(desc_pop), .free_valid(slot_free), .free_slot(slot_free_n),
         .ev_taken(ev_taken), .ev_bytes(ev_rx_bytes), .ev_truncated(ev_truncated), .ev_oversized(ev_oversized),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // Receive engine: puts frames from the MAC or from the transmitter (loopback) into free
-// receive slots, checks lengths and iCRC, and gives the good ones to the core.
+// receive slots, checks lengths and iCRC, and shows the good ones, with their headers, to
+// the fast path, which keeps them or passes them on to the core.
 //
 // A frame is dropped and counted when the MAC marks it bad, when it is longer than a
 // slot, when it is shorter than its headers say, or when it is RoCE (IPv4 without
@@ -38,6 +39,27 @@ module berth_mac_rx #(
     output logic [17:0]         rw_addr,
     output logic [DATA_W-1:0]   rw_data,
     output logic [DATA_W/8-1:0] rw_strb,
+
+    // good frames; rf_addr is that in packet RAM, rf_hdr the first bytes, lane 0 first
+    output logic                rf_valid,
+    input  logic                rf_ready,
+    output logic [17:0]         rf_addr,
+    output logic [12:0]         rf_len,       // without padding
+    output logic [2:0]          rf_flags,     // RX_FLAG_*
+    output logic [8*96-1:0]     rf_hdr,
+    // a word of the first 512 bytes of a frame: hd_addr is in it, data in the next cycle
+    input  logic                hd_re,
+    input  logic [17:0]         hd_addr,
+    output logic [31:0]         hd_data,
+    // frames given back
+    input  logic                rfree_valid,
+    input  logic [17:0]         rfree_addr,
+    // frames passed on to the core
+    input  logic                cpu_valid,
+    output logic                cpu_ready,
+    input  logic [17:0]         cpu_addr,
+    input  logic [12:0]         cpu_len,
+    input  logic [2:0]          cpu_flags,
 
     // the core: frames received, slots given back
     output logic                desc_valid,
@@ -158,7 +180,7 @@ module berth_mac_rx #(
     assign end_pos = pos[15:13] == 3'b111 ? pos : pos + {{(15-LB){1'b0}}, st_bytes_q};
     assign fits    = end_pos <= berth_regs_pkg::SLOT_BYTES[15:0];
     assign big     = !fits || (big_q && !st_first_q);
-    assign base    = berth_regs_pkg::PKT_RX_BASE[17:0] + st_slot_q * berth_regs_pkg::SLOT_BYTES[17:0];
+    assign base    = address(st_slot_q);
 
     assign rw_valid = st_valid_q && fits;
     assign rw_addr  = base + {5'd0, pos[12:0]};
@@ -166,16 +188,16 @@ module berth_mac_rx #(
     assign rw_strb  = {BYTES{1'b1}};
     assign st_go    = st_valid_q && (rw_ready || !fits);
 
-    // The headers: the frame's first 64 bytes, as far as they have arrived, this beat included.
-    logic [511:0] top_q, top;
+    // The headers: the frame's first 96 bytes, as far as they have arrived, this beat included.
+    logic [8*96-1:0] top_q, top;
     always_comb begin
         top = top_q;
-        for (int i = 0; i < 64 / BYTES; i++)
-            if (pos == 16'(i * BYTES))
-                top[DATA_W*i +: DATA_W] = st_data_q;
+        for (int i = 0; i < 96; i++)
+            if (pos == 16'(i / BYTES * BYTES))
+                top[8*i +: 8] = st_data_q[8*(i % BYTES) +: 8];
     end
 
-    function automatic logic [7:0] byte_at(input logic [511:0] bytes, input integer n);
+    function automatic logic [7:0] byte_at(input logic [8*96-1:0] bytes, input integer n);
         byte_at = bytes[8*n +: 8];
     endfunction
 
@@ -245,16 +267,60 @@ module berth_mac_rx #(
             judge_valid_q <= '0;
     end
 
-    logic desc_room;
-    assign busy = in_frame_q || st_valid_q || judge_valid_q != '0;
+    logic good_room;
+    assign busy = in_frame_q || st_valid_q || judge_valid_q != '0 || rf_valid;
+
+    function automatic logic [17:0] address(input logic [3:0] slot);
+        address = berth_regs_pkg::PKT_RX_BASE[17:0] + slot * berth_regs_pkg::SLOT_BYTES[17:0];
+    endfunction
+
+    // The slot that begins at `addr`, or that has it in its first 512 bytes.
+    function automatic logic [3:0] slot_of(input logic [17:0] addr);
+        slot_of = 4'd0;
+        for (int i = 0; i < 16; i++)
+            if (addr - address(4'(i)) < 18'd512)
+                slot_of = 4'(i);
+    endfunction
+
+    // ---- good frames, and those of them that are for the core -----------------------------
+    logic [3:0]      good_slot;
+    logic [8*96-1:0] tops [0:15];
+    always_ff @(posedge clk)
+        if (st_go && st_last_q)
+            tops[st_slot_q] <= top;
+
+    berth_lutfifo #(.WIDTH(20), .DEPTH(16)) goods (
+        .clk(clk), .rst(rst),
+        .wr_valid(check && good), .wr_ready(good_room),
+        .wr_data({judge.loop, judge.roce, judge.roce, judge.len, judge.slot}),
+        .rd_valid(rf_valid), .rd_ready(rf_ready),
+        .rd_data({rf_flags, rf_len, good_slot})
+    );
+    assign rf_addr = address(good_slot);
+    assign rf_hdr  = tops[good_slot];
 
     berth_lutfifo #(.WIDTH(20), .DEPTH(16)) descs (
         .clk(clk), .rst(rst),
-        .wr_valid(check && good), .wr_ready(desc_room),
-        .wr_data({judge.loop, judge.roce, judge.roce, judge.len, judge.slot}),
+        .wr_valid(cpu_valid), .wr_ready(cpu_ready),
+        .wr_data({cpu_flags, cpu_len, slot_of(cpu_addr)}),
         .rd_valid(desc_valid), .rd_ready(desc_pop),
         .rd_data({desc_flags, desc_len, desc_slot})
     );
+
+    // ---- a copy of the first bytes of each slot --------------------------------------------
+    logic [DATA_W-1:0] head;
+    logic [LB-1:2]     head_lane_q;
+    logic [8:0]        head_at;
+    assign head_at = 9'(hd_addr - address(slot_of(hd_addr)));
+    berth_ram #(.WIDTH(DATA_W), .DEPTH(16 * 512 / BYTES)) heads (
+        .clk(clk),
+        .we(st_go && pos < 16'd512), .waddr({st_slot_q, pos[8:LB]}), .wdata(st_data_q), .wstrb('1),
+        .re(hd_re), .raddr({slot_of(hd_addr), head_at[8:LB]}), .rdata(head)
+    );
+    always_ff @(posedge clk)
+        if (hd_re)
+            head_lane_q <= head_at[LB-1:2];
+    assign hd_data = head[{head_lane_q, 5'd0} +: 32];
 
     // ---- slots -----------------------------------------------------------------------
     logic       found;
@@ -288,6 +354,8 @@ module berth_mac_rx #(
             free_q[judge.slot] <= 1'b1;
         if (desc_valid && desc_pop)
             lent_q[desc_slot] <= 1'b1;
+        if (rfree_valid)
+            free_q[slot_of(rfree_addr)] <= 1'b1;
         // only what the core has can be given back
         if (free_valid && free_slot < berth_regs_pkg::RX_SLOTS[7:0] && lent_q[free_slot[3:0]]) begin
             lent_q[free_slot[3:0]] <= 1'b0;
@@ -307,5 +375,10 @@ module berth_mac_rx #(
     end
 
     // There are as many descriptors as slots, so one always has room.
-    always_ff @(posedge clk) if (!rst) assert (!(check && good) || desc_room);
+    always_ff @(posedge clk) if (!rst) assert ((!(check && good) || good_room) && (!cpu_valid || cpu_ready));
+    // A slot that is free, or with the core, is not the fast path's to give back.
+    always_ff @(posedge clk)
+        if (!rst && rfree_valid) assert (!free_q[slot_of(rfree_addr)] && !lent_q[slot_of(rfree_addr)]);
+
+    wire unused = &{1'b0, head_at[1:0]};
 endmodule

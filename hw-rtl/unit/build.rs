@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The modules that have benches.
-const UNITS: &[&str] = &["berth_fp", "berth_fp_rx", "berth_fp_tx", "berth_xlt"];
+const UNITS: &[&str] = &["berth_fp", "berth_fp_rx", "berth_fp_tx", "berth_mac_rx", "berth_xlt"];
 
 fn main() {
     if env::var_os("CARGO_FEATURE_FASTPATH").is_none() {
