@@ -28,10 +28,10 @@ module berth_fp_done #(
     input  logic             done_valid,
     output logic             done_ready,
     input  logic [QW+97:0]   done,
-    // Receives that never were credits: {q, wr_id, status}
+    // Receives that never were credits: {q, wr_id, status, first range, ranges, chunks to release}
     input  logic             local_valid,
     output logic             local_ready,
-    input  logic [QW+71:0]   local_data,
+    input  logic [QW+98:0]   local_data,
     // Completions.
     output logic             cq_valid,
     input  logic             cq_ready,
@@ -63,7 +63,12 @@ module berth_fp_done #(
   state_t state_q;
   done_t head, d_q;
   logic head_valid, head_pop, local_q, begin_now, is_local;
-  logic [71:0] l_q;
+  struct packed {
+    logic [63:0] wr_id;
+    logic [7:0]  status, sge;
+    logic [2:0]  sges;
+    logic [15:0] chunks;
+  } l_q;
   logic [QW-1:0] q;
 
   berth_lutfifo #(
@@ -85,7 +90,7 @@ module berth_fp_done #(
   assign begin_now   = state_q == IDLE && !cmd_valid && (head_valid || local_valid);
   assign head_pop    = begin_now && !is_local;
   assign local_ready = state_q == IDLE && !cmd_valid && !head_valid;
-  assign q           = cmd_valid ? cmd_q : is_local ? local_data[72+:QW] : head.q;
+  assign q           = cmd_valid ? cmd_q : is_local ? local_data[99+:QW] : head.q;
   assign cmd_ready   = state_q == CMD;
   assign busy        = state_q != IDLE || head_valid || local_valid || cq_valid || rel_valid;
 
@@ -94,8 +99,9 @@ module berth_fp_done #(
   logic [15:0] cfgs[QPS];
   logic [24:0] freeds[QPS];
   logic [63:0] wr_id;
-  logic [7:0] ring_sge, cqn, asid, sge_q;
-  logic [2:0] ring_sges, left_q;
+  logic [7:0] ring_sge, cqn, asid, sge_q, first;
+  logic [2:0] ring_sges, left_q, sges;
+  logic [15:0] chunks_q;   // at most so many are released
   logic [15:0] recvs;
   logic [8:0] sges_freed;
   logic [95:0] sge;
@@ -120,14 +126,17 @@ module berth_fp_done #(
       .wdata(sge_data),
       .wstrb('1),
       .re(state_q == WRITE || state_q == READ),
-      .raddr({d_q.q, state_q == WRITE ? ring_sge : sge_q}),
+      .raddr({d_q.q, state_q == WRITE ? first : sge_q}),
       .rdata(sge)
   );
+
+  assign first = local_q ? l_q.sge : ring_sge;
+  assign sges  = local_q ? l_q.sges : ring_sges;
 
   assign freed_we    = state_q == STORE || state_q == CMD;
   assign freed_q     = state_q == CMD ? cmd_q : d_q.q;
   assign freed_recvs = state_q == CMD ? 16'd0 : recvs + 16'd1;
-  assign freed_sges  = state_q == CMD ? 9'd0 : sges_freed + (local_q ? 9'd0 : 9'(ring_sges));
+  assign freed_sges  = state_q == CMD ? 9'd0 : sges_freed + 9'(sges);
 
   // ---- chunks of a range: as `berth_fp_grant` acquired them -----------------------------------
   logic [31:0] at_q, rest;
@@ -146,23 +155,24 @@ module berth_fp_done #(
         if (cmd_valid) state_q <= CMD;
         else if (begin_now) state_q <= WRITE;
         d_q     <= head;
-        l_q     <= local_data[71:0];
+        l_q     <= local_data[98:0];
         local_q <= is_local;
         at_q    <= '0;
-        if (is_local) d_q.q <= local_data[72+:QW];
+        if (is_local) d_q.q <= local_data[99+:QW];
       end
       WRITE:
       if (!cq_valid || cq_ready) begin
         cq_valid <= 1'b1;
         cq_cqn   <= cqn;
         if (local_q)
-          cq_words <= {64'd0, 16'd0, OP_RECV, l_q[7:0], 32'(d_q.q), 32'd0, l_q[71:8]};
+          cq_words <= {64'd0, 16'd0, OP_RECV, l_q.status, 32'(d_q.q), 32'd0, l_q.wr_id};
         else
           cq_words <= {d_q.credit, d_q.has_imm ? d_q.imm : 32'd0, 15'd0, d_q.solicited, OP_RECV, 8'd0,
                        32'(d_q.q), d_q.len, wr_id};
-        sge_q   <= ring_sge;
-        left_q  <= ring_sges;
-        state_q <= local_q || ring_sges == 3'd0 ? STORE : RELEASE;
+        sge_q    <= first;
+        left_q   <= sges;
+        chunks_q <= local_q ? l_q.chunks : '1;
+        state_q  <= (local_q && l_q.chunks == '0) || sges == 3'd0 ? STORE : RELEASE;
       end
       READ: state_q <= RELEASE;
       RELEASE:
@@ -172,7 +182,9 @@ module berth_fp_done #(
         rel_va    <= va;
         rel_len   <= chunk;
         at_q      <= at_q + 32'(chunk);
-        if (32'(chunk) == rest) begin
+        chunks_q  <= chunks_q - 16'd1;
+        if (chunks_q == 16'd1) state_q <= STORE;
+        else if (32'(chunk) == rest) begin
           at_q    <= '0;
           sge_q   <= sge_q + 8'd1;
           left_q  <= left_q - 3'd1;

@@ -39,6 +39,7 @@ module berth_fp_grant #(
     output logic [63:0]    xa_va,
     output logic [20:0]    xa_len,
     output logic [15:0]    xa_tag,     // {q, place in the window}
+    output logic           xa_release, // of what a receive held when the rest of it could not be had
     input  logic           xr_valid,
     output logic           xr_ready,
     input  logic [15:0]    xr_tag,
@@ -55,15 +56,10 @@ module berth_fp_grant #(
     output logic           post_credit, // a credit of `post_size` bytes ...
     output logic [31:0]    post_size,
     output logic           post_commit, // ... and what is posted may be announced
-    // Receives that are complete without being credits: {q, wr_id, status}
+    // Receives that are complete without being credits: {q, wr_id, status, first range, ranges, chunks to release}
     output logic           local_valid,
     input  logic           local_ready,
-    output logic [QW+71:0] local_data,
-    // To firmware: a receive's pages cannot be had. Nothing more of the QP is granted.
-    output logic           failed_valid,
-    input  logic           failed_ready,
-    output logic [QW-1:0]  failed_q,
-    output logic [ 7:0]    failed_status,
+    output logic [QW+98:0] local_data,
     // Pulses.
     output logic           ev_hit,
     output logic           ev_miss
@@ -71,9 +67,12 @@ module berth_fp_grant #(
   localparam logic [1:0] HELD = 2'd0, MISS = 2'd1, ANSWERED = 2'd2;
   localparam logic [7:0] WC_OK = berth_regs_pkg::WC_OK[7:0];
   localparam logic [7:0] WC_BAD_WQE = berth_regs_pkg::WC_BAD_WQE[7:0];
+  localparam logic [7:0] WC_LOCAL_PROTECTION = berth_regs_pkg::WC_LOCAL_PROTECTION[7:0];
+  localparam logic [7:0] WC_OVER_BUDGET = berth_regs_pkg::WC_OVER_BUDGET[7:0];
+  localparam logic [7:0] PAGE_OVER_BUDGET = berth_regs_pkg::PAGE_OVER_BUDGET[7:0];
 
   typedef struct packed {
-    logic        on, stuck;
+    logic        on;
     logic [7:0]  asid;
     logic [15:0] ask;        // receive that is being asked for
     logic [2:0]  ask_range;  // its range ...
@@ -81,11 +80,16 @@ module berth_fp_grant #(
     logic [7:0]  sge;        // that range's place in the ring
     logic [7:0]  ask_w;      // chunks asked for
     logic [7:0]  have_w;     // chunks held, in order
-    logic [15:0] held;       // chunks of the window
+    logic [15:0] held;       // chunks of the window: answered for good ...
+    logic [15:0] refused;    // ... but in vain ...
+    logic [15:0] budget;     // ... as they do not fit the budget
     logic [15:0] final_w;    // the last of their receive
     logic [15:0] grant;      // receive that is granted next
     logic [6:0]  credit;     // its credit
     logic        open;       // something is posted and not committed
+    logic        failed;     // a chunk of the receive was refused (decision 20) ...
+    logic        over;       // ... as it does not fit the budget ...
+    logic [15:0] got;        // ... after so many that are held
   } row_t;
   typedef enum logic [1:0] {IDLE, LOOK, DECIDE} state_t;
   typedef enum logic [1:0] {ASK, ANSWER, ADVANCE, START} op_t;
@@ -152,7 +156,7 @@ module berth_fp_grant #(
   end
   always_ff @(posedge clk) begin
     if (state_q == DECIDE && op_q == ASK && can_ask) chunks[{q_q, r_q.ask_w[3:0]}] <= {va, chunk};
-    if (state_q == LOOK) {again_va, again_len} <= chunks[{q_q, slot_q}];
+    if (state_q == LOOK) {again_va, again_len} <= chunks[{q_q, op_q == ADVANCE ? row.have_w[3:0] : slot_q}];
   end
   berth_ram #(
       .WIDTH(96),
@@ -169,8 +173,9 @@ module berth_fp_grant #(
   );
 
   // ---- decide -----------------------------------------------------------------------------
-  logic can_ask, range_ends, recv_ends, acquire, have, post, want_local, want_fail, more_ask, more_adv;
-  logic local_turn, commit;
+  logic can_ask, range_ends, recv_ends, acquire, give, have, post, want_local, more_ask, more_adv;
+  logic local_turn, commit, failed, over;
+  logic [3:0] at;
   always_comb begin
     r          = r_q;
     we         = 1'b0;
@@ -178,7 +183,7 @@ module berth_fp_grant #(
     post       = 1'b0;
     commit     = 1'b0;
     want_local = 1'b0;
-    want_fail  = 1'b0;
+    give       = 1'b0;
     more_ask   = 1'b0;
     more_adv   = 1'b0;
     // A chunk ends with its range, and at multiples of 1 MiB.
@@ -188,9 +193,12 @@ module berth_fp_grant #(
     chunk      = rest < 32'(bound) ? rest[20:0] : bound;
     range_ends = 32'(chunk) == rest;
     recv_ends  = ranges == '0 || (range_ends && r_q.ask_range + 3'd1 == ranges);
-    can_ask    = r_q.on && !r_q.stuck && r_q.ask != n_parsed_q && 8'(r_q.ask_w - r_q.have_w) < 8'd16;
+    can_ask    = r_q.on && r_q.ask != n_parsed_q && 8'(r_q.ask_w - r_q.have_w) < 8'd16;
     have       = 1'b0;
     local_turn = r_q.grant == n_freed_q;
+    at         = r_q.have_w[3:0];
+    failed     = r_q.failed;
+    over       = r_q.over;
     case (op_q)
       ASK:
       if (can_ask) begin
@@ -200,6 +208,7 @@ module berth_fp_grant #(
         r.final_w[r_q.ask_w[3:0]] = recv_ends;
         // A receive without ranges takes a place in the window, so that order is kept.
         r.held[r_q.ask_w[3:0]]    = ranges == '0;
+        r.refused[r_q.ask_w[3:0]] = 1'b0;
         more_adv = ranges == '0;
         r.ask_at = range_ends ? 32'd0 : r_q.ask_at + 32'(chunk);
         if (ranges == '0) r.ask_at = '0;
@@ -225,17 +234,25 @@ module berth_fp_grant #(
           if (kind_q == HELD) r.held[slot_q] = 1'b1;
           if (kind_q == ANSWERED && status_q == '0) acquire = 1'b1;
           if (kind_q == ANSWERED && status_q != '0) begin
-            want_fail = !r_q.stuck;
-            r.stuck   = 1'b1;
+            r.held[slot_q]    = 1'b1;
+            r.refused[slot_q] = 1'b1;
+            r.budget[slot_q]  = status_q == PAGE_OVER_BUDGET;
           end
         end
-        have = r_q.have_w != r_q.ask_w && r.held[r_q.have_w[3:0]] && !r.stuck && !acquire;
-        if (have && r_q.final_w[r_q.have_w[3:0]]) begin
-          if (p_local) begin
+        // The oldest chunk. One that was held already waits for its turn, which is an operation of its own.
+        have = r_q.have_w != r_q.ask_w && r.held[at] && (op_q == ADVANCE || slot_q == at);
+        if (have) begin
+          if (r.refused[at] && !failed) {failed, over} = {1'b1, r.budget[at]};
+          give = failed && !r.refused[at] && ranges != '0;
+          if (!failed && ranges != '0) r.got = r_q.got + 16'd1;
+        end
+        if (have && r_q.final_w[at]) begin
+          if (p_local || failed) begin
             // Completes in its turn; what is posted before it must not wait for the batch's end.
             want_local = local_turn;
             commit     = !local_turn && r_q.open;
             have       = local_turn;
+            give       = give && local_turn;
           end else begin
             post     = 1'b1;
             commit   = p_last;
@@ -245,20 +262,25 @@ module berth_fp_grant #(
           if (want_local && p_last) commit = r_q.open;
           if (post) r.open = 1'b1;
           if (commit) r.open = 1'b0;
-          if (have) r.grant = r_q.grant + 16'd1;
+          if (have) begin
+            r.grant = r_q.grant + 16'd1;
+            r.got   = '0;
+          end
         end
         if (have) begin
-          r.held[r_q.have_w[3:0]] = 1'b0;
-          r.have_w = r_q.have_w + 8'd1;
-          more_adv = r_q.have_w + 8'd1 != r_q.ask_w && r.held[4'(r_q.have_w[3:0] + 4'd1)];
-          more_ask = 8'(r_q.ask_w - r_q.have_w) == 8'd16;
+          r.failed   = failed && !r_q.final_w[at];
+          r.over     = over;
+          r.held[at] = 1'b0;
+          r.have_w   = r_q.have_w + 8'd1;
+          more_adv   = r_q.have_w + 8'd1 != r_q.ask_w && r.held[4'(at + 4'd1)];
+          more_ask   = 8'(r_q.ask_w - r_q.have_w) == 8'd16;
         end
         we = we || have || commit;
       end
     endcase
   end
-  assign go = (!acquire || !xa_valid || xa_ready) && (!(post || commit) || post_ready)
-           && (!want_local || local_ready) && (!want_fail || failed_ready);
+  assign go = (!(acquire || give) || !xa_valid || xa_ready) && (!(post || commit) || post_ready)
+           && (!want_local || local_ready);
 
   assign ring_we       = state_q == DECIDE && go && post;
   assign ring_q        = q_q;
@@ -270,10 +292,9 @@ module berth_fp_grant #(
   assign post_size     = size;
   assign post_commit   = commit;
   assign local_valid   = state_q == DECIDE && go && want_local;
-  assign local_data    = {q_q, wr_id, p_bad ? WC_BAD_WQE : WC_OK};
-  assign failed_valid  = state_q == DECIDE && go && want_fail;
-  assign failed_q      = q_q;
-  assign failed_status = status_q;
+  assign local_data    = {q_q, wr_id,
+                          p_bad ? WC_BAD_WQE : !failed ? WC_OK : over ? WC_OVER_BUDGET : WC_LOCAL_PROTECTION,
+                          first_range, ranges, r_q.got};
   assign ev_hit        = state_q == DECIDE && go && op_q == ANSWER && kind_q == HELD;
   assign ev_miss       = state_q == DECIDE && go && op_q == ANSWER && kind_q == MISS;
 
@@ -290,9 +311,10 @@ module berth_fp_grant #(
       if (go) begin
         state_q <= IDLE;
         if (we) r_q <= r;
-        if (acquire) begin
-          xa_valid <= 1'b1;
-          xa_asid  <= r_q.asid;
+        if (acquire || give) begin
+          xa_valid   <= 1'b1;
+          xa_release <= give;
+          xa_asid    <= r_q.asid;
           xa_va    <= op_q == ASK ? va : again_va;
           xa_len   <= op_q == ASK ? chunk : again_len;
           xa_tag   <= 16'({q_q, op_q == ASK ? r_q.ask_w[3:0] : slot_q});

@@ -160,7 +160,7 @@ module berth_fp_rx #(
 );
   localparam int unsigned ITEM_W = QW + 150;
   localparam int unsigned PLACE_W = QW + 124;
-  localparam logic [7:0] FW_BROKEN = 8'h40, FW_NO_PAGES = 8'h41, FW_FETCH_FAILED = 8'h42;
+  localparam logic [7:0] FW_BROKEN = 8'h40, FW_FETCH_FAILED = 8'h42;
   localparam logic [5:0] WORD_COMMAND = 6'd63;
   localparam logic [31:0] CMD_START = 32'd1, CMD_OFF = 32'd2, CMD_ON = 32'd3;
   initial if (QPS > 1024 || QPS != (1 << QW)) $fatal(1, "berth_fp_rx: QPS must be a power of two up to 1024");
@@ -435,12 +435,12 @@ module berth_fp_rx #(
       .free_addr(pl_free_addr)
   );
 
-  logic local_valid, local_ready, rel_valid, rel_ready, failed_valid, failed_ready, lost_valid;
-  logic [QW+71:0] local_data;
-  logic [7:0] rel_asid, ask_asid, failed_status;
+  logic local_valid, local_ready, rel_valid, rel_ready, lost_valid, ask_release;
+  logic [QW+98:0] local_data;
+  logic [7:0] rel_asid, ask_asid;
   logic [63:0] rel_va, ask_va;
   logic [20:0] rel_len, ask_len;
-  logic [QW-1:0] freed_q, parsed_q, failed_q, lost_q, post_q;
+  logic [QW-1:0] freed_q, parsed_q, lost_q, post_q;
   logic [15:0] freed_recvs, parsed, ask_tag;
   logic [8:0] freed_sges;
   logic ask_valid, ask_ready;
@@ -571,6 +571,7 @@ module berth_fp_rx #(
       .xa_va(ask_va),
       .xa_len(ask_len),
       .xa_tag(ask_tag),
+      .xa_release(ask_release),
       .xr_valid,
       .xr_ready,
       .xr_tag,
@@ -589,10 +590,6 @@ module berth_fp_rx #(
       .local_valid,
       .local_ready,
       .local_data,
-      .failed_valid,
-      .failed_ready,
-      .failed_q,
-      .failed_status,
       .ev_hit,
       .ev_miss
   );
@@ -648,7 +645,7 @@ module berth_fp_rx #(
   always_ff @(posedge clk) begin
     if (!xa_valid || xa_ready) begin
       xa_valid   <= rel_valid || ask_valid;
-      xa_release <= pick_rel;
+      xa_release <= pick_rel || ask_release;
       xa_asid    <= pick_rel ? rel_asid : ask_asid;
       xa_va      <= pick_rel ? rel_va : ask_va;
       xa_len     <= pick_rel ? rel_len : ask_len;
@@ -709,17 +706,15 @@ module berth_fp_rx #(
       .rd_ready(lost_pop),
       .rd_data(lost_head)
   );
-  // `failed` and `broken` are shown only when they are ready, so that their ready must not depend on them.
+  // `broken` is shown only when it is ready, so that its ready must not depend on it.
   logic fw_free;
   assign fw_free      = !fw_valid || fw_ready;
   assign broken_ready = fw_free;
-  assign failed_ready = fw_free && !broken_valid;
-  assign lost_pop     = fw_free && !broken_valid && !failed_valid;
+  assign lost_pop     = fw_free && !broken_valid;
   always_ff @(posedge clk) begin
     if (fw_free) begin
-      fw_valid <= broken_valid || failed_valid || lost_there;
+      fw_valid <= broken_valid || lost_there;
       if (broken_valid) fw_word <= {FW_BROKEN, 16'(broken_q), 37'd0, broken_fault};
-      else if (failed_valid) fw_word <= {FW_NO_PAGES, 16'(failed_q), 32'd0, failed_status};
       else fw_word <= {FW_FETCH_FAILED, 16'(lost_head), 40'd0};
     end
     if (rst) fw_valid <= 1'b0;

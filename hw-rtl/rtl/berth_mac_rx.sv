@@ -323,6 +323,9 @@ module berth_mac_rx #(
     assign hd_data = head[{head_lane_q, 5'd0} +: 32];
 
     // ---- slots -----------------------------------------------------------------------
+    logic [3:0] rfree_slot;
+    assign rfree_slot = slot_of(rfree_addr);
+
     logic       found;
     logic [3:0] pick;
     always_comb begin
@@ -355,7 +358,7 @@ module berth_mac_rx #(
         if (desc_valid && desc_pop)
             lent_q[desc_slot] <= 1'b1;
         if (rfree_valid)
-            free_q[slot_of(rfree_addr)] <= 1'b1;
+            free_q[rfree_slot] <= 1'b1;
         // only what the core has can be given back
         if (free_valid && free_slot < berth_regs_pkg::RX_SLOTS[7:0] && lent_q[free_slot[3:0]]) begin
             lent_q[free_slot[3:0]] <= 1'b0;
@@ -378,7 +381,7 @@ module berth_mac_rx #(
     always_ff @(posedge clk) if (!rst) assert ((!(check && good) || good_room) && (!cpu_valid || cpu_ready));
     // A slot that is free, or with the core, is not the fast path's to give back.
     always_ff @(posedge clk)
-        if (!rst && rfree_valid) assert (!free_q[slot_of(rfree_addr)] && !lent_q[slot_of(rfree_addr)]);
+        if (!rst && rfree_valid) assert (!free_q[rfree_slot] && !lent_q[rfree_slot]);
 
     wire unused = &{1'b0, head_at[1:0]};
 endmodule

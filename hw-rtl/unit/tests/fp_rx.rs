@@ -188,6 +188,8 @@ fn scenario(mut rig: Rig, draw: &mut Rng) {
                     rig.post(i, &sges);
                     if draw.chance(0.03) {
                         rig.spoil(i);
+                    } else if draw.chance(0.05) {
+                        rig.refuse(i, draw.between(1, 2) as u8);
                     }
                 }
                 rig.ring(i);

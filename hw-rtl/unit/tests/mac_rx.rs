@@ -62,7 +62,8 @@ fn frames_are_shown_with_their_headers_and_first_words_and_given_back() {
         // Frames that were shown and are not given back: (address, bytes).
         let mut kept: Vec<(u64, Vec<u8>)> = Vec::new();
         let mut asked: Option<u32> = None;
-        let (mut shown, mut last_in, mut fastest) = (0, 0, u64::MAX);
+        let mut ends = VecDeque::new();
+        let (mut shown, mut fastest) = (0, u64::MAX);
         while shown < frames.len() || !kept.is_empty() {
             if beats.is_empty()
                 && let Some(frame) = coming.next()
@@ -112,7 +113,7 @@ fn frames_are_shown_with_their_headers_and_first_words_and_given_back() {
                 let top = bytes.len().min(96);
                 assert_eq!(m.bytes(rf_hdr)[..top], bytes[..top]);
                 kept.push((addr, bytes.clone()));
-                fastest = fastest.min(m.cycles() - last_in);
+                fastest = fastest.min(m.cycles() - ends.pop_front().expect("it has ended"));
                 shown += 1;
             }
             if let Some(k) = give {
@@ -122,7 +123,7 @@ fn frames_are_shown_with_their_headers_and_first_words_and_given_back() {
                 && let Some((_, last)) = beats.pop_front()
                 && last
             {
-                last_in = m.cycles();
+                ends.push_back(m.cycles());
             }
             m.edge();
             assert!(m.cycles() < 2_000_000, "frames are shown");

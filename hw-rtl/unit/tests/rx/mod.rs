@@ -179,6 +179,8 @@ pub struct Rig {
     pub qps: Vec<Qp>,
     /// Bytes, resident, times held.
     pages: HashMap<(u8, u64), (Vec<u8>, bool, u32)>,
+    /// Pages that cannot be had, with the driver's answer.
+    refused: HashMap<(u8, u64), u8>,
     rings: HashMap<u64, u8>,
     now: u64,
     doorbells: VecDeque<(u32, u16)>,
@@ -218,6 +220,7 @@ impl Rig {
             rng: Rng(seed),
             qps: Vec::new(),
             pages: HashMap::new(),
+            refused: HashMap::new(),
             rings: HashMap::new(),
             now: 0,
             doorbells: VecDeque::new(),
@@ -393,6 +396,23 @@ impl Rig {
             assert_eq!(qp.credits.pop(), Some(last));
         }
         qp.recvs[last].local = Some(1);
+    }
+
+    /// The memory of the receive posted last cannot be had; false if it has none. Receives must not share pages.
+    pub fn refuse(&mut self, i: usize, status: u8) -> bool {
+        let qp = &mut self.qps[i];
+        let last = qp.recvs.len() - 1;
+        let recv = &mut qp.recvs[last];
+        let ranges: Vec<_> = recv.sges.iter().filter(|s| s.1 > 0).collect();
+        if ranges.is_empty() || recv.local.is_some() {
+            return false;
+        }
+        let sge = ranges[self.rng.below(ranges.len() as u64) as usize];
+        let page = (sge.0 + self.rng.below(sge.1.into())) / PAGE;
+        self.refused.insert((qp.q as u8, page), status);
+        recv.local = Some(if status == 2 { 3 } else { 2 });
+        assert_eq!(qp.credits.pop(), Some(last));
+        true
     }
 
     pub fn ring(&mut self, i: usize) {
@@ -595,10 +615,10 @@ impl Rig {
         if let Some(k) = due
             && self.is("xr_ready")
         {
-            let (_, tag, kind, _) = self.answers.remove(k);
+            let (_, tag, kind, status) = self.answers.remove(k);
             if kind == 1 {
                 let when = self.now + self.world.service;
-                self.answers.push((when, tag, 2, 0));
+                self.answers.push((when, tag, 2, status));
             }
         }
         self.take_translation();
@@ -700,6 +720,11 @@ impl Rig {
         }
         let tag = self.get("xa_tag") as u16;
         let when = self.now + self.world.xlat;
+        let status = pages.clone().find_map(|vpn| self.refused.get(&(asid, vpn)).copied());
+        if let Some(status) = status {
+            self.answers.push((when, tag, 1, status));
+            return;
+        }
         let hit = pages.clone().all(|vpn| self.page(asid, vpn).1);
         if let Some(first) = self.asked.remove(&tag) {
             assert_eq!(first, (asid, va, len), "asked again for something else");
