@@ -187,7 +187,7 @@ module berth_fp_arrival #(
   logic [$bits(r_q)-1:0] rows[QPS];  // plain vectors: Yosys makes no RAM of a struct
   logic [$bits(rec)-1:0] records[QPS*128];
   logic [31:0] ann, number, size;
-  logic [7:0] number_q;
+  logic [7:0] number_q, credits_q;
   logic [7:0] ring_sge;
   logic [2:0] ring_sges;
   logic row_we, rec_we, rec_re;
@@ -446,6 +446,7 @@ module berth_fp_arrival #(
         run_q    <= run;
         number_q <= number[7:0];
         live_q   <= live;
+        credits_q <= 8'(ann - row.complete);
       end
       DECIDE:
       if (go) begin
@@ -549,7 +550,8 @@ module berth_fp_arrival #(
   assign ev_out_of_order = packet_over && state_q == DECIDE && fault == OUT_OF_ORDER;
   assign ev_dropped      = packet_over && verdict == V_DROP && fault != OUT_OF_ORDER;
   assign tr_valid        = finish;
-  assign tr_word         = {2'd0, op_q, verdict, 1'b0, state_q == DECIDE ? fault : fault_q, 16'(q_q), 11'd0, err_q, psn_q};
+  assign tr_word         = {2'd0, op_q, verdict, 1'b0, state_q == DECIDE ? fault : fault_q, 16'(q_q), 3'd0, credits_q, err_q,
+                           psn_q};
 
   wire unused = &{1'b0, p_q.q, d};
 

@@ -25,6 +25,7 @@ module berth_fp_builder #(
     input  logic [ 7:0]   cmd_index,    // ... with the index for "in between"
     input  logic [ 6:0]   cmd_few,      // later lists wait for more than this many new credits, unless so few are out
     input  logic [15:0]   cmd_repeat,   // units of `now`; 0: never
+    input  logic          cmd_foreign,  // no credit lists: what is committed may be used at once
     // Receives that become credits, and ends of batches: see `berth_fp_grant`.
     input  logic          post_valid,
     output logic          post_ready,
@@ -56,7 +57,7 @@ module berth_fp_builder #(
     output logic          ev_repeat
 );
   typedef struct packed {
-    logic        on;
+    logic        on, foreign;
     logic [31:0] posted, committed, announced, landed;
     logic [31:0] list_first, trigger_at;   // of the last list
     logic        list_sent;                // its proof or its trigger has not come
@@ -163,6 +164,7 @@ module berth_fp_builder #(
       POST: begin
         if (credit_q) r.posted = row.posted + 32'd1;
         if (commit_q) r.committed = r.posted;
+        if (row.foreign) r.announced = r.committed;
       end
       LIST:
       if (list_ready) begin
@@ -183,6 +185,7 @@ module berth_fp_builder #(
       default: begin
         r          = '0;
         r.on       = 1'b1;
+        r.foreign  = cmd_foreign;
         r.epoch    = cmd_epoch;
         r.max_list = cmd_max_list;
         r.trigger  = cmd_trigger;
@@ -213,7 +216,7 @@ module berth_fp_builder #(
       .busy(ready_busy)
   );
 
-  assign ann_we     = run_q && (op_q == START || (op_q == LIST && list_ready));
+  assign ann_we     = run_q && (op_q == START || (op_q == LIST && list_ready) || (op_q == POST && row.foreign));
   assign ann_q      = q_q;
   assign ann_number = r.announced;
   assign ev_posted  = run_q && op_q == POST && credit_q;

@@ -610,6 +610,7 @@ module berth_fp_rx #(
       .cmd_index(stage[12][23:16]),
       .cmd_few(stage[12][30:24]),
       .cmd_repeat(stage[13][15:0]),
+      .cmd_foreign(stage[0][5]),
       .post_valid,
       .post_ready,
       .post_q,

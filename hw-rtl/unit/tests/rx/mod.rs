@@ -24,6 +24,8 @@ const SLOT: u32 = 0x1200;
 const SLOTS: u32 = 16;
 /// Elements of a receive queue.
 const RING: u64 = 256;
+/// RNR timer code towards peers without credit lists: 10 µs.
+const RNR_TIMER: u32 = 1;
 const QKEY: u32 = 0x1234_5678;
 
 /// How the surroundings behave. Times in cycles, chances in percent.
@@ -33,6 +35,8 @@ pub struct World {
     pub qps: u32,
     pub log2_mtu: u8,
     pub selective: bool,
+    /// A peer without credit lists; then without selective repeat.
+    pub foreign: bool,
     pub message_mode: bool,
     pub max_list: u32,
     /// Trigger kind and index, as `CRD_RESET` has them.
@@ -66,6 +70,7 @@ impl Default for World {
             qps: 1,
             log2_mtu: 10,
             selective: true,
+            foreign: false,
             message_mode: false,
             max_list: 32,
             trigger: (0, 0),
@@ -205,6 +210,8 @@ pub struct Rig {
     pub lists_in: Vec<(u32, u32, Vec<u32>)>,
     lists_in_left: u32,
     pub lists_out: u64,
+    /// Packets placed, taken, come before; then dropped by reason (see `fault_code`).
+    pub verdicts: [u64; 11],
     pub last_frame: u64,
     pub last_cqe: u64,
     pub cqe_count: u64,
@@ -243,6 +250,7 @@ impl Rig {
             lists_in: Vec::new(),
             lists_in_left: 0,
             lists_out: 0,
+            verdicts: [0; 11],
             last_frame: 0,
             last_cqe: 0,
             cqe_count: 0,
@@ -306,6 +314,7 @@ impl Rig {
         let (mac, ip) = (Self::peer_mac(q), Self::peer_ip(q));
         let psn = self.rng.draw() as u32 & 0xff_ffff;
         let mode = u32::from(w.log2_mtu) | u32::from(w.selective) << 4 | u32::from(w.message_mode) << 6 | 4 << 16;
+        let mode = mode | u32::from(w.foreign) << 5 | RNR_TIMER << 8;
         let words = [
             (0, mode),
             (1, u32::from_be_bytes(ip)),
@@ -330,6 +339,10 @@ impl Rig {
         let log2 = w.log2_mtu;
         let (far, near) = match w.selective {
             true => (RequesterConfig::berth(log2, 128, w.timeout), ResponderConfig::berth(log2)),
+            false if w.foreign => {
+                let far = RequesterConfig::foreign(log2, 128, w.timeout);
+                (RequesterConfig { tick: 100, ..far }, ResponderConfig::foreign(log2, RNR_TIMER as u8))
+            }
             // Between Berth ends, but in order only: credit lists, no counts in ACKs.
             false => (
                 RequesterConfig { count_credits: false, ..RequesterConfig::foreign(log2, 128, w.timeout) },
@@ -425,9 +438,10 @@ impl Rig {
         self.qps[i].recvs.len() - self.qps[i].cqes.len()
     }
 
-    /// Credits that the far end of QP `i` has and has not used.
+    /// Credits that the far end of QP `i` has and has not used; without lists, all receives that are posted.
     pub fn usable(&self, i: usize) -> u32 {
-        self.qps[i].has - self.qps[i].used
+        let qp = &self.qps[i];
+        if self.world.foreign { qp.credits.len() as u32 - qp.used } else { qp.has - qp.used }
     }
 
     /// The far end sends a message of at most `len` bytes with its next credit; in message mode it must fit.
@@ -782,13 +796,20 @@ impl Rig {
                 let p = qp.packets.pop_front().expect("the RTL judges a packet that did not come");
                 assert_eq!(p.psn, psn);
                 let sizes: Vec<u32> = qp.credits.iter().map(|&r| qp.recvs[r].size).collect();
-                let mut target = Credits { qp: &sizes, from: qp.complete, to: qp.announced };
+                let to = match self.world.foreign {
+                    // Those that the RTL has granted by now.
+                    true => qp.complete + (word >> 25 & 0xff) as u32,
+                    false => qp.announced,
+                };
+                assert!(to as usize <= qp.credits.len());
+                let mut target = Credits { qp: &sizes, from: qp.complete, to };
                 let answer = match qp.model.receive(&p, &mut target) {
                     Verdict::Place(_) => (0, 0),
                     Verdict::Taken => (1, 0),
                     Verdict::Duplicate => (2, 0),
                     Verdict::Drop(f) => (3, fault_code(f)),
                 };
+                self.verdicts[(verdict + fault) as usize] += 1;
                 assert_eq!((verdict, fault), answer, "QP {q}, cycle {}: {p:?}", self.now);
             }
             1 if err == 0 => qp.model.placed(psn),
@@ -936,7 +957,7 @@ impl Rig {
 
     fn take_list(&mut self) {
         if self.is("lfr_begin") {
-            assert_eq!(self.list_left, 0, "a list begins within another");
+            assert!(self.list_left == 0 && !self.world.foreign, "a list begins");
             let (q, first, n) = (self.get("lfr_q") as u32, self.get("lfr_first") as u32, self.get("lfr_n") as u32);
             let n = if n == 0 { 64 } else { n };
             let epoch = self.get("lfr_epoch") as u32;
