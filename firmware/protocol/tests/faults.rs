@@ -296,10 +296,8 @@ fn follow(scenario: &Scenario) -> World {
 
 /// Runs `cases` scenarios with up to `faults` faults; gives the sums of both cards' firmware counters.
 fn run(cases: u32, faults: usize, check: impl Fn(&Scenario, &World)) -> Vec<u64> {
-    // A case takes a while, and so does each step of shrinking it.
-    let config = ProptestConfig { max_shrink_iters: 300, ..config(cases) };
     let sums = RefCell::new(vec![0; berth_abi::counters::NUM_FW_COUNTERS]);
-    let failed = TestRunner::new(config).run(&scenario(faults), |scenario| {
+    let failed = TestRunner::new(config(cases)).run(&scenario(faults), |scenario| {
         // Worlds are large: none is kept.
         let world = follow(&scenario);
         check(&scenario, &world);

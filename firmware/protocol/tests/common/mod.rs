@@ -76,7 +76,7 @@ pub fn config(cases: u32) -> proptest::prelude::ProptestConfig {
         rng_seed: proptest::test_runner::RngSeed::Fixed(number("BERTH_SEED").unwrap_or(1)),
         failure_persistence: None,
         // Enough to bring a list of some hundred operations down to those that matter.
-        max_shrink_iters: 400,
+        max_shrink_iters: 2000,
         ..Default::default()
     }
 }
