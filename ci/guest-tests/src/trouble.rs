@@ -462,9 +462,11 @@ fn decision_17_card_that_hangs_is_reset_and_the_host_goes_on(env: &Env) -> Res {
     let device = env.device()?;
     let before = device.counters()?;
     let unmapping = Unmapping::start(env)?;
-    // The fence gets no answer, which is noticed. Meanwhile the rest of the host goes on: this process, for one.
-    wait_until("the fence is given up", env.hang, || {
-        Ok(device.counters()?.drv(c::D_FENCE_TIMEOUTS) > before.drv(c::D_FENCE_TIMEOUTS))
+    // Neither the fence nor the heartbeat gets an answer; whichever is missed first has the card reset, which ends
+    // the other. Meanwhile the rest of the host goes on: this process, for one.
+    wait_until("the fence or the heartbeat is given up", env.hang, || {
+        let now = device.counters()?;
+        Ok([c::D_FENCE_TIMEOUTS, c::D_HEARTBEAT_LOST].iter().any(|&lost| now.drv(lost) > before.drv(lost)))
     })?;
     // The card can be reset once it moves again.
     env.sim_cards("unstall {own}")?;
