@@ -95,4 +95,10 @@ proof dma_wr dma_wr_proof "" $dma_wr
 mutant berth_dma_wr.sv 's/line_left = line - .*/line_left = line;/'
 mutant berth_dma_wr.sv 's/!looking_q \&\& !hold)/!looking_q)/'
 
+ready="../formal/fp_ready_proof.sv berth_fp_ready.sv"
+proof fp_ready fp_ready_proof "" $ready
+mutant berth_fp_ready.sv 's/bits_q\[next\] <= 1.b0;//'
+mutant berth_fp_ready.sv 's/later = here \& .*/later = here;/'
+mutant berth_fp_ready.sv 's/if (set\[i\]) bits_q/if (set[i] \&\& !pop) bits_q/'
+
 [ "$failures" = 0 ] || { echo "$failures wrong" >&2; exit 1; }

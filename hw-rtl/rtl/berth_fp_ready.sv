@@ -7,7 +7,9 @@ module berth_fp_ready #(
     parameter int unsigned QPS = 64,
     // Those who set bits.
     parameter int unsigned SETS = 1,
-    parameter int unsigned QW = $clog2(QPS)
+    parameter int unsigned QW = $clog2(QPS),
+    // QPs of a group, a power of two up to QPS.
+    parameter int unsigned GROUP = QPS > 32 ? 32 : QPS
 ) (
     input  logic               clk,
     input  logic               rst,
@@ -18,7 +20,6 @@ module berth_fp_ready #(
     input  logic               pop,    // with valid: the QP is taken
     output logic               busy    // some bit is set
 );
-  localparam int unsigned GROUP = QPS > 32 ? 32 : QPS;
   localparam int unsigned GROUPS = QPS / GROUP;
   localparam int unsigned GW = $clog2(GROUP);
 
