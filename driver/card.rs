@@ -218,24 +218,17 @@ pub(crate) struct Xlt {
 const ZOMBIE: u64 = u64::MAX;
 
 impl Xlt {
-    /// Takes a free place for a page, within reach of its hash.
+    /// Takes a free place for a page, among those it can have.
     pub(crate) fn take(&mut self, asid: u32, vpn: u64) -> Option<u32> {
-        let hash = xlt_hash(asid, vpn);
-        for i in 0..XLT_PROBE {
-            let index = (hash + i) & (XLT_ENTRIES - 1);
-            if self.owner[index as usize] == 0 {
-                self.owner[index as usize] = u64::from(asid) << 48 | vpn;
-                return Some(index);
-            }
-        }
-        None
+        let index = xlt_free(asid, vpn, |place| self.owner[place as usize] == 0)?;
+        self.owner[index as usize] = u64::from(asid) << 48 | vpn;
+        Some(index)
     }
 
-    /// The pages in the way of a page: up to `XLT_PROBE`, as (ASID, page number).
-    pub(crate) fn rivals(&self, asid: u32, vpn: u64) -> [(u32, u64); XLT_PROBE as usize] {
-        let hash = xlt_hash(asid, vpn);
-        core::array::from_fn(|i| {
-            let owner = self.owner[((hash + i as u32) & (XLT_ENTRIES - 1)) as usize];
+    /// The pages in the way of a page: up to `XLT_WAYS`, as (ASID, page number).
+    pub(crate) fn rivals(&self, asid: u32, vpn: u64) -> [(u32, u64); XLT_WAYS as usize] {
+        core::array::from_fn(|n| {
+            let owner = self.owner[xlt_place(asid, vpn, n as u32) as usize];
             if owner == ZOMBIE {
                 (0, 0)
             } else {

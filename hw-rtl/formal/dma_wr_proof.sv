@@ -13,6 +13,11 @@ module dma_wr_proof #(
     input logic [15:0]       cmd_tag,
     input logic [63:0]       cmd_addr,
     input logic [ 7:0]       cmd_asid,
+    input logic              fp_valid,
+    input logic [17:0]       fp_local,
+    input logic [12:0]       fp_len,
+    input logic [ 7:0]       fp_asid, fp_tag,
+    input logic [63:0]       fp_va,
     input logic              done_ready, enable, hold,
     input logic [ 3:0]       log2_payload,
     input logic              lk_ack, lk_hit,
@@ -26,12 +31,13 @@ module dma_wr_proof #(
     always_ff @(posedge clk) started_q <= 1'b1;
     wire rst = !started_q || rst_in;
 
-    logic              cmd_ready, done_valid, quiet, busy, lk_req, pr_valid, pr_rvalid, wr_valid, wr_last;
+    logic              cmd_ready, fp_ready, fd_valid, done_valid, quiet, busy, lk_req, pr_valid, pr_rvalid, wr_valid, wr_last;
     logic [15:0]       done_tag;
-    logic [ 7:0]       done_status, lk_asid;
+    logic [ 7:0]       done_status, lk_asid, fd_tag;
+    logic [ 1:0]       fd_status;
     logic [ 4:0]       flying;
     logic [51:0]       lk_vpn;
-    logic [17:0]       pr_addr;
+    logic [18:0]       pr_addr;
     logic [63:0]       wr_addr;
     logic [12:0]       wr_len;
     logic [DATA_W-1:0] wr_data;
@@ -42,6 +48,7 @@ module dma_wr_proof #(
     // ---- what its neighbours do --------------------------------------------------------
     always_comb begin
         assume (cmd_bad || (cmd_len != 0 && cmd_len <= 13'd4608));
+        assume (fp_len != 0 && fp_len <= 13'd4608);
         assume (!lk_ack || lk_req);
         assume (log2_payload >= 4'd7 && log2_payload <= 4'd12);
     end

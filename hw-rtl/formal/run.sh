@@ -90,10 +90,11 @@ mutant berth_wr_arb.sv 's/assign sel = .*/assign sel = pick;/'
 mutant berth_wr_arb.sv 's/lock_q <= !(hwr_ready \&\& hwr_last);/lock_q <= hwr_ready \&\& !hwr_last;/'
 mutant berth_wr_arb.sv 's/ \&\& allow\[k\]//'
 
-dma_wr="berth_regs_pkg.sv ../formal/dma_wr_proof.sv berth_dma_wr.sv berth_fifo.sv berth_lutfifo.sv"
+dma_wr="berth_regs_pkg.sv ../formal/dma_wr_proof.sv berth_dma_wr.sv berth_dma_page.sv berth_fifo.sv berth_lutfifo.sv"
 proof dma_wr dma_wr_proof "" $dma_wr
 mutant berth_dma_wr.sv 's/line_left = line - .*/line_left = line;/'
-mutant berth_dma_wr.sv 's/!looking_q \&\& !hold)/!looking_q)/'
+mutant berth_dma_page.sv 's/ \&\& !hold \&\& place) looking_q/ \&\& place) looking_q/'
+mutant berth_dma_page.sv 's/len = left_q < page_left ? .*/len = left_q;/'
 
 ready="../formal/fp_ready_proof.sv berth_fp_ready.sv"
 proof fp_ready fp_ready_proof "" $ready

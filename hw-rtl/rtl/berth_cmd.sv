@@ -23,6 +23,7 @@ module berth_cmd #(
     input  logic              cpl_valid,
     input  logic [12:0]       cpl_offset,
     input  logic [DATA_W-1:0] cpl_data,
+    input  logic              cpl_more,  // there are more than 64 bytes in the beat
     input  logic              cpl_end,
     input  logic              cpl_err,
     // Translation table.
@@ -36,7 +37,7 @@ module berth_cmd #(
     output logic [51:0]       ch_page,
     output logic              rdy_valid,
     input  logic              rdy_ready,
-    output logic [15:0]       rdy_tag,
+    output logic [17:0]       rdy_tag,
     output logic [7:0]        rdy_status,
     // Fence: engines start nothing while hold is high; quiet says that all they had begun has ended.
     output logic              hold,
@@ -53,10 +54,10 @@ module berth_cmd #(
     output logic              inc_bad,
     output logic              busy
 );
-  localparam int unsigned BYTES = DATA_W / 8;
-  localparam int unsigned LB = $clog2(BYTES);
-  localparam int unsigned BEATS = 64 / BYTES;        // of one entry
-  localparam int unsigned BUF = 4 * BEATS;           // beats of one fetch: at most 4 entries
+  localparam int unsigned W = DATA_W > 512 ? 512 : DATA_W;  // bits of a piece: at most an entry
+  localparam int unsigned LB = $clog2(W / 8);
+  localparam int unsigned BEATS = 512 / W;           // pieces of one entry
+  localparam int unsigned BUF = 4 * BEATS;           // pieces of one fetch: at most 4 entries
   localparam int unsigned BA = $clog2(BUF);
   localparam int unsigned FW_ENTRIES = 16;
 
@@ -83,13 +84,26 @@ module berth_cmd #(
     if (16'(count) > size - index) count = 3'(size - index);
   end
 
-  logic [DATA_W-1:0] line[BUF];
-  logic [DATA_W-1:0] line_q;
-  logic [BA-1:0] beat_q;    // next beat to read
-  logic [BA:0] left_q;      // beats of the entry that are still to come
-  always_ff @(posedge clk) begin
-    if (cpl_valid) line[cpl_offset[LB+:BA]] <= cpl_data;
-    line_q <= line[beat_q];
+  logic [W-1:0] line_q;
+  logic [BA-1:0] beat_q;    // next piece to read
+  logic [BA:0] left_q;      // pieces of the entry that are still to come
+  if (DATA_W == W) begin : narrow
+    logic [W-1:0] line[BUF];
+    always_ff @(posedge clk) begin
+      if (cpl_valid) line[cpl_offset[LB+:BA]] <= cpl_data;
+      line_q <= line[beat_q];
+    end
+    wire unused_more = cpl_more;
+  end else begin : wide
+    // A beat is two entries, of which the first may be any: even and odd ones apart.
+    logic [W-1:0] even[2], odd[2];
+    wire first_odd = cpl_offset[6];
+    wire at = cpl_offset[7];
+    always_ff @(posedge clk) begin
+      if (cpl_valid && (!first_odd || cpl_more)) even[at ^ first_odd] <= cpl_data[first_odd ? DATA_W - W : 0+:W];
+      if (cpl_valid && (first_odd || cpl_more)) odd[at] <= cpl_data[first_odd ? 0 : DATA_W - W+:W];
+      line_q <= beat_q[0] ? odd[beat_q[1]] : even[beat_q[1]];
+    end
   end
 
   // ---- The entry, word 0 in the low bits --------------------------------------
@@ -119,7 +133,7 @@ module berth_cmd #(
   assign ch_write = page[64];
   assign ch_page = page[127:76];
   assign rdy_valid = state_q == READY;
-  assign rdy_tag = w1[15:0];
+  assign rdy_tag = w1[17:0];
   assign rdy_status = w2[7:0];
   assign hold = state_q == FENCE || state_q == TOKEN;
   assign token_valid = state_q == TOKEN;
@@ -177,7 +191,7 @@ module berth_cmd #(
         if (n_q == 0) state_q <= IDLE;
       end
       SHIFT: begin
-        entry_q <= 512'({line_q, entry_q} >> DATA_W);
+        entry_q <= 512'({line_q, entry_q} >> W);
         left_q  <= left_q - 1;
         if (left_q != 1) beat_q <= beat_q + 1;
         if (left_q == 1) begin

@@ -12,7 +12,8 @@
 // everything too, but lets a frame end that has begun on the MAC.
 
 module berth_core #(
-    parameter DATA_W = 64  // bits of a beat on the host and MAC ports: 64, 128, 256 or 512
+    parameter DATA_W = 64,         // bits of a beat on the MAC port: 64, 128, 256 or 512
+    parameter HOST_W = 2 * DATA_W  // bits of a beat on the host port: DATA_W or twice as many
 ) (
     input  logic                clk,
     input  logic                rst,
@@ -38,7 +39,7 @@ module berth_core #(
     // ... and their completions, left-aligned
     input  logic                hcpl_valid,
     output logic                hcpl_ready,
-    input  logic [DATA_W-1:0]   hcpl_data,
+    input  logic [HOST_W-1:0]   hcpl_data,
     input  logic [5:0]          hcpl_tag,
     input  logic [12:0]         hcpl_off,
     input  logic [12:0]         hcpl_len,
@@ -50,7 +51,7 @@ module berth_core #(
     input  logic                hwr_ready,
     output logic [63:0]         hwr_addr,
     output logic [12:0]         hwr_len,
-    output logic [DATA_W-1:0]   hwr_data,
+    output logic [HOST_W-1:0]   hwr_data,
     output logic                hwr_first,
     output logic                hwr_last,
 
@@ -194,21 +195,57 @@ module berth_core #(
     // ---- host side -------------------------------------------------------------------
     logic                hostif_busy, hostif_mmio_ready;
     logic                pw_valid, pw_ready;
-    logic [17:0]         pw_addr;
-    logic [DATA_W-1:0]   pw_data;
-    logic [2*DATA_W/8-1:0] pw_strb;
+    logic [18:0]         pw_addr;
+    logic [HOST_W-1:0]   pw_data;
+    logic [2*HOST_W/8-1:0] pw_strb;
     logic                pr_valid, pr_ready, pr_rvalid;
     logic [17:0]         pr_addr;
-    logic [DATA_W-1:0]   pr_rdata;
+    logic [HOST_W-1:0]   pr_rdata;
     logic [15:0]         slot_wait, slot_err;
     logic [7:0]          slot_err_code;
     logic                slot_err_clear;
     logic [3:0]          slot_err_clear_n;
     logic [64*berth_regs_pkg::NUM_RTL_COUNTERS-1:0] wire_counters;
 
+    // Fast path, transmit half in the low bits of pairs.
+    logic                fr_valid, fr_ready, frd_valid, fw_valid, fw_ready, fwd_valid;
+    logic [17:0]         fr_local, fw_local;
+    logic [12:0]         fr_len, fw_len;
+    logic [7:0]          fr_asid, fr_tag, frd_tag, fw_asid, fw_tag, fwd_tag, qc_tag;
+    logic [63:0]         fr_va, fw_va;
+    logic [1:0]          frd_status, fwd_status;
+    logic [1:0]          qr_valid, qr_ready, qc_valid, fcq_valid, fcq_ready;
+    logic [2*64-1:0]     qr_addr, xa_va;
+    logic [2*10-1:0]     qr_len;
+    logic [2*8-1:0]      qr_tag, fcq_cqn, xa_asid, xr_status;
+    logic [HOST_W-1:0]   qc_data;
+    logic [9:0]          qc_off;
+    logic                qc_last, qc_err;
+    logic [2*7*32-1:0]   fcq_words;
+    logic [1:0]          xa_valid, xa_ready, xa_release, xa_write, xr_valid;
+    logic [2*21-1:0]     xa_len;
+    logic [2*16-1:0]     xa_tag, xr_tag;
+    logic [3:0]          xr_kind;
+    logic                hw_valid, hw_ready, fs_valid, fs_ready, fs_loop, fl_valid;
+    logic [17:0]         hw_addr, fs_addr;
+    logic [DATA_W-1:0]   hw_data;
+    logic [DATA_W/8-1:0] hw_strb;
+    logic [12:0]         fs_len;
+    logic [7:0]          fs_tag, fl_tag;
+
+    // Its two halves are not in the card yet.
+    assign {fr_valid, fr_local, fr_len, fr_asid, fr_va, fr_tag} = '0;
+    assign {fw_valid, fw_local, fw_len, fw_asid, fw_va, fw_tag} = '0;
+    assign {qr_valid, qr_addr, qr_len, qr_tag, fcq_valid, fcq_cqn, fcq_words} = '0;
+    assign {xa_valid, xa_release, xa_write, xa_asid, xa_va, xa_len, xa_tag} = '0;
+    assign {hw_valid, hw_addr, hw_data, hw_strb, fs_valid, fs_addr, fs_len, fs_loop, fs_tag} = '0;
+    wire unused_fast = &{1'b0, fr_ready, frd_valid, frd_tag, frd_status, fw_ready, fwd_valid, fwd_tag, fwd_status,
+                         qr_ready, qc_valid, qc_data, qc_tag, qc_off, qc_last, qc_err, fcq_ready, xa_ready, xr_valid,
+                         xr_tag, xr_kind, xr_status, hw_ready, fs_ready, fl_valid, fl_tag};
+
     assign mmio_ready = hostif_mmio_ready && !card_rst;
 
-    berth_hostif #(.DATA_W(DATA_W)) hostif (
+    berth_hostif #(.DATA_W(HOST_W)) hostif (
         .clk(clk), .rst(card_rst),
         .mmio_valid(mmio_valid && !card_rst), .mmio_ready(hostif_mmio_ready), .mmio_write(mmio_write),
         .mmio_bar(mmio_bar), .mmio_addr(mmio_addr), .mmio_wdata(mmio_wdata), .mmio_wstrb(mmio_wstrb),
@@ -228,28 +265,53 @@ module berth_core #(
         .fwl_we(fwl_we), .fwl_addr(fwl_addr), .fwl_wdata(fwl_wdata), .core_run(core_run),
         .tx_wait(slot_wait), .tx_err(slot_err), .tx_err_code(slot_err_code),
         .tx_err_clear(slot_err_clear), .tx_err_clear_slot(slot_err_clear_n),
+        .fr_valid(fr_valid), .fr_ready(fr_ready), .fr_local(fr_local), .fr_len(fr_len), .fr_asid(fr_asid),
+        .fr_va(fr_va), .fr_tag(fr_tag), .frd_valid(frd_valid), .frd_tag(frd_tag), .frd_status(frd_status),
+        .fw_valid(fw_valid), .fw_ready(fw_ready), .fw_local(fw_local), .fw_len(fw_len), .fw_asid(fw_asid),
+        .fw_va(fw_va), .fw_tag(fw_tag), .fwd_valid(fwd_valid), .fwd_tag(fwd_tag), .fwd_status(fwd_status),
+        .qr_valid(qr_valid), .qr_ready(qr_ready), .qr_addr(qr_addr), .qr_len(qr_len), .qr_tag(qr_tag),
+        .qc_valid(qc_valid), .qc_data(qc_data), .qc_tag(qc_tag), .qc_off(qc_off), .qc_last(qc_last), .qc_err(qc_err),
+        .fcq_valid(fcq_valid), .fcq_ready(fcq_ready), .fcq_cqn(fcq_cqn), .fcq_words(fcq_words),
+        .xa_valid(xa_valid), .xa_ready(xa_ready), .xa_release(xa_release), .xa_write(xa_write), .xa_asid(xa_asid),
+        .xa_va(xa_va), .xa_len(xa_len), .xa_tag(xa_tag),
+        .xr_valid(xr_valid), .xr_tag(xr_tag), .xr_kind(xr_kind), .xr_status(xr_status),
         .st_req(st_req), .st_addr(st_addr), .st_rdata(st_rdata),
         .wire_counters(wire_counters), .cycles(cycles), .soft_rst(soft_rst)
     );
 
     // ---- packet RAM ------------------------------------------------------------------
-    logic                tr_valid, tr_ready, tr_rvalid;
-    logic [17:0]         tr_addr;
-    logic [DATA_W-1:0]   tr_rdata;
+    logic                tr_valid, tr_ready, tr_rvalid, tr_ready_core, tr_ready_fast, tr_rvalid_core, tr_rvalid_fast;
+    logic [18:0]         tr_addr;
+    logic [DATA_W-1:0]   tr_rdata, tr_rdata_core, tr_rdata_fast;
+    logic                pw_ready_core, pw_ready_fast;
     logic                rw_valid, rw_ready;
     logic [17:0]         rw_addr;
     logic [DATA_W-1:0]   rw_data;
     logic [DATA_W/8-1:0] rw_strb;
 
-    berth_pktram #(.DATA_W(DATA_W)) pktram (
+    berth_pktram #(.DATA_W(DATA_W), .HOST_W(HOST_W)) pktram (
         .clk(clk), .rst(rst),
-        .pw_valid(pw_valid), .pw_ready(pw_ready), .pw_addr(pw_addr), .pw_data(pw_data), .pw_strb(pw_strb),
+        .pw_valid(pw_valid && !pw_addr[18]), .pw_ready(pw_ready_core), .pw_addr(pw_addr[17:0]), .pw_data(pw_data), .pw_strb(pw_strb),
         .pr_valid(pr_valid), .pr_ready(pr_ready), .pr_addr(pr_addr), .pr_rvalid(pr_rvalid), .pr_rdata(pr_rdata),
-        .tr_valid(tr_valid), .tr_ready(tr_ready), .tr_addr(tr_addr), .tr_rvalid(tr_rvalid), .tr_rdata(tr_rdata),
+        .tr_valid(tr_valid && !tr_addr[18]), .tr_ready(tr_ready_core), .tr_addr(tr_addr[17:0]),
+        .tr_rvalid(tr_rvalid_core), .tr_rdata(tr_rdata_core),
         .rw_valid(rw_valid), .rw_ready(rw_ready), .rw_addr(rw_addr), .rw_data(rw_data), .rw_strb(rw_strb),
         .cp_valid(p_valid), .cp_we(p_we), .cp_addr(p_addr), .cp_wdata(p_wdata),
         .cp_strb(p_strb), .cp_rdata(p_rdata)
     );
+
+    berth_fp_ram #(.DATA_W(DATA_W), .HOST_W(HOST_W)) fp_ram (
+        .clk(clk), .rst(rst),
+        .pw_valid(pw_valid && pw_addr[18]), .pw_ready(pw_ready_fast), .pw_addr(pw_addr[17:0]), .pw_data(pw_data),
+        .pw_strb(pw_strb),
+        .hw_valid(hw_valid), .hw_ready(hw_ready), .hw_addr(hw_addr), .hw_data(hw_data), .hw_strb(hw_strb),
+        .tr_valid(tr_valid && tr_addr[18]), .tr_ready(tr_ready_fast), .tr_addr(tr_addr[17:0]),
+        .tr_rvalid(tr_rvalid_fast), .tr_rdata(tr_rdata_fast)
+    );
+    assign pw_ready  = pw_addr[18] ? pw_ready_fast : pw_ready_core;
+    assign tr_ready  = tr_addr[18] ? tr_ready_fast : tr_ready_core;
+    assign tr_rvalid = tr_rvalid_core || tr_rvalid_fast;
+    assign tr_rdata  = tr_rvalid_fast ? tr_rdata_fast : tr_rdata_core;
 
     // ---- MAC engines -----------------------------------------------------------------
     logic        lo_valid, lo_ready;
@@ -266,6 +328,8 @@ module berth_core #(
         .tx_wait(slot_wait), .tx_err(slot_err), .tx_err_code(slot_err_code),
         .tx_err_clear(slot_err_clear), .tx_err_clear_slot(slot_err_clear_n),
         .done_valid(done_valid), .done_status(done_status), .done_slot(done_slot), .done_pop(done_pop),
+        .fs_valid(fs_valid), .fs_ready(fs_ready), .fs_addr(fs_addr), .fs_len(fs_len), .fs_loop(fs_loop),
+        .fs_tag(fs_tag), .fl_valid(fl_valid), .fl_tag(fl_tag),
         .tr_valid(tr_valid), .tr_ready(tr_ready), .tr_addr(tr_addr), .tr_rvalid(tr_rvalid), .tr_rdata(tr_rdata),
         .tx_valid(tx_valid), .tx_ready(tx_ready), .lo_valid(lo_valid), .lo_ready(lo_ready),
         .tx_data(tx_data), .tx_keep(tx_keep), .tx_last(tx_last),

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // Completion queues: their table, the writer of CQEs, overrun and notification events.
+//
+// Three users: firmware and the two halves of the fast path. A completion gets its place in two cycles and
+// goes out through a FIFO. Notifications wait until what they announce has gone out.
 module berth_cq #(
     // Bits of a beat.
     parameter int unsigned DATA_W = 64
@@ -26,6 +29,11 @@ module berth_cq #(
     output logic              cqe_ready,
     input  logic [15:0]       cqe_cqn,
     input  logic [8*32-1:0]   cqe_words,
+    // Fast path, transmit half in the low bits: words 0 to 6 of a completion.
+    input  logic [1:0]        fp_valid,
+    output logic [1:0]        fp_ready,
+    input  logic [2*8-1:0]    fp_cqn,
+    input  logic [2*7*32-1:0] fp_words,
     // To the posted write port.
     output logic              wr_valid,
     input  logic              wr_ready,
@@ -53,19 +61,47 @@ module berth_cq #(
     logic [15:0] pi;
     logic [15:0] ci;
   } row_t;
-  typedef enum logic [2:0] {IDLE, BELL, CONFIG, BEGIN, COMMIT} state_t;
+  typedef enum logic [1:0] {IDLE, BELL, CONFIG, PLACE} state_t;
+  localparam int unsigned AHEAD = 8;  // completions that have their place and are not out
 
   row_t row_q, row_new;
   logic [$bits(row_q)-1:0] rows[CQS];  // a plain vector: Yosys makes no RAM of a struct
   state_t state_q;
-  logic [CQS-1:0] valid_q, armed_q, notify_q;
+  // late_q: to be notified when what has its place by then is out; due_q: those that wait for mark_q.
+  logic [CQS-1:0] valid_q, armed_q, notify_q, late_q, due_q;
   logic [CW-1:0] at_q, at, first_notify;
-  logic we, writing_q, written_q, msg_ready, phase_q, ovr_q, ev_q;
+  logic we, msg_ready, ovr_q, ev_q;
   logic [CW-1:0] ovr_cqn_q;
   logic [31:0] ovr_qpn_q;
   logic [3*32-1:0] ev_words_q;
+  logic [15:0] put_q, out_q, mark_q;  // completions placed, out; as `put_q` was for due_q
 
-  wire cqe_known = 32'(cqe_cqn) < CQS;
+  // ---- Whose completion: in turn -------------------------------------------------
+  logic [1:0] who_q, pick, k;
+  logic any;
+  logic [2:0] valid3;
+  logic [8*32-1:0] words;
+  assign valid3 = {fp_valid, cqe_valid};
+  always_comb begin
+    any  = 1'b0;
+    pick = '0;
+    k    = who_q;
+    for (int i = 0; i < 3; i++) begin
+      k = k == 2'd2 ? 2'd0 : k + 2'd1;
+      if (!any && valid3[k]) begin
+        any  = 1'b1;
+        pick = k;
+      end
+    end
+    unique case (who_q)
+      2'd1: words = {32'd0, fp_words[7*32-1:0]};
+      2'd2: words = {32'd0, fp_words[2*7*32-1:7*32]};
+      default: words = cqe_words;
+    endcase
+  end
+  wire [15:0] pick_cqn = pick == 2'd0 ? cqe_cqn : {8'd0, pick == 2'd1 ? fp_cqn[7:0] : fp_cqn[15:8]};
+
+  logic known_q;
   wire db_known = 32'(db_cqn) < CQS;
   wire cfg_known = 32'(cfg_cqn) < CQS;
   wire mine = valid_q[at_q] && db_known && row_q.uar == {2'd0, db_uar};
@@ -73,12 +109,14 @@ module berth_cq #(
   wire [15:0] used = row_q.pi - row_q.ci;
   // More in use than the ring holds: the process wrote a wild index, which is its own loss.
   wire full = used > mask;
-  wire live = valid_q[at_q] && cqe_known;
+  wire live = valid_q[at_q] && known_q;
+  logic ahead_room;
+  wire placed = state_q == PLACE && live && !full;
 
   always_comb begin
-    at = cqe_cqn[CW-1:0];
-    if (!written_q && db_valid) at = db_cqn[CW-1:0];
-    else if (!cqe_valid) at = cfg_cqn[CW-1:0];
+    at = pick_cqn[CW-1:0];
+    if (db_valid) at = db_cqn[CW-1:0];
+    else if (!(any && ahead_room && !ovr_q)) at = cfg_cqn[CW-1:0];
     row_new = row_q;
     we = 1'b0;
     unique case (state_q)
@@ -90,8 +128,8 @@ module berth_cq #(
         we = cfg_known;
         row_new = {cfg_uar, cfg_log2, cfg_base[63:5], 32'd0};
       end
-      COMMIT: begin
-        we = 1'b1;
+      PLACE: begin
+        we = placed;
         row_new.pi = row_q.pi + 16'd1;
       end
       default: ;
@@ -102,29 +140,48 @@ module berth_cq #(
 
   assign db_ready    = state_q == BELL;
   assign cfg_ready   = state_q == CONFIG;
-  assign cqe_ready   = state_q == COMMIT || (state_q == BEGIN && (!live || full));
+  assign cqe_ready   = state_q == PLACE && who_q == 2'd0;
+  assign fp_ready    = state_q == PLACE ? {who_q == 2'd2, who_q == 2'd1} : 2'd0;
   assign inc_taken   = db_ready && mine;
   assign inc_denied  = db_ready && !mine;
-  assign inc_written = state_q == COMMIT;
-  assign inc_overrun = state_q == BEGIN && (!live || full);
+  assign inc_written = msg_ready;
+  assign inc_overrun = state_q == PLACE && !placed;
   assign ev_valid    = ev_q;
   assign ev_words    = ev_words_q;
-  assign busy        = state_q != IDLE || cqe_valid || ovr_q || ev_q || notify_q != 0;
+  assign busy        = state_q != IDLE || any || put_q != out_q || ovr_q || ev_q || notify_q != 0 || late_q != 0
+      || due_q != 0;
 
   always_ff @(posedge clk) begin
     if (we) rows[at_q] <= row_new;
     if (state_q == IDLE) row_q <= rows[at];
   end
 
+  logic out_valid, out_phase;
+  logic [58:0] out_addr;
+  logic [8*32-2:0] out_words;
+  berth_lutfifo #(
+      .WIDTH(59 + 8 * 32),
+      .DEPTH(AHEAD)
+  ) ahead (
+      .clk,
+      .rst,
+      .wr_valid(placed),
+      .wr_ready(ahead_room),
+      .wr_data({row_q.base + 59'(row_q.pi & mask), !row_q.pi[row_q.log2], words[8*32-2:0]}),
+      .rd_valid(out_valid),
+      .rd_ready(msg_ready),
+      .rd_data({out_addr, out_phase, out_words})
+  );
+  assign wr_addr = {out_addr, 5'd0};
   berth_wr_msg #(
       .DATA_W(DATA_W),
       .MSG_BYTES(32)
   ) msg (
       .clk,
       .rst,
-      .msg_valid(writing_q),
+      .msg_valid(out_valid),
       .msg_ready,
-      .msg_data({phase_q, cqe_words[8*32-2:0]}),
+      .msg_data({out_phase, out_words}),
       .wr_valid,
       .wr_ready,
       .wr_data,
@@ -135,19 +192,18 @@ module berth_cq #(
     unique case (state_q)
       IDLE: begin
         at_q <= at;
-        // A completion: BEGIN finds its place, COMMIT counts it when it is out, so that
-        // a notification can never overtake it. Doorbells pass in between; one that the
-        // process rings because it has seen the completion finds it counted.
-        if (written_q) state_q <= COMMIT;
-        else if (db_valid) state_q <= BELL;
-        else if (cqe_valid) begin
-          if (!writing_q && !ovr_q) state_q <= BEGIN;
+        known_q <= 32'(pick_cqn) < CQS;
+        if (db_valid) state_q <= BELL;
+        else if (any && ahead_room && !ovr_q) begin
+          state_q <= PLACE;
+          who_q   <= pick;
         end else if (cfg_valid) state_q <= CONFIG;
       end
       BELL: begin
         state_q <= IDLE;
+        // What has its place may not be out yet: the notification waits for it.
         if (mine && db_arm) begin
-          if (row_q.pi != db_ci) notify_q[at_q] <= 1'b1;
+          if (row_q.pi != db_ci) late_q[at_q] <= 1'b1;
           armed_q[at_q] <= row_q.pi == db_ci;
         end
       end
@@ -157,27 +213,34 @@ module berth_cq #(
           valid_q[at_q]  <= cfg_on;
           armed_q[at_q]  <= 1'b0;
           notify_q[at_q] <= 1'b0;
+          late_q[at_q]   <= 1'b0;
+          due_q[at_q]    <= 1'b0;
         end
       end
-      BEGIN: begin
-        state_q   <= IDLE;
-        writing_q <= live && !full;
-        wr_addr   <= {row_q.base + 59'(row_q.pi & mask), 5'd0};
-        phase_q   <= !row_q.pi[row_q.log2];
-        ovr_q     <= live && full;
-        ovr_cqn_q <= at_q;
-        ovr_qpn_q <= cqe_words[3*32+:32];
-      end
       default: begin
-        state_q   <= IDLE;
-        written_q <= 1'b0;
-        if (armed_q[at_q]) notify_q[at_q] <= 1'b1;
-        armed_q[at_q] <= 1'b0;
+        state_q <= IDLE;
+        if (live && full) begin
+          ovr_q     <= 1'b1;
+          ovr_cqn_q <= at_q;
+          ovr_qpn_q <= words[3*32+:32];
+        end
+        if (placed) begin
+          put_q <= put_q + 16'd1;
+          if (armed_q[at_q]) late_q[at_q] <= 1'b1;
+          armed_q[at_q] <= 1'b0;
+        end
       end
     endcase
-    if (msg_ready) begin
-      writing_q <= 1'b0;
-      written_q <= 1'b1;
+    if (msg_ready) out_q <= out_q + 16'd1;
+    if (due_q == 0) begin
+      if (late_q != 0 && state_q == IDLE) begin
+        due_q  <= late_q;
+        late_q <= '0;
+        mark_q <= put_q;
+      end
+    end else if (16'(out_q - mark_q) < 16'h8000 && state_q == IDLE) begin
+      notify_q <= notify_q | due_q;
+      due_q    <= '0;
     end
     // Events leave through one register. State changes above happen to bits of other
     // queues or set what is cleared here only after the event has been formed.
@@ -186,7 +249,7 @@ module berth_cq #(
         ev_q <= 1'b1;
         ev_words_q <= {ovr_qpn_q, 32'(ovr_cqn_q), berth_regs_pkg::EV_CQ_OVERRUN};
         ovr_q <= 1'b0;
-      end else if (notify_q != 0 && state_q == IDLE) begin
+      end else if (notify_q != 0 && state_q == IDLE && due_q == 0) begin
         ev_q <= 1'b1;
         ev_words_q <= {32'd0, 32'(first_notify), berth_regs_pkg::EV_CQ_NOTIFY};
         notify_q[first_notify] <= 1'b0;
@@ -197,15 +260,18 @@ module berth_cq #(
       valid_q   <= '0;
       armed_q   <= '0;
       notify_q  <= '0;
-      writing_q <= 1'b0;
-      written_q <= 1'b0;
+      late_q    <= '0;
+      due_q     <= '0;
+      put_q     <= '0;
+      out_q     <= '0;
+      who_q     <= '0;
       ovr_q     <= 1'b0;
       ev_q      <= 1'b0;
     end
   end
 
-  // A place is written once, and only for a completion that is still there.
-  always_ff @(posedge clk) if (!rst) assert (!(writing_q && written_q) && (cqe_valid || !(writing_q || written_q)));
+  // What has a place finds room on its way out.
+  always_ff @(posedge clk) if (!rst) assert (!placed || ahead_room);
 
-  wire unused = &{1'b0, cfg_base[4:0], cqe_words[8*32-1]};
+  wire unused = &{1'b0, cfg_base[4:0], words[8*32-1]};
 endmodule

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // DMA reads: cuts commands into host read requests, places completions in packet RAM at any byte alignment.
 //
-// Up to 63 requests of DMA are out at once, and one of the command ring's (tag 63). They end at
+// Two users of commands: firmware and the fast path. Besides, reads of the command ring and of queues,
+// whose data go to those who asked. Up to 64 requests are out at once. Those of DMA end at
 // multiples of the maximum read request, so that but for a command's first one all begin aligned.
 // Completions go to (local base of the tag + offset), so their order does not matter; each of
 // their beats is one write to packet RAM, whatever the alignment.
@@ -11,7 +12,7 @@ module berth_dma_rd #(
 ) (
     input  logic                clk,
     input  logic                rst,
-    // Commands; bad ones only get their status.
+    // Firmware's commands; bad ones only get their status.
     input  logic                cmd_valid,
     output logic                cmd_ready,
     input  logic                cmd_bad,
@@ -31,6 +32,30 @@ module berth_dma_rd #(
     output logic                att_done,
     output logic [ 3:0]         att_slot,
     output logic [ 7:0]         att_status,
+    // The fast path's commands and their ends, which can not be held up.
+    input  logic                fp_valid,
+    output logic                fp_ready,
+    input  logic [17:0]         fp_local,
+    input  logic [12:0]         fp_len,
+    input  logic [ 7:0]         fp_asid,
+    input  logic [63:0]         fp_va,
+    input  logic [ 7:0]         fp_tag,
+    output logic                fd_valid,
+    output logic [ 7:0]         fd_tag,
+    output logic [ 1:0]         fd_status,
+    // Reads of queues: at most one maximum read request long; beats of one in order, by offset.
+    input  logic                qr_valid,
+    output logic                qr_ready,
+    input  logic [63:0]         qr_addr,
+    input  logic [ 9:0]         qr_len,
+    input  logic [ 8:0]         qr_tag,
+    output logic                qc_valid,
+    output logic [DATA_W-1:0]   qc_data,
+    output logic [ 8:0]         qc_tag,
+    output logic [ 9:0]         qc_off,
+    output logic                qc_more,     // over 64 bytes of the beat count
+    output logic                qc_last,
+    output logic                qc_err,
     // Control: limits, no new page while hold, no new request while stop.
     input  logic                enable,
     input  logic                hold,
@@ -54,6 +79,7 @@ module berth_dma_rd #(
     output logic                ring_cpl_valid,
     output logic [12:0]         ring_cpl_offset,
     output logic [DATA_W-1:0]   ring_cpl_data,
+    output logic                ring_cpl_more,  // over 64 bytes of the beat count
     output logic                ring_cpl_end,
     output logic                ring_cpl_err,
     // Host read port.
@@ -73,7 +99,7 @@ module berth_dma_rd #(
     // Packet RAM.
     output logic                pw_valid,
     input  logic                pw_ready,
-    output logic [17:0]         pw_addr,
+    output logic [18:0]         pw_addr,
     output logic [DATA_W-1:0]   pw_data,
     output logic [2*DATA_W/8-1:0] pw_strb,  // of the word at pw_addr, then of the next
     // Pulses for the counters.
@@ -84,81 +110,104 @@ module berth_dma_rd #(
   localparam int unsigned BYTES = DATA_W / 8;
   localparam int unsigned LB = $clog2(BYTES);
   localparam int unsigned TAGS = 64;
-  localparam logic [5:0] RING_TAG = 6'd63;
-  localparam int unsigned CMDS = 16;  // commands in flight
+  localparam int unsigned CMDS = 64;  // commands in flight: each has a request
+  localparam int unsigned INFO = 1 + 1 + 4 + 16;  // fast path, attached, slot, tag
   localparam logic [1:0] OK = berth_regs_pkg::DMA_OK[1:0];
+  localparam logic [1:0] FOR_DMA = 2'd0, FOR_RING = 2'd1, FOR_QUEUE = 2'd2;
+
+  // ---- Choice of a command, pages ----------------------------------------------
+  logic turn_q, front_valid, front_ready, front_quiet, front_busy;
+  wire fast = fp_valid && (turn_q || !cmd_valid);
+  assign front_valid = fp_valid || cmd_valid;
+  assign fp_ready = front_ready && fast;
+  assign cmd_ready = front_ready && !fast;
+  always_ff @(posedge clk)
+    if (rst) turn_q <= 1'b0;
+    else if (front_valid && front_ready) turn_q <= !fast;
+
+  logic pg_valid, pg_ready, pg_first, pg_last;
+  logic [63:0] pg_addr;
+  logic [18:0] pg_local;
+  logic [12:0] pg_len;
+  logic [1:0] pg_status;
+  logic [INFO-1:0] pg_info;
+  berth_dma_page #(.INFO(INFO)) front (
+      .clk, .rst, .cmd_valid(front_valid), .cmd_ready(front_ready), .cmd_bad(!fast && cmd_bad),
+      .cmd_local(fast ? {1'b1, fp_local} : {1'b0, cmd_local}), .cmd_len(fast ? fp_len : cmd_len),
+      .cmd_addr(fast ? fp_va : cmd_addr), .cmd_virtual(fast || cmd_virtual), .cmd_asid(fast ? fp_asid : cmd_asid),
+      .cmd_info(fast ? {1'b1, 1'b0, 4'd0, 8'd0, fp_tag} : {1'b0, cmd_attach, cmd_slot, cmd_tag}),
+      .enable, .hold(hold || stop), .quiet(front_quiet), .busy(front_busy),
+      .lk_req, .lk_asid, .lk_vpn, .lk_ack, .lk_hit, .lk_page,
+      .pg_valid, .pg_ready, .pg_addr, .pg_local, .pg_len, .pg_first, .pg_last, .pg_status, .pg_info,
+      .inc_no_translation
+  );
 
   // ---- Commands in flight: entry is free when not active ----------------------
-  logic [CMDS-1:0] act_q, issued_q, att_q;
-  logic [CMDS-1:0][6:0] out_q;  // requests out
+  logic [CMDS-1:0] act_q, issued_q;
+  logic [5:0] out_q[CMDS];  // requests out
   logic [1:0] stat_q[CMDS];
-  logic [15:0] tag_q[CMDS];
-  logic [3:0] slot_q[CMDS];
+  logic [INFO-1:0] info_q[CMDS];
 
   // ---- Requests in flight, by tag ---------------------------------------------
   logic [TAGS-1:0] fly_q;
-  logic [17:0] base_q[TAGS];
+  logic [18:0] base_q[TAGS];  // place in packet RAM, or the queue's tag
   logic [12:0] len_q[TAGS];
-  logic [3:0] owner_q[TAGS];
+  logic [5:0] owner_q[TAGS];
+  logic [1:0] kind_q[TAGS];
 
   // ---- Issue --------------------------------------------------------------------
-  typedef enum logic [1:0] {IDLE, PAGE, SEGMENT} state_t;
-  state_t state_q;
-  logic [3:0] me_q, free_cmd;
+  logic [5:0] me_q, me, free_cmd, free_tag;
   logic free_cmd_ok, free_tag_ok;
-  logic [5:0] free_tag;
-  logic [17:0] local_q;
-  logic [12:0] left_q, seg, page_left, line, line_left;
-  logic [63:0] addr_q;
-  logic [51:0] phys_q;
-  logic virt_q, bad_q;
-  logic [7:0] asid_q;
+  logic [12:0] off_q, left, seg, line, line_left;  // off_q: bytes of the piece that are out
+  logic [63:0] addr;
   logic hrd_v_q;
+  logic ring_fly_q;         // the command ring's request is out
+  logic skip_q;             // the rest of a command that has failed is passed over
 
   always_comb begin
     free_cmd_ok = 1'b0;
     free_cmd = '0;
-    if (cmd_valid)
+    if (pg_valid && pg_first)
       for (int i = CMDS; i > 0; i--)
         if (!act_q[i-1]) begin
           free_cmd_ok = 1'b1;
-          free_cmd = 4'(i - 1);
+          free_cmd = 6'(i - 1);
         end
     free_tag_ok = 1'b0;
     free_tag = '0;
-    if (state_q == SEGMENT)
-      for (int i = 63; i > 0; i--)
+    if (pg_valid || ring_valid || qr_valid)
+      for (int i = TAGS; i > 0; i--)
         if (!fly_q[i-1]) begin
           free_tag_ok = 1'b1;
           free_tag = 6'(i - 1);
         end
     // A request ends at the page's end at the latest, because the limit is at most a page.
+    addr      = pg_addr + 64'(off_q);
+    left      = pg_len - off_q;
     line      = 13'd1 << log2_read;
-    page_left = 13'h1000 - {1'b0, addr_q[11:0]};
-    line_left = line - ({1'b0, addr_q[11:0]} & (line - 13'd1));
-    seg       = left_q < line_left ? left_q : line_left;
+    line_left = line - ({1'b0, addr[11:0]} & (line - 13'd1));
+    seg       = left < line_left ? left : line_left;
   end
 
-  wire port_free = (!hrd_v_q || hrd_ready) && !stop;
-  wire ring_go = ring_valid && port_free && !fly_q[RING_TAG];
-  wire seg_go = state_q == SEGMENT && port_free && !ring_go && free_tag_ok && enable;
-  wire seg_last = seg == left_q;
-  wire start = state_q == IDLE && cmd_valid && free_cmd_ok;
-  wire miss = state_q == PAGE && lk_req && lk_ack && !lk_hit;
-  wire refuse = (state_q == PAGE && (bad_q || !enable) && !lk_req) || (state_q == SEGMENT && !enable);
-  wire issue_end = miss || refuse || (seg_go && seg_last);
-
-  assign cmd_ready = state_q == IDLE && free_cmd_ok;
+  wire port_free = (!hrd_v_q || hrd_ready) && !stop && free_tag_ok;
+  wire ring_go = ring_valid && port_free && !ring_fly_q;
+  wire queue_go = qr_valid && port_free && !ring_go && enable;
+  wire begun = off_q != 0 || !pg_first;          // the command has its entry
+  wire mine = begun || free_cmd_ok;
+  wire fails = pg_valid && !skip_q && (pg_status != OK || !enable);
+  wire seg_go = pg_valid && !skip_q && !fails && port_free && !ring_go && !queue_go && mine;
+  wire tag_end;
+  // A command that fails ends in a cycle in which no request does.
+  wire fail_go = fails && mine && !tag_end;
+  wire issue_end = fail_go || (seg_go && seg == left && pg_last);
+  assign me = begun ? me_q : free_cmd;
+  assign pg_ready = skip_q || fail_go || (seg_go && seg == left);
   assign ring_ready = ring_go;
-  logic looking_q;
-  assign lk_req = looking_q;
-  assign lk_asid = asid_q;
-  assign lk_vpn = addr_q[63:12];
+  assign qr_ready = queue_go;
   assign hrd_valid = hrd_v_q;
-  assign quiet = state_q != SEGMENT && !looking_q && fly_q == 0;
-  assign busy = state_q != IDLE || cmd_valid || act_q != 0 || fly_q != 0;
+  assign quiet = front_quiet && fly_q == 0;
+  assign busy = front_busy || act_q != 0 || fly_q != 0 || qr_valid;
   assign inc_request = hrd_valid && hrd_ready;
-  assign inc_no_translation = miss;
   assign flying = 7'($countones(fly_q));
 
   // ---- Completions: turn to the local alignment ---------------------------------
@@ -170,115 +219,99 @@ module berth_dma_rd #(
 
   wire [5:0] ct = hcpl_tag;
   wire known = fly_q[ct];
-  wire for_ring = known && ct == RING_TAG;
+  wire for_ring = known && kind_q[ct] == FOR_RING;
+  wire for_queue = known && kind_q[ct] == FOR_QUEUE;
   wire [12:0] offset = first_q ? hcpl_off : at_q;
   wire [12:0] rest = first_q ? hcpl_len : rest_q;
   wire failed = hcpl_err || {1'b0, hcpl_off} + {1'b0, hcpl_len} > {1'b0, len_q[ct]};
   wire ends = known && hcpl_last && (failed || hcpl_off + hcpl_len == len_q[ct]);
-  wire [17:0] to = base_q[ct] + {5'd0, offset};
+  wire [18:0] to = base_q[ct] + {6'd0, offset};
   wire [LB-1:0] shift = to[LB-1:0];
   wire take = hcpl_valid && hcpl_ready;
-  wire put = take && known && !for_ring;
+  wire put = take && known && !for_ring && !for_queue;
   wire [BYTES-1:0] in_strb = rest >= 13'(BYTES) ? '1 : ~({BYTES{1'b1}} << rest[LB-1:0]);
   wire [DATA_W-1:0] turned = DATA_W'(({hcpl_data, hcpl_data} << {shift, 3'd0}) >> DATA_W);
   wire pw_go = pv_q && pw_ready;
+  wire other_end = take && ends && (for_ring || for_queue);
 
   assign hcpl_ready = !pv_q || pw_ready;
   assign pw_valid = pv_q;
   assign ring_cpl_valid = take && for_ring && !failed;
   assign ring_cpl_offset = offset;
   assign ring_cpl_data = hcpl_data;
+  assign ring_cpl_more = rest > 13'd64;
   assign ring_cpl_end = take && for_ring && ends;
   assign ring_cpl_err = failed;
+  assign qc_valid = take && for_queue;
+  assign qc_data = hcpl_data;
+  assign qc_tag = base_q[ct][8:0];
+  assign qc_off = offset[9:0];
+  assign qc_more = rest > 13'd64;
+  assign qc_last = ends;
+  assign qc_err = failed;
 
   // ---- Ends ---------------------------------------------------------------------
-  logic over_ok;
-  logic [3:0] over_cmd;
-  always_comb begin
-    over_ok = 1'b0;
-    over_cmd = '0;
-    if ((act_q & issued_q) != 0)
-      for (int i = CMDS; i > 0; i--)
-        if (act_q[i-1] && issued_q[i-1] && out_q[i-1] == 0) begin
-          over_ok = 1'b1;
-          over_cmd = 4'(i - 1);
-        end
-  end
-  assign done_valid = over_ok && !att_q[over_cmd];
-  assign done_tag = tag_q[over_cmd];
+  wire [5:0] end_cmd = owner_q[end_tag_q];
+  logic over_valid, over_room, over_pop;
+  logic [5:0] over_cmd;
+  assign tag_end = pw_go && end_q;
+  wire last_end = tag_end && issued_q[end_cmd] && out_q[end_cmd] == 6'd1;
+  wire fail_end = fail_go && (!begun || out_q[me] == 0);
+  // Never full: a command is in it once.
+  berth_lutfifo #(
+      .WIDTH(6),
+      .DEPTH(CMDS)
+  ) over_fifo (
+      .clk,
+      .rst,
+      .wr_valid(last_end || fail_end),
+      .wr_ready(over_room),
+      .wr_data(last_end ? end_cmd : me),
+      .rd_valid(over_valid),
+      .rd_ready(over_pop),
+      .rd_data(over_cmd)
+  );
+  wire [INFO-1:0] over_info = info_q[over_cmd];
+  wire over_fast = over_info[21];
+  wire over_attached = over_info[20];
+  assign over_pop = over_valid && (over_fast || over_attached || done_ready);
+  assign done_valid = over_valid && !over_fast && !over_attached;
+  assign done_tag = over_info[15:0];
   assign done_status = {6'd0, stat_q[over_cmd]};
-  assign att_done = over_ok && att_q[over_cmd];
-  assign att_slot = slot_q[over_cmd];
+  assign att_done = over_valid && over_attached;
+  assign att_slot = over_info[19:16];
   assign att_status = done_status;
-  wire over_go = over_ok && (att_q[over_cmd] || done_ready);
-  assign inc_host_error = (over_go && stat_q[over_cmd] == berth_regs_pkg::DMA_HOST_ERROR[1:0]) || (ring_cpl_end && failed);
-
-  wire tag_end = pw_go && end_q;
-  wire [3:0] end_cmd = owner_q[end_tag_q];
+  assign fd_valid = over_valid && over_fast;
+  assign fd_tag = over_info[7:0];
+  assign fd_status = stat_q[over_cmd];
+  assign inc_host_error = (over_pop && stat_q[over_cmd] == berth_regs_pkg::DMA_HOST_ERROR[1:0])
+      || (other_end && failed);
 
   always_ff @(posedge clk) begin
-    if (seg_go) begin
-      base_q[free_tag]  <= local_q;
-      len_q[free_tag]   <= seg;
-      owner_q[free_tag] <= me_q;
+    if (seg_go || ring_go || queue_go) begin
+      base_q[free_tag]  <= seg_go ? pg_local + 19'(off_q) : {10'd0, qr_tag};
+      len_q[free_tag]   <= seg_go ? seg : ring_go ? ring_len : {3'd0, qr_len};
+      owner_q[free_tag] <= me;
+      kind_q[free_tag]  <= seg_go ? FOR_DMA : ring_go ? FOR_RING : FOR_QUEUE;
     end
-    if (ring_go) len_q[RING_TAG] <= ring_len;
+    if ((seg_go || fail_go) && !begun) info_q[me] <= pg_info;
   end
 
   always_ff @(posedge clk) begin
     // Issue.
     if (hrd_ready) hrd_v_q <= 1'b0;
-    unique case (state_q)
-      IDLE: begin
-        me_q    <= free_cmd;
-        local_q <= cmd_local;
-        left_q  <= cmd_len;
-        addr_q  <= cmd_addr;
-        virt_q  <= cmd_virtual;
-        asid_q  <= cmd_asid;
-        bad_q   <= cmd_bad;
-        if (start) begin
-          state_q <= PAGE;
-          act_q[free_cmd] <= 1'b1;
-          issued_q[free_cmd] <= 1'b0;
-          att_q[free_cmd] <= cmd_attach;
-          out_q[free_cmd] <= '0;
-          stat_q[free_cmd] <= OK;
-          tag_q[free_cmd] <= cmd_tag;
-          slot_q[free_cmd] <= cmd_slot;
-        end
-      end
-      PAGE: begin
-        phys_q <= virt_q ? lk_page : addr_q[63:12];
-        if (!refuse && !looking_q && !hold && !stop) begin
-          if (virt_q) looking_q <= 1'b1;
-          else state_q <= SEGMENT;
-        end
-        if (looking_q && lk_ack) begin
-          looking_q <= 1'b0;
-          if (lk_hit) state_q <= SEGMENT;
-        end
-      end
-      default:
-      if (seg_go) begin
-        local_q <= local_q + 18'(seg);
-        left_q  <= left_q - seg;
-        addr_q  <= addr_q + 64'(seg);
-        if (seg == page_left) state_q <= PAGE;
-        hrd_v_q  <= 1'b1;
-        hrd_addr <= {phys_q, addr_q[11:0]};
-        hrd_len  <= seg;
-        hrd_tag  <= free_tag;
-        fly_q[free_tag] <= 1'b1;
-      end
-    endcase
-    if (ring_go) begin
+    if (seg_go || ring_go || queue_go) begin
       hrd_v_q  <= 1'b1;
-      hrd_addr <= ring_addr;
-      hrd_len  <= ring_len;
-      hrd_tag  <= RING_TAG;
-      fly_q[RING_TAG] <= 1'b1;
+      hrd_addr <= seg_go ? addr : ring_go ? ring_addr : qr_addr;
+      hrd_len  <= seg_go ? seg : ring_go ? ring_len : {3'd0, qr_len};
+      hrd_tag  <= free_tag;
+      fly_q[free_tag] <= 1'b1;
     end
+    if (ring_go) ring_fly_q <= 1'b1;
+    if (seg_go) off_q <= seg == left ? '0 : off_q + seg;
+    if (fail_go) off_q <= '0;
+    if (pg_valid && pg_ready) skip_q <= !pg_last && (skip_q || fail_go);
+    if (seg_go || fail_go) me_q <= me;
 
     // Completions.
     if (take) begin
@@ -293,44 +326,47 @@ module berth_dma_rd #(
     end
     if (put) begin
       pv_q      <= 1'b1;
-      pw_addr   <= {to[17:LB], {LB{1'b0}}};
+      pw_addr   <= {to[18:LB], {LB{1'b0}}};
       pw_data   <= turned;
       pw_strb   <= failed ? '0 : {{BYTES{1'b0}}, in_strb} << shift;
       end_q     <= ends;
       end_tag_q <= ct;
       err_q     <= failed;
     end
-    if (ring_cpl_end) fly_q[RING_TAG] <= 1'b0;
+    if (other_end) fly_q[ct] <= 1'b0;
+    if (ring_cpl_end) ring_fly_q <= 1'b0;
 
     // Requests out per command: one may begin while another ends.
-    if (seg_go || tag_end)
-      for (int i = 0; i < CMDS; i++)
-        out_q[i] <= out_q[i] + 7'(seg_go && me_q == 4'(i)) - 7'(tag_end && end_cmd == 4'(i));
+    if ((seg_go || fail_go) && !begun) begin
+      act_q[me]    <= 1'b1;
+      issued_q[me] <= 1'b0;
+      out_q[me]    <= 6'(seg_go);
+      stat_q[me]   <= OK;
+    end else if (seg_go && !(tag_end && end_cmd == me)) out_q[me] <= out_q[me] + 6'd1;
+    if (tag_end && !(seg_go && end_cmd == me)) out_q[end_cmd] <= out_q[end_cmd] - 6'd1;
     if (tag_end && err_q) stat_q[end_cmd] <= berth_regs_pkg::DMA_HOST_ERROR[1:0];
-    if (issue_end) begin
-      state_q <= IDLE;
-      issued_q[me_q] <= 1'b1;
-      if (miss) stat_q[me_q] <= berth_regs_pkg::DMA_NO_TRANSLATION[1:0];
-      if (refuse) stat_q[me_q] <= berth_regs_pkg::DMA_REFUSED[1:0];
-    end
-    if (over_go) act_q[over_cmd] <= 1'b0;
+    if (issue_end) issued_q[me] <= 1'b1;
+    if (fail_go) stat_q[me] <= pg_status != OK ? pg_status : berth_regs_pkg::DMA_REFUSED[1:0];
+    if (over_pop) act_q[over_cmd] <= 1'b0;
 
     if (rst) begin
-      state_q   <= IDLE;
-      looking_q <= 1'b0;
-      hrd_v_q   <= 1'b0;
-      act_q     <= '0;
-      fly_q     <= '0;
-      first_q   <= 1'b1;
-      pv_q      <= 1'b0;
-      end_q     <= 1'b0;
+      hrd_v_q    <= 1'b0;
+      act_q      <= '0;
+      fly_q      <= '0;
+      ring_fly_q <= 1'b0;
+      off_q      <= '0;
+      skip_q     <= 1'b0;
+      first_q    <= 1'b1;
+      pv_q       <= 1'b0;
+      end_q      <= 1'b0;
     end
   end
 
   // Requests respect the page and the limit; a tag is used once at a time.
   always_ff @(posedge clk)
     if (!rst) begin
-      if (seg_go) assert (seg != 0 && {1'b0, addr_q[11:0]} + seg <= 13'h1000 && !fly_q[free_tag]);
+      if (seg_go) assert (seg != 0 && {1'b0, addr[11:0]} + seg <= 13'h1000 && !fly_q[free_tag]);
       if (tag_end) assert (fly_q[end_tag_q] && act_q[end_cmd] && out_q[end_cmd] != 0);
+      assert (over_room && !(last_end && fail_end));
     end
 endmodule

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // DMA writes: reads packet RAM at any byte alignment and cuts it into posted writes to the host.
 //
-// Three stages that do not wait for each other: cut (one posted write per cycle), fetch (one beat
-// per cycle, over the ends of posted writes), send. Posted writes end at multiples of the maximum
+// Two users of commands: firmware and the fast path; all are carried out in their order.
+// Four stages that do not wait for each other: look up (berth_dma_page), cut (one posted write per
+// cycle), fetch (one beat per cycle, over the ends of posted writes), send. Posted writes end at multiples of the maximum
 // payload, so that but for a command's first one all begin aligned.
 module berth_dma_wr #(
     // Bits of a beat.
@@ -14,7 +15,7 @@ module berth_dma_wr #(
 ) (
     input  logic              clk,
     input  logic              rst,
-    // Commands; bad ones only get their status.
+    // Firmware's commands; bad ones only get their status.
     input  logic              cmd_valid,
     output logic              cmd_ready,
     input  logic              cmd_bad,
@@ -29,6 +30,17 @@ module berth_dma_wr #(
     input  logic              done_ready,
     output logic [15:0]       done_tag,
     output logic [ 7:0]       done_status,
+    // The fast path's commands and, in their order, their ends, which can not be held up.
+    input  logic              fp_valid,
+    output logic              fp_ready,
+    input  logic [17:0]       fp_local,
+    input  logic [12:0]       fp_len,
+    input  logic [ 7:0]       fp_asid,
+    input  logic [63:0]       fp_va,
+    input  logic [ 7:0]       fp_tag,
+    output logic              fd_valid,
+    output logic [ 7:0]       fd_tag,
+    output logic [ 1:0]       fd_status,
     // Control: limits, no new page while hold.
     input  logic              enable,
     input  logic              hold,
@@ -46,7 +58,7 @@ module berth_dma_wr #(
     // Packet RAM, any byte address: answers come in order and can not be held up.
     output logic              pr_valid,
     input  logic              pr_ready,
-    output logic [17:0]       pr_addr,
+    output logic [18:0]       pr_addr,
     input  logic              pr_rvalid,
     input  logic [DATA_W-1:0] pr_rdata,
     // To the posted write port; addr and len stay for the whole packet.
@@ -60,110 +72,89 @@ module berth_dma_wr #(
     output logic              inc_no_translation
 );
   localparam int unsigned BYTES = DATA_W / 8;
-  localparam logic [1:0] OK = berth_regs_pkg::DMA_OK[1:0];
-  localparam logic [1:0] NO_TRANSLATION = berth_regs_pkg::DMA_NO_TRANSLATION[1:0];
-  localparam logic [1:0] REFUSED = berth_regs_pkg::DMA_REFUSED[1:0];
+  localparam int unsigned INFO = 17;  // fast path, tag
+
+  // ---- Choice of a command, pages ----------------------------------------------
+  logic turn_q, front_valid, front_ready, front_quiet, front_busy;
+  wire fast = fp_valid && (turn_q || !cmd_valid);
+  assign front_valid = fp_valid || cmd_valid;
+  assign fp_ready = front_ready && fast;
+  assign cmd_ready = front_ready && !fast;
+  always_ff @(posedge clk)
+    if (rst) turn_q <= 1'b0;
+    else if (front_valid && front_ready) turn_q <= !fast;
+
+  logic pg_valid, pg_ready, pg_first, pg_last;
+  logic [63:0] pg_addr;
+  logic [18:0] pg_local;
+  logic [12:0] pg_len;
+  logic [1:0] pg_status;
+  logic [INFO-1:0] pg_info;
+  berth_dma_page #(.INFO(INFO)) front (
+      .clk, .rst, .cmd_valid(front_valid), .cmd_ready(front_ready), .cmd_bad(!fast && cmd_bad),
+      .cmd_local(fast ? {1'b0, fp_local} : {1'b0, cmd_local}), .cmd_len(fast ? fp_len : cmd_len),
+      .cmd_addr(fast ? fp_va : cmd_addr), .cmd_virtual(fast || cmd_virtual), .cmd_asid(fast ? fp_asid : cmd_asid),
+      .cmd_info(fast ? {1'b1, 8'd0, fp_tag} : {1'b0, cmd_tag}),
+      .enable, .hold, .quiet(front_quiet), .busy(front_busy),
+      .lk_req, .lk_asid, .lk_vpn, .lk_ack, .lk_hit, .lk_page,
+      .pg_valid, .pg_ready, .pg_addr, .pg_local, .pg_len, .pg_first, .pg_last, .pg_status, .pg_info,
+      .inc_no_translation
+  );
 
   // ---- Cut: one segment per posted write; a segment of length 0 only carries a status ---
   typedef struct packed {
-    logic [63:0] addr;
-    logic [12:0] len;
-    logic        last;    // of its command
-    logic [1:0]  status;
-    logic [15:0] tag;
+    logic [63:0]     addr;
+    logic [12:0]     len;
+    logic            last;    // of its command
+    logic [1:0]      status;
+    logic [INFO-1:0] info;
   } seg_t;
-  typedef enum logic [1:0] {IDLE, PAGE, SEGMENT} state_t;
 
-  state_t state_q;
   seg_t put, seg;
   logic put_valid, put_ready, seg_room, seg_valid, seg_pop;
   logic get_room, get_valid, get_pop;
-  logic [17:0] get_local;
+  logic [18:0] get_local;
   logic [12:0] get_len;
   logic [4:0] segs_q;      // cut and not sent
-  logic [17:0] local_q;
-  logic [12:0] left_q, len, page_left, line, line_left;
-  logic [63:0] addr_q;
-  logic [51:0] phys_q;
-  logic [15:0] tag_q;
-  logic [7:0] asid_q;
-  logic virt_q, bad_q, looking_q;
+  logic [12:0] off_q, left, len, line, line_left;  // off_q: bytes of the piece that are cut
+  logic [63:0] addr;
+  logic [18:0] local_now;
 
-  wire miss = looking_q && lk_ack && !lk_hit;
-  wire refuse = !looking_q && (state_q == PAGE || state_q == SEGMENT) && (bad_q || !enable);
-  // The end of a command that goes no further; waits for a place in the segment FIFO.
-  logic stop_q;
-  logic [1:0] why_q;
+  logic skip_q;            // the rest of a command that was refused is passed over
+  wire refuse = !enable && pg_len != 0;
 
   always_comb begin
     // A posted write ends at the page's end at the latest, because the limit is at most a page.
+    addr      = pg_addr + 64'(off_q);
+    local_now = pg_local + 19'(off_q);
+    left      = pg_len - off_q;
     line      = 13'd1 << log2_payload;
-    page_left = 13'h1000 - {1'b0, addr_q[11:0]};
-    line_left = line - ({1'b0, addr_q[11:0]} & (line - 13'd1));
-    len       = left_q < line_left ? left_q : line_left;
-    put       = {phys_q, addr_q[11:0], len, len == left_q, OK, tag_q};
-    if (stop_q) begin
+    line_left = line - ({1'b0, addr[11:0]} & (line - 13'd1));
+    len       = left < line_left ? left : line_left;
+    put       = {addr, len, len == left && pg_last, pg_status, pg_info};
+    if (refuse) begin
       put.len    = '0;
       put.last   = 1'b1;
-      put.status = why_q;
+      put.status = berth_regs_pkg::DMA_REFUSED[1:0];
     end
   end
-  assign put_valid = stop_q || (state_q == SEGMENT && !refuse);
+  assign put_valid = pg_valid && !skip_q;
   assign put_ready = seg_room && get_room;
+  assign pg_ready = skip_q || (put_go && (refuse || len == left));
   wire put_go = put_valid && put_ready;
 
-  assign cmd_ready = state_q == IDLE && !stop_q;
-  assign lk_req = looking_q;
-  assign lk_asid = asid_q;
-  assign lk_vpn = addr_q[63:12];
-  assign inc_no_translation = miss;
   assign flying = segs_q;
-  assign quiet = (state_q == IDLE || (state_q == PAGE && !looking_q)) && segs_q == 0;
-  assign busy = state_q != IDLE || cmd_valid || stop_q || segs_q != 0 || done_valid;
+  assign quiet = front_quiet && segs_q == 0;
+  assign busy = front_busy || segs_q != 0 || done_valid;
 
   always_ff @(posedge clk) begin
-    unique case (state_q)
-      IDLE: begin
-        local_q <= cmd_local;
-        left_q  <= cmd_len;
-        addr_q  <= cmd_addr;
-        tag_q   <= cmd_tag;
-        virt_q  <= cmd_virtual;
-        asid_q  <= cmd_asid;
-        bad_q   <= cmd_bad;
-        if (cmd_valid && cmd_ready) state_q <= PAGE;
-      end
-      PAGE: begin
-        phys_q <= virt_q ? lk_page : addr_q[63:12];
-        if (!refuse && !looking_q && !hold) begin
-          if (virt_q) looking_q <= 1'b1;
-          else state_q <= SEGMENT;
-        end
-        if (looking_q && lk_ack) begin
-          looking_q <= 1'b0;
-          state_q   <= SEGMENT;
-        end
-      end
-      default:
-      if (put_go) begin
-        local_q <= local_q + 18'(len);
-        left_q  <= left_q - len;
-        addr_q  <= addr_q + 64'(len);
-        if (len == left_q) state_q <= IDLE;
-        else if (len == page_left) state_q <= PAGE;
-      end
-    endcase
-    if (miss || refuse) begin
-      state_q <= IDLE;
-      stop_q  <= 1'b1;
-      why_q   <= miss ? NO_TRANSLATION : REFUSED;
-    end else if (put_go) stop_q <= 1'b0;
+    if (put_go) off_q <= refuse || len == left ? '0 : off_q + len;
+    if (pg_valid && pg_ready) skip_q <= !pg_last && (skip_q || refuse);
     segs_q <= segs_q + 5'(put_go) - 5'(seg_pop);
     if (rst) begin
-      state_q   <= IDLE;
-      looking_q <= 1'b0;
-      stop_q    <= 1'b0;
-      segs_q    <= '0;
+      off_q  <= '0;
+      skip_q <= 1'b0;
+      segs_q <= '0;
     end
   end
 
@@ -184,7 +175,7 @@ module berth_dma_wr #(
   // ---- Fetch: beat after beat, the next segment's directly behind the last one's ---------
   logic [6:0] room_q;      // places of the word FIFO not yet promised
   logic fetching_q;
-  logic [17:0] from_q;
+  logic [18:0] from_q;
   logic [12:0] fetch_q;    // bytes not yet asked for
   logic word_valid, word_pop, word_space;
   wire fetch_last = fetch_q <= 13'(BYTES);
@@ -194,14 +185,14 @@ module berth_dma_wr #(
   assign get_pop = get_valid && (!fetching_q || (fetch_go && fetch_last));
 
   berth_lutfifo #(
-      .WIDTH(18 + 13),
+      .WIDTH(19 + 13),
       .DEPTH(SEGS)
   ) get_fifo (
       .clk,
       .rst,
       .wr_valid(put_valid && seg_room),
       .wr_ready(get_room),
-      .wr_data({local_q, put.len}),
+      .wr_data({local_now, put.len}),
       .rd_valid(get_valid),
       .rd_ready(get_pop),
       .rd_data({get_local, get_len})
@@ -209,7 +200,7 @@ module berth_dma_wr #(
 
   always_ff @(posedge clk) begin
     if (fetch_go) begin
-      from_q  <= from_q + 18'(BYTES);
+      from_q  <= from_q + 19'(BYTES);
       fetch_q <= fetch_q - 13'(BYTES);
       if (fetch_last) fetching_q <= 1'b0;
     end
@@ -247,7 +238,7 @@ module berth_dma_wr #(
   logic [1:0] done_status_q;
 
   wire empty_seg = seg.len == 0;
-  wire hold_done = seg.last && done_q && !done_ready;  // the place for its status is taken
+  wire hold_done = seg.last && !seg.info[16] && done_q && !done_ready;  // the place for its status is taken
 
   assign wr_addr = seg.addr;
   assign wr_len = seg.len;
@@ -265,22 +256,28 @@ module berth_dma_wr #(
     if (done_ready) done_q <= 1'b0;
     if (seg_pop) begin
       sent_q <= '0;
-      if (seg.last) begin
+      if (seg.last && !seg.info[16]) begin
         done_q        <= 1'b1;
-        done_tag_q    <= seg.tag;
+        done_tag_q    <= seg.info[15:0];
         done_status_q <= seg.status;
       end
     end
+    fd_valid  <= seg_pop && seg.last && seg.info[16];
+    fd_tag    <= seg.info[7:0];
+    fd_status <= seg.status;
     if (rst) begin
-      sent_q <= '0;
-      done_q <= 1'b0;
+      sent_q   <= '0;
+      done_q   <= 1'b0;
+      fd_valid <= 1'b0;
     end
   end
+
+  wire unused = pg_first;
 
   // Words that were asked for always find room; a posted write stays within page and limit.
   always_ff @(posedge clk)
     if (!rst) begin
       assert (!pr_rvalid || word_space);
-      if (put_go && !stop_q) assert (len != 0 && {1'b0, addr_q[11:0]} + len <= 13'h1000);
+      if (put_go) assert ({1'b0, addr[11:0]} + len <= 13'h1000);
     end
 endmodule

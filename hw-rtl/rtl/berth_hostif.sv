@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // The host side of the card: BARs, rings, DMA, translation, completions, interrupts; and the core's registers for them.
 module berth_hostif #(
-    // Bits of a beat on the host port and in packet RAM.
+    // Bits of a beat on the host port and of DMA in packet RAM.
     parameter int unsigned DATA_W = 64
 ) (
     input  logic                clk,
@@ -57,7 +57,7 @@ module berth_hostif #(
     // Packet RAM.
     output logic                pw_valid,
     input  logic                pw_ready,
-    output logic [17:0]         pw_addr,
+    output logic [18:0]         pw_addr,  // from 2^18 on: the fast path's transmit RAM
     output logic [DATA_W-1:0]   pw_data,
     output logic [2*DATA_W/8-1:0] pw_strb,
     output logic                pr_valid,
@@ -76,6 +76,56 @@ module berth_hostif #(
     output logic [ 7:0]         tx_err_code,
     input  logic                tx_err_clear,
     input  logic [ 3:0]         tx_err_clear_slot,
+    // Fast path: payload reads of the transmit half, payload writes of the receive half, and their ends.
+    input  logic                fr_valid,
+    output logic                fr_ready,
+    input  logic [17:0]         fr_local,
+    input  logic [12:0]         fr_len,
+    input  logic [ 7:0]         fr_asid,
+    input  logic [63:0]         fr_va,
+    input  logic [ 7:0]         fr_tag,
+    output logic                frd_valid,
+    output logic [ 7:0]         frd_tag,
+    output logic [ 1:0]         frd_status,
+    input  logic                fw_valid,
+    output logic                fw_ready,
+    input  logic [17:0]         fw_local,
+    input  logic [12:0]         fw_len,
+    input  logic [ 7:0]         fw_asid,
+    input  logic [63:0]         fw_va,
+    input  logic [ 7:0]         fw_tag,
+    output logic                fwd_valid,
+    output logic [ 7:0]         fwd_tag,
+    output logic [ 1:0]         fwd_status,
+    // Fast path: reads of queues (see berth_queue_rd), completions; transmit half in the low bits.
+    input  logic [1:0]          qr_valid,
+    output logic [1:0]          qr_ready,
+    input  logic [2*64-1:0]     qr_addr,
+    input  logic [2*10-1:0]     qr_len,
+    input  logic [2*8-1:0]      qr_tag,
+    output logic [1:0]          qc_valid,
+    output logic [DATA_W-1:0]   qc_data,
+    output logic [ 7:0]         qc_tag,
+    output logic [ 9:0]         qc_off,
+    output logic                qc_last,
+    output logic                qc_err,
+    input  logic [1:0]          fcq_valid,
+    output logic [1:0]          fcq_ready,
+    input  logic [2*8-1:0]      fcq_cqn,
+    input  logic [2*7*32-1:0]   fcq_words,
+    // Fast path, transmit half in the low bits: ranges of pages (see berth_xlt).
+    input  logic [1:0]          xa_valid,
+    output logic [1:0]          xa_ready,
+    input  logic [1:0]          xa_release,
+    input  logic [1:0]          xa_write,
+    input  logic [2*8-1:0]      xa_asid,
+    input  logic [2*64-1:0]     xa_va,
+    input  logic [2*21-1:0]     xa_len,
+    input  logic [2*16-1:0]     xa_tag,
+    output logic [1:0]          xr_valid,
+    output logic [2*16-1:0]     xr_tag,
+    output logic [2*2-1:0]      xr_kind,
+    output logic [2*8-1:0]      xr_status,
     // Statistics RAM.
     output logic                st_req,
     output logic [11:2]         st_addr,
@@ -85,8 +135,8 @@ module berth_hostif #(
     input  logic [63:0]         cycles,
     output logic                soft_rst
 );
-  initial if (DATA_W < 64 || DATA_W > 512 || DATA_W != 1 << $clog2(DATA_W))
-    $fatal(1, "berth_hostif: DATA_W must be 64, 128, 256 or 512");
+  initial if (DATA_W < 64 || DATA_W > 1024 || DATA_W != 1 << $clog2(DATA_W))
+    $fatal(1, "berth_hostif: DATA_W must be 64, 128, 256, 512 or 1024");
 
   // ---- Reset by the host: reads in flight end first, and the posted write at hand ------
   logic reset_we, resetting_q, soft_rst_q, arb_busy;
@@ -220,13 +270,14 @@ module berth_hostif #(
   logic [103:0] lk_vpn;
   logic lk_hit;
   logic [51:0] lk_page, ch_page;
-  logic ch_valid, ch_ready, ch_write, rdy_valid, rdy_ready, xev_valid, xev_ready, inc_hit, inc_miss, xlt_busy;
+  logic ch_valid, ch_ready, ch_write, rdy_valid, rdy_ready, xev_valid, xev_ready, xlt_busy;
   logic [1:0] ch_op;
   logic [12:0] ch_index;
   logic [47:0] ch_vpn;
   logic [7:0] ch_asid, rdy_status;
-  logic [15:0] rdy_tag;
+  logic [17:0] rdy_tag;
   logic [7*32-1:0] xev_words;
+  logic [1:0] inc_hit, inc_miss;
   berth_fifo #(.WIDTH($bits(xgo)), .DEPTH(32)) range_fifo (
       .clk, .rst, .wr_valid(xgo_valid), .wr_ready(xgo_ready), .wr_data(xgo),
       .rd_valid(xhead_valid), .rd_ready(xhead_ready), .rd_data(xhead)
@@ -237,7 +288,10 @@ module berth_hostif #(
       .rdy_valid, .rdy_ready, .rdy_tag, .rdy_status,
       .go_valid(xhead_valid), .go_ready(xhead_ready), .go_release(xhead.give_back), .go_write(xhead.write),
       .go_asid(xhead.asid), .go_va(xhead.va), .go_len(xhead.len), .go_tag(xhead.tag),
-      .rsp_valid, .rsp_ready(rsp_pop), .rsp_data, .ev_valid(xev_valid), .ev_ready(xev_ready), .ev_words(xev_words),
+      .rsp_valid, .rsp_ready(rsp_pop), .rsp_data,
+      .xa_valid, .xa_ready, .xa_release, .xa_write, .xa_asid, .xa_va, .xa_len, .xa_tag,
+      .xa_tell(1'b1), .xr_valid, .xr_tag, .xr_kind, .xr_status,
+      .ev_valid(xev_valid), .ev_ready(xev_ready), .ev_words(xev_words),
       .inc_hit, .inc_miss, .busy(xlt_busy)
   );
   assign pend_xlt_rsp = rsp_valid;
@@ -263,8 +317,26 @@ module berth_hostif #(
   logic [63:0] ring_addr;
   logic [12:0] ring_len, ring_cpl_offset;
   logic [DATA_W-1:0] ring_cpl_data;
+  logic ring_cpl_more;
   logic inc_request, inc_rd_miss, inc_wr_miss, inc_host_error;
+  logic one_valid, one_ready, two_valid, two_more, two_last, two_err;
+  logic [63:0] one_addr;
+  logic [9:0] one_len, two_off;
+  logic [8:0] one_tag, two_tag;
+  logic [DATA_W-1:0] two_data;
+  berth_queue_rd #(.DATA_W(DATA_W)) queue_rd (
+      .clk, .rst, .log2_read, .qr_valid, .qr_ready, .qr_addr, .qr_len, .qr_tag,
+      .qc_valid, .qc_data, .qc_tag, .qc_off, .qc_last, .qc_err,
+      .rd_valid(one_valid), .rd_ready(one_ready), .rd_addr(one_addr), .rd_len(one_len), .rd_tag(one_tag),
+      .cp_valid(two_valid), .cp_data(two_data), .cp_tag(two_tag), .cp_off(two_off), .cp_more(two_more),
+      .cp_last(two_last), .cp_err(two_err)
+  );
   berth_dma_rd #(.DATA_W(DATA_W)) dma_rd (
+      .fp_valid(fr_valid), .fp_ready(fr_ready), .fp_local(fr_local), .fp_len(fr_len), .fp_asid(fr_asid),
+      .fp_va(fr_va), .fp_tag(fr_tag), .fd_valid(frd_valid), .fd_tag(frd_tag), .fd_status(frd_status),
+      .qr_valid(one_valid), .qr_ready(one_ready), .qr_addr(one_addr), .qr_len(one_len), .qr_tag(one_tag),
+      .qc_valid(two_valid), .qc_data(two_data), .qc_tag(two_tag), .qc_off(two_off), .qc_more(two_more),
+      .qc_last(two_last), .qc_err(two_err),
       .clk, .rst, .cmd_valid(rcmd_valid), .cmd_ready(rcmd_ready), .cmd_bad(rcmd.bad), .cmd_local(rcmd.place),
       .cmd_len(rcmd.len), .cmd_tag(rcmd.tag), .cmd_addr(rcmd.addr), .cmd_virtual(rcmd.virt),
       .cmd_attach(rcmd.attach), .cmd_slot(rcmd.slot), .cmd_asid(rcmd.asid),
@@ -273,7 +345,7 @@ module berth_hostif #(
       .quiet(rd_quiet), .flying(rd_flying), .busy(rd_busy),
       .lk_req(lk_req[0]), .lk_asid(lk_asid[7:0]), .lk_vpn(lk_vpn[51:0]), .lk_ack(lk_ack[0]), .lk_hit, .lk_page,
       .ring_valid, .ring_ready, .ring_addr, .ring_len, .ring_cpl_valid, .ring_cpl_offset, .ring_cpl_data,
-      .ring_cpl_end, .ring_cpl_err,
+      .ring_cpl_more, .ring_cpl_end, .ring_cpl_err,
       .hrd_valid, .hrd_ready, .hrd_addr, .hrd_len, .hrd_tag,
       .hcpl_valid, .hcpl_ready, .hcpl_data, .hcpl_tag, .hcpl_off, .hcpl_len, .hcpl_last, .hcpl_err,
       .pw_valid, .pw_ready, .pw_addr, .pw_data, .pw_strb,
@@ -287,13 +359,17 @@ module berth_hostif #(
   logic [4*13-1:0] s_len;
   logic [4*DATA_W-1:0] s_data;
 
+  logic [18:0] pr_addr_wide;
+  assign pr_addr = pr_addr_wide[17:0];
   berth_dma_wr #(.DATA_W(DATA_W)) dma_wr (
+      .fp_valid(fw_valid), .fp_ready(fw_ready), .fp_local(fw_local), .fp_len(fw_len), .fp_asid(fw_asid),
+      .fp_va(fw_va), .fp_tag(fw_tag), .fd_valid(fwd_valid), .fd_tag(fwd_tag), .fd_status(fwd_status),
       .clk, .rst, .cmd_valid(wcmd_valid), .cmd_ready(wcmd_ready), .cmd_bad(wcmd.bad), .cmd_local(wcmd.place),
       .cmd_len(wcmd.len), .cmd_tag(wcmd.tag), .cmd_addr(wcmd.addr), .cmd_virtual(wcmd.virt), .cmd_asid(wcmd.asid),
       .done_valid(wdone_valid), .done_ready(wdone_ready), .done_tag(wdone_tag), .done_status(wdone_status),
       .enable(dma_enable), .hold, .log2_payload, .quiet(wr_quiet), .flying(wr_flying), .busy(wr_busy),
       .lk_req(lk_req[1]), .lk_asid(lk_asid[15:8]), .lk_vpn(lk_vpn[103:52]), .lk_ack(lk_ack[1]), .lk_hit, .lk_page,
-      .pr_valid, .pr_ready, .pr_addr, .pr_rvalid, .pr_rdata,
+      .pr_valid, .pr_ready, .pr_addr(pr_addr_wide), .pr_rvalid, .pr_rdata,
       .wr_valid(s_valid[W_DMA]), .wr_ready(s_ready[W_DMA]), .wr_addr(s_addr[W_DMA*64+:64]),
       .wr_len(s_len[W_DMA*13+:13]), .wr_data(s_data[W_DMA*DATA_W+:DATA_W]), .wr_last(s_last[W_DMA]),
       .inc_no_translation(inc_wr_miss)
@@ -336,7 +412,7 @@ module berth_hostif #(
       .clk, .rst, .enable(dma_enable && !resetting_q), .ring_base(cmd_base), .ring_log2(cmd_log2),
       .ring_log2_we(cmd_log2_we), .ring_pi(cmd_pi), .ring_pi_we(cmd_pi_we), .ring_ci(cmd_ci), .log2_read,
       .rd_valid(ring_valid), .rd_ready(ring_ready), .rd_addr(ring_addr), .rd_len(ring_len),
-      .cpl_valid(ring_cpl_valid), .cpl_offset(ring_cpl_offset), .cpl_data(ring_cpl_data), .cpl_end(ring_cpl_end),
+      .cpl_valid(ring_cpl_valid), .cpl_offset(ring_cpl_offset), .cpl_data(ring_cpl_data), .cpl_more(ring_cpl_more), .cpl_end(ring_cpl_end),
       .cpl_err(ring_cpl_err),
       .ch_valid, .ch_ready, .ch_op, .ch_index, .ch_vpn, .ch_asid, .ch_write, .ch_page,
       .rdy_valid, .rdy_ready, .rdy_tag, .rdy_status, .hold, .quiet(rd_quiet && wr_quiet),
@@ -360,6 +436,7 @@ module berth_hostif #(
       .cfg_valid(cq_cfg_valid), .cfg_ready(cq_cfg_ready), .cfg_cqn(cq_cfg_cqn), .cfg_base(cq_cfg_base),
       .cfg_on(cq_cfg_attr[31]), .cfg_uar(cq_cfg_attr[15:8]), .cfg_log2(cq_cfg_attr[3:0]),
       .cqe_valid, .cqe_ready, .cqe_cqn, .cqe_words,
+      .fp_valid(fcq_valid), .fp_ready(fcq_ready), .fp_cqn(fcq_cqn), .fp_words(fcq_words),
       .wr_valid(s_valid[W_CQE]), .wr_ready(s_ready[W_CQE]), .wr_addr(s_addr[W_CQE*64+:64]),
       .wr_data(s_data[W_CQE*DATA_W+:DATA_W]), .wr_last(s_last[W_CQE]),
       .ev_valid(cev_valid), .ev_ready(cev_ready), .ev_words(cev_words),
@@ -404,5 +481,5 @@ module berth_hostif #(
   always_ff @(posedge clk) if (!rst && $past(!rst && hrd_valid && !hrd_ready)) assert (hrd_valid && $stable({hrd_addr, hrd_len, hrd_tag}));
   always_ff @(posedge clk) if (!rst && $past(!rst && hwr_valid && !hwr_ready)) assert (hwr_valid && $stable(hwr_last));
 
-  wire unused = &{1'b0, cq_cfg_attr, wcmd};
+  wire unused = &{1'b0, cq_cfg_attr, wcmd, pr_addr_wide[18]};
 endmodule

@@ -2,7 +2,8 @@
 // Transmit engine: takes slots that the core sends, waits for the payload reads attached
 // to them, streams them from packet RAM to the MAC or to the receiver (loopback) and
 // appends the iCRC. Slots leave in the order in which they were given, one beat per cycle,
-// frame directly behind frame.
+// frame directly behind frame. The fast path is a second user with a queue of its own: complete
+// frames anywhere in its RAM. The two take turns.
 //
 //   queue -> fetch -> skid buffer -> iCRC and the words beside it -> out
 //              \-> frames begun -----^
@@ -37,10 +38,20 @@ module berth_mac_tx #(
     output logic [7:0]          done_slot,
     input  logic                done_pop,
 
-    // packet RAM
+    // fast path: frames to send, at addresses of its RAM that are aligned to a beat; a frame has left
+    input  logic                fs_valid,
+    output logic                fs_ready,
+    input  logic [17:0]         fs_addr,
+    input  logic [12:0]         fs_len,       // bytes without iCRC, not 0
+    input  logic                fs_loop,
+    input  logic [7:0]          fs_tag,
+    output logic                fl_valid,
+    output logic [7:0]          fl_tag,
+
+    // packet RAM; from 2^18 on the fast path's
     output logic                tr_valid,
     input  logic                tr_ready,
-    output logic [17:0]         tr_addr,
+    output logic [18:0]         tr_addr,
     input  logic                tr_rvalid,
     input  logic [DATA_W-1:0]   tr_rdata,
 
@@ -79,6 +90,17 @@ module berth_mac_tx #(
         .rd_data({head_raw, head_loop, head_len, head_slot})
     );
 
+    logic        fast_valid, fast_pop, fast_loop;
+    logic [7:0]  fast_tag;
+    logic [12:0] fast_len;
+    logic [17:0] fast_addr;
+
+    berth_lutfifo #(.WIDTH(40), .DEPTH(8)) fasts (
+        .clk(clk), .rst(rst),
+        .wr_valid(fs_valid), .wr_ready(fs_ready), .wr_data({fs_loop, fs_len, fs_tag, fs_addr}),
+        .rd_valid(fast_valid), .rd_ready(fast_pop), .rd_data({fast_loop, fast_len, fast_tag, fast_addr})
+    );
+
     logic       done_push;
     logic       done_room;
     logic [7:0] done_code, done_which;
@@ -91,13 +113,13 @@ module berth_mac_tx #(
 
     // ---- fetch: the words of one slot after the other ----------------------------------
     logic        fetch_q;     // a slot's words are being asked for
-    logic [17:0] addr_q;      // next word to read
+    logic [18:0] addr_q;      // next word to read
     logic [12:0] unread_q;    // bytes not yet asked for
     logic [2:0]  room_q;      // words that the skid buffer can still be asked for
     logic [5:0]  begun_q;     // frames begun and not ended
     logic [5:0]  begun_mac_q; // of them for the MAC
     logic        fetch_go, fetch_last, head_bad, head_failed, head_wait, head_ok, begin_go, refuse_go;
-    logic        frame_room;
+    logic        frame_room, can_begin, head_good, head_refuse, fast, fast_turn_q;
 
     assign tr_valid    = fetch_q && room_q != 3'd0;
     assign tr_addr     = addr_q;
@@ -108,23 +130,29 @@ module berth_mac_tx #(
     assign head_wait   = !head_bad && tx_wait[head_slot[3:0]];
     assign head_failed = tx_err[head_slot[3:0]];
     assign head_ok     = head_valid && !hold && !head_wait;
-    assign begin_go    = head_ok && !head_bad && !head_failed && frame_room && (!fetch_q || (fetch_go && fetch_last));
+    assign can_begin   = frame_room && (!fetch_q || (fetch_go && fetch_last));
+    assign head_good   = head_ok && !head_bad && !head_failed;
+    assign head_refuse = head_ok && (head_bad || head_failed);
+    // The fast path's frame, when it is its turn or the other has none; never past what is to be refused.
+    assign fast        = fast_valid && !hold && !head_refuse && (fast_turn_q || !head_good);
+    assign begin_go    = can_begin && (fast || head_good);
     // What is not sent is reported in its turn: behind all that is under way.
-    assign refuse_go   = head_ok && (head_bad || head_failed) && begun_q == 6'd0 && done_room;
-    assign head_pop    = begin_go || refuse_go;
+    assign refuse_go   = head_refuse && begun_q == 6'd0 && done_room;
+    assign head_pop    = (begin_go && !fast) || refuse_go;
+    assign fast_pop    = begin_go && fast;
 
     // Frames whose words are in the skid buffer or on their way there.
     logic        frame_valid, frame_pop;
     logic [7:0]  frame_slot;
     logic [12:0] frame_len;
-    logic        frame_loop, frame_raw;
+    logic        frame_loop, frame_raw, frame_fast;
 
-    berth_lutfifo #(.WIDTH(23), .DEPTH(8)) frames (
+    berth_lutfifo #(.WIDTH(24), .DEPTH(8)) frames (
         .clk(clk), .rst(rst),
         .wr_valid(begin_go), .wr_ready(frame_room),
-        .wr_data({head_raw, head_loop, head_len, head_slot}),
+        .wr_data(fast ? {2'b10, fast_loop, fast_len, fast_tag} : {1'b0, head_raw, head_loop, head_len, head_slot}),
         .rd_valid(frame_valid), .rd_ready(frame_pop),
-        .rd_data({frame_raw, frame_loop, frame_len, frame_slot})
+        .rd_data({frame_fast, frame_raw, frame_loop, frame_len, frame_slot})
     );
 
     logic              word_valid;
@@ -163,10 +191,11 @@ module berth_mac_tx #(
     typedef struct packed {
         logic        last;
         logic [LB:0] bytes;
+        logic        fast;
         logic        loop;
         logic        raw;
         logic [12:0] len;    // of the frame
-        logic [7:0]  slot;
+        logic [7:0]  slot;   // or tag
     } word_t;
 
     logic [DELAY-1:0]  stage_valid_q;
@@ -225,7 +254,7 @@ module berth_mac_tx #(
 
     // A frame ends only when its outcome can be told. Under a card reset nobody wants to know,
     // and looped frames are thrown away: the receiver is in reset.
-    assign out_show   = out_valid && (!out.last || done_room || hold);
+    assign out_show   = out_valid && (!out.last || out.fast || done_room || hold);
     assign tx_valid   = out_show && !out.loop;
     assign lo_valid   = out_show && out.loop;
     assign tx_last    = out_beat_last;
@@ -234,13 +263,15 @@ module berth_mac_tx #(
     assign frame_done = out_ready && out_beat_last;
     assign go         = !out_valid || out_done;
 
-    assign done_push         = frame_done || refuse_go;
+    assign done_push         = (frame_done && !out.fast) || refuse_go;
+    assign fl_valid          = frame_done && out.fast;
+    assign fl_tag            = out.slot;
     assign done_code         = frame_done ? berth_regs_pkg::DMA_OK[7:0]
                              : head_bad ? berth_regs_pkg::DMA_REFUSED[7:0] : tx_err_code;
     assign done_which        = frame_done ? out.slot : head_slot;
     assign tx_err_clear      = refuse_go && !head_bad;
     assign tx_err_clear_slot = head_slot[3:0];
-    assign busy              = begun_q != 6'd0 || head_valid;
+    assign busy              = begun_q != 6'd0 || head_valid || fast_valid;
     assign mid_frame         = begun_mac_q != 6'd0;
 
     always_ff @(posedge clk) begin
@@ -250,19 +281,20 @@ module berth_mac_tx #(
 
         // fetch
         if (fetch_go) begin
-            addr_q   <= addr_q + BYTES[17:0];
+            addr_q   <= addr_q + BYTES[18:0];
             unread_q <= unread_q - BYTES[12:0];
             if (fetch_last)
                 fetch_q <= 1'b0;
         end
         if (begin_go) begin
             fetch_q  <= 1'b1;
-            addr_q   <= head_slot[3:0] * berth_regs_pkg::SLOT_BYTES[17:0];
-            unread_q <= head_len;
+            addr_q   <= fast ? {1'b1, fast_addr} : {1'b0, head_slot[3:0] * berth_regs_pkg::SLOT_BYTES[17:0]};
+            unread_q <= fast ? fast_len : head_len;
+            fast_turn_q <= !fast;
         end
         room_q      <= room_q - {2'd0, fetch_go} + {2'd0, word_pop};
         begun_q     <= begun_q + {5'd0, begin_go} - {5'd0, frame_done};
-        begun_mac_q <= begun_mac_q + {5'd0, begin_go && !head_loop} - {5'd0, frame_done && !out.loop};
+        begun_mac_q <= begun_mac_q + {5'd0, begin_go && !(fast ? fast_loop : head_loop)} - {5'd0, frame_done && !out.loop};
 
         // iCRC
         if (word_pop) begin
@@ -271,7 +303,7 @@ module berth_mac_tx #(
         end
         if (go) begin
             stage_valid_q   <= {stage_valid_q[DELAY-2:0], word_valid};
-            stage_q[0]      <= {word_last, word_bytes, frame_loop, frame_raw, frame_len, frame_slot};
+            stage_q[0]      <= {word_last, word_bytes, frame_fast, frame_loop, frame_raw, frame_len, frame_slot};
             stage_data_q[0] <= word_data;
             for (int i = 1; i < DELAY; i++) begin
                 stage_q[i]      <= stage_q[i-1];
@@ -285,6 +317,7 @@ module berth_mac_tx #(
 
         if (rst) begin
             fetch_q       <= 1'b0;
+            fast_turn_q   <= 1'b0;
             room_q        <= SKID[2:0];
             begun_q       <= 6'd0;
             begun_mac_q   <= 6'd0;

@@ -10,12 +10,14 @@
 //
 // Each bank is two RAMs, of its even and of its odd words. So a beat of DMA at any byte
 // address, which lies in two neighbouring words, is one access: alignment costs nothing.
+// A beat of the MAC is a word or, where DMA is wider, one half of it.
 // Each RAM has one write port and one read port, so that sending and receiving do not
 // disturb each other. In a bank the core goes first (it has at most one access in two
 // cycles), then DMA, then the MAC engine.
 
 module berth_pktram #(
-    parameter DATA_W = 64  // bits of a beat of DMA and MAC
+    parameter DATA_W = 64,     // bits of a beat of the MAC
+    parameter HOST_W = DATA_W  // bits of a beat of DMA, and of a word: as many, or twice
 ) (
     input  logic                  clk,
     input  logic                  rst,
@@ -25,15 +27,15 @@ module berth_pktram #(
     input  logic                  pw_valid,
     output logic                  pw_ready,
     input  logic [17:0]           pw_addr,
-    input  logic [DATA_W-1:0]     pw_data,
-    input  logic [2*DATA_W/8-1:0] pw_strb,
+    input  logic [HOST_W-1:0]     pw_data,
+    input  logic [2*HOST_W/8-1:0] pw_strb,
 
     // DMA out of packet RAM: a beat from any byte address, two cycles after the handshake
     input  logic                  pr_valid,
     output logic                  pr_ready,
     input  logic [17:0]           pr_addr,
     output logic                  pr_rvalid,
-    output logic [DATA_W-1:0]     pr_rdata,
+    output logic [HOST_W-1:0]     pr_rdata,
 
     // transmit engine, bank T only, aligned; data one cycle after the handshake
     input  logic                  tr_valid,
@@ -57,9 +59,11 @@ module berth_pktram #(
     input  logic [3:0]            cp_strb,
     output logic [31:0]           cp_rdata
 );
-    localparam BYTES   = DATA_W / 8;
+    localparam BYTES   = HOST_W / 8;
+    localparam HALVES  = HOST_W / DATA_W;  // beats of the MAC in a word
     localparam LB      = $clog2(BYTES);
     localparam WORDS   = BYTES / 4;
+    initial if (HALVES != 1 && HALVES != 2) $fatal(1, "berth_pktram: HOST_W must be DATA_W or twice as many");
     // words of the even RAM, and of the odd one, of each bank
     localparam T_WORDS = (berth_regs_pkg::PKT_RX_BASE + berth_regs_pkg::PKT_BYTES
                           - berth_regs_pkg::PKT_SCRATCH_BASE) / BYTES / 2;
@@ -103,7 +107,8 @@ module berth_pktram #(
     logic                  pw_t, pr_t;       // ... and in bank T
     logic                  pw_odd, pr_odd;
     logic                  cpw, cpr, cp_r;   // the core writes, reads; in bank R
-    logic [DATA_W-1:0]     cp_wide;
+    logic [HOST_W-1:0]     cp_wide, rw_wide;
+    logic [BYTES-1:0]      rw_wstrb;
     logic [BYTES-1:0]      cp_wstrb;
 
     assign pw_odd   = pw_addr[LB];
@@ -122,6 +127,12 @@ module berth_pktram #(
     assign cpr      = cp_valid && !cp_we;
     assign cp_r     = in_r(cp_addr);
     assign cp_wide  = {WORDS{cp_wdata}};
+    assign rw_wide  = {HALVES{rw_data}};
+    if (HALVES == 1) begin : whole
+        assign rw_wstrb = rw_strb;
+    end else begin : halves
+        assign rw_wstrb = rw_addr[LB-1] ? {rw_strb, {(BYTES/2){1'b0}}} : {{(BYTES/2){1'b0}}, rw_strb};
+    end
     assign cp_wstrb = {{(BYTES-4){1'b0}}, cp_strb} << {cp_addr[LB-1:2], 2'b00};
 
     assign pw_ready = !(cpw && (cp_r ? pw_r : pw_t));
@@ -130,14 +141,14 @@ module berth_pktram #(
     assign tr_ready = !(cpr && !cp_r) && !(pr_valid && pr_t);
 
     // ---- the RAMs --------------------------------------------------------------------------
-    logic [1:0][DATA_W-1:0] t_rdata, r_rdata;
+    logic [1:0][HOST_W-1:0] t_rdata, r_rdata;
 
     for (genvar p = 0; p < 2; p++) begin : parity
         logic              pw_in_r, cp_here, rw_here;
         logic              t_we, r_we, t_re, r_re;
         logic [TW-1:0]     t_waddr, t_raddr;
         logic [RW-1:0]     r_waddr, r_raddr;
-        logic [DATA_W-1:0] t_wdata, r_wdata;
+        logic [HOST_W-1:0] t_wdata, r_wdata;
         logic [BYTES-1:0]  t_wstrb, r_wstrb;
 
         assign pw_in_r = in_r(pw_at[p]);
@@ -153,21 +164,21 @@ module berth_pktram #(
                        : pw_valid && pw_r ? pw_ready && pw_in_r
                        : rw_valid && rw_here && in_r(rw_addr);
         assign r_waddr = cpw && cp_r ? r_word(cp_addr) : pw_valid && pw_r ? r_word(pw_at[p]) : r_word(rw_addr);
-        assign r_wdata = cpw && cp_r ? cp_wide         : pw_valid && pw_r ? pw_data          : rw_data;
-        assign r_wstrb = cpw && cp_r ? cp_wstrb        : pw_valid && pw_r ? pw_s[p]          : rw_strb;
+        assign r_wdata = cpw && cp_r ? cp_wide         : pw_valid && pw_r ? pw_data          : rw_wide;
+        assign r_wstrb = cpw && cp_r ? cp_wstrb        : pw_valid && pw_r ? pw_s[p]          : rw_wstrb;
 
         assign t_re    = (cpr && !cp_r) || (pr_valid && pr_t) || tr_valid;
         assign t_raddr = cpr && !cp_r ? t_word(cp_addr) : pr_valid && pr_t ? t_word(pr_at[p]) : t_word(tr_addr);
         assign r_re    = (cpr && cp_r) || (pr_valid && pr_r);
         assign r_raddr = cpr && cp_r ? r_word(cp_addr) : r_word(pr_at[p]);
 
-        berth_ram #(.WIDTH(DATA_W), .DEPTH(T_WORDS)) bank_t (
+        berth_ram #(.WIDTH(HOST_W), .DEPTH(T_WORDS)) bank_t (
             .clk(clk),
             .we(t_we), .waddr(t_waddr), .wdata(t_wdata), .wstrb(t_wstrb),
             .re(t_re), .raddr(t_raddr), .rdata(t_rdata[p])
         );
 
-        berth_ram #(.WIDTH(DATA_W), .DEPTH(R_WORDS)) bank_r (
+        berth_ram #(.WIDTH(HOST_W), .DEPTH(R_WORDS)) bank_r (
             .clk(clk),
             .we(r_we), .waddr(r_waddr), .wdata(r_wdata), .wstrb(r_wstrb),
             .re(r_re), .raddr(r_raddr), .rdata(r_rdata[p])
@@ -179,10 +190,10 @@ module berth_pktram #(
     logic [1:0]        pr_r_q;          // the even, the odd word came from bank R
     logic              pr_odd_q;        // the beat begins in the odd word
     logic [LB-1:0]     pr_shift_q;      // ... at this lane
-    logic [DATA_W-1:0] pr_even, pr_oddw, pr_first, pr_next, pr_rdata_q;
+    logic [HOST_W-1:0] pr_even, pr_oddw, pr_first, pr_next, pr_rdata_q;
     logic              tr_odd_q, cp_r_q, cp_odd_q;
     logic [LB-1:2]     cp_lane_q;
-    logic [DATA_W-1:0] cp_word;
+    logic [HOST_W-1:0] cp_word, tr_word;
 
     assign pr_even  = pr_r_q[0] ? r_rdata[0] : t_rdata[0];
     assign pr_oddw  = pr_r_q[1] ? r_rdata[1] : t_rdata[1];
@@ -195,7 +206,7 @@ module berth_pktram #(
         pr_odd_q    <= pr_odd;
         pr_shift_q  <= pr_addr[LB-1:0];
         pr_rvalid_q <= pr_q;
-        pr_rdata_q  <= DATA_W'({pr_next, pr_first} >> {pr_shift_q, 3'd0});
+        pr_rdata_q  <= HOST_W'({pr_next, pr_first} >> {pr_shift_q, 3'd0});
         tr_rvalid_q <= tr_valid && tr_ready;
         tr_odd_q    <= tr_addr[LB];
         cp_r_q      <= cp_r;
@@ -211,7 +222,14 @@ module berth_pktram #(
     assign pr_rvalid = pr_rvalid_q;
     assign pr_rdata  = pr_rdata_q;
     assign tr_rvalid = tr_rvalid_q;
-    assign tr_rdata  = t_rdata[tr_odd_q];
+    assign tr_word   = t_rdata[tr_odd_q];
+    if (HALVES == 1) begin : tr_whole
+        assign tr_rdata = tr_word;
+    end else begin : tr_half
+        logic high_q;
+        always_ff @(posedge clk) high_q <= tr_addr[LB-1];
+        assign tr_rdata = high_q ? tr_word[HOST_W-1:DATA_W] : tr_word[DATA_W-1:0];
+    end
     assign cp_word   = cp_r_q ? r_rdata[cp_odd_q] : t_rdata[cp_odd_q];
     assign cp_rdata  = cp_word[{cp_lane_q, 5'd0} +: 32];
 endmodule

@@ -21,7 +21,8 @@ package berth_regs_pkg;
     localparam logic [31:0] NUM_CQS                  = 32'h00000040; // Completion queues of one card; CQNs are 0 .. NUM_CQS - 1
     localparam logic [31:0] NUM_ASIDS                = 32'h00000040; // Address spaces (processes) that one card serves; ASID 0 is invalid
     localparam logic [31:0] XLT_ENTRIES              = 32'h00002000; // Entries of the translation table: one page each
-    localparam logic [31:0] XLT_PROBE                = 32'h00000010; // A page's entry lies within this many entries after its hash (cyclic), so that a look-up is bounded
+    localparam logic [31:0] XLT_ROWS                 = 32'h00000200; // Rows of the translation table
+    localparam logic [31:0] XLT_WAYS                 = 32'h00000010; // Entries of a row
     localparam logic [31:0] CREDITS_PER_QP           = 32'h00000080; // Credits that one QP's FIFO holds, in each direction
     localparam logic [31:0] MAX_LIST                 = 32'h00000040; // Largest credit list: half of the sender's store (decision: L is at most half)
     localparam logic [31:0] TX_SLOTS                 = 32'h00000010; // Transmit slots in packet RAM

@@ -1,298 +1,449 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// Translation table of pinned pages: look-ups for DMA, counted use for firmware, changes by the driver.
+// Translation table of pinned pages: look-ups for DMA, counted use of ranges, changes by the driver.
 //
-// A page stands at one of XLT_PROBE places after its hash. One RAM, one place per cycle;
-// all users take turns page by page, so that a long range never holds up a DMA.
+// 512 rows of 16 entries. A page stands in one of the first 8 entries of one row or in one of the
+// last 8 of another (berth_abi `xlt_place`), so a look-up is one read, and one can begin each cycle:
+//
+//   choose user -> hash -> read -> compare -> answer to DMA, read the count -> write the count
+//
+// Users of ranges: 0 firmware, 1 and 2 the transmit and the receive half of the fast path.
+// A change by the driver waits until the pipeline is empty. All users take turns, page by page.
 module berth_xlt (
-    input  logic            clk,
-    input  logic            rst,
+    input  logic              clk,
+    input  logic              rst,
     // Look-ups, bit 0 for DMA reads and bit 1 for DMA writes: req is held until ack.
-    input  logic [1:0]      lk_req,
-    input  logic [2*8-1:0]  lk_asid,
-    input  logic [2*52-1:0] lk_vpn,
-    output logic [1:0]      lk_ack,
-    output logic            lk_hit,   // with ack
-    output logic [51:0]     lk_page,  // with ack: bus address >> 12
+    input  logic [1:0]        lk_req,
+    input  logic [2*8-1:0]    lk_asid,
+    input  logic [2*52-1:0]   lk_vpn,
+    output logic [1:0]        lk_ack,
+    output logic              lk_hit,   // with ack
+    output logic [51:0]       lk_page,  // with ack: bus address >> 12
     // Driver's changes: 0 install, 1 evict, 2 revoke. Held until ready.
-    input  logic            ch_valid,
-    output logic            ch_ready,
-    input  logic [1:0]      ch_op,
-    input  logic [12:0]     ch_index,
-    input  logic [47:0]     ch_vpn,
-    input  logic [7:0]      ch_asid,
-    input  logic            ch_write,
-    input  logic [51:0]     ch_page,
-    // Driver's answer to a page request: on to firmware.
-    input  logic            rdy_valid,
-    output logic            rdy_ready,
-    input  logic [15:0]     rdy_tag,
-    input  logic [7:0]      rdy_status,
+    input  logic              ch_valid,
+    output logic              ch_ready,
+    input  logic [1:0]        ch_op,
+    input  logic [12:0]       ch_index,
+    input  logic [47:0]       ch_vpn,
+    input  logic [7:0]        ch_asid,
+    input  logic              ch_write,
+    input  logic [51:0]       ch_page,
+    // Driver's answer to a page request: on to the user in bits 17:16 of the tag.
+    input  logic              rdy_valid,
+    output logic              rdy_ready,
+    input  logic [17:0]       rdy_tag,
+    input  logic [7:0]        rdy_status,
     // Firmware: acquire or release a range.
-    input  logic            go_valid,
-    output logic            go_ready,
-    input  logic            go_release,
-    input  logic            go_write,
-    input  logic [7:0]      go_asid,
-    input  logic [63:0]     go_va,
-    input  logic [30:0]     go_len,
-    input  logic [15:0]     go_tag,
+    input  logic              go_valid,
+    output logic              go_ready,
+    input  logic              go_release,
+    input  logic              go_write,
+    input  logic [7:0]        go_asid,
+    input  logic [63:0]       go_va,
+    input  logic [30:0]       go_len,
+    input  logic [15:0]       go_tag,
     // Firmware: answers, as CPU_XLT_RSP.
-    output logic            rsp_valid,
-    input  logic            rsp_ready,
-    output logic [31:0]     rsp_data,
+    output logic              rsp_valid,
+    input  logic              rsp_ready,
+    output logic [31:0]       rsp_data,
+    // Fast path, transmit half in the low bits: ranges and answers (0 hit, 1 miss, 2 host's answer).
+    input  logic [1:0]        xa_valid,
+    output logic [1:0]        xa_ready,
+    input  logic [1:0]        xa_release,
+    input  logic [1:0]        xa_write,
+    input  logic [2*8-1:0]    xa_asid,
+    input  logic [2*64-1:0]   xa_va,
+    input  logic [2*21-1:0]   xa_len,
+    input  logic [2*16-1:0]   xa_tag,
+    input  logic              xa_tell,  // the host hears of pages that the fast path has left unused
+    output logic [1:0]        xr_valid,
+    output logic [2*16-1:0]   xr_tag,
+    output logic [2*2-1:0]    xr_kind,
+    output logic [2*8-1:0]    xr_status,
     // To the event writer: words 0 to 6.
-    output logic            ev_valid,
-    input  logic            ev_ready,
-    output logic [7*32-1:0] ev_words,
-    // Pulses for the counters.
-    output logic            inc_hit,
-    output logic            inc_miss,
-    output logic            busy
+    output logic              ev_valid,
+    input  logic              ev_ready,
+    output logic [7*32-1:0]   ev_words,
+    // For the counters: ranges that hit or missed in this cycle.
+    output logic [1:0]        inc_hit,
+    output logic [1:0]        inc_miss,
+    output logic              busy
 );
-  localparam int unsigned ENTRIES = berth_regs_pkg::XLT_ENTRIES;
-  localparam int unsigned IW = $clog2(ENTRIES);
-  localparam int unsigned PROBE = berth_regs_pkg::XLT_PROBE;
-  localparam int unsigned PW = $clog2(PROBE);
+  localparam int unsigned ROWS = berth_regs_pkg::XLT_ROWS;
+  localparam int unsigned WAYS = berth_regs_pkg::XLT_WAYS;
+  localparam int unsigned RW = $clog2(ROWS);
+  localparam int unsigned WW = $clog2(WAYS);
+  localparam int unsigned IW = RW + WW;
+  localparam int unsigned COUNT = 16;
+  localparam int unsigned USERS = 3;
+  localparam int unsigned ENTRY = 1 + 1 + 8 + 48 + 52;  // valid, write, ASID, virtual page, page
 
-  typedef struct packed {
-    logic        valid;
-    logic        write;
-    logic [7:0]  asid;
-    logic [47:0] vpn;
-    logic [51:0] page;
-    logic [15:0] use_count;
-  } entry_t;
-  typedef enum logic [1:0] {CLEAR, IDLE, SEARCH, CHANGE} state_t;
-  typedef enum logic [2:0] {R_IDLE, R_PAGE, R_BACK, R_RSP, R_EVENT} range_t;
-  localparam logic [1:0] WHO_READ = 0, WHO_WRITE = 1, WHO_RANGE = 2, WHO_CHANGE = 3;
+  initial if (IW != 13 || RW != 9) $fatal(1, "berth_xlt: the hash is that of 512 rows of 16");
 
-  // ---- Range engine: state used by the table below --------------------------
-  range_t range_q;
-  logic r_release_q, r_write_q, r_hit_q;
-  logic [7:0] r_asid_q;
-  logic [63:0] r_va_q;
-  logic [30:0] r_len_q;
-  logic [15:0] r_tag_q;
-  logic [51:0] r_vpn_q;
-  logic [19:0] r_left_q, r_done_q;  // pages to go, pages counted
-  logic r_ack, r_found;
-  wire r_req = (range_q == R_PAGE && r_left_q != 0) || (range_q == R_BACK && r_done_q != 0);
-  // While pages are being counted that may be given back at once, "in use" is no final answer.
-  wire r_unsure = range_q == R_PAGE || range_q == R_BACK;
-
-  // ---- Table ----------------------------------------------------------------
-  entry_t ent_q, ent_new;
-  logic [$bits(ent_q)-1:0] table_q[ENTRIES];  // a plain vector: Yosys makes no RAM of a struct
-  state_t state_q;
-  logic [1:0] who_q, pick, k;
-  logic any, we;
-  logic [IW-1:0] raddr, waddr, at_q;
-  logic [PW-1:0] n_q;
-  logic [7:0] asid_q;
-  logic [51:0] vpn_q;
-  logic want_write_q;
-  logic evict_event, evict_space, range_event, ev_space;
-
-  logic [3:0] req;
-  assign req = {ch_valid, r_req, lk_req};
-
-  function automatic logic [IW-1:0] hash(input logic [7:0] asid, input logic [38:0] vpn);
-    hash = (vpn[IW-1:0] ^ vpn[13+:IW] ^ vpn[26+:IW]) * IW'(32'h13c7) + IW'(asid) * IW'(32'h9d);
+  // As berth_abi's xlt_place: two rows that share as few pages as can be, each without
+  // collisions among 512 neighbours.
+  // verilator lint_off UNUSEDSIGNAL
+  function automatic logic [8:0] row_of(input logic second, input logic [7:0] asid, input logic [51:0] vpn);
+    logic [8:0] x, a, b, c;
+    a = vpn[17:9];
+    b = vpn[26:18];
+    c = vpn[35:27];
+    x = second ? vpn[8:0] ^ {a[7:0], a[8]} ^ {b[6:0], b[8:7]} ^ {c[4:0], c[8:5]} : vpn[8:0] ^ a ^ b ^ c;
+    row_of = second ? x * 9'h0b5 + 9'(asid) * 9'h14b : x * 9'h1c7 + 9'(asid) * 9'h09d;
   endfunction
+  // verilator lint_on UNUSEDSIGNAL
 
-  // The four users take turns.
-  logic [7:0] pick_asid;
-  logic [51:0] pick_vpn;
+  // ---- Users of ranges ----------------------------------------------------------
+  logic [USERS-1:0] pg_valid, pg_ready, pg_release, pg_back, pg_write, pg_last, r_busy;
+  logic [USERS*8-1:0] pg_asid;
+  logic [USERS*52-1:0] pg_vpn;
+  logic [USERS-1:0] an_valid, out_valid, out_hit, rev_valid, rev_ready;
+  logic an_last_q, an_counted_q, an_zero;
+  logic [USERS*16-1:0] out_tag;
+  logic [USERS*7*32-1:0] rev_words;
+  logic cpu_room, go_free, block;
+
+  berth_xlt_range #(.TELL_ALL(1'b1), .USER(2'd0)) firmware (
+      .clk, .rst, .go_valid(go_valid && cpu_room), .go_ready(go_free), .go_release, .go_write, .go_asid, .go_va,
+      .go_len, .go_tag, .block, .tell(1'b1), .pg_valid(pg_valid[0]), .pg_ready(pg_ready[0]),
+      .pg_release(pg_release[0]), .pg_back(pg_back[0]), .pg_write(pg_write[0]), .pg_asid(pg_asid[7:0]),
+      .pg_vpn(pg_vpn[51:0]), .pg_last(pg_last[0]), .an_valid(an_valid[0]), .an_last(an_last_q),
+      .an_counted(an_counted_q), .an_zero, .out_valid(out_valid[0]), .out_hit(out_hit[0]), .out_tag(out_tag[15:0]),
+      .ev_valid(rev_valid[0]), .ev_ready(rev_ready[0]), .ev_words(rev_words[7*32-1:0]), .busy(r_busy[0])
+  );
+  assign go_ready = go_free && cpu_room;
+
+  for (genvar u = 0; u < 2; u++) begin : fast
+    berth_xlt_range #(.USER(2'(u + 1))) range (
+        .clk, .rst, .go_valid(xa_valid[u]), .go_ready(xa_ready[u]), .go_release(xa_release[u]),
+        .go_write(xa_write[u]), .go_asid(xa_asid[8*u+:8]), .go_va(xa_va[64*u+:64]),
+        .go_len({10'd0, xa_len[21*u+:21]}), .go_tag(xa_tag[16*u+:16]), .block, .tell(xa_tell),
+        .pg_valid(pg_valid[u+1]), .pg_ready(pg_ready[u+1]), .pg_release(pg_release[u+1]), .pg_back(pg_back[u+1]),
+        .pg_write(pg_write[u+1]), .pg_asid(pg_asid[8*(u+1)+:8]), .pg_vpn(pg_vpn[52*(u+1)+:52]),
+        .pg_last(pg_last[u+1]), .an_valid(an_valid[u+1]), .an_last(an_last_q), .an_counted(an_counted_q), .an_zero,
+        .out_valid(out_valid[u+1]), .out_hit(out_hit[u+1]), .out_tag(out_tag[16*(u+1)+:16]),
+        .ev_valid(rev_valid[u+1]), .ev_ready(rev_ready[u+1]), .ev_words(rev_words[7*32*(u+1)+:7*32]),
+        .busy(r_busy[u+1])
+    );
+  end
+
+  // ---- Choice: DMA first, which asks seldom, then the ranges in turn ---------------
+  typedef enum logic [1:0] {CLEAR, RUN, DRAIN, CHANGE} state_t;
+  localparam logic [2:0] WHO_READ = 3'd3, WHO_WRITE = 3'd4;  // below: users of ranges
+  state_t state_q;
+  logic [1:0] asked_q, turn_q, k;
+  logic [2:0] pick;
+  logic any;
+  wire [1:0] lk_new = lk_req & ~asked_q;
+
   always_comb begin
     any  = 1'b0;
     pick = '0;
-    k    = '0;
-    for (int unsigned i = 4; i > 0; i--) begin
-      k = 2'(32'(who_q) + i);
-      if (req[k]) begin
+    k    = turn_q;
+    for (int unsigned i = 0; i < USERS; i++) begin
+      if (!any && pg_valid[k]) begin
         any  = 1'b1;
-        pick = k;
+        pick = {1'b0, k};
       end
+      k = k == 2'(USERS - 1) ? 2'd0 : k + 2'd1;
     end
-    unique case (pick)
-      WHO_READ: {pick_asid, pick_vpn} = {lk_asid[7:0], lk_vpn[51:0]};
-      WHO_WRITE: {pick_asid, pick_vpn} = {lk_asid[15:8], lk_vpn[103:52]};
-      default: {pick_asid, pick_vpn} = {r_asid_q, r_vpn_q};
-    endcase
+    if (lk_new != 0) begin
+      any  = 1'b1;
+      pick = lk_new[0] ? WHO_READ : WHO_WRITE;
+    end
+  end
+  wire issue = state_q == RUN && any;
+  always_comb
+    for (int unsigned i = 0; i < USERS; i++) pg_ready[i] = issue && pick == 3'(i);
+
+  // ---- Pipeline: chosen (a), hashed and read (b), compared (c), counted (d) ----------
+  logic a_q, b_q, c_q, d_q;
+  logic [2:0] a_who_q, b_who_q, c_who_q;
+  logic a_write_q, a_release_q, a_back_q, a_last_q, b_write_q, b_release_q, b_back_q, b_last_q;
+  logic c_release_q, c_back_q, c_last_q, c_hit_q, d_release_q, d_we_q;
+  logic [7:0] a_asid_q, b_asid_q;
+  logic [51:0] a_vpn_q, b_vpn_q, c_page_q;
+  logic [IW-1:0] c_index_q, d_index_q;
+  logic [RW-1:0] b_row0_q, b_row1_q;
+
+  always_ff @(posedge clk) begin
+    a_q <= issue;
+    if (issue) begin
+      a_who_q <= pick;
+      unique case (pick)
+        WHO_READ: {a_asid_q, a_vpn_q} <= {lk_asid[7:0], lk_vpn[51:0]};
+        WHO_WRITE: {a_asid_q, a_vpn_q} <= {lk_asid[15:8], lk_vpn[103:52]};
+        default: {a_asid_q, a_vpn_q} <= {pg_asid[8*32'(pick)+:8], pg_vpn[52*32'(pick)+:52]};
+      endcase
+      a_write_q   <= pick == WHO_WRITE || (pick < WHO_READ && pg_write[pick[1:0]]);
+      a_release_q <= pg_release[pick[1:0]];
+      a_back_q    <= pg_back[pick[1:0]];
+      a_last_q    <= pg_last[pick[1:0]];
+      if (pick < WHO_READ) turn_q <= pick[1:0] == 2'(USERS - 1) ? 2'd0 : pick[1:0] + 2'd1;
+    end
+    if (rst) begin
+      a_q    <= 1'b0;
+      turn_q <= '0;
+    end
   end
 
-  // In SEARCH, ent_q is what stands at at_q.
-  wire match = ent_q.valid && ent_q.asid == asid_q && {4'd0, ent_q.vpn} == vpn_q && (ent_q.write || !want_write_q);
-  wire found = state_q == SEARCH && match;
-  wire ended = state_q == SEARCH && (match || n_q == PW'(PROBE - 1));
-  wire evict_now = ent_q.use_count == 0 || !ent_q.valid;
-  wire ch_done = state_q == CHANGE && (ch_op != 2'd1 || (evict_space && (evict_now || !r_unsure)));
+  wire [RW-1:0] row0 = row_of(1'b0, a_asid_q, a_vpn_q);
+  wire [RW-1:0] row1 = row_of(1'b1, a_asid_q, a_vpn_q);
+  logic [WAYS*ENTRY-1:0] entries;
+  logic [WAYS-1:0] we;
+  logic [RW-1:0] wrow;
+  logic [ENTRY-1:0] went;
+  for (genvar w = 0; w < WAYS; w++) begin : way
+    logic [ENTRY-1:0] ram[ROWS];
+    logic [ENTRY-1:0] out_q;
+    always_ff @(posedge clk) begin
+      if (we[w]) ram[wrow] <= went;
+      if (a_q) out_q <= ram[w < WAYS / 2 ? row0 : row1];
+    end
+    assign entries[ENTRY*w+:ENTRY] = out_q;
+  end
 
-  assign lk_ack  = (ended && !who_q[1]) ? 2'd1 << who_q[0] : 2'd0;
-  assign lk_hit  = found;
-  assign lk_page = ent_q.page;
-  assign r_ack   = ended && who_q == WHO_RANGE;
-  assign r_found = found;
+  logic [WAYS-1:0] match;
+  logic [51:0] match_page;
+  logic [WW-1:0] match_way;
+  always_comb begin
+    match_page = '0;
+    match_way  = '0;
+    for (int unsigned w = 0; w < WAYS; w++) begin
+      match[w] = entries[ENTRY*w+109] && (entries[ENTRY*w+108] || !b_write_q)
+          && entries[ENTRY*w+52+:56] == {b_asid_q, b_vpn_q[47:0]} && b_vpn_q[51:48] == 0;
+      // A page stands in one place only (the driver sees to it).
+      match_page |= entries[ENTRY*w+:52] & {52{match[w]}};
+      match_way  |= WW'(w) & {WW{match[w]}};
+    end
+  end
+
+  always_ff @(posedge clk) begin
+    b_q <= a_q;
+    {b_who_q, b_write_q, b_release_q, b_back_q, b_last_q} <= {a_who_q, a_write_q, a_release_q, a_back_q, a_last_q};
+    {b_asid_q, b_vpn_q, b_row0_q, b_row1_q} <= {a_asid_q, a_vpn_q, row0, row1};
+    c_q <= b_q;
+    {c_who_q, c_release_q, c_back_q, c_last_q} <= {b_who_q, b_release_q, b_back_q, b_last_q};
+    c_hit_q   <= match != 0;
+    c_page_q  <= match_page;
+    c_index_q <= {match_way[WW-1] ? b_row1_q : b_row0_q, match_way};
+    if (rst) {b_q, c_q} <= 2'd0;
+  end
+
+  // ---- DMA's answers ----------------------------------------------------------------
+  assign lk_ack  = {c_q && c_who_q == WHO_WRITE, c_q && c_who_q == WHO_READ};
+  assign lk_hit  = c_hit_q;
+  assign lk_page = c_page_q;
+  always_ff @(posedge clk)
+    if (rst) asked_q <= '0;
+    else asked_q <= (asked_q | {issue && pick == WHO_WRITE, issue && pick == WHO_READ}) & ~lk_ack;
+
+  // ---- Counts -------------------------------------------------------------------------
+  // Behind a miss nothing of the range is counted. Two uses of a page that follow each other
+  // meet in the last stage.
+  logic [USERS-1:0] missed_q;
+  logic [COUNT-1:0] counts[ROWS*WAYS];
+  logic [COUNT-1:0] count_q, past_q, count, count_new;
+  logic same_q, cwe;
+  logic [IW-1:0] cat, cwat;
+  logic [COUNT-1:0] cput;
+  logic [IW-1:0] clear_q;
+  // "In use" is no final answer to an eviction while pages are counted that may be given back at
+  // once: then it is tried again, and meanwhile no range begins.
+  localparam logic [1:0] INSTALL = 2'd0, EVICT = 2'd1;
+  logic again_q, ev_space, wait_q;
+  logic [2:0] open_q;
+  wire evict_now = count_q == 0;
+  wire final_now = evict_now || r_busy == 0;
+  wire ch_done = state_q == CHANGE && (ch_op != EVICT || (ev_space && final_now));
+  wire range_c = c_q && c_who_q < WHO_READ;
+  wire behind = missed_q[c_who_q[1:0]];
+  wire counted_c = range_c && c_hit_q && (c_release_q || !behind);
+
+  assign count = same_q ? past_q : count_q;
+  assign count_new = d_release_q ? count - 1'b1 : count + 1'b1;
+  assign d_we_q = d_q && (d_release_q ? count != 0 : count != '1);
+  assign an_zero = d_release_q && d_q && count_new == 0;
+  assign cat = state_q == RUN ? c_index_q : state_q == CLEAR ? clear_q : c_q ? c_index_q : ch_index;
+  always_comb begin
+    cwe  = d_we_q;
+    cwat = d_index_q;
+    cput = count_new;
+    if (state_q == CLEAR) {cwe, cwat, cput} = {1'b1, clear_q, COUNT'(0)};
+    // A page that comes or goes is not in use.
+    else if (state_q == CHANGE) {cwe, cwat, cput} = {ch_done, ch_index, COUNT'(0)};
+    if (state_q == CHANGE && ch_op == EVICT && !evict_now) cwe = 1'b0;
+  end
+  always_ff @(posedge clk) begin
+    if (cwe) counts[cwat] <= cput;
+    count_q <= counts[cat];
+  end
+
+  always_ff @(posedge clk) begin
+    d_q         <= counted_c;
+    d_release_q <= c_release_q;
+    d_index_q   <= c_index_q;
+    same_q      <= d_q && counted_c && d_index_q == c_index_q;
+    past_q      <= d_we_q ? count_new : count;
+    for (int unsigned i = 0; i < USERS; i++) an_valid[i] <= range_c && !c_back_q && c_who_q == 3'(i);
+    an_last_q    <= c_last_q;
+    an_counted_q <= c_hit_q && !behind;
+    if (range_c && !c_back_q) missed_q[c_who_q[1:0]] <= !c_last_q && !c_release_q && (behind || !c_hit_q);
+    if (rst) begin
+      d_q      <= 1'b0;
+      an_valid <= '0;
+      missed_q <= '0;
+    end
+  end
+
+  // ---- Changes --------------------------------------------------------------------------
+  wire evict_event = ch_done && ch_op == EVICT;
   assign ch_ready = ch_done;
-  assign evict_event = ch_done && ch_op == 2'd1;
+  assign block = again_q;
 
   always_comb begin
-    raddr = at_q + 1'b1;
-    if (state_q == IDLE) raddr = pick == WHO_CHANGE ? ch_index : hash(pick_asid, pick_vpn[38:0]);
-    waddr   = at_q;
-    ent_new = ent_q;
-    we      = 1'b0;
+    we   = '0;
+    wrow = ch_index[IW-1:WW];
+    went = '0;
+    if (state_q == CLEAR) begin
+      we   = '1;
+      wrow = clear_q[IW-1:WW];
+    end else if (ch_done && (ch_op != EVICT || evict_now)) begin
+      we[ch_index[WW-1:0]] = 1'b1;
+      if (ch_op == INSTALL) went = {1'b1, ch_write, ch_asid, ch_vpn, ch_page};
+    end
+  end
+
+  always_ff @(posedge clk) begin
+    if (open_q != 0) open_q <= open_q - 1;
+    wait_q <= 1'b0;
     unique case (state_q)
       CLEAR: begin
-        we = 1'b1;
-        ent_new = '0;
+        clear_q <= clear_q + 1'b1;
+        if (clear_q == '1) state_q <= RUN;
       end
-      SEARCH:
-      if (found && who_q == WHO_RANGE) begin
-        if (range_q == R_PAGE && !r_release_q) begin
-          we = ent_q.use_count != '1;
-          ent_new.use_count = ent_q.use_count + 1;
-        end else begin
-          we = ent_q.use_count != 0;
-          ent_new.use_count = ent_q.use_count - 1;
-        end
+      RUN: if (ch_valid && (open_q == 0 || !any)) state_q <= DRAIN;
+      // The count at ch_index is read once nothing is under way.
+      DRAIN:
+      if (!(a_q || b_q || c_q || d_q)) begin
+        wait_q <= 1'b1;
+        if (wait_q) state_q <= CHANGE;
       end
       CHANGE: begin
-        we = ch_done && (ch_op != 2'd1 || evict_now);
-        ent_new = '0;
-        if (ch_op == 2'd0) ent_new = {1'b1, ch_write, ch_asid, ch_vpn, ch_page, 16'd0};
+        state_q <= RUN;
+        open_q  <= 3'd4;
+        again_q <= !ch_done;
       end
-      default: ;
-    endcase
-  end
-
-  always_ff @(posedge clk) begin
-    if (we) table_q[waddr] <= ent_new;
-    ent_q <= table_q[raddr];
-  end
-
-  always_ff @(posedge clk) begin
-    at_q <= raddr;
-    unique case (state_q)
-      CLEAR: if (at_q == '1) state_q <= IDLE;
-      IDLE: begin
-        n_q <= '0;
-        asid_q <= pick_asid;
-        vpn_q <= pick_vpn;
-        want_write_q <= pick == WHO_WRITE || (pick == WHO_RANGE && r_write_q);
-        if (any) begin
-          who_q   <= pick;
-          state_q <= pick == WHO_CHANGE ? CHANGE : SEARCH;
-        end
-      end
-      SEARCH: begin
-        n_q <= n_q + 1;
-        if (ended) state_q <= IDLE;
-      end
-      // An eviction that has to wait lets the others pass.
-      CHANGE: state_q <= IDLE;
     endcase
     if (rst) begin
       state_q <= CLEAR;
-      at_q    <= '0;
-      who_q   <= '0;
+      clear_q <= '0;
+      open_q  <= '0;
+      again_q <= 1'b0;
     end
   end
 
-  // ---- Ranges ---------------------------------------------------------------
-  wire [19:0] go_pages = 20'((32'({1'b0, go_len}) + 32'(go_va[11:0]) + 32'd4095) >> 12);
-  wire rsp_space, rsp_push;
-  assign go_ready = range_q == R_IDLE;
-  assign inc_hit  = range_q == R_RSP && rsp_space && r_hit_q;
-  assign inc_miss = range_q == R_RSP && rsp_space && !r_hit_q;
-  assign range_event = range_q == R_EVENT;
-  assign busy = state_q != IDLE || req != 0 || range_q != R_IDLE || go_valid || rdy_valid || ev_valid;
-
-  always_ff @(posedge clk) begin
-    unique case (range_q)
-      R_IDLE: begin
-        r_release_q <= go_release;
-        r_write_q   <= go_write;
-        r_asid_q    <= go_asid;
-        r_va_q      <= go_va;
-        r_len_q     <= go_len;
-        r_tag_q     <= go_tag;
-        r_vpn_q     <= go_va[63:12];
-        r_left_q    <= go_pages;
-        r_done_q    <= '0;
-        r_hit_q     <= 1'b1;
-        if (go_valid) range_q <= R_PAGE;
-      end
-      R_PAGE:
-      if (r_left_q == 0) range_q <= r_release_q ? R_EVENT : R_RSP;
-      else if (r_ack) begin
-        if (r_found || r_release_q) begin
-          r_left_q <= r_left_q - 1;
-          r_done_q <= r_done_q + 1;
-          r_vpn_q  <= r_vpn_q + 1;
-        end else begin
-          // A miss: what has been counted so far is given back.
-          r_hit_q <= 1'b0;
-          r_vpn_q <= r_va_q[63:12];
-          range_q <= R_BACK;
+  // ---- Answers ----------------------------------------------------------------------------
+  logic [9:0] rsp_used_q;
+  logic rsp_space;
+  wire rdy_cpu = rdy_tag[17:16] == 2'd0;
+  wire rsp_push = out_valid[0] || (rdy_valid && rdy_ready && rdy_cpu);
+  // Room is kept for what is under way.
+  assign cpu_room = rsp_used_q < 10'd480;
+  always_comb begin
+    rdy_ready = rdy_cpu ? rsp_used_q < 10'd500 && !out_valid[0] : 1'b1;
+    for (int unsigned u = 0; u < 2; u++) begin
+      xr_valid[u]          = out_valid[u+1];
+      xr_tag[16*u+:16]     = out_tag[16*(u+1)+:16];
+      xr_kind[2*u+:2]      = out_hit[u+1] ? berth_regs_pkg::XLT_HIT[1:0] : berth_regs_pkg::XLT_MISS[1:0];
+      xr_status[8*u+:8]    = 8'd0;
+      if (rdy_tag[17:16] == 2'(u + 1)) begin
+        rdy_ready = !out_valid[u+1];
+        if (!out_valid[u+1]) begin
+          xr_valid[u]       = rdy_valid;
+          xr_tag[16*u+:16]  = rdy_tag[15:0];
+          xr_kind[2*u+:2]   = berth_regs_pkg::XLT_READY[1:0];
+          xr_status[8*u+:8] = rdy_status;
         end
       end
-      R_BACK:
-      if (r_done_q == 0) range_q <= R_RSP;
-      else if (r_ack) begin
-        r_done_q <= r_done_q - 1;
-        r_vpn_q  <= r_vpn_q + 1;
-      end
-      // Firmware hears of the miss before the host does, so before the host can answer.
-      R_RSP: if (rsp_space) range_q <= r_hit_q ? R_IDLE : R_EVENT;
-      default: if (ev_space && !evict_event) range_q <= R_IDLE;
-    endcase
-    if (rst) range_q <= R_IDLE;
+    end
+    inc_hit  = '0;
+    inc_miss = '0;
+    for (int unsigned i = 0; i < USERS; i++) begin
+      inc_hit  = inc_hit + 2'(out_valid[i] && out_hit[i]);
+      inc_miss = inc_miss + 2'(out_valid[i] && !out_hit[i]);
+    end
   end
 
-  // ---- Answers and events ---------------------------------------------------
-  assign rsp_push  = range_q == R_RSP;
-  assign rdy_ready = rsp_space && !rsp_push;
-  wire [31:0] rsp_word = rsp_push ?
-      {1'b1, 3'd0, r_hit_q ? berth_regs_pkg::XLT_HIT[3:0] : berth_regs_pkg::XLT_MISS[3:0], 8'd0, r_tag_q} :
-      {1'b1, 3'd0, berth_regs_pkg::XLT_READY[3:0], rdy_status, rdy_tag};
+  wire [31:0] rsp_word = out_valid[0] ?
+      {1'b1, 3'd0, out_hit[0] ? berth_regs_pkg::XLT_HIT[3:0] : berth_regs_pkg::XLT_MISS[3:0], 8'd0, out_tag[15:0]} :
+      {1'b1, 3'd0, berth_regs_pkg::XLT_READY[3:0], rdy_status, rdy_tag[15:0]};
   berth_fifo #(
       .WIDTH(32),
       .DEPTH(512)
   ) rsp_fifo (
       .clk,
       .rst,
-      .wr_valid(rsp_push || rdy_valid),
+      .wr_valid(rsp_push),
       .wr_ready(rsp_space),
       .wr_data(rsp_word),
       .rd_valid(rsp_valid),
       .rd_ready(rsp_ready),
       .rd_data(rsp_data)
   );
+  always_ff @(posedge clk)
+    if (rst) rsp_used_q <= '0;
+    else rsp_used_q <= rsp_used_q + 10'(rsp_push) - 10'(rsp_valid && rsp_ready);
 
-  wire [31:0] range_kind = r_release_q ? berth_regs_pkg::EV_PAGE_RELEASE : berth_regs_pkg::EV_PAGE_NEED;
-  wire [7*32-1:0] range_words = {
-    1'b0, r_len_q, r_va_q[63:32], r_va_q[31:0], 31'd0, r_write_q, 24'd0, r_asid_q, 16'd0, r_tag_q, range_kind
-  };
-  wire [7*32-1:0] evict_words = {
-    128'd0, 31'd0, evict_now, 19'd0, ch_index, berth_regs_pkg::EV_PAGE_EVICTED
-  };
-  assign evict_space = ev_space;
+  // ---- Events: evictions first, then the ranges in turn ---------------------------------------
+  logic [1:0] ev_turn_q, ev_pick, j;
+  logic ev_any;
+  always_comb begin
+    ev_any  = 1'b0;
+    ev_pick = '0;
+    j       = ev_turn_q;
+    for (int unsigned i = 0; i < USERS; i++) begin
+      if (!ev_any && rev_valid[j]) begin
+        ev_any  = 1'b1;
+        ev_pick = j;
+      end
+      j = j == 2'(USERS - 1) ? 2'd0 : j + 2'd1;
+    end
+    for (int unsigned i = 0; i < USERS; i++)
+      rev_ready[i] = ev_any && ev_pick == 2'(i) && ev_space && !evict_event;
+  end
+  always_ff @(posedge clk)
+    if (rst) ev_turn_q <= '0;
+    else if (rev_ready != 0) ev_turn_q <= ev_pick == 2'(USERS - 1) ? 2'd0 : ev_pick + 2'd1;
+
+  wire [7*32-1:0] evict_words = {128'd0, 31'd0, evict_now, 19'd0, ch_index, berth_regs_pkg::EV_PAGE_EVICTED};
   berth_fifo #(
       .WIDTH(7 * 32),
       .DEPTH(16)
   ) ev_fifo (
       .clk,
       .rst,
-      .wr_valid(evict_event || range_event),
+      .wr_valid(evict_event || ev_any),
       .wr_ready(ev_space),
-      .wr_data(evict_event ? evict_words : range_words),
+      .wr_data(evict_event ? evict_words : rev_words[7*32*32'(ev_pick)+:7*32]),
       .rd_valid(ev_valid),
       .rd_ready(ev_ready),
       .rd_data(ev_words)
   );
 
-  // One user is answered at a time, and only from a valid entry.
+  // What has just gone into a FIFO is not to be seen at its end yet.
+  logic [4:0] ev_used_q;
   always_ff @(posedge clk)
-    if (!rst) assert ($countones({lk_ack, r_ack, ch_ready}) <= 1 && (!found || ent_q.valid));
+    if (rst) ev_used_q <= '0;
+    else ev_used_q <= ev_used_q + 5'((evict_event || ev_any) && ev_space) - 5'(ev_valid && ev_ready);
+  assign busy = state_q != RUN || ch_valid || lk_req != 0 || r_busy != 0 || go_valid || xa_valid != 0 || rdy_valid
+      || ev_used_q != 0 || (rsp_used_q != 0 && !rsp_valid) || a_q || b_q || c_q || d_q;
+
+  // A page stands in one place; one user is answered at a time; room is kept for answers.
+  always_ff @(posedge clk)
+    if (!rst) begin
+      assert (!b_q || $countones(match) <= 1);
+      assert ($countones({lk_ack, range_c}) <= 1);
+      assert (!rsp_push || rsp_space);
+      assert (state_q != CHANGE || !(a_q || b_q || c_q || d_q));
+    end
 endmodule

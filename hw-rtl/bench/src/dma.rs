@@ -55,10 +55,10 @@ pub struct Setup {
 pub struct Rate {
     /// Bytes per cycle from the first beat to the last.
     pub rate: f64,
-    /// Bytes per cycle when there is a beat in every cycle.
+    /// Bytes per cycle that the port allows and, of reads, the number of them that may be out.
     pub limit: f64,
-    /// Cycles without a beat in between.
-    pub bubbles: u64,
+    /// Cycles in which a beat was offered and not taken.
+    pub waits: u64,
 }
 
 /// Beats of a buffer of `LEN` bytes at `offset` in a page, when it is cut at multiples of `cut`.
@@ -144,18 +144,19 @@ pub fn measure(model: &Model, s: Setup) -> Result<[Option<Rate>; 2]> {
     }
     ensure!(rig.memory()[..ring] == want, "host memory is not what was written ({s:?})");
 
-    let beat = s.data_w / 8;
+    let beat = 2 * s.data_w / 8;
     let rate = |port: berth_rtl::Port| -> Result<Rate> {
         let bytes = (COMMANDS * LEN) as f64;
         ensure!(port.bytes == (COMMANDS * LEN) as u64, "{} bytes moved instead of {bytes}", port.bytes);
-        Ok(Rate {
-            rate: bytes / port.span() as f64,
-            limit: LEN as f64 / beats(s.host_offset, model.mps as usize, beat) as f64,
-            bubbles: port.bubbles(),
-        })
+        let framing = LEN as f64 / beats(s.host_offset, model.mps as usize, beat) as f64;
+        Ok(Rate { rate: bytes / port.span() as f64, limit: framing.min(model.host_rate(s.data_w)), waits: port.waits })
+    };
+    let read = |port| -> Result<Rate> {
+        let Rate { rate, limit, waits } = rate(port)?;
+        Ok(Rate { rate, limit: limit.min(model.in_flight(s.extra)), waits })
     };
     Ok([
-        if reads { Some(rate(ports.completions)?) } else { None },
+        if reads { Some(read(ports.completions)?) } else { None },
         if writes { Some(rate(ports.writes)?) } else { None },
     ])
 }
@@ -184,7 +185,7 @@ pub fn bandwidth(model: &Model, data_w: usize) -> Result<Vec<Row>> {
                     ("bytes", LEN.into()),
                     ("extra_latency", extra.into()),
                     ("translated", translated.into()),
-                    ("bubbles", rate.bubbles.into()),
+                    ("waits", rate.waits.into()),
                 ];
                 if !aligned {
                     params.push(("host_offset", host_offset.into()));

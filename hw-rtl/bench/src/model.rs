@@ -18,6 +18,9 @@ pub struct Model {
     /// Maximum read request size in bytes (MRRS): a power of two, 128 to 4096.
     #[arg(long, value_name = "BYTES", default_value_t = 512, value_parser = size)]
     pub mrrs: u32,
+    /// Payload bytes per cycle that the host port carries in each direction, as a multiple of what the wire allows.
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.25)]
+    pub host_rate: f64,
     /// Seed of the data that is moved.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
@@ -36,6 +39,7 @@ impl Model {
     pub fn slot(&self, data_w: usize, extra: u64) -> CardConfig {
         CardConfig {
             data_w,
+            host_rate: self.host_rate(data_w),
             read_latency: self.read_latency + extra,
             outstanding: usize::from(self.reads_outstanding),
             out_of_order: false,
@@ -43,6 +47,16 @@ impl Model {
             stall_percent: 0,
             seed: self.seed,
         }
+    }
+
+    /// Bytes per cycle and direction of the host port.
+    pub fn host_rate(&self, data_w: usize) -> f64 {
+        (self.host_rate * wire_payload(data_w, 4096)).min(2.0 * data_w as f64 / 8.0)
+    }
+
+    /// Bytes per cycle that reads can have, as only so many may be out and each takes its time.
+    pub fn in_flight(&self, extra: u64) -> f64 {
+        f64::from(self.reads_outstanding) * f64::from(self.mrrs) / (self.read_latency + extra) as f64
     }
 
     /// What `HOST_PCIE_LIMITS` must say.
@@ -53,11 +67,24 @@ impl Model {
     /// The assumptions in words, one per line.
     pub fn assumptions(&self) -> Vec<String> {
         vec![
-            "host port: one beat of DATA_W bits per cycle and direction, headers beside the data".to_owned(),
+            format!(
+                "host port: beats of 2 × DATA_W bits, headers beside the data; in each direction {} × the payload that \
+                 the wire carries at MTU 4096",
+                self.host_rate
+            ),
             format!("PCIe read round trip {} cycles to the first beat, completions in order", self.read_latency),
             format!("{} reads outstanding, MPS {} B, MRRS {} B", self.reads_outstanding, self.mps, self.mrrs),
             "MAC port: one beat of DATA_W bits per cycle, preamble, FCS and gap not on it".to_owned(),
             format!("memory pinned, buffers aligned to pages unless said, no port stalls; seed {}", self.seed),
         ]
     }
+}
+
+/// Bytes of a frame with one packet of a SEND that are not payload: preamble, Ethernet, IPv4, UDP, BTH, placement header,
+/// iCRC, FCS, gap.
+const OVERHEAD: usize = 8 + 14 + 20 + 8 + 12 + 4 + 4 + 4 + 12;
+
+/// Payload bytes per cycle of a wire that carries `data_w` bits per cycle, in packets of `mtu` bytes.
+pub fn wire_payload(data_w: usize, mtu: usize) -> f64 {
+    data_w as f64 / 8.0 * mtu as f64 / (mtu + OVERHEAD) as f64
 }

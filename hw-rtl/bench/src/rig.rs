@@ -2,7 +2,7 @@
 //! A card on the bench: host memory, the core in reset, its engines driven through the debug port.
 
 use anyhow::{Context as _, Result, bail, ensure};
-use berth_abi::card::{XLT_ENTRIES, XLT_PROBE, xlt_hash};
+use berth_abi::card::xlt_free;
 use berth_abi::cpu::*;
 use berth_abi::host::*;
 use berth_abi::ring::CMD_PAGE_INSTALL;
@@ -128,7 +128,7 @@ impl Rig {
     }
 
     /// Tells the card that virtual pages of an address space are at bus addresses, over a command ring at `ring` in
-    /// host memory: (virtual page, bus address). At most 512 pages, each hashed to another place.
+    /// host memory: (virtual page, bus address). At most 512 pages.
     ///
     /// # Errors
     /// When two pages want one place, or the card does not take the commands.
@@ -137,9 +137,9 @@ impl Rig {
         ensure!(pages.len() < 1 << LOG2, "more pages than the ring has places");
         let mut used = BTreeSet::new();
         for (n, &(vpn, bus)) in pages.iter().enumerate() {
-            let home = xlt_hash(asid, vpn);
-            let index = (0..XLT_PROBE).map(|i| (home + i) % XLT_ENTRIES).find(|i| used.insert(*i));
+            let index = xlt_free(asid, vpn, |place| !used.contains(&place));
             let index = index.context("no place in the translation table")?;
+            used.insert(index);
             let (name, page) = (u64::from(index) << 48 | vpn, bus | 1);
             let words =
                 [CMD_PAGE_INSTALL, 1, asid, 0, name as u32, (name >> 32) as u32, page as u32, (page >> 32) as u32];

@@ -23,13 +23,13 @@
 
 namespace {
 
-// Words of a beat, and room for the widest.
-constexpr int BEAT_WORDS = BERTH_WIDTH / 64;
+// Room for the widest beat of the MAC port, and of the host port, which is twice as wide.
 constexpr int MOST_WORDS = 8;
+constexpr int MOST_HOST_WORDS = 2 * MOST_WORDS;
 
 struct BerthInputs {
     uint64_t mmio_wdata;
-    uint64_t hcpl_data[MOST_WORDS];
+    uint64_t hcpl_data[MOST_HOST_WORDS];
     uint64_t rx_data[MOST_WORDS];
     uint64_t rx_keep;
     uint64_t skip;
@@ -62,7 +62,7 @@ struct BerthOutputs {
     uint64_t mmio_rdata;
     uint64_t hrd_addr;
     uint64_t hwr_addr;
-    uint64_t hwr_data[MOST_WORDS];
+    uint64_t hwr_data[MOST_HOST_WORDS];
     uint64_t tx_data[MOST_WORDS];
     uint64_t tx_keep;
     uint64_t timer_deadline;
@@ -100,14 +100,8 @@ struct BerthModel {
 // A beat between the C ABI and the model: one word or, little end first, an array of them.
 void to_model(QData& port, const uint64_t* beat) { port = *beat; }
 void from_model(uint64_t* beat, const QData& port) { *beat = port; }
-template <std::size_t N> void to_model(VlWide<N>& port, const uint64_t* beat) {
-    static_assert(N == 2 * BEAT_WORDS, "a port is a beat wide");
-    std::memcpy(&port[0], beat, 8 * BEAT_WORDS);
-}
-template <std::size_t N> void from_model(uint64_t* beat, const VlWide<N>& port) {
-    static_assert(N == 2 * BEAT_WORDS, "a port is a beat wide");
-    std::memcpy(beat, &port[0], 8 * BEAT_WORDS);
-}
+template <std::size_t N> void to_model(VlWide<N>& port, const uint64_t* beat) { std::memcpy(&port[0], beat, 4 * N); }
+template <std::size_t N> void from_model(uint64_t* beat, const VlWide<N>& port) { std::memcpy(beat, &port[0], 4 * N); }
 
 // Verilator keeps the current context in thread-local storage; a thread may own several
 // models and a model may move between threads, so every call sets it.

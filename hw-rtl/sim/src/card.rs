@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The Verilated card in a modelled slot: host memory, MMIO, interrupts, frames.
 
-use crate::ffi::{Beat, Core, Inputs, Outputs};
+use crate::ffi::{Core, Inputs, Outputs};
 use berth_abi::host::{HOST_CTRL, HOST_PCIE_LIMITS};
 use berth_random::Rng;
 use std::collections::VecDeque;
@@ -44,8 +44,10 @@ pub trait HostMemory {
 /// How the modelled slot behaves.
 #[derive(Clone, Debug)]
 pub struct CardConfig {
-    /// Bits of a beat on the host and MAC ports: one of [`crate::WIDTHS`].
+    /// Bits of a beat on the MAC port: one of [`crate::WIDTHS`]. The host port is twice as wide.
     pub data_w: usize,
+    /// Bytes per cycle that the host port carries in each direction, at most; infinite: a beat in every cycle.
+    pub host_rate: f64,
     /// Cycles from a read request to the first beat of its completion.
     pub read_latency: u64,
     /// Read requests that the host takes before it lets the card wait (1 to 64).
@@ -67,6 +69,7 @@ impl Default for CardConfig {
     fn default() -> Self {
         Self {
             data_w: data_w(),
+            host_rate: f64::INFINITY,
             read_latency: 250,
             outstanding: 64,
             out_of_order: false,
@@ -100,6 +103,25 @@ pub struct Port {
     pub last: u64,
     /// Cycles in which a beat was offered and not taken.
     pub waits: u64,
+}
+
+/// What a direction of the host port may still carry: a beat moves when it is not negative.
+#[derive(Clone, Copy, Debug, Default)]
+struct Budget(f64);
+
+impl Budget {
+    /// Another cycle; what is not used is lost after two.
+    fn cycle(&mut self, rate: f64) {
+        self.0 = if rate.is_finite() { (self.0 + rate).min(2.0 * rate) } else { 0.0 };
+    }
+
+    fn allows(self) -> bool {
+        self.0 >= 0.0
+    }
+
+    fn spend(&mut self, bytes: usize) {
+        self.0 -= bytes as f64;
+    }
 }
 
 impl Port {
@@ -212,8 +234,12 @@ pub struct Card {
     debug_result: Option<u32>,
     limits: PcieLimits,
     stalled: bool,
-    /// Bytes of a beat.
+    /// Bytes of a beat of the MAC port.
     beat: usize,
+    /// Bytes of a beat of the host port.
+    host_beat: usize,
+    to_host: Budget,
+    from_host: Budget,
     ports: Ports,
 }
 
@@ -257,6 +283,9 @@ impl Card {
         let mut card = Self {
             core: Core::new(config.data_w),
             beat: config.data_w / 8,
+            host_beat: 2 * config.data_w / 8,
+            to_host: Budget::default(),
+            from_host: Budget::default(),
             ports: Ports::default(),
             inputs: Inputs::default(),
             outputs: Outputs::default(),
@@ -622,10 +651,10 @@ impl Card {
             i.mmio_wstrb = m.strobe;
         }
         i.hrd_ready = u8::from(!self.stalled && self.reads.len() < self.config.outstanding && self.willing());
-        i.hwr_ready = u8::from(!self.stalled && self.willing());
+        i.hwr_ready = u8::from(!self.stalled && self.to_host.allows() && self.willing());
         i.msix_ready = u8::from(self.willing());
         i.tx_ready = u8::from(self.tx_ready && self.willing());
-        if !self.stalled && self.completion.is_some() && self.willing() {
+        if !self.stalled && self.completion.is_some() && self.from_host.allows() && self.willing() {
             let c = self.completion.as_ref().expect("checked above");
             let r = &self.reads[c.read];
             i.hcpl_valid = 1;
@@ -634,8 +663,8 @@ impl Card {
             match &r.data {
                 Some(data) => {
                     i.hcpl_len = c.len as u16;
-                    i.hcpl_data = beat(&data[c.off + c.done..c.off + c.len], self.beat);
-                    i.hcpl_last = u8::from(c.len - c.done <= self.beat);
+                    i.hcpl_data = beat(&data[c.off + c.done..c.off + c.len], self.host_beat);
+                    i.hcpl_last = u8::from(c.len - c.done <= self.host_beat);
                 }
                 None => {
                     i.hcpl_last = 1;
@@ -664,6 +693,8 @@ impl Card {
     /// What the clock edge moved over the ports; `o` are the outputs before it.
     fn take(&mut self, o: &Outputs) {
         let i = self.inputs;
+        self.to_host.cycle(self.config.host_rate);
+        self.from_host.cycle(self.config.host_rate);
         if i.mmio_valid & o.mmio_ready != 0
             && let Some(access) = self.mmio.pop_front()
         {
@@ -741,9 +772,10 @@ impl Card {
 
     fn completion_taken(&mut self, failed: bool) {
         let Some(c) = &mut self.completion else { return };
-        let bytes = if failed { 0 } else { (c.len - c.done).min(self.beat) };
+        let bytes = if failed { 0 } else { (c.len - c.done).min(self.host_beat) };
         self.ports.completions.beat(self.now, bytes);
-        c.done += self.beat;
+        self.from_host.spend(bytes);
+        c.done += self.host_beat;
         if !failed && c.done < c.len {
             return;
         }
@@ -762,11 +794,12 @@ impl Card {
             let limit = self.limits.payload;
             assert!(len > 0 && len <= limit, "write of {len} bytes, the slot allows {limit}");
             assert!(o.hwr_addr % 4096 + len as u64 <= 4096, "write over a 4 KiB boundary: {:#x} + {len}", o.hwr_addr);
-            self.write = Some((o.hwr_addr, len, Vec::with_capacity(len + self.beat)));
+            self.write = Some((o.hwr_addr, len, Vec::with_capacity(len + self.host_beat)));
         }
         let Some((_, len, data)) = &mut self.write else { panic!("a write without a first beat") };
-        let bytes = (*len - data.len()).min(self.beat);
+        let bytes = (*len - data.len()).min(self.host_beat);
         self.ports.writes.beat(self.now, bytes);
+        self.to_host.spend(bytes);
         extend(data, &o.hwr_data, bytes);
         let complete = data.len() >= *len;
         assert_eq!(complete, o.hwr_last != 0, "hwr_last does not fit hwr_len {len}");
@@ -799,8 +832,8 @@ impl Card {
 }
 
 /// The first `most` of `bytes` as a beat, zeros behind them.
-fn beat(bytes: &[u8], most: usize) -> Beat {
-    let mut words = Beat::default();
+fn beat<const N: usize>(bytes: &[u8], most: usize) -> [u64; N] {
+    let mut words = [0; N];
     for (word, chunk) in words.iter_mut().zip(bytes[..bytes.len().min(most)].chunks(8)) {
         let mut lanes = [0; 8];
         lanes[..chunk.len()].copy_from_slice(chunk);
@@ -810,7 +843,7 @@ fn beat(bytes: &[u8], most: usize) -> Beat {
 }
 
 /// Appends the first `n` bytes of a beat.
-fn extend(bytes: &mut Vec<u8>, beat: &Beat, n: usize) {
+fn extend(bytes: &mut Vec<u8>, beat: &[u64], n: usize) {
     for (i, word) in beat.iter().enumerate().take(n.div_ceil(8)) {
         bytes.extend_from_slice(&word.to_le_bytes()[..(n - 8 * i).min(8)]);
     }

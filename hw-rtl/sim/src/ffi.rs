@@ -16,14 +16,17 @@ macro_rules! ports {
     };
 }
 
-/// A beat of the host or MAC port: the lowest byte first, `DATA_W` / 64 words count.
+/// A beat of the MAC port: the lowest byte first, `DATA_W` / 64 words count.
 pub type Beat = [u64; 8];
+
+/// A beat of the host port: twice as many words count.
+pub type HostBeat = [u64; 16];
 
 ports! {
     /// Input ports of `berth_core`, by their names there.
     Inputs {
         mmio_wdata: u64,
-        hcpl_data: Beat,
+        hcpl_data: HostBeat,
         rx_data: Beat,
         rx_keep: u64,
         skip: u64,
@@ -59,7 +62,7 @@ ports! {
         mmio_rdata: u64,
         hrd_addr: u64,
         hwr_addr: u64,
-        hwr_data: Beat,
+        hwr_data: HostBeat,
         tx_data: Beat,
         tx_keep: u64,
         timer_deadline: u64,

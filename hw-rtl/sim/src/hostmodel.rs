@@ -704,8 +704,7 @@ impl Host {
 
     fn install(&mut self, key: (u32, u64)) {
         let page = self.vm[&key];
-        let home = xlt_hash(key.0, key.1);
-        let index = (0..XLT_PROBE).map(|i| (home + i) % XLT_ENTRIES).find(|i| !self.table.contains_key(i));
+        let index = xlt_free(key.0, key.1, |place| !self.table.contains_key(&place));
         let index = index.expect("a free place in the translation table");
         self.table.insert(index, (key, Pin { frame: page.frame, evicting: false, again: false }));
         self.pins.insert(key, index);

@@ -11,4 +11,4 @@ mod ffi;
 pub mod hostmodel;
 
 pub use card::{BAR_CONTROL, BAR_DOORBELL, Card, CardConfig, Frame, HostError, HostMemory, Port, Ports, data_w};
-pub use ffi::{Beat, Core, Inputs, Outputs, WIDTHS};
+pub use ffi::{Beat, Core, HostBeat, Inputs, Outputs, WIDTHS};

@@ -246,9 +246,8 @@ impl Bench {
     }
 
     fn install(&mut self, asid: u32, vpn: u64, bus: u64, write: bool) -> u32 {
-        let home = xlt_hash(asid, vpn);
         let free: Vec<u32> =
-            (0..XLT_PROBE).map(|i| (home + i) % XLT_ENTRIES).filter(|i| !self.table.contains_key(i)).collect();
+            (0..XLT_WAYS).map(|n| xlt_place(asid, vpn, n)).filter(|i| !self.table.contains_key(i)).collect();
         let index = free[self.rng.below(free.len() as u64) as usize];
         self.table.insert(index, Entry { asid, vpn, write, uses: 0 });
         let (name, page) = (u64::from(index) << 48 | vpn, bus | u64::from(write));
@@ -258,9 +257,8 @@ impl Bench {
     }
 
     fn find(&self, asid: u32, vpn: u64, write: bool) -> Option<u32> {
-        let home = xlt_hash(asid, vpn);
-        (0..XLT_PROBE)
-            .map(|i| (home + i) % XLT_ENTRIES)
+        (0..XLT_WAYS)
+            .map(|n| xlt_place(asid, vpn, n))
             .find(|i| self.table.get(i).is_some_and(|e| e.asid == asid && e.vpn == vpn && (e.write || !write)))
     }
 
@@ -834,12 +832,14 @@ fn reset_lets_reads_in_flight_end_first() {
     assert_eq!(b.cpu(CPU_DMA_DONE), 0);
 }
 
-/// Aligned or not, reads and writes of 4 KiB move a beat in every cycle, also with a long read latency.
+/// Aligned or not, reads and writes of 4 KiB use all that a host port of 1.25 times the wire carries, also with a long
+/// read latency.
 #[test]
 fn dma_keeps_the_host_port_busy() {
     const COMMANDS: u32 = 48;
+    let host_rate = 1.25 * (data_w() / 8) as f64;
     for (read_latency, offset) in [(250, 0), (450, 0), (250, 3), (250, 61)] {
-        let mut b = Bench::new(CardConfig { read_latency, split: false, ..CardConfig::default() });
+        let mut b = Bench::new(CardConfig { read_latency, split: false, host_rate, ..CardConfig::default() });
         b.start(8, 9);
         b.card.reset_ports();
         for tag in 0..COMMANDS {
@@ -856,9 +856,11 @@ fn dma_keeps_the_host_port_busy() {
         let ports = b.card.ports();
         for (name, port) in [("reads", ports.completions), ("writes", ports.writes)] {
             let rate = port.bytes as f64 / port.span() as f64;
-            println!("{name}, offset {offset}, latency {read_latency}: {rate:.2} of {} bytes per cycle", data_w() / 8);
+            // 64 reads of 512 bytes may be out
+            let limit = if name == "reads" { host_rate.min(64.0 * 512.0 / read_latency as f64) } else { host_rate };
+            println!("{name}, offset {offset}, latency {read_latency}: {rate:.2} of {limit:.2} bytes per cycle");
             assert_eq!(port.bytes, u64::from(COMMANDS) * 4096);
-            assert_eq!(port.bubbles(), 0, "{name}, offset {offset}, latency {read_latency}");
+            assert!(rate >= 0.98 * limit, "{name}, offset {offset}, latency {read_latency}: {rate:.2} of {limit:.2}");
         }
     }
 }

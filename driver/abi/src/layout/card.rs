@@ -34,8 +34,10 @@ table! {
     NUM_ASIDS = 64;
     /// Entries of the translation table: one page each.
     XLT_ENTRIES = 8192;
-    /// A page's entry lies within this many entries after its hash (cyclic), so that a look-up is bounded.
-    XLT_PROBE = 16;
+    /// Rows of the translation table. Entry `index` is entry `index % XLT_WAYS` of row `index / XLT_WAYS`.
+    XLT_ROWS = 512;
+    /// Entries of a row. A page has one of the first half of one row, or one of the second half of another.
+    XLT_WAYS = 16;
     /// Credits that one QP's FIFO holds, in each direction.
     CREDITS_PER_QP = 128;
     /// Largest credit list: half of the sender's store (decision: L is at most half).
@@ -61,15 +63,45 @@ table! {
     }
 }
 
-/// Hash that places page `vpn` of address space `asid` in the translation table.
+/// Place `n` (below `XLT_WAYS`) of those that page `vpn` of address space `asid` can have in the translation table.
 ///
-/// The entry lies at one of `XLT_PROBE` places: `hash`, `hash + 1`, … modulo
-/// `XLT_ENTRIES`. The driver chooses the place, the RTL searches it.
-pub const fn xlt_hash(asid: u32, vpn: u64) -> u32 {
-    // An odd factor spreads neighbouring pages evenly (near the golden section), so that
-    // large ranges of several processes at the same addresses interleave without piling up.
-    let x = ((vpn ^ (vpn >> 13) ^ (vpn >> 26)) as u32) & (XLT_ENTRIES - 1);
-    (x * 0x13c7 + asid * 0x9d) & (XLT_ENTRIES - 1)
+/// The first half lies in one row, the second half in another; the RTL reads both at once. Pages that share the one
+/// seldom share the other, and 512 neighbours share neither.
+pub const fn xlt_place(asid: u32, vpn: u64, n: u32) -> u32 {
+    const MASK: u32 = XLT_ROWS - 1;
+    let (v, a, b, c) = (
+        vpn as u32 & MASK,
+        (vpn >> 9) as u32 & MASK,
+        (vpn >> 18) as u32 & MASK,
+        (vpn >> 27) as u32 & MASK,
+    );
+    // Odd factors and steps spread several processes that use the same addresses.
+    let row = if n < XLT_WAYS / 2 {
+        (v ^ a ^ b ^ c) * 0x1c7 + asid * 0x9d
+    } else {
+        (v ^ turned(a, 1) ^ turned(b, 2) ^ turned(c, 4)) * 0xb5 + asid * 0x14b
+    };
+    (row & MASK) * XLT_WAYS + n
+}
+
+/// 9 bits, turned to the left.
+const fn turned(x: u32, by: u32) -> u32 {
+    (x << by | x >> (9 - by)) & (XLT_ROWS - 1)
+}
+
+/// A free place for a page: in the row of the two that has more of them, so that rows fill evenly.
+pub fn xlt_free(asid: u32, vpn: u64, is_free: impl Fn(u32) -> bool) -> Option<u32> {
+    let mut best = None;
+    for half in [0, XLT_WAYS / 2] {
+        let places = (half..half + XLT_WAYS / 2)
+            .map(|n| xlt_place(asid, vpn, n))
+            .filter(|&place| is_free(place));
+        let (count, first) = places.fold((0, 0), |(count, _), place| (count + 1, place));
+        if count > best.map_or(0, |(most, _)| most) {
+            best = Some((count, first));
+        }
+    }
+    best.map(|(_, place)| place)
 }
 
 /// Header of a firmware image, `FW_HEADER_BYTES` long. The payload follows and is

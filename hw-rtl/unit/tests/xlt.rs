@@ -1,0 +1,503 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The translation table with all its users at once (docs/rtl.md, invariant 4).
+#![cfg(feature = "fastpath")]
+
+use berth_abi::card::{XLT_WAYS, xlt_free, xlt_place};
+use berth_abi::cpu::{XLT_HIT, XLT_MISS, XLT_READY};
+use berth_abi::ring::{EV_PAGE_EVICTED, EV_PAGE_NEED, EV_PAGE_RELEASE};
+use berth_random::Rng;
+use berth_rtl_unit::{Module, Port};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+const PAGE: u64 = 4096;
+const INSTALL: u64 = 0;
+const EVICT: u64 = 1;
+
+fn seed(default: u64) -> u64 {
+    let seed = std::env::var("BERTH_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(default);
+    println!("BERTH_SEED={seed}");
+    seed
+}
+
+/// A range as a user of the table gives it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Range {
+    release: bool,
+    write: bool,
+    asid: u32,
+    va: u64,
+    len: u64,
+    tag: u16,
+}
+
+impl Range {
+    fn pages(&self) -> std::ops::RangeInclusive<u64> {
+        self.va / PAGE..=(self.va + self.len - 1) / PAGE
+    }
+}
+
+/// An answer to user 0 (firmware), 1 or 2.
+#[derive(Debug, PartialEq)]
+struct Answer {
+    user: usize,
+    kind: u32,
+    status: u32,
+    tag: u16,
+}
+
+/// Fields of the ports that repeat per user.
+struct Fields {
+    valid: Port,
+    ready: Port,
+    release: Port,
+    write: Port,
+    asid: Port,
+    va: Port,
+    len: Port,
+    tag: Port,
+}
+
+struct Table {
+    m: Module,
+    go: Fields,
+    xa: Fields,
+    ports: BTreeMap<&'static str, Port>,
+    /// Ranges that wait for their user's port.
+    queue: [VecDeque<Range>; 3],
+    /// (op, index, vpn, asid, write, page)
+    changes: VecDeque<[u64; 6]>,
+    /// The host's answers: (tag with user, status).
+    host: VecDeque<(u64, u64)>,
+    /// Look-ups of DMA reads and writes: (asid, vpn).
+    lookups: [VecDeque<(u64, u64)>; 2],
+    answers: VecDeque<Answer>,
+    events: VecDeque<[u32; 7]>,
+    pages: [VecDeque<Option<u64>>; 2],
+    /// Probability of each ready.
+    ready: f64,
+    rng: Rng,
+    places: BTreeMap<u32, (u32, u64)>,
+}
+
+impl Table {
+    fn new(rng: u64, ready: f64) -> Self {
+        let mut m = Module::new("berth_xlt", 64);
+        let fields = |m: &Module, p: &str| Fields {
+            valid: m.port(&format!("{p}_valid")),
+            ready: m.port(&format!("{p}_ready")),
+            release: m.port(&format!("{p}_release")),
+            write: m.port(&format!("{p}_write")),
+            asid: m.port(&format!("{p}_asid")),
+            va: m.port(&format!("{p}_va")),
+            len: m.port(&format!("{p}_len")),
+            tag: m.port(&format!("{p}_tag")),
+        };
+        let (go, xa) = (fields(&m, "go"), fields(&m, "xa"));
+        let names = [
+            "lk_req",
+            "lk_asid",
+            "lk_vpn",
+            "lk_ack",
+            "lk_hit",
+            "lk_page",
+            "ch_valid",
+            "ch_ready",
+            "ch_op",
+            "ch_index",
+            "ch_vpn",
+            "ch_asid",
+            "ch_write",
+            "ch_page",
+            "rdy_valid",
+            "rdy_ready",
+            "rdy_tag",
+            "rdy_status",
+            "rsp_valid",
+            "rsp_ready",
+            "rsp_data",
+            "xa_tell",
+            "xr_valid",
+            "xr_tag",
+            "xr_kind",
+            "xr_status",
+            "ev_valid",
+            "ev_ready",
+            "ev_words",
+            "busy",
+        ];
+        let ports: BTreeMap<_, _> = names.into_iter().map(|n| (n, m.port(n))).collect();
+        m.reset();
+        m.set(ports["xa_tell"], 1_u8);
+        let mut table = Self {
+            m,
+            go,
+            xa,
+            ports,
+            queue: Default::default(),
+            changes: VecDeque::new(),
+            host: VecDeque::new(),
+            lookups: Default::default(),
+            answers: VecDeque::new(),
+            events: VecDeque::new(),
+            pages: Default::default(),
+            ready,
+            rng: Rng(rng),
+            places: BTreeMap::new(),
+        };
+        table.settle();
+        table
+    }
+
+    fn set(&mut self, name: &str, value: u64) {
+        self.m.set(self.ports[name], value);
+    }
+
+    fn is(&self, name: &str) -> bool {
+        self.m.is(self.ports[name])
+    }
+
+    fn bit(&self, port: Port, i: usize) -> bool {
+        self.m.get(port) >> i & 1 != 0
+    }
+
+    fn step(&mut self) {
+        let (go, fast) =
+            (self.queue[0].front().copied(), [self.queue[1].front().copied(), self.queue[2].front().copied()]);
+        let m = &mut self.m;
+        m.set(self.go.valid, go.is_some());
+        if let Some(r) = go {
+            m.set(self.go.release, r.release);
+            m.set(self.go.write, r.write);
+            m.set(self.go.asid, r.asid);
+            m.set(self.go.va, r.va);
+            m.set(self.go.len, r.len);
+            m.set(self.go.tag, r.tag);
+        }
+        let field = |get: fn(&Range) -> u64| fast.map(|r| r.map_or(0, |r| get(&r)));
+        let pair = |[a, b]: [u64; 2], bits: u32| a | b << bits;
+        let valid = pair(fast.map(|r| u64::from(r.is_some())), 1);
+        m.set(self.xa.valid, valid);
+        m.set(self.xa.release, pair(field(|r| r.release.into()), 1));
+        m.set(self.xa.write, pair(field(|r| r.write.into()), 1));
+        m.set(self.xa.asid, pair(field(|r| r.asid.into()), 8));
+        m.set_wide(self.xa.va, &field(|r| r.va));
+        m.set(self.xa.len, pair(field(|r| r.len), 21));
+        m.set(self.xa.tag, pair(field(|r| r.tag.into()), 16));
+
+        let change = self.changes.front().copied();
+        self.set("ch_valid", change.is_some().into());
+        if let Some([op, index, vpn, asid, write, page]) = change {
+            for (name, value) in [
+                ("ch_op", op),
+                ("ch_index", index),
+                ("ch_vpn", vpn),
+                ("ch_asid", asid),
+                ("ch_write", write),
+                ("ch_page", page),
+            ] {
+                self.set(name, value);
+            }
+        }
+        let host = self.host.front().copied();
+        self.set("rdy_valid", host.is_some().into());
+        if let Some((tag, status)) = host {
+            self.set("rdy_tag", tag);
+            self.set("rdy_status", status);
+        }
+        let look = [self.lookups[0].front().copied(), self.lookups[1].front().copied()];
+        self.set("lk_req", pair(look.map(|l| u64::from(l.is_some())), 1));
+        self.set("lk_asid", pair(look.map(|l| l.map_or(0, |l| l.0)), 8));
+        let vpn = look.map(|l| l.map_or(0, |l| l.1));
+        self.m.set_wide(self.ports["lk_vpn"], &[vpn[0] | vpn[1] << 52, vpn[1] >> 12]);
+        let (rsp, ev) = (self.rng.chance(self.ready), self.rng.chance(self.ready));
+        self.set("rsp_ready", rsp.into());
+        self.set("ev_ready", ev.into());
+
+        self.m.settle();
+        if go.is_some() && self.m.is(self.go.ready) {
+            self.queue[0].pop_front();
+        }
+        for u in 0..2 {
+            if fast[u].is_some() && self.bit(self.xa.ready, u) {
+                self.queue[u + 1].pop_front();
+            }
+            let get =
+                |name: &str, bits: u32| (self.m.get(self.ports[name]) >> (bits * u as u32)) as u32 & ((1 << bits) - 1);
+            if get("xr_valid", 1) != 0 {
+                let (kind, status, tag) = (get("xr_kind", 2), get("xr_status", 8), get("xr_tag", 16) as u16);
+                self.answers.push_back(Answer { user: u + 1, kind, status, tag });
+            }
+            if self.bit(self.ports["lk_ack"], u) {
+                let page = self.is("lk_hit").then(|| self.m.get(self.ports["lk_page"]));
+                self.pages[u].push_back(page);
+                self.lookups[u].pop_front();
+            }
+        }
+        if change.is_some() && self.is("ch_ready") {
+            self.changes.pop_front();
+        }
+        if host.is_some() && self.is("rdy_ready") {
+            self.host.pop_front();
+        }
+        if rsp && self.is("rsp_valid") {
+            let w = self.m.get(self.ports["rsp_data"]) as u32;
+            assert!(w >> 31 != 0);
+            let answer = Answer { user: 0, kind: w >> 24 & 15, status: w >> 16 & 0xff, tag: w as u16 };
+            self.answers.push_back(answer);
+        }
+        if ev && self.is("ev_valid") {
+            let words = self.m.words(self.ports["ev_words"]);
+            let word = |i: usize| (words[i / 2] >> (32 * (i % 2))) as u32;
+            self.events.push_back(std::array::from_fn(word));
+        }
+        self.m.edge();
+    }
+
+    /// Until nothing is left to do.
+    fn settle(&mut self) {
+        for _ in 0..1_000_000 {
+            self.step();
+            let asked = self.queue.iter().all(VecDeque::is_empty) && self.lookups.iter().all(VecDeque::is_empty);
+            if asked && self.changes.is_empty() && self.host.is_empty() && !self.is("busy") && !self.is("rsp_valid") {
+                return;
+            }
+        }
+        panic!("the table does not come to rest");
+    }
+
+    fn install(&mut self, asid: u32, vpn: u64, write: bool) -> Option<u32> {
+        let index = xlt_free(asid, vpn, |place| !self.places.contains_key(&place))?;
+        self.places.insert(index, (asid, vpn));
+        self.changes.push_back([INSTALL, index.into(), vpn, asid.into(), write.into(), page_of(asid, vpn)]);
+        Some(index)
+    }
+
+    fn evict(&mut self, index: u32) {
+        self.changes.push_back([EVICT, index.into(), 0, 0, 0, 0]);
+    }
+}
+
+/// Where the bench says that a page lies.
+fn page_of(asid: u32, vpn: u64) -> u64 {
+    u64::from(asid) << 40 | vpn & 0xff_ffff_ffff
+}
+
+#[test]
+fn neighbours_fill_the_whole_table_and_strangers_most_of_it() {
+    let mut places = BTreeMap::new();
+    for vpn in 0x7_f123_0000..0x7_f123_0000 + 8192 {
+        let index = xlt_free(5, vpn, |p| !places.contains_key(&p)).expect("a place");
+        assert!(places.insert(index, vpn).is_none());
+    }
+    let mut rng = Rng(seed(7));
+    let (mut places, mut count) = (BTreeMap::new(), 0);
+    loop {
+        let (asid, vpn) = (rng.between(1, 63) as u32, rng.below(1 << 45));
+        assert!((0..XLT_WAYS).all(|n| xlt_place(asid, vpn, n) < 8192 && xlt_place(asid, vpn, n) % XLT_WAYS == n));
+        let Some(index) = xlt_free(asid, vpn, |p| !places.contains_key(&p)) else { break };
+        places.insert(index, vpn);
+        count += 1;
+    }
+    println!("{count} of 8192 places before the first page finds none");
+    assert!(count > 8192 * 6 / 10);
+}
+
+#[test]
+fn all_users_see_their_pages_and_counts_end_at_zero() {
+    let mut t = Table::new(seed(1), 0.6);
+    const BASE: u64 = 0x7_1234_5600;
+    // pages 0..40 stay, 40..60 come and go, 60..64 never come
+    let stable: Vec<u32> = (0..40).map(|i| t.install(1, BASE + i, i % 4 != 0).unwrap()).collect();
+    t.settle();
+    let mut churn: BTreeMap<u64, Option<u32>> = (40..60).map(|i| (i, None)).collect();
+    let mut asked: BTreeMap<(usize, u16), Range> = BTreeMap::new();
+    let mut held: Vec<(usize, Range)> = Vec::new();
+    let mut needs: Vec<(usize, u16)> = Vec::new();
+    let mut wanted: [VecDeque<(u64, bool)>; 2] = Default::default();
+    let mut evicting = BTreeSet::new();
+    let (mut tag, mut hits, mut misses, mut evicted, mut kept) = (0_u16, 0, 0, 0, 0);
+    for round in 0..30_000 {
+        let user = t.rng.below(3) as usize;
+        match t.rng.below(8) {
+            0..3 if t.queue[user].len() < 4 && asked.len() < 200 => {
+                tag = tag.wrapping_add(1);
+                let (va, len) = (BASE * PAGE + t.rng.below(62 * PAGE), t.rng.between(1, 5 * PAGE));
+                let r = Range { release: false, write: t.rng.chance(0.3), asid: 1, va, len: len.min(66 * PAGE), tag };
+                if asked.insert((user, tag), r).is_none() {
+                    t.queue[user].push_back(r);
+                }
+            }
+            3 | 4 if !held.is_empty() => {
+                let at = t.rng.below(held.len() as u64) as usize;
+                let (user, r) = held.swap_remove(at);
+                t.queue[user].push_back(Range { release: true, ..r });
+            }
+            5 if t.changes.len() < 3 => {
+                let page = t.rng.between(40, 59);
+                match churn[&page] {
+                    None => {
+                        if let Some(index) = t.install(1, BASE + page, true) {
+                            churn.insert(page, Some(index));
+                        }
+                    }
+                    Some(index) => {
+                        if evicting.insert(index) {
+                            t.evict(index);
+                        }
+                    }
+                }
+            }
+            6 => {
+                let (u, page) = (t.rng.below(2) as usize, t.rng.below(64));
+                // DMA writes need a page that may be written
+                t.lookups[u].push_back((1, BASE + page));
+                wanted[u].push_back((page, page < 40 && (u == 0 || page % 4 != 0)));
+            }
+            _ => {}
+        }
+        t.step();
+        while let Some(a) = t.answers.pop_front() {
+            if a.kind == XLT_READY {
+                assert_eq!(a.status, 3);
+                let at = needs.iter().position(|n| *n == (a.user, a.tag)).expect("an answer of the host to its user");
+                needs.swap_remove(at);
+                continue;
+            }
+            let r = asked.remove(&(a.user, a.tag)).expect("an answer to what was asked");
+            let all_stable = r.pages().all(|v| v < BASE + 40 && (!r.write || (v - BASE) % 4 != 0));
+            let never = r.pages().any(|v| v >= BASE + 60 || (r.write && v < BASE + 40 && (v - BASE) % 4 == 0));
+            match a.kind {
+                XLT_HIT => {
+                    assert!(!never, "{r:?} cannot be held");
+                    hits += 1;
+                    held.push((a.user, r));
+                }
+                kind => {
+                    assert!(kind == XLT_MISS && !all_stable, "{r:?} is there");
+                    misses += 1;
+                }
+            }
+        }
+        while let Some(e) = t.events.pop_front() {
+            match e[0] {
+                EV_PAGE_EVICTED => {
+                    evicting.remove(&e[1]);
+                    let page = *churn.iter().find(|(_, at)| **at == Some(e[1])).expect("evictions of pages").0;
+                    if e[2] != 0 {
+                        let holder = held.iter().find(|(_, r)| r.pages().contains(&(BASE + page)));
+                        assert_eq!(holder, None, "evicted in round {round} while held");
+                        churn.insert(page, None);
+                        t.places.remove(&e[1]);
+                        evicted += 1;
+                    } else {
+                        kept += 1;
+                    }
+                }
+                EV_PAGE_NEED => {
+                    let user = (e[1] >> 16) as usize;
+                    needs.push((user, e[1] as u16));
+                    t.host.push_back((e[1].into(), 3));
+                }
+                kind => assert_eq!(kind, EV_PAGE_RELEASE),
+            }
+        }
+        for u in 0..2 {
+            while let Some(page) = t.pages[u].pop_front() {
+                let (at, there) = wanted[u].pop_front().unwrap();
+                match page {
+                    Some(page) => assert_eq!(page, page_of(1, BASE + at)),
+                    None => assert!(!there, "page {at} for {u}"),
+                }
+            }
+        }
+        if held.len() > 12 {
+            let (user, r) = held.swap_remove(0);
+            t.queue[user].push_back(Range { release: true, ..r });
+        }
+    }
+    println!("{hits} hits, {misses} misses, {evicted} evicted, {kept} kept");
+    assert!(hits > 500 && misses > 500 && evicted > 100 && kept > 10);
+    t.settle();
+    for a in std::mem::take(&mut t.answers) {
+        if let (XLT_HIT, Some(r)) = (a.kind, asked.remove(&(a.user, a.tag))) {
+            held.push((a.user, r));
+        }
+    }
+    t.events.retain(|e| e[0] == EV_PAGE_EVICTED);
+    for e in std::mem::take(&mut t.events) {
+        if e[2] != 0 {
+            churn.values_mut().filter(|at| **at == Some(e[1])).for_each(|at| *at = None);
+        }
+    }
+    for (user, r) in held {
+        t.queue[user].push_back(Range { release: true, ..r });
+    }
+    t.settle();
+    t.events.clear();
+    for index in stable.into_iter().chain(churn.into_values().flatten()) {
+        t.evict(index);
+    }
+    t.settle();
+    let stuck: Vec<_> = t.events.iter().filter(|e| e[0] == EV_PAGE_EVICTED && e[2] == 0).collect();
+    assert!(stuck.is_empty(), "in use although all is released: {stuck:?}");
+}
+
+#[test]
+fn the_host_hears_of_a_page_when_its_last_use_ends() {
+    let mut t = Table::new(1, 1.0);
+    t.install(2, 0x1000, true);
+    t.settle();
+    let r = Range { release: false, write: false, asid: 2, va: 0x1000 * PAGE + 8, len: 64, tag: 1 };
+    t.queue[1].push_back(r);
+    t.queue[2].push_back(Range { tag: 2, ..r });
+    t.settle();
+    assert!(t.answers.iter().all(|a| a.kind == XLT_HIT) && t.answers.len() == 2);
+    t.queue[1].push_back(Range { release: true, ..r });
+    t.settle();
+    assert!(t.events.is_empty(), "{:?}", t.events);
+    t.queue[2].push_back(Range { release: true, tag: 2, ..r });
+    t.settle();
+    let e = t.events.pop_front().expect("an event");
+    assert_eq!((e[0], e[1], e[2], e[6]), (EV_PAGE_RELEASE, 2 << 16 | 2, 2, 64));
+}
+
+#[test]
+fn pages_are_counted_one_per_cycle_and_looked_up_in_four() {
+    let mut t = Table::new(1, 1.0);
+    for i in 0..64 {
+        t.install(2, 0x1000 + i, true);
+    }
+    t.settle();
+    const MANY: u64 = 256;
+    // one page each
+    for tag in 0..MANY {
+        let r =
+            Range { release: false, write: true, asid: 2, va: (0x1000 + tag % 64) * PAGE, len: 64, tag: tag as u16 };
+        t.queue[1].push_back(r);
+    }
+    let begin = t.m.cycles();
+    while t.answers.len() < MANY as usize {
+        t.step();
+    }
+    let single = t.m.cycles() - begin;
+    assert!(t.answers.iter().all(|a| a.kind == XLT_HIT));
+    // 16 pages each, two users
+    t.answers.clear();
+    for tag in 0..32 {
+        let r = Range { release: false, write: true, asid: 2, va: 0x1000 * PAGE, len: 16 * PAGE, tag };
+        t.queue[1 + usize::from(tag) % 2].push_back(r);
+    }
+    let begin = t.m.cycles();
+    while t.answers.len() < 32 {
+        t.step();
+    }
+    let blocks = t.m.cycles() - begin;
+    let begin = t.m.cycles();
+    t.lookups[0].push_back((2, 0x1000));
+    while t.pages[0].is_empty() {
+        t.step();
+    }
+    let look = t.m.cycles() - begin;
+    println!("{MANY} pages alone: {single} cycles; 32 blocks of 16 pages: {blocks}; a look-up: {look}");
+    assert!(single <= MANY + 8 && blocks <= 512 + 8 && look <= 4);
+}
