@@ -92,7 +92,8 @@ mutant berth_wr_arb.sv 's/ \&\& allow\[k\]//'
 
 dma_wr="berth_regs_pkg.sv ../formal/dma_wr_proof.sv berth_dma_wr.sv berth_dma_page.sv berth_fifo.sv berth_lutfifo.sv"
 proof dma_wr dma_wr_proof "" $dma_wr
-mutant berth_dma_wr.sv 's/line_left = line - .*/line_left = line;/'
+# two rules keep to the page; without both it is left
+mutant berth_dma_wr.sv 's/line_left = line - .*/line_left = line;/;s/left      = pg_len - off_q/left      = pg_len/'
 mutant berth_dma_page.sv 's/ \&\& !hold \&\& place) looking_q/ \&\& place) looking_q/'
 mutant berth_dma_page.sv 's/len = left_q < page_left ? .*/len = left_q;/'
 

@@ -13,7 +13,8 @@
 
 module berth_core #(
     parameter DATA_W = 64,         // bits of a beat on the MAC port: 64, 128, 256 or 512
-    parameter HOST_W = 2 * DATA_W  // bits of a beat on the host port: DATA_W or twice as many
+    parameter HOST_W = 2 * DATA_W, // bits of a beat on the host port: DATA_W or twice as many
+    parameter FAST   = 0           // 1: with the fast path (berth_fp)
 ) (
     input  logic                clk,
     input  logic                rst,
@@ -188,6 +189,8 @@ module berth_core #(
         .crd_start(crd_start), .crd_op(crd_op), .crd_qpn(crd_qpn), .crd_arg0(crd_arg0), .crd_arg1(crd_arg1),
         .crd_busy(crd_busy), .crd_rsp0(crd_rsp0), .crd_rsp1(crd_rsp1), .crd_rsp2(crd_rsp2),
         .crd_list_valid(crd_list_valid), .crd_list_qpn(crd_list_qpn), .crd_list_pop(crd_list_pop),
+        .fc_req(fc_req), .fc_we(fc_we), .fc_addr(fc_addr), .fc_wdata(fc_wdata), .fc_ack(fc_ack), .fc_rdata(fc_rdata),
+        .fe_valid(fe_valid), .fe_word(fe_word), .fe_pop(fe_pop),
         .cycles(cycles), .timer_armed(timer_armed), .timer_deadline(timer_deadline),
         .asleep(asleep), .waiting(waiting)
     );
@@ -225,6 +228,21 @@ module berth_core #(
     logic [1:0]          xa_valid, xa_ready, xa_release, xa_write, xr_valid;
     logic [2*21-1:0]     xa_len;
     logic [2*16-1:0]     xa_tag, xr_tag;
+    logic [1:0]          xr_room;
+    logic                fdb_valid, fdb_ready, fdb_rq, fdb_inline;
+    logic [15:0]         fdb_qpn, fdb_pi;
+    logic [31:0]         fdb_posted;
+    logic [511:0]        fdb_wqe;
+    logic                fc_req, fc_we, fc_ack, fe_valid, fe_pop, fp_started;
+    logic [18:2]         fc_addr;
+    logic [31:0]         fc_wdata, fc_rdata;
+    logic [63:0]         fe_word;
+    logic                rf_valid, rf_ready, hd_re, rfree_valid, cpu_valid, cpu_ready;
+    logic [17:0]         rf_addr, hd_addr, rfree_addr, cpu_addr;
+    logic [12:0]         rf_len, cpu_len;
+    logic [2:0]          rf_flags, cpu_flags;
+    logic [8*96-1:0]     rf_hdr;
+    logic [31:0]         hd_data;
     logic [3:0]          xr_kind;
     logic                hw_valid, hw_ready, fs_valid, fs_ready, fs_loop, fl_valid;
     logic [17:0]         hw_addr, fs_addr;
@@ -233,15 +251,46 @@ module berth_core #(
     logic [12:0]         fs_len;
     logic [7:0]          fs_tag, fl_tag;
 
-    // Its two halves are not in the card yet.
-    assign {fr_valid, fr_local, fr_len, fr_asid, fr_va, fr_tag} = '0;
-    assign {fw_valid, fw_local, fw_len, fw_asid, fw_va, fw_tag} = '0;
-    assign {qr_valid, qr_addr, qr_len, qr_tag, fcq_valid, fcq_cqn, fcq_words} = '0;
-    assign {xa_valid, xa_release, xa_write, xa_asid, xa_va, xa_len, xa_tag} = '0;
-    assign {hw_valid, hw_addr, hw_data, hw_strb, fs_valid, fs_addr, fs_len, fs_loop, fs_tag} = '0;
-    wire unused_fast = &{1'b0, fr_ready, frd_valid, frd_tag, frd_status, fw_ready, fwd_valid, fwd_tag, fwd_status,
-                         qr_ready, qc_valid, qc_data, qc_tag, qc_off, qc_last, qc_err, fcq_ready, xa_ready, xr_valid,
-                         xr_tag, xr_kind, xr_status, hw_ready, fs_ready, fl_valid, fl_tag};
+    if (FAST != 0) begin : fast
+        berth_fp #(.DATA_W(DATA_W), .HOST_W(HOST_W), .QPS(berth_regs_pkg::NUM_QP_ROWS)) fp (
+            .clk(clk), .rst(card_rst), .started(fp_started), .now(cycles[37:6]), .cfg_req(fc_req), .cfg_we(fc_we),
+            .cfg_addr(fc_addr), .cfg_wdata(fc_wdata), .cfg_ack(fc_ack), .cfg_rdata(fc_rdata), .fe_valid(fe_valid),
+            .fe_word(fe_word), .fe_pop(fe_pop), .db_valid(fdb_valid), .db_ready(fdb_ready), .db_rq(fdb_rq),
+            .db_qpn(fdb_qpn), .db_pi(fdb_pi), .db_posted(fdb_posted), .db_inline(fdb_inline), .db_wqe(fdb_wqe),
+            .fr_valid(fr_valid), .fr_ready(fr_ready), .fr_local(fr_local), .fr_len(fr_len), .fr_asid(fr_asid),
+            .fr_va(fr_va), .fr_tag(fr_tag), .frd_valid(frd_valid), .frd_tag(frd_tag), .frd_status(frd_status),
+            .fw_valid(fw_valid), .fw_ready(fw_ready), .fw_local(fw_local), .fw_len(fw_len), .fw_asid(fw_asid),
+            .fw_va(fw_va), .fw_tag(fw_tag), .fwd_valid(fwd_valid), .fwd_tag(fwd_tag), .fwd_status(fwd_status),
+            .qr_valid(qr_valid), .qr_ready(qr_ready), .qr_addr(qr_addr), .qr_len(qr_len), .qr_tag(qr_tag),
+            .qc_valid(qc_valid), .qc_data(qc_data), .qc_tag(qc_tag), .qc_off(qc_off), .qc_last(qc_last),
+            .qc_err(qc_err), .fcq_valid(fcq_valid), .fcq_ready(fcq_ready), .fcq_cqn(fcq_cqn), .fcq_words(fcq_words),
+            .xa_valid(xa_valid), .xa_ready(xa_ready), .xa_release(xa_release), .xa_write(xa_write),
+            .xa_asid(xa_asid), .xa_va(xa_va), .xa_len(xa_len), .xa_tag(xa_tag), .xr_room(xr_room),
+            .xr_valid(xr_valid), .xr_tag(xr_tag), .xr_kind(xr_kind), .xr_status(xr_status), .hw_valid(hw_valid),
+            .hw_ready(hw_ready), .hw_addr(hw_addr), .hw_data(hw_data), .hw_strb(hw_strb), .fs_valid(fs_valid),
+            .fs_ready(fs_ready), .fs_addr(fs_addr), .fs_len(fs_len), .fs_loop(fs_loop), .fs_tag(fs_tag),
+            .fl_valid(fl_valid), .fl_tag(fl_tag), .rf_valid(rf_valid), .rf_ready(rf_ready), .rf_addr(rf_addr),
+            .rf_len(rf_len), .rf_flags(rf_flags), .rf_hdr(rf_hdr), .hd_re(hd_re), .hd_addr(hd_addr),
+            .hd_data(hd_data), .rfree_valid(rfree_valid), .rfree_addr(rfree_addr), .cpu_valid(cpu_valid),
+            .cpu_ready(cpu_ready), .cpu_addr(cpu_addr), .cpu_len(cpu_len), .cpu_flags(cpu_flags)
+        );
+    end else begin : plain
+        // Every frame is the core's.
+        assign {fr_valid, fr_local, fr_len, fr_asid, fr_va, fr_tag} = '0;
+        assign {fw_valid, fw_local, fw_len, fw_asid, fw_va, fw_tag} = '0;
+        assign {qr_valid, qr_addr, qr_len, qr_tag, fcq_valid, fcq_cqn, fcq_words} = '0;
+        assign {xa_valid, xa_release, xa_write, xa_asid, xa_va, xa_len, xa_tag} = '0;
+        assign {hw_valid, hw_addr, hw_data, hw_strb, fs_valid, fs_addr, fs_len, fs_loop, fs_tag} = '0;
+        assign {hd_re, hd_addr, rfree_valid, rfree_addr, fc_rdata, fe_valid, fe_word, fp_started} = '0;
+        assign {fdb_ready, fc_ack, xr_room} = '1;
+        assign {cpu_valid, cpu_addr, cpu_len, cpu_flags} = {rf_valid, rf_addr, rf_len, rf_flags};
+        assign rf_ready = cpu_ready;
+        wire unused = &{1'b0, fr_ready, frd_valid, frd_tag, frd_status, fw_ready, fwd_valid, fwd_tag, fwd_status,
+                        qr_ready, qc_valid, qc_data, qc_tag, qc_off, qc_last, qc_err, fcq_ready, xa_ready, xr_valid,
+                        xr_tag, xr_kind, xr_status, hw_ready, fs_ready, fl_valid, fl_tag, rf_hdr, hd_data, fdb_valid,
+                        fdb_rq, fdb_qpn, fdb_pi, fdb_posted, fdb_inline, fdb_wqe, fc_req, fc_we, fc_addr, fc_wdata,
+                        fe_pop};
+    end
 
     assign mmio_ready = hostif_mmio_ready && !card_rst;
 
@@ -274,7 +323,9 @@ module berth_core #(
         .fcq_valid(fcq_valid), .fcq_ready(fcq_ready), .fcq_cqn(fcq_cqn), .fcq_words(fcq_words),
         .xa_valid(xa_valid), .xa_ready(xa_ready), .xa_release(xa_release), .xa_write(xa_write), .xa_asid(xa_asid),
         .xa_va(xa_va), .xa_len(xa_len), .xa_tag(xa_tag),
-        .xr_valid(xr_valid), .xr_tag(xr_tag), .xr_kind(xr_kind), .xr_status(xr_status),
+        .xr_room(xr_room), .xr_valid(xr_valid), .xr_tag(xr_tag), .xr_kind(xr_kind), .xr_status(xr_status),
+        .fdb_valid(fdb_valid), .fdb_ready(fdb_ready), .fdb_rq(fdb_rq), .fdb_qpn(fdb_qpn), .fdb_pi(fdb_pi),
+        .fdb_posted(fdb_posted), .fdb_inline(fdb_inline), .fdb_wqe(fdb_wqe),
         .st_req(st_req), .st_addr(st_addr), .st_rdata(st_rdata),
         .wire_counters(wire_counters), .cycles(cycles), .soft_rst(soft_rst)
     );
@@ -336,25 +387,15 @@ module berth_core #(
         .ev_sent(ev_sent), .ev_looped(ev_looped), .ev_bytes(ev_tx_bytes)
     );
 
-    // The fast path is not in the card yet: all good frames go on to the core.
-    logic        rf_valid, rf_ready, hd_unused;
-    logic [17:0] rf_addr;
-    logic [12:0] rf_len;
-    logic [2:0]  rf_flags;
-    logic [8*96-1:0] rf_hdr;
-    logic [31:0] hd_data;
-    assign hd_unused = &{1'b0, rf_hdr, hd_data};
-
     berth_mac_rx #(.DATA_W(DATA_W)) mac_rx (
         .clk(clk), .rst(card_rst), .hard_rst(rst), .busy(rx_busy),
         .rx_valid(rx_valid), .rx_ready(rx_ready), .rx_data(rx_data), .rx_keep(rx_keep),
         .rx_last(rx_last), .rx_err(rx_err),
         .lo_valid(lo_valid), .lo_ready(lo_ready), .lo_data(tx_data), .lo_keep(tx_keep), .lo_last(tx_last),
         .rw_valid(rw_valid), .rw_ready(rw_ready), .rw_addr(rw_addr), .rw_data(rw_data), .rw_strb(rw_strb),
-        .rf_valid(rf_valid), .rf_ready(rf_ready), .rf_addr(rf_addr), .rf_len(rf_len), .rf_flags(rf_flags),
-        .rf_hdr(rf_hdr), .hd_re(1'b0), .hd_addr(18'd0), .hd_data(hd_data),
-        .rfree_valid(1'b0), .rfree_addr(18'd0),
-        .cpu_valid(rf_valid), .cpu_ready(rf_ready), .cpu_addr(rf_addr), .cpu_len(rf_len), .cpu_flags(rf_flags),
+        .rf_valid(rf_valid), .rf_ready(rf_ready), .rf_addr(rf_addr), .rf_len(rf_len), .rf_flags(rf_flags), .rf_hdr(rf_hdr),
+        .hd_re(hd_re), .hd_addr(hd_addr), .hd_data(hd_data), .rfree_valid(rfree_valid), .rfree_addr(rfree_addr),
+        .cpu_valid(cpu_valid), .cpu_ready(cpu_ready), .cpu_addr(cpu_addr), .cpu_len(cpu_len), .cpu_flags(cpu_flags),
         .desc_valid(desc_valid), .desc_len(desc_len), .desc_flags(desc_flags), .desc_slot(desc_slot),
         .desc_pop(desc_pop), .free_valid(slot_free), .free_slot(slot_free_n),
         .ev_taken(ev_taken), .ev_bytes(ev_rx_bytes), .ev_truncated(ev_truncated), .ev_oversized(ev_oversized),
@@ -376,7 +417,7 @@ module berth_core #(
 
     // Attached reads that fail or never end keep berth_hostif busy, not the transmitter:
     // a slot that waits for its reads is work, and so is one that waits for a receive slot.
-    assign idle = asleep && !card_rst && !hostif_busy && !tx_busy && !rx_busy && !rx_valid
+    assign idle = asleep && !fp_started && !card_rst && !hostif_busy && !tx_busy && !rx_busy && !rx_valid
                   && !crd_busy && !crd_scanning && !mmio_valid;
 
     // ---- counters of this side -------------------------------------------------------

@@ -109,6 +109,17 @@ module berth_cpu_bus (
     input  logic [15:0] crd_list_qpn,
     output logic        crd_list_pop,
 
+    // fast path: rows, events
+    output logic        fc_req,
+    output logic        fc_we,
+    output logic [18:2] fc_addr,
+    output logic [31:0] fc_wdata,
+    input  logic        fc_ack,
+    input  logic [31:0] fc_rdata,
+    input  logic        fe_valid,
+    input  logic [63:0] fe_word,
+    output logic        fe_pop,
+
     // time
     input  logic [63:0] cycles,
     output logic        timer_armed,
@@ -135,15 +146,17 @@ module berth_cpu_bus (
         pending[berth_regs_pkg::PEND_CREDIT_LIST[4:0]] = crd_list_valid;
         pending[berth_regs_pkg::PEND_TIMER[4:0]]       = timer_armed && cycles >= timer_deadline;
         pending[berth_regs_pkg::PEND_HEARTBEAT[4:0]]   = pend_heartbeat;
+        pending[berth_regs_pkg::PEND_FAST[4:0]]        = fe_valid;
     end
 
     // ---- one data master at a time ---------------------------------------------------
     // Writes are acknowledged as they are taken, except to berth_hostif; reads one cycle later.
-    typedef enum logic [1:0] {
+    typedef enum logic [2:0] {
         IDLE,
         RAM,     // the RAM's word is there
         ANSWER,  // what was read elsewhere is there
-        HOSTIF   // wait for berth_hostif
+        HOSTIF,  // wait for berth_hostif
+        FAST     // wait for the fast path
     } state_t;
 
     state_t      state_q;
@@ -166,12 +179,13 @@ module berth_cpu_bus (
     assign m_wdata = m_dbg ? dbg_wdata : dbus_dat_w;
     assign m_sel   = m_dbg ? 4'b1111 : dbus_sel;
 
-    logic at_ram, at_regs, at_stats, at_pkt, at_hostif;
+    logic at_ram, at_regs, at_stats, at_pkt, at_hostif, at_fast;
     logic [31:0] offset;   // of a register
     assign at_ram    = m_adr[31:AW] == '0;
     assign at_regs   = m_adr[31:12] == berth_regs_pkg::CPU_REGS[31:12];
     assign at_stats  = m_adr[31:12] == berth_regs_pkg::CPU_STATS[31:12];
     assign at_pkt    = m_adr[31:18] == berth_regs_pkg::CPU_PKT[31:18];
+    assign at_fast   = m_adr[31:19] == berth_regs_pkg::CPU_FAST[31:19];
     assign offset    = {20'd0, m_adr[11:0]};
     assign at_hostif = (offset >= berth_regs_pkg::CPU_STATUS && offset <= berth_regs_pkg::CPU_HB_ANSWER)
                        || (offset >= berth_regs_pkg::CPU_CMD_POP && offset <= berth_regs_pkg::CPU_DB_CFG)
@@ -244,12 +258,14 @@ module berth_cpu_bus (
     // ---- answers ---------------------------------------------------------------------
     logic ack;         // of an access that has been taken
     logic ack_write;   // of a write that is being taken
-    assign ack        = state_q == RAM || state_q == ANSWER || (state_q == HOSTIF && h_ack);
+    assign ack        = state_q == RAM || state_q == ANSWER || (state_q == HOSTIF && h_ack)
+                        || (state_q == FAST && fc_ack);
     assign ack_write  = go && m_we && (at_ram || at_stats || at_pkt || (at_regs && !at_hostif));
     assign dbus_ack   = (ack && !dbg_q) || (ack_write && !m_dbg);
     assign dbus_err   = state_q == ANSWER && err_q && !dbg_q;
     assign dbus_dat_r = state_q == RAM    ? ram_d_rdata
                       : state_q == HOSTIF ? h_rdata
+                      : state_q == FAST   ? fc_rdata
                       : stats_q           ? stats_rdata
                       : pkt_q             ? p_rdata
                       : data_q;
@@ -263,6 +279,9 @@ module berth_cpu_bus (
     assign p_wdata = m_wdata;
     assign p_strb  = m_sel;
     assign h_req   = state_q == HOSTIF;
+    assign fc_req  = state_q == FAST;
+    assign fc_we    = h_we;
+    assign fc_wdata = h_wdata;
 
     logic [31:0] cycles_hi_q;
     logic [31:0] timer_lo_q;
@@ -286,6 +305,8 @@ module berth_cpu_bus (
             berth_regs_pkg::CPU_CRD_RSP1: reg_rdata = crd_rsp1;
             berth_regs_pkg::CPU_CRD_RSP2: reg_rdata = crd_rsp2;
             berth_regs_pkg::CPU_CRD_LIST: reg_rdata = crd_list_valid ? {1'b1, 15'd0, crd_list_qpn} : 32'd0;
+            berth_regs_pkg::CPU_FAST_EVENT: reg_rdata = fe_valid ? {fe_word[63:56], fe_word[55:40], fe_word[39:32]} : 32'd0;
+            berth_regs_pkg::CPU_FAST_ARG: reg_rdata = fe_word[31:0];
             default: ;
         endcase
     end
@@ -306,6 +327,7 @@ module berth_cpu_bus (
     assign crd_start    = reg_write && offset == berth_regs_pkg::CPU_CRD_OP;
     assign crd_op       = m_wdata[31:24];
     assign crd_qpn      = m_wdata[15:0];
+    assign fe_pop       = reg_read && offset == berth_regs_pkg::CPU_FAST_ARG;
     assign crd_list_pop = reg_read && offset == berth_regs_pkg::CPU_CRD_LIST;
 
     always_ff @(posedge clk) begin
@@ -317,10 +339,13 @@ module berth_cpu_bus (
                 pkt_q   <= at_pkt;
                 h_we    <= m_we;
                 h_addr  <= m_adr[11:0];
+                fc_addr <= m_adr[18:2];
                 h_wdata <= m_wdata;
                 data_q  <= reg_rdata;
                 if (at_regs && at_hostif) begin
                     state_q <= HOSTIF;
+                end else if (at_fast) begin
+                    state_q <= FAST;
                 end else if (!ack_write) begin
                     state_q <= at_ram ? RAM : ANSWER;
                     if (!at_regs && !at_stats && !at_pkt) begin
@@ -332,6 +357,8 @@ module berth_cpu_bus (
             RAM: if (!ram_next) state_q <= IDLE;
             ANSWER: state_q <= IDLE;
             HOSTIF: if (h_ack) state_q <= IDLE;
+            FAST: if (fc_ack) state_q <= IDLE;
+            default: state_q <= IDLE;
         endcase
 
         // registers that are kept here

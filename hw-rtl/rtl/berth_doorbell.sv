@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// Doorbell pages (BAR2): checks the page against the QP's, keeps each QP's latest indices, hands fresh ones to the core.
+// Doorbell pages (BAR2): checks the page against the QP's, keeps each QP's latest indices, hands fresh ones to the core;
+// those of the fast path's QPs go there at once, some with their element.
 module berth_doorbell (
     input  logic        clk,
     input  logic        rst,
@@ -23,6 +24,16 @@ module berth_doorbell (
     input  logic [15:0] cfg_qpn,
     input  logic        cfg_on,
     input  logic [ 7:0] cfg_uar,
+    input  logic        cfg_fast,
+    // Fast path.
+    output logic        fdb_valid,
+    input  logic        fdb_ready,
+    output logic        fdb_rq,
+    output logic [15:0] fdb_qpn,
+    output logic [15:0] fdb_pi,
+    output logic [31:0] fdb_posted,
+    output logic        fdb_inline,
+    output logic [511:0] fdb_wqe,
     // Core: take the next fresh QP; pop_data is meaningful with pop_ready, the others from then on.
     input  logic        pop_valid,
     output logic        pop_ready,
@@ -39,6 +50,7 @@ module berth_doorbell (
   localparam int unsigned RW = $clog2(ROWS);
 
   typedef struct packed {
+    logic        fast;
     logic [7:0]  uar;
     logic [31:0] bytes;
     logic [15:0] rq;
@@ -57,7 +69,11 @@ module berth_doorbell (
   wire is_sq = offset == berth_regs_pkg::DB_SQ;
   wire is_rq = offset == berth_regs_pkg::DB_RQ;
   wire is_cq = offset == berth_regs_pkg::DB_CQ;
-  wire whole = db_write && db_wstrb == 8'hff && (is_sq || is_rq || is_cq);
+  // An element's words are kept per page; the last of the eight is a doorbell of the send queue.
+  wire in_wqe = {offset[31:6], 6'd0} == berth_regs_pkg::DB_WQE;
+  wire is_last = in_wqe && offset[5:0] == 6'd56;
+  wire is_word = in_wqe && !is_last && offset[2:0] == 0 && db_write && db_wstrb == 8'hff;
+  wire whole = db_write && db_wstrb == 8'hff && (is_sq || is_rq || is_cq || is_last);
   wire for_cq = whole && is_cq;
   wire known = 32'(db_wdata[15:0]) < ROWS;
   wire mine = valid_q[at_q] && row_q.uar == {2'd0, db_addr[17:12]};
@@ -70,10 +86,29 @@ module berth_doorbell (
   assign cq_arm   = db_wdata[63];
 
   // What is not for a known QP ends at once; the others after their row has been read.
-  assign db_ready      = (idle && (!whole || (!is_cq && !known) || (for_cq && cq_ready))) || state_q == RING;
-  assign inc_malformed = idle && db_valid && !whole;
+  assign db_ready      = (idle && (!whole || (!is_cq && !known) || (for_cq && cq_ready)))
+      || (state_q == RING && (!fast || fdb_ready));
+  assign inc_malformed = idle && db_valid && !whole && !is_word;
   assign inc_denied    = (idle && db_valid && whole && !is_cq && !known) || (state_q == RING && !mine);
-  assign inc_taken     = state_q == RING && mine;
+  assign inc_taken     = state_q == RING && mine && db_ready;
+
+  wire fast = mine && row_q.fast;
+  assign fdb_valid  = state_q == RING && fast;
+  assign fdb_rq     = is_rq;
+  assign fdb_qpn    = db_wdata[15:0];
+  assign fdb_pi     = db_wdata[31:16];
+  assign fdb_posted = db_wdata[63:32];
+  assign fdb_inline = is_last;
+  assign fdb_wqe[511:448] = 64'd0;
+  for (genvar w = 0; w < 7; w++) begin : word
+    logic [63:0] kept[64];
+    logic [63:0] out_q;
+    always_ff @(posedge clk) begin
+      if (db_valid && is_word && db_addr[5:3] == 3'(w)) kept[db_addr[17:12]] <= db_wdata;
+      if (idle) out_q <= kept[db_addr[17:12]];
+    end
+    assign fdb_wqe[64*w+:64] = out_q;
+  end
 
   assign cfg_ready = state_q == CONFIG;
   assign pop_ready = state_q == POP;
@@ -96,11 +131,11 @@ module berth_doorbell (
     row_new = row_q;
     we = 1'b0;
     if (state_q == CONFIG) begin
-      row_new = {cfg_uar, 64'd0};
+      row_new = {cfg_fast, cfg_uar, 64'd0};
       we = 32'(cfg_qpn) < ROWS;
-    end else if (state_q == RING && mine) begin
+    end else if (state_q == RING && mine && !row_q.fast) begin
       we = 1'b1;
-      if (is_sq) begin
+      if (!is_rq) begin
         row_new.sq = db_wdata[31:16];
         row_new.bytes = db_wdata[63:32];
       end else row_new.rq = db_wdata[31:16];
@@ -122,8 +157,8 @@ module berth_doorbell (
         else if (pop_valid) state_q <= POP;
       end
       RING: begin
-        if (mine) dirty_q[at_q] <= 1'b1;
-        state_q <= IDLE;
+        if (mine && !fast) dirty_q[at_q] <= 1'b1;
+        if (db_ready) state_q <= IDLE;
       end
       CONFIG: begin
         if (32'(cfg_qpn) < ROWS) begin

@@ -113,6 +113,15 @@ module berth_hostif #(
     output logic [1:0]          fcq_ready,
     input  logic [2*8-1:0]      fcq_cqn,
     input  logic [2*7*32-1:0]   fcq_words,
+    // Fast path: doorbells of its QPs.
+    output logic                fdb_valid,
+    input  logic                fdb_ready,
+    output logic                fdb_rq,      // of the receive queue
+    output logic [15:0]         fdb_qpn,
+    output logic [15:0]         fdb_pi,
+    output logic [31:0]         fdb_posted,
+    output logic                fdb_inline,  // with an element
+    output logic [511:0]        fdb_wqe,
     // Fast path, transmit half in the low bits: ranges of pages (see berth_xlt).
     input  logic [1:0]          xa_valid,
     output logic [1:0]          xa_ready,
@@ -122,6 +131,7 @@ module berth_hostif #(
     input  logic [2*64-1:0]     xa_va,
     input  logic [2*21-1:0]     xa_len,
     input  logic [2*16-1:0]     xa_tag,
+    input  logic [1:0]          xr_room,
     output logic [1:0]          xr_valid,
     output logic [2*16-1:0]     xr_tag,
     output logic [2*2-1:0]      xr_kind,
@@ -193,7 +203,8 @@ module berth_hostif #(
       .cq_valid(cqdb_valid), .cq_ready(cqdb_ready), .cq_cqn(cqdb_cqn), .cq_uar(cqdb_uar), .cq_ci(cqdb_ci),
       .cq_arm(cqdb_arm),
       .cfg_valid(db_cfg_valid), .cfg_ready(db_cfg_ready), .cfg_qpn(db_cfg_qpn), .cfg_on(cpu_word[31]),
-      .cfg_uar(cpu_word[7:0]),
+      .cfg_uar(cpu_word[7:0]), .cfg_fast(cpu_word[30]),
+      .fdb_valid, .fdb_ready, .fdb_rq, .fdb_qpn, .fdb_pi, .fdb_posted, .fdb_inline, .fdb_wqe,
       .pop_valid(db_pop_valid), .pop_ready(db_pop_ready), .pop_data(db_pop_data), .pop_index(db_pop_index),
       .pop_bytes(db_pop_bytes), .pending(pend_doorbell),
       .inc_taken(inc_db_taken), .inc_denied(inc_db_denied), .inc_malformed(inc_db_malformed)
@@ -290,7 +301,7 @@ module berth_hostif #(
       .go_asid(xhead.asid), .go_va(xhead.va), .go_len(xhead.len), .go_tag(xhead.tag),
       .rsp_valid, .rsp_ready(rsp_pop), .rsp_data,
       .xa_valid, .xa_ready, .xa_release, .xa_write, .xa_asid, .xa_va, .xa_len, .xa_tag,
-      .xa_tell(1'b1), .xr_valid, .xr_tag, .xr_kind, .xr_status,
+      .xa_tell(1'b1), .xr_room, .xr_valid, .xr_tag, .xr_kind, .xr_status,
       .ev_valid(xev_valid), .ev_ready(xev_ready), .ev_words(xev_words),
       .inc_hit, .inc_miss, .busy(xlt_busy)
   );

@@ -72,6 +72,7 @@ package berth_regs_pkg;
     localparam logic [31:0] DB_SQ                    = 32'h00000000; // Send-queue doorbell: QPN in bits 15:0, producer index in bits 31:16 (free-running), bytes posted so far (modulo 2^32) in bits 63:32
     localparam logic [31:0] DB_RQ                    = 32'h00000008; // Receive-queue doorbell: QPN in bits 15:0, producer index in bits 31:16 (free-running)
     localparam logic [31:0] DB_CQ                    = 32'h00000010; // Completion-queue doorbell: CQN in bits 15:0, consumer index in bits 31:16 (free-running), bit 63 arms the notification for the next completion (at once, if there is one beyond the consumer index already)
+    localparam logic [31:0] DB_WQE                   = 32'h00000040; // Send-queue doorbell with its element, for QPs of the fast path: the first 56 bytes of the element, then the word that `DB_SQ` takes, which must be written last
 
     // Commands (host to card)
     localparam logic [31:0] CMD_PAGE_INSTALL         = 32'h00000001; // RTL
@@ -267,6 +268,7 @@ package berth_regs_pkg;
     localparam logic [31:0] PEND_CREDIT_LIST         = 32'h00000006; // A credit list is ready to be sent (`CPU_CRD_LIST`)
     localparam logic [31:0] PEND_TIMER               = 32'h00000007; // The timer is armed and its time has come
     localparam logic [31:0] PEND_HEARTBEAT           = 32'h00000008; // The host's challenge differs from the last answer
+    localparam logic [31:0] PEND_FAST                = 32'h00000009; // The fast path has an event (`CPU_FAST_EVENT`)
 
     // Soft core: engine registers
     localparam logic [31:0] CPU_ID                   = 32'h00000000; // ro: `CARD_ID`
@@ -287,7 +289,7 @@ package berth_regs_pkg;
     localparam logic [31:0] CPU_DB_INDEX             = 32'h00000048; // ro: that QP's producer indices: send in bits 15:0, receive in bits 31:16
     localparam logic [31:0] CPU_DB_BYTES             = 32'h0000004c; // ro: that QP's bytes posted so far, modulo 2^32
     localparam logic [31:0] CPU_DB_CFG_QPN           = 32'h00000050; // wo: QPN of the doorbell row to configure
-    localparam logic [31:0] CPU_DB_CFG               = 32'h00000054; // wo: doorbell row: bit 31 valid, doorbell page in bits 7:0; clears the row's indices
+    localparam logic [31:0] CPU_DB_CFG               = 32'h00000054; // wo: doorbell row: bit 31 valid, bit 30 doorbells go to the fast path, doorbell page in bits 7:0; clears the row's indices
     localparam logic [31:0] CPU_RX_DESC              = 32'h00000060; // ro: received frame at the head: bit 31 valid, length in bits 28:16 (with iCRC, without FCS), slot in bits 7:0
     localparam logic [31:0] CPU_RX_FLAGS             = 32'h00000064; // ro: its flags, see `RX_FLAG_*`
     localparam logic [31:0] CPU_RX_POP               = 32'h00000068; // wo: any value drops the descriptor at the head (its slot stays in use)
@@ -323,6 +325,8 @@ package berth_regs_pkg;
     localparam logic [31:0] CPU_CRD_RSP1             = 32'h000001a4; // ro: second result
     localparam logic [31:0] CPU_CRD_RSP2             = 32'h000001a8; // ro: third result
     localparam logic [31:0] CPU_CRD_LIST             = 32'h000001ac; // ro, pops: bit 31 valid, QPN in bits 15:0 of a QP whose next credit list may be sent
+    localparam logic [31:0] CPU_FAST_EVENT           = 32'h000001b0; // ro: event of the fast path: code in bits 31:24 (0: none), QPN in bits 23:8, bits 39:32 of its argument in bits 7:0
+    localparam logic [31:0] CPU_FAST_ARG             = 32'h000001b4; // ro, pops: bits 31:0 of its argument
 
     // Soft core: flags of a received frame
     localparam logic [31:0] RX_FLAG_ICRC_OK          = 32'h00000001; // The frame is IPv4 / UDP to port 4791 and its iCRC is right
@@ -366,6 +370,7 @@ package berth_regs_pkg;
     localparam logic [31:0] LIST_BAD                 = 32'h00000005; // Length 0 or above `MAX_LIST`: not taken
 
     // Layout beyond the tables
+    localparam logic [31:0] CPU_FAST                 = 32'h82000000; // Bus address of the fast path's rows
     localparam logic [31:0] CPU_RAM                  = 32'h00000000; // Bus address of the firmware RAM (cached)
     localparam logic [31:0] CPU_REGS                 = 32'h80000000; // Bus address of the engine registers
     localparam logic [31:0] CPU_STATS                = 32'h80010000; // Bus address of the statistics RAM

@@ -55,6 +55,7 @@ module berth_xlt (
     input  logic [2*21-1:0]   xa_len,
     input  logic [2*16-1:0]   xa_tag,
     input  logic              xa_tell,  // the host hears of pages that the fast path has left unused
+    input  logic [1:0]        xr_room,  // at least 9 answers find room
     output logic [1:0]        xr_valid,
     output logic [2*16-1:0]   xr_tag,
     output logic [2*2-1:0]    xr_kind,
@@ -112,9 +113,11 @@ module berth_xlt (
   );
   assign go_ready = go_free && cpu_room;
 
+  logic [1:0] x_ready;
+  assign xa_ready = x_ready & xr_room;
   for (genvar u = 0; u < 2; u++) begin : fast
     berth_xlt_range #(.USER(2'(u + 1))) range (
-        .clk, .rst, .go_valid(xa_valid[u]), .go_ready(xa_ready[u]), .go_release(xa_release[u]),
+        .clk, .rst, .go_valid(xa_valid[u] && xr_room[u]), .go_ready(x_ready[u]), .go_release(xa_release[u]),
         .go_write(xa_write[u]), .go_asid(xa_asid[8*u+:8]), .go_va(xa_va[64*u+:64]),
         .go_len({10'd0, xa_len[21*u+:21]}), .go_tag(xa_tag[16*u+:16]), .block, .tell(xa_tell),
         .pg_valid(pg_valid[u+1]), .pg_ready(pg_ready[u+1]), .pg_release(pg_release[u+1]), .pg_back(pg_back[u+1]),
@@ -357,9 +360,9 @@ module berth_xlt (
       xr_kind[2*u+:2]      = out_hit[u+1] ? berth_regs_pkg::XLT_HIT[1:0] : berth_regs_pkg::XLT_MISS[1:0];
       xr_status[8*u+:8]    = 8'd0;
       if (rdy_tag[17:16] == 2'(u + 1)) begin
-        rdy_ready = !out_valid[u+1];
+        rdy_ready = !out_valid[u+1] && xr_room[u];
         if (!out_valid[u+1]) begin
-          xr_valid[u]       = rdy_valid;
+          xr_valid[u]       = rdy_valid && xr_room[u];
           xr_tag[16*u+:16]  = rdy_tag[15:0];
           xr_kind[2*u+:2]   = berth_regs_pkg::XLT_READY[1:0];
           xr_status[8*u+:8] = rdy_status;

@@ -157,6 +157,7 @@ const SECTIONS: &[Section] = &[
 
 /// Constants outside of the tables that RTL needs.
 const EXTRA: Table = &[
+    ("CPU_FAST", cpu::CPU_FAST as u64, " Bus address of the fast path's rows."),
     ("CPU_RAM", cpu::CPU_RAM as u64, " Bus address of the firmware RAM (cached)."),
     ("CPU_REGS", cpu::CPU_REGS as u64, " Bus address of the engine registers."),
     ("CPU_STATS", cpu::CPU_STATS as u64, " Bus address of the statistics RAM."),

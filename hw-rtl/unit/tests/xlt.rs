@@ -120,6 +120,7 @@ impl Table {
             "xr_tag",
             "xr_kind",
             "xr_status",
+            "xr_room",
             "ev_valid",
             "ev_ready",
             "ev_words",
@@ -128,6 +129,7 @@ impl Table {
         let ports: BTreeMap<_, _> = names.into_iter().map(|n| (n, m.port(n))).collect();
         m.reset();
         m.set(ports["xa_tell"], 1_u8);
+        m.set(ports["xr_room"], 3_u8);
         let mut table = Self {
             m,
             go,

@@ -10,6 +10,9 @@ pub const CPU_RAM: u32 = 0x0000_0000;
 pub const CPU_REGS: u32 = 0x8000_0000;
 /// Statistics RAM (uncached), seen by the host behind `HOST_STATS`.
 pub const CPU_STATS: u32 = 0x8001_0000;
+/// Rows of the fast path (uncached): words at (half * 1024 + QPN) * 256, half 0 sends and 1 receives
+/// (`berth_fp_tx`, `berth_fp_rx`). Only in a card that is built with it.
+pub const CPU_FAST: u32 = 0x8200_0000;
 /// Packet RAM (uncached): transmit slots, receive slots, scratch places.
 pub const CPU_PKT: u32 = 0x8100_0000;
 
@@ -50,6 +53,8 @@ table! {
     PEND_TIMER = 7;
     /// The host's challenge differs from the last answer.
     PEND_HEARTBEAT = 8;
+    /// The fast path has an event (`CPU_FAST_EVENT`).
+    PEND_FAST = 9;
     }
 }
 
@@ -93,7 +98,7 @@ table! {
     CPU_DB_BYTES = 0x04c;
     /// wo: QPN of the doorbell row to configure.
     CPU_DB_CFG_QPN = 0x050;
-    /// wo: doorbell row: bit 31 valid, doorbell page in bits 7:0; clears the row's indices.
+    /// wo: doorbell row: bit 31 valid, bit 30 doorbells go to the fast path, doorbell page in bits 7:0; clears the row's indices.
     CPU_DB_CFG = 0x054;
 
     /// ro: received frame at the head: bit 31 valid, length in bits 28:16 (with iCRC, without FCS), slot in bits 7:0.
@@ -172,6 +177,10 @@ table! {
     CPU_CRD_RSP2 = 0x1a8;
     /// ro, pops: bit 31 valid, QPN in bits 15:0 of a QP whose next credit list may be sent.
     CPU_CRD_LIST = 0x1ac;
+    /// ro: event of the fast path: code in bits 31:24 (0: none), QPN in bits 23:8, bits 39:32 of its argument in bits 7:0.
+    CPU_FAST_EVENT = 0x1b0;
+    /// ro, pops: bits 31:0 of its argument.
+    CPU_FAST_ARG = 0x1b4;
     }
 }
 
