@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Two cards with the fast path and a wire between them, firmware in reset: rows are written through the debug port,
+//! elements and doorbells as a process writes them.
+#![cfg(feature = "fastpath")]
+
+use berth_abi::card::{FIRST_QPN, xlt_free};
+use berth_abi::cpu::*;
+use berth_abi::host::*;
+use berth_abi::ring::CMD_PAGE_INSTALL;
+use berth_random::Rng;
+use berth_rtl::{BAR_CONTROL, BAR_DOORBELL, Card, CardConfig, HostError, HostMemory};
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex};
+
+const HOST: u64 = 0x1_0000_0000;
+const BYTES: usize = 4 << 20;
+/// Places in host memory.
+const COMMANDS: u64 = HOST;
+const EVENTS: u64 = HOST + 0x1_0000;
+const SENDS: u64 = HOST + 0x8_0000;
+const RECEIVES: u64 = HOST + 0x9_0000;
+const COMPLETIONS: u64 = HOST + 0xa_0000;
+const DATA: u64 = HOST + 0x10_0000;
+const LOG2: u32 = 9;
+/// Virtual address of DATA, and its address space.
+const VA: u64 = 0x7f00_1234_0000;
+const ASID: u32 = 3;
+const PAGES: u64 = 256;
+const QP: u32 = FIRST_QPN;
+const PAGE: u64 = 1;
+const QKEY: u32 = 0x1234_5678;
+const EPOCH: u32 = 0x55;
+const LOG2_MTU: u32 = 12;
+
+struct Memory(Arc<Mutex<Vec<u8>>>);
+
+fn place(addr: u64, len: usize) -> Result<std::ops::Range<usize>, HostError> {
+    let at = usize::try_from(addr.wrapping_sub(HOST)).map_err(|_| HostError)?;
+    if at + len <= BYTES { Ok(at..at + len) } else { Err(HostError) }
+}
+
+impl HostMemory for Memory {
+    fn read(&mut self, addr: u64, buf: &mut [u8]) -> Result<(), HostError> {
+        let range = place(addr, buf.len())?;
+        buf.copy_from_slice(&self.0.lock().unwrap()[range]);
+        Ok(())
+    }
+
+    fn write(&mut self, addr: u64, data: &[u8]) -> Result<(), HostError> {
+        let range = place(addr, data.len())?;
+        self.0.lock().unwrap()[range].copy_from_slice(data);
+        Ok(())
+    }
+
+    fn msix(&mut self, _vector: u32) {}
+}
+
+struct Node {
+    card: Card,
+    memory: Arc<Mutex<Vec<u8>>>,
+    events: u16,
+    sq: u16,
+    rq: u16,
+    posted: u32,
+}
+
+fn mac(n: u8) -> [u8; 6] {
+    [0x02, 0, 0, 0, 0, 1 + n]
+}
+
+fn ip(n: u8) -> [u8; 4] {
+    [10, 0, 0, 1 + n]
+}
+
+impl Node {
+    fn new(n: u8) -> Self {
+        let memory = Arc::new(Mutex::new(vec![0; BYTES]));
+        let config = CardConfig { split: false, ..CardConfig::default() };
+        let mut node = Self {
+            card: Card::new(config, Box::new(Memory(memory.clone()))),
+            memory,
+            events: 0,
+            sq: 0,
+            rq: 0,
+            posted: 0,
+        };
+        for (lo, addr) in [(HOST_CMD_BASE_LO, COMMANDS), (HOST_EVT_BASE_LO, EVENTS)] {
+            node.card.mmio_write(BAR_CONTROL, lo.into(), addr, 8);
+        }
+        for (register, value) in
+            [(HOST_CMD_LOG2, LOG2), (HOST_EVT_LOG2, LOG2), (HOST_PCIE_LIMITS, 0x98), (HOST_DMA_ENABLE, 1)]
+        {
+            node.card.mmio_write(BAR_CONTROL, register.into(), value.into(), 4);
+        }
+        let mut used = BTreeSet::new();
+        for i in 0..PAGES {
+            let vpn = VA / 4096 + i;
+            let index = xlt_free(ASID, vpn, |p| !used.contains(&p)).expect("a place");
+            used.insert(index);
+            let (name, page) = (u64::from(index) << 48 | vpn, DATA + i * 4096 | 1);
+            let words =
+                [CMD_PAGE_INSTALL, 1, ASID, 0, name as u32, (name >> 32) as u32, page as u32, (page >> 32) as u32];
+            let entry: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+            node.poke(COMMANDS + 64 * i, &entry);
+        }
+        node.card.mmio_write(BAR_CONTROL, HOST_CMD_PI.into(), PAGES, 4);
+        node.card.run(20_000);
+        // a completion queue, and the doorbell row of a QP of the fast path
+        node.register(CPU_CQ_BASE_LO, COMPLETIONS as u32);
+        node.register(CPU_CQ_BASE_HI, (COMPLETIONS >> 32) as u32);
+        node.register(CPU_CQ_ATTR, 1 << 31 | (PAGE as u32) << 8 | 10);
+        node.register(CPU_CQ_CFG, 0);
+        node.register(CPU_DB_CFG_QPN, QP);
+        node.register(CPU_DB_CFG, 1 << 31 | 1 << 30 | PAGE as u32);
+        node.connect(n);
+        node
+    }
+
+    fn register(&mut self, offset: u32, value: u32) {
+        assert!(self.card.debug_write(CPU_REGS + offset, value));
+    }
+
+    fn row(&mut self, half: u32, word: u32, value: u32) {
+        assert!(self.card.debug_write(CPU_FAST + (half * 1024 + QP) * 256 + 4 * word, value), "row {half} {word}");
+    }
+
+    /// Writes the rows of QP, whose peer is the other card's.
+    fn connect(&mut self, n: u8) {
+        let peer = 1 - n;
+        let mut t = [0; 56];
+        t[0..6].copy_from_slice(&mac(peer));
+        t[6..12].copy_from_slice(&mac(n));
+        t[12..16].copy_from_slice(&[0x08, 0x00, 0x45, 0x00]);
+        t[20..24].copy_from_slice(&[0x40, 0, 64, 17]);
+        t[26..30].copy_from_slice(&ip(n));
+        t[30..34].copy_from_slice(&ip(peer));
+        t[34..38].copy_from_slice(&[0xc0, 0x01, 0x12, 0xb7]);
+        t[44..46].copy_from_slice(&[0xff, 0xff]);
+        t[47..50].copy_from_slice(&QP.to_be_bytes()[1..]);
+        let sum: u32 = (14..34).step_by(2).map(|i| u32::from(t[i]) << 8 | u32::from(t[i + 1])).sum();
+        let sum = (sum & 0xffff) + (sum >> 16);
+        t[24..26].copy_from_slice(&(sum as u16).to_be_bytes());
+        for (word, chunk) in (0..).zip(t.chunks(4)) {
+            self.row(0, word, u32::from_le_bytes(chunk.try_into().unwrap()));
+        }
+        let mode = 3 << 16 | 128 << 8 | 1 << 5 | LOG2_MTU;
+        for (word, value) in [
+            (16, SENDS as u32),
+            (17, (SENDS >> 32) as u32),
+            (18, ASID << 8 | 8),
+            (19, mode),
+            (20, 0),
+            (21, 8 << 8 | 16),
+            (22, 100),
+            (23, QKEY),
+            (32, 1),
+        ] {
+            self.row(0, word, value);
+        }
+        let word = |bytes: &[u8]| u32::from_be_bytes(bytes.try_into().unwrap());
+        let (own, other) = (mac(n), mac(peer));
+        for (at, value) in [
+            (16, word(&ip(n))),
+            (17, word(&own[2..])),
+            (18, u32::from(own[0]) << 8 | u32::from(own[1])),
+            (0, LOG2_MTU | 1 << 4 | 4 << 16),
+            (1, word(&ip(peer))),
+            (2, word(&other[2..])),
+            (3, u32::from(other[0]) << 8 | u32::from(other[1])),
+            (4, ASID),
+            (5, EPOCH),
+            (6, EPOCH),
+            (7, QKEY),
+            (8, 100),
+            (9, RECEIVES as u32),
+            (10, (RECEIVES >> 32) as u32),
+            (11, 8),
+            (12, 32),
+            (13, 1000),
+            (14, 0),
+            (63, 1),
+        ] {
+            self.row(1, at, value);
+        }
+    }
+
+    fn poke(&self, addr: u64, data: &[u8]) {
+        self.memory.lock().unwrap()[place(addr, data.len()).unwrap()].copy_from_slice(data);
+    }
+
+    fn peek(&self, addr: u64, len: usize) -> Vec<u8> {
+        self.memory.lock().unwrap()[place(addr, len).unwrap()].to_vec()
+    }
+
+    fn element(&self, queue: u64, index: u16, opcode: u8, va: u64, len: u32) {
+        let mut wqe = vec![opcode, 0, 1, 0];
+        wqe.extend_from_slice(&len.to_le_bytes());
+        wqe.extend_from_slice(&u64::from(index).to_le_bytes());
+        wqe.extend_from_slice(&va.to_le_bytes());
+        wqe.extend_from_slice(&len.to_le_bytes());
+        wqe.resize(128, 0);
+        self.poke(queue + 128 * u64::from(index % 256), &wqe);
+    }
+
+    fn receive(&mut self, va: u64, len: u32) {
+        self.element(RECEIVES, self.rq, 2, va, len);
+        self.rq += 1;
+        let word = u64::from(QP) | u64::from(self.rq) << 16;
+        self.card.mmio_write(BAR_DOORBELL, PAGE * 4096 + u64::from(DB_RQ), word, 8);
+    }
+
+    fn send(&mut self, va: u64, len: u32) {
+        self.element(SENDS, self.sq, 1, va, len);
+        self.sq += 1;
+        self.posted = self.posted.wrapping_add(len);
+        let word = u64::from(QP) | u64::from(self.sq) << 16 | u64::from(self.posted) << 32;
+        self.card.mmio_write(BAR_DOORBELL, PAGE * 4096 + u64::from(DB_SQ), word, 8);
+    }
+
+    /// The completions so far (of the first round), as (wr_id, bytes, status, opcode).
+    fn completions(&self) -> Vec<(u64, u32, u8, u8)> {
+        let ring = self.peek(COMPLETIONS, 32 << 10);
+        let valid = ring.chunks(32).take_while(|c| c[31] & 0x80 != 0);
+        let number = |c: &[u8]| u64::from_le_bytes(c[..8].try_into().unwrap());
+        valid.map(|c| (number(c), u32::from_le_bytes(c[8..12].try_into().unwrap()), c[16], c[17])).collect()
+    }
+
+    /// Gives the host's place in the event ring back, as a driver does.
+    fn take_events(&mut self) {
+        loop {
+            let at = EVENTS + 64 * u64::from(self.events % (1 << LOG2));
+            let word = u32::from_le_bytes(self.peek(at, 4).try_into().unwrap());
+            if (word >> 31 != 0) != (self.events >> LOG2 & 1 == 0) {
+                break;
+            }
+            self.events = self.events.wrapping_add(1);
+            let (bar, value) = (BAR_CONTROL, self.events.into());
+            self.card.post_write(bar, HOST_EVT_CI.into(), value, 4);
+        }
+    }
+
+    /// Events of the fast path for firmware.
+    fn exception(&mut self) -> Option<(u32, u32)> {
+        let code = self.card.debug_read(CPU_REGS + CPU_FAST_EVENT)?;
+        let arg = self.card.debug_read(CPU_REGS + CPU_FAST_ARG)?;
+        (code >> 24 != 0).then_some((code, arg))
+    }
+}
+
+/// Two cards and a wire that takes `delay` cycles each way.
+struct Pair {
+    nodes: [Node; 2],
+    wires: [VecDeque<(u64, Vec<u8>)>; 2],
+    delay: u64,
+}
+
+impl Pair {
+    fn new(delay: u64) -> Self {
+        Self { nodes: [Node::new(0), Node::new(1)], wires: Default::default(), delay }
+    }
+
+    fn step(&mut self) {
+        for n in 0..2 {
+            let node = &mut self.nodes[n];
+            node.card.step();
+            let now = node.card.cycles();
+            while let Some(frame) = node.card.take_tx() {
+                self.wires[n].push_back((now + self.delay, frame.data));
+            }
+        }
+        for n in 0..2 {
+            let now = self.nodes[n].card.cycles();
+            while self.wires[1 - n].front().is_some_and(|f| f.0 <= now) {
+                let frame = self.wires[1 - n].pop_front().unwrap().1;
+                self.nodes[n].card.push_rx(frame);
+            }
+            if now % 64 == 0 {
+                self.nodes[n].take_events();
+            }
+        }
+    }
+
+    /// Until `done`, at most so many cycles.
+    fn until(&mut self, limit: u64, mut done: impl FnMut(&Self) -> bool) -> u64 {
+        for cycle in 0..limit {
+            if cycle % 16 == 0 && done(self) {
+                return cycle;
+            }
+            self.step();
+        }
+        let found = [0, 1].map(|n| (self.nodes[n].completions().len(), self.nodes[n].exception()));
+        panic!("not done in {limit} cycles; completions, events: {found:x?}");
+    }
+}
+
+#[test]
+fn messages_arrive_in_the_receives_and_both_ends_hear_of_it() {
+    let mut pair = Pair::new(100);
+    let mut rng = Rng(1);
+    let data = rng.bytes(256 << 10);
+    pair.nodes[0].poke(DATA, &data);
+    let lens = [64, 4096, 1, 10_000, 4096, 333];
+    let mut at = 0;
+    for (n, &len) in lens.iter().enumerate() {
+        pair.nodes[1].receive(VA + n as u64 * 16384, len);
+    }
+    for &len in &lens {
+        pair.nodes[0].send(VA + at, len);
+        at += u64::from(len);
+    }
+    let cycles = pair.until(60_000, |p| p.nodes.iter().all(|n| n.completions().len() == lens.len()));
+    println!("{} messages, {at} bytes: {cycles} cycles", lens.len());
+    let mut from = 0;
+    for (n, &len) in lens.iter().enumerate() {
+        let got = pair.nodes[1].peek(DATA + n as u64 * 16384, len as usize);
+        assert!(got == data[from..from + len as usize], "message {n}");
+        from += len as usize;
+        assert_eq!(pair.nodes[1].completions()[n], (n as u64, len, 0, 2));
+        assert_eq!(pair.nodes[0].completions()[n], (n as u64, len, 0, 1));
+    }
+    assert_eq!((pair.nodes[0].exception(), pair.nodes[1].exception()), (None, None));
+}
