@@ -153,7 +153,7 @@ pub fn measure(model: &Model, s: Setup) -> Result<[Option<Rate>; 2]> {
     };
     let read = |port| -> Result<Rate> {
         let Rate { rate, limit, waits } = rate(port)?;
-        Ok(Rate { rate, limit: limit.min(model.in_flight(s.extra)), waits })
+        Ok(Rate { rate, limit: limit.min(model.in_flight(s.data_w, s.extra)), waits })
     };
     Ok([
         if reads { Some(read(ports.completions)?) } else { None },

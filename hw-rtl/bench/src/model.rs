@@ -54,9 +54,11 @@ impl Model {
         (self.host_rate * wire_payload(data_w, 4096)).min(2.0 * data_w as f64 / 8.0)
     }
 
-    /// Bytes per cycle that reads can have, as only so many may be out and each takes its time.
-    pub fn in_flight(&self, extra: u64) -> f64 {
-        f64::from(self.reads_outstanding) * f64::from(self.mrrs) / (self.read_latency + extra) as f64
+    /// Bytes per cycle that reads can have, as only so many may be out, and each is until its last byte has come.
+    pub fn in_flight(&self, data_w: usize, extra: u64) -> f64 {
+        let bytes = f64::from(self.mrrs);
+        let each = (self.read_latency + extra) as f64 + bytes / self.host_rate(data_w);
+        f64::from(self.reads_outstanding) * bytes / each
     }
 
     /// What `HOST_PCIE_LIMITS` must say.
