@@ -6,7 +6,7 @@ use std::io;
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
-use libberth::{Completion, CompletionQueue, Context, QpConfig, QpState, QueuePair, Sge, Stream, WorkRequest};
+use libberth::{Completion, CompletionQueue, Context, QpConfig, QpState, QueuePair, Sge, Stream, Trigger, WorkRequest};
 
 use crate::env::{Env, Role};
 
@@ -352,9 +352,9 @@ pub fn reap_all(stream: &mut Stream, env: &Env) -> Res {
     Ok(())
 }
 
-/// A queue pair's configuration with these depths.
+/// A queue pair's configuration with these depths, and lists that go as soon as they may.
 pub fn depths(send: u32, recv: u32) -> QpConfig {
-    QpConfig { send_depth: send, recv_depth: recv, ..QpConfig::default() }
+    QpConfig { send_depth: send, recv_depth: recv, trigger: Trigger::First, ..QpConfig::default() }
 }
 
 /// Runs `child` in a forked process; answers its exit code (128 + signal when killed).

@@ -86,14 +86,21 @@ pub struct Homa {
     next: u32,
     /// Time without progress after which a receiver asks again for what is missing.
     resend: Time,
-    /// Bytes of a host's pool for each connection that it has.
-    each: u64,
+    /// Bytes of a host's pool: for each connection that it has, and at most.
+    pool: (u64, u64),
 }
 
 impl Homa {
-    /// With so many bytes for messages that the application has not taken, for each connection of a host.
-    pub fn new(each: u64) -> Self {
-        Self { hosts: Vec::new(), out: BTreeMap::new(), incoming: BTreeMap::new(), next: 0, resend: 0, each }
+    /// With so many bytes in a host for messages that the application has not taken: for each connection, and at most.
+    pub fn new(each: u64, most: u64) -> Self {
+        Self {
+            hosts: Vec::new(),
+            out: BTreeMap::new(),
+            incoming: BTreeMap::new(),
+            next: 0,
+            resend: 0,
+            pool: (each, most),
+        }
     }
 
     fn unscheduled_class(bytes: u32) -> u8 {
@@ -155,7 +162,8 @@ impl Scheme for Homa {
         self.hosts = (0..cx.net.spec().hosts).map(|_| Host::default()).collect();
         for conn in &cx.conns {
             for host in conn {
-                self.hosts[*host as usize].limit += self.each;
+                let limit = &mut self.hosts[*host as usize].limit;
+                *limit = (*limit + self.pool.0).min(self.pool.1);
             }
         }
     }

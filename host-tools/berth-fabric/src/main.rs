@@ -25,7 +25,7 @@ struct Cli {
     /// Only these questions; may be repeated or separated by commas.
     #[arg(long, value_delimiter = ',')]
     only: Vec<Question>,
-    /// 4096 hosts and 100 000 connections, unless said otherwise; files are named large-….
+    /// 4096 hosts and 100 000 connections, unless said otherwise, for questions 1, 3 and 4; files are named large-….
     #[arg(long)]
     large: bool,
     /// Folder for the files.
@@ -67,10 +67,10 @@ fn main() -> Result<()> {
     let cli = Cli::parse();
     let nodes = if cli.large && cli.nodes == 128 { 4096 } else { cli.nodes };
     let connections = cli.connections.unwrap_or(if cli.large { 100_000 } else { nodes * 8 });
-    let scale = Scale { nodes, connections, seed: cli.seed, jobs: if cli.large { 1 } else { cli.jobs } };
-    // The other questions do not depend on the number of hosts.
+    let scale = Scale { nodes, connections, seed: cli.seed, jobs: cli.jobs };
+    // Trigger policies are about one sender.
     let questions = match (cli.only.is_empty(), cli.large) {
-        (true, true) => vec![Question::Credits],
+        (true, true) => vec![Question::Credits, Question::Paging, Question::Memory],
         (true, false) => Question::value_variants().to_vec(),
         (false, _) => cli.only,
     };

@@ -13,7 +13,7 @@ use anyhow::Result;
 use berth_protocol::grow::Config;
 use serde_json::json;
 
-/// Client hosts; the server is host 0.
+/// Client hosts, of a scale that has as many; the server is host 0.
 const CLIENTS: u32 = 64;
 /// Bytes of a large buffer, and buffers of a connection.
 const BUFFER: u32 = 8 << 10;
@@ -43,6 +43,7 @@ impl Way {
 
 struct Run {
     way: Way,
+    clients: u32,
     connections: u32,
     /// Percent of the connections that send large messages.
     heavy: u32,
@@ -51,7 +52,8 @@ struct Run {
 
 impl Run {
     fn setup(&self, seed: u64) -> Setup {
-        let spec = Spec { shape: Shape::Star, ..Spec::of(CLIENTS + 1, Loss::Pause) };
+        let spec = Spec::of(self.clients + 1, Loss::Pause);
+        let spec = if self.clients <= CLIENTS { Spec { shape: Shape::Star, ..spec } } else { spec };
         let heavy: Vec<bool> = (0..self.connections).map(|i| i % (100 / self.heavy) == 50 / self.heavy).collect();
         let large = heavy.iter().filter(|h| **h).count() as u64;
         let bytes = u64::from(Talk::EACH)
@@ -63,7 +65,7 @@ impl Run {
         let apps = vec![(0, App { turn: 100 * US, ..App::default() })];
         Setup {
             spec,
-            conns: (0..self.connections).map(|i| [1 + i % CLIENTS, 0]).collect(),
+            conns: (0..self.connections).map(|i| [1 + i % self.clients, 0]).collect(),
             apps,
             load: Box::new(Talk::new(heavy, self.burst, span)),
             seed,
@@ -72,7 +74,16 @@ impl Run {
     }
 
     fn queued(&self, gate: Gate, count: u32, least: u32) -> Queued {
-        Queued::new(Settings { gate, buffer: BUFFER, count, least, rnr: 10 * US, copy: true, memory: None })
+        Queued::new(Settings {
+            gate,
+            buffer: BUFFER,
+            count,
+            least,
+            rnr: 10 * US,
+            budget: None,
+            copy: true,
+            memory: None,
+        })
     }
 }
 
@@ -139,10 +150,12 @@ pub fn answer(scale: &Scale) -> Result<Answer> {
         17..=64 => 1_000,
         _ => 100_000,
     };
+    // At the large scale all hosts but one are clients.
+    let clients = if scale.nodes > 1024 { scale.nodes - 1 } else { CLIENTS };
     let mut runs = Vec::new();
     for (heavy, burst) in [(1, false), (10, false), (50, false), (10, true)] {
         for connections in [1, 10, 100, 1_000, 10_000, 100_000].into_iter().filter(|n| *n <= most) {
-            runs.extend(Way::ALL.map(|way| Run { way, connections, heavy, burst }));
+            runs.extend(Way::ALL.map(|way| Run { way, clients, connections, heavy, burst }));
             if connections > 1_000 {
                 // It does not get through: nearly all that is sent is refused and sent again.
                 runs.retain(|r| r.way != Way::TooSmall || r.connections <= 1_000);
@@ -183,7 +196,7 @@ pub fn answer(scale: &Scale) -> Result<Answer> {
     Ok(Answer {
         name: "memory",
         question: "Receive memory per connection: fixed buffers, shared receive queue, growing buffers",
-        setup: json!({ "buffers of a connection": COUNT, "bytes of a large buffer": BUFFER,
+        setup: json!({ "clients": clients, "buffers of a connection": COUNT, "bytes of a large buffer": BUFFER,
             "bytes of a small buffer": Config::<2>::default().sizes[0], "bytes of a small message": Talk::SMALL,
             "bytes of a large message": Talk::LARGE, "messages of each kind": Talk::EACH,
             "µs between looks of the application": 100, "µs to register a set, and its pages": 20 }),

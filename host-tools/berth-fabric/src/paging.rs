@@ -16,7 +16,7 @@ use serde_json::json;
 const BUFFER: u32 = 64 << 10;
 /// Receives of a connection, where a way does not say another number.
 const COUNT: u32 = 4;
-/// Connections between the two hosts.
+/// Connections of a host.
 const CONNS: u32 = 8;
 /// Messages that an application has under way on a connection.
 const OUTSTANDING: u32 = 8;
@@ -42,7 +42,23 @@ impl Way {
     }
 }
 
+/// So many hosts send to as many others.
+#[derive(Clone, Copy, Debug)]
+struct Size {
+    pairs: u32,
+    length: Time,
+}
+
+impl Size {
+    /// Every sender has a connection to each of [`CONNS`] receivers, or all of them to one.
+    fn conns(self) -> Vec<[u32; 2]> {
+        let peer = |host: u32, i: u32| self.pairs + (host + i * (self.pairs / CONNS).max(1)) % self.pairs;
+        (0..self.pairs).flat_map(|host| (0..CONNS).map(move |i| [host, peer(host, i)])).collect()
+    }
+}
+
 struct Run {
+    size: Size,
     way: Way,
     /// Microseconds.
     latency: u64,
@@ -50,16 +66,10 @@ struct Run {
 }
 
 fn row(run: &Run, scale: &Scale) -> Row {
-    let spec = Spec::of(2, Loss::Pause);
-    let length = if scale.nodes > 16 { 10 * MS } else { 200 * US };
-    let setup = Setup {
-        spec,
-        conns: vec![[0, 1]; CONNS as usize],
-        apps: Vec::new(),
-        load: Box::new(Flood::new(CONNS, BUFFER, OUTSTANDING, length)),
-        seed: scale.seed,
-        limit: SECOND,
-    };
+    let spec = Spec::of(2 * run.size.pairs, Loss::Pause);
+    let conns = run.size.conns();
+    let load = Box::new(Flood::new(conns.len() as u32, BUFFER, OUTSTANDING, run.size.length));
+    let setup = Setup { spec, conns, apps: Vec::new(), load, seed: scale.seed, limit: SECOND };
     // Cold: what is used was not used for a long time. Warm: the same 512 KiB again and again.
     let places = if run.cold { 1024 } else { 8 };
     let latency = run.latency * US;
@@ -73,6 +83,7 @@ fn row(run: &Run, scale: &Scale) -> Row {
             count: COUNT,
             least: 0,
             rnr,
+            budget: None,
             copy: false,
             memory: Some(memory),
         };
@@ -111,6 +122,7 @@ fn finish(run: &Run, end: End, stalls: u64, stalled: Time) -> Row {
     let peak = stats.committed_peak() as f64;
     Row(vec![
         ("scheme", run.way.name().into()),
+        ("hosts", (2 * run.size.pairs).into()),
         ("memory", if run.cold { "cold" } else { "warm" }.into()),
         ("page service µs", run.latency.into()),
         ("goodput Gbit/s", round(bytes as f64 * 8000.0 / time)),
@@ -127,16 +139,21 @@ fn finish(run: &Run, end: End, stalls: u64, stalled: Time) -> Row {
     ])
 }
 
-/// Runs all ways with page services from 1 to 200 µs.
+/// Runs all ways with page services from 1 to 200 µs, between two hosts; at the large scale among 128.
 ///
 /// # Errors
 /// When a plot cannot be drawn.
 pub fn answer(scale: &Scale) -> Result<Answer> {
-    let latencies: &[u64] = if scale.nodes > 16 { &[1, 2, 5, 10, 20, 50, 100, 200] } else { &[1, 50] };
+    let (size, latencies) = match scale.nodes {
+        0..=16 => (Size { pairs: 1, length: 200 * US }, &[1, 50][..]),
+        17..=64 => (Size { pairs: 1, length: 2 * MS }, &[1, 2, 5, 10, 20, 50, 100, 200][..]),
+        65..=1024 => (Size { pairs: 1, length: 10 * MS }, &[1, 2, 5, 10, 20, 50, 100, 200][..]),
+        _ => (Size { pairs: 64, length: MS }, &[1, 10, 50, 200][..]),
+    };
     let mut runs = Vec::new();
     for cold in [true, false] {
         for way in Way::ALL {
-            runs.extend(latencies.iter().map(|&latency| Run { way, latency, cold }));
+            runs.extend(latencies.iter().map(|&latency| Run { size, way, latency, cold }));
         }
     }
     let name = |r: &Run| format!("{}, {}, {} µs", r.way.name(), if r.cold { "cold" } else { "warm" }, r.latency);

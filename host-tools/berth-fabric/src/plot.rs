@@ -7,7 +7,7 @@ use plotters::prelude::*;
 
 const SIZE: (u32, u32) = (960, 420);
 /// Colours that people with impaired colour vision tell apart (Okabe and Ito).
-const COLOURS: [RGBColor; 8] = [
+const COLOURS: [RGBColor; 12] = [
     RGBColor(0, 114, 178),
     RGBColor(230, 159, 0),
     RGBColor(0, 158, 115),
@@ -16,6 +16,10 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(86, 180, 233),
     RGBColor(90, 90, 90),
     RGBColor(180, 170, 20),
+    RGBColor(0, 0, 0),
+    RGBColor(120, 60, 160),
+    RGBColor(150, 210, 120),
+    RGBColor(110, 80, 50),
 ];
 
 /// An axis.
@@ -76,10 +80,11 @@ fn range(axis: Axis, values: impl Iterator<Item = f64>) -> (f64, f64) {
 }
 
 /// Bars: for each of `groups` one per series. `values[series][group]`; one that is missing or zero on a logarithmic axis is left out.
+/// Series may come in `pairs`, the second in a lighter shade of the first one's colour.
 ///
 /// # Errors
 /// When the drawing library fails.
-pub fn bars(title: &str, y: Axis, groups: &[String], series: &[(String, Vec<f64>)]) -> Result<String> {
+pub fn bars(title: &str, y: Axis, groups: &[String], series: &[(String, Vec<f64>)], pairs: bool) -> Result<String> {
     let mut svg = String::new();
     {
         let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
@@ -116,7 +121,8 @@ pub fn bars(title: &str, y: Axis, groups: &[String], series: &[(String, Vec<f64>
             .map_err(|e| anyhow!("{e}"))?;
         let width = 0.84 / series.len().max(1) as f64;
         for (s, (label, values)) in series.iter().enumerate() {
-            let colour = COLOURS[s % COLOURS.len()];
+            let (hue, shade) = if pairs { (s / 2, [1.0, 0.4][s % 2]) } else { (s, 1.0) };
+            let colour = COLOURS[hue % COLOURS.len()].mix(shade);
             let bars = values.iter().enumerate().filter(|(_, v)| v.is_finite() && (**v > 0.0)).map(|(g, v)| {
                 let left = g as f64 + 0.08 + s as f64 * width;
                 Rectangle::new([(left, low), (left + width * 0.92, scale(y, *v).max(low))], colour.filled())
@@ -231,6 +237,7 @@ mod tests {
             log("µs"),
             &groups,
             &[("one".to_owned(), vec![1.0, 30.0]), ("two".to_owned(), vec![2.0, 0.0])],
+            true,
         )
         .unwrap();
         assert!(svg.contains("title") && svg.contains("one") && svg.contains("two") && svg.contains("µs"));

@@ -46,6 +46,9 @@ pub struct Settings {
     pub least: u32,
     /// Time that a receiver-not-ready NAK asks for.
     pub rnr: Time,
+    /// Bytes of receive memory that a host has: for each end of a connection, and at most. Then `buffer` and `count`
+    /// are the most, and `least` does not count.
+    pub budget: Option<(u64, u64)>,
     /// Received bytes are copied out of the buffer, which is free then.
     pub copy: bool,
     /// How the memory of sends and receives is made present; without it, it always is and counts as committed.
@@ -133,6 +136,9 @@ impl Send {
 
 #[derive(Default)]
 struct End {
+    /// Its receives: bytes of each, and how many there are.
+    buffer: u32,
+    count: u32,
     /// Messages not cut yet: number, bytes left.
     waiting: VecDeque<(u32, u32)>,
     /// Sends not acknowledged as a whole.
@@ -223,6 +229,29 @@ impl Queued {
         }
     }
 
+    /// The receives of each of a host's `ends` ends: bytes, and how many. With a budget fewer, then smaller ones.
+    fn receives(&self, ends: u32) -> (u32, u32) {
+        /// Smaller receives are not worth their headers; and one alone would stop the sender each time.
+        const LEAST: (u32, u32) = (1 << 10, 2);
+        let Settings { mut buffer, count, budget, .. } = self.settings;
+        let Some((each, most)) = budget.filter(|_| ends > 0) else { return (buffer, count) };
+        let room = each.min(most / u64::from(ends));
+        while buffer > LEAST.0 && u64::from(LEAST.1 * buffer) > room {
+            buffer /= 2;
+        }
+        (buffer, ((room / u64::from(buffer)) as u32).clamp(LEAST.1, count.max(LEAST.1)))
+    }
+
+    /// Receives in the queue that a host's `ends` ends share.
+    fn shared_receives(&self, ends: u32) -> u32 {
+        let Settings { buffer, count, least, budget, .. } = self.settings;
+        match budget {
+            _ if ends == 0 => 0,
+            Some((each, most)) => ((u64::from(ends) * each).min(most) / u64::from(buffer)) as u32,
+            None => (ends * count).max(least),
+        }
+    }
+
     /// Whether the memory of send or receive number `number` is present; if not, it is being brought in.
     fn is_present(&mut self, cx: &mut Cx<Body>, end: u32, receive: bool, number: u64) -> bool {
         let Some(Memory::Faults(region)) = self.settings.memory else { return true };
@@ -244,7 +273,7 @@ impl Queued {
 
     /// Cuts the next send from what waits, if it may leave.
     fn cut(&mut self, end: usize) -> bool {
-        let buffer = self.settings.buffer;
+        let buffer = self.ends[end ^ 1].buffer;
         let e = &mut self.ends[end];
         let Some((message, left)) = e.waiting.front_mut() else { return false };
         let len = (*left).min(buffer);
@@ -334,8 +363,8 @@ impl Queued {
             Gate::Shared => self.shared[host as usize] += 1,
             Gate::Count => self.ends[end as usize].receives += 1,
             Gate::Fixed => {
-                let half = self.settings.count / 2;
                 let e = &mut self.ends[end as usize];
+                let half = e.count / 2;
                 e.receives += 1;
                 e.to_tell += 1;
                 // Told when half of all have gathered, or when the peer can have only one left.
@@ -399,7 +428,7 @@ impl Queued {
             cx.ack_waits(end);
         }
         if last {
-            let bytes = (len - 1) % self.settings.buffer.max(1) + 1;
+            let bytes = (len - 1) % self.ends[end as usize].buffer.max(1) + 1;
             let at = cx.serve(host, bytes, self.settings.copy);
             cx.timer(at, 1, end, 0);
             if ends_message {
@@ -415,31 +444,32 @@ impl Scheme for Queued {
     type Body = Body;
 
     fn start(&mut self, cx: &mut Cx<Body>) {
-        let Settings { count, buffer, gate, .. } = self.settings;
+        let Settings { buffer, gate, .. } = self.settings;
         let hosts = cx.net.spec().hosts as usize;
         let mut ends = vec![0; hosts];
         for conn in &cx.conns {
             ends[conn[0] as usize] += 1;
             ends[conn[1] as usize] += 1;
         }
-        self.shared = ends.iter().map(|n| if *n == 0 { 0 } else { (n * count).max(self.settings.least) }).collect();
+        self.shared = ends.iter().map(|n| self.shared_receives(*n)).collect();
         self.cores = vec![0; hosts];
         self.used = vec![0; hosts];
-        self.ends = (0..cx.conns.len() * 2)
-            .map(|_| End {
-                receives: count,
-                limit: u64::from(count),
-                allowed: u64::from(count),
-                known: u64::from(count),
-                ..End::default()
+        self.ends = (0..cx.conns.len() as u32 * 2)
+            .map(|end| {
+                let (buffer, count) = match gate {
+                    Gate::Shared => (buffer, 0),
+                    _ => self.receives(ends[cx.host(end) as usize]),
+                };
+                let [limit, allowed, known] = [u64::from(count); 3];
+                End { buffer, count, receives: count, limit, allowed, known, ..End::default() }
             })
             .collect();
-        let receives = match gate {
-            Gate::Shared => self.shared.iter().map(|n| i64::from(*n)).sum(),
-            _ => self.ends.len() as i64 * i64::from(count),
+        let bytes = match gate {
+            Gate::Shared => self.shared.iter().map(|n| i64::from(*n) * i64::from(buffer)).sum(),
+            _ => self.ends.iter().map(|e| i64::from(e.count) * i64::from(e.buffer)).sum(),
         };
         match self.settings.memory {
-            None => cx.commit(receives * i64::from(buffer)),
+            None => cx.commit(bytes),
             // One region for sending at one end, and one for receiving at the other.
             Some(Memory::Registered(r)) => cx.commit(self.ends.len() as i64 * r.places as i64 * i64::from(buffer)),
             Some(Memory::Faults(_)) => (),
@@ -623,15 +653,42 @@ impl Scheme for Queued {
 
 /// InfiniBand's count credits: 16 receives of 16 KiB for each end of a connection.
 pub fn count_credits() -> Settings {
-    Settings { gate: Gate::Count, buffer: 16 << 10, count: 16, least: 128, rnr: 10 * US, copy: false, memory: None }
+    Settings {
+        gate: Gate::Count,
+        buffer: 16 << 10,
+        count: 16,
+        least: 128,
+        rnr: 10 * US,
+        budget: None,
+        copy: false,
+        memory: None,
+    }
 }
 
 /// Fixed-size credits: 32 buffers of 8 KiB for each end of a connection, copied out of.
 pub fn fixed_credits() -> Settings {
-    Settings { gate: Gate::Fixed, buffer: 8 << 10, count: 32, least: 128, rnr: 10 * US, copy: true, memory: None }
+    Settings {
+        gate: Gate::Fixed,
+        buffer: 8 << 10,
+        count: 32,
+        least: 128,
+        rnr: 10 * US,
+        budget: None,
+        copy: true,
+        memory: None,
+    }
 }
 
 /// Eager sends into a queue shared by a host's connections: a quarter of what fixed buffers take.
 pub fn shared_queue() -> Settings {
-    Settings { gate: Gate::Shared, buffer: 8 << 10, count: 8, least: 128, rnr: 10 * US, copy: true, memory: None }
+    Settings {
+        gate: Gate::Shared,
+        buffer: 8 << 10,
+        count: 8,
+        least: 128,
+        rnr: 10 * US,
+        budget: None,
+        copy: true,
+        memory: None,
+    }
 }

@@ -10,9 +10,10 @@ use crate::sim::{self, Setup};
 use crate::time::{MS, NS, SECOND, Time, US};
 use anyhow::Result;
 use berth_protocol::policy::{self, Kind};
-use serde_json::json;
+use serde_json::{Value, json};
 
-const POLICIES: [(&str, Kind); 8] = [
+/// Policies: what the protocol has, and what the card's RTL knows of it (first, last, or a buffer by its index).
+const POLICIES: [(&str, Kind); 12] = [
     ("first", Kind::First),
     ("quarter", Kind::Share(64)),
     ("middle", Kind::Share(128)),
@@ -21,7 +22,13 @@ const POLICIES: [(&str, Kind); 8] = [
     ("timed", Kind::Timed),
     ("predictive", Kind::Predictive),
     ("in-band", Kind::InBand),
+    ("second", Kind::Between(1)),
+    ("fourth", Kind::Between(3)),
+    ("eighth", Kind::Between(7)),
+    ("sixteenth", Kind::Between(15)),
 ];
+/// Those of [`POLICIES`] that the RTL knows.
+const RTL: [&str; 6] = ["first", "last", "second", "fourth", "eighth", "sixteenth"];
 
 /// Receives that the receiver keeps posted: name, number, bytes of each, and how many are posted with one doorbell.
 const POSTED: [(&str, usize, u32, usize); 4] = [
@@ -34,49 +41,89 @@ const POSTED: [(&str, usize, u32, usize); 4] = [
 /// Time that a bit takes through one of the two links, and the round trip that follows from it.
 const DELAYS: [(&str, Time); 2] = [("rack", 500 * NS), ("building", 5 * US)];
 
+/// Runs of one policy with one sender, from as many seeds.
 struct Run {
     pace: Pace,
     posted: usize,
     delay: usize,
     policy: usize,
+    seed: u64,
 }
 
-fn row(run: &Run, scale: &Scale) -> Row {
-    let (posted, count, bytes, batch) = POSTED[run.posted];
-    let (place, delay) = DELAYS[run.delay];
-    let (name, kind) = POLICIES[run.policy];
-    let spec = Spec { delay, ..Spec::of(2, Loss::Pause) };
-    let length = if scale.nodes > 16 { 10 * MS } else { 200 * US };
+/// What one run measures: goodput in Gbit/s, lists and bytes of lists per MB, idle time in percent, completion times in
+/// µs, lists that were refused, messages that were not received.
+type Measured = [f64; MEASURES.len()];
+
+const MEASURES: [&str; 8] = [
+    "goodput Gbit/s",
+    "lists per MB",
+    "list bytes per MB",
+    "sender idle %",
+    "p50 µs",
+    "p99 µs",
+    "refused lists",
+    "unfinished",
+];
+const LISTS: usize = 1;
+const IDLE: usize = 3;
+
+fn measure(run: &Run, length: Time) -> Measured {
+    let (_, count, bytes, batch) = POSTED[run.posted];
+    let spec = Spec { delay: DELAYS[run.delay].1, ..Spec::of(2, Loss::Pause) };
     let setup = Setup {
         spec,
         conns: vec![[0, 1]],
         apps: Vec::new(),
         load: Box::new(Stream::new(run.pace, &spec, length)),
-        seed: scale.seed,
+        seed: run.seed,
         limit: SECOND,
     };
-    let settings =
-        Settings { receives: vec![bytes; count], batch, policy: policy::Settings::of(kind), ..Settings::default() };
-    let mut berth = Berth::new(settings);
+    let policy = policy::Settings::of(POLICIES[run.policy].1);
+    let mut berth = Berth::new(Settings { receives: vec![bytes; count], batch, policy, ..Settings::default() });
     let end = sim::run(setup, &mut berth);
     let stats = &end.stats;
     let group = &stats.groups[0];
     let time = group.last.saturating_sub(stats.began).max(1) as f64;
     let megabytes = (group.bytes as f64 / 1e6).max(1e-9);
-    Row(vec![
+    let us = |q: f64| group.times.value_at_quantile(q) as f64 * NS as f64 / US as f64;
+    [
+        group.bytes as f64 * 8000.0 / time,
+        stats.flow.packets as f64 / megabytes,
+        stats.flow.bytes as f64 / megabytes,
+        100.0 * stats.idle as f64 / time,
+        us(0.5),
+        us(0.99),
+        berth.refused as f64,
+        end.unfinished as f64,
+    ]
+}
+
+/// Mean and standard deviation of a sample.
+fn spread(values: impl Iterator<Item = f64> + Clone) -> (f64, f64) {
+    let n = values.clone().count().max(1) as f64;
+    let mean = values.clone().sum::<f64>() / n;
+    let squares: f64 = values.map(|v| (v - mean).powi(2)).sum();
+    (mean, (squares / (n - 1.0).max(1.0)).sqrt())
+}
+
+/// One row for the runs that differ in nothing but the seed.
+fn row(run: &Run, measured: &[Measured]) -> Row {
+    let of = |i: usize| spread(measured.iter().map(move |m| m[i]));
+    let mut columns = vec![
         ("sender", run.pace.name().into()),
-        ("distance", place.into()),
-        ("receives", posted.into()),
-        ("policy", name.into()),
-        ("goodput Gbit/s", round(group.bytes as f64 * 8000.0 / time)),
-        ("lists per MB", round(stats.flow.packets as f64 / megabytes)),
-        ("list bytes per MB", round(stats.flow.bytes as f64 / megabytes)),
-        ("sender idle %", round(100.0 * stats.idle as f64 / time)),
-        ("p50 µs", round(group.times.value_at_quantile(0.5) as f64 * NS as f64 / US as f64)),
-        ("p99 µs", round(group.times.value_at_quantile(0.99) as f64 * NS as f64 / US as f64)),
-        ("refused lists", berth.refused.into()),
-        ("unfinished", end.unfinished.into()),
-    ])
+        ("distance", DELAYS[run.delay].0.into()),
+        ("receives", POSTED[run.posted].0.into()),
+        ("policy", POLICIES[run.policy].0.into()),
+    ];
+    for (i, name) in MEASURES.into_iter().enumerate() {
+        columns.push((name, round(of(i).0)));
+        match i {
+            LISTS => columns.push(("lists per MB, deviation", round(of(i).1))),
+            IDLE => columns.push(("sender idle %, deviation", round(of(i).1))),
+            _ => (),
+        }
+    }
+    Row(columns)
 }
 
 /// Mean over the rows that `choose` chooses.
@@ -85,39 +132,84 @@ fn mean(rows: &[Row], column: &str, choose: impl Fn(&Row) -> bool) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
 }
 
-/// What a policy costs, in percent: the time that the sender idles, and the share of the receiving card's processor
-/// that its lists take at the link's full rate (12 500 MB/s, 1 µs each).
-fn score(rows: &[Row], policy: &str) -> (f64, f64) {
-    let of = |column: &str| mean(rows, column, |r| r.get("policy") == policy);
-    (of("sender idle %"), of("lists per MB") * 12_500.0 * 1e-6 * 100.0)
+/// What a policy costs with one seed: means over senders, distances and receives.
+struct Cost {
+    idle: f64,
+    idle_in_rack: f64,
+    lists: f64,
 }
 
-/// Runs all policies with all senders.
+impl Cost {
+    fn of(policy: usize, seed: u64, runs: &[Run], measured: &[Measured]) -> Self {
+        let chosen = || runs.iter().zip(measured).filter(|(r, _)| (r.policy, r.seed) == (policy, seed));
+        Self {
+            idle: spread(chosen().map(|(_, m)| m[IDLE])).0,
+            idle_in_rack: spread(chosen().filter(|(r, _)| r.delay == 0).map(|(_, m)| m[IDLE])).0,
+            lists: spread(chosen().map(|(_, m)| m[LISTS])).0,
+        }
+    }
+
+    /// Percent of the receiving card's processor that the lists take at the link's full rate (12 500 MB/s, 1 µs each).
+    fn processor(&self) -> f64 {
+        self.lists * 12_500.0 * 1e-6 * 100.0
+    }
+
+    fn sum(&self) -> f64 {
+        self.idle + self.processor()
+    }
+}
+
+/// The costs of a policy over the seeds, as a table's row; and the mean of their sum.
+fn score(policy: &str, costs: &[Cost]) -> (Value, f64) {
+    let of = |part: fn(&Cost) -> f64| spread(costs.iter().map(part));
+    let ((idle, idle_deviation), (sum, sum_deviation)) = (of(|c| c.idle), of(Cost::sum));
+    let row = json!({ "policy": policy, "sender idle %": round(idle), "idle, deviation": round(idle_deviation),
+        "idle in a rack %": round(of(|c| c.idle_in_rack).0), "lists per MB": round(of(|c| c.lists).0),
+        "processor for lists %": round(of(Cost::processor).0), "sum": round(sum),
+        "sum, deviation": round(sum_deviation) });
+    (row, sum)
+}
+
+/// Runs all policies with all senders, from several seeds.
 ///
 /// # Errors
 /// When a plot cannot be drawn.
 pub fn answer(scale: &Scale) -> Result<Answer> {
+    // A small scale is for tests, the middle one for CI.
+    let (delays, posts, seeds, length) = match scale.nodes {
+        0..=16 => (1, 1, 2, 200 * US),
+        17..=64 => (DELAYS.len(), POSTED.len(), 5, MS),
+        _ => (DELAYS.len(), POSTED.len(), 5, 4 * MS),
+    };
     let mut runs = Vec::new();
-    // A small scale is for tests.
-    let (delays, posts) = if scale.nodes > 16 { (DELAYS.len(), POSTED.len()) } else { (1, 1) };
     for delay in 0..delays {
         for posted in 0..posts {
             for pace in Pace::ALL {
-                runs.extend((0..POLICIES.len()).map(|policy| Run { pace, posted, delay, policy }));
+                for policy in 0..POLICIES.len() {
+                    runs.extend((scale.seed..scale.seed + seeds).map(|seed| Run { pace, posted, delay, policy, seed }));
+                }
             }
         }
     }
     let name = |r: &Run| {
         let (place, posted, policy) = (DELAYS[r.delay].0, POSTED[r.posted].0, POLICIES[r.policy].0);
-        format!("{}, {place}, {posted}, {policy}", r.pace.name())
+        format!("{}, {place}, {posted}, {policy}, seed {}", r.pace.name(), r.seed)
     };
-    let rows = each(scale.jobs, &runs, name, |r| row(r, scale));
-    let scores: Vec<_> = POLICIES.iter().map(|p| (p.0, score(&rows, p.0))).collect();
-    let best = scores.iter().min_by(|a, b| (a.1.0 + a.1.1).total_cmp(&(b.1.0 + b.1.1))).map_or("", |s| s.0);
-    let scores: Vec<_> = scores
-        .iter()
-        .map(|(name, (idle, lists))| json!({ "policy": name, "sender idle %": round(*idle), "processor for lists %": round(*lists), "sum": round(idle + lists) }))
+    let measured = each(scale.jobs, &runs, name, |r| measure(r, length));
+    let groups = runs.chunks(seeds as usize).zip(measured.chunks(seeds as usize));
+    let rows: Vec<Row> = groups.map(|(runs, measured)| row(&runs[0], measured)).collect();
+    let scores: Vec<(Value, f64)> = (0..POLICIES.len())
+        .map(|policy| {
+            let costs = (scale.seed..scale.seed + seeds).map(|seed| Cost::of(policy, seed, &runs, &measured));
+            score(POLICIES[policy].0, &costs.collect::<Vec<_>>())
+        })
         .collect();
+    let best = |choose: &dyn Fn(&str) -> bool| {
+        let chosen = POLICIES.iter().zip(&scores).filter(|(policy, _)| choose(policy.0));
+        chosen.min_by(|a, b| a.1.1.total_cmp(&b.1.1)).map_or("", |(policy, _)| policy.0)
+    };
+    let (best, best_of_rtl) = (best(&|_| true), best(&|name| RTL.contains(&name)));
+    let table: Vec<_> = scores.into_iter().map(|(row, _)| row).collect();
     let groups: Vec<String> = Pace::ALL.iter().map(|p| p.name().to_owned()).collect();
     let mut plots = Vec::new();
     for (file, title, column, axis) in [
@@ -136,7 +228,13 @@ pub fn answer(scale: &Scale) -> Result<Answer> {
                     (policy.to_owned(), groups.iter().map(value).collect())
                 })
                 .collect();
-            let svg = plot::bars(&format!("{title} ({place}; mean over the receives posted)"), axis, &groups, &series)?;
+            let svg = plot::bars(
+                &format!("{title} ({place}; mean over the receives posted)"),
+                axis,
+                &groups,
+                &series,
+                false,
+            )?;
             plots.push((format!("{file}-{place}"), svg));
         }
     }
@@ -144,7 +242,8 @@ pub fn answer(scale: &Scale) -> Result<Answer> {
         name: "triggers",
         question: "When does the next credit list go: control messages and idle senders",
         setup: json!({ "link Gbit/s": 100, "MTU": 4096, "firmware µs per control message": 1,
-            "delay of a link, ns": DELAYS.map(|d| d.1 / NS), "means over all runs": scores, "best": best }),
+            "delay of a link, ns": DELAYS.map(|d| d.1 / NS), "seeds": seeds, "means over all runs": table,
+            "best": best, "best that the RTL knows": best_of_rtl }),
         rows,
         plots,
     })

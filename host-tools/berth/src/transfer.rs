@@ -139,7 +139,7 @@ pub struct Recv {
     depth: u32,
     /// When the next credit list is sent: data lands in the `first`, the `last` or (`between:N`) the N-th (from 0)
     /// buffer of the last list.
-    #[arg(long, value_parser = trigger, default_value = "first")]
+    #[arg(long, value_parser = trigger, default_value = "between:15")]
     trigger: Trigger,
     /// Longest credit list (1 to 64) [default: as long as possible].
     #[arg(long, default_value_t = 0, hide_default_value = true)]
@@ -610,6 +610,7 @@ mod tests {
         assert!("192.0.2.2:0".parse::<Peer>().is_err());
         assert!("192.0.2.2".parse::<Peer>().is_err());
         assert_eq!(trigger("between:3"), Ok(Trigger::Between(3)));
+        assert_eq!(trigger("between:15"), Ok(Trigger::default()), "the command line's default is the library's");
         assert!(trigger("middle").is_err());
     }
 

@@ -16,10 +16,9 @@ use crate::region::Region;
 use crate::ring::{Progress, WorkQueue, element, rq_doorbell, sq_doorbell};
 
 /// When the next credit list is sent (CR-5).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trigger {
     /// When data lands in the first buffer of the last list: fast senders, many credits outstanding.
-    #[default]
     First,
     /// When data lands in its last buffer: slow senders, few messages.
     Last,
@@ -46,9 +45,18 @@ pub struct QpConfig {
     pub retries: u32,
 }
 
+impl Default for Trigger {
+    /// The sixteenth buffer: of what the card knows, the simulation of the fabric found it best over fast, slow, bursty
+    /// and changing senders (docs/simulation.md, question 2).
+    fn default() -> Self {
+        Self::Between(15)
+    }
+}
+
 impl Default for QpConfig {
     fn default() -> Self {
-        Self { send_depth: 64, recv_depth: 64, trigger: Trigger::First, max_list: 0, block: 0, timeout: 0, retries: 0 }
+        let trigger = Trigger::default();
+        Self { send_depth: 64, recv_depth: 64, trigger, max_list: 0, block: 0, timeout: 0, retries: 0 }
     }
 }
 
