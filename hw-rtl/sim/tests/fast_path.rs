@@ -97,7 +97,7 @@ impl Node {
             let vpn = VA / 4096 + i;
             let index = xlt_free(ASID, vpn, |p| !used.contains(&p)).expect("a place");
             used.insert(index);
-            let (name, page) = (u64::from(index) << 48 | vpn, DATA + i * 4096 | 1);
+            let (name, page) = (u64::from(index) << 48 | vpn, (DATA + i * 4096) | 1);
             let words =
                 [CMD_PAGE_INSTALL, 1, ASID, 0, name as u32, (name >> 32) as u32, page as u32, (page >> 32) as u32];
             let entry: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
@@ -274,7 +274,7 @@ impl Pair {
                 let frame = self.wires[1 - n].pop_front().unwrap().1;
                 self.nodes[n].card.push_rx(frame);
             }
-            if now % 64 == 0 {
+            if now.is_multiple_of(64) {
                 self.nodes[n].take_events();
             }
         }
@@ -283,7 +283,7 @@ impl Pair {
     /// Until `done`, at most so many cycles.
     fn until(&mut self, limit: u64, mut done: impl FnMut(&Self) -> bool) -> u64 {
         for cycle in 0..limit {
-            if cycle % 16 == 0 && done(self) {
+            if cycle.is_multiple_of(16) && done(self) {
                 return cycle;
             }
             self.step();
