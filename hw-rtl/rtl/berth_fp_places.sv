@@ -48,6 +48,9 @@ module berth_fp_places #(
     input  logic                     ml_valid,
     input  logic [7:0]               ml_tag,
 
+    input  logic [$clog2(QPS)-1:0]   busy_q,         // has this QP a frame here?
+    output logic                     busy,
+
     // a packet's memory is not needed any more (see berth_fp_release)
     output logic                     left_valid,
     input  logic                     left_ready,
@@ -114,6 +117,7 @@ module berth_fp_places #(
     logic [6:0]     last_of [0:QPS-1];
     logic           pass_q, pass, data_put;
     logic [6:0]     pass_tag_q, pass_next, data_tag;
+    assign busy      = any_q[busy_q];
     assign pass      = pass_q && !pd_valid && !open_valid;
     assign pass_next = next_of[pass_tag_q];
     assign data_put  = step_tag[6:4] != 3'd0 && complete && turn_q[step_tag]

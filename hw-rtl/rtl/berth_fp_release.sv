@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // Blocks go back when all their bytes have left (VC-3), in whatever order packets leave. Every byte of a block
 // leaves once: what is sent again has blocks of its own. So counting bytes is enough.
+//
+// When a QP has ended, blocks that are held and will not be sent go back by a command (`drain`).
 module berth_fp_release #(
     parameter int unsigned QPS = 64,
     parameter int unsigned LC  = 8,
@@ -21,6 +23,17 @@ module berth_fp_release #(
     input  logic [$clog2(QPS)-1:0]   block_q,
     input  logic [LB:0]              block_idx,
     input  logic [LC+116:0]          block_data,
+
+    input  logic                     state_we,
+    input  logic [$clog2(QPS)-1:0]   state_q,
+    input  logic [LB:0]              state_idx,
+    input  logic [9:0]               state_data,
+    input  logic                     covered_we,   // blocks asked for so far
+    input  logic [$clog2(QPS)-1:0]   covered_q,
+    input  logic [LB:0]              covered_blocks,
+    input  logic                     drain_valid,
+    output logic                     drain_ready,  // done
+    input  logic [$clog2(QPS)-1:0]   drain_q,
 
     // a packet has left
     input  logic                     left_valid,
@@ -49,21 +62,28 @@ module berth_fp_release #(
     localparam int unsigned QW   = $clog2(QPS);
     localparam int unsigned RING = 1 << LB;
 
-    typedef enum logic [2:0] {IDLE, ROWS, COUNT, GIVE, STEP, PLACE, INIT} op_t;
+    typedef enum logic [3:0] {IDLE, ROWS, COUNT, GIVE, STEP, PLACE, INIT, FIND, LOOK, DROP} op_t;
     op_t             op_q;
-    logic [QW-1:0]   q_q;
+    logic [QW-1:0]   q_q, q;
+    logic            drain_q_;             // the operation is a drain
     logic [LB:0]     blk_q;
+    logic [LB:0]     at_q;
     logic [12:0]     first_q, rest_q;
     logic [3:0]      parts_q;
 
-    logic [LB:0]     freed, freed_new_q;
+    logic [LB:0]     freed, freed_new_q, blocks;
+    logic            b_failed, b_held;
+    logic [7:0]      b_status;
     logic [RING-1:0] gone, gone_q;          // blocks given back out of order
     logic [7:0]      asid;
     logic            row_we;
     berth_fp_mem #(.WIDTH(LB+1+RING), .DEPTH(QPS)) m_row (.clk(clk), .we(row_we), .waddr(q_q),
-        .wdata(op_q == INIT ? '0 : {freed_new_q, gone_q}), .re(op_q == IDLE), .raddr(left_q), .rdata({freed, gone}));
+        .wdata(op_q == INIT ? '0 : {freed_new_q, gone_q}), .re(op_q == IDLE), .raddr(q), .rdata({freed, gone}));
     berth_fp_mem #(.WIDTH(8), .DEPTH(QPS)) m_asid (.clk(clk), .we(cfg_we && cfg_word == 6'd18), .waddr(cfg_q),
-        .wdata(cfg_wdata[15:8]), .re(op_q == IDLE), .raddr(left_q), .rdata(asid));
+        .wdata(cfg_wdata[15:8]), .re(op_q == IDLE), .raddr(q), .rdata(asid));
+    berth_fp_mem #(.WIDTH(LB+1), .DEPTH(QPS)) m_covered (.clk(clk), .we(covered_we), .waddr(covered_q),
+        .wdata(covered_blocks), .re(op_q == IDLE), .raddr(q), .rdata(blocks));
+    assign q = left_valid ? left_q : drain_q;
 
     logic            b_read, count_we;
     logic [LB:0]     b_at;
@@ -74,6 +94,9 @@ module berth_fp_release #(
     berth_fp_mem #(.WIDTH(LC+117), .DEPTH(QPS << (LB+1))) m_block (.clk(clk), .we(block_we),
         .waddr({block_q, block_idx}), .wdata(block_data), .re(b_read), .raddr({q_q, b_at}),
         .rdata({b_rest, b_len, b_va}));
+    berth_fp_mem #(.WIDTH(10), .DEPTH(QPS << (LB+1))) m_state (.clk(clk), .we(state_we),
+        .waddr({state_q, state_idx}), .wdata(state_data), .re(b_read), .raddr({q_q, b_at}),
+        .rdata({b_failed, b_held, b_status}));
     // bytes of each block that have left
     berth_fp_mem #(.WIDTH(21), .DEPTH(QPS << LB)) m_count (.clk(clk), .we(count_we), .waddr({q_q, count_idx}),
         .wdata(count_new), .re(b_read), .raddr({q_q, b_at[LB-1:0]}), .rdata(count));
@@ -84,13 +107,13 @@ module berth_fp_release #(
     assign bytes     = first_q != 13'd0 ? {8'd0, first_q} : b_len < {8'd0, rest_q} ? b_len : {8'd0, rest_q};
     assign sum       = again ? b_len : count + bytes;
     assign all       = sum == b_len;
-    assign b_read    = op_q == ROWS || op_q == STEP;
-    assign b_at      = op_q == ROWS ? blk_q : {again, blk_q[LB-1:0] + LB'(1)};
-    assign count_we  = (op_q == COUNT && !again) || op_q == INIT;
+    assign b_read    = op_q == ROWS || op_q == STEP || op_q == FIND;
+    assign b_at      = op_q == ROWS || op_q == FIND ? {again, blk_q[LB-1:0]} : {again, blk_q[LB-1:0] + LB'(1)};
+    assign count_we  = (op_q == COUNT && !again) || op_q == INIT || op_q == DROP;
     assign count_idx = blk_q[LB-1:0];
-    assign count_new = all || op_q == INIT ? 21'd0 : sum;
+    assign count_new = all || op_q == INIT || op_q == DROP ? 21'd0 : sum;
 
-    assign xa_valid = op_q == GIVE;
+    assign xa_valid = op_q == GIVE || op_q == DROP;
     assign xa_asid  = asid;
     assign xa_va    = b_va;
     assign xa_len   = b_len;
@@ -103,6 +126,7 @@ module berth_fp_release #(
     assign freed_q     = q_q;
     assign freed_blocks = op_q == INIT ? '0 : freed_new_q;
     assign left_ready  = op_q == IDLE && !init_valid;
+    assign drain_ready = done && !slide && drain_q_;
     assign place_valid = op_q == PLACE;
     assign place_q     = q_q;
     assign place_idx   = blk_q[LB-1 -: LR];
@@ -112,7 +136,8 @@ module berth_fp_release #(
         ev_release <= xa_valid && xa_ready;
         case (op_q)
             IDLE: begin
-                q_q     <= left_q;
+                q_q      <= q;
+                drain_q_ <= 1'b0;
                 blk_q   <= left_block;
                 first_q <= left_first;
                 rest_q  <= left_len;
@@ -121,12 +146,24 @@ module berth_fp_release #(
                     q_q   <= init_q;
                     blk_q <= '0;
                     op_q  <= INIT;
-                end else if (left_valid) op_q <= ROWS;
+                end else if (left_valid) begin
+                    op_q <= ROWS;
+                end else if (drain_valid) begin
+                    drain_q_ <= 1'b1;
+                    parts_q  <= 4'd0;
+                    op_q     <= ROWS;
+                end
             end
             ROWS: begin
                 freed_new_q <= freed;
                 gone_q      <= gone;
-                op_q        <= parts_q == 4'd0 ? (again ? PLACE : IDLE) : COUNT;
+                if (drain_q_) begin
+                    blk_q <= {1'b0, freed[LB-1:0]};
+                    at_q  <= freed;
+                    op_q  <= FIND;
+                end else begin
+                    op_q <= parts_q == 4'd0 ? (again ? PLACE : IDLE) : COUNT;
+                end
             end
             COUNT: begin
                 rest_q  <= rest_q - bytes[12:0];
@@ -148,6 +185,24 @@ module berth_fp_release #(
                 op_q <= IDLE;
             end
             PLACE: if (place_ready) op_q <= IDLE;
+            // drain: one block after the other; one that is still asked for stays, the command comes again
+            FIND: op_q <= at_q == blocks ? STEP : LOOK;
+            LOOK: begin
+                if (b_failed) gone_q[blk_q[LB-1:0]] <= 1'b1;
+                if (b_held && !gone_q[blk_q[LB-1:0]]) begin
+                    op_q <= DROP;
+                end else begin
+                    blk_q[LB-1:0] <= blk_q[LB-1:0] + LB'(1);
+                    at_q          <= at_q + (LB+1)'(1);
+                    op_q          <= FIND;
+                end
+            end
+            DROP: if (xa_ready) begin
+                gone_q[blk_q[LB-1:0]] <= 1'b1;
+                blk_q[LB-1:0]         <= blk_q[LB-1:0] + LB'(1);
+                at_q                  <= at_q + (LB+1)'(1);
+                op_q                  <= FIND;
+            end
             default: begin  // INIT: the counts, one by one
                 blk_q <= blk_q + (LB+1)'(1);
                 if (init_ack) op_q <= IDLE;
@@ -157,5 +212,5 @@ module berth_fp_release #(
     end
 
     logic unused;
-    assign unused = &{1'b0, cfg_wdata, b_rest};
+    assign unused = &{1'b0, b_status, cfg_wdata, b_rest};
 endmodule

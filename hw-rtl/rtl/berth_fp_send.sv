@@ -358,7 +358,8 @@ module berth_fp_send #(
                 walk_q        <= blk;
                 off_q         <= blk_off;
                 block_first_q <= {1'b0, blk[LB-1:0]};
-                op_q <= stop || halt ? IDLE : lost != losts ? FIX : fresh && !hold ? LOOK : IDLE;
+                // what is prepared goes even then, so that its memory is given back
+                op_q <= lost != losts ? FIX : fresh && !hold && !stop && !halt ? LOOK : IDLE;
             end
             LOOK: begin
                 psn_q       <= next;

@@ -13,8 +13,10 @@
 //   22        first PSN
 //   23        Q_Key of lists
 //   32        command [7:0]: 1 initialise, 2 send all unacknowledged again, 3 halt, 4 end with the error [15:8] (WC_*),
-//             5 go on after a halt. Acknowledged when it is carried out.
+//             5 go on after a halt, 6 give back memory that is held (after 4, when word 35 shows no frame; again until it
+//             is 0). Acknowledged when it is carried out.
 //   33, 34    read: oldest unacknowledged PSN, next PSN
+//   35        read: {a frame is under way [31], blocks held or asked for [5:0]}
 //
 // Events for firmware: {code [63:56], QP [55:40], argument [39:0]}
 //   1 time-out; 2 NAK, 3 RNR (the QP is halted), 4 an ACK that cannot be: {syndrome [31:24], PSN}; 5 list refused: LIST_*;
@@ -157,17 +159,21 @@ module berth_fp_tx #(
     logic [QW-1:0] c_qp;
     logic [5:0]    c_word;
     logic [7:0]    init_q, init_done;
-    logic          cmd_q, err_pend_q, cmd_ready, err_ready;
+    logic          cmd_q, err_pend_q, cmd_ready, err_ready, drain_pend_q, drain_ready, busy;
+    logic [5:0]    blocks_read, freed_read, blocks_out;
     logic [23:0]   una_read, next_read;
     assign c_word    = cfg_addr[5:0];
     assign c_qp      = cfg_addr[6 +: QW];
     assign c_we      = c_q == C_IDLE && cfg_req && cfg_we && !cfg_ack;
-    assign cfg_rdata = c_word == 6'd33 ? {8'd0, una_read} : c_word == 6'd34 ? {8'd0, next_read} : 32'd0;
+    assign cfg_rdata = c_word == 6'd33 ? {8'd0, una_read} : c_word == 6'd34 ? {8'd0, next_read}
+                     : c_word == 6'd35 ? {busy, 25'd0, blocks_out} : 32'd0;
+    assign blocks_out = blocks_read - freed_read;
     always_ff @(posedge clk) begin
         cfg_ack <= 1'b0;
         init_q  <= init_q & ~init_done;
         if (cmd_ready) cmd_q      <= 1'b0;
         if (err_ready) err_pend_q <= 1'b0;
+        if (drain_ready) drain_pend_q <= 1'b0;
         case (c_q)
             C_IDLE: if (cfg_req && !cfg_ack) begin
                 c_q <= C_ACK;
@@ -175,13 +181,14 @@ module berth_fp_tx #(
                     init_q <= '1;
                     c_q    <= C_INIT;
                 end else if (cfg_we && c_word == 6'd32) begin
-                    cmd_q      <= 1'b1;
-                    err_pend_q <= cfg_wdata[7:0] == 8'd4;
+                    cmd_q        <= cfg_wdata[7:0] != 8'd6;
+                    err_pend_q   <= cfg_wdata[7:0] == 8'd4;
+                    drain_pend_q <= cfg_wdata[7:0] == 8'd6;
                     c_q        <= C_COMMAND;
                 end
             end
             C_INIT:    if (init_q == '0) c_q <= C_ACK;
-            C_COMMAND: if (!cmd_q && !err_pend_q) c_q <= C_ACK;
+            C_COMMAND: if (!cmd_q && !err_pend_q && !drain_pend_q) c_q <= C_ACK;
             default: begin
                 cfg_ack <= 1'b1;
                 c_q     <= C_IDLE;
@@ -192,6 +199,7 @@ module berth_fp_tx #(
             init_q     <= '0;
             cmd_q      <= 1'b0;
             err_pend_q <= 1'b0;
+            drain_pend_q <= 1'b0;
         end
     end
 
@@ -370,6 +378,7 @@ module berth_fp_tx #(
         .pd_valid(pd_valid), .pd_tag(pd_tag), .pd_status(pd_status),
         .ms_valid(ms_valid), .ms_ready(ms_ready), .ms_addr(ms_addr), .ms_len(ms_len), .ms_loop(ms_loop), .ms_tag(ms_tag),
         .ml_valid(ml_valid), .ml_tag(ml_tag),
+        .busy_q(c_qp), .busy(busy),
         .left_valid(left_valid), .left_ready(left_ready), .left_q(left_q), .left_data(left_data),
         .fail_valid(fail_valid), .fail_ready(fail_ready), .fail_q(fail_q), .fail_psn(fail_psn));
 
@@ -377,6 +386,9 @@ module berth_fp_tx #(
         .clk(clk), .rst(rst), .cfg_we(c_we), .cfg_q(c_qp), .cfg_word(c_word), .cfg_wdata(cfg_wdata),
         .init_valid(init_q[5]), .init_q(c_qp), .init_ack(init_done[5]),
         .block_we(block_we), .block_q(block_q), .block_idx(block_idx), .block_data(block_data),
+        .state_we(state_we), .state_q(state_q), .state_idx(state_idx), .state_data(state_data),
+        .covered_we(covered_we), .covered_q(covered_q), .covered_blocks(covered_blocks),
+        .drain_valid(drain_pend_q), .drain_ready(drain_ready), .drain_q(c_qp),
         .left_valid(left_valid), .left_ready(left_ready), .left_q(left_q), .left_block(left_data[LB+26:26]),
         .left_first(left_data[25:13]), .left_len(left_data[12:0]), .left_parts(left_data[LB+30 -: 4]),
         .xa_valid(give_valid), .xa_ready(give_ready), .xa_asid(give_asid), .xa_va(give_va), .xa_len(give_len),
@@ -415,6 +427,11 @@ module berth_fp_tx #(
         .re(1'b1), .raddr(c_qp), .rdata(una_read));
     berth_fp_mem #(.WIDTH(24), .DEPTH(QPS)) m_next (.clk(clk), .we(sent_we), .waddr(sent_q), .wdata(sent_next),
         .re(1'b1), .raddr(c_qp), .rdata(next_read));
+
+    berth_fp_mem #(.WIDTH(LB+1), .DEPTH(QPS)) m_blocks (.clk(clk), .we(covered_we), .waddr(covered_q),
+        .wdata(covered_blocks), .re(1'b1), .raddr(c_qp), .rdata(blocks_read));
+    berth_fp_mem #(.WIDTH(LB+1), .DEPTH(QPS)) m_freed (.clk(clk), .we(freed_we), .waddr(freed_q),
+        .wdata(freed_blocks), .re(1'b1), .raddr(c_qp), .rdata(freed_read));
 
     // ---- translation: what is shown stays until it is taken --------------------------------
     logic turn_q, held_q, giving;

@@ -140,6 +140,23 @@ fn a_nak_that_is_no_sequence_error_halts_the_qp() {
 }
 
 #[test]
+fn vc_3_memory_that_is_held_when_a_qp_ends_is_given_back_by_a_command() {
+    for width in widths() {
+        let mut bench = Bench::new(width, Setup::default(), 6);
+        bench.connect(7, Settings { window: 2, ..Settings::default() });
+        bench.silent(7);
+        bench.credits(7, &[4096; 16]);
+        bench.post(7, &row_of(10, 3000), false);
+        bench.run(3_000);
+        assert_eq!((bench.frames_of(7).len(), bench.ranges_held()), (2, 8), "the window is full, memory is held ahead");
+        bench.command(7, 4 | u32::from(WC_REMOTE_ERROR) << 8);
+        bench.command(7, 6);
+        bench.run(1_000);
+        assert_eq!((bench.statuses(7).len(), bench.ranges_held()), (10, 0));
+    }
+}
+
+#[test]
 fn acknowledgements_and_lists_are_framed_for_the_receivers_half() {
     for width in widths() {
         let mut bench = Bench::new(width, Setup::default(), 7);
@@ -164,7 +181,7 @@ fn scenarios(kind: &str, per_width: u64, make: impl Fn(&mut Rng, u32) -> Bench) 
 
 #[test]
 fn random_streams_arrive_whole_as_the_golden_model_cuts_them() {
-    scenarios("clean", 20, |rng, width| {
+    scenarios("clean", 10, |rng, width| {
         let setup = Setup { stalls: *pick(rng, &[0.0, 0.1, 0.5]), jitter: rng.below(300), ..Setup::default() };
         Bench::random(rng, width, setup, &[true, false])
     });
@@ -172,7 +189,7 @@ fn random_streams_arrive_whole_as_the_golden_model_cuts_them() {
 
 #[test]
 fn random_streams_survive_loss_page_faults_and_failed_reads() {
-    scenarios("faults", 20, |rng, width| {
+    scenarios("faults", 10, |rng, width| {
         let setup = Setup {
             stalls: *pick(rng, &[0.0, 0.2]),
             jitter: rng.below(300),
@@ -192,7 +209,7 @@ fn pick<'a, T>(rng: &mut Rng, from: &'a [T]) -> &'a T {
 
 #[test]
 fn what_is_sent_again_is_what_the_golden_model_sends_again() {
-    scenarios("again", 15, |rng, width| {
+    scenarios("again", 10, |rng, width| {
         let mut bench = Bench::new(width, Setup::default(), rng.draw());
         bench.follow_golden_model(rng);
         bench

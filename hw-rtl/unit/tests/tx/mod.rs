@@ -489,6 +489,11 @@ impl Bench {
         &self.peers[&q].frames
     }
 
+    /// Ranges of memory that are held.
+    pub fn ranges_held(&self) -> u32 {
+        self.held.values().sum()
+    }
+
     /// Events for firmware: code, QP, argument.
     pub fn take_events(&mut self) -> Vec<(u64, u32, u64)> {
         std::mem::take(&mut self.events)
@@ -546,7 +551,8 @@ impl Bench {
                     ..Settings::default()
                 },
             );
-            let (low, high) = if message { (6_000, 20_000) } else { (1, 1 << rng.between(4, 15)) };
+            let (low, high) =
+                if message { (6_000, 20_000) } else { (1, 1 << rng.between(if faulty { 9 } else { 4 }, 15)) };
             bench.peers.get_mut(&q).expect("just made").supply = Some((low, high));
             let elements: Vec<_> = (0..rng.between(1, 40)).map(|_| random_element(rng)).collect();
             for group in elements.chunks(rng.between(1, 7) as usize) {
