@@ -456,11 +456,14 @@ impl Scheme for Queued {
         self.used = vec![0; hosts];
         self.ends = (0..cx.conns.len() as u32 * 2)
             .map(|end| {
-                let (buffer, count) = match gate {
+                let receives = |end: u32| match gate {
                     Gate::Shared => (buffer, 0),
                     _ => self.receives(ends[cx.host(end) as usize]),
                 };
-                let [limit, allowed, known] = [u64::from(count); 3];
+                let (buffer, count) = receives(end);
+                // What it may send is what the other end has.
+                let limit = u64::from(receives(end ^ 1).1);
+                let [allowed, known] = [u64::from(count); 2];
                 End { buffer, count, receives: count, limit, allowed, known, ..End::default() }
             })
             .collect();
