@@ -88,6 +88,15 @@ pub struct Response {
     value: u8,
 }
 
+impl Response {
+    /// It is not older than half a turn of the PSNs, `half`, whether it was on its way or waited at the responder.
+    fn lives(&self, half: i8) -> bool {
+        // An acknowledgement speaks of the PSN behind its own, all others of their own.
+        let ack = matches!(self.packet.body, ResponseBody::Ack { syndrome: Syndrome::Ack(_), .. });
+        self.at + ack as i8 > -half
+    }
+}
+
 impl Packet for Request {
     fn key(&self) -> u64 {
         (self.at as u8 as u64) << 8 | self.packet.ack_request as u64
@@ -333,9 +342,7 @@ impl<const B: u32, const W: usize, const M: usize, const R: usize> Transport<B, 
         });
         s.back.age(|r| {
             r.at -= moved;
-            // An acknowledgement speaks of the PSN behind its own, all others of their own.
-            let ack = matches!(r.packet.body, ResponseBody::Ack { syndrome: Syndrome::Ack(_), .. });
-            r.at + ack as i8 > -Self::HALF
+            r.lives(Self::HALF)
         });
     }
 
@@ -436,12 +443,20 @@ impl<const B: u32, const W: usize, const M: usize, const R: usize> Transport<B, 
     fn respond(&self, s: &mut S<B, W, M, R>) -> Result<bool, Fault> {
         let before = s.responder.arrival().placed().get();
         let Some(reply) = s.responder.respond() else { return Ok(false) };
-        let ahead = (reply.packet.psn.wrapping_sub(before).wrapping_add(Self::HALF as u32) & ((1 << B) - 1)) as i8;
-        let at = s.placed + ahead - Self::HALF;
+        // No answer is about a packet that is still to come; one to a READ that came again may be far behind.
+        let past = match reply.packet.body {
+            ResponseBody::Ack { .. } => Self::HALF as u32,
+            ResponseBody::Read { .. } | ResponseBody::Atomic { .. } => (1 << B) - 1,
+        };
+        let ahead = (reply.packet.psn.wrapping_sub(before).wrapping_add(past) & ((1 << B) - 1)) as i8;
+        let at = s.placed + ahead - past as i8;
         if let ResponseBody::Ack { syndrome: Syndrome::Rnr(_), .. } = reply.packet.body {
             s.seen_rnr = true;
         }
-        s.back.send(Response { packet: reply.packet, at, value: s.memory });
+        let response = Response { packet: reply.packet, at, value: s.memory };
+        if response.lives(Self::HALF) {
+            s.back.send(response);
+        }
         self.events(s)?;
         Ok(true)
     }
