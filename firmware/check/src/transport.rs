@@ -163,7 +163,7 @@ pub struct State<const B: u32, const W: usize, const M: usize, const R: usize> {
     above: u32,
     /// Payloads on their way to memory, oldest first.
     dma: Vec<Dma>,
-    /// What the memory says: number of the last WRITE, and the sum of adds.
+    /// What the memory says: number of the last WRITE to its first byte, and the sum of adds.
     memory: u8,
     sum: u8,
     /// Receives that the other side has posted so far.
@@ -383,10 +383,11 @@ impl<const B: u32, const W: usize, const M: usize, const R: usize> Transport<B, 
     }
 
     fn place(&self, s: &mut S<B, W, M, R>, i: usize) {
-        let Dma { psn, message, .. } = s.dma.remove(i);
+        let Dma { psn, message, place } = s.dma.remove(i);
         if let Some(posted) = s.posted.iter_mut().find(|p| p.number == message) {
             posted.placed += 1;
-            if posted.what.writes().is_some() {
+            // The byte that is looked at is the first one of every WRITE; others may come behind a later WRITE's.
+            if matches!(place, Place::Memory { va: 8, .. }) {
                 s.memory = posted.writes;
             }
         }
@@ -443,10 +444,13 @@ impl<const B: u32, const W: usize, const M: usize, const R: usize> Transport<B, 
     fn respond(&self, s: &mut S<B, W, M, R>) -> Result<bool, Fault> {
         let before = s.responder.arrival().placed().get();
         let Some(reply) = s.responder.respond() else { return Ok(false) };
-        // No answer is about a packet that is still to come; one to a READ that came again may be far behind.
+        // No answer is about a packet that has not come; one to a READ that came again may be far behind.
         let past = match reply.packet.body {
             ResponseBody::Ack { .. } => Self::HALF as u32,
-            ResponseBody::Read { .. } | ResponseBody::Atomic { .. } => (1 << B) - 1,
+            ResponseBody::Read { .. } | ResponseBody::Atomic { .. } => {
+                let come = s.responder.arrival().expected().get().wrapping_sub(before) & ((1 << B) - 1);
+                (1 << B) - come.max(1)
+            }
         };
         let ahead = (reply.packet.psn.wrapping_sub(before).wrapping_add(past) & ((1 << B) - 1)) as i8;
         let at = s.placed + ahead - past as i8;
