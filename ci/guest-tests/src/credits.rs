@@ -283,10 +283,11 @@ fn with_faults(env: &Env, faults: &str, body: impl FnOnce() -> Res) -> Res {
 }
 
 fn inv_2_lost_duplicated_reordered_corrupted_frames_do_no_harm(env: &Env) -> Res {
-    const TOTAL: usize = 256 << 10;
+    // Some 300 frames: with 5 % of each kind, one run in a million misses one.
+    const TOTAL: usize = 1 << 20;
     let sizes = [4096, 10_000, 333, 65536];
     let before = env.device()?.counters()?;
-    with_faults(env, "loss=0.05 dup=0.05 reorder=0.05 corrupt=0.02", || {
+    with_faults(env, "loss=0.05 dup=0.05 reorder=0.05 corrupt=0.05", || {
         let context = env.context()?;
         let mut stream = Stream::new(&context, &depths(16, 16), 2 << 20)?;
         let mut sizes = sizes.iter().copied().cycle();
@@ -322,7 +323,7 @@ fn inv_2_lost_duplicated_reordered_corrupted_frames_do_no_harm(env: &Env) -> Res
             + after.fw(c::F_NOT_FOR_US)
             + after.fw(c::F_BAD_OPCODE)
             + after.rtl(c::C_RX_MAC_ERROR);
-        ensure!(bad > 0, "2 % of frames were corrupted, and none was noticed");
+        ensure!(bad > 0, "5 % of frames were corrupted, and none was noticed");
     }
     Ok(())
 }
