@@ -235,6 +235,8 @@ package berth_regs_pkg;
     localparam logic [31:0] F_GRANTS                 = 32'h00000020; // Receives granted (pinned)
     localparam logic [31:0] F_CREDITS_OUTSTANDING    = 32'h00000021; // Gauge: credits announced by this card and not yet landed, all QPs
     localparam logic [31:0] F_TX_STARVED             = 32'h00000022; // Frames dropped for want of a transmit slot or control buffer (resent later by time-out)
+    localparam logic [31:0] F_LIST_DATAGRAMS         = 32'h00000023; // Credit lists sent as datagrams, repeats included
+    localparam logic [31:0] F_LISTS_REPEATED         = 32'h00000024; // Credit lists sent again for want of their proof (CR-11)
 
     // Driver counters
     localparam logic [31:0] D_PINNED                 = 32'h00000000; // Gauge: bytes pinned now (pinned pages x page size, each page once per address space)

@@ -9,8 +9,10 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
+use berth_protocol::control;
+use berth_protocol::headers::UD_SEND_ONLY;
 use berth_protocol::rc::{self, Kind, Placement, Position, Remote, RequestPacket, ResponseBody, ResponsePacket};
-use berth_protocol::wire::berth::Sack;
+use berth_protocol::wire::berth::{LIST_QKEY, Sack};
 use berth_protocol::wire::opcode::Service;
 use berth_protocol::wire::reliable::{Headers, emit_request, emit_response};
 use berth_protocol::wire::{
@@ -376,6 +378,32 @@ fn selective_frames(seed: u64) -> Result<Vec<Vec<u8>>> {
     headers.into_iter().map(frame).collect()
 }
 
+/// Credit lists as datagrams (docs/wire.md): every QPN that a card has, lists of 1 to 32 credits.
+fn list_frames(seed: u64) -> Result<Vec<Vec<u8>>> {
+    const CONTROL_QPN: u32 = berth_abi::card::CONTROL_QPN;
+    let mut rng = Random(seed);
+    let mut frames = Vec::new();
+    for qpn in berth_abi::card::FIRST_QPN..berth_abi::card::NUM_QP_ROWS {
+        for len in [1, 2, 8, 1 + rng.bits(5), 32] {
+            let mut words = vec![control::record(control::REC_LIST, 3 + len as usize, qpn), rng.bits(32), rng.bits(32)];
+            words.extend((0..len).map(|_| rng.bits(31) >> rng.bits(5)));
+            let payload: Vec<u8> = words.into_iter().flat_map(u32::to_le_bytes).collect();
+            let packet = Packet {
+                eth: Eth { to: rng.bytes(), from: rng.bytes() },
+                ip: Ip::V4(Ipv4::new([192, 0, 2, 1], [192, 0, 2, 2])),
+                source_port: 0xc000 | rng.bits(14) as u16,
+                bth: Bth::new(Opcode(UD_SEND_ONLY), CONTROL_QPN, 0),
+                ext: Extended { deth: Some(Deth { qkey: LIST_QKEY, source_qpn: CONTROL_QPN }), ..Extended::NONE },
+            };
+            let mut frame = vec![0; MAX_HEADERS + MAX_PAYLOAD];
+            let n = wire::emit(&packet, &[&payload], &mut frame).map_err(|e| anyhow::anyhow!("a list: {e:?}"))?;
+            frame.truncate(n);
+            frames.push(frame);
+        }
+    }
+    Ok(frames)
+}
+
 /// The frames of such a file.
 fn read_pcap(file: &[u8]) -> Result<Vec<&[u8]>> {
     let word = |at: usize| -> Result<u32> {
@@ -460,8 +488,8 @@ impl Compared {
 }
 
 impl Compared {
-    /// Frames of a connection with selective repeat, in a tshark that may guess what their payload is: to it a data
-    /// packet has data, nothing else, and an acknowledgement with SACK has what only the manufacturer knows.
+    /// Frames that only Berth cards send, in a tshark that may guess what their payload is: to it a data packet or a
+    /// credit list has data, nothing else, and an acknowledgement with SACK has what only the manufacturer knows.
     fn left_to_guess(&mut self, builder: &Builder, folder: &Path, frames: &[Vec<u8>]) -> Result<()> {
         fs::write(folder.join("selective.pcap"), pcap(frames.iter().map(Vec::as_slice)))?;
         let fields = ["frame.protocols", "infiniband.invariant.crc", "infiniband.vendor", "_ws.malformed"];
@@ -559,7 +587,8 @@ pub fn compare(builder: &Builder, seed: u64) -> Result<Compared> {
     }
     fs::write(folder.join("theirs-tshark.pcap"), pcap(adapted.iter().map(Vec::as_slice)))?;
     result.tshark(builder, &folder, "theirs-tshark.pcap", &made)?;
-    result.left_to_guess(builder, &folder, &selective_frames(seed)?)?;
+    let own = [selective_frames(seed)?, list_frames(seed)?].concat();
+    result.left_to_guess(builder, &folder, &own)?;
     Ok(result)
 }
 

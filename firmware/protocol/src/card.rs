@@ -3,12 +3,12 @@
 
 use crate::cm::Request;
 use crate::control::{Due, Peer};
-use crate::headers::{ACKNOWLEDGE, HEADER_WORDS, SACK, SELECTIVE_ACKNOWLEDGE, SEND_ONLY, arp, parse};
+use crate::headers::{ACKNOWLEDGE, HEADER_WORDS, SACK, SELECTIVE_ACKNOWLEDGE, SEND_ONLY, UD_SEND_ONLY, arp, parse};
 use crate::hw::{Hw, Log, TX_NO_ICRC};
 use crate::limits::{EVENT_RETRY, REQUESTS, SERVICES};
 use crate::qp::{
     CLOSED, CONNECTED, CONNECTING, CREATED, ERROR, EVENT_CLOSED, EVENT_DESTROYED, EVENT_ERROR, EVENT_ESTABLISHED, FREE,
-    Qp, TODO_LIST,
+    Qp,
 };
 use crate::ring::take_bit;
 use crate::shared::{DMA_PLACE, DMA_SCRATCH, Shared, TAG_RECV, TAG_SEND};
@@ -58,6 +58,12 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
     /// peer can; else, as at first, go-back-N. Both ends accept either.
     pub const fn offer_selective_repeat(&mut self) {
         self.sh.selective = true;
+    }
+
+    /// From now on connections that this end asks for send credit lists as datagrams if the peer can
+    /// take them so; else, as at first, over the control connection. Both ends accept either.
+    pub const fn offer_list_datagrams(&mut self) {
+        self.sh.datagrams = true;
     }
 
     /// A firmware command may be given to [`Card::command`] now; else leave it in the FIFO.
@@ -115,6 +121,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         if packet.qpn == CONTROL_QPN {
             match packet.opcode {
                 SEND_ONLY => self.rx_control(now, slot, &packet, hw),
+                UD_SEND_ONLY => self.rx_list(now, slot, &packet, hw),
                 ACKNOWLEDGE => {
                     if let Some(i) = self.find_peer(packet.ip)
                         && let Some(peer) = self.peers.get_mut(i)
@@ -259,7 +266,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         if let Some((qp, sh)) = self.qp(qpn)
             && qp.state == CONNECTED
         {
-            qp.tell(TODO_LIST, sh);
+            qp.list_ready(sh);
         }
     }
 
@@ -271,6 +278,10 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             self.sh.step();
             if qp.state == CONNECTED && qp.sq.deadline != 0 && now >= qp.sq.deadline {
                 qp.timed_out(&mut self.sh, hw);
+            }
+            if qp.lists.again != 0 && now >= qp.lists.again {
+                (qp.lists.again, qp.lists.repeat) = (0, true);
+                self.sh.ack_work |= qp.bit();
             }
         }
         for i in 0..PEERS {
@@ -297,8 +308,10 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         };
         for qp in &self.qps {
             self.sh.step();
-            if qp.sq.deadline != 0 {
-                next = next.min(qp.sq.deadline);
+            for deadline in [qp.sq.deadline, qp.lists.again] {
+                if deadline != 0 {
+                    next = next.min(deadline);
+                }
             }
         }
         for peer in &self.peers {
@@ -393,6 +406,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
                 && let Some(qp) = self.qps.get_mut(i)
             {
                 qp.send_ack(&mut self.sh, hw);
+                qp.send_list(now, &mut self.sh, hw);
             }
         }
         if let Some(i) = take_bit(&mut self.sh.recv_work, &mut self.sh.last[2])

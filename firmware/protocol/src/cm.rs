@@ -1,22 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Records of the control connection: credit lists, connection management, recall.
 
+use crate::bound::Bound;
 use crate::card::Card;
 use crate::control::{
     MESSAGE_HEADER, Peer, REC_DREQ, REC_KEEPALIVE, REC_LIST, REC_RECALL, REC_RECALLED, REC_REJ, REC_REP, REC_REQ,
-    REC_RTU, START, VERSION, record,
+    REC_RTU, START, VERSION, record, write_frame,
 };
-use crate::headers::{PSN_MASK, Packet, Template};
-use crate::hw::{Hw, Log};
-use crate::limits::{CONTROL_WORDS, GRANTS, HELD_LISTS, REQUESTS};
+use crate::headers::{LIST_QKEY, PSN_MASK, Packet, Template};
+use crate::hw::{Hw, Log, TX_LOOPBACK};
+use crate::limits::{CONTROL_WORDS, GRANTS, HELD_LISTS, LIST_AGAIN, MAX_BACKOFF, REQUESTS};
 use crate::qp::{
-    CONNECTED, CONNECTING, ERROR, EVENT_ESTABLISHED, Qp, TODO_DREQ, TODO_LIST, TODO_RECALL, TODO_RECALLED, TODO_REP,
-    TODO_REQ, TODO_RTU,
+    CONNECTED, CONNECTING, ERROR, EVENT_ESTABLISHED, GRANT_POSTED, Qp, RECALL_NONE, TODO_DREQ, TODO_LIST, TODO_RECALL,
+    TODO_RECALLED, TODO_REP, TODO_REQ, TODO_RTU,
 };
 use crate::rc::{Arrival, Psn};
 use crate::shared::Shared;
-use berth_abi::card::CREDITS_PER_QP;
-use berth_abi::counters::{F_CONTROL_BAD, F_CONTROL_RECEIVED, F_CREDITS_OUTSTANDING, F_LIST_REFUSED, F_TX_STARVED};
+use berth_abi::card::{CONTROL_QPN, CREDITS_PER_QP};
+use berth_abi::counters::{
+    F_CONTROL_BAD, F_CONTROL_RECEIVED, F_CREDITS_OUTSTANDING, F_LIST_DATAGRAMS, F_LIST_REFUSED, F_LISTS_REPEATED,
+    F_TX_STARVED,
+};
 use berth_abi::cpu::{
     CRD_ENABLE, CRD_GIVE_UP, CRD_LIST_BEGIN, CRD_LIST_NEXT, CRD_LIST_PUSH, CRD_LIST_TAKE, CRD_RESET, LIST_EARLY,
     LIST_GAP, LIST_OK, LIST_REPEAT,
@@ -28,6 +32,13 @@ use berth_abi::status::{REASON_NO_LISTENER, REASON_PEER_CLOSE, REASON_PROTOCOL, 
 const MODE_STREAM: u32 = 1;
 /// Beside the mode: this end can do selective repeat (in a REP: both do it).
 const MODE_SELECTIVE: u32 = 0x80;
+/// Beside the mode: this end can take credit lists as datagrams (in a REP: both do).
+const MODE_DATAGRAMS: u32 = 0x40;
+/// Bits of the mode itself.
+const MODE_MASK: u32 = 0x3f;
+
+/// Words of the longest record of a credit list.
+const LIST_WORDS: usize = 3 + GRANTS;
 
 /// What the other end of a connection says of itself.
 #[derive(Clone, Copy)]
@@ -44,6 +55,8 @@ pub struct End {
     pub store: u32,
     /// It can do selective repeat.
     pub selective: bool,
+    /// It can take credit lists as datagrams.
+    pub datagrams: bool,
 }
 
 /// `Request::state`: no request.
@@ -85,7 +98,7 @@ impl Request {
         reason: 0,
         id: 0,
         service: 0,
-        end: End { qpn: 0, epoch: 0, psn: 0, mtu: 0, store: 0, selective: false },
+        end: End { qpn: 0, epoch: 0, psn: 0, mtu: 0, store: 0, selective: false, datagrams: false },
         private: [0; 8],
     };
 
@@ -104,6 +117,8 @@ impl Qp {
         self.rq.psn = end.psn;
         self.rq.arrival = Arrival::new(Psn::new(end.psn));
         self.selective = end.selective;
+        self.lists.datagrams = end.datagrams;
+        self.lists.peer_epoch = end.epoch;
         self.log2_mtu = end.mtu.min(mtu).trailing_zeros() as u8;
         self.max_list = self.max_list.min(end.store / 2).max(1);
     }
@@ -201,26 +216,63 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         Some(place)
     }
 
-    /// A control message has come.
-    pub(crate) fn rx_control<H: Hw>(&mut self, now: u64, slot: u32, packet: &Packet, hw: &mut H) {
+    /// The payload of a frame to the control QPN; `None` when it is not of whole words, or too long.
+    fn records<H: Hw>(&mut self, slot: u32, packet: &Packet, hw: &mut H) -> Option<Records> {
         let len = packet.len as usize / 4;
-        if !packet.len.is_multiple_of(4) || !(MESSAGE_HEADER..=CONTROL_WORDS).contains(&len) {
-            hw.count(F_CONTROL_BAD, 1);
-            return;
+        if !packet.len.is_multiple_of(4) || len > CONTROL_WORDS {
+            return None;
         }
-        // The payload begins in the middle of a word.
+        // It begins in the middle of a word.
         let mut raw = [0; CONTROL_WORDS + 1];
-        let Some(words) = raw.get_mut(..=len) else {
-            return;
-        };
+        let words = raw.get_mut(..=len)?;
         hw.rx_read(slot, packet.start / 4, words);
-        let mut message = Records { words: [0; CONTROL_WORDS], len };
-        for (word, halves) in message.words.iter_mut().zip(words.windows(2)) {
+        let mut records = Records { words: [0; CONTROL_WORDS], len };
+        for (word, halves) in records.words.iter_mut().zip(words.windows(2)) {
             self.sh.step();
             if let [low, high] = halves {
                 *word = low >> 16 | high << 16;
             }
         }
+        Some(records)
+    }
+
+    /// A credit list has come as a datagram: it counts as a record of the control connection (decision 6).
+    pub(crate) fn rx_list<H: Hw>(&mut self, now: u64, slot: u32, packet: &Packet, hw: &mut H) {
+        let ours = packet.ext == LIST_QKEY && packet.more & PSN_MASK == CONTROL_QPN;
+        let peer = self.find_peer(packet.ip).filter(|_| ours);
+        let list = peer.zip(self.records(slot, packet, hw)).and_then(|(i, m)| {
+            let (kind, words, qpn) = m.record(0)?;
+            (kind == REC_LIST && words == m.len).then_some((i, qpn, m))
+        });
+        let Some((i, qpn, m)) = list else {
+            hw.count(F_CONTROL_BAD, 1);
+            return;
+        };
+        let epoch = m.word(0, 1);
+        let Some((qp, sh)) = self.qp(qpn).filter(|(qp, _)| {
+            // The peer knows the epoch: if it has it from a REP of ours, the RTU is on its way.
+            let known = qp.state == CONNECTED || (qp.state == CONNECTING && qp.peer_qpn != 0);
+            known && qp.lists.datagrams && qp.lists.epoch == epoch && qp.peer as usize == i + 1
+        }) else {
+            hw.count(F_CONTROL_BAD, 1);
+            return;
+        };
+        if qp.state == CONNECTING {
+            qp.connected(packet.ip, sh, hw);
+        }
+        qp.list_came(m.word(0, 2), m.words.get(3..m.len).unwrap_or_default(), sh, hw);
+        if let Some(peer) = self.peers.get_mut(i) {
+            peer.heard = now;
+        }
+    }
+
+    /// A control message has come.
+    pub(crate) fn rx_control<H: Hw>(&mut self, now: u64, slot: u32, packet: &Packet, hw: &mut H) {
+        let Some(mut message) = self.records(slot, packet, hw).filter(|m| m.len >= MESSAGE_HEADER) else {
+            hw.count(F_CONTROL_BAD, 1);
+            return;
+        };
+        let len = message.len;
         let [from, to, third] = [0, 1, 2].map(|i| message.words[i]);
         if from == 0 || third & 0xff != VERSION || third >> 16 != len as u32 {
             hw.count(F_CONTROL_BAD, 1);
@@ -315,27 +367,11 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         };
         match (kind, qp.state) {
             (REC_LIST, CONNECTED) => {
-                let n = words - 3;
-                if (0..n).any(|k| m.word(at, 3 + k) == 0) {
-                    // A stream has no credits of size 0 (decision 10).
-                    hw.count(F_LIST_REFUSED, 1);
-                    qp.fail(REASON_PROTOCOL, WC_FLUSHED, sh, hw);
-                    return;
-                }
-                let first = m.word(at, 2);
-                let sizes = m.words.get(at + 3..at + words).unwrap_or_default();
-                match qp.take_list(first, sizes, sh, hw) {
-                    LIST_OK | LIST_REPEAT => (),
-                    LIST_GAP => {
-                        // Held until filled (decision 6). Without a place for it, it is as if it had been lost.
-                        if !sh.hold_list(qp.idx, first, sizes) {
-                            hw.count(F_LIST_REFUSED, 1);
-                        }
-                    }
-                    refused => qp.refuse_list(refused, sh, hw),
-                }
+                qp.list_came(m.word(at, 2), m.words.get(at + 3..at + words).unwrap_or_default(), sh, hw);
             }
             (REC_RTU, CONNECTING) => qp.connected(ip, sh, hw),
+            // A credit list has overtaken it.
+            (REC_RTU, CONNECTED) if qp.lists.datagrams => (),
             (REC_REJ, CONNECTING) => {
                 let third = m.word(at, 2);
                 let reason = match third & 0xff {
@@ -349,6 +385,8 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             }
             (REC_RECALL, CONNECTED) => {
                 qp.kept = hw.credit(CRD_GIVE_UP, qpn, m.word(at, 2), 0);
+                qp.lists.epoch = qp.lists.epoch.wrapping_add(1);
+                sh.drop_held(qp.idx);
                 qp.shrink_cover(sh, hw);
                 qp.tell(TODO_RECALLED, sh);
             }
@@ -394,13 +432,14 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             psn: m.word(at, qpn + 2) & PSN_MASK,
             mtu: mode & 0xffff,
             selective: mode >> 16 & MODE_SELECTIVE != 0,
+            datagrams: mode >> 16 & MODE_DATAGRAMS != 0,
             store: m.word(at, flags + 1),
         };
         let good = matches!(end.mtu, 256 | 512 | 1024 | 2048 | 4096)
             && end.qpn > 2
             && end.qpn <= 0xffff
             && mode >> 24 <= PRIVATE_DATA as u32;
-        good.then_some((end, mode >> 16 & 0x7f == MODE_STREAM))
+        good.then_some((end, mode >> 16 & MODE_MASK == MODE_STREAM))
     }
 
     fn take_request<H: Hw>(&mut self, i: usize, m: &Records, at: usize, hw: &mut H) {
@@ -485,9 +524,10 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             }
             return true;
         };
-        let mode = |mtu: u32, selective: bool, private: u8| {
+        let mode = |mtu: u32, selective: bool, datagrams: bool, private: u8| {
             let repeat = if selective { MODE_SELECTIVE } else { 0 };
-            mtu | (MODE_STREAM | repeat) << 16 | (private as u32) << 24
+            let lists = if datagrams { MODE_DATAGRAMS } else { 0 };
+            mtu | (MODE_STREAM | repeat | lists) << 16 | (private as u32) << 24
         };
         let long = |head: [u32; 7], private: &[u32; 8]| {
             let mut words = [0; 15];
@@ -512,7 +552,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
                             qp.epoch,
                             qp.sq.window.una().get(),
                             qp.service,
-                            mode(self.sh.mtu, self.sh.selective, qp.private_len),
+                            mode(self.sh.mtu, self.sh.selective, self.sh.datagrams, qp.private_len),
                             CREDITS_PER_QP,
                         ],
                         &qp.private,
@@ -525,7 +565,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
                         own,
                         qp.epoch,
                         qp.sq.window.una().get(),
-                        mode(qp.mtu(), qp.selective, qp.private_len),
+                        mode(qp.mtu(), qp.selective, qp.lists.datagrams, qp.private_len),
                         CREDITS_PER_QP,
                     ],
                     &qp.private,
@@ -548,7 +588,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             };
             if !said && todo == TODO_DREQ && qp.destroying {
                 // The host need not wait for the peer's window: the farewell waits elsewhere.
-                let end = End { qpn: to, epoch, psn: qp.epoch, mtu: 0, store: 0, selective: false };
+                let end = End { qpn: to, epoch, psn: qp.epoch, mtu: 0, store: 0, selective: false, datagrams: false };
                 qp.todo = 0;
                 self.sh.close_work |= qp.bit();
                 if let Some(farewell) = self.new_request(p, REQUEST_STALE, end) {
@@ -623,6 +663,26 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
 }
 
 impl Qp {
+    /// A credit list has come: its first number, its sizes.
+    fn list_came<H: Hw>(&mut self, first: u32, sizes: &[u32], sh: &mut Shared, hw: &mut H) {
+        if sizes.contains(&0) {
+            // A stream has no credits of size 0 (decision 10).
+            hw.count(F_LIST_REFUSED, 1);
+            self.fail(REASON_PROTOCOL, WC_FLUSHED, sh, hw);
+            return;
+        }
+        match self.take_list(first, sizes, sh, hw) {
+            LIST_OK | LIST_REPEAT => (),
+            LIST_GAP => {
+                // Held until filled (decision 6). Without a place for it, it is as if it had been lost.
+                if !sh.hold_list(self.idx, first, sizes) {
+                    hw.count(F_LIST_REFUSED, 1);
+                }
+            }
+            refused => self.refuse_list(refused, sh, hw),
+        }
+    }
+
     /// Gives a credit list to the reader; answers `LIST_*`.
     fn take_list<H: Hw>(&mut self, first: u32, sizes: &[u32], sh: &mut Shared, hw: &mut H) -> u32 {
         let answer = hw.credit(CRD_LIST_BEGIN, self.qpn(), first, sizes.len() as u32);
@@ -648,22 +708,95 @@ impl Qp {
 
     /// Appends the credit list that is ready, if one is. There is room.
     fn append_list<H: Hw>(&mut self, peer: &mut Peer, sh: &mut Shared, hw: &mut H) {
+        let mut words = [0; LIST_WORDS];
+        let len = self.next_list(&mut words, sh, hw);
+        if len != 0 {
+            peer.append(self.list_record(self.peer_epoch, len, &mut words));
+        }
+    }
+
+    /// Completes the record of a list of `len` credits, and cuts it off behind them.
+    fn list_record<'a>(&self, epoch: u32, len: usize, words: &'a mut [u32; LIST_WORDS]) -> &'a [u32] {
+        words[0] = record(REC_LIST, 3 + len, self.peer_qpn);
+        words[1] = epoch;
+        words.get(..3 + len).unwrap_or_default()
+    }
+
+    /// Takes the credit list that is ready: its first number into word 2, its sizes behind. Gives its length, 0: none.
+    fn next_list<H: Hw>(&mut self, words: &mut [u32; LIST_WORDS], sh: &mut Shared, hw: &mut H) -> usize {
         let qpn = self.qpn();
         if hw.credit(CRD_LIST_TAKE, qpn, 0, 0) != 0 {
-            return;
+            return 0;
         }
         let (first, len) = (hw.credit_rsp1(), hw.credit_rsp2() as usize);
         let len = len.min(GRANTS);
-        let mut words = [0; 3 + GRANTS];
-        words[0] = record(REC_LIST, 3 + len, self.peer_qpn);
-        words[1] = self.peer_epoch;
         words[2] = first;
-        for word in &mut words[3..3 + len] {
+        for word in words.iter_mut().skip(3).take(len) {
             sh.step();
             *word = hw.credit(CRD_LIST_NEXT, qpn, 0, 0);
         }
-        peer.append(&words[..3 + len]);
         self.rq.outstanding += len as u32;
         hw.count(F_CREDITS_OUTSTANDING, len as u32);
+        len
+    }
+
+    /// The last list once more, as [`Qp::next_list`] gave it. None of its credits has landed: they are with the receives.
+    fn last_list(&self, words: &mut [u32; LIST_WORDS]) -> usize {
+        let rq = &self.rq;
+        words[2] = self.lists.first;
+        let mut found = 0;
+        let mut bound = Bound::new(GRANTS as u32);
+        let mut at = rq.land;
+        while at != rq.post {
+            bound.step();
+            let grant = rq.grants.at(at);
+            let offset = grant.credit.wrapping_sub(self.lists.first);
+            if grant.state == GRANT_POSTED
+                && offset < self.lists.len as u32
+                && let Some(word) = words.get_mut(3 + offset as usize)
+            {
+                *word = grant.len;
+                found += 1;
+            }
+            at = at.wrapping_add(1);
+        }
+        if found == self.lists.len as usize { found } else { 0 }
+    }
+
+    /// Sends the next credit list as a datagram, or the last one again whose proof has not come.
+    pub fn send_list<H: Hw>(&mut self, now: u64, sh: &mut Shared, hw: &mut H) {
+        if self.state != CONNECTED || !(self.lists.ready || self.lists.repeat) || self.rq.recall != RECALL_NONE {
+            return;
+        }
+        let Some(slot) = sh.tx_alloc_control(hw) else {
+            sh.ack_blocked |= self.bit();
+            return;
+        };
+        let mut words = [0; LIST_WORDS];
+        let mut len = 0;
+        if self.lists.ready {
+            self.lists.ready = false;
+            len = self.next_list(&mut words, sh, hw);
+            if len != 0 {
+                (self.lists.first, self.lists.len, self.lists.tries) = (words[2], len as u8, 0);
+            }
+        }
+        if len == 0 && self.lists.repeat {
+            len = self.last_list(&mut words);
+            hw.count(F_LISTS_REPEATED, 1);
+        }
+        self.lists.repeat = false;
+        if len == 0 {
+            sh.tx_free(slot);
+            return;
+        }
+        let record = self.list_record(self.lists.peer_epoch, len, &mut words);
+        let frame = self.template.datagram(CONTROL_QPN, CONTROL_QPN, LIST_QKEY, 4 * record.len() as u32);
+        write_frame(slot, &frame, record, sh, hw);
+        hw.tx_send(slot, frame.end, if self.loopback { TX_LOOPBACK } else { 0 });
+        hw.count(F_LIST_DATAGRAMS, 1);
+        self.lists.again = now + (LIST_AGAIN << self.lists.tries.min(MAX_BACKOFF));
+        self.lists.tries = self.lists.tries.saturating_add(1);
+        sh.arm(self.lists.again, hw);
     }
 }

@@ -454,6 +454,7 @@ impl Qp {
     /// Chooses epoch and first PSN of a connection.
     fn name(&mut self, sh: &mut crate::shared::Shared) {
         self.epoch = sh.random();
+        self.lists.epoch = self.epoch;
         let psn = sh.random() & PSN_MASK;
         self.sq.window = Window::new(Psn::new(psn));
         self.sq.next = psn;

@@ -3,14 +3,14 @@
 //! `CONTROL_QPN`s of two cards (CR-12a, CR-13). See docs/wire.md.
 
 use crate::headers::{
-    ACK, ACKNOWLEDGE, Frame, Mac, NAK_SEQUENCE, PAYLOAD, PSN_MASK, SEND_ONLY, Template, arp, psn_add, psn_sub,
+    ACK, ACKNOWLEDGE, Frame, HEADER_WORDS, Mac, NAK_SEQUENCE, PSN_MASK, SEND_ONLY, Template, arp, psn_add, psn_sub,
 };
 use crate::hw::{Hw, TX_LOOPBACK, TX_NO_ICRC};
 use crate::limits::{
     ARP_TRIES, CONTROL_RETRIES, CONTROL_TIMEOUT, CONTROL_WINDOW, CONTROL_WORDS, KEEPALIVE, MAX_BACKOFF, PROBES,
 };
 use crate::shared::Shared;
-use berth_abi::card::CONTROL_QPN;
+use berth_abi::card::{CONTROL_QPN, TX_SLOTS};
 use berth_abi::counters::{F_BAD_ACK, F_CONTROL_RETRANSMITTED, F_CONTROL_SENT};
 
 /// Words before the records of a control message.
@@ -42,6 +42,25 @@ pub const REC_RECALLED: u32 = 10;
 /// First word of a record: type, words of the record, QPN that it is for.
 pub const fn record(kind: u32, words: usize, qpn: u32) -> u32 {
     kind | (words as u32) << 8 | qpn << 16
+}
+
+/// Writes headers and a payload of at most `CONTROL_WORDS` words, which begins in the middle of a word, into transmit
+/// slot `slot`.
+#[inline(always)]
+pub fn write_frame<H: Hw>(slot: u32, frame: &Frame, payload: &[u32], sh: &mut Shared, hw: &mut H) {
+    let mut words = [0; HEADER_WORDS + CONTROL_WORDS];
+    words[..HEADER_WORDS].copy_from_slice(&frame.words);
+    let mut at = (frame.start / 4) as usize;
+    for word in payload {
+        sh.step();
+        if let Some([low, high]) = words.get_mut(at..at + 2) {
+            *low |= word << 16;
+            *high = word >> 16;
+        }
+        at += 1;
+    }
+    let end = (at + 1).min(words.len());
+    hw.tx_write(slot % TX_SLOTS, 0, &words[..end]);
 }
 
 /// A control message: records behind a header that is filled in when it is sent.
@@ -259,19 +278,9 @@ impl Peer {
         message.words[0] = self.incarnation;
         message.words[1] = self.peer_incarnation;
         message.words[2] = VERSION | start | (len as u32) << 16;
-        let Frame { words, end, .. } = template.packet(SEND_ONLY, false, true, psn, None, 4 * len as u32);
-        // The payload begins in the middle of a word.
-        const FIRST: usize = PAYLOAD as usize / 4;
-        let mut frame = [0; FIRST + CONTROL_WORDS + 1];
-        frame[..FIRST + 1].copy_from_slice(&words[..FIRST + 1]);
-        frame[FIRST] &= 0xffff;
-        for (i, word) in message.words[..len].iter().enumerate() {
-            sh.step();
-            frame[FIRST + i] |= word << 16;
-            frame[FIRST + 1 + i] = word >> 16;
-        }
-        hw.tx_write(slot, 0, &frame[..FIRST + 1 + len]);
-        hw.tx_send(slot, end, self.flags());
+        let frame = template.packet(SEND_ONLY, false, true, psn, None, 4 * len as u32);
+        write_frame(slot, &frame, message.words.get(..len).unwrap_or_default(), sh, hw);
+        hw.tx_send(slot, frame.end, self.flags());
         hw.count(F_CONTROL_SENT, 1);
     }
 

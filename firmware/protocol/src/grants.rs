@@ -427,6 +427,9 @@ impl Qp {
             self.fail(REASON_PROTOCOL, WC_FLUSHED, sh, hw);
             return;
         }
+        // The answer says what the peer has: nothing of the last list is in doubt any more, and numbers begin again.
+        self.lists.proven();
+        self.lists.peer_epoch = self.lists.peer_epoch.wrapping_add(1);
         let mut index = self.rq.post;
         let mut count = 0;
         while index != self.rq.land {

@@ -11,7 +11,7 @@ use crate::rc::Placement;
 use crate::wire::berth::Sack;
 use berth_abi::counters::{F_BAD_HEADER, F_NOT_FOR_US};
 
-pub use crate::wire::berth::SELECTIVE_ACKNOWLEDGE;
+pub use crate::wire::berth::{LIST_QKEY, SELECTIVE_ACKNOWLEDGE};
 
 /// UDP port of RoCEv2.
 pub const UDP_PORT: u16 = 4791;
@@ -23,6 +23,8 @@ pub const HEADER_WORDS: usize = 16;
 pub const PLACEMENT: u32 = Placement::BYTES as u32;
 /// Bytes of the SACK header (selective repeat).
 pub const SACK: u32 = Sack::BYTES as u32;
+/// Bytes of a datagram's header (DETH): Q_Key, source QPN.
+pub const DATAGRAM: u32 = 8;
 /// Bytes of iCRC.
 pub const ICRC: u32 = 4;
 
@@ -38,6 +40,8 @@ pub const SEND_ONLY: u8 = 0x04;
 pub const SEND_ONLY_IMM: u8 = 0x05;
 /// RC ACKNOWLEDGE.
 pub const ACKNOWLEDGE: u8 = 0x11;
+/// UD SEND ONLY: a credit list as a datagram.
+pub const UD_SEND_ONLY: u8 = 0x64;
 
 /// AETH syndrome: ACK, credit count invalid (decision 8).
 pub const ACK: u32 = 0x1f;
@@ -130,9 +134,10 @@ pub struct Packet {
     pub ack_request: bool,
     /// Packet sequence number.
     pub psn: u32,
-    /// Immediate data or AETH.
+    /// Immediate data, AETH, or a datagram's Q_Key.
     pub ext: u32,
-    /// The 4 bytes behind it: placement header of a last packet, or the first 32 PSNs of a SACK header.
+    /// The 4 bytes behind it: placement header of a last packet, the first 32 PSNs of a SACK header, or a datagram's
+    /// source QPN (bits 23:0).
     pub more: u32,
     /// Payload's first byte in the slot.
     pub start: u32,
@@ -167,6 +172,7 @@ pub fn parse(w: &Words, len: u32, mac: Mac, ip: u32) -> Result<Packet, u32> {
     let opcode = byte(w, 42);
     let ext = match opcode {
         SEND_LAST_IMM | SEND_ONLY_IMM | ACKNOWLEDGE | SELECTIVE_ACKNOWLEDGE => 4,
+        UD_SEND_ONLY => DATAGRAM,
         _ => 0,
     };
     let pad = (flags as u32 >> 4) & 3;
@@ -266,6 +272,17 @@ impl Template {
         set16(&mut frame.words, 58, (seen >> 16) as u16);
         set16(&mut frame.words, 60, seen as u16);
         set16(&mut frame.words, 62, 0);
+        frame
+    }
+
+    /// Headers of a datagram (UD SEND ONLY, PSN 0) to QPN `qpn` of the same end node, from QPN `source`, with `qkey`.
+    pub fn datagram(&self, qpn: u32, source: u32, qkey: u32, len: u32) -> Frame {
+        let mut frame = self.packet(UD_SEND_ONLY, false, false, 0, Some(qkey), len + DATAGRAM - 4);
+        set8(&mut frame.words, 47, (qpn >> 16) as u8);
+        set16(&mut frame.words, 48, qpn as u16);
+        set16(&mut frame.words, 58, (source >> 16) as u16 & 0xff);
+        set16(&mut frame.words, 60, source as u16);
+        frame.start += DATAGRAM - 4;
         frame
     }
 

@@ -43,6 +43,9 @@ pub const CONTROL_TIMEOUT: u64 = 1_000_000;
 pub const CONTROL_RETRIES: u8 = 8;
 /// Retries of a control message, the last ones, with which the data connections ask as well whether the peer lives.
 pub const PROBES: u8 = 3;
+/// Time after which a credit list that goes as a datagram is told again for want of its proof (CR-11), doubled with
+/// each repeat (cycles, 4 ms).
+pub const LIST_AGAIN: u64 = 1_000_000;
 /// Credit lists with a gap before them that the card holds until it is filled, all QPs (at most one of each).
 pub const HELD_LISTS: usize = 4;
 /// Most doublings of a time-out.

@@ -377,6 +377,49 @@ pub struct Recv {
     pub sges: Ring<Range, RECV_SGES>,
 }
 
+/// Credit lists that go and come as datagrams.
+#[derive(Clone, Copy)]
+pub struct Lists {
+    /// Both ends can take them so.
+    pub datagrams: bool,
+    /// The builder may have one.
+    pub ready: bool,
+    /// The last one is due again.
+    pub repeat: bool,
+    /// Credits of the last one, whose proof (CR-11) has not come; 0: it has.
+    pub len: u8,
+    /// Times that it was told again.
+    pub tries: u8,
+    /// Its first credit.
+    pub first: u32,
+    /// When it is due again; 0 never.
+    pub again: u64,
+    /// Epoch of lists that come: the connection's and how often the peer has recalled, since a credit's number may be
+    /// given again after that.
+    pub epoch: u32,
+    /// Epoch of lists that go.
+    pub peer_epoch: u32,
+}
+
+impl Lists {
+    const NONE: Self = Self {
+        datagrams: false,
+        ready: false,
+        repeat: false,
+        len: 0,
+        tries: 0,
+        first: 0,
+        again: 0,
+        epoch: 0,
+        peer_epoch: 0,
+    };
+
+    /// The last list need not be told again.
+    pub fn proven(&mut self) {
+        (self.len, self.again, self.repeat) = (0, 0, false);
+    }
+}
+
 /// A queue pair. All-zero when free.
 pub struct Qp {
     /// `FREE` …
@@ -435,6 +478,8 @@ pub struct Qp {
     pub epoch: u32,
     /// Epoch that records for the peer's QP carry.
     pub peer_epoch: u32,
+    /// Credit lists as datagrams.
+    pub lists: Lists,
     /// Number that answers a recall.
     pub kept: u32,
     /// Service that is asked for.
@@ -482,6 +527,7 @@ impl Qp {
         peer_qpn: 0,
         epoch: 0,
         peer_epoch: 0,
+        lists: Lists::NONE,
         kept: 0,
         service: 0,
         private_len: 0,
@@ -610,6 +656,17 @@ impl Qp {
         sh.ctl_work |= self.bit();
     }
 
+    /// The builder may have a credit list: it goes as soon as there is room.
+    pub fn list_ready(&mut self, sh: &mut Shared) {
+        match self.lists.datagrams {
+            true => {
+                self.lists.ready = true;
+                sh.ack_work |= self.bit();
+            }
+            false => self.tell(TODO_LIST, sh),
+        }
+    }
+
     /// Says something to the host as soon as there is room.
     pub fn notify(&mut self, event: u8, sh: &mut Shared) {
         self.events |= event;
@@ -649,6 +706,7 @@ impl Qp {
         self.reason = reason as u8;
         self.sq.head_status = head;
         self.sq.deadline = 0;
+        self.lists.proven();
         sh.token_drop(self.idx);
         sh.close_work |= self.bit();
     }

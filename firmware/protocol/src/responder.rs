@@ -245,7 +245,11 @@ impl Qp {
             self.refuse(REASON_PROTOCOL, sh, hw);
             return false;
         }
+        let credit = rq.grants.at(rq.land).credit;
         rq.land = rq.land.wrapping_add(1);
+        if self.lists.len != 0 && credit.wrapping_sub(self.lists.first) as i32 >= 0 {
+            self.lists.proven();
+        }
         true
     }
 

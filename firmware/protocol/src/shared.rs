@@ -94,6 +94,8 @@ pub struct Shared {
     pub mtu: u32,
     /// Selective repeat is offered to peers.
     pub selective: bool,
+    /// Credit lists as datagrams are offered to peers.
+    pub datagrams: bool,
     seed: u32,
     /// QPs that may have something to send.
     pub send_work: u64,
@@ -183,6 +185,7 @@ impl Shared {
             mac: Mac(0, 0),
             mtu: 0,
             selective: false,
+            datagrams: false,
             seed: 0,
             send_work: 0,
             send_blocked: 0,
@@ -282,6 +285,13 @@ impl Shared {
         to.copy_from_slice(sizes);
         (place.qp, place.first, place.len) = (idx + 1, first, sizes.len() as u8);
         true
+    }
+
+    /// The list that is held for QP `idx` is void.
+    pub fn drop_held(&mut self, idx: u8) {
+        if let Some(held) = self.held.iter_mut().find(|held| held.qp == idx + 1) {
+            held.qp = 0;
+        }
     }
 
     /// A transmit slot for an acknowledgement or a control frame; counts when there is none.

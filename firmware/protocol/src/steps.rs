@@ -94,6 +94,8 @@ const CTL_STEP: u32 = 16 + GRANTS;
 const REQUEST_STEP: u32 = REQUESTS;
 /// The event that a QP is destroyed answers the command, and forgets the QP's list.
 const EVENT_STEP: u32 = HELD_LISTS + ANSWER;
+/// Sizes are taken from the builder, or looked for among the receives; the words of the record are written.
+const SEND_LIST: u32 = GRANTS + 3 + GRANTS;
 /// Records of a control message.
 const RECORDS: u32 = CONTROL_WORDS - MESSAGE_HEADER as u32;
 
@@ -136,12 +138,12 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         + Self::PRESSURE
         + Self::QPS_STEPS
         + Self::PEERS_STEPS;
-    /// Steps of [`Card::poll`]: one piece of each kind of work, and up to 4 acknowledgements.
+    /// Steps of [`Card::poll`]: one piece of each kind of work, and up to 4 acknowledgements and credit lists.
     pub const POLL_STEPS: u32 = FLUSH_ANSWERS
         + Self::REVOKE_STEP
         + HELD_STEP
         + PEER_STEP
-        + 4
+        + 4 * (1 + SEND_LIST)
         + RECV_STEP
         + CTL_STEP
         + SEND_STEP

@@ -46,6 +46,8 @@ struct Scenario {
     seed: u64,
     log2_mtu: u32,
     go_back_n: bool,
+    /// Which cards offer credit lists as datagrams.
+    datagrams: [bool; 2],
     /// A budget of 40 pages instead of 64 MiB.
     tight: [bool; 2],
     connections: Vec<Connection>,
@@ -103,15 +105,16 @@ fn fault() -> impl Strategy<Value = Fault> {
 fn scenario(faults: usize) -> impl Strategy<Value = Scenario> {
     let tight = || prop::bool::weighted(0.3);
     (
-        (any::<u64>(), 8u32..13, any::<bool>(), [tight(), tight()]),
+        (any::<u64>(), 8u32..13, any::<bool>(), any::<[bool; 2]>(), [tight(), tight()]),
         prop::collection::vec(connection(), 1..4),
         1usize..12,
         prop::collection::vec((0u64..600, fault()), 0..faults + 1),
     )
-        .prop_map(|((seed, log2_mtu, go_back_n, tight), connections, burst, faults)| Scenario {
+        .prop_map(|((seed, log2_mtu, go_back_n, datagrams, tight), connections, burst, faults)| Scenario {
             seed,
             log2_mtu,
             go_back_n,
+            datagrams,
             tight,
             connections,
             burst,
@@ -162,6 +165,11 @@ impl Flow {
 /// Connects what is to be connected.
 fn build(scenario: &Scenario) -> (World, Vec<Flow>) {
     let mut w = World::with_mtu(2, scenario.seed, 1 << scenario.log2_mtu);
+    for (node, offers) in w.nodes.iter_mut().zip(scenario.datagrams) {
+        if offers {
+            node.card.offer_list_datagrams();
+        }
+    }
     w.edit = scenario.go_back_n.then_some(go_back_n as fn(usize, &mut [u8]));
     for (node, tight) in w.nodes.iter_mut().zip(scenario.tight) {
         node.hw.budget = if tight { 40 * 4096 } else { 64 << 20 };

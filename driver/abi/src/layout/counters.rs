@@ -152,6 +152,10 @@ table! {
     F_CREDITS_OUTSTANDING = 33;
     /// Frames dropped for want of a transmit slot or control buffer (resent later by time-out).
     F_TX_STARVED = 34;
+    /// Credit lists sent as datagrams, repeats included.
+    F_LIST_DATAGRAMS = 35;
+    /// Credit lists sent again for want of their proof (CR-11).
+    F_LISTS_REPEATED = 36;
     }
 }
 /// Firmware counters.

@@ -11,6 +11,10 @@ pub use crate::rc::Placement;
 /// leaves 0xc0 to 0xff to manufacturers (IBTA 9.2.1, table 38); the lower bits are those of RC ACKNOWLEDGE.
 pub const SELECTIVE_ACKNOWLEDGE: u8 = 0xd1;
 
+/// Q_Key of credit lists that go as datagrams between the control QPNs. Its highest bit is set: a controlled Q_Key,
+/// which an adapter does not let an unprivileged program send with (IBTA 10.2.5).
+pub const LIST_QKEY: u32 = 0x8000_0002;
+
 /// First bytes of the payload of every data packet of a SEND or WRITE.
 ///
 /// ```text
