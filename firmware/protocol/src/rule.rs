@@ -3,7 +3,7 @@
 //!
 //! A guard that a property rests on is written `if rule::holds(Rule::X, condition)`.
 //! Without the feature `mutations` that is `condition`, and costs nothing. With it a test
-//! may choose one rule with [`break_rule`]; its guard then always lets pass.
+//! may choose one rule with `break_rule`; its guard then always lets pass.
 
 macro_rules! rules {
     ($($(#[$doc:meta])* $rule:ident,)*) => {
