@@ -237,6 +237,7 @@ package berth_regs_pkg;
     localparam logic [31:0] F_TX_STARVED             = 32'h00000022; // Frames dropped for want of a transmit slot or control buffer (resent later by time-out)
     localparam logic [31:0] F_LIST_DATAGRAMS         = 32'h00000023; // Credit lists sent as datagrams, repeats included
     localparam logic [31:0] F_LISTS_REPEATED         = 32'h00000024; // Credit lists sent again for want of their proof (CR-11)
+    localparam logic [31:0] F_FAST_EVENTS            = 32'h00000025; // Events of the fast path that firmware decided on (time-outs, errors); none on a clean wire
 
     // Driver counters
     localparam logic [31:0] D_PINNED                 = 32'h00000000; // Gauge: bytes pinned now (pinned pages x page size, each page once per address space)

@@ -2,8 +2,8 @@
 //! The engines as `berth_protocol` wants them: the trait `Hw` by register writes.
 
 use berth_abi::card::{FIRST_QPN, RX_SLOTS, SCRATCH_SLOTS, TX_SLOTS};
-use berth_abi::cpu::{CRD_LIST_BEGIN, CRD_RESET, rx_slot, scratch, tx_slot};
-use berth_protocol::hw::{Hw, Log};
+use berth_abi::cpu::{CRD_LIST_BEGIN, CRD_RESET, FAST_LAYOUT_TAG, FAST_LAYOUT_WORD, rx_slot, scratch, tx_slot};
+use berth_protocol::hw::{FAST_SENDS, Hw, Log};
 use berth_soc::{Soc, bits, regs};
 
 /// `CPU_XLT_GO` operation: acquire.
@@ -180,6 +180,22 @@ impl Hw for Engines {
     #[inline(always)]
     fn credit_rsp2(&mut self) -> u32 {
         self.soc.regs.crd_rsp2.read()
+    }
+
+    #[inline(never)]
+    fn fast_layout(&mut self) -> u32 {
+        let word = self.soc.fast.read(FAST_SENDS, FIRST_QPN, FAST_LAYOUT_WORD);
+        if word >> 16 == FAST_LAYOUT_TAG { word & 0xffff } else { 0 }
+    }
+
+    #[inline(always)]
+    fn fast_write(&mut self, half: u32, qpn: u32, word: u32, value: u32) {
+        self.soc.fast.write(half, qpn, word, value);
+    }
+
+    #[inline(always)]
+    fn fast_read(&mut self, half: u32, qpn: u32, word: u32) -> u32 {
+        self.soc.fast.read(half, qpn, word)
     }
 
     #[inline(always)]

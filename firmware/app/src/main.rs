@@ -15,6 +15,7 @@ mod start;
 use berth_abi::cpu::*;
 use berth_abi::status::FW_RUNNING;
 use berth_protocol::Card;
+use berth_protocol::hw::Hw;
 use berth_soc::{Soc, bits, regs};
 use core::cell::UnsafeCell;
 use engines::Engines;
@@ -38,6 +39,10 @@ pub extern "C" fn main() -> ! {
     let card = unsafe { &mut *CARD.0.get() };
     card.offer_selective_repeat();
     let mut hw = Engines { soc };
+    if hw.fast_layout() == berth_protocol::fast::LAYOUT {
+        // RTL's lists are datagrams.
+        card.offer_list_datagrams();
+    }
     regs::set(&hw.soc.regs.status, FW_RUNNING);
     run(card, &mut hw)
 }
@@ -110,6 +115,16 @@ fn run(card: &mut Card, hw: &mut Engines) -> ! {
                 let index = bits::DbIndex(r.db_index.read());
                 let bytes = r.db_bytes.read();
                 card.doorbell(now, bell.qpn().into(), index.send(), index.receive(), bytes, hw);
+            }
+        }
+        if has(PEND_FAST) {
+            for _ in 0..BURST {
+                let event = bits::FastEvent(r.fast_event.read());
+                if event.code() == 0 {
+                    break;
+                }
+                let arg = r.fast_arg.read();
+                card.fast_event(now, event.code().into(), event.qpn().into(), arg, hw);
             }
         }
         if has(PEND_TIMER) {

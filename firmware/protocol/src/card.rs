@@ -89,6 +89,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         let _ = now;
         if let Some((qp, sh)) = self.qp(qpn)
             && !qp.destroying
+            && !qp.fast.on
         {
             qp.doorbell(sq_pi, rq_pi, bytes, sh, hw);
         }
@@ -156,6 +157,12 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
                 return;
             }
         }
+        if qp.fast.on {
+            // Nothing that RTL takes.
+            hw.count(F_BAD_HEADER, 1);
+            hw.rx_free(slot);
+            return;
+        }
         match (packet.opcode, packet.len) {
             (ACKNOWLEDGE, 0) => qp.acknowledge(now, packet.psn, packet.ext >> 24, 0, sh, hw),
             (SELECTIVE_ACKNOWLEDGE, SACK) if qp.selective => {
@@ -179,7 +186,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             && let Some(peer) = self.peers.get_mut(i)
             && peer.resolve(message.mac)
         {
-            self.address_changed(i);
+            self.address_changed(i, hw);
         }
         if !message.reply
             && let Some(slot) = self.sh.tx_alloc_control(hw)
@@ -191,12 +198,13 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
     }
 
     /// The MAC address of peer `i` is new: headers to it change.
-    pub(crate) fn address_changed(&mut self, i: usize) {
+    pub(crate) fn address_changed<H: Hw>(&mut self, i: usize, hw: &mut H) {
         self.sh.peer_work |= 1 << i;
         for q in 0..QPS {
             self.sh.step();
             if self.qps[q].peer as usize == i + 1 {
                 self.prepare_template(q);
+                self.fast_renamed(q, hw);
             }
         }
     }
@@ -265,6 +273,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         let _ = (now, hw);
         if let Some((qp, sh)) = self.qp(qpn)
             && qp.state == CONNECTED
+            && !qp.fast.on
         {
             qp.list_ready(sh);
         }
@@ -276,8 +285,12 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         self.sh.disarm(hw);
         for qp in &mut self.qps {
             self.sh.step();
-            if qp.state == CONNECTED && qp.sq.deadline != 0 && now >= qp.sq.deadline {
-                qp.timed_out(&mut self.sh, hw);
+            if qp.sq.deadline != 0 && now >= qp.sq.deadline {
+                match qp.state {
+                    _ if qp.fast.on => qp.fast_timer(now, &mut self.sh, hw),
+                    CONNECTED => qp.timed_out(&mut self.sh, hw),
+                    _ => (),
+                }
             }
             if qp.lists.again != 0 && now >= qp.lists.again {
                 (qp.lists.again, qp.lists.repeat) = (0, true);
@@ -288,6 +301,9 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             self.sh.step();
             if self.peers[i].ip == 0 || self.peers[i].deadline == 0 {
                 continue;
+            }
+            if now >= self.peers[i].deadline {
+                self.fast_evidence(i, now, hw);
             }
             let users = self.in_use(i);
             let peer = i as u8 + 1;
@@ -392,7 +408,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
     pub fn poll<H: Hw>(&mut self, now: u64, hw: &mut H) -> bool {
         self.sh.begin(Self::POLL_STEPS);
         let answered = self.sh.flush_answers(hw);
-        self.revoke_step(hw);
+        self.revoke_step(now, hw);
         self.held_step(hw);
         if let Some(i) = take_bit(&mut self.sh.peer_work, &mut self.sh.last[0])
             && let Some(peer) = self.peers.get_mut(i)
@@ -426,7 +442,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             self.sh.send_work |= 1 << i;
         }
         if let Some(i) = take_bit(&mut self.sh.close_work, &mut self.sh.last[5]) {
-            self.close_step(i, hw);
+            self.close_step(now, i, hw);
         }
         let mut told = true;
         if self.sh.event_work != 0 {
@@ -444,14 +460,18 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
     }
 
     /// Winds up a QP in error, closed or to be destroyed.
-    fn close_step<H: Hw>(&mut self, i: usize, hw: &mut H) {
+    fn close_step<H: Hw>(&mut self, now: u64, i: usize, hw: &mut H) {
         let Some(qp) = self.qps.get_mut(i) else {
             return;
         };
         if qp.state != ERROR && qp.state != CLOSED {
             return;
         }
-        if qp.wind_up(&mut self.sh, hw) {
+        let free = match qp.fast.on {
+            true => qp.fast_wind_up(now, &mut self.sh, hw),
+            false => qp.wind_up(&mut self.sh, hw),
+        };
+        if free {
             qp.events = 0;
             qp.peer = 0;
             qp.notify(EVENT_DESTROYED, &mut self.sh);
@@ -507,7 +527,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
     }
 
     /// Lets go of what a revoked range holds; answers the command when all is done.
-    fn revoke_step<H: Hw>(&mut self, hw: &mut H) {
+    fn revoke_step<H: Hw>(&mut self, now: u64, hw: &mut H) {
         if !self.revocation.active {
             return;
         }
@@ -516,6 +536,10 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         for qp in &mut self.qps {
             self.sh.step();
             if qp.state == FREE || qp.asid != self.revocation.asid {
+                continue;
+            }
+            if qp.fast.on {
+                clear &= qp.fast_revoke(now, start, end, &mut self.sh, hw);
                 continue;
             }
             if qp.blocks_overlap(start, end) {
@@ -529,9 +553,10 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         if clear {
             self.revocation.active = false;
             self.sh.revoking = false;
-            for qp in &self.qps {
+            for qp in &mut self.qps {
                 self.sh.step();
-                if qp.state == CONNECTED && qp.asid == self.revocation.asid {
+                qp.fast_revoked();
+                if qp.state == CONNECTED && !qp.fast.on && qp.asid == self.revocation.asid {
                     self.sh.send_work |= qp.bit();
                     self.sh.recv_work |= qp.bit();
                 }
@@ -635,4 +660,4 @@ impl<const QPS: usize, const PEERS: usize> Default for Card<QPS, PEERS> {
 }
 
 // The firmware's RAM holds code and stack beside it.
-const _: () = assert!(size_of::<Card>() <= 0x5_9000);
+const _: () = assert!(size_of::<Card>() <= 0x5_9800);

@@ -9,7 +9,7 @@ use crate::control::{
 };
 use crate::headers::{LIST_QKEY, PSN_MASK, Packet, Template};
 use crate::hw::{Hw, Log, TX_LOOPBACK};
-use crate::limits::{CONTROL_WORDS, GRANTS, HELD_LISTS, LIST_AGAIN, MAX_BACKOFF, REQUESTS};
+use crate::limits::{CONTROL_WORDS, FAST_WINDOW, GRANTS, HELD_LISTS, LIST_AGAIN, MAX_BACKOFF, REQUESTS, WINDOW};
 use crate::qp::{
     CONNECTED, CONNECTING, ERROR, EVENT_ESTABLISHED, GRANT_POSTED, Qp, RECALL_NONE, TODO_DREQ, TODO_LIST, TODO_RECALL,
     TODO_RECALLED, TODO_REP, TODO_REQ, TODO_RTU,
@@ -53,6 +53,8 @@ pub struct End {
     pub mtu: u32,
     /// Credits that it stores.
     pub store: u32,
+    /// Packets that it takes ahead of a missing one.
+    pub window: u8,
     /// It can do selective repeat.
     pub selective: bool,
     /// It can take credit lists as datagrams.
@@ -98,7 +100,7 @@ impl Request {
         reason: 0,
         id: 0,
         service: 0,
-        end: End { qpn: 0, epoch: 0, psn: 0, mtu: 0, store: 0, selective: false, datagrams: false },
+        end: End { qpn: 0, epoch: 0, psn: 0, mtu: 0, store: 0, window: 0, selective: false, datagrams: false },
         private: [0; 8],
     };
 
@@ -118,6 +120,7 @@ impl Qp {
         self.rq.arrival = Arrival::new(Psn::new(end.psn));
         self.selective = end.selective;
         self.lists.datagrams = end.datagrams;
+        self.fast.window = end.window;
         self.lists.peer_epoch = end.epoch;
         self.log2_mtu = end.mtu.min(mtu).trailing_zeros() as u8;
         self.max_list = self.max_list.min(end.store / 2).max(1);
@@ -259,7 +262,11 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         };
         if qp.state == CONNECTING {
             qp.connected(packet.ip, sh, hw);
+            self.hand_over(qpn, hw);
         }
+        let Some((qp, sh)) = self.qp(qpn) else {
+            return;
+        };
         qp.list_came(m.word(0, 2), m.words.get(3..m.len).unwrap_or_default(), sh, hw);
         if let Some(peer) = self.peers.get_mut(i) {
             peer.heard = now;
@@ -289,7 +296,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         let i = i % PEERS;
         self.peers[i].heard = now;
         if self.peers[i].resolve(packet.mac) {
-            self.address_changed(i);
+            self.address_changed(i, hw);
         }
         if to != 0 && to != self.peers[i].incarnation {
             // Meant for an earlier incarnation: the peer is to learn of this one.
@@ -369,7 +376,10 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             (REC_LIST, CONNECTED) => {
                 qp.list_came(m.word(at, 2), m.words.get(at + 3..at + words).unwrap_or_default(), sh, hw);
             }
-            (REC_RTU, CONNECTING) => qp.connected(ip, sh, hw),
+            (REC_RTU, CONNECTING) => {
+                qp.connected(ip, sh, hw);
+                self.hand_over(qpn, hw);
+            }
             // A credit list has overtaken it.
             (REC_RTU, CONNECTED) if qp.lists.datagrams => (),
             (REC_REJ, CONNECTING) => {
@@ -384,12 +394,16 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
                 qp.private = m.private(at, 3);
             }
             (REC_RECALL, CONNECTED) => {
-                qp.kept = hw.credit(CRD_GIVE_UP, qpn, m.word(at, 2), 0);
                 qp.lists.epoch = qp.lists.epoch.wrapping_add(1);
+                if qp.fast.on {
+                    return self.fast_give_up(qpn, m.word(at, 2), hw);
+                }
+                qp.kept = hw.credit(CRD_GIVE_UP, qpn, m.word(at, 2), 0);
                 sh.drop_held(qp.idx);
                 qp.shrink_cover(sh, hw);
                 qp.tell(TODO_RECALLED, sh);
             }
+            (REC_RECALLED, CONNECTED) if qp.fast.on => qp.fast_recalled(m.word(at, 2), sh, hw),
             (REC_RECALLED, CONNECTED) => qp.recalled(m.word(at, 2), sh, hw),
             _ => hw.count(F_CONTROL_BAD, 1),
         }
@@ -433,7 +447,11 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             mtu: mode & 0xffff,
             selective: mode >> 16 & MODE_SELECTIVE != 0,
             datagrams: mode >> 16 & MODE_DATAGRAMS != 0,
-            store: m.word(at, flags + 1),
+            store: m.word(at, flags + 1) & 0xffff,
+            window: match m.word(at, flags + 1) >> 16 {
+                0 => WINDOW as u8,
+                window => window.min(FAST_WINDOW) as u8,
+            },
         };
         let good = matches!(end.mtu, 256 | 512 | 1024 | 2048 | 4096)
             && end.qpn > 2
@@ -482,6 +500,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         if let Some(q) = Self::index(qpn) {
             self.prepare_template(q);
         }
+        self.hand_over(qpn, hw);
     }
 
     fn take_end<H: Hw>(&mut self, i: usize, qpn: u32, m: &Records, at: usize, hw: &mut H) {
@@ -535,6 +554,8 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             words[7..].copy_from_slice(private);
             words
         };
+        // Packets ahead of a missing one; 0: as many as firmware takes.
+        let ahead = if qp.fast_able(hw) { FAST_WINDOW } else { 0 };
         while qp.todo != 0 {
             self.sh.step();
             // Lowest bit first: the order of a connection's life, the end after all but credits.
@@ -553,7 +574,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
                             qp.sq.window.una().get(),
                             qp.service,
                             mode(self.sh.mtu, self.sh.selective, self.sh.datagrams, qp.private_len),
-                            CREDITS_PER_QP,
+                            CREDITS_PER_QP | ahead << 16,
                         ],
                         &qp.private,
                     ))
@@ -566,7 +587,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
                         qp.epoch,
                         qp.sq.window.una().get(),
                         mode(qp.mtu(), qp.selective, qp.lists.datagrams, qp.private_len),
-                        CREDITS_PER_QP,
+                        CREDITS_PER_QP | ahead << 16,
                     ],
                     &qp.private,
                 )),
@@ -588,7 +609,16 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             };
             if !said && todo == TODO_DREQ && qp.destroying {
                 // The host need not wait for the peer's window: the farewell waits elsewhere.
-                let end = End { qpn: to, epoch, psn: qp.epoch, mtu: 0, store: 0, selective: false, datagrams: false };
+                let end = End {
+                    qpn: to,
+                    epoch,
+                    psn: qp.epoch,
+                    mtu: 0,
+                    store: 0,
+                    window: 0,
+                    selective: false,
+                    datagrams: false,
+                };
                 qp.todo = 0;
                 self.sh.close_work |= qp.bit();
                 if let Some(farewell) = self.new_request(p, REQUEST_STALE, end) {
@@ -671,6 +701,10 @@ impl Qp {
             self.fail(REASON_PROTOCOL, WC_FLUSHED, sh, hw);
             return;
         }
+        if self.fast.on {
+            self.fast_list(first, sizes, sh, hw);
+            return;
+        }
         match self.take_list(first, sizes, sh, hw) {
             LIST_OK | LIST_REPEAT => (),
             LIST_GAP => {
@@ -700,7 +734,7 @@ impl Qp {
     }
 
     /// The peer does not keep to the protocol of credit lists.
-    fn refuse_list<H: Hw>(&mut self, answer: u32, sh: &mut Shared, hw: &mut H) {
+    pub fn refuse_list<H: Hw>(&mut self, answer: u32, sh: &mut Shared, hw: &mut H) {
         hw.count(F_LIST_REFUSED, 1);
         hw.log(Log::ListRefused(self.qpn(), answer));
         self.fail(REASON_PROTOCOL, WC_FLUSHED, sh, hw);

@@ -317,6 +317,9 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
 
     fn query<H: Hw>(&mut self, qpn: u32, hw: &mut H) -> Option<[u32; 9]> {
         let (qp, sh) = self.qp(qpn)?;
+        if qp.fast.on {
+            return Some(qp.fast_query(hw));
+        }
         hw.credit(CRD_BUILDER, qpn, 0, 0);
         let (announced, landed) = (hw.credit_rsp1(), hw.credit_rsp2());
         let credits = hw.credit(CRD_COUNT, qpn, 0, 0);
@@ -346,6 +349,9 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
     /// nothing at all, recalls credits that are unused. Looked at again from time to time (not
     /// `fresh`) until nobody is starved.
     pub(crate) fn pressure<H: Hw>(&mut self, now: u64, asid: u8, bytes: u32, fresh: bool, hw: &mut H) {
+        if fresh && self.fast_starved(asid, hw) {
+            self.fast_recall(hw);
+        }
         let sh = &mut self.sh;
         sh.token_age = sh.token_age.saturating_add(1);
         let stuck = sh.token_age > TOKEN_AGES && sh.token_wait != 0;
@@ -353,7 +359,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         let (mut sender, mut receiver) = (None, None);
         for qp in &mut self.qps {
             sh.step();
-            if qp.state != CONNECTED || (asid != 0 && qp.asid != asid) {
+            if qp.state != CONNECTED || qp.fast.on || (asid != 0 && qp.asid != asid) {
                 continue;
             }
             qp.squeeze_grants(sh, hw);
@@ -404,10 +410,10 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             }
             return;
         }
-        if !fresh || now < sh.squeeze_at {
+        if self.fast_recall(hw) || !fresh || now < self.sh.squeeze_at {
             return;
         }
-        sh.squeeze_at = now + SQUEEZE_TIME;
+        self.sh.squeeze_at = now + SQUEEZE_TIME;
         // Nobody gives memory back any more. Requests that nobody waits for may still stand before
         // the ones that matter: begin anew behind them. If that does not help, it does not fit.
         let whose = |qp: &Qp, who: Option<u8>| who == Some(qp.idx);

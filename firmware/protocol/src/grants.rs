@@ -18,7 +18,7 @@ use berth_abi::status::{PAGE_OK, REASON_PROTOCOL, WC_FLUSHED, WC_OK, WC_OVER_BUD
 impl Qp {
     /// Does what there is to do for receives: fetches, acquires, posts, completes.
     pub fn recv_step<H: Hw>(&mut self, sh: &mut Shared, hw: &mut H) {
-        if self.state != CONNECTED {
+        if self.state != CONNECTED || self.fast.on {
             return;
         }
         self.complete_recvs(sh, hw);

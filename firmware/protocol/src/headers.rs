@@ -239,6 +239,13 @@ impl Template {
         Self { words: w, sum }
     }
 
+    /// As the fast path's rows have it: bytes 24 and 25 are the sum without the length, not complemented.
+    pub fn row(&self) -> [u32; 14] {
+        let mut w = self.words;
+        set16(&mut w, 24, fold(self.sum));
+        core::array::from_fn(|i| w[i])
+    }
+
     /// Headers of one data packet of a connection with selective repeat: as [`Template::packet`],
     /// and `placement` behind them.
     #[inline]

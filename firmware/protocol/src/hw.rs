@@ -7,6 +7,11 @@ pub const TX_LOOPBACK: u32 = 1 << 8;
 /// `Hw::tx_send`: append no iCRC (the frame is not RoCE).
 pub const TX_NO_ICRC: u32 = 1 << 9;
 
+/// Half of the fast path that sends (`berth_fp_tx`).
+pub const FAST_SENDS: u32 = 0;
+/// Half of the fast path that receives (`berth_fp_rx`).
+pub const FAST_RECEIVES: u32 = 1;
+
 /// Something worth a line in the log. Fields are numbers only: text is made on the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Log {
@@ -68,7 +73,8 @@ pub trait Hw {
     fn cqe(&mut self, cqn: u32, words: &[u32; 8]);
     /// Configures CQ `cqn`: `attr` as `CPU_CQ_ATTR`.
     fn cq_config(&mut self, cqn: u32, base: u64, attr: u32);
-    /// Configures the doorbell row of `qpn`: `cfg` as `CPU_DB_CFG`.
+    /// Configures the doorbell row of `qpn`: `cfg` as `CPU_DB_CFG`. A row that is given to the fast path (bit 30)
+    /// says there first what has been posted so far, and is no doorbell for firmware any more.
     fn doorbell_config(&mut self, qpn: u32, cfg: u32);
 
     /// Carries out operation `op` (`CRD_*`) of the credit engine; gives RSP0.
@@ -77,6 +83,20 @@ pub trait Hw {
     fn credit_rsp1(&mut self) -> u32;
     /// RSP2 of the last `credit`.
     fn credit_rsp2(&mut self) -> u32;
+
+    /// Layout of the fast path's rows ([`crate::fast::LAYOUT`]); 0: the card has no fast path.
+    fn fast_layout(&mut self) -> u32 {
+        0
+    }
+    /// Writes word `word` of QP `qpn`'s row in half `half` of the fast path (`FAST_*`); a command ends before this returns.
+    fn fast_write(&mut self, half: u32, qpn: u32, word: u32, value: u32) {
+        let _ = (half, qpn, word, value);
+    }
+    /// Reads word `word` of QP `qpn`'s row in half `half` of the fast path.
+    fn fast_read(&mut self, half: u32, qpn: u32, word: u32) -> u32 {
+        let _ = (half, qpn, word);
+        0
+    }
 
     /// Arms the card's timer for `deadline` in cycles, instead of an earlier arming. Comes back as `timer`.
     fn timer_arm(&mut self, deadline: u64);

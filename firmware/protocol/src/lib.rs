@@ -23,6 +23,7 @@ pub mod cut;
 pub mod datagram;
 pub mod end;
 pub mod entry;
+pub mod fast;
 pub mod fifo;
 mod grants;
 pub mod grow;

@@ -31,6 +31,12 @@ pub const REORDER: u32 = 3;
 pub const BURST: u32 = 4;
 /// Packets that the receiver places before it acknowledges without being asked.
 pub const ACK_EVERY: u32 = 4;
+/// Packets that RTL has unacknowledged, and takes ahead of a missing one.
+pub const FAST_WINDOW: u32 = 128;
+/// Blocks that RTL asks for ahead of what has left.
+pub const FAST_AHEAD: u32 = 8;
+/// Time between two looks at a row that RTL has and that is to come to rest (cycles).
+pub const FAST_POLL: u64 = 5_000;
 /// Default acknowledgement time-out in cycles (16 ms).
 pub const TIMEOUT: u32 = 4_000_000;
 /// Default retries before a peer counts as lost.

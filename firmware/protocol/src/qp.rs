@@ -2,6 +2,7 @@
 //! State of one queue pair.
 
 use crate::bound::at_most;
+use crate::fast::Fast;
 use crate::headers::Template;
 use crate::hw::{Hw, Log};
 use crate::limits::{BLOCKS, GRANTS, PIECES, RECV_SGES, SEND_SGES, SEND_WQES, WINDOW};
@@ -480,6 +481,8 @@ pub struct Qp {
     pub peer_epoch: u32,
     /// Credit lists as datagrams.
     pub lists: Lists,
+    /// What RTL has of it.
+    pub fast: Fast,
     /// Number that answers a recall.
     pub kept: u32,
     /// Service that is asked for.
@@ -528,6 +531,7 @@ impl Qp {
         epoch: 0,
         peer_epoch: 0,
         lists: Lists::NONE,
+        fast: Fast::NONE,
         kept: 0,
         service: 0,
         private_len: 0,
@@ -680,6 +684,7 @@ impl Qp {
         }
         hw.log(Log::Closed(self.qpn(), reason));
         self.end(CLOSED, reason, status::WC_FLUSHED, sh);
+        self.fast_end(status::WC_FLUSHED, hw);
         self.notify(EVENT_CLOSED, sh);
     }
 
@@ -690,6 +695,7 @@ impl Qp {
         }
         hw.log(Log::QpError(self.qpn(), reason));
         self.end(ERROR, reason, head, sh);
+        self.fast_end(head, hw);
         self.notify(EVENT_ERROR, sh);
     }
 

@@ -2,7 +2,7 @@
 //! The sender's side of a reliable connection: pieces cut to credits (CR-2, CR-15), packets,
 //! acknowledgements, going back, completions.
 
-use crate::headers::{SEND_FIRST, SEND_LAST_IMM, SEND_MIDDLE, SEND_ONLY_IMM, psn_add, psn_sub};
+use crate::headers::{PSN_MASK, SEND_FIRST, SEND_LAST_IMM, SEND_MIDDLE, SEND_ONLY_IMM, psn_add, psn_sub};
 use crate::hw::{Hw, Log, TX_LOOPBACK};
 use crate::limits::{BURST, DMA_TRIES, MAX_BACKOFF, PIECES, REORDER, TX_RESERVE, WINDOW};
 use crate::qp::{BLOCK_FAILED, BLOCK_HELD, CONNECTED, Piece, Qp, qpn};
@@ -17,7 +17,7 @@ use berth_abi::status::{
 use berth_abi::wqe::SEND_PUSH;
 
 /// A time-out after `tries` of them in a row.
-fn backoff(base: u32, tries: u32) -> u64 {
+pub fn backoff(base: u32, tries: u32) -> u64 {
     (base as u64) << tries.min(MAX_BACKOFF as u32)
 }
 
@@ -25,7 +25,7 @@ impl Qp {
     /// Does what there is to do for sending: fetches, asks for blocks, sends a few packets.
     /// True when there is more to send at once.
     pub fn send_step<H: Hw>(&mut self, now: u64, sh: &mut Shared, hw: &mut H) -> bool {
-        if self.state != CONNECTED {
+        if self.state != CONNECTED || self.fast.on {
             return false;
         }
         if self.sq.rewind {
@@ -380,12 +380,22 @@ impl Qp {
 
     /// Asks the peer for an acknowledgement, by an empty packet that it must take for a duplicate: its PSN lies
     /// before the oldest unacknowledged one. False when no slot is free.
+    /// With selective repeat it has a placement header as any data packet, or hardware would not know it for one.
     pub fn probe<H: Hw>(&mut self, sh: &mut Shared, hw: &mut H) -> bool {
         let Some(slot) = sh.tx_alloc_control(hw) else {
             return false;
         };
-        let psn = self.sq.window.una().minus(1).get();
-        let frame = self.template.packet(SEND_ONLY_IMM, false, true, psn, Some(0), 0);
+        let psn = match self.fast.on {
+            true => self.fast_acked(hw) & PSN_MASK,
+            false => self.sq.window.una().minus(1).get(),
+        };
+        let frame = match self.selective {
+            true => {
+                let placement = Placement { credit: 0, index: 0 };
+                self.template.placed(SEND_ONLY_IMM, false, true, psn, Some(0), placement, 0)
+            }
+            false => self.template.packet(SEND_ONLY_IMM, false, true, psn, Some(0), 0),
+        };
         hw.tx_write(slot, 0, &frame.words);
         hw.tx_send(slot, frame.end, if self.loopback { TX_LOOPBACK } else { 0 });
         true

@@ -422,6 +422,14 @@ impl Shared {
         }
     }
 
+    /// RTL has QP `idx` from now on: no work on it is firmware's.
+    pub fn leave_to_rtl(&mut self, idx: u8) {
+        let keep = !(1u64 << (idx & 63));
+        for map in [&mut self.send_work, &mut self.send_blocked, &mut self.recv_work, &mut self.ack_work] {
+            *map &= keep;
+        }
+    }
+
     /// QP `idx` may acquire a receive although the budget is short.
     pub fn token_take(&mut self, idx: u8) -> bool {
         if self.token == 0 {

@@ -96,6 +96,12 @@ const REQUEST_STEP: u32 = REQUESTS;
 const EVENT_STEP: u32 = HELD_LISTS + ANSWER;
 /// Sizes are taken from the builder, or looked for among the receives; the words of the record are written.
 const SEND_LIST: u32 = GRANTS + 3 + GRANTS;
+/// Words of both rows of a QP that RTL gets.
+const HAND_OVER: u32 = 14 + 8 + 3 + 8 + 7;
+/// Words of both rows that name the peer.
+const RENAME: u32 = 14 + 8;
+/// The range, for both rows.
+const FAST_REVOKE: u32 = 4 + 4;
 /// Records of a control message.
 const RECORDS: u32 = CONTROL_WORDS - MESSAGE_HEADER as u32;
 
@@ -107,22 +113,30 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
     const QPS_STEPS: u32 = QPS as u32;
     const PEERS_STEPS: u32 = PEERS as u32;
     const DROP_CONNECTIONS: u32 = Self::QPS_STEPS + REQUESTS;
-    const REVOKE_STEP: u32 = Self::QPS_STEPS * (1 + REVOKE_GRANTS) + Self::QPS_STEPS + ANSWER;
+    const REVOKE_STEP: u32 = Self::QPS_STEPS * (1 + max(REVOKE_GRANTS, FAST_REVOKE)) + Self::QPS_STEPS + ANSWER;
+    /// One of those that RTL has is recalled from, twice: all are asked whether they starve, and for credits.
+    const FAST_PRESSURE: u32 = 3 * Self::QPS_STEPS;
     /// All QPs are squeezed; one is recalled from, or the two that wait yield.
-    const PRESSURE: u32 =
-        Self::QPS_STEPS * (1 + SQUEEZE_GRANTS + SQUEEZE_BLOCKS + YIELD_GRANT) + RECALL + COMPLETE_SENDS + YIELD_GRANT;
-    /// A list, a RECALL, its answer, or the end of a connection.
-    const TAKE_RECORD: u32 = max(max(TAKE_LIST, SHRINK_COVER), max(RECALLED, Self::QPS_STEPS + REQUESTS));
+    const PRESSURE: u32 = Self::FAST_PRESSURE
+        + Self::QPS_STEPS * (1 + SQUEEZE_GRANTS + SQUEEZE_BLOCKS + YIELD_GRANT)
+        + RECALL
+        + COMPLETE_SENDS
+        + YIELD_GRANT;
+    /// A list, the beginning of a connection, a RECALL, its answer, or the end of a connection.
+    const TAKE_RECORD: u32 =
+        max(max(max(TAKE_LIST, HAND_OVER), SHRINK_COVER), max(RECALLED, Self::QPS_STEPS + REQUESTS));
+    /// The headers to a peer are new.
+    const RENAMED: u32 = Self::QPS_STEPS * (1 + RENAME);
     /// The words are shifted, the peer may have moved or begun anew, the records are checked, then taken.
     const RX_CONTROL: u32 =
-        CONTROL_WORDS + Self::QPS_STEPS + Self::DROP_CONNECTIONS + RECORDS + RECORDS * (1 + Self::TAKE_RECORD);
+        CONTROL_WORDS + Self::RENAMED + Self::DROP_CONNECTIONS + RECORDS + RECORDS * (1 + Self::TAKE_RECORD);
 
     /// Steps of [`Card::command`]: pressure, all peers forgotten, or the receives of one QP counted; and the answer.
     pub const COMMAND_STEPS: u32 = max(Self::PRESSURE, max(Self::PEERS_STEPS, GRANTS)) + ANSWER;
     /// Steps of [`Card::doorbell`].
     pub const DOORBELL_STEPS: u32 = 0;
     /// Steps of [`Card::rx`]: a control message, data, an acknowledgement, or an ARP message that changes headers.
-    pub const RX_STEPS: u32 = max(max(Self::RX_CONTROL, DATA), max(ACKNOWLEDGE, Self::QPS_STEPS));
+    pub const RX_STEPS: u32 = max(max(Self::RX_CONTROL, DATA), max(ACKNOWLEDGE, Self::RENAMED));
     /// Steps of [`Card::tx_done`].
     pub const TX_DONE_STEPS: u32 = PACKET_LEFT;
     /// Steps of [`Card::dma_done`].
@@ -131,10 +145,12 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
     pub const XLT_RSP_STEPS: u32 = max(DROP_BLOCKS_FROM, LET_GO);
     /// Steps of [`Card::credit_list`].
     pub const CREDIT_LIST_STEPS: u32 = 0;
+    /// Steps of [`Card::fast_event`].
+    pub const FAST_EVENT_STEPS: u32 = 0;
     /// Steps of [`Card::timer`]: deadlines of all QPs and peers, each of which may have QPs that ask or end; pressure;
     /// the next deadline.
     pub const TIMER_STEPS: u32 = Self::QPS_STEPS
-        + Self::PEERS_STEPS * (1 + max(Self::QPS_STEPS, Self::DROP_CONNECTIONS))
+        + Self::PEERS_STEPS * (1 + Self::QPS_STEPS + max(Self::QPS_STEPS, Self::DROP_CONNECTIONS))
         + Self::PRESSURE
         + Self::QPS_STEPS
         + Self::PEERS_STEPS;

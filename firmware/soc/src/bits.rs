@@ -127,3 +127,11 @@ bitfield! {
     pub valid, _: 31;
     pub u16, qpn, _: 15, 0;
 }
+
+bitfield! {
+    /// `CPU_FAST_EVENT`: an event of the fast path.
+    #[derive(Clone, Copy)]
+    pub struct FastEvent(u32);
+    pub u8, code, _: 31, 24;
+    pub u16, qpn, _: 23, 8;
+}

@@ -5,10 +5,11 @@
 //! The addresses, offsets and meanings come from `berth_abi::cpu`; [`regs`] checks at
 //! compile time that its register block lies as the ABI says. All of the unsafe code
 //! that touches hardware is in this crate, in [`Soc::take`] and in the accessors of
-//! [`pkt`] and [`stats`].
+//! [`pkt`], [`fast`] and [`stats`].
 #![no_std]
 
 pub mod bits;
+pub mod fast;
 pub mod pkt;
 pub mod regs;
 pub mod stats;
@@ -22,6 +23,8 @@ pub struct Soc {
     pub regs: &'static regs::Regs,
     /// Packet RAM.
     pub pkt: pkt::PacketRam,
+    /// Rows of the fast path.
+    pub fast: fast::Fast,
     /// Statistics RAM.
     pub stats: stats::Stats,
     /// The cycle counter.
@@ -54,6 +57,8 @@ impl Soc {
             regs,
             // SAFETY: the callers of `steal` guarantee that there is one user.
             pkt: unsafe { pkt::PacketRam::new() },
+            // SAFETY: as above.
+            fast: unsafe { fast::Fast::new() },
             // SAFETY: as above.
             stats: unsafe { stats::Stats::new() },
             clock: time::Clock::new(regs),

@@ -75,6 +75,8 @@ pub struct Regs {
     pub crd_rsp1: RO<u32>,
     pub crd_rsp2: RO<u32>,
     pub crd_list: RO<u32>,
+    pub fast_event: RO<u32>,
+    pub fast_arg: RO<u32>,
 }
 
 macro_rules! lies_at {
@@ -101,6 +103,7 @@ lies_at! {
     cqe = CPU_CQE_W0, cqe_go = CPU_CQE_GO,
     crd_arg0 = CPU_CRD_ARG0, crd_arg1 = CPU_CRD_ARG1, crd_op = CPU_CRD_OP,
     crd_rsp0 = CPU_CRD_RSP0, crd_rsp1 = CPU_CRD_RSP1, crd_rsp2 = CPU_CRD_RSP2, crd_list = CPU_CRD_LIST,
+    fast_event = CPU_FAST_EVENT, fast_arg = CPU_FAST_ARG,
 }
 
 /// Writes a register.

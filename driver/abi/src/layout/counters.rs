@@ -156,6 +156,8 @@ table! {
     F_LIST_DATAGRAMS = 35;
     /// Credit lists sent again for want of their proof (CR-11).
     F_LISTS_REPEATED = 36;
+    /// Events of the fast path that firmware decided on (time-outs, errors); none on a clean wire.
+    F_FAST_EVENTS = 37;
     }
 }
 /// Firmware counters.

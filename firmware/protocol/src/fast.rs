@@ -1,0 +1,638 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Connections whose packets RTL handles (docs/fast-path.md): firmware writes their rows when they are there, decides
+//! on time-outs, recalls, revocations and errors, and takes the rows back. No packet passes through here.
+
+use crate::card::Card;
+use crate::control::Peer;
+use crate::headers::{LIST_QKEY, Mac};
+use crate::hw::{FAST_RECEIVES, FAST_SENDS, Hw, Log};
+use crate::limits::{ACK_EVERY, FAST_AHEAD, FAST_POLL, FAST_WINDOW, LIST_AGAIN, MAX_BACKOFF, REORDER};
+use crate::qp::{CONNECTED, CREATED, Qp, RECALL_NONE, RECALL_OUT, TODO_RECALL, TODO_RECALLED};
+use crate::requester::backoff;
+use crate::shared::Shared;
+use berth_abi::counters::{F_BAD_ACK, F_FAST_EVENTS, F_LIST_REFUSED, F_RECALLED, F_TIMEOUTS};
+use berth_abi::cpu::{LIST_GAP, LIST_OK, LIST_REPEAT};
+use berth_abi::status::{
+    REASON_PEER_LOST, REASON_PROTOCOL, REASON_QUEUE_READ, REASON_SEND_FAILED, REASON_WITHDRAWN, WC_FLUSHED, WC_OK,
+    WC_REMOTE_ERROR, WC_RETRY_EXCEEDED,
+};
+
+/// Layout of the rows that this firmware knows, as [`Hw::fast_layout`] gives it: that of `berth_fp_tx` and
+/// `berth_fp_rx` with what is marked (new) below.
+pub const LAYOUT: u32 = 1;
+
+/// Cycles of a unit of RTL's clock, in which rows count time.
+const UNIT: u32 = 64;
+
+/// Words of a row of the sending half.
+mod tx {
+    /// Header template, 14 words.
+    pub const TEMPLATE: u32 = 0;
+    /// Queue's address, 2 words.
+    pub const BASE: u32 = 16;
+    /// CQN, address space, depth.
+    pub const QUEUE: u32 = 18;
+    /// Reorder, window, modes, MTU.
+    pub const MODE: u32 = 19;
+    /// Time-out.
+    pub const TIMEOUT: u32 = 20;
+    /// Blocks ahead, block size.
+    pub const BLOCKS: u32 = 21;
+    /// First PSN.
+    pub const PSN: u32 = 22;
+    /// Q_Key of lists.
+    pub const QKEY: u32 = 23;
+    /// Range for `REVOKE`, 4 words: start, end (new).
+    pub const RANGE: u32 = 24;
+    /// Command.
+    pub const COMMAND: u32 = 32;
+    /// Read: oldest unacknowledged PSN.
+    pub const UNA: u32 = 33;
+    /// Read: next PSN.
+    pub const NEXT: u32 = 34;
+    /// Read: what the QP holds (`BUSY` …).
+    pub const HELD: u32 = 35;
+    /// Read: pieces not acknowledged in 31:16, unused credits in 15:0 (new).
+    pub const COUNTS: u32 = 36;
+    /// Read: number of the first credit that `GIVE_UP` has given up (new).
+    pub const KEPT: u32 = 37;
+    /// A list for the credit reader: first number (new).
+    pub const LIST_FIRST: u32 = 40;
+    /// Its length; it begins (new).
+    pub const LIST_BEGIN: u32 = 41;
+    /// One of its sizes (new).
+    pub const LIST_SIZE: u32 = 42;
+
+    /// Command: initialise.
+    pub const START: u32 = 1;
+    /// Command: send all unacknowledged again.
+    pub const AGAIN: u32 = 2;
+    /// Command: end with the error in 15:8.
+    pub const END: u32 = 4;
+    /// Command: give back what is held, after `END`.
+    pub const DRAIN: u32 = 6;
+    /// Command: give up the newest credits, as many as 31:8 say, of those not used (new).
+    pub const GIVE_UP: u32 = 7;
+    /// Command: let go of blocks in `RANGE`, and ask for them anew (new).
+    pub const REVOKE: u32 = 8;
+}
+
+/// Words of a row of the receiving half.
+mod rx {
+    /// Modes, MTU, acknowledgements.
+    pub const MODE: u32 = 0;
+    /// Peer's IPv4 address.
+    pub const IP: u32 = 1;
+    /// Peer's MAC address, 2 words.
+    pub const MAC: u32 = 2;
+    /// Address space, CQN.
+    pub const ASID: u32 = 4;
+    /// Epoch of lists that come.
+    pub const EPOCH: u32 = 5;
+    /// Epoch of lists that go.
+    pub const PEER_EPOCH: u32 = 6;
+    /// Q_Key of lists.
+    pub const QKEY: u32 = 7;
+    /// First PSN.
+    pub const PSN: u32 = 8;
+    /// Queue's address, 2 words.
+    pub const BASE: u32 = 9;
+    /// Depth, first index.
+    pub const QUEUE: u32 = 11;
+    /// When lists go.
+    pub const LISTS: u32 = 12;
+    /// When they go again.
+    pub const AGAIN: u32 = 13;
+    /// Producer index at the start.
+    pub const PI: u32 = 14;
+    /// Number of the first credit that is void, for `VOID` (new).
+    pub const FIRST: u32 = 15;
+    /// Own IPv4 address.
+    pub const OWN_IP: u32 = 16;
+    /// Own MAC address, 2 words.
+    pub const OWN_MAC: u32 = 17;
+    /// Range for `REVOKE`, 4 words: start, end (new).
+    pub const RANGE: u32 = 20;
+    /// Read: what the QP holds (`BUSY` …) (new).
+    pub const HELD: u32 = 32;
+    /// Read: receives completed (new).
+    pub const COMPLETED: u32 = 33;
+    /// Read: credits announced (new).
+    pub const ANNOUNCED: u32 = 34;
+    /// Read: credits landed (new).
+    pub const LANDED: u32 = 35;
+    /// Read: receives posted and not complete in 31:16, granted in 15:0 (new).
+    pub const COUNTS: u32 = 36;
+    /// Read: when a good frame last came, in units of RTL's clock (new).
+    pub const HEARD: u32 = 37;
+    /// Command.
+    pub const COMMAND: u32 = 63;
+
+    /// Command: start.
+    pub const START: u32 = 1;
+    /// Command: frames are the row's; addresses and the epoch of lists that come are taken anew.
+    pub const ON: u32 = 3;
+    /// Command: frames are the core's; receives complete with the status in 15:8, what they hold is given back (new).
+    pub const END: u32 = 4;
+    /// Command: credits from `FIRST` on, and those not announced, are void, their receives are granted anew; lists go
+    /// again, with `PEER_EPOCH` (new).
+    pub const VOID: u32 = 5;
+    /// Command: no credit is posted and no list goes until `VOID` (new).
+    pub const HOLD: u32 = 6;
+    /// Command: let go of receives in `RANGE`; announced ones are withdrawn, others granted anew (new).
+    pub const REVOKE: u32 = 7;
+}
+
+/// `HELD`: a frame is under way, or bytes are being written.
+const BUSY: u32 = 1 << 31;
+/// `HELD`: an element is being fetched, checked or completed (new).
+const QUEUED: u32 = 1 << 30;
+/// `HELD`: a revocation is under way (new).
+const REVOKING: u32 = 1 << 29;
+/// `HELD`: waits for memory, and nothing that is held would bring some back: no block to send, no credit out (new).
+const STARVED: u32 = 1 << 28;
+/// `HELD`: blocks or receives that hold memory or ask for it.
+const HOLDS: u32 = 0xffff;
+
+/// Event: a packet was not acknowledged in time.
+const EVENT_TIMEOUT: u32 = 1;
+/// Event: a NAK other than of a gap; the row has halted.
+const EVENT_NAK: u32 = 2;
+/// Event: an RNR; the row has halted.
+const EVENT_RNR: u32 = 3;
+/// Event: an acknowledgement that cannot be.
+const EVENT_BAD_ACK: u32 = 4;
+/// Event: a list was refused: `LIST_*`.
+const EVENT_LIST: u32 = 5;
+/// Event: a send is malformed: `WC_*`. Nothing is sent any more.
+const EVENT_BAD_WQE: u32 = 6;
+/// Event: memory of a send cannot be had: the host's status. Nothing is sent any more.
+const EVENT_NO_MEMORY: u32 = 7;
+/// Event: the send queue cannot be read.
+const EVENT_SEND_QUEUE: u32 = 8;
+/// Event: data could not be taken: fault.
+const EVENT_BROKEN: u32 = 0x40;
+/// Event: the receive queue cannot be read.
+const EVENT_RECEIVE_QUEUE: u32 = 0x42;
+/// `EVENT_BROKEN`: bytes could not be written, their pages are gone.
+const FAULT_WRITE: u32 = 0;
+
+/// What a row waits for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Due {
+    /// Nothing.
+    Nothing,
+    /// The time before unacknowledged packets go again.
+    Again,
+    /// Acknowledgement of what went before a send that fails with this `WC_*`.
+    Failure(u8),
+}
+
+/// Firmware's part of a QP whose rows RTL has.
+#[derive(Clone, Copy)]
+pub struct Fast {
+    /// RTL has the QP, until it is destroyed.
+    pub on: bool,
+    /// Packets that the peer takes ahead of the first one that is missing.
+    pub window: u8,
+    due: Due,
+    /// Oldest unacknowledged PSN at the last time-out.
+    una: u32,
+    /// The revocation under way has been told.
+    revoking: bool,
+}
+
+impl Fast {
+    /// Not RTL's.
+    pub const NONE: Self = Self { on: false, window: 0, due: Due::Nothing, una: 0, revoking: false };
+}
+
+/// A MAC address as the receiving half takes it: last four bytes, first two; big-endian numbers.
+fn mac_words(mac: Mac) -> [u32; 2] {
+    let first = mac.0.swap_bytes();
+    [first << 16 | mac.1.swap_bytes() as u32, first >> 16]
+}
+
+impl Qp {
+    /// RTL can have this QP, which has no connection yet.
+    pub fn fast_able<H: Hw>(&self, hw: &mut H) -> bool {
+        hw.fast_layout() == LAYOUT
+            && self.sq_base & 0xfff == 0
+            && self.sq_mask >= 3
+            && self.sq.fetched == 0
+            && self.rq.fetched == 0
+    }
+
+    fn fast_send<H: Hw>(&self, word: u32, value: u32, hw: &mut H) {
+        hw.fast_write(FAST_SENDS, self.qpn(), word, value);
+    }
+
+    fn fast_receive<H: Hw>(&self, word: u32, value: u32, hw: &mut H) {
+        hw.fast_write(FAST_RECEIVES, self.qpn(), word, value);
+    }
+
+    fn fast_sends<H: Hw>(&self, word: u32, hw: &mut H) -> u32 {
+        hw.fast_read(FAST_SENDS, self.qpn(), word)
+    }
+
+    fn fast_receives<H: Hw>(&self, word: u32, hw: &mut H) -> u32 {
+        hw.fast_read(FAST_RECEIVES, self.qpn(), word)
+    }
+
+    /// Writes consecutive words.
+    fn fast_words<H: Hw>(&self, half: u32, first: u32, words: &[u32], sh: &mut Shared, hw: &mut H) {
+        for (word, value) in (first..).zip(words) {
+            sh.step();
+            hw.fast_write(half, self.qpn(), word, *value);
+        }
+    }
+
+    /// RTL has the connection from now on: both rows are written, and then doorbells go there.
+    fn hand_over<H: Hw>(&mut self, peer: &Peer, sh: &mut Shared, hw: &mut H) {
+        let (asid, selective) = (self.asid as u32, self.selective as u32);
+        let una = self.sq.window.una().get();
+        let log2 = |mask: u16| mask.count_ones();
+        self.fast_template(sh, hw);
+        let window = (self.fast.window as u32).min(FAST_WINDOW);
+        let mode = REORDER << 16 | window << 8 | (self.loopback as u32) << 6 | selective << 5 | self.log2_mtu as u32;
+        let block = 31_u32.saturating_sub(self.block.leading_zeros()).clamp(12, 20);
+        let sends = [
+            self.sq_base as u32,
+            (self.sq_base >> 32) as u32,
+            (self.send_cqn as u32) << 16 | asid << 8 | log2(self.sq_mask),
+            mode,
+            (self.timeout / UNIT).max(1),
+            FAST_AHEAD << 8 | block,
+            una,
+            LIST_QKEY,
+        ];
+        const _: () = assert!(tx::QUEUE == tx::BASE + 2 && tx::MODE == tx::QUEUE + 1 && tx::TIMEOUT == tx::MODE + 1);
+        const _: () = assert!(tx::BLOCKS == tx::TIMEOUT + 1 && tx::PSN == tx::BLOCKS + 1 && tx::QKEY == tx::PSN + 1);
+        self.fast_words(FAST_SENDS, tx::BASE, &sends, sh, hw);
+        self.fast_send(tx::COMMAND, tx::START, hw);
+
+        let [mac, mac_top] = mac_words(sh.mac);
+        self.fast_words(FAST_RECEIVES, rx::OWN_IP, &[sh.ip, mac, mac_top], sh, hw);
+        const _: () = assert!(rx::OWN_MAC == rx::OWN_IP + 1);
+        self.fast_peer(peer, sh, hw);
+        let receives = [
+            self.rq.psn,
+            self.rq_base as u32,
+            (self.rq_base >> 32) as u32,
+            log2(self.rq_mask) | (self.rq.head as u32) << 16,
+            self.max_list | self.trigger << 8,
+            (LIST_AGAIN / UNIT as u64) as u32,
+            self.rq.pi as u32,
+        ];
+        const _: () = assert!(rx::BASE == rx::PSN + 1 && rx::QUEUE == rx::BASE + 2 && rx::LISTS == rx::QUEUE + 1);
+        const _: () = assert!(rx::AGAIN == rx::LISTS + 1 && rx::PI == rx::AGAIN + 1);
+        const _: () = assert!(LIST_AGAIN / (UNIT as u64) < 1 << 16);
+        self.fast_words(FAST_RECEIVES, rx::PSN, &receives, sh, hw);
+        self.fast_receive(rx::COMMAND, rx::START, hw);
+
+        self.fast = Fast { on: true, una, ..self.fast };
+        // What has been posted so far follows by itself: the doorbell's row says it to RTL (new).
+        hw.doorbell_config(self.qpn(), 1 << 31 | 1 << 30 | self.uar as u32);
+        sh.leave_to_rtl(self.idx);
+    }
+
+    /// Writes the headers to the peer.
+    fn fast_template<H: Hw>(&self, sh: &mut Shared, hw: &mut H) {
+        self.fast_words(FAST_SENDS, tx::TEMPLATE, &self.template.row(), sh, hw);
+    }
+
+    /// Stages what says whose frames are taken: `START` and `ON` apply it.
+    fn fast_peer<H: Hw>(&self, peer: &Peer, sh: &mut Shared, hw: &mut H) {
+        let [mac, mac_top] = mac_words(peer.mac);
+        let words = [
+            self.log2_mtu as u32 | (self.selective as u32) << 4 | ACK_EVERY << 16,
+            peer.ip,
+            mac,
+            mac_top,
+            self.asid as u32 | (self.recv_cqn as u32) << 8,
+            self.lists.epoch,
+            self.lists.peer_epoch,
+            LIST_QKEY,
+        ];
+        const _: () = assert!(rx::IP == rx::MODE + 1 && rx::MAC == rx::IP + 1 && rx::ASID == rx::MAC + 2);
+        const _: () =
+            assert!(rx::EPOCH == rx::ASID + 1 && rx::PEER_EPOCH == rx::EPOCH + 1 && rx::QKEY == rx::EPOCH + 2);
+        self.fast_words(FAST_RECEIVES, rx::MODE, &words, sh, hw);
+    }
+
+    /// A credit list that came to the core: RTL's reader judges it.
+    pub fn fast_list<H: Hw>(&mut self, first: u32, sizes: &[u32], sh: &mut Shared, hw: &mut H) {
+        self.fast_send(tx::LIST_FIRST, first, hw);
+        self.fast_send(tx::LIST_BEGIN, sizes.len() as u32, hw);
+        for size in sizes {
+            sh.step();
+            self.fast_send(tx::LIST_SIZE, *size, hw);
+        }
+    }
+
+    /// The connection is over: RTL completes what is posted and what will be, the oldest send with `head`, and gives
+    /// back what it holds.
+    pub fn fast_end<H: Hw>(&mut self, head: u8, hw: &mut H) {
+        if self.fast.on {
+            let status = if head == WC_OK { WC_FLUSHED } else { head };
+            self.fast_send(tx::COMMAND, tx::END | (status as u32) << 8, hw);
+            self.fast_receive(rx::COMMAND, rx::END | (WC_FLUSHED as u32) << 8, hw);
+            self.fast.due = Due::Nothing;
+        }
+    }
+
+    /// Takes the QP back from RTL. True when nothing of it is in flight there and it may be forgotten.
+    pub fn fast_wind_up<H: Hw>(&mut self, now: u64, sh: &mut Shared, hw: &mut H) -> bool {
+        let sends = self.fast_sends(tx::HELD, hw);
+        let receives = self.fast_receives(rx::HELD, hw);
+        if sends & BUSY == 0 && sends & HOLDS != 0 {
+            self.fast_send(tx::COMMAND, tx::DRAIN, hw);
+        }
+        if (sends | receives) & (BUSY | QUEUED | REVOKING | HOLDS) != 0 {
+            self.fast_later(now, sh, hw);
+            return false;
+        }
+        self.destroying && self.todo == 0
+    }
+
+    /// Looks at the QP again soon.
+    fn fast_later<H: Hw>(&mut self, now: u64, sh: &mut Shared, hw: &mut H) {
+        self.sq.deadline = now + FAST_POLL;
+        sh.arm(self.sq.deadline, hw);
+    }
+
+    /// The time to look at the QP has come.
+    pub fn fast_timer<H: Hw>(&mut self, now: u64, sh: &mut Shared, hw: &mut H) {
+        self.sq.deadline = 0;
+        if self.state != CONNECTED {
+            sh.close_work |= self.bit();
+            return;
+        }
+        match self.fast.due {
+            Due::Nothing => (),
+            Due::Again => {
+                self.fast.due = Due::Nothing;
+                // Without an acknowledgement since.
+                if self.fast_sends(tx::UNA, hw) == self.fast.una {
+                    self.fast_again(hw);
+                }
+            }
+            Due::Failure(status) => self.fast_failure(now, status, sh, hw),
+        }
+    }
+
+    fn fast_again<H: Hw>(&mut self, hw: &mut H) {
+        hw.log(Log::Resend(self.qpn(), self.fast.una, 0));
+        self.fast_send(tx::COMMAND, tx::AGAIN, hw);
+    }
+
+    /// RTL says that a packet was not acknowledged in time, which it counts from zero each time: the time between two
+    /// tries is doubled here.
+    fn fast_timed_out<H: Hw>(&mut self, now: u64, sh: &mut Shared, hw: &mut H) {
+        if self.fast.due != Due::Nothing {
+            return;
+        }
+        hw.count(F_TIMEOUTS, 1);
+        let una = self.fast_sends(tx::UNA, hw);
+        if una != self.fast.una {
+            (self.fast.una, self.sq.tries) = (una, 0);
+        }
+        self.sq.tries += 1;
+        if self.sq.tries > self.retries {
+            self.fail(REASON_PEER_LOST, WC_RETRY_EXCEEDED, sh, hw);
+            return;
+        }
+        match backoff(self.timeout, self.sq.tries - 1) - self.timeout as u64 {
+            0 => self.fast_again(hw),
+            more => {
+                (self.fast.due, self.sq.deadline) = (Due::Again, now + more);
+                sh.arm(self.sq.deadline, hw);
+            }
+        }
+    }
+
+    /// A send fails with `status`, as soon as all before it is acknowledged.
+    fn fast_failure<H: Hw>(&mut self, now: u64, status: u8, sh: &mut Shared, hw: &mut H) {
+        if self.fast_sends(tx::UNA, hw) == self.fast_sends(tx::NEXT, hw) {
+            self.fail(REASON_SEND_FAILED, status, sh, hw);
+        } else {
+            self.fast.due = Due::Failure(status);
+            self.fast_later(now, sh, hw);
+        }
+    }
+
+    /// The last PSN before those that are not acknowledged.
+    pub fn fast_acked<H: Hw>(&self, hw: &mut H) -> u32 {
+        self.fast_sends(tx::UNA, hw).wrapping_sub(1)
+    }
+
+    /// When a frame of the connection last came, in cycles.
+    pub fn fast_heard<H: Hw>(&self, now: u64, hw: &mut H) -> u64 {
+        let clock = (now / UNIT as u64) as u32;
+        let ago = clock.wrapping_sub(self.fast_receives(rx::HEARD, hw));
+        now.saturating_sub(ago as u64 * UNIT as u64)
+    }
+
+    /// Credits that are announced and have not landed.
+    fn fast_unused<H: Hw>(&self, hw: &mut H) -> u32 {
+        self.fast_receives(rx::ANNOUNCED, hw).wrapping_sub(self.fast_receives(rx::LANDED, hw))
+    }
+
+    /// Asks for all credits back that have not landed.
+    fn fast_recall<H: Hw>(&mut self, sh: &mut Shared, hw: &mut H) {
+        self.fast_receive(rx::COMMAND, rx::HOLD, hw);
+        let n = self.fast_unused(hw);
+        hw.log(Log::Recall(self.qpn(), n));
+        (self.rq.recall, self.rq.recall_n) = (RECALL_OUT, n);
+        self.tell(TODO_RECALL, sh);
+    }
+
+    /// The peer has answered a recall: it keeps the credits below number `first`.
+    pub fn fast_recalled<H: Hw>(&mut self, first: u32, sh: &mut Shared, hw: &mut H) {
+        if self.rq.recall != RECALL_OUT {
+            return;
+        }
+        self.rq.recall = RECALL_NONE;
+        let announced = self.fast_receives(rx::ANNOUNCED, hw);
+        let back = announced.wrapping_sub(first);
+        if back > self.fast_unused(hw) {
+            self.fail(REASON_PROTOCOL, WC_FLUSHED, sh, hw);
+            return;
+        }
+        self.lists.peer_epoch = self.lists.peer_epoch.wrapping_add(1);
+        self.fast_receive(rx::PEER_EPOCH, self.lists.peer_epoch, hw);
+        self.fast_receive(rx::FIRST, first, hw);
+        self.fast_receive(rx::COMMAND, rx::VOID, hw);
+        hw.count(F_RECALLED, back);
+    }
+
+    /// The memory in `start .. end` is gone. True when RTL holds nothing of it any more; else call again.
+    pub fn fast_revoke<H: Hw>(&mut self, now: u64, start: u64, end: u64, sh: &mut Shared, hw: &mut H) -> bool {
+        if !self.fast.revoking {
+            self.fast.revoking = true;
+            let range = [start as u32, (start >> 32) as u32, end as u32, (end >> 32) as u32];
+            self.fast_words(FAST_SENDS, tx::RANGE, &range, sh, hw);
+            self.fast_send(tx::COMMAND, tx::REVOKE, hw);
+            self.fast_words(FAST_RECEIVES, rx::RANGE, &range, sh, hw);
+            self.fast_receive(rx::COMMAND, rx::REVOKE, hw);
+        }
+        let clear = (self.fast_sends(tx::HELD, hw) | self.fast_receives(rx::HELD, hw)) & REVOKING == 0;
+        if !clear {
+            sh.arm(now + FAST_POLL, hw);
+        }
+        clear
+    }
+
+    /// The revocation is over.
+    pub fn fast_revoked(&mut self) {
+        self.fast.revoking = false;
+    }
+
+    /// What `CMD_QP_QUERY` answers.
+    pub fn fast_query<H: Hw>(&self, hw: &mut H) -> [u32; 9] {
+        let completed = self.fast_receives(rx::COMPLETED, hw);
+        let [receives, sends] = [self.fast_receives(rx::COUNTS, hw), self.fast_sends(tx::COUNTS, hw)];
+        [
+            self.state.saturating_sub(CREATED) as u32,
+            self.reason as u32,
+            completed.wrapping_add(receives >> 16),
+            receives & 0xffff,
+            self.fast_receives(rx::ANNOUNCED, hw),
+            self.fast_receives(rx::LANDED, hw),
+            completed,
+            sends & 0xffff,
+            sends >> 16,
+        ]
+    }
+
+    /// RTL has met something that it does not decide.
+    fn fast_event<H: Hw>(&mut self, now: u64, code: u32, arg: u32, sh: &mut Shared, hw: &mut H) {
+        let status = (arg & 0xff) as u8;
+        match code {
+            EVENT_TIMEOUT => self.fast_timed_out(now, sh, hw),
+            EVENT_NAK => self.fail(REASON_SEND_FAILED, WC_REMOTE_ERROR, sh, hw),
+            // No Berth card sends one.
+            EVENT_RNR => self.fail(REASON_PROTOCOL, WC_FLUSHED, sh, hw),
+            EVENT_BAD_ACK => hw.count(F_BAD_ACK, 1),
+            EVENT_LIST => match arg & 0xff {
+                LIST_OK | LIST_REPEAT => (),
+                // It comes again when the one before it is there.
+                LIST_GAP => hw.count(F_LIST_REFUSED, 1),
+                refused => self.refuse_list(refused, sh, hw),
+            },
+            EVENT_BAD_WQE => self.fast_failure(now, status, sh, hw),
+            EVENT_NO_MEMORY => self.fast_failure(now, crate::blocks::page_status(status as u32), sh, hw),
+            EVENT_SEND_QUEUE | EVENT_RECEIVE_QUEUE => self.fail(REASON_QUEUE_READ, WC_FLUSHED, sh, hw),
+            EVENT_BROKEN => {
+                let reason = if arg == FAULT_WRITE { REASON_WITHDRAWN } else { REASON_PROTOCOL };
+                self.fail(reason, WC_FLUSHED, sh, hw);
+            }
+            _ => (),
+        }
+    }
+}
+
+impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
+    /// Event `code` of the fast path for QP `qpn` (`CPU_FAST_EVENT`, `CPU_FAST_ARG`): nothing that a packet on a clean
+    /// wire brings about. All are counted (`F_FAST_EVENTS`).
+    pub fn fast_event<H: Hw>(&mut self, now: u64, code: u32, qpn: u32, arg: u32, hw: &mut H) {
+        self.sh.begin(Self::FAST_EVENT_STEPS);
+        hw.count(F_FAST_EVENTS, 1);
+        if let Some((qp, sh)) = self.qp(qpn)
+            && qp.fast.on
+            && qp.state == CONNECTED
+        {
+            qp.fast_event(now, code, arg, sh, hw);
+        }
+    }
+
+    /// Gives QP `qpn`, which has just been connected, to RTL, if that can have it: it has the fast path, and credit
+    /// lists are datagrams.
+    pub(crate) fn hand_over<H: Hw>(&mut self, qpn: u32, hw: &mut H) {
+        let Some(qp) = Self::index(qpn).and_then(|i| self.qps.get_mut(i)) else {
+            return;
+        };
+        if qp.state == CONNECTED
+            && !qp.fast.on
+            && qp.lists.datagrams
+            && qp.fast_able(hw)
+            && let Some(peer) = self.peers.get((qp.peer as usize).wrapping_sub(1))
+        {
+            qp.hand_over(peer, &mut self.sh, hw);
+        }
+    }
+
+    /// QP `qpn`'s peer wants `n` credits back. Lists from before that are not taken any more, so that none is taken for
+    /// one of those that follow; the epoch for them stands.
+    pub(crate) fn fast_give_up<H: Hw>(&mut self, qpn: u32, n: u32, hw: &mut H) {
+        if let Some(qp) = Self::index(qpn).and_then(|i| self.qps.get_mut(i))
+            && let Some(peer) = self.peers.get((qp.peer as usize).wrapping_sub(1))
+        {
+            qp.fast_peer(peer, &mut self.sh, hw);
+            qp.fast_receive(rx::COMMAND, rx::ON, hw);
+            qp.fast_send(tx::COMMAND, tx::GIVE_UP | n << 8, hw);
+            qp.kept = qp.fast_sends(tx::KEPT, hw);
+            qp.tell(TODO_RECALLED, &mut self.sh);
+        }
+    }
+
+    /// The headers to QP `i`'s peer are new.
+    pub(crate) fn fast_renamed<H: Hw>(&mut self, i: usize, hw: &mut H) {
+        if let Some(qp) = self.qps.get_mut(i)
+            && qp.fast.on
+            && qp.state == CONNECTED
+            && let Some(peer) = self.peers.get((qp.peer as usize).wrapping_sub(1))
+        {
+            qp.fast_template(&mut self.sh, hw);
+            qp.fast_peer(peer, &mut self.sh, hw);
+            qp.fast_receive(rx::COMMAND, rx::ON, hw);
+        }
+    }
+
+    /// Looks when something last came from peer `i` on connections that RTL has.
+    pub(crate) fn fast_evidence<H: Hw>(&mut self, i: usize, now: u64, hw: &mut H) {
+        let Some(peer) = self.peers.get_mut(i) else {
+            return;
+        };
+        for qp in &self.qps {
+            self.sh.step();
+            if qp.fast.on && qp.state == CONNECTED && qp.peer as usize == i + 1 {
+                peer.heard = peer.heard.max(qp.fast_heard(now, hw));
+            }
+        }
+    }
+
+    /// A connection of address space `asid` (0: of any) that RTL has waits for memory, and holds none that would bring
+    /// some back.
+    pub(crate) fn fast_starved<H: Hw>(&mut self, asid: u8, hw: &mut H) -> bool {
+        let mut starved = false;
+        for qp in &self.qps {
+            self.sh.step();
+            if qp.fast.on && qp.state == CONNECTED && (asid == 0 || qp.asid == asid) {
+                starved |= (qp.fast_sends(tx::HELD, hw) | qp.fast_receives(rx::HELD, hw)) & STARVED != 0;
+            }
+        }
+        starved
+    }
+
+    /// Recalls the credits of the next QP, in turn, that RTL has and that has some out. False when none has.
+    pub(crate) fn fast_recall<H: Hw>(&mut self, hw: &mut H) -> bool {
+        for k in 1..=QPS {
+            self.sh.step();
+            let i = (self.sh.recall_last as usize + k) % QPS;
+            if let Some(qp) = self.qps.get_mut(i)
+                && qp.fast.on
+                && qp.state == CONNECTED
+                && qp.rq.recall == RECALL_NONE
+                && qp.fast_unused(hw) != 0
+            {
+                self.sh.recall_last = i as u8;
+                qp.fast_recall(&mut self.sh, hw);
+                return true;
+            }
+        }
+        false
+    }
+}
+
+const _: () = assert!(FAST_WINDOW < 256 && MAX_BACKOFF < 32);

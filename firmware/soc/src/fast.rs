@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Rows of the fast path: words of both its halves, one row per QPN. A write is over when what it commands is.
+
+use berth_abi::cpu::CPU_FAST;
+
+/// QPNs that have a row.
+const ROWS: u32 = 1024;
+/// Words of a row.
+const WORDS: u32 = 64;
+
+/// The rows. On a card without the fast path reads give 0 and writes go nowhere.
+pub struct Fast {
+    _one: (),
+}
+
+impl Fast {
+    /// # Safety
+    /// One user at a time, and only on the card's soft core.
+    pub(crate) unsafe fn new() -> Fast {
+        Fast { _one: () }
+    }
+
+    #[inline(always)]
+    fn cell(half: u32, qpn: u32, word: u32) -> *mut u32 {
+        (CPU_FAST + 4 * ((half & 1) * ROWS * WORDS + (qpn % ROWS) * WORDS + word % WORDS)) as usize as *mut u32
+    }
+
+    /// Reads word `word` (0 to 63) of QP `qpn`'s row (0 to 1023) in half `half` (0 sends, 1 receives).
+    #[inline(never)]
+    pub fn read(&self, half: u32, qpn: u32, word: u32) -> u32 {
+        // SAFETY: `cell` stays in the rows; reads have no effect.
+        unsafe { core::ptr::read_volatile(Self::cell(half, qpn, word)) }
+    }
+
+    /// Writes word `word` (0 to 63) of QP `qpn`'s row (0 to 1023) in half `half` (0 sends, 1 receives).
+    #[inline(never)]
+    pub fn write(&mut self, half: u32, qpn: u32, word: u32, value: u32) {
+        // SAFETY: `cell` stays in the rows. Rows name host memory by bus address or by translation, never the RAM that
+        // this program lives in.
+        unsafe { core::ptr::write_volatile(Self::cell(half, qpn, word), value) }
+    }
+}
