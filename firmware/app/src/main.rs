@@ -43,6 +43,7 @@ pub extern "C" fn main() -> ! {
         // RTL's lists are datagrams.
         card.offer_list_datagrams();
     }
+    card.clear_rows(&mut hw);
     regs::set(&hw.soc.regs.status, FW_RUNNING);
     run(card, &mut hw)
 }

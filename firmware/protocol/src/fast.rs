@@ -10,11 +10,12 @@ use crate::limits::{ACK_EVERY, FAST_AHEAD, FAST_POLL, FAST_WINDOW, LIST_AGAIN, M
 use crate::qp::{CONNECTED, CREATED, Qp, RECALL_NONE, RECALL_OUT, TODO_RECALL, TODO_RECALLED};
 use crate::requester::backoff;
 use crate::shared::Shared;
-use berth_abi::counters::{F_BAD_ACK, F_FAST_EVENTS, F_LIST_REFUSED, F_RECALLED, F_TIMEOUTS};
+use berth_abi::card::FIRST_QPN;
+use berth_abi::counters::{F_BAD_ACK, F_BAD_INDEX, F_FAST_EVENTS, F_LIST_REFUSED, F_RECALLED, F_TIMEOUTS};
 use berth_abi::cpu::{LIST_GAP, LIST_OK, LIST_REPEAT};
 use berth_abi::status::{
-    REASON_PEER_LOST, REASON_PROTOCOL, REASON_QUEUE_READ, REASON_SEND_FAILED, REASON_WITHDRAWN, WC_FLUSHED, WC_OK,
-    WC_REMOTE_ERROR, WC_RETRY_EXCEEDED,
+    REASON_BAD_INDEX, REASON_PEER_LOST, REASON_PROTOCOL, REASON_QUEUE_READ, REASON_SEND_FAILED, REASON_WITHDRAWN,
+    WC_FLUSHED, WC_OK, WC_REMOTE_ERROR, WC_RETRY_EXCEEDED,
 };
 
 /// Layout of the rows that this firmware knows, as [`Hw::fast_layout`] gives it: that of `berth_fp_tx` and
@@ -130,6 +131,8 @@ mod rx {
 
     /// Command: start.
     pub const START: u32 = 1;
+    /// Command: frames are the core's.
+    pub const OFF: u32 = 2;
     /// Command: frames are the row's; addresses and the epoch of lists that come are taken anew.
     pub const ON: u32 = 3;
     /// Command: frames are the core's; receives complete with the status in 15:8, what they hold is given back (new).
@@ -170,11 +173,15 @@ const EVENT_BAD_WQE: u32 = 6;
 const EVENT_NO_MEMORY: u32 = 7;
 /// Event: the send queue cannot be read.
 const EVENT_SEND_QUEUE: u32 = 8;
+/// Event: a doorbell of the send queue names an element that cannot be (new).
+const EVENT_SEND_INDEX: u32 = 9;
 /// Event: data could not be taken: fault.
 const EVENT_BROKEN: u32 = 0x40;
 /// Event: the receive queue cannot be read.
 const EVENT_RECEIVE_QUEUE: u32 = 0x42;
-/// `EVENT_BROKEN`: bytes could not be written, their pages are gone.
+/// Event: a doorbell of the receive queue names an element that cannot be (new).
+const EVENT_RECEIVE_INDEX: u32 = 0x43;
+/// `EVENT_BROKEN`: bytes could not be written, or were to go to a receive that is withdrawn: its pages are gone.
 const FAULT_WRITE: u32 = 0;
 
 /// What a row waits for.
@@ -402,7 +409,7 @@ impl Qp {
             self.fail(REASON_PEER_LOST, WC_RETRY_EXCEEDED, sh, hw);
             return;
         }
-        match backoff(self.timeout, self.sq.tries - 1) - self.timeout as u64 {
+        match backoff(self.timeout, self.sq.tries - 1).saturating_sub(self.timeout as u64) {
             0 => self.fast_again(hw),
             more => {
                 (self.fast.due, self.sq.deadline) = (Due::Again, now + more);
@@ -523,6 +530,10 @@ impl Qp {
             EVENT_BAD_WQE => self.fast_failure(now, status, sh, hw),
             EVENT_NO_MEMORY => self.fast_failure(now, crate::blocks::page_status(status as u32), sh, hw),
             EVENT_SEND_QUEUE | EVENT_RECEIVE_QUEUE => self.fail(REASON_QUEUE_READ, WC_FLUSHED, sh, hw),
+            EVENT_SEND_INDEX | EVENT_RECEIVE_INDEX => {
+                hw.count(F_BAD_INDEX, 1);
+                self.fail(REASON_BAD_INDEX, WC_FLUSHED, sh, hw);
+            }
             EVENT_BROKEN => {
                 let reason = if arg == FAULT_WRITE { REASON_WITHDRAWN } else { REASON_PROTOCOL };
                 self.fail(reason, WC_FLUSHED, sh, hw);
@@ -533,6 +544,17 @@ impl Qp {
 }
 
 impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
+    /// After a reset: frames of all QPs are the core's, whatever the rows' RAM holds. Does nothing on a card without rows.
+    pub fn clear_rows<H: Hw>(&mut self, hw: &mut H) {
+        self.sh.begin(QPS as u32);
+        if hw.fast_layout() == LAYOUT {
+            for qpn in FIRST_QPN..FIRST_QPN + QPS as u32 {
+                self.sh.step();
+                hw.fast_write(FAST_RECEIVES, qpn, rx::COMMAND, rx::OFF);
+            }
+        }
+    }
+
     /// Event `code` of the fast path for QP `qpn` (`CPU_FAST_EVENT`, `CPU_FAST_ARG`): nothing that a packet on a clean
     /// wire brings about. All are counted (`F_FAST_EVENTS`).
     pub fn fast_event<H: Hw>(&mut self, now: u64, code: u32, qpn: u32, arg: u32, hw: &mut H) {

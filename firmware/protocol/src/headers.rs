@@ -243,7 +243,9 @@ impl Template {
     pub fn row(&self) -> [u32; 14] {
         let mut w = self.words;
         set16(&mut w, 24, fold(self.sum));
-        core::array::from_fn(|i| w[i])
+        let mut row = [0; 14];
+        row.copy_from_slice(&w[..14]);
+        row
     }
 
     /// Headers of one data packet of a connection with selective repeat: as [`Template::packet`],

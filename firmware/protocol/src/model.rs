@@ -20,7 +20,7 @@ use berth_abi::status::{CMD_OK, PAGE_FAULT, PAGE_OK, PAGE_OVER_BUDGET};
 use berth_abi::wqe::{OP_RECV, OP_SEND, WQE_BYTES};
 pub use berth_random::Rng;
 use std::boxed::Box;
-use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, VecDeque};
 use std::vec;
 use std::vec::Vec;
 
@@ -98,6 +98,22 @@ pub enum Action {
     Cqe(u32, [u32; 8]),
 }
 
+/// Rows of the fast path, as firmware writes and reads them. What RTL does with them is not in this model: tests say
+/// what it reports.
+#[derive(Clone, Debug, Default)]
+pub struct FastRows {
+    /// Layout of the rows; 0: the card has no fast path.
+    pub layout: u32,
+    /// Words as last written: half, QPN, word.
+    pub words: HashMap<(u32, u32, u32), u32>,
+    /// All that was written, in order: half, QPN, word, value.
+    pub written: Vec<(u32, u32, u32, u32)>,
+    /// What words read as: half, QPN, word; else 0.
+    pub reads: HashMap<(u32, u32, u32), u32>,
+    /// QPs whose doorbells go there.
+    pub bells: BTreeSet<u32>,
+}
+
 /// Engines and host of one card.
 pub struct Engines {
     /// Memory, by physical page.
@@ -131,6 +147,9 @@ pub struct Engines {
     in_db: VecDeque<u32>,
     in_cmd: VecDeque<[u32; 16]>,
     in_timer: bool,
+    in_fast: VecDeque<(u32, u32, u32)>,
+    /// The fast path.
+    pub fast: FastRows,
     doorbells: HashMap<u32, (u16, u16, u32)>,
     rows: Vec<CreditRow>,
     rsp: [u32; 3],
@@ -186,6 +205,8 @@ impl Engines {
             in_db: VecDeque::new(),
             in_cmd: VecDeque::new(),
             in_timer: false,
+            in_fast: VecDeque::new(),
+            fast: FastRows::default(),
             doorbells: HashMap::new(),
             rows: vec![CreditRow::new(); NUM_QP_ROWS as usize],
             rsp: [0; 3],
@@ -613,7 +634,10 @@ impl Hw for Engines {
     fn cq_config(&mut self, _cqn: u32, _base: u64, _attr: u32) {}
     fn doorbell_config(&mut self, qpn: u32, cfg: u32) {
         self.doorbells.remove(&qpn);
-        if cfg >> 31 != 0 {
+        self.fast.bells.remove(&qpn);
+        if cfg >> 30 == 3 {
+            self.fast.bells.insert(qpn);
+        } else if cfg >> 31 != 0 {
             self.doorbells.insert(qpn, (0, 0, 0));
         }
     }
@@ -626,6 +650,17 @@ impl Hw for Engines {
     }
     fn credit_rsp2(&mut self) -> u32 {
         self.rsp[2]
+    }
+    fn fast_layout(&mut self) -> u32 {
+        self.fast.layout
+    }
+    fn fast_write(&mut self, half: u32, qpn: u32, word: u32, value: u32) {
+        assert!(self.fast.layout != 0, "a row of a card without them");
+        self.fast.words.insert((half, qpn, word), value);
+        self.fast.written.push((half, qpn, word, value));
+    }
+    fn fast_read(&mut self, half: u32, qpn: u32, word: u32) -> u32 {
+        self.fast.reads.get(&(half, qpn, word)).copied().unwrap_or(0)
     }
     fn timer_arm(&mut self, deadline: u64) {
         self.timer = Some(deadline);
@@ -971,6 +1006,9 @@ impl World {
         while let Some((kind, status, tag)) = hw.in_xlt.pop_front() {
             card.xlt_rsp(now, kind, status, tag, hw);
         }
+        while let Some((code, qpn, arg)) = hw.in_fast.pop_front() {
+            card.fast_event(now, code, qpn, arg, hw);
+        }
         if core::mem::take(&mut hw.in_timer) {
             card.timer(now, hw);
         }
@@ -1155,6 +1193,14 @@ impl World {
             hw.cpu_soon();
         }
         self.collect(user.node);
+    }
+
+    /// The fast path of card `i` has an event for firmware.
+    pub fn fast_event(&mut self, i: usize, code: u32, qpn: u32, arg: u32) {
+        let hw = &mut self.nodes[i].hw;
+        hw.in_fast.push_back((code, qpn, arg));
+        hw.cpu_soon();
+        self.collect(i);
     }
 
     /// Unmaps memory under a card's feet (QP-10).
