@@ -222,6 +222,7 @@ fn mac_words(mac: Mac) -> [u32; 2] {
 
 impl Qp {
     /// RTL can have this QP, which has no connection yet.
+    #[inline(never)]
     pub fn fast_able<H: Hw>(&self, hw: &mut H) -> bool {
         hw.fast_layout() == LAYOUT
             && self.sq_base & 0xfff == 0
@@ -247,6 +248,7 @@ impl Qp {
     }
 
     /// Writes consecutive words.
+    #[inline(never)]
     fn fast_words<H: Hw>(&self, half: u32, first: u32, words: &[u32], sh: &mut Shared, hw: &mut H) {
         for (word, value) in (first..).zip(words) {
             sh.step();
@@ -255,6 +257,7 @@ impl Qp {
     }
 
     /// RTL has the connection from now on: both rows are written, and then doorbells go there.
+    #[inline(never)]
     fn hand_over<H: Hw>(&mut self, peer: &Peer, sh: &mut Shared, hw: &mut H) {
         let (asid, selective) = (self.asid as u32, self.selective as u32);
         let una = self.sq.window.una().get();
@@ -304,11 +307,13 @@ impl Qp {
     }
 
     /// Writes the headers to the peer.
+    #[inline(never)]
     fn fast_template<H: Hw>(&self, sh: &mut Shared, hw: &mut H) {
         self.fast_words(FAST_SENDS, tx::TEMPLATE, &self.template.row(), sh, hw);
     }
 
     /// Stages what says whose frames are taken: `START` and `ON` apply it.
+    #[inline(never)]
     fn fast_peer<H: Hw>(&self, peer: &Peer, sh: &mut Shared, hw: &mut H) {
         let [mac, mac_top] = mac_words(peer.mac);
         let words = [
@@ -328,6 +333,7 @@ impl Qp {
     }
 
     /// A credit list that came to the core: RTL's reader judges it.
+    #[inline(never)]
     pub fn fast_list<H: Hw>(&mut self, first: u32, sizes: &[u32], sh: &mut Shared, hw: &mut H) {
         self.fast_send(tx::LIST_FIRST, first, hw);
         self.fast_send(tx::LIST_BEGIN, sizes.len() as u32, hw);
@@ -339,6 +345,7 @@ impl Qp {
 
     /// The connection is over: RTL completes what is posted and what will be, the oldest send with `head`, and gives
     /// back what it holds.
+    #[inline(never)]
     pub fn fast_end<H: Hw>(&mut self, head: u8, hw: &mut H) {
         if self.fast.on {
             let status = if head == WC_OK { WC_FLUSHED } else { head };
@@ -349,6 +356,7 @@ impl Qp {
     }
 
     /// Takes the QP back from RTL. True when nothing of it is in flight there and it may be forgotten.
+    #[inline(never)]
     pub fn fast_wind_up<H: Hw>(&mut self, now: u64, sh: &mut Shared, hw: &mut H) -> bool {
         let sends = self.fast_sends(tx::HELD, hw);
         let receives = self.fast_receives(rx::HELD, hw);
@@ -369,6 +377,7 @@ impl Qp {
     }
 
     /// The time to look at the QP has come.
+    #[inline(never)]
     pub fn fast_timer<H: Hw>(&mut self, now: u64, sh: &mut Shared, hw: &mut H) {
         self.sq.deadline = 0;
         if self.state != CONNECTED {
@@ -419,6 +428,7 @@ impl Qp {
     }
 
     /// A send fails with `status`, as soon as all before it is acknowledged.
+    #[inline(never)]
     fn fast_failure<H: Hw>(&mut self, now: u64, status: u8, sh: &mut Shared, hw: &mut H) {
         if self.fast_sends(tx::UNA, hw) == self.fast_sends(tx::NEXT, hw) {
             self.fail(REASON_SEND_FAILED, status, sh, hw);
@@ -434,6 +444,7 @@ impl Qp {
     }
 
     /// When a frame of the connection last came, in cycles.
+    #[inline(never)]
     pub fn fast_heard<H: Hw>(&self, now: u64, hw: &mut H) -> u64 {
         let clock = (now / UNIT as u64) as u32;
         let ago = clock.wrapping_sub(self.fast_receives(rx::HEARD, hw));
@@ -446,6 +457,7 @@ impl Qp {
     }
 
     /// Asks for all credits back that have not landed.
+    #[inline(never)]
     fn fast_recall<H: Hw>(&mut self, sh: &mut Shared, hw: &mut H) {
         self.fast_receive(rx::COMMAND, rx::HOLD, hw);
         let n = self.fast_unused(hw);
@@ -455,6 +467,7 @@ impl Qp {
     }
 
     /// The peer has answered a recall: it keeps the credits below number `first`.
+    #[inline(never)]
     pub fn fast_recalled<H: Hw>(&mut self, first: u32, sh: &mut Shared, hw: &mut H) {
         if self.rq.recall != RECALL_OUT {
             return;
@@ -474,6 +487,7 @@ impl Qp {
     }
 
     /// The memory in `start .. end` is gone. True when RTL holds nothing of it any more; else call again.
+    #[inline(never)]
     pub fn fast_revoke<H: Hw>(&mut self, now: u64, start: u64, end: u64, sh: &mut Shared, hw: &mut H) -> bool {
         if !self.fast.revoking {
             self.fast.revoking = true;
@@ -496,6 +510,7 @@ impl Qp {
     }
 
     /// What `CMD_QP_QUERY` answers.
+    #[inline(never)]
     pub fn fast_query<H: Hw>(&self, hw: &mut H) -> [u32; 9] {
         let completed = self.fast_receives(rx::COMPLETED, hw);
         let [receives, sends] = [self.fast_receives(rx::COUNTS, hw), self.fast_sends(tx::COUNTS, hw)];
@@ -513,6 +528,7 @@ impl Qp {
     }
 
     /// RTL has met something that it does not decide.
+    #[inline(never)]
     fn fast_event<H: Hw>(&mut self, now: u64, code: u32, arg: u32, sh: &mut Shared, hw: &mut H) {
         let status = (arg & 0xff) as u8;
         match code {
@@ -557,6 +573,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
 
     /// Event `code` of the fast path for QP `qpn` (`CPU_FAST_EVENT`, `CPU_FAST_ARG`): nothing that a packet on a clean
     /// wire brings about. All are counted (`F_FAST_EVENTS`).
+    #[inline(never)]
     pub fn fast_event<H: Hw>(&mut self, now: u64, code: u32, qpn: u32, arg: u32, hw: &mut H) {
         self.sh.begin(Self::FAST_EVENT_STEPS);
         hw.count(F_FAST_EVENTS, 1);
@@ -570,6 +587,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
 
     /// Gives QP `qpn`, which has just been connected, to RTL, if that can have it: it has the fast path, and credit
     /// lists are datagrams.
+    #[inline(never)]
     pub(crate) fn hand_over<H: Hw>(&mut self, qpn: u32, hw: &mut H) {
         let Some(qp) = Self::index(qpn).and_then(|i| self.qps.get_mut(i)) else {
             return;
@@ -586,6 +604,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
 
     /// QP `qpn`'s peer wants `n` credits back. Lists from before that are not taken any more, so that none is taken for
     /// one of those that follow; the epoch for them stands.
+    #[inline(never)]
     pub(crate) fn fast_give_up<H: Hw>(&mut self, qpn: u32, n: u32, hw: &mut H) {
         if let Some(qp) = Self::index(qpn).and_then(|i| self.qps.get_mut(i))
             && let Some(peer) = self.peers.get((qp.peer as usize).wrapping_sub(1))
@@ -599,6 +618,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
     }
 
     /// The headers to QP `i`'s peer are new.
+    #[inline(never)]
     pub(crate) fn fast_renamed<H: Hw>(&mut self, i: usize, hw: &mut H) {
         if let Some(qp) = self.qps.get_mut(i)
             && qp.fast.on
@@ -612,6 +632,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
     }
 
     /// Looks when something last came from peer `i` on connections that RTL has.
+    #[inline(never)]
     pub(crate) fn fast_evidence<H: Hw>(&mut self, i: usize, now: u64, hw: &mut H) {
         let Some(peer) = self.peers.get_mut(i) else {
             return;
@@ -626,6 +647,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
 
     /// A connection of address space `asid` (0: of any) that RTL has waits for memory, and holds none that would bring
     /// some back.
+    #[inline(never)]
     pub(crate) fn fast_starved<H: Hw>(&mut self, asid: u8, hw: &mut H) -> bool {
         let mut starved = false;
         for qp in &self.qps {
@@ -638,6 +660,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
     }
 
     /// Recalls the credits of the next QP, in turn, that RTL has and that has some out. False when none has.
+    #[inline(never)]
     pub(crate) fn fast_recall<H: Hw>(&mut self, hw: &mut H) -> bool {
         for k in 1..=QPS {
             self.sh.step();

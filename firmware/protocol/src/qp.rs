@@ -678,6 +678,7 @@ impl Qp {
     }
 
     /// Ends the connection without error: what is left is flushed.
+    #[inline(never)]
     pub fn close<H: Hw>(&mut self, reason: u32, sh: &mut Shared, hw: &mut H) {
         if !matches!(self.state, CREATED | CONNECTING | CONNECTED) {
             return;
@@ -689,6 +690,7 @@ impl Qp {
     }
 
     /// Puts the QP in error; its oldest send completes with `head`, the rest is flushed.
+    #[inline(never)]
     pub fn fail<H: Hw>(&mut self, reason: u32, head: u8, sh: &mut Shared, hw: &mut H) {
         if !matches!(self.state, CREATED | CONNECTING | CONNECTED) {
             return;
