@@ -38,7 +38,14 @@ fn build() -> Result<(), String> {
 
     let root = Command::new("verilator").args(["--getenv", "VERILATOR_ROOT"]).output().map_err(|e| e.to_string())?;
     let root = PathBuf::from(String::from_utf8_lossy(&root.stdout).trim());
-    let widths: &[u32] = if env::var_os("CARGO_FEATURE_WIDTHS").is_some() { &[64, 128, 256, 512] } else { &[64] };
+    let feature = |name: &str| env::var_os(format!("CARGO_FEATURE_{name}")).is_some();
+    let widths: &[u32] = if feature("WIDTHS") {
+        &[64, 128, 256, 512]
+    } else if feature("ENDS") {
+        &[64, 512]
+    } else {
+        &[64]
+    };
     let mut objects = Vec::new();
     for &width in widths {
         let model = out.join(format!("model{width}"));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `cargo xtask bench`: builds berth-bench with cards of every width and runs it in the sysroot.
+//! `cargo xtask bench`: builds berth-bench with cards of every width, with the fast path, and runs it in the sysroot.
 
 use std::fs;
 use std::path::PathBuf;
@@ -21,6 +21,9 @@ pub struct Arguments {
     /// Only at these widths (DATA_W) [default: 64,128,256,512].
     #[arg(long, value_delimiter = ',', value_name = "BITS,…")]
     pub width: Vec<u32>,
+    /// Only at 64 and 512 bits, with a program that takes half as long to build.
+    #[arg(long)]
+    pub ends: bool,
     /// Only figures whose id begins with one of these, e.g. dma_bw.
     #[arg(long, value_delimiter = ',', value_name = "ID,…")]
     pub only: Vec<String>,
@@ -44,7 +47,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
 /// # Errors
 /// As [`run`].
 pub fn command(builder: &Builder, arguments: &Arguments) -> Result<Command> {
-    let program = builder.bench()?;
+    let program = builder.bench(arguments.ends)?;
     let out = arguments.out.clone().unwrap_or_else(|| builder.context.repo.join("bench-report"));
     fs::create_dir_all(&out).with_context(|| format!("creating {}", out.display()))?;
     let out = out.canonicalize()?;

@@ -201,14 +201,20 @@ impl Builder {
         Ok(self.context.built.join(target).join("release/berth-sim"))
     }
 
-    /// Builds `berth-bench` with cards of every width and the RTL's assertions in it, as the RTL benches are.
+    /// Builds `berth-bench` with cards of every width, or only of 64 and 512 bits, with the fast path and the RTL's
+    /// assertions in them.
     ///
     /// # Errors
     /// When it does not build.
-    pub fn bench(&self) -> Result<PathBuf> {
-        let arguments = ["build", "--release", "--package", "berth-bench", "--features", "widths"];
+    pub fn bench(&self, ends: bool) -> Result<PathBuf> {
+        let (features, title) = if ends {
+            ("ends,fastpath", "berth-bench with cards of 64 and 512 bits")
+        } else {
+            ("widths,fastpath", "berth-bench with cards of every width")
+        };
+        let arguments = ["build", "--release", "--package", "berth-bench", "--features", features];
         let mut command = self.cargo(&self.context.repo, "target-sysroot", &arguments)?;
-        self.cargo_step("berth-bench with cards of every width", Some("10 min at first"), "bench", &mut command)?;
+        self.cargo_step(title, Some("10 min at first"), "bench", &mut command)?;
         Ok(self.context.built.join("target-sysroot/release/berth-bench"))
     }
 

@@ -536,8 +536,11 @@ impl Tester {
     }
 
     fn bench(&self) -> Result<Counts> {
-        let arguments =
-            bench::Arguments { out: Some(self.builder.context.built_folder("bench")?), ..Default::default() };
+        let arguments = bench::Arguments {
+            out: Some(self.builder.context.built_folder("bench")?),
+            ends: true,
+            ..Default::default()
+        };
         self.check("bench", &mut bench::command(&self.builder, &arguments)?)
     }
 

@@ -3,8 +3,11 @@
 //! runs it; docs/bench.md says what each figure is.
 
 mod dma;
+mod fast;
 mod mac;
 mod model;
+mod node;
+mod pair;
 mod plot;
 mod rig;
 mod rows;
@@ -44,13 +47,18 @@ struct Arguments {
 struct Figure {
     ids: &'static [&'static str],
     run: fn(&Model, usize) -> Result<Vec<Row>>,
+    /// Only of a card with the fast path.
+    fast: bool,
 }
 
 const FIGURES: &[Figure] = &[
-    Figure { ids: &["dma_bw", "dma_bw_unaligned"], run: dma::bandwidth },
-    Figure { ids: &["dma_read_latency"], run: dma::latency_sweep },
-    Figure { ids: &["mac_bw", "mac_tx_latency"], run: mac::bandwidth },
-    Figure { ids: &["sim_speed"], run: sim_speed },
+    Figure { ids: &["dma_bw", "dma_bw_unaligned"], run: dma::bandwidth, fast: false },
+    Figure { ids: &["dma_read_latency"], run: dma::latency_sweep, fast: false },
+    Figure { ids: &["mac_bw", "mac_tx_latency"], run: mac::bandwidth, fast: false },
+    Figure { ids: &["msg_rate_16qp", "msg_rate_1qp"], run: fast::message_rate, fast: true },
+    Figure { ids: &["lat_tx", "lat_rx"], run: fast::latency, fast: true },
+    Figure { ids: &["bw_1qp", "bw_mtu1024", "bw_unaligned", "credit_overhead"], run: fast::bandwidth, fast: true },
+    Figure { ids: &["sim_speed"], run: sim_speed, fast: false },
 ];
 
 fn main() -> ExitCode {
@@ -76,7 +84,8 @@ fn run(arguments: &Arguments) -> Result<bool> {
     }
     println!();
     let mut rows = Vec::new();
-    for figure in FIGURES.iter().filter(|f| f.ids.iter().any(|id| wanted(id))) {
+    let measured = |f: &&Figure| (berth_rtl::FAST || !f.fast) && f.ids.iter().any(|id| wanted(id));
+    for figure in FIGURES.iter().filter(measured) {
         for &width in widths {
             eprintln!("… {} at DATA_W = {width}", figure.ids.join(", "));
             rows.extend((figure.run)(&arguments.model, width)?.into_iter().filter(|r| wanted(r.id)));
@@ -99,9 +108,10 @@ fn run(arguments: &Arguments) -> Result<bool> {
         }
     }
     let short = rows.iter().filter(|r| !r.pass).count();
+    let known = rows.iter().filter(|r| !r.pass && r.known).count();
     let asked = rows.iter().filter(|r| r.bar.is_some()).count();
-    println!("\n{} figures; {} of {asked} reach their bar", rows.len(), asked - short);
-    Ok(short == 0)
+    println!("\n{} figures; {} of {asked} reach their bar, {known} are known not to", rows.len(), asked - short);
+    Ok(short == known)
 }
 
 /// Cycles per second of this machine's wall-clock time while both DMA engines are busy.

@@ -21,6 +21,9 @@ pub struct Model {
     /// Payload bytes per cycle that the host port carries in each direction, as a multiple of what the wire allows.
     #[arg(long, value_name = "FACTOR", default_value_t = 1.25)]
     pub host_rate: f64,
+    /// Cycles of the wire's round trip between two cards.
+    #[arg(long, value_name = "CYCLES", default_value_t = 500)]
+    pub wire_round_trip: u64,
     /// Seed of the data that is moved.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
@@ -77,6 +80,11 @@ impl Model {
             format!("PCIe read round trip {} cycles to the first beat, completions in order", self.read_latency),
             format!("{} reads outstanding, MPS {} B, MRRS {} B", self.reads_outstanding, self.mps, self.mrrs),
             "MAC port: one beat of DATA_W bits per cycle, preamble, FCS and gap not on it".to_owned(),
+            format!(
+                "wire between two cards: as wide, {FRAMING} bytes of preamble, FCS and gap behind each frame; round trip {} \
+                 cycles",
+                self.wire_round_trip
+            ),
             format!("memory pinned, buffers aligned to pages unless said, no port stalls; seed {}", self.seed),
         ]
     }
@@ -84,7 +92,9 @@ impl Model {
 
 /// Bytes of a frame with one packet of a SEND that are not payload: preamble, Ethernet, IPv4, UDP, BTH, placement header,
 /// iCRC, FCS, gap.
-const OVERHEAD: usize = 8 + 14 + 20 + 8 + 12 + 4 + 4 + 4 + 12;
+const OVERHEAD: usize = FRAMING + 14 + 20 + 8 + 12 + 4 + 4;
+/// Of them, those that are not on the MAC port: preamble, FCS, gap.
+pub const FRAMING: usize = 8 + 4 + 12;
 
 /// Payload bytes per cycle of a wire that carries `data_w` bits per cycle, in packets of `mtu` bytes.
 pub fn wire_payload(data_w: usize, mtu: usize) -> f64 {

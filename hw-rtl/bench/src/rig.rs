@@ -128,13 +128,12 @@ impl Rig {
     }
 
     /// Tells the card that virtual pages of an address space are at bus addresses, over a command ring at `ring` in
-    /// host memory: (virtual page, bus address). At most 512 pages.
+    /// host memory: (virtual page, bus address). The ring has as many places, of 64 bytes, as the next power of two.
     ///
     /// # Errors
-    /// When two pages want one place, or the card does not take the commands.
+    /// When a page finds no place, or the card does not take the commands.
     pub fn install(&mut self, ring: usize, asid: u32, pages: &[(u64, u64)]) -> Result<()> {
-        const LOG2: u32 = 9;
-        ensure!(pages.len() < 1 << LOG2, "more pages than the ring has places");
+        let log2 = (pages.len() + 1).next_power_of_two().ilog2();
         let mut used = BTreeSet::new();
         for (n, &(vpn, bus)) in pages.iter().enumerate() {
             let index = xlt_free(asid, vpn, |place| !used.contains(&place));
@@ -148,7 +147,7 @@ impl Rig {
         }
         let ring = HOST_BASE + ring as u64;
         self.card.mmio_write(BAR_CONTROL, HOST_CMD_BASE_LO.into(), ring, 8);
-        self.card.mmio_write(BAR_CONTROL, HOST_CMD_LOG2.into(), LOG2.into(), 4);
+        self.card.mmio_write(BAR_CONTROL, HOST_CMD_LOG2.into(), log2.into(), 4);
         self.card.mmio_write(BAR_CONTROL, HOST_CMD_PI.into(), pages.len() as u64, 4);
         for _ in 0..10_000 {
             self.card.run(100);

@@ -109,12 +109,18 @@ unsafe extern "C" {
     static berth_api_128: Api;
     #[cfg(feature = "widths")]
     static berth_api_256: Api;
-    #[cfg(feature = "widths")]
+    #[cfg(feature = "ends")]
     static berth_api_512: Api;
 }
 
 /// The widths (`DATA_W`) that are built in.
-pub const WIDTHS: &[usize] = if cfg!(feature = "widths") { &[64, 128, 256, 512] } else { &[64] };
+pub const WIDTHS: &[usize] = if cfg!(feature = "widths") {
+    &[64, 128, 256, 512]
+} else if cfg!(feature = "ends") {
+    &[64, 512]
+} else {
+    &[64]
+};
 
 /// The model of a width, when it is built in.
 fn api(width: usize) -> Option<&'static Api> {
@@ -126,7 +132,7 @@ fn api(width: usize) -> Option<&'static Api> {
             128 => &berth_api_128,
             #[cfg(feature = "widths")]
             256 => &berth_api_256,
-            #[cfg(feature = "widths")]
+            #[cfg(feature = "ends")]
             512 => &berth_api_512,
             _ => return None,
         })

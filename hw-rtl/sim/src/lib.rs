@@ -12,3 +12,6 @@ pub mod hostmodel;
 
 pub use card::{BAR_CONTROL, BAR_DOORBELL, Card, CardConfig, Frame, HostError, HostMemory, Port, Ports, data_w};
 pub use ffi::{Beat, Core, HostBeat, Inputs, Outputs, WIDTHS};
+
+/// Whether the card has the fast path (feature `fastpath`).
+pub const FAST: bool = cfg!(feature = "fastpath");
