@@ -30,8 +30,9 @@ const ACK_EVERY: u32 = 8;
 /// log2 of a block of sender's memory, and how many are asked for ahead.
 const LOG2_BLOCK: u32 = 16;
 const AHEAD: u32 = 8;
-/// Longest list, and the new credits that a later one waits for, unless so few are out.
-const LONGEST_LIST: u32 = 64;
+/// Longest list, and the new credits that a later one waits for, unless so few are out. A list of more than 60 credits
+/// is not sent right by `berth_fp_frame`, whose count has 6 bits.
+const LONGEST_LIST: u32 = 32;
 const FEW: u32 = 24;
 /// Repeat of a list without its proof, in units of 64 cycles.
 const REPEAT: u32 = 1000;
@@ -98,8 +99,7 @@ impl Places {
     fn new(load: &Load) -> Self {
         let ring = load.depth() * WQE_BYTES as usize;
         let completions = load.depth() * CQE_BYTES as usize;
-        let events = (2 * load.data() / 4096 + 1).next_power_of_two() * 64;
-        let events = events.next_multiple_of(4096);
+        let events = (2 * load.data() / 4096 + 1).next_power_of_two().max(512) * 64;
         let queues = events + (64 << EVENT_LOG2);
         let source = queues + load.qps as usize * 2 * (ring + completions);
         let sink = source + load.data();

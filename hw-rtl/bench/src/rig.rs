@@ -128,12 +128,12 @@ impl Rig {
     }
 
     /// Tells the card that virtual pages of an address space are at bus addresses, over a command ring at `ring` in
-    /// host memory: (virtual page, bus address). The ring has as many places, of 64 bytes, as the next power of two.
+    /// host memory: (virtual page, bus address). The ring has as many places, of 64 bytes, as the next power of two, and at least 512.
     ///
     /// # Errors
     /// When a page finds no place, or the card does not take the commands.
     pub fn install(&mut self, ring: usize, asid: u32, pages: &[(u64, u64)]) -> Result<()> {
-        let log2 = (pages.len() + 1).next_power_of_two().ilog2();
+        let log2 = (pages.len() + 1).next_power_of_two().max(512).ilog2();
         let mut used = BTreeSet::new();
         for (n, &(vpn, bus)) in pages.iter().enumerate() {
             let index = xlt_free(asid, vpn, |place| !used.contains(&place));
