@@ -52,7 +52,9 @@ fn build() -> Result<(), String> {
         let prefix = format!("Vberth{width}");
         let mut verilator = Command::new("verilator");
         verilator
-            .args(["--cc", "--build", "-j", "2", "--prefix", &prefix, "--top-module", "berth_core"])
+            .args(["--cc", "--build", "--prefix", &prefix, "--top-module", "berth_core"])
+            // One thread reads the RTL: Verilator 5 before its issue 8441 may crash with more.
+            .args(["--build-jobs", "2", "--verilate-jobs", "1"])
             .arg(format!("-GDATA_W={width}"))
             .args(["-O3", "--x-assign", "fast", "--x-initial", "fast", "-Wall"])
             .args(["-MAKEFLAGS", "OPT_FAST=-O3 OPT_SLOW=-O1 OPT_GLOBAL=-O2"])

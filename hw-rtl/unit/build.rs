@@ -104,7 +104,9 @@ impl Unit {
     fn verilate(&self, rtl: &Path, cxx: &str) -> Result<(), String> {
         let mut verilator = Command::new("verilator");
         verilator
-            .args(["--cc", "--build", "-j", "2", "--prefix", &self.prefix, "--top-module", self.name])
+            .args(["--cc", "--build", "--prefix", &self.prefix, "--top-module", self.name])
+            // One thread reads the RTL: Verilator 5 before its issue 8441 may crash with more.
+            .args(["--build-jobs", "2", "--verilate-jobs", "1"])
             .args(["-O3", "--x-assign", "fast", "--x-initial", "fast", "-Wall"])
             .args(["-MAKEFLAGS", "OPT_FAST=-O2 OPT_SLOW=-O0 OPT_GLOBAL=-O2"])
             .args(["-MAKEFLAGS", &format!("CXX={cxx} LINK={cxx}")])

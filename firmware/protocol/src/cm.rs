@@ -61,6 +61,12 @@ pub struct End {
     pub datagrams: bool,
 }
 
+impl End {
+    /// Nothing said yet.
+    const NONE: Self =
+        Self { qpn: 0, epoch: 0, psn: 0, mtu: 0, store: 0, window: 0, selective: false, datagrams: false };
+}
+
 /// `Request::state`: no request.
 pub const REQUEST_FREE: u8 = 0;
 /// `Request::state`: the host is to be told.
@@ -100,7 +106,7 @@ impl Request {
         reason: 0,
         id: 0,
         service: 0,
-        end: End { qpn: 0, epoch: 0, psn: 0, mtu: 0, store: 0, window: 0, selective: false, datagrams: false },
+        end: End::NONE,
         private: [0; 8],
     };
 
@@ -609,16 +615,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             };
             if !said && todo == TODO_DREQ && qp.destroying {
                 // The host need not wait for the peer's window: the farewell waits elsewhere.
-                let end = End {
-                    qpn: to,
-                    epoch,
-                    psn: qp.epoch,
-                    mtu: 0,
-                    store: 0,
-                    window: 0,
-                    selective: false,
-                    datagrams: false,
-                };
+                let end = End { qpn: to, epoch, psn: qp.epoch, ..End::NONE };
                 qp.todo = 0;
                 self.sh.close_work |= qp.bit();
                 if let Some(farewell) = self.new_request(p, REQUEST_STALE, end) {
