@@ -2,26 +2,17 @@
 //! `berth_fp_rx` against the golden responder: see `rx`.
 #![cfg(feature = "fastpath")]
 
+#[expect(dead_code, reason = "scenarios.rs uses all of it")]
 mod rx;
 
 use berth_protocol::rc::{Placement, Position, RequestPacket, ResponseBody, ResponsePacket, Syndrome};
-use berth_random::{Rng, mix};
 use berth_rtl_unit::Module;
-use rx::{Rig, World};
+use rx::{Rig, World, buffer};
 
 const NAME: &str = "berth_fp_rx";
 
-fn number(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
-}
-
 fn widths() -> Vec<u32> {
     Module::widths(NAME)
-}
-
-/// Where receive `n` of QP `q` lies: pages of its own.
-fn buffer(q: u32, n: usize, pages: u64) -> u64 {
-    (u64::from(q) << 32) + 0x10_0000 + n as u64 % 256 * pages * 4096
 }
 
 /// Keeps `depth` receives of `size` bytes posted, `batch` with a doorbell, and sends until each QP has `count` completions.
@@ -125,93 +116,6 @@ fn rates_and_latency() {
             rig.world.write + beats
         );
     }
-}
-
-#[test]
-fn random_streams_are_as_the_model_has_them() {
-    let seed = number("BERTH_SEED", 7);
-    let cases = number("BERTH_CASES", 24);
-    println!("BERTH_SEED={seed} BERTH_CASES={cases}");
-    for width in widths() {
-        let mut verdicts = [0; 11];
-        for case in 0..cases {
-            let mut draw = Rng(mix(seed) ^ mix(case));
-            let faults = draw.chance(0.6);
-            let percent = |draw: &mut Rng, most: u64| if faults { draw.below(most + 1) } else { 0 };
-            let selective = draw.chance(0.7);
-            let world = World {
-                width,
-                qps: *[1, 2, 5, 16].get(draw.below(4) as usize).expect("one of four"),
-                log2_mtu: 8 + draw.below(5) as u8,
-                selective,
-                foreign: !selective && draw.chance(0.4),
-                message_mode: draw.chance(0.3),
-                max_list: draw.between(1, 64) as u32,
-                trigger: (draw.below(3) as u32, draw.below(20) as u32),
-                few: if draw.chance(0.3) { draw.below(20) as u32 } else { 0 },
-                repeat: 100,
-                read: draw.between(5, 300),
-                write: draw.between(1, 60),
-                xlat: draw.between(1, 20),
-                service: draw.between(10, 2500),
-                warm: draw.below(101),
-                stall: if draw.chance(0.5) { draw.below(60) } else { 0 },
-                loss: percent(&mut draw, 8),
-                twice: percent(&mut draw, 8),
-                late: percent(&mut draw, 20),
-                list_loss: percent(&mut draw, 30),
-                timeout: 4000,
-            };
-            println!("case {case}: {world:?}");
-            let seen = scenario(Rig::new(world, draw.draw()), &mut draw);
-            verdicts.iter_mut().zip(seen).for_each(|(sum, n)| *sum += n);
-        }
-        println!("{width} bits: packets placed, taken, twice, dropped (order, window, RNR, ...): {verdicts:?}");
-        assert!(cases < 24 || [0, 1, 2, 4, 6].iter().all(|&v| verdicts[v] > 0), "something was never tried");
-    }
-}
-
-/// Receives of all kinds, messages of all lengths, until all are through.
-fn scenario(mut rig: Rig, draw: &mut Rng) -> [u64; 11] {
-    let qps = rig.qps.len();
-    let count = 20 + draw.below(100) as usize / qps;
-    let most = 3 << rig.world.log2_mtu;
-    let mut draw = draw.clone();
-    rig.until(3_000_000, "the end", |rig| {
-        for i in 0..qps {
-            let posted = rig.qps[i].recvs.len();
-            if posted < count && rig.open(i) < 100 && draw.chance(0.02) {
-                for _ in 0..draw.between(1, 6) {
-                    let (q, n) = (rig.qps[i].q, rig.qps[i].recvs.len());
-                    let mut at = buffer(q, n, 32) + draw.below(4096);
-                    let sges: Vec<(u64, u32)> = (0..draw.below(8))
-                        .map(|_| {
-                            let len = if draw.chance(0.1) { 0 } else { draw.below(most) as u32 };
-                            let sge = (at, len);
-                            at += u64::from(len) + draw.below(300);
-                            sge
-                        })
-                        .collect();
-                    rig.post(i, &sges);
-                    if draw.chance(0.03) {
-                        rig.spoil(i);
-                    } else if draw.chance(0.05) {
-                        rig.refuse(i, draw.between(1, 2) as u8);
-                    }
-                }
-                rig.ring(i);
-            }
-            if rig.usable(i) > 0 && draw.chance(0.1) {
-                let least = u64::from(!rig.world.message_mode);
-                let len = draw.between(least, 2 * most) as u32;
-                rig.send(i, len, draw.chance(0.2));
-            }
-        }
-        rig.qps.iter().all(|qp| qp.recvs.len() >= count && qp.cqes.len() == qp.recvs.len())
-    });
-    rig.until(20_000, "all to be released and as the model has it", |rig| rig.settled());
-    assert!(rig.events.is_empty() && rig.core.is_empty(), "firmware had to do nothing: {:x?}", rig.events);
-    rig.verdicts
 }
 
 fn packet(psn: u32, len: u32, credit: u8, index: u32, position: Position) -> RequestPacket {

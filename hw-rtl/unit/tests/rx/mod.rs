@@ -131,7 +131,33 @@ pub struct Qp {
     expected: VecDeque<(u32, u32, u32, bool)>,
     unchecked: VecDeque<Cqe>,
     pub cqes: Vec<Cqe>,
+    /// The next SGE whose memory is to be asked for.
+    pins: (usize, usize),
     pub broken: Option<u8>,
+}
+
+impl Qp {
+    /// Memory is asked for, the first time: that of the next SGE, or of a later receive if this one is refused.
+    fn pinned(&mut self, va: u64, len: u32) {
+        loop {
+            let (recv, sge) = self.pins;
+            let r = self.recvs.get(recv).unwrap_or_else(|| panic!("QP {}: {len} bytes at {va:#x}", self.q));
+            if r.local.is_some_and(|status| status < 2) || sge == r.sges.len() {
+                self.pins = (recv + 1, 0);
+                continue;
+            }
+            self.pins.1 += 1;
+            if r.sges[sge] == (va, len) {
+                return;
+            }
+            assert!(
+                r.sges[sge].1 == 0 || r.local.is_some(),
+                "QP {}: {len} bytes at {va:#x}, not {:x?}",
+                self.q,
+                r.sges[sge]
+            );
+        }
+    }
 }
 
 struct Credits<'a> {
@@ -169,6 +195,11 @@ fn element(q: u32, index: u16) -> u64 {
 /// The byte at `offset` of the stream to QP `q`.
 pub fn pattern(q: u32, offset: u64) -> u8 {
     (offset ^ (offset >> 8) ^ (offset >> 16)).wrapping_mul(0x9d) as u8 ^ (q as u8).wrapping_mul(31)
+}
+
+/// Where receive `n` of QP `q` lies: pages of its own.
+pub fn buffer(q: u32, n: usize, pages: u64) -> u64 {
+    (u64::from(q) << 32) + 0x10_0000 + n as u64 % 256 * pages * PAGE
 }
 
 struct Frame {
@@ -370,6 +401,7 @@ impl Rig {
             expected: VecDeque::new(),
             unchecked: VecDeque::new(),
             cqes: Vec::new(),
+            pins: (0, 0),
             broken: None,
         });
     }
@@ -734,13 +766,17 @@ impl Rig {
         }
         let tag = self.get("xa_tag") as u16;
         let when = self.now + self.world.xlat;
+        let again = self.asked.remove(&tag);
+        if let Some(qp) = self.qps.iter_mut().find(|qp| again.is_none() && qp.q as u8 == asid) {
+            qp.pinned(va, len);
+        }
         let status = pages.clone().find_map(|vpn| self.refused.get(&(asid, vpn)).copied());
         if let Some(status) = status {
             self.answers.push((when, tag, 1, status));
             return;
         }
         let hit = pages.clone().all(|vpn| self.page(asid, vpn).1);
-        if let Some(first) = self.asked.remove(&tag) {
+        if let Some(first) = again {
             assert_eq!(first, (asid, va, len), "asked again for something else");
             assert!(hit);
         } else if !hit {

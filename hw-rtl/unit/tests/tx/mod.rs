@@ -32,17 +32,6 @@ pub fn widths() -> Vec<u32> {
     }
 }
 
-/// `BERTH_SEED`, by default 1.
-pub fn seed() -> u64 {
-    std::env::var("BERTH_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1)
-}
-
-/// Scenarios of a random test: `BERTH_CASES` or `normal`; one when a seed is given.
-pub fn cases(normal: u64) -> u64 {
-    let given = std::env::var("BERTH_CASES").ok().and_then(|s| s.parse().ok());
-    given.unwrap_or(if std::env::var_os("BERTH_SEED").is_some() { 1 } else { normal })
-}
-
 /// The byte that lies at a virtual address.
 pub fn byte_at(va: u64) -> u8 {
     (va ^ (va >> 8) ^ (va >> 17)) as u8
@@ -65,8 +54,11 @@ pub struct Setup {
     pub read_failures: f64,
     /// Cycles from the wire's end to the acknowledgement's arrival.
     pub round_trip: u64,
-    /// Probability that a frame, or an acknowledgement, is lost.
+    /// Probability that a frame, or an acknowledgement, is lost; that it comes twice.
     pub loss: f64,
+    pub twice: f64,
+    /// Each is late by up to so many cycles, so that they overtake each other.
+    pub late: u64,
     /// Packets after which the peer acknowledges, if not all its packets ask for it.
     pub ack_every: u32,
 }
@@ -82,6 +74,8 @@ impl Default for Setup {
             read_failures: 0.0,
             round_trip: 200,
             loss: 0.0,
+            twice: 0.0,
+            late: 0,
             ack_every: 1,
         }
     }
@@ -309,6 +303,8 @@ pub struct Bench {
     answers: VecDeque<Answer>,
     evicted: BTreeMap<u64, bool>,
     held: BTreeMap<(u64, u64), u32>,
+    /// Ranges that were missing and will be asked for again, by tag.
+    asked: BTreeMap<u64, (u64, u64)>,
     /// Bytes held at most, so far.
     pub peak_held: u64,
     ram: Vec<u8>,
@@ -316,7 +312,7 @@ pub struct Bench {
     port_free: f64,
     mac: VecDeque<(u64, u64)>,
     mac_free: f64,
-    wire: VecDeque<(u64, Vec<u8>)>,
+    wire: Vec<(u64, Vec<u8>)>,
     acks: Vec<Acknowledgement>,
     lists: VecDeque<(u32, bool, u32, u32)>,
     own_acks: VecDeque<(u32, u32, u8, Option<u128>)>,
@@ -345,13 +341,14 @@ impl Bench {
             answers: VecDeque::new(),
             evicted: BTreeMap::new(),
             held: BTreeMap::new(),
+            asked: BTreeMap::new(),
             peak_held: 0,
             ram: vec![0xee; 1 << 18],
             reads: Vec::new(),
             port_free: 0.0,
             mac: VecDeque::new(),
             mac_free: 0.0,
-            wire: VecDeque::new(),
+            wire: Vec::new(),
             acks: Vec::new(),
             lists: VecDeque::new(),
             own_acks: VecDeque::new(),
@@ -528,7 +525,7 @@ impl Bench {
 
     /// A few QPs with random settings, sends, credits; `selective`: choices of the peer's kind.
     pub fn random(rng: &mut Rng, width: u32, setup: Setup, selective: &[bool]) -> Self {
-        let faulty = setup.loss > 0.0 || setup.read_failures > 0.0;
+        let faulty = setup.loss > 0.0 || setup.read_failures > 0.0 || setup.late > 0;
         let ack_every = rng.between(1, 6) as u32;
         let round_trip = rng.between(20, 2_000);
         let mut bench = Self::new(width, Setup { ack_every, round_trip, ..setup }, rng.draw());
@@ -903,6 +900,13 @@ impl Bench {
             }
             return;
         }
+        match self.asked.remove(&tag) {
+            Some(range) => assert_eq!(range, (va, len), "asked again for something else"),
+            None => {
+                let (q, block) = ((tag >> 6) as u32, tag & 63);
+                self.peers.get_mut(&q).expect("connected").pinned(block, va, len);
+            }
+        }
         let pages = va / PAGE..=(va + len - 1) / PAGE;
         let mut missing = false;
         for page in pages {
@@ -913,6 +917,7 @@ impl Bench {
         }
         let due = self.cycle + 4;
         if missing {
+            self.asked.insert(tag, (va, len));
             self.answers.push_back(Answer { due, tag, kind: 1 });
             self.answers.push_back(Answer { due: due + self.setup.service, tag, kind: 2 });
         } else {
@@ -951,17 +956,27 @@ impl Bench {
             Some(peer) => {
                 peer.frames.push(frame);
                 peer.check_frame(&bytes);
-                if !self.rng.chance(self.setup.loss) {
-                    self.wire.push_back((self.mac_free as u64 + self.setup.round_trip / 2, bytes));
+                for due in self.arrivals(self.mac_free as u64) {
+                    self.wire.push((due, bytes.clone()));
                 }
             }
             None => self.other.push(frame),
         }
     }
 
+    /// When what leaves now arrives: not at all, once, or twice.
+    fn arrivals(&mut self, now: u64) -> Vec<u64> {
+        if self.rng.chance(self.setup.loss) {
+            return Vec::new();
+        }
+        let times = 1 + usize::from(self.setup.twice > 0.0 && self.rng.chance(self.setup.twice));
+        let late = |bench: &mut Self| if bench.setup.late > 0 { bench.rng.below(bench.setup.late) } else { 0 };
+        (0..times).map(|_| now + self.setup.round_trip / 2 + late(self)).collect()
+    }
+
     fn deliver_wire(&mut self) {
-        while self.wire.front().is_some_and(|w| w.0 <= self.cycle) {
-            let (_, bytes) = self.wire.pop_front().expect("there is one");
+        while let Some(i) = self.wire.iter().position(|w| w.0 <= self.cycle) {
+            let (_, bytes) = self.wire.remove(i);
             let q = peer::destination(&bytes).expect("checked before");
             let every = self.setup.ack_every;
             let answer = self.peers.get_mut(&q).expect("connected").arrived(&bytes, every, self.cycle);
@@ -974,11 +989,9 @@ impl Bench {
     }
 
     fn acknowledge(&mut self, q: u32, answer: Option<(u32, u8, Option<u128>)>) {
-        if let Some((psn, syndrome, sack)) = answer
-            && !self.rng.chance(self.setup.loss)
-        {
-            let due = self.cycle + self.setup.round_trip / 2;
-            self.acks.push(Acknowledgement { due, q, psn, syndrome, sack });
+        if let Some((psn, syndrome, sack)) = answer {
+            let arrivals = self.arrivals(self.cycle);
+            self.acks.extend(arrivals.into_iter().map(|due| Acknowledgement { due, q, psn, syndrome, sack }));
         }
     }
 }

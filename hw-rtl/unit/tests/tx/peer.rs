@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The other end of one QP, and what the golden model (`berth_protocol`: cut, credit, rc) says that it is to be sent.
 
-use super::{Element, Frame};
+use super::{Element, Frame, PAGE};
 use berth_abi::status::{WC_OK, WC_TOO_LONG};
 use berth_protocol::credit::Reader;
-use berth_protocol::cut::{Cut, Mode, NicCut, Out, Send};
+use berth_protocol::cut::{Cut, Mode, NicCut, Out, Send, gather};
 use berth_protocol::headers::{Mac, Template, Words};
 use berth_protocol::rc::{
     Immediate, Message, Op, RequestPacket, Requester, RequesterConfig, ResponseBody, ResponsePacket, Syndrome,
@@ -149,6 +149,9 @@ pub struct Peer {
     total: u64,
     expected: Vec<Expected>,
     wanted: Vec<u8>,
+    /// Memory of what is cut, in blocks, and how much of it has been asked for.
+    blocks: Vec<(u64, u64)>,
+    asked: usize,
     // credits
     granted: u32,
     last_list: Option<u32>,
@@ -184,6 +187,8 @@ impl Peer {
             total: 0,
             expected: Vec::new(),
             wanted: Vec::new(),
+            blocks: Vec::new(),
+            asked: 0,
             granted: 0,
             last_list: None,
             sent: 0,
@@ -270,6 +275,16 @@ impl Peer {
                         self.model.response(0, &response(sent.packet.psn, 0x1f, None));
                     }
                     while self.model.complete().is_some() {}
+                    if self.elements[element].data.is_none() && self.elements[element].claimed.is_none() {
+                        for (mut va, len) in gather(&self.elements[element].sges, piece.offset, piece.len) {
+                            let end = va + u64::from(len);
+                            while va < end {
+                                let len = (end - va).min((1 << self.settings.log2_block) - va % PAGE);
+                                self.blocks.push((va, len));
+                                va += len;
+                            }
+                        }
+                    }
                 }
             }
         }
@@ -278,6 +293,27 @@ impl Peer {
 
     fn index_of(&self, psn: u32) -> usize {
         (psn.wrapping_sub(self.settings.first_psn) & PSN) as usize
+    }
+
+    /// Memory is asked for, the first time: the next block of what is cut (PC-2), or a part of a packet that goes
+    /// again (VC-4). `block` is its number in the card.
+    pub fn pinned(&mut self, block: u64, va: u64, len: u64) {
+        if block & 32 == 0 {
+            assert_eq!(Some(&(va, len)), self.blocks.get(self.asked), "QP {}: block {}", self.q, self.asked);
+            self.asked += 1;
+            return;
+        }
+        let part = (block & 7) as usize;
+        let is = |p: &Expected| {
+            let sges = &self.elements[p.element].sges;
+            gather(sges, p.offset as u32, p.packet.len).nth(part) == Some((va, len as u32))
+        };
+        // It may be on its way to the MAC still: a NAK loses all that is not acknowledged.
+        assert!(
+            self.expected.iter().rev().any(is),
+            "QP {}: no packet has {len} bytes at {va:#x} as its part {part}",
+            self.q
+        );
     }
 
     /// A frame leaves: it must be the one that the model sends.
@@ -385,6 +421,7 @@ impl Peer {
     /// All is over.
     pub fn check_end(&self) {
         assert_eq!(self.statuses, self.wanted, "QP {}", self.q);
+        assert_eq!(self.asked, self.blocks.len(), "QP {}: memory asked for", self.q);
         assert_eq!((self.sent, self.silent || self.next == self.sent), (self.expected.len(), true), "QP {}", self.q);
     }
 
