@@ -233,7 +233,7 @@ module berth_core #(
     logic [15:0]         fdb_qpn, fdb_pi;
     logic [31:0]         fdb_posted;
     logic [511:0]        fdb_wqe;
-    logic                fc_req, fc_we, fc_ack, fe_valid, fe_pop, fp_started;
+    logic                fc_req, fc_we, fc_ack, fe_valid, fe_pop, fp_busy;
     logic [18:2]         fc_addr;
     logic [31:0]         fc_wdata, fc_rdata;
     logic [63:0]         fe_word;
@@ -253,7 +253,7 @@ module berth_core #(
 
     if (FAST != 0) begin : fast
         berth_fp #(.DATA_W(DATA_W), .HOST_W(HOST_W), .QPS(berth_regs_pkg::NUM_QP_ROWS)) fp (
-            .clk(clk), .rst(card_rst), .started(fp_started), .now(cycles[37:6]), .cfg_req(fc_req), .cfg_we(fc_we),
+            .clk(clk), .rst(card_rst), .busy(fp_busy), .now(cycles[37:6]), .cfg_req(fc_req), .cfg_we(fc_we),
             .cfg_addr(fc_addr), .cfg_wdata(fc_wdata), .cfg_ack(fc_ack), .cfg_rdata(fc_rdata), .fe_valid(fe_valid),
             .fe_word(fe_word), .fe_pop(fe_pop), .db_valid(fdb_valid), .db_ready(fdb_ready), .db_rq(fdb_rq),
             .db_qpn(fdb_qpn), .db_pi(fdb_pi), .db_posted(fdb_posted), .db_inline(fdb_inline), .db_wqe(fdb_wqe),
@@ -281,7 +281,7 @@ module berth_core #(
         assign {qr_valid, qr_addr, qr_len, qr_tag, fcq_valid, fcq_cqn, fcq_words} = '0;
         assign {xa_valid, xa_release, xa_write, xa_asid, xa_va, xa_len, xa_tag} = '0;
         assign {hw_valid, hw_addr, hw_data, hw_strb, fs_valid, fs_addr, fs_len, fs_loop, fs_tag} = '0;
-        assign {hd_re, hd_addr, rfree_valid, rfree_addr, fc_rdata, fe_valid, fe_word, fp_started} = '0;
+        assign {hd_re, hd_addr, rfree_valid, rfree_addr, fc_rdata, fe_valid, fe_word, fp_busy} = '0;
         assign {fdb_ready, fc_ack, xr_room} = '1;
         assign {cpu_valid, cpu_addr, cpu_len, cpu_flags} = {rf_valid, rf_addr, rf_len, rf_flags};
         assign rf_ready = cpu_ready;
@@ -417,7 +417,7 @@ module berth_core #(
 
     // Attached reads that fail or never end keep berth_hostif busy, not the transmitter:
     // a slot that waits for its reads is work, and so is one that waits for a receive slot.
-    assign idle = asleep && !fp_started && !card_rst && !hostif_busy && !tx_busy && !rx_busy && !rx_valid
+    assign idle = asleep && !fp_busy && !card_rst && !hostif_busy && !tx_busy && !rx_busy && !rx_valid
                   && !crd_busy && !crd_scanning && !mmio_valid;
 
     // ---- counters of this side -------------------------------------------------------

@@ -56,7 +56,8 @@ module berth_doorbell (
     logic [15:0] rq;
     logic [15:0] sq;
   } row_t;
-  typedef enum logic [1:0] {IDLE, RING, CONFIG, POP} state_t;
+  // REPLAY_RQ, REPLAY_SQ: what was rung before its QP became the fast path's goes there, before any other doorbell.
+  typedef enum logic [2:0] {IDLE, RING, CONFIG, POP, REPLAY_RQ, REPLAY_SQ} state_t;
 
   row_t row_q, row_new;
   logic [$bits(row_q)-1:0] rows[ROWS];  // a plain vector: Yosys makes no RAM of a struct
@@ -93,12 +94,13 @@ module berth_doorbell (
   assign inc_taken     = state_q == RING && mine && db_ready;
 
   wire fast = mine && row_q.fast;
-  assign fdb_valid  = state_q == RING && fast;
-  assign fdb_rq     = is_rq;
-  assign fdb_qpn    = db_wdata[15:0];
-  assign fdb_pi     = db_wdata[31:16];
-  assign fdb_posted = db_wdata[63:32];
-  assign fdb_inline = is_last;
+  wire replay = state_q == REPLAY_RQ || state_q == REPLAY_SQ;
+  assign fdb_valid  = (state_q == RING && fast) || replay;
+  assign fdb_rq     = replay ? state_q == REPLAY_RQ : is_rq;
+  assign fdb_qpn    = replay ? 16'(at_q) : db_wdata[15:0];
+  assign fdb_pi     = state_q == REPLAY_RQ ? row_q.rq : state_q == REPLAY_SQ ? row_q.sq : db_wdata[31:16];
+  assign fdb_posted = replay ? row_q.bytes : db_wdata[63:32];
+  assign fdb_inline = is_last && !replay;
   assign fdb_wqe[511:448] = 64'd0;
   for (genvar w = 0; w < 7; w++) begin : word
     logic [63:0] kept[64];
@@ -109,6 +111,9 @@ module berth_doorbell (
     end
     assign fdb_wqe[64*w+:64] = out_q;
   end
+
+  // A QP becomes the fast path's: its row stays, and is told.
+  wire handed = cfg_on && cfg_fast && 32'(cfg_qpn) < ROWS && valid_q[at_q] && !row_q.fast && row_q.uar == cfg_uar;
 
   assign cfg_ready = state_q == CONFIG;
   assign pop_ready = state_q == POP;
@@ -131,7 +136,7 @@ module berth_doorbell (
     row_new = row_q;
     we = 1'b0;
     if (state_q == CONFIG) begin
-      row_new = {cfg_fast, cfg_uar, 64'd0};
+      row_new = handed ? {1'b1, row_q[$bits(row_q)-2:0]} : {cfg_fast, cfg_uar, 64'd0};
       we = 32'(cfg_qpn) < ROWS;
     end else if (state_q == RING && mine && !row_q.fast) begin
       we = 1'b1;
@@ -165,8 +170,10 @@ module berth_doorbell (
           valid_q[at_q] <= cfg_on;
           dirty_q[at_q] <= 1'b0;
         end
-        state_q <= IDLE;
+        state_q <= handed ? REPLAY_RQ : IDLE;
       end
+      REPLAY_RQ: if (fdb_ready) state_q <= REPLAY_SQ;
+      REPLAY_SQ: if (fdb_ready) state_q <= IDLE;
       POP: begin
         if (dirty_q[at_q]) begin
           pop_index <= {row_q.rq, row_q.sq};
@@ -176,6 +183,7 @@ module berth_doorbell (
         dirty_q[at_q] <= 1'b0;
         state_q <= IDLE;
       end
+      default: state_q <= IDLE;
     endcase
     if (rst) begin
       state_q <= IDLE;

@@ -8,7 +8,7 @@ module berth_fp #(
 ) (
     input  logic                clk,
     input  logic                rst,
-    output logic                started,      // a row has been configured since the reset
+    output logic                busy,
     input  logic [31:0]         now,          // units of 64 clocks
 
     // core: rows (word {half, QPN [9:0], word [5:0]}), events
@@ -122,9 +122,6 @@ module berth_fp #(
     logic [31:0] t_rdata, r_rdata;
     assign cfg_ack   = t_ack || r_ack;
     assign cfg_rdata = cfg_addr[16] ? r_rdata : t_rdata;
-    always_ff @(posedge clk)
-        if (rst) started <= 1'b0;
-        else if (cfg_req && cfg_we) started <= 1'b1;
 
     // ---- events: in turn into one queue -------------------------------------------------
     logic [1:0]  ev_valid, ev_ready;
@@ -243,5 +240,15 @@ module berth_fp #(
         .tr_valid(tr_valid), .tr_word(tr_word), .tr_landed(tr_landed), .tr_landed_q(tr_landed_q)
     );
 
-    wire unused = &{1'b0, db_qpn, t_counts, r_counts, r_busy, tr_valid, tr_word, tr_landed, tr_landed_q};
+    // ---- rest: nothing has passed between the engines and the card for as long as any of them takes ------------
+    logic [8:0] rest_q;
+    assign busy = !rest_q[8] || r_busy || db_valid || rf_valid || fe_valid || cfg_req;
+    always_ff @(posedge clk)
+        if (rst) rest_q <= 9'd256;
+        else if (r_busy || db_valid || rf_valid || cfg_req || fr_valid || frd_valid || qr_valid != 2'd0 || qc_valid != 2'd0
+                 || fcq_valid != 2'd0 || xa_valid != 2'd0 || x_valid != 2'd0 || hw_valid || fs_valid || fl_valid
+                 || ack_valid || lst_valid || afr_valid || lfr_valid || ev_valid != 2'd0) rest_q <= '0;
+        else if (!rest_q[8]) rest_q <= rest_q + 9'd1;
+
+    wire unused = &{1'b0, db_qpn, t_counts, r_counts, tr_valid, tr_word, tr_landed, tr_landed_q};
 endmodule

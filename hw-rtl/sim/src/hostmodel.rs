@@ -1307,16 +1307,20 @@ pub fn piece_lengths(frames: &[Vec<u8>], qpn: u32) -> Vec<usize> {
 
 /// Credit lists in `frames` for the sending QP `qpn`, each once, in order of their numbers.
 ///
-/// The control messages' format is in docs/wire.md: 3 words of header, then records of
-/// (type | words << 8 | QPN << 16) and a body; type 1 is a list: epoch, first number, sizes.
+/// The formats are in docs/wire.md: a control message has 3 words of header, then records of
+/// (type | words << 8 | QPN << 16) and a body; type 1 is a list: epoch, first number, sizes. A datagram has
+/// one such record behind its 2 words of DETH.
 pub fn credit_lists(frames: &[Vec<u8>], qpn: u32) -> Vec<Vec<u32>> {
-    const HEADER_WORDS: usize = 3;
     const LIST: u32 = 1;
     let mut lists = BTreeMap::new();
-    for message in frames.iter().filter_map(|f| roce(f)).filter(|b| b.qpn == CONTROL_QPN && b.opcode == 0x04) {
+    for message in frames.iter().filter_map(|f| roce(f)).filter(|b| b.qpn == CONTROL_QPN) {
+        let mut at = match message.opcode {
+            0x04 => 3,
+            0x64 => 2,
+            _ => continue,
+        };
         let words: Vec<u32> =
             message.body.chunks_exact(4).map(|b| u32::from_le_bytes(b.try_into().expect("4 bytes"))).collect();
-        let mut at = HEADER_WORDS;
         while at < words.len() {
             let n = (words[at] >> 8 & 0xff) as usize;
             assert!(n > 0 && at + n <= words.len(), "malformed control message {words:x?}");
