@@ -321,6 +321,36 @@ fn messages_arrive_in_the_receives_and_both_ends_hear_of_it() {
     assert_eq!((pair.nodes[0].exception(), pair.nodes[1].exception()), (None, None));
 }
 
+/// As when a process posts before its connection is there.
+#[test]
+fn what_was_posted_before_the_rows_were_written_follows_by_itself() {
+    let mut pair = Pair::new(100);
+    let data = Rng(3).bytes(8192);
+    pair.nodes[0].poke(DATA, &data);
+    for node in &mut pair.nodes {
+        node.register(CPU_DB_CFG_QPN, QP);
+        node.register(CPU_DB_CFG, 1 << 31 | PAGE as u32);
+    }
+    for n in 0..2 {
+        pair.nodes[1].receive(VA + n * 4096, 4096);
+        pair.nodes[0].send(VA + n * 4096, 4096);
+    }
+    for _ in 0..2000 {
+        pair.step();
+    }
+    for (n, node) in (0..).zip(&mut pair.nodes) {
+        node.connect(n);
+        node.register(CPU_DB_CFG_QPN, QP);
+        node.register(CPU_DB_CFG, 1 << 31 | 1 << 30 | PAGE as u32);
+    }
+    pair.until(60_000, |p| p.nodes.iter().all(|n| n.completions().len() == 2));
+    assert!(pair.nodes[1].peek(DATA, 8192) == data);
+    pair.nodes[0].send(VA, 100);
+    pair.nodes[1].receive(VA, 100);
+    pair.until(60_000, |p| p.nodes.iter().all(|n| n.completions().len() == 3));
+    assert_eq!((pair.nodes[0].exception(), pair.nodes[1].exception()), (None, None));
+}
+
 /// Steady streams over one queue pair, in both directions at once; only the data are judged here.
 #[test]
 fn streams_in_both_directions_arrive_whole() {

@@ -103,7 +103,7 @@ table! {
     CPU_DB_BYTES = 0x04c;
     /// wo: QPN of the doorbell row to configure.
     CPU_DB_CFG_QPN = 0x050;
-    /// wo: doorbell row: bit 31 valid, bit 30 doorbells go to the fast path, doorbell page in bits 7:0; clears the row's indices.
+    /// wo: doorbell row: bit 31 valid, bit 30 doorbells go to the fast path, doorbell page in bits 7:0; clears the row's indices, except that a valid row of the same page that gets bit 30 is rung there as it stands.
     CPU_DB_CFG = 0x054;
 
     /// ro: received frame at the head: bit 31 valid, length in bits 28:16 (with iCRC, without FCS), slot in bits 7:0.
