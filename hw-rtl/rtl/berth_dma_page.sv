@@ -100,6 +100,8 @@ module berth_dma_page #(
       virt_q   <= cmd_virtual;
       asid_q   <= cmd_asid;
       info_q   <= cmd_info;
+      // the first look-up begins with the command where it may
+      looking_q <= cmd_virtual && !cmd_bad && enable && !hold && !put && place;
     end
     if (rst) begin
       active_q  <= 1'b0;

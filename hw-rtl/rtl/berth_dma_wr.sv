@@ -182,7 +182,9 @@ module berth_dma_wr #(
   wire fetch_go = pr_valid && pr_ready;
   assign pr_valid = fetching_q && room_q != 0;
   assign pr_addr = from_q;
-  assign get_pop = get_valid && (!fetching_q || (fetch_go && fetch_last));
+  wire get_free = !fetching_q || (fetch_go && fetch_last);
+  wire direct = put_go && !get_valid && get_free;   // nothing lies before it
+  assign get_pop = get_valid && get_free;
 
   berth_lutfifo #(
       .WIDTH(19 + 13),
@@ -190,7 +192,7 @@ module berth_dma_wr #(
   ) get_fifo (
       .clk,
       .rst,
-      .wr_valid(put_valid && seg_room),
+      .wr_valid(put_valid && seg_room && !direct),
       .wr_ready(get_room),
       .wr_data({local_now, put.len}),
       .rd_valid(get_valid),
@@ -209,6 +211,11 @@ module berth_dma_wr #(
       fetch_q    <= get_len;
       fetching_q <= get_len != 0;
     end
+    if (direct) begin
+      from_q     <= local_now;
+      fetch_q    <= put.len;
+      fetching_q <= put.len != 0;
+    end
     room_q <= room_q - 7'(fetch_go) + 7'(word_pop);
     if (rst) begin
       fetching_q <= 1'b0;
@@ -219,7 +226,8 @@ module berth_dma_wr #(
   logic [DATA_W-1:0] word;
   berth_fifo #(
       .WIDTH(DATA_W),
-      .DEPTH(WORDS)
+      .DEPTH(WORDS),
+      .PASS(1)
   ) word_fifo (
       .clk,
       .rst,
@@ -250,6 +258,9 @@ module berth_dma_wr #(
   assign done_valid = done_q;
   assign done_tag = done_tag_q;
   assign done_status = {6'd0, done_status_q};
+  assign fd_valid = seg_pop && seg.last && seg.info[16];
+  assign fd_tag = seg.info[7:0];
+  assign fd_status = seg.status;
 
   always_ff @(posedge clk) begin
     if (word_pop) sent_q <= sent_q + 13'(BYTES);
@@ -262,13 +273,9 @@ module berth_dma_wr #(
         done_status_q <= seg.status;
       end
     end
-    fd_valid  <= seg_pop && seg.last && seg.info[16];
-    fd_tag    <= seg.info[7:0];
-    fd_status <= seg.status;
     if (rst) begin
-      sent_q   <= '0;
-      done_q   <= 1'b0;
-      fd_valid <= 1'b0;
+      sent_q <= '0;
+      done_q <= 1'b0;
     end
   end
 

@@ -25,7 +25,7 @@ const SHORT: &[(&str, &[usize])] = &[
     ("msg_rate_16qp", &[512]),
     ("msg_rate_1qp", &[512]),
     ("lat_tx", &[64]),
-    ("lat_rx", &[64, 512]),
+    ("lat_rx", &[64]),
     ("bw_1qp", &[64, 512]),
 ];
 
