@@ -246,8 +246,8 @@ module berth_core #(
     logic [3:0]          xr_kind;
     logic                hw_valid, hw_ready, fs_valid, fs_ready, fs_loop, fl_valid;
     logic [17:0]         hw_addr, fs_addr;
-    logic [DATA_W-1:0]   hw_data;
-    logic [DATA_W/8-1:0] hw_strb;
+    logic [HOST_W-1:0]   hw_data;
+    logic [HOST_W/8-1:0] hw_strb;
     logic [12:0]         fs_len;
     logic [7:0]          fs_tag, fl_tag;
 

@@ -86,8 +86,8 @@ module berth_fp #(
     output logic                hw_valid,
     input  logic                hw_ready,
     output logic [17:0]         hw_addr,
-    output logic [DATA_W-1:0]   hw_data,
-    output logic [DATA_W/8-1:0] hw_strb,
+    output logic [HOST_W-1:0]   hw_data,
+    output logic [HOST_W/8-1:0] hw_strb,
     output logic                fs_valid,
     input  logic                fs_ready,
     output logic [17:0]         fs_addr,
@@ -168,6 +168,10 @@ module berth_fp #(
     logic [5:0]    lst_n, lfr_n;
     logic          afr_valid, afr_ready, afr_has_sack, lfr_valid, lfr_ready, lfr_begin;
     logic [7:0]    t_counts;
+    logic          dn_we, swept, swept_on;
+    logic [QW-1:0] dn_q;
+    logic [15:0]   dn_elems;
+    logic [31:0]   swept_at;
     logic          r_busy, tr_valid, tr_landed;
     logic [QW-1:0] tr_landed_q;
     logic [63:0]   tr_word;
@@ -196,11 +200,13 @@ module berth_fp #(
         .ack_valid(ack_valid), .ack_ready(ack_ready), .ack_q(ack_q), .ack_psn(ack_psn), .ack_syndrome(ack_syndrome),
         .ack_has_sack(ack_has_sack), .ack_sack(ack_sack),
         .lst_valid(lst_valid), .lst_ready(lst_ready), .lst_q(lst_q), .lst_begin(lst_begin), .lst_first(lst_first),
-        .lst_n(lst_n), .lst_size(lst_size),
+        .lst_n({lst_n == 6'd0, lst_n}), .lst_size(lst_size),
         .afr_valid(afr_valid), .afr_ready(afr_ready), .afr_q(afr_q), .afr_psn(afr_psn), .afr_syndrome(afr_syndrome),
         .afr_msn(afr_msn), .afr_has_sack(afr_has_sack), .afr_sack(afr_sack),
         .lfr_valid(lfr_valid), .lfr_ready(lfr_ready), .lfr_q(lfr_q), .lfr_begin(lfr_begin), .lfr_epoch(lfr_epoch),
-        .lfr_first(lfr_first), .lfr_n(lfr_n), .lfr_size(lfr_size),
+        .lfr_first(lfr_first), .lfr_n({lfr_n == 6'd0, lfr_n}), .lfr_size(lfr_size),
+        .dn_we(dn_we), .dn_q(dn_q), .dn_elems(dn_elems),
+        .hurry(1'b0), .swept(swept), .swept_on(swept_on), .swept_at(swept_at),
         .ev_packet(t_counts[0]), .ev_again(t_counts[1]), .ev_ack(t_counts[2]), .ev_list(t_counts[3]),
         .ev_list_taken(t_counts[4]), .ev_held(t_counts[5]), .ev_block(t_counts[6]), .ev_release(t_counts[7])
     );
@@ -250,5 +256,5 @@ module berth_fp #(
                  || ack_valid || lst_valid || afr_valid || lfr_valid || ev_valid != 2'd0) rest_q <= '0;
         else if (!rest_q[8]) rest_q <= rest_q + 9'd1;
 
-    wire unused = &{1'b0, db_qpn, t_counts, r_counts, tr_valid, tr_word, tr_landed, tr_landed_q};
+    wire unused = &{1'b0, dn_we, dn_q, dn_elems, swept, swept_on, swept_at, db_qpn, t_counts, r_counts, tr_valid, tr_word, tr_landed, tr_landed_q};
 endmodule

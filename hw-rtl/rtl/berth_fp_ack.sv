@@ -28,6 +28,11 @@ module berth_fp_ack #(
     input  logic [$clog2(QPS)-1:0]   cmd_q,
     input  logic [2:0]               cmd_op,
     input  logic [31:0]              now,
+    // time-outs: look whenever nothing else is to be done; a row was looked at, it runs a timer, and until when
+    input  logic                     hurry,
+    output logic                     swept,
+    output logic                     swept_on,
+    output logic [31:0]              swept_at,
 
     input  logic                     ack_valid,
     output logic                     ack_ready,
@@ -223,11 +228,19 @@ module berth_fp_ack #(
     berth_fp_mem #(.WIDTH(8), .DEPTH(QPS << 7)) m_marks (.clk(clk), .we(mark_we), .waddr({q_q, psn_q[6:0]}),
         .wdata(behind[7:0]), .re(op_q == HUNT), .raddr({q_q, open_psn[6:0]}), .rdata(mark));
 
+    // ---- time-outs -----------------------------------------------------------------------
+    logic [QPS-1:0] started_q;           // rows that mean something
+    logic           alive;
+    assign alive    = started_q[q_q];
+    assign swept    = op_q == STORE && kind_q == SWEEP;
+    assign swept_on = alive && armed_q && timeout != 32'd0 && !told_q && !halt_q;
+    assign swept_at = stamp_q + timeout;
+
     // ---- storing -----------------------------------------------------------------------
     logic hold, can_give;
     assign hold     = !selective && (lost_q_ | fixing_q) != '0;
-    assign can_give = lost_q_ != '0 && !busy_q[place_q_] && !halt_q;
-    assign store    = op_q == STORE;
+    assign can_give = alive && lost_q_ != '0 && !busy_q[place_q_] && !halt_q;
+    assign store    = op_q == STORE && (kind_q != SWEEP || alive);
     assign row_new  = {una_q, done_q, lost_q_, fixing_q, marked_q, busy_q, place_q_, halt_q, armed_q, told_q, stamp_q};
     assign more     = store && can_give;
     assign init_ack = store && kind_q == INIT;
@@ -246,7 +259,8 @@ module berth_fp_ack #(
         fw_q     <= q_q;
         fw_arg   <= {syndrome_q, psn_q};
         tick_q   <= tick_q + 6'd1;
-        if (tick_q == 6'd0) sweep_due_q <= 1'b1;
+        if (tick_q == 6'd0 || (hurry && !again_valid && !fail_valid && !place_valid && !cmd_valid && !ack_valid && !work_valid))
+            sweep_due_q <= 1'b1;
         case (op_q)
             IDLE: begin
                 q_q    <= q;
@@ -322,7 +336,7 @@ module berth_fp_ack #(
                         told_q  <= 1'b0;
                         stamp_q <= now;
                     end
-                    SWEEP: begin
+                    SWEEP: if (alive) begin
                         armed_q <= flight != 24'd0;
                         if (!armed_q) begin
                             stamp_q <= now;
@@ -344,6 +358,7 @@ module berth_fp_ack #(
                         halt_q   <= 1'b0;
                         armed_q  <= 1'b0;
                         told_q   <= 1'b0;
+                        started_q[q_q] <= 1'b1;
                         op_q <= STORE;
                     end
                     default: ;
@@ -391,6 +406,7 @@ module berth_fp_ack #(
             op_q        <= IDLE;
             sweep_due_q <= 1'b0;
             sweep_q     <= '0;
+            started_q   <= '0;
             tick_q      <= 6'd0;
             kind_q      <= WORK;
         end

@@ -7,6 +7,9 @@
 // One block asked for is one operation of four cycles. Answers go into the state of the block at once; one that
 // the host has answered is acquired again.
 //
+// State of a block: {failed, held, why it failed}, else {0, 0, BLOCK_*}: asked for, given back, to be asked for again.
+// The release engine writes it when it gives memory back.
+//
 // Configuration words: 18 {.., asid [15:8]}, 21 {most blocks ahead [13:8], log2 of the block size [4:0]}.
 module berth_fp_block #(
     parameter int unsigned QPS = 64,
@@ -48,6 +51,22 @@ module berth_fp_block #(
     input  logic [$clog2(QPS)-1:0]   log_q,
     input  logic [6:0]               log_psn,
     input  logic [LC+45:0]           log_where,    // {no memory, context, offset [31:0], length [12:0]}
+
+    // a block's state changes: of memory that was given back; with `mark_again` it is asked for once more
+    input  logic                     mark_valid,
+    output logic                     mark_ready,
+    input  logic                     mark_again,
+    input  logic [$clog2(QPS)-1:0]   mark_q,
+    input  logic [LB:0]              mark_idx,
+    input  logic [7:0]               mark_state,   // BLOCK_*
+    // no new block while memory is let go of, and none when the QP has ended; `wake`: it goes on
+    input  logic [QPS-1:0]           still,
+    input  logic                     wake_we,
+    input  logic [$clog2(QPS)-1:0]   wake_q,
+    // blocks of QP count_q, those of lost packets included: asked for; held since the QP was initialised
+    input  logic [$clog2(QPS)-1:0]   count_q,
+    output logic [LB+1:0]            count_asked,
+    output logic [LB+1:0]            count_held,
 
     // a lost packet to be prepared
     input  logic                     lost_valid,
@@ -91,6 +110,7 @@ module berth_fp_block #(
     output logic                     ev_block      // counter: a block was asked for
 );
     localparam int unsigned QW = $clog2(QPS);
+    localparam logic [7:0]  BLOCK_ASKED = 8'd0;
     localparam int unsigned RW = 8 + 32 + LC + 32 + LB + 1 + LR + 1;
 
     typedef enum logic [2:0] {IDLE, ROWS, LOOK, ASK, PART, AGAIN} op_t;
@@ -112,8 +132,8 @@ module berth_fp_block #(
     logic [QW-1:0] addr;
     logic [RW-1:0] row_new;
 
-    berth_fp_ready #(.QPS(QPS), .SETS(4)) work (.clk(clk), .rst(rst),
-        .set({again, cut_we, freed_we, want_we}), .set_q({q_q, cut_q, freed_q, want_q}),
+    berth_fp_ready #(.QPS(QPS), .SETS(5)) work (.clk(clk), .rst(rst),
+        .set({again, cut_we, freed_we, want_we, wake_we}), .set_q({q_q, cut_q, freed_q, want_q, wake_q}),
         .valid(work_valid), .q(work_q), .pop(work_pop), .busy(work_busy));
     berth_fp_mem #(.WIDTH(RW), .DEPTH(QPS)) m_row (.clk(clk), .we(row_we), .waddr(q_q), .wdata(row_new),
         .re(read), .raddr(addr), .rdata({pieces, left, ctx, offset, blocks, losts}));
@@ -155,8 +175,11 @@ module berth_fp_block #(
     assign good      = xr_status == 8'd0;
     assign retry_put = xr_valid && xr_kind == 2'd2 && good;
     assign xr_ready  = !(retry_put && !retry_room);
+    logic mark_put;                      // a block is asked for again, by a mark
+    assign mark_put = mark_valid && mark_ready && mark_again;
     berth_fifo #(.WIDTH(16), .DEPTH(256)) retries (.clk(clk), .rst(rst),
-        .wr_valid(retry_put), .wr_ready(retry_room), .wr_data(xr_tag),
+        .wr_valid(retry_put || mark_put), .wr_ready(retry_room),
+        .wr_data(retry_put ? xr_tag : {(15-LB)'(mark_q), mark_idx}),
         .rd_valid(retry_valid), .rd_ready(retry_ready), .rd_data(retry_tag));
     logic          settle;               // an answer settles a block
     assign settle    = xr_valid && ((xr_kind == 2'd0) || (xr_kind == 2'd2 && !good));
@@ -190,11 +213,26 @@ module berth_fp_block #(
     assign block_q    = q_q;
     assign block_idx  = fixing ? {1'b1, place_q, part_q} : {1'b0, blocks[LB-1:0]};
     assign block_data = {fixing ? fix_ctx_q : ctx, at, len[20:0], va};
-    assign state_we   = settle || put;
-    assign state_q    = settle ? xr_tag[LB+1 +: QW] : q_q;
-    assign state_idx  = settle ? xr_tag[LB:0] : block_idx;
-    assign state_data = settle ? {!good, good, xr_status} : 10'd0;
+    assign mark_ready = !settle && !put && !fixed_we && !(mark_again && (retry_put || !retry_room));
+    assign state_we   = settle || put || (mark_valid && mark_ready);
+    assign state_q    = settle ? xr_tag[LB+1 +: QW] : put || fixed_we ? q_q : mark_q;
+    assign state_idx  = settle ? xr_tag[LB:0] : put ? block_idx : mark_idx;
+    assign state_data = settle ? {!good, good, xr_status} : put ? {2'd0, BLOCK_ASKED} : {2'd0, mark_state};
     assign held_set   = settle || fixed_we;
+
+    // Counts; nothing of a QP is under way when it is initialised.
+    logic [LB+1:0] asked [0:QPS-1];
+    logic [LB+1:0] held  [0:QPS-1];
+    logic [QW-1:0] count_at;
+    logic          count_we;
+    assign count_at    = init_ack ? init_q : state_q;
+    assign count_we    = settle || put || mark_put || init_ack;
+    assign count_asked = asked[count_q];
+    assign count_held  = held[count_q];
+    always_ff @(posedge clk) if (count_we) begin
+        asked[count_at] <= init_ack ? '0 : settle ? asked[count_at] - 1'b1 : asked[count_at] + 1'b1;
+        held[count_at]  <= init_ack ? '0 : held[count_at] + (LB+2)'(settle && good);
+    end
 
     logic [63:0]     again_va;
     logic [20:0]     again_len;
@@ -240,7 +278,7 @@ module berth_fp_block #(
         {row_new[RW-1 -: 8], row_new[LB+LR+1 -: LB+1], row_new[LR:0]};
     assign again = put && !fixing || (covers && p_none);
 
-    assign init_ack    = op_q == IDLE && init_valid && q_q == init_q;
+    assign init_ack    = op_q == IDLE && init_valid && q_q == init_q && !settle && !mark_valid;
     assign retry_ready = op_q == IDLE && !init_valid;
     assign lost_ready  = op_q == IDLE && !init_valid && !retry_valid;
     assign work_pop    = lost_ready && !lost_valid;
@@ -278,7 +316,7 @@ module berth_fp_block #(
                     op_q <= ROWS;
                 end
             end
-            ROWS: op_q <= fix_q ? LOOK : fits && (!need || pieces != cut) ? LOOK
+            ROWS: op_q <= fix_q ? LOOK : still[q_q] ? IDLE : fits && (!need || pieces != cut) ? LOOK
                         : need && pieces != cut ? LOOK : IDLE;
             LOOK: if (fix_q && fix_left_q == 13'd0 && part_q == 3'd0) begin
                 // the log is there: the first part follows

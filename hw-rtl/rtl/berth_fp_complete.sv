@@ -38,6 +38,7 @@ module berth_fp_complete #(
     input  logic                     sent_we,
     input  logic [$clog2(QPS)-1:0]   sent_q,
     input  logic [15:0]              sent_elems,
+    input  logic                     sent_local,    // an element ended that has no packet
     input  logic                     acked_we,
     input  logic [$clog2(QPS)-1:0]   acked_q,
     input  logic [23:0]              acked_una,
@@ -71,8 +72,17 @@ module berth_fp_complete #(
     logic          row_we, err_read;
     logic [16+LC+8:0] row_new;
 
+    // After an error elements complete as soon as they are there; else when they are acknowledged.
+    logic [QPS-1:0] ended_q;
+    logic           more;
+    always_ff @(posedge clk) begin
+        if (err_ready) ended_q[q_q] <= 1'b1;
+        if (init_ack)  ended_q[q_q] <= 1'b0;
+        if (rst)       ended_q      <= '0;
+    end
     berth_fp_ready #(.QPS(QPS), .SETS(4)) work (.clk(clk), .rst(rst),
-        .set({row_we, sent_we, acked_we, parsed_we}), .set_q({q_q, sent_q, acked_q, parsed_q}),
+        .set({more, sent_we && sent_local, acked_we, parsed_we && ended_q[parsed_q]}),
+        .set_q({q_q, sent_q, acked_q, parsed_q}),
         .valid(work_valid), .q(work_q), .pop(work_pop), .busy(work_busy));
     assign err_read = err_valid && !init_valid;
     assign q        = err_read ? err_q : work_q;
@@ -113,6 +123,7 @@ module berth_fp_complete #(
         if (err_ready) row_new = {head, ctxs, err_new_q};
         if (init_ack)  row_new = '0;
     end
+    assign more    = err_ready || (cq_valid && cq_ready && (head + 16'd1 != elems || ended_q[q_q]));
     assign done_we = row_we;
     assign done_q  = q_q;
     assign {done_elems, done_ctxs} = row_new[16+LC+8:8];

@@ -5,6 +5,8 @@
 // Up to 2^LP pieces are cut ahead of the packets. They are the *cover* (PC-2): the block engine asks for
 // memory of pieces only. One list, or one piece of one QP, is one operation of three cycles.
 //
+// Unused credits can be given up, newest first (decision 19): the list whose proof was waited for is forgotten with them.
+//
 // Configuration word 19: [4] message mode.
 module berth_fp_cut #(
     parameter int unsigned QPS = 64,
@@ -43,6 +45,17 @@ module berth_fp_cut #(
     input  logic [31:0]              lst_first,
     input  logic [6:0]               lst_n,
     input  logic [31:0]              lst_size,
+
+    // the `give_n` newest credits are given up, or all that are left; the first of them is the next to be expected
+    input  logic                     give_valid,
+    output logic                     give_ready,
+    input  logic [$clog2(QPS)-1:0]   give_q,
+    input  logic [23:0]              give_n,
+    output logic [31:0]              give_first,   // kept until the next time
+    // unused credits of a QP, when they change
+    output logic                     credits_we,
+    output logic [$clog2(QPS)-1:0]   credits_q,
+    output logic [7:0]               credits_n,
 
     // pieces that the block engine and the send engine are done with
     input  logic                     covered_we,
@@ -87,7 +100,7 @@ module berth_fp_cut #(
 
     typedef enum logic [1:0] {IDLE, ROWS, CUT, SIZES} state_t;
     state_t        state_q;
-    logic          list_q;               // the operation is a list
+    logic          list_q, give_q_;      // the operation is a list, or that credits are given up
     logic          work_valid, work_pop, work_busy, again;
     logic [QW-1:0] work_q;
 
@@ -122,13 +135,14 @@ module berth_fp_cut #(
         d = a - b;
         after = !d[31] && d != 32'd0;
     endfunction
-    logic [31:0] list_end, skip, count;
+    logic [31:0] list_end, skip, count, kept;
     logic [7:0]  answer;
     logic [31:0] first_q;
     logic [6:0]  n_q, skip_q;
     assign list_end = first_q + {25'd0, n_q};
     assign skip     = next_in - first_q;
     assign count    = next_in - next_out;
+    assign kept     = {8'd0, give_n} < count ? next_in - {8'd0, give_n} : next_out;
     assign answer   = n_q == 7'd0 || {25'd0, n_q} > berth_regs_pkg::MAX_LIST     ? berth_regs_pkg::LIST_BAD[7:0]
                     : !after(list_end, next_in)                                  ? berth_regs_pkg::LIST_REPEAT[7:0]
                     : after(first_q, next_in)                                    ? berth_regs_pkg::LIST_GAP[7:0]
@@ -136,7 +150,7 @@ module berth_fp_cut #(
                     : {25'd0, n_q} - skip > 32'(ROOM) - count                    ? berth_regs_pkg::LIST_OVERFLOW[7:0]
                     : berth_regs_pkg::LIST_OK[7:0];
     logic taken_q;
-    assign lst_ready = (state_q == IDLE && !init_valid) || state_q == SIZES;
+    assign lst_ready = (state_q == IDLE && !init_valid && !give_valid) || state_q == SIZES;
     assign size_we   = state_q == SIZES && lst_valid && taken_q && skip_q == 7'd0;
 
     // ---- cut -------------------------------------------------------------------------
@@ -175,15 +189,23 @@ module berth_fp_cut #(
             row_we  = answer == berth_regs_pkg::LIST_OK[7:0];
             row_new = {1'b1, first_q, list_end, next_out, elem, mid, rest, place, pieces, total};
         end
+        if (give_ready) begin
+            row_we  = 1'b1;
+            row_new = {1'b0, 32'd0, kept, next_out, elem, mid, rest, place, pieces, total};
+        end
         if (init_ack) begin
             row_we  = 1'b1;
             row_new = '0;
         end
     end
+    assign give_ready = state_q == ROWS && give_q_;
+    assign credits_we = row_we;
+    assign credits_q  = q_q;
+    assign credits_n  = row_new[RW-58 -: 8] - row_new[RW-90 -: 8];
 
-    assign work_pop = state_q == IDLE && !init_valid && !lst_valid;
+    assign work_pop = state_q == IDLE && !init_valid && !give_valid && !lst_valid;
     assign read     = state_q == IDLE;
-    assign addr     = lst_valid ? lst_q : work_q;
+    assign addr     = give_valid ? give_q : lst_valid ? lst_q : work_q;
 
     always_ff @(posedge clk) begin
         fw_valid <= 1'b0;
@@ -194,8 +216,13 @@ module berth_fp_cut #(
                 first_q <= lst_first;
                 n_q     <= lst_n;
                 list_q  <= 1'b0;
+                give_q_ <= 1'b0;
                 if (init_valid) begin
                     q_q <= init_q;
+                end else if (give_valid) begin
+                    q_q     <= give_q;
+                    give_q_ <= 1'b1;
+                    state_q <= ROWS;
                 end else if (lst_valid) begin
                     q_q    <= lst_q;
                     list_q <= lst_begin;
@@ -212,7 +239,10 @@ module berth_fp_cut #(
                 skip_q    <= skip[6:0];
                 fw_status <= answer;
                 fw_q      <= q_q;
-                if (list_q) begin
+                if (give_q_) begin
+                    give_first <= kept;
+                    state_q    <= IDLE;
+                end else if (list_q) begin
                     fw_valid <= answer != berth_regs_pkg::LIST_OK[7:0] && answer != berth_regs_pkg::LIST_REPEAT[7:0];
                     ev_list  <= answer == berth_regs_pkg::LIST_OK[7:0];
                     state_q  <= n_q == 7'd0 ? IDLE : SIZES;

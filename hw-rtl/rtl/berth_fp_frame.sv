@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // Frames: data packets, ACKs and lists get their headers from the QP's template and a place in packet RAM; the reads
-// of their payload are issued meanwhile. Before an ACK or a list waits for longer than one packet they go first.
+// of their payload are issued meanwhile. Before an ACK or a list waits for longer than one packet they go first; but while
+// data frames wait for the wire, an ACK waits for three of them, so that one does for several packets.
+//
+// Two frames are in work: one is chosen and composed (two cycles) while the one before it is written, a word of packet RAM
+// per cycle. The sizes of a list follow its header as they come.
 //
 // Template (configuration words 0 to 13, bytes in order, little end first): Ethernet, IPv4, UDP and BTH to the peer's
 // QP. Lengths, opcode, PSN and flags are filled in here. Bytes 24 and 25 hold the sum of the IPv4 header's halves
@@ -8,7 +12,7 @@
 // message mode [4]}, 23 Q_Key of lists.
 module berth_fp_frame #(
     parameter int unsigned QPS    = 64,
-    parameter int unsigned DATA_W = 64,
+    parameter int unsigned WORD_W = 128,    // bits of a word of packet RAM
     parameter int unsigned LE     = 6,
     parameter int unsigned LB     = 5
 ) (
@@ -60,11 +64,12 @@ module berth_fp_frame #(
     input  logic                     lfr_begin,
     input  logic [31:0]              lfr_epoch,
     input  logic [31:0]              lfr_first,
-    input  logic [5:0]               lfr_n,
+    input  logic [6:0]               lfr_n,
     input  logic [31:0]              lfr_size,
     input  logic                     ctl_valid,     // a place for them
     input  logic [6:0]               ctl_tag,
     output logic                     ctl_pop,
+    input  logic                     backlog,       // data frames wait for the wire
 
     // places: a packet is begun (with all that is kept of it), its header is written
     input  logic [17:0]              at,            // address of place `at_tag`
@@ -84,8 +89,8 @@ module berth_fp_frame #(
     output logic                     hw_valid,
     input  logic                     hw_ready,
     output logic [17:0]              hw_addr,
-    output logic [DATA_W-1:0]        hw_data,
-    output logic [DATA_W/8-1:0]      hw_strb,
+    output logic [WORD_W-1:0]        hw_data,
+    output logic [WORD_W/8-1:0]      hw_strb,
     output logic                     pr_valid,
     input  logic                     pr_ready,
     output logic [17:0]              pr_local,
@@ -98,9 +103,13 @@ module berth_fp_frame #(
     output logic                     ev_list
 );
     localparam int unsigned QW    = $clog2(QPS);
-    localparam int unsigned BYTES = DATA_W / 8;
+    localparam int unsigned BYTES = WORD_W / 8;
     localparam int unsigned LANES = $clog2(BYTES);
-    localparam int unsigned IMAGE = 2048;           // bits: the longest is a list of 32, 202 bytes
+    localparam int unsigned LONGEST = 102;          // bytes that are composed: headers and 40 bytes of data
+    localparam int unsigned WORDS = (LONGEST + BYTES - 1) / BYTES;
+    // Half a size may hang over a word.
+    localparam int unsigned IMAGE = WORDS == 1 ? WORD_W + 16 : WORDS * WORD_W;
+    localparam logic [2:0]  ACK_AFTER = 3'd3;       // data frames
 
     // The wire: opcodes, where extended headers go (docs/wire.md).
     localparam logic [7:0]  SEND_FIRST = 8'h00, SEND_MIDDLE = 8'h01, SEND_LAST = 8'h02, SEND_LAST_IMM = 8'h03,
@@ -110,17 +119,25 @@ module berth_fp_frame #(
     localparam logic        PLACED = 1'b1;          // bit 8 of a placement header
     localparam int unsigned HEAD = 54;              // bytes up to the BTH's end
 
-    typedef enum logic [2:0] {IDLE, MAKE, SIZES, WRITE, PAD, CLOSE} op_t;
+    typedef enum logic [2:0] {FREE, WRITE, SIZES, PAD, CLOSE} op_t;
     typedef enum logic [1:0] {PACKET, ACK, LIST} kind_t;
-    op_t           op_q;
+    op_t           op_q;                 // of the frame that is written
+    logic          make_q;               // a frame has been chosen
+    logic          go;                   // it is composed, and will be written
+    logic          done;                 // the one before it is written
     kind_t         kind_q;
     logic          turn_q;               // a data packet goes next
+    logic [2:0]    since_q;              // data packets since the last ACK
+    logic          list_q;               // a list has been chosen whose sizes are not all here
+    logic          ack_go, idle;
     logic          pick_ack, pick_list, pick_packet;
     logic [QW-1:0] q;
 
-    assign pick_packet = pkt_valid && (turn_q || !((afr_valid || lfr_valid) && ctl_valid));
-    assign pick_ack    = !pick_packet && afr_valid && ctl_valid;
-    assign pick_list   = !pick_packet && !afr_valid && lfr_valid && ctl_valid;
+    assign idle        = !make_q || go;
+    assign ack_go      = afr_valid && (!backlog || since_q == ACK_AFTER);
+    assign pick_packet = pkt_valid && (turn_q || !((ack_go || (lfr_valid && !list_q)) && ctl_valid));
+    assign pick_ack    = !pick_packet && ack_go && ctl_valid;
+    assign pick_list   = !pick_packet && !ack_go && lfr_valid && !list_q && ctl_valid;
     assign q           = pick_packet ? pkt_q : pick_ack ? afr_q : lfr_q;
 
     // ---- templates ---------------------------------------------------------------------
@@ -132,23 +149,23 @@ module berth_fp_frame #(
     generate
         for (genvar i = 0; i < 14; i++) begin : g_template
             berth_fp_mem #(.WIDTH(32), .DEPTH(QPS)) m_word (.clk(clk), .we(cfg_we && cfg_word == i[5:0]),
-                .waddr(cfg_q), .wdata(cfg_wdata), .re(op_q == IDLE), .raddr(q), .rdata(template_[32*i +: 32]));
+                .waddr(cfg_q), .wdata(cfg_wdata), .re(idle), .raddr(q), .rdata(template_[32*i +: 32]));
         end
     endgenerate
     berth_fp_mem #(.WIDTH(8), .DEPTH(QPS)) m_asid (.clk(clk), .we(cfg_we && cfg_word == 6'd18), .waddr(cfg_q),
-        .wdata(cfg_wdata[15:8]), .re(op_q == IDLE), .raddr(q), .rdata(asid));
+        .wdata(cfg_wdata[15:8]), .re(idle), .raddr(q), .rdata(asid));
     berth_fp_mem #(.WIDTH(3), .DEPTH(QPS)) m_mode (.clk(clk), .we(cfg_we && cfg_word == 6'd19), .waddr(cfg_q),
-        .wdata(cfg_wdata[6:4]), .re(op_q == IDLE), .raddr(q), .rdata({loop, selective, message}));
+        .wdata(cfg_wdata[6:4]), .re(idle), .raddr(q), .rdata({loop, selective, message}));
     berth_fp_mem #(.WIDTH(32), .DEPTH(QPS)) m_qkey (.clk(clk), .we(cfg_we && cfg_word == 6'd23), .waddr(cfg_q),
-        .wdata(cfg_wdata), .re(op_q == IDLE), .raddr(q), .rdata(qkey));
+        .wdata(cfg_wdata), .re(idle), .raddr(q), .rdata(qkey));
     berth_fp_mem #(.WIDTH(320), .DEPTH(QPS << LE)) m_inline (.clk(clk), .we(elem_we), .waddr({elem_q, elem_idx}),
-        .wdata(elem_data), .re(op_q == IDLE), .raddr({pkt_q, pkt_elem}), .rdata(inline_));
+        .wdata(elem_data), .re(idle), .raddr({pkt_q, pkt_elem}), .rdata(inline_));
 
     // ---- what the frame says -----------------------------------------------------------
     logic [QW-1:0] q_q;
     logic [6:0]    tag_q;
     logic [23:0]   psn_q;
-    logic [3:0]    flags_q, parts_q, left_q;
+    logic [3:0]    flags_q, parts_q, left_q;      // left_q: parts that are not asked for, of the frame written
     logic [31:0]   imm_q, placement_q, epoch_q, number_q;
     logic [12:0]   len_q, first_q;
     logic          inline_q, sack_q;
@@ -157,7 +174,7 @@ module berth_fp_frame #(
     logic [7:0]    syndrome_q;
     logic [23:0]   msn_q;
     logic [127:0]  sack_bits_q;
-    logic [5:0]    n_q, done_q;
+    logic [6:0]    n_q;
 
     function automatic logic [31:0] be32(input logic [31:0] x);
         be32 = {x[7:0], x[15:8], x[23:16], x[31:24]};
@@ -194,7 +211,7 @@ module berth_fp_frame #(
         end else if (kind_q == LIST) begin
             opcode  = UD_SEND_ONLY;
             extra   = 13'd8 + 13'd12;
-            payload = {5'd0, n_q, 2'd0};
+            payload = {4'd0, n_q, 2'd0};
         end
     end
     assign pad      = 2'd0 - payload[1:0];
@@ -210,7 +227,7 @@ module berth_fp_frame #(
             if (6'(i) >= keep) data[8*i +: 8] = 8'd0;
     end
 
-    logic [IMAGE-1:0] image, image_q;
+    logic [LONGEST*8-1:0] image;
     always_comb begin
         image = '0;
         image[HEAD*8-1:0] = template_[HEAD*8-1:0];
@@ -242,7 +259,7 @@ module berth_fp_frame #(
                 image[47*8 +: 24]       = {CONTROL_QPN[7:0], CONTROL_QPN[15:8], CONTROL_QPN[23:16]};
                 image[HEAD*8 +: 32]     = be32(qkey);
                 image[(HEAD+4)*8 +: 32] = be32({8'd0, CONTROL_QPN});
-                image[(HEAD+8)*8 +: 32] = {template_[48*8 +: 8], template_[49*8 +: 8], 2'd0, n_q + 6'd3, REC_LIST};
+                image[(HEAD+8)*8 +: 32] = {template_[48*8 +: 8], template_[49*8 +: 8], {1'b0, n_q} + 8'd3, REC_LIST};
                 image[(HEAD+12)*8 +: 32] = epoch_q;
                 image[(HEAD+16)*8 +: 32] = number_q;
             end
@@ -250,33 +267,51 @@ module berth_fp_frame #(
     end
 
     // ---- writing -----------------------------------------------------------------------
+    logic [IMAGE-1:0] image_q;
     logic [12:0]   ends_q;               // bytes that the image has
-    logic [12:0]   wrote_q;              // bytes written, a multiple of a beat
+    logic [12:0]   wrote_q;              // bytes written, a multiple of a word
     logic [17:0]   base_q;
     logic [12:0]   tail_q;               // first byte behind the payload
     logic [1:0]    pad_q;
     logic [12:0]   tail_end;
-    logic          parts_done;
-    assign parts_done = left_q == 4'd0;
+    logic          is_list_q, parts_done, written, word_last, wrote;
+    logic [LANES:0] fill_q;              // bytes of a list that are kept for the next word
+    logic [6:0]    sizes_q;              // that do not stand in the image yet
+    logic [6:0]    tag_w_q;
+    logic          full, size_go;
+    assign parts_done = left_q == 4'd0 || (left_q == 4'd1 && part_ready);
     assign at_tag     = tag_q;
     assign tail_end   = tail_q + {11'd0, pad_q};
-
-    assign hw_valid = op_q == WRITE || op_q == PAD;
-    assign hw_addr  = base_q + {5'd0, wrote_q};
-    assign hw_data  = op_q == PAD ? '0 : image_q[DATA_W-1:0];
+    assign full       = fill_q[LANES];
+    // A list's last bytes wait for its sizes.
+    assign word_last  = op_q == PAD ? wrote_q + 13'(BYTES) >= tail_end
+                      : op_q == SIZES ? sizes_q == 7'd0 && !(full && fill_q[LANES-1:0] != '0)
+                      : wrote_q + 13'(BYTES) >= ends_q && !is_list_q;
+    assign hw_valid   = op_q == WRITE || op_q == PAD || (op_q == SIZES && (full || sizes_q == 7'd0));
+    assign hw_addr    = base_q + {5'd0, wrote_q};
+    assign hw_data    = op_q == PAD ? '0 : image_q[WORD_W-1:0];
     always_comb begin
         for (int i = 0; i < int'(BYTES); i++)
             hw_strb[i] = op_q == PAD ? wrote_q + 13'(i) >= tail_q && wrote_q + 13'(i) < tail_end
+                       : op_q == SIZES ? (LANES+1)'(i) < fill_q
                        : wrote_q + 13'(i) < ends_q;
     end
+    assign wrote      = hw_valid && hw_ready;
+    // Nothing is left to be written from the next cycle on.
+    assign written    = op_q == CLOSE || (wrote && word_last && !(op_q == WRITE && pad_q != 2'd0));
+    assign head_valid = written && parts_done;
+    assign head_tag   = tag_w_q;
+    assign done       = head_valid && head_ready;
+    assign go         = make_q && (op_q == FREE || done);
 
-    assign pkt_ready = op_q == IDLE && pick_packet;
-    assign afr_ready = op_q == IDLE && pick_ack;
+    assign pkt_ready = idle && pick_packet;
+    assign afr_ready = idle && pick_ack;
     // A size that no list was begun for is dropped.
-    assign lfr_ready = (op_q == IDLE && pick_list) || op_q == SIZES;
-    assign ctl_pop   = op_q == IDLE && (pick_ack || (pick_list && lfr_begin));
+    assign size_go   = op_q == SIZES && !full && sizes_q != 7'd0;
+    assign lfr_ready = (idle && pick_list) || size_go;
+    assign ctl_pop   = idle && (pick_ack || (pick_list && lfr_begin));
 
-    assign open_valid = op_q == MAKE;
+    assign open_valid = go;
     assign open_tag   = tag_q;
     assign open_count = 5'd1 + {1'b0, parts_q};
     assign open_bytes = bytes;
@@ -284,78 +319,97 @@ module berth_fp_frame #(
     assign open_q     = q_q;
     assign open_psn   = psn_q;
     assign open_left  = {parts_q, block_q, first_q, len_q};
-    assign head_valid = op_q == CLOSE && parts_done;
-    assign head_tag   = tag_q;
 
-    // Reads: from the cycle after MAKE on, beside the header.
+    // Reads: beside the header.
     logic [17:0]   local_q;
-    assign pr_valid   = left_q != 4'd0 && part_valid && op_q != IDLE && op_q != MAKE;
+    logic [7:0]    asid_q;
+    assign pr_valid   = left_q != 4'd0 && part_valid;
     assign part_ready = pr_valid && pr_ready;
     assign pr_local   = local_q;
     assign {pr_len, pr_va} = part_data;
-    assign pr_asid    = asid;
-    assign pr_tag     = {1'b0, tag_q};
+    assign pr_asid    = asid_q;
+    assign pr_tag     = {1'b0, tag_w_q};
 
     always_ff @(posedge clk) begin
         ev_ack  <= afr_ready;
-        ev_list <= lfr_ready && lfr_begin && op_q == IDLE;
+        ev_list <= ctl_pop && pick_list;
+        // chosen
+        if (idle) begin
+            kind_q  <= pick_packet ? PACKET : pick_ack ? ACK : LIST;
+            q_q     <= q;
+            sack_q  <= afr_has_sack;
+            msn_q   <= afr_msn;
+            {syndrome_q, sack_bits_q} <= {afr_syndrome, afr_sack};
+            {epoch_q, number_q, n_q}  <= {lfr_epoch, lfr_first, lfr_n};
+            {flags_q, imm_q, placement_q, len_q, inline_q, place_q, block_q, first_q} <=
+                {pkt_flags, pkt_imm, pkt_placement, pkt_len, pkt_inline, pkt_place, pkt_block, pkt_first};
+            tag_q   <= pick_packet ? pkt_tag : ctl_tag;
+            psn_q   <= pick_packet ? pkt_psn : pick_ack ? afr_psn : 24'd0;
+            parts_q <= pick_packet ? pkt_parts : 4'd0;
+            make_q  <= pick_packet || pick_ack || (pick_list && lfr_begin);
+            if (pick_packet || ctl_pop) turn_q <= !pick_packet;
+            if (pick_packet && since_q != ACK_AFTER) since_q <= since_q + 3'd1;
+            if (pick_ack) since_q <= 3'd0;
+            if (pick_list && lfr_begin) list_q <= 1'b1;
+        end
+        // written
         if (part_ready) begin
             left_q  <= left_q - 4'd1;
             local_q <= local_q + {5'd0, pr_len};
         end
+        if (wrote) begin
+            wrote_q <= wrote_q + 13'(BYTES);
+            image_q <= image_q >> WORD_W;
+        end
         case (op_q)
-            IDLE: begin
-                kind_q  <= pick_packet ? PACKET : pick_ack ? ACK : LIST;
-                q_q     <= q;
-                done_q  <= 6'd0;
-                sack_q  <= afr_has_sack;
-                msn_q   <= afr_msn;
-                {syndrome_q, sack_bits_q} <= {afr_syndrome, afr_sack};
-                {epoch_q, number_q, n_q}  <= {lfr_epoch, lfr_first, lfr_n};
-                {flags_q, imm_q, placement_q, len_q, inline_q, place_q, block_q, first_q} <=
-                    {pkt_flags, pkt_imm, pkt_placement, pkt_len, pkt_inline, pkt_place, pkt_block, pkt_first};
-                tag_q   <= pick_packet ? pkt_tag : ctl_tag;
-                psn_q   <= pick_packet ? pkt_psn : pick_ack ? afr_psn : 24'd0;
-                parts_q <= pick_packet ? pkt_parts : 4'd0;
-                left_q  <= pick_packet ? pkt_parts : 4'd0;
-                if (pick_packet || pick_ack || (pick_list && lfr_begin)) begin
-                    turn_q <= !pick_packet;
-                    op_q   <= MAKE;
+            WRITE: if (wrote) begin
+                fill_q <= (LANES+1)'(ends_q - wrote_q) - (LANES+1)'(BYTES);
+                if (is_list_q && wrote_q + 13'(2*BYTES) > ends_q) op_q <= SIZES;
+                else if (word_last) begin
+                    if (pad_q != 2'd0) wrote_q <= {tail_q[12:LANES], {LANES{1'b0}}};
+                    op_q <= pad_q != 2'd0 ? PAD : CLOSE;
                 end
             end
-            MAKE: begin
-                image_q <= image;
-                base_q  <= at;
-                local_q <= at + {5'd0, head_len};
-                ends_q  <= kind_q == PACKET && !inline_q ? head_len : bytes;
-                tail_q  <= head_len + payload;
-                pad_q   <= kind_q == PACKET && !inline_q ? pad : 2'd0;
-                wrote_q <= 13'd0;
-                op_q    <= kind_q == LIST && n_q != 6'd0 ? SIZES : WRITE;
-            end
-            SIZES: if (lfr_valid) begin
-                image_q[(HEAD+20)*8 + 32*done_q +: 32] <= lfr_size;
-                done_q <= done_q + 6'd1;
-                if (done_q + 6'd1 == n_q) op_q <= WRITE;
-            end
-            WRITE: if (hw_ready) begin
-                image_q <= image_q >> DATA_W;
-                wrote_q <= wrote_q + 13'(BYTES);
-                if (wrote_q + 13'(BYTES) >= ends_q) begin
-                    wrote_q <= {tail_q[12:LANES], {LANES{1'b0}}};
-                    op_q    <= pad_q != 2'd0 ? PAD : CLOSE;
+            SIZES: begin
+                if (wrote) begin
+                    fill_q <= full ? fill_q - (LANES+1)'(BYTES) : '0;
+                    if (word_last) op_q <= CLOSE;
                 end
+                if (size_go && lfr_valid) begin
+                    for (int i = 2; i < int'(BYTES); i += 4)
+                        if (fill_q[LANES-1:0] == LANES'(i)) image_q[8*i +: 32] <= lfr_size;
+                    fill_q  <= fill_q + (LANES+1)'(4);
+                    sizes_q <= sizes_q - 7'd1;
+                end
+                if (sizes_q == 7'd0) list_q <= 1'b0;
             end
-            PAD: if (hw_ready) begin
-                wrote_q <= wrote_q + 13'(BYTES);
-                if (wrote_q + 13'(BYTES) >= tail_end) op_q <= CLOSE;
-            end
-            default: if (head_valid && head_ready) op_q <= IDLE;   // CLOSE
+            PAD:     if (wrote && word_last) op_q <= CLOSE;
+            default: ;
         endcase
+        if (done) op_q <= FREE;
+        if (go) begin
+            image_q   <= IMAGE'(image);
+            base_q    <= at;
+            tag_w_q   <= tag_q;
+            asid_q    <= asid;
+            left_q    <= parts_q;
+            local_q   <= at + {5'd0, head_len};
+            ends_q    <= kind_q == LIST ? 13'(HEAD) + 13'd20 : kind_q == PACKET && !inline_q ? head_len : bytes;
+            tail_q    <= head_len + payload;
+            pad_q     <= kind_q == PACKET && !inline_q ? pad : 2'd0;
+            is_list_q <= kind_q == LIST;
+            sizes_q   <= n_q;
+            fill_q    <= (LANES+1)'(HEAD + 20);
+            wrote_q   <= 13'd0;
+            op_q      <= kind_q == LIST && BYTES > HEAD + 20 ? SIZES : WRITE;
+        end
         if (rst) begin
-            op_q   <= IDLE;
-            left_q <= 4'd0;
-            turn_q <= 1'b0;
+            op_q    <= FREE;
+            make_q  <= 1'b0;
+            list_q  <= 1'b0;
+            left_q  <= 4'd0;
+            turn_q  <= 1'b0;
+            since_q <= 3'd0;
         end
     end
 

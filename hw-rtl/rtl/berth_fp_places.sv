@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // Places in packet RAM, from when a frame is begun until it has left. A place is given by tag:
-// 0 to 7 for ACKs and lists (256 bytes), 16 to 31 big (4608 bytes), 64 to 127 small (1280 bytes). They are taken and
+// 0 to 7 for ACKs and lists (512 bytes), 16 to 31 big (4608 bytes), 64 to 127 small (1280 bytes). They are taken and
 // given back in any order, so that a slow read holds up only its own QP. A frame goes to the MAC when its header is
 // written, all its reads are done, and the frame of its QP before it has gone; one of which a read failed does not go,
 // and counts as lost.
@@ -24,6 +24,12 @@ module berth_fp_places #(
     input  logic [6:0]               at_tag,
     output logic [17:0]              at,
 
+    input  logic                     init_valid,
+    input  logic [$clog2(QPS)-1:0]   init_q,
+    output logic                     init_ack,
+
+    input  logic                     made_valid,    // a data packet is on its way here
+    input  logic [$clog2(QPS)-1:0]   made_q,
     input  logic                     open_valid,
     input  logic [6:0]               open_tag,
     input  logic [4:0]               open_count,
@@ -47,9 +53,11 @@ module berth_fp_places #(
     output logic [7:0]               ms_tag,
     input  logic                     ml_valid,
     input  logic [7:0]               ml_tag,
+    output logic                     backlog,        // data frames wait for the wire
 
-    input  logic [$clog2(QPS)-1:0]   busy_q,         // has this QP a frame here?
-    output logic                     busy,
+    // has this QP data packets that were made, and whose memory is not accounted for? (two questions)
+    input  logic [2*$clog2(QPS)-1:0] busy_q,
+    output logic [1:0]               busy,
 
     // a packet's memory is not needed any more (see berth_fp_release)
     output logic                     left_valid,
@@ -63,13 +71,13 @@ module berth_fp_places #(
     output logic [23:0]              fail_psn
 );
     localparam int unsigned QW    = $clog2(QPS);
-    localparam int unsigned BIG   = RAM_BASE + 8*256;
+    localparam int unsigned BIG   = RAM_BASE + 8*512;
     localparam int unsigned SMALL = BIG + 16*4608;
 
     function automatic logic [17:0] address(input logic [6:0] tag);
         address = tag[6] ? 18'(SMALL) + {12'd0, tag[5:0]} * 18'd1280
                 : tag[4] ? 18'(BIG) + {14'd0, tag[3:0]} * 18'd4608
-                : 18'(RAM_BASE) + {7'd0, tag[2:0], 8'd0};
+                : 18'(RAM_BASE) + {6'd0, tag[2:0], 9'd0};
     endfunction
     assign at = address(at_tag);
 
@@ -117,7 +125,6 @@ module berth_fp_places #(
     logic [6:0]     last_of [0:QPS-1];
     logic           pass_q, pass, data_put;
     logic [6:0]     pass_tag_q, pass_next, data_tag;
-    assign busy      = any_q[busy_q];
     assign pass      = pass_q && !pd_valid && !open_valid;
     assign pass_next = next_of[pass_tag_q];
     assign data_put  = step_tag[6:4] != 3'd0 && complete && turn_q[step_tag]
@@ -196,6 +203,15 @@ module berth_fp_places #(
         end
     end
 
+    logic [6:0] at_mac_q;               // data frames that the MAC has and that have not left
+    logic       to_mac, from_mac;
+    assign to_mac   = ms_valid && ms_ready && m_tag_q[6:4] != 3'd0;
+    assign from_mac = ml_valid && ml_tag[6:4] != 3'd0;
+    assign backlog  = at_mac_q > 7'd1;
+    always_ff @(posedge clk)
+        if (rst) at_mac_q <= 7'd0;
+        else at_mac_q <= at_mac_q + 7'(to_mac) - 7'(from_mac);
+
     // ---- left ------------------------------------------------------------------------------
     logic          gone_here, dead_here, gone_take, dead_take;
     logic [6:0]    gone_tag, dead_tag;
@@ -215,6 +231,19 @@ module berth_fp_places #(
     berth_fp_mem #(.WIDTH(QW+24+LB+31), .DEPTH(128)) m_packet (.clk(clk), .we(open_valid), .waddr(open_tag),
         .wdata({open_q, open_psn, open_left}), .re(op_q == IDLE), .raddr(dead_here ? dead_tag : gone_tag),
         .rdata({left_q, fail_psn, l_data}));
+    // Packets made, and those accounted for: equal when the QP has none.
+    logic [7:0]     made [0:QPS-1];
+    logic [7:0]     over [0:QPS-1];
+    logic           over_we;
+    assign over_we  = back && back_tag[6:4] != 3'd0;
+    assign init_ack = init_valid && !made_valid && !over_we;
+    for (genvar i = 0; i < 2; i++) begin : g_busy
+        assign busy[i] = made[busy_q[QW*i +: QW]] != over[busy_q[QW*i +: QW]];
+    end
+    always_ff @(posedge clk) begin
+        if (made_valid || init_ack) made[init_ack ? init_q : made_q] <= init_ack ? 8'd0 : made[made_q] + 8'd1;
+        if (over_we || init_ack)    over[init_ack ? init_q : left_q] <= init_ack ? 8'd0 : over[left_q] + 8'd1;
+    end
     logic matters;                      // it had memory, or a place for lost packets
     assign matters    = tag_q[6:4] != 3'd0 && (l_data[LB+30 -: 4] != 4'd0 || l_data[LB+26]);
     assign left_valid = op_q == LOOK && matters;

@@ -6,7 +6,7 @@
 module berth_fp_ram #(
     parameter DATA_W = 64,      // bits of a beat of the MAC
     parameter HOST_W = DATA_W,  // bits of a beat of DMA: as many, or twice
-    parameter SIZE   = 157696   // bytes
+    parameter SIZE   = 159744   // bytes
 ) (
     input  logic                  clk,
     input  logic                  rst,
@@ -18,12 +18,12 @@ module berth_fp_ram #(
     input  logic [HOST_W-1:0]     pw_data,
     input  logic [2*HOST_W/8-1:0] pw_strb,
 
-    // headers, aligned to a beat of the MAC
+    // headers, aligned to a word
     input  logic                  hw_valid,
     output logic                  hw_ready,
     input  logic [17:0]           hw_addr,
-    input  logic [DATA_W-1:0]     hw_data,
-    input  logic [DATA_W/8-1:0]   hw_strb,
+    input  logic [HOST_W-1:0]     hw_data,
+    input  logic [HOST_W/8-1:0]   hw_strb,
 
     // MAC, aligned; data one cycle after the handshake
     input  logic                  tr_valid,
@@ -42,21 +42,13 @@ module berth_fp_ram #(
 
     logic              pw_odd;
     logic [17:LB+1]    pw_next;
-    logic [HOST_W-1:0] hw_wide;
-    logic [BYTES-1:0]  hw_wstrb;
     logic [1:0]        p_hit;      // DMA writes to the even, the odd RAM
 
     assign pw_odd   = pw_addr[LB];
     assign pw_next  = pw_addr[17:LB+1] + {{(16-LB){1'b0}}, pw_odd};
-    assign hw_wide  = {HALVES{hw_data}};
     assign pw_ready = 1'b1;
     assign tr_ready = 1'b1;
     assign hw_ready = !(pw_valid && p_hit[hw_addr[LB]]);
-    if (HALVES == 1) begin : whole
-        assign hw_wstrb = hw_strb;
-    end else begin : halves
-        assign hw_wstrb = hw_addr[LB-1] ? {hw_strb, {(BYTES/2){1'b0}}} : {{(BYTES/2){1'b0}}, hw_strb};
-    end
 
     logic [1:0][HOST_W-1:0] rdata;
     for (genvar p = 0; p < 2; p++) begin : parity
@@ -70,7 +62,7 @@ module berth_fp_ram #(
         berth_ram #(.WIDTH(HOST_W), .DEPTH(WORDS)) ram (
             .clk(clk),
             .we(here || (pw_valid && p_hit[p])), .waddr(here ? hw_addr[LB+1 +: AW] : p_word[LB+1 +: AW]),
-            .wdata(here ? hw_wide : pw_data), .wstrb(here ? hw_wstrb : p_strb),
+            .wdata(here ? hw_data : pw_data), .wstrb(here ? hw_strb : p_strb),
             .re(tr_valid), .raddr(tr_addr[LB+1 +: AW]), .rdata(rdata[p])
         );
     end

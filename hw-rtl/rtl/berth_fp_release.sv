@@ -2,7 +2,9 @@
 // Blocks go back when all their bytes have left (VC-3), in whatever order packets leave. Every byte of a block
 // leaves once: what is sent again has blocks of its own. So counting bytes is enough.
 //
-// When a QP has ended, blocks that are held and will not be sent go back by a command (`drain`).
+// When a QP has ended, blocks that are held and will not be sent go back by a command (`drain`). When memory is
+// withdrawn (`revoke`), blocks that lie in it go back too, and are asked for again behind that: while none of the QP's
+// packets is under way, what is held is still to be sent. Both look at all 2^LB blocks and as many parts of lost packets.
 module berth_fp_release #(
     parameter int unsigned QPS = 64,
     parameter int unsigned LC  = 8,
@@ -35,6 +37,23 @@ module berth_fp_release #(
     output logic                     drain_ready,  // done
     input  logic [$clog2(QPS)-1:0]   drain_q,
 
+    input  logic                     revoke_valid, // QP revoke_q: nothing of it is under way, it sends nothing
+    output logic                     revoke_ready,
+    output logic                     revoke_done,  // of QP mark_q
+    input  logic [$clog2(QPS)-1:0]   revoke_q,
+    input  logic [63:0]              range_start,
+    input  logic [63:0]              range_end,    // behind it
+    // the state of a block changes (see berth_fp_block)
+    output logic                     mark_valid,
+    input  logic                     mark_ready,
+    output logic                     mark_again,
+    output logic [$clog2(QPS)-1:0]   mark_q,
+    output logic [LB:0]              mark_idx,
+    output logic [7:0]               mark_state,
+    // blocks of QP count_q given back since it was initialised
+    input  logic [$clog2(QPS)-1:0]   count_q,
+    output logic [LB+1:0]            count_given,
+
     // a packet has left
     input  logic                     left_valid,
     output logic                     left_ready,
@@ -62,12 +81,16 @@ module berth_fp_release #(
     localparam int unsigned QW   = $clog2(QPS);
     localparam int unsigned RING = 1 << LB;
 
-    typedef enum logic [3:0] {IDLE, ROWS, COUNT, GIVE, STEP, PLACE, INIT, FIND, LOOK, DROP} op_t;
+    localparam logic [7:0]  BLOCK_ASKED = 8'd0, BLOCK_BACK = 8'd1, BLOCK_AGAIN = 8'd2;
+
+    typedef enum logic [3:0] {IDLE, ROWS, COUNT, GIVE, STEP, PLACE, INIT, FIND, LOOK, DROP, MARK} op_t;
+    typedef enum logic [1:0] {LEFT, DRAIN, REVOKE} kind_t;
     op_t             op_q;
+    kind_t           kind_q;
     logic [QW-1:0]   q_q, q;
-    logic            drain_q_;             // the operation is a drain
+    logic            second_q;             // a revocation's second look: what is to be asked for again
     logic [LB:0]     blk_q;
-    logic [LB:0]     at_q;
+    logic [LB:0]     at_q;                 // block looked at; upper bit: part of a lost packet
     logic [12:0]     first_q, rest_q;
     logic [3:0]      parts_q;
 
@@ -83,7 +106,7 @@ module berth_fp_release #(
         .wdata(cfg_wdata[15:8]), .re(op_q == IDLE), .raddr(q), .rdata(asid));
     berth_fp_mem #(.WIDTH(LB+1), .DEPTH(QPS)) m_covered (.clk(clk), .we(covered_we), .waddr(covered_q),
         .wdata(covered_blocks), .re(op_q == IDLE), .raddr(q), .rdata(blocks));
-    assign q = left_valid ? left_q : drain_q;
+    assign q = left_valid ? left_q : drain_valid ? drain_q : revoke_q;
 
     logic            b_read, count_we;
     logic [LB:0]     b_at;
@@ -108,10 +131,35 @@ module berth_fp_release #(
     assign sum       = again ? b_len : count + bytes;
     assign all       = sum == b_len;
     assign b_read    = op_q == ROWS || op_q == STEP || op_q == FIND;
-    assign b_at      = op_q == ROWS || op_q == FIND ? {again, blk_q[LB-1:0]} : {again, blk_q[LB-1:0] + LB'(1)};
-    assign count_we  = (op_q == COUNT && !again) || op_q == INIT || op_q == DROP;
-    assign count_idx = blk_q[LB-1:0];
+    assign b_at      = op_q == FIND ? at_q : op_q == ROWS ? {again, blk_q[LB-1:0]} : {again, blk_q[LB-1:0] + LB'(1)};
+    assign count_we  = (op_q == COUNT && !again) || op_q == INIT || (drop_gone && op_q == DROP);
+    assign count_idx = op_q == DROP ? at_q[LB-1:0] : blk_q[LB-1:0];
     assign count_new = all || op_q == INIT || op_q == DROP ? 21'd0 : sum;
+
+    // ---- a look at all blocks --------------------------------------------------------
+    logic            lost, live, overlaps, drop, drop_gone, last;
+    logic [LB-1:0]   behind;               // of the oldest block
+    logic [LB:0]     out;                  // blocks that are asked for or held
+    assign lost      = at_q[LB];
+    assign behind    = at_q[LB-1:0] - freed_new_q[LB-1:0];
+    assign out       = blocks - freed_new_q;
+    assign live      = lost || ({1'b0, behind} < out && !gone_q[at_q[LB-1:0]]);
+    assign overlaps  = b_va < range_end && b_va + {43'd0, b_len} > range_start;
+    assign drop      = live && b_held && (kind_q == DRAIN || (!second_q && overlaps));
+    assign drop_gone = kind_q == DRAIN && !lost;
+    assign last      = at_q == '1;
+
+    // States: parts of lost packets that are given back, all of them at the begin; blocks to be asked for again.
+    assign mark_valid = op_q == MARK || op_q == INIT;
+    assign mark_again = op_q == MARK && kind_q == REVOKE && second_q;
+    assign mark_q     = q_q;
+    assign mark_idx   = op_q == INIT ? {1'b1, blk_q[LB-1:0]} : kind_q == LEFT ? blk_q : at_q;
+    assign mark_state = op_q == INIT || kind_q != REVOKE ? BLOCK_BACK : second_q ? BLOCK_ASKED : BLOCK_AGAIN;
+
+    logic [LB+1:0]   given [0:QPS-1];
+    assign count_given = given[count_q];
+    always_ff @(posedge clk)
+        if (op_q == INIT || (xa_valid && xa_ready)) given[q_q] <= op_q == INIT ? '0 : given[q_q] + 1'b1;
 
     assign xa_valid = op_q == GIVE || op_q == DROP;
     assign xa_asid  = asid;
@@ -126,18 +174,22 @@ module berth_fp_release #(
     assign freed_q     = q_q;
     assign freed_blocks = op_q == INIT ? '0 : freed_new_q;
     assign left_ready  = op_q == IDLE && !init_valid;
-    assign drain_ready = done && !slide && drain_q_;
+    assign drain_ready  = done && !slide && kind_q == DRAIN;
+    assign revoke_ready = op_q == IDLE && !init_valid && !left_valid && !drain_valid;
+    assign revoke_done  = done && !slide && kind_q == REVOKE;
     assign place_valid = op_q == PLACE;
     assign place_q     = q_q;
     assign place_idx   = blk_q[LB-1 -: LR];
-    assign init_ack    = op_q == INIT && blk_q[LB-1:0] == '1;
+    assign init_ack    = op_q == INIT && blk_q[LB-1:0] == '1 && mark_ready;
 
     always_ff @(posedge clk) begin
         ev_release <= xa_valid && xa_ready;
         case (op_q)
             IDLE: begin
                 q_q      <= q;
-                drain_q_ <= 1'b0;
+                kind_q   <= LEFT;
+                second_q <= 1'b0;
+                at_q     <= '0;
                 blk_q   <= left_block;
                 first_q <= left_first;
                 rest_q  <= left_len;
@@ -148,19 +200,18 @@ module berth_fp_release #(
                     op_q  <= INIT;
                 end else if (left_valid) begin
                     op_q <= ROWS;
-                end else if (drain_valid) begin
-                    drain_q_ <= 1'b1;
-                    parts_q  <= 4'd0;
-                    op_q     <= ROWS;
+                end else if (drain_valid || revoke_valid) begin
+                    kind_q  <= drain_valid ? DRAIN : REVOKE;
+                    parts_q <= 4'd0;
+                    blk_q   <= '0;
+                    op_q    <= ROWS;
                 end
             end
             ROWS: begin
                 freed_new_q <= freed;
                 gone_q      <= gone;
-                if (drain_q_) begin
-                    blk_q <= {1'b0, freed[LB-1:0]};
-                    at_q  <= freed;
-                    op_q  <= FIND;
+                if (kind_q != LEFT) begin
+                    op_q <= FIND;
                 end else begin
                     op_q <= parts_q == 4'd0 ? (again ? PLACE : IDLE) : COUNT;
                 end
@@ -172,7 +223,7 @@ module berth_fp_release #(
                 if (all && !again) gone_q[blk_q[LB-1:0]] <= 1'b1;
                 op_q    <= all ? GIVE : STEP;
             end
-            GIVE: if (xa_ready) op_q <= STEP;
+            GIVE: if (xa_ready) op_q <= again ? MARK : STEP;
             STEP: if (parts_q != 4'd0) begin
                 blk_q[LB-1:0] <= blk_q[LB-1:0] + LB'(1);
                 op_q          <= COUNT;
@@ -185,26 +236,41 @@ module berth_fp_release #(
                 op_q <= IDLE;
             end
             PLACE: if (place_ready) op_q <= IDLE;
-            // drain: one block after the other; one that is still asked for stays, the command comes again
-            FIND: op_q <= at_q == blocks ? STEP : LOOK;
+            // One that is still asked for stays: a drain comes again.
+            FIND: op_q <= LOOK;
             LOOK: begin
-                if (b_failed) gone_q[blk_q[LB-1:0]] <= 1'b1;
-                if (b_held && !gone_q[blk_q[LB-1:0]]) begin
+                if (drop_gone && live && b_failed) gone_q[at_q[LB-1:0]] <= 1'b1;
+                if (drop) begin
                     op_q <= DROP;
+                end else if ((kind_q == DRAIN && lost && b_failed)
+                             || (second_q && live && !b_held && !b_failed && b_status == BLOCK_AGAIN)) begin
+                    op_q <= MARK;
                 end else begin
-                    blk_q[LB-1:0] <= blk_q[LB-1:0] + LB'(1);
-                    at_q          <= at_q + (LB+1)'(1);
-                    op_q          <= FIND;
+                    at_q     <= at_q + (LB+1)'(1);
+                    second_q <= second_q || last;
+                    op_q     <= !last || (kind_q == REVOKE && !second_q) ? FIND : STEP;
                 end
             end
             DROP: if (xa_ready) begin
-                gone_q[blk_q[LB-1:0]] <= 1'b1;
-                blk_q[LB-1:0]         <= blk_q[LB-1:0] + LB'(1);
-                at_q                  <= at_q + (LB+1)'(1);
-                op_q                  <= FIND;
+                if (drop_gone) gone_q[at_q[LB-1:0]] <= 1'b1;
+                if (drop_gone) begin
+                    at_q <= at_q + (LB+1)'(1);
+                    op_q <= FIND;
+                end else begin
+                    op_q <= MARK;
+                end
             end
-            default: begin  // INIT: the counts, one by one
-                blk_q <= blk_q + (LB+1)'(1);
+            MARK: if (mark_ready) begin
+                if (kind_q == LEFT) begin
+                    op_q <= STEP;
+                end else begin
+                    at_q     <= at_q + (LB+1)'(1);
+                    second_q <= second_q || last;
+                    op_q     <= !last || (kind_q == REVOKE && !second_q) ? FIND : STEP;
+                end
+            end
+            default: begin  // INIT: counts and states, one by one
+                if (mark_ready) blk_q <= blk_q + (LB+1)'(1);
                 if (init_ack) op_q <= IDLE;
             end
         endcase
@@ -212,5 +278,5 @@ module berth_fp_release #(
     end
 
     logic unused;
-    assign unused = &{1'b0, b_status, cfg_wdata, b_rest};
+    assign unused = &{1'b0, cfg_wdata, b_rest};
 endmodule

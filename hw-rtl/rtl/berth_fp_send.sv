@@ -5,6 +5,8 @@
 // Every packet is written to the log (decision 2: it is sent again from the log, identically), and the end of
 // every element to its record, so that the completion engine knows what has to be acknowledged.
 //
+// A QP that lets go of memory, or has ended, sends nothing (`still`); `wake` says that it may again.
+//
 // Configuration word 19: [3:0] log2 of the MTU, [4] message mode, [5] selective repeat, [6] loop, [15:8] window.
 module berth_fp_send #(
     parameter int unsigned QPS = 64,
@@ -58,6 +60,12 @@ module berth_fp_send #(
     input  logic                     acked_hold,
     input  logic                     acked_halt,
 
+    input  logic [QPS-1:0]           still,
+    input  logic                     wake_we,
+    input  logic [$clog2(QPS)-1:0]   wake_q,
+    output logic                     working,      // a packet of QP working_q is being made
+    output logic [$clog2(QPS)-1:0]   working_q,
+
     // places in packet RAM
     input  logic                     small_valid,
     input  logic [6:0]               small_tag,
@@ -70,6 +78,7 @@ module berth_fp_send #(
     output logic                     log_we,
     output logic [$clog2(QPS)-1:0]   log_q,
     output logic [6:0]               log_psn,
+    output logic [7:0]               log_piece,    // number of its piece
     output logic [LC+45:0]           log_where,
     // end of an element: {status, PSN of its last packet}
     output logic                     end_we,
@@ -82,6 +91,7 @@ module berth_fp_send #(
     output logic [23:0]              sent_next,
     output logic [7:0]               sent_pieces,
     output logic [15:0]              sent_elems,
+    output logic                     sent_local,   // an element ended that has no packet
     // a packet needs one more block than have been asked for
     output logic                     want_we,
     output logic [$clog2(QPS)-1:0]   want_q,
@@ -117,6 +127,7 @@ module berth_fp_send #(
     output logic [$clog2(QPS)-1:0]   fw_q,
     output logic [7:0]               fw_status,     // WC_*, or that of the translation
     output logic                     fw_memory,
+    output logic                     fw_again,      // the memory of a packet that was sent before
     output logic                     ev_packet,
     output logic                     ev_again
 );
@@ -144,8 +155,8 @@ module berth_fp_send #(
     logic [RW-1:0] row_new;
     logic [23:0]   psn_cfg;
 
-    berth_fp_ready #(.QPS(QPS), .SETS(4)) work (.clk(clk), .rst(rst),
-        .set({more, cut_we, held_set, acked_we}), .set_q({q_q, cut_q, state_q, acked_q}),
+    berth_fp_ready #(.QPS(QPS), .SETS(5)) work (.clk(clk), .rst(rst),
+        .set({more, cut_we, held_set, acked_we, wake_we}), .set_q({q_q, cut_q, state_q, acked_q, wake_q}),
         .valid(work_valid), .q(work_q), .pop(work_pop), .busy(work_busy));
     logic [QW-1:0] addr;
     assign addr = init_valid ? init_q : work_q;
@@ -282,6 +293,7 @@ module berth_fp_send #(
     assign log_we    = commit && !fix_q;
     assign log_q     = q_q;
     assign log_psn   = psn_q[6:0];
+    assign log_piece = pieces;
     assign log_where = {parts_q == 4'd0, ctx_q, ctx_off_q, len_q};
     assign log_new   = {ack_q, push_q, last_q, first_q, inline_q, elem_q[LE-1:0], place_q, end_q_q, placement_q, len_q};
 
@@ -318,6 +330,9 @@ module berth_fp_send #(
             row_new = {psn_cfg, 8'd0, 1'b0, 32'd0, 24'd0, (LB+1)'(0), 21'd0, (LR+1)'(0), 8'd0, 16'd0, 1'b0};
         end
     end
+    assign sent_local = local_end;
+    assign working    = op_q != IDLE;
+    assign working_q  = q_q;
     assign sent_we = row_we;
     assign sent_q  = q_q;
     assign {sent_next, sent_pieces} = row_new[RW-1 -: 32];
@@ -331,7 +346,8 @@ module berth_fp_send #(
     assign read     = op_q == IDLE;
 
     always_ff @(posedge clk) begin
-        fw_valid    <= failed || broken;
+        fw_valid    <= (failed || broken) && !stop;
+        fw_again    <= fix_q;
         fw_q        <= q_q;
         fw_memory   <= failed;
         fw_status   <= failed ? b_status : berth_regs_pkg::WC_BAD_WQE[7:0];
@@ -359,7 +375,7 @@ module berth_fp_send #(
                 off_q         <= blk_off;
                 block_first_q <= {1'b0, blk[LB-1:0]};
                 // what is prepared goes even then, so that its memory is given back
-                op_q <= lost != losts ? FIX : fresh && !hold && !stop && !halt ? LOOK : IDLE;
+                op_q <= still[q_q] ? IDLE : lost != losts ? FIX : fresh && !hold && !stop && !halt ? LOOK : IDLE;
             end
             LOOK: begin
                 psn_q       <= next;

@@ -11,6 +11,9 @@
 // INLINE (bit 1) up to 40 bytes of data stand behind the first line instead. A doorbell's slot has the same
 // form in 64 bytes: two SGEs or 40 bytes of data, the last 8 bytes are the commit word (decision 28).
 //
+// A queue that cannot be read, or whose doorbell names an element that cannot be (further than the queue is deep ahead of
+// what is complete, or before what has been rung for), is left alone from then on, until its QP is initialised again.
+//
 // Configuration words: 16, 17 base of the queue (4 KiB aligned), 18 {.., log2 depth [3:0]}.
 module berth_fp_sq #(
     parameter int unsigned QPS    = 64,
@@ -76,7 +79,12 @@ module berth_fp_sq #(
     output logic [$clog2(QPS)-1:0]   parsed_q,
     output logic [15:0]              parsed_elems,
 
-    output logic                     fw_valid,     // a read of the queue failed
+    // QP asked_q: elements are rung for that are not complete, and its queue can be read
+    input  logic [$clog2(QPS)-1:0]   asked_q,
+    output logic                     queued,
+
+    output logic                     fw_valid,     // a read of the queue failed, or a doorbell cannot be
+    output logic                     fw_wild,      // the latter
     output logic [$clog2(QPS)-1:0]   fw_q
 );
     localparam int unsigned QW     = $clog2(QPS);
@@ -91,7 +99,7 @@ module berth_fp_sq #(
 
     // ---- rows ------------------------------------------------------------------------
     logic [31:0]   base_lo, base_hi;
-    logic [3:0]    log2_depth;
+    logic [3:0]    log2_depth, log2_depth_p;
     logic [15:0]   pi, fetched, fetched_p;
     logic [15:0]   parsed_f, parsed_p;
     logic [LC:0]   ctxs_f, ctxs_p, dctxs_f, dctxs_p;
@@ -110,6 +118,8 @@ module berth_fp_sq #(
         .wdata(cfg_wdata), .re(f_read), .raddr(f_addr), .rdata(base_hi));
     berth_fp_mem #(.WIDTH(4), .DEPTH(QPS)) m_depth (.clk(clk), .we(cfg_we && cfg_word == 6'd18), .waddr(cfg_q),
         .wdata(cfg_wdata[3:0]), .re(f_read), .raddr(f_addr), .rdata(log2_depth));
+    berth_fp_mem #(.WIDTH(4), .DEPTH(QPS)) m_depth_p (.clk(clk), .we(cfg_we && cfg_word == 6'd18), .waddr(cfg_q),
+        .wdata(cfg_wdata[3:0]), .re(p_read), .raddr(p_addr), .rdata(log2_depth_p));
     berth_fp_mem #(.WIDTH(16), .DEPTH(QPS)) m_pi (.clk(clk), .we(pi_we), .waddr(pi_q),
         .wdata(pi_data), .re(f_read), .raddr(f_addr), .rdata(pi));
     berth_fp_mem #(.WIDTH(16), .DEPTH(QPS)) m_fetched (.clk(clk), .we(fetched_we), .waddr(fetched_q),
@@ -124,6 +134,21 @@ module berth_fp_sq #(
         .wdata({done_elems, done_ctxs}), .re(f_read), .raddr(f_addr), .rdata({delems_f, dctxs_f}));
     berth_fp_mem #(.WIDTH(16+LC+1), .DEPTH(QPS)) m_done_p (.clk(clk), .we(done_we), .waddr(done_q),
         .wdata({done_elems, done_ctxs}), .re(p_read), .raddr(p_addr), .rdata({delems_p, dctxs_p}));
+
+    // ---- what is queued --------------------------------------------------------------
+    logic [QPS-1:0] dead_q;              // the queue cannot be read
+    logic [15:0]    pi_asked, done_asked;
+    berth_fp_mem #(.WIDTH(16), .DEPTH(QPS)) m_pi_asked (.clk(clk), .we(pi_we), .waddr(pi_q), .wdata(pi_data),
+        .re(1'b1), .raddr(asked_q), .rdata(pi_asked));
+    berth_fp_mem #(.WIDTH(16), .DEPTH(QPS)) m_done_asked (.clk(clk), .we(done_we), .waddr(done_q),
+        .wdata(done_elems), .re(1'b1), .raddr(asked_q), .rdata(done_asked));
+    assign queued = pi_asked != done_asked && !dead_q[asked_q];
+    always_ff @(posedge clk) begin
+        if (p_q == P_IDLE && head_take && head_err) dead_q[head_qp] <= 1'b1;
+        if (wild) dead_q[fq_q] <= 1'b1;
+        if (init_ack[0]) dead_q[init_q] <= 1'b0;
+        if (rst) dead_q <= '0;
+    end
 
     // `a` comes after `b`
     function automatic logic after(input logic [15:0] a, input logic [15:0] b);
@@ -172,6 +197,12 @@ module berth_fp_sq #(
         if (ctx_wqes < count)       count = ctx_wqes;
     end
 
+    logic [15:0]   used, rung;           // elements rung for; of them fetched or come with a doorbell
+    logic          wild;
+    assign used = pi - delems_f;
+    assign rung = from - delems_f;
+    assign wild = f_q == F_ROWS && !dead_q[fq_q] && (used > 16'd1 << log2_depth || used < rung);
+
     logic          full;
     logic [2:0]    count_q;
     logic [15:0]   from_q, mask_q;
@@ -201,7 +232,7 @@ module berth_fp_sq #(
                 from_q  <= from;
                 mask_q  <= (16'd1 << log2_depth) - 16'd1;
                 base_q  <= {base_hi, base_lo};
-                f_q     <= count == 3'd0 ? F_IDLE : F_ASK;
+                f_q     <= count == 3'd0 || dead_q[fq_q] || wild ? F_IDLE : F_ASK;
             end
             default: if (qr_ready) begin
                 meta[tail_q[LF-1:0]] <= {fq_q, count_q};
@@ -263,10 +294,12 @@ module berth_fp_sq #(
     assign head_err  = err_q[head_idx];
     assign {head_qp, head_count} = meta[head_idx];
 
+    logic          head_take;
+    assign head_take = head_here && !db_valid && !init_valid[0] && !wild;
     // A doorbell without WQE is taken at once.
     assign plain     = p_q == P_IDLE && db_valid && !db_inline && !init_valid[0];
     assign bell_fits = parsed_p == db_pi - 16'd1 && !after(fetched_p, parsed_p)
-                       && parsed_p - delems_p < 16'(ELEMS) && ctxs_p - dctxs_p <= (LC+1)'(CTXS - 2);
+                       && parsed_p - delems_p < 16'(ELEMS) && parsed_p - delems_p < 16'd1 << log2_depth_p && ctxs_p - dctxs_p <= (LC+1)'(CTXS - 2);
     assign db_ready  = plain || (p_q == P_BELL && !bell_fits) || (p_q == P_END && bell_q);
     assign bell_set  = plain || (p_q == P_BELL && !bell_fits);
     assign init_ack[0] = p_q == P_IDLE && init_valid[0];
@@ -330,7 +363,9 @@ module berth_fp_sq #(
     assign header = bell_q ? db_wqe[127:0] : fetched_line;
 
     always_ff @(posedge clk) begin
-        fw_valid <= 1'b0;
+        fw_valid <= wild;
+        fw_wild  <= wild;
+        if (wild) fw_q <= fq_q;
         case (p_q)
             P_IDLE: begin
                 line_q  <= 3'd0;
@@ -344,12 +379,12 @@ module berth_fp_sq #(
                     pq_q   <= db_q;
                     left_q <= 3'd1;
                     p_q    <= P_BELL;
-                end else if (head_here) begin
+                end else if (head_take) begin
                     pq_q   <= head_qp;
                     left_q <= head_count;
-                    if (head_err) begin
+                    if (head_err || dead_q[head_qp]) begin
                         head_q   <= head_q + 1'b1;
-                        fw_valid <= 1'b1;
+                        fw_valid <= !dead_q[head_qp];
                         fw_q     <= head_qp;
                     end else begin
                         p_q <= P_HEAD;

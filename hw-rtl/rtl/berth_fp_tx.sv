@@ -12,21 +12,30 @@
 //   21        {most blocks ahead [13:8], log2 of the block size [4:0] (12 to 20)}
 //   22        first PSN
 //   23        Q_Key of lists
+//   24 to 27  a range of addresses for command 8, the same for all rows: {start [31:0], start [63:32], end [31:0], end [63:32]}
 //   32        command [7:0]: 1 initialise, 2 send all unacknowledged again, 3 halt, 4 end with the error [15:8] (WC_*),
 //             5 go on after a halt, 6 give back memory that is held (after 4, when word 35 shows no frame; again until it
-//             is 0). Acknowledged when it is carried out.
+//             is 0), 7 give up the [31:8] newest of the unused credits, 8 let go of memory in the range and ask for it
+//             anew (done when bit 29 of word 35 is 0). Acknowledged when it is carried out, 8 when it is begun.
 //   33, 34    read: oldest unacknowledged PSN, next PSN
-//   35        read: {a frame is under way [31], blocks held or asked for [5:0]}
+//   35        read: {a frame is under way [31], an element is fetched, checked or completed [30] (0 after events 8, 9),
+//             command 8 is under way [29], memory is asked for and none is held [28], memory is asked for or held [6],
+//             blocks [5:0]}
+//   36        read: {pieces that are not acknowledged [31:16], unused credits [15:0]}
+//   37        read: number of the first credit that the last command 7 gave up: the next one expected. The same for all rows.
+//   40 to 42  a list from the core: first number, length (begins), each size; it is judged like one that came in a frame.
+//   63        read: {0x4246, layout 1}
 //
 // Events for firmware: {code [63:56], QP [55:40], argument [39:0]}
 //   1 time-out; 2 NAK, 3 RNR (the QP is halted), 4 an ACK that cannot be: {syndrome [31:24], PSN}; 5 list refused: LIST_*;
-//   6 bad WQE: WC_*, 7 memory cannot be had: status of the translation (the QP sends nothing more);
-//   8 the send queue cannot be read.
+//   6 bad WQE: WC_*, 7 memory cannot be had: {of a packet that was sent before [8], status of the translation} (the QP
+//   sends nothing more);
+//   8 the send queue cannot be read, 9 a doorbell names an element that cannot be (nothing more is fetched).
 module berth_fp_tx #(
     parameter int unsigned QPS      = 64,
     parameter int unsigned DATA_W   = 64,
     parameter int unsigned HOST_W   = 2 * DATA_W,
-    parameter int unsigned RAM_BASE = 0         // of the transmit places in packet RAM: 157,696 bytes
+    parameter int unsigned RAM_BASE = 0         // of the transmit places in packet RAM: 159,744 bytes
 ) (
     input  logic                     clk,
     input  logic                     rst,
@@ -90,8 +99,8 @@ module berth_fp_tx #(
     output logic                     hw_valid,
     input  logic                     hw_ready,
     output logic [17:0]              hw_addr,
-    output logic [DATA_W-1:0]        hw_data,
-    output logic [DATA_W/8-1:0]      hw_strb,
+    output logic [HOST_W-1:0]        hw_data,      // a word of packet RAM, at an address that is a multiple of it
+    output logic [HOST_W/8-1:0]      hw_strb,
     output logic                     ms_valid,
     input  logic                     ms_ready,
     output logic [17:0]              ms_addr,
@@ -106,6 +115,16 @@ module berth_fp_tx #(
     output logic [7:0]               cq_cqn,
     output logic [7*32-1:0]          cq_words,
 
+    // elements completed so far
+    output logic                     dn_we,
+    output logic [$clog2(QPS)-1:0]   dn_q,
+    output logic [15:0]              dn_elems,
+    // time-outs (see berth_fp_ack)
+    input  logic                     hurry,
+    output logic                     swept,
+    output logic                     swept_on,
+    output logic [31:0]              swept_at,
+
     // acknowledgements and lists that came
     input  logic                     ack_valid,
     output logic                     ack_ready,
@@ -119,7 +138,7 @@ module berth_fp_tx #(
     input  logic [$clog2(QPS)-1:0]   lst_q,
     input  logic                     lst_begin,
     input  logic [31:0]              lst_first,
-    input  logic [5:0]               lst_n,
+    input  logic [6:0]               lst_n,
     input  logic [31:0]              lst_size,
     // acknowledgements and lists to send
     input  logic                     afr_valid,
@@ -136,7 +155,7 @@ module berth_fp_tx #(
     input  logic                     lfr_begin,
     input  logic [31:0]              lfr_epoch,
     input  logic [31:0]              lfr_first,
-    input  logic [5:0]               lfr_n,
+    input  logic [6:0]               lfr_n,
     input  logic [31:0]              lfr_size,
 
     // counters, one cycle each
@@ -158,15 +177,30 @@ module berth_fp_tx #(
     logic          c_we;
     logic [QW-1:0] c_qp;
     logic [5:0]    c_word;
-    logic [7:0]    init_q, init_done;
-    logic          cmd_q, err_pend_q, cmd_ready, err_ready, drain_pend_q, drain_ready, busy;
+    logic [8:0]    init_q, init_done;
+    logic          cmd_q, err_pend_q, cmd_ready, err_ready, drain_pend_q, drain_ready, give_pend_q, credits_ready;
+    logic          busy, quiet_busy, queued, list_full, list_pend_q, starved, holds, is_list, is_size;
     logic [5:0]    blocks_read, freed_read, blocks_out;
+    logic [6:0]    asked, held_ever, given_ever, held_now;
     logic [23:0]   una_read, next_read;
+    logic [31:0]   given_up;
+    logic [7:0]    credits_read, oldest_piece, sent_read, cut_read, unacked;
+    logic [127:0]  range_q;
+    logic [QPS-1:0] revoking_q, ended_q, still;
+    logic          revoke_start, revoke_ready, revoke_done;
+    assign still     = revoking_q | ended_q;
+    assign held_now  = held_ever - given_ever;
+    assign starved   = asked != 7'd0 && held_now == 7'd0;
+    assign holds     = asked != 7'd0 || held_now != 7'd0;
+    assign unacked   = cut_read - (una_read == next_read ? sent_read : oldest_piece);
     assign c_word    = cfg_addr[5:0];
     assign c_qp      = cfg_addr[6 +: QW];
     assign c_we      = c_q == C_IDLE && cfg_req && cfg_we && !cfg_ack;
     assign cfg_rdata = c_word == 6'd33 ? {8'd0, una_read} : c_word == 6'd34 ? {8'd0, next_read}
-                     : c_word == 6'd35 ? {busy, 25'd0, blocks_out} : 32'd0;
+                     : c_word == 6'd35 ? {busy, queued, revoking_q[c_qp], starved, 21'd0, holds, blocks_out}
+                     : c_word == 6'd36 ? {8'd0, unacked, 8'd0, credits_read}
+                     : c_word == 6'd37 ? given_up
+                     : c_word == 6'd63 ? {16'h4246, 16'd1} : 32'd0;
     assign blocks_out = blocks_read - freed_read;
     always_ff @(posedge clk) begin
         cfg_ack <= 1'b0;
@@ -174,6 +208,14 @@ module berth_fp_tx #(
         if (cmd_ready) cmd_q      <= 1'b0;
         if (err_ready) err_pend_q <= 1'b0;
         if (drain_ready) drain_pend_q <= 1'b0;
+        if (credits_ready) give_pend_q <= 1'b0;
+        if (revoke_done) revoking_q[mark_q] <= 1'b0;
+        if (c_we && c_word[5:2] == 4'd6) range_q[32*c_word[1:0] +: 32] <= cfg_wdata;
+        if (c_we && c_word == 6'd32) begin
+            if (cfg_wdata[7:0] == 8'd1) ended_q[c_qp] <= 1'b0;
+            if (cfg_wdata[7:0] == 8'd4) ended_q[c_qp] <= 1'b1;
+            if (cfg_wdata[7:0] == 8'd8) revoking_q[c_qp] <= 1'b1;
+        end
         case (c_q)
             C_IDLE: if (cfg_req && !cfg_ack) begin
                 c_q <= C_ACK;
@@ -181,14 +223,17 @@ module berth_fp_tx #(
                     init_q <= '1;
                     c_q    <= C_INIT;
                 end else if (cfg_we && c_word == 6'd32) begin
-                    cmd_q        <= cfg_wdata[7:0] != 8'd6;
+                    cmd_q        <= cfg_wdata[7:0] < 8'd6;
                     err_pend_q   <= cfg_wdata[7:0] == 8'd4;
                     drain_pend_q <= cfg_wdata[7:0] == 8'd6;
-                    c_q        <= C_COMMAND;
+                    give_pend_q  <= cfg_wdata[7:0] == 8'd7;
+                    c_q          <= C_COMMAND;
+                end else if (is_list || is_size) begin
+                    c_q          <= C_COMMAND;
                 end
             end
             C_INIT:    if (init_q == '0) c_q <= C_ACK;
-            C_COMMAND: if (!cmd_q && !err_pend_q && !drain_pend_q) c_q <= C_ACK;
+            C_COMMAND: if (!cmd_q && !err_pend_q && !drain_pend_q && !give_pend_q && !list_pend_q) c_q <= C_ACK;
             default: begin
                 cfg_ack <= 1'b1;
                 c_q     <= C_IDLE;
@@ -200,11 +245,77 @@ module berth_fp_tx #(
             cmd_q      <= 1'b0;
             err_pend_q <= 1'b0;
             drain_pend_q <= 1'b0;
+            give_pend_q  <= 1'b0;
+            revoking_q   <= '0;
+            ended_q      <= '0;
         end
     end
 
+    // A list from the core is kept until its last size is there, so that the reader never waits for firmware; the write
+    // that completes it is acknowledged when the reader has it. Lists of the receiver's half are not cut into.
+    logic [31:0]   own_first_q, own_size, list_first, list_size;
+    logic [6:0]    own_n_q, own_put_q, own_get_q, list_n, rx_left_q;
+    logic          own_q, own_begin_q, own_valid_q, list_valid, list_ready, list_begin;
+    logic [QW-1:0] list_q;
+    assign is_list = cfg_we && c_word == 6'd41;
+    assign is_size = cfg_we && c_word == 6'd42;
+    berth_fp_mem #(.WIDTH(32), .DEPTH(128)) m_own (.clk(clk), .we(c_we && is_size), .waddr(own_put_q), .wdata(cfg_wdata),
+        .re(1'b1), .raddr(own_get_q), .rdata(own_size));
+    assign list_full  = own_put_q == own_n_q;
+    assign own_q      = list_pend_q && rx_left_q == 7'd0 && (own_begin_q || own_valid_q);
+    assign list_valid = own_q || (lst_valid && !(list_pend_q && rx_left_q == 7'd0));
+    assign list_q     = own_q ? c_qp : lst_q;
+    assign list_begin = own_q ? own_begin_q : lst_begin;
+    assign list_first = own_q ? own_first_q : lst_first;
+    assign list_n     = own_q ? own_n_q : lst_n;
+    assign list_size  = own_q ? own_size : lst_size;
+    assign lst_ready  = list_ready && !(list_pend_q && rx_left_q == 7'd0);
+    always_ff @(posedge clk) begin
+        if (c_we && c_word == 6'd40) own_first_q <= cfg_wdata;
+        if (c_we && is_list) begin
+            own_n_q     <= cfg_wdata > 32'd127 ? 7'd0 : cfg_wdata[6:0];
+            own_put_q   <= 7'd0;
+            own_get_q   <= 7'd0;
+            list_pend_q <= cfg_wdata > 32'd127 || cfg_wdata == 32'd0;   // refused at once
+            own_begin_q <= 1'b1;
+            own_valid_q <= 1'b0;
+        end
+        if (c_we && is_size && !list_full) begin
+            own_put_q   <= own_put_q + 7'd1;
+            list_pend_q <= own_put_q + 7'd1 == own_n_q;
+        end
+        // A size is read in the cycle after the one before it is taken.
+        own_valid_q <= list_pend_q && !own_begin_q && !(own_q && list_ready);
+        if (own_q && list_ready) begin
+            own_begin_q <= 1'b0;
+            if (!own_begin_q) own_get_q <= own_get_q + 7'd1;
+            if (own_begin_q ? own_n_q == 7'd0 : own_get_q + 7'd1 == own_n_q) list_pend_q <= 1'b0;
+        end
+        if (lst_valid && lst_ready) rx_left_q <= lst_begin ? lst_n : rx_left_q != 7'd0 ? rx_left_q - 7'd1 : 7'd0;
+        if (rst) begin
+            list_pend_q <= 1'b0;
+            rx_left_q   <= 7'd0;
+            own_n_q     <= 7'd0;
+            own_put_q   <= 7'd0;
+        end
+    end
+
+    // QPs that let go of memory: begun when nothing of theirs is under way, else looked at again.
+    logic          turn_valid, turn_pop, turn_busy, turn_again, revoke_go, working;
+    logic [QW-1:0] turn_q_, working_q;
+    assign revoke_start = c_we && c_word == 6'd32 && cfg_wdata[7:0] == 8'd8;
+    berth_fp_ready #(.QPS(QPS), .SETS(2)) turns (.clk(clk), .rst(rst), .set({revoke_start, turn_again}),
+        .set_q({c_qp, turn_q_}), .valid(turn_valid), .q(turn_q_), .pop(turn_pop), .busy(turn_busy));
+    assign revoke_go  = turn_valid && !quiet_busy && !(working && working_q == turn_q_);
+    assign turn_again = turn_valid && !revoke_go;
+    assign turn_pop   = (revoke_go && revoke_ready) || turn_again;
+
     // ---- between the engines -------------------------------------------------------------
     logic            posted_we, elem_we, elem_bad, elem_push, elem_inline, ctx_we, parsed_we;
+    logic            sent_local, fw_again, mark_valid, mark_ready, mark_again, credits_we;
+    logic [QW-1:0]   mark_q, credits_q;
+    logic [5:0]      mark_idx;
+    logic [7:0]      mark_state, credits_n, log_piece;
     logic [QW-1:0]   posted_q, elem_q, parsed_q;
     logic [31:0]     posted_bytes, elem_len;
     logic [LE-1:0]   elem_idx;
@@ -257,7 +368,7 @@ module berth_fp_tx #(
     logic            open_valid, open_loop, head_valid, head_ready, left_valid, left_ready;
     logic [4:0]      open_count;
     logic [LB+30:0]  open_left, left_data;
-    logic            sq_fw, cut_fw, send_fw, send_fw_memory, ack_fw;
+    logic            sq_fw, sq_wild, cut_fw, send_fw, send_fw_memory, ack_fw;
     logic [QW-1:0]   sq_fw_q, cut_fw_q, send_fw_q, ack_fw_q;
     logic [7:0]      cut_fw_status, send_fw_status;
     logic [1:0]      ack_fw_kind;
@@ -275,7 +386,9 @@ module berth_fp_tx #(
         .elem_we(elem_we), .elem_q(elem_q), .elem_idx(elem_idx), .elem_len(elem_len), .elem_bad(elem_bad),
         .elem_push(elem_push), .elem_inline(elem_inline), .elem_wr_id(elem_wr_id), .elem_ctxs(elem_ctxs),
         .elem_data(elem_data), .ctx_we(ctx_we), .ctx_idx(ctx_idx), .ctx_data(ctx_data),
-        .parsed_we(parsed_we), .parsed_q(parsed_q), .parsed_elems(parsed_elems), .fw_valid(sq_fw), .fw_q(sq_fw_q));
+        .parsed_we(parsed_we), .parsed_q(parsed_q), .parsed_elems(parsed_elems),
+        .asked_q(c_qp), .queued(queued), .fw_valid(sq_fw), .fw_wild(sq_wild), .fw_q(sq_fw_q));
+    assign {dn_we, dn_q, dn_elems} = {done_we, done_q, done_elems};
 
     berth_fp_cut #(.QPS(QPS), .LE(LE), .LC(LC), .LP(LP)) cutter (
         .clk(clk), .rst(rst), .cfg_we(c_we), .cfg_q(c_qp), .cfg_word(c_word), .cfg_wdata(cfg_wdata),
@@ -283,8 +396,10 @@ module berth_fp_tx #(
         .elem_we(elem_we), .elem_q(elem_q), .elem_idx(elem_idx), .elem_len(elem_len), .elem_bad(elem_bad),
         .elem_push(elem_push), .elem_inline(elem_inline), .elem_ctxs(elem_ctxs),
         .parsed_we(parsed_we), .parsed_q(parsed_q), .parsed_elems(parsed_elems),
-        .lst_valid(lst_valid), .lst_ready(lst_ready), .lst_q(lst_q), .lst_begin(lst_begin), .lst_first(lst_first),
-        .lst_n({1'b0, lst_n}), .lst_size(lst_size),
+        .lst_valid(list_valid), .lst_ready(list_ready), .lst_q(list_q), .lst_begin(list_begin), .lst_first(list_first),
+        .lst_n(list_n), .lst_size(list_size),
+        .give_valid(give_pend_q), .give_ready(credits_ready), .give_q(c_qp), .give_n(cfg_wdata[31:8]), .give_first(given_up),
+        .credits_we(credits_we), .credits_q(credits_q), .credits_n(credits_n),
         .covered_we(covered_we), .covered_q(covered_q), .covered_pieces(covered_pieces),
         .sent_we(sent_we), .sent_q(sent_q), .sent_pieces(sent_pieces),
         .piece_we(piece_we), .piece_q(piece_q), .piece_idx(piece_idx), .piece_data(piece_data),
@@ -305,6 +420,9 @@ module berth_fp_tx #(
         .freed_we(freed_we), .freed_q(freed_q), .freed_blocks(freed_blocks),
         .want_we(want_we), .want_q(want_q), .want_block(want_block),
         .log_we(log_we), .log_q(log_q), .log_psn(log_psn), .log_where(log_where),
+        .mark_valid(mark_valid), .mark_ready(mark_ready), .mark_again(mark_again), .mark_q(mark_q), .mark_idx(mark_idx),
+        .mark_state(mark_state), .still(still), .wake_we(revoke_done), .wake_q(mark_q), .count_q(c_qp), .count_asked(asked),
+        .count_held(held_ever),
         .lost_valid(lost_valid), .lost_ready(lost_ready), .lost_q(lost_q), .lost_psn(lost_psn), .lost_place(lost_place),
         .xa_valid(ask_valid), .xa_ready(ask_ready), .xa_asid(ask_asid), .xa_va(ask_va), .xa_len(ask_len), .xa_tag(ask_tag),
         .xr_valid(xr_valid), .xr_ready(xr_ready), .xr_tag(xr_tag), .xr_kind(xr_kind), .xr_status(xr_status),
@@ -325,22 +443,24 @@ module berth_fp_tx #(
         .fixed_we(fixed_we), .fixed_place(fixed_place), .fixed_data(fixed_data),
         .covered_we(covered_we), .covered_q(covered_q), .covered_blocks(covered_blocks), .covered_lost(covered_lost),
         .acked_we(acked_we), .acked_q(acked_q), .acked_una(acked_una), .acked_hold(acked_hold), .acked_halt(acked_halt),
+        .still(still), .wake_we(revoke_done), .wake_q(mark_q), .working(working), .working_q(working_q),
         .small_valid(small_valid), .small_tag(small_tag), .small_pop(small_pop),
         .big_valid(big_valid), .big_tag(big_tag), .big_pop(big_pop),
-        .log_we(log_we), .log_q(log_q), .log_psn(log_psn), .log_where(log_where),
+        .log_we(log_we), .log_q(log_q), .log_psn(log_psn), .log_piece(log_piece), .log_where(log_where),
         .want_we(want_we), .want_q(want_q), .want_block(want_block),
         .end_we(end_we), .end_q(end_q), .end_idx(end_idx), .end_data(end_data),
         .sent_we(sent_we), .sent_q(sent_q), .sent_next(sent_next), .sent_pieces(sent_pieces), .sent_elems(sent_elems),
-        .again_valid(sent_again), .again_ready(sent_again_room), .again_q(sent_again_q), .again_psn(sent_again_psn),
+        .sent_local(sent_local), .again_valid(sent_again), .again_ready(sent_again_room), .again_q(sent_again_q), .again_psn(sent_again_psn),
         .again_next(sent_again_next),
         .pkt_valid(pkt_valid), .pkt_ready(pkt_ready), .pkt_q(pkt_q), .pkt_tag(pkt_tag), .pkt_psn(pkt_psn),
         .pkt_flags(pkt_flags), .pkt_imm(pkt_imm), .pkt_placement(pkt_placement), .pkt_len(pkt_len),
         .pkt_inline(pkt_inline), .pkt_elem(pkt_elem), .pkt_place(pkt_place), .pkt_parts(pkt_parts),
         .pkt_block(pkt_block), .pkt_first(pkt_first),
         .part_valid(part_valid), .part_ready(part_ready), .part_data(part_data),
-        .fw_valid(send_fw), .fw_q(send_fw_q), .fw_status(send_fw_status), .fw_memory(send_fw_memory),
+        .fw_valid(send_fw), .fw_q(send_fw_q), .fw_status(send_fw_status), .fw_memory(send_fw_memory), .fw_again(fw_again),
         .ev_packet(ev_packet), .ev_again(ev_again));
 
+    logic          backlog;
     logic          sent_again, sent_again_room;
     logic [QW-1:0] sent_again_q;
     logic [23:0]   sent_again_psn, sent_again_next;
@@ -348,7 +468,7 @@ module berth_fp_tx #(
         .wr_valid(sent_again), .wr_ready(sent_again_room), .wr_data({sent_again_q, sent_again_psn, sent_again_next}),
         .rd_valid(again_valid), .rd_ready(again_ready), .rd_data({again_q, again_psn, again_next}));
 
-    berth_fp_frame #(.QPS(QPS), .DATA_W(DATA_W), .LE(LE), .LB(LB)) frame (
+    berth_fp_frame #(.QPS(QPS), .WORD_W(HOST_W), .LE(LE), .LB(LB)) frame (
         .clk(clk), .rst(rst), .cfg_we(c_we), .cfg_q(c_qp), .cfg_word(c_word), .cfg_wdata(cfg_wdata),
         .elem_we(elem_we), .elem_q(elem_q), .elem_idx(elem_idx), .elem_data(elem_data),
         .pkt_valid(pkt_valid), .pkt_ready(pkt_ready), .pkt_q(pkt_q), .pkt_tag(pkt_tag), .pkt_psn(pkt_psn),
@@ -360,7 +480,7 @@ module berth_fp_tx #(
         .afr_has_sack(afr_has_sack), .afr_sack(afr_sack),
         .lfr_valid(lfr_valid), .lfr_ready(lfr_ready), .lfr_q(lfr_q), .lfr_begin(lfr_begin), .lfr_epoch(lfr_epoch),
         .lfr_first(lfr_first), .lfr_n(lfr_n), .lfr_size(lfr_size),
-        .ctl_valid(ctl_valid), .ctl_tag(ctl_tag), .ctl_pop(ctl_pop), .at(at), .at_tag(at_tag),
+        .ctl_valid(ctl_valid), .ctl_tag(ctl_tag), .ctl_pop(ctl_pop), .backlog(backlog), .at(at), .at_tag(at_tag),
         .open_valid(open_valid), .open_tag(open_tag), .open_count(open_count), .open_bytes(open_bytes),
         .open_loop(open_loop), .open_q(open_q), .open_psn(open_psn), .open_left(open_left),
         .head_valid(head_valid), .head_ready(head_ready), .head_tag(head_tag),
@@ -369,7 +489,8 @@ module berth_fp_tx #(
         .pr_va(pr_va), .pr_tag(pr_tag), .ev_ack(ev_ack), .ev_list(ev_list));
 
     berth_fp_places #(.QPS(QPS), .LB(LB), .RAM_BASE(RAM_BASE)) places (
-        .clk(clk), .rst(rst), .ctl_valid(ctl_valid), .ctl_tag(ctl_tag), .ctl_pop(ctl_pop),
+        .clk(clk), .rst(rst), .init_valid(init_q[8]), .init_q(c_qp), .init_ack(init_done[8]),
+        .made_valid(pkt_valid && pkt_ready), .made_q(pkt_q), .ctl_valid(ctl_valid), .ctl_tag(ctl_tag), .ctl_pop(ctl_pop),
         .big_valid(big_valid), .big_tag(big_tag), .big_pop(big_pop),
         .small_valid(small_valid), .small_tag(small_tag), .small_pop(small_pop), .at_tag(at_tag), .at(at),
         .open_valid(open_valid), .open_tag(open_tag), .open_count(open_count), .open_bytes(open_bytes),
@@ -377,8 +498,8 @@ module berth_fp_tx #(
         .head_valid(head_valid), .head_ready(head_ready), .head_tag(head_tag),
         .pd_valid(pd_valid), .pd_tag(pd_tag), .pd_status(pd_status),
         .ms_valid(ms_valid), .ms_ready(ms_ready), .ms_addr(ms_addr), .ms_len(ms_len), .ms_loop(ms_loop), .ms_tag(ms_tag),
-        .ml_valid(ml_valid), .ml_tag(ml_tag),
-        .busy_q(c_qp), .busy(busy),
+        .ml_valid(ml_valid), .ml_tag(ml_tag), .backlog(backlog),
+        .busy_q({turn_q_, c_qp}), .busy({quiet_busy, busy}),
         .left_valid(left_valid), .left_ready(left_ready), .left_q(left_q), .left_data(left_data),
         .fail_valid(fail_valid), .fail_ready(fail_ready), .fail_q(fail_q), .fail_psn(fail_psn));
 
@@ -389,6 +510,9 @@ module berth_fp_tx #(
         .state_we(state_we), .state_q(state_q), .state_idx(state_idx), .state_data(state_data),
         .covered_we(covered_we), .covered_q(covered_q), .covered_blocks(covered_blocks),
         .drain_valid(drain_pend_q), .drain_ready(drain_ready), .drain_q(c_qp),
+        .revoke_valid(revoke_go), .revoke_ready(revoke_ready), .revoke_done(revoke_done), .revoke_q(turn_q_), .range_start(range_q[63:0]),
+        .range_end(range_q[127:64]), .mark_valid(mark_valid), .mark_ready(mark_ready), .mark_again(mark_again),
+        .mark_q(mark_q), .mark_idx(mark_idx), .mark_state(mark_state), .count_q(c_qp), .count_given(given_ever),
         .left_valid(left_valid), .left_ready(left_ready), .left_q(left_q), .left_block(left_data[LB+26:26]),
         .left_first(left_data[25:13]), .left_len(left_data[12:0]), .left_parts(left_data[LB+30 -: 4]),
         .xa_valid(give_valid), .xa_ready(give_ready), .xa_asid(give_asid), .xa_va(give_va), .xa_len(give_len),
@@ -400,6 +524,7 @@ module berth_fp_tx #(
         .clk(clk), .rst(rst), .cfg_we(c_we), .cfg_q(c_qp), .cfg_word(c_word), .cfg_wdata(cfg_wdata),
         .init_valid(init_q[6]), .init_q(c_qp), .init_ack(init_done[6]),
         .cmd_valid(cmd_q), .cmd_ready(cmd_ready), .cmd_q(c_qp), .cmd_op(cfg_wdata[2:0]), .now(now),
+        .hurry(hurry), .swept(swept), .swept_on(swept_on), .swept_at(swept_at),
         .ack_valid(ack_valid), .ack_ready(ack_ready), .ack_q(ack_q), .ack_psn(ack_psn), .ack_syndrome(ack_syndrome),
         .ack_has_sack(ack_has_sack), .ack_sack(ack_sack),
         .sent_we(sent_we), .sent_q(sent_q), .sent_next(sent_next), .sent_pieces(sent_pieces),
@@ -418,7 +543,7 @@ module berth_fp_tx #(
         .elem_we(elem_we), .elem_q(elem_q), .elem_idx(elem_idx), .elem_len(elem_len), .elem_wr_id(elem_wr_id),
         .elem_ctxs(elem_ctxs), .parsed_we(parsed_we), .parsed_q(parsed_q), .parsed_elems(parsed_elems),
         .end_we(end_we), .end_q(end_q), .end_idx(end_idx), .end_data(end_data),
-        .sent_we(sent_we), .sent_q(sent_q), .sent_elems(sent_elems),
+        .sent_we(sent_we), .sent_q(sent_q), .sent_elems(sent_elems), .sent_local(sent_local),
         .acked_we(acked_we), .acked_q(acked_q), .acked_una(acked_una),
         .cq_valid(cq_valid), .cq_ready(cq_ready), .cq_cqn(cq_cqn), .cq_words(cq_words),
         .done_we(done_we), .done_q(done_q), .done_elems(done_elems), .done_ctxs(done_ctxs));
@@ -432,6 +557,15 @@ module berth_fp_tx #(
         .wdata(covered_blocks), .re(1'b1), .raddr(c_qp), .rdata(blocks_read));
     berth_fp_mem #(.WIDTH(LB+1), .DEPTH(QPS)) m_freed (.clk(clk), .we(freed_we), .waddr(freed_q),
         .wdata(freed_blocks), .re(1'b1), .raddr(c_qp), .rdata(freed_read));
+
+    berth_fp_mem #(.WIDTH(8), .DEPTH(QPS)) m_credits (.clk(clk), .we(credits_we), .waddr(credits_q),
+        .wdata(credits_n), .re(1'b1), .raddr(c_qp), .rdata(credits_read));
+    berth_fp_mem #(.WIDTH(8), .DEPTH(QPS)) m_cut (.clk(clk), .we(cut_we), .waddr(cut_q),
+        .wdata(cut_pieces), .re(1'b1), .raddr(c_qp), .rdata(cut_read));
+    berth_fp_mem #(.WIDTH(8), .DEPTH(QPS)) m_sent (.clk(clk), .we(sent_we), .waddr(sent_q),
+        .wdata(sent_pieces), .re(1'b1), .raddr(c_qp), .rdata(sent_read));
+    berth_fp_mem #(.WIDTH(8), .DEPTH(QPS << 7)) m_log_piece (.clk(clk), .we(log_we), .waddr({log_q, log_psn}),
+        .wdata(log_piece), .re(1'b1), .raddr({c_qp, una_read[6:0]}), .rdata(oldest_piece));
 
     // ---- translation: what is shown stays until it is taken --------------------------------
     logic turn_q, held_q, giving;
@@ -456,8 +590,8 @@ module berth_fp_tx #(
     logic [255:0] fw_words, fw_in;
     logic [3:0]   fw_put;
     assign fw_put = {sq_fw, send_fw, cut_fw, ack_fw};
-    assign fw_in  = {8'd8, 16'(sq_fw_q), 40'd0,
-                     send_fw_memory ? 8'd7 : 8'd6, 16'(send_fw_q), 32'd0, send_fw_status,
+    assign fw_in  = {sq_wild ? 8'd9 : 8'd8, 16'(sq_fw_q), 40'd0,
+                     send_fw_memory ? 8'd7 : 8'd6, 16'(send_fw_q), 31'd0, send_fw_memory && fw_again, send_fw_status,
                      8'd5, 16'(cut_fw_q), 32'd0, cut_fw_status,
                      8'd1 + {6'd0, ack_fw_kind}, 16'(ack_fw_q), 8'd0, ack_fw_arg};
     generate
@@ -480,5 +614,5 @@ module berth_fp_tx #(
     end
 
     logic unused;
-    assign unused = &{1'b0, fw_room, cfg_addr};
+    assign unused = &{1'b0, fw_room, cfg_addr, turn_busy};
 endmodule

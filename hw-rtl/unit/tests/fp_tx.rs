@@ -6,8 +6,9 @@
 #[expect(dead_code, reason = "scenarios.rs uses all of it")]
 mod tx;
 
+use berth_abi::cpu::LIST_BAD;
 use berth_abi::status::{WC_BAD_WQE, WC_FLUSHED, WC_OK, WC_REMOTE_ERROR, WC_TOO_LONG};
-use tx::{Bench, Element, Settings, Setup, widths};
+use tx::{Bench, DENIED, Element, Settings, Setup, widths};
 
 /// Elements of `len` bytes, one context each, one after the other in memory.
 fn row_of(count: u32, len: u32) -> Vec<Element> {
@@ -163,6 +164,222 @@ fn acknowledgements_and_lists_are_framed_for_the_receivers_half() {
         bench.connect(9, Settings::default());
         bench.check_own_acknowledgements(9);
         bench.check_own_lists(9);
+    }
+}
+
+/// Of word 35 of a row: what the QP holds, and what is under way.
+const BUSY: u32 = 1 << 31;
+const QUEUED: u32 = 1 << 30;
+const STARVED: u32 = 1 << 28;
+const HOLDS: u32 = 1 << 6;
+
+#[test]
+fn firmware_knows_the_layout_of_the_rows() {
+    for width in widths() {
+        let mut bench = Bench::new(width, Setup::default(), 11);
+        assert_eq!(bench.read(5, 63), 0x4246_0001);
+    }
+}
+
+#[test]
+fn lists_of_the_core_and_of_frames_are_taken_whole() {
+    for width in widths() {
+        let mut bench = Bench::new(width, Setup { stalls: 0.3, ..Setup::default() }, 11);
+        for q in [1, 2] {
+            bench.connect(q, Settings { log2_mtu: 8, ..Settings::default() });
+            bench.post(q, &row_of(40, 1000), false);
+        }
+        for round in 0..4 {
+            let sizes: Vec<u32> = (0..64).map(|i| 50 + 7 * i + round).collect();
+            let (one, other) = if round % 2 == 0 { (1, 2) } else { (2, 1) };
+            bench.credits(one, &sizes);
+            bench.credits_by_core(other, &sizes);
+            bench.run(8_000);
+        }
+        bench.finish(60_000);
+    }
+}
+
+#[test]
+fn a_list_of_the_core_with_a_bad_length_is_refused() {
+    for width in widths() {
+        let mut bench = Bench::new(width, Setup::default(), 11);
+        bench.connect(1, Settings::default());
+        for n in [0, 65, 127, 128, 1 << 16] {
+            bench.write_list(1, 0, n, &vec![1; if n < 128 { n as usize } else { 0 }]);
+            bench.settle_config();
+            bench.run(20);
+            assert_eq!(bench.take_events(), [(5, 1, u64::from(LIST_BAD))], "{n}");
+        }
+        bench.post(1, &row_of(1, 100), false);
+        bench.credits(1, &[100]);
+        bench.finish(20_000);
+    }
+}
+
+#[test]
+fn decision_19_credits_that_are_not_used_are_given_up_and_numbered_anew() {
+    for width in widths() {
+        let mut bench = Bench::new(width, Setup::default(), 12);
+        bench.connect(1, Settings::default());
+        bench.post(1, &row_of(3, 1000), false);
+        bench.credits(1, &[1000; 10]);
+        bench.run(3_000);
+        assert_eq!(bench.read(1, 36), 7, "all is acknowledged, 7 credits are left");
+        assert_eq!(bench.give_up(1, 4), 6);
+        assert_eq!(bench.read(1, 36), 3);
+        // the list's proof is forgotten: the next one may come at once
+        bench.credits_by_core(1, &[500; 2]);
+        assert_eq!(bench.give_up(1, 100), 3, "more than there are: all");
+        bench.post(1, &row_of(2, 1000), false);
+        bench.run(2_000);
+        assert_eq!(bench.frames_of(1).len(), 3);
+        bench.credits(1, &[700; 4]);
+        bench.finish(20_000);
+        assert_eq!(bench.frames_of(1).len(), 3 + 4, "twice 700 and 300 bytes");
+    }
+}
+
+#[test]
+fn a_row_says_what_it_holds_and_what_is_under_way() {
+    for width in widths() {
+        let mut bench = Bench::new(width, Setup { service: 4_000, ..Setup::default() }, 13);
+        bench.connect(1, Settings::default());
+        bench.silent(1);
+        assert_eq!(bench.read(1, 35), 0);
+        bench.evict(0x5000, 0x1000);
+        bench.post(1, &[Element::plain(0x5000, 2000), Element::plain(0x6000, 2000)], false);
+        bench.run(1_000);
+        assert_eq!(bench.read(1, 35), QUEUED, "no credit, no memory");
+        bench.credits(1, &[1000; 8]);
+        bench.run(200);
+        // the second element has its memory: two blocks of each
+        assert_eq!(bench.read(1, 35), QUEUED | HOLDS | 4);
+        bench.run(6_000);
+        assert_eq!(bench.read(1, 35), QUEUED);
+        assert_eq!(bench.read(1, 36), 4 << 16 | 4);
+        bench.answer(1, 2, 0x1f, None);
+        bench.run(200);
+        assert_eq!((bench.read(1, 36), bench.statuses(1)), (1 << 16 | 4, vec![WC_OK]));
+        bench.answer(1, 3, 0x1f, None);
+        bench.run(200);
+        assert_eq!((bench.read(1, 36), bench.read(1, 35)), (4, 0));
+        // nothing is held while all that is needed is missing
+        bench.evict(0x7000, 0x1000);
+        bench.post(1, &[Element::plain(0x7000, 100)], false);
+        bench.run(1_000);
+        assert_eq!(bench.read(1, 35), QUEUED | STARVED | HOLDS | 1);
+        bench.run(3_300);
+        assert_eq!(bench.read(1, 35) & BUSY, BUSY, "its payload is being read");
+    }
+}
+
+#[test]
+fn a_queue_that_cannot_be_read_is_told_once_and_left_alone() {
+    for width in widths() {
+        let mut bench = Bench::new(width, Setup::default(), 14);
+        for q in [1, 2] {
+            bench.connect(q, Settings::default());
+            bench.credits(q, &[4096; 20]);
+        }
+        bench.break_queue(1);
+        for q in [1, 2] {
+            bench.post(q, &row_of(12, 100), false);
+        }
+        bench.run(3_000);
+        assert_eq!(bench.take_events(), [(8, 1, 0)]);
+        assert_eq!((bench.read(1, 35), bench.statuses(1).len(), bench.statuses(2).len()), (0, 0, 12));
+    }
+}
+
+#[test]
+fn a_doorbell_for_an_element_that_cannot_be_is_told_once() {
+    for width in widths() {
+        // the queue has 1024 elements; 2 are complete, 1 is not
+        for (wild, ok) in [(1026, true), (1027, false), (0x8000, false), (2, false), (1, false), (0xffff, false)] {
+            let mut bench = Bench::new(width, Setup::default(), 14);
+            bench.connect(1, Settings::default());
+            bench.credits(1, &[100; 2]);
+            bench.post(1, &row_of(3, 100), false);
+            bench.run(2_000);
+            assert_eq!((bench.statuses(1).len(), bench.read(1, 35)), (2, QUEUED));
+            bench.ring(1, wild);
+            bench.run(100);
+            assert_eq!(bench.take_events(), if ok { vec![] } else { vec![(9, 1, 0)] }, "{wild}");
+            assert_eq!(bench.read(1, 35) & QUEUED != 0, ok);
+            bench.ring(1, wild.wrapping_add(5));
+            bench.run(100);
+            assert_eq!(bench.take_events().len(), usize::from(ok), "it is told once");
+        }
+    }
+}
+
+#[test]
+fn vc_4_what_a_lost_packet_holds_goes_back_when_its_memory_cannot_be_had() {
+    for width in widths() {
+        let mut bench = Bench::new(width, Setup::default(), 15);
+        bench.connect(7, Settings::default());
+        bench.silent(7);
+        bench.credits(7, &[8192; 8]);
+        let two = Element { sges: vec![(0x1_0000, 500), (0x5_0000, 500)], ..Element::default() };
+        bench.post(
+            7,
+            &[two, Element::plain(0x2_0000, 500), Element::plain(0x3_0000, 500), Element::plain(0x4_0000, 500)],
+            false,
+        );
+        bench.run(3_000);
+        assert_eq!((bench.frames_of(7).len(), bench.ranges_held()), (4, 0));
+        bench.deny(0x5_0000, 500);
+        bench.answer(7, 0xff_ffff, 0x1f, Some(0b111 << 124));
+        bench.run(4_000);
+        assert_eq!(bench.take_events(), [(7, 7, 1 << 8 | u64::from(DENIED))]);
+        assert_eq!((bench.ranges_held(), bench.read(7, 35) & HOLDS), (1, HOLDS), "one part is held");
+        bench.command(7, 4 | u32::from(WC_REMOTE_ERROR) << 8);
+        bench.command(7, 6);
+        bench.run(500);
+        assert_eq!((bench.ranges_held(), bench.read(7, 35), bench.statuses(7).len()), (0, 0, 4));
+    }
+}
+
+#[test]
+fn memory_that_is_withdrawn_is_let_go_of_and_asked_for_anew() {
+    for width in widths() {
+        let mut bench = Bench::new(width, Setup { service: 3_000, ..Setup::default() }, 16);
+        bench.connect(1, Settings { window: 4, timeout: 300, log2_block: 13, ..Settings::default() });
+        bench.connect(2, Settings::default());
+        bench.silent(1);
+        for q in [1, 2] {
+            bench.credits(q, &[0x10_0000; 2]);
+        }
+        bench.post(1, &[Element::plain(0x5_0000, 0x2_0000)], false);
+        bench.run(6_000);
+        // 4 packets of 4096 bytes have left, the window is full; 14 blocks of 8192 are held ahead
+        assert_eq!((bench.frames_of(1).len(), bench.ranges_held()), (4, 14));
+        bench.revoke(0x5_8000, 0x6000);
+        assert_eq!(bench.ranges_held(), 11);
+        bench.post(2, &[Element::plain(0x5_8000, 0x3000)], false);
+        for psn in 0..32 {
+            bench.answer(1, psn, 0x1f, None);
+            bench.run(1_500);
+        }
+        bench.finish(40_000);
+        assert_eq!((bench.statuses(1), bench.statuses(2)), (vec![WC_OK], vec![WC_OK]));
+    }
+}
+
+#[test]
+fn a_reset_ends_the_timers_of_all_rows() {
+    for width in widths() {
+        let mut bench = Bench::new(width, Setup::default(), 17);
+        bench.connect(1, Settings { timeout: 1_000, ..Settings::default() });
+        bench.silent(1);
+        bench.credits(1, &[100]);
+        bench.post(1, &row_of(1, 100), false);
+        bench.run(2_000);
+        bench.reset();
+        bench.run(90_000);
+        assert!(bench.take_events().is_empty());
+        assert!(bench.frames_of_nobody().is_empty(), "nothing is sent again");
     }
 }
 

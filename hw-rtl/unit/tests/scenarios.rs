@@ -99,6 +99,26 @@ fn sending_with_loss_reordering_page_faults_and_failed_reads() {
 }
 
 #[test]
+fn sending_while_memory_is_withdrawn() {
+    run("sending_while_memory_is_withdrawn", "berth_fp_tx", 50, |width, rng| {
+        let setup = Setup {
+            stalls: pick(rng, &[0.0, 0.2]),
+            loss: pick(rng, &[0.01, 0.1]),
+            missing: pick(rng, &[0.0, 0.3]),
+            service: rng.between(1, 4_000),
+            ..Setup::default()
+        };
+        let mut bench = Bench::random(rng, width, setup, &[true, false]);
+        for _ in 0..rng.between(1, 8) {
+            bench.run(rng.below(4_000));
+            let len = 1 << rng.between(12, 21);
+            bench.revoke(rng.below(1 << 22) & !0xfff, len);
+        }
+        bench.finish(3_000_000);
+    });
+}
+
+#[test]
 fn what_is_sent_again_is_what_the_golden_model_sends_again() {
     run("what_is_sent_again_is_what_the_golden_model_sends_again", "berth_fp_tx", 100, |width, rng| {
         let mut bench = Bench::new(width, Setup::default(), rng.draw());

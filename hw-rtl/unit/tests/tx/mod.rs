@@ -9,7 +9,8 @@ use berth_rtl_unit::{Module, Port};
 use peer::Peer;
 pub use peer::Settings;
 use std::cell::Cell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
 use std::rc::Rc;
 
 /// Bytes of a page.
@@ -19,6 +20,8 @@ const QUEUES: u64 = 0x7_0000_0000;
 const LOG2_DEPTH: u32 = 10;
 /// Words of a WQE.
 const WQE: usize = 16;
+/// The host's answer when a page cannot be had.
+pub const DENIED: u8 = 3;
 /// Send flags.
 const PUSH: u64 = 1;
 const INLINE: u64 = 2;
@@ -164,6 +167,7 @@ struct Answer {
     due: u64,
     tag: u64,
     kind: u64,
+    status: u8,
 }
 
 /// An acknowledgement, or a list, on its way to the card.
@@ -296,7 +300,9 @@ pub struct Bench {
     rng: Rng,
     cycle: u64,
     peers: BTreeMap<u32, Peer>,
-    config: VecDeque<(u32, u32)>,
+    /// Writes of configuration words, and reads of them (no value).
+    config: VecDeque<(u32, Option<u32>)>,
+    read: u32,
     doorbells: VecDeque<Doorbell>,
     queues: BTreeMap<u64, [u64; WQE]>,
     queue_reads: Vec<QueueRead>,
@@ -305,6 +311,11 @@ pub struct Bench {
     held: BTreeMap<(u64, u64), u32>,
     /// Ranges that were missing and will be asked for again, by tag.
     asked: BTreeMap<u64, (u64, u64)>,
+    denied: BTreeSet<u64>,
+    /// Memory that is being withdrawn, and what was held of it then.
+    withdrawn: Range<u64>,
+    stale: BTreeMap<(u64, u64), u32>,
+    broken_queue: Option<u32>,
     /// Bytes held at most, so far.
     pub peak_held: u64,
     ram: Vec<u8>,
@@ -335,6 +346,7 @@ impl Bench {
             cycle: 0,
             peers: BTreeMap::new(),
             config: VecDeque::new(),
+            read: 0,
             doorbells: VecDeque::new(),
             queues: BTreeMap::new(),
             queue_reads: Vec::new(),
@@ -342,6 +354,10 @@ impl Bench {
             evicted: BTreeMap::new(),
             held: BTreeMap::new(),
             asked: BTreeMap::new(),
+            denied: BTreeSet::new(),
+            withdrawn: 0..0,
+            stale: BTreeMap::new(),
+            broken_queue: None,
             peak_held: 0,
             ram: vec![0xee; 1 << 18],
             reads: Vec::new(),
@@ -376,12 +392,12 @@ impl Bench {
             (23, peer::QKEY),
             (32, 1),
         ]);
-        self.config.extend(words.into_iter().map(|(word, value)| (q << 6 | word, value)));
+        for (word, value) in words {
+            self.write(q, word, value);
+        }
         self.peers.insert(q, Peer::new(q, settings));
         self.peers.get_mut(&q).expect("just made").gaps = self.setup.read_failures > 0.0;
-        while !self.config.is_empty() {
-            self.step();
-        }
+        self.settle_config();
     }
 
     /// Posts sends: with one doorbell, or each with a doorbell that brings it. Gives the cycle in which the last doorbell
@@ -439,7 +455,102 @@ impl Bench {
     }
 
     pub fn command(&mut self, q: u32, value: u32) {
-        self.config.push_back((q << 6 | 32, value));
+        self.write(q, 32, value);
+    }
+
+    /// Writes a configuration word, some time.
+    pub fn write(&mut self, q: u32, word: u32, value: u32) {
+        self.config.push_back((q << 6 | word, Some(value)));
+    }
+
+    /// Until all writes are acknowledged.
+    pub fn settle_config(&mut self) {
+        while !self.config.is_empty() {
+            self.step();
+        }
+    }
+
+    /// Reads a configuration word.
+    pub fn read(&mut self, q: u32, word: u32) -> u32 {
+        self.config.push_back((q << 6 | word, None));
+        self.settle_config();
+        self.read
+    }
+
+    /// A list of credits that comes by way of the core.
+    pub fn credits_by_core(&mut self, q: u32, sizes: &[u32]) {
+        let first = self.peers.get_mut(&q).expect("connected").grant(sizes);
+        self.write_list(q, first, sizes.len() as u32, sizes);
+    }
+
+    /// The core writes a list, whatever it says.
+    pub fn write_list(&mut self, q: u32, first: u32, n: u32, sizes: &[u32]) {
+        self.write(q, 40, first);
+        self.write(q, 41, n);
+        for size in sizes {
+            self.write(q, 42, *size);
+        }
+    }
+
+    /// Gives up `n` unused credits: the number of the first of them, which is the golden model's.
+    pub fn give_up(&mut self, q: u32, n: u32) -> u32 {
+        self.command(q, 7 | n << 8);
+        self.settle_config();
+        let first = self.read(q, 37);
+        assert_eq!(first, self.peers.get_mut(&q).expect("connected").give_up(n));
+        first
+    }
+
+    /// Pages of a range cannot be had any more.
+    pub fn deny(&mut self, va: u64, len: u64) {
+        self.denied.extend(va / PAGE..(va + len).div_ceil(PAGE));
+        self.evict(va, len);
+    }
+
+    /// Memory is withdrawn: its pages go, payload reads fail, and all QPs are told to let go of it. When they say that they
+    /// have, nothing of it is held.
+    pub fn revoke(&mut self, va: u64, len: u64) {
+        self.evict(va, len);
+        self.withdrawn = va..va + len;
+        let overlaps = |&(start, bytes): &(u64, u64)| start < va + len && start + bytes > va;
+        self.stale =
+            self.held.iter().filter(|(range, _)| overlaps(range)).map(|(range, count)| (*range, *count)).collect();
+        let qps: Vec<u32> = self.peers.keys().copied().collect();
+        for &q in &qps {
+            self.peers.get_mut(&q).expect("connected").withdrawn();
+            for (i, word) in
+                [va as u32, (va >> 32) as u32, (va + len) as u32, ((va + len) >> 32) as u32].iter().enumerate()
+            {
+                self.write(q, 24 + i as u32, *word);
+            }
+            self.command(q, 8);
+        }
+        let end = self.cycle + 100_000;
+        while qps.iter().any(|&q| self.read(q, 35) >> 29 & 1 != 0) {
+            assert!(self.cycle < end, "the memory is not let go of: {:x?}", self.held);
+        }
+        assert!(self.stale.is_empty(), "held of {va:#x} + {len:#x} although all was let go of: {:x?}", self.stale);
+        self.withdrawn = 0..0;
+    }
+
+    /// A doorbell with any index.
+    pub fn ring(&mut self, q: u32, pi: u16) {
+        let posted = self.peers[&q].bytes_posted();
+        self.doorbells.push_back(Doorbell { q, pi, posted, wqe: None, rung: Rc::default() });
+    }
+
+    /// Reads of this QP's queue fail from now on.
+    pub fn break_queue(&mut self, q: u32) {
+        self.broken_queue = Some(q);
+    }
+
+    /// Resets the card; what surrounds it forgets what was under way.
+    pub fn reset(&mut self) {
+        self.m.reset();
+        let (peers, config, doorbells) = (&mut self.peers, &mut self.config, &mut self.doorbells);
+        (peers.clear(), config.clear(), doorbells.clear());
+        (self.queue_reads.clear(), self.answers.clear(), self.reads.clear(), self.mac.clear());
+        (self.wire.clear(), self.acks.clear(), self.lists.clear(), self.held.clear());
     }
 
     pub fn run(&mut self, cycles: u64) {
@@ -491,6 +602,11 @@ impl Bench {
         self.held.values().sum()
     }
 
+    /// Frames that belong to no QP's data.
+    pub fn frames_of_nobody(&self) -> &[Frame] {
+        &self.other
+    }
+
     /// Events for firmware: code, QP, argument.
     pub fn take_events(&mut self) -> Vec<(u64, u32, u64)> {
         std::mem::take(&mut self.events)
@@ -512,7 +628,7 @@ impl Bench {
 
     /// Lists that the receiver's half wants to send.
     pub fn check_own_lists(&mut self, q: u32) {
-        for n in [1, 2, 31, 32] {
+        for n in [1, 2, 31, 32, 33, 60, 61, 62, 63, 64] {
             let sizes: Vec<u32> = (0..n).map(|i| 0x0102_0304 * (i + 1)).collect();
             self.own_lists.push_back((q, true, 0xdead_0000 + n, n));
             self.own_lists.extend(sizes.iter().map(|size| (q, false, *size, 0)));
@@ -653,8 +769,8 @@ impl Bench {
         self.set("ms_ready", mac);
         self.m.settle();
 
-        if self.is("cfg_ack") {
-            self.config.pop_front();
+        if self.is("cfg_ack") && matches!(self.config.pop_front(), Some((_, None))) {
+            self.read = self.get("cfg_rdata") as u32;
         }
         if self.is("db_valid") && self.is("db_ready") {
             let doorbell = self.doorbells.pop_front().expect("one is shown");
@@ -710,10 +826,10 @@ impl Bench {
         let config = self.config.front().copied();
         let acked = self.is("cfg_ack");
         self.set("cfg_req", config.is_some() && !acked);
-        self.set("cfg_we", true);
         if let Some((addr, value)) = config {
+            self.set("cfg_we", value.is_some());
             self.set("cfg_addr", addr);
-            self.set("cfg_wdata", value);
+            self.set("cfg_wdata", value.unwrap_or(0));
         }
         // A doorbell that is shown stays.
         let shown = self.is("db_valid") && !self.doorbells.is_empty();
@@ -750,6 +866,8 @@ impl Bench {
         self.set("qc_tag", tag);
         self.set("qc_off", off);
         self.set("qc_last", last);
+        let owner = (self.queue_reads[0].addr - QUEUES) >> (LOG2_DEPTH + 7);
+        self.set("qc_err", self.broken_queue == Some(owner as u32));
         true
     }
 
@@ -766,10 +884,10 @@ impl Bench {
         let i = self.answers.iter().position(|a| a.due <= now).filter(|_| self.go());
         self.set("xr_valid", i.is_some());
         if let Some(answer) = i.map(|i| &self.answers[i]) {
-            let (tag, kind) = (answer.tag, answer.kind);
+            let (tag, kind, status) = (answer.tag, answer.kind, answer.status);
             self.set("xr_tag", tag);
             self.set("xr_kind", kind);
-            self.set("xr_status", 0_u8);
+            self.set("xr_status", status);
         }
         i
     }
@@ -893,11 +1011,8 @@ impl Bench {
         let (va, len, tag) = (self.get("xa_va"), self.get("xa_len"), self.get("xa_tag"));
         assert!(len > 0 && !self.is("xa_write") && self.get("xa_asid") == 5);
         if self.is("xa_release") {
-            let count = self.held.get_mut(&(va, len)).expect("only what is held is released");
-            *count -= 1;
-            if *count == 0 {
-                self.held.remove(&(va, len));
-            }
+            assert!(take_one(&mut self.held, (va, len)), "only what is held is released");
+            take_one(&mut self.stale, (va, len));
             return;
         }
         match self.asked.remove(&tag) {
@@ -908,6 +1023,7 @@ impl Bench {
             }
         }
         let pages = va / PAGE..=(va + len - 1) / PAGE;
+        let status = if pages.clone().any(|page| self.denied.contains(&page)) { DENIED } else { 0 };
         let mut missing = false;
         for page in pages {
             let random =
@@ -918,11 +1034,11 @@ impl Bench {
         let due = self.cycle + 4;
         if missing {
             self.asked.insert(tag, (va, len));
-            self.answers.push_back(Answer { due, tag, kind: 1 });
-            self.answers.push_back(Answer { due: due + self.setup.service, tag, kind: 2 });
+            self.answers.push_back(Answer { due, tag, kind: 1, status: 0 });
+            self.answers.push_back(Answer { due: due + self.setup.service, tag, kind: 2, status });
         } else {
             *self.held.entry((va, len)).or_insert(0) += 1;
-            self.answers.push_back(Answer { due, tag, kind: 0 });
+            self.answers.push_back(Answer { due, tag, kind: 0, status: 0 });
             let held = self.held.iter().map(|(range, count)| range.1 * u64::from(*count)).sum();
             self.peak_held = self.peak_held.max(held);
         }
@@ -933,7 +1049,8 @@ impl Bench {
         assert!(len > 0 && self.get("pr_asid") == 5);
         let held = self.held.keys().any(|&(start, bytes)| start <= va && va + len <= start + bytes);
         assert!(held, "a read of {len} bytes at {va:#x}, which are not held");
-        let failed = self.setup.read_failures > 0.0 && self.rng.chance(self.setup.read_failures);
+        let failed = (va < self.withdrawn.end && va + len > self.withdrawn.start)
+            || (self.setup.read_failures > 0.0 && self.rng.chance(self.setup.read_failures));
         for i in 0..len {
             self.ram[(local + i) as usize] = if failed { 0x55 } else { byte_at(va + i) };
         }
@@ -994,6 +1111,16 @@ impl Bench {
             self.acks.extend(arrivals.into_iter().map(|due| Acknowledgement { due, q, psn, syndrome, sack }));
         }
     }
+}
+
+/// One of `range` less. False when there is none.
+fn take_one(held: &mut BTreeMap<(u64, u64), u32>, range: (u64, u64)) -> bool {
+    let Some(count) = held.get_mut(&range) else { return false };
+    *count -= 1;
+    if *count == 0 {
+        held.remove(&range);
+    }
+    true
 }
 
 fn random_element(rng: &mut Rng) -> Element {

@@ -132,6 +132,7 @@ pub struct Peer {
     pub supply: Option<(u32, u32)>,
     /// Packets may be missing the first time, because they could not be read.
     pub gaps: bool,
+    withdrawn: bool,
     /// Says nothing by itself.
     pub silent: bool,
     /// Frames that were sent, all of them.
@@ -175,6 +176,7 @@ impl Peer {
             settings,
             supply: None,
             gaps: false,
+            withdrawn: false,
             silent: false,
             frames: Vec::new(),
             statuses: Vec::new(),
@@ -236,10 +238,17 @@ impl Peer {
         first
     }
 
+    /// Unused credits go back: the number of the first of them.
+    pub fn give_up(&mut self, n: u32) -> u32 {
+        self.granted = self.reader.give_up(n);
+        self.last_list = None;
+        self.granted
+    }
+
     /// The next list, if the rules allow one (CR-4, CR-11).
     pub fn next_list(&mut self, rng: &mut Rng) -> Option<Vec<u32>> {
         let (low, high) = self.supply?;
-        let room = u64::from(128 - (self.granted - self.landed)).min(63);
+        let room = u64::from(128 - (self.granted - self.landed)).min(64);
         if room == 0 || self.last_list.is_some_and(|first| self.landed <= first) || self.complete() {
             return None;
         }
@@ -295,10 +304,21 @@ impl Peer {
         (psn.wrapping_sub(self.settings.first_psn) & PSN) as usize
     }
 
+    /// Memory is withdrawn: reads may fail, and what is let go of is asked for again.
+    pub fn withdrawn(&mut self) {
+        (self.gaps, self.withdrawn) = (true, true);
+    }
+
     /// Memory is asked for, the first time: the next block of what is cut (PC-2), or a part of a packet that goes
     /// again (VC-4). `block` is its number in the card.
     pub fn pinned(&mut self, block: u64, va: u64, len: u64) {
         if block & 32 == 0 {
+            // What was let go of is asked for anew, at its place.
+            let older = (self.asked as u64).wrapping_sub(block) % 32;
+            if self.withdrawn && older != 0 {
+                assert_eq!(Some(&(va, len)), self.asked.checked_sub(older as usize).and_then(|i| self.blocks.get(i)));
+                return;
+            }
             assert_eq!(Some(&(va, len)), self.blocks.get(self.asked), "QP {}: block {}", self.q, self.asked);
             self.asked += 1;
             return;
