@@ -165,7 +165,7 @@ module berth_fp #(
     logic [7:0]    ack_syndrome, afr_syndrome;
     logic [127:0]  ack_sack, afr_sack;
     logic [31:0]   lst_first, lst_size, lfr_epoch, lfr_first, lfr_size;
-    logic [5:0]    lst_n, lfr_n;
+    logic [6:0]    lst_n, lfr_n;
     logic          afr_valid, afr_ready, afr_has_sack, lfr_valid, lfr_ready, lfr_begin;
     logic [7:0]    t_counts;
     logic          dn_we, swept, swept_on;
@@ -176,6 +176,8 @@ module berth_fp #(
     logic [QW-1:0] tr_landed_q;
     logic [63:0]   tr_word;
     logic [17:0]   r_counts;
+    logic          r_swept, r_swept_on;
+    logic [31:0]   r_swept_at;
 
     berth_fp_tx #(.QPS(QPS), .DATA_W(DATA_W), .HOST_W(HOST_W)) tx (
         .clk(clk), .rst(rst), .now(now),
@@ -200,11 +202,11 @@ module berth_fp #(
         .ack_valid(ack_valid), .ack_ready(ack_ready), .ack_q(ack_q), .ack_psn(ack_psn), .ack_syndrome(ack_syndrome),
         .ack_has_sack(ack_has_sack), .ack_sack(ack_sack),
         .lst_valid(lst_valid), .lst_ready(lst_ready), .lst_q(lst_q), .lst_begin(lst_begin), .lst_first(lst_first),
-        .lst_n({lst_n == 6'd0, lst_n}), .lst_size(lst_size),
+        .lst_n(lst_n), .lst_size(lst_size),
         .afr_valid(afr_valid), .afr_ready(afr_ready), .afr_q(afr_q), .afr_psn(afr_psn), .afr_syndrome(afr_syndrome),
         .afr_msn(afr_msn), .afr_has_sack(afr_has_sack), .afr_sack(afr_sack),
         .lfr_valid(lfr_valid), .lfr_ready(lfr_ready), .lfr_q(lfr_q), .lfr_begin(lfr_begin), .lfr_epoch(lfr_epoch),
-        .lfr_first(lfr_first), .lfr_n({lfr_n == 6'd0, lfr_n}), .lfr_size(lfr_size),
+        .lfr_first(lfr_first), .lfr_n(lfr_n), .lfr_size(lfr_size),
         .dn_we(dn_we), .dn_q(dn_q), .dn_elems(dn_elems),
         .hurry(1'b0), .swept(swept), .swept_on(swept_on), .swept_at(swept_at),
         .ev_packet(t_counts[0]), .ev_again(t_counts[1]), .ev_ack(t_counts[2]), .ev_list(t_counts[3]),
@@ -243,6 +245,7 @@ module berth_fp #(
         .ev_taken(r_counts[0]), .ev_duplicate(r_counts[1]), .ev_out_of_order(r_counts[2]), .ev_dropped(r_counts[3]),
         .ev_bad_index(r_counts[4]), .ev_bad_wqe(r_counts[5]), .ev_hit(r_counts[6]), .ev_miss(r_counts[7]),
         .ev_posted(r_counts[8]), .ev_list(r_counts[9]), .ev_list_len(r_counts[16:10]), .ev_repeat(r_counts[17]),
+        .hurry(1'b0), .swept(r_swept), .swept_on(r_swept_on), .swept_at(r_swept_at),
         .tr_valid(tr_valid), .tr_word(tr_word), .tr_landed(tr_landed), .tr_landed_q(tr_landed_q)
     );
 
@@ -256,5 +259,5 @@ module berth_fp #(
                  || ack_valid || lst_valid || afr_valid || lfr_valid || ev_valid != 2'd0) rest_q <= '0;
         else if (!rest_q[8]) rest_q <= rest_q + 9'd1;
 
-    wire unused = &{1'b0, dn_we, dn_q, dn_elems, swept, swept_on, swept_at, db_qpn, t_counts, r_counts, tr_valid, tr_word, tr_landed, tr_landed_q};
+    wire unused = &{1'b0, r_swept, r_swept_on, r_swept_at, dn_we, dn_q, dn_elems, swept, swept_on, swept_at, db_qpn, t_counts, r_counts, tr_valid, tr_word, tr_landed, tr_landed_q};
 endmodule

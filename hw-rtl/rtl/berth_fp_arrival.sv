@@ -7,6 +7,9 @@
 // from the register instead of the RAM. Only where a hole closes the engine goes on for one packet after the other
 // behind it, two clocks each.
 //
+// A QP that has ended takes nothing; when the last of its payloads is in place, or could not be written, its completions
+// are closed by a mark.
+//
 // Bitmaps begin with the oldest packet that is not in place. `fol` packets from there on have arrived in order and
 // been followed; between operations these are all up to the first hole.
 module berth_fp_arrival #(
@@ -20,10 +23,13 @@ module berth_fp_arrival #(
     input  logic               clk,
     input  logic               rst,
     output logic               busy,
-    // Start of a QP; held until ready.
+    // Start of a QP, its end, or a question; held until ready. st_* are there three clocks later.
     input  logic               cmd_valid,
     output logic               cmd_ready,
+    input  logic [ 3:0]        cmd_op,         // X_*
     input  logic [QW-1:0]      cmd_q,
+    output logic               st_writing,     // payloads are being written
+    output logic               st_out,         // credits are announced and not complete
     input  logic [23:0]        cmd_psn,        // expected first
     input  logic               cmd_selective,
     input  logic [ 3:0]        cmd_log2_mtu,
@@ -38,7 +44,7 @@ module berth_fp_arrival #(
     input  logic               ring_we,
     input  logic [QW-1:0]      ring_q,
     input  logic [ 6:0]        ring_at,
-    input  logic [42:0]        ring_data,      // {size, first SGE, SGEs}
+    input  logic [43:0]        ring_data,      // {withdrawn, size, first SGE, SGEs}
     // Packets, as `berth_fp_parse` gives them.
     input  logic               item_valid,
     output logic               item_ready,
@@ -60,10 +66,10 @@ module berth_fp_arrival #(
     output logic               landed_valid,
     input  logic               landed_ready,
     output logic [QW-1:0]      landed_q,
-    // Completions of receives in order: {q, credit, length, immediate there, immediate, solicited}
+    // Completions of receives in order: {q, no more of them, credit, length, immediate there, immediate, solicited}
     output logic               done_valid,
     input  logic               done_ready,
-    output logic [QW+97:0]     done,
+    output logic [QW+98:0]     done,
     // Acknowledgements to send.
     output logic               afr_valid,
     input  logic               afr_ready,
@@ -92,11 +98,14 @@ module berth_fp_arrival #(
   localparam logic [1:0] NONE = 2'd0, SEQUENCE = 2'd1, RNR = 2'd2, FATAL = 2'd3;
   localparam logic [7:0] ACK_NO_COUNT = 8'h1f, NAK = 8'h60, RNR_NAK = 8'h20;
   localparam logic [4:0] NAK_INVALID = 5'd1, NAK_OPERATION = 5'd3;
+  localparam logic [3:0] X_START = 4'd0, X_END = 4'd1;
   // Verdicts in the trace.
   localparam logic [3:0] V_PLACE = 4'd0, V_TAKEN = 4'd1, V_DUPLICATE = 4'd2, V_DROP = 4'd3;
 
   typedef struct packed {
     logic         on, broken, selective, foreign;
+    logic         ended, closed;  // told to end; the mark is given
+    logic [7:0]   writing;        // payloads that are being written
     logic [3:0]   log2_mtu;
     logic [7:0]   ack_every;
     logic [4:0]   rnr;
@@ -144,6 +153,7 @@ module berth_fp_arrival #(
 
   state_t state_q;
   op_t op_q, op;
+  logic [3:0] cmd_op_q;
   item_t in, p_q;
   logic [QW-1:0] q_q, q_next;
   logic [23:0] psn_q, psn_next;
@@ -180,7 +190,8 @@ module berth_fp_arrival #(
 
   // ---- memories -----------------------------------------------------------------------------
   logic [31:0] anns[QPS];
-  logic [42:0] rings[QPS*128];
+  logic [43:0] rings[QPS*128];
+  logic withdrawn;
   row_t ram_row, row, r_q, r, f;
   logic same_q;     // the operation before was of the same QP: its row is in r_q
   record_t rec, rec_new;
@@ -206,7 +217,7 @@ module berth_fp_arrival #(
   end
   always_ff @(posedge clk) begin
     if (ring_we) rings[{ring_q, ring_at}] <= ring_data;
-    if (state_q == LOCATE) {size, ring_sge, ring_sges} <= rings[{q_q, number[6:0]}];
+    if (state_q == LOCATE) {withdrawn, size, ring_sge, ring_sges} <= rings[{q_q, number[6:0]}];
   end
   assign row    = same_q ? r_q : ram_row;
   assign rec_re = take || state_q == FOLLOW_READ || state_q == DRAIN_READ;
@@ -232,7 +243,7 @@ module berth_fp_arrival #(
   // f: the row after this clock's step; r: what is stored.
   logic [2:0] fault, fault_q;
   logic [3:0] verdict, verdict_q;
-  logic follows, want_place, want_landed, want_done, want_free, want_broken, want_afr;
+  logic follows, want_place, want_landed, want_done, want_free, want_broken, want_afr, want_close;
   logic bad_size, more_follow, more_drain, skip_again;
   logic [23:0] index, mtu;
   logic [35:0] offset;
@@ -250,6 +261,7 @@ module berth_fp_arrival #(
     want_done   = 1'b0;
     want_free   = 1'b0;
     want_afr    = 1'b0;
+    want_close  = 1'b0;
     more_follow = 1'b0;
     more_drain  = 1'b0;
     follows     = 1'b0;
@@ -287,6 +299,7 @@ module berth_fp_arrival #(
             end else begin
               if (bad_size) fault = INVALID;
               else if (!live_q) fault = r_q.foreign ? NOT_READY : NO_CREDIT;
+              else if (withdrawn) fault = NO_CREDIT;
               else if (37'(offset) + 37'(p_q.len) > 37'(size)) fault = TOO_LONG;
               if (fault == NO_FAULT) begin
                 rec_we    = 1'b1;
@@ -328,7 +341,8 @@ module berth_fp_arrival #(
             want_free = verdict != V_PLACE;
           end
           OP_PLACED: begin
-            verdict = {3'd0, err_q};
+            verdict   = {3'd0, err_q};
+            f.writing = r_q.writing - 8'd1;
             if (err_q) begin
               if (!r_q.broken) {f.broken, f.refusal, f.refusal_code} = {1'b1, FATAL, NAK_OPERATION};
             end else if (at_q[23:7] == '0) begin
@@ -339,7 +353,10 @@ module berth_fp_arrival #(
           end
           OP_ACK: begin
             verdict = V_DROP;
-            if (r_q.refusal != NONE && (r_q.fol == '0 || r_q.refusal == FATAL)) begin
+            if (r_q.ended) begin
+              want_close = !r_q.closed && r_q.writing == '0;
+              f.closed   = r_q.closed || want_close;
+            end else if (r_q.refusal != NONE && (r_q.fol == '0 || r_q.refusal == FATAL)) begin
               want_afr  = 1'b1;
               f.refusal = NONE;
               f.unacked = '0;
@@ -353,14 +370,20 @@ module berth_fp_arrival #(
           end
           default: begin
             verdict = V_TAKEN;
-            f           = '0;
-            f.on        = 1'b1;
-            f.selective = cmd_selective;
-            f.foreign   = cmd_foreign;
-            f.log2_mtu  = cmd_log2_mtu;
-            f.ack_every = cmd_ack_every;
-            f.rnr       = cmd_rnr;
-            f.placed    = cmd_psn;
+            if (cmd_op_q == X_START) begin
+              f           = '0;
+              f.on        = 1'b1;
+              f.selective = cmd_selective;
+              f.foreign   = cmd_foreign;
+              f.log2_mtu  = cmd_log2_mtu;
+              f.ack_every = cmd_ack_every;
+              f.rnr       = cmd_rnr;
+              f.placed    = cmd_psn;
+            end else if (cmd_op_q == X_END) begin
+              {f.broken, f.ended, f.closed} = 3'b110;
+              {f.refusal, f.ack_due} = {NONE, 1'b0};
+              f.unacked = '0;
+            end
           end
         endcase
       end
@@ -387,6 +410,7 @@ module berth_fp_arrival #(
       end
       default: ;
     endcase
+    if (want_place) f.writing = r_q.writing + 8'd1;
     // The oldest packet's turn has come.
     if ((state_q == DECIDE && op_q == OP_PLACED && more_drain) || state_q == DRAIN) begin
       f.placed   = r_q.placed + 24'd1;
@@ -403,10 +427,10 @@ module berth_fp_arrival #(
       more_drain = f.in_place[0] && f.fol != '0;
     end
     len_total   = 32'(36'(d.index) << r_q.log2_mtu) + 32'(d.len);
-    want_broken = f.broken && !r_q.broken && (state_q == DECIDE || state_q == FOLLOW);
+    want_broken = f.broken && !r_q.broken && !f.ended && (state_q == DECIDE || state_q == FOLLOW);
   end
 
-  assign go = (!want_place || place_ready) && (!want_landed || landed_ready) && (!want_done || done_ready)
+  assign go = (!want_place || place_ready) && (!want_landed || landed_ready) && (!(want_done || want_close) || done_ready)
            && (!want_broken || broken_ready);
   assign place_valid  = want_place && go;
   assign place        = {q_q, p_q.psn, p_q.local_addr, p_q.frame, p_q.len, p_q.asid, ring_sge, ring_sges,
@@ -415,11 +439,12 @@ module berth_fp_arrival #(
   assign free_addr    = p_q.frame;
   assign landed_valid = want_landed && go;
   assign landed_q     = q_q;
-  assign done_valid   = want_done && go;
-  assign done         = {q_q, r_q.complete, len_total, d.has_imm, d.imm, d.solicited};
+  assign done_valid   = (want_done || want_close) && go;
+  assign done         = {q_q, want_close, r_q.complete, len_total, d.has_imm, d.imm, d.solicited};
   assign broken_valid = want_broken && go;
   assign broken_q     = q_q;
-  assign broken_fault = op_q == OP_PLACED ? NO_FAULT : state_q == FOLLOW ? INVALID : fault;
+  assign broken_fault = op_q == OP_PLACED || (state_q == DECIDE && fault == NO_CREDIT && live_q) ? NO_FAULT
+                      : state_q == FOLLOW ? INVALID : fault;
   assign r            = f;
 
   always_comb begin
@@ -450,6 +475,7 @@ module berth_fp_arrival #(
       end
       DECIDE:
       if (go) begin
+        if (op_q == OP_CMD) {st_writing, st_out} <= {r_q.writing != '0, credits_q != '0};
         state_q   <= IDLE;
         verdict_q <= verdict;
         fault_q   <= fault;
@@ -485,6 +511,7 @@ module berth_fp_arrival #(
       same_q  <= state_q != IDLE && q_next == q_q;
       psn_q   <= psn_next;
       err_q   <= placed_err;
+      cmd_op_q <= cmd_op;
       p_q     <= in;
       last_packet_q <= op == OP_PACKET || (op == OP_PLACED && last_packet_q);
     end
@@ -496,7 +523,7 @@ module berth_fp_arrival #(
 
   // ---- acknowledgements ----------------------------------------------------------------------------
   logic ready_now;
-  assign ready_now = finish && (f.refusal == FATAL || (f.refusal != NONE && f.fol == '0)
+  assign ready_now = finish && ((f.ended && !f.closed && f.writing == '0) || f.refusal == FATAL || (f.refusal != NONE && f.fol == '0)
                    || (!f.broken && (f.ack_due || f.unacked >= f.ack_every))) && f.on;
   berth_fp_ready #(
       .QPS(QPS)

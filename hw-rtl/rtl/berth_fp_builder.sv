@@ -15,10 +15,14 @@ module berth_fp_builder #(
     input  logic          rst,
     output logic          busy,
     input  logic [31:0]   now,          // units of 64 clocks
-    // Start of a QP, whose lists may be sent from then on; held until ready.
+    // Commands; held until ready. What they answer (st_*) is there two clocks later.
     input  logic          cmd_valid,
     output logic          cmd_ready,
+    input  logic [ 3:0]   cmd_op,       // X_*
     input  logic [QW-1:0] cmd_q,
+    input  logic [31:0]   cmd_first,    // VOID: first credit that is void
+    output logic [31:0]   st_announced,
+    output logic [31:0]   st_landed,
     input  logic [31:0]   cmd_epoch,    // the peer's
     input  logic [ 6:0]   cmd_max_list, // 1 to 64
     input  logic [ 1:0]   cmd_trigger,  // as CRD_RESET has it ...
@@ -48,16 +52,25 @@ module berth_fp_builder #(
     output logic          lfr_begin,
     output logic [31:0]   lfr_epoch,
     output logic [31:0]   lfr_first,
-    output logic [ 5:0]   lfr_n,        // 0: 64
+    output logic [ 6:0]   lfr_n,
     output logic [31:0]   lfr_size,
     // Pulses for the counters.
     output logic          ev_posted,
     output logic          ev_list,
     output logic [ 6:0]   ev_list_len,
-    output logic          ev_repeat
+    output logic          ev_repeat,
+    // Repeat timers: looked at in each free clock; one is looked at, runs, and ends then.
+    input  logic          hurry,
+    output logic          swept,
+    output logic          swept_on,
+    output logic [31:0]   swept_at
 );
+  // Commands. START: lists may be sent from then on. END: no list any more. HOLD: none until VOID. VOID: credits from a
+  // number on are void, and the peer knows; UNPOST: those that are not announced are. Others only ask.
+  localparam logic [3:0] X_START = 4'd0, X_END = 4'd1, X_HOLD = 4'd3, X_VOID = 4'd5, X_UNPOST = 4'd6;
+
   typedef struct packed {
-    logic        on, foreign;
+    logic        on, foreign, hold;
     logic [31:0] posted, committed, announced, landed;
     logic [31:0] list_first, trigger_at;   // of the last list
     logic        list_sent;                // its proof or its trigger has not come
@@ -68,7 +81,7 @@ module berth_fp_builder #(
     logic [15:0] again;
     logic [31:0] stamp;                    // when it was told last
   } row_t;
-  typedef enum logic [2:0] {POST, LANDED, LIST, TIMER, START} op_t;
+  typedef enum logic [2:0] {POST, LANDED, LIST, TIMER, COMMAND} op_t;
 
   function automatic logic after(input logic [31:0] a, input logic [31:0] b);
     logic [31:0] d;
@@ -111,15 +124,18 @@ module berth_fp_builder #(
   op_t op, op_q;
   logic run_q, take, ready_valid, ready_busy, list_pop, sweep_due_q, out_busy, credit_q, commit_q;
   logic [QW-1:0] q_next, q_q, ready_q, sweep_q;
-  logic [31:0] size_q;
+  logic [31:0] size_q, first_q;
+  logic [3:0] cmd_op_q;
   logic [$clog2(SWEEP)-1:0] pace_q;
   logic list_free;
 
   // A list is being told, or may be by the operation in work.
   assign list_free = !out_busy && !(run_q && (op_q == LIST || op_q == TIMER));
   always_comb begin
-    {op, q_next, take} = {START, cmd_q, cmd_valid};
-    if (!cmd_valid) begin
+    // What has been posted comes before a command.
+    {op, q_next, take} = {COMMAND, cmd_q, 1'b1};
+    if (!cmd_valid || p_valid) begin
+      take = 1'b0;
       if (l_valid && !(run_q && l_q == q_q)) {op, q_next, take} = {LANDED, l_q, 1'b1};
       else if (p_valid && !(run_q && p_q == q_q)) {op, q_next, take} = {POST, p_q, 1'b1};
       else if (ready_valid && list_free) {op, q_next, take} = {LIST, ready_q, 1'b1};
@@ -127,7 +143,7 @@ module berth_fp_builder #(
     end
     if (run_q && q_next == q_q) take = 1'b0;
   end
-  assign cmd_ready = take && op == START;
+  assign cmd_ready = take && op == COMMAND;
   assign l_pop     = take && op == LANDED;
   assign p_pop     = take && op == POST;
   assign list_pop  = take && op == LIST;
@@ -145,7 +161,7 @@ module berth_fp_builder #(
 
   assign fresh = row.committed - row.announced;
   assign out   = row.announced - row.landed;
-  assign list_ready = row.on && !row.list_sent && fresh != '0 && (fresh > 32'(row.few) || out <= 32'(row.few));
+  assign list_ready = row.on && !row.hold && !row.list_sent && fresh != '0 && (fresh > 32'(row.few) || out <= 32'(row.few));
 
   always_comb begin
     r          = row;
@@ -156,7 +172,7 @@ module berth_fp_builder #(
     trigger_index = 7'd0;
     if (row.trigger == 2'd1) trigger_index = len - 7'd1;
     if (row.trigger == 2'd2) trigger_index = row.index < 8'(len) ? row.index[6:0] : len - 7'd1;
-    expired = row.on && row.list_sent && row.again != '0 && !after(row.landed, row.list_first)
+    expired = row.on && !row.hold && row.list_sent && row.again != '0 && !after(row.landed, row.list_first)
            && now - row.stamp >= 32'(row.again);
     tell_len = len;
     case (op_q)
@@ -182,17 +198,32 @@ module berth_fp_builder #(
         tell_len   = 7'(row.announced - row.list_first);
         r.stamp    = now;
       end
-      default: begin
-        r          = '0;
-        r.on       = 1'b1;
-        r.foreign  = cmd_foreign;
-        r.epoch    = cmd_epoch;
-        r.max_list = cmd_max_list;
-        r.trigger  = cmd_trigger;
-        r.index    = cmd_index;
-        r.few      = cmd_few;
-        r.again    = cmd_repeat;
-      end
+      default:
+      case (cmd_op_q)
+        X_START: begin
+          r          = '0;
+          r.on       = 1'b1;
+          r.foreign  = cmd_foreign;
+          r.epoch    = cmd_epoch;
+          r.max_list = cmd_max_list;
+          r.trigger  = cmd_trigger;
+          r.index    = cmd_index;
+          r.few      = cmd_few;
+          r.again    = cmd_repeat;
+        end
+        X_END:  r.on = 1'b0;
+        X_HOLD: r.hold = 1'b1;
+        X_VOID, X_UNPOST: begin
+          if (cmd_op_q == X_VOID) begin
+            {r.hold, r.list_sent} = 2'b00;
+            r.announced = first_q;
+            r.epoch     = cmd_epoch;
+          end
+          r.committed = r.announced;
+          r.posted    = r.announced;
+        end
+        default: ;
+      endcase
     endcase
     if (r.list_sent && after(r.landed, r.list_first) && after(r.landed, r.trigger_at)) r.list_sent = 1'b0;
   end
@@ -201,7 +232,7 @@ module berth_fp_builder #(
   logic [31:0] fresh_new, out_new;
   assign fresh_new = r.committed - r.announced;
   assign out_new   = r.announced - r.landed;
-  assign ready_now = run_q && r.on && !r.list_sent && fresh_new != '0
+  assign ready_now = run_q && r.on && !r.hold && !r.list_sent && fresh_new != '0
                   && (fresh_new > 32'(row.few) || out_new <= 32'(row.few));
   berth_fp_ready #(
       .QPS(QPS)
@@ -216,7 +247,7 @@ module berth_fp_builder #(
       .busy(ready_busy)
   );
 
-  assign ann_we     = run_q && (op_q == START || (op_q == LIST && list_ready) || (op_q == POST && row.foreign));
+  assign ann_we     = run_q && (op_q == COMMAND || (op_q == LIST && list_ready) || (op_q == POST && row.foreign));
   assign ann_q      = q_q;
   assign ann_number = r.announced;
   assign ev_posted  = run_q && op_q == POST && credit_q;
@@ -227,12 +258,15 @@ module berth_fp_builder #(
   always_ff @(posedge clk) begin
     run_q    <= take;
     op_q     <= op;
+    cmd_op_q <= cmd_op;
+    first_q  <= cmd_first;
+    if (run_q && op_q == COMMAND) {st_announced, st_landed} <= {r.announced, r.landed};
     q_q      <= q_next;
     credit_q <= p_credit;
     commit_q <= p_commit;
     size_q   <= p_size;
     pace_q   <= pace_q + 1'b1;
-    if (pace_q == '1) sweep_due_q <= 1'b1;
+    if (pace_q == '1 || hurry) sweep_due_q <= 1'b1;
     if (take && op == TIMER) begin
       sweep_due_q <= 1'b0;
       sweep_q     <= sweep_q + 1'b1;
@@ -244,6 +278,10 @@ module berth_fp_builder #(
       sweep_q     <= '0;
     end
   end
+
+  assign swept    = run_q && op_q == TIMER;
+  assign swept_on = r.on && !r.hold && r.list_sent && r.again != '0 && !after(r.landed, r.list_first);
+  assign swept_at = r.stamp + 32'(r.again);
 
   // ---- a list goes out ----------------------------------------------------------------------------
   // `fetch` counts sizes that are read, `left` those that are not taken yet.
@@ -274,7 +312,7 @@ module berth_fp_builder #(
       lfr_q     <= q_q;
       lfr_epoch <= row.epoch;
       lfr_first <= tell_first;
-      lfr_n     <= tell_len[5:0];
+      lfr_n     <= tell_len;
       left_q    <= tell_len;
       at_q      <= tell_first[6:0];
     end

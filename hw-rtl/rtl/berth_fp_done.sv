@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // Completed receives: writes the completion, releases the pages, and counts what is free again. A receive of
 // one range takes four clocks.
+//
+// Other kinds: LOCAL, never a credit; FLUSH, was a credit and gets no data any more; RELEASE, taken back or withdrawn:
+// only its pages go back; PART, as RELEASE, of one that was never granted.
 module berth_fp_done #(
     // QPs, a power of two.
     parameter int unsigned QPS = 64,
@@ -9,29 +12,36 @@ module berth_fp_done #(
     input  logic             clk,
     input  logic             rst,
     output logic             busy,
-    // Start of a QP; held until ready.
+    // Start of a QP, or a question (st_*, one clock after ready); held until ready.
     input  logic             cmd_valid,
     output logic             cmd_ready,
+    input  logic             cmd_ask,
     input  logic [QW-1:0]    cmd_q,
     input  logic [ 7:0]      cmd_cqn,
     input  logic [ 7:0]      cmd_asid,
+    output logic [31:0]      st_completed, // since the start
+    output logic             st_shown,     // a completion waits to be taken
     // Receives behind credits, as `berth_fp_grant` posts them.
     input  logic             ring_we,
     input  logic [QW-1:0]    ring_q,
     input  logic [ 6:0]      ring_at,
-    input  logic [74:0]      ring_data,   // {wr_id, first SGE, SGEs}
+    input  logic [75:0]      ring_data,   // {released, wr_id, first SGE, SGEs}
     // Ranges of scatter lists: see `berth_fp_place`.
     input  logic             sge_we,
     input  logic [QW+7:0]    sge_at,
     input  logic [95:0]      sge_data,
-    // Receives that are complete: {q, credit, length, immediate there, immediate, solicited}
+    // Receives that are complete: {q, no more of them (see `quiet`), credit, length, immediate there, immediate, solicited}
     input  logic             done_valid,
     output logic             done_ready,
-    input  logic [QW+97:0]   done,
-    // Receives that never were credits: {q, wr_id, status, first range, ranges, chunks to release}
+    input  logic [QW+98:0]   done,
+    // All that arrival had to say about a QP that has ended is done.
+    output logic             quiet_valid,
+    input  logic             quiet_ready,
+    output logic [QW-1:0]    quiet_q,
+    // Others: {q, kind, receive, credit, wr_id, status, first range, ranges, chunks to release}
     input  logic             local_valid,
     output logic             local_ready,
-    input  logic [QW+98:0]   local_data,
+    input  logic [QW+124:0]  local_data,
     // Completions.
     output logic             cq_valid,
     input  logic             cq_ready,
@@ -51,8 +61,11 @@ module berth_fp_done #(
 );
   localparam logic [7:0] OP_RECV = 8'd2;   // `Wqe::opcode`
 
+  localparam logic [1:0] LOCAL = 2'd0, FLUSH = 2'd1, RELEASE_ONLY = 2'd2, PART = 2'd3;
+
   typedef struct packed {
     logic [QW-1:0] q;
+    logic          quiet;
     logic [31:0]   credit, len;
     logic          has_imm;
     logic [31:0]   imm;
@@ -61,60 +74,73 @@ module berth_fp_done #(
   typedef enum logic [2:0] {IDLE, WRITE, READ, RELEASE, STORE, CMD} state_t;
 
   state_t state_q;
-  done_t head, d_q;
-  logic head_valid, head_pop, local_q, begin_now, is_local;
-  struct packed {
+  done_t head, queue_head, d_q;
+  logic queue_valid, pass, head_valid, head_pop, local_q, begin_now, is_local;
+  typedef struct packed {
+    logic [QW-1:0] q;
+    logic [1:0]  kind;
+    logic [15:0] recv;
+    logic [7:0]  credit;
     logic [63:0] wr_id;
     logic [7:0]  status, sge;
     logic [2:0]  sges;
     logic [15:0] chunks;
-  } l_q;
+  } local_t;
+  local_t l, l_q;
   logic [QW-1:0] q;
 
   berth_lutfifo #(
-      .WIDTH(QW + 98),
+      .WIDTH(QW + 99),
       .DEPTH(16)
   ) queue (
       .clk,
       .rst,
-      .wr_valid(done_valid),
+      .wr_valid(done_valid && !pass),
       .wr_ready(done_ready),
       .wr_data(done),
-      .rd_valid(head_valid),
+      .rd_valid(queue_valid),
       .rd_ready(head_pop),
-      .rd_data(head)
+      .rd_data(queue_head)
   );
 
   // A local one waits until all before it are complete: `berth_fp_grant` sees to that.
+  assign l           = local_data;
   assign is_local    = local_valid && !head_valid;
-  assign begin_now   = state_q == IDLE && !cmd_valid && (head_valid || local_valid);
-  assign head_pop    = begin_now && !is_local;
+  assign begin_now   = state_q == IDLE && !cmd_valid && ((head_valid && !head.quiet) || is_local);
+  assign quiet_valid = state_q == IDLE && head_valid && head.quiet;
+  assign quiet_q     = head.q;
+  // What comes while nothing waits need not wait for a clock.
+  assign head_valid  = queue_valid || done_valid;
+  assign head        = queue_valid ? queue_head : done;
+  assign pass        = !queue_valid && head_pop;
+  assign head_pop    = (begin_now && !is_local) || (quiet_valid && quiet_ready);
   assign local_ready = state_q == IDLE && !cmd_valid && !head_valid;
-  assign q           = cmd_valid ? cmd_q : is_local ? local_data[99+:QW] : head.q;
+  assign q           = cmd_valid ? cmd_q : is_local ? l.q : head.q;
   assign cmd_ready   = state_q == CMD;
   assign busy        = state_q != IDLE || head_valid || local_valid || cq_valid || rel_valid;
 
   // ---- memories ------------------------------------------------------------------------
-  logic [74:0] rings[QPS*128];
+  logic [75:0] rings[QPS*128];
   logic [15:0] cfgs[QPS];
-  logic [24:0] freeds[QPS];
+  logic [40:0] freeds[QPS];
+  logic gone;
   logic [63:0] wr_id;
   logic [7:0] ring_sge, cqn, asid, sge_q, first;
   logic [2:0] ring_sges, left_q, sges;
   logic [15:0] chunks_q;   // at most so many are released
-  logic [15:0] recvs;
+  logic [31:0] recvs;
   logic [8:0] sges_freed;
   logic [95:0] sge;
 
   always_ff @(posedge clk) begin
     if (ring_we) rings[{ring_q, ring_at}] <= ring_data;
-    if (begin_now) {wr_id, ring_sge, ring_sges} <= rings[{head.q, head.credit[6:0]}];
+    if (begin_now) {gone, wr_id, ring_sge, ring_sges} <= rings[{q, is_local ? l.credit[6:0] : head.credit[6:0]}];
   end
   always_ff @(posedge clk) begin
-    if (state_q == CMD) cfgs[cmd_q] <= {cmd_cqn, cmd_asid};
+    if (state_q == CMD && !cmd_ask) cfgs[cmd_q] <= {cmd_cqn, cmd_asid};
     if (begin_now) {cqn, asid} <= cfgs[q];
-    if (freed_we) freeds[freed_q] <= {freed_recvs, freed_sges};
-    if (begin_now) {recvs, sges_freed} <= freeds[q];
+    if (freed_we) freeds[freed_q] <= {completed, freed_sges};
+    if (state_q == IDLE) {recvs, sges_freed} <= freeds[q];
   end
   berth_ram #(
       .WIDTH(96),
@@ -133,10 +159,18 @@ module berth_fp_done #(
   assign first = local_q ? l_q.sge : ring_sge;
   assign sges  = local_q ? l_q.sges : ring_sges;
 
-  assign freed_we    = state_q == STORE || state_q == CMD;
+  logic [31:0] completed;
+  assign freed_we    = state_q == STORE || (state_q == CMD && !cmd_ask);
   assign freed_q     = state_q == CMD ? cmd_q : d_q.q;
-  assign freed_recvs = state_q == CMD ? 16'd0 : recvs + 16'd1;
+  assign completed   = state_q == CMD ? 32'd0 : recvs + 32'd1;
+  assign freed_recvs = completed[15:0];
   assign freed_sges  = state_q == CMD ? 9'd0 : sges_freed + 9'(sges);
+  // Pages go back once: not if they went already, or the receive has been completed since.
+  logic only, back;
+  assign only = local_q && (l_q.kind == RELEASE_ONLY || l_q.kind == PART);
+  assign back = sges != 3'd0
+             && (!local_q ? !gone : l_q.kind == LOCAL || l_q.kind == PART ? l_q.chunks != '0
+                 : !gone && (l_q.kind == FLUSH || 16'(recvs[15:0] - l_q.recv - 16'd1) >= 16'h8000));
 
   // ---- chunks of a range: as `berth_fp_grant` acquired them -----------------------------------
   logic [31:0] at_q, rest;
@@ -155,24 +189,31 @@ module berth_fp_done #(
         if (cmd_valid) state_q <= CMD;
         else if (begin_now) state_q <= WRITE;
         d_q     <= head;
-        l_q     <= local_data[98:0];
+        l_q     <= l;
         local_q <= is_local;
         at_q    <= '0;
-        if (is_local) d_q.q <= local_data[99+:QW];
+        if (is_local) d_q.q <= l.q;
+      end
+      CMD: begin
+        state_q      <= IDLE;
+        st_completed <= recvs;
+        st_shown     <= cq_valid && cq_words[3*32+:QW] == cmd_q;
       end
       WRITE:
-      if (!cq_valid || cq_ready) begin
-        cq_valid <= 1'b1;
-        cq_cqn   <= cqn;
-        if (local_q)
-          cq_words <= {64'd0, 16'd0, OP_RECV, l_q.status, 32'(d_q.q), 32'd0, l_q.wr_id};
-        else
-          cq_words <= {d_q.credit, d_q.has_imm ? d_q.imm : 32'd0, 15'd0, d_q.solicited, OP_RECV, 8'd0,
-                       32'(d_q.q), d_q.len, wr_id};
+      if (only || !cq_valid || cq_ready) begin
+        cq_valid <= !only || (cq_valid && !cq_ready);
+        if (!only) begin
+          cq_cqn   <= cqn;
+          if (local_q)
+            cq_words <= {64'd0, 16'd0, OP_RECV, l_q.status, 32'(d_q.q), 32'd0, l_q.wr_id};
+          else
+            cq_words <= {d_q.credit, d_q.has_imm ? d_q.imm : 32'd0, 15'd0, d_q.solicited, OP_RECV, 8'd0,
+                         32'(d_q.q), d_q.len, wr_id};
+        end
         sge_q    <= first;
         left_q   <= sges;
         chunks_q <= local_q ? l_q.chunks : '1;
-        state_q  <= (local_q && l_q.chunks == '0) || sges == 3'd0 ? STORE : RELEASE;
+        state_q  <= back ? RELEASE : only ? IDLE : STORE;
       end
       READ: state_q <= RELEASE;
       RELEASE:
@@ -183,12 +224,12 @@ module berth_fp_done #(
         rel_len   <= chunk;
         at_q      <= at_q + 32'(chunk);
         chunks_q  <= chunks_q - 16'd1;
-        if (chunks_q == 16'd1) state_q <= STORE;
+        if (chunks_q == 16'd1) state_q <= only ? IDLE : STORE;
         else if (32'(chunk) == rest) begin
           at_q    <= '0;
           sge_q   <= sge_q + 8'd1;
           left_q  <= left_q - 3'd1;
-          state_q <= left_q == 3'd1 ? STORE : READ;
+          state_q <= left_q != 3'd1 ? READ : only ? IDLE : STORE;
         end
       end
       default: state_q <= IDLE;
@@ -199,6 +240,8 @@ module berth_fp_done #(
       rel_valid <= 1'b0;
     end
   end
+
+  wire unused = &{1'b0, d_q.quiet, l_q};
 
   // What was a credit has ranges that are not empty.
   always_ff @(posedge clk) if (!rst && state_q == RELEASE) assert (chunk != '0);

@@ -5,6 +5,10 @@
 // Ranges are acquired in chunks of at most 1 MiB; up to 16 chunks of a QP are on their way. An operation takes three
 // clocks (read; look up; decide and store), and the next begins with the third; of the same QP, it takes the row from
 // the register instead of the RAM.
+//
+// What is granted or asked for is undone in two ways. Going back (`rewind`): chunks that are held are released as they
+// come, then the newest receives, until the next credit is the number wanted; then all is asked for anew. The end
+// (`ended`): chunks likewise, then every receive completes in its turn with the status given; nothing is asked for.
 module berth_fp_grant #(
     // QPs, a power of two.
     parameter int unsigned QPS = 64,
@@ -13,11 +17,29 @@ module berth_fp_grant #(
     input  logic           clk,
     input  logic           rst,
     output logic           busy,
-    // Start of a QP; held until ready.
+    // Commands; held until ready. What they answer (st_*) is there three clocks later.
     input  logic           cmd_valid,
     output logic           cmd_ready,
+    input  logic [ 3:0]    cmd_op,     // X_*
     input  logic [QW-1:0]  cmd_q,
-    input  logic [ 7:0]    cmd_asid,
+    input  logic [ 7:0]    cmd_asid,   // start
+    input  logic [ 7:0]    cmd_status, // end
+    input  logic [ 7:0]    cmd_first,  // go back: the number that the next credit is to have
+    input  logic [15:0]    cmd_recv,   // look, mark, let go: the receive ...
+    input  logic [ 7:0]    cmd_sge,    // ... and a range
+    output logic [15:0]    st_freed,   // receives complete
+    output logic [15:0]    st_granted, // receives granted, without those that are to be taken back
+    output logic [15:0]    st_holds,   // receives that hold memory or ask for it
+    output logic           st_queued,  // receives wait for their completion, after the end
+    output logic           st_going,   // going back, and memory is still held for what is taken back
+    output logic           st_waits,   // asks for memory
+    output logic [ 7:0]    st_first,   // look: the receive's first range ...
+    output logic [ 2:0]    st_ranges,  // ... how many it has ...
+    output logic [95:0]    st_sge,     // ... and the one asked for: {va, len}
+    // After the end, all that was being written for a QP is complete; held until ready.
+    input  logic           quiet_valid,
+    output logic           quiet_ready,
+    input  logic [QW-1:0]  quiet_q,
     // Pending receives and their ranges: see `berth_fp_rq`.
     input  logic           sge_we,
     input  logic [QW+7:0]  sge_at,
@@ -49,17 +71,18 @@ module berth_fp_grant #(
     output logic           ring_we,
     output logic [QW-1:0]  ring_q,
     output logic [ 6:0]    ring_at,    // credit modulo 128
-    output logic [106:0]   ring_data,  // {wr_id, size, first range, ranges}
+    output logic [108:0]   ring_data,  // {released, withdrawn, wr_id, size, first range, ranges}
     output logic           post_valid,
     input  logic           post_ready,
     output logic [QW-1:0]  post_q,
     output logic           post_credit, // a credit of `post_size` bytes ...
     output logic [31:0]    post_size,
     output logic           post_commit, // ... and what is posted may be announced
-    // Receives that are complete without being credits: {q, wr_id, status, first range, ranges, chunks to release}
+    // Receives that complete without data, or only release what they hold:
+    // {q, kind (see `berth_fp_done`), receive, credit, wr_id, status, first range, ranges, chunks to release}
     output logic           local_valid,
     input  logic           local_ready,
-    output logic [QW+98:0] local_data,
+    output logic [QW+124:0] local_data,
     // Pulses.
     output logic           ev_hit,
     output logic           ev_miss
@@ -70,6 +93,12 @@ module berth_fp_grant #(
   localparam logic [7:0] WC_LOCAL_PROTECTION = berth_regs_pkg::WC_LOCAL_PROTECTION[7:0];
   localparam logic [7:0] WC_OVER_BUDGET = berth_regs_pkg::WC_OVER_BUDGET[7:0];
   localparam logic [7:0] PAGE_OVER_BUDGET = berth_regs_pkg::PAGE_OVER_BUDGET[7:0];
+  // Commands. START: begin. END: nothing is granted any more, see above. QUERY. HOLD: nothing becomes a credit until
+  // VOID. STOP: the same until UNPOST. VOID, UNPOST: go back. LOOK at a receive; MARK it as withdrawn; LET_GO of it.
+  localparam logic [3:0] X_START = 4'd0, X_END = 4'd1, X_HOLD = 4'd3, X_STOP = 4'd4, X_VOID = 4'd5,
+      X_UNPOST = 4'd6, X_MARK = 4'd8, X_LET_GO = 4'd9, X_QUIET = 4'd10;
+  // Kinds of what goes to `berth_fp_done`.
+  localparam logic [1:0] LOCAL = 2'd0, FLUSH = 2'd1, RELEASE = 2'd2, PART = 2'd3;
 
   typedef struct packed {
     logic        on;
@@ -80,19 +109,29 @@ module berth_fp_grant #(
     logic [7:0]  sge;        // that range's place in the ring
     logic [7:0]  ask_w;      // chunks asked for
     logic [7:0]  have_w;     // chunks held, in order
-    logic [15:0] held;       // chunks of the window: answered for good ...
-    logic [15:0] refused;    // ... but in vain ...
+    logic [15:0] used;       // chunks of the window: asked for ...
+    logic [15:0] waits;      // ... the host works on it ...
+    logic [15:0] held;       // ... answered for good ...
+    logic [15:0] own;        // ... with memory, which is held ...
+    logic [15:0] refused;    // ... or in vain ...
     logic [15:0] budget;     // ... as they do not fit the budget
     logic [15:0] final_w;    // the last of their receive
     logic [15:0] grant;      // receive that is granted next
-    logic [6:0]  credit;     // its credit
+    logic [7:0]  credit;     // its credit
     logic        open;       // something is posted and not committed
     logic        failed;     // a chunk of the receive was refused (decision 20) ...
     logic        over;       // ... as it does not fit the budget ...
     logic [15:0] got;        // ... after so many that are held
+    logic [1:0]  hold;       // nothing becomes a credit: until VOID; until UNPOST
+    logic        rewind;     // going back ...
+    logic [7:0]  back;       // ... by so many receives
+    logic        ended;
+    logic [7:0]  status;     // of all receives after the end
+    logic        flush;      // receives that were credits complete, up to `grant` ...
+    logic [15:0] flushed;    // ... this one next
   } row_t;
   typedef enum logic [1:0] {IDLE, LOOK, DECIDE} state_t;
-  typedef enum logic [1:0] {ASK, ANSWER, ADVANCE, START} op_t;
+  typedef enum logic [1:0] {ASK, ANSWER, ADVANCE, COMMAND} op_t;
 
   state_t state_q;
   op_t op, op_q;
@@ -101,6 +140,9 @@ module berth_fp_grant #(
   logic [3:0] slot_q;
   logic [1:0] kind_q;
   logic [7:0] status_q;
+  logic [3:0] cmd_q_op, look_slot;
+  logic [7:0] asid_q, end_q, first_q, sge_q;
+  logic [15:0] recv_q;
   logic ask_valid, adv_valid, ask_pop, adv_pop, ask_busy, adv_busy;
   logic [QW-1:0] ask_q, adv_q;
 
@@ -108,17 +150,18 @@ module berth_fp_grant #(
   logic turn_q;
   always_comb begin
     may    = state_q == IDLE || (state_q == DECIDE && go);
-    op     = START;
-    q_next = cmd_q;
-    take   = cmd_valid;
-    if (!cmd_valid) begin
+    op     = COMMAND;
+    q_next = cmd_valid ? cmd_q : quiet_q;
+    take   = cmd_valid || quiet_valid;
+    if (!cmd_valid && !quiet_valid) begin
       if (xr_valid) {op, q_next, take} = {ANSWER, xr_tag[4+:QW], 1'b1};
       else if (adv_valid && (turn_q || !ask_valid)) {op, q_next, take} = {ADVANCE, adv_q, 1'b1};
       else if (ask_valid) {op, q_next, take} = {ASK, ask_q, 1'b1};
     end
     take = take && may;
   end
-  assign cmd_ready = take && op == START;
+  assign cmd_ready = take && cmd_valid;
+  assign quiet_ready = take && !cmd_valid && quiet_valid;
   assign xr_ready  = take && op == ANSWER;
   assign ask_pop   = take && op == ASK;
   assign adv_pop   = take && op == ADVANCE;
@@ -149,14 +192,27 @@ module berth_fp_grant #(
     if (take) n_freed <= freeds[q_next];
   end
   assign row       = same_q ? r_q : ram_row;
-  assign look_recv = op_q == ASK ? row.ask : row.grant;
+  always_comb begin
+    look_recv = row.grant;
+    if (row.rewind && row.got == '0 && row.back != '0) look_recv = row.grant - 16'd1;
+    else if (!row.rewind && row.flush) look_recv = row.flushed;
+    if (op_q == ASK) look_recv = row.ask;
+    if (op_q == COMMAND) look_recv = recv_q;
+    // What is released: the chunk that was answered, the oldest that is held in vain, or the oldest of all.
+    look_slot = slot_q;
+    if (op_q == ADVANCE) begin
+      look_slot = row.have_w[3:0];
+      if (row.ended || row.rewind)
+        for (int unsigned i = 16; i > 0; i--) if (row.own[i-1]) look_slot = 4'(i - 1);
+    end
+  end
   always_ff @(posedge clk) begin
     if (pend_we) pends[pend_at] <= pend_data;
     if (state_q == LOOK) {wr_id, size, first_range, ranges, p_last, p_local, p_bad} <= pends[{q_q, look_recv[6:0]}];
   end
   always_ff @(posedge clk) begin
     if (state_q == DECIDE && op_q == ASK && can_ask) chunks[{q_q, r_q.ask_w[3:0]}] <= {va, chunk};
-    if (state_q == LOOK) {again_va, again_len} <= chunks[{q_q, op_q == ADVANCE ? row.have_w[3:0] : slot_q}];
+    if (state_q == LOOK) {again_va, again_len} <= chunks[{q_q, look_slot}];
   end
   berth_ram #(
       .WIDTH(96),
@@ -168,14 +224,17 @@ module berth_fp_grant #(
       .wdata(sge_data),
       .wstrb('1),
       .re(state_q == LOOK),
-      .raddr({q_q, row.sge}),
+      .raddr({q_q, op_q == COMMAND ? sge_q : row.sge}),
       .rdata(sge)
   );
 
   // ---- decide -----------------------------------------------------------------------------
   logic can_ask, range_ends, recv_ends, acquire, give, have, post, want_local, more_ask, more_adv;
-  logic local_turn, commit, failed, over;
-  logic [3:0] at;
+  logic local_turn, commit, failed, over, purge, mark, let_go;
+  logic [3:0] at, at_slot_q;
+  logic [7:0] ring_credit;
+  logic [1:0] kind;
+  logic [15:0] item_recv, item_chunks;
   always_comb begin
     r          = r_q;
     we         = 1'b0;
@@ -193,108 +252,206 @@ module berth_fp_grant #(
     chunk      = rest < 32'(bound) ? rest[20:0] : bound;
     range_ends = 32'(chunk) == rest;
     recv_ends  = ranges == '0 || (range_ends && r_q.ask_range + 3'd1 == ranges);
-    can_ask    = r_q.on && r_q.ask != n_parsed_q && 8'(r_q.ask_w - r_q.have_w) < 8'd16;
+    can_ask    = r_q.on && !r_q.rewind && r_q.ask != n_parsed_q && 8'(r_q.ask_w - r_q.have_w) < 8'd16;
     have       = 1'b0;
     local_turn = r_q.grant == n_freed_q;
     at         = r_q.have_w[3:0];
-    failed     = r_q.failed;
+    failed     = r_q.failed || r_q.ended;
     over       = r_q.over;
+    purge      = r_q.ended || r_q.rewind;
+    mark       = 1'b0;
+    let_go     = 1'b0;
+    kind       = LOCAL;
+    item_recv  = r_q.grant;
+    item_chunks = r_q.got;
+    ring_credit = r_q.credit;
+    if (op_q == COMMAND) ring_credit = r_q.credit - 8'(r_q.grant - recv_q);
     case (op_q)
       ASK:
       if (can_ask) begin
         we      = 1'b1;
-        acquire = ranges != '0;
+        acquire = ranges != '0 && !r_q.ended;
         r.ask_w = r_q.ask_w + 8'd1;
-        r.final_w[r_q.ask_w[3:0]] = recv_ends;
-        // A receive without ranges takes a place in the window, so that order is kept.
-        r.held[r_q.ask_w[3:0]]    = ranges == '0;
+        r.used[r_q.ask_w[3:0]]    = 1'b1;
+        r.final_w[r_q.ask_w[3:0]] = recv_ends || r_q.ended;
+        // A receive that asks for nothing takes a place in the window, so that order is kept.
+        r.held[r_q.ask_w[3:0]]    = !acquire;
+        r.own[r_q.ask_w[3:0]]     = 1'b0;
+        r.waits[r_q.ask_w[3:0]]   = 1'b0;
         r.refused[r_q.ask_w[3:0]] = 1'b0;
-        more_adv = ranges == '0;
+        more_adv = !acquire;
         r.ask_at = range_ends ? 32'd0 : r_q.ask_at + 32'(chunk);
-        if (ranges == '0) r.ask_at = '0;
+        if (!acquire) r.ask_at = '0;
         else if (range_ends) begin
           r.sge       = r_q.sge + 8'd1;
           r.ask_range = r_q.ask_range + 3'd1;
         end
-        if (recv_ends) begin
+        if (recv_ends || r_q.ended) begin
           r.ask       = r_q.ask + 16'd1;
           r.ask_range = '0;
         end
         more_ask = 1'b1;
       end
-      START: begin
-        we     = 1'b1;
-        r      = '0;
-        r.on   = 1'b1;
-        r.asid = cmd_asid;
+      COMMAND: begin
+        we = 1'b1;
+        case (cmd_q_op)
+          X_START: begin
+            r      = '0;
+            r.on   = 1'b1;
+            r.asid = asid_q;
+          end
+          X_END: begin
+            r.ended  = 1'b1;
+            r.status = end_q;
+          end
+          X_HOLD: r.hold[0] = 1'b1;
+          X_STOP: r.hold[1] = 1'b1;
+          X_VOID, X_UNPOST: begin
+            r.hold   = cmd_q_op == X_VOID ? 2'd0 : {1'b0, r_q.hold[0]};
+            r.rewind = 1'b1;
+            r.open   = 1'b0;
+            if (8'(r_q.credit - first_q) > r_q.back) r.back = r_q.credit - first_q;
+          end
+          // Only what is not complete; its places in the rings may be another's otherwise.
+          X_MARK:   mark = 16'(n_freed_q - recv_q - 16'd1) >= 16'h8000;
+          X_LET_GO: begin
+            let_go      = 16'(n_freed_q - recv_q - 16'd1) >= 16'h8000;
+            kind        = RELEASE;
+            item_recv   = recv_q;
+            item_chunks = '1;
+          end
+          X_QUIET: begin
+            r.flush   = 1'b1;
+            r.flushed = n_freed_q;
+          end
+          default: ;
+        endcase
+        more_adv   = cmd_q_op != X_START;
+        more_ask   = cmd_q_op == X_END;
+        want_local = let_go;
       end
       default: begin
         if (op_q == ANSWER) begin
           we = 1'b1;
-          if (kind_q == HELD) r.held[slot_q] = 1'b1;
-          if (kind_q == ANSWERED && status_q == '0) acquire = 1'b1;
+          r.waits[slot_q] = kind_q == MISS;
+          if (kind_q == HELD) {r.held[slot_q], r.own[slot_q]} = 2'b11;
+          if (kind_q == ANSWERED && status_q == '0) begin
+            acquire = !purge;
+            r.held[slot_q] = purge;
+          end
           if (kind_q == ANSWERED && status_q != '0) begin
             r.held[slot_q]    = 1'b1;
             r.refused[slot_q] = 1'b1;
             r.budget[slot_q]  = status_q == PAGE_OVER_BUDGET;
           end
         end
-        // The oldest chunk. One that was held already waits for its turn, which is an operation of its own.
-        have = r_q.have_w != r_q.ask_w && r.held[at] && (op_q == ADVANCE || slot_q == at);
-        if (have) begin
-          if (r.refused[at] && !failed) {failed, over} = {1'b1, r.budget[at]};
-          give = failed && !r.refused[at] && ranges != '0;
-          if (!failed && ranges != '0) r.got = r_q.got + 16'd1;
-        end
-        if (have && r_q.final_w[at]) begin
-          if (p_local || failed) begin
-            // Completes in its turn; what is posted before it must not wait for the batch's end.
-            want_local = local_turn;
-            commit     = !local_turn && r_q.open;
-            have       = local_turn;
-            give       = give && local_turn;
+        if (purge && op_q == ANSWER) more_adv = 1'b1;
+        else if (purge && r_q.own != '0) begin
+          // What is held in vain goes back, in whatever order it came.
+          we       = 1'b1;
+          give     = 1'b1;
+          more_adv = 1'b1;
+          r.own[at_slot_q] = 1'b0;
+        end else if (r_q.rewind) begin
+          we       = 1'b1;
+          more_adv = 1'b1;
+          if (r_q.got != '0) begin
+            want_local = 1'b1;
+            kind       = PART;
+            r.got      = '0;
+          end else if (r_q.back != '0) begin
+            want_local  = 1'b1;
+            kind        = RELEASE;
+            item_recv   = r_q.grant - 16'd1;
+            item_chunks = '1;
+            ring_credit = r_q.credit - 8'd1;
+            r.grant     = r_q.grant - 16'd1;
+            r.credit    = r_q.credit - 8'd1;
+            r.back      = r_q.back - 8'd1;
+          end else if (r_q.have_w != r_q.ask_w) begin
+            more_adv = r_q.held[at];
+            if (r_q.held[at]) begin
+              {r.held[at], r.used[at]} = 2'b00;
+              r.have_w = r_q.have_w + 8'd1;
+            end
           end else begin
-            post     = 1'b1;
-            commit   = p_last;
-            r.credit = r_q.credit + 7'd1;
+            {r.rewind, r.failed, r.over, r.ask_range} = '0;
+            r.ask_at = '0;
+            r.ask    = r_q.grant;
+            if (r_q.grant != n_parsed_q) r.sge = first_range;
+            more_ask = 1'b1;
           end
-          // The batch may end with a receive that never is a credit.
-          if (want_local && p_last) commit = r_q.open;
-          if (post) r.open = 1'b1;
-          if (commit) r.open = 1'b0;
+        end else if (r_q.flush) begin
+          want_local  = r_q.flushed != r_q.grant && r_q.flushed == n_freed_q;
+          kind        = FLUSH;
+          item_recv   = r_q.flushed;
+          item_chunks = '1;
+          ring_credit = r_q.credit - 8'(r_q.grant - r_q.flushed);
+          if (r_q.flushed == r_q.grant) r.flush = 1'b0;
+          if (want_local) r.flushed = r_q.flushed + 16'd1;
+          we       = want_local || !r.flush;
+          more_adv = !r.flush;
+        end else begin
+          // The oldest chunk. One that was held already waits for its turn, which is an operation of its own.
+          have = r_q.have_w != r_q.ask_w && r.held[at] && (op_q == ADVANCE || slot_q == at);
           if (have) begin
-            r.grant = r_q.grant + 16'd1;
-            r.got   = '0;
+            if (r.refused[at] && !failed) {failed, over} = {1'b1, r.budget[at]};
+            give = failed && r.own[at];
+            if (!failed && r.own[at]) r.got = r_q.got + 16'd1;
           end
+          item_chunks = r.got;
+          if (have && r_q.final_w[at]) begin
+            if (p_local || failed) begin
+              // Completes in its turn; what is posted before it must not wait for the batch's end.
+              want_local = local_turn;
+              commit     = !local_turn && r_q.open && r_q.hold == '0;
+              have       = local_turn;
+              give       = give && local_turn;
+            end else if (r_q.hold != '0) have = 1'b0;
+            else begin
+              post     = 1'b1;
+              commit   = p_last;
+              r.credit = r_q.credit + 8'd1;
+            end
+            // The batch may end with a receive that never is a credit.
+            if (want_local && p_last) commit = r_q.open;
+            if (post) r.open = 1'b1;
+            if (commit) r.open = 1'b0;
+            if (have) begin
+              r.grant = r_q.grant + 16'd1;
+              r.got   = '0;
+            end
+          end
+          if (!have) r.got = r_q.got;
+          else begin
+            r.failed   = r_q.ended ? 1'b0 : failed && !r_q.final_w[at];
+            r.over     = over;
+            {r.held[at], r.own[at], r.used[at]} = '0;
+            r.have_w   = r_q.have_w + 8'd1;
+            more_adv   = r_q.have_w + 8'd1 != r_q.ask_w && r.held[4'(at + 4'd1)];
+            more_ask   = 8'(r_q.ask_w - r_q.have_w) == 8'd16;
+          end
+          we = we || have || commit;
         end
-        if (have) begin
-          r.failed   = failed && !r_q.final_w[at];
-          r.over     = over;
-          r.held[at] = 1'b0;
-          r.have_w   = r_q.have_w + 8'd1;
-          more_adv   = r_q.have_w + 8'd1 != r_q.ask_w && r.held[4'(at + 4'd1)];
-          more_ask   = 8'(r_q.ask_w - r_q.have_w) == 8'd16;
-        end
-        we = we || have || commit;
       end
     endcase
   end
   assign go = (!(acquire || give) || !xa_valid || xa_ready) && (!(post || commit) || post_ready)
            && (!want_local || local_ready);
 
-  assign ring_we       = state_q == DECIDE && go && post;
+  assign ring_we       = state_q == DECIDE && go && (post || mark || let_go);
   assign ring_q        = q_q;
-  assign ring_at       = r_q.credit;
-  assign ring_data     = {wr_id, size, first_range, ranges};
+  assign ring_at       = ring_credit[6:0];
+  assign ring_data     = {let_go, mark || let_go, wr_id, size, first_range, ranges};
   assign post_valid    = state_q == DECIDE && go && (post || commit);
   assign post_q        = q_q;
   assign post_credit   = post;
   assign post_size     = size;
   assign post_commit   = commit;
   assign local_valid   = state_q == DECIDE && go && want_local;
-  assign local_data    = {q_q, wr_id,
-                          p_bad ? WC_BAD_WQE : !failed ? WC_OK : over ? WC_OVER_BUDGET : WC_LOCAL_PROTECTION,
-                          first_range, ranges, r_q.got};
+  assign local_data    = {q_q, kind, item_recv, ring_credit, wr_id,
+                          r_q.ended ? r_q.status : p_bad ? WC_BAD_WQE : !failed ? WC_OK
+                          : over ? WC_OVER_BUDGET : WC_LOCAL_PROTECTION, first_range, ranges, item_chunks};
   assign ev_hit        = state_q == DECIDE && go && op_q == ANSWER && kind_q == HELD;
   assign ev_miss       = state_q == DECIDE && go && op_q == ANSWER && kind_q == MISS;
 
@@ -304,6 +461,7 @@ module berth_fp_grant #(
       LOOK: begin
         state_q    <= DECIDE;
         r_q        <= row;
+        at_slot_q  <= look_slot;
         n_parsed_q <= n_parsed;
         n_freed_q  <= n_freed;
       end
@@ -319,6 +477,18 @@ module berth_fp_grant #(
           xa_len   <= op_q == ASK ? chunk : again_len;
           xa_tag   <= 16'({q_q, op_q == ASK ? r_q.ask_w[3:0] : slot_q});
         end
+        if (op_q == COMMAND) begin
+          st_freed   <= n_freed_q;
+          st_granted <= r_q.grant - 16'(r_q.back);
+          st_holds   <= r_q.ask - n_freed_q + 16'({r_q.ask_range, r_q.ask_at} != '0);
+          st_queued  <= r_q.ended && n_parsed_q != n_freed_q;
+          st_going   <= r_q.rewind && (r_q.got != '0 || r_q.back != '0 || r_q.own != '0
+                        || (r_q.used & ~r_q.held & ~r_q.waits) != '0);
+          st_waits   <= (r_q.used & ~r_q.held) != '0;
+          st_first   <= first_range;
+          st_ranges  <= ranges;
+          st_sge     <= sge;
+        end
       end
       default: ;
     endcase
@@ -327,6 +497,12 @@ module berth_fp_grant #(
       op_q     <= op;
       q_q      <= q_next;
       same_q   <= state_q != IDLE && q_next == q_q;
+      cmd_q_op <= cmd_valid ? cmd_op : X_QUIET;
+      asid_q   <= cmd_asid;
+      end_q    <= cmd_status;
+      first_q  <= cmd_first;
+      recv_q   <= cmd_recv;
+      sge_q    <= cmd_sge;
       slot_q   <= xr_tag[3:0];
       kind_q   <= xr_kind;
       status_q <= xr_status;

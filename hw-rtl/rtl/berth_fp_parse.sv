@@ -24,6 +24,12 @@ module berth_fp_parse #(
     input  logic [31:0]       row_ip,
     input  logic [31:0]       row_epoch,   // ends the lists that come in
     input  logic [31:0]       row_qkey,
+    input  logic              row_start,   // `heard` begins
+    input  logic [31:0]       now,
+    // When a good frame of QP `ask_q` last came, two clocks later.
+    input  logic [QW-1:0]     ask_q,
+    output logic [31:0]       heard,
+    output logic              passed,      // no frame is left that was judged by an earlier row
     // Good frames from the MAC.
     input  logic              rf_valid,
     output logic              rf_ready,
@@ -51,7 +57,7 @@ module berth_fp_parse #(
     input  logic              list_ready,
     output logic [QW-1:0]     list_q,
     output logic [31:0]       list_first,
-    output logic [ 5:0]       list_n,      // 0: 64
+    output logic [ 6:0]       list_n,
     output logic [17:0]       list_addr,   // of the frame
     // All others.
     output logic              cpu_valid,
@@ -194,13 +200,23 @@ module berth_fp_parse #(
   assign list_valid   = v1_q && is_list;
   assign list_q       = q_q;
   assign list_first   = h_q[8*(AT_RECORD+8)+:32];
-  assign list_n       = 6'(words - 16'd3);
+  assign list_n       = 7'(words - 16'd3);
   assign list_addr    = addr_q;
   assign cpu_valid    = v1_q && !is_send && !is_ack && !is_list;
   assign cpu_addr     = addr_q;
   assign cpu_len      = len_q;
   assign cpu_flags    = flags_q;
   assign step         = (item_valid && item_ready) || free_valid || (list_valid && list_ready) || (cpu_valid && cpu_ready);
+
+  assign passed       = !v1_q || step;
+
+  logic [31:0] heards[QPS];
+  logic heard_we;
+  assign heard_we = row_start || (step && !cpu_valid);
+  always_ff @(posedge clk) begin
+    if (heard_we) heards[row_start ? row_q : q_q] <= now;
+    heard <= heards[ask_q];
+  end
 
   // A frame has one way out.
   always_ff @(posedge clk)

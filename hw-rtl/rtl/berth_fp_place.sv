@@ -39,7 +39,10 @@ module berth_fp_place #(
     output logic               placed_err,
     // Their frames.
     output logic               free_valid,
-    output logic [17:0]        free_addr
+    output logic [17:0]        free_addr,
+    // What was given before `fence` is in place, or failed.
+    input  logic               fence,
+    output logic               fenced
 );
   localparam int unsigned TW = $clog2(FLYING);
 
@@ -192,6 +195,38 @@ module berth_fp_place #(
     if (rst) begin
       err_q <= 1'b0;
       due_q <= '0;
+    end
+  end
+
+  // ---- fence: first what waits here, then what is on its way ------------------------------
+  typedef enum logic [1:0] {F_IDLE, F_QUEUE, F_FLIGHT} fence_t;
+  fence_t f_state_q;
+  logic [4:0] queued_q, f_queue_q;
+  logic [TW:0] flights_q, f_flight_q;
+  assign fenced = f_state_q == F_FLIGHT && f_flight_q == '0;
+  always_ff @(posedge clk) begin
+    queued_q  <= queued_q + 5'(place_valid && place_ready) - 5'(head_pop);
+    flights_q <= flights_q + (TW + 1)'(go && hits) - (TW + 1)'(wd_valid);
+    case (f_state_q)
+      F_IDLE: begin
+        f_queue_q <= queued_q + 5'(place_valid && place_ready) - 5'(head_pop);
+        if (fence) f_state_q <= F_QUEUE;
+      end
+      F_QUEUE: begin
+        f_queue_q  <= f_queue_q - 5'(head_pop && f_queue_q != '0);
+        f_flight_q <= flights_q + (TW + 1)'(go && hits) - (TW + 1)'(wd_valid);
+        // The one that is being cut counts as one that waits.
+        if (f_queue_q == '0 && ((go && over) || !(look_q || read_q))) f_state_q <= F_FLIGHT;
+      end
+      default: begin
+        f_flight_q <= f_flight_q - (TW + 1)'(wd_valid && f_flight_q != '0);
+        if (fenced) f_state_q <= F_IDLE;
+      end
+    endcase
+    if (rst) begin
+      f_state_q <= F_IDLE;
+      queued_q  <= '0;
+      flights_q <= '0;
     end
   end
 

@@ -16,14 +16,17 @@ module berth_fp_rq #(
     input  logic              clk,
     input  logic              rst,
     output logic              busy,
-    // Start of a QP; held until ready.
+    // Start of a QP, or a question (st_*, one clock after ready); held until ready.
     input  logic              cmd_valid,
     output logic              cmd_ready,
+    input  logic              cmd_ask,
     input  logic [QW-1:0]     cmd_q,
     input  logic [63:0]       cmd_base,      // multiple of 128
     input  logic [ 3:0]       cmd_log2,      // elements
     input  logic [15:0]       cmd_ci,        // first element
     input  logic              cmd_message,   // empty receives are credits (decision 10)
+    output logic              st_queued,     // elements are to be fetched or checked
+    output logic [15:0]       st_open,       // receives posted and not complete
     // Doorbells.
     input  logic              rdb_valid,
     output logic              rdb_ready,
@@ -61,9 +64,13 @@ module berth_fp_rq #(
     // Pulses.
     output logic              ev_bad_index,
     output logic              ev_bad_wqe,
-    // To firmware: a read of elements failed.
-    output logic              failed_valid,
-    output logic [QW-1:0]     failed_q
+    // To firmware, once each: a read of elements failed, and none is taken any more; or a doorbell with an index that
+    // cannot be, which is not taken.
+    input  logic              told_room,
+    output logic              told_valid,
+    output logic              told_index,
+    output logic [QW-1:0]     told_q,
+    output logic [15:0]       told_pi
 );
   localparam int unsigned TW = $clog2(READS);
   localparam int unsigned HB = $clog2(HOST_W / 8);       // bytes of a beat, log2
@@ -81,7 +88,7 @@ module berth_fp_rq #(
     logic [15:0] fetched;   // index of the next element
     logic [15:0] count;     // elements fetched since the start
   } row_t;
-  typedef enum logic [1:0] {IDLE, BELL, FETCH, START} state_t;
+  typedef enum logic [2:0] {IDLE, BELL, FETCH, START, ASK} state_t;
 
   logic [24:0] freeds[QPS], parseds[QPS];
   row_t row, r;
@@ -97,21 +104,24 @@ module berth_fp_rq #(
   logic [56:0] addr;
   logic [TW:0] alloc_q, tail_q;
   logic tags_full;
+  logic [QPS-1:0] wild_q;   // a wild doorbell has been told
+  logic [QPS-1:0] dead_q;   // a read failed: nothing behind it may take its place
 
-  assign ready_pop = state_q == IDLE && !cmd_valid && !rdb_valid && ready_valid && !tags_full && (!qr_valid || qr_ready);
-  assign at        = cmd_valid ? cmd_q : rdb_valid ? rdb_q : ready_q;
+  assign ready_pop = state_q == IDLE && !cmd_valid && !(rdb_valid && told_room) && ready_valid && !tags_full && (!qr_valid || qr_ready);
+  assign at        = cmd_valid ? cmd_q : rdb_valid && told_room ? rdb_q : ready_q;
   assign rdb_ready = state_q == BELL;
-  assign cmd_ready = state_q == START;
+  assign cmd_ready = state_q == START || state_q == ASK;
 
   always_comb begin
     r    = row;
     we   = 1'b0;
     mask = (16'd1 << row.log2) - 16'd1;
-    pi_good = row.on && 16'(pi_q - row.fetched) <= mask + 16'd1;
     // Room: receives, and ranges if all that is not parsed has as many as there can be.
     avail     = row.pi - row.fetched;
     out       = row.count - recvs_freed;
     unparsed  = row.count - recvs_parsed;
+    // Not backwards, and not more than the queue has behind the oldest that is not complete.
+    pi_good = row.on && 16'(pi_q - row.fetched) >= avail && 17'(16'(pi_q - row.fetched)) + 17'(out) <= 17'(mask) + 17'd1;
     room_recv = 16'd128 - out;
     sge_room  = 16'd256 - 16'(9'(sge_tail_row - sges_freed)) - 16'd7 * unparsed;
     addr      = row.base + 57'(row.fetched & mask);
@@ -121,7 +131,7 @@ module berth_fp_rq #(
       if (16'(i) <= avail && 16'(i) <= room_recv && !room_recv[15] && !sge_room[15] && 16'(7 * i) <= sge_room
           && 17'(row.fetched & mask) + 17'(i) <= 17'(mask) + 17'd1 && 6'(addr[4:0]) + 6'(i) <= 6'd32)
         count = 3'(i);
-    fetch_ok = row.on && count != 3'd0;
+    fetch_ok = row.on && count != 3'd0 && !dead_q[q_q];
     // A batch ends with its doorbell (decision 5), or where the card is full.
     last  = 16'(count) == avail || 16'(count) == room_recv || sge_room < 16'd7 * (16'(count) + 16'd1);
     again = fetch_ok && 16'(count) != avail;
@@ -173,9 +183,10 @@ module berth_fp_rq #(
       IDLE: begin
         q_q  <= at;
         pi_q <= rdb_pi;
-        if (cmd_valid) begin
+        if (cmd_valid && cmd_ask) state_q <= ASK;
+        else if (cmd_valid) begin
           if (parse_idle && alloc_q == tail_q) state_q <= START;
-        end else if (rdb_valid) state_q <= BELL;
+        end else if (rdb_valid && told_room) state_q <= BELL;
         else if (ready_pop) state_q <= FETCH;
       end
       FETCH: begin
@@ -188,6 +199,11 @@ module berth_fp_rq #(
           alloc_q  <= alloc_q + 1'b1;
           tag_info[alloc_q[TW-1:0]] <= {q_q, row.message, last, 3'(count - 3'd1)};
         end
+      end
+      ASK: begin
+        state_q   <= IDLE;
+        st_queued <= row.on && !dead_q[q_q] && (avail != '0 || unparsed != '0);
+        st_open   <= avail + out;
       end
       default: state_q <= IDLE;
     endcase
@@ -202,6 +218,12 @@ module berth_fp_rq #(
 
   // ---- elements as they come ------------------------------------------------------------------
   logic [READS-1:0] there_q, bad_q;
+  always_ff @(posedge clk) begin
+    if (drop_tag) dead_q[b_q] <= 1'b1;
+    if (wild) wild_q[q_q] <= 1'b1;
+    if (state_q == START) {dead_q[cmd_q], wild_q[cmd_q]} <= 2'b00;
+    if (rst) {dead_q, wild_q} <= '0;
+  end
   logic [HOST_W-1:0] word;
   logic [127:0] part;
   logic part_re;
@@ -241,8 +263,8 @@ module berth_fp_rq #(
   logic start_tag, size_bad, wqe_bad, is_local;
 
   assign {b_q, b_message, b_last, b_count} = tag_info[tail_q[TW-1:0]];
-  assign start_tag  = p_state_q == P_IDLE && alloc_q != tail_q && there_q[tail_q[TW-1:0]] && state_q != START;
-  assign drop_tag   = start_tag && bad_q[tail_q[TW-1:0]];
+  assign start_tag  = p_state_q == P_IDLE && state_q != BELL && told_room && alloc_q != tail_q && there_q[tail_q[TW-1:0]] && state_q != START;
+  assign drop_tag   = start_tag && (bad_q[tail_q[TW-1:0]] || dead_q[b_q]);
   assign parse_idle = p_state_q == P_IDLE;
   assign part_re    = 1'b1;
   always_comb begin
@@ -273,8 +295,13 @@ module berth_fp_rq #(
   assign parsed      = state_q == START ? 16'd0 : parsed_now_q + 16'd1;
   assign parsed_tail = state_q == START ? 9'd0 : wqe_bad ? sge_start_q : sge_tail_q;
   assign ev_bad_wqe  = pend_we && wqe_bad;
-  assign failed_valid = drop_tag;
-  assign failed_q     = b_q;
+  logic lost, wild;
+  assign lost       = drop_tag && !dead_q[b_q];
+  assign wild       = ev_bad_index && row.on && !wild_q[q_q];
+  assign told_valid = lost || wild;
+  assign told_index = !lost;
+  assign told_q     = lost ? b_q : q_q;
+  assign told_pi    = pi_q;
 
   logic [24:0] pushes[QPS];    // {parsed, SGE tail}, for the parser itself
   always_ff @(posedge clk) begin

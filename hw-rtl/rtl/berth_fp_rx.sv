@@ -10,16 +10,34 @@
 //        core               └──► acknowledgements, landed ────────────────────────────────────┘
 //
 // Configuration, as words at cfg_addr[5:0]; 0 to 31 are one staging area for all QPs, which a command (63) applies
-// to the QP in cfg_addr[QW+5:6]:
+// to the QP in cfg_addr[QW+5:6]. 32 to 37 are read from that QP:
 //    0  log2 of the MTU in 3:0, selective repeat 4, peer without credit lists 5, message mode 6, RNR timer 12:8,
 //       packets until an ACK without being asked 23:16
 //    1  peer's IPv4 address       2, 3  its MAC address: last four bytes; first two
 //    4  ASID 7:0, CQN 15:8        5  epoch of lists that come   6  epoch of lists that go   7  Q_Key of lists
 //    8  first PSN                 9, 10  receive queue's address   11  log2 of its elements 3:0, first index 31:16
 //   12  longest list 6:0, trigger 9:8, its index 23:16, "few" credits 30:24   13  repeat of lists, units of 64 clocks
-//   14  producer index at the start
+//   14  producer index at the start   15  number of the first credit that is void
 //   16  own IPv4 address          17, 18  own MAC address: last four bytes; first two (for all QPs, at once)
-//   63  command: 1 start, 2 frames of the QP go to the core from now on, 3 no more
+//   20..23  memory that is gone: address of its first byte; that behind its last byte; low word first
+//   32  payloads are being written 31, elements are to be fetched, checked or completed 30, memory that is gone is still
+//       held 29, memory is asked for and no credit is out 28, receives that hold memory or ask for it 15:0
+//   33  receives completed   34  credits announced   35  credits landed
+//   36  receives posted and not complete 31:16, granted 15:0   37  `now` when a good frame last came
+//   63  command, taken when it is answered:
+//       1  start. Only when nothing of an earlier connection is held
+//       2  frames of the QP go to the core from now on   3  no more: words 0 to 5 and 7 are taken anew. With 2 and 3, what
+//          came before has been given to the transmit half
+//       4  end: as 2; no list, nothing is granted; when nothing is being written any more, all receives complete with the
+//          status in 15:8, also those that are posted later
+//       5  credits from word 15's on, and those not announced, are void and granted anew; lists go on, with epoch word 6
+//       6  nothing becomes a credit, and no list goes, until 5
+//       7  memory (words 20..23) is gone: receives that are announced and have some of it are withdrawn (data for them
+//          breaks the connection: 0x40), all that are not announced let go of theirs and are granted anew
+//
+// Exceptions: 0x40 the connection is broken: fault, 0 a write failed or its receive was withdrawn, else as `fault` of
+// `berth_fp_arrival`; 0x42 the receive queue cannot be read, and is not any more; 0x43 a doorbell with an index that
+// cannot be, which is not taken: the index. 0x43 comes once.
 module berth_fp_rx #(
     // Bits of a beat of the wire; only the host port's width follows from it here.
     parameter int unsigned DATA_W = 64,
@@ -121,7 +139,7 @@ module berth_fp_rx #(
     output logic [QW-1:0]     lst_q,
     output logic              lst_begin,
     output logic [31:0]       lst_first,
-    output logic [ 5:0]       lst_n,        // 0: 64
+    output logic [ 6:0]       lst_n,
     output logic [31:0]       lst_size,
     output logic              afr_valid,
     input  logic              afr_ready,
@@ -137,8 +155,13 @@ module berth_fp_rx #(
     output logic              lfr_begin,
     output logic [31:0]       lfr_epoch,
     output logic [31:0]       lfr_first,
-    output logic [ 5:0]       lfr_n,        // 0: 64
+    output logic [ 6:0]       lfr_n,
     output logic [31:0]       lfr_size,
+    // Repeat timers of lists: the next one is looked at in each free clock. A look: its timer runs, and ends then.
+    input  logic              hurry,
+    output logic              swept,
+    output logic              swept_on,
+    output logic [31:0]       swept_at,
     // Pulses for the counters.
     output logic              ev_taken,
     output logic              ev_duplicate,
@@ -159,63 +182,191 @@ module berth_fp_rx #(
     output logic [QW-1:0]     tr_landed_q
 );
   localparam int unsigned ITEM_W = QW + 150;
+  localparam int unsigned DONE_W = QW + 99;
   localparam int unsigned PLACE_W = QW + 124;
-  localparam logic [7:0] FW_BROKEN = 8'h40, FW_FETCH_FAILED = 8'h42;
+  localparam logic [7:0] FW_BROKEN = 8'h40, FW_FETCH_FAILED = 8'h42, FW_BAD_INDEX = 8'h43;
   localparam logic [5:0] WORD_COMMAND = 6'd63;
-  localparam logic [31:0] CMD_START = 32'd1, CMD_OFF = 32'd2, CMD_ON = 32'd3;
+  localparam logic [5:0] WORD_READ = 6'd32, WORD_LAST = 6'd37;
+  localparam logic [7:0] CMD_START = 8'd1, CMD_ON = 8'd3, CMD_END = 8'd4, CMD_VOID = 8'd5, CMD_HOLD = 8'd6,
+      CMD_REVOKE = 8'd7;
+  // Commands to the engines; the question, which is no command of the core, is `READ`.
+  localparam logic [3:0] X_START = 4'd0, X_END = 4'd1, X_ASK = 4'd2, X_HOLD = 4'd3, X_STOP = 4'd4, X_VOID = 4'd5,
+      X_UNPOST = 4'd6;
+  localparam logic [7:0] READ = 8'd0;
   initial if (QPS > 1024 || QPS != (1 << QW)) $fatal(1, "berth_fp_rx: QPS must be a power of two up to 1024");
 
   // ---- configuration --------------------------------------------------------------------
-  typedef enum logic [1:0] {C_IDLE, C_START, C_BELL, C_ROW} cfg_t;
+  // A command is a few steps, each to some of the engines.
+  typedef enum logic [2:0] {C_IDLE, C_STEP, C_RUN, C_REST, C_BELL, C_ROW, C_PASS, C_WALK} cfg_t;
   cfg_t c_state_q;
   logic [31:0] stage[32];
-  logic [31:0] own_ip_q, command_q;
+  logic [31:0] own_ip_q;
   logic [47:0] own_mac_q;
   logic [QW-1:0] c_q;
+  logic [7:0] command_q, status_q;
+  logic [5:0] word_q6;
   logic [4:0] todo_q, c_ready;     // arrival, done, rq, grant, builder
-  logic bell_valid, bell_ready, rq_bell_valid;
+  logic [3:0] c_op_q;
+  logic [4:0] who;
+  logic [3:0] what;
+  logic [2:0] step_q, rest_q;
+  logic [4:0] lists_q, lists_left_q;
+  logic bell_valid, bell_ready, rq_bell_valid, steps_over, c_passed_q, walk_start, walk_busy;
+  logic walk_valid, walk_fence, fenced, fence_q, fence_go;
+  logic [3:0] walk_op;
+  logic [15:0] walk_recv;
+  logic [7:0] walk_sge;
+  logic [31:0] st_announced, st_landed, st_completed, st_heard;
+  logic [15:0] st_open, st_freed, st_granted, st_holds;
+  logic st_writing, st_out, st_shown, st_fetching, st_queued, st_going, st_waits;
+  logic [7:0] st_first;
+  logic [2:0] st_ranges;
+  logic [95:0] st_sge;
+
+  always_comb begin
+    who        = 5'b00000;
+    what       = X_ASK;
+    steps_over = 1'b0;
+    case ({command_q, step_q})
+      {READ, 3'd0}:       who = 5'b11111;
+      {CMD_START, 3'd0}:  {who, what} = {5'b11111, X_START};
+      // The mark that arrival makes finds `grant` ready for it.
+      {CMD_END, 3'd0}:    {who, what} = {5'b11000, X_END};
+      {CMD_END, 3'd1}:    {who, what} = {5'b00001, X_END};
+      {CMD_HOLD, 3'd0}:   {who, what} = {5'b11000, X_HOLD};
+      {CMD_VOID, 3'd0}, {CMD_REVOKE, 3'd0}: {who, what} = {5'b01000, X_STOP};
+      {CMD_VOID, 3'd1}:   {who, what} = {5'b10000, X_VOID};
+      {CMD_VOID, 3'd2}:   {who, what} = {5'b01000, X_VOID};
+      {CMD_REVOKE, 3'd1}: {who, what} = {5'b10000, X_UNPOST};
+      {CMD_REVOKE, 3'd2}: {who, what} = {5'b01000, X_UNPOST};
+      default: steps_over = 1'b1;
+    endcase
+  end
 
   assign bell_valid = c_state_q == C_BELL;
+  assign walk_start = c_state_q == C_STEP && steps_over && command_q == CMD_REVOKE;
   always_ff @(posedge clk) begin
     cfg_ack <= 1'b0;
     todo_q  <= todo_q & ~c_ready;
+    lists_q <= lists_q + 5'(list_valid && list_ready) - 5'(ls_pop);
     case (c_state_q)
-      C_IDLE:
-      if (cfg_req && !cfg_ack) begin
-        cfg_rdata <= cfg_addr[5] ? 32'd0 : stage[cfg_addr[4:0]];
-        if (cfg_we && cfg_addr[5:0] == WORD_COMMAND) begin
-          c_q       <= cfg_addr[6+:QW];
-          command_q <= cfg_wdata;
-          c_state_q <= cfg_wdata == CMD_START ? C_START : C_ROW;
-          todo_q    <= cfg_wdata == CMD_START ? 5'h1f : 5'd0;
-        end else begin
-          cfg_ack <= 1'b1;
-          if (cfg_we && !cfg_addr[5]) stage[cfg_addr[4:0]] <= cfg_wdata;
-          if (cfg_we && cfg_addr[5:0] == 6'd16) own_ip_q <= cfg_wdata;
-          if (cfg_we && cfg_addr[5:0] == 6'd17) own_mac_q[31:0] <= cfg_wdata;
-          if (cfg_we && cfg_addr[5:0] == 6'd18) own_mac_q[47:32] <= cfg_wdata[15:0];
+      C_IDLE: begin
+        c_q     <= cfg_addr[6+:QW];
+        word_q6 <= cfg_addr[5:0];
+        step_q  <= '0;
+        if (cfg_req && !cfg_ack) begin
+          cfg_rdata <= cfg_addr[5] ? 32'd0 : stage[cfg_addr[4:0]];
+          {status_q, command_q} <= cfg_wdata[15:0];
+          if (cfg_we && cfg_addr[5:0] == WORD_COMMAND)
+            // Frames that come go elsewhere before all else.
+            c_state_q <= cfg_wdata[7:0] == CMD_END ? C_ROW : C_STEP;
+          else if (!cfg_we && cfg_addr[5:0] >= WORD_READ && cfg_addr[5:0] <= WORD_LAST) begin
+            command_q <= READ;
+            c_state_q <= C_STEP;
+          end else begin
+            cfg_ack <= 1'b1;
+            if (cfg_we && !cfg_addr[5]) stage[cfg_addr[4:0]] <= cfg_wdata;
+            if (cfg_we && cfg_addr[5:0] == 6'd16) own_ip_q <= cfg_wdata;
+            if (cfg_we && cfg_addr[5:0] == 6'd17) own_mac_q[31:0] <= cfg_wdata;
+            if (cfg_we && cfg_addr[5:0] == 6'd18) own_mac_q[47:32] <= cfg_wdata[15:0];
+          end
         end
       end
-      C_START: if (todo_q == '0) c_state_q <= C_BELL;
-      C_BELL:  if (bell_ready) c_state_q <= C_ROW;
-      default: begin
+      C_STEP: begin
+        todo_q    <= who;
+        c_op_q    <= what;
+        step_q    <= step_q + 3'd1;
+        c_state_q <= C_RUN;
+        if (steps_over) begin
+          if (command_q == CMD_START) c_state_q <= C_BELL;
+          else if (command_q == CMD_REVOKE) c_state_q <= C_WALK;
+          else if (command_q == READ || command_q == CMD_END || command_q == CMD_HOLD || command_q == CMD_VOID) begin
+            cfg_ack   <= 1'b1;
+            c_state_q <= C_IDLE;
+          end else c_state_q <= C_ROW;
+        end
+      end
+      C_RUN:
+      if (todo_q == '0) begin
+        rest_q    <= 3'd4;
+        c_state_q <= C_REST;
+      end
+      // What the engines answer is there, and what one has done is seen by the next.
+      C_REST: begin
+        rest_q <= rest_q - 3'd1;
+        case (word_q6)
+          6'd32: cfg_rdata <= {st_writing, st_fetching || st_queued || st_shown, st_going, st_waits && !st_out, 12'd0,
+                               st_holds};
+          6'd33: cfg_rdata <= st_completed;
+          6'd34: cfg_rdata <= st_announced;
+          6'd35: cfg_rdata <= st_landed;
+          6'd36: cfg_rdata <= {st_open, st_granted - st_freed};
+          default: cfg_rdata <= st_heard;
+        endcase
+        if (rest_q == '0) c_state_q <= C_STEP;
+      end
+      C_BELL: if (bell_ready) c_state_q <= C_ROW;
+      C_ROW: begin
+        c_state_q  <= command_q == CMD_END ? C_STEP : C_PASS;
+        c_passed_q <= 1'b0;
+      end
+      C_PASS: begin
+        // Frames judged by the row that was, and the lists among them.
+        if (parse_passed) c_passed_q <= 1'b1;
+        if (!c_passed_q) lists_left_q <= lists_q + 5'(list_valid && list_ready) - 5'(ls_pop);
+        else if (lists_left_q != '0) lists_left_q <= lists_left_q - 5'(ls_pop);
+        else begin
+          cfg_ack   <= 1'b1;
+          c_state_q <= C_IDLE;
+        end
+      end
+      default:
+      if (!walk_busy) begin
         cfg_ack   <= 1'b1;
         c_state_q <= C_IDLE;
       end
     endcase
+    // What arrival was about to give away before the marks has been given away when it has answered.
+    fence_go <= 1'b0;
+    if (walk_fence) {fence_q, todo_q[0], c_op_q} <= {1'b1, 1'b1, X_ASK};
+    if (fence_q && !todo_q[0] && !fence_go) {fence_q, fence_go} <= 2'b01;
     if (rst) begin
       c_state_q <= C_IDLE;
       todo_q    <= '0;
+      lists_q   <= '0;
+      fence_q   <= 1'b0;
     end
   end
 
+  berth_fp_withdraw withdraw (
+      .clk,
+      .rst,
+      .start(walk_start),
+      .from({stage[21], stage[20]}),
+      .to({stage[23], stage[22]}),
+      .busy(walk_busy),
+      .cmd_valid(walk_valid),
+      .cmd_ready(walk_valid && c_ready[3]),
+      .cmd_op(walk_op),
+      .cmd_recv(walk_recv),
+      .cmd_sge(walk_sge),
+      .st_freed,
+      .st_granted,
+      .st_first,
+      .st_ranges,
+      .st_sge,
+      .fence(walk_fence),
+      .fenced
+  );
+
   // ---- frames ----------------------------------------------------------------------------
+  logic parse_passed;
   logic item_valid, item_ready, pk_free, list_valid, list_ready, ls_valid, ls_pop;
   logic [ITEM_W-1:0] item;
   logic [17:0] pk_free_addr, list_addr, ls_addr;
   logic [QW-1:0] list_q, ls_q;
   logic [31:0] list_first, ls_first;
-  logic [5:0] list_n, ls_n;
+  logic [6:0] list_n, ls_n;
   berth_fp_parse #(
       .QPS(QPS)
   ) parse (
@@ -226,6 +377,11 @@ module berth_fp_rx #(
       .row_we(c_state_q == C_ROW),
       .row_q(c_q),
       .row_on(command_q == CMD_START || command_q == CMD_ON),
+      .row_start(c_state_q == C_ROW && command_q == CMD_START),
+      .now,
+      .ask_q(c_q),
+      .heard(st_heard),
+      .passed(parse_passed),
       .row_selective(stage[0][4]),
       .row_asid(stage[4][7:0]),
       .row_mac({stage[3][15:0], stage[2]}),
@@ -266,13 +422,14 @@ module berth_fp_rx #(
   // ---- lists that come: the sizes are read from the frame's copy ------------------------------
   // A record's words lie two bytes off the words of the copy, so each is put together from two of them.
   localparam logic [17:0] AT_SIZES = 18'd72;
-  typedef enum logic [2:0] {L_IDLE, L_BEGIN, L_READ, L_KEEP, L_NEXT, L_SIZE} list_t;
+  // One size per clock.
+  typedef enum logic [1:0] {L_IDLE, L_BEGIN, L_FIRST, L_SIZE} list_t;
   list_t l_state_q;
   logic [6:0] l_left_q;
   logic [15:0] l_low_q;
   logic [17:0] l_at_q;
   berth_lutfifo #(
-      .WIDTH(QW + 32 + 6 + 18),
+      .WIDTH(QW + 32 + 7 + 18),
       .DEPTH(16)
   ) came (
       .clk,
@@ -284,7 +441,7 @@ module berth_fp_rx #(
       .rd_ready(ls_pop),
       .rd_data({ls_q, ls_first, ls_n, ls_addr})
   );
-  assign hd_re     = l_state_q == L_READ || l_state_q == L_NEXT;
+  assign hd_re     = l_state_q == L_FIRST || (lst_valid && lst_ready);
   assign hd_addr   = l_at_q;
   assign lst_q     = ls_q;
   assign lst_first = ls_first;
@@ -304,21 +461,19 @@ module berth_fp_rx #(
     case (l_state_q)
       L_IDLE: begin
         l_at_q   <= ls_addr + AT_SIZES;
-        l_left_q <= {ls_n == '0, ls_n};
+        l_left_q <= ls_n;
         if (ls_valid) l_state_q <= L_BEGIN;
       end
-      L_BEGIN: if (lst_ready) l_state_q <= L_READ;
-      L_READ:  l_state_q <= L_KEEP;
-      L_KEEP: begin
+      L_BEGIN: if (lst_ready) l_state_q <= L_FIRST;
+      L_FIRST: begin
         l_low_q   <= word[31:16];
-        l_state_q <= L_NEXT;
+        l_state_q <= L_SIZE;
       end
-      L_NEXT:  l_state_q <= L_SIZE;
       default:
       if (lst_ready) begin
-        l_low_q   <= word[31:16];
-        l_left_q  <= l_left_q - 7'd1;
-        l_state_q <= l_left_q == 7'd1 ? L_IDLE : L_NEXT;
+        l_low_q  <= word[31:16];
+        l_left_q <= l_left_q - 7'd1;
+        if (l_left_q == 7'd1) l_state_q <= L_IDLE;
       end
     endcase
     if (rst) l_state_q <= L_IDLE;
@@ -330,11 +485,13 @@ module berth_fp_rx #(
   logic [QW-1:0] ann_q, ring_q, placed_q, landed_q, broken_q;
   logic [31:0] ann_number;
   logic [6:0] ring_at;
-  logic [106:0] ring_data;
+  logic [108:0] ring_data;
   logic [23:0] placed_psn;
   logic [PLACE_W-1:0] place_item;
   logic [17:0] ar_free_addr, pl_free_addr;
-  logic [QW+97:0] done_item;
+  logic [DONE_W-1:0] done_item;
+  logic quiet_valid, quiet_ready;
+  logic [QW-1:0] quiet_q;
   logic [2:0] broken_fault;
   logic ar_busy, pl_busy, dn_busy, rq_busy, gr_busy, bd_busy, pl_free;
   berth_fp_arrival #(
@@ -345,7 +502,10 @@ module berth_fp_rx #(
       .busy(ar_busy),
       .cmd_valid(todo_q[0]),
       .cmd_ready(c_ready[0]),
+      .cmd_op(c_op_q),
       .cmd_q(c_q),
+      .st_writing,
+      .st_out,
       .cmd_psn(stage[8][23:0]),
       .cmd_selective(stage[0][4]),
       .cmd_log2_mtu(stage[0][3:0]),
@@ -358,7 +518,7 @@ module berth_fp_rx #(
       .ring_we,
       .ring_q,
       .ring_at,
-      .ring_data(ring_data[42:0]),
+      .ring_data({ring_data[107], ring_data[42:0]}),
       .item_valid,
       .item_ready,
       .item,
@@ -432,11 +592,14 @@ module berth_fp_rx #(
       .placed_psn,
       .placed_err,
       .free_valid(pl_free),
-      .free_addr(pl_free_addr)
+      .free_addr(pl_free_addr),
+      .fence(fence_go),
+      .fenced
   );
 
-  logic local_valid, local_ready, rel_valid, rel_ready, lost_valid, ask_release;
-  logic [QW+98:0] local_data;
+  logic local_valid, local_ready, rel_valid, rel_ready, lost_valid, lost_index, lost_room, ask_release;
+  logic [15:0] lost_pi;
+  logic [QW+124:0] local_data;
   logic [7:0] rel_asid, ask_asid;
   logic [63:0] rel_va, ask_va;
   logic [20:0] rel_len, ask_len;
@@ -452,19 +615,25 @@ module berth_fp_rx #(
       .busy(dn_busy),
       .cmd_valid(todo_q[1]),
       .cmd_ready(c_ready[1]),
+      .cmd_ask(c_op_q != X_START),
       .cmd_q(c_q),
+      .st_completed,
+      .st_shown,
       .cmd_cqn(stage[4][15:8]),
       .cmd_asid(stage[4][7:0]),
       .ring_we,
       .ring_q,
       .ring_at,
-      .ring_data({ring_data[106:43], ring_data[10:0]}),
+      .ring_data({ring_data[108], ring_data[106:43], ring_data[10:0]}),
       .sge_we,
       .sge_at,
       .sge_data,
       .done_valid,
       .done_ready,
       .done(done_item),
+      .quiet_valid,
+      .quiet_ready,
+      .quiet_q,
       .local_valid,
       .local_ready,
       .local_data,
@@ -504,7 +673,10 @@ module berth_fp_rx #(
       .busy(rq_busy),
       .cmd_valid(todo_q[2]),
       .cmd_ready(c_ready[2]),
+      .cmd_ask(c_op_q != X_START),
       .cmd_q(c_q),
+      .st_queued(st_fetching),
+      .st_open,
       .cmd_base({stage[10], stage[9]}),
       .cmd_log2(stage[11][3:0]),
       .cmd_ci(stage[11][31:16]),
@@ -539,8 +711,11 @@ module berth_fp_rx #(
       .parsed,
       .ev_bad_index,
       .ev_bad_wqe,
-      .failed_valid(lost_valid),
-      .failed_q(lost_q)
+      .told_room(lost_room),
+      .told_valid(lost_valid),
+      .told_index(lost_index),
+      .told_q(lost_q),
+      .told_pi(lost_pi)
   );
 
   berth_fp_grant #(
@@ -549,10 +724,27 @@ module berth_fp_rx #(
       .clk,
       .rst,
       .busy(gr_busy),
-      .cmd_valid(todo_q[3]),
+      .cmd_valid(todo_q[3] || walk_valid),
       .cmd_ready(c_ready[3]),
+      .cmd_op(walk_valid ? walk_op : c_op_q),
       .cmd_q(c_q),
       .cmd_asid(stage[4][7:0]),
+      .cmd_status(status_q),
+      .cmd_first(c_op_q == X_VOID ? stage[15][7:0] : st_announced[7:0]),
+      .cmd_recv(walk_recv),
+      .cmd_sge(walk_sge),
+      .st_freed,
+      .st_granted,
+      .st_holds,
+      .st_queued,
+      .st_going,
+      .st_waits,
+      .st_first,
+      .st_ranges,
+      .st_sge,
+      .quiet_valid,
+      .quiet_ready,
+      .quiet_q,
       .sge_we,
       .sge_at,
       .sge_data,
@@ -603,7 +795,11 @@ module berth_fp_rx #(
       .now,
       .cmd_valid(todo_q[4]),
       .cmd_ready(c_ready[4]),
+      .cmd_op(c_op_q),
       .cmd_q(c_q),
+      .cmd_first(stage[15]),
+      .st_announced,
+      .st_landed,
       .cmd_epoch(stage[6]),
       .cmd_max_list(stage[12][6:0]),
       .cmd_trigger(stage[12][9:8]),
@@ -634,7 +830,11 @@ module berth_fp_rx #(
       .ev_posted,
       .ev_list,
       .ev_list_len,
-      .ev_repeat
+      .ev_repeat,
+      .hurry,
+      .swept,
+      .swept_on,
+      .swept_at
   );
 
   // ---- acquisitions and releases take turns -----------------------------------------------------
@@ -692,20 +892,21 @@ module berth_fp_rx #(
   assign rfree_valid = fr_valid != '0;
 
   // ---- exceptions -----------------------------------------------------------------------------------
-  logic lost_there, lost_pop, lost_room;
+  logic lost_there, lost_pop, head_index;
   logic [QW-1:0] lost_head;
+  logic [15:0] head_pi;
   berth_lutfifo #(
-      .WIDTH(QW),
+      .WIDTH(QW + 17),
       .DEPTH(32)
   ) losses (
       .clk,
       .rst,
       .wr_valid(lost_valid),
       .wr_ready(lost_room),
-      .wr_data(lost_q),
+      .wr_data({lost_index, lost_pi, lost_q}),
       .rd_valid(lost_there),
       .rd_ready(lost_pop),
-      .rd_data(lost_head)
+      .rd_data({head_index, head_pi, lost_head})
   );
   // `broken` is shown only when it is ready, so that its ready must not depend on it.
   logic fw_free;
@@ -716,7 +917,7 @@ module berth_fp_rx #(
     if (fw_free) begin
       fw_valid <= broken_valid || lost_there;
       if (broken_valid) fw_word <= {FW_BROKEN, 16'(broken_q), 37'd0, broken_fault};
-      else fw_word <= {FW_FETCH_FAILED, 16'(lost_head), 40'd0};
+      else fw_word <= {head_index ? FW_BAD_INDEX : FW_FETCH_FAILED, 16'(lost_head), 24'd0, head_pi};
     end
     if (rst) fw_valid <= 1'b0;
   end
@@ -724,8 +925,8 @@ module berth_fp_rx #(
   assign busy = rf_valid || ls_valid || ar_busy || pl_busy || dn_busy || rq_busy || gr_busy || bd_busy
              || fr_valid != '0 || fw_valid || lost_there || xa_valid || c_state_q != C_IDLE;
 
-  always_ff @(posedge clk) if (!rst) assert ((fr_set & ~fr_room) == '0 && (!lost_valid || lost_room));
+  always_ff @(posedge clk) if (!rst) assert ((fr_set & ~fr_room) == '0 );
 
-  wire unused = &{1'b0, CMD_OFF, cfg_addr, stage[15], stage[19], stage[0], stage[3], stage[4], stage[8], stage[11],
+  wire unused = &{1'b0, cfg_addr, stage[15], stage[19], stage[0], stage[3], stage[4], stage[8], stage[11],
                   stage[12], stage[13], stage[14]};
 endmodule

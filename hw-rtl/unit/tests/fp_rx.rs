@@ -5,11 +5,17 @@
 #[expect(dead_code, reason = "scenarios.rs uses all of it")]
 mod rx;
 
+use berth_abi::status::WC_FLUSHED;
 use berth_protocol::rc::{Placement, Position, RequestPacket, ResponseBody, ResponsePacket, Syndrome};
+use berth_random::{Rng, mix};
 use berth_rtl_unit::Module;
 use rx::{Rig, World, buffer};
 
 const NAME: &str = "berth_fp_rx";
+
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
+}
 
 fn widths() -> Vec<u32> {
     Module::widths(NAME)
@@ -184,5 +190,223 @@ fn acks_and_lists_go_to_the_transmit_half_and_strangers_to_the_core() {
             assert_eq!(*q, 16 + n % 2);
             assert!(sizes.iter().zip(0..).all(|(size, k)| *size == 0x0102_0304 * k + n));
         }
+    }
+}
+
+/// Bits of word 32.
+const BUSY: u32 = 1 << 31;
+const QUEUED: u32 = 1 << 30;
+const REVOKING: u32 = 1 << 29;
+const STARVED: u32 = 1 << 28;
+
+/// Steps until QP `i` holds nothing and has nothing under way.
+fn wind_up(rig: &mut Rig, i: usize) {
+    for _ in 0..2000 {
+        if rig.read(i, 32) & (BUSY | QUEUED | REVOKING | 0xffff) == 0 {
+            return;
+        }
+    }
+    panic!("QP {i} does not come to its end: {:#x}", rig.read(i, 32));
+}
+
+#[test]
+fn rows_say_what_a_qp_holds() {
+    for width in widths() {
+        let mut rig = Rig::new(World { width, warm: 0, ..World::default() }, 8);
+        assert_eq!(rig.read(0, 32), 0);
+        for n in 0..5 {
+            rig.post(0, &[(buffer(16, n, 1), 4096)]);
+        }
+        rig.ring(0);
+        rig.until(400, "the doorbell", |rig| rig.doorbells() == 0);
+        assert_eq!(rig.read(0, 32) & QUEUED, QUEUED, "elements are being fetched");
+        assert_eq!(rig.read(0, 36), 5 << 16);
+        rig.until(400, "five requests", |rig| rig.asking() == 5);
+        assert_eq!(rig.read(0, 32), STARVED | 5);
+        rig.until(5000, "a list", |rig| rig.usable(0) == 5);
+        assert_eq!((rig.read(0, 32), rig.read(0, 36)), (5, 5 << 16 | 5));
+        assert_eq!((rig.read(0, 34), rig.read(0, 35)), (5, 0));
+        let before = rig.read(0, 37);
+        rig.until(500, "some time", |rig| rig.now() % 64 == 0 && rig.now() / 64 > u64::from(before) + 2);
+        rig.send(0, 4096, false);
+        rig.send(0, 64, false);
+        rig.until(3000, "two completions", |rig| rig.cqe_count == 2);
+        rig.until(100, "their releases", |rig| rig.held() == 3);
+        assert_eq!((rig.read(0, 32), rig.read(0, 33)), (3, 2));
+        assert_eq!((rig.read(0, 34), rig.read(0, 35), rig.read(0, 36)), (5, 2, 3 << 16 | 3));
+        assert!(rig.read(0, 37) > before);
+    }
+}
+
+#[test]
+fn an_ended_qp_completes_all_receives_and_holds_nothing() {
+    let seed = number("BERTH_SEED", 7);
+    for width in widths() {
+        for case in 0..number("BERTH_CASES", 24) {
+            let mut draw = Rng(mix(seed ^ 0xe4d) ^ mix(case));
+            let world = World {
+                width,
+                qps: 2,
+                warm: draw.below(101),
+                service: draw.between(10, 3000),
+                write: draw.between(1, 200),
+                stall: if draw.chance(0.5) { draw.below(50) } else { 0 },
+                ..World::default()
+            };
+            let mut rig = Rig::new(world, draw.draw());
+            let (first, more) = (draw.between(1, 60), draw.below(8));
+            let when = draw.below(4000);
+            let end = |rig: &mut Rig| {
+                for n in 0..first as usize {
+                    let at = buffer(16, n, 600);
+                    rig.post(0, &[(at, 5000), (at + 0x10_0000, if n % 5 == 1 { 0x12_0000 } else { 100 })]);
+                }
+                rig.ring(0);
+                let until = rig.now() + when;
+                rig.until(10_000, "the time", |rig| {
+                    while rig.usable(0) > 0 && rig.in_work(0) < 8 {
+                        rig.send(0, 5000, false);
+                    }
+                    rig.now() >= until
+                });
+                rig.end(0, WC_FLUSHED);
+                for n in 0..more as usize {
+                    rig.post(0, &[(buffer(16, n, 600), 64)]);
+                }
+                rig.ring(0);
+                rig.until(60_000, "all completions", |rig| rig.open(0) == 0);
+                wind_up(rig, 0);
+                rig.until(200, "the last release", |rig| rig.held() == 0);
+                assert_eq!(rig.read(0, 36), 0);
+            };
+            end(&mut rig);
+            // Its frames are the core's; the next connection begins from nothing.
+            rig.quiet(0);
+            rig.restart(0);
+            end(&mut rig);
+        }
+    }
+}
+
+#[test]
+fn cr_10_recalled_credits_are_void_and_granted_anew() {
+    let seed = number("BERTH_SEED", 7);
+    for width in widths() {
+        for case in 0..number("BERTH_CASES", 24) {
+            let mut draw = Rng(mix(seed ^ 0x4ec) ^ mix(case));
+            let world = World {
+                width,
+                warm: draw.below(101),
+                service: draw.between(10, 1500),
+                max_list: draw.between(1, 64) as u32,
+                stall: if draw.chance(0.5) { draw.below(50) } else { 0 },
+                ..World::default()
+            };
+            let mut rig = Rig::new(world, draw.draw());
+            let count = 120;
+            for _ in 0..4 {
+                let until = rig.now() + draw.below(4000);
+                keep_busy(&mut rig, count, |rig| rig.now() >= until);
+                rig.command(0, 6);
+                // What is on the wire arrives; the far end keeps some of the rest.
+                let until = rig.now() + 300;
+                rig.until(1000, "the answer", |rig| rig.now() >= until);
+                let (lists, low) = (rig.lists_out, rig.qps[0].used());
+                let until = rig.now() + draw.below(2000);
+                rig.until(3000, "nothing", |rig| rig.now() >= until);
+                assert_eq!(rig.lists_out, lists, "a list although the QP is held");
+                assert_eq!(rig.read(0, 34), rig.qps[0].announced());
+                let first = draw.between(low.into(), rig.qps[0].announced().into()) as u32;
+                rig.void(0, first);
+                assert_eq!(rig.read(0, 34).max(first), rig.read(0, 34));
+            }
+            keep_busy(&mut rig, count, |rig| rig.qps[0].cqes.len() == count);
+            rig.until(20_000, "all to be released and as the model has it", |rig| rig.settled());
+        }
+    }
+}
+
+/// Posts up to `count` receives, and sends what may be sent, until `done`.
+fn keep_busy(rig: &mut Rig, count: usize, mut done: impl FnMut(&mut Rig) -> bool) {
+    rig.until(400_000, "the end", |rig| {
+        for i in 0..rig.qps.len() {
+            if rig.qps[i].recvs.len() < count && rig.open(i) < 60 && rig.rng.chance(0.05) {
+                let (q, n) = (rig.qps[i].q, rig.qps[i].recvs.len());
+                let at = buffer(q, n, 2);
+                rig.post(i, &[(at, 64), (at + 4096, 1 + n as u32 % 900)]);
+                rig.ring(i);
+            }
+            if rig.usable(i) > 0 && rig.rng.chance(0.03) {
+                let len = rig.rng.between(1, 1000) as u32;
+                rig.send(i, len, false);
+            }
+        }
+        done(rig)
+    });
+}
+
+#[test]
+fn vc_9_receives_whose_memory_is_gone_are_withdrawn_or_granted_anew() {
+    let seed = number("BERTH_SEED", 7);
+    let mut withdrawn = 0;
+    let cases = number("BERTH_CASES", 24);
+    for width in widths() {
+        for case in 0..cases {
+            let mut draw = Rng(mix(seed ^ 0x7e0) ^ mix(case));
+            let world = World {
+                width,
+                warm: draw.below(101),
+                service: draw.between(10, 3000),
+                write: draw.between(1, 200),
+                stall: if draw.chance(0.5) { draw.below(50) } else { 0 },
+                ..World::default()
+            };
+            let mut rig = Rig::new(world, draw.draw());
+            let until = rig.now() + draw.below(4000);
+            keep_busy(&mut rig, 120, |rig| rig.now() >= until);
+            let n = rig.qps[0].cqes.len() as u64 + draw.below(20);
+            let start = buffer(16, n as usize, 2) + draw.below(8192);
+            let end = start + draw.below(20_000) + 1;
+            // Writes fail from now on; the model does not know.
+            rig.qps[0].alone = true;
+            rig.gone = Some((16, start / 4096..end.div_ceil(4096)));
+            rig.revoke(0, start, end);
+            assert_eq!(rig.held_in(0, start, end), 0, "held although it is gone");
+            rig.gone = None;
+            // Either the far end runs into a withdrawn receive, or all goes on.
+            keep_busy(&mut rig, 120, |rig| rig.qps[0].broken.is_some() || rig.qps[0].cqes.len() == 120);
+            if let Some(fault) = rig.qps[0].broken {
+                assert_eq!(fault, 0);
+                withdrawn += 1;
+                rig.end(0, WC_FLUSHED);
+                rig.until(60_000, "all completions", |rig| rig.open(0) == 0);
+                wind_up(&mut rig, 0);
+            }
+            rig.until(400, "the last release", |rig| rig.held() == 0);
+        }
+    }
+    println!("{withdrawn} connections met a withdrawn receive");
+    assert!(cases < 24 || withdrawn > 0);
+}
+
+#[test]
+fn wild_doorbells_are_told_once_and_not_taken() {
+    for width in widths() {
+        let mut rig = Rig::new(World { width, ..World::default() }, 9);
+        for n in 0..3 {
+            rig.post(0, &[(buffer(16, n, 1), 4096)]);
+        }
+        rig.ring(0);
+        rig.until(5000, "a list", |rig| rig.usable(0) == 3);
+        // The queue has 256 elements; backwards; once more.
+        for pi in [257, 2, 9000] {
+            rig.ring_at(0, pi);
+        }
+        rig.until(500, "the event", |rig| !rig.events.is_empty() && rig.doorbells() == 0);
+        assert_eq!(rig.events, [0x43 << 56 | 16 << 40 | 257]);
+        rig.ring_at(0, 3);
+        rig.send(0, 64, false);
+        rig.until(3000, "a completion", |rig| rig.cqe_count == 1);
+        assert_eq!((rig.events.len(), rig.read(0, 36)), (1, 2 << 16 | 2));
     }
 }

@@ -134,6 +134,13 @@ pub struct Qp {
     /// The next SGE whose memory is to be asked for.
     pins: (usize, usize),
     pub broken: Option<u8>,
+    /// Status of the receives that are left when the QP was told to end; one has been completed with it.
+    pub ended: Option<u8>,
+    flushed: bool,
+    /// Epoch of its lists.
+    epoch: u32,
+    /// Only what the bench checks by itself: the model is not asked any more.
+    pub alone: bool,
 }
 
 impl Qp {
@@ -146,8 +153,15 @@ impl Qp {
                 self.pins = (recv + 1, 0);
                 continue;
             }
+            // In chunks of at most 1 MiB.
+            let (start, size) = r.sges[sge];
+            let (behind, end) = (va + u64::from(len), start + u64::from(size));
+            let chunk = va == start || va > start && va.is_multiple_of(1 << 20);
+            if chunk && behind < end && behind.is_multiple_of(1 << 20) {
+                return;
+            }
             self.pins.1 += 1;
-            if r.sges[sge] == (va, len) {
+            if chunk && behind == end {
                 return;
             }
             assert!(
@@ -218,6 +232,10 @@ pub struct Rig {
     /// Pages that cannot be had, with the driver's answer.
     refused: HashMap<(u8, u64), u8>,
     rings: HashMap<u64, u8>,
+    /// RTL may have no use for an answer any more.
+    pub taking_back: bool,
+    /// Pages whose translation is revoked: nothing is written there, nor acquired.
+    pub gone: Option<(u8, std::ops::Range<u64>)>,
     now: u64,
     doorbells: VecDeque<(u32, u16)>,
     /// Frames on their way in: (when, bytes); stored ones, those that have been shown.
@@ -248,6 +266,16 @@ pub struct Rig {
     pub cqe_count: u64,
 }
 
+impl Qp {
+    /// Credits that the far end has used; that lists have announced.
+    pub fn used(&self) -> u32 {
+        self.used
+    }
+    pub fn announced(&self) -> u32 {
+        self.announced
+    }
+}
+
 impl Rig {
     pub fn new(world: World, seed: u64) -> Self {
         let mut m = Module::new("berth_fp_rx", world.width);
@@ -260,6 +288,8 @@ impl Rig {
             pages: HashMap::new(),
             refused: HashMap::new(),
             rings: HashMap::new(),
+            taking_back: false,
+            gone: None,
             now: 0,
             doorbells: VecDeque::new(),
             wire: Vec::new(),
@@ -291,9 +321,16 @@ impl Rig {
         rig.config(17, u32::from_be_bytes([OWN_MAC[2], OWN_MAC[3], OWN_MAC[4], OWN_MAC[5]]));
         rig.config(18, u32::from(OWN_MAC[0]) << 8 | u32::from(OWN_MAC[1]));
         for i in 0..rig.world.qps {
-            rig.start(16 + i);
+            let qp = rig.start(16 + i, 0);
+            rig.qps.push(qp);
         }
         rig
+    }
+
+    /// A new connection on QP `i`, which holds nothing any more; its queue goes on where it is.
+    pub fn restart(&mut self, i: usize) {
+        let (q, pi) = (self.qps[i].q, self.qps[i].pi);
+        self.qps[i] = self.start(q, pi);
     }
 
     fn p(&mut self, name: &'static str) -> Port {
@@ -314,6 +351,92 @@ impl Rig {
     }
     fn is(&mut self, name: &'static str) -> bool {
         self.get(name) != 0
+    }
+
+    /// Reads a word of QP `i`'s row.
+    pub fn read(&mut self, i: usize, word: u32) -> u32 {
+        let addr = self.qps[i].q << 6 | word;
+        self.put("cfg_addr", addr.into());
+        self.put("cfg_we", 0);
+        self.put("cfg_req", 1);
+        for n in 0.. {
+            assert!(n < 5000, "the word is not read");
+            self.step();
+            if self.is("cfg_ack") {
+                break;
+            }
+        }
+        self.put("cfg_req", 0);
+        let value = self.get("cfg_rdata") as u32;
+        self.step();
+        value
+    }
+
+    /// Command `value` to QP `i`.
+    pub fn command(&mut self, i: usize, value: u32) {
+        self.config(self.qps[i].q << 6 | 63, value);
+    }
+
+    /// Ends QP `i`; what is left of its receives completes with `status`.
+    pub fn end(&mut self, i: usize, status: u8) {
+        self.qps[i].ended = Some(status);
+        self.taking_back = true;
+        self.command(i, 4 | u32::from(status) << 8);
+    }
+
+    /// After a hold: the far end keeps the credits below `first`.
+    pub fn void(&mut self, i: usize, first: u32) {
+        let qp = &mut self.qps[i];
+        self.taking_back = true;
+        assert!(first >= qp.used && first <= qp.announced);
+        (qp.announced, qp.has, qp.list_first) = (first, first, None);
+        qp.epoch += 1;
+        let epoch = qp.epoch;
+        self.config(6, epoch);
+        self.config(15, first);
+        self.command(i, 5);
+    }
+
+    /// The memory in `start .. end` is gone for QP `i`; the pages are revoked before. Steps until the RTL has let go.
+    pub fn revoke(&mut self, i: usize, start: u64, end: u64) {
+        for (word, value) in (20..).zip([start as u32, (start >> 32) as u32, end as u32, (end >> 32) as u32]) {
+            self.config(word, value);
+        }
+        self.taking_back = true;
+        self.command(i, 7);
+        for n in 0.. {
+            assert!(n < 1000, "the memory is not let go of");
+            if self.read(i, 32) & 1 << 29 == 0 {
+                break;
+            }
+        }
+    }
+
+    /// Doorbells that are not taken; requests for pages on their way.
+    pub fn doorbells(&self) -> usize {
+        self.doorbells.len()
+    }
+    pub fn asking(&self) -> usize {
+        self.answers.len()
+    }
+
+    /// Messages of QP `i` that the far end has sent and that are not complete.
+    pub fn in_work(&self, i: usize) -> usize {
+        self.qps[i].sent.len() - self.qps[i].cqes.len().min(self.qps[i].sent.len())
+    }
+
+    /// Nothing of QP `i` is on the wire any more.
+    pub fn quiet(&mut self, i: usize) {
+        self.wire.clear();
+        self.back.retain(|b| b.1 != i);
+        self.until(2000, "its frames to be gone", |rig| rig.arrived.is_empty() && rig.stored.is_empty());
+    }
+
+    /// Times that pages in `start .. end` are held for QP `i`.
+    pub fn held_in(&self, i: usize, start: u64, end: u64) -> u32 {
+        let asid = self.qps[i].q as u8;
+        let inside = |vpn: u64| vpn >= start / PAGE && vpn < end.div_ceil(PAGE);
+        self.pages.iter().filter(|(key, _)| key.0 == asid && inside(key.1)).map(|(_, page)| page.2).sum()
     }
 
     /// Writes a configuration word of row 0, or a command to row `addr >> 6`.
@@ -340,7 +463,7 @@ impl Rig {
         [10, 0, 1, q as u8]
     }
 
-    fn start(&mut self, q: u32) {
+    fn start(&mut self, q: u32, pi: u16) -> Qp {
         let w = self.world.clone();
         let (mac, ip) = (Self::peer_mac(q), Self::peer_ip(q));
         let psn = self.rng.draw() as u32 & 0xff_ffff;
@@ -358,10 +481,10 @@ impl Rig {
             (8, psn),
             (9, 0),
             (10, q),
-            (11, 8),
+            (11, 8 | u32::from(pi) << 16),
             (12, w.max_list | w.trigger.0 << 8 | w.trigger.1 << 16 | w.few << 24),
             (13, w.repeat),
-            (14, 0),
+            (14, pi.into()),
         ];
         for (word, value) in words {
             self.config(word, value);
@@ -380,13 +503,13 @@ impl Rig {
                 ResponderConfig { selective: false, ..ResponderConfig::berth(log2) },
             ),
         };
-        self.qps.push(Qp {
+        Qp {
             q,
             requester: Requester::new(RequesterConfig { retries: 0, ..far }, psn),
             model: Responder::new(near, psn, 0),
             recvs: Vec::new(),
             credits: Vec::new(),
-            pi: 0,
+            pi,
             announced: 0,
             has: 0,
             used: 0,
@@ -403,7 +526,11 @@ impl Rig {
             cqes: Vec::new(),
             pins: (0, 0),
             broken: None,
-        });
+            ended: None,
+            flushed: false,
+            epoch: 0x6000 + q,
+            alone: false,
+        }
     }
 
     /// Posts a receive; the doorbell comes with [`Rig::ring`].
@@ -463,6 +590,11 @@ impl Rig {
     pub fn ring(&mut self, i: usize) {
         let (q, pi) = (self.qps[i].q, self.qps[i].pi);
         self.doorbells.push_back((q, pi));
+    }
+
+    /// A doorbell with any index.
+    pub fn ring_at(&mut self, i: usize, pi: u16) {
+        self.doorbells.push_back((self.qps[i].q, pi));
     }
 
     /// Receives that are posted and not complete.
@@ -560,6 +692,9 @@ impl Rig {
     /// What the far ends have to send goes on the wire.
     fn transmit(&mut self) {
         for i in 0..self.qps.len() {
+            if self.qps[i].ended.is_some() {
+                continue;
+            }
             while let Some(t) = self.qps[i].requester.transmit(self.now) {
                 let q = self.qps[i].q;
                 let payload: Vec<u8> = (t.offset..t.offset + u64::from(t.packet.len)).map(|o| pattern(q, o)).collect();
@@ -662,6 +797,9 @@ impl Rig {
             && self.is("xr_ready")
         {
             let (_, tag, kind, status) = self.answers.remove(k);
+            if kind == 2 && self.taking_back {
+                self.asked.remove(&tag);
+            }
             if kind == 1 {
                 let when = self.now + self.world.service;
                 self.answers.push((when, tag, 2, status));
@@ -767,7 +905,9 @@ impl Rig {
         let tag = self.get("xa_tag") as u16;
         let when = self.now + self.world.xlat;
         let again = self.asked.remove(&tag);
-        if let Some(qp) = self.qps.iter_mut().find(|qp| again.is_none() && qp.q as u8 == asid) {
+        // What is taken back is asked for once more, in an order that depends on when.
+        let first = again.is_none() && !self.taking_back;
+        if let Some(qp) = self.qps.iter_mut().find(|qp| first && qp.q as u8 == asid) {
             qp.pinned(va, len);
         }
         let status = pages.clone().find_map(|vpn| self.refused.get(&(asid, vpn)).copied());
@@ -775,11 +915,13 @@ impl Rig {
             self.answers.push((when, tag, 1, status));
             return;
         }
-        let hit = pages.clone().all(|vpn| self.page(asid, vpn).1);
-        if let Some(first) = again {
-            assert_eq!(first, (asid, va, len), "asked again for something else");
-            assert!(hit);
-        } else if !hit {
+        let gone = self.gone.clone().filter(|g| g.0 == asid).map_or(0..0, |g| g.1);
+        let hit = pages.clone().all(|vpn| self.page(asid, vpn).1 && !gone.contains(&vpn));
+        if let Some(asked) = again {
+            assert_eq!(asked, (asid, va, len), "asked again for something else");
+            assert!(hit || !gone.is_empty());
+        }
+        if !hit {
             self.asked.insert(tag, (asid, va, len));
             for vpn in pages.clone() {
                 self.page(asid, vpn).1 = true;
@@ -800,17 +942,19 @@ impl Rig {
         let (local, len) = (self.get("pw_local") as u32, self.get("pw_len") as u32);
         let (asid, va, tag) = (self.get("pw_asid") as u8, self.get("pw_va"), self.get("pw_tag") as u8);
         assert!(len > 0);
+        let lost = |vpn: u64| self.gone.as_ref().is_some_and(|g| g.0 == asid && g.1.contains(&vpn));
+        let status = u8::from((va / PAGE..=(va + u64::from(len) - 1) / PAGE).any(lost));
         let frame = &self.stored[&(local / SLOT)];
         let at = (local % SLOT) as usize;
         let bytes = frame[at..at + len as usize].to_vec();
-        for (a, byte) in (va..).zip(bytes) {
+        for (a, byte) in (va..).zip(bytes).filter(|_| status == 0) {
             let page = self.page(asid, a / PAGE);
             assert!(page.2 > 0, "a write to a page that is not held");
             page.0[(a % PAGE) as usize] = byte;
         }
         let beats = u64::from(len.div_ceil(self.world.width / 8));
         let after = self.writes.back().map_or(0, |w| w.0 + 1);
-        self.writes.push_back(((self.now + self.world.write + beats).max(after), tag, 0));
+        self.writes.push_back(((self.now + self.world.write + beats).max(after), tag, status));
     }
 
     /// Does with the models what the RTL's arrival has done.
@@ -827,6 +971,9 @@ impl Rig {
         let (q, err, psn) = ((word >> 36) as u16, word >> 24 & 1, word as u32 & 0xff_ffff);
         let Some(i) = self.qps.iter().position(|qp| qp.q == u32::from(q)) else { return };
         let qp = &mut self.qps[i];
+        if qp.ended.is_some() || qp.alone {
+            return;
+        }
         match op {
             0 => {
                 let p = qp.packets.pop_front().expect("the RTL judges a packet that did not come");
@@ -883,7 +1030,9 @@ impl Rig {
             let syndrome = Syndrome::from_byte(self.get("afr_syndrome") as u8).expect("a syndrome");
             let body = ResponseBody::Ack { syndrome, sack };
             let packet = ResponsePacket { psn: self.get("afr_psn") as u32, msn: self.get("afr_msn") as u32, body };
-            assert_eq!(Some(packet), self.qps[i].acks.pop_front(), "QP {q}");
+            if !self.qps[i].alone && self.qps[i].ended.is_none() {
+                assert_eq!(Some(packet), self.qps[i].acks.pop_front(), "QP {q}");
+            }
             self.replies.push(packet);
             if self.rng.below(100) >= self.world.loss {
                 self.back.push((self.now + 20, i, packet));
@@ -920,7 +1069,7 @@ impl Rig {
             if self.is("lst_begin") {
                 assert_eq!(self.lists_in_left, 0);
                 let n = self.get("lst_n") as u32;
-                self.lists_in_left = if n == 0 { 64 } else { n };
+                self.lists_in_left = n;
                 let (q, first) = (self.get("lst_q") as u32, self.get("lst_first") as u32);
                 self.lists_in.push((q, first, Vec::new()));
             } else {
@@ -950,10 +1099,17 @@ impl Rig {
         let recv = qp.recvs[qp.cqes.len()].clone();
         let (q, len, credit) = (qp.q, words[2], words[6]);
         assert_eq!(words[..2], [recv.wr_id as u32, (recv.wr_id >> 32) as u32], "QP {q}: not the next receive");
-        if let Some(status) = recv.local {
+        if let Some(status) = qp.ended
+            && (qp.flushed || words[4] as u8 == status)
+        {
+            qp.flushed = true;
+            assert_eq!(words[2..], [0, q, u32::from(status) | u32::from(OP_RECV) << 8, 0, 0]);
+        } else if let Some(status) = recv.local {
             assert_eq!(words[2..], [0, q, u32::from(status) | u32::from(OP_RECV) << 8, 0, 0]);
         } else {
-            qp.unchecked.push_back(words);
+            if qp.ended.is_none() && !qp.alone {
+                qp.unchecked.push_back(words);
+            }
             let (offset, sent) = qp.sent[credit as usize];
             assert_eq!(len, sent);
             let mut at = offset;
@@ -987,7 +1143,9 @@ impl Rig {
 
     /// Nothing is left that one side has and the other has not.
     pub fn settled(&self) -> bool {
-        let done = |qp: &Qp| qp.unchecked.is_empty() && qp.expected.is_empty() && qp.acks.is_empty();
+        let done = |qp: &Qp| {
+            qp.ended.is_some() || qp.alone || qp.unchecked.is_empty() && qp.expected.is_empty() && qp.acks.is_empty()
+        };
         self.held() == 0 && self.qps.iter().all(done)
     }
 
@@ -995,10 +1153,10 @@ impl Rig {
         if self.is("lfr_begin") {
             assert!(self.list_left == 0 && !self.world.foreign, "a list begins");
             let (q, first, n) = (self.get("lfr_q") as u32, self.get("lfr_first") as u32, self.get("lfr_n") as u32);
-            let n = if n == 0 { 64 } else { n };
             let epoch = self.get("lfr_epoch") as u32;
             let qp = self.qps.iter_mut().find(|qp| qp.q == q).expect("a QP");
-            assert_eq!(epoch, 0x6000 + q);
+            assert_eq!(epoch, qp.epoch);
+            assert!(qp.ended.is_none(), "a list after the end");
             if first == qp.announced {
                 // CR-11, CR-5: the last list's first buffer and its trigger have been hit.
                 if let Some((proof, trigger)) = qp.list_first {

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// Memory that is gone: goes through the receives of a QP that are announced, marks those that have some of it as
+// withdrawn, waits until nothing is being written into them, and has them let go of what they hold.
+//
+// It asks `berth_fp_grant` by commands, one after the other; a receive of one range takes a dozen clocks.
+module berth_fp_withdraw (
+    input  logic        clk,
+    input  logic        rst,
+    // Begins with a pulse, once what is not announced is being taken back; `busy` from then on.
+    input  logic        start,
+    input  logic [63:0] from,
+    input  logic [63:0] to,          // behind the last byte
+    output logic        busy,
+    // Commands to `berth_fp_grant`, and what it says.
+    output logic        cmd_valid,
+    input  logic        cmd_ready,
+    output logic [ 3:0] cmd_op,
+    output logic [15:0] cmd_recv,
+    output logic [ 7:0] cmd_sge,
+    input  logic [15:0] st_freed,
+    input  logic [15:0] st_granted,
+    input  logic [ 7:0] st_first,
+    input  logic [ 2:0] st_ranges,
+    input  logic [95:0] st_sge,      // {va, len}
+    // What was given to be written before is written: a pulse asks, a pulse answers.
+    output logic        fence,
+    input  logic        fenced
+);
+  localparam logic [3:0] X_LOOK = 4'd2, X_MARK = 4'd8, X_LET_GO = 4'd9;
+  typedef enum logic [2:0] {IDLE, NUMBERS, LOOK, RANGE, MARK, FENCE, LET_GO} state_t;
+  state_t state_q;
+  logic [15:0] recv_q, first_recv_q, end_q;
+  logic [7:0] sge_q;
+  logic [2:0] left_q;
+  logic [127:0] hits_q;
+  logic [2:0] wait_q;     // until what has been asked for is there
+  logic sent_q, there, hit;
+  logic [64:0] sge_end;
+
+  assign busy      = state_q != IDLE;
+  assign there     = sent_q && wait_q == '0;
+  assign cmd_valid = !sent_q && (state_q == NUMBERS || state_q == MARK
+                     || ((state_q == LOOK || state_q == LET_GO) && recv_q != end_q
+                         && (state_q == LOOK || hits_q[recv_q[6:0]]))
+                     || state_q == RANGE);
+  assign cmd_op    = state_q == MARK ? X_MARK : state_q == LET_GO ? X_LET_GO : X_LOOK;
+  assign cmd_recv  = recv_q;
+  assign cmd_sge   = sge_q;
+  assign sge_end   = 65'(st_sge[95:32]) + 65'(st_sge[31:0]);
+  assign hit       = st_sge[95:32] < to && sge_end > 65'(from);
+
+  always_ff @(posedge clk) begin
+    fence <= 1'b0;
+    if (wait_q != '0) wait_q <= wait_q - 3'd1;
+    if (cmd_valid && cmd_ready) begin
+      sent_q <= 1'b1;
+      wait_q <= 3'd4;
+    end
+    if (there) sent_q <= 1'b0;
+    case (state_q)
+      IDLE: begin
+        hits_q <= '0;
+        sent_q <= 1'b0;
+        if (start) state_q <= NUMBERS;
+      end
+      NUMBERS:
+      if (there) begin
+        {recv_q, first_recv_q, end_q} <= {st_freed, st_freed, st_granted};
+        state_q <= LOOK;
+      end
+      LOOK:
+      if (recv_q == end_q) begin
+        state_q <= hits_q == '0 ? IDLE : FENCE;
+        fence   <= hits_q != '0;
+      end else if (there) begin
+        sge_q  <= st_first;
+        left_q <= st_ranges;
+        if (st_ranges == '0) recv_q <= recv_q + 16'd1;
+        else state_q <= RANGE;
+      end
+      RANGE:
+      if (there) begin
+        sge_q  <= sge_q + 8'd1;
+        left_q <= left_q - 3'd1;
+        if (hit) state_q <= MARK;
+        else if (left_q == 3'd1) begin
+          recv_q  <= recv_q + 16'd1;
+          state_q <= LOOK;
+        end
+      end
+      MARK:
+      if (there) begin
+        hits_q[recv_q[6:0]] <= 1'b1;
+        recv_q  <= recv_q + 16'd1;
+        state_q <= LOOK;
+      end
+      FENCE: begin
+        recv_q <= first_recv_q;
+        if (fenced) state_q <= LET_GO;
+      end
+      default:
+      if (recv_q == end_q) state_q <= IDLE;
+      else if (there || !hits_q[recv_q[6:0]]) recv_q <= recv_q + 16'd1;
+    endcase
+    if (rst) begin
+      state_q <= IDLE;
+      wait_q  <= '0;
+    end
+  end
+endmodule
