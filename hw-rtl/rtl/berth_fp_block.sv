@@ -10,7 +10,9 @@
 // State of a block: {failed, held, why it failed}, else {0, 0, BLOCK_*}: asked for, given back, to be asked for again.
 // The release engine writes it when it gives memory back.
 //
-// Configuration words: 18 {.., asid [15:8]}, 21 {most blocks ahead [13:8], log2 of the block size [4:0]}.
+// At most 2^LB blocks, and no new one when as many bytes as `ahead` whole blocks have are held or asked for.
+//
+// Configuration words: 18 {.., asid [15:8]}, 21 {whole blocks ahead [13:8], log2 of the block size [4:0]}.
 module berth_fp_block #(
     parameter int unsigned QPS = 64,
     parameter int unsigned LC  = 8,
@@ -42,10 +44,12 @@ module berth_fp_block #(
     input  logic                     freed_we,     // blocks given back so far
     input  logic [$clog2(QPS)-1:0]   freed_q,
     input  logic [LB:0]              freed_blocks,
-    // a packet that lies in several blocks needs this one, however many there are
+    input  logic [31:0]              freed_bytes,  // and of bytes
+    // a packet that lies in several blocks needs this one, however many there are; its first one
     input  logic                     want_we,
     input  logic [$clog2(QPS)-1:0]   want_q,
     input  logic [LB:0]              want_block,
+    input  logic [LB:0]              want_first,
     // packet log: where a packet's bytes lie
     input  logic                     log_we,
     input  logic [$clog2(QPS)-1:0]   log_q,
@@ -111,7 +115,7 @@ module berth_fp_block #(
 );
     localparam int unsigned QW = $clog2(QPS);
     localparam logic [7:0]  BLOCK_ASKED = 8'd0;
-    localparam int unsigned RW = 8 + 32 + LC + 32 + LB + 1 + LR + 1;
+    localparam int unsigned RW = 32 + 8 + 32 + LC + 32 + LB + 1 + LR + 1;
 
     typedef enum logic [2:0] {IDLE, ROWS, LOOK, ASK, PART, AGAIN} op_t;
     op_t           op_q;
@@ -122,9 +126,9 @@ module berth_fp_block #(
 
     // ---- rows ------------------------------------------------------------------------
     logic [7:0]    pieces, cut, asid;
-    logic [31:0]   left, offset;
+    logic [31:0]   left, offset, bytes, back;     // bytes: of all blocks so far; back: of those given back
     logic [LC-1:0] ctx;
-    logic [LB:0]   blocks, freed, wanted;
+    logic [LB:0]   blocks, freed, wanted, want_from;
     logic [LR:0]   losts;
     logic [4:0]    log2_block;
     logic [5:0]    ahead;
@@ -136,13 +140,13 @@ module berth_fp_block #(
         .set({again, cut_we, freed_we, want_we, wake_we}), .set_q({q_q, cut_q, freed_q, want_q, wake_q}),
         .valid(work_valid), .q(work_q), .pop(work_pop), .busy(work_busy));
     berth_fp_mem #(.WIDTH(RW), .DEPTH(QPS)) m_row (.clk(clk), .we(row_we), .waddr(q_q), .wdata(row_new),
-        .re(read), .raddr(addr), .rdata({pieces, left, ctx, offset, blocks, losts}));
+        .re(read), .raddr(addr), .rdata({bytes, pieces, left, ctx, offset, blocks, losts}));
     berth_fp_mem #(.WIDTH(8), .DEPTH(QPS)) m_cut (.clk(clk), .we(cut_we), .waddr(cut_q), .wdata(cut_pieces),
         .re(read), .raddr(addr), .rdata(cut));
-    berth_fp_mem #(.WIDTH(LB+1), .DEPTH(QPS)) m_freed (.clk(clk), .we(freed_we), .waddr(freed_q),
-        .wdata(freed_blocks), .re(read), .raddr(addr), .rdata(freed));
-    berth_fp_mem #(.WIDTH(LB+1), .DEPTH(QPS)) m_want (.clk(clk), .we(want_we), .waddr(want_q),
-        .wdata(want_block), .re(read), .raddr(addr), .rdata(wanted));
+    berth_fp_mem #(.WIDTH(LB+33), .DEPTH(QPS)) m_freed (.clk(clk), .we(freed_we), .waddr(freed_q),
+        .wdata({freed_blocks, freed_bytes}), .re(read), .raddr(addr), .rdata({freed, back}));
+    berth_fp_mem #(.WIDTH(2*LB+2), .DEPTH(QPS)) m_want (.clk(clk), .we(want_we), .waddr(want_q),
+        .wdata({want_block, want_first}), .re(read), .raddr(addr), .rdata({wanted, want_from}));
     berth_fp_mem #(.WIDTH(8), .DEPTH(QPS)) m_asid (.clk(clk), .we(cfg_we && cfg_word == 6'd18), .waddr(cfg_q),
         .wdata(cfg_wdata[15:8]), .re(read), .raddr(addr), .rdata(asid));
     berth_fp_mem #(.WIDTH(11), .DEPTH(QPS)) m_size (.clk(clk), .we(cfg_we && cfg_word == 6'd21), .waddr(cfg_q),
@@ -194,7 +198,9 @@ module berth_fp_block #(
     logic          fixing;               // LOOK is at a part of a lost packet
     assign fixing   = fix_q;
     assign need     = left == 32'd0;
-    assign fits     = (blocks - freed < (LB+1)'(ahead) || blocks == wanted) && blocks - freed < (LB+1)'(1 << LB);
+    // What a packet wants is asked for beyond that only when no packet before it will give anything back.
+    assign fits     = (bytes - back < {26'd0, ahead} << log2_block || (blocks == wanted && freed == want_from))
+                      && blocks - freed < (LB+1)'(1 << LB);
     assign p_len    = piece[31:0];
     assign p_none   = piece[98:97] != 2'd0 || piece[96] || p_len == 32'd0;
     assign at       = fixing ? fix_off_q : offset;
@@ -255,17 +261,17 @@ module berth_fp_block #(
     assign fixed_data  = {1'b0, part_q, psn_q};
     always_comb begin
         row_we  = put && !fixing;
-        row_new = {pieces + {7'd0, need}, want - len, ctx_ends ? ctx + LC'(1) : ctx, ctx_ends ? 32'd0 : at + len,
+        row_new = {bytes + len, pieces + {7'd0, need}, want - len, ctx_ends ? ctx + LC'(1) : ctx, ctx_ends ? 32'd0 : at + len,
                    blocks + (LB+1)'(1), losts};
         if (op_q == LOOK && !fixing && need && p_none) begin
             row_we  = 1'b1;
             // an element that is not sent has contexts too
-            row_new = {pieces + 8'd1, 32'd0, piece[98:97] == 2'd0 ? ctx : piece[LC+98:99],
+            row_new = {bytes, pieces + 8'd1, 32'd0, piece[98:97] == 2'd0 ? ctx : piece[LC+98:99],
                        piece[98:97] == 2'd0 ? offset : 32'd0, blocks, losts};
         end
         if (fix_done) begin
             row_we  = 1'b1;
-            row_new = {pieces, left, ctx, offset, blocks, losts + (LR+1)'(1)};
+            row_new = {bytes, pieces, left, ctx, offset, blocks, losts + (LR+1)'(1)};
         end
         if (init_ack) begin
             row_we  = 1'b1;
@@ -275,7 +281,7 @@ module berth_fp_block #(
     assign covered_we     = row_we;
     assign covered_q      = q_q;
     assign {covered_pieces, covered_blocks, covered_lost} =
-        {row_new[RW-1 -: 8], row_new[LB+LR+1 -: LB+1], row_new[LR:0]};
+        {row_new[RW-33 -: 8], row_new[LB+LR+1 -: LB+1], row_new[LR:0]};
     assign again = put && !fixing || (covers && p_none);
 
     assign init_ack    = op_q == IDLE && init_valid && q_q == init_q && !settle && !mark_valid;

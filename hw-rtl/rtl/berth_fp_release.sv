@@ -72,6 +72,7 @@ module berth_fp_release #(
     output logic                     freed_we,     // blocks given back so far
     output logic [$clog2(QPS)-1:0]   freed_q,
     output logic [LB:0]              freed_blocks,
+    output logic [31:0]              freed_bytes,  // and of bytes
     output logic                     place_valid,  // a place for a lost packet is free
     input  logic                     place_ready,
     output logic [$clog2(QPS)-1:0]   place_q,
@@ -100,8 +101,10 @@ module berth_fp_release #(
     logic [RING-1:0] gone, gone_q;          // blocks given back out of order
     logic [7:0]      asid;
     logic            row_we;
-    berth_fp_mem #(.WIDTH(LB+1+RING), .DEPTH(QPS)) m_row (.clk(clk), .we(row_we), .waddr(q_q),
-        .wdata(op_q == INIT ? '0 : {freed_new_q, gone_q}), .re(op_q == IDLE), .raddr(q), .rdata({freed, gone}));
+    logic [31:0]     back, back_q;          // bytes given back
+    berth_fp_mem #(.WIDTH(LB+33+RING), .DEPTH(QPS)) m_row (.clk(clk), .we(row_we), .waddr(q_q),
+        .wdata(op_q == INIT ? '0 : {freed_new_q, gone_q, back_q}), .re(op_q == IDLE), .raddr(q),
+        .rdata({freed, gone, back}));
     berth_fp_mem #(.WIDTH(8), .DEPTH(QPS)) m_asid (.clk(clk), .we(cfg_we && cfg_word == 6'd18), .waddr(cfg_q),
         .wdata(cfg_wdata[15:8]), .re(op_q == IDLE), .raddr(q), .rdata(asid));
     berth_fp_mem #(.WIDTH(LB+1), .DEPTH(QPS)) m_covered (.clk(clk), .we(covered_we), .waddr(covered_q),
@@ -173,6 +176,7 @@ module berth_fp_release #(
     assign freed_we    = row_we;
     assign freed_q     = q_q;
     assign freed_blocks = op_q == INIT ? '0 : freed_new_q;
+    assign freed_bytes  = op_q == INIT ? '0 : back_q;
     assign left_ready  = op_q == IDLE && !init_valid;
     assign drain_ready  = done && !slide && kind_q == DRAIN;
     assign revoke_ready = op_q == IDLE && !init_valid && !left_valid && !drain_valid;
@@ -210,6 +214,7 @@ module berth_fp_release #(
             ROWS: begin
                 freed_new_q <= freed;
                 gone_q      <= gone;
+                back_q      <= back;
                 if (kind_q != LEFT) begin
                     op_q <= FIND;
                 end else begin
@@ -221,6 +226,7 @@ module berth_fp_release #(
                 first_q <= 13'd0;
                 parts_q <= parts_q - 4'd1;
                 if (all && !again) gone_q[blk_q[LB-1:0]] <= 1'b1;
+                if (all && !again) back_q <= back_q + {11'd0, b_len};
                 op_q    <= all ? GIVE : STEP;
             end
             GIVE: if (xa_ready) op_q <= again ? MARK : STEP;

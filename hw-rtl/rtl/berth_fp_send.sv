@@ -96,6 +96,7 @@ module berth_fp_send #(
     output logic                     want_we,
     output logic [$clog2(QPS)-1:0]   want_q,
     output logic [LB:0]              want_block,
+    output logic [LB:0]              want_first,
     // a lost packet leaves again
     output logic                     again_valid,
     input  logic                     again_ready,
@@ -312,6 +313,7 @@ module berth_fp_send #(
     assign want_we    = op_q == WALK && !fix_q && walk_q == blocks && parts_q != 4'd0;
     assign want_q     = q_q;
     assign want_block = walk_q;
+    assign want_first = blk;
 
     logic failed;
     assign failed = op_q == WALK && !usable && (fix_q || walk_q != blocks) && b_failed;

@@ -9,7 +9,7 @@
 //   19        {reorder [19:16], window [15:8] (at most 128), loop [6], selective repeat [5], message mode [4],
 //              log2 of the MTU [3:0]}
 //   20        time-out in units of `now`; 0: none
-//   21        {most blocks ahead [13:8], log2 of the block size [4:0] (12 to 20)}
+//   21        {whole blocks ahead [13:8], as a number of bytes, log2 of the block size [4:0] (12 to 20)}
 //   22        first PSN
 //   23        Q_Key of lists
 //   24 to 27  a range of addresses for command 8, the same for all rows: {start [31:0], start [63:32], end [31:0], end [63:32]}
@@ -329,6 +329,7 @@ module berth_fp_tx #(
     logic [QW-1:0]   done_q, covered_q, sent_q, piece_q, cut_q, freed_q, log_q;
     logic [7:0]      covered_pieces, sent_pieces, cut_pieces;
     logic [LB:0]     covered_blocks, freed_blocks;
+    logic [31:0]     freed_bytes;
     logic [LR:0]     covered_lost;
     logic [23:0]     sent_next;
     logic [LP-1:0]   piece_idx;
@@ -347,7 +348,7 @@ module berth_fp_tx #(
     logic [27:0]     fixed_data;
     logic            acked_we, acked_hold, acked_halt, end_we, want_we;
     logic [QW-1:0]   acked_q, end_q, want_q;
-    logic [LB:0]     want_block;
+    logic [LB:0]     want_block, want_first;
     logic [23:0]     acked_una;
     logic [LE-1:0]   end_idx;
     logic [31:0]     end_data;
@@ -417,8 +418,8 @@ module berth_fp_tx #(
         .ctx_we(ctx_we), .ctx_q(elem_q), .ctx_idx(ctx_idx), .ctx_data(ctx_data),
         .piece_we(piece_we), .piece_q(piece_q), .piece_idx(piece_idx), .piece_data(piece_data),
         .cut_we(cut_we), .cut_q(cut_q), .cut_pieces(cut_pieces),
-        .freed_we(freed_we), .freed_q(freed_q), .freed_blocks(freed_blocks),
-        .want_we(want_we), .want_q(want_q), .want_block(want_block),
+        .freed_we(freed_we), .freed_q(freed_q), .freed_blocks(freed_blocks), .freed_bytes(freed_bytes),
+        .want_we(want_we), .want_q(want_q), .want_block(want_block), .want_first(want_first),
         .log_we(log_we), .log_q(log_q), .log_psn(log_psn), .log_where(log_where),
         .mark_valid(mark_valid), .mark_ready(mark_ready), .mark_again(mark_again), .mark_q(mark_q), .mark_idx(mark_idx),
         .mark_state(mark_state), .still(still), .wake_we(revoke_done), .wake_q(mark_q), .count_q(c_qp), .count_asked(asked),
@@ -447,7 +448,7 @@ module berth_fp_tx #(
         .small_valid(small_valid), .small_tag(small_tag), .small_pop(small_pop),
         .big_valid(big_valid), .big_tag(big_tag), .big_pop(big_pop),
         .log_we(log_we), .log_q(log_q), .log_psn(log_psn), .log_piece(log_piece), .log_where(log_where),
-        .want_we(want_we), .want_q(want_q), .want_block(want_block),
+        .want_we(want_we), .want_q(want_q), .want_block(want_block), .want_first(want_first),
         .end_we(end_we), .end_q(end_q), .end_idx(end_idx), .end_data(end_data),
         .sent_we(sent_we), .sent_q(sent_q), .sent_next(sent_next), .sent_pieces(sent_pieces), .sent_elems(sent_elems),
         .sent_local(sent_local), .again_valid(sent_again), .again_ready(sent_again_room), .again_q(sent_again_q), .again_psn(sent_again_psn),
@@ -516,7 +517,7 @@ module berth_fp_tx #(
         .left_valid(left_valid), .left_ready(left_ready), .left_q(left_q), .left_block(left_data[LB+26:26]),
         .left_first(left_data[25:13]), .left_len(left_data[12:0]), .left_parts(left_data[LB+30 -: 4]),
         .xa_valid(give_valid), .xa_ready(give_ready), .xa_asid(give_asid), .xa_va(give_va), .xa_len(give_len),
-        .freed_we(freed_we), .freed_q(freed_q), .freed_blocks(freed_blocks),
+        .freed_we(freed_we), .freed_q(freed_q), .freed_blocks(freed_blocks), .freed_bytes(freed_bytes),
         .place_valid(place_valid), .place_ready(place_ready), .place_q(place_q), .place_idx(place_idx),
         .ev_release(ev_release));
 

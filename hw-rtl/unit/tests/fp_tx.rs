@@ -66,6 +66,27 @@ fn pc_2_blocks_are_asked_for_ahead_and_one_that_is_missing_stops_nobody_else() {
 }
 
 #[test]
+fn pc_2_what_is_held_ahead_is_bounded_in_bytes_however_small_the_blocks_are() {
+    for width in widths() {
+        for (va, len, count, most) in
+            [(0x10_0000, 0x1_0000, 4, 4 * 4096), (0x10_0123, 0x1_0000, 4, 5 * 4096), (0x10_0000, 64, 64, 32 * 64)]
+        {
+            let mut bench = Bench::new(width, Setup { round_trip: 500, ..Setup::default() }, 3);
+            bench.connect(1, Settings { ahead: 4, log2_block: 12, ..Settings::default() });
+            bench.credits(1, &[0x1_0000; 64]);
+            let posted: Vec<_> = (0..count).map(|i| Element::plain(va + i * 0x1_0000, len)).collect();
+            bench.post(1, &posted, false);
+            bench.finish(60_000);
+            assert!(
+                (most / 2..=most).contains(&bench.peak_held),
+                "{len} bytes at {va:#x}: {} bytes held",
+                bench.peak_held
+            );
+        }
+    }
+}
+
+#[test]
 fn decision_9_a_message_longer_than_its_credit_fails_and_the_next_one_takes_the_credit() {
     for width in widths() {
         let mut bench = Bench::new(width, Setup::default(), 4);
