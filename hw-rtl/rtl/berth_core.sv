@@ -163,7 +163,9 @@ module berth_core #(
     logic [7:0]  crd_op;
     logic [15:0] crd_qpn, crd_list_qpn;
     logic [31:0] crd_arg0, crd_arg1, crd_rsp0, crd_rsp1, crd_rsp2;
-    logic        asleep, waiting;
+    logic        asleep, waiting, cpu_armed;
+    logic [63:0] cpu_deadline, fp_deadline;
+    logic [31:0] fp_ahead;
 
     berth_cpu_bus bus (
         .clk(clk), .rst(card_rst), .core_run(!core_rst_q),
@@ -191,7 +193,7 @@ module berth_core #(
         .crd_list_valid(crd_list_valid), .crd_list_qpn(crd_list_qpn), .crd_list_pop(crd_list_pop),
         .fc_req(fc_req), .fc_we(fc_we), .fc_addr(fc_addr), .fc_wdata(fc_wdata), .fc_ack(fc_ack), .fc_rdata(fc_rdata),
         .fe_valid(fe_valid), .fe_word(fe_word), .fe_pop(fe_pop),
-        .cycles(cycles), .timer_armed(timer_armed), .timer_deadline(timer_deadline),
+        .cycles(cycles), .timer_armed(cpu_armed), .timer_deadline(cpu_deadline),
         .asleep(asleep), .waiting(waiting)
     );
 
@@ -233,7 +235,8 @@ module berth_core #(
     logic [15:0]         fdb_qpn, fdb_pi;
     logic [31:0]         fdb_posted;
     logic [511:0]        fdb_wqe;
-    logic                fc_req, fc_we, fc_ack, fe_valid, fe_pop, fp_busy;
+    logic                fc_req, fc_we, fc_ack, fe_valid, fe_pop, fp_busy, fp_due;
+    logic [31:0]         fp_due_at;
     logic [18:2]         fc_addr;
     logic [31:0]         fc_wdata, fc_rdata;
     logic [63:0]         fe_word;
@@ -253,7 +256,7 @@ module berth_core #(
 
     if (FAST != 0) begin : fast
         berth_fp #(.DATA_W(DATA_W), .HOST_W(HOST_W), .QPS(berth_regs_pkg::NUM_QP_ROWS)) fp (
-            .clk(clk), .rst(card_rst), .busy(fp_busy), .now(cycles[37:6]), .cfg_req(fc_req), .cfg_we(fc_we),
+            .clk(clk), .rst(card_rst), .busy(fp_busy), .due(fp_due), .due_at(fp_due_at), .now(cycles[37:6]), .cfg_req(fc_req), .cfg_we(fc_we),
             .cfg_addr(fc_addr), .cfg_wdata(fc_wdata), .cfg_ack(fc_ack), .cfg_rdata(fc_rdata), .fe_valid(fe_valid),
             .fe_word(fe_word), .fe_pop(fe_pop), .db_valid(fdb_valid), .db_ready(fdb_ready), .db_rq(fdb_rq),
             .db_qpn(fdb_qpn), .db_pi(fdb_pi), .db_posted(fdb_posted), .db_inline(fdb_inline), .db_wqe(fdb_wqe),
@@ -281,7 +284,7 @@ module berth_core #(
         assign {qr_valid, qr_addr, qr_len, qr_tag, fcq_valid, fcq_cqn, fcq_words} = '0;
         assign {xa_valid, xa_release, xa_write, xa_asid, xa_va, xa_len, xa_tag} = '0;
         assign {hw_valid, hw_addr, hw_data, hw_strb, fs_valid, fs_addr, fs_len, fs_loop, fs_tag} = '0;
-        assign {hd_re, hd_addr, rfree_valid, rfree_addr, fc_rdata, fe_valid, fe_word, fp_busy} = '0;
+        assign {hd_re, hd_addr, rfree_valid, rfree_addr, fc_rdata, fe_valid, fe_word, fp_busy, fp_due, fp_due_at} = '0;
         assign {fdb_ready, fc_ack, xr_room} = '1;
         assign {cpu_valid, cpu_addr, cpu_len, cpu_flags} = {rf_valid, rf_addr, rf_len, rf_flags};
         assign rf_ready = cpu_ready;
@@ -414,6 +417,12 @@ module berth_core #(
         .ev_posted(ev_posted), .ev_list_sent(ev_list_sent), .ev_list_len(ev_list_len),
         .ev_list_taken(ev_list_taken), .ev_taken(ev_credit_taken), .ev_refused(ev_refused)
     );
+
+    // The next deadline: the core's timer or one of the fast path's.
+    assign fp_ahead       = fp_due_at - cycles[37:6];
+    assign fp_deadline    = {cycles[63:6], 6'd0} + {{26{fp_ahead[31]}}, fp_ahead, 6'd0};
+    assign timer_armed    = cpu_armed || fp_due;
+    assign timer_deadline = cpu_armed && (!fp_due || cpu_deadline < fp_deadline) ? cpu_deadline : fp_deadline;
 
     // Attached reads that fail or never end keep berth_hostif busy, not the transmitter:
     // a slot that waits for its reads is work, and so is one that waits for a receive slot.

@@ -9,6 +9,8 @@ module berth_fp #(
     input  logic                clk,
     input  logic                rst,
     output logic                busy,
+    output logic                due,          // while not busy nothing happens before ...
+    output logic [31:0]         due_at,       // ... this time, if there is one
     input  logic [31:0]         now,          // units of 64 clocks
 
     // core: rows (word {half, QPN [9:0], word [5:0]}), events
@@ -168,16 +170,13 @@ module berth_fp #(
     logic [6:0]    lst_n, lfr_n;
     logic          afr_valid, afr_ready, afr_has_sack, lfr_valid, lfr_ready, lfr_begin;
     logic [7:0]    t_counts;
-    logic          dn_we, swept, swept_on;
-    logic [QW-1:0] dn_q;
-    logic [15:0]   dn_elems;
-    logic [31:0]   swept_at;
+    logic          hurry;
+    logic [1:0]    swept, swept_on;
+    logic [63:0]   swept_at;
     logic          r_busy, tr_valid, tr_landed;
     logic [QW-1:0] tr_landed_q;
     logic [63:0]   tr_word;
     logic [17:0]   r_counts;
-    logic          r_swept, r_swept_on;
-    logic [31:0]   r_swept_at;
 
     berth_fp_tx #(.QPS(QPS), .DATA_W(DATA_W), .HOST_W(HOST_W)) tx (
         .clk(clk), .rst(rst), .now(now),
@@ -207,8 +206,7 @@ module berth_fp #(
         .afr_msn(afr_msn), .afr_has_sack(afr_has_sack), .afr_sack(afr_sack),
         .lfr_valid(lfr_valid), .lfr_ready(lfr_ready), .lfr_q(lfr_q), .lfr_begin(lfr_begin), .lfr_epoch(lfr_epoch),
         .lfr_first(lfr_first), .lfr_n(lfr_n), .lfr_size(lfr_size),
-        .dn_we(dn_we), .dn_q(dn_q), .dn_elems(dn_elems),
-        .hurry(1'b0), .swept(swept), .swept_on(swept_on), .swept_at(swept_at),
+        .hurry(hurry), .swept(swept[0]), .swept_on(swept_on[0]), .swept_at(swept_at[31:0]),
         .ev_packet(t_counts[0]), .ev_again(t_counts[1]), .ev_ack(t_counts[2]), .ev_list(t_counts[3]),
         .ev_list_taken(t_counts[4]), .ev_held(t_counts[5]), .ev_block(t_counts[6]), .ev_release(t_counts[7])
     );
@@ -245,19 +243,20 @@ module berth_fp #(
         .ev_taken(r_counts[0]), .ev_duplicate(r_counts[1]), .ev_out_of_order(r_counts[2]), .ev_dropped(r_counts[3]),
         .ev_bad_index(r_counts[4]), .ev_bad_wqe(r_counts[5]), .ev_hit(r_counts[6]), .ev_miss(r_counts[7]),
         .ev_posted(r_counts[8]), .ev_list(r_counts[9]), .ev_list_len(r_counts[16:10]), .ev_repeat(r_counts[17]),
-        .hurry(1'b0), .swept(r_swept), .swept_on(r_swept_on), .swept_at(r_swept_at),
+        .hurry(hurry), .swept(swept[1]), .swept_on(swept_on[1]), .swept_at(swept_at[63:32]),
         .tr_valid(tr_valid), .tr_word(tr_word), .tr_landed(tr_landed), .tr_landed_q(tr_landed_q)
     );
 
-    // ---- rest: nothing has passed between the engines and the card for as long as any of them takes ------------
-    logic [8:0] rest_q;
-    assign busy = !rest_q[8] || r_busy || db_valid || rf_valid || fe_valid || cfg_req;
-    always_ff @(posedge clk)
-        if (rst) rest_q <= 9'd256;
-        else if (r_busy || db_valid || rf_valid || cfg_req || fr_valid || frd_valid || qr_valid != 2'd0 || qc_valid != 2'd0
-                 || fcq_valid != 2'd0 || xa_valid != 2'd0 || x_valid != 2'd0 || hw_valid || fs_valid || fl_valid
-                 || ack_valid || lst_valid || afr_valid || lfr_valid || ev_valid != 2'd0) rest_q <= '0;
-        else if (!rest_q[8]) rest_q <= rest_q + 9'd1;
+    // ---- rest --------------------------------------------------------------------------------
+    logic active, rests;
+    assign active = r_busy || db_valid || rf_valid || cfg_req || fr_valid || frd_valid || qr_valid != 2'd0
+                    || qc_valid != 2'd0 || fcq_valid != 2'd0 || xa_valid != 2'd0 || x_valid != 2'd0 || hw_valid
+                    || fs_valid || fl_valid || ack_valid || lst_valid || afr_valid || lfr_valid || ev_valid != 2'd0;
+    assign busy   = active || !rests || fe_valid;
+    berth_fp_wake #(.QPS(QPS)) wake (
+        .clk(clk), .rst(rst), .now(now), .active(active), .hurry(hurry), .swept(swept), .swept_on(swept_on),
+        .swept_at(swept_at), .rests(rests), .due(due), .due_at(due_at)
+    );
 
-    wire unused = &{1'b0, r_swept, r_swept_on, r_swept_at, dn_we, dn_q, dn_elems, swept, swept_on, swept_at, db_qpn, t_counts, r_counts, tr_valid, tr_word, tr_landed, tr_landed_q};
+    wire unused = &{1'b0, db_qpn, t_counts, r_counts, tr_valid, tr_word, tr_landed, tr_landed_q};
 endmodule

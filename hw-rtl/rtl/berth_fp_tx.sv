@@ -115,10 +115,6 @@ module berth_fp_tx #(
     output logic [7:0]               cq_cqn,
     output logic [7*32-1:0]          cq_words,
 
-    // elements completed so far
-    output logic                     dn_we,
-    output logic [$clog2(QPS)-1:0]   dn_q,
-    output logic [15:0]              dn_elems,
     // time-outs (see berth_fp_ack)
     input  logic                     hurry,
     output logic                     swept,
@@ -389,7 +385,6 @@ module berth_fp_tx #(
         .elem_data(elem_data), .ctx_we(ctx_we), .ctx_idx(ctx_idx), .ctx_data(ctx_data),
         .parsed_we(parsed_we), .parsed_q(parsed_q), .parsed_elems(parsed_elems),
         .asked_q(c_qp), .queued(queued), .fw_valid(sq_fw), .fw_wild(sq_wild), .fw_q(sq_fw_q));
-    assign {dn_we, dn_q, dn_elems} = {done_we, done_q, done_elems};
 
     berth_fp_cut #(.QPS(QPS), .LE(LE), .LC(LC), .LP(LP)) cutter (
         .clk(clk), .rst(rst), .cfg_we(c_we), .cfg_q(c_qp), .cfg_word(c_word), .cfg_wdata(cfg_wdata),
