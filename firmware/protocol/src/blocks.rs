@@ -20,6 +20,13 @@ pub fn page_status(status: u32) -> u8 {
     }
 }
 
+/// Lets go of the memory of a held block.
+fn release<H: Hw>(asid: u8, block: &Block, hw: &mut H) {
+    if block.holds_memory() {
+        hw.xlt_release(asid, block.va, block.len, false, block.tag);
+    }
+}
+
 impl Qp {
     /// Extends the cover: what the unused credits allow to be sent, cut as it will be.
     pub fn extend_cover<H: Hw>(&mut self, sh: &mut Shared, hw: &mut H) {
@@ -90,18 +97,26 @@ impl Qp {
                 (sq.ask_sge, sq.ask_off) = (0, 0);
                 continue;
             }
+            let again = sq.ask_pos < sq.high;
+            let limit = if again { end.min(sq.cover_pos) } else { sq.cover_pos };
+            let most = (limit - sq.ask_pos).min(u32::MAX as u64) as u32;
+            let index = sq.block_tail;
+            if wqe.is_inline() {
+                // The data are here already.
+                let len = wqe.len.saturating_sub(sq.ask_off).min(most);
+                *sq.blocks.at_mut(index) = Block::inline(sq.ask_pos, len, wqe.sge, sq.ask_off);
+                sq.block_tail = index.wrapping_add(1);
+                sq.ask_off += len;
+                sq.ask_pos += len as u64;
+                continue;
+            }
             let sge = sq.sges.at(wqe.sge.wrapping_add(sq.ask_sge as u16));
             if sq.ask_off >= sge.len {
                 (sq.ask_sge, sq.ask_off) = (sq.ask_sge + 1, 0);
                 continue;
             }
             let va = sge.va + sq.ask_off as u64;
-            let again = sq.ask_pos < sq.high;
-            let limit = if again { end.min(sq.cover_pos) } else { sq.cover_pos };
-            let len = (sge.len - sq.ask_off)
-                .min(self.block - (va as u32 & 0xfff))
-                .min((limit - sq.ask_pos).min(u32::MAX as u64) as u32);
-            let index = sq.block_tail;
+            let len = (sge.len - sq.ask_off).min(self.block - (va as u32 & 0xfff)).min(most);
             let Some(tag) = sh.tag_alloc(Tag { kind: TAG_SEND, qp: idx, sge: 0, asid, index }) else {
                 sh.tag_blocked |= 1 << (idx & 63);
                 return;
@@ -166,8 +181,7 @@ impl Qp {
         let head = sq.block_head;
         while sq.block_head != sq.block && sq.blocks.at(sq.block_head).flying == 0 {
             sh.step();
-            let block = sq.blocks.at(sq.block_head);
-            hw.xlt_release(self.asid, block.va, block.len, false, block.tag);
+            release(self.asid, sq.blocks.at(sq.block_head), hw);
             sq.block_head = sq.block_head.wrapping_add(1);
         }
         if sq.block_head != head {
@@ -182,7 +196,7 @@ impl Qp {
             sh.step();
             let block = sq.blocks.at(sq.block_head);
             match block.state {
-                BLOCK_HELD => hw.xlt_release(self.asid, block.va, block.len, false, block.tag),
+                BLOCK_HELD => release(self.asid, block, hw),
                 BLOCK_WAITING => sh.tag_orphan(block.tag),
                 _ => (),
             }
@@ -204,7 +218,7 @@ impl Qp {
                 break;
             }
             if block.state == BLOCK_HELD {
-                hw.xlt_release(self.asid, block.va, block.len, false, block.tag);
+                release(self.asid, block, hw);
             }
             sq.block_tail = index;
         }
@@ -241,7 +255,7 @@ impl Qp {
             let index = sq.block_tail.wrapping_sub(1);
             let block = sq.blocks.at(index);
             match block.state {
-                BLOCK_HELD => hw.xlt_release(self.asid, block.va, block.len, false, block.tag),
+                BLOCK_HELD => release(self.asid, block, hw),
                 BLOCK_WAITING => sh.tag_orphan(block.tag),
                 BLOCK_PROBING => break,
                 _ => (),
@@ -277,13 +291,13 @@ impl Qp {
     pub fn send_holds(&self) -> bool {
         let sq = &self.sq;
         let count = sq.block_tail.wrapping_sub(sq.block_head);
-        let held = |i| sq.blocks.at(sq.block_head.wrapping_add(i)).state == BLOCK_HELD;
+        let held = |i| sq.blocks.at(sq.block_head.wrapping_add(i)).holds_memory();
         sq.flying != 0 || sq.window.on_the_way() != 0 || (0..count).any(held)
     }
 
     /// Blocks are held for a packet of which others are awaited.
     pub fn send_holds_part(&self) -> bool {
-        self.sq.block != self.sq.block_tail && self.sq.blocks.at(self.sq.block).state == BLOCK_HELD
+        self.sq.block != self.sq.block_tail && self.sq.blocks.at(self.sq.block).holds_memory()
     }
 
     /// Lets go of them, for others' sake; with `fail` the packet does not fit the budget.
@@ -339,7 +353,7 @@ impl Qp {
         while index != sq.block_tail {
             bound.step();
             let block = sq.blocks.at(index);
-            if matches!(block.state, BLOCK_HELD | BLOCK_PROBING)
+            if (block.holds_memory() || block.state == BLOCK_PROBING)
                 && block.va < end
                 && start < block.va.saturating_add(block.len as u64)
             {
@@ -419,7 +433,7 @@ impl Send {
             let wqe = sq.wqes.at(sq.ask_wqe);
             if at < wqe.end() {
                 let mut off = at.saturating_sub(wqe.start) as u32;
-                while sq.ask_sge < wqe.sges {
+                while sq.ask_sge < wqe.sges && !wqe.is_inline() {
                     sh.step();
                     let len = sq.sges.at(wqe.sge.wrapping_add(sq.ask_sge as u16)).len;
                     if off < len {

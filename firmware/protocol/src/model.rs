@@ -17,7 +17,7 @@ use berth_abi::ring::{
     CMD_QP_DESTROY, CMD_RANGE_REVOKED, EV_CMD_DONE,
 };
 use berth_abi::status::{CMD_OK, PAGE_FAULT, PAGE_OK, PAGE_OVER_BUDGET};
-use berth_abi::wqe::{OP_RECV, OP_SEND, WQE_BYTES};
+use berth_abi::wqe::{OP_RECV, OP_SEND, SEND_INLINE, WQE_BYTES};
 pub use berth_random::Rng;
 use std::boxed::Box;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, VecDeque};
@@ -1171,6 +1171,15 @@ impl World {
         let element = Self::element(OP_SEND, 0, sges, wr_id);
         self.post_raw_send(user, &element);
         user.bytes = sges.iter().fold(user.bytes, |sum, s| sum.wrapping_add(s.1));
+    }
+
+    /// Posts a send whose data, at most 40 bytes, are in its element (without doorbell).
+    pub fn post_inline(&mut self, user: &mut User, data: &[u8], wr_id: u64) {
+        let mut element = Self::element(OP_SEND, SEND_INLINE, &[], wr_id);
+        element[4..8].copy_from_slice(&(data.len() as u32).to_le_bytes());
+        element[16..16 + data.len()].copy_from_slice(data);
+        self.post_raw_send(user, &element);
+        user.bytes = user.bytes.wrapping_add(data.len() as u32);
     }
 
     /// Posts a receive of a scatter list (without doorbell).

@@ -11,7 +11,7 @@ use crate::ring::Ring;
 use crate::shared::Shared;
 use berth_abi::card::FIRST_QPN;
 use berth_abi::status;
-use berth_abi::wqe::{MAX_MESSAGE, MAX_SGE};
+use berth_abi::wqe::{MAX_INLINE, MAX_MESSAGE, MAX_SGE, SEND_INLINE};
 
 /// There is no such QP.
 pub const FREE: u8 = 0;
@@ -50,7 +50,12 @@ pub const EVENT_ERROR: u8 = 4;
 /// `Qp::events`: the command that destroys the QP is done.
 pub const EVENT_DESTROYED: u8 = 8;
 
-/// One range of virtual memory.
+/// Bytes of an inline element's data that stand in one [`Range`].
+pub const INLINE_PART: usize = 12;
+/// `Block::tag`: the block's bytes are data of an inline element, not memory; its address is where they begin in them.
+const TAG_INLINE: u16 = u16::MAX;
+
+/// One range of virtual memory, or `INLINE_PART` bytes of an inline element's data (in address and length).
 #[derive(Clone, Copy)]
 pub struct Range {
     /// Virtual address.
@@ -63,6 +68,12 @@ pub struct Range {
 
 impl Range {
     const ZERO: Self = Self { va: 0, len: 0, tag: 0 };
+
+    /// Byte `at` of the part of inline data that it is.
+    pub fn inline_byte(&self, at: usize) -> u8 {
+        let shift = 8 * (at as u32 & 7);
+        if at < 8 { (self.va >> shift) as u8 } else { (self.len >> (shift & 31)) as u8 }
+    }
 }
 
 /// A send WQE, snapshotted: its contexts' list is a part of the stream.
@@ -88,6 +99,11 @@ impl SendWqe {
     /// Stream offset after its last byte.
     pub fn end(&self) -> u64 {
         self.start + self.len as u64
+    }
+
+    /// Its contexts are its data.
+    pub fn is_inline(&self) -> bool {
+        self.flags & SEND_INLINE != 0
     }
 }
 
@@ -131,6 +147,24 @@ pub struct Block {
     pub state: u8,
     /// Packets that are being sent from it.
     pub flying: u8,
+}
+
+impl Block {
+    /// `len` bytes of an inline element's data from byte `off` on; they stand from context `sge` on.
+    pub fn inline(start: u64, len: u32, sge: u16, off: u32) -> Self {
+        let va = (sge as u64) << 8 | off as u64 & 0xff;
+        Self { va, start, len, tag: TAG_INLINE, state: BLOCK_HELD, flying: 0 }
+    }
+
+    /// Where its bytes begin, if they are inline data: first context of the element, byte.
+    pub fn inline_at(&self) -> Option<(u16, usize)> {
+        (self.tag == TAG_INLINE && self.state == BLOCK_HELD).then_some(((self.va >> 8) as u16, self.va as usize & 0xff))
+    }
+
+    /// Its pages are in use.
+    pub fn holds_memory(&self) -> bool {
+        self.state == BLOCK_HELD && self.tag != TAG_INLINE
+    }
 }
 
 /// The sender's side.
@@ -728,7 +762,7 @@ pub struct Element {
     pub len: u32,
     /// Flags.
     pub flags: u8,
-    /// SGEs that are not empty.
+    /// SGEs that are not empty; of an inline element, parts of its data.
     pub sges: u8,
     /// It is well formed.
     pub good: bool,
@@ -739,7 +773,7 @@ pub const fn qpn(idx: u8) -> u32 {
     FIRST_QPN + idx as u32
 }
 
-/// Checks a queue element and gives its non-empty SGEs to `sge`.
+/// Checks a queue element and gives its non-empty SGEs to `sge`, or the parts of its inline data.
 pub fn parse_element(w: &[u32; 32], opcode: u8, known_flags: u8, mut sge: impl FnMut(u8, u64, u32)) -> Element {
     let wide = |i: usize| w[i] as u64 | (w[i + 1] as u64) << 32;
     let count = (w[0] >> 16) as usize;
@@ -751,6 +785,15 @@ pub fn parse_element(w: &[u32; 32], opcode: u8, known_flags: u8, mut sge: impl F
         good: w[0] as u8 == opcode && (w[0] >> 8) as u8 & !known_flags == 0 && count <= MAX_SGE && w[1] <= MAX_MESSAGE,
     };
     if !element.good {
+        return element;
+    }
+    if element.flags & SEND_INLINE != 0 {
+        element.good = count == 0 && element.len as usize <= MAX_INLINE;
+        let parts = if element.good { (element.len as usize).div_ceil(INLINE_PART) } else { 0 };
+        for i in at_most(MAX_INLINE.div_ceil(INLINE_PART), 0..parts) {
+            sge(i as u8, wide(4 + 3 * i), w[6 + 3 * i]);
+        }
+        element.sges = parts as u8;
         return element;
     }
     let mut sum = 0;

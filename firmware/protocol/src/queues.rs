@@ -7,7 +7,7 @@ use crate::qp::{CLOSED, ERROR, GRANT_LOCAL, GRANT_NEW, Grant, Qp, Range, SendWqe
 use crate::shared::{DMA_SCRATCH, Shared};
 use berth_abi::counters::{F_BAD_INDEX, F_BAD_WQE};
 use berth_abi::status::{REASON_BAD_INDEX, REASON_QUEUE_READ, WC_BAD_WQE, WC_FLUSHED, WC_OK};
-use berth_abi::wqe::{CQE_PUSH, MAX_SGE, OP_RECV, OP_SEND, SEND_PUSH, WQE_BYTES};
+use berth_abi::wqe::{CQE_PUSH, MAX_SGE, OP_RECV, OP_SEND, SEND_INLINE, SEND_PUSH, WQE_BYTES};
 
 impl Qp {
     /// The doorbell has rung.
@@ -116,7 +116,7 @@ impl Qp {
         let sq = &mut self.sq;
         let first = sq.sge_tail;
         let sges = &mut sq.sges;
-        let element = parse_element(words, OP_SEND, SEND_PUSH, |i, va, len| {
+        let element = parse_element(words, OP_SEND, SEND_PUSH | SEND_INLINE, |i, va, len| {
             *sges.at_mut(first.wrapping_add(i as u16)) = Range { va, len, tag: 0 };
         });
         let mut wqe = SendWqe {

@@ -5,7 +5,7 @@
 use crate::headers::{PSN_MASK, SEND_FIRST, SEND_LAST_IMM, SEND_MIDDLE, SEND_ONLY_IMM, psn_add, psn_sub};
 use crate::hw::{Hw, Log, TX_LOOPBACK};
 use crate::limits::{BURST, DMA_TRIES, MAX_BACKOFF, PIECES, REORDER, TX_RESERVE, WINDOW};
-use crate::qp::{BLOCK_FAILED, BLOCK_HELD, CONNECTED, Piece, Qp, qpn};
+use crate::qp::{BLOCK_FAILED, BLOCK_HELD, CONNECTED, INLINE_PART, Piece, Qp, qpn};
 use crate::rc::{Bitmap, Placement, Psn, Reach};
 use crate::shared::{Shared, TxSlot};
 use berth_abi::card::TX_SLOTS;
@@ -14,7 +14,7 @@ use berth_abi::cpu::{CRD_TAKE, DMA_NO_TRANSLATION};
 use berth_abi::status::{
     REASON_PEER_LOST, REASON_SEND_FAILED, WC_LOCAL_PROTECTION, WC_OK, WC_REMOTE_ERROR, WC_RETRY_EXCEEDED,
 };
-use berth_abi::wqe::SEND_PUSH;
+use berth_abi::wqe::{MAX_INLINE, SEND_PUSH};
 
 /// A time-out after `tries` of them in a row.
 pub fn backoff(base: u32, tries: u32) -> u64 {
@@ -174,8 +174,18 @@ impl Qp {
             let block = sq.blocks.at_mut(first.wrapping_add(i));
             let off = (sq.pos - block.start) as u32;
             let part = (block.len - off).min((end - sq.pos) as u32);
-            hw.dma_attach(slot, at, part, self.asid, block.va + off as u64);
             block.flying += 1;
+            match block.inline_at() {
+                None => hw.dma_attach(slot, at, part, self.asid, block.va + off as u64),
+                Some((sge, begin)) => {
+                    for j in 0..part.min(MAX_INLINE as u32) {
+                        sh.step();
+                        let byte = begin + (off + j) as usize;
+                        let data = sq.sges.at(sge.wrapping_add((byte / INLINE_PART) as u16));
+                        hw.tx_write_byte(slot, at + j, data.inline_byte(byte % INLINE_PART));
+                    }
+                }
+            }
             at += part;
             sq.pos += part as u64;
             if off + part == block.len {

@@ -77,8 +77,8 @@ const COMPLETE_SENDS: u32 = SEND_WQES;
 const BLOCK_FAILED: u32 = BLOCKS + COMPLETE_SENDS;
 /// The last turn finds a WQE with bytes left, or the end.
 const NEXT_PIECE: u32 = SEND_WQES + 1 + BLOCK_FAILED;
-/// Its blocks are counted, then attached, and up to 3 bytes of pad are written.
-const SEND_PACKET: u32 = PASS + NEXT_PIECE + (BLOCKS + 1) + BLOCK_FAILED + BLOCKS + 3;
+/// Its blocks are counted, then attached; inline data (of one element) and up to 3 bytes of pad are written.
+const SEND_PACKET: u32 = PASS + NEXT_PIECE + (BLOCKS + 1) + BLOCK_FAILED + BLOCKS + wqe::MAX_INLINE as u32 + 3;
 const GO_BACK: u32 = DROP_BLOCKS + WINDOW + PASS + SEEK;
 const SEND_STEP: u32 = GO_BACK + COMPLETE_SENDS + EXTEND_COVER + ASK_BLOCKS + limits::BURST * (1 + SEND_PACKET);
 const ACKNOWLEDGE: u32 = PIECES + COMPLETE_SENDS;

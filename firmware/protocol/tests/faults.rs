@@ -4,6 +4,7 @@
 mod common;
 use berth_abi::card::MAX_LIST;
 use berth_abi::counters::{F_CREDITS_OUTSTANDING, F_NO_BUFFER, F_NO_CREDIT, F_RESEND_BLOCKS, F_RETRANSMITTED};
+use berth_abi::wqe::MAX_INLINE;
 use berth_protocol::model::{Fault, User, World};
 use common::*;
 use proptest::prelude::*;
@@ -57,16 +58,14 @@ struct Scenario {
     faults: Vec<(u64, Fault)>,
 }
 
-/// Lists of 1 to 7 ranges, the first of them not empty.
+/// Lists of 1 to 7 ranges, the first of them not empty, some of them of few bytes.
 fn lists(most: u32, count: impl Into<prop::collection::SizeRange>) -> impl Strategy<Value = Vec<List>> {
-    let list = (64..most, prop::collection::vec(0..most / 2, 0..7));
-    prop::collection::vec(
-        list.prop_map(|(first, mut rest)| {
-            rest.insert(0, first);
-            rest
-        }),
-        count,
-    )
+    let list = (64..most, prop::collection::vec(0..most / 2, 0..7)).prop_map(|(first, mut rest)| {
+        rest.insert(0, first);
+        rest
+    });
+    let few = (1..MAX_INLINE as u32 + 1).prop_map(|len| vec![len]);
+    prop::collection::vec(prop_oneof![4 => list, 1 => few], count)
 }
 
 fn stream() -> impl Strategy<Value = Stream> {
@@ -233,7 +232,14 @@ fn follow(scenario: &Scenario) -> World {
                 for _ in 0..scenario.burst {
                     if flow.sent < flow.sends.len() && flow.sent - done_sends.len() < 60 {
                         let list = flow.sends[flow.sent].clone();
-                        w.post_send(&mut flow.a, &list, flow.sent as u64);
+                        match *list {
+                            // Few bytes go in the element.
+                            [(va, len)] if len as usize <= MAX_INLINE => {
+                                let data = w.nodes[flow.a.node].hw.peek(ASID, va, len as usize);
+                                w.post_inline(&mut flow.a, &data, flow.sent as u64);
+                            }
+                            _ => w.post_send(&mut flow.a, &list, flow.sent as u64),
+                        }
                         flow.sent += 1;
                         rung = true;
                     }

@@ -74,6 +74,32 @@ table! {
     C_HOST_WAIT_CYCLES = 33;
     /// Cycles in which the core was stalled in `CPU_WAIT`.
     C_IDLE_CYCLES = 34;
+    /// Fast path: data packets sent, those sent again included.
+    C_FP_PACKETS = 35;
+    /// Fast path: data packets sent again.
+    C_FP_AGAIN = 36;
+    /// Fast path: acknowledgements sent.
+    C_FP_ACKS = 37;
+    /// Fast path: credit lists sent, repeats included.
+    C_FP_LISTS = 38;
+    /// Fast path: credit lists taken.
+    C_FP_LISTS_TAKEN = 39;
+    /// Fast path: data packets accepted.
+    C_FP_TAKEN = 40;
+    /// Fast path: data packets dropped as duplicates.
+    C_FP_DUPLICATES = 41;
+    /// Fast path: data packets that came behind a gap.
+    C_FP_OUT_OF_ORDER = 42;
+    /// Fast path: data packets dropped: outside the window, no credit, no room.
+    C_FP_DROPPED = 43;
+    /// Fast path: frames of its QPs that firmware was given (anything but a good SEND, acknowledgement or list).
+    C_FP_TO_FIRMWARE = 44;
+    /// Fast path: blocks and receives' chunks asked for.
+    C_FP_BLOCKS = 45;
+    /// Fast path: events for firmware.
+    C_FP_EVENTS = 46;
+    /// Fast path: doorbells that brought their element.
+    C_FP_SLOTS = 47;
     }
 }
 /// RTL counters.

@@ -89,7 +89,7 @@ table! {
     DB_RQ = 0x008;
     /// Completion-queue doorbell: CQN in bits 15:0, consumer index in bits 31:16 (free-running), bit 63 arms the notification for the next completion (at once, if there is one beyond the consumer index already).
     DB_CQ = 0x010;
-    /// Send-queue doorbell with its element, for QPs of the fast path: the first 56 bytes of the element, then the word that `DB_SQ` takes, which must be written last.
+    /// Send-queue doorbell with its element: a slot of eight words, written in order. First the element's first 56 bytes (at most two SGEs, or data inline), then, as commit, the word that `DB_SQ` takes; the element stands in the queue as well. A slot that is torn, or of a QP that the fast path does not have, counts as `DB_SQ`.
     DB_WQE = 0x040;
     }
 }

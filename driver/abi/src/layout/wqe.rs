@@ -17,6 +17,13 @@ pub const OP_RECV: u8 = 2;
 
 /// Send flag: PUSH (IW-6), carried as the solicited-event bit of the last packet.
 pub const SEND_PUSH: u8 = 1;
+/// Send flag: the data, at most `MAX_INLINE` bytes, stand in the element in place of the SGEs, and `num_sge` is 0.
+pub const SEND_INLINE: u8 = 2;
+/// Most bytes of data in an element: as many as fit a doorbell's slot beside the header and the commit word.
+pub const MAX_INLINE: usize = 40;
+/// 8-byte words of an element in a doorbell's slot (`DB_WQE`): header, and `MAX_INLINE` bytes of data or two SGEs.
+/// The word behind them commits the slot.
+pub const SLOT_WORDS: usize = 7;
 
 /// Scatter/gather element: one range of the process's virtual addresses.
 #[repr(C)]
@@ -40,12 +47,53 @@ pub struct Wqe {
     pub flags: u8,
     /// SGEs in use, 0 to `MAX_SGE`.
     pub num_sge: u16,
-    /// Sum of the SGE lengths; must match.
+    /// Sum of the SGE lengths; must match. With `SEND_INLINE` the bytes of data.
     pub length: u32,
     /// The caller's own, returned in the completion.
     pub wr_id: u64,
-    /// Gather or scatter list.
+    /// Gather or scatter list; with `SEND_INLINE` the data from its first byte on.
     pub sge: [Sge; MAX_SGE],
+}
+
+impl Wqe {
+    /// Puts data into the element in place of the SGEs, as `SEND_INLINE` says; `None` above `MAX_INLINE` bytes.
+    pub fn with_inline(mut self, data: &[u8]) -> Option<Self> {
+        let mut bytes = [0; MAX_INLINE];
+        bytes.get_mut(..data.len())?.copy_from_slice(data);
+        let word = |i: usize| u64::from_le_bytes(core::array::from_fn(|j| bytes[8 * i + j]));
+        let pair = |i| Sge {
+            va: word(i),
+            len: word(i + 1) as u32,
+            reserved: (word(i + 1) >> 32) as u32,
+        };
+        self.sge = [Sge::default(); MAX_SGE];
+        [self.sge[0], self.sge[1]] = [pair(0), pair(2)];
+        self.sge[2].va = word(4);
+        self.flags |= SEND_INLINE;
+        self.num_sge = 0;
+        self.length = data.len() as u32;
+        Some(self)
+    }
+
+    /// Its words in a doorbell's slot; `None` if it has more SGEs than that holds.
+    pub fn slot(&self) -> Option<[u64; SLOT_WORDS]> {
+        if self.num_sge > 2 {
+            return None;
+        }
+        let head =
+            u64::from(self.opcode) | u64::from(self.flags) << 8 | u64::from(self.num_sge) << 16;
+        let second = |s: &Sge| u64::from(s.len) | u64::from(s.reserved) << 32;
+        let [a, b, c, ..] = &self.sge;
+        Some([
+            head | u64::from(self.length) << 32,
+            self.wr_id,
+            a.va,
+            second(a),
+            b.va,
+            second(b),
+            c.va,
+        ])
+    }
 }
 
 /// A completion queue element. Entries are written in order; an entry is valid when
