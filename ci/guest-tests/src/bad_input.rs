@@ -3,7 +3,7 @@
 
 use std::os::fd::{AsFd, AsRawFd};
 
-use berth_abi::wqe::{OP_RECV, OP_SEND, Sge, Wqe};
+use berth_abi::wqe::{OP_RECV, OP_SEND, SEND_INLINE, Sge, Wqe};
 use berth_abi::{counters as c, host, ioctl};
 use libberth::{Context, Error, QpConfig, Reason, Status, raw};
 
@@ -47,6 +47,8 @@ fn malformed(opcode: u8, good: Sge) -> Vec<(&'static str, Wqe)> {
         ("length too long", Wqe { length: base.length + 1, ..base }),
         ("length too short", Wqe { length: base.length - 1, ..base }),
         ("reserved field", reserved),
+        ("41 bytes inline", Wqe { flags: SEND_INLINE, num_sge: 0, length: 41, ..base }),
+        ("inline with a range", Wqe { flags: SEND_INLINE, length: 40, ..base }),
     ]
 }
 
@@ -199,7 +201,7 @@ fn inv_6_overrun_completion_queue_stops_its_queue_pair_only(env: &Env) -> Res {
     let before = counter(env, c::C_CQ_OVERRUN)?;
     for n in 0..8 {
         let sge = [target.sge(n * 16, 16)];
-        let request = libberth::WorkRequest { wr_id: n as u64, sges: &sge, push: false };
+        let request = libberth::WorkRequest { wr_id: n as u64, sges: &sge, ..Default::default() };
         // SAFETY: `target` outlives the queue pair.
         unsafe { to.post_recv(&[request]) }?;
     }

@@ -13,7 +13,7 @@ use crate::{ensure, ensure_eq, tests};
 tests! {
     One: device_says_what_it_is, qp_18_loopback_carries_a_message;
     Pair: qp_2_message_reaches_the_other_host, qp_2_gather_and_scatter_with_seven_ranges,
-          inv_2_stream_arrives_once_and_in_order, cr_14_both_ends_send_at_once;
+          qp_2_inline_sends_keep_their_place_among_others, inv_2_stream_arrives_once_and_in_order, cr_14_both_ends_send_at_once;
     One: qp_1_armed_queue_signals_its_eventfd, qp_1_batch_of_posts_with_one_doorbell, qp_1_posting_and_polling_take_no_system_call;
 }
 
@@ -98,7 +98,7 @@ fn qp_2_gather_and_scatter_with_seven_ranges(env: &Env) -> Res {
                 at -= len + 13;
                 sges.push(mem.sge(at, *len));
             }
-            let request = libberth::WorkRequest { wr_id: 5, sges: &sges, push: false };
+            let request = libberth::WorkRequest { wr_id: 5, sges: &sges, ..Default::default() };
             // SAFETY: `mem` lives longer than the connection.
             unsafe { conn.qp.post_recv(&[request]) }?;
         }
@@ -129,6 +129,62 @@ fn qp_2_gather_and_scatter_with_seven_ranges(env: &Env) -> Res {
                 let gap_start = (pair[1].va - mem.va(0)) as usize + pair[1].len as usize;
                 let gap_end = (pair[0].va - mem.va(0)) as usize;
                 ensure!(mem.bytes()[gap_start..gap_end].iter().all(|b| *b == 0), "written between ranges");
+            }
+        }
+    }
+    env.meet("done")
+}
+
+/// Sends of 0 to 40 bytes in their elements, and others, in one stream, into buffers of a byte to a page.
+fn qp_2_inline_sends_keep_their_place_among_others(env: &Env) -> Res {
+    const SENDS: usize = 164;
+    const PLACE: usize = 4096;
+    const PLACES: usize = 32;
+    let lens = (0..SENDS).map(|n| if n % 4 == 3 { 1000 + 37 * n } else { n % 41 });
+    let total: usize = lens.clone().sum();
+    let context = env.context()?;
+    let mut conn = Conn::new(&context, &depths(32, PLACES as u32))?;
+    let receive = |conn: &mut Conn, mem: &Mem, n: usize| {
+        conn.recv(n as u64, &[mem.sge(n % PLACES * PLACE, [PLACE, 1, 29, 700, 40][n % 5])])
+    };
+    match env.role {
+        Role::A => {
+            let mem = Mem::pattern(total, 12)?;
+            establish(env, &context, &conn.qp, 114)?;
+            let mut at = 0;
+            for (n, len) in lens.enumerate() {
+                if let Some(oldest) = n.checked_sub(32) {
+                    ensure_eq!(conn.sent(env)?.ok()?.wr_id, oldest as u64);
+                }
+                if len > conn.qp.max_inline_data() {
+                    conn.send(n as u64, &[mem.sge(at, len)])?;
+                } else {
+                    // The bytes may go at once.
+                    let mut bytes = mem.bytes()[at..at + len].to_vec();
+                    conn.send_inline(n as u64, &bytes)?;
+                    bytes.fill(0xff);
+                }
+                at += len;
+            }
+            for n in SENDS - 32..SENDS {
+                ensure_eq!(conn.sent(env)?.ok()?.wr_id, n as u64);
+            }
+        }
+        Role::B => {
+            let mem = Mem::new(PLACES * PLACE)?;
+            for n in 0..PLACES {
+                receive(&mut conn, &mem, n)?;
+            }
+            establish(env, &context, &conn.qp, 114)?;
+            let (mut taken, mut arrived) = (0, 0);
+            while arrived < total {
+                let got = conn.received(env)?.ok()?;
+                ensure_eq!(got.wr_id, taken as u64);
+                let (start, len) = (taken % PLACES * PLACE, got.byte_len as usize);
+                check(&mem.bytes()[start..start + len], 12, arrived as u64)?;
+                arrived += len;
+                receive(&mut conn, &mem, taken + PLACES)?;
+                taken += 1;
             }
         }
     }
@@ -216,7 +272,7 @@ fn qp_1_batch_of_posts_with_one_doorbell(env: &Env) -> Res {
     let requests: Vec<_> = sges
         .iter()
         .enumerate()
-        .map(|(n, s)| libberth::WorkRequest { wr_id: n as u64, sges: std::slice::from_ref(s), push: false })
+        .map(|(n, s)| libberth::WorkRequest { wr_id: n as u64, sges: std::slice::from_ref(s), ..Default::default() })
         .collect();
     // SAFETY: `source` lives longer than the connection.
     unsafe { from.qp.post_send(&requests) }?;

@@ -220,7 +220,15 @@ impl Conn {
     pub fn send(&mut self, wr_id: u64, sges: &[Sge]) -> Res {
         // SAFETY: the tests keep their memory (`Mem`) until the connection is dropped, or take it away on purpose and do
         // not look at what is in its place then.
-        unsafe { self.qp.post_send(&[WorkRequest { wr_id, sges, push: false }]) }?;
+        unsafe { self.qp.post_send(&[WorkRequest { wr_id, sges, push: false, inline: false }]) }?;
+        Ok(())
+    }
+
+    /// Posts one send of these bytes, which are copied.
+    pub fn send_inline(&mut self, wr_id: u64, bytes: &[u8]) -> Res {
+        let sge = [Sge { va: bytes.as_ptr() as u64, len: bytes.len() as u32, reserved: 0 }];
+        // SAFETY: the bytes are live, and looked at during the call only.
+        unsafe { self.qp.post_send(&[WorkRequest { wr_id, sges: &sge, push: false, inline: true }]) }?;
         Ok(())
     }
 
@@ -229,7 +237,11 @@ impl Conn {
         let requests: Vec<_> = sges
             .iter()
             .enumerate()
-            .map(|(n, s)| WorkRequest { wr_id: wr_id + n as u64, sges: std::slice::from_ref(s), push: false })
+            .map(|(n, s)| WorkRequest {
+                wr_id: wr_id + n as u64,
+                sges: std::slice::from_ref(s),
+                ..WorkRequest::default()
+            })
             .collect();
         // SAFETY: as in `send`.
         unsafe { self.qp.post_recv(&requests) }?;

@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use berth_abi::{card, ioctl};
+use berth_abi::wqe::SLOT_WORDS;
+use berth_abi::{card, host, ioctl};
 
 use crate::cm::Listener;
 use crate::cq::CompletionQueue;
@@ -101,6 +102,8 @@ pub(crate) struct Inner {
     events: Mutex<Events>,
     arrived: Condvar,
     lost: AtomicBool,
+    /// A thread is writing the page's slot.
+    slot_taken: AtomicBool,
     asid: u32,
 }
 
@@ -125,8 +128,28 @@ impl Inner {
 
     /// Writes a doorbell: one 8-byte store after everything written to queues before.
     pub(crate) fn doorbell(&self, offset: u32, value: u64) {
-        debug_assert!(offset as usize <= DOORBELL_PAGE - 8 && offset.is_multiple_of(8));
         ring::before_doorbell();
+        self.store(offset, value);
+        ring::flush_doorbells();
+    }
+
+    /// Writes a send-queue doorbell with its element, which has been written to the queue as well: eight stores in
+    /// order, the last is the commit. A card to which they come in another order takes the element from the queue.
+    pub(crate) fn doorbell_with(&self, element: &[u64; SLOT_WORDS], commit: u64) {
+        if self.slot_taken.swap(true, Ordering::Acquire) {
+            // Two threads' elements must not mix.
+            return self.doorbell(host::DB_SQ, commit);
+        }
+        ring::before_doorbell();
+        for (offset, value) in (host::DB_WQE..).step_by(8).zip(element.iter().chain([&commit])) {
+            self.store(offset, *value);
+        }
+        ring::flush_doorbells();
+        self.slot_taken.store(false, Ordering::Release);
+    }
+
+    fn store(&self, offset: u32, value: u64) {
+        debug_assert!(offset as usize <= DOORBELL_PAGE - 8 && offset.is_multiple_of(8));
         // SAFETY: the offset is an aligned one inside the page, which is mapped as long as we live.
         unsafe { self.doorbells.as_ptr().add(offset as usize).cast::<u64>().write_volatile(value) };
     }
@@ -257,8 +280,14 @@ impl Inner {
             events: Mutex::default(),
             arrived: Condvar::new(),
             lost: AtomicBool::new(false),
+            slot_taken: AtomicBool::new(false),
             asid: 1,
         })
+    }
+
+    /// As if another thread were writing the slot.
+    pub(crate) fn take_slot(&self) {
+        self.slot_taken.store(true, Ordering::Release);
     }
 
     /// What was last written to a doorbell.
@@ -297,6 +326,7 @@ impl Context {
             events: Mutex::default(),
             arrived: Condvar::new(),
             lost: AtomicBool::new(false),
+            slot_taken: AtomicBool::new(false),
             asid: arg.asid,
         };
         Ok(Self { inner: Arc::new(inner), path: device.path().to_owned() })

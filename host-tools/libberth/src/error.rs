@@ -103,6 +103,14 @@ pub enum Error {
     /// More than 4 GiB - 1 would be posted and not completed: the doorbell could not tell (CR-9).
     #[error("4 GiB of sends are outstanding on this queue pair: poll completions, then post again")]
     TooMuchOutstanding,
+    /// More data for an element itself than [`MAX_INLINE`](berth_abi::wqe::MAX_INLINE) bytes.
+    #[error("{got} bytes inline, but a queue element has room for {max}: post them as ranges")]
+    InlineTooLong {
+        /// Given.
+        got: u64,
+        /// Most.
+        max: usize,
+    },
     /// An element has more than [`MAX_SGE`](berth_abi::wqe::MAX_SGE) ranges.
     #[error("{got} scatter/gather elements, but a queue element has room for {max}")]
     TooManySges {

@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
 
-use berth_abi::wqe::{OP_RECV, OP_SEND, SEND_PUSH, Sge, WQE_BYTES, Wqe};
+use berth_abi::wqe::{MAX_INLINE, OP_RECV, OP_SEND, SEND_PUSH, SLOT_WORDS, Sge, WQE_BYTES, Wqe};
 use berth_abi::{host, ioctl, ring as abi_ring};
 
 use crate::context::{ContextEvent, Inner};
@@ -60,7 +60,7 @@ impl Default for QpConfig {
     }
 }
 
-/// One element to post: the caller's number, its ranges, and whether to push (sends only).
+/// One element to post: the caller's number, its ranges, and how to send them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WorkRequest<'a> {
     /// Comes back in the completion.
@@ -69,6 +69,10 @@ pub struct WorkRequest<'a> {
     pub sges: &'a [Sge],
     /// Ask the receiver to return its buffer at once (IW-6); sends only.
     pub push: bool,
+    /// Copy the ranges' data, at most [`QueuePair::max_inline_data`] bytes, into the element: the memory is the
+    /// caller's again at once, the card asks for no page, and a single element goes to the card with its doorbell.
+    /// Sends only (what verbs call `IBV_SEND_INLINE`).
+    pub inline: bool,
 }
 
 /// State of a queue pair's connection.
@@ -252,17 +256,25 @@ impl QueuePair {
         self.progress.recv.outstanding()
     }
 
+    /// Most bytes of a send with [`WorkRequest::inline`].
+    pub fn max_inline_data(&self) -> usize {
+        MAX_INLINE
+    }
+
     /// Posts sends, all with one doorbell; none of them if there is an error. No system call.
     ///
     /// # Safety
     /// The memory of every range must stay what it is (not be freed, reused or changed) until the element's
-    /// completion has been polled or the queue pair has been dropped.
+    /// completion has been polled or the queue pair has been dropped. That of an inline send must be readable during
+    /// the call.
     ///
     /// # Errors
-    /// [`Error::QueueFull`], [`Error::TooMuchOutstanding`], [`Error::TooManySges`], [`Error::MessageTooLong`].
+    /// [`Error::QueueFull`], [`Error::TooMuchOutstanding`], [`Error::TooManySges`], [`Error::MessageTooLong`],
+    /// [`Error::InlineTooLong`].
     pub unsafe fn post_send(&mut self, requests: &[WorkRequest<'_>]) -> Result<()> {
-        post(&mut self.send, &self.progress.send, OP_SEND, requests)?;
-        self.ring_send();
+        // SAFETY: as our caller's.
+        let slot = unsafe { post(&mut self.send, &self.progress.send, OP_SEND, requests) }?;
+        self.ring_send(slot);
         Ok(())
     }
 
@@ -276,20 +288,24 @@ impl QueuePair {
     /// # Errors
     /// As [`QueuePair::post_send`].
     pub unsafe fn post_recv(&mut self, requests: &[WorkRequest<'_>]) -> Result<()> {
-        post(&mut self.recv, &self.progress.recv, OP_RECV, requests)?;
+        // SAFETY: as our caller's.
+        unsafe { post(&mut self.recv, &self.progress.recv, OP_RECV, requests) }?;
         self.ring_recv();
         Ok(())
     }
 
-    fn ring_send(&mut self) {
-        if self.send.tell() {
-            let value = sq_doorbell(self.qpn, self.send.producer(), self.send.bytes());
-            self.context.doorbell(host::DB_SQ, value);
+    /// Tells the card of the sends that it does not know; `slot` is the last of them, for a doorbell with its element.
+    fn ring_send(&mut self, slot: Option<[u64; SLOT_WORDS]>) {
+        let value = sq_doorbell(self.qpn, self.send.producer(), self.send.bytes());
+        match (self.send.tell(), slot) {
+            (0, _) => {}
+            (1, Some(element)) => self.context.doorbell_with(&element, value),
+            _ => self.context.doorbell(host::DB_SQ, value),
         }
     }
 
     fn ring_recv(&mut self) {
-        if self.recv.tell() {
+        if self.recv.tell() != 0 {
             self.context.doorbell(host::DB_RQ, rq_doorbell(self.qpn, self.recv.producer()));
         }
     }
@@ -309,7 +325,7 @@ impl QueuePair {
         } else {
             self.send.check(&self.progress.send, 1, 0)?;
             self.send.write(&self.progress.send, element);
-            self.ring_send();
+            self.ring_send(None);
         }
         Ok(())
     }
@@ -427,17 +443,56 @@ fn destroy(context: &Inner, qpn: u32) -> Result<()> {
     context.ioctl("destroy a queue pair", ioctl::IOC_DESTROY_QP, &mut arg)
 }
 
-fn post(queue: &mut WorkQueue, progress: &Progress, opcode: u8, requests: &[WorkRequest<'_>]) -> Result<()> {
+/// Writes elements; answers the last one as it stands in a doorbell's slot, if its data are inline.
+///
+/// # Safety
+/// The ranges of inline sends must be readable.
+unsafe fn post(
+    queue: &mut WorkQueue,
+    progress: &Progress,
+    opcode: u8,
+    requests: &[WorkRequest<'_>],
+) -> Result<Option<[u64; SLOT_WORDS]>> {
+    let sends = opcode == OP_SEND;
     let mut bytes = 0;
     for r in requests {
-        bytes += u64::from(element(opcode, 0, r.wr_id, r.sges)?.length);
+        let length = element(opcode, 0, r.wr_id, r.sges)?.length;
+        if r.inline && sends && length as usize > MAX_INLINE {
+            return Err(Error::InlineTooLong { got: length.into(), max: MAX_INLINE });
+        }
+        bytes += u64::from(length);
     }
     queue.check(progress, requests.len(), bytes)?;
+    let mut slot = None;
     for r in requests {
-        let flags = if r.push && opcode == OP_SEND { SEND_PUSH } else { 0 };
-        queue.write(progress, &element(opcode, flags, r.wr_id, r.sges)?);
+        let flags = if r.push && sends { SEND_PUSH } else { 0 };
+        let mut wqe = element(opcode, flags, r.wr_id, r.sges)?;
+        slot = None;
+        if r.inline && sends {
+            let mut data = [0; MAX_INLINE];
+            // SAFETY: as our caller's.
+            let data = unsafe { gather(r.sges, &mut data) };
+            wqe = wqe.with_inline(data).expect("its length is checked above");
+            slot = wqe.slot();
+        }
+        queue.write(progress, &wqe);
     }
-    Ok(())
+    Ok(slot)
+}
+
+/// Copies the ranges' bytes, together at most `MAX_INLINE`, one behind the other.
+///
+/// # Safety
+/// The ranges must be readable.
+unsafe fn gather<'a>(sges: &[Sge], data: &'a mut [u8; MAX_INLINE]) -> &'a [u8] {
+    let mut at = 0;
+    for sge in sges.iter().filter(|s| s.len != 0) {
+        let part = &mut data[at..at + sge.len as usize];
+        // SAFETY: the caller vouches for the range; our own buffer is nobody else's.
+        unsafe { std::ptr::copy(sge.va as *const u8, part.as_mut_ptr(), part.len()) };
+        at += part.len();
+    }
+    &data[..at]
 }
 
 /// Private data as connection management carries it.
@@ -480,6 +535,74 @@ mod tests {
         ] {
             assert!(check_queues(&bad, &config).is_none(), "{bad:?}");
         }
+    }
+
+    /// A send queue of 8 places, and a context with memory in place of the doorbell page.
+    fn sender() -> (Vec<Wqe>, WorkQueue, Progress, Arc<Inner>) {
+        let mut memory = vec![Wqe::default(); 8];
+        let base = NonNull::new(memory.as_mut_ptr()).unwrap();
+        // SAFETY: the vector is never resized and outlives the queue in every test.
+        let queue = unsafe { WorkQueue::new(base, 8) };
+        (memory, queue, Progress::new(8), Inner::without_device())
+    }
+
+    fn range(bytes: &[u8]) -> Sge {
+        Sge { va: bytes.as_ptr() as u64, len: bytes.len() as u32, reserved: 0 }
+    }
+
+    #[test]
+    fn inline_data_are_gathered_into_the_element_and_the_slot_is_its_start() {
+        let (memory, mut queue, progress, _) = sender();
+        for len in 0..=MAX_INLINE {
+            let mut data: Vec<u8> = (0..len as u8).map(|n| 0x80 ^ n.wrapping_mul(37)).collect();
+            let (head, tail) = data.split_at(len / 3);
+            let sges = [range(head), range(&[]), range(tail)];
+            let request = WorkRequest { wr_id: 0x0102_0304_0506_0708, sges: &sges, push: true, inline: true };
+            // SAFETY: the ranges are live.
+            let slot = unsafe { post(&mut queue, &progress, OP_SEND, &[request]) }.unwrap().unwrap();
+            let sent = data.clone();
+            // The memory is the caller's again.
+            data.fill(0);
+            let wqe = memory[len % 8];
+            let words: Vec<u8> = slot.iter().flat_map(|w| w.to_le_bytes()).collect();
+            // SAFETY: an element is 128 bytes without padding.
+            let bytes = unsafe { std::slice::from_raw_parts((&raw const wqe).cast::<u8>(), WQE_BYTES as usize) };
+            assert_eq!(words, bytes[..56], "the slot is the element's start");
+            assert_eq!((bytes[0], bytes[1], wqe.num_sge, wqe.length), (OP_SEND, 3, 0, len as u32));
+            assert_eq!(wqe.wr_id, 0x0102_0304_0506_0708);
+            assert_eq!(bytes[16..16 + len], sent);
+            assert!(progress.complete());
+        }
+    }
+
+    #[test]
+    fn more_inline_data_than_fit_are_refused_and_nothing_is_posted() {
+        let (_memory, mut queue, progress, _) = sender();
+        let data = [1; MAX_INLINE + 1];
+        let (few, many) = ([range(&data[..3])], [range(&data)]);
+        let requests = [&few, &many].map(|sges| WorkRequest { wr_id: 1, sges, push: false, inline: true });
+        // SAFETY: the ranges are live.
+        let refused = unsafe { post(&mut queue, &progress, OP_SEND, &requests) };
+        assert!(matches!(refused, Err(Error::InlineTooLong { got: 41, max: MAX_INLINE })));
+        assert_eq!(queue.producer(), 0);
+        // A receive has no data: the flag says nothing.
+        // SAFETY: as above.
+        assert_eq!(unsafe { post(&mut queue, &progress, OP_RECV, &requests) }.unwrap(), None);
+        assert_eq!(queue.producer(), 2);
+    }
+
+    #[test]
+    fn a_slot_ends_with_the_doorbell_and_a_busy_one_is_left_to_its_thread() {
+        let (_memory, _, _, context) = sender();
+        let element = [1, 2, 3, 4, 5, 6, 7];
+        context.doorbell_with(&element, 8);
+        let written: Vec<u64> = (0..8).map(|i| context.last_doorbell(host::DB_WQE + 8 * i)).collect();
+        assert_eq!(written, [1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(context.last_doorbell(host::DB_SQ), 0);
+        context.take_slot();
+        context.doorbell_with(&[9; SLOT_WORDS], 10);
+        assert_eq!(context.last_doorbell(host::DB_WQE), 1);
+        assert_eq!(context.last_doorbell(host::DB_SQ), 10);
     }
 
     #[test]

@@ -188,7 +188,8 @@ impl Stream {
         self.recvs.len()
     }
 
-    /// Sends a block. Nothing is copied; the card pins what it is about to send (VC-2). No system call.
+    /// Sends a block. Nothing is copied, but a buffer of few bytes, which goes in its element; the card pins what it is
+    /// about to send (VC-2). No system call.
     ///
     /// # Errors
     /// [`Error::QueueFull`] and [`Error::TooMuchOutstanding`]: take completed blocks with [`Stream::next_sent`] first.
@@ -198,9 +199,11 @@ impl Stream {
         let (va, len) = block.range()?;
         let sges = split(va, len, MAX_SGE_BYTES).ok_or(Error::MessageTooLong(len as u64))?;
         let wr_id = self.next_send;
+        // A file's pages may be gone, which only the card may find out.
+        let inline = matches!(block, SendBlock::Buffer(_)) && len <= self.qp.max_inline_data();
         // SAFETY: the block is kept in `sends`, which gives it out only after its completion, or after the queue pair
         // has gone when we are dropped. A file's content may be changed by others; nobody holds a reference to it.
-        unsafe { self.qp.post_send(&[WorkRequest { wr_id, sges: &sges, push }]) }?;
+        unsafe { self.qp.post_send(&[WorkRequest { wr_id, sges: &sges, push, inline }]) }?;
         self.next_send += 1;
         self.sends.push_back((wr_id, block));
         Ok(())
@@ -258,8 +261,10 @@ impl Stream {
             self.recvs.push_back((self.next_recv, place, None));
             self.next_recv += 1;
         }
-        let requests: Vec<_> =
-            elements.iter().map(|(wr_id, sges)| WorkRequest { wr_id: *wr_id, sges, push: false }).collect();
+        let requests: Vec<_> = elements
+            .iter()
+            .map(|(wr_id, sges)| WorkRequest { wr_id: *wr_id, sges, push: false, inline: false })
+            .collect();
         if !requests.is_empty() {
             // SAFETY: places in use overlap nothing and are lent out (`Piece`) only after their completion; the memory
             // lives until the queue pair has gone.
