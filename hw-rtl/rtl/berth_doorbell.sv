@@ -70,7 +70,10 @@ module berth_doorbell (
   wire is_sq = offset == berth_regs_pkg::DB_SQ;
   wire is_rq = offset == berth_regs_pkg::DB_RQ;
   wire is_cq = offset == berth_regs_pkg::DB_CQ;
-  // An element's words are kept per page; the last of the eight is a doorbell of the send queue.
+  // A slot: an element's words are kept per page; the last of the eight is a doorbell of the send queue. It brings its
+  // element only if all eight came in order: a processor that combines writes may send them in any, two threads may mix
+  // theirs. Stores are counted, so that what is left of such a slot is not taken for the next; any other doorbell of
+  // the page begins anew.
   wire in_wqe = {offset[31:6], 6'd0} == berth_regs_pkg::DB_WQE;
   wire is_last = in_wqe && offset[5:0] == 6'd56;
   wire is_word = in_wqe && !is_last && offset[2:0] == 0 && db_write && db_wstrb == 8'hff;
@@ -100,7 +103,7 @@ module berth_doorbell (
   assign fdb_qpn    = replay ? 16'(at_q) : db_wdata[15:0];
   assign fdb_pi     = state_q == REPLAY_RQ ? row_q.rq : state_q == REPLAY_SQ ? row_q.sq : db_wdata[31:16];
   assign fdb_posted = replay ? row_q.bytes : db_wdata[63:32];
-  assign fdb_inline = is_last && !replay;
+  assign fdb_inline = is_last && slot_good && !replay;
   assign fdb_wqe[511:448] = 64'd0;
   for (genvar w = 0; w < 7; w++) begin : word
     logic [63:0] kept[64];
@@ -114,6 +117,16 @@ module berth_doorbell (
 
   // A QP becomes the fast path's: its row stays, and is told.
   wire handed = cfg_on && cfg_fast && 32'(cfg_qpn) < ROWS && valid_q[at_q] && !row_q.fast && row_q.uar == cfg_uar;
+
+  logic [3:0] slot_q[64];  // of a page's slot: out of order, stores
+  wire [3:0] slot = slot_q[db_addr[17:12]];
+  wire slot_good = !slot[3] && slot[2:0] == db_addr[5:3];
+  always_ff @(posedge clk) begin
+    if (db_valid && db_ready && (is_word || (whole && is_last)))
+      slot_q[db_addr[17:12]] <= {slot[2:0] != 3'd7 && !slot_good, slot[2:0] + 3'd1};
+    else if (db_valid && db_ready && whole) slot_q[db_addr[17:12]] <= 4'd0;
+    if (rst) for (int i = 0; i < 64; i++) slot_q[i] <= 4'd0;
+  end
 
   assign cfg_ready = state_q == CONFIG;
   assign pop_ready = state_q == POP;

@@ -115,7 +115,12 @@ module berth_fp #(
     input  logic                cpu_ready,
     output logic [17:0]         cpu_addr,
     output logic [12:0]         cpu_len,
-    output logic [2:0]          cpu_flags
+    output logic [2:0]          cpu_flags,
+
+    output logic [64*12-1:0]    counts,       // counters from C_FP_PACKETS on
+    output logic                inc_posted,   // for those that the card's credit engine counts, too
+    output logic                inc_list,
+    output logic [6:0]          inc_list_len
 );
     localparam int unsigned QW = $clog2(QPS);
 
@@ -258,5 +263,25 @@ module berth_fp #(
         .swept_at(swept_at), .rests(rests), .due(due), .due_at(due_at)
     );
 
-    wire unused = &{1'b0, db_qpn, t_counts, r_counts, tr_valid, tr_word, tr_landed, tr_landed_q};
+    // ---- counters ------------------------------------------------------------------------------
+    logic [12*13-1:0] amounts;
+    assign amounts = {
+        13'(db_valid && db_ready && db_inline),                 // C_FP_SLOTS
+        13'(r_counts[3] || r_counts[2]), 13'(r_counts[1]),      // C_FP_DROPPED, C_FP_DUPLICATES
+        13'(tr_landed),                                         // C_FP_LANDED
+        fw_valid && fw_ready ? fw_len : 13'd0,                  // C_FP_BYTES_PLACED
+        13'(r_counts[0]), 13'(t_counts[6]),                     // C_FP_TAKEN, C_FP_BLOCKS
+        fr_valid && fr_ready ? fr_len : 13'd0,                  // C_FP_BYTES_SENT
+        13'(t_counts[3]), 13'(t_counts[2]), 13'(t_counts[1]), 13'(t_counts[0])  // C_FP_LISTS .. C_FP_PACKETS
+    };
+    assign {inc_list_len, inc_list, inc_posted} = r_counts[16:8];
+    for (genvar c = 0; c < 12; c++) begin : counters
+        logic [63:0] count_q;
+        always_ff @(posedge clk)
+            if (rst) count_q <= '0;
+            else count_q <= count_q + 64'(amounts[13*c+:13]);
+        assign counts[64*c+:64] = count_q;
+    end
+
+    wire unused = &{1'b0, db_qpn, t_counts, r_counts, tr_valid, tr_word, tr_landed_q};
 endmodule

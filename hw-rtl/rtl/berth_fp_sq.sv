@@ -8,7 +8,7 @@
 // else it counts as a plain doorbell, because the process has written the WQE to its queue as well.
 //
 // WQE as in driver/abi, 16-byte lines: {opcode, flags, num_sge, length, wr_id}, then SGEs. With flag
-// INLINE (bit 1) up to 40 bytes of data stand behind the first line instead. A doorbell's slot has the same
+// INLINE (bit 1), and num_sge 0, up to 40 bytes of data stand behind the first line. A doorbell's slot has the same
 // form in 64 bytes: two SGEs or 40 bytes of data, the last 8 bytes are the commit word (decision 28).
 //
 // A queue that cannot be read, or whose doorbell names an element that cannot be (further than the queue is deep ahead of
@@ -282,7 +282,7 @@ module berth_fp_sq #(
     logic [31:0]   h_len_q;
     logic [63:0]   h_id_q;
     logic [31:0]   sum_q;
-    logic          over_q;              // the sum does not fit
+    logic          over_q;              // the sum does not fit, or an SGE is malformed
     logic [319:0]  data_q;
     logic          head_here, head_err, plain, bell_fits;
     logic [LF-1:0] head_idx;
@@ -335,7 +335,7 @@ module berth_fp_sq #(
     assign sge_used  = p_q == P_LINE && !inl && line[95:64] != 32'd0;
     assign bad       = h_opcode_q != OP_SEND || h_flags_q[7:2] != 6'd0
                        || h_len_q[31] || over_q
-                       || (inl ? h_len_q > 32'd40 : h_sges_q > 16'(MAX_SGE) || sum_q != h_len_q)
+                       || (inl ? h_len_q > 32'd40 || h_sges_q != 16'd0 : h_sges_q > 16'(MAX_SGE) || sum_q != h_len_q)
                        || (bell_q && !inl && h_sges_q > 16'd2);
 
     assign elem_we     = p_q == P_END;
@@ -413,7 +413,7 @@ module berth_fp_sq #(
                             : line_q == 3'd2 ? {data_q[319:256], line, data_q[127:0]}
                             : {data_q[319:128], line};
                 end else begin
-                    {over_q, sum_q} <= {over_q, 32'd0} | ({1'b0, sum_q} + {1'b0, line[95:64]});
+                    {over_q, sum_q} <= {over_q || line[127:95] != 33'd0, 32'd0} | ({1'b0, sum_q} + {1'b0, line[95:64]});
                     if (sge_used) ctxs_new_q <= ctxs_new_q + 1'b1;
                 end
                 if (last_line) p_q <= P_END;
@@ -447,5 +447,5 @@ module berth_fp_sq #(
     end
 
     logic unused;
-    assign unused = &{1'b0, work_busy, qc_tag, qc_off, db_wqe[511:448], line[127:96], line_addr_q, unparsed};
+    assign unused = &{1'b0, work_busy, qc_tag, qc_off, db_wqe[511:448], line_addr_q, unparsed};
 endmodule

@@ -43,7 +43,7 @@ module berth_host_regs (
     output logic [ 3:0]   log2_read,
     // Time and counters: those of the wire side, and amounts to add to indices 10 to 26 and 33.
     input  logic [63:0]   cycles,
-    input  logic [64*35-1:0] wire_counters,
+    input  logic [64*berth_regs_pkg::NUM_RTL_COUNTERS-1:0] wire_counters,
     input  logic [18*13-1:0] inc,
     output logic          inc_bad_access,
     // Statistics RAM: data one cycle after st_req.

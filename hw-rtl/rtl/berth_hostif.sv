@@ -141,7 +141,7 @@ module berth_hostif #(
     output logic [11:2]         st_addr,
     input  logic [31:0]         st_rdata,
     // Counters of the wire side, time, reset.
-    input  logic [64*35-1:0]    wire_counters,
+    input  logic [64*berth_regs_pkg::NUM_RTL_COUNTERS-1:0] wire_counters,
     input  logic [63:0]         cycles,
     output logic                soft_rst
 );

@@ -72,7 +72,7 @@ package berth_regs_pkg;
     localparam logic [31:0] DB_SQ                    = 32'h00000000; // Send-queue doorbell: QPN in bits 15:0, producer index in bits 31:16 (free-running), bytes posted so far (modulo 2^32) in bits 63:32
     localparam logic [31:0] DB_RQ                    = 32'h00000008; // Receive-queue doorbell: QPN in bits 15:0, producer index in bits 31:16 (free-running)
     localparam logic [31:0] DB_CQ                    = 32'h00000010; // Completion-queue doorbell: CQN in bits 15:0, consumer index in bits 31:16 (free-running), bit 63 arms the notification for the next completion (at once, if there is one beyond the consumer index already)
-    localparam logic [31:0] DB_WQE                   = 32'h00000040; // Send-queue doorbell with its element, for QPs of the fast path: the first 56 bytes of the element, then the word that `DB_SQ` takes, which must be written last
+    localparam logic [31:0] DB_WQE                   = 32'h00000040; // Send-queue doorbell with its element: a slot of eight words, written in order
 
     // Commands (host to card)
     localparam logic [31:0] CMD_PAGE_INSTALL         = 32'h00000001; // RTL
@@ -190,14 +190,27 @@ package berth_regs_pkg;
     localparam logic [31:0] C_BAR_BAD_ACCESS         = 32'h00000018; // BAR0 accesses to an offset without a register
     localparam logic [31:0] C_CMD_BAD                = 32'h00000019; // Commands with an unknown RTL opcode or a field out of range
     localparam logic [31:0] C_CQ_OVERRUN             = 32'h0000001a; // Completions lost because their queue was full
-    localparam logic [31:0] C_CREDITS_POSTED         = 32'h0000001b; // Credits posted to builders
-    localparam logic [31:0] C_LISTS_SENT             = 32'h0000001c; // Credit lists taken from builders
+    localparam logic [31:0] C_CREDITS_POSTED         = 32'h0000001b; // Credits posted to builders, the fast path's included
+    localparam logic [31:0] C_LISTS_SENT             = 32'h0000001c; // Credit lists taken from builders, the fast path's included, repeats not
     localparam logic [31:0] C_CREDITS_SENT           = 32'h0000001d; // Credits in them
     localparam logic [31:0] C_LISTS_TAKEN            = 32'h0000001e; // Credit lists that readers took
     localparam logic [31:0] C_CREDITS_TAKEN          = 32'h0000001f; // Credits that readers took
     localparam logic [31:0] C_LISTS_REFUSED          = 32'h00000020; // Credit lists that readers refused (gap, overflow, early, bad)
     localparam logic [31:0] C_HOST_WAIT_CYCLES       = 32'h00000021; // Cycles in which at least one DMA read waited for the host (counted apart from work)
     localparam logic [31:0] C_IDLE_CYCLES            = 32'h00000022; // Cycles in which the core was stalled in `CPU_WAIT`
+    localparam logic [31:0] C_FP_PACKETS             = 32'h00000023; // Fast path: data packets sent, those sent again included
+    localparam logic [31:0] C_FP_AGAIN               = 32'h00000024; // Fast path: data packets sent again
+    localparam logic [31:0] C_FP_ACKS                = 32'h00000025; // Fast path: acknowledgements sent
+    localparam logic [31:0] C_FP_LISTS               = 32'h00000026; // Fast path: credit lists sent, repeats included
+    localparam logic [31:0] C_FP_BYTES_SENT          = 32'h00000027; // Fast path: payload bytes read from memory for sending, those sent again included, inline data not
+    localparam logic [31:0] C_FP_BLOCKS              = 32'h00000028; // Fast path: blocks asked for sending
+    localparam logic [31:0] C_FP_TAKEN               = 32'h00000029; // Fast path: data packets accepted
+    localparam logic [31:0] C_FP_BYTES_PLACED        = 32'h0000002a; // Fast path: payload bytes placed in receive buffers
+    localparam logic [31:0] C_FP_LANDED              = 32'h0000002b; // Fast path: pieces that have landed (credits used by the peer)
+    localparam logic [31:0] C_FP_DUPLICATES          = 32'h0000002c; // Fast path: data packets dropped as duplicates
+    localparam logic [31:0] C_FP_DROPPED             = 32'h0000002d; // Fast path: data packets dropped: out of sequence, outside the window, without a credit, with a malformed header
+    localparam logic [31:0] C_FP_SLOTS               = 32'h0000002e; // Fast path: doorbells that brought their element
+    localparam logic [31:0] C_FW_FRAMES              = 32'h0000002f; // Frames that firmware was given, loopback included: without fast path all, with it what is not its own
 
     // Firmware counters
     localparam logic [31:0] F_NO_BUFFER              = 32'h00000000; // Data packets that found no receive buffer, from a Berth peer (invariant 1): always 0
@@ -292,7 +305,7 @@ package berth_regs_pkg;
     localparam logic [31:0] CPU_DB_INDEX             = 32'h00000048; // ro: that QP's producer indices: send in bits 15:0, receive in bits 31:16
     localparam logic [31:0] CPU_DB_BYTES             = 32'h0000004c; // ro: that QP's bytes posted so far, modulo 2^32
     localparam logic [31:0] CPU_DB_CFG_QPN           = 32'h00000050; // wo: QPN of the doorbell row to configure
-    localparam logic [31:0] CPU_DB_CFG               = 32'h00000054; // wo: doorbell row: bit 31 valid, bit 30 doorbells go to the fast path, doorbell page in bits 7:0; clears the row's indices
+    localparam logic [31:0] CPU_DB_CFG               = 32'h00000054; // wo: doorbell row: bit 31 valid, bit 30 doorbells go to the fast path, doorbell page in bits 7:0; clears the row's indices, except that a valid row of the same page that gets bit 30 is rung there as it stands
     localparam logic [31:0] CPU_RX_DESC              = 32'h00000060; // ro: received frame at the head: bit 31 valid, length in bits 28:16 (with iCRC, without FCS), slot in bits 7:0
     localparam logic [31:0] CPU_RX_FLAGS             = 32'h00000064; // ro: its flags, see `RX_FLAG_*`
     localparam logic [31:0] CPU_RX_POP               = 32'h00000068; // wo: any value drops the descriptor at the head (its slot stays in use)
@@ -386,7 +399,7 @@ package berth_regs_pkg;
     localparam logic [31:0] CMD_FIRST_FW             = 32'h00000010; // First command opcode that firmware carries out
     localparam logic [31:0] CQE_BYTES                = 32'h00000020; // Bytes of a completion
     localparam logic [31:0] WQE_BYTES                = 32'h00000080; // Bytes of a queue element
-    localparam logic [31:0] NUM_RTL_COUNTERS         = 32'h00000023; // RTL counters (see C_*)
+    localparam logic [31:0] NUM_RTL_COUNTERS         = 32'h00000030; // RTL counters (see C_*)
 
 endpackage
 /* verilator lint_on UNUSEDPARAM */

@@ -6,7 +6,7 @@ use crate::bound::Bound;
 use crate::headers::{psn_add, psn_sub};
 use crate::hw::Hw;
 use crate::limits::{BLOCKS, WINDOW};
-use crate::qp::{BLOCK_FAILED, BLOCK_HELD, BLOCK_PROBING, BLOCK_WAITING, Block, CONNECTED, Qp, Send};
+use crate::qp::{BLOCK_FAILED, BLOCK_HELD, BLOCK_PROBING, BLOCK_WAITING, Block, CONNECTED, Qp, Send, TAG_INLINE};
 use crate::shared::{Shared, TAG_SEND, Tag};
 use berth_abi::counters::{F_RESEND_BLOCKS, F_SEND_BLOCKS};
 use berth_abi::cpu::{CRD_PEEK, XLT_HIT, XLT_MISS, XLT_READY};
@@ -104,7 +104,8 @@ impl Qp {
             if wqe.is_inline() {
                 // The data are here already.
                 let len = wqe.len.saturating_sub(sq.ask_off).min(most);
-                *sq.blocks.at_mut(index) = Block::inline(sq.ask_pos, len, wqe.sge, sq.ask_off);
+                let (va, tag) = ((wqe.sge as u64) << 8 | sq.ask_off as u64 & 0xff, TAG_INLINE);
+                *sq.blocks.at_mut(index) = Block { va, start: sq.ask_pos, len, tag, state: BLOCK_HELD, flying: 0 };
                 sq.block_tail = index.wrapping_add(1);
                 sq.ask_off += len;
                 sq.ask_pos += len as u64;

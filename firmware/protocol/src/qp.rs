@@ -52,8 +52,9 @@ pub const EVENT_DESTROYED: u8 = 8;
 
 /// Bytes of an inline element's data that stand in one [`Range`].
 pub const INLINE_PART: usize = 12;
-/// `Block::tag`: the block's bytes are data of an inline element, not memory; its address is where they begin in them.
-const TAG_INLINE: u16 = u16::MAX;
+/// `Block::tag`: the block's bytes are data of an inline element, not memory; its address is the element's first context (bits 23:8)
+/// and the first byte (bits 7:0).
+pub const TAG_INLINE: u16 = u16::MAX;
 
 /// One range of virtual memory, or `INLINE_PART` bytes of an inline element's data (in address and length).
 #[derive(Clone, Copy)]
@@ -150,12 +151,6 @@ pub struct Block {
 }
 
 impl Block {
-    /// `len` bytes of an inline element's data from byte `off` on; they stand from context `sge` on.
-    pub fn inline(start: u64, len: u32, sge: u16, off: u32) -> Self {
-        let va = (sge as u64) << 8 | off as u64 & 0xff;
-        Self { va, start, len, tag: TAG_INLINE, state: BLOCK_HELD, flying: 0 }
-    }
-
     /// Where its bytes begin, if they are inline data: first context of the element, byte.
     pub fn inline_at(&self) -> Option<(u16, usize)> {
         (self.tag == TAG_INLINE && self.state == BLOCK_HELD).then_some(((self.va >> 8) as u16, self.va as usize & 0xff))

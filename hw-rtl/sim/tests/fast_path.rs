@@ -4,9 +4,11 @@
 #![cfg(feature = "fastpath")]
 
 use berth_abi::card::{FIRST_QPN, xlt_free};
+use berth_abi::counters::*;
 use berth_abi::cpu::*;
 use berth_abi::host::*;
 use berth_abi::ring::CMD_PAGE_INSTALL;
+use berth_abi::wqe::{OP_SEND, Wqe};
 use berth_random::Rng;
 use berth_rtl::{BAR_CONTROL, BAR_DOORBELL, Card, CardConfig, HostError, HostMemory};
 use std::collections::{BTreeSet, VecDeque};
@@ -217,6 +219,27 @@ impl Node {
         self.card.mmio_write(BAR_DOORBELL, PAGE * 4096 + u64::from(DB_SQ), word, 8);
     }
 
+    /// Posts an inline send of `data`; with `slot` these are in the doorbell, and stores to it in the order of `order`.
+    fn send_inline(&mut self, data: &[u8], slot: &[u8], order: &[u64]) {
+        let element = |data: &[u8]| {
+            let header = Wqe { opcode: OP_SEND, wr_id: self.sq.into(), ..Wqe::default() };
+            header.with_inline(data).unwrap().slot().unwrap()
+        };
+        let bytes: Vec<u8> = element(data).iter().flat_map(|w| w.to_le_bytes()).collect();
+        self.poke(SENDS + 128 * u64::from(self.sq % 256), &bytes);
+        let mut words = element(slot).to_vec();
+        self.sq += 1;
+        self.posted = self.posted.wrapping_add(data.len() as u32);
+        words.push(u64::from(QP) | u64::from(self.sq) << 16 | u64::from(self.posted) << 32);
+        for &i in order {
+            self.card.mmio_write(BAR_DOORBELL, PAGE * 4096 + u64::from(DB_WQE) + 8 * i, words[i as usize], 8);
+        }
+    }
+
+    fn counter(&mut self, index: u32) -> u64 {
+        self.card.mmio_read(BAR_CONTROL, u64::from(HOST_COUNTERS + 8 * index), 8)
+    }
+
     /// The completions so far (of the first round), as (wr_id, bytes, status, opcode).
     fn completions(&self) -> Vec<(u64, u32, u8, u8)> {
         let ring = self.peek(COMPLETIONS, 32 << 10);
@@ -319,6 +342,91 @@ fn messages_arrive_in_the_receives_and_both_ends_hear_of_it() {
         assert_eq!(pair.nodes[0].completions()[n], (n as u64, len, 0, 1));
     }
     assert_eq!((pair.nodes[0].exception(), pair.nodes[1].exception()), (None, None));
+    let packets = lens.iter().map(|len| u64::from(len.div_ceil(1 << LOG2_MTU))).sum();
+    let [sender, receiver] = &mut pair.nodes;
+    assert_eq!([C_FP_PACKETS, C_FP_BYTES_SENT].map(|i| sender.counter(i)), [packets, at]);
+    assert_eq!([C_FP_TAKEN, C_FP_BYTES_PLACED].map(|i| receiver.counter(i)), [packets, at]);
+    assert!(sender.counter(C_FP_BLOCKS) >= lens.len() as u64);
+}
+
+/// The queue's copy of an element differs from that in the slot, so that the data tell which the card has taken.
+#[test]
+fn decision_28_only_a_slot_whose_stores_come_in_order_brings_its_element() {
+    const ORDER: [u64; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
+    let mut pair = Pair::new(100);
+    let mut rng = Rng(28);
+    let mut taken = 0;
+    let mut sent = 0;
+    // As the rule says: stores since the last other doorbell or the last eighth, and whether one was out of order.
+    let (mut stores, mut bad) = (0, false);
+    for round in 0..60 {
+        let len = (rng.below(40) + 1) as usize;
+        let (queue, slot) = (vec![0x11; len], vec![0x22; len]);
+        let mut order = ORDER.to_vec();
+        match rng.below(6) {
+            0 => {
+                // Write combining: any order, the commit somewhere.
+                let at = rng.below(8) as usize;
+                order.rotate_left(at);
+            }
+            1 => order.swap(rng.below(7) as usize, rng.below(7) as usize),
+            2 => _ = order.remove(rng.below(7) as usize),
+            _ => (),
+        }
+        pair.nodes[1].receive(VA + round * 64, 64);
+        if rng.below(3) == 0 {
+            // Another doorbell of the page: that of the receive queue, which has nothing new.
+            let word = u64::from(QP) | u64::from(pair.nodes[0].rq) << 16;
+            pair.nodes[0].card.mmio_write(BAR_DOORBELL, PAGE * 4096 + u64::from(DB_RQ), word, 8);
+            (stores, bad) = (0, false);
+        }
+        // Another process's slot does not disturb.
+        pair.nodes[0].card.mmio_write(BAR_DOORBELL, 2 * 4096 + u64::from(DB_WQE) + 8 * rng.below(7), u64::MAX, 8);
+        let mut brought = false;
+        for &i in &order {
+            bad |= i != stores;
+            brought |= i == 7 && !bad;
+            stores += 1;
+            if stores == 8 {
+                (stores, bad) = (0, false);
+            }
+        }
+        pair.nodes[0].send_inline(&queue, &slot, &order);
+        sent += 1;
+        taken += u64::from(brought);
+        pair.until(20_000, |p| p.nodes.iter().all(|n| n.completions().len() == sent));
+        assert_eq!(pair.nodes[1].completions()[sent - 1], (round, len as u32, 0, 2));
+        let got = pair.nodes[1].peek(DATA + round * 64, len);
+        assert_eq!(got == slot, brought, "round {round}, stores {order:?}");
+        assert!(brought || got == queue);
+    }
+    assert!(taken > 10, "{taken} of {sent} slots were taken");
+    assert_eq!(pair.nodes[0].counter(C_FP_SLOTS), taken);
+    // The other counters of the path, of one message and one list each.
+    let count = |pair: &mut Pair, n: usize, index| pair.nodes[n].counter(index);
+    let sent = sent as u64;
+    assert_eq!(count(&mut pair, 0, C_FP_PACKETS), sent);
+    assert_eq!(count(&mut pair, 0, C_FP_AGAIN), 0);
+    assert_eq!(count(&mut pair, 1, C_FP_TAKEN), sent);
+    assert_eq!(count(&mut pair, 1, C_CREDITS_POSTED), sent);
+    assert_eq!(count(&mut pair, 1, C_CREDITS_SENT), sent);
+    let lists = count(&mut pair, 1, C_LISTS_SENT);
+    assert_eq!(count(&mut pair, 1, C_FP_LISTS), lists);
+    assert_eq!(count(&mut pair, 1, C_FP_LANDED), sent);
+    assert_eq!(count(&mut pair, 1, C_FP_BYTES_PLACED), pair.nodes[0].posted.into());
+    assert_eq!(
+        (count(&mut pair, 0, C_FP_BYTES_SENT), count(&mut pair, 0, C_FP_BLOCKS)),
+        (0, 0),
+        "inline data need no memory"
+    );
+    assert!(count(&mut pair, 1, C_FP_ACKS) > 0);
+    for n in 0..2 {
+        for index in [C_FP_DUPLICATES, C_FP_DROPPED, C_FW_FRAMES] {
+            assert_eq!(count(&mut pair, n, index), 0, "counter {index} of card {n}");
+        }
+        let frames = [C_FP_PACKETS, C_FP_ACKS, C_FP_LISTS].map(|i| count(&mut pair, n, i)).iter().sum::<u64>();
+        assert_eq!(count(&mut pair, n, C_TX_FRAMES), frames);
+    }
 }
 
 /// As when a process posts before its connection is there.

@@ -58,9 +58,9 @@ table! {
     C_CMD_BAD = 25;
     /// Completions lost because their queue was full.
     C_CQ_OVERRUN = 26;
-    /// Credits posted to builders.
+    /// Credits posted to builders, the fast path's included.
     C_CREDITS_POSTED = 27;
-    /// Credit lists taken from builders.
+    /// Credit lists taken from builders, the fast path's included, repeats not.
     C_LISTS_SENT = 28;
     /// Credits in them.
     C_CREDITS_SENT = 29;
@@ -82,24 +82,24 @@ table! {
     C_FP_ACKS = 37;
     /// Fast path: credit lists sent, repeats included.
     C_FP_LISTS = 38;
-    /// Fast path: credit lists taken.
-    C_FP_LISTS_TAKEN = 39;
+    /// Fast path: payload bytes read from memory for sending, those sent again included, inline data not.
+    C_FP_BYTES_SENT = 39;
+    /// Fast path: blocks asked for sending.
+    C_FP_BLOCKS = 40;
     /// Fast path: data packets accepted.
-    C_FP_TAKEN = 40;
+    C_FP_TAKEN = 41;
+    /// Fast path: payload bytes placed in receive buffers.
+    C_FP_BYTES_PLACED = 42;
+    /// Fast path: pieces that have landed (credits used by the peer).
+    C_FP_LANDED = 43;
     /// Fast path: data packets dropped as duplicates.
-    C_FP_DUPLICATES = 41;
-    /// Fast path: data packets that came behind a gap.
-    C_FP_OUT_OF_ORDER = 42;
-    /// Fast path: data packets dropped: outside the window, no credit, no room.
-    C_FP_DROPPED = 43;
-    /// Fast path: frames of its QPs that firmware was given (anything but a good SEND, acknowledgement or list).
-    C_FP_TO_FIRMWARE = 44;
-    /// Fast path: blocks and receives' chunks asked for.
-    C_FP_BLOCKS = 45;
-    /// Fast path: events for firmware.
-    C_FP_EVENTS = 46;
+    C_FP_DUPLICATES = 44;
+    /// Fast path: data packets dropped: out of sequence, outside the window, without a credit, with a malformed header.
+    C_FP_DROPPED = 45;
     /// Fast path: doorbells that brought their element.
-    C_FP_SLOTS = 47;
+    C_FP_SLOTS = 46;
+    /// Frames that firmware was given, loopback included: without fast path all, with it what is not its own.
+    C_FW_FRAMES = 47;
     }
 }
 /// RTL counters.
