@@ -43,14 +43,14 @@ fn cr_3_sender_without_credit_holds_its_data(env: &Env) -> Res {
     let target = Mem::new(1000)?;
     let context = env.context()?;
     let (mut from, mut to) = loop_pair(env, &context, &depths(4, 4), 201)?;
-    let before = env.device()?.counters()?.fw(c::F_DATA_PACKETS);
+    let before = env.device()?.counters()?.data_packets();
     from.send(0, &[source.sge(0, 1000)])?;
     // The query goes through the same firmware behind the doorbell.
     for _ in 0..20 {
         let state = from.qp.state()?;
         ensure_eq!((state.kind, state.credits, state.pieces), (QpStateKind::Connected, 0, 0));
     }
-    ensure_eq!(env.device()?.counters()?.fw(c::F_DATA_PACKETS), before);
+    ensure_eq!(env.device()?.counters()?.data_packets(), before);
     ensure!(from.sends.poll()?.is_none());
     // VC-1: nothing is pinned before a credit covers it.
     ensure_eq!(env.device()?.counters()?.pinned(), 0);
@@ -314,7 +314,7 @@ fn inv_2_lost_duplicated_reordered_corrupted_frames_do_no_harm(env: &Env) -> Res
         for key in ["lost", "duplicated", "reordered", "corrupted"] {
             ensure!(number(&stats, key)? > 0, "the wire has {key} nothing: {stats}");
         }
-        let again = after.fw(c::F_RETRANSMITTED) - before.fw(c::F_RETRANSMITTED);
+        let again = after.retransmitted() - before.retransmitted();
         ensure!(again > 0, "5 % of frames were lost, and none was sent again");
     } else {
         let bad = after.rtl(c::C_RX_BAD_ICRC)

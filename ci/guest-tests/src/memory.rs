@@ -233,7 +233,8 @@ fn vc_4_retransmission_pins_again(env: &Env) -> Res {
     establish(env, &context, &conn.qp, 307)?;
     if env.role == Role::A {
         let device = env.device()?;
-        let before = device.counters()?.fw(c::F_RESEND_BLOCKS);
+        let again = |n: libberth::Counters| n.fw(c::F_RESEND_BLOCKS) + n.rtl(c::C_FP_AGAIN);
+        let before = again(device.counters()?);
         conn.wait_state(env, "the credit has come", |s| s.credits == 1)?;
         // Acknowledgements stay at the wire until something was sent again; the application has swapped it out.
         env.sim("hold b")?;
@@ -241,7 +242,7 @@ fn vc_4_retransmission_pins_again(env: &Env) -> Res {
             conn.send(0, &[mem.sge(0, TOTAL)])?;
             wait_until("blocks were requested again", env.hang, || {
                 let _ = mem.advise(0, TOTAL, libc::MADV_PAGEOUT);
-                Ok(device.counters()?.fw(c::F_RESEND_BLOCKS) > before)
+                Ok(again(device.counters()?) > before)
             })
         })();
         env.sim("release b")?;
@@ -756,11 +757,11 @@ fn vc_8_several_blocks_leave_before_an_acknowledgement(env: &Env) -> Res {
             let sges: Vec<_> = (0..BLOCKS).map(|n| mem.sge(2 * n * PAGE, PAGE)).collect();
             conn.send(0, &sges)?;
             wait_until("all blocks have left", env.hang, || {
-                let sent = device.counters()?.fw(c::F_BYTES_SENT) - before.fw(c::F_BYTES_SENT);
+                let sent = device.counters()?.bytes_sent() - before.bytes_sent();
                 Ok(sent == (BLOCKS * PAGE) as u64)
             })?;
             ensure!(conn.sends.poll()?.is_none(), "completed without an acknowledgement");
-            let blocks = device.counters()?.fw(c::F_SEND_BLOCKS) - before.fw(c::F_SEND_BLOCKS);
+            let blocks = device.counters()?.send_blocks() - before.send_blocks();
             ensure!(blocks >= BLOCKS as u64, "{blocks} blocks");
             Ok(())
         })();

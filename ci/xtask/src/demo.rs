@@ -13,27 +13,32 @@ use crate::context::sha256_file;
 use crate::guest::{self, Role};
 use crate::kernel::Flavour;
 use crate::progress::{Progress, clock};
-use crate::report::{self, Cards, Figures, Peak, Samples, Wire};
+use crate::report::{self, Cards, Figures, Handled, HandledBy, Peak, Samples, Wire};
 use crate::steps::{Builder, Parts};
 use crate::wire;
 
+/// Whether the simulator's cards have the fast path (`FAST` of `berth_core`).
+const FAST_CARDS: bool = false;
 /// How much of the kernel image is sent when no file is named.
-const DEFAULT_BYTES: u64 = 4 << 20;
+const DEFAULT_BYTES: u64 = if FAST_CARDS { 64 << 20 } else { 4 << 20 };
 /// A guest keeps the file in memory, so it cannot be longer than this.
 const LARGEST_FILE: u64 = 2 << 30;
 /// Receive buffers that host b keeps posted. More would not be faster: it is several times what the wire can have on the way.
 const RECV_DEPTH: u32 = 16;
 /// Wall time per frame that was measured on 2 cores without KVM, and what a run takes besides; for estimates only.
-const SECONDS_PER_FRAME: f64 = 0.01;
-const SECONDS_PER_MIB: f64 = 1.0;
+const SECONDS_PER_FRAME: f64 = if FAST_CARDS { 0.002 } else { 0.01 };
+const SECONDS_PER_MIB: f64 = if FAST_CARDS { 1.5 } else { 1.0 };
 const SECONDS_BESIDES: f64 = 10.0;
+/// Estimates above this are printed (s).
+const WORTH_SAYING: f64 = 40.0;
 /// How much slower the simulation is while it writes waveforms, and how much it writes.
 const TRACE_SLOWDOWN: f64 = 4.0;
 
 /// Options of the demo.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Arguments {
-    /// What to send [default: the first 4 MiB of the kernel image that was just built].
+    /// What to send [default: 64 MiB of the kernel image that was just built, from its start again if it is shorter; 4 MiB
+    /// if the cards have no fast path].
     #[arg(long)]
     pub file: Option<PathBuf>,
     /// Sizes of the receive buffers that are posted, used in turn, e.g. 3,7,22,44,65536. Each becomes one credit.
@@ -118,10 +123,18 @@ pub fn transfer(builder: &Builder, parts: &Parts, arguments: &Arguments) -> Resu
         }
         None => {
             let image = parts.kernel.build.join("vmlinux");
-            let mut file =
-                fs::File::open(&image).with_context(|| format!("opening {}", image.display()))?.take(DEFAULT_BYTES);
-            std::io::copy(&mut file, &mut fs::File::create(&payload)?)?;
-            "vmlinux (first 4 MiB)".to_owned()
+            let mut copy = fs::File::create(&payload)?;
+            let mut left = DEFAULT_BYTES;
+            // A small kernel is sent more than once.
+            while left > 0 {
+                let file = fs::File::open(&image).with_context(|| format!("opening {}", image.display()))?;
+                let copied = std::io::copy(&mut file.take(left), &mut copy)?;
+                if copied == 0 {
+                    bail!("{} is empty", image.display());
+                }
+                left -= copied;
+            }
+            format!("vmlinux ({})", report::size(DEFAULT_BYTES))
         }
     };
     let bytes = fs::metadata(&payload)?.len();
@@ -140,7 +153,7 @@ pub fn transfer(builder: &Builder, parts: &Parts, arguments: &Arguments) -> Resu
     run.script(Role::B, &script(arguments, Role::B))?;
 
     let mut progress = Progress::start(&format!("{} from host a to host b", report::size(bytes)), None);
-    if seconds > 40.0 || arguments.trace {
+    if seconds > WORTH_SAYING || arguments.trace {
         let clock = clock(Duration::from_secs_f64(seconds));
         let more = if arguments.trace { "; waveforms of 100 MB and more" } else { "" };
         progress.line(&format!("  estimate: about {clock} for these options on 2 cores{more}"));
@@ -181,6 +194,7 @@ pub fn transfer(builder: &Builder, parts: &Parts, arguments: &Arguments) -> Resu
     let samples = Samples::read(&run.folder.join("samples.jsonl"), &run.share)?;
     (figures.card_cycles, figures.host_wait_cycles) = samples.cycles();
     figures.bytes_per_cycle = bytes as f64 / figures.card_cycles.max(1) as f64;
+    figures.cycles_per_byte = figures.card_cycles as f64 / bytes.max(1) as f64;
     if arguments.trace {
         figures.waveforms = Role::ALL.iter().map(|r| out.join(format!("{r}.fst")).display().to_string()).collect();
     }
@@ -354,6 +368,22 @@ fn number(value: &Value, path: &[&str]) -> Result<u64> {
     found.with_context(|| format!("the figure {} is missing", path.join(".")))
 }
 
+/// Who has handled a card's frames; loopback counts as sent and received.
+fn fast(stat: &Value) -> Result<Handled> {
+    let rtl = |name: &str| number(stat, &["rtl", name]);
+    let looped = rtl("loopback_frames")?;
+    let (sent, received) = (rtl("tx_frames")? + looped, rtl("rx_frames")? + looped);
+    let rtl_sent = rtl("fp_packets")? + rtl("fp_acks")? + rtl("fp_lists")?;
+    let firmware_received = rtl("fw_frames")?;
+    Ok(Handled {
+        rtl_sent,
+        firmware_sent: sent.saturating_sub(rtl_sent),
+        rtl_received: received.saturating_sub(firmware_received),
+        firmware_received,
+        slots: rtl("fp_slots")?,
+    })
+}
+
 fn figures(run: &guest::Run, end: &guest::End, bytes: u64) -> Result<Figures> {
     let transfer_b = read_json(&run.share.join("transfer-b.json"))?;
     let stat_a = read_json(&run.share.join("stat-a.json"))?;
@@ -364,6 +394,8 @@ fn figures(run: &guest::Run, end: &guest::End, bytes: u64) -> Result<Figures> {
     let (credit_lists, credits) =
         (number(&stat_b, &["rtl", "lists_sent"])?, number(&stat_b, &["rtl", "credits_sent"])?);
     let wire = |name: &str| number(&simulator, &["wire", name]);
+    let (sender, receiver) = (fast(&stat_a)?, fast(&stat_b)?);
+    let firmware_events = both(&["fw", "fast_events"])?;
     if number(&transfer_b, &["bytes"])? != bytes {
         bail!("host b received {} bytes of {bytes}", number(&transfer_b, &["bytes"])?);
     }
@@ -371,7 +403,8 @@ fn figures(run: &guest::Run, end: &guest::End, bytes: u64) -> Result<Figures> {
         bytes,
         frames: wire("frames")?,
         wire_bytes: wire("bytes")?,
-        retransmitted_frames: both(&["fw", "retransmitted"])?,
+        retransmitted_frames: both(&["fw", "retransmitted"])? + both(&["rtl", "fp_again"])?,
+        handled_by: HandledBy { firmware_events, sender, receiver },
         control_retransmitted_frames: both(&["fw", "control_retransmitted"])?,
         // A packet without a credit is one for which no buffer was announced.
         no_buffer_drops: both(&["fw", "no_buffer"])? + both(&["fw", "no_credit"])?,

@@ -38,6 +38,47 @@ pub struct Wire {
     pub corrupted: u64,
 }
 
+/// Who has handled a card's frames.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Handled {
+    /// Frames that RTL has sent by itself: data, acknowledgements, credit lists.
+    pub rtl_sent: u64,
+    /// Frames that firmware has sent.
+    pub firmware_sent: u64,
+    /// Frames that came and that firmware has not seen.
+    pub rtl_received: u64,
+    /// Frames that firmware was given.
+    pub firmware_received: u64,
+    /// Doorbells that brought their element.
+    pub slots: u64,
+}
+
+/// Who has handled the frames.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct HandledBy {
+    /// What RTL had firmware decide on, both cards (`F_FAST_EVENTS`).
+    pub firmware_events: u64,
+    /// Card a.
+    pub sender: Handled,
+    /// Card b.
+    pub receiver: Handled,
+}
+
+impl HandledBy {
+    fn frames(&self) -> String {
+        let rtl = |h: &Handled| thousands(h.rtl_sent + h.rtl_received);
+        let firmware = |h: &Handled| thousands(h.firmware_sent + h.firmware_received);
+        let (a, b) = (&self.sender, &self.receiver);
+        format!(
+            "RTL {} and {}, firmware {} and {} (sent and received, cards a and b)",
+            rtl(a),
+            rtl(b),
+            firmware(a),
+            firmware(b)
+        )
+    }
+}
+
 /// All counters of both cards and their drivers.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Cards {
@@ -97,6 +138,10 @@ pub struct Figures {
     pub host_wait_cycles: u64,
     /// File bytes per card cycle.
     pub bytes_per_cycle: f64,
+    /// Card cycles per file byte.
+    pub cycles_per_byte: f64,
+    /// Who has handled the frames.
+    pub handled_by: HandledBy,
     /// Wall time from power-on to power-off. Says something about the simulation, nothing about the card.
     pub wall_seconds: f64,
     /// What the wire did.
@@ -189,13 +234,16 @@ pub fn terminal(f: &Figures) -> String {
     line(
         "card time",
         format!(
-            "{} cycles, {:.3} bytes per cycle (wire: {BYTES_PER_CYCLE}); {} more waiting for the hosts",
+            "{} cycles: {:.3} per byte, {:.3} bytes per cycle (wire: {BYTES_PER_CYCLE}); {} more waiting for the hosts",
             thousands(f.card_cycles),
+            f.cycles_per_byte,
             f.bytes_per_cycle,
             thousands(f.host_wait_cycles)
         ),
     );
     line("frames", format!("{} on the wire, {}", thousands(f.frames), size(f.wire_bytes)));
+    line("frames handled by", f.handled_by.frames());
+    line("decided by firmware", format!("{} events of the fast path", thousands(f.handled_by.firmware_events)));
     line(
         "credits",
         format!("{} in {} lists, {:.1} per list", thousands(f.credits), thousands(f.credit_lists), f.mean_credit_list),
@@ -261,7 +309,12 @@ impl Samples {
                 clocks.entry("a").or_default().push((get("cycles"), time));
             } else {
                 samples.placed.push((time, get("bytes_placed")));
-                samples.credits.push((time, get("credits_outstanding")));
+                // Firmware keeps a gauge; the fast path counts credits announced and pieces landed.
+                let outstanding = match get("fast_lists") > 0.0 {
+                    true => (get("credits_sent") - get("fast_landed")).max(0.0),
+                    false => get("credits_outstanding"),
+                };
+                samples.credits.push((time, outstanding));
                 clocks.entry("b").or_default().push((get("cycles"), time));
             }
         }
@@ -587,7 +640,14 @@ pub fn html(f: &Figures, samples: &Samples) -> String {
             thousands(f.card_cycles),
             format!("card cycles with work; {} more waiting for the emulated hosts", thousands(f.host_wait_cycles)),
         ),
-        (format!("{:.2}", f.bytes_per_cycle), format!("file bytes per card cycle; the wire carries {BYTES_PER_CYCLE}")),
+        (
+            format!("{:.3}", f.cycles_per_byte),
+            format!(
+                "card cycles per byte: {:.2} bytes per cycle; the wire carries {BYTES_PER_CYCLE}",
+                f.bytes_per_cycle
+            ),
+        ),
+        (thousands(f.handled_by.firmware_events), "events of the fast path that firmware had to decide on".to_owned()),
     ];
     write!(
         out,
@@ -623,6 +683,15 @@ pub fn html(f: &Figures, samples: &Samples) -> String {
             size(budget)
         )
         .ok();
+    }
+    out += "</table>\n<h2>Who handled the frames</h2>\n<table><tr><th>Card<th class=\"n\">sent by RTL<th class=\"n\">sent by firmware\
+            <th class=\"n\">received by RTL<th class=\"n\">received by firmware<th class=\"n\">elements with their doorbell</tr>\n";
+    for (name, h) in [("a, sends", f.handled_by.sender), ("b, receives", f.handled_by.receiver)] {
+        write!(out, "<tr><td>{name}").ok();
+        for count in [h.rtl_sent, h.firmware_sent, h.rtl_received, h.firmware_received, h.slots] {
+            write!(out, "<td class=\"n\">{}", thousands(count)).ok();
+        }
+        out += "</tr>\n";
     }
     out += "</table>\n<h2>The wire</h2>\n<table><tr><th>What<th class=\"n\">frames</tr>\n";
     for (name, count) in [
@@ -736,6 +805,11 @@ mod tests {
             "peak_pinned_bytes.receiver",
             "pinned_bytes_at_end",
             "card_cycles",
+            "bytes_per_cycle",
+            "cycles_per_byte",
+            "handled_by.firmware_events",
+            "handled_by.sender.rtl_sent",
+            "handled_by.receiver.firmware_received",
             "wire.lost",
             "wire.duplicated",
             "wire.reordered",

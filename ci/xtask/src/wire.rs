@@ -58,6 +58,7 @@ impl WireCheck {
             0x04 => "RC SEND Only",
             0x05 => "RC SEND Only with Immediate",
             0x11 => "RC Acknowledge",
+            0x64 => "UD SEND Only (credit list)",
             SELECTIVE_ACKNOWLEDGE => "Berth selective acknowledgement",
             _ => "other",
         }
