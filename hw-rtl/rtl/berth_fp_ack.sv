@@ -87,7 +87,7 @@ module berth_fp_ack #(
     localparam int unsigned PLACES = 1 << LR;
     localparam int unsigned RW     = 24 + 4*128 + PLACES + LR + 1 + 1 + 1 + 32;
 
-    typedef enum logic [2:0] {IDLE, ROWS, APPLY, SLIDE, HUNT, MARK, GIVE, STORE} op_t;
+    typedef enum logic [3:0] {IDLE, ROWS, ALIGN, APPLY, SLIDE, HUNT, MARK, GIVE, STORE} op_t;
     typedef enum logic [2:0] {ACK, AGAIN, FAIL, PLACE, WORK, COMMAND, SWEEP, INIT} kind_t;
     op_t           op_q;
     kind_t         kind_q;
@@ -147,7 +147,7 @@ module berth_fp_ack #(
         .wdata(cfg_wdata[23:0]), .re(idle), .raddr(q), .rdata(psn_cfg));
 
     logic [23:0]       una_q, psn_q, next_q;
-    logic [127:0]      done_q, lost_q_, fixing_q, marked_q, open_q, sack_q;
+    logic [127:0]      done_q, lost_q_, fixing_q, marked_q, open_q, seen_at_q;
     logic [PLACES-1:0] busy_q;
     logic [LR-1:0]     place_q_, freed_q;
     logic              halt_q, armed_q, told_q, has_sack_q, lose_q, seen_q, hunt_q;
@@ -158,21 +158,20 @@ module berth_fp_ack #(
     logic [23:0]       was_una_q;
 
     function automatic logic [127:0] ones(input logic [23:0] n);
-        ones = n >= 24'd128 ? '1 : (128'd1 << n[6:0]) - 128'd1;
+        for (int i = 0; i < 128; i++) ones[i] = n[23:7] != 17'd0 || 7'(i) < n[6:0];
     endfunction
-    // Place of the lowest bit that is set; 0 when there is none.
-    function automatic logic [6:0] lowest(input logic [127:0] bits);
-        logic [127:0] one;
-        one = bits & (~bits + 128'd1);
-        lowest = 7'd0;
-        for (int i = 0; i < 128; i++)
-            if (one[i]) lowest = lowest | 7'(i);
-    endfunction
+    // Shifting is done in steps of 64, 16, 4 and 1 places, the largest that fits each cycle: acknowledgements of one
+    // packet, of four and of sixteen need one.
 
     // ---- an acknowledgement --------------------------------------------------------------
     logic [23:0]  flight, upto, back, flight_q;
     logic         reached, old, is_ack, is_nak, in_window;
-    logic [127:0] seen, told_bits, news;
+    logic [127:0] told_bits, news, sent_out, came;
+    always_comb for (int i = 0; i < 128; i++) came[i] = ack_sack[127-i];
+    logic         with_sack;
+    logic [7:0]   shift_q;               // places that what a SACK says has still to be moved by
+    logic         up_q;                  // to later packets
+    logic         has_sack;              // it says something
     assign is_ack    = syndrome_q[7:5] == 3'd0;
     assign is_nak    = syndrome_q[7:5] == 3'd3;
     assign flight    = next_q - una_q;
@@ -181,39 +180,55 @@ module berth_fp_ack #(
     assign reached    = upto <= flight;
     assign old       = upto[23];
     assign in_window = upto < flight;
+    assign with_sack = is_ack && has_sack_q && selective;
+    assign has_sack  = with_sack && (reached ? upto < 24'd128 : old && back < 24'd128);
+    assign sent_out  = ones(flight);
     always_comb begin
-        for (int i = 0; i < 128; i++) seen[i] = sack_q[127-i];
-        told_bits = reached ? ones(upto) : '0;
-        if (is_ack && has_sack_q && selective) begin
-            if (reached) told_bits = told_bits | (upto >= 24'd128 ? '0 : seen << upto[6:0]);
-            else if (old) told_bits = told_bits | (back >= 24'd128 ? '0 : seen >> back[6:0]);
-        end
+        told_bits = (reached ? ones(upto) : '0) | (has_sack ? seen_at_q : '0);
         if (is_ack ? !reached && !old : !in_window) told_bits = '0;
-        news = told_bits & ones(flight) & ~done_q;
+        news = told_bits & sent_out & ~done_q;
     end
 
     // ---- the window slides -----------------------------------------------------------------
-    logic [7:0]   run;
-    assign run = done_q == '1 ? 8'd128 : {1'b0, lowest(~done_q)};
+    logic [3:0]   hop;                   // one of 64, 16, 4, 1 places, or none
+    logic [6:0]   step;                  // as a number
+    logic         slid;                  // with this step
+    always_comb begin
+        hop  = done_q[63:0] == '1 ? 4'd8 : done_q[15:0] == '1 ? 4'd4 : done_q[3:0] == '1 ? 4'd2 : {3'd0, done_q[0]};
+        slid = hop[3] ? !done_q[64] : hop[2] ? !done_q[16] : hop[1] ? !done_q[4] : !(done_q[0] && done_q[1]);
+        step = {hop[3], 1'b0, hop[2], 1'b0, hop[1], 1'b0, hop[0]};
+    end
+    function automatic logic [127:0] down(input logic [127:0] bits, input logic [3:0] by);
+        down = by[3] ? bits >> 64 : by[2] ? bits >> 16 : by[1] ? bits >> 4 : by[0] ? bits >> 1 : bits;
+    endfunction
 
     // ---- what is lost ----------------------------------------------------------------------
     logic [7:0]   newest;
-    logic [127:0] settled;
+    logic [127:0] settled, mirror, top;
     logic         nothing_new;
     always_comb begin
+        for (int i = 0; i < 128; i++) mirror[i] = done_q[127-i];
+        top    = mirror & (~mirror + 128'd1);
         newest = 8'd0;
         for (int i = 0; i < 128; i++)
-            if (done_q[i]) newest = 8'(i + 1);
+            if (top[127-i]) newest = newest | 8'(i + 1);
         settled = done_q | lost_q_ | fixing_q;
     end
     assign nothing_new = pieces == cut;
-    logic [6:0] open_at, lost_at, at;      // places in the window
+    logic [6:0] first_at, at;              // places in the window
+    logic [127:0] among, first_one, at_one; // the lowest of the bits looked at (lost ones to give, else open ones)
+    always_comb begin
+        among     = op_q == GIVE ? lost_q_ : open_q;
+        first_one = among & (~among + 128'd1);
+        first_at  = 7'd0;
+        for (int i = 0; i < 128; i++)
+            if (first_one[i]) first_at = first_at | 7'(i);
+        at_one    = psn_q - una_q < flight ? 128'd1 << at : '0;
+    end
     logic [7:0] mark;
     logic [8:0] marked_at;
     logic       overtaken;
-    assign open_at   = lowest(open_q);
-    assign lost_at   = lowest(lost_q_);
-    assign marked_at = {2'd0, open_at} + (marked_q[open_at] ? {1'b0, mark} : 9'd1);
+    assign marked_at = {2'd0, first_at} + ((marked_q & first_one) != '0 ? {1'b0, mark} : 9'd1);
     assign overtaken = {1'b0, newest} >= marked_at + {5'd0, reorder}
                        || (nothing_new && {16'd0, newest} == flight_q && {1'b0, newest} > marked_at);
     assign flight_q  = flight;
@@ -221,7 +236,7 @@ module berth_fp_ack #(
 
     logic         mark_we;
     logic [23:0]  open_psn, behind;
-    assign open_psn = una_q + {17'd0, open_at};
+    assign open_psn = una_q + {17'd0, first_at};
     assign mark_we  = op_q == APPLY && kind_q == AGAIN;
     assign behind   = again_next_q - psn_q;
     logic [23:0]  again_next_q;
@@ -251,7 +266,7 @@ module berth_fp_ack #(
     assign acked_halt = halt_q;
     assign lost_valid = op_q == GIVE && can_give;
     assign lost_q     = q_q;
-    assign lost_psn   = una_q + {17'd0, lost_at};
+    assign lost_psn   = una_q + {17'd0, first_at};
     assign lost_place = place_q_;
 
     always_ff @(posedge clk) begin
@@ -270,7 +285,9 @@ module berth_fp_ack #(
                 again_next_q <= again_next;
                 freed_q      <= place_idx;
                 cmd_op_q     <= cmd_op;
-                {syndrome_q, has_sack_q, sack_q} <= {ack_syndrome, ack_has_sack, ack_sack};
+                {syndrome_q, has_sack_q} <= {ack_syndrome, ack_has_sack};
+                seen_at_q <= came;
+                shift_q <= '1;
                 if (pick_sweep) begin
                     sweep_due_q <= 1'b0;
                     sweep_q     <= sweep_q + QW'(1);
@@ -296,7 +313,27 @@ module berth_fp_ack #(
                 was_hold_q <= !selective && (m_lost | m_fixing) != '0;
                 was_halt_q <= m_halt;
                 next_q     <= next;
-                op_q       <= APPLY;
+                op_q       <= kind_q == ACK && has_sack_q ? ALIGN : APPLY;
+            end
+            ALIGN: if (shift_q == '1) begin
+                shift_q <= has_sack ? reached ? {1'b0, upto[6:0]} : {1'b0, back[6:0]} : 8'd0;
+                up_q    <= reached;
+            end else begin
+                if (shift_q[6:0] >= 7'd64) begin
+                    seen_at_q <= up_q ? seen_at_q << 64 : seen_at_q >> 64;
+                    shift_q   <= shift_q - 8'd64;
+                end else if (shift_q[6:0] >= 7'd16) begin
+                    seen_at_q <= up_q ? seen_at_q << 16 : seen_at_q >> 16;
+                    shift_q   <= shift_q - 8'd16;
+                end else if (shift_q[6:0] >= 7'd4) begin
+                    seen_at_q <= up_q ? seen_at_q << 4 : seen_at_q >> 4;
+                    shift_q   <= shift_q - 8'd4;
+                end else if (shift_q[6:0] != 7'd0) begin
+                    seen_at_q <= up_q ? seen_at_q << 1 : seen_at_q >> 1;
+                    shift_q   <= shift_q - 8'd1;
+                end else begin
+                    op_q <= APPLY;
+                end
             end
             APPLY: begin
                 op_q <= GIVE;
@@ -319,18 +356,18 @@ module berth_fp_ack #(
                         end
                         op_q <= SLIDE;
                     end
-                    AGAIN: if (psn_q - una_q < flight) begin
-                        fixing_q[at] <= 1'b0;
-                        marked_q[at] <= 1'b1;
+                    AGAIN: begin
+                        fixing_q <= fixing_q & ~at_one;
+                        marked_q <= marked_q | at_one;
                     end
-                    FAIL: if (psn_q - una_q < flight) begin
-                        fixing_q[at] <= 1'b0;
-                        lost_q_[at]  <= !done_q[at];
+                    FAIL: begin
+                        fixing_q <= fixing_q & ~at_one;
+                        lost_q_  <= (lost_q_ & ~at_one) | (at_one & ~done_q);
                     end
                     PLACE: busy_q[freed_q] <= 1'b0;
                     COMMAND: begin
                         if (cmd_op_q == 3'd2 || cmd_op_q == 3'd5)
-                            lost_q_ <= lost_q_ | (ones(flight) & ~done_q & ~fixing_q);
+                            lost_q_ <= lost_q_ | (sent_out & ~done_q & ~fixing_q);
                         if (cmd_op_q == 3'd3 || cmd_op_q == 3'd4) halt_q <= 1'b1;
                         if (cmd_op_q == 3'd5) halt_q <= 1'b0;
                         told_q  <= 1'b0;
@@ -365,36 +402,42 @@ module berth_fp_ack #(
                 endcase
             end
             SLIDE: begin
-                done_q   <= done_q >> run;
-                fixing_q <= fixing_q >> run;
-                marked_q <= marked_q >> run;
-                lost_q_  <= (lost_q_ >> run)
-                            | (lose_q ? ones(flight - {16'd0, run}) & ~(done_q >> run) & ~(fixing_q >> run) : '0);
-                una_q    <= una_q + {16'd0, run};
+                done_q   <= down(done_q, hop);
+                fixing_q <= down(fixing_q, hop);
+                marked_q <= down(marked_q, hop);
+                lost_q_  <= down(lost_q_, hop);
+                una_q    <= una_q + {17'd0, step};
                 if (seen_q) begin
-                    armed_q <= flight != {16'd0, run};
+                    armed_q <= flight != {17'd0, step};
                     told_q  <= 1'b0;
                     stamp_q <= now;
                 end
                 open_q <= '0;
-                op_q   <= hunt_q && (done_q >> run) != '0 ? HUNT : GIVE;
-                seen_q <= 1'b1;             // HUNT: the packets to look at are not chosen yet
+                // what is known behind a gap is looked at; a NAK loses all
+                if (slid) begin
+                    op_q   <= (hunt_q && down(done_q, hop) != '0) || lose_q ? HUNT : GIVE;
+                    seen_q <= 1'b1;         // HUNT: the packets to look at are not chosen yet
+                end
             end
-            HUNT: if (seen_q) begin
+            HUNT: if (lose_q) begin
+                lost_q_ <= lost_q_ | (sent_out & ~done_q & ~fixing_q);
+                lose_q  <= 1'b0;
+                if (!hunt_q) op_q <= GIVE;
+            end else if (seen_q) begin
                 open_q <= ~settled & ones({16'd0, newest});
                 seen_q <= 1'b0;
             end else begin
                 op_q <= open_q == '0 ? GIVE : MARK;
             end
             MARK: begin
-                if (overtaken) lost_q_[open_at] <= 1'b1;
-                open_q[open_at] <= 1'b0;
-                op_q <= HUNT;
+                if (overtaken) lost_q_ <= lost_q_ | first_one;
+                open_q <= open_q & ~first_one;
+                op_q   <= HUNT;
             end
             GIVE: begin
                 if (can_give && lost_ready) begin
-                    lost_q_[lost_at]   <= 1'b0;
-                    fixing_q[lost_at]  <= 1'b1;
+                    lost_q_            <= lost_q_ & ~first_one;
+                    fixing_q           <= fixing_q | first_one;
                     busy_q[place_q_]   <= 1'b1;
                     place_q_           <= place_q_ + LR'(1);
                 end

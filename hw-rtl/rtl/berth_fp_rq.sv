@@ -221,8 +221,14 @@ module berth_fp_rq #(
   always_ff @(posedge clk) begin
     if (drop_tag) dead_q[b_q] <= 1'b1;
     if (wild) wild_q[q_q] <= 1'b1;
-    if (state_q == START) {dead_q[cmd_q], wild_q[cmd_q]} <= 2'b00;
-    if (rst) {dead_q, wild_q} <= '0;
+    if (state_q == START) begin
+      dead_q[cmd_q] <= 1'b0;
+      wild_q[cmd_q] <= 1'b0;
+    end
+    if (rst) begin
+      dead_q <= '0;
+      wild_q <= '0;
+    end
   end
   logic [HOST_W-1:0] word;
   logic [127:0] part;
