@@ -132,7 +132,7 @@ module berth_fp_ack #(
     logic [3:0]        reorder;
     logic [RW-1:0]     row_new;
     logic              store;
-    berth_fp_mem #(.WIDTH(RW), .DEPTH(QPS)) m_row (.clk(clk), .we(store), .waddr(q_q), .wdata(row_new),
+    berth_fp_mem #(.WIDTH(RW), .DEPTH(QPS), .OWN(1'b1)) m_row (.clk(clk), .we(store), .waddr(q_q), .wdata(row_new),
         .re(idle), .raddr(q), .rdata({m_una, m_done, m_lost, m_fixing, m_marked, m_busy, m_place,
                                       m_halt, m_armed, m_told, m_stamp}));
     berth_fp_mem #(.WIDTH(32), .DEPTH(QPS)) m_sent (.clk(clk), .we(sent_we), .waddr(sent_q),
@@ -240,7 +240,7 @@ module berth_fp_ack #(
     assign mark_we  = op_q == APPLY && kind_q == AGAIN;
     assign behind   = again_next_q - psn_q;
     logic [23:0]  again_next_q;
-    berth_fp_mem #(.WIDTH(8), .DEPTH(QPS << 7)) m_marks (.clk(clk), .we(mark_we), .waddr({q_q, psn_q[6:0]}),
+    berth_fp_mem #(.WIDTH(8), .DEPTH(QPS << 7), .OWN(1'b1)) m_marks (.clk(clk), .we(mark_we), .waddr({q_q, psn_q[6:0]}),
         .wdata(behind[7:0]), .re(op_q == HUNT), .raddr({q_q, open_psn[6:0]}), .rdata(mark));
 
     // ---- time-outs -----------------------------------------------------------------------

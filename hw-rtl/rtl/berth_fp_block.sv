@@ -139,7 +139,7 @@ module berth_fp_block #(
     berth_fp_ready #(.QPS(QPS), .SETS(5)) work (.clk(clk), .rst(rst),
         .set({again, cut_we, freed_we, want_we, wake_we}), .set_q({q_q, cut_q, freed_q, want_q, wake_q}),
         .valid(work_valid), .q(work_q), .pop(work_pop), .busy(work_busy));
-    berth_fp_mem #(.WIDTH(RW), .DEPTH(QPS)) m_row (.clk(clk), .we(row_we), .waddr(q_q), .wdata(row_new),
+    berth_fp_mem #(.WIDTH(RW), .DEPTH(QPS), .OWN(1'b1)) m_row (.clk(clk), .we(row_we), .waddr(q_q), .wdata(row_new),
         .re(read), .raddr(addr), .rdata({bytes, pieces, left, ctx, offset, blocks, losts}));
     berth_fp_mem #(.WIDTH(8), .DEPTH(QPS)) m_cut (.clk(clk), .we(cut_we), .waddr(cut_q), .wdata(cut_pieces),
         .re(read), .raddr(addr), .rdata(cut));
@@ -164,11 +164,11 @@ module berth_fp_block #(
     logic [2:0]    part_q;
     logic [23:0]   psn_q;
     logic [LR-1:0] place_q;
-    berth_fp_mem #(.WIDTH(LC+100), .DEPTH(QPS << LP)) m_piece (.clk(clk), .we(piece_we), .waddr({piece_q, piece_idx}),
+    berth_fp_mem #(.WIDTH(LC+100), .DEPTH(QPS << LP), .OWN(1'b1)) m_piece (.clk(clk), .we(piece_we), .waddr({piece_q, piece_idx}),
         .wdata(piece_data), .re(op_q == ROWS), .raddr({q_q, pieces[LP-1:0]}), .rdata(piece));
-    berth_fp_mem #(.WIDTH(96), .DEPTH(QPS << LC)) m_ctx (.clk(clk), .we(ctx_we), .waddr({ctx_q, ctx_idx}),
+    berth_fp_mem #(.WIDTH(96), .DEPTH(QPS << LC), .OWN(1'b1)) m_ctx (.clk(clk), .we(ctx_we), .waddr({ctx_q, ctx_idx}),
         .wdata(ctx_data), .re(ctx_read), .raddr({q_q, ctx_at}), .rdata({ctx_len, ctx_va}));
-    berth_fp_mem #(.WIDTH(LC+46), .DEPTH(QPS << 7)) m_log (.clk(clk), .we(log_we), .waddr({log_q, log_psn}),
+    berth_fp_mem #(.WIDTH(LC+46), .DEPTH(QPS << 7), .OWN(1'b1)) m_log (.clk(clk), .we(log_we), .waddr({log_q, log_psn}),
         .wdata(log_where), .re(op_q == ROWS), .raddr({q_q, psn_q[6:0]}),
         .rdata({log_none, log_ctx, log_off, log_len}));
 
@@ -243,7 +243,7 @@ module berth_fp_block #(
     logic [63:0]     again_va;
     logic [20:0]     again_len;
     logic [LC+31:0]  again_rest;
-    berth_fp_mem #(.WIDTH(LC+117), .DEPTH(QPS << (LB+1))) m_block (.clk(clk), .we(block_we),
+    berth_fp_mem #(.WIDTH(LC+117), .DEPTH(QPS << (LB+1)), .OWN(1'b1)) m_block (.clk(clk), .we(block_we),
         .waddr({block_q, block_idx}), .wdata(block_data), .re(op_q == IDLE),
         .raddr({retry_tag[LB+1 +: QW], retry_tag[LB:0]}), .rdata({again_rest, again_len, again_va}));
 

@@ -86,7 +86,7 @@ module berth_fp_complete #(
         .valid(work_valid), .q(work_q), .pop(work_pop), .busy(work_busy));
     assign err_read = err_valid && !init_valid;
     assign q        = err_read ? err_q : work_q;
-    berth_fp_mem #(.WIDTH(16+LC+1+8), .DEPTH(QPS)) m_row (.clk(clk), .we(row_we), .waddr(q_q), .wdata(row_new),
+    berth_fp_mem #(.WIDTH(16+LC+1+8), .DEPTH(QPS), .OWN(1'b1)) m_row (.clk(clk), .we(row_we), .waddr(q_q), .wdata(row_new),
         .re(op_q == IDLE), .raddr(q), .rdata({head, ctxs, err}));
     berth_fp_mem #(.WIDTH(16), .DEPTH(QPS)) m_parsed (.clk(clk), .we(parsed_we), .waddr(parsed_q),
         .wdata(parsed_elems), .re(op_q == IDLE), .raddr(q), .rdata(parsed));
@@ -96,10 +96,10 @@ module berth_fp_complete #(
         .wdata(acked_una), .re(op_q == IDLE), .raddr(q), .rdata(una));
     berth_fp_mem #(.WIDTH(8), .DEPTH(QPS)) m_cqn (.clk(clk), .we(cfg_we && cfg_word == 6'd18), .waddr(cfg_q),
         .wdata(cfg_wdata[23:16]), .re(op_q == IDLE), .raddr(q), .rdata(cqn));
-    berth_fp_mem #(.WIDTH(96+LC+1), .DEPTH(QPS << LE)) m_elem (.clk(clk), .we(elem_we), .waddr({elem_q, elem_idx}),
+    berth_fp_mem #(.WIDTH(96+LC+1), .DEPTH(QPS << LE), .OWN(1'b1)) m_elem (.clk(clk), .we(elem_we), .waddr({elem_q, elem_idx}),
         .wdata({elem_wr_id, elem_len, elem_ctxs}), .re(op_q == ROWS), .raddr({q_q, head[LE-1:0]}),
         .rdata({e_id, e_len, e_ctxs}));
-    berth_fp_mem #(.WIDTH(32), .DEPTH(QPS << LE)) m_end (.clk(clk), .we(end_we), .waddr({end_q, end_idx}),
+    berth_fp_mem #(.WIDTH(32), .DEPTH(QPS << LE), .OWN(1'b1)) m_end (.clk(clk), .we(end_we), .waddr({end_q, end_idx}),
         .wdata(end_data), .re(op_q == ROWS), .raddr({q_q, head[LE-1:0]}), .rdata({status, psn}));
 
     logic        over, flush, done;

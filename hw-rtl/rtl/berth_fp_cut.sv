@@ -107,7 +107,7 @@ module berth_fp_cut #(
     berth_fp_ready #(.QPS(QPS), .SETS(4)) work (.clk(clk), .rst(rst),
         .set({again, parsed_we, covered_we, sent_we}), .set_q({q_q, parsed_q, covered_q, sent_q}),
         .valid(work_valid), .q(work_q), .pop(work_pop), .busy(work_busy));
-    berth_fp_mem #(.WIDTH(RW), .DEPTH(QPS)) m_row (.clk(clk), .we(row_we), .waddr(q_q), .wdata(row_new),
+    berth_fp_mem #(.WIDTH(RW), .DEPTH(QPS), .OWN(1'b1)) m_row (.clk(clk), .we(row_we), .waddr(q_q), .wdata(row_new),
         .re(read), .raddr(addr),
         .rdata({open, list_first, next_in, next_out, elem, mid, rest, place, pieces, total}));
     berth_fp_mem #(.WIDTH(16), .DEPTH(QPS)) m_parsed (.clk(clk), .we(parsed_we), .waddr(parsed_q),
@@ -123,10 +123,10 @@ module berth_fp_cut #(
     logic          e_bad, e_push, e_inline, size_we;
     logic [LC:0]   e_ctxs;
     logic [31:0]   put_q;                // number of the next credit of the list at hand
-    berth_fp_mem #(.WIDTH(36+LC), .DEPTH(QPS << LE)) m_elem (.clk(clk), .we(elem_we), .waddr({elem_q, elem_idx}),
+    berth_fp_mem #(.WIDTH(36+LC), .DEPTH(QPS << LE), .OWN(1'b1)) m_elem (.clk(clk), .we(elem_we), .waddr({elem_q, elem_idx}),
         .wdata({elem_ctxs, elem_bad, elem_push, elem_inline, elem_len}),
         .re(state_q == ROWS), .raddr({q_q, elem[LE-1:0]}), .rdata({e_ctxs, e_bad, e_push, e_inline, e_len}));
-    berth_fp_mem #(.WIDTH(32), .DEPTH(QPS*ROOM)) m_size (.clk(clk), .we(size_we), .waddr({q_q, put_q[CW-1:0]}),
+    berth_fp_mem #(.WIDTH(32), .DEPTH(QPS*ROOM), .OWN(1'b1)) m_size (.clk(clk), .we(size_we), .waddr({q_q, put_q[CW-1:0]}),
         .wdata(lst_size), .re(state_q == ROWS), .raddr({q_q, next_out[CW-1:0]}), .rdata(size));
 
     // ---- lists -----------------------------------------------------------------------

@@ -124,6 +124,7 @@ module berth_fp_frame #(
     op_t           op_q;                 // of the frame that is written
     logic          make_q;               // a frame has been chosen
     logic          go;                   // it is composed, and will be written
+    logic          moved;                // its inline data begins with this packet's
     logic          done;                 // the one before it is written
     kind_t         kind_q;
     logic          turn_q;               // a data packet goes next
@@ -158,7 +159,7 @@ module berth_fp_frame #(
         .wdata(cfg_wdata[6:4]), .re(idle), .raddr(q), .rdata({loop, selective, message}));
     berth_fp_mem #(.WIDTH(32), .DEPTH(QPS)) m_qkey (.clk(clk), .we(cfg_we && cfg_word == 6'd23), .waddr(cfg_q),
         .wdata(cfg_wdata), .re(idle), .raddr(q), .rdata(qkey));
-    berth_fp_mem #(.WIDTH(320), .DEPTH(QPS << LE)) m_inline (.clk(clk), .we(elem_we), .waddr({elem_q, elem_idx}),
+    berth_fp_mem #(.WIDTH(320), .DEPTH(QPS << LE), .OWN(1'b1)) m_inline (.clk(clk), .we(elem_we), .waddr({elem_q, elem_idx}),
         .wdata(elem_data), .re(idle), .raddr({pkt_q, pkt_elem}), .rdata(inline_));
 
     // ---- what the frame says -----------------------------------------------------------
@@ -169,7 +170,9 @@ module berth_fp_frame #(
     logic [31:0]   imm_q, placement_q, epoch_q, number_q;
     logic [12:0]   len_q, first_q;
     logic          inline_q, sack_q;
-    logic [5:0]    place_q;
+    logic [5:0]    place_q;               // bytes that the inline data has still to be moved by
+    logic          kept_q;                // it stands in data_q
+    logic [319:0]  data_q;
     logic [LB:0]   block_q;
     logic [7:0]    syndrome_q;
     logic [23:0]   msn_q;
@@ -190,7 +193,7 @@ module berth_fp_frame #(
     logic [12:0]   extra, payload, head_len, bytes;   // extended headers; payload in memory or behind them; headers; frame
     logic [15:0]   ip_len, checksum;
     logic [16:0]   sum;
-    logic [319:0]  data;
+    logic [319:0]  data, whole;
     logic [5:0]    keep;
     assign with_imm = flags_q[1] && !message;
     assign placed   = selective;
@@ -221,7 +224,8 @@ module berth_fp_frame #(
     assign sum      = {1'b0, template_[24*8 +: 8], template_[25*8 +: 8]} + {1'b0, ip_len};
     assign checksum = ~(sum[15:0] + {15'd0, sum[16]});
     always_comb begin
-        data = inline_ >> {place_q, 3'd0};
+        data = kept_q ? data_q : inline_;
+        whole = data;
         keep = len_q[5:0];
         for (int i = 0; i < 40; i++)
             if (6'(i) >= keep) data[8*i +: 8] = 8'd0;
@@ -302,7 +306,9 @@ module berth_fp_frame #(
     assign head_valid = written && parts_done;
     assign head_tag   = tag_w_q;
     assign done       = head_valid && head_ready;
-    assign go         = make_q && (op_q == FREE || done);
+    // Few packets take a part of inline data: it is moved by eight bytes or by one in a cycle.
+    assign moved      = !inline_q || place_q == 6'd0;
+    assign go         = make_q && moved && (op_q == FREE || done);
 
     assign pkt_ready = idle && pick_packet;
     assign afr_ready = idle && pick_ack;
@@ -342,7 +348,7 @@ module berth_fp_frame #(
             {syndrome_q, sack_bits_q} <= {afr_syndrome, afr_sack};
             {epoch_q, number_q, n_q}  <= {lfr_epoch, lfr_first, lfr_n};
             {flags_q, imm_q, placement_q, len_q, inline_q, place_q, block_q, first_q} <=
-                {pkt_flags, pkt_imm, pkt_placement, pkt_len, pkt_inline, pkt_place, pkt_block, pkt_first};
+                {pkt_flags, pkt_imm, pkt_placement, pkt_len, pick_packet && pkt_inline, pkt_place, pkt_block, pkt_first};
             tag_q   <= pick_packet ? pkt_tag : ctl_tag;
             psn_q   <= pick_packet ? pkt_psn : pick_ack ? afr_psn : 24'd0;
             parts_q <= pick_packet ? pkt_parts : 4'd0;
@@ -351,6 +357,13 @@ module berth_fp_frame #(
             if (pick_packet && since_q != ACK_AFTER) since_q <= since_q + 3'd1;
             if (pick_ack) since_q <= 3'd0;
             if (pick_list && lfr_begin) list_q <= 1'b1;
+        end
+        if (make_q && !moved) begin
+            kept_q  <= 1'b1;
+            data_q  <= place_q[5:3] != 3'd0 ? whole >> 64 : whole >> 8;
+            place_q <= place_q - (place_q[5:3] != 3'd0 ? 6'd8 : 6'd1);
+        end else if (idle) begin
+            kept_q <= 1'b0;
         end
         // written
         if (part_ready) begin

@@ -4,7 +4,10 @@
 // once per reader: all copies share the write port.
 module berth_fp_mem #(
     parameter int unsigned WIDTH = 32,
-    parameter int unsigned DEPTH = 64
+    parameter int unsigned DEPTH = 64,
+    // What is read in the cycle in which it is written is not used: the engine's own row, or an entry that its reader
+    // does not know of yet. Saves a look-up table and two flip-flops per bit, with block RAM that gives anything then.
+    parameter bit          OWN   = 1'b0
 ) (
     input  logic                     clk,
     input  logic                     we,
@@ -14,10 +17,22 @@ module berth_fp_mem #(
     input  logic [$clog2(DEPTH)-1:0] raddr,
     output logic [WIDTH-1:0]         rdata     // keeps its value while `re` is low
 );
-    logic [WIDTH-1:0] mem [0:DEPTH-1];
-
-    always_ff @(posedge clk) begin
-        if (we) mem[waddr] <= wdata;
-        if (re) rdata <= mem[raddr];
+    if (OWN) begin : own
+        (* no_rw_check *) logic [WIDTH-1:0] mem [0:DEPTH-1];
+        always_ff @(posedge clk) begin
+            if (we) mem[waddr] <= wdata;
+`ifdef VERILATOR
+            // A wrong claim shows: such a read gives the opposite.
+            if (re) rdata <= we && waddr == raddr ? ~mem[raddr] : mem[raddr];
+`else
+            if (re) rdata <= mem[raddr];
+`endif
+        end
+    end else begin : copy
+        logic [WIDTH-1:0] mem [0:DEPTH-1];
+        always_ff @(posedge clk) begin
+            if (we) mem[waddr] <= wdata;
+            if (re) rdata <= mem[raddr];
+        end
     end
 endmodule

@@ -123,6 +123,8 @@ module berth_fp_places #(
     logic [QW-1:0]  q_of [0:127];
     logic [QPS-1:0] any_q;                          // QPs with a frame
     logic [6:0]     last_of [0:QPS-1];
+    logic [6:0]     latest;                         // the last one of the QP whose frame is begun
+    assign latest = last_of[open_q];
     logic           pass_q, pass, data_put;
     logic [6:0]     pass_tag_q, pass_next, data_tag;
     assign pass      = pass_q && !pd_valid && !open_valid;
@@ -141,8 +143,8 @@ module berth_fp_places #(
                 any_q[open_q]   <= 1'b1;
                 last_of[open_q] <= open_tag;
                 if (any_q[open_q]) begin
-                    follows_q[last_of[open_q]] <= 1'b1;
-                    next_of[last_of[open_q]]   <= open_tag;
+                    follows_q[latest] <= 1'b1;
+                    next_of[latest]   <= open_tag;
                 end
             end
         end
@@ -186,7 +188,7 @@ module berth_fp_places #(
     assign ms_len    = m_len;
     assign ms_loop   = m_loop;
     assign ms_tag    = {1'b0, m_tag_q};
-    berth_fp_mem #(.WIDTH(14), .DEPTH(128)) m_frame (.clk(clk), .we(open_valid), .waddr(open_tag),
+    berth_fp_mem #(.WIDTH(14), .DEPTH(128), .OWN(1'b1)) m_frame (.clk(clk), .we(open_valid), .waddr(open_tag),
         .wdata({open_loop, open_bytes}), .re(picked), .raddr(m_pick), .rdata({m_loop, m_len}));
     always_ff @(posedge clk) begin
         if (picked) begin
@@ -228,7 +230,7 @@ module berth_fp_places #(
     logic [LB+30:0] l_data;
     assign dead_take = op_q == IDLE && dead_here;
     assign gone_take = op_q == IDLE && !dead_here && gone_here;
-    berth_fp_mem #(.WIDTH(QW+24+LB+31), .DEPTH(128)) m_packet (.clk(clk), .we(open_valid), .waddr(open_tag),
+    berth_fp_mem #(.WIDTH(QW+24+LB+31), .DEPTH(128), .OWN(1'b1)) m_packet (.clk(clk), .we(open_valid), .waddr(open_tag),
         .wdata({open_q, open_psn, open_left}), .re(op_q == IDLE), .raddr(dead_here ? dead_tag : gone_tag),
         .rdata({left_q, fail_psn, l_data}));
     // Packets made, and those accounted for: equal when the QP has none.

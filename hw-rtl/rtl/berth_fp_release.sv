@@ -102,7 +102,7 @@ module berth_fp_release #(
     logic [7:0]      asid;
     logic            row_we;
     logic [31:0]     back, back_q;          // bytes given back
-    berth_fp_mem #(.WIDTH(LB+33+RING), .DEPTH(QPS)) m_row (.clk(clk), .we(row_we), .waddr(q_q),
+    berth_fp_mem #(.WIDTH(LB+33+RING), .DEPTH(QPS), .OWN(1'b1)) m_row (.clk(clk), .we(row_we), .waddr(q_q),
         .wdata(op_q == INIT ? '0 : {freed_new_q, gone_q, back_q}), .re(op_q == IDLE), .raddr(q),
         .rdata({freed, gone, back}));
     berth_fp_mem #(.WIDTH(8), .DEPTH(QPS)) m_asid (.clk(clk), .we(cfg_we && cfg_word == 6'd18), .waddr(cfg_q),
@@ -117,14 +117,14 @@ module berth_fp_release #(
     logic [63:0]     b_va;
     logic [LC+31:0]  b_rest;
     logic [LB-1:0]   count_idx;
-    berth_fp_mem #(.WIDTH(LC+117), .DEPTH(QPS << (LB+1))) m_block (.clk(clk), .we(block_we),
+    berth_fp_mem #(.WIDTH(LC+117), .DEPTH(QPS << (LB+1)), .OWN(1'b1)) m_block (.clk(clk), .we(block_we),
         .waddr({block_q, block_idx}), .wdata(block_data), .re(b_read), .raddr({q_q, b_at}),
         .rdata({b_rest, b_len, b_va}));
     berth_fp_mem #(.WIDTH(10), .DEPTH(QPS << (LB+1))) m_state (.clk(clk), .we(state_we),
         .waddr({state_q, state_idx}), .wdata(state_data), .re(b_read), .raddr({q_q, b_at}),
         .rdata({b_failed, b_held, b_status}));
     // bytes of each block that have left
-    berth_fp_mem #(.WIDTH(21), .DEPTH(QPS << LB)) m_count (.clk(clk), .we(count_we), .waddr({q_q, count_idx}),
+    berth_fp_mem #(.WIDTH(21), .DEPTH(QPS << LB), .OWN(1'b1)) m_count (.clk(clk), .we(count_we), .waddr({q_q, count_idx}),
         .wdata(count_new), .re(b_read), .raddr({q_q, b_at[LB-1:0]}), .rdata(count));
 
     logic [20:0]     bytes, sum;

@@ -161,7 +161,7 @@ module berth_fp_send #(
         .valid(work_valid), .q(work_q), .pop(work_pop), .busy(work_busy));
     logic [QW-1:0] addr;
     assign addr = init_valid ? init_q : work_q;
-    berth_fp_mem #(.WIDTH(RW), .DEPTH(QPS)) m_row (.clk(clk), .we(row_we), .waddr(q_q), .wdata(row_new),
+    berth_fp_mem #(.WIDTH(RW), .DEPTH(QPS), .OWN(1'b1)) m_row (.clk(clk), .we(row_we), .waddr(q_q), .wdata(row_new),
         .re(read), .raddr(addr), .rdata({next, pieces, mid, left, index, blk, blk_off, lost, since, elems, stop}));
     berth_fp_mem #(.WIDTH(8), .DEPTH(QPS)) m_cut (.clk(clk), .we(cut_we), .waddr(cut_q), .wdata(cut_pieces),
         .re(read), .raddr(addr), .rdata(cut));
@@ -195,18 +195,18 @@ module berth_fp_send #(
     logic [3:0]    f_parts;
     logic [23:0]   f_psn;
     logic [LW-1:0] log_new, logged;
-    berth_fp_mem #(.WIDTH(99), .DEPTH(QPS << LP)) m_piece (.clk(clk), .we(piece_we), .waddr({piece_q, piece_idx}),
+    berth_fp_mem #(.WIDTH(99), .DEPTH(QPS << LP), .OWN(1'b1)) m_piece (.clk(clk), .we(piece_we), .waddr({piece_q, piece_idx}),
         .wdata(piece_data), .re(op_q == ROWS), .raddr({q_q, pieces[LP-1:0]}),
         .rdata({p_kind, p_inline, p_push, p_last, p_place, p_elem, p_credit, p_end, p_len}));
-    berth_fp_mem #(.WIDTH(LC+117), .DEPTH(QPS << (LB+1))) m_block (.clk(clk), .we(block_we),
+    berth_fp_mem #(.WIDTH(LC+117), .DEPTH(QPS << (LB+1)), .OWN(1'b1)) m_block (.clk(clk), .we(block_we),
         .waddr({block_q, block_idx}), .wdata(block_data), .re(walk_read), .raddr({q_q, walk_at}),
         .rdata({b_ctx, b_at, b_len, b_va}));
     berth_fp_mem #(.WIDTH(10), .DEPTH(QPS << (LB+1))) m_state (.clk(clk), .we(state_we),
         .waddr({state_q, state_idx}), .wdata(state_data), .re(walk_read), .raddr({q_q, walk_at}),
         .rdata({b_failed, b_held, b_status}));
-    berth_fp_mem #(.WIDTH(28), .DEPTH(QPS << LR)) m_fixed (.clk(clk), .we(fixed_we), .waddr({block_q, fixed_place}),
+    berth_fp_mem #(.WIDTH(28), .DEPTH(QPS << LR), .OWN(1'b1)) m_fixed (.clk(clk), .we(fixed_we), .waddr({block_q, fixed_place}),
         .wdata(fixed_data), .re(op_q == ROWS), .raddr({q_q, lost[LR-1:0]}), .rdata({f_parts, f_psn}));
-    berth_fp_mem #(.WIDTH(LW), .DEPTH(QPS << 7)) m_log (.clk(clk), .we(log_we), .waddr({log_q, log_psn}),
+    berth_fp_mem #(.WIDTH(LW), .DEPTH(QPS << 7), .OWN(1'b1)) m_log (.clk(clk), .we(log_we), .waddr({log_q, log_psn}),
         .wdata(log_new), .re(op_q == FIX), .raddr({q_q, f_psn[6:0]}), .rdata(logged));
 
     // ---- the packet at hand ------------------------------------------------------------

@@ -254,7 +254,7 @@ module berth_fp_sq #(
     logic [LF+4:0]     line_addr;      // 16-byte line
     logic [LF+4:0]     line_addr_q;
     logic [127:0]      fetched_line, line;
-    berth_fp_mem #(.WIDTH(HOST_W), .DEPTH(1 << AW)) m_lines (.clk(clk), .we(qc_valid),
+    berth_fp_mem #(.WIDTH(HOST_W), .DEPTH(1 << AW), .OWN(1'b1)) m_lines (.clk(clk), .we(qc_valid),
         .waddr({qc_tag[LF-1:0], qc_off[8:4+LL]}), .wdata(qc_data),
         .re(line_read), .raddr(line_addr[LF+4:LL]), .rdata(line_beat));
     generate

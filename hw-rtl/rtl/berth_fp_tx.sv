@@ -255,7 +255,7 @@ module berth_fp_tx #(
     logic [QW-1:0] list_q;
     assign is_list = cfg_we && c_word == 6'd41;
     assign is_size = cfg_we && c_word == 6'd42;
-    berth_fp_mem #(.WIDTH(32), .DEPTH(128)) m_own (.clk(clk), .we(c_we && is_size), .waddr(own_put_q), .wdata(cfg_wdata),
+    berth_fp_mem #(.WIDTH(32), .DEPTH(128), .OWN(1'b1)) m_own (.clk(clk), .we(c_we && is_size), .waddr(own_put_q), .wdata(cfg_wdata),
         .re(1'b1), .raddr(own_get_q), .rdata(own_size));
     assign list_full  = own_put_q == own_n_q;
     assign own_q      = list_pend_q && rx_left_q == 7'd0 && (own_begin_q || own_valid_q);
