@@ -238,7 +238,16 @@ fn prepare(pdev: &pci::Device<Bound>) -> Result<(Instance, GateOwner, Arc<Card>)
     // SAFETY: The owner becomes part of the bus device data (or is dropped when probing
     // fails), which is dropped before the device is unbound.
     let gate = unsafe { GateOwner::new(pdev) }?;
-    let (mps, mrrs) = gate.gate().enter().ok_or(ENODEV)?.payload_limits();
+    let bound = gate.gate().enter().ok_or(ENODEV)?;
+    let (mps, mrrs) = bound.payload_limits();
+    let doorbells = pdev.resource_start(2)?;
+    if bound
+        .combine_writes(doorbells, u64::from(abi::card::BAR2_SIZE))
+        .is_err()
+    {
+        dev_info!(pdev, "berth: doorbell pages are uncached\n");
+    }
+    drop(bound);
     let pages = |bytes: u64| (bytes / card::PAGE).max(1);
     let card = Card::new(
         gate.gate(),
@@ -254,7 +263,7 @@ fn prepare(pdev: &pci::Device<Bound>) -> Result<(Instance, GateOwner, Arc<Card>)
             max_process_cqs: *module_parameters::max_process_cqs.value(),
             max_process_contexts: *module_parameters::max_process_contexts.value(),
             pcie_limits: mps | mrrs << 4,
-            doorbells: pdev.resource_start(2)?,
+            doorbells,
         },
     )?;
     Ok((instance, gate, card))

@@ -68,7 +68,9 @@ unsafe extern "C" fn fault<T: Registers>(vmf: *mut bindings::vm_fault) -> bindin
     result
 }
 
-/// Prepares a VMA of `file` for one page of registers, uncached, not inherited by fork.
+/// Prepares a VMA of `file` for one page of registers, not inherited by fork. It is uncached, or
+/// write-combining where the device has asked for that ([`crate::gate::BoundRef::combine_writes`]):
+/// the memory manager looks that up when the page is put in.
 ///
 /// # Errors
 ///

@@ -10,6 +10,7 @@ use core::ops::Deref;
 use kernel::{
     bindings,
     device::Bound,
+    error::to_result,
     new_condvar, new_spinlock, pci,
     prelude::*,
     sync::{aref::ARef, Arc, CondVar, SpinLock},
@@ -126,6 +127,20 @@ impl BoundRef {
     pub(crate) fn clear_master(&self) {
         // SAFETY: The device is valid and bound.
         unsafe { bindings::pci_clear_master(self.raw()) };
+    }
+
+    /// Lets the processor combine writes to `bytes` of registers at `phys` where processes map them
+    /// ([`crate::doorbell`]), as long as the device is bound.
+    ///
+    /// # Errors
+    ///
+    /// When somebody has mapped them in another way; they stay uncached then.
+    pub(crate) fn combine_writes(&self, phys: u64, bytes: u64) -> Result {
+        // SAFETY: The device is valid and bound, so that what is managed for it is given
+        // back when it is unbound.
+        to_result(unsafe {
+            bindings::devm_arch_io_reserve_memtype_wc(&raw mut (*self.raw()).dev, phys, bytes)
+        })
     }
 
     /// log2 of the maximum payload and of the maximum read request, in bytes.
