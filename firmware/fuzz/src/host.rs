@@ -3,7 +3,7 @@
 //! can. Nothing panics; what a process does leaves nothing pinned, and its neighbour's connection goes on (INV-6).
 
 use berth_abi::ring::{CMD_NET_CONFIG, CMD_RANGE_REVOKED};
-use berth_abi::wqe::{OP_RECV, OP_SEND, WQE_BYTES};
+use berth_abi::wqe::{MAX_INLINE, OP_RECV, OP_SEND, SEND_INLINE, WQE_BYTES};
 use berth_protocol::model::{User, World};
 
 use crate::input::Input;
@@ -25,6 +25,12 @@ fn element(input: &mut Input, opcode: u8, base: u64) -> Vec<u8> {
         e[at..at + 8].copy_from_slice(&va.to_le_bytes());
         e[at + 8..at + 12].copy_from_slice(&len.to_le_bytes());
         sum += len;
+    }
+    if sges == 0 {
+        // Every second one has data inline, some more than fit.
+        let len = input.byte();
+        (e[1], sum) = if len & 1 != 0 { (SEND_INLINE, u32::from(len / 4)) } else { (0, 0) };
+        e[16..16 + MAX_INLINE].fill(len);
     }
     e[4..8].copy_from_slice(&sum.to_le_bytes());
     for _ in 0..input.byte() % 4 {
