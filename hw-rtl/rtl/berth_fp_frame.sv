@@ -393,8 +393,8 @@ module berth_fp_frame #(
                         if (fill_q[LANES-1:0] == LANES'(i)) image_q[8*i +: 32] <= lfr_size;
                     fill_q  <= fill_q + (LANES+1)'(4);
                     sizes_q <= sizes_q - 7'd1;
+                    if (sizes_q == 7'd1) list_q <= 1'b0;
                 end
-                if (sizes_q == 7'd0) list_q <= 1'b0;
             end
             PAD:     if (wrote && word_last) op_q <= CLOSE;
             default: ;
