@@ -319,8 +319,9 @@ impl Recv {
         // No second sender while this one is served.
         drop(listener);
 
+        // Queues of less than four elements are firmware's.
         let config = QpConfig {
-            send_depth: 1,
+            send_depth: 4,
             recv_depth: self.depth,
             trigger: self.trigger,
             max_list: self.max_list,
@@ -567,7 +568,7 @@ impl Send {
         let deadline = Instant::now() + Duration::from_secs(self.wait);
         let config = QpConfig {
             send_depth: 64,
-            recv_depth: 1,
+            recv_depth: 4,
             block: self.common.block,
             timeout: self.common.timeout,
             ..QpConfig::default()
