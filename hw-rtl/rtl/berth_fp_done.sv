@@ -21,15 +21,17 @@ module berth_fp_done #(
     input  logic [ 7:0]      cmd_asid,
     output logic [31:0]      st_completed, // since the start
     output logic             st_shown,     // a completion waits to be taken
+    output logic             works,        // on a receive
     // Receives behind credits, as `berth_fp_grant` posts them.
     input  logic             ring_we,
     input  logic [QW-1:0]    ring_q,
     input  logic [ 6:0]      ring_at,
     input  logic [75:0]      ring_data,   // {released, wr_id, first SGE, SGEs}
-    // Ranges of scatter lists: see `berth_fp_place`.
-    input  logic             sge_we,
-    input  logic [QW+7:0]    sge_at,
-    input  logic [95:0]      sge_data,
+    // Ranges of scatter lists: see `berth_fp_sges`.
+    output logic             sge_re,
+    input  logic             sge_ok,
+    output logic [QW+7:0]    sge_at,
+    input  logic [95:0]      sge,
     // Receives that are complete: {q, no more of them (see `quiet`), credit, length, immediate there, immediate, solicited}
     input  logic             done_valid,
     output logic             done_ready,
@@ -117,6 +119,7 @@ module berth_fp_done #(
   assign local_ready = state_q == IDLE && !cmd_valid && !head_valid;
   assign q           = cmd_valid ? cmd_q : is_local ? l.q : head.q;
   assign cmd_ready   = state_q == CMD;
+  assign works       = state_q != IDLE;
   assign busy        = state_q != IDLE || head_valid || local_valid || cq_valid || rel_valid;
 
   // ---- memories ------------------------------------------------------------------------
@@ -130,7 +133,6 @@ module berth_fp_done #(
   logic [15:0] chunks_q;   // at most so many are released
   logic [31:0] recvs;
   logic [8:0] sges_freed;
-  logic [95:0] sge;
 
   always_ff @(posedge clk) begin
     if (ring_we) rings[{ring_q, ring_at}] <= ring_data;
@@ -142,19 +144,10 @@ module berth_fp_done #(
     if (freed_we) freeds[freed_q] <= {completed, freed_sges};
     if (state_q == IDLE) {recvs, sges_freed} <= freeds[q];
   end
-  berth_ram #(
-      .WIDTH(96),
-      .DEPTH(QPS * 256)
-  ) sge_ram (
-      .clk,
-      .we(sge_we),
-      .waddr(sge_at),
-      .wdata(sge_data),
-      .wstrb('1),
-      .re(state_q == WRITE || state_q == READ),
-      .raddr({d_q.q, state_q == WRITE ? first : sge_q}),
-      .rdata(sge)
-  );
+
+  assign sge_re = (state_q == WRITE && may) || state_q == READ;
+  assign sge_at = {d_q.q, state_q == WRITE ? first : sge_q};
+  assign may    = only || !cq_valid || cq_ready;
 
   assign first = local_q ? l_q.sge : ring_sge;
   assign sges  = local_q ? l_q.sges : ring_sges;
@@ -166,7 +159,7 @@ module berth_fp_done #(
   assign freed_recvs = completed[15:0];
   assign freed_sges  = state_q == CMD ? 9'd0 : sges_freed + 9'(sges);
   // Pages go back once: not if they went already, or the receive has been completed since.
-  logic only, back;
+  logic only, back, may;
   assign only = local_q && (l_q.kind == RELEASE_ONLY || l_q.kind == PART);
   assign back = sges != 3'd0
              && (!local_q ? !gone : l_q.kind == LOCAL || l_q.kind == PART ? l_q.chunks != '0
@@ -200,7 +193,7 @@ module berth_fp_done #(
         st_shown     <= cq_valid && cq_words[3*32+:QW] == cmd_q;
       end
       WRITE:
-      if (only || !cq_valid || cq_ready) begin
+      if (may) begin
         cq_valid <= !only || (cq_valid && !cq_ready);
         if (!only) begin
           cq_cqn   <= cqn;
@@ -213,9 +206,9 @@ module berth_fp_done #(
         sge_q    <= first;
         left_q   <= sges;
         chunks_q <= local_q ? l_q.chunks : '1;
-        state_q  <= back ? RELEASE : only ? IDLE : STORE;
+        state_q  <= back ? (sge_ok ? RELEASE : READ) : only ? IDLE : STORE;
       end
-      READ: state_q <= RELEASE;
+      READ: if (sge_ok) state_q <= RELEASE;
       RELEASE:
       if (!rel_valid || rel_ready) begin
         rel_valid <= 1'b1;

@@ -40,10 +40,11 @@ module berth_fp_grant #(
     input  logic           quiet_valid,
     output logic           quiet_ready,
     input  logic [QW-1:0]  quiet_q,
-    // Pending receives and their ranges: see `berth_fp_rq`.
-    input  logic           sge_we,
-    input  logic [QW+7:0]  sge_at,
-    input  logic [95:0]    sge_data,
+    // Pending receives: see `berth_fp_rq`; their ranges: see `berth_fp_sges`.
+    output logic           sge_re,
+    input  logic           sge_ok,
+    output logic [QW+7:0]  sge_at,
+    input  logic [95:0]    sge,
     input  logic           pend_we,
     input  logic [QW+6:0]  pend_at,
     input  logic [109:0]   pend_data,
@@ -94,9 +95,10 @@ module berth_fp_grant #(
   localparam logic [7:0] WC_OVER_BUDGET = berth_regs_pkg::WC_OVER_BUDGET[7:0];
   localparam logic [7:0] PAGE_OVER_BUDGET = berth_regs_pkg::PAGE_OVER_BUDGET[7:0];
   // Commands. START: begin. END: nothing is granted any more, see above. QUERY. HOLD: nothing becomes a credit until
-  // VOID. STOP: the same until UNPOST. VOID, UNPOST: go back. LOOK at a receive; MARK it as withdrawn; LET_GO of it.
+  // VOID. STOP: the same until UNPOST. VOID, UNPOST: go back. SQUEEZE: memory is short, see `serial`. LOOK at a receive;
+  // MARK it as withdrawn; LET_GO of it.
   localparam logic [3:0] X_START = 4'd0, X_END = 4'd1, X_HOLD = 4'd3, X_STOP = 4'd4, X_VOID = 4'd5,
-      X_UNPOST = 4'd6, X_MARK = 4'd8, X_LET_GO = 4'd9, X_QUIET = 4'd10;
+      X_UNPOST = 4'd6, X_SQUEEZE = 4'd7, X_MARK = 4'd8, X_LET_GO = 4'd9, X_QUIET = 4'd10;
   // Kinds of what goes to `berth_fp_done`.
   localparam logic [1:0] LOCAL = 2'd0, FLUSH = 2'd1, RELEASE = 2'd2, PART = 2'd3;
 
@@ -125,6 +127,9 @@ module berth_fp_grant #(
     logic [1:0]  hold;       // nothing becomes a credit: until VOID; until UNPOST
     logic        rewind;     // going back ...
     logic [7:0]  back;       // ... by so many receives
+    // Memory is short: what is granted is committed, and until one more is, only that one is asked for, so that nothing
+    // is held ahead of what waits.
+    logic        serial;
     logic        ended;
     logic [7:0]  status;     // of all receives after the end
     logic        flush;      // receives that were credits complete, up to `grant` ...
@@ -181,7 +186,6 @@ module berth_fp_grant #(
   logic [7:0] first_range;
   logic [2:0] ranges;
   logic p_last, p_local, p_bad;
-  logic [95:0] sge;
 
   always_ff @(posedge clk) begin
     if (state_q == DECIDE && go && we) rows[q_q] <= r;
@@ -214,19 +218,9 @@ module berth_fp_grant #(
     if (state_q == DECIDE && op_q == ASK && can_ask) chunks[{q_q, r_q.ask_w[3:0]}] <= {va, chunk};
     if (state_q == LOOK) {again_va, again_len} <= chunks[{q_q, look_slot}];
   end
-  berth_ram #(
-      .WIDTH(96),
-      .DEPTH(QPS * 256)
-  ) sges (
-      .clk,
-      .we(sge_we),
-      .waddr(sge_at),
-      .wdata(sge_data),
-      .wstrb('1),
-      .re(state_q == LOOK),
-      .raddr({q_q, op_q == COMMAND ? sge_q : row.sge}),
-      .rdata(sge)
-  );
+
+  assign sge_re = state_q == LOOK && (op_q == ASK || op_q == COMMAND);
+  assign sge_at = {q_q, op_q == COMMAND ? sge_q : row.sge};
 
   // ---- decide -----------------------------------------------------------------------------
   logic can_ask, range_ends, recv_ends, acquire, give, have, post, want_local, more_ask, more_adv;
@@ -252,7 +246,7 @@ module berth_fp_grant #(
     chunk      = rest < 32'(bound) ? rest[20:0] : bound;
     range_ends = 32'(chunk) == rest;
     recv_ends  = ranges == '0 || (range_ends && r_q.ask_range + 3'd1 == ranges);
-    can_ask    = r_q.on && !r_q.rewind && r_q.ask != n_parsed_q && 8'(r_q.ask_w - r_q.have_w) < 8'd16;
+    can_ask    = r_q.on && !r_q.rewind && !(r_q.serial && r_q.ask != r_q.grant) && r_q.ask != n_parsed_q && 8'(r_q.ask_w - r_q.have_w) < 8'd16;
     have       = 1'b0;
     local_turn = r_q.grant == n_freed_q;
     at         = r_q.have_w[3:0];
@@ -312,6 +306,13 @@ module berth_fp_grant #(
             r.open   = 1'b0;
             if (8'(r_q.credit - first_q) > r_q.back) r.back = r_q.credit - first_q;
           end
+          X_SQUEEZE: begin
+            commit   = r_q.open && r_q.hold == '0;
+            r.open   = r_q.open && !commit;
+            r.serial = 1'b1;
+            // Something is asked for behind the first that waits.
+            if (r_q.ask != r_q.grant && (r_q.ask != r_q.grant + 16'd1 || {r_q.ask_range, r_q.ask_at} != '0)) r.rewind = 1'b1;
+          end
           // Only what is not complete; its places in the rings may be another's otherwise.
           X_MARK:   mark = 16'(n_freed_q - recv_q - 16'd1) >= 16'h8000;
           X_LET_GO: begin
@@ -335,10 +336,8 @@ module berth_fp_grant #(
           we = 1'b1;
           r.waits[slot_q] = kind_q == MISS;
           if (kind_q == HELD) {r.held[slot_q], r.own[slot_q]} = 2'b11;
-          if (kind_q == ANSWERED && status_q == '0) begin
-            acquire = !purge;
-            r.held[slot_q] = purge;
-          end
+          // Also in vain: only a release tells the host that nobody uses its pages.
+          if (kind_q == ANSWERED && status_q == '0) acquire = 1'b1;
           if (kind_q == ANSWERED && status_q != '0) begin
             r.held[slot_q]    = 1'b1;
             r.refused[slot_q] = 1'b1;
@@ -410,7 +409,8 @@ module berth_fp_grant #(
             end else if (r_q.hold != '0) have = 1'b0;
             else begin
               post     = 1'b1;
-              commit   = p_last;
+              commit   = p_last || r_q.serial;
+              r.serial = 1'b0;
               r.credit = r_q.credit + 8'd1;
             end
             // The batch may end with a receive that never is a credit.
@@ -429,7 +429,7 @@ module berth_fp_grant #(
             {r.held[at], r.own[at], r.used[at]} = '0;
             r.have_w   = r_q.have_w + 8'd1;
             more_adv   = r_q.have_w + 8'd1 != r_q.ask_w && r.held[4'(at + 4'd1)];
-            more_ask   = 8'(r_q.ask_w - r_q.have_w) == 8'd16;
+            more_ask   = 8'(r_q.ask_w - r_q.have_w) == 8'd16 || (r_q.serial && r_q.final_w[at]);
           end
           we = we || have || commit;
         end
@@ -459,7 +459,7 @@ module berth_fp_grant #(
     if (xa_ready) xa_valid <= 1'b0;
     case (state_q)
       LOOK: begin
-        state_q    <= DECIDE;
+        if (!sge_re || sge_ok) state_q <= DECIDE;
         r_q        <= row;
         at_slot_q  <= look_slot;
         n_parsed_q <= n_parsed;

@@ -16,10 +16,10 @@ module berth_fp_place #(
     input  logic               place_valid,
     output logic               place_ready,
     input  logic [PLACE_W-1:0] place,
-    // Ranges of scatter lists, as `berth_fp_rq` stores them: {va, len} at {q, place in the QP's ring}.
-    input  logic               sge_we,
-    input  logic [QW+7:0]      sge_at,
-    input  logic [95:0]        sge_data,
+    // Ranges of scatter lists: see `berth_fp_sges`.
+    output logic               sge_re,
+    output logic [QW+7:0]      sge_at,
+    input  logic [95:0]        sge,         // {va, len}
     // Write commands, and that they are done, in their order.
     output logic               pw_valid,
     input  logic               pw_ready,
@@ -75,28 +75,12 @@ module berth_fp_place #(
 
   // ---- walk along the list -------------------------------------------------------------
   logic look_q, go, begin_now, hits, over, fly_room;
-  logic [95:0] sge;
   logic [63:0] sge_va;
   logic [31:0] sge_len, room;
   logic [12:0] part;
-  logic sge_re;
-  logic [QW+7:0] sge_raddr;
   logic [TW-1:0] tag_q;
   logic read_q;      // the next range is being read
 
-  berth_ram #(
-      .WIDTH(96),
-      .DEPTH(QPS * 256)
-  ) sges (
-      .clk,
-      .we(sge_we),
-      .waddr(sge_at),
-      .wdata(sge_data),
-      .wstrb('1),
-      .re(sge_re),
-      .raddr(sge_raddr),
-      .rdata(sge)
-  );
 
   assign {sge_va, sge_len} = sge;
   assign hits    = p_q.offset < sge_len;
@@ -108,7 +92,7 @@ module berth_fp_place #(
   assign begin_now = head_valid && !read_q && (!look_q || (go && over));
   assign head_pop  = begin_now;
   assign sge_re    = begin_now || read_q;
-  assign sge_raddr = begin_now ? {head.q, head.sge} : {p_q.q, p_q.sge};
+  assign sge_at    = begin_now ? {head.q, head.sge} : {p_q.q, p_q.sge};
   assign busy      = head_valid || look_q || read_q || pw_valid || fly_valid || placed_valid;
 
   always_ff @(posedge clk) begin

@@ -34,6 +34,8 @@
 //       6  nothing becomes a credit, and no list goes, until 5
 //       7  memory (words 20..23) is gone: receives that are announced and have some of it are withdrawn (data for them
 //          breaks the connection: 0x40), all that are not announced let go of theirs and are granted anew
+//       8  memory is short: what is granted is announced now, what follows is a batch of its own; what is held ahead of the
+//          first receive that waits is given back, and only that one is asked for until it is granted
 //
 // Exceptions: 0x40 the connection is broken: fault, 0 a write failed or its receive was withdrawn, else as `fault` of
 // `berth_fp_arrival`; 0x42 the receive queue cannot be read, and is not any more; 0x43 a doorbell with an index that
@@ -188,10 +190,10 @@ module berth_fp_rx #(
   localparam logic [5:0] WORD_COMMAND = 6'd63;
   localparam logic [5:0] WORD_READ = 6'd32, WORD_LAST = 6'd37;
   localparam logic [7:0] CMD_START = 8'd1, CMD_ON = 8'd3, CMD_END = 8'd4, CMD_VOID = 8'd5, CMD_HOLD = 8'd6,
-      CMD_REVOKE = 8'd7;
+      CMD_REVOKE = 8'd7, CMD_SQUEEZE = 8'd8;
   // Commands to the engines; the question, which is no command of the core, is `READ`.
   localparam logic [3:0] X_START = 4'd0, X_END = 4'd1, X_ASK = 4'd2, X_HOLD = 4'd3, X_STOP = 4'd4, X_VOID = 4'd5,
-      X_UNPOST = 4'd6;
+      X_UNPOST = 4'd6, X_SQUEEZE = 4'd7;
   localparam logic [7:0] READ = 8'd0;
   initial if (QPS > 1024 || QPS != (1 << QW)) $fatal(1, "berth_fp_rx: QPS must be a power of two up to 1024");
 
@@ -210,6 +212,8 @@ module berth_fp_rx #(
   logic [4:0] who;
   logic [3:0] what;
   logic [2:0] step_q, rest_q;
+  logic [1:0] drain_q;
+  logic drain_waits, dn_works;
   logic [4:0] lists_q, lists_left_q;
   logic bell_valid, bell_ready, rq_bell_valid, steps_over, c_passed_q, walk_start, walk_busy;
   logic walk_valid, walk_fence, fenced, fence_q, fence_go;
@@ -237,9 +241,20 @@ module berth_fp_rx #(
       {CMD_VOID, 3'd0}, {CMD_REVOKE, 3'd0}: {who, what} = {5'b01000, X_STOP};
       {CMD_VOID, 3'd1}:   {who, what} = {5'b10000, X_VOID};
       {CMD_VOID, 3'd2}:   {who, what} = {5'b01000, X_VOID};
+      {CMD_SQUEEZE, 3'd0}: {who, what} = {5'b01000, X_SQUEEZE};
       {CMD_REVOKE, 3'd1}: {who, what} = {5'b10000, X_UNPOST};
       {CMD_REVOKE, 3'd2}: {who, what} = {5'b01000, X_UNPOST};
       default: steps_over = 1'b1;
+    endcase
+  end
+
+  // "Nothing is held" is said when what was released before has reached the translation: step by step.
+  always_comb begin
+    case (drain_q)
+      2'd0: drain_waits = dn_works;
+      2'd1: drain_waits = rel_valid && !rel_ready;
+      2'd2: drain_waits = ask_valid && !ask_ready;
+      default: drain_waits = xa_valid && !xa_ready;
     endcase
   end
 
@@ -280,7 +295,7 @@ module berth_fp_rx #(
         if (steps_over) begin
           if (command_q == CMD_START) c_state_q <= C_BELL;
           else if (command_q == CMD_REVOKE) c_state_q <= C_WALK;
-          else if (command_q == READ || command_q == CMD_END || command_q == CMD_HOLD || command_q == CMD_VOID) begin
+          else if (command_q == READ || command_q == CMD_END || command_q == CMD_HOLD || command_q == CMD_VOID || command_q == CMD_SQUEEZE) begin
             cfg_ack   <= 1'b1;
             c_state_q <= C_IDLE;
           end else c_state_q <= C_ROW;
@@ -289,11 +304,13 @@ module berth_fp_rx #(
       C_RUN:
       if (todo_q == '0) begin
         rest_q    <= 3'd4;
+        drain_q   <= '0;
         c_state_q <= C_REST;
       end
       // What the engines answer is there, and what one has done is seen by the next.
       C_REST: begin
-        rest_q <= rest_q - 3'd1;
+        if (rest_q != '0) rest_q <= rest_q - 3'd1;
+        else if (!drain_waits) drain_q <= drain_q + 2'd1;
         case (word_q6)
           6'd32: cfg_rdata <= {st_writing, st_fetching || st_queued || st_shown, st_going, st_waits && !st_out, 12'd0,
                                st_holds};
@@ -303,7 +320,7 @@ module berth_fp_rx #(
           6'd36: cfg_rdata <= {st_open, st_granted - st_freed};
           default: cfg_rdata <= st_heard;
         endcase
-        if (rest_q == '0) c_state_q <= C_STEP;
+        if (rest_q == '0 && (word_q6 != 6'd32 || (drain_q == 2'd3 && !drain_waits))) c_state_q <= C_STEP;
       end
       C_BELL: if (bell_ready) c_state_q <= C_ROW;
       C_ROW: begin
@@ -564,6 +581,30 @@ module berth_fp_rx #(
   logic sge_we, pend_we, parsed_we, freed_we;
   logic [QW+7:0] sge_at;
   logic [95:0] sge_data;
+  logic place_re, grant_re, grant_ok, done_re, done_ok;
+  logic [QW+7:0] place_at, grant_at, done_at;
+  logic [95:0] place_sge, grant_sge, done_sge;
+  berth_fp_sges #(
+      .QPS(QPS)
+  ) sges (
+      .clk,
+      .rst,
+      .we(sge_we),
+      .waddr(sge_at),
+      .wdata(sge_data),
+      .place_re,
+      .place_at,
+      .place_sge,
+      .grant_re,
+      .grant_ok,
+      .grant_at,
+      .grant_sge,
+      .done_re,
+      .done_ok,
+      .done_at,
+      .done_sge
+  );
+
   berth_fp_place #(
       .QPS(QPS)
   ) placer (
@@ -573,9 +614,9 @@ module berth_fp_rx #(
       .place_valid,
       .place_ready,
       .place(place_item),
-      .sge_we,
-      .sge_at,
-      .sge_data,
+      .sge_re(place_re),
+      .sge_at(place_at),
+      .sge(place_sge),
       .pw_valid,
       .pw_ready,
       .pw_local,
@@ -619,15 +660,17 @@ module berth_fp_rx #(
       .cmd_q(c_q),
       .st_completed,
       .st_shown,
+      .works(dn_works),
       .cmd_cqn(stage[4][15:8]),
       .cmd_asid(stage[4][7:0]),
       .ring_we,
       .ring_q,
       .ring_at,
       .ring_data({ring_data[108], ring_data[106:43], ring_data[10:0]}),
-      .sge_we,
-      .sge_at,
-      .sge_data,
+      .sge_re(done_re),
+      .sge_ok(done_ok),
+      .sge_at(done_at),
+      .sge(done_sge),
       .done_valid,
       .done_ready,
       .done(done_item),
@@ -745,9 +788,10 @@ module berth_fp_rx #(
       .quiet_valid,
       .quiet_ready,
       .quiet_q,
-      .sge_we,
-      .sge_at,
-      .sge_data,
+      .sge_re(grant_re),
+      .sge_ok(grant_ok),
+      .sge_at(grant_at),
+      .sge(grant_sge),
       .pend_we,
       .pend_at,
       .pend_data,

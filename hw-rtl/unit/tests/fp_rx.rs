@@ -274,9 +274,13 @@ fn an_ended_qp_completes_all_receives_and_holds_nothing() {
                     rig.post(0, &[(buffer(16, n, 600), 64)]);
                 }
                 rig.ring(0);
+                let soon = rig.now() + 300;
+                rig.until(400, "the last list", |rig| rig.now() == soon);
+                let lists = rig.lists_out;
                 rig.until(60_000, "all completions", |rig| rig.open(0) == 0);
                 wind_up(rig, 0);
                 rig.until(200, "the last release", |rig| rig.held() == 0);
+                assert_eq!(rig.lists_out, lists, "a list after the end");
                 assert_eq!(rig.read(0, 36), 0);
             };
             end(&mut rig);
@@ -365,8 +369,8 @@ fn vc_9_receives_whose_memory_is_gone_are_withdrawn_or_granted_anew() {
             let until = rig.now() + draw.below(4000);
             keep_busy(&mut rig, 120, |rig| rig.now() >= until);
             let n = rig.qps[0].cqes.len() as u64 + draw.below(20);
-            let start = buffer(16, n as usize, 2) + draw.below(8192);
-            let end = start + draw.below(20_000) + 1;
+            let start = buffer(16, n as usize, 2) + 4096 * draw.below(2);
+            let end = start + 4096 * draw.between(1, 5);
             // Writes fail from now on; the model does not know.
             rig.qps[0].alone = true;
             rig.gone = Some((16, start / 4096..end.div_ceil(4096)));
@@ -408,5 +412,40 @@ fn wild_doorbells_are_told_once_and_not_taken() {
         rig.send(0, 64, false);
         rig.until(3000, "a completion", |rig| rig.cqe_count == 1);
         assert_eq!((rig.events.len(), rig.read(0, 36)), (1, 2 << 16 | 2));
+    }
+}
+
+#[test]
+fn pc_3_a_batch_that_does_not_fit_the_budget_goes_in_parts() {
+    for width in widths() {
+        for (pages, seed) in [(1, 10), (3, 11), (6, 12)] {
+            let world = World { width, warm: 0, service: 300, ..World::default() };
+            let mut rig = Rig::new(world, seed);
+            rig.budget = 6;
+            rig.taking_back = true;
+            for n in 0..32 {
+                let at = buffer(16, n, 16);
+                let sges: Vec<_> = (0..pages).map(|k| (at + 8192 * k, 100)).collect();
+                rig.post(0, &sges);
+            }
+            rig.ring(0);
+            let mut squeezes = 0;
+            while rig.cqe_count < 32 {
+                let until = rig.now() + 2000;
+                rig.until(3000, "some time", |rig| {
+                    while rig.usable(0) > 0 {
+                        rig.send(0, 600, false);
+                    }
+                    rig.now() >= until
+                });
+                if rig.read(0, 32) & STARVED != 0 {
+                    rig.command(0, 8);
+                    squeezes += 1;
+                }
+                assert!(rig.now() < 400_000, "{} of 32 are complete", rig.cqe_count);
+            }
+            assert!(squeezes > 0);
+            rig.until(2000, "all to be released", |rig| rig.settled());
+        }
     }
 }

@@ -232,8 +232,10 @@ pub struct Rig {
     /// Pages that cannot be had, with the driver's answer.
     refused: HashMap<(u8, u64), u8>,
     rings: HashMap<u64, u8>,
-    /// RTL may have no use for an answer any more.
+    /// Receives are asked for more than once, so that the order is not that of the first time.
     pub taking_back: bool,
+    /// Times that pages may be held: behind that the host does not answer.
+    pub budget: u32,
     /// Pages whose translation is revoked: nothing is written there, nor acquired.
     pub gone: Option<(u8, std::ops::Range<u64>)>,
     now: u64,
@@ -289,6 +291,7 @@ impl Rig {
             refused: HashMap::new(),
             rings: HashMap::new(),
             taking_back: false,
+            budget: u32::MAX,
             gone: None,
             now: 0,
             doorbells: VecDeque::new(),
@@ -772,7 +775,8 @@ impl Rig {
             self.put("wd_tag", tag.into());
             self.put("wd_status", status.into());
         }
-        let due = self.answers.iter().position(|a| a.0 <= self.now);
+        let full = self.budget != u32::MAX && self.held() >= self.budget;
+        let due = self.answers.iter().position(|a| a.0 <= self.now && (a.2 != 2 || !full));
         self.put("xr_valid", due.is_some().into());
         if let Some(k) = due {
             let (_, tag, kind, status) = self.answers[k];
@@ -797,9 +801,6 @@ impl Rig {
             && self.is("xr_ready")
         {
             let (_, tag, kind, status) = self.answers.remove(k);
-            if kind == 2 && self.taking_back {
-                self.asked.remove(&tag);
-            }
             if kind == 1 {
                 let when = self.now + self.world.service;
                 self.answers.push((when, tag, 2, status));
@@ -1156,7 +1157,6 @@ impl Rig {
             let epoch = self.get("lfr_epoch") as u32;
             let qp = self.qps.iter_mut().find(|qp| qp.q == q).expect("a QP");
             assert_eq!(epoch, qp.epoch);
-            assert!(qp.ended.is_none(), "a list after the end");
             if first == qp.announced {
                 // CR-11, CR-5: the last list's first buffer and its trigger have been hit.
                 if let Some((proof, trigger)) = qp.list_first {

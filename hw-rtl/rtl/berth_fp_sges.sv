@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// Ranges of scatter lists, 256 per QP: one memory, written by the parser of receives and read by placement, which
+// never waits, and by grants and completions, which take turns in the clocks that it leaves.
+//
+// A reader's data is there from the clock after its read on, until its next one.
+module berth_fp_sges #(
+    // QPs, a power of two.
+    parameter int unsigned QPS = 64,
+    parameter int unsigned QW = $clog2(QPS)
+) (
+    input  logic          clk,
+    input  logic          rst,
+    input  logic          we,
+    input  logic [QW+7:0] waddr,
+    input  logic [95:0]   wdata,     // {va, len}
+    input  logic          place_re,
+    input  logic [QW+7:0] place_at,
+    output logic [95:0]   place_sge,
+    input  logic          grant_re,
+    output logic          grant_ok,
+    input  logic [QW+7:0] grant_at,
+    output logic [95:0]   grant_sge,
+    input  logic          done_re,
+    output logic          done_ok,
+    input  logic [QW+7:0] done_at,
+    output logic [95:0]   done_sge
+);
+  logic last_done_q;     // of the two that take turns
+  logic [2:0] fresh_q;   // whose data has come
+  logic [95:0] data, place_q, grant_q, done_q;
+
+  assign grant_ok = !place_re && grant_re && !(done_re && !last_done_q);
+  assign done_ok  = !place_re && done_re && !(grant_re && last_done_q);
+  berth_fp_mem #(
+      .WIDTH(96),
+      .DEPTH(QPS * 256)
+  ) memory (
+      .clk,
+      .we,
+      .waddr,
+      .wdata,
+      .re(place_re || grant_ok || done_ok),
+      .raddr(place_re ? place_at : grant_ok ? grant_at : done_at),
+      .rdata(data)
+  );
+  assign place_sge = fresh_q[0] ? data : place_q;
+  assign grant_sge = fresh_q[1] ? data : grant_q;
+  assign done_sge  = fresh_q[2] ? data : done_q;
+  always_ff @(posedge clk) begin
+    fresh_q <= {done_ok, grant_ok, place_re};
+    if (fresh_q[0]) place_q <= data;
+    if (fresh_q[1]) grant_q <= data;
+    if (fresh_q[2]) done_q <= data;
+    if (grant_ok || done_ok) last_done_q <= done_ok;
+    if (rst) {fresh_q, last_done_q} <= '0;
+  end
+endmodule
