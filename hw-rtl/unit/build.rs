@@ -13,6 +13,9 @@ use std::process::Command;
 /// The modules that have benches.
 const UNITS: &[&str] = &["berth_fp", "berth_fp_rx", "berth_fp_tx", "berth_mac_rx", "berth_xlt"];
 
+/// One of them once more with as many QPs as there may be, at one width.
+const LARGE: (&str, &str) = ("berth_fp_1024", "-GQPS=1024");
+
 fn main() {
     if env::var_os("CARGO_FEATURE_FASTPATH").is_none() {
         return;
@@ -26,6 +29,7 @@ fn main() {
 /// One module at one width.
 struct Unit {
     name: &'static str,
+    module: &'static str,
     width: u32,
     prefix: String,
     folder: PathBuf,
@@ -58,15 +62,22 @@ fn build() -> Result<(), String> {
     let include = PathBuf::from(root.trim()).join("include");
 
     let mut units = Vec::new();
-    for &name in UNITS {
+    for name in UNITS.iter().copied().chain([LARGE.0]) {
+        let module = name.strip_suffix("_1024").unwrap_or(name);
         let asked = wanted.as_ref().map(|list| list.split(',').any(|n| n.trim() == name));
-        if asked == Some(false) || (asked.is_none() && !rtl.join(name).with_extension("sv").is_file()) {
+        if asked == Some(false) || (asked.is_none() && !rtl.join(module).with_extension("sv").is_file()) {
             continue;
         }
-        for &width in &widths {
+        for &width in widths.iter().take(if name == LARGE.0 { 1 } else { widths.len() }) {
             let prefix = format!("V{name}_{width}");
-            let unit =
-                Unit { name, width, folder: out.join(&prefix), object: out.join(format!("{prefix}_ports.o")), prefix };
+            let unit = Unit {
+                name,
+                module,
+                width,
+                folder: out.join(&prefix),
+                object: out.join(format!("{prefix}_ports.o")),
+                prefix,
+            };
             unit.verilate(&rtl, &cxx)?;
             unit.compile_ports(&out, &include, &cxx)?;
             units.push(unit);
@@ -104,7 +115,7 @@ impl Unit {
     fn verilate(&self, rtl: &Path, cxx: &str) -> Result<(), String> {
         let mut verilator = Command::new("verilator");
         verilator
-            .args(["--cc", "--build", "--prefix", &self.prefix, "--top-module", self.name])
+            .args(["--cc", "--build", "--prefix", &self.prefix, "--top-module", self.module])
             // One thread reads the RTL: Verilator 5 before its issue 8441 may crash with more.
             .args(["--build-jobs", "2", "--verilate-jobs", "1"])
             .args(["-O3", "--x-assign", "fast", "--x-initial", "fast", "-Wall"])
@@ -115,10 +126,13 @@ impl Unit {
             .arg(&self.folder)
             .arg("-y")
             .arg(rtl);
-        let source = rtl.join(self.name).with_extension("sv");
+        let source = rtl.join(self.module).with_extension("sv");
         let text = fs::read_to_string(&source).map_err(|e| format!("{}: {e}", source.display()))?;
         if text.contains("DATA_W") {
             verilator.arg(format!("-GDATA_W={}", self.width));
+        }
+        if self.name == LARGE.0 {
+            verilator.arg(LARGE.1);
         }
         if tracing() {
             verilator.arg("--trace-fst");

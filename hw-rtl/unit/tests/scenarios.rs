@@ -13,6 +13,7 @@
 //! prints the seed with which it runs alone.
 #![cfg(feature = "fastpath")]
 
+mod pair;
 #[expect(dead_code, reason = "fp_rx.rs uses all of it")]
 mod rx;
 #[expect(dead_code, reason = "fp_tx.rs uses all of it")]
@@ -20,11 +21,12 @@ mod tx;
 
 use berth_random::{Rng, mix};
 use berth_rtl_unit::Module;
+use pair::{Pair, Settings};
 use rx::{Rig, World, buffer};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use tx::{Bench, Setup};
+use tx::{Bench, Element, Setup, random_element};
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|v| v.parse().ok())
@@ -74,7 +76,7 @@ fn pick<T: Copy>(rng: &mut Rng, from: &[T]) -> T {
 
 #[test]
 fn sending_on_a_clean_wire() {
-    run("sending_on_a_clean_wire", "berth_fp_tx", 100, |width, rng| {
+    run("sending_on_a_clean_wire", "berth_fp_tx", 90, |width, rng| {
         let setup = Setup { stalls: pick(rng, &[0.0, 0.1, 0.5]), jitter: rng.below(300), ..Setup::default() };
         Bench::random(rng, width, setup, &[true, false]).finish(3_000_000);
     });
@@ -82,7 +84,7 @@ fn sending_on_a_clean_wire() {
 
 #[test]
 fn sending_with_loss_reordering_page_faults_and_failed_reads() {
-    run("sending_with_loss_reordering_page_faults_and_failed_reads", "berth_fp_tx", 150, |width, rng| {
+    run("sending_with_loss_reordering_page_faults_and_failed_reads", "berth_fp_tx", 110, |width, rng| {
         let setup = Setup {
             stalls: pick(rng, &[0.0, 0.2]),
             jitter: rng.below(300),
@@ -120,7 +122,7 @@ fn sending_while_memory_is_withdrawn() {
 
 #[test]
 fn what_is_sent_again_is_what_the_golden_model_sends_again() {
-    run("what_is_sent_again_is_what_the_golden_model_sends_again", "berth_fp_tx", 100, |width, rng| {
+    run("what_is_sent_again_is_what_the_golden_model_sends_again", "berth_fp_tx", 70, |width, rng| {
         let mut bench = Bench::new(width, Setup::default(), rng.draw());
         bench.follow_golden_model(rng);
         bench.finish(100_000);
@@ -130,7 +132,7 @@ fn what_is_sent_again_is_what_the_golden_model_sends_again() {
 #[test]
 fn receiving() {
     let seen = Mutex::new([0_u64; 11]);
-    run("receiving", "berth_fp_rx", 150, |width, rng| {
+    run("receiving", "berth_fp_rx", 120, |width, rng| {
         let faults = rng.chance(0.6);
         let percent = |rng: &mut Rng, most: u64| if faults { rng.below(most + 1) } else { 0 };
         let selective = rng.chance(0.7);
@@ -205,4 +207,210 @@ fn receive(mut rig: Rig, rng: &mut Rng) -> [u64; 11] {
     rig.until(20_000, "all to be released and as the model has it", |rig| rig.settled());
     assert!(rig.events.is_empty() && rig.core.is_empty(), "firmware had to do nothing: {:x?}", rig.events);
     rig.verdicts
+}
+
+/// Two cards with everything at random; posts as it goes.
+fn both_ends(rng: &mut Rng, world: pair::World) {
+    let faulty = world.loss > 0.0 || world.late > 0;
+    let mut pair = Pair::new(world, rng.draw());
+    let flows = rng.between(1, 5) as u32;
+    let mut left = Vec::new();
+    for i in 0..flows {
+        let rows = [i * 7 + rng.below(7) as u32, i * 9 + rng.below(9) as u32];
+        let message = rng.chance(0.3);
+        let settings = Settings {
+            message,
+            selective: rng.chance(0.7),
+            log2_mtu: rng.between(8, 12) as u32,
+            window: rng.between(1, 128) as u32,
+            ahead: rng.between(1, 32) as u32,
+            log2_block: rng.between(12, 16) as u32,
+            first_psn: (rng.below(400) as u32).wrapping_sub(200) & 0xff_ffff,
+            timeout: if faulty { 300 } else { 0 },
+            ..Settings::default()
+        };
+        pair.connect(rows, &settings);
+        for end in 0..2 {
+            left.push((end, rows[end], message, rng.below(25)));
+        }
+    }
+    pair.until(3_000_000, "the end", |pair| {
+        for (end, q, message, sends) in &mut left {
+            if *sends > 0 && rng.chance(0.02) {
+                let group: Vec<Element> = (0..rng.between(1, 4)).map(|_| random_element(rng)).collect();
+                pair.send(*end, *q, &group, rng.chance(0.5));
+                *sends -= 1;
+            }
+            // Receives as long as there is something to send.
+            if pair.open(*end, *q) < 60 && pair.flows[*end][q].wants_receives() && rng.chance(0.02) {
+                let most = if *message { 16_000 } else { 1 << rng.between(5, 14) };
+                let least = if *message { 8_200 } else { 1 };
+                let recvs: Vec<Vec<(u64, u32)>> = (0..rng.between(1, 30))
+                    .map(|n| {
+                        let n = pair.posted(*end, *q) + n as usize;
+                        let at = Pair::buffer(*end, *q, n, 8) + rng.below(4096);
+                        let size = rng.between(least, most) as u32;
+                        let cut = if rng.chance(0.5) { rng.below(u64::from(size)) as u32 } else { 0 };
+                        vec![(at, size - cut), (at + u64::from(size) + rng.below(100), cut)]
+                    })
+                    .collect();
+                pair.receive(*end, *q, &recvs);
+            }
+        }
+        left.iter().all(|l| l.3 == 0) && pair.sent()
+    });
+    // What is left of the receives stays held.
+    pair.check_end();
+}
+
+#[test]
+fn both_ends_on_a_clean_wire() {
+    run("both_ends_on_a_clean_wire", "berth_fp", 30, |width, rng| {
+        let world = pair::World {
+            width,
+            stall: pick(rng, &[0.0, 0.1, 0.4]),
+            read: rng.between(20, 300),
+            jitter: rng.below(300),
+            write: rng.between(1, 100),
+            xlat: rng.between(1, 20),
+            service: rng.between(10, 2_500),
+            warm: pick(rng, &[1.0, 0.5, 0.0]),
+            wire: rng.between(10, 1_000),
+            max_list: rng.between(1, 64) as u32,
+            ack_every: rng.between(1, 8) as u32,
+            ..pair::World::default()
+        };
+        both_ends(rng, world);
+    });
+}
+
+#[test]
+fn both_ends_with_loss_duplicates_and_reordering() {
+    run("both_ends_with_loss_duplicates_and_reordering", "berth_fp", 30, |width, rng| {
+        let world = pair::World {
+            width,
+            stall: pick(rng, &[0.0, 0.2]),
+            jitter: rng.below(300),
+            service: rng.between(10, 2_500),
+            warm: pick(rng, &[1.0, 0.5]),
+            wire: rng.between(10, 1_000),
+            loss: pick(rng, &[0.0, 0.01, 0.05]),
+            twice: pick(rng, &[0.0, 0.05]),
+            late: pick(rng, &[0, 100, 1_000]),
+            max_list: rng.between(1, 64) as u32,
+            ack_every: rng.between(1, 8) as u32,
+            ..pair::World::default()
+        };
+        both_ends(rng, world);
+    });
+}
+
+/// One QP is held up by `stall`; three others send 4 KiB messages meanwhile, and fill the wire.
+fn others_fill_the_wire(width: u32, stall: impl Fn(&mut Pair)) {
+    const LEN: u32 = 4096;
+    const COUNT: usize = 40;
+    let world = pair::World { width, service: 100_000, ..pair::World::default() };
+    let mut pair = Pair::new(world, 1);
+    for q in 1..=4 {
+        pair.connect([q, q + 8], &Settings { ahead: 4, log2_block: 12, ..Settings::default() });
+    }
+    let sends = |q: u32, count: usize| -> Vec<Element> {
+        (0..count).map(|n| Element::plain(u64::from(q) << 24 | (n as u64) << 12, LEN)).collect()
+    };
+    for q in 2..=4 {
+        let recvs: Vec<_> = (0..COUNT).map(|n| vec![(Pair::buffer(0, q, n, 1), LEN)]).collect();
+        pair.receive(0, q, &recvs);
+    }
+    stall(&mut pair);
+    let before = pair.flows[0][&1].received.len();
+    for q in 2..=4 {
+        pair.send(0, q, &sends(q, COUNT), false);
+    }
+    pair.until(1_000_000, "the others' end", |pair| (2..=4).all(|q| pair.flows[0][&q].received.len() == COUNT));
+    assert_eq!(pair.flows[0][&1].received.len(), before, "it was not held up all the time");
+    let mut at: Vec<u64> = (2..=4).flat_map(|q| pair.flows[0][&q].received.clone()).collect();
+    at.sort_unstable();
+    let (a, b) = (at.len() / 4, at.len() * 3 / 4);
+    let cycles = (at[b] - at[a]) as f64 / (b - a) as f64;
+    let wire = (f64::from(LEN + 62 + 4) / f64::from(width / 8)).ceil() + 24.0 * 8.0 / f64::from(width);
+    println!("DATA_W {width}: {:.1} % of the wire beside a QP that is held up", 100.0 * wire / cycles);
+    assert!(wire / cycles >= 0.97, "{cycles:.1} cycles per message, wire {wire:.1}");
+    // What it waits for comes, and it goes on.
+    let recvs: Vec<_> = (0..8).map(|n| vec![(Pair::buffer(0, 1, 8 + n, 1), LEN)]).collect();
+    pair.receive(0, 1, &recvs);
+    pair.until(1_000_000, "the end", |pair| pair.sent());
+    pair.check_end();
+}
+
+#[test]
+fn a_missing_page_holds_up_nobody_else() {
+    for width in Module::widths("berth_fp") {
+        others_fill_the_wire(width, |pair| {
+            pair.receive(0, 1, &[vec![(Pair::buffer(0, 1, 0, 1), 4096)]]);
+            pair.evict(0, true, 0x10_0000);
+            pair.send(0, 1, &[Element::plain(0x10_0000, 4096)], false);
+        });
+    }
+}
+
+#[test]
+fn a_missing_page_of_a_receive_and_a_missing_credit_hold_up_nobody_else() {
+    for width in Module::widths("berth_fp") {
+        others_fill_the_wire(width, |pair| {
+            pair.evict(1, false, Pair::buffer(0, 1, 0, 1));
+            pair.receive(0, 1, &[vec![(Pair::buffer(0, 1, 0, 1), 4096)]]);
+            pair.send(0, 1, &[Element::plain(0x10_0000, 4096)], false);
+        });
+    }
+}
+
+#[test]
+fn a_packet_that_must_go_again_holds_up_nobody_else() {
+    for width in Module::widths("berth_fp") {
+        others_fill_the_wire(width, |pair| {
+            let recvs: Vec<_> = (0..8).map(|n| vec![(Pair::buffer(0, 1, n, 1), 4096)]).collect();
+            pair.receive(0, 1, &recvs);
+            pair.until(5_000, "credits", |pair| pair.flows[0][&1].arrived == 8);
+            // The first of eight is lost, and its page is gone when it is to go again.
+            pair.drop = Some((0, 9, 0));
+            let sends: Vec<_> = (0..8).map(|n| Element::plain(0x10_0000 + n * 4096, 4096)).collect();
+            pair.send(0, 1, &sends, false);
+            pair.until(20_000, "the loss", |pair| pair.drop.is_none());
+            pair.evict(0, true, 0x10_0000);
+        });
+    }
+}
+
+#[test]
+fn a_thousand_qps_with_128_credits_and_16_blocks_of_some() {
+    let Some(&width) = Module::widths("berth_fp_1024").first() else { return };
+    let mut rng = Rng(number("BERTH_SEED").unwrap_or(1));
+    let world = pair::World { unit: "berth_fp_1024", width, max_list: 64, ..pair::World::default() };
+    let mut pair = Pair::new(world, rng.draw());
+    for q in 0..1024 {
+        let settings = Settings { log2_mtu: 10, ahead: 16, log2_block: 12, ..Settings::default() };
+        pair.connect([q, 1023 - q], &settings);
+    }
+    for q in 0..1024 {
+        for end in 0..2 {
+            // Some have as many credits and as many blocks out as there may be.
+            let many = q % 256 == 5;
+            let count = if many { 128 } else { rng.between(2, 4) as usize };
+            let recvs: Vec<_> = (0..count).map(|n| vec![(Pair::buffer(end, q, n, 1), 4096)]).collect();
+            pair.receive(end, q, &recvs);
+            let at = u64::from(q) << 20;
+            if many {
+                (0..32).for_each(|page| pair.evict(end, true, at + page * 4096));
+                pair.send(end, q, &[Element::plain(at, 0x2_0000)], false);
+            } else {
+                let sends = [Element::inline(40), Element::plain(at, rng.between(1, 2048) as u32)];
+                pair.send(end, q, &sends, rng.chance(0.5));
+            }
+        }
+    }
+    pair.until(6_000_000, "the end", |pair| pair.sent());
+    pair.check_end();
+    let (credits, blocks) = (pair.most_credits, pair.most_waiting);
+    println!("1024 QPs, DATA_W {width}: {} cycles; at most {credits} credits and {blocks} blocks of one out", pair.now);
+    assert!(credits >= 120 && blocks >= 16, "{credits} credits, {blocks} blocks");
 }

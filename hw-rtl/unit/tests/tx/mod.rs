@@ -2,7 +2,7 @@
 //! Everything around berth_fp_tx, from a seed: host memory and queues, translation, packet RAM and payload reads,
 //! MAC and wire, and per QP a peer and the golden model of what is to be sent.
 
-mod peer;
+pub mod peer;
 
 use berth_random::Rng;
 use berth_rtl_unit::{Module, Port};
@@ -118,10 +118,11 @@ impl Element {
         }
     }
     /// Fits the slot of a doorbell.
-    fn fits_doorbell(&self) -> bool {
+    pub fn fits_doorbell(&self) -> bool {
         self.data.is_some() || self.sges.len() <= 2
     }
-    fn wqe(&self, id: u64) -> [u64; WQE] {
+    /// As the queue has it.
+    pub fn wqe(&self, id: u64) -> [u64; WQE] {
         let mut words = [0; WQE];
         let flags = if self.push { PUSH } else { 0 } | if self.data.is_some() { INLINE } else { 0 };
         let len = u64::from(self.claimed.unwrap_or(self.len()));
@@ -548,9 +549,17 @@ impl Bench {
     pub fn reset(&mut self) {
         self.m.reset();
         let (peers, config, doorbells) = (&mut self.peers, &mut self.config, &mut self.doorbells);
-        (peers.clear(), config.clear(), doorbells.clear());
-        (self.queue_reads.clear(), self.answers.clear(), self.reads.clear(), self.mac.clear());
-        (self.wire.clear(), self.acks.clear(), self.lists.clear(), self.held.clear());
+        peers.clear();
+        config.clear();
+        doorbells.clear();
+        self.queue_reads.clear();
+        self.answers.clear();
+        self.reads.clear();
+        self.mac.clear();
+        self.wire.clear();
+        self.acks.clear();
+        self.lists.clear();
+        self.held.clear();
     }
 
     pub fn run(&mut self, cycles: u64) {
@@ -1123,7 +1132,8 @@ fn take_one(held: &mut BTreeMap<(u64, u64), u32>, range: (u64, u64)) -> bool {
     true
 }
 
-fn random_element(rng: &mut Rng) -> Element {
+/// A send of any kind.
+pub fn random_element(rng: &mut Rng) -> Element {
     let push = rng.chance(0.3);
     match rng.below(10) {
         0 => Element { push, ..Element::plain(0x1_0000, 0) },

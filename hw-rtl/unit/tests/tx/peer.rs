@@ -122,6 +122,20 @@ struct Expected {
     offset: usize,
     /// Bytes of the stream up to the end of its piece.
     end: u32,
+    /// Its credit.
+    credit: u32,
+}
+
+/// What the golden model has cut, with one credit.
+#[derive(Clone, Copy, Debug)]
+pub struct Piece {
+    pub len: u32,
+    /// PUSH.
+    pub push: bool,
+    /// Bytes of the stream up to its end; none in message mode.
+    pub end: Option<u32>,
+    element: usize,
+    offset: usize,
 }
 
 /// The peer of one QP.
@@ -149,6 +163,8 @@ pub struct Peer {
     model: Model,
     total: u64,
     expected: Vec<Expected>,
+    /// By their credits.
+    pub pieces: Vec<Piece>,
     wanted: Vec<u8>,
     /// Memory of what is cut, in blocks, and how much of it has been asked for.
     blocks: Vec<(u64, u64)>,
@@ -188,6 +204,7 @@ impl Peer {
             reader: Reader::new(),
             total: 0,
             expected: Vec::new(),
+            pieces: Vec::new(),
             wanted: Vec::new(),
             blocks: Vec::new(),
             asked: 0,
@@ -238,6 +255,32 @@ impl Peer {
         first
     }
 
+    /// A list has come; one that is out of turn changes nothing (CR-11, decision 6).
+    pub fn list_came(&mut self, first: u32, sizes: &[u32]) {
+        let (answer, skip) = self.reader.list_begin(first, sizes.len() as u32);
+        if answer == 0 {
+            for size in sizes.iter().skip(skip as usize) {
+                assert!(self.reader.list_push(*size));
+            }
+            self.cut_more();
+        }
+    }
+
+    /// A doorbell has told that so many bytes are posted.
+    pub fn was_rung(&self, posted: u32) -> bool {
+        self.rung.contains(&posted)
+    }
+
+    /// The bytes of a piece.
+    pub fn bytes_of(&self, piece: &Piece) -> &[u8] {
+        &self.bytes[piece.element][piece.offset..][..piece.len as usize]
+    }
+
+    /// The credit that a frame uses.
+    pub fn credit_of(&self, frame: &[u8]) -> u32 {
+        self.expected[self.index_of(psn_of(frame))].credit
+    }
+
     /// Unused credits go back: the number of the first of them.
     pub fn give_up(&mut self, n: u32) -> u32 {
         self.granted = self.reader.give_up(n);
@@ -278,9 +321,22 @@ impl Peer {
                     self.model.post(message).expect("the model has room");
                     let start = self.total;
                     self.total += u64::from(piece.len);
+                    self.pieces.push(Piece {
+                        len: piece.len,
+                        push: message.solicited,
+                        end: stream.then_some(self.total as u32),
+                        element,
+                        offset: piece.offset as usize,
+                    });
                     while let Some(sent) = self.model.transmit(0) {
                         let offset = (sent.offset - start) as usize + piece.offset as usize;
-                        self.expected.push(Expected { packet: sent.packet, element, offset, end: self.total as u32 });
+                        self.expected.push(Expected {
+                            packet: sent.packet,
+                            element,
+                            offset,
+                            end: self.total as u32,
+                            credit: piece.credit,
+                        });
                         self.model.response(0, &response(sent.packet.psn, 0x1f, None));
                     }
                     while self.model.complete().is_some() {}

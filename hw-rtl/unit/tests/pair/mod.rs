@@ -1,0 +1,927 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Two `berth_fp`, a wire between them, and around each what a card has: host memory and queues, translation, packet RAM,
+//! MAC. Per QP and direction the golden model of the sender (`tx::peer`) gets the lists as they arrive; what leaves the
+//! RTL must be what the model sends, and what is received what it has cut.
+
+use crate::tx::peer::Peer;
+use crate::tx::{Element, byte_at};
+use berth_abi::cpu::{RX_FLAG_ICRC_OK, RX_FLAG_ROCE};
+use berth_abi::wqe::{CQE_PUSH, OP_RECV};
+use berth_protocol::headers::{Mac, Template};
+use berth_random::Rng;
+use berth_rtl_unit::{Module, Port};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+
+pub use crate::tx::peer::Settings;
+
+const PAGE: u64 = 4096;
+const SLOT: usize = 0x1200;
+const SLOTS: u32 = 16;
+const PSN: u32 = 0xff_ffff;
+const QKEY: u32 = 0x8765_4321;
+/// Send queues: 1024 elements each. Receive queues: 256.
+const SENDS: u64 = 0x7_0000_0000;
+const RECVS: u64 = 0x8_0000_0000;
+/// Address spaces of what is sent and of what is received.
+const FROM: u8 = 5;
+const INTO: u8 = 6;
+
+/// How the surroundings behave. Times in cycles, chances from 0 to 1.
+#[derive(Clone, Debug)]
+pub struct World {
+    /// Module: `berth_fp`, or one with more QPs.
+    pub unit: &'static str,
+    pub width: u32,
+    /// How often a port that could be ready is not.
+    pub stall: f64,
+    /// A host read's round trip, and at most so much more.
+    pub read: u64,
+    pub jitter: u64,
+    /// From a write command to its end.
+    pub write: u64,
+    /// From an acquisition to its answer; the page service behind a miss; pages that are there without.
+    pub xlat: u64,
+    pub service: u64,
+    pub warm: f64,
+    /// One way.
+    pub wire: u64,
+    pub loss: f64,
+    pub twice: f64,
+    pub late: u64,
+    /// Repeat of lists, units of 64 cycles; longest list; packets per ACK.
+    pub repeat: u32,
+    pub max_list: u32,
+    pub ack_every: u32,
+}
+
+impl Default for World {
+    fn default() -> Self {
+        Self {
+            unit: "berth_fp",
+            width: 64,
+            stall: 0.0,
+            read: 250,
+            jitter: 0,
+            write: 20,
+            xlat: 5,
+            service: 2_500,
+            warm: 1.0,
+            wire: 250,
+            loss: 0.0,
+            twice: 0.0,
+            late: 0,
+            repeat: 100,
+            max_list: 32,
+            ack_every: 8,
+        }
+    }
+}
+
+/// A receive as it was posted.
+#[derive(Clone, Debug)]
+struct Recv {
+    sges: Vec<(u64, u32)>,
+    size: u32,
+}
+
+/// One direction of a connection: from an end's row `q` to the other end's row `to`.
+pub struct Flow {
+    pub q: u32,
+    pub to: u32,
+    pub sender: Peer,
+    recvs: Vec<Recv>,
+    /// Of them, those that a doorbell has told, are credits of lists that have been sent, of lists that have arrived.
+    told: u32,
+    announced: u32,
+    pub arrived: u32,
+    /// Cycles of completed receives.
+    pub received: Vec<u64>,
+    first_psn: u32,
+    /// Packets that have arrived, from `next` on; all before have.
+    seen: BTreeSet<u32>,
+    next: u32,
+    /// Credits that what has arrived uses.
+    landed: HashSet<u32>,
+}
+
+/// A doorbell: receive queue?, row, index, bytes posted, WQE.
+type Doorbell = (bool, u32, u16, u32, Option<[u64; 16]>);
+
+struct QueueRead {
+    due: u64,
+    half: usize,
+    tag: u64,
+    addr: u64,
+    len: u64,
+    off: u64,
+}
+
+/// One card.
+struct End {
+    m: Module,
+    ports: HashMap<&'static str, Port>,
+    config: VecDeque<(u32, u32)>,
+    doorbells: VecDeque<Doorbell>,
+    /// Words of queues.
+    queues: HashMap<u64, u64>,
+    queue_reads: Vec<QueueRead>,
+    /// (due, half, tag, kind)
+    answers: Vec<(u64, usize, u64, u64)>,
+    asked: HashMap<(usize, u64), (u64, u64)>,
+    /// There, and times held.
+    pages: HashMap<(u8, u64), (bool, u32)>,
+    memory: HashMap<u64, Vec<u8>>,
+    held: u32,
+    sending: Vec<u8>,
+    /// (due, tag) of payload reads, of payload writes, of frames in the MAC.
+    reads: Vec<(u64, u64)>,
+    read_free: f64,
+    writes: VecDeque<(u64, u64)>,
+    write_free: f64,
+    mac: VecDeque<(u64, u64)>,
+    mac_free: f64,
+    slots: HashMap<u32, Vec<u8>>,
+    free: VecDeque<u32>,
+    shown: VecDeque<u32>,
+    hd: Option<usize>,
+    /// Frames to this card: (due, bytes).
+    wire: Vec<(u64, Vec<u8>)>,
+}
+
+pub struct Pair {
+    ends: [End; 2],
+    /// By sending end; the sender's row.
+    pub flows: [BTreeMap<u32, Flow>; 2],
+    pub world: World,
+    rng: Rng,
+    pub now: u64,
+    /// Time-outs that firmware has answered, lists that were refused.
+    pub timeouts: u64,
+    pub refused: u64,
+    /// Most pages held, and most credits out, of a flow.
+    pub most_credits: u32,
+    /// Pages asked for at a time that are not there, by (end, row): the most, and now.
+    waiting: HashMap<(usize, u64), u32>,
+    pub most_waiting: u32,
+    /// A frame that is to be dropped: (end, row, PSN).
+    pub drop: Option<(usize, u32, u32)>,
+}
+
+fn words(bytes: &[u8]) -> Vec<u64> {
+    bytes.chunks(8).map(|chunk| chunk.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))).collect()
+}
+
+impl End {
+    fn new(world: &World) -> Self {
+        let mut m = Module::new(world.unit, world.width);
+        m.reset();
+        Self {
+            m,
+            ports: HashMap::new(),
+            config: VecDeque::new(),
+            doorbells: VecDeque::new(),
+            queues: HashMap::new(),
+            queue_reads: Vec::new(),
+            answers: Vec::new(),
+            asked: HashMap::new(),
+            pages: HashMap::new(),
+            memory: HashMap::new(),
+            held: 0,
+            sending: vec![0xee; 1 << 18],
+            reads: Vec::new(),
+            read_free: 0.0,
+            writes: VecDeque::new(),
+            write_free: 0.0,
+            mac: VecDeque::new(),
+            mac_free: 0.0,
+            slots: HashMap::new(),
+            free: (0..SLOTS).collect(),
+            shown: VecDeque::new(),
+            hd: None,
+            wire: Vec::new(),
+        }
+    }
+
+    fn p(&mut self, name: &'static str) -> Port {
+        let Self { m, ports, .. } = self;
+        *ports.entry(name).or_insert_with(|| m.port(name))
+    }
+    fn set(&mut self, name: &'static str, value: u64) {
+        let p = self.p(name);
+        self.m.set(p, value);
+    }
+    fn wide(&mut self, name: &'static str, words: &[u64]) {
+        let p = self.p(name);
+        self.m.set_wide(p, words);
+    }
+    fn get(&mut self, name: &'static str) -> u64 {
+        let p = self.p(name);
+        self.m.get(p)
+    }
+    fn taken(&mut self, valid: &'static str, ready: &'static str) -> bool {
+        self.get(valid) & self.get(ready) & 1 != 0
+    }
+    /// Bits `low` and up of a wide port.
+    fn part(&mut self, name: &'static str, low: usize, bits: usize) -> u64 {
+        let p = self.p(name);
+        let words = self.m.words(p);
+        let get = |i: usize| words.get(i).copied().unwrap_or(0);
+        let mut value = get(low / 64) >> (low % 64);
+        if !low.is_multiple_of(64) {
+            value |= get(low / 64 + 1) << (64 - low % 64);
+        }
+        if bits < 64 { value & ((1 << bits) - 1) } else { value }
+    }
+
+    fn write_element(&mut self, at: u64, wqe: &[u64]) {
+        self.queues.extend((at..).step_by(8).zip(wqe.iter().copied()));
+    }
+}
+
+impl Flow {
+    /// Something is posted that is not complete.
+    pub fn wants_receives(&self) -> bool {
+        !self.sender.complete()
+    }
+}
+
+impl Pair {
+    pub fn new(world: World, seed: u64) -> Self {
+        let mut pair = Self {
+            ends: [End::new(&world), End::new(&world)],
+            flows: [BTreeMap::new(), BTreeMap::new()],
+            world,
+            rng: Rng(seed),
+            now: 0,
+            timeouts: 0,
+            refused: 0,
+            most_credits: 0,
+            waiting: HashMap::new(),
+            most_waiting: 0,
+            drop: None,
+        };
+        for end in 0..2 {
+            let mac = Self::mac(end);
+            let words = [
+                (16, 0x0a00_0001 + end as u32),
+                (17, u32::from_be_bytes([mac[2], mac[3], mac[4], mac[5]])),
+                (18, u32::from_be_bytes([0, 0, mac[0], mac[1]])),
+            ];
+            pair.ends[end].config.extend(words.map(|(word, value)| (1 << 16 | word, value)));
+        }
+        pair.configured();
+        pair
+    }
+
+    fn mac(end: usize) -> [u8; 6] {
+        [2, 0, 0, 0, 0, 1 + end as u8]
+    }
+
+    fn configured(&mut self) {
+        while self.ends.iter().any(|end| !end.config.is_empty()) {
+            self.step();
+        }
+    }
+
+    /// Connects row `rows[0]` of the first end with row `rows[1]` of the other, both ways alike.
+    pub fn connect(&mut self, rows: [u32; 2], settings: &Settings) {
+        let w = self.world.clone();
+        let psn = [settings.first_psn, settings.first_psn.wrapping_add(0x1234) & PSN];
+        for end in 0..2 {
+            let (q, to) = (rows[end], rows[1 - end]);
+            let (near, far) = (0x0a00_0001 + end as u32, 0x0a00_0002 - end as u32);
+            let mac = Self::mac(1 - end);
+            let template =
+                Template::new(Mac::new(Self::mac(end)), near, Mac::new(mac), far, 0xc000 | q as u16, to).row();
+            let mut words: Vec<(u32, u32)> = (0..14).map(|i| (i, template[i as usize])).collect();
+            let base = SENDS + u64::from(q) * (128 << 10);
+            words.extend([
+                (16, base as u32),
+                (17, (base >> 32) as u32),
+                (18, (q & 0x3f) << 16 | u32::from(FROM) << 8 | 10),
+                (19, settings.word()),
+                (20, settings.timeout),
+                (21, settings.ahead << 8 | settings.log2_block),
+                (22, psn[end]),
+                (23, QKEY),
+                (32, 1),
+            ]);
+            let send = words.into_iter().map(|(word, value)| (q << 6 | word, value));
+            self.ends[end].config.extend(send);
+            let base = RECVS + u64::from(q) * (128 << 8);
+            let mode = settings.log2_mtu
+                | u32::from(settings.selective) << 4
+                | u32::from(settings.message) << 6
+                | w.ack_every << 16;
+            let words = [
+                (0, mode),
+                (1, far),
+                (2, u32::from_be_bytes([mac[2], mac[3], mac[4], mac[5]])),
+                (3, u32::from_be_bytes([0, 0, mac[0], mac[1]])),
+                (4, u32::from(INTO) | (q & 0x3f) << 8),
+                (5, 0x5000 + to),
+                (6, 0x5000 + q),
+                (7, QKEY),
+                (8, psn[1 - end]),
+                (9, base as u32),
+                (10, (base >> 32) as u32),
+                (11, 8),
+                (12, w.max_list),
+                (13, w.repeat),
+                (14, 0),
+            ];
+            let stage = words.into_iter().map(|(word, value)| (1 << 16 | word, value));
+            self.ends[end].config.extend(stage.chain([(1 << 16 | q << 6 | 63, 1)]));
+            let mut sender = Peer::new(q, Settings { first_psn: psn[end], ..settings.clone() });
+            sender.silent = true;
+            self.flows[end].insert(
+                q,
+                Flow {
+                    q,
+                    to,
+                    sender,
+                    recvs: Vec::new(),
+                    told: 0,
+                    announced: 0,
+                    arrived: 0,
+                    received: Vec::new(),
+                    first_psn: psn[end],
+                    seen: BTreeSet::new(),
+                    next: 0,
+                    landed: HashSet::new(),
+                },
+            );
+        }
+        self.configured();
+    }
+
+    /// Posts sends of a row, with one doorbell or each with a doorbell that brings it.
+    pub fn send(&mut self, end: usize, q: u32, elements: &[Element], with_wqe: bool) {
+        let sender = &mut self.flows[end].get_mut(&q).expect("connected").sender;
+        for (i, element) in elements.iter().enumerate() {
+            let number = sender.posted(element);
+            let wqe = element.wqe(u64::from(q) << 32 | number);
+            self.ends[end].write_element(SENDS + (u64::from(q) << 17) + number % 1024 * 128, &wqe);
+            let with_wqe = with_wqe && element.fits_doorbell();
+            if with_wqe || i + 1 == elements.len() {
+                let posted = sender.bytes_posted();
+                let wqe = with_wqe.then_some(wqe);
+                self.ends[end].doorbells.push_back((false, q, (number + 1) as u16, posted, wqe));
+            }
+        }
+    }
+
+    /// Posts receives for what row `q` of `end` sends, at the other end, with one doorbell.
+    pub fn receive(&mut self, end: usize, q: u32, recvs: &[Vec<(u64, u32)>]) {
+        let flow = self.flows[end].get_mut(&q).expect("connected");
+        for sges in recvs {
+            let number = flow.recvs.len() as u64;
+            let size = sges.iter().map(|s| s.1).sum::<u32>();
+            let mut wqe = [0; 16];
+            wqe[0] = u64::from(OP_RECV) | (sges.len() as u64) << 16 | u64::from(size) << 32;
+            wqe[1] = number;
+            for (i, &(va, len)) in sges.iter().enumerate() {
+                (wqe[2 + 2 * i], wqe[3 + 2 * i]) = (va, u64::from(len));
+            }
+            self.ends[1 - end].write_element(RECVS + (u64::from(flow.to) << 15) + number % 256 * 128, &wqe);
+            flow.recvs.push(Recv { sges: sges.clone(), size });
+        }
+        let bell = (true, flow.to, flow.recvs.len() as u16, 0, None);
+        self.ends[1 - end].doorbells.push_back(bell);
+    }
+
+    /// Receives that are posted and not complete.
+    pub fn open(&self, end: usize, q: u32) -> usize {
+        let flow = &self.flows[end][&q];
+        flow.recvs.len() - flow.received.len()
+    }
+
+    /// Receives posted so far.
+    pub fn posted(&self, end: usize, q: u32) -> usize {
+        self.flows[end][&q].recvs.len()
+    }
+
+    /// All that was posted has been sent, acknowledged and received.
+    pub fn sent(&self) -> bool {
+        let done = |f: &Flow| f.sender.complete() && f.received.len() == f.sender.pieces.len();
+        self.flows.iter().flat_map(BTreeMap::values).all(done)
+    }
+
+    /// Where receive `n` of what row `q` of `end` sends lies: pages of its own.
+    pub fn buffer(end: usize, q: u32, n: usize, pages: u64) -> u64 {
+        (1 << 40) + ((end as u64) << 39) + (u64::from(q) << 28) + n as u64 % 256 * pages * PAGE
+    }
+
+    /// The page of an address is missing at an end: the next who wants it waits for `service`.
+    pub fn evict(&mut self, end: usize, sent: bool, va: u64) {
+        let asid = if sent { FROM } else { INTO };
+        self.ends[end].pages.entry((asid, va / PAGE)).or_default().0 = false;
+    }
+
+    /// Steps until `done`, at most `limit` cycles.
+    pub fn until(&mut self, limit: u64, what: &str, mut done: impl FnMut(&mut Self) -> bool) {
+        let end = self.now + limit;
+        // With many QPs it takes long to see whether all is done.
+        let rarely = if self.flows[0].len() > 16 { 64 } else { 1 };
+        while !(self.now.is_multiple_of(rarely) && done(self)) {
+            if self.now >= end {
+                let left: Vec<_> = self
+                    .flows
+                    .iter()
+                    .flat_map(BTreeMap::values)
+                    .filter(|f| !f.sender.complete() || f.received.len() != f.sender.pieces.len())
+                    .map(|f| {
+                        format!(
+                            "{}; receives {}, told {}, announced {}, arrived {}, complete {} of {} pieces",
+                            f.sender.describe(),
+                            f.recvs.len(),
+                            f.told,
+                            f.announced,
+                            f.arrived,
+                            f.received.len(),
+                            f.sender.pieces.len()
+                        )
+                    })
+                    .collect();
+                let held = [self.ends[0].held, self.ends[1].held];
+                panic!("{what} does not happen in {limit} cycles: {left:#?}; held {held:?}; {:?}", self.world);
+            }
+            self.step();
+        }
+    }
+
+    /// The models have come to their ends as well.
+    pub fn check_end(&self) {
+        for flow in self.flows.iter().flat_map(BTreeMap::values) {
+            flow.sender.check_end();
+        }
+    }
+
+    fn go(&mut self) -> bool {
+        self.world.stall == 0.0 || !self.rng.chance(self.world.stall)
+    }
+
+    /// One clock of both cards.
+    pub fn step(&mut self) {
+        for end in 0..2 {
+            self.offer(end);
+        }
+        for end in &mut self.ends {
+            end.m.settle();
+        }
+        for end in 0..2 {
+            self.take(end);
+        }
+        for end in &mut self.ends {
+            end.m.edge();
+        }
+        self.now += 1;
+    }
+
+    // ---- inputs ----------------------------------------------------------------------------
+
+    fn offer(&mut self, k: usize) {
+        let now = self.now;
+        for ready in ["fr_ready", "fw_ready", "hw_ready", "cpu_ready"] {
+            let go = self.go();
+            self.ends[k].set(ready, go.into());
+        }
+        for ready in ["qr_ready", "xa_ready", "fcq_ready"] {
+            let go = u64::from(self.go()) | u64::from(self.go()) << 1;
+            self.ends[k].set(ready, go);
+        }
+        let mac = self.ends[k].mac.len() < 4 && self.go();
+        let pop = self.go();
+        let go = [self.go(), self.go(), self.go(), self.go()];
+        let pick = self.rng.draw();
+        let e = &mut self.ends[k];
+        e.set("now", now >> 6 & 0xffff_ffff);
+        e.set("fs_ready", mac.into());
+        e.set("fe_pop", pop.into());
+
+        let config = e.config.front().copied();
+        let acked = e.get("cfg_ack") != 0;
+        e.set("cfg_req", (config.is_some() && !acked).into());
+        e.set("cfg_we", 1);
+        if let Some((addr, value)) = config {
+            e.set("cfg_addr", addr.into());
+            e.set("cfg_wdata", value.into());
+        }
+
+        let shown = e.get("db_valid") != 0 && !e.doorbells.is_empty();
+        let bell = e.doorbells.front().filter(|_| shown || go[0]).copied();
+        e.set("db_valid", bell.is_some().into());
+        if let Some((rq, q, pi, posted, wqe)) = bell {
+            e.set("db_rq", rq.into());
+            e.set("db_qpn", q.into());
+            e.set("db_pi", pi.into());
+            e.set("db_posted", posted.into());
+            e.set("db_inline", wqe.is_some().into());
+            e.wide("db_wqe", &wqe.unwrap_or_default()[..8]);
+        }
+
+        // A beat of a queue: requests in any order, beats of one in theirs.
+        let ready: Vec<usize> = (0..e.queue_reads.len()).filter(|&i| e.queue_reads[i].due <= now).collect();
+        let beat = (!ready.is_empty() && go[1]).then(|| ready[pick as usize % ready.len()]);
+        e.set("qc_valid", beat.map_or(0, |i| 1 << e.queue_reads[i].half));
+        if let Some(i) = beat {
+            let bytes = u64::from(e.p("qc_data").bits() / 8);
+            let QueueRead { tag, addr, len, off, .. } = e.queue_reads[i];
+            let data: Vec<u64> =
+                (addr + off..addr + off + bytes).step_by(8).map(|a| e.queues.get(&a).copied().unwrap_or(0)).collect();
+            e.wide("qc_data", &data);
+            e.set("qc_tag", tag);
+            e.set("qc_off", off);
+            e.set("qc_last", (off + bytes >= len).into());
+            e.set("qc_err", 0);
+            e.queue_reads[i].off += bytes;
+            if off + bytes >= len {
+                e.queue_reads.remove(i);
+            }
+        }
+
+        // Answers of the translation, one for each half.
+        let room = e.get("xr_room");
+        let (mut valid, mut tags, mut kinds) = (0, 0, 0);
+        for half in 0..2 {
+            let due = e.answers.iter().position(|a| a.1 == half && a.0 <= now);
+            if let Some(i) = due.filter(|_| room >> half & 1 != 0 && go[2]) {
+                let (_, _, tag, kind) = e.answers.remove(i);
+                valid |= 1 << half;
+                tags |= tag << (16 * half);
+                kinds |= kind << (2 * half);
+                if kind == 2
+                    && let Some(n) = self.waiting.get_mut(&(k, row_of(half, tag)))
+                {
+                    *n -= 1;
+                }
+            }
+        }
+        e.set("xr_valid", valid);
+        e.set("xr_tag", tags);
+        e.set("xr_kind", kinds);
+        e.set("xr_status", 0);
+
+        let done = e.reads.iter().position(|r| r.0 <= now).filter(|_| go[3]);
+        e.set("frd_valid", done.is_some().into());
+        if let Some(i) = done {
+            let (_, tag) = e.reads.remove(i);
+            e.set("frd_tag", tag);
+            e.set("frd_status", 0);
+        }
+        let done = e.writes.front().copied().filter(|w| w.0 <= now);
+        e.set("fwd_valid", done.is_some().into());
+        if let Some((_, tag)) = done {
+            e.writes.pop_front();
+            e.set("fwd_tag", tag);
+            e.set("fwd_status", 0);
+        }
+        let left = e.mac.front().copied().filter(|m| m.0 <= now);
+        e.set("fl_valid", left.is_some().into());
+        if let Some((_, tag)) = left {
+            e.mac.pop_front();
+            e.set("fl_tag", tag);
+        }
+
+        // Frames that have come take slots in the order of their arrival.
+        while !e.free.is_empty() {
+            let next = (0..e.wire.len()).filter(|&i| e.wire[i].0 <= now).min_by_key(|&i| (e.wire[i].0, i));
+            let Some(i) = next else { break };
+            let (_, bytes) = e.wire.remove(i);
+            let slot = e.free.pop_front().expect("one is free");
+            e.slots.insert(slot, bytes);
+            e.shown.push_back(slot);
+        }
+        let shown = e.get("rf_valid") != 0;
+        let frame = e.shown.front().copied().filter(|_| shown || go[1]);
+        e.set("rf_valid", frame.is_some().into());
+        if let Some(slot) = frame {
+            let mut header = e.slots[&slot].clone();
+            let len = header.len() as u64;
+            header.resize(96, 0);
+            e.wide("rf_hdr", &words(&header));
+            e.set("rf_addr", u64::from(slot) * SLOT as u64);
+            e.set("rf_len", len);
+            e.set("rf_flags", (RX_FLAG_ICRC_OK | RX_FLAG_ROCE).into());
+        }
+        if let Some(addr) = e.hd.take() {
+            let bytes = &e.slots[&((addr / SLOT) as u32)];
+            let word =
+                (0..4).fold(0, |w, i| w | u64::from(bytes.get(addr % SLOT + i).copied().unwrap_or(0)) << (8 * i));
+            e.set("hd_data", word);
+        }
+    }
+
+    // ---- outputs ---------------------------------------------------------------------------
+
+    fn take(&mut self, k: usize) {
+        let now = self.now;
+        if self.ends[k].get("cfg_ack") != 0 {
+            self.ends[k].config.pop_front();
+        }
+        if self.ends[k].taken("db_valid", "db_ready") {
+            let (rq, q, pi, posted, _) = self.ends[k].doorbells.pop_front().expect("one is shown");
+            if rq {
+                let flow = self.flows[1 - k].values_mut().find(|f| f.to == q).expect("connected");
+                flow.told = pi.into();
+            } else {
+                self.flows[k].get_mut(&q).expect("connected").sender.rung(posted);
+            }
+        }
+        for half in 0..2 {
+            if self.ends[k].get("qr_valid") & self.ends[k].get("qr_ready") & 1 << half != 0 {
+                let late = if self.world.jitter > 0 { self.rng.below(self.world.jitter) } else { 0 };
+                let e = &mut self.ends[k];
+                let (addr, len) = (e.part("qr_addr", 64 * half, 64), e.part("qr_len", 10 * half, 10));
+                let tag = e.part("qr_tag", 8 * half, 8);
+                assert!(len.is_multiple_of(128) && (128..=512).contains(&len) && addr % PAGE + len <= PAGE);
+                e.queue_reads.push(QueueRead { due: now + self.world.read + late, half, tag, addr, len, off: 0 });
+            }
+            if self.ends[k].get("xa_valid") & self.ends[k].get("xa_ready") & 1 << half != 0 {
+                self.translate(k, half);
+            }
+            if self.ends[k].get("fcq_valid") & self.ends[k].get("fcq_ready") & 1 << half != 0 {
+                self.completion(k, half);
+            }
+        }
+        if self.ends[k].taken("fr_valid", "fr_ready") {
+            self.read_payload(k);
+        }
+        if self.ends[k].taken("fw_valid", "fw_ready") {
+            self.write_payload(k);
+        }
+        let e = &mut self.ends[k];
+        if e.taken("hw_valid", "hw_ready") {
+            let at = e.get("hw_addr") as usize;
+            let (data, strb) = (e.p("hw_data"), e.p("hw_strb"));
+            let (data, strb) = (e.m.bytes(data), e.m.bytes(strb));
+            for (i, byte) in data.iter().enumerate() {
+                if strb[i / 8] >> (i % 8) & 1 != 0 {
+                    e.sending[at + i] = *byte;
+                }
+            }
+        }
+        if e.taken("rf_valid", "rf_ready") {
+            let slot = e.shown.pop_front().expect("a frame was shown");
+            let bytes = e.slots[&slot].clone();
+            self.heard(k, &bytes);
+        }
+        let e = &mut self.ends[k];
+        if e.get("hd_re") != 0 {
+            e.hd = Some(e.get("hd_addr") as usize);
+        }
+        if e.get("rfree_valid") != 0 {
+            let slot = (e.get("rfree_addr") as usize / SLOT) as u32;
+            assert!(e.slots.remove(&slot).is_some(), "a frame is given back twice");
+            e.free.push_back(slot);
+        }
+        assert!(!e.taken("cpu_valid", "cpu_ready"), "a frame for the core");
+        if e.taken("fs_valid", "fs_ready") {
+            self.frame(k);
+        }
+        if self.ends[k].taken("fe_valid", "fe_pop") {
+            let word = self.ends[k].get("fe_word");
+            let (code, q) = (word >> 56, (word >> 40) as u32 & 0xffff);
+            match code {
+                // A time-out: firmware has it sent again.
+                1 => {
+                    self.timeouts += 1;
+                    self.ends[k].config.push_back((q << 6 | 32, 2));
+                }
+                // A list that has overtaken another one, or its proof: it comes again.
+                5 => self.refused += 1,
+                _ => panic!("event {word:#x} at end {k}"),
+            }
+        }
+    }
+
+    fn translate(&mut self, k: usize, half: usize) {
+        let e = &mut self.ends[k];
+        let (va, len) = (e.part("xa_va", 64 * half, 64), e.part("xa_len", 21 * half, 21));
+        let (asid, tag) = (e.part("xa_asid", 8 * half, 8) as u8, e.part("xa_tag", 16 * half, 16));
+        assert_eq!((asid, e.get("xa_write") >> half & 1), ([FROM, INTO][half], half as u64));
+        assert!(len > 0);
+        let pages = va / PAGE..=(va + len - 1) / PAGE;
+        if e.get("xa_release") >> half & 1 != 0 {
+            for vpn in pages {
+                let page = e.pages.get_mut(&(asid, vpn)).filter(|p| p.1 > 0);
+                page.expect("only what is held is released").1 -= 1;
+                e.held -= 1;
+            }
+            return;
+        }
+        match e.asked.remove(&(half, tag)) {
+            Some(range) => assert_eq!(range, (va, len), "asked again for something else"),
+            None if half == 0 => {
+                let q = (tag >> 6) as u32;
+                self.flows[k].get_mut(&q).expect("connected").sender.pinned(tag & 63, va, len);
+            }
+            None => (),
+        }
+        let warm = self.world.warm;
+        let mut hit = true;
+        for vpn in pages.clone() {
+            let there = self.rng.chance(warm);
+            let page = e.pages.entry((asid, vpn)).or_insert((there, 0));
+            hit &= std::mem::replace(&mut page.0, true);
+        }
+        let due = self.now + self.world.xlat;
+        if hit {
+            for vpn in pages {
+                e.pages.get_mut(&(asid, vpn)).expect("just looked at").1 += 1;
+                e.held += 1;
+            }
+            e.answers.push((due, half, tag, 0));
+        } else {
+            e.asked.insert((half, tag), (va, len));
+            e.answers.push((due, half, tag, 1));
+            e.answers.push((due + self.world.service, half, tag, 2));
+            let waiting = self.waiting.entry((k, row_of(half, tag))).or_insert(0);
+            *waiting += 1;
+            self.most_waiting = self.most_waiting.max(*waiting);
+        }
+    }
+
+    fn read_payload(&mut self, k: usize) {
+        let late = if self.world.jitter > 0 { self.rng.below(self.world.jitter) } else { 0 };
+        let beat = f64::from(self.world.width) / 8.0 * 1.25;
+        let (now, read) = (self.now, self.world.read);
+        let e = &mut self.ends[k];
+        let (local, len) = (e.get("fr_local") as usize, e.get("fr_len"));
+        let (va, tag) = (e.get("fr_va"), e.get("fr_tag"));
+        assert!(len > 0 && e.get("fr_asid") == FROM.into());
+        let held = (va / PAGE..=(va + len - 1) / PAGE).all(|vpn| e.pages.get(&(FROM, vpn)).is_some_and(|p| p.1 > 0));
+        assert!(held, "a read of {len} bytes at {va:#x}, which are not held");
+        for i in 0..len as usize {
+            e.sending[local + i] = byte_at(va + i as u64);
+        }
+        e.read_free = e.read_free.max(now as f64) + (len as f64 / beat).max(1.0);
+        e.reads.push((e.read_free as u64 + read + late, tag));
+    }
+
+    fn write_payload(&mut self, k: usize) {
+        let beat = f64::from(self.world.width) / 8.0 * 1.25;
+        let (now, write) = (self.now, self.world.write);
+        let e = &mut self.ends[k];
+        let (local, len) = (e.get("fw_local") as usize, e.get("fw_len") as usize);
+        let (va, tag) = (e.get("fw_va"), e.get("fw_tag"));
+        assert!(len > 0 && e.get("fw_asid") == INTO.into());
+        let bytes = e.slots[&((local / SLOT) as u32)][local % SLOT..local % SLOT + len].to_vec();
+        for (a, byte) in (va..).zip(bytes) {
+            let held = e.pages.get(&(INTO, a / PAGE)).is_some_and(|p| p.1 > 0);
+            assert!(held, "a write to {a:#x}, which is not held");
+            e.memory.entry(a / PAGE).or_insert_with(|| vec![0xcc; PAGE as usize])[(a % PAGE) as usize] = byte;
+        }
+        e.write_free = e.write_free.max(now as f64) + (len as f64 / beat).max(1.0);
+        e.writes.push_back((e.write_free as u64 + write, tag));
+    }
+
+    fn completion(&mut self, k: usize, half: usize) {
+        let now = self.now;
+        let e = &mut self.ends[k];
+        let cqn = e.part("fcq_cqn", 8 * half, 8);
+        let w: Vec<u32> = (0..7).map(|i| e.part("fcq_words", 224 * half + 32 * i, 32) as u32).collect();
+        let q = w[3];
+        assert_eq!(cqn, u64::from(q & 0x3f), "{w:x?}");
+        if half == 0 {
+            self.flows[k].get_mut(&q).expect("connected").sender.completed(w[0], w[2], w[4] as u8);
+            return;
+        }
+        let memory = &e.memory;
+        let flow = self.flows[1 - k].values_mut().find(|f| f.to == q).expect("connected");
+        let number = flow.received.len();
+        let piece = flow.sender.pieces.get(number).unwrap_or_else(|| panic!("QP {q}: receive {number}, no piece"));
+        let flags = if piece.push { u32::from(CQE_PUSH) << 16 } else { 0 };
+        let context = format!("QP {q}, receive {number}");
+        assert_eq!((w[0], w[2], w[6]), (number as u32, piece.len, number as u32), "{context}");
+        assert_eq!(w[4], u32::from(OP_RECV) << 8 | flags, "{context}");
+        if let Some(end) = piece.end {
+            assert!(flow.sender.was_rung(w[5].wrapping_add(end)), "{context}: bytes remaining {}", w[5]);
+        }
+        let mut sent = flow.sender.bytes_of(piece).iter();
+        let mut left = piece.len;
+        for &(va, n) in &flow.recvs[number].sges {
+            let n = n.min(left);
+            for a in va..va + u64::from(n) {
+                let there = memory.get(&(a / PAGE)).map(|page| page[(a % PAGE) as usize]);
+                assert_eq!(there.as_ref(), sent.next(), "{context}: the byte at {a:#x}");
+            }
+            left -= n;
+        }
+        flow.received.push(now);
+    }
+
+    fn frame(&mut self, k: usize) {
+        let beat = f64::from(self.world.width) / 8.0;
+        let now = self.now;
+        let e = &mut self.ends[k];
+        let (at, len, tag) = (e.get("fs_addr") as usize, e.get("fs_len") as usize, e.get("fs_tag"));
+        let mut bytes = e.sending[at..at + len].to_vec();
+        e.mac_free = e.mac_free.max(now as f64) + ((len + 4) as f64 / beat).ceil() + 24.0 / beat;
+        let left = e.mac_free as u64;
+        e.mac.push_back((left, tag));
+        self.check_frame(k, &bytes);
+        bytes.extend([0; 4]);
+        let qpn = u32::from_be_bytes([0, bytes[47], bytes[48], bytes[49]]);
+        let psn = u32::from_be_bytes([0, bytes[51], bytes[52], bytes[53]]);
+        if self.drop.is_some_and(|(end, to, p)| (end, to, p) == (k, qpn, psn) && bytes[42] <= 5) {
+            self.drop = None;
+            return;
+        }
+        if self.rng.chance(self.world.loss) {
+            return;
+        }
+        let times = 1 + usize::from(self.rng.chance(self.world.twice));
+        for _ in 0..times {
+            let late = if self.world.late > 0 { self.rng.below(self.world.late) } else { 0 };
+            self.ends[1 - k].wire.push((left + self.world.wire + late, bytes.clone()));
+        }
+    }
+
+    /// What a card sends: data as the model of its sender has it; ACKs only for what has arrived; lists of receives that
+    /// are posted.
+    fn check_frame(&mut self, k: usize, bytes: &[u8]) {
+        let qpn = u32::from_be_bytes([0, bytes[47], bytes[48], bytes[49]]);
+        let psn = u32::from_be_bytes([0, bytes[51], bytes[52], bytes[53]]);
+        match bytes[42] {
+            0..=5 => {
+                let flow = self.flows[k].values_mut().find(|f| f.to == qpn).expect("connected");
+                flow.sender.check_frame(bytes);
+                let credit = flow.sender.credit_of(bytes);
+                assert!(credit < flow.arrived, "QP {}: credit {credit} of {}", flow.q, flow.arrived);
+            }
+            0x11 | 0xd1 => {
+                let flow = &self.flows[1 - k][&qpn];
+                let upto = psn.wrapping_sub(flow.first_psn) & PSN;
+                let nak = bytes[54] >> 5 == 3;
+                assert!(bytes[54] == 0x1f || bytes[54] == 0x60, "QP {qpn}: syndrome {:#x}", bytes[54]);
+                let (have, told) = (flow.next, if nak { upto } else { (upto + 1) & PSN });
+                assert!(told <= have, "QP {qpn}: {told} packets are acknowledged, {have} have arrived");
+                for i in (0..128).filter(|i| bytes[42] == 0xd1 && bytes[58 + i / 8] << (i % 8) & 0x80 != 0) {
+                    let n = told + i as u32;
+                    assert!(n < have || flow.seen.contains(&n), "QP {qpn}: packet {n} has not arrived");
+                }
+            }
+            0x64 => {
+                let word = |i: usize| {
+                    let at = 62 + 4 * i;
+                    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+                };
+                let (to, n, first) = (word(0) >> 16, (word(0) >> 8 & 0xff) - 3, word(2));
+                let flow = self.flows[1 - k].get_mut(&to).expect("connected");
+                assert_eq!(word(1), 0x5000 + flow.to, "epoch");
+                assert!(first <= flow.announced && n <= self.world.max_list, "QP {to}: list of {n} from {first}");
+                flow.announced = flow.announced.max(first + n);
+                assert!(flow.announced <= flow.told, "QP {to}: more credits than receives");
+                for i in 0..n {
+                    // A repeat may say other sizes of what is used up.
+                    let number = first + i;
+                    if !flow.landed.contains(&number) {
+                        let size = flow.recvs[number as usize].size;
+                        assert_eq!(word(3 + i as usize), size, "QP {to}: credit {number}");
+                    }
+                }
+                self.most_credits = self.most_credits.max(flow.announced - flow.received.len() as u32);
+            }
+            opcode => panic!("a frame with opcode {opcode:#x}"),
+        }
+    }
+
+    /// A card takes a frame.
+    fn heard(&mut self, k: usize, bytes: &[u8]) {
+        let qpn = u32::from_be_bytes([0, bytes[47], bytes[48], bytes[49]]);
+        let psn = u32::from_be_bytes([0, bytes[51], bytes[52], bytes[53]]);
+        match bytes[42] {
+            0..=5 => {
+                let flow = self.flows[1 - k].values_mut().find(|f| f.to == qpn).expect("connected");
+                flow.landed.insert(flow.sender.credit_of(bytes));
+                let n = psn.wrapping_sub(flow.first_psn) & PSN;
+                if n >= flow.next {
+                    flow.seen.insert(n);
+                }
+                while flow.seen.remove(&flow.next) {
+                    flow.next += 1;
+                }
+            }
+            0x64 => {
+                let word = |i: usize| {
+                    let at = 62 + 4 * i;
+                    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+                };
+                let (to, n, first) = (word(0) >> 16, (word(0) >> 8 & 0xff) - 3, word(2));
+                let flow = self.flows[k].get_mut(&to).expect("connected");
+                let sizes: Vec<u32> = (0..n).map(|i| word(3 + i as usize)).collect();
+                flow.sender.list_came(first, &sizes);
+                if first <= flow.arrived {
+                    flow.arrived = flow.arrived.max(first + n);
+                }
+            }
+            _ => (),
+        }
+    }
+}
+
+/// The row that an acquisition's tag belongs to; that of a receive counts as one with all others.
+fn row_of(half: usize, tag: u64) -> u64 {
+    if half == 0 { tag >> 6 } else { u64::MAX }
+}
