@@ -3,7 +3,10 @@
 
 use crate::cm::Request;
 use crate::control::{Due, Peer};
-use crate::headers::{ACKNOWLEDGE, HEADER_WORDS, SACK, SELECTIVE_ACKNOWLEDGE, SEND_ONLY, UD_SEND_ONLY, arp, parse};
+use crate::headers::{
+    ACKNOWLEDGE, HEADER_WORDS, SACK, SELECTIVE_ACKNOWLEDGE, SEND_FIRST, SEND_ONLY, SEND_ONLY_IMM, UD_SEND_ONLY, arp,
+    parse,
+};
 use crate::hw::{Hw, Log, TX_NO_ICRC};
 use crate::limits::{EVENT_RETRY, REQUESTS, SERVICES};
 use crate::qp::{
@@ -159,7 +162,11 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         }
         if qp.fast.on {
             // Nothing that RTL takes.
-            hw.count(F_BAD_HEADER, 1);
+            let counter = match packet.opcode {
+                SEND_FIRST..=SEND_ONLY_IMM | ACKNOWLEDGE | SELECTIVE_ACKNOWLEDGE => F_BAD_HEADER,
+                _ => F_BAD_OPCODE,
+            };
+            hw.count(counter, 1);
             hw.rx_free(slot);
             return;
         }

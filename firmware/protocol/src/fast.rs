@@ -11,7 +11,7 @@ use crate::qp::{CONNECTED, CREATED, Qp, RECALL_NONE, RECALL_OUT, TODO_RECALL, TO
 use crate::requester::backoff;
 use crate::shared::Shared;
 use berth_abi::card::FIRST_QPN;
-use berth_abi::counters::{F_BAD_ACK, F_BAD_INDEX, F_FAST_EVENTS, F_LIST_REFUSED, F_RECALLED, F_TIMEOUTS};
+use berth_abi::counters::{F_BAD_ACK, F_BAD_INDEX, F_FAST_EVENTS, F_LIST_REFUSED, F_NO_CREDIT, F_RECALLED, F_TIMEOUTS};
 use berth_abi::cpu::{LIST_GAP, LIST_OK, LIST_REPEAT};
 use berth_abi::status::{
     REASON_BAD_INDEX, REASON_PEER_LOST, REASON_PROTOCOL, REASON_QUEUE_READ, REASON_SEND_FAILED, REASON_WITHDRAWN,
@@ -144,6 +144,8 @@ mod rx {
     pub const HOLD: u32 = 6;
     /// Command: let go of receives in `RANGE`; announced ones are withdrawn, others granted anew (new).
     pub const REVOKE: u32 = 7;
+    /// Command: what is granted of a batch may be announced without the rest.
+    pub const COMMIT: u32 = 8;
 }
 
 /// `HELD`: a frame is under way, or bytes are being written.
@@ -171,6 +173,8 @@ const EVENT_LIST: u32 = 5;
 const EVENT_BAD_WQE: u32 = 6;
 /// Event: memory of a send cannot be had: the host's status. Nothing is sent any more.
 const EVENT_NO_MEMORY: u32 = 7;
+/// `EVENT_NO_MEMORY`: of a packet that was sent before and is lost.
+const MEMORY_AGAIN: u32 = 1 << 8;
 /// Event: the send queue cannot be read.
 const EVENT_SEND_QUEUE: u32 = 8;
 /// Event: a doorbell of the send queue names an element that cannot be (new).
@@ -183,6 +187,9 @@ const EVENT_RECEIVE_QUEUE: u32 = 0x42;
 const EVENT_RECEIVE_INDEX: u32 = 0x43;
 /// `EVENT_BROKEN`: bytes could not be written, or were to go to a receive that is withdrawn: its pages are gone.
 const FAULT_WRITE: u32 = 0;
+
+/// `EVENT_BROKEN`: data without a credit.
+const FAULT_NO_CREDIT: u32 = 4;
 
 /// What a row waits for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -544,13 +551,23 @@ impl Qp {
                 refused => self.refuse_list(refused, sh, hw),
             },
             EVENT_BAD_WQE => self.fast_failure(now, status, sh, hw),
-            EVENT_NO_MEMORY => self.fast_failure(now, crate::blocks::page_status(status as u32), sh, hw),
+            EVENT_NO_MEMORY => {
+                let status = crate::blocks::page_status(status as u32);
+                if arg & MEMORY_AGAIN != 0 {
+                    self.fail(REASON_SEND_FAILED, status, sh, hw);
+                } else {
+                    self.fast_failure(now, status, sh, hw);
+                }
+            }
             EVENT_SEND_QUEUE | EVENT_RECEIVE_QUEUE => self.fail(REASON_QUEUE_READ, WC_FLUSHED, sh, hw),
             EVENT_SEND_INDEX | EVENT_RECEIVE_INDEX => {
                 hw.count(F_BAD_INDEX, 1);
                 self.fail(REASON_BAD_INDEX, WC_FLUSHED, sh, hw);
             }
             EVENT_BROKEN => {
+                if arg == FAULT_NO_CREDIT {
+                    hw.count(F_NO_CREDIT, 1);
+                }
                 let reason = if arg == FAULT_WRITE { REASON_WITHDRAWN } else { REASON_PROTOCOL };
                 self.fail(reason, WC_FLUSHED, sh, hw);
             }
@@ -646,14 +663,19 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
     }
 
     /// A connection of address space `asid` (0: of any) that RTL has waits for memory, and holds none that would bring
-    /// some back.
+    /// some back. One that waits for the rest of a batch announces what it has instead.
     #[inline(never)]
     pub(crate) fn fast_starved<H: Hw>(&mut self, asid: u8, hw: &mut H) -> bool {
         let mut starved = false;
         for qp in &self.qps {
             self.sh.step();
             if qp.fast.on && qp.state == CONNECTED && (asid == 0 || qp.asid == asid) {
-                starved |= (qp.fast_sends(tx::HELD, hw) | qp.fast_receives(rx::HELD, hw)) & STARVED != 0;
+                let receives = qp.fast_receives(rx::HELD, hw);
+                if receives & STARVED != 0 && qp.fast_receives(rx::COUNTS, hw) & 0xffff != 0 {
+                    qp.fast_receive(rx::COMMAND, rx::COMMIT, hw);
+                } else {
+                    starved |= (qp.fast_sends(tx::HELD, hw) | receives) & STARVED != 0;
+                }
             }
         }
         starved

@@ -190,6 +190,18 @@ pub fn run(net: &mut Net, streams: &mut [Stream], limit: u64) {
     }
 }
 
+/// Credits that QP `qpn` of host `host` has announced and whose data has not landed.
+pub fn credits_out(net: &mut Net, host: usize, qpn: u32) -> u32 {
+    let mut w = [0; 16];
+    (w[0], w[2]) = (CMD_QP_QUERY, qpn);
+    let cookie = net.hosts[host].submit(w);
+    let mut state = [0; 16];
+    net.run_until("CMD_QP_QUERY", 10_000_000, |n| n.hosts[host].done(cookie).map(|w| state = w).is_some());
+    assert_eq!(state[2], CMD_OK);
+    // `QpState` from word 3 on: state, reason, posted, granted, announced, landed.
+    state[7].wrapping_sub(state[8])
+}
+
 /// Posted receives without data keep their pins: end the connection, then nothing may be pinned.
 pub fn finish(net: &mut Net, qps: &[(usize, u32)]) {
     wind_up(net, qps);
