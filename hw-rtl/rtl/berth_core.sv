@@ -14,7 +14,7 @@
 module berth_core #(
     parameter DATA_W = 64,         // bits of a beat on the MAC port: 64, 128, 256 or 512
     parameter HOST_W = 2 * DATA_W, // bits of a beat on the host port: DATA_W or twice as many
-    parameter FAST   = 0           // 1: with the fast path (berth_fp)
+    parameter FAST   = 1           // 0: without the fast path (berth_fp), firmware handles every packet
 ) (
     input  logic                clk,
     input  logic                rst,

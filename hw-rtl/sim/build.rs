@@ -64,8 +64,8 @@ fn build() -> Result<(), String> {
             .arg(&model)
             .arg(manifest.join("../vendor.vlt"))
             .args(&sources);
-        if env::var_os("CARGO_FEATURE_FASTPATH").is_some() {
-            verilator.arg("-GFAST=1");
+        if feature("PLAIN") {
+            verilator.arg("-GFAST=0");
         }
         if trace {
             verilator.arg("--trace-fst");

@@ -208,9 +208,9 @@ impl Builder {
     /// When it does not build.
     pub fn bench(&self, ends: bool) -> Result<PathBuf> {
         let (features, title) = if ends {
-            ("ends,fastpath", "berth-bench with cards of 64 and 512 bits")
+            ("ends", "berth-bench with cards of 64 and 512 bits")
         } else {
-            ("widths,fastpath", "berth-bench with cards of every width")
+            ("widths", "berth-bench with cards of every width")
         };
         let arguments = ["build", "--release", "--package", "berth-bench", "--features", features];
         let mut command = self.cargo(&self.context.repo, "target-sysroot", &arguments)?;

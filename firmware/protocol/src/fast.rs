@@ -7,7 +7,7 @@ use crate::control::Peer;
 use crate::headers::{LIST_QKEY, Mac};
 use crate::hw::{FAST_RECEIVES, FAST_SENDS, Hw, Log};
 use crate::limits::{ACK_EVERY, FAST_AHEAD, FAST_POLL, FAST_WINDOW, LIST_AGAIN, MAX_BACKOFF, REORDER};
-use crate::qp::{CONNECTED, CREATED, Qp, RECALL_NONE, RECALL_OUT, TODO_RECALL, TODO_RECALLED};
+use crate::qp::{CONNECTED, CONNECTING, CREATED, Qp, RECALL_NONE, RECALL_OUT, TODO_RECALL, TODO_RECALLED};
 use crate::requester::backoff;
 use crate::shared::Shared;
 use berth_abi::card::FIRST_QPN;
@@ -228,6 +228,11 @@ fn mac_words(mac: Mac) -> [u32; 2] {
 }
 
 impl Qp {
+    /// Elements are left where they are as long as the QP may become RTL's, which fetches them anew.
+    pub const fn fast_perhaps(&self, sh: &Shared) -> bool {
+        sh.rows && matches!(self.state, CREATED | CONNECTING)
+    }
+
     /// RTL can have this QP, which has no connection yet.
     #[inline(never)]
     pub fn fast_able<H: Hw>(&self, hw: &mut H) -> bool {
@@ -581,6 +586,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
     pub fn clear_rows<H: Hw>(&mut self, hw: &mut H) {
         self.sh.begin(QPS as u32);
         if hw.fast_layout() == LAYOUT {
+            self.sh.rows = true;
             for qpn in FIRST_QPN..FIRST_QPN + QPS as u32 {
                 self.sh.step();
                 hw.fast_write(FAST_RECEIVES, qpn, rx::COMMAND, rx::OFF);

@@ -96,6 +96,8 @@ pub struct Shared {
     pub selective: bool,
     /// Credit lists as datagrams are offered to peers.
     pub datagrams: bool,
+    /// The card has rows for RTL: connections may become its own.
+    pub rows: bool,
     seed: u32,
     /// QPs that may have something to send.
     pub send_work: u64,
@@ -186,6 +188,7 @@ impl Shared {
             mtu: 0,
             selective: false,
             datagrams: false,
+            rows: false,
             seed: 0,
             send_work: 0,
             send_blocked: 0,

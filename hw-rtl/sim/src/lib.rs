@@ -13,5 +13,5 @@ pub mod hostmodel;
 pub use card::{BAR_CONTROL, BAR_DOORBELL, Card, CardConfig, Frame, HostError, HostMemory, Port, Ports, data_w};
 pub use ffi::{Beat, Core, HostBeat, Inputs, Outputs, WIDTHS};
 
-/// Whether the card has the fast path (feature `fastpath`).
-pub const FAST: bool = cfg!(feature = "fastpath");
+/// Whether the card has the fast path (not with the feature `plain`).
+pub const FAST: bool = !cfg!(feature = "plain");
