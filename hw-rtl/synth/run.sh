@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-# Synthesises the whole card, soft core included, for ECP5 with Yosys, so that nothing
+# Synthesises the card without its fast path, soft core included, for ECP5 with Yosys, so that nothing
 # that only simulates creeps in. Fails on errors, latches, and memories that became
 # flip-flops. Runs in the sysroot: run.sh OUTPUT_FOLDER; BERTH_VEXRISCV names the folder
 # with the soft core's Verilog.
@@ -11,10 +11,11 @@ cd "$(dirname "$0")/.."
 mkdir -p "$out"
 sources="rtl/berth_regs_pkg.sv $(ls rtl/*.sv | grep -v regs_pkg | tr '\n' ' ')"
 
-# synthesise TOP: reports in $out/TOP, sets $luts, $ffs and $rams
+# synthesise TOP [SETTINGS]: reports in $out/TOP, sets $luts, $ffs and $rams
 synthesise() {
     mkdir -p "$out/$1"
-    sed -e "s#@TOP@#$1#" -e "s#@SOURCES@#$sources#" -e "s#@CORE@#$core#" -e "s#@OUT@#$out/$1#" synth/card.ys \
+    sed -e "s#@TOP@#$1#" -e "s#@SOURCES@#$sources#" -e "s#@CORE@#$core#" -e "s#@OUT@#$out/$1#" \
+        -e "s#@SETTINGS@#${2:-}#" synth/card.ys \
         >"$out/$1/run.ys"
     yosys -q -l "$out/$1/yosys.log" "$out/$1/run.ys"
     if grep "Latch inferred" "$out/$1/yosys.log" || grep "DLATCH" "$out/$1/cells.txt"; then
@@ -28,12 +29,12 @@ synthesise() {
 }
 
 # The large memories must be block RAM: in flip-flops they would be several million bits.
-synthesise berth_core
+synthesise berth_core "chparam -set FAST 0 berth_core"
 if [ "$ffs" -gt 40000 ] || [ "$rams" -lt 300 ]; then
     echo "synthesis: a large memory is not in block RAM; see $out/berth_core/cells.txt" >&2
     exit 1
 fi
-# The fast path, which only cards with FAST = 1 have: read, elaborated, without latches, and its memories found as such.
+# The fast path, which the card above is without: read, elaborated, without latches, and its memories found as such.
 mkdir -p "$out/berth_fp"
 yosys -q -l "$out/berth_fp/yosys.log" -p "read_verilog -sv -noassert $sources; hierarchy -top berth_fp; proc;
     opt -fast; memory -nomap; check; tee -q -o $out/berth_fp/cells.txt stat -top berth_fp"

@@ -18,7 +18,7 @@ use crate::steps::{Builder, Parts};
 use crate::wire;
 
 /// Whether the simulator's cards have the fast path (`FAST` of `berth_core`).
-const FAST_CARDS: bool = false;
+const FAST_CARDS: bool = true;
 /// How much of the kernel image is sent when no file is named.
 const DEFAULT_BYTES: u64 = if FAST_CARDS { 64 << 20 } else { 4 << 20 };
 /// A guest keeps the file in memory, so it cannot be longer than this.

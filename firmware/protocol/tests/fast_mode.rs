@@ -107,6 +107,31 @@ fn a_peer_without_the_fast_path_gets_no_more_than_it_takes() {
 }
 
 #[test]
+fn what_is_posted_before_the_connection_is_left_to_rtl() {
+    let mut w = World::new(2, 5);
+    for node in &mut w.nodes {
+        node.hw.fast.layout = LAYOUT;
+        node.card.offer_list_datagrams();
+        node.card.clear_rows(&mut node.hw);
+    }
+    let mut a = w.create_qp(0, 16, ASID, |_| ());
+    let mut b = w.create_qp(1, 17, ASID, |_| ());
+    for user in [&mut a, &mut b] {
+        w.nodes[user.node].hw.map(ASID, 0x10_0000, 4096, true);
+        w.post_recv(user, &[(0x10_0000, 100)], 1);
+        w.post_send(user, &[(0x10_0000, 100)], 2);
+        w.ring(user);
+    }
+    w.run(50_000);
+    w.connect(&a, &b, 7);
+    for own in [&a, &b] {
+        assert_eq!((commands(&w, own, TX), commands(&w, own, RX)), (vec![1], vec![2, 1]));
+        assert_eq!(word(&w, own, RX, 14), 1, "receives so far");
+        assert_eq!(w.nodes[own.node].hw.pinned(), 0, "firmware has asked for no memory");
+    }
+}
+
+#[test]
 fn a_connection_whose_lists_are_control_messages_stays_with_firmware() {
     let mut w = World::new(2, 3);
     w.nodes[0].hw.fast.layout = LAYOUT;
