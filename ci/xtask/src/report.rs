@@ -336,7 +336,7 @@ impl Samples {
         Ok(samples)
     }
 
-    /// Card cycles of the transfer, from the first credit to the last change: with work, and waiting for hosts.
+    /// Card cycles of the transfer, from the first credit to the last byte: with work, and waiting for hosts.
     #[must_use]
     pub fn cycles(&self) -> (u64, u64) {
         let (from, to) = self.span();
@@ -352,13 +352,15 @@ impl Samples {
         ((from - margin).max(0.0), to + margin)
     }
 
-    /// Where something happens: from the first credit or byte to the last change.
+    /// Where something happens: from the first credit or byte to the last byte. That counters fall is the reset of a
+    /// card when its host powers off, and credits that are left then are of no interest.
     fn span(&self) -> (f64, f64) {
         let mut range = (f64::MAX, f64::MIN);
-        for curve in [&self.sent, &self.placed, &self.credits] {
-            for pair in curve.windows(2) {
-                if pair[0].1 != pair[1].1 {
-                    range = (range.0.min(pair[0].0), range.1.max(pair[1].0));
+        for (curve, bytes) in [(&self.sent, true), (&self.placed, true), (&self.credits, false)] {
+            for pair in curve.windows(2).filter(|p| p[1].1 > p[0].1) {
+                range.0 = range.0.min(pair[0].0);
+                if bytes {
+                    range.1 = range.1.max(pair[1].0);
                 }
             }
         }
@@ -780,8 +782,9 @@ mod tests {
     #[test]
     fn waiting_for_hosts_is_not_card_time() {
         let samples = Samples {
-            credits: vec![(0.0, 0.0), (100.0, 0.0), (200.0, 3.0)],
-            placed: vec![(0.0, 0.0), (900.0, 5.0), (1100.0, 7.0), (9000.0, 7.0)],
+            credits: vec![(0.0, 0.0), (100.0, 0.0), (200.0, 3.0), (8000.0, 0.0)],
+            // The last one is the card's reset.
+            placed: vec![(0.0, 0.0), (900.0, 5.0), (1100.0, 7.0), (9000.0, 7.0), (9100.0, 0.0)],
             host_wait: vec![(0.0, 0.0), (100.0, 50.0), (500.0, 350.0), (1100.0, 350.0), (9000.0, 8000.0)],
             ..Samples::default()
         };
