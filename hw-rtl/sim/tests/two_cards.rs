@@ -313,3 +313,36 @@ fn cycles_per_packet() {
     }
     finish(&mut net, &[(0, QP_A), (1, QP_B)]);
 }
+
+/// Issue "The fast path": page misses go to the host's event ring and come back as commands to RTL.
+#[test]
+fn ten_thousand_packets_with_page_misses_bring_firmware_no_event() {
+    if !berth_rtl::FAST {
+        return;
+    }
+    let seed = seed(12);
+    let mut net = pair(seed, |_, c| c.mtu = 256, qp(QP_A), qp(QP_B));
+    let mut rng = Rng(seed);
+    let len = 1_310_720;
+    let mut streams = [
+        Stream::new(&mut net, (0, QP_A), (1, QP_B), rng.bytes(len)),
+        Stream::new(&mut net, (1, QP_B), (0, QP_A), rng.bytes(len)),
+    ];
+    let counters = [C_FP_PACKETS, C_FP_TAKEN, C_XLT_MISSES, C_FW_FRAMES];
+    let look = |host: &mut Host| counters.map(|c| host.rtl_counter(c));
+    net.settle(10_000);
+    let before: Vec<_> = net.hosts.iter_mut().map(look).collect();
+    run(&mut net, &mut streams, 60_000_000);
+    let mut packets = 0;
+    for (host, before) in net.hosts.iter_mut().zip(before) {
+        let [sent, taken, misses, firmware] = std::array::from_fn(|i| look(host)[i] - before[i]);
+        println!("{sent} packets sent, {taken} taken, {misses} page misses, {firmware} frames for firmware");
+        packets += sent;
+        assert!(taken >= (len / 256) as u64 && misses >= (len as u64 / PAGE) * 2);
+        assert_eq!(firmware, 0, "all frames are RTL's");
+        assert_eq!(host.fw_counter(F_FAST_EVENTS), 0);
+        assert_eq!(host.rtl_counter(C_FP_AGAIN), 0);
+    }
+    assert!(packets >= 10_000, "{packets} packets");
+    finish(&mut net, &[(0, QP_A), (1, QP_B)]);
+}
