@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // Fetches the host's command ring, carries out RTL commands in order, queues the others for firmware.
+//
+// Up to eight fetches are out, of up to four commands each; they are carried out in their order.
 module berth_cmd #(
     // Bits of a beat.
     parameter int unsigned DATA_W = 64
@@ -20,6 +22,8 @@ module berth_cmd #(
     input  logic              rd_ready,
     output logic [63:0]       rd_addr,
     output logic [12:0]       rd_len,
+    output logic [ 2:0]       rd_tag,
+    input  logic [ 2:0]       cpl_tag,
     input  logic              cpl_valid,
     input  logic [12:0]       cpl_offset,
     input  logic [DATA_W-1:0] cpl_data,
@@ -59,25 +63,34 @@ module berth_cmd #(
   localparam int unsigned BEATS = 512 / W;           // pieces of one entry
   localparam int unsigned BUF = 4 * BEATS;           // pieces of one fetch: at most 4 entries
   localparam int unsigned BA = $clog2(BUF);
+  localparam int unsigned FETCHES = 8;
   localparam int unsigned FW_ENTRIES = 16;
 
   typedef enum logic [3:0] {
-    IDLE, REQUEST, FETCH, LOAD, SHIFT, DECODE, INSTALL, CHANGE, READY, FENCE, TOKEN, COPY
+    IDLE, LOAD, SHIFT, DECODE, INSTALL, CHANGE, READY, FENCE, TOKEN, COPY
   } state_t;
   state_t state_q;
 
   // ---- Fetch ----------------------------------------------------------------
-  logic [15:0] ci_q;
-  logic [2:0] n_q, count;  // entries of this fetch that are left; of the next one
-  logic stale_q;           // the ring has been set up anew under a fetch
+  logic [15:0] ci_q;       // what was taken out of the fetches
+  logic [15:0] next_q;     // what is to be fetched next
+  logic [2:0] n_q, count;  // entries at hand that are left; of the next fetch
+  logic request_q;
+  logic [15:0] request_at_q;
+  logic [2:0] put_q, get_q;                  // fetches: the next one, the oldest
+  // Fetches: out or not carried out; has come; of no use, as it failed or the ring has been set up anew since (stale).
+  logic [FETCHES-1:0] used_q, there_q, bad_q, stale_q;
+  logic [2:0] n_of[FETCHES];
   wire ring_ok = ring_log2 >= 5'd4 && ring_log2 <= 5'd12;
   wire [15:0] size = 16'd1 << ring_log2[3:0];
-  wire [15:0] avail = ring_pi - ci_q;
-  wire pi_ok = ring_ok && avail <= size;
-  wire [15:0] index = ci_q & (size - 16'd1);
-  wire [63:0] head = ring_base + {42'd0, index, 6'd0};
+  wire [15:0] held = ring_pi - ci_q;
+  wire [15:0] avail = ring_pi - next_q;
+  wire pi_ok = ring_ok && held <= size;
+  wire [15:0] index = next_q & (size - 16'd1);
+  wire [63:0] head = ring_base + {42'd0, request_at_q, 6'd0};
   // Up to the next 256 bytes (128, if reads may not be longer), so no fetch crosses 4 KiB.
-  wire [2:0] to_line = log2_read < 4'd8 ? 3'd2 - {2'd0, head[6]} : 3'd4 - {1'b0, head[7:6]};
+  wire [7:6] line = ring_base[7:6] + index[1:0];
+  wire [2:0] to_line = log2_read < 4'd8 ? 3'd2 - {2'd0, line[6]} : 3'd4 - {1'b0, line};
   always_comb begin
     count = to_line;
     if (16'(count) > avail) count = avail[2:0];
@@ -88,21 +101,21 @@ module berth_cmd #(
   logic [BA-1:0] beat_q;    // next piece to read
   logic [BA:0] left_q;      // pieces of the entry that are still to come
   if (DATA_W == W) begin : narrow
-    logic [W-1:0] line[BUF];
+    logic [W-1:0] lines[FETCHES*BUF];
     always_ff @(posedge clk) begin
-      if (cpl_valid) line[cpl_offset[LB+:BA]] <= cpl_data;
-      line_q <= line[beat_q];
+      if (cpl_valid) lines[{cpl_tag, cpl_offset[LB+:BA]}] <= cpl_data;
+      line_q <= lines[{get_q, beat_q}];
     end
     wire unused_more = cpl_more;
   end else begin : wide
     // A beat is two entries, of which the first may be any: even and odd ones apart.
-    logic [W-1:0] even[2], odd[2];
+    logic [W-1:0] even[2*FETCHES], odd[2*FETCHES];
     wire first_odd = cpl_offset[6];
     wire at = cpl_offset[7];
     always_ff @(posedge clk) begin
-      if (cpl_valid && (!first_odd || cpl_more)) even[at ^ first_odd] <= cpl_data[first_odd ? DATA_W - W : 0+:W];
-      if (cpl_valid && (first_odd || cpl_more)) odd[at] <= cpl_data[first_odd ? 0 : DATA_W - W+:W];
-      line_q <= beat_q[0] ? odd[beat_q[1]] : even[beat_q[1]];
+      if (cpl_valid && (!first_odd || cpl_more)) even[{cpl_tag, at ^ first_odd}] <= cpl_data[first_odd ? DATA_W - W : 0+:W];
+      if (cpl_valid && (first_odd || cpl_more)) odd[{cpl_tag, at}] <= cpl_data[first_odd ? 0 : DATA_W - W+:W];
+      line_q <= beat_q[0] ? odd[{get_q, beat_q[1]}] : even[{get_q, beat_q[1]}];
     end
   end
 
@@ -121,9 +134,10 @@ module berth_cmd #(
   wire index_ok = w1 < berth_regs_pkg::XLT_ENTRIES;
 
   assign ring_ci = ci_q;
-  assign rd_valid = state_q == REQUEST && enable;
+  assign rd_valid = request_q && enable;
   assign rd_addr = head;
-  assign rd_len = {4'd0, n_q, 6'd0};
+  assign rd_len = {4'd0, n_of[put_q], 6'd0};
+  assign rd_tag = put_q;
 
   assign ch_valid = state_q == CHANGE || (state_q == INSTALL && page_ok);
   assign ch_op = state_q == INSTALL ? 2'd0 : opcode == berth_regs_pkg::CMD_PAGE_EVICT ? 2'd1 : 2'd2;
@@ -138,7 +152,7 @@ module berth_cmd #(
   assign hold = state_q == FENCE || state_q == TOKEN;
   assign token_valid = state_q == TOKEN;
   assign token_data = entry_q[127:64];
-  assign busy = state_q != IDLE || (pi_ok && enable && avail != 0);
+  assign busy = state_q != IDLE || used_q != 0 || (pi_ok && enable && held != 0);
 
   // ---- Firmware's queue -------------------------------------------------------
   logic [31:0] fw_ram[FW_ENTRIES*16];
@@ -167,19 +181,37 @@ module berth_cmd #(
   end
 
   always_ff @(posedge clk) begin
+    // Fetches: asked for, come.
+    if (!request_q && enable && pi_ok && avail != 0 && !used_q[put_q] && !ring_log2_we) begin
+      request_q    <= 1'b1;
+      request_at_q <= index;
+      n_of[put_q]  <= count;
+    end
+    if (rd_valid && rd_ready) begin
+      request_q      <= 1'b0;
+      used_q[put_q]  <= 1'b1;
+      there_q[put_q] <= 1'b0;
+      bad_q[put_q]   <= 1'b0;
+      stale_q[put_q] <= 1'b0;
+      put_q          <= put_q + 3'd1;
+      next_q         <= next_q + 16'(n_of[put_q]);
+    end else if (!enable || ring_log2_we) request_q <= 1'b0;
+    if (cpl_end) begin
+      there_q[cpl_tag] <= 1'b1;
+      if (cpl_err) bad_q[cpl_tag] <= 1'b1;
+    end
     unique case (state_q)
       IDLE: begin
-        n_q <= count;
-        stale_q <= 1'b0;
-        if (enable && pi_ok && avail != 0 && !ring_log2_we) state_q <= REQUEST;
-      end
-      REQUEST: if (!enable) state_q <= IDLE; else if (rd_ready) state_q <= FETCH;
-      FETCH: begin
         beat_q <= '0;
-        if (cpl_end) begin
-          if (!stale_q) ci_q <= ci_q + 16'(n_q);
+        n_q    <= n_of[get_q];
+        if (used_q[get_q] && there_q[get_q]) begin
           // What could not be fetched, or belongs to a ring that is gone, is skipped.
-          state_q <= (cpl_err || stale_q) ? IDLE : LOAD;
+          if (!bad_q[get_q]) state_q <= LOAD;
+          else begin
+            used_q[get_q] <= 1'b0;
+            get_q <= get_q + 3'd1;
+          end
+          if (!stale_q[get_q]) ci_q <= ci_q + 16'(n_of[get_q]);
         end
       end
       LOAD: begin
@@ -188,7 +220,11 @@ module berth_cmd #(
         word_q  <= '0;
         beat_q  <= beat_q + 1;
         state_q <= SHIFT;
-        if (n_q == 0) state_q <= IDLE;
+        if (n_q == 0) begin
+          state_q <= IDLE;
+          used_q[get_q] <= 1'b0;
+          get_q <= get_q + 3'd1;
+        end
       end
       SHIFT: begin
         entry_q <= 512'({line_q, entry_q} >> W);
@@ -230,12 +266,19 @@ module berth_cmd #(
     endcase
     if (fw_pop && fw_valid) fw_rptr_q <= fw_rptr_q + 1;
     if (ring_log2_we) begin
-      ci_q <= '0;
-      stale_q <= 1'b1;
+      ci_q    <= '0;
+      next_q  <= '0;
+      bad_q   <= '1;
+      stale_q <= '1;
     end
     if (rst) begin
       state_q   <= IDLE;
       ci_q      <= '0;
+      next_q    <= '0;
+      request_q <= 1'b0;
+      used_q    <= '0;
+      put_q     <= '0;
+      get_q     <= '0;
       fw_wptr_q <= '0;
       fw_rptr_q <= '0;
     end

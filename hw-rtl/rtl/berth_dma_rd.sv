@@ -76,6 +76,8 @@ module berth_dma_rd #(
     output logic                ring_ready,
     input  logic [63:0]         ring_addr,
     input  logic [12:0]         ring_len,
+    input  logic [ 2:0]         ring_tag,       // several may be out; comes with what belongs to it
+    output logic [ 2:0]         ring_cpl_tag,
     output logic                ring_cpl_valid,
     output logic [12:0]         ring_cpl_offset,
     output logic [DATA_W-1:0]   ring_cpl_data,
@@ -150,7 +152,7 @@ module berth_dma_rd #(
 
   // ---- Requests in flight, by tag ---------------------------------------------
   logic [TAGS-1:0] fly_q;
-  logic [18:0] base_q[TAGS];  // place in packet RAM, or the queue's tag
+  logic [18:0] base_q[TAGS];  // place in packet RAM, or the tag of a queue's or the ring's
   logic [12:0] len_q[TAGS];
   logic [5:0] owner_q[TAGS];
   logic [1:0] kind_q[TAGS];
@@ -161,7 +163,6 @@ module berth_dma_rd #(
   logic [12:0] off_q, left, seg, line, line_left;  // off_q: bytes of the piece that are out
   logic [63:0] addr;
   logic hrd_v_q;
-  logic ring_fly_q;         // the command ring's request is out
   logic skip_q;             // the rest of a command that has failed is passed over
 
   always_comb begin
@@ -190,7 +191,7 @@ module berth_dma_rd #(
   end
 
   wire port_free = (!hrd_v_q || hrd_ready) && !stop && free_tag_ok;
-  wire ring_go = ring_valid && port_free && !ring_fly_q;
+  wire ring_go = ring_valid && port_free;
   wire queue_go = qr_valid && port_free && !ring_go && enable;
   wire begun = off_q != 0 || !pg_first;          // the command has its entry
   wire mine = begun || free_cmd_ok;
@@ -236,6 +237,7 @@ module berth_dma_rd #(
 
   assign hcpl_ready = !pv_q || pw_ready;
   assign pw_valid = pv_q;
+  assign ring_cpl_tag = base_q[ct][2:0];
   assign ring_cpl_valid = take && for_ring && !failed;
   assign ring_cpl_offset = offset;
   assign ring_cpl_data = hcpl_data;
@@ -289,7 +291,7 @@ module berth_dma_rd #(
 
   always_ff @(posedge clk) begin
     if (seg_go || ring_go || queue_go) begin
-      base_q[free_tag]  <= seg_go ? pg_local + 19'(off_q) : {10'd0, qr_tag};
+      base_q[free_tag]  <= seg_go ? pg_local + 19'(off_q) : {10'd0, ring_go ? {6'd0, ring_tag} : qr_tag};
       len_q[free_tag]   <= seg_go ? seg : ring_go ? ring_len : {3'd0, qr_len};
       owner_q[free_tag] <= me;
       kind_q[free_tag]  <= seg_go ? FOR_DMA : ring_go ? FOR_RING : FOR_QUEUE;
@@ -307,7 +309,6 @@ module berth_dma_rd #(
       hrd_tag  <= free_tag;
       fly_q[free_tag] <= 1'b1;
     end
-    if (ring_go) ring_fly_q <= 1'b1;
     if (seg_go) off_q <= seg == left ? '0 : off_q + seg;
     if (fail_go) off_q <= '0;
     if (pg_valid && pg_ready) skip_q <= !pg_last && (skip_q || fail_go);
@@ -334,7 +335,6 @@ module berth_dma_rd #(
       err_q     <= failed;
     end
     if (other_end) fly_q[ct] <= 1'b0;
-    if (ring_cpl_end) ring_fly_q <= 1'b0;
 
     // Requests out per command: one may begin while another ends.
     if ((seg_go || fail_go) && !begun) begin
@@ -353,7 +353,6 @@ module berth_dma_rd #(
       hrd_v_q    <= 1'b0;
       act_q      <= '0;
       fly_q      <= '0;
-      ring_fly_q <= 1'b0;
       off_q      <= '0;
       skip_q     <= 1'b0;
       first_q    <= 1'b1;

@@ -329,6 +329,7 @@ module berth_hostif #(
   logic [12:0] ring_len, ring_cpl_offset;
   logic [DATA_W-1:0] ring_cpl_data;
   logic ring_cpl_more;
+  logic [2:0] ring_tag, ring_cpl_tag;
   logic inc_request, inc_rd_miss, inc_wr_miss, inc_host_error;
   logic one_valid, one_ready, two_valid, two_more, two_last, two_err;
   logic [63:0] one_addr;
@@ -355,7 +356,7 @@ module berth_hostif #(
       .att_done, .att_slot, .att_status, .enable(dma_enable), .hold, .stop(resetting_q), .log2_read,
       .quiet(rd_quiet), .flying(rd_flying), .busy(rd_busy),
       .lk_req(lk_req[0]), .lk_asid(lk_asid[7:0]), .lk_vpn(lk_vpn[51:0]), .lk_ack(lk_ack[0]), .lk_hit, .lk_page,
-      .ring_valid, .ring_ready, .ring_addr, .ring_len, .ring_cpl_valid, .ring_cpl_offset, .ring_cpl_data,
+      .ring_valid, .ring_ready, .ring_addr, .ring_len, .ring_tag, .ring_cpl_tag, .ring_cpl_valid, .ring_cpl_offset, .ring_cpl_data,
       .ring_cpl_more, .ring_cpl_end, .ring_cpl_err,
       .hrd_valid, .hrd_ready, .hrd_addr, .hrd_len, .hrd_tag,
       .hcpl_valid, .hcpl_ready, .hcpl_data, .hcpl_tag, .hcpl_off, .hcpl_len, .hcpl_last, .hcpl_err,
@@ -423,7 +424,7 @@ module berth_hostif #(
       .clk, .rst, .enable(dma_enable && !resetting_q), .ring_base(cmd_base), .ring_log2(cmd_log2),
       .ring_log2_we(cmd_log2_we), .ring_pi(cmd_pi), .ring_pi_we(cmd_pi_we), .ring_ci(cmd_ci), .log2_read,
       .rd_valid(ring_valid), .rd_ready(ring_ready), .rd_addr(ring_addr), .rd_len(ring_len),
-      .cpl_valid(ring_cpl_valid), .cpl_offset(ring_cpl_offset), .cpl_data(ring_cpl_data), .cpl_more(ring_cpl_more), .cpl_end(ring_cpl_end),
+      .rd_tag(ring_tag), .cpl_tag(ring_cpl_tag), .cpl_valid(ring_cpl_valid), .cpl_offset(ring_cpl_offset), .cpl_data(ring_cpl_data), .cpl_more(ring_cpl_more), .cpl_end(ring_cpl_end),
       .cpl_err(ring_cpl_err),
       .ch_valid, .ch_ready, .ch_op, .ch_index, .ch_vpn, .ch_asid, .ch_write, .ch_page,
       .rdy_valid, .rdy_ready, .rdy_tag, .rdy_status, .hold, .quiet(rd_quiet && wr_quiet),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Figures of the reliable connection over the fast path: two cards, firmware in reset, both directions at once.
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use berth_abi::wqe::CQE_BYTES;
 
 use crate::model::{Model, wire_payload};
@@ -22,11 +22,10 @@ const PAUSE: u64 = 2_003;
 
 /// Figures that are known to fall short of their bar, and at which widths: docs/bench.md says why.
 const SHORT: &[(&str, &[usize])] = &[
-    ("msg_rate_16qp", &[512]),
-    ("msg_rate_1qp", &[512]),
-    ("lat_tx", &[64]),
-    ("lat_rx", &[64]),
-    ("bw_1qp", &[64, 512]),
+    ("loss_1pct", &[512]),
+    ("pin_on_demand", &[64, 128, 256, 512]),
+    ("pin_peak_sent", &[128, 256, 512]),
+    ("pin_peak_received", &[64, 128, 256, 512]),
 ];
 
 fn known_short(row: Row, data_w: usize) -> Row {
@@ -72,14 +71,31 @@ impl Steady {
     }
 }
 
-/// Moves a load in both directions, compares every byte and every completion; what was steady, by direction.
-fn stream(model: &Model, data_w: usize, load: Load) -> Result<[Steady; 2]> {
+/// Moves a load in both directions, compares every byte and every completion.
+fn moved(model: &Model, data_w: usize, load: Load) -> Result<Pair> {
     let mut pair = Pair::new(model, data_w, load)?;
     pair.nodes.iter_mut().for_each(|n| n.receive_all());
     pair.nodes.iter_mut().for_each(|n| n.send_all());
     pair.until(PATIENCE, |p| p.nodes.iter().all(|n| n.done()))?;
     pair.check([true; 2], load.count)?;
+    Ok(pair)
+}
+
+/// What of a load on a clean wire was steady, by direction.
+fn stream(model: &Model, data_w: usize, load: Load) -> Result<[Steady; 2]> {
+    let pair = moved(model, data_w, load)?;
     Ok([0, 1].map(|n| Steady::new(&pair.sent[n], &load)))
+}
+
+/// Bytes per cycle of complete messages, of the worse direction.
+fn completed(pair: &Pair, load: &Load) -> Result<f64> {
+    let mut worst = f64::INFINITY;
+    for node in &pair.nodes {
+        let at = |part: f64| node.progress.iter().find(|p| p.1 as f64 >= part * load.messages() as f64);
+        let (Some(first), Some(last)) = (at(BEGIN), at(END)) else { bail!("too few messages") };
+        worst = ((last.1 - first.1) as f64 * load.len as f64 / (last.0 - first.0) as f64).min(worst);
+    }
+    Ok(worst)
 }
 
 /// Messages of `len` bytes that the wire needs [`CYCLES`] for.
@@ -105,17 +121,9 @@ fn bandwidth_row(id: &'static str, data_w: usize, load: Load, limit: f64, share:
 /// When something that has moved is wrong, or does not move.
 pub fn bandwidth(model: &Model, data_w: usize) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
-    let load = |len: usize, log2_mtu, from, to, pitch| Load {
-        qps: 1,
-        count: enough(data_w, len),
-        len,
-        log2_mtu,
-        from,
-        to,
-        pitch,
-    };
+    let load = |len: usize, log2_mtu| Load::warm(model, 1, enough(data_w, len), len, log2_mtu);
 
-    let aligned = load(4096, 12, 0, 0, 4096);
+    let aligned = load(4096, 12);
     let steady = stream(model, data_w, aligned)?;
     rows.push(bandwidth_row("bw_1qp", data_w, aligned, wire_payload(data_w, 4096), 0.98, steady));
     let part = |s: &Steady| 100.0 * s.lists as f64 / s.wire as f64;
@@ -124,12 +132,12 @@ pub fn bandwidth(model: &Model, data_w: usize) -> Result<Vec<Row>> {
     let row = Row::new("credit_overhead", &params, value, "% of wire", None, Bar::AtMost(0.5));
     rows.push(known_short(row, data_w));
 
-    let small = load(65_536, 10, 0, 0, 65_536);
+    let small = load(65_536, 10);
     let steady = stream(model, data_w, small)?;
     rows.push(bandwidth_row("bw_mtu1024", data_w, small, wire_payload(data_w, 1024), 0.97, steady));
 
     // every buffer begins elsewhere: the distance of two is odd
-    let odd = load(8191, 12, 3, 5, 8197);
+    let odd = Load { from: 3, to: 5, pitch: 8197, ..load(8191, 12) };
     let steady = stream(model, data_w, odd)?;
     rows.push(bandwidth_row("bw_unaligned", data_w, odd, wire_payload(data_w, 4096), 0.90, steady));
     Ok(rows)
@@ -141,8 +149,8 @@ pub fn bandwidth(model: &Model, data_w: usize) -> Result<Vec<Row>> {
 /// As [`bandwidth`].
 pub fn message_rate(model: &Model, data_w: usize) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
-    for (id, qps, count, most) in [("msg_rate_16qp", 16, 96, 8.0), ("msg_rate_1qp", 1, 512, 16.0)] {
-        let load = Load { qps, count, len: 64, log2_mtu: 12, from: 0, to: 0, pitch: 64 };
+    for (id, qps, count, most) in [("msg_rate_16qp", 16, 96, 8.0), ("msg_rate_1qp", 1, 2048, 16.0)] {
+        let load = Load::warm(model, qps, count, 64, 12);
         let steady = stream(model, data_w, load)?;
         let each = |s: &Steady| s.cycles as f64 / s.frames as f64;
         let value = each(&steady[0]).max(each(&steady[1]));
@@ -161,10 +169,10 @@ pub fn message_rate(model: &Model, data_w: usize) -> Result<Vec<Row>> {
 /// # Errors
 /// As [`bandwidth`].
 pub fn latency(model: &Model, data_w: usize) -> Result<Vec<Row>> {
-    let load = Load { qps: 1, count: SAMPLES, len: INLINE_BYTES, log2_mtu: 12, from: 0, to: 0, pitch: 64 };
+    let load = Load { pitch: 64, ..Load::warm(model, 1, SAMPLES, INLINE_BYTES, 12) };
     let mut pair = Pair::new(model, data_w, load)?;
     pair.nodes[1].receive_all();
-    pair.run(2 * PAUSE);
+    pair.run(2 * PAUSE)?;
     let (mut to_wire, mut to_completion) = (0, 0);
     let beats = (CQE_BYTES as usize).div_ceil(2 * data_w / 8) as u64;
     for n in 0..SAMPLES {
@@ -178,11 +186,108 @@ pub fn latency(model: &Model, data_w: usize) -> Result<Vec<Row>> {
         ensure!(data.len() == n as usize + 1, "{} frames for {} messages", data.len(), n + 1);
         to_wire = data[n as usize].start.saturating_sub(rung).max(to_wire);
         to_completion = completed.saturating_sub(last_in).max(to_completion);
-        pair.run(PAUSE);
+        pair.run(PAUSE)?;
     }
     pair.check([false, true], SAMPLES)?;
     let params = [("data_w", data_w.into()), ("bytes", load.len.into())];
     let row =
         |id, value: u64| known_short(Row::new(id, &params, value as f64, "cycles", None, Bar::AtMost(32.0)), data_w);
     Ok(vec![row("lat_tx", to_wire), row("lat_rx", to_completion)])
+}
+
+/// Bytes of the messages of the figures with pages on demand and with loss: a block.
+const MESSAGE: usize = 65_536;
+/// Buffers at most: half of them and of the others fit into the translation table.
+const BUFFERS: u32 = 128;
+
+/// Messages of a block each, of which the wire needs `cycles` for all; but not fewer than `least`.
+fn blocks(model: &Model, data_w: usize, cycles: f64, least: u32) -> Load {
+    let times = if model.long { 4 } else { 1 };
+    let count = times * ((cycles * wire_payload(data_w, 4096) / MESSAGE as f64) as u32).max(least);
+    Load { buffers: count.min(BUFFERS), receives: count.min(BUFFERS), ..Load::warm(model, 1, count, MESSAGE, 12) }
+}
+
+/// The load with pages that the driver pins on demand in `service` cycles.
+fn on_demand(model: &Model, data_w: usize, service: u64, load: Load) -> Load {
+    let rate = wire_payload(data_w, 4096);
+    let block = (1u64 << model.log2_block) as f64;
+    let ahead = (rate * service as f64 / block) as u32 + 2;
+    let receives = (rate * (load.round_trip + 2 * service) as f64 / MESSAGE as f64) as u32 + 3;
+    Load {
+        service,
+        ahead: model.ahead.unwrap_or(ahead),
+        receives: model.receives.unwrap_or(receives).clamp(1, load.buffers),
+        ..load
+    }
+}
+
+/// The rows `pin_on_demand`, `pin_peak_sent` and `pin_peak_received` at one width.
+///
+/// # Errors
+/// As [`bandwidth`].
+pub fn pins(model: &Model, data_w: usize) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for &service in &model.page_service {
+        let warm = blocks(model, data_w, 8.0 * service as f64 + 40_000.0, 24);
+        let all = completed(&moved(model, data_w, warm)?, &warm)?;
+        let load = on_demand(model, data_w, service, warm);
+        let pair = moved(model, data_w, load)?;
+        let rate = completed(&pair, &load)?;
+        let params = [
+            ("data_w", data_w.into()),
+            ("service", service.into()),
+            ("ahead", load.ahead.into()),
+            ("receives", load.receives.into()),
+        ];
+        let value = 100.0 * rate / all;
+        rows.push(Row::new("pin_on_demand", &params, value, "% of pinned", Some(100.0), Bar::AtLeast(95.0)));
+        let peak = |side: usize| pair.nodes.iter().map(|n| n.pinned()[side]).max().unwrap_or(0) as f64 / 1024.0;
+        let bound = |cycles: u64| (rate * cycles as f64 + 3.0 * (1u64 << model.log2_block) as f64) / 1024.0;
+        let sent = Bar::AtMost(bound(service));
+        rows.push(Row::new("pin_peak_sent", &params, peak(0), "KiB", None, sent));
+        let received = Bar::AtMost(bound(load.round_trip + 2 * service));
+        rows.push(Row::new("pin_peak_received", &params, peak(1), "KiB", None, received));
+    }
+    Ok(rows.into_iter().map(|r| known_short(r, data_w)).collect())
+}
+
+/// The rows `loss_1pct` and, without a bar, `loss_go_back_n` at one width.
+///
+/// # Errors
+/// As [`bandwidth`].
+pub fn loss(model: &Model, data_w: usize) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    let service = model.page_service.first().copied().unwrap_or(0);
+    let clean = Load { round_trip: model.loss_round_trip, ..blocks(model, data_w, 100_000.0, 40) };
+    for pinned in [true, false] {
+        let clean = if pinned { clean } else { on_demand(model, data_w, service, clean) };
+        let without = completed(&moved(model, data_w, clean)?, &clean)?;
+        for selective in [true, false] {
+            if !pinned && !selective {
+                continue;
+            }
+            let base = if selective {
+                without
+            } else {
+                completed(&moved(model, data_w, Load { selective, ..clean })?, &clean)?
+            };
+            let load = Load { loss: model.loss, selective, ..clean };
+            let pair = moved(model, data_w, load)?;
+            let time_outs: u32 = pair.nodes.iter().map(|n| n.time_outs).sum();
+            let params = [
+                ("data_w", data_w.into()),
+                ("pinned", pinned.into()),
+                ("lost", pair.lost.into()),
+                ("time_outs", time_outs.into()),
+            ];
+            let value = 100.0 * completed(&pair, &load)? / base;
+            let (id, bar) = match (selective, pinned) {
+                (true, true) => ("loss_1pct", Bar::AtLeast(80.0)),
+                (true, false) => ("loss_1pct", Bar::AtLeast(70.0)),
+                (false, _) => ("loss_go_back_n", Bar::None),
+            };
+            rows.push(known_short(Row::new(id, &params, value, "% of loss-free", Some(100.0), bar), data_w));
+        }
+    }
+    Ok(rows)
 }

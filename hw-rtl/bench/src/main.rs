@@ -7,6 +7,7 @@ mod fast;
 mod mac;
 mod model;
 mod node;
+mod pager;
 mod pair;
 mod plot;
 mod rig;
@@ -58,6 +59,8 @@ const FIGURES: &[Figure] = &[
     Figure { ids: &["msg_rate_16qp", "msg_rate_1qp"], run: fast::message_rate, fast: true },
     Figure { ids: &["lat_tx", "lat_rx"], run: fast::latency, fast: true },
     Figure { ids: &["bw_1qp", "bw_mtu1024", "bw_unaligned", "credit_overhead"], run: fast::bandwidth, fast: true },
+    Figure { ids: &["pin_on_demand", "pin_peak_sent", "pin_peak_received"], run: fast::pins, fast: true },
+    Figure { ids: &["loss_1pct", "loss_go_back_n"], run: fast::loss, fast: true },
     Figure { ids: &["sim_speed"], run: sim_speed, fast: false },
 ];
 

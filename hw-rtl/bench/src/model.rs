@@ -24,7 +24,43 @@ pub struct Model {
     /// Cycles of the wire's round trip between two cards.
     #[arg(long, value_name = "CYCLES", default_value_t = 500)]
     pub wire_round_trip: u64,
-    /// Seed of the data that is moved.
+    /// Cycles from a page request in the event ring to its answer in the command ring; several are measured one by one.
+    #[arg(long, value_name = "CYCLES,…", value_delimiter = ',', default_values_t = [2500, 12_500])]
+    pub page_service: Vec<u64>,
+    /// Frames of a hundred that the wire loses in the figures with loss.
+    #[arg(long, value_name = "PERCENT", default_value_t = 1.0)]
+    pub loss: f64,
+    /// Cycles of the wire's round trip in the figures with loss.
+    #[arg(long, value_name = "CYCLES", default_value_t = 5000)]
+    pub loss_round_trip: u64,
+    /// Longest credit list (1 to 64).
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub list: u32,
+    /// New credits that a later list waits for more than, unless at most so many are out.
+    #[arg(long, value_name = "N", default_value_t = 24)]
+    pub few: u32,
+    /// Packets under way at most (1 to 128).
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=128))]
+    pub window: u32,
+    /// Packets that overtake one before it counts as lost.
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    pub reorder: u32,
+    /// Packets until an acknowledgement that was not asked for.
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    pub ack_every: u32,
+    /// log2 of a block of the sender's memory (12 to 20).
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    pub log2_block: u32,
+    /// Blocks that the sender asks for ahead [default: 28; with pages on demand, rate × service + 2].
+    #[arg(long, value_name = "N")]
+    pub ahead: Option<u32>,
+    /// Receives that a process has posted with pages on demand [default: rate × (round trip + both services) + 3 blocks].
+    #[arg(long, value_name = "N")]
+    pub receives: Option<u32>,
+    /// Four times as many messages in the figures with pages on demand and with loss.
+    #[arg(long)]
+    pub long: bool,
+    /// Seed of the data that is moved and of what is lost.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
 }
@@ -85,7 +121,27 @@ impl Model {
                  cycles",
                 self.wire_round_trip
             ),
-            format!("memory pinned, buffers aligned to pages unless said, no port stalls; seed {}", self.seed),
+            format!(
+                "connections: window {} packets, lost when {} later ones came, an ACK for {} packets, lists of at most {} \
+                 credits, more than {} new ones in a later list",
+                self.window, self.reorder, self.ack_every, self.list, self.few
+            ),
+            format!(
+                "pages on demand: blocks of {} KiB, a request is answered {:?} cycles after the driver saw it; ahead: {}; \
+                 receives posted: {}",
+                (1u64 << self.log2_block) / 1024,
+                self.page_service,
+                self.ahead.map_or_else(|| "rate × service + 2 blocks".to_owned(), |n| format!("{n} blocks")),
+                self.receives.map_or_else(
+                    || "rate × (round trip + both services) + 3 blocks".to_owned(),
+                    |n| format!("{n} blocks")
+                ),
+            ),
+            format!(
+                "loss: {} % of all frames, each by itself; there the wire's round trip is {} cycles",
+                self.loss, self.loss_round_trip
+            ),
+            format!("memory pinned and buffers aligned to pages unless said, no port stalls; seed {}", self.seed),
         ]
     }
 }

@@ -6,11 +6,12 @@ use anyhow::{Result, bail, ensure};
 use berth_abi::card::FIRST_QPN;
 use berth_abi::cpu::*;
 use berth_abi::host::*;
-use berth_abi::wqe::{CQE_BYTES, OP_RECV, OP_SEND, WQE_BYTES};
+use berth_abi::wqe::{CQE_BYTES, OP_RECV, OP_SEND, PHASE, WQE_BYTES};
 use berth_random::Rng;
 use berth_rtl::{BAR_CONTROL, BAR_DOORBELL};
 
 use crate::model::Model;
+use crate::pager::Pager;
 use crate::rig::{HOST_BASE, Rig};
 
 const ASID: u32 = 3;
@@ -22,20 +23,17 @@ const EVENT_LOG2: u32 = 10;
 const FIRST_PSN: u32 = 100;
 const EPOCH: u32 = 0x55;
 const QKEY: u32 = 0x8000_0002;
-/// Packets under way at most, and later ones that make a packet count as lost.
-const WINDOW: u32 = 128;
-const REORDER: u32 = 3;
-/// Packets until an acknowledgement that was not asked for.
-const ACK_EVERY: u32 = 8;
-/// log2 of a block of sender's memory, and how many are asked for ahead.
-const LOG2_BLOCK: u32 = 16;
-const AHEAD: u32 = 8;
-/// Longest list, and the new credits that a later one waits for, unless so few are out. A list of more than 60 credits
-/// is not sent right by `berth_fp_frame`, whose count has 6 bits.
-const LONGEST_LIST: u32 = 32;
-const FEW: u32 = 24;
-/// Repeat of a list without its proof, in units of 64 cycles.
-const REPEAT: u32 = 1000;
+/// log2 of the command ring's places.
+const COMMAND_LOG2: u32 = 12;
+/// Blocks that are asked for ahead while all pages are pinned.
+const AHEAD: u32 = 28;
+/// Cycles after which a list without its proof is told again, on a wire that loses nothing.
+const REPEAT: u64 = 64_000;
+/// Event of the sending half: time-out.
+const TIME_OUT: u32 = 1;
+/// Word of a row of the sending half that takes commands; the command to send everything again.
+const COMMAND: u32 = 32;
+const AGAIN: u32 = 2;
 /// Element flag: its data stand in it.
 const INLINE: u8 = 2;
 /// Bytes that an element of the doorbell has room for.
@@ -58,9 +56,43 @@ pub struct Load {
     pub to: usize,
     /// Bytes from one buffer to the next, at least `len`.
     pub pitch: usize,
+    /// Buffers of each queue pair and direction: message n has number n modulo this.
+    pub buffers: u32,
+    /// Receives that are posted at most.
+    pub receives: u32,
+    /// Pages are pinned when the card asks for them, and the driver needs so many cycles; 0: all are pinned before.
+    pub service: u64,
+    /// Blocks of what is sent that are asked for ahead.
+    pub ahead: u32,
+    /// Frames of a hundred that the wire loses.
+    pub loss: f64,
+    /// Selective repeat, else go-back-N.
+    pub selective: bool,
+    /// Cycles of the wire's round trip.
+    pub round_trip: u64,
 }
 
 impl Load {
+    /// Messages whose buffers lie behind each other, all posted before, all pages pinned.
+    pub fn warm(model: &Model, qps: u32, count: u32, len: usize, log2_mtu: u32) -> Self {
+        Self {
+            qps,
+            count,
+            len,
+            log2_mtu,
+            from: 0,
+            to: 0,
+            pitch: len,
+            buffers: count,
+            receives: count,
+            service: 0,
+            ahead: model.ahead.unwrap_or(AHEAD),
+            loss: 0.0,
+            selective: true,
+            round_trip: model.wire_round_trip,
+        }
+    }
+
     /// Elements of a queue.
     fn depth(&self) -> usize {
         (self.count as usize + 1).next_power_of_two().max(128)
@@ -73,12 +105,12 @@ impl Load {
 
     /// Bytes of memory for all of a card's messages.
     fn data(&self) -> usize {
-        (self.messages() * self.pitch + self.from.max(self.to)).next_multiple_of(4096)
+        (self.qps as usize * self.buffers as usize * self.pitch + self.from.max(self.to)).next_multiple_of(4096)
     }
 
     /// Place of a message from the first one on.
     fn at(&self, q: u32, n: u32) -> usize {
-        (q * self.count + n) as usize * self.pitch
+        (q * self.buffers + n % self.buffers) as usize * self.pitch
     }
 }
 
@@ -99,7 +131,7 @@ impl Places {
     fn new(load: &Load) -> Self {
         let ring = load.depth() * WQE_BYTES as usize;
         let completions = load.depth() * CQE_BYTES as usize;
-        let events = (2 * load.data() / 4096 + 1).next_power_of_two().max(512) * 64;
+        let events = 64 << COMMAND_LOG2;
         let queues = events + (64 << EVENT_LOG2);
         let source = queues + load.qps as usize * 2 * (ring + completions);
         let sink = source + load.data();
@@ -130,9 +162,17 @@ pub struct Node {
     pub rig: Rig,
     load: Load,
     places: Places,
+    pager: Pager,
     events: u16,
     sent: Vec<u16>,
+    bytes: Vec<u32>,
     posted: Vec<u32>,
+    taken: Vec<u32>,
+    expected: Vec<u8>,
+    /// Cycles at which receives were seen complete, and how many were by then.
+    pub progress: Vec<(u64, usize)>,
+    /// Time-outs that were answered.
+    pub time_outs: u32,
 }
 
 fn mac(n: u8) -> [u8; 6] {
@@ -174,16 +214,33 @@ impl Node {
         memory.extend(Rng(model.seed + u64::from(n)).bytes(load.data()));
         memory.resize(places.end, 0);
         let mut rig = Rig::new(model, data_w, 0, memory);
-        let pages = (places.end - places.source) / 4096;
-        let pages: Vec<(u64, u64)> =
-            (0..pages as u64).map(|i| (FIRST_VPN + i, HOST_BASE + places.source as u64 + i * 4096)).collect();
-        rig.install(places.commands, ASID, &pages)?;
+        let pages = (places.end - places.source) as u64 / 4096;
+        let sink = FIRST_VPN + (places.sink - places.source) as u64 / 4096;
+        let all = FIRST_VPN..FIRST_VPN + pages;
+        let mut pager = Pager::new(ASID, load.service, all, HOST_BASE + places.source as u64, sink);
+        rig.command_ring(places.commands, COMMAND_LOG2);
+        if load.service == 0 {
+            pager.pin_all(&mut rig)?;
+        }
         rig.card.mmio_write(BAR_CONTROL, HOST_EVT_BASE_LO.into(), HOST_BASE + places.events as u64, 8);
         rig.card.mmio_write(BAR_CONTROL, HOST_EVT_LOG2.into(), EVENT_LOG2.into(), 4);
         let queues = load.qps as usize;
-        let mut node = Self { rig, load, places, events: 0, sent: vec![0; queues], posted: vec![0; queues] };
+        let mut node = Self {
+            rig,
+            load,
+            places,
+            pager,
+            events: 0,
+            sent: vec![0; queues],
+            bytes: vec![0; queues],
+            posted: vec![0; queues],
+            taken: vec![0; queues],
+            expected: Rng(model.seed + u64::from(1 - n)).bytes(load.data()),
+            progress: Vec::new(),
+            time_outs: 0,
+        };
         for q in 0..load.qps {
-            node.connect(n, q)?;
+            node.connect(model, n, q)?;
         }
         Ok(node)
     }
@@ -195,7 +252,7 @@ impl Node {
     }
 
     /// Completion queues, doorbell row and both rows of queue pair `q`.
-    fn connect(&mut self, n: u8, q: u32) -> Result<()> {
+    fn connect(&mut self, model: &Model, n: u8, q: u32) -> Result<()> {
         let (qpn, peer) = (FIRST_QPN + q, 1 - n);
         let bus = |offset: usize| HOST_BASE + offset as u64;
         for receives in [false, true] {
@@ -213,16 +270,22 @@ impl Node {
         }
         let (sends, receives) = (bus(self.places.send_queue(q)), bus(self.places.receive_queue(q)));
         let (log2_depth, log2_mtu) = (self.load.depth().ilog2(), self.load.log2_mtu);
+        let selective = u32::from(self.load.selective);
+        // What is lost is told again after twice the time in which its proof can come.
+        let (time_out, repeat) = match self.load.loss > 0.0 {
+            true => (4 * self.load.round_trip, 2 * self.load.round_trip + REPEAT / 32),
+            false => (0, REPEAT),
+        };
         for (word, value) in [
             (16, sends as u32),
             (17, (sends >> 32) as u32),
             (18, (2 * q) << 16 | ASID << 8 | log2_depth),
-            (19, REORDER << 16 | WINDOW << 8 | 1 << 5 | log2_mtu),
-            (20, 0),
-            (21, AHEAD << 8 | LOG2_BLOCK),
+            (19, model.reorder << 16 | model.window << 8 | selective << 5 | log2_mtu),
+            (20, (time_out / 64) as u32),
+            (21, self.load.ahead << 8 | model.log2_block),
             (22, FIRST_PSN),
             (23, QKEY),
-            (32, 1),
+            (COMMAND, 1),
         ] {
             self.row(0, qpn, word, value)?;
         }
@@ -232,7 +295,7 @@ impl Node {
             (16, u32::from_be_bytes(ip(n))),
             (17, last4(mac(n))),
             (18, first2(mac(n))),
-            (0, log2_mtu | 1 << 4 | ACK_EVERY << 16),
+            (0, log2_mtu | selective << 4 | model.ack_every << 16),
             (1, u32::from_be_bytes(ip(peer))),
             (2, last4(mac(peer))),
             (3, first2(mac(peer))),
@@ -244,8 +307,8 @@ impl Node {
             (9, receives as u32),
             (10, (receives >> 32) as u32),
             (11, log2_depth),
-            (12, LONGEST_LIST | FEW << 24),
-            (13, REPEAT),
+            (12, model.list | model.few << 24),
+            (13, (repeat / 64) as u32),
             (14, 0),
             (63, 1),
         ] {
@@ -270,15 +333,21 @@ impl Node {
         self.rig.card.post_write(BAR_DOORBELL, UAR * 4096 + u64::from(offset), word, 8);
     }
 
-    /// Posts all receives, with a doorbell for each queue.
+    /// Posts as many receives as there may be, with a doorbell for each queue.
     pub fn receive_all(&mut self) {
-        let sink = self.places.sink - self.places.source + self.load.to;
         for q in 0..self.load.qps {
-            for n in 0..self.load.count {
-                self.put(self.places.receive_queue(q), n, OP_RECV, sink + self.load.at(q, n));
-            }
-            self.doorbell(DB_RQ, u64::from(FIRST_QPN + q) | u64::from(self.load.count) << 16);
+            self.receive(q, self.load.count.min(self.load.receives));
         }
+    }
+
+    fn receive(&mut self, q: u32, more: u32) {
+        let sink = self.places.sink - self.places.source + self.load.to;
+        let first = self.posted[q as usize];
+        for n in first..first + more {
+            self.put(self.places.receive_queue(q), n, OP_RECV, sink + self.load.at(q, n));
+        }
+        self.posted[q as usize] = first + more;
+        self.doorbell(DB_RQ, u64::from(FIRST_QPN + q) | u64::from(first + more) << 16);
     }
 
     /// Posts all sends, with a doorbell for each queue.
@@ -311,8 +380,8 @@ impl Node {
             self.doorbell(at, u64::from_le_bytes(*word));
         }
         self.sent[q as usize] += 1;
-        self.posted[q as usize] += self.load.len as u32;
-        let (sent, posted) = (self.sent[q as usize], self.posted[q as usize]);
+        self.bytes[q as usize] += self.load.len as u32;
+        let (sent, posted) = (self.sent[q as usize], self.bytes[q as usize]);
         self.doorbell(DB_WQE + 56, u64::from(FIRST_QPN + q) | u64::from(sent) << 16 | u64::from(posted) << 32);
     }
 
@@ -328,19 +397,17 @@ impl Node {
         (0..self.load.qps).all(|q| self.completed(q, false, last) && self.completed(q, true, last))
     }
 
-    /// Compares what the first `count` receives of each queue have got with what `peer` has sent, and all their
-    /// completions with what they must be.
+    /// Compares the completions of the first `count` receives of each queue, and of the sends that they are from, with
+    /// what they must be. What was received has been compared by [`Node::work`].
     ///
     /// # Errors
     /// When something differs, or the card has an event for firmware.
     pub fn check(&mut self, peer: &Self, count: u32) -> Result<()> {
         let (code, arg) = (self.rig.read(CPU_FAST_EVENT)?, self.rig.read(CPU_FAST_ARG)?);
         ensure!(code >> 24 == 0, "event {code:#x} {arg:#x} for firmware");
-        let (own, other) = (self.rig.memory(), peer.rig.memory());
+        ensure!(self.taken.iter().all(|&n| n == count), "{:?} messages of {count} have been compared", self.taken);
+        let (own, other, len) = (self.rig.memory(), peer.rig.memory(), self.load.len);
         for (q, n) in (0..self.load.qps).flat_map(|q| (0..count).map(move |n| (q, n))) {
-            let (at, len) = (self.load.at(q, n), self.load.len);
-            let got = &own[self.places.sink + self.load.to + at..][..len];
-            ensure!(got == &other[self.places.source + self.load.from + at..][..len], "message {n} of queue pair {q}");
             for (receives, opcode) in [(false, OP_SEND), (true, OP_RECV)] {
                 let memory = if receives { &own } else { &other };
                 let at = self.places.completion_queue(q, receives) + n as usize * CQE_BYTES as usize;
@@ -355,16 +422,75 @@ impl Node {
         Ok(())
     }
 
-    /// Gives the card's places in the event ring back, as a driver does.
-    pub fn take_events(&mut self) {
+    /// What driver and process do now and then: events are taken, page requests answered, what has been received is
+    /// compared with what was sent, and its buffer posted again.
+    ///
+    /// # Errors
+    /// When what was received is wrong, or a page cannot be pinned.
+    pub fn work(&mut self) -> Result<()> {
+        self.take_events();
+        self.pager.serve(&mut self.rig)?;
+        let before: u32 = self.taken.iter().sum();
+        for q in 0..self.load.qps {
+            let first = self.taken[q as usize];
+            let mut n = first;
+            while n < self.load.count && self.completed(q, true, n) {
+                let (at, len) = (self.load.at(q, n), self.load.len);
+                let mut memory = self.rig.memory();
+                let got = &mut memory[self.places.sink + self.load.to + at..][..len];
+                ensure!(got == &self.expected[self.load.from + at..][..len], "message {n} of queue pair {q}");
+                got.fill(0);
+                n += 1;
+            }
+            self.taken[q as usize] = n;
+            let more = (n + self.load.receives).min(self.load.count).saturating_sub(self.posted[q as usize]);
+            if n > first && more > 0 {
+                self.receive(q, more);
+            }
+        }
+        let all: u32 = self.taken.iter().sum();
+        if all > before {
+            self.progress.push((self.rig.card.cycles(), all as usize));
+        }
+        Ok(())
+    }
+
+    /// What firmware does about time-outs: all that is not acknowledged goes again.
+    ///
+    /// # Errors
+    /// When the card reports anything else.
+    pub fn firmware(&mut self) -> Result<()> {
+        loop {
+            let code = self.rig.read(CPU_FAST_EVENT)?;
+            if code >> 24 == 0 {
+                return Ok(());
+            }
+            let arg = self.rig.read(CPU_FAST_ARG)?;
+            ensure!(code >> 24 == TIME_OUT, "event {code:#x} {arg:#x} for firmware");
+            self.time_outs += 1;
+            self.row(0, code >> 8 & 0xffff, COMMAND, AGAIN)?;
+        }
+    }
+
+    /// Most bytes that were pinned at any time: of what is sent, of what is received.
+    pub fn pinned(&self) -> [u64; 2] {
+        self.pager.peak
+    }
+
+    /// Takes events, and gives their places in the ring back.
+    fn take_events(&mut self) {
         let before = self.events;
         loop {
             let at = self.places.events + 64 * usize::from(self.events % (1 << EVENT_LOG2));
-            let phase = self.rig.memory()[at + 3] & 0x80 != 0;
-            if phase != (self.events >> EVENT_LOG2 & 1 == 0) {
+            let mut words = [0; 7];
+            for (word, bytes) in words.iter_mut().zip(self.rig.memory()[at..at + 64].as_chunks::<4>().0) {
+                *word = u32::from_le_bytes(*bytes);
+            }
+            if (words[0] & PHASE != 0) != (self.events >> EVENT_LOG2 & 1 == 0) {
                 break;
             }
             self.events = self.events.wrapping_add(1);
+            self.pager.event(&mut self.rig, words);
         }
         if self.events != before {
             self.rig.card.post_write(BAR_CONTROL, HOST_EVT_CI.into(), self.events.into(), 4);

@@ -2,6 +2,7 @@
 //! Two cards and the wire between them.
 
 use anyhow::Result;
+use berth_random::Rng;
 use std::collections::VecDeque;
 
 use crate::model::{FRAMING, Model};
@@ -14,8 +15,9 @@ const DATAGRAM: u8 = 0x64;
 /// Bytes of a frame before the placement header, and those of it, the immediate and the iCRC.
 const HEADERS: usize = 14 + 20 + 8 + 12;
 const WORD: usize = 4;
-/// Cycles between two looks at the event rings.
-const EVENTS_EVERY: u64 = 64;
+/// Cycles between two looks of a host at what its card has written, and of firmware at what it reports.
+const LOOK: u64 = 16;
+const FIRMWARE: u64 = 1000;
 
 /// A frame that has gone over the wire.
 #[derive(Clone, Copy, Debug)]
@@ -50,8 +52,11 @@ pub struct Pair {
     wires: [VecDeque<(u64, Vec<u8>)>; 2],
     /// Cycle until which each direction of the wire is taken, with fractions of a beat.
     taken: [f64; 2],
-    delay: u64,
+    load: Load,
     beat: f64,
+    chance: Rng,
+    /// Frames that were lost.
+    pub lost: u32,
 }
 
 impl Pair {
@@ -65,13 +70,19 @@ impl Pair {
             sent: Default::default(),
             wires: Default::default(),
             taken: [0.0; 2],
-            delay: model.wire_round_trip / 2,
+            load,
             beat: data_w as f64 / 8.0,
+            chance: Rng(model.seed),
+            lost: 0,
         })
     }
 
     /// One clock of both.
-    pub fn step(&mut self) {
+    ///
+    /// # Errors
+    /// When what was received is wrong, or a card reports what it should not.
+    pub fn step(&mut self) -> Result<()> {
+        let delay = self.load.round_trip / 2;
         for (n, node) in self.nodes.iter_mut().enumerate() {
             let card = &mut node.rig.card;
             card.set_tx_ready(card.cycles() as f64 + 1.0 >= self.taken[n]);
@@ -86,7 +97,11 @@ impl Pair {
                 };
                 self.taken[n] = start + sent.wire as f64 / self.beat;
                 self.sent[n].push(sent);
-                self.wires[n].push_back((frame.start_cycle + self.delay, frame.data));
+                if self.load.loss > 0.0 && self.chance.chance(self.load.loss / 100.0) {
+                    self.lost += 1;
+                } else {
+                    self.wires[n].push_back((frame.start_cycle + delay, frame.data));
+                }
             }
         }
         for n in 0..2 {
@@ -95,26 +110,40 @@ impl Pair {
             while self.wires[1 - n].front().is_some_and(|f| f.0 <= now) {
                 card.push_rx(self.wires[1 - n].pop_front().map(|f| f.1).unwrap_or_default());
             }
-            if now.is_multiple_of(EVENTS_EVERY) {
-                self.nodes[n].take_events();
+            if now.is_multiple_of(LOOK) {
+                self.nodes[n].work()?;
             }
         }
+        let cycles = |p: &Self, n: usize| p.nodes[n].rig.card.cycles();
+        if self.load.loss > 0.0 && cycles(self, 0).is_multiple_of(FIRMWARE) {
+            self.nodes[0].firmware()?;
+            self.nodes[1].firmware()?;
+            // the debug port's accesses have taken clocks
+            while cycles(self, 0) < cycles(self, 1) {
+                self.nodes[0].rig.card.step();
+            }
+            while cycles(self, 1) < cycles(self, 0) {
+                self.nodes[1].rig.card.step();
+            }
+        }
+        Ok(())
     }
 
     /// So many cycles.
-    pub fn run(&mut self, cycles: u64) {
-        for _ in 0..cycles {
-            self.step();
-        }
+    ///
+    /// # Errors
+    /// As [`Pair::step`].
+    pub fn run(&mut self, cycles: u64) -> Result<()> {
+        (0..cycles).try_for_each(|_| self.step())
     }
 
     /// Until `done`.
     ///
     /// # Errors
-    /// When that takes more than `limit` cycles.
+    /// When that takes more than `limit` cycles, and as [`Pair::step`].
     pub fn until(&mut self, limit: u64, mut done: impl FnMut(&Self) -> bool) -> Result<()> {
         for _ in 0..limit {
-            self.step();
+            self.step()?;
             if done(self) {
                 return Ok(());
             }
@@ -128,6 +157,7 @@ impl Pair {
     /// # Errors
     /// When something differs.
     pub fn check(&mut self, received: [bool; 2], count: u32) -> Result<()> {
+        self.run(LOOK)?;
         let [a, b] = &mut self.nodes;
         if received[0] {
             a.check(b, count)?;

@@ -38,6 +38,21 @@ impl HostMemory for Flat {
     fn msix(&mut self, _vector: u32) {}
 }
 
+/// Bytes of a command in the ring.
+const COMMAND_BYTES: usize = 64;
+/// Pages that one command can install.
+pub const PAGES_OF_COMMAND: usize = 3;
+
+/// The command that installs pages (at most [`PAGES_OF_COMMAND`]): (place in the table, virtual page, bus address).
+pub fn install_command(asid: u32, pages: &[(u32, u64, u64)]) -> Vec<u32> {
+    let mut words = vec![CMD_PAGE_INSTALL, pages.len() as u32, asid, 0];
+    for &(index, vpn, bus) in pages {
+        let (name, page) = (u64::from(index) << 48 | vpn, bus | 1);
+        words.extend([name as u32, (name >> 32) as u32, page as u32, (page >> 32) as u32]);
+    }
+    words
+}
+
 /// A DMA command of the core.
 #[derive(Clone, Copy, Debug)]
 pub struct Dma {
@@ -60,6 +75,8 @@ pub struct Rig {
     /// Itself.
     pub card: Card,
     memory: Arc<Mutex<Vec<u8>>>,
+    /// The command ring: where, log2 of its places, index of the next one.
+    commands: (usize, u32, u16),
 }
 
 impl Rig {
@@ -69,7 +86,7 @@ impl Rig {
         let mut card = Card::new(model.slot(data_w, extra), Box::new(Flat(memory.clone())));
         card.mmio_write(BAR_CONTROL, HOST_PCIE_LIMITS.into(), model.limits().into(), 4);
         card.mmio_write(BAR_CONTROL, HOST_DMA_ENABLE.into(), 1, 4);
-        Self { card, memory }
+        Self { card, memory, commands: (0, 0, 0) }
     }
 
     /// Host memory.
@@ -127,36 +144,61 @@ impl Rig {
         Ok(data[skip..skip + len].to_vec())
     }
 
+    /// Gives the card a command ring of 2^`log2` places, at `at` in host memory.
+    pub fn command_ring(&mut self, at: usize, log2: u32) {
+        self.commands = (at, log2, 0);
+        self.card.mmio_write(BAR_CONTROL, HOST_CMD_BASE_LO.into(), HOST_BASE + at as u64, 8);
+        self.card.mmio_write(BAR_CONTROL, HOST_CMD_LOG2.into(), log2.into(), 4);
+    }
+
+    /// Puts a command into the ring; the card hears of it by [`Rig::tell`]. There must be room.
+    pub fn command(&mut self, words: &[u32]) {
+        let (at, log2, pi) = self.commands;
+        let place = at + COMMAND_BYTES * (usize::from(pi) & ((1 << log2) - 1));
+        let entry: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+        let mut memory = self.memory();
+        memory[place..place + COMMAND_BYTES].fill(0);
+        memory[place..place + entry.len()].copy_from_slice(&entry);
+        drop(memory);
+        self.commands.2 = pi.wrapping_add(1);
+    }
+
+    /// Tells the card how far the ring is filled.
+    pub fn tell(&mut self) {
+        self.card.post_write(BAR_CONTROL, HOST_CMD_PI.into(), self.commands.2.into(), 4);
+    }
+
+    /// Tells the card of commands, and waits until it has carried them out.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub fn carry_out(&mut self) -> Result<()> {
+        self.tell();
+        for _ in 0..10_000 {
+            self.card.run(100);
+            if self.card.mmio_read(BAR_CONTROL, HOST_CMD_CI.into(), 4) == u64::from(self.commands.2) {
+                self.card.run(1000);
+                return Ok(());
+            }
+        }
+        bail!("the card does not take the commands")
+    }
+
     /// Tells the card that virtual pages of an address space are at bus addresses, over a command ring at `ring` in
     /// host memory: (virtual page, bus address). The ring has as many places, of 64 bytes, as the next power of two, and at least 512.
     ///
     /// # Errors
     /// When a page finds no place, or the card does not take the commands.
     pub fn install(&mut self, ring: usize, asid: u32, pages: &[(u64, u64)]) -> Result<()> {
-        let log2 = (pages.len() + 1).next_power_of_two().max(512).ilog2();
+        self.command_ring(ring, (pages.len() + 1).next_power_of_two().max(512).ilog2());
         let mut used = BTreeSet::new();
-        for (n, &(vpn, bus)) in pages.iter().enumerate() {
+        for &(vpn, bus) in pages {
             let index = xlt_free(asid, vpn, |place| !used.contains(&place));
             let index = index.context("no place in the translation table")?;
             used.insert(index);
-            let (name, page) = (u64::from(index) << 48 | vpn, bus | 1);
-            let words =
-                [CMD_PAGE_INSTALL, 1, asid, 0, name as u32, (name >> 32) as u32, page as u32, (page >> 32) as u32];
-            let entry: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
-            self.memory()[ring + 64 * n..][..32].copy_from_slice(&entry);
+            self.command(&install_command(asid, &[(index, vpn, bus)]));
         }
-        let ring = HOST_BASE + ring as u64;
-        self.card.mmio_write(BAR_CONTROL, HOST_CMD_BASE_LO.into(), ring, 8);
-        self.card.mmio_write(BAR_CONTROL, HOST_CMD_LOG2.into(), log2.into(), 4);
-        self.card.mmio_write(BAR_CONTROL, HOST_CMD_PI.into(), pages.len() as u64, 4);
-        for _ in 0..10_000 {
-            self.card.run(100);
-            if self.card.mmio_read(BAR_CONTROL, HOST_CMD_CI.into(), 4) == pages.len() as u64 {
-                self.card.run(1000);
-                return Ok(());
-            }
-        }
-        bail!("the card does not take the commands")
+        self.carry_out()
     }
 
     /// Hands a command to the DMA engines, of which `last` was the one before. Only registers that differ are written.
