@@ -3,6 +3,7 @@
 // against a shift register.
 module fifo_proof #(
     parameter LUT   = 0,  // 1: berth_lutfifo
+    parameter PASS  = 0,  // of berth_fifo
     parameter DEPTH = 2,
     parameter WIDTH = 2
 ) (
@@ -23,7 +24,7 @@ module fifo_proof #(
     if (LUT != 0) begin : lut
         berth_lutfifo #(.WIDTH(WIDTH), .DEPTH(DEPTH)) dut (.*);
     end else begin : ram
-        berth_fifo #(.WIDTH(WIDTH), .DEPTH(DEPTH)) dut (.*);
+        berth_fifo #(.WIDTH(WIDTH), .DEPTH(DEPTH), .PASS(PASS)) dut (.*);
     end
 
     // The reference holds DEPTH entries, and one more for berth_fifo's output register.

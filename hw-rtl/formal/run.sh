@@ -11,10 +11,20 @@ wanted=" $* "
 failures=0
 skip=
 
+# Options of read_verilog for the proofs that follow, and files whose own assertions are no part of them.
+options=
+silent=
+# Non-empty: the proof's assertions are inductive by themselves, and are proved so (SAT, one step). A mutant must
+# break them within that many steps after the reset.
+induction=
+
 # solve TOP PARAMETERS FILES: writes "holds", "fails" or "unknown" to $work/verdict
 solve() {
     {
-        echo "read_verilog -sv -formal $3"
+        for file in $3; do
+            case " $silent " in *" ${file##*/} "*) quiet=-noassert ;; *) quiet= ;; esac
+            echo "read_verilog -sv -formal $quiet $options $file"
+        done
         [ -z "$2" ] || echo "chparam $2 $1"
         cat <<END
 prep -flatten -top $1
@@ -23,16 +33,30 @@ memory_map
 opt -full
 chformal -lower
 formalff -setundef -clk2ff -ff2anyinit
-techmap
 opt
 setundef -undriven -anyseq
+opt_clean
+END
+        if [ -n "$induction" ]; then
+            echo "tee -q -o $work/sat.log sat -tempinduct -maxsteps $induction -prove-asserts -set-assumes"
+        else
+            cat <<END
+techmap
+opt
 dffunmap
 abc -g AND -fast
 opt_clean
 write_aiger -zinit $work/p.aig
 END
+        fi
     } >"$work/p.ys"
     yosys -q -l "$work/yosys.log" "$work/p.ys" >/dev/null || { cat "$work/yosys.log" >&2; exit 1; }
+    if [ -n "$induction" ]; then
+        if grep -q "Induction step proven: SUCCESS" "$work/sat.log"; then echo holds
+        elif grep -q "SAT temporal induction proof finished - model found for base case: FAIL" "$work/sat.log"; then echo fails
+        else echo unknown; fi >"$work/verdict"
+        return
+    fi
     yosys-abc -c "read_aiger $work/p.aig; fold; orpos; strash; pdr -T ${BERTH_PROOF_SECONDS:-900}" >"$work/abc.log"
     if grep -q "Property proved" "$work/abc.log"; then echo holds
     elif grep -q "was asserted in frame" "$work/abc.log"; then echo fails
@@ -80,6 +104,9 @@ fifo="../formal/fifo_proof.sv berth_fifo.sv berth_lutfifo.sv"
 proof fifo fifo_proof "" $fifo
 mutant berth_fifo.sv 's/(!out_valid_q || rd_ready)/!rd_ready/'
 mutant berth_fifo.sv 's/assign wr_ready = !full/assign wr_ready = 1/'
+proof fifo_pass fifo_proof "-set PASS 1" $fifo
+mutant berth_fifo.sv 's/wire pass = PASS != 0 .*/wire pass = PASS != 0 \&\& wr_valid;/'
+mutant berth_fifo.sv 's/assign rd_data = passed_q ? data_q : out_q;/assign rd_data = out_q;/'
 proof lutfifo fifo_proof "-set LUT 1" $fifo
 mutant berth_lutfifo.sv 's/assign wr_ready = .*;/assign wr_ready = 1;/'
 mutant berth_lutfifo.sv 's/if (rd_valid \&\& rd_ready)/if (rd_ready)/'
@@ -102,5 +129,26 @@ proof fp_ready fp_ready_proof "" $ready
 mutant berth_fp_ready.sv 's/bits_q\[next\] <= 1.b0;//'
 mutant berth_fp_ready.sv 's/later = here \& .*/later = here;/'
 mutant berth_fp_ready.sv 's/if (set\[i\]) bits_q/if (set[i] \&\& !pop) bits_q/'
+
+pool="../formal/fp_pool_proof.sv berth_fp_pool.sv"
+proof fp_pool fp_pool_proof "" $pool
+mutant berth_fp_pool.sv 's/free_q <= free_q & ~found;/free_q <= free_q;/'
+mutant berth_fp_pool.sv 's/if (!valid || take) begin/if (!valid) begin/'
+mutant berth_fp_pool.sv 's/if (give) free_q/if (give \&\& !take) free_q/'
+
+silent="berth_dma_rd.sv berth_dma_page.sv"
+induction=6
+dma_rd="berth_regs_pkg.sv ../formal/dma_rd_proof.sv berth_dma_rd.sv berth_dma_page.sv ../formal/queue_free.sv"
+proof dma_rd dma_rd_proof "" $dma_rd
+mutant berth_dma_rd.sv 's/line_left = line - .*/line_left = line;/'
+
+silent="berth_dma_wr.sv berth_dma_page.sv"
+mapped="berth_regs_pkg.sv ../formal/dma_mapped_proof.sv berth_dma_wr.sv berth_dma_page.sv ../formal/queue_free.sv"
+proof dma_mapped dma_mapped_proof "" $mapped
+mutant berth_dma_page.sv "s/pg_len    <= refuse || miss ? '0 : len;/pg_len    <= refuse ? '0 : len;/"
+mutant berth_dma_page.sv 's/{virt_q ? lk_page : addr_q\[63:12\]/{addr_q[63:12]/'
+mutant berth_dma_wr.sv 's/cmd_virtual(fast || cmd_virtual)/cmd_virtual(!fast)/'
+mutant berth_dma_wr.sv "s/off_q <= refuse || len == left ? '0 : off_q + len;/off_q <= off_q + len;/"
+silent= induction=
 
 [ "$failures" = 0 ] || { echo "$failures wrong" >&2; exit 1; }
