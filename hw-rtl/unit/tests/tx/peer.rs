@@ -369,10 +369,11 @@ impl Peer {
     /// again (VC-4). `block` is its number in the card.
     pub fn pinned(&mut self, block: u64, va: u64, len: u64) {
         if block & 32 == 0 {
-            // What was let go of is asked for anew, at its place.
-            let older = (self.asked as u64).wrapping_sub(block) % 32;
-            if self.withdrawn && older != 0 {
-                assert_eq!(Some(&(va, len)), self.asked.checked_sub(older as usize).and_then(|i| self.blocks.get(i)));
+            // What was let go of is asked for anew, at its place: one of the last 32.
+            let back = (self.asked as u64).wrapping_sub(block + 1) % 32 + 1;
+            let older = self.asked.checked_sub(back as usize).and_then(|i| self.blocks.get(i));
+            if self.withdrawn && (back < 32 || self.blocks.get(self.asked) != Some(&(va, len))) {
+                assert_eq!(Some(&(va, len)), older, "QP {}: {back} blocks before block {}", self.q, self.asked);
                 return;
             }
             assert_eq!(Some(&(va, len)), self.blocks.get(self.asked), "QP {}: block {}", self.q, self.asked);
