@@ -59,7 +59,10 @@ module berth_fp_done #(
     output logic             freed_we,
     output logic [QW-1:0]    freed_q,
     output logic [15:0]      freed_recvs,
-    output logic [ 8:0]      freed_sges
+    output logic [ 8:0]      freed_sges,
+    // Bytes that have been released since the start of the QP, modulo 2^32, whenever that changes.
+    output logic             given_we,
+    output logic [31:0]      given         // of `freed_q`
 );
   localparam logic [7:0] OP_RECV = 8'd2;   // `Wqe::opcode`
 
@@ -153,7 +156,7 @@ module berth_fp_done #(
   assign sges  = local_q ? l_q.sges : ring_sges;
 
   logic [31:0] completed;
-  assign freed_we    = state_q == STORE || (state_q == CMD && !cmd_ask);
+  assign freed_we    = (state_q == STORE && !only) || (state_q == CMD && !cmd_ask);
   assign freed_q     = state_q == CMD ? cmd_q : d_q.q;
   assign completed   = state_q == CMD ? 32'd0 : recvs + 32'd1;
   assign freed_recvs = completed[15:0];
@@ -164,6 +167,16 @@ module berth_fp_done #(
   assign back = sges != 3'd0
              && (!local_q ? !gone : l_q.kind == LOCAL || l_q.kind == PART ? l_q.chunks != '0
                  : !gone && (l_q.kind == FLUSH || 16'(recvs[15:0] - l_q.recv - 16'd1) >= 16'h8000));
+
+  logic [31:0] gives[QPS];
+  logic [31:0] given_q;
+  assign given_we = state_q == STORE || (state_q == CMD && !cmd_ask);
+  assign given    = state_q == CMD ? 32'd0 : given_q;
+  always_ff @(posedge clk) begin
+    if (given_we) gives[freed_q] <= given;
+    if (state_q == IDLE) given_q <= gives[q];
+    else if (state_q == RELEASE && (!rel_valid || rel_ready)) given_q <= given_q + 32'(chunk);
+  end
 
   // ---- chunks of a range: as `berth_fp_grant` acquired them -----------------------------------
   logic [31:0] at_q, rest;
@@ -206,7 +219,7 @@ module berth_fp_done #(
         sge_q    <= first;
         left_q   <= sges;
         chunks_q <= local_q ? l_q.chunks : '1;
-        state_q  <= back ? (sge_ok ? RELEASE : READ) : only ? IDLE : STORE;
+        state_q  <= back ? (sge_ok ? RELEASE : READ) : STORE;
       end
       READ: if (sge_ok) state_q <= RELEASE;
       RELEASE:
@@ -217,12 +230,12 @@ module berth_fp_done #(
         rel_len   <= chunk;
         at_q      <= at_q + 32'(chunk);
         chunks_q  <= chunks_q - 16'd1;
-        if (chunks_q == 16'd1) state_q <= only ? IDLE : STORE;
+        if (chunks_q == 16'd1) state_q <= STORE;
         else if (32'(chunk) == rest) begin
           at_q    <= '0;
           sge_q   <= sge_q + 8'd1;
           left_q  <= left_q - 3'd1;
-          state_q <= left_q != 3'd1 ? READ : only ? IDLE : STORE;
+          state_q <= left_q != 3'd1 ? READ : STORE;
         end
       end
       default: state_q <= IDLE;

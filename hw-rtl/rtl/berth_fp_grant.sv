@@ -23,6 +23,7 @@ module berth_fp_grant #(
     input  logic [ 3:0]    cmd_op,     // X_*
     input  logic [QW-1:0]  cmd_q,
     input  logic [ 7:0]    cmd_asid,   // start
+    input  logic [15:0]    cmd_limit,  // start: asks for no further receive while so many 4 KiB are asked for or held
     input  logic [ 7:0]    cmd_status, // end
     input  logic [ 7:0]    cmd_first,  // go back: the number that the next credit is to have
     input  logic [15:0]    cmd_recv,   // look, mark, let go: the receive ...
@@ -55,6 +56,8 @@ module berth_fp_grant #(
     input  logic           freed_we,
     input  logic [QW-1:0]  freed_q,
     input  logic [15:0]    freed_recvs,
+    input  logic           given_we,
+    input  logic [31:0]    given,      // of `freed_q`
     // Acquisitions, and their answers.
     output logic           xa_valid,
     input  logic           xa_ready,
@@ -130,6 +133,10 @@ module berth_fp_grant #(
     // Memory is short: what is granted is committed, and until one more is, only that one is asked for, so that nothing
     // is held ahead of what waits.
     logic        serial;
+    // Bytes asked for, without what went back from here; no more than so many 4 KiB (0: no bound) ...
+    logic [31:0] asked;
+    logic [15:0] limit;
+    logic        limited;    // ... which is why no further receive is asked for
     logic        ended;
     logic [7:0]  status;     // of all receives after the end
     logic        flush;      // receives that were credits complete, up to `grant` ...
@@ -174,6 +181,8 @@ module berth_fp_grant #(
 
   // ---- memories --------------------------------------------------------------------------
   logic [15:0] parseds[QPS], freeds[QPS];
+  logic [31:0] givens[QPS];
+  logic [31:0] n_given, n_given_q;
   logic [109:0] pends[QPS*128];
   logic [84:0] chunks[QPS*16];
   row_t ram_row, row, r_q, r;
@@ -194,6 +203,8 @@ module berth_fp_grant #(
     if (take) n_parsed <= parseds[q_next];
     if (freed_we) freeds[freed_q] <= freed_recvs;
     if (take) n_freed <= freeds[q_next];
+    if (given_we) givens[freed_q] <= given;
+    if (take) n_given <= givens[q_next];
   end
   assign row       = same_q ? r_q : ram_row;
   always_comb begin
@@ -223,7 +234,7 @@ module berth_fp_grant #(
   assign sge_at = {q_q, op_q == COMMAND ? sge_q : row.sge};
 
   // ---- decide -----------------------------------------------------------------------------
-  logic can_ask, range_ends, recv_ends, acquire, give, have, post, want_local, more_ask, more_adv;
+  logic full, can_ask, range_ends, recv_ends, acquire, give, have, post, want_local, more_ask, more_adv;
   logic local_turn, commit, failed, over, purge, mark, let_go;
   logic [3:0] at, at_slot_q;
   logic [7:0] ring_credit;
@@ -247,6 +258,9 @@ module berth_fp_grant #(
     range_ends = 32'(chunk) == rest;
     recv_ends  = ranges == '0 || (range_ends && r_q.ask_range + 3'd1 == ranges);
     can_ask    = r_q.on && !r_q.rewind && !(r_q.serial && r_q.ask != r_q.grant) && r_q.ask != n_parsed_q && 8'(r_q.ask_w - r_q.have_w) < 8'd16;
+    // A receive is asked for as a whole, and the oldest in any case.
+    full       = r_q.limit != '0 && r_q.ask != n_freed_q && {r_q.ask_range, r_q.ask_at} == '0 && !r_q.ended
+              && r_q.asked - n_given_q >= {4'd0, r_q.limit, 12'd0};
     have       = 1'b0;
     local_turn = r_q.grant == n_freed_q;
     at         = r_q.have_w[3:0];
@@ -262,8 +276,15 @@ module berth_fp_grant #(
     if (op_q == COMMAND) ring_credit = r_q.credit - 8'(r_q.grant - recv_q);
     case (op_q)
       ASK:
-      if (can_ask) begin
+      if (can_ask && full) begin
+        // What is granted must not wait for the rest of its batch.
+        we        = 1'b1;
+        r.limited = 1'b1;
+        commit    = r_q.open && r_q.hold == '0 && r_q.have_w == r_q.ask_w;
+        r.open    = r_q.open && !commit;
+      end else if (can_ask) begin
         we      = 1'b1;
+        r.limited = 1'b0;
         acquire = ranges != '0 && !r_q.ended;
         r.ask_w = r_q.ask_w + 8'd1;
         r.used[r_q.ask_w[3:0]]    = 1'b1;
@@ -274,6 +295,7 @@ module berth_fp_grant #(
         r.waits[r_q.ask_w[3:0]]   = 1'b0;
         r.refused[r_q.ask_w[3:0]] = 1'b0;
         more_adv = !acquire;
+        if (acquire) r.asked = r_q.asked + 32'(chunk);
         r.ask_at = range_ends ? 32'd0 : r_q.ask_at + 32'(chunk);
         if (!acquire) r.ask_at = '0;
         else if (range_ends) begin
@@ -293,6 +315,7 @@ module berth_fp_grant #(
             r      = '0;
             r.on   = 1'b1;
             r.asid = asid_q;
+            r.limit = cmd_limit;
           end
           X_END: begin
             r.ended  = 1'b1;
@@ -342,8 +365,11 @@ module berth_fp_grant #(
             r.held[slot_q]    = 1'b1;
             r.refused[slot_q] = 1'b1;
             r.budget[slot_q]  = status_q == PAGE_OVER_BUDGET;
+            r.asked = r_q.asked - 32'(again_len);
           end
         end
+        // What came back may make room.
+        more_ask = r_q.limited && op_q == ADVANCE;
         if (purge && op_q == ANSWER) more_adv = 1'b1;
         else if (purge && r_q.own != '0) begin
           // What is held in vain goes back, in whatever order it came.
@@ -409,7 +435,7 @@ module berth_fp_grant #(
             end else if (r_q.hold != '0) have = 1'b0;
             else begin
               post     = 1'b1;
-              commit   = p_last || r_q.serial;
+              commit   = p_last || r_q.serial || (r_q.limited && r_q.have_w + 8'd1 == r_q.ask_w);
               r.serial = 1'b0;
               r.credit = r_q.credit + 8'd1;
             end
@@ -429,12 +455,13 @@ module berth_fp_grant #(
             {r.held[at], r.own[at], r.used[at]} = '0;
             r.have_w   = r_q.have_w + 8'd1;
             more_adv   = r_q.have_w + 8'd1 != r_q.ask_w && r.held[4'(at + 4'd1)];
-            more_ask   = 8'(r_q.ask_w - r_q.have_w) == 8'd16 || (r_q.serial && r_q.final_w[at]);
+            more_ask   = more_ask || 8'(r_q.ask_w - r_q.have_w) == 8'd16 || (r_q.serial && r_q.final_w[at]);
           end
           we = we || have || commit;
         end
       end
     endcase
+    if (give) r.asked = r_q.asked - 32'(again_len);
   end
   assign go = (!(acquire || give) || !xa_valid || xa_ready) && (!(post || commit) || post_ready)
            && (!want_local || local_ready);
@@ -464,6 +491,7 @@ module berth_fp_grant #(
         at_slot_q  <= look_slot;
         n_parsed_q <= n_parsed;
         n_freed_q  <= n_freed;
+        n_given_q  <= n_given;
       end
       DECIDE:
       if (go) begin

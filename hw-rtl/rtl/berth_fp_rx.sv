@@ -19,6 +19,7 @@
 //   12  longest list 6:0, trigger 9:8, its index 23:16, "few" credits 30:24   13  repeat of lists, units of 64 clocks
 //   14  producer index at the start   15  number of the first credit that is void
 //   16  own IPv4 address          17, 18  own MAC address: last four bytes; first two (for all QPs, at once)
+//   19  no further receive is granted while so many 4 KiB are granted or asked for; 0: no bound. The oldest always is
 //   20..23  memory that is gone: address of its first byte; that behind its last byte; low word first
 //   32  payloads are being written 31, elements are to be fetched, checked or completed 30, memory that is gone is still
 //       held 29, memory is asked for and no credit is out 28, receives that hold memory or ask for it 15:0
@@ -647,6 +648,8 @@ module berth_fp_rx #(
   logic [QW-1:0] freed_q, parsed_q, lost_q, post_q;
   logic [15:0] freed_recvs, parsed, ask_tag;
   logic [8:0] freed_sges;
+  logic given_we;
+  logic [31:0] given;
   logic ask_valid, ask_ready;
   berth_fp_done #(
       .QPS(QPS)
@@ -692,7 +695,9 @@ module berth_fp_rx #(
       .freed_we,
       .freed_q,
       .freed_recvs,
-      .freed_sges
+      .freed_sges,
+      .given_we,
+      .given
   );
 
   // ---- receives -----------------------------------------------------------------------------
@@ -772,6 +777,7 @@ module berth_fp_rx #(
       .cmd_op(walk_valid ? walk_op : c_op_q),
       .cmd_q(c_q),
       .cmd_asid(stage[4][7:0]),
+      .cmd_limit(stage[19][15:0]),
       .cmd_status(status_q),
       .cmd_first(c_op_q == X_VOID ? stage[15][7:0] : st_announced[7:0]),
       .cmd_recv(walk_recv),
@@ -801,6 +807,8 @@ module berth_fp_rx #(
       .freed_we,
       .freed_q,
       .freed_recvs,
+      .given_we,
+      .given,
       .xa_valid(ask_valid),
       .xa_ready(ask_ready),
       .xa_asid(ask_asid),

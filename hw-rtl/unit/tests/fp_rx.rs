@@ -248,6 +248,7 @@ fn an_ended_qp_completes_all_receives_and_holds_nothing() {
                 width,
                 qps: 2,
                 warm: draw.below(101),
+                limit: if draw.chance(0.3) { draw.between(1, 40) as u32 } else { 0 },
                 service: draw.between(10, 3000),
                 write: draw.between(1, 200),
                 stall: if draw.chance(0.5) { draw.below(50) } else { 0 },
@@ -301,6 +302,7 @@ fn cr_10_recalled_credits_are_void_and_granted_anew() {
             let world = World {
                 width,
                 warm: draw.below(101),
+                limit: if draw.chance(0.3) { draw.between(1, 40) as u32 } else { 0 },
                 service: draw.between(10, 1500),
                 max_list: draw.between(1, 64) as u32,
                 stall: if draw.chance(0.5) { draw.below(50) } else { 0 },
@@ -360,6 +362,7 @@ fn vc_9_receives_whose_memory_is_gone_are_withdrawn_or_granted_anew() {
             let world = World {
                 width,
                 warm: draw.below(101),
+                limit: if draw.chance(0.3) { draw.between(1, 40) as u32 } else { 0 },
                 service: draw.between(10, 3000),
                 write: draw.between(1, 200),
                 stall: if draw.chance(0.5) { draw.below(50) } else { 0 },
@@ -445,6 +448,29 @@ fn pc_3_a_batch_that_does_not_fit_the_budget_goes_in_parts() {
                 assert!(rig.now() < 400_000, "{} of 32 are complete", rig.cqe_count);
             }
             assert!(squeezes > 0);
+            rig.until(2000, "all to be released", |rig| rig.settled());
+        }
+    }
+}
+
+#[test]
+fn pc_3_no_more_is_granted_than_the_row_allows() {
+    for width in widths() {
+        for (limit, seed) in [(1, 13), (8, 14), (40, 15)] {
+            let mut rig = Rig::new(World { width, limit, warm: 50, service: 300, ..World::default() }, seed);
+            for n in 0..60 {
+                rig.post(0, &[(buffer(16, n, 1), 4096)]);
+            }
+            rig.ring(0);
+            let mut most = 0;
+            rig.until(100_000, "all completions", |rig| {
+                while rig.usable(0) > 0 {
+                    rig.send(0, 4096, false);
+                }
+                most = most.max(rig.held());
+                rig.cqe_count == 60
+            });
+            assert!(most <= limit && most >= limit.min(30), "{most} of {limit}");
             rig.until(2000, "all to be released", |rig| rig.settled());
         }
     }

@@ -146,6 +146,7 @@ fn receiving() {
             max_list: rng.between(1, 64) as u32,
             trigger: (rng.below(3) as u32, rng.below(20) as u32),
             few: if rng.chance(0.3) { rng.below(20) as u32 } else { 0 },
+            limit: if rng.chance(0.3) { rng.between(1, 60) as u32 } else { 0 },
             repeat: 100,
             read: rng.between(5, 300),
             write: rng.between(1, 60),

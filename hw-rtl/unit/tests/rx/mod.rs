@@ -42,6 +42,8 @@ pub struct World {
     /// Trigger kind and index, as `CRD_RESET` has them.
     pub trigger: (u32, u32),
     pub few: u32,
+    /// Bound of granted memory, units of 4 KiB; 0: none.
+    pub limit: u32,
     /// Units of 64 cycles.
     pub repeat: u32,
     /// A host read's round trip.
@@ -75,6 +77,7 @@ impl Default for World {
             max_list: 32,
             trigger: (0, 0),
             few: 0,
+            limit: 0,
             repeat: 0,
             read: 250,
             write: 8,
@@ -488,6 +491,7 @@ impl Rig {
             (12, w.max_list | w.trigger.0 << 8 | w.trigger.1 << 16 | w.few << 24),
             (13, w.repeat),
             (14, pi.into()),
+            (19, w.limit),
         ];
         for (word, value) in words {
             self.config(word, value);
