@@ -149,6 +149,11 @@ mutant berth_dma_page.sv "s/pg_len    <= refuse || miss ? '0 : len;/pg_len    <=
 mutant berth_dma_page.sv 's/{virt_q ? lk_page : addr_q\[63:12\]/{addr_q[63:12]/'
 mutant berth_dma_wr.sv 's/cmd_virtual(fast || cmd_virtual)/cmd_virtual(!fast)/'
 mutant berth_dma_wr.sv "s/off_q <= refuse || len == left ? '0 : off_q + len;/off_q <= off_q + len;/"
+silent=berth_fp_send.sv
+window="berth_regs_pkg.sv ../formal/fp_window_proof.sv ../formal/queue_free.sv berth_fp_send.sv"
+proof fp_window fp_window_proof "" $window
+mutant berth_fp_send.sv 's/if (!real_piece || !windowed) op_q/if (!real_piece) op_q/'
+mutant berth_fp_send.sv 's/windowed   = flight < /windowed   = flight <= /'
 silent= induction=
 
 [ "$failures" = 0 ] || { echo "$failures wrong" >&2; exit 1; }
