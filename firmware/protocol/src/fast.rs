@@ -417,7 +417,7 @@ impl Qp {
     /// RTL says that a packet was not acknowledged in time, which it counts from zero each time: the time between two
     /// tries is doubled here.
     fn fast_timed_out<H: Hw>(&mut self, now: u64, sh: &mut Shared, hw: &mut H) {
-        if self.fast.due != Due::Nothing {
+        if self.fast.due == Due::Again {
             return;
         }
         hw.count(F_TIMEOUTS, 1);
@@ -431,6 +431,8 @@ impl Qp {
             return;
         }
         match backoff(self.timeout, self.sq.tries - 1).saturating_sub(self.timeout as u64) {
+            // What lies before a send that has failed may be in mid-message, of which no acknowledgement was asked for.
+            _ if self.fast.due != Due::Nothing => self.fast_again(hw),
             0 => self.fast_again(hw),
             more => {
                 (self.fast.due, self.sq.deadline) = (Due::Again, now + more);

@@ -142,6 +142,21 @@ fn a_connection_whose_lists_are_control_messages_stays_with_firmware() {
 }
 
 #[test]
+fn what_lies_before_a_failed_send_goes_again_when_it_is_not_acknowledged() {
+    let (mut w, a, _) = connected(6, [true, true]);
+    reads(&mut w, &a, TX, 33, 77);
+    reads(&mut w, &a, TX, 34, 79);
+    event(&mut w, &a, 7, 1);
+    assert_eq!(commands(&w, &a, TX), [1]);
+    event(&mut w, &a, 1, 0);
+    assert_eq!(commands(&w, &a, TX), [1, 2]);
+    assert_eq!(state(&w, &a), CONNECTED);
+    reads(&mut w, &a, TX, 33, 79);
+    w.run(2 * FAST_POLL);
+    assert_eq!(state(&w, &a), ERROR);
+}
+
+#[test]
 fn a_timeout_sends_again_later_and_later_and_ends_with_the_retries() {
     let (mut w, a, _) = connected(4, [true, true]);
     reads(&mut w, &a, TX, 33, 77);
