@@ -258,6 +258,8 @@ impl<const BITS: u32, const W: usize> Pair<BITS, W> {
                 let buffer = &mut self.buffers[(credit - self.host.first_credit) as usize];
                 buffer[offset as usize..offset as usize + payload.len()].copy_from_slice(&payload);
             }
+            // An access of no bytes is allowed anywhere.
+            Place::Memory { .. } if payload.is_empty() => (),
             Place::Memory { va, .. } => {
                 self.host.memory[va as usize..va as usize + payload.len()].copy_from_slice(&payload);
             }
@@ -274,6 +276,7 @@ impl<const BITS: u32, const W: usize> Pair<BITS, W> {
         };
         let payload = reply
             .payload
+            .filter(|r| r.len != 0)
             .map_or(Vec::new(), |r| self.host.memory[r.va as usize..r.va as usize + r.len as usize].to_vec());
         self.replies.push(reply.packet);
         self.to_a.push((reply.packet, payload), self.faults, &mut self.rng);
