@@ -431,7 +431,6 @@ impl Qp {
             return;
         }
         match backoff(self.timeout, self.sq.tries - 1).saturating_sub(self.timeout as u64) {
-            // What lies before a send that has failed may be in mid-message, of which no acknowledgement was asked for.
             _ if self.fast.due != Due::Nothing => self.fast_again(hw),
             0 => self.fast_again(hw),
             more => {
@@ -447,6 +446,10 @@ impl Qp {
         if self.fast_sends(tx::UNA, hw) == self.fast_sends(tx::NEXT, hw) {
             self.fail(REASON_SEND_FAILED, status, sh, hw);
         } else {
+            if self.fast.due == Due::Nothing {
+                // It may be in mid-message, of which no acknowledgement was asked for: a duplicate is answered at once.
+                self.fast_again(hw);
+            }
             self.fast.due = Due::Failure(status);
             self.fast_later(now, sh, hw);
         }

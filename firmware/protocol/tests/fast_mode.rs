@@ -147,9 +147,9 @@ fn what_lies_before_a_failed_send_goes_again_when_it_is_not_acknowledged() {
     reads(&mut w, &a, TX, 33, 77);
     reads(&mut w, &a, TX, 34, 79);
     event(&mut w, &a, 7, 1);
-    assert_eq!(commands(&w, &a, TX), [1]);
-    event(&mut w, &a, 1, 0);
     assert_eq!(commands(&w, &a, TX), [1, 2]);
+    event(&mut w, &a, 1, 0);
+    assert_eq!(commands(&w, &a, TX), [1, 2, 2]);
     assert_eq!(state(&w, &a), CONNECTED);
     reads(&mut w, &a, TX, 33, 79);
     w.run(2 * FAST_POLL);
