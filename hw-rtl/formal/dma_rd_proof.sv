@@ -29,6 +29,7 @@ module dma_rd_proof #(
     input logic                ring_valid,
     input logic [63:0]         ring_addr,
     input logic [12:0]         ring_len,
+    input logic [ 2:0]         ring_tag,
     input logic                hrd_ready,
     input logic                hcpl_valid, hcpl_last, hcpl_err,
     input logic [DATA_W-1:0]   hcpl_data,
@@ -48,6 +49,7 @@ module dma_rd_proof #(
     logic [15:0]           done_tag;
     logic [ 7:0]           done_status, att_status, fd_tag, lk_asid;
     logic [ 3:0]           att_slot;
+    logic [ 2:0]           ring_cpl_tag;
     logic [ 1:0]           fd_status;
     logic [DATA_W-1:0]     qc_data, ring_cpl_data, pw_data;
     logic [ 8:0]           qc_tag;
