@@ -47,3 +47,18 @@ module berth_fifo #(
 );
     berth_lutfifo #(.WIDTH(WIDTH), .DEPTH(DEPTH)) any (.*);
 endmodule
+
+// Row memory with any content.
+module berth_fp_mem #(
+    parameter WIDTH = 32,
+    parameter DEPTH = 64,
+    parameter OWN = 0
+) (
+    input  logic                     clk, we, re,
+    input  logic [$clog2(DEPTH)-1:0] waddr, raddr,
+    input  logic [WIDTH-1:0]         wdata,
+    output logic [WIDTH-1:0]         rdata
+);
+    (* anyseq *) logic [WIDTH-1:0] content;
+    always_ff @(posedge clk) if (re) rdata <= content;
+endmodule

@@ -17,6 +17,10 @@ silent=
 # Non-empty: the proof's assertions are inductive by themselves, and are proved so (SAT, one step). A mutant must
 # break them within that many steps after the reset.
 induction=
+# Non-empty: mutants are looked at for so many clocks by ABC instead, which finds what SAT takes long for.
+frames=
+# Memories of the design that the proof takes away: what is read from them is free.
+free=
 
 # solve TOP PARAMETERS FILES: writes "holds", "fails" or "unknown" to $work/verdict
 solve() {
@@ -28,6 +32,8 @@ solve() {
         [ -z "$2" ] || echo "chparam $2 $1"
         cat <<END
 prep -flatten -top $1
+$(for memory in $free; do echo "delete t:\$mem_v2 r:MEMID=*$memory %i"; done)
+${free:+setundef -undriven -anyseq}
 async2sync
 memory_map
 opt -full
@@ -37,7 +43,7 @@ opt
 setundef -undriven -anyseq
 opt_clean
 END
-        if [ -n "$induction" ]; then
+        if [ -n "$induction" ] && [ "$engine" = prove ]; then
             echo "tee -q -o $work/sat.log sat -tempinduct -maxsteps $induction -prove-asserts -set-assumes"
         else
             cat <<END
@@ -51,13 +57,14 @@ END
         fi
     } >"$work/p.ys"
     yosys -q -l "$work/yosys.log" "$work/p.ys" >/dev/null || { cat "$work/yosys.log" >&2; exit 1; }
-    if [ -n "$induction" ]; then
+    if [ -n "$induction" ] && [ "$engine" = prove ]; then
         if grep -q "Induction step proven: SUCCESS" "$work/sat.log"; then echo holds
         elif grep -q "SAT temporal induction proof finished - model found for base case: FAIL" "$work/sat.log"; then echo fails
         else echo unknown; fi >"$work/verdict"
         return
     fi
-    yosys-abc -c "read_aiger $work/p.aig; fold; orpos; strash; pdr -T ${BERTH_PROOF_SECONDS:-900}" >"$work/abc.log"
+    [ "$engine" = prove ] && method="pdr -T ${BERTH_PROOF_SECONDS:-900}" || method="bmc3 -F $frames"
+    yosys-abc -c "read_aiger $work/p.aig; fold; orpos; strash; $method" >"$work/abc.log"
     if grep -q "Property proved" "$work/abc.log"; then echo holds
     elif grep -q "was asserted in frame" "$work/abc.log"; then echo fails
     else echo unknown; fi >"$work/verdict"
@@ -69,6 +76,7 @@ proof() {
     shift 3
     files=$*
     case $wanted in "  " | *" $name "*) skip= ;; *) skip=1; return 0 ;; esac
+    engine=prove
     solve "$top" "$parameters" "$files"
     report "$name" holds
 }
@@ -86,6 +94,7 @@ mutant() {
     for file in $files; do
         if [ "$file" = "$1" ]; then changed="$changed $work/$1"; else changed="$changed $file"; fi
     done
+    [ -z "$frames" ] || engine=search
     solve "$top" "$parameters" "$changed"
     report "$name, $1 with $2" fails
 }
@@ -154,6 +163,21 @@ window="berth_regs_pkg.sv ../formal/fp_window_proof.sv ../formal/queue_free.sv b
 proof fp_window fp_window_proof "" $window
 mutant berth_fp_send.sv 's/if (!real_piece || !windowed) op_q/if (!real_piece) op_q/'
 mutant berth_fp_send.sv 's/windowed   = flight < /windowed   = flight <= /'
-silent= induction=
+
+silent=berth_fp_cut.sv
+induction=6 frames=12
+cut="berth_regs_pkg.sv ../formal/fp_cut_proof.sv ../formal/queue_free.sv berth_fp_cut.sv"
+proof fp_cut fp_cut_proof "" $cut
+mutant berth_fp_cut.sv 's/ \&\& (credit || kind == BAD || kind == EMPTY);/;/'
+mutant berth_fp_cut.sv 's/kept     = .*/kept     = next_in - give_n;/'
+silent=berth_mac_rx.sv
+free="tops mem"
+slots="berth_regs_pkg.sv ../formal/mac_rx_proof.sv ../formal/queue_free.sv berth_mac_rx.sv berth_ram.sv"
+proof mac_rx mac_rx_proof "" $slots
+mutant berth_mac_rx.sv "s/free_q\[pick\] <= 1.b0;/free_q <= free_q;/"
+mutant berth_mac_rx.sv 's/ \&\& lent_q\[free_slot\[3:0\]\]) begin/) begin/'
+mutant berth_mac_rx.sv 's/if (!slot_valid_q || (take \&\& !in_frame_q))/if (!slot_valid_q || take)/'
+mutant berth_mac_rx.sv 's/if (!in_frame_q)$/if (1)/'
+silent= free= induction= frames=
 
 [ "$failures" = 0 ] || { echo "$failures wrong" >&2; exit 1; }

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// Credits are conserved at the sender (berth_fp_cut: the reader), for any QP, from its start on: credits that came = used +
+// given up + unused.
+// * A size that is stored is a new credit; it overwrites that of no unused one, and unused are at most 128.
+// * A piece with data uses one, and there is one; numbers of credits used are contiguous, none is left out or used twice.
+// * Of those that are to be given up, as many are as are unused.
+// * The number of unused credits that others are told of is right.
+//
+// Elements, modes and pieces that are done with are free, and so are the rows: of the QP that is looked at, its row is
+// what was stored last.
+module fp_cut_proof #(
+    parameter QPS = 64,
+    parameter QW = $clog2(QPS)
+) (
+    input logic          clk, rst_in,
+    input logic          cfg_we, init_valid, elem_we, elem_bad, elem_push, elem_inline, parsed_we, lst_valid, lst_begin,
+        give_valid, covered_we, sent_we,
+    input logic [QW-1:0] cfg_q, init_q, elem_q, parsed_q, lst_q, give_q, covered_q, sent_q,
+    input logic [5:0]    cfg_word, elem_idx,
+    input logic [31:0]   cfg_wdata, elem_len, lst_first, lst_size,
+    input logic [8:0]    elem_ctxs,
+    input logic [15:0]   parsed_elems,
+    input logic [6:0]    lst_n,
+    input logic [23:0]   give_n,
+    input logic [7:0]    covered_pieces, sent_pieces
+);
+    logic started_q = 1'b0;
+    always_ff @(posedge clk) started_q <= 1'b1;
+    wire rst = !started_q || rst_in;
+
+    logic          init_ack, give_ready, credits_we, piece_we;
+    logic [QW-1:0] credits_q, piece_q;
+    logic [7:0]    credits_n;
+    logic [107:0]  piece_data;
+    berth_fp_cut #(.QPS(QPS)) dut (.clk(clk), .rst(rst),
+        .cfg_we(cfg_we), .cfg_q(cfg_q), .cfg_word(cfg_word), .cfg_wdata(cfg_wdata),
+        .init_valid(init_valid), .init_q(init_q), .init_ack(init_ack),
+        .elem_we(elem_we), .elem_q(elem_q), .elem_idx(elem_idx), .elem_len(elem_len), .elem_bad(elem_bad),
+        .elem_push(elem_push), .elem_inline(elem_inline), .elem_ctxs(elem_ctxs),
+        .parsed_we(parsed_we), .parsed_q(parsed_q), .parsed_elems(parsed_elems),
+        .lst_valid(lst_valid), .lst_q(lst_q), .lst_begin(lst_begin), .lst_first(lst_first), .lst_n(lst_n),
+        .lst_size(lst_size), .give_valid(give_valid), .give_ready(give_ready), .give_q(give_q), .give_n(give_n),
+        .credits_we(credits_we), .credits_q(credits_q), .credits_n(credits_n),
+        .covered_we(covered_we), .covered_q(covered_q), .covered_pieces(covered_pieces),
+        .sent_we(sent_we), .sent_q(sent_q), .sent_pieces(sent_pieces),
+        .piece_we(piece_we), .piece_q(piece_q), .piece_data(piece_data));
+
+    localparam RW = 192;
+    localparam logic [1:0] IDLE = 2'd0, ROWS = 2'd1, CUT = 2'd2, SIZES = 2'd3, DATA = 2'd0;
+    (* hierconn *) wire [1:0]    \dut.state_q ;
+    (* hierconn *) wire [QW-1:0] \dut.q_q ;
+    (* hierconn *) wire [RW-1:0] \dut.row_new ;
+    (* hierconn *) wire [RW-1:0] \dut.m_row.rdata ;
+    (* hierconn *) wire [31:0]   \dut.put_q ;
+    (* hierconn *) wire [6:0]    \dut.n_q ;
+    (* hierconn *) wire [6:0]    \dut.skip_q ;
+    (* hierconn *) wire \dut.row_we , \dut.size_we , \dut.taken_q ;
+
+    (* anyconst *) logic [QW-1:0] the_q;
+    wire here = \dut.q_q == the_q;
+
+    // ---- the row in memory: read while idle, kept until idle again ----------------------------------
+    logic [RW-1:0] stored_q, read_q;
+    always_ff @(posedge clk) begin
+        if (\dut.row_we && here) stored_q <= \dut.row_new ;
+        if (\dut.state_q == IDLE) read_q <= stored_q;
+    end
+    always_comb assume (!(here && \dut.state_q == ROWS) || \dut.m_row.rdata == read_q);
+    wire [31:0] next_in  = stored_q[RW-34 -: 32];
+    wire [31:0] next_out = stored_q[RW-66 -: 32];
+
+    // ---- credits, as they are seen from outside ----------------------------------------------------
+    wire starts = init_ack && here;
+    wire comes  = \dut.size_we && here;
+    wire uses   = piece_we && piece_q == the_q && piece_data[98:97] == DATA;
+    wire gives  = give_ready && here;
+    logic        on_q;
+    logic [7:0]  unused_q;
+    logic [31:0] number_q;      // of the credit that is used next
+    wire  [7:0]  given = !gives ? 8'd0 : give_n < 24'(unused_q) ? give_n[7:0] : unused_q;
+    always_ff @(posedge clk) begin
+        on_q     <= !rst && (on_q || starts);
+        unused_q <= starts ? 8'd0 : unused_q + 8'(comes) - 8'(uses) - given;
+        number_q <= starts ? 32'd0 : number_q + 32'(uses);
+    end
+
+    wire       sizes  = here && \dut.state_q == SIZES && \dut.taken_q ;
+    wire [7:0] coming = sizes ? 8'(\dut.n_q ) - 8'(\dut.skip_q ) : 8'd0;   // credits of the list at hand
+    logic [7:0] told_q;                     // what others know
+    always_ff @(posedge clk)
+        if (starts || (credits_we && credits_q == the_q)) told_q <= credits_n;
+    always_comb if (!rst && on_q) begin
+        assert (unused_q <= 8'd128);
+        assert (!uses || unused_q != 8'd0);
+        assert (!uses || piece_data[71:64] == number_q[7:0]);
+        assert (!comes || (\dut.put_q - number_q == 32'(unused_q) && unused_q < 8'd128));
+        assert (told_q == unused_q + coming);
+        // For the proof.
+        assert (next_out == number_q && next_in - next_out == 32'(unused_q) + 32'(coming));
+        assert (32'(unused_q) + 32'(coming) <= 32'd128);
+        assert (!sizes || (\dut.skip_q < \dut.n_q && \dut.n_q <= 7'd64));
+        assert (!sizes || \dut.put_q == next_out + 32'(unused_q));
+        assert (!here || \dut.state_q == IDLE || \dut.state_q == SIZES || read_q == stored_q);
+        assert (!here || \dut.state_q != CUT || \dut.m_row.rdata == stored_q);
+    end
+endmodule
