@@ -201,6 +201,17 @@ impl Builder {
         Ok(self.context.built.join(target).join("release/berth-sim"))
     }
 
+    /// Builds `berth-sim` with a card without the fast path.
+    ///
+    /// # Errors
+    /// When it does not build.
+    pub fn plain_simulator(&self) -> Result<PathBuf> {
+        let arguments = ["build", "--release", "--package", "berth-sim", "--features", "plain"];
+        let mut command = self.cargo(&self.context.repo, "target-plain", &arguments)?;
+        self.cargo_step("simulator without the fast path", Some("3 min at first"), "simulator-plain", &mut command)?;
+        Ok(self.context.built.join("target-plain/release/berth-sim"))
+    }
+
     /// Builds `berth-bench` with cards of every width, or only of 64 and 512 bits, with the fast path and the RTL's
     /// assertions in them.
     ///
