@@ -187,18 +187,10 @@ impl Builder {
     /// # Errors
     /// When it does not build.
     pub fn simulator(&self, trace: bool) -> Result<PathBuf> {
-        // In folders of their own, so that neither makes the other one build again.
-        let (target, title, name) = match trace {
-            false => ("target-sysroot", "simulator with the Verilated card", "simulator"),
-            true => ("target-trace", "simulator with waveforms", "simulator-trace"),
-        };
-        let mut arguments = vec!["build", "--release", "--package", "berth-sim"];
-        if trace {
-            arguments.extend(["--features", "trace"]);
+        match trace {
+            false => self.berth_sim("target-sysroot", "simulator with the Verilated card", "simulator", None),
+            true => self.berth_sim("target-trace", "simulator with waveforms", "simulator-trace", Some("trace")),
         }
-        let mut command = self.cargo(&self.context.repo, target, &arguments)?;
-        self.cargo_step(title, Some("3 min at first"), name, &mut command)?;
-        Ok(self.context.built.join(target).join("release/berth-sim"))
     }
 
     /// Builds `berth-sim` with a card without the fast path.
@@ -206,10 +198,18 @@ impl Builder {
     /// # Errors
     /// When it does not build.
     pub fn plain_simulator(&self) -> Result<PathBuf> {
-        let arguments = ["build", "--release", "--package", "berth-sim", "--features", "plain"];
-        let mut command = self.cargo(&self.context.repo, "target-plain", &arguments)?;
-        self.cargo_step("simulator without the fast path", Some("3 min at first"), "simulator-plain", &mut command)?;
-        Ok(self.context.built.join("target-plain/release/berth-sim"))
+        self.berth_sim("target-plain", "simulator without the fast path", "simulator-plain", Some("plain"))
+    }
+
+    /// Builds `berth-sim`, each kind in a folder of its own, so that none makes another one build again.
+    fn berth_sim(&self, target: &str, title: &str, name: &str, feature: Option<&str>) -> Result<PathBuf> {
+        let mut arguments = vec!["build", "--release", "--package", "berth-sim"];
+        if let Some(feature) = feature {
+            arguments.extend(["--features", feature]);
+        }
+        let mut command = self.cargo(&self.context.repo, target, &arguments)?;
+        self.cargo_step(title, Some("3 min at first"), name, &mut command)?;
+        Ok(self.context.built.join(target).join("release/berth-sim"))
     }
 
     /// Builds `berth-bench` with cards of every width, or only of 64 and 512 bits, with the fast path and the RTL's
