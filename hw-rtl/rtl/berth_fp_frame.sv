@@ -356,7 +356,7 @@ module berth_fp_frame #(
             if (pick_packet || ctl_pop) turn_q <= !pick_packet;
             if (pick_packet && since_q != ACK_AFTER) since_q <= since_q + 3'd1;
             if (pick_ack) since_q <= 3'd0;
-            if (pick_list && lfr_begin) list_q <= 1'b1;
+            if (pick_list && lfr_begin) list_q <= lfr_n != 7'd0;
         end
         if (make_q && !moved) begin
             kept_q  <= 1'b1;

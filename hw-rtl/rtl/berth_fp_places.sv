@@ -103,13 +103,14 @@ module berth_fp_places #(
     assign head_ready = !pd_valid && !pass_q;
     assign step       = pd_valid || (head_valid && head_ready);
     assign complete   = step && waits[step_tag] == 5'd1;
+    // The bits of the places, of which each is set or cleared by at most two in a cycle.
+    logic [127:0] step_bit, open_bit;
+    assign step_bit   = 128'd1 << step_tag;
+    assign open_bit   = open_valid ? 128'd1 << open_tag : '0;
     always_ff @(posedge clk) begin
         if (step) waits[step_tag] <= waits[step_tag] - 5'd1;
-        if (pd_valid && pd_status != 2'd0) failed_q[pd_tag[6:0]] <= 1'b1;
-        if (open_valid) begin
-            waits[open_tag]    <= open_count;
-            failed_q[open_tag] <= 1'b0;
-        end
+        failed_q <= (failed_q & ~open_bit) | (pd_valid && pd_status != 2'd0 ? step_bit : '0);
+        if (open_valid) waits[open_tag] <= open_count;
     end
 
     logic          ctl_here, ctl_take, data_here, data_take, unused_room, unused_room2, unused_room3;
@@ -132,27 +133,25 @@ module berth_fp_places #(
     assign data_put  = step_tag[6:4] != 3'd0 && complete && turn_q[step_tag]
                        || (pass && follows_q[pass_tag_q] && whole_q[pass_next]);
     assign data_tag  = pass ? pass_next : step_tag;
+    logic           open_data, open_any, pass_on;   // a data frame is begun; its QP has one; the turn is passed on
+    logic [127:0]   other_bit;                      // of the frame before the one begun, or of the next one
+    logic [QPS-1:0] any_bit;
+    assign open_data = open_valid && open_tag[6:4] != 3'd0;
+    assign open_any  = any_q[open_q];
+    assign pass_on   = pass && follows_q[pass_tag_q];
+    assign other_bit = 128'd1 << (pass ? pass_next : latest);
+    assign any_bit   = QPS'(1) << (pass ? q_of[pass_tag_q] : open_q);
     always_ff @(posedge clk) begin
-        if (complete) whole_q[step_tag] <= 1'b1;
-        if (open_valid) begin
-            whole_q[open_tag]   <= 1'b0;
-            follows_q[open_tag] <= 1'b0;
-            turn_q[open_tag]    <= !any_q[open_q];
-            q_of[open_tag]      <= open_q;
-            if (open_tag[6:4] != 3'd0) begin
-                any_q[open_q]   <= 1'b1;
-                last_of[open_q] <= open_tag;
-                if (any_q[open_q]) begin
-                    follows_q[latest] <= 1'b1;
-                    next_of[latest]   <= open_tag;
-                end
-            end
+        whole_q   <= (whole_q | (complete ? step_bit : '0)) & ~open_bit;
+        follows_q <= (follows_q & ~open_bit) | (open_data && open_any ? other_bit : '0);
+        turn_q    <= (open_any ? turn_q & ~open_bit : turn_q | open_bit) | (pass_on ? other_bit : '0);
+        any_q     <= (any_q & ~(pass && !pass_on ? any_bit : '0)) | (open_data ? any_bit : '0);
+        if (open_valid) q_of[open_tag] <= open_q;
+        if (open_data) begin
+            last_of[open_q] <= open_tag;
+            if (open_any) next_of[latest] <= open_tag;
         end
-        if (pass) begin
-            pass_q <= 1'b0;
-            if (follows_q[pass_tag_q]) turn_q[pass_next] <= 1'b1;
-            else any_q[q_of[pass_tag_q]] <= 1'b0;
-        end
+        if (pass) pass_q <= 1'b0;
         if (data_take) begin
             pass_q     <= 1'b1;
             pass_tag_q <= data_next;

@@ -185,6 +185,10 @@ module berth_fp_tx #(
     logic [QPS-1:0] revoking_q, ended_q, still;
     logic          revoke_start, revoke_ready, revoke_done;
     assign still     = revoking_q | ended_q;
+    logic [QPS-1:0] c_bit;
+    logic          c_command;
+    assign c_bit     = QPS'(1) << c_qp;
+    assign c_command = c_we && c_word == 6'd32;
     assign held_now  = held_ever - given_ever;
     assign starved   = asked != 7'd0 && held_now == 7'd0;
     assign holds     = asked != 7'd0 || held_now != 7'd0;
@@ -205,13 +209,13 @@ module berth_fp_tx #(
         if (err_ready) err_pend_q <= 1'b0;
         if (drain_ready) drain_pend_q <= 1'b0;
         if (credits_ready) give_pend_q <= 1'b0;
-        if (revoke_done) revoking_q[mark_q] <= 1'b0;
-        if (c_we && c_word[5:2] == 4'd6) range_q[32*c_word[1:0] +: 32] <= cfg_wdata;
-        if (c_we && c_word == 6'd32) begin
-            if (cfg_wdata[7:0] == 8'd1) ended_q[c_qp] <= 1'b0;
-            if (cfg_wdata[7:0] == 8'd4) ended_q[c_qp] <= 1'b1;
-            if (cfg_wdata[7:0] == 8'd8) revoking_q[c_qp] <= 1'b1;
-        end
+        if (c_we && c_word == 6'd24) range_q[31:0]   <= cfg_wdata;
+        if (c_we && c_word == 6'd25) range_q[63:32]  <= cfg_wdata;
+        if (c_we && c_word == 6'd26) range_q[95:64]  <= cfg_wdata;
+        if (c_we && c_word == 6'd27) range_q[127:96] <= cfg_wdata;
+        ended_q    <= (ended_q & ~(c_command && cfg_wdata[7:0] == 8'd1 ? c_bit : '0))
+                      | (c_command && cfg_wdata[7:0] == 8'd4 ? c_bit : '0);
+        revoking_q <= (revoking_q & ~(revoke_done ? QPS'(1) << mark_q : '0)) | (revoke_start ? c_bit : '0);
         case (c_q)
             C_IDLE: if (cfg_req && !cfg_ack) begin
                 c_q <= C_ACK;
@@ -299,7 +303,7 @@ module berth_fp_tx #(
     // QPs that let go of memory: begun when nothing of theirs is under way, else looked at again.
     logic          turn_valid, turn_pop, turn_busy, turn_again, revoke_go, working;
     logic [QW-1:0] turn_q_, working_q;
-    assign revoke_start = c_we && c_word == 6'd32 && cfg_wdata[7:0] == 8'd8;
+    assign revoke_start = c_command && cfg_wdata[7:0] == 8'd8;
     berth_fp_ready #(.QPS(QPS), .SETS(2)) turns (.clk(clk), .rst(rst), .set({revoke_start, turn_again}),
         .set_q({c_qp, turn_q_}), .valid(turn_valid), .q(turn_q_), .pop(turn_pop), .busy(turn_busy));
     assign revoke_go  = turn_valid && !quiet_busy && !(working && working_q == turn_q_);
