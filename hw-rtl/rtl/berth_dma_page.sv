@@ -113,7 +113,7 @@ module berth_dma_page #(
   // A piece lies within its page.
   always_ff @(posedge clk)
     if (!rst) begin
-      assert (!out_q || {1'b0, pg_addr[11:0]} + pg_len <= 13'h1000);
+      assert (!out_q || 14'(pg_addr[11:0]) + 14'(pg_len) <= 14'h1000);
       assert (!(out_q && looking_q));
     end
 endmodule

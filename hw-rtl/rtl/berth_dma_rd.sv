@@ -364,7 +364,7 @@ module berth_dma_rd #(
   // Requests respect the page and the limit; a tag is used once at a time.
   always_ff @(posedge clk)
     if (!rst) begin
-      if (seg_go) assert (seg != 0 && {1'b0, addr[11:0]} + seg <= 13'h1000 && !fly_q[free_tag]);
+      if (seg_go) assert (seg != 0 && 14'(addr[11:0]) + 14'(seg) <= 14'h1000 && !fly_q[free_tag]);
       if (tag_end) assert (fly_q[end_tag_q] && act_q[end_cmd] && out_q[end_cmd] != 0);
       assert (over_room && !(last_end && fail_end));
     end

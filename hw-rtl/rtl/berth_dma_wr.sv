@@ -285,6 +285,6 @@ module berth_dma_wr #(
   always_ff @(posedge clk)
     if (!rst) begin
       assert (!pr_rvalid || word_space);
-      if (put_go) assert ({1'b0, addr[11:0]} + len <= 13'h1000);
+      if (put_go) assert (14'(addr[11:0]) + 14'(len) <= 14'h1000);
     end
 endmodule

@@ -157,20 +157,29 @@ module berth_fp_ack #(
     logic              was_hold_q, was_halt_q;
     logic [23:0]       was_una_q;
 
-    function automatic logic [127:0] ones(input logic [23:0] n);
-        for (int i = 0; i < 128; i++) ones[i] = n[23:7] != 17'd0 || 7'(i) < n[6:0];
+    // The first n bits, or all; by groups of 16.
+    function automatic logic [127:0] ones(input logic all, input logic [6:0] n);
+        logic [7:0]  below, its;
+        logic [15:0] part;
+        below = ~(8'hff << n[6:4]);
+        its   = 8'd1 << n[6:4];
+        part  = ~(16'hffff << n[3:0]);
+        for (int i = 0; i < 8; i++) ones[16*i +: 16] = {16{all || below[i]}} | ({16{its[i]}} & part);
     endfunction
-    // Shifting is done in steps of 64, 16, 4 and 1 places, the largest that fits each cycle: acknowledgements of one
+    // Shifting is done in steps of 16, 4 and 1 places, the largest that fits each cycle: acknowledgements of one
     // packet, of four and of sixteen need one.
 
     // ---- an acknowledgement --------------------------------------------------------------
     logic [23:0]  flight, upto, back, flight_q;
     logic         reached, old, is_ack, is_nak, in_window;
-    logic [127:0] told_bits, news, sent_out, came;
+    logic [127:0] told_bits, news, sent_out, came, below_upto;
+    typedef enum logic [1:0] {NOTHING, BELOW, ALSO_SEEN, ONLY_SEEN} told_t;
+    told_t        told;
     always_comb for (int i = 0; i < 128; i++) came[i] = ack_sack[127-i];
     logic         with_sack;
-    logic [7:0]   shift_q;               // places that what a SACK says has still to be moved by
-    logic         up_q;                  // to later packets
+    // Places that what a SACK says has still to be rotated by, to later packets: also if it begins before the window, when
+    // what has come round lies behind `upto` modulo 128.
+    logic [7:0]   shift_q;
     logic         has_sack;              // it says something
     assign is_ack    = syndrome_q[7:5] == 3'd0;
     assign is_nak    = syndrome_q[7:5] == 3'd3;
@@ -182,53 +191,54 @@ module berth_fp_ack #(
     assign in_window = upto < flight;
     assign with_sack = is_ack && has_sack_q && selective;
     assign has_sack  = with_sack && (reached ? upto < 24'd128 : old && back < 24'd128);
-    assign sent_out  = ones(flight);
+    assign sent_out   = ones(flight[23:7] != 17'd0, flight[6:0]);
+    assign below_upto = ones(reached && upto[23:7] != 17'd0, upto[6:0]);
     always_comb begin
-        told_bits = (reached ? ones(upto) : '0) | (has_sack ? seen_at_q : '0);
-        if (is_ack ? !reached && !old : !in_window) told_bits = '0;
+        if (op_q != APPLY || kind_q != ACK || (is_ack ? !reached && !old : !in_window)) told = NOTHING;
+        else if (reached) told = has_sack ? ALSO_SEEN : BELOW;
+        else told = has_sack ? ONLY_SEEN : NOTHING;
+        case (told)
+            BELOW:     told_bits = below_upto;
+            ALSO_SEEN: told_bits = below_upto | seen_at_q;
+            ONLY_SEEN: told_bits = below_upto & seen_at_q;
+            default:   told_bits = '0;
+        endcase
         news = told_bits & sent_out & ~done_q;
     end
 
     // ---- the window slides -----------------------------------------------------------------
-    logic [3:0]   hop;                   // one of 64, 16, 4, 1 places, or none
-    logic [6:0]   step;                  // as a number
+    logic [1:0]   hop;                   // 16, 4 or 1 places, or none
+    logic [4:0]   step;                  // as a number
     logic         slid;                  // with this step
     always_comb begin
-        hop  = done_q[63:0] == '1 ? 4'd8 : done_q[15:0] == '1 ? 4'd4 : done_q[3:0] == '1 ? 4'd2 : {3'd0, done_q[0]};
-        slid = hop[3] ? !done_q[64] : hop[2] ? !done_q[16] : hop[1] ? !done_q[4] : !(done_q[0] && done_q[1]);
-        step = {hop[3], 1'b0, hop[2], 1'b0, hop[1], 1'b0, hop[0]};
+        if (done_q[15:0] == '1) {hop, step, slid} = {2'd3, 5'd16, !done_q[16]};
+        else if (done_q[3:0] == '1) {hop, step, slid} = {2'd2, 5'd4, !done_q[4]};
+        else {hop, step, slid} = {1'b0, done_q[0], 4'd0, done_q[0], !(done_q[0] && done_q[1])};
+        if (op_q != SLIDE) hop = 2'd0;
     end
-    function automatic logic [127:0] down(input logic [127:0] bits, input logic [3:0] by);
-        down = by[3] ? bits >> 64 : by[2] ? bits >> 16 : by[1] ? bits >> 4 : by[0] ? bits >> 1 : bits;
+    function automatic logic [127:0] down(input logic [127:0] bits, input logic [1:0] by);
+        down = by[1] ? by[0] ? bits >> 16 : bits >> 4 : by[0] ? bits >> 1 : bits;
     endfunction
 
     // ---- what is lost ----------------------------------------------------------------------
     logic [7:0]   newest;
-    logic [127:0] settled, mirror, top;
-    logic         nothing_new;
-    always_comb begin
-        for (int i = 0; i < 128; i++) mirror[i] = done_q[127-i];
-        top    = mirror & (~mirror + 128'd1);
-        newest = 8'd0;
-        for (int i = 0; i < 128; i++)
-            if (top[127-i]) newest = newest | 8'(i + 1);
-        settled = done_q | lost_q_ | fixing_q;
-    end
+    logic [127:0] settled, mirror;
+    logic         nothing_new, any_done, unused_any;
+    logic [6:0]   newest_back;
+    always_comb for (int i = 0; i < 128; i++) mirror[i] = done_q[127-i];
+    berth_fp_first newest_done (.bits(mirror), .any(any_done), .at(newest_back));
+    assign newest  = any_done ? 8'd128 - {1'b0, newest_back} : 8'd0;
+    assign settled = done_q | lost_q_ | fixing_q;
     assign nothing_new = pieces == cut;
-    logic [6:0] first_at, at;              // places in the window
-    logic [127:0] among, first_one, at_one; // the lowest of the bits looked at (lost ones to give, else open ones)
-    always_comb begin
-        among     = op_q == GIVE ? lost_q_ : open_q;
-        first_one = among & (~among + 128'd1);
-        first_at  = 7'd0;
-        for (int i = 0; i < 128; i++)
-            if (first_one[i]) first_at = first_at | 7'(i);
-        at_one    = psn_q - una_q < flight ? 128'd1 << at : '0;
-    end
+    logic [6:0]   first_at, first_at_q, at; // places in the window: the lowest of the bits looked at; of a packet
+    logic         looked_q;                // GIVE: it is found
+    logic [127:0] one;                     // its bit; a packet's in APPLY, none if it is not in the window
+    berth_fp_first lowest_one (.bits(op_q == GIVE ? lost_q_ : open_q), .any(unused_any), .at(first_at));
+    assign one = op_q != APPLY ? 128'd1 << first_at_q : psn_q - una_q < flight ? 128'd1 << at : '0;
     logic [7:0] mark;
     logic [8:0] marked_at;
     logic       overtaken;
-    assign marked_at = {2'd0, first_at} + ((marked_q & first_one) != '0 ? {1'b0, mark} : 9'd1);
+    assign marked_at = {2'd0, first_at_q} + ((marked_q & one) != '0 ? {1'b0, mark} : 9'd1);
     assign overtaken = {1'b0, newest} >= marked_at + {5'd0, reorder}
                        || (nothing_new && {16'd0, newest} == flight_q && {1'b0, newest} > marked_at);
     assign flight_q  = flight;
@@ -264,16 +274,40 @@ module berth_fp_ack #(
     assign acked_una  = una_q;
     assign acked_hold = hold;
     assign acked_halt = halt_q;
-    assign lost_valid = op_q == GIVE && can_give;
+    assign lost_valid = op_q == GIVE && can_give && looked_q;
     assign lost_q     = q_q;
-    assign lost_psn   = una_q + {17'd0, first_at};
+    assign lost_psn   = una_q + {17'd0, first_at_q};
     assign lost_place = place_q_;
+
+    // ---- the bitmaps: loaded, slid, or some bits set and cleared ------------------------------
+    // A packet that is lost, or given to be sent again, is not done.
+    logic         again, fail, give, lose_all, lose_one, load;
+    logic [127:0] done_new, lost_new, fixing_new, marked_new, losing;
+    assign load     = op_q == ROWS;
+    assign again    = op_q == APPLY && kind_q == AGAIN;
+    assign fail     = op_q == APPLY && kind_q == FAIL;
+    assign give     = lost_valid && lost_ready;
+    assign lose_all = (op_q == APPLY && kind_q == COMMAND && (cmd_op_q == 3'd2 || cmd_op_q == 3'd5)) || (op_q == HUNT && lose_q);
+    assign lose_one = fail || (op_q == MARK && overtaken);
+    assign losing   = (lose_all ? sent_out & ~fixing_q : lose_one ? one : '0) & ~done_q;
+    always_comb begin
+        done_new   = down(load ? m_done : done_q | news, hop);
+        lost_new   = down(load ? m_lost : (lost_q_ & ~news & ~(give ? one : '0)) | losing, hop);
+        fixing_new = down(load ? m_fixing : (fixing_q & ~(again || fail ? one : '0)) | (give ? one : '0), hop);
+        marked_new = down(load ? m_marked : marked_q | (again ? one : '0), hop);
+    end
+    always_ff @(posedge clk) begin
+        {done_q, lost_q_, fixing_q, marked_q} <= {done_new, lost_new, fixing_new, marked_new};
+        if (load && kind_q == INIT) {done_q, lost_q_, fixing_q, marked_q} <= '0;
+    end
 
     always_ff @(posedge clk) begin
         fw_valid <= 1'b0;
         fw_q     <= q_q;
         fw_arg   <= {syndrome_q, psn_q};
         tick_q   <= tick_q + 6'd1;
+        first_at_q <= first_at;
+        looked_q   <= 1'b0;
         if (tick_q == 6'd0 || (hurry && !again_valid && !fail_valid && !place_valid && !cmd_valid && !ack_valid && !work_valid))
             sweep_due_q <= 1'b1;
         case (op_q)
@@ -299,10 +333,6 @@ module berth_fp_ack #(
             end
             ROWS: begin
                 una_q      <= m_una;
-                done_q     <= m_done;
-                lost_q_    <= m_lost;
-                fixing_q   <= m_fixing;
-                marked_q   <= m_marked;
                 busy_q     <= m_busy;
                 place_q_   <= m_place;
                 halt_q     <= m_halt;
@@ -316,20 +346,16 @@ module berth_fp_ack #(
                 op_q       <= kind_q == ACK && has_sack_q ? ALIGN : APPLY;
             end
             ALIGN: if (shift_q == '1) begin
-                shift_q <= has_sack ? reached ? {1'b0, upto[6:0]} : {1'b0, back[6:0]} : 8'd0;
-                up_q    <= reached;
+                shift_q <= has_sack ? {1'b0, upto[6:0]} : 8'd0;
             end else begin
-                if (shift_q[6:0] >= 7'd64) begin
-                    seen_at_q <= up_q ? seen_at_q << 64 : seen_at_q >> 64;
-                    shift_q   <= shift_q - 8'd64;
-                end else if (shift_q[6:0] >= 7'd16) begin
-                    seen_at_q <= up_q ? seen_at_q << 16 : seen_at_q >> 16;
+                if (shift_q[6:4] != 3'd0) begin
+                    seen_at_q <= {seen_at_q[111:0], seen_at_q[127:112]};
                     shift_q   <= shift_q - 8'd16;
-                end else if (shift_q[6:0] >= 7'd4) begin
-                    seen_at_q <= up_q ? seen_at_q << 4 : seen_at_q >> 4;
+                end else if (shift_q[3:2] != 2'd0) begin
+                    seen_at_q <= {seen_at_q[123:0], seen_at_q[127:124]};
                     shift_q   <= shift_q - 8'd4;
-                end else if (shift_q[6:0] != 7'd0) begin
-                    seen_at_q <= up_q ? seen_at_q << 1 : seen_at_q >> 1;
+                end else if (shift_q[1:0] != 2'd0) begin
+                    seen_at_q <= {seen_at_q[126:0], seen_at_q[127]};
                     shift_q   <= shift_q - 8'd1;
                 end else begin
                     op_q <= APPLY;
@@ -339,8 +365,6 @@ module berth_fp_ack #(
                 op_q <= GIVE;
                 case (kind_q)
                     ACK: begin
-                        done_q  <= done_q | news;
-                        lost_q_ <= lost_q_ & ~news;
                         seen_q  <= news != '0;
                         lose_q  <= is_nak && syndrome_q[4:0] == 5'd0 && in_window;
                         hunt_q  <= is_ack && selective;
@@ -356,18 +380,8 @@ module berth_fp_ack #(
                         end
                         op_q <= SLIDE;
                     end
-                    AGAIN: begin
-                        fixing_q <= fixing_q & ~at_one;
-                        marked_q <= marked_q | at_one;
-                    end
-                    FAIL: begin
-                        fixing_q <= fixing_q & ~at_one;
-                        lost_q_  <= (lost_q_ & ~at_one) | (at_one & ~done_q);
-                    end
                     PLACE: busy_q[freed_q] <= 1'b0;
                     COMMAND: begin
-                        if (cmd_op_q == 3'd2 || cmd_op_q == 3'd5)
-                            lost_q_ <= lost_q_ | (sent_out & ~done_q & ~fixing_q);
                         if (cmd_op_q == 3'd3 || cmd_op_q == 3'd4) halt_q <= 1'b1;
                         if (cmd_op_q == 3'd5) halt_q <= 1'b0;
                         told_q  <= 1'b0;
@@ -386,10 +400,6 @@ module berth_fp_ack #(
                     end
                     INIT: begin
                         una_q <= psn_cfg;
-                        done_q   <= '0;
-                        lost_q_  <= '0;
-                        fixing_q <= '0;
-                        marked_q <= '0;
                         busy_q   <= '0;
                         place_q_ <= '0;
                         halt_q   <= 1'b0;
@@ -402,46 +412,40 @@ module berth_fp_ack #(
                 endcase
             end
             SLIDE: begin
-                done_q   <= down(done_q, hop);
-                fixing_q <= down(fixing_q, hop);
-                marked_q <= down(marked_q, hop);
-                lost_q_  <= down(lost_q_, hop);
-                una_q    <= una_q + {17'd0, step};
+                una_q <= una_q + {19'd0, step};
                 if (seen_q) begin
-                    armed_q <= flight != {17'd0, step};
+                    armed_q <= flight != {19'd0, step};
                     told_q  <= 1'b0;
                     stamp_q <= now;
                 end
                 open_q <= '0;
                 // what is known behind a gap is looked at; a NAK loses all
                 if (slid) begin
-                    op_q   <= (hunt_q && down(done_q, hop) != '0) || lose_q ? HUNT : GIVE;
+                    op_q   <= hunt_q || lose_q ? HUNT : GIVE;
                     seen_q <= 1'b1;         // HUNT: the packets to look at are not chosen yet
                 end
             end
             HUNT: if (lose_q) begin
-                lost_q_ <= lost_q_ | (sent_out & ~done_q & ~fixing_q);
-                lose_q  <= 1'b0;
+                lose_q <= 1'b0;
                 if (!hunt_q) op_q <= GIVE;
             end else if (seen_q) begin
-                open_q <= ~settled & ones({16'd0, newest});
+                open_q <= ~settled & ones(newest[7], newest[6:0]);
                 seen_q <= 1'b0;
+                if (!any_done) op_q <= can_give ? GIVE : STORE;
             end else begin
                 op_q <= open_q == '0 ? GIVE : MARK;
             end
             MARK: begin
-                if (overtaken) lost_q_ <= lost_q_ | first_one;
-                open_q <= open_q & ~first_one;
+                open_q <= open_q & ~one;
                 op_q   <= HUNT;
             end
             GIVE: begin
-                if (can_give && lost_ready) begin
-                    lost_q_            <= lost_q_ & ~first_one;
-                    fixing_q           <= fixing_q | first_one;
+                looked_q <= 1'b1;
+                if (give) begin
                     busy_q[place_q_]   <= 1'b1;
                     place_q_           <= place_q_ + LR'(1);
                 end
-                if (!can_give || lost_ready) op_q <= STORE;
+                if (!can_give || give) op_q <= STORE;
             end
             default: op_q <= IDLE;  // STORE
         endcase
@@ -456,5 +460,5 @@ module berth_fp_ack #(
     end
 
     logic unused;
-    assign unused = &{1'b0, open_psn, behind, work_busy};
+    assign unused = &{1'b0, open_psn, behind, work_busy, unused_any};
 endmodule

@@ -146,11 +146,6 @@ module berth_fp_arrival #(
   typedef enum logic [2:0] {IDLE, LOCATE, DECIDE, FOLLOW_READ, FOLLOW, SETTLE, DRAIN_READ, DRAIN} state_t;
   typedef enum logic [1:0] {OP_PACKET, OP_PLACED, OP_ACK, OP_CMD} op_t;
 
-  function automatic logic [7:0] run_of(input logic [127:0] bits);
-    run_of = 8'd128;
-    for (int unsigned i = 128; i > 0; i--) if (!bits[i-1]) run_of = 8'(i - 1);
-  endfunction
-
   state_t state_q;
   op_t op_q, op;
   logic [3:0] cmd_op_q;
@@ -189,14 +184,10 @@ module berth_fp_arrival #(
   assign busy         = state_q != IDLE || item_valid || placed_valid || due_busy || afr_valid;
 
   // ---- memories -----------------------------------------------------------------------------
-  logic [31:0] anns[QPS];
-  logic [43:0] rings[QPS*128];
   logic withdrawn;
   row_t ram_row, row, r_q, r, f;
   logic same_q;     // the operation before was of the same QP: its row is in r_q
   record_t rec, rec_new;
-  logic [$bits(r_q)-1:0] rows[QPS];  // plain vectors: Yosys makes no RAM of a struct
-  logic [$bits(rec)-1:0] records[QPS*128];
   logic [31:0] ann, number, size;
   logic [7:0] number_q, credits_q;
   logic [7:0] ring_sge;
@@ -205,20 +196,57 @@ module berth_fp_arrival #(
   logic [6:0] rec_at;
   logic [7:0] walk_q, run_q, run;
 
-  always_ff @(posedge clk) begin
-    if (row_we) rows[q_q] <= r;
-    if (take) ram_row <= rows[q_next];
-    if (ann_we) anns[ann_q] <= ann_number;
-    if (take) ann <= anns[q_next];
-  end
-  always_ff @(posedge clk) begin
-    if (rec_we) records[{q_q, p_q.psn[6:0]}] <= rec_new;
-    if (rec_re) rec <= records[{take ? q_next : q_q, rec_at}];
-  end
-  always_ff @(posedge clk) begin
-    if (ring_we) rings[{ring_q, ring_at}] <= ring_data;
-    if (state_q == LOCATE) {withdrawn, size, ring_sge, ring_sges} <= rings[{q_q, number[6:0]}];
-  end
+  // A row that is written while it is asked for comes from the register; a record is not asked for before its packet.
+  berth_fp_mem #(
+      .WIDTH($bits(r_q)),
+      .DEPTH(QPS),
+      .OWN(1'b1)
+  ) m_rows (
+      .clk,
+      .we(row_we),
+      .waddr(q_q),
+      .wdata(r),
+      .re(take),
+      .raddr(q_next),
+      .rdata(ram_row)
+  );
+  berth_fp_mem #(
+      .WIDTH(32),
+      .DEPTH(QPS)
+  ) m_anns (
+      .clk,
+      .we(ann_we),
+      .waddr(ann_q),
+      .wdata(ann_number),
+      .re(take),
+      .raddr(q_next),
+      .rdata(ann)
+  );
+  berth_fp_mem #(
+      .WIDTH($bits(rec)),
+      .DEPTH(QPS * 128),
+      .OWN(1'b1)
+  ) m_records (
+      .clk,
+      .we(rec_we),
+      .waddr({q_q, p_q.psn[6:0]}),
+      .wdata(rec_new),
+      .re(rec_re),
+      .raddr({take ? q_next : q_q, rec_at}),
+      .rdata(rec)
+  );
+  berth_fp_mem #(
+      .WIDTH(44),
+      .DEPTH(QPS * 128)
+  ) m_rings (
+      .clk,
+      .we(ring_we),
+      .waddr({ring_q, ring_at}),
+      .wdata(ring_data),
+      .re(state_q == LOCATE),
+      .raddr({q_q, number[6:0]}),
+      .rdata({withdrawn, size, ring_sge, ring_sges})
+  );
   assign row    = same_q ? r_q : ram_row;
   assign rec_re = take || state_q == FOLLOW_READ || state_q == DRAIN_READ;
   always_comb begin
@@ -231,12 +259,19 @@ module berth_fp_arrival #(
   logic [31:0] oldest;
   logic [23:0] at_q;
   logic live_q, order_q, old_q, beyond_q, seen_q;
+  logic [6:0] gap_at;
+  logic gap;
   assign oldest = row.credit - 32'(row.begun);
+  berth_fp_first first_missing (
+      .bits(~row.seen),
+      .any(gap),
+      .at(gap_at)
+  );
+  assign run = gap ? {1'b0, gap_at} : 8'd128;
   always_comb begin
     number = !row.selective ? (p_q.begins ? row.credit : oldest)
                                            : oldest + 32'(8'(p_q.credit - oldest[7:0]));
     live   = number - row.complete < ann - row.complete;
-    run    = run_of(row.seen);
   end
 
   // ---- decide ---------------------------------------------------------------------------------
@@ -248,7 +283,8 @@ module berth_fp_arrival #(
   logic [23:0] index, mtu;
   logic [35:0] offset;
   logic [31:0] len_total, offset_q;
-  logic [7:0] run_new;
+  logic [7:0] next_at;     // behind the packet that is followed ...
+  logic next_here;         // ... comes one that is here
   logic [127:0] bit_at;
   record_t d;         // the record that is drained
 
@@ -270,7 +306,8 @@ module berth_fp_arrival #(
     d           = rec;
     bit_at      = 128'd1 << at_q[6:0];
     mtu         = 24'd1 << r_q.log2_mtu;
-    run_new     = run_q;
+    next_at     = (state_q == DECIDE ? run_q : walk_q) + 8'd1;
+    next_here   = !next_at[7] && r_q.seen[next_at[6:0]];
     index       = r_q.selective ? p_q.index : (p_q.begins || !r_q.begun) ? 24'd0 : r_q.index;
     offset      = 36'(index) << r_q.log2_mtu;
     bad_size    = (p_q.ends ? 24'(p_q.len) > mtu : 24'(p_q.len) != mtu) || (p_q.len == '0 && !(p_q.begins && p_q.ends))
@@ -311,7 +348,6 @@ module berth_fp_arrival #(
                 end
                 if (order_q) begin
                   {f.refused, f.refusal, f.skipped} = {1'b0, NONE, 24'd0};
-                  run_new = run_of(f.seen);
                   // Pieces are whole and use credits in order.
                   follows = p_q.begins != r_q.begun && index == (r_q.begun ? r_q.index : 24'd0)
                           && number_q == (p_q.begins ? r_q.credit[7:0] : 8'(r_q.credit[7:0] - 8'd1));
@@ -321,7 +357,7 @@ module berth_fp_arrival #(
                     f.index     = p_q.ends ? '0 : index + 24'd1;
                     want_landed = p_q.begins;
                     if (p_q.begins) f.credit = r_q.credit + 32'd1;
-                    more_follow = run_new != run_q + 8'd1;
+                    more_follow = next_here;
                   end else begin
                     fault   = INVALID;
                     verdict = V_DROP;
@@ -396,7 +432,7 @@ module berth_fp_arrival #(
           f.index     = rec.ends ? '0 : rec.index + 24'd1;
           want_landed = rec.begins;
           if (rec.begins) f.credit = r_q.credit + 32'd1;
-          more_follow = walk_q + 8'd1 != run_q;
+          more_follow = next_here;
         end else begin
           {f.broken, f.refusal, f.refusal_code} = {1'b1, FATAL, NAK_INVALID};
           verdict = V_DROP;
@@ -480,18 +516,15 @@ module berth_fp_arrival #(
         verdict_q <= verdict;
         fault_q   <= fault;
         offset_q  <= offset[31:0];
-        walk_q    <= run_q + 8'd1;
+        walk_q    <= next_at;
         r_q       <= f;
-        if (more_follow || more_drain) begin
-          state_q <= more_follow ? FOLLOW_READ : DRAIN_READ;
-          run_q   <= run_new;
-        end
+        if (more_follow || more_drain) state_q <= more_follow ? FOLLOW_READ : DRAIN_READ;
       end
       FOLLOW_READ: state_q <= FOLLOW;
       FOLLOW:
       if (go) begin
         r_q       <= f;
-        walk_q    <= walk_q + 8'd1;
+        walk_q    <= next_at;
         verdict_q <= verdict;
         if (!follows) fault_q <= INVALID;
         state_q   <= more_follow ? FOLLOW_READ : SETTLE;

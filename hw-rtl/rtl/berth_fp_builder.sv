@@ -150,14 +150,22 @@ module berth_fp_builder #(
 
   // ---- rows -----------------------------------------------------------------------------------
   row_t row, r;
-  logic [$bits(r)-1:0] rows[QPS];  // a plain vector: Yosys makes no RAM of a struct
   logic we, list_ready, tell, expired;
   logic [31:0] fresh, out, tell_first;
   logic [6:0] len, tell_len, trigger_index;
-  always_ff @(posedge clk) begin
-    if (we) rows[q_q] <= r;
-    if (take) row <= rows[q_next];
-  end
+  berth_fp_mem #(
+      .WIDTH($bits(r)),
+      .DEPTH(QPS),
+      .OWN(1'b1)
+  ) m_rows (
+      .clk,
+      .we(we),
+      .waddr(q_q),
+      .wdata(r),
+      .re(take),
+      .raddr(q_next),
+      .rdata(row)
+  );
 
   assign fresh = row.committed - row.announced;
   assign out   = row.announced - row.landed;
@@ -285,17 +293,24 @@ module berth_fp_builder #(
 
   // ---- a list goes out ----------------------------------------------------------------------------
   // `fetch` counts sizes that are read, `left` those that are not taken yet.
-  logic [31:0] sizes[QPS*128];
   logic [31:0] size;
   logic [6:0] left_q, at_q;
   logic head_q, there_q, size_re, size_take;
   assign out_busy  = head_q || left_q != '0 || there_q;
   assign size_take = lfr_ready && there_q && !head_q;
   assign size_re   = left_q != '0 && (!there_q || size_take);
-  always_ff @(posedge clk) begin
-    if (run_q && op_q == POST && credit_q) sizes[{q_q, row.posted[6:0]}] <= size_q;
-    if (size_re) size <= sizes[{lfr_q, at_q}];
-  end
+  berth_fp_mem #(
+      .WIDTH(32),
+      .DEPTH(QPS * 128)
+  ) m_sizes (
+      .clk,
+      .we(run_q && op_q == POST && credit_q),
+      .waddr({q_q, row.posted[6:0]}),
+      .wdata(size_q),
+      .re(size_re),
+      .raddr({lfr_q, at_q}),
+      .rdata(size)
+  );
   assign lfr_valid = head_q || there_q;
   assign lfr_begin = head_q;
   assign lfr_size  = size;

@@ -126,9 +126,6 @@ module berth_fp_done #(
   assign busy        = state_q != IDLE || head_valid || local_valid || cq_valid || rel_valid;
 
   // ---- memories ------------------------------------------------------------------------
-  logic [75:0] rings[QPS*128];
-  logic [15:0] cfgs[QPS];
-  logic [40:0] freeds[QPS];
   logic gone;
   logic [63:0] wr_id;
   logic [7:0] ring_sge, cqn, asid, sge_q, first;
@@ -137,16 +134,44 @@ module berth_fp_done #(
   logic [31:0] recvs;
   logic [8:0] sges_freed;
 
-  always_ff @(posedge clk) begin
-    if (ring_we) rings[{ring_q, ring_at}] <= ring_data;
-    if (begin_now) {gone, wr_id, ring_sge, ring_sges} <= rings[{q, is_local ? l.credit[6:0] : head.credit[6:0]}];
-  end
-  always_ff @(posedge clk) begin
-    if (state_q == CMD && !cmd_ask) cfgs[cmd_q] <= {cmd_cqn, cmd_asid};
-    if (begin_now) {cqn, asid} <= cfgs[q];
-    if (freed_we) freeds[freed_q] <= {completed, freed_sges};
-    if (state_q == IDLE) {recvs, sges_freed} <= freeds[q];
-  end
+  berth_fp_mem #(
+      .WIDTH(76),
+      .DEPTH(QPS * 128)
+  ) m_rings (
+      .clk,
+      .we(ring_we),
+      .waddr({ring_q, ring_at}),
+      .wdata(ring_data),
+      .re(begin_now),
+      .raddr({q, is_local ? l.credit[6:0] : head.credit[6:0]}),
+      .rdata({gone, wr_id, ring_sge, ring_sges})
+  );
+  berth_fp_mem #(
+      .WIDTH(16),
+      .DEPTH(QPS),
+      .OWN(1'b1)
+  ) m_cfg (
+      .clk,
+      .we(state_q == CMD && !cmd_ask),
+      .waddr(cmd_q),
+      .wdata({cmd_cqn, cmd_asid}),
+      .re(begin_now),
+      .raddr(q),
+      .rdata({cqn, asid})
+  );
+  berth_fp_mem #(
+      .WIDTH(41),
+      .DEPTH(QPS),
+      .OWN(1'b1)
+  ) m_freed (
+      .clk,
+      .we(freed_we),
+      .waddr(freed_q),
+      .wdata({completed, freed_sges}),
+      .re(state_q == IDLE),
+      .raddr(q),
+      .rdata({recvs, sges_freed})
+  );
 
   assign sge_re = (state_q == WRITE && may) || state_q == READ;
   assign sge_at = {d_q.q, state_q == WRITE ? first : sge_q};
@@ -168,13 +193,24 @@ module berth_fp_done #(
              && (!local_q ? !gone : l_q.kind == LOCAL || l_q.kind == PART ? l_q.chunks != '0
                  : !gone && (l_q.kind == FLUSH || 16'(recvs[15:0] - l_q.recv - 16'd1) >= 16'h8000));
 
-  logic [31:0] gives[QPS];
-  logic [31:0] given_q;
+  logic [31:0] given_before, given_q;    // until this receive; of it
   assign given_we = state_q == STORE || (state_q == CMD && !cmd_ask);
-  assign given    = state_q == CMD ? 32'd0 : given_q;
+  assign given    = state_q == CMD ? 32'd0 : given_before + given_q;
+  berth_fp_mem #(
+      .WIDTH(32),
+      .DEPTH(QPS),
+      .OWN(1'b1)
+  ) m_given (
+      .clk,
+      .we(given_we),
+      .waddr(freed_q),
+      .wdata(given),
+      .re(state_q == IDLE),
+      .raddr(q),
+      .rdata(given_before)
+  );
   always_ff @(posedge clk) begin
-    if (given_we) gives[freed_q] <= given;
-    if (state_q == IDLE) given_q <= gives[q];
+    if (state_q == IDLE) given_q <= '0;
     else if (state_q == RELEASE && (!rel_valid || rel_ready)) given_q <= given_q + 32'(chunk);
   end
 

@@ -180,13 +180,8 @@ module berth_fp_grant #(
   assign busy      = state_q != IDLE || ask_busy || adv_busy || xr_valid || xa_valid;
 
   // ---- memories --------------------------------------------------------------------------
-  logic [15:0] parseds[QPS], freeds[QPS];
-  logic [31:0] givens[QPS];
   logic [31:0] n_given, n_given_q;
-  logic [109:0] pends[QPS*128];
-  logic [84:0] chunks[QPS*16];
   row_t ram_row, row, r_q, r;
-  logic [$bits(r)-1:0] rows[QPS];  // a plain vector: Yosys makes no RAM of a struct
   logic same_q;     // the operation before was of the same QP: its row is in r_q
   logic [15:0] n_parsed, n_parsed_q, n_freed, n_freed_q, look_recv;
   logic [63:0] wr_id, va, again_va;
@@ -196,16 +191,56 @@ module berth_fp_grant #(
   logic [2:0] ranges;
   logic p_last, p_local, p_bad;
 
-  always_ff @(posedge clk) begin
-    if (state_q == DECIDE && go && we) rows[q_q] <= r;
-    if (take) ram_row <= rows[q_next];
-    if (parsed_we) parseds[parsed_q] <= parsed;
-    if (take) n_parsed <= parseds[q_next];
-    if (freed_we) freeds[freed_q] <= freed_recvs;
-    if (take) n_freed <= freeds[q_next];
-    if (given_we) givens[freed_q] <= given;
-    if (take) n_given <= givens[q_next];
-  end
+  // A row that is written while it is asked for comes from the register; of receives only those that are parsed count.
+  berth_fp_mem #(
+      .WIDTH($bits(r)),
+      .DEPTH(QPS),
+      .OWN(1'b1)
+  ) m_rows (
+      .clk,
+      .we(state_q == DECIDE && go && we),
+      .waddr(q_q),
+      .wdata(r),
+      .re(take),
+      .raddr(q_next),
+      .rdata(ram_row)
+  );
+  berth_fp_mem #(
+      .WIDTH(16),
+      .DEPTH(QPS)
+  ) m_parsed (
+      .clk,
+      .we(parsed_we),
+      .waddr(parsed_q),
+      .wdata(parsed),
+      .re(take),
+      .raddr(q_next),
+      .rdata(n_parsed)
+  );
+  berth_fp_mem #(
+      .WIDTH(16),
+      .DEPTH(QPS)
+  ) m_freed (
+      .clk,
+      .we(freed_we),
+      .waddr(freed_q),
+      .wdata(freed_recvs),
+      .re(take),
+      .raddr(q_next),
+      .rdata(n_freed)
+  );
+  berth_fp_mem #(
+      .WIDTH(32),
+      .DEPTH(QPS)
+  ) m_given (
+      .clk,
+      .we(given_we),
+      .waddr(freed_q),
+      .wdata(given),
+      .re(take),
+      .raddr(q_next),
+      .rdata(n_given)
+  );
   assign row       = same_q ? r_q : ram_row;
   always_comb begin
     look_recv = row.grant;
@@ -221,14 +256,32 @@ module berth_fp_grant #(
         for (int unsigned i = 16; i > 0; i--) if (row.own[i-1]) look_slot = 4'(i - 1);
     end
   end
-  always_ff @(posedge clk) begin
-    if (pend_we) pends[pend_at] <= pend_data;
-    if (state_q == LOOK) {wr_id, size, first_range, ranges, p_last, p_local, p_bad} <= pends[{q_q, look_recv[6:0]}];
-  end
-  always_ff @(posedge clk) begin
-    if (state_q == DECIDE && op_q == ASK && can_ask) chunks[{q_q, r_q.ask_w[3:0]}] <= {va, chunk};
-    if (state_q == LOOK) {again_va, again_len} <= chunks[{q_q, look_slot}];
-  end
+  berth_fp_mem #(
+      .WIDTH(110),
+      .DEPTH(QPS * 128),
+      .OWN(1'b1)
+  ) m_pends (
+      .clk,
+      .we(pend_we),
+      .waddr(pend_at),
+      .wdata(pend_data),
+      .re(state_q == LOOK),
+      .raddr({q_q, look_recv[6:0]}),
+      .rdata({wr_id, size, first_range, ranges, p_last, p_local, p_bad})
+  );
+  berth_fp_mem #(
+      .WIDTH(85),
+      .DEPTH(QPS * 16),
+      .OWN(1'b1)
+  ) m_chunks (
+      .clk,
+      .we(state_q == DECIDE && op_q == ASK && can_ask),
+      .waddr({q_q, r_q.ask_w[3:0]}),
+      .wdata({va, chunk}),
+      .re(state_q == LOOK),
+      .raddr({q_q, look_slot}),
+      .rdata({again_va, again_len})
+  );
 
   assign sge_re = state_q == LOOK && (op_q == ASK || op_q == COMMAND);
   assign sge_at = {q_q, op_q == COMMAND ? sge_q : row.sge};

@@ -130,11 +130,18 @@ module berth_fp_parse #(
     logic [31:0] ip, epoch, qkey;
   } peer_t;
   peer_t peer;
-  logic [$bits(peer)-1:0] rows[QPS];  // a plain vector: Yosys makes no RAM of a struct
-  always_ff @(posedge clk) begin
-    if (row_we) rows[row_q] <= {row_on, row_selective, row_asid, row_mac, row_ip, row_epoch, row_qkey};
-    if (rf_valid && rf_ready) peer <= rows[qpn[QW-1:0]];
-  end
+  berth_fp_mem #(
+      .WIDTH($bits(peer)),
+      .DEPTH(QPS)
+  ) m_rows (
+      .clk,
+      .we(row_we),
+      .waddr(row_q),
+      .wdata({row_on, row_selective, row_asid, row_mac, row_ip, row_epoch, row_qkey}),
+      .re(rf_valid && rf_ready),
+      .raddr(qpn[QW-1:0]),
+      .rdata(peer)
+  );
 
   always_ff @(posedge clk) begin
     if (rf_ready) v1_q <= rf_valid;
@@ -210,13 +217,20 @@ module berth_fp_parse #(
 
   assign passed       = !v1_q || step;
 
-  logic [31:0] heards[QPS];
   logic heard_we;
   assign heard_we = row_start || (step && !cpu_valid);
-  always_ff @(posedge clk) begin
-    if (heard_we) heards[row_start ? row_q : q_q] <= now;
-    heard <= heards[ask_q];
-  end
+  berth_fp_mem #(
+      .WIDTH(32),
+      .DEPTH(QPS)
+  ) m_heard (
+      .clk,
+      .we(heard_we),
+      .waddr(row_start ? row_q : q_q),
+      .wdata(now),
+      .re(1'b1),
+      .raddr(ask_q),
+      .rdata(heard)
+  );
 
   // A frame has one way out.
   always_ff @(posedge clk)

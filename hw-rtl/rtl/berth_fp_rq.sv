@@ -90,9 +90,7 @@ module berth_fp_rq #(
   } row_t;
   typedef enum logic [2:0] {IDLE, BELL, FETCH, START, ASK} state_t;
 
-  logic [24:0] freeds[QPS], parseds[QPS];
   row_t row, r;
-  logic [$bits(r)-1:0] rows[QPS];  // a plain vector: Yosys makes no RAM of a struct
   state_t state_q;
   logic [QW-1:0] q_q, at, ready_q;
   logic ready_valid, ready_pop, ready_busy, we, again, pi_good, last, fetch_ok;
@@ -153,14 +151,43 @@ module berth_fp_rq #(
     endcase
   end
 
-  always_ff @(posedge clk) begin
-    if (we) rows[q_q] <= r;
-    if (state_q == IDLE) row <= rows[at];
-    if (freed_we) freeds[freed_q] <= {freed_recvs, freed_sges};
-    if (state_q == IDLE) {recvs_freed, sges_freed} <= freeds[at];
-    if (parsed_we) parseds[parsed_q] <= {parsed, parsed_tail};
-    if (state_q == IDLE) {recvs_parsed, sge_tail_row} <= parseds[at];
-  end
+  berth_fp_mem #(
+      .WIDTH($bits(r)),
+      .DEPTH(QPS),
+      .OWN(1'b1)
+  ) m_rows (
+      .clk,
+      .we(we),
+      .waddr(q_q),
+      .wdata(r),
+      .re(state_q == IDLE),
+      .raddr(at),
+      .rdata(row)
+  );
+  berth_fp_mem #(
+      .WIDTH(25),
+      .DEPTH(QPS)
+  ) m_freed (
+      .clk,
+      .we(freed_we),
+      .waddr(freed_q),
+      .wdata({freed_recvs, freed_sges}),
+      .re(state_q == IDLE),
+      .raddr(at),
+      .rdata({recvs_freed, sges_freed})
+  );
+  berth_fp_mem #(
+      .WIDTH(25),
+      .DEPTH(QPS)
+  ) m_parsed (
+      .clk,
+      .we(parsed_we),
+      .waddr(parsed_q),
+      .wdata({parsed, parsed_tail}),
+      .re(state_q == IDLE),
+      .raddr(at),
+      .rdata({recvs_parsed, sge_tail_row})
+  );
 
   berth_fp_ready #(
       .QPS(QPS),
@@ -309,11 +336,20 @@ module berth_fp_rq #(
   assign told_q     = lost ? b_q : q_q;
   assign told_pi    = pi_q;
 
-  logic [24:0] pushes[QPS];    // {parsed, SGE tail}, for the parser itself
-  always_ff @(posedge clk) begin
-    if (parsed_we) pushes[parsed_q] <= {parsed, parsed_tail};
-    if (start_tag) pushed <= pushes[b_q];
-  end
+  // For the parser itself.
+  berth_fp_mem #(
+      .WIDTH(25),
+      .DEPTH(QPS),
+      .OWN(1'b1)
+  ) m_pushed (
+      .clk,
+      .we(parsed_we),
+      .waddr(parsed_q),
+      .wdata({parsed, parsed_tail}),
+      .re(start_tag),
+      .raddr(b_q),
+      .rdata(pushed)
+  );
 
   always_ff @(posedge clk) begin
     lane_q <= 3'(part_at & (TW + 5)'(LANES - 1));

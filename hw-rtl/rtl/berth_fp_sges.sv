@@ -33,7 +33,8 @@ module berth_fp_sges #(
   assign done_ok  = !place_re && done_re && !(grant_re && last_done_q);
   berth_fp_mem #(
       .WIDTH(96),
-      .DEPTH(QPS * 256)
+      .DEPTH(QPS * 256),
+      .OWN(1'b1)   // only ranges of receives that are parsed count
   ) memory (
       .clk,
       .we,

@@ -75,5 +75,5 @@ module berth_wr_arb #(
   // No packet crosses a 4 KiB boundary or is empty.
   always_ff @(posedge clk)
     if (!rst && hwr_valid && hwr_first)
-      assert (hwr_len != 0 && {1'b0, hwr_addr[11:0]} + hwr_len <= 13'h1000);
+      assert (hwr_len != 0 && 14'(hwr_addr[11:0]) + 14'(hwr_len) <= 14'h1000);
 endmodule
