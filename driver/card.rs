@@ -161,6 +161,8 @@ struct CmdRing {
     ci: u16,
     /// Producer index that the card was told last.
     rung: u16,
+    /// Entry before the producer index.
+    last: Entry,
     /// Changes whenever the ring is set up anew for another run of firmware.
     generation: u32,
 }
@@ -610,6 +612,7 @@ impl Card {
                     pi: 0,
                     ci: 0,
                     rung: 0,
+                    last: [0; ENTRY_WORDS],
                     generation: 0,
                 }, "berth_cmd"),
                 events <- new_mutex!(EventRing { ring: Some(events), ci: 0 }, "berth_events"),
@@ -730,7 +733,9 @@ impl Card {
         if self.state() != State::Up || generation.is_some_and(|g| g != cmd.generation) {
             return Err(ENODEV);
         }
-        let CmdRing { ring, pi, ci, .. } = &mut *cmd;
+        let CmdRing {
+            ring, pi, ci, last, ..
+        } = &mut *cmd;
         let Some(ring) = ring else {
             return Err(ENODEV);
         };
@@ -748,8 +753,35 @@ impl Card {
         for entry in entries {
             dma_write!(ring, [try: usize::from(*pi % RING)], *entry);
             *pi = pi.wrapping_add(1);
+            *last = *entry;
         }
         Ok(())
+    }
+
+    /// Asks for the eviction of a page, without ringing the doorbell: together with those before it, if the
+    /// card has not been told of them.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::post`].
+    pub(crate) fn put_evict(&self, index: u32) -> Result {
+        {
+            let mut cmd = self.cmd.lock();
+            let CmdRing {
+                ring,
+                pi,
+                rung,
+                last,
+                ..
+            } = &mut *cmd;
+            if let (State::Up, Some(ring)) = (self.state(), ring) {
+                if pi != rung && evict_add(last, index) {
+                    dma_write!(ring, [try: usize::from(pi.wrapping_sub(1) % RING)], *last);
+                    return Ok(());
+                }
+            }
+        }
+        self.put(&[evict_command(index)])
     }
 
     /// Number of the firmware's run. What an event asks for is answered to that run only.

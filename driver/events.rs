@@ -71,10 +71,12 @@ fn dispatch(card: &Arc<Card>, entry: &Entry) -> Option<()> {
             }
         }
         EV_PAGE_EVICTED => {
-            let page = card.xlt.lock().evict_answered(entry[1]);
-            if let Some((asid, vpn)) = page {
-                if let Some(context) = card.context(asid) {
-                    context.evicted(vpn, entry[1], entry[2] == 1);
+            for (index, dropped) in evicted_pages(entry) {
+                let page = card.xlt.lock().evict_answered(index);
+                if let Some((asid, vpn)) = page {
+                    if let Some(context) = card.context(asid) {
+                        context.evicted(vpn, index, dropped);
+                    }
                 }
             }
         }

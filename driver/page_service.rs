@@ -450,7 +450,7 @@ impl Context {
         self.card.xlt.lock().evict_asked(page.index);
         if self
             .card
-            .put(&[by_index(CMD_PAGE_EVICT, page.index)])
+            .put_evict(page.index)
             .is_err()
         {
             // Not asked after all; the sweep tries again.

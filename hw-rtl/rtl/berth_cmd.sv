@@ -39,6 +39,7 @@ module berth_cmd #(
     output logic [7:0]        ch_asid,
     output logic              ch_write,
     output logic [51:0]       ch_page,
+    output logic              ch_more,  // another page of the command follows
     output logic              rdy_valid,
     input  logic              rdy_ready,
     output logic [17:0]       rdy_tag,
@@ -121,7 +122,7 @@ module berth_cmd #(
 
   // ---- The entry, word 0 in the low bits --------------------------------------
   logic [511:0] entry_q;
-  logic [1:0] page_q;
+  logic [3:0] page_q;       // pages carried out
   logic [3:0] word_q;
   wire [31:0] w0 = entry_q[31:0];
   wire [31:0] w1 = entry_q[63:32];
@@ -131,7 +132,16 @@ module berth_cmd #(
   wire asid_ok = w2 != 0 && w2 < berth_regs_pkg::NUM_ASIDS;
   wire install_ok = w1 >= 1 && w1 <= 3 && asid_ok;
   wire page_ok = {16'd0, page[63:48]} < berth_regs_pkg::XLT_ENTRIES;
-  wire index_ok = w1 < berth_regs_pkg::XLT_ENTRIES;
+  wire revoke_ok = w1 < berth_regs_pkg::XLT_ENTRIES;
+  // Pages to evict: half a word each, the one at hand in w1.
+  wire evict = opcode == berth_regs_pkg::CMD_PAGE_EVICT;
+  wire [3:0] further = w0[11:8];
+  logic evict_ok;
+  always_comb begin
+    evict_ok = further < 4'd12;
+    for (int unsigned i = 0; i < 12; i++)
+      if (4'(i) <= further && {16'd0, entry_q[32+16*i+:16]} >= berth_regs_pkg::XLT_ENTRIES) evict_ok = 1'b0;
+  end
 
   assign ring_ci = ci_q;
   assign rd_valid = request_q && enable;
@@ -140,7 +150,8 @@ module berth_cmd #(
   assign rd_tag = put_q;
 
   assign ch_valid = state_q == CHANGE || (state_q == INSTALL && page_ok);
-  assign ch_op = state_q == INSTALL ? 2'd0 : opcode == berth_regs_pkg::CMD_PAGE_EVICT ? 2'd1 : 2'd2;
+  assign ch_op = state_q == INSTALL ? 2'd0 : evict ? 2'd1 : 2'd2;
+  assign ch_more = state_q == INSTALL ? page_q[1:0] + 2'd1 != w1[1:0] : evict && page_q != further;
   assign ch_index = state_q == INSTALL ? page[60:48] : w1[12:0];
   assign ch_vpn = page[47:0];
   assign ch_asid = w2[7:0];
@@ -171,7 +182,8 @@ module berth_cmd #(
       DECODE:
       unique case (opcode)
         berth_regs_pkg::CMD_PAGE_INSTALL: if (!install_ok) inc_bad = 1'b1;
-        berth_regs_pkg::CMD_PAGE_EVICT, berth_regs_pkg::CMD_PAGE_REVOKE: if (!index_ok) inc_bad = 1'b1;
+        berth_regs_pkg::CMD_PAGE_EVICT: if (!evict_ok) inc_bad = 1'b1;
+        berth_regs_pkg::CMD_PAGE_REVOKE: if (!revoke_ok) inc_bad = 1'b1;
         berth_regs_pkg::CMD_PAGE_READY, berth_regs_pkg::CMD_FENCE: ;
         default: if (opcode < berth_regs_pkg::CMD_FIRST_FW) inc_bad = 1'b1;
       endcase
@@ -238,7 +250,8 @@ module berth_cmd #(
       DECODE: begin
         unique case (opcode)
           berth_regs_pkg::CMD_PAGE_INSTALL: state_q <= install_ok ? INSTALL : LOAD;
-          berth_regs_pkg::CMD_PAGE_EVICT, berth_regs_pkg::CMD_PAGE_REVOKE: state_q <= index_ok ? CHANGE : LOAD;
+          berth_regs_pkg::CMD_PAGE_EVICT: state_q <= evict_ok ? CHANGE : LOAD;
+          berth_regs_pkg::CMD_PAGE_REVOKE: state_q <= revoke_ok ? CHANGE : LOAD;
           berth_regs_pkg::CMD_PAGE_READY: state_q <= READY;
           berth_regs_pkg::CMD_FENCE: state_q <= FENCE;
           default: state_q <= opcode < berth_regs_pkg::CMD_FIRST_FW ? LOAD : COPY;
@@ -248,9 +261,14 @@ module berth_cmd #(
       if (ch_ready || !page_ok) begin
         page_q <= page_q + 1;
         entry_q[511:128] <= {128'd0, entry_q[511:256]};
-        if (page_q + 2'd1 == w1[1:0]) state_q <= LOAD;
+        if (!ch_more) state_q <= LOAD;
       end
-      CHANGE: if (ch_ready) state_q <= LOAD;
+      CHANGE:
+      if (ch_ready) begin
+        page_q <= page_q + 1;
+        entry_q[511:32] <= {16'd0, entry_q[511:48]};
+        if (!ch_more) state_q <= LOAD;
+      end
       READY: if (rdy_ready) state_q <= LOAD;
       FENCE: if (quiet) state_q <= TOKEN;
       TOKEN: if (token_ready) state_q <= LOAD;

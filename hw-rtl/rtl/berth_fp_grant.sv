@@ -23,7 +23,8 @@ module berth_fp_grant #(
     input  logic [ 3:0]    cmd_op,     // X_*
     input  logic [QW-1:0]  cmd_q,
     input  logic [ 7:0]    cmd_asid,   // start
-    input  logic [15:0]    cmd_limit,  // start: asks for no further receive while so many 4 KiB are asked for or held
+    input  logic [15:0]    cmd_limit,  // start: bound of memory in 4 KiB, see `asked` ...
+    input  logic [15:0]    cmd_more,   // ... and how much more while data come
     input  logic [ 7:0]    cmd_status, // end
     input  logic [ 7:0]    cmd_first,  // go back: the number that the next credit is to have
     input  logic [15:0]    cmd_recv,   // look, mark, let go: the receive ...
@@ -133,9 +134,10 @@ module berth_fp_grant #(
     // Memory is short: what is granted is committed, and until one more is, only that one is asked for, so that nothing
     // is held ahead of what waits.
     logic        serial;
-    // Bytes asked for, without what went back from here; no more than so many 4 KiB (0: no bound) ...
+    // Bytes asked for, without what went back from here; no more than so many 4 KiB (0: no bound), and so many more
+    // when memory has come back since the oldest request that is not answered: more will, until a new one is ...
     logic [31:0] asked;
-    logic [15:0] limit;
+    logic [15:0] limit, more;
     logic        limited;    // ... which is why no further receive is asked for
     logic        ended;
     logic [7:0]  status;     // of all receives after the end
@@ -185,7 +187,7 @@ module berth_fp_grant #(
   logic same_q;     // the operation before was of the same QP: its row is in r_q
   logic [15:0] n_parsed, n_parsed_q, n_freed, n_freed_q, look_recv;
   logic [63:0] wr_id, va, again_va;
-  logic [31:0] size, rest;
+  logic [31:0] size, rest, given_then, expected;
   logic [20:0] chunk, bound, again_len;
   logic [7:0] first_range;
   logic [2:0] ranges;
@@ -250,6 +252,11 @@ module berth_fp_grant #(
     if (op_q == COMMAND) look_recv = recv_q;
     // What is released: the chunk that was answered, the oldest that is held in vain, or the oldest of all.
     look_slot = slot_q;
+    // ... but while asking, the oldest one that is not answered.
+    if (op_q == ASK)
+      for (int unsigned i = 16; i > 0; i--)
+        if (row.used[4'(row.have_w[3:0] + 4'(i - 1))] && !row.held[4'(row.have_w[3:0] + 4'(i - 1))])
+          look_slot = 4'(row.have_w[3:0] + 4'(i - 1));
     if (op_q == ADVANCE) begin
       look_slot = row.have_w[3:0];
       if (row.ended || row.rewind)
@@ -270,17 +277,17 @@ module berth_fp_grant #(
       .rdata({wr_id, size, first_range, ranges, p_last, p_local, p_bad})
   );
   berth_fp_mem #(
-      .WIDTH(85),
+      .WIDTH(117)  /* {bytes given back when it was asked for, address, length} */,
       .DEPTH(QPS * 16),
       .OWN(1'b1)
   ) m_chunks (
       .clk,
       .we(state_q == DECIDE && op_q == ASK && can_ask),
       .waddr({q_q, r_q.ask_w[3:0]}),
-      .wdata({va, chunk}),
+      .wdata({n_given_q, va, chunk}),
       .re(state_q == LOOK),
       .raddr({q_q, look_slot}),
-      .rdata({again_va, again_len})
+      .rdata({given_then, again_va, again_len})
   );
 
   assign sge_re = state_q == LOOK && (op_q == ASK || op_q == COMMAND);
@@ -311,9 +318,10 @@ module berth_fp_grant #(
     range_ends = 32'(chunk) == rest;
     recv_ends  = ranges == '0 || (range_ends && r_q.ask_range + 3'd1 == ranges);
     can_ask    = r_q.on && !r_q.rewind && !(r_q.serial && r_q.ask != r_q.grant) && r_q.ask != n_parsed_q && 8'(r_q.ask_w - r_q.have_w) < 8'd16;
+    expected   = (r_q.used & ~r_q.held) != '0 && n_given_q != given_then ? {4'd0, r_q.more, 12'd0} : 32'd0;
     // A receive is asked for as a whole, and the oldest in any case.
     full       = r_q.limit != '0 && r_q.ask != n_freed_q && {r_q.ask_range, r_q.ask_at} == '0 && !r_q.ended
-              && r_q.asked - n_given_q >= {4'd0, r_q.limit, 12'd0};
+              && r_q.asked - n_given_q >= {4'd0, r_q.limit, 12'd0} + expected;
     have       = 1'b0;
     local_turn = r_q.grant == n_freed_q;
     at         = r_q.have_w[3:0];
@@ -369,6 +377,7 @@ module berth_fp_grant #(
             r.on   = 1'b1;
             r.asid = asid_q;
             r.limit = cmd_limit;
+            r.more  = cmd_more;
           end
           X_END: begin
             r.ended  = 1'b1;

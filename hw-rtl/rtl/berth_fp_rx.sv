@@ -19,7 +19,9 @@
 //   12  longest list 6:0, trigger 9:8, its index 23:16, "few" credits 30:24   13  repeat of lists, units of 64 clocks
 //   14  producer index at the start   15  number of the first credit that is void
 //   16  own IPv4 address          17, 18  own MAC address: last four bytes; first two (for all QPs, at once)
-//   19  no further receive is granted while so many 4 KiB are granted or asked for; 0: no bound. The oldest always is
+//   19  bound of granted memory 15:0, in 4 KiB; 0: none. No further receive is asked for while so many are granted or
+//       asked for; so many more 31:16, if memory has come back since the oldest request that is not answered. The
+//       oldest receive always is asked for
 //   20..23  memory that is gone: address of its first byte; that behind its last byte; low word first
 //   32  payloads are being written 31, elements are to be fetched, checked or completed 30, memory that is gone is still
 //       held 29, memory is asked for and no credit is out 28, receives that hold memory or ask for it 15:0
@@ -778,6 +780,7 @@ module berth_fp_rx #(
       .cmd_q(c_q),
       .cmd_asid(stage[4][7:0]),
       .cmd_limit(stage[19][15:0]),
+      .cmd_more(stage[19][31:16]),
       .cmd_status(status_q),
       .cmd_first(c_op_q == X_VOID ? stage[15][7:0] : st_announced[7:0]),
       .cmd_recv(walk_recv),

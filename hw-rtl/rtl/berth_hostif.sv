@@ -281,6 +281,7 @@ module berth_hostif #(
   logic [103:0] lk_vpn;
   logic lk_hit;
   logic [51:0] lk_page, ch_page;
+  logic ch_more;
   logic ch_valid, ch_ready, ch_write, rdy_valid, rdy_ready, xev_valid, xev_ready, xlt_busy;
   logic [1:0] ch_op;
   logic [12:0] ch_index;
@@ -295,7 +296,7 @@ module berth_hostif #(
   );
   berth_xlt xlt (
       .clk, .rst, .lk_req, .lk_asid, .lk_vpn, .lk_ack, .lk_hit, .lk_page,
-      .ch_valid, .ch_ready, .ch_op, .ch_index, .ch_vpn, .ch_asid, .ch_write, .ch_page,
+      .ch_valid, .ch_ready, .ch_op, .ch_index, .ch_vpn, .ch_asid, .ch_write, .ch_page, .ch_more,
       .rdy_valid, .rdy_ready, .rdy_tag, .rdy_status,
       .go_valid(xhead_valid), .go_ready(xhead_ready), .go_release(xhead.give_back), .go_write(xhead.write),
       .go_asid(xhead.asid), .go_va(xhead.va), .go_len(xhead.len), .go_tag(xhead.tag),
@@ -426,7 +427,7 @@ module berth_hostif #(
       .rd_valid(ring_valid), .rd_ready(ring_ready), .rd_addr(ring_addr), .rd_len(ring_len),
       .rd_tag(ring_tag), .cpl_tag(ring_cpl_tag), .cpl_valid(ring_cpl_valid), .cpl_offset(ring_cpl_offset), .cpl_data(ring_cpl_data), .cpl_more(ring_cpl_more), .cpl_end(ring_cpl_end),
       .cpl_err(ring_cpl_err),
-      .ch_valid, .ch_ready, .ch_op, .ch_index, .ch_vpn, .ch_asid, .ch_write, .ch_page,
+      .ch_valid, .ch_ready, .ch_op, .ch_index, .ch_vpn, .ch_asid, .ch_write, .ch_page, .ch_more,
       .rdy_valid, .rdy_ready, .rdy_tag, .rdy_status, .hold, .quiet(rd_quiet && wr_quiet),
       .token_valid, .token_ready, .token_data, .fw_valid(pend_cmd), .fw_pop, .fw_raddr, .fw_rdata,
       .inc_bad(inc_cmd_bad), .busy(cmd_busy)

@@ -7,7 +7,8 @@
 //   choose user -> hash -> read -> compare -> answer to DMA, read the count -> write the count
 //
 // Users of ranges: 0 firmware, 1 and 2 the transmit and the receive half of the fast path.
-// A change by the driver waits until the pipeline is empty. All users take turns, page by page.
+// A change by the driver waits until the pipeline is empty; the next one of the same command follows it at once, and
+// evictions of one command have one answer. All users take turns, page by page.
 module berth_xlt (
     input  logic              clk,
     input  logic              rst,
@@ -27,6 +28,7 @@ module berth_xlt (
     input  logic [7:0]        ch_asid,
     input  logic              ch_write,
     input  logic [51:0]       ch_page,
+    input  logic              ch_more,  // another one of the same command follows; at most 12 evictions
     // Driver's answer to a page request: on to the user in bits 17:16 of the tag.
     input  logic              rdy_valid,
     output logic              rdy_ready,
@@ -299,7 +301,7 @@ module berth_xlt (
   end
 
   // ---- Changes --------------------------------------------------------------------------
-  wire evict_event = ch_done && ch_op == EVICT;
+  wire evict_event = ch_done && ch_op == EVICT && !ch_more;
   assign ch_ready = ch_done;
   assign block = again_q;
 
@@ -327,7 +329,8 @@ module berth_xlt (
       RUN: if (ch_valid && (open_q == 0 || !any)) state_q <= DRAIN;
       // The count at ch_index is read once nothing is under way.
       DRAIN:
-      if (!(a_q || b_q || c_q || d_q)) begin
+      if (!ch_valid) state_q <= RUN;
+      else if (!(a_q || b_q || c_q || d_q)) begin
         wait_q <= 1'b1;
         if (wait_q) state_q <= CHANGE;
       end
@@ -335,6 +338,11 @@ module berth_xlt (
         state_q <= RUN;
         open_q  <= 3'd4;
         again_q <= !ch_done;
+        // The next one's count is read meanwhile.
+        if (ch_done && ch_more) begin
+          state_q <= DRAIN;
+          wait_q  <= 1'b1;
+        end
       end
     endcase
     if (rst) begin
@@ -418,7 +426,22 @@ module berth_xlt (
     if (rst) ev_turn_q <= '0;
     else if (rev_ready != 0) ev_turn_q <= ev_pick == 2'(USERS - 1) ? 2'd0 : ev_pick + 2'd1;
 
-  wire [7*32-1:0] evict_words = {128'd0, 31'd0, evict_now, 19'd0, ch_index, berth_regs_pkg::EV_PAGE_EVICTED};
+  // Pages of the command so far, half a word each: {dropped, 2 zeros, index}.
+  logic [11:0][15:0] evicted_q, evicted;
+  logic [3:0] evicted_n_q;
+  always_comb begin
+    evicted = evicted_q;
+    evicted[evicted_n_q] = {evict_now, 2'd0, ch_index};
+  end
+  always_ff @(posedge clk)
+    if (rst || evict_event) begin
+      evicted_n_q <= '0;
+      evicted_q   <= '0;
+    end else if (ch_done && ch_op == EVICT) begin
+      evicted_n_q <= evicted_n_q + 1'b1;
+      evicted_q   <= evicted;
+    end
+  wire [7*32-1:0] evict_words = {evicted, berth_regs_pkg::EV_PAGE_EVICTED | {20'd0, evicted_n_q, 8'd0}};
   berth_fifo #(
       .WIDTH(7 * 32),
       .DEPTH(16)
@@ -447,6 +470,7 @@ module berth_xlt (
       assert (!b_q || $countones(match) <= 1);
       assert ($countones({lk_ack, range_c}) <= 1);
       assert (!rsp_push || rsp_space);
-      assert (state_q != CHANGE || !(a_q || b_q || c_q || d_q));
+      assert (state_q != CHANGE || (ch_valid && !(a_q || b_q || c_q || d_q)));
+      assert (evicted_n_q < 4'd12);
     end
 endmodule

@@ -6,7 +6,7 @@ use crate::card::Card;
 use crate::control::Peer;
 use crate::headers::{LIST_QKEY, Mac};
 use crate::hw::{FAST_RECEIVES, FAST_SENDS, Hw, Log};
-use crate::limits::{ACK_EVERY, FAST_AHEAD, FAST_POLL, FAST_WINDOW, LIST_AGAIN, MAX_BACKOFF, REORDER};
+use crate::limits::{ACK_EVERY, FAST_AHEAD, FAST_BLOCKS, FAST_POLL, FAST_WINDOW, LIST_AGAIN, MAX_BACKOFF, REORDER};
 use crate::qp::{CONNECTED, CONNECTING, CREATED, Qp, RECALL_NONE, RECALL_OUT, TODO_RECALL, TODO_RECALLED};
 use crate::requester::backoff;
 use crate::shared::Shared;
@@ -278,13 +278,14 @@ impl Qp {
         let window = (self.fast.window as u32).min(FAST_WINDOW);
         let mode = REORDER << 16 | window << 8 | (self.loopback as u32) << 6 | selective << 5 | self.log2_mtu as u32;
         let block = 31_u32.saturating_sub(self.block.leading_zeros()).clamp(12, 20);
+        let ahead = ((FAST_AHEAD >> block) + 2).min(FAST_BLOCKS);
         let sends = [
             self.sq_base as u32,
             (self.sq_base >> 32) as u32,
             (self.send_cqn as u32) << 16 | asid << 8 | log2(self.sq_mask),
             mode,
             (self.timeout / UNIT).max(1),
-            FAST_AHEAD << 8 | block,
+            ahead << 8 | block,
             una,
             LIST_QKEY,
         ];

@@ -33,8 +33,11 @@ pub const BURST: u32 = 4;
 pub const ACK_EVERY: u32 = 4;
 /// Packets that RTL has unacknowledged, and takes ahead of a missing one.
 pub const FAST_WINDOW: u32 = 128;
-/// Blocks that RTL asks for ahead of what has left.
-pub const FAST_AHEAD: u32 = 8;
+/// Bytes that leave during a page service, at most: RTL asks for so many, and two blocks more, ahead of what has left.
+/// 40 µs of a wire of 100 Gbit/s, or 12,500 cycles at 42 bytes.
+pub const FAST_AHEAD: u32 = 512 * 1024;
+/// Blocks ahead at most.
+pub const FAST_BLOCKS: u32 = 16;
 /// Time between two looks at a row that RTL has and that is to come to rest (cycles).
 pub const FAST_POLL: u64 = 5_000;
 /// Default acknowledgement time-out in cycles (16 ms).

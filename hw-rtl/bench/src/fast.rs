@@ -197,6 +197,9 @@ pub fn latency(model: &Model, data_w: usize) -> Result<Vec<Row>> {
 
 /// Bytes of the messages of the figures with pages on demand and with loss: a block.
 const MESSAGE: usize = 65_536;
+/// Cycles from when a list leaves to its first data, beside the wire's round trip and the driver's work: the request's and
+/// the answer's way through the rings, the payload's out of host memory.
+const CARDS: u64 = 1000;
 /// Buffers at most: half of them and of the others fit into the translation table.
 const BUFFERS: u32 = 128;
 
@@ -211,12 +214,21 @@ fn blocks(model: &Model, data_w: usize, cycles: f64, least: u32) -> Load {
 fn on_demand(model: &Model, data_w: usize, service: u64, load: Load) -> Load {
     let rate = wire_payload(data_w, 4096);
     let block = (1u64 << model.log2_block) as f64;
-    let ahead = (rate * service as f64 / block) as u32 + 2;
-    let receives = (rate * (load.round_trip + 2 * service) as f64 / MESSAGE as f64) as u32 + 3;
+    let ahead = (rate * service as f64 / block) as u32 + 3;
+    let cycles = |n: u64| rate * n as f64 / MESSAGE as f64;
+    // A list lasts until the data of the next one can come. It is not longer, as no other one goes before these data.
+    let list = cycles(load.round_trip + service + CARDS).ceil() as u32;
+    let pinned = model.pinned.unwrap_or((cycles(load.round_trip + 2 * service) + 3.0) as u32).max(1);
+    let more = model.pinned_more.unwrap_or(cycles(service) as u32);
+    let receives = pinned + more + 1;
+    let pages = MESSAGE as u32 / 4096;
     Load {
         service,
         ahead: model.ahead.unwrap_or(ahead),
         receives: model.receives.unwrap_or(receives).clamp(1, load.buffers),
+        limit: (more * pages) << 16 | ((pinned - 1) * pages + 1),
+        few: model.few_pinned.unwrap_or(list - 1),
+        list: model.list_pinned.unwrap_or(list + 1).min(model.list),
         ..load
     }
 }
@@ -238,6 +250,10 @@ pub fn pins(model: &Model, data_w: usize) -> Result<Vec<Row>> {
             ("service", service.into()),
             ("ahead", load.ahead.into()),
             ("receives", load.receives.into()),
+            ("limit", (load.limit & 0xffff).into()),
+            ("more", (load.limit >> 16).into()),
+            ("list", load.list.into()),
+            ("few", load.few.into()),
         ];
         let value = 100.0 * rate / all;
         rows.push(Row::new("pin_on_demand", &params, value, "% of pinned", Some(100.0), Bar::AtLeast(95.0)));

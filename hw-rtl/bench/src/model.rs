@@ -57,6 +57,19 @@ pub struct Model {
     /// Receives that a process has posted with pages on demand [default: rate × (round trip + both services) + 3 blocks].
     #[arg(long, value_name = "N")]
     pub receives: Option<u32>,
+    /// Receives whose pages are pinned at most, with pages on demand [default: rate × (round trip + both services) + 3
+    /// blocks].
+    #[arg(long, value_name = "N")]
+    pub pinned: Option<u32>,
+    /// Receives that are asked for beyond that while data come [default: rate × service].
+    #[arg(long, value_name = "N")]
+    pub pinned_more: Option<u32>,
+    /// `--list` with pages on demand [default: rate × (round trip + service) + 2].
+    #[arg(long, value_name = "N")]
+    pub list_pinned: Option<u32>,
+    /// `--few` with pages on demand [default: rate × (round trip + service)].
+    #[arg(long, value_name = "N")]
+    pub few_pinned: Option<u32>,
     /// Four times as many messages in the figures with pages on demand and with loss.
     #[arg(long)]
     pub long: bool,

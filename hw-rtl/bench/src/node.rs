@@ -64,6 +64,12 @@ pub struct Load {
     pub service: u64,
     /// Blocks of what is sent that are asked for ahead.
     pub ahead: u32,
+    /// Bound of what is granted, in pages, and in the upper half how much more while data come; 0: none.
+    pub limit: u32,
+    /// Longest credit list.
+    pub list: u32,
+    /// New credits that a later list waits for more than, unless at most so many are out.
+    pub few: u32,
     /// Frames of a hundred that the wire loses.
     pub loss: f64,
     /// Selective repeat, else go-back-N.
@@ -87,6 +93,9 @@ impl Load {
             receives: count,
             service: 0,
             ahead: model.ahead.unwrap_or(AHEAD),
+            limit: 0,
+            list: model.list,
+            few: model.few,
             loss: 0.0,
             selective: true,
             round_trip: model.wire_round_trip,
@@ -307,9 +316,10 @@ impl Node {
             (9, receives as u32),
             (10, (receives >> 32) as u32),
             (11, log2_depth),
-            (12, model.list | model.few << 24),
+            (12, self.load.list | self.load.few << 24),
             (13, (repeat / 64) as u32),
             (14, 0),
+            (19, self.load.limit),
             (63, 1),
         ] {
             self.row(1, qpn, word, value)?;

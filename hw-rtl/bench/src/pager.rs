@@ -101,20 +101,22 @@ impl Pager {
                 for vpn in pages {
                     if let Some((index, evicting @ false)) = self.pinned.get_mut(&vpn) {
                         *evicting = true;
-                        rig.command(&[CMD_PAGE_EVICT, *index]);
+                        rig.evict(*index);
                     }
                 }
                 rig.tell();
             }
             EV_PAGE_EVICTED => {
-                let Some(&vpn) = self.by_place.get(&w[1]) else { return };
-                if w[2] == 1 {
-                    self.pinned.remove(&vpn);
-                    self.by_place.remove(&w[1]);
-                    self.used.remove(&w[1]);
-                    self.now[usize::from(vpn >= self.sink)] -= PAGE;
-                } else if let Some((_, evicting)) = self.pinned.get_mut(&vpn) {
-                    *evicting = false;
+                for (index, dropped) in evicted_pages(&w) {
+                    let Some(&vpn) = self.by_place.get(&index) else { continue };
+                    if dropped {
+                        self.pinned.remove(&vpn);
+                        self.by_place.remove(&index);
+                        self.used.remove(&index);
+                        self.now[usize::from(vpn >= self.sink)] -= PAGE;
+                    } else if let Some((_, evicting)) = self.pinned.get_mut(&vpn) {
+                        *evicting = false;
+                    }
                 }
             }
             _ => {}

@@ -5,7 +5,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use berth_abi::card::xlt_free;
 use berth_abi::cpu::*;
 use berth_abi::host::*;
-use berth_abi::ring::CMD_PAGE_INSTALL;
+use berth_abi::ring::{CMD_PAGE_INSTALL, ENTRY_WORDS, evict_add, evict_command};
 use berth_rtl::{BAR_CONTROL, Card, HostError, HostMemory};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -77,6 +77,8 @@ pub struct Rig {
     memory: Arc<Mutex<Vec<u8>>>,
     /// The command ring: where, log2 of its places, index of the next one.
     commands: (usize, u32, u16),
+    /// The last command, until the card has heard of it.
+    untold: Option<[u32; ENTRY_WORDS]>,
 }
 
 impl Rig {
@@ -86,7 +88,7 @@ impl Rig {
         let mut card = Card::new(model.slot(data_w, extra), Box::new(Flat(memory.clone())));
         card.mmio_write(BAR_CONTROL, HOST_PCIE_LIMITS.into(), model.limits().into(), 4);
         card.mmio_write(BAR_CONTROL, HOST_DMA_ENABLE.into(), 1, 4);
-        Self { card, memory, commands: (0, 0, 0) }
+        Self { card, memory, commands: (0, 0, 0), untold: None }
     }
 
     /// Host memory.
@@ -161,10 +163,24 @@ impl Rig {
         memory[place..place + entry.len()].copy_from_slice(&entry);
         drop(memory);
         self.commands.2 = pi.wrapping_add(1);
+        self.untold = None;
+    }
+
+    /// Has a page evicted, together with those before it that the card has not heard of.
+    pub fn evict(&mut self, index: u32) {
+        let mut entry = self.untold.unwrap_or_default();
+        if evict_add(&mut entry, index) {
+            self.commands.2 = self.commands.2.wrapping_sub(1);
+        } else {
+            entry = evict_command(index);
+        }
+        self.command(&entry);
+        self.untold = Some(entry);
     }
 
     /// Tells the card how far the ring is filled.
     pub fn tell(&mut self) {
+        self.untold = None;
         self.card.post_write(BAR_CONTROL, HOST_CMD_PI.into(), self.commands.2.into(), 4);
     }
 

@@ -249,6 +249,8 @@ pub struct Host {
     cmd_base: u64,
     cmd_pi: u16,
     cmd_queue: VecDeque<[u32; 16]>,
+    /// Evictions that are not in it yet.
+    evictions: Vec<[u32; 16]>,
     cmd_ci: u16,
     evt_base: u64,
     evt_ci: u16,
@@ -298,6 +300,7 @@ impl Host {
             cmd_base,
             cmd_pi: 0,
             cmd_queue: VecDeque::new(),
+            evictions: Vec::new(),
             cmd_ci: 0,
             evt_base,
             evt_ci: 0,
@@ -402,6 +405,7 @@ impl Host {
         assert!(self.wait_status(FW_RESET, 200_000), "card does not come out of reset");
         self.running = false;
         self.cmd_queue.clear();
+        self.evictions.clear();
         (self.cmd_pi, self.cmd_ci, self.evt_ci) = (0, 0, 0);
         self.events.clear();
         self.done.clear();
@@ -574,6 +578,7 @@ impl Host {
             self.evt_ci = self.evt_ci.wrapping_add(1);
             self.event(words);
         }
+        self.tell_evictions();
         if start != self.evt_ci {
             self.card.post_write(BAR_CONTROL, u64::from(HOST_EVT_CI), u64::from(self.evt_ci) | 1 << 31, 4);
         }
@@ -600,22 +605,8 @@ impl Host {
                 }
             }
             EV_PAGE_EVICTED => {
-                let Some((key, pin)) = self.table.get_mut(&w[1]) else {
-                    panic!("EV_PAGE_EVICTED for entry {} that holds nothing", w[1]);
-                };
-                let key = *key;
-                pin.evicting = false;
-                let again = std::mem::take(&mut pin.again);
-                let frame = pin.frame;
-                if self.pins.get(&key) != Some(&w[1]) {
-                    // Revoked meanwhile; the entry was kept for this answer.
-                    self.table.remove(&w[1]);
-                } else if w[2] == 1 {
-                    self.table.remove(&w[1]);
-                    self.pins.remove(&key);
-                    self.set_dma(frame, Access::None);
-                } else if again {
-                    self.evict(key);
+                for (index, dropped) in evicted_pages(&w) {
+                    self.evicted(index, dropped);
                 }
             }
             EV_CMD_DONE => {
@@ -629,6 +620,27 @@ impl Host {
         }
     }
 
+    fn evicted(&mut self, index: u32, dropped: bool) {
+        let Some((key, pin)) = self.table.get_mut(&index) else {
+            panic!("EV_PAGE_EVICTED for entry {index} that holds nothing");
+        };
+        let key = *key;
+        pin.evicting = false;
+        let again = std::mem::take(&mut pin.again);
+        let frame = pin.frame;
+        if self.pins.get(&key) != Some(&index) {
+            // Revoked meanwhile; the entry was kept for this answer.
+            self.table.remove(&index);
+        } else if dropped {
+            self.table.remove(&index);
+            self.pins.remove(&key);
+            self.set_dma(frame, Access::None);
+        } else if again {
+            self.evict(key);
+        }
+    }
+
+    /// Asks the card to give up a page; [`Host::tell_evictions`] sends it.
     fn evict(&mut self, key: (u32, u64)) {
         let Some(&index) = self.pins.get(&key) else { return };
         let (_, pin) = self.table.get_mut(&index).expect("pins and table agree");
@@ -637,10 +649,15 @@ impl Host {
             return;
         }
         pin.evicting = true;
-        let mut w = [0; 16];
-        w[0] = CMD_PAGE_EVICT;
-        w[1] = index;
-        self.queue_command(w);
+        if !self.evictions.last_mut().is_some_and(|last| evict_add(last, index)) {
+            self.evictions.push(evict_command(index));
+        }
+    }
+
+    fn tell_evictions(&mut self) {
+        for command in std::mem::take(&mut self.evictions) {
+            self.queue_command(command);
+        }
     }
 
     /// Asks the card to give up every installed page that is not in use.
@@ -649,6 +666,7 @@ impl Host {
         for key in keys {
             self.evict(key);
         }
+        self.tell_evictions();
     }
 
     /// Bytes pinned now.

@@ -475,3 +475,39 @@ fn pc_3_no_more_is_granted_than_the_row_allows() {
         }
     }
 }
+
+#[test]
+fn pc_3_while_data_come_more_is_asked_for_than_may_be_held() {
+    const LIMIT: u32 = 8;
+    for width in widths() {
+        let cycles = [0, 8].map(|more| {
+            let world = World { width, limit: more << 16 | LIMIT, warm: 0, service: 300, ..World::default() };
+            let mut rig = Rig::new(world, 16);
+            for n in 0..60 {
+                rig.post(0, &[(buffer(16, n, 1), 4096)]);
+            }
+            rig.ring(0);
+            for _ in 0..3000 {
+                rig.step();
+                assert!(rig.held() <= LIMIT, "{} before any data", rig.held());
+            }
+            let (begin, mut most) = (rig.now(), 0);
+            rig.until(100_000, "all completions", |rig| {
+                while rig.usable(0) > 0 {
+                    rig.send(0, 4096, false);
+                }
+                most = most.max(rig.held());
+                rig.cqe_count == 60
+            });
+            assert!(most <= LIMIT + more, "{most} of {LIMIT} and {more}");
+            let cycles = rig.now() - begin;
+            rig.until(2000, "all to be released", |rig| rig.settled());
+            cycles
+        });
+        println!(
+            "{width} bits: 60 receives, {LIMIT} at a time, in {} cycles; with more on request: {}",
+            cycles[0], cycles[1]
+        );
+        assert!(cycles[1] < cycles[0] * 9 / 10);
+    }
+}

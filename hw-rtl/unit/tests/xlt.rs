@@ -4,7 +4,7 @@
 
 use berth_abi::card::{XLT_WAYS, xlt_free, xlt_place};
 use berth_abi::cpu::{XLT_HIT, XLT_MISS, XLT_READY};
-use berth_abi::ring::{EV_PAGE_EVICTED, EV_PAGE_NEED, EV_PAGE_RELEASE};
+use berth_abi::ring::{EV_PAGE_EVICTED, EV_PAGE_NEED, EV_PAGE_RELEASE, EVICT_PAGES, evicted_pages};
 use berth_random::Rng;
 use berth_rtl_unit::{Module, Port};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -65,7 +65,7 @@ struct Table {
     /// Ranges that wait for their user's port.
     queue: [VecDeque<Range>; 3],
     /// (op, index, vpn, asid, write, page)
-    changes: VecDeque<[u64; 6]>,
+    changes: VecDeque<[u64; 7]>,
     /// The host's answers: (tag with user, status).
     host: VecDeque<(u64, u64)>,
     /// Look-ups of DMA reads and writes: (asid, vpn).
@@ -108,6 +108,7 @@ impl Table {
             "ch_asid",
             "ch_write",
             "ch_page",
+            "ch_more",
             "rdy_valid",
             "rdy_ready",
             "rdy_tag",
@@ -188,7 +189,7 @@ impl Table {
 
         let change = self.changes.front().copied();
         self.set("ch_valid", change.is_some().into());
-        if let Some([op, index, vpn, asid, write, page]) = change {
+        if let Some([op, index, vpn, asid, write, page, more]) = change {
             for (name, value) in [
                 ("ch_op", op),
                 ("ch_index", index),
@@ -196,6 +197,7 @@ impl Table {
                 ("ch_asid", asid),
                 ("ch_write", write),
                 ("ch_page", page),
+                ("ch_more", more),
             ] {
                 self.set(name, value);
             }
@@ -270,12 +272,15 @@ impl Table {
     fn install(&mut self, asid: u32, vpn: u64, write: bool) -> Option<u32> {
         let index = xlt_free(asid, vpn, |place| !self.places.contains_key(&place))?;
         self.places.insert(index, (asid, vpn));
-        self.changes.push_back([INSTALL, index.into(), vpn, asid.into(), write.into(), page_of(asid, vpn)]);
+        self.changes.push_back([INSTALL, index.into(), vpn, asid.into(), write.into(), page_of(asid, vpn), 0]);
         Some(index)
     }
 
-    fn evict(&mut self, index: u32) {
-        self.changes.push_back([EVICT, index.into(), 0, 0, 0, 0]);
+    /// One command for all of them.
+    fn evict(&mut self, indices: &[u32]) {
+        for (i, &index) in indices.iter().enumerate() {
+            self.changes.push_back([EVICT, index.into(), 0, 0, 0, 0, u64::from(i + 1 < indices.len())]);
+        }
     }
 }
 
@@ -342,10 +347,12 @@ fn all_users_see_their_pages_and_counts_end_at_zero() {
                             churn.insert(page, Some(index));
                         }
                     }
-                    Some(index) => {
-                        if evicting.insert(index) {
-                            t.evict(index);
-                        }
+                    Some(_) => {
+                        let most = if t.rng.chance(0.2) { EVICT_PAGES } else { 1 };
+                        let some = churn.range(page..).filter_map(|(_, at)| *at).filter(|at| !evicting.contains(at));
+                        let some: Vec<u32> = some.take(most).collect();
+                        evicting.extend(&some);
+                        t.evict(&some);
                     }
                 }
             }
@@ -381,18 +388,20 @@ fn all_users_see_their_pages_and_counts_end_at_zero() {
             }
         }
         while let Some(e) = t.events.pop_front() {
-            match e[0] {
+            match e[0] & 0xff {
                 EV_PAGE_EVICTED => {
-                    evicting.remove(&e[1]);
-                    let page = *churn.iter().find(|(_, at)| **at == Some(e[1])).expect("evictions of pages").0;
-                    if e[2] != 0 {
-                        let holder = held.iter().find(|(_, r)| r.pages().contains(&(BASE + page)));
-                        assert_eq!(holder, None, "evicted in round {round} while held");
-                        churn.insert(page, None);
-                        t.places.remove(&e[1]);
-                        evicted += 1;
-                    } else {
-                        kept += 1;
+                    for (index, dropped) in evicted_pages(&e) {
+                        assert!(evicting.remove(&index), "{index} was not to be evicted");
+                        let page = *churn.iter().find(|(_, at)| **at == Some(index)).expect("evictions of pages").0;
+                        if dropped {
+                            let holder = held.iter().find(|(_, r)| r.pages().contains(&(BASE + page)));
+                            assert_eq!(holder, None, "evicted in round {round} while held");
+                            churn.insert(page, None);
+                            t.places.remove(&index);
+                            evicted += 1;
+                        } else {
+                            kept += 1;
+                        }
                     }
                 }
                 EV_PAGE_NEED => {
@@ -425,10 +434,10 @@ fn all_users_see_their_pages_and_counts_end_at_zero() {
             held.push((a.user, r));
         }
     }
-    t.events.retain(|e| e[0] == EV_PAGE_EVICTED);
+    t.events.retain(|e| e[0] & 0xff == EV_PAGE_EVICTED);
     for e in std::mem::take(&mut t.events) {
-        if e[2] != 0 {
-            churn.values_mut().filter(|at| **at == Some(e[1])).for_each(|at| *at = None);
+        for (index, _) in evicted_pages(&e).filter(|page| page.1) {
+            churn.values_mut().filter(|at| **at == Some(index)).for_each(|at| *at = None);
         }
     }
     for (user, r) in held {
@@ -436,11 +445,14 @@ fn all_users_see_their_pages_and_counts_end_at_zero() {
     }
     t.settle();
     t.events.clear();
-    for index in stable.into_iter().chain(churn.into_values().flatten()) {
-        t.evict(index);
+    let all: Vec<u32> = stable.into_iter().chain(churn.into_values().flatten()).collect();
+    for some in all.chunks(EVICT_PAGES) {
+        t.evict(some);
     }
     t.settle();
-    let stuck: Vec<_> = t.events.iter().filter(|e| e[0] == EV_PAGE_EVICTED && e[2] == 0).collect();
+    let answers: Vec<_> = t.events.iter().flat_map(|e| evicted_pages(e)).collect();
+    assert_eq!(answers.iter().map(|a| a.0).collect::<Vec<_>>(), all);
+    let stuck: Vec<_> = answers.iter().filter(|a| !a.1).collect();
     assert!(stuck.is_empty(), "in use although all is released: {stuck:?}");
 }
 
@@ -461,6 +473,31 @@ fn the_host_hears_of_a_page_when_its_last_use_ends() {
     t.settle();
     let e = t.events.pop_front().expect("an event");
     assert_eq!((e[0], e[1], e[2], e[6]), (EV_PAGE_RELEASE, 2 << 16 | 2, 2, 64));
+}
+
+#[test]
+fn evictions_of_one_command_have_one_answer_page_by_page() {
+    let mut t = Table::new(1, 1.0);
+    let pages: Vec<u32> = (0..12).map(|i| t.install(2, 0x1000 + i, true).unwrap()).collect();
+    t.settle();
+    let r = Range { release: false, write: false, asid: 2, va: 0x1003 * PAGE, len: 2 * PAGE, tag: 1 };
+    t.queue[1].push_back(r);
+    t.settle();
+    let begin = t.m.cycles();
+    t.evict(&pages);
+    while t.events.is_empty() {
+        t.step();
+    }
+    let cycles = t.m.cycles() - begin;
+    let e = t.events.pop_front().expect("an event");
+    let wanted: Vec<_> = (0..).zip(&pages).map(|(i, &index)| (index, !(3..5).contains(&i))).collect();
+    assert_eq!((e[0] & 0xff, evicted_pages(&e).collect::<Vec<_>>()), (EV_PAGE_EVICTED, wanted));
+    println!("{} pages evicted in {cycles} cycles", pages.len());
+    assert!(cycles <= 2 * 12 + 12);
+    t.evict(&pages[3..5]);
+    t.queue[1].push_back(Range { release: true, ..r });
+    t.settle();
+    assert_eq!(t.events.iter().filter(|e| e[0] & 0xff == EV_PAGE_EVICTED).count(), 1);
 }
 
 #[test]

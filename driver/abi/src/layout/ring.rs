@@ -21,7 +21,7 @@ table! {
     CMD_PAGE_INSTALL = 1;
     /// RTL. w1 = tag of an `EV_PAGE_NEED`, w2 = `PAGE_*`. Reaches firmware as `XLT_READY`.
     CMD_PAGE_READY = 2;
-    /// RTL. w1 = index: drop the entry if its use count is 0. Answered by `EV_PAGE_EVICTED`.
+    /// RTL. w0 bits 11:8 = further pages (0 to 11); w1 to w6 = indices, 16 bits each, bits 15:0 first: drop each entry whose use count is 0. All are answered by one `EV_PAGE_EVICTED`.
     CMD_PAGE_EVICT = 3;
     /// RTL. w1 = index: drop the entry whatever its use count.
     CMD_PAGE_REVOKE = 4;
@@ -67,7 +67,7 @@ table! {
     EV_PAGE_NEED = 1;
     /// RTL. A range is not in use any more by tag w1: w2 = ASID, w3 bit 0 = the card wrote, w4, w5 = virtual address, w6 = length.
     EV_PAGE_RELEASE = 2;
-    /// RTL. Answer to `CMD_PAGE_EVICT`: w1 = index, w2 = 1 dropped, 0 in use.
+    /// RTL. Answer to `CMD_PAGE_EVICT`, pages as there: 16 bits each, bits 12:0 = index, bit 15 = 1 dropped, 0 in use.
     EV_PAGE_EVICTED = 3;
     /// RTL. Notification armed on CQ w1 has fired.
     EV_CQ_NOTIFY = 4;
@@ -86,6 +86,43 @@ table! {
     /// Firmware. Log bytes (defmt, rzCOBS frames): w1 = bytes (1 to 56), w2.. = data.
     EV_LOG = 21;
     }
+}
+
+/// Pages that one `CMD_PAGE_EVICT` can name, at most.
+pub const EVICT_PAGES: usize = 12;
+
+/// The `CMD_PAGE_EVICT` for one page.
+pub const fn evict_command(index: u32) -> [u32; ENTRY_WORDS] {
+    let mut entry = [0; ENTRY_WORDS];
+    entry[0] = CMD_PAGE_EVICT;
+    entry[1] = index & 0xffff;
+    entry
+}
+
+/// Adds a page to a command; false if it is no `CMD_PAGE_EVICT`, or names [`EVICT_PAGES`] already.
+pub fn evict_add(entry: &mut [u32; ENTRY_WORDS], index: u32) -> bool {
+    let n = (entry[0] >> 8 & 0xf) as usize + 1;
+    if entry[0] & 0xff != CMD_PAGE_EVICT || n >= EVICT_PAGES {
+        return false;
+    }
+    entry[0] += 1 << 8;
+    if let Some(word) = entry.get_mut(1 + n / 2) {
+        *word |= (index & 0xffff) << (16 * (n % 2));
+    }
+    true
+}
+
+/// Pages of an `EV_PAGE_EVICTED`, whose words 0 to 6 at least are given: index, and whether the entry was dropped.
+pub fn evicted_pages(event: &[u32]) -> impl Iterator<Item = (u32, bool)> + '_ {
+    let pages = match event.first() {
+        Some(word) => (word >> 8 & 0xf) as usize + 1,
+        None => 0,
+    };
+    let words = event.iter().skip(1).take(EVICT_PAGES / 2);
+    let halves = words.flat_map(|word| [word & 0xffff, word >> 16]);
+    halves
+        .take(pages)
+        .map(|page| (page & 0x1fff, page >> 15 != 0))
 }
 
 /// Bytes of private data in connection management.
