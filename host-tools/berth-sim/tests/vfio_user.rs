@@ -194,7 +194,7 @@ fn commands_and_events_move_through_guest_memory_and_msix() {
     let mut event = [0; 64];
     memory.read_exact_at(&mut event, EVENTS).unwrap();
     let word = |i: usize| u32::from_le_bytes(event[4 * i..4 * i + 4].try_into().unwrap());
-    assert_eq!((word(0) & 0xff, word(0) >> 31, word(1)), (EV_PAGE_EVICTED, 1, 5));
+    assert_eq!((word(0) & 0xff, word(0) >> 31, word(1)), (EV_PAGE_EVICTED, 1, 1 << 15 | 5));
     let mut token = [0; 8];
     memory.read_exact_at(&mut token, FENCE).unwrap();
     assert_eq!(u64::from_le_bytes(token), 0x4433_2211_8877_6655);

@@ -219,7 +219,8 @@ fn on_demand(model: &Model, data_w: usize, service: u64, load: Load) -> Load {
     // A list lasts until the data of the next one can come. It is not longer, as no other one goes before these data.
     let list = cycles(load.round_trip + service + CARDS).ceil() as u32;
     let pinned = model.pinned.unwrap_or((cycles(load.round_trip + 2 * service) + 3.0) as u32).max(1);
-    let more = model.pinned_more.unwrap_or(cycles(service) as u32);
+    // Receives come back whole, and the way through the rings counts too.
+    let more = model.pinned_more.unwrap_or((cycles(service) + 1.6) as u32);
     let receives = pinned + more + 1;
     let pages = MESSAGE as u32 / 4096;
     Load {

@@ -51,17 +51,18 @@ pub struct Model {
     /// log2 of a block of the sender's memory (12 to 20).
     #[arg(long, value_name = "N", default_value_t = 16)]
     pub log2_block: u32,
-    /// Blocks that the sender asks for ahead [default: 28; with pages on demand, rate × service + 2].
+    /// Blocks that the sender asks for ahead [default: 28; with pages on demand, rate × service + 3].
     #[arg(long, value_name = "N")]
     pub ahead: Option<u32>,
-    /// Receives that a process has posted with pages on demand [default: rate × (round trip + both services) + 3 blocks].
+    /// Receives that a process has posted with pages on demand [default: `--pinned` + `--pinned-more` + 1].
     #[arg(long, value_name = "N")]
     pub receives: Option<u32>,
     /// Receives whose pages are pinned at most, with pages on demand [default: rate × (round trip + both services) + 3
     /// blocks].
     #[arg(long, value_name = "N")]
     pub pinned: Option<u32>,
-    /// Receives that are asked for beyond that while data come [default: rate × service].
+    /// Receives that are asked for beyond that while data come [default: rate × service + 1.6
+    /// blocks].
     #[arg(long, value_name = "N")]
     pub pinned_more: Option<u32>,
     /// `--list` with pages on demand [default: rate × (round trip + service) + 2].
@@ -144,9 +145,9 @@ impl Model {
                  receives posted: {}",
                 (1u64 << self.log2_block) / 1024,
                 self.page_service,
-                self.ahead.map_or_else(|| "rate × service + 2 blocks".to_owned(), |n| format!("{n} blocks")),
+                self.ahead.map_or_else(|| "rate × service + 3 blocks".to_owned(), |n| format!("{n} blocks")),
                 self.receives.map_or_else(
-                    || "rate × (round trip + both services) + 3 blocks".to_owned(),
+                    || "rate × (round trip + 3 services) + 5.6 blocks".to_owned(),
                     |n| format!("{n} blocks")
                 ),
             ),
