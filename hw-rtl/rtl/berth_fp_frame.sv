@@ -81,6 +81,7 @@ module berth_fp_frame #(
     output logic                     open_loop,
     output logic [$clog2(QPS)-1:0]   open_q,
     output logic [23:0]              open_psn,
+    output logic                     open_apart,
     output logic [LB+30:0]           open_left,     // {parts, first block, bytes in that, payload}: for berth_fp_release
     output logic                     head_valid,
     input  logic                     head_ready,
@@ -324,6 +325,7 @@ module berth_fp_frame #(
     assign open_loop  = loop;
     assign open_q     = q_q;
     assign open_psn   = psn_q;
+    assign open_apart = selective && kind_q == PACKET && block_q[LB];      // parts of its own: it goes again
     assign open_left  = {parts_q, block_q, first_q, len_q};
 
     // Reads: beside the header.

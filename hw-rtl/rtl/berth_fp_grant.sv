@@ -277,7 +277,7 @@ module berth_fp_grant #(
       .rdata({wr_id, size, first_range, ranges, p_last, p_local, p_bad})
   );
   berth_fp_mem #(
-      .WIDTH(117)  /* {bytes given back when it was asked for, address, length} */,
+      .WIDTH(117),  // bytes given back when it was asked for, address, length
       .DEPTH(QPS * 16),
       .OWN(1'b1)
   ) m_chunks (

@@ -3,7 +3,9 @@
 // 0 to 7 for ACKs and lists (512 bytes), 16 to 31 big (4608 bytes), 64 to 127 small (1280 bytes). They are taken and
 // given back in any order, so that a slow read holds up only its own QP. A frame goes to the MAC when its header is
 // written, all its reads are done, and the frame of its QP before it has gone; one of which a read failed does not go,
-// and counts as lost.
+// and counts as lost. Under selective repeat packets that are sent again keep their order among themselves and do not
+// wait for the new ones that were made before them: each would keep the window shut for as long as those take.
+// The MAC has at most two big frames, so that what is urgent (ACKs, lists, what goes again) waits for no more.
 module berth_fp_places #(
     parameter int unsigned QPS      = 64,
     parameter int unsigned LB       = 5,
@@ -37,6 +39,7 @@ module berth_fp_places #(
     input  logic                     open_loop,
     input  logic [$clog2(QPS)-1:0]   open_q,
     input  logic [23:0]              open_psn,
+    input  logic                     open_apart,    // goes again: waits only for others that do
     input  logic [LB+30:0]           open_left,
     input  logic                     head_valid,
     output logic                     head_ready,
@@ -118,14 +121,16 @@ module berth_fp_places #(
 
     // ---- frames of one QP keep their order --------------------------------------------------
     // Each knows the one behind it; one whose turn it is and that is complete goes to `data_frames`. The turn is passed on
-    // when nothing else happens to the list.
+    // when nothing else happens to the list. A QP has two lists: of new packets, and of those that go again.
     logic [127:0]   whole_q, turn_q, follows_q;     // complete; its turn; another one follows
     logic [6:0]     next_of [0:127];
-    logic [QW-1:0]  q_of [0:127];
-    logic [QPS-1:0] any_q;                          // QPs with a frame
-    logic [6:0]     last_of [0:QPS-1];
-    logic [6:0]     latest;                         // the last one of the QP whose frame is begun
-    assign latest = last_of[open_q];
+    logic [QW:0]    list_of [0:127];
+    logic [2*QPS-1:0] any_q;                        // lists with a frame
+    logic [6:0]     last_of [0:2*QPS-1];
+    logic [QW:0]    list;                           // of the frame that is begun, and the last one of it
+    logic [6:0]     latest;
+    assign list   = {open_apart, open_q};
+    assign latest = last_of[list];
     logic           pass_q, pass, data_put;
     logic [6:0]     pass_tag_q, pass_next, data_tag;
     assign pass      = pass_q && !pd_valid && !open_valid;
@@ -133,22 +138,22 @@ module berth_fp_places #(
     assign data_put  = step_tag[6:4] != 3'd0 && complete && turn_q[step_tag]
                        || (pass && follows_q[pass_tag_q] && whole_q[pass_next]);
     assign data_tag  = pass ? pass_next : step_tag;
-    logic           open_data, open_any, pass_on;   // a data frame is begun; its QP has one; the turn is passed on
+    logic           open_data, open_any, pass_on;   // a data frame is begun; its list has one; the turn is passed on
     logic [127:0]   other_bit;                      // of the frame before the one begun, or of the next one
-    logic [QPS-1:0] any_bit;
+    logic [2*QPS-1:0] any_bit;
     assign open_data = open_valid && open_tag[6:4] != 3'd0;
-    assign open_any  = any_q[open_q];
+    assign open_any  = any_q[list];
     assign pass_on   = pass && follows_q[pass_tag_q];
     assign other_bit = 128'd1 << (pass ? pass_next : latest);
-    assign any_bit   = QPS'(1) << (pass ? q_of[pass_tag_q] : open_q);
+    assign any_bit   = (2*QPS)'(1) << (pass ? list_of[pass_tag_q] : list);
     always_ff @(posedge clk) begin
         whole_q   <= (whole_q | (complete ? step_bit : '0)) & ~open_bit;
         follows_q <= (follows_q & ~open_bit) | (open_data && open_any ? other_bit : '0);
         turn_q    <= (open_any ? turn_q & ~open_bit : turn_q | open_bit) | (pass_on ? other_bit : '0);
         any_q     <= (any_q & ~(pass && !pass_on ? any_bit : '0)) | (open_data ? any_bit : '0);
-        if (open_valid) q_of[open_tag] <= open_q;
+        if (open_valid) list_of[open_tag] <= list;
         if (open_data) begin
-            last_of[open_q] <= open_tag;
+            last_of[list] <= open_tag;
             if (open_any) next_of[latest] <= open_tag;
         end
         if (pass) pass_q <= 1'b0;
@@ -170,13 +175,14 @@ module berth_fp_places #(
         .wr_valid(data_put), .wr_ready(unused_room2), .wr_data(data_tag),
         .rd_valid(data_here), .rd_ready(data_take), .rd_data(data_next));
 
+    logic [1:0]    bigs_q;              // big frames on their way to the MAC, or in it
     logic          m_busy_q, m_shown_q, last_ctl_q, dead_put, dead_room;
     logic [6:0]    m_tag_q, m_pick;
     logic          pick_ctl, picked, data_ready;
     logic [12:0]   m_len;
     logic          m_loop;
     assign pick_ctl  = ctl_here && !(last_ctl_q && data_ready);
-    assign data_ready = data_here && !pass_q;
+    assign data_ready = data_here && !pass_q && (data_next[6] || bigs_q < 2'd2);
     assign m_pick    = pick_ctl ? ctl_next : data_next;
     assign picked    = (ctl_here || data_ready) && dead_room && (!m_busy_q || (ms_valid && ms_ready) || dead_put);
     assign ctl_take  = picked && pick_ctl;
@@ -205,13 +211,19 @@ module berth_fp_places #(
     end
 
     logic [6:0] at_mac_q;               // data frames that the MAC has and that have not left
-    logic       to_mac, from_mac;
+    logic       to_mac, from_mac, big_in, big_out, big_dead;
     assign to_mac   = ms_valid && ms_ready && m_tag_q[6:4] != 3'd0;
     assign from_mac = ml_valid && ml_tag[6:4] != 3'd0;
-    assign backlog  = at_mac_q > 7'd1;
+    assign backlog  = at_mac_q > 7'd1 || (at_mac_q != 7'd0 && data_here);
+    assign big_in   = data_take && !data_next[6];
+    assign big_out  = from_mac && !ml_tag[6];
+    assign big_dead = dead_put && m_tag_q[6:4] == 3'd1;
     always_ff @(posedge clk)
-        if (rst) at_mac_q <= 7'd0;
-        else at_mac_q <= at_mac_q + 7'(to_mac) - 7'(from_mac);
+        if (rst) {at_mac_q, bigs_q} <= '0;
+        else begin
+            at_mac_q <= at_mac_q + 7'(to_mac) - 7'(from_mac);
+            bigs_q   <= bigs_q + 2'(big_in) - 2'(big_out) - 2'(big_dead);
+        end
 
     // ---- left ------------------------------------------------------------------------------
     logic          gone_here, dead_here, gone_take, dead_take;

@@ -366,7 +366,7 @@ module berth_fp_tx #(
     logic [5:0]      pkt_place;
     logic [LB:0]     pkt_block;
     logic [76:0]     part_data;
-    logic            open_valid, open_loop, head_valid, head_ready, left_valid, left_ready;
+    logic            open_valid, open_loop, open_apart, head_valid, head_ready, left_valid, left_ready;
     logic [4:0]      open_count;
     logic [LB+30:0]  open_left, left_data;
     logic            sq_fw, sq_wild, cut_fw, send_fw, send_fw_memory, ack_fw;
@@ -482,7 +482,7 @@ module berth_fp_tx #(
         .lfr_first(lfr_first), .lfr_n(lfr_n), .lfr_size(lfr_size),
         .ctl_valid(ctl_valid), .ctl_tag(ctl_tag), .ctl_pop(ctl_pop), .backlog(backlog), .at(at), .at_tag(at_tag),
         .open_valid(open_valid), .open_tag(open_tag), .open_count(open_count), .open_bytes(open_bytes),
-        .open_loop(open_loop), .open_q(open_q), .open_psn(open_psn), .open_left(open_left),
+        .open_loop(open_loop), .open_q(open_q), .open_psn(open_psn), .open_apart(open_apart), .open_left(open_left),
         .head_valid(head_valid), .head_ready(head_ready), .head_tag(head_tag),
         .hw_valid(hw_valid), .hw_ready(hw_ready), .hw_addr(hw_addr), .hw_data(hw_data), .hw_strb(hw_strb),
         .pr_valid(pr_valid), .pr_ready(pr_ready), .pr_local(pr_local), .pr_len(pr_len), .pr_asid(pr_asid),
@@ -494,7 +494,7 @@ module berth_fp_tx #(
         .big_valid(big_valid), .big_tag(big_tag), .big_pop(big_pop),
         .small_valid(small_valid), .small_tag(small_tag), .small_pop(small_pop), .at_tag(at_tag), .at(at),
         .open_valid(open_valid), .open_tag(open_tag), .open_count(open_count), .open_bytes(open_bytes),
-        .open_loop(open_loop), .open_q(open_q), .open_psn(open_psn), .open_left(open_left),
+        .open_loop(open_loop), .open_q(open_q), .open_psn(open_psn), .open_apart(open_apart), .open_left(open_left),
         .head_valid(head_valid), .head_ready(head_ready), .head_tag(head_tag),
         .pd_valid(pd_valid), .pd_tag(pd_tag), .pd_status(pd_status),
         .ms_valid(ms_valid), .ms_ready(ms_ready), .ms_addr(ms_addr), .ms_len(ms_len), .ms_loop(ms_loop), .ms_tag(ms_tag),

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A long wire that loses frames: what selective repeat keeps of the rate without loss, and what the card's own delays cost
+//! of it (docs/fast-path.md, "Selective repeat").
+
+use berth_protocol::rc::*;
+use berth_random::Rng;
+use std::collections::VecDeque;
+
+const LOG2_MTU: u8 = 12;
+/// Packets of a message.
+const PACKETS: u32 = 16;
+/// Messages of a run: 1536 packets, of which about 15 are lost.
+const MESSAGES: u32 = 96;
+const WINDOW: u16 = 128;
+
+/// All messages have a receive.
+struct Host;
+
+impl Target for Host {
+    fn credit(&self, _: u32) -> Option<u32> {
+        Some(PACKETS << LOG2_MTU)
+    }
+    fn access(&mut self, _: &Access) -> Admit {
+        Admit::Yes
+    }
+}
+
+/// A wire and the cards at its ends. Times are counted in packets: what one takes on the wire.
+#[derive(Clone, Copy, Debug)]
+struct Line {
+    /// Round trip.
+    trip: u64,
+    /// Part of the frames that is lost.
+    loss: f64,
+    /// From when an acknowledgement is due until it leaves.
+    ack_delay: u64,
+    /// From when a packet is to go again until it leaves.
+    again_delay: u64,
+}
+
+/// 5000 cycles at 512 bits, where a packet of 4 KiB takes 65.
+const LONG: Line = Line { trip: 76, loss: 0.01, ack_delay: 3, again_delay: 5 };
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Run {
+    /// From a fifth of the messages to nine tenths.
+    time: u64,
+    /// Time-outs while there was something new to send, and those at the end.
+    time_outs: [u32; 2],
+}
+
+fn run(line: Line, seed: u64) -> Run {
+    let mut rng = Rng(seed);
+    let timeout = 4 * line.trip as u32;
+    let config = RequesterConfig { retries: 0, ..RequesterConfig::berth(LOG2_MTU, WINDOW, timeout) };
+    let mut a = Requester::<24, 128, 32>::new(config, 100);
+    let mut b =
+        Responder::<24, 128, 4>::new(ResponderConfig { ack_every: 8, ..ResponderConfig::berth(LOG2_MTU) }, 100, 0);
+    let mut to_b: VecDeque<(u64, RequestPacket)> = VecDeque::new();
+    let mut again: VecDeque<(u64, RequestPacket)> = VecDeque::new();
+    let mut to_a: VecDeque<(u64, ResponsePacket)> = VecDeque::new();
+    let (mut posted, mut done, mut begin) = (0, 0, 0);
+    let mut told = Run::default();
+    for now in 0..1_000_000 {
+        while posted < MESSAGES && a.room() > 0 {
+            let message = Message { len: PACKETS << LOG2_MTU, credit: posted, ..Default::default() };
+            a.post(message).expect("there is room");
+            posted += 1;
+        }
+        // A slot of the wire: what was to go again some time ago, else what is new.
+        let mut leaves = again.pop_front_if(|p| p.0 <= now).map(|p| p.1);
+        while leaves.is_none()
+            && let Some(sent) = a.transmit(now)
+        {
+            match sent.again {
+                true => again.push_back((now + line.again_delay, sent.packet)),
+                false => leaves = Some(sent.packet),
+            }
+        }
+        if let Some(packet) = leaves
+            && !rng.chance(line.loss)
+        {
+            to_b.push_back((now + line.trip / 2, packet));
+        }
+        while let Some((_, packet)) = to_b.pop_front_if(|p| p.0 <= now) {
+            match b.receive(&packet, &mut Host) {
+                Verdict::Place(_) => b.placed(packet.psn),
+                Verdict::Duplicate => (),
+                verdict => panic!("seed {seed}: PSN {}: {verdict:?}", packet.psn),
+            }
+            while let Some(event) = b.event() {
+                done += u32::from(matches!(event, Event::Received { .. }));
+                if let (Event::Received { .. }, true) = (event, done == MESSAGES / 5) {
+                    begin = now;
+                }
+                if let (Event::Received { .. }, true) = (event, done == MESSAGES * 9 / 10) {
+                    told.time = now - begin;
+                }
+            }
+        }
+        if let Some(reply) = b.respond()
+            && !rng.chance(line.loss)
+        {
+            to_a.push_back((now + line.ack_delay + line.trip / 2, reply.packet));
+        }
+        while let Some((_, reply)) = to_a.pop_front_if(|p| p.0 <= now) {
+            assert!(!matches!(a.response(now, &reply), Outcome::Bad | Outcome::Failed), "seed {seed}: {reply:?}");
+        }
+        while a.complete().is_some() {}
+        if a.tick(now) {
+            told.time_outs[usize::from(!a.has_new())] += 1;
+        }
+        if posted == MESSAGES && a.pending() == 0 {
+            return told;
+        }
+    }
+    panic!("seed {seed}: not done");
+}
+
+/// Mean of the rate against that without loss; all time-outs.
+fn keeps(line: Line, runs: u64) -> (f64, [u32; 2]) {
+    let clean = run(Line { loss: 0.0, ..line }, 1).time as f64;
+    let (mut sum, mut time_outs) = (0.0, [0; 2]);
+    for seed in 1..=runs {
+        let told = run(line, seed);
+        sum += clean / told.time as f64;
+        time_outs = [time_outs[0] + told.time_outs[0], time_outs[1] + told.time_outs[1]];
+    }
+    (sum / runs as f64, time_outs)
+}
+
+#[test]
+fn one_percent_of_loss_on_a_long_wire_leaves_more_than_four_fifths_of_the_rate_and_needs_hardly_a_time_out() {
+    let (rate, [stream, end]) = keeps(LONG, 200);
+    println!("{rate:.3} of the loss-free rate; time-outs in 200 runs: {stream} in the stream, {end} at its end");
+    assert!(rate > 0.8, "{rate}");
+    assert!(stream <= 10, "{stream} time-outs");
+}
+
+#[test]
+fn what_goes_again_behind_all_that_is_queued_keeps_the_window_shut() {
+    // As many packets as packet RAM holds lie before it, and as many as the MAC holds before an acknowledgement.
+    let (late, _) = keeps(Line { ack_delay: 12, again_delay: 18, ..LONG }, 100);
+    let (soon, _) = keeps(LONG, 100);
+    println!("{late:.3} against {soon:.3}");
+    assert!(late + 0.05 < soon, "{late} against {soon}");
+}
