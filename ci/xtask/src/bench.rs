@@ -59,8 +59,11 @@ pub fn command(builder: &Builder, arguments: &Arguments) -> Result<Command> {
             file.canonicalize()?
         }
     };
-    let mut command = builder.sysroot.command(&builder.context.repo, &[&out, &json_folder(&json)], program);
+    let synthesis = builder.context.built_folder("synthesis")?;
+    let mut command = builder.sysroot.command(&builder.context.repo, &[&out, &json_folder(&json), &synthesis], program);
     command.arg("--json").arg(&json).arg("--plots").arg(&out);
+    // What part `synthesis` of the tests has left, if it has run.
+    command.arg("--synthesis").arg(&synthesis);
     for width in &arguments.width {
         command.arg("--width").arg(width.to_string());
     }

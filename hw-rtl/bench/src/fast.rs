@@ -78,6 +78,9 @@ fn moved(model: &Model, data_w: usize, load: Load) -> Result<Pair> {
     pair.nodes.iter_mut().for_each(|n| n.send_all());
     pair.until(PATIENCE, |p| p.nodes.iter().all(|n| n.done()))?;
     pair.check([true; 2], load.count)?;
+    if let (Some(file), true) = (&model.frames, load.loss > 0.0) {
+        pair.write_frames(file)?;
+    }
     Ok(pair)
 }
 
@@ -193,6 +196,30 @@ pub fn latency(model: &Model, data_w: usize) -> Result<Vec<Row>> {
     let row =
         |id, value: u64| known_short(Row::new(id, &params, value as f64, "cycles", None, Bar::AtMost(32.0)), data_w);
     Ok(vec![row("lat_tx", to_wire), row("lat_rx", to_completion)])
+}
+
+/// Messages of `rate_round_trip`: as many as two packet windows.
+const SWEEP: u32 = 256;
+
+/// The rows `rate_round_trip` at one width: messages of one packet, one queue pair, at each of the model's round trips with
+/// lists of each length. A list waits for the proof that the one before has come, so that at most one is on its way.
+///
+/// # Errors
+/// As [`bandwidth`].
+pub fn round_trips(model: &Model, data_w: usize) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for &list in &model.lists {
+        let model = Model { list, few: model.few.min(list / 2), ..model.clone() };
+        for &round_trip in &model.round_trips {
+            let load = Load { round_trip, ..Load::warm(&model, 1, SWEEP, 4096, 12) };
+            let steady = stream(&model, data_w, load)?;
+            let params = [("data_w", data_w.into()), ("list", list.into()), ("round_trip", round_trip.into())];
+            let rate = steady[0].rate().min(steady[1].rate());
+            let limit = wire_payload(data_w, 4096).min(f64::from(model.window) * 4096.0 / round_trip as f64);
+            rows.push(Row::new("rate_round_trip", &params, rate, "B/cycle", Some(limit), Bar::None));
+        }
+    }
+    Ok(rows)
 }
 
 /// Bytes of the messages of the figures with pages on demand and with loss: a block.

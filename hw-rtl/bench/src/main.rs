@@ -12,6 +12,8 @@ mod pair;
 mod plot;
 mod rig;
 mod rows;
+mod synthesis;
+mod waterfall;
 
 use anyhow::{Context as _, Result, bail};
 use clap::Parser;
@@ -50,18 +52,27 @@ struct Figure {
     run: fn(&Model, usize) -> Result<Vec<Row>>,
     /// Only of a card with the fast path.
     fast: bool,
+    /// Takes minutes: only when it is asked for.
+    long: bool,
 }
 
 const FIGURES: &[Figure] = &[
-    Figure { ids: &["dma_bw", "dma_bw_unaligned"], run: dma::bandwidth, fast: false },
-    Figure { ids: &["dma_read_latency"], run: dma::latency_sweep, fast: false },
-    Figure { ids: &["mac_bw", "mac_tx_latency"], run: mac::bandwidth, fast: false },
-    Figure { ids: &["msg_rate_16qp", "msg_rate_1qp"], run: fast::message_rate, fast: true },
-    Figure { ids: &["lat_tx", "lat_rx"], run: fast::latency, fast: true },
-    Figure { ids: &["bw_1qp", "bw_mtu1024", "bw_unaligned", "credit_overhead"], run: fast::bandwidth, fast: true },
-    Figure { ids: &["pin_on_demand", "pin_peak_sent", "pin_peak_received"], run: fast::pins, fast: true },
-    Figure { ids: &["loss_1pct", "loss_go_back_n"], run: fast::loss, fast: true },
-    Figure { ids: &["sim_speed"], run: sim_speed, fast: false },
+    Figure { ids: &["dma_bw", "dma_bw_unaligned"], run: dma::bandwidth, fast: false, long: false },
+    Figure { ids: &["dma_read_latency"], run: dma::latency_sweep, fast: false, long: false },
+    Figure { ids: &["mac_bw", "mac_tx_latency"], run: mac::bandwidth, fast: false, long: false },
+    Figure { ids: &["msg_rate_16qp", "msg_rate_1qp"], run: fast::message_rate, fast: true, long: false },
+    Figure { ids: &["lat_tx", "lat_rx"], run: fast::latency, fast: true, long: false },
+    Figure {
+        ids: &["bw_1qp", "bw_mtu1024", "bw_unaligned", "credit_overhead"],
+        run: fast::bandwidth,
+        fast: true,
+        long: false,
+    },
+    Figure { ids: &["pin_on_demand", "pin_peak_sent", "pin_peak_received"], run: fast::pins, fast: true, long: false },
+    Figure { ids: &["loss_1pct", "loss_go_back_n"], run: fast::loss, fast: true, long: false },
+    Figure { ids: &["waterfall"], run: waterfall::rows, fast: true, long: false },
+    Figure { ids: &["rate_round_trip"], run: fast::round_trips, fast: true, long: true },
+    Figure { ids: &["sim_speed"], run: sim_speed, fast: false, long: false },
 ];
 
 fn main() -> ExitCode {
@@ -87,12 +98,16 @@ fn run(arguments: &Arguments) -> Result<bool> {
     }
     println!();
     let mut rows = Vec::new();
-    let measured = |f: &&Figure| (berth_rtl::FAST || !f.fast) && f.ids.iter().any(|id| wanted(id));
+    let asked = |f: &Figure| !f.long || arguments.model.sweep || !arguments.only.is_empty();
+    let measured = |f: &&Figure| (berth_rtl::FAST || !f.fast) && asked(f) && f.ids.iter().any(|id| wanted(id));
     for figure in FIGURES.iter().filter(measured) {
         for &width in widths {
             eprintln!("… {} at DATA_W = {width}", figure.ids.join(", "));
             rows.extend((figure.run)(&arguments.model, width)?.into_iter().filter(|r| wanted(r.id)));
         }
+    }
+    if let Some(folder) = &arguments.model.synthesis {
+        rows.extend(synthesis::rows(folder)?.into_iter().filter(|r| wanted(r.id)));
     }
     if rows.is_empty() {
         let all: Vec<&str> = FIGURES.iter().flat_map(|f| f.ids).copied().collect();

@@ -2,6 +2,7 @@
 //! The declared model: what the card under measurement is plugged into.
 
 use berth_rtl::CardConfig;
+use std::path::PathBuf;
 
 /// Assumptions of all figures. Every one of them can be set; what was assumed is printed above the table.
 #[derive(Clone, Debug, clap::Args)]
@@ -74,6 +75,22 @@ pub struct Model {
     /// Four times as many messages in the figures with pages on demand and with loss.
     #[arg(long)]
     pub long: bool,
+    /// Also measures the rate against the round trip (rate_round_trip), which takes minutes.
+    #[arg(long)]
+    pub sweep: bool,
+    /// Round trips of that figure, in cycles.
+    #[arg(long, value_name = "CYCLES,…", value_delimiter = ',', default_values_t = [500, 2000, 5000, 10_000])]
+    pub round_trips: Vec<u64>,
+    /// List lengths of that figure (1 to 64).
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_values_t = [16, 32, 64],
+          value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub lists: Vec<u32>,
+    /// Folder with the reports of hw-rtl/synth: one folder for each part.
+    #[arg(long, value_name = "DIR")]
+    pub synthesis: Option<PathBuf>,
+    /// Appends every frame of the figures with loss to this file, with commas: cycle, card, opcode, PSN, payload, lost.
+    #[arg(long, value_name = "FILE")]
+    pub frames: Option<PathBuf>,
     /// Seed of the data that is moved and of what is lost.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,

@@ -123,6 +123,21 @@ impl Load {
     }
 }
 
+/// What a range of host memory is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Area {
+    /// Elements of sends.
+    SendQueue,
+    /// Data that are sent.
+    Source,
+    /// Data that were received.
+    Sink,
+    /// Completions of receives.
+    Completions,
+    /// Anything else.
+    Other,
+}
+
 /// Offsets in host memory.
 #[derive(Clone, Copy, Debug)]
 struct Places {
@@ -369,6 +384,30 @@ impl Node {
             let posted = self.load.count * self.load.len as u32;
             let word = u64::from(FIRST_QPN + q) | u64::from(self.load.count) << 16 | u64::from(posted) << 32;
             self.doorbell(DB_SQ, word);
+        }
+    }
+
+    /// Posts one message, which the card fetches: one of those that `send_all` would send.
+    pub fn send_one(&mut self, q: u32) {
+        let n = u32::from(self.sent[q as usize]);
+        self.put(self.places.send_queue(q), n, OP_SEND, self.load.from + self.load.at(q, n));
+        self.sent[q as usize] += 1;
+        self.bytes[q as usize] += self.load.len as u32;
+        let (sent, posted) = (self.sent[q as usize], self.bytes[q as usize]);
+        self.doorbell(DB_SQ, u64::from(FIRST_QPN + q) | u64::from(sent) << 16 | u64::from(posted) << 32);
+    }
+
+    /// What the host memory at a bus address is for.
+    pub fn area(&self, bus: u64) -> Area {
+        let at = bus.wrapping_sub(HOST_BASE) as usize;
+        let p = &self.places;
+        let in_queue = |begin: usize, len: usize| (begin..begin + len).contains(&at);
+        match at {
+            _ if (p.source..p.sink).contains(&at) => Area::Source,
+            _ if (p.sink..p.end).contains(&at) => Area::Sink,
+            _ if (0..self.load.qps).any(|q| in_queue(p.send_queue(q), p.ring)) => Area::SendQueue,
+            _ if (0..self.load.qps).any(|q| in_queue(p.completion_queue(q, true), p.completions)) => Area::Completions,
+            _ => Area::Other,
         }
     }
 

@@ -4,6 +4,10 @@
 use anyhow::Result;
 use berth_random::Rng;
 use std::collections::VecDeque;
+use std::fmt::Write as _;
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::path::Path;
 
 use crate::model::{FRAMING, Model};
 use crate::node::{Load, Node};
@@ -30,6 +34,12 @@ pub struct Sent {
     pub payload: usize,
     /// It is a credit list.
     pub list: bool,
+    /// Opcode of BTH.
+    pub opcode: u8,
+    /// Its PSN; of an acknowledgement, the last one that it is for.
+    pub psn: u32,
+    /// It was lost.
+    pub lost: bool,
 }
 
 impl Sent {
@@ -38,7 +48,9 @@ impl Sent {
         let immediate = if matches!(opcode, SEND_LAST_IMMEDIATE | SEND_ONLY_IMMEDIATE) { WORD } else { 0 };
         let data = opcode <= SEND_ONLY_IMMEDIATE;
         let payload = if data { frame.len() - HEADERS - 2 * WORD - immediate - pad } else { 0 };
-        Self { start, wire: frame.len() + FRAMING, payload, list: opcode == DATAGRAM }
+        let psn = u32::from_be_bytes([0, frame[51], frame[52], frame[53]]);
+        let (wire, list) = (frame.len() + FRAMING, opcode == DATAGRAM);
+        Self { start, wire, payload, list, opcode, psn, lost: false }
     }
 }
 
@@ -88,7 +100,7 @@ impl Pair {
             card.set_tx_ready(card.cycles() as f64 + 1.0 >= self.taken[n]);
             card.step();
             while let Some(frame) = card.take_tx() {
-                let sent = Sent::new(frame.start_cycle, &frame.data);
+                let mut sent = Sent::new(frame.start_cycle, &frame.data);
                 // what is left of a beat behind a frame is not lost when the next one follows at once
                 let start = if frame.start_cycle as f64 - self.taken[n] < 1.0 {
                     self.taken[n]
@@ -96,8 +108,9 @@ impl Pair {
                     frame.start_cycle as f64
                 };
                 self.taken[n] = start + sent.wire as f64 / self.beat;
+                sent.lost = self.load.loss > 0.0 && self.chance.chance(self.load.loss / 100.0);
                 self.sent[n].push(sent);
-                if self.load.loss > 0.0 && self.chance.chance(self.load.loss / 100.0) {
+                if sent.lost {
                     self.lost += 1;
                 } else {
                     self.wires[n].push_back((frame.start_cycle + delay, frame.data));
@@ -150,6 +163,21 @@ impl Pair {
         }
         self.nodes[0].stuck(limit)?;
         self.nodes[1].stuck(limit)
+    }
+
+    /// Appends a line to a file for each frame: cycle of its first beat, card, opcode, PSN, payload bytes, whether it was lost.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn write_frames(&self, path: &Path) -> Result<()> {
+        let mut lines = String::new();
+        for (n, sent) in self.sent.iter().enumerate() {
+            for f in sent {
+                writeln!(lines, "{},{n},{:#x},{},{},{}", f.start, f.opcode, f.psn, f.payload, u8::from(f.lost))?;
+            }
+        }
+        let mut file = OpenOptions::new().create(true).append(true).open(path)?;
+        Ok(file.write_all(lines.as_bytes())?)
     }
 
     /// Each card compares what it has got with what the other one has sent: `count` messages of each queue pair.

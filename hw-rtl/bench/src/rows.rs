@@ -36,6 +36,9 @@ pub struct Row {
     /// Whether it is known to fall short.
     #[serde(skip)]
     pub known: bool,
+    /// Part of the bar that is reached: more than 1 is better than asked for.
+    #[serde(skip)]
+    pub reached: Option<f64>,
 }
 
 impl Row {
@@ -49,12 +52,12 @@ impl Row {
         bar: Bar,
     ) -> Self {
         let params = params.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
-        let (bar, pass) = match bar {
-            Bar::None => (None, true),
-            Bar::AtLeast(least) => (Some(least), value >= least),
-            Bar::AtMost(most) => (Some(most), value <= most),
+        let (bar, pass, reached) = match bar {
+            Bar::None => (None, true, None),
+            Bar::AtLeast(least) => (Some(least), value >= least, Some(value / least)),
+            Bar::AtMost(most) => (Some(most), value <= most, Some(most / value)),
         };
-        Self { id, params, value, unit, limit, bar, pass, known: false }
+        Self { id, params, value, unit, limit, bar, pass, known: false, reached }
     }
 
     /// The same figure, known to fall short of its bar at present (docs/bench.md): that fails no run.

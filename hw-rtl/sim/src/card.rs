@@ -160,6 +160,38 @@ pub struct Ports {
     pub rx: Port,
 }
 
+/// What can happen at a port that carries data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Move {
+    /// The card has asked for host memory.
+    ReadRequest,
+    /// It has got the last byte of what it asked for.
+    ReadAnswered,
+    /// The first beat of a posted write.
+    WriteBegun,
+    /// Its last beat.
+    Written,
+    /// The first beat of a frame to the MAC.
+    FrameBegun,
+    /// Its last beat.
+    FrameSent,
+    /// The last beat of a frame from the MAC.
+    FrameTaken,
+}
+
+/// Something that happened at a port: see [`Card::record`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moved {
+    /// When, as [`Card::cycles`] counts.
+    pub cycle: u64,
+    /// What.
+    pub what: Move,
+    /// Bus address of the range of host memory; 0 of a frame.
+    pub addr: u64,
+    /// Bytes of the range or of the frame; 0 while that is not known.
+    pub len: usize,
+}
+
 /// A frame that the card has sent: without preamble and FCS, with iCRC.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
@@ -241,6 +273,8 @@ pub struct Card {
     to_host: Budget,
     from_host: Budget,
     ports: Ports,
+    /// What has happened at the ports, if it is recorded.
+    record: Option<Vec<Moved>>,
 }
 
 /// The largest transfers that the slot allows, in bytes: what `HOST_PCIE_LIMITS` was last set to.
@@ -287,6 +321,7 @@ impl Card {
             to_host: Budget::default(),
             from_host: Budget::default(),
             ports: Ports::default(),
+            record: None,
             inputs: Inputs::default(),
             outputs: Outputs::default(),
             random: Rng(config.seed),
@@ -511,6 +546,18 @@ impl Card {
         self.ports = Ports::default();
     }
 
+    /// Records what happens at the ports from now on; gives what was recorded since the last call.
+    pub fn record(&mut self) -> Vec<Moved> {
+        self.record.replace(Vec::new()).unwrap_or_default()
+    }
+
+    fn note(&mut self, what: Move, addr: u64, len: usize) {
+        let cycle = self.now;
+        if let Some(record) = &mut self.record {
+            record.push(Moved { cycle, what, addr, len });
+        }
+    }
+
     // ---- DMA -------------------------------------------------------------------------
 
     /// Whether a read is unanswered or a write under way.
@@ -730,7 +777,8 @@ impl Card {
             self.ports.rx.beat(self.now, rest.min(self.beat));
             self.rx_sent += self.beat;
             if i.rx_last != 0 {
-                self.rx.pop_front();
+                let len = self.rx.pop_front().map_or(0, |f| f.0.len());
+                self.note(Move::FrameTaken, 0, len);
                 self.rx_sent = 0;
             }
         } else if i.rx_valid != 0 {
@@ -763,6 +811,7 @@ impl Card {
         assert!(len > 0 && len <= limit, "read of {len} bytes, the slot allows {limit}");
         assert!(o.hrd_addr % 4096 + len as u64 <= 4096, "read over a 4 KiB boundary: {:#x} + {len}", o.hrd_addr);
         assert!(self.reads.iter().all(|r| r.tag != o.hrd_tag), "tag {} is in use", o.hrd_tag);
+        self.note(Move::ReadRequest, o.hrd_addr, len);
         let mut data = vec![0; len];
         let data = self.host.read(o.hrd_addr, &mut data).ok().map(|()| data);
         let jitter = if self.config.out_of_order { self.random.draw() % (self.config.read_latency / 2 + 1) } else { 0 };
@@ -783,7 +832,8 @@ impl Card {
         self.completion = None;
         self.reads[read].sent += len;
         if failed || self.reads[read].sent == self.reads[read].len {
-            self.reads.remove(read);
+            let read = self.reads.remove(read);
+            self.note(Move::ReadAnswered, read.addr, read.len);
         }
     }
 
@@ -794,6 +844,7 @@ impl Card {
             let limit = self.limits.payload;
             assert!(len > 0 && len <= limit, "write of {len} bytes, the slot allows {limit}");
             assert!(o.hwr_addr % 4096 + len as u64 <= 4096, "write over a 4 KiB boundary: {:#x} + {len}", o.hwr_addr);
+            self.note(Move::WriteBegun, o.hwr_addr, len);
             self.write = Some((o.hwr_addr, len, Vec::with_capacity(len + self.host_beat)));
         }
         let Some((_, len, data)) = &mut self.write else { panic!("a write without a first beat") };
@@ -804,7 +855,8 @@ impl Card {
         let complete = data.len() >= *len;
         assert_eq!(complete, o.hwr_last != 0, "hwr_last does not fit hwr_len {len}");
         if complete {
-            let (addr, _, data) = self.write.take().expect("checked above");
+            let (addr, len, data) = self.write.take().expect("checked above");
+            self.note(Move::Written, addr, len);
             // posted: a refusal has no way back to the card
             let _ = self.host.write(addr, &data);
         }
@@ -812,6 +864,9 @@ impl Card {
 
     fn tx_beat(&mut self, o: &Outputs) {
         let now = self.now;
+        if self.tx_partial.is_none() {
+            self.note(Move::FrameBegun, 0, 0);
+        }
         let frame = self.tx_partial.get_or_insert_with(|| Frame {
             data: Vec::with_capacity(4608),
             start_cycle: now,
@@ -826,7 +881,9 @@ impl Card {
         frame.beats += 1;
         if o.tx_last != 0 {
             frame.end_cycle = now;
+            let len = frame.data.len();
             self.tx.extend(self.tx_partial.take());
+            self.note(Move::FrameSent, 0, len);
         }
     }
 }

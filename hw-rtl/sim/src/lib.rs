@@ -10,7 +10,9 @@ mod card;
 mod ffi;
 pub mod hostmodel;
 
-pub use card::{BAR_CONTROL, BAR_DOORBELL, Card, CardConfig, Frame, HostError, HostMemory, Port, Ports, data_w};
+pub use card::{
+    BAR_CONTROL, BAR_DOORBELL, Card, CardConfig, Frame, HostError, HostMemory, Move, Moved, Port, Ports, data_w,
+};
 pub use ffi::{Beat, Core, HostBeat, Inputs, Outputs, WIDTHS};
 
 /// Whether the card has the fast path (not with the feature `plain`).
