@@ -129,13 +129,16 @@ impl Qp {
         self.fast.window = end.window;
         self.lists.peer_epoch = end.epoch;
         self.log2_mtu = end.mtu.min(mtu).trailing_zeros() as u8;
-        self.max_list = self.max_list.min(end.store / 2).max(1);
+        // A datagram's must fit the path (CR-4) and what an end takes as one message, behind a header of three words.
+        let words = (self.mtu() / 4).min(CONTROL_WORDS as u32);
+        let fits = if end.datagrams { words.saturating_sub(3) } else { GRANTS as u32 };
+        self.max_list = self.max_list.min(end.store / 2).min(fits).max(1);
     }
 
     /// The connection is there: credits may flow.
     fn connected<H: Hw>(&mut self, ip: u32, sh: &mut Shared, hw: &mut H) {
         hw.log(Log::Connected(self.qpn(), ip, self.peer_qpn));
-        hw.credit(CRD_RESET, self.qpn(), self.max_list, self.trigger);
+        hw.credit(CRD_RESET, self.qpn(), self.max_list.min(GRANTS as u32), self.trigger);
         hw.credit(CRD_ENABLE, self.qpn(), 0, 0);
         self.state = CONNECTED;
         self.tell_peer = true;

@@ -180,13 +180,12 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         (qp.sq_mask, qp.rq_mask) = ((1 << log2_sq) - 1, (1 << log2_rq) - 1);
         (qp.send_cqn, qp.recv_cqn) = (cqns as u16, (cqns >> 16) as u16);
         qp.trigger = trigger as u32 | (index as u32) << 8;
-        let max_list = if max_list == 0 { MAX_LIST } else { max_list as u32 };
-        qp.max_list = max_list.min(GRANTS as u32);
+        qp.max_list = if max_list == 0 { MAX_LIST } else { max_list as u32 };
         qp.block = if block == 0 { 65536 } else { block };
         (qp.sq_base, qp.rq_base) = (sq_base, rq_base);
         qp.timeout = if timeout == 0 { TIMEOUT } else { timeout };
         qp.retries = if retries == 0 { RETRIES } else { retries };
-        hw.credit(CRD_RESET, qpn, qp.max_list, qp.trigger);
+        hw.credit(CRD_RESET, qpn, qp.max_list.min(GRANTS as u32), qp.trigger);
         hw.doorbell_config(qpn, 1 << 31 | uar as u32);
         CMD_OK
     }

@@ -88,7 +88,11 @@ fn both_rows_say_what_was_agreed_and_doorbells_go_to_rtl() {
         assert_eq!(rx(5), word(&w, peer, RX, 6), "epochs");
         assert_eq!(rx(8), word(&w, peer, TX, 22), "first PSNs");
         assert_ne!((tx(16), rx(9)), (0, 0));
-        assert_eq!((rx(11), rx(12) & 0x7f, rx(14)), (6, 32, 0));
+        assert_eq!(
+            (rx(11), rx(12) & 0x7f, rx(14)),
+            (6, 61, 0),
+            "the longest list that one message of the control connection holds"
+        );
         assert_eq!((commands(&w, own, TX), commands(&w, own, RX)), (vec![1], vec![1]));
         let fast = &w.nodes[own.node].hw.fast;
         assert!(fast.bells.contains(&own.qpn));
