@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// The receiver's PSN window (berth_fp_arrival), for any QP and any PSN, from the start of the QP on:
+// * a packet is accepted only if it lies within 128 of the oldest that is not in place;
+// * no PSN is accepted twice while it is in the window or behind it, nor is its payload given away twice;
+// * the window moves by one, and past a packet only if that was accepted and is in place;
+// * the bitmaps say so: `seen` what was accepted, `in_place` what of it has been reported; `fol` ends at the first hole.
+//
+// Receives, records and announced credits are free (run.sh takes their memories away), and so are the rows: of the
+// QP that is looked at, its row is what was stored last.
+module fp_arrival_proof #(
+    parameter QPS = 64,
+    parameter QW = $clog2(QPS),
+    parameter ITEM_W = QW + 150,
+    parameter PLACE_W = QW + 124
+) (
+    input logic              clk, rst_in,
+    input logic              cmd_valid, cmd_selective, cmd_foreign, ann_we, ring_we, item_valid, placed_valid, placed_err,
+    input logic [3:0]        cmd_op, cmd_log2_mtu,
+    input logic [QW-1:0]     cmd_q, ann_q, ring_q, placed_q,
+    input logic [23:0]       cmd_psn, placed_psn,
+    input logic [7:0]        cmd_ack_every,
+    input logic [4:0]        cmd_rnr,
+    input logic [31:0]       ann_number,
+    input logic [6:0]        ring_at,
+    input logic [43:0]       ring_data,
+    input logic [ITEM_W-1:0] item,
+    input logic              place_ready, landed_ready, done_ready, afr_ready, broken_ready
+);
+    logic started_q = 1'b0;
+    always_ff @(posedge clk) started_q <= 1'b1;
+    wire rst = !started_q || rst_in;
+
+    logic               place_valid;
+    logic [PLACE_W-1:0] place;
+    berth_fp_arrival #(.QPS(QPS)) dut (.clk(clk), .rst(rst),
+        .cmd_valid(cmd_valid), .cmd_op(cmd_op), .cmd_q(cmd_q), .cmd_psn(cmd_psn), .cmd_selective(cmd_selective),
+        .cmd_log2_mtu(cmd_log2_mtu), .cmd_ack_every(cmd_ack_every), .cmd_foreign(cmd_foreign), .cmd_rnr(cmd_rnr),
+        .ann_we(ann_we), .ann_q(ann_q), .ann_number(ann_number),
+        .ring_we(ring_we), .ring_q(ring_q), .ring_at(ring_at), .ring_data(ring_data),
+        .item_valid(item_valid), .item(item),
+        .placed_valid(placed_valid), .placed_q(placed_q), .placed_psn(placed_psn), .placed_err(placed_err),
+        .place_valid(place_valid), .place_ready(place_ready), .place(place), .landed_ready(landed_ready),
+        .done_ready(done_ready), .afr_ready(afr_ready), .broken_ready(broken_ready));
+
+    // As in berth_fp_arrival.
+    typedef struct packed {
+        logic         on, broken, selective, foreign, ended, closed;
+        logic [7:0]   writing;
+        logic [3:0]   log2_mtu;
+        logic [7:0]   ack_every;
+        logic [4:0]   rnr;
+        logic [23:0]  placed;
+        logic [127:0] seen, in_place;
+        logic [7:0]   fol;
+        logic [31:0]  credit, complete;
+        logic         begun;
+        logic [23:0]  index;
+        logic [7:0]   unacked;
+        logic         ack_due;
+        logic [1:0]   refusal;
+        logic [4:0]   refusal_code;
+        logic         refused;
+        logic [23:0]  skipped, msn;
+    } row_t;
+    row_t now, after;       // the row before and after this clock
+    localparam RW = $bits(now);
+    localparam logic [2:0] LOCATE = 3'd1, DECIDE = 3'd2, FOLLOW_READ = 3'd3, FOLLOW = 3'd4, SETTLE = 3'd5, DRAIN_READ = 3'd6,
+        DRAIN = 3'd7;
+    localparam logic [1:0] OP_PACKET = 2'd0, OP_PLACED = 2'd1, OP_CMD = 2'd3;
+    localparam logic [3:0] X_START = 4'd0, V_PLACE = 4'd0;
+    (* hierconn *) wire [2:0]    \dut.state_q ;
+    (* hierconn *) wire [1:0]    \dut.op_q ;
+    (* hierconn *) wire [3:0]    \dut.cmd_op_q ;
+    (* hierconn *) wire [3:0]    \dut.verdict_q ;
+    (* hierconn *) wire [QW-1:0] \dut.q_q ;
+    (* hierconn *) wire [QW-1:0] \dut.q_next ;
+    (* hierconn *) wire [23:0]   \dut.psn_q ;
+    (* hierconn *) wire [ITEM_W-1:0] \dut.p_q ;
+    (* hierconn *) wire [RW-1:0] \dut.r_q ;
+    (* hierconn *) wire [RW-1:0] \dut.f ;
+    (* hierconn *) wire [RW-1:0] \dut.r ;
+    (* hierconn *) wire [RW-1:0] \dut.row ;
+    (* hierconn *) wire [RW-1:0] \dut.ram_row ;
+    (* hierconn *) wire [7:0]    \dut.run_q ;
+    (* hierconn *) wire [7:0]    \dut.walk_q ;
+    (* hierconn *) wire [23:0]   \dut.at_q ;
+    (* hierconn *) wire \dut.same_q , \dut.take , \dut.go , \dut.row_we , \dut.rec_we , \dut.err_q , \dut.old_q ,
+        \dut.beyond_q , \dut.seen_q , \dut.order_q ;
+
+    (* anyconst *) logic [QW-1:0] the_q;
+    (* anyconst *) logic [23:0]   the_psn;
+
+    // ---- the row in memory -------------------------------------------------------------------
+    logic [RW-1:0] stored_q, read_q;
+    always_ff @(posedge clk) begin
+        if (\dut.row_we && \dut.q_q == the_q) stored_q <= \dut.r ;
+        read_q <= stored_q;
+    end
+    wire         here = \dut.q_q == the_q;
+    wire         mine = here && \dut.state_q >= DECIDE;     // the row is in work
+    always_comb assume (!(here && \dut.state_q == LOCATE) || \dut.ram_row == read_q);
+    assign now   = mine ? \dut.r_q : stored_q;
+    assign after = mine ? \dut.f : stored_q;
+
+    // ---- what happens to the packet ------------------------------------------------------------
+    wire step    = mine && \dut.go && \dut.state_q != FOLLOW_READ && \dut.state_q != DRAIN_READ;
+    wire starts  = step && \dut.state_q == DECIDE && \dut.op_q == OP_CMD && \dut.cmd_op_q == X_START;
+    wire same    = \dut.psn_q == the_psn;
+    wire accepts = step && \dut.state_q == DECIDE && \dut.op_q == OP_PACKET && \dut.rec_we ;
+    wire reports = step && \dut.state_q == DECIDE && \dut.op_q == OP_PLACED && !\dut.err_q ;
+    wire moves   = step && !starts && now.placed != after.placed;
+    wire [12:0] len = \dut.p_q [8+18+18 +: 13];
+    wire gives   = place_valid && place_ready && place[PLACE_W-1 -: QW] == the_q && place[PLACE_W-QW-1 -: 24] == the_psn;
+
+    logic on_q, taken_q, given_q, there_q;      // the QP was started; the packet was accepted, given away, is in place
+    wire [23:0] pos    = the_psn - now.placed;
+    wire        beyond = pos >= 24'd128 && !pos[23];    // and before it comes into the window again
+    wire        taken  = taken_q && !beyond;
+    wire        there  = (taken && there_q) || (accepts && same && len == '0) || (taken && reports && same);
+    always_ff @(posedge clk) begin
+        on_q    <= !rst && (on_q || starts);
+        taken_q <= !starts && (taken || (accepts && same));
+        given_q <= !starts && ((taken && given_q) || gives);
+        there_q <= !starts && there;
+    end
+
+    function automatic logic [7:0] run_of(input logic [127:0] bits);
+        run_of = 8'd128;
+        for (int i = 128; i > 0; i--) if (!bits[i-1]) run_of = 8'(i - 1);
+    endfunction
+    wire [7:0] run      = run_of(now.seen);
+    wire       follows  = mine && (\dut.state_q == FOLLOW_READ || \dut.state_q == FOLLOW);
+    wire       drains   = mine && (\dut.state_q == DRAIN_READ || \dut.state_q == DRAIN);
+    wire [23:0] at      = \dut.psn_q - now.placed;
+
+    always_comb if (!rst && on_q) begin
+        assert (!accepts || \dut.psn_q - now.placed < 24'd128);
+        assert (!(accepts && same && taken));
+        assert (!gives || ((taken || (accepts && same)) && !(taken && given_q)));
+        assert (!moves || after.placed == now.placed + 24'd1);
+        assert (!(moves && now.placed == the_psn) || (taken || (accepts && same)) && there);
+        assert (pos >= 24'd128 || now.seen[pos[6:0]] == taken_q);
+        assert (pos >= 24'd128 || now.in_place[pos[6:0]] == (taken_q && there_q));
+        assert ((now.in_place & ~now.seen) == '0);
+        assert (now.fol <= run && (now.broken || follows || now.fol == run));
+        // For the proof.
+        assert (!here || \dut.state_q != LOCATE || \dut.row == stored_q);
+        assert (!(mine && \dut.state_q == DECIDE)
+                || (\dut.at_q == at && \dut.old_q == at[23] && \dut.beyond_q == (at >= 24'd128) && \dut.run_q == run
+                    && \dut.seen_q == (at < 24'd128 && now.seen[at[6:0]]) && \dut.order_q == (at == 24'(run))
+                    && now == stored_q));
+        assert (!follows || (now.fol == \dut.walk_q && \dut.walk_q < \dut.run_q && \dut.run_q == run && \dut.op_q == OP_PACKET));
+        assert (!drains || (now.in_place[0] && now.fol != '0));
+        assert (!(mine && \dut.state_q == SETTLE) || \dut.op_q == OP_PACKET);
+        assert (\dut.op_q != OP_PACKET || \dut.state_q < LOCATE || \dut.p_q [ITEM_W-QW-1 -: 24] == \dut.psn_q );
+        assert (!(follows || (mine && \dut.state_q == SETTLE)) || !same || \dut.verdict_q != V_PLACE || (taken && !given_q));
+    end
+endmodule
