@@ -5,7 +5,7 @@
 // * the window moves by one, and past a packet only if that was accepted and is in place;
 // * the bitmaps say so: `seen` what was accepted, `in_place` what of it has been reported; `fol` ends at the first hole.
 //
-// Receives, records and announced credits are free (run.sh takes their memories away), and so are the rows: of the
+// Receives, records and announced credits are free (queue_free.sv has their memories), and so are the rows: of the
 // QP that is looked at, its row is what was stored last.
 module fp_arrival_proof #(
     parameter QPS = 64,
@@ -149,7 +149,7 @@ module fp_arrival_proof #(
                 || (\dut.at_q == at && \dut.old_q == at[23] && \dut.beyond_q == (at >= 24'd128) && \dut.run_q == run
                     && \dut.seen_q == (at < 24'd128 && now.seen[at[6:0]]) && \dut.order_q == (at == 24'(run))
                     && now == stored_q));
-        assert (!follows || (now.fol == \dut.walk_q && \dut.walk_q < \dut.run_q && \dut.run_q == run && \dut.op_q == OP_PACKET));
+        assert (!follows || (now.fol == \dut.walk_q && \dut.walk_q < run && \dut.op_q == OP_PACKET));
         assert (!drains || (now.in_place[0] && now.fol != '0));
         assert (!(mine && \dut.state_q == SETTLE) || \dut.op_q == OP_PACKET);
         assert (\dut.op_q != OP_PACKET || \dut.state_q < LOCATE || \dut.p_q [ITEM_W-QW-1 -: 24] == \dut.psn_q );

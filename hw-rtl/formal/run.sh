@@ -165,14 +165,13 @@ mutant berth_fp_send.sv 's/if (!real_piece || !windowed) op_q/if (!real_piece) o
 mutant berth_fp_send.sv 's/windowed   = flight < /windowed   = flight <= /'
 
 silent=berth_fp_arrival.sv
-free="anns rows records rings" induction=3 frames=8
-arrival="../formal/fp_arrival_proof.sv ../formal/queue_free.sv berth_fp_arrival.sv"
+induction=3 frames=8
+arrival="../formal/fp_arrival_proof.sv ../formal/queue_free.sv berth_fp_first.sv berth_fp_arrival.sv"
 proof fp_arrival fp_arrival_proof "" $arrival
 mutant berth_fp_arrival.sv 's/f.seen    = r_q.seen | bit_at/f.seen    = r_q.seen/'
 mutant berth_fp_arrival.sv "s/>= 24'd128;/> 24'd128;/"
 mutant berth_fp_arrival.sv 's/(bit_at & r_q.seen)/bit_at/'
 mutant berth_fp_arrival.sv 's/same_q  <= .*/same_q <= 0;/'
-free=
 silent=berth_fp_cut.sv
 induction=6 frames=12
 cut="berth_regs_pkg.sv ../formal/fp_cut_proof.sv ../formal/queue_free.sv berth_fp_cut.sv"

@@ -321,7 +321,7 @@ fn all_users_see_their_pages_and_counts_end_at_zero() {
     let mut held: Vec<(usize, Range)> = Vec::new();
     let mut needs: Vec<(usize, u16)> = Vec::new();
     let mut wanted: [VecDeque<(u64, bool)>; 2] = Default::default();
-    let mut evicting = BTreeSet::new();
+    let mut evicting: BTreeSet<u32> = BTreeSet::new();
     let (mut tag, mut hits, mut misses, mut evicted, mut kept) = (0_u16, 0, 0, 0, 0);
     for round in 0..30_000 {
         let user = t.rng.below(3) as usize;
