@@ -79,7 +79,7 @@ fn both_rows_say_what_was_agreed_and_doorbells_go_to_rtl() {
         assert_eq!(tx(18), (ASID as u32) << 8 | 6, "CQ 0, 64 elements");
         assert_eq!(tx(19), 3 << 16 | 128 << 8 | 1 << 5 | log2_mtu);
         assert_eq!(tx(20), TIMEOUT / 64);
-        assert_eq!(tx(21), 8 << 8 | 16);
+        assert_eq!(tx(21), 10 << 8 | 16, "512 KiB and two blocks of 64 KiB ahead");
         assert_eq!((tx(23), rx(7)), (LIST_QKEY, LIST_QKEY));
         assert_eq!(rx(0), log2_mtu | 1 << 4 | 4 << 16);
         assert_eq!((rx(1), rx(2), rx(3)), (ip(1 - n), 2 - n as u32, 0x200), "the peer's addresses");

@@ -49,6 +49,14 @@ struct Run {
     time_outs: [u32; 2],
 }
 
+/// The first of those that come at their times, if its time has come.
+fn arrived<T>(coming: &mut VecDeque<(u64, T)>, now: u64) -> Option<T> {
+    if coming.front()?.0 > now {
+        return None;
+    }
+    coming.pop_front().map(|p| p.1)
+}
+
 fn run(line: Line, seed: u64) -> Run {
     let mut rng = Rng(seed);
     let timeout = 4 * line.trip as u32;
@@ -68,7 +76,7 @@ fn run(line: Line, seed: u64) -> Run {
             posted += 1;
         }
         // A slot of the wire: what was to go again some time ago, else what is new.
-        let mut leaves = again.pop_front_if(|p| p.0 <= now).map(|p| p.1);
+        let mut leaves = arrived(&mut again, now);
         while leaves.is_none()
             && let Some(sent) = a.transmit(now)
         {
@@ -82,7 +90,7 @@ fn run(line: Line, seed: u64) -> Run {
         {
             to_b.push_back((now + line.trip / 2, packet));
         }
-        while let Some((_, packet)) = to_b.pop_front_if(|p| p.0 <= now) {
+        while let Some(packet) = arrived(&mut to_b, now) {
             match b.receive(&packet, &mut Host) {
                 Verdict::Place(_) => b.placed(packet.psn),
                 Verdict::Duplicate => (),
@@ -103,7 +111,7 @@ fn run(line: Line, seed: u64) -> Run {
         {
             to_a.push_back((now + line.ack_delay + line.trip / 2, reply.packet));
         }
-        while let Some((_, reply)) = to_a.pop_front_if(|p| p.0 <= now) {
+        while let Some(reply) = arrived(&mut to_a, now) {
             assert!(!matches!(a.response(now, &reply), Outcome::Bad | Outcome::Failed), "seed {seed}: {reply:?}");
         }
         while a.complete().is_some() {}
