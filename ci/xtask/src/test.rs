@@ -639,7 +639,7 @@ impl Tester {
                         }
                         None => counts.add(Counts::failure(format!("guest {role} gave no result"))),
                     }
-                    let failed = guest.output.iter().filter(|l| l.ends_with("FAILED"));
+                    let failed = guest.output.iter().filter(|l| l.contains(" ... FAILED"));
                     counts.notes.extend(failed.map(|l| format!("guest {role}: {l}")));
                 }
                 let faults = end.faults();

@@ -11,7 +11,7 @@ use crate::hw::{Hw, Log, TX_NO_ICRC};
 use crate::limits::{EVENT_RETRY, REQUESTS, SERVICES};
 use crate::qp::{
     CLOSED, CONNECTED, CONNECTING, CREATED, ERROR, EVENT_CLOSED, EVENT_DESTROYED, EVENT_ERROR, EVENT_ESTABLISHED, FREE,
-    Qp,
+    Qp, TODO_REQ,
 };
 use crate::ring::take_bit;
 use crate::shared::{DMA_PLACE, DMA_SCRATCH, Shared, TAG_RECV, TAG_SEND};
@@ -28,6 +28,17 @@ pub(crate) struct Revocation {
     pub(crate) cookie: u32,
     pub(crate) start: u64,
     pub(crate) end: u64,
+}
+
+/// What becomes of connections that are asked for when the peer has to begin anew.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Requests {
+    /// They are over as well.
+    Over,
+    /// They wait in messages that nobody has acknowledged: those come again.
+    Queued,
+    /// They are to be said again.
+    Again,
 }
 
 /// Everything that firmware knows. All-zero when new, so that it lies in `.bss`.
@@ -376,17 +387,23 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
     fn peer_lost<H: Hw>(&mut self, i: usize, hw: &mut H) {
         hw.count(F_PEERS_LOST, 1);
         hw.log(Log::PeerLost(self.peers[i].ip));
-        self.drop_connections(i, hw);
+        self.drop_connections(i, Requests::Over, hw);
         self.peers[i].ip = 0;
         self.peers[i].deadline = 0;
     }
 
-    /// Ends all connections with peer `i`, which cannot be told.
-    pub(crate) fn drop_connections<H: Hw>(&mut self, i: usize, hw: &mut H) {
+    /// Ends all connections with peer `i`, which cannot be told; those that are still asked for as `requests` says.
+    pub(crate) fn drop_connections<H: Hw>(&mut self, i: usize, requests: Requests, hw: &mut H) {
         let peer = i as u8 + 1;
         for qp in &mut self.qps {
             self.sh.step();
             if qp.peer != peer {
+                continue;
+            }
+            if qp.state == CONNECTING && qp.peer_qpn == 0 && requests != Requests::Over {
+                if requests == Requests::Again {
+                    qp.tell(TODO_REQ, &mut self.sh);
+                }
                 continue;
             }
             qp.tell_peer = false;

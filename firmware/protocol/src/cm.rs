@@ -2,14 +2,16 @@
 //! Records of the control connection: credit lists, connection management, recall.
 
 use crate::bound::Bound;
-use crate::card::Card;
+use crate::card::{Card, Requests};
 use crate::control::{
     MESSAGE_HEADER, Peer, REC_DREQ, REC_KEEPALIVE, REC_LIST, REC_RECALL, REC_RECALLED, REC_REJ, REC_REP, REC_REQ,
     REC_RTU, START, VERSION, record, write_frame,
 };
 use crate::headers::{LIST_QKEY, PSN_MASK, Packet, Template};
 use crate::hw::{Hw, Log, TX_LOOPBACK};
-use crate::limits::{CONTROL_WORDS, FAST_WINDOW, GRANTS, HELD_LISTS, LIST_AGAIN, MAX_BACKOFF, REQUESTS, WINDOW};
+use crate::limits::{
+    CONTROL_DOUBT, CONTROL_WORDS, FAST_WINDOW, GRANTS, HELD_LISTS, LIST_AGAIN, MAX_BACKOFF, REQUESTS, WINDOW,
+};
 use crate::qp::{
     CONNECTED, CONNECTING, ERROR, EVENT_ESTABLISHED, GRANT_POSTED, Qp, RECALL_NONE, TODO_DREQ, TODO_LIST, TODO_RECALL,
     TODO_RECALLED, TODO_REP, TODO_REQ, TODO_RTU,
@@ -295,9 +297,8 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             return;
         }
         let start = third & START != 0;
-        let known = self.find_peer(packet.ip);
         // Somebody whom we do not know begins, or goes on with our predecessor.
-        let Some(i) = known.or_else(|| (start || to != 0).then(|| self.open_peer(packet.ip)).flatten()) else {
+        let Some(i) = self.open_peer(packet.ip) else {
             hw.count(F_CONTROL_BAD, 1);
             return;
         };
@@ -307,27 +308,15 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         if self.peers[i].resolve(packet.mac) {
             self.address_changed(i, hw);
         }
-        if to != 0 && to != self.peers[i].incarnation {
-            // Meant for an earlier incarnation: the peer is to learn of this one.
+        let us = to == self.peers[i].incarnation;
+        let stranger = from != self.peers[i].peer_incarnation;
+        if !start && (stranger || (to != 0 && !us)) {
             hw.count(F_CONTROL_BAD, 1);
-            if !self.peers[i].busy() {
-                self.peers[i].append(&[record(REC_KEEPALIVE, 1, 0)]);
-                self.sh.peer_work |= 1 << i;
-            }
+            self.misunderstood(i, now, hw);
             return;
         }
-        if self.peers[i].peer_incarnation != from {
-            if !start {
-                // The first message is still to come (again).
-                hw.count(F_CONTROL_BAD, 1);
-                return;
-            }
-            if self.peers[i].peer_incarnation != 0 {
-                hw.log(Log::PeerRestarted(packet.ip));
-                self.drop_connections(i, hw);
-                self.peers[i].renew(&mut self.sh);
-            }
-            self.peers[i].begin(from, packet.psn);
+        if stranger {
+            self.peer_begins(i, from, packet.psn, us, hw);
         }
         self.sh.peer_work |= 1 << i;
         if !self.peers[i].expect(packet.psn) {
@@ -362,6 +351,46 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             self.take_record(i, kind, words, qpn, &message, at, hw);
             at += words;
         }
+    }
+
+    /// Peer `i` goes on with an incarnation of ours that is gone (its predecessor's talk, or ours), or as one of its own
+    /// that we do not know: it is to learn of this one. If that goes on for longer than its first message may be late,
+    /// and ours is no longer to come, neither of us will hear the other: this end begins anew. One late frame ends nothing.
+    fn misunderstood<H: Hw>(&mut self, i: usize, now: u64, hw: &mut H) {
+        let i = i % PEERS;
+        let peer = &mut self.peers[i];
+        if peer.doubt == 0 {
+            peer.doubt = now.max(1);
+        } else if now.saturating_sub(peer.doubt) >= CONTROL_DOUBT && !peer.fresh() {
+            self.drop_connections(i, Requests::Again, hw);
+            self.peers[i].renew(&mut self.sh);
+        }
+        let peer = &mut self.peers[i];
+        if !peer.busy() {
+            peer.append(&[record(REC_KEEPALIVE, 1, 0)]);
+        }
+        self.sh.peer_work |= 1 << i;
+    }
+
+    /// Peer `i` begins its incarnation `from` with a message of PSN `psn`. `us`: it knows our incarnation.
+    ///
+    /// Our own incarnation goes on if the peer has its first message (`us`), or nobody has, so that it still comes. Else we
+    /// begin anew as well. So two cards that begin at the same time, each with an old name of the other, agree as soon as
+    /// both first messages have arrived, and what one says because the other has begun does not make that begin again.
+    fn peer_begins<H: Hw>(&mut self, i: usize, from: u32, psn: u32, us: bool, hw: &mut H) {
+        let i = i % PEERS;
+        let peer = &self.peers[i];
+        let known = peer.peer_incarnation != 0;
+        if known {
+            hw.log(Log::PeerRestarted(peer.ip));
+        }
+        if !us && !peer.fresh() {
+            self.drop_connections(i, Requests::Again, hw);
+            self.peers[i].renew(&mut self.sh);
+        } else if known {
+            self.drop_connections(i, Requests::Queued, hw);
+        }
+        self.peers[i].begin(from, psn);
     }
 
     /// Takes one record of peer `i`.

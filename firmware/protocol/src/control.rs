@@ -119,6 +119,8 @@ pub struct Peer {
     pub deadline: u64,
     /// When something last came from it.
     pub heard: u64,
+    /// Since when it only says what is not for this incarnation, or not from the one that we know; 0: it does not.
+    pub doubt: u64,
     messages: [Message; CONTROL_WINDOW],
 }
 
@@ -143,6 +145,7 @@ impl Peer {
         tries: 0,
         deadline: 0,
         heard: 0,
+        doubt: 0,
         messages: [Message { len: 0, words: [0; CONTROL_WORDS] }; CONTROL_WINDOW],
     };
 
@@ -170,11 +173,17 @@ impl Peer {
         self.nak_sent = false;
         self.tries = 0;
         self.deadline = 0;
+        self.doubt = 0;
     }
 
     /// Messages that are not acknowledged.
     pub fn busy(&self) -> bool {
         self.una != self.tail
+    }
+
+    /// Nobody has acknowledged the first message of this incarnation: it comes again, marked as such.
+    pub fn fresh(&self) -> bool {
+        self.una == self.start
     }
 
     fn place(psn: u32) -> usize {
@@ -403,6 +412,7 @@ impl Peer {
     /// The expected message has been taken.
     pub fn taken(&mut self) {
         self.expected = psn_add(self.expected, 1);
+        self.doubt = 0;
         self.ack_due = true;
         self.nak_sent = false;
     }
@@ -411,6 +421,7 @@ impl Peer {
     pub fn begin(&mut self, incarnation: u32, psn: u32) {
         self.peer_incarnation = incarnation;
         self.expected = psn;
+        self.doubt = 0;
         self.nak_sent = false;
     }
 }

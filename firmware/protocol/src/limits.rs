@@ -52,6 +52,9 @@ pub const CONTROL_TIMEOUT: u64 = 1_000_000;
 pub const CONTROL_RETRIES: u8 = 8;
 /// Retries of a control message, the last ones, with which the data connections ask as well whether the peer lives.
 pub const PROBES: u8 = 3;
+/// Time for which a peer speaks to another incarnation of this card, or as one that the card does not know, before this
+/// end begins anew: its first message, if it is still to come, has come by then (cycles, 16 ms).
+pub const CONTROL_DOUBT: u64 = 4 * CONTROL_TIMEOUT;
 /// Time after which a credit list that goes as a datagram is told again for want of its proof (CR-11), doubled with
 /// each repeat (cycles, 4 ms).
 pub const LIST_AGAIN: u64 = 1_000_000;

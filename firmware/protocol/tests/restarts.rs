@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Cards that restart while others remember them, or not: whatever they believe of each other, the next connection comes up.
+mod common;
+
+use berth_abi::ring::{CMD_CM_ACCEPT, CMD_CM_CONNECT, CMD_CM_LISTEN, EV_CM_CLOSED, EV_CM_ESTABLISHED, EV_CM_REQUEST};
+use berth_abi::status::{CMD_OK, REASON_UNREACHABLE};
+use berth_protocol::model::World;
+use common::config;
+use proptest::prelude::*;
+
+const ASID: u8 = 1;
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// A card loses all it knew.
+    Restart(usize),
+    /// A card connects to the other one, which need not listen.
+    Connect(usize),
+    /// The frames that a card sends are lost, or not.
+    Deaf(usize, bool),
+    /// A frame that was on the wire some time ago comes again.
+    Late(usize),
+    /// Time goes by, in thousands of cycles.
+    Run(u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        2 => (0..2usize).prop_map(Step::Restart),
+        3 => (0..2usize).prop_map(Step::Connect),
+        2 => (0..2usize, any::<bool>()).prop_map(|(i, on)| Step::Deaf(i, on)),
+        1 => any::<usize>().prop_map(Step::Late),
+        4 => prop_oneof![0..20u64, 0..2000u64, 0..100_000u64].prop_map(Step::Run),
+    ]
+}
+
+proptest! {
+    #![proptest_config(config(200))]
+
+    #[test]
+    fn qp_17_connections_come_up_whatever_cards_restarted_before(
+        seed in any::<u64>(), steps in prop::collection::vec(step(), 0..14), from in 0..2usize
+    ) {
+        let mut w = World::new(2, seed);
+        let mut qpn = 16;
+        for step in steps {
+            match step {
+                Step::Restart(i) => w.restart(i),
+                Step::Deaf(i, on) => w.deaf[i] = on,
+                Step::Late(which) => {
+                    if let Some((i, frame)) = w.wire.get(which % w.wire.len().max(1)).cloned() {
+                        w.inject(1 - i, frame);
+                    }
+                }
+                Step::Run(thousands) => w.run(1000 * thousands),
+                Step::Connect(i) if qpn < 30 => {
+                    let user = w.create_qp(i, qpn, ASID, |_| ());
+                    qpn += 1;
+                    let mut c = [0; 16];
+                    (c[0], c[2], c[3], c[4]) = (CMD_CM_CONNECT, user.qpn, w.nodes[1 - i].ip, 5);
+                    w.post_command(i, c);
+                }
+                Step::Connect(_) => (),
+            }
+        }
+        w.deaf = [false; 2];
+        comes_up(&mut w, from);
+    }
+}
+
+/// Card `from` connects to the other one. What it said before may have made it give the peer up: then once more.
+fn comes_up(w: &mut World, from: usize) {
+    let to = 1 - from;
+    let mut c = [0; 16];
+    (c[0], c[2]) = (CMD_CM_LISTEN, 6);
+    w.command(to, c);
+    let mut next = 50;
+    for qpn in 40..43 {
+        let a = w.create_qp(from, qpn, ASID, |_| ());
+        (c[0], c[2], c[3], c[4]) = (CMD_CM_CONNECT, a.qpn, w.nodes[to].ip, 6);
+        assert_eq!(w.command(from, c)[2], CMD_OK);
+        let mut up = None;
+        let frames = w.frames;
+        w.run_until(1_000_000_000, |w| {
+            assert!(w.frames < frames + 1000, "frames without end");
+            if let Some(request) = take(w, to, EV_CM_REQUEST, None) {
+                let b = w.create_qp(to, next, ASID, |_| ());
+                next += 1;
+                let mut c = [0; 16];
+                (c[0], c[2], c[3]) = (CMD_CM_ACCEPT, request[1], b.qpn);
+                w.post_command(to, c);
+            }
+            if take(w, from, EV_CM_ESTABLISHED, Some(a.qpn)).is_some() {
+                up = Some(true);
+            } else if let Some(closed) = take(w, from, EV_CM_CLOSED, Some(a.qpn)) {
+                assert_eq!(closed[2], REASON_UNREACHABLE);
+                up = Some(false);
+            }
+            up.is_some()
+        });
+        if up == Some(true) {
+            return;
+        }
+    }
+    panic!("no connection");
+}
+
+/// The next event of `kind` of card `i`.
+fn take(w: &mut World, i: usize, kind: u32, id: Option<u32>) -> Option<[u32; 16]> {
+    let events = &mut w.nodes[i].hw.events;
+    let at = events.iter().position(|e| e[0] == kind && id.is_none_or(|id| e[1] == id))?;
+    Some(events.remove(at))
+}
