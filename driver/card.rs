@@ -58,6 +58,8 @@ const MAX_ANSWERS: usize = 512;
 const ANSWER_MS: u32 = 2;
 /// Time in milliseconds after which it is looked whether receives still wait for budget.
 const PRESS_MS: u32 = 10;
+/// Names `CMD_PRESSURE` in its answer; calls have lower numbers, from 1 on.
+const PRESS_COOKIE: u32 = u32::MAX;
 /// Wall-clock time after which a card whose clock stands still counts as lost. This is
 /// no measure of speed: a slow card counts cycles, only a dead one does not.
 const STANDSTILL_MS: i64 = 30_000;
@@ -279,6 +281,16 @@ impl Xlt {
     }
 }
 
+/// Pages of `limit` that a request leaves for others (decision 19): one for receiving leaves
+/// `reserve` for sends, at most half of all, so that sends always go on.
+pub(crate) fn spare(limit: u64, write: bool, reserve: u64) -> u64 {
+    if write {
+        reserve.min(limit / 2)
+    } else {
+        0
+    }
+}
+
 /// Pinned-page budget of a card or a context, in pages.
 #[derive(Clone, Copy)]
 pub(crate) struct Budget {
@@ -300,15 +312,14 @@ impl Budget {
         }
     }
 
-    /// Whether `pages` more fit (decision 19): receives leave `reserve` pages for sends,
-    /// but one that is alone may take everything, so that it is never stuck.
+    /// Most pages that may be pinned with a request.
+    pub(crate) fn most(&self, write: bool, reserve: u64) -> u64 {
+        self.limit - spare(self.limit, write, reserve)
+    }
+
+    /// Whether `pages` more fit.
     pub(crate) fn fits(&self, pages: u64, write: bool, reserve: u64) -> bool {
-        let reserve = if write && self.receive != 0 {
-            reserve.min(self.limit / 2)
-        } else {
-            0
-        };
-        self.pinned + pages + reserve <= self.limit
+        self.pinned + pages <= self.most(write, reserve)
     }
 
     /// Charges pages.
@@ -429,6 +440,8 @@ pub(crate) struct Card {
     /// Raised whenever contexts have lost their objects.
     pub(crate) epoch: Atomic<u32>,
     token: Atomic<u64>,
+    /// Firmware has been told that memory is short, and has not answered yet.
+    pressing: Atomic<u32>,
     log_window: Atomic<u64>,
     born: Instant<Monotonic>,
     #[pin]
@@ -605,6 +618,7 @@ impl Card {
                 state: Atomic::new(State::Down as u32),
                 epoch: Atomic::new(0),
                 token: Atomic::new(0),
+                pressing: Atomic::new(0),
                 log_window: Atomic::new(0),
                 born: Instant::now(),
                 cmd <- new_spinlock!(CmdRing {
@@ -888,7 +902,7 @@ impl Card {
         let opcode = entry[0];
         let cookie = {
             let mut calls = self.calls.lock();
-            calls.next_cookie = calls.next_cookie.wrapping_add(1).max(1);
+            calls.next_cookie = calls.next_cookie % (PRESS_COOKIE - 1) + 1;
             calls.next_cookie
         };
         let call = Arc::pin_init(
@@ -936,8 +950,35 @@ impl Card {
         }
     }
 
+    /// Has firmware recall grants that are unused: `bytes` are missing. It looks at everybody,
+    /// so one such command under way is enough; false when there is one.
+    pub(crate) fn press(&self, bytes: u32) -> bool {
+        if self.pressing.xchg(1, Relaxed) != 0 {
+            return false;
+        }
+        let mut entry = [0; ENTRY_WORDS];
+        entry[0] = CMD_PRESSURE;
+        entry[1] = PRESS_COOKIE;
+        // entry[2] is 0: of all contexts, since the card's budget may be short because of others.
+        entry[3] = bytes;
+        let posted = self.post(&[entry]).is_ok();
+        if !posted {
+            self.pressing.store(0, Relaxed);
+        }
+        posted
+    }
+
+    /// Firmware has been told that memory is short, and has not answered yet.
+    pub(crate) fn is_pressing(&self) -> bool {
+        self.pressing.load(Relaxed) != 0
+    }
+
     /// Takes firmware's answer to a command.
     pub(crate) fn answered(&self, entry: &Entry) {
+        if entry[1] == PRESS_COOKIE {
+            self.pressing.store(0, Relaxed);
+            return;
+        }
         let call = {
             let mut calls = self.calls.lock();
             let found = calls.list.iter().position(|(c, _)| c.cookie == entry[1]);
@@ -956,6 +997,7 @@ impl Card {
 
     /// Ends all commands in flight with an error.
     fn end_calls(&self, error: Error) {
+        self.pressing.store(0, Relaxed);
         loop {
             let Some((call, _)) = self.calls.lock().list.pop() else {
                 break;

@@ -554,7 +554,7 @@ impl Context {
         entry[3] = self.asid | self.asid << 8 | sq_depth.ilog2() << 16 | rq_depth.ilog2() << 24;
         entry[4] = arg.send_cqn | arg.recv_cqn << 16;
         entry[5] = arg.trigger | arg.trigger_index << 8 | arg.max_list << 16;
-        entry[6] = arg.block;
+        entry[6] = self.block(arg.block);
         put64(&mut entry, core::mem::offset_of!(QpCreate, sq_base), addr);
         put64(
             &mut entry,
@@ -585,7 +585,6 @@ impl Context {
             self.forget_qp(qpn);
             return Err(e);
         }
-        self.note_block(if arg.block == 0 { 65536 } else { arg.block });
         arg.sq_depth = sq_depth;
         arg.rq_depth = rq_depth;
         arg.qpn = qpn;
@@ -607,7 +606,14 @@ impl Context {
     pub(crate) fn destroy_qp(&self, qpn: u32) -> Result {
         let _control = self.control.lock();
         let qp = self.find_qp(qpn)?;
-        self.end_object(CMD_QP_DESTROY, qpn)?;
+        if self.asks(qpn) {
+            // So that its elements are flushed: they do not fail by answers in vain.
+            let _ = self.card.call(command(CMD_CM_DISCONNECT, qpn));
+        }
+        self.end_requests(qpn);
+        let ended = self.end_object(CMD_QP_DESTROY, qpn);
+        self.end_requests(0);
+        ended?;
         self.remove_qp(&qp);
         Ok(())
     }

@@ -79,10 +79,11 @@ impl MemLock {
         }
     }
 
-    /// Adds `pages` if the limit allows it.
-    pub(crate) fn charge(&self, pages: u64) -> bool {
+    /// Adds `pages` if the limit allows it, and `spare` more.
+    pub(crate) fn charge(&self, pages: u64, spare: u64) -> bool {
+        let most = self.limit.saturating_sub((pages + spare) as i64);
         let pages = pages as i64;
-        if self.counter().fetch_add(pages, Relaxed) > self.limit.saturating_sub(pages) {
+        if self.counter().fetch_add(pages, Relaxed) > most {
             self.counter().fetch_sub(pages, Relaxed);
             return false;
         }

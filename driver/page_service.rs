@@ -101,7 +101,7 @@ pub(crate) struct Space {
     revoking: KVec<Revoked>,
     /// Budget of the context.
     pub(crate) budget: Budget,
-    /// Pages that receives leave for sends: one block.
+    /// Pages that receives leave for sends: one block, and one packet of many ranges.
     reserve: u64,
     /// When something was last unpinned.
     unpinned: Instant<Monotonic>,
@@ -111,6 +111,8 @@ pub(crate) struct Space {
     faulting: Atomic<u32>,
     /// The context is closed: nothing is pinned any more.
     pub(crate) closing: bool,
+    /// QP that is being destroyed, 0 for none: what its rows ask for is not looked for.
+    ending: u32,
 }
 
 impl Space {
@@ -121,11 +123,12 @@ impl Space {
             requests: KVec::new(),
             revoking: KVec::new(),
             budget: Budget::new(limit),
-            reserve: 1,
+            reserve: 2 * crate::abi::wqe::MAX_SGE as u64,
             unpinned: Instant::now(),
             pressed: Instant::now(),
             faulting: Atomic::new(0),
             closing: false,
+            ending: 0,
         }
     }
 
@@ -363,11 +366,17 @@ impl Context {
         self.kick();
     }
 
-    /// A QP sends blocks of up to `bytes`: receives leave as much, and a page for blocks
-    /// that do not begin at a page.
-    pub(crate) fn note_block(&self, bytes: u32) {
+    /// Bytes of the blocks of a QP that wants `bytes` (0: 64 KiB): receives leave as much for
+    /// sends, and a page for blocks that do not begin at a page. So it is less than half of
+    /// what may be pinned.
+    pub(crate) fn block(&self, bytes: u32) -> u32 {
+        let bytes = if bytes == 0 { 65536 } else { bytes };
+        let most = self.card.budget.lock().limit.min(self.memlock.limit());
         let mut space = self.space.lock();
-        space.reserve = space.reserve.max(u64::from(bytes).div_ceil(PAGE) + 1);
+        let most = (most.min(space.budget.limit) / 2).saturating_sub(1).max(1);
+        let pages = (u64::from(bytes) / PAGE).min(most);
+        space.reserve = space.reserve.max(pages + 1);
+        (pages * PAGE) as u32
     }
 
     // ---- events of the card ---------------------------------------------------------
@@ -407,7 +416,7 @@ impl Context {
             return self.card.page_ready(generation, tag, PAGE_OK);
         };
         let mut space = self.space.lock();
-        if space.closing {
+        if space.closing || (space.ending != 0 && request.qpn() == space.ending) {
             drop(space);
             return self.card.page_ready(generation, tag, PAGE_NO_PROCESS);
         }
@@ -530,12 +539,29 @@ impl Context {
 
     /// Answers all requests with a status, whatever their work is doing.
     pub(crate) fn answer_requests(&self, status: u32) {
-        loop {
-            let Some(request) = self.pop_request(|_| true) else {
-                break;
-            };
+        self.answer_those(status, |_| true);
+    }
+
+    fn answer_those(&self, status: u32, f: impl Fn(&Request) -> bool) {
+        while let Some(request) = self.pop_request(&f) {
             self.card
                 .page_ready(request.generation, request.tag, status);
+        }
+    }
+
+    /// The rows of QP `qpn` wait for pages.
+    pub(crate) fn asks(&self, qpn: u32) -> bool {
+        self.space.lock().requests.iter().any(|r| r.qpn() == qpn)
+    }
+
+    /// QP `qpn` is to be destroyed, which waits until the host owes its rows no answer: none of
+    /// their requests is worked on any more, since its pages, or the budget for them, may never
+    /// come (decision 21). 0: the QP is gone.
+    pub(crate) fn end_requests(&self, qpn: u32) {
+        self.space.lock().ending = qpn;
+        if qpn != 0 {
+            self.answer_those(PAGE_NO_PROCESS, |r| r.qpn() == qpn);
+            self.kick();
         }
     }
 
@@ -550,12 +576,9 @@ impl Context {
 
     /// Gives requests up that have been waiting for a page fault for long.
     pub(crate) fn give_up_requests(&self) {
-        let stuck =
-            |r: &Request| !r.is(WAITING | BLOCKED) && r.since.elapsed().as_millis() >= STUCK_MS;
-        while let Some(request) = self.pop_request(stuck) {
-            self.card
-                .page_ready(request.generation, request.tag, PAGE_FAULT);
-        }
+        self.answer_those(PAGE_FAULT, |r| {
+            !r.is(WAITING | BLOCKED) && r.since.elapsed().as_millis() >= STUCK_MS
+        });
     }
 
     /// Forgets all requests: the card that asked has been reset.
@@ -567,14 +590,10 @@ impl Context {
         }
     }
 
-    /// Asks firmware to recall grants that are unused.
-    fn press(&self, pages: u64) {
-        let mut entry = [0; ENTRY_WORDS];
-        entry[0] = CMD_PRESSURE;
-        // The card's budget may be short because of other contexts.
-        entry[2] = 0;
-        entry[3] = (pages * PAGE).min(u64::from(u32::MAX)) as u32;
-        let _ = self.card.post(&[entry]);
+    /// Asks firmware to recall grants that are unused; false when it is about to.
+    fn press(&self, pages: u64) -> bool {
+        self.card
+            .press((pages * PAGE).min(u64::from(u32::MAX)) as u32)
     }
 
     /// Offers idle pages for eviction; gives how many evictions are under way.
@@ -623,6 +642,7 @@ impl Context {
 
     /// Presses where requests wait in vain. `true` while some wait for budget.
     pub(crate) fn press_waiting(&self) -> bool {
+        let pressing = self.card.is_pressing();
         let mut press = 0;
         let mut some = false;
         {
@@ -637,7 +657,7 @@ impl Context {
                 };
                 some = true;
                 let long = head.since.elapsed().as_millis() >= RECALL_MS;
-                if (long && quiet) || !(write || head.is(PRESSED)) {
+                if !pressing && ((long && quiet) || !(write || head.is(PRESSED))) {
                     head.set(PRESSED);
                     press += head.pages;
                 }
@@ -959,6 +979,16 @@ impl Request {
         self.first + self.pages - 1
     }
 
+    /// QP that asks, if it is one of the card's rows; 0 if firmware asks.
+    fn qpn(&self) -> u32 {
+        let place = self.tag & 0xffff;
+        match self.tag >> 16 {
+            TAG_SENDS => place >> TAG_SENDS_QPN,
+            TAG_RECEIVES => place >> TAG_RECEIVES_QPN,
+            _ => 0,
+        }
+    }
+
     fn run_request(self: &Arc<Self>) {
         for _ in 0..MAX_ATTEMPTS {
             match self.attempt() {
@@ -990,9 +1020,13 @@ impl Request {
     fn plan(self: &Arc<Self>, missing: &mut KVec<u64>) -> Attempt {
         let context = &self.context;
         let card = &context.card;
-        let most = card.budget.lock().limit;
+        let of_card = *card.budget.lock();
         let mut space = context.space.lock();
-        let most = most.min(space.budget.limit).min(context.memlock.limit());
+        let reserve = space.reserve;
+        let spare = spare(context.memlock.limit(), self.write, reserve);
+        let most = of_card.most(self.write, reserve);
+        let most = most.min(space.budget.most(self.write, reserve));
+        let most = most.min(context.memlock.limit() - spare);
         if self.is(ANSWERED) || space.closing {
             return Attempt::Answer(PAGE_NO_PROCESS);
         }
@@ -1043,7 +1077,6 @@ impl Request {
         let first = !earlier
             .filter(|r| r.write == self.write)
             .any(|r| !r.is(CHARGED));
-        let reserve = space.reserve;
         let mut share = context.share.budget.lock();
         let mut budget = card.budget.lock();
         if first
@@ -1051,7 +1084,7 @@ impl Request {
             && share.fits(pages, self.write, reserve)
             && budget.fits(pages, self.write, reserve)
         {
-            if context.memlock.charge(pages) {
+            if context.memlock.charge(pages, spare) {
                 space.budget.charge(pages, self.write);
                 share.charge(pages, self.write);
                 budget.charge(pages, self.write);
@@ -1086,9 +1119,8 @@ impl Request {
                 _ => {}
             }
         }
-        if under_way == 0 && !self.write {
+        if under_way == 0 && !self.write && self.context.press(self.pages) {
             self.set(PRESSED);
-            self.context.press(self.pages);
         }
         card.sweep_later();
         card.press_later();

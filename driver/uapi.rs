@@ -308,7 +308,7 @@ impl Session {
         }
         let mut counters = KBox::new(
             Counters {
-                rtl: [0; 48],
+                rtl: [0; 56],
                 fw: [0; 48],
                 drv: [0; 32],
             },

@@ -255,6 +255,7 @@ module berth_core #(
     logic [7:0]          fs_tag, fl_tag;
     logic [64*12-1:0]    fp_counts;
     logic                fp_posted, fp_list;
+    logic [1:0]          fp_bad_wqe;
     logic [6:0]          fp_list_len;
 
     if (FAST != 0) begin : fast
@@ -279,7 +280,8 @@ module berth_core #(
             .rf_len(rf_len), .rf_flags(rf_flags), .rf_hdr(rf_hdr), .hd_re(hd_re), .hd_addr(hd_addr),
             .hd_data(hd_data), .rfree_valid(rfree_valid), .rfree_addr(rfree_addr), .cpu_valid(cpu_valid),
             .cpu_ready(cpu_ready), .cpu_addr(cpu_addr), .cpu_len(cpu_len), .cpu_flags(cpu_flags),
-            .counts(fp_counts), .inc_posted(fp_posted), .inc_list(fp_list), .inc_list_len(fp_list_len)
+            .counts(fp_counts), .inc_posted(fp_posted), .inc_list(fp_list), .inc_list_len(fp_list_len),
+            .inc_bad_wqe(fp_bad_wqe)
         );
     end else begin : plain
         // Every frame is the core's.
@@ -289,7 +291,7 @@ module berth_core #(
         assign {xa_valid, xa_release, xa_write, xa_asid, xa_va, xa_len, xa_tag} = '0;
         assign {hw_valid, hw_addr, hw_data, hw_strb, fs_valid, fs_addr, fs_len, fs_loop, fs_tag} = '0;
         assign {hd_re, hd_addr, rfree_valid, rfree_addr, fc_rdata, fe_valid, fe_word, fp_busy, fp_due, fp_due_at} = '0;
-        assign {fp_counts, fp_posted, fp_list, fp_list_len} = '0;
+        assign {fp_counts, fp_posted, fp_list, fp_list_len, fp_bad_wqe} = '0;
         assign {fdb_ready, fc_ack, xr_room} = '1;
         assign {cpu_valid, cpu_addr, cpu_len, cpu_flags} = {rf_valid, rf_addr, rf_len, rf_flags};
         assign rf_ready = cpu_ready;
@@ -437,7 +439,7 @@ module berth_core #(
     // ---- counters of this side -------------------------------------------------------
     logic [63:0] c_tx_frames, c_tx_bytes, c_rx_frames, c_rx_bytes, c_loopback, c_truncated, c_oversized;
     logic [63:0] c_mac_error, c_bad_icrc, c_stall, c_posted, c_lists_sent, c_credits_sent;
-    logic [63:0] c_lists_taken, c_credits_taken, c_lists_refused, c_idle, c_fw_frames;
+    logic [63:0] c_lists_taken, c_credits_taken, c_lists_refused, c_idle, c_fw_frames, c_bad_wqe;
 
     always_ff @(posedge clk) begin
         if (ev_sent) begin
@@ -463,6 +465,7 @@ module berth_core #(
         if (ev_refused)      c_lists_refused <= c_lists_refused + 64'd1;
         if (waiting)         c_idle          <= c_idle + 64'd1 + skip;
         if (cpu_valid && cpu_ready) c_fw_frames <= c_fw_frames + 64'd1;
+        c_bad_wqe      <= c_bad_wqe + 64'(fp_bad_wqe[0]) + 64'(fp_bad_wqe[1]);
 
         if (card_rst) begin
             c_tx_frames     <= 64'd0;
@@ -483,6 +486,7 @@ module berth_core #(
             c_lists_refused <= 64'd0;
             c_idle          <= 64'd0;
             c_fw_frames     <= 64'd0;
+            c_bad_wqe       <= 64'd0;
         end
     end
 
@@ -507,5 +511,6 @@ module berth_core #(
         wire_counters[64 * berth_regs_pkg::C_IDLE_CYCLES     +: 64] = c_idle;
         wire_counters[64 * berth_regs_pkg::C_FP_PACKETS      +: 64*12] = fp_counts;
         wire_counters[64 * berth_regs_pkg::C_FW_FRAMES       +: 64] = c_fw_frames;
+        wire_counters[64 * berth_regs_pkg::C_FP_BAD_WQE      +: 64] = c_bad_wqe;
     end
 endmodule

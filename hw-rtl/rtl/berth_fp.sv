@@ -120,7 +120,8 @@ module berth_fp #(
     output logic [64*12-1:0]    counts,       // counters from C_FP_PACKETS on
     output logic                inc_posted,   // for those that the card's credit engine counts, too
     output logic                inc_list,
-    output logic [6:0]          inc_list_len
+    output logic [6:0]          inc_list_len,
+    output logic [1:0]          inc_bad_wqe   // C_FP_BAD_WQE, of both queues
 );
     localparam int unsigned QW = $clog2(QPS);
 
@@ -174,7 +175,7 @@ module berth_fp #(
     logic [31:0]   lst_first, lst_size, lfr_epoch, lfr_first, lfr_size;
     logic [6:0]    lst_n, lfr_n;
     logic          afr_valid, afr_ready, afr_has_sack, lfr_valid, lfr_ready, lfr_begin;
-    logic [7:0]    t_counts;
+    logic [8:0]    t_counts;
     logic          hurry;
     logic [1:0]    swept, swept_on;
     logic [63:0]   swept_at;
@@ -213,7 +214,8 @@ module berth_fp #(
         .lfr_first(lfr_first), .lfr_n(lfr_n), .lfr_size(lfr_size),
         .hurry(hurry), .swept(swept[0]), .swept_on(swept_on[0]), .swept_at(swept_at[31:0]),
         .ev_packet(t_counts[0]), .ev_again(t_counts[1]), .ev_ack(t_counts[2]), .ev_list(t_counts[3]),
-        .ev_list_taken(t_counts[4]), .ev_held(t_counts[5]), .ev_block(t_counts[6]), .ev_release(t_counts[7])
+        .ev_list_taken(t_counts[4]), .ev_held(t_counts[5]), .ev_block(t_counts[6]), .ev_release(t_counts[7]),
+        .ev_bad_wqe(t_counts[8])
     );
 
     berth_fp_rx #(.DATA_W(DATA_W), .HOST_W(HOST_W), .QPS(QPS)) rx (
@@ -275,6 +277,7 @@ module berth_fp #(
         13'(t_counts[3]), 13'(t_counts[2]), 13'(t_counts[1]), 13'(t_counts[0])  // C_FP_LISTS .. C_FP_PACKETS
     };
     assign {inc_list_len, inc_list, inc_posted} = r_counts[16:8];
+    assign inc_bad_wqe = {r_counts[5], t_counts[8]};
     for (genvar c = 0; c < 12; c++) begin : counters
         logic [63:0] count_q;
         always_ff @(posedge clk)

@@ -162,7 +162,8 @@ module berth_fp_tx #(
     output logic                     ev_list_taken,
     output logic                     ev_held,       // a piece had to wait for a credit
     output logic                     ev_block,
-    output logic                     ev_release
+    output logic                     ev_release,
+    output logic                     ev_bad_wqe
 );
     localparam int unsigned QW = $clog2(QPS);
     localparam int unsigned LE = 7, LC = 8, LP = 4, LB = 5, LR = 2;
@@ -389,6 +390,8 @@ module berth_fp_tx #(
         .elem_data(elem_data), .ctx_we(ctx_we), .ctx_idx(ctx_idx), .ctx_data(ctx_data),
         .parsed_we(parsed_we), .parsed_q(parsed_q), .parsed_elems(parsed_elems),
         .asked_q(c_qp), .queued(queued), .fw_valid(sq_fw), .fw_wild(sq_wild), .fw_q(sq_fw_q));
+
+    assign ev_bad_wqe = elem_we && elem_bad;
 
     berth_fp_cut #(.QPS(QPS), .LE(LE), .LC(LC), .LP(LP)) cutter (
         .clk(clk), .rst(rst), .cfg_we(c_we), .cfg_q(c_qp), .cfg_word(c_word), .cfg_wdata(cfg_wdata),

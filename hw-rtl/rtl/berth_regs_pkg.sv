@@ -211,6 +211,7 @@ package berth_regs_pkg;
     localparam logic [31:0] C_FP_DROPPED             = 32'h0000002d; // Fast path: data packets dropped: out of sequence, outside the window, without a credit, with a malformed header
     localparam logic [31:0] C_FP_SLOTS               = 32'h0000002e; // Fast path: doorbells that brought their element
     localparam logic [31:0] C_FW_FRAMES              = 32'h0000002f; // Frames that firmware was given, loopback included: without fast path all, with it what is not its own
+    localparam logic [31:0] C_FP_BAD_WQE             = 32'h00000030; // Fast path: malformed queue elements, of send and receive queues; firmware counts its own in `F_BAD_WQE`
 
     // Firmware counters
     localparam logic [31:0] F_NO_BUFFER              = 32'h00000000; // Data packets that found no receive buffer, from a Berth peer (invariant 1): always 0
@@ -399,7 +400,7 @@ package berth_regs_pkg;
     localparam logic [31:0] CMD_FIRST_FW             = 32'h00000010; // First command opcode that firmware carries out
     localparam logic [31:0] CQE_BYTES                = 32'h00000020; // Bytes of a completion
     localparam logic [31:0] WQE_BYTES                = 32'h00000080; // Bytes of a queue element
-    localparam logic [31:0] NUM_RTL_COUNTERS         = 32'h00000030; // RTL counters (see C_*)
+    localparam logic [31:0] NUM_RTL_COUNTERS         = 32'h00000031; // RTL counters (see C_*)
 
 endpackage
 /* verilator lint_on UNUSEDPARAM */

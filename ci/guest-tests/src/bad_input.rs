@@ -55,7 +55,7 @@ fn malformed(opcode: u8, good: Sge) -> Vec<(&'static str, Wqe)> {
 fn inv_6_bad_sends_fail_with_a_named_error(env: &Env) -> Res {
     let mem = Mem::pattern(PAGE, 60)?;
     let context = env.context()?;
-    let before = env.device()?.counters()?.fw(c::F_BAD_WQE);
+    let before = env.device()?.counters()?.bad_elements();
     let cases = malformed(OP_SEND, mem.sge(0, 100));
     let count = cases.len() as u64;
     for (what, wqe) in cases {
@@ -67,7 +67,7 @@ fn inv_6_bad_sends_fail_with_a_named_error(env: &Env) -> Res {
         ensure!((sent.wr_id, sent.status) == (77, Status::BadWqe), "{what}: {sent:?}");
         ensure!(to.recvs.poll()?.is_none_or(|c| c.status != Status::Ok), "{what}: something was sent");
     }
-    ensure!(env.device()?.counters()?.fw(c::F_BAD_WQE) >= before + count);
+    ensure_eq!(env.device()?.counters()?.bad_elements() - before, count);
     loopback_works(env, 701)
 }
 

@@ -254,8 +254,10 @@ fn decision_21_page_that_never_comes_stalls_one_queue_pair_only(env: &Env) -> Re
 }
 
 fn decision_21_process_with_very_many_stuck_pages_stalls_itself_only(env: &Env) -> Res {
-    const QPS: u16 = 5;
+    const QPS: u16 = 7;
     const RECEIVES: usize = 32;
+    /// Pages of receives that a card asks for at a time, for one queue pair: RTL 16, firmware 32.
+    const AHEAD: u64 = 16;
     let mut stuck = Stuck::new(QPS as usize * RECEIVES * PAGE)?;
     let source = Mem::pattern(PAGE, 96)?;
     let device = env.device()?;
@@ -270,8 +272,10 @@ fn decision_21_process_with_very_many_stuck_pages_stalls_itself_only(env: &Env) 
         pairs.push((from, to));
     }
     // More requests than the driver works on at a time for one context: the others queue.
-    let all = u64::from(QPS) * RECEIVES as u64;
-    wait_until("all pages are asked for", env.hang, || Ok(page_needs(&device)? >= needs + all))?;
+    let all = u64::from(QPS) * AHEAD;
+    wait_until("all that the card asks for at a time is asked for", env.hang, || {
+        Ok(page_needs(&device)? >= needs + all)
+    })?;
     ensure_eq!(in_child(|| loopback_works(env, 926))?, 0);
     stuck.resolve();
     // Each of them is answered in the end.
@@ -291,9 +295,11 @@ fn pc_3_receive_that_fills_the_budget_beside_its_own_sender_ends_by_name(env: &E
     let config = QpConfig { block: PAGE as u32, ..depths(4, 4) };
     let (mut from, mut to) = loop_pair(env, &context, &config, 930)?;
     let _budget = Budget::set(env, (PAGES * PAGE) as u64)?;
-    to.recv(0, &[target.sge(0, PAGES * PAGE)])?;
-    to.wait_state(env, "the receive is announced", |s| s.announced == 1)?;
     from.send(0, &[source.sge(0, 1000)])?;
+    to.recv(0, &[target.sge(0, PAGES * PAGE)])?;
+    ensure_eq!(to.received(env)?.status, Status::OverBudget);
+    // One page more than half, too, whoever else holds nothing.
+    to.recv(0, &[target.sge(0, PAGES * PAGE / 2 + 1)])?;
     ensure_eq!(to.received(env)?.status, Status::OverBudget);
     // The send waits for one that leaves room for it.
     ensure!(from.sends.poll()?.is_none());

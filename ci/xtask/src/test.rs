@@ -595,9 +595,7 @@ impl Tester {
     }
 
     fn system(&self) -> Result<Counts> {
-        let mut parts = self.builder.parts(Flavour::Test)?;
-        // Not all of these pass on the fast path yet (docs/fast-path.md).
-        parts.simulator = Some(self.builder.plain_simulator()?);
+        let parts = self.builder.parts(Flavour::Test)?;
         let mut options = guest::Options::new(Flavour::Test);
         // Two virtual CPUs, so that the driver's races have somewhere to happen.
         options.cpus = 2;

@@ -199,6 +199,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         }
         hw.doorbell_config(w[2], 0);
         qp.destroying = true;
+        qp.fast_destroy();
         qp.cookie = w[1];
         qp.close(REASON_LOCAL_CLOSE, sh, hw);
         qp.events = 0;

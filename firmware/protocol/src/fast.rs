@@ -6,7 +6,9 @@ use crate::card::Card;
 use crate::control::Peer;
 use crate::headers::{LIST_QKEY, Mac};
 use crate::hw::{FAST_RECEIVES, FAST_SENDS, Hw, Log};
-use crate::limits::{ACK_EVERY, FAST_AHEAD, FAST_BLOCKS, FAST_POLL, FAST_WINDOW, LIST_AGAIN, MAX_BACKOFF, REORDER};
+use crate::limits::{
+    ACK_EVERY, FAST_AHEAD, FAST_BLOCKS, FAST_POLL, FAST_POLL_DOUBLED, FAST_WINDOW, LIST_AGAIN, MAX_BACKOFF, REORDER,
+};
 use crate::qp::{CONNECTED, CONNECTING, CREATED, Qp, RECALL_NONE, RECALL_OUT, TODO_RECALL, TODO_RECALLED};
 use crate::requester::backoff;
 use crate::shared::Shared;
@@ -214,11 +216,13 @@ pub struct Fast {
     una: u32,
     /// The revocation under way has been told.
     revoking: bool,
+    /// Looks at the row in vain, for the time until the next one.
+    looks: u8,
 }
 
 impl Fast {
     /// Not RTL's.
-    pub const NONE: Self = Self { on: false, window: 0, due: Due::Nothing, una: 0, revoking: false };
+    pub const NONE: Self = Self { on: false, window: 0, due: Due::Nothing, una: 0, revoking: false, looks: 0 };
 }
 
 /// A MAC address as the receiving half takes it: last four bytes, first two; big-endian numbers.
@@ -365,7 +369,13 @@ impl Qp {
             self.fast_send(tx::COMMAND, tx::END | (status as u32) << 8, hw);
             self.fast_receive(rx::COMMAND, rx::END | (WC_FLUSHED as u32) << 8, hw);
             self.fast.due = Due::Nothing;
+            self.fast.looks = 0;
         }
+    }
+
+    /// The QP is to be destroyed: it is looked at at once.
+    pub fn fast_destroy(&mut self) {
+        self.fast.looks = 0;
     }
 
     /// Takes the QP back from RTL. True when nothing of it is in flight there and it may be forgotten.
@@ -383,9 +393,10 @@ impl Qp {
         self.destroying && self.todo == 0
     }
 
-    /// Looks at the QP again soon.
+    /// Looks at the QP again soon, and later each time: it may wait for a page that never comes.
     fn fast_later<H: Hw>(&mut self, now: u64, sh: &mut Shared, hw: &mut H) {
-        self.sq.deadline = now + FAST_POLL;
+        self.sq.deadline = now + (FAST_POLL << self.fast.looks);
+        self.fast.looks = (self.fast.looks + 1).min(FAST_POLL_DOUBLED);
         sh.arm(self.sq.deadline, hw);
     }
 
@@ -450,6 +461,7 @@ impl Qp {
             if self.fast.due == Due::Nothing {
                 // It may be in mid-message, of which no acknowledgement was asked for: a duplicate is answered at once.
                 self.fast_again(hw);
+                self.fast.looks = 0;
             }
             self.fast.due = Due::Failure(status);
             self.fast_later(now, sh, hw);

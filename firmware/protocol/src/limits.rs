@@ -40,6 +40,8 @@ pub const FAST_AHEAD: u32 = 512 * 1024;
 pub const FAST_BLOCKS: u32 = 16;
 /// Time between two looks at a row that RTL has and that is to come to rest (cycles).
 pub const FAST_POLL: u64 = 5_000;
+/// Most doublings of that time, as long as the row does not come to rest (1.3 ms).
+pub const FAST_POLL_DOUBLED: u8 = 6;
 /// Default acknowledgement time-out in cycles (16 ms).
 pub const TIMEOUT: u32 = 4_000_000;
 /// Default retries before a peer counts as lost.

@@ -67,6 +67,11 @@ impl Counters {
         self.fw(counters::F_SEND_BLOCKS) + self.rtl(counters::C_FP_BLOCKS)
     }
 
+    /// Queue elements that were malformed, those behind the one that ended their connection included.
+    pub fn bad_elements(&self) -> u64 {
+        self.fw(counters::F_BAD_WQE) + self.rtl(counters::C_FP_BAD_WQE)
+    }
+
     /// Bytes pinned now.
     pub fn pinned(&self) -> u64 {
         self.drv(counters::D_PINNED)
@@ -100,7 +105,7 @@ mod tests {
 
     #[test]
     fn every_counter_of_the_tables_has_a_name_and_its_own_value() {
-        let mut raw = ioctl::Counters { rtl: [0; 48], fw: [0; 48], drv: [0; 32] };
+        let mut raw = ioctl::Counters { rtl: [0; 56], fw: [0; 48], drv: [0; 32] };
         for (i, v) in raw.rtl.iter_mut().enumerate() {
             *v = i as u64;
         }

@@ -100,6 +100,8 @@ table! {
     C_FP_SLOTS = 46;
     /// Frames that firmware was given, loopback included: without fast path all, with it what is not its own.
     C_FW_FRAMES = 47;
+    /// Fast path: malformed queue elements, of send and receive queues; firmware counts its own in `F_BAD_WQE`.
+    C_FP_BAD_WQE = 48;
     }
 }
 /// RTL counters.

@@ -288,7 +288,7 @@ pub const CTX_DEVICE_LOST: u32 = 5;
 #[derive(Clone, Copy, Debug)]
 pub struct Counters {
     /// out: RTL counters (`RTL_COUNTER_TABLE`).
-    pub rtl: [u64; 48],
+    pub rtl: [u64; 56],
     /// out: firmware counters (`FW_COUNTER_TABLE`).
     pub fw: [u64; 48],
     /// out: driver counters (`DRV_COUNTER_TABLE`).

@@ -11,6 +11,15 @@ pub const ENTRY_BYTES: u32 = 64;
 /// Words of an entry of either ring.
 pub const ENTRY_WORDS: usize = 16;
 
+/// Bits 31:16 of the tag of a page request, if the sending half of a QP's row asks (0: firmware does).
+pub const TAG_SENDS: u32 = 1;
+/// Bits 31:16 of the tag of a page request, if the receiving half of a QP's row asks.
+pub const TAG_RECEIVES: u32 = 2;
+/// Lowest of the bits of such a tag, up to 15, that are the QPN of a sending half.
+pub const TAG_SENDS_QPN: u32 = 6;
+/// Lowest of the bits of such a tag, up to 15, that are the QPN of a receiving half.
+pub const TAG_RECEIVES_QPN: u32 = 4;
+
 /// Commands below this opcode are carried out by RTL in order, the rest by firmware.
 pub const CMD_FIRST_FW: u32 = 16;
 
@@ -63,7 +72,7 @@ table! {
 table! {
     /// Event kinds (bits 7:0 of word 0), as (name, value, text).
     EV_TABLE: u32 {
-    /// RTL. Pages are needed: w1 = tag, w2 = ASID, w3 bit 0 = the card will write, w4, w5 = virtual address, w6 = length in bytes.
+    /// RTL. Pages are needed: w1 = tag (see `TAG_*`), w2 = ASID, w3 bit 0 = the card will write, w4, w5 = virtual address, w6 = length in bytes.
     EV_PAGE_NEED = 1;
     /// RTL. A range is not in use any more by tag w1: w2 = ASID, w3 bit 0 = the card wrote, w4, w5 = virtual address, w6 = length.
     EV_PAGE_RELEASE = 2;
