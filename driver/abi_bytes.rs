@@ -36,7 +36,7 @@ plain! {
     Connect = 48,
     Accept = 48,
     ContextEvent = 56,
-    Counters = 1024,
+    Counters = 1088,
     ReadLog = 16,
 }
 

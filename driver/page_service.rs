@@ -15,7 +15,7 @@
 
 use crate::{
     abi::{counters::*, ring::*, status::*},
-    card::{Budget, Card, Deadline, Entry, State, FENCE_CYCLES, PAGE},
+    card::{spare, Budget, Card, Deadline, Entry, State, FENCE_CYCLES, PAGE},
     context::Context,
     mmu_notifier::{Event, Invalidate, Range},
     pin::{self, DmaPage, Mapping, PageId, PinnedPage},

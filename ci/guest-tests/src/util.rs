@@ -187,12 +187,15 @@ impl Random {
     }
 }
 
-/// Waits for a condition that nothing signals; only a hang reaches the limit.
+/// Waits for a condition that nothing signals; only a hang reaches the limit. Looks less and less often: what a look
+/// reads from the card holds its time up (docs/simulator.md).
 pub fn wait_until(what: &str, limit: Duration, mut condition: impl FnMut() -> Res<bool>) -> Res {
     let deadline = Instant::now() + limit;
+    let mut nap = Duration::from_millis(2);
     while !condition()? {
         ensure!(Instant::now() < deadline, "never came true: {what}");
-        std::thread::sleep(Duration::from_millis(5));
+        std::thread::sleep(nap);
+        nap = (2 * nap).min(Duration::from_millis(64));
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use berth_abi::ring::*;
 use berth_abi::status::*;
 use berth_protocol::fast::LAYOUT;
 use berth_protocol::headers::{Mac, Template};
-use berth_protocol::limits::{FAST_POLL, RETRIES, TIMEOUT};
+use berth_protocol::limits::{FAST_POLL, FAST_POLL_DOUBLED, RETRIES, TIMEOUT};
 use berth_protocol::model::{MTU, User, World};
 use berth_protocol::wire::berth::LIST_QKEY;
 use common::*;
@@ -21,6 +21,8 @@ const RX: u32 = 1;
 const BUSY: u32 = 1 << 31;
 const REVOKING: u32 = 1 << 29;
 const STARVED: u32 = 1 << 28;
+/// Time in which firmware looks at a row that is to come to rest, however long that takes already.
+const LOOK: u64 = 2 * (FAST_POLL << FAST_POLL_DOUBLED);
 /// States of a QP (`Card::state_of`).
 const CONNECTED: u8 = 3;
 const ERROR: u8 = 4;
@@ -213,7 +215,7 @@ fn a_send_that_fails_waits_for_those_before_it() {
         w.run(100_000);
         assert_eq!(state(&w, &a), CONNECTED);
         reads(&mut w, &a, TX, 33, 103);
-        w.run(2 * FAST_POLL + 10_000);
+        w.run(LOOK);
         assert_eq!(*commands(&w, &a, TX).last().unwrap(), 4 | (status as u32) << 8);
         assert_eq!(w.event(0, EV_QP_ERROR, Some(16))[2], REASON_SEND_FAILED);
         w.run(1_000_000);
@@ -269,13 +271,13 @@ fn a_qp_is_destroyed_when_nothing_of_it_is_in_flight() {
         "no draining with frames under way"
     );
     reads(&mut w, &a, TX, 35, 3);
-    w.run(100_000);
+    w.run(LOOK);
     assert_eq!(*commands(&w, &a, TX).last().unwrap(), 6);
     reads(&mut w, &a, TX, 35, 0);
-    w.run(100_000);
+    w.run(LOOK);
     assert!(!answered(&w), "receives are still held");
     reads(&mut w, &a, RX, 32, 0);
-    w.run(100_000);
+    w.run(LOOK);
     assert!(answered(&w));
     assert_eq!(state(&w, &a), 0);
     // The peer's end is over too, stays with RTL, and can be used again after it is destroyed.
