@@ -68,6 +68,14 @@ fn inv_6_bad_sends_fail_with_a_named_error(env: &Env) -> Res {
         ensure!(to.recvs.poll()?.is_none_or(|c| c.status != Status::Ok), "{what}: something was sent");
     }
     ensure_eq!(env.device()?.counters()?.bad_elements() - before, count);
+    // One behind another is flushed, as all that is behind a send that failed; it is counted all the same.
+    let (mut from, _to) = loop_pair(env, &context, &depths(4, 4), 717)?;
+    for (_, wqe) in &malformed(OP_SEND, mem.sge(0, 100))[..2] {
+        // SAFETY: as above.
+        unsafe { from.qp.post_raw(false, wqe) }?;
+    }
+    ensure_eq!([from.sent(env)?.status, from.sent(env)?.status], [Status::BadWqe, Status::Flushed]);
+    ensure_eq!(env.device()?.counters()?.bad_elements() - before, count + 2);
     loopback_works(env, 701)
 }
 

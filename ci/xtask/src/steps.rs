@@ -193,14 +193,6 @@ impl Builder {
         }
     }
 
-    /// Builds `berth-sim` with a card without the fast path.
-    ///
-    /// # Errors
-    /// When it does not build.
-    pub fn plain_simulator(&self) -> Result<PathBuf> {
-        self.berth_sim("target-plain", "simulator without the fast path", "simulator-plain", Some("plain"))
-    }
-
     /// Builds `berth-sim`, each kind in a folder of its own, so that none makes another one build again.
     fn berth_sim(&self, target: &str, title: &str, name: &str, feature: Option<&str>) -> Result<PathBuf> {
         let mut arguments = vec!["build", "--release", "--package", "berth-sim"];
