@@ -457,11 +457,7 @@ impl Context {
     /// Asks the card to drop a page that seems idle. The caller rings the doorbell.
     fn evict(&self, page: &mut PageEntry) -> bool {
         self.card.xlt.lock().evict_asked(page.index);
-        if self
-            .card
-            .put_evict(page.index)
-            .is_err()
-        {
+        if self.card.put_evict(page.index).is_err() {
             // Not asked after all; the sweep tries again.
             let _ = self.card.xlt.lock().evict_answered(page.index);
             return false;
