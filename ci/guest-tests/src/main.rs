@@ -54,7 +54,7 @@ pub struct Args {
     #[arg(long, env = "BERTH_SEED", overrides_with = "seed")]
     seed: Option<u64>,
     /// Seconds after which a test counts as hanging.
-    #[arg(long, default_value_t = 240)]
+    #[arg(long, default_value_t = 600)]
     hang_limit: u64,
     /// Only tests whose name contains one of these.
     #[arg(long, value_delimiter = ',')]
