@@ -4,66 +4,16 @@
 //
 // Pages that are given have a mark in their number, virtual addresses do not, so that the proof is about all pages.
 // The queues behind the cut give what was put into them (fifo_proof), and are free here.
-module dma_mapped_proof #(
-    parameter DATA_W = 64
-) (
-    input logic              clk,
-    input logic              rst_in,
-    input logic              cmd_valid, cmd_bad,
-    input logic [17:0]       cmd_local,
-    input logic [12:0]       cmd_len,
-    input logic [15:0]       cmd_tag,
-    input logic [63:0]       cmd_addr,
-    input logic [ 7:0]       cmd_asid,
-    input logic              fp_valid,
-    input logic [17:0]       fp_local,
-    input logic [12:0]       fp_len,
-    input logic [ 7:0]       fp_asid, fp_tag,
-    input logic [63:0]       fp_va,
-    input logic              done_ready, enable, hold,
-    input logic [ 3:0]       log2_in,
-    input logic              lk_ack, lk_hit,
-    input logic [51:0]       lk_page,
-    input logic              pr_ready,
-    input logic [DATA_W-1:0] pr_rdata,
-    input logic              wr_ready
+module dma_mapped_proof (
+    input logic clk
 );
-    logic started_q = 1'b0;
-    always_ff @(posedge clk) started_q <= 1'b1;
-    wire rst = !started_q || rst_in;
-    logic [3:0] log2_payload;   // any, and then the same for ever
-    always_ff @(posedge clk) if (!started_q) log2_payload <= log2_in;
-
-    logic              cmd_ready, fp_ready, fd_valid, done_valid, quiet, busy, lk_req, pr_valid, pr_rvalid, wr_valid, wr_last;
-    logic [15:0]       done_tag;
-    logic [ 7:0]       done_status, lk_asid, fd_tag;
-    logic [ 1:0]       fd_status;
-    logic [ 4:0]       flying;
-    logic [51:0]       lk_vpn;
-    logic [18:0]       pr_addr;
-    logic [63:0]       wr_addr;
-    logic [12:0]       wr_len;
-    logic [DATA_W-1:0] wr_data;
-    logic              inc_no_translation;
-    wire               cmd_virtual = 1'b1;
-
-    berth_dma_wr #(.DATA_W(DATA_W), .WORDS(4), .SEGS(2)) dut (.*);
+    `include "dma_wr_around.svh"
 
     // The mark: bit 63 of an address. A miss gives a page too, one without it.
     always_comb begin
-        assume (!cmd_addr[63] && !fp_va[63] && cmd_addr[62:52] == '0 && fp_va[62:52] == '0);
-        assume (cmd_bad || (cmd_len != 0 && cmd_len <= 13'd4608));
-        assume (fp_len != 0 && fp_len <= 13'd4608);
-        assume (!lk_ack || lk_req);
+        assume (cmd_virtual && !cmd_addr[63] && !fp_va[63] && cmd_addr[62:52] == '0 && fp_va[62:52] == '0);
         assume (lk_page[51] == (lk_ack && lk_hit));
-        assume (log2_payload >= 4'd7 && log2_payload <= 4'd12);
     end
-    logic pr_q, pr_rvalid_q;
-    always_ff @(posedge clk) begin
-        pr_q        <= pr_valid && pr_ready && !rst;
-        pr_rvalid_q <= pr_q && !rst;
-    end
-    assign pr_rvalid = pr_rvalid_q;
 
     // What is cut for the port's queue (seg_fifo; wr_addr is what comes out of it) lies in a page that was given; that of
     // a piece stays the same, and a piece without a page has no bytes.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// A queue that may give anything at any time: in place of berth_fifo, berth_lutfifo and berth_fp_ready where a proof does not rest on
-// what they hold (they have proofs of their own).
+// Queues, ready bits, pools and row memories that may give anything at any time: in place of the real ones where a proof does
+// not rest on what they hold, or says itself what it takes of them (they have proofs of their own).
 module berth_lutfifo #(
     parameter WIDTH = 1,
     parameter DEPTH = 2
@@ -46,6 +46,20 @@ module berth_fifo #(
     output logic [WIDTH-1:0] rd_data
 );
     berth_lutfifo #(.WIDTH(WIDTH), .DEPTH(DEPTH)) any (.*);
+endmodule
+
+module berth_fp_pool #(
+    parameter N = 64
+) (
+    input  logic                 clk, rst, take, give,
+    input  logic [$clog2(N)-1:0] give_number,
+    output logic                 valid,
+    output logic [$clog2(N)-1:0] number
+);
+    (* anyseq *) logic                 there;
+    (* anyseq *) logic [$clog2(N)-1:0] which;
+    assign valid  = there;
+    assign number = which;
 endmodule
 
 // Row memory with any content.

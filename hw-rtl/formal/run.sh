@@ -1,15 +1,25 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-# Proves properties of the RTL for all inputs and all times (property-directed reachability,
+# Proves properties of the RTL for all inputs and all times (property-directed reachability or induction,
 # Yosys and ABC), and shows for each proof that it would notice: the same proof fails when the
-# design is changed for the worse. Runs in the sysroot: run.sh [NAME...]
+# design is changed for the worse. The table of docs/rtl.md must have each proof as it is here, and no other.
+# Runs in the sysroot: run.sh [NAME...]; without names all, as many at a time as there are processors.
 set -eu
 cd "$(dirname "$0")/../rtl"
+table=../../docs/rtl.md
+if [ $# = 0 ]; then
+    names=$(sed -n 's/^proof \([a-z_]*\) .*/\1/p' ../formal/run.sh)
+    for row in $(sed -n 's/^| `\([a-z_]*\)` | .* | \(PDR\|induction\) | [0-9]* | .*/\1/p' $table); do
+        echo "$names" | grep -qx "$row" || { echo "$table: there is no proof $row" >&2; exit 1; }
+    done
+    echo "$names" | xargs -n 1 -P "$(nproc)" sh ../formal/run.sh
+    exit
+fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 wanted=" $* "
 failures=0
-skip=
+skip=1
 
 # Options of read_verilog for the proofs that follow, and files whose own assertions are no part of them.
 options=
@@ -63,20 +73,36 @@ END
         else echo unknown; fi >"$work/verdict"
         return
     fi
-    [ "$engine" = prove ] && method="pdr -T ${BERTH_PROOF_SECONDS:-900}" || method="bmc3 -F $frames"
-    yosys-abc -c "read_aiger $work/p.aig; fold; orpos; strash; $method" >"$work/abc.log"
+    [ "$engine" = prove ] && command="pdr -T ${BERTH_PROOF_SECONDS:-900}" || command="bmc3 -F $frames"
+    yosys-abc -c "read_aiger $work/p.aig; fold; orpos; strash; $command" >"$work/abc.log"
     if grep -q "Property proved" "$work/abc.log"; then echo holds
     elif grep -q "was asserted in frame" "$work/abc.log"; then echo fails
     else echo unknown; fi >"$work/verdict"
 }
 
+# wrong TEXT
+wrong() {
+    echo "WRONG $1"
+    failures=$((failures + 1))
+}
+
+# close: the proof before must have a mutant that fails, and its row in the table
+close() {
+    [ -z "$skip" ] || return 0
+    skip=1
+    [ "$killed" -gt 0 ] || wrong "$name: no mutant fails"
+    grep -q "^| \`$name\` | .* | $method | $killed | " $table || wrong "$name: no row in $table with | $method | $killed |"
+}
+
 # proof NAME TOP PARAMETERS FILE...: must hold
 proof() {
+    close
     name=$1 top=$2 parameters=$3
     shift 3
     files=$*
     case $wanted in "  " | *" $name "*) skip= ;; *) skip=1; return 0 ;; esac
-    engine=prove
+    engine=prove killed=0
+    [ -n "$induction" ] && method=induction || method=PDR
     solve "$top" "$parameters" "$files"
     report "$name" holds
 }
@@ -86,8 +112,7 @@ mutant() {
     [ -z "$skip" ] || return 0
     sed "$2" "$1" >"$work/$1"
     if cmp -s "$1" "$work/$1"; then
-        echo "$name: nothing in $1 matches $2"
-        failures=$((failures + 1))
+        wrong "$name: nothing in $1 matches $2"
         return 0
     fi
     changed=
@@ -97,6 +122,7 @@ mutant() {
     [ -z "$frames" ] || engine=search
     solve "$top" "$parameters" "$changed"
     report "$name, $1 with $2" fails
+    [ "$verdict" != fails ] || killed=$((killed + 1))
 }
 
 report() {
@@ -104,8 +130,7 @@ report() {
     if [ "$verdict" = "$2" ]; then
         echo "ok    $1: $verdict"
     else
-        echo "WRONG $1: $verdict"
-        failures=$((failures + 1))
+        wrong "$1: $verdict"
     fi
 }
 
@@ -178,6 +203,28 @@ cut="berth_regs_pkg.sv ../formal/fp_cut_proof.sv ../formal/queue_free.sv berth_f
 proof fp_cut fp_cut_proof "" $cut
 mutant berth_fp_cut.sv 's/ \&\& (credit || kind == BAD || kind == EMPTY);/;/'
 mutant berth_fp_cut.sv 's/kept     = .*/kept     = next_in - give_n;/'
+silent=berth_fp_builder.sv
+induction=3 frames=14
+builder="../formal/fp_builder_proof.sv ../formal/queue_free.sv berth_fp_builder.sv"
+proof fp_builder fp_builder_proof "" $builder
+mutant berth_fp_builder.sv "s/ \&\& !row.list_sent \&\& fresh != '0/ \&\& fresh != '0/"
+mutant berth_fp_builder.sv 's/ \&\& after(r.landed, r.trigger_at)) r.list_sent/) r.list_sent/'
+mutant berth_fp_builder.sv 's/fresh = row.committed - row.announced/fresh = row.posted - row.announced/'
+mutant berth_fp_builder.sv 's/if (run_q \&\& q_next == q_q) take = 1.b0;//'
+mutant berth_fp_builder.sv 's/tell_first = row.list_first;//'
+mutant berth_fp_builder.sv "s/at_q      <= tell_first\[6:0\];/at_q      <= '0;/"
+silent=berth_fp_places.sv
+free="waits next_of list_of last_of made over" induction=3 frames=16
+places="../formal/fp_places_proof.sv ../formal/queue_free.sv berth_fp_places.sv"
+proof fp_places fp_places_proof "" $places
+mutant berth_fp_places.sv 's/ \&\& !dead_q) || (op_q == FAIL/) || (op_q == FAIL/'
+mutant berth_fp_places.sv 's/ | (complete ? step_bit : .0)) & ~open_bit/ \& ~open_bit) | (complete ? step_bit : 0)/;s/whole_q   <= (whole_q/whole_q   <= whole_q | (0/'
+mutant berth_fp_places.sv 's/m_shown_q  <= !failed_q.m_pick.;/m_shown_q  <= 1;/'
+mutant berth_fp_places.sv 's/(follows_q & ~open_bit)/follows_q/'
+mutant berth_fp_places.sv 's/head_ready = !pd_valid && !pass_q/head_ready = !pd_valid/'
+mutant berth_fp_places.sv 's/data_here && !pass_q/data_here/'
+mutant berth_fp_places.sv 's/gone_here && !pass_q/gone_here/'
+mutant berth_fp_places.sv "s/18'd4608/18'd4096/"
 silent=berth_mac_rx.sv
 free="tops mem"
 slots="berth_regs_pkg.sv ../formal/mac_rx_proof.sv ../formal/queue_free.sv berth_mac_rx.sv berth_ram.sv"
@@ -186,6 +233,6 @@ mutant berth_mac_rx.sv "s/free_q\[pick\] <= 1.b0;/free_q <= free_q;/"
 mutant berth_mac_rx.sv 's/ \&\& lent_q\[free_slot\[3:0\]\]) begin/) begin/'
 mutant berth_mac_rx.sv 's/if (!slot_valid_q || (take \&\& !in_frame_q))/if (!slot_valid_q || take)/'
 mutant berth_mac_rx.sv 's/if (!in_frame_q)$/if (1)/'
-silent= free= induction= frames=
+close
 
 [ "$failures" = 0 ] || { echo "$failures wrong" >&2; exit 1; }

@@ -98,20 +98,21 @@ module berth_fp_places #(
         .give(back && back_tag[6]), .give_number(back_tag[5:0]));
 
     // ---- what a frame waits for ----------------------------------------------------------
-    logic [4:0]   waits [0:127];
+    logic [4:0]   waits [0:127], steps_left;
     logic [127:0] failed_q;
     logic         step, complete;
     logic [6:0]   step_tag;
     assign step_tag   = pd_valid ? pd_tag[6:0] : head_tag;
     assign head_ready = !pd_valid && !pass_q;
     assign step       = pd_valid || (head_valid && head_ready);
-    assign complete   = step && waits[step_tag] == 5'd1;
+    assign steps_left = waits[step_tag];
+    assign complete   = step && steps_left == 5'd1;
     // The bits of the places, of which each is set or cleared by at most two in a cycle.
     logic [127:0] step_bit, open_bit;
     assign step_bit   = 128'd1 << step_tag;
     assign open_bit   = open_valid ? 128'd1 << open_tag : '0;
     always_ff @(posedge clk) begin
-        if (step) waits[step_tag] <= waits[step_tag] - 5'd1;
+        if (step) waits[step_tag] <= steps_left - 5'd1;
         failed_q <= (failed_q & ~open_bit) | (pd_valid && pd_status != 2'd0 ? step_bit : '0);
         if (open_valid) waits[open_tag] <= open_count;
     end
@@ -127,7 +128,7 @@ module berth_fp_places #(
     logic [QW:0]    list_of [0:127];
     logic [2*QPS-1:0] any_q;                        // lists with a frame
     logic [6:0]     last_of [0:2*QPS-1];
-    logic [QW:0]    list;                           // of the frame that is begun, and the last one of it
+    logic [QW:0]    list, pass_list;                // of the frame that is begun, and the last one of it
     logic [6:0]     latest;
     assign list   = {open_apart, open_q};
     assign latest = last_of[list];
@@ -135,6 +136,7 @@ module berth_fp_places #(
     logic [6:0]     pass_tag_q, pass_next, data_tag;
     assign pass      = pass_q && !pd_valid && !open_valid;
     assign pass_next = next_of[pass_tag_q];
+    assign pass_list = list_of[pass_tag_q];
     assign data_put  = step_tag[6:4] != 3'd0 && complete && turn_q[step_tag]
                        || (pass && follows_q[pass_tag_q] && whole_q[pass_next]);
     assign data_tag  = pass ? pass_next : step_tag;
@@ -145,7 +147,7 @@ module berth_fp_places #(
     assign open_any  = any_q[list];
     assign pass_on   = pass && follows_q[pass_tag_q];
     assign other_bit = 128'd1 << (pass ? pass_next : latest);
-    assign any_bit   = (2*QPS)'(1) << (pass ? list_of[pass_tag_q] : list);
+    assign any_bit   = (2*QPS)'(1) << (pass ? pass_list : list);
     always_ff @(posedge clk) begin
         whole_q   <= (whole_q | (complete ? step_bit : '0)) & ~open_bit;
         follows_q <= (follows_q & ~open_bit) | (open_data && open_any ? other_bit : '0);
@@ -239,8 +241,9 @@ module berth_fp_places #(
     logic          dead_q;
     logic [6:0]    tag_q;
     logic [LB+30:0] l_data;
-    assign dead_take = op_q == IDLE && dead_here;
-    assign gone_take = op_q == IDLE && !dead_here && gone_here;
+    // Not before the turn has been passed on: reads that end in each clock hold that up, and the place must not begin anew.
+    assign dead_take = op_q == IDLE && dead_here && !pass_q;
+    assign gone_take = op_q == IDLE && !dead_here && gone_here && !pass_q;
     berth_fp_mem #(.WIDTH(QW+24+LB+31), .DEPTH(128), .OWN(1'b1)) m_packet (.clk(clk), .we(open_valid), .waddr(open_tag),
         .wdata({open_q, open_psn, open_left}), .re(op_q == IDLE), .raddr(dead_here ? dead_tag : gone_tag),
         .rdata({left_q, fail_psn, l_data}));
@@ -270,7 +273,7 @@ module berth_fp_places #(
             IDLE: begin
                 dead_q <= dead_here;
                 tag_q  <= dead_here ? dead_tag : gone_tag;
-                if (dead_here || gone_here) op_q <= LOOK;
+                if (dead_take || gone_take) op_q <= LOOK;
             end
             LOOK: if (!matters || left_ready) op_q <= dead_q ? FAIL : IDLE;
             default: if (fail_ready) op_q <= IDLE;

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// Credits are conserved at the receiver (berth_fp_builder), for any QP, from its start on: credits posted = landed + listed
+// and not landed + committed and not listed + posted and not committed, each of them 0 to 128.
+// * Each credit goes into exactly one new list, in order, and only when its batch is committed; a list has 1 to its largest
+//   number of them.
+// * No new list before data have landed in the first credit of the last one (CR-11), and in that of the trigger (CR-5).
+// * What is told again is the last list, and only without that proof.
+// * A list is told whole, with the epoch of its numbers; a credit's size is the one that was posted, unless data have
+//   landed in it: then its sender has had it.
+// * Arrival hears of a credit when it is listed, and not before.
+//
+// What is posted and what has landed is free within these bounds, and so are the rows and sizes: of the QP and the credit
+// that are looked at, they are what was stored last.
+module fp_builder_proof #(
+    parameter QPS = 64,
+    parameter QW = $clog2(QPS)
+) (
+    input logic          clk, rst_in,
+    input logic          cmd_valid, cmd_foreign, post_valid, post_credit, post_commit, landed_valid, lfr_ready, hurry,
+    input logic [31:0]   now, cmd_first, cmd_epoch, post_size,
+    input logic [3:0]    cmd_op,
+    input logic [QW-1:0] cmd_q, post_q, landed_q,
+    input logic [6:0]    cmd_max_list, cmd_few,
+    input logic [1:0]    cmd_trigger,
+    input logic [7:0]    cmd_index,
+    input logic [15:0]   cmd_repeat
+);
+    logic started_q = 1'b0;
+    always_ff @(posedge clk) started_q <= 1'b1;
+    wire rst = !started_q || rst_in;
+
+    logic          cmd_ready, ann_we, lfr_valid, lfr_begin;
+    logic [QW-1:0] ann_q, lfr_q;
+    logic [31:0]   ann_number, lfr_epoch, lfr_first, lfr_size;
+    logic [6:0]    lfr_n;
+    berth_fp_builder #(.QPS(QPS)) dut (.clk(clk), .rst(rst), .now(now),
+        .cmd_valid(cmd_valid), .cmd_ready(cmd_ready), .cmd_op(cmd_op), .cmd_q(cmd_q), .cmd_first(cmd_first),
+        .cmd_epoch(cmd_epoch), .cmd_max_list(cmd_max_list), .cmd_trigger(cmd_trigger), .cmd_index(cmd_index),
+        .cmd_few(cmd_few), .cmd_repeat(cmd_repeat), .cmd_foreign(cmd_foreign),
+        .post_valid(post_valid), .post_q(post_q), .post_credit(post_credit), .post_size(post_size),
+        .post_commit(post_commit), .landed_valid(landed_valid), .landed_q(landed_q),
+        .ann_we(ann_we), .ann_q(ann_q), .ann_number(ann_number),
+        .lfr_valid(lfr_valid), .lfr_ready(lfr_ready), .lfr_q(lfr_q), .lfr_begin(lfr_begin), .lfr_epoch(lfr_epoch),
+        .lfr_first(lfr_first), .lfr_n(lfr_n), .lfr_size(lfr_size), .hurry(hurry));
+
+    // As in berth_fp_builder.
+    typedef struct packed {
+        logic        on, foreign, hold;
+        logic [31:0] posted, committed, announced, landed, list_first, trigger_at;
+        logic        list_sent;
+        logic [31:0] epoch;
+        logic [6:0]  max_list, few;
+        logic [1:0]  trigger;
+        logic [7:0]  index;
+        logic [15:0] again;
+        logic [31:0] stamp;
+    } row_t;
+    row_t stored_q, read_q;
+    localparam RW = $bits(stored_q);
+    localparam logic [2:0] POST = 3'd0, LANDED = 3'd1, LIST = 3'd2, TIMER = 3'd3, COMMAND = 3'd4;
+    localparam logic [3:0] X_START = 4'd0, X_VOID = 4'd5, X_UNPOST = 4'd6;
+    (* hierconn *) wire [RW-1:0] \dut.r ;
+    (* hierconn *) wire [RW-1:0] \dut.row ;
+    (* hierconn *) wire [2:0]    \dut.op_q ;
+    (* hierconn *) wire [3:0]    \dut.cmd_op_q ;
+    (* hierconn *) wire [31:0]   \dut.first_q ;
+    (* hierconn *) wire [31:0]   \dut.size_q ;
+    (* hierconn *) wire [QW-1:0] \dut.q_q ;
+    (* hierconn *) wire [QW-1:0] \dut.q_next ;
+    (* hierconn *) wire [QW-1:0] \dut.p_q ;
+    (* hierconn *) wire [QW-1:0] \dut.l_q ;
+    (* hierconn *) wire [31:0]   \dut.p_size ;
+    (* hierconn *) wire [31:0]   \dut.tell_first ;
+    (* hierconn *) wire [6:0]    \dut.tell_len ;
+    (* hierconn *) wire [6:0]    \dut.left_q ;
+    (* hierconn *) wire [6:0]    \dut.at_q ;
+    (* hierconn *) wire [31:0]   \dut.m_sizes.content ;
+    (* hierconn *) wire [31:0]   \dut.m_sizes.wdata ;
+    (* hierconn *) wire [QW+6:0] \dut.m_sizes.waddr ;
+    (* hierconn *) wire [QW+6:0] \dut.m_sizes.raddr ;
+    (* hierconn *) wire \dut.take , \dut.we , \dut.run_q , \dut.p_pop , \dut.p_credit , \dut.p_commit , \dut.l_pop ,
+        \dut.tell , \dut.head_q , \dut.there_q , \dut.credit_q , \dut.commit_q , \dut.m_sizes.we , \dut.m_sizes.re ;
+
+    (* anyconst *) logic [QW-1:0] the_q;
+    (* anyconst *) logic [31:0]   the_n;    // a credit
+
+    // ---- the row and the size in memory -----------------------------------------------------------
+    wire         here = \dut.q_q == the_q;
+    logic [31:0] kept_q;
+    always_ff @(posedge clk) begin
+        if (\dut.we && here) stored_q <= \dut.r ;
+        if (\dut.take && \dut.q_next == the_q) read_q <= stored_q;
+        if (\dut.m_sizes.we && \dut.m_sizes.waddr == {the_q, the_n[6:0]}) kept_q <= \dut.m_sizes.wdata ;
+    end
+    always_comb begin
+        assume (!(\dut.run_q && here) || \dut.row == read_q);
+        assume (!(\dut.m_sizes.re && \dut.m_sizes.raddr == {the_q, the_n[6:0]}) || \dut.m_sizes.content == kept_q);
+        assume (cmd_max_list != 7'd0 && cmd_max_list <= 7'd64);
+    end
+
+    // ---- what happens to the QP's credits ------------------------------------------------------------
+    logic        starts, voids, unposts, posts, commits, lands, on_q, foreign_q;    // in the clock after it was taken
+    logic [31:0] void_q, size_q;
+    always_ff @(posedge clk) begin
+        starts  <= cmd_valid && cmd_ready && cmd_q == the_q && cmd_op == X_START && !rst;
+        voids   <= cmd_valid && cmd_ready && cmd_q == the_q && cmd_op == X_VOID && !rst;
+        unposts <= cmd_valid && cmd_ready && cmd_q == the_q && cmd_op == X_UNPOST && !rst;
+        posts   <= \dut.p_pop && \dut.p_q == the_q && \dut.p_credit && !rst;
+        commits <= \dut.p_pop && \dut.p_q == the_q && \dut.p_commit && !rst;
+        lands   <= \dut.l_pop && \dut.l_q == the_q && !rst;
+        void_q  <= cmd_first;
+        size_q  <= \dut.p_size ;
+    end
+    wire works = \dut.run_q && here;
+    wire tells = \dut.tell && here;
+    logic [31:0] posted_q, committed_q, listed_q, landed_n_q, epoch_q;
+    wire         news  = tells && \dut.tell_first == listed_q;      // a new list
+    wire  [6:0]  n     = \dut.tell_len ;
+    wire  [31:0] after = posted_q + 32'(posts);
+    logic [6:0]  max_q;
+    logic [1:0]  policy_q;
+    logic [7:0]  index_q;
+    logic        proof_q, trigger_q;            // what the last list waits for
+    logic [31:0] first_q, trigger_at_q;         // the last list
+    logic [6:0]  n_q;
+    always_ff @(posedge clk) begin
+        on_q     <= !rst && (on_q || starts);
+        posted_q <= voids ? void_q : unposts ? listed_q : after;
+        if (commits) committed_q <= after;
+        if (voids || unposts) committed_q <= voids ? void_q : listed_q;
+        listed_q <= voids ? void_q : news ? listed_q + 32'(n) : foreign_q && commits ? after : listed_q;
+        landed_n_q <= landed_n_q + 32'(lands);
+        if (lands && landed_n_q == first_q) proof_q <= 1'b0;
+        if (lands && landed_n_q == trigger_at_q) trigger_q <= 1'b0;
+        if (news) begin
+            proof_q      <= 1'b1;
+            trigger_q    <= 1'b1;
+            first_q      <= listed_q;
+            n_q          <= n;
+            trigger_at_q <= listed_q + (policy_q == 2'd1 || (policy_q == 2'd2 && index_q >= 8'(n)) ? 32'(n) - 32'd1
+                                        : policy_q == 2'd2 ? 32'(index_q) : 32'd0);
+        end
+        if (voids || starts) begin
+            proof_q   <= 1'b0;
+            trigger_q <= 1'b0;
+            epoch_q   <= cmd_epoch;
+        end
+        if (starts) begin
+            posted_q    <= '0;
+            committed_q <= '0;
+            listed_q    <= '0;
+            landed_n_q  <= '0;
+            max_q       <= cmd_max_list;
+            policy_q    <= cmd_trigger;
+            index_q     <= cmd_index;
+            foreign_q   <= cmd_foreign;
+        end
+    end
+    // There is room where something is posted; data come for credits that are announced; a list is void from one of these on.
+    wire [31:0] out = listed_q - landed_n_q;
+    always_comb if (on_q) begin
+        assume (!posts || posted_q - landed_n_q < 32'd128);
+        assume (!lands || out != '0);
+        assume (!voids || void_q - landed_n_q <= out);
+    end
+
+    // ---- the list that is being told --------------------------------------------------------------
+    // It is void when its QP has begun anew since, or its numbers.
+    logic       void_list_q, told_q;
+    logic [6:0] taken_q;            // sizes taken
+    logic [31:0] ann_last_q;
+    wire  going = lfr_valid || \dut.left_q != 7'd0;
+    wire  list_here = going && lfr_q == the_q && !void_list_q;
+    wire [31:0] number = lfr_first + 32'(taken_q);      // of the size that is shown
+    always_ff @(posedge clk) begin
+        if (tells) void_list_q <= 1'b0;
+        if (starts || voids || rst) void_list_q <= 1'b1;
+        if (lfr_valid && lfr_ready) taken_q <= lfr_begin ? 7'd0 : taken_q + 7'd1;
+        if (ann_we && ann_q == the_q) ann_last_q <= ann_number;
+    end
+
+    // ---- the size of the credit that is looked at -----------------------------------------------------
+    logic        the_posted_q;
+    logic [31:0] the_size_q;
+    wire         the_landed = the_n - landed_n_q >= posted_q - landed_n_q;   // or is not posted
+    always_ff @(posedge clk) if (posts && posted_q == the_n) the_size_q <= size_q;
+
+    always_comb if (!rst && on_q) begin
+        assert (posted_q - landed_n_q <= 32'd128 && committed_q - landed_n_q <= posted_q - landed_n_q
+                && out <= committed_q - landed_n_q);
+        assert (!tells || (n != 7'd0 && n <= max_q && !foreign_q));
+        assert (!news || (32'(n) <= committed_q - listed_q && !proof_q && !trigger_q));
+        assert (!tells || news || (\dut.tell_first == first_q && n == n_q && proof_q));
+        assert (ann_last_q == listed_q);
+        assert (!(lfr_valid && !lfr_begin) || taken_q < lfr_n);
+        assert (!list_here || (lfr_first == first_q && lfr_n == n_q && lfr_epoch == epoch_q));
+        assert (!(list_here && lfr_valid && !lfr_begin && number == the_n && !the_landed) || lfr_size == the_size_q);
+        // For the proof.
+        assert (stored_q.posted == posted_q && stored_q.committed == committed_q && stored_q.announced == listed_q
+                && stored_q.landed == landed_n_q && stored_q.epoch == epoch_q && stored_q.max_list == max_q
+                && stored_q.trigger == policy_q && stored_q.index == index_q && stored_q.foreign == foreign_q);
+        assert (stored_q.list_sent == (proof_q || trigger_q));
+        assert (!stored_q.list_sent || (stored_q.list_first == first_q && stored_q.trigger_at == trigger_at_q
+                && listed_q == first_q + 32'(n_q) && n_q != 7'd0 && n_q <= max_q && trigger_at_q - first_q < 32'(n_q)
+                && proof_q == (landed_n_q - first_q - 32'd1 >= 32'd128) && trigger_q == (landed_n_q - trigger_at_q - 32'd1 >= 32'd128)));
+        assert (!(\dut.run_q && here) || read_q == stored_q);
+        assert (!foreign_q || (!list_here && listed_q == committed_q && !proof_q && !trigger_q));
+        assert (max_q != 7'd0 && max_q <= 7'd64);
+        assert (!list_here || (listed_q == first_q + 32'(n_q) && n_q <= 7'd64));
+        assert (the_landed || kept_q == the_size_q);
+        assert (!(list_here && \dut.there_q && (lfr_begin ? lfr_first : number) == the_n && !the_landed) || lfr_size == the_size_q);
+    end
+    always_comb if (!rst) begin
+        assert (\dut.op_q <= COMMAND || !\dut.run_q );
+        assert (!\dut.run_q || (\dut.op_q != LIST && \dut.op_q != TIMER) || !going);
+        assert (starts == (works && \dut.op_q == COMMAND && \dut.cmd_op_q == X_START));
+        assert (voids == (works && \dut.op_q == COMMAND && \dut.cmd_op_q == X_VOID));
+        assert (unposts == (works && \dut.op_q == COMMAND && \dut.cmd_op_q == X_UNPOST));
+        assert (posts == (works && \dut.op_q == POST && \dut.credit_q ));
+        assert (commits == (works && \dut.op_q == POST && \dut.commit_q ));
+        assert (lands == (works && \dut.op_q == LANDED));
+        assert (void_q == \dut.first_q && size_q == \dut.size_q );
+        assert (!going || lfr_begin || 9'(taken_q) + 9'(\dut.left_q ) + 9'(\dut.there_q ) == 9'(lfr_n));
+        assert (!(going && lfr_begin) || 8'(\dut.left_q ) + 8'(\dut.there_q ) == 8'(lfr_n));
+        assert (!going || (lfr_first[6:0] + lfr_n - \dut.left_q == \dut.at_q ));
+    end
+endmodule
