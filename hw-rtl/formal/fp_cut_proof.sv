@@ -46,15 +46,16 @@ module fp_cut_proof #(
         .piece_we(piece_we), .piece_q(piece_q), .piece_data(piece_data));
 
     localparam RW = 192;
-    localparam logic [1:0] IDLE = 2'd0, ROWS = 2'd1, CUT = 2'd2, SIZES = 2'd3, DATA = 2'd0;
+    localparam logic [1:0] IDLE = 2'd0, ROWS = 2'd1, CUT = 2'd2, DATA = 2'd0;
     (* hierconn *) wire [1:0]    \dut.state_q ;
     (* hierconn *) wire [QW-1:0] \dut.q_q ;
     (* hierconn *) wire [RW-1:0] \dut.row_new ;
     (* hierconn *) wire [RW-1:0] \dut.m_row.rdata ;
     (* hierconn *) wire [31:0]   \dut.put_q ;
-    (* hierconn *) wire [6:0]    \dut.n_q ;
+    (* hierconn *) wire [6:0]    \dut.left_q ;
+    (* hierconn *) wire [QW-1:0] \dut.fill_q ;
     (* hierconn *) wire [6:0]    \dut.skip_q ;
-    (* hierconn *) wire \dut.row_we , \dut.size_we , \dut.taken_q ;
+    (* hierconn *) wire \dut.row_we , \dut.size_we , \dut.taken_q , \dut.list_q , \dut.give_q_ , \dut.late_q ;
 
     (* anyconst *) logic [QW-1:0] the_q;
     wire here = \dut.q_q == the_q;
@@ -71,7 +72,7 @@ module fp_cut_proof #(
 
     // ---- credits, as they are seen from outside ----------------------------------------------------
     wire starts = init_ack && here;
-    wire comes  = \dut.size_we && here;
+    wire comes  = \dut.size_we && \dut.fill_q == the_q;
     wire uses   = piece_we && piece_q == the_q && piece_data[98:97] == DATA;
     wire gives  = give_ready && here;
     logic        on_q;
@@ -84,8 +85,8 @@ module fp_cut_proof #(
         number_q <= starts ? 32'd0 : number_q + 32'(uses);
     end
 
-    wire       sizes  = here && \dut.state_q == SIZES && \dut.taken_q ;
-    wire [7:0] coming = sizes ? 8'(\dut.n_q ) - 8'(\dut.skip_q ) : 8'd0;   // credits of the list at hand
+    wire       sizes  = \dut.fill_q == the_q && \dut.left_q != 7'd0 && \dut.taken_q ;
+    wire [7:0] coming = sizes ? 8'(\dut.left_q ) - 8'(\dut.skip_q ) : 8'd0;   // credits of the list at hand
     logic [7:0] told_q;                     // what others know
     always_ff @(posedge clk)
         if (starts || (credits_we && credits_q == the_q)) told_q <= credits_n;
@@ -98,9 +99,11 @@ module fp_cut_proof #(
         // For the proof.
         assert (next_out == number_q && next_in - next_out == 32'(unused_q) + 32'(coming));
         assert (32'(unused_q) + 32'(coming) <= 32'd128);
-        assert (!sizes || (\dut.skip_q < \dut.n_q && \dut.n_q <= 7'd64));
+        assert (!sizes || (\dut.skip_q < \dut.left_q && \dut.left_q <= 7'd64));
         assert (!sizes || \dut.put_q == next_out + 32'(unused_q));
-        assert (!here || \dut.state_q == IDLE || \dut.state_q == SIZES || read_q == stored_q);
+        assert (\dut.state_q != ROWS || !( \dut.list_q || \dut.give_q_ ) || \dut.left_q == 7'd0);
+        assert (!(here && \dut.state_q == CUT) || \dut.late_q || next_in == next_out || unused_q != 8'd0);
+        assert (!here || \dut.state_q == IDLE || read_q == stored_q);
         assert (!here || \dut.state_q != CUT || \dut.m_row.rdata == stored_q);
     end
 endmodule

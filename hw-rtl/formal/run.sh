@@ -202,6 +202,7 @@ induction=6 frames=12
 cut="berth_regs_pkg.sv ../formal/fp_cut_proof.sv ../formal/queue_free.sv berth_fp_cut.sv"
 proof fp_cut fp_cut_proof "" $cut
 mutant berth_fp_cut.sv 's/ \&\& (credit || kind == BAD || kind == EMPTY);/;/'
+mutant berth_fp_cut.sv 's/next_in != next_out \&\& !late_q;/next_in != next_out;/'
 mutant berth_fp_cut.sv 's/kept     = .*/kept     = next_in - give_n;/'
 silent=berth_fp_builder.sv
 induction=3 frames=14

@@ -172,7 +172,8 @@ module berth_fp #(
     logic [23:0]   ack_psn, afr_psn, afr_msn;
     logic [7:0]    ack_syndrome, afr_syndrome;
     logic [127:0]  ack_sack, afr_sack;
-    logic [31:0]   lst_first, lst_size, lfr_epoch, lfr_first, lfr_size;
+    logic [31:0]   lst_first, lst_size, lfr_epoch, lfr_first;
+    logic [63:0]   lfr_sizes;
     logic [6:0]    lst_n, lfr_n;
     logic          afr_valid, afr_ready, afr_has_sack, lfr_valid, lfr_ready, lfr_begin;
     logic [8:0]    t_counts;
@@ -211,7 +212,7 @@ module berth_fp #(
         .afr_valid(afr_valid), .afr_ready(afr_ready), .afr_q(afr_q), .afr_psn(afr_psn), .afr_syndrome(afr_syndrome),
         .afr_msn(afr_msn), .afr_has_sack(afr_has_sack), .afr_sack(afr_sack),
         .lfr_valid(lfr_valid), .lfr_ready(lfr_ready), .lfr_q(lfr_q), .lfr_begin(lfr_begin), .lfr_epoch(lfr_epoch),
-        .lfr_first(lfr_first), .lfr_n(lfr_n), .lfr_size(lfr_size),
+        .lfr_first(lfr_first), .lfr_n(lfr_n), .lfr_sizes(lfr_sizes),
         .hurry(hurry), .swept(swept[0]), .swept_on(swept_on[0]), .swept_at(swept_at[31:0]),
         .ev_packet(t_counts[0]), .ev_again(t_counts[1]), .ev_ack(t_counts[2]), .ev_list(t_counts[3]),
         .ev_list_taken(t_counts[4]), .ev_held(t_counts[5]), .ev_block(t_counts[6]), .ev_release(t_counts[7]),
@@ -246,7 +247,7 @@ module berth_fp #(
         .afr_valid(afr_valid), .afr_ready(afr_ready), .afr_q(afr_q), .afr_psn(afr_psn), .afr_msn(afr_msn),
         .afr_syndrome(afr_syndrome), .afr_has_sack(afr_has_sack), .afr_sack(afr_sack),
         .lfr_valid(lfr_valid), .lfr_ready(lfr_ready), .lfr_q(lfr_q), .lfr_begin(lfr_begin), .lfr_epoch(lfr_epoch),
-        .lfr_first(lfr_first), .lfr_n(lfr_n), .lfr_size(lfr_size),
+        .lfr_first(lfr_first), .lfr_n(lfr_n), .lfr_sizes(lfr_sizes),
         .ev_taken(r_counts[0]), .ev_duplicate(r_counts[1]), .ev_out_of_order(r_counts[2]), .ev_dropped(r_counts[3]),
         .ev_bad_index(r_counts[4]), .ev_bad_wqe(r_counts[5]), .ev_hit(r_counts[6]), .ev_miss(r_counts[7]),
         .ev_posted(r_counts[8]), .ev_list(r_counts[9]), .ev_list_len(r_counts[16:10]), .ev_repeat(r_counts[17]),

@@ -53,7 +53,7 @@ module berth_fp_builder #(
     output logic [31:0]   lfr_epoch,
     output logic [31:0]   lfr_first,
     output logic [ 6:0]   lfr_n,
-    output logic [31:0]   lfr_size,
+    output logic [63:0]   lfr_sizes,
     // Pulses for the counters.
     output logic          ev_posted,
     output logic          ev_list,
@@ -292,35 +292,38 @@ module berth_fp_builder #(
   assign swept_at = r.stamp + 32'(r.again);
 
   // ---- a list goes out ----------------------------------------------------------------------------
-  // `fetch` counts sizes that are read, `left` those that are not taken yet.
-  logic [31:0] size;
+  // Two sizes at a time, from a memory of even and one of odd numbers. `left` counts those that are not read yet.
+  logic [63:0] sizes;
   logic [6:0] left_q, at_q;
-  logic head_q, there_q, size_re, size_take;
+  logic head_q, there_q, odd_q, size_re, size_take;
   assign out_busy  = head_q || left_q != '0 || there_q;
   assign size_take = lfr_ready && there_q && !head_q;
   assign size_re   = left_q != '0 && (!there_q || size_take);
-  berth_fp_mem #(
-      .WIDTH(32),
-      .DEPTH(QPS * 128)
-  ) m_sizes (
-      .clk,
-      .we(run_q && op_q == POST && credit_q),
-      .waddr({q_q, row.posted[6:0]}),
-      .wdata(size_q),
-      .re(size_re),
-      .raddr({lfr_q, at_q}),
-      .rdata(size)
-  );
+  for (genvar i = 0; i < 2; i++) begin : g_sizes
+    berth_fp_mem #(
+        .WIDTH(32),
+        .DEPTH(QPS * 64)
+    ) m_sizes (
+        .clk,
+        .we(run_q && op_q == POST && credit_q && row.posted[0] == 1'(i)),
+        .waddr({q_q, row.posted[6:1]}),
+        .wdata(size_q),
+        .re(size_re),
+        .raddr({lfr_q, i == 0 ? at_q[6:1] + 6'(at_q[0]) : at_q[6:1]}),
+        .rdata(sizes[32*i+:32])
+    );
+  end
   assign lfr_valid = head_q || there_q;
   assign lfr_begin = head_q;
-  assign lfr_size  = size;
+  assign lfr_sizes = odd_q ? {sizes[31:0], sizes[63:32]} : sizes;
   always_ff @(posedge clk) begin
     if (head_q && lfr_ready) head_q <= 1'b0;
     if (size_take) there_q <= 1'b0;
     if (size_re) begin
       there_q <= 1'b1;
-      left_q  <= left_q - 7'd1;
-      at_q    <= at_q + 7'd1;
+      odd_q   <= at_q[0];
+      left_q  <= left_q < 7'd2 ? '0 : left_q - 7'd2;
+      at_q    <= at_q + 7'd2;
     end
     if (tell) begin
       head_q    <= 1'b1;

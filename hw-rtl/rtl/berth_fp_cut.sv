@@ -3,7 +3,8 @@
 // one per credit (CR-15; message mode CR-17, decision 9; zero length decision 10).
 //
 // Up to 2^LP pieces are cut ahead of the packets. They are the *cover* (PC-2): the block engine asks for
-// memory of pieces only. One list, or one piece of one QP, is one operation of three cycles.
+// memory of pieces only. One list, or one piece of one QP, is one operation of three cycles; a list's sizes are stored beside
+// the operations that follow, and its first credits are used while the last ones come.
 //
 // Unused credits can be given up, newest first (decision 19): the list whose proof was waited for is forgotten with them.
 //
@@ -98,14 +99,16 @@ module berth_fp_cut #(
     logic [QW-1:0] addr, q_q;
     logic [RW-1:0] row_new;
 
-    typedef enum logic [1:0] {IDLE, ROWS, CUT, SIZES} state_t;
+    typedef enum logic [1:0] {IDLE, ROWS, CUT} state_t;
     state_t        state_q;
     logic          list_q, give_q_;      // the operation is a list, or that credits are given up
+    logic          fill, filled;         // sizes of a list are still to come; one of them that somebody may wait for is there
+    logic [QW-1:0] fill_q;               // of this QP
     logic          work_valid, work_pop, work_busy, again;
     logic [QW-1:0] work_q;
 
-    berth_fp_ready #(.QPS(QPS), .SETS(4)) work (.clk(clk), .rst(rst),
-        .set({again, parsed_we, covered_we, sent_we}), .set_q({q_q, parsed_q, covered_q, sent_q}),
+    berth_fp_ready #(.QPS(QPS), .SETS(5)) work (.clk(clk), .rst(rst),
+        .set({filled, again, parsed_we, covered_we, sent_we}), .set_q({fill_q, q_q, parsed_q, covered_q, sent_q}),
         .valid(work_valid), .q(work_q), .pop(work_pop), .busy(work_busy));
     berth_fp_mem #(.WIDTH(RW), .DEPTH(QPS), .OWN(1'b1)) m_row (.clk(clk), .we(row_we), .waddr(q_q), .wdata(row_new),
         .re(read), .raddr(addr),
@@ -126,7 +129,7 @@ module berth_fp_cut #(
     berth_fp_mem #(.WIDTH(36+LC), .DEPTH(QPS << LE), .OWN(1'b1)) m_elem (.clk(clk), .we(elem_we), .waddr({elem_q, elem_idx}),
         .wdata({elem_ctxs, elem_bad, elem_push, elem_inline, elem_len}),
         .re(state_q == ROWS), .raddr({q_q, elem[LE-1:0]}), .rdata({e_ctxs, e_bad, e_push, e_inline, e_len}));
-    berth_fp_mem #(.WIDTH(32), .DEPTH(QPS*ROOM), .OWN(1'b1)) m_size (.clk(clk), .we(size_we), .waddr({q_q, put_q[CW-1:0]}),
+    berth_fp_mem #(.WIDTH(32), .DEPTH(QPS*ROOM), .OWN(1'b1)) m_size (.clk(clk), .we(size_we), .waddr({fill_q, put_q[CW-1:0]}),
         .wdata(lst_size), .re(state_q == ROWS), .raddr({q_q, next_out[CW-1:0]}), .rdata(size));
 
     // ---- lists -----------------------------------------------------------------------
@@ -138,7 +141,7 @@ module berth_fp_cut #(
     logic [31:0] list_end, skip, count, kept;
     logic [7:0]  answer;
     logic [31:0] first_q;
-    logic [6:0]  n_q, skip_q;
+    logic [6:0]  n_q, left_q, skip_q;    // credits of the list; sizes that are to come, and of them those that are known
     assign list_end = first_q + {25'd0, n_q};
     assign skip     = next_in - first_q;
     assign count    = next_in - next_out;
@@ -149,9 +152,16 @@ module berth_fp_cut #(
                     : open && !after(next_out, list_first)                       ? berth_regs_pkg::LIST_EARLY[7:0]
                     : {25'd0, n_q} - skip > 32'(ROOM) - count                    ? berth_regs_pkg::LIST_OVERFLOW[7:0]
                     : berth_regs_pkg::LIST_OK[7:0];
-    logic taken_q;
-    assign lst_ready = (state_q == IDLE && !init_valid && !give_valid) || state_q == SIZES;
-    assign size_we   = state_q == SIZES && lst_valid && taken_q && skip_q == 7'd0;
+    logic taken_q, first_size_q, init_go, give_go, list_go, size_go;
+    // What changes the numbers of credits waits for all sizes. A stray size is dropped.
+    assign fill      = left_q != 7'd0;
+    assign init_go   = init_valid && !fill;
+    assign give_go   = give_valid && !fill && !init_valid;
+    assign list_go   = lst_valid && lst_begin && !fill && !init_valid && !give_valid;
+    assign lst_ready = lst_begin ? state_q == IDLE && list_go : !(state_q == ROWS && list_q);
+    assign size_go   = lst_valid && !lst_begin && fill;
+    assign size_we   = size_go && taken_q && skip_q == 7'd0;
+    assign filled    = size_go && (left_q == 7'd1 || (size_we && first_size_q));
 
     // ---- cut -------------------------------------------------------------------------
     logic        have, room, credit, cut, ends;
@@ -159,7 +169,9 @@ module berth_fp_cut #(
     logic [1:0]  kind;
     assign have   = mid || elem != parsed;
     assign room   = pieces - covered < 8'(1 << LP) && pieces - sent < 8'(1 << LP);
-    assign credit = next_in != next_out;
+    // The size of the next credit is not there yet. It is not read either while it is written.
+    logic late_q;
+    assign credit = next_in != next_out && !late_q;
     assign left   = mid ? rest : e_len;
     always_comb begin
         kind = DATA;
@@ -178,8 +190,8 @@ module berth_fp_cut #(
     assign cut_we     = cut || init_ack;
     assign cut_q      = init_ack ? init_q : q_q;
     assign cut_pieces = init_ack ? 8'd0 : pieces + 8'd1;
-    assign again      = cut || (state_q == SIZES && lst_valid && n_q == 7'd1);
-    assign init_ack   = state_q == IDLE && init_valid && q_q == init_q;
+    assign again      = cut;
+    assign init_ack   = state_q == IDLE && init_go && q_q == init_q;
 
     always_comb begin
         row_we  = cut;
@@ -203,9 +215,9 @@ module berth_fp_cut #(
     assign credits_q  = q_q;
     assign credits_n  = row_new[RW-58 -: 8] - row_new[RW-90 -: 8];
 
-    assign work_pop = state_q == IDLE && !init_valid && !give_valid && !lst_valid;
+    assign work_pop = state_q == IDLE && !init_go && !give_go && !list_go;
     assign read     = state_q == IDLE;
-    assign addr     = give_valid ? give_q : lst_valid ? lst_q : work_q;
+    assign addr     = give_go ? give_q : list_go ? lst_q : work_q;
 
     always_ff @(posedge clk) begin
         fw_valid <= 1'b0;
@@ -217,26 +229,23 @@ module berth_fp_cut #(
                 n_q     <= lst_n;
                 list_q  <= 1'b0;
                 give_q_ <= 1'b0;
-                if (init_valid) begin
+                if (init_go) begin
                     q_q <= init_q;
-                end else if (give_valid) begin
+                end else if (give_go) begin
                     q_q     <= give_q;
                     give_q_ <= 1'b1;
                     state_q <= ROWS;
-                end else if (lst_valid) begin
-                    q_q    <= lst_q;
-                    list_q <= lst_begin;
-                    // a stray size is dropped
-                    if (lst_begin) state_q <= ROWS;
+                end else if (list_go) begin
+                    q_q     <= lst_q;
+                    list_q  <= 1'b1;
+                    state_q <= ROWS;
                 end else if (work_valid) begin
                     q_q     <= work_q;
                     state_q <= ROWS;
                 end
             end
             ROWS: begin
-                taken_q   <= answer == berth_regs_pkg::LIST_OK[7:0];
-                put_q     <= next_in;
-                skip_q    <= skip[6:0];
+                late_q    <= fill && taken_q && fill_q == q_q && put_q == next_out;
                 fw_status <= answer;
                 fw_q      <= q_q;
                 if (give_q_) begin
@@ -245,23 +254,35 @@ module berth_fp_cut #(
                 end else if (list_q) begin
                     fw_valid <= answer != berth_regs_pkg::LIST_OK[7:0] && answer != berth_regs_pkg::LIST_REPEAT[7:0];
                     ev_list  <= answer == berth_regs_pkg::LIST_OK[7:0];
-                    state_q  <= n_q == 7'd0 ? IDLE : SIZES;
+                    state_q  <= IDLE;
                 end else begin
                     state_q <= have && room ? CUT : IDLE;
                 end
             end
-            CUT: begin
-                ev_held <= have && room && !cut;
+            default: begin  // CUT
+                ev_held <= have && room && !cut && !late_q;
                 state_q <= IDLE;
             end
-            default: if (lst_valid) begin  // SIZES
-                n_q <= n_q - 7'd1;
-                if (skip_q != 7'd0) skip_q <= skip_q - 7'd1;
-                if (size_we) put_q <= put_q + 32'd1;
-                if (n_q == 7'd1) state_q <= IDLE;
-            end
         endcase
-        if (rst) state_q <= IDLE;
+        if (state_q == ROWS && list_q) begin
+            taken_q      <= answer == berth_regs_pkg::LIST_OK[7:0];
+            first_size_q <= 1'b1;
+            fill_q       <= q_q;
+            put_q        <= next_in;
+            left_q       <= n_q;
+            skip_q       <= skip[6:0];
+        end else if (size_go) begin
+            left_q <= left_q - 7'd1;
+            if (skip_q != 7'd0) skip_q <= skip_q - 7'd1;
+            if (size_we) begin
+                put_q        <= put_q + 32'd1;
+                first_size_q <= 1'b0;
+            end
+        end
+        if (rst) begin
+            state_q <= IDLE;
+            left_q  <= 7'd0;
+        end
     end
 
     logic unused;

@@ -57,7 +57,7 @@ module berth_fp_frame #(
     input  logic [23:0]              afr_msn,
     input  logic                     afr_has_sack,
     input  logic [127:0]             afr_sack,
-    // lists to send: one beat with `lfr_begin`, then a size per beat
+    // lists to send: one beat with `lfr_begin`, then two sizes per beat, the first in the low half; the last may be one
     input  logic                     lfr_valid,
     output logic                     lfr_ready,
     input  logic [$clog2(QPS)-1:0]   lfr_q,
@@ -65,7 +65,7 @@ module berth_fp_frame #(
     input  logic [31:0]              lfr_epoch,
     input  logic [31:0]              lfr_first,
     input  logic [6:0]               lfr_n,
-    input  logic [31:0]              lfr_size,
+    input  logic [63:0]              lfr_sizes,
     input  logic                     ctl_valid,     // a place for them
     input  logic [6:0]               ctl_tag,
     output logic                     ctl_pop,
@@ -108,8 +108,8 @@ module berth_fp_frame #(
     localparam int unsigned LANES = $clog2(BYTES);
     localparam int unsigned LONGEST = 102;          // bytes that are composed: headers and 40 bytes of data
     localparam int unsigned WORDS = (LONGEST + BYTES - 1) / BYTES;
-    // Half a size may hang over a word.
-    localparam int unsigned IMAGE = WORDS == 1 ? WORD_W + 16 : WORDS * WORD_W;
+    // One and a half sizes may hang over a word.
+    localparam int unsigned IMAGE = WORDS == 1 ? WORD_W + 48 : WORDS * WORD_W;
     localparam logic [2:0]  ACK_AFTER = 3'd3;       // data frames
 
     // The wire: opcodes, where extended headers go (docs/wire.md).
@@ -283,7 +283,7 @@ module berth_fp_frame #(
     logic [LANES:0] fill_q;              // bytes of a list that are kept for the next word
     logic [6:0]    sizes_q;              // that do not stand in the image yet
     logic [6:0]    tag_w_q;
-    logic          full, size_go;
+    logic          full, size_go, size_one;
     assign parts_done = left_q == 4'd0 || (left_q == 4'd1 && part_ready);
     assign at_tag     = tag_q;
     assign tail_end   = tail_q + {11'd0, pad_q};
@@ -315,6 +315,7 @@ module berth_fp_frame #(
     assign afr_ready = idle && pick_ack;
     // A size that no list was begun for is dropped.
     assign size_go   = op_q == SIZES && !full && sizes_q != 7'd0;
+    assign size_one  = sizes_q == 7'd1;
     assign lfr_ready = (idle && pick_list) || size_go;
     assign ctl_pop   = idle && (pick_ack || (pick_list && lfr_begin));
 
@@ -392,10 +393,10 @@ module berth_fp_frame #(
                 end
                 if (size_go && lfr_valid) begin
                     for (int i = 2; i < int'(BYTES); i += 4)
-                        if (fill_q[LANES-1:0] == LANES'(i)) image_q[8*i +: 32] <= lfr_size;
-                    fill_q  <= fill_q + (LANES+1)'(4);
-                    sizes_q <= sizes_q - 7'd1;
-                    if (sizes_q == 7'd1) list_q <= 1'b0;
+                        if (fill_q[LANES-1:0] == LANES'(i)) image_q[8*i +: 64] <= lfr_sizes;
+                    fill_q  <= fill_q + (LANES+1)'(size_one ? 4 : 8);
+                    sizes_q <= size_one ? 7'd0 : sizes_q - 7'd2;
+                    if (size_one || sizes_q == 7'd2) list_q <= 1'b0;
                 end
             end
             PAD:     if (wrote && word_last) op_q <= CLOSE;

@@ -161,7 +161,7 @@ module berth_fp_rx #(
     output logic [31:0]       lfr_epoch,
     output logic [31:0]       lfr_first,
     output logic [ 6:0]       lfr_n,
-    output logic [31:0]       lfr_size,
+    output logic [63:0]       lfr_sizes,
     // Repeat timers of lists: the next one is looked at in each free clock. A look: its timer runs, and ends then.
     input  logic              hurry,
     output logic              swept,
@@ -881,7 +881,7 @@ module berth_fp_rx #(
       .lfr_epoch,
       .lfr_first,
       .lfr_n,
-      .lfr_size,
+      .lfr_sizes,
       .ev_posted,
       .ev_list,
       .ev_list_len,

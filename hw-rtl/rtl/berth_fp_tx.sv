@@ -152,7 +152,7 @@ module berth_fp_tx #(
     input  logic [31:0]              lfr_epoch,
     input  logic [31:0]              lfr_first,
     input  logic [6:0]               lfr_n,
-    input  logic [31:0]              lfr_size,
+    input  logic [63:0]              lfr_sizes,
 
     // counters, one cycle each
     output logic                     ev_packet,     // data packet framed ...
@@ -482,7 +482,7 @@ module berth_fp_tx #(
         .afr_valid(afr_valid), .afr_ready(afr_ready), .afr_q(afr_q), .afr_psn(afr_psn), .afr_syndrome(afr_syndrome), .afr_msn(afr_msn),
         .afr_has_sack(afr_has_sack), .afr_sack(afr_sack),
         .lfr_valid(lfr_valid), .lfr_ready(lfr_ready), .lfr_q(lfr_q), .lfr_begin(lfr_begin), .lfr_epoch(lfr_epoch),
-        .lfr_first(lfr_first), .lfr_n(lfr_n), .lfr_size(lfr_size),
+        .lfr_first(lfr_first), .lfr_n(lfr_n), .lfr_sizes(lfr_sizes),
         .ctl_valid(ctl_valid), .ctl_tag(ctl_tag), .ctl_pop(ctl_pop), .backlog(backlog), .at(at), .at_tag(at_tag),
         .open_valid(open_valid), .open_tag(open_tag), .open_count(open_count), .open_bytes(open_bytes),
         .open_loop(open_loop), .open_q(open_q), .open_psn(open_psn), .open_apart(open_apart), .open_left(open_left),

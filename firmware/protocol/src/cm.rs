@@ -10,7 +10,7 @@ use crate::control::{
 use crate::headers::{LIST_QKEY, PSN_MASK, Packet, Template};
 use crate::hw::{Hw, Log, TX_LOOPBACK};
 use crate::limits::{
-    CONTROL_DOUBT, CONTROL_WORDS, FAST_WINDOW, GRANTS, HELD_LISTS, LIST_AGAIN, MAX_BACKOFF, REQUESTS, WINDOW,
+    CONTROL_DOUBT, CONTROL_WORDS, FAST_LIST, FAST_WINDOW, GRANTS, HELD_LISTS, LIST_AGAIN, MAX_BACKOFF, REQUESTS, WINDOW,
 };
 use crate::qp::{
     CONNECTED, CONNECTING, ERROR, EVENT_ESTABLISHED, GRANT_POSTED, Qp, RECALL_NONE, TODO_DREQ, TODO_LIST, TODO_RECALL,
@@ -132,8 +132,7 @@ impl Qp {
         self.lists.peer_epoch = end.epoch;
         self.log2_mtu = end.mtu.min(mtu).trailing_zeros() as u8;
         // A datagram's must fit the path (CR-4) and what an end takes as one message, behind a header of three words.
-        let words = (self.mtu() / 4).min(CONTROL_WORDS as u32);
-        let fits = if end.datagrams { words.saturating_sub(3) } else { GRANTS as u32 };
+        let fits = if end.datagrams { (self.mtu() / 4).saturating_sub(3).min(FAST_LIST) } else { GRANTS as u32 };
         self.max_list = self.max_list.min(end.store / 2).min(fits).max(1);
     }
 

@@ -7,7 +7,8 @@ use crate::control::Peer;
 use crate::headers::{LIST_QKEY, Mac};
 use crate::hw::{FAST_RECEIVES, FAST_SENDS, Hw, Log};
 use crate::limits::{
-    ACK_EVERY, FAST_AHEAD, FAST_BLOCKS, FAST_POLL, FAST_POLL_DOUBLED, FAST_WINDOW, LIST_AGAIN, MAX_BACKOFF, REORDER,
+    FAST_ACK_EVERY, FAST_AHEAD, FAST_BLOCKS, FAST_FEW, FAST_POLL, FAST_POLL_DOUBLED, FAST_WINDOW, LIST_AGAIN, MAX_BACKOFF,
+    REORDER,
 };
 use crate::qp::{CONNECTED, CONNECTING, CREATED, Qp, RECALL_NONE, RECALL_OUT, TODO_RECALL, TODO_RECALLED};
 use crate::requester::backoff;
@@ -307,7 +308,7 @@ impl Qp {
             self.rq_base as u32,
             (self.rq_base >> 32) as u32,
             log2(self.rq_mask) | (self.rq.head as u32) << 16,
-            self.max_list | self.trigger << 8,
+            self.max_list | self.trigger << 8 | FAST_FEW << 24,
             (LIST_AGAIN / UNIT as u64) as u32,
             self.rq.pi as u32,
         ];
@@ -334,7 +335,7 @@ impl Qp {
     fn fast_peer<H: Hw>(&self, peer: &Peer, sh: &mut Shared, hw: &mut H) {
         let [mac, mac_top] = mac_words(peer.mac);
         let words = [
-            self.log2_mtu as u32 | (self.selective as u32) << 4 | ACK_EVERY << 16,
+            self.log2_mtu as u32 | (self.selective as u32) << 4 | FAST_ACK_EVERY << 16,
             peer.ip,
             mac,
             mac_top,

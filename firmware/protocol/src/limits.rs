@@ -33,6 +33,13 @@ pub const BURST: u32 = 4;
 pub const ACK_EVERY: u32 = 4;
 /// Packets that RTL has unacknowledged, and takes ahead of a missing one.
 pub const FAST_WINDOW: u32 = 128;
+/// Packets that RTL places before it acknowledges without being asked. Firmware's own sender asks for it in time.
+pub const FAST_ACK_EVERY: u32 = 8;
+/// Longest credit list of RTL: what one control message takes behind its header of three words.
+pub const FAST_LIST: u32 = CONTROL_WORDS as u32 - 3;
+/// New credits that a later list of RTL waits for more than, unless at most so many are out: else receives that are posted
+/// one by one make a list each.
+pub const FAST_FEW: u32 = 24;
 /// Bytes that leave during a page service, at most: RTL asks for so many, and two blocks more, ahead of what has left.
 /// 40 µs of a wire of 100 Gbit/s, or 12,500 cycles at 42 bytes.
 pub const FAST_AHEAD: u32 = 512 * 1024;

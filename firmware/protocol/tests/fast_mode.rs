@@ -83,7 +83,7 @@ fn both_rows_say_what_was_agreed_and_doorbells_go_to_rtl() {
         assert_eq!(tx(20), TIMEOUT / 64);
         assert_eq!(tx(21), 10 << 8 | 16, "512 KiB and two blocks of 64 KiB ahead");
         assert_eq!((tx(23), rx(7)), (LIST_QKEY, LIST_QKEY));
-        assert_eq!(rx(0), log2_mtu | 1 << 4 | 4 << 16);
+        assert_eq!(rx(0), log2_mtu | 1 << 4 | 8 << 16);
         assert_eq!((rx(1), rx(2), rx(3)), (ip(1 - n), 2 - n as u32, 0x200), "the peer's addresses");
         assert_eq!((rx(16), rx(17), rx(18)), (ip(n), 1 + n as u32, 0x200), "our own");
         assert_eq!(rx(4), ASID as u32 | 1 << 8);
@@ -91,8 +91,8 @@ fn both_rows_say_what_was_agreed_and_doorbells_go_to_rtl() {
         assert_eq!(rx(8), word(&w, peer, TX, 22), "first PSNs");
         assert_ne!((tx(16), rx(9)), (0, 0));
         assert_eq!(
-            (rx(11), rx(12) & 0x7f, rx(14)),
-            (6, 61, 0),
+            (rx(11), rx(12) & 0x7f, rx(12) >> 24, rx(14)),
+            (6, 61, 24, 0),
             "the longest list that one message of the control connection holds"
         );
         assert_eq!((commands(&w, own, TX), commands(&w, own, RX)), (vec![1], vec![1]));

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The declared model: what the card under measurement is plugged into.
 
+use berth_protocol::limits::{FAST_ACK_EVERY, FAST_FEW, FAST_LIST, FAST_WINDOW, REORDER};
 use berth_rtl::CardConfig;
 use std::path::PathBuf;
 
-/// Assumptions of all figures. Every one of them can be set; what was assumed is printed above the table.
+/// Assumptions of all figures. What firmware writes into the rows of a connection is by default what it really writes
+/// (`berth_protocol::limits`). Every one of them can be set; what was assumed is printed above the table.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Model {
     /// Cycles from a read request at the host port to the first beat of its completion.
@@ -35,19 +37,22 @@ pub struct Model {
     #[arg(long, value_name = "CYCLES", default_value_t = 5000)]
     pub loss_round_trip: u64,
     /// Longest credit list (1 to 64).
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=64))]
+    #[arg(long, value_name = "N", default_value_t = FAST_LIST, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub list: u32,
+    /// Buffer of a list, from 0 on, in which data must have come before the next list goes; the default is the library's.
+    #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u32).range(..64))]
+    pub trigger: u32,
     /// New credits that a later list waits for more than, unless at most so many are out.
-    #[arg(long, value_name = "N", default_value_t = 24)]
+    #[arg(long, value_name = "N", default_value_t = FAST_FEW, value_parser = clap::value_parser!(u32).range(..128))]
     pub few: u32,
     /// Packets under way at most (1 to 128).
-    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=128))]
+    #[arg(long, value_name = "N", default_value_t = FAST_WINDOW, value_parser = clap::value_parser!(u32).range(1..=128))]
     pub window: u32,
     /// Packets that overtake one before it counts as lost.
-    #[arg(long, value_name = "N", default_value_t = 3)]
+    #[arg(long, value_name = "N", default_value_t = REORDER)]
     pub reorder: u32,
     /// Packets until an acknowledgement that was not asked for.
-    #[arg(long, value_name = "N", default_value_t = 8)]
+    #[arg(long, value_name = "N", default_value_t = FAST_ACK_EVERY)]
     pub ack_every: u32,
     /// log2 of a block of the sender's memory (12 to 20).
     #[arg(long, value_name = "N", default_value_t = 16)]
@@ -154,8 +159,8 @@ impl Model {
             ),
             format!(
                 "connections: window {} packets, lost when {} later ones came, an ACK for {} packets, lists of at most {} \
-                 credits, more than {} new ones in a later list",
-                self.window, self.reorder, self.ack_every, self.list, self.few
+                 credits, a later one with data in buffer {} of the last one and more than {} new ones",
+                self.window, self.reorder, self.ack_every, self.list, self.trigger, self.few
             ),
             format!(
                 "pages on demand: blocks of {} KiB, a request is answered {:?} cycles after the driver saw it; ahead: {}; \

@@ -331,7 +331,7 @@ impl Node {
             (9, receives as u32),
             (10, (receives >> 32) as u32),
             (11, log2_depth),
-            (12, self.load.list | self.load.few << 24),
+            (12, self.load.list | 2 << 8 | model.trigger << 16 | self.load.few << 24),
             (13, (repeat / 64) as u32),
             (14, 0),
             (19, self.load.limit),

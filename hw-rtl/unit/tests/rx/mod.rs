@@ -1185,10 +1185,13 @@ impl Rig {
             return;
         }
         assert!(self.list_left > 0);
-        let size = self.get("lfr_size") as u32;
+        let sizes = self.get("lfr_sizes");
         let list = self.lists.last_mut().expect("a list has begun");
-        list.2.push(size);
-        self.list_left -= 1;
+        list.2.push(sizes as u32);
+        if self.list_left > 1 {
+            list.2.push((sizes >> 32) as u32);
+        }
+        self.list_left = self.list_left.saturating_sub(2);
         if self.list_left == 0 {
             let (q, first, sizes) = self.lists.pop().expect("a list");
             let lost = self.rng.below(100) < self.world.list_loss;

@@ -283,7 +283,7 @@ impl Ports {
             "lfr_epoch",
             "lfr_first",
             "lfr_n",
-            "lfr_size",
+            "lfr_sizes",
         ];
         Self { list: NAMES.iter().map(|name| (*name, m.port(name))).collect() }
     }
@@ -812,7 +812,10 @@ impl Bench {
             self.own_acks.pop_front();
         }
         if self.is("lfr_valid") && self.is("lfr_ready") {
-            self.own_lists.pop_front();
+            let begin = self.own_lists.pop_front().is_some_and(|beat| beat.1);
+            if !begin && self.own_lists.front().is_some_and(|next| !next.1) {
+                self.own_lists.pop_front();
+            }
         }
         self.take_outputs();
         self.m.edge();
@@ -964,7 +967,9 @@ impl Bench {
             self.set("lfr_epoch", peer::EPOCH);
             self.set("lfr_first", if begin { value } else { 0 });
             self.set("lfr_n", n);
-            self.set("lfr_size", if begin { 0 } else { value });
+            // Two sizes at a time, except the last of an odd number.
+            let next = self.own_lists.get(1).filter(|next| !begin && !next.1).map_or(0, |next| next.2);
+            self.set("lfr_sizes", if begin { 0 } else { u64::from(value) | u64::from(next) << 32 });
         }
     }
 
