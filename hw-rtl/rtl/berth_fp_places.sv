@@ -212,19 +212,19 @@ module berth_fp_places #(
         end
     end
 
-    logic [6:0] at_mac_q;               // data frames that the MAC has and that have not left
-    logic       to_mac, from_mac, big_in, big_out, big_dead;
-    assign to_mac   = ms_valid && ms_ready && m_tag_q[6:4] != 3'd0;
-    assign from_mac = ml_valid && ml_tag[6:4] != 3'd0;
-    assign backlog  = at_mac_q > 7'd1 || (at_mac_q != 7'd0 && data_here);
+    logic [6:0] going_q;                // data frames that have been chosen and have not left
+    logic       from_mac, data_dead, big_in, big_out, big_dead;
+    assign from_mac  = ml_valid && ml_tag[6:4] != 3'd0;
+    assign data_dead = dead_put && m_tag_q[6:4] != 3'd0;
+    assign backlog   = going_q > 7'd1 || (going_q != 7'd0 && data_here);
     assign big_in   = data_take && !data_next[6];
     assign big_out  = from_mac && !ml_tag[6];
     assign big_dead = dead_put && m_tag_q[6:4] == 3'd1;
     always_ff @(posedge clk)
-        if (rst) {at_mac_q, bigs_q} <= '0;
+        if (rst) {going_q, bigs_q} <= '0;
         else begin
-            at_mac_q <= at_mac_q + 7'(to_mac) - 7'(from_mac);
-            bigs_q   <= bigs_q + 2'(big_in) - 2'(big_out) - 2'(big_dead);
+            going_q <= going_q + 7'(data_take) - 7'(from_mac) - 7'(data_dead);
+            bigs_q  <= bigs_q + 2'(big_in) - 2'(big_out) - 2'(big_dead);
         end
 
     // ---- left ------------------------------------------------------------------------------

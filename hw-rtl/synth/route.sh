@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 # Places and routes parts of the card for a Lattice LFE5UM5G-85F (ECP5, the largest) with Yosys and nextpnr, at
 # DATA_W 64, and says how fast they can be clocked. The whole card has more memory than that device, so each part is
-# routed alone, its ports behind flip-flops (scan.py). Runs in the sysroot: route.sh OUTPUT_FOLDER [TOP:QPS...]
+# routed alone, its ports behind flip-flops (scan.py). Runs in the sysroot: route.sh OUTPUT_FOLDER [TOP:QPS...]; the
+# reports of each part go to a folder of their own, TOP-QPS.
 set -eu
 out=${1:?the folder for the reports}
 shift
@@ -11,7 +12,7 @@ cd "$(dirname "$0")/.."
 sources="rtl/berth_regs_pkg.sv $(ls rtl/*.sv | grep -v regs_pkg | tr '\n' ' ')"
 
 for part in "$@"; do
-    top=${part%%:*} qps=${part#*:} folder=$out/${part%%:*}
+    top=${part%%:*} qps=${part#*:} folder=$out/${part%%:*}-${part#*:}
     mkdir -p "$folder"
     sed "s/\(parameter int unsigned QPS *= \)[0-9]*/\1$qps/" "rtl/$top.sv" >"$folder/$top.sv"
     yosys -q -l "$folder/yosys.log" -p "read_verilog -sv -noassert $(echo "$sources" | sed "s#rtl/$top.sv##") $folder/$top.sv;

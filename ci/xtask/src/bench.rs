@@ -27,6 +27,16 @@ pub struct Arguments {
     /// Only figures whose id begins with one of these, e.g. dma_bw.
     #[arg(long, value_delimiter = ',', value_name = "ID,…")]
     pub only: Vec<String>,
+    /// Measure nothing: place and route these parts of the card for an ECP5, DATA_W 64, as `berth_fp_rx:8` (8 QPs)
+    /// [default: both halves of the fast path]. Tens of minutes; later measurements show what was found.
+    #[arg(
+        long,
+        num_args = 0..,
+        value_delimiter = ',',
+        value_name = "TOP:QPS,…",
+        conflicts_with_all = ["out", "width", "only", "json", "model"]
+    )]
+    pub route: Option<Vec<String>>,
     /// Settings of the declared model behind `--`; `cargo xtask bench -- --help` lists them.
     #[arg(last = true, value_name = "MODEL")]
     pub model: Vec<String>,
@@ -38,7 +48,10 @@ pub struct Arguments {
 /// When it cannot be built or started, or its output cannot be written.
 pub fn run(arguments: &Arguments) -> Result<bool> {
     let builder = Builder::new()?;
-    let mut command = command(&builder, arguments)?;
+    let mut command = match &arguments.route {
+        Some(parts) => route(&builder, parts)?,
+        None => command(&builder, arguments)?,
+    };
     Ok(Command::status(&mut command)?.success())
 }
 
@@ -62,7 +75,7 @@ pub fn command(builder: &Builder, arguments: &Arguments) -> Result<Command> {
     let synthesis = builder.context.built_folder("synthesis")?;
     let mut command = builder.sysroot.command(&builder.context.repo, &[&out, &json_folder(&json), &synthesis], program);
     command.arg("--json").arg(&json).arg("--plots").arg(&out);
-    // What part `synthesis` of the tests has left, if it has run.
+    // What part `synthesis` of the tests and `--route` have left, if they have run.
     command.arg("--synthesis").arg(&synthesis);
     for width in &arguments.width {
         command.arg("--width").arg(width.to_string());
@@ -71,6 +84,15 @@ pub fn command(builder: &Builder, arguments: &Arguments) -> Result<Command> {
         command.arg("--only").arg(only);
     }
     command.args(&arguments.model);
+    Ok(command)
+}
+
+/// The command that places and routes: its reports stand beside those of part `synthesis` of the tests, so that the next
+/// measurement shows them.
+fn route(builder: &Builder, parts: &[String]) -> Result<Command> {
+    let out = builder.context.built_folder("synthesis")?;
+    let mut command = builder.sysroot.command(&builder.context.repo, &[&out], "sh");
+    command.arg("hw-rtl/synth/route.sh").arg(&out).args(parts);
     Ok(command)
 }
 

@@ -39,7 +39,12 @@ pub fn rows(folder: &Path) -> Result<Vec<Row>> {
     parts.sort_by_key(fs::DirEntry::file_name);
     for part in parts {
         let name = part.file_name().to_string_lossy().into_owned();
-        let params = [("module", name.into()), ("data_w", 64.into())];
+        // Of parts that were routed with a number of queue pairs of their own: route.sh.
+        let mut params = vec![("data_w", 64.into())];
+        match name.split_once('-') {
+            Some((module, qps)) => params.extend([("module", module.into()), ("qps", qps.into())]),
+            None => params.push(("module", name.into())),
+        }
         if let Ok(text) = fs::read_to_string(part.path().join("cells.txt")) {
             for (cell, id) in CELLS {
                 if let Some(n) = cells(&text, cell) {
