@@ -31,7 +31,8 @@ module fp_builder_proof #(
 
     logic          cmd_ready, ann_we, lfr_valid, lfr_begin;
     logic [QW-1:0] ann_q, lfr_q;
-    logic [31:0]   ann_number, lfr_epoch, lfr_first, lfr_size;
+    logic [31:0]   ann_number, lfr_epoch, lfr_first;
+    logic [63:0]   lfr_sizes;
     logic [6:0]    lfr_n;
     berth_fp_builder #(.QPS(QPS)) dut (.clk(clk), .rst(rst), .now(now),
         .cmd_valid(cmd_valid), .cmd_ready(cmd_ready), .cmd_op(cmd_op), .cmd_q(cmd_q), .cmd_first(cmd_first),
@@ -41,7 +42,7 @@ module fp_builder_proof #(
         .post_commit(post_commit), .landed_valid(landed_valid), .landed_q(landed_q),
         .ann_we(ann_we), .ann_q(ann_q), .ann_number(ann_number),
         .lfr_valid(lfr_valid), .lfr_ready(lfr_ready), .lfr_q(lfr_q), .lfr_begin(lfr_begin), .lfr_epoch(lfr_epoch),
-        .lfr_first(lfr_first), .lfr_n(lfr_n), .lfr_size(lfr_size), .hurry(hurry));
+        .lfr_first(lfr_first), .lfr_n(lfr_n), .lfr_sizes(lfr_sizes), .hurry(hurry));
 
     // As in berth_fp_builder.
     typedef struct packed {
@@ -74,12 +75,18 @@ module fp_builder_proof #(
     (* hierconn *) wire [6:0]    \dut.tell_len ;
     (* hierconn *) wire [6:0]    \dut.left_q ;
     (* hierconn *) wire [6:0]    \dut.at_q ;
-    (* hierconn *) wire [31:0]   \dut.m_sizes.content ;
-    (* hierconn *) wire [31:0]   \dut.m_sizes.wdata ;
-    (* hierconn *) wire [QW+6:0] \dut.m_sizes.waddr ;
-    (* hierconn *) wire [QW+6:0] \dut.m_sizes.raddr ;
+    (* hierconn *) wire [31:0]   \dut.g_sizes[0].m_sizes.content ;
+    (* hierconn *) wire [31:0]   \dut.g_sizes[1].m_sizes.content ;
+    (* hierconn *) wire [31:0]   \dut.g_sizes[0].m_sizes.wdata ;
+    (* hierconn *) wire [31:0]   \dut.g_sizes[1].m_sizes.wdata ;
+    (* hierconn *) wire [QW+5:0] \dut.g_sizes[0].m_sizes.waddr ;
+    (* hierconn *) wire [QW+5:0] \dut.g_sizes[1].m_sizes.waddr ;
+    (* hierconn *) wire [QW+5:0] \dut.g_sizes[0].m_sizes.raddr ;
+    (* hierconn *) wire [QW+5:0] \dut.g_sizes[1].m_sizes.raddr ;
+    (* hierconn *) wire \dut.g_sizes[0].m_sizes.we , \dut.g_sizes[1].m_sizes.we , \dut.g_sizes[0].m_sizes.re ,
+        \dut.g_sizes[1].m_sizes.re , \dut.odd_q ;
     (* hierconn *) wire \dut.take , \dut.we , \dut.run_q , \dut.p_pop , \dut.p_credit , \dut.p_commit , \dut.l_pop ,
-        \dut.tell , \dut.head_q , \dut.there_q , \dut.credit_q , \dut.commit_q , \dut.m_sizes.we , \dut.m_sizes.re ;
+        \dut.tell , \dut.head_q , \dut.there_q , \dut.credit_q , \dut.commit_q ;
 
     (* anyconst *) logic [QW-1:0] the_q;
     (* anyconst *) logic [31:0]   the_n;    // a credit
@@ -87,14 +94,22 @@ module fp_builder_proof #(
     // ---- the row and the size in memory -----------------------------------------------------------
     wire         here = \dut.q_q == the_q;
     logic [31:0] kept_q;
+    // The memory that has the size.
+    wire [QW+5:0] the_at  = {the_q, the_n[6:1]};
+    wire          stores  = the_n[0] ? \dut.g_sizes[1].m_sizes.we && \dut.g_sizes[1].m_sizes.waddr == the_at
+                                     : \dut.g_sizes[0].m_sizes.we && \dut.g_sizes[0].m_sizes.waddr == the_at;
+    wire          reads   = the_n[0] ? \dut.g_sizes[1].m_sizes.re && \dut.g_sizes[1].m_sizes.raddr == the_at
+                                     : \dut.g_sizes[0].m_sizes.re && \dut.g_sizes[0].m_sizes.raddr == the_at;
+    wire [31:0]   content = the_n[0] ? \dut.g_sizes[1].m_sizes.content : \dut.g_sizes[0].m_sizes.content ;
+    wire [31:0]   wdata   = the_n[0] ? \dut.g_sizes[1].m_sizes.wdata : \dut.g_sizes[0].m_sizes.wdata ;
     always_ff @(posedge clk) begin
         if (\dut.we && here) stored_q <= \dut.r ;
         if (\dut.take && \dut.q_next == the_q) read_q <= stored_q;
-        if (\dut.m_sizes.we && \dut.m_sizes.waddr == {the_q, the_n[6:0]}) kept_q <= \dut.m_sizes.wdata ;
+        if (stores) kept_q <= wdata;
     end
     always_comb begin
         assume (!(\dut.run_q && here) || \dut.row == read_q);
-        assume (!(\dut.m_sizes.re && \dut.m_sizes.raddr == {the_q, the_n[6:0]}) || \dut.m_sizes.content == kept_q);
+        assume (!reads || content == kept_q);
         assume (cmd_max_list != 7'd0 && cmd_max_list <= 7'd64);
     end
 
@@ -164,6 +179,11 @@ module fp_builder_proof #(
         assume (!voids || void_q - landed_n_q <= out);
     end
 
+    // ---- the size of the credit that is looked at -----------------------------------------------------
+    logic [31:0] the_size_q;
+    wire         the_landed = the_n - landed_n_q >= posted_q - landed_n_q;   // or is not posted
+    always_ff @(posedge clk) if (posts && posted_q == the_n) the_size_q <= size_q;
+
     // ---- the list that is being told --------------------------------------------------------------
     // It is void when its QP has begun anew since, or its numbers.
     logic       void_list_q, told_q;
@@ -171,19 +191,17 @@ module fp_builder_proof #(
     logic [31:0] ann_last_q;
     wire  going = lfr_valid || \dut.left_q != 7'd0;
     wire  list_here = going && lfr_q == the_q && !void_list_q;
-    wire [31:0] number = lfr_first + 32'(taken_q);      // of the size that is shown
+    wire  [6:0] before = lfr_begin ? 7'd0 : taken_q;
+    wire  [6:0] shown = lfr_n - before == 7'd1 ? 7'd1 : 7'd2;
+    wire [31:0] number = lfr_first + 32'(before);       // of the first size that is shown
+    wire        wrong = (number == the_n && lfr_sizes[31:0] != the_size_q)
+                        || (shown == 7'd2 && number + 32'd1 == the_n && lfr_sizes[63:32] != the_size_q);
     always_ff @(posedge clk) begin
         if (tells) void_list_q <= 1'b0;
         if (starts || voids || rst) void_list_q <= 1'b1;
-        if (lfr_valid && lfr_ready) taken_q <= lfr_begin ? 7'd0 : taken_q + 7'd1;
+        if (lfr_valid && lfr_ready) taken_q <= lfr_begin ? 7'd0 : taken_q + shown;
         if (ann_we && ann_q == the_q) ann_last_q <= ann_number;
     end
-
-    // ---- the size of the credit that is looked at -----------------------------------------------------
-    logic        the_posted_q;
-    logic [31:0] the_size_q;
-    wire         the_landed = the_n - landed_n_q >= posted_q - landed_n_q;   // or is not posted
-    always_ff @(posedge clk) if (posts && posted_q == the_n) the_size_q <= size_q;
 
     always_comb if (!rst && on_q) begin
         assert (posted_q - landed_n_q <= 32'd128 && committed_q - landed_n_q <= posted_q - landed_n_q
@@ -194,7 +212,7 @@ module fp_builder_proof #(
         assert (ann_last_q == listed_q);
         assert (!(lfr_valid && !lfr_begin) || taken_q < lfr_n);
         assert (!list_here || (lfr_first == first_q && lfr_n == n_q && lfr_epoch == epoch_q));
-        assert (!(list_here && lfr_valid && !lfr_begin && number == the_n && !the_landed) || lfr_size == the_size_q);
+        assert (!(list_here && lfr_valid && !lfr_begin && !the_landed && wrong));
         // For the proof.
         assert (stored_q.posted == posted_q && stored_q.committed == committed_q && stored_q.announced == listed_q
                 && stored_q.landed == landed_n_q && stored_q.epoch == epoch_q && stored_q.max_list == max_q
@@ -208,7 +226,7 @@ module fp_builder_proof #(
         assert (max_q != 7'd0 && max_q <= 7'd64);
         assert (!list_here || (listed_q == first_q + 32'(n_q) && n_q <= 7'd64));
         assert (the_landed || kept_q == the_size_q);
-        assert (!(list_here && \dut.there_q && (lfr_begin ? lfr_first : number) == the_n && !the_landed) || lfr_size == the_size_q);
+        assert (!(list_here && \dut.there_q && !the_landed && wrong));
     end
     always_comb if (!rst) begin
         assert (\dut.op_q <= COMMAND || !\dut.run_q );
@@ -220,8 +238,9 @@ module fp_builder_proof #(
         assert (commits == (works && \dut.op_q == POST && \dut.commit_q ));
         assert (lands == (works && \dut.op_q == LANDED));
         assert (void_q == \dut.first_q && size_q == \dut.size_q );
-        assert (!going || lfr_begin || 9'(taken_q) + 9'(\dut.left_q ) + 9'(\dut.there_q ) == 9'(lfr_n));
-        assert (!(going && lfr_begin) || 8'(\dut.left_q ) + 8'(\dut.there_q ) == 8'(lfr_n));
-        assert (!going || (lfr_first[6:0] + lfr_n - \dut.left_q == \dut.at_q ));
+        assert (!going || 9'(before) + 9'(\dut.left_q ) + (\dut.there_q ? 9'(shown) : 9'd0) == 9'(lfr_n));
+        assert (!\dut.there_q || before < lfr_n);
+        assert (!\dut.there_q || \dut.odd_q == number[0]);
+        assert (!going || \dut.left_q == 7'd0 || lfr_first[6:0] + lfr_n - \dut.left_q == \dut.at_q );
     end
 endmodule
