@@ -209,7 +209,7 @@ induction=3 frames=14
 builder="../formal/fp_builder_proof.sv ../formal/queue_free.sv berth_fp_builder.sv"
 proof fp_builder fp_builder_proof "" $builder
 mutant berth_fp_builder.sv "s/ \&\& !row.list_sent \&\& fresh != '0/ \&\& fresh != '0/"
-mutant berth_fp_builder.sv 's/ \&\& after(r.landed, r.trigger_at)) r.list_sent/) r.list_sent/'
+mutant berth_fp_builder.sv 's/ \&\& after(r.landed, r.trigger_at)//'
 mutant berth_fp_builder.sv 's/fresh = row.committed - row.announced/fresh = row.posted - row.announced/'
 mutant berth_fp_builder.sv 's/if (run_q \&\& q_next == q_q) take = 1.b0;//'
 mutant berth_fp_builder.sv 's/tell_first = row.list_first;//'
