@@ -6,6 +6,11 @@ set -eu
 cd "$(dirname "$0")"
 core=${BERTH_VEXRISCV:?names the folder with VexRiscv_Full.v}/VexRiscv_Full.v
 sources="rtl/berth_regs_pkg.sv $(ls rtl/*.sv | grep -v regs_pkg)"
+# Yosys 0.52 drops such an assignment without a word: {a[i], b[i]} = ..., with a variable index.
+if grep -nE '^[^/]*\{[^{}=;]*\[[^]{}:]*[a-z][^]{}:]*\][^{}=;]*\} *<?=[^=]' rtl/*.sv | grep -v 'assign '; then
+    echo "a variable index within a concatenation that is assigned to" >&2
+    exit 1
+fi
 for width in "${@:-64}"; do
     for fast in 0 1; do
         # shellcheck disable=SC2086 # a list of files

@@ -420,7 +420,10 @@ module berth_fp_grant #(
         if (op_q == ANSWER) begin
           we = 1'b1;
           r.waits[slot_q] = kind_q == MISS;
-          if (kind_q == HELD) {r.held[slot_q], r.own[slot_q]} = 2'b11;
+          if (kind_q == HELD) begin
+            r.held[slot_q] = 1'b1;
+            r.own[slot_q]  = 1'b1;
+          end
           // Also in vain: only a release tells the host that nobody uses its pages.
           if (kind_q == ANSWERED && status_q == '0) acquire = 1'b1;
           if (kind_q == ANSWERED && status_q != '0) begin
@@ -458,8 +461,9 @@ module berth_fp_grant #(
           end else if (r_q.have_w != r_q.ask_w) begin
             more_adv = r_q.held[at];
             if (r_q.held[at]) begin
-              {r.held[at], r.used[at]} = 2'b00;
-              r.have_w = r_q.have_w + 8'd1;
+              r.held[at] = 1'b0;
+              r.used[at] = 1'b0;
+              r.have_w   = r_q.have_w + 8'd1;
             end
           end else begin
             {r.rewind, r.failed, r.over, r.ask_range} = '0;
@@ -514,7 +518,9 @@ module berth_fp_grant #(
           else begin
             r.failed   = r_q.ended ? 1'b0 : failed && !r_q.final_w[at];
             r.over     = over;
-            {r.held[at], r.own[at], r.used[at]} = '0;
+            r.held[at] = 1'b0;
+            r.own[at]  = 1'b0;
+            r.used[at] = 1'b0;
             r.have_w   = r_q.have_w + 8'd1;
             more_adv   = r_q.have_w + 8'd1 != r_q.ask_w && r.held[4'(at + 4'd1)];
             more_ask   = more_ask || 8'(r_q.ask_w - r_q.have_w) == 8'd16 || (r_q.serial && r_q.final_w[at]);
