@@ -32,7 +32,7 @@ pub const BURST: u32 = 4;
 /// Packets that the receiver places before it acknowledges without being asked.
 pub const ACK_EVERY: u32 = 4;
 /// Packets that RTL has unacknowledged, and takes ahead of a missing one.
-pub const FAST_WINDOW: u32 = 128;
+pub const FAST_WINDOW: u32 = 255;
 /// Packets that RTL places before it acknowledges without being asked. Firmware's own sender asks for it in time.
 pub const FAST_ACK_EVERY: u32 = 8;
 /// Longest credit list of RTL: what one control message takes behind its header of three words.

@@ -79,7 +79,7 @@ fn both_rows_say_what_was_agreed_and_doorbells_go_to_rtl() {
         let rx = |i| word(&w, own, RX, i);
         let log2_mtu = MTU.trailing_zeros();
         assert_eq!(tx(18), (ASID as u32) << 8 | 6, "CQ 0, 64 elements");
-        assert_eq!(tx(19), 3 << 16 | 128 << 8 | 1 << 5 | log2_mtu);
+        assert_eq!(tx(19), 3 << 16 | 255 << 8 | 1 << 5 | log2_mtu);
         assert_eq!(tx(20), TIMEOUT / 64);
         assert_eq!(tx(21), 10 << 8 | 16, "512 KiB and two blocks of 64 KiB ahead");
         assert_eq!((tx(23), rx(7)), (LIST_QKEY, LIST_QKEY));

@@ -101,7 +101,8 @@ impl<const BITS: u32, const W: usize, B: Bitmap> Arrival<BITS, W, B> {
         self.done
     }
 
-    /// The SACK header of an acknowledgement for all below [`Arrival::placed`]: bit 127 is for that PSN.
+    /// The SACK header of an acknowledgement for all below [`Arrival::placed`]: bit 127 is for that PSN. It has 128 bits:
+    /// of a wider window the first 128.
     pub fn sack(&self) -> u128 {
         self.done.sack()
     }

@@ -20,7 +20,7 @@ mod responder;
 mod window;
 
 pub use arrival::{Arrival, Where};
-pub use bitmap::Bitmap;
+pub use bitmap::{Bitmap, Wide};
 pub use packet::{
     Kind, NOT_YET_TIMER, NakCode, Placement, Position, Remote, RequestPacket, ResponseBody, ResponsePacket, Syndrome,
     credit_code, credit_count, rnr_time,
@@ -32,44 +32,11 @@ pub use requester::{
 pub use responder::{Access, Admit, Event, Fault, Place, Reply, Responder, ResponderConfig, Right, Target, Verdict};
 pub use window::{Reach, Window};
 
-/// Most packets of any window: as many as a SACK header has bits.
-pub const MAX_WINDOW: usize = 128;
+/// Most places of any window.
+pub const MAX_WINDOW: usize = 256;
 
-/// The lowest `n` bits.
-#[inline]
-pub(crate) const fn ones(n: u32) -> u128 {
-    match 1u128.checked_shl(n) {
-        Some(bit) => bit.wrapping_sub(1),
-        None => u128::MAX,
-    }
-}
-
-/// Bit `i`; none beyond 127.
-#[inline]
-pub(crate) const fn bit(i: u32) -> u128 {
-    match 1u128.checked_shl(i) {
-        Some(bit) => bit,
-        None => 0,
-    }
-}
-
-/// `bits` moved down by `n`.
-#[inline]
-pub(crate) const fn down(bits: u128, n: u32) -> u128 {
-    match bits.checked_shr(n) {
-        Some(bits) => bits,
-        None => 0,
-    }
-}
-
-/// `bits` moved up by `n`.
-#[inline]
-pub(crate) const fn up(bits: u128, n: u32) -> u128 {
-    match bits.checked_shl(n) {
-        Some(bits) => bits,
-        None => 0,
-    }
-}
+/// Most packets of any window that are not acknowledged: a byte says how many.
+pub const MAX_FLIGHT: u32 = 255;
 
 /// Packets that `len` bytes take: at least one.
 #[inline]

@@ -3,8 +3,8 @@
 
 use super::packet::credit_count;
 use super::{
-    Kind, NOT_YET_TIMER, NakCode, Placement, Position, Psn, Reach, Remote, RequestPacket, ResponseBody, ResponsePacket,
-    Syndrome, Window, bit, down, ones, packets, rnr_time, up,
+    Bitmap, Kind, MAX_FLIGHT, NOT_YET_TIMER, NakCode, Placement, Position, Psn, Reach, Remote, RequestPacket,
+    ResponseBody, ResponsePacket, Syndrome, Wide, Window, packets, rnr_time,
 };
 use crate::bound::{Bound, at_most};
 use crate::limits::MAX_BACKOFF;
@@ -194,7 +194,7 @@ pub enum Wait {
 pub struct RequesterConfig {
     /// log2 of the path MTU in bytes.
     pub log2_mtu: u8,
-    /// Packets on their way, at most the window's size; powers of two are best.
+    /// Packets on their way, at most the window's size and [`super::MAX_FLIGHT`].
     pub window: u16,
     /// Selective repeat, else go-back-N.
     pub selective: bool,
@@ -254,7 +254,7 @@ struct Entry {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Requester<const BITS: u32, const W: usize, const M: usize> {
     config: RequesterConfig,
-    window: Window<BITS, W>,
+    window: Window<BITS, W, Wide>,
     /// Messages from the oldest on; the entry of number `i` lies at `(base + i) % M`.
     log: [Entry; M],
     base: u16,
@@ -289,7 +289,7 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
     /// A requester whose first packet has PSN `psn`.
     pub fn new(config: RequesterConfig, psn: u32) -> Self {
         const { assert!(M >= 1 && M < 0x8000) };
-        let window = (config.window as u32).clamp(1, W as u32);
+        let window = (config.window as u32).min(MAX_FLIGHT).clamp(1, W as u32);
         let read_log2 = config.read_log2.min(window.ilog2() as u8);
         Self {
             config: RequesterConfig { window: window as u16, read_log2, reads: config.reads.max(1), ..config },
@@ -341,7 +341,7 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
     }
 
     /// The window, for those who want to see.
-    pub const fn window(&self) -> &Window<BITS, W> {
+    pub const fn window(&self) -> &Window<BITS, W, Wide> {
         &self.window
     }
 
@@ -403,8 +403,8 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
     }
 
     /// The packets in the window that wait for an answer of their own (READs and atomics).
-    fn answers(&self) -> u128 {
-        let mut bits = 0;
+    fn answers(&self) -> Wide {
+        let mut bits = Wide::ZERO;
         let mut at = 0;
         let mut below = self.below;
         for i in at_most(M, self.over..self.len) {
@@ -412,7 +412,7 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
             let sent = entry.sent.saturating_sub(below);
             below = 0;
             if entry.message.op.answered() {
-                bits |= up(ones(sent), at);
+                bits |= Wide::ones(sent).up(at);
             }
             at += sent;
             if entry.sent < entry.packets {
@@ -430,7 +430,7 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
             let entry = self.entry(i);
             if entry.message.op.answered() {
                 let chunk = self.config.read_log2 as u32 & 31;
-                count += ((entry.sent + ones(chunk) as u32) >> chunk) - (below >> chunk);
+                count += ((entry.sent + u32::ones(chunk)) >> chunk) - (below >> chunk);
             }
             below = 0;
         }
@@ -657,14 +657,14 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
     }
 
     /// The packets of `bits` are acknowledged, or answered. True if that is news.
-    fn finish(&mut self, bits: u128, now: u64) -> bool {
+    fn finish(&mut self, bits: Wide, now: u64) -> bool {
         let news = self.window.finish(bits);
         if news {
             self.settle();
             self.tries = 0;
             if let Some(Wait::Receive(psn) | Wait::Memory(psn)) = self.wait {
                 let n = Psn::<BITS>::new(psn).since(self.window.una());
-                if n < self.window.flight() && self.window.done() & bit(n) == 0 {
+                if n < self.window.flight() && self.window.done() & Wide::bit(n) == Wide::ZERO {
                     return true;
                 }
                 self.wait = None;
@@ -736,7 +736,7 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
         if !of(entry.message.op) {
             return Err(Outcome::Bad);
         }
-        if self.window.done() & bit(n) != 0 {
+        if self.window.done() & Wide::bit(n) != Wide::ZERO {
             return Err(Outcome::Nothing);
         }
         Ok((entry, index))
@@ -747,7 +747,7 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
         let n = psn.since(self.window.una());
         let answers = self.answers();
         self.window.hear(n + 1);
-        self.finish(ones(n) & !answers | bit(n), now);
+        self.finish(Wide::ones(n) & !answers | Wide::bit(n), now);
         self.look_for_lost();
     }
 
@@ -759,7 +759,7 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
         }
         let answers = self.answers();
         // Going back, only answers that are missing show here; the rest is told by NAKs.
-        let among = if self.config.selective { u128::MAX } else { answers };
+        let among = if self.config.selective { !Wide::ZERO } else { answers };
         self.window.find_lost(reorder, idle, answers, among)
     }
 
@@ -768,24 +768,24 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
         let answers = self.answers();
         let mut bits = match self.window.reach(upto) {
             Reach::Beyond => return Outcome::Bad,
-            Reach::Old => 0,
+            Reach::Old => Wide::ZERO,
             Reach::Within(n) => {
                 self.window.hear(n);
                 if self.config.count_credits {
                     self.allowed = credit_count(credits).map(|count| msn.wrapping_add(count) & Self::MSN_MASK);
                 }
-                ones(n) & !answers
+                Wide::ones(n) & !answers
             }
         };
         if let Some(sack) = sack
             && self.config.selective
         {
             // Bit 0 is `upto`.
-            let seen = sack.reverse_bits();
+            let seen = Wide::from_sack(sack);
             let ahead = upto.since(self.window.una());
             bits |= match upto.before(self.window.una()) {
-                true => down(seen, self.window.una().since(upto)),
-                false => up(seen, ahead),
+                true => seen.down(self.window.una().since(upto)),
+                false => seen.up(ahead),
             } & !answers;
         }
         let news = self.finish(bits, now);
@@ -804,7 +804,7 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
             Reach::Within(n) if n < self.window.flight() => {
                 let answers = self.answers();
                 self.window.hear(n);
-                self.finish(ones(n) & !answers, now);
+                self.finish(Wide::ones(n) & !answers, now);
                 true
             }
             _ => false,

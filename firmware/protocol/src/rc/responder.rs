@@ -3,8 +3,8 @@
 
 use super::packet::credit_code;
 use super::{
-    Arrival, Kind, NOT_YET_TIMER, NakCode, Placement, Position, Psn, Remote, RequestPacket, ResponseBody,
-    ResponsePacket, Syndrome, Where, ones, packets,
+    Arrival, Bitmap, Kind, NOT_YET_TIMER, NakCode, Placement, Position, Psn, Remote, RequestPacket, ResponseBody,
+    ResponsePacket, Syndrome, Where, Wide, packets,
 };
 use crate::bound::{Bound, at_most};
 use crate::rule::{self, Rule};
@@ -316,7 +316,7 @@ enum Refusal {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Responder<const BITS: u32, const W: usize, const R: usize> {
     config: ResponderConfig,
-    arrival: Arrival<BITS, W>,
+    arrival: Arrival<BITS, W, Wide>,
     records: [Record; W],
     /// All below has arrived in order, and been looked at in order.
     followed: Psn<BITS>,
@@ -396,7 +396,7 @@ impl<const BITS: u32, const W: usize, const R: usize> Responder<BITS, W, R> {
     }
 
     /// The arrivals, for those who want to see.
-    pub const fn arrival(&self) -> &Arrival<BITS, W> {
+    pub const fn arrival(&self) -> &Arrival<BITS, W, Wide> {
         &self.arrival
     }
 
@@ -412,7 +412,7 @@ impl<const BITS: u32, const W: usize, const R: usize> Responder<BITS, W, R> {
 
     /// The credit `n` after `number`.
     fn later(&self, number: u32, n: u32) -> u32 {
-        number.wrapping_add(n) & ones(self.config.credit_bits as u32) as u32
+        number.wrapping_add(n) & <u32 as Bitmap>::ones(self.config.credit_bits as u32)
     }
 
     fn record(&mut self, psn: Psn<BITS>) -> &mut Record {

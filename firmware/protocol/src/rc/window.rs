@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The sender's window: which packets are on their way, acknowledged, to be sent again.
 
-use super::{Bitmap, MAX_WINDOW, Psn};
+use super::{Bitmap, MAX_FLIGHT, MAX_WINDOW, Psn};
 use crate::bound::{Bound, at_most};
 use crate::rule::{self, Rule};
 
@@ -16,7 +16,7 @@ pub enum Reach {
     Beyond,
 }
 
-/// The PSNs `una` to `una + flight`, at most `W` of them, as bitmaps whose bit 0 is `una`.
+/// The PSNs `una` to `una + flight`, at most `W` and [`MAX_FLIGHT`] of them, as bitmaps whose bit 0 is `una`.
 ///
 /// A packet counts as lost when packets that left later are known to have arrived: `reorder`
 /// of them, or all that there are when there is nothing more to send. One that is sent again
@@ -68,8 +68,8 @@ impl<const BITS: u32, const W: usize, B: Bitmap> Window<BITS, W, B> {
 
     /// Packets that may leave for the first time, under a window of `limit`.
     pub fn room(&self, limit: u32) -> u32 {
-        let most = if rule::broken(Rule::WindowLimit) { W as u32 } else { limit.min(W as u32) };
-        most.saturating_sub(self.flight)
+        let limit = if rule::broken(Rule::WindowLimit) { W as u32 } else { limit.min(W as u32) };
+        limit.min(MAX_FLIGHT).saturating_sub(self.flight)
     }
 
     /// The next `n` PSNs leave for the first time. `n` is at most [`Window::room`].
