@@ -26,7 +26,7 @@ module fp_window_proof (
     always_ff @(posedge clk) started_q <= 1'b1;
     wire rst = !started_q || rst_in;
 
-    berth_fp_send #(.QPS(4)) dut (.clk(clk), .rst(rst),
+    berth_fp_send #(.QPS(4), .WB(7)) dut (.clk(clk), .rst(rst),
         .cfg_we(cfg_we), .cfg_q(cfg_q), .cfg_word(cfg_word), .cfg_wdata(cfg_wdata),
         .init_valid(init_valid), .init_q(init_q), .posted_we(posted_we), .posted_q(posted_q),
         .posted_bytes(posted_bytes), .piece_we(piece_we), .piece_q(piece_q), .piece_idx(piece_idx),

@@ -194,7 +194,7 @@ induction=3 frames=8
 arrival="../formal/fp_arrival_proof.sv ../formal/queue_free.sv berth_fp_first.sv berth_fp_arrival.sv"
 proof fp_arrival fp_arrival_proof "" $arrival
 mutant berth_fp_arrival.sv 's/f.seen    = r_q.seen | bit_at/f.seen    = r_q.seen/'
-mutant berth_fp_arrival.sv "s/>= 24'd128;/> 24'd128;/"
+mutant berth_fp_arrival.sv "s/>= 24'(W);/> 24'(W);/"
 mutant berth_fp_arrival.sv 's/(bit_at & r_q.seen)/bit_at/'
 mutant berth_fp_arrival.sv 's/same_q  <= .*/same_q <= 0;/'
 silent=berth_fp_cut.sv

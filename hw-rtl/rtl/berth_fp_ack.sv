@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // The sender's window (berth_protocol::rc::Window): acknowledgements that came, packets that are lost, time-outs.
 //
-// Per QP four bitmaps whose bit 0 is the oldest unacknowledged PSN: done, lost, fixing (given to the block engine and
+// Per QP four bitmaps of 2^WB bits, of which bit 0 is the oldest unacknowledged PSN (a SACK has the first 128 behind its PSN): done, lost, fixing (given to the block engine and
 // not yet sent again), marked (sent again; its mark says how far behind it the next new PSN was then). A packet is
 // lost when `reorder` packets that left later are known to have arrived, or any one when nothing new is left
 // to send. Without selective repeat a NAK loses everything, and nothing new goes before that has gone again.
@@ -12,7 +12,8 @@
 // Commands: 2 send all again that is not acknowledged, 3 halt, 4 halt for an error, 5 go on after a halt (and send all again).
 module berth_fp_ack #(
     parameter int unsigned QPS = 64,
-    parameter int unsigned LR  = 2
+    parameter int unsigned LR  = 2,
+    parameter int unsigned WB  = 8      // log2 of the window's places, 7 or 8: one packet less may be under way
 ) (
     input  logic                     clk,
     input  logic                     rst,
@@ -79,13 +80,15 @@ module berth_fp_ack #(
     output logic                     acked_halt,
 
     output logic                     fw_valid,
+    input  logic                     fw_room,       // without it, what would be told is as if it had not come
     output logic [$clog2(QPS)-1:0]   fw_q,
     output logic [1:0]               fw_kind,       // 0 time-out, 1 NAK, 2 RNR, 3 an ACK that cannot be
     output logic [31:0]              fw_arg         // {syndrome, PSN}
 );
     localparam int unsigned QW     = $clog2(QPS);
     localparam int unsigned PLACES = 1 << LR;
-    localparam int unsigned RW     = 24 + 4*128 + PLACES + LR + 1 + 1 + 1 + 32;
+    localparam int unsigned W      = 1 << WB;
+    localparam int unsigned RW     = 24 + 4*W + PLACES + LR + 1 + 1 + 1 + 32;
 
     typedef enum logic [3:0] {IDLE, ROWS, ALIGN, APPLY, SLIDE, HUNT, MARK, GIVE, STORE} op_t;
     typedef enum logic [2:0] {ACK, AGAIN, FAIL, PLACE, WORK, COMMAND, SWEEP, INIT} kind_t;
@@ -123,7 +126,7 @@ module berth_fp_ack #(
 
     // ---- rows --------------------------------------------------------------------------
     logic [23:0]       m_una, next, psn_cfg;
-    logic [127:0]      m_done, m_lost, m_fixing, m_marked;
+    logic [W-1:0]      m_done, m_lost, m_fixing, m_marked;
     logic [PLACES-1:0] m_busy;
     logic [LR-1:0]     m_place;
     logic              m_halt, m_armed, m_told, selective;
@@ -147,7 +150,7 @@ module berth_fp_ack #(
         .wdata(cfg_wdata[23:0]), .re(idle), .raddr(q), .rdata(psn_cfg));
 
     logic [23:0]       una_q, psn_q, next_q;
-    logic [127:0]      done_q, lost_q_, fixing_q, marked_q, open_q, seen_at_q;
+    logic [W-1:0]      done_q, lost_q_, fixing_q, marked_q, open_q, seen_at_q;
     logic [PLACES-1:0] busy_q;
     logic [LR-1:0]     place_q_, freed_q;
     logic              halt_q, armed_q, told_q, has_sack_q, lose_q, seen_q, hunt_q;
@@ -158,13 +161,13 @@ module berth_fp_ack #(
     logic [23:0]       was_una_q;
 
     // The first n bits, or all; by groups of 16.
-    function automatic logic [127:0] ones(input logic all, input logic [6:0] n);
-        logic [7:0]  below, its;
-        logic [15:0] part;
-        below = ~(8'hff << n[6:4]);
-        its   = 8'd1 << n[6:4];
+    function automatic logic [W-1:0] ones(input logic all, input logic [WB-1:0] n);
+        logic [W/16-1:0] below, its;
+        logic [15:0]     part;
+        below = ~({W/16{1'b1}} << n[WB-1:4]);
+        its   = (W/16)'(1) << n[WB-1:4];
         part  = ~(16'hffff << n[3:0]);
-        for (int i = 0; i < 8; i++) ones[16*i +: 16] = {16{all || below[i]}} | ({16{its[i]}} & part);
+        for (int i = 0; i < int'(W/16); i++) ones[16*i +: 16] = {16{all || below[i]}} | ({16{its[i]}} & part);
     endfunction
     // Shifting is done in steps of 16, 4 and 1 places, the largest that fits each cycle: acknowledgements of one
     // packet, of four and of sixteen need one.
@@ -172,14 +175,17 @@ module berth_fp_ack #(
     // ---- an acknowledgement --------------------------------------------------------------
     logic [23:0]  flight, upto, back, flight_q;
     logic         reached, old, is_ack, is_nak, in_window;
-    logic [127:0] told_bits, news, sent_out, came, below_upto;
+    logic [W-1:0] told_bits, news, sent_out, came, below_upto;
     typedef enum logic [1:0] {NOTHING, BELOW, ALSO_SEEN, ONLY_SEEN} told_t;
     told_t        told;
-    always_comb for (int i = 0; i < 128; i++) came[i] = ack_sack[127-i];
+    always_comb begin
+        came = '0;
+        for (int i = 0; i < 128; i++) came[i] = ack_sack[127-i];
+    end
     logic         with_sack;
     // Places that what a SACK says has still to be rotated by, to later packets: also if it begins before the window, when
-    // what has come round lies behind `upto` modulo 128.
-    logic [7:0]   shift_q;
+    // what has come round lies behind `upto` modulo W.
+    logic [WB:0]  shift_q;
     logic         has_sack;              // it says something
     assign is_ack    = syndrome_q[7:5] == 3'd0;
     assign is_nak    = syndrome_q[7:5] == 3'd3;
@@ -190,9 +196,9 @@ module berth_fp_ack #(
     assign old       = upto[23];
     assign in_window = upto < flight;
     assign with_sack = is_ack && has_sack_q && selective;
-    assign has_sack  = with_sack && (reached ? upto < 24'd128 : old && back < 24'd128);
-    assign sent_out   = ones(flight[23:7] != 17'd0, flight[6:0]);
-    assign below_upto = ones(reached && upto[23:7] != 17'd0, upto[6:0]);
+    assign has_sack  = with_sack && (reached ? upto < 24'(W) : old && back < 24'd128);
+    assign sent_out   = ones(flight[23:WB] != '0, flight[WB-1:0]);
+    assign below_upto = ones(reached && upto[23:WB] != '0, upto[WB-1:0]);
     always_comb begin
         if (op_q != APPLY || kind_q != ACK || (is_ack ? !reached && !old : !in_window)) told = NOTHING;
         else if (reached) told = has_sack ? ALSO_SEEN : BELOW;
@@ -216,42 +222,42 @@ module berth_fp_ack #(
         else {hop, step, slid} = {1'b0, done_q[0], 4'd0, done_q[0], !(done_q[0] && done_q[1])};
         if (op_q != SLIDE) hop = 2'd0;
     end
-    function automatic logic [127:0] down(input logic [127:0] bits, input logic [1:0] by);
+    function automatic logic [W-1:0] down(input logic [W-1:0] bits, input logic [1:0] by);
         down = by[1] ? by[0] ? bits >> 16 : bits >> 4 : by[0] ? bits >> 1 : bits;
     endfunction
 
     // ---- what is lost ----------------------------------------------------------------------
-    logic [7:0]   newest;
-    logic [127:0] settled, mirror;
+    logic [7:0]   newest;                // less than W packets are under way
+    logic [W-1:0] settled, mirror;
     logic         nothing_new, any_done, unused_any;
-    logic [6:0]   newest_back;
-    always_comb for (int i = 0; i < 128; i++) mirror[i] = done_q[127-i];
-    berth_fp_first newest_done (.bits(mirror), .any(any_done), .at(newest_back));
-    assign newest  = any_done ? 8'd128 - {1'b0, newest_back} : 8'd0;
+    logic [WB-1:0] newest_back;
+    always_comb for (int i = 0; i < int'(W); i++) mirror[i] = done_q[int'(W)-1-i];
+    berth_fp_first #(.N(W)) newest_done (.bits(mirror), .any(any_done), .at(newest_back));
+    assign newest  = any_done ? 8'(W - 32'(newest_back)) : 8'd0;
     assign settled = done_q | lost_q_ | fixing_q;
     assign nothing_new = pieces == cut;
-    logic [6:0]   first_at, first_at_q, at; // places in the window: the lowest of the bits looked at; of a packet
+    logic [WB-1:0] first_at, first_at_q, at; // places in the window: the lowest of the bits looked at; of a packet
     logic         looked_q;                // GIVE: it is found
-    logic [127:0] one;                     // its bit; a packet's in APPLY, none if it is not in the window
-    berth_fp_first lowest_one (.bits(op_q == GIVE ? lost_q_ : open_q), .any(unused_any), .at(first_at));
-    assign one = op_q != APPLY ? 128'd1 << first_at_q : psn_q - una_q < flight ? 128'd1 << at : '0;
+    logic [W-1:0] one;                     // its bit; a packet's in APPLY, none if it is not in the window
+    berth_fp_first #(.N(W)) lowest_one (.bits(op_q == GIVE ? lost_q_ : open_q), .any(unused_any), .at(first_at));
+    assign one = op_q != APPLY ? W'(1) << first_at_q : psn_q - una_q < flight ? W'(1) << at : '0;
     logic [7:0] mark;
-    logic [8:0] marked_at;
+    logic [9:0] marked_at;
     logic       overtaken;
-    assign marked_at = {2'd0, first_at_q} + ((marked_q & one) != '0 ? {1'b0, mark} : 9'd1);
-    assign overtaken = {1'b0, newest} >= marked_at + {5'd0, reorder}
-                       || (nothing_new && {16'd0, newest} == flight_q && {1'b0, newest} > marked_at);
+    assign marked_at = 10'(first_at_q) + ((marked_q & one) != '0 ? {2'd0, mark} : 10'd1);
+    assign overtaken = {2'd0, newest} >= marked_at + {6'd0, reorder}
+                       || (nothing_new && {16'd0, newest} == flight_q && {2'd0, newest} > marked_at);
     assign flight_q  = flight;
-    assign at        = psn_q[6:0] - una_q[6:0];
+    assign at        = psn_q[WB-1:0] - una_q[WB-1:0];
 
     logic         mark_we;
     logic [23:0]  open_psn, behind;
-    assign open_psn = una_q + {17'd0, first_at};
+    assign open_psn = una_q + 24'(first_at);
     assign mark_we  = op_q == APPLY && kind_q == AGAIN;
     assign behind   = again_next_q - psn_q;
     logic [23:0]  again_next_q;
-    berth_fp_mem #(.WIDTH(8), .DEPTH(QPS << 7), .OWN(1'b1)) m_marks (.clk(clk), .we(mark_we), .waddr({q_q, psn_q[6:0]}),
-        .wdata(behind[7:0]), .re(op_q == HUNT), .raddr({q_q, open_psn[6:0]}), .rdata(mark));
+    berth_fp_mem #(.WIDTH(8), .DEPTH(QPS << WB), .OWN(1'b1)) m_marks (.clk(clk), .we(mark_we), .waddr({q_q, psn_q[WB-1:0]}),
+        .wdata(behind[7:0]), .re(op_q == HUNT), .raddr({q_q, open_psn[WB-1:0]}), .rdata(mark));
 
     // ---- time-outs -----------------------------------------------------------------------
     logic [QPS-1:0] started_q;           // rows that mean something
@@ -276,13 +282,13 @@ module berth_fp_ack #(
     assign acked_halt = halt_q;
     assign lost_valid = op_q == GIVE && can_give && looked_q;
     assign lost_q     = q_q;
-    assign lost_psn   = una_q + {17'd0, first_at_q};
+    assign lost_psn   = una_q + 24'(first_at_q);
     assign lost_place = place_q_;
 
     // ---- the bitmaps: loaded, slid, or some bits set and cleared ------------------------------
     // A packet that is lost, or given to be sent again, is not done.
     logic         again, fail, give, lose_all, lose_one, load;
-    logic [127:0] done_new, lost_new, fixing_new, marked_new, losing;
+    logic [W-1:0] done_new, lost_new, fixing_new, marked_new, losing;
     assign load     = op_q == ROWS;
     assign again    = op_q == APPLY && kind_q == AGAIN;
     assign fail     = op_q == APPLY && kind_q == FAIL;
@@ -346,17 +352,17 @@ module berth_fp_ack #(
                 op_q       <= kind_q == ACK && has_sack_q ? ALIGN : APPLY;
             end
             ALIGN: if (shift_q == '1) begin
-                shift_q <= has_sack ? {1'b0, upto[6:0]} : 8'd0;
+                shift_q <= has_sack ? {1'b0, upto[WB-1:0]} : '0;
             end else begin
-                if (shift_q[6:4] != 3'd0) begin
-                    seen_at_q <= {seen_at_q[111:0], seen_at_q[127:112]};
-                    shift_q   <= shift_q - 8'd16;
+                if (shift_q[WB-1:4] != '0) begin
+                    seen_at_q <= {seen_at_q[W-17:0], seen_at_q[W-1:W-16]};
+                    shift_q   <= shift_q - (WB+1)'(16);
                 end else if (shift_q[3:2] != 2'd0) begin
-                    seen_at_q <= {seen_at_q[123:0], seen_at_q[127:124]};
-                    shift_q   <= shift_q - 8'd4;
+                    seen_at_q <= {seen_at_q[W-5:0], seen_at_q[W-1:W-4]};
+                    shift_q   <= shift_q - (WB+1)'(4);
                 end else if (shift_q[1:0] != 2'd0) begin
-                    seen_at_q <= {seen_at_q[126:0], seen_at_q[127]};
-                    shift_q   <= shift_q - 8'd1;
+                    seen_at_q <= {seen_at_q[W-2:0], seen_at_q[W-1]};
+                    shift_q   <= shift_q - (WB+1)'(1);
                 end else begin
                     op_q <= APPLY;
                 end
@@ -367,15 +373,16 @@ module berth_fp_ack #(
                     ACK: begin
                         seen_q  <= news != '0;
                         lose_q  <= is_nak && syndrome_q[4:0] == 5'd0 && in_window;
-                        hunt_q  <= is_ack && selective;
-                        if (is_nak && syndrome_q[4:0] != 5'd0 && in_window) begin
+                        // without news nothing is lost that was not, unless nothing new is left
+                        hunt_q  <= is_ack && selective && (news != '0 || nothing_new);
+                        if (is_nak && syndrome_q[4:0] != 5'd0 && in_window && fw_room) begin
                             halt_q <= 1'b1;
                             {fw_valid, fw_kind} <= {1'b1, 2'd1};
-                        end else if (syndrome_q[7:5] == 3'd1 && in_window) begin
+                        end else if (syndrome_q[7:5] == 3'd1 && in_window && fw_room) begin
                             halt_q <= 1'b1;
                             lose_q <= 1'b1;
                             {fw_valid, fw_kind} <= {1'b1, 2'd2};
-                        end else if (is_ack ? !reached && !old : !in_window && !old) begin
+                        end else if ((is_ack ? !reached && !old : !in_window && !old) && fw_room) begin
                             {fw_valid, fw_kind} <= {1'b1, 2'd3};
                         end
                         op_q <= SLIDE;
@@ -393,7 +400,7 @@ module berth_fp_ack #(
                             stamp_q <= now;
                             told_q  <= 1'b0;
                         end else if (flight != 24'd0 && timeout != 32'd0 && now - stamp_q >= timeout && !told_q
-                                     && !halt_q) begin
+                                     && !halt_q && fw_room) begin
                             told_q <= 1'b1;
                             {fw_valid, fw_kind} <= {1'b1, 2'd0};
                         end
@@ -429,7 +436,7 @@ module berth_fp_ack #(
                 lose_q <= 1'b0;
                 if (!hunt_q) op_q <= GIVE;
             end else if (seen_q) begin
-                open_q <= ~settled & ones(newest[7], newest[6:0]);
+                open_q <= ~settled & ones(1'b0, newest[WB-1:0]);
                 seen_q <= 1'b0;
                 if (!any_done) op_q <= can_give ? GIVE : STORE;
             end else begin

@@ -10,12 +10,14 @@
 // A QP that has ended takes nothing; when the last of its payloads is in place, or could not be written, its completions
 // are closed by a mark.
 //
-// Bitmaps begin with the oldest packet that is not in place. `fol` packets from there on have arrived in order and
+// Bitmaps, of 2^WB bits, begin with the oldest packet that is not in place. `fol` packets from there on have arrived in order and
 // been followed; between operations these are all up to the first hole.
 module berth_fp_arrival #(
     // QPs, a power of two.
     parameter int unsigned QPS = 64,
     parameter int unsigned QW = $clog2(QPS),
+    // log2 of the packets that are taken ahead of the oldest that is not in place: 7 or 8.
+    parameter int unsigned WB = 8,
     parameter int unsigned ITEM_W = QW + 150,
     // Bits of a placement: see `place`.
     parameter int unsigned PLACE_W = QW + 24 + 18 + 18 + 13 + 8 + 8 + 3 + 32
@@ -93,6 +95,7 @@ module berth_fp_arrival #(
     output logic               tr_valid,
     output logic [63:0]        tr_word
 );
+  localparam int unsigned W = 1 << WB;
   localparam logic [2:0] NO_FAULT = 3'd0, OUT_OF_ORDER = 3'd1, OUT_OF_WINDOW = 3'd2, NOT_READY = 3'd3,
       NO_CREDIT = 3'd4, TOO_LONG = 3'd5, INVALID = 3'd6, BROKEN = 3'd7;
   localparam logic [1:0] NONE = 2'd0, SEQUENCE = 2'd1, RNR = 2'd2, FATAL = 2'd3;
@@ -105,13 +108,13 @@ module berth_fp_arrival #(
   typedef struct packed {
     logic         on, broken, selective, foreign;
     logic         ended, closed;  // told to end; the mark is given
-    logic [7:0]   writing;        // payloads that are being written
+    logic [WB:0]  writing;        // payloads that are being written
     logic [3:0]   log2_mtu;
     logic [7:0]   ack_every;
     logic [4:0]   rnr;
     logic [23:0]  placed;       // oldest PSN that is not in place
-    logic [127:0] seen, in_place;
-    logic [7:0]   fol;
+    logic [W-1:0] seen, in_place;
+    logic [WB:0]  fol;
     logic [31:0]  credit;       // next credit that a piece uses
     logic [31:0]  complete;     // next credit to be completed
     logic         begun;        // a piece is under way ...
@@ -193,8 +196,8 @@ module berth_fp_arrival #(
   logic [7:0] ring_sge;
   logic [2:0] ring_sges;
   logic row_we, rec_we, rec_re;
-  logic [6:0] rec_at;
-  logic [7:0] walk_q, run_q, run;
+  logic [WB-1:0] rec_at;
+  logic [WB:0] walk_q, run_q, run;
 
   // A row that is written while it is asked for comes from the register; a record is not asked for before its packet.
   berth_fp_mem #(
@@ -224,12 +227,12 @@ module berth_fp_arrival #(
   );
   berth_fp_mem #(
       .WIDTH($bits(rec)),
-      .DEPTH(QPS * 128),
+      .DEPTH(QPS * W),
       .OWN(1'b1)
   ) m_records (
       .clk,
       .we(rec_we),
-      .waddr({q_q, p_q.psn[6:0]}),
+      .waddr({q_q, p_q.psn[WB-1:0]}),
       .wdata(rec_new),
       .re(rec_re),
       .raddr({take ? q_next : q_q, rec_at}),
@@ -250,24 +253,24 @@ module berth_fp_arrival #(
   assign row    = same_q ? r_q : ram_row;
   assign rec_re = take || state_q == FOLLOW_READ || state_q == DRAIN_READ;
   always_comb begin
-    rec_at = psn_next[6:0];
-    if (state_q == FOLLOW_READ) rec_at = r_q.placed[6:0] + walk_q[6:0];
-    if (state_q == DRAIN_READ) rec_at = r_q.placed[6:0];
+    rec_at = psn_next[WB-1:0];
+    if (state_q == FOLLOW_READ) rec_at = r_q.placed[WB-1:0] + walk_q[WB-1:0];
+    if (state_q == DRAIN_READ) rec_at = r_q.placed[WB-1:0];
   end
 
   // ---- locate: place in the window, number of the credit ----------------------------------------
   logic [31:0] oldest;
   logic [23:0] at_q;
   logic live_q, order_q, old_q, beyond_q, seen_q;
-  logic [6:0] gap_at;
+  logic [WB-1:0] gap_at;
   logic gap;
   assign oldest = row.credit - 32'(row.begun);
-  berth_fp_first first_missing (
+  berth_fp_first #(.N(W)) first_missing (
       .bits(~row.seen),
       .any(gap),
       .at(gap_at)
   );
-  assign run = gap ? {1'b0, gap_at} : 8'd128;
+  assign run = gap ? {1'b0, gap_at} : (WB+1)'(W);
   always_comb begin
     number = !row.selective ? (p_q.begins ? row.credit : oldest)
                                            : oldest + 32'(8'(p_q.credit - oldest[7:0]));
@@ -283,9 +286,9 @@ module berth_fp_arrival #(
   logic [23:0] index, mtu;
   logic [35:0] offset;
   logic [31:0] len_total, offset_q;
-  logic [7:0] next_at;     // behind the packet that is followed ...
+  logic [WB:0] next_at;     // behind the packet that is followed ...
   logic next_here;         // ... comes one that is here
-  logic [127:0] bit_at;
+  logic [W-1:0] bit_at;
   record_t d;         // the record that is drained
 
   always_comb begin
@@ -304,10 +307,10 @@ module berth_fp_arrival #(
     skip_again  = 1'b0;
     rec_we      = 1'b0;
     d           = rec;
-    bit_at      = 128'd1 << at_q[6:0];
+    bit_at      = W'(1) << at_q[WB-1:0];
     mtu         = 24'd1 << r_q.log2_mtu;
-    next_at     = (state_q == DECIDE ? run_q : walk_q) + 8'd1;
-    next_here   = !next_at[7] && r_q.seen[next_at[6:0]];
+    next_at     = (state_q == DECIDE ? run_q : walk_q) + (WB+1)'(1);
+    next_here   = !next_at[WB] && r_q.seen[next_at[WB-1:0]];
     index       = r_q.selective ? p_q.index : (p_q.begins || !r_q.begun) ? 24'd0 : r_q.index;
     offset      = 36'(index) << r_q.log2_mtu;
     bad_size    = (p_q.ends ? 24'(p_q.len) > mtu : 24'(p_q.len) != mtu) || (p_q.len == '0 && !(p_q.begins && p_q.ends))
@@ -352,7 +355,7 @@ module berth_fp_arrival #(
                   follows = p_q.begins != r_q.begun && index == (r_q.begun ? r_q.index : 24'd0)
                           && number_q == (p_q.begins ? r_q.credit[7:0] : 8'(r_q.credit[7:0] - 8'd1));
                   if (follows) begin
-                    f.fol       = r_q.fol + 8'd1;
+                    f.fol       = r_q.fol + (WB+1)'(1);
                     f.begun     = !p_q.ends;
                     f.index     = p_q.ends ? '0 : index + 24'd1;
                     want_landed = p_q.begins;
@@ -378,12 +381,12 @@ module berth_fp_arrival #(
           end
           OP_PLACED: begin
             verdict   = {3'd0, err_q};
-            f.writing = r_q.writing - 8'd1;
+            f.writing = r_q.writing - (WB+1)'(1);
             if (err_q) begin
               if (!r_q.broken) {f.broken, f.refusal, f.refusal_code} = {1'b1, FATAL, NAK_OPERATION};
-            end else if (at_q[23:7] == '0) begin
+            end else if (at_q[23:WB] == '0) begin
               f.in_place = r_q.in_place | (bit_at & r_q.seen);
-              if (at_q[7:0] >= run_q) f.ack_due = 1'b1;   // behind a gap: the sender must hear of it
+              if (at_q[WB:0] >= run_q) f.ack_due = 1'b1;   // behind a gap: the sender must hear of it
               more_drain = at_q == '0 && r_q.fol != '0 && f.in_place[0];
             end
           end
@@ -427,7 +430,7 @@ module berth_fp_arrival #(
         if (rec.begins != r_q.begun && rec.index == (r_q.begun ? r_q.index : 24'd0)
             && rec.credit == (rec.begins ? r_q.credit[7:0] : 8'(r_q.credit[7:0] - 8'd1))) begin
           follows     = 1'b1;
-          f.fol       = r_q.fol + 8'd1;
+          f.fol       = r_q.fol + (WB+1)'(1);
           f.begun     = !rec.ends;
           f.index     = rec.ends ? '0 : rec.index + 24'd1;
           want_landed = rec.begins;
@@ -446,11 +449,11 @@ module berth_fp_arrival #(
       end
       default: ;
     endcase
-    if (want_place) f.writing = r_q.writing + 8'd1;
+    if (want_place) f.writing = r_q.writing + (WB+1)'(1);
     // The oldest packet's turn has come.
     if ((state_q == DECIDE && op_q == OP_PLACED && more_drain) || state_q == DRAIN) begin
       f.placed   = r_q.placed + 24'd1;
-      f.fol      = r_q.fol - 8'd1;
+      f.fol      = r_q.fol - (WB+1)'(1);
       f.seen     = f.seen >> 1;
       f.in_place = f.in_place >> 1;
       if (r_q.unacked != '1) f.unacked = r_q.unacked + 8'd1;
@@ -501,8 +504,8 @@ module berth_fp_arrival #(
         r_q      <= row;
         at_q     <= psn_q - row.placed;
         old_q    <= 24'(psn_q - row.placed) >= 24'h800000;
-        beyond_q <= 24'(psn_q - row.placed) >= 24'd128;
-        seen_q   <= 24'(psn_q - row.placed) < 24'd128 && row.seen[7'(psn_q[6:0] - row.placed[6:0])];
+        beyond_q <= 24'(psn_q - row.placed) >= 24'(W);
+        seen_q   <= 24'(psn_q - row.placed) < 24'(W) && row.seen[WB'(psn_q[WB-1:0] - row.placed[WB-1:0])];
         order_q  <= 24'(psn_q - row.placed) == 24'(run);
         run_q    <= run;
         number_q <= number[7:0];
@@ -583,7 +586,7 @@ module berth_fp_arrival #(
         NONE: begin
           afr_psn      <= r_q.placed - 24'd1;
           afr_syndrome <= ACK_NO_COUNT;
-          afr_has_sack <= r_q.selective && r_q.in_place != '0;
+          afr_has_sack <= r_q.selective && r_q.in_place[127:0] != '0;
         end
         SEQUENCE: begin
           afr_psn      <= r_q.placed;

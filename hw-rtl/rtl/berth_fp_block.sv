@@ -18,7 +18,8 @@ module berth_fp_block #(
     parameter int unsigned LC  = 8,
     parameter int unsigned LP  = 4,
     parameter int unsigned LB  = 5,     // log2 of blocks per QP
-    parameter int unsigned LR  = 2      // log2 of lost packets in work per QP; LR + 3 = LB
+    parameter int unsigned LR  = 2,     // log2 of lost packets in work per QP; LR + 3 = LB
+    parameter int unsigned WB  = 8      // log2 of the packets that the log holds: more than the window
 ) (
     input  logic                     clk,
     input  logic                     rst,
@@ -53,7 +54,7 @@ module berth_fp_block #(
     // packet log: where a packet's bytes lie
     input  logic                     log_we,
     input  logic [$clog2(QPS)-1:0]   log_q,
-    input  logic [6:0]               log_psn,
+    input  logic [WB-1:0]            log_psn,
     input  logic [LC+45:0]           log_where,    // {no memory, context, offset [31:0], length [12:0]}
 
     // a block's state changes: of memory that was given back; with `mark_again` it is asked for once more
@@ -168,8 +169,8 @@ module berth_fp_block #(
         .wdata(piece_data), .re(op_q == ROWS), .raddr({q_q, pieces[LP-1:0]}), .rdata(piece));
     berth_fp_mem #(.WIDTH(96), .DEPTH(QPS << LC), .OWN(1'b1)) m_ctx (.clk(clk), .we(ctx_we), .waddr({ctx_q, ctx_idx}),
         .wdata(ctx_data), .re(ctx_read), .raddr({q_q, ctx_at}), .rdata({ctx_len, ctx_va}));
-    berth_fp_mem #(.WIDTH(LC+46), .DEPTH(QPS << 7), .OWN(1'b1)) m_log (.clk(clk), .we(log_we), .waddr({log_q, log_psn}),
-        .wdata(log_where), .re(op_q == ROWS), .raddr({q_q, psn_q[6:0]}),
+    berth_fp_mem #(.WIDTH(LC+46), .DEPTH(QPS << WB), .OWN(1'b1)) m_log (.clk(clk), .we(log_we), .waddr({log_q, log_psn}),
+        .wdata(log_where), .re(op_q == ROWS), .raddr({q_q, psn_q[WB-1:0]}),
         .rdata({log_none, log_ctx, log_off, log_len}));
 
     // ---- answers ---------------------------------------------------------------------

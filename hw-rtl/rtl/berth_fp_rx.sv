@@ -49,6 +49,8 @@ module berth_fp_rx #(
     parameter int unsigned HOST_W = DATA_W < 512 ? 2 * DATA_W : 1024,
     // QPs, a power of two up to 1024; a QP's row is its QPN.
     parameter int unsigned QPS = 64,
+    // log2 of the packets that are taken ahead of the oldest that is not in place.
+    parameter int unsigned WB = 8,
     parameter int unsigned QW = $clog2(QPS)
 ) (
     input  logic              clk,
@@ -515,7 +517,8 @@ module berth_fp_rx #(
   logic [2:0] broken_fault;
   logic ar_busy, pl_busy, dn_busy, rq_busy, gr_busy, bd_busy, pl_free;
   berth_fp_arrival #(
-      .QPS(QPS)
+      .QPS(QPS),
+      .WB(WB)
   ) arrival (
       .clk,
       .rst,

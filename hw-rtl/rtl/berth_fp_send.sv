@@ -15,7 +15,8 @@ module berth_fp_send #(
     parameter int unsigned LP  = 4,
     parameter int unsigned LB  = 5,
     parameter int unsigned LR  = 2,
-    parameter int unsigned SMALL = 1280        // bytes of a small place in packet RAM
+    parameter int unsigned SMALL = 1280,       // bytes of a small place in packet RAM
+    parameter int unsigned WB = 8              // log2 of the packets that the log holds: more than the window
 ) (
     input  logic                     clk,
     input  logic                     rst,
@@ -77,7 +78,7 @@ module berth_fp_send #(
     // log, for the block engine
     output logic                     log_we,
     output logic [$clog2(QPS)-1:0]   log_q,
-    output logic [6:0]               log_psn,
+    output logic [WB-1:0]            log_psn,
     output logic [7:0]               log_piece,    // number of its piece
     output logic [LC+45:0]           log_where,
     // end of an element: {status, PSN of its last packet}
@@ -136,7 +137,7 @@ module berth_fp_send #(
     localparam int unsigned RW = 24 + 8 + 1 + 32 + 24 + LB + 1 + 21 + LR + 1 + 8 + 16 + 1;
     localparam int unsigned LW = 4 + 1 + LE + 6 + 32 + 32 + 13;
 
-    typedef enum logic [2:0] {IDLE, ROWS, LOOK, FIX, LOGGED, WALK, COMMIT} op_t;
+    typedef enum logic [2:0] {IDLE, ROWS, LOOK, FIX, LOGGED, WALK, COMMIT, BACK} op_t;
     op_t           op_q;
     logic [QW-1:0] q_q;
     logic          work_valid, work_pop, work_busy, more;
@@ -206,8 +207,8 @@ module berth_fp_send #(
         .rdata({b_failed, b_held, b_status}));
     berth_fp_mem #(.WIDTH(28), .DEPTH(QPS << LR), .OWN(1'b1)) m_fixed (.clk(clk), .we(fixed_we), .waddr({block_q, fixed_place}),
         .wdata(fixed_data), .re(op_q == ROWS), .raddr({q_q, lost[LR-1:0]}), .rdata({f_parts, f_psn}));
-    berth_fp_mem #(.WIDTH(LW), .DEPTH(QPS << 7), .OWN(1'b1)) m_log (.clk(clk), .we(log_we), .waddr({log_q, log_psn}),
-        .wdata(log_new), .re(op_q == FIX), .raddr({q_q, f_psn[6:0]}), .rdata(logged));
+    berth_fp_mem #(.WIDTH(LW), .DEPTH(QPS << WB), .OWN(1'b1)) m_log (.clk(clk), .we(log_we), .waddr({log_q, log_psn}),
+        .wdata(log_new), .re(op_q == FIX), .raddr({q_q, f_psn[WB-1:0]}), .rdata(logged));
 
     // ---- the packet at hand ------------------------------------------------------------
     logic          fix_q;                // it was lost
@@ -258,8 +259,8 @@ module berth_fp_send #(
     assign whole     = here == {8'd0, take};       // the block is used up
     assign last_part = take == need_q;
     assign part_put  = op_q == WALK && usable;
-    assign walk_read = op_q == ROWS || op_q == FIX || op_q == WALK;
-    assign walk_at   = op_q == ROWS ? {1'b0, blk[LB-1:0]}
+    assign walk_read = op_q == ROWS || op_q == FIX || op_q == WALK || op_q == BACK;
+    assign walk_at   = op_q == ROWS || op_q == BACK ? {1'b0, blk[LB-1:0]}
                      : op_q == FIX  ? {1'b1, lost[LR-1:0], 3'd0}
                      : fix_q        ? {1'b1, walk_q[LB-1:0] + LB'(1)}
                      :                {1'b0, walk_q[LB-1:0] + LB'(1)};
@@ -293,7 +294,7 @@ module berth_fp_send #(
 
     assign log_we    = commit && !fix_q;
     assign log_q     = q_q;
-    assign log_psn   = psn_q[6:0];
+    assign log_psn   = psn_q[WB-1:0];
     assign log_piece = pieces;
     assign log_where = {parts_q == 4'd0, ctx_q, ctx_off_q, len_q};
     assign log_new   = {ack_q, push_q, last_q, first_q, inline_q, elem_q[LE-1:0], place_q, end_q_q, placement_q, len_q};
@@ -413,10 +414,20 @@ module berth_fp_send #(
                 parts_q       <= 4'd0;
                 op_q          <= parts_q == 4'd0 ? COMMIT : WALK;
             end
+            // The page of what goes again is on its way: new packets go on.
+            BACK: begin
+                walk_q        <= blk;
+                off_q         <= blk_off;
+                block_first_q <= {1'b0, blk[LB-1:0]};
+                parts_q       <= 4'd0;
+                part_first_q  <= 13'd0;
+                fix_q         <= 1'b0;
+                op_q          <= LOOK;
+            end
             WALK: begin
                 if (!usable) begin
                     put_q <= committed_q;
-                    op_q  <= IDLE;
+                    op_q  <= fix_q && !failed && fresh && !hold && !stop && !halt ? BACK : IDLE;
                 end else begin
                     parts_q <= parts_q + 4'd1;
                     need_q  <= need_q - take;

@@ -35,6 +35,7 @@ module berth_fp_tx #(
     parameter int unsigned QPS      = 64,
     parameter int unsigned DATA_W   = 64,
     parameter int unsigned HOST_W   = 2 * DATA_W,
+    parameter int unsigned WB       = 8,        // log2 of the window's places: at most one packet less is under way
     parameter int unsigned RAM_BASE = 0         // of the transmit places in packet RAM: 159,744 bytes
 ) (
     input  logic                     clk,
@@ -181,7 +182,8 @@ module berth_fp_tx #(
     logic [6:0]    asked, held_ever, given_ever, held_now;
     logic [23:0]   una_read, next_read;
     logic [31:0]   given_up;
-    logic [7:0]    credits_read, oldest_piece, sent_read, cut_read, unacked;
+    logic [7:0]    credits_read, oldest_piece, sent_read, cut_read, under_way;
+    logic [8:0]    unacked;
     logic [127:0]  range_q;
     logic [QPS-1:0] revoking_q, ended_q, still;
     logic          revoke_start, revoke_ready, revoke_done;
@@ -193,13 +195,14 @@ module berth_fp_tx #(
     assign held_now  = held_ever - given_ever;
     assign starved   = asked != 7'd0 && held_now == 7'd0;
     assign holds     = asked != 7'd0 || held_now != 7'd0;
-    assign unacked   = cut_read - (una_read == next_read ? sent_read : oldest_piece);
+    assign under_way = una_read == next_read ? 8'd0 : sent_read - oldest_piece;
+    assign unacked   = {1'b0, under_way} + {1'b0, 8'(cut_read - sent_read)};
     assign c_word    = cfg_addr[5:0];
     assign c_qp      = cfg_addr[6 +: QW];
     assign c_we      = c_q == C_IDLE && cfg_req && cfg_we && !cfg_ack;
     assign cfg_rdata = c_word == 6'd33 ? {8'd0, una_read} : c_word == 6'd34 ? {8'd0, next_read}
                      : c_word == 6'd35 ? {busy, queued, revoking_q[c_qp], starved, 21'd0, holds, blocks_out}
-                     : c_word == 6'd36 ? {8'd0, unacked, 8'd0, credits_read}
+                     : c_word == 6'd36 ? {7'd0, unacked, 8'd0, credits_read}
                      : c_word == 6'd37 ? given_up
                      : c_word == 6'd63 ? {16'h4246, 16'd1} : 32'd0;
     assign blocks_out = blocks_read - freed_read;
@@ -335,7 +338,7 @@ module berth_fp_tx #(
     logic [23:0]     sent_next;
     logic [LP-1:0]   piece_idx;
     logic [LC+99:0]  piece_data;
-    logic [6:0]      log_psn;
+    logic [WB-1:0]   log_psn;
     logic [LC+45:0]  log_where;
     logic            lost_valid, lost_ready, again_valid, again_ready, fail_valid, fail_ready, place_valid, place_ready;
     logic [QW-1:0]   lost_q, again_q, fail_q, place_q;
@@ -414,7 +417,7 @@ module berth_fp_tx #(
     logic [63:0] ask_va, give_va;
     logic [20:0] ask_len, give_len;
     logic [15:0] ask_tag;
-    berth_fp_block #(.QPS(QPS), .LC(LC), .LP(LP), .LB(LB), .LR(LR)) block (
+    berth_fp_block #(.QPS(QPS), .LC(LC), .LP(LP), .LB(LB), .LR(LR), .WB(WB)) block (
         .clk(clk), .rst(rst), .cfg_we(c_we), .cfg_q(c_qp), .cfg_word(c_word), .cfg_wdata(cfg_wdata),
         .init_valid(init_q[3]), .init_q(c_qp), .init_ack(init_done[3]),
         .ctx_we(ctx_we), .ctx_q(elem_q), .ctx_idx(ctx_idx), .ctx_data(ctx_data),
@@ -435,7 +438,7 @@ module berth_fp_tx #(
         .covered_we(covered_we), .covered_q(covered_q), .covered_pieces(covered_pieces),
         .covered_blocks(covered_blocks), .covered_lost(covered_lost), .ev_block(ev_block));
 
-    berth_fp_send #(.QPS(QPS), .LE(LE), .LC(LC), .LP(LP), .LB(LB), .LR(LR)) send (
+    berth_fp_send #(.QPS(QPS), .LE(LE), .LC(LC), .LP(LP), .LB(LB), .LR(LR), .WB(WB)) send (
         .clk(clk), .rst(rst), .cfg_we(c_we), .cfg_q(c_qp), .cfg_word(c_word), .cfg_wdata(cfg_wdata),
         .init_valid(init_q[4]), .init_q(c_qp), .init_ack(init_done[4]),
         .posted_we(posted_we), .posted_q(posted_q), .posted_bytes(posted_bytes),
@@ -523,7 +526,7 @@ module berth_fp_tx #(
         .place_valid(place_valid), .place_ready(place_ready), .place_q(place_q), .place_idx(place_idx),
         .ev_release(ev_release));
 
-    berth_fp_ack #(.QPS(QPS), .LR(LR)) ack (
+    berth_fp_ack #(.QPS(QPS), .LR(LR), .WB(WB)) ack (
         .clk(clk), .rst(rst), .cfg_we(c_we), .cfg_q(c_qp), .cfg_word(c_word), .cfg_wdata(cfg_wdata),
         .init_valid(init_q[6]), .init_q(c_qp), .init_ack(init_done[6]),
         .cmd_valid(cmd_q), .cmd_ready(cmd_ready), .cmd_q(c_qp), .cmd_op(cfg_wdata[2:0]), .now(now),
@@ -537,7 +540,7 @@ module berth_fp_tx #(
         .place_valid(place_valid), .place_ready(place_ready), .place_q(place_q), .place_idx(place_idx),
         .lost_valid(lost_valid), .lost_ready(lost_ready), .lost_q(lost_q), .lost_psn(lost_psn), .lost_place(lost_place),
         .acked_we(acked_we), .acked_q(acked_q), .acked_una(acked_una), .acked_hold(acked_hold), .acked_halt(acked_halt),
-        .fw_valid(ack_fw), .fw_q(ack_fw_q), .fw_kind(ack_fw_kind), .fw_arg(ack_fw_arg));
+        .fw_valid(ack_fw), .fw_room(fw_room[0]), .fw_q(ack_fw_q), .fw_kind(ack_fw_kind), .fw_arg(ack_fw_arg));
 
     berth_fp_complete #(.QPS(QPS), .LE(LE), .LC(LC)) complete (
         .clk(clk), .rst(rst), .cfg_we(c_we), .cfg_q(c_qp), .cfg_word(c_word), .cfg_wdata(cfg_wdata),
@@ -567,8 +570,8 @@ module berth_fp_tx #(
         .wdata(cut_pieces), .re(1'b1), .raddr(c_qp), .rdata(cut_read));
     berth_fp_mem #(.WIDTH(8), .DEPTH(QPS)) m_sent (.clk(clk), .we(sent_we), .waddr(sent_q),
         .wdata(sent_pieces), .re(1'b1), .raddr(c_qp), .rdata(sent_read));
-    berth_fp_mem #(.WIDTH(8), .DEPTH(QPS << 7)) m_log_piece (.clk(clk), .we(log_we), .waddr({log_q, log_psn}),
-        .wdata(log_piece), .re(1'b1), .raddr({c_qp, una_read[6:0]}), .rdata(oldest_piece));
+    berth_fp_mem #(.WIDTH(8), .DEPTH(QPS << WB)) m_log_piece (.clk(clk), .we(log_we), .waddr({log_q, log_psn}),
+        .wdata(log_piece), .re(1'b1), .raddr({c_qp, una_read[WB-1:0]}), .rdata(oldest_piece));
 
     // ---- translation: what is shown stays until it is taken --------------------------------
     logic turn_q, held_q, giving;

@@ -363,6 +363,29 @@ fn vc_4_what_a_lost_packet_holds_goes_back_when_its_memory_cannot_be_had() {
 }
 
 #[test]
+fn vc_4_new_packets_go_on_while_the_page_of_a_lost_one_is_on_its_way() {
+    for width in widths() {
+        let mut bench = Bench::new(width, Setup { service: 3_000, ..Setup::default() }, 18);
+        bench.connect(7, Settings::default());
+        bench.silent(7);
+        bench.credits(7, &[8192; 8]);
+        let sends = |first: u64| -> Vec<_> { (0..4).map(|n| Element::plain(first + (n << 16), 500)).collect() };
+        bench.post(7, &sends(0x10_0000), false);
+        bench.run(3_000);
+        assert_eq!((bench.frames_of(7).len(), bench.ranges_held()), (4, 0));
+        bench.evict(0x10_0000, 0x1000);
+        bench.answer(7, 0xff_ffff, 0x1f, Some(0b111 << 124));
+        bench.run(300);
+        bench.post(7, &sends(0x20_0000), false);
+        bench.run(2_000);
+        let psns = |bench: &Bench| -> Vec<u8> { bench.frames_of(7).iter().map(|f| f.bytes[53]).collect() };
+        assert_eq!(psns(&bench), [0, 1, 2, 3, 4, 5, 6, 7], "the first one's page is not there yet");
+        bench.run(3_000);
+        assert_eq!(psns(&bench), [0, 1, 2, 3, 4, 5, 6, 7, 0]);
+    }
+}
+
+#[test]
 fn memory_that_is_withdrawn_is_let_go_of_and_asked_for_anew() {
     for width in widths() {
         let mut bench = Bench::new(width, Setup { service: 3_000, ..Setup::default() }, 16);

@@ -223,7 +223,7 @@ fn both_ends(rng: &mut Rng, world: pair::World) {
             message,
             selective: rng.chance(0.7),
             log2_mtu: rng.between(8, 12) as u32,
-            window: rng.between(1, 128) as u32,
+            window: rng.between(1, 255) as u32,
             ahead: rng.between(1, 32) as u32,
             log2_block: rng.between(12, 16) as u32,
             first_psn: (rng.below(400) as u32).wrapping_sub(200) & 0xff_ffff,

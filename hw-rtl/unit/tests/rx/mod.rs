@@ -110,8 +110,8 @@ pub type Cqe = [u32; 7];
 /// One QP: host's side, far end, and model.
 pub struct Qp {
     pub q: u32,
-    pub requester: Requester<24, 128, 128>,
-    pub model: Responder<24, 128, 4>,
+    pub requester: Requester<24, 256, 128>,
+    pub model: Responder<24, 256, 4>,
     /// Receives posted; credits among them, by number.
     pub recvs: Vec<Recv>,
     pub credits: Vec<usize>,
@@ -499,14 +499,14 @@ impl Rig {
         self.config(q << 6 | 63, 1);
         let log2 = w.log2_mtu;
         let (far, near) = match w.selective {
-            true => (RequesterConfig::berth(log2, 128, w.timeout), ResponderConfig::berth(log2)),
+            true => (RequesterConfig::berth(log2, 255, w.timeout), ResponderConfig::berth(log2)),
             false if w.foreign => {
-                let far = RequesterConfig::foreign(log2, 128, w.timeout);
+                let far = RequesterConfig::foreign(log2, 255, w.timeout);
                 (RequesterConfig { tick: 100, ..far }, ResponderConfig::foreign(log2, RNR_TIMER as u8))
             }
             // Between Berth ends, but in order only: credit lists, no counts in ACKs.
             false => (
-                RequesterConfig { count_credits: false, ..RequesterConfig::foreign(log2, 128, w.timeout) },
+                RequesterConfig { count_credits: false, ..RequesterConfig::foreign(log2, 255, w.timeout) },
                 ResponderConfig { selective: false, ..ResponderConfig::berth(log2) },
             ),
         };

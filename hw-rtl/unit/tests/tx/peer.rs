@@ -7,7 +7,8 @@ use berth_protocol::credit::Reader;
 use berth_protocol::cut::{Cut, Mode, NicCut, Out, Send, gather};
 use berth_protocol::headers::{Mac, Template, Words};
 use berth_protocol::rc::{
-    Immediate, Message, Op, RequestPacket, Requester, RequesterConfig, ResponseBody, ResponsePacket, Syndrome,
+    Bitmap, Immediate, Message, Op, RequestPacket, Requester, RequesterConfig, ResponseBody, ResponsePacket, Syndrome,
+    Wide,
 };
 use berth_protocol::wire;
 use berth_random::Rng;
@@ -43,7 +44,7 @@ impl Default for Settings {
             message: false,
             log2_mtu: 12,
             selective: true,
-            window: 128,
+            window: 255,
             reorder: 3,
             ahead: 32,
             log2_block: 16,
@@ -63,13 +64,13 @@ impl Settings {
     }
 }
 
-type Model = Requester<24, 128, 64>;
+type Model = Requester<24, 256, 64>;
 
 /// The golden model's sender.
 pub fn requester(s: &Settings) -> Model {
     let config = match s.selective {
-        true => RequesterConfig { reorder: s.reorder as u8, ..RequesterConfig::berth(s.log2_mtu as u8, 128, 0) },
-        false => RequesterConfig { count_credits: false, ..RequesterConfig::foreign(s.log2_mtu as u8, 128, 0) },
+        true => RequesterConfig { reorder: s.reorder as u8, ..RequesterConfig::berth(s.log2_mtu as u8, 255, 0) },
+        false => RequesterConfig { count_credits: false, ..RequesterConfig::foreign(s.log2_mtu as u8, 255, 0) },
     };
     Requester::new(config, s.first_psn)
 }
@@ -107,8 +108,8 @@ pub fn random_answer(rng: &mut Rng, model: &Model, selective: bool) -> (u32, u8,
     }
     let p = rng.below(100) as f64 / 100.0;
     let mut sack = 0;
-    for i in upto + 1..flight {
-        if rng.chance(p) || model.window().done() >> i & 1 != 0 {
+    for i in upto + 1..flight.min(upto + 128) {
+        if rng.chance(p) || model.window().done() & Wide::bit(i as u32) != Wide::ZERO {
             sack |= 1_u128 << (127 - (i - upto));
         }
     }
