@@ -36,6 +36,9 @@ pub struct Model {
     /// Cycles of the wire's round trip in the figures with loss.
     #[arg(long, value_name = "CYCLES", default_value_t = 5000)]
     pub loss_round_trip: u64,
+    /// Seeds of what is lost; the mean counts.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
+    pub loss_seeds: u64,
     /// Longest credit list (1 to 64).
     #[arg(long, value_name = "N", default_value_t = FAST_LIST, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub list: u32,
@@ -45,8 +48,8 @@ pub struct Model {
     /// New credits that a later list waits for more than, unless at most so many are out.
     #[arg(long, value_name = "N", default_value_t = FAST_FEW, value_parser = clap::value_parser!(u32).range(..128))]
     pub few: u32,
-    /// Packets under way at most (1 to 128).
-    #[arg(long, value_name = "N", default_value_t = FAST_WINDOW, value_parser = clap::value_parser!(u32).range(1..=128))]
+    /// Packets under way at most (1 to 255).
+    #[arg(long, value_name = "N", default_value_t = FAST_WINDOW, value_parser = clap::value_parser!(u32).range(1..=255))]
     pub window: u32,
     /// Packets that overtake one before it counts as lost.
     #[arg(long, value_name = "N", default_value_t = REORDER)]
@@ -174,8 +177,8 @@ impl Model {
                 ),
             ),
             format!(
-                "loss: {} % of all frames, each by itself; there the wire's round trip is {} cycles",
-                self.loss, self.loss_round_trip
+                "loss: {} % of all frames, each by itself, mean of {} seeds; there the wire's round trip is {} cycles",
+                self.loss, self.loss_seeds, self.loss_round_trip
             ),
             format!("memory pinned and buffers aligned to pages unless said, no port stalls; seed {}", self.seed),
         ]
