@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! RKeys: ranges, rights, one-shot keys, regions and windows.
 
+mod common;
+
 use berth_protocol::keys::*;
 use berth_protocol::rc::{Access, Remote, Right};
 use proptest::prelude::*;
@@ -136,13 +138,8 @@ fn qp_12_the_answer_of_a_one_shot_read_may_be_asked_for_again() {
     assert_eq!(keys.check(1, &Access { first: 11, ..access(key, 0, 512, Right::Read) }), Err(Refusal::Used));
 }
 
-fn cases() -> ProptestConfig {
-    let count = std::env::var("BERTH_CASES").ok().and_then(|s| s.parse().ok()).unwrap_or(300);
-    ProptestConfig { cases: count, failure_persistence: None, ..ProptestConfig::default() }
-}
-
 proptest! {
-    #![proptest_config(cases())]
+    #![proptest_config(common::config(300))]
 
     /// The table against a list of what was bound last.
     #[test]

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The reliable connection: two ends joined by a wire that loses, repeats and reorders.
 
+mod common;
+
 use berth_protocol::keys::{self, Binding, Keys};
 use berth_protocol::model::Rng;
 use berth_protocol::rc::*;
@@ -479,13 +481,8 @@ fn random<const BITS: u32, const W: usize>(mut p: Pair<BITS, W>, specs: &[Spec],
     assert!(!p.a.busy());
 }
 
-fn cases() -> ProptestConfig {
-    let count = std::env::var("BERTH_CASES").ok().and_then(|s| s.parse().ok()).unwrap_or(300);
-    ProptestConfig { cases: count, failure_persistence: None, ..ProptestConfig::default() }
-}
-
 proptest! {
-    #![proptest_config(cases())]
+    #![proptest_config(common::config(300))]
 
     #[test]
     fn qp_7_selective_repeat_delivers_once_in_order_over_a_bad_wire(
@@ -644,6 +641,7 @@ proptest! {
                     while let Some(event) = p.b.event() {
                         match event {
                             Event::Atomic { psn, .. } => p.b.atomic_done(psn, 0),
+                            Event::Landed { credit } => p.landed.push(credit),
                             Event::Received { .. } => p.host.complete += 1,
                             _ => (),
                         }

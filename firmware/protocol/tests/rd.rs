@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Reliable datagram: many QPs of several nodes over one context per pair of nodes.
 
+mod common;
+
 use berth_protocol::model::Rng;
 use berth_protocol::rc::*;
 use berth_protocol::rd::*;
@@ -427,13 +429,8 @@ fn qp_6_a_node_that_is_gone_is_noticed() {
     assert!(!net.ends[0][1].ready());
 }
 
-fn cases() -> ProptestConfig {
-    let count = std::env::var("BERTH_CASES").ok().and_then(|s| s.parse().ok()).unwrap_or(200);
-    ProptestConfig { cases: count, failure_persistence: None, ..ProptestConfig::default() }
-}
-
 proptest! {
-    #![proptest_config(cases())]
+    #![proptest_config(common::config(200))]
 
     /// Each message arrives once, or fails by itself; those between two QPs keep their order.
     #[test]
