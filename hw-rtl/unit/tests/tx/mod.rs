@@ -568,12 +568,16 @@ impl Bench {
         }
     }
 
-    /// Until everything posted is complete and no memory is held.
+    /// Until everything posted is complete and no memory is held; a hang if nothing arrives or completes for `limit` cycles.
     pub fn finish(&mut self, limit: u64) {
-        let end = self.cycle + limit;
+        let (mut end, mut so_far) = (self.cycle + limit, 0);
         while !self.peers.values().all(Peer::complete) || !self.held.is_empty() {
             self.step();
-            if self.cycle >= end {
+            if self.cycle < end {
+                continue;
+            }
+            let now = self.peers.values().map(Peer::progress).sum();
+            if now == so_far {
                 let left: Vec<_> = self.peers.values().map(Peer::describe).collect();
                 let stuck: Vec<_> =
                     ["db", "qr", "qc", "xa", "xr", "pr", "pd", "hw", "ms", "ml", "cq", "ack", "lst", "fw"]
@@ -589,8 +593,9 @@ impl Bench {
                     self.acks.len(),
                     self.lists.len()
                 );
-                panic!("not done after {limit} cycles: {left:#?}; held {:x?}; events {:x?}", self.held, self.events);
+                panic!("nothing for {limit} cycles: {left:#?}; held {:x?}; events {:x?}", self.held, self.events);
             }
+            (end, so_far) = (self.cycle + limit, now);
         }
         for peer in self.peers.values() {
             peer.check_end();

@@ -496,6 +496,11 @@ impl Peer {
         self.statuses.len() == self.elements.len()
     }
 
+    /// Packets that have arrived, and completions.
+    pub fn progress(&self) -> usize {
+        self.next + self.statuses.len()
+    }
+
     /// All is over.
     pub fn check_end(&self) {
         assert_eq!(self.statuses, self.wanted, "QP {}", self.q);
