@@ -8,8 +8,8 @@ use berth_protocol::datagram::{Abilities, Address, Filter, Filters, Node, RawQp,
 use berth_protocol::end::{self, End};
 use berth_protocol::entry::{Body, Entry, Name};
 use berth_protocol::rc::{
-    self, Access, Admit, Arrival, Message, NakCode, Position, Psn, RequestPacket, Requester, RequesterConfig,
-    Responder, ResponderConfig, ResponseBody, ResponsePacket, Syndrome, Target, Window,
+    self, Access, Admit, Arrival, Bitmap, Message, NakCode, Position, Psn, RequestPacket, Requester, RequesterConfig,
+    Responder, ResponderConfig, ResponseBody, ResponsePacket, Syndrome, Target, Wide, Window,
 };
 use berth_protocol::rd::{self, Context, Open, Ports};
 use berth_protocol::vc::{self, Outcome};
@@ -73,10 +73,17 @@ fn connection() {
 
 fn windows() {
     let psn = Psn::<24>::new(black_box(1));
-    let mut window: Window<24, 64> = black_box(Window::new(psn));
-    calls!(window: una(), next(), flight(), done(), room(1), send(1), lost(), on_the_way(), reach(psn), finish(1));
-    calls!(window: hear(1), slide(), find_lost(1, false, 2, 3), lose_from(1), next_lost(), lost_run(1), resend(1, 2));
-    let mut arrival: Arrival<24, 64> = black_box(Arrival::new(psn));
+    windows_of(psn, black_box(1u128));
+    windows_of(psn, black_box(Wide::default()));
+}
+
+/// With bitmaps of one width.
+#[inline(always)]
+fn windows_of<B: Bitmap>(psn: Psn<24>, bits: B) {
+    let mut window: Window<24, 64, B> = black_box(Window::new(psn));
+    calls!(window: una(), next(), flight(), done(), room(1), send(1), lost(), on_the_way(), reach(psn), finish(bits));
+    calls!(window: hear(1), slide(), find_lost(1, false, bits, bits), lose_from(1), next_lost(), lost_run(1), resend(1, 2));
+    let mut arrival: Arrival<24, 64, B> = black_box(Arrival::new(psn));
     calls!(arrival: placed(), expected(), busy(), locate(psn), fits(psn, 1), accept(psn, 1), done(psn), ready());
     calls!(arrival: advance(), bits(), sack());
 }
