@@ -27,7 +27,7 @@ const LARGEST_FILE: u64 = 2 << 30;
 const RECV_DEPTH: u32 = 16;
 /// Wall time per frame that was measured on 2 cores without KVM, and what a run takes besides; for estimates only.
 const SECONDS_PER_FRAME: f64 = if FAST_CARDS { 0.002 } else { 0.01 };
-const SECONDS_PER_MIB: f64 = if FAST_CARDS { 1.5 } else { 1.0 };
+const SECONDS_PER_MIB: f64 = if FAST_CARDS { 0.8 } else { 1.0 };
 const SECONDS_BESIDES: f64 = 10.0;
 /// Estimates above this are printed (s).
 const WORTH_SAYING: f64 = 40.0;
