@@ -187,17 +187,14 @@ impl Builder {
     /// # Errors
     /// When it does not build.
     pub fn simulator(&self, trace: bool) -> Result<PathBuf> {
-        match trace {
-            false => self.berth_sim("target-sysroot", "simulator with the Verilated card", "simulator", None),
-            true => self.berth_sim("target-trace", "simulator with waveforms", "simulator-trace", Some("trace")),
-        }
-    }
-
-    /// Builds `berth-sim`, each kind in a folder of its own, so that none makes another one build again.
-    fn berth_sim(&self, target: &str, title: &str, name: &str, feature: Option<&str>) -> Result<PathBuf> {
+        // In folders of their own, so that neither makes the other one build again.
+        let (target, title, name) = match trace {
+            false => ("target-sysroot", "simulator with the Verilated card", "simulator"),
+            true => ("target-trace", "simulator with waveforms", "simulator-trace"),
+        };
         let mut arguments = vec!["build", "--release", "--package", "berth-sim"];
-        if let Some(feature) = feature {
-            arguments.extend(["--features", feature]);
+        if trace {
+            arguments.extend(["--features", "trace"]);
         }
         let mut command = self.cargo(&self.context.repo, target, &arguments)?;
         self.cargo_step(title, Some("3 min at first"), name, &mut command)?;
