@@ -172,7 +172,7 @@ impl pci::Driver for BerthDriver {
             pdev.enable_device_mem()?;
             pdev.set_master();
             // SAFETY: There are no DMA allocations or mappings of this device yet.
-            unsafe { pdev.dma_set_mask_and_coherent(DmaMask::new::<64>()) }?;
+            unsafe { pdev.dma_set_mask_and_coherent(DmaMask::new::<62>()) }?;
 
             let (instance, gate, card) = prepare(pdev)?;
             let name = uapi::NAMES[instance.0];

@@ -3,7 +3,7 @@
 //!
 //! Lock order, outermost first: `Context::control`, `reset_lock`, `events`, `Space` (a
 //! context's pages), the process's budget, the card's `budget`, then the leaves `xlt`,
-//! `answers`, `cmd`, `calls`, `tables`, `log`. All from `Space` on are spin locks. The MMU notifier
+//! `answers`, `needs`, `cmd`, `calls`, `tables`, `log`. All from `Space` on are spin locks. The MMU notifier
 //! takes only these; none of them is held while memory is allocated with reclaim or pages
 //! are pinned. A notifier that waits for a fence is let go by a reset before the reset
 //! takes memory or any lock that is held while memory is allocated.
@@ -13,11 +13,12 @@ use crate::{
     context::{Context, Cq},
     doorbell::HeldInode,
     gate::{BoundRef, Gate},
+    page_service::Need,
     regs::{Regs, ALL_ONES},
     workqueue::OwnedQueue,
 };
 use kernel::{
-    device,
+    bindings, device,
     dma::Coherent,
     dma_read, dma_write, impl_has_delayed_work, impl_has_work, new_delayed_work, new_mutex,
     new_spinlock, new_work,
@@ -51,9 +52,11 @@ const COMMAND_CYCLES: u64 = 250_000_000;
 pub(crate) const FENCE_CYCLES: u64 = 25_000_000;
 /// Card cycles within which firmware starts (1 s).
 pub(crate) const BOOT_CYCLES: u64 = 250_000_000;
-/// Page answers that wait for room in the command ring at most: more than the card can
-/// have asked for.
-const MAX_ANSWERS: usize = 512;
+/// Page requests at most: more than the card can have under way.
+pub(crate) const MAX_ASKED: usize = 512;
+/// Time in milliseconds after which page requests for which there was no memory are tried
+/// again.
+const NEED_MS: u32 = 10;
 /// Time in milliseconds after which the command ring is tried again for them.
 const ANSWER_MS: u32 = 2;
 /// Time in milliseconds after which it is looked whether receives still wait for budget.
@@ -271,6 +274,11 @@ impl Xlt {
         }
     }
 
+    /// Places that are taken.
+    pub(crate) fn used(&self) -> u64 {
+        self.owner.iter().filter(|owner| **owner != 0).count() as u64
+    }
+
     fn clear(&mut self) {
         self.evicting.iter_mut().for_each(|e| *e = 0);
         for owner in self.owner.iter_mut() {
@@ -357,6 +365,40 @@ pub(crate) struct Tables {
     pub(crate) requests: KVec<(u32, u32)>,
 }
 
+impl Tables {
+    /// Takes a connection request off the list; gives the ASID that it was for.
+    pub(crate) fn take_request(&mut self, request: u32) -> Option<u32> {
+        let at = self.requests.iter().position(|r| r.0 == request)?;
+        self.requests.remove(at).ok().map(|r| r.1)
+    }
+
+    /// Processes that listen to a service, and connection requests that wait for the one with `mm`.
+    pub(crate) fn listeners(&self, mm: *mut kernel::bindings::mm_struct) -> (usize, usize) {
+        let of = |asid: u32| self.contexts.get(asid as usize)?.as_ref();
+        let mut listens = [false; NUM_ASIDS as usize];
+        for (_, asid) in &self.services {
+            listens[*asid as usize % listens.len()] = true;
+        }
+        let mms = || {
+            (1..NUM_ASIDS)
+                .filter(|a| listens[*a as usize])
+                .filter_map(of)
+        };
+        // Each counts once, whatever the number of its contexts.
+        let first = |i: usize, mm| !mms().take(i).any(|c| c.mm.as_raw() == mm);
+        let processes = mms()
+            .enumerate()
+            .filter(|(i, c)| first(*i, c.mm.as_raw()))
+            .count();
+        let waiting = self
+            .requests
+            .iter()
+            .filter(|r| of(r.1).is_some_and(|c| c.mm.as_raw() == mm))
+            .count();
+        (processes, waiting)
+    }
+}
+
 /// The end node's name, kept to be given to firmware again after a reset.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Net {
@@ -371,8 +413,11 @@ pub(crate) struct Net {
 }
 
 impl Net {
-    /// The command that tells firmware.
+    /// The command that tells firmware, with a new key for the numbers that others are not to guess.
     pub(crate) fn command(&self) -> Entry {
+        let mut key = [0_u32; 4];
+        // SAFETY: Any bytes are a value of these words, which are the kernel's to write for the call.
+        unsafe { bindings::get_random_bytes(key.as_mut_ptr().cast(), size_of_val(&key)) };
         let mut entry = [0; ENTRY_WORDS];
         entry[0] = CMD_NET_CONFIG;
         entry[2] = self.ipv4;
@@ -381,6 +426,7 @@ impl Net {
         entry[5] = self.mtu;
         entry[6] = self.guid as u32;
         entry[7] = (self.guid >> 32) as u32;
+        entry[8..12].copy_from_slice(&key);
         entry
     }
 }
@@ -442,6 +488,8 @@ pub(crate) struct Card {
     token: Atomic<u64>,
     /// Firmware has been told that memory is short, and has not answered yet.
     pressing: Atomic<u32>,
+    /// The card was given up because nothing answered: 1 as long as it does not.
+    vanished: Atomic<u32>,
     log_window: Atomic<u64>,
     born: Instant<Monotonic>,
     #[pin]
@@ -454,6 +502,9 @@ pub(crate) struct Card {
     calls: SpinLock<Calls>,
     #[pin]
     answers: SpinLock<Answers>,
+    /// Page requests for which there was no memory.
+    #[pin]
+    pub(crate) needs: SpinLock<KVec<Need>>,
     /// Translation table.
     #[pin]
     pub(crate) xlt: SpinLock<Xlt>,
@@ -496,6 +547,8 @@ pub(crate) struct Card {
     answer_work: DelayedWork<Card, 4>,
     #[pin]
     press_work: DelayedWork<Card, 5>,
+    #[pin]
+    need_work: DelayedWork<Card, 6>,
 }
 
 impl_has_delayed_work! {
@@ -503,6 +556,7 @@ impl_has_delayed_work! {
     impl HasDelayedWork<Self, 2> for Card { self.sweep }
     impl HasDelayedWork<Self, 4> for Card { self.answer_work }
     impl HasDelayedWork<Self, 5> for Card { self.press_work }
+    impl HasDelayedWork<Self, 6> for Card { self.need_work }
 }
 impl_has_work! {
     impl HasWork<Self, 3> for Card { self.reset_work }
@@ -556,6 +610,14 @@ impl WorkItem<5> for Card {
     }
 }
 
+impl WorkItem<6> for Card {
+    type Pointer = Arc<Card>;
+
+    fn run(this: Arc<Card>) {
+        this.run_needs();
+    }
+}
+
 /// What a new card is made of.
 pub(crate) struct CardConfig {
     /// Number of the card.
@@ -596,7 +658,8 @@ impl Card {
         let calls = KVec::with_capacity(MAX_CALLS, GFP_KERNEL)?;
         let services = KVec::with_capacity(MAX_SERVICES, GFP_KERNEL)?;
         let requests = KVec::with_capacity(MAX_REQUESTS, GFP_KERNEL)?;
-        let answers = KVec::with_capacity(MAX_ANSWERS, GFP_KERNEL)?;
+        let answers = KVec::with_capacity(MAX_ASKED, GFP_KERNEL)?;
+        let needs = KVec::with_capacity(MAX_ASKED, GFP_KERNEL)?;
         let normal: &device::Device = dev;
         let card_pages = config.card_pages;
         Arc::pin_init(
@@ -619,6 +682,7 @@ impl Card {
                 epoch: Atomic::new(0),
                 token: Atomic::new(0),
                 pressing: Atomic::new(0),
+                vanished: Atomic::new(0),
                 log_window: Atomic::new(0),
                 born: Instant::now(),
                 cmd <- new_spinlock!(CmdRing {
@@ -633,6 +697,7 @@ impl Card {
                 fence <- new_spinlock!(Some(fence), "berth_fence"),
                 calls <- new_spinlock!(Calls { list: calls, next_cookie: 1 }, "berth_calls"),
                 answers <- new_spinlock!(Answers { list: answers, deadline: None }, "berth_answers"),
+                needs <- new_spinlock!(needs, "berth_needs"),
                 xlt <- new_spinlock!(Xlt { owner, evicting }, "berth_xlt"),
                 budget <- new_spinlock!(Budget::new(card_pages), "berth_budget"),
                 tables <- new_spinlock!(Tables {
@@ -658,6 +723,7 @@ impl Card {
                 reset_work <- new_work!("berth_reset"),
                 answer_work <- new_delayed_work!("berth_answer"),
                 press_work <- new_delayed_work!("berth_press"),
+                need_work <- new_delayed_work!("berth_need"),
             }? Error),
             GFP_KERNEL,
         )
@@ -719,14 +785,24 @@ impl Card {
         Ok(())
     }
 
-    /// Rings the doorbell for commands that were [`Self::put`].
+    /// Rings the doorbell for commands that were [`Self::put`]. The first of them are
+    /// written into the card before it, so that it need not fetch them.
     pub(crate) fn ring(&self) {
         let mut cmd = self.cmd.lock();
-        if cmd.rung != cmd.pi {
-            cmd.rung = cmd.pi;
-            // The register write orders the entries before it.
-            self.regs.write(HOST_CMD_PI, u32::from(cmd.pi));
+        if cmd.rung == cmd.pi {
+            return;
         }
+        let CmdRing { ring, pi, rung, .. } = &mut *cmd;
+        for n in 0..pi.wrapping_sub(*rung).min(CMD_PUSH_MOST) {
+            let index = rung.wrapping_add(n);
+            let Some(Ok(entry)) = ring.as_ref().map(|ring| entry_at(ring, index)) else {
+                break;
+            };
+            self.regs.push(index, &entry);
+        }
+        *rung = *pi;
+        // The register write orders the entries before it.
+        self.regs.write(HOST_CMD_PI, u32::from(*pi));
     }
 
     /// Puts commands in the ring, as [`Self::post`] does, without ringing the doorbell:
@@ -950,6 +1026,18 @@ impl Card {
         }
     }
 
+    /// As [`Self::call`], for what firmware must be told: tried again for a while when too many
+    /// commands are in flight or there is no memory, which passes.
+    pub(crate) fn call_patiently(&self, entry: Entry) -> Result<Entry> {
+        for _ in 0..100 {
+            match self.call(entry) {
+                Err(e) if e == EBUSY || e == ENOMEM => fsleep(Delta::from_millis(10)),
+                result => return result,
+            }
+        }
+        Err(EBUSY)
+    }
+
     /// Has firmware recall grants that are unused: `bytes` are missing. It looks at everybody,
     /// so one such command under way is enough; false when there is one.
     pub(crate) fn press(&self, bytes: u32) -> bool {
@@ -1137,6 +1225,12 @@ impl Card {
         }
     }
 
+    /// Counts log bytes as lost that nobody has got.
+    pub(crate) fn lose_log(&self, bytes: usize) {
+        let mut log = self.log.lock();
+        log.lost = log.lost.saturating_add(bytes as u32);
+    }
+
     /// Moves log bytes to `out`; gives their number and how many were lost before them.
     pub(crate) fn take_log(&self, out: &mut [u8]) -> (usize, u32) {
         let mut log = self.log.lock();
@@ -1226,6 +1320,8 @@ impl Card {
         if let Some(bound) = self.gate.enter() {
             bound.clear_master();
         }
+        self.vanished
+            .store(u32::from(!self.regs.present()), Relaxed);
         self.set_state(State::Gone);
         self.end_calls(ENODEV);
         self.lose_contexts();
@@ -1293,6 +1389,7 @@ impl Card {
     /// All contexts lose their objects; the card does no DMA.
     fn lose_contexts(self: &Arc<Self>) {
         self.epoch.add(1, Relaxed);
+        self.drop_needs();
         for asid in 1..NUM_ASIDS {
             if let Some(context) = self.context(asid) {
                 context.device_lost();
@@ -1343,6 +1440,17 @@ impl Card {
             .enqueue_delayed::<_, 5>(self.clone(), msecs_to_jiffies(PRESS_MS));
     }
 
+    /// Has requests tried again soon for which there was no memory.
+    pub(crate) fn look_at_needs(self: &Arc<Self>) {
+        if self.state() == State::Unbound {
+            return;
+        }
+        // Its work waits for memory, which may take a process.
+        let _ = self
+            .faults
+            .enqueue_delayed::<_, 6>(self.clone(), msecs_to_jiffies(NEED_MS));
+    }
+
     /// Presses where requests wait in vain; `true` while some wait.
     fn press_waiting(self: &Arc<Self>) -> bool {
         if self.state() != State::Up {
@@ -1373,6 +1481,12 @@ impl Card {
 
     /// Watches firmware and commands.
     fn watchdog(self: &Arc<Self>) {
+        if self.state() == State::Gone && self.vanished.load(Relaxed) != 0 && self.regs.present() {
+            // It was reset behind the driver's back, and did not answer meanwhile.
+            self.vanished.store(0, Relaxed);
+            let _ = self.reset("the card answers again");
+            return;
+        }
         if self.state() != State::Up {
             return;
         }
@@ -1453,6 +1567,11 @@ impl Card {
         }
     }
 
+    /// Forgets how often firmware was lost: somebody asks for another start.
+    pub(crate) fn forgive(&self) {
+        self.losses.lock().0 = 0;
+    }
+
     /// Reports a firmware that is lost and resets the card.
     fn firmware_lost(self: &Arc<Self>, how: &str) {
         let code = self.regs.read(HOST_FW_CODE);
@@ -1518,6 +1637,8 @@ impl Card {
         crate::workqueue::cancel::<_, 3>(self);
         crate::workqueue::cancel_delayed::<_, 4>(self);
         crate::workqueue::cancel_delayed::<_, 5>(self);
+        crate::workqueue::cancel_delayed::<_, 6>(self);
+        self.drop_needs();
     }
 
     /// Notes a device node through which a doorbell page is mapped.
@@ -1544,6 +1665,15 @@ impl Card {
         let events = self.events.lock().ring.take();
         let fence = self.fence.lock().take();
         drop((cmd, events, fence));
+    }
+
+    /// Value of the driver's counter `index`.
+    pub(crate) fn drv_counter(&self, index: u32) -> u64 {
+        if index == D_XLT_USED {
+            self.xlt.lock().used()
+        } else {
+            self.counters.get(index)
+        }
     }
 
     /// Queries that work without a context.
@@ -1579,8 +1709,13 @@ impl Card {
 pub(crate) const PAGE: u64 = 4096;
 /// Services that one card listens to at most.
 pub(crate) const MAX_SERVICES: usize = 256;
-/// Connection requests that wait for an answer at most.
-pub(crate) const MAX_REQUESTS: usize = 256;
+/// Connection requests in the list at most: what firmware keeps, and as many that it has just ended.
+pub(crate) const MAX_REQUESTS: usize = 2 * CM_REQUESTS as usize;
+
+/// The entry of the command ring at an index.
+fn entry_at(ring: &Coherent<[Entry]>, index: u16) -> Result<Entry> {
+    Ok(dma_read!(ring, [try: usize::from(index % RING)]))
+}
 
 fn clear_ring(ring: &Coherent<[Entry]>) {
     let clear = || -> Result {

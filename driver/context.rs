@@ -32,8 +32,7 @@ use kernel::{
 /// Context events kept; with more the oldest are lost. Each QP causes few of them.
 const MAX_EVENTS: usize = 256;
 
-/// Services that one context listens to at most, and connection requests that wait for its
-/// answer; more are rejected.
+/// Services that one context listens to at most.
 const MAX_PER_CONTEXT: usize = 64;
 
 /// A completion queue.
@@ -268,7 +267,7 @@ impl Context {
         let queue = KVec::with_capacity(MAX_EVENTS, GFP_KERNEL)?;
         let qps = KVec::with_capacity(NUM_QPS as usize, GFP_KERNEL)?;
         let cqs = KVec::with_capacity(NUM_CQS as usize, GFP_KERNEL)?;
-        let limit = card.context_pages;
+        let space = Space::new(card.context_pages)?;
         let grabbed: ARef<Mm> = ARef::from(&**mm);
         let memlock = MemLock::of_current(mm);
         let this = Arc::pin_init(
@@ -284,7 +283,7 @@ impl Context {
                 control <- new_mutex!((), "berth_control"),
                 objects <- new_spinlock!(Objects { qps, cqs }, "berth_objects"),
                 events <- new_spinlock!(Events { queue }, "berth_context_events"),
-                space <- new_spinlock!(Space::new(limit), "berth_space"),
+                space <- new_spinlock!(space, "berth_space"),
                 notifier <- new_spinlock!(None, "berth_notifier"),
                 reap <- new_work!("berth_reap"),
                 revoke <- new_work!("berth_revoke"),
@@ -334,6 +333,15 @@ impl Context {
         }
     }
 
+    /// Puts an event back that could not be handed over, as the oldest.
+    pub(crate) fn put_back(&self, event: ContextEvent) {
+        // With no room left it is the one that gives way.
+        let _ = self.events.lock().queue.insert_within_capacity(0, event);
+        if let Some(fd) = &self.event_fd {
+            fd.signal();
+        }
+    }
+
     /// Takes the oldest event.
     pub(crate) fn take_event(&self) -> Option<ContextEvent> {
         self.events.lock().queue.remove(0).ok()
@@ -342,13 +350,17 @@ impl Context {
     /// Connection-management event for the process.
     pub(crate) fn cm_event(&self, kind: u32, id: u32, value: u32, ipv4: u32, entry: &Entry) {
         let (private_len, private) = get_private(entry);
+        let mode = match kind {
+            ioctl::CTX_REQUEST => entry[4],
+            _ => 0,
+        };
         self.push_event(ContextEvent {
             kind,
             id,
             value,
             ipv4,
             private_len,
-            reserved: 0,
+            mode,
             private,
         });
     }
@@ -431,6 +443,7 @@ impl Context {
             }
             let _ = objects.cqs.push_within_capacity(cq.clone());
             self.num_cqs.add(1, Relaxed);
+            self.card.counters.inc(D_CQS);
             Ok(())
         });
         if let Err(e) = result {
@@ -492,6 +505,7 @@ impl Context {
         drop(objects);
         if gone.is_some() {
             self.num_cqs.fetch_sub(1, Relaxed);
+            self.card.counters.sub(D_CQS, 1);
         }
     }
 
@@ -500,16 +514,16 @@ impl Context {
     /// Makes a queue pair.
     pub(crate) fn create_qp(&self, arg: &mut ioctl::CreateQp) -> Result {
         let depth = 1..=256;
-        let trigger_ok = arg.trigger <= u32::from(TRIGGER_BETWEEN)
+        let trigger_ok = arg.trigger <= u32::from(TRIGGER_ADAPTIVE)
             && arg.trigger_index <= u32::from(u8::MAX)
-            && (arg.trigger_index == 0 || arg.trigger == u32::from(TRIGGER_BETWEEN));
+            && (arg.trigger_index == 0 || arg.trigger >= u32::from(TRIGGER_BETWEEN));
         if !depth.contains(&arg.sq_depth)
             || !depth.contains(&arg.rq_depth)
             || !trigger_ok
             || arg.max_list > MAX_LIST
             || u64::from(arg.block) % PAGE != 0
             || arg.block > 1 << 20
-            || arg.reserved != 0
+            || arg.mode > u32::from(MODE_MESSAGE)
         {
             return Err(EINVAL);
         }
@@ -553,7 +567,7 @@ impl Context {
         let rq_addr = addr + u64::from(rq_start);
         entry[3] = self.asid | self.asid << 8 | sq_depth.ilog2() << 16 | rq_depth.ilog2() << 24;
         entry[4] = arg.send_cqn | arg.recv_cqn << 16;
-        entry[5] = arg.trigger | arg.trigger_index << 8 | arg.max_list << 16;
+        entry[5] = arg.trigger | arg.trigger_index << 8 | arg.max_list << 16 | arg.mode << 24;
         entry[6] = self.block(arg.block);
         put64(&mut entry, core::mem::offset_of!(QpCreate, sq_base), addr);
         put64(
@@ -770,14 +784,22 @@ impl Context {
     pub(crate) fn requested(&self, entry: &Entry) -> Result {
         {
             let mut tables = self.card.tables.lock();
-            let mine = tables.requests.iter().filter(|r| r.1 == self.asid);
-            if mine.count() >= MAX_PER_CONTEXT || tables.requests.len() == MAX_REQUESTS {
-                return Err(ENOSPC);
+            let (processes, waiting) = tables.listeners(self.mm.as_raw());
+            // The card has so many places for all who listen.
+            let share = (CM_REQUESTS as usize / processes.max(1)).max(1);
+            if waiting >= share || tables.requests.len() == MAX_REQUESTS {
+                return Err(EBUSY);
             }
             let _ = tables.requests.push_within_capacity((entry[1], self.asid));
         }
         self.cm_event(ioctl::CTX_REQUEST, entry[1], entry[3], entry[2], entry);
         Ok(())
+    }
+
+    /// A request is over before it was answered: the process need not see it.
+    pub(crate) fn request_over(&self, id: u32) {
+        let stale = |e: &ContextEvent| e.kind == ioctl::CTX_REQUEST && e.id == id;
+        self.events.lock().queue.retain(|e| !stale(e));
     }
 
     // ---- mappings and end -----------------------------------------------------------
@@ -858,7 +880,8 @@ impl Context {
                 found.and_then(|i| tables.requests.remove(i).ok())
             };
             let Some((request, _)) = request else { break };
-            let _ = self.card.call(command(CMD_CM_REJECT, request));
+            // Firmware keeps a place for it until it is answered.
+            let _ = self.card.call_patiently(command(CMD_CM_REJECT, request));
         }
         loop {
             let cq = self.objects.lock().cqs.last().cloned();

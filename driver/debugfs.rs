@@ -38,7 +38,7 @@ fn counters(card: &Arc<Card>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{} {}", name, value)?;
     }
     for (name, index, _) in DRV_COUNTER_TABLE {
-        writeln!(f, "{} {}", name, card.counters.get(*index as u32))?;
+        writeln!(f, "{} {}", name, card.drv_counter(*index as u32))?;
     }
     Ok(())
 }

@@ -119,7 +119,15 @@ fn dispatch(card: &Arc<Card>, entry: &Entry) -> Option<()> {
                 let mut reject = [0; ENTRY_WORDS];
                 reject[0] = CMD_CM_REJECT;
                 reject[2] = entry[1];
-                let _ = card.post(&[reject]);
+                reject[3] = if taken.is_some() { REASON_BUSY } else { 0 };
+                // Firmware keeps a place for it until it is answered.
+                card.answer(card.generation(), reject);
+            }
+        }
+        EV_CM_REQUEST_OVER => {
+            let mine = card.tables.lock().take_request(entry[1]);
+            if let Some(context) = mine.and_then(|asid| card.context(asid)) {
+                context.request_over(entry[1]);
             }
         }
         EV_CM_ESTABLISHED => {

@@ -13,14 +13,17 @@
 //! has been told to drop it and may still be finishing DMA), with the next fence to
 //! `Fencing`, and when that has ended to nothing.
 
+use core::ops::Deref;
+
 use crate::{
     abi::{counters::*, ring::*, status::*},
-    card::{spare, Budget, Card, Deadline, Entry, State, FENCE_CYCLES, PAGE},
+    card::{spare, Budget, Card, Deadline, Entry, State, FENCE_CYCLES, MAX_ASKED, PAGE},
     context::Context,
     mmu_notifier::{Event, Invalidate, Range},
     pin::{self, DmaPage, Mapping, PageId, PinnedPage},
 };
 use kernel::{
+    alloc::Flags,
     impl_has_work, new_work,
     prelude::*,
     rbtree::{RBTree, RBTreeNode, RBTreeNodeReservation},
@@ -34,10 +37,17 @@ use kernel::{
 
 /// Revocations that firmware is told of at a time.
 const MAX_REVOKING: usize = 16;
+/// Revocations for which there is memory beforehand.
+const MAX_REVOKED: usize = 64;
 /// Pages handled per lock hold when many are taken out.
 const BATCH: usize = 64;
 /// Attempts of one request before it is handed back to the card.
 const MAX_ATTEMPTS: u32 = 16;
+/// Milliseconds for which a request without memory waits, at first and at last: each time
+/// twice as long, so that it is refused after half a second.
+const NO_MEMORY_MS: core::ops::RangeInclusive<i64> = 1..=256;
+/// Times that a request which could not even be noted is tried again, all `NEED_MS`.
+const MAX_NEED_TRIES: u32 = 64;
 /// A page that was not released for so long is offered for eviction all the same: nobody
 /// may be using it (a QP that was destroyed). The card refuses if somebody does.
 const STALE_MS: i64 = 1000;
@@ -116,12 +126,13 @@ pub(crate) struct Space {
 }
 
 impl Space {
-    /// A space without pages, with a budget of `limit` pages.
-    pub(crate) fn new(limit: u64) -> Self {
-        Self {
+    /// A space without pages, with a budget of `limit` pages. Its lists have their memory from
+    /// the start: they change where none can be waited for.
+    pub(crate) fn new(limit: u64) -> Result<Self> {
+        Ok(Self {
             pages: RBTree::new(),
-            requests: KVec::new(),
-            revoking: KVec::new(),
+            requests: KVec::with_capacity(MAX_ASKED, GFP_KERNEL)?,
+            revoking: KVec::with_capacity(MAX_REVOKED, GFP_KERNEL)?,
             budget: Budget::new(limit),
             reserve: 2 * crate::abi::wqe::MAX_SGE as u64,
             unpinned: Instant::now(),
@@ -129,7 +140,7 @@ impl Space {
             faulting: Atomic::new(0),
             closing: false,
             ending: 0,
-        }
+        })
     }
 
     fn is_revoking(&self, first: u64, last: u64) -> bool {
@@ -147,7 +158,7 @@ impl Space {
         if self.revoking.push(range, GFP_ATOMIC | __GFP_NOWARN).is_ok() {
             return;
         }
-        // Without memory firmware is told of a larger range than need be.
+        // Without a place, nor memory for more, firmware is told of a larger range than need be.
         if let Some(r) = self.revoking.last_mut() {
             r.first = r.first.min(first);
             r.last = r.last.max(last);
@@ -206,24 +217,32 @@ impl Space {
         None
     }
 
-    /// Takes pages for which `f` says so out of the tree, as many as `out` has room for.
-    fn take_out(&mut self, out: &mut KVec<Node>, mut f: impl FnMut(u64, &PageEntry) -> bool) {
+    /// Takes pages for which `f` says so out of the tree, as many as `out` has room for; gives
+    /// their number.
+    fn take_out(
+        &mut self,
+        out: &mut [Option<Node>],
+        mut f: impl FnMut(u64, &PageEntry) -> bool,
+    ) -> usize {
+        let mut taken = 0;
         let mut cursor = self.pages.cursor_front_mut();
         while let Some(at) = cursor {
-            if out.len() == out.capacity() {
+            let Some(place) = out.get_mut(taken) else {
                 break;
-            }
+            };
             let (vpn, entry) = at.current();
             let vpn = *vpn;
             if f(vpn, entry) {
                 let (next, node) = at.remove_current();
-                let _ = out.push_within_capacity(node);
+                *place = Some(node);
+                taken += 1;
                 // At the end of the tree this is the previous element.
                 cursor = next.filter(|c| *c.current().0 > vpn);
             } else {
                 cursor = at.move_next();
             }
         }
+        taken
     }
 }
 
@@ -234,9 +253,9 @@ struct Fresh {
     slot: RBTreeNodeReservation<u64, PageEntry>,
 }
 
-/// A request of the card for pages.
-#[pin_data]
-pub(crate) struct Request {
+/// What the card asks for.
+#[derive(Clone)]
+pub(crate) struct Need {
     context: Arc<Context>,
     tag: u32,
     /// Run of firmware that has asked.
@@ -244,6 +263,14 @@ pub(crate) struct Request {
     first: u64,
     pages: u64,
     write: bool,
+    /// How often there was no memory to note it.
+    tries: u32,
+}
+
+/// A request of the card for pages that is looked after.
+#[pin_data]
+pub(crate) struct Request {
+    need: Need,
     since: Instant<Monotonic>,
     flags: Atomic<u32>,
     #[pin]
@@ -282,6 +309,28 @@ impl WorkItem for Request {
     }
 }
 
+impl Deref for Request {
+    type Target = Need;
+
+    fn deref(&self) -> &Need {
+        &self.need
+    }
+}
+
+impl Need {
+    fn request(&self, flags: Flags) -> Result<Arc<Request>> {
+        Arc::pin_init(
+            pin_init!(Request {
+                need: self.clone(),
+                since: Instant::now(),
+                flags: Atomic::new(0),
+                work <- new_work!("berth_request"),
+            }),
+            flags,
+        )
+    }
+}
+
 /// Outcome of one attempt at a request.
 enum Attempt {
     /// Answered, or will be tried again when something changes.
@@ -290,6 +339,8 @@ enum Attempt {
     Again,
     /// To be answered with a status.
     Answer(u32),
+    /// The host has no memory for it at the moment.
+    NoMemory,
     /// All places of the card's table for this page are taken.
     Full(u64),
 }
@@ -310,6 +361,52 @@ fn by_index(opcode: u32, index: u32) -> Entry {
 }
 
 impl Card {
+    /// Keeps a request for which there is no memory, and tries it again soon.
+    fn need_later(self: &Arc<Self>, need: Need) {
+        self.counters.inc(D_NO_MEMORY);
+        if self.needs.lock().push_within_capacity(need).is_err() {
+            // More than the card can have asked for: its state is not sound.
+            self.schedule_reset();
+        }
+        self.look_at_needs();
+    }
+
+    /// Tries requests again for which there was no memory.
+    pub(crate) fn run_needs(self: &Arc<Self>) {
+        let waiting = self.needs.lock().len();
+        for _ in 0..waiting {
+            let Ok(mut need) = self.needs.lock().remove(0) else {
+                break;
+            };
+            let request = need.request(GFP_KERNEL | __GFP_NOWARN);
+            // As long as this is held, the card is not reset.
+            let events = self.events.lock();
+            if self.state() != State::Up || self.generation() != need.generation {
+                continue;
+            }
+            match request {
+                Ok(request) => need.context.begin(request),
+                Err(_) if need.tries < MAX_NEED_TRIES => {
+                    need.tries += 1;
+                    self.need_later(need);
+                }
+                Err(_) => self.page_ready(need.generation, need.tag, PAGE_NO_MEMORY),
+            }
+            drop(events);
+        }
+    }
+
+    /// Forgets them.
+    pub(crate) fn drop_needs(&self) {
+        // A context that goes with the last of them must not do so under the lock.
+        while let Some(need) = {
+            let last = self.needs.lock().pop();
+            last
+        } {
+            drop(need);
+        }
+    }
+
     /// Answers a page request of firmware's run `generation`. Does not sleep.
     pub(crate) fn page_ready(self: &Arc<Self>, generation: u32, tag: u32, status: u32) {
         if status == PAGE_FAULT || status == PAGE_NO_PROCESS {
@@ -381,7 +478,7 @@ impl Context {
 
     // ---- events of the card ---------------------------------------------------------
 
-    /// The card needs pages.
+    /// The card needs pages. The caller, the interrupt thread, holds the lock of the events.
     pub(crate) fn page_need(self: &Arc<Self>, entry: &Entry) {
         let tag = entry[1];
         // Events are taken and the card is reset under the same lock, so this is the run
@@ -395,40 +492,40 @@ impl Context {
             Some(last) if len != 0 && last < VPN_END => last,
             _ => return self.card.page_ready(generation, tag, PAGE_FAULT),
         };
-        // The interrupt thread must not wait for memory: notifiers wait for the card, and
-        // the card for this thread. Without memory the card asks again.
-        let pages = last - first + 1;
-        let request = Arc::pin_init(
-            pin_init!(Request {
-                context: self.clone(),
-                tag,
-                generation,
-                first,
-                pages,
-                write: entry[3] & 1 != 0,
-                since: Instant::now(),
-                flags: Atomic::new(0),
-                work <- new_work!("berth_request"),
-            }),
-            GFP_ATOMIC | __GFP_NOWARN,
-        );
-        let Ok(request) = request else {
-            return self.card.page_ready(generation, tag, PAGE_OK);
+        let need = Need {
+            context: self.clone(),
+            tag,
+            generation,
+            first,
+            pages: last - first + 1,
+            write: entry[3] & 1 != 0,
+            tries: 0,
         };
+        // The interrupt thread must not wait for memory: notifiers wait for the card, and
+        // the card for this thread.
+        match need.request(GFP_ATOMIC | __GFP_NOWARN) {
+            Ok(request) => self.begin(request),
+            Err(_) => self.card.need_later(need),
+        }
+    }
+
+    /// Has a request looked after. The caller holds the lock of the events.
+    fn begin(self: &Arc<Self>, request: Arc<Request>) {
+        let card = &self.card;
         let mut space = self.space.lock();
         if space.closing || (space.ending != 0 && request.qpn() == space.ending) {
             drop(space);
-            return self.card.page_ready(generation, tag, PAGE_NO_PROCESS);
+            return card.page_ready(request.generation, request.tag, PAGE_NO_PROCESS);
         }
-        let kept = space
+        if space
             .requests
-            .push(request.clone(), GFP_ATOMIC | __GFP_NOWARN);
-        if kept.is_ok() {
-            space.start(&request);
-            return;
+            .push_within_capacity(request.clone())
+            .is_err()
+        {
+            // More than the card can have asked for: its state is not sound.
+            return card.schedule_reset();
         }
-        drop(space);
-        self.card.page_ready(generation, tag, PAGE_OK);
+        space.start(&request);
     }
 
     /// A use of a range has ended.
@@ -671,12 +768,9 @@ impl Context {
     // ---- giving pages back ----------------------------------------------------------
 
     /// Unpins pages that were taken out of the tree.
-    fn unpin(&self, nodes: &mut KVec<Node>) {
-        if nodes.is_empty() {
-            return;
-        }
+    fn unpin(&self, nodes: &mut [Option<Node>]) {
         let (mut pages, mut receive) = (0, 0);
-        while let Some(node) = nodes.pop() {
+        for node in nodes.iter_mut().filter_map(|place| place.take()) {
             let (_, page) = node.to_key_value();
             self.card.xlt.lock().give_back(page.index);
             pages += 1;
@@ -709,18 +803,9 @@ impl Context {
 
     /// Takes out and unpins all pages for which `f` says so.
     fn unpin_where(&self, mut f: impl FnMut(u64, &PageEntry) -> bool) {
-        // Without memory for a batch, one after the other.
-        let mut nodes = KVec::with_capacity(BATCH, GFP_NOWAIT).unwrap_or_else(|_| KVec::new());
-        if nodes.capacity() == 0 {
-            while nodes.reserve(1, GFP_NOWAIT).is_err() {
-                fsleep(Delta::from_millis(1));
-            }
-        }
-        loop {
-            self.space.lock().take_out(&mut nodes, &mut f);
-            if nodes.is_empty() {
-                return;
-            }
+        // No memory is taken where memory is given back.
+        let mut nodes = [const { None }; BATCH];
+        while self.space.lock().take_out(&mut nodes, &mut f) != 0 {
             self.unpin(&mut nodes);
         }
     }
@@ -835,7 +920,7 @@ impl Context {
                 entry[5] = (va >> 32) as u32;
                 entry[6] = len as u32;
                 entry[7] = (len >> 32) as u32;
-                let _ = self.card.call(entry);
+                let _ = self.card.call_patiently(entry);
             }
             {
                 let mut space = self.space.lock();
@@ -986,16 +1071,26 @@ impl Request {
     }
 
     fn run_request(self: &Arc<Self>) {
-        for _ in 0..MAX_ATTEMPTS {
+        let mut attempts = 0;
+        let mut nap = *NO_MEMORY_MS.start();
+        loop {
             match self.attempt() {
                 Attempt::Done => return,
-                Attempt::Again => {}
+                Attempt::Again if attempts < MAX_ATTEMPTS => attempts += 1,
+                // The address space does not come to rest here. The card asks again.
+                Attempt::Again => return self.answer(PAGE_OK),
                 Attempt::Full(vpn) => return self.make_room(vpn),
                 Attempt::Answer(status) => return self.answer(status),
+                Attempt::NoMemory => {
+                    self.context.card.counters.inc(D_NO_MEMORY);
+                    if !NO_MEMORY_MS.contains(&nap) {
+                        return self.answer(PAGE_NO_MEMORY);
+                    }
+                    fsleep(Delta::from_millis(nap));
+                    nap *= 2;
+                }
             }
         }
-        // The address space does not come to rest here. The card asks again.
-        self.answer(PAGE_OK);
     }
 
     /// Answers the request, unless that has been done.
@@ -1134,8 +1229,8 @@ impl Request {
             card.counters.inc(D_OVER_BUDGET);
             return Attempt::Answer(PAGE_OVER_BUDGET);
         }
-        let Ok(mut missing) = KVec::with_capacity(pages, GFP_KERNEL) else {
-            return Attempt::Answer(PAGE_FAULT);
+        let Ok(mut missing) = KVec::with_capacity(pages, GFP_KERNEL | __GFP_NOWARN) else {
+            return Attempt::NoMemory;
         };
         match self.plan(&mut missing) {
             // Charged: go on.
@@ -1154,6 +1249,7 @@ impl Request {
         context.uncharge(charged, self.write);
         match result {
             Ok(attempt) => attempt,
+            Err(e) if e == ENOMEM => Attempt::NoMemory,
             Err(e) => {
                 if card.may_log() {
                     dev_warn!(
@@ -1180,7 +1276,8 @@ impl Request {
         let Some(notifier) = notifier else {
             return Ok(Attempt::Answer(PAGE_NO_PROCESS));
         };
-        let mut pins = KVec::with_capacity(missing.len(), GFP_KERNEL)?;
+        // Room for all of them: what is pinned finds a place.
+        let mut pins = KVec::with_capacity(missing.len(), GFP_KERNEL | __GFP_NOWARN)?;
         {
             let Some(mm) = context.mm.mmget_not_zero() else {
                 return Ok(Attempt::Answer(PAGE_NO_PROCESS));
@@ -1196,15 +1293,17 @@ impl Request {
                 // Long-term for sends too: only that makes the process keep the page
                 // when it writes to it (copy-on-write is broken first), and a page may
                 // linger here.
-                pin::pin_remote(&mm, va, run, self.write, true, &mut pins)?;
+                pin::pin_remote(&mm, va, run, self.write, true, |page| {
+                    let _ = pins.push_within_capacity(page);
+                })?;
                 at += run;
             }
         }
         drop(notifier);
 
-        let mut fresh: KVec<Fresh> = KVec::with_capacity(missing.len(), GFP_KERNEL)?;
-        let mut entries: KVec<Entry> =
-            KVec::with_capacity(missing.len().div_ceil(3) + 1, GFP_KERNEL)?;
+        let flags = GFP_KERNEL | __GFP_NOWARN;
+        let mut fresh: KVec<Fresh> = KVec::with_capacity(missing.len(), flags)?;
+        let mut entries: KVec<Entry> = KVec::with_capacity(missing.len() + 1, flags)?;
         let bound = card.bound()?;
         let mut failed = None;
         for (vpn, pin) in missing.iter().zip(pins.drain_all()) {
@@ -1341,31 +1440,21 @@ impl Request {
             return Ok(false);
         }
         entries.clear();
-        let mut filled = 0;
         let mut entry = [0; ENTRY_WORDS];
         for f in fresh.iter() {
             if space.pages.get(&f.vpn).is_some() {
                 continue;
             }
             let page = &f.page;
-            let at = 4 + 4 * filled;
-            let place = u64::from(page.index) << 48 | f.vpn;
-            let addr = page.dma.addr() | u64::from(page.pin.is_write());
-            entry[at] = place as u32;
-            entry[at + 1] = (place >> 32) as u32;
-            entry[at + 2] = addr as u32;
-            entry[at + 3] = (addr >> 32) as u32;
-            filled += 1;
-            entry[0] = CMD_PAGE_INSTALL;
-            entry[1] = filled as u32;
-            entry[2] = context.asid;
-            if filled == 3 {
+            let (addr, write) = (page.dma.addr(), page.pin.is_write());
+            let name = (context.asid, f.vpn);
+            if !install_add(&mut entry, name, page.index, addr, write) {
                 let _ = entries.push_within_capacity(entry);
                 entry = [0; ENTRY_WORDS];
-                filled = 0;
+                install_add(&mut entry, name, page.index, addr, write);
             }
         }
-        if filled != 0 {
+        if entry[0] != 0 {
             let _ = entries.push_within_capacity(entry);
         }
         let _ = entries.push_within_capacity(ready(self.tag, PAGE_OK));

@@ -14,12 +14,15 @@ use kernel::{
     },
     page::{PAGE_SHIFT, PAGE_SIZE},
     prelude::*,
+    time::{delay::fsleep, Delta},
 };
 
 use crate::gate::BoundRef;
 
 /// Pages taken with one call, so that their array fits the stack.
 const BATCH: usize = 32;
+/// Times that a look at a page is tried again for want of memory.
+const MAX_TRIES: u32 = 50;
 
 /// A page pinned with `FOLL_PIN`.
 ///
@@ -66,17 +69,16 @@ pub(crate) struct PageId {
     write: bool,
 }
 
-/// Pins up to `BATCH` pages from `va` on and appends them to `out`.
+/// Pins up to `BATCH` pages from `va` on and hands them to `out`.
 fn pin_batch(
     mm: &MmWithUser,
     va: usize,
     pages: usize,
     flags: c_uint,
     write: bool,
-    out: &mut KVec<PinnedPage>,
+    mut out: impl FnMut(PinnedPage),
 ) -> Result<usize> {
     let pages = pages.min(BATCH);
-    out.reserve(pages, GFP_KERNEL)?;
     let mut array = [core::ptr::null_mut::<bindings::page>(); BATCH];
     let mut locked: c_int = 1;
     // SAFETY: `mm` has users; the lock is released below unless the call has done so.
@@ -102,28 +104,28 @@ fn pin_batch(
     }
     for page in &array[..got as usize] {
         let page = NonNull::new(*page).ok_or(EFAULT)?;
-        // INVARIANT: The call has pinned the page for us. (There is room: reserved above.)
-        let _ = out.push_within_capacity(PinnedPage { page, write });
+        // INVARIANT: The call has pinned the page for us.
+        out(PinnedPage { page, write });
     }
     Ok(got as usize)
 }
 
-/// Pins `pages` pages of `mm` from the page-aligned address `va` on and appends them to
-/// `out`. Faults them in where needed; may sleep for as long as a fault takes.
+/// Pins `pages` pages of `mm` from the page-aligned address `va` on and hands them to `out`
+/// one after the other. Faults them in where needed; may sleep for as long as a fault takes.
 ///
 /// `write` asks for write access, `longterm` for a pin without bound in time.
 ///
 /// # Errors
 ///
 /// `EFAULT` not mapped or no access, others as the memory manager gives them. Pages
-/// pinned before the error stay in `out`.
+/// pinned before the error have been handed over.
 pub(crate) fn pin_remote(
     mm: &MmWithUser,
     va: usize,
     pages: usize,
     write: bool,
     longterm: bool,
-    out: &mut KVec<PinnedPage>,
+    mut out: impl FnMut(PinnedPage),
 ) -> Result {
     let mut flags = 0;
     if write {
@@ -134,7 +136,14 @@ pub(crate) fn pin_remote(
     }
     let mut done = 0;
     while done < pages {
-        let got = pin_batch(mm, va + done * PAGE_SIZE, pages - done, flags, write, out)?;
+        let got = pin_batch(
+            mm,
+            va + done * PAGE_SIZE,
+            pages - done,
+            flags,
+            write,
+            &mut out,
+        )?;
         if got == 0 {
             return Err(EFAULT);
         }
@@ -172,19 +181,30 @@ pub(crate) fn recheck(mm: &MmWithUser, va: usize, page: PageId) -> Mapping {
         let watched = false;
         !watched
     };
-    let mut found = KVec::new();
+    let mut found = None;
     // A look without a fault first: it changes nothing.
-    let look = pin_batch(mm, va, 1, bindings::FOLL_NOFAULT, false, &mut found);
+    let look = pin_batch(mm, va, 1, bindings::FOLL_NOFAULT, false, |p| {
+        found = Some(p)
+    });
     if !matches!(look, Ok(1)) {
         if !may_fault {
             return Mapping::Changed;
         }
         let flags = if page.write { bindings::FOLL_WRITE } else { 0 };
-        if !matches!(pin_batch(mm, va, 1, flags, false, &mut found), Ok(1)) {
-            return Mapping::Changed;
+        let mut tries = 0;
+        loop {
+            match pin_batch(mm, va, 1, flags, false, |p| found = Some(p)) {
+                Ok(1) => break,
+                // Memory that is short for a moment takes nothing away from the process.
+                Err(e) if e == ENOMEM && tries < MAX_TRIES => {
+                    tries += 1;
+                    fsleep(Delta::from_millis(10));
+                }
+                _ => return Mapping::Changed,
+            }
         }
     }
-    match found.first() {
+    match found {
         Some(now) if now.id().page == page.page => Mapping::Same,
         _ => Mapping::Changed,
     }
@@ -241,10 +261,17 @@ impl Mapped {
             bytes,
             dir,
         };
-        // SAFETY: `addr` is mapped for this device.
+        // What `dma_need_sync` does, an inline function without binding: behind an IOMMU
+        // `__dma_need_sync` by itself says yes whatever the mapping is.
         #[cfg(CONFIG_DMA_NEED_SYNC)]
-        if unsafe { bindings::__dma_need_sync(raw, addr) } {
-            return Err(EIO);
+        {
+            let skip = bindings::struct_device_flags_DEV_FLAG_DMA_SKIP_SYNC;
+            // SAFETY: The device is bound; its flags are changed atomically by others.
+            let flags = unsafe { (&raw const (*raw).flags[0]).read_volatile() };
+            // SAFETY: `addr` is mapped for this device.
+            if flags >> skip & 1 == 0 && unsafe { bindings::__dma_need_sync(raw, addr) } {
+                return Err(EIO);
+            }
         }
         Ok(mapped)
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Access to the registers of BAR0.
 
-use crate::abi::{card, counters, host};
+use crate::abi::{card, counters, host, ring::ENTRY_WORDS};
 use kernel::{devres::Devres, io::Io, pci, prelude::*};
 
 /// Bytes of BAR0 that the driver uses.
@@ -43,6 +43,18 @@ impl Regs {
     pub(crate) fn write(&self, offset: u32, value: u32) {
         self.bar.try_access_with(|bar| {
             let _ = bar.try_write32(value, offset as usize);
+        });
+    }
+
+    /// Writes a command into the card, besides its place `index` in the ring.
+    pub(crate) fn push(&self, index: u16, entry: &[u32; ENTRY_WORDS]) {
+        self.bar.try_access_with(|bar| {
+            let _ = bar.try_write64(u64::from(index), host::HOST_CMD_PUSH as usize);
+            let words = (host::HOST_CMD_PUSH + host::CMD_PUSH_WORDS) as usize;
+            for (i, pair) in entry.chunks_exact(2).enumerate() {
+                let word = u64::from(pair[0]) | u64::from(pair[1]) << 32;
+                let _ = bar.try_write64(word, words + 8 * i);
+            }
         });
     }
 

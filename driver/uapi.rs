@@ -145,13 +145,31 @@ impl Session {
         }
     }
 
-    /// Copies a struct in, handles it, and copies it out again.
-    fn with<T: AsBytes + FromBytes>(arg: usize, f: impl FnOnce(&mut T) -> Result) -> Result {
-        let user = UserSlice::new(UserPtr::from_addr(arg), core::mem::size_of::<T>());
-        let (mut reader, mut writer) = user.reader_writer();
+    fn user<T>(arg: usize) -> UserSlice {
+        UserSlice::new(UserPtr::from_addr(arg), core::mem::size_of::<T>())
+    }
+
+    /// Copies a struct in and handles it.
+    fn take<T: FromBytes>(arg: usize, f: impl FnOnce(&T) -> Result) -> Result {
+        f(&Self::user::<T>(arg).reader().read::<T>()?)
+    }
+
+    /// Copies a struct in, handles it, and copies it out again. What was done is undone when the
+    /// caller cannot be told of it: a call has its whole effect or none.
+    fn exchange<T: AsBytes + FromBytes>(
+        arg: usize,
+        f: impl FnOnce(&mut T) -> Result,
+        undo: impl FnOnce(&T),
+    ) -> Result {
+        let (mut reader, mut writer) = Self::user::<T>(arg).reader_writer();
         let mut value = reader.read::<T>()?;
         f(&mut value)?;
-        writer.write(&value)
+        writer.write(&value).inspect_err(|_| undo(&value))
+    }
+
+    /// Copies a struct out.
+    fn give<T: AsBytes>(arg: usize, value: &T) -> Result {
+        Self::user::<T>(arg).writer().write(value)
     }
 
     fn dispatch(&self, cmd: u32, arg: usize) -> Result {
@@ -159,42 +177,57 @@ impl Session {
             return Err(ENOTTY);
         }
         match cmd {
-            IOC_CONTEXT => Self::with(arg, |a| self.make_context(a)),
-            IOC_QUERY => Self::with(arg, |a: &mut Query| {
-                *a = self.card.query();
-                Ok(())
-            }),
-            IOC_SET_NET => Self::with(arg, |a| self.set_net(a)),
-            IOC_SET_LIMITS => Self::with(arg, |a| self.set_limits(a)),
-            IOC_CREATE_CQ => Self::with(arg, |a| self.context()?.create_cq(a)),
-            IOC_DESTROY_CQ => Self::with(arg, |a| self.context()?.destroy_cq(handle(a)?)),
-            IOC_CREATE_QP => Self::with(arg, |a| self.context()?.create_qp(a)),
-            IOC_DESTROY_QP => Self::with(arg, |a| self.context()?.destroy_qp(handle(a)?)),
-            IOC_QUERY_QP => Self::with(arg, |a: &mut QueryQp| {
-                if a.reserved != 0 {
-                    return Err(EINVAL);
-                }
-                a.state = self.context()?.query_qp(a.qpn)?;
-                Ok(())
-            }),
-            IOC_LISTEN => Self::with(arg, |a| self.context()?.listen(handle(a)?)),
-            IOC_UNLISTEN => Self::with(arg, |a| self.context()?.unlisten(handle(a)?)),
-            IOC_CONNECT => Self::with(arg, |a: &mut Connect| self.context()?.connect(a)),
-            IOC_ACCEPT => Self::with(arg, |a: &mut Accept| self.context()?.answer(a, true)),
-            IOC_REJECT => Self::with(arg, |a: &mut Accept| self.context()?.answer(a, false)),
-            IOC_DISCONNECT => Self::with(arg, |a| self.context()?.disconnect(handle(a)?)),
-            IOC_GET_EVENT => Self::with(arg, |a: &mut ContextEvent| {
-                *a = self.context()?.take_event().ok_or(EAGAIN)?;
-                Ok(())
-            }),
+            IOC_CONTEXT => self.make_context(arg),
+            IOC_QUERY => Self::give(arg, &self.card.query()),
+            IOC_SET_NET => Self::take(arg, |a| self.set_net(a)),
+            IOC_SET_LIMITS => Self::take(arg, |a| self.set_limits(a)),
+            IOC_CREATE_CQ => Self::exchange(
+                arg,
+                |a| self.context()?.create_cq(a),
+                |a: &CreateCq| {
+                    let _ = self.context().map(|c| c.destroy_cq(a.cqn));
+                },
+            ),
+            IOC_DESTROY_CQ => Self::take(arg, |a| self.context()?.destroy_cq(handle(a)?)),
+            IOC_CREATE_QP => Self::exchange(
+                arg,
+                |a| self.context()?.create_qp(a),
+                |a: &CreateQp| {
+                    let _ = self.context().map(|c| c.destroy_qp(a.qpn));
+                },
+            ),
+            IOC_DESTROY_QP => Self::take(arg, |a| self.context()?.destroy_qp(handle(a)?)),
+            IOC_QUERY_QP => Self::exchange(
+                arg,
+                |a: &mut QueryQp| {
+                    if a.reserved != 0 {
+                        return Err(EINVAL);
+                    }
+                    a.state = self.context()?.query_qp(a.qpn)?;
+                    Ok(())
+                },
+                |_| (),
+            ),
+            IOC_LISTEN => Self::take(arg, |a| self.context()?.listen(handle(a)?)),
+            IOC_UNLISTEN => Self::take(arg, |a| self.context()?.unlisten(handle(a)?)),
+            IOC_CONNECT => Self::take(arg, |a: &Connect| self.context()?.connect(a)),
+            IOC_ACCEPT => Self::take(arg, |a: &Accept| self.context()?.answer(a, true)),
+            IOC_REJECT => Self::take(arg, |a: &Accept| self.context()?.answer(a, false)),
+            IOC_DISCONNECT => Self::take(arg, |a| self.context()?.disconnect(handle(a)?)),
+            IOC_GET_EVENT => {
+                let context = self.context()?;
+                let event = context.take_event().ok_or(EAGAIN)?;
+                Self::give(arg, &event).inspect_err(|_| context.put_back(event))
+            }
             IOC_COUNTERS => self.counters(arg),
-            IOC_READ_LOG => Self::with(arg, |a| self.read_log(a)),
-            IOC_RESET => Self::with(arg, |a: &mut Handle| {
+            IOC_READ_LOG => Self::exchange(arg, |a| self.read_log(a), |_| ()),
+            IOC_RESET => Self::take(arg, |a: &Handle| {
                 handle(a)?;
                 require(Capability::SysAdmin)?;
+                self.card.forgive();
                 self.card.reset("asked for")
             }),
-            IOC_CRASH => Self::with(arg, |a: &mut Handle| {
+            IOC_CRASH => Self::take(arg, |a: &Handle| {
                 let how = handle(a)?;
                 require(Capability::SysAdmin)?;
                 self.crash(how)
@@ -203,7 +236,9 @@ impl Session {
         }
     }
 
-    fn make_context(&self, arg: &mut uapi::Context) -> Result {
+    fn make_context(&self, at: usize) -> Result {
+        let (mut reader, mut writer) = Self::user::<uapi::Context>(at).reader_writer();
+        let mut arg = reader.read::<uapi::Context>()?;
         if arg.abi != ABI_VERSION || arg.reserved != 0 {
             return Err(EINVAL);
         }
@@ -217,11 +252,13 @@ impl Session {
         let context = Context::new(&self.card, mm, event_fd)?;
         arg.asid = context.asid;
         arg.doorbell_offset = context::DOORBELL_OFFSET;
+        // Told first: a descriptor becomes a context once, for good.
+        writer.write(&arg).inspect_err(|_| context.close())?;
         self.context.populate(context);
         Ok(())
     }
 
-    fn set_net(&self, arg: &mut SetNet) -> Result {
+    fn set_net(&self, arg: &SetNet) -> Result {
         require(Capability::NetAdmin)?;
         let mac = [
             arg.mac[0], arg.mac[1], arg.mac[2], arg.mac[3], arg.mac[4], arg.mac[5],
@@ -258,7 +295,7 @@ impl Session {
         Ok(())
     }
 
-    fn set_limits(&self, arg: &mut SetLimits) -> Result {
+    fn set_limits(&self, arg: &SetLimits) -> Result {
         let known = LIMIT_LINGER | LIMIT_CARD_BUDGET | LIMIT_CONTEXT_BUDGET | LIMIT_RESET_PEAK;
         if arg.mask & !known != 0 {
             return Err(EINVAL);
@@ -317,10 +354,9 @@ impl Session {
         let Counters { rtl, fw, .. } = &mut *counters;
         self.card.regs.counters(rtl, fw);
         for (i, value) in counters.drv.iter_mut().enumerate().take(NUM_DRV_COUNTERS) {
-            *value = self.card.counters.get(i as u32);
+            *value = self.card.drv_counter(i as u32);
         }
-        let user = UserSlice::new(UserPtr::from_addr(arg), core::mem::size_of::<Counters>());
-        user.writer().write(&*counters)
+        Self::give(arg, &*counters)
     }
 
     fn read_log(&self, arg: &mut ReadLog) -> Result {
@@ -337,7 +373,9 @@ impl Session {
             if n == 0 {
                 break;
             }
-            writer.write_slice(&chunk[..n])?;
+            writer
+                .write_slice(&chunk[..n])
+                .inspect_err(|_| self.card.lose_log(n))?;
             copied += n as u32;
         }
         arg.bytes = copied;

@@ -1,11 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // Reads of host memory by berth_dma_rd: none crosses a page or a multiple of the maximum read request, none is longer
 // than that, none begins while `stop`.
+// Their answers, whatever the host says and when: nothing is written or passed on but the bytes of a read that is awaited, in
+// its own range, in order; the first error, whatever beat it is marked on, ends the read with an error; all its bytes end it
+// without one. A tag is asked with again only when all bytes of its read, in order, or a refusal, have come, or two ticks at
+// least after a reset.
+// Of the host only this is assumed: tag, offset and length hold through the beats of a completion. Of the memories, which are taken
+// away: what is read of a tag is what was stored with its read.
 module dma_rd_proof #(
     parameter DATA_W = 64
 ) (
     input logic                clk,
-    input logic                rst_in,
+    input logic                rst_in, cold_in, tick,
+    input logic [ 5:0]         t_in,
+    input logic [ 3:0]         lane_in,
     input logic                cmd_valid, cmd_bad, cmd_virtual, cmd_attach,
     input logic [17:0]         cmd_local,
     input logic [12:0]         cmd_len,
@@ -39,13 +47,15 @@ module dma_rd_proof #(
 );
     logic started_q = 1'b0;
     always_ff @(posedge clk) started_q <= 1'b1;
-    wire rst = !started_q || rst_in;
+    wire rst = !started_q || rst_in || cold_in;
+    wire cold = !started_q || cold_in;
     logic [3:0] log2_read;   // any, and then the same for ever
     always_ff @(posedge clk) if (!started_q) log2_read <= log2_in;
 
     logic                  cmd_ready, done_valid, att_done, fp_ready, fd_valid, qr_ready, qc_valid, qc_more, qc_last;
     logic                  qc_err, quiet, busy, lk_req, ring_ready, ring_cpl_valid, ring_cpl_more, ring_cpl_end;
     logic                  ring_cpl_err, hrd_valid, hcpl_ready, pw_valid, inc_request, inc_no_translation, inc_host_error;
+    logic                  inc_timeout, inc_unexpected;
     logic [15:0]           done_tag;
     logic [ 7:0]           done_status, att_status, fd_tag, lk_asid;
     logic [ 3:0]           att_slot;
@@ -105,5 +115,156 @@ module dma_rd_proof #(
         assert (\dut.off_q == 13'd0 || (\dut.pg_valid && \dut.off_q < \dut.pg_len && !\dut.skip_q ));
         assert (!\dut.front.active_q || \dut.front.bad_q || \dut.front.left_q != 13'd0);
         assert (!\dut.front.looking_q || (!\dut.pg_valid && \dut.front.active_q && !\dut.front.bad_q ));
+    end
+
+    // ---- the answers to the reads of one tag, any ----------------------------------------------
+    logic [ 5:0] t;
+    logic [ 3:0] lane;      // and one byte of what is written
+    always_ff @(posedge clk) if (!started_q) {t, lane} <= {t_in, lane_in};
+    (* hierconn *) wire        \dut.seg_go ;
+    (* hierconn *) wire        \dut.ring_go ;
+    (* hierconn *) wire        \dut.queue_go ;
+    (* hierconn *) wire [ 5:0] \dut.free_tag ;
+    (* hierconn *) wire [18:0] \dut.pg_local ;
+    (* hierconn *) wire [12:0] \dut.seg ;
+    (* hierconn *) wire [18:0] \dut.base ;
+    (* hierconn *) wire [12:0] \dut.len ;
+    (* hierconn *) wire [12:0] \dut.next ;
+    (* hierconn *) wire [ 1:0] \dut.kind ;
+    (* hierconn *) wire [ 5:0] \dut.ct ;
+    (* hierconn *) wire [63:0] \dut.fly_q ;
+    (* hierconn *) wire [63:0] \dut.dead_q ;
+    (* hierconn *) wire [63:0] \dut.old_q ;
+    (* hierconn *) wire [63:0] \dut.one_q ;
+    (* hierconn *) wire [63:0] \dut.two_q ;
+    (* hierconn *) wire [63:0] \dut.late_q ;
+    (* hierconn *) wire        \dut.give_go ;
+    (* hierconn *) wire [ 5:0] \dut.giving_tag_q ;
+    (* hierconn *) wire        \dut.first_q ;
+    (* hierconn *) wire        \dut.held_q ;
+    (* hierconn *) wire        \dut.hurt_q ;
+    (* hierconn *) wire        \dut.odd_q ;
+    (* hierconn *) wire [12:0] \dut.at_q ;
+    (* hierconn *) wire [12:0] \dut.rest_q ;
+    (* hierconn *) wire        \dut.end_q ;
+    (* hierconn *) wire        \dut.err_q ;
+    localparam [12:0] BYTES = DATA_W / 8;
+
+    // What it was asked for; whether its user waits, and whether the host owes anything. Ticks since then, or since the reset
+    // that it is older than.
+    logic        live_q, owed_q, old_q;
+    logic [ 1:0] ticks_q, kind_q;
+    logic [12:0] len_q, next_q;
+    logic [18:0] base_q;
+    wire go = (\dut.seg_go || \dut.ring_go || \dut.queue_go ) && \dut.free_tag == t;
+
+    // The completion at hand.
+    logic        mid_q, held_q, hurt_q, odd_q;
+    logic [ 5:0] tag_q;
+    logic [12:0] off_q, clen_q;
+    logic [13:0] seen_q;    // bytes of its beats, or more than any has
+    wire         take = hcpl_valid && hcpl_ready;
+    wire         mine = take && hcpl_tag == t && (mid_q ? held_q : owed_q);
+    wire [13:0]  seen = mid_q ? seen_q : 14'd0;
+    wire [13:0]  upto = {1'b0, hcpl_off} + {1'b0, hcpl_len};
+    wire         odd = (mid_q && odd_q) || hcpl_off != next_q || upto > {1'b0, len_q} || seen >= {1'b0, hcpl_len}
+                    || (hcpl_last && {1'b0, hcpl_len} > seen + {1'b0, BYTES});
+    wire         bad = hcpl_err || (mid_q && hurt_q) || odd;
+    wire         all = upto == {1'b0, len_q};
+    wire         hears = mine && live_q && hcpl_last && (bad || all);
+    wire         given = \dut.give_go && \dut.giving_tag_q == t && live_q;
+    always_comb begin
+        assume (!(mid_q && hcpl_valid) || (hcpl_tag == tag_q && hcpl_off == off_q && hcpl_len == clen_q));
+        assume (!owed_q || \dut.ct != t || (\dut.base == base_q && \dut.len == len_q && \dut.next == next_q && \dut.kind == kind_q));
+        assume (\dut.kind != 2'd3);
+    end
+    always_ff @(posedge clk) begin
+        if (take) begin
+            mid_q  <= !hcpl_last;
+            hurt_q <= hcpl_err || (mid_q && hurt_q);
+            odd_q  <= odd;
+            seen_q <= seen >= 14'h2000 ? 14'h2000 : seen + {1'b0, BYTES};
+            if (!mid_q) begin
+                held_q <= hcpl_tag == t && owed_q;
+                tag_q  <= hcpl_tag;
+                off_q  <= hcpl_off;
+                clen_q <= hcpl_len;
+            end
+        end
+        if (hears || given) live_q <= 1'b0;
+        if (mine && hcpl_last && !odd) next_q <= upto[12:0];
+        if (mine && hcpl_last && ((all && !odd) || (hcpl_err && hcpl_len == 13'd0))) owed_q <= 1'b0;
+        if (tick && ticks_q != 2'd3) ticks_q <= ticks_q + 2'd1;
+        if (go) begin
+            live_q  <= 1'b1;
+            owed_q  <= 1'b1;
+            old_q   <= 1'b0;
+            ticks_q <= 2'd0;
+            held_q  <= 1'b0;
+            next_q  <= 13'd0;
+            base_q  <= \dut.seg_go ? \dut.pg_local + {6'd0, \dut.off_q } : \dut.ring_go ? {16'd0, ring_tag} : {10'd0, qr_tag};
+            len_q   <= \dut.seg_go ? \dut.seg : \dut.ring_go ? ring_len : {3'd0, qr_len};
+            kind_q  <= \dut.seg_go ? 2'd0 : \dut.ring_go ? 2'd1 : 2'd2;
+        end
+        if (rst) begin
+            live_q  <= 1'b0;
+            old_q   <= 1'b1;
+            if (!old_q || go || cold) ticks_q <= 2'd0;
+        end
+        if (cold) {owed_q, mid_q} <= 2'd0;
+    end
+
+    // What is written next came from this tag; and what is told with it.
+    logic        put_q, put_live_q, told_q, fresh_q, told_err_q;
+    logic [18:0] put_base_q;
+    logic [12:0] put_len_q;
+    wire  [18:0] within = pw_addr + {15'd0, lane} - put_base_q;
+    always_ff @(posedge clk) begin
+        if (take || \dut.give_go ) begin
+            put_q      <= take && hcpl_tag == t;
+            put_live_q <= mine && live_q && kind_q == 2'd0;
+            put_base_q <= base_q;
+            put_len_q  <= len_q;
+        end
+        fresh_q    <= (mine && live_q && kind_q == 2'd0) || (given && kind_q == 2'd0);
+        told_q     <= hears || given;
+        told_err_q <= given || bad;
+        if (rst) {put_q, fresh_q} <= 2'd0;
+    end
+    always_comb if (!rst) begin
+        // Written are bytes of a read that is awaited only, and within its range.
+        assert (!(pw_valid && pw_strb[lane] && put_q) || (put_live_q && within < {6'd0, put_len_q}));
+        // The end, and its error, are told: of DMA with the last word, to the others at once.
+        assert (!fresh_q || (pw_valid && \dut.end_q == told_q && (!told_q || \dut.err_q == told_err_q)));
+        if (take && hcpl_tag == t) begin
+            assert (!(ring_cpl_valid || ring_cpl_end || qc_valid) || (mine && live_q));
+            assert (!(mine && live_q && kind_q == 2'd1) || (ring_cpl_end == hears && (!hears || ring_cpl_err == bad)));
+            assert (!(mine && live_q && kind_q == 2'd2) || ((qc_valid && qc_last) == hears && (!hears || qc_err == bad)));
+            assert (!ring_cpl_valid || !bad);
+            assert (!(qc_valid && !qc_last) || !bad);
+        end
+        if (given && kind_q == 2'd1) assert (ring_cpl_end && ring_cpl_err);
+        if (given && kind_q == 2'd2) assert (qc_valid && qc_last && qc_err);
+        // Asked with again only when nothing is owed, or long after a reset.
+        assert (!(go && owed_q) || (old_q && ticks_q == 2'd3));
+    end
+    // For the proof; what outlives a reset holds in it as well.
+    always_comb if (started_q) begin
+        assert (live_q == (\dut.fly_q [t] && !\dut.dead_q [t]));
+        assert (!live_q || owed_q);
+        assert (owed_q || !\dut.fly_q [t]);
+        assert (!owed_q || \dut.fly_q [t] || (old_q && ticks_q == 2'd3));
+        assert (!\dut.fly_q [t] || \dut.old_q [t] == old_q);
+        assert (!\dut.late_q [t] || ticks_q == 2'd3);
+        assert (!\dut.two_q [t] || ticks_q >= 2'd2);
+        assert (!\dut.one_q [t] || ticks_q != 2'd0);
+        assert (!old_q || !live_q);
+        assert (mid_q == !\dut.first_q && (mid_q || (!\dut.hurt_q && !\dut.odd_q )));
+        assert (!(mid_q && tag_q == t) || ((!\dut.held_q || (held_q && \dut.fly_q [t])) && (!(held_q && \dut.fly_q [t]) || \dut.held_q )));
+        assert (!(mid_q && tag_q != t && held_q));
+        assert (!(mid_q && tag_q == t && held_q && \dut.fly_q [t]) || (hurt_q == \dut.hurt_q && odd_q == \dut.odd_q ));
+        assert (!mid_q || \dut.rest_q == ({1'b0, clen_q} > seen_q ? clen_q - seen_q[12:0] : 13'd0));
+        assert (!mid_q || \dut.rest_q == 13'd0 || \dut.at_q == off_q + seen_q[12:0]);
+        assert (!mid_q || (seen_q != 14'd0 && seen_q[2:0] == 3'd0));
     end
 endmodule

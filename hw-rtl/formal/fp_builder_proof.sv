@@ -16,7 +16,7 @@ module fp_builder_proof #(
     parameter QW = $clog2(QPS)
 ) (
     input logic          clk, rst_in,
-    input logic          cmd_valid, cmd_foreign, post_valid, post_credit, post_commit, landed_valid, lfr_ready, hurry,
+    input logic          cmd_valid, cmd_foreign, post_early, post_valid, post_credit, post_commit, landed_valid, lfr_ready, hurry,
     input logic [31:0]   now, cmd_first, cmd_epoch, post_size,
     input logic [3:0]    cmd_op,
     input logic [QW-1:0] cmd_q, post_q, landed_q,
@@ -39,10 +39,10 @@ module fp_builder_proof #(
         .cmd_epoch(cmd_epoch), .cmd_max_list(cmd_max_list), .cmd_trigger(cmd_trigger), .cmd_index(cmd_index),
         .cmd_few(cmd_few), .cmd_repeat(cmd_repeat), .cmd_foreign(cmd_foreign),
         .post_valid(post_valid), .post_q(post_q), .post_credit(post_credit), .post_size(post_size),
-        .post_commit(post_commit), .landed_valid(landed_valid), .landed_q(landed_q),
+        .post_commit(post_commit), .post_early(post_early), .landed_valid(landed_valid), .landed_q(landed_q),
         .ann_we(ann_we), .ann_q(ann_q), .ann_number(ann_number),
         .lfr_valid(lfr_valid), .lfr_ready(lfr_ready), .lfr_q(lfr_q), .lfr_begin(lfr_begin), .lfr_epoch(lfr_epoch),
-        .lfr_first(lfr_first), .lfr_n(lfr_n), .lfr_sizes(lfr_sizes), .hurry(hurry));
+        .lfr_first(lfr_first), .lfr_n(lfr_n), .lfr_sizes(lfr_sizes), .told_room(1'b1), .hurry(hurry));
 
     // As in berth_fp_builder.
     typedef struct packed {
@@ -54,7 +54,9 @@ module fp_builder_proof #(
         logic [1:0]  trigger;
         logic [7:0]  index;
         logic [15:0] again;
-        logic [31:0] stamp;
+        logic [31:0] stamp, left;
+        logic [26:0] round;
+        logic        early;
     } row_t;
     row_t stored_q, read_q;
     localparam RW = $bits(stored_q);
@@ -86,7 +88,7 @@ module fp_builder_proof #(
     (* hierconn *) wire \dut.g_sizes[0].m_sizes.we , \dut.g_sizes[1].m_sizes.we , \dut.g_sizes[0].m_sizes.re ,
         \dut.g_sizes[1].m_sizes.re , \dut.odd_q ;
     (* hierconn *) wire \dut.take , \dut.we , \dut.run_q , \dut.p_pop , \dut.p_credit , \dut.p_commit , \dut.l_pop ,
-        \dut.tell , \dut.head_q , \dut.there_q , \dut.credit_q , \dut.commit_q ;
+        \dut.tell , \dut.head_q , \dut.there_q , \dut.credit_q , \dut.commit_q , \dut.p_early , \dut.early_q ;
 
     (* anyconst *) logic [QW-1:0] the_q;
     (* anyconst *) logic [31:0]   the_n;    // a credit
@@ -114,7 +116,7 @@ module fp_builder_proof #(
     end
 
     // ---- what happens to the QP's credits ------------------------------------------------------------
-    logic        starts, voids, unposts, posts, commits, lands, on_q, foreign_q;    // in the clock after it was taken
+    logic        starts, voids, unposts, posts, commits, early, lands, on_q, foreign_q;    // in the clock after it was taken
     logic [31:0] void_q, size_q;
     always_ff @(posedge clk) begin
         starts  <= cmd_valid && cmd_ready && cmd_q == the_q && cmd_op == X_START && !rst;
@@ -122,6 +124,7 @@ module fp_builder_proof #(
         unposts <= cmd_valid && cmd_ready && cmd_q == the_q && cmd_op == X_UNPOST && !rst;
         posts   <= \dut.p_pop && \dut.p_q == the_q && \dut.p_credit && !rst;
         commits <= \dut.p_pop && \dut.p_q == the_q && \dut.p_commit && !rst;
+        early   <= \dut.p_early ;
         lands   <= \dut.l_pop && \dut.l_q == the_q && !rst;
         void_q  <= cmd_first;
         size_q  <= \dut.p_size ;
@@ -135,13 +138,17 @@ module fp_builder_proof #(
     logic [6:0]  max_q;
     logic [1:0]  policy_q;
     logic [7:0]  index_q;
+    logic        early_q;                       // an adaptive trigger is the first credit
     logic        proof_q, trigger_q;            // what the last list waits for
     logic [31:0] first_q, trigger_at_q;         // the last list
     logic [6:0]  n_q;
     always_ff @(posedge clk) begin
         on_q     <= !rst && (on_q || starts);
         posted_q <= voids ? void_q : unposts ? listed_q : after;
-        if (commits) committed_q <= after;
+        if (commits) begin
+            committed_q <= after;
+            early_q     <= early;
+        end
         if (voids || unposts) committed_q <= voids ? void_q : listed_q;
         listed_q <= voids ? void_q : news ? listed_q + 32'(n) : foreign_q && commits ? after : listed_q;
         landed_n_q <= landed_n_q + 32'(lands);
@@ -152,8 +159,8 @@ module fp_builder_proof #(
             trigger_q    <= 1'b1;
             first_q      <= listed_q;
             n_q          <= n;
-            trigger_at_q <= listed_q + (policy_q == 2'd1 || (policy_q == 2'd2 && index_q >= 8'(n)) ? 32'(n) - 32'd1
-                                        : policy_q == 2'd2 ? 32'(index_q) : 32'd0);
+            trigger_at_q <= listed_q + (policy_q == 2'd3 && early_q ? 32'd0 : policy_q == 2'd1 || (policy_q[1] && index_q >= 8'(n)) ? 32'(n) - 32'd1
+                                        : policy_q[1] ? 32'(index_q) : 32'd0);
         end
         if (voids || starts) begin
             proof_q   <= 1'b0;
@@ -168,6 +175,7 @@ module fp_builder_proof #(
             max_q       <= cmd_max_list;
             policy_q    <= cmd_trigger;
             index_q     <= cmd_index;
+            early_q     <= 1'b0;
             foreign_q   <= cmd_foreign;
         end
     end
@@ -216,7 +224,7 @@ module fp_builder_proof #(
         // For the proof.
         assert (stored_q.posted == posted_q && stored_q.committed == committed_q && stored_q.announced == listed_q
                 && stored_q.landed == landed_n_q && stored_q.epoch == epoch_q && stored_q.max_list == max_q
-                && stored_q.trigger == policy_q && stored_q.index == index_q && stored_q.foreign == foreign_q);
+                && stored_q.trigger == policy_q && stored_q.index == index_q && stored_q.early == early_q && stored_q.foreign == foreign_q);
         assert (stored_q.list_sent == (proof_q || trigger_q));
         assert (!stored_q.list_sent || (stored_q.list_first == first_q && stored_q.trigger_at == trigger_at_q
                 && listed_q == first_q + 32'(n_q) && n_q != 7'd0 && n_q <= max_q && trigger_at_q - first_q < 32'(n_q)
@@ -236,6 +244,7 @@ module fp_builder_proof #(
         assert (unposts == (works && \dut.op_q == COMMAND && \dut.cmd_op_q == X_UNPOST));
         assert (posts == (works && \dut.op_q == POST && \dut.credit_q ));
         assert (commits == (works && \dut.op_q == POST && \dut.commit_q ));
+        if (commits) assert (early == \dut.early_q );
         assert (lands == (works && \dut.op_q == LANDED));
         assert (void_q == \dut.first_q && size_q == \dut.size_q );
         assert (!going || 9'(before) + 9'(\dut.left_q ) + (\dut.there_q ? 9'(shown) : 9'd0) == 9'(lfr_n));

@@ -2,13 +2,15 @@
 // Receive slots of berth_mac_rx: each belongs to exactly one at any time: the free ones, the one that waits for the
 // next frame, the frame that is being written, the frames that are being judged, the good ones that wait, the fast
 // path, the descriptors that wait, the core. So none is lost, and none is written while another has it: a beat goes
-// to packet RAM within the slot of its frame only.
+// to packet RAM within the slot of its frame only. The descriptors and the core have at most CORE_SLOTS between them: a frame that
+// would be one more is dropped, and its slot is free again (once the card knows its address, which stays).
 //
 // The fast path gives back, or passes on to the core, what it has; the core may say anything. The two queues give
 // what was put into them once (fifo_proof; here, for the slot that is looked at) and have room, as they have as many words
 // as there are slots, and hold a slot once. CRC, headers and their copies are free.
 module mac_rx_proof #(
-    parameter DATA_W = 64
+    parameter DATA_W     = 64,
+    parameter CORE_SLOTS = 8
 ) (
     input logic                clk, rst_in, hard_rst,
     input logic                rx_valid, rx_last, rx_err, lo_valid, lo_last, rw_ready, rf_ready, hd_re, rfree_valid,
@@ -23,14 +25,16 @@ module mac_rx_proof #(
 );
     localparam BYTES = DATA_W / 8;
     localparam LB    = $clog2(BYTES);
+    localparam FRAME_W = 23;      // of what is judged, the slot in the low bits
     logic started_q = 1'b0;
     always_ff @(posedge clk) started_q <= 1'b1;
     wire rst = !started_q || rst_in;
 
-    logic        rw_valid, rf_valid, cpu_ready, desc_valid;
+    logic        rw_valid, rf_valid, cpu_ready, desc_valid, ev_core, ev_core_full;
     logic [17:0] rw_addr, rf_addr;
     logic [3:0]  desc_slot;
-    berth_mac_rx #(.DATA_W(DATA_W)) dut (.clk(clk), .rst(rst), .hard_rst(hard_rst),
+    berth_mac_rx #(.DATA_W(DATA_W), .CORE_SLOTS(CORE_SLOTS)) dut (.clk(clk), .rst(rst), .hard_rst(hard_rst), .own_mac(own_mac),
+        .ev_core(ev_core), .ev_core_full(ev_core_full),
         .rx_valid(rx_valid), .rx_data(rx_data), .rx_keep(rx_keep), .rx_last(rx_last), .rx_err(rx_err),
         .lo_valid(lo_valid), .lo_data(lo_data), .lo_keep(lo_keep), .lo_last(lo_last),
         .rw_valid(rw_valid), .rw_ready(rw_ready), .rw_addr(rw_addr),
@@ -50,27 +54,25 @@ module mac_rx_proof #(
     (* hierconn *) wire [LB:0] \dut.st_bytes_q ;
     (* hierconn *) wire [15:0] \dut.pos_q ;
     (* hierconn *) wire [4:0]  \dut.judge_valid_q ;
+    (* hierconn *) wire [5*FRAME_W-1:0] \dut.judge_q ;
     (* hierconn *) wire        \dut.check ;
     (* hierconn *) wire        \dut.good ;
     (* hierconn *) wire        \dut.good_room ;
     (* hierconn *) wire [3:0]  \dut.good_slot ;
     (* hierconn *) wire [15:0] \dut.free_q ;
     (* hierconn *) wire [15:0] \dut.lent_q ;
+    (* hierconn *) wire [15:0] \dut.core_q ;
 
     function automatic logic [17:0] address(input logic [3:0] slot);
         address = berth_regs_pkg::PKT_RX_BASE[17:0] + slot * berth_regs_pkg::SLOT_BYTES[17:0];
     endfunction
 
     (* anyconst *) logic [3:0] the_slot;
+    (* anyconst *) logic [47:0] own_mac;
 
     // Frames that are being judged, as long as it takes.
-    logic [3:0] judged_slot_q [0:4];
     logic [4:0] judged;
-    always_ff @(posedge clk) begin
-        judged_slot_q[0] <= \dut.st_slot_q ;
-        for (int i = 1; i < 5; i++) judged_slot_q[i] <= judged_slot_q[i-1];
-    end
-    always_comb for (int i = 0; i < 5; i++) judged[i] = \dut.judge_valid_q [i] && judged_slot_q[i] == the_slot;
+    always_comb for (int i = 0; i < 5; i++) judged[i] = \dut.judge_valid_q [i] && \dut.judge_q [FRAME_W*i +: 4] == the_slot;
 
     // Who has it, where only its users see that. An address is in the first 512 bytes of a slot.
     logic waits_q, fast_q, told_q;
@@ -89,11 +91,16 @@ module mac_rx_proof #(
         if (\dut.check && \dut.good && judged[4]) waits_q <= 1'b1;
         if (shown && rf_ready) {waits_q, fast_q} <= 2'b01;
         if (backs) fast_q <= 1'b0;
-        if (passes) {fast_q, told_q} <= 2'b01;
+        if (passes) {fast_q, told_q} <= {1'b0, ev_core};
         if (desc_valid && desc_pop && desc_slot == the_slot) told_q <= 1'b0;
         if (rst) {waits_q, fast_q, told_q} <= '0;
     end
 
+    logic [4:0] core_n;
+    always_comb begin
+        core_n = '0;
+        for (int i = 0; i < 16; i++) core_n = core_n + {4'd0, \dut.core_q [i]};
+    end
     wire writes = (\dut.in_frame_q || \dut.st_valid_q ) && \dut.st_slot_q == the_slot;
     wire next   = \dut.slot_valid_q && \dut.slot_q == the_slot;
     always_comb if (!rst) begin
@@ -101,6 +108,8 @@ module mac_rx_proof #(
                 + 4'(judged[3]) + 4'(judged[4]) + 4'(waits_q) + 4'(fast_q) + 4'(told_q) + 4'(\dut.lent_q [the_slot]) == 4'd1);
         assert (!rw_valid || ({1'b0, rw_addr} >= {1'b0, address(\dut.st_slot_q )} && {1'b0, rw_addr} + 19'(BYTES)
                               <= {1'b0, address(\dut.st_slot_q )} + {1'b0, berth_regs_pkg::SLOT_BYTES[17:0]}));
+        assert (\dut.core_q [the_slot] == (told_q || \dut.lent_q [the_slot]));
+        assert ((own_mac == '0 || core_n <= CORE_SLOTS[4:0]) && ev_core_full == (cpu_valid && !ev_core));
         assert (!shown || rf_addr == address(the_slot));
         // For the proof.
         assert (!\dut.st_valid_q || \dut.st_last_q != \dut.in_frame_q );

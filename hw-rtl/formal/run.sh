@@ -171,11 +171,19 @@ mutant berth_fp_pool.sv 's/if (!valid || take) begin/if (!valid) begin/'
 mutant berth_fp_pool.sv 's/if (give) free_q/if (give \&\& !take) free_q/'
 
 silent="berth_dma_rd.sv berth_dma_page.sv"
-induction=6
+free="base_q len_q next_q kind_q" induction=6 frames=12
 dma_rd="berth_regs_pkg.sv ../formal/dma_rd_proof.sv berth_dma_rd.sv berth_dma_page.sv ../formal/queue_free.sv"
 proof dma_rd dma_rd_proof "" $dma_rd
 mutant berth_dma_rd.sv 's/line_left = line - .*/line_left = line;/'
+mutant berth_dma_rd.sv 's/failed = giving_q || hcpl_err || hurt_q /failed = giving_q || hcpl_err /'
+mutant berth_dma_rd.sv 's/ || (hcpl_err \&\& hcpl_len == 0))/ || hcpl_err)/'
+mutant berth_dma_rd.sv 's/(fits \&\& last_byte)/last_byte/'
+mutant berth_dma_rd.sv 's/live = fly_q & ~dead_q;/live = fly_q;/'
+mutant berth_dma_rd.sv 's/ \&\& !stop \&\& free_tag_ok/ \&\& free_tag_ok/'
+mutant berth_dma_rd.sv "s/if (hrd_ready) hrd_v_q <= 1'b0/hrd_v_q <= 1'b0/"
+mutant berth_dma_rd.sv 's/wrong = hcpl_off != next || /wrong = /'
 
+free= frames=
 silent="berth_dma_wr.sv berth_dma_page.sv"
 mapped="berth_regs_pkg.sv ../formal/dma_mapped_proof.sv berth_dma_wr.sv berth_dma_page.sv ../formal/queue_free.sv"
 proof dma_mapped dma_mapped_proof "" $mapped
@@ -201,7 +209,7 @@ silent=berth_fp_cut.sv
 induction=6 frames=12
 cut="berth_regs_pkg.sv ../formal/fp_cut_proof.sv ../formal/queue_free.sv berth_fp_cut.sv"
 proof fp_cut fp_cut_proof "" $cut
-mutant berth_fp_cut.sv 's/ \&\& (credit || kind == BAD || kind == EMPTY);/;/'
+mutant berth_fp_cut.sv 's/ \&\& ((credit \&\& (message || size != 32.d0)) || kind == BAD || kind == EMPTY);/;/'
 mutant berth_fp_cut.sv 's/next_in != next_out \&\& !late_q;/next_in != next_out;/'
 mutant berth_fp_cut.sv 's/kept     = .*/kept     = next_in - give_n;/'
 silent=berth_fp_builder.sv
@@ -216,11 +224,11 @@ mutant berth_fp_builder.sv 's/tell_first = row.list_first;//'
 mutant berth_fp_builder.sv "s/at_q      <= tell_first\[6:0\];/at_q      <= '0;/"
 silent=berth_fp_places.sv
 free="waits next_of list_of last_of made over" induction=3 frames=16
-places="../formal/fp_places_proof.sv ../formal/queue_free.sv berth_fp_places.sv"
+places="berth_regs_pkg.sv ../formal/fp_places_proof.sv ../formal/queue_free.sv berth_fp_places.sv"
 proof fp_places fp_places_proof "" $places
 mutant berth_fp_places.sv 's/ \&\& !dead_q) || (op_q == FAIL/) || (op_q == FAIL/'
 mutant berth_fp_places.sv 's/ | (complete ? step_bit : .0)) & ~open_bit/ \& ~open_bit) | (complete ? step_bit : 0)/;s/whole_q   <= (whole_q/whole_q   <= whole_q | (0/'
-mutant berth_fp_places.sv 's/m_shown_q  <= !failed_q.m_pick.;/m_shown_q  <= 1;/'
+mutant berth_fp_places.sv 's/m_shown_q  <= !failed_q.number(m_pick).;/m_shown_q  <= 1;/'
 mutant berth_fp_places.sv 's/(follows_q & ~open_bit)/follows_q/'
 mutant berth_fp_places.sv 's/head_ready = !pd_valid && !pass_q/head_ready = !pd_valid/'
 mutant berth_fp_places.sv 's/data_here && !pass_q/data_here/'
@@ -234,6 +242,8 @@ mutant berth_mac_rx.sv "s/free_q\[pick\] <= 1.b0;/free_q <= free_q;/"
 mutant berth_mac_rx.sv 's/ \&\& lent_q\[free_slot\[3:0\]\]) begin/) begin/'
 mutant berth_mac_rx.sv 's/if (!slot_valid_q || (take \&\& !in_frame_q))/if (!slot_valid_q || take)/'
 mutant berth_mac_rx.sv 's/if (!in_frame_q)$/if (1)/'
+mutant berth_mac_rx.sv 's/core_n < CORE_SLOTS/core_n <= CORE_SLOTS/'
+mutant berth_mac_rx.sv 's/if (ev_core_full)$/if (0)/'
 close
 
 [ "$failures" = 0 ] || { echo "$failures wrong" >&2; exit 1; }

@@ -2,6 +2,10 @@
 // Fetches the host's command ring, carries out RTL commands in order, queues the others for firmware.
 //
 // Up to eight fetches are out, of up to four commands each; they are carried out in their order.
+//
+// The driver may write a command into the card as well (`HOST_CMD_PUSH`): it says the index, then eight words in order.
+// A command that is there whole when its turn to be fetched comes is not fetched. There are 64 places, each for the next
+// index that falls on it; what comes late, torn or too early is forgotten, as the ring has it.
 module berth_cmd #(
     // Bits of a beat.
     parameter int unsigned DATA_W = 64
@@ -16,7 +20,13 @@ module berth_cmd #(
     input  logic [15:0]       ring_pi,
     input  logic              ring_pi_we,
     output logic [15:0]       ring_ci,
+    output logic              stands,  // a fetch has failed: nothing goes on until the ring is set up anew
     input  logic [ 3:0]       log2_read,
+    // Pushed commands: see `berth_host_regs`.
+    input  logic              push_begin,
+    input  logic              push_we,
+    input  logic [ 2:0]       push_word,
+    input  logic [63:0]       push_data,
     // Fetch: a read request, then its beats (placed by byte offset) and its end.
     output logic              rd_valid,
     input  logic              rd_ready,
@@ -57,6 +67,7 @@ module berth_cmd #(
     output logic [31:0]       fw_rdata,
     // Pulses for the counters.
     output logic              inc_bad,
+    output logic              inc_pushed,
     output logic              busy
 );
   localparam int unsigned W = DATA_W > 512 ? 512 : DATA_W;  // bits of a piece: at most an entry
@@ -80,6 +91,7 @@ module berth_cmd #(
   logic [15:0] request_at_q;
   logic [2:0] put_q, get_q;                  // fetches: the next one, the oldest
   // Fetches: out or not carried out; has come; of no use, as it failed or the ring has been set up anew since (stale).
+  // What has failed is not passed over: behind a lost revocation there may be its fence (invariant 4).
   logic [FETCHES-1:0] used_q, there_q, bad_q, stale_q;
   logic [2:0] n_of[FETCHES];
   wire ring_ok = ring_log2 >= 5'd4 && ring_log2 <= 5'd12;
@@ -96,6 +108,53 @@ module berth_cmd #(
     count = to_line;
     if (16'(count) > avail) count = avail[2:0];
     if (16'(count) > size - index) count = 3'(size - index);
+  end
+
+  // ---- Pushed commands --------------------------------------------------------
+  localparam int unsigned PLACES = berth_regs_pkg::CMD_PUSHES;
+  localparam int unsigned PA = $clog2(PLACES);
+  localparam int unsigned BANKS = W / 64;
+  // A place has the only index within the next PLACES - 1 that falls on it: one is taken in only if it has not been
+  // asked for and is so near, and what is passed by loses its place. The one that is carried out keeps its words.
+  logic [PLACES-1:0] whole_q;
+  logic open_q;              // a command is being written ...
+  logic [15:0] push_at_q;    // ... with this index ...
+  logic [2:0] push_next_q;   // ... up to this word
+  logic [FETCHES-1:0] pushed_q;
+  logic [PA-1:0] place_of[FETCHES];
+  wire [15:0] to_next = push_data[15:0] - next_q;
+  wire [15:0] to_ci = push_data[15:0] - ci_q;
+  wire [15:0] open_to_next = push_at_q - next_q;
+  wire push_word_ok = push_we && open_q && push_word == push_next_q;
+  wire may_ask = !request_q && enable && pi_ok && avail != 0 && !used_q[put_q] && !ring_log2_we;
+  wire take_pushed = may_ask && whole_q[next_q[PA-1:0]];
+  assign inc_pushed = take_pushed;
+  logic [W-1:0] pushed_line;
+  for (genvar b = 0; b < BANKS; b++) begin : g_pushed
+    localparam int unsigned DEPTH = PLACES * BEATS;
+    logic we;
+    logic [$clog2(DEPTH)-1:0] waddr, raddr;
+    assign we = push_word_ok && (push_word & 3'(BANKS - 1)) == 3'(b);
+    if (BEATS == 1) begin : one
+      assign waddr = push_at_q[PA-1:0];
+      assign raddr = place_of[get_q];
+    end else begin : some
+      assign waddr = {push_at_q[PA-1:0], push_word[2-:$clog2(BEATS)]};
+      assign raddr = {place_of[get_q], beat_q[0+:$clog2(BEATS)]};
+    end
+    berth_fp_mem #(
+        .WIDTH(64),
+        .DEPTH(DEPTH),
+        .OWN(1'b1)
+    ) words (
+        .clk,
+        .we,
+        .waddr,
+        .wdata(push_data),
+        .re(1'b1),
+        .raddr,
+        .rdata(pushed_line[64*b+:64])
+    );
   end
 
   logic [W-1:0] line_q;
@@ -126,16 +185,16 @@ module berth_cmd #(
   logic [3:0] word_q;
   wire [31:0] w0 = entry_q[31:0];
   wire [31:0] w1 = entry_q[63:32];
-  wire [31:0] w2 = entry_q[95:64];
   wire [31:0] opcode = {24'd0, w0[7:0]};
-  wire [127:0] page = entry_q[255:128];  // the page at hand; INSTALL shifts the others down
-  wire asid_ok = w2 != 0 && w2 < berth_regs_pkg::NUM_ASIDS;
-  wire install_ok = w1 >= 1 && w1 <= 3 && asid_ok;
-  wire page_ok = {16'd0, page[63:48]} < berth_regs_pkg::XLT_ENTRIES;
+  wire [3:0] further = w0[11:8];
+  wire [63:0] page = entry_q[191:128];  // the page at hand; INSTALL shifts the others down
+  wire [12:0] page_index = {page[62], page[11:0]};
+  wire asid_ok = w1 != 0 && w1 < berth_regs_pkg::NUM_ASIDS;
+  wire install_ok = further < 4'd6 && asid_ok;
+  wire page_ok = {19'd0, page_index} < berth_regs_pkg::XLT_ENTRIES;
   wire revoke_ok = w1 < berth_regs_pkg::XLT_ENTRIES;
   // Pages to evict: half a word each, the one at hand in w1.
   wire evict = opcode == berth_regs_pkg::CMD_PAGE_EVICT;
-  wire [3:0] further = w0[11:8];
   logic evict_ok;
   always_comb begin
     evict_ok = further < 4'd12;
@@ -151,19 +210,20 @@ module berth_cmd #(
 
   assign ch_valid = state_q == CHANGE || (state_q == INSTALL && page_ok);
   assign ch_op = state_q == INSTALL ? 2'd0 : evict ? 2'd1 : 2'd2;
-  assign ch_more = state_q == INSTALL ? page_q[1:0] + 2'd1 != w1[1:0] : evict && page_q != further;
-  assign ch_index = state_q == INSTALL ? page[60:48] : w1[12:0];
-  assign ch_vpn = page[47:0];
-  assign ch_asid = w2[7:0];
-  assign ch_write = page[64];
-  assign ch_page = page[127:76];
+  assign ch_more = (state_q == INSTALL || evict) && page_q != further;
+  assign ch_index = state_q == INSTALL ? page_index : w1[12:0];
+  assign ch_vpn = entry_q[111:64] + 48'(page_q);
+  assign ch_asid = w1[7:0];
+  assign ch_write = page[63];
+  assign ch_page = {2'd0, page[61:12]};
   assign rdy_valid = state_q == READY;
   assign rdy_tag = w1[17:0];
-  assign rdy_status = w2[7:0];
+  assign rdy_status = entry_q[71:64];
   assign hold = state_q == FENCE || state_q == TOKEN;
   assign token_valid = state_q == TOKEN;
   assign token_data = entry_q[127:64];
-  assign busy = state_q != IDLE || used_q != 0 || (pi_ok && enable && held != 0);
+  assign stands = state_q == IDLE && used_q[get_q] && there_q[get_q] && bad_q[get_q] && !stale_q[get_q];
+  assign busy = !stands && (state_q != IDLE || used_q != 0 || (pi_ok && enable && held != 0));
 
   // ---- Firmware's queue -------------------------------------------------------
   logic [31:0] fw_ram[FW_ENTRIES*16];
@@ -193,11 +253,34 @@ module berth_cmd #(
   end
 
   always_ff @(posedge clk) begin
+    // Pushed commands: begun, whole.
+    if (push_begin) begin
+      open_q      <= ring_ok && !to_next[15] && to_ci < 16'(PLACES - 1);
+      push_at_q   <= push_data[15:0];
+      push_next_q <= '0;
+      if (ring_ok && !to_next[15] && to_ci < 16'(PLACES - 1)) whole_q[push_data[PA-1:0]] <= 1'b0;
+    end
+    if (push_we) begin
+      push_next_q <= push_next_q + 3'd1;
+      if (!push_word_ok || push_word == 3'd7) open_q <= 1'b0;
+      if (push_word_ok && push_word == 3'd7 && !open_to_next[15]) whole_q[push_at_q[PA-1:0]] <= 1'b1;
+    end
     // Fetches: asked for, come.
-    if (!request_q && enable && pi_ok && avail != 0 && !used_q[put_q] && !ring_log2_we) begin
-      request_q    <= 1'b1;
-      request_at_q <= index;
-      n_of[put_q]  <= count;
+    if (may_ask) begin
+      request_q        <= !take_pushed;
+      request_at_q     <= index;
+      n_of[put_q]      <= take_pushed ? 3'd1 : count;
+      pushed_q[put_q]  <= take_pushed;
+      place_of[put_q]  <= next_q[PA-1:0];
+    end
+    if (take_pushed) begin
+      used_q[put_q]            <= 1'b1;
+      there_q[put_q]           <= 1'b1;
+      bad_q[put_q]             <= 1'b0;
+      stale_q[put_q]           <= 1'b0;
+      put_q                    <= put_q + 3'd1;
+      next_q                   <= next_q + 16'd1;
+      whole_q[next_q[PA-1:0]]  <= 1'b0;
     end
     if (rd_valid && rd_ready) begin
       request_q      <= 1'b0;
@@ -207,6 +290,8 @@ module berth_cmd #(
       stale_q[put_q] <= 1'b0;
       put_q          <= put_q + 3'd1;
       next_q         <= next_q + 16'(n_of[put_q]);
+      for (int unsigned i = 0; i < 4; i++)
+        if (3'(i) < n_of[put_q]) whole_q[PA'(next_q + 16'(i))] <= 1'b0;
     end else if (!enable || ring_log2_we) request_q <= 1'b0;
     if (cpl_end) begin
       there_q[cpl_tag] <= 1'b1;
@@ -217,13 +302,14 @@ module berth_cmd #(
         beat_q <= '0;
         n_q    <= n_of[get_q];
         if (used_q[get_q] && there_q[get_q]) begin
-          // What could not be fetched, or belongs to a ring that is gone, is skipped.
-          if (!bad_q[get_q]) state_q <= LOAD;
-          else begin
+          // What belongs to a ring that is gone is skipped; what could not be fetched stops everything.
+          if (!bad_q[get_q]) begin
+            state_q <= LOAD;
+            ci_q <= ci_q + 16'(n_of[get_q]);
+          end else if (stale_q[get_q]) begin
             used_q[get_q] <= 1'b0;
             get_q <= get_q + 3'd1;
           end
-          if (!stale_q[get_q]) ci_q <= ci_q + 16'(n_of[get_q]);
         end
       end
       LOAD: begin
@@ -239,7 +325,7 @@ module berth_cmd #(
         end
       end
       SHIFT: begin
-        entry_q <= 512'({line_q, entry_q} >> W);
+        entry_q <= 512'({pushed_q[get_q] ? pushed_line : line_q, entry_q} >> W);
         left_q  <= left_q - 1;
         if (left_q != 1) beat_q <= beat_q + 1;
         if (left_q == 1) begin
@@ -260,7 +346,7 @@ module berth_cmd #(
       INSTALL:
       if (ch_ready || !page_ok) begin
         page_q <= page_q + 1;
-        entry_q[511:128] <= {128'd0, entry_q[511:256]};
+        entry_q[511:128] <= {64'd0, entry_q[511:192]};
         if (!ch_more) state_q <= LOAD;
       end
       CHANGE:
@@ -288,6 +374,8 @@ module berth_cmd #(
       next_q  <= '0;
       bad_q   <= '1;
       stale_q <= '1;
+      whole_q <= '0;
+      open_q  <= 1'b0;
     end
     if (rst) begin
       state_q   <= IDLE;
@@ -295,6 +383,8 @@ module berth_cmd #(
       next_q    <= '0;
       request_q <= 1'b0;
       used_q    <= '0;
+      whole_q   <= '0;
+      open_q    <= 1'b0;
       put_q     <= '0;
       get_q     <= '0;
       fw_wptr_q <= '0;
@@ -305,5 +395,5 @@ module berth_cmd #(
   // The firmware queue never holds more than it has room for.
   always_ff @(posedge clk) if (!rst) assert (fw_wptr_q - fw_rptr_q <= 5'd16);
 
-  wire unused = &{1'b0, cpl_offset, page[75:65]};
+  wire unused = &{1'b0, cpl_offset, to_next, open_to_next};
 endmodule

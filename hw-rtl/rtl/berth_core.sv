@@ -14,7 +14,8 @@
 module berth_core #(
     parameter DATA_W = 64,         // bits of a beat on the MAC port: 64, 128, 256 or 512
     parameter HOST_W = 2 * DATA_W, // bits of a beat on the host port: DATA_W or twice as many
-    parameter FAST   = 1           // 0: without the fast path (berth_fp), firmware handles every packet
+    parameter FAST   = 1,          // 0: without the fast path (berth_fp), firmware handles every packet
+    parameter FW_RAM = 1           // 0: firmware's RAM (FW_RAM_BYTES) is outside, at the ports xi_* and xd_*
 ) (
     input  logic                clk,
     input  logic                rst,
@@ -37,7 +38,8 @@ module berth_core #(
     output logic [12:0]         hrd_len,
     output logic [5:0]          hrd_tag,
 
-    // ... and their completions, left-aligned
+    // ... and their completions, left-aligned; off and len hold through all beats of one. Those of a tag come in the order
+    // of its bytes. err: with data (poisoned) the rest may still come; without (len 0) nothing does
     input  logic                hcpl_valid,
     output logic                hcpl_ready,
     input  logic [HOST_W-1:0]   hcpl_data,
@@ -73,6 +75,20 @@ module berth_core #(
     input  logic [DATA_W/8-1:0] rx_keep,
     input  logic                rx_last,
     input  logic                rx_err,
+
+    // firmware's RAM if it is outside, instructions and data; words. A request stands until its answer (a clock with
+    // ack; rdata comes with it), or until a reset ends it
+    output logic                xi_req,
+    output logic [18:2]         xi_addr,
+    input  logic                xi_ack,
+    input  logic [31:0]         xi_rdata,
+    output logic                xd_req,
+    output logic                xd_we,
+    output logic [18:2]         xd_addr,
+    output logic [31:0]         xd_wdata,
+    output logic [3:0]          xd_strb,
+    input  logic                xd_ack,
+    input  logic [31:0]         xd_rdata,
 
     // simulation: nothing can happen before the deadline or an input
     output logic                idle,
@@ -122,8 +138,11 @@ module berth_core #(
     logic [3:0]  dbus_sel;
     logic [31:0] dbus_dat_w, dbus_dat_r;
     logic        core_rst_q;
+    logic        fwl_we, fwl_room, fwl_busy;
+    logic [18:2] fwl_addr;
+    logic [31:0] fwl_wdata;
 
-    always_ff @(posedge clk) core_rst_q <= card_rst || !core_run;
+    always_ff @(posedge clk) core_rst_q <= card_rst || !core_run || fwl_busy;
 
     berth_cpu cpu (
         .clk(clk), .rst(core_rst_q),
@@ -135,9 +154,6 @@ module berth_core #(
     );
 
     // ---- the core's bus --------------------------------------------------------------
-    logic        fwl_we;
-    logic [18:2] fwl_addr;
-    logic [31:0] fwl_wdata;
     logic        h_req, h_we, h_ack;
     logic [11:0] h_addr;
     logic [31:0] h_wdata, h_rdata;
@@ -167,7 +183,7 @@ module berth_core #(
     logic [63:0] cpu_deadline, fp_deadline;
     logic [31:0] fp_ahead;
 
-    berth_cpu_bus bus (
+    berth_cpu_bus #(.FW_RAM(FW_RAM)) bus (
         .clk(clk), .rst(card_rst), .core_run(!core_rst_q),
         .ibus_stb(ibus_stb && !core_rst_q), .ibus_adr(ibus_adr), .ibus_cti(ibus_cti),
         .ibus_ack(ibus_ack), .ibus_dat_r(ibus_dat_r), .ibus_err(ibus_err),
@@ -176,7 +192,10 @@ module berth_core #(
         .dbus_ack(dbus_ack), .dbus_dat_r(dbus_dat_r), .dbus_err(dbus_err),
         .dbg_req(dbg_req), .dbg_we(dbg_we), .dbg_addr(dbg_addr), .dbg_wdata(dbg_wdata),
         .dbg_ack(dbg_ack), .dbg_rdata(dbg_rdata),
-        .fwl_we(fwl_we), .fwl_addr(fwl_addr), .fwl_wdata(fwl_wdata),
+        .fwl_we(fwl_we), .fwl_addr(fwl_addr), .fwl_wdata(fwl_wdata), .fwl_room(fwl_room), .fwl_busy(fwl_busy),
+        .xi_req(xi_req), .xi_addr(xi_addr), .xi_ack(xi_ack), .xi_rdata(xi_rdata),
+        .xd_req(xd_req), .xd_we(xd_we), .xd_addr(xd_addr), .xd_wdata(xd_wdata), .xd_strb(xd_strb), .xd_ack(xd_ack),
+        .xd_rdata(xd_rdata),
         .h_req(h_req), .h_we(h_we), .h_addr(h_addr), .h_wdata(h_wdata), .h_ack(h_ack), .h_rdata(h_rdata),
         .p_valid(p_valid), .p_we(p_we), .p_addr(p_addr), .p_wdata(p_wdata),
         .p_strb(p_strb), .p_rdata(p_rdata),
@@ -210,7 +229,8 @@ module berth_core #(
     logic [7:0]          slot_err_code;
     logic                slot_err_clear;
     logic [3:0]          slot_err_clear_n;
-    logic [64*berth_regs_pkg::NUM_RTL_COUNTERS-1:0] wire_counters;
+    logic [16*berth_regs_pkg::NUM_RTL_COUNTERS-1:0] amounts;
+    logic [63:0]         idle_skipped;
 
     // Fast path, transmit half in the low bits of pairs.
     logic                fr_valid, fr_ready, frd_valid, fw_valid, fw_ready, fwd_valid;
@@ -253,13 +273,16 @@ module berth_core #(
     logic [HOST_W/8-1:0] hw_strb;
     logic [12:0]         fs_len;
     logic [7:0]          fs_tag, fl_tag;
-    logic [64*12-1:0]    fp_counts;
+    logic [16*12-1:0]    fp_counts;
     logic                fp_posted, fp_list;
     logic [1:0]          fp_bad_wqe;
     logic [6:0]          fp_list_len;
+    logic [16*4-1:0]     fp_counts_wire;
+    logic                fp_list_taken, fp_list_refused, fp_credit_taken;
+    logic [47:0]         own_mac;
 
     if (FAST != 0) begin : fast
-        berth_fp #(.DATA_W(DATA_W), .HOST_W(HOST_W), .QPS(berth_regs_pkg::NUM_QP_ROWS)) fp (
+        berth_fp #(.DATA_W(DATA_W), .HOST_W(HOST_W), .QPS(berth_regs_pkg::NUM_QP_ROWS), .WB($clog2(berth_regs_pkg::FAST_PLACES))) fp (
             .clk(clk), .rst(card_rst), .busy(fp_busy), .due(fp_due), .due_at(fp_due_at), .now(cycles[37:6]), .cfg_req(fc_req), .cfg_we(fc_we),
             .cfg_addr(fc_addr), .cfg_wdata(fc_wdata), .cfg_ack(fc_ack), .cfg_rdata(fc_rdata), .fe_valid(fe_valid),
             .fe_word(fe_word), .fe_pop(fe_pop), .db_valid(fdb_valid), .db_ready(fdb_ready), .db_rq(fdb_rq),
@@ -281,7 +304,8 @@ module berth_core #(
             .hd_data(hd_data), .rfree_valid(rfree_valid), .rfree_addr(rfree_addr), .cpu_valid(cpu_valid),
             .cpu_ready(cpu_ready), .cpu_addr(cpu_addr), .cpu_len(cpu_len), .cpu_flags(cpu_flags),
             .counts(fp_counts), .inc_posted(fp_posted), .inc_list(fp_list), .inc_list_len(fp_list_len),
-            .inc_bad_wqe(fp_bad_wqe)
+            .inc_bad_wqe(fp_bad_wqe), .counts_wire(fp_counts_wire), .inc_lists_taken(fp_list_taken),
+            .inc_lists_refused(fp_list_refused), .inc_credits_taken(fp_credit_taken), .own_mac(own_mac)
         );
     end else begin : plain
         // Every frame is the core's.
@@ -292,6 +316,7 @@ module berth_core #(
         assign {hw_valid, hw_addr, hw_data, hw_strb, fs_valid, fs_addr, fs_len, fs_loop, fs_tag} = '0;
         assign {hd_re, hd_addr, rfree_valid, rfree_addr, fc_rdata, fe_valid, fe_word, fp_busy, fp_due, fp_due_at} = '0;
         assign {fp_counts, fp_posted, fp_list, fp_list_len, fp_bad_wqe} = '0;
+        assign {fp_counts_wire, fp_list_taken, fp_list_refused, fp_credit_taken, own_mac} = '0;
         assign {fdb_ready, fc_ack, xr_room} = '1;
         assign {cpu_valid, cpu_addr, cpu_len, cpu_flags} = {rf_valid, rf_addr, rf_len, rf_flags};
         assign rf_ready = cpu_ready;
@@ -302,13 +327,14 @@ module berth_core #(
                         fe_pop};
     end
 
-    assign mmio_ready = hostif_mmio_ready && !card_rst;
+    assign mmio_ready = hostif_mmio_ready && !card_rst && fwl_room;
 
     berth_hostif #(.DATA_W(HOST_W)) hostif (
         .clk(clk), .rst(card_rst),
-        .mmio_valid(mmio_valid && !card_rst), .mmio_ready(hostif_mmio_ready), .mmio_write(mmio_write),
+        .mmio_valid(mmio_valid && !card_rst && fwl_room), .mmio_ready(hostif_mmio_ready), .mmio_write(mmio_write),
         .mmio_bar(mmio_bar), .mmio_addr(mmio_addr), .mmio_wdata(mmio_wdata), .mmio_wstrb(mmio_wstrb),
         .mmio_rvalid(mmio_rvalid), .mmio_rdata(mmio_rdata),
+        .cold(rst),
         .hrd_valid(hrd_valid), .hrd_ready(hrd_ready), .hrd_addr(hrd_addr), .hrd_len(hrd_len), .hrd_tag(hrd_tag),
         .hcpl_valid(hcpl_valid), .hcpl_ready(hcpl_ready), .hcpl_data(hcpl_data), .hcpl_tag(hcpl_tag),
         .hcpl_off(hcpl_off), .hcpl_len(hcpl_len), .hcpl_last(hcpl_last), .hcpl_err(hcpl_err),
@@ -337,7 +363,7 @@ module berth_core #(
         .fdb_valid(fdb_valid), .fdb_ready(fdb_ready), .fdb_rq(fdb_rq), .fdb_qpn(fdb_qpn), .fdb_pi(fdb_pi),
         .fdb_posted(fdb_posted), .fdb_inline(fdb_inline), .fdb_wqe(fdb_wqe),
         .st_req(st_req), .st_addr(st_addr), .st_rdata(st_rdata),
-        .wire_counters(wire_counters), .cycles(cycles), .soft_rst(soft_rst)
+        .wire_amounts(amounts), .idle_skipped(idle_skipped), .cycles(cycles), .soft_rst(soft_rst)
     );
 
     // ---- packet RAM ------------------------------------------------------------------
@@ -361,14 +387,20 @@ module berth_core #(
         .cp_strb(p_strb), .cp_rdata(p_rdata)
     );
 
-    berth_fp_ram #(.DATA_W(DATA_W), .HOST_W(HOST_W)) fp_ram (
-        .clk(clk), .rst(rst),
-        .pw_valid(pw_valid && pw_addr[18]), .pw_ready(pw_ready_fast), .pw_addr(pw_addr[17:0]), .pw_data(pw_data),
-        .pw_strb(pw_strb),
-        .hw_valid(hw_valid), .hw_ready(hw_ready), .hw_addr(hw_addr), .hw_data(hw_data), .hw_strb(hw_strb),
-        .tr_valid(tr_valid && tr_addr[18]), .tr_ready(tr_ready_fast), .tr_addr(tr_addr[17:0]),
-        .tr_rvalid(tr_rvalid_fast), .tr_rdata(tr_rdata_fast)
-    );
+    if (FAST != 0) begin : fast_ram
+        berth_fp_ram #(.DATA_W(DATA_W), .HOST_W(HOST_W)) fp_ram (
+            .clk(clk), .rst(rst),
+            .pw_valid(pw_valid && pw_addr[18]), .pw_ready(pw_ready_fast), .pw_addr(pw_addr[17:0]), .pw_data(pw_data),
+            .pw_strb(pw_strb),
+            .hw_valid(hw_valid), .hw_ready(hw_ready), .hw_addr(hw_addr), .hw_data(hw_data), .hw_strb(hw_strb),
+            .tr_valid(tr_valid && tr_addr[18]), .tr_ready(tr_ready_fast), .tr_addr(tr_addr[17:0]),
+            .tr_rvalid(tr_rvalid_fast), .tr_rdata(tr_rdata_fast)
+        );
+    end else begin : no_fast_ram
+        assign {pw_ready_fast, hw_ready, tr_ready_fast, tr_rvalid_fast} = 4'b1110;
+        assign tr_rdata_fast = '0;
+        wire unused = &{1'b0, hw_valid, hw_addr, hw_data, hw_strb};
+    end
     assign pw_ready  = pw_addr[18] ? pw_ready_fast : pw_ready_core;
     assign tr_ready  = tr_addr[18] ? tr_ready_fast : tr_ready_core;
     assign tr_rvalid = tr_rvalid_core || tr_rvalid_fast;
@@ -379,7 +411,7 @@ module berth_core #(
     logic        tx_busy, rx_busy;
     logic        ev_sent, ev_looped;
     logic [12:0] ev_tx_bytes;
-    logic        ev_taken, ev_truncated, ev_oversized, ev_mac_error, ev_bad_icrc, ev_stall;
+    logic        ev_taken, ev_truncated, ev_oversized, ev_mac_error, ev_bad_icrc, ev_not_ours, ev_core, ev_core_full, ev_stall;
     logic [15:0] ev_rx_bytes;
 
     berth_mac_tx #(.DATA_W(DATA_W)) mac_tx (
@@ -397,8 +429,8 @@ module berth_core #(
         .ev_sent(ev_sent), .ev_looped(ev_looped), .ev_bytes(ev_tx_bytes)
     );
 
-    berth_mac_rx #(.DATA_W(DATA_W)) mac_rx (
-        .clk(clk), .rst(card_rst), .hard_rst(rst), .busy(rx_busy),
+    berth_mac_rx #(.DATA_W(DATA_W), .CORE_SLOTS(berth_regs_pkg::RX_SLOTS / 2)) mac_rx (
+        .clk(clk), .rst(card_rst), .hard_rst(rst), .busy(rx_busy), .own_mac(own_mac),
         .rx_valid(rx_valid), .rx_ready(rx_ready), .rx_data(rx_data), .rx_keep(rx_keep),
         .rx_last(rx_last), .rx_err(rx_err),
         .lo_valid(lo_valid), .lo_ready(lo_ready), .lo_data(tx_data), .lo_keep(tx_keep), .lo_last(tx_last),
@@ -409,7 +441,8 @@ module berth_core #(
         .desc_valid(desc_valid), .desc_len(desc_len), .desc_flags(desc_flags), .desc_slot(desc_slot),
         .desc_pop(desc_pop), .free_valid(slot_free), .free_slot(slot_free_n),
         .ev_taken(ev_taken), .ev_bytes(ev_rx_bytes), .ev_truncated(ev_truncated), .ev_oversized(ev_oversized),
-        .ev_mac_error(ev_mac_error), .ev_bad_icrc(ev_bad_icrc), .ev_stall(ev_stall)
+        .ev_mac_error(ev_mac_error), .ev_bad_icrc(ev_bad_icrc), .ev_not_ours(ev_not_ours),
+        .ev_core(ev_core), .ev_core_full(ev_core_full), .ev_stall(ev_stall)
     );
 
     // ---- credit engine ---------------------------------------------------------------
@@ -436,81 +469,38 @@ module berth_core #(
     assign idle = asleep && !fp_busy && !card_rst && !hostif_busy && !tx_busy && !rx_busy && !rx_valid
                   && !crd_busy && !crd_scanning && !mmio_valid;
 
-    // ---- counters of this side -------------------------------------------------------
-    logic [63:0] c_tx_frames, c_tx_bytes, c_rx_frames, c_rx_bytes, c_loopback, c_truncated, c_oversized;
-    logic [63:0] c_mac_error, c_bad_icrc, c_stall, c_posted, c_lists_sent, c_credits_sent;
-    logic [63:0] c_lists_taken, c_credits_taken, c_lists_refused, c_idle, c_fw_frames, c_bad_wqe;
-
-    always_ff @(posedge clk) begin
-        if (ev_sent) begin
-            c_tx_frames <= c_tx_frames + 64'd1;
-            c_tx_bytes  <= c_tx_bytes + {51'd0, ev_tx_bytes};
-        end
-        if (ev_taken) begin
-            c_rx_frames <= c_rx_frames + 64'd1;
-            c_rx_bytes  <= c_rx_bytes + {48'd0, ev_rx_bytes};
-        end
-        if (ev_looped)    c_loopback      <= c_loopback + 64'd1;
-        if (ev_truncated) c_truncated     <= c_truncated + 64'd1;
-        if (ev_oversized) c_oversized     <= c_oversized + 64'd1;
-        if (ev_mac_error) c_mac_error     <= c_mac_error + 64'd1;
-        if (ev_bad_icrc)  c_bad_icrc      <= c_bad_icrc + 64'd1;
-        if (ev_stall)     c_stall         <= c_stall + 64'd1;
-        // Of both builders.
-        c_posted       <= c_posted + 64'(ev_posted) + 64'(fp_posted);
-        c_lists_sent   <= c_lists_sent + 64'(ev_list_sent) + 64'(fp_list);
-        c_credits_sent <= c_credits_sent + (ev_list_sent ? 64'(ev_list_len) : '0) + (fp_list ? 64'(fp_list_len) : '0);
-        if (ev_list_taken)   c_lists_taken   <= c_lists_taken + 64'd1;
-        if (ev_credit_taken) c_credits_taken <= c_credits_taken + 64'd1;
-        if (ev_refused)      c_lists_refused <= c_lists_refused + 64'd1;
-        if (waiting)         c_idle          <= c_idle + 64'd1 + skip;
-        if (cpu_valid && cpu_ready) c_fw_frames <= c_fw_frames + 64'd1;
-        c_bad_wqe      <= c_bad_wqe + 64'(fp_bad_wqe[0]) + 64'(fp_bad_wqe[1]);
-
-        if (card_rst) begin
-            c_tx_frames     <= 64'd0;
-            c_tx_bytes      <= 64'd0;
-            c_rx_frames     <= 64'd0;
-            c_rx_bytes      <= 64'd0;
-            c_loopback      <= 64'd0;
-            c_truncated     <= 64'd0;
-            c_oversized     <= 64'd0;
-            c_mac_error     <= 64'd0;
-            c_bad_icrc      <= 64'd0;
-            c_stall         <= 64'd0;
-            c_posted        <= 64'd0;
-            c_lists_sent    <= 64'd0;
-            c_credits_sent  <= 64'd0;
-            c_lists_taken   <= 64'd0;
-            c_credits_taken <= 64'd0;
-            c_lists_refused <= 64'd0;
-            c_idle          <= 64'd0;
-            c_fw_frames     <= 64'd0;
-            c_bad_wqe       <= 64'd0;
-        end
-    end
+    // ---- counters of this side: what is added -----------------------------------------
+    always_ff @(posedge clk)
+        if (card_rst) idle_skipped <= 64'd0;
+        else if (waiting) idle_skipped <= idle_skipped + skip;
 
     always_comb begin
-        wire_counters = '0;
-        wire_counters[64 * berth_regs_pkg::C_TX_FRAMES       +: 64] = c_tx_frames;
-        wire_counters[64 * berth_regs_pkg::C_TX_BYTES        +: 64] = c_tx_bytes;
-        wire_counters[64 * berth_regs_pkg::C_RX_FRAMES       +: 64] = c_rx_frames;
-        wire_counters[64 * berth_regs_pkg::C_RX_BYTES        +: 64] = c_rx_bytes;
-        wire_counters[64 * berth_regs_pkg::C_LOOPBACK_FRAMES +: 64] = c_loopback;
-        wire_counters[64 * berth_regs_pkg::C_RX_TRUNCATED    +: 64] = c_truncated;
-        wire_counters[64 * berth_regs_pkg::C_RX_OVERSIZED    +: 64] = c_oversized;
-        wire_counters[64 * berth_regs_pkg::C_RX_MAC_ERROR    +: 64] = c_mac_error;
-        wire_counters[64 * berth_regs_pkg::C_RX_BAD_ICRC     +: 64] = c_bad_icrc;
-        wire_counters[64 * berth_regs_pkg::C_RX_STALL_CYCLES +: 64] = c_stall;
-        wire_counters[64 * berth_regs_pkg::C_CREDITS_POSTED  +: 64] = c_posted;
-        wire_counters[64 * berth_regs_pkg::C_LISTS_SENT      +: 64] = c_lists_sent;
-        wire_counters[64 * berth_regs_pkg::C_CREDITS_SENT    +: 64] = c_credits_sent;
-        wire_counters[64 * berth_regs_pkg::C_LISTS_TAKEN     +: 64] = c_lists_taken;
-        wire_counters[64 * berth_regs_pkg::C_CREDITS_TAKEN   +: 64] = c_credits_taken;
-        wire_counters[64 * berth_regs_pkg::C_LISTS_REFUSED   +: 64] = c_lists_refused;
-        wire_counters[64 * berth_regs_pkg::C_IDLE_CYCLES     +: 64] = c_idle;
-        wire_counters[64 * berth_regs_pkg::C_FP_PACKETS      +: 64*12] = fp_counts;
-        wire_counters[64 * berth_regs_pkg::C_FW_FRAMES       +: 64] = c_fw_frames;
-        wire_counters[64 * berth_regs_pkg::C_FP_BAD_WQE      +: 64] = c_bad_wqe;
+        amounts = '0;
+        amounts[16 * berth_regs_pkg::C_TX_FRAMES       +: 16] = 16'(ev_sent);
+        amounts[16 * berth_regs_pkg::C_TX_BYTES        +: 16] = ev_sent ? 16'(ev_tx_bytes) : 16'd0;
+        amounts[16 * berth_regs_pkg::C_RX_FRAMES       +: 16] = 16'(ev_taken);
+        amounts[16 * berth_regs_pkg::C_RX_BYTES        +: 16] = ev_taken ? ev_rx_bytes : 16'd0;
+        amounts[16 * berth_regs_pkg::C_LOOPBACK_FRAMES +: 16] = 16'(ev_looped);
+        amounts[16 * berth_regs_pkg::C_RX_TRUNCATED    +: 16] = 16'(ev_truncated);
+        amounts[16 * berth_regs_pkg::C_RX_OVERSIZED    +: 16] = 16'(ev_oversized);
+        amounts[16 * berth_regs_pkg::C_RX_MAC_ERROR    +: 16] = 16'(ev_mac_error);
+        amounts[16 * berth_regs_pkg::C_RX_BAD_ICRC     +: 16] = 16'(ev_bad_icrc);
+        amounts[16 * berth_regs_pkg::C_RX_STALL_CYCLES +: 16] = 16'(ev_stall);
+        // Of both builders.
+        amounts[16 * berth_regs_pkg::C_CREDITS_POSTED  +: 16] = 16'(ev_posted) + 16'(fp_posted);
+        amounts[16 * berth_regs_pkg::C_LISTS_SENT      +: 16] = 16'(ev_list_sent) + 16'(fp_list);
+        amounts[16 * berth_regs_pkg::C_CREDITS_SENT    +: 16] = (ev_list_sent ? 16'(ev_list_len) : 16'd0)
+                                                                + (fp_list ? 16'(fp_list_len) : 16'd0);
+        // Of both readers.
+        amounts[16 * berth_regs_pkg::C_LISTS_TAKEN     +: 16] = 16'(ev_list_taken) + 16'(fp_list_taken);
+        amounts[16 * berth_regs_pkg::C_CREDITS_TAKEN   +: 16] = 16'(ev_credit_taken) + 16'(fp_credit_taken);
+        amounts[16 * berth_regs_pkg::C_LISTS_REFUSED   +: 16] = 16'(ev_refused) + 16'(fp_list_refused);
+        amounts[16 * berth_regs_pkg::C_IDLE_CYCLES     +: 16] = 16'(waiting);
+        amounts[16 * berth_regs_pkg::C_FP_PACKETS      +: 16*12] = fp_counts;
+        amounts[16 * berth_regs_pkg::C_FW_FRAMES       +: 16] = 16'(ev_core);
+        amounts[16 * berth_regs_pkg::C_FP_BAD_WQE      +: 16] = 16'(fp_bad_wqe[0]) + 16'(fp_bad_wqe[1]);
+        amounts[16 * berth_regs_pkg::C_RX_NOT_FOR_US   +: 16] = 16'(ev_not_ours);
+        amounts[16 * berth_regs_pkg::C_RX_CORE_FULL    +: 16] = 16'(ev_core_full);
+        amounts[16 * berth_regs_pkg::C_FP_ACKS_TAKEN   +: 16*4] = fp_counts_wire;
     end
 endmodule

@@ -6,8 +6,12 @@
 // receive and transmit belong to berth_hostif and are forwarded; the rest is here.
 // A read of CPU_WAIT is simply not taken before something is pending; that is all
 // that "the core sleeps" means.
+//
+// With FW_RAM 0 firmware's RAM is outside, behind two ports that may take any time.
 
-module berth_cpu_bus (
+module berth_cpu_bus #(
+    parameter FW_RAM = 1
+) (
     input  logic        clk,
     input  logic        rst,
     input  logic        core_run,     // the core is out of reset
@@ -45,6 +49,21 @@ module berth_cpu_bus (
     input  logic        fwl_we,
     input  logic [18:2] fwl_addr,
     input  logic [31:0] fwl_wdata,
+    output logic        fwl_room,     // four words more find room
+    output logic        fwl_busy,     // not all words are in the RAM yet
+
+    // firmware RAM, if it is outside: a request stands until its answer, or until the reset that ends it
+    output logic        xi_req,
+    output logic [18:2] xi_addr,
+    input  logic        xi_ack,
+    input  logic [31:0] xi_rdata,     // with the answer
+    output logic        xd_req,
+    output logic        xd_we,
+    output logic [18:2] xd_addr,
+    output logic [31:0] xd_wdata,
+    output logic [3:0]  xd_strb,
+    input  logic        xd_ack,
+    input  logic [31:0] xd_rdata,
 
     // registers of berth_hostif; held until the ack
     output logic        h_req,
@@ -153,7 +172,7 @@ module berth_cpu_bus (
     // Writes are acknowledged as they are taken, except to berth_hostif; reads one cycle later.
     typedef enum logic [2:0] {
         IDLE,
-        RAM,     // the RAM's word is there
+        RAM,     // the RAM's word is there, or awaited if it is outside
         ANSWER,  // what was read elsewhere is there
         HOSTIF,  // wait for berth_hostif
         FAST     // wait for the fast path
@@ -200,42 +219,90 @@ module berth_cpu_bus (
                                            && offset <= berth_regs_pkg::CPU_CRD_LIST && crd_busy));
 
     logic go;
-    assign go = state_q == IDLE && m_stb && !stalls;
+    assign go = state_q == IDLE && m_stb && !stalls && !fwl_busy;
 
     assign waiting = core_run && dbus_stb && !dbus_we
                      && {dbus_adr, 2'b00} == berth_regs_pkg::CPU_REGS + berth_regs_pkg::CPU_WAIT
                      && pending == 32'd0 && state_q == IDLE;
-    assign asleep  = (waiting || !core_run) && state_q == IDLE && !ibus_stb && !dbg_req;
+    assign asleep  = (waiting || !core_run) && state_q == IDLE && !ibus_stb && !dbg_req && !fwl_busy;
 
     // ---- firmware RAM ----------------------------------------------------------------
-    logic          ram_i_re, ram_d_re, ram_d_we;
-    logic [AW-1:2] ram_i_addr, ram_d_addr;
-    logic [31:0]   ram_d_rdata;
-    logic          i_busy_q;      // the word for the instruction bus is there
     logic          ram_next;      // a burst read goes on
+    logic          ram_done;      // an access of data ends
+    logic          ram_writes;    // a write ends as it is taken
+    logic [31:0]   ram_d_rdata;
+    if (FW_RAM != 0) begin : here
+        logic          ram_i_re, ram_d_re, ram_d_we;
+        logic [AW-1:2] ram_i_addr, ram_d_addr;
+        logic          i_busy_q;      // the word for the instruction bus is there
 
-    assign ram_i_re   = ibus_stb && (!i_busy_q || ibus_cti == 3'b010);
-    assign ram_i_addr = i_busy_q ? ibus_adr[AW-1:2] + 1'b1 : ibus_adr[AW-1:2];
-    assign ibus_ack   = i_busy_q && ibus_stb;
-    assign ibus_err   = ibus_ack && ibus_adr[31:AW] != '0;
+        assign ram_i_re   = ibus_stb && (!i_busy_q || ibus_cti == 3'b010);
+        assign ram_i_addr = i_busy_q ? ibus_adr[AW-1:2] + 1'b1 : ibus_adr[AW-1:2];
+        assign ibus_ack   = i_busy_q && ibus_stb;
+        assign ibus_err   = ibus_ack && ibus_adr[31:AW] != '0;
 
-    assign ram_next   = state_q == RAM && !dbg_q && dbus_cti == 3'b010;
-    assign ram_d_re   = (go && !m_we && at_ram) || ram_next;
-    assign ram_d_we   = (go && m_we && at_ram) || fwl_we;
-    assign ram_d_addr = fwl_we ? fwl_addr[AW-1:2] : ram_next ? dbus_adr[AW-1:2] + 1'b1 : m_adr[AW-1:2];
+        assign ram_next   = state_q == RAM && !dbg_q && dbus_cti == 3'b010;
+        assign ram_done   = 1'b1;
+        assign ram_writes = 1'b1;
+        assign ram_d_re   = (go && !m_we && at_ram) || ram_next;
+        assign ram_d_we   = (go && m_we && at_ram) || fwl_we;
+        assign ram_d_addr = fwl_we ? fwl_addr[AW-1:2] : ram_next ? dbus_adr[AW-1:2] + 1'b1 : m_adr[AW-1:2];
 
-    berth_fwram #(.BYTES(berth_regs_pkg::FW_RAM_BYTES)) ram (
-        .clk(clk),
-        .i_re(ram_i_re), .i_addr(ram_i_addr), .i_rdata(ibus_dat_r),
-        .d_re(ram_d_re), .d_we(ram_d_we), .d_addr(ram_d_addr),
-        .d_wdata(fwl_we ? fwl_wdata : m_wdata), .d_wstrb(fwl_we ? 4'b1111 : m_sel),
-        .d_rdata(ram_d_rdata)
-    );
+        berth_fwram #(.BYTES(berth_regs_pkg::FW_RAM_BYTES)) ram (
+            .clk(clk),
+            .i_re(ram_i_re), .i_addr(ram_i_addr), .i_rdata(ibus_dat_r),
+            .d_re(ram_d_re), .d_we(ram_d_we), .d_addr(ram_d_addr),
+            .d_wdata(fwl_we ? fwl_wdata : m_wdata), .d_wstrb(fwl_we ? 4'b1111 : m_sel),
+            .d_rdata(ram_d_rdata)
+        );
 
-    always_ff @(posedge clk) begin
-        i_busy_q <= ram_i_re;
-        if (rst || !core_run)
-            i_busy_q <= 1'b0;
+        always_ff @(posedge clk) begin
+            i_busy_q <= ram_i_re;
+            if (rst || !core_run)
+                i_busy_q <= 1'b0;
+        end
+        assign {fwl_room, fwl_busy} = 2'b10;
+        assign {xi_req, xi_addr, xd_req, xd_we, xd_addr, xd_wdata, xd_strb} = '0;
+        wire unused = &{1'b0, xi_ack, xi_rdata, xd_ack, xd_rdata};
+    end else begin : outside
+        // Each word is a request of its own, those of bursts too.
+        assign xi_req     = ibus_stb && ibus_adr[31:AW] == '0;
+        assign xi_addr    = ibus_adr[AW-1:2];
+        assign ibus_ack   = ibus_stb && (xi_ack || ibus_adr[31:AW] != '0);
+        assign ibus_err   = ibus_stb && ibus_adr[31:AW] != '0;
+        assign ibus_dat_r = xi_rdata;
+
+        // The loader's words wait their turn; nobody else asks before they are in the RAM.
+        logic        unused_room;
+        logic [2:0]  used_q;
+        logic [16:0] load_addr;
+        logic [31:0] load_word;
+        berth_lutfifo #(.WIDTH(49), .DEPTH(8)) loads (
+            .clk(clk), .rst(rst), .wr_valid(fwl_we), .wr_ready(unused_room), .wr_data({fwl_addr, fwl_wdata}),
+            .rd_valid(fwl_busy), .rd_ready(xd_ack && state_q != RAM), .rd_data({load_addr, load_word})
+        );
+        always_ff @(posedge clk)
+            if (rst) used_q <= '0;
+            else used_q <= used_q + 3'(fwl_we) - 3'(fwl_busy && xd_ack && state_q != RAM);
+        assign fwl_room = used_q < 3'd4;
+
+        logic [18:2] addr_q;
+        logic [3:0]  strb_q;
+        always_ff @(posedge clk)
+            if (go) begin
+                addr_q <= m_adr[AW-1:2];
+                strb_q <= m_sel;
+            end
+        assign xd_req     = state_q == RAM || fwl_busy;
+        assign xd_we      = state_q != RAM || h_we;
+        assign xd_addr    = state_q == RAM ? addr_q : load_addr;
+        assign xd_wdata   = state_q == RAM ? h_wdata : load_word;
+        assign xd_strb    = state_q == RAM ? strb_q : 4'b1111;
+        assign ram_next   = 1'b0;
+        assign ram_done   = xd_ack;
+        assign ram_writes = 1'b0;
+        assign ram_d_rdata = xd_rdata;
+        wire unused = &{1'b0, unused_room, ibus_cti, dbus_cti, core_run};
     end
 
     // ---- statistics RAM --------------------------------------------------------------
@@ -258,9 +325,9 @@ module berth_cpu_bus (
     // ---- answers ---------------------------------------------------------------------
     logic ack;         // of an access that has been taken
     logic ack_write;   // of a write that is being taken
-    assign ack        = state_q == RAM || state_q == ANSWER || (state_q == HOSTIF && h_ack)
+    assign ack        = (state_q == RAM && ram_done) || state_q == ANSWER || (state_q == HOSTIF && h_ack)
                         || (state_q == FAST && fc_ack);
-    assign ack_write  = go && m_we && (at_ram || at_stats || at_pkt || (at_regs && !at_hostif));
+    assign ack_write  = go && m_we && ((at_ram && ram_writes) || at_stats || at_pkt || (at_regs && !at_hostif));
     assign dbus_ack   = (ack && !dbg_q) || (ack_write && !m_dbg);
     assign dbus_err   = state_q == ANSWER && err_q && !dbg_q;
     assign dbus_dat_r = state_q == RAM    ? ram_d_rdata
@@ -354,7 +421,7 @@ module berth_cpu_bus (
                     end
                 end
             end
-            RAM: if (!ram_next) state_q <= IDLE;
+            RAM: if (ram_done && !ram_next) state_q <= IDLE;
             ANSWER: state_q <= IDLE;
             HOSTIF: if (h_ack) state_q <= IDLE;
             FAST: if (fc_ack) state_q <= IDLE;

@@ -158,8 +158,9 @@ module berth_cpu_regs (
     if (ev_ready) ev_valid <= 1'b0;
     if (cqe_ready) cqe_valid <= 1'b0;
     if (we && done) begin
-      if (in_ev) ev_words[32'(cpu_addr[5:2])*32+:32] <= cpu_wdata;
-      if (in_cqe) cqe_words[32'(cpu_addr[4:2])*32+:32] <= cpu_wdata;
+      // Word by word: of a variable slice Yosys makes a shifter.
+      for (int unsigned i = 0; i < 16; i++) if (in_ev && cpu_addr[5:2] == 4'(i)) ev_words[32*i+:32] <= cpu_wdata;
+      for (int unsigned i = 0; i < 8; i++) if (in_cqe && cpu_addr[4:2] == 3'(i)) cqe_words[32*i+:32] <= cpu_wdata;
       unique case (a)
         berth_regs_pkg::CPU_HB_ANSWER: hb_answer <= cpu_wdata;
         berth_regs_pkg::CPU_DB_CFG_QPN: db_cfg_qpn <= cpu_wdata[15:0];

@@ -112,11 +112,15 @@ module berth_cq #(
   wire live = valid_q[at_q] && known_q;
   logic ahead_room;
   wire placed = state_q == PLACE && live && !full;
+  // Doorbells may come without end: after each, what else waits has its turn.
+  logic owed_q;
+  wire can_place = any && ahead_room && !ovr_q;
+  wire bell = db_valid && !(owed_q && (can_place || cfg_valid));
 
   always_comb begin
     at = pick_cqn[CW-1:0];
-    if (db_valid) at = db_cqn[CW-1:0];
-    else if (!(any && ahead_room && !ovr_q)) at = cfg_cqn[CW-1:0];
+    if (bell) at = db_cqn[CW-1:0];
+    else if (!can_place) at = cfg_cqn[CW-1:0];
     row_new = row_q;
     we = 1'b0;
     unique case (state_q)
@@ -193,8 +197,8 @@ module berth_cq #(
       IDLE: begin
         at_q <= at;
         known_q <= 32'(pick_cqn) < CQS;
-        if (db_valid) state_q <= BELL;
-        else if (any && ahead_room && !ovr_q) begin
+        if (bell) state_q <= BELL;
+        else if (can_place) begin
           state_q <= PLACE;
           who_q   <= pick;
         end else if (cfg_valid) state_q <= CONFIG;
@@ -231,6 +235,7 @@ module berth_cq #(
         end
       end
     endcase
+    if (state_q != IDLE) owed_q <= state_q == BELL;
     if (msg_ready) out_q <= out_q + 16'd1;
     if (due_q == 0) begin
       if (late_q != 0 && state_q == IDLE) begin
@@ -257,6 +262,7 @@ module berth_cq #(
     end else if (ev_ready) ev_q <= 1'b0;
     if (rst) begin
       state_q   <= IDLE;
+      owed_q    <= 1'b0;
       valid_q   <= '0;
       armed_q   <= '0;
       notify_q  <= '0;

@@ -56,7 +56,7 @@ module berth_credit (
         logic          enabled;
         logic          reported;    // readiness has been shown
         logic [5:0]    max_list;    // 0 stands for MAX_LIST
-        logic [1:0]    trigger;     // 0 first, 1 last, 2 in between
+        logic [1:0]    trigger;     // 0 first, 1 last, 2 in between, 3 as well
         logic [7:0]    trigger_index;
         logic [CW-1:0] next;        // place of the next size of the list being taken
         logic [6:0]    left;        // sizes of it that are left
@@ -151,7 +151,7 @@ module berth_credit (
     assign b_max     = b_q.max_list == 6'd0 ? berth_regs_pkg::MAX_LIST[6:0] : {1'b0, b_q.max_list};
     assign b_len     = b_unsent < {25'd0, b_max} ? b_unsent[6:0] : b_max;
     assign b_trigger = b_q.trigger == 2'd1 ? b_len - 7'd1
-                     : b_q.trigger == 2'd2 ? (b_q.trigger_index < {1'b0, b_len} ? b_q.trigger_index[6:0] : b_len - 7'd1)
+                     : b_q.trigger[1] ? (b_q.trigger_index < {1'b0, b_len} ? b_q.trigger_index[6:0] : b_len - 7'd1)
                      : 7'd0;
     assign b_void_ok = arg0_q - b_q.landed <= b_q.announced - b_q.landed;
 
@@ -184,9 +184,11 @@ module berth_credit (
     assign b_store = state_q == CLEAR ? '0 : b_stored;
 
     // ---- QPs to show -----------------------------------------------------------------
-    // `scan_q` goes round by groups of 16 until it stands on a QP that is ready.
+    // `scan_q` goes round by groups of up to 16 until it stands on a QP that is ready.
     logic [ROWS-1:0] shown_q;
     logic [QW-1:0]          scan_q;
+    localparam int unsigned GROUP = ROWS < 16 ? ROWS : 16;
+    localparam int unsigned GW    = $clog2(GROUP);
     assign list_valid = shown_q[scan_q];
     assign scanning   = !list_valid && shown_q != '0;
     assign list_qpn   = {{(16-QW){1'b0}}, scan_q};
@@ -204,8 +206,8 @@ module berth_credit (
             shown_q[scan_q] <= 1'b0;
             scan_q          <= scan_q + 1'b1;
         end else if (scanning) begin
-            if (shown_q[{scan_q[QW-1:4], 4'd0} +: 16] == 16'd0)
-                scan_q <= {scan_q[QW-1:4] + 1'b1, 4'd0};
+            if (shown_q[(scan_q >> GW << GW) +: GROUP] == '0)
+                scan_q <= (scan_q >> GW << GW) + QW'(GROUP);
             else
                 scan_q <= scan_q + 1'b1;
         end

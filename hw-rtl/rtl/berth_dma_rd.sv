@@ -4,14 +4,21 @@
 // Two users of commands: firmware and the fast path. Besides, reads of the command ring and of queues,
 // whose data go to those who asked. Up to 64 requests are out at once. Those of DMA end at
 // multiples of the maximum read request, so that but for a command's first one all begin aligned.
-// Completions go to (local base of the tag + offset), so their order does not matter; each of
+// Completions go to (local base of the tag + offset), so the order of reads does not matter; each of
 // their beats is one write to packet RAM, whatever the alignment.
+//
+// The completions of one read come in the order of their bytes. One that is marked as an error, or whose bytes are
+// not the next ones, ends the read for its user, as time does; its tag is then dead: what still comes is
+// thrown away, and nothing else goes by that tag before all bytes of the old read, each once and in order, or an
+// answer without data (unsupported request, completer abort), have come. A reset of the card kills all tags that are out,
+// and frees those that are still dead a time-out later.
 module berth_dma_rd #(
     // Bits of a beat.
     parameter int unsigned DATA_W = 64
 ) (
     input  logic                clk,
     input  logic                rst,
+    input  logic                cold,    // the slot's own reset, with `rst`: no completion of before comes any more
     // Firmware's commands; bad ones only get their status.
     input  logic                cmd_valid,
     output logic                cmd_ready,
@@ -61,8 +68,9 @@ module berth_dma_rd #(
     input  logic                hold,
     input  logic                stop,
     input  logic [ 3:0]         log2_read,
-    output logic                quiet,   // nothing looked up, nothing in flight
-    output logic [ 6:0]         flying,  // requests out, the command ring's included
+    input  logic                tick,    // a third of the time-out is over
+    output logic                quiet,   // nothing looked up, nothing awaited
+    output logic [ 6:0]         flying,  // requests whose data are awaited, the command ring's included
     output logic                busy,
     // Look-up of a virtual page.
     output logic                lk_req,
@@ -107,12 +115,15 @@ module berth_dma_rd #(
     // Pulses for the counters.
     output logic                inc_request,
     output logic                inc_no_translation,
-    output logic                inc_host_error
+    output logic                inc_host_error,
+    output logic                inc_timeout,
+    output logic                inc_unexpected
 );
   localparam int unsigned BYTES = DATA_W / 8;
   localparam int unsigned LB = $clog2(BYTES);
-  localparam int unsigned TAGS = 64;
-  localparam int unsigned CMDS = 64;  // commands in flight: each has a request
+  localparam int unsigned TAGS = berth_regs_pkg::READ_TAGS;
+  localparam int unsigned CMDS = berth_regs_pkg::READ_TAGS;  // commands in flight: each has a request
+  localparam int unsigned TW = $clog2(TAGS), CW = $clog2(CMDS);
   localparam int unsigned INFO = 1 + 1 + 4 + 16;  // fast path, attached, slot, tag
   localparam logic [1:0] OK = berth_regs_pkg::DMA_OK[1:0];
   localparam logic [1:0] FOR_DMA = 2'd0, FOR_RING = 2'd1, FOR_QUEUE = 2'd2;
@@ -151,14 +162,18 @@ module berth_dma_rd #(
   logic [INFO-1:0] info_q[CMDS];
 
   // ---- Requests in flight, by tag ---------------------------------------------
-  logic [TAGS-1:0] fly_q;
+  // In use; told to its user as failed; of before the last reset.
+  logic [TAGS-1:0] fly_q, dead_q, old_q;
+  logic [TAGS-1:0] one_q, two_q, late_q;  // ticks since it was asked for, or since the reset: at least so many
   logic [18:0] base_q[TAGS];  // place in packet RAM, or the tag of a queue's or the ring's
   logic [12:0] len_q[TAGS];
-  logic [5:0] owner_q[TAGS];
+  logic [12:0] next_q[TAGS];  // bytes that have come
+  logic [CW-1:0] owner_q[TAGS];
   logic [1:0] kind_q[TAGS];
 
   // ---- Issue --------------------------------------------------------------------
-  logic [5:0] me_q, me, free_cmd, free_tag;
+  logic [CW-1:0] me_q, me, free_cmd;
+  logic [TW-1:0] free_tag, turn_tag_q;
   logic free_cmd_ok, free_tag_ok;
   logic [12:0] off_q, left, seg, line, line_left;  // off_q: bytes of the piece that are out
   logic [63:0] addr;
@@ -172,7 +187,7 @@ module berth_dma_rd #(
       for (int i = CMDS; i > 0; i--)
         if (!act_q[i-1]) begin
           free_cmd_ok = 1'b1;
-          free_cmd = 6'(i - 1);
+          free_cmd = CW'(i - 1);
         end
     free_tag_ok = 1'b0;
     free_tag = '0;
@@ -180,8 +195,11 @@ module berth_dma_rd #(
       for (int i = TAGS; i > 0; i--)
         if (!fly_q[i-1]) begin
           free_tag_ok = 1'b1;
-          free_tag = 6'(i - 1);
+          free_tag = TW'(i - 1);
         end
+    // Round robin: a tag is used again as late as can be.
+    if (pg_valid || ring_valid || qr_valid)
+      for (int i = TAGS; i > 0; i--) if (!fly_q[i-1] && TW'(i - 1) >= turn_tag_q) free_tag = TW'(i - 1);
     // A request ends at the page's end at the latest, because the limit is at most a page.
     addr      = pg_addr + 64'(off_q);
     left      = pg_len - off_q;
@@ -196,72 +214,106 @@ module berth_dma_rd #(
   wire begun = off_q != 0 || !pg_first;          // the command has its entry
   wire mine = begun || free_cmd_ok;
   wire fails = pg_valid && !skip_q && (pg_status != OK || !enable);
-  wire seg_go = pg_valid && !skip_q && !fails && port_free && !ring_go && !queue_go && mine;
+  // Completions come in order on many hosts: reads of rings and queues behind all that is awaited. So the fast path asks
+  // for more only while less is awaited than the wire carries in 1024 cycles, whatever the size of requests.
+  localparam int unsigned MOST = 1024 * BYTES;
+  logic [18:0] awaited_q;  // bytes
+  wire seg_go = pg_valid && !skip_q && !fails && port_free && !ring_go && !queue_go && mine
+             && (!pg_info[INFO-1] || awaited_q < 19'(MOST));
+  wire go = seg_go || ring_go || queue_go;
+  wire [12:0] size = seg_go ? seg : ring_go ? ring_len : {3'd0, qr_len};
   wire tag_end;
   // A command that fails ends in a cycle in which no request does.
   wire fail_go = fails && mine && !tag_end;
   wire issue_end = fail_go || (seg_go && seg == left && pg_last);
+  logic pv_q, end_q, err_q;
+  logic [CW-1:0] end_cmd_q;
+  wire [TAGS-1:0] live = fly_q & ~dead_q;
   assign me = begun ? me_q : free_cmd;
   assign pg_ready = skip_q || fail_go || (seg_go && seg == left);
   assign ring_ready = ring_go;
   assign qr_ready = queue_go;
   assign hrd_valid = hrd_v_q;
-  assign quiet = front_quiet && fly_q == 0;
-  assign busy = front_busy || act_q != 0 || fly_q != 0 || qr_valid;
+  assign quiet = front_quiet && live == 0 && !pv_q;
+  assign busy = front_busy || act_q != 0 || live != 0 || qr_valid;
   assign inc_request = hrd_valid && hrd_ready;
-  assign flying = 7'($countones(fly_q));
+  assign flying = 7'($countones(live));
+
+  // ---- Time: one tag after the other is looked at ---------------------------------
+  logic [TW-1:0] look_q, giving_tag_q;
+  logic giving_q;  // that one is given up now, if it is still awaited
+  wire old = fly_q[look_q] && late_q[look_q];
+  wire give_go;
 
   // ---- Completions: turn to the local alignment ---------------------------------
   logic first_q;                      // the next beat begins a completion
+  logic hurt_q, odd_q;                // a beat of this completion was marked as an error; was not the one that is due
+  logic held_q;                       // its tag was in use when it began
   logic [12:0] at_q;                  // offset in the request of the beat at hand, after the first
   logic [12:0] rest_q;                // bytes of the completion from this beat on, after the first
-  logic pv_q, end_q, err_q;
-  logic [5:0] end_tag_q;
 
-  wire [5:0] ct = hcpl_tag;
-  wire known = fly_q[ct];
-  wire for_ring = known && kind_q[ct] == FOR_RING;
-  wire for_queue = known && kind_q[ct] == FOR_QUEUE;
+  // A tag that the card does not have is one that nobody waits for.
+  wire [TW-1:0] ct = giving_q ? giving_tag_q : hcpl_tag[TW-1:0];
+  wire has_tag = giving_q || {1'b0, hcpl_tag} < 7'(TAGS);
+  wire [18:0] base = base_q[ct];
+  wire [12:0] len = len_q[ct];
+  wire [12:0] next = next_q[ct];
+  wire [1:0] kind = kind_q[ct];
+  // What began when nobody waited for it is no answer to what is asked for meanwhile.
+  wire known = has_tag && live[ct] && (giving_q || first_q || held_q);
+  wire for_ring = known && kind == FOR_RING;
+  wire for_queue = known && kind == FOR_QUEUE;
   wire [12:0] offset = first_q ? hcpl_off : at_q;
   wire [12:0] rest = first_q ? hcpl_len : rest_q;
-  wire failed = hcpl_err || {1'b0, hcpl_off} + {1'b0, hcpl_len} > {1'b0, len_q[ct]};
-  wire ends = known && hcpl_last && (failed || hcpl_off + hcpl_len == len_q[ct]);
-  wire [18:0] to = base_q[ct] + {6'd0, offset};
+  wire [13:0] upto = {1'b0, hcpl_off} + {1'b0, hcpl_len};
+  // Beats that are not as many as its length says are an error as well.
+  wire wrong = hcpl_off != next || upto > {1'b0, len} || rest == 0 || (hcpl_last && rest > 13'(BYTES));
+  wire fits = !wrong && !odd_q;
+  wire failed = giving_q || hcpl_err || hurt_q || !fits;
+  wire last_byte = upto == {1'b0, len};
+  wire over = known && (giving_q || (hcpl_last && (failed || last_byte)));  // its user hears of it
+  wire [18:0] to = base + {6'd0, offset};
   wire [LB-1:0] shift = to[LB-1:0];
   wire take = hcpl_valid && hcpl_ready;
-  wire put = take && known && !for_ring && !for_queue;
+  wire move = take || give_go;
+  // Nothing comes any more.
+  wire clear = take && hcpl_last && has_tag && (first_q || held_q) && ((fits && last_byte) || (hcpl_err && hcpl_len == 0));
+  wire put = move && known && !for_ring && !for_queue;
   wire [BYTES-1:0] in_strb = rest >= 13'(BYTES) ? '1 : ~({BYTES{1'b1}} << rest[LB-1:0]);
   wire [DATA_W-1:0] turned = DATA_W'(({hcpl_data, hcpl_data} << {shift, 3'd0}) >> DATA_W);
   wire pw_go = pv_q && pw_ready;
-  wire other_end = take && ends && (for_ring || for_queue);
+  wire room = !pv_q || pw_ready;
 
-  assign hcpl_ready = !pv_q || pw_ready;
+  assign give_go = giving_q && room && late_q[giving_tag_q];
+  assign hcpl_ready = room && !giving_q;
   assign pw_valid = pv_q;
-  assign ring_cpl_tag = base_q[ct][2:0];
+  assign ring_cpl_tag = base[2:0];
   assign ring_cpl_valid = take && for_ring && !failed;
   assign ring_cpl_offset = offset;
   assign ring_cpl_data = hcpl_data;
   assign ring_cpl_more = rest > 13'd64;
-  assign ring_cpl_end = take && for_ring && ends;
+  assign ring_cpl_end = move && for_ring && over;
   assign ring_cpl_err = failed;
-  assign qc_valid = take && for_queue;
+  assign qc_valid = move && for_queue && (!failed || over);
   assign qc_data = hcpl_data;
-  assign qc_tag = base_q[ct][8:0];
+  assign qc_tag = base[8:0];
   assign qc_off = offset[9:0];
   assign qc_more = rest > 13'd64;
-  assign qc_last = ends;
+  assign qc_last = over;
   assign qc_err = failed;
+  assign inc_timeout = give_go && known;
+  assign inc_unexpected = take && hcpl_last && !known;
 
   // ---- Ends ---------------------------------------------------------------------
-  wire [5:0] end_cmd = owner_q[end_tag_q];
+  wire [CW-1:0] end_cmd = end_cmd_q;
   logic over_valid, over_room, over_pop;
-  logic [5:0] over_cmd;
+  logic [CW-1:0] over_cmd;
   assign tag_end = pw_go && end_q;
   wire last_end = tag_end && issued_q[end_cmd] && out_q[end_cmd] == 6'd1;
   wire fail_end = fail_go && (!begun || out_q[me] == 0);
   // Never full: a command is in it once.
   berth_lutfifo #(
-      .WIDTH(6),
+      .WIDTH(CW),
       .DEPTH(CMDS)
   ) over_fifo (
       .clk,
@@ -287,28 +339,31 @@ module berth_dma_rd #(
   assign fd_tag = over_info[7:0];
   assign fd_status = stat_q[over_cmd];
   assign inc_host_error = (over_pop && stat_q[over_cmd] == berth_regs_pkg::DMA_HOST_ERROR[1:0])
-      || (other_end && failed);
+      || (move && over && failed && (for_ring || for_queue));
 
   always_ff @(posedge clk) begin
-    if (seg_go || ring_go || queue_go) begin
+    if (go) begin
       base_q[free_tag]  <= seg_go ? pg_local + 19'(off_q) : {10'd0, ring_go ? {6'd0, ring_tag} : qr_tag};
-      len_q[free_tag]   <= seg_go ? seg : ring_go ? ring_len : {3'd0, qr_len};
+      len_q[free_tag]   <= size;
+      next_q[free_tag]  <= '0;
       owner_q[free_tag] <= me;
       kind_q[free_tag]  <= seg_go ? FOR_DMA : ring_go ? FOR_RING : FOR_QUEUE;
     end
     if ((seg_go || fail_go) && !begun) info_q[me] <= pg_info;
+    if (take && hcpl_last && has_tag && fly_q[ct] && (first_q || held_q) && fits) next_q[ct] <= upto[12:0];
   end
 
   always_ff @(posedge clk) begin
     // Issue.
     if (hrd_ready) hrd_v_q <= 1'b0;
-    if (seg_go || ring_go || queue_go) begin
+    if (go) begin
       hrd_v_q  <= 1'b1;
       hrd_addr <= seg_go ? addr : ring_go ? ring_addr : qr_addr;
-      hrd_len  <= seg_go ? seg : ring_go ? ring_len : {3'd0, qr_len};
-      hrd_tag  <= free_tag;
-      fly_q[free_tag] <= 1'b1;
+      hrd_len  <= size;
+      hrd_tag  <= 6'(free_tag);
+      turn_tag_q <= free_tag + TW'(1);
     end
+    awaited_q <= awaited_q + (go ? 19'(size) : 19'd0) - (move && over ? 19'(len) : 19'd0);
     if (seg_go) off_q <= seg == left ? '0 : off_q + seg;
     if (fail_go) off_q <= '0;
     if (pg_valid && pg_ready) skip_q <= !pg_last && (skip_q || fail_go);
@@ -317,12 +372,14 @@ module berth_dma_rd #(
     // Completions.
     if (take) begin
       first_q <= hcpl_last;
+      if (first_q) held_q <= has_tag && fly_q[ct];
+      hurt_q  <= !hcpl_last && (hurt_q || hcpl_err);
+      odd_q   <= !hcpl_last && !fits;
       at_q    <= offset + 13'(BYTES);
-      rest_q  <= rest - 13'(BYTES);
+      rest_q  <= rest > 13'(BYTES) ? rest - 13'(BYTES) : 13'd0;
     end
     if (pw_go) begin
-      pv_q <= 1'b0;
-      if (end_q) fly_q[end_tag_q] <= 1'b0;
+      pv_q  <= 1'b0;
       end_q <= 1'b0;
     end
     if (put) begin
@@ -330,34 +387,69 @@ module berth_dma_rd #(
       pw_addr   <= {to[18:LB], {LB{1'b0}}};
       pw_data   <= turned;
       pw_strb   <= failed ? '0 : {{BYTES{1'b0}}, in_strb} << shift;
-      end_q     <= ends;
-      end_tag_q <= ct;
+      end_q     <= over;
+      end_cmd_q <= owner_q[ct];
       err_q     <= failed;
     end
-    if (other_end) fly_q[ct] <= 1'b0;
+
+    // Tags.
+    if (tick) begin
+      one_q  <= fly_q;
+      two_q  <= one_q & fly_q;
+      late_q <= two_q & fly_q;
+    end
+    if (move && over) dead_q[ct] <= 1'b1;
+    if (clear) fly_q[ct] <= 1'b0;
+    if (!giving_q) begin
+      look_q       <= look_q + TW'(1);
+      giving_tag_q <= look_q;
+      giving_q     <= old && !dead_q[look_q];
+      if (old && old_q[look_q] && first_q && !take) fly_q[look_q] <= 1'b0;
+    end else if (room) giving_q <= 1'b0;
+    if (go) begin
+      fly_q[free_tag]  <= 1'b1;
+      dead_q[free_tag] <= 1'b0;
+      old_q[free_tag]  <= 1'b0;
+      one_q[free_tag]  <= 1'b0;
+      two_q[free_tag]  <= 1'b0;
+      late_q[free_tag] <= 1'b0;
+    end
 
     // Requests out per command: one may begin while another ends.
     if ((seg_go || fail_go) && !begun) begin
       act_q[me]    <= 1'b1;
       issued_q[me] <= 1'b0;
       out_q[me]    <= 6'(seg_go);
-      stat_q[me]   <= OK;
     end else if (seg_go && !(tag_end && end_cmd == me)) out_q[me] <= out_q[me] + 6'd1;
     if (tag_end && !(seg_go && end_cmd == me)) out_q[end_cmd] <= out_q[end_cmd] - 6'd1;
     if (tag_end && err_q) stat_q[end_cmd] <= berth_regs_pkg::DMA_HOST_ERROR[1:0];
     if (issue_end) issued_q[me] <= 1'b1;
+    if (seg_go && !begun) stat_q[me] <= OK;
     if (fail_go) stat_q[me] <= pg_status != OK ? pg_status : berth_regs_pkg::DMA_REFUSED[1:0];
     if (over_pop) act_q[over_cmd] <= 1'b0;
 
     if (rst) begin
-      hrd_v_q    <= 1'b0;
-      act_q      <= '0;
+      hrd_v_q  <= 1'b0;
+      act_q    <= '0;
+      off_q    <= '0;
+      awaited_q <= '0;
+      skip_q   <= 1'b0;
+      pv_q     <= 1'b0;
+      end_q    <= 1'b0;
+      giving_q <= 1'b0;
+      dead_q   <= '1;
+      old_q    <= '1;
+      one_q    <= '0;
+      two_q    <= '0;
+      late_q   <= '0;
+    end
+    if (cold) begin
       fly_q      <= '0;
-      off_q      <= '0;
-      skip_q     <= 1'b0;
       first_q    <= 1'b1;
-      pv_q       <= 1'b0;
-      end_q      <= 1'b0;
+      hurt_q     <= 1'b0;
+      odd_q      <= 1'b0;
+      look_q     <= '0;
+      turn_tag_q <= '0;
     end
   end
 
@@ -365,7 +457,8 @@ module berth_dma_rd #(
   always_ff @(posedge clk)
     if (!rst) begin
       if (seg_go) assert (seg != 0 && 14'(addr[11:0]) + 14'(seg) <= 14'h1000 && !fly_q[free_tag]);
-      if (tag_end) assert (fly_q[end_tag_q] && act_q[end_cmd] && out_q[end_cmd] != 0);
+      if (tag_end) assert (act_q[end_cmd] && out_q[end_cmd] != 0);
       assert (over_room && !(last_end && fail_end));
+      assert ((awaited_q == 0) == (live == 0));
     end
 endmodule

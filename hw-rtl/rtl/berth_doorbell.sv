@@ -48,6 +48,8 @@ module berth_doorbell (
 );
   localparam int unsigned ROWS = berth_regs_pkg::NUM_QP_ROWS;
   localparam int unsigned RW = $clog2(ROWS);
+  localparam int unsigned PAGES = berth_regs_pkg::NUM_UARS;
+  localparam int unsigned PW = $clog2(PAGES);
 
   typedef struct packed {
     logic        fast;
@@ -74,14 +76,18 @@ module berth_doorbell (
   // element only if all eight came in order: a processor that combines writes may send them in any, two threads may mix
   // theirs. Stores are counted, so that what is left of such a slot is not taken for the next; any other doorbell of
   // the page begins anew.
-  wire in_wqe = {offset[31:6], 6'd0} == berth_regs_pkg::DB_WQE;
+  wire [PW-1:0] page = db_addr[12+:PW];
+  wire known_page = 32'(db_addr[17:12]) < PAGES;
+  wire in_wqe = known_page && {offset[31:6], 6'd0} == berth_regs_pkg::DB_WQE;
   wire is_last = in_wqe && offset[5:0] == 6'd56;
   wire is_word = in_wqe && !is_last && offset[2:0] == 0 && db_write && db_wstrb == 8'hff;
   wire whole = db_write && db_wstrb == 8'hff && (is_sq || is_rq || is_cq || is_last);
   wire for_cq = whole && is_cq;
   wire known = 32'(db_wdata[15:0]) < ROWS;
   wire mine = valid_q[at_q] && row_q.uar == {2'd0, db_addr[17:12]};
-  wire idle = state_q == IDLE;
+  // The core waits for a row while doorbells come without end: after each it has its turn.
+  logic owed_q;
+  wire idle = state_q == IDLE && !owed_q;
 
   assign cq_valid = idle && db_valid && for_cq;
   assign cq_cqn   = db_wdata[15:0];
@@ -106,11 +112,11 @@ module berth_doorbell (
   assign fdb_inline = is_last && slot_good && !replay;
   assign fdb_wqe[511:448] = 64'd0;
   for (genvar w = 0; w < 7; w++) begin : word
-    logic [63:0] kept[64];
+    logic [63:0] kept[PAGES];
     logic [63:0] out_q;
     always_ff @(posedge clk) begin
-      if (db_valid && is_word && db_addr[5:3] == 3'(w)) kept[db_addr[17:12]] <= db_wdata;
-      if (idle) out_q <= kept[db_addr[17:12]];
+      if (db_valid && is_word && db_addr[5:3] == 3'(w)) kept[page] <= db_wdata;
+      if (idle) out_q <= kept[page];
     end
     assign fdb_wqe[64*w+:64] = out_q;
   end
@@ -118,14 +124,14 @@ module berth_doorbell (
   // A QP becomes the fast path's: its row stays, and is told.
   wire handed = cfg_on && cfg_fast && 32'(cfg_qpn) < ROWS && valid_q[at_q] && !row_q.fast && row_q.uar == cfg_uar;
 
-  logic [3:0] slot_q[64];  // of a page's slot: out of order, stores
-  wire [3:0] slot = slot_q[db_addr[17:12]];
+  logic [3:0] slot_q[PAGES];  // of a page's slot: out of order, stores
+  wire [3:0] slot = slot_q[page];
   wire slot_good = !slot[3] && slot[2:0] == db_addr[5:3];
   always_ff @(posedge clk) begin
     if (db_valid && db_ready && (is_word || (whole && is_last)))
-      slot_q[db_addr[17:12]] <= {slot[2:0] != 3'd7 && !slot_good, slot[2:0] + 3'd1};
-    else if (db_valid && db_ready && whole) slot_q[db_addr[17:12]] <= 4'd0;
-    if (rst) for (int i = 0; i < 64; i++) slot_q[i] <= 4'd0;
+      slot_q[page] <= {slot[2:0] != 3'd7 && !slot_good, slot[2:0] + 3'd1};
+    else if (db_valid && db_ready && whole && known_page) slot_q[page] <= 4'd0;
+    if (rst) for (int unsigned i = 0; i < PAGES; i++) slot_q[i] <= 4'd0;
   end
 
   assign cfg_ready = state_q == CONFIG;
@@ -144,7 +150,7 @@ module berth_doorbell (
 
   always_comb begin
     at = pick;
-    if (db_valid) at = db_wdata[RW-1:0];
+    if (db_valid && !owed_q) at = db_wdata[RW-1:0];
     else if (cfg_valid) at = cfg_qpn[RW-1:0];
     row_new = row_q;
     we = 1'b0;
@@ -162,14 +168,14 @@ module berth_doorbell (
 
   always_ff @(posedge clk) begin
     if (we) rows[at_q] <= row_new;
-    if (idle) row_q <= rows[at];
+    if (state_q == IDLE) row_q <= rows[at];
   end
 
   always_ff @(posedge clk) begin
     unique case (state_q)
       IDLE: begin
         at_q <= at;
-        if (db_valid) begin
+        if (db_valid && !owed_q) begin
           if (whole && !is_cq && known) state_q <= RING;
         end else if (cfg_valid) state_q <= CONFIG;
         else if (pop_valid) state_q <= POP;
@@ -198,8 +204,10 @@ module berth_doorbell (
       end
       default: state_q <= IDLE;
     endcase
+    owed_q <= (cfg_valid || pop_valid) && (owed_q || (db_valid && db_ready)) && state_q != CONFIG && state_q != POP;
     if (rst) begin
       state_q <= IDLE;
+      owed_q  <= 1'b0;
       valid_q <= '0;
       dirty_q <= '0;
       next_q  <= '0;

@@ -4,7 +4,8 @@
 module berth_fp #(
     parameter int unsigned DATA_W = 64,          // bits of a beat of the MAC
     parameter int unsigned HOST_W = 2 * DATA_W,  // bits of a beat of the host port
-    parameter int unsigned QPS    = 128          // rows, a power of two up to 1024; a QP's row is its QPN
+    parameter int unsigned QPS    = 128,         // rows, a power of two up to 1024; a QP's row is its QPN
+    parameter int unsigned WB     = $clog2(berth_regs_pkg::FAST_PLACES)  // log2 of the windows' places: 5 to 8
 ) (
     input  logic                clk,
     input  logic                rst,
@@ -117,11 +118,16 @@ module berth_fp #(
     output logic [12:0]         cpu_len,
     output logic [2:0]          cpu_flags,
 
-    output logic [64*12-1:0]    counts,       // counters from C_FP_PACKETS on
+    output logic [16*12-1:0]    counts,       // what is added to the counters from C_FP_PACKETS on, 16 bits each
     output logic                inc_posted,   // for those that the card's credit engine counts, too
     output logic                inc_list,
     output logic [6:0]          inc_list_len,
-    output logic [1:0]          inc_bad_wqe   // C_FP_BAD_WQE, of both queues
+    output logic [1:0]          inc_bad_wqe,  // C_FP_BAD_WQE, of both queues
+    output logic [16*4-1:0]     counts_wire,  // ... to C_FP_ACKS_TAKEN, C_FP_BAD_ACKS, C_FP_LIST_REPEATS, C_FP_PAGE_STRAYS
+    output logic                inc_lists_taken,
+    output logic                inc_lists_refused,
+    output logic                inc_credits_taken,
+    output logic [47:0]         own_mac       // 0 before firmware knows it
 );
     localparam int unsigned QW = $clog2(QPS);
 
@@ -131,19 +137,20 @@ module berth_fp #(
     assign cfg_ack   = t_ack || r_ack;
     assign cfg_rdata = cfg_addr[16] ? r_rdata : t_rdata;
 
-    // ---- events: in turn into one queue -------------------------------------------------
+    // ---- events: in turn; what is shown stays until it is taken ----------------------------
     logic [1:0]  ev_valid, ev_ready;
     logic [63:0] t_event, r_event;
-    logic        ev_room, ev_turn_q, ev_pick;
-    assign ev_pick  = ev_valid[1] && (ev_turn_q || !ev_valid[0]);
-    assign ev_ready = {ev_room && ev_pick, ev_room && !ev_pick};
-    always_ff @(posedge clk)
+    logic        ev_turn_q, ev_pick, ev_held_q, ev_shown_q, ev_busy;
+    assign ev_pick  = ev_held_q ? ev_shown_q : ev_valid[1] && (ev_turn_q || !ev_valid[0]);
+    assign fe_valid = ev_pick ? ev_valid[1] : ev_valid[0];
+    assign fe_word  = ev_pick ? r_event : t_event;
+    assign ev_ready = {fe_pop && ev_pick, fe_pop && !ev_pick};
+    always_ff @(posedge clk) begin
+        ev_held_q  <= fe_valid && !fe_pop && !rst;
+        ev_shown_q <= ev_pick;
         if (rst) ev_turn_q <= 1'b0;
-        else if ((ev_valid & ev_ready) != 2'd0) ev_turn_q <= !ev_pick;
-    berth_fifo #(.WIDTH(64), .DEPTH(256)) events (
-        .clk(clk), .rst(rst), .wr_valid(ev_valid != 2'd0), .wr_ready(ev_room), .wr_data(ev_pick ? r_event : t_event),
-        .rd_valid(fe_valid), .rd_ready(fe_pop), .rd_data(fe_word)
-    );
+        else if (fe_valid && fe_pop) ev_turn_q <= !ev_pick;
+    end
 
     // ---- doorbells -----------------------------------------------------------------------
     logic t_db_ready, r_db_ready;
@@ -176,20 +183,20 @@ module berth_fp #(
     logic [63:0]   lfr_sizes;
     logic [6:0]    lst_n, lfr_n;
     logic          afr_valid, afr_ready, afr_has_sack, lfr_valid, lfr_ready, lfr_begin;
-    logic [8:0]    t_counts;
+    logic [14:0]   t_counts;
     logic          hurry;
     logic [1:0]    swept, swept_on;
     logic [63:0]   swept_at;
     logic          r_busy, tr_valid, tr_landed;
     logic [QW-1:0] tr_landed_q;
     logic [63:0]   tr_word;
-    logic [17:0]   r_counts;
+    logic [18:0]   r_counts;
 
-    berth_fp_tx #(.QPS(QPS), .DATA_W(DATA_W), .HOST_W(HOST_W)) tx (
+    berth_fp_tx #(.QPS(QPS), .DATA_W(DATA_W), .HOST_W(HOST_W), .WB(WB)) tx (
         .clk(clk), .rst(rst), .now(now),
         .cfg_req(cfg_req && !cfg_addr[16]), .cfg_we(cfg_we), .cfg_addr(cfg_addr[15:0]), .cfg_wdata(cfg_wdata),
         .cfg_ack(t_ack), .cfg_rdata(t_rdata),
-        .fw_valid(ev_valid[0]), .fw_ready(ev_ready[0]), .fw_word(t_event),
+        .fw_valid(ev_valid[0]), .fw_ready(ev_ready[0]), .fw_word(t_event), .fw_busy(ev_busy),
         .db_valid(db_valid && !db_rq), .db_ready(t_db_ready), .db_q(db_qpn[QW-1:0]), .db_pi(db_pi),
         .db_posted(db_posted), .db_inline(db_inline), .db_wqe(db_wqe),
         .qr_valid(qr_valid[0]), .qr_ready(qr_ready[0]), .qr_addr(qr_addr[63:0]), .qr_len(qr_len[9:0]),
@@ -216,10 +223,11 @@ module berth_fp #(
         .hurry(hurry), .swept(swept[0]), .swept_on(swept_on[0]), .swept_at(swept_at[31:0]),
         .ev_packet(t_counts[0]), .ev_again(t_counts[1]), .ev_ack(t_counts[2]), .ev_list(t_counts[3]),
         .ev_list_taken(t_counts[4]), .ev_held(t_counts[5]), .ev_block(t_counts[6]), .ev_release(t_counts[7]),
-        .ev_bad_wqe(t_counts[8])
+        .ev_bad_wqe(t_counts[8]), .ev_ack_taken(t_counts[9]), .ev_bad_ack(t_counts[10]), .ev_list_again(t_counts[11]),
+        .ev_refused(t_counts[12]), .ev_credit(t_counts[13]), .ev_stray(t_counts[14])
     );
 
-    berth_fp_rx #(.DATA_W(DATA_W), .HOST_W(HOST_W), .QPS(QPS)) rx (
+    berth_fp_rx #(.DATA_W(DATA_W), .HOST_W(HOST_W), .QPS(QPS), .WB(WB)) rx (
         .clk(clk), .rst(rst), .busy(r_busy), .now(now),
         .cfg_req(cfg_req && cfg_addr[16]), .cfg_we(cfg_we), .cfg_addr(cfg_addr[15:0]), .cfg_wdata(cfg_wdata),
         .cfg_ack(r_ack), .cfg_rdata(r_rdata),
@@ -235,7 +243,7 @@ module berth_fp #(
         .rf_valid(rf_valid), .rf_ready(rf_ready), .rf_addr(rf_addr), .rf_len(rf_len), .rf_flags(rf_flags),
         .rf_hdr(rf_hdr), .hd_re(hd_re), .hd_addr(hd_addr), .hd_data(hd_data),
         .rfree_valid(rfree_valid), .rfree_addr(rfree_addr),
-        .cpu_valid(cpu_valid), .cpu_ready(cpu_ready), .cpu_addr(cpu_addr), .cpu_len(cpu_len), .cpu_flags(cpu_flags),
+        .cpu_valid(cpu_valid), .cpu_ready(cpu_ready), .cpu_addr(cpu_addr), .cpu_len(cpu_len), .cpu_flags(cpu_flags), .own_mac(own_mac),
         .pw_valid(fw_valid), .pw_ready(fw_ready), .pw_local(fw_local), .pw_len(fw_len), .pw_asid(fw_asid),
         .pw_va(fw_va), .pw_tag(fw_tag), .wd_valid(fwd_valid), .wd_tag(fwd_tag), .wd_status(fwd_status),
         .cq_valid(fcq_valid[1]), .cq_ready(fcq_ready[1]), .cq_cqn(fcq_cqn[15:8]),
@@ -250,7 +258,7 @@ module berth_fp #(
         .lfr_first(lfr_first), .lfr_n(lfr_n), .lfr_sizes(lfr_sizes),
         .ev_taken(r_counts[0]), .ev_duplicate(r_counts[1]), .ev_out_of_order(r_counts[2]), .ev_dropped(r_counts[3]),
         .ev_bad_index(r_counts[4]), .ev_bad_wqe(r_counts[5]), .ev_hit(r_counts[6]), .ev_miss(r_counts[7]),
-        .ev_posted(r_counts[8]), .ev_list(r_counts[9]), .ev_list_len(r_counts[16:10]), .ev_repeat(r_counts[17]),
+        .ev_posted(r_counts[8]), .ev_list(r_counts[9]), .ev_list_len(r_counts[16:10]), .ev_repeat(r_counts[17]), .ev_stray(r_counts[18]),
         .hurry(hurry), .swept(swept[1]), .swept_on(swept_on[1]), .swept_at(swept_at[63:32]),
         .tr_valid(tr_valid), .tr_word(tr_word), .tr_landed(tr_landed), .tr_landed_q(tr_landed_q)
     );
@@ -259,7 +267,7 @@ module berth_fp #(
     logic active, rests;
     assign active = r_busy || db_valid || rf_valid || cfg_req || fr_valid || frd_valid || qr_valid != 2'd0
                     || qc_valid != 2'd0 || fcq_valid != 2'd0 || xa_valid != 2'd0 || x_valid != 2'd0 || hw_valid
-                    || fs_valid || fl_valid || ack_valid || lst_valid || afr_valid || lfr_valid || ev_valid != 2'd0;
+                    || fs_valid || fl_valid || ack_valid || lst_valid || afr_valid || lfr_valid || ev_busy;
     assign busy   = active || !rests || fe_valid;
     berth_fp_wake #(.QPS(QPS)) wake (
         .clk(clk), .rst(rst), .now(now), .active(active), .hurry(hurry), .swept(swept), .swept_on(swept_on),
@@ -267,25 +275,20 @@ module berth_fp #(
     );
 
     // ---- counters ------------------------------------------------------------------------------
-    logic [12*13-1:0] amounts;
-    assign amounts = {
-        13'(db_valid && db_ready && db_inline),                 // C_FP_SLOTS
-        13'(r_counts[3] || r_counts[2]), 13'(r_counts[1]),      // C_FP_DROPPED, C_FP_DUPLICATES
-        13'(tr_landed),                                         // C_FP_LANDED
-        fw_valid && fw_ready ? fw_len : 13'd0,                  // C_FP_BYTES_PLACED
-        13'(r_counts[0]), 13'(t_counts[6]),                     // C_FP_TAKEN, C_FP_BLOCKS
-        fr_valid && fr_ready ? fr_len : 13'd0,                  // C_FP_BYTES_SENT
-        13'(t_counts[3]), 13'(t_counts[2]), 13'(t_counts[1]), 13'(t_counts[0])  // C_FP_LISTS .. C_FP_PACKETS
+    assign {counts_wire, counts} = {
+        16'(t_counts[14]) + 16'(r_counts[18]),                  // C_FP_PAGE_STRAYS
+        16'(t_counts[11]), 16'(t_counts[10]), 16'(t_counts[9]), // C_FP_LIST_REPEATS .. C_FP_ACKS_TAKEN
+        16'(db_valid && db_ready && db_inline),                 // C_FP_SLOTS
+        16'(r_counts[3] || r_counts[2]), 16'(r_counts[1]),      // C_FP_DROPPED, C_FP_DUPLICATES
+        16'(tr_landed),                                         // C_FP_LANDED
+        fw_valid && fw_ready ? 16'(fw_len) : 16'd0,            // C_FP_BYTES_PLACED
+        16'(r_counts[0]), 16'(t_counts[6]),                     // C_FP_TAKEN, C_FP_BLOCKS
+        fr_valid && fr_ready ? 16'(fr_len) : 16'd0,            // C_FP_BYTES_SENT
+        16'(t_counts[3]), 16'(t_counts[2]), 16'(t_counts[1]), 16'(t_counts[0])  // C_FP_LISTS .. C_FP_PACKETS
     };
     assign {inc_list_len, inc_list, inc_posted} = r_counts[16:8];
     assign inc_bad_wqe = {r_counts[5], t_counts[8]};
-    for (genvar c = 0; c < 12; c++) begin : counters
-        logic [63:0] count_q;
-        always_ff @(posedge clk)
-            if (rst) count_q <= '0;
-            else count_q <= count_q + 64'(amounts[13*c+:13]);
-        assign counts[64*c+:64] = count_q;
-    end
+    assign {inc_credits_taken, inc_lists_refused, inc_lists_taken} = {t_counts[13:12], t_counts[4]};
 
     wire unused = &{1'b0, db_qpn, t_counts, r_counts, tr_valid, tr_word, tr_landed_q};
 endmodule

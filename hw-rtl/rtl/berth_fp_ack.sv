@@ -6,6 +6,11 @@
 // lost when `reorder` packets that left later are known to have arrived, or any one when nothing new is left
 // to send. Without selective repeat a NAK loses everything, and nothing new goes before that has gone again.
 //
+// What an acknowledgement makes of packets that were sent once is decided for all of them at once; those that were sent
+// again are looked at one by one, at most LOOKS of them in one operation. The rest is work of the QP that goes on behind
+// acknowledgements of others (`from`: places below it are looked at). A peer can so have many looked at, again and again,
+// but holds up nobody else. Without news nothing is looked at, but once when nothing new is left to send.
+//
 // A time-out only tells firmware, which answers by a command. Time counts from the last progress.
 //
 // Configuration words: 19 {reorder [19:16], selective [5]}, 20 time-out in units of `now` (0: none), 22 first PSN.
@@ -13,7 +18,7 @@
 module berth_fp_ack #(
     parameter int unsigned QPS = 64,
     parameter int unsigned LR  = 2,
-    parameter int unsigned WB  = 8      // log2 of the window's places, 7 or 8: one packet less may be under way
+    parameter int unsigned WB  = 8      // log2 of the window's places, 5 to 8: one packet less may be under way
 ) (
     input  logic                     clk,
     input  logic                     rst,
@@ -80,17 +85,21 @@ module berth_fp_ack #(
     output logic                     acked_halt,
 
     output logic                     fw_valid,
-    input  logic                     fw_room,       // without it, what would be told is as if it had not come
     output logic [$clog2(QPS)-1:0]   fw_q,
-    output logic [1:0]               fw_kind,       // 0 time-out, 1 NAK, 2 RNR, 3 an ACK that cannot be
-    output logic [31:0]              fw_arg         // {syndrome, PSN}
+    output logic [1:0]               fw_kind,       // 0 time-out, 1 NAK, 2 RNR
+    output logic [31:0]              fw_arg,        // {syndrome, PSN}
+    // counters: acknowledgements that came, and those that cannot be
+    output logic                     ev_taken,
+    output logic                     ev_bad
 );
     localparam int unsigned QW     = $clog2(QPS);
     localparam int unsigned PLACES = 1 << LR;
     localparam int unsigned W      = 1 << WB;
-    localparam int unsigned RW     = 24 + 4*W + PLACES + LR + 1 + 1 + 1 + 32;
+    localparam int          SACK   = WB < 7 ? 1 << WB : 128;   // bits of a SACK that matter
+    localparam int unsigned RW     = 24 + 4*W + PLACES + LR + 1 + 1 + 1 + 32 + 4 + WB;
+    localparam logic [3:0]  LOOKS  = 4'd8;
 
-    typedef enum logic [3:0] {IDLE, ROWS, ALIGN, APPLY, SLIDE, HUNT, MARK, GIVE, STORE} op_t;
+    typedef enum logic [3:0] {IDLE, ROWS, ALIGN, APPLY, SLIDE, LOSE, LOOK, ONCE, HUNT, MARK, GIVE, STORE} op_t;
     typedef enum logic [2:0] {ACK, AGAIN, FAIL, PLACE, WORK, COMMAND, SWEEP, INIT} kind_t;
     op_t           op_q;
     kind_t         kind_q;
@@ -130,6 +139,8 @@ module berth_fp_ack #(
     logic [PLACES-1:0] m_busy;
     logic [LR-1:0]     m_place;
     logic              m_halt, m_armed, m_told, selective;
+    logic              m_hunting, m_anew, m_idle, m_idled;
+    logic [WB-1:0]     m_from;
     logic [31:0]       m_stamp, timeout;
     logic [7:0]        pieces, cut;
     logic [3:0]        reorder;
@@ -137,7 +148,8 @@ module berth_fp_ack #(
     logic              store;
     berth_fp_mem #(.WIDTH(RW), .DEPTH(QPS), .OWN(1'b1)) m_row (.clk(clk), .we(store), .waddr(q_q), .wdata(row_new),
         .re(idle), .raddr(q), .rdata({m_una, m_done, m_lost, m_fixing, m_marked, m_busy, m_place,
-                                      m_halt, m_armed, m_told, m_stamp}));
+                                      m_halt, m_armed, m_told, m_stamp,
+                                      m_hunting, m_anew, m_idle, m_idled, m_from}));
     berth_fp_mem #(.WIDTH(32), .DEPTH(QPS)) m_sent (.clk(clk), .we(sent_we), .waddr(sent_q),
         .wdata({sent_next, sent_pieces}), .re(idle), .raddr(q), .rdata({next, pieces}));
     berth_fp_mem #(.WIDTH(8), .DEPTH(QPS)) m_cut (.clk(clk), .we(cut_we), .waddr(cut_q),
@@ -154,6 +166,11 @@ module berth_fp_ack #(
     logic [PLACES-1:0] busy_q;
     logic [LR-1:0]     place_q_, freed_q;
     logic              halt_q, armed_q, told_q, has_sack_q, lose_q, seen_q, hunt_q;
+    // Packets sent again are being looked at; from the first on once more, then; nothing new was left to send when that
+    // was asked for; that has been looked at since the last news.
+    logic              hunting_q, anew_q, idle_q, idled_q;
+    logic [WB-1:0]     from_q;
+    logic [3:0]        looks_q;
     logic [31:0]       stamp_q;
     logic [7:0]        syndrome_q;
     logic [2:0]        cmd_op_q;
@@ -173,14 +190,14 @@ module berth_fp_ack #(
     // packet, of four and of sixteen need one.
 
     // ---- an acknowledgement --------------------------------------------------------------
-    logic [23:0]  flight, upto, back, flight_q;
-    logic         reached, old, is_ack, is_nak, in_window;
+    logic [23:0]  flight, upto, back;
+    logic         reached, old, is_ack, is_nak, is_rnr, in_window, bad;
     logic [W-1:0] told_bits, news, sent_out, came, below_upto;
     typedef enum logic [1:0] {NOTHING, BELOW, ALSO_SEEN, ONLY_SEEN} told_t;
     told_t        told;
     always_comb begin
         came = '0;
-        for (int i = 0; i < 128; i++) came[i] = ack_sack[127-i];
+        for (int i = 0; i < SACK; i++) came[i] = ack_sack[127-i];
     end
     logic         with_sack;
     // Places that what a SACK says has still to be rotated by, to later packets: also if it begins before the window, when
@@ -189,6 +206,9 @@ module berth_fp_ack #(
     logic         has_sack;              // it says something
     assign is_ack    = syndrome_q[7:5] == 3'd0;
     assign is_nak    = syndrome_q[7:5] == 3'd3;
+    assign is_rnr    = syndrome_q[7:5] == 3'd1;
+    // Of packets that were never sent, or of no kind that there is.
+    assign bad       = !old && (is_ack ? !reached : !in_window) || !(is_ack || is_nak || is_rnr);
     assign flight    = next_q - una_q;
     assign upto      = psn_q + {23'd0, is_ack} - una_q;   // packets below
     assign back      = 24'd0 - upto;
@@ -196,7 +216,7 @@ module berth_fp_ack #(
     assign old       = upto[23];
     assign in_window = upto < flight;
     assign with_sack = is_ack && has_sack_q && selective;
-    assign has_sack  = with_sack && (reached ? upto < 24'(W) : old && back < 24'd128);
+    assign has_sack  = with_sack && (reached ? upto < 24'(W) : old && back < 24'(SACK));
     assign sent_out   = ones(flight[23:WB] != '0, flight[WB-1:0]);
     assign below_upto = ones(reached && upto[23:WB] != '0, upto[WB-1:0]);
     always_comb begin
@@ -227,15 +247,17 @@ module berth_fp_ack #(
     endfunction
 
     // ---- what is lost ----------------------------------------------------------------------
-    logic [7:0]   newest;                // less than W packets are under way
-    logic [W-1:0] settled, mirror;
-    logic         nothing_new, any_done, unused_any;
-    logic [WB-1:0] newest_back;
+    logic [7:0]   newest, newest_q;      // less than W packets are under way
+    logic [W-1:0] settled, mirror, sure;
+    logic         nothing_new, all_new_q, any_done, unused_any;
+    logic [WB-1:0] newest_back, sure_q;
     always_comb for (int i = 0; i < int'(W); i++) mirror[i] = done_q[int'(W)-1-i];
     berth_fp_first #(.N(W)) newest_done (.bits(mirror), .any(any_done), .at(newest_back));
     assign newest  = any_done ? 8'(W - 32'(newest_back)) : 8'd0;
     assign settled = done_q | lost_q_ | fixing_q;
     assign nothing_new = pieces == cut;
+    // Places that may be overtaken: what was sent once is, there.
+    assign sure    = ones(1'b0, sure_q);
     logic [WB-1:0] first_at, first_at_q, at; // places in the window: the lowest of the bits looked at; of a packet
     logic         looked_q;                // GIVE: it is found
     logic [W-1:0] one;                     // its bit; a packet's in APPLY, none if it is not in the window
@@ -244,10 +266,9 @@ module berth_fp_ack #(
     logic [7:0] mark;
     logic [9:0] marked_at;
     logic       overtaken;
-    assign marked_at = 10'(first_at_q) + ((marked_q & one) != '0 ? {2'd0, mark} : 10'd1);
-    assign overtaken = {2'd0, newest} >= marked_at + {6'd0, reorder}
-                       || (nothing_new && {16'd0, newest} == flight_q && {2'd0, newest} > marked_at);
-    assign flight_q  = flight;
+    assign marked_at = 10'(first_at_q) + {2'd0, mark};
+    assign overtaken = {2'd0, newest_q} >= marked_at + {6'd0, reorder}
+                       || (all_new_q && {2'd0, newest_q} > marked_at);
     assign at        = psn_q[WB-1:0] - una_q[WB-1:0];
 
     logic         mark_we;
@@ -268,19 +289,22 @@ module berth_fp_ack #(
     assign swept_at = stamp_q + timeout;
 
     // ---- storing -----------------------------------------------------------------------
-    logic hold, can_give;
+    logic hold, can_give, in_order;
     assign hold     = !selective && (lost_q_ | fixing_q) != '0;
     assign can_give = alive && lost_q_ != '0 && !busy_q[place_q_] && !halt_q;
     assign store    = op_q == STORE && (kind_q != SWEEP || alive);
-    assign row_new  = {una_q, done_q, lost_q_, fixing_q, marked_q, busy_q, place_q_, halt_q, armed_q, told_q, stamp_q};
-    assign more     = store && can_give;
+    assign row_new  = {una_q, done_q, lost_q_, fixing_q, marked_q, busy_q, place_q_, halt_q, armed_q, told_q, stamp_q,
+                       hunting_q, anew_q, idle_q, idled_q, from_q};
+    // The oldest one goes first: one behind those that are still to be looked at waits for them.
+    assign in_order = !hunting_q || first_at_q < from_q;
+    assign more     = store && (can_give || (hunting_q && alive));
     assign init_ack = store && kind_q == INIT;
     assign acked_we = store && (kind_q == INIT || una_q != was_una_q || hold != was_hold_q || halt_q != was_halt_q);
     assign acked_q    = q_q;
     assign acked_una  = una_q;
     assign acked_hold = hold;
     assign acked_halt = halt_q;
-    assign lost_valid = op_q == GIVE && can_give && looked_q;
+    assign lost_valid = op_q == GIVE && can_give && looked_q && in_order;
     assign lost_q     = q_q;
     assign lost_psn   = una_q + 24'(first_at_q);
     assign lost_place = place_q_;
@@ -293,9 +317,10 @@ module berth_fp_ack #(
     assign again    = op_q == APPLY && kind_q == AGAIN;
     assign fail     = op_q == APPLY && kind_q == FAIL;
     assign give     = lost_valid && lost_ready;
-    assign lose_all = (op_q == APPLY && kind_q == COMMAND && (cmd_op_q == 3'd2 || cmd_op_q == 3'd5)) || (op_q == HUNT && lose_q);
+    assign lose_all = (op_q == APPLY && kind_q == COMMAND && (cmd_op_q == 3'd2 || cmd_op_q == 3'd5)) || op_q == LOSE;
     assign lose_one = fail || (op_q == MARK && overtaken);
-    assign losing   = (lose_all ? sent_out & ~fixing_q : lose_one ? one : '0) & ~done_q;
+    assign losing   = (lose_all ? sent_out & ~fixing_q : op_q == ONCE ? sure & ~marked_q & ~settled : lose_one ? one : '0)
+                      & ~done_q;
     always_comb begin
         done_new   = down(load ? m_done : done_q | news, hop);
         lost_new   = down(load ? m_lost : (lost_q_ & ~news & ~(give ? one : '0)) | losing, hop);
@@ -309,6 +334,8 @@ module berth_fp_ack #(
 
     always_ff @(posedge clk) begin
         fw_valid <= 1'b0;
+        ev_taken <= op_q == APPLY && kind_q == ACK && !bad;
+        ev_bad   <= op_q == APPLY && kind_q == ACK && bad;
         fw_q     <= q_q;
         fw_arg   <= {syndrome_q, psn_q};
         tick_q   <= tick_q + 6'd1;
@@ -345,6 +372,7 @@ module berth_fp_ack #(
                 armed_q    <= m_armed;
                 told_q     <= m_told;
                 stamp_q    <= m_stamp;
+                {hunting_q, anew_q, idle_q, idled_q, from_q} <= {m_hunting, m_anew, m_idle, m_idled, m_from};
                 was_una_q  <= m_una;
                 was_hold_q <= !selective && (m_lost | m_fixing) != '0;
                 was_halt_q <= m_halt;
@@ -373,21 +401,27 @@ module berth_fp_ack #(
                     ACK: begin
                         seen_q  <= news != '0;
                         lose_q  <= is_nak && syndrome_q[4:0] == 5'd0 && in_window;
-                        // without news nothing is lost that was not, unless nothing new is left
-                        hunt_q  <= is_ack && selective && (news != '0 || nothing_new);
-                        if (is_nak && syndrome_q[4:0] != 5'd0 && in_window && fw_room) begin
+                        // without news nothing is lost that was not, unless nothing new is left since then
+                        if (is_ack && selective && (news != '0 || (nothing_new && !idled_q))) begin
+                            hunt_q    <= 1'b1;
+                            hunting_q <= 1'b1;
+                            anew_q    <= hunting_q;
+                            idle_q    <= nothing_new;
+                            idled_q   <= nothing_new;
+                        end
+                        // told once: a QP that is halted is so until firmware has had its say
+                        if (is_nak && syndrome_q[4:0] != 5'd0 && in_window) begin
                             halt_q <= 1'b1;
-                            {fw_valid, fw_kind} <= {1'b1, 2'd1};
-                        end else if (syndrome_q[7:5] == 3'd1 && in_window && fw_room) begin
+                            {fw_valid, fw_kind} <= {!halt_q, 2'd1};
+                        end else if (is_rnr && in_window) begin
                             halt_q <= 1'b1;
                             lose_q <= 1'b1;
-                            {fw_valid, fw_kind} <= {1'b1, 2'd2};
-                        end else if ((is_ack ? !reached && !old : !in_window && !old) && fw_room) begin
-                            {fw_valid, fw_kind} <= {1'b1, 2'd3};
+                            {fw_valid, fw_kind} <= {!halt_q, 2'd2};
                         end
                         op_q <= SLIDE;
                     end
                     PLACE: busy_q[freed_q] <= 1'b0;
+                    WORK: if (hunting_q) op_q <= LOOK;
                     COMMAND: begin
                         if (cmd_op_q == 3'd3 || cmd_op_q == 3'd4) halt_q <= 1'b1;
                         if (cmd_op_q == 3'd5) halt_q <= 1'b0;
@@ -400,7 +434,7 @@ module berth_fp_ack #(
                             stamp_q <= now;
                             told_q  <= 1'b0;
                         end else if (flight != 24'd0 && timeout != 32'd0 && now - stamp_q >= timeout && !told_q
-                                     && !halt_q && fw_room) begin
+                                     && !halt_q) begin
                             told_q <= 1'b1;
                             {fw_valid, fw_kind} <= {1'b1, 2'd0};
                         end
@@ -412,6 +446,7 @@ module berth_fp_ack #(
                         halt_q   <= 1'b0;
                         armed_q  <= 1'b0;
                         told_q   <= 1'b0;
+                        {hunting_q, anew_q, idle_q, idled_q, from_q} <= '0;
                         started_q[q_q] <= 1'b1;
                         op_q <= STORE;
                     end
@@ -425,26 +460,41 @@ module berth_fp_ack #(
                     told_q  <= 1'b0;
                     stamp_q <= now;
                 end
-                open_q <= '0;
+                from_q <= from_q > WB'(step) ? from_q - WB'(step) : '0;
                 // what is known behind a gap is looked at; a NAK loses all
-                if (slid) begin
-                    op_q   <= hunt_q || lose_q ? HUNT : GIVE;
-                    seen_q <= 1'b1;         // HUNT: the packets to look at are not chosen yet
+                if (slid) op_q <= lose_q ? LOSE : hunt_q ? LOOK : GIVE;
+            end
+            LOSE: op_q <= GIVE;
+            LOOK: begin
+                newest_q  <= newest;
+                all_new_q <= idle_q && {16'd0, newest} == flight;
+                sure_q    <= idle_q && {16'd0, newest} == flight ? WB'(newest) - WB'(1)
+                             : newest > {4'd0, reorder} ? WB'(newest) - WB'(reorder) : '0;
+                looks_q   <= 4'd0;
+                op_q      <= ONCE;
+                if (!any_done) begin
+                    {hunting_q, anew_q, from_q} <= '0;
+                    op_q <= can_give ? GIVE : STORE;
                 end
             end
-            HUNT: if (lose_q) begin
-                lose_q <= 1'b0;
-                if (!hunt_q) op_q <= GIVE;
-            end else if (seen_q) begin
-                open_q <= ~settled & ones(1'b0, newest[WB-1:0]);
-                seen_q <= 1'b0;
-                if (!any_done) op_q <= can_give ? GIVE : STORE;
+            ONCE: begin
+                open_q <= marked_q & ~settled & sure & ~ones(1'b0, from_q);
+                op_q   <= HUNT;
+            end
+            HUNT: if (open_q == '0) begin
+                {hunting_q, anew_q} <= {anew_q, 1'b0};
+                from_q <= '0;
+                op_q   <= GIVE;
+            end else if (looks_q == LOOKS) begin
+                from_q <= first_at;
+                op_q   <= GIVE;
             end else begin
-                op_q <= open_q == '0 ? GIVE : MARK;
+                op_q   <= MARK;
             end
             MARK: begin
-                open_q <= open_q & ~one;
-                op_q   <= HUNT;
+                open_q  <= open_q & ~one;
+                looks_q <= looks_q + 4'd1;
+                op_q    <= HUNT;
             end
             GIVE: begin
                 looked_q <= 1'b1;
@@ -452,7 +502,7 @@ module berth_fp_ack #(
                     busy_q[place_q_]   <= 1'b1;
                     place_q_           <= place_q_ + LR'(1);
                 end
-                if (!can_give || give) op_q <= STORE;
+                if (!can_give || give || (looked_q && !in_order)) op_q <= STORE;
             end
             default: op_q <= IDLE;  // STORE
         endcase
@@ -467,5 +517,5 @@ module berth_fp_ack #(
     end
 
     logic unused;
-    assign unused = &{1'b0, open_psn, behind, work_busy, unused_any};
+    assign unused = &{1'b0, open_psn, behind, work_busy, unused_any, ack_sack};
 endmodule

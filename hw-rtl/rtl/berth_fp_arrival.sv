@@ -16,8 +16,10 @@ module berth_fp_arrival #(
     // QPs, a power of two.
     parameter int unsigned QPS = 64,
     parameter int unsigned QW = $clog2(QPS),
-    // log2 of the packets that are taken ahead of the oldest that is not in place: 7 or 8.
+    // log2 of the packets that are taken ahead of the oldest that is not in place: 5 to 8.
     parameter int unsigned WB = 8,
+    // Clocks, a power of two, in which at most one acknowledgement is sent because of duplicates.
+    parameter int unsigned DOUBLES = 64,
     parameter int unsigned ITEM_W = QW + 150,
     // Bits of a placement: see `place`.
     parameter int unsigned PLACE_W = QW + 24 + 18 + 18 + 13 + 8 + 8 + 3 + 32
@@ -96,6 +98,7 @@ module berth_fp_arrival #(
     output logic [63:0]        tr_word
 );
   localparam int unsigned W = 1 << WB;
+  localparam int unsigned SACK = W < 128 ? W : 128;  // packets that an acknowledgement tells of
   localparam logic [2:0] NO_FAULT = 3'd0, OUT_OF_ORDER = 3'd1, OUT_OF_WINDOW = 3'd2, NOT_READY = 3'd3,
       NO_CREDIT = 3'd4, TOO_LONG = 3'd5, INVALID = 3'd6, BROKEN = 3'd7;
   localparam logic [1:0] NONE = 2'd0, SEQUENCE = 2'd1, RNR = 2'd2, FATAL = 2'd3;
@@ -184,7 +187,7 @@ module berth_fp_arrival #(
   assign placed_ready = take && op == OP_PLACED;
   assign due_pop      = take && op == OP_ACK;
   assign cmd_ready    = take && op == OP_CMD;
-  assign busy         = state_q != IDLE || item_valid || placed_valid || due_busy || afr_valid;
+  assign busy         = state_q != IDLE || item_valid || placed_valid || due_busy || again_busy || afr_valid;
 
   // ---- memories -----------------------------------------------------------------------------
   logic withdrawn;
@@ -558,16 +561,42 @@ module berth_fp_arrival #(
   end
 
   // ---- acknowledgements ----------------------------------------------------------------------------
-  logic ready_now;
+  logic ready_now, old_news;
   assign ready_now = finish && ((f.ended && !f.closed && f.writing == '0) || f.refusal == FATAL || (f.refusal != NONE && f.fol == '0)
                    || (!f.broken && (f.ack_due || f.unacked >= f.ack_every))) && f.on;
+  assign old_news  = op_q == OP_PACKET && state_q == DECIDE && verdict == V_DUPLICATE;
+  // A duplicate tells that an acknowledgement may have been lost, and one makes up for all of them: the card sends at
+  // most one for duplicates in DOUBLES clocks. Else a flood of them would become a flood of acknowledgements, which cost
+  // the peer more than duplicates cost the one who sends them.
+  logic again_valid, again_pop, again_busy;
+  logic [QW-1:0] again_q;
+  logic [$clog2(DOUBLES)-1:0] pace_q;
   berth_fp_ready #(
       .QPS(QPS)
+  ) again (
+      .clk,
+      .rst,
+      .set(ready_now && old_news),
+      .set_q(q_q),
+      .valid(again_valid),
+      .q(again_q),
+      .pop(again_pop),
+      .busy(again_busy)
+  );
+  assign again_pop = again_valid && pace_q == '0;
+  always_ff @(posedge clk) begin
+    if (again_pop) pace_q <= '1;
+    else if (pace_q != '0) pace_q <= pace_q - 1'b1;
+    if (rst) pace_q <= '0;
+  end
+  berth_fp_ready #(
+      .QPS (QPS),
+      .SETS(2)
   ) due (
       .clk,
       .rst,
-      .set(ready_now),
-      .set_q(q_q),
+      .set({again_pop, ready_now && !old_news}),
+      .set_q({again_q, q_q}),
       .valid(due_valid),
       .q(due_q),
       .pop(due_pop),
@@ -581,12 +610,13 @@ module berth_fp_arrival #(
       afr_q        <= q_q;
       afr_msn      <= r_q.msn;
       afr_has_sack <= 1'b0;
-      for (int unsigned i = 0; i < 128; i++) afr_sack[127-i] <= r_q.in_place[i];
+      afr_sack     <= '0;
+      for (int unsigned i = 0; i < SACK; i++) afr_sack[127-i] <= r_q.in_place[i];
       case (r_q.refusal != NONE && (r_q.fol == '0 || r_q.refusal == FATAL) ? r_q.refusal : NONE)
         NONE: begin
           afr_psn      <= r_q.placed - 24'd1;
           afr_syndrome <= ACK_NO_COUNT;
-          afr_has_sack <= r_q.selective && r_q.in_place[127:0] != '0;
+          afr_has_sack <= r_q.selective && r_q.in_place[SACK-1:0] != '0;
         end
         SEQUENCE: begin
           afr_psn      <= r_q.placed;

@@ -10,7 +10,9 @@
 // State of a block: {failed, held, why it failed}, else {0, 0, BLOCK_*}: asked for, given back, to be asked for again.
 // The release engine writes it when it gives memory back.
 //
-// At most 2^LB blocks, and no new one when as many bytes as `ahead` whole blocks have are held or asked for.
+// At most 2^LB blocks, and no new one when as many bytes as `ahead` whole blocks have are held or asked for; or, when the
+// host has been asked, as the wire carries while it works on a request, and two whole blocks. That time is measured, with
+// one request of the card at a time; the least of late counts (a measurement adds a 2048th to it).
 //
 // Configuration words: 18 {.., asid [15:8]}, 21 {whole blocks ahead [13:8], log2 of the block size [4:0]}.
 module berth_fp_block #(
@@ -19,10 +21,12 @@ module berth_fp_block #(
     parameter int unsigned LP  = 4,
     parameter int unsigned LB  = 5,     // log2 of blocks per QP
     parameter int unsigned LR  = 2,     // log2 of lost packets in work per QP; LR + 3 = LB
-    parameter int unsigned WB  = 8      // log2 of the packets that the log holds: more than the window
+    parameter int unsigned WB  = 8,     // log2 of the packets that the log holds: more than the window
+    parameter int unsigned DATA_W = 64  // bits of a beat of the wire
 ) (
     input  logic                     clk,
     input  logic                     rst,
+    input  logic [15:0]              now,          // units of 64 clocks
     input  logic                     cfg_we,
     input  logic [$clog2(QPS)-1:0]   cfg_q,
     input  logic [5:0]               cfg_word,
@@ -112,7 +116,8 @@ module berth_fp_block #(
     output logic [7:0]               covered_pieces,
     output logic [LB:0]              covered_blocks,
     output logic [LR:0]              covered_lost,
-    output logic                     ev_block      // counter: a block was asked for
+    output logic                     ev_block,     // counter: a block was asked for
+    output logic                     ev_stray      // counter: the host answers what it was not asked
 );
     localparam int unsigned QW = $clog2(QPS);
     localparam logic [7:0]  BLOCK_ASKED = 8'd0;
@@ -174,20 +179,66 @@ module berth_fp_block #(
         .rdata({log_none, log_ctx, log_off, log_len}));
 
     // ---- answers ---------------------------------------------------------------------
+    // What the host says counts for a block that it was asked for, once: which they are is read first, and the next answer
+    // waits until that is changed.
+    logic          x_valid_q, x_done, x_take, x_due;
+    logic [15:0]   x_tag_q, s_tag;
+    logic [1:0]    x_kind_q;
+    logic [7:0]    x_status_q;
+    assign xr_ready  = !x_valid_q;
+    assign x_take    = xr_valid && xr_ready && xr_kind != 2'd0;
+    assign x_done    = !(retry_put && !retry_room);
+    assign ev_stray  = x_valid_q && x_kind_q == 2'd2 && !x_due;
+    always_ff @(posedge clk) begin
+        if (x_done) x_valid_q <= 1'b0;
+        if (x_take) {x_valid_q, x_tag_q, x_kind_q, x_status_q} <= {1'b1, xr_tag, xr_kind, xr_status};
+        if (rst) x_valid_q <= 1'b0;
+    end
+    berth_fp_mem #(.WIDTH(1), .DEPTH(QPS << (LB+1)), .OWN(1'b1)) m_due (.clk(clk), .we(x_valid_q && x_done),
+        .waddr(x_tag_q[LB+QW:0]), .wdata(x_kind_q == 2'd1), .re(x_take), .raddr(xr_tag[LB+QW:0]), .rdata(x_due));
     logic          retry_valid, retry_ready, retry_put, retry_room;
     logic [15:0]   retry_tag;
     logic          good;
-    assign good      = xr_status == 8'd0;
-    assign retry_put = xr_valid && xr_kind == 2'd2 && good;
-    assign xr_ready  = !(retry_put && !retry_room);
+    assign good      = !x_valid_q || x_status_q == 8'd0;
+    assign retry_put = x_valid_q && x_kind_q == 2'd2 && x_due && good;
     logic mark_put;                      // a block is asked for again, by a mark
     assign mark_put = mark_valid && mark_ready && mark_again;
     berth_fifo #(.WIDTH(16), .DEPTH(256)) retries (.clk(clk), .rst(rst),
         .wr_valid(retry_put || mark_put), .wr_ready(retry_room),
-        .wr_data(retry_put ? xr_tag : {(15-LB)'(mark_q), mark_idx}),
+        .wr_data(retry_put ? x_tag_q : {(15-LB)'(mark_q), mark_idx}),
         .rd_valid(retry_valid), .rd_ready(retry_ready), .rd_data(retry_tag));
     logic          settle;               // an answer settles a block
-    assign settle    = xr_valid && ((xr_kind == 2'd0) || (xr_kind == 2'd2 && !good));
+    assign settle    = x_valid_q ? x_kind_q == 2'd2 && x_due && !good : xr_valid && xr_kind == 2'd0;
+    assign s_tag     = x_valid_q ? x_tag_q : xr_tag;
+
+    // ---- how long the host works on a request ----------------------------------------------
+    localparam int unsigned UNIT_W = $clog2(DATA_W) + 3;   // log2 of the wire's bytes in a unit of time
+    logic          timing_q;             // one is measured ...
+    logic [15:0]   timed_q, since_q;     // ... this one, asked for then
+    logic [26:0]   serve_q;              // in 2048ths of a unit; 0: none yet
+    logic [15:0]   since;
+    logic [26:0]   aged;
+    logic [31:0]   carried;              // a sixteenth less than what a unit of time carries
+    logic          timed;
+    assign since   = now - since_q;
+    assign aged    = &serve_q[26:20] ? serve_q : serve_q + 27'(serve_q[26:11]);
+    assign carried = 32'((36'(serve_q[26:11]) * 36'd15) << UNIT_W >> 4);
+    assign timed   = timing_q && (settle || (x_valid_q && x_done)) && s_tag == timed_q;
+    always_ff @(posedge clk) begin
+        if (timed && (settle || x_kind_q != 2'd1)) timing_q <= 1'b0;
+        if (timed && retry_put) serve_q <= serve_q == '0 || {since, 11'd0} < aged ? {since, 11'd0} : aged;
+        if (op_q == ASK && xa_ready && !timing_q) begin
+            timing_q <= 1'b1;
+            timed_q  <= xa_tag;
+            since_q  <= now;
+        end
+        // Its QP may be gone.
+        if (timing_q && since[15]) timing_q <= 1'b0;
+        if (rst) begin
+            timing_q <= 1'b0;
+            serve_q  <= '0;
+        end
+    end
 
     // ---- one block -------------------------------------------------------------------
     logic          need, fits;
@@ -197,10 +248,13 @@ module berth_fp_block #(
     logic [20:0]   reach;                // bytes up to the end of the block
     logic [31:0]   at;
     logic          fixing;               // LOOK is at a part of a lost packet
+    logic [31:0]   most, soon;
     assign fixing   = fix_q;
     assign need     = left == 32'd0;
     // What a packet wants is asked for beyond that only when no packet before it will give anything back.
-    assign fits     = (bytes - back < {26'd0, ahead} << log2_block || (blocks == wanted && freed == want_from))
+    assign most     = {26'd0, ahead} << log2_block;
+    assign soon     = carried + (32'd2 << log2_block);
+    assign fits     = (bytes - back < (serve_q == '0 || most < soon ? most : soon) || (blocks == wanted && freed == want_from))
                       && blocks - freed < (LB+1)'(1 << LB);
     assign p_len    = piece[31:0];
     assign p_none   = piece[98:97] != 2'd0 || piece[96] || p_len == 32'd0;
@@ -222,9 +276,9 @@ module berth_fp_block #(
     assign block_data = {fixing ? fix_ctx_q : ctx, at, len[20:0], va};
     assign mark_ready = !settle && !put && !fixed_we && !(mark_again && (retry_put || !retry_room));
     assign state_we   = settle || put || (mark_valid && mark_ready);
-    assign state_q    = settle ? xr_tag[LB+1 +: QW] : put || fixed_we ? q_q : mark_q;
-    assign state_idx  = settle ? xr_tag[LB:0] : put ? block_idx : mark_idx;
-    assign state_data = settle ? {!good, good, xr_status} : put ? {2'd0, BLOCK_ASKED} : {2'd0, mark_state};
+    assign state_q    = settle ? s_tag[LB+1 +: QW] : put || fixed_we ? q_q : mark_q;
+    assign state_idx  = settle ? s_tag[LB:0] : put ? block_idx : mark_idx;
+    assign state_data = settle ? {!good, good, x_valid_q ? x_status_q : 8'd0} : put ? {2'd0, BLOCK_ASKED} : {2'd0, mark_state};
     assign held_set   = settle || fixed_we;
 
     // Counts; nothing of a QP is under way when it is initialised.

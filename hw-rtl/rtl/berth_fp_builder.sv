@@ -4,6 +4,8 @@
 //
 // The sizes of credits stand in a RAM from when they are posted to when their data has landed, so that a list is
 // told again from its numbers alone.
+//
+// It measures the time from a list to its first data, and says how long and when each list was (`berth_fp_grant`).
 module berth_fp_builder #(
     // QPs, a power of two.
     parameter int unsigned QPS = 64,
@@ -37,6 +39,7 @@ module berth_fp_builder #(
     input  logic          post_credit,
     input  logic [31:0]   post_size,
     input  logic          post_commit,
+    input  logic          post_early,   // with a commit: the list lasts no longer than the next one takes to come (CR-6)
     // Pieces that have landed: see `berth_fp_arrival`.
     input  logic          landed_valid,
     output logic          landed_ready,
@@ -54,6 +57,15 @@ module berth_fp_builder #(
     output logic [31:0]   lfr_first,
     output logic [ 6:0]   lfr_n,
     output logic [63:0]   lfr_sizes,
+    // A list has been told for the first time: a pulse. One more finds room.
+    input  logic          told_room,
+    output logic          told_valid,
+    output logic [QW-1:0] told_q,
+    output logic [31:0]   told_bytes,
+    output logic [15:0]   told_round,   // shortest time from a list to its proof, in units of `now`; 0: none yet
+    // The proof of a list has come: a pulse.
+    output logic          proof_valid,
+    output logic [QW-1:0] proof_q,
     // Pulses for the counters.
     output logic          ev_posted,
     output logic          ev_list,
@@ -80,6 +92,9 @@ module berth_fp_builder #(
     logic [7:0]  index;
     logic [15:0] again;
     logic [31:0] stamp;                    // when it was told last
+    logic [31:0] left;                     // ... and first
+    logic [26:0] round;                    // shortest time to a proof, in 2048ths; grows by one 2048th with each list
+    logic        early;                    // an adaptive trigger is the first buffer
   } row_t;
   typedef enum logic [2:0] {POST, LANDED, LIST, TIMER, COMMAND} op_t;
 
@@ -90,21 +105,21 @@ module berth_fp_builder #(
   endfunction
 
   // ---- credits that wait to be posted, pieces that have landed ---------------------------------
-  logic p_valid, p_pop, p_credit, p_commit, l_valid, l_pop;
+  logic p_valid, p_pop, p_credit, p_commit, p_early, l_valid, l_pop;
   logic [QW-1:0] p_q, l_q;
   logic [31:0] p_size;
   berth_lutfifo #(
-      .WIDTH(QW + 34),
+      .WIDTH(QW + 35),
       .DEPTH(8)
   ) posts (
       .clk,
       .rst,
       .wr_valid(post_valid),
       .wr_ready(post_ready),
-      .wr_data({post_q, post_credit, post_commit, post_size}),
+      .wr_data({post_q, post_credit, post_commit, post_early, post_size}),
       .rd_valid(p_valid),
       .rd_ready(p_pop),
-      .rd_data({p_q, p_credit, p_commit, p_size})
+      .rd_data({p_q, p_credit, p_commit, p_early, p_size})
   );
   berth_lutfifo #(
       .WIDTH(QW),
@@ -122,7 +137,7 @@ module berth_fp_builder #(
 
   // ---- choice -------------------------------------------------------------------------------
   op_t op, op_q;
-  logic run_q, take, ready_valid, ready_busy, list_pop, sweep_due_q, out_busy, credit_q, commit_q;
+  logic run_q, take, ready_valid, ready_busy, list_pop, sweep_due_q, out_busy, credit_q, commit_q, early_q;
   logic [QW-1:0] q_next, q_q, ready_q, sweep_q;
   logic [31:0] size_q, first_q;
   logic [3:0] cmd_op_q;
@@ -130,7 +145,7 @@ module berth_fp_builder #(
   logic list_free;
 
   // A list is being told, or may be by the operation in work.
-  assign list_free = !out_busy && !(run_q && (op_q == LIST || op_q == TIMER));
+  assign list_free = !out_busy && !(run_q && (op_q == LIST || op_q == TIMER)) && told_room;
   always_comb begin
     // What has been posted comes before a command.
     {op, q_next, take} = {COMMAND, cmd_q, 1'b1};
@@ -150,7 +165,7 @@ module berth_fp_builder #(
 
   // ---- rows -----------------------------------------------------------------------------------
   row_t row, r;
-  logic we, list_ready, tell, expired;
+  logic we, list_ready, tell, proven, expired;
   logic [31:0] fresh, out, tell_first;
   logic [6:0] len, tell_len, trigger_index;
   berth_fp_mem #(
@@ -175,11 +190,12 @@ module berth_fp_builder #(
     r          = row;
     we         = run_q;
     tell       = 1'b0;
+    proven     = 1'b0;
     tell_first = row.announced;
     len        = fresh < 32'(row.max_list) ? fresh[6:0] : row.max_list;
     trigger_index = 7'd0;
     if (row.trigger == 2'd1) trigger_index = len - 7'd1;
-    if (row.trigger == 2'd2) trigger_index = row.index < 8'(len) ? row.index[6:0] : len - 7'd1;
+    if (row.trigger == 2'd2 || (row.trigger == 2'd3 && !row.early)) trigger_index = row.index < 8'(len) ? row.index[6:0] : len - 7'd1;
     expired = row.on && !row.hold && row.list_sent && row.again != '0 && !after(row.landed, row.list_first)
            && now - row.stamp >= 32'(row.again);
     tell_len = len;
@@ -187,7 +203,10 @@ module berth_fp_builder #(
       LANDED: r.landed = row.landed + 32'd1;
       POST: begin
         if (credit_q) r.posted = row.posted + 32'd1;
-        if (commit_q) r.committed = r.posted;
+        if (commit_q) begin
+          r.committed = r.posted;
+          r.early     = early_q;
+        end
         if (row.foreign) r.announced = r.committed;
       end
       LIST:
@@ -198,6 +217,7 @@ module berth_fp_builder #(
         r.list_sent  = 1'b1;
         r.announced  = row.announced + 32'(len);
         r.stamp      = now;
+        r.left       = now;
       end
       TIMER:
       if (expired) begin
@@ -233,8 +253,19 @@ module berth_fp_builder #(
         default: ;
       endcase
     endcase
-    if (r.list_sent && after(r.landed, r.list_first) && after(r.landed, r.trigger_at)) r.list_sent = 1'b0;
+    if (r.list_sent && after(r.landed, r.list_first) && after(r.landed, r.trigger_at)) begin
+      r.list_sent = 1'b0;
+      proven      = run_q;
+      r.round     = row.round == '0 || {waited, 11'd0} < aged ? {waited, 11'd0} : aged;
+    end
   end
+  // A list that takes no time at all takes one unit.
+  logic [31:0] ago;
+  logic [15:0] waited;
+  logic [26:0] aged;
+  assign ago    = now - row.left;
+  assign waited = ago == '0 ? 16'd1 : ago > 32'hffff ? 16'hffff : ago[15:0];
+  assign aged   = &row.round[26:20] ? row.round : row.round + 27'(row.round[26:11]);
 
   logic ready_now;
   logic [31:0] fresh_new, out_new;
@@ -262,6 +293,8 @@ module berth_fp_builder #(
   assign ev_list    = tell && op_q == LIST;
   assign ev_list_len = len;
   assign ev_repeat  = tell && op_q == TIMER;
+  assign proof_valid = proven;
+  assign proof_q     = q_q;
 
   always_ff @(posedge clk) begin
     run_q    <= take;
@@ -272,6 +305,7 @@ module berth_fp_builder #(
     q_q      <= q_next;
     credit_q <= p_credit;
     commit_q <= p_commit;
+    early_q  <= p_early;
     size_q   <= p_size;
     pace_q   <= pace_q + 1'b1;
     if (pace_q == '1 || hurry) sweep_due_q <= 1'b1;
@@ -295,7 +329,10 @@ module berth_fp_builder #(
   // Two sizes at a time, from a memory of even and one of odd numbers. `left` counts those that are not read yet.
   logic [63:0] sizes;
   logic [6:0] left_q, at_q;
-  logic head_q, there_q, odd_q, size_re, size_take;
+  logic head_q, there_q, odd_q, two_q, size_re, size_take;
+  logic new_q;         // it is told for the first time
+  assign told_valid = new_q && size_take && left_q == '0;
+  assign told_q     = lfr_q;
   assign out_busy  = head_q || left_q != '0 || there_q;
   assign size_take = lfr_ready && there_q && !head_q;
   assign size_re   = left_q != '0 && (!there_q || size_take);
@@ -316,12 +353,19 @@ module berth_fp_builder #(
   assign lfr_valid = head_q || there_q;
   assign lfr_begin = head_q;
   assign lfr_sizes = odd_q ? {sizes[31:0], sizes[63:32]} : sizes;
+  logic [31:0] sum_q, sum;
+  assign sum        = sum_q + lfr_sizes[31:0] + (two_q ? lfr_sizes[63:32] : 32'd0);
+  assign told_bytes = sum;
   always_ff @(posedge clk) begin
     if (head_q && lfr_ready) head_q <= 1'b0;
-    if (size_take) there_q <= 1'b0;
+    if (size_take) begin
+      there_q <= 1'b0;
+      sum_q   <= sum;
+    end
     if (size_re) begin
       there_q <= 1'b1;
       odd_q   <= at_q[0];
+      two_q   <= left_q[6:1] != '0;
       left_q  <= left_q < 7'd2 ? '0 : left_q - 7'd2;
       at_q    <= at_q + 7'd2;
     end
@@ -329,6 +373,9 @@ module berth_fp_builder #(
       head_q    <= 1'b1;
       lfr_q     <= q_q;
       lfr_epoch <= row.epoch;
+      sum_q     <= '0;
+      new_q     <= op_q == LIST;
+      told_round <= row.round[26:11];
       lfr_first <= tell_first;
       lfr_n     <= tell_len;
       left_q    <= tell_len;

@@ -76,10 +76,13 @@ module berth_fp_cut #(
     output logic [$clog2(QPS)-1:0]   cut_q,
     output logic [7:0]               cut_pieces,
 
-    output logic                     fw_valid,     // a list was refused
+    output logic                     fw_valid,     // a list breaks the protocol
     output logic [$clog2(QPS)-1:0]   fw_q,
     output logic [7:0]               fw_status,    // LIST_*
-    output logic                     ev_list,      // counters: a list was taken
+    output logic                     ev_list,      // counters: a list was taken, all of its sizes are here
+    output logic                     ev_repeat,    // a list was there
+    output logic                     ev_refused,   // a list was refused, for a gap before it or because it breaks the protocol
+    output logic                     ev_credit,    // a credit was taken
     output logic                     ev_held       // a piece waits for a credit (CR-3)
 );
     localparam int unsigned QW    = $clog2(QPS);
@@ -140,6 +143,7 @@ module berth_fp_cut #(
     endfunction
     logic [31:0] list_end, skip, count, kept;
     logic [7:0]  answer;
+    logic        refused;
     logic [31:0] first_q;
     logic [6:0]  n_q, left_q, skip_q;    // credits of the list; sizes that are to come, and of them those that are known
     assign list_end = first_q + {25'd0, n_q};
@@ -152,7 +156,9 @@ module berth_fp_cut #(
                     : open && !after(next_out, list_first)                       ? berth_regs_pkg::LIST_EARLY[7:0]
                     : {25'd0, n_q} - skip > 32'(ROOM) - count                    ? berth_regs_pkg::LIST_OVERFLOW[7:0]
                     : berth_regs_pkg::LIST_OK[7:0];
+    assign refused  = answer != berth_regs_pkg::LIST_OK[7:0] && answer != berth_regs_pkg::LIST_REPEAT[7:0];
     logic taken_q, first_size_q, init_go, give_go, list_go, size_go;
+    logic bytes_q, empty_q, empty;       // the list's QP is in stream mode; a credit of the list has no bytes
     // What changes the numbers of credits waits for all sizes. A stray size is dropped.
     assign fill      = left_q != 7'd0;
     assign init_go   = init_valid && !fill;
@@ -161,6 +167,9 @@ module berth_fp_cut #(
     assign lst_ready = lst_begin ? state_q == IDLE && list_go : !(state_q == ROWS && list_q);
     assign size_go   = lst_valid && !lst_begin && fill;
     assign size_we   = size_go && taken_q && skip_q == 7'd0;
+    // In stream mode a credit of no bytes would make packets without end (CR-1). The list breaks the protocol; what is
+    // before the credit is used, and nothing is cut from there on.
+    assign empty     = size_we && bytes_q && lst_size == 32'd0;
     assign filled    = size_go && (left_q == 7'd1 || (size_we && first_size_q));
 
     // ---- cut -------------------------------------------------------------------------
@@ -181,7 +190,7 @@ module berth_fp_cut #(
     end
     assign len  = kind != DATA ? 32'd0 : left < size ? left : size;
     assign ends = kind != DATA || left <= size;
-    assign cut  = state_q == CUT && have && room && (credit || kind == BAD || kind == EMPTY);
+    assign cut  = state_q == CUT && have && room && ((credit && (message || size != 32'd0)) || kind == BAD || kind == EMPTY);
 
     assign piece_we   = cut;
     assign piece_q    = q_q;
@@ -220,9 +229,12 @@ module berth_fp_cut #(
     assign addr     = give_go ? give_q : list_go ? lst_q : work_q;
 
     always_ff @(posedge clk) begin
-        fw_valid <= 1'b0;
-        ev_list  <= 1'b0;
-        ev_held  <= 1'b0;
+        fw_valid   <= 1'b0;
+        ev_list    <= 1'b0;
+        ev_repeat  <= 1'b0;
+        ev_refused <= 1'b0;
+        ev_credit  <= size_we;
+        ev_held    <= 1'b0;
         case (state_q)
             IDLE: begin
                 first_q <= lst_first;
@@ -252,9 +264,11 @@ module berth_fp_cut #(
                     give_first <= kept;
                     state_q    <= IDLE;
                 end else if (list_q) begin
-                    fw_valid <= answer != berth_regs_pkg::LIST_OK[7:0] && answer != berth_regs_pkg::LIST_REPEAT[7:0];
-                    ev_list  <= answer == berth_regs_pkg::LIST_OK[7:0];
-                    state_q  <= IDLE;
+                    // one with a gap before it comes again
+                    fw_valid   <= refused && answer != berth_regs_pkg::LIST_GAP[7:0];
+                    ev_refused <= refused;
+                    ev_repeat  <= answer == berth_regs_pkg::LIST_REPEAT[7:0];
+                    state_q    <= IDLE;
                 end else begin
                     state_q <= have && room ? CUT : IDLE;
                 end
@@ -266,13 +280,20 @@ module berth_fp_cut #(
         endcase
         if (state_q == ROWS && list_q) begin
             taken_q      <= answer == berth_regs_pkg::LIST_OK[7:0];
+            bytes_q      <= !message;
+            empty_q      <= 1'b0;
             first_size_q <= 1'b1;
             fill_q       <= q_q;
             put_q        <= next_in;
             left_q       <= n_q;
             skip_q       <= skip[6:0];
         end else if (size_go) begin
-            left_q <= left_q - 7'd1;
+            left_q  <= left_q - 7'd1;
+            empty_q <= empty_q || empty;
+            if (left_q == 7'd1 && taken_q) begin
+                {fw_valid, fw_q, fw_status} <= {empty_q || empty, fill_q, berth_regs_pkg::LIST_BAD[7:0]};
+                {ev_list, ev_refused} <= {!(empty_q || empty), empty_q || empty};
+            end
             if (skip_q != 7'd0) skip_q <= skip_q - 7'd1;
             if (size_we) begin
                 put_q        <= put_q + 32'd1;

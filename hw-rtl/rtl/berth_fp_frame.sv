@@ -295,12 +295,15 @@ module berth_fp_frame #(
     assign hw_valid   = op_q == WRITE || op_q == PAD || (op_q == SIZES && (full || sizes_q == 7'd0));
     assign hw_addr    = base_q + {5'd0, wrote_q};
     assign hw_data    = op_q == PAD ? '0 : image_q[WORD_W-1:0];
-    always_comb begin
-        for (int i = 0; i < int'(BYTES); i++)
-            hw_strb[i] = op_q == PAD ? wrote_q + 13'(i) >= tail_q && wrote_q + 13'(i) < tail_end
-                       : op_q == SIZES ? (LANES+1)'(i) < fill_q
-                       : wrote_q + 13'(i) < ends_q;
-    end
+    // Bytes of a word from its first one on: up to what ends, which lies behind the word's begin; and spare ones before the pad.
+    logic [12:0]    more, spare;
+    logic [LANES:0] upto, from;
+    assign more   = (op_q == PAD ? tail_end : ends_q) - wrote_q;
+    assign spare  = tail_q - wrote_q;
+    assign upto   = op_q == SIZES ? fill_q : more[12:LANES] != '0 ? (LANES+1)'(BYTES) : more[LANES:0];
+    assign from   = op_q != PAD || spare[12] ? '0 : spare[LANES:0];
+    always_comb
+        for (int i = 0; i < int'(BYTES); i++) hw_strb[i] = (LANES+1)'(i) < upto && (LANES+1)'(i) >= from;
     assign wrote      = hw_valid && hw_ready;
     // Nothing is left to be written from the next cycle on.
     assign written    = op_q == CLOSE || (wrote && word_last && !(op_q == WRITE && pad_q != 2'd0));
@@ -430,5 +433,5 @@ module berth_fp_frame #(
     end
 
     logic unused;
-    assign unused = &{1'b0, placement_q[31], template_[447:432]};
+    assign unused = &{1'b0, placement_q[31], template_[447:432], spare};
 endmodule

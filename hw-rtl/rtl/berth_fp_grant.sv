@@ -12,19 +12,22 @@
 module berth_fp_grant #(
     // QPs, a power of two.
     parameter int unsigned QPS = 64,
-    parameter int unsigned QW = $clog2(QPS)
+    parameter int unsigned QW = $clog2(QPS),
+    // Bits of a beat of the wire.
+    parameter int unsigned DATA_W = 64
 ) (
     input  logic           clk,
     input  logic           rst,
     output logic           busy,
+    input  logic [31:0]    now,        // units of 64 clocks
     // Commands; held until ready. What they answer (st_*) is there three clocks later.
     input  logic           cmd_valid,
     output logic           cmd_ready,
     input  logic [ 3:0]    cmd_op,     // X_*
     input  logic [QW-1:0]  cmd_q,
     input  logic [ 7:0]    cmd_asid,   // start
-    input  logic [15:0]    cmd_limit,  // start: bound of memory in 4 KiB, see `asked` ...
-    input  logic [15:0]    cmd_more,   // ... and how much more while data come
+    input  logic [15:0]    cmd_limit,  // start: bound of memory in 4 KiB, see `limit` ...
+    input  logic [15:0]    cmd_most,   // ... and that of what may be added to it
     input  logic [ 7:0]    cmd_status, // end
     input  logic [ 7:0]    cmd_first,  // go back: the number that the next credit is to have
     input  logic [15:0]    cmd_recv,   // look, mark, let go: the receive ...
@@ -59,6 +62,14 @@ module berth_fp_grant #(
     input  logic [15:0]    freed_recvs,
     input  logic           given_we,
     input  logic [31:0]    given,      // of `freed_q`
+    // A list has left: see `berth_fp_builder`.
+    input  logic           told_valid,
+    output logic           told_room,
+    input  logic [QW-1:0]  told_q,
+    input  logic [31:0]    told_bytes,
+    input  logic [15:0]    told_round,
+    input  logic           proof_valid,  // its first data have come
+    input  logic [QW-1:0]  proof_q,
     // Acquisitions, and their answers.
     output logic           xa_valid,
     input  logic           xa_ready,
@@ -83,6 +94,7 @@ module berth_fp_grant #(
     output logic           post_credit, // a credit of `post_size` bytes ...
     output logic [31:0]    post_size,
     output logic           post_commit, // ... and what is posted may be announced
+    output logic           post_early,  // ... in a list that lasts no longer than the next one takes to come
     // Receives that complete without data, or only release what they hold:
     // {q, kind (see `berth_fp_done`), receive, credit, wr_id, status, first range, ranges, chunks to release}
     output logic           local_valid,
@@ -90,14 +102,17 @@ module berth_fp_grant #(
     output logic [QW+124:0] local_data,
     // Pulses.
     output logic           ev_hit,
-    output logic           ev_miss
+    output logic           ev_miss,
+    output logic           ev_stray   // the host answers what it was not asked
 );
   localparam logic [1:0] HELD = 2'd0, MISS = 2'd1, ANSWERED = 2'd2;
   localparam logic [7:0] WC_OK = berth_regs_pkg::WC_OK[7:0];
   localparam logic [7:0] WC_BAD_WQE = berth_regs_pkg::WC_BAD_WQE[7:0];
   localparam logic [7:0] WC_LOCAL_PROTECTION = berth_regs_pkg::WC_LOCAL_PROTECTION[7:0];
   localparam logic [7:0] WC_OVER_BUDGET = berth_regs_pkg::WC_OVER_BUDGET[7:0];
+  localparam logic [7:0] WC_NO_MEMORY = berth_regs_pkg::WC_NO_MEMORY[7:0];
   localparam logic [7:0] PAGE_OVER_BUDGET = berth_regs_pkg::PAGE_OVER_BUDGET[7:0];
+  localparam logic [7:0] PAGE_NO_MEMORY = berth_regs_pkg::PAGE_NO_MEMORY[7:0];
   // Commands. START: begin. END: nothing is granted any more, see above. QUERY. HOLD: nothing becomes a credit until
   // VOID. STOP: the same until UNPOST. VOID, UNPOST: go back. SQUEEZE: memory is short, see `serial`. LOOK at a receive;
   // MARK it as withdrawn; LET_GO of it.
@@ -121,12 +136,14 @@ module berth_fp_grant #(
     logic [15:0] own;        // ... with memory, which is held ...
     logic [15:0] refused;    // ... or in vain ...
     logic [15:0] budget;     // ... as they do not fit the budget
+    logic [15:0] memory;     // ... as the host had no memory
     logic [15:0] final_w;    // the last of their receive
     logic [15:0] grant;      // receive that is granted next
     logic [7:0]  credit;     // its credit
     logic        open;       // something is posted and not committed
     logic        failed;     // a chunk of the receive was refused (decision 20) ...
     logic        over;       // ... as it does not fit the budget ...
+    logic        short_of;   // ... as the host had no memory ...
     logic [15:0] got;        // ... after so many that are held
     logic [1:0]  hold;       // nothing becomes a credit: until VOID; until UNPOST
     logic        rewind;     // going back ...
@@ -134,18 +151,34 @@ module berth_fp_grant #(
     // Memory is short: what is granted is committed, and until one more is, only that one is asked for, so that nothing
     // is held ahead of what waits.
     logic        serial;
-    // Bytes asked for, without what went back from here; no more than so many 4 KiB (0: no bound), and so many more
-    // when memory has come back since the oldest request that is not answered: more will, until a new one is ...
+    // Bytes asked for, without what went back from here. No more than so many 4 KiB are held or asked for (0: no bound);
+    // if there is a `most`, what round trip and services take is added, up to that.
     logic [31:0] asked;
-    logic [15:0] limit, more;
+    logic [15:0] limit, most;
     logic        limited;    // ... which is why no further receive is asked for
+    // With `most`: the last chunk asked for was pinned already, so that nothing is pinned for this QP: no bound.
+    logic        warm;
+    logic [15:0] missed;     // chunks that were not
+    // With `most`: bytes asked for and not announced; of the last list without its proof, and of that whose data come.
+    logic [31:0] fresh, newest, older;
+    logic [31:0] since;      // when they began to come
+    // Bytes of the list that is being asked for. One is asked for as a whole and not in hand yet: up to this chunk.
+    logic [31:0] part;
+    logic        closed;
+    logic [7:0]  end_w;
+    logic        whole;      // ... it is in hand, and waits until ...
+    logic        waiting;    // ... the one before it, which the builder has, has left
+    logic [31:0] pace;       // bytes asked for ...
+    logic [31:0] burst;      // ... since then: the last proof, or 64 units after the last such time
+    logic [15:0] round;      // shortest time from a list to its first data
+    logic [26:0] serve;      // shortest time from asking for a chunk to the host's answer; both as the builder's `round`
     logic        ended;
     logic [7:0]  status;     // of all receives after the end
     logic        flush;      // receives that were credits complete, up to `grant` ...
     logic [15:0] flushed;    // ... this one next
   } row_t;
   typedef enum logic [1:0] {IDLE, LOOK, DECIDE} state_t;
-  typedef enum logic [1:0] {ASK, ANSWER, ADVANCE, COMMAND} op_t;
+  typedef enum logic [2:0] {ASK, ANSWER, ADVANCE, COMMAND, TOLD, PROOF} op_t;
 
   state_t state_q;
   op_t op, op_q;
@@ -158,7 +191,12 @@ module berth_fp_grant #(
   logic [7:0] asid_q, end_q, first_q, sge_q;
   logic [15:0] recv_q;
   logic ask_valid, adv_valid, ask_pop, adv_pop, ask_busy, adv_busy;
-  logic [QW-1:0] ask_q, adv_q;
+  logic [QW-1:0] ask_q, adv_q, wait_q, t_q;
+  logic t_valid, t_pop, wait_valid, wait_pop, wait_busy;
+  logic [31:0] t_bytes, bytes_q;
+  logic proven_valid, proven_pop, proven_busy;
+  logic [QW-1:0] proven_q;
+  logic [15:0] t_round, round_q;
 
   // Answers go first; asking and advancing take turns.
   logic turn_q;
@@ -168,7 +206,9 @@ module berth_fp_grant #(
     q_next = cmd_valid ? cmd_q : quiet_q;
     take   = cmd_valid || quiet_valid;
     if (!cmd_valid && !quiet_valid) begin
-      if (xr_valid) {op, q_next, take} = {ANSWER, xr_tag[4+:QW], 1'b1};
+      if (t_valid) {op, q_next, take} = {TOLD, t_q, 1'b1};
+      else if (proven_valid) {op, q_next, take} = {PROOF, proven_q, 1'b1};
+      else if (xr_valid) {op, q_next, take} = {ANSWER, xr_tag[4+:QW], 1'b1};
       else if (adv_valid && (turn_q || !ask_valid)) {op, q_next, take} = {ADVANCE, adv_q, 1'b1};
       else if (ask_valid) {op, q_next, take} = {ASK, ask_q, 1'b1};
     end
@@ -176,10 +216,27 @@ module berth_fp_grant #(
   end
   assign cmd_ready = take && cmd_valid;
   assign quiet_ready = take && !cmd_valid && quiet_valid;
+  assign t_pop     = take && op == TOLD;
+  assign proven_pop = take && op == PROOF;
   assign xr_ready  = take && op == ANSWER;
   assign ask_pop   = take && op == ASK;
   assign adv_pop   = take && op == ADVANCE;
-  assign busy      = state_q != IDLE || ask_busy || adv_busy || xr_valid || xa_valid;
+  assign busy      = state_q != IDLE || ask_busy || adv_busy || wait_busy || proven_busy || t_valid || xr_valid || xa_valid;
+
+  // Lists that have left.
+  berth_lutfifo #(
+      .WIDTH(QW + 48),
+      .DEPTH(4)
+  ) lists (
+      .clk,
+      .rst,
+      .wr_valid(told_valid),
+      .wr_ready(told_room),
+      .wr_data({told_q, told_bytes, told_round}),
+      .rd_valid(t_valid),
+      .rd_ready(t_pop),
+      .rd_data({t_q, t_bytes, t_round})
+  );
 
   // ---- memories --------------------------------------------------------------------------
   logic [31:0] n_given, n_given_q;
@@ -187,7 +244,8 @@ module berth_fp_grant #(
   logic same_q;     // the operation before was of the same QP: its row is in r_q
   logic [15:0] n_parsed, n_parsed_q, n_freed, n_freed_q, look_recv;
   logic [63:0] wr_id, va, again_va;
-  logic [31:0] size, rest, given_then, expected;
+  logic [31:0] size, rest;
+  logic [15:0] then;
   logic [20:0] chunk, bound, again_len;
   logic [7:0] first_range;
   logic [2:0] ranges;
@@ -252,11 +310,6 @@ module berth_fp_grant #(
     if (op_q == COMMAND) look_recv = recv_q;
     // What is released: the chunk that was answered, the oldest that is held in vain, or the oldest of all.
     look_slot = slot_q;
-    // ... but while asking, the oldest one that is not answered.
-    if (op_q == ASK)
-      for (int unsigned i = 16; i > 0; i--)
-        if (row.used[4'(row.have_w[3:0] + 4'(i - 1))] && !row.held[4'(row.have_w[3:0] + 4'(i - 1))])
-          look_slot = 4'(row.have_w[3:0] + 4'(i - 1));
     if (op_q == ADVANCE) begin
       look_slot = row.have_w[3:0];
       if (row.ended || row.rewind)
@@ -277,25 +330,59 @@ module berth_fp_grant #(
       .rdata({wr_id, size, first_range, ranges, p_last, p_local, p_bad})
   );
   berth_fp_mem #(
-      .WIDTH(117),  // bytes given back when it was asked for, address, length
+      .WIDTH(101),  // when it was asked for, address, length
       .DEPTH(QPS * 16),
       .OWN(1'b1)
   ) m_chunks (
       .clk,
       .we(state_q == DECIDE && op_q == ASK && can_ask),
       .waddr({q_q, r_q.ask_w[3:0]}),
-      .wdata({n_given_q, va, chunk}),
+      .wdata({now[15:0], va, chunk}),
       .re(state_q == LOOK),
       .raddr({q_q, look_slot}),
-      .rdata({given_then, again_va, again_len})
+      .rdata({then, again_va, again_len})
   );
 
   assign sge_re = state_q == LOOK && (op_q == ASK || op_q == COMMAND);
   assign sge_at = {q_q, op_q == COMMAND ? sge_q : row.sge};
 
+  // ---- how much may be held (docs/fast-path.md) -------------------------------------------------
+  // A sixteenth less than the wire carries in round trip and services, which are what was measured without the cards'
+  // own part; in blocks of 64 KiB. A unit of time is so many bytes of the wire: 512 at 64 bits.
+  // The cards' part, both times: lists, requests and answers (512 clocks), two packets of 4 KiB that are stored.
+  localparam logic [16:0] CARDS = 17'd8 + 17'd1024 / 17'(DATA_W);
+  localparam logic [16:0] NEXT = 17'd4 + 17'd1024 / 17'(DATA_W);  // from a proof to the next list
+  localparam logic [15:0] LATE = 16'd7;        // until the host has pages back and their successors are known here
+  localparam int unsigned UNIT_W = $clog2(DATA_W) + 3;
+  logic [26:0] served, served_aged;
+  assign served      = {16'(now[15:0] - then), 11'd0};
+  assign served_aged = &r_q.serve[26:20] ? r_q.serve : r_q.serve + 27'(r_q.serve[26:11]);
+  logic [16:0] times;
+  logic [20:0] grown;
+  logic [31:0] may_hold, will_hold, to_come, passed, came, list;
+  always_comb begin
+    times    = 17'(r_q.round) + 17'(r_q.serve[26:11]);
+    times    = r_q.round == '0 || times < CARDS ? '0 : times - CARDS;
+    grown    = 21'((37'(times) * 37'd15) << UNIT_W >> 16);
+    if (grown > 21'(r_q.most)) grown = 21'(r_q.most);
+    // A list lasts until the data of the next one come, which leaves behind what the MAC has.
+    list     = (32'(r_q.round) + 32'(NEXT)) << UNIT_W;
+    may_hold = r_q.most == '0 ? {4'd0, r_q.limit, 12'd0}
+                              : (32'(r_q.limit) + 32'(grown)) << 12;
+    if (r_q.most != '0 && r_q.limit >= 16'd16) may_hold[15:0] = '0;
+    // What will still be held of the list whose data come when what is asked for now comes.
+    passed   = now - r_q.since + 32'(r_q.serve[26:11]);
+    passed   = passed < 32'(LATE) ? '0 : passed - 32'(LATE);
+    if (passed > 32'hfff) passed = 32'hfff;
+    came     = (passed << UNIT_W) - (passed << UNIT_W >> 5);
+    to_come  = came < r_q.older ? r_q.older - came : 32'd0;
+    will_hold = r_q.fresh + size + r_q.newest + to_come;
+    if (r_q.round == '0 || will_hold > r_q.asked - n_given_q + size) will_hold = r_q.asked - n_given_q + size;
+  end
+
   // ---- decide -----------------------------------------------------------------------------
-  logic full, can_ask, range_ends, recv_ends, acquire, give, have, post, want_local, more_ask, more_adv;
-  logic local_turn, commit, failed, over, purge, mark, let_go;
+  logic full, paced, stays, list_ends, too_long, too_much, too_soon, later, can_ask, range_ends, recv_ends, acquire, give, have, post, want_local, more_ask, more_adv;
+  logic local_turn, commit, failed, over, short_of, purge, mark, let_go, stray;
   logic [3:0] at, at_slot_q;
   logic [7:0] ring_credit;
   logic [1:0] kind;
@@ -318,18 +405,29 @@ module berth_fp_grant #(
     range_ends = 32'(chunk) == rest;
     recv_ends  = ranges == '0 || (range_ends && r_q.ask_range + 3'd1 == ranges);
     can_ask    = r_q.on && !r_q.rewind && !(r_q.serial && r_q.ask != r_q.grant) && r_q.ask != n_parsed_q && 8'(r_q.ask_w - r_q.have_w) < 8'd16;
-    expected   = (r_q.used & ~r_q.held) != '0 && n_given_q != given_then ? {4'd0, r_q.more, 12'd0} : 32'd0;
     // A receive is asked for as a whole, and the oldest in any case.
-    full       = r_q.limit != '0 && r_q.ask != n_freed_q && {r_q.ask_range, r_q.ask_at} == '0 && !r_q.ended
-              && r_q.asked - n_given_q >= {4'd0, r_q.limit, 12'd0} + expected;
+    paced      = r_q.limit != '0 && r_q.most != '0 && !r_q.warm;
+    // All at once would keep the driver and the card's commands busy for long: at most eight times as fast as the wire.
+    too_soon   = paced && r_q.round != '0 && now - r_q.burst < 32'd64 && r_q.pace > (now - r_q.burst) << (UNIT_W + 3);
+    too_long   = paced && r_q.part != '0
+              && (r_q.part + size > {1'b0, may_hold[31:1]} || (r_q.round != '0 && r_q.part >= list));
+    too_much   = paced ? will_hold > may_hold : r_q.asked - n_given_q >= {4'd0, r_q.limit, 12'd0};
+    full       = r_q.limit != '0 && !r_q.warm && r_q.ask != n_freed_q && {r_q.ask_range, r_q.ask_at} == '0 && !r_q.ended
+              && ((too_long && r_q.closed) || too_much || too_soon);
+    later      = full && !(too_long && r_q.closed) && paced && (too_soon || to_come != '0) && r_q.fresh + size + r_q.newest <= may_hold;
+    stays      = paced && r_q.waiting;
+    list_ends  = r_q.closed && r_q.have_w + 8'd1 == r_q.end_w;
     have       = 1'b0;
     local_turn = r_q.grant == n_freed_q;
     at         = r_q.have_w[3:0];
     failed     = r_q.failed || r_q.ended;
     over       = r_q.over;
+    short_of   = r_q.short_of;
     purge      = r_q.ended || r_q.rewind;
     mark       = 1'b0;
     let_go     = 1'b0;
+    // The host answers once what it was asked.
+    stray      = op_q == ANSWER && kind_q == ANSWERED && !(r_q.on && r_q.waits[slot_q]);
     kind       = LOCAL;
     item_recv  = r_q.grant;
     item_chunks = r_q.got;
@@ -337,12 +435,16 @@ module berth_fp_grant #(
     if (op_q == COMMAND) ring_credit = r_q.credit - 8'(r_q.grant - recv_q);
     case (op_q)
       ASK:
-      if (can_ask && full) begin
+      if (can_ask && later) begin
+        we        = 1'b1;
+        r.limited = 1'b0;
+      end else if (can_ask && full) begin
         // What is granted must not wait for the rest of its batch.
         we        = 1'b1;
         r.limited = 1'b1;
-        commit    = r_q.open && r_q.hold == '0 && r_q.have_w == r_q.ask_w;
+        commit    = r_q.open && !stays && r_q.hold == '0 && r_q.have_w == r_q.ask_w;
         r.open    = r_q.open && !commit;
+        if (commit) r.part = '0;
       end else if (can_ask) begin
         we      = 1'b1;
         r.limited = 1'b0;
@@ -354,9 +456,25 @@ module berth_fp_grant #(
         r.held[r_q.ask_w[3:0]]    = !acquire;
         r.own[r_q.ask_w[3:0]]     = 1'b0;
         r.waits[r_q.ask_w[3:0]]   = 1'b0;
+        r.missed[r_q.ask_w[3:0]]  = 1'b0;
         r.refused[r_q.ask_w[3:0]] = 1'b0;
         more_adv = !acquire;
-        if (acquire) r.asked = r_q.asked + 32'(chunk);
+        // The list is long enough: another one begins with this receive.
+        if (too_long && !r_q.closed && {r_q.ask_range, r_q.ask_at} == '0) begin
+          r.part   = '0;
+          r.closed = r_q.have_w != r_q.ask_w;
+          r.end_w  = r_q.ask_w;
+          commit   = !r.closed && !stays && r_q.open && r_q.hold == '0;
+          r.whole  = !r.closed && stays && r_q.open;
+          r.open   = r_q.open && !commit;
+        end
+        if (acquire) begin
+          r.asked = r_q.asked + 32'(chunk);
+          r.fresh = r_q.fresh + 32'(chunk);
+          r.part  = r.part + 32'(chunk);
+          r.pace  = now - r_q.burst < 32'd64 ? r_q.pace + 32'(chunk) : 32'(chunk);
+          if (now - r_q.burst >= 32'd64) r.burst = now;
+        end
         r.ask_at = range_ends ? 32'd0 : r_q.ask_at + 32'(chunk);
         if (!acquire) r.ask_at = '0;
         else if (range_ends) begin
@@ -377,7 +495,7 @@ module berth_fp_grant #(
             r.on   = 1'b1;
             r.asid = asid_q;
             r.limit = cmd_limit;
-            r.more  = cmd_more;
+            r.most  = cmd_most;
           end
           X_END: begin
             r.ended  = 1'b1;
@@ -416,21 +534,60 @@ module berth_fp_grant #(
         more_ask   = cmd_q_op == X_END;
         want_local = let_go;
       end
+      TOLD: begin
+        we       = 1'b1;
+        r.fresh  = r_q.fresh > bytes_q ? r_q.fresh - bytes_q : 32'd0;
+        r.newest = bytes_q;
+        // Without a proof, as the list before was recalled.
+        if (r_q.newest != '0) begin
+          r.older = r_q.newest;
+          r.since = now;
+        end
+        r.round  = round_q;
+        // What has waited goes now, if it is whole or all that there is.
+        commit    = r_q.open && r_q.hold == '0
+                 && (r_q.whole || (r_q.have_w == r_q.ask_w && (r_q.limited || r_q.ask == n_parsed_q)));
+        r.open    = r_q.open && !commit;
+        r.whole   = 1'b0;
+        r.waiting = 1'b0;
+        if (commit && !r_q.whole) r.part = '0;
+        more_ask  = 1'b1;
+        more_adv  = 1'b1;
+      end
+      PROOF: begin
+        we       = 1'b1;
+        r.newest = '0;
+        r.older  = r_q.newest;
+        r.since  = now;
+        r.burst  = now;
+        r.pace   = '0;
+        more_ask = 1'b1;
+      end
       default: begin
-        if (op_q == ANSWER) begin
+        if (op_q == ANSWER && !stray) begin
           we = 1'b1;
           r.waits[slot_q] = kind_q == MISS;
+          if (kind_q == MISS) begin
+            r.missed[slot_q] = 1'b1;
+            r.warm           = 1'b0;
+          end
+          if (kind_q == HELD && !r_q.missed[slot_q] && r_q.most != '0) r.warm = 1'b1;
           if (kind_q == HELD) begin
             r.held[slot_q] = 1'b1;
             r.own[slot_q]  = 1'b1;
           end
           // Also in vain: only a release tells the host that nobody uses its pages.
-          if (kind_q == ANSWERED && status_q == '0) acquire = 1'b1;
+          if (kind_q == ANSWERED && status_q == '0) begin
+            acquire = 1'b1;
+            r.serve = r_q.serve == '0 || served < served_aged ? served : served_aged;
+          end
           if (kind_q == ANSWERED && status_q != '0) begin
             r.held[slot_q]    = 1'b1;
             r.refused[slot_q] = 1'b1;
             r.budget[slot_q]  = status_q == PAGE_OVER_BUDGET;
+            r.memory[slot_q]  = status_q == PAGE_NO_MEMORY;
             r.asked = r_q.asked - 32'(again_len);
+            if (r_q.fresh >= 32'(again_len)) r.fresh = r_q.fresh - 32'(again_len);
           end
         end
         // What came back may make room.
@@ -466,8 +623,11 @@ module berth_fp_grant #(
               r.have_w   = r_q.have_w + 8'd1;
             end
           end else begin
-            {r.rewind, r.failed, r.over, r.ask_range} = '0;
+            {r.rewind, r.failed, r.over, r.short_of, r.ask_range} = '0;
             r.ask_at = '0;
+            {r.closed, r.whole, r.waiting} = '0;
+            r.fresh  = '0;
+            r.part   = '0;
             r.ask    = r_q.grant;
             if (r_q.grant != n_parsed_q) r.sge = first_range;
             more_ask = 1'b1;
@@ -486,7 +646,7 @@ module berth_fp_grant #(
           // The oldest chunk. One that was held already waits for its turn, which is an operation of its own.
           have = r_q.have_w != r_q.ask_w && r.held[at] && (op_q == ADVANCE || slot_q == at);
           if (have) begin
-            if (r.refused[at] && !failed) {failed, over} = {1'b1, r.budget[at]};
+            if (r.refused[at] && !failed) {failed, over, short_of} = {1'b1, r.budget[at], r.memory[at]};
             give = failed && r.own[at];
             if (!failed && r.own[at]) r.got = r_q.got + 16'd1;
           end
@@ -498,10 +658,18 @@ module berth_fp_grant #(
               commit     = !local_turn && r_q.open && r_q.hold == '0;
               have       = local_turn;
               give       = give && local_turn;
-            end else if (r_q.hold != '0) have = 1'b0;
+              if (local_turn) begin
+                r.fresh = '0;
+                r.part  = '0;
+              end
+            end else if (r_q.hold != '0 || r_q.whole) have = 1'b0;
             else begin
               post     = 1'b1;
-              commit   = p_last || r_q.serial || (r_q.limited && r_q.have_w + 8'd1 == r_q.ask_w);
+              // With lists of a certain length, a batch ends when nothing more is posted.
+              commit   = (p_last && (!paced || r_q.ask == n_parsed_q)) || list_ends || (r_q.limited && r_q.have_w + 8'd1 == r_q.ask_w);
+              r.whole  = list_ends && stays;
+              if (stays) commit = 1'b0;
+              if (r_q.serial) commit = 1'b1;
               r.serial = 1'b0;
               r.credit = r_q.credit + 8'd1;
             end
@@ -516,20 +684,30 @@ module berth_fp_grant #(
           end
           if (!have) r.got = r_q.got;
           else begin
+            if (list_ends) r.closed = 1'b0;
+            if (commit && r_q.have_w + 8'd1 == r_q.ask_w) r.part = '0;
             r.failed   = r_q.ended ? 1'b0 : failed && !r_q.final_w[at];
             r.over     = over;
+            r.short_of = short_of;
             r.held[at] = 1'b0;
             r.own[at]  = 1'b0;
             r.used[at] = 1'b0;
             r.have_w   = r_q.have_w + 8'd1;
             more_adv   = r_q.have_w + 8'd1 != r_q.ask_w && r.held[4'(at + 4'd1)];
-            more_ask   = more_ask || 8'(r_q.ask_w - r_q.have_w) == 8'd16 || (r_q.serial && r_q.final_w[at]);
+            more_ask   = more_ask || list_ends || 8'(r_q.ask_w - r_q.have_w) == 8'd16 || (r_q.serial && r_q.final_w[at]);
           end
           we = we || have || commit;
         end
       end
     endcase
-    if (give) r.asked = r_q.asked - 32'(again_len);
+    if (commit) begin
+      r.whole   = 1'b0;
+      r.waiting = r_q.most != '0 && r_q.round != '0;
+    end
+    if (give) begin
+      r.asked = r_q.asked - 32'(again_len);
+      if (r.fresh >= 32'(again_len)) r.fresh = r.fresh - 32'(again_len);
+    end
   end
   assign go = (!(acquire || give) || !xa_valid || xa_ready) && (!(post || commit) || post_ready)
            && (!want_local || local_ready);
@@ -543,12 +721,15 @@ module berth_fp_grant #(
   assign post_credit   = post;
   assign post_size     = size;
   assign post_commit   = commit;
+  assign post_early    = paced;
   assign local_valid   = state_q == DECIDE && go && want_local;
   assign local_data    = {q_q, kind, item_recv, ring_credit, wr_id,
                           r_q.ended ? r_q.status : p_bad ? WC_BAD_WQE : !failed ? WC_OK
-                          : over ? WC_OVER_BUDGET : WC_LOCAL_PROTECTION, first_range, ranges, item_chunks};
+                          : over ? WC_OVER_BUDGET : short_of ? WC_NO_MEMORY : WC_LOCAL_PROTECTION,
+                          first_range, ranges, item_chunks};
   assign ev_hit        = state_q == DECIDE && go && op_q == ANSWER && kind_q == HELD;
   assign ev_miss       = state_q == DECIDE && go && op_q == ANSWER && kind_q == MISS;
+  assign ev_stray      = state_q == DECIDE && go && stray;
 
   always_ff @(posedge clk) begin
     if (xa_ready) xa_valid <= 1'b0;
@@ -600,6 +781,8 @@ module berth_fp_grant #(
       recv_q   <= cmd_recv;
       sge_q    <= cmd_sge;
       slot_q   <= xr_tag[3:0];
+      bytes_q  <= t_bytes;
+      round_q  <= t_round;
       kind_q   <= xr_kind;
       status_q <= xr_status;
       turn_q   <= op == ASK;
@@ -615,16 +798,44 @@ module berth_fp_grant #(
   assign stored = state_q == DECIDE && go;
   berth_fp_ready #(
       .QPS(QPS),
-      .SETS(2)
+      .SETS(3)
   ) asks (
       .clk,
       .rst,
-      .set({parsed_we, stored && more_ask}),
-      .set_q({parsed_q, q_q}),
+      .set({parsed_we, wait_pop, stored && more_ask}),
+      .set_q({parsed_q, wait_q, q_q}),
       .valid(ask_valid),
       .q(ask_q),
       .pop(ask_pop),
       .busy(ask_busy)
+  );
+  berth_fp_ready #(
+      .QPS(QPS)
+  ) proofs (
+      .clk,
+      .rst,
+      .set(proof_valid),
+      .set_q(proof_q),
+      .valid(proven_valid),
+      .q(proven_q),
+      .pop(proven_pop),
+      .busy(proven_busy)
+  );
+  // Those whose time has not come yet look again: one of them each 16 clocks.
+  logic [3:0] pace_q;
+  always_ff @(posedge clk) pace_q <= rst ? 4'd0 : pace_q + 4'd1;
+  assign wait_pop = wait_valid && pace_q == '1;
+  berth_fp_ready #(
+      .QPS(QPS)
+  ) waits (
+      .clk,
+      .rst,
+      .set(stored && op_q == ASK && can_ask && later),
+      .set_q(q_q),
+      .valid(wait_valid),
+      .q(wait_q),
+      .pop(wait_pop),
+      .busy(wait_busy)
   );
   // A receive that completed may make it the turn of one that never is a credit.
   berth_fp_ready #(

@@ -177,7 +177,8 @@ module berth_fp_parse #(
     if (ack_q1) ext = 13'd4;
     if (list_q1) ext = 13'd8;
     body    = len_q - LEAST - ext - 13'(pad);
-    mine    = mine && len_q >= LEAST + ext + 13'(pad);
+    // what a frame carries is a multiple of 4 bytes, with its padding
+    mine    = mine && len_q >= LEAST + ext + 13'(pad) && 2'(len_q - LEAST - ext) == 2'd0;
     is_send = mine && send_q && (!peer.selective || placement[8]);
     is_ack  = mine && ack_q1 && pad == '0
            && (op == ACKNOWLEDGE ? body == '0 : peer.selective && body == 13'(SACK_BYTES));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // Places in packet RAM, from when a frame is begun until it has left. A place is given by tag:
-// 0 to 7 for ACKs and lists (512 bytes), 16 to 31 big (4608 bytes), 64 to 127 small (1280 bytes). They are taken and
+// 0 to 7 for ACKs and lists (512 bytes), from 16 on big (4608 bytes), from 64 on small (1280 bytes). They are taken and
 // given back in any order, so that a slow read holds up only its own QP. A frame goes to the MAC when its header is
 // written, all its reads are done, and the frame of its QP before it has gone; one of which a read failed does not go,
 // and counts as lost. Under selective repeat packets that are sent again keep their order among themselves and do not
@@ -9,6 +9,8 @@
 module berth_fp_places #(
     parameter int unsigned QPS      = 64,
     parameter int unsigned LB       = 5,
+    parameter int unsigned BIGS     = berth_regs_pkg::FAST_BIG_FRAMES,    // big places, a power of two up to 16
+    parameter int unsigned SMALLS   = berth_regs_pkg::FAST_SMALL_FRAMES,  // small ones, a power of two up to 64
     parameter int unsigned RAM_BASE = 0     // byte in packet RAM, a multiple of 64
 ) (
     input  logic                     clk,
@@ -75,7 +77,9 @@ module berth_fp_places #(
 );
     localparam int unsigned QW    = $clog2(QPS);
     localparam int unsigned BIG   = RAM_BASE + 8*512;
-    localparam int unsigned SMALL = BIG + 16*4608;
+    localparam int unsigned SMALL = BIG + BIGS*4608;
+    localparam int unsigned BW    = $clog2(BIGS);
+    localparam int unsigned SW    = $clog2(SMALLS);
 
     function automatic logic [17:0] address(input logic [6:0] tag);
         address = tag[6] ? 18'(SMALL) + {12'd0, tag[5:0]} * 18'd1280
@@ -84,37 +88,48 @@ module berth_fp_places #(
     endfunction
     assign at = address(at_tag);
 
+    // A place's number in tables: its tag, or a shorter one if there are few places.
+    localparam int unsigned IB = SW > 4 ? 7 : 5;
+    localparam int unsigned NUMBERS = 1 << IB;
+    initial if (IB == 5 && (BIGS > 8 || SMALLS > 16)) $fatal(1, "berth_fp_places: too many places for short numbers");
+    function automatic logic [IB-1:0] number(input logic [6:0] tag);
+        number = IB'(IB == 7 ? tag : tag[6] ? {3'b001, tag[3:0]} : {3'b000, tag[4], tag[2:0]});
+    endfunction
+
     // ---- free places -------------------------------------------------------------------
     logic       back;                   // a place comes back
     logic [6:0] back_tag;
     assign ctl_tag[6:3]   = 4'd0;
-    assign big_tag[6:4]   = 3'd1;
-    assign small_tag[6]   = 1'b1;
+    assign big_tag[6:BW]   = (7-BW)'(16 >> BW);
+    assign small_tag[6:SW] = (7-SW)'(64 >> SW);
     berth_fp_pool #(.N(8)) ctls (.clk(clk), .rst(rst), .valid(ctl_valid), .number(ctl_tag[2:0]), .take(ctl_pop),
         .give(back && back_tag[6:4] == 3'd0), .give_number(back_tag[2:0]));
-    berth_fp_pool #(.N(16)) bigs (.clk(clk), .rst(rst), .valid(big_valid), .number(big_tag[3:0]), .take(big_pop),
-        .give(back && back_tag[6:4] == 3'd1), .give_number(back_tag[3:0]));
-    berth_fp_pool #(.N(64)) smalls (.clk(clk), .rst(rst), .valid(small_valid), .number(small_tag[5:0]), .take(small_pop),
-        .give(back && back_tag[6]), .give_number(back_tag[5:0]));
+    berth_fp_pool #(.N(BIGS)) bigs (.clk(clk), .rst(rst), .valid(big_valid), .number(big_tag[BW-1:0]), .take(big_pop),
+        .give(back && back_tag[6:4] == 3'd1), .give_number(back_tag[BW-1:0]));
+    berth_fp_pool #(.N(SMALLS)) smalls (.clk(clk), .rst(rst), .valid(small_valid), .number(small_tag[SW-1:0]), .take(small_pop),
+        .give(back && back_tag[6]), .give_number(back_tag[SW-1:0]));
 
     // ---- what a frame waits for ----------------------------------------------------------
-    logic [4:0]   waits [0:127], steps_left;
-    logic [127:0] failed_q;
+    logic [4:0]   waits [0:NUMBERS-1], steps_left;
+    logic [NUMBERS-1:0] failed_q;
     logic         step, complete;
     logic [6:0]   step_tag;
+    logic [IB-1:0] step_n, open_n;
+    assign step_n     = number(step_tag);
+    assign open_n     = number(open_tag);
     assign step_tag   = pd_valid ? pd_tag[6:0] : head_tag;
     assign head_ready = !pd_valid && !pass_q;
     assign step       = pd_valid || (head_valid && head_ready);
-    assign steps_left = waits[step_tag];
+    assign steps_left = waits[step_n];
     assign complete   = step && steps_left == 5'd1;
     // The bits of the places, of which each is set or cleared by at most two in a cycle.
-    logic [127:0] step_bit, open_bit;
-    assign step_bit   = 128'd1 << step_tag;
-    assign open_bit   = open_valid ? 128'd1 << open_tag : '0;
+    logic [NUMBERS-1:0] step_bit, open_bit;
+    assign step_bit   = NUMBERS'(1) << step_n;
+    assign open_bit   = open_valid ? NUMBERS'(1) << open_n : '0;
     always_ff @(posedge clk) begin
-        if (step) waits[step_tag] <= steps_left - 5'd1;
+        if (step) waits[step_n] <= steps_left - 5'd1;
         failed_q <= (failed_q & ~open_bit) | (pd_valid && pd_status != 2'd0 ? step_bit : '0);
-        if (open_valid) waits[open_tag] <= open_count;
+        if (open_valid) waits[open_n] <= open_count;
     end
 
     logic          ctl_here, ctl_take, data_here, data_take, unused_room, unused_room2, unused_room3;
@@ -123,9 +138,9 @@ module berth_fp_places #(
     // ---- frames of one QP keep their order --------------------------------------------------
     // Each knows the one behind it; one whose turn it is and that is complete goes to `data_frames`. The turn is passed on
     // when nothing else happens to the list. A QP has two lists: of new packets, and of those that go again.
-    logic [127:0]   whole_q, turn_q, follows_q;     // complete; its turn; another one follows
-    logic [6:0]     next_of [0:127];
-    logic [QW:0]    list_of [0:127];
+    logic [NUMBERS-1:0] whole_q, turn_q, follows_q; // complete; its turn; another one follows
+    logic [6:0]     next_of [0:NUMBERS-1];
+    logic [QW:0]    list_of [0:NUMBERS-1];
     logic [2*QPS-1:0] any_q;                        // lists with a frame
     logic [6:0]     last_of [0:2*QPS-1];
     logic [QW:0]    list, pass_list;                // of the frame that is begun, and the last one of it
@@ -135,28 +150,32 @@ module berth_fp_places #(
     logic           pass_q, pass, data_put;
     logic [6:0]     pass_tag_q, pass_next, data_tag;
     assign pass      = pass_q && !pd_valid && !open_valid;
-    assign pass_next = next_of[pass_tag_q];
-    assign pass_list = list_of[pass_tag_q];
-    assign data_put  = step_tag[6:4] != 3'd0 && complete && turn_q[step_tag]
-                       || (pass && follows_q[pass_tag_q] && whole_q[pass_next]);
+    logic [IB-1:0] pass_n, next_n, latest_n;
+    assign latest_n  = number(latest);
+    assign pass_n    = number(pass_tag_q);
+    assign next_n    = number(pass_next);
+    assign pass_next = next_of[pass_n];
+    assign pass_list = list_of[pass_n];
+    assign data_put  = step_tag[6:4] != 3'd0 && complete && turn_q[step_n]
+                       || (pass && follows_q[pass_n] && whole_q[next_n]);
     assign data_tag  = pass ? pass_next : step_tag;
     logic           open_data, open_any, pass_on;   // a data frame is begun; its list has one; the turn is passed on
-    logic [127:0]   other_bit;                      // of the frame before the one begun, or of the next one
+    logic [NUMBERS-1:0] other_bit;                  // of the frame before the one begun, or of the next one
     logic [2*QPS-1:0] any_bit;
     assign open_data = open_valid && open_tag[6:4] != 3'd0;
     assign open_any  = any_q[list];
-    assign pass_on   = pass && follows_q[pass_tag_q];
-    assign other_bit = 128'd1 << (pass ? pass_next : latest);
+    assign pass_on   = pass && follows_q[pass_n];
+    assign other_bit = NUMBERS'(1) << (pass ? next_n : latest_n);
     assign any_bit   = (2*QPS)'(1) << (pass ? pass_list : list);
     always_ff @(posedge clk) begin
         whole_q   <= (whole_q | (complete ? step_bit : '0)) & ~open_bit;
         follows_q <= (follows_q & ~open_bit) | (open_data && open_any ? other_bit : '0);
         turn_q    <= (open_any ? turn_q & ~open_bit : turn_q | open_bit) | (pass_on ? other_bit : '0);
         any_q     <= (any_q & ~(pass && !pass_on ? any_bit : '0)) | (open_data ? any_bit : '0);
-        if (open_valid) list_of[open_tag] <= list;
+        if (open_valid) list_of[open_n] <= list;
         if (open_data) begin
             last_of[list] <= open_tag;
-            if (open_any) next_of[latest] <= open_tag;
+            if (open_any) next_of[latest_n] <= open_tag;
         end
         if (pass) pass_q <= 1'b0;
         if (data_take) begin
@@ -173,7 +192,7 @@ module berth_fp_places #(
     berth_lutfifo #(.WIDTH(7), .DEPTH(8)) ctl_frames (.clk(clk), .rst(rst),
         .wr_valid(complete && step_tag[6:4] == 3'd0), .wr_ready(unused_room), .wr_data(step_tag),
         .rd_valid(ctl_here), .rd_ready(ctl_take), .rd_data(ctl_next));
-    berth_lutfifo #(.WIDTH(7), .DEPTH(128)) data_frames (.clk(clk), .rst(rst),
+    berth_lutfifo #(.WIDTH(7), .DEPTH(NUMBERS)) data_frames (.clk(clk), .rst(rst),
         .wr_valid(data_put), .wr_ready(unused_room2), .wr_data(data_tag),
         .rd_valid(data_here), .rd_ready(data_take), .rd_data(data_next));
 
@@ -195,12 +214,12 @@ module berth_fp_places #(
     assign ms_len    = m_len;
     assign ms_loop   = m_loop;
     assign ms_tag    = {1'b0, m_tag_q};
-    berth_fp_mem #(.WIDTH(14), .DEPTH(128), .OWN(1'b1)) m_frame (.clk(clk), .we(open_valid), .waddr(open_tag),
-        .wdata({open_loop, open_bytes}), .re(picked), .raddr(m_pick), .rdata({m_loop, m_len}));
+    berth_fp_mem #(.WIDTH(14), .DEPTH(NUMBERS), .OWN(1'b1)) m_frame (.clk(clk), .we(open_valid), .waddr(open_n),
+        .wdata({open_loop, open_bytes}), .re(picked), .raddr(number(m_pick)), .rdata({m_loop, m_len}));
     always_ff @(posedge clk) begin
         if (picked) begin
             m_busy_q   <= 1'b1;
-            m_shown_q  <= !failed_q[m_pick];
+            m_shown_q  <= !failed_q[number(m_pick)];
             m_tag_q    <= m_pick;
             last_ctl_q <= pick_ctl;
         end else if ((ms_valid && ms_ready) || dead_put) begin
@@ -230,7 +249,7 @@ module berth_fp_places #(
     // ---- left ------------------------------------------------------------------------------
     logic          gone_here, dead_here, gone_take, dead_take;
     logic [6:0]    gone_tag, dead_tag;
-    berth_lutfifo #(.WIDTH(7), .DEPTH(128)) gone (.clk(clk), .rst(rst),
+    berth_lutfifo #(.WIDTH(7), .DEPTH(NUMBERS)) gone (.clk(clk), .rst(rst),
         .wr_valid(ml_valid), .wr_ready(unused_room3), .wr_data(ml_tag[6:0]),
         .rd_valid(gone_here), .rd_ready(gone_take), .rd_data(gone_tag));
     berth_lutfifo #(.WIDTH(7), .DEPTH(4)) dead (.clk(clk), .rst(rst),
@@ -244,8 +263,8 @@ module berth_fp_places #(
     // Not before the turn has been passed on: reads that end in each clock hold that up, and the place must not begin anew.
     assign dead_take = op_q == IDLE && dead_here && !pass_q;
     assign gone_take = op_q == IDLE && !dead_here && gone_here && !pass_q;
-    berth_fp_mem #(.WIDTH(QW+24+LB+31), .DEPTH(128), .OWN(1'b1)) m_packet (.clk(clk), .we(open_valid), .waddr(open_tag),
-        .wdata({open_q, open_psn, open_left}), .re(op_q == IDLE), .raddr(dead_here ? dead_tag : gone_tag),
+    berth_fp_mem #(.WIDTH(QW+24+LB+31), .DEPTH(NUMBERS), .OWN(1'b1)) m_packet (.clk(clk), .we(open_valid), .waddr(open_n),
+        .wdata({open_q, open_psn, open_left}), .re(op_q == IDLE), .raddr(number(dead_here ? dead_tag : gone_tag)),
         .rdata({left_q, fail_psn, l_data}));
     // Packets made, and those accounted for: equal when the QP has none.
     logic [7:0]     made [0:QPS-1];
@@ -282,5 +301,5 @@ module berth_fp_places #(
     end
 
     logic unused;
-    assign unused = &{1'b0, unused_room, unused_room2, unused_room3, pd_tag[7], ml_tag[7]};
+    assign unused = &{1'b0, unused_room, unused_room2, unused_room3, pd_tag[7], ml_tag[7], back_tag};
 endmodule

@@ -6,7 +6,8 @@
 module berth_fp_ram #(
     parameter DATA_W = 64,      // bits of a beat of the MAC
     parameter HOST_W = DATA_W,  // bits of a beat of DMA: as many, or twice
-    parameter SIZE   = 159744   // bytes
+    // bytes: all places of berth_fp_places
+    parameter SIZE   = 8*512 + berth_regs_pkg::FAST_BIG_FRAMES*4608 + berth_regs_pkg::FAST_SMALL_FRAMES*1280
 ) (
     input  logic                  clk,
     input  logic                  rst,
@@ -57,9 +58,10 @@ module berth_fp_ram #(
         assign p_strb   = (p == 1) == pw_odd ? pw_strb[0 +: BYTES] : pw_strb[BYTES +: BYTES];
         assign p_word   = p == 0 ? pw_next : pw_addr[17:LB+1];
         assign p_hit[p] = p_strb != '0;
+        wire unused = &{1'b0, p_word};
         logic here;
         assign here = hw_valid && hw_ready && hw_addr[LB] == (p == 1);
-        berth_ram #(.WIDTH(HOST_W), .DEPTH(WORDS)) ram (
+        berth_ram #(.WIDTH(HOST_W), .DEPTH(WORDS), .OWN(1'b1)) ram (
             .clk(clk),
             .we(here || (pw_valid && p_hit[p])), .waddr(here ? hw_addr[LB+1 +: AW] : p_word[LB+1 +: AW]),
             .wdata(here ? hw_data : pw_data), .wstrb(here ? hw_strb : p_strb),

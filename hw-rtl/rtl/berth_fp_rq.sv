@@ -66,7 +66,6 @@ module berth_fp_rq #(
     output logic              ev_bad_wqe,
     // To firmware, once each: a read of elements failed, and none is taken any more; or a doorbell with an index that
     // cannot be, which is not taken.
-    input  logic              told_room,
     output logic              told_valid,
     output logic              told_index,
     output logic [QW-1:0]     told_q,
@@ -105,8 +104,8 @@ module berth_fp_rq #(
   logic [QPS-1:0] wild_q;   // a wild doorbell has been told
   logic [QPS-1:0] dead_q;   // a read failed: nothing behind it may take its place
 
-  assign ready_pop = state_q == IDLE && !cmd_valid && !(rdb_valid && told_room) && ready_valid && !tags_full && (!qr_valid || qr_ready);
-  assign at        = cmd_valid ? cmd_q : rdb_valid && told_room ? rdb_q : ready_q;
+  assign ready_pop = state_q == IDLE && !cmd_valid && !rdb_valid && ready_valid && !tags_full && (!qr_valid || qr_ready);
+  assign at        = cmd_valid ? cmd_q : rdb_valid ? rdb_q : ready_q;
   assign rdb_ready = state_q == BELL;
   assign cmd_ready = state_q == START || state_q == ASK;
 
@@ -213,7 +212,7 @@ module berth_fp_rq #(
         if (cmd_valid && cmd_ask) state_q <= ASK;
         else if (cmd_valid) begin
           if (parse_idle && alloc_q == tail_q) state_q <= START;
-        end else if (rdb_valid && told_room) state_q <= BELL;
+        end else if (rdb_valid) state_q <= BELL;
         else if (ready_pop) state_q <= FETCH;
       end
       FETCH: begin
@@ -296,7 +295,7 @@ module berth_fp_rq #(
   logic start_tag, size_bad, wqe_bad, is_local;
 
   assign {b_q, b_message, b_last, b_count} = tag_info[tail_q[TW-1:0]];
-  assign start_tag  = p_state_q == P_IDLE && state_q != BELL && told_room && alloc_q != tail_q && there_q[tail_q[TW-1:0]] && state_q != START;
+  assign start_tag  = p_state_q == P_IDLE && state_q != BELL && alloc_q != tail_q && there_q[tail_q[TW-1:0]] && state_q != START;
   assign drop_tag   = start_tag && (bad_q[tail_q[TW-1:0]] || dead_q[b_q]);
   assign parse_idle = p_state_q == P_IDLE;
   assign part_re    = 1'b1;

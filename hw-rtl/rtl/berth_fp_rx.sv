@@ -20,8 +20,8 @@
 //   14  producer index at the start   15  number of the first credit that is void
 //   16  own IPv4 address          17, 18  own MAC address: last four bytes; first two (for all QPs, at once)
 //   19  bound of granted memory 15:0, in 4 KiB; 0: none. No further receive is asked for while so many are granted or
-//       asked for; so many more 31:16, if memory has come back since the oldest request that is not answered. The
-//       oldest receive always is asked for
+//       asked for; only the oldest always is. What the wire carries in round trip and services is added, but at most
+//       31:16; then a list is not longer than half of that, and is asked for so late that the bound holds
 //   20..23  memory that is gone: address of its first byte; that behind its last byte; low word first
 //   32  payloads are being written 31, elements are to be fetched, checked or completed 30, memory that is gone is still
 //       held 29, memory is asked for and no credit is out 28, receives that hold memory or ask for it 15:0
@@ -117,6 +117,7 @@ module berth_fp_rx #(
     output logic [17:0]       cpu_addr,
     output logic [12:0]       cpu_len,
     output logic [ 2:0]       cpu_flags,
+    output logic [47:0]       own_mac,      // 0 before words 17 and 18 are written
     // Payload writes; answers in their order.
     output logic              pw_valid,
     input  logic              pw_ready,
@@ -178,6 +179,7 @@ module berth_fp_rx #(
     output logic              ev_bad_wqe,
     output logic              ev_hit,
     output logic              ev_miss,
+    output logic              ev_stray,
     output logic              ev_posted,
     output logic              ev_list,
     output logic [ 6:0]       ev_list_len,
@@ -208,7 +210,6 @@ module berth_fp_rx #(
   cfg_t c_state_q;
   logic [31:0] stage[32];
   logic [31:0] own_ip_q;
-  logic [47:0] own_mac_q;
   logic [QW-1:0] c_q;
   logic [7:0] command_q, status_q;
   logic [5:0] word_q6;
@@ -287,8 +288,8 @@ module berth_fp_rx #(
             cfg_ack <= 1'b1;
             if (cfg_we && !cfg_addr[5]) stage[cfg_addr[4:0]] <= cfg_wdata;
             if (cfg_we && cfg_addr[5:0] == 6'd16) own_ip_q <= cfg_wdata;
-            if (cfg_we && cfg_addr[5:0] == 6'd17) own_mac_q[31:0] <= cfg_wdata;
-            if (cfg_we && cfg_addr[5:0] == 6'd18) own_mac_q[47:32] <= cfg_wdata[15:0];
+            if (cfg_we && cfg_addr[5:0] == 6'd17) own_mac[31:0] <= cfg_wdata;
+            if (cfg_we && cfg_addr[5:0] == 6'd18) own_mac[47:32] <= cfg_wdata[15:0];
           end
         end
       end
@@ -354,6 +355,7 @@ module berth_fp_rx #(
     if (fence_q && !todo_q[0] && !fence_go) {fence_q, fence_go} <= 2'b01;
     if (rst) begin
       c_state_q <= C_IDLE;
+      own_mac   <= '0;
       todo_q    <= '0;
       lists_q   <= '0;
       fence_q   <= 1'b0;
@@ -394,7 +396,7 @@ module berth_fp_rx #(
   ) parse (
       .clk,
       .rst,
-      .own_mac(own_mac_q),
+      .own_mac(own_mac),
       .own_ip(own_ip_q),
       .row_we(c_state_q == C_ROW),
       .row_q(c_q),
@@ -503,7 +505,7 @@ module berth_fp_rx #(
 
   // ---- packets ----------------------------------------------------------------------------
   logic ann_we, ring_we, placed_valid, placed_ready, placed_err, place_valid, place_ready, ar_free;
-  logic landed_valid, landed_ready, done_valid, done_ready, broken_valid, broken_ready;
+  logic landed_valid, landed_ready, done_valid, done_ready, broken_valid;
   logic [QW-1:0] ann_q, ring_q, placed_q, landed_q, broken_q;
   logic [31:0] ann_number;
   logic [6:0] ring_at;
@@ -570,7 +572,7 @@ module berth_fp_rx #(
       .afr_has_sack,
       .afr_sack,
       .broken_valid,
-      .broken_ready,
+      .broken_ready(1'b1),
       .broken_q,
       .broken_fault,
       .ev_taken,
@@ -644,7 +646,7 @@ module berth_fp_rx #(
       .fenced
   );
 
-  logic local_valid, local_ready, rel_valid, rel_ready, lost_valid, lost_index, lost_room, ask_release;
+  logic local_valid, local_ready, rel_valid, rel_ready, lost_valid, lost_index, ask_release;
   logic [15:0] lost_pi;
   logic [QW+124:0] local_data;
   logic [7:0] rel_asid, ask_asid;
@@ -708,7 +710,7 @@ module berth_fp_rx #(
   // ---- receives -----------------------------------------------------------------------------
   logic [QW+6:0] pend_at;
   logic [109:0] pend_data;
-  logic post_valid, post_ready, post_credit, post_commit;
+  logic post_valid, post_ready, post_credit, post_commit, post_early;
   logic [31:0] post_size;
   // The start's own doorbell comes first.
   assign rq_bell_valid = bell_valid || rdb_valid;
@@ -764,26 +766,31 @@ module berth_fp_rx #(
       .parsed,
       .ev_bad_index,
       .ev_bad_wqe,
-      .told_room(lost_room),
       .told_valid(lost_valid),
       .told_index(lost_index),
       .told_q(lost_q),
       .told_pi(lost_pi)
   );
 
+  logic told_valid, told_room, proof_valid;
+  logic [QW-1:0] told_q, proof_q;
+  logic [31:0] told_bytes;
+  logic [15:0] told_round;
   berth_fp_grant #(
-      .QPS(QPS)
+      .QPS(QPS),
+      .DATA_W(DATA_W)
   ) grant (
       .clk,
       .rst,
       .busy(gr_busy),
+      .now,
       .cmd_valid(todo_q[3] || walk_valid),
       .cmd_ready(c_ready[3]),
       .cmd_op(walk_valid ? walk_op : c_op_q),
       .cmd_q(c_q),
       .cmd_asid(stage[4][7:0]),
       .cmd_limit(stage[19][15:0]),
-      .cmd_more(stage[19][31:16]),
+      .cmd_most(stage[19][31:16]),
       .cmd_status(status_q),
       .cmd_first(c_op_q == X_VOID ? stage[15][7:0] : st_announced[7:0]),
       .cmd_recv(walk_recv),
@@ -815,6 +822,13 @@ module berth_fp_rx #(
       .freed_recvs,
       .given_we,
       .given,
+      .told_valid,
+      .told_room,
+      .told_q,
+      .told_bytes,
+      .told_round,
+      .proof_valid,
+      .proof_q,
       .xa_valid(ask_valid),
       .xa_ready(ask_ready),
       .xa_asid(ask_asid),
@@ -837,11 +851,13 @@ module berth_fp_rx #(
       .post_credit,
       .post_size,
       .post_commit,
+      .post_early,
       .local_valid,
       .local_ready,
       .local_data,
       .ev_hit,
-      .ev_miss
+      .ev_miss,
+      .ev_stray
   );
 
   berth_fp_builder #(
@@ -871,6 +887,7 @@ module berth_fp_rx #(
       .post_credit,
       .post_size,
       .post_commit,
+      .post_early,
       .landed_valid,
       .landed_ready,
       .landed_q,
@@ -885,6 +902,13 @@ module berth_fp_rx #(
       .lfr_first,
       .lfr_n,
       .lfr_sizes,
+      .told_room,
+      .told_valid,
+      .told_q,
+      .told_bytes,
+      .told_round,
+      .proof_valid,
+      .proof_q,
       .ev_posted,
       .ev_list,
       .ev_list_len,
@@ -950,38 +974,35 @@ module berth_fp_rx #(
   assign rfree_valid = fr_valid != '0;
 
   // ---- exceptions -----------------------------------------------------------------------------------
-  logic lost_there, lost_pop, head_index;
-  logic [QW-1:0] lost_head;
-  logic [15:0] head_pi;
-  berth_lutfifo #(
-      .WIDTH(QW + 17),
-      .DEPTH(32)
-  ) losses (
+  // A broken connection; a receive queue that cannot be read, or a doorbell that cannot be.
+  localparam int unsigned FW = 17;
+  logic fw_busy;
+  logic [1:0] fw_source;
+  logic [QW-1:0] fw_q;
+  logic [FW-1:0] fw_what;
+  berth_fp_events #(
+      .QPS(QPS),
+      .SOURCES(2),
+      .W(FW)
+  ) events (
       .clk,
       .rst,
-      .wr_valid(lost_valid),
-      .wr_ready(lost_room),
-      .wr_data({lost_index, lost_pi, lost_q}),
-      .rd_valid(lost_there),
-      .rd_ready(lost_pop),
-      .rd_data({head_index, head_pi, lost_head})
+      .put({lost_valid, broken_valid}),
+      .put_q({lost_q, broken_q}),
+      .put_word({lost_index, lost_pi, FW'(broken_fault)}),
+      .clear(c_state_q == C_IDLE && cfg_req && cfg_we && cfg_addr[5:0] == WORD_COMMAND && cfg_wdata[7:0] == CMD_START),
+      .clear_q(cfg_addr[6+:QW]),
+      .valid(fw_valid),
+      .ready(fw_ready),
+      .source(fw_source),
+      .q(fw_q),
+      .word(fw_what),
+      .busy(fw_busy)
   );
-  // `broken` is shown only when it is ready, so that its ready must not depend on it.
-  logic fw_free;
-  assign fw_free      = !fw_valid || fw_ready;
-  assign broken_ready = fw_free;
-  assign lost_pop     = fw_free && !broken_valid;
-  always_ff @(posedge clk) begin
-    if (fw_free) begin
-      fw_valid <= broken_valid || lost_there;
-      if (broken_valid) fw_word <= {FW_BROKEN, 16'(broken_q), 37'd0, broken_fault};
-      else fw_word <= {head_index ? FW_BAD_INDEX : FW_FETCH_FAILED, 16'(lost_head), 24'd0, head_pi};
-    end
-    if (rst) fw_valid <= 1'b0;
-  end
+  assign fw_word = {fw_source[0] ? FW_BROKEN : fw_source[1] && fw_what[16] ? FW_BAD_INDEX : FW_FETCH_FAILED, 16'(fw_q), 24'd0, fw_what[15:0]};
 
   assign busy = rf_valid || ls_valid || ar_busy || pl_busy || dn_busy || rq_busy || gr_busy || bd_busy
-             || fr_valid != '0 || fw_valid || lost_there || xa_valid || c_state_q != C_IDLE;
+             || fr_valid != '0 || fw_busy || xa_valid || c_state_q != C_IDLE;
 
   always_ff @(posedge clk) if (!rst) assert ((fr_set & ~fr_room) == '0 );
 

@@ -9,7 +9,7 @@
 //   19        {reorder [19:16], window [15:8] (at most 128), loop [6], selective repeat [5], message mode [4],
 //              log2 of the MTU [3:0]}
 //   20        time-out in units of `now`; 0: none
-//   21        {whole blocks ahead [13:8], as a number of bytes, log2 of the block size [4:0] (12 to 20)}
+//   21        {whole blocks ahead at most [13:8], as a number of bytes, log2 of the block size [4:0] (12 to 20)}
 //   22        first PSN
 //   23        Q_Key of lists
 //   24 to 27  a range of addresses for command 8, the same for all rows: {start [31:0], start [63:32], end [31:0], end [63:32]}
@@ -26,8 +26,9 @@
 //   40 to 42  a list from the core: first number, length (begins), each size; it is judged like one that came in a frame.
 //   63        read: {0x4246, layout 1}
 //
-// Events for firmware: {code [63:56], QP [55:40], argument [39:0]}
-//   1 time-out; 2 NAK, 3 RNR (the QP is halted), 4 an ACK that cannot be: {syndrome [31:24], PSN}; 5 list refused: LIST_*;
+// Events for firmware: {code [63:56], QP [55:40], argument [39:0]}, each of what happens once; what may happen again and
+// again (wrong acknowledgements, lists with a gap before them) is counted only.
+//   1 time-out; 2 NAK, 3 RNR (the QP is halted): {syndrome [31:24], PSN}; 5 list that breaks the protocol: LIST_*;
 //   6 bad WQE: WC_*, 7 memory cannot be had: {of a packet that was sent before [8], status of the translation} (the QP
 //   sends nothing more);
 //   8 the send queue cannot be read, 9 a doorbell names an element that cannot be (nothing more is fetched).
@@ -35,8 +36,10 @@ module berth_fp_tx #(
     parameter int unsigned QPS      = 64,
     parameter int unsigned DATA_W   = 64,
     parameter int unsigned HOST_W   = 2 * DATA_W,
-    parameter int unsigned WB       = 8,        // log2 of the window's places: at most one packet less is under way
-    parameter int unsigned RAM_BASE = 0         // of the transmit places in packet RAM: 159,744 bytes
+    parameter int unsigned WB       = $clog2(berth_regs_pkg::FAST_PLACES),   // log2 of the window's places: at most one packet less is under way
+    parameter int unsigned LE       = $clog2(berth_regs_pkg::FAST_ELEMENTS), // log2 of the elements of a QP
+    parameter int unsigned LC       = $clog2(berth_regs_pkg::FAST_CONTEXTS), // log2 of their contexts
+    parameter int unsigned RAM_BASE = 0         // of the transmit places in packet RAM (see berth_fp_places)
 ) (
     input  logic                     clk,
     input  logic                     rst,
@@ -51,6 +54,7 @@ module berth_fp_tx #(
     output logic                     fw_valid,
     input  logic                     fw_ready,
     output logic [63:0]              fw_word,
+    output logic                     fw_busy,      // there are events
 
     input  logic                     db_valid,
     output logic                     db_ready,
@@ -160,14 +164,20 @@ module berth_fp_tx #(
     output logic                     ev_again,      // ... not for the first time
     output logic                     ev_ack,
     output logic                     ev_list,
+    output logic                     ev_ack_taken,  // an acknowledgement came that may be ...
+    output logic                     ev_bad_ack,    // ... or cannot be
     output logic                     ev_list_taken,
+    output logic                     ev_list_again, // a list came that was there
+    output logic                     ev_refused,    // a list was refused
+    output logic                     ev_credit,     // a credit of a list was taken
     output logic                     ev_held,       // a piece had to wait for a credit
     output logic                     ev_block,
+    output logic                     ev_stray,      // the host answers what it was not asked
     output logic                     ev_release,
     output logic                     ev_bad_wqe
 );
     localparam int unsigned QW = $clog2(QPS);
-    localparam int unsigned LE = 7, LC = 8, LP = 4, LB = 5, LR = 2;
+    localparam int unsigned LP = 4, LB = 5, LR = 2;
 
     // ---- configuration -----------------------------------------------------------------
     typedef enum logic [1:0] {C_IDLE, C_INIT, C_COMMAND, C_ACK} config_t;
@@ -410,15 +420,16 @@ module berth_fp_tx #(
         .sent_we(sent_we), .sent_q(sent_q), .sent_pieces(sent_pieces),
         .piece_we(piece_we), .piece_q(piece_q), .piece_idx(piece_idx), .piece_data(piece_data),
         .cut_we(cut_we), .cut_q(cut_q), .cut_pieces(cut_pieces),
-        .fw_valid(cut_fw), .fw_q(cut_fw_q), .fw_status(cut_fw_status), .ev_list(ev_list_taken), .ev_held(ev_held));
+        .fw_valid(cut_fw), .fw_q(cut_fw_q), .fw_status(cut_fw_status), .ev_list(ev_list_taken), .ev_repeat(ev_list_again),
+        .ev_refused(ev_refused), .ev_credit(ev_credit), .ev_held(ev_held));
 
     logic        ask_valid, ask_ready, give_valid, give_ready;
     logic [7:0]  ask_asid, give_asid;
     logic [63:0] ask_va, give_va;
     logic [20:0] ask_len, give_len;
     logic [15:0] ask_tag;
-    berth_fp_block #(.QPS(QPS), .LC(LC), .LP(LP), .LB(LB), .LR(LR), .WB(WB)) block (
-        .clk(clk), .rst(rst), .cfg_we(c_we), .cfg_q(c_qp), .cfg_word(c_word), .cfg_wdata(cfg_wdata),
+    berth_fp_block #(.QPS(QPS), .LC(LC), .LP(LP), .LB(LB), .LR(LR), .WB(WB), .DATA_W(DATA_W)) block (
+        .clk(clk), .rst(rst), .now(now[15:0]), .cfg_we(c_we), .cfg_q(c_qp), .cfg_word(c_word), .cfg_wdata(cfg_wdata),
         .init_valid(init_q[3]), .init_q(c_qp), .init_ack(init_done[3]),
         .ctx_we(ctx_we), .ctx_q(elem_q), .ctx_idx(ctx_idx), .ctx_data(ctx_data),
         .piece_we(piece_we), .piece_q(piece_q), .piece_idx(piece_idx), .piece_data(piece_data),
@@ -436,7 +447,7 @@ module berth_fp_tx #(
         .state_we(state_we), .state_q(state_q), .state_idx(state_idx), .state_data(state_data), .held_set(held_set),
         .fixed_we(fixed_we), .fixed_place(fixed_place), .fixed_data(fixed_data),
         .covered_we(covered_we), .covered_q(covered_q), .covered_pieces(covered_pieces),
-        .covered_blocks(covered_blocks), .covered_lost(covered_lost), .ev_block(ev_block));
+        .covered_blocks(covered_blocks), .covered_lost(covered_lost), .ev_block(ev_block), .ev_stray(ev_stray));
 
     berth_fp_send #(.QPS(QPS), .LE(LE), .LC(LC), .LP(LP), .LB(LB), .LR(LR), .WB(WB)) send (
         .clk(clk), .rst(rst), .cfg_we(c_we), .cfg_q(c_qp), .cfg_word(c_word), .cfg_wdata(cfg_wdata),
@@ -540,7 +551,7 @@ module berth_fp_tx #(
         .place_valid(place_valid), .place_ready(place_ready), .place_q(place_q), .place_idx(place_idx),
         .lost_valid(lost_valid), .lost_ready(lost_ready), .lost_q(lost_q), .lost_psn(lost_psn), .lost_place(lost_place),
         .acked_we(acked_we), .acked_q(acked_q), .acked_una(acked_una), .acked_hold(acked_hold), .acked_halt(acked_halt),
-        .fw_valid(ack_fw), .fw_room(fw_room[0]), .fw_q(ack_fw_q), .fw_kind(ack_fw_kind), .fw_arg(ack_fw_arg));
+        .fw_valid(ack_fw), .fw_q(ack_fw_q), .fw_kind(ack_fw_kind), .fw_arg(ack_fw_arg), .ev_taken(ev_ack_taken), .ev_bad(ev_bad_ack));
 
     berth_fp_complete #(.QPS(QPS), .LE(LE), .LC(LC)) complete (
         .clk(clk), .rst(rst), .cfg_we(c_we), .cfg_q(c_qp), .cfg_word(c_word), .cfg_wdata(cfg_wdata),
@@ -592,33 +603,23 @@ module berth_fp_tx #(
     end
 
     // ---- events for firmware ---------------------------------------------------------------
-    logic [3:0]   fw_here, fw_take, fw_room;
-    logic [255:0] fw_words, fw_in;
-    logic [3:0]   fw_put;
-    assign fw_put = {sq_fw, send_fw, cut_fw, ack_fw};
-    assign fw_in  = {sq_wild ? 8'd9 : 8'd8, 16'(sq_fw_q), 40'd0,
-                     send_fw_memory ? 8'd7 : 8'd6, 16'(send_fw_q), 31'd0, send_fw_memory && fw_again, send_fw_status,
-                     8'd5, 16'(cut_fw_q), 32'd0, cut_fw_status,
-                     8'd1 + {6'd0, ack_fw_kind}, 16'(ack_fw_q), 8'd0, ack_fw_arg};
-    generate
-        for (genvar i = 0; i < 4; i++) begin : g_fw
-            berth_lutfifo #(.WIDTH(64), .DEPTH(8)) events (.clk(clk), .rst(rst),
-                .wr_valid(fw_put[i]), .wr_ready(fw_room[i]), .wr_data(fw_in[64*i +: 64]),
-                .rd_valid(fw_here[i]), .rd_ready(fw_take[i]), .rd_data(fw_words[64*i +: 64]));
-        end
-    endgenerate
-    logic        fw_next;
-    assign fw_next = !fw_valid || fw_ready;
-    assign fw_take = fw_next ? fw_here & (~fw_here + 4'd1) : 4'd0;
-    always_ff @(posedge clk) begin
-        if (fw_next) begin
-            fw_valid <= fw_here != 4'd0;
-            fw_word  <= fw_here[0] ? fw_words[63:0] : fw_here[1] ? fw_words[127:64]
-                      : fw_here[2] ? fw_words[191:128] : fw_words[255:192];
-        end
-        if (rst) fw_valid <= 1'b0;
-    end
+    // Of the acknowledgements a time-out, a NAK or an RNR: what comes later says more.
+    localparam int unsigned FW = 34;
+    logic [3:0]    fw_source;
+    logic [QW-1:0] fw_q;
+    logic [FW-1:0] fw_what;
+    logic [7:0]    fw_code;
+    berth_fp_events #(.QPS(QPS), .SOURCES(4), .W(FW)) events (.clk(clk), .rst(rst),
+        .put({sq_fw, send_fw, cut_fw, ack_fw}), .put_q({sq_fw_q, send_fw_q, cut_fw_q, ack_fw_q}),
+        .put_word({FW'(sq_wild), FW'({send_fw_memory, send_fw_memory && fw_again, send_fw_status}), FW'(cut_fw_status),
+                   ack_fw_kind, ack_fw_arg}),
+        .clear(c_we && c_word == 6'd32 && cfg_wdata[7:0] == 8'd1), .clear_q(c_qp),
+        .valid(fw_valid), .ready(fw_ready), .source(fw_source), .q(fw_q), .word(fw_what), .busy(fw_busy));
+    assign fw_code = fw_source[0] ? 8'd1 + 8'(fw_what[33:32]) : fw_source[1] ? 8'd5 : fw_source[2] ? 8'd6 + 8'(fw_what[9])
+                   : fw_source[3] ? 8'd8 + 8'(fw_what[0]) : 8'd0;
+    assign fw_word = {fw_code, 16'(fw_q), 8'd0, fw_source[0] ? fw_what[31:0] : fw_source[1] ? {24'd0, fw_what[7:0]}
+                      : fw_source[2] ? {23'd0, fw_what[8:0]} : 32'd0};
 
     logic unused;
-    assign unused = &{1'b0, fw_room, cfg_addr, turn_busy};
+    assign unused = &{1'b0, cfg_addr, turn_busy};
 endmodule

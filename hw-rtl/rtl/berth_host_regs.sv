@@ -28,6 +28,12 @@ module berth_host_regs (
     output logic [15:0]   cmd_pi,
     output logic          cmd_pi_we,
     input  logic [15:0]   cmd_ci,
+    input  logic          cmd_stands,
+    // Commands that are written into the card: index of one, then its eight words.
+    output logic          push_begin,
+    output logic          push_we,
+    output logic [ 2:0]   push_word,
+    output logic [63:0]   push_data,
     // Event ring.
     output logic [63:0]   evt_base,
     output logic [ 4:0]   evt_log2,
@@ -41,10 +47,11 @@ module berth_host_regs (
     input  logic [15:0]   dma_busy,
     output logic [ 3:0]   log2_payload,
     output logic [ 3:0]   log2_read,
-    // Time and counters: those of the wire side, and amounts to add to indices 10 to 26 and 33.
+    output logic [ 4:0]   log2_tick,    // of the cycles of a third of the time-out of reads
+    // Time; what is added to the counters, 16 bits each; cycles passed over that C_IDLE_CYCLES has, too (simulation).
     input  logic [63:0]   cycles,
-    input  logic [64*berth_regs_pkg::NUM_RTL_COUNTERS-1:0] wire_counters,
-    input  logic [18*13-1:0] inc,
+    input  logic [16*berth_regs_pkg::NUM_RTL_COUNTERS-1:0] amounts,
+    input  logic [63:0]   idle_skipped,
     output logic          inc_bad_access,
     // Statistics RAM: data one cycle after st_req.
     output logic          st_req,
@@ -62,23 +69,24 @@ module berth_host_regs (
   logic [7:0] strb_q;
 
   // ---- Counters -------------------------------------------------------------
-  logic [63:0] own_q[18], counter;
+  localparam int unsigned N = berth_regs_pkg::NUM_RTL_COUNTERS;
+  localparam logic [N-1:0] WIDE =
+      N'(1) << berth_regs_pkg::C_TX_BYTES | N'(1) << berth_regs_pkg::C_RX_BYTES | N'(1) << berth_regs_pkg::C_DMA_READ_BYTES
+      | N'(1) << berth_regs_pkg::C_DMA_WRITE_BYTES | N'(1) << berth_regs_pkg::C_CREDITS_SENT
+      | N'(1) << berth_regs_pkg::C_FP_BYTES_SENT | N'(1) << berth_regs_pkg::C_FP_BYTES_PLACED;
+  logic [63:0] counter, counted;
   logic [31:0] offset, cnt_offset;
   logic [31:0] cnt_high_q;
-  always_ff @(posedge clk)
-    for (int i = 0; i < 18; i++) own_q[i] <= rst ? '0 : own_q[i] + 64'(inc[i*13+:13]);
-  // The one that is being read.
-  wire [5:0] cnt_index = cnt_offset[8:3];
-  always_ff @(posedge clk)
-    if (state_q == LOOK) begin
-      if (cnt_index >= 6'd10 && cnt_index <= 6'd26) counter <= own_q[5'(cnt_index-6'd10)];
-      else if (cnt_index == 6'd33) counter <= own_q[17];
-      else counter <= wire_counters[32'(cnt_index)*64+:64];
-    end
+  logic        cnt_there, is_cnt;
+  wire [$clog2(N)-1:0] cnt_index = cnt_offset[3+:$clog2(N)];
+  berth_counters #(.N(N), .AMOUNT(16), .WIDE(WIDE)) counters (
+      .clk, .rst, .amounts, .ask(state_q == LOOK && is_cnt), .which(cnt_index), .there(cnt_there), .value(counted)
+  );
+  assign counter = counted + (cnt_index == berth_regs_pkg::C_IDLE_CYCLES[$clog2(N)-1:0] ? idle_skipped : 64'd0);
 
   // ---- Read mux -------------------------------------------------------------
   logic [31:0] cyc_high_q, value;
-  logic known, is_cnt, is_stats;
+  logic known, is_stats;
   assign offset     = {16'd0, addr_q[15:3], upper_q, 2'b00};
   assign cnt_offset = offset - berth_regs_pkg::HOST_COUNTERS;
   assign is_cnt     = offset >= berth_regs_pkg::HOST_COUNTERS && cnt_offset < NUM_COUNTERS * 8;
@@ -106,7 +114,7 @@ module berth_host_regs (
       berth_regs_pkg::HOST_CMD_BASE_HI: value = cmd_base[63:32];
       berth_regs_pkg::HOST_CMD_LOG2: value = {27'd0, cmd_log2};
       berth_regs_pkg::HOST_CMD_PI: value = {16'd0, cmd_pi};
-      berth_regs_pkg::HOST_CMD_CI: value = {16'd0, cmd_ci};
+      berth_regs_pkg::HOST_CMD_CI: value = {cmd_stands, 15'd0, cmd_ci};
       berth_regs_pkg::HOST_EVT_BASE_LO: value = evt_base[31:0];
       berth_regs_pkg::HOST_EVT_BASE_HI: value = evt_base[63:32];
       berth_regs_pkg::HOST_EVT_LOG2: value = {27'd0, evt_log2};
@@ -117,6 +125,7 @@ module berth_host_regs (
       berth_regs_pkg::HOST_DMA_ENABLE: value = {31'd0, dma_enable};
       berth_regs_pkg::HOST_DMA_BUSY: value = {16'd0, dma_busy};
       berth_regs_pkg::HOST_PCIE_LIMITS: value = {24'd0, log2_read, log2_payload};
+      berth_regs_pkg::HOST_READ_TIMEOUT: value = {27'd0, log2_tick};
       default: begin
         known = is_cnt || is_stats;
         if (is_cnt) value = offset[2] ? (paired ? cnt_high_q : counter[63:32]) : counter[31:0];
@@ -129,6 +138,10 @@ module berth_host_regs (
   function automatic logic [3:0] limit(input logic [3:0] log2);
     limit = log2 < 7 ? 4'd7 : log2 > 12 ? 4'd12 : log2;
   endfunction
+  // Thirds of a time-out: 2^10 to 2^27 cycles.
+  function automatic logic [4:0] third(input logic [31:0] log2);
+    third = log2 < 10 ? 5'd10 : log2 > 27 ? 5'd27 : log2[4:0];
+  endfunction
   // Ring sizes beyond 5 bits are as wrong as 31.
   function automatic logic [4:0] ring_log2(input logic [31:0] v);
     ring_log2 = v > 31 ? 5'd31 : v[4:0];
@@ -136,10 +149,17 @@ module berth_host_regs (
 
   wire shape_ok = addr[19:16] == 0 && ((wstrb == 8'hff && addr[2:0] == 0) ||
       (wstrb == 8'h0f && addr[2:0] == 0) || (wstrb == 8'hf0 && addr[2:0] == 4));
+  // A word of a pushed command takes one clock; anything else in its place is an access to no register.
+  wire in_push = write && wstrb == 8'hff && addr[2:0] == 0 && {12'd0, addr[19:7], 7'd0} == berth_regs_pkg::HOST_CMD_PUSH;
+  wire is_push = in_push && (addr[6] || addr[5:3] == 0);
   wire last_half = upper_q || strb_q == 8'h0f;
   wire we = state_q == ACCESS && write_q && known;
 
   assign ready = state_q == IDLE;
+  assign push_begin = valid && ready && is_push && !addr[6];
+  assign push_we    = valid && ready && is_push && addr[6];
+  assign push_word  = addr[5:3];
+  assign push_data  = wdata;
   assign rd_valid = state_q == REPLY && !write_q;
   assign rd_data = rdata_q;
   assign inc_bad_access = state_q == REPLY && bad_q;
@@ -164,9 +184,9 @@ module berth_host_regs (
         upper_q <= wstrb == 8'hf0;
         rdata_q <= '1;
         bad_q   <= !shape_ok;
-        if (valid) state_q <= shape_ok ? LOOK : REPLY;
+        if (valid && !is_push) state_q <= shape_ok ? LOOK : REPLY;
       end
-      LOOK: state_q <= ACCESS;
+      LOOK: if (!is_cnt || cnt_there) state_q <= ACCESS;
       ACCESS: begin
         if (!known) bad_q <= 1'b1;
         if (upper_q) rdata_q[63:32] <= value;
@@ -210,6 +230,7 @@ module berth_host_regs (
               log2_payload <= limit(wr_data[3:0]);
               log2_read    <= limit(wr_data[7:4]);
             end
+            berth_regs_pkg::HOST_READ_TIMEOUT: log2_tick <= third(wr_data);
             default: ;
           endcase
       end
@@ -234,6 +255,7 @@ module berth_host_regs (
       dma_enable <= 1'b0;
       log2_payload <= 4'd8;
       log2_read <= 4'd9;
+      log2_tick <= 5'd22;
       cyc_high_q <= '0;
     end
   end

@@ -6,6 +6,7 @@ module berth_hostif #(
 ) (
     input  logic                clk,
     input  logic                rst,
+    input  logic                cold,    // the slot's reset, with `rst`; without it, the host has reset the card
     // MMIO: BAR0 (bar = 0) and BAR2 (bar = 1).
     input  logic                mmio_valid,
     output logic                mmio_ready,
@@ -140,15 +141,18 @@ module berth_hostif #(
     output logic                st_req,
     output logic [11:2]         st_addr,
     input  logic [31:0]         st_rdata,
-    // Counters of the wire side, time, reset.
-    input  logic [64*berth_regs_pkg::NUM_RTL_COUNTERS-1:0] wire_counters,
+    // What is added to the counters of the wire side, 16 bits each; cycles passed over while the core was idle; time, reset.
+    input  logic [16*berth_regs_pkg::NUM_RTL_COUNTERS-1:0] wire_amounts,
+    input  logic [63:0]         idle_skipped,
     input  logic [63:0]         cycles,
     output logic                soft_rst
 );
+  localparam int unsigned QUEUED = berth_regs_pkg::READ_TAGS / 2;  // of firmware's commands to each engine
   initial if (DATA_W < 64 || DATA_W > 1024 || DATA_W != 1 << $clog2(DATA_W))
     $fatal(1, "berth_hostif: DATA_W must be 64, 128, 256, 512 or 1024");
 
-  // ---- Reset by the host: reads in flight end first, and the posted write at hand ------
+  // ---- Reset by the host: reads in flight end first, and the posted write at hand; but none of them is waited for
+  //      longer than 2^16 clocks: what comes later finds a tag that is not used again yet (berth_dma_rd) ----------
   logic reset_we, resetting_q, soft_rst_q, arb_busy;
   logic [16:0] patience_q;
   logic [6:0] rd_flying;
@@ -167,7 +171,7 @@ module berth_hostif #(
   end
 
   // ---- BAR0 ----------------------------------------------------------------------------
-  logic [18*13-1:0] inc;
+  logic [16*berth_regs_pkg::NUM_RTL_COUNTERS-1:0] amounts;
   logic regs_ready, regs_rvalid, inc_bad_access;
   logic [63:0] regs_rdata;
   logic fw_data_we, fw_boot_we, cmd_log2_we, cmd_pi_we, evt_log2_we, evt_arm_we, dma_enable;
@@ -175,16 +179,21 @@ module berth_hostif #(
   logic [63:0] cmd_base, evt_base, fence_addr;
   logic [4:0] cmd_log2, evt_log2;
   logic [15:0] cmd_pi, cmd_ci, evt_ci, evt_pi, dma_busy;
+  logic cmd_stands;
   logic [3:0] log2_payload, log2_read;
+  logic push_begin, push_we, inc_cmd_pushed;
+  logic [2:0] push_word;
+  logic [63:0] push_data;
+  logic [4:0] log2_tick;
   berth_host_regs regs (
       .clk, .rst,
       .valid(mmio_valid && !mmio_bar && !resetting_q), .ready(regs_ready), .write(mmio_write),
       .addr(mmio_addr), .wdata(mmio_wdata), .wstrb(mmio_wstrb), .rd_valid(regs_rvalid), .rd_data(regs_rdata),
       .fw_data_we, .fw_boot_we, .wr_data(bar_wdata), .fw_status, .fw_code, .hb_challenge, .hb_answer, .reset_we,
-      .cmd_base, .cmd_log2, .cmd_log2_we, .cmd_pi, .cmd_pi_we, .cmd_ci,
+      .cmd_base, .cmd_log2, .cmd_log2_we, .cmd_pi, .cmd_pi_we, .cmd_ci, .cmd_stands, .push_begin, .push_we, .push_word, .push_data,
       .evt_base, .evt_log2, .evt_log2_we, .evt_ci, .evt_arm_we, .evt_pi,
-      .fence_addr, .dma_enable, .dma_busy, .log2_payload, .log2_read,
-      .cycles, .wire_counters, .inc, .inc_bad_access, .st_req, .st_addr, .st_rdata
+      .fence_addr, .dma_enable, .dma_busy, .log2_payload, .log2_read, .log2_tick,
+      .cycles, .amounts(wire_amounts | amounts), .idle_skipped, .inc_bad_access, .st_req, .st_addr, .st_rdata
   );
 
   // ---- BAR2: waits for BAR0's reply, so that reads are answered in order -----------------
@@ -290,7 +299,7 @@ module berth_hostif #(
   logic [17:0] rdy_tag;
   logic [7*32-1:0] xev_words;
   logic [1:0] inc_hit, inc_miss;
-  berth_fifo #(.WIDTH($bits(xgo)), .DEPTH(32)) range_fifo (
+  berth_fifo #(.WIDTH($bits(xgo)), .DEPTH(QUEUED)) range_fifo (
       .clk, .rst, .wr_valid(xgo_valid), .wr_ready(xgo_ready), .wr_data(xgo),
       .rd_valid(xhead_valid), .rd_ready(xhead_ready), .rd_data(xhead)
   );
@@ -311,11 +320,11 @@ module berth_hostif #(
   // ---- DMA ---------------------------------------------------------------------------------------
   dma_t rcmd, wcmd;
   logic rcmd_valid, rcmd_ready, wcmd_valid, wcmd_ready;
-  berth_fifo #(.WIDTH($bits(go)), .DEPTH(32)) rd_fifo (
+  berth_fifo #(.WIDTH($bits(go)), .DEPTH(QUEUED)) rd_fifo (
       .clk, .rst, .wr_valid(rd_valid), .wr_ready(rd_ready), .wr_data(go),
       .rd_valid(rcmd_valid), .rd_ready(rcmd_ready), .rd_data(rcmd)
   );
-  berth_fifo #(.WIDTH($bits(go)), .DEPTH(32)) wr_fifo (
+  berth_fifo #(.WIDTH($bits(go)), .DEPTH(QUEUED)) wr_fifo (
       .clk, .rst, .wr_valid(wr_valid), .wr_ready(wr_ready), .wr_data(go),
       .rd_valid(wcmd_valid), .rd_ready(wcmd_ready), .rd_data(wcmd)
   );
@@ -331,7 +340,11 @@ module berth_hostif #(
   logic [DATA_W-1:0] ring_cpl_data;
   logic ring_cpl_more;
   logic [2:0] ring_tag, ring_cpl_tag;
-  logic inc_request, inc_rd_miss, inc_wr_miss, inc_host_error;
+  logic inc_request, inc_rd_miss, inc_wr_miss, inc_host_error, inc_timeout, inc_unexpected;
+  // Thirds of the time-out of reads, by the card's own time.
+  logic tick_q;
+  wire tick = cycles[{1'b0, log2_tick}] != tick_q;
+  always_ff @(posedge clk) tick_q <= cycles[{1'b0, log2_tick}];
   logic one_valid, one_ready, two_valid, two_more, two_last, two_err;
   logic [63:0] one_addr;
   logic [9:0] one_len, two_off;
@@ -350,11 +363,11 @@ module berth_hostif #(
       .qr_valid(one_valid), .qr_ready(one_ready), .qr_addr(one_addr), .qr_len(one_len), .qr_tag(one_tag),
       .qc_valid(two_valid), .qc_data(two_data), .qc_tag(two_tag), .qc_off(two_off), .qc_more(two_more),
       .qc_last(two_last), .qc_err(two_err),
-      .clk, .rst, .cmd_valid(rcmd_valid), .cmd_ready(rcmd_ready), .cmd_bad(rcmd.bad), .cmd_local(rcmd.place),
+      .clk, .rst, .cold, .cmd_valid(rcmd_valid), .cmd_ready(rcmd_ready), .cmd_bad(rcmd.bad), .cmd_local(rcmd.place),
       .cmd_len(rcmd.len), .cmd_tag(rcmd.tag), .cmd_addr(rcmd.addr), .cmd_virtual(rcmd.virt),
       .cmd_attach(rcmd.attach), .cmd_slot(rcmd.slot), .cmd_asid(rcmd.asid),
       .done_valid(rdone_valid), .done_ready(rdone_ready), .done_tag(rdone_tag), .done_status(rdone_status),
-      .att_done, .att_slot, .att_status, .enable(dma_enable), .hold, .stop(resetting_q), .log2_read,
+      .att_done, .att_slot, .att_status, .enable(dma_enable), .hold, .stop(resetting_q), .log2_read, .tick,
       .quiet(rd_quiet), .flying(rd_flying), .busy(rd_busy),
       .lk_req(lk_req[0]), .lk_asid(lk_asid[7:0]), .lk_vpn(lk_vpn[51:0]), .lk_ack(lk_ack[0]), .lk_hit, .lk_page,
       .ring_valid, .ring_ready, .ring_addr, .ring_len, .ring_tag, .ring_cpl_tag, .ring_cpl_valid, .ring_cpl_offset, .ring_cpl_data,
@@ -362,7 +375,7 @@ module berth_hostif #(
       .hrd_valid, .hrd_ready, .hrd_addr, .hrd_len, .hrd_tag,
       .hcpl_valid, .hcpl_ready, .hcpl_data, .hcpl_tag, .hcpl_off, .hcpl_len, .hcpl_last, .hcpl_err,
       .pw_valid, .pw_ready, .pw_addr, .pw_data, .pw_strb,
-      .inc_request, .inc_no_translation(inc_rd_miss), .inc_host_error
+      .inc_request, .inc_no_translation(inc_rd_miss), .inc_host_error, .inc_timeout, .inc_unexpected
   );
 
   // Clients of the posted write port.
@@ -423,14 +436,15 @@ module berth_hostif #(
   logic [63:0] token_data;
   berth_cmd #(.DATA_W(DATA_W)) cmd (
       .clk, .rst, .enable(dma_enable && !resetting_q), .ring_base(cmd_base), .ring_log2(cmd_log2),
-      .ring_log2_we(cmd_log2_we), .ring_pi(cmd_pi), .ring_pi_we(cmd_pi_we), .ring_ci(cmd_ci), .log2_read,
+      .ring_log2_we(cmd_log2_we), .ring_pi(cmd_pi), .ring_pi_we(cmd_pi_we), .ring_ci(cmd_ci), .stands(cmd_stands), .log2_read,
+      .push_begin, .push_we, .push_word, .push_data,
       .rd_valid(ring_valid), .rd_ready(ring_ready), .rd_addr(ring_addr), .rd_len(ring_len),
       .rd_tag(ring_tag), .cpl_tag(ring_cpl_tag), .cpl_valid(ring_cpl_valid), .cpl_offset(ring_cpl_offset), .cpl_data(ring_cpl_data), .cpl_more(ring_cpl_more), .cpl_end(ring_cpl_end),
       .cpl_err(ring_cpl_err),
       .ch_valid, .ch_ready, .ch_op, .ch_index, .ch_vpn, .ch_asid, .ch_write, .ch_page, .ch_more,
       .rdy_valid, .rdy_ready, .rdy_tag, .rdy_status, .hold, .quiet(rd_quiet && wr_quiet),
       .token_valid, .token_ready, .token_data, .fw_valid(pend_cmd), .fw_pop, .fw_raddr, .fw_rdata,
-      .inc_bad(inc_cmd_bad), .busy(cmd_busy)
+      .inc_bad(inc_cmd_bad), .inc_pushed(inc_cmd_pushed), .busy(cmd_busy)
   );
   berth_wr_msg #(.DATA_W(DATA_W), .MSG_BYTES(8)) token (
       .clk, .rst, .msg_valid(token_valid), .msg_ready(token_ready), .msg_data(token_data),
@@ -480,15 +494,30 @@ module berth_hostif #(
   assign dma_busy = 16'(rd_flying) + 16'(wr_flying) + 16'(arb_busy);
   assign busy = rd_busy || wr_busy || cmd_busy || cq_busy || ev_busy || xlt_busy || arb_busy || resetting_q || xhead_valid;
   wire hwr_start = hwr_valid && hwr_ready && hwr_first;
-  // Amounts for C_DMA_READS to C_CQ_OVERRUN, then C_HOST_WAIT_CYCLES, the first in the low bits.
-  assign inc = {
-    13'(rd_flying != 0),
-    13'(inc_overrun), 13'(inc_cmd_bad), 13'(inc_bad_access), 13'(inc_db_malformed),
-    13'(inc_db_denied) + 13'(inc_cq_denied), 13'(inc_db_taken) + 13'(inc_cq_taken),
-    13'(inc_irq), 13'(inc_cqe), 13'(inc_event), 13'(inc_miss), 13'(inc_hit),
-    13'(inc_host_error), 13'(inc_rd_miss) + 13'(inc_wr_miss),
-    hwr_start ? hwr_len : 13'd0, 13'(hwr_start), inc_request ? hrd_len : 13'd0, 13'(inc_request)
-  };
+  always_comb begin
+    amounts = '0;
+    amounts[16*berth_regs_pkg::C_DMA_READS+:16]          = 16'(inc_request);
+    amounts[16*berth_regs_pkg::C_DMA_READ_BYTES+:16]     = inc_request ? 16'(hrd_len) : 16'd0;
+    amounts[16*berth_regs_pkg::C_DMA_WRITES+:16]         = 16'(hwr_start);
+    amounts[16*berth_regs_pkg::C_DMA_WRITE_BYTES+:16]    = hwr_start ? 16'(hwr_len) : 16'd0;
+    amounts[16*berth_regs_pkg::C_DMA_NO_TRANSLATION+:16] = 16'(inc_rd_miss) + 16'(inc_wr_miss);
+    amounts[16*berth_regs_pkg::C_DMA_HOST_ERROR+:16]     = 16'(inc_host_error);
+    amounts[16*berth_regs_pkg::C_XLT_HITS+:16]           = 16'(inc_hit);
+    amounts[16*berth_regs_pkg::C_XLT_MISSES+:16]         = 16'(inc_miss);
+    amounts[16*berth_regs_pkg::C_EVENTS+:16]             = 16'(inc_event);
+    amounts[16*berth_regs_pkg::C_COMPLETIONS+:16]        = 16'(inc_cqe);
+    amounts[16*berth_regs_pkg::C_INTERRUPTS+:16]         = 16'(inc_irq);
+    amounts[16*berth_regs_pkg::C_DOORBELLS+:16]          = 16'(inc_db_taken) + 16'(inc_cq_taken);
+    amounts[16*berth_regs_pkg::C_DOORBELL_DENIED+:16]    = 16'(inc_db_denied) + 16'(inc_cq_denied);
+    amounts[16*berth_regs_pkg::C_DOORBELL_MALFORMED+:16] = 16'(inc_db_malformed);
+    amounts[16*berth_regs_pkg::C_BAR_BAD_ACCESS+:16]     = 16'(inc_bad_access);
+    amounts[16*berth_regs_pkg::C_CMD_BAD+:16]            = 16'(inc_cmd_bad);
+    amounts[16*berth_regs_pkg::C_CQ_OVERRUN+:16]         = 16'(inc_overrun);
+    amounts[16*berth_regs_pkg::C_HOST_WAIT_CYCLES+:16]   = 16'(rd_flying != 0);
+    amounts[16*berth_regs_pkg::C_CMD_PUSHED+:16]         = 16'(inc_cmd_pushed);
+    amounts[16*berth_regs_pkg::C_DMA_TIMEOUTS+:16]       = 16'(inc_timeout);
+    amounts[16*berth_regs_pkg::C_DMA_UNEXPECTED+:16]     = 16'(inc_unexpected);
+  end
 
   // What leaves the card keeps to the protocol of the port: nothing changes while it waits.
   always_ff @(posedge clk) if (!rst && $past(!rst && hrd_valid && !hrd_ready)) assert (hrd_valid && $stable({hrd_addr, hrd_len, hrd_tag}));

@@ -4,19 +4,25 @@
 // the fast path, which keeps them or passes them on to the core.
 //
 // A frame is dropped and counted when the MAC marks it bad, when it is longer than a
-// slot, when it is shorter than its headers say, or when it is RoCE (IPv4 without
-// options or fragments, UDP to port 4791) and its iCRC is wrong. Bytes behind the
+// slot, when it is shorter than its headers say, when it is neither to this card nor to all, or when it is RoCE (IPv4
+// without options or fragments, UDP to port 4791) and its iCRC is wrong. Bytes behind the
 // length in the IPv4 header (Ethernet padding) do not count. With no free slot the
-// stream waits: nothing is dropped for want of room. Otherwise it takes one beat per
+// stream waits. Otherwise it takes one beat per
 // cycle, frame directly behind frame; a frame is judged while the next ones arrive.
+//
+// The core is slow, and it gets anything that is not the fast path's. So it has some of the slots at most, those that
+// wait for it included: a frame that would take another one is dropped and counted. What protocols have for it comes again.
+// Before the card knows its own address there is no fast path: the core has all slots, and nothing is dropped.
 
 module berth_mac_rx #(
-    parameter DATA_W = 64  // bits of a beat, 64 to 512
+    parameter DATA_W     = 64,  // bits of a beat, 64 to 512
+    parameter CORE_SLOTS = 8    // most slots of the core
 ) (
     input  logic                clk,
     input  logic                rst,          // card reset
     input  logic                hard_rst,     // reset of the MAC as well: no frame is under way
     output logic                busy,         // a frame is under way
+    input  logic [47:0]         own_mac,      // first byte in bits 47:40; 0: unknown, every frame may be ours
 
     // frames from the MAC
     input  logic                rx_valid,
@@ -77,6 +83,9 @@ module berth_mac_rx #(
     output logic                ev_oversized,
     output logic                ev_mac_error,
     output logic                ev_bad_icrc,
+    output logic                ev_not_ours,
+    output logic                ev_core,      // a frame for the core goes to it ...
+    output logic                ev_core_full, // ... or is dropped
     output logic                ev_stall      // the MAC waits for a slot
 );
     localparam BYTES = DATA_W / 8;
@@ -241,28 +250,33 @@ module berth_mac_rx #(
                        || (is_ipv4 && (end_pos < 16'd34 || {1'b0, end_pos} < ip_end))
                        || (is_roce && (ip_len < LEAST_ROCE || udp_len > ip_len - 16'd20));
 
+    logic [47:0] to;
+    logic        ours;
+    always_comb for (int i = 0; i < 6; i++) to[8*(5-i) +: 8] = byte_at(top, i);
+    assign ours = own_mac == '0 || to == own_mac || to == '1;
+
     typedef struct packed {
-        logic        err, big, truncated, roce, loop;
+        logic        err, big, truncated, ours, roce, loop;
         logic [12:0] len;
         logic [3:0]  slot;
     } frame_t;
 
     logic [DELAY-1:0] judge_valid_q;
-    frame_t           judge_q [0:DELAY-1];
+    localparam FRAME_W = 6 + 13 + 4;
+    logic [DELAY*FRAME_W-1:0] judge_q;   // the oldest on top; no array of structs, which Yosys 0.52 does not get right
     frame_t           judge;
     logic             check;    // the frame `judge` is complete, its CRC is there
     logic             bad_icrc, good;
 
-    assign judge    = judge_q[DELAY-1];
+    assign judge    = judge_q[DELAY*FRAME_W-1 -: FRAME_W];
     assign check    = judge_valid_q[DELAY-1];
     assign bad_icrc = judge.roce && crc != RESIDUE;
-    assign good     = !judge.err && !judge.big && !judge.truncated && !bad_icrc;
+    assign good     = !judge.err && !judge.big && !judge.truncated && judge.ours && !bad_icrc;
 
     always_ff @(posedge clk) begin
         judge_valid_q <= {judge_valid_q[DELAY-2:0], st_go && st_last_q};
-        judge_q[0]    <= {st_err_q, big, truncated, is_roce, st_loop_q, is_roce ? ip_end[12:0] : end_pos[12:0], st_slot_q};
-        for (int i = 1; i < DELAY; i++)
-            judge_q[i] <= judge_q[i-1];
+        judge_q       <= {judge_q[(DELAY-1)*FRAME_W-1:0], st_err_q, big, truncated, ours, is_roce, st_loop_q,
+                          is_roce ? ip_end[12:0] : end_pos[12:0], st_slot_q};
         if (rst)
             judge_valid_q <= '0;
     end
@@ -274,13 +288,15 @@ module berth_mac_rx #(
         address = berth_regs_pkg::PKT_RX_BASE[17:0] + slot * berth_regs_pkg::SLOT_BYTES[17:0];
     endfunction
 
+    // verilator lint_off UNUSEDSIGNAL
     // The slot that begins at `addr`, or that has it in its first 512 bytes.
     function automatic logic [3:0] slot_of(input logic [17:0] addr);
         slot_of = 4'd0;
-        for (int i = 0; i < 16; i++)
-            if (addr - address(4'(i)) < 18'd512)
+        for (int i = 0; i < int'(berth_regs_pkg::RX_SLOTS); i++)
+            if (addr[17:9] == 9'(address(4'(i)) >> 9))
                 slot_of = 4'(i);
     endfunction
+    // verilator lint_on UNUSEDSIGNAL
 
     // ---- good frames, and those of them that are for the core -----------------------------
     logic [3:0]      good_slot;
@@ -301,11 +317,22 @@ module berth_mac_rx #(
 
     berth_lutfifo #(.WIDTH(20), .DEPTH(16)) descs (
         .clk(clk), .rst(rst),
-        .wr_valid(cpu_valid), .wr_ready(cpu_ready),
-        .wr_data({cpu_flags, cpu_len, slot_of(cpu_addr)}),
+        .wr_valid(ev_core), .wr_ready(cpu_ready),
+        .wr_data({cpu_flags, cpu_len, cpu_slot}),
         .rd_valid(desc_valid), .rd_ready(desc_pop),
         .rd_data({desc_flags, desc_len, desc_slot})
     );
+
+    logic [15:0] core_q;       // slots of frames that wait for the core, or that it has
+    logic [4:0]  core_n;
+    logic [3:0]  cpu_slot;
+    always_comb begin
+        core_n = '0;
+        for (int i = 0; i < 16; i++) core_n = core_n + {4'd0, core_q[i]};
+    end
+    assign cpu_slot     = slot_of(cpu_addr);
+    assign ev_core      = cpu_valid && (core_n < CORE_SLOTS[4:0] || own_mac == '0);
+    assign ev_core_full = cpu_valid && !ev_core;
 
     // ---- a copy of the first bytes of each slot --------------------------------------------
     logic [DATA_W-1:0] head;
@@ -344,7 +371,8 @@ module berth_mac_rx #(
         ev_mac_error <= check && judge.err;
         ev_oversized <= check && !judge.err && judge.big;
         ev_truncated <= check && !judge.err && !judge.big && judge.truncated;
-        ev_bad_icrc  <= check && !judge.err && !judge.big && !judge.truncated && bad_icrc;
+        ev_not_ours  <= check && !judge.err && !judge.big && !judge.truncated && !judge.ours;
+        ev_bad_icrc  <= check && !judge.err && !judge.big && !judge.truncated && judge.ours && bad_icrc;
 
         // One slot waits for the next frame: it is replaced in the cycle in which it is used.
         if (!slot_valid_q || (take && !in_frame_q)) begin
@@ -359,20 +387,27 @@ module berth_mac_rx #(
             lent_q[desc_slot] <= 1'b1;
         if (rfree_valid)
             free_q[rfree_slot] <= 1'b1;
+        if (ev_core)
+            core_q[cpu_slot] <= 1'b1;
+        if (ev_core_full)
+            free_q[cpu_slot] <= 1'b1;
         // only what the core has can be given back
         if (free_valid && free_slot < berth_regs_pkg::RX_SLOTS[7:0] && lent_q[free_slot[3:0]]) begin
             lent_q[free_slot[3:0]] <= 1'b0;
+            core_q[free_slot[3:0]] <= 1'b0;
             free_q[free_slot[3:0]] <= 1'b1;
         end
 
         if (rst) begin
             slot_valid_q <= 1'b0;
-            free_q       <= 16'hffff;
+            free_q       <= 16'((17'd1 << berth_regs_pkg::RX_SLOTS) - 17'd1);
             lent_q       <= 16'h0000;
+            core_q       <= 16'h0000;
             ev_taken     <= 1'b0;
             ev_mac_error <= 1'b0;
             ev_oversized <= 1'b0;
             ev_truncated <= 1'b0;
+            ev_not_ours  <= 1'b0;
             ev_bad_icrc  <= 1'b0;
         end
     end
@@ -381,7 +416,7 @@ module berth_mac_rx #(
     always_ff @(posedge clk) if (!rst) assert ((!(check && good) || good_room) && (!cpu_valid || cpu_ready));
     // A slot that is free, or with the core, is not the fast path's to give back.
     always_ff @(posedge clk)
-        if (!rst && rfree_valid) assert (!free_q[rfree_slot] && !lent_q[rfree_slot]);
+        if (!rst && rfree_valid) assert (!free_q[rfree_slot] && !core_q[rfree_slot]);
 
     wire unused = &{1'b0, head_at[1:0]};
 endmodule

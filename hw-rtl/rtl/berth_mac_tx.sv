@@ -199,7 +199,8 @@ module berth_mac_tx #(
     } word_t;
 
     logic [DELAY-1:0]  stage_valid_q;
-    word_t             stage_q  [0:DELAY-1];
+    localparam WORD_W = 1 + (LB+1) + 3 + 13 + 8;
+    logic [DELAY*WORD_W-1:0] stage_q;   // the oldest on top; no array of structs, which Yosys 0.52 does not get right
     logic [DATA_W-1:0] stage_data_q [0:DELAY-1];
 
     // ---- out -----------------------------------------------------------------------------
@@ -218,7 +219,7 @@ module berth_mac_tx #(
     logic [BYTES-1:0]  out_mask;
     logic [DATA_W-1:0] out_bits;
 
-    assign out        = stage_q[DELAY-1];
+    assign out        = stage_q[DELAY*WORD_W-1 -: WORD_W];
     assign out_valid  = stage_valid_q[DELAY-1];
     assign out_data   = stage_data_q[DELAY-1];
     assign end_bytes  = {1'b0, out.bytes} + (out.raw ? '0 : 'd4);
@@ -303,10 +304,10 @@ module berth_mac_tx #(
         end
         if (go) begin
             stage_valid_q   <= {stage_valid_q[DELAY-2:0], word_valid};
-            stage_q[0]      <= {word_last, word_bytes, frame_fast, frame_loop, frame_raw, frame_len, frame_slot};
+            stage_q         <= {stage_q[(DELAY-1)*WORD_W-1:0], word_last, word_bytes, frame_fast, frame_loop, frame_raw,
+                                frame_len, frame_slot};
             stage_data_q[0] <= word_data;
             for (int i = 1; i < DELAY; i++) begin
-                stage_q[i]      <= stage_q[i-1];
                 stage_data_q[i] <= stage_data_q[i-1];
             end
         end

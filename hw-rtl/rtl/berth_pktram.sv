@@ -12,7 +12,7 @@
 // address, which lies in two neighbouring words, is one access: alignment costs nothing.
 // A beat of the MAC is a word or, where DMA is wider, one half of it.
 // Each RAM has one write port and one read port, so that sending and receiving do not
-// disturb each other. In a bank the core goes first (it has at most one access in two
+// disturb each other; nobody reads bytes while they are written (a slot has one owner). In a bank the core goes first (it has at most one access in two
 // cycles), then DMA, then the MAC engine.
 
 module berth_pktram #(
@@ -172,13 +172,13 @@ module berth_pktram #(
         assign r_re    = (cpr && cp_r) || (pr_valid && pr_r);
         assign r_raddr = cpr && cp_r ? r_word(cp_addr) : r_word(pr_at[p]);
 
-        berth_ram #(.WIDTH(HOST_W), .DEPTH(T_WORDS)) bank_t (
+        berth_ram #(.WIDTH(HOST_W), .DEPTH(T_WORDS), .OWN(1'b1)) bank_t (
             .clk(clk),
             .we(t_we), .waddr(t_waddr), .wdata(t_wdata), .wstrb(t_wstrb),
             .re(t_re), .raddr(t_raddr), .rdata(t_rdata[p])
         );
 
-        berth_ram #(.WIDTH(HOST_W), .DEPTH(R_WORDS)) bank_r (
+        berth_ram #(.WIDTH(HOST_W), .DEPTH(R_WORDS), .OWN(1'b1)) bank_r (
             .clk(clk),
             .we(r_we), .waddr(r_waddr), .wdata(r_wdata), .wstrb(r_wstrb),
             .re(r_re), .raddr(r_raddr), .rdata(r_rdata[p])

@@ -19,6 +19,7 @@ package berth_regs_pkg;
     localparam logic [31:0] NUM_QPS                  = 32'h00000040; // Data QPs that one card serves; QPNs are FIRST_QPN .. FIRST_QPN + NUM_QPS - 1
     localparam logic [31:0] CONTROL_QPN              = 32'h00000002; // QPN of the control connection between two cards
     localparam logic [31:0] NUM_CQS                  = 32'h00000040; // Completion queues of one card; CQNs are 0 .. NUM_CQS - 1
+    localparam logic [31:0] CM_REQUESTS              = 32'h0000000c; // Connection requests that wait for the host's answer at a time
     localparam logic [31:0] NUM_ASIDS                = 32'h00000040; // Address spaces (processes) that one card serves; ASID 0 is invalid
     localparam logic [31:0] XLT_ENTRIES              = 32'h00002000; // Entries of the translation table: one page each
     localparam logic [31:0] XLT_ROWS                 = 32'h00000200; // Rows of the translation table
@@ -30,6 +31,12 @@ package berth_regs_pkg;
     localparam logic [31:0] SLOT_BYTES               = 32'h00001200; // Bytes per packet slot: the largest frame (MTU 4096 and headers) and room for alignment
     localparam logic [31:0] SCRATCH_SLOTS            = 32'h00000040; // Scratch places in packet RAM, for queue elements and small transfers
     localparam logic [31:0] SCRATCH_BYTES            = 32'h00000080; // Bytes per scratch place
+    localparam logic [31:0] READ_TAGS                = 32'h00000040; // Reads of host memory that are out at a time, a power of two; commands to read likewise
+    localparam logic [31:0] FAST_PLACES              = 32'h00000100; // Places of the fast path's windows, a power of two: at most one packet less is under way
+    localparam logic [31:0] FAST_ELEMENTS            = 32'h00000080; // Elements of a send queue that the fast path has fetched and not completed, a power of two
+    localparam logic [31:0] FAST_CONTEXTS            = 32'h00000100; // Memory ranges of these elements, a power of two
+    localparam logic [31:0] FAST_BIG_FRAMES          = 32'h00000010; // Frames with more than 1 KiB of payload that the fast path has in its transmit RAM
+    localparam logic [31:0] FAST_SMALL_FRAMES        = 32'h00000040; // Frames with less that it has there
     localparam logic [31:0] CLOCK_HZ                 = 32'h0ee6b280; // Clock of the engines in Hz: card cycles per second
     localparam logic [31:0] FW_RAM_BYTES             = 32'h00080000; // Bytes of RAM that hold firmware, its data and its stack
     localparam logic [31:0] FW_MAGIC                 = 32'h31574642; // Magic of a firmware image: "BFW1"
@@ -65,7 +72,9 @@ package berth_regs_pkg;
     localparam logic [31:0] HOST_DMA_ENABLE          = 32'h00000090; // rw: bit 0 lets the card do DMA; cleared, it stops issuing (reads in flight end)
     localparam logic [31:0] HOST_DMA_BUSY            = 32'h00000094; // ro: DMA reads and writes in flight
     localparam logic [31:0] HOST_PCIE_LIMITS         = 32'h00000098; // rw: PCIe limits: log2 of maximum payload in bits 3:0 (7 to 12), log2 of maximum read request in bits 7:4 (7 to 12)
+    localparam logic [31:0] HOST_READ_TIMEOUT        = 32'h0000009c; // rw: log2 of the cycles of a third of the time after which a read of host memory counts as failed (10 to 27)
     localparam logic [31:0] HOST_COUNTERS            = 32'h00000400; // ro: first RTL counter (see counters), 8 bytes each, little-endian
+    localparam logic [31:0] HOST_CMD_PUSH            = 32'h00002000; // wo, 8 bytes: index (free-running 16 bits) of a command that is written into the card beside its place in the ring; its eight words follow, in order, from here + 0x40 on, 8 bytes each
     localparam logic [31:0] HOST_STATS               = 32'h00008000; // ro: statistics RAM, written by firmware: 64-bit counters, then the panic text
 
     // BAR2: doorbell page
@@ -108,6 +117,7 @@ package berth_regs_pkg;
     localparam logic [31:0] EV_CM_CLOSED             = 32'h00000013; // Firmware
     localparam logic [31:0] EV_QP_ERROR              = 32'h00000014; // Firmware
     localparam logic [31:0] EV_LOG                   = 32'h00000015; // Firmware
+    localparam logic [31:0] EV_CM_REQUEST_OVER       = 32'h00000016; // Firmware
 
     // Firmware states and refusals
     localparam logic [31:0] FW_RESET                 = 32'h00000000; // The core is held in reset; an image may be loaded
@@ -133,6 +143,7 @@ package berth_regs_pkg;
     localparam logic [31:0] WC_FLUSHED               = 32'h00000006; // The QP went into error before this element was done
     localparam logic [31:0] WC_REMOTE_ERROR          = 32'h00000007; // The peer refused: remote operation error
     localparam logic [31:0] WC_TOO_LONG              = 32'h00000008; // Message mode: the credit is smaller than the message
+    localparam logic [31:0] WC_NO_MEMORY             = 32'h00000009; // The host had no memory to bring the element's pages in, however often it tried
 
     // Command status
     localparam logic [31:0] CMD_OK                   = 32'h00000000; // Done
@@ -155,12 +166,14 @@ package berth_regs_pkg;
     localparam logic [31:0] REASON_REJECTED          = 32'h00000009; // The listener refused
     localparam logic [31:0] REASON_NO_LISTENER       = 32'h0000000a; // Nobody listens to that service
     localparam logic [31:0] REASON_UNREACHABLE       = 32'h0000000b; // The peer's name (IPv4 address) could not be resolved, or it did not answer the request
+    localparam logic [31:0] REASON_BUSY              = 32'h0000000c; // Too many requests wait for that service or for the peer, or the listener did not answer in time
 
     // Answers to page requests
     localparam logic [31:0] PAGE_OK                  = 32'h00000000; // The pages are installed: acquire again
     localparam logic [31:0] PAGE_FAULT               = 32'h00000001; // The memory cannot be pinned (unmapped, no access, special mapping)
     localparam logic [31:0] PAGE_OVER_BUDGET         = 32'h00000002; // The range is larger than the budget
     localparam logic [31:0] PAGE_NO_PROCESS          = 32'h00000003; // The process is gone
+    localparam logic [31:0] PAGE_NO_MEMORY           = 32'h00000004; // The host had no memory for it, however often it tried
 
     // RTL counters
     localparam logic [31:0] C_TX_FRAMES              = 32'h00000000; // Frames sent to the wire (loopback not counted)
@@ -193,9 +206,9 @@ package berth_regs_pkg;
     localparam logic [31:0] C_CREDITS_POSTED         = 32'h0000001b; // Credits posted to builders, the fast path's included
     localparam logic [31:0] C_LISTS_SENT             = 32'h0000001c; // Credit lists taken from builders, the fast path's included, repeats not
     localparam logic [31:0] C_CREDITS_SENT           = 32'h0000001d; // Credits in them
-    localparam logic [31:0] C_LISTS_TAKEN            = 32'h0000001e; // Credit lists that readers took
-    localparam logic [31:0] C_CREDITS_TAKEN          = 32'h0000001f; // Credits that readers took
-    localparam logic [31:0] C_LISTS_REFUSED          = 32'h00000020; // Credit lists that readers refused (gap, overflow, early, bad)
+    localparam logic [31:0] C_LISTS_TAKEN            = 32'h0000001e; // Credit lists that readers took, the fast path's included
+    localparam logic [31:0] C_CREDITS_TAKEN          = 32'h0000001f; // Credits that readers took, the fast path's included
+    localparam logic [31:0] C_LISTS_REFUSED          = 32'h00000020; // Credit lists that readers refused (gap, overflow, early, bad), the fast path's included
     localparam logic [31:0] C_HOST_WAIT_CYCLES       = 32'h00000021; // Cycles in which at least one DMA read waited for the host (counted apart from work)
     localparam logic [31:0] C_IDLE_CYCLES            = 32'h00000022; // Cycles in which the core was stalled in `CPU_WAIT`
     localparam logic [31:0] C_FP_PACKETS             = 32'h00000023; // Fast path: data packets sent, those sent again included
@@ -210,8 +223,17 @@ package berth_regs_pkg;
     localparam logic [31:0] C_FP_DUPLICATES          = 32'h0000002c; // Fast path: data packets dropped as duplicates
     localparam logic [31:0] C_FP_DROPPED             = 32'h0000002d; // Fast path: data packets dropped: out of sequence, outside the window, without a credit, with a malformed header
     localparam logic [31:0] C_FP_SLOTS               = 32'h0000002e; // Fast path: doorbells that brought their element
-    localparam logic [31:0] C_FW_FRAMES              = 32'h0000002f; // Frames that firmware was given, loopback included: without fast path all, with it what is not its own
+    localparam logic [31:0] C_FW_FRAMES              = 32'h0000002f; // Frames that firmware was given, loopback included, `C_RX_CORE_FULL` not: without fast path all, with it what is not its own
     localparam logic [31:0] C_FP_BAD_WQE             = 32'h00000030; // Fast path: malformed queue elements, of send and receive queues; firmware counts its own in `F_BAD_WQE`
+    localparam logic [31:0] C_CMD_PUSHED             = 32'h00000031; // Commands that were not fetched, as the host had written them into the card
+    localparam logic [31:0] C_DMA_TIMEOUTS           = 32'h00000032; // DMA reads, those of queues and rings included, that were given up because the host did not answer in time (`HOST_READ_TIMEOUT`)
+    localparam logic [31:0] C_DMA_UNEXPECTED         = 32'h00000033; // Completions of reads thrown away: of no read that is awaited (unknown tag, given up, failed, of before a reset)
+    localparam logic [31:0] C_RX_NOT_FOR_US          = 32'h00000034; // Received frames dropped: neither to this card's MAC address nor to all
+    localparam logic [31:0] C_RX_CORE_FULL           = 32'h00000035; // Received frames dropped: for firmware, which had as many as it may have
+    localparam logic [31:0] C_FP_ACKS_TAKEN          = 32'h00000036; // Fast path: acknowledgements that came, negative and repeated ones included
+    localparam logic [31:0] C_FP_BAD_ACKS            = 32'h00000037; // Fast path: acknowledgements dropped: for packets that were never sent, or of an unknown kind
+    localparam logic [31:0] C_FP_LIST_REPEATS        = 32'h00000038; // Fast path: credit lists that came again
+    localparam logic [31:0] C_FP_PAGE_STRAYS         = 32'h00000039; // Fast path: answers to page requests (`CMD_PAGE_READY`) thrown away: it had not asked, or was answered before
 
     // Firmware counters
     localparam logic [31:0] F_NO_BUFFER              = 32'h00000000; // Data packets that found no receive buffer, from a Berth peer (invariant 1): always 0
@@ -252,6 +274,8 @@ package berth_regs_pkg;
     localparam logic [31:0] F_LIST_DATAGRAMS         = 32'h00000023; // Credit lists sent as datagrams, repeats included
     localparam logic [31:0] F_LISTS_REPEATED         = 32'h00000024; // Credit lists sent again for want of their proof (CR-11)
     localparam logic [31:0] F_FAST_EVENTS            = 32'h00000025; // Events of the fast path that firmware decided on (time-outs, errors); none on a clean wire
+    localparam logic [31:0] F_REQUESTS_BUSY          = 32'h00000026; // Requests for a connection refused because too many wait, or nobody answered in time
+    localparam logic [31:0] F_FOREIGN                = 32'h00000027; // Frames dropped that are neither RoCE nor ARP: VLAN, IPv6, IP options, fragments
 
     // Driver counters
     localparam logic [31:0] D_PINNED                 = 32'h00000000; // Gauge: bytes pinned now (pinned pages x page size, each page once per address space)
@@ -274,6 +298,9 @@ package berth_regs_pkg;
     localparam logic [31:0] D_CONTEXTS               = 32'h00000011; // Gauge: contexts (open descriptors that own an address space)
     localparam logic [31:0] D_QPS                    = 32'h00000012; // Gauge: queue pairs
     localparam logic [31:0] D_BUDGET                 = 32'h00000013; // Gauge: the card's budget in bytes
+    localparam logic [31:0] D_NO_MEMORY              = 32'h00000014; // Times that a page request found no memory in the host; it is tried again, for a while
+    localparam logic [31:0] D_XLT_USED               = 32'h00000015; // Gauge: places taken in the card's translation table, those included whose eviction is not answered yet
+    localparam logic [31:0] D_CQS                    = 32'h00000016; // Gauge: completion queues
 
     // Soft core: pending bits
     localparam logic [31:0] PEND_CMD                 = 32'h00000000; // A firmware command waits (`CPU_CMD_W0`…)
@@ -392,15 +419,18 @@ package berth_regs_pkg;
     localparam logic [31:0] CPU_REGS                 = 32'h80000000; // Bus address of the engine registers
     localparam logic [31:0] CPU_STATS                = 32'h80010000; // Bus address of the statistics RAM
     localparam logic [31:0] CPU_PKT                  = 32'h81000000; // Bus address of the packet RAM
-    localparam logic [31:0] PKT_RX_BASE              = 32'h00012000; // Offset of receive slot 0 in packet RAM
-    localparam logic [31:0] PKT_SCRATCH_BASE         = 32'h00024000; // Offset of scratch place 0 in packet RAM
-    localparam logic [31:0] PKT_BYTES                = 32'h00026000; // Bytes of packet RAM in use
+    localparam logic [31:0] CMD_PUSHES               = 32'h00000040; // Places for pushed commands
     localparam logic [31:0] STATS_BYTES              = 32'h00001000; // Bytes of the statistics RAM
     localparam logic [31:0] ENTRY_BYTES              = 32'h00000040; // Bytes of an entry of the command or event ring
     localparam logic [31:0] CMD_FIRST_FW             = 32'h00000010; // First command opcode that firmware carries out
     localparam logic [31:0] CQE_BYTES                = 32'h00000020; // Bytes of a completion
     localparam logic [31:0] WQE_BYTES                = 32'h00000080; // Bytes of a queue element
-    localparam logic [31:0] NUM_RTL_COUNTERS         = 32'h00000031; // RTL counters (see C_*)
+    localparam logic [31:0] NUM_RTL_COUNTERS         = 32'h0000003a; // RTL counters (see C_*)
+
+    // Packet RAM
+    localparam logic [31:0] PKT_RX_BASE              = 32'h00012000; // Offset of receive slot 0 in packet RAM
+    localparam logic [31:0] PKT_SCRATCH_BASE         = 32'h00024000; // Offset of scratch place 0 in packet RAM
+    localparam logic [31:0] PKT_BYTES                = 32'h00026000; // Bytes of packet RAM in use
 
 endpackage
 /* verilator lint_on UNUSEDPARAM */

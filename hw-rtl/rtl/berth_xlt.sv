@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // Translation table of pinned pages: look-ups for DMA, counted use of ranges, changes by the driver.
 //
-// 512 rows of 16 entries. A page stands in one of the first 8 entries of one row or in one of the
-// last 8 of another (berth_abi `xlt_place`), so a look-up is one read, and one can begin each cycle:
+// 512 rows of 16 entries (4 on a small card). A page stands in one of the first half of one row or in one of the
+// second half of another (berth_abi `xlt_place`), so a look-up is one read, and one can begin each cycle.
+// Within a row the rest of a page's number says what its lowest nine bits are: entries do not hold them, and a page that
+// the driver installs in a row that is not its own is never found.
 //
 //   choose user -> hash -> read -> compare -> answer to DMA, read the count -> write the count
 //
@@ -78,9 +80,9 @@ module berth_xlt (
   localparam int unsigned IW = RW + WW;
   localparam int unsigned COUNT = 16;
   localparam int unsigned USERS = 3;
-  localparam int unsigned ENTRY = 1 + 1 + 8 + 48 + 52;  // valid, write, ASID, virtual page, page
+  localparam int unsigned ENTRY = 1 + 1 + 8 + 39 + 52;  // valid, write, ASID, virtual page >> 9, page
 
-  initial if (IW != 13 || RW != 9) $fatal(1, "berth_xlt: the hash is that of 512 rows of 16");
+  initial if (IW > 13 || RW != 9) $fatal(1, "berth_xlt: the hash is that of 512 rows, of at most 16");
 
   // As berth_abi's xlt_place: two rows that share as few pages as can be, each without
   // collisions among 512 neighbours.
@@ -214,8 +216,8 @@ module berth_xlt (
     match_page = '0;
     match_way  = '0;
     for (int unsigned w = 0; w < WAYS; w++) begin
-      match[w] = entries[ENTRY*w+109] && (entries[ENTRY*w+108] || !b_write_q)
-          && entries[ENTRY*w+52+:56] == {b_asid_q, b_vpn_q[47:0]} && b_vpn_q[51:48] == 0;
+      match[w] = entries[ENTRY*w+100] && (entries[ENTRY*w+99] || !b_write_q)
+          && entries[ENTRY*w+52+:47] == {b_asid_q, b_vpn_q[47:9]} && b_vpn_q[51:48] == 0;
       // A page stands in one place only (the driver sees to it).
       match_page |= entries[ENTRY*w+:52] & {52{match[w]}};
       match_way  |= WW'(w) & {WW{match[w]}};
@@ -268,14 +270,14 @@ module berth_xlt (
   assign count_new = d_release_q ? count - 1'b1 : count + 1'b1;
   assign d_we_q = d_q && (d_release_q ? count != 0 : count != '1);
   assign an_zero = d_release_q && d_q && count_new == 0;
-  assign cat = state_q == RUN ? c_index_q : state_q == CLEAR ? clear_q : c_q ? c_index_q : ch_index;
+  assign cat = state_q == RUN ? c_index_q : state_q == CLEAR ? clear_q : c_q ? c_index_q : ch_index[IW-1:0];
   always_comb begin
     cwe  = d_we_q;
     cwat = d_index_q;
     cput = count_new;
     if (state_q == CLEAR) {cwe, cwat, cput} = {1'b1, clear_q, COUNT'(0)};
     // A page that comes or goes is not in use.
-    else if (state_q == CHANGE) {cwe, cwat, cput} = {ch_done, ch_index, COUNT'(0)};
+    else if (state_q == CHANGE) {cwe, cwat, cput} = {ch_done, ch_index[IW-1:0], COUNT'(0)};
     if (state_q == CHANGE && ch_op == EVICT && !evict_now) cwe = 1'b0;
   end
   always_ff @(posedge clk) begin
@@ -302,6 +304,7 @@ module berth_xlt (
 
   // ---- Changes --------------------------------------------------------------------------
   wire evict_event = ch_done && ch_op == EVICT && !ch_more;
+  wire at_home = row_of(ch_index[WW-1], ch_asid, {4'd0, ch_vpn}) == ch_index[IW-1:WW];
   assign ch_ready = ch_done;
   assign block = again_q;
 
@@ -314,7 +317,7 @@ module berth_xlt (
       wrow = clear_q[IW-1:WW];
     end else if (ch_done && (ch_op != EVICT || evict_now)) begin
       we[ch_index[WW-1:0]] = 1'b1;
-      if (ch_op == INSTALL) went = {1'b1, ch_write, ch_asid, ch_vpn, ch_page};
+      if (ch_op == INSTALL) went = {at_home, ch_write, ch_asid, ch_vpn[47:9], ch_page};
     end
   end
 
@@ -431,7 +434,7 @@ module berth_xlt (
   logic [3:0] evicted_n_q;
   always_comb begin
     evicted = evicted_q;
-    evicted[evicted_n_q] = {evict_now, 2'd0, ch_index};
+    for (int unsigned i = 0; i < 12; i++) if (evicted_n_q == 4'(i)) evicted[i] = {evict_now, 2'd0, ch_index};
   end
   always_ff @(posedge clk)
     if (rst || evict_event) begin
@@ -463,6 +466,8 @@ module berth_xlt (
     else ev_used_q <= ev_used_q + 5'((evict_event || ev_any) && ev_space) - 5'(ev_valid && ev_ready);
   assign busy = state_q != RUN || ch_valid || lk_req != 0 || r_busy != 0 || go_valid || xa_valid != 0 || rdy_valid
       || ev_used_q != 0 || (rsp_used_q != 0 && !rsp_valid) || a_q || b_q || c_q || d_q;
+
+  wire unused = &{1'b0, b_vpn_q};
 
   // A page stands in one place; one user is answered at a time; room is kept for answers.
   always_ff @(posedge clk)

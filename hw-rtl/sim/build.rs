@@ -7,6 +7,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+#[path = "../side_by_side.rs"]
+mod side_by_side;
+use side_by_side::side_by_side;
+
 fn main() {
     if let Err(message) = build() {
         eprintln!("error: {message}");
@@ -20,16 +24,22 @@ fn build() -> Result<(), String> {
     let trace = env::var_os("CARGO_FEATURE_TRACE").is_some();
     println!("cargo::rerun-if-env-changed=BERTH_VEXRISCV");
     println!("cargo::rerun-if-env-changed=CXX");
-    for path in ["build.rs", "cpp", "../rtl", "../vendor.vlt"] {
+    for path in ["build.rs", "../side_by_side.rs", "cpp", "rtl", "../rtl", "../vendor.vlt"] {
         // relative: to this checkout, whichever made the output that cargo looks at
         println!("cargo::rerun-if-changed={path}");
     }
 
     let core = soft_core()?;
     let rtl = manifest.join("../rtl").canonicalize().map_err(|e| format!("hw-rtl/rtl: {e}"))?;
-    let mut sources = vec![rtl.join("berth_regs_pkg.sv")];
+    let feature = |name: &str| env::var_os(format!("CARGO_FEATURE_{name}")).is_some();
+    let small = feature("SMALL");
+    let mut sources = vec![rtl.join(if small { "small/berth_regs_pkg.sv" } else { "berth_regs_pkg.sv" })];
     sources.extend(files(&rtl, "sv")?.into_iter().filter(|f| !f.ends_with("berth_regs_pkg.sv")));
     sources.push(core);
+    let top = if small { "berth_board" } else { "berth_core" };
+    if small {
+        sources.push(manifest.join("rtl/berth_board.sv"));
+    }
 
     // The compiler that was tried to give the faster model comes first.
     let cxx = env::var("CXX").ok().filter(|c| !c.is_empty());
@@ -38,7 +48,6 @@ fn build() -> Result<(), String> {
 
     let root = Command::new("verilator").args(["--getenv", "VERILATOR_ROOT"]).output().map_err(|e| e.to_string())?;
     let root = PathBuf::from(String::from_utf8_lossy(&root.stdout).trim());
-    let feature = |name: &str| env::var_os(format!("CARGO_FEATURE_{name}")).is_some();
     let widths: &[u32] = if feature("WIDTHS") {
         &[64, 128, 256, 512]
     } else if feature("ENDS") {
@@ -46,15 +55,15 @@ fn build() -> Result<(), String> {
     } else {
         &[64]
     };
-    let mut objects = Vec::new();
-    for &width in widths {
+    let build_jobs = if widths.len() > 1 { "1" } else { "2" };
+    let objects = side_by_side(widths.to_vec(), |width| {
         let model = out.join(format!("model{width}"));
         let prefix = format!("Vberth{width}");
         let mut verilator = Command::new("verilator");
         verilator
-            .args(["--cc", "--build", "--prefix", &prefix, "--top-module", "berth_core"])
+            .args(["--cc", "--build", "--prefix", &prefix, "--top-module", top])
             // One thread reads the RTL: Verilator 5 before its issue 8441 may crash with more.
-            .args(["--build-jobs", "2", "--verilate-jobs", "1"])
+            .args(["--build-jobs", build_jobs, "--verilate-jobs", "1"])
             .arg(format!("-GDATA_W={width}"))
             .args(["-O3", "--x-assign", "fast", "--x-initial", "fast", "-Wall"])
             .args(["-MAKEFLAGS", "OPT_FAST=-O3 OPT_SLOW=-O1 OPT_GLOBAL=-O2"])
@@ -94,9 +103,9 @@ fn build() -> Result<(), String> {
             compile.args(["-DBERTH_TRACE", "-DVM_TRACE=1", "-DVM_TRACE_FST=1"]);
         }
         run(&mut compile)?;
-        objects.push(object);
         println!("cargo::rustc-link-search=native={}", model.display());
-    }
+        Ok(object)
+    })?;
     let shim = out.join("libberth_shim.a");
     let _ = fs::remove_file(&shim);
     run(Command::new("ar").arg("crs").arg(&shim).args(&objects))?;

@@ -28,18 +28,25 @@ synthesise() {
     echo "synthesis: $1: $luts LUT4, $ffs flip-flops, $rams block RAMs of 18 kbit"
 }
 
+# The fast path, which the card is without here: read, elaborated, without latches, and its memories found as such.
+fast_path() {
+    mkdir -p "$out/berth_fp"
+    yosys -q -l "$out/berth_fp/yosys.log" -p "read_verilog -sv -noassert $sources; hierarchy -top berth_fp; proc;
+        opt -fast; memory -nomap; check; tee -q -o $out/berth_fp/cells.txt stat -top berth_fp" || return 1
+    if grep "Latch inferred" "$out/berth_fp/yosys.log"; then
+        echo "synthesis: a latch in berth_fp" >&2
+        return 1
+    fi
+    echo "synthesis: berth_fp is read, without latches"
+}
+fast_path &
+fast=$!
+trap 'kill "$fast" 2>/dev/null || true' EXIT
+
 # The large memories must be block RAM: in flip-flops they would be several million bits.
 synthesise berth_core "chparam -set FAST 0 berth_core"
 if [ "$ffs" -gt 40000 ] || [ "$rams" -lt 300 ]; then
     echo "synthesis: a large memory is not in block RAM; see $out/berth_core/cells.txt" >&2
     exit 1
 fi
-# The fast path, which the card above is without: read, elaborated, without latches, and its memories found as such.
-mkdir -p "$out/berth_fp"
-yosys -q -l "$out/berth_fp/yosys.log" -p "read_verilog -sv -noassert $sources; hierarchy -top berth_fp; proc;
-    opt -fast; memory -nomap; check; tee -q -o $out/berth_fp/cells.txt stat -top berth_fp"
-if grep "Latch inferred" "$out/berth_fp/yosys.log"; then
-    echo "synthesis: a latch in berth_fp" >&2
-    exit 1
-fi
-echo "synthesis: berth_fp is read, without latches"
+wait "$fast"

@@ -10,6 +10,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+#[path = "../side_by_side.rs"]
+mod side_by_side;
+use side_by_side::side_by_side;
+
 /// The modules that have benches.
 const UNITS: &[&str] = &["berth_fp", "berth_fp_rx", "berth_fp_tx", "berth_mac_rx", "berth_xlt"];
 
@@ -42,7 +46,7 @@ fn build() -> Result<(), String> {
     for name in ["BERTH_UNITS", "BERTH_UNIT_WIDTHS", "CXX"] {
         println!("cargo::rerun-if-env-changed={name}");
     }
-    for path in ["build.rs", "../rtl"] {
+    for path in ["build.rs", "../side_by_side.rs", "../rtl"] {
         println!("cargo::rerun-if-changed={path}");
     }
     let rtl = manifest.join("../rtl").canonicalize().map_err(|e| format!("hw-rtl/rtl: {e}"))?;
@@ -78,11 +82,14 @@ fn build() -> Result<(), String> {
                 object: out.join(format!("{prefix}_ports.o")),
                 prefix,
             };
-            unit.verilate(&rtl, &cxx)?;
-            unit.compile_ports(&out, &include, &cxx)?;
             units.push(unit);
         }
     }
+    let units = side_by_side(units, |unit| {
+        unit.verilate(&rtl, &cxx)?;
+        unit.compile_ports(&out, &include, &cxx)?;
+        Ok(unit)
+    })?;
     if units.is_empty() {
         return Err(format!("there is nothing to build: BERTH_UNITS names none of {}", UNITS.join(", ")));
     }
@@ -117,7 +124,7 @@ impl Unit {
         verilator
             .args(["--cc", "--build", "--prefix", &self.prefix, "--top-module", self.module])
             // One thread reads the RTL: Verilator 5 before its issue 8441 may crash with more.
-            .args(["--build-jobs", "2", "--verilate-jobs", "1"])
+            .args(["--build-jobs", "1", "--verilate-jobs", "1"])
             .args(["-O3", "--x-assign", "fast", "--x-initial", "fast", "-Wall"])
             .args(["-MAKEFLAGS", "OPT_FAST=-O2 OPT_SLOW=-O0 OPT_GLOBAL=-O2"])
             .args(["-MAKEFLAGS", &format!("CXX={cxx} LINK={cxx}")])

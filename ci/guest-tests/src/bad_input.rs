@@ -38,6 +38,9 @@ fn malformed(opcode: u8, good: Sge) -> Vec<(&'static str, Wqe)> {
     let other = if opcode == OP_SEND { OP_RECV } else { OP_SEND };
     let mut reserved = base;
     reserved.sge[0].reserved = 1;
+    // To 32 bits they are as many as the element says.
+    let mut wraps = Wqe { num_sge: 2, length: 100, ..base };
+    (wraps.sge[0].len, wraps.sge[1]) = (1 << 31, Sge { len: (1 << 31) + 100, ..good });
     vec![
         ("unknown opcode", Wqe { opcode: 99, ..base }),
         ("opcode of the other queue", Wqe { opcode: other, ..base }),
@@ -47,6 +50,7 @@ fn malformed(opcode: u8, good: Sge) -> Vec<(&'static str, Wqe)> {
         ("length too long", Wqe { length: base.length + 1, ..base }),
         ("length too short", Wqe { length: base.length - 1, ..base }),
         ("reserved field", reserved),
+        ("ranges whose sum is over 32 bits", wraps),
         ("41 bytes inline", Wqe { flags: SEND_INLINE, num_sge: 0, length: 41, ..base }),
         ("inline with a range", Wqe { flags: SEND_INLINE, length: 40, ..base }),
     ]

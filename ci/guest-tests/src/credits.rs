@@ -4,7 +4,7 @@
 use std::cell::Cell;
 
 use berth_abi::counters as c;
-use libberth::{Context, Limits, QpConfig, QpStateKind, Stream, Trigger};
+use libberth::{Context, Limits, Mode, QpConfig, QpStateKind, Status, Stream, Trigger};
 
 use crate::env::{Env, Role};
 use crate::util::{
@@ -19,7 +19,8 @@ tests! {
     Pair: cr_11_worked_example_72_bytes_leave_as_3_7_22_40, cr_2_stream_over_buffers_of_many_sizes,
           cr_5_every_trigger_carries_the_stream, cr_3_stream_of_one_byte_buffers,
           inv_2_lost_duplicated_reordered_corrupted_frames_do_no_harm, cr_11_lost_lists_are_repeated,
-          inv_2_random_traffic_of_four_connections_under_pressure;
+          inv_2_random_traffic_of_four_connections_under_pressure,
+          cr_17_in_message_mode_a_send_fills_one_receive_or_fails_by_itself;
 }
 
 fn cr_15_send_of_11_leaves_as_5_and_6(env: &Env) -> Res {
@@ -422,4 +423,50 @@ fn inv_2_random_traffic_of_four_connections_under_pressure(env: &Env) -> Res {
     result?;
     ensure!(peak <= 192 << 10, "{peak} bytes were pinned");
     Ok(())
+}
+
+/// Mode is agreed at connect; then every send fills one receive, and one that is too long for it fails by itself.
+fn cr_17_in_message_mode_a_send_fills_one_receive_or_fails_by_itself(env: &Env) -> Res {
+    const SERVICE: u16 = 217;
+    let receives = [100, 8, 60_000, 50];
+    let sends = [(60, Status::Ok), (9, Status::TooLong), (8, Status::Ok), (60_000, Status::Ok), (50, Status::Ok)];
+    let context = env.context()?;
+    let config = QpConfig { mode: Mode::Message, ..depths(8, 8) };
+    let mut conn = Conn::new(&context, &config)?;
+    match env.role {
+        Role::A => {
+            let source = Mem::pattern(60_000, 217)?;
+            env.hear("listening-217")?;
+            let refused = Conn::new(&context, &config)?;
+            ensure!(refused.qp.connect(env.peer_ip, SERVICE, b"", env.limit()).is_err());
+            conn.qp.connect(env.peer_ip, SERVICE, b"", env.limit())?;
+            for (i, &(len, _)) in sends.iter().enumerate() {
+                conn.send(i as u64, &[source.sge(0, len)])?;
+            }
+            for (i, (_, status)) in sends.into_iter().enumerate() {
+                let done = conn.sent(env)?;
+                ensure_eq!((done.wr_id, done.status), (i as u64, status));
+            }
+        }
+        Role::B => {
+            let target = Mem::new(4 * 64 * 1024)?;
+            let places: Vec<_> = (0..).zip(receives).map(|(i, len)| target.sge(i * 64 * 1024, len)).collect();
+            conn.recv(0, &places)?;
+            let other = Conn::new(&context, &depths(8, 8))?;
+            let listener = context.listen(SERVICE)?;
+            env.tell("listening-217", "")?;
+            let request = listener.next(env.limit())?;
+            ensure_eq!(request.mode(), Mode::Message);
+            ensure!(request.accept(&other.qp, b"").is_err(), "stream and message mode agree on nothing");
+            let request = listener.next(env.limit())?;
+            request.accept(&conn.qp, b"")?;
+            conn.qp.wait_established(env.limit())?;
+            for (i, (len, _)) in (0..).zip(sends.into_iter().filter(|s| s.1 == Status::Ok)) {
+                let got = conn.received(env)?.ok()?;
+                ensure_eq!((got.wr_id, got.byte_len as usize), (i as u64, len));
+                check(&target.bytes()[i * 64 * 1024..][..len], 217, 0)?;
+            }
+        }
+    }
+    env.meet("done")
 }

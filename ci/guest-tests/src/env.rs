@@ -112,15 +112,25 @@ impl Env {
         Ok(Context::new(&self.device()?)?)
     }
 
-    /// Gives the card its name in the network.
-    pub fn up(&self) -> Res {
+    /// This card's MAC address.
+    pub fn mac(&self) -> libberth::MacAddr {
         let default_mac = match self.role {
             Role::A => [2, 0, 0, 0, 0, 1],
             Role::B => [2, 0, 0, 0, 0, 2],
         };
-        let mac = self.args.mac.unwrap_or(libberth::MacAddr(default_mac));
-        self.device()?.set_net(&Net { ipv4: self.own_ip, mac, mtu: self.args.mtu })?;
+        self.args.mac.unwrap_or(libberth::MacAddr(default_mac))
+    }
+
+    /// Gives the card its name in the network.
+    pub fn up(&self) -> Res {
+        self.device()?.set_net(&Net { ipv4: self.own_ip, mac: self.mac(), mtu: self.args.mtu })?;
         Ok(())
+    }
+
+    /// How many cases of something random or endless a test tries: `--cases` (BERTH_CASES), else `long` with `--long`,
+    /// else `usual`.
+    pub fn cases(&self, usual: u64, long: u64) -> u64 {
+        self.args.cases.unwrap_or(if self.args.long { long } else { usual })
     }
 
     fn file(&self, key: &str, role: Role) -> PathBuf {

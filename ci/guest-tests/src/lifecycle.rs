@@ -21,6 +21,8 @@ tests! {
     Pair: qp_17_killed_peer_is_noticed, tool_moves_a_file, inv_3_card_is_unbound_while_the_peer_sends;
     One: tool_tells_what_there_is, fw_refused_image_is_named, inv_5_doorbell_page_is_gone_after_unbind,
          fw_panic_is_reported_and_reset_repairs, fw_hang_is_noticed_and_reset_repairs, reset_under_traffic,
+         function_level_reset_under_traffic,
+         inv_3_memory_is_reaped_while_grants_are_out,
          inv_3_unbind_under_traffic, inv_3_module_goes_and_comes_back, inv_3_unplugged_card_is_let_go;
 }
 
@@ -54,23 +56,30 @@ pub fn helper(name: &str, env: &Env) -> Res {
             let fd: i32 = std::env::var("BERTH_TEST_FD")?.parse()?;
             inherited_is_refused(fd)
         }
+        rival if rival.starts_with("rival-") => crate::rivals::rival(rival, env),
         other => fail(format!("no helper {other}")),
     }
+}
+
+/// Starts a helper; it writes `ready` when it is ready.
+pub fn spawn_helper(env: &Env, name: &str, ready: &std::path::Path) -> Res<Child> {
+    let child = Command::new(std::env::current_exe()?)
+        .args(["--role", env.role.name(), "--helper", name])
+        .arg("--own-ip")
+        .arg(env.own_ip.to_string())
+        .arg("--peer-ip")
+        .arg(env.peer_ip.to_string())
+        .env("BERTH_TEST_READY", ready)
+        .stdin(Stdio::null())
+        .spawn()?;
+    Ok(child)
 }
 
 /// Starts a helper and waits until it says that it is ready.
 pub fn start_helper(env: &Env, name: &str) -> Res<Child> {
     let ready = std::env::temp_dir().join(format!("berth-ready-{name}-{}", std::process::id()));
     let _ = fs::remove_file(&ready);
-    let mut child = Command::new(std::env::current_exe()?)
-        .args(["--role", env.role.name(), "--helper", name])
-        .arg("--own-ip")
-        .arg(env.own_ip.to_string())
-        .arg("--peer-ip")
-        .arg(env.peer_ip.to_string())
-        .env("BERTH_TEST_READY", &ready)
-        .stdin(Stdio::null())
-        .spawn()?;
+    let mut child = spawn_helper(env, name, &ready)?;
     let result = wait_until("the helper is ready", env.hang, || {
         if let Some(status) = child.try_wait()? {
             return fail(format!("helper {name} ended: {status}"));
@@ -132,7 +141,8 @@ fn granted(env: &Env) -> Res {
     Ok(())
 }
 
-fn nothing_left(env: &Env) -> Res {
+/// Waits until nothing is left of any process.
+pub fn nothing_left(env: &Env) -> Res {
     let device = env.device()?;
     wait_until("nothing is left of the process", env.hang, || {
         let n = device.counters()?;
@@ -457,7 +467,8 @@ fn fw_hang_is_noticed_and_reset_repairs(env: &Env) -> Res {
     Ok(())
 }
 
-fn end_of(mut child: Child, env: &Env) -> Res {
+/// Waits until a helper has ended, however.
+pub fn end_of(mut child: Child, env: &Env) -> Res {
     let result = wait_until("the program with traffic ends", env.hang, || Ok(child.try_wait()?.is_some()));
     if result.is_err() {
         let _ = child.kill();
@@ -473,6 +484,90 @@ fn reset_under_traffic(env: &Env) -> Res {
     end_of(child, env)?;
     nothing_left(env)?;
     after_reset(env, 834)
+}
+
+fn function_level_reset_under_traffic(env: &Env) -> Res {
+    let device = env.device()?;
+    let resets = device.counters()?.drv(c::D_RESETS);
+    let function = PathBuf::from(format!("/sys/bus/pci/devices/{}", pci_address()?));
+    let methods = fs::read_to_string(function.join("reset_method"))?;
+    ensure!(methods.contains("flr"), "methods of resetting the card: {methods}");
+    fs::write(function.join("reset_method"), "flr")?;
+    let child = start_helper(env, "traffic")?;
+    fs::write(function.join("reset"), "1")?;
+    // The driver is not told; its watchdog finds firmware stopped, or the card gone for as long as the reset took.
+    end_of(child, env)?;
+    wait_until("the card is in service again", env.hang, || {
+        Ok(device.info()?.fw_status == status::FW_RUNNING && env.context().is_ok_and(|c| c.create_cq(1).is_ok()))
+    })?;
+    nothing_left(env)?;
+    after_reset(env, 850)?;
+    fs::write(function.join("reset_method"), methods.trim())?;
+    ensure!(device.counters()?.drv(c::D_RESETS) > resets, "no reset is counted");
+    Ok(())
+}
+
+/// What the kernel does when memory is short: it takes a dying process's memory before the process is gone, and asks those
+/// who use it not to sleep. `process_mrelease` does it on request.
+fn inv_3_memory_is_reaped_while_grants_are_out(env: &Env) -> Res {
+    const EXITING: i32 = libc::SIGTRAP | libc::PTRACE_EVENT_EXIT << 8;
+    let device = env.device()?;
+    // SAFETY: this program has one thread here.
+    let pid = unsafe { libc::fork() };
+    ensure!(pid >= 0, "fork: {}", std::io::Error::last_os_error());
+    if pid == 0 {
+        // SAFETY: asks to be traced, and stops for that.
+        unsafe {
+            libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0);
+            libc::raise(libc::SIGSTOP);
+        }
+        eprintln!("child: {:?}", granted(env));
+        // SAFETY: ends the child without the parent's destructors.
+        unsafe { libc::_exit(1) };
+    }
+    let stopped = || -> Res<i32> {
+        let mut status = 0;
+        // SAFETY: a valid place for the result.
+        let ret = unsafe { libc::waitpid(pid, &raw mut status, 0) };
+        ensure!(ret == pid && libc::WIFSTOPPED(status), "status {status:#x}");
+        Ok(status >> 8)
+    };
+    let go_on = |request, data: i32| -> Res {
+        // SAFETY: our own child, which is stopped.
+        let ret = unsafe { libc::ptrace(request, pid, 0, data) };
+        ensure!(ret == 0, "ptrace: {}", std::io::Error::last_os_error());
+        Ok(())
+    };
+    ensure_eq!(stopped()?, libc::SIGSTOP);
+    go_on(libc::PTRACE_SETOPTIONS, libc::PTRACE_O_TRACEEXIT)?;
+    go_on(libc::PTRACE_CONT, 0)?;
+    wait_until("its receives are granted", env.hang, || Ok(device.counters()?.pinned() >= 64 << 10))?;
+    // SAFETY: our own child.
+    unsafe { libc::kill(pid, libc::SIGKILL) };
+    // It stands at its end, and has its memory still.
+    ensure_eq!(stopped()?, EXITING);
+    // SAFETY: no memory is involved.
+    let reaped = unsafe {
+        let fd = libc::syscall(libc::SYS_pidfd_open, pid, 0);
+        ensure!(fd >= 0, "pidfd_open: {}", std::io::Error::last_os_error());
+        let mut tries = 0;
+        loop {
+            let ret = libc::syscall(libc::SYS_process_mrelease, fd, 0);
+            let error = std::io::Error::last_os_error();
+            tries += 1;
+            if ret == 0 {
+                break tries;
+            }
+            // As long as the card may still write there.
+            ensure!(error.raw_os_error() == Some(libc::EAGAIN) && tries < 1000, "process_mrelease: {error}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    println!("figures: reaped at try {reaped}, {} bytes pinned then", device.counters()?.pinned());
+    go_on(libc::PTRACE_CONT, 0)?;
+    ensure_eq!(wait_pid(pid)?, 128 + libc::SIGKILL);
+    nothing_left(env)?;
+    loopback_works(env, 854)
 }
 
 /// The card's PCI address, such as `0000:00:03.0`.
@@ -520,30 +615,41 @@ fn inv_3_module_goes_and_comes_back(env: &Env) -> Res {
     ensure!(ret != 0 && matches!(errno, Some(libc::EWOULDBLOCK | libc::EBUSY)), "removed under an open descriptor");
     ensure!(child.try_wait()?.is_none(), "the traffic has ended");
     child.kill()?;
-    let removed = wait_until("the module is gone", env.hang, || {
+    let reloaded = reload(env);
+    child.wait()?;
+    reloaded?;
+    after_reset(env, 838)
+}
+
+/// Removes the module, as soon as nobody uses it any more, and loads it again.
+pub fn reload(env: &Env) -> Res {
+    wait_until("the module is gone", env.hang, || {
         // SAFETY: a name that ends with NUL.
         let ret = unsafe { libc::syscall(libc::SYS_delete_module, c"berth".as_ptr(), libc::O_NONBLOCK) };
         let error = std::io::Error::last_os_error();
-        // In use until the killed process has been cleaned up.
+        // In use until a killed process has been cleaned up.
         ensure!(
             ret == 0 || matches!(error.raw_os_error(), Some(libc::EWOULDBLOCK | libc::EBUSY)),
             "delete_module: {error}"
         );
         Ok(ret == 0)
-    });
-    child.wait()?;
-    removed?;
+    })?;
     let module = fs::File::open(&env.args.module)?;
     // SAFETY: an empty string that ends with NUL.
     let ret = unsafe { libc::syscall(libc::SYS_finit_module, module.as_raw_fd(), c"".as_ptr(), 0) };
     ensure!(ret == 0, "finit_module: {}", std::io::Error::last_os_error());
-    wait_for_device(env)?;
-    after_reset(env, 838)
+    wait_for_device(env)
 }
 
 fn inv_3_unplugged_card_is_let_go(env: &Env) -> Res {
-    let address = pci_address()?;
     let child = start_helper(env, "traffic")?;
+    replace_card(env, child)?;
+    after_reset(env, 840)
+}
+
+/// Pulls the card out under a helper's traffic, which ends by itself, and puts it in again.
+pub fn replace_card(env: &Env, child: Child) -> Res {
+    let address = pci_address()?;
     env.sim_cards("unplug {own}")?;
     let result = (|| -> Res {
         end_of(child, env)?;
@@ -557,8 +663,7 @@ fn inv_3_unplugged_card_is_let_go(env: &Env) -> Res {
     result?;
     fs::write("/sys/bus/pci/rescan", "1")?;
     wait_until("the card is back", Duration::from_secs(60), || Ok(pci_address().is_ok()))?;
-    wait_for_device(env)?;
-    after_reset(env, 840)
+    wait_for_device(env)
 }
 
 fn inv_3_card_is_unbound_while_the_peer_sends(env: &Env) -> Res {

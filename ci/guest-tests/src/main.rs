@@ -11,10 +11,14 @@ mod bad_input;
 mod basics;
 mod connections;
 mod credits;
+mod endurance;
 mod env;
+mod faults;
 mod lifecycle;
 mod memory;
+mod rivals;
 mod runner;
+mod syscalls;
 mod trouble;
 mod util;
 
@@ -53,6 +57,15 @@ pub struct Args {
     /// Seed of random tests [default: from the clock; it is printed].
     #[arg(long, env = "BERTH_SEED", overrides_with = "seed")]
     seed: Option<u64>,
+    /// How often tests that repeat something do so [default: each its own number].
+    #[arg(long, env = "BERTH_CASES", overrides_with = "cases")]
+    cases: Option<u64>,
+    /// More of what is random or repeated.
+    #[arg(long)]
+    long: bool,
+    /// The tests of what is left after very many repetitions, instead of the others.
+    #[arg(long)]
+    endurance: bool,
     /// Seconds after which a test counts as hanging.
     #[arg(long, default_value_t = 600)]
     hang_limit: u64,

@@ -517,10 +517,11 @@ fn vc_9_shared_file_is_sent_but_refused_for_receiving(env: &Env) -> Res {
 }
 
 /// Sets the linger time, and back to none when dropped.
-struct Linger(Device);
+pub struct Linger(Device);
 
 impl Linger {
-    fn set(env: &Env, ms: u32) -> Res<Self> {
+    /// It becomes `ms` milliseconds.
+    pub fn set(env: &Env, ms: u32) -> Res<Self> {
         let device = env.device()?;
         device.set_limits(&Limits { linger_ms: Some(ms), ..Limits::default() })?;
         Ok(Self(device))
@@ -641,7 +642,7 @@ fn pc_1_receive_that_cannot_be_pinned_fails_and_later_ones_go_on(env: &Env) -> R
 }
 
 /// Gives up `CAP_IPC_LOCK` in this process (and its children).
-fn drop_ipc_lock() -> Res {
+pub fn drop_ipc_lock() -> Res {
     const VERSION_3: u32 = 0x2008_0522;
     const CAP_IPC_LOCK: u32 = 14;
     let mut header = [VERSION_3, 0];

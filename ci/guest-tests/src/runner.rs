@@ -13,7 +13,7 @@ use libberth::{Device, Limits};
 use crate::Args;
 use crate::env::{Env, Role};
 use crate::util::{Res, fail, wait_until};
-use crate::{bad_input, basics, connections, credits, lifecycle, memory, trouble};
+use crate::{bad_input, basics, connections, credits, endurance, lifecycle, memory, rivals, syscalls, trouble};
 
 /// Where a test runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +55,8 @@ fn all() -> impl Iterator<Item = Test> {
         memory::TESTS,
         connections::TESTS,
         bad_input::TESTS,
+        syscalls::TESTS,
+        rivals::TESTS,
         trouble::TESTS,
         lifecycle::TESTS,
     ]
@@ -63,11 +65,16 @@ fn all() -> impl Iterator<Item = Test> {
     .copied()
 }
 
+/// Those that `--endurance` runs.
+fn repeated() -> impl Iterator<Item = Test> {
+    endurance::TESTS.iter().copied()
+}
+
 /// Tests that the filter selects, with the guest that runs those that run in one.
 fn selected(args: &Args) -> Vec<(Test, Role)> {
     let mut turn = Role::B;
-    all()
-        .filter(|t| args.run.is_empty() || args.run.iter().any(|f| t.name.contains(f.as_str())))
+    let of: Box<dyn Iterator<Item = Test>> = if args.endurance { Box::new(repeated()) } else { Box::new(all()) };
+    of.filter(|t| args.run.is_empty() || args.run.iter().any(|f| t.name.contains(f.as_str())))
         .filter(|t| !args.skip.iter().any(|f| !f.is_empty() && t.name.contains(f.as_str())))
         .map(|t| {
             if t.place == Place::One {
@@ -92,7 +99,7 @@ pub fn report(result: Res) -> ExitCode {
 /// Runs one test in this process.
 pub fn exec(args: &Args, name: &str) -> ExitCode {
     let env = Env::new(args, name);
-    let Some(test) = all().find(|t| t.name == name) else {
+    let Some(test) = all().chain(repeated()).find(|t| t.name == name) else {
         eprintln!("no test {name}");
         return ExitCode::FAILURE;
     };
@@ -132,9 +139,12 @@ pub fn run(args: &Args) -> ExitCode {
         let result = run_one(&args, &test, &mut log);
         let seconds = start.elapsed().as_secs_f64();
         match result {
-            Ok(()) => {
+            Ok(figures) => {
                 passed += 1;
                 println!("test {} ... ok ({seconds:.1} s)", test.name);
+                for line in figures {
+                    println!("    {line}");
+                }
             }
             Err(e) => {
                 println!("test {} ... FAILED ({seconds:.1} s)", test.name);
@@ -183,7 +193,8 @@ fn restore(args: &Args, test: &Test) {
     }
 }
 
-fn run_one(args: &Args, test: &Test, log: &mut KernelLog) -> Res {
+/// Answers what the test has measured: its lines that begin with "figures: ".
+fn run_one(args: &Args, test: &Test, log: &mut KernelLog) -> Res<Vec<String>> {
     let env = Env::new(args, test.name);
     if test.place == Place::Pair {
         // The other guest may still be busy with tests of its own.
@@ -200,7 +211,7 @@ fn run_one(args: &Args, test: &Test, log: &mut KernelLog) -> Res {
     }
     let after = check_after(&env, log);
     if result.is_ok() {
-        result = after;
+        result = after.and(result);
     } else if let Err(e) = after {
         result = result.map_err(|first| format!("{first}\nand afterwards: {e}").into());
     }
@@ -215,7 +226,7 @@ fn run_one(args: &Args, test: &Test, log: &mut KernelLog) -> Res {
 }
 
 /// Runs a test in a process of its own; kills it when it hangs.
-fn run_process(args: &Args, test: &Test, hang: Duration) -> Res {
+fn run_process(args: &Args, test: &Test, hang: Duration) -> Res<Vec<String>> {
     let output = std::env::temp_dir().join(format!("{}.log", test.name));
     let file = File::create(&output)?;
     let mut command = Command::new(std::env::current_exe()?);
@@ -226,7 +237,8 @@ fn run_process(args: &Args, test: &Test, hang: Duration) -> Res {
         .stdout(file.try_clone()?)
         .stderr(file);
     let mut child = command.spawn()?;
-    let deadline = Instant::now() + hang + hang / 4;
+    let all = if args.endurance { 20 * hang } else { hang + hang / 4 };
+    let deadline = Instant::now() + all;
     let status = loop {
         if let Some(status) = child.try_wait()? {
             break Some(status);
@@ -243,7 +255,9 @@ fn run_process(args: &Args, test: &Test, hang: Duration) -> Res {
     let text = fs::read_to_string(&output).unwrap_or_default();
     let _ = fs::remove_file(&output);
     match status {
-        Some(status) if status.success() => Ok(()),
+        Some(status) if status.success() => {
+            Ok(text.lines().filter_map(|l| l.strip_prefix("figures: ")).map(str::to_owned).collect())
+        }
         Some(status) => fail(format!("{text}{status}")),
         None => fail(format!("{text}hangs: killed")),
     }
@@ -319,13 +333,16 @@ impl KernelLog {
         let Some(file) = &mut self.0 else { return Ok(()) };
         let mut record = [0u8; 8192];
         let mut bad = Vec::new();
+        // Reports of data races are judged outside, by their stacks; each ends with a line of these.
+        let mut race = false;
         loop {
             match file.read(&mut record) {
                 Ok(0) => break,
                 Ok(n) => {
                     let line = String::from_utf8_lossy(&record[..n]);
                     let line = line.split_once(';').map_or(&*line, |(_, text)| text).trim_end();
-                    if !bad.is_empty() || BAD.iter().any(|b| line.contains(b)) {
+                    race = line.contains("BUG: KCSAN:") || (race && !line.ends_with("====="));
+                    if !race && (!bad.is_empty() || BAD.iter().any(|b| line.contains(b))) {
                         bad.push(line.to_owned());
                     }
                 }

@@ -52,6 +52,11 @@ pub struct Mem {
     len: usize,
 }
 
+// SAFETY: memory of the process, unmapped by whoever drops it.
+unsafe impl Send for Mem {}
+// SAFETY: what is shared is an address, and bytes that tests look at when nobody writes them.
+unsafe impl Sync for Mem {}
+
 impl Mem {
     /// `len` zeroed bytes, page-aligned.
     pub fn new(len: usize) -> Res<Self> {

@@ -21,20 +21,24 @@ pub struct Arguments {
     /// Only at these widths (DATA_W) [default: 64,128,256,512].
     #[arg(long, value_delimiter = ',', value_name = "BITS,…")]
     pub width: Vec<u32>,
+    /// Write the tables and plots of docs/bench.md anew; that needs all figures at every width, `-- --sweep` too.
+    #[arg(long)]
+    pub docs: bool,
     /// Only at 64 and 512 bits, with a program that takes half as long to build.
     #[arg(long)]
     pub ends: bool,
     /// Only figures whose id begins with one of these, e.g. dma_bw.
     #[arg(long, value_delimiter = ',', value_name = "ID,…")]
     pub only: Vec<String>,
-    /// Measure nothing: place and route these parts of the card for an ECP5, DATA_W 64, as `berth_fp_rx:8` (8 QPs)
-    /// [default: both halves of the fast path]. Tens of minutes; later measurements show what was found.
+    /// Measure nothing: place and route the small card (`berth_small`), the same without its fast path (`berth_plain`),
+    /// or modules of it, as `berth_fp:8` (8 QPs), for an ECP5, DATA_W 64 [default: all but the fast path, and the fast
+    /// path]. Tens of minutes; later measurements show what was found.
     #[arg(
         long,
         num_args = 0..,
         value_delimiter = ',',
-        value_name = "TOP:QPS,…",
-        conflicts_with_all = ["out", "width", "only", "json", "model"]
+        value_name = "PART,…",
+        conflicts_with_all = ["out", "width", "only", "json", "docs", "model"]
     )]
     pub route: Option<Vec<String>>,
     /// Settings of the declared model behind `--`; `cargo xtask bench -- --help` lists them.
@@ -77,6 +81,9 @@ pub fn command(builder: &Builder, arguments: &Arguments) -> Result<Command> {
     command.arg("--json").arg(&json).arg("--plots").arg(&out);
     // What part `synthesis` of the tests and `--route` have left, if they have run.
     command.arg("--synthesis").arg(&synthesis);
+    if arguments.docs {
+        command.arg("--docs").arg(builder.context.repo.join("docs/bench.md"));
+    }
     for width in &arguments.width {
         command.arg("--width").arg(width.to_string());
     }
@@ -92,7 +99,7 @@ pub fn command(builder: &Builder, arguments: &Arguments) -> Result<Command> {
 fn route(builder: &Builder, parts: &[String]) -> Result<Command> {
     let out = builder.context.built_folder("synthesis")?;
     let mut command = builder.sysroot.command(&builder.context.repo, &[&out], "sh");
-    command.arg("hw-rtl/synth/route.sh").arg(&out).args(parts);
+    command.arg("hw-rtl/synth/route.sh").arg(&out).args(parts).env("BERTH_VEXRISCV", builder.soft_core()?);
     Ok(command)
 }
 

@@ -48,6 +48,13 @@ enum Task {
     },
     /// Fuzz the protocol: coverage-guided random input for its parsers and for connected ends.
     Fuzz(fuzz::Arguments),
+    /// Break the protocol in many small ways, one at a time, and count what the tests notice (options: `mutants --help`).
+    #[command(disable_help_flag = true)]
+    Mutants {
+        /// Options.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// Measure how many lines of the protocol its tests reach.
     Coverage(coverage::Arguments),
     /// Write the files that are generated from driver/abi (RTL package, register documentation).
@@ -103,6 +110,12 @@ struct GuestArguments {
     /// Do not load berth.ko (it is /lib/modules/berth.ko in the guest).
     #[arg(long)]
     no_load: bool,
+    /// More for the kernel's command line.
+    #[arg(long, default_value = "")]
+    append: String,
+    /// With an IOMMU before the card.
+    #[arg(long)]
+    iommu: bool,
     /// Parameters for berth.ko.
     #[arg(long, default_value = "")]
     module_args: String,
@@ -145,6 +158,7 @@ fn run(task: Task) -> Result<bool> {
         Task::Test(arguments) => test::run(&arguments),
         Task::Simulate { arguments } => simulate(&arguments),
         Task::Fuzz(arguments) => fuzz::run(&arguments),
+        Task::Mutants { arguments } => Ok(test::mutants(&Builder::new()?, &arguments)?.status()?.success()),
         Task::Coverage(arguments) => coverage::run(&arguments),
         Task::Gen { check } => generated::run(&Context::new()?, check).map(|()| true),
         Task::Lint => test::lint(),
@@ -181,6 +195,8 @@ fn guests(arguments: &GuestArguments) -> Result<bool> {
     if arguments.one {
         options.roles = vec![Role::A];
     }
+    options.append.clone_from(&arguments.append);
+    options.iommu = arguments.iommu;
     options.cards = !arguments.bare;
     options.simulator = arguments.simulator.clone();
     options.module_args = arguments.module_args.clone();

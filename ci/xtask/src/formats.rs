@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result, bail};
 use berth_protocol::control;
 use berth_protocol::headers::UD_SEND_ONLY;
 use berth_protocol::rc::{self, Kind, Placement, Position, Remote, RequestPacket, ResponseBody, ResponsePacket};
-use berth_protocol::wire::berth::{LIST_QKEY, Sack};
+use berth_protocol::wire::berth::{Sack, list_qkey};
 use berth_protocol::wire::opcode::Service;
 use berth_protocol::wire::reliable::{Headers, emit_request, emit_response};
 use berth_protocol::wire::{
@@ -310,7 +310,7 @@ fn for_tshark(frame: &[u8]) -> Vec<u8> {
 }
 
 /// The names of tshark's dissectors that guess what a payload is: random bytes may look like anything.
-fn guessing(builder: &Builder, folder: &Path) -> Result<Vec<String>> {
+pub fn guessing(builder: &Builder, folder: &Path) -> Result<Vec<String>> {
     let output = builder.sysroot.command(folder, &[folder], "tshark").args(["-G", "heuristic-decodes"]).output()?;
     let text = String::from_utf8_lossy(&output.stdout);
     let name = |l: &str| l.strip_prefix("infiniband.payload\t").and_then(|l| l.split('\t').nth(3)).map(str::to_owned);
@@ -393,7 +393,10 @@ fn list_frames(seed: u64) -> Result<Vec<Vec<u8>>> {
                 ip: Ip::V4(Ipv4::new([192, 0, 2, 1], [192, 0, 2, 2])),
                 source_port: 0xc000 | rng.bits(14) as u16,
                 bth: Bth::new(Opcode(UD_SEND_ONLY), CONTROL_QPN, 0),
-                ext: Extended { deth: Some(Deth { qkey: LIST_QKEY, source_qpn: CONTROL_QPN }), ..Extended::NONE },
+                ext: Extended {
+                    deth: Some(Deth { qkey: list_qkey(rng.bits(32)), source_qpn: CONTROL_QPN }),
+                    ..Extended::NONE
+                },
             };
             let mut frame = vec![0; MAX_HEADERS + MAX_PAYLOAD];
             let n = wire::emit(&packet, &[&payload], &mut frame).map_err(|e| anyhow::anyhow!("a list: {e:?}"))?;

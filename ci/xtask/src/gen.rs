@@ -162,9 +162,7 @@ const EXTRA: Table = &[
     ("CPU_REGS", cpu::CPU_REGS as u64, " Bus address of the engine registers."),
     ("CPU_STATS", cpu::CPU_STATS as u64, " Bus address of the statistics RAM."),
     ("CPU_PKT", cpu::CPU_PKT as u64, " Bus address of the packet RAM."),
-    ("PKT_RX_BASE", cpu::rx_slot(0) as u64, " Offset of receive slot 0 in packet RAM."),
-    ("PKT_SCRATCH_BASE", cpu::scratch(0) as u64, " Offset of scratch place 0 in packet RAM."),
-    ("PKT_BYTES", cpu::PKT_BYTES as u64, " Bytes of packet RAM in use."),
+    ("CMD_PUSHES", host::CMD_PUSHES as u64, " Places for pushed commands."),
     ("STATS_BYTES", host::STATS_BYTES as u64, " Bytes of the statistics RAM."),
     ("ENTRY_BYTES", ring::ENTRY_BYTES as u64, " Bytes of an entry of the command or event ring."),
     ("CMD_FIRST_FW", ring::CMD_FIRST_FW as u64, " First command opcode that firmware carries out."),
@@ -183,11 +181,28 @@ const NOTE: &str = "Generated from driver/abi by `cargo xtask gen`; do not edit.
 /// package has only one name space.
 #[must_use]
 pub fn files() -> Vec<(&'static str, String)> {
-    vec![("hw-rtl/rtl/berth_regs_pkg.sv", package()), ("docs/registers.md", registers())]
+    vec![
+        ("hw-rtl/rtl/berth_regs_pkg.sv", package(&[])),
+        ("hw-rtl/rtl/small/berth_regs_pkg.sv", package(card::SMALL_CARD)),
+        ("docs/registers.md", registers()),
+    ]
 }
 
-/// The SystemVerilog package.
-fn package() -> String {
+/// The SystemVerilog package, some of whose constants have another value than in the tables.
+fn package(others: &[(&str, u64)]) -> String {
+    // As `cpu::rx_slot`, `cpu::scratch` and `cpu::PKT_BYTES` have it, with these sizes.
+    let size = |name: &str| {
+        let full = card::CARD_TABLE.iter().find(|row| row.0 == name).expect("a size of the card");
+        others.iter().find(|other| other.0 == name).map_or(full.1, |other| other.1)
+    };
+    let receive = size("TX_SLOTS") * size("SLOT_BYTES");
+    let scratch = receive + size("RX_SLOTS") * size("SLOT_BYTES");
+    let end = scratch + size("SCRATCH_SLOTS") * size("SCRATCH_BYTES");
+    let packet_ram: [(&str, u64, &str); 3] = [
+        ("PKT_RX_BASE", receive, "Offset of receive slot 0 in packet RAM."),
+        ("PKT_SCRATCH_BASE", scratch, "Offset of scratch place 0 in packet RAM."),
+        ("PKT_BYTES", end, "Bytes of packet RAM in use."),
+    ];
     let mut out = String::new();
     let mut seen: HashMap<&str, u64> = HashMap::new();
     writeln!(out, "// SPDX-License-Identifier: Apache-2.0 OR MIT").unwrap();
@@ -195,9 +210,10 @@ fn package() -> String {
     writeln!(out, "// Registers, opcodes and sizes that the RTL shares with driver and firmware.").unwrap();
     writeln!(out, "\n/* verilator lint_off UNUSEDPARAM */").unwrap();
     writeln!(out, "package berth_regs_pkg;").unwrap();
-    let mut emit = |out: &mut String, title: &str, table: Table| {
+    let mut emit = |out: &mut String, title: &str, table: &[(&'static str, u64, &str)]| {
         writeln!(out, "\n    // {title}").unwrap();
         for &(name, value, text) in table {
+            let value = others.iter().find(|other| other.0 == name).map_or(value, |other| other.1);
             if let Some(old) = seen.insert(name, value) {
                 assert_eq!(old, value, "{name} is declared twice in berth-abi");
                 continue;
@@ -211,6 +227,7 @@ fn package() -> String {
         emit(&mut out, section.title, section.table);
     }
     emit(&mut out, "Layout beyond the tables", EXTRA);
+    emit(&mut out, "Packet RAM", &packet_ram);
     writeln!(out, "\nendpackage").unwrap();
     writeln!(out, "/* verilator lint_on UNUSEDPARAM */").unwrap();
     out
@@ -259,7 +276,8 @@ mod tests {
 
     #[test]
     fn package_holds_every_constant_once() {
-        let text = package();
+        let text = package(&[]);
+        assert!(text.contains(&format!("PKT_BYTES                = 32'h{:08x}", cpu::PKT_BYTES)));
         for section in SECTIONS {
             for (name, _, _) in section.table {
                 let line = format!("[31:0] {name} ");

@@ -23,6 +23,8 @@ pub enum Flavour {
     Base,
     /// With KASAN, lockdep and DMA-API debugging: the tests.
     Test,
+    /// With KCSAN, which does not go with KASAN: tests with `--long`.
+    Kcsan,
 }
 
 impl Flavour {
@@ -31,6 +33,7 @@ impl Flavour {
         match self {
             Self::Base => "base",
             Self::Test => "test",
+            Self::Kcsan => "kcsan",
         }
     }
 
@@ -38,13 +41,14 @@ impl Flavour {
         match self {
             Self::Base => &["base.config"],
             Self::Test => &["base.config", "test.config"],
+            Self::Kcsan => &["base.config", "kcsan.config"],
         }
     }
 
     fn estimate(self) -> &'static str {
         match self {
             Self::Base => "10 min",
-            Self::Test => "16 min",
+            Self::Test | Self::Kcsan => "16 min",
         }
     }
 }

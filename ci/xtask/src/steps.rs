@@ -154,13 +154,26 @@ impl Builder {
     /// # Errors
     /// When it does not build or does not fit.
     pub fn firmware(&self) -> Result<Firmware> {
+        self.firmware_for("firmware", &[])
+    }
+
+    /// The same for a small card (feature `small` of berth-abi).
+    ///
+    /// # Errors
+    /// As [`Builder::firmware`].
+    pub fn small_firmware(&self) -> Result<Firmware> {
+        self.firmware_for("firmware-small", &["--features", "small"])
+    }
+
+    fn firmware_for(&self, name: &str, arguments: &[&str]) -> Result<Firmware> {
         let _lock = self.context.lock("firmware")?;
         let cwd = self.context.repo.join("firmware/app");
-        let mut command = self.cargo(&cwd, "target-firmware", &["build", "--release"])?;
-        command.env("RUSTC_BOOTSTRAP", "1");
-        self.cargo_step("firmware", None, "firmware", &mut command)?;
-        let elf = self.context.built.join("target-firmware/riscv32im-unknown-none-elf/release/berth-firmware");
-        let folder = self.context.built_folder("firmware")?;
+        let mut command = self.cargo(&cwd, &format!("target-{name}"), &["build", "--release"])?;
+        command.args(arguments).env("RUSTC_BOOTSTRAP", "1");
+        self.cargo_step(name, None, name, &mut command)?;
+        let target = self.context.built.join(format!("target-{name}"));
+        let elf = target.join("riscv32im-unknown-none-elf/release/berth-firmware");
+        let folder = self.context.built_folder(name)?;
         let image = folder.join("berth-fw.bin");
         let partial = folder.join("berth-fw.bin.partial");
         fs::write(&partial, fwimage::pack(&elf)?)?;
@@ -239,7 +252,7 @@ impl Builder {
         command.arg("LLVM=1").arg("-C").arg(&kernel.build);
         command.arg(format!("M={}", self.context.repo.join("driver").display()));
         command.arg(format!("MO={}", output.display())).args(arguments).arg("modules");
-        if kernel.flavour == Flavour::Test {
+        if kernel.flavour != Flavour::Base {
             // Lets the tests make the firmware panic and hang.
             command.arg("BERTH_DEBUG=1");
         }

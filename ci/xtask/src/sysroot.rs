@@ -188,7 +188,7 @@ impl Sysroot {
             .env("CARGO_TERM_PROGRESS_WHEN", "never");
         c.args(["--die-with-parent", "--unshare-pid", "--bind"]).arg(&self.root).arg("/");
         c.args(["--dev", "/dev", "--proc", "/proc", "--ro-bind", "/sys", "/sys", "--tmpfs", "/tmp"]);
-        c.args(["--dev-bind-try", "/dev/kvm", "/dev/kvm"]);
+        c.args(["--dev-bind-try", "/dev/kvm", "/dev/kvm", "--dev-bind-try", "/dev/net/tun", "/dev/net/tun"]);
         // A company's certificate authority must be known to cargo and pip inside too.
         c.args(["--ro-bind-try", "/etc/ssl/certs", "/etc/ssl/certs"]);
         c.args(["--ro-bind-try", "/etc/resolv.conf", "/etc/resolv.conf"]);

@@ -28,7 +28,7 @@ use crate::steps::{Builder, Parts};
 /// The table in the documentation that a `--long` run brings up to date.
 const LONG_RESULT: &str = "docs/long-tests.md";
 /// Parts that do more with `--long`; they stand in that table beside those that run only with it.
-const LONGER: &[&str] = &["model-check"];
+const LONGER: &[&str] = &["model-check", "system", "endurance"];
 
 /// Where the protocol's sources lie.
 const PROTOCOL: &str = "firmware/protocol/src/";
@@ -48,6 +48,9 @@ const NOT_LINKED: [(&str, &str); 9] = [
 
 /// Widths (DATA_W) of the card.
 const WIDTHS: [&str; 4] = ["64", "128", "256", "512"];
+
+/// RTL benches that run at the narrowest and the widest of them only, for their time.
+const ENDS_ONLY: [&str; 2] = ["attacks", "hostile"];
 
 /// Options of the tests.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -120,7 +123,12 @@ const PARTS: &[Part] = &[
         long: false,
         run: Tester::coverage,
     },
-    Part { name: "fuzz", about: "the protocol fuzzed for three minutes", long: false, run: Tester::fuzz },
+    Part {
+        name: "fuzz",
+        about: "the protocol fuzzed for a minute and a half; ten minutes with --long",
+        long: false,
+        run: Tester::fuzz,
+    },
     Part {
         name: "panic-free",
         about: "no path from firmware/protocol into a panic, in the firmware and in a program with all of it",
@@ -143,18 +151,48 @@ const PARTS: &[Part] = &[
     Part { name: "bench", about: "figures of the card reach their bars", long: false, run: Tester::bench },
     Part { name: "simulator", about: "berth-sim", long: false, run: Tester::simulator },
     Part {
+        name: "bridge",
+        about: "scapy and other programs at a simulated card's wire",
+        long: false,
+        run: Tester::bridge,
+    },
+    Part {
         name: "driver",
         about: "builds for both kernels without warnings; Clippy",
         long: false,
         run: Tester::driver,
     },
     Part { name: "system", about: "system tests in two guests with the test kernel", long: false, run: Tester::system },
+    Part {
+        name: "endurance",
+        about: "what is left after many kills, reloads, resets, connections; very many with --long",
+        long: false,
+        run: Tester::endurance,
+    },
     Part { name: "demo", about: "the demo with a small file, without and with faults", long: false, run: Tester::demo },
     Part {
         name: "demo-keep",
         about: "demo --keep: shells of the guests answer, Ctrl-C ends it",
         long: false,
         run: Tester::demo_keep,
+    },
+    Part {
+        name: "system-iommu",
+        about: "system tests of memory and life with an IOMMU before the card",
+        long: true,
+        run: Tester::system_iommu,
+    },
+    Part {
+        name: "system-kcsan",
+        about: "system tests of races with the kernel that looks for them",
+        long: true,
+        run: Tester::system_kcsan,
+    },
+    Part {
+        name: "mutants",
+        about: "the protocol's tests notice what is broken in it (mutation testing)",
+        long: true,
+        run: Tester::mutants,
     },
     Part { name: "driver-tree", about: "the driver inside a kernel tree", long: true, run: Tester::driver_tree },
     Part { name: "demo-trace", about: "demo --trace writes waveforms (FST)", long: true, run: Tester::demo_trace },
@@ -164,6 +202,7 @@ const PARTS: &[Part] = &[
         long: true,
         run: Tester::rtl_seeds,
     },
+    Part { name: "rtl-small", about: "two small cards, firmware's RAM outside", long: true, run: Tester::rtl_small },
     Part { name: "demo-seeds", about: "1 MiB through a bad wire, four seeds", long: true, run: Tester::demo_seeds },
     Part { name: "demo-full", about: "the demo as a user starts it", long: true, run: Tester::demo_full },
 ];
@@ -297,6 +336,9 @@ impl Tester {
             command.arg("--").arg(filter);
         }
         let (output, log) = self.step(title, command)?;
+        for line in output.lines.iter().filter_map(|l| l.split_once("skipped: ")) {
+            eprintln!("  skipped: {}", line.1);
+        }
         let mut counts = count_cargo_tests(&output.lines);
         if !output.ok {
             // Also when a test binary died before it could say anything.
@@ -405,7 +447,7 @@ impl Tester {
 
     fn fuzz(&self) -> Result<Counts> {
         let arguments = fuzz::Arguments {
-            minutes: 3.0,
+            minutes: if self.arguments.long { 10.0 } else { 1.5 },
             targets: Vec::new(),
             seed: self.arguments.seed.unwrap_or(1) as u32,
             keep: false,
@@ -414,6 +456,32 @@ impl Tester {
         let mut counts = Counts::default();
         for outcome in fuzz::fuzz(&self.builder, &arguments)? {
             counts.add(outcome.failure.map_or_else(Counts::one, Counts::failure));
+        }
+        Ok(counts)
+    }
+
+    /// Each mutant that is noticed counts as a test; some may survive, as many as the bar lets.
+    fn mutants(&self) -> Result<Counts> {
+        let title = "mutants of the protocol";
+        let mut arguments = vec!["--quick".to_owned(), "0.5".to_owned()];
+        if let Some(filter) = &self.arguments.filter {
+            arguments.extend(["--only".to_owned(), filter.clone()]);
+        }
+        let (output, log) = self.step(title, &mut mutants(&self.builder, &arguments)?)?;
+        let number = |line: &str, word: &str| {
+            line.split(", ").find_map(|part| part.strip_suffix(word)?.trim().parse::<u64>().ok())
+        };
+        let last = output.lines.iter().rev().find(|l| l.contains(" killed, ")).map_or("", |l| l.as_str());
+        let [killed, explained, survived] =
+            [" killed", " explained", " survived"].map(|word| number(last, word).unwrap_or(0));
+        let at = output.lines.iter().position(|l| l.starts_with("group")).unwrap_or(output.lines.len());
+        for line in &output.lines[at..] {
+            eprintln!("  {line}");
+        }
+        let mut counts = Counts { passed: killed + explained, ..Counts::default() };
+        if !output.ok {
+            counts.failed = survived.max(1);
+            counts.notes.push(progress::failure(title, &log, &output.lines));
         }
         Ok(counts)
     }
@@ -516,9 +584,26 @@ impl Tester {
         for width in WIDTHS {
             let mut command = self.rtl_benches()?;
             command.env("BERTH_DATA_W", width);
+            if width != WIDTHS[0] && width != WIDTHS[WIDTHS.len() - 1] {
+                command.arg("--lib");
+                for bench in self.rtl_bench_names()? {
+                    command.args(["--test", &bench]);
+                }
+            }
             counts.add(self.cargo_tests(&format!("RTL benches, DATA_W = {width}"), &mut command)?);
         }
         Ok(counts)
+    }
+
+    /// The benches but [`ENDS_ONLY`].
+    fn rtl_bench_names(&self) -> Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(self.repo().join("hw-rtl/sim/tests"))? {
+            let name = entry?.file_name().to_string_lossy().into_owned();
+            names.extend(name.strip_suffix(".rs").filter(|name| !ENDS_ONLY.contains(name)).map(str::to_owned));
+        }
+        names.sort();
+        Ok(names)
     }
 
     /// The firmware's own path, at one width.
@@ -526,6 +611,16 @@ impl Tester {
         let mut command = self.sysroot_tests("berth-rtl")?;
         command.args(["--features", "assert,plain", "--test", "two_cards", "--test", "bad_input"]);
         self.cargo_tests("two cards without the fast path", &mut command)
+    }
+
+    /// The card that fits an ECP5, with its firmware.
+    fn rtl_small(&self) -> Result<Counts> {
+        let firmware = self.builder.small_firmware()?;
+        let arguments = ["test", "--release", "--no-fail-fast", "--package", "berth-rtl"];
+        let mut command = self.builder.cargo(self.repo(), "target-sysroot", &arguments)?;
+        command.env("BERTH_FW_IMAGE", firmware.image).env("BERTH_FW_ELF", firmware.elf);
+        command.args(["--features", "assert,small", "--test", "two_cards", "--test", "firmware_boot"]);
+        self.cargo_tests("two small cards", &mut command)
     }
 
     fn rtl_units(&self) -> Result<Counts> {
@@ -555,7 +650,20 @@ impl Tester {
     }
 
     fn simulator(&self) -> Result<Counts> {
-        self.cargo_tests("simulator", &mut self.sysroot_tests("berth-sim")?)
+        let mut command = self.sysroot_tests("berth-sim")?;
+        command.args(["--lib", "--bins", "--test", "cards", "--test", "vfio_user"]);
+        self.cargo_tests("simulator", &mut command)
+    }
+
+    /// Both kinds of places; that with a TAP interface is skipped, by name, where the machine or the user has none.
+    fn bridge(&self) -> Result<Counts> {
+        let mut command = self.sysroot_tests("berth-sim")?;
+        command.args(["--test", "bridge"]).env("BERTH_SCAPY", self.builder.scapy()?);
+        if self.arguments.filter.is_none() {
+            command.args(["--", "--nocapture"]);
+        }
+        let title = "programs outside of the simulator";
+        self.cargo_tests(title, &mut command)
     }
 
     fn driver(&self) -> Result<Counts> {
@@ -595,18 +703,59 @@ impl Tester {
     }
 
     fn system(&self) -> Result<Counts> {
-        let parts = self.builder.parts(Flavour::Test)?;
-        let mut options = guest::Options::new(Flavour::Test);
+        self.guest_tests(Flavour::Test, "system tests in two guests", "15 min", "", |_| ())
+    }
+
+    /// The tests of what is left after very many repetitions.
+    fn endurance(&self) -> Result<Counts> {
+        self.guest_tests(Flavour::Test, "repetitions in two guests", "2 min", " --endurance", |options| {
+            options.append = "kmemleak=on".to_owned();
+            options.limit = Duration::from_secs(4 * 3600);
+        })
+    }
+
+    /// What maps, moves and takes away memory, with an IOMMU between card and memory.
+    fn system_iommu(&self) -> Result<Counts> {
+        let some = if self.arguments.filter.is_none() { " --run vc_,pc_,inv_3,reset_,decision_1" } else { "" };
+        self.guest_tests(Flavour::Test, "system tests with an IOMMU", "10 min", some, |options| options.iommu = true)
+    }
+
+    /// What many do at once, with the kernel that looks for data races.
+    fn system_kcsan(&self) -> Result<Counts> {
+        let some =
+            if self.arguments.filter.is_none() { " --run inv_2,inv_3,inv_5,vc_,pc_,reset_,decision_" } else { "" };
+        self.guest_tests(Flavour::Kcsan, "system tests with KCSAN", "10 min", some, |_| ())
+    }
+
+    /// The guests' tests with a kernel; `arguments` are for both programs.
+    fn guest_tests(
+        &self,
+        flavour: Flavour,
+        title: &str,
+        estimate: &str,
+        arguments: &str,
+        set: impl FnOnce(&mut guest::Options),
+    ) -> Result<Counts> {
+        let parts = self.builder.parts(flavour)?;
+        let mut options = guest::Options::new(flavour);
         // Two virtual CPUs, so that the driver's races have somewhere to happen.
         options.cpus = 2;
-        options.limit = Duration::from_secs(45 * 60);
+        options.held_writes = self.arguments.long;
+        options.limit = Duration::from_secs(if self.arguments.long { 3 * 3600 } else { 45 * 60 });
+        set(&mut options);
         let mut run = guest::Run::new()?;
-        let mut more = String::new();
+        let mut more = arguments.to_owned();
+        if self.arguments.long {
+            more += " --long";
+        }
         if let Some(filter) = &self.arguments.filter {
             more += &format!(" --run '{}'", filter.replace('\'', ""));
         }
         if let Some(seed) = self.arguments.seed {
             more += &format!(" --seed {seed}");
+        }
+        if let Some(cases) = std::env::var("BERTH_CASES").ok().and_then(|n| n.parse::<u64>().ok()) {
+            more += &format!(" --cases {cases}");
         }
         for (role, own, peer, mac) in [
             (Role::A, "192.0.2.1", "192.0.2.2", "02:00:00:00:00:01"),
@@ -617,7 +766,7 @@ impl Tester {
             );
             run.script(role, &script)?;
         }
-        let mut progress = Progress::start("system tests in two guests", Some("15 min"));
+        let mut progress = Progress::start(title, Some(estimate));
         let end = guest::run(&self.builder, &parts, &options, &run, &mut progress);
         progress.finish(end.as_ref().is_ok_and(|e| e.faults().is_empty()));
         let mut counts = Counts::default();
@@ -636,6 +785,10 @@ impl Tester {
                             counts.failed += failed;
                         }
                         None => counts.add(Counts::failure(format!("guest {role} gave no result"))),
+                    }
+                    let measured = guest.output.iter().skip_while(|l| !l.starts_with("running "));
+                    for line in measured.filter(|l| l.starts_with("    ")) {
+                        eprintln!("  guest {role}: {}", line.trim_start());
                     }
                     let failed = guest.output.iter().filter(|l| l.contains(" ... FAILED"));
                     counts.notes.extend(failed.map(|l| format!("guest {role}: {l}")));
@@ -753,6 +906,17 @@ impl Tester {
         let arguments = demo::Arguments { seed: 1, out: Some(out), ..Default::default() };
         Self::demo_counts("full", demo::transfer(&self.builder, &parts, &arguments))
     }
+}
+
+/// The command that tries mutants of the protocol, in a copy of the checkout.
+///
+/// # Errors
+/// When a folder in the cache cannot be made.
+pub fn mutants(builder: &Builder, arguments: &[String]) -> Result<Command> {
+    let fixed = ["run", "--quiet", "--package", "berth-mutants", "--", "--out"];
+    let mut command = builder.cargo(&builder.context.repo, "target-mutants", &fixed)?;
+    command.arg(builder.context.built_folder("mutants")?).args(arguments);
+    Ok(command)
 }
 
 /// A build that passes when it ended well and warned of nothing.

@@ -14,7 +14,6 @@ mod start;
 
 use berth_abi::cpu::*;
 use berth_abi::status::FW_RUNNING;
-use berth_protocol::Card;
 use berth_protocol::hw::Hw;
 use berth_soc::{Soc, bits, regs};
 use core::cell::UnsafeCell;
@@ -22,6 +21,9 @@ use engines::Engines;
 
 /// Events of one kind taken before another kind has its turn.
 const BURST: usize = 8;
+
+/// As many data QPs as the card has rows for.
+type Card = berth_protocol::Card<{ berth_abi::card::NUM_QPS as usize }>;
 
 struct CardCell(UnsafeCell<Card>);
 // SAFETY: one hart, no interrupts, and `main` alone takes the reference, once.

@@ -10,12 +10,15 @@ use crate::qp::{BLOCK_FAILED, BLOCK_HELD, BLOCK_PROBING, BLOCK_WAITING, Block, C
 use crate::shared::{Shared, TAG_SEND, Tag};
 use berth_abi::counters::{F_RESEND_BLOCKS, F_SEND_BLOCKS};
 use berth_abi::cpu::{CRD_PEEK, XLT_HIT, XLT_MISS, XLT_READY};
-use berth_abi::status::{PAGE_OK, PAGE_OVER_BUDGET, WC_LOCAL_PROTECTION, WC_OK, WC_OVER_BUDGET};
+use berth_abi::status::{
+    PAGE_NO_MEMORY, PAGE_OK, PAGE_OVER_BUDGET, WC_LOCAL_PROTECTION, WC_NO_MEMORY, WC_OK, WC_OVER_BUDGET,
+};
 
 /// `WC_*` for the driver's refusal of a page request.
 pub fn page_status(status: u32) -> u8 {
     match status {
         PAGE_OVER_BUDGET => WC_OVER_BUDGET,
+        PAGE_NO_MEMORY => WC_NO_MEMORY,
         _ => WC_LOCAL_PROTECTION,
     }
 }
@@ -447,6 +450,162 @@ impl Send {
                 return;
             }
             sq.ask_wqe = sq.ask_wqe.wrapping_add(1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::qp::{Piece, Range, SendWqe};
+    use crate::rc::{Psn, Window};
+    use berth_abi::wqe::SEND_INLINE;
+
+    /// A ring of blocks that wraps: (address, bytes, state, tag).
+    fn with_blocks(blocks: &[(u64, u32, u8, u16)]) -> Qp {
+        let mut qp = Qp::FREE;
+        let head = 0xffff_u16;
+        (qp.sq.block_head, qp.sq.block, qp.sq.block_tail) = (head, head, head.wrapping_add(blocks.len() as u16));
+        for (i, &(va, len, state, tag)) in blocks.iter().enumerate() {
+            let block = Block { va, start: 0, len, tag, state, flying: 0 };
+            *qp.sq.blocks.at_mut(head.wrapping_add(i as u16)) = block;
+        }
+        qp
+    }
+
+    #[test]
+    fn vc_9_what_is_held_or_asked_for_at_rtl_overlaps_what_shares_a_byte_with_it() {
+        for (state, tag, here) in [
+            (BLOCK_HELD, 1, true),
+            (BLOCK_PROBING, 1, true),
+            (BLOCK_WAITING, 1, false),
+            (BLOCK_FAILED, 1, false),
+            (BLOCK_HELD, TAG_INLINE, false),
+        ] {
+            let qp = with_blocks(&[(0x9000, 1, BLOCK_WAITING, 0), (0x1000, 0x1000, state, tag)]);
+            for (start, end) in [(0, u64::MAX), (0, 0x1001), (0x1fff, 0x2000), (0x1800, 0x1801)] {
+                assert_eq!(qp.blocks_overlap(start, end), here, "{state} {tag} {start:#x}");
+            }
+            assert!(!qp.blocks_overlap(0, 0x1000) && !qp.blocks_overlap(0x2000, 0x3000));
+        }
+        assert!(!with_blocks(&[]).blocks_overlap(0, u64::MAX));
+    }
+
+    #[test]
+    fn pc_3_a_sender_starves_that_waits_for_memory_and_has_nothing_under_way() {
+        let held = (0, 1, BLOCK_HELD, 1);
+        let starved = |blocks: &[_]| with_blocks(blocks).send_starved();
+        assert!(starved(&[(0, 1, BLOCK_WAITING, 1)]) && starved(&[held, held, (0, 1, BLOCK_WAITING, 1)]));
+        assert!(!starved(&[]) && !starved(&[held, held]) && !starved(&[held, (0, 1, BLOCK_PROBING, 1)]));
+        assert!(!starved(&[(0, 1, BLOCK_FAILED, 1), (0, 1, BLOCK_WAITING, 1)]));
+        let changes: [fn(&mut Send); 3] = [|sq| sq.flying = 1, |sq| sq.window.send(1), |sq| sq.rewind = true];
+        for change in changes {
+            let mut qp = with_blocks(&[(0, 1, BLOCK_WAITING, 1)]);
+            change(&mut qp.sq);
+            assert!(!qp.send_starved());
+        }
+    }
+
+    #[test]
+    fn pc_3_a_sender_holds_blocks_or_packets() {
+        for (blocks, all, part) in [
+            (&[][..], false, false),
+            (&[(0, 1, BLOCK_HELD, 1)], true, true),
+            (&[(0, 1, BLOCK_WAITING, 1), (0, 1, BLOCK_HELD, 1)], true, false),
+            (&[(0, 1, BLOCK_HELD, TAG_INLINE), (0, 1, BLOCK_PROBING, 1)], false, false),
+        ] {
+            let mut qp = with_blocks(blocks);
+            assert_eq!((qp.send_holds(), qp.send_holds_part()), (all, part), "{blocks:?}");
+            // All of them have been sent.
+            qp.sq.block = qp.sq.block_tail;
+            assert!(!qp.send_holds_part());
+            qp.sq.flying = 1;
+            assert!(qp.send_holds());
+            qp.sq.flying = 0;
+            qp.sq.window.send(1);
+            assert!(qp.send_holds());
+        }
+    }
+
+    /// Six packets of 256 bytes from PSN 100 on, in pieces of 600, 512 and 1 bytes; `again`: those that go again.
+    fn with_pieces(again: &[u32]) -> (Send, Shared) {
+        let mut sq = Qp::FREE.sq;
+        sq.window = Window::new(Psn::new(100));
+        sq.window.send(6);
+        let pieces = [(0, 100, 600), (600, 103, 512), (1112, 105, 1)];
+        (sq.piece_head, sq.piece, sq.piece_tail, sq.next, sq.high) = (0, 0, 3, 100, 1113);
+        for (i, (start, psn, len)) in pieces.into_iter().enumerate() {
+            *sq.pieces.at_mut(i as u16) = Piece { start, psn, len, credit: 0, wqe: 0 };
+        }
+        sq.again = again.iter().fold(0, |bits, psn| bits | 1 << (psn % WINDOW));
+        let mut sh = Shared::new();
+        sh.begin(100);
+        (sq, sh)
+    }
+
+    #[test]
+    fn vc_4_packets_that_have_arrived_are_passed() {
+        for (again, next, pos, piece, off) in [
+            (&[100, 104][..], 100, 0, 0, 0),
+            (&[102], 102, 512, 0, 512),
+            (&[103], 103, 600, 1, 0),
+            (&[104, 105], 104, 856, 1, 256),
+            (&[105], 105, 1112, 2, 0),
+            (&[], 106, 1113, 3, 0),
+        ] {
+            let (mut sq, mut sh) = with_pieces(again);
+            sq.pass(8, &mut sh);
+            assert_eq!((sq.next, sq.pos, sq.piece, sq.piece_off), (next, pos, piece, off), "{again:?}");
+        }
+    }
+
+    #[test]
+    fn vc_4_memory_is_asked_for_again_for_packets_that_go_again_only() {
+        for (again, from, range) in [
+            (&[101, 102][..], 0, (256, 600)),
+            (&[101, 102], 300, (300, 600)),
+            (&[102, 103, 105], 0, (512, 856)),
+            (&[102, 103, 105], 856, (1112, 1113)),
+            (&[104], 700, (856, 1112)),
+            (&[100], 256, (1113, u64::MAX)),
+            (&[], 0, (1113, u64::MAX)),
+            (&[105], 1113, (1113, u64::MAX)),
+        ] {
+            let (sq, mut sh) = with_pieces(again);
+            assert_eq!(sq.again_range(from, 8, &mut sh), range, "{again:?} {from}");
+        }
+    }
+
+    #[test]
+    fn vc_4_a_stream_offset_is_found_in_its_element_and_context() {
+        let mut sq = Qp::FREE.sq;
+        let elements = [(0, 300, 0, 3, 0), (300, 40, 3, 3, SEND_INLINE), (340, 60, 6, 1, 0)];
+        for (i, (start, len, sge, sges, flags)) in elements.into_iter().enumerate() {
+            *sq.wqes.at_mut(i as u16) = SendWqe { start, wr_id: 0, len, sge, sges, flags, status: WC_OK };
+        }
+        for (i, len) in [100, 150, 50, 12, 12, 12, 60].into_iter().enumerate() {
+            *sq.sges.at_mut(i as u16) = Range { va: 0, len, tag: 0 };
+        }
+        (sq.head, sq.fetched) = (0, 3);
+        let mut sh = Shared::new();
+        for (at, wqe, sge, off) in [
+            (0, 0, 0, 0),
+            (99, 0, 0, 99),
+            (100, 0, 1, 0),
+            (249, 0, 1, 149),
+            (250, 0, 2, 0),
+            (299, 0, 2, 49),
+            (300, 1, 0, 0),
+            (339, 1, 0, 39),
+            (340, 2, 0, 0),
+            (399, 2, 0, 59),
+            (400, 3, 0, 0),
+        ] {
+            sh.begin(20);
+            // Wherever it was before.
+            (sq.ask_wqe, sq.ask_sge, sq.ask_off) = (2, 1, 7);
+            sq.seek(at, &mut sh);
+            assert_eq!((sq.ask_pos, sq.ask_wqe, sq.ask_sge, sq.ask_off), (at, wqe, sge, off));
         }
     }
 }

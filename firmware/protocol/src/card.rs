@@ -16,7 +16,7 @@ use crate::qp::{
 use crate::ring::take_bit;
 use crate::shared::{DMA_PLACE, DMA_SCRATCH, Shared, TAG_RECV, TAG_SEND};
 use berth_abi::card::{CONTROL_QPN, FIRST_QPN, RX_SLOTS};
-use berth_abi::counters::{F_BAD_HEADER, F_BAD_OPCODE, F_NOT_FOR_US, F_PEERS_LOST, F_UNKNOWN_QP};
+use berth_abi::counters::{F_BAD_HEADER, F_BAD_OPCODE, F_FOREIGN, F_NOT_FOR_US, F_PEERS_LOST, F_UNKNOWN_QP};
 use berth_abi::cpu::{RX_FLAG_ICRC_OK, RX_FLAG_ROCE, XLT_READY};
 use berth_abi::ring::{EV_CM_CLOSED, EV_CM_ESTABLISHED, EV_QP_ERROR};
 use berth_abi::status::{CMD_OK, REASON_PEER_LOST, REASON_UNREACHABLE, WC_RETRY_EXCEEDED};
@@ -141,8 +141,9 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
                     if let Some(i) = self.find_peer(packet.ip)
                         && let Some(peer) = self.peers.get_mut(i)
                     {
-                        peer.heard = now;
-                        peer.acknowledge(now, packet.psn, packet.ext >> 24, hw);
+                        if peer.acknowledge(now, packet.psn, packet.ext >> 24, hw) {
+                            peer.heard = now;
+                        }
                         self.sh.peer_work |= 1 << i;
                         self.sh.ctl_work |= self.sh.ctl_blocked;
                         self.sh.ctl_blocked = 0;
@@ -164,7 +165,12 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             return;
         };
         match peers.get_mut((qp.peer as usize).wrapping_sub(1)) {
-            Some(peer) if peer.ip == packet.ip => peer.heard = now,
+            Some(peer) if peer.ip == packet.ip && peer.mac == packet.mac => {
+                // Whoever only has the address does not keep a peer alive that is gone (decision 26).
+                if !qp.fast.on && qp.plausible(&packet) {
+                    peer.heard = now;
+                }
+            }
             _ => {
                 hw.count(F_NOT_FOR_US, 1);
                 hw.rx_free(slot);
@@ -195,12 +201,18 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
     /// An ARP message: answers requests for us, learns addresses of peers.
     fn rx_arp<H: Hw>(&mut self, words: &[u32; HEADER_WORDS], len: u32, hw: &mut H) {
         let Some(message) = arp::parse(words, len) else {
+            hw.count(F_FOREIGN, 1);
             return;
         };
         if message.target != self.sh.ip || message.ip == 0 || message.ip == self.sh.ip {
+            hw.count(F_NOT_FOR_US, 1);
             return;
         }
+        // ARP proves nothing. What it says counts while it can do no harm: a peer with connections moves when it says so
+        // on the control connection.
         if let Some(i) = self.find_peer(message.ip)
+            && let Some(peer) = self.peers.get(i)
+            && (!peer.resolved || !(peer.busy() || self.in_use(i)))
             && let Some(peer) = self.peers.get_mut(i)
             && peer.resolve(message.mac)
         {
@@ -333,6 +345,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             }
             self.sh.peer_work |= 1 << i;
         }
+        self.request_timer(now, hw);
         if self.sh.pressure_at != 0 && now >= self.sh.pressure_at {
             self.pressure(now, self.sh.pressure_asid, self.sh.pressure_bytes, false, hw);
         }
@@ -352,6 +365,12 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             self.sh.step();
             if peer.ip != 0 && peer.deadline != 0 {
                 next = next.min(peer.deadline);
+            }
+        }
+        for request in &self.requests {
+            self.sh.step();
+            if request.waits() {
+                next = next.min(request.until);
             }
         }
         if next != u64::MAX {
@@ -422,7 +441,8 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         for request in &mut self.requests {
             self.sh.step();
             if request.peer == peer {
-                *request = Request::FREE;
+                request.over();
+                self.sh.request_work = true;
             }
         }
     }

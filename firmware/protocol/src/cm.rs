@@ -4,13 +4,14 @@
 use crate::bound::Bound;
 use crate::card::{Card, Requests};
 use crate::control::{
-    MESSAGE_HEADER, Peer, REC_DREQ, REC_KEEPALIVE, REC_LIST, REC_RECALL, REC_RECALLED, REC_REJ, REC_REP, REC_REQ,
-    REC_RTU, START, VERSION, record, write_frame,
+    CHALLENGE, Challenged, MESSAGE_HEADER, Peer, REC_DREQ, REC_KEEPALIVE, REC_LIST, REC_RECALL, REC_RECALLED, REC_REJ,
+    REC_REP, REC_REQ, REC_RTU, START, VERSION, headers, record, write_frame,
 };
-use crate::headers::{LIST_QKEY, PSN_MASK, Packet, Template};
+use crate::headers::{PSN_MASK, Packet, SEND_ONLY, Template, list_qkey};
 use crate::hw::{Hw, Log, TX_LOOPBACK};
 use crate::limits::{
-    CONTROL_DOUBT, CONTROL_WORDS, FAST_LIST, FAST_WINDOW, GRANTS, HELD_LISTS, LIST_AGAIN, MAX_BACKOFF, REQUESTS, WINDOW,
+    CONTROL_WORDS, FAST_LIST, FAST_WINDOW, GRANTS, HELD_LISTS, LIST_AGAIN, MAX_BACKOFF, REQUEST_SHARE, REQUEST_TIME,
+    REQUESTS, REQUESTS_OFFERED, WINDOW,
 };
 use crate::qp::{
     CONNECTED, CONNECTING, ERROR, EVENT_ESTABLISHED, GRANT_POSTED, Qp, RECALL_NONE, TODO_DREQ, TODO_LIST, TODO_RECALL,
@@ -20,18 +21,22 @@ use crate::rc::{Arrival, Psn};
 use crate::shared::Shared;
 use berth_abi::card::{CONTROL_QPN, CREDITS_PER_QP};
 use berth_abi::counters::{
-    F_CONTROL_BAD, F_CONTROL_RECEIVED, F_CREDITS_OUTSTANDING, F_LIST_DATAGRAMS, F_LIST_REFUSED, F_LISTS_REPEATED,
-    F_TX_STARVED,
+    F_CONTROL_BAD, F_CONTROL_RECEIVED, F_CONTROL_SENT, F_CREDITS_OUTSTANDING, F_LIST_DATAGRAMS, F_LIST_REFUSED,
+    F_LISTS_REPEATED, F_REQUESTS_BUSY, F_TX_STARVED,
 };
 use berth_abi::cpu::{
     CRD_ENABLE, CRD_GIVE_UP, CRD_LIST_BEGIN, CRD_LIST_NEXT, CRD_LIST_PUSH, CRD_LIST_TAKE, CRD_RESET, LIST_EARLY,
     LIST_GAP, LIST_OK, LIST_REPEAT,
 };
-use berth_abi::ring::{EV_CM_REQUEST, PRIVATE_DATA};
-use berth_abi::status::{REASON_NO_LISTENER, REASON_PEER_CLOSE, REASON_PROTOCOL, REASON_REJECTED, WC_FLUSHED};
+use berth_abi::ring::{EV_CM_REQUEST, EV_CM_REQUEST_OVER, PRIVATE_DATA};
+use berth_abi::status::{
+    REASON_BUSY, REASON_NO_LISTENER, REASON_PEER_CLOSE, REASON_PROTOCOL, REASON_REJECTED, WC_FLUSHED,
+};
 
-/// Mode of a connection: stream (CR-17).
-const MODE_STREAM: u32 = 1;
+/// Mode of a connection (CR-17), on the wire: stream.
+const STREAM: u32 = 1;
+/// Mode of a connection: message.
+const MESSAGE: u32 = 2;
 /// Beside the mode: this end can do selective repeat (in a REP: both do it).
 const MODE_SELECTIVE: u32 = 0x80;
 /// Beside the mode: this end can take credit lists as datagrams (in a REP: both do).
@@ -41,6 +46,8 @@ const MODE_MASK: u32 = 0x3f;
 
 /// Words of the longest record of a credit list.
 const LIST_WORDS: usize = 3 + GRANTS;
+/// Words of the record that refuses a request; the one that ends a connection is shorter.
+const REFUSAL_WORDS: usize = 11;
 
 /// What the other end of a connection says of itself.
 #[derive(Clone, Copy)]
@@ -61,12 +68,23 @@ pub struct End {
     pub selective: bool,
     /// It can take credit lists as datagrams.
     pub datagrams: bool,
+    /// Message mode (CR-17).
+    pub message: bool,
 }
 
 impl End {
     /// Nothing said yet.
-    const NONE: Self =
-        Self { qpn: 0, epoch: 0, psn: 0, mtu: 0, store: 0, window: 0, selective: false, datagrams: false };
+    const NONE: Self = Self {
+        qpn: 0,
+        epoch: 0,
+        psn: 0,
+        mtu: 0,
+        store: 0,
+        window: 0,
+        selective: false,
+        datagrams: false,
+        message: false,
+    };
 }
 
 /// `Request::state`: no request.
@@ -80,6 +98,10 @@ pub const REQUEST_REFUSED: u8 = 3;
 /// `Request::state`: the peer is to be told that its end (`end`) has no partner any more: an acceptance
 /// that came too late (`service` 0), or a QP of ours that is gone (QPN in `service`, epoch in `end.psn`).
 pub const REQUEST_STALE: u8 = 4;
+/// `Request::state`: the peer is to be told that the host, which has it, is too late.
+pub const REQUEST_LATE: u8 = 5;
+/// `Request::state`: the host is to be told that what it has is over.
+pub const REQUEST_OVER: u8 = 6;
 
 /// A peer's request for a connection.
 #[derive(Clone, Copy)]
@@ -91,6 +113,8 @@ pub struct Request {
     /// Bytes of private data.
     pub private_len: u8,
     reason: u8,
+    /// When the host is too late with its answer.
+    pub until: u64,
     id: u32,
     service: u32,
     /// The peer's QP.
@@ -106,6 +130,7 @@ impl Request {
         peer: 0,
         private_len: 0,
         reason: 0,
+        until: 0,
         id: 0,
         service: 0,
         end: End::NONE,
@@ -117,9 +142,40 @@ impl Request {
         self.state = REQUEST_REFUSED;
         self.reason = reason as u8;
     }
+
+    /// There is nobody to be answered any more: its place is free as soon as a host that has it knows.
+    pub(crate) fn over(&mut self) {
+        let told = matches!(self.state, REQUEST_OFFERED | REQUEST_LATE | REQUEST_OVER);
+        self.state = if told { REQUEST_OVER } else { REQUEST_FREE };
+        self.peer = 0;
+    }
+
+    /// The host is to answer it.
+    pub fn waits(&self) -> bool {
+        matches!(self.state, REQUEST_NEW | REQUEST_OFFERED)
+    }
+
+    /// Says to the peer what it is to be told. False when there is no room for it now.
+    fn say(&self, peer: &mut Peer) -> bool {
+        let end = self.end;
+        if self.state == REQUEST_STALE {
+            return peer.append(&[record(REC_DREQ, 5, end.qpn), end.epoch, self.service, end.psn, REASON_PEER_CLOSE]);
+        }
+        let mut words = [0; REFUSAL_WORDS];
+        words[0] = record(REC_REJ, REFUSAL_WORDS, end.qpn);
+        words[1] = end.epoch;
+        words[2] = self.reason as u32 | (self.private_len as u32) << 24;
+        words[3..].copy_from_slice(&self.private);
+        peer.append(&words)
+    }
 }
 
 impl Qp {
+    /// Both ends have the same mode (CR-17), and what it needs: message mode is RTL's, which wants lists as datagrams.
+    pub fn suits(&self, end: &End) -> bool {
+        self.message == end.message && (!end.message || end.datagrams)
+    }
+
     /// The other end is known: adapts to it.
     pub fn meet(&mut self, end: &End, mtu: u32) {
         self.peer_qpn = end.qpn;
@@ -174,7 +230,7 @@ impl Records {
             REC_LIST => words > 3,
             REC_REQ | REC_REP => words == 15,
             REC_RTU => words == 2,
-            REC_REJ => words == 11,
+            REC_REJ => words == REFUSAL_WORDS,
             REC_DREQ => words == 5,
             REC_KEEPALIVE => words == 1,
             REC_RECALL | REC_RECALLED => words == 3,
@@ -190,14 +246,17 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         self.peers.iter().position(|peer| peer.ip == ip && ip != 0)
     }
 
-    /// The peer with this address; a new one takes a free place, or that of a peer without connections.
-    pub(crate) fn open_peer(&mut self, ip: u32) -> Option<usize> {
+    /// The peer with this address; a new one takes a free place, or that of a peer without connections, if `keep` more
+    /// of these are left.
+    pub(crate) fn open_peer(&mut self, ip: u32, keep: usize) -> Option<usize> {
         if let Some(i) = self.find_peer(ip) {
             return Some(i);
         }
-        let i = (0..PEERS)
-            .find(|&i| self.peers[i].ip == 0)
-            .or_else(|| (0..PEERS).find(|&i| !self.in_use(i) && !self.peers[i].busy()))?;
+        let idle = |i: &usize| self.peers[*i].ip == 0 || (!self.peers[*i].busy() && !self.in_use(*i));
+        let i = (0..PEERS).find(|&i| self.peers[i].ip == 0).or_else(|| (0..PEERS).find(idle))?;
+        if keep != 0 && (0..PEERS).filter(idle).nth(keep).is_none() {
+            return None;
+        }
         self.peers.get_mut(i)?.open(ip, &mut self.sh);
         Some(i)
     }
@@ -219,14 +278,43 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         self.requests.iter().position(|r| r.state == REQUEST_OFFERED && r.id == id)
     }
 
-    /// A place for a request.
-    fn new_request(&mut self, peer: usize, state: u8, end: End) -> Option<&mut Request> {
+    /// Keeps a request. False when there is no place.
+    fn keep_request(&mut self, request: Request) -> bool {
+        let Some(place) = self.requests.iter_mut().find(|r| r.state == REQUEST_FREE) else {
+            return false;
+        };
         self.sh.request_serial = self.sh.request_serial.wrapping_add(1);
-        let id = self.sh.request_serial;
         self.sh.request_work = true;
-        let place = self.requests.iter_mut().find(|r| r.state == REQUEST_FREE)?;
-        *place = Request { state, peer: peer as u8 + 1, id, end, ..Request::FREE };
-        Some(place)
+        *place = Request { id: self.sh.request_serial, ..request };
+        true
+    }
+
+    /// Tells peer `i` what `request` says at once if there is room, else later.
+    fn tell(&mut self, i: usize, request: Request) {
+        if let Some(peer) = self.peers.get_mut(i)
+            && request.say(peer)
+        {
+            self.sh.peer_work |= 1 << i;
+        } else {
+            self.keep_request(Request { peer: i as u8 + 1, ..request });
+        }
+    }
+
+    /// Requests that the host is too late for are refused.
+    pub(crate) fn request_timer<H: Hw>(&mut self, now: u64, hw: &mut H) {
+        for request in &mut self.requests {
+            self.sh.step();
+            if request.waits() && now >= request.until {
+                let offered = request.state == REQUEST_OFFERED;
+                request.private_len = 0;
+                request.refuse(REASON_BUSY);
+                if offered {
+                    request.state = REQUEST_LATE;
+                }
+                hw.count(F_REQUESTS_BUSY, 1);
+                self.sh.request_work = true;
+            }
+        }
     }
 
     /// The payload of a frame to the control QPN; `None` when it is not of whole words, or too long.
@@ -251,7 +339,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
 
     /// A credit list has come as a datagram: it counts as a record of the control connection (decision 6).
     pub(crate) fn rx_list<H: Hw>(&mut self, now: u64, slot: u32, packet: &Packet, hw: &mut H) {
-        let ours = packet.ext == LIST_QKEY && packet.more & PSN_MASK == CONTROL_QPN;
+        let ours = packet.more & PSN_MASK == CONTROL_QPN;
         let peer = self.find_peer(packet.ip).filter(|_| ours);
         let list = peer.zip(self.records(slot, packet, hw)).and_then(|(i, m)| {
             let (kind, words, qpn) = m.record(0)?;
@@ -265,7 +353,8 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         let Some((qp, sh)) = self.qp(qpn).filter(|(qp, _)| {
             // The peer knows the epoch: if it has it from a REP of ours, the RTU is on its way.
             let known = qp.state == CONNECTED || (qp.state == CONNECTING && qp.peer_qpn != 0);
-            known && qp.lists.datagrams && qp.lists.epoch == epoch && qp.peer as usize == i + 1
+            let names = qp.lists.epoch == epoch && packet.ext == list_qkey(qp.peer_epoch);
+            known && qp.lists.datagrams && names && qp.peer as usize == i + 1
         }) else {
             hw.count(F_CONTROL_BAD, 1);
             return;
@@ -295,24 +384,45 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             hw.count(F_CONTROL_BAD, 1);
             return;
         }
-        let start = third & START != 0;
-        // Somebody whom we do not know begins, or goes on with our predecessor.
-        let Some(i) = self.open_peer(packet.ip) else {
+        let known = self.find_peer(packet.ip);
+        let ends = |peer: &Peer| (peer.incarnation, peer.peer_incarnation);
+        let (ours, theirs) = known.and_then(|i| self.peers.get(i)).map_or((0, 0), ends);
+        let mut us = ours != 0 && to == ours;
+        if third & CHALLENGE != 0 {
+            self.rx_challenge(now, known.filter(|_| us && len == MESSAGE_HEADER), from, packet.psn, hw);
+            return;
+        }
+        let stranger = from != theirs;
+        let begins = third & START != 0;
+        let [name, name_us] = self.sh.challenge(packet.ip, from, ours, theirs);
+        let good = match begins {
+            true if stranger => {
+                // Who begins shows that it hears us: anybody can write somebody else's address into a frame. If we know
+                // another end of it, our own name does not show that: one that is gone may have had it.
+                let hears = to == name || to == name_us || (us && theirs == 0);
+                us |= to == name_us;
+                hears
+            }
+            true => true,
+            false => !stranger && (us || to == 0),
+        };
+        if !good {
+            if !begins {
+                hw.count(F_CONTROL_BAD, 1);
+            }
+            self.challenge(known, packet, from, if us { name_us } else { name }, hw);
+            return;
+        }
+        // Places are left for those whom this card asks.
+        let Some(i) = self.open_peer(packet.ip, PEERS / 8) else {
             hw.count(F_CONTROL_BAD, 1);
             return;
         };
         // A place of the table, so that no index below can be out of it.
         let i = i % PEERS;
         self.peers[i].heard = now;
-        if self.peers[i].resolve(packet.mac) {
+        if (us || stranger) && self.peers[i].resolve(packet.mac) {
             self.address_changed(i, hw);
-        }
-        let us = to == self.peers[i].incarnation;
-        let stranger = from != self.peers[i].peer_incarnation;
-        if !start && (stranger || (to != 0 && !us)) {
-            hw.count(F_CONTROL_BAD, 1);
-            self.misunderstood(i, now, hw);
-            return;
         }
         if stranger {
             self.peer_begins(i, from, packet.psn, us, hw);
@@ -321,7 +431,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         if !self.peers[i].expect(packet.psn) {
             return;
         }
-        // All records, or none: check their shape, and that answers have places.
+        // All records, or none: check their shape, and that answers have places or room.
         let mut at = MESSAGE_HEADER;
         let mut answers = 0;
         while at < len {
@@ -335,43 +445,75 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             at += words;
         }
         let free = self.requests.iter().filter(|r| r.state == REQUEST_FREE).count();
-        if answers > free {
-            // Not acknowledged: it comes again.
+        if answers > free && !self.peers[i].room(answers * REFUSAL_WORDS) {
+            // The peer does not take what it is told. Not acknowledged: it comes again.
             hw.count(F_TX_STARVED, 1);
             return;
         }
-        self.peers[i].taken();
+        self.peers[i].taken(us);
         hw.count(F_CONTROL_RECEIVED, 1);
         let mut at = MESSAGE_HEADER;
         while at < message.len
             && let Some((kind, words, qpn)) = message.record(at)
         {
             self.sh.step();
-            self.take_record(i, kind, words, qpn, &message, at, hw);
+            self.take_record(now, i, kind, words, qpn, &message, at, hw);
             at += words;
         }
     }
 
-    /// Peer `i` goes on with an incarnation of ours that is gone (its predecessor's talk, or ours), or as one of its own
-    /// that we do not know: it is to learn of this one. If that goes on for longer than its first message may be late,
-    /// and ours is no longer to come, neither of us will hear the other: this end begins anew. One late frame ends nothing.
-    fn misunderstood<H: Hw>(&mut self, i: usize, now: u64, hw: &mut H) {
-        let i = i % PEERS;
-        let peer = &mut self.peers[i];
-        if peer.doubt == 0 {
-            peer.doubt = now.max(1);
-        } else if now.saturating_sub(peer.doubt) >= CONTROL_DOUBT && !peer.fresh() {
-            self.drop_connections(i, Requests::Again, hw);
-            self.peers[i].renew(&mut self.sh);
+    /// Asks who says what `packet` says as `from`: it is to begin with `name`. Nothing is remembered of it, and it is no
+    /// longer than what it answers.
+    fn challenge<H: Hw>(&mut self, known: Option<usize>, packet: &Packet, from: u32, name: u32, hw: &mut H) {
+        let all = packet.mac.0 & 1 != 0 || packet.ip == 0 || packet.ip >> 28 >= 0xe;
+        if all {
+            return;
         }
-        let peer = &mut self.peers[i];
-        if !peer.busy() {
-            peer.append(&[record(REC_KEEPALIVE, 1, 0)]);
-        }
-        self.sh.peer_work |= 1 << i;
+        // Where the peer was, if anything depends on it: whoever is elsewhere now is not to learn the name.
+        let place = known.and_then(|i| self.peers.get(i).filter(|p| p.resolved && (p.busy() || self.in_use(i))));
+        let mac = place.map_or(packet.mac, |peer| peer.mac);
+        let Some(slot) = self.sh.tx_alloc_control(hw) else {
+            return;
+        };
+        let (own, port) = (self.sh.ip, 0xc000 | CONTROL_QPN as u16);
+        let template = Template::new(self.sh.mac, own, mac, packet.ip, port, CONTROL_QPN);
+        let words = [name, from, VERSION | CHALLENGE | (MESSAGE_HEADER as u32) << 16];
+        let frame = headers(&template, SEND_ONLY, false, packet.psn, None, 4 * MESSAGE_HEADER as u32);
+        write_frame(slot, &frame, &words, &mut self.sh, hw);
+        hw.tx_send(slot, frame.end, if packet.ip == own { TX_LOOPBACK } else { 0 });
+        hw.count(F_CONTROL_SENT, 1);
     }
 
-    /// Peer `i` begins its incarnation `from` with a message of PSN `psn`. `us`: it knows our incarnation.
+    /// Peer `i`, if it is one that names our end, does not know it: it answers our message `psn` with `name`.
+    ///
+    /// If we begin, we begin again with the name. Else it has forgotten us, or we have never heard each other: our end is
+    /// made anew, at once if that ends no connection, else when the peer has said nothing else for a time. One late frame
+    /// ends nothing.
+    fn rx_challenge<H: Hw>(&mut self, now: u64, i: Option<usize>, name: u32, psn: u32, hw: &mut H) {
+        let Some(i) = i else {
+            hw.count(F_CONTROL_BAD, 1);
+            return;
+        };
+        let i = i % PEERS;
+        let peer = i as u8 + 1;
+        self.peers[i].heard = now;
+        self.sh.peer_work |= 1 << i;
+        let loses =
+            |qp: &Qp| qp.peer == peer && (qp.state == CONNECTED || (qp.state == CONNECTING && qp.peer_qpn != 0));
+        match self.peers[i].challenged(now, psn, name) {
+            Challenged::Fine => return,
+            Challenged::Doubt if self.qps.iter().any(loses) => return,
+            Challenged::Doubt | Challenged::Over => (),
+        }
+        hw.log(Log::PeerRestarted(self.peers[i].ip));
+        self.drop_connections(i, Requests::Again, hw);
+        self.peers[i].renew(&mut self.sh);
+        // What is left there of our end is over as well.
+        self.peers[i].append(&[record(REC_KEEPALIVE, 1, 0)]);
+    }
+
+    /// Peer `i` begins its incarnation `from` with a message of PSN `psn`. `us`: it knows our incarnation; else it has
+    /// said the name of its challenge.
     ///
     /// Our own incarnation goes on if the peer has its first message (`us`), or nobody has, so that it still comes. Else we
     /// begin anew as well. So two cards that begin at the same time, each with an old name of the other, agree as soon as
@@ -394,12 +536,22 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
 
     /// Takes one record of peer `i`.
     #[allow(clippy::too_many_arguments)]
-    fn take_record<H: Hw>(&mut self, i: usize, kind: u32, words: usize, qpn: u32, m: &Records, at: usize, hw: &mut H) {
+    fn take_record<H: Hw>(
+        &mut self,
+        now: u64,
+        i: usize,
+        kind: u32,
+        words: usize,
+        qpn: u32,
+        m: &Records,
+        at: usize,
+        hw: &mut H,
+    ) {
         let peer = i as u8 + 1;
         let ip = self.peers.get(i).map_or(0, |peer| peer.ip);
         match kind {
             REC_KEEPALIVE => return,
-            REC_REQ => return self.take_request(i, m, at, hw),
+            REC_REQ => return self.take_request(now, i, m, at, hw),
             REC_REP => return self.take_reply(i, qpn, m, at, hw),
             REC_DREQ => return self.take_end(i, qpn, m, at, hw),
             _ => (),
@@ -422,7 +574,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             (REC_REJ, CONNECTING) => {
                 let third = m.word(at, 2);
                 let reason = match third & 0xff {
-                    REASON_NO_LISTENER => REASON_NO_LISTENER,
+                    named @ (REASON_NO_LISTENER | REASON_BUSY) => named,
                     _ => REASON_REJECTED,
                 };
                 qp.tell_peer = false;
@@ -474,7 +626,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         }
     }
 
-    /// The end that a REQ or REP describes; `None` when a field is out of range, `Some(false)`: not our mode.
+    /// The end that a REQ or REP describes; `None` when a field is out of range, `Some(false)`: a mode that there is not.
     fn end_of(m: &Records, at: usize, qpn: usize, flags: usize) -> Option<(End, bool)> {
         let mode = m.word(at, flags);
         let end = End {
@@ -484,6 +636,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             mtu: mode & 0xffff,
             selective: mode >> 16 & MODE_SELECTIVE != 0,
             datagrams: mode >> 16 & MODE_DATAGRAMS != 0,
+            message: mode >> 16 & MODE_MASK == MESSAGE,
             store: m.word(at, flags + 1) & 0xffff,
             window: match m.word(at, flags + 1) >> 16 {
                 0 => WINDOW as u8,
@@ -494,25 +647,45 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             && end.qpn > 2
             && end.qpn <= 0xffff
             && mode >> 24 <= PRIVATE_DATA as u32;
-        good.then_some((end, mode >> 16 & MODE_MASK == MODE_STREAM))
+        good.then_some((end, end.message || mode >> 16 & MODE_MASK == STREAM))
     }
 
-    fn take_request<H: Hw>(&mut self, i: usize, m: &Records, at: usize, hw: &mut H) {
+    fn take_request<H: Hw>(&mut self, now: u64, i: usize, m: &Records, at: usize, hw: &mut H) {
         let Some((end, ours)) = Self::end_of(m, at, 1, 5) else {
             hw.count(F_CONTROL_BAD, 1);
             return;
         };
         let service = m.word(at, 4);
         let listening = (1..=0xffff).contains(&service) && self.services.contains(&(service as u16));
-        if let Some(request) = self.new_request(i, REQUEST_NEW, end) {
-            request.service = service;
-            request.private_len = (m.word(at, 5) >> 24) as u8;
-            request.private = m.private(at, 7);
-            if !listening || !ours {
-                request.private_len = 0;
-                request.refuse(if listening { REASON_REJECTED } else { REASON_NO_LISTENER });
+        let (mut waiting, mut same) = (0, 0);
+        for other in self.requests.iter().filter(|r| r.waits()) {
+            self.sh.step();
+            waiting += 1;
+            same += (other.service == service) as usize;
+        }
+        let busy = waiting >= REQUESTS_OFFERED || same >= REQUEST_SHARE;
+        let mut request =
+            Request { state: REQUEST_NEW, peer: i as u8 + 1, until: now + REQUEST_TIME, service, end, ..Request::FREE };
+        match (listening, ours) {
+            (false, _) => request.refuse(REASON_NO_LISTENER),
+            (_, false) => request.refuse(REASON_REJECTED),
+            _ if busy => (),
+            _ => {
+                request.private_len = (m.word(at, 5) >> 24) as u8;
+                request.private = m.private(at, 7);
+                if self.keep_request(request) {
+                    self.sh.arm(request.until, hw);
+                    return;
+                }
+                (request.private_len, request.private) = (0, [0; 8]);
             }
         }
+        if request.state == REQUEST_NEW {
+            // No place, or not for this service: others are not to wait for those who do not answer.
+            request.refuse(REASON_BUSY);
+            hw.count(F_REQUESTS_BUSY, 1);
+        }
+        self.tell(i, request);
     }
 
     fn take_reply<H: Hw>(&mut self, i: usize, qpn: u32, m: &Records, at: usize, hw: &mut H) {
@@ -522,11 +695,16 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         };
         let (epoch, mtu, ip) = (m.word(at, 1), self.sh.mtu, self.peers[i].ip);
         let Some((qp, sh)) = self.qp(qpn).filter(|(qp, _)| {
-            qp.state == CONNECTING && qp.peer as usize == i + 1 && qp.epoch == epoch && qp.peer_qpn == 0 && ours
+            qp.state == CONNECTING
+                && qp.peer as usize == i + 1
+                && qp.epoch == epoch
+                && qp.peer_qpn == 0
+                && ours
+                && qp.suits(&end)
         }) else {
             // Too late: the peer is to forget its end.
             let end = End { psn: 0, ..end };
-            self.new_request(i, REQUEST_STALE, end);
+            self.tell(i, Request { state: REQUEST_STALE, end, ..Request::FREE });
             return;
         };
         qp.meet(&end, mtu);
@@ -557,12 +735,9 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         }
         for request in &mut self.requests {
             self.sh.step();
-            if request.peer == peer
-                && matches!(request.state, REQUEST_NEW | REQUEST_OFFERED)
-                && request.end.qpn == from
-                && request.end.epoch == from_epoch
-            {
-                *request = Request::FREE;
+            if request.peer == peer && request.waits() && request.end.qpn == from && request.end.epoch == from_epoch {
+                request.over();
+                self.sh.request_work = true;
             }
         }
     }
@@ -580,10 +755,11 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             }
             return true;
         };
+        let message = if qp.message { MESSAGE } else { STREAM };
         let mode = |mtu: u32, selective: bool, datagrams: bool, private: u8| {
             let repeat = if selective { MODE_SELECTIVE } else { 0 };
             let lists = if datagrams { MODE_DATAGRAMS } else { 0 };
-            mtu | (MODE_STREAM | repeat | lists) << 16 | (private as u32) << 24
+            mtu | (message | repeat | lists) << 16 | (private as u32) << 24
         };
         let long = |head: [u32; 7], private: &[u32; 8]| {
             let mut words = [0; 15];
@@ -649,9 +825,8 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
                 let end = End { qpn: to, epoch, psn: qp.epoch, ..End::NONE };
                 qp.todo = 0;
                 self.sh.close_work |= qp.bit();
-                if let Some(farewell) = self.new_request(p, REQUEST_STALE, end) {
-                    farewell.service = own;
-                }
+                let peer = p as u8 + 1;
+                self.keep_request(Request { state: REQUEST_STALE, peer, service: own, end, ..Request::FREE });
                 return true;
             }
             if !said {
@@ -676,46 +851,35 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             self.sh.step();
             let request = &mut self.requests[r];
             let p = (request.peer as usize).wrapping_sub(1);
+            if let REQUEST_NEW | REQUEST_OVER = request.state {
+                if hw.event_space() == 0 {
+                    self.sh.request_work = true;
+                    continue;
+                }
+                let over = request.state == REQUEST_OVER;
+                let mut event = [0; 16];
+                event[0] = if over { EV_CM_REQUEST_OVER } else { EV_CM_REQUEST };
+                event[1] = request.id;
+                event[2] = self.peers.get(p).map_or(0, |peer| peer.ip);
+                event[3] = request.service;
+                event[4] = request.end.message as u32;
+                event[5] = request.private_len as u32;
+                event[8..16].copy_from_slice(&request.private);
+                hw.event(&event);
+                request.state = if over { REQUEST_FREE } else { REQUEST_OFFERED };
+                continue;
+            }
             let Some(peer) = self.peers.get_mut(p) else {
                 continue;
             };
-            let end = request.end;
-            let done = match request.state {
-                REQUEST_NEW => {
-                    if hw.event_space() == 0 {
-                        self.sh.request_work = true;
-                        continue;
-                    }
-                    let mut event = [0; 16];
-                    event[0] = EV_CM_REQUEST;
-                    event[1] = request.id;
-                    event[2] = peer.ip;
-                    event[3] = request.service;
-                    event[5] = request.private_len as u32;
-                    event[8..16].copy_from_slice(&request.private);
-                    hw.event(&event);
-                    request.state = REQUEST_OFFERED;
-                    continue;
-                }
-                REQUEST_REFUSED => {
-                    let mut words = [0; 11];
-                    words[0] = record(REC_REJ, 11, end.qpn);
-                    words[1] = end.epoch;
-                    words[2] = request.reason as u32 | (request.private_len as u32) << 24;
-                    words[3..].copy_from_slice(&request.private);
-                    peer.append(&words)
-                }
-                REQUEST_STALE => {
-                    peer.append(&[record(REC_DREQ, 5, end.qpn), end.epoch, request.service, end.psn, REASON_PEER_CLOSE])
-                }
-                _ => continue,
-            };
-            if done {
-                *request = Request::FREE;
-                self.sh.peer_work |= 1 << p;
-            } else {
-                self.sh.request_work = true;
+            if !matches!(request.state, REQUEST_REFUSED | REQUEST_STALE | REQUEST_LATE) {
+                continue;
             }
+            if request.say(peer) {
+                request.over();
+                self.sh.peer_work |= 1 << p;
+            }
+            self.sh.request_work |= request.state != REQUEST_FREE;
         }
     }
 }
@@ -853,7 +1017,7 @@ impl Qp {
             return;
         }
         let record = self.list_record(self.lists.peer_epoch, len, &mut words);
-        let frame = self.template.datagram(CONTROL_QPN, CONTROL_QPN, LIST_QKEY, 4 * record.len() as u32);
+        let frame = self.template.datagram(CONTROL_QPN, CONTROL_QPN, list_qkey(self.epoch), 4 * record.len() as u32);
         write_frame(slot, &frame, record, sh, hw);
         hw.tx_send(slot, frame.end, if self.loopback { TX_LOOPBACK } else { 0 });
         hw.count(F_LIST_DATAGRAMS, 1);

@@ -11,15 +11,16 @@ use crate::qp::{
 };
 use crate::rc::{Psn, Window};
 use berth_abi::card::{FIRST_QPN, MAX_LIST, NUM_CQS, NUM_UARS};
-use berth_abi::counters::F_BAD_COMMAND;
+use berth_abi::counters::{F_BAD_COMMAND, F_REQUESTS_BUSY};
 use berth_abi::cpu::{CRD_BUILDER, CRD_COUNT, CRD_RESET};
 use berth_abi::ring::{
     CMD_CM_ACCEPT, CMD_CM_CONNECT, CMD_CM_DISCONNECT, CMD_CM_LISTEN, CMD_CM_REJECT, CMD_CM_UNLISTEN, CMD_CQ_CREATE,
     CMD_CQ_DESTROY, CMD_CRASH, CMD_NET_CONFIG, CMD_PRESSURE, CMD_QP_CREATE, CMD_QP_DESTROY, CMD_QP_QUERY,
-    CMD_RANGE_REVOKED, PRIVATE_DATA, QpCreate,
+    CMD_RANGE_REVOKED, MODE_MESSAGE, PRIVATE_DATA, QpCreate, TRIGGER_ADAPTIVE,
 };
 use berth_abi::status::{
-    CMD_BUSY, CMD_FULL, CMD_INVALID, CMD_NOT_FOUND, CMD_OK, CMD_UNKNOWN, REASON_LOCAL_CLOSE, REASON_REJECTED,
+    CMD_BUSY, CMD_FULL, CMD_INVALID, CMD_NOT_FOUND, CMD_OK, CMD_UNKNOWN, REASON_BUSY, REASON_LOCAL_CLOSE,
+    REASON_REJECTED,
 };
 use core::mem::offset_of;
 
@@ -32,10 +33,9 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
     /// A command (`CMD_*` from `CMD_FIRST_FW` on) of the driver.
     pub fn command<H: Hw>(&mut self, now: u64, words: &[u32; 16], hw: &mut H) {
         self.sh.begin(Self::COMMAND_STEPS);
-        self.sh.stir(now as u32);
         let w = words;
         let answer = match w[0] & 0xff {
-            CMD_NET_CONFIG => self.net_config(w, hw),
+            CMD_NET_CONFIG => self.net_config(now, w, hw),
             CMD_CQ_CREATE => self.cq_create(w, hw),
             CMD_CQ_DESTROY => self.cq_destroy(w, hw),
             CMD_QP_CREATE => self.qp_create(w, hw),
@@ -47,7 +47,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             CMD_CM_UNLISTEN => self.listen(w[2], false),
             CMD_CM_CONNECT => self.connect(w),
             CMD_CM_ACCEPT => self.accept(w),
-            CMD_CM_REJECT => self.reject(w),
+            CMD_CM_REJECT => self.reject(w, hw),
             CMD_CM_DISCONNECT => self.disconnect(w, hw),
             CMD_RANGE_REVOKED => {
                 let wide = |i: usize| w[i] as u64 | (w[i + 1] as u64) << 32;
@@ -82,7 +82,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         self.sh.answer(w[1], answer, &[], hw);
     }
 
-    fn net_config<H: Hw>(&mut self, w: &[u32; 16], hw: &mut H) -> u32 {
+    fn net_config<H: Hw>(&mut self, now: u64, w: &[u32; 16], hw: &mut H) -> u32 {
         let [a, b, c, d] = w[3].to_be_bytes();
         let mac = Mac::new([a, b, c, d, (w[4] >> 8) as u8, w[4] as u8]);
         let ip = w[2];
@@ -103,8 +103,11 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             peer.deadline = 0;
         }
         (self.sh.ip, self.sh.mac, self.sh.mtu) = (ip, mac, w[5]);
-        for word in [ip, w[3], w[6], w[7]] {
-            self.sh.stir(word);
+        // The host's key; without one, what a restarted card at least hardly repeats.
+        let wide = |i: usize| w[i] as u64 | (w[i + 1] as u64) << 32;
+        for value in [wide(8), wide(10), wide(6), wide(2), now] {
+            self.sh.step();
+            self.sh.stir(value);
         }
         hw.log(Log::NetConfig(ip, w[5]));
         CMD_OK
@@ -140,7 +143,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         let qpn = w[body(offset_of!(QpCreate, qpn))];
         let [asid, uar, log2_sq, log2_rq] = w[body(offset_of!(QpCreate, asid))].to_le_bytes();
         let cqns = w[body(offset_of!(QpCreate, send_cqn))];
-        let [trigger, index, max_list, reserved] = w[body(offset_of!(QpCreate, trigger))].to_le_bytes();
+        let [trigger, index, max_list, mode] = w[body(offset_of!(QpCreate, trigger))].to_le_bytes();
         let block = w[body(offset_of!(QpCreate, block))];
         let wide = |offset: usize| w[body(offset)] as u64 | (w[body(offset) + 1] as u64) << 32;
         let sq_base = wide(offset_of!(QpCreate, sq_base));
@@ -157,9 +160,9 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             || log2_rq > 8
             || !cq(cqns & 0xffff)
             || !cq(cqns >> 16)
-            || trigger > 2
+            || trigger > TRIGGER_ADAPTIVE
             || max_list as u32 > MAX_LIST
-            || reserved != 0
+            || mode > MODE_MESSAGE
             || block & 0xfff != 0
             || block > 1 << 20
             || (sq_base | rq_base) & 127 != 0
@@ -185,6 +188,11 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         (qp.sq_base, qp.rq_base) = (sq_base, rq_base);
         qp.timeout = if timeout == 0 { TIMEOUT } else { timeout };
         qp.retries = if retries == 0 { RETRIES } else { retries };
+        qp.message = mode == MODE_MESSAGE;
+        if qp.message && !(self.sh.datagrams && qp.fast_able(hw)) {
+            *qp = Qp::FREE;
+            return CMD_INVALID;
+        }
         hw.credit(CRD_RESET, qpn, qp.max_list.min(GRANTS as u32), qp.trigger);
         hw.doorbell_config(qpn, 1 << 31 | uar as u32);
         CMD_OK
@@ -239,7 +247,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             Some((qp, _)) if qp.state != CREATED || qp.destroying => return CMD_BUSY,
             Some(_) => (),
         }
-        let Some(peer) = self.open_peer(w[3]) else {
+        let Some(peer) = self.open_peer(w[3], 0) else {
             return CMD_FULL;
         };
         let Some((qp, sh)) = self.qp(w[2]) else {
@@ -267,6 +275,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         match self.qp(w[3]) {
             None => return CMD_NOT_FOUND,
             Some((qp, _)) if qp.state != CREATED || qp.destroying => return CMD_BUSY,
+            Some((qp, _)) if !qp.suits(&request.end) => return CMD_INVALID,
             Some(_) => (),
         }
         let Some((qp, sh)) = self.qp(w[3]) else {
@@ -287,7 +296,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         CMD_OK
     }
 
-    fn reject(&mut self, w: &[u32; 16]) -> u32 {
+    fn reject<H: Hw>(&mut self, w: &[u32; 16], hw: &mut H) -> u32 {
         let private = w[5] as usize;
         if private > PRIVATE_DATA {
             return CMD_INVALID;
@@ -298,7 +307,8 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         let request = &mut self.requests[r];
         request.private_len = private as u8;
         request.private.copy_from_slice(&w[8..16]);
-        request.refuse(REASON_REJECTED);
+        request.refuse(if w[3] == REASON_BUSY { REASON_BUSY } else { REASON_REJECTED });
+        hw.count(F_REQUESTS_BUSY, (w[3] == REASON_BUSY) as u32);
         self.sh.request_work = true;
         CMD_OK
     }

@@ -7,7 +7,8 @@ use crate::headers::{
 };
 use crate::hw::{Hw, TX_LOOPBACK, TX_NO_ICRC};
 use crate::limits::{
-    ARP_TRIES, CONTROL_RETRIES, CONTROL_TIMEOUT, CONTROL_WINDOW, CONTROL_WORDS, KEEPALIVE, MAX_BACKOFF, PROBES,
+    ARP_TRIES, CONTROL_DOUBT, CONTROL_RETRIES, CONTROL_TIMEOUT, CONTROL_WINDOW, CONTROL_WORDS, KEEPALIVE, MAX_BACKOFF,
+    PROBES,
 };
 use crate::shared::Shared;
 use berth_abi::card::{CONTROL_QPN, TX_SLOTS};
@@ -15,10 +16,13 @@ use berth_abi::counters::{F_BAD_ACK, F_CONTROL_RETRANSMITTED, F_CONTROL_SENT};
 
 /// Words before the records of a control message.
 pub const MESSAGE_HEADER: usize = 3;
-/// Version of the control messages, in bits 7:0 of a message's third word.
-pub const VERSION: u32 = 1;
+/// Version of the control messages, in bits 7:0 of a message's third word: who speaks another one is not understood.
+pub const VERSION: u32 = 2;
 /// Bit of a message's third word: the first message of an incarnation.
 pub const START: u32 = 1 << 8;
+/// Bit of a message's third word: not a message, but an answer to one of an end that we do not know. It has the PSN of
+/// that message and no records; word 0 is the name that the end is to begin with ([`Shared::challenge`]).
+pub const CHALLENGE: u32 = 1 << 9;
 
 /// Record type: a credit list. Body: epoch, first number, sizes.
 pub const REC_LIST: u32 = 1;
@@ -42,6 +46,12 @@ pub const REC_RECALLED: u32 = 10;
 /// First word of a record: type, words of the record, QPN that it is for.
 pub const fn record(kind: u32, words: usize, qpn: u32) -> u32 {
     kind | (words as u32) << 8 | qpn << 16
+}
+
+/// Headers of a packet of the control connection.
+#[inline(never)]
+pub fn headers(template: &Template, opcode: u8, ack_request: bool, psn: u32, ext: Option<u32>, len: u32) -> Frame {
+    template.packet(opcode, false, ack_request, psn, ext, len)
 }
 
 /// Writes headers and a payload of at most `CONTROL_WORDS` words, which begins in the middle of a word, into transmit
@@ -79,6 +89,17 @@ pub enum Due {
     Probe,
     /// The peer does not answer.
     Lost,
+}
+
+/// What a challenge means to the end that it came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Challenged {
+    /// It is answered, or old.
+    Fine,
+    /// The peer may have forgotten this end.
+    Doubt,
+    /// The peer has forgotten this end: it has said nothing else for [`CONTROL_DOUBT`].
+    Over,
 }
 
 /// One peer. All-zero when free.
@@ -119,8 +140,10 @@ pub struct Peer {
     pub deadline: u64,
     /// When something last came from it.
     pub heard: u64,
-    /// Since when it only says what is not for this incarnation, or not from the one that we know; 0: it does not.
-    pub doubt: u64,
+    /// Since when it only says that it does not know this end; 0: it does not say so.
+    doubt: u64,
+    /// Name that its challenge wants our first message to say; 0: none.
+    echo: u32,
     messages: [Message; CONTROL_WINDOW],
 }
 
@@ -146,6 +169,7 @@ impl Peer {
         deadline: 0,
         heard: 0,
         doubt: 0,
+        echo: 0,
         messages: [Message { len: 0, words: [0; CONTROL_WORDS] }; CONTROL_WINDOW],
     };
 
@@ -174,6 +198,7 @@ impl Peer {
         self.tries = 0;
         self.deadline = 0;
         self.doubt = 0;
+        self.echo = 0;
     }
 
     /// Messages that are not acknowledged.
@@ -249,7 +274,7 @@ impl Peer {
             };
             self.ack_due = false;
             self.nak_due = false;
-            let frame = self.template(sh).packet(ACKNOWLEDGE, false, false, psn, Some(syndrome << 24), 0);
+            let frame = headers(&self.template(sh), ACKNOWLEDGE, false, psn, Some(syndrome << 24), 0);
             hw.tx_write(slot, 0, &frame.words);
             hw.tx_send(slot, frame.end, self.flags());
         }
@@ -285,23 +310,50 @@ impl Peer {
         let message = &mut self.messages[Self::place(psn)];
         let len = (message.len as usize).min(CONTROL_WORDS);
         message.words[0] = self.incarnation;
-        message.words[1] = self.peer_incarnation;
+        message.words[1] = match self.echo {
+            echo if start != 0 && echo != 0 => echo,
+            _ => self.peer_incarnation,
+        };
         message.words[2] = VERSION | start | (len as u32) << 16;
-        let frame = template.packet(SEND_ONLY, false, true, psn, None, 4 * len as u32);
+        let frame = headers(&template, SEND_ONLY, true, psn, None, 4 * len as u32);
         write_frame(slot, &frame, message.words.get(..len).unwrap_or_default(), sh, hw);
         hw.tx_send(slot, frame.end, self.flags());
         hw.count(F_CONTROL_SENT, 1);
     }
 
-    /// An AETH for `psn` has come.
-    pub fn acknowledge<H: Hw>(&mut self, now: u64, psn: u32, syndrome: u32, hw: &mut H) {
+    /// The peer does not know this end: `name` is its answer to our message `psn`. Only who has seen that message gives
+    /// such an answer.
+    pub fn challenged(&mut self, now: u64, psn: u32, name: u32) -> Challenged {
+        if psn_sub(psn, self.una) >= psn_sub(self.max, self.una) {
+            // The message has been acknowledged since.
+            return Challenged::Fine;
+        }
+        if self.fresh() {
+            // We begin, and are to show that we hear the peer.
+            if psn == self.start && self.echo != name {
+                self.echo = name;
+                self.next = self.una;
+            }
+            return Challenged::Fine;
+        }
+        if self.doubt == 0 {
+            self.doubt = now.max(1);
+        }
+        match now.saturating_sub(self.doubt) >= CONTROL_DOUBT {
+            true => Challenged::Over,
+            false => Challenged::Doubt,
+        }
+    }
+
+    /// An AETH for `psn` has come. False when it is for nothing that was sent.
+    pub fn acknowledge<H: Hw>(&mut self, now: u64, psn: u32, syndrome: u32, hw: &mut H) -> bool {
         let nak = syndrome == NAK_SEQUENCE;
         let upto = if nak { psn } else { psn_add(psn, 1) };
         if psn_sub(upto, self.una) > psn_sub(self.max, self.una) || (syndrome >> 5 != 0 && !nak) {
             if psn_sub(upto, self.una) < 1 << 23 {
                 hw.count(F_BAD_ACK, 1);
             }
-            return;
+            return false;
         }
         let progress = upto != self.una;
         // What was acknowledged need not be sent again.
@@ -311,6 +363,7 @@ impl Peer {
         self.una = upto;
         if progress {
             self.tries = 0;
+            self.doubt = 0;
             self.deadline = match self.una != self.next {
                 true => now + CONTROL_TIMEOUT,
                 false => now + KEEPALIVE,
@@ -319,6 +372,7 @@ impl Peer {
         if nak && self.una != self.max {
             self.next = self.una;
         }
+        true
     }
 
     /// Looks at the deadline. `users`: QPs or requests live from this peer; `connected`: QPs are connected to it.
@@ -409,10 +463,12 @@ impl Peer {
         false
     }
 
-    /// The expected message has been taken.
-    pub fn taken(&mut self) {
+    /// The expected message has been taken. `us`: it was for this end by name.
+    pub fn taken(&mut self, us: bool) {
         self.expected = psn_add(self.expected, 1);
-        self.doubt = 0;
+        if us {
+            self.doubt = 0;
+        }
         self.ack_due = true;
         self.nak_sent = false;
     }
@@ -422,6 +478,7 @@ impl Peer {
         self.peer_incarnation = incarnation;
         self.expected = psn;
         self.doubt = 0;
+        self.echo = 0;
         self.nak_sent = false;
     }
 }

@@ -62,11 +62,11 @@ pub enum Trigger {
 }
 
 impl Trigger {
-    /// Decodes `CRD_RESET`'s second argument; an unknown kind counts as "first".
+    /// Decodes `CRD_RESET`'s second argument; "adaptive" is "in between" where nothing bounds what is pinned.
     pub const fn from_arg(arg: u32) -> Self {
         match arg & 3 {
             1 => Self::Last,
-            2 => Self::Between((arg >> 8) as u8),
+            2 | 3 => Self::Between((arg >> 8) as u8),
             _ => Self::First,
         }
     }

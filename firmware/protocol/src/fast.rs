@@ -4,18 +4,18 @@
 
 use crate::card::Card;
 use crate::control::Peer;
-use crate::headers::{LIST_QKEY, Mac};
+use crate::headers::{Mac, list_qkey};
 use crate::hw::{FAST_RECEIVES, FAST_SENDS, Hw, Log};
 use crate::limits::{
-    FAST_ACK_EVERY, FAST_AHEAD, FAST_BLOCKS, FAST_FEW, FAST_POLL, FAST_POLL_DOUBLED, FAST_WINDOW, LIST_AGAIN,
-    MAX_BACKOFF, REORDER,
+    FAST_ACK_EVERY, FAST_AHEAD, FAST_BLOCKS, FAST_FEW, FAST_PINNED, FAST_PINNED_MOST, FAST_POLL, FAST_POLL_DOUBLED,
+    FAST_WINDOW, LIST_AGAIN, MAX_BACKOFF, REORDER,
 };
 use crate::qp::{CONNECTED, CONNECTING, CREATED, Qp, RECALL_NONE, RECALL_OUT, TODO_RECALL, TODO_RECALLED};
 use crate::requester::backoff;
 use crate::shared::Shared;
 use berth_abi::card::FIRST_QPN;
-use berth_abi::counters::{F_BAD_ACK, F_BAD_INDEX, F_FAST_EVENTS, F_LIST_REFUSED, F_NO_CREDIT, F_RECALLED, F_TIMEOUTS};
-use berth_abi::cpu::{LIST_GAP, LIST_OK, LIST_REPEAT};
+use berth_abi::counters::{F_BAD_INDEX, F_FAST_EVENTS, F_NO_CREDIT, F_RECALLED, F_TIMEOUTS};
+use berth_abi::cpu::{LIST_OK, LIST_REPEAT};
 use berth_abi::status::{
     REASON_BAD_INDEX, REASON_PEER_LOST, REASON_PROTOCOL, REASON_QUEUE_READ, REASON_SEND_FAILED, REASON_WITHDRAWN,
     WC_FLUSHED, WC_OK, WC_REMOTE_ERROR, WC_RETRY_EXCEEDED,
@@ -115,6 +115,8 @@ mod rx {
     pub const OWN_IP: u32 = 16;
     /// Own MAC address, 2 words.
     pub const OWN_MAC: u32 = 17;
+    /// Bound of granted memory, see `fast_pinned`.
+    pub const PINNED: u32 = 19;
     /// Range for `REVOKE`, 4 words: start, end (new).
     pub const RANGE: u32 = 20;
     /// Read: what the QP holds (`BUSY` …) (new).
@@ -168,9 +170,7 @@ const EVENT_TIMEOUT: u32 = 1;
 const EVENT_NAK: u32 = 2;
 /// Event: an RNR; the row has halted.
 const EVENT_RNR: u32 = 3;
-/// Event: an acknowledgement that cannot be.
-const EVENT_BAD_ACK: u32 = 4;
-/// Event: a list was refused: `LIST_*`.
+/// Event: a list breaks the protocol: `LIST_*`.
 const EVENT_LIST: u32 = 5;
 /// Event: a send is malformed: `WC_*`. Nothing is sent any more.
 const EVENT_BAD_WQE: u32 = 6;
@@ -224,6 +224,30 @@ pub struct Fast {
 impl Fast {
     /// Not RTL's.
     pub const NONE: Self = Self { on: false, window: 0, due: Due::Nothing, una: 0, revoking: false, looks: 0 };
+}
+
+/// log2 of the block size that RTL takes for one of `block` bytes: of a page to 1 MiB.
+const fn log2_block(block: u32) -> u32 {
+    let log2 = 31_u32.saturating_sub(block.leading_zeros());
+    if log2 < 12 {
+        12
+    } else if log2 > 20 {
+        20
+    } else {
+        log2
+    }
+}
+
+/// Blocks of `block` bytes that RTL asks for ahead of what has left, of those that credits cover (PC-2).
+pub const fn fast_ahead(block: u32) -> u32 {
+    let ahead = (FAST_AHEAD >> log2_block(block)) + 2;
+    if ahead < FAST_BLOCKS { ahead } else { FAST_BLOCKS }
+}
+
+/// Bound of granted receives, as word 19 of a row of the receiving half has it: pages in any case, and most pages that RTL
+/// adds for round trip and services as it measures them (PC-1, PC-3).
+pub const fn fast_pinned(block: u32) -> u32 {
+    (FAST_PINNED_MOST >> 12) << 16 | FAST_PINNED << (log2_block(block) - 12)
 }
 
 /// A MAC address as the receiving half takes it: last four bytes, first two; big-endian numbers.
@@ -281,18 +305,17 @@ impl Qp {
         let log2 = |mask: u16| mask.count_ones();
         self.fast_template(sh, hw);
         let window = (self.fast.window as u32).min(FAST_WINDOW);
-        let mode = REORDER << 16 | window << 8 | (self.loopback as u32) << 6 | selective << 5 | self.log2_mtu as u32;
-        let block = 31_u32.saturating_sub(self.block.leading_zeros()).clamp(12, 20);
-        let ahead = ((FAST_AHEAD >> block) + 2).min(FAST_BLOCKS);
+        let (loopback, message) = (self.loopback as u32, self.message as u32);
+        let mode = REORDER << 16 | window << 8 | loopback << 6 | selective << 5 | message << 4 | self.log2_mtu as u32;
         let sends = [
             self.sq_base as u32,
             (self.sq_base >> 32) as u32,
             (self.send_cqn as u32) << 16 | asid << 8 | log2(self.sq_mask),
             mode,
             (self.timeout / UNIT).max(1),
-            ahead << 8 | block,
+            fast_ahead(self.block) << 8 | log2_block(self.block),
             una,
-            LIST_QKEY,
+            list_qkey(self.epoch),
         ];
         const _: () = assert!(tx::QUEUE == tx::BASE + 2 && tx::MODE == tx::QUEUE + 1 && tx::TIMEOUT == tx::MODE + 1);
         const _: () = assert!(tx::BLOCKS == tx::TIMEOUT + 1 && tx::PSN == tx::BLOCKS + 1 && tx::QKEY == tx::PSN + 1);
@@ -316,6 +339,7 @@ impl Qp {
         const _: () = assert!(rx::AGAIN == rx::LISTS + 1 && rx::PI == rx::AGAIN + 1);
         const _: () = assert!(LIST_AGAIN / (UNIT as u64) < 1 << 16);
         self.fast_words(FAST_RECEIVES, rx::PSN, &receives, sh, hw);
+        self.fast_receive(rx::PINNED, fast_pinned(self.block), hw);
         self.fast_receive(rx::COMMAND, rx::START, hw);
 
         self.fast = Fast { on: true, una, ..self.fast };
@@ -335,14 +359,14 @@ impl Qp {
     fn fast_peer<H: Hw>(&self, peer: &Peer, sh: &mut Shared, hw: &mut H) {
         let [mac, mac_top] = mac_words(peer.mac);
         let words = [
-            self.log2_mtu as u32 | (self.selective as u32) << 4 | FAST_ACK_EVERY << 16,
+            self.log2_mtu as u32 | (self.selective as u32) << 4 | (self.message as u32) << 6 | FAST_ACK_EVERY << 16,
             peer.ip,
             mac,
             mac_top,
             self.asid as u32 | (self.recv_cqn as u32) << 8,
             self.lists.epoch,
             self.lists.peer_epoch,
-            LIST_QKEY,
+            list_qkey(self.peer_epoch),
         ];
         const _: () = assert!(rx::IP == rx::MODE + 1 && rx::MAC == rx::IP + 1 && rx::ASID == rx::MAC + 2);
         const _: () =
@@ -567,11 +591,8 @@ impl Qp {
             EVENT_NAK => self.fail(REASON_SEND_FAILED, WC_REMOTE_ERROR, sh, hw),
             // No Berth card sends one.
             EVENT_RNR => self.fail(REASON_PROTOCOL, WC_FLUSHED, sh, hw),
-            EVENT_BAD_ACK => hw.count(F_BAD_ACK, 1),
             EVENT_LIST => match arg & 0xff {
                 LIST_OK | LIST_REPEAT => (),
-                // It comes again when the one before it is there.
-                LIST_GAP => hw.count(F_LIST_REFUSED, 1),
                 refused => self.refuse_list(refused, sh, hw),
             },
             EVENT_BAD_WQE => self.fast_failure(now, status, sh, hw),

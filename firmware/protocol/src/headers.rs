@@ -11,7 +11,7 @@ use crate::rc::Placement;
 use crate::wire::berth::Sack;
 use berth_abi::counters::{F_BAD_HEADER, F_NOT_FOR_US};
 
-pub use crate::wire::berth::{LIST_QKEY, SELECTIVE_ACKNOWLEDGE};
+pub use crate::wire::berth::{SELECTIVE_ACKNOWLEDGE, list_qkey};
 
 /// UDP port of RoCEv2.
 pub const UDP_PORT: u16 = 4791;
@@ -47,6 +47,8 @@ pub const UD_SEND_ONLY: u8 = 0x64;
 pub const ACK: u32 = 0x1f;
 /// AETH syndrome: NAK, PSN sequence error.
 pub const NAK_SEQUENCE: u32 = 0x60;
+/// AETH syndrome: NAK, invalid request (IBTA 9.7.5.2.8).
+pub const NAK_INVALID: u32 = 0x61;
 /// AETH syndrome: NAK, remote operational error.
 pub const NAK_OPERATION: u32 = 0x63;
 

@@ -142,8 +142,8 @@ impl<const N: usize> Keys<N> {
 
     /// A secret that the place has not had last, and that makes no key 0.
     fn secret(old: u32, entropy: u32) -> u32 {
-        let secret = entropy & ((1 << SECRET_BITS) - 1);
-        match secret == old || secret == 0 {
+        let secret = (entropy & ((1 << SECRET_BITS) - 1)).max(1);
+        match secret == old {
             true => (secret ^ 0x80_0000) | 1,
             false => secret,
         }

@@ -30,6 +30,7 @@ pub mod grow;
 pub mod headers;
 pub mod hw;
 pub mod indicate;
+pub mod keyed;
 pub mod keys;
 pub mod limits;
 #[cfg(feature = "model")]

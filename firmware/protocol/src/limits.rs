@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Sizes and times of the firmware. They decide how much RAM a QP takes (about 5 KiB).
 
+use berth_abi::card::CM_REQUESTS;
+
 /// Send WQEs of one QP that are snapshotted at a time.
 pub const SEND_WQES: usize = 16;
 /// Virtual contexts (SGEs) of those.
@@ -13,8 +15,14 @@ pub const BLOCKS: usize = 16;
 pub const GRANTS: usize = 32;
 /// SGEs of those.
 pub const RECV_SGES: usize = 64;
-/// Requests for a connection that wait for an answer.
+/// Places for requests for a connection that wait for an answer, and for answers that wait for room.
 pub const REQUESTS: usize = 16;
+/// Requests that wait for the host's answer at a time: places are left for answers.
+pub const REQUESTS_OFFERED: usize = CM_REQUESTS as usize;
+/// Of those the ones for one service.
+pub const REQUEST_SHARE: usize = 4;
+/// Time for which a request waits for the host's answer (cycles, 10 s).
+pub const REQUEST_TIME: u64 = 2_500_000_000;
 /// Service ids that are listened to.
 pub const SERVICES: usize = 64;
 /// Translation requests under way, all QPs (the engine takes 500).
@@ -32,7 +40,7 @@ pub const BURST: u32 = 4;
 /// Packets that the receiver places before it acknowledges without being asked.
 pub const ACK_EVERY: u32 = 4;
 /// Packets that RTL has unacknowledged, and takes ahead of a missing one.
-pub const FAST_WINDOW: u32 = 255;
+pub const FAST_WINDOW: u32 = berth_abi::card::FAST_PLACES - 1;
 /// Packets that RTL places before it acknowledges without being asked. Firmware's own sender asks for it in time.
 pub const FAST_ACK_EVERY: u32 = 8;
 /// Longest credit list of RTL: what one control message takes behind its header of three words.
@@ -40,9 +48,14 @@ pub const FAST_LIST: u32 = CONTROL_WORDS as u32 - 3;
 /// New credits that a later list of RTL waits for more than, unless at most so many are out: else receives that are posted
 /// one by one make a list each.
 pub const FAST_FEW: u32 = 24;
-/// Bytes that leave during a page service, at most: RTL asks for so many, and two blocks more, ahead of what has left.
-/// 40 µs of a wire of 100 Gbit/s, or 12,500 cycles at 42 bytes.
-pub const FAST_AHEAD: u32 = 512 * 1024;
+/// Bytes that leave during a page service, at most: RTL asks for so many, and two blocks more, ahead of what has left,
+/// if credits cover them. 50 µs of a wire of 168 Gbit/s, or 12,500 cycles at 84 bytes.
+pub const FAST_AHEAD: u32 = 1024 * 1024;
+/// Blocks of receives that RTL may have granted beyond what the wire carries in a round trip and both ends' page
+/// services, which it measures.
+pub const FAST_PINNED: u32 = 3;
+/// Bytes that this may add at most: of 512 bits in a round trip of 20,000 cycles with services of 20,000.
+pub const FAST_PINNED_MOST: u32 = 4 * 1024 * 1024;
 /// Blocks ahead at most.
 pub const FAST_BLOCKS: u32 = 16;
 /// Time between two looks at a row that RTL has and that is to come to rest (cycles).
@@ -61,8 +74,8 @@ pub const CONTROL_TIMEOUT: u64 = 1_000_000;
 pub const CONTROL_RETRIES: u8 = 8;
 /// Retries of a control message, the last ones, with which the data connections ask as well whether the peer lives.
 pub const PROBES: u8 = 3;
-/// Time for which a peer speaks to another incarnation of this card, or as one that the card does not know, before this
-/// end begins anew: its first message, if it is still to come, has come by then (cycles, 16 ms).
+/// Time for which a peer with connections says that it does not know this end before this end begins anew: what was only
+/// late has been cleared up by then (cycles, 16 ms).
 pub const CONTROL_DOUBT: u64 = 4 * CONTROL_TIMEOUT;
 /// Time after which a credit list that goes as a datagram is told again for want of its proof (CR-11), doubled with
 /// each repeat (cycles, 4 ms).

@@ -827,9 +827,9 @@ impl World {
 
     fn name(&mut self, i: usize, mtu: u32) {
         let ip = self.nodes[i].ip;
-        let guid = self.rng.draw() as u32;
         let mut w = [0; 16];
-        (w[0], w[2], w[3], w[4], w[5], w[6]) = (CMD_NET_CONFIG, ip, 0x0200_0000, i as u32 + 1, mtu, guid);
+        (w[0], w[2], w[3], w[4], w[5]) = (CMD_NET_CONFIG, ip, 0x0200_0000, i as u32 + 1, mtu);
+        w[8..12].fill_with(|| self.rng.draw() as u32);
         assert_eq!(self.command(i, w)[2], CMD_OK);
         w[0] = CMD_CQ_CREATE;
         for cqn in 0..2 {

@@ -472,6 +472,8 @@ pub struct Qp {
     pub tell_peer: bool,
     /// Selective repeat, as both ends have offered (decision 23).
     pub selective: bool,
+    /// Message mode (CR-17).
+    pub message: bool,
     /// `EVENT_*` for the host.
     pub events: u8,
     /// `TODO_*` for the peer.
@@ -541,6 +543,7 @@ impl Qp {
         destroying: false,
         tell_peer: false,
         selective: false,
+        message: false,
         events: 0,
         todo: 0,
         cookie: 0,

@@ -4,8 +4,8 @@
 
 use crate::bound::Bound;
 use crate::headers::{
-    ACK, ACKNOWLEDGE, HEADER_WORDS, NAK_OPERATION, NAK_SEQUENCE, PLACEMENT, PSN_MASK, Packet, SEND_FIRST,
-    SEND_LAST_IMM, SEND_MIDDLE, SEND_ONLY_IMM, psn_add, psn_sub,
+    ACK, ACKNOWLEDGE, HEADER_WORDS, NAK_INVALID, NAK_OPERATION, NAK_SEQUENCE, PLACEMENT, PSN_MASK, Packet,
+    SELECTIVE_ACKNOWLEDGE, SEND_FIRST, SEND_LAST_IMM, SEND_MIDDLE, SEND_ONLY_IMM, psn_add, psn_sub,
 };
 use crate::hw::{Hw, TX_LOOPBACK};
 use crate::limits::{ACK_EVERY, GRANTS};
@@ -23,6 +23,16 @@ use berth_abi::cpu::{CRD_BUILDER, CRD_LANDED};
 use berth_abi::status::{REASON_PROTOCOL, REASON_WITHDRAWN, WC_FLUSHED, WC_WITHDRAWN};
 
 impl Qp {
+    /// The packet's PSN is near to what this end sends or expects: something that is old, or a guess, hardly is.
+    pub fn plausible(&self, p: &Packet) -> bool {
+        const NEAR: u32 = 64;
+        let at = match p.opcode {
+            ACKNOWLEDGE | SELECTIVE_ACKNOWLEDGE => self.sq.window.una().get(),
+            _ => self.rq.psn,
+        };
+        psn_sub(p.psn.wrapping_add(NEAR), at) < 2 * NEAR
+    }
+
     /// A data packet from the peer lies in receive slot `slot`. The slot is freed here, or when its bytes are placed.
     pub fn data<H: Hw>(&mut self, p: &Packet, slot: u32, sh: &mut Shared, hw: &mut H) {
         if !self.accept(p, slot, sh, hw) {
@@ -80,13 +90,20 @@ impl Qp {
             hw.count(F_BAD_HEADER, 1);
             return false;
         };
-        if (!ahead && first == rq.in_piece) || first != (index == 0) {
-            hw.count(F_BAD_OPCODE, 1);
-            return false;
-        }
         let len = p.len.saturating_sub(header);
-        if len == 0 || len > mtu || (!last && len != mtu) || (!ahead && !first && index != rq.index) {
-            hw.count(F_BAD_HEADER, 1);
+        let malformed = if (!ahead && first == rq.in_piece) || first != (index == 0) {
+            Some(F_BAD_OPCODE)
+        } else if len == 0 || len > mtu || (!last && len != mtu) || (!ahead && !first && index != rq.index) {
+            Some(F_BAD_HEADER)
+        } else {
+            None
+        };
+        if let Some(counter) = malformed {
+            hw.count(counter, 1);
+            // The next packet would be the same if it came again; another one's turn has not come.
+            if !ahead {
+                self.refuse(NAK_INVALID, REASON_PROTOCOL, sh, hw);
+            }
             return false;
         }
         if !ahead {
@@ -114,12 +131,12 @@ impl Qp {
             }
             // More than the credit: the peer does not keep to the credits.
             hw.count(F_NO_CREDIT, 1);
-            self.refuse(REASON_PROTOCOL, sh, hw);
+            self.refuse(NAK_INVALID, REASON_PROTOCOL, sh, hw);
             return false;
         }
         if grant.withdrawn {
             if !ahead {
-                self.refuse(REASON_WITHDRAWN, sh, hw);
+                self.refuse(NAK_OPERATION, REASON_WITHDRAWN, sh, hw);
             }
             return false;
         }
@@ -216,7 +233,7 @@ impl Qp {
             let rq = &mut self.rq;
             if !whole || rq.grants.at(rq.land.wrapping_sub(1)).credit as u8 != record.credit {
                 hw.count(F_BAD_OPCODE, 1);
-                self.refuse(REASON_PROTOCOL, sh, hw);
+                self.refuse(NAK_INVALID, REASON_PROTOCOL, sh, hw);
                 return;
             }
             rq.in_piece = record.flags & RECORD_LAST == 0;
@@ -229,7 +246,7 @@ impl Qp {
     fn land<H: Hw>(&mut self, sh: &mut Shared, hw: &mut H) -> bool {
         if hw.credit(CRD_LANDED, self.qpn(), 0, 0) != 0 {
             hw.count(F_NO_CREDIT, 1);
-            self.refuse(REASON_PROTOCOL, sh, hw);
+            self.refuse(NAK_OPERATION, REASON_PROTOCOL, sh, hw);
             return false;
         }
         let rq = &mut self.rq;
@@ -242,7 +259,7 @@ impl Qp {
         }
         if rq.land == rq.post || rq.grants.at(rq.land).state != GRANT_POSTED {
             hw.count(F_NO_BUFFER, 1);
-            self.refuse(REASON_PROTOCOL, sh, hw);
+            self.refuse(NAK_OPERATION, REASON_PROTOCOL, sh, hw);
             return false;
         }
         let credit = rq.grants.at(rq.land).credit;
@@ -253,9 +270,9 @@ impl Qp {
         true
     }
 
-    /// Data cannot be taken: the QP goes into error, and the peer is told by a NAK.
-    fn refuse<H: Hw>(&mut self, reason: u32, sh: &mut Shared, hw: &mut H) {
-        self.rq.nak_due = NAK_OPERATION as u8;
+    /// Data cannot be taken: the QP goes into error, and the peer is told by a NAK with the syndrome `nak`.
+    fn refuse<H: Hw>(&mut self, nak: u32, reason: u32, sh: &mut Shared, hw: &mut H) {
+        self.rq.nak_due = nak as u8;
         self.send_ack(sh, hw);
         self.fail(reason, WC_FLUSHED, sh, hw);
     }
@@ -289,7 +306,7 @@ impl Qp {
                 }
                 index = index.wrapping_add(1);
             }
-            self.refuse(REASON_WITHDRAWN, sh, hw);
+            self.refuse(NAK_OPERATION, REASON_WITHDRAWN, sh, hw);
         }
         self.rq.arrival.done(psn);
         // Behind a gap: the sender must hear of it.
@@ -348,7 +365,7 @@ impl Qp {
             return;
         }
         let rq = &self.rq;
-        let nak = rq.nak_due != 0 && (rq.placing == 0 || rq.nak_due == NAK_OPERATION as u8);
+        let nak = rq.nak_due != 0 && (rq.placing == 0 || rq.nak_due != NAK_SEQUENCE as u8);
         if !nak && !rq.ack_due && rq.unacked < ACK_EVERY {
             return;
         }

@@ -4,6 +4,7 @@
 use crate::bound::Bound;
 use crate::headers::Mac;
 use crate::hw::Hw;
+use crate::keyed::{Key, siphash};
 use crate::limits::{ANSWERS, GRANTS, HELD_LISTS, TAGS};
 use berth_abi::card::{NUM_ASIDS, RX_SLOTS, SCRATCH_SLOTS, TX_SLOTS};
 use berth_abi::counters::F_TX_STARVED;
@@ -98,7 +99,10 @@ pub struct Shared {
     pub datagrams: bool,
     /// The card has rows for RTL: connections may become its own.
     pub rows: bool,
-    seed: u32,
+    /// What PSNs, epochs, incarnations and names of challenges follow from: the host's secret.
+    key: Key,
+    /// Numbers drawn with it.
+    drawn: u32,
     /// QPs that may have something to send.
     pub send_work: u64,
     /// QPs that found no transmit slot.
@@ -189,7 +193,8 @@ impl Shared {
             selective: false,
             datagrams: false,
             rows: false,
-            seed: 0,
+            key: [0; 2],
+            drawn: 0,
             send_work: 0,
             send_blocked: 0,
             recv_work: 0,
@@ -247,18 +252,26 @@ impl Shared {
         self.bound.step();
     }
 
-    /// Stirs `value` into the source of [`Shared::random`].
-    pub fn stir(&mut self, value: u32) {
-        self.seed = (self.seed ^ value).wrapping_mul(0x9e37_79b1) ^ self.seed.rotate_left(13);
+    /// Makes the key another one, which follows from what it was and from `value`.
+    pub fn stir(&mut self, value: u64) {
+        self.key = [siphash(self.key, [value, u64::MAX]), siphash(self.key, [value, u64::MAX - 1])];
     }
 
-    /// A number that a restarted card hardly repeats: for PSNs and epochs, no secret. Not 0.
+    /// A number for PSNs, epochs and incarnations, that does not follow from those that others have seen. Not 0.
     pub fn random(&mut self) -> u32 {
-        self.seed = self.seed.wrapping_add(0x6d2b_79f5);
-        let mut x = self.seed;
-        x = (x ^ (x >> 15)).wrapping_mul(x | 1);
-        x ^= x.wrapping_add((x ^ (x >> 7)).wrapping_mul(x | 61));
-        (x ^ (x >> 14)) | 1
+        self.drawn = self.drawn.wrapping_add(1);
+        // Never what a challenge is made from: no peer has address 0.
+        (siphash(self.key, [self.drawn as u64, 0]) as u32).max(1)
+    }
+
+    /// The names with which the end with address `ip` that calls itself `from` may begin, as long as our end is `ours` and
+    /// `theirs` the one that we know of it (0: none): the first one if it does not know our end, the second one if it does.
+    /// Who has not heard them from us does not know them, and nothing need be remembered of who asks (the idea of SYN
+    /// cookies, RFC 4987 3.6). Not 0.
+    pub fn challenge(&self, ip: u32, from: u32, ours: u32, theirs: u32) -> [u32; 2] {
+        let pair = |high: u32, low: u32| (high as u64) << 32 | low as u64;
+        let names = siphash(self.key, [pair(ip, from), pair(ours, theirs)]);
+        [names as u32, (names >> 32) as u32].map(|name| name.max(1))
     }
 
     /// A free transmit slot, if more than `reserve` are free.

@@ -17,6 +17,8 @@ const PIECES: u32 = limits::PIECES as u32;
 const BLOCKS: u32 = limits::BLOCKS as u32;
 const GRANTS: u32 = limits::GRANTS as u32;
 const REQUESTS: u32 = limits::REQUESTS as u32;
+/// Words of the key, and what else is stirred into it.
+const NEW_KEY: u32 = 5;
 const HELD_LISTS: u32 = limits::HELD_LISTS as u32;
 const CONTROL_WORDS: u32 = limits::CONTROL_WORDS as u32;
 const WINDOW: u32 = limits::WINDOW;
@@ -127,12 +129,18 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         max(max(max(TAKE_LIST, HAND_OVER), SHRINK_COVER), max(RECALLED, Self::QPS_STEPS + REQUESTS));
     /// The headers to a peer are new.
     const RENAMED: u32 = Self::QPS_STEPS * (1 + RENAME);
-    /// The words are shifted, the peer may have moved or begun anew, the records are checked, then taken.
-    const RX_CONTROL: u32 =
-        CONTROL_WORDS + Self::RENAMED + Self::DROP_CONNECTIONS + RECORDS + RECORDS * (1 + Self::TAKE_RECORD);
+    /// The words are shifted, the peer is asked who it is, or may have moved or begun anew; the records are checked, then
+    /// taken.
+    const RX_CONTROL: u32 = CONTROL_WORDS
+        + MESSAGE_HEADER as u32
+        + Self::RENAMED
+        + Self::DROP_CONNECTIONS
+        + RECORDS
+        + RECORDS * (1 + Self::TAKE_RECORD);
 
-    /// Steps of [`Card::command`]: pressure, all peers forgotten, or the receives of one QP counted; and the answer.
-    pub const COMMAND_STEPS: u32 = max(Self::PRESSURE, max(Self::PEERS_STEPS, GRANTS)) + ANSWER;
+    /// Steps of [`Card::command`]: pressure, all peers forgotten and a new key, or the receives of one QP counted; and
+    /// the answer.
+    pub const COMMAND_STEPS: u32 = max(Self::PRESSURE, max(Self::PEERS_STEPS + NEW_KEY, GRANTS)) + ANSWER;
     /// Steps of [`Card::doorbell`].
     pub const DOORBELL_STEPS: u32 = 0;
     /// Steps of [`Card::rx`]: a control message, data, an acknowledgement, or an ARP message that changes headers.
@@ -147,13 +155,15 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
     pub const CREDIT_LIST_STEPS: u32 = 0;
     /// Steps of [`Card::fast_event`].
     pub const FAST_EVENT_STEPS: u32 = 0;
-    /// Steps of [`Card::timer`]: deadlines of all QPs and peers, each of which may have QPs that ask or end; pressure;
-    /// the next deadline.
+    /// Steps of [`Card::timer`]: deadlines of all QPs, peers and requests, of which a peer's may have QPs that ask or
+    /// end; pressure; the next deadline.
     pub const TIMER_STEPS: u32 = Self::QPS_STEPS
         + Self::PEERS_STEPS * (1 + Self::QPS_STEPS + max(Self::QPS_STEPS, Self::DROP_CONNECTIONS))
+        + REQUESTS
         + Self::PRESSURE
         + Self::QPS_STEPS
-        + Self::PEERS_STEPS;
+        + Self::PEERS_STEPS
+        + REQUESTS;
     /// Steps of [`Card::poll`]: one piece of each kind of work, and up to 4 acknowledgements and credit lists.
     pub const POLL_STEPS: u32 = FLUSH_ANSWERS
         + Self::REVOKE_STEP

@@ -9,7 +9,7 @@ use berth_abi::ring::*;
 use berth_abi::status::*;
 use berth_protocol::Card;
 use berth_protocol::control::*;
-use berth_protocol::model::World;
+use berth_protocol::model::{Rng, User, World};
 use berth_protocol::wire::net::checksum;
 use common::*;
 
@@ -34,7 +34,7 @@ fn last_message(w: &World) -> (Vec<u32>, Vec<u8>) {
 fn say(w: &mut World, records: &[u32], psn: u32, head: impl FnOnce(&mut [u32])) {
     let (words, mut frame) = last_message(w);
     let last = u32::from_be_bytes([0, frame[51], frame[52], frame[53]]);
-    let mut message = vec![words[0], words[1], 1 | ((3 + records.len() as u32) << 16)];
+    let mut message = vec![words[0], words[1], VERSION | ((3 + records.len() as u32) << 16)];
     message.extend(records);
     head(&mut message);
     frame.truncate(54);
@@ -57,24 +57,6 @@ fn send(w: &mut World, mut frame: Vec<u8>) {
 
 fn bad(w: &World) -> u64 {
     w.counter(1, F_CONTROL_BAD)
-}
-
-/// Own epoch of card 1's QP: the REP said it.
-fn epoch_of(w: &World, card: usize, qpn: u32) -> u32 {
-    let mut found = None;
-    for (_, f) in w.wire.iter().filter(|(i, f)| *i == card && f[12..14] == [8, 0] && f[42] == 4) {
-        let words: Vec<u32> = f[54..].chunks_exact(4).map(|c| u32::from_le_bytes(c.try_into().unwrap())).collect();
-        let mut at = 3;
-        while at < words.len() && words[at] >> 8 & 0xff != 0 {
-            match words[at] & 0xff {
-                REC_REQ if words[at + 1] == qpn => found = Some(words[at + 2]),
-                REC_REP if words[at + 2] == qpn => found = Some(words[at + 3]),
-                _ => (),
-            }
-            at += (words[at] >> 8 & 0xff) as usize;
-        }
-    }
-    found.unwrap()
 }
 
 fn end(w: &mut World) {
@@ -121,7 +103,7 @@ fn invariant_6_strangers_and_wrong_incarnations_change_nothing() {
     let (_, mut frame) = last_message(&w);
     frame[29] = 77;
     frame[58..62].fill(0);
-    frame[62..66].copy_from_slice(&(1_u32 | 4 << 16).to_le_bytes());
+    frame[62..66].copy_from_slice(&(VERSION | 4 << 16).to_le_bytes());
     frame.truncate(66);
     frame.extend(record(REC_KEEPALIVE, 1, 0).to_le_bytes());
     send(&mut w, frame);
@@ -187,44 +169,67 @@ fn invariant_6_an_answer_to_a_recall_that_was_not_made_changes_nothing() {
     end(&mut w);
 }
 
+/// A REQ of the end with QPN `qpn` for `service`.
+fn request(qpn: u32, service: u32) -> Vec<u32> {
+    let mut r = vec![record(REC_REQ, 15, 0), qpn, 100 + qpn, 2, service, 1024 | 1 << 16, 64];
+    r.resize(15, 0);
+    r
+}
+
 #[test]
-fn qp_17_more_requests_than_there_are_places_come_again_and_are_taken_back() {
+fn qp_17_more_requests_than_there_are_places_are_refused_and_hold_nothing_up() {
     let (mut w, ..) = pair(705);
-    w.command(1, cmd(CMD_CM_LISTEN, &[(2, 9)]));
+    for service in 9..14 {
+        w.command(1, cmd(CMD_CM_LISTEN, &[(2, service)]));
+    }
     // No room in the event ring: requests wait.
     w.nodes[1].hw.event_room = w.nodes[1].hw.events.len() as u32;
-    let request = |qpn: u32| {
-        let mut r = vec![record(REC_REQ, 15, 0), qpn, 100 + qpn, 2, 9, 1024 | 1 << 16, 64];
-        r.resize(15, 0);
-        r
-    };
     let starved = w.counter(1, F_TX_STARVED);
     for i in 0..5 {
-        let records: Vec<u32> = (0..4).flat_map(|k| request(30 + 4 * i + k)).collect();
+        let records: Vec<u32> = (0..4).flat_map(|k| request(30 + 4 * i + k, 9 + i)).collect();
         say(&mut w, &records, i, |_| ());
     }
-    // 16 places: the fifth message finds none, and is not acknowledged.
-    assert_eq!(w.counter(1, F_TX_STARVED), starved + 1);
+    // Twelve may wait, and those behind them are told: all messages are taken.
+    assert_eq!((w.counter(1, F_TX_STARVED), w.counter(1, F_REQUESTS_BUSY)), (starved, 8));
     w.nodes[1].hw.event_room = u32::MAX;
     w.run(5_000_000);
-    let offered = |w: &World| w.nodes[1].hw.events.iter().filter(|e| e[0] == EV_CM_REQUEST && e[3] == 9).count();
-    assert_eq!(offered(&w), 16);
-    // The peer takes all back, then the fifth message has places.
-    for i in 0..4 {
+    let offered = |w: &World| w.nodes[1].hw.events.iter().filter(|e| e[0] == EV_CM_REQUEST && e[3] >= 9).count();
+    assert_eq!(offered(&w), 12);
+    // The peer takes all back, then others have their places.
+    for i in 0..3 {
         let records: Vec<u32> = (0..4)
             .flat_map(|k| {
                 let qpn = 30 + 4 * i + k;
                 [record(REC_DREQ, 5, 0), 0, qpn, 100 + qpn, REASON_PEER_CLOSE]
             })
             .collect();
-        say(&mut w, &records, 4 + i, |_| ());
+        say(&mut w, &records, 5 + i, |_| ());
     }
-    let records: Vec<u32> = (0..4).flat_map(|k| request(46 + k)).collect();
+    let records: Vec<u32> = (0..4).flat_map(|k| request(50 + k, 9)).collect();
     say(&mut w, &records, 8, |_| ());
     w.run(5_000_000);
-    assert_eq!(offered(&w), 20);
+    assert_eq!(offered(&w), 16);
     let request = w.nodes[1].hw.events.iter().find(|e| e[0] == EV_CM_REQUEST && e[3] == 9).unwrap()[1];
     assert_eq!(w.command(1, cmd(CMD_CM_REJECT, &[(2, request)]))[2], CMD_NOT_FOUND, "it was taken back");
+    // The host was told, of those that it had, each once.
+    let ids =
+        |w: &World, kind| -> Vec<u32> { w.nodes[1].hw.events.iter().filter(|e| e[0] == kind).map(|e| e[1]).collect() };
+    let asked = ids(&w, EV_CM_REQUEST);
+    assert_eq!(ids(&w, EV_CM_REQUEST_OVER), asked[asked.len() - 16..][..12]);
+    end(&mut w);
+}
+
+#[test]
+fn qp_17_a_peer_that_takes_no_answers_waits_with_its_requests() {
+    let (mut w, ..) = pair(718);
+    w.nodes[0].dead = true;
+    let starved = w.counter(1, F_TX_STARVED);
+    for i in 0..12 {
+        let records: Vec<u32> = (0..4).flat_map(|k| request(30 + 4 * i + k, 99)).collect();
+        say(&mut w, &records, i.min(8), |_| ());
+    }
+    // Four messages of four answers are on their way, 16 answers wait for room, and no more is acknowledged.
+    assert_eq!(w.counter(1, F_TX_STARVED), starved + 4);
     end(&mut w);
 }
 
@@ -326,4 +331,277 @@ fn qp_17_a_request_is_accepted_only_by_a_fresh_queue_pair() {
     assert_clean(&mut w);
     let fresh = Card::<4, 2>::default();
     assert_eq!(fresh.qps_in_use(), 0);
+}
+
+/// A control message for card 1 as a stranger with the address of card 0 makes it up: nothing of it was heard.
+fn forge(w: &World, from: u32, to: u32, start: bool, psn: u32, records: &[u32]) -> Vec<u8> {
+    let (_, mut frame) = last_message(w);
+    frame.truncate(54);
+    frame[51..54].copy_from_slice(&psn.to_be_bytes()[1..]);
+    let third = VERSION | if start { START } else { 0 } | (3 + records.len() as u32) << 16;
+    for word in [from, to, third].iter().chain(records) {
+        frame.extend(word.to_le_bytes());
+    }
+    frame
+}
+
+/// The connection is there: a message goes each way.
+fn works(w: &mut World, a: &mut User, b: &mut User) {
+    for back in [false, true] {
+        let (from, to) = if back { (&mut *a, &mut *b) } else { (&mut *b, &mut *a) };
+        let data = pattern(5, 5000);
+        let done = (w.completions(from, false).len() + 1, w.completions(to, true).len() + 1);
+        // Elsewhere each time: what was mapped before may still be translated.
+        let (src, dst) = (SRC + (w.now >> 5 << 12), DST + (w.now >> 5 << 12));
+        w.nodes[from.node].hw.map(ASID, src, 5000, true);
+        w.nodes[from.node].hw.poke(ASID, src, &data);
+        w.nodes[to.node].hw.map(ASID, dst, 5000, true);
+        w.post_recv(to, &[(dst, 5000)], 1);
+        w.ring(to);
+        w.post_send(from, &[(src, 5000)], 2);
+        w.ring(from);
+        w.run_until(200_000_000, |w| (w.completions(from, false).len(), w.completions(to, true).len()) == done);
+        assert_eq!(w.nodes[to.node].hw.peek(ASID, dst, 5000), data);
+    }
+}
+
+fn finish(mut w: World, users: &[&User]) {
+    for user in users {
+        w.destroy(user);
+    }
+    w.run(100_000_000);
+    assert_clean(&mut w);
+}
+
+#[test]
+fn inv_6_a_forged_beginning_ends_nothing() {
+    let (mut w, mut a, mut b) = pair(710);
+    let mut rng = Rng(1);
+    for round in 0..20 {
+        for start in [true, false] {
+            let [from, to, psn] = [(); 3].map(|()| rng.draw() as u32);
+            let to = if round % 2 == 0 { 0 } else { to };
+            let frame = forge(&w, from | 1, to, start, psn & 0xff_ffff, &[record(REC_KEEPALIVE, 1, 0)]);
+            send(&mut w, frame);
+        }
+        // Longer than any doubt lasts.
+        w.run(6_000_000);
+    }
+    works(&mut w, &mut a, &mut b);
+    assert_eq!(w.counter(1, F_PEERS_LOST), 0);
+    finish(w, &[&a, &b]);
+}
+
+#[test]
+fn inv_6_an_answer_that_was_not_asked_for_makes_nobody_begin_anew() {
+    let (mut w, mut a, mut b) = pair(711);
+    let mut rng = Rng(2);
+    for to in [0, 1, rng.draw() as u32] {
+        for psn in 0..4 {
+            let mut frame = forge(&w, rng.draw() as u32 | 1, to, false, psn, &[]);
+            frame[62..66].copy_from_slice(&(VERSION | CHALLENGE | 3 << 16).to_le_bytes());
+            send(&mut w, frame);
+        }
+        w.run(6_000_000);
+    }
+    works(&mut w, &mut a, &mut b);
+    // Even one that names our end says nothing about a message that has been acknowledged.
+    let own = last_message(&w).0[1];
+    for _ in 0..3 {
+        let last = u32::from_be_bytes([0, last_message(&w).1[51], last_message(&w).1[52], last_message(&w).1[53]]);
+        let mut frame = forge(&w, rng.draw() as u32 | 1, own, false, last, &[]);
+        frame[62..66].copy_from_slice(&(VERSION | CHALLENGE | 3 << 16).to_le_bytes());
+        send(&mut w, frame);
+        w.run(6_000_000);
+    }
+    works(&mut w, &mut a, &mut b);
+    finish(w, &[&a, &b]);
+}
+
+/// An ARP message of `mac` for card 1 in the name of `ip`.
+fn arp(w: &World, reply: bool, mac: [u8; 6], ip: u32) -> Vec<u8> {
+    let mut f = vec![0xff; 6];
+    f.extend(mac);
+    f.extend([8, 6, 0, 1, 8, 0, 6, 4, 0, if reply { 2 } else { 1 }]);
+    f.extend(mac);
+    f.extend(ip.to_be_bytes());
+    f.extend([0; 6]);
+    f.extend(w.nodes[1].ip.to_be_bytes());
+    f.resize(60, 0);
+    f
+}
+
+#[test]
+fn inv_6_strangers_move_no_connection_to_another_address() {
+    let (mut w, mut a, mut b) = pair(712);
+    let mac = [2, 0xba, 0xd0, 0, 0, 9];
+    let ip = w.nodes[0].ip;
+    for reply in [true, false] {
+        let frame = arp(&w, reply, mac, ip);
+        w.inject(1, frame);
+        w.run(200_000);
+        works(&mut w, &mut a, &mut b);
+    }
+    for (start, from) in [(true, 77), (false, 77), (false, last_message(&w).0[0])] {
+        let mut frame = forge(&w, from, 88, start, 5, &[record(REC_KEEPALIVE, 1, 0)]);
+        frame[6..12].copy_from_slice(&mac);
+        send(&mut w, frame);
+        works(&mut w, &mut a, &mut b);
+    }
+    finish(w, &[&a, &b]);
+}
+
+#[test]
+fn inv_6_a_frame_from_another_address_than_the_peers_is_dropped() {
+    let (mut w, mut a, mut b) = pair(719);
+    works(&mut w, &mut a, &mut b);
+    let data = |f: &[u8]| f[12..14] == [8, 0] && matches!(f[42], 1 | 3 | 5);
+    let (_, frame) = w.wire.iter().find(|(i, f)| *i == 0 && data(f)).unwrap().clone();
+    // Its MAC address is wrong, then its IPv4 address.
+    for at in [11, 29] {
+        let before = (w.counter(1, F_NOT_FOR_US), w.counter(1, F_DUPLICATES));
+        let mut frame = frame.clone();
+        frame[at] ^= 0x40;
+        send(&mut w, frame);
+        assert_eq!((w.counter(1, F_NOT_FOR_US), w.counter(1, F_DUPLICATES)), (before.0 + 1, before.1), "byte {at}");
+    }
+    works(&mut w, &mut a, &mut b);
+    finish(w, &[&a, &b]);
+}
+
+#[test]
+fn qp_17_a_peer_without_connections_may_come_back_with_another_address() {
+    let (mut w, a, b) = pair(713);
+    w.destroy(&a);
+    w.destroy(&b);
+    w.run(100_000_000);
+    // Somebody else had its IPv4 address meanwhile.
+    let (mac, ip) = ([2, 0xba, 0xd0, 0, 0, 9], w.nodes[0].ip);
+    let frame = arp(&w, true, mac, ip);
+    w.inject(1, frame);
+    w.run(200_000);
+    w.restart(0);
+    let mut a = w.create_qp(0, 18, ASID, |_| ());
+    let mut b = w.create_qp(1, 19, ASID, |_| ());
+    w.connect(&a, &b, 8);
+    works(&mut w, &mut a, &mut b);
+    finish(w, &[&a, &b]);
+}
+
+#[test]
+fn inv_6_strangers_take_no_place_of_a_peer() {
+    let (mut w, a, b) = pair(714);
+    w.command(1, cmd(CMD_CM_LISTEN, &[(2, 9)]));
+    let request = request(30, 9);
+    for i in 0..40 {
+        for (start, records) in [(true, &request[..]), (false, &[record(REC_KEEPALIVE, 1, 0)])] {
+            let mut frame = forge(&w, 5 + i, 0, start, 7, records);
+            frame[28..30].copy_from_slice(&[1, i as u8 + 1]);
+            send(&mut w, frame);
+        }
+    }
+    assert!(!w.nodes[1].hw.events.iter().any(|e| e[0] == EV_CM_REQUEST), "nobody has shown that he hears us");
+    // Eight places, one is card 0's: all others are free for those whom this card asks.
+    for i in 0..7 {
+        w.create_qp(1, 40 + i, ASID, |_| ());
+        let status = w.command(1, cmd(CMD_CM_CONNECT, &[(2, 40 + i), (3, 0x0a00_0200 + i), (4, 1)]))[2];
+        assert_eq!(status, CMD_OK);
+    }
+    for i in 0..7 {
+        w.command(1, cmd(CMD_QP_DESTROY, &[(2, 40 + i)]));
+    }
+    w.run(400_000_000);
+    finish(w, &[&a, &b]);
+}
+
+#[test]
+fn decision_26_a_stranger_does_not_keep_a_lost_peer_alive() {
+    let (mut w, a, b) = pair(715);
+    w.nodes[0].dead = true;
+    let mut rng = Rng(3);
+    let (_, message) = last_message(&w);
+    let ack = w.wire.iter().find(|(i, f)| *i == 0 && f[12..14] == [8, 0] && f[42] == 0x11).unwrap().1.clone();
+    let mut lost = false;
+    for _ in 0..40 {
+        let draw = rng.draw() as u32;
+        let keepalive = [record(REC_KEEPALIVE, 1, 0)];
+        let mut frames = vec![
+            forge(&w, draw | 1, 0, false, 5, &keepalive),
+            forge(&w, draw | 1, 0, true, 5, &keepalive),
+            arp(&w, true, message[6..12].try_into().unwrap(), w.nodes[0].ip),
+        ];
+        // An acknowledgement on the control connection, then one and data on the data connection.
+        for (qpn, opcode) in [(2, 0x11), (b.qpn, 0x11), (b.qpn, 0)] {
+            let mut frame = ack.clone();
+            frame[42] = opcode;
+            frame[47..50].copy_from_slice(&qpn.to_be_bytes()[1..]);
+            frame[51..54].copy_from_slice(&(draw >> 8).to_be_bytes()[1..]);
+            frames.push(frame);
+        }
+        for frame in frames {
+            match frame[13] {
+                6 => w.inject(1, frame),
+                _ => send(&mut w, frame),
+            }
+        }
+        w.run(25_000_000);
+        lost |= w.nodes[1].hw.events.iter().any(|e| e[0] == EV_QP_ERROR && e[1] == b.qpn);
+    }
+    assert!(lost, "four seconds without a word of it");
+    assert_eq!(w.event(1, EV_QP_ERROR, Some(b.qpn))[2], REASON_PEER_LOST);
+    let _ = a;
+    end(&mut w);
+}
+
+#[test]
+fn inv_6_listeners_that_never_answer_hold_up_nobody_else() {
+    let (mut w, mut a, mut b) = pair(716);
+    let ip = w.nodes[1].ip;
+    let mut qpn = 20;
+    // Three services, each asked for more often than it may be: nobody answers.
+    for service in 21..24 {
+        w.command(1, cmd(CMD_CM_LISTEN, &[(2, service)]));
+        for i in 0..6 {
+            w.create_qp(0, qpn, ASID, |_| ());
+            assert_eq!(w.command(0, cmd(CMD_CM_CONNECT, &[(2, qpn), (3, ip), (4, service)]))[2], CMD_OK);
+            w.run(500_000);
+            if i >= 4 {
+                assert_eq!(w.event(0, EV_CM_CLOSED, Some(qpn))[2], REASON_BUSY, "service {service}, request {i}");
+            }
+            qpn += 1;
+        }
+    }
+    assert_eq!(w.counter(1, F_REQUESTS_BUSY), 6);
+    // All the places that waiting requests may have are taken: one more is refused by name.
+    w.command(1, cmd(CMD_CM_LISTEN, &[(2, 24)]));
+    w.create_qp(0, qpn, ASID, |_| ());
+    w.command(0, cmd(CMD_CM_CONNECT, &[(2, qpn), (3, ip), (4, 24)]));
+    assert_eq!(w.event(0, EV_CM_CLOSED, Some(qpn))[2], REASON_BUSY);
+    // Credit lists, farewells and connections that the other end asks for go on.
+    works(&mut w, &mut a, &mut b);
+    let mut c = w.create_qp(1, 50, ASID, |_| ());
+    let mut d = w.create_qp(0, 51, ASID, |_| ());
+    w.nodes[1].hw.events.retain(|e| e[0] != EV_CM_REQUEST);
+    w.connect(&c, &d, 8);
+    works(&mut w, &mut c, &mut d);
+    // Nobody waits for ever.
+    for qpn in (20..38).filter(|qpn| (qpn - 20) % 6 < 4) {
+        assert_eq!(w.event(0, EV_CM_CLOSED, Some(qpn))[2], REASON_BUSY);
+    }
+    assert_eq!(w.counter(1, F_REQUESTS_BUSY), 19);
+    let told = |w: &World| w.nodes[1].hw.events.iter().filter(|e| e[0] == EV_CM_REQUEST_OVER).count();
+    assert_eq!(told(&w), 12, "nor does the host keep what is over");
+    for qpn in 20..39 {
+        w.command(0, cmd(CMD_QP_DESTROY, &[(2, qpn)]));
+    }
+    finish(w, &[&a, &b, &c, &d]);
+}
+
+#[test]
+fn inv_6_frames_of_other_protocols_are_counted() {
+    let mut w = World::new(1, 717);
+    let vlan = [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x81, 0][..], &[0; 50]].concat();
+    w.inject(0, vlan);
+    w.run(100_000);
+    assert_eq!(w.counter(0, F_FOREIGN), 1);
 }

@@ -13,7 +13,7 @@ fn builder(trigger: Trigger) -> Builder {
     b
 }
 
-fn post(b: &mut Builder, sizes: &[u32]) {
+fn post<const ROOM: usize, const LIST: usize, const BITS: u32>(b: &mut Builder<ROOM, LIST, BITS>, sizes: &[u32]) {
     for size in sizes {
         b.post(*size).unwrap();
     }
@@ -126,7 +126,7 @@ fn triggers_are_encoded_and_decoded() {
     for trigger in [Trigger::First, Trigger::Last, Trigger::Between(0), Trigger::Between(255)] {
         assert_eq!(Trigger::from_arg(trigger.to_arg()), trigger);
     }
-    assert_eq!(Trigger::from_arg(3), Trigger::First);
+    assert_eq!(Trigger::from_arg(3 | 7 << 8), Trigger::Between(7));
     assert_eq!([Trigger::First, Trigger::Last, Trigger::Between(2)].map(|t| t.index(0)), [0; 3]);
     let (builder, reader) = (<Builder>::default(), <Reader>::default());
     assert_eq!((builder.trigger(), builder.fresh(), reader.next_out()), (Trigger::First, 0, 0));
@@ -230,5 +230,257 @@ proptest! {
                 }
             }
         }
+    }
+}
+
+/// The builder's rules with numbers that never wrap, and sizes that are never thrown away.
+#[derive(Default)]
+struct Plain {
+    sizes: Vec<u32>,
+    committed: usize,
+    announced: usize,
+    landed: usize,
+    /// The last list: its first credit, and the one that triggers the next list.
+    list: Option<(usize, usize)>,
+    trigger: Trigger,
+    /// Sizes of the last list that are still to be read.
+    unread: std::ops::Range<usize>,
+    reported: bool,
+}
+
+const FEW: usize = 8;
+const SHORT: usize = 4;
+type Small = Builder<FEW, SHORT, 5>;
+
+impl Plain {
+    fn settle(&mut self) {
+        self.list = self.list.filter(|&(first, trigger)| self.landed <= first.max(trigger));
+    }
+
+    fn ready(&self) -> bool {
+        self.committed > self.announced && self.unread.is_empty() && self.list.is_none()
+    }
+
+    fn take(&mut self, max_list: usize, most: usize) -> Option<(usize, usize)> {
+        let len = (self.committed - self.announced).min(max_list).min(most);
+        if !self.ready() || len == 0 {
+            return None;
+        }
+        let first = self.announced;
+        self.announced += len;
+        self.list = Some((first, first + self.trigger.index(len as u32) as usize));
+        self.unread = first..self.announced;
+        self.reported = false;
+        Some((first, len))
+    }
+
+    fn void(&mut self, first: usize) {
+        self.sizes.truncate(first);
+        (self.committed, self.announced, self.list, self.unread) = (first, first, None, 0..0);
+    }
+}
+
+proptest! {
+    /// A builder with five-bit numbers and eight places says the same as one with numbers without end.
+    #[test]
+    fn cr_11_numbers_that_wrap_say_the_same_as_numbers_that_do_not(
+        ops in prop::collection::vec((0u8..12, 0u32..9), 0..300), max_list in 0u32..7, kind in 0u32..3, index in 0u32..5,
+    ) {
+        let mut b = Small::new();
+        b.reset(max_list, Trigger::from_arg(kind | index << 8));
+        b.enable();
+        let mut p = Plain { trigger: Trigger::from_arg(kind | index << 8), ..Plain::default() };
+        let max_list = max_list.clamp(1, SHORT as u32) as usize;
+        for (op, arg) in ops {
+            match op {
+                0..=2 => {
+                    let posted = b.post(arg);
+                    prop_assert_eq!(posted.is_some(), p.sizes.len() - p.landed < FEW);
+                    if posted.is_some() {
+                        prop_assert_eq!(posted, Some(p.sizes.len() as u32 % 32));
+                        p.sizes.push(arg);
+                    }
+                }
+                3 => {
+                    b.commit();
+                    p.committed = p.sizes.len();
+                }
+                4 | 5 => {
+                    let taken = b.list_take_most(arg);
+                    prop_assert_eq!(taken, p.take(max_list, arg as usize).map(|(first, len)| (first as u32 % 32, len as u32)));
+                }
+                6 | 7 => prop_assert_eq!(b.list_next(), p.unread.next().map_or(0, |i| p.sizes[i])),
+                // A peer lands data for what it was told, so all sizes are read.
+                8 | 9 if !p.unread.is_empty() => (),
+                8 | 9 => {
+                    prop_assert_eq!(b.landed(), p.landed < p.announced);
+                    p.landed = (p.landed + 1).min(p.announced);
+                    p.settle();
+                }
+                10 => {
+                    let first = (p.landed + arg as usize).saturating_sub(1);
+                    let good = (p.landed..=p.announced).contains(&first);
+                    // Sizes are read before anything is taken back.
+                    if !good || p.unread.is_empty() || arg % 2 == 0 {
+                        prop_assert_eq!(b.void(first as u32 % 32), good);
+                        if good {
+                            p.void(first);
+                        }
+                    }
+                }
+                _ => {
+                    let trigger = Trigger::from_arg((arg % 3) | ((arg / 3) << 8));
+                    b.set_trigger(trigger);
+                    p.trigger = trigger;
+                    if let Some((first, at)) = &mut p.list {
+                        *at = *first + trigger.index((p.announced - *first) as u32) as usize;
+                    }
+                    p.settle();
+                }
+            }
+            if arg % 3 == 0 {
+                prop_assert_eq!(b.report(), p.ready() && !p.reported);
+                p.reported = p.ready();
+            }
+            prop_assert_eq!(b.ready(), p.ready());
+            let numbers = (p.sizes.len() as u32 % 32, p.announced as u32 % 32, p.landed as u32 % 32);
+            prop_assert_eq!(b.numbers(), numbers);
+            prop_assert_eq!(b.outstanding() as usize, p.announced - p.landed);
+            prop_assert_eq!(b.fresh() as usize, p.committed - p.announced);
+            prop_assert_eq!(b.rtrip(), p.list.filter(|l| p.landed <= l.0).map(|l| l.0 as u32 % 32));
+            prop_assert_eq!(b.next_unannounced(), (p.sizes.len() > p.announced).then_some(numbers.1));
+            for number in p.landed.saturating_sub(1)..p.sizes.len() + 2 {
+                let live = (p.landed..p.sizes.len()).contains(&number);
+                prop_assert_eq!(b.size_of(number as u32 % 32), live.then(|| p.sizes[number]));
+            }
+        }
+        // What is taken back leaves nothing behind but the numbers.
+        prop_assert!(b.void(p.landed as u32 % 32));
+        while b.numbers().2 != 0 {
+            post(&mut b, &[1]);
+            b.list_take().unwrap();
+            b.list_next();
+            b.landed();
+        }
+        b.report();
+        let mut fresh = Small::new();
+        fresh.reset(max_list as u32, p.trigger);
+        fresh.enable();
+        prop_assert_eq!(b, fresh);
+    }
+
+    /// The same of a reader: what lists it takes, and what it holds.
+    #[test]
+    fn cr_11_a_reader_with_numbers_that_wrap_takes_the_same_lists(
+        ops in prop::collection::vec((0u8..8, 0usize..32, 0u32..9), 0..300),
+    ) {
+        let mut r = Reader::<FEW, SHORT, 5>::new();
+        let (mut held, mut next_in) = (std::collections::VecDeque::new(), 0usize);
+        let mut open: Option<usize> = None;
+        let mut due = 0;
+        for (op, at, arg) in ops {
+            let next_out = next_in - held.len();
+            match op {
+                0..=2 => {
+                    // From six before the number that is expected to six behind it.
+                    let first = (next_in + at % 13).saturating_sub(6);
+                    let len = arg.min(SHORT as u32 + 1) as usize;
+                    let skip = next_in.saturating_sub(first);
+                    let expected = match len {
+                        0 => LIST_BAD,
+                        _ if len > SHORT => LIST_BAD,
+                        _ if first + len <= next_in => LIST_REPEAT,
+                        _ if first > next_in => LIST_GAP,
+                        _ if open.is_some_and(|list| next_out <= list) => LIST_EARLY,
+                        _ if held.len() + len - skip > FEW => LIST_OVERFLOW,
+                        _ => LIST_OK,
+                    };
+                    let good = expected == LIST_OK;
+                    let answer = r.list_begin(first as u32 % 32, len as u32);
+                    prop_assert_eq!(answer, (expected, if good { skip as u32 } else { 0 }));
+                    if good {
+                        open = Some(first);
+                        due = len - skip;
+                    }
+                }
+                3 | 4 => {
+                    for _ in 0..due {
+                        prop_assert!(r.list_push(arg * 7));
+                        held.push_back(arg * 7);
+                        next_in += 1;
+                    }
+                    due = 0;
+                }
+                5 | 6 => {
+                    let taken = held.pop_front();
+                    let expected = taken.map(|size| (size.min(arg * 5), next_out as u32 % 32, size));
+                    prop_assert_eq!(r.take(arg * 5), expected);
+                }
+                _ => {
+                    let kept = next_in - (arg as usize).min(held.len());
+                    prop_assert_eq!(r.give_up(arg), kept as u32 % 32);
+                    held.truncate(held.len() - (next_in - kept));
+                    (next_in, open, due) = (kept, None, 0);
+                }
+            }
+            let next_out = next_in - held.len();
+            prop_assert_eq!((r.expected(), r.next_out()), (next_in as u32 % 32, next_out as u32 % 32));
+            prop_assert_eq!((r.count() as usize, r.bytes()), (held.len(), held.iter().sum::<u32>()));
+            prop_assert_eq!(r.proven(), open.is_none_or(|list| next_out > list));
+            for i in 0..held.len() as u32 + 1 {
+                let expected = held.get(i as usize).map(|size| ((next_out as u32 + i) % 32, *size));
+                prop_assert_eq!(r.peek(i), expected);
+            }
+        }
+        r.give_up(u32::MAX);
+        let mut fresh = Reader::<FEW, SHORT, 5>::new();
+        while fresh.next_out() != r.next_out() {
+            assert!(fresh.list_push(1) && fresh.take(1).is_some());
+        }
+        prop_assert_eq!(r, fresh);
+    }
+}
+
+#[test]
+fn cr_11_a_number_comes_after_those_of_the_half_before_it() {
+    type Five = berth_protocol::credit::Seq<5>;
+    for a in 0..32 {
+        for b in 0..32 {
+            assert_eq!(Five::after(a, b), (1..16).contains(&((32 + a - b) % 32)), "{a} after {b}");
+        }
+    }
+}
+
+#[test]
+fn a_row_that_is_reset_is_a_new_one() {
+    let mut row = CreditRow::new();
+    row.execute(CRD_ENABLE, 0, 0);
+    for size in 1..9 {
+        row.execute(CRD_POST, size, 0);
+        assert!(row.reader.list_push(size));
+    }
+    row.execute(CRD_COMMIT, 0, 0);
+    assert_eq!(row.execute(CRD_LIST_TAKE, 0, 0), [0, 0, 8]);
+    row.execute(CRD_RESET, MAX_LIST, 0);
+    assert_eq!(row, CreditRow::new());
+}
+
+#[test]
+fn cr_2_a_piece_has_31_bits_of_length() {
+    let mut r = <Reader>::new();
+    assert!(r.list_push(u32::MAX) && r.list_push(1 << 31));
+    assert_eq!(r.take(u32::MAX), Some((0x7fff_ffff, 0, u32::MAX)));
+    assert_eq!(r.take(u32::MAX), Some((0, 1, 1 << 31)));
+}
+
+#[test]
+fn a_list_that_fills_the_store_is_taken_and_one_that_is_longer_is_not() {
+    // Seven places of eight are taken; what a list repeats takes none.
+    for (first, len, answer) in
+        [(7, 1, (LIST_OK, 0)), (7, 2, (LIST_OVERFLOW, 0)), (6, 2, (LIST_OK, 1)), (6, 3, (LIST_OVERFLOW, 0))]
+    {
+        let mut r = Reader::<8, 4, 5>::new();
+        (0..7).for_each(|_| assert!(r.list_push(1)));
+        assert_eq!(r.list_begin(first, len), answer);
     }
 }

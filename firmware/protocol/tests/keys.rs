@@ -138,6 +138,85 @@ fn qp_12_the_answer_of_a_one_shot_read_may_be_asked_for_again() {
     assert_eq!(keys.check(1, &Access { first: 11, ..access(key, 0, 512, Right::Read) }), Err(Refusal::Used));
 }
 
+#[test]
+fn qp_9_no_key_is_0_and_none_comes_back_at_once() {
+    for entropy in [0, 1, 2, 0x80_0000, 0x80_0001, 0xff_ffff, u32::MAX] {
+        let mut keys = Keys::<1>::new();
+        let mut last = keys.allocate(entropy).unwrap();
+        for _ in 0..4 {
+            assert_ne!(last >> 8, 0);
+            keys.deallocate(last).unwrap();
+            let next = keys.allocate(entropy).unwrap();
+            assert_ne!(next, last, "{entropy:#x}");
+            last = next;
+        }
+    }
+}
+
+#[test]
+fn qp_9_a_window_may_be_all_of_its_region_and_lets_go_of_it_with_its_key() {
+    let mut keys = Keys::<4>::new();
+    let region = keys.register(0x1000, 0x1000, READ | WRITE, 11).unwrap();
+    let window = keys.allocate(12).unwrap();
+    keys.bind(window, Binding { region, ..bound(0x1000, 0x1000, READ | WRITE) }).unwrap();
+    assert_eq!(keys.deallocate(region), Err(KeyError::InUse));
+    // One that is unbound twice lets go of it once.
+    let other = keys.allocate(13).unwrap();
+    keys.bind(other, Binding { region, ..bound(0x1000, 1, READ) }).unwrap();
+    for _ in 0..2 {
+        keys.unbind(other).unwrap();
+        assert_eq!(keys.deallocate(region), Err(KeyError::InUse));
+    }
+    keys.deallocate(window).unwrap();
+    keys.deallocate(region).unwrap();
+    assert_eq!(keys.in_use(), 1);
+}
+
+#[test]
+fn qp_12_a_one_shot_read_goes_on_where_it_ended_with_the_next_packet_of_the_same_queue_pair() {
+    let part = |first, va, right| Access { first, ..access(0, va, 512, right) };
+    let once = Binding { one_shot: true, ..bound(0, 4096, READ | WRITE) };
+    let begun = |right| {
+        let mut keys = Keys::<1>::new();
+        let key = keys.allocate(5).unwrap();
+        keys.bind(key, once).unwrap();
+        let at = move |a: Access| Access { remote: Remote { key, ..a.remote }, ..a };
+        keys.check(1, &at(part(7, 0, right))).unwrap();
+        (keys, at, key)
+    };
+    for (qpn, first, va, right, want) in [
+        (1, 9, 512, Right::Read, Ok(())),
+        (2, 9, 512, Right::Read, Err(Refusal::Used)),
+        (1, 10, 512, Right::Read, Err(Refusal::Used)),
+        (1, 9, 513, Right::Read, Err(Refusal::Used)),
+        (1, 9, 512, Right::Write, Err(Refusal::Used)),
+    ] {
+        let (mut keys, at, _) = begun(Right::Read);
+        assert_eq!(keys.check(qpn, &at(part(first, va, right))), want, "{qpn} {first} {va} {right:?}");
+    }
+    let (mut keys, at, _) = begun(Right::Write);
+    assert_eq!(keys.check(1, &at(part(9, 512, Right::Write))), Err(Refusal::Used));
+    // Part by part; all of it may be asked for again.
+    let (mut keys, at, key) = begun(Right::Read);
+    keys.used(1, key, 9);
+    keys.used(2, key, 7);
+    assert_eq!(keys.check(1, &at(part(7, 0, Right::Read))), Ok(()), "neither was the end of it");
+    keys.used(1, key, 8);
+    assert_eq!(keys.check(1, &at(part(7, 0, Right::Read))), Err(Refusal::Used));
+    keys.check(1, &at(part(9, 512, Right::Read))).unwrap();
+    assert_eq!(keys.check(1, &at(part(7, 0, Right::Read))), Ok(()), "it is under way again");
+    assert_eq!(keys.check(1, &at(part(11, 512, Right::Read))), Err(Refusal::Used));
+    keys.check(1, &at(part(11, 1024, Right::Read))).unwrap();
+    let again = Access { again: true, packets: 6, ..at(part(7, 0, Right::Read)) };
+    assert_eq!(keys.check(1, &again), Ok(()));
+    assert_eq!(keys.check(1, &Access { packets: 7, ..again }), Err(Refusal::Used));
+    assert_eq!(keys.check(2, &again), Err(Refusal::Used));
+    // A new value of the key is a new key.
+    let renewed = keys.renew(key, 99).unwrap();
+    let fresh = Access { remote: Remote { key: renewed, ..again.remote }, again: false, first: 30, ..again };
+    assert_eq!(keys.check(2, &fresh), Ok(()));
+}
+
 proptest! {
     #![proptest_config(common::config(300))]
 

@@ -8,7 +8,7 @@ use berth_abi::ring::*;
 use berth_abi::status::*;
 use berth_protocol::headers::UD_SEND_ONLY;
 use berth_protocol::model::{User, World};
-use berth_protocol::wire::berth::LIST_QKEY;
+use berth_protocol::wire::berth::list_qkey;
 use berth_protocol::wire::{self, Deth, Opcode};
 use common::*;
 
@@ -109,7 +109,7 @@ fn decision_6_lists_go_as_datagrams_where_both_ends_agreed() {
     let frame = [sent[0].as_slice(), &[0; 4]].concat();
     let (packet, payload) = wire::parse_trusted(&frame).unwrap();
     assert_eq!((packet.bth.opcode, packet.bth.qpn, packet.bth.psn), (Opcode(UD_SEND_ONLY), 2, 0));
-    assert_eq!(packet.ext.deth, Some(Deth { qkey: LIST_QKEY, source_qpn: 2 }));
+    assert_eq!(packet.ext.deth, Some(Deth { qkey: list_qkey(epoch_of(&w, 1, b.qpn)), source_qpn: 2 }));
     assert_eq!(payload.len(), 4 * (3 + 8));
     let said = words(&sent[0]);
     assert_eq!(said[0], 1 | 11 << 8 | a.qpn << 16);

@@ -2,7 +2,9 @@
 //! Cards that restart while others remember them, or not: whatever they believe of each other, the next connection comes up.
 mod common;
 
-use berth_abi::ring::{CMD_CM_ACCEPT, CMD_CM_CONNECT, CMD_CM_LISTEN, EV_CM_CLOSED, EV_CM_ESTABLISHED, EV_CM_REQUEST};
+use berth_abi::ring::{
+    CMD_CM_ACCEPT, CMD_CM_CONNECT, CMD_CM_LISTEN, EV_CM_CLOSED, EV_CM_ESTABLISHED, EV_CM_REQUEST, EV_QP_ERROR,
+};
 use berth_abi::status::{CMD_OK, REASON_UNREACHABLE};
 use berth_protocol::model::World;
 use common::config;
@@ -44,32 +46,65 @@ proptest! {
         let mut w = World::new(2, seed);
         let mut qpn = 16;
         for step in steps {
-            match step {
-                Step::Restart(i) => w.restart(i),
-                Step::Deaf(i, on) => w.deaf[i] = on,
-                Step::Late(which) => {
-                    if let Some((i, frame)) = w.wire.get(which % w.wire.len().max(1)).cloned() {
-                        w.inject(1 - i, frame);
-                    }
-                }
-                Step::Run(thousands) => w.run(1000 * thousands),
-                Step::Connect(i) if qpn < 30 => {
-                    let user = w.create_qp(i, qpn, ASID, |_| ());
-                    qpn += 1;
-                    let mut c = [0; 16];
-                    (c[0], c[2], c[3], c[4]) = (CMD_CM_CONNECT, user.qpn, w.nodes[1 - i].ip, 5);
-                    w.post_command(i, c);
-                }
-                Step::Connect(_) => (),
-            }
+            go(&mut w, &mut qpn, step);
         }
         w.deaf = [false; 2];
         comes_up(&mut w, from);
     }
+
+    /// Whatever was said before a connection, or since, and comes again: it goes on.
+    #[test]
+    fn inv_6_late_frames_end_no_connection(
+        seed in any::<u64>(),
+        before in prop::collection::vec(step(), 0..10),
+        late in prop::collection::vec((any::<usize>(), prop_oneof![0..20u64, 0..6000u64, 0..30_000u64]), 0..30),
+        from in 0..2usize,
+    ) {
+        let mut w = World::new(2, seed);
+        let mut qpn = 16;
+        for step in before {
+            go(&mut w, &mut qpn, step);
+        }
+        w.deaf = [false; 2];
+        let up = comes_up(&mut w, from);
+        w.run(20_000_000);
+        for (which, thousands) in late {
+            let (i, frame) = w.wire[which % w.wire.len()].clone();
+            w.inject(1 - i, frame);
+            w.run(1000 * thousands);
+        }
+        w.run(300_000_000);
+        for kind in [EV_CM_CLOSED, EV_QP_ERROR] {
+            prop_assert_eq!(take(&mut w, from, kind, Some(up)), None);
+        }
+    }
+}
+
+/// One step.
+fn go(w: &mut World, qpn: &mut u32, step: Step) {
+    match step {
+        Step::Restart(i) => w.restart(i),
+        Step::Deaf(i, on) => w.deaf[i] = on,
+        Step::Late(which) => {
+            if let Some((i, frame)) = w.wire.get(which % w.wire.len().max(1)).cloned() {
+                w.inject(1 - i, frame);
+            }
+        }
+        Step::Run(thousands) => w.run(1000 * thousands),
+        Step::Connect(i) if *qpn < 30 => {
+            let user = w.create_qp(i, *qpn, ASID, |_| ());
+            *qpn += 1;
+            let mut c = [0; 16];
+            (c[0], c[2], c[3], c[4]) = (CMD_CM_CONNECT, user.qpn, w.nodes[1 - i].ip, 5);
+            w.post_command(i, c);
+        }
+        Step::Connect(_) => (),
+    }
 }
 
 /// Card `from` connects to the other one. What it said before may have made it give the peer up: then once more.
-fn comes_up(w: &mut World, from: usize) {
+/// Gives its QPN.
+fn comes_up(w: &mut World, from: usize) -> u32 {
     let to = 1 - from;
     let mut c = [0; 16];
     (c[0], c[2]) = (CMD_CM_LISTEN, 6);
@@ -99,7 +134,7 @@ fn comes_up(w: &mut World, from: usize) {
             up.is_some()
         });
         if up == Some(true) {
-            return;
+            return a.qpn;
         }
     }
     panic!("no connection");

@@ -22,11 +22,11 @@ fn cr_5_the_librarys_default_trigger_is_the_best_that_the_rtl_knows() {
     let name = match QpConfig::default().trigger {
         Trigger::First => "first",
         Trigger::Last => "last",
-        Trigger::Between(1) => "second",
-        Trigger::Between(3) => "fourth",
-        Trigger::Between(7) => "eighth",
-        Trigger::Between(15) => "sixteenth",
-        Trigger::Between(_) => "another",
+        Trigger::Between(1) | Trigger::Adaptive(1) => "second",
+        Trigger::Between(3) | Trigger::Adaptive(3) => "fourth",
+        Trigger::Between(7) | Trigger::Adaptive(7) => "eighth",
+        Trigger::Between(15) | Trigger::Adaptive(15) => "sixteenth",
+        Trigger::Between(_) | Trigger::Adaptive(_) => "another",
     };
     assert_eq!(setup()["best that the RTL knows"], name);
 }

@@ -21,6 +21,9 @@ const SETTLE: u64 = 64;
 const REST: u64 = 32;
 /// Cycles that a card is clocked for a register write.
 const WRITE: u64 = 2;
+/// Posted writes that the card may hold without having taken them; the host waits with more, and with anything behind
+/// them. So few that a read behind them is answered within what the lookahead leaves free for it.
+const POSTED: usize = 16;
 /// Frames that may wait in the card's receive port; the others wait on the wire.
 const RX_QUEUE: usize = 2;
 /// Cycles within which a reset has to be over.
@@ -55,6 +58,8 @@ pub trait SimCard: Send {
     fn skip_to(&mut self, cycle: u64);
     /// Posts a write to BAR 0 or 2 (`bar`), of `len` bytes; the card takes it as it is clocked, before later accesses.
     fn mmio_write(&mut self, bar: u32, offset: u64, data: u64, len: usize);
+    /// Posted writes that the card has not taken.
+    fn writes_pending(&self) -> usize;
     /// Read of BAR 0 or 2; clocks the card until the answer is there.
     fn mmio_read(&mut self, bar: u32, offset: u64, len: usize) -> u64;
     /// The next frame that the card has sent.
@@ -323,7 +328,7 @@ impl<C: SimCard> Worker<C> {
             "dma": {
                 "reads": dma.reads, "read_bytes": dma.read_bytes,
                 "writes": dma.writes, "write_bytes": dma.write_bytes,
-                "errors": dma.errors, "maps": dma.maps,
+                "errors": dma.errors, "no_bus_master": dma.no_bus_master, "maps": dma.maps,
                 "maps_without_memory": dma.maps_without_memory, "unmaps": dma.unmaps,
             },
             "counters": counters,
@@ -378,6 +383,8 @@ impl<C: SimCard> Worker<C> {
                 let report = self.report();
                 let _ = reply.send(report);
             }
+            // Only bridges get these.
+            Request::Frame(_) => {}
         }
         self.catch_up();
         self.touched();
@@ -409,7 +416,7 @@ impl<C: SimCard> Worker<C> {
                 Request::Read { reply, .. } => {
                     let _ = reply.send(u64::MAX);
                 }
-                Request::Write { .. } => {}
+                Request::Write { .. } | Request::Frame(_) => {}
                 Request::Unmap { range, reply } => {
                     self.unmap(range);
                     let _ = reply.send(());
@@ -453,9 +460,10 @@ impl<C: SimCard> Worker<C> {
             let rx = self.card.rx_pending();
             let idle = self.stalled || self.resting && self.now >= self.settled && rx == 0 && self.card.idle();
             let timer = self.card.timer().filter(|_| !self.stalled).map(|t| self.now + t.saturating_sub(self.seen));
-            let step = self
-                .link
-                .next(self.end, CardState { now: self.now, idle, timer, rx_room: rx < RX_QUEUE && !self.stalled });
+            // A card that hangs is clocked by its host's accesses only.
+            let host_room = self.stalled || self.card.writes_pending() < POSTED;
+            let rx_room = rx < RX_QUEUE && !self.stalled;
+            let step = self.link.next(self.end, CardState { now: self.now, idle, timer, host_room, rx_room });
             match step {
                 Step::Stop => break,
                 Step::Request { request, clock, host_wait } => {
@@ -464,6 +472,8 @@ impl<C: SimCard> Worker<C> {
                     self.serve(request);
                 }
                 Step::Deliver(frame) => self.deliver(frame),
+                // Not longer than it takes to have room for its host again.
+                Step::Run(until) if !host_room => self.run_until(until.min(self.now + POSTED as u64)),
                 Step::Run(until) => self.run_until(until),
                 Step::Skip(to) => {
                     self.skip_to(to);

@@ -15,6 +15,7 @@
 //!
 //! Answers have `"ok": true`, or `"ok": false` and `"error"`.
 
+use crate::bridge::Bridge;
 use crate::device::Slot;
 use crate::link::{Link, Request};
 use crate::wire::{DirectionStats, Faults};
@@ -36,6 +37,8 @@ const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 pub struct Simulator {
     /// The cards, in the order of their names.
     pub slots: Vec<Arc<Slot>>,
+    /// The ends that lead out of the simulator.
+    pub bridges: Vec<Arc<Bridge>>,
     /// Told when somebody wants the simulator to end.
     pub quit: Sender<()>,
 }
@@ -48,12 +51,15 @@ fn direction(s: &DirectionStats, held: usize) -> Value {
     })
 }
 
-/// The figures of the whole run: wires first, then `cards` as their threads report them.
-pub fn statistics(slots: &[Arc<Slot>], cards: Vec<Value>) -> Value {
+/// The figures of the whole run: wires first, then `cards` as their threads report them, then bridges.
+pub fn statistics(slots: &[Arc<Slot>], bridges: &[Arc<Bridge>], cards: Vec<Value>) -> Value {
     let mut sum = DirectionStats::default();
     let mut directions = vec![];
-    for slot in slots {
-        let s = slot.link.direction(slot.end);
+    let ends: Vec<(&str, &Arc<Link>, usize)> = (slots.iter().map(|s| (s.name.as_str(), &s.link, s.end)))
+        .chain(bridges.iter().map(|b| (b.name.as_str(), &b.link, b.end)))
+        .collect();
+    for &(name, link, end) in &ends {
+        let s = link.direction(end);
         sum.frames += s.frames;
         sum.bytes += s.bytes;
         sum.lost += s.lost;
@@ -66,23 +72,24 @@ pub fn statistics(slots: &[Arc<Slot>], cards: Vec<Value>) -> Value {
         sum.late += s.late;
         sum.latest = sum.latest.max(s.latest);
         sum.busy_cycles += s.busy_cycles;
-        let mut value = direction(&s, slot.link.held(slot.end));
+        let mut value = direction(&s, link.held(end));
         if let Value::Object(map) = &mut value {
-            map.insert("from".into(), json!(slot.name));
+            map.insert("from".into(), json!(name));
         }
         directions.push(value);
     }
-    let held = slots.iter().map(|s| s.link.held(s.end)).sum();
+    let held = ends.iter().map(|(_, link, end)| link.held(*end)).sum();
     let mut wire = direction(&sum, held);
     if let Value::Object(map) = &mut wire {
         map.insert("directions".into(), Value::Array(directions));
         // Each wire once.
-        let quiet: Vec<_> = slots.iter().filter(|s| s.end == 0).map(|s| s.link.quiet()).collect();
+        let quiet: Vec<_> = ends.iter().filter(|(_, _, end)| *end == 0).map(|(_, link, _)| link.quiet()).collect();
         map.insert("host_wait_cycles".into(), json!(quiet.iter().map(|q| q.host).sum::<u64>()));
         map.insert("timer_wait_cycles".into(), json!(quiet.iter().map(|q| q.timer).sum::<u64>()));
     }
     let cycles = cards.iter().filter_map(|c| c["time"].as_u64()).max().unwrap_or(0);
-    json!({ "cycles": cycles, "wire": wire, "cards": cards })
+    let bridges: Vec<_> = bridges.iter().map(|b| b.report()).collect();
+    json!({ "cycles": cycles, "wire": wire, "cards": cards, "bridges": bridges })
 }
 
 fn faults_json(f: &Faults) -> Value {
@@ -139,7 +146,7 @@ impl Simulator {
         let words: Vec<&str> = line.split_whitespace().collect();
         let (&command, rest) = words.split_first().ok_or("empty request")?;
         match command {
-            "stats" => Ok(statistics(&self.slots, self.slots.iter().map(|s| s.report()).collect())),
+            "stats" => Ok(statistics(&self.slots, &self.bridges, self.slots.iter().map(|s| s.report()).collect())),
             "hold" => {
                 let (cards, rest) = self.cards(rest);
                 let after = match rest {

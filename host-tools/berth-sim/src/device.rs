@@ -8,7 +8,7 @@
 use crate::dma::DmaSpace;
 use crate::guest_memory::GuestMemory;
 use crate::link::{Link, Request};
-use crate::pci::{BAR4_SIZE, CONFIG_SIZE, ConfigSpace, MSIX_VECTORS};
+use crate::pci::{BAR4_SIZE, CONFIG_SIZE, ConfigSpace, MSIX_VECTORS, PBA_OFFSET};
 use berth_abi::card::{BAR0_SIZE, BAR2_SIZE};
 use serde_json::{Value, json};
 use std::fs::File;
@@ -30,15 +30,23 @@ use vfio_user::{DmaMapFlags, DmaUnmapFlags, IrqInfo, Server, ServerBackend, Serv
 /// The card's interrupts: an eventfd per MSI-X vector.
 #[derive(Debug, Default)]
 pub struct Interrupts {
-    vectors: Mutex<[Vector; MSIX_VECTORS]>,
+    vectors: Mutex<Vectors>,
     raised: AtomicU64,
     bad: AtomicU64,
 }
 
 #[derive(Debug, Default)]
+struct Vectors {
+    each: [Vector; MSIX_VECTORS],
+    // All of them wait: masked together, or bus mastering is off.
+    held: bool,
+}
+
+#[derive(Debug, Default)]
 struct Vector {
     eventfd: Option<File>,
-    // Raised while nobody listened: delivered when somebody does, as a masked MSI-X vector is.
+    masked: bool,
+    // Raised while it was masked or nobody listened: delivered once when that is over.
     pending: bool,
 }
 
@@ -46,32 +54,58 @@ impl Interrupts {
     /// Raises `vector`; one that the card does not have is counted.
     pub fn raise(&self, vector: u32) {
         let mut vectors = self.vectors.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(v) = vectors.get_mut(vector as usize) else {
+        let held = vectors.held;
+        let Some(v) = vectors.each.get_mut(vector as usize) else {
             self.bad.fetch_add(1, Ordering::Relaxed);
             return;
         };
         self.raised.fetch_add(1, Ordering::Relaxed);
         v.pending = true;
-        v.deliver();
+        v.deliver(held);
+    }
+
+    // What the MSI-X table and the configuration space say: vectors that are masked, and whether all wait.
+    fn mask(&self, masked: impl Fn(usize) -> bool, held: bool) {
+        let mut vectors = self.vectors.lock().unwrap_or_else(PoisonError::into_inner);
+        vectors.held = held;
+        for (n, v) in vectors.each.iter_mut().enumerate() {
+            v.masked = masked(n);
+            v.deliver(held);
+        }
+    }
+
+    // A bit for each vector that waits, as in the pending-bit array.
+    fn pending(&self) -> u32 {
+        let vectors = self.vectors.lock().unwrap_or_else(PoisonError::into_inner);
+        vectors.each.iter().enumerate().map(|(n, v)| u32::from(v.pending) << n).sum()
+    }
+
+    // A reset: nothing is pending any more.
+    fn forget(&self) {
+        let mut vectors = self.vectors.lock().unwrap_or_else(PoisonError::into_inner);
+        vectors.each.iter_mut().for_each(|v| v.pending = false);
     }
 
     fn connect(&self, first: u32, eventfds: Vec<Option<File>>) {
         let mut vectors = self.vectors.lock().unwrap_or_else(PoisonError::into_inner);
-        for (v, eventfd) in vectors.iter_mut().skip(first as usize).zip(eventfds) {
+        let held = vectors.held;
+        for (v, eventfd) in vectors.each.iter_mut().skip(first as usize).zip(eventfds) {
             v.eventfd = eventfd;
-            v.deliver();
+            v.deliver(held);
         }
     }
 
     fn disconnect(&self) {
         let mut vectors = self.vectors.lock().unwrap_or_else(PoisonError::into_inner);
-        *vectors = Default::default();
+        for v in &mut vectors.each {
+            (v.eventfd, v.pending) = (None, false);
+        }
     }
 }
 
 impl Vector {
-    fn deliver(&mut self) {
-        if let (true, Some(fd)) = (self.pending, &self.eventfd) {
+    fn deliver(&mut self, held: bool) {
+        if let (true, Some(fd)) = (self.pending && !self.masked && !held, &self.eventfd) {
             self.pending = false;
             // An eventfd only refuses when its 64-bit count is full, and then the client knows already.
             if let Err(e) = (&mut &*fd).write_all(&1u64.to_ne_bytes()) {
@@ -169,7 +203,18 @@ pub struct Device {
 impl Device {
     /// A device as after power-on.
     pub fn new(slot: Arc<Slot>) -> Self {
-        Self { slot, config: ConfigSpace::new(), bar4: vec![0; BAR4_SIZE as usize] }
+        let device = Self { slot, config: ConfigSpace::new(), bar4: vec![0; BAR4_SIZE as usize] };
+        device.follow_config();
+        device
+    }
+
+    // Lets the card do what its configuration space and its MSI-X table allow.
+    fn follow_config(&self) {
+        let on = self.config.bus_master();
+        self.slot.dma.lock().unwrap_or_else(PoisonError::into_inner).set_bus_master(on);
+        // Bit 0 of a vector's control word.
+        let masked = |n: usize| self.bar4[16 * n + 12] & 1 != 0;
+        self.slot.interrupts.mask(masked, !on || self.config.msix_masked());
     }
 
     fn bad_access(&self, region: u32, offset: u64, len: usize) {
@@ -213,10 +258,17 @@ impl Device {
     // The client has gone: power off.
     fn power_off(&mut self) {
         self.slot.interrupts.disconnect();
-        self.reset_card();
+        self.reset_function();
         self.wait(&self.slot.ask(|reply| Request::Unmap { range: None, reply }));
+    }
+
+    // The card and its configuration space as after power-on.
+    fn reset_function(&mut self) {
+        self.reset_card();
         self.config = ConfigSpace::new();
         self.bar4.fill(0);
+        self.slot.interrupts.forget();
+        self.follow_config();
     }
 
     fn read(&mut self, region: u32, offset: u64, data: &mut [u8]) {
@@ -227,12 +279,17 @@ impl Device {
         match region {
             VFIO_PCI_CONFIG_REGION_INDEX => self.config.read(offset, data),
             VFIO_PCI_BAR4_REGION_INDEX => match self.bar4(offset, data.len()) {
-                Some(range) => data.copy_from_slice(&self.bar4[range]),
+                _ if !self.config.memory() => self.bad_access(region, offset, data.len()),
+                Some(range) => {
+                    let at = PBA_OFFSET as usize;
+                    self.bar4[at..at + 4].copy_from_slice(&self.slot.interrupts.pending().to_le_bytes());
+                    data.copy_from_slice(&self.bar4[range]);
+                }
                 None => self.bad_access(region, offset, data.len()),
             },
             _ => {
                 let len = data.len();
-                let Some(bar) = Self::bar(region, offset, len) else {
+                let Some(bar) = Self::bar(region, offset, len).filter(|_| self.config.memory()) else {
                     return self.bad_access(region, offset, len);
                 };
                 let answer = self.slot.ask(|reply| Request::Read { bar, offset, len, reply });
@@ -251,17 +308,22 @@ impl Device {
             VFIO_PCI_CONFIG_REGION_INDEX => {
                 if self.config.write(offset, data) {
                     info!(card = self.slot.name, "function-level reset");
-                    self.reset_card();
-                    self.config = ConfigSpace::new();
+                    self.reset_function();
+                } else {
+                    self.follow_config();
                 }
             }
             VFIO_PCI_BAR4_REGION_INDEX => match self.bar4(offset, data.len()) {
-                Some(range) => self.bar4[range].copy_from_slice(data),
+                _ if !self.config.memory() => self.bad_access(region, offset, data.len()),
+                Some(range) => {
+                    self.bar4[range].copy_from_slice(data);
+                    self.follow_config();
+                }
                 None => self.bad_access(region, offset, data.len()),
             },
             _ => {
                 let len = data.len();
-                let Some(bar) = Self::bar(region, offset, len) else {
+                let Some(bar) = Self::bar(region, offset, len).filter(|_| self.config.memory()) else {
                     return self.bad_access(region, offset, len);
                 };
                 let mut word = [0; 8];
@@ -315,9 +377,7 @@ impl ServerBackend for Device {
 
     fn reset(&mut self) -> io::Result<()> {
         info!(card = self.slot.name, "reset by the host");
-        self.reset_card();
-        self.config = ConfigSpace::new();
-        self.bar4.fill(0);
+        self.reset_function();
         Ok(())
     }
 
@@ -433,6 +493,26 @@ mod tests {
         irq.raise(3);
         assert_eq!(count(&fd), 0);
         assert_eq!(irq.bad.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn a_masked_interrupt_waits_and_comes_once() {
+        let irq = Interrupts::default();
+        let fd = eventfd();
+        irq.connect(0, vec![Some(fd.try_clone().unwrap())]);
+        for (vector, all) in [(true, false), (false, true)] {
+            irq.mask(|n| n == 0 && vector, all);
+            irq.raise(0);
+            irq.raise(0);
+            assert_eq!((count(&fd), irq.pending()), (0, 1));
+            irq.mask(|_| false, false);
+            assert_eq!((count(&fd), irq.pending()), (1, 0));
+        }
+        irq.mask(|_| true, false);
+        irq.raise(0);
+        irq.forget();
+        irq.mask(|_| false, false);
+        assert_eq!(count(&fd), 0);
     }
 
     #[test]

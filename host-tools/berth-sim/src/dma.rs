@@ -17,6 +17,9 @@ pub enum DmaError {
     /// The card has been unplugged.
     #[error("card is unplugged")]
     Unplugged,
+    /// The card may not begin accesses: bus mastering is off in its configuration space.
+    #[error("bus mastering is off")]
+    NoBusMaster,
 }
 
 /// What the host port has done so far.
@@ -30,8 +33,10 @@ pub struct DmaStats {
     pub writes: u64,
     /// Bytes of them.
     pub write_bytes: u64,
-    /// Accesses refused: no mapping, no file behind it, read-only, or unplugged.
+    /// Accesses refused: no mapping, no file behind it, read-only, unplugged, or bus mastering off.
     pub errors: u64,
+    /// Those of them that were refused because bus mastering was off.
+    pub no_bus_master: u64,
     /// Mappings that came.
     pub maps: u64,
     /// Mappings that came without usable memory behind them (no file descriptor, or it cannot be mapped).
@@ -56,6 +61,7 @@ struct Interval {
 pub struct DmaSpace {
     intervals: BTreeMap<u64, Interval>,
     unplugged: bool,
+    no_bus_master: bool,
     stats: DmaStats,
 }
 
@@ -78,6 +84,11 @@ impl DmaSpace {
     /// An unplugged card reaches no memory.
     pub fn set_unplugged(&mut self, unplugged: bool) {
         self.unplugged = unplugged;
+    }
+
+    /// Whether the card may begin accesses, as its configuration space says. In the beginning it may.
+    pub fn set_bus_master(&mut self, on: bool) {
+        self.no_bus_master = !on;
     }
 
     /// Bus addresses `address .. address + len` lead to `memory` (from its start); `None`
@@ -132,6 +143,9 @@ impl DmaSpace {
         if self.unplugged {
             return Err(DmaError::Unplugged);
         }
+        if self.no_bus_master {
+            return Err(DmaError::NoBusMaster);
+        }
         let mut done = 0;
         while done < len {
             let at = address.checked_add(done as u64).ok_or(DmaError::Unmapped)?;
@@ -146,6 +160,11 @@ impl DmaSpace {
             done += n;
         }
         Ok(())
+    }
+
+    fn refused(&mut self, why: DmaError) {
+        self.stats.errors += 1;
+        self.stats.no_bus_master += u64::from(why == DmaError::NoBusMaster);
     }
 
     /// DMA read.
@@ -167,7 +186,7 @@ impl DmaSpace {
                 self.stats.reads += 1;
                 self.stats.read_bytes += len as u64;
             }
-            Err(_) => self.stats.errors += 1,
+            Err(why) => self.refused(why),
         }
         result
     }
@@ -189,7 +208,7 @@ impl DmaSpace {
                 self.stats.writes += 1;
                 self.stats.write_bytes += data.len() as u64;
             }
-            Err(_) => self.stats.errors += 1,
+            Err(why) => self.refused(why),
         }
         result
     }
@@ -301,6 +320,19 @@ mod tests {
         s.write(u64::MAX - 7, &[7; 8]).unwrap();
         s.unmap(u64::MAX - 0xfff, 0x1000);
         assert!(s.is_empty());
+    }
+
+    #[test]
+    fn a_card_that_is_no_bus_master_reaches_nothing_and_that_is_counted() {
+        let mut s = DmaSpace::default();
+        s.map(0, 0x1000, Some(memory(0x1000, true)));
+        s.set_bus_master(false);
+        assert_eq!(s.read(0, &mut [0; 4]), Err(DmaError::NoBusMaster));
+        assert_eq!(s.write(0, &[1; 4]), Err(DmaError::NoBusMaster));
+        s.set_bus_master(true);
+        let mut b = [1; 4];
+        s.read(0, &mut b).unwrap();
+        assert_eq!((b, s.stats().errors, s.stats().no_bus_master), ([0; 4], 2, 2));
     }
 
     #[test]

@@ -5,10 +5,12 @@
 //! * [`time`]: how far each card may run, and how time passes while only hosts have work.
 //! * [`wire`]: latency, faults, hold and release; [`link`] joins two cards.
 //! * [`card`]: a card's thread. [`device`], [`pci`], [`dma`], [`guest_memory`]: its host port.
+//! * [`bridge`]: an end of the wire that leads out of the simulator.
 //! * [`control`], [`capture`], [`record`]: what tests and people see.
 //!
 //! Performance figures come from card cycles only, never from the wall clock.
 
+pub mod bridge;
 pub mod capture;
 pub mod card;
 pub mod control;

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 const GUARD: u64 = 128;
 /// Frames under way in one direction before the sender's transmitter has to wait.
 const IN_FLIGHT_LIMIT: usize = 64;
-/// Posted writes that may wait for a card before its host has to.
+/// Requests that may wait for a card before its host has to.
 const INBOX_LIMIT: usize = 256;
 
 /// What a host, or the control socket, wants from a card.
@@ -84,6 +84,8 @@ pub enum Request {
         /// Gets them.
         reply: SyncSender<serde_json::Value>,
     },
+    /// Sends a frame that has come from outside of the simulator; for a bridge, not for a card.
+    Frame(Vec<u8>),
 }
 
 /// What a card's thread does next.
@@ -117,6 +119,8 @@ pub struct CardState {
     pub idle: bool,
     /// Its timer, if armed.
     pub timer: Option<u64>,
+    /// It can take a request of its host.
+    pub host_room: bool,
     /// It can take a frame.
     pub rx_room: bool,
 }
@@ -336,12 +340,22 @@ impl Link {
 
     /// The next frame for card `me` that has arrived by `now`; for a card that is clocked outside of its steps.
     pub fn take_due(&self, me: usize, now: u64) -> Option<Arrived> {
-        self.lock().wire[1 - me].take_due(now)
+        let frame = self.lock().wire[1 - me].take_due(now);
+        self.changed.notify_all();
+        frame
     }
 
     /// Whether the wire takes further frames of card `me`; held frames do not count.
     pub fn tx_room(&self, me: usize) -> bool {
         self.lock().wire[me].in_flight() < IN_FLIGHT_LIMIT
+    }
+
+    /// Waits until the wire takes a further frame of end `me`, or the run ends.
+    pub fn wait_room(&self, me: usize) {
+        let mut s = self.lock();
+        while s.wire[me].in_flight() >= IN_FLIGHT_LIMIT && !s.stop {
+            s = self.changed.wait(s).unwrap_or_else(|e| e.into_inner());
+        }
     }
 
     /// Tells the state of card `me` and waits until there is something for it to do.
@@ -358,7 +372,7 @@ impl Link {
                 return Step::Stop;
             }
             let view = self.view(&s, me);
-            if !s.ports[me].inbox.is_empty() && (state.idle || state.now < view.limit()) {
+            if state.host_room && !s.ports[me].inbox.is_empty() && (state.idle || state.now < view.limit()) {
                 let (clock, host_wait) = if state.idle { s.wake_clock(me, &self.config.pace) } else { (state.now, 0) };
                 let request = s.ports[me].inbox.pop_front().expect("not empty");
                 s.quiet.host += host_wait;
@@ -371,6 +385,7 @@ impl Link {
                 && let Some(frame) = s.wire[1 - me].take_due(state.now)
             {
                 s.begin(me, state.now, state.now);
+                self.changed.notify_all();
                 return Step::Deliver(frame);
             }
             match view.plan() {
@@ -455,7 +470,7 @@ impl Link {
         clock
     }
 
-    /// Queues a request for card `me`. Waits while very many are queued.
+    /// Queues a request for card `me`. Waits while many are queued: so is its host held up, as by a bus without credits.
     pub fn request(&self, me: usize, request: Request) {
         let mut s = self.lock();
         while s.ports[me].inbox.len() >= INBOX_LIMIT && !s.stop {

@@ -2,6 +2,7 @@
 //! Command line of the simulator.
 
 use berth_abi::card::CLOCK_HZ;
+use berth_sim::bridge::{Bridge, Spec};
 use berth_sim::capture::Capture;
 use berth_sim::card::{SimCard, Worker};
 use berth_sim::control::{self, Simulator, statistics};
@@ -28,7 +29,8 @@ use tracing::{info, warn};
 ///   -object memory-backend-memfd,id=m,size=512M,share=on -numa node,memdev=m
 ///   -device '{"driver":"vfio-user-pci","socket":{"path":"a.sock","type":"unix"},"x-msg-timeout":60000,"rombar":0}'
 ///
-/// Cards are named a, b, … in the order of --card; a and b share a wire, c and d another.
+/// Cards are named a, b, … in the order of --card; a and b share a wire, c and d another. With --bridge b=unix:PATH the
+/// wire of card a leads out of the simulator, and the next card is c.
 #[derive(Debug, Parser)]
 #[command(version, verbatim_doc_comment)]
 struct Arguments {
@@ -62,6 +64,10 @@ struct Run {
     /// Socket of a card; once for each card.
     #[arg(long = "card", value_name = "SOCKET", required = true)]
     cards: Vec<PathBuf>,
+    /// Lead an end of a wire out of the simulator: to a UNIX socket (SEQPACKET, one Ethernet frame a message) on which it
+    /// listens, END=unix:PATH, or to a TAP interface, END=tap:NAME. The other end is a card. May be repeated.
+    #[arg(long = "bridge", value_name = "END=PLACE")]
+    bridges: Vec<Spec>,
     /// Control socket.
     #[arg(long, value_name = "SOCKET")]
     control: Option<PathBuf>,
@@ -116,6 +122,41 @@ fn card_name(index: usize) -> String {
         .map_or_else(|| format!("c{index}"), |i| char::from(b'a' + i).to_string())
 }
 
+/// What is at an end of a wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum At {
+    Card(usize),
+    Bridge(usize),
+}
+
+/// Puts bridges where they are to be and cards in the places between, in their order.
+fn layout(cards: usize, bridges: &[Spec]) -> Result<Vec<(String, At)>, String> {
+    let mut ends: Vec<(String, At)> = Vec::new();
+    for card in 0..cards {
+        while let Some(bridge) = bridges.iter().position(|b| b.end == card_name(ends.len())) {
+            ends.push((card_name(ends.len()), At::Bridge(bridge)));
+        }
+        ends.push((card_name(ends.len()), At::Card(card)));
+    }
+    if ends.len() % 2 == 1
+        && let Some(bridge) = bridges.iter().position(|b| b.end == card_name(ends.len()))
+    {
+        ends.push((card_name(ends.len()), At::Bridge(bridge)));
+    }
+    for (i, bridge) in bridges.iter().enumerate() {
+        if bridges[..i].iter().any(|b| b.end == bridge.end) {
+            return Err(format!("--bridge: end {} leads to two places", bridge.end));
+        }
+        let Some(at) = ends.iter().position(|(_, at)| *at == At::Bridge(i)) else {
+            return Err(format!("--bridge: there is no end {}; wires join a and b, c and d, …", bridge.end));
+        };
+        if !matches!(ends.get(at ^ 1), Some((_, At::Card(_)))) {
+            return Err(format!("--bridge: no card at the other end of {}'s wire", bridge.end));
+        }
+    }
+    Ok(ends)
+}
+
 fn run(args: &Run) -> Result<(), Box<dyn Error>> {
     let faults = Faults {
         loss: args.loss,
@@ -128,11 +169,13 @@ fn run(args: &Run) -> Result<(), Box<dyn Error>> {
     if !faults.valid() {
         return Err("--loss, --dup, --reorder and --corrupt are probabilities: between 0 and 1".into());
     }
-    let names: Vec<String> = (0..args.cards.len()).map(card_name).collect();
+    let ends = layout(args.cards.len(), &args.bridges)?;
+    let names: Vec<String> = ends.iter().map(|(name, _)| name.clone()).collect();
     let mut traces = Vec::new();
     for t in &args.trace {
         let (name, file) = t.split_once('=').ok_or("--trace wants CARD=FILE, for example a=a.fst")?;
-        let index = names.iter().position(|n| n == name).ok_or_else(|| format!("--trace: no card {name}"))?;
+        let card = |(n, at): &(String, At)| n == name && matches!(at, At::Card(_));
+        let index = ends.iter().position(card).ok_or_else(|| format!("--trace: no card {name}"))?;
         traces.push((index, PathBuf::from(file)));
     }
 
@@ -153,8 +196,14 @@ fn run(args: &Run) -> Result<(), Box<dyn Error>> {
     let (quit, ended) = channel();
     let mut slots = Vec::new();
     let mut workers = Vec::new();
-    for (i, name) in names.iter().enumerate() {
+    let mut bridges = Vec::new();
+    for (i, (name, at)) in ends.iter().enumerate() {
         let link = links[i / 2].clone();
+        if let At::Bridge(bridge) = at {
+            let bridge = Bridge::open(&args.bridges[*bridge], link, i % 2).map_err(|e| format!("--bridge {e}"))?;
+            bridges.push((i as u32, Arc::new(bridge)));
+            continue;
+        }
         let slot = Arc::new(Slot::new(name, link.clone(), i % 2));
         let mut card = rtl::card(&slot, args.read_latency, args.seed.wrapping_add(i as u64));
         if let Some((_, file)) = traces.iter().find(|(index, _)| *index == i) {
@@ -188,10 +237,10 @@ fn run(args: &Run) -> Result<(), Box<dyn Error>> {
 
     let threads: Vec<_> = workers
         .into_iter()
-        .zip(&names)
-        .map(|(worker, name)| {
+        .zip(&slots)
+        .map(|(worker, slot)| {
             let quit = quit.clone();
-            std::thread::Builder::new().name(format!("card {name}")).spawn(move || {
+            std::thread::Builder::new().name(format!("card {}", slot.name)).spawn(move || {
                 let report = worker.run();
                 // A card that ends by itself ends the simulator.
                 let _ = quit.send(());
@@ -199,13 +248,22 @@ fn run(args: &Run) -> Result<(), Box<dyn Error>> {
             })
         })
         .collect::<Result<_, _>>()?;
+    for (interface, bridge) in &bridges {
+        let (wire, outside) = (bridge.clone(), bridge.clone());
+        let (capture, interface) = (capture.clone(), *interface);
+        std::thread::Builder::new()
+            .name(format!("bridge {}", bridge.name))
+            .spawn(move || wire.run(capture.as_deref().map(|c| (c, interface))))?;
+        std::thread::Builder::new().name(format!("outside {}", bridge.name)).spawn(move || outside.listen())?;
+    }
+    let bridges: Vec<Arc<Bridge>> = bridges.into_iter().map(|(_, bridge)| bridge).collect();
     for (server, slot) in servers.into_iter().zip(slots.clone()) {
         std::thread::Builder::new()
             .name(format!("socket {}", slot.name))
             .spawn(move || device::serve(&server, &slot))?;
     }
     if let Some(listener) = control {
-        let simulator = Arc::new(Simulator { slots: slots.clone(), quit: quit.clone() });
+        let simulator = Arc::new(Simulator { slots: slots.clone(), bridges: bridges.clone(), quit: quit.clone() });
         std::thread::Builder::new().name("control".into()).spawn(move || control::serve(&listener, &simulator))?;
     }
     let mut signals = signal_hook::iterator::Signals::new([signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM])?;
@@ -216,7 +274,7 @@ fn run(args: &Run) -> Result<(), Box<dyn Error>> {
     })?;
 
     println!("{}", json!({ "ready": true }));
-    info!(cards = names.len(), latency = args.latency, seed = args.seed, "serving");
+    info!(cards = slots.len(), latency = args.latency, seed = args.seed, "serving");
     ended.recv()?;
 
     links.iter().for_each(|l| l.stop());
@@ -235,13 +293,14 @@ fn run(args: &Run) -> Result<(), Box<dyn Error>> {
         recorder.finish();
     }
     if let Some(path) = &args.stats {
-        std::fs::write(path, serde_json::to_string_pretty(&statistics(&slots, reports))?)
+        std::fs::write(path, serde_json::to_string_pretty(&statistics(&slots, &bridges, reports))?)
             .map_err(named("--stats", path))?;
     }
     // The socket threads are blocked for ever; they end with the process.
     for path in args.cards.iter().chain(&args.control) {
         let _ = std::fs::remove_file(path);
     }
+    bridges.iter().for_each(|b| b.clean());
     Ok(())
 }
 
@@ -263,6 +322,37 @@ fn main() -> ExitCode {
         Err(e) => {
             eprintln!("berth-sim: {e}");
             ExitCode::FAILURE
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn laid_out(cards: usize, bridges: &[&str]) -> Result<String, String> {
+        let bridges: Vec<Spec> = bridges.iter().map(|b| b.parse().unwrap()).collect();
+        let ends = layout(cards, &bridges)?;
+        Ok(ends
+            .iter()
+            .map(|(name, at)| if matches!(at, At::Card(_)) { name.to_uppercase() } else { name.clone() })
+            .collect())
+    }
+
+    #[test]
+    fn bridges_take_their_ends_and_cards_the_others() {
+        assert_eq!(laid_out(2, &[]), Ok("AB".into()));
+        assert_eq!(laid_out(1, &["b=tap:t"]), Ok("Ab".into()));
+        assert_eq!(laid_out(1, &["a=tap:t"]), Ok("aB".into()));
+        assert_eq!(laid_out(2, &["b=tap:t", "d=tap:u"]), Ok("AbCd".into()));
+        for (cards, bridges) in [
+            (2, &["c=tap:t"][..]),
+            (1, &["d=tap:t"]),
+            (1, &["z=tap:t"]),
+            (1, &["a=tap:t", "b=tap:u"]),
+            (1, &["b=tap:t", "b=tap:u"]),
+        ] {
+            assert!(laid_out(cards, bridges).is_err(), "{cards} {bridges:?}");
         }
     }
 }

@@ -135,9 +135,19 @@ impl ConfigSpace {
         flr
     }
 
-    /// Bus mastering is on.
+    /// Bus mastering is on: the card may read and write memory and raise interrupts.
     pub fn bus_master(&self) -> bool {
         self.bytes[COMMAND] & 0x04 != 0
+    }
+
+    /// Memory decoding is on: the BARs answer.
+    pub fn memory(&self) -> bool {
+        self.bytes[COMMAND] & 0x02 != 0
+    }
+
+    /// All MSI-X vectors are masked together.
+    pub fn msix_masked(&self) -> bool {
+        self.bytes[CAP_MSIX + 3] & 0x40 != 0
     }
 }
 

@@ -61,6 +61,9 @@ impl SimCard for Rtl {
     fn mmio_write(&mut self, bar: u32, offset: u64, data: u64, len: usize) {
         self.0.post_write(port(bar), offset, data, len);
     }
+    fn writes_pending(&self) -> usize {
+        self.0.writes_pending()
+    }
     fn mmio_read(&mut self, bar: u32, offset: u64, len: usize) -> u64 {
         self.0.mmio_read(port(bar), offset, len)
     }

@@ -42,9 +42,13 @@ struct Model {
     clocks: Arc<[AtomicU64; 2]>,
     me: usize,
     too_far: Arc<AtomicBool>,
+    bells: usize,
 }
 
 impl Model {
+    /// Cycles that it takes for a doorbell.
+    const BELL: u64 = 5;
+
     fn send(&mut self, byte: u8) {
         let mut data = vec![0; 100];
         data[0] = byte;
@@ -62,6 +66,9 @@ impl Model {
         let peer = self.clocks[1 - self.me].load(Ordering::SeqCst);
         if peer > 0 && self.cycles > peer + LATENCY {
             self.too_far.store(true, Ordering::SeqCst);
+        }
+        if self.cycles.is_multiple_of(Self::BELL) {
+            self.bells = self.bells.saturating_sub(1);
         }
         if self.timer.is_some_and(|t| t <= self.cycles) {
             self.timer = None;
@@ -90,7 +97,10 @@ impl SimCard for Model {
         self.cycles
     }
     fn idle(&self) -> bool {
-        self.cycles >= self.work_until && self.rx.is_empty() && self.timer.is_none_or(|t| t > self.cycles)
+        self.cycles >= self.work_until
+            && self.bells == 0
+            && self.rx.is_empty()
+            && self.timer.is_none_or(|t| t > self.cycles)
     }
     fn cycles(&self) -> u64 {
         self.cycles
@@ -108,10 +118,20 @@ impl SimCard for Model {
             16 => self.send(data as u8),
             24 => self.timer = Some(self.cycles + data),
             32 => self.echo = data != 0,
+            40 => {
+                self.bells += 1;
+                assert!(self.bells <= 16, "posted without bound");
+            }
             _ => {}
         }
     }
+    fn writes_pending(&self) -> usize {
+        self.bells
+    }
     fn mmio_read(&mut self, _bar: u32, offset: u64, _len: usize) -> u64 {
+        while self.bells > 0 {
+            self.step();
+        }
         if offset == 0 { self.cycles } else { 0 }
     }
     fn take_tx(&mut self) -> Option<TxFrame> {
@@ -161,6 +181,7 @@ impl Bench {
                 clocks: clocks.clone(),
                 me,
                 too_far: too_far.clone(),
+                bells: 0,
             };
             let slot = Arc::new(Slot::new(["a", "b"][me], link.clone(), me));
             workers.push(Worker::new(&slot.name, model, link.clone(), me, slot.dma.clone()));
@@ -195,6 +216,24 @@ fn busy_cards_stay_within_one_latency() {
     b.write(0, 8, u64::MAX);
     b.write(1, 8, u64::MAX);
     while b.clock(0) < 300_000 || b.clock(1) < 300_000 {}
+    assert!(!b.too_far.load(Ordering::SeqCst));
+    b.finish();
+}
+
+#[test]
+fn posted_writes_without_end_hold_up_their_host_and_not_a_read_behind_them() {
+    let b = Bench::new(2, 25_000, Faults::default());
+    b.write(0, 8, u64::MAX);
+    b.write(1, 8, u64::MAX);
+    std::thread::scope(|scope| {
+        let link = &b.link;
+        for _ in 0..3 {
+            scope.spawn(move || {
+                (0..10_000).for_each(|_| link.request(0, Request::Write { bar: 2, offset: 40, len: 8, data: 0 }))
+            });
+        }
+        (0..200).for_each(|_| assert!(b.clock(0) < u64::MAX));
+    });
     assert!(!b.too_far.load(Ordering::SeqCst));
     b.finish();
 }

@@ -1,99 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The whole simulator with the real RTL; a vfio-user client stands in place of QEMU.
 
+mod rig;
+
 use berth_abi::card::{ABI_VERSION, BAR0_SIZE, CARD_ID, CLOCK_HZ, PCI_DEVICE, PCI_VENDOR};
 use berth_abi::host::*;
 use berth_abi::ring::{CMD_FENCE, CMD_PAGE_EVICT, EV_PAGE_EVICTED};
 use berth_abi::status::{FW_BAD_MAGIC, FW_REFUSED, FW_RESET};
-use berth_sim::control::ask;
-use serde_json::Value;
+use rig::{BUS_MASTER, Host, MEMORY, Simulator, eventfd, memfd};
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
 use vfio_bindings::bindings::vfio::{
-    VFIO_IRQ_SET_ACTION_TRIGGER, VFIO_IRQ_SET_DATA_EVENTFD, VFIO_PCI_BAR0_REGION_INDEX, VFIO_PCI_CONFIG_REGION_INDEX,
-    VFIO_PCI_MSIX_IRQ_INDEX,
+    VFIO_IRQ_SET_ACTION_TRIGGER, VFIO_IRQ_SET_DATA_EVENTFD, VFIO_PCI_BAR0_REGION_INDEX, VFIO_PCI_BAR4_REGION_INDEX,
+    VFIO_PCI_CONFIG_REGION_INDEX, VFIO_PCI_MSIX_IRQ_INDEX,
 };
-use vfio_user::Client;
-
-struct Simulator {
-    child: Child,
-    dir: tempfile::TempDir,
-}
-
-impl Simulator {
-    fn start(cards: &[&str]) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_berth-sim"));
-        command.arg("run").arg("--control").arg(dir.path().join("control"));
-        command.arg("--stats").arg(dir.path().join("stats.json"));
-        command.arg("--capture").arg(dir.path().join("wire.pcapng"));
-        command.arg("--record").arg(dir.path().join("samples.jsonl"));
-        for card in cards {
-            command.arg("--card").arg(dir.path().join(card));
-        }
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-        let mut ready = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
-        assert_eq!(ready.trim(), r#"{"ready":true}"#);
-        Self { child, dir }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-
-    fn client(&self, card: &str) -> Host {
-        Host(Client::new(&self.path(card)).unwrap())
-    }
-
-    fn ask(&self, request: &str) -> Value {
-        ask(&self.path("control"), request).unwrap()
-    }
-
-    fn quit(mut self) -> Value {
-        assert_eq!(self.ask("quit")["ok"], true);
-        assert!(self.child.wait().unwrap().success());
-        serde_json::from_slice(&std::fs::read(self.path("stats.json")).unwrap()).unwrap()
-    }
-}
-
-impl Drop for Simulator {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-struct Host(Client);
-
-impl Host {
-    fn read(&mut self, register: u32) -> u32 {
-        let mut b = [0; 4];
-        self.0.region_read(VFIO_PCI_BAR0_REGION_INDEX, u64::from(register), &mut b).unwrap();
-        u32::from_le_bytes(b)
-    }
-
-    fn write(&mut self, register: u32, value: u32) {
-        let (region, offset) = (VFIO_PCI_BAR0_REGION_INDEX, u64::from(register));
-        self.0.region_write(region, offset, &value.to_le_bytes()).unwrap();
-    }
-}
-
-fn memfd(len: u64) -> File {
-    // SAFETY: a new descriptor, owned by the File alone; the name is NUL-terminated.
-    let file = unsafe { File::from_raw_fd(libc::memfd_create(c"guest".as_ptr(), 0)) };
-    file.set_len(len).unwrap();
-    file
-}
-
-fn eventfd() -> File {
-    // SAFETY: a new descriptor, owned by the File alone.
-    unsafe { File::from_raw_fd(libc::eventfd(0, 0)) }
-}
 
 #[test]
 fn the_card_tells_its_identity_through_the_socket() {
@@ -154,19 +76,18 @@ fn a_firmware_image_with_wrong_magic_is_refused() {
     assert_eq!(host.read(HOST_STATUS), FW_REFUSED);
     assert_eq!(host.read(HOST_FW_CODE), FW_BAD_MAGIC);
     host.0.reset().unwrap();
+    host.enable(MEMORY);
     assert_eq!(host.read(HOST_STATUS), FW_RESET);
 }
 
 #[test]
 fn commands_and_events_move_through_guest_memory_and_msix() {
     const BUS: u64 = 0x8000_0000;
-    const EVENTS: u64 = 0x1000;
-    const FENCE: u64 = 0x2000;
     let sim = Simulator::start(&["a", "b"]);
     let mut host = sim.client("a");
     let memory = memfd(0x10_000);
     host.0.dma_map(0, BUS, 0x10_000, memory.as_raw_fd()).unwrap();
-    let irq = eventfd();
+    let irq = eventfd(0);
     let flags = VFIO_IRQ_SET_ACTION_TRIGGER | VFIO_IRQ_SET_DATA_EVENTFD;
     host.0.set_irqs(VFIO_PCI_MSIX_IRQ_INDEX, flags, 0, 1, &[irq.as_raw_fd()]).unwrap();
 
@@ -177,26 +98,18 @@ fn commands_and_events_move_through_guest_memory_and_msix() {
     let bytes: Vec<u8> = fence.iter().chain(&command).flat_map(|w| w.to_le_bytes()).collect();
     memory.write_all_at(&bytes, 0).unwrap();
 
-    for (low, address) in [(HOST_CMD_BASE_LO, BUS), (HOST_EVT_BASE_LO, BUS + EVENTS), (HOST_FENCE_LO, BUS + FENCE)] {
-        host.write(low, address as u32);
-        host.write(low + 4, (address >> 32) as u32);
-    }
-    host.write(HOST_CMD_LOG2, 4);
-    host.write(HOST_EVT_LOG2, 4);
-    // Maximum payload 128 bytes, maximum read request 512.
-    host.write(HOST_PCIE_LIMITS, 7 | 9 << 4);
-    host.write(HOST_DMA_ENABLE, 1);
+    host.start_rings(BUS);
     host.write(HOST_EVT_CI, 1 << 31);
     host.write(HOST_CMD_PI, 2);
 
     let mut raised = [0; 8];
     (&irq).read_exact(&mut raised).unwrap();
     let mut event = [0; 64];
-    memory.read_exact_at(&mut event, EVENTS).unwrap();
+    memory.read_exact_at(&mut event, Host::EVENTS).unwrap();
     let word = |i: usize| u32::from_le_bytes(event[4 * i..4 * i + 4].try_into().unwrap());
     assert_eq!((word(0) & 0xff, word(0) >> 31, word(1)), (EV_PAGE_EVICTED, 1, 1 << 15 | 5));
     let mut token = [0; 8];
-    memory.read_exact_at(&mut token, FENCE).unwrap();
+    memory.read_exact_at(&mut token, Host::FENCE).unwrap();
     assert_eq!(u64::from_le_bytes(token), 0x4433_2211_8877_6655);
     assert_eq!(host.read(HOST_CMD_CI), 2);
 
@@ -258,4 +171,178 @@ fn a_waveform_is_written_if_it_was_built_in() {
     assert_eq!(sim.client("a").read(HOST_ID), CARD_ID);
     assert_eq!(sim.ask("trace a off")["ok"], true);
     assert_eq!(std::fs::metadata(waveform).is_ok_and(|m| m.len() > 0), cfg!(feature = "trace"));
+}
+
+/// A host with rings in memory, which posts fences with evictions before them.
+struct Driver {
+    host: Host,
+    memory: File,
+    irq: File,
+    token: u32,
+    pi: u32,
+}
+
+impl Driver {
+    const BUS: u64 = 0x8000_0000;
+
+    fn new(sim: &Simulator) -> Self {
+        let mut host = sim.client("a");
+        let memory = memfd(0x10_000);
+        host.0.dma_map(0, Self::BUS, 0x10_000, memory.as_raw_fd()).unwrap();
+        let irq = eventfd(libc::EFD_NONBLOCK);
+        let flags = VFIO_IRQ_SET_ACTION_TRIGGER | VFIO_IRQ_SET_DATA_EVENTFD;
+        host.0.set_irqs(VFIO_PCI_MSIX_IRQ_INDEX, flags, 0, 1, &[irq.as_raw_fd()]).unwrap();
+        let mut driver = Self { host, memory, irq, token: 0, pi: 0 };
+        driver.start();
+        driver
+    }
+
+    fn start(&mut self) {
+        self.host.start_rings(Self::BUS);
+        self.pi = 0;
+    }
+
+    /// Posts an eviction, which brings an event, and a fence.
+    fn post(&mut self) {
+        self.token += 1;
+        for words in [[CMD_PAGE_EVICT, 5, 0], [CMD_FENCE, 0, self.token]] {
+            let mut entry = [0; 64];
+            for (i, w) in words.iter().enumerate() {
+                entry[4 * i..4 * i + 4].copy_from_slice(&w.to_le_bytes());
+            }
+            self.memory.write_all_at(&entry, u64::from(self.pi % 16) * 64).unwrap();
+            self.pi += 1;
+        }
+        self.host.write(HOST_CMD_PI, self.pi);
+    }
+
+    fn word(&self, at: u64) -> u32 {
+        let mut b = [0; 4];
+        self.memory.read_exact_at(&mut b, at).unwrap();
+        u32::from_le_bytes(b)
+    }
+
+    fn wait_fence(&mut self) {
+        while self.word(Host::FENCE) != self.token {
+            // Keeps the card's clock going, and asks whether it is there.
+            assert_eq!(self.host.read(HOST_ID), CARD_ID);
+        }
+    }
+
+    fn interrupts(&mut self) -> u64 {
+        let mut b = [0; 8];
+        (&self.irq).read_exact(&mut b).map_or(0, |()| u64::from_ne_bytes(b))
+    }
+}
+
+#[test]
+fn a_card_that_is_no_bus_master_does_no_dma_and_raises_no_interrupt() {
+    let sim = Simulator::start(&["a"]);
+    let mut d = Driver::new(&sim);
+    d.post();
+    d.wait_fence();
+    // The event is there and is announced; the card may not say so.
+    d.host.enable(MEMORY);
+    d.host.write(HOST_EVT_CI, 1 << 31);
+    while sim.ask("stats")["cards"][0]["interrupts"] == 0 {}
+    assert_eq!(d.interrupts(), 0);
+    d.post();
+    while d.host.read(HOST_CMD_CI) >> 31 == 0 {}
+    assert_eq!(d.word(Host::FENCE), 1, "nothing was written");
+    let stats = sim.ask("stats");
+    let dma = &stats["cards"][0]["dma"];
+    assert_eq!(dma["no_bus_master"], 1, "one read of the ring");
+    assert_eq!(dma["errors"], 1);
+    // As bus master it goes on: the ring, which has not been read, is set up anew.
+    d.host.enable(MEMORY | BUS_MASTER);
+    assert_eq!(d.interrupts(), 1);
+    d.start();
+    d.post();
+    d.wait_fence();
+}
+
+#[test]
+fn bars_read_all_ones_while_memory_decoding_is_off() {
+    let sim = Simulator::start(&["a"]);
+    let mut host = sim.client("a");
+    host.write(HOST_HB_CHALLENGE, 7);
+    host.enable(BUS_MASTER);
+    host.write(HOST_HB_CHALLENGE, 8);
+    assert_eq!(host.read(HOST_ID), u32::MAX);
+    assert_eq!(sim.ask("stats")["cards"][0]["bad_accesses"], 2);
+    host.enable(MEMORY);
+    assert_eq!((host.read(HOST_ID), host.read(HOST_HB_CHALLENGE)), (CARD_ID, 7));
+}
+
+#[test]
+fn a_masked_msix_vector_waits_and_is_delivered_once() {
+    let sim = Simulator::start(&["a"]);
+    let mut d = Driver::new(&sim);
+    let mut raised = 0;
+    // Its own mask; the function's, in the configuration space; no descriptor.
+    for way in 0..3 {
+        let mask = |d: &mut Driver, on: bool| match way {
+            0 => d.host.0.region_write(VFIO_PCI_BAR4_REGION_INDEX, 12, &u32::from(on).to_le_bytes()).unwrap(),
+            1 => {
+                // Message control of the capability at 0x88: enabled, function mask.
+                let control = 0x8000u16 | u16::from(on) << 14;
+                d.host.0.region_write(VFIO_PCI_CONFIG_REGION_INDEX, 0x8a, &control.to_le_bytes()).unwrap();
+            }
+            _ => {
+                let flags = VFIO_IRQ_SET_ACTION_TRIGGER | VFIO_IRQ_SET_DATA_EVENTFD;
+                let fd = [d.irq.as_raw_fd()];
+                d.host.0.set_irqs(VFIO_PCI_MSIX_IRQ_INDEX, flags, 0, 1, if on { &[] } else { &fd }).unwrap();
+            }
+        };
+        mask(&mut d, true);
+        for _ in 0..3 {
+            d.post();
+            d.wait_fence();
+            // Armed behind what has come so far: each event raises one more.
+            d.host.write(HOST_EVT_CI, (d.token - 1) | 1 << 31);
+            raised += 1;
+            while sim.ask("stats")["cards"][0]["interrupts"] != raised {}
+        }
+        let mut pending = [0; 4];
+        d.host.0.region_read(VFIO_PCI_BAR4_REGION_INDEX, 0x800, &mut pending).unwrap();
+        assert_eq!((d.interrupts(), u32::from_le_bytes(pending)), (0, 1), "way {way}");
+        mask(&mut d, false);
+        assert_eq!(d.interrupts(), 1, "way {way}");
+        d.host.0.region_read(VFIO_PCI_BAR4_REGION_INDEX, 0x800, &mut pending).unwrap();
+        assert_eq!((d.interrupts(), u32::from_le_bytes(pending)), (0, 0), "way {way}");
+    }
+}
+
+#[test]
+fn a_function_level_reset_under_traffic_ends_it_and_the_card_works_again() {
+    let sim = Simulator::start(&["a"]);
+    let mut d = Driver::new(&sim);
+    for round in 0..5 {
+        for _ in 0..3 {
+            d.post();
+        }
+        d.host.write(HOST_EVT_CI, 1 << 31);
+        // Device control of the capability at 0x48, initiate function-level reset.
+        let mut control = [0; 2];
+        d.host.0.region_read(VFIO_PCI_CONFIG_REGION_INDEX, 0x50, &mut control).unwrap();
+        control[1] |= 0x80;
+        d.host.0.region_write(VFIO_PCI_CONFIG_REGION_INDEX, 0x50, &control).unwrap();
+        // As after power-on: no BARs, no DMA, nothing pending.
+        assert_eq!(d.host.read(HOST_ID), u32::MAX);
+        d.host.enable(MEMORY);
+        assert_eq!((d.host.read(HOST_STATUS), d.host.read(HOST_DMA_ENABLE)), (FW_RESET, 0), "round {round}");
+        let mut before = [0; 0x3000];
+        d.memory.read_exact_at(&mut before, 0).unwrap();
+        d.interrupts();
+        d.host.enable(MEMORY | BUS_MASTER);
+        for _ in 0..200 {
+            d.host.read(HOST_ID);
+        }
+        let mut after = [0; 0x3000];
+        d.memory.read_exact_at(&mut after, 0).unwrap();
+        assert!(before == after && d.interrupts() == 0, "round {round}");
+        d.start();
+        d.post();
+        d.wait_fence();
+    }
 }

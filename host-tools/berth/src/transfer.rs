@@ -83,7 +83,8 @@ fn trigger(s: &str) -> Result<Trigger, String> {
         None if s == "first" => Ok(Trigger::First),
         None if s == "last" => Ok(Trigger::Last),
         Some(("between", n)) => n.parse().map(Trigger::Between).map_err(|e| e.to_string()),
-        _ => Err("a trigger is `first`, `last` or `between:N`".into()),
+        Some(("adaptive", n)) => n.parse().map(Trigger::Adaptive).map_err(|e| e.to_string()),
+        _ => Err("a trigger is `first`, `last`, `between:N` or `adaptive:N`".into()),
     }
 }
 
@@ -138,8 +139,8 @@ pub struct Recv {
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=256))]
     depth: u32,
     /// When the next credit list is sent: data lands in the `first`, the `last` or (`between:N`) the N-th (from 0)
-    /// buffer of the last list.
-    #[arg(long, value_parser = trigger, default_value = "between:15")]
+    /// buffer of the last list; `adaptive:N` is the first while the card bounds what is pinned, else the N-th.
+    #[arg(long, value_parser = trigger, default_value = "adaptive:15")]
     trigger: Trigger,
     /// Longest credit list (1 to 64) [default: as long as possible].
     #[arg(long, default_value_t = 0, hide_default_value = true)]
@@ -611,7 +612,7 @@ mod tests {
         assert!("192.0.2.2:0".parse::<Peer>().is_err());
         assert!("192.0.2.2".parse::<Peer>().is_err());
         assert_eq!(trigger("between:3"), Ok(Trigger::Between(3)));
-        assert_eq!(trigger("between:15"), Ok(Trigger::default()), "the command line's default is the library's");
+        assert_eq!(trigger("adaptive:15"), Ok(Trigger::default()), "the command line's default is the library's");
         assert!(trigger("middle").is_err());
     }
 

@@ -9,7 +9,7 @@ use berth_abi::ioctl;
 
 use crate::context::{ContextEvent, Inner};
 use crate::error::{Error, Result};
-use crate::qp::{QueuePair, private};
+use crate::qp::{Mode, QueuePair, private};
 
 /// Listens to a service id until it is dropped.
 #[derive(Debug)]
@@ -64,21 +64,27 @@ pub struct Request {
     context: Arc<Inner>,
     id: u32,
     peer: Ipv4Addr,
+    mode: Mode,
     private_data: Vec<u8>,
     answered: bool,
 }
 
 impl Request {
     fn new(context: &Arc<Inner>, event: ContextEvent) -> Self {
-        let ContextEvent::Request { id, peer, private_data, .. } = event else {
+        let ContextEvent::Request { id, peer, mode, private_data, .. } = event else {
             unreachable!("the caller has chosen a request")
         };
-        Self { context: Arc::clone(context), id, peer, private_data, answered: false }
+        Self { context: Arc::clone(context), id, peer, mode, private_data, answered: false }
     }
 
     /// The peer.
     pub fn peer(&self) -> Ipv4Addr {
         self.peer
+    }
+
+    /// Mode that the queue pair must have which accepts it (CR-17).
+    pub fn mode(&self) -> Mode {
+        self.mode
     }
 
     /// Private data of the request.
@@ -90,7 +96,8 @@ impl Request {
     /// should be posted before.
     ///
     /// # Errors
-    /// [`Error::NotFound`] when the peer has given up meanwhile, [`Error::PrivateDataTooLong`].
+    /// [`Error::NotFound`] when the peer has given up meanwhile, [`Error::PrivateDataTooLong`], [`Error::Invalid`]
+    /// when the queue pair has another [`mode`](Self::mode).
     pub fn accept(mut self, qp: &QueuePair, private_data: &[u8]) -> Result<()> {
         let (private, private_len) = private(private_data)?;
         let mut arg = ioctl::Accept { request: self.id, qpn: qp.qpn(), private_len, reserved: 0, private };

@@ -18,7 +18,7 @@ use crate::cq::CompletionQueue;
 use crate::device::{Device, open_node};
 use crate::doorbell::{DOORBELL_PAGE, DoorbellPage};
 use crate::error::{Error, Reason, Result};
-use crate::qp::{QpConfig, QueuePair};
+use crate::qp::{Mode, QpConfig, QueuePair};
 use crate::{ring, sys};
 
 /// Something that happened to a context's connections.
@@ -33,6 +33,8 @@ pub enum ContextEvent {
         service: u32,
         /// The peer.
         peer: Ipv4Addr,
+        /// Mode that the queue pair must have which accepts it.
+        mode: Mode,
         /// Private data of the request.
         private_data: Vec<u8>,
     },
@@ -77,7 +79,9 @@ impl ContextEvent {
         let private_data = e.private[..(e.private_len as usize).min(e.private.len())].to_vec();
         let peer = Ipv4Addr::from(e.ipv4);
         Some(match e.kind {
-            ioctl::CTX_REQUEST => Self::Request { id: e.id, service: e.value, peer, private_data },
+            ioctl::CTX_REQUEST => {
+                Self::Request { id: e.id, service: e.value, peer, mode: Mode::from_abi(e.mode), private_data }
+            }
             ioctl::CTX_ESTABLISHED => Self::Established { qpn: e.id, peer, private_data },
             ioctl::CTX_CLOSED => Self::Closed { qpn: e.id, reason: e.value.into(), private_data },
             ioctl::CTX_QP_ERROR => Self::QpError { qpn: e.id, reason: e.value.into() },

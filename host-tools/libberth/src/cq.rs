@@ -38,6 +38,8 @@ pub enum Status {
     RemoteError,
     /// Message mode: the credit is smaller than the message.
     TooLong,
+    /// The host had no memory to bring its pages in.
+    NoMemory,
     /// A value that this library does not know.
     Other(u8),
 }
@@ -54,6 +56,7 @@ impl From<u8> for Status {
             status::WC_FLUSHED => Self::Flushed,
             status::WC_REMOTE_ERROR => Self::RemoteError,
             status::WC_TOO_LONG => Self::TooLong,
+            status::WC_NO_MEMORY => Self::NoMemory,
             other => Self::Other(other),
         }
     }
@@ -75,6 +78,7 @@ impl std::fmt::Display for Status {
             Self::Flushed => "flushed: the connection ended before",
             Self::RemoteError => "the peer refused",
             Self::TooLong => "longer than the peer's receive buffer",
+            Self::NoMemory => "the host had no memory to bring its pages in",
             Self::Other(n) => return write!(f, "unknown status {n}"),
         })
     }

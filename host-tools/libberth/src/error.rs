@@ -196,6 +196,8 @@ pub enum Reason {
     NoListener,
     /// The peer did not answer the request.
     Unreachable,
+    /// Too many requests wait at the peer, or its listener did not answer in time.
+    Busy,
     /// A value that this library does not know.
     Other(u32),
 }
@@ -215,6 +217,7 @@ impl From<u32> for Reason {
             status::REASON_REJECTED => Self::Rejected,
             status::REASON_NO_LISTENER => Self::NoListener,
             status::REASON_UNREACHABLE => Self::Unreachable,
+            status::REASON_BUSY => Self::Busy,
             other => Self::Other(other),
         }
     }
@@ -235,6 +238,7 @@ impl std::fmt::Display for Reason {
             Self::Rejected => "rejected by the listener",
             Self::NoListener => "nobody listens to that service",
             Self::Unreachable => "the peer did not answer (is it up, and is its address right? `berth info` there)",
+            Self::Busy => "too many requests wait at the peer, or the listener did not answer in time",
             Self::Other(n) => return write!(f, "unknown reason {n}"),
         })
     }

@@ -65,7 +65,7 @@ pub use counters::{Counters, Named};
 pub use cq::{Completion, CompletionQueue, Status};
 pub use device::{Device, Info, Limits, MacAddr, Net};
 pub use error::{Error, Reason, Result};
-pub use qp::{QpConfig, QpState, QpStateKind, QueuePair, Trigger, WorkRequest};
+pub use qp::{Mode, QpConfig, QpState, QpStateKind, QueuePair, Trigger, WorkRequest};
 pub use region::{Buffer, FileMap};
 pub use stream::{MAX_SGE_BYTES, Piece, SendBlock, Sent, Stream};
 

@@ -24,11 +24,33 @@ pub enum Trigger {
     Last,
     /// When data lands in the buffer with this index (from 0; a shorter list counts its last).
     Between(u8),
+    /// The card chooses (CR-6): the first buffer while it bounds what is pinned for receives, else the one with this index.
+    Adaptive(u8),
+}
+
+/// How sends fill receives (CR-17). Both ends of a connection have the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// A send may be cut over several receives.
+    #[default]
+    Stream,
+    /// A send fills one receive, the oldest that the peer has announced. If that is too small the send completes with
+    /// [`Status::TooLong`](crate::Status::TooLong) and nothing has left; the receive waits for the next one. A send of no
+    /// bytes uses a receive too. Not on cards without the fast path, and with send queues of at least 4 elements.
+    Message,
+}
+
+impl Mode {
+    pub(crate) fn from_abi(mode: u32) -> Self {
+        if mode == abi_ring::MODE_MESSAGE.into() { Self::Message } else { Self::Stream }
+    }
 }
 
 /// Properties of a queue pair.
 #[derive(Clone, Copy, Debug)]
 pub struct QpConfig {
+    /// How sends fill receives.
+    pub mode: Mode,
     /// Elements of the send queue (1 to 256, rounded up to a power of two).
     pub send_depth: u32,
     /// Elements of the receive queue (1 to 256, rounded up to a power of two).
@@ -46,17 +68,18 @@ pub struct QpConfig {
 }
 
 impl Default for Trigger {
-    /// The sixteenth buffer: of what the card knows, the simulation of the fabric found it best over fast, slow, bursty
+    /// Adaptive, with the sixteenth buffer where nothing is bounded: of what the card knows, the simulation of the fabric found it best over fast, slow, bursty
     /// and changing senders (docs/simulation.md, question 2).
     fn default() -> Self {
-        Self::Between(15)
+        Self::Adaptive(15)
     }
 }
 
 impl Default for QpConfig {
     fn default() -> Self {
         let trigger = Trigger::default();
-        Self { send_depth: 64, recv_depth: 64, trigger, max_list: 0, block: 0, timeout: 0, retries: 0 }
+        let mode = Mode::Stream;
+        Self { mode, send_depth: 64, recv_depth: 64, trigger, max_list: 0, block: 0, timeout: 0, retries: 0 }
     }
 }
 
@@ -170,6 +193,7 @@ impl QueuePair {
             Trigger::First => (abi_ring::TRIGGER_FIRST, 0),
             Trigger::Last => (abi_ring::TRIGGER_LAST, 0),
             Trigger::Between(n) => (abi_ring::TRIGGER_BETWEEN, n),
+            Trigger::Adaptive(n) => (abi_ring::TRIGGER_ADAPTIVE, n),
         };
         let mut arg = ioctl::CreateQp {
             send_cqn: send_cq.cqn(),
@@ -182,6 +206,10 @@ impl QueuePair {
             block: config.block,
             timeout: config.timeout,
             retries: config.retries,
+            mode: match config.mode {
+                Mode::Stream => abi_ring::MODE_STREAM.into(),
+                Mode::Message => abi_ring::MODE_MESSAGE.into(),
+            },
             ..Default::default()
         };
         context.ioctl(what, ioctl::IOC_CREATE_QP, &mut arg)?;

@@ -3,6 +3,7 @@
 
 use anyhow::{Result, bail, ensure};
 use berth_abi::wqe::CQE_BYTES;
+use berth_protocol::fast::{fast_ahead, fast_pinned};
 
 use crate::model::{Model, wire_payload};
 use crate::node::{INLINE_BYTES, Load};
@@ -21,11 +22,7 @@ const SAMPLES: u32 = 16;
 const PAUSE: u64 = 2_003;
 
 /// Figures that are known to fall short of their bar, and at which widths: docs/bench.md says why.
-const SHORT: &[(&str, &[usize])] = &[
-    ("pin_on_demand", &[64, 128, 256, 512]),
-    ("pin_peak_sent", &[128, 256, 512]),
-    ("pin_peak_received", &[64, 128, 256, 512]),
-];
+const SHORT: &[(&str, &[usize])] = &[];
 
 fn known_short(row: Row, data_w: usize) -> Row {
     let known = SHORT.iter().any(|(id, widths)| *id == row.id && widths.contains(&data_w));
@@ -223,9 +220,8 @@ pub fn round_trips(model: &Model, data_w: usize) -> Result<Vec<Row>> {
 
 /// Bytes of the messages of the figures with pages on demand and with loss: a block.
 const MESSAGE: usize = 65_536;
-/// Cycles from when a list leaves to its first data, beside the wire's round trip and the driver's work: the request's and
-/// the answer's way through the rings, the payload's out of host memory.
-const CARDS: u64 = 1000;
+/// Receives that a process has posted with pages on demand: more than may be pinned at any width.
+const RECEIVES: u32 = 64;
 /// Buffers at most: half of them and of the others fit into the translation table.
 const BUFFERS: u32 = 128;
 
@@ -236,26 +232,14 @@ fn blocks(model: &Model, data_w: usize, cycles: f64, least: u32) -> Load {
     Load { buffers: count.min(BUFFERS), receives: count.min(BUFFERS), ..Load::warm(model, 1, count, MESSAGE, 12) }
 }
 
-/// The load with pages that the driver pins on demand in `service` cycles.
-fn on_demand(model: &Model, data_w: usize, service: u64, load: Load) -> Load {
-    let rate = wire_payload(data_w, 4096);
-    let block = (1u64 << model.log2_block) as f64;
-    let ahead = (rate * service as f64 / block) as u32 + 3;
-    let cycles = |n: u64| rate * n as f64 / MESSAGE as f64;
-    // A list lasts until the data of the next one can come. It is not longer, as no other one goes before these data.
-    let list = cycles(load.round_trip + service + CARDS).ceil() as u32;
-    let pinned = model.pinned.unwrap_or((cycles(load.round_trip + 2 * service) + 3.0) as u32).max(1);
-    // Receives come back whole, and the way through the rings counts too.
-    let more = model.pinned_more.unwrap_or((cycles(service) + 1.6) as u32);
-    let receives = pinned + more + 1;
-    let pages = MESSAGE as u32 / 4096;
+/// The load with pages that the driver pins on demand in `service` cycles. What the card measures by itself is not told
+/// to it: its rows have what firmware writes.
+fn on_demand(model: &Model, service: u64, load: Load) -> Load {
     Load {
         service,
-        ahead: model.ahead.unwrap_or(ahead),
-        receives: model.receives.unwrap_or(receives).clamp(1, load.buffers),
-        limit: (more * pages) << 16 | ((pinned - 1) * pages + 1),
-        few: model.few_pinned.unwrap_or(list - 1),
-        list: model.list_pinned.unwrap_or(list + 1).min(model.list),
+        ahead: model.ahead.unwrap_or(fast_ahead(1 << model.log2_block)),
+        receives: model.receives.unwrap_or(RECEIVES).clamp(1, load.buffers),
+        limit: model.pinned.unwrap_or(fast_pinned(1 << model.log2_block)),
         ..load
     }
 }
@@ -269,7 +253,7 @@ pub fn pins(model: &Model, data_w: usize) -> Result<Vec<Row>> {
     for &service in &model.page_service {
         let warm = blocks(model, data_w, 8.0 * service as f64 + 40_000.0, 24);
         let all = completed(&moved(model, data_w, warm)?, &warm)?;
-        let load = on_demand(model, data_w, service, warm);
+        let load = on_demand(model, service, warm);
         let pair = moved(model, data_w, load)?;
         let rate = completed(&pair, &load)?;
         let params = [
@@ -277,10 +261,6 @@ pub fn pins(model: &Model, data_w: usize) -> Result<Vec<Row>> {
             ("service", service.into()),
             ("ahead", load.ahead.into()),
             ("receives", load.receives.into()),
-            ("limit", (load.limit & 0xffff).into()),
-            ("more", (load.limit >> 16).into()),
-            ("list", load.list.into()),
-            ("few", load.few.into()),
         ];
         let value = 100.0 * rate / all;
         rows.push(Row::new("pin_on_demand", &params, value, "% of pinned", Some(100.0), Bar::AtLeast(95.0)));
@@ -331,19 +311,7 @@ fn with_loss(model: &Model, data_w: usize, load: Load, pinned: bool, bar: Option
 pub fn loss(model: &Model, data_w: usize) -> Result<Vec<Row>> {
     let service = model.page_service.first().copied().unwrap_or(0);
     let warm = Load { round_trip: model.loss_round_trip, ..blocks(model, data_w, 100_000.0, 40) };
-    // Firmware sets no bound to what is held: all that the process has posted is. A list waits until data for the one
-    // before have landed in buffer `trigger`, and for more than `few` new credits; and what was lost lands a round trip and a
-    // page service later: what is posted lasts for two lists that wait for all that.
-    let lasts = 2 * (warm.round_trip + service) + CARDS;
-    let receives =
-        2 * (wire_payload(data_w, 4096) * lasts as f64 / MESSAGE as f64).ceil() as u32 + model.trigger + model.few + 3;
-    let demand = Load {
-        receives: model.receives.unwrap_or(receives).clamp(1, warm.buffers),
-        limit: 0,
-        few: model.few,
-        list: model.list,
-        ..on_demand(model, data_w, service, warm)
-    };
+    let demand = on_demand(model, service, warm);
     let back = Load { selective: false, ..warm };
     Ok(vec![
         with_loss(model, data_w, warm, true, Some(80.0))?,

@@ -3,6 +3,7 @@
 //! runs it; docs/bench.md says what each figure is.
 
 mod dma;
+mod document;
 mod fast;
 mod mac;
 mod model;
@@ -18,7 +19,7 @@ mod waterfall;
 use anyhow::{Context as _, Result, bail};
 use clap::Parser;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -44,6 +45,15 @@ struct Arguments {
     /// Write the plots (SVG) to this folder.
     #[arg(long, value_name = "DIR")]
     plots: Option<PathBuf>,
+    /// Figures of an earlier measurement (JSON), of which those that are measured now take the place, by id and width.
+    #[arg(long, value_name = "FILE")]
+    with: Vec<PathBuf>,
+    /// Measure nothing: only what --with gives.
+    #[arg(long, requires = "with")]
+    nothing: bool,
+    /// Write the tables of this document anew, and the plots into the folder of its name.
+    #[arg(long, value_name = "FILE")]
+    docs: Option<PathBuf>,
 }
 
 /// A group of figures that are measured together.
@@ -97,18 +107,25 @@ fn run(arguments: &Arguments) -> Result<bool> {
         println!("  {line}");
     }
     println!();
-    let mut rows = Vec::new();
+    let mut rows: Vec<Row> = Vec::new();
     let asked = |f: &Figure| !f.long || arguments.model.sweep || !arguments.only.is_empty();
-    let measured = |f: &&Figure| (berth_rtl::FAST || !f.fast) && asked(f) && f.ids.iter().any(|id| wanted(id));
+    let measured = |f: &&Figure| {
+        !arguments.nothing && (berth_rtl::FAST || !f.fast) && asked(f) && f.ids.iter().any(|id| wanted(id))
+    };
     for figure in FIGURES.iter().filter(measured) {
         for &width in widths {
             eprintln!("… {} at DATA_W = {width}", figure.ids.join(", "));
-            rows.extend((figure.run)(&arguments.model, width)?.into_iter().filter(|r| wanted(r.id)));
+            rows.extend((figure.run)(&arguments.model, width)?.into_iter().filter(|r| wanted(&r.id)));
         }
     }
     if let Some(folder) = &arguments.model.synthesis {
-        rows.extend(synthesis::rows(folder)?.into_iter().filter(|r| wanted(r.id)));
+        rows.extend(synthesis::rows(folder)?.into_iter().filter(|r| wanted(&r.id)));
     }
+    for path in arguments.with.iter().rev() {
+        rows = earlier(path)?.into_iter().filter(|old| !rows.iter().any(|r| r.same(old))).chain(rows.clone()).collect();
+    }
+    let place = |r: &Row| FIGURES.iter().position(|f| f.ids.contains(&r.id.as_str())).unwrap_or(FIGURES.len());
+    rows.sort_by_key(|r| (place(r), r.number("data_w").map(|w| w as u64)));
     if rows.is_empty() {
         let all: Vec<&str> = FIGURES.iter().flat_map(|f| f.ids).copied().collect();
         bail!("no such figure; there are {}", all.join(", "));
@@ -125,11 +142,26 @@ fn run(arguments: &Arguments) -> Result<bool> {
             println!("plot: {}", folder.join(name).display());
         }
     }
+    if let Some(path) = &arguments.docs {
+        let name = path.display();
+        let text = fs::read_to_string(path).with_context(|| format!("reading {name}"))?;
+        fs::write(path, document::update(&text, &rows)?).with_context(|| format!("writing {name}"))?;
+        let folder = path.with_extension("");
+        fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
+        plot::all(&rows, &folder)?;
+        println!("tables: {name}, plots beside it");
+    }
     let short = rows.iter().filter(|r| !r.pass).count();
     let known = rows.iter().filter(|r| !r.pass && r.known).count();
     let asked = rows.iter().filter(|r| r.bar.is_some()).count();
     println!("\n{} figures; {} of {asked} reach their bar, {known} are known not to", rows.len(), asked - short);
     Ok(short == known)
+}
+
+/// Figures that were written to a file.
+fn earlier(path: &Path) -> Result<Vec<Row>> {
+    let text = fs::read(path).with_context(|| format!("reading {}", path.display()))?;
+    serde_json::from_slice(&text).with_context(|| format!("figures of {}", path.display()))
 }
 
 /// Cycles per second of this machine's wall-clock time while both DMA engines are busy.

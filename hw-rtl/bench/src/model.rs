@@ -60,26 +60,15 @@ pub struct Model {
     /// log2 of a block of the sender's memory (12 to 20).
     #[arg(long, value_name = "N", default_value_t = 16)]
     pub log2_block: u32,
-    /// Blocks that the sender asks for ahead [default: 28; with pages on demand, rate × service + 3].
+    /// Blocks that the sender asks for ahead [default: 28; with pages on demand, what firmware writes].
     #[arg(long, value_name = "N")]
     pub ahead: Option<u32>,
-    /// Receives that a process has posted with pages on demand [default: `--pinned` + `--pinned-more` + 1].
+    /// Receives that a process has posted with pages on demand [default: 64].
     #[arg(long, value_name = "N")]
     pub receives: Option<u32>,
-    /// Receives whose pages are pinned at most, with pages on demand [default: rate × (round trip + both services) + 3
-    /// blocks].
-    #[arg(long, value_name = "N")]
+    /// Bound of what is granted with pages on demand, as word 19 of a row has it [default: what firmware writes].
+    #[arg(long, value_name = "WORD")]
     pub pinned: Option<u32>,
-    /// Receives that are asked for beyond that while data come [default: rate × service + 1.6
-    /// blocks].
-    #[arg(long, value_name = "N")]
-    pub pinned_more: Option<u32>,
-    /// `--list` with pages on demand [default: rate × (round trip + service) + 2].
-    #[arg(long, value_name = "N")]
-    pub list_pinned: Option<u32>,
-    /// `--few` with pages on demand [default: rate × (round trip + service)].
-    #[arg(long, value_name = "N")]
-    pub few_pinned: Option<u32>,
     /// Four times as many messages in the figures with pages on demand and with loss.
     #[arg(long)]
     pub long: bool,
@@ -166,15 +155,13 @@ impl Model {
                 self.window, self.reorder, self.ack_every, self.list, self.trigger, self.few
             ),
             format!(
-                "pages on demand: blocks of {} KiB, a request is answered {:?} cycles after the driver saw it; ahead: {}; \
+                "pages on demand: blocks of {} KiB, a request is answered {:?} cycles after the driver saw it, which counts \
+                 the way of the host's posted writes: they reach the card at once, one in each clock that it takes one; ahead: {}; \
                  receives posted: {}",
                 (1u64 << self.log2_block) / 1024,
                 self.page_service,
-                self.ahead.map_or_else(|| "rate × service + 3 blocks".to_owned(), |n| format!("{n} blocks")),
-                self.receives.map_or_else(
-                    || "rate × (round trip + 3 services) + 5.6 blocks".to_owned(),
-                    |n| format!("{n} blocks")
-                ),
+                self.ahead.map_or_else(|| "as firmware has it".to_owned(), |n| format!("{n} blocks")),
+                self.receives.map_or_else(|| "enough".to_owned(), |n| n.to_string()),
             ),
             format!(
                 "loss: {} % of all frames, each by itself, mean of {} seeds; there the wire's round trip is {} cycles",

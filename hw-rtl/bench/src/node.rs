@@ -6,6 +6,7 @@ use anyhow::{Result, bail, ensure};
 use berth_abi::card::FIRST_QPN;
 use berth_abi::cpu::*;
 use berth_abi::host::*;
+use berth_abi::ring::TRIGGER_ADAPTIVE;
 use berth_abi::wqe::{CQE_BYTES, OP_RECV, OP_SEND, PHASE, WQE_BYTES};
 use berth_random::Rng;
 use berth_rtl::{BAR_CONTROL, BAR_DOORBELL};
@@ -331,7 +332,7 @@ impl Node {
             (9, receives as u32),
             (10, (receives >> 32) as u32),
             (11, log2_depth),
-            (12, self.load.list | 2 << 8 | model.trigger << 16 | self.load.few << 24),
+            (12, self.load.list | u32::from(TRIGGER_ADAPTIVE) << 8 | model.trigger << 16 | self.load.few << 24),
             (13, (repeat / 64) as u32),
             (14, 0),
             (19, self.load.limit),

@@ -9,7 +9,7 @@ use berth_abi::status::{PAGE_FAULT, PAGE_OK};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::ops::Range;
 
-use crate::rig::{PAGES_OF_COMMAND, Rig, install_command};
+use crate::rig::{Rig, install_commands};
 
 const PAGE: u64 = 4096;
 
@@ -69,8 +69,8 @@ impl Pager {
             self.now[side] += PAGE;
             self.peak[side] = self.peak[side].max(self.now[side]);
         }
-        for some in entries.chunks(PAGES_OF_COMMAND) {
-            rig.command(&install_command(self.asid, some));
+        for command in install_commands(self.asid, &entries) {
+            rig.command(&command);
         }
         Ok(())
     }

@@ -127,13 +127,13 @@ fn waterfalls(rows: &[Row], folder: &Path) -> Result<Vec<String>> {
 /// What of its bar each figure reaches, the worst of its rows at each width.
 fn against_bars(rows: &[Row], folder: &Path) -> Result<Vec<String>> {
     let mut labels: Vec<String> = Vec::new();
-    let mut widths: Vec<f64> = rows.iter().filter(|r| r.reached.is_some()).filter_map(|r| r.number("data_w")).collect();
+    let mut widths: Vec<f64> = rows.iter().filter(|r| r.bar.is_some()).filter_map(|r| r.number("data_w")).collect();
     widths.sort_by(f64::total_cmp);
     widths.dedup();
     let mut spans: Vec<Span> = Vec::new();
     for r in rows {
-        let (Some(reached), Some(width)) = (r.reached, r.number("data_w")) else { continue };
-        let row = labels.iter().position(|l| l == r.id).unwrap_or_else(|| {
+        let (Some(reached), Some(width)) = (r.reached(), r.number("data_w")) else { continue };
+        let row = labels.iter().position(|l| *l == r.id).unwrap_or_else(|| {
             labels.push(r.id.to_owned());
             labels.len() - 1
         });

@@ -5,7 +5,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use berth_abi::card::xlt_free;
 use berth_abi::cpu::*;
 use berth_abi::host::*;
-use berth_abi::ring::{CMD_PAGE_INSTALL, ENTRY_WORDS, evict_add, evict_command};
+use berth_abi::ring::{ENTRY_WORDS, evict_add, evict_command, install_add};
 use berth_rtl::{BAR_CONTROL, Card, HostError, HostMemory};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -40,17 +40,19 @@ impl HostMemory for Flat {
 
 /// Bytes of a command in the ring.
 const COMMAND_BYTES: usize = 64;
-/// Pages that one command can install.
-pub const PAGES_OF_COMMAND: usize = 3;
 
-/// The command that installs pages (at most [`PAGES_OF_COMMAND`]): (place in the table, virtual page, bus address).
-pub fn install_command(asid: u32, pages: &[(u32, u64, u64)]) -> Vec<u32> {
-    let mut words = vec![CMD_PAGE_INSTALL, pages.len() as u32, asid, 0];
+/// The commands that install pages: (place in the table, virtual page, bus address).
+pub fn install_commands(asid: u32, pages: &[(u32, u64, u64)]) -> Vec<[u32; ENTRY_WORDS]> {
+    let mut entries: Vec<[u32; ENTRY_WORDS]> = Vec::new();
     for &(index, vpn, bus) in pages {
-        let (name, page) = (u64::from(index) << 48 | vpn, bus | 1);
-        words.extend([name as u32, (name >> 32) as u32, page as u32, (page >> 32) as u32]);
+        let added = entries.last_mut().is_some_and(|e| install_add(e, (asid, vpn), index, bus, true));
+        if !added {
+            let mut entry = [0; ENTRY_WORDS];
+            install_add(&mut entry, (asid, vpn), index, bus, true);
+            entries.push(entry);
+        }
     }
-    words
+    entries
 }
 
 /// A DMA command of the core.
@@ -77,6 +79,8 @@ pub struct Rig {
     memory: Arc<Mutex<Vec<u8>>>,
     /// The command ring: where, log2 of its places, index of the next one.
     commands: (usize, u32, u16),
+    /// That which the card was told last.
+    told: u16,
     /// The last command, until the card has heard of it.
     untold: Option<[u32; ENTRY_WORDS]>,
 }
@@ -88,7 +92,7 @@ impl Rig {
         let mut card = Card::new(model.slot(data_w, extra), Box::new(Flat(memory.clone())));
         card.mmio_write(BAR_CONTROL, HOST_PCIE_LIMITS.into(), model.limits().into(), 4);
         card.mmio_write(BAR_CONTROL, HOST_DMA_ENABLE.into(), 1, 4);
-        Self { card, memory, commands: (0, 0, 0), untold: None }
+        Self { card, memory, commands: (0, 0, 0), told: 0, untold: None }
     }
 
     /// Host memory.
@@ -149,6 +153,7 @@ impl Rig {
     /// Gives the card a command ring of 2^`log2` places, at `at` in host memory.
     pub fn command_ring(&mut self, at: usize, log2: u32) {
         self.commands = (at, log2, 0);
+        self.told = 0;
         self.card.mmio_write(BAR_CONTROL, HOST_CMD_BASE_LO.into(), HOST_BASE + at as u64, 8);
         self.card.mmio_write(BAR_CONTROL, HOST_CMD_LOG2.into(), log2.into(), 4);
     }
@@ -178,9 +183,21 @@ impl Rig {
         self.untold = Some(entry);
     }
 
-    /// Tells the card how far the ring is filled.
+    /// Tells the card how far the ring is filled; first commands are written into it, as the driver does.
     pub fn tell(&mut self) {
         self.untold = None;
+        let (at, log2, pi) = self.commands;
+        for n in 0..pi.wrapping_sub(self.told).min(CMD_PUSH_MOST) {
+            let index = self.told.wrapping_add(n);
+            let place = at + COMMAND_BYTES * (usize::from(index) & ((1 << log2) - 1));
+            let entry = self.memory()[place..place + COMMAND_BYTES].to_vec();
+            self.card.post_write(BAR_CONTROL, HOST_CMD_PUSH.into(), index.into(), 8);
+            for (word, bytes) in (0..).zip(entry.as_chunks::<8>().0) {
+                let offset = HOST_CMD_PUSH + CMD_PUSH_WORDS + 8 * word;
+                self.card.post_write(BAR_CONTROL, offset.into(), u64::from_le_bytes(*bytes), 8);
+            }
+        }
+        self.told = pi;
         self.card.post_write(BAR_CONTROL, HOST_CMD_PI.into(), self.commands.2.into(), 4);
     }
 
@@ -207,12 +224,15 @@ impl Rig {
     /// When a page finds no place, or the card does not take the commands.
     pub fn install(&mut self, ring: usize, asid: u32, pages: &[(u64, u64)]) -> Result<()> {
         self.command_ring(ring, (pages.len() + 1).next_power_of_two().max(512).ilog2());
-        let mut used = BTreeSet::new();
+        let (mut used, mut places) = (BTreeSet::new(), Vec::new());
         for &(vpn, bus) in pages {
             let index = xlt_free(asid, vpn, |place| !used.contains(&place));
             let index = index.context("no place in the translation table")?;
             used.insert(index);
-            self.command(&install_command(asid, &[(index, vpn, bus)]));
+            places.push((index, vpn, bus));
+        }
+        for command in install_commands(asid, &places) {
+            self.command(&command);
         }
         self.carry_out()
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Figures: one row each in the table, one object each in the JSON.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fmt::Write;
 
@@ -17,16 +17,16 @@ pub enum Bar {
 }
 
 /// One figure.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
     /// Which figure; docs/bench.md says what each is.
-    pub id: &'static str,
+    pub id: String,
     /// Under which circumstances.
     pub params: Map<String, Value>,
     /// What was measured.
     pub value: f64,
     /// Its unit.
-    pub unit: &'static str,
+    pub unit: String,
     /// What physics or the protocol allows, in the same unit; null where there is no such thing.
     pub limit: Option<f64>,
     /// What must be reached; null where the figure is only reported.
@@ -36,34 +36,37 @@ pub struct Row {
     /// Whether it is known to fall short.
     #[serde(skip)]
     pub known: bool,
-    /// Part of the bar that is reached: more than 1 is better than asked for.
-    #[serde(skip)]
-    pub reached: Option<f64>,
 }
 
 impl Row {
     /// A figure measured under `params`.
-    pub fn new(
-        id: &'static str,
-        params: &[(&str, Value)],
-        value: f64,
-        unit: &'static str,
-        limit: Option<f64>,
-        bar: Bar,
-    ) -> Self {
+    pub fn new(id: &str, params: &[(&str, Value)], value: f64, unit: &str, limit: Option<f64>, bar: Bar) -> Self {
         let params = params.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
-        let (bar, pass, reached) = match bar {
-            Bar::None => (None, true, None),
-            Bar::AtLeast(least) => (Some(least), value >= least, Some(value / least)),
-            Bar::AtMost(most) => (Some(most), value <= most, Some(most / value)),
+        let (bar, pass) = match bar {
+            Bar::None => (None, true),
+            Bar::AtLeast(least) => (Some(least), value >= least),
+            Bar::AtMost(most) => (Some(most), value <= most),
         };
-        Self { id, params, value, unit, limit, bar, pass, known: false, reached }
+        Self { id: id.to_owned(), params, value, unit: unit.to_owned(), limit, bar, pass, known: false }
+    }
+
+    /// Part of the bar that is reached: more than 1 is better than asked for.
+    pub fn reached(&self) -> Option<f64> {
+        // who is above the bar and passes, or below it and does not, has to be at least that
+        let up = |bar| (self.value >= bar) == self.pass;
+        self.bar.map(|bar| if up(bar) { self.value / bar } else { bar / self.value })
     }
 
     /// The same figure, known to fall short of its bar at present (docs/bench.md): that fails no run.
     pub fn known_short(mut self, known: bool) -> Self {
         self.known = known;
         self
+    }
+
+    /// Whether one takes the place of the other when both are there: measured at one width, or of one part of the card.
+    pub fn same(&self, other: &Self) -> bool {
+        let by = |r: &Self| [r.params.get("data_w").cloned(), r.params.get("module").cloned()];
+        self.id == other.id && by(self) == by(other)
     }
 
     /// A parameter as a number.
@@ -134,6 +137,10 @@ mod tests {
         assert!(row(0.0, Bar::None).pass);
         assert!(row(32.0, Bar::AtMost(32.0)).pass);
         assert!(!row(33.0, Bar::AtMost(32.0)).pass);
+        assert_eq!(row(4.0, Bar::AtLeast(2.0)).reached(), Some(2.0));
+        assert_eq!(row(1.0, Bar::AtLeast(2.0)).reached(), Some(0.5));
+        assert_eq!(row(1.0, Bar::AtMost(2.0)).reached(), Some(2.0));
+        assert_eq!(row(4.0, Bar::AtMost(2.0)).reached(), Some(0.5));
         let json = serde_json::to_value([row(7.91, Bar::AtLeast(7.92))]).expect("plain data");
         assert_eq!(
             json,

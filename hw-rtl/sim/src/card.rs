@@ -41,6 +41,71 @@ pub trait HostMemory {
     fn msix(&mut self, vector: u32);
 }
 
+/// What the host does to one read, where a read is answered in several completions to the one that is meant: numbered from 0,
+/// the last one if there are fewer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadFault {
+    /// In place of completion `at` comes an answer without data, which ends the read: unsupported request, completer abort.
+    Refused {
+        /// Which completion.
+        at: usize,
+    },
+    /// Completion `at` is marked as poisoned, on its beat `beat` (the last one, if it has fewer) only; the others come as usual.
+    Poisoned {
+        /// Which completion.
+        at: usize,
+        /// Which beat of it.
+        beat: usize,
+    },
+    /// Completion `at` does not come; the others do.
+    Dropped {
+        /// Which completion.
+        at: usize,
+    },
+    /// Completion `at` comes twice.
+    Doubled {
+        /// Which completion.
+        at: usize,
+    },
+    /// Completion `at` says that its bytes are others of the read: so many further on.
+    Moved {
+        /// Which completion.
+        at: usize,
+        /// Bytes.
+        by: i32,
+    },
+    /// Completion `at` has 64 bytes more than are due.
+    Longer {
+        /// Which completion.
+        at: usize,
+    },
+    /// Nothing comes.
+    Never,
+    /// Everything comes so much later than usual, and holds up no other read.
+    Late {
+        /// Cycles.
+        cycles: u64,
+    },
+}
+
+impl ReadFault {
+    /// Which completion it is about.
+    fn at(self) -> Option<usize> {
+        match self {
+            Self::Refused { at }
+            | Self::Poisoned { at, .. }
+            | Self::Dropped { at }
+            | Self::Doubled { at }
+            | Self::Moved { at, .. }
+            | Self::Longer { at } => Some(at),
+            Self::Never | Self::Late { .. } => None,
+        }
+    }
+}
+
+/// Says what happens to a read of so many bytes at an address.
+type ReadFaults = Box<dyn FnMut(u64, usize) -> Option<ReadFault> + Send>;
+
 /// How the modelled slot behaves.
 #[derive(Clone, Debug)]
 pub struct CardConfig {
@@ -225,20 +290,28 @@ struct Read {
     data: Option<Vec<u8>>,
     /// Cycle from which it may be answered.
     due: u64,
-    /// Bytes answered.
+    /// Bytes answered, completions.
     sent: usize,
+    completions: usize,
+    fault: Option<ReadFault>,
 }
 
 /// The completion on the bus.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Completion {
-    /// Index in `reads`.
-    read: usize,
-    /// First byte, length.
-    off: usize,
-    len: usize,
+    /// Index in `reads`, bytes of it that are answered; none of a completion that the host makes up.
+    read: Option<(usize, usize)>,
+    /// What it says.
+    tag: u8,
+    off: u16,
+    /// Its bytes; none: an answer without data.
+    data: Vec<u8>,
+    /// Beat that is marked as an error.
+    poisoned: Option<usize>,
     /// Bytes of it that have been taken.
     done: usize,
+    /// It comes a second time.
+    doubled: bool,
 }
 
 /// A card with its slot. Deterministic: a function of its inputs and the seed.
@@ -256,6 +329,11 @@ pub struct Card {
     mmio_reads: usize,
     reads: Vec<Read>,
     completion: Option<Completion>,
+    /// Completions that nobody has asked for.
+    strays: VecDeque<Completion>,
+    faults: Option<ReadFaults>,
+    msix_ready: bool,
+    writes_ready: bool,
     write: Option<(u64, usize, Vec<u8>)>,
     tx: VecDeque<Frame>,
     tx_partial: Option<Frame>,
@@ -333,6 +411,10 @@ impl Card {
             mmio_reads: 0,
             reads: Vec::new(),
             completion: None,
+            strays: VecDeque::new(),
+            faults: None,
+            msix_ready: true,
+            writes_ready: true,
             write: None,
             tx: VecDeque::new(),
             tx_partial: None,
@@ -588,6 +670,29 @@ impl Card {
         self.stalled = stalled;
     }
 
+    // ---- faults of the host ------------------------------------------------------------
+
+    /// Asks `faults` of each read from now on, by its bus address and length, what the host does to it.
+    pub fn set_read_faults(&mut self, faults: impl FnMut(u64, usize) -> Option<ReadFault> + Send + 'static) {
+        self.faults = Some(Box::new(faults));
+    }
+
+    /// The host answers with `data` what nobody may have asked for: bytes from `off` on of the read with `tag`; without data
+    /// a refusal.
+    pub fn stray_completion(&mut self, tag: u8, off: u16, data: Vec<u8>) {
+        self.strays.push_back(Completion { read: None, tag, off, data, poisoned: None, done: 0, doubled: false });
+    }
+
+    /// Whether the host takes interrupts; false lets them wait.
+    pub fn set_msix_ready(&mut self, ready: bool) {
+        self.msix_ready = ready;
+    }
+
+    /// Whether the host takes posted writes; false lets them wait.
+    pub fn set_writes_ready(&mut self, ready: bool) {
+        self.writes_ready = ready;
+    }
+
     // ---- debug port and waveforms ----------------------------------------------------
 
     /// Reads a word on the soft core's bus through the debug port; `None` when it does
@@ -631,6 +736,7 @@ impl Card {
     /// Cycles in which the slot has nothing to do on its own.
     fn quiet(&self) -> u64 {
         if self.completion.is_some()
+            || !self.strays.is_empty()
             || !self.mmio.is_empty()
             || self.mmio_reads > 0
             || self.write.is_some()
@@ -649,7 +755,11 @@ impl Card {
 
     /// Chooses the next completion, if one is due.
     fn choose_completion(&mut self) {
-        if self.stalled || self.completion.is_some() || self.reads.is_empty() {
+        if self.stalled || self.completion.is_some() {
+            return;
+        }
+        self.completion = self.strays.pop_front();
+        if self.completion.is_some() || self.reads.is_empty() {
             return;
         }
         let now = self.now;
@@ -659,10 +769,13 @@ impl Card {
                 return;
             }
             due[self.random.draw() as usize % due.len()]
-        } else if self.reads[0].due <= now {
-            0
         } else {
-            return;
+            // in order, but for those that come late
+            let waits = |r: &Read| r.due <= now || !matches!(r.fault, Some(ReadFault::Late { .. }));
+            match self.reads.iter().position(waits) {
+                Some(read) if self.reads[read].due <= now => read,
+                _ => return,
+            }
         };
         let r = &self.reads[read];
         let off = r.sent;
@@ -682,7 +795,43 @@ impl Card {
                 len = len.min(cut);
             }
         }
-        self.completion = Some(Completion { read, off, len, done: 0 });
+        self.complete(read, off, len);
+    }
+
+    /// Answers `len` bytes from `off` on of read `read`, or does to them what the host is to do.
+    fn complete(&mut self, read: usize, off: usize, len: usize) {
+        let r = &mut self.reads[read];
+        let whole = off + len == r.len;
+        let fault = r.fault.filter(|f| f.at().is_some_and(|at| at == r.completions || whole && at > r.completions));
+        r.completions += 1;
+        let data = r.data.as_ref().map_or_else(Vec::new, |data| data[off..off + len].to_vec());
+        let mut c = Completion {
+            read: Some((read, len)),
+            tag: r.tag,
+            off: off as u16,
+            data,
+            poisoned: None,
+            done: 0,
+            doubled: false,
+        };
+        match fault {
+            Some(ReadFault::Refused { .. }) => c.data.clear(),
+            Some(ReadFault::Poisoned { beat, .. }) => {
+                c.poisoned = Some(beat.min(len.div_ceil(self.host_beat) - 1));
+            }
+            Some(ReadFault::Dropped { .. }) => {
+                r.sent += len;
+                if whole {
+                    self.reads.remove(read);
+                }
+                return;
+            }
+            Some(ReadFault::Doubled { .. }) => c.doubled = true,
+            Some(ReadFault::Moved { by, .. }) => c.off = (i32::from(c.off) + by) as u16 & 0x1fff,
+            Some(ReadFault::Longer { .. }) => c.data.extend([0xa5; 64]),
+            Some(ReadFault::Never | ReadFault::Late { .. }) | None => {}
+        }
+        self.completion = Some(c);
     }
 
     /// Drives the inputs of this cycle.
@@ -698,26 +847,19 @@ impl Card {
             i.mmio_wstrb = m.strobe;
         }
         i.hrd_ready = u8::from(!self.stalled && self.reads.len() < self.config.outstanding && self.willing());
-        i.hwr_ready = u8::from(!self.stalled && self.to_host.allows() && self.willing());
-        i.msix_ready = u8::from(self.willing());
+        i.hwr_ready = u8::from(!self.stalled && self.writes_ready && self.to_host.allows() && self.willing());
+        i.msix_ready = u8::from(self.msix_ready && self.willing());
         i.tx_ready = u8::from(self.tx_ready && self.willing());
         if !self.stalled && self.completion.is_some() && self.from_host.allows() && self.willing() {
             let c = self.completion.as_ref().expect("checked above");
-            let r = &self.reads[c.read];
+            let rest = &c.data[c.done.min(c.data.len())..];
             i.hcpl_valid = 1;
-            i.hcpl_tag = r.tag;
-            i.hcpl_off = c.off as u16;
-            match &r.data {
-                Some(data) => {
-                    i.hcpl_len = c.len as u16;
-                    i.hcpl_data = beat(&data[c.off + c.done..c.off + c.len], self.host_beat);
-                    i.hcpl_last = u8::from(c.len - c.done <= self.host_beat);
-                }
-                None => {
-                    i.hcpl_last = 1;
-                    i.hcpl_err = 1;
-                }
-            }
+            i.hcpl_tag = c.tag;
+            i.hcpl_off = c.off;
+            i.hcpl_len = c.data.len() as u16;
+            i.hcpl_data = beat(rest, self.host_beat);
+            i.hcpl_last = u8::from(rest.len() <= self.host_beat);
+            i.hcpl_err = u8::from(c.data.is_empty() || c.poisoned == Some(c.done / self.host_beat));
         }
         if !self.rx.is_empty() && self.willing() {
             let (frame, damaged) = &self.rx[0];
@@ -752,7 +894,7 @@ impl Card {
             self.mmio_results.push_back(o.mmio_rdata);
         }
         if i.hcpl_valid & o.hcpl_ready != 0 {
-            self.completion_taken(i.hcpl_err != 0);
+            self.completion_taken();
         } else if i.hcpl_valid != 0 {
             self.ports.completions.waits += 1;
         }
@@ -816,24 +958,35 @@ impl Card {
         let data = self.host.read(o.hrd_addr, &mut data).ok().map(|()| data);
         let jitter = if self.config.out_of_order { self.random.draw() % (self.config.read_latency / 2 + 1) } else { 0 };
         let due = self.now + self.config.read_latency + jitter;
-        self.reads.push(Read { tag: o.hrd_tag, addr: o.hrd_addr, len, data, due, sent: 0 });
+        let fault = self.faults.as_mut().and_then(|f| f(o.hrd_addr, len));
+        let due = match fault {
+            Some(ReadFault::Never) => return,
+            Some(ReadFault::Late { cycles }) => due + cycles,
+            _ => due,
+        };
+        self.reads.push(Read { tag: o.hrd_tag, addr: o.hrd_addr, len, data, due, sent: 0, completions: 0, fault });
     }
 
-    fn completion_taken(&mut self, failed: bool) {
+    fn completion_taken(&mut self) {
         let Some(c) = &mut self.completion else { return };
-        let bytes = if failed { 0 } else { (c.len - c.done).min(self.host_beat) };
+        let bytes = (c.data.len() - c.done).min(self.host_beat);
         self.ports.completions.beat(self.now, bytes);
         self.from_host.spend(bytes);
         c.done += self.host_beat;
-        if !failed && c.done < c.len {
+        if c.done < c.data.len() {
             return;
         }
-        let (read, len) = (c.read, c.len);
-        self.completion = None;
-        self.reads[read].sent += len;
-        if failed || self.reads[read].sent == self.reads[read].len {
-            let read = self.reads.remove(read);
-            self.note(Move::ReadAnswered, read.addr, read.len);
+        let Some(mut c) = self.completion.take() else { return };
+        if let Some((read, len)) = c.read {
+            let r = &mut self.reads[read];
+            r.sent += len;
+            if c.data.is_empty() || r.sent == r.len {
+                let read = self.reads.remove(read);
+                self.note(Move::ReadAnswered, read.addr, read.len);
+            }
+        }
+        if std::mem::take(&mut c.doubled) {
+            self.strays.push_front(Completion { read: None, done: 0, ..c });
         }
     }
 

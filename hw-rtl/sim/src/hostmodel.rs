@@ -438,6 +438,8 @@ impl Host {
         w[5] = mtu;
         w[6] = ip;
         w[7] = 0x0200_0000;
+        let mut key = Rng(self.config.seed ^ 0x6b65_7900 ^ u64::from(ip) << 32);
+        w[8..12].fill_with(|| key.draw() as u32);
         assert_eq!(self.command(w)[2], CMD_OK, "CMD_NET_CONFIG");
     }
 
@@ -506,6 +508,18 @@ impl Host {
             let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
             self.mem().poke(at, &bytes);
             self.cmd_pi = self.cmd_pi.wrapping_add(1);
+        }
+        // The first ones are written into the card as well, as the driver does.
+        for n in 0..self.cmd_pi.wrapping_sub(before).min(CMD_PUSH_MOST) {
+            let index = before.wrapping_add(n);
+            let at = self.cmd_base + u64::from(index & ((1 << CMD_LOG2) - 1)) * u64::from(ENTRY_BYTES);
+            let mut entry = [0; ENTRY_BYTES as usize];
+            self.mem().peek(at, &mut entry);
+            self.card.post_write(BAR_CONTROL, u64::from(HOST_CMD_PUSH), u64::from(index), 8);
+            for (word, bytes) in (0..).zip(entry.as_chunks::<8>().0) {
+                let offset = HOST_CMD_PUSH + CMD_PUSH_WORDS + 8 * word;
+                self.card.post_write(BAR_CONTROL, u64::from(offset), u64::from_le_bytes(*bytes), 8);
+            }
         }
         if self.cmd_pi != before {
             self.card.post_write(BAR_CONTROL, u64::from(HOST_CMD_PI), u64::from(self.cmd_pi), 4);
@@ -729,10 +743,7 @@ impl Host {
         self.set_dma(page.frame, if page.writable { Access::ReadWrite } else { Access::Read });
         self.pinned_peak = self.pinned_peak.max(self.pinned());
         let mut w = [0; 16];
-        (w[0], w[1], w[2]) = (CMD_PAGE_INSTALL, 1, key.0);
-        let name = u64::from(index) << 48 | key.1;
-        let bus = (page.frame * PAGE) | u64::from(page.writable);
-        (w[4], w[5], w[6], w[7]) = (name as u32, (name >> 32) as u32, bus as u32, (bus >> 32) as u32);
+        install_add(&mut w, key, index, page.frame * PAGE, page.writable);
         self.queue_command(w);
     }
 
@@ -863,6 +874,11 @@ impl Host {
 
     /// Makes a queue pair. `want.sq_base` and `want.rq_base` are filled in.
     pub fn create_qp(&mut self, want: QpCreate) {
+        assert_eq!(self.try_create_qp(want)[2], CMD_OK, "CMD_QP_CREATE");
+    }
+
+    /// As [`create_qp`](Self::create_qp); gives the card's answer.
+    pub fn try_create_qp(&mut self, want: QpCreate) -> [u32; 16] {
         let mut q = want;
         q.sq_base = self.mem().alloc((u64::from(WQE_BYTES) << q.log2_sq).div_ceil(PAGE), Access::Read) * PAGE;
         q.rq_base = self.mem().alloc((u64::from(WQE_BYTES) << q.log2_rq).div_ceil(PAGE), Access::Read) * PAGE;
@@ -870,7 +886,7 @@ impl Host {
         w[0] = CMD_QP_CREATE;
         let body = qp_create_words(&q);
         w[2..2 + body.len()].copy_from_slice(&body);
-        assert_eq!(self.command(w)[2], CMD_OK, "CMD_QP_CREATE");
+        let answer = self.command(w);
         self.qps.insert(
             q.qpn,
             Qp {
@@ -885,6 +901,7 @@ impl Host {
                 bytes: 0,
             },
         );
+        answer
     }
 
     fn wqe(opcode: u8, flags: u8, wr_id: u64, sges: &[(u64, u32)]) -> Vec<u8> {
@@ -953,6 +970,18 @@ impl Host {
         self.qps[&qpn].asid
     }
 
+    /// Bus addresses of a QP's send and receive queue.
+    pub fn queues(&self, qpn: u32) -> (u64, u64) {
+        (self.qps[&qpn].sq, self.qps[&qpn].rq)
+    }
+
+    /// Bus addresses of the pages of a process's memory, page by page.
+    pub fn bus(&self, asid: u32, va: u64, len: usize) -> Vec<u64> {
+        let mut pages = Vec::new();
+        self.each_page(asid, va, len, |bus, _, _| pages.push(bus / PAGE * PAGE));
+        pages
+    }
+
     /// Takes completions from a CQ and tells the card.
     pub fn poll_cq(&mut self, cqn: u32) -> Vec<Completion> {
         let (base, log2, mut ci, uar) = {
@@ -1005,7 +1034,7 @@ fn qp_create_words(q: &QpCreate) -> Vec<u32> {
             bytes[offset_of!(QpCreate, $field)..][..b.len()].copy_from_slice(&b);
         )*};
     }
-    put!(qpn, asid, uar, log2_sq, log2_rq, send_cqn, recv_cqn, trigger, trigger_index, max_list, reserved);
+    put!(qpn, asid, uar, log2_sq, log2_rq, send_cqn, recv_cqn, trigger, trigger_index, max_list, mode);
     put!(block, sq_base, rq_base, timeout, retries);
     bytes.chunks_exact(4).map(|b| u32::from_le_bytes(b.try_into().expect("4 bytes"))).collect()
 }

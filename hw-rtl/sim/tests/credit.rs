@@ -42,7 +42,7 @@ fn random_operation(rng: &mut Rng, row: &CreditRow) -> (u32, u32, u32) {
     let (posted, announced, landed) = row.builder.numbers();
     let size = if rng.chance(0.1) { rng.below(1 << 32) as u32 } else { rng.between(1, 70_000) as u32 };
     match rng.below(100) {
-        0 => (CRD_RESET, rng.below(80) as u32, rng.below(3) as u32 | (rng.below(80) as u32) << 8),
+        0 => (CRD_RESET, rng.below(80) as u32, rng.below(4) as u32 | (rng.below(80) as u32) << 8),
         1..3 => (CRD_ENABLE, 0, 0),
         3..33 => (CRD_POST, size, 0),
         33..45 => (CRD_COMMIT, 0, 0),

@@ -7,7 +7,7 @@ use berth_abi::card::{FIRST_QPN, xlt_free};
 use berth_abi::counters::*;
 use berth_abi::cpu::*;
 use berth_abi::host::*;
-use berth_abi::ring::CMD_PAGE_INSTALL;
+use berth_abi::ring::{ENTRY_WORDS, install_add};
 use berth_abi::wqe::{OP_SEND, Wqe};
 use berth_random::Rng;
 use berth_rtl::{BAR_CONTROL, BAR_DOORBELL, Card, CardConfig, HostError, HostMemory};
@@ -99,9 +99,8 @@ impl Node {
             let vpn = VA / 4096 + i;
             let index = xlt_free(ASID, vpn, |p| !used.contains(&p)).expect("a place");
             used.insert(index);
-            let (name, page) = (u64::from(index) << 48 | vpn, (DATA + i * 4096) | 1);
-            let words =
-                [CMD_PAGE_INSTALL, 1, ASID, 0, name as u32, (name >> 32) as u32, page as u32, (page >> 32) as u32];
+            let mut words = [0; ENTRY_WORDS];
+            install_add(&mut words, (ASID, vpn), index, DATA + i * 4096, true);
             let entry: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
             node.poke(COMMANDS + 64 * i, &entry);
         }

@@ -2,6 +2,8 @@
 //! The host side of the card without firmware: the bench plays the driver over the BARs
 //! and rings, and the soft core over the debug port. Random tests take `BERTH_SEED`.
 
+mod host;
+
 use berth_abi::card::*;
 use berth_abi::counters::*;
 use berth_abi::cpu::*;
@@ -9,349 +11,10 @@ use berth_abi::host::*;
 use berth_abi::ring::*;
 use berth_abi::status::*;
 use berth_abi::wqe::CQE_BYTES;
-use berth_rtl::hostmodel::{Rng, seed};
-use berth_rtl::{BAR_CONTROL, BAR_DOORBELL, Card, CardConfig, HostError, HostMemory, data_w};
-use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::{Arc, Mutex};
-
-/// Bus address of the first byte of host memory.
-const BASE: u64 = 0x1_2000_0000;
-const PAGE: u64 = 4096;
-/// Host memory: rings and small things, then data.
-const HOST_BYTES: u64 = 8 << 20;
-const CMD_RING: u64 = BASE + 0x1000;
-const EVT_RING: u64 = BASE + 0x8000;
-const FENCE: u64 = BASE + 0x100;
-const DATA: u64 = BASE + 0x10_0000;
-const RING_LOG2: u32 = 5;
-const RING: u16 = 1 << RING_LOG2;
-/// No wait of these benches takes longer.
-const PATIENCE: u64 = 200_000;
-
-/// Host memory as one array, with pages that the host refuses.
-struct Memory {
-    bytes: Vec<u8>,
-    refused: HashSet<u64>,
-    reads: Vec<u64>,
-    vectors: u32,
-}
-
-struct Port(Arc<Mutex<Memory>>);
-
-impl HostMemory for Port {
-    fn read(&mut self, addr: u64, buf: &mut [u8]) -> Result<(), HostError> {
-        let mut m = self.0.lock().unwrap();
-        m.reads.push(addr);
-        if m.refused.contains(&(addr / PAGE)) {
-            return Err(HostError);
-        }
-        let at = addr.checked_sub(BASE).ok_or(HostError)? as usize;
-        buf.copy_from_slice(m.bytes.get(at..at + buf.len()).ok_or(HostError)?);
-        Ok(())
-    }
-
-    fn write(&mut self, addr: u64, data: &[u8]) -> Result<(), HostError> {
-        let mut m = self.0.lock().unwrap();
-        let at = addr.checked_sub(BASE).expect("the card writes to host memory") as usize;
-        m.bytes[at..at + data.len()].copy_from_slice(data);
-        Ok(())
-    }
-
-    fn msix(&mut self, vector: u32) {
-        assert_eq!(vector, 0, "one vector");
-        self.0.lock().unwrap().vectors += 1;
-    }
-}
-
-/// An entry of the translation table as the bench's driver keeps it.
-#[derive(Clone, Copy)]
-struct Entry {
-    asid: u32,
-    vpn: u64,
-    write: bool,
-    uses: u32,
-}
-
-struct Bench {
-    card: Card,
-    memory: Arc<Mutex<Memory>>,
-    rng: Rng,
-    pi: u16,
-    ci: u16,
-    token: u64,
-    events: VecDeque<[u32; 16]>,
-    table: HashMap<u32, Entry>,
-}
-
-impl Bench {
-    fn new(config: CardConfig) -> Bench {
-        let mut rng = Rng(config.seed ^ 0x1234);
-        let bytes = rng.bytes(HOST_BYTES as usize);
-        let memory = Arc::new(Mutex::new(Memory { bytes, refused: HashSet::new(), reads: Vec::new(), vectors: 0 }));
-        let card = Card::new(config, Box::new(Port(memory.clone())));
-        let (events, table) = (VecDeque::new(), HashMap::new());
-        Bench { card, memory, rng, pi: 0, ci: 0, token: 0, events, table }
-    }
-
-    /// A card whose slot does everything that is legal and unpleasant.
-    fn random(seed: u64) -> Bench {
-        let mut bench = Bench::new(CardConfig {
-            seed,
-            read_latency: 20 + seed % 200,
-            out_of_order: true,
-            split: true,
-            stall_percent: (seed % 4 * 15) as u8,
-            ..CardConfig::default()
-        });
-        let (payload, read) = (bench.rng.between(7, 9) as u32, bench.rng.between(7, 12) as u32);
-        bench.start(payload, read);
-        bench
-    }
-
-    /// A quiet slot with the usual limits.
-    fn plain() -> Bench {
-        let mut bench = Bench::new(CardConfig { read_latency: 50, ..CardConfig::default() });
-        bench.start(8, 9);
-        bench
-    }
-
-    fn reg(&mut self, offset: u32) -> u32 {
-        self.card.mmio_read(BAR_CONTROL, u64::from(offset), 4) as u32
-    }
-
-    fn set(&mut self, offset: u32, value: u32) {
-        self.card.mmio_write(BAR_CONTROL, u64::from(offset), u64::from(value), 4);
-    }
-
-    fn counter(&mut self, index: u32) -> u64 {
-        self.card.mmio_read(BAR_CONTROL, u64::from(HOST_COUNTERS + 8 * index), 8)
-    }
-
-    fn cpu(&mut self, offset: u32) -> u32 {
-        self.card.debug_read(CPU_REGS + offset).expect("the register answers")
-    }
-
-    fn set_cpu(&mut self, offset: u32, value: u32) {
-        assert!(self.card.debug_write(CPU_REGS + offset, value), "register {offset:#x} is taken");
-    }
-
-    fn packet_ram(&mut self, at: u32, len: u32) -> Vec<u8> {
-        let first = at & !3;
-        let words = (first..at + len).step_by(4).map(|a| self.card.debug_read(CPU_PKT + a).unwrap());
-        let bytes: Vec<u8> = words.flat_map(u32::to_le_bytes).collect();
-        bytes[(at - first) as usize..][..len as usize].to_vec()
-    }
-
-    fn fill_packet_ram(&mut self, at: u32, data: &[u8]) {
-        assert!(at.is_multiple_of(4) && data.len().is_multiple_of(4));
-        for (i, word) in data.chunks_exact(4).enumerate() {
-            self.card.debug_write(CPU_PKT + at + 4 * i as u32, u32::from_le_bytes(word.try_into().unwrap()));
-        }
-    }
-
-    fn peek(&self, addr: u64, len: usize) -> Vec<u8> {
-        self.memory.lock().unwrap().bytes[(addr - BASE) as usize..][..len].to_vec()
-    }
-
-    fn poke(&self, addr: u64, data: &[u8]) {
-        self.memory.lock().unwrap().bytes[(addr - BASE) as usize..][..data.len()].copy_from_slice(data);
-    }
-
-    fn vectors(&self) -> u32 {
-        self.memory.lock().unwrap().vectors
-    }
-
-    /// Clocks until `done` gives something.
-    fn wait<T>(&mut self, what: &str, mut done: impl FnMut(&mut Bench) -> Option<T>) -> T {
-        let end = self.card.cycles() + PATIENCE;
-        while self.card.cycles() < end {
-            if let Some(t) = done(self) {
-                return t;
-            }
-            self.card.run(3);
-        }
-        panic!("waited in vain for {what}");
-    }
-
-    fn settle(&mut self) {
-        self.wait("the card to have nothing to do", |b| {
-            (!b.card.dma_in_flight() && b.reg(HOST_DMA_BUSY) == 0).then_some(())
-        });
-        self.card.run(300);
-    }
-
-    // ---- driver ----------------------------------------------------------------------
-
-    fn start(&mut self, log2_payload: u32, log2_read: u32) {
-        self.poke(CMD_RING, &vec![0; 64 * usize::from(RING)]);
-        self.poke(EVT_RING, &vec![0; 64 * usize::from(RING)]);
-        self.poke(FENCE, &[0; 8]);
-        (self.pi, self.ci) = (0, 0);
-        for (lo, addr) in [(HOST_CMD_BASE_LO, CMD_RING), (HOST_EVT_BASE_LO, EVT_RING), (HOST_FENCE_LO, FENCE)] {
-            self.card.mmio_write(BAR_CONTROL, u64::from(lo), addr, 8);
-        }
-        self.set(HOST_CMD_LOG2, RING_LOG2);
-        self.set(HOST_EVT_LOG2, RING_LOG2);
-        self.set(HOST_PCIE_LIMITS, log2_payload | log2_read << 4);
-        self.set(HOST_DMA_ENABLE, 1);
-    }
-
-    fn command(&mut self, words: &[u32]) {
-        self.wait("room in the command ring", |b| (b.pi.wrapping_sub(b.reg(HOST_CMD_CI) as u16) < RING).then_some(()));
-        let mut entry = [0; 64];
-        for (place, word) in entry.chunks_exact_mut(4).zip(words) {
-            place.copy_from_slice(&word.to_le_bytes());
-        }
-        self.poke(CMD_RING + 64 * u64::from(self.pi % RING), &entry);
-        self.pi = self.pi.wrapping_add(1);
-        self.set(HOST_CMD_PI, u32::from(self.pi));
-    }
-
-    fn fence(&mut self) {
-        self.token += 0x1_0000_0001;
-        let token = self.token;
-        self.command(&[CMD_FENCE, 0, token as u32, (token >> 32) as u32]);
-        self.wait("the fence", |b| (b.peek(FENCE, 8) == token.to_le_bytes()).then_some(()));
-    }
-
-    fn take_events(&mut self) {
-        loop {
-            let raw = self.peek(EVT_RING + 64 * u64::from(self.ci % RING), 64);
-            let mut w = [0; 16];
-            for (word, bytes) in w.iter_mut().zip(raw.chunks_exact(4)) {
-                *word = u32::from_le_bytes(bytes.try_into().unwrap());
-            }
-            let phase = u32::from((self.ci / RING).is_multiple_of(2));
-            if w[0] >> 31 != phase {
-                break;
-            }
-            w[0] &= 0x7fff_ffff;
-            self.events.push_back(w);
-            self.ci = self.ci.wrapping_add(1);
-            self.set(HOST_EVT_CI, u32::from(self.ci));
-        }
-    }
-
-    fn event(&mut self) -> [u32; 16] {
-        self.wait("an event", |b| {
-            b.take_events();
-            b.events.pop_front()
-        })
-    }
-
-    fn no_event(&mut self) {
-        self.settle();
-        self.take_events();
-        assert_eq!(self.events.pop_front(), None);
-    }
-
-    fn install(&mut self, asid: u32, vpn: u64, bus: u64, write: bool) -> u32 {
-        let free: Vec<u32> =
-            (0..XLT_WAYS).map(|n| xlt_place(asid, vpn, n)).filter(|i| !self.table.contains_key(i)).collect();
-        let index = free[self.rng.below(free.len() as u64) as usize];
-        self.table.insert(index, Entry { asid, vpn, write, uses: 0 });
-        let (name, page) = (u64::from(index) << 48 | vpn, bus | u64::from(write));
-        let words = [CMD_PAGE_INSTALL, 1, asid, 0, name as u32, (name >> 32) as u32, page as u32, (page >> 32) as u32];
-        self.command(&words);
-        index
-    }
-
-    fn find(&self, asid: u32, vpn: u64, write: bool) -> Option<u32> {
-        (0..XLT_WAYS)
-            .map(|n| xlt_place(asid, vpn, n))
-            .find(|i| self.table.get(i).is_some_and(|e| e.asid == asid && e.vpn == vpn && (e.write || !write)))
-    }
-
-    // ---- soft core -------------------------------------------------------------------
-
-    fn dma(&mut self, d: Dma) {
-        self.set_cpu(CPU_DMA_LOCAL, d.local);
-        self.set_cpu(CPU_DMA_LEN_TAG, d.len | d.tag << 16);
-        self.set_cpu(CPU_DMA_ADDR_LO, d.addr as u32);
-        self.set_cpu(CPU_DMA_ADDR_HI, (d.addr >> 32) as u32);
-        let asid = d.asid.unwrap_or(0);
-        let flags = u32::from(d.write) | u32::from(d.asid.is_some()) << 1 | u32::from(d.slot.is_some()) << 2;
-        self.set_cpu(CPU_DMA_GO, flags | d.slot.unwrap_or(0) << 8 | asid << 16);
-    }
-
-    /// Status and tag of the next DMA command that has ended.
-    fn dma_done(&mut self) -> (u32, u32) {
-        let v = self.wait("a DMA command to end", |b| {
-            let v = b.cpu(CPU_DMA_DONE);
-            (v >> 31 != 0).then_some(v)
-        });
-        (v >> 16 & 0xff, v & 0xffff)
-    }
-
-    fn range(&mut self, op: u32, r: Range) {
-        self.set_cpu(CPU_XLT_VA_LO, r.va as u32);
-        self.set_cpu(CPU_XLT_VA_HI, (r.va >> 32) as u32);
-        self.set_cpu(CPU_XLT_LEN, r.len);
-        self.set_cpu(CPU_XLT_TAG, r.tag);
-        self.set_cpu(CPU_XLT_GO, op | u32::from(r.write) << 8 | r.asid << 16);
-    }
-
-    /// Kind, status and tag of the next answer of the translation unit.
-    fn answer(&mut self) -> (u32, u32, u32) {
-        let v = self.wait("an answer of the translation unit", |b| {
-            let v = b.cpu(CPU_XLT_RSP);
-            (v >> 31 != 0).then_some(v)
-        });
-        (v >> 24 & 0xf, v >> 16 & 0xff, v & 0xffff)
-    }
-
-    fn firmware_event(&mut self, words: &[u32; 16]) {
-        for (i, w) in words.iter().enumerate() {
-            self.set_cpu(CPU_EV_W0 + 4 * i as u32, *w);
-        }
-        self.set_cpu(CPU_EV_GO, 1);
-    }
-
-    fn completion(&mut self, cqn: u32, words: &[u32; 8]) {
-        for (i, w) in words.iter().enumerate() {
-            self.set_cpu(CPU_CQE_W0 + 4 * i as u32, *w);
-        }
-        self.set_cpu(CPU_CQE_GO, cqn);
-    }
-
-    fn ring(&mut self, page: u64, offset: u32, data: u64) {
-        self.card.mmio_write(BAR_DOORBELL, page * PAGE + u64::from(offset), data, 8);
-    }
-
-    fn ring_cq(&mut self, page: u64, cqn: u64, ci: u16, arm: bool) {
-        self.ring(page, DB_CQ, cqn | u64::from(ci) << 16 | u64::from(arm) << 63);
-    }
-}
-
-const ACQUIRE: u32 = 1;
-const RELEASE: u32 = 2;
-
-/// A DMA command; `asid` makes the address virtual, `slot` attaches it.
-#[derive(Clone, Copy, Default, Debug)]
-struct Dma {
-    write: bool,
-    local: u32,
-    len: u32,
-    tag: u32,
-    addr: u64,
-    asid: Option<u32>,
-    slot: Option<u32>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Range {
-    asid: u32,
-    va: u64,
-    len: u32,
-    write: bool,
-    tag: u32,
-}
-
-impl Range {
-    fn pages(&self) -> std::ops::RangeInclusive<u64> {
-        self.va / PAGE..=(self.va + u64::from(self.len) - 1) / PAGE
-    }
-}
+use berth_rtl::hostmodel::seed;
+use berth_rtl::{BAR_CONTROL, BAR_DOORBELL, CardConfig, data_w};
+use host::*;
+use std::collections::{HashSet, VecDeque};
 
 #[test]
 fn bar0_answers_a_bad_offset_with_all_ones_and_counts_it() {
@@ -397,12 +60,12 @@ fn commands_reach_rtl_and_firmware_in_their_order() {
                 let wrong: [&[u32]; 8] = [
                     &[0],
                     &[9],
-                    &[CMD_PAGE_INSTALL, 4, 1],
-                    &[CMD_PAGE_INSTALL, 1, NUM_ASIDS],
+                    &[CMD_PAGE_INSTALL | 6 << 8, 1],
+                    &[CMD_PAGE_INSTALL, NUM_ASIDS],
                     &[CMD_PAGE_EVICT, XLT_ENTRIES],
                     &[CMD_PAGE_EVICT | 2 << 8, 0, XLT_ENTRIES],
                     &[CMD_PAGE_EVICT | 12 << 8],
-                    &[CMD_PAGE_INSTALL, 1, 1, 0, 0, XLT_ENTRIES << 16],
+                    &[CMD_PAGE_INSTALL, 0],
                 ];
                 let which = b.rng.below(8) as usize;
                 b.command(wrong[which]);
@@ -426,6 +89,120 @@ fn commands_reach_rtl_and_firmware_in_their_order() {
     b.set(HOST_CMD_PI, u32::from(b.pi.wrapping_add(RING + 1)));
     b.card.run(1000);
     assert_eq!((b.reg(HOST_CMD_CI) as u16, b.counter(C_CMD_BAD)), (b.pi, bad_before + bad + 1));
+}
+
+/// The eight words of a command as they are pushed, with their numbers.
+fn pushed(words: &[u32; 16]) -> Vec<(usize, u64)> {
+    words.as_chunks::<2>().0.iter().map(|w| u64::from(w[0]) | u64::from(w[1]) << 32).enumerate().collect()
+}
+
+#[test]
+fn commands_written_into_the_card_are_not_fetched() {
+    let mut b = Bench::plain();
+    let before = b.counter(C_CMD_PUSHED);
+    let mut all = 0;
+    for batch in (1..=10).cycle().take(40) {
+        let words: Vec<_> = (0..batch).map(|_| b.firmware_command()).collect();
+        for command in &words {
+            let index = b.pi;
+            b.put(command);
+            b.push(index, &pushed(command));
+        }
+        b.tell();
+        assert_eq!(b.commands(batch), words);
+        all += batch;
+    }
+    assert_eq!((b.ring_reads(), b.counter(C_CMD_PUSHED) - before), (0, all as u64), "{all} commands");
+
+    // One that is not whole is fetched; and one for a ring that is set up anew since.
+    let words = b.firmware_command();
+    let index = b.pi;
+    b.put(&words);
+    b.push(index, &pushed(&words)[..7]);
+    b.tell();
+    assert_eq!(b.commands(1), [words]);
+    assert_eq!((b.ring_reads(), b.counter(C_CMD_PUSHED) - before), (1, all as u64));
+    let (old, new) = (b.firmware_command(), b.firmware_command());
+    b.set(HOST_CMD_LOG2, RING_LOG2);
+    b.push(0, &pushed(&old));
+    b.set(HOST_CMD_LOG2, RING_LOG2);
+    b.pi = 0;
+    b.command(&new);
+    assert_eq!(b.commands(1), [new]);
+    assert_eq!((b.ring_reads(), b.counter(C_CMD_PUSHED) - before), (2, all as u64));
+}
+
+#[test]
+fn commands_written_in_part_late_or_elsewhere_are_those_of_the_ring() {
+    let mut b = Bench::random(seed(14));
+    for _ in 0..400 {
+        let batch = b.rng.between(1, 9) as usize;
+        let words: Vec<_> = (0..batch).map(|_| b.firmware_command()).collect();
+        let first = b.pi;
+        words.iter().for_each(|w| b.put(w));
+        let mut order: Vec<usize> = (0..batch).collect();
+        if b.rng.chance(0.3) {
+            order.reverse();
+        }
+        let mut late = Vec::new();
+        for n in order {
+            let (index, right) = (first.wrapping_add(n as u16), pushed(&words[n]));
+            // What the ring does not have must never be carried out.
+            let other = b.firmware_command();
+            let mut wrong = pushed(&other);
+            match b.rng.below(10) {
+                0 => {}
+                1 => late.push((index, right)),
+                2 => {
+                    // torn: a word is missing, comes twice, in another's place, or in two halves
+                    let at = b.rng.below(8) as usize;
+                    match b.rng.below(4) {
+                        0 => drop(wrong.remove(at)),
+                        1 => wrong.insert(at % 7, wrong[at % 7]),
+                        2 => wrong.swap(at, (at + 1) % 8),
+                        _ => {
+                            let offset = u64::from(HOST_CMD_PUSH + CMD_PUSH_WORDS) + 8 * at as u64;
+                            b.push(index, &wrong[..at]);
+                            b.card.post_write(BAR_CONTROL, offset, wrong[at].1, 4);
+                            b.card.post_write(BAR_CONTROL, offset + 4, wrong[at].1 >> 32, 4);
+                            continue;
+                        }
+                    }
+                    b.push(index, &wrong);
+                }
+                3 => {
+                    // begun, and begun anew
+                    let words = b.rng.below(9) as usize;
+                    b.push(index, &wrong[..words]);
+                    b.push(index, &right);
+                }
+                4 => {
+                    // carried out already, or further ahead than there are places
+                    let ci = b.reg(HOST_CMD_CI) as u16;
+                    let past = ci.wrapping_sub(1 + b.rng.below(300) as u16);
+                    let far = b.pi.wrapping_add(CMD_PUSHES as u16 + b.rng.below(300) as u16);
+                    let index = if b.rng.chance(0.5) { past } else { far };
+                    b.push(index, &wrong);
+                }
+                5 => {
+                    // by a process
+                    let page = PAGE * b.rng.below(u64::from(NUM_UARS));
+                    for (word, value) in wrong {
+                        let offset = u64::from(HOST_CMD_PUSH + CMD_PUSH_WORDS) + 8 * word as u64;
+                        b.card.post_write(BAR_DOORBELL, page + offset % PAGE, value, 8);
+                    }
+                }
+                _ => b.push(index, &right),
+            }
+        }
+        b.tell();
+        late.iter().for_each(|(index, words)| b.push(*index, words));
+        assert_eq!(b.commands(batch), words);
+        if b.rng.chance(0.1) {
+            b.fence();
+        }
+    }
+    assert!(b.counter(C_CMD_PUSHED) > 200 && b.ring_reads() > 200);
 }
 
 #[test]
@@ -813,6 +590,45 @@ fn inv_5_doorbell_of_another_page_is_denied() {
     assert_eq!((b.cpu(CPU_DB_INDEX), b.cpu(CPU_DB_BYTES)), (6 << 16 | 7, 2000));
     assert_eq!(b.cpu(CPU_DB_POP), 0);
     assert_eq!((b.counter(C_DOORBELLS), b.counter(C_DOORBELL_DENIED)), (5, 5));
+}
+
+/// Invariant 5: nor holds up what is not its own by ringing without end.
+#[test]
+fn inv_5_doorbells_without_end_hold_up_neither_the_core_nor_completions() {
+    const CQN: u32 = 4;
+    let mut b = Bench::plain();
+    b.set_cpu(CPU_CQ_BASE_LO, DATA as u32);
+    b.set_cpu(CPU_CQ_BASE_HI, (DATA >> 32) as u32);
+    b.set_cpu(CPU_CQ_ATTR, 1 << 31 | 9 << 8 | 6);
+    b.set_cpu(CPU_CQ_CFG, CQN);
+    b.set_cpu(CPU_DB_CFG_QPN, 20);
+    b.set_cpu(CPU_DB_CFG, 1 << 31 | 9);
+    let bells = [
+        (DB_SQ, 20 | 1 << 16),
+        (DB_RQ, 20 | 1 << 16),
+        (DB_CQ, 30),             // of nobody
+        (DB_CQ, u64::from(CQN)), // which is empty
+        (DB_SQ, 21),
+        (DB_WQE, 0),
+        (0x18, 0),
+    ];
+    for (offset, data) in bells {
+        let before = b.counter(C_COMPLETIONS);
+        (0..6000).for_each(|_| b.card.post_write(BAR_DOORBELL, 9 * PAGE + u64::from(offset), data, 8));
+        let begin = b.card.cycles();
+        for i in 0..8u32 {
+            b.set_cpu(CPU_DB_CFG_QPN, 40 + i);
+            b.set_cpu(CPU_DB_CFG, 1 << 31 | 10);
+            b.cpu(CPU_DB_POP);
+            b.completion(CQN, &[i; 8]);
+        }
+        let took = b.card.cycles() - begin;
+        assert!(b.card.writes_pending() > 0, "{offset:#x}: no doorbells are left");
+        // Twelve accesses each time.
+        assert!(took < 8 * 12 * 40, "{offset:#x}: {took} cycles");
+        b.settle();
+        assert_eq!(b.counter(C_COMPLETIONS), before + 8, "{offset:#x}");
+    }
 }
 
 #[test]

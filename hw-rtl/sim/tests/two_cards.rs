@@ -7,6 +7,7 @@ mod pair;
 use berth_abi::counters::*;
 use berth_abi::ring::*;
 use berth_abi::status::*;
+use berth_rtl::FAST;
 use berth_rtl::hostmodel::*;
 use pair::*;
 
@@ -347,4 +348,79 @@ fn ten_thousand_packets_with_page_misses_bring_firmware_no_event() {
     }
     assert!(packets >= 10_000, "{packets} packets");
     finish(&mut net, &[(0, QP_A), (1, QP_B)]);
+}
+
+/// A QP in message mode.
+fn message(qpn: u32) -> QpCreate {
+    QpCreate { mode: MODE_MESSAGE, ..qp(qpn) }
+}
+
+#[test]
+fn cr_17_in_message_mode_a_send_fills_one_receive_or_fails_by_itself() {
+    if !FAST {
+        let mut net = pair(seed(15), |_, _| {}, qp(QP_A), qp(QP_B));
+        assert_eq!(net.hosts[0].try_create_qp(message(QP_A + 1))[2], CMD_INVALID, "message mode is RTL's");
+        return;
+    }
+    let mut net = pair(seed(15), |_, _| {}, message(QP_A), message(QP_B));
+    let data = Rng(seed(15)).bytes(20_000);
+    // Receives, sends in their order, and what becomes of them; a receive and a send of no bytes count too (decision 10).
+    let receives = [100, 8, 12_288, 0, 50];
+    let sends = [(60, WC_OK), (9, WC_TOO_LONG), (8, WC_OK), (12_288, WC_OK), (1, WC_TOO_LONG), (0, WC_OK), (50, WC_OK)];
+    let rooms = receives.map(|len: u32| (net.hosts[1].alloc(ASID, len.max(1).into(), 300, true), len));
+    for (i, &room) in rooms.iter().enumerate() {
+        net.hosts[1].put_recv(QP_B, i as u64, &[room][..(room.1 != 0) as usize]);
+    }
+    let source = net.hosts[0].alloc(ASID, data.len() as u64, 77, false);
+    net.hosts[0].write(ASID, source, &data);
+    for (i, &(len, _)) in sends.iter().enumerate() {
+        net.hosts[0].put_send(QP_A, i as u64, 0, &[(source, len)][..(len != 0) as usize]);
+    }
+    net.hosts[1].ring_recv(QP_B);
+    net.hosts[0].ring_send(QP_A);
+    let (mut sent, mut got) = (Vec::new(), Vec::new());
+    net.run_until("completions", 10_000_000, |n| {
+        sent.extend(n.hosts[0].poll_cq(CQN));
+        got.extend(n.hosts[1].poll_cq(CQN));
+        sent.len() == sends.len() && got.len() == receives.len()
+    });
+    let expected: Vec<_> = sends.iter().enumerate().map(|(i, s)| (i as u64, s.1)).collect();
+    assert_eq!(sent.iter().map(|c| (c.wr_id, c.status)).collect::<Vec<_>>(), expected);
+    let fitting: Vec<u32> = sends.iter().filter(|s| s.1 == WC_OK).map(|s| s.0).collect();
+    assert_eq!(
+        got.iter().map(|c| (c.status, c.byte_len)).collect::<Vec<_>>(),
+        fitting.iter().map(|&n| (WC_OK, n)).collect::<Vec<_>>()
+    );
+    for (&(va, _), &len) in rooms.iter().zip(&fitting) {
+        assert_eq!(net.hosts[1].read(ASID, va, len as usize), data[..len as usize]);
+    }
+    finish(&mut net, &[(0, QP_A), (1, QP_B)]);
+}
+
+#[test]
+fn cr_17_a_queue_pair_of_the_other_mode_cannot_accept() {
+    if !FAST {
+        return; // message mode is RTL's
+    }
+    let mut net = pair(seed(16), |_, _| {}, qp(QP_A), qp(QP_B));
+    net.hosts[0].create_qp(message(QP_A + 1));
+    net.hosts[1].create_qp(qp(QP_B + 1));
+    net.hosts[1].create_qp(message(QP_B + 2));
+    let connect = |words: &[(usize, u32)]| {
+        let mut w = [0; 16];
+        words.iter().for_each(|&(i, value)| w[i] = value);
+        w
+    };
+    let ip = net.hosts[1].config().ipv4;
+    let asked = net.hosts[0].command(connect(&[(0, CMD_CM_CONNECT), (2, QP_A + 1), (3, ip), (4, SERVICE)]));
+    assert_eq!(asked[2], CMD_OK);
+    let mut request = [0; 16];
+    net.run_until("EV_CM_REQUEST", 500_000_000, |n| {
+        n.hosts[1].take_event(EV_CM_REQUEST).map(|w| request = w).is_some()
+    });
+    assert_eq!(request[4], u32::from(MODE_MESSAGE));
+    let mut accept = |qpn| net.hosts[1].command(connect(&[(0, CMD_CM_ACCEPT), (2, request[1]), (3, qpn)]))[2];
+    assert_eq!((accept(QP_B + 1), accept(QP_B + 2)), (CMD_INVALID, CMD_OK));
+    net.run_until("EV_CM_ESTABLISHED", 500_000_000, |n| n.hosts[0].take_event(EV_CM_ESTABLISHED).is_some());
+    finish(&mut net, &[(0, QP_A), (1, QP_B), (0, QP_A + 1), (1, QP_B + 2), (1, QP_B + 1)]);
 }

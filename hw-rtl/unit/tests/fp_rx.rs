@@ -5,11 +5,12 @@
 #[expect(dead_code, reason = "scenarios.rs uses all of it")]
 mod rx;
 
-use berth_abi::status::WC_FLUSHED;
+use berth_abi::status::{PAGE_FAULT, WC_FLUSHED};
 use berth_protocol::rc::{Placement, Position, RequestPacket, ResponseBody, ResponsePacket, Syndrome};
 use berth_random::{Rng, mix};
 use berth_rtl_unit::Module;
 use rx::{Rig, World, buffer};
+use std::collections::VecDeque;
 
 const NAME: &str = "berth_fp_rx";
 
@@ -23,9 +24,23 @@ fn widths() -> Vec<u32> {
 
 /// Keeps `depth` receives of `size` bytes posted, `batch` with a doorbell, and sends until each QP has `count` completions.
 fn stream(rig: &mut Rig, count: usize, depth: usize, batch: usize, size: u32, len: u32) {
+    stream_beside(rig, count, depth, batch, size, len, |_| ());
+}
+
+/// As [`stream`]; `each` is done in each cycle.
+fn stream_beside(
+    rig: &mut Rig,
+    count: usize,
+    depth: usize,
+    batch: usize,
+    size: u32,
+    len: u32,
+    mut each: impl FnMut(&mut Rig),
+) {
     let pages = u64::from(size.div_ceil(4096));
     let qps = rig.qps.len();
     let mut done = |rig: &mut Rig| {
+        each(rig);
         for i in 0..qps {
             let want = (count - rig.qps[i].recvs.len()).min(depth - rig.open(i));
             if want >= batch || want > 0 && rig.qps[i].recvs.len() + want == count {
@@ -55,6 +70,24 @@ fn one_qp_stream_aligned_and_warm() {
     for width in widths() {
         let mut rig = Rig::new(World { width, ..World::default() }, 1);
         stream(&mut rig, 40, 16, 4, 4096, 4096);
+    }
+}
+
+#[test]
+fn inv_6_answers_to_page_requests_that_nobody_made_are_counted_and_change_nothing() {
+    for width in widths() {
+        let mut rig = Rig::new(World { width, qps: 3, warm: 50, service: 300, ..World::default() }, 4);
+        let mut rng = Rng(5);
+        let mut strays = 0;
+        stream_beside(&mut rig, 60, 16, 4, 4096, 3000, |rig| {
+            if rng.chance(0.05) {
+                // also of QPs that there are not
+                let (tag, status) = (rng.below(20 * 16) as u16, if rng.chance(0.7) { 0 } else { PAGE_FAULT as u8 });
+                strays += u32::from(rig.stray(tag, status));
+            }
+        });
+        rig.until(1_000, "the last one", |rig| rig.strays_counted == strays);
+        assert!(strays > 100);
     }
 }
 
@@ -248,7 +281,11 @@ fn an_ended_qp_completes_all_receives_and_holds_nothing() {
                 width,
                 qps: 2,
                 warm: draw.below(101),
-                limit: if draw.chance(0.3) { draw.between(1, 40) as u32 } else { 0 },
+                limit: if draw.chance(0.3) {
+                    draw.below(2) as u32 * 0x0400_0000 + draw.between(1, 40) as u32
+                } else {
+                    0
+                },
                 service: draw.between(10, 3000),
                 write: draw.between(1, 200),
                 stall: if draw.chance(0.5) { draw.below(50) } else { 0 },
@@ -302,7 +339,11 @@ fn cr_10_recalled_credits_are_void_and_granted_anew() {
             let world = World {
                 width,
                 warm: draw.below(101),
-                limit: if draw.chance(0.3) { draw.between(1, 40) as u32 } else { 0 },
+                limit: if draw.chance(0.3) {
+                    draw.below(2) as u32 * 0x0400_0000 + draw.between(1, 40) as u32
+                } else {
+                    0
+                },
                 service: draw.between(10, 1500),
                 max_list: draw.between(1, 64) as u32,
                 stall: if draw.chance(0.5) { draw.below(50) } else { 0 },
@@ -362,7 +403,11 @@ fn vc_9_receives_whose_memory_is_gone_are_withdrawn_or_granted_anew() {
             let world = World {
                 width,
                 warm: draw.below(101),
-                limit: if draw.chance(0.3) { draw.between(1, 40) as u32 } else { 0 },
+                limit: if draw.chance(0.3) {
+                    draw.below(2) as u32 * 0x0400_0000 + draw.between(1, 40) as u32
+                } else {
+                    0
+                },
                 service: draw.between(10, 3000),
                 write: draw.between(1, 200),
                 stall: if draw.chance(0.5) { draw.below(50) } else { 0 },
@@ -476,36 +521,57 @@ fn pc_3_no_more_is_granted_than_the_row_allows() {
     }
 }
 
+/// A far end whose data come `far` cycles after their list, against a service as long.
 #[test]
-fn pc_3_while_data_come_more_is_asked_for_than_may_be_held() {
-    const LIMIT: u32 = 8;
+fn pc_3_round_trip_and_service_are_measured_and_added_to_the_bound() {
+    const LEAST: u32 = 8;
+    const FAR: u64 = 4000;
+    const COUNT: usize = 100;
     for width in widths() {
-        let cycles = [0, 8].map(|more| {
-            let world = World { width, limit: more << 16 | LIMIT, warm: 0, service: 300, ..World::default() };
+        let cycles = [0, 1024].map(|most| {
+            let world = World {
+                width,
+                limit: most << 16 | LEAST,
+                trigger: (3, if most == 0 { 0 } else { 15 }),
+                warm: 0,
+                service: FAR,
+                ..World::default()
+            };
             let mut rig = Rig::new(world, 16);
-            for n in 0..60 {
-                rig.post(0, &[(buffer(16, n, 1), 4096)]);
+            for n in 0..COUNT {
+                rig.post(0, &[(buffer(COUNT as u32, n, 1), 4096)]);
             }
             rig.ring(0);
-            for _ in 0..3000 {
-                rig.step();
-                assert!(rig.held() <= LIMIT, "{} before any data", rig.held());
-            }
-            let (begin, mut most) = (rig.now(), 0);
-            rig.until(100_000, "all completions", |rig| {
-                while rig.usable(0) > 0 {
-                    rig.send(0, 4096, false);
+            let (mut known, mut longest, mut on_the_way, mut held) = (0, 0, VecDeque::new(), 0);
+            rig.until(1_000_000, "all completions", |rig| {
+                let announced = rig.qps[0].announced();
+                if announced > known {
+                    on_the_way.push_back((rig.now() + FAR, announced - known));
+                    longest = longest.max(announced - known);
+                    known = announced;
                 }
-                most = most.max(rig.held());
-                rig.cqe_count == 60
+                while on_the_way.front().is_some_and(|l| l.0 <= rig.now()) {
+                    let list = on_the_way.pop_front().map_or(0, |l| l.1);
+                    (0..list).for_each(|_| rig.send(0, 4096, false));
+                }
+                held = held.max(rig.held());
+                rig.cqe_count == COUNT as u64
             });
-            assert!(most <= LIMIT + more, "{most} of {LIMIT} and {more}");
-            let cycles = rig.now() - begin;
+            // What the wire carries meanwhile, and what the cards need themselves.
+            let bound = LEAST + (u64::from(width) / 8 * (2 * FAR + 1500)).div_ceil(4096) as u32;
+            match most {
+                0 => assert!(held <= LEAST, "{held} of {LEAST}"),
+                _ => {
+                    assert!(held > LEAST && held <= bound, "{held} of {bound}");
+                    assert!(longest <= bound / 2, "a list of {longest}: {bound} may be held");
+                }
+            }
+            let cycles = rig.now();
             rig.until(2000, "all to be released", |rig| rig.settled());
             cycles
         });
         println!(
-            "{width} bits: 60 receives, {LIMIT} at a time, in {} cycles; with more on request: {}",
+            "{width} bits: {COUNT} receives, {LEAST} at a time, in {} cycles; as measured: {}",
             cycles[0], cycles[1]
         );
         assert!(cycles[1] < cycles[0] * 9 / 10);

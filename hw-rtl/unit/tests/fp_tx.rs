@@ -6,8 +6,10 @@
 #[expect(dead_code, reason = "scenarios.rs uses all of it")]
 mod tx;
 
-use berth_abi::cpu::LIST_BAD;
+use berth_abi::cpu::{LIST_BAD, LIST_EARLY};
 use berth_abi::status::{WC_BAD_WQE, WC_FLUSHED, WC_OK, WC_REMOTE_ERROR, WC_TOO_LONG};
+use berth_random::Rng;
+use tx::peer::psn_of;
 use tx::{Bench, DENIED, Element, Settings, Setup, widths};
 
 /// Elements of `len` bytes, one context each, one after the other in memory.
@@ -229,7 +231,7 @@ fn a_list_of_the_core_with_a_bad_length_is_refused() {
         for n in [0, 65, 127, 128, 1 << 16] {
             bench.write_list(1, 0, n, &vec![1; if n < 128 { n as usize } else { 0 }]);
             bench.settle_config();
-            bench.run(20);
+            bench.run(100);
             assert_eq!(bench.take_events(), [(5, 1, u64::from(LIST_BAD))], "{n}");
         }
         bench.post(1, &row_of(1, 100), false);
@@ -332,6 +334,307 @@ fn a_doorbell_for_an_element_that_cannot_be_is_told_once() {
             bench.run(100);
             assert_eq!(bench.take_events().len(), usize::from(ok), "it is told once");
         }
+    }
+}
+
+#[test]
+fn inv_6_what_firmware_has_no_time_to_take_is_not_lost_whatever_a_peer_floods_it_with() {
+    for width in widths() {
+        let mut bench = Bench::new(width, Setup::default(), 16);
+        let bad = Element { claimed: Some(99), ..Element::plain(0x2000, 100) };
+        for q in 1..50 {
+            bench.connect(q, Settings { timeout: u32::from(q > 48) * 20, ..Settings::default() });
+            bench.silent(q);
+            bench.credits(q, &[4096; 4]);
+            if !(37..49).contains(&q) {
+                bench.post(q, &row_of(2, 100), false);
+            }
+        }
+        bench.run(4_000);
+        bench.deaf = true;
+        for round in 0..20 {
+            for q in 1..13 {
+                let i = round * 12 + q - 1;
+                // Acknowledgements for what was never sent, and of a kind that there is not; lists with a gap before them.
+                bench.answer(1, 0x10_0000 + i, if i.is_multiple_of(3) { 0x43 } else { 0x1f }, None);
+                bench.list(2, 100 + i, &[5]);
+                if round == 10 {
+                    bench.answer(q, 0, 0x62, None);
+                    bench.post(12 + q, std::slice::from_ref(&bad), false);
+                    bench.ring(24 + q, 0x8000);
+                    bench.list(36 + q, 4, &[7; 4]);
+                }
+            }
+            bench.run(1_000);
+        }
+        bench.deaf = false;
+        bench.run(4_000);
+        let mut events = bench.take_events();
+        events.sort_unstable();
+        let all = |code, from: u32, arg| (from..from + 12).map(move |q| (code, q, arg));
+        let expected: Vec<_> = all(2, 1, 0x62 << 24)
+            .chain(all(5, 37, u64::from(LIST_EARLY)))
+            .chain(all(6, 13, u64::from(WC_BAD_WQE)))
+            .chain(all(9, 25, 0))
+            .collect();
+        assert_eq!(events, expected);
+        assert!(bench.frames_of(49).len() > 2, "its time-out was told, and it sends again");
+        assert_eq!((bench.acks_counted[1], bench.lists_counted), (240, [49, 0, 240 + 12]));
+    }
+}
+
+/// Answers of a peer that has its packets sent again, and then acknowledges them one by one, the newest first: each is
+/// news behind many packets that were sent again, which is all that the ACK engine can be made to look through.
+struct NewestFirst {
+    q: u32,
+    /// Oldest PSN that is not acknowledged.
+    una: u32,
+    /// Packets that are known to the sender as arrived begin here; 128: none yet.
+    known: u32,
+    /// Frames that had left when the newest one was acknowledged.
+    before: usize,
+}
+
+impl NewestFirst {
+    const GROUP: u32 = 128;
+
+    fn new(q: u32) -> Self {
+        Self { q, una: 0, known: Self::GROUP, before: 0 }
+    }
+
+    /// Acknowledges the next packet. False if packets have to be sent before.
+    fn answer(&mut self, bench: &mut Bench) -> bool {
+        let frames = bench.frames_of(self.q);
+        let left = frames.len();
+        if self.known == Self::GROUP {
+            let newest = self.una + Self::GROUP - 1;
+            if !frames.iter().rev().take(2 * Self::GROUP as usize).any(|f| psn_of(&f.bytes) == newest) {
+                return false;
+            }
+            self.before = left;
+        } else if self.known + 1 == Self::GROUP {
+            let again = |f: &&tx::Frame| psn_of(&f.bytes).wrapping_sub(self.una) < Self::GROUP;
+            if frames[self.before..].iter().filter(again).count() < Self::GROUP as usize - 4 {
+                return false;
+            }
+        }
+        self.known -= 1;
+        if self.known > 0 {
+            bench.answer(self.q, self.una.wrapping_sub(1) & 0xff_ffff, 0x1f, Some(1 << (127 - self.known)));
+        } else {
+            bench.answer(self.q, self.una + Self::GROUP - 1, 0x1f, None);
+            (self.una, self.known) = (self.una + Self::GROUP, Self::GROUP);
+        }
+        true
+    }
+}
+
+#[test]
+fn fairness_an_acknowledgement_takes_the_ack_engine_a_few_tens_of_cycles_whatever_is_open_before_it() {
+    for width in widths() {
+        let mut bench = Bench::new(width, Setup::default(), 18);
+        bench.connect(1, Settings { log2_mtu: 8, ..Settings::default() });
+        bench.silent(1);
+        bench.credits(1, &[1024; 60]);
+        bench.post(1, &row_of(60, 1024), false);
+        let mut peer = NewestFirst::new(1);
+        bench.run(20_000);
+        assert!(peer.answer(&mut bench));
+        bench.run(20_000);
+        // 125 have gone again; what comes now is no news, then it is.
+        let taken = |bench: &Bench| bench.acks_counted[0];
+        let mut worst = [0; 2];
+        for (kind, worst) in worst.iter_mut().enumerate() {
+            let first = taken(&bench);
+            for n in 0..120 {
+                if kind == 1 {
+                    assert!(peer.answer(&mut bench));
+                } else {
+                    bench.answer(1, 0xff_ffff, 0x1f, (n % 2 == 0).then_some(1));
+                }
+            }
+            let (mut cycle, mut last) = (0, (0, first));
+            while taken(&bench) < first + 120 {
+                bench.run(1);
+                cycle += 1;
+                if taken(&bench) != last.1 {
+                    *worst = u32::max(*worst, cycle - last.0);
+                    last = (cycle, taken(&bench));
+                }
+                assert!(cycle < 100_000);
+            }
+            eprintln!(
+                "ACKs without and with news, DATA_W {width}: {:.1} cycles each, {worst} at most",
+                f64::from(cycle) / 120.0
+            );
+        }
+        assert!(worst[0] <= 50 && worst[1] <= 80, "{worst:?} cycles");
+    }
+}
+
+/// Three QPs send their messages beside QP 1, whose peer does what `peer` says every 20 cycles, if it sends at all. Gives
+/// cycles, packets of the three, and of all until then.
+fn beside(bench: &mut Bench, mut peer: Option<impl FnMut(&mut Bench)>) -> (u64, usize, usize) {
+    for q in 1..=4 {
+        bench.connect(q, Settings { log2_mtu: 8, ..Settings::default() });
+        bench.supply(q, 4096);
+    }
+    bench.silent(1);
+    bench.run(6_000);
+    for q in if peer.is_some() { 1..=4 } else { 2..=4 } {
+        bench.post(q, &row_of(100, 4096), false);
+    }
+    let mut cycles = 0;
+    while (2..=4).any(|q| bench.statuses(q).len() < 100) {
+        bench.run(20);
+        cycles += 20;
+        if let Some(peer) = &mut peer {
+            peer(bench);
+        }
+        assert!(cycles < 1_000_000);
+    }
+    let frames = [1, 2, 3, 4].map(|q| bench.frames_of(q).len());
+    (cycles, frames[1..].iter().sum(), frames.iter().sum())
+}
+
+/// Demands that packets leave at least nine tenths as fast as without that peer, and that the others have their share of
+/// them. Gives the packets of QP 1.
+fn check_share(name: &str, width: u32, bench: &mut Bench, peer: impl FnMut(&mut Bench)) -> usize {
+    let setup = Setup { round_trip: 500, ack_every: 4, ..Setup::default() };
+    let (alone, sent, _) = beside(&mut Bench::new(width, setup, 19), None::<fn(&mut Bench)>);
+    let (cycles, good, all) = beside(bench, Some(peer));
+    let rate = (alone as f64 / sent as f64) / (cycles as f64 / all as f64);
+    let share = good as f64 / all as f64;
+    eprintln!(
+        "DATA_W {width}, {name}: {:.1} % of the rate without, {:.1} % of it the others' ({} packets)",
+        100.0 * rate,
+        100.0 * share,
+        all - good
+    );
+    assert!(rate >= 0.9 && share >= 0.9 * 0.75, "{alone} cycles alone, {cycles} beside it, {good} of {all} packets");
+    all - good
+}
+
+#[test]
+fn fairness_a_peer_that_acknowledges_the_newest_first_leaves_others_their_share() {
+    for width in widths() {
+        let mut bench = Bench::new(width, Setup { round_trip: 500, ack_every: 4, ..Setup::default() }, 19);
+        let mut peer = NewestFirst::new(1);
+        let sent = check_share("newest acknowledged first", width, &mut bench, |bench| {
+            peer.answer(bench);
+        });
+        assert!(sent > 300);
+    }
+}
+
+#[test]
+fn fairness_storms_of_naks_and_rnrs_for_packets_in_flight_leave_others_their_share() {
+    for width in widths() {
+        // A NAK has all that is in flight sent again; an RNR halts its QP, and firmware hears of it once.
+        for (name, syndrome, events) in [("NAKs", 0x60, vec![]), ("RNRs", 0x20, vec![(3, 1, 0x20 << 24)])] {
+            let mut bench = Bench::new(width, Setup { round_trip: 500, ack_every: 4, ..Setup::default() }, 19);
+            let sent = check_share(name, width, &mut bench, |bench| {
+                if bench.frames_of(1).len() > 100 {
+                    bench.answer(1, 0, syndrome, None);
+                }
+            });
+            assert!(sent > 100);
+            assert_eq!(bench.take_events(), events, "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_wire_that_takes_nothing_for_ever_is_told_by_time_outs_and_all_is_flushed() {
+    for width in widths() {
+        let mut bench = Bench::new(width, Setup::default(), 22);
+        bench.stuck = true;
+        for q in 1..4 {
+            bench.connect(q, Settings { timeout: 50, ..Settings::default() });
+            bench.credits(q, &[4096; 8]);
+            bench.post(q, &row_of(8, 100), false);
+        }
+        bench.run(40_000);
+        assert!((1..4).all(|q| bench.time_outs[&q] >= 5), "{:?}", bench.time_outs);
+        for q in 1..4 {
+            assert!(bench.frames_of(q).is_empty());
+            bench.command(q, 4 | u32::from(WC_REMOTE_ERROR) << 8);
+        }
+        bench.run(2_000);
+        for q in 1..4 {
+            assert_eq!(bench.statuses(q).len(), 8, "all complete");
+            assert_eq!(bench.read(q, 35) & BUSY, BUSY, "its frames wait, and what they hold with them");
+        }
+        bench.stuck = false;
+        bench.run(4_000);
+        (1..4).for_each(|q| bench.command(q, 6));
+        bench.run(1_000);
+        assert_eq!((1..4).map(|q| bench.read(q, 35)).collect::<Vec<_>>(), [0; 3]);
+        assert_eq!(bench.ranges_held(), 0);
+    }
+}
+
+#[test]
+fn credits_of_2_31_bytes_and_more_are_longer_than_any_send() {
+    for width in widths() {
+        for message in [false, true] {
+            let mut bench = Bench::new(width, Setup::default(), 23);
+            bench.connect(1, Settings { message, ..Settings::default() });
+            bench.credits(1, &[1 << 31, u32::MAX, (1 << 31) + 1, u32::MAX - 1]);
+            let lengths = [1, 0x2_0000, 100, 4097];
+            let posted: Vec<_> = lengths.iter().map(|&len| Element::plain(0x10_0000, len)).collect();
+            bench.post(1, &posted, false);
+            bench.finish(100_000);
+            assert_eq!(bench.statuses(1), [WC_OK; 4]);
+            assert_eq!(bench.frames_of(1).len(), 1 + 32 + 1 + 2);
+        }
+    }
+}
+
+#[test]
+fn inv_6_answers_to_page_requests_that_nobody_made_are_counted_and_change_nothing() {
+    for width in widths() {
+        let setup = Setup { missing: 0.5, service: 400, loss: 0.03, stalls: 0.1, ..Setup::default() };
+        let mut bench = Bench::new(width, setup, 20);
+        for q in 1..4 {
+            bench.connect(q, Settings { log2_mtu: 10, log2_block: 12, timeout: 300, ..Settings::default() });
+            bench.supply(q, 5000);
+            bench.post(q, &row_of(40, 5000), false);
+        }
+        let mut rng = Rng(21);
+        let mut strays = 0;
+        for _ in 0..800 {
+            bench.run(rng.below(40));
+            // also of QPs that there are not
+            let (q, block) = (rng.below(5) as u32, rng.below(64) as u32);
+            let status = if rng.chance(0.7) { 0 } else { DENIED };
+            strays += u32::from(bench.stray(q, block, status));
+        }
+        bench.run(200);
+        bench.finish(3_000_000);
+        assert_eq!((bench.strays_counted, bench.take_events()), (strays, vec![]));
+        assert!(strays > 500);
+    }
+}
+
+#[test]
+fn cr_1_a_list_with_a_credit_of_no_bytes_is_refused_in_stream_mode() {
+    for width in widths() {
+        let mut bench = Bench::new(width, Setup::default(), 17);
+        for q in [1, 2] {
+            bench.connect(q, Settings::default());
+            bench.credits(q, &[100; 10][..if q == 1 { 1 } else { 10 }]);
+            bench.post(q, &row_of(1, 80), false);
+        }
+        bench.run(2_000);
+        bench.list(1, 1, &[0, 50]);
+        bench.post(1, &row_of(1, 80), false);
+        bench.run(500);
+        bench.post(2, &row_of(5, 100), false);
+        bench.run(4_000);
+        assert_eq!(bench.take_events(), [(5, 1, u64::from(LIST_BAD))]);
+        assert_eq!(bench.lists_counted, [2, 0, 1]);
+        assert_eq!([1, 2].map(|q| bench.frames_of(q).len()), [1, 6], "no packet without bytes; the other goes on");
     }
 }
 

@@ -131,3 +131,168 @@ fn frames_are_shown_with_their_headers_and_first_words_and_given_back() {
         println!("{width} bits: last beat in to frame shown: {fastest} cycles");
     }
 }
+
+/// One that receives: frames go in beat by beat, and what it shows is told.
+struct Receiver {
+    m: Module,
+    bytes: usize,
+}
+
+impl Receiver {
+    const OWN: [u8; 6] = [2, 0, 0, 0, 0, 9];
+
+    fn new(width: u32) -> Self {
+        let mut m = Module::new(NAME, width);
+        m.reset();
+        let (mac, ready, taken) = (m.port("own_mac"), m.port("rw_ready"), m.port("rf_ready"));
+        m.set(mac, u64::from_be_bytes([0, 0, 2, 0, 0, 0, 0, 9]));
+        m.set(ready, 1_u8);
+        m.set(taken, 1_u8);
+        Self { m, bytes: width as usize / 8 }
+    }
+
+    fn is(&self, name: &str) -> bool {
+        self.m.is(self.m.port(name))
+    }
+
+    fn set(&mut self, name: &str, value: u64) {
+        let port = self.m.port(name);
+        self.m.set(port, value);
+    }
+
+    /// A frame comes, and `cycles` pass behind it; the addresses at which frames are shown, and how often each pulse of
+    /// `ev` was seen.
+    fn frame(&mut self, frame: &[u8], cycles: u32, ev: &[&str]) -> (Vec<u64>, Vec<u32>) {
+        let (mut shown, mut counts) = (Vec::new(), vec![0; ev.len()]);
+        let mut parts = frame.chunks(self.bytes).peekable();
+        let mut left = cycles;
+        for waited in 0.. {
+            assert!(waited < 1_000, "the wire waits");
+            let part = parts.peek().copied();
+            self.set("rx_valid", u64::from(part.is_some()));
+            if let Some(part) = part {
+                let mut beat = part.to_vec();
+                beat.resize(self.bytes, 0);
+                let words: Vec<u64> =
+                    beat.chunks(8).map(|c| u64::from_le_bytes(c.try_into().expect("8 bytes"))).collect();
+                let (data, keep) =
+                    (self.m.port("rx_data"), if part.len() == 64 { u64::MAX } else { (1 << part.len()) - 1 });
+                self.m.set_wide(data, &words);
+                self.set("rx_keep", keep);
+                self.set(
+                    "rx_last",
+                    u64::from(part.len() < self.bytes || frame.as_ptr_range().end == part.as_ptr_range().end),
+                );
+            } else if left == 0 {
+                break;
+            } else {
+                left -= 1;
+            }
+            self.m.settle();
+            if self.is("rf_valid") {
+                shown.push(self.m.get(self.m.port("rf_addr")));
+            }
+            for (count, name) in counts.iter_mut().zip(ev) {
+                *count += u32::from(self.is(name));
+            }
+            if part.is_some() && self.is("rx_ready") {
+                parts.next();
+            }
+            self.m.edge();
+        }
+        (shown, counts)
+    }
+
+    /// A clock in which `name` is 1; whether `seen` is, in it.
+    fn pulse(&mut self, name: &str, seen: &str) -> bool {
+        self.set(name, 1);
+        self.m.settle();
+        let seen = self.is(seen);
+        self.m.edge();
+        self.set(name, 0);
+        seen
+    }
+}
+
+fn ethernet(to: [u8; 6], kind: u16, len: usize) -> Vec<u8> {
+    [&to[..], &[4; 6], &kind.to_be_bytes(), &vec![7; len]].concat()
+}
+
+#[test]
+fn frames_to_others_are_dropped_and_counted_once_the_own_address_is_known() {
+    for width in Module::widths(NAME) {
+        let mut r = Receiver::new(width);
+        let mut bad = roce_frame(&[1; 40]);
+        bad[70] ^= 1;
+        for (to, ours) in [
+            (Receiver::OWN, true),
+            ([0xff; 6], true),
+            ([2, 0, 0, 0, 0, 8], false),
+            ([3, 0, 0, 0, 0, 9], false),
+            ([0x33, 0x33, 0, 0, 0, 1], false),
+            ([0; 6], false),
+        ] {
+            // At any length, a damaged one of somebody else's included.
+            bad[..6].copy_from_slice(&to);
+            for (frame, good) in
+                [(ethernet(to, 0x86dd, 0), true), (ethernet(to, 0x0806, 64), true), (bad.clone(), false)]
+            {
+                let (shown, counts) = r.frame(&frame, 20, &["ev_not_ours", "ev_bad_icrc", "ev_truncated"]);
+                assert_eq!(
+                    (shown.len(), counts),
+                    (usize::from(ours && good), vec![u32::from(!ours), u32::from(ours && !good), 0])
+                );
+                for addr in shown {
+                    r.set("rfree_addr", addr);
+                    r.pulse("rfree_valid", "busy");
+                }
+            }
+        }
+        r.set("own_mac", 0);
+        let (shown, _) = r.frame(&ethernet([9; 6], 0x0806, 20), 20, &[]);
+        assert_eq!(shown.len(), 1, "before it is known every frame may be ours");
+    }
+}
+
+#[test]
+fn the_core_has_some_of_the_slots_at_most_and_the_others_stay_the_fast_paths() {
+    for width in Module::widths(NAME) {
+        let mut r = Receiver::new(width);
+        let frame = ethernet(Receiver::OWN, 0x0806, 100);
+        let mut held: VecDeque<u64> = VecDeque::new();
+        let (mut told, mut dropped) = (0, 0);
+        for round in 0..100 {
+            // One for the core, which takes none or does not give them back, and one for the fast path.
+            for core in [true, false] {
+                let (shown, _) = r.frame(&frame, 12, &[]);
+                let [addr] = shown[..] else { panic!("a frame in round {round}") };
+                if core {
+                    r.set("cpu_addr", addr);
+                    if r.pulse("cpu_valid", "ev_core") {
+                        told += 1;
+                        held.push_back(addr);
+                    } else {
+                        dropped += 1;
+                    }
+                } else {
+                    assert!(!held.contains(&addr), "a slot of the core");
+                    r.set("rfree_addr", addr);
+                    r.pulse("rfree_valid", "busy");
+                }
+            }
+            // Half way it takes all that wait, and gives one of them back.
+            if round == 50 {
+                assert_eq!((told, dropped), (8, 43));
+                for _ in 0..8 {
+                    assert!(r.pulse("desc_pop", "desc_valid"));
+                }
+                let slot = (0..RX_SLOTS).find(|n| u64::from(rx_slot(*n)) == held[0]).expect("a slot");
+                r.set("free_slot", slot.into());
+                r.pulse("free_valid", "busy");
+                r.pulse("free_valid", "busy"); // a second time: it has it no more
+                held.pop_front();
+            }
+        }
+        assert_eq!((told, dropped), (9, 91));
+    }
+}

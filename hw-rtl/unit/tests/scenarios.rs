@@ -19,6 +19,7 @@ mod rx;
 #[expect(dead_code, reason = "fp_tx.rs uses all of it")]
 mod tx;
 
+use berth_abi::status::{PAGE_FAULT, PAGE_NO_MEMORY, PAGE_OVER_BUDGET};
 use berth_random::{Rng, mix};
 use berth_rtl_unit::Module;
 use pair::{Pair, Settings};
@@ -144,9 +145,10 @@ fn receiving() {
             foreign: !selective && rng.chance(0.4),
             message_mode: rng.chance(0.3),
             max_list: rng.between(1, 64) as u32,
-            trigger: (rng.below(3) as u32, rng.below(20) as u32),
+            trigger: (rng.below(4) as u32, rng.below(20) as u32),
             few: if rng.chance(0.3) { rng.below(20) as u32 } else { 0 },
-            limit: if rng.chance(0.3) { rng.between(1, 60) as u32 } else { 0 },
+            // fixed, or with what is measured on top
+            limit: if rng.chance(0.3) { rng.below(2) as u32 * 0x0400_0000 + rng.between(1, 60) as u32 } else { 0 },
             repeat: 100,
             read: rng.between(5, 300),
             write: rng.between(1, 60),
@@ -192,7 +194,8 @@ fn receive(mut rig: Rig, rng: &mut Rng) -> [u64; 11] {
                     if rng.chance(0.03) {
                         rig.spoil(i);
                     } else if rng.chance(0.05) {
-                        rig.refuse(i, rng.between(1, 2) as u8);
+                        let why = [PAGE_FAULT, PAGE_OVER_BUDGET, PAGE_NO_MEMORY][rng.below(3) as usize];
+                        rig.refuse(i, why as u8);
                     }
                 }
                 rig.ring(i);

@@ -3,7 +3,7 @@
 
 table! {
     /// Fixed sizes, as (name, value, text).
-    CARD_TABLE: u32 {
+    CARD_TABLE: u32, small SMALL_CARD {
     /// PCI vendor id of the card (Xilinx, as many FPGA boards use).
     PCI_VENDOR = 0x10ee;
     /// PCI device id of the card.
@@ -19,39 +19,53 @@ table! {
     /// Size of BAR2 in bytes: one doorbell page per process.
     BAR2_SIZE = 0x4_0000;
     /// Number of doorbell pages (4 KiB each) in BAR2; page 0 belongs to the kernel.
-    NUM_UARS = 64;
+    NUM_UARS = 64, 16;
     /// Rows of the QP tables in RTL; a row's index is the QPN.
-    NUM_QP_ROWS = 128;
+    NUM_QP_ROWS = 128, 8;
     /// First QPN that a process may get; lower ones are reserved (0, 1 by InfiniBand, 2 for Berth's control connection).
-    FIRST_QPN = 16;
+    FIRST_QPN = 16, 4;
     /// Data QPs that one card serves; QPNs are FIRST_QPN .. FIRST_QPN + NUM_QPS - 1.
-    NUM_QPS = 64;
+    NUM_QPS = 64, 4;
     /// QPN of the control connection between two cards.
     CONTROL_QPN = 2;
     /// Completion queues of one card; CQNs are 0 .. NUM_CQS - 1.
-    NUM_CQS = 64;
+    NUM_CQS = 64, 16;
+    /// Connection requests that wait for the host's answer at a time.
+    CM_REQUESTS = 12;
     /// Address spaces (processes) that one card serves; ASID 0 is invalid.
-    NUM_ASIDS = 64;
+    NUM_ASIDS = 64, 16;
     /// Entries of the translation table: one page each.
-    XLT_ENTRIES = 8192;
+    XLT_ENTRIES = 8192, 2048;
     /// Rows of the translation table. Entry `index` is entry `index % XLT_WAYS` of row `index / XLT_WAYS`.
     XLT_ROWS = 512;
     /// Entries of a row. A page has one of the first half of one row, or one of the second half of another.
-    XLT_WAYS = 16;
+    XLT_WAYS = 16, 4;
     /// Credits that one QP's FIFO holds, in each direction.
     CREDITS_PER_QP = 128;
     /// Largest credit list: half of the sender's store (decision: L is at most half).
     MAX_LIST = 64;
     /// Transmit slots in packet RAM.
-    TX_SLOTS = 16;
+    TX_SLOTS = 16, 4;
     /// Receive slots in packet RAM.
-    RX_SLOTS = 16;
+    RX_SLOTS = 16, 7;
     /// Bytes per packet slot: the largest frame (MTU 4096 and headers) and room for alignment.
     SLOT_BYTES = 0x1200;
     /// Scratch places in packet RAM, for queue elements and small transfers.
     SCRATCH_SLOTS = 64;
     /// Bytes per scratch place.
     SCRATCH_BYTES = 128;
+    /// Reads of host memory that are out at a time, a power of two; commands to read likewise.
+    READ_TAGS = 64, 16;
+    /// Places of the fast path's windows, a power of two: at most one packet less is under way.
+    FAST_PLACES = 256, 32;
+    /// Elements of a send queue that the fast path has fetched and not completed, a power of two.
+    FAST_ELEMENTS = 128, 32;
+    /// Memory ranges of these elements, a power of two.
+    FAST_CONTEXTS = 256, 64;
+    /// Frames with more than 1 KiB of payload that the fast path has in its transmit RAM.
+    FAST_BIG_FRAMES = 16, 4;
+    /// Frames with less that it has there.
+    FAST_SMALL_FRAMES = 64, 8;
     /// Clock of the engines in Hz: card cycles per second.
     CLOCK_HZ = 250_000_000;
     /// Bytes of RAM that hold firmware, its data and its stack.

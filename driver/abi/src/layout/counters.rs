@@ -64,11 +64,11 @@ table! {
     C_LISTS_SENT = 28;
     /// Credits in them.
     C_CREDITS_SENT = 29;
-    /// Credit lists that readers took.
+    /// Credit lists that readers took, the fast path's included.
     C_LISTS_TAKEN = 30;
-    /// Credits that readers took.
+    /// Credits that readers took, the fast path's included.
     C_CREDITS_TAKEN = 31;
-    /// Credit lists that readers refused (gap, overflow, early, bad).
+    /// Credit lists that readers refused (gap, overflow, early, bad), the fast path's included.
     C_LISTS_REFUSED = 32;
     /// Cycles in which at least one DMA read waited for the host (counted apart from work).
     C_HOST_WAIT_CYCLES = 33;
@@ -98,10 +98,28 @@ table! {
     C_FP_DROPPED = 45;
     /// Fast path: doorbells that brought their element.
     C_FP_SLOTS = 46;
-    /// Frames that firmware was given, loopback included: without fast path all, with it what is not its own.
+    /// Frames that firmware was given, loopback included, `C_RX_CORE_FULL` not: without fast path all, with it what is not its own.
     C_FW_FRAMES = 47;
     /// Fast path: malformed queue elements, of send and receive queues; firmware counts its own in `F_BAD_WQE`.
     C_FP_BAD_WQE = 48;
+    /// Commands that were not fetched, as the host had written them into the card.
+    C_CMD_PUSHED = 49;
+    /// DMA reads, those of queues and rings included, that were given up because the host did not answer in time (`HOST_READ_TIMEOUT`).
+    C_DMA_TIMEOUTS = 50;
+    /// Completions of reads thrown away: of no read that is awaited (unknown tag, given up, failed, of before a reset).
+    C_DMA_UNEXPECTED = 51;
+    /// Received frames dropped: neither to this card's MAC address nor to all.
+    C_RX_NOT_FOR_US = 52;
+    /// Received frames dropped: for firmware, which had as many as it may have.
+    C_RX_CORE_FULL = 53;
+    /// Fast path: acknowledgements that came, negative and repeated ones included.
+    C_FP_ACKS_TAKEN = 54;
+    /// Fast path: acknowledgements dropped: for packets that were never sent, or of an unknown kind.
+    C_FP_BAD_ACKS = 55;
+    /// Fast path: credit lists that came again.
+    C_FP_LIST_REPEATS = 56;
+    /// Fast path: answers to page requests (`CMD_PAGE_READY`) thrown away: it had not asked, or was answered before.
+    C_FP_PAGE_STRAYS = 57;
     }
 }
 /// RTL counters.
@@ -186,6 +204,10 @@ table! {
     F_LISTS_REPEATED = 36;
     /// Events of the fast path that firmware decided on (time-outs, errors); none on a clean wire.
     F_FAST_EVENTS = 37;
+    /// Requests for a connection refused because too many wait, or nobody answered in time.
+    F_REQUESTS_BUSY = 38;
+    /// Frames dropped that are neither RoCE nor ARP: VLAN, IPv6, IP options, fragments.
+    F_FOREIGN = 39;
     }
 }
 /// Firmware counters.
@@ -234,6 +256,12 @@ table! {
     D_QPS = 18;
     /// Gauge: the card's budget in bytes.
     D_BUDGET = 19;
+    /// Times that a page request found no memory in the host; it is tried again, for a while.
+    D_NO_MEMORY = 20;
+    /// Gauge: places taken in the card's translation table, those included whose eviction is not answered yet.
+    D_XLT_USED = 21;
+    /// Gauge: completion queues.
+    D_CQS = 22;
     }
 }
 /// Driver counters.

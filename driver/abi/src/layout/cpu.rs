@@ -230,7 +230,7 @@ table! {
 table! {
     /// Operations of the credit engine, as (name, value, text). `builder` is the receiver's side of a QP, `reader` the sender's.
     CRD_TABLE: u32 {
-    /// Builder and reader: empty, numbers to 0, not enabled. ARG0: largest list (1 to `MAX_LIST`). ARG1: trigger: kind in bits 1:0 (0 first, 1 last, 2 in between), buffer index in the list for 2 in bits 15:8.
+    /// Builder and reader: empty, numbers to 0, not enabled. ARG0: largest list (1 to `MAX_LIST`). ARG1: trigger: kind in bits 1:0 (0 first, 1 last, 2 in between, 3 as 2 here), buffer index in the list for 2 and 3 in bits 15:8.
     CRD_RESET = 1;
     /// Builder: lists may be sent from now on (the connection is there).
     CRD_ENABLE = 2;

@@ -43,7 +43,7 @@ table! {
     HOST_CMD_LOG2 = 0x058;
     /// rw: producer index of the command ring (free-running 16 bits); writing is the doorbell.
     HOST_CMD_PI = 0x05c;
-    /// ro: consumer index of the command ring (free-running 16 bits): entries that the card has fetched.
+    /// ro: consumer index of the command ring (free-running 16 bits): entries that the card has fetched. Bit 31: a read of the ring has failed, and nothing of it is carried out any more until `HOST_CMD_LOG2` is written.
     HOST_CMD_CI = 0x060;
     /// rw: event ring, bus address low half (64-byte aligned).
     HOST_EVT_BASE_LO = 0x070;
@@ -65,13 +65,23 @@ table! {
     HOST_DMA_BUSY = 0x094;
     /// rw: PCIe limits: log2 of maximum payload in bits 3:0 (7 to 12), log2 of maximum read request in bits 7:4 (7 to 12).
     HOST_PCIE_LIMITS = 0x098;
+    /// rw: log2 of the cycles of a third of the time after which a read of host memory counts as failed (10 to 27). After a reset 22: such a read ends after 34 to 50 ms.
+    HOST_READ_TIMEOUT = 0x09c;
     /// ro: first RTL counter (see counters), 8 bytes each, little-endian.
     HOST_COUNTERS = 0x400;
+    /// wo, 8 bytes: index (free-running 16 bits) of a command that is written into the card beside its place in the ring; its eight words follow, in order, from here + 0x40 on, 8 bytes each. Before the doorbell it need not be fetched. Only one of the next `CMD_PUSHES` - 1 is kept; without all its words it is fetched.
+    HOST_CMD_PUSH = 0x2000;
     /// ro: statistics RAM, written by firmware: 64-bit counters, then the panic text.
     HOST_STATS = 0x8000;
     }
 }
 
+/// Offset of the words of a pushed command from `HOST_CMD_PUSH`.
+pub const CMD_PUSH_WORDS: u32 = 0x40;
+/// Places for pushed commands.
+pub const CMD_PUSHES: u32 = 64;
+/// Commands of one doorbell that the host pushes at most, the first ones: more are fetched while these are carried out.
+pub const CMD_PUSH_MOST: u16 = 16;
 /// Bytes of the statistics RAM behind `HOST_STATS`.
 pub const STATS_BYTES: u32 = 0x1000;
 /// Offset of the panic text (NUL-terminated UTF-8) in the statistics RAM.

@@ -187,7 +187,7 @@ pub struct CreateQp {
     pub rq_depth: u32,
     /// in: `TRIGGER_*`.
     pub trigger: u32,
-    /// in: index of the trigger buffer for `TRIGGER_BETWEEN`.
+    /// in: index of the trigger buffer for `TRIGGER_BETWEEN` and `TRIGGER_ADAPTIVE`.
     pub trigger_index: u32,
     /// in: longest credit list (1 to `MAX_LIST`, 0 default).
     pub max_list: u32,
@@ -205,8 +205,8 @@ pub struct CreateQp {
     pub offset: u64,
     /// out: byte offset of the receive queue in the mapping.
     pub rq_start: u32,
-    /// Must be zero.
-    pub reserved: u32,
+    /// in: mode (CR-17): `MODE_*`.
+    pub mode: u32,
 }
 
 /// `IOC_QUERY_QP`.
@@ -267,8 +267,8 @@ pub struct ContextEvent {
     pub ipv4: u32,
     /// out: bytes of private data.
     pub private_len: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// out: mode that `CTX_REQUEST` asks for (`MODE_*`), else 0.
+    pub mode: u32,
     /// out: private data.
     pub private: [u8; 32],
 }

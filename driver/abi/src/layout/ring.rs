@@ -26,7 +26,7 @@ pub const CMD_FIRST_FW: u32 = 16;
 table! {
     /// Command opcodes (bits 7:0 of word 0), as (name, value, text).
     CMD_TABLE: u32 {
-    /// RTL. w1 = pages (1 to 3), w2 = ASID; pages from w4, 16 bytes each: u64 (index << 48 | virtual page number), u64 (bus address of the page | bit 0 the card may write). The entries become valid with use count 0.
+    /// RTL. w0 bits 11:8 = further pages (0 to 5), w1 = ASID, w2, w3 = first virtual page number, the others follow it; pages from w4, 8 bytes each: bus address of the page (bits 61:12), index (bits 11:0, and bit 12 of it in bit 62), bit 63 the card may write. The entries become valid with use count 0.
     CMD_PAGE_INSTALL = 1;
     /// RTL. w1 = tag of an `EV_PAGE_NEED`, w2 = `PAGE_*`. Reaches firmware as `XLT_READY`.
     CMD_PAGE_READY = 2;
@@ -36,7 +36,7 @@ table! {
     CMD_PAGE_REVOKE = 4;
     /// RTL. w2, w3 = token: when all DMA issued before has ended, write the token (8 bytes) to `HOST_FENCE`.
     CMD_FENCE = 5;
-    /// Firmware. Name of this end node. w2 = IPv4 address (first byte in bits 31:24), w3 = MAC bytes 0..3 (byte 0 in bits 31:24), w4 = MAC bytes 4..5 (byte 4 in bits 15:8), w5 = path MTU in bytes (256, 512, 1024, 2048, 4096), w6, w7 = GUID.
+    /// Firmware. Name of this end node. w2 = IPv4 address (first byte in bits 31:24), w3 = MAC bytes 0..3 (byte 0 in bits 31:24), w4 = MAC bytes 4..5 (byte 4 in bits 15:8), w5 = path MTU in bytes (256, 512, 1024, 2048, 4096), w6, w7 = GUID, w8 to w11 = key of 128 random bits, new with each command: PSNs, epochs and incarnations follow from it.
     CMD_NET_CONFIG = 16;
     /// Firmware. w2 = CQN, w3 = doorbell page, w4 = log2 of entries (1 to 15), w6, w7 = bus address of the ring.
     CMD_CQ_CREATE = 17;
@@ -52,9 +52,9 @@ table! {
     CMD_CM_UNLISTEN = 22;
     /// Firmware. w2 = QPN, w3 = peer's IPv4 address, w4 = service id, w5 = bytes of private data (0 to 32), w8.. = private data. Done at once; the outcome is `EV_CM_ESTABLISHED` or `EV_CM_CLOSED`.
     CMD_CM_CONNECT = 23;
-    /// Firmware. w2 = request id from `EV_CM_REQUEST`, w3 = QPN, w5 = bytes of private data, w8.. = private data.
+    /// Firmware. w2 = request id from `EV_CM_REQUEST`, w3 = QPN, of the mode that the request names (else `CMD_INVALID`), w5 = bytes of private data, w8.. = private data.
     CMD_CM_ACCEPT = 24;
-    /// Firmware. w2 = request id, w5 = bytes of private data, w8.. = private data.
+    /// Firmware. w2 = request id, w3 = `REASON_BUSY` if others may ask in its place later, else 0, w5 = bytes of private data, w8.. = private data.
     CMD_CM_REJECT = 25;
     /// Firmware. w2 = QPN: ends its connection; elements left are flushed with completions.
     CMD_CM_DISCONNECT = 26;
@@ -84,7 +84,7 @@ table! {
     EV_CQ_OVERRUN = 5;
     /// Firmware. Answer to the command whose w1 (cookie) is w1: w2 = `CMD_*` status, results from w3.
     EV_CMD_DONE = 16;
-    /// Firmware. A peer asks for a connection: w1 = request id, w2 = peer's IPv4 address, w3 = service id, w5 = bytes of private data, w8.. = private data.
+    /// Firmware. A peer asks for a connection: w1 = request id, w2 = peer's IPv4 address, w3 = service id, w4 = mode (`MODE_*`), which the QP that accepts it must have, w5 = bytes of private data, w8.. = private data.
     EV_CM_REQUEST = 17;
     /// Firmware. QP w1 is connected: w2 = peer's IPv4 address, w3 = peer's QPN, w5 = bytes of private data, w8.. = private data.
     EV_CM_ESTABLISHED = 18;
@@ -94,7 +94,50 @@ table! {
     EV_QP_ERROR = 20;
     /// Firmware. Log bytes (defmt, rzCOBS frames): w1 = bytes (1 to 56), w2.. = data.
     EV_LOG = 21;
+    /// Firmware. The request w1 of an `EV_CM_REQUEST` is over without an answer of the host: it came too late, or the peer has taken it back or is gone.
+    EV_CM_REQUEST_OVER = 22;
     }
+}
+
+/// Pages that one `CMD_PAGE_INSTALL` can have, at most.
+pub const INSTALL_PAGES: usize = 6;
+
+/// Adds a page, with its place in the translation table and its bus address (below 2^62), to a command: to one of zeros,
+/// or to a `CMD_PAGE_INSTALL` for the page before; false if it is none, or full.
+pub fn install_add(
+    entry: &mut [u32; ENTRY_WORDS],
+    (asid, vpn): (u32, u64),
+    index: u32,
+    bus: u64,
+    write: bool,
+) -> bool {
+    let n = if entry[0] == 0 {
+        entry[0] = CMD_PAGE_INSTALL;
+        entry[1] = asid;
+        entry[2] = vpn as u32;
+        entry[3] = (vpn >> 32) as u32;
+        0
+    } else {
+        let n = (entry[0] >> 8 & 0xf) as usize + 1;
+        let first = u64::from(entry[2]) | u64::from(entry[3]) << 32;
+        if entry[0] & 0xff != CMD_PAGE_INSTALL || n >= INSTALL_PAGES {
+            return false;
+        }
+        if entry[1] != asid || first + n as u64 != vpn {
+            return false;
+        }
+        entry[0] += 1 << 8;
+        n
+    };
+    let index = u64::from(index);
+    let bits = (index >> 12 & 1) << 62 | index & 0xfff;
+    let page = bus & 0x3fff_ffff_ffff_f000 | bits | u64::from(write) << 63;
+    for (place, half) in [(4 + 2 * n, page as u32), (5 + 2 * n, (page >> 32) as u32)] {
+        if let Some(word) = entry.get_mut(place) {
+            *word = half;
+        }
+    }
+    true
 }
 
 /// Pages that one `CMD_PAGE_EVICT` can name, at most.
@@ -157,12 +200,13 @@ pub struct QpCreate {
     pub recv_cqn: u16,
     /// Trigger kind (CR-5): `TRIGGER_*`.
     pub trigger: u8,
-    /// For `TRIGGER_BETWEEN`: index of the buffer in the list.
+    /// For `TRIGGER_BETWEEN` and `TRIGGER_ADAPTIVE`: index of the buffer in the list.
     pub trigger_index: u8,
     /// Longest credit list to send, 1 to `MAX_LIST`; 0 takes `MAX_LIST`.
     pub max_list: u8,
-    /// Must be zero.
-    pub reserved: u8,
+    /// Mode (CR-17): `MODE_*`. `MODE_MESSAGE` only where RTL has the connection (`CMD_INVALID` else): it wants the fast
+    /// path, and a send queue of at least 4 elements.
+    pub mode: u8,
     /// Largest virtual-context block in bytes: a multiple of 4096 up to 1 MiB; 0 takes 64 KiB.
     pub block: u32,
     /// Bus address of the send queue.
@@ -181,6 +225,13 @@ pub const TRIGGER_FIRST: u8 = 0;
 pub const TRIGGER_LAST: u8 = 1;
 /// Next list when data lands in a chosen buffer of the last list.
 pub const TRIGGER_BETWEEN: u8 = 2;
+/// The card chooses (CR-6): the first buffer while it bounds what is pinned for receives, else a chosen one.
+pub const TRIGGER_ADAPTIVE: u8 = 3;
+
+/// Stream mode (CR-17): a send may be cut over several receives.
+pub const MODE_STREAM: u8 = 0;
+/// Message mode: a send fills one receive, or fails by itself if the credit is too small for it.
+pub const MODE_MESSAGE: u8 = 1;
 
 /// State of a QP as `CMD_QP_QUERY` gives it.
 #[repr(C)]

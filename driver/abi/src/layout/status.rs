@@ -52,6 +52,8 @@ table! {
     WC_REMOTE_ERROR = 7;
     /// Message mode: the credit is smaller than the message.
     WC_TOO_LONG = 8;
+    /// The host had no memory to bring the element's pages in, however often it tried.
+    WC_NO_MEMORY = 9;
     }
 }
 
@@ -100,6 +102,8 @@ table! {
     REASON_NO_LISTENER = 10;
     /// The peer's name (IPv4 address) could not be resolved, or it did not answer the request.
     REASON_UNREACHABLE = 11;
+    /// Too many requests wait for that service or for the peer, or the listener did not answer in time.
+    REASON_BUSY = 12;
     }
 }
 
@@ -114,5 +118,7 @@ table! {
     PAGE_OVER_BUDGET = 2;
     /// The process is gone.
     PAGE_NO_PROCESS = 3;
+    /// The host had no memory for it, however often it tried.
+    PAGE_NO_MEMORY = 4;
     }
 }

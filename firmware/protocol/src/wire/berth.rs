@@ -11,9 +11,12 @@ pub use crate::rc::Placement;
 /// leaves 0xc0 to 0xff to manufacturers (IBTA 9.2.1, table 38); the lower bits are those of RC ACKNOWLEDGE.
 pub const SELECTIVE_ACKNOWLEDGE: u8 = 0xd1;
 
-/// Q_Key of credit lists that go as datagrams between the control QPNs. Its highest bit is set: a controlled Q_Key,
-/// which an adapter does not let an unprivileged program send with (IBTA 10.2.5).
-pub const LIST_QKEY: u32 = 0x8000_0002;
+/// Q_Key of credit lists that an end whose connection has this epoch sends as datagrams between the control QPNs. The
+/// list itself says the epoch of the end that it is for: who makes one up has to guess both. Its highest bit is set: a
+/// controlled Q_Key, which an adapter does not let an unprivileged program send with (IBTA 10.2.5).
+pub const fn list_qkey(epoch: u32) -> u32 {
+    1 << 31 | epoch
+}
 
 /// First bytes of the payload of every data packet of a SEND or WRITE.
 ///

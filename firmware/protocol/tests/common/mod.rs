@@ -2,6 +2,7 @@
 //! Helpers of the model tests.
 #![allow(dead_code)]
 
+use berth_protocol::control::{REC_REP, REC_REQ};
 use berth_protocol::model::{Rng, User, World};
 
 /// Address space of the tests' processes.
@@ -24,6 +25,24 @@ pub fn pair(seed: u64) -> (World, User, User) {
     let b = w.create_qp(1, 17, ASID, |_| ());
     w.connect(&a, &b, 7);
     (w, a, b)
+}
+
+/// Own epoch of card `card`'s QP: its REQ or REP said it.
+pub fn epoch_of(w: &World, card: usize, qpn: u32) -> u32 {
+    let mut found = None;
+    for (_, f) in w.wire.iter().filter(|(i, f)| *i == card && f[12..14] == [8, 0] && f[42] == 4) {
+        let words: Vec<u32> = f[54..].chunks_exact(4).map(|c| u32::from_le_bytes(c.try_into().unwrap())).collect();
+        let mut at = 3;
+        while at < words.len() && words[at] >> 8 & 0xff != 0 {
+            match words[at] & 0xff {
+                REC_REQ if words[at + 1] == qpn => found = Some(words[at + 2]),
+                REC_REP if words[at + 2] == qpn => found = Some(words[at + 3]),
+                _ => (),
+            }
+            at += (words[at] >> 8 & 0xff) as usize;
+        }
+    }
+    found.unwrap()
 }
 
 /// Data frames that card `i` put on the wire: (opcode, PSN, payload bytes, immediate).
@@ -66,6 +85,13 @@ pub fn assert_clean(w: &mut World) {
         node.hw.evict_idle();
         assert_eq!(node.hw.pinned(), 0, "pinned at the end");
     }
+}
+
+/// Seed of a random test: from `BERTH_SEED`, else `default`.
+pub fn seed(default: u64) -> u64 {
+    let seed = std::env::var("BERTH_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(default);
+    println!("BERTH_SEED={seed}");
+    seed
 }
 
 /// Options of a property test: `cases` of them unless BERTH_CASES says otherwise, from BERTH_SEED.

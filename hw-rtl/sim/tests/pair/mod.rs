@@ -3,7 +3,9 @@
 //! image comes from `BERTH_FW_IMAGE`, the seed from `BERTH_SEED`.
 #![allow(dead_code, reason = "each test program uses some of it")]
 
+use berth_abi::card::{FIRST_QPN, NUM_QPS};
 use berth_abi::counters::*;
+use berth_abi::host::*;
 use berth_abi::ring::*;
 use berth_abi::status::*;
 use berth_abi::wqe::*;
@@ -13,8 +15,8 @@ use std::collections::VecDeque;
 pub const ASID: u32 = 5;
 pub const UAR: u32 = 3;
 pub const CQN: u32 = 7;
-pub const QP_A: u32 = 17;
-pub const QP_B: u32 = 23;
+pub const QP_A: u32 = FIRST_QPN + 1;
+pub const QP_B: u32 = FIRST_QPN + if NUM_QPS < 8 { NUM_QPS } else { 8 } - 1;
 pub const SERVICE: u32 = 1000;
 /// Acknowledgement time-out that no test with a held wire reaches.
 pub const NO_TIMEOUT: u32 = 0xf000_0000;
@@ -170,19 +172,24 @@ impl Stream {
     }
 }
 
+/// One look at what the applications have to do.
+pub fn step(net: &mut Net, streams: &mut [Stream]) {
+    for s in streams.iter_mut().filter(|s| !s.finished()) {
+        s.post(net);
+    }
+    for host in 0..net.hosts.len() {
+        for c in net.hosts[host].poll_cq(CQN) {
+            for s in streams.iter_mut() {
+                s.complete(net, host, &c);
+            }
+        }
+    }
+}
+
 /// Runs streams to their ends and checks the bytes.
 pub fn run(net: &mut Net, streams: &mut [Stream], limit: u64) {
     net.run_until("streams at their ends", limit, |net| {
-        for s in streams.iter_mut().filter(|s| !s.finished()) {
-            s.post(net);
-        }
-        for host in 0..net.hosts.len() {
-            for c in net.hosts[host].poll_cq(CQN) {
-                for s in streams.iter_mut() {
-                    s.complete(net, host, &c);
-                }
-            }
-        }
+        step(net, streams);
         streams.iter().all(Stream::finished)
     });
     for s in streams.iter() {
@@ -228,4 +235,39 @@ pub fn wind_up(net: &mut Net, qps: &[(usize, u32)]) {
         assert_eq!(host.fw_counter(F_CREDITS_OUTSTANDING), 0);
         assert_eq!(host.pinned(), 0, "invariant 3");
     }
+}
+
+/// Waits until counter `index` of host `d`'s firmware is at least `n`.
+pub fn wait_counter(net: &mut Net, d: usize, index: u32, n: u64) {
+    let (name, ..) = FW_COUNTER_TABLE[index as usize];
+    let mut looks = 0u32;
+    net.run_until(name, 20_000_000, |net| {
+        looks += 1;
+        // Seldom, but before time is skipped.
+        (looks.is_multiple_of(64) || net.hosts[d].card.idle()) && net.hosts[d].fw_counter(index) >= n
+    });
+}
+
+/// The firmware of host `d` runs and answers.
+pub fn alive(net: &mut Net, d: usize) {
+    let challenge = 0x600d_0000 ^ net.hosts[d].card.cycles() as u32;
+    net.hosts[d].set_reg(HOST_HB_CHALLENGE, challenge);
+    let mut looks = 0u32;
+    net.run_until("answer to the heartbeat", 2_000_000, |net| {
+        looks += 1;
+        (looks.is_multiple_of(16) || net.hosts[d].card.idle()) && net.hosts[d].reg(HOST_HB_ANSWER) == challenge
+    });
+    assert_eq!(net.hosts[d].reg(HOST_STATUS), FW_RUNNING, "{}", net.hosts[d].report());
+}
+
+/// A short stream that uses up all the receives that it posts.
+pub fn small_stream(net: &mut Net, seed: u64) {
+    let mut s = Stream::new(net, (0, QP_A), (1, QP_B), Rng(seed).bytes(20_000));
+    s.recvs_left = Some(5);
+    run(net, std::slice::from_mut(&mut s), 60_000_000);
+}
+
+/// The last frame that host 0 sent for which `which` holds.
+pub fn last(net: &Net, d: usize, which: impl Fn(&Bth) -> bool) -> Vec<u8> {
+    net.wires[d].sent.iter().rev().find(|f| roce(f).is_some_and(|b| which(&b))).expect("such a frame").clone()
 }

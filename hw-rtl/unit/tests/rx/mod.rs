@@ -4,6 +4,7 @@
 //! leaves the RTL must be what the model says.
 
 use berth_abi::cpu::{RX_FLAG_ICRC_OK, RX_FLAG_ROCE};
+use berth_abi::status::{PAGE_NO_MEMORY, PAGE_OVER_BUDGET, WC_LOCAL_PROTECTION, WC_NO_MEMORY, WC_OVER_BUDGET};
 use berth_abi::wqe::{CQE_PUSH, OP_RECV};
 use berth_protocol::rc::{
     Access, Admit, Event, Fault, Immediate, Message, Op, Outcome, RequestPacket, Requester, RequesterConfig, Responder,
@@ -269,6 +270,8 @@ pub struct Rig {
     pub last_frame: u64,
     pub last_cqe: u64,
     pub cqe_count: u64,
+    /// Answers of the host that were thrown away.
+    pub strays_counted: u32,
 }
 
 impl Qp {
@@ -321,6 +324,7 @@ impl Rig {
             last_frame: 0,
             last_cqe: 0,
             cqe_count: 0,
+            strays_counted: 0,
             world,
         };
         rig.config(16, u32::from_be_bytes(OWN_IP));
@@ -357,6 +361,15 @@ impl Rig {
     }
     fn is(&mut self, name: &'static str) -> bool {
         self.get(name) != 0
+    }
+
+    /// The host answers a request that was not made or is answered. False if it is made and not answered.
+    pub fn stray(&mut self, tag: u16, status: u8) -> bool {
+        let stray = !self.answers.iter().any(|a| a.1 == tag && a.2 != 0);
+        if stray {
+            self.answers.insert(0, (self.now, tag, 2, status));
+        }
+        stray
     }
 
     /// Reads a word of QP `i`'s row.
@@ -589,7 +602,11 @@ impl Rig {
         let sge = ranges[self.rng.below(ranges.len() as u64) as usize];
         let page = (sge.0 + self.rng.below(sge.1.into())) / PAGE;
         self.refused.insert((qp.q as u8, page), status);
-        recv.local = Some(if status == 2 { 3 } else { 2 });
+        recv.local = Some(match u32::from(status) {
+            PAGE_OVER_BUDGET => WC_OVER_BUDGET,
+            PAGE_NO_MEMORY => WC_NO_MEMORY,
+            _ => WC_LOCAL_PROTECTION,
+        });
         assert_eq!(qp.credits.pop(), Some(last));
         true
     }
@@ -821,6 +838,7 @@ impl Rig {
             self.stored.remove(&slot);
             self.free.push(slot);
         }
+        self.strays_counted += u32::from(self.is("ev_stray"));
         self.m.edge();
         self.now += 1;
     }
@@ -1169,7 +1187,9 @@ impl Rig {
                 assert!(n <= self.world.max_list);
                 let index = match self.world.trigger {
                     (1, _) => n - 1,
-                    (2, at) => at.min(n - 1),
+                    // with a bound that grows, the first one may do
+                    (3, _) if self.world.limit >> 16 != 0 => 0,
+                    (2 | 3, at) => at.min(n - 1),
                     _ => 0,
                 };
                 qp.list_first = Some((first, first + index));

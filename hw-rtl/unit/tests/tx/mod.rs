@@ -284,6 +284,12 @@ impl Ports {
             "lfr_first",
             "lfr_n",
             "lfr_sizes",
+            "ev_ack_taken",
+            "ev_bad_ack",
+            "ev_list_taken",
+            "ev_list_again",
+            "ev_refused",
+            "ev_stray",
         ];
         Self { list: NAMES.iter().map(|name| (*name, m.port(name))).collect() }
     }
@@ -331,6 +337,18 @@ pub struct Bench {
     own_lists: VecDeque<(u32, bool, u32, u32)>,
     other: Vec<Frame>,
     events: Vec<(u64, u32, u64)>,
+    /// Firmware takes no event.
+    pub deaf: bool,
+    /// The wire takes no frame.
+    pub stuck: bool,
+    /// Time-outs that were told, by QP.
+    pub time_outs: BTreeMap<u32, u32>,
+    /// Pulses of the counters for acknowledgements that were taken, and that cannot be.
+    pub acks_counted: [u32; 2],
+    /// Likewise for lists: taken, come again, refused.
+    pub lists_counted: [u32; 3],
+    /// And for the host's answers that were thrown away.
+    pub strays_counted: u32,
 }
 
 impl Bench {
@@ -372,6 +390,12 @@ impl Bench {
             own_lists: VecDeque::new(),
             other: Vec::new(),
             events: Vec::new(),
+            deaf: false,
+            stuck: false,
+            time_outs: BTreeMap::new(),
+            acks_counted: [0; 2],
+            lists_counted: [0; 3],
+            strays_counted: 0,
         }
     }
 
@@ -433,6 +457,12 @@ impl Bench {
         self.lists.extend(sizes.iter().map(|size| (q, false, *size, 0)));
     }
 
+    /// A list that the peer's model knows nothing of.
+    pub fn list(&mut self, q: u32, first: u32, sizes: &[u32]) {
+        self.lists.push_back((q, true, first, sizes.len() as u32));
+        self.lists.extend(sizes.iter().map(|size| (q, false, *size, 0)));
+    }
+
     /// Credits of `size` bytes from now on, as many as the rules allow.
     pub fn supply(&mut self, q: u32, size: u32) {
         self.peers.get_mut(&q).expect("connected").supply = Some((size, size));
@@ -443,6 +473,16 @@ impl Bench {
         for page in va / PAGE..(va + len).div_ceil(PAGE) {
             self.evicted.insert(page, true);
         }
+    }
+
+    /// The host answers a request, of block `block` of a QP, that was not made or is answered. False if it is made and not answered.
+    pub fn stray(&mut self, q: u32, block: u32, status: u8) -> bool {
+        let tag = u64::from(q << 6 | block);
+        let stray = !self.answers.iter().any(|a| a.tag == tag && a.kind != 0);
+        if stray {
+            self.answers.push_front(Answer { due: self.cycle, tag, kind: 2, status });
+        }
+        stray
     }
 
     /// The peer says nothing by itself.
@@ -779,9 +819,9 @@ impl Bench {
         self.offer_lists();
         for ready in ["fw_ready", "qr_ready", "xa_ready", "pr_ready", "hw_ready", "cq_ready"] {
             let go = self.go();
-            self.set(ready, go);
+            self.set(ready, go && !(self.deaf && ready == "fw_ready"));
         }
-        let mac = self.mac.len() < 4 && self.go();
+        let mac = self.mac.len() < 4 && !self.stuck && self.go();
         self.set("ms_ready", mac);
         self.m.settle();
 
@@ -825,6 +865,13 @@ impl Bench {
             }
         }
         self.take_outputs();
+        for (count, name) in self.acks_counted.iter_mut().zip(["ev_ack_taken", "ev_bad_ack"]) {
+            *count += u32::from(self.m.is(self.p.of(name)));
+        }
+        for (count, name) in self.lists_counted.iter_mut().zip(["ev_list_taken", "ev_list_again", "ev_refused"]) {
+            *count += u32::from(self.m.is(self.p.of(name)));
+        }
+        self.strays_counted += u32::from(self.is("ev_stray"));
         self.m.edge();
         self.cycle += 1;
     }
@@ -990,7 +1037,10 @@ impl Bench {
             let (code, q, arg) = (word >> 56, (word >> 40) as u32 & 0xffff, word & 0xff_ffff_ffff);
             match code {
                 // a time-out: firmware has it sent again
-                1 => self.command(q, 2),
+                1 => {
+                    *self.time_outs.entry(q).or_default() += 1;
+                    self.command(q, 2);
+                }
                 _ => self.events.push((code, q, arg)),
             }
         }

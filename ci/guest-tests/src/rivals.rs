@@ -1,0 +1,588 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Processes that want everything, beside one that wants its share; both ends of a connection that act at the same
+//! moment; threads that change queues and memory while the card reads them.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use berth_abi::wqe::{OP_RECV, OP_SEND, Sge, Wqe};
+use berth_abi::{card, counters as c, host, ioctl};
+use libberth::{Reason, Status, raw};
+
+use crate::connections::loopback_works;
+use crate::env::{Env, Role};
+use crate::util::{Conn, Mem, PAGE, Random, Res, check, depths, fail, in_child, loop_back, loop_pair, wait_until};
+use crate::{ensure, ensure_eq, tests};
+
+tests! {
+    Pair: qp_17_both_ends_connect_and_close_at_the_same_moment;
+    One: inv_6_completion_queue_in_use_is_not_destroyed, inv_6_wild_consumer_index_is_its_owners_loss,
+         decision_13_elements_changed_while_they_are_read_have_a_defined_end,
+         vc_9_memory_protected_and_unmapped_at_random_under_traffic, pc_3_memlock_limit_lowered_under_grants,
+         inv_5_greedy_processes_leave_a_stream_its_share, inv_5_requests_that_nobody_answers_leave_places_to_others,
+         inv_5_requests_that_are_taken_back_are_forgotten;
+}
+
+fn qp_17_both_ends_connect_and_close_at_the_same_moment(env: &Env) -> Res {
+    let rounds = env.cases(3, 100);
+    let (mine, theirs) = if env.role == Role::A { (650, 651) } else { (651, 650) };
+    let mem = Mem::pattern(PAGE, 140)?;
+    let context = env.context()?;
+    let listener = context.listen(mine)?;
+    env.meet("listening")?;
+    let mut closed = [0; 2];
+    for n in 0..rounds {
+        let mut out = Conn::new(&context, &depths(4, 4))?;
+        let mut inn = Conn::new(&context, &depths(4, 4))?;
+        out.recv(0, &[mem.sge(0, 100)])?;
+        inn.recv(0, &[mem.sge(100, 100)])?;
+        env.meet(&format!("ready-{n}"))?;
+        // Requests cross each other.
+        out.qp.start_connect(env.peer_ip, theirs, b"")?;
+        let request = listener.next(env.limit())?;
+        request.accept(&inn.qp, b"")?;
+        inn.qp.wait_established(env.limit())?;
+        out.qp.wait_established(env.limit())?;
+        env.meet(&format!("connected-{n}"))?;
+        // So do the ends: each closes both, one of them perhaps with data under way.
+        if n % 2 == 1 {
+            out.send(1, &[mem.sge(200, 100)])?;
+        }
+        for conn in [&out, &inn] {
+            match conn.qp.disconnect() {
+                // The peer was faster.
+                Ok(()) | Err(libberth::Error::Busy { .. } | libberth::Error::Invalid { .. }) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+        for conn in [&mut out, &mut inn] {
+            match conn.qp.wait_closed(env.limit())? {
+                Reason::LocalClose => closed[0] += 1,
+                Reason::PeerClose => closed[1] += 1,
+                other => return fail(format!("round {n}: ended with {other:?}")),
+            }
+            let got = conn.received(env)?;
+            ensure!(matches!(got.status, Status::Flushed | Status::Ok), "round {n}: {got:?}");
+        }
+    }
+    println!("figures: {rounds} rounds; closed by us {}, by the peer {}", closed[0], closed[1]);
+    env.meet("done")
+}
+
+fn handle(context: &libberth::Context, request: u32, value: u32) -> i32 {
+    use std::os::fd::{AsFd, AsRawFd};
+    let mut arg = ioctl::Handle { value, reserved: 0 };
+    // SAFETY: the struct of this request.
+    let ret = unsafe { libc::ioctl(context.as_fd().as_raw_fd(), request as libc::Ioctl, &raw mut arg) };
+    if ret < 0 { std::io::Error::last_os_error().raw_os_error().unwrap_or(-1) } else { 0 }
+}
+
+fn inv_6_completion_queue_in_use_is_not_destroyed(env: &Env) -> Res {
+    let source = Mem::pattern(PAGE, 141)?;
+    let target = Mem::new(PAGE)?;
+    let context = env.context()?;
+    let (mut from, mut to) = loop_pair(env, &context, &depths(4, 4), 652)?;
+    for cqn in [from.sends.cqn(), from.recvs.cqn(), to.sends.cqn(), to.recvs.cqn()] {
+        ensure_eq!(handle(&context, ioctl::IOC_DESTROY_CQ, cqn), libc::EBUSY);
+    }
+    // And it goes on being one.
+    to.recv(0, &[target.sge(0, PAGE)])?;
+    from.send(0, &[source.sge(0, PAGE)])?;
+    to.received(env)?.ok()?;
+    from.sent(env)?.ok()?;
+    check(target.bytes(), 141, 0)
+}
+
+fn inv_6_wild_consumer_index_is_its_owners_loss(env: &Env) -> Res {
+    let source = Mem::pattern(PAGE, 142)?;
+    let target = Mem::new(4 * PAGE)?;
+    let context = env.context()?;
+    let (mut good, mut good_to) = loop_pair(env, &context, &depths(4, 4), 653)?;
+    for (n, wild) in (0..).zip([0x7fffu64, 0x8000, 5]) {
+        let (mut bad, mut bad_to) = loop_pair(env, &context, &depths(4, 4), 654)?;
+        let before = env.device()?.counters()?.rtl(c::C_CQ_OVERRUN);
+        // SAFETY: says which completions have been taken, and names no memory.
+        unsafe { raw::doorbell(&context, host::DB_CQ, u64::from(bad_to.recvs.cqn()) | wild << 16) };
+        bad_to.recv(n, &[target.sge(0, 100)])?;
+        bad.send(n, &[source.sge(0, 100)])?;
+        // The queue counts as full.
+        let lost = bad_to.qp.wait_closed(env.limit())?;
+        ensure_eq!((wild, lost), (wild, Reason::CqFull));
+        ensure!(env.device()?.counters()?.rtl(c::C_CQ_OVERRUN) > before);
+        good_to.recv(n, &[target.sge(PAGE, PAGE)])?;
+        good.send(n, &[source.sge(0, PAGE)])?;
+        good_to.received(env)?.ok()?;
+        good.sent(env)?.ok()?;
+        check(&target.bytes()[PAGE..2 * PAGE], 142, 0)?;
+    }
+    loopback_works(env, 655)
+}
+
+fn element(opcode: u8, sges: &[Sge]) -> Wqe {
+    let mut wqe = Wqe { opcode, num_sge: sges.len() as u16, wr_id: 77, ..Wqe::default() };
+    wqe.length = sges.iter().fold(0, |sum: u32, s| sum.wrapping_add(s.len));
+    wqe.sge[..sges.len()].copy_from_slice(sges);
+    wqe
+}
+
+/// A queue pair, used by the one thread that scribbles over its queue while the other posts.
+struct Scribbled(*mut Conn);
+
+// SAFETY: the scribbling thread only writes elements, which nothing else in this process reads.
+unsafe impl Send for Scribbled {}
+
+fn decision_13_elements_changed_while_they_are_read_have_a_defined_end(env: &Env) -> Res {
+    let rounds = env.cases(6, 400);
+    let source = Mem::pattern(4 * PAGE, 143)?;
+    let target = Mem::new(4 * PAGE)?;
+    let bystander = Mem::new(PAGE)?;
+    let context = env.context()?;
+    let mut seen = std::collections::BTreeMap::new();
+    let (mut good, mut good_to) = loop_pair(env, &context, &depths(4, 4), 656)?;
+    for n in 0..rounds {
+        let recv = n % 2 == 0;
+        let (mut from, mut to) = loop_pair(env, &context, &depths(4, 4), 657)?;
+        // Two that are good, differ in every word, and make a bad one when they are mixed.
+        let (opcode, mem) = if recv { (OP_RECV, &target) } else { (OP_SEND, &source) };
+        let one = element(opcode, &[mem.sge(0, 600)]);
+        let other = Wqe { wr_id: 88, ..element(opcode, &[mem.sge(PAGE, 100), mem.sge(2 * PAGE, 300)]) };
+        if !recv {
+            to.recv(0, &[target.sge(0, PAGE)])?;
+            to.wait_state(env, "the receive is announced", |s| s.announced == 1)?;
+        }
+        let stop = AtomicBool::new(false);
+        let conn = if recv { &raw mut to } else { &raw mut from };
+        let scribbled = Scribbled(conn);
+        std::thread::scope(|scope| -> Res {
+            let (stop, one, other) = (&stop, &one, &other);
+            scope.spawn(move || {
+                let scribbled = scribbled;
+                let Scribbled(conn) = scribbled;
+                while !stop.load(Ordering::Relaxed) {
+                    for wqe in [other, one] {
+                        // SAFETY: the connection outlives the scope; what the elements name does, too.
+                        unsafe { (*conn).qp.overwrite_raw(recv, wqe) };
+                    }
+                }
+            });
+            std::thread::sleep(Duration::from_micros(200 * (n % 5)));
+            // SAFETY: as above.
+            let posted = unsafe { (*conn).qp.post_raw(recv, one) };
+            let taken = wait_until("the card has taken it", env.hang, || {
+                let state = to.qp.state()?;
+                let ended = from.qp.state()?.kind != libberth::QpStateKind::Connected;
+                Ok(ended || if recv { state.granted > 0 } else { state.landed > 0 })
+                    .and_then(|done| Ok(done || (recv && to_has(&to)?)))
+            });
+            stop.store(true, Ordering::Relaxed);
+            posted?;
+            taken
+        })?;
+        // What the card has made of it: one of the two, or a bad element.
+        if recv {
+            from.send(5, &[source.sge(0, 64)])?;
+            let got = to.received(env)?;
+            ensure!([77, 88].contains(&got.wr_id), "{got:?}");
+            ensure!(matches!(got.status, Status::Ok | Status::BadWqe | Status::Flushed), "{got:?}");
+            *seen.entry((recv, got.wr_id, format!("{:?}", got.status))).or_insert(0) += 1;
+        } else {
+            let sent = from.sent(env)?;
+            ensure!([77, 88].contains(&sent.wr_id), "{sent:?}");
+            ensure!(matches!(sent.status, Status::Ok | Status::BadWqe), "{sent:?}");
+            *seen.entry((recv, sent.wr_id, format!("{:?}", sent.status))).or_insert(0) += 1;
+        }
+        good_to.recv(1, &[bystander.sge(0, PAGE)])?;
+        good.send(1, &[source.sge(0, PAGE)])?;
+        good_to.received(env)?.ok()?;
+        good.sent(env)?.ok()?;
+        check(bystander.bytes(), 143, 0)?;
+    }
+    println!("figures: (receive, element, status): {seen:?}");
+    loopback_works(env, 658)
+}
+
+/// Whether a completion waits; it stays there.
+fn to_has(conn: &Conn) -> Res<bool> {
+    use std::os::fd::AsRawFd;
+    conn.recvs.arm();
+    let mut poll = libc::pollfd { fd: conn.recvs.event_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one pollfd.
+    Ok(unsafe { libc::poll(&raw mut poll, 1, 5) } == 1)
+}
+
+fn vc_9_memory_protected_and_unmapped_at_random_under_traffic(env: &Env) -> Res {
+    const PAGES: usize = 16;
+    println!("seed {}", env.seed);
+    let mut random = Random::new(env.seed ^ 0x9e);
+    let rounds = env.cases(4, 300);
+    let good_source = Mem::pattern(PAGE, 144)?;
+    let good_target = Mem::new(PAGE)?;
+    let context = env.context()?;
+    let (mut good, mut good_to) = loop_pair(env, &context, &depths(4, 4), 659)?;
+    let mut seen = std::collections::BTreeMap::new();
+    for _ in 0..rounds {
+        let source = Mem::pattern(PAGES * PAGE, 145)?;
+        let target = Mem::new(PAGES * PAGE)?;
+        let (mut from, mut to) = loop_pair(env, &context, &depths(8, 8), 660)?;
+        let sges: Vec<_> = (0..8).map(|n| target.sge(n * 2 * PAGE, 2 * PAGE)).collect();
+        to.recv(0, &sges)?;
+        let stop = AtomicBool::new(false);
+        let seed = random.next();
+        std::thread::scope(|scope| -> Res {
+            let (source, target, stop) = (&source, &target, &stop);
+            scope.spawn(move || {
+                let mut random = Random::new(seed);
+                while !stop.load(Ordering::Relaxed) {
+                    let mem = if random.below(2) == 0 { source } else { target };
+                    let at = mem.va(random.below(PAGES) * PAGE) as *mut libc::c_void;
+                    // SAFETY: pages of the two, whose content nobody looks at any more.
+                    unsafe {
+                        match random.below(4) {
+                            0 => libc::mprotect(at, PAGE, libc::PROT_READ),
+                            1 => libc::mprotect(at, PAGE, libc::PROT_READ | libc::PROT_WRITE),
+                            2 => libc::madvise(at, PAGE, libc::MADV_DONTNEED),
+                            _ if random.below(4) == 0 => libc::munmap(at, PAGE),
+                            _ => 0,
+                        }
+                    };
+                    std::thread::sleep(Duration::from_micros(random.below(3000) as u64));
+                }
+            });
+            for n in 0..8 {
+                from.send(n, &[source.sge(n as usize * 2 * PAGE, 2 * PAGE)])?;
+            }
+            let mut result = Ok(());
+            for _ in 0..8 {
+                match from.sent(env) {
+                    Ok(sent) => *seen.entry((false, format!("{:?}", sent.status))).or_insert(0) += 1,
+                    Err(e) => result = Err(e),
+                }
+                if result.is_err() {
+                    break;
+                }
+            }
+            stop.store(true, Ordering::Relaxed);
+            result
+        })?;
+        match from.qp.disconnect() {
+            Ok(()) | Err(libberth::Error::Busy { .. } | libberth::Error::Invalid { .. }) => {}
+            Err(e) => return Err(e.into()),
+        }
+        to.qp.wait_closed(env.limit())?;
+        for _ in 0..8 {
+            *seen.entry((true, format!("{:?}", to.received(env)?.status))).or_insert(0) += 1;
+        }
+        good_to.recv(1, &[good_target.sge(0, PAGE)])?;
+        good.send(1, &[good_source.sge(0, PAGE)])?;
+        good_to.received(env)?.ok()?;
+        good.sent(env)?.ok()?;
+        check(good_target.bytes(), 144, 0)?;
+    }
+    println!("figures: (receive, status): {seen:?}");
+    let named = ["Ok", "LocalProtection", "Withdrawn", "Flushed", "RemoteError"];
+    ensure!(seen.keys().all(|(_, s)| named.contains(&s.as_str())), "{seen:?}");
+    Ok(())
+}
+
+fn pc_3_memlock_limit_lowered_under_grants(env: &Env) -> Res {
+    const LIMIT: usize = 16 * PAGE;
+    let code = in_child(|| {
+        let set = |bytes: usize| -> Res {
+            let limit = libc::rlimit { rlim_cur: bytes as u64, rlim_max: LIMIT as u64 };
+            // SAFETY: a valid limit.
+            let ret = unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const limit) };
+            ensure!(ret == 0, "setrlimit: {}", std::io::Error::last_os_error());
+            Ok(())
+        };
+        crate::memory::drop_ipc_lock()?;
+        set(LIMIT)?;
+        let source = Mem::pattern(12 * PAGE, 146)?;
+        let target = Mem::new(24 * PAGE)?;
+        let device = env.device()?;
+        let context = env.context()?;
+        let config = libberth::QpConfig { block: PAGE as u32, ..depths(4, 8) };
+        let from = Conn::new(&context, &config)?;
+        let mut to = Conn::new(&context, &config)?;
+        loop_back(env, &context, &from.qp, &to.qp, 661)?;
+        let mut from = from;
+        // Grants up to the limit, less what is kept for sends: a third one waits.
+        let part = LIMIT / 4;
+        let sges: Vec<_> = (0..3).map(|n| target.sge(n * part, part)).collect();
+        to.recv(0, &sges)?;
+        to.wait_state(env, "the first is announced", |s| s.announced >= 1)?;
+        // Less than what is pinned already; and the rest of it goes into other locked memory.
+        set(PAGE)?;
+        let other = Mem::new(PAGE)?;
+        // SAFETY: our own page.
+        let locked = unsafe { libc::mlock(other.va(0) as *const libc::c_void, PAGE) };
+        ensure!(locked == 0, "mlock: {}", std::io::Error::last_os_error());
+        // The limit is that of when the context was made: all three come in the end.
+        for n in 0..3u64 {
+            from.send(n, &[source.sge(n as usize * part, part)])?;
+            ensure_eq!(to.received(env)?.ok()?.wr_id, n);
+            from.sent(env)?.ok()?;
+        }
+        check(&target.bytes()[..3 * part], 146, 0)?;
+        ensure!(device.counters()?.pinned() <= LIMIT as u64);
+        // A context that is made now has the new limit.
+        let small = env.context()?;
+        let (_from, mut to) = loop_pair(env, &small, &config, 662)?;
+        to.recv(9, &[target.sge(0, 2 * PAGE)])?;
+        ensure_eq!(to.received(env)?.status, Status::OverBudget);
+        Ok(())
+    })?;
+    ensure_eq!(code, 0);
+    Ok(())
+}
+
+// ---- shares ------------------------------------------------------------------------------------------------------
+
+/// Kinds of processes that want everything, how many shares the stream's is one of, and whether only `--long` looks at them.
+/// Beside the one that rings the card is never idle, and all the time in which the stream's slow host does its part counts: no
+/// share is asked for there, but that the stream goes on and the card is in service.
+const RIVALS: [(&str, Option<u64>, bool); 3] =
+    [("rival-posts", Some(2), false), ("rival-all-queue-pairs", Some(32), true), ("rival-rings", None, false)];
+
+/// A process that wants everything, until it is killed.
+pub fn rival(name: &str, env: &Env) -> Res {
+    match name {
+        "rival-posts" => post_for_ever(env, 1),
+        "rival-all-queue-pairs" => post_for_ever(env, 31),
+        "rival-rings" => ring_for_ever(env),
+        "rival-never-answers" => never_answer(env),
+        other => fail(format!("no rival {other}")),
+    }
+}
+
+/// Rings all doorbell pages that a process may have, in two threads: of a queue pair without a connection, which firmware
+/// looks at, and what the card drops; with `--long` in a third one of completion queues, one of which has a completion and
+/// so notifies each time.
+fn ring_for_ever(env: &Env) -> Res {
+    const CONTEXTS: usize = 16;
+    /// A bus holds up a processor that has so many writes under way; QEMU does so with `--long` only (docs/simulator.md). A
+    /// read waits for them, too.
+    const CREDITS: usize = 64;
+    let contexts: Vec<_> = (0..CONTEXTS).map(|_| env.context()).collect::<Res<_>>()?;
+    let idle = Conn::new(&contexts[0], &depths(4, 4))?;
+    let source = Mem::pattern(PAGE, 149)?;
+    let target = Mem::new(PAGE)?;
+    let (mut from, mut to) = loop_pair(env, &contexts[0], &depths(4, 4), 668)?;
+    to.recv(0, &[target.sge(0, PAGE)])?;
+    from.send(0, &[source.sge(0, PAGE)])?;
+    from.sent(env)?.ok()?;
+    let mut bells = vec![
+        vec![(host::DB_SQ, u64::from(idle.qp.qpn())), (host::DB_RQ, u64::from(idle.qp.qpn()))],
+        vec![
+            (host::DB_WQE, 1),
+            (host::DB_SQ, u64::from(from.qp.qpn())),
+            (0x18, 1),
+            (host::DB_CQ, 63),
+            (host::DB_SQ, 0),
+        ],
+    ];
+    if env.args.long {
+        bells
+            .push(vec![(host::DB_CQ, u64::from(to.recvs.cqn()) | 1 << 63), (host::DB_CQ, u64::from(idle.recvs.cqn()))]);
+    }
+    crate::lifecycle::ready()?;
+    std::thread::scope(|scope| {
+        for bells in &bells {
+            let contexts = &contexts;
+            scope.spawn(move || {
+                for n in 0.. {
+                    let (offset, value) = bells[n % bells.len()];
+                    // The first page, which has the queues, and the others by turns.
+                    let context = if n % 2 == 0 { &contexts[0] } else { &contexts[n / 2 % CONTEXTS] };
+                    // SAFETY: no index goes beyond what has been posted, so that no element is read; and a read of the page,
+                    // which gives all ones.
+                    unsafe {
+                        raw::doorbell(context, offset, value);
+                        if !env.args.long && n % CREDITS == 0 {
+                            raw::doorbell_page(context).cast::<u64>().read_volatile();
+                        }
+                    }
+                }
+            });
+        }
+    });
+    Ok(())
+}
+
+/// Takes all the places of requests that wait, and answers none.
+fn never_answer(env: &Env) -> Res {
+    let device = env.device()?;
+    let busy = || -> Res<u64> { Ok(device.counters()?.fw(c::F_REQUESTS_BUSY)) };
+    let context = env.context()?;
+    let before = busy()?;
+    let _deaf = (673..676).map(|service| Ok(context.listen(service)?)).collect::<Res<Vec<_>>>()?;
+    let mut asking = Vec::new();
+    let cq = context.create_cq(4)?;
+    for n in 0..card::CM_REQUESTS {
+        let qp = context.create_qp(&cq, &cq, &depths(4, 4))?;
+        qp.start_connect(env.own_ip, 673 + (n % 3) as u16, b"")?;
+        asking.push(qp);
+    }
+    wait_until("those beyond its share are refused", env.hang, || {
+        Ok(busy()? >= before + u64::from(card::CM_REQUESTS) / 2)
+    })?;
+    crate::lifecycle::ready()?;
+    loop {
+        std::thread::sleep(Duration::from_secs(1));
+    }
+}
+
+fn inv_5_requests_that_nobody_answers_leave_places_to_others(env: &Env) -> Res {
+    let device = env.device()?;
+    let context = env.context()?;
+    let listener = context.listen(676)?;
+    let mut child = crate::lifecycle::start_helper(env, "rival-never-answers")?;
+    let result = (|| -> Res {
+        let refused = device.counters()?.fw(c::F_REQUESTS_BUSY);
+        // This process's share is free, again and again.
+        let cq = context.create_cq(4)?;
+        for _ in 0..2 {
+            let from = context.create_qp(&cq, &cq, &depths(4, 4))?;
+            let to = context.create_qp(&cq, &cq, &depths(4, 4))?;
+            from.start_connect(env.own_ip, 676, b"")?;
+            listener.next(env.limit())?.accept(&to, b"")?;
+            to.wait_established(env.limit())?;
+            from.wait_established(env.limit())?;
+        }
+        ensure_eq!(device.counters()?.fw(c::F_REQUESTS_BUSY), refused);
+        Ok(())
+    })();
+    child.kill()?;
+    child.wait()?;
+    result
+}
+
+fn inv_5_requests_that_are_taken_back_are_forgotten(env: &Env) -> Res {
+    let context = env.context()?;
+    let listener = context.listen(677)?;
+    // As many as may wait, all of which this process has taken, and none is answered.
+    let cq = context.create_cq(4)?;
+    for n in 0..card::CM_REQUESTS {
+        let from = context.create_qp(&cq, &cq, &depths(4, 4))?;
+        from.start_connect(env.own_ip, 677, &n.to_le_bytes())?;
+        std::mem::forget(listener.next(env.limit())?);
+    }
+    let from = context.create_qp(&cq, &cq, &depths(4, 4))?;
+    let to = context.create_qp(&cq, &cq, &depths(4, 4))?;
+    from.start_connect(env.own_ip, 677, b"the last")?;
+    let request = listener.next(env.limit())?;
+    ensure_eq!(request.private_data(), b"the last");
+    request.accept(&to, b"")?;
+    to.wait_established(env.limit())?;
+    from.wait_established(env.limit())?;
+    Ok(())
+}
+
+/// Keeps so many connections busy with 16 KiB after 16 KiB.
+fn post_for_ever(env: &Env, count: u16) -> Res {
+    const SIZE: usize = 16384;
+    let context = &env.context()?;
+    let source = Mem::pattern(SIZE, 147)?;
+    let target = Mem::new(SIZE)?;
+    let mut pairs = Vec::new();
+    let sends = context.create_cq(1024)?;
+    let recvs = context.create_cq(1024)?;
+    for _ in 0..count {
+        let mut ends = Vec::new();
+        for _ in 0..2 {
+            let qp = context.create_qp(&sends, &recvs, &depths(8, 8))?;
+            ends.push(Conn { qp, sends: sends.clone(), recvs: recvs.clone() });
+        }
+        loop_back(env, context, &ends[0].qp, &ends[1].qp, 663)?;
+        for end in 0..8 {
+            ends[1].recv(end, &[target.sge(0, SIZE)])?;
+            ends[0].send(end, &[source.sge(0, SIZE)])?;
+        }
+        pairs.push(ends);
+    }
+    crate::lifecycle::ready()?;
+    loop {
+        let got = recvs.wait(env.limit())?.ok()?;
+        let pair = pairs.iter_mut().find(|p| p[1].qp.qpn() == got.qpn).ok_or("whose is it?")?;
+        pair[1].recv(0, &[target.sge(0, SIZE)])?;
+        while let Some(sent) = sends.poll()? {
+            let qpn = sent.ok()?.qpn;
+            let pair = pairs.iter_mut().find(|p| p[0].qp.qpn() == qpn).ok_or("whose is it?")?;
+            pair[0].send(0, &[source.sge(0, SIZE)])?;
+        }
+    }
+}
+
+/// Cycles in which the card has had work, up to now: time that passes while it waits for its slow host is left out.
+fn busy(env: &Env) -> Res<u64> {
+    let text = env.sim("stats")?.replace(' ', "");
+    let number = || {
+        let card = text.split(&format!("\"name\":\"{}\"", env.role.name())).nth(1)?;
+        let digits = card.split("\"stepped_cycles\":").nth(1)?;
+        digits.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+    };
+    number().ok_or_else(|| format!("no cycles in {text}").into())
+}
+
+fn inv_5_greedy_processes_leave_a_stream_its_share(env: &Env) -> Res {
+    const SIZE: usize = 16384;
+    const COUNT: usize = 32;
+    let device = env.device()?;
+    // Pages stay where they are, so that the card's rate is seen and not the host's.
+    let _linger = crate::memory::Linger::set(env, 60_000)?;
+    let source = Mem::pattern(COUNT * SIZE, 148)?;
+    let target = Mem::new(COUNT * SIZE)?;
+    let context = env.context()?;
+    let (mut from, mut to) = loop_pair(env, &context, &depths(64, 64), 667)?;
+    let mut rate = || -> Res<u64> {
+        let sges: Vec<_> = (0..COUNT).map(|n| target.sge(n * SIZE, SIZE)).collect();
+        let seen = to.qp.state()?.announced;
+        to.recv(0, &sges)?;
+        to.wait_state(env, "some of it is announced", |s| s.announced != seen)?;
+        let start = busy(env)?;
+        for n in 0..COUNT {
+            from.send(n as u64, &[source.sge(n * SIZE, SIZE)])?;
+        }
+        for _ in 0..COUNT {
+            to.received(env)?.ok()?;
+        }
+        let cycles = busy(env)? - start;
+        for _ in 0..COUNT {
+            from.sent(env)?.ok()?;
+        }
+        check(target.bytes(), 148, 0)?;
+        Ok((COUNT * SIZE) as u64 * 1000 / cycles)
+    };
+    rate()?;
+    let alone = rate()?;
+    let before = device.counters()?;
+    let mut worst = Vec::new();
+    for (name, shares, long) in RIVALS {
+        if long && !env.args.long {
+            continue;
+        }
+        let rung = device.counters()?.rtl(c::C_DOORBELLS);
+        let mut child = crate::lifecycle::start_helper(env, name)?;
+        let beside = rate();
+        let lives = child.try_wait()?.is_none();
+        child.kill()?;
+        child.wait()?;
+        let beside = beside?;
+        ensure!(lives, "{name} has ended by itself");
+        let rung = device.counters()?.rtl(c::C_DOORBELLS) - rung;
+        println!(
+            "figures: {name}: {beside} bytes per 1000 cycles, {alone} alone: {} % ({rung} doorbells taken)",
+            beside * 100 / alone
+        );
+        // What is due to it, less what it costs to take turns.
+        if shares.is_some_and(|shares| beside * shares * 100 < alone * 75) {
+            worst.push(name);
+        }
+        wait_until("nothing is left of it", env.hang, || Ok(device.counters()?.drv(c::D_CONTEXTS) == 1))?;
+    }
+    ensure!(worst.is_empty(), "too little is left beside {worst:?}");
+    let after = device.counters()?;
+    for counter in [c::D_RESETS, c::D_HEARTBEAT_LOST, c::D_FENCE_TIMEOUTS] {
+        ensure_eq!((counter, after.drv(counter)), (counter, before.drv(counter)));
+    }
+    Ok(())
+}

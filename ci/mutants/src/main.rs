@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Do the tests bite? Breaks the protocol in many small ways, one at a time, and counts which of them its tests notice.
+
+mod mutate;
+mod protocol;
+mod suite;
+
+use anyhow::{Context as _, Result, bail};
+use berth_random::mix;
+use clap::Parser;
+use mutate::Mutant;
+use protocol::GROUPS;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use suite::{Fate, Suite};
+
+/// Of a hundred mutants of each group, the tests are to notice so many.
+const BAR: f64 = 85.0;
+/// Survivors that are no gap, and why.
+const KNOWN: &str = include_str!("../survivors.txt");
+
+/// Breaks firmware/protocol in small ways, one at a time, and counts what its tests notice.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// Folder for a copy of the repository and what is built of it; used again next time.
+    #[arg(long)]
+    out: PathBuf,
+    /// Only so many mutants of each group, chosen by the seed.
+    #[arg(long)]
+    sample: Option<usize>,
+    /// Chooses the sample.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Only these groups.
+    #[arg(long, value_delimiter = ',')]
+    group: Vec<String>,
+    /// Only mutants whose description contains this.
+    #[arg(long)]
+    only: Option<String>,
+    /// Only those that survived the last run with this folder; all others count as killed.
+    #[arg(long)]
+    again: bool,
+    /// Only tests that take at most so many seconds with nothing broken.
+    #[arg(long)]
+    quick: Option<f64>,
+    /// Only tests whose "program name" contains this.
+    #[arg(long)]
+    by: Option<String>,
+    /// Only these test programs of the protocol (berth_protocol: the tests in its sources); others are not built.
+    #[arg(long, value_delimiter = ',')]
+    programs: Vec<String>,
+    /// So many at a time.
+    #[arg(long, short, default_value_t = std::thread::available_parallelism().map_or(1, usize::from))]
+    jobs: usize,
+}
+
+#[derive(Default)]
+struct Score {
+    all: usize,
+    run: usize,
+    killed: usize,
+    explained: usize,
+    survived: usize,
+}
+
+impl Arguments {
+    /// The group of a file.
+    fn group(&self, file: &str) -> &'static str {
+        GROUPS.iter().find(|(_, files)| files.contains(&file)).map_or("", |(name, _)| name)
+    }
+
+    /// The mutants that are wanted; of those that survived, if there is a list of them.
+    fn choose(&self, all: &[Mutant], last: Option<&str>) -> BTreeSet<u32> {
+        self.choose_from(all, last).iter().map(|m| m.id).collect()
+    }
+
+    fn choose_from<'a>(&self, all: &'a [Mutant], last: Option<&str>) -> Vec<&'a Mutant> {
+        let mut chosen: Vec<_> = all
+            .iter()
+            .filter(|m| self.group.is_empty() || self.group.iter().any(|g| g == self.group(&m.file)))
+            .filter(|m| self.only.as_ref().is_none_or(|o| m.key().contains(o)))
+            .filter(|m| last.is_none_or(|keys| keys.lines().any(|k| k == m.key())))
+            .collect();
+        if let Some(sample) = self.sample {
+            // By what it is, so that a change elsewhere in the source changes little of the sample.
+            chosen.sort_by_cached_key(|m| m.key().bytes().fold(mix(self.seed), |h, b| mix(h ^ u64::from(b))));
+            let mut taken: BTreeMap<&str, usize> = BTreeMap::new();
+            chosen.retain(|m| {
+                let taken = taken.entry(self.group(&m.file)).or_default();
+                *taken += 1;
+                *taken <= sample
+            });
+        }
+        chosen
+    }
+}
+
+/// What becomes of each, several at a time; says which survive.
+fn try_all(suite: &Suite, mutants: &[&Mutant], jobs: usize) -> Result<Vec<Fate>> {
+    let next = AtomicUsize::new(0);
+    let fates = Mutex::new(vec![None; mutants.len()]);
+    let start = Instant::now();
+    let work = || -> Result<()> {
+        loop {
+            let i = next.fetch_add(1, Ordering::Relaxed);
+            let Some(m) = mutants.get(i) else { break };
+            let fate = suite.try_one(m).context("running a test")?;
+            if matches!(fate, Fate::Survives | Fate::Unreached) {
+                println!("{fate:?}: line {} of {}", m.line, m.key());
+            }
+            let mut fates = fates.lock().expect("no thread has panicked");
+            fates[i] = Some(fate);
+            let ready = fates.iter().flatten().count();
+            if ready % 50 == 0 {
+                eprintln!("{ready} of {} in {} s", mutants.len(), start.elapsed().as_secs());
+            }
+        }
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..jobs.max(1)).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().try_for_each(|t| t.join().expect("no thread has panicked"))
+    })?;
+    Ok(fates.into_inner().expect("no thread has panicked").into_iter().flatten().collect())
+}
+
+/// Survivors that are known, with the reason, by their key: lines of "key | reason".
+fn known(text: &str) -> Result<BTreeMap<String, String>> {
+    let lines = text.lines().filter(|l| !l.is_empty() && !l.starts_with('#'));
+    lines
+        .map(|l| {
+            let (key, reason) = l.rsplit_once(" | ").with_context(|| format!("no reason: {l}"))?;
+            Ok((key.to_owned(), reason.to_owned()))
+        })
+        .collect()
+}
+
+fn work(arguments: &Arguments) -> Result<bool> {
+    let repo = std::env::current_dir()?;
+    if let Some(unknown) = arguments.group.iter().find(|g| GROUPS.iter().all(|(name, _)| name != g)) {
+        let names: Vec<_> = GROUPS.iter().map(|(name, _)| *name).collect();
+        bail!("no group {unknown}; there are {}", names.join(", "));
+    }
+    let explained = known(KNOWN)?;
+    let out = std::path::absolute(&arguments.out)?;
+    let survivors = out.join("survived");
+    let last = match arguments.again {
+        true => Some(fs::read_to_string(&survivors).context("nothing has survived a run here")?),
+        false => None,
+    };
+    let (all, mut suite) = protocol::build(&repo, &out, &arguments.programs)?;
+    if let Some(gone) = explained.keys().find(|key| all.iter().all(|m| m.key() != **key)) {
+        bail!("survivors.txt explains a mutant that is not there: {gone}");
+    }
+    let ids = arguments.choose(&all, last.as_deref());
+    let chosen: Vec<_> = all.iter().filter(|m| ids.contains(&m.id)).collect();
+    let most = arguments.quick.map_or(Duration::MAX, Duration::from_secs_f64);
+    suite.keep(most, arguments.by.as_deref().unwrap_or_default());
+    let (tests, time) = suite.size();
+    println!("{} mutants; {} are tried, seed {}", all.len(), chosen.len(), arguments.seed);
+    println!("{tests} tests, {} s with nothing broken", time.as_secs());
+
+    let start = Instant::now();
+    let fates = try_all(&suite, &chosen, arguments.jobs)?;
+    let mut scores: BTreeMap<&str, Score> = BTreeMap::new();
+    for m in &all {
+        scores.entry(arguments.group(&m.file)).or_default().all += 1;
+    }
+    let mut survived = String::new();
+    if last.is_some() {
+        for m in arguments.choose_from(&all, None).iter().filter(|m| !ids.contains(&m.id)) {
+            let score = scores.entry(arguments.group(&m.file)).or_default();
+            (score.run, score.killed) = (score.run + 1, score.killed + 1);
+        }
+    }
+    for (m, fate) in chosen.iter().zip(&fates) {
+        let score = scores.entry(arguments.group(&m.file)).or_default();
+        score.run += 1;
+        if matches!(fate, Fate::Killed(_) | Fate::Hangs(_)) {
+            score.killed += 1;
+            continue;
+        }
+        survived += &format!("{}\n", m.key());
+        match explained.contains_key(&m.key()) {
+            true => score.explained += 1,
+            false => score.survived += 1,
+        }
+    }
+    fs::write(survivors, survived)?;
+    println!(
+        "\n{:<12} {:>7} {:>6} {:>7} {:>10} {:>9} {:>7}",
+        "group", "mutants", "tried", "killed", "explained", "survived", "score"
+    );
+    let mut good = true;
+    for (name, s) in scores.iter().filter(|(_, s)| s.run > 0) {
+        let score = 100.0 * s.killed as f64 / s.run as f64;
+        println!(
+            "{name:<12} {:>7} {:>6} {:>7} {:>10} {:>9} {score:>6.1}%",
+            s.all, s.run, s.killed, s.explained, s.survived
+        );
+        good &= score >= BAR;
+    }
+    let sum = |of: fn(&Score) -> usize| scores.values().map(of).sum::<usize>();
+    let (killed, explained, left) = (sum(|s| s.killed), sum(|s| s.explained), sum(|s| s.survived));
+    println!("{killed} killed, {explained} explained, {left} survived, in {} s", start.elapsed().as_secs());
+    Ok(good)
+}
+
+fn main() -> ExitCode {
+    match work(&Arguments::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(e) => {
+            eprintln!("error: {e:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Builds the tests of `firmware/protocol` with all mutants of its sources in them.
+
+use crate::mutate::{Mutant, mutate};
+use crate::suite::{LOOPS, Program, Suite, copy, write};
+use anyhow::{Context as _, Result, bail};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// What is mutated: a name, and the files of firmware/protocol/src.
+pub const GROUPS: [(&str, &[&str]); 4] = [
+    ("credit", &["credit.rs", "taker.rs"]),
+    ("psn", &["rc/psn.rs", "rc/bitmap.rs", "rc/window.rs", "rc/arrival.rs", "rc/requester.rs", "rc/responder.rs"]),
+    ("translation", &["pins.rs", "blocks.rs"]),
+    ("keys", &["keys.rs"]),
+];
+
+/// The crate whose mutants these are.
+const CRATE: &str = "firmware/protocol";
+/// Its tests that look at its sources, which here are others.
+const ABOUT_SOURCES: [&str; 2] = ["bounds ", "attacks pythia_a_look_up_of_a_key_has_no_loop"];
+/// Builds that may fail, each of which leaves mutants out.
+const ATTEMPTS: usize = 40;
+
+/// Writes the mutated files.
+fn write_mutants(repo: &Path, copy: &Path, files: &[&str], without: &BTreeSet<u32>) -> Result<Vec<Mutant>> {
+    let mut all = Vec::new();
+    let mut first = 1;
+    for file in files {
+        let source = fs::read_to_string(repo.join(CRATE).join("src").join(file)).context(file.to_string())?;
+        let m = mutate(file, &source, first, without).context(file.to_string())?;
+        write(&copy.join(CRATE).join("src").join(file), m.text.as_bytes())?;
+        first = m.next;
+        all.extend(m.mutants);
+    }
+    let asks = include_str!("mutated.rs.txt");
+    let asks = format!("{asks}\nconst PLACES: usize = {first};\nconst LOOPS: i32 = {LOOPS};\n");
+    write(&copy.join(CRATE).join("src/mutated.rs"), asks.as_bytes())?;
+    let lib = fs::read_to_string(repo.join(CRATE).join("src/lib.rs"))?;
+    write(&copy.join(CRATE).join("src/lib.rs"), format!("#![allow(warnings)]\n{lib}\npub mod mutated;\n").as_bytes())?;
+    Ok(all)
+}
+
+/// The mutant nearest before an error.
+fn suspect(copy: &Path, error: &Value) -> Option<u32> {
+    let spans = error["message"]["spans"].as_array()?;
+    let span = spans.iter().find(|s| s["is_primary"] == true)?;
+    let text = fs::read_to_string(copy.join(span["file_name"].as_str()?)).ok()?;
+    let end = span["byte_end"].as_u64()? as usize;
+    let number = |at: usize| text.get(at..)?.split_once(')')?.0.trim_end_matches("u32").parse().ok();
+    const ASKS: &str = "mutated :: on (";
+    let before = text.get(..end)?.rfind(ASKS).and_then(|at| number(at + ASKS.len()));
+    // An error in what is asked itself, as of a wrong kind of value, is at the operands before it.
+    before.or_else(|| text.get(end..)?.find(ASKS).and_then(|at| number(end + at + ASKS.len())))
+}
+
+/// Copies, mutates and builds; gives the mutants and the tests, of all programs if none is named.
+///
+/// # Errors
+/// If it does not compile whatever is left out, or its tests fail with nothing broken.
+pub fn build(repo: &Path, folder: &Path, programs: &[String]) -> Result<(Vec<Mutant>, Suite)> {
+    let files: Vec<&str> = GROUPS.iter().flat_map(|(_, files)| files.iter().copied()).collect();
+    let tree = folder.join("tree");
+    copy(repo, &tree, |name| {
+        let source = name.strip_prefix(CRATE).and_then(|n| n.strip_prefix("/src/"));
+        source.is_some_and(|s| s == "lib.rs" || files.contains(&s))
+    })?;
+    let known = folder.join("without");
+    let mut without: BTreeSet<u32> = BTreeSet::new();
+    let stamp = files
+        .iter()
+        .map(|f| fs::read_to_string(repo.join(CRATE).join("src").join(f)))
+        .collect::<Result<String, _>>()?;
+    if fs::read_to_string(folder.join("sources")).is_ok_and(|s| s == stamp) {
+        without = fs::read_to_string(&known)?.lines().filter_map(|l| l.parse().ok()).collect();
+    }
+    for _ in 0..ATTEMPTS {
+        let mutants = write_mutants(repo, &tree, &files, &without)?;
+        let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+            .current_dir(tree.join(CRATE))
+            .args(["test", "--no-run", "--message-format=json"])
+            .args(programs.iter().flat_map(|p| match p.as_str() {
+                "berth_protocol" => vec!["--lib"],
+                name => vec!["--test", name],
+            }))
+            // A folder of its own: crates of the copy have the names of the repository's, which they would overwrite.
+            .env("CARGO_TARGET_DIR", folder.join("target"))
+            // Each runs thousands of times.
+            .envs([("CARGO_PROFILE_DEV_OPT_LEVEL", "1"), ("CARGO_PROFILE_DEV_DEBUG", "0"), ("CARGO_INCREMENTAL", "0")])
+            .stderr(Stdio::inherit())
+            .output()
+            .context("cargo")?;
+        let messages: Vec<Value> =
+            output.stdout.split(|&b| b == b'\n').filter_map(|l| serde_json::from_slice(l).ok()).collect();
+        let errors = messages.iter().filter(|m| m["message"]["level"] == "error");
+        let suspects: BTreeSet<u32> = errors.filter_map(|e| suspect(&tree, e)).collect();
+        if output.status.success() {
+            fs::write(&known, without.iter().map(|n| format!("{n}\n")).collect::<String>())?;
+            fs::write(folder.join("sources"), &stamp)?;
+            let program = |m: &Value| {
+                let (path, name) = (m["executable"].as_str()?.into(), m["target"]["name"].as_str()?.into());
+                Some(Program { path, name })
+            };
+            let programs: Vec<_> = messages.iter().filter_map(program).collect();
+            let suite = Suite::new(&tree.join(CRATE), &programs, &ABOUT_SOURCES, &folder.join("tests"))?;
+            return Ok((mutants, suite));
+        }
+        let before = without.len();
+        without.extend(&suspects);
+        if without.len() == before {
+            let texts: Vec<_> = messages.iter().filter_map(|m| m["message"]["rendered"].as_str()).take(3).collect();
+            bail!("the mutants do not compile:\n{}", texts.join("\n"));
+        }
+        eprintln!("{} mutants do not compile and are left out", without.len());
+    }
+    bail!("after {ATTEMPTS} builds some mutants still do not compile");
+}

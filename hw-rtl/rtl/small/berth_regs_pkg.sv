@@ -1,0 +1,436 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// Generated from driver/abi by `cargo xtask gen`; do not edit.
+// Registers, opcodes and sizes that the RTL shares with driver and firmware.
+
+/* verilator lint_off UNUSEDPARAM */
+package berth_regs_pkg;
+
+    // Identity and sizes
+    localparam logic [31:0] PCI_VENDOR               = 32'h000010ee; // PCI vendor id of the card (Xilinx, as many FPGA boards use)
+    localparam logic [31:0] PCI_DEVICE               = 32'h0000be47; // PCI device id of the card
+    localparam logic [31:0] PCI_CLASS                = 32'h00020700; // PCI class code: network controller, InfiniBand
+    localparam logic [31:0] CARD_ID                  = 32'h42455254; // Value of the register `HOST_ID`: "BERT"
+    localparam logic [31:0] ABI_VERSION              = 32'h00000001; // Version of this layout; driver, firmware and RTL refuse to work with another
+    localparam logic [31:0] BAR0_SIZE                = 32'h00010000; // Size of BAR0 in bytes: control registers and statistics
+    localparam logic [31:0] BAR2_SIZE                = 32'h00040000; // Size of BAR2 in bytes: one doorbell page per process
+    localparam logic [31:0] NUM_UARS                 = 32'h00000010; // Number of doorbell pages (4 KiB each) in BAR2; page 0 belongs to the kernel
+    localparam logic [31:0] NUM_QP_ROWS              = 32'h00000008; // Rows of the QP tables in RTL; a row's index is the QPN
+    localparam logic [31:0] FIRST_QPN                = 32'h00000004; // First QPN that a process may get; lower ones are reserved (0, 1 by InfiniBand, 2 for Berth's control connection)
+    localparam logic [31:0] NUM_QPS                  = 32'h00000004; // Data QPs that one card serves; QPNs are FIRST_QPN .. FIRST_QPN + NUM_QPS - 1
+    localparam logic [31:0] CONTROL_QPN              = 32'h00000002; // QPN of the control connection between two cards
+    localparam logic [31:0] NUM_CQS                  = 32'h00000010; // Completion queues of one card; CQNs are 0 .. NUM_CQS - 1
+    localparam logic [31:0] CM_REQUESTS              = 32'h0000000c; // Connection requests that wait for the host's answer at a time
+    localparam logic [31:0] NUM_ASIDS                = 32'h00000010; // Address spaces (processes) that one card serves; ASID 0 is invalid
+    localparam logic [31:0] XLT_ENTRIES              = 32'h00000800; // Entries of the translation table: one page each
+    localparam logic [31:0] XLT_ROWS                 = 32'h00000200; // Rows of the translation table
+    localparam logic [31:0] XLT_WAYS                 = 32'h00000004; // Entries of a row
+    localparam logic [31:0] CREDITS_PER_QP           = 32'h00000080; // Credits that one QP's FIFO holds, in each direction
+    localparam logic [31:0] MAX_LIST                 = 32'h00000040; // Largest credit list: half of the sender's store (decision: L is at most half)
+    localparam logic [31:0] TX_SLOTS                 = 32'h00000004; // Transmit slots in packet RAM
+    localparam logic [31:0] RX_SLOTS                 = 32'h00000007; // Receive slots in packet RAM
+    localparam logic [31:0] SLOT_BYTES               = 32'h00001200; // Bytes per packet slot: the largest frame (MTU 4096 and headers) and room for alignment
+    localparam logic [31:0] SCRATCH_SLOTS            = 32'h00000040; // Scratch places in packet RAM, for queue elements and small transfers
+    localparam logic [31:0] SCRATCH_BYTES            = 32'h00000080; // Bytes per scratch place
+    localparam logic [31:0] READ_TAGS                = 32'h00000010; // Reads of host memory that are out at a time, a power of two; commands to read likewise
+    localparam logic [31:0] FAST_PLACES              = 32'h00000020; // Places of the fast path's windows, a power of two: at most one packet less is under way
+    localparam logic [31:0] FAST_ELEMENTS            = 32'h00000020; // Elements of a send queue that the fast path has fetched and not completed, a power of two
+    localparam logic [31:0] FAST_CONTEXTS            = 32'h00000040; // Memory ranges of these elements, a power of two
+    localparam logic [31:0] FAST_BIG_FRAMES          = 32'h00000004; // Frames with more than 1 KiB of payload that the fast path has in its transmit RAM
+    localparam logic [31:0] FAST_SMALL_FRAMES        = 32'h00000008; // Frames with less that it has there
+    localparam logic [31:0] CLOCK_HZ                 = 32'h0ee6b280; // Clock of the engines in Hz: card cycles per second
+    localparam logic [31:0] FW_RAM_BYTES             = 32'h00080000; // Bytes of RAM that hold firmware, its data and its stack
+    localparam logic [31:0] FW_MAGIC                 = 32'h31574642; // Magic of a firmware image: "BFW1"
+    localparam logic [31:0] FW_HEADER_BYTES          = 32'h00000020; // Bytes of a firmware image's header (struct `FwHeader`)
+
+    // BAR0: control registers
+    localparam logic [31:0] HOST_ID                  = 32'h00000000; // ro: `CARD_ID`
+    localparam logic [31:0] HOST_ABI                 = 32'h00000004; // ro: `ABI_VERSION`
+    localparam logic [31:0] HOST_CAPS0               = 32'h00000008; // ro: QP rows in bits 15:0, CQs in bits 31:16
+    localparam logic [31:0] HOST_CAPS1               = 32'h0000000c; // ro: doorbell pages in bits 15:0, translation entries in bits 31:16
+    localparam logic [31:0] HOST_CTRL                = 32'h00000010; // wo: bit 0 resets the card (everything but BAR0's reset-surviving identity); done when `HOST_STATUS` reads `FW_RESET`
+    localparam logic [31:0] HOST_STATUS              = 32'h00000014; // ro: state of the firmware, see `FW_*` in status
+    localparam logic [31:0] HOST_FW_CODE             = 32'h00000018; // ro: reason that belongs to `HOST_STATUS` (image refused, panic)
+    localparam logic [31:0] HOST_CLOCK_HZ            = 32'h0000001c; // ro: engine clock in Hz
+    localparam logic [31:0] HOST_CYCLES_LO           = 32'h00000020; // ro: card cycles since reset, low half; reading latches the high half
+    localparam logic [31:0] HOST_CYCLES_HI           = 32'h00000024; // ro: card cycles, high half as latched
+    localparam logic [31:0] HOST_FW_DATA             = 32'h00000040; // wo: next word of the firmware image, header first; words arrive in order
+    localparam logic [31:0] HOST_FW_BOOT             = 32'h00000044; // wo: any value: the image is complete; the card checks it and starts the core, or refuses with a code
+    localparam logic [31:0] HOST_HB_CHALLENGE        = 32'h00000048; // rw: challenge to the firmware; it answers with the same value
+    localparam logic [31:0] HOST_HB_ANSWER           = 32'h0000004c; // ro: the firmware's last answer
+    localparam logic [31:0] HOST_CMD_BASE_LO         = 32'h00000050; // rw: command ring, bus address low half (64-byte aligned)
+    localparam logic [31:0] HOST_CMD_BASE_HI         = 32'h00000054; // rw: command ring, bus address high half
+    localparam logic [31:0] HOST_CMD_LOG2            = 32'h00000058; // rw: log2 of the command ring's entries (64 bytes each), 4 to 12; writing it resets both indices
+    localparam logic [31:0] HOST_CMD_PI              = 32'h0000005c; // rw: producer index of the command ring (free-running 16 bits); writing is the doorbell
+    localparam logic [31:0] HOST_CMD_CI              = 32'h00000060; // ro: consumer index of the command ring (free-running 16 bits): entries that the card has fetched
+    localparam logic [31:0] HOST_EVT_BASE_LO         = 32'h00000070; // rw: event ring, bus address low half (64-byte aligned)
+    localparam logic [31:0] HOST_EVT_BASE_HI         = 32'h00000074; // rw: event ring, bus address high half
+    localparam logic [31:0] HOST_EVT_LOG2            = 32'h00000078; // rw: log2 of the event ring's entries (64 bytes each), 4 to 12; writing it resets both indices
+    localparam logic [31:0] HOST_EVT_CI              = 32'h0000007c; // rw: consumer index of the event ring (free-running 16 bits); bit 31 arms MSI-X vector 0 for the next event (at once, if there is one already)
+    localparam logic [31:0] HOST_EVT_PI              = 32'h00000080; // ro: producer index of the event ring (free-running 16 bits)
+    localparam logic [31:0] HOST_FENCE_LO            = 32'h00000088; // rw: bus address that `CMD_FENCE` writes its token to, low half (8-byte aligned)
+    localparam logic [31:0] HOST_FENCE_HI            = 32'h0000008c; // rw: the same, high half
+    localparam logic [31:0] HOST_DMA_ENABLE          = 32'h00000090; // rw: bit 0 lets the card do DMA; cleared, it stops issuing (reads in flight end)
+    localparam logic [31:0] HOST_DMA_BUSY            = 32'h00000094; // ro: DMA reads and writes in flight
+    localparam logic [31:0] HOST_PCIE_LIMITS         = 32'h00000098; // rw: PCIe limits: log2 of maximum payload in bits 3:0 (7 to 12), log2 of maximum read request in bits 7:4 (7 to 12)
+    localparam logic [31:0] HOST_READ_TIMEOUT        = 32'h0000009c; // rw: log2 of the cycles of a third of the time after which a read of host memory counts as failed (10 to 27)
+    localparam logic [31:0] HOST_COUNTERS            = 32'h00000400; // ro: first RTL counter (see counters), 8 bytes each, little-endian
+    localparam logic [31:0] HOST_CMD_PUSH            = 32'h00002000; // wo, 8 bytes: index (free-running 16 bits) of a command that is written into the card beside its place in the ring; its eight words follow, in order, from here + 0x40 on, 8 bytes each
+    localparam logic [31:0] HOST_STATS               = 32'h00008000; // ro: statistics RAM, written by firmware: 64-bit counters, then the panic text
+
+    // BAR2: doorbell page
+    localparam logic [31:0] DB_SQ                    = 32'h00000000; // Send-queue doorbell: QPN in bits 15:0, producer index in bits 31:16 (free-running), bytes posted so far (modulo 2^32) in bits 63:32
+    localparam logic [31:0] DB_RQ                    = 32'h00000008; // Receive-queue doorbell: QPN in bits 15:0, producer index in bits 31:16 (free-running)
+    localparam logic [31:0] DB_CQ                    = 32'h00000010; // Completion-queue doorbell: CQN in bits 15:0, consumer index in bits 31:16 (free-running), bit 63 arms the notification for the next completion (at once, if there is one beyond the consumer index already)
+    localparam logic [31:0] DB_WQE                   = 32'h00000040; // Send-queue doorbell with its element: a slot of eight words, written in order
+
+    // Commands (host to card)
+    localparam logic [31:0] CMD_PAGE_INSTALL         = 32'h00000001; // RTL
+    localparam logic [31:0] CMD_PAGE_READY           = 32'h00000002; // RTL
+    localparam logic [31:0] CMD_PAGE_EVICT           = 32'h00000003; // RTL
+    localparam logic [31:0] CMD_PAGE_REVOKE          = 32'h00000004; // RTL
+    localparam logic [31:0] CMD_FENCE                = 32'h00000005; // RTL
+    localparam logic [31:0] CMD_NET_CONFIG           = 32'h00000010; // Firmware
+    localparam logic [31:0] CMD_CQ_CREATE            = 32'h00000011; // Firmware
+    localparam logic [31:0] CMD_CQ_DESTROY           = 32'h00000012; // Firmware
+    localparam logic [31:0] CMD_QP_CREATE            = 32'h00000013; // Firmware
+    localparam logic [31:0] CMD_QP_DESTROY           = 32'h00000014; // Firmware
+    localparam logic [31:0] CMD_CM_LISTEN            = 32'h00000015; // Firmware
+    localparam logic [31:0] CMD_CM_UNLISTEN          = 32'h00000016; // Firmware
+    localparam logic [31:0] CMD_CM_CONNECT           = 32'h00000017; // Firmware
+    localparam logic [31:0] CMD_CM_ACCEPT            = 32'h00000018; // Firmware
+    localparam logic [31:0] CMD_CM_REJECT            = 32'h00000019; // Firmware
+    localparam logic [31:0] CMD_CM_DISCONNECT        = 32'h0000001a; // Firmware
+    localparam logic [31:0] CMD_RANGE_REVOKED        = 32'h0000001b; // Firmware
+    localparam logic [31:0] CMD_PRESSURE             = 32'h0000001c; // Firmware
+    localparam logic [31:0] CMD_QP_QUERY             = 32'h0000001d; // Firmware
+    localparam logic [31:0] CMD_CRASH                = 32'h0000001e; // Firmware
+
+    // Events (card to host)
+    localparam logic [31:0] EV_PAGE_NEED             = 32'h00000001; // RTL
+    localparam logic [31:0] EV_PAGE_RELEASE          = 32'h00000002; // RTL
+    localparam logic [31:0] EV_PAGE_EVICTED          = 32'h00000003; // RTL
+    localparam logic [31:0] EV_CQ_NOTIFY             = 32'h00000004; // RTL
+    localparam logic [31:0] EV_CQ_OVERRUN            = 32'h00000005; // RTL
+    localparam logic [31:0] EV_CMD_DONE              = 32'h00000010; // Firmware
+    localparam logic [31:0] EV_CM_REQUEST            = 32'h00000011; // Firmware
+    localparam logic [31:0] EV_CM_ESTABLISHED        = 32'h00000012; // Firmware
+    localparam logic [31:0] EV_CM_CLOSED             = 32'h00000013; // Firmware
+    localparam logic [31:0] EV_QP_ERROR              = 32'h00000014; // Firmware
+    localparam logic [31:0] EV_LOG                   = 32'h00000015; // Firmware
+    localparam logic [31:0] EV_CM_REQUEST_OVER       = 32'h00000016; // Firmware
+
+    // Firmware states and refusals
+    localparam logic [31:0] FW_RESET                 = 32'h00000000; // The core is held in reset; an image may be loaded
+    localparam logic [31:0] FW_LOADING               = 32'h00000001; // An image is being loaded
+    localparam logic [31:0] FW_REFUSED               = 32'h00000002; // The image was refused; `HOST_FW_CODE` says why (`FW_BAD_*`)
+    localparam logic [31:0] FW_STARTED               = 32'h00000003; // The core has been started
+    localparam logic [31:0] FW_RUNNING               = 32'h00000004; // The firmware is up and serves commands
+    localparam logic [31:0] FW_PANIC                 = 32'h00000005; // The firmware has panicked; the text stands in the statistics RAM at `STATS_PANIC`
+    localparam logic [31:0] FW_BAD_MAGIC             = 32'h00000001; // Image refused: wrong magic
+    localparam logic [31:0] FW_BAD_ABI               = 32'h00000002; // Image refused: built for another ABI version
+    localparam logic [31:0] FW_BAD_LENGTH            = 32'h00000003; // Image refused: length zero, not a multiple of 4, or above the RAM's size
+    localparam logic [31:0] FW_TRUNCATED             = 32'h00000004; // Image refused: fewer or more words were loaded than the header says
+    localparam logic [31:0] FW_BAD_CRC               = 32'h00000005; // Image refused: checksum wrong
+    localparam logic [31:0] FW_BUSY                  = 32'h00000006; // Boot refused: the core runs already; reset the card first
+
+    // Completion status
+    localparam logic [31:0] WC_OK                    = 32'h00000000; // Success
+    localparam logic [31:0] WC_BAD_WQE               = 32'h00000001; // The queue element is malformed: unknown opcode or flags, too many SGEs, lengths that do not fit
+    localparam logic [31:0] WC_LOCAL_PROTECTION      = 32'h00000002; // Memory of the element cannot be used: unmapped, no access, kernel address, special mapping
+    localparam logic [31:0] WC_OVER_BUDGET           = 32'h00000003; // The element does not fit the pinned-memory budget, however long one waits
+    localparam logic [31:0] WC_WITHDRAWN             = 32'h00000004; // Memory that was granted has been withdrawn (unmapped) before the data came
+    localparam logic [31:0] WC_RETRY_EXCEEDED        = 32'h00000005; // The peer did not answer: retries are used up
+    localparam logic [31:0] WC_FLUSHED               = 32'h00000006; // The QP went into error before this element was done
+    localparam logic [31:0] WC_REMOTE_ERROR          = 32'h00000007; // The peer refused: remote operation error
+    localparam logic [31:0] WC_TOO_LONG              = 32'h00000008; // Message mode: the credit is smaller than the message
+    localparam logic [31:0] WC_NO_MEMORY             = 32'h00000009; // The host had no memory to bring the element's pages in, however often it tried
+
+    // Command status
+    localparam logic [31:0] CMD_OK                   = 32'h00000000; // Done
+    localparam logic [31:0] CMD_UNKNOWN              = 32'h00000001; // Unknown opcode
+    localparam logic [31:0] CMD_INVALID              = 32'h00000002; // A field is out of range
+    localparam logic [31:0] CMD_BUSY                 = 32'h00000003; // The object is there already, or in a state that does not allow the command
+    localparam logic [31:0] CMD_NOT_FOUND            = 32'h00000004; // No such object
+    localparam logic [31:0] CMD_FULL                 = 32'h00000005; // No room left
+
+    // Reasons
+    localparam logic [31:0] REASON_LOCAL_CLOSE       = 32'h00000000; // Closed by the local side
+    localparam logic [31:0] REASON_PEER_CLOSE        = 32'h00000001; // Closed by the peer
+    localparam logic [31:0] REASON_PEER_LOST         = 32'h00000002; // The peer does not answer any more
+    localparam logic [31:0] REASON_BAD_INDEX         = 32'h00000003; // A doorbell's producer index is further ahead than the queue is deep
+    localparam logic [31:0] REASON_QUEUE_READ        = 32'h00000004; // The host answered a DMA read of a queue with an error
+    localparam logic [31:0] REASON_WITHDRAWN         = 32'h00000005; // Memory that was granted has been withdrawn
+    localparam logic [31:0] REASON_PROTOCOL          = 32'h00000006; // The peer broke the protocol (a packet without a credit, a list before the proof, …)
+    localparam logic [31:0] REASON_SEND_FAILED       = 32'h00000007; // A send element failed
+    localparam logic [31:0] REASON_CQ_FULL           = 32'h00000008; // The completion queue is full
+    localparam logic [31:0] REASON_REJECTED          = 32'h00000009; // The listener refused
+    localparam logic [31:0] REASON_NO_LISTENER       = 32'h0000000a; // Nobody listens to that service
+    localparam logic [31:0] REASON_UNREACHABLE       = 32'h0000000b; // The peer's name (IPv4 address) could not be resolved, or it did not answer the request
+    localparam logic [31:0] REASON_BUSY              = 32'h0000000c; // Too many requests wait for that service or for the peer, or the listener did not answer in time
+
+    // Answers to page requests
+    localparam logic [31:0] PAGE_OK                  = 32'h00000000; // The pages are installed: acquire again
+    localparam logic [31:0] PAGE_FAULT               = 32'h00000001; // The memory cannot be pinned (unmapped, no access, special mapping)
+    localparam logic [31:0] PAGE_OVER_BUDGET         = 32'h00000002; // The range is larger than the budget
+    localparam logic [31:0] PAGE_NO_PROCESS          = 32'h00000003; // The process is gone
+    localparam logic [31:0] PAGE_NO_MEMORY           = 32'h00000004; // The host had no memory for it, however often it tried
+
+    // RTL counters
+    localparam logic [31:0] C_TX_FRAMES              = 32'h00000000; // Frames sent to the wire (loopback not counted)
+    localparam logic [31:0] C_TX_BYTES               = 32'h00000001; // Bytes sent to the wire, with iCRC, without preamble, FCS and gap
+    localparam logic [31:0] C_RX_FRAMES              = 32'h00000002; // Frames taken from the wire
+    localparam logic [31:0] C_RX_BYTES               = 32'h00000003; // Bytes taken from the wire
+    localparam logic [31:0] C_LOOPBACK_FRAMES        = 32'h00000004; // Frames looped back
+    localparam logic [31:0] C_RX_TRUNCATED           = 32'h00000005; // Received frames dropped: shorter than their headers say, or than the least
+    localparam logic [31:0] C_RX_OVERSIZED           = 32'h00000006; // Received frames dropped: longer than a slot
+    localparam logic [31:0] C_RX_MAC_ERROR           = 32'h00000007; // Received frames dropped: marked bad by the MAC
+    localparam logic [31:0] C_RX_BAD_ICRC            = 32'h00000008; // Received RoCE frames dropped: iCRC wrong
+    localparam logic [31:0] C_RX_STALL_CYCLES        = 32'h00000009; // Cycles in which the wire had to wait for a receive slot
+    localparam logic [31:0] C_DMA_READS              = 32'h0000000a; // DMA reads: requests issued
+    localparam logic [31:0] C_DMA_READ_BYTES         = 32'h0000000b; // DMA reads: bytes
+    localparam logic [31:0] C_DMA_WRITES             = 32'h0000000c; // DMA writes: requests issued
+    localparam logic [31:0] C_DMA_WRITE_BYTES        = 32'h0000000d; // DMA writes: bytes
+    localparam logic [31:0] C_DMA_NO_TRANSLATION     = 32'h0000000e; // DMA refused: no translation
+    localparam logic [31:0] C_DMA_HOST_ERROR         = 32'h0000000f; // DMA ended by an error answer of the host
+    localparam logic [31:0] C_XLT_HITS               = 32'h00000010; // Page acquisitions answered by the translation table
+    localparam logic [31:0] C_XLT_MISSES             = 32'h00000011; // Page acquisitions that asked the host
+    localparam logic [31:0] C_EVENTS                 = 32'h00000012; // Events written
+    localparam logic [31:0] C_COMPLETIONS            = 32'h00000013; // Completions written
+    localparam logic [31:0] C_INTERRUPTS             = 32'h00000014; // MSI-X interrupts raised
+    localparam logic [31:0] C_DOORBELLS              = 32'h00000015; // Doorbells taken
+    localparam logic [31:0] C_DOORBELL_DENIED        = 32'h00000016; // Doorbells dropped: QP or CQ of another process, or none
+    localparam logic [31:0] C_DOORBELL_MALFORMED     = 32'h00000017; // Doorbells dropped: not one 8-byte write (torn), or to an unknown offset
+    localparam logic [31:0] C_BAR_BAD_ACCESS         = 32'h00000018; // BAR0 accesses to an offset without a register
+    localparam logic [31:0] C_CMD_BAD                = 32'h00000019; // Commands with an unknown RTL opcode or a field out of range
+    localparam logic [31:0] C_CQ_OVERRUN             = 32'h0000001a; // Completions lost because their queue was full
+    localparam logic [31:0] C_CREDITS_POSTED         = 32'h0000001b; // Credits posted to builders, the fast path's included
+    localparam logic [31:0] C_LISTS_SENT             = 32'h0000001c; // Credit lists taken from builders, the fast path's included, repeats not
+    localparam logic [31:0] C_CREDITS_SENT           = 32'h0000001d; // Credits in them
+    localparam logic [31:0] C_LISTS_TAKEN            = 32'h0000001e; // Credit lists that readers took, the fast path's included
+    localparam logic [31:0] C_CREDITS_TAKEN          = 32'h0000001f; // Credits that readers took, the fast path's included
+    localparam logic [31:0] C_LISTS_REFUSED          = 32'h00000020; // Credit lists that readers refused (gap, overflow, early, bad), the fast path's included
+    localparam logic [31:0] C_HOST_WAIT_CYCLES       = 32'h00000021; // Cycles in which at least one DMA read waited for the host (counted apart from work)
+    localparam logic [31:0] C_IDLE_CYCLES            = 32'h00000022; // Cycles in which the core was stalled in `CPU_WAIT`
+    localparam logic [31:0] C_FP_PACKETS             = 32'h00000023; // Fast path: data packets sent, those sent again included
+    localparam logic [31:0] C_FP_AGAIN               = 32'h00000024; // Fast path: data packets sent again
+    localparam logic [31:0] C_FP_ACKS                = 32'h00000025; // Fast path: acknowledgements sent
+    localparam logic [31:0] C_FP_LISTS               = 32'h00000026; // Fast path: credit lists sent, repeats included
+    localparam logic [31:0] C_FP_BYTES_SENT          = 32'h00000027; // Fast path: payload bytes read from memory for sending, those sent again included, inline data not
+    localparam logic [31:0] C_FP_BLOCKS              = 32'h00000028; // Fast path: blocks asked for sending
+    localparam logic [31:0] C_FP_TAKEN               = 32'h00000029; // Fast path: data packets accepted
+    localparam logic [31:0] C_FP_BYTES_PLACED        = 32'h0000002a; // Fast path: payload bytes placed in receive buffers
+    localparam logic [31:0] C_FP_LANDED              = 32'h0000002b; // Fast path: pieces that have landed (credits used by the peer)
+    localparam logic [31:0] C_FP_DUPLICATES          = 32'h0000002c; // Fast path: data packets dropped as duplicates
+    localparam logic [31:0] C_FP_DROPPED             = 32'h0000002d; // Fast path: data packets dropped: out of sequence, outside the window, without a credit, with a malformed header
+    localparam logic [31:0] C_FP_SLOTS               = 32'h0000002e; // Fast path: doorbells that brought their element
+    localparam logic [31:0] C_FW_FRAMES              = 32'h0000002f; // Frames that firmware was given, loopback included, `C_RX_CORE_FULL` not: without fast path all, with it what is not its own
+    localparam logic [31:0] C_FP_BAD_WQE             = 32'h00000030; // Fast path: malformed queue elements, of send and receive queues; firmware counts its own in `F_BAD_WQE`
+    localparam logic [31:0] C_CMD_PUSHED             = 32'h00000031; // Commands that were not fetched, as the host had written them into the card
+    localparam logic [31:0] C_DMA_TIMEOUTS           = 32'h00000032; // DMA reads, those of queues and rings included, that were given up because the host did not answer in time (`HOST_READ_TIMEOUT`)
+    localparam logic [31:0] C_DMA_UNEXPECTED         = 32'h00000033; // Completions of reads thrown away: of no read that is awaited (unknown tag, given up, failed, of before a reset)
+    localparam logic [31:0] C_RX_NOT_FOR_US          = 32'h00000034; // Received frames dropped: neither to this card's MAC address nor to all
+    localparam logic [31:0] C_RX_CORE_FULL           = 32'h00000035; // Received frames dropped: for firmware, which had as many as it may have
+    localparam logic [31:0] C_FP_ACKS_TAKEN          = 32'h00000036; // Fast path: acknowledgements that came, negative and repeated ones included
+    localparam logic [31:0] C_FP_BAD_ACKS            = 32'h00000037; // Fast path: acknowledgements dropped: for packets that were never sent, or of an unknown kind
+    localparam logic [31:0] C_FP_LIST_REPEATS        = 32'h00000038; // Fast path: credit lists that came again
+    localparam logic [31:0] C_FP_PAGE_STRAYS         = 32'h00000039; // Fast path: answers to page requests (`CMD_PAGE_READY`) thrown away: it had not asked, or was answered before
+
+    // Firmware counters
+    localparam logic [31:0] F_NO_BUFFER              = 32'h00000000; // Data packets that found no receive buffer, from a Berth peer (invariant 1): always 0
+    localparam logic [31:0] F_NO_CREDIT              = 32'h00000001; // Data packets without a credit, from a rogue or foreign peer
+    localparam logic [31:0] F_DATA_PACKETS           = 32'h00000002; // Data packets sent, retransmissions included
+    localparam logic [31:0] F_RETRANSMITTED          = 32'h00000003; // Packets sent again
+    localparam logic [31:0] F_BYTES_SENT             = 32'h00000004; // Payload bytes sent for the first time
+    localparam logic [31:0] F_BYTES_PLACED           = 32'h00000005; // Payload bytes placed in receive buffers
+    localparam logic [31:0] F_ACKS_SENT              = 32'h00000006; // Acknowledgements sent
+    localparam logic [31:0] F_NAKS_SENT              = 32'h00000007; // Negative acknowledgements (sequence error) sent
+    localparam logic [31:0] F_TIMEOUTS               = 32'h00000008; // Acknowledgement time-outs
+    localparam logic [31:0] F_DUPLICATES             = 32'h00000009; // Data packets dropped as duplicates
+    localparam logic [31:0] F_OUT_OF_SEQUENCE        = 32'h0000000a; // Data packets dropped out of sequence
+    localparam logic [31:0] F_UNKNOWN_QP             = 32'h0000000b; // Frames dropped: QPN unknown or QP not connected
+    localparam logic [31:0] F_BAD_OPCODE             = 32'h0000000c; // Frames dropped: opcode unknown or not expected there
+    localparam logic [31:0] F_BAD_HEADER             = 32'h0000000d; // Frames dropped: headers malformed, lengths that contradict each other
+    localparam logic [31:0] F_NOT_FOR_US             = 32'h0000000e; // Frames dropped: not for this end node (MAC or IP), or not from the QP's peer
+    localparam logic [31:0] F_BAD_ACK                = 32'h0000000f; // Acknowledgements dropped: for a PSN never sent
+    localparam logic [31:0] F_PIECES                 = 32'h00000010; // Pieces sent (one credit each)
+    localparam logic [31:0] F_CONTROL_SENT           = 32'h00000011; // Control messages sent, retransmissions included
+    localparam logic [31:0] F_CONTROL_RETRANSMITTED  = 32'h00000012; // Control messages sent again
+    localparam logic [31:0] F_CONTROL_RECEIVED       = 32'h00000013; // Control messages received and taken
+    localparam logic [31:0] F_CONTROL_BAD            = 32'h00000014; // Control messages dropped: malformed, wrong epoch, unknown QP
+    localparam logic [31:0] F_LIST_REFUSED           = 32'h00000015; // Credit lists refused by the reader (early, gap, overflow)
+    localparam logic [31:0] F_BAD_WQE                = 32'h00000016; // Work queue elements refused
+    localparam logic [31:0] F_BAD_INDEX              = 32'h00000017; // Doorbells with a wild producer index
+    localparam logic [31:0] F_RECALLED               = 32'h00000018; // Grants recalled under pressure
+    localparam logic [31:0] F_WITHDRAWN              = 32'h00000019; // Grants withdrawn because memory went away
+    localparam logic [31:0] F_PEERS_LOST             = 32'h0000001a; // Peers that stopped answering
+    localparam logic [31:0] F_BAD_COMMAND            = 32'h0000001b; // Commands refused
+    localparam logic [31:0] F_LOG_DROPPED            = 32'h0000001c; // Log bytes dropped because the host did not take them
+    localparam logic [31:0] F_DATA_RECEIVED          = 32'h0000001d; // Data packets received and accepted
+    localparam logic [31:0] F_SEND_BLOCKS            = 32'h0000001e; // Blocks requested for sending
+    localparam logic [31:0] F_RESEND_BLOCKS          = 32'h0000001f; // Blocks requested again for retransmission (VC-4)
+    localparam logic [31:0] F_GRANTS                 = 32'h00000020; // Receives granted (pinned)
+    localparam logic [31:0] F_CREDITS_OUTSTANDING    = 32'h00000021; // Gauge: credits announced by this card and not yet landed, all QPs
+    localparam logic [31:0] F_TX_STARVED             = 32'h00000022; // Frames dropped for want of a transmit slot or control buffer (resent later by time-out)
+    localparam logic [31:0] F_LIST_DATAGRAMS         = 32'h00000023; // Credit lists sent as datagrams, repeats included
+    localparam logic [31:0] F_LISTS_REPEATED         = 32'h00000024; // Credit lists sent again for want of their proof (CR-11)
+    localparam logic [31:0] F_FAST_EVENTS            = 32'h00000025; // Events of the fast path that firmware decided on (time-outs, errors); none on a clean wire
+    localparam logic [31:0] F_REQUESTS_BUSY          = 32'h00000026; // Requests for a connection refused because too many wait, or nobody answered in time
+    localparam logic [31:0] F_FOREIGN                = 32'h00000027; // Frames dropped that are neither RoCE nor ARP: VLAN, IPv6, IP options, fragments
+
+    // Driver counters
+    localparam logic [31:0] D_PINNED                 = 32'h00000000; // Gauge: bytes pinned now (pinned pages x page size, each page once per address space)
+    localparam logic [31:0] D_PINNED_PEAK            = 32'h00000001; // Most bytes pinned at any time since the device appeared or the peak was reset
+    localparam logic [31:0] D_PAGE_NEEDS             = 32'h00000002; // Page requests taken from the card
+    localparam logic [31:0] D_PAGES_PINNED           = 32'h00000003; // Pages pinned
+    localparam logic [31:0] D_PAGES_UNPINNED         = 32'h00000004; // Pages unpinned
+    localparam logic [31:0] D_BUDGET_WAITS           = 32'h00000005; // Page requests that had to wait for budget
+    localparam logic [31:0] D_PAGE_FAULTS            = 32'h00000006; // Page requests refused: memory cannot be pinned
+    localparam logic [31:0] D_OVER_BUDGET            = 32'h00000007; // Page requests refused: larger than the budget
+    localparam logic [31:0] D_REVOKED                = 32'h00000008; // Translations revoked because memory went away
+    localparam logic [31:0] D_FENCES                 = 32'h00000009; // Fences that ended
+    localparam logic [31:0] D_FENCE_TIMEOUTS         = 32'h0000000a; // Fences that the card did not answer in time (it was reset)
+    localparam logic [31:0] D_RESETS                 = 32'h0000000b; // Card resets
+    localparam logic [31:0] D_HEARTBEAT_LOST         = 32'h0000000c; // Heartbeats that the firmware did not answer
+    localparam logic [31:0] D_BAD_IOCTL              = 32'h0000000d; // ioctls refused
+    localparam logic [31:0] D_INTERRUPTS             = 32'h0000000e; // Interrupts taken
+    localparam logic [31:0] D_EVENTS                 = 32'h0000000f; // Events taken
+    localparam logic [31:0] D_BAD_EVENTS             = 32'h00000010; // Events with an unknown kind or a field out of range
+    localparam logic [31:0] D_CONTEXTS               = 32'h00000011; // Gauge: contexts (open descriptors that own an address space)
+    localparam logic [31:0] D_QPS                    = 32'h00000012; // Gauge: queue pairs
+    localparam logic [31:0] D_BUDGET                 = 32'h00000013; // Gauge: the card's budget in bytes
+    localparam logic [31:0] D_NO_MEMORY              = 32'h00000014; // Times that a page request found no memory in the host; it is tried again, for a while
+    localparam logic [31:0] D_XLT_USED               = 32'h00000015; // Gauge: places taken in the card's translation table, those included whose eviction is not answered yet
+    localparam logic [31:0] D_CQS                    = 32'h00000016; // Gauge: completion queues
+
+    // Soft core: pending bits
+    localparam logic [31:0] PEND_CMD                 = 32'h00000000; // A firmware command waits (`CPU_CMD_W0`…)
+    localparam logic [31:0] PEND_DOORBELL            = 32'h00000001; // A QP's doorbell has rung (`CPU_DB_POP`)
+    localparam logic [31:0] PEND_RX                  = 32'h00000002; // A frame has been received (`CPU_RX_DESC`)
+    localparam logic [31:0] PEND_TX_DONE             = 32'h00000003; // A frame has been sent or given up (`CPU_TX_DONE`)
+    localparam logic [31:0] PEND_DMA_DONE            = 32'h00000004; // A DMA command has ended (`CPU_DMA_DONE`)
+    localparam logic [31:0] PEND_XLT_RSP             = 32'h00000005; // The translation unit has an answer (`CPU_XLT_RSP`)
+    localparam logic [31:0] PEND_CREDIT_LIST         = 32'h00000006; // A credit list is ready to be sent (`CPU_CRD_LIST`)
+    localparam logic [31:0] PEND_TIMER               = 32'h00000007; // The timer is armed and its time has come
+    localparam logic [31:0] PEND_HEARTBEAT           = 32'h00000008; // The host's challenge differs from the last answer
+    localparam logic [31:0] PEND_FAST                = 32'h00000009; // The fast path has an event (`CPU_FAST_EVENT`)
+
+    // Soft core: engine registers
+    localparam logic [31:0] CPU_ID                   = 32'h00000000; // ro: `CARD_ID`
+    localparam logic [31:0] CPU_WAIT                 = 32'h00000004; // ro: pending bits; the read stalls the core until at least one is set
+    localparam logic [31:0] CPU_PENDING              = 32'h00000008; // ro: pending bits, at once
+    localparam logic [31:0] CPU_STATUS               = 32'h0000000c; // wo: state of the firmware for `HOST_STATUS`
+    localparam logic [31:0] CPU_FW_CODE              = 32'h00000010; // wo: reason for `HOST_FW_CODE`
+    localparam logic [31:0] CPU_HB_CHALLENGE         = 32'h00000014; // ro: the host's challenge
+    localparam logic [31:0] CPU_HB_ANSWER            = 32'h00000018; // wo: answer to the challenge
+    localparam logic [31:0] CPU_CYCLE_LO             = 32'h00000020; // ro: card cycles since reset, low half; reading latches the high half
+    localparam logic [31:0] CPU_CYCLE_HI             = 32'h00000024; // ro: card cycles, high half as latched
+    localparam logic [31:0] CPU_TIMER_LO             = 32'h00000028; // wo: timer deadline in cycles, low half (held until the high half is written)
+    localparam logic [31:0] CPU_TIMER_HI             = 32'h0000002c; // wo: timer deadline, high half: arms the timer
+    localparam logic [31:0] CPU_TIMER_OFF            = 32'h00000030; // wo: any value disarms the timer
+    localparam logic [31:0] CPU_CLOCK_HZ             = 32'h00000034; // ro: engine clock in Hz
+    localparam logic [31:0] CPU_CMD_POP              = 32'h00000040; // wo: any value drops the command at the head
+    localparam logic [31:0] CPU_DB_POP               = 32'h00000044; // ro: takes the next QP with a fresh doorbell: bit 31 valid, QPN in bits 15:0; latches the two registers below
+    localparam logic [31:0] CPU_DB_INDEX             = 32'h00000048; // ro: that QP's producer indices: send in bits 15:0, receive in bits 31:16
+    localparam logic [31:0] CPU_DB_BYTES             = 32'h0000004c; // ro: that QP's bytes posted so far, modulo 2^32
+    localparam logic [31:0] CPU_DB_CFG_QPN           = 32'h00000050; // wo: QPN of the doorbell row to configure
+    localparam logic [31:0] CPU_DB_CFG               = 32'h00000054; // wo: doorbell row: bit 31 valid, bit 30 doorbells go to the fast path, doorbell page in bits 7:0; clears the row's indices, except that a valid row of the same page that gets bit 30 is rung there as it stands
+    localparam logic [31:0] CPU_RX_DESC              = 32'h00000060; // ro: received frame at the head: bit 31 valid, length in bits 28:16 (with iCRC, without FCS), slot in bits 7:0
+    localparam logic [31:0] CPU_RX_FLAGS             = 32'h00000064; // ro: its flags, see `RX_FLAG_*`
+    localparam logic [31:0] CPU_RX_POP               = 32'h00000068; // wo: any value drops the descriptor at the head (its slot stays in use)
+    localparam logic [31:0] CPU_RX_FREE              = 32'h0000006c; // wo: gives slot (bits 7:0) back to the receiver
+    localparam logic [31:0] CPU_TX_SEND              = 32'h00000070; // wo: sends a slot: length in bits 28:16 (without iCRC, FCS), bit 9 appends no iCRC, bit 8 loops back, slot in bits 7:0
+    localparam logic [31:0] CPU_TX_DONE              = 32'h00000074; // ro, pops: bit 31 valid, status in bits 23:16 (0 sent; else `DMA_*`: an attached read failed and nothing was sent), slot in bits 7:0
+    localparam logic [31:0] CPU_CMD_W0               = 32'h00000080; // ro: first of the 16 words of the command at the head
+    localparam logic [31:0] CPU_DMA_LOCAL            = 32'h000000c0; // wo: DMA: byte offset in packet RAM
+    localparam logic [31:0] CPU_DMA_LEN_TAG          = 32'h000000c4; // wo: DMA: length in bytes in bits 15:0 (1 to 4608), tag in bits 31:16
+    localparam logic [31:0] CPU_DMA_ADDR_LO          = 32'h000000c8; // wo: DMA: host address low half
+    localparam logic [31:0] CPU_DMA_ADDR_HI          = 32'h000000cc; // wo: DMA: host address high half
+    localparam logic [31:0] CPU_DMA_GO               = 32'h000000d0; // wo: DMA: starts it: bit 0 = 1 writes to the host, bit 1 address is virtual, bit 2 attaches the read to a transmit slot, slot in bits 15:8, ASID in bits 23:16
+    localparam logic [31:0] CPU_DMA_DONE             = 32'h000000d4; // ro, pops: bit 31 valid, status in bits 23:16 (`DMA_*`), tag in bits 15:0
+    localparam logic [31:0] CPU_XLT_VA_LO            = 32'h000000e0; // wo: translation: virtual address low half
+    localparam logic [31:0] CPU_XLT_VA_HI            = 32'h000000e4; // wo: translation: virtual address high half
+    localparam logic [31:0] CPU_XLT_LEN              = 32'h000000e8; // wo: translation: length in bytes (1 to 2^31 - 1)
+    localparam logic [31:0] CPU_XLT_TAG              = 32'h000000ec; // wo: translation: tag (16 bits) that answers and events carry
+    localparam logic [31:0] CPU_XLT_GO               = 32'h000000f0; // wo: translation: starts it: bits 1:0 = 1 acquires (a miss writes `EV_PAGE_NEED` to the host), 2 releases (writes `EV_PAGE_RELEASE`); bit 8 the card will write; ASID in bits 23:16
+    localparam logic [31:0] CPU_XLT_RSP              = 32'h000000f4; // ro, pops: bit 31 valid, kind in bits 27:24 (`XLT_HIT`, `XLT_MISS`, `XLT_READY`), status in bits 23:16 (of `XLT_READY`: as the driver gave it), tag in bits 15:0
+    localparam logic [31:0] CPU_EV_W0                = 32'h00000100; // wo: first of the 16 words of an event to be written to the host
+    localparam logic [31:0] CPU_EV_GO                = 32'h00000140; // wo: any value queues the event
+    localparam logic [31:0] CPU_EV_SPACE             = 32'h00000144; // ro: free entries of the host's event ring
+    localparam logic [31:0] CPU_CQ_BASE_LO           = 32'h00000150; // wo: completion queue: bus address low half
+    localparam logic [31:0] CPU_CQ_BASE_HI           = 32'h00000154; // wo: completion queue: bus address high half
+    localparam logic [31:0] CPU_CQ_ATTR              = 32'h00000158; // wo: completion queue: bit 31 valid, doorbell page in bits 15:8, log2 of its entries (32 bytes each) in bits 3:0
+    localparam logic [31:0] CPU_CQ_CFG               = 32'h0000015c; // wo: configures the CQN in bits 15:0 with the three above; clears its indices
+    localparam logic [31:0] CPU_CQE_W0               = 32'h00000160; // wo: first of the 8 words of a completion
+    localparam logic [31:0] CPU_CQE_GO               = 32'h00000180; // wo: queues the completion for the CQN in bits 15:0
+    localparam logic [31:0] CPU_CRD_ARG0             = 32'h00000190; // wo: credit engine: first argument
+    localparam logic [31:0] CPU_CRD_ARG1             = 32'h00000194; // wo: credit engine: second argument
+    localparam logic [31:0] CPU_CRD_OP               = 32'h00000198; // wo: credit engine: operation in bits 31:24 (`CRD_*`), QPN in bits 15:0: starts it
+    localparam logic [31:0] CPU_CRD_RSP0             = 32'h000001a0; // ro: first result; the read stalls until the operation is done
+    localparam logic [31:0] CPU_CRD_RSP1             = 32'h000001a4; // ro: second result
+    localparam logic [31:0] CPU_CRD_RSP2             = 32'h000001a8; // ro: third result
+    localparam logic [31:0] CPU_CRD_LIST             = 32'h000001ac; // ro, pops: bit 31 valid, QPN in bits 15:0 of a QP whose next credit list may be sent
+    localparam logic [31:0] CPU_FAST_EVENT           = 32'h000001b0; // ro: event of the fast path: code in bits 31:24 (0: none), QPN in bits 23:8, bits 39:32 of its argument in bits 7:0
+    localparam logic [31:0] CPU_FAST_ARG             = 32'h000001b4; // ro, pops: bits 31:0 of its argument
+
+    // Soft core: flags of a received frame
+    localparam logic [31:0] RX_FLAG_ICRC_OK          = 32'h00000001; // The frame is IPv4 / UDP to port 4791 and its iCRC is right
+    localparam logic [31:0] RX_FLAG_ROCE             = 32'h00000002; // The frame is IPv4 / UDP to port 4791
+    localparam logic [31:0] RX_FLAG_LOOPBACK         = 32'h00000004; // The frame came by loopback
+
+    // Soft core: DMA status
+    localparam logic [31:0] DMA_OK                   = 32'h00000000; // Done
+    localparam logic [31:0] DMA_NO_TRANSLATION       = 32'h00000001; // A page of a virtual range has no valid translation, or not for writing; nothing past it was touched
+    localparam logic [31:0] DMA_HOST_ERROR           = 32'h00000002; // The host answered with an error (unsupported request, completer abort)
+    localparam logic [31:0] DMA_REFUSED              = 32'h00000003; // DMA is not enabled, or the length is out of range
+
+    // Soft core: translation answers
+    localparam logic [31:0] XLT_HIT                  = 32'h00000000; // All pages of the range are there and are now counted as in use
+    localparam logic [31:0] XLT_MISS                 = 32'h00000001; // At least one page is missing; nothing is counted; the host has been asked
+    localparam logic [31:0] XLT_READY                = 32'h00000002; // The host has answered the request with this tag; on status 0, acquire again
+
+    // Soft core: credit engine operations
+    localparam logic [31:0] CRD_RESET                = 32'h00000001; // Builder and reader: empty, numbers to 0, not enabled
+    localparam logic [31:0] CRD_ENABLE               = 32'h00000002; // Builder: lists may be sent from now on (the connection is there)
+    localparam logic [31:0] CRD_POST                 = 32'h00000003; // Builder: append the credit ARG0 (bytes)
+    localparam logic [31:0] CRD_COMMIT               = 32'h00000004; // Builder: the credits posted so far may be announced (end of a doorbell's batch)
+    localparam logic [31:0] CRD_LANDED               = 32'h00000005; // Builder: the first packet of the piece for the oldest credit without one has been accepted
+    localparam logic [31:0] CRD_LIST_TAKE            = 32'h00000006; // Builder: begin to take the list that is ready
+    localparam logic [31:0] CRD_LIST_NEXT            = 32'h00000007; // Builder: RSP0: next size of the list begun
+    localparam logic [31:0] CRD_VOID                 = 32'h00000008; // Builder: void the announced credits from number ARG0 on, and those not announced (recall answered): the next credit posted gets number ARG0; counts as the proof and as the trigger
+    localparam logic [31:0] CRD_LIST_BEGIN           = 32'h00000009; // Reader: a list begins
+    localparam logic [31:0] CRD_LIST_PUSH            = 32'h0000000a; // Reader: append size ARG0
+    localparam logic [31:0] CRD_TAKE                 = 32'h0000000b; // Reader: take the oldest credit against ARG0 bytes still to be sent of the WQE (1 or more)
+    localparam logic [31:0] CRD_GIVE_UP              = 32'h0000000c; // Reader: give up at most ARG0 unused credits, newest first
+    localparam logic [31:0] CRD_COUNT                = 32'h0000000d; // Reader: RSP0: unused credits
+    localparam logic [31:0] CRD_BUILDER              = 32'h0000000e; // Builder: RSP0: credits posted, RSP1: announced, RSP2: landed (numbers, modulo 2^32)
+    localparam logic [31:0] CRD_PEEK                 = 32'h0000000f; // Reader: peek: RSP0: bit 31 there is one; RSP1: its number; RSP2: its size
+
+    // Soft core: answers to a credit list
+    localparam logic [31:0] LIST_OK                  = 32'h00000000; // Taken
+    localparam logic [31:0] LIST_REPEAT              = 32'h00000001; // All of it is known already: ignored
+    localparam logic [31:0] LIST_GAP                 = 32'h00000002; // Its first number is past the next expected one: not taken
+    localparam logic [31:0] LIST_OVERFLOW            = 32'h00000003; // More credits than the FIFO has room for: not taken
+    localparam logic [31:0] LIST_EARLY               = 32'h00000004; // The first credit of the previous list has not been used yet, so no proof can have come: not taken
+    localparam logic [31:0] LIST_BAD                 = 32'h00000005; // Length 0 or above `MAX_LIST`: not taken
+
+    // Layout beyond the tables
+    localparam logic [31:0] CPU_FAST                 = 32'h82000000; // Bus address of the fast path's rows
+    localparam logic [31:0] CPU_RAM                  = 32'h00000000; // Bus address of the firmware RAM (cached)
+    localparam logic [31:0] CPU_REGS                 = 32'h80000000; // Bus address of the engine registers
+    localparam logic [31:0] CPU_STATS                = 32'h80010000; // Bus address of the statistics RAM
+    localparam logic [31:0] CPU_PKT                  = 32'h81000000; // Bus address of the packet RAM
+    localparam logic [31:0] CMD_PUSHES               = 32'h00000040; // Places for pushed commands
+    localparam logic [31:0] STATS_BYTES              = 32'h00001000; // Bytes of the statistics RAM
+    localparam logic [31:0] ENTRY_BYTES              = 32'h00000040; // Bytes of an entry of the command or event ring
+    localparam logic [31:0] CMD_FIRST_FW             = 32'h00000010; // First command opcode that firmware carries out
+    localparam logic [31:0] CQE_BYTES                = 32'h00000020; // Bytes of a completion
+    localparam logic [31:0] WQE_BYTES                = 32'h00000080; // Bytes of a queue element
+    localparam logic [31:0] NUM_RTL_COUNTERS         = 32'h0000003a; // RTL counters (see C_*)
+
+    // Packet RAM
+    localparam logic [31:0] PKT_RX_BASE              = 32'h00004800; // Offset of receive slot 0 in packet RAM
+    localparam logic [31:0] PKT_SCRATCH_BASE         = 32'h0000c600; // Offset of scratch place 0 in packet RAM
+    localparam logic [31:0] PKT_BYTES                = 32'h0000e600; // Bytes of packet RAM in use
+
+endpackage
+/* verilator lint_on UNUSEDPARAM */

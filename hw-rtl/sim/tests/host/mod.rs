@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A card without firmware, with the bench as its driver over the BARs and rings, and as its soft core over the debug port.
+#![allow(dead_code, reason = "each test program uses some of it")]
+
+use berth_abi::card::*;
+use berth_abi::cpu::*;
+use berth_abi::host::*;
+use berth_abi::ring::*;
+use berth_abi::status::*;
+use berth_rtl::hostmodel::Rng;
+use berth_rtl::{BAR_CONTROL, BAR_DOORBELL, Card, CardConfig, HostError, HostMemory};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::{Arc, Mutex};
+
+/// Bus address of the first byte of host memory.
+pub const BASE: u64 = 0x1_2000_0000;
+pub const PAGE: u64 = 4096;
+/// Host memory: rings and small things, then data.
+pub const HOST_BYTES: u64 = 8 << 20;
+pub const CMD_RING: u64 = BASE + 0x1000;
+pub const EVT_RING: u64 = BASE + 0x8000;
+pub const FENCE: u64 = BASE + 0x100;
+pub const DATA: u64 = BASE + 0x10_0000;
+pub const RING_LOG2: u32 = 5;
+pub const RING: u16 = 1 << RING_LOG2;
+/// No wait of these benches takes longer.
+pub const PATIENCE: u64 = 200_000;
+
+/// Host memory as one array, with pages that the host refuses.
+pub struct Memory {
+    pub bytes: Vec<u8>,
+    pub refused: HashSet<u64>,
+    pub reads: Vec<u64>,
+    pub vectors: u32,
+}
+
+pub struct Port(Arc<Mutex<Memory>>);
+
+impl HostMemory for Port {
+    fn read(&mut self, addr: u64, buf: &mut [u8]) -> Result<(), HostError> {
+        let mut m = self.0.lock().unwrap();
+        m.reads.push(addr);
+        if m.refused.contains(&(addr / PAGE)) {
+            return Err(HostError);
+        }
+        let at = addr.checked_sub(BASE).ok_or(HostError)? as usize;
+        buf.copy_from_slice(m.bytes.get(at..at + buf.len()).ok_or(HostError)?);
+        Ok(())
+    }
+
+    fn write(&mut self, addr: u64, data: &[u8]) -> Result<(), HostError> {
+        let mut m = self.0.lock().unwrap();
+        let at = addr.checked_sub(BASE).expect("the card writes to host memory") as usize;
+        m.bytes[at..at + data.len()].copy_from_slice(data);
+        Ok(())
+    }
+
+    fn msix(&mut self, vector: u32) {
+        assert_eq!(vector, 0, "one vector");
+        self.0.lock().unwrap().vectors += 1;
+    }
+}
+
+/// An entry of the translation table as the bench's driver keeps it.
+#[derive(Clone, Copy)]
+pub struct Entry {
+    pub asid: u32,
+    pub vpn: u64,
+    pub write: bool,
+    pub uses: u32,
+}
+
+pub struct Bench {
+    pub card: Card,
+    pub memory: Arc<Mutex<Memory>>,
+    pub rng: Rng,
+    pub pi: u16,
+    pub ci: u16,
+    pub token: u64,
+    pub events: VecDeque<[u32; 16]>,
+    pub table: HashMap<u32, Entry>,
+}
+
+impl Bench {
+    pub fn new(config: CardConfig) -> Bench {
+        let mut rng = Rng(config.seed ^ 0x1234);
+        let bytes = rng.bytes(HOST_BYTES as usize);
+        let memory = Arc::new(Mutex::new(Memory { bytes, refused: HashSet::new(), reads: Vec::new(), vectors: 0 }));
+        let card = Card::new(config, Box::new(Port(memory.clone())));
+        let (events, table) = (VecDeque::new(), HashMap::new());
+        Bench { card, memory, rng, pi: 0, ci: 0, token: 0, events, table }
+    }
+
+    /// A card whose slot does everything that is legal and unpleasant.
+    pub fn random(seed: u64) -> Bench {
+        let mut bench = Bench::new(CardConfig {
+            seed,
+            read_latency: 20 + seed % 200,
+            out_of_order: true,
+            split: true,
+            stall_percent: (seed % 4 * 15) as u8,
+            ..CardConfig::default()
+        });
+        let (payload, read) = (bench.rng.between(7, 9) as u32, bench.rng.between(7, 12) as u32);
+        bench.start(payload, read);
+        bench
+    }
+
+    /// A quiet slot with the usual limits.
+    pub fn plain() -> Bench {
+        let mut bench = Bench::new(CardConfig { read_latency: 50, ..CardConfig::default() });
+        bench.start(8, 9);
+        bench
+    }
+
+    pub fn reg(&mut self, offset: u32) -> u32 {
+        self.card.mmio_read(BAR_CONTROL, u64::from(offset), 4) as u32
+    }
+
+    pub fn set(&mut self, offset: u32, value: u32) {
+        self.card.mmio_write(BAR_CONTROL, u64::from(offset), u64::from(value), 4);
+    }
+
+    pub fn counter(&mut self, index: u32) -> u64 {
+        self.card.mmio_read(BAR_CONTROL, u64::from(HOST_COUNTERS + 8 * index), 8)
+    }
+
+    pub fn cpu(&mut self, offset: u32) -> u32 {
+        self.card.debug_read(CPU_REGS + offset).expect("the register answers")
+    }
+
+    pub fn set_cpu(&mut self, offset: u32, value: u32) {
+        assert!(self.card.debug_write(CPU_REGS + offset, value), "register {offset:#x} is taken");
+    }
+
+    pub fn packet_ram(&mut self, at: u32, len: u32) -> Vec<u8> {
+        let first = at & !3;
+        let words = (first..at + len).step_by(4).map(|a| self.card.debug_read(CPU_PKT + a).unwrap());
+        let bytes: Vec<u8> = words.flat_map(u32::to_le_bytes).collect();
+        bytes[(at - first) as usize..][..len as usize].to_vec()
+    }
+
+    pub fn fill_packet_ram(&mut self, at: u32, data: &[u8]) {
+        assert!(at.is_multiple_of(4) && data.len().is_multiple_of(4));
+        for (i, word) in data.chunks_exact(4).enumerate() {
+            self.card.debug_write(CPU_PKT + at + 4 * i as u32, u32::from_le_bytes(word.try_into().unwrap()));
+        }
+    }
+
+    pub fn peek(&self, addr: u64, len: usize) -> Vec<u8> {
+        self.memory.lock().unwrap().bytes[(addr - BASE) as usize..][..len].to_vec()
+    }
+
+    pub fn poke(&self, addr: u64, data: &[u8]) {
+        self.memory.lock().unwrap().bytes[(addr - BASE) as usize..][..data.len()].copy_from_slice(data);
+    }
+
+    pub fn vectors(&self) -> u32 {
+        self.memory.lock().unwrap().vectors
+    }
+
+    /// Clocks until `done` gives something.
+    pub fn wait<T>(&mut self, what: &str, mut done: impl FnMut(&mut Bench) -> Option<T>) -> T {
+        let end = self.card.cycles() + PATIENCE;
+        while self.card.cycles() < end {
+            if let Some(t) = done(self) {
+                return t;
+            }
+            self.card.run(3);
+        }
+        panic!("waited in vain for {what}");
+    }
+
+    pub fn settle(&mut self) {
+        self.wait("the card to have nothing to do", |b| {
+            (!b.card.dma_in_flight() && b.reg(HOST_DMA_BUSY) == 0).then_some(())
+        });
+        self.card.run(300);
+    }
+
+    // ---- driver ----------------------------------------------------------------------
+
+    pub fn start(&mut self, log2_payload: u32, log2_read: u32) {
+        self.poke(CMD_RING, &vec![0; 64 * usize::from(RING)]);
+        self.poke(EVT_RING, &vec![0; 64 * usize::from(RING)]);
+        self.poke(FENCE, &[0; 8]);
+        (self.pi, self.ci) = (0, 0);
+        for (lo, addr) in [(HOST_CMD_BASE_LO, CMD_RING), (HOST_EVT_BASE_LO, EVT_RING), (HOST_FENCE_LO, FENCE)] {
+            self.card.mmio_write(BAR_CONTROL, u64::from(lo), addr, 8);
+        }
+        self.set(HOST_CMD_LOG2, RING_LOG2);
+        self.set(HOST_EVT_LOG2, RING_LOG2);
+        self.set(HOST_PCIE_LIMITS, log2_payload | log2_read << 4);
+        self.set(HOST_DMA_ENABLE, 1);
+    }
+
+    pub fn command(&mut self, words: &[u32]) {
+        self.put(words);
+        self.tell();
+    }
+
+    /// A command in the ring, of which the card has not been told.
+    pub fn put(&mut self, words: &[u32]) {
+        self.wait("room in the command ring", |b| (b.pi.wrapping_sub(b.reg(HOST_CMD_CI) as u16) < RING).then_some(()));
+        let mut entry = [0; 64];
+        for (place, word) in entry.chunks_exact_mut(4).zip(words) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        self.poke(CMD_RING + 64 * u64::from(self.pi % RING), &entry);
+        self.pi = self.pi.wrapping_add(1);
+    }
+
+    pub fn tell(&mut self) {
+        self.set(HOST_CMD_PI, u32::from(self.pi));
+    }
+
+    /// Writes into the card: the index of a command, then these of its words, with their numbers.
+    pub fn push(&mut self, index: u16, words: &[(usize, u64)]) {
+        self.card.post_write(BAR_CONTROL, HOST_CMD_PUSH.into(), index.into(), 8);
+        for &(word, value) in words {
+            self.card.post_write(BAR_CONTROL, u64::from(HOST_CMD_PUSH + CMD_PUSH_WORDS) + 8 * word as u64, value, 8);
+        }
+    }
+
+    /// Commands of firmware that have come, as soon as there are so many.
+    pub fn commands(&mut self, count: usize) -> Vec<[u32; 16]> {
+        let one = |b: &mut Bench| {
+            b.wait("a command", |b| (b.cpu(CPU_PENDING) >> PEND_CMD & 1 != 0).then_some(()));
+            let words = std::array::from_fn(|i| b.cpu(CPU_CMD_W0 + 4 * i as u32));
+            b.set_cpu(CPU_CMD_POP, 0);
+            words
+        };
+        (0..count).map(|_| one(self)).collect()
+    }
+
+    pub fn firmware_command(&mut self) -> [u32; 16] {
+        let mut words: [u32; 16] = std::array::from_fn(|_| self.rng.below(1 << 32) as u32);
+        words[0] = words[0] & !0xff | (CMD_FIRST_FW + self.rng.below(100) as u32);
+        words
+    }
+
+    /// Reads of the command ring so far.
+    pub fn ring_reads(&self) -> usize {
+        let ring = CMD_RING..CMD_RING + 64 * u64::from(RING);
+        self.memory.lock().unwrap().reads.iter().filter(|at| ring.contains(at)).count()
+    }
+
+    pub fn fence(&mut self) {
+        self.token += 0x1_0000_0001;
+        let token = self.token;
+        self.command(&[CMD_FENCE, 0, token as u32, (token >> 32) as u32]);
+        self.wait("the fence", |b| (b.peek(FENCE, 8) == token.to_le_bytes()).then_some(()));
+    }
+
+    pub fn take_events(&mut self) {
+        loop {
+            let raw = self.peek(EVT_RING + 64 * u64::from(self.ci % RING), 64);
+            let mut w = [0; 16];
+            for (word, bytes) in w.iter_mut().zip(raw.chunks_exact(4)) {
+                *word = u32::from_le_bytes(bytes.try_into().unwrap());
+            }
+            let phase = u32::from((self.ci / RING).is_multiple_of(2));
+            if w[0] >> 31 != phase {
+                break;
+            }
+            w[0] &= 0x7fff_ffff;
+            self.events.push_back(w);
+            self.ci = self.ci.wrapping_add(1);
+            self.set(HOST_EVT_CI, u32::from(self.ci));
+        }
+    }
+
+    pub fn event(&mut self) -> [u32; 16] {
+        self.wait("an event", |b| {
+            b.take_events();
+            b.events.pop_front()
+        })
+    }
+
+    pub fn no_event(&mut self) {
+        self.settle();
+        self.take_events();
+        assert_eq!(self.events.pop_front(), None);
+    }
+
+    pub fn install(&mut self, asid: u32, vpn: u64, bus: u64, write: bool) -> u32 {
+        let free: Vec<u32> =
+            (0..XLT_WAYS).map(|n| xlt_place(asid, vpn, n)).filter(|i| !self.table.contains_key(i)).collect();
+        let index = free[self.rng.below(free.len() as u64) as usize];
+        self.table.insert(index, Entry { asid, vpn, write, uses: 0 });
+        let mut words = [0; 16];
+        install_add(&mut words, (asid, vpn), index, bus, write);
+        self.command(&words);
+        index
+    }
+
+    pub fn find(&self, asid: u32, vpn: u64, write: bool) -> Option<u32> {
+        (0..XLT_WAYS)
+            .map(|n| xlt_place(asid, vpn, n))
+            .find(|i| self.table.get(i).is_some_and(|e| e.asid == asid && e.vpn == vpn && (e.write || !write)))
+    }
+
+    // ---- soft core -------------------------------------------------------------------
+
+    pub fn dma(&mut self, d: Dma) {
+        self.set_cpu(CPU_DMA_LOCAL, d.local);
+        self.set_cpu(CPU_DMA_LEN_TAG, d.len | d.tag << 16);
+        self.set_cpu(CPU_DMA_ADDR_LO, d.addr as u32);
+        self.set_cpu(CPU_DMA_ADDR_HI, (d.addr >> 32) as u32);
+        let asid = d.asid.unwrap_or(0);
+        let flags = u32::from(d.write) | u32::from(d.asid.is_some()) << 1 | u32::from(d.slot.is_some()) << 2;
+        self.set_cpu(CPU_DMA_GO, flags | d.slot.unwrap_or(0) << 8 | asid << 16);
+    }
+
+    /// Resets the card as a driver does, and sets it up anew.
+    pub fn reset(&mut self, log2_payload: u32, log2_read: u32) {
+        self.set(HOST_CTRL, 1);
+        assert_eq!(self.reg(HOST_STATUS), FW_RESET);
+        self.start(log2_payload, log2_read);
+    }
+
+    /// Status and tag of the next DMA command that has ended.
+    pub fn dma_done(&mut self) -> (u32, u32) {
+        let v = self.wait("a DMA command to end", |b| {
+            let v = b.cpu(CPU_DMA_DONE);
+            (v >> 31 != 0).then_some(v)
+        });
+        (v >> 16 & 0xff, v & 0xffff)
+    }
+
+    pub fn range(&mut self, op: u32, r: Range) {
+        self.set_cpu(CPU_XLT_VA_LO, r.va as u32);
+        self.set_cpu(CPU_XLT_VA_HI, (r.va >> 32) as u32);
+        self.set_cpu(CPU_XLT_LEN, r.len);
+        self.set_cpu(CPU_XLT_TAG, r.tag);
+        self.set_cpu(CPU_XLT_GO, op | u32::from(r.write) << 8 | r.asid << 16);
+    }
+
+    /// Kind, status and tag of the next answer of the translation unit.
+    pub fn answer(&mut self) -> (u32, u32, u32) {
+        let v = self.wait("an answer of the translation unit", |b| {
+            let v = b.cpu(CPU_XLT_RSP);
+            (v >> 31 != 0).then_some(v)
+        });
+        (v >> 24 & 0xf, v >> 16 & 0xff, v & 0xffff)
+    }
+
+    pub fn firmware_event(&mut self, words: &[u32; 16]) {
+        for (i, w) in words.iter().enumerate() {
+            self.set_cpu(CPU_EV_W0 + 4 * i as u32, *w);
+        }
+        self.set_cpu(CPU_EV_GO, 1);
+    }
+
+    pub fn completion(&mut self, cqn: u32, words: &[u32; 8]) {
+        for (i, w) in words.iter().enumerate() {
+            self.set_cpu(CPU_CQE_W0 + 4 * i as u32, *w);
+        }
+        self.set_cpu(CPU_CQE_GO, cqn);
+    }
+
+    pub fn ring(&mut self, page: u64, offset: u32, data: u64) {
+        self.card.mmio_write(BAR_DOORBELL, page * PAGE + u64::from(offset), data, 8);
+    }
+
+    pub fn ring_cq(&mut self, page: u64, cqn: u64, ci: u16, arm: bool) {
+        self.ring(page, DB_CQ, cqn | u64::from(ci) << 16 | u64::from(arm) << 63);
+    }
+}
+
+pub const ACQUIRE: u32 = 1;
+pub const RELEASE: u32 = 2;
+
+/// A DMA command; `asid` makes the address virtual, `slot` attaches it.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Dma {
+    pub write: bool,
+    pub local: u32,
+    pub len: u32,
+    pub tag: u32,
+    pub addr: u64,
+    pub asid: Option<u32>,
+    pub slot: Option<u32>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Range {
+    pub asid: u32,
+    pub va: u64,
+    pub len: u32,
+    pub write: bool,
+    pub tag: u32,
+}
+
+impl Range {
+    pub fn pages(&self) -> std::ops::RangeInclusive<u64> {
+        self.va / PAGE..=(self.va + u64::from(self.len) - 1) / PAGE
+    }
+}

@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A hostile wire against the real firmware on the Verilated card, on the fast path and without it: frames made by a
+//! grammar ([`grammar`]), beside a good connection whose bytes must arrive unchanged. Every frame that comes must be in
+//! exactly one counter. `BERTH_SEED` and `BERTH_CASES` (frames) choose; the image comes from `BERTH_FW_IMAGE`.
+
+mod attacked;
+mod grammar;
+mod pair;
+
+use attacked::*;
+use berth_abi::counters::*;
+use berth_abi::ring::*;
+use berth_abi::status::*;
+use berth_rtl::FAST;
+use berth_rtl::hostmodel::*;
+use grammar::*;
+use pair::*;
+use std::collections::BTreeMap;
+
+/// Frames of a run: `BERTH_CASES`, else `default`, or a quarter of it on a wider wire, where a clock takes longer.
+fn cases(default: u64) -> u64 {
+    let default = if berth_rtl::data_w() == 64 { default } else { default / 4 };
+    std::env::var("BERTH_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(default)
+}
+
+/// Where a received frame may be counted, but for what is good.
+const REFUSALS: [Counted; 23] = [
+    Counted::Rtl(C_RX_TRUNCATED),
+    Counted::Rtl(C_RX_OVERSIZED),
+    Counted::Rtl(C_RX_MAC_ERROR),
+    Counted::Rtl(C_RX_BAD_ICRC),
+    Counted::Rtl(C_RX_NOT_FOR_US),
+    Counted::Rtl(C_RX_CORE_FULL),
+    Counted::Rtl(C_FP_DUPLICATES),
+    Counted::Rtl(C_FP_DROPPED),
+    Counted::Rtl(C_FP_BAD_ACKS),
+    Counted::Rtl(C_FP_LIST_REPEATS),
+    Counted::Rtl(C_LISTS_REFUSED),
+    Counted::Firmware(F_NOT_FOR_US),
+    Counted::Firmware(F_BAD_HEADER),
+    Counted::Firmware(F_BAD_OPCODE),
+    Counted::Firmware(F_UNKNOWN_QP),
+    Counted::Firmware(F_CONTROL_BAD),
+    Counted::Firmware(F_FOREIGN),
+    Counted::Firmware(F_BAD_ACK),
+    Counted::Firmware(F_DUPLICATES),
+    Counted::Firmware(F_OUT_OF_SEQUENCE),
+    Counted::Firmware(F_NO_CREDIT),
+    Counted::Firmware(F_NO_BUFFER),
+    Counted::Firmware(F_LIST_REFUSED),
+];
+
+fn read(net: &mut Net, d: usize, counted: Counted) -> u64 {
+    match counted {
+        Counted::Rtl(i) => net.hosts[d].rtl_counter(i),
+        Counted::Firmware(i) => net.hosts[d].fw_counter(i),
+    }
+}
+
+fn refusals(net: &mut Net, d: usize) -> BTreeMap<Counted, u64> {
+    REFUSALS.iter().map(|&c| (c, read(net, d, c))).collect()
+}
+
+/// Runs a good stream while frames are put on the wire to host 1, one each `every` cycles, as `next` makes them.
+fn beside(net: &mut Net, seed: u64, every: u64, mut next: impl FnMut() -> Option<Vec<u8>>) {
+    let mut rng = Rng(seed ^ 0x600d);
+    let mut due = net.hosts[1].card.cycles();
+    let mut over = false;
+    while !over {
+        let bytes = rng.bytes(40_000);
+        let mut s = [Stream::new(net, (0, GOOD), (1, GOOD), bytes)];
+        s[0].recvs_left = Some(10);
+        net.run_until("the good stream", 60_000_000, |net| {
+            if !over && net.hosts[1].card.cycles() >= due {
+                due = net.hosts[1].card.cycles() + every;
+                match next() {
+                    Some(frame) => net.hosts[1].card.push_rx(frame),
+                    None => over = true,
+                }
+            }
+            pair::step(net, &mut s);
+            s[0].finished()
+        });
+        assert!(s[0].received == s[0].data, "bytes of the good connection differ");
+    }
+    net.settle(20_000);
+}
+
+/// The attacked connection carries data as before, nobody has died, nothing was touched.
+fn check_end(net: &mut Net, seed: u64) {
+    let mut s = Stream::new(net, (0, QP_A), (1, QP_B), Rng(seed + 1).bytes(20_000));
+    s.recvs_left = Some(5);
+    run(net, std::slice::from_mut(&mut s), 60_000_000);
+    for d in 0..2 {
+        alive(net, d);
+        assert_eq!(net.hosts[d].violations(), [], "invariant 4");
+    }
+}
+
+#[test]
+fn inv_6_a_frame_that_breaks_one_rule_is_in_the_counter_of_that_rule_and_changes_nothing() {
+    let seed = seed(21);
+    let (mut net, seen) = attacked(seed);
+    let mut rng = Rng(seed);
+    let (before, counts) = (account(&mut net, 1), refusals(&mut net, 1));
+    let mut expected = BTreeMap::new();
+    let mut names: BTreeMap<_, u32> = BTreeMap::new();
+    let mut left = cases(150);
+    beside(&mut net, seed, 1_500, || {
+        left = left.checked_sub(1)?;
+        let act = seen.act(&mut rng);
+        *expected.entry(act.counted).or_insert(0) += 1;
+        *names.entry(act.name).or_default() += 1;
+        Some(act.frame)
+    });
+    println!("{names:?}");
+    let after = refusals(&mut net, 1);
+    for counted in REFUSALS {
+        assert_eq!(
+            after[&counted] - counts[&counted],
+            expected.get(&counted).copied().unwrap_or(0),
+            "{}: of {names:?}",
+            counted.name()
+        );
+    }
+    check_account(&mut net, 1, &before);
+    check_end(&mut net, seed);
+    wind_up(&mut net, &[(0, QP_A), (1, QP_B), (0, GOOD), (1, GOOD)]);
+}
+
+#[test]
+fn inv_6_repeats_and_gaps_change_nothing() {
+    let seed = seed(22);
+    let (mut net, seen) = attacked(seed);
+    let mut rng = Rng(seed);
+    let before = account(&mut net, 1);
+    let watched = [C_LISTS_REFUSED, C_FP_LIST_REPEATS].map(Counted::Rtl);
+    let counts = watched.map(|c| read(&mut net, 1, c));
+    let events = net.hosts[1].fw_counter(F_FAST_EVENTS);
+    let mut expected = BTreeMap::new();
+    let mut left = cases(100);
+    beside(&mut net, seed, 1_000, || {
+        left = left.checked_sub(1)?;
+        let act = seen.repeat(&mut rng);
+        *expected.entry(act.counted).or_insert(0) += 1;
+        Some(act.frame)
+    });
+    if FAST {
+        for (counted, count) in watched.into_iter().zip(counts) {
+            let expected = expected.get(&counted).copied().unwrap_or(0);
+            assert_eq!(read(&mut net, 1, counted) - count, expected, "{}", counted.name());
+        }
+        assert_eq!(net.hosts[1].fw_counter(F_FAST_EVENTS), events, "firmware hears of none");
+    }
+    check_account(&mut net, 1, &before);
+    check_end(&mut net, seed);
+}
+
+#[test]
+fn inv_6_a_blind_attacker_changes_nothing_and_every_frame_is_accounted_for() {
+    let seed = seed(23);
+    let (mut net, seen) = attacked(seed);
+    let mut rng = Rng(seed);
+    let before = account(&mut net, 1);
+    let mut left = cases(200);
+    beside(&mut net, seed, 700, || {
+        left = left.checked_sub(1)?;
+        Some(blind(&seen.data, &mut rng))
+    });
+    check_account(&mut net, 1, &before);
+    check_end(&mut net, seed);
+}
+
+/// What ends a connection, and that only: one connection each, which rests with a credit of 8192 bytes out. The fast path and
+/// firmware's own give the same answer: of data an invalid request's NAK (IBTA 9.7.5.2.8), and `REASON_PROTOCOL`.
+#[test]
+fn inv_6_what_breaks_the_order_of_a_connection_ends_that_one_only() {
+    let seed = seed(25);
+    let (mut net, _) = attacked(seed);
+    // What is wrong, and firmware's counter for it; the fast path has one for all of them.
+    let data = [
+        ("MIDDLE without FIRST", F_BAD_OPCODE),
+        ("LAST without FIRST", F_BAD_OPCODE),
+        ("FIRST that is not one MTU", F_BAD_HEADER),
+        ("FIRST inside", F_BAD_OPCODE),
+        ("MIDDLE of another place", F_BAD_HEADER),
+        ("ONLY longer than one MTU", F_BAD_HEADER),
+        ("longer than the credit", F_NO_CREDIT),
+    ];
+    let lists = ["list with an empty credit", "lists without a proof between them"];
+    let lists = lists.iter().filter(|_| FAST).map(|name| (*name, None));
+    for (i, (name, counter)) in data.iter().map(|(name, counter)| (*name, Some(*counter))).chain(lists).enumerate() {
+        let q = 50 + i as u32;
+        for d in 0..2 {
+            net.hosts[d].create_qp(qp(q));
+        }
+        net.connect(0, q, 1, q, SERVICE + 10 + q);
+        let seen = seen(&mut net, (q, q), seed);
+        let mtu = data_lengths(&net.wires[0].sent, q).into_iter().max().expect("data");
+        let asid = net.hosts[1].asid_of(q);
+        let va = net.hosts[1].alloc(asid, 8192, 0, true);
+        net.hosts[1].post_recvs(q, &[(1, vec![(va, 8192)])]);
+        net.settle(20_000);
+        let credit = parts_of(&seen.data).wrapping_add(1);
+        let next = seen.next_psn();
+        let packet = |opcode: u8, psn: u32, index: u32, n: usize| {
+            let imm: &[u8] = if opcode & 1 == 1 && opcode != 1 { &[0; 4] } else { &[] };
+            forge(&seen.data, opcode, q, psn, &[imm, &placement(credit, index), &vec![7; n]].concat())
+        };
+        let frames = match i {
+            0 => vec![packet(0x01, next, 1, mtu)],
+            1 => vec![packet(0x03, next, 1, 100)],
+            2 => vec![packet(0x00, next, 0, mtu - 4)],
+            3 => vec![packet(0x00, next, 0, mtu), packet(0x00, next + 1, 0, mtu)],
+            4 => vec![packet(0x00, next, 0, mtu), packet(0x01, next + 1, 2, mtu)],
+            5 => vec![packet(0x05, next, 0, mtu + 4)],
+            6 => vec![
+                packet(0x00, next, 0, mtu),
+                packet(0x01, next + 1, 1, mtu),
+                packet(0x03, next + 2, 8192 / mtu as u32, 4),
+            ],
+            7 => vec![seen.list(0, 0, seen.next_credit(), &[100, 0])],
+            _ => [0, 8].map(|n| seen.list(0, 0, seen.next_credit() + n, &[1; 8])).to_vec(),
+        };
+        let counted = counter.map(|counter| if FAST { Counted::Rtl(C_FP_DROPPED) } else { Counted::Firmware(counter) });
+        let before = counted.map(|counted| read(&mut net, 1, counted));
+        let naks = |net: &Net| {
+            let nak = |f: &&Vec<u8>| roce(f).is_some_and(|b| (b.qpn, b.opcode, b.body[0]) == (q, 0x11, 0x61));
+            net.wires[1].sent.iter().filter(nak).count()
+        };
+        for frame in frames {
+            net.hosts[1].card.push_rx(frame);
+        }
+        let mut error = [0; 16];
+        net.run_until(name, 20_000_000, |n| n.hosts[1].take_event(EV_QP_ERROR).map(|w| error = w).is_some());
+        assert_eq!((error[1], error[2]), (q, REASON_PROTOCOL), "{name}");
+        net.settle(20_000);
+        assert_eq!(naks(&net), usize::from(counted.is_some()), "{name}: NAK");
+        if let (Some(counted), Some(before)) = (counted, before) {
+            assert_eq!(read(&mut net, 1, counted), before + 1, "{name}: {}", counted.name());
+        }
+        for host in &mut net.hosts {
+            assert!(host.poll_cq(CQN).iter().all(|c| c.qpn == q), "{name}");
+        }
+        let mut few = 0;
+        beside(&mut net, seed, 1, || {
+            few += 1;
+            (few < 2).then(|| seen.data.clone())
+        });
+        println!("{name}: REASON_PROTOCOL, the others go on");
+    }
+    check_end(&mut net, seed);
+}
+
+/// The credit of a data packet with a placement header.
+fn parts_of(frame: &[u8]) -> u8 {
+    let b = roce(frame).expect("RoCE");
+    let at = if b.opcode == 3 || b.opcode == 5 { 4 } else { 0 };
+    b.body[at + 3]
+}
+
+#[test]
+fn inv_6_a_wire_that_takes_nothing_for_long_holds_up_itself_only() {
+    let seed = seed(26);
+    let (mut net, _) = attacked(seed);
+    let mut s = [Stream::new(&mut net, (0, GOOD), (1, GOOD), Rng(seed).bytes(200_000))];
+    s[0].recvs_left = Some(49);
+    s[0].post(&mut net);
+    for _ in 0..5_000 {
+        net.step();
+    }
+    net.hosts[0].card.set_tx_ready(false);
+    for _ in 0..cases(100) * 3_000 {
+        net.step();
+    }
+    alive(&mut net, 0);
+    net.hosts[0].card.set_tx_ready(true);
+    run(&mut net, &mut s, 60_000_000);
+}
+
+/// Cycles that a good stream takes while host 1's wire carries one of `flood`'s frames behind each `every` bytes of it.
+fn flooded(net: &mut Net, seed: u64, share: f64, mut flood: impl FnMut(&mut Rng) -> Option<Vec<u8>>) -> (u64, u64) {
+    let mut rng = Rng(seed);
+    let bytes = 200_000;
+    let mut s = [Stream::new(net, (0, GOOD), (1, GOOD), Rng(seed).bytes(bytes))];
+    s[0].depth = 64;
+    s[0].recvs_left = Some(bytes.div_ceil(4096));
+    let start = net.hosts[1].card.cycles();
+    let (mut flooded, mut owed) = (0, 0.0);
+    let beat = berth_rtl::data_w() as f64 / 8.0;
+    let mut at = start;
+    net.run_until("the good stream", 100_000_000, |net| {
+        let now = net.hosts[1].card.cycles();
+        owed += (now - at) as f64 * beat * share;
+        at = now;
+        while owed > 0.0 && net.hosts[1].card.rx_pending() < 64 {
+            let Some(frame) = flood(&mut rng) else { break };
+            owed -= frame.len() as f64;
+            flooded += 1;
+            net.hosts[1].card.push_rx(frame);
+        }
+        owed = owed.min(2_000.0);
+        pair::step(net, &mut s);
+        s[0].finished()
+    });
+    assert!(s[0].received == s[0].data, "bytes of the good connection differ");
+    (net.hosts[1].card.cycles() - start, flooded)
+}
+
+#[test]
+fn fairness_a_flood_leaves_a_good_connection_its_share_of_the_wire() {
+    if !FAST {
+        return; // without the fast path everything is firmware's
+    }
+    let seed = seed(27);
+    let (mut net, seen) = attacked(seed);
+    let (alone, _) = flooded(&mut net, seed, 0.0, |_| None);
+    let acked = roce(&seen.ack).expect("RoCE").psn;
+    let q = seen.qpn;
+    type Flood<'a> = (&'static str, Box<dyn Fn(&mut Rng) -> Vec<u8> + 'a>);
+    let floods: Vec<Flood> = vec![
+        ("frames to all, for firmware (ARP)", Box::new(|_| [&[0xff; 6][..], &[4; 6], &[8, 6], &[0; 46]].concat())),
+        ("frames to others", Box::new(|_| [&[0x33; 6][..], &[4; 6], &[0x86, 0xdd], &[0; 46]].concat())),
+        ("QPs that there are not", Box::new(|rng| forge(&seen.data, 5, 100 + rng.below(900) as u32, 0, &[0; 20]))),
+        (
+            "damaged frames",
+            Box::new(|_| {
+                let mut f = forge(&seen.data, 5, q, 0, &[0; 20]);
+                f[55] ^= 1;
+                f
+            }),
+        ),
+        ("duplicates", Box::new(|_| forge(&seen.data, 5, q, seen.next_psn().wrapping_sub(1), &send(0, 0, &[1; 64])))),
+        (
+            "packets beyond the window",
+            Box::new(|_| forge(&seen.data, 5, q, seen.next_psn() + 1000, &send(0, 0, &[1; 64]))),
+        ),
+        (
+            "wrong ACKs",
+            Box::new(|rng| forge(&seen.data, 0x11, q, acked + 500 + rng.below(999) as u32, &[0x1f, 0, 0, 0])),
+        ),
+        (
+            "NAKs of packets that have been acknowledged",
+            Box::new(|_| forge(&seen.data, 0x11, q, acked, &[0x60, 0, 0, 0])),
+        ),
+        (
+            "SACKs of packets that have been acknowledged",
+            Box::new(|_| {
+                forge(&seen.data, 0xd1, q, acked.wrapping_sub(120), &[&[0x1f, 0, 0, 0][..], &[0x55; 16]].concat())
+            }),
+        ),
+        (
+            "lists with a gap before them",
+            Box::new(|rng| seen.list(0, 0, seen.next_credit() + 100 + rng.below(99) as u32, &[5; 61])),
+        ),
+    ];
+    println!("a good stream alone: {alone} cycles");
+    for share in if berth_rtl::data_w() == 64 { vec![0.1, 0.5] } else { vec![0.5] } {
+        for (name, flood) in &floods {
+            let (took, frames) = flooded(&mut net, seed, share, |rng| Some(flood(rng)));
+            let left = alone as f64 / took as f64;
+            println!(
+                "{:3.0} % of the wire offered, {name}: {frames} frames, the good stream has {:.0} % of its rate",
+                share * 100.0,
+                left * 100.0
+            );
+            assert!(left > (1.0 - share) * 0.85, "{name}: {left:.2} of the rate beside {share}");
+        }
+    }
+    for d in 0..2 {
+        alive(&mut net, d);
+    }
+}
