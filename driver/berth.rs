@@ -262,6 +262,7 @@ fn prepare(pdev: &pci::Device<Bound>) -> Result<(Instance, GateOwner, Arc<Card>)
             max_process_qps: *module_parameters::max_process_qps.value(),
             max_process_cqs: *module_parameters::max_process_cqs.value(),
             max_process_contexts: *module_parameters::max_process_contexts.value(),
+            loss_window_ms: i64::from(*module_parameters::loss_window_ms.value()),
             pcie_limits: mps | mrrs << 4,
             doorbells,
         },
@@ -338,6 +339,10 @@ module! {
         max_process_contexts: u32 {
             default: 16,
             description: "Contexts (open descriptors with a doorbell page) that one process may have",
+        },
+        loss_window_ms: u32 {
+            default: 60000,
+            description: "Milliseconds in which firmware may be lost eight times and is started again",
         },
     },
 }

@@ -66,10 +66,9 @@ const PRESS_COOKIE: u32 = u32::MAX;
 /// Wall-clock time after which a card whose clock stands still counts as lost. This is
 /// no measure of speed: a slow card counts cycles, only a dead one does not.
 const STANDSTILL_MS: i64 = 30_000;
-/// Losses of firmware within `LOSS_MS` after which the driver stops restarting it.
+/// Losses of firmware within `CardConfig::loss_window_ms` after which the driver stops
+/// restarting it.
 const MAX_LOSSES: u32 = 8;
-/// Length of that time in milliseconds.
-const LOSS_MS: i64 = 60_000;
 
 /// State of a card, as the driver sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -479,6 +478,8 @@ pub(crate) struct Card {
     pub(crate) max_process_cqs: u32,
     /// Contexts, and so doorbell pages, that one process may have.
     pub(crate) max_process_contexts: u32,
+    /// Milliseconds in which firmware may be lost `MAX_LOSSES` times and is started again.
+    pub(crate) loss_window_ms: i64,
     /// Budget that a process gets, in pages.
     pub(crate) context_pages: u64,
     pcie_limits: u32,
@@ -632,6 +633,7 @@ pub(crate) struct CardConfig {
     pub(crate) card_pages: u64,
     /// Process budget in pages.
     pub(crate) context_pages: u64,
+    loss_window_ms: i64,
     /// Caps per process.
     pub(crate) max_process_contexts: u32,
     /// Caps per process.
@@ -676,6 +678,7 @@ impl Card {
                 max_process_qps: config.max_process_qps,
                 max_process_cqs: config.max_process_cqs,
                 max_process_contexts: config.max_process_contexts,
+                loss_window_ms: config.loss_window_ms,
                 context_pages: config.context_pages,
                 pcie_limits: config.pcie_limits,
                 state: Atomic::new(State::Down as u32),
@@ -1592,7 +1595,7 @@ impl Card {
         // Firmware that fails again and again is not started for ever.
         let again = {
             let mut losses = self.losses.lock();
-            if losses.1.elapsed().as_millis() > LOSS_MS {
+            if losses.1.elapsed().as_millis() > self.loss_window_ms {
                 *losses = (0, Instant::now());
             }
             losses.0 += 1;

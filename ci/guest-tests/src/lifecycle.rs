@@ -20,7 +20,8 @@ tests! {
          qp_10_inherited_descriptor_is_refused;
     Pair: qp_17_killed_peer_is_noticed, tool_moves_a_file, inv_3_card_is_unbound_while_the_peer_sends;
     One: tool_tells_what_there_is, fw_refused_image_is_named, inv_5_doorbell_page_is_gone_after_unbind,
-         fw_panic_is_reported_and_reset_repairs, fw_hang_is_noticed_and_reset_repairs, reset_under_traffic,
+         fw_panic_is_reported_and_reset_repairs, fw_hang_is_noticed_and_reset_repairs,
+         fw_that_fails_again_and_again_is_given_up_until_a_reset, reset_under_traffic,
          function_level_reset_under_traffic,
          inv_3_memory_is_reaped_while_grants_are_out,
          inv_3_unbind_under_traffic, inv_3_module_goes_and_comes_back, inv_3_unplugged_card_is_let_go;
@@ -467,6 +468,45 @@ fn fw_hang_is_noticed_and_reset_repairs(env: &Env) -> Res {
     Ok(())
 }
 
+fn fw_that_fails_again_and_again_is_given_up_until_a_reset(env: &Env) -> Res {
+    const LOSSES: u64 = 8;
+    // However slow the guest is.
+    reload_with(env, c"loss_window_ms=3600000")?;
+    runner::prepare(&env.args)?;
+    let device = env.device()?;
+    let resets = || -> Res<u64> { Ok(device.counters()?.drv(c::D_RESETS)) };
+    let crash = || match device.crash(false) {
+        Ok(()) | Err(Error::Firmware { .. } | Error::DeviceLost) => Ok(()),
+        Err(e) => Err(e),
+    };
+    let restarted = |count: u64| {
+        wait_until("firmware is started again", env.hang, || {
+            Ok(resets()? == count && device.info()?.fw_status == status::FW_RUNNING)
+        })
+    };
+    let before = resets()?;
+    let mut log = kernel_log()?;
+    for n in 1..=LOSSES {
+        crash()?;
+        restarted(before + n)?;
+    }
+    crash()?;
+    wait_until("the driver gives up", env.hang, || {
+        Ok(kernel_said(&mut log)?.iter().any(|line| line.contains("given up until a reset is asked for")))
+    })?;
+    ensure!(env.context().and_then(|c| Ok(c.create_cq(1)?)).is_err(), "a card without firmware serves");
+    ensure_eq!((resets()?, device.info()?.fw_status), (before + LOSSES, status::FW_PANIC));
+    // That counts anew.
+    device.reset()?;
+    let before = resets()?;
+    crash()?;
+    restarted(before + 1)?;
+    after_reset(env, 852)?;
+    drop(device);
+    reload(env)?;
+    after_reset(env, 854)
+}
+
 /// Waits until a helper has ended, however.
 pub fn end_of(mut child: Child, env: &Env) -> Res {
     let result = wait_until("the program with traffic ends", env.hang, || Ok(child.try_wait()?.is_some()));
@@ -623,6 +663,11 @@ fn inv_3_module_goes_and_comes_back(env: &Env) -> Res {
 
 /// Removes the module, as soon as nobody uses it any more, and loads it again.
 pub fn reload(env: &Env) -> Res {
+    reload_with(env, c"")
+}
+
+/// The same, with parameters.
+fn reload_with(env: &Env, parameters: &std::ffi::CStr) -> Res {
     wait_until("the module is gone", env.hang, || {
         // SAFETY: a name that ends with NUL.
         let ret = unsafe { libc::syscall(libc::SYS_delete_module, c"berth".as_ptr(), libc::O_NONBLOCK) };
@@ -635,8 +680,8 @@ pub fn reload(env: &Env) -> Res {
         Ok(ret == 0)
     })?;
     let module = fs::File::open(&env.args.module)?;
-    // SAFETY: an empty string that ends with NUL.
-    let ret = unsafe { libc::syscall(libc::SYS_finit_module, module.as_raw_fd(), c"".as_ptr(), 0) };
+    // SAFETY: a string that ends with NUL.
+    let ret = unsafe { libc::syscall(libc::SYS_finit_module, module.as_raw_fd(), parameters.as_ptr(), 0) };
     ensure!(ret == 0, "finit_module: {}", std::io::Error::last_os_error());
     wait_for_device(env)
 }

@@ -19,7 +19,8 @@ tests! {
     One: inv_6_completion_queue_in_use_is_not_destroyed, inv_6_wild_consumer_index_is_its_owners_loss,
          decision_13_elements_changed_while_they_are_read_have_a_defined_end,
          vc_9_memory_protected_and_unmapped_at_random_under_traffic, pc_3_memlock_limit_lowered_under_grants,
-         inv_5_greedy_processes_leave_a_stream_its_share, inv_5_requests_that_nobody_answers_leave_places_to_others,
+         inv_5_greedy_processes_leave_a_stream_its_share, pc_3_a_process_with_the_whole_budget_leaves_a_stream_its_share,
+         inv_5_requests_that_nobody_answers_leave_places_to_others,
          inv_5_requests_that_are_taken_back_are_forgotten;
 }
 
@@ -340,15 +341,21 @@ fn pc_3_memlock_limit_lowered_under_grants(env: &Env) -> Res {
 /// Kinds of processes that want everything, how many shares the stream's is one of, and whether only `--long` looks at them.
 /// Beside the one that rings the card is never idle, and all the time in which the stream's slow host does its part counts: no
 /// share is asked for there, but that the stream goes on and the card is in service.
-const RIVALS: [(&str, Option<u64>, bool); 3] =
-    [("rival-posts", Some(2), false), ("rival-all-queue-pairs", Some(32), true), ("rival-rings", None, false)];
+const RIVALS: [(&str, Option<u64>, bool); 4] = [
+    ("rival-posts", Some(2), false),
+    ("rival-connects", Some(2), false),
+    ("rival-all-queue-pairs", Some(32), true),
+    ("rival-rings", None, false),
+];
 
 /// A process that wants everything, until it is killed.
 pub fn rival(name: &str, env: &Env) -> Res {
     match name {
         "rival-posts" => post_for_ever(env, 1),
         "rival-all-queue-pairs" => post_for_ever(env, 31),
+        "rival-connects" => connect_for_ever(env),
         "rival-rings" => ring_for_ever(env),
+        "rival-holds" => hold_the_budget(env),
         "rival-never-answers" => never_answer(env),
         other => fail(format!("no rival {other}")),
     }
@@ -523,38 +530,105 @@ fn busy(env: &Env) -> Res<u64> {
     number().ok_or_else(|| format!("no cycles in {text}").into())
 }
 
-fn inv_5_greedy_processes_leave_a_stream_its_share(env: &Env) -> Res {
+/// Makes connections and ends them, one after the other.
+fn connect_for_ever(env: &Env) -> Res {
+    let context = env.context()?;
+    let listener = context.listen(678)?;
+    let cq = context.create_cq(4)?;
+    for round in 0u64.. {
+        let from = context.create_qp(&cq, &cq, &depths(4, 4))?;
+        let to = context.create_qp(&cq, &cq, &depths(4, 4))?;
+        from.start_connect(env.own_ip, 678, b"")?;
+        listener.next(env.limit())?.accept(&to, b"")?;
+        to.wait_established(env.limit())?;
+        from.wait_established(env.limit())?;
+        from.disconnect()?;
+        to.wait_closed(env.limit())?;
+        if round == 0 {
+            crate::lifecycle::ready()?;
+        }
+    }
+    Ok(())
+}
+
+/// Receives of many connections to which nothing is ever sent: grants for all that may be pinned, and more that wait.
+fn hold_the_budget(env: &Env) -> Res {
+    const CONNECTIONS: usize = 8;
+    const RECEIVES: usize = 16;
     const SIZE: usize = 16384;
+    let context = env.context()?;
+    let target = Mem::new(CONNECTIONS * RECEIVES * SIZE)?;
+    let mut held = Vec::new();
+    for n in 0..CONNECTIONS {
+        let (from, mut to) = loop_pair(env, &context, &depths(4, 16), 679)?;
+        let sges: Vec<_> = (0..RECEIVES).map(|at| target.sge((n * RECEIVES + at) * SIZE, SIZE)).collect();
+        to.recv(0, &sges)?;
+        held.push((from, to));
+    }
+    let device = env.device()?;
+    let waits = device.counters()?.drv(c::D_BUDGET_WAITS);
+    wait_until("the budget is short", env.hang, || Ok(device.counters()?.drv(c::D_BUDGET_WAITS) > waits))?;
+    crate::lifecycle::ready()?;
+    loop {
+        std::thread::sleep(Duration::from_secs(1));
+    }
+}
+
+/// A loopback stream whose rate is taken.
+struct Probe {
+    source: Mem,
+    target: Mem,
+    from: Conn,
+    to: Conn,
+}
+
+impl Probe {
+    const SIZE: usize = 16384;
+
+    /// Sends up to `count` messages at a time.
+    fn new(env: &Env, context: &libberth::Context, count: usize, service: u16) -> Res<Self> {
+        let (from, to) = loop_pair(env, context, &depths(64, 64), service)?;
+        Ok(Self { source: Mem::pattern(count * Self::SIZE, 148)?, target: Mem::new(count * Self::SIZE)?, from, to })
+    }
+
+    /// Bytes per 1000 cycles in which the card has work, while `count` messages go.
+    fn rate(&mut self, env: &Env, count: usize) -> Res<u64> {
+        let sges: Vec<_> = (0..count).map(|n| self.target.sge(n * Self::SIZE, Self::SIZE)).collect();
+        let seen = self.to.qp.state()?.announced;
+        self.to.recv(0, &sges)?;
+        self.to.wait_state(env, "some of it is announced", |s| s.announced != seen)?;
+        let start = busy(env)?;
+        for n in 0..count {
+            self.from.send(n as u64, &[self.source.sge(n * Self::SIZE, Self::SIZE)])?;
+        }
+        for _ in 0..count {
+            self.to.received(env)?.ok()?;
+        }
+        let cycles = busy(env)? - start;
+        for _ in 0..count {
+            self.from.sent(env)?.ok()?;
+        }
+        check(&self.target.bytes()[..count * Self::SIZE], 148, 0)?;
+        Ok((count * Self::SIZE) as u64 * 1000 / cycles)
+    }
+}
+
+/// Resets of the card, and what leads to them: none of it may come of a process that wants everything.
+fn troubles(device: &libberth::Device) -> Res<[u64; 3]> {
+    let counters = device.counters()?;
+    Ok([c::D_RESETS, c::D_HEARTBEAT_LOST, c::D_FENCE_TIMEOUTS].map(|counter| counters.drv(counter)))
+}
+
+fn inv_5_greedy_processes_leave_a_stream_its_share(env: &Env) -> Res {
     const COUNT: usize = 32;
     let device = env.device()?;
     // Pages stay where they are, so that the card's rate is seen and not the host's.
     let _linger = crate::memory::Linger::set(env, 60_000)?;
-    let source = Mem::pattern(COUNT * SIZE, 148)?;
-    let target = Mem::new(COUNT * SIZE)?;
     let context = env.context()?;
-    let (mut from, mut to) = loop_pair(env, &context, &depths(64, 64), 667)?;
-    let mut rate = || -> Res<u64> {
-        let sges: Vec<_> = (0..COUNT).map(|n| target.sge(n * SIZE, SIZE)).collect();
-        let seen = to.qp.state()?.announced;
-        to.recv(0, &sges)?;
-        to.wait_state(env, "some of it is announced", |s| s.announced != seen)?;
-        let start = busy(env)?;
-        for n in 0..COUNT {
-            from.send(n as u64, &[source.sge(n * SIZE, SIZE)])?;
-        }
-        for _ in 0..COUNT {
-            to.received(env)?.ok()?;
-        }
-        let cycles = busy(env)? - start;
-        for _ in 0..COUNT {
-            from.sent(env)?.ok()?;
-        }
-        check(target.bytes(), 148, 0)?;
-        Ok((COUNT * SIZE) as u64 * 1000 / cycles)
-    };
-    rate()?;
-    let alone = rate()?;
-    let before = device.counters()?;
+    let mut probe = Probe::new(env, &context, COUNT, 667)?;
+    probe.rate(env, COUNT)?;
+    let alone = probe.rate(env, COUNT)?;
+    let before = troubles(&device)?;
     let mut worst = Vec::new();
     for (name, shares, long) in RIVALS {
         if long && !env.args.long {
@@ -562,7 +636,7 @@ fn inv_5_greedy_processes_leave_a_stream_its_share(env: &Env) -> Res {
         }
         let rung = device.counters()?.rtl(c::C_DOORBELLS);
         let mut child = crate::lifecycle::start_helper(env, name)?;
-        let beside = rate();
+        let beside = probe.rate(env, COUNT);
         let lives = child.try_wait()?.is_none();
         child.kill()?;
         child.wait()?;
@@ -580,9 +654,40 @@ fn inv_5_greedy_processes_leave_a_stream_its_share(env: &Env) -> Res {
         wait_until("nothing is left of it", env.hang, || Ok(device.counters()?.drv(c::D_CONTEXTS) == 1))?;
     }
     ensure!(worst.is_empty(), "too little is left beside {worst:?}");
-    let after = device.counters()?;
-    for counter in [c::D_RESETS, c::D_HEARTBEAT_LOST, c::D_FENCE_TIMEOUTS] {
-        ensure_eq!((counter, after.drv(counter)), (counter, before.drv(counter)));
-    }
+    ensure_eq!(troubles(&device)?, before);
+    Ok(())
+}
+
+fn pc_3_a_process_with_the_whole_budget_leaves_a_stream_its_share(env: &Env) -> Res {
+    /// Of the card. The rival wants four times as much; the stream has less than that under way.
+    const BUDGET: u64 = 512 << 10;
+    const COUNT: usize = 8;
+    /// One of nine connections that want memory.
+    const SHARES: u64 = 9;
+    let budget = crate::memory::Budget::set(env, BUDGET)?;
+    let device = env.device()?;
+    let context = env.context()?;
+    let mut probe = Probe::new(env, &context, COUNT, 680)?;
+    probe.rate(env, COUNT)?;
+    let alone = probe.rate(env, COUNT)?;
+    let before = troubles(&device)?;
+    let mut child = crate::lifecycle::start_helper(env, "rival-holds")?;
+    let held = device.counters()?.pinned();
+    let beside = (0..4).map(|_| probe.rate(env, COUNT)).collect::<Res<Vec<_>>>();
+    let lives = child.try_wait()?.is_none();
+    child.kill()?;
+    child.wait()?;
+    let beside = beside?;
+    ensure!(lives, "it has ended by itself");
+    let (slowest, peak) = (beside.iter().min().ok_or("no rate")?, device.counters()?.pinned_peak());
+    println!(
+        "figures: {held} bytes of {BUDGET} held by the rival; {beside:?} bytes per 1000 cycles beside it, {alone} alone: {} %",
+        slowest * 100 / alone
+    );
+    ensure!(peak <= BUDGET, "{peak} bytes were pinned");
+    ensure!(held * 4 > BUDGET * 3, "the rival holds {held} bytes only");
+    ensure!(slowest * SHARES > alone, "too little is left");
+    ensure_eq!(troubles(&device)?, before);
+    drop(budget);
     Ok(())
 }

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 use nix::fcntl::{Flock, FlockArg};
+use nix::sys::statvfs::statvfs;
 use sha2::{Digest, Sha256};
 
 /// Places that every step needs.
@@ -52,6 +53,15 @@ impl Context {
         fs::create_dir_all(&built).with_context(|| format!("creating {}", built.display()))?;
         fs::write(built.join(CHECKOUT), repo.as_os_str().as_encoded_bytes())?;
         Ok(Self { repo, cache, built })
+    }
+
+    /// Bytes that this user may still write on the cache's file system.
+    ///
+    /// # Errors
+    /// When the system cannot say.
+    pub fn free(&self) -> Result<u64> {
+        let system = statvfs(&self.cache).with_context(|| format!("asking how much is free in {}", self.cache.display()))?;
+        Ok(system.blocks_available() * system.fragment_size())
     }
 
     /// A folder in the cache, created when missing.

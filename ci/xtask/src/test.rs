@@ -2,15 +2,18 @@
 //! `cargo xtask test`: all checks and tests, part by part, and one line at the end that says how many passed.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write;
+use std::fmt::{self, Write};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike as _;
 
 use crate::bench;
+use crate::context::Context;
 use crate::coverage;
 use crate::demo;
 use crate::formats;
@@ -94,6 +97,38 @@ impl Counts {
         self.passed += other.passed;
         self.failed += other.failed;
         self.notes.extend(other.notes);
+    }
+}
+
+/// What a part costs.
+struct Spent {
+    began: Instant,
+    time: Duration,
+    /// Of the programs that were run, and have ended.
+    cpu: Duration,
+    /// Bytes free on the cache's file system: at first, then by how many fewer.
+    disk: i128,
+}
+
+impl Spent {
+    /// Before the part.
+    fn now(context: &Context) -> Result<Self> {
+        let usage = getrusage(UsageWho::RUSAGE_CHILDREN)?;
+        let cpu = [usage.user_time(), usage.system_time()].into_iter().map(|t| t.num_microseconds()).sum::<i64>();
+        let cpu = Duration::from_micros(u64::try_from(cpu)?);
+        Ok(Self { began: Instant::now(), time: Duration::ZERO, cpu, disk: context.free()?.into() })
+    }
+
+    /// After it.
+    fn since(self, context: &Context) -> Result<Self> {
+        let Self { cpu, disk, .. } = Self::now(context)?;
+        Ok(Self { time: self.began.elapsed(), cpu: cpu.saturating_sub(self.cpu), disk: self.disk - disk, ..self })
+    }
+}
+
+impl fmt::Display for Spent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:>9} {:>9} {:>6} MB", clock(self.time), clock(self.cpu), self.disk / 1_000_000)
     }
 }
 
@@ -237,7 +272,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     let mut rows = Vec::new();
     for part in &chosen {
         eprintln!("── {}: {}", part.name, part.about);
-        let start = Instant::now();
+        let start = Spent::now(&tester.builder.context)?;
         let counts = match (part.run)(&tester) {
             Ok(counts) => counts,
             Err(error) if progress::interrupted() => return Err(error),
@@ -246,13 +281,13 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         for note in &counts.notes {
             eprintln!("  {}", note.replace('\n', "\n  "));
         }
-        rows.push((*part, counts, start.elapsed()));
+        rows.push((*part, counts, start.since(&tester.builder.context)?));
     }
-    println!("\n{:<12} {:>8} {:>7} {:>9}", "part", "passed", "failed", "time");
+    println!("\n{:<12} {:>8} {:>7} {:>9} {:>9} {:>9}", "part", "passed", "failed", "time", "CPU time", "disk");
     let mut total = Counts::default();
-    for (part, counts, time) in &rows {
+    for (part, counts, spent) in &rows {
         let mark = if counts.failed == 0 { "" } else { "  ✗" };
-        println!("{:<12} {:>8} {:>7} {:>9}{mark}", part.name, counts.passed, counts.failed, clock(*time));
+        println!("{:<12} {:>8} {:>7} {spent}{mark}", part.name, counts.passed, counts.failed);
         total.add(counts.clone());
     }
     if total.failed > 0 {
@@ -281,15 +316,15 @@ pub fn lint() -> Result<bool> {
 }
 
 /// Puts what ran into the table of long tests; rows of parts that did not run stay.
-fn record_long(repo: &Path, rows: &[(&Part, Counts, Duration)]) -> Result<()> {
+fn record_long(repo: &Path, rows: &[(&Part, Counts, Spent)]) -> Result<()> {
     let path = repo.join(LONG_RESULT);
     let before = fs::read_to_string(&path).unwrap_or_default();
     let commit = Command::new("git").current_dir(repo).args(["describe", "--always", "--dirty"]).output();
     let commit = commit.map(|o| String::from_utf8_lossy(&o.stdout).trim().to_owned()).unwrap_or_default();
     let row = |part: &Part| {
-        if let Some((_, counts, time)) = rows.iter().find(|(ran, ..)| ran.name == part.name) {
+        if let Some((_, counts, spent)) = rows.iter().find(|(ran, ..)| ran.name == part.name) {
             let (passed, failed) = (counts.passed, counts.failed);
-            let (name, about, time) = (part.name, part.about, clock(*time));
+            let (name, about, time) = (part.name, part.about, clock(spent.time));
             return Some(format!("| {name} | {about} | {passed} | {failed} | {time} | {commit} |"));
         }
         let start = format!("| {} |", part.name);
