@@ -479,7 +479,7 @@ pub(crate) struct Card {
     /// Contexts, and so doorbell pages, that one process may have.
     pub(crate) max_process_contexts: u32,
     /// Milliseconds in which firmware may be lost `MAX_LOSSES` times and is started again.
-    pub(crate) loss_window_ms: i64,
+    loss_window_ms: i64,
     /// Budget that a process gets, in pages.
     pub(crate) context_pages: u64,
     pcie_limits: u32,
@@ -633,7 +633,8 @@ pub(crate) struct CardConfig {
     pub(crate) card_pages: u64,
     /// Process budget in pages.
     pub(crate) context_pages: u64,
-    loss_window_ms: i64,
+    /// Milliseconds in which firmware may be lost `MAX_LOSSES` times.
+    pub(crate) loss_window_ms: i64,
     /// Caps per process.
     pub(crate) max_process_contexts: u32,
     /// Caps per process.

@@ -60,8 +60,26 @@ impl Context {
     /// # Errors
     /// When the system cannot say.
     pub fn free(&self) -> Result<u64> {
-        let system = statvfs(&self.cache).with_context(|| format!("asking how much is free in {}", self.cache.display()))?;
+        let system =
+            statvfs(&self.cache).with_context(|| format!("asking how much is free in {}", self.cache.display()))?;
         Ok(system.blocks_available() * system.fragment_size())
+    }
+
+    /// Says beforehand that what comes will not fit, instead of in the middle of it.
+    ///
+    /// # Errors
+    /// When fewer than so many bytes are free.
+    pub fn need_room(&self, bytes: u64, what: &str) -> Result<()> {
+        let free = self.free()?;
+        if free < bytes {
+            bail!(
+                "{what} takes up to {} GB in {}, where {:.1} GB are free; BERTH_CACHE names another folder",
+                bytes.div_ceil(1_000_000_000),
+                self.cache.display(),
+                free as f64 / 1e9
+            );
+        }
+        Ok(())
     }
 
     /// A folder in the cache, created when missing.

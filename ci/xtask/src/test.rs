@@ -9,11 +9,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use nix::sys::resource::{UsageWho, getrusage};
-use nix::sys::time::TimeValLike as _;
 
 use crate::bench;
-use crate::context::Context;
 use crate::coverage;
 use crate::demo;
 use crate::formats;
@@ -102,33 +99,14 @@ impl Counts {
 
 /// What a part costs.
 struct Spent {
-    began: Instant,
     time: Duration,
-    /// Of the programs that were run, and have ended.
-    cpu: Duration,
-    /// Bytes free on the cache's file system: at first, then by how many fewer.
+    /// Bytes that are free no more on the cache's file system.
     disk: i128,
-}
-
-impl Spent {
-    /// Before the part.
-    fn now(context: &Context) -> Result<Self> {
-        let usage = getrusage(UsageWho::RUSAGE_CHILDREN)?;
-        let cpu = [usage.user_time(), usage.system_time()].into_iter().map(|t| t.num_microseconds()).sum::<i64>();
-        let cpu = Duration::from_micros(u64::try_from(cpu)?);
-        Ok(Self { began: Instant::now(), time: Duration::ZERO, cpu, disk: context.free()?.into() })
-    }
-
-    /// After it.
-    fn since(self, context: &Context) -> Result<Self> {
-        let Self { cpu, disk, .. } = Self::now(context)?;
-        Ok(Self { time: self.began.elapsed(), cpu: cpu.saturating_sub(self.cpu), disk: self.disk - disk, ..self })
-    }
 }
 
 impl fmt::Display for Spent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:>9} {:>9} {:>6} MB", clock(self.time), clock(self.cpu), self.disk / 1_000_000)
+        write!(f, "{:>9} {:>6} MB", clock(self.time), self.disk / 1_000_000)
     }
 }
 
@@ -272,7 +250,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     let mut rows = Vec::new();
     for part in &chosen {
         eprintln!("── {}: {}", part.name, part.about);
-        let start = Spent::now(&tester.builder.context)?;
+        let (start, free) = (Instant::now(), tester.builder.context.free()?);
         let counts = match (part.run)(&tester) {
             Ok(counts) => counts,
             Err(error) if progress::interrupted() => return Err(error),
@@ -281,9 +259,10 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         for note in &counts.notes {
             eprintln!("  {}", note.replace('\n', "\n  "));
         }
-        rows.push((*part, counts, start.since(&tester.builder.context)?));
+        let disk = i128::from(free) - i128::from(tester.builder.context.free()?);
+        rows.push((*part, counts, Spent { time: start.elapsed(), disk }));
     }
-    println!("\n{:<12} {:>8} {:>7} {:>9} {:>9} {:>9}", "part", "passed", "failed", "time", "CPU time", "disk");
+    println!("\n{:<12} {:>8} {:>7} {:>9} {:>9}", "part", "passed", "failed", "time", "disk");
     let mut total = Counts::default();
     for (part, counts, spent) in &rows {
         let mark = if counts.failed == 0 { "" } else { "  ✗" };
