@@ -17,7 +17,7 @@ use crate::steps::{Builder, Parts};
 use crate::{bench, coverage, demo, fuzz, generated, test};
 
 /// Builds, runs and tests Berth. Everything it needs besides Rust goes into a cache folder outside of the checkout:
-/// $BERTH_CACHE, else $XDG_CACHE_HOME/berth, else ~/.cache/berth (about 10 GB).
+/// $BERTH_CACHE, else $XDG_CACHE_HOME/berth, else ~/.cache/berth (up to 15 GB).
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 struct Cli {

@@ -128,6 +128,7 @@ impl Sysroot {
             // Another one may have made it while this one waited.
             if !root.exists() {
                 host_tool("mmdebstrap")?;
+                context.need_room(15_000_000_000, "all that is built from here on")?;
                 build(context, &packages, &root)?;
             }
         }

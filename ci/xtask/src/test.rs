@@ -247,6 +247,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         PARTS.iter().filter(|p| arguments.only.iter().any(|o| o == p.name)).collect()
     };
     let tester = Tester { builder: Builder::new()?, arguments: arguments.clone() };
+    tester.builder.context.need_room(3_000_000_000, "what the tests build")?;
     let mut rows = Vec::new();
     for part in &chosen {
         eprintln!("── {}: {}", part.name, part.about);
