@@ -33,7 +33,7 @@ for part in "$@"; do
     echo "route: $part: $(cells LUT4) LUT4, $(cells TRELLIS_FF) flip-flops, $(cells DP16KD) block RAMs of 18 kbit"
     added=$(python3 synth/scan.py "$top" "$folder/$top.json" "$folder/scan.json")
     echo "route: $part: LFE5UM5G-85F, speed grade 8, seed 1"
-    nextpnr-ecp5 --um5g-85k --package CABGA756 --speed 8 --freq 125 --seed 1 --timing-allow-fail --quiet \
+    nextpnr-ecp5 --um5g-85k --package CABGA756 --speed 8 --freq 125 --seed 1 --timing-allow-fail --quiet --router router2 \
         --lpf-allow-unconstrained --json "$folder/scan.json" --report "$folder/report.json" --log "$folder/nextpnr.log"
     python3 - "$folder/report.json" "$top" "$added" <<'END'
 import json
