@@ -2,7 +2,7 @@
 //! Verilates single modules of hw-rtl/rtl at each width, and writes the C++ that makes their ports reachable by name.
 //!
 //! A module is built when its file exists. `BERTH_UNITS` (names, with commas) builds only some, for work on one of them;
-//! `BERTH_UNIT_WIDTHS` likewise.
+//! `BERTH_UNIT_WIDTHS` likewise. `BERTH_UNIT_VERILATOR` (with spaces) are further arguments of Verilator.
 
 use std::env;
 use std::fmt::Write as _;
@@ -43,7 +43,7 @@ struct Unit {
 fn build() -> Result<(), String> {
     let manifest = PathBuf::from(variable("CARGO_MANIFEST_DIR")?);
     let out = PathBuf::from(variable("OUT_DIR")?);
-    for name in ["BERTH_UNITS", "BERTH_UNIT_WIDTHS", "CXX"] {
+    for name in ["BERTH_UNITS", "BERTH_UNIT_WIDTHS", "BERTH_UNIT_VERILATOR", "CXX"] {
         println!("cargo::rerun-if-env-changed={name}");
     }
     for path in ["build.rs", "../side_by_side.rs", "../rtl"] {
@@ -147,6 +147,7 @@ impl Unit {
         if env::var_os("CARGO_FEATURE_ASSERT").is_some() {
             verilator.arg("--assert");
         }
+        verilator.args(env::var("BERTH_UNIT_VERILATOR").unwrap_or_default().split_whitespace());
         verilator.arg(rtl.join("berth_regs_pkg.sv")).arg(source);
         // cargo's jobserver is not meant for this make
         verilator.env_remove("MAKEFLAGS").env_remove("CARGO_MAKEFLAGS").env_remove("MFLAGS");

@@ -2,7 +2,7 @@
 //! Builds the tests of `firmware/protocol` with all mutants of its sources in them.
 
 use crate::mutate::{Mutant, mutate};
-use crate::suite::{LOOPS, Program, Suite, copy, write};
+use crate::suite::{LOOPS, Program, Runs, Suite, copy, write};
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -57,11 +57,11 @@ fn suspect(copy: &Path, error: &Value) -> Option<u32> {
     before.or_else(|| text.get(end..)?.find(ASKS).and_then(|at| number(end + at + ASKS.len())))
 }
 
-/// Copies, mutates and builds; gives the mutants and the tests, of all programs if none is named.
+/// Copies, mutates and builds; gives the mutants and the tests, of all programs if none is named, and only those `by` names.
 ///
 /// # Errors
 /// If it does not compile whatever is left out, or its tests fail with nothing broken.
-pub fn build(repo: &Path, folder: &Path, programs: &[String]) -> Result<(Vec<Mutant>, Suite)> {
+pub fn build(repo: &Path, folder: &Path, programs: &[String], by: &[String]) -> Result<(Vec<Mutant>, Suite)> {
     let files: Vec<&str> = GROUPS.iter().flat_map(|(_, files)| files.iter().copied()).collect();
     let tree = folder.join("tree");
     copy(repo, &tree, |name| {
@@ -105,7 +105,15 @@ pub fn build(repo: &Path, folder: &Path, programs: &[String]) -> Result<(Vec<Mut
                 Some(Program { path, name })
             };
             let programs: Vec<_> = messages.iter().filter_map(program).collect();
-            let suite = Suite::new(&tree.join(CRATE), &programs, &ABOUT_SOURCES, &folder.join("tests"))?;
+            let runs = Runs {
+                folder: &tree.join(CRATE),
+                skip: &ABOUT_SOURCES,
+                by,
+                environment: &[],
+                patience: (16, 1 << 20),
+                per_ask: None,
+            };
+            let suite = Suite::new(&programs, runs, &folder.join("tests"))?;
             return Ok((mutants, suite));
         }
         let before = without.len();

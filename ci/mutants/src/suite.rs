@@ -10,8 +10,6 @@ use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// How often a mutant may come to a place of any mutant, in times of how often the test does with nothing broken, and more.
-const PATIENCE: (u64, u64) = (16, 1 << 20);
 /// What a process ends with that came to more of them: it is in a loop.
 pub const LOOPS: i32 = 86;
 /// For loops that come to none: times of what the test takes, and more.
@@ -30,6 +28,8 @@ struct Test {
     asks: u64,
     /// The mutants that it comes to.
     reached: BTreeSet<u32>,
+    /// Variables of its environment.
+    environment: Vec<(String, String)>,
 }
 
 /// A test program.
@@ -54,23 +54,42 @@ pub enum Fate {
     Unreached,
 }
 
+/// How test programs run.
+#[derive(Clone, Copy, Debug)]
+pub struct Runs<'a> {
+    /// The folder in which they do.
+    pub folder: &'a Path,
+    /// Tests that do not: the beginnings of "program test".
+    pub skip: &'a [&'a str],
+    /// If any are given: only tests whose "program name" contains one of them.
+    pub by: &'a [String],
+    /// Variables of the environment.
+    pub environment: &'a [(&'a str, &'a str)],
+    /// How often a mutant may ask, in times of how often the test asks at most with nothing broken, and more.
+    pub patience: (u64, u64),
+    /// How long a test is taken to run for each time that it may ask, if that tells it better than a clock.
+    pub per_ask: Option<Duration>,
+}
+
 /// All tests.
 #[derive(Debug)]
 pub struct Suite {
     /// Where the tests run.
     folder: PathBuf,
+    patience: (u64, u64),
     tests: Vec<Test>,
     /// How many mutants of a function each test has killed: who found the last one is asked first.
     kills: Mutex<BTreeMap<(String, usize), u32>>,
 }
 
 impl Suite {
-    /// Runs each test of the programs alone in `folder` with nothing broken, but those that `skip` names: the beginnings
-    /// of "program test". What is found is kept in the file `memory` as long as the program stays what it is.
+    /// Runs each test of the programs alone with nothing broken. What is found is kept in the file `memory` as long as the
+    /// program stays what it is.
     ///
     /// # Errors
     /// If a test fails, or files cannot be written.
-    pub fn new(folder: &Path, programs: &[Program], skip: &[&str], memory: &Path) -> Result<Self> {
+    pub fn new(programs: &[Program], runs: Runs<'_>, memory: &Path) -> Result<Self> {
+        let folder = runs.folder;
         let known = fs::read_to_string(memory).unwrap_or_default();
         let mut tests = Vec::new();
         let mut text = String::new();
@@ -85,25 +104,34 @@ impl Suite {
                     time: Duration::MAX,
                     asks: 0,
                     reached: BTreeSet::new(),
+                    environment: runs.environment.iter().map(|(n, v)| ((*n).into(), (*v).into())).collect(),
                 };
-                if skip.iter().any(|s| test.full().starts_with(s)) {
+                if runs.skip.iter().any(|s| test.full().starts_with(s)) {
                     continue;
                 }
                 let key = format!("{} {made}|", test.full());
-                let line = match known.lines().find_map(|l| l.strip_prefix(&key)) {
+                let line = known.lines().find_map(|l| l.strip_prefix(&key));
+                if !runs.by.is_empty() && !runs.by.iter().any(|name| test.full().contains(name)) {
+                    text += &line.map_or(String::new(), |line| format!("{key}{line}\n"));
+                    continue;
+                }
+                let line = match line {
                     Some(line) => line.to_owned(),
                     None => test.measure(folder, &memory.with_extension("reached"))?,
                 };
                 let mut parts = line.split_whitespace().map(str::parse::<u64>);
                 test.time = Duration::from_micros(parts.next().context("a line has parts")??);
                 test.asks = parts.next().context("a line has two parts")??;
+                if let Some(one) = runs.per_ask {
+                    test.time = Duration::from_secs_f64(one.as_secs_f64() * test.asks as f64);
+                }
                 test.reached = parts.map(|n| Ok(u32::try_from(n?)?)).collect::<Result<_>>()?;
                 text += &format!("{key}{line}\n");
                 tests.push(test);
             }
         }
         fs::write(memory, text)?;
-        Ok(Self { folder: folder.into(), tests, kills: Mutex::default() })
+        Ok(Self { folder: folder.into(), patience: runs.patience, tests, kills: Mutex::default() })
     }
 
     /// How many tests, and how long they take one after the other with nothing broken.
@@ -111,9 +139,9 @@ impl Suite {
         (self.tests.len(), self.tests.iter().map(|t| t.time).sum())
     }
 
-    /// Leaves out the tests that take longer with nothing broken, and those whose "program name" does not contain `by`.
-    pub fn keep(&mut self, most: Duration, by: &str) {
-        self.tests.retain(|t| t.time <= most && t.full().contains(by));
+    /// Leaves out the tests that take longer with nothing broken.
+    pub fn keep(&mut self, most: Duration) {
+        self.tests.retain(|t| t.time <= most);
     }
 
     /// Runs the tests with one mutant, until one fails: those first that are quick, and that have noticed others near it.
@@ -130,7 +158,7 @@ impl Suite {
         order.sort();
         for &(_, i) in &order {
             let test = &self.tests[i];
-            let patience = test.asks * PATIENCE.0 + PATIENCE.1;
+            let patience = test.asks * self.patience.0 + self.patience.1;
             let mut command = test.command(&self.folder, mutant.id);
             let mut child = command.env("BERTH_PATIENCE", patience.to_string()).spawn()?;
             let end = Instant::now() + test.time * GUARD.0 + GUARD.1;
@@ -186,7 +214,7 @@ impl Test {
     fn command(&self, folder: &Path, mutant: u32) -> Command {
         let mut command = Command::new(&self.program);
         command.current_dir(folder).args(["--quiet", "--test-threads=1", "--exact", &self.name]);
-        command.env("BERTH_MUTANT", mutant.to_string());
+        command.envs(self.environment.iter().map(|(n, v)| (n, v))).env("BERTH_MUTANT", mutant.to_string());
         // What fails need not be made smaller.
         command.env("PROPTEST_MAX_SHRINK_ITERS", "0").env("RUST_BACKTRACE", "0");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -194,16 +222,26 @@ impl Test {
     }
 }
 
-/// Copies what git knows, as it is in the working tree, without what is `but`; gives the copy's folder.
-/// Files that are the same stay untouched, so that little is built again.
+/// Copies a checkout, as it is in the working tree, without what is `but` and what is built or git's own. It asks no git:
+/// a worktree's is elsewhere. Files that are the same stay untouched, so that little is built again.
 ///
 /// # Errors
 /// If files cannot be read or written.
 pub fn copy(repo: &Path, to: &Path, but: impl Fn(&str) -> bool) -> Result<()> {
-    let files = Command::new("git").current_dir(repo).args(["ls-files", "-z"]).output().context("git ls-files")?;
-    for name in String::from_utf8_lossy(&files.stdout).split('\0').filter(|n| !n.is_empty() && !but(n)) {
-        let Ok(bytes) = fs::read(repo.join(name)) else { continue };
-        write(&to.join(name), &bytes)?;
+    let mut folders = vec![PathBuf::new()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(repo.join(&folder))? {
+            let entry = entry?;
+            let path = folder.join(entry.file_name());
+            let name = path.to_str().with_context(|| format!("{}: not in UTF-8", path.display()))?;
+            match entry.file_type()? {
+                t if t.is_dir() && name != ".git" && !path.ends_with("target") => folders.push(path),
+                t if t.is_file() && name != ".git" && !but(name) => {
+                    write(&to.join(&path), &fs::read(repo.join(&path))?)?
+                }
+                _ => (),
+            }
+        }
     }
     Ok(())
 }

@@ -48,7 +48,8 @@ enum Task {
     },
     /// Fuzz the protocol: coverage-guided random input for its parsers and for connected ends.
     Fuzz(fuzz::Arguments),
-    /// Break the protocol in many small ways, one at a time, and count what the tests notice (options: `mutants --help`).
+    /// Break the protocol, or the RTL (`--rtl`), in many small ways, one at a time, and count what the tests notice
+    /// (options: `mutants --help`).
     #[command(disable_help_flag = true)]
     Mutants {
         /// Options.

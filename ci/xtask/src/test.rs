@@ -207,6 +207,12 @@ const PARTS: &[Part] = &[
         long: true,
         run: Tester::mutants,
     },
+    Part {
+        name: "rtl-mutants",
+        about: "the benches of the RTL's modules notice what is broken in them, in a sample",
+        long: true,
+        run: Tester::rtl_mutants,
+    },
     Part { name: "driver-tree", about: "the driver inside a kernel tree", long: true, run: Tester::driver_tree },
     Part { name: "demo-trace", about: "demo --trace writes waveforms (FST)", long: true, run: Tester::demo_trace },
     Part {
@@ -475,10 +481,17 @@ impl Tester {
         Ok(counts)
     }
 
-    /// Each mutant that is noticed counts as a test; some may survive, as many as the bar lets.
     fn mutants(&self) -> Result<Counts> {
-        let title = "mutants of the protocol";
-        let mut arguments = vec!["--quick".to_owned(), "0.5".to_owned()];
+        self.mutants_of("mutants of the protocol", &["--quick", "0.5"])
+    }
+
+    fn rtl_mutants(&self) -> Result<Counts> {
+        self.mutants_of("mutants of the RTL", &["--rtl", "--sample", "60"])
+    }
+
+    /// Each mutant that is noticed counts as a test; some may survive, as many as the bar lets.
+    fn mutants_of(&self, title: &str, arguments: &[&str]) -> Result<Counts> {
+        let mut arguments: Vec<_> = arguments.iter().map(|&a| a.to_owned()).collect();
         if let Some(filter) = &self.arguments.filter {
             arguments.extend(["--only".to_owned(), filter.clone()]);
         }
@@ -923,7 +936,7 @@ impl Tester {
     }
 }
 
-/// The command that tries mutants of the protocol, in a copy of the checkout.
+/// The command that tries mutants of the protocol or the RTL, in a copy of the checkout.
 ///
 /// # Errors
 /// When a folder in the cache cannot be made.

@@ -73,6 +73,20 @@ fn one_qp_stream_aligned_and_warm() {
     }
 }
 
+/// The model says when a gap has a NAK, and when it has one more.
+#[test]
+fn without_selective_repeat_a_gap_has_one_nak_until_the_sender_has_gone_back() {
+    for width in widths() {
+        let world = World { width, selective: false, loss: 8, twice: 8, late: 20, timeout: 4000, ..World::default() };
+        let mut rig = Rig::new(world, 21);
+        stream(&mut rig, 40, 16, 4, 4096, 4096);
+        assert!(
+            rig.verdicts[4] > 5
+                && rig.replies.iter().any(|r| matches!(r.body, ResponseBody::Ack { syndrome: Syndrome::Nak(_), .. }))
+        );
+    }
+}
+
 #[test]
 fn inv_6_answers_to_page_requests_that_nobody_made_are_counted_and_change_nothing() {
     for width in widths() {
@@ -165,25 +179,28 @@ fn packet(psn: u32, len: u32, credit: u8, index: u32, position: Position) -> Req
 #[test]
 fn inv_1_what_has_no_credit_or_does_not_fit_breaks_the_connection() {
     for width in widths() {
-        // No credit; longer than the credit; a piece that begins in its middle.
-        for (len, credit, index, position, fault) in [
-            (64, 1, 0, Position::Only, 4),
-            (65, 0, 0, Position::Only, 5),
-            (64, 0, 1, Position::Last, 5),
-            (64, 0, 1, Position::Only, 6),
+        // No credit; longer than the credit; a piece that begins in its middle; not the next credit.
+        for (credits, len, credit, index, position, fault) in [
+            (1, 64, 1, 0, Position::Only, 4),
+            (1, 65, 0, 0, Position::Only, 5),
+            (1, 64, 0, 1, Position::Last, 5),
+            (1, 64, 0, 1, Position::Only, 6),
+            (2, 64, 1, 0, Position::Only, 6),
         ] {
             // The far end has sent nothing and must not hear of it.
             let mut rig = Rig::new(World { width, loss: 100, ..World::default() }, 5);
-            rig.post(0, &[(buffer(16, 0, 1), 64)]);
+            for n in 0..credits {
+                rig.post(0, &[(buffer(16, n, 1), 64)]);
+            }
             rig.ring(0);
-            rig.until(5000, "a credit", |rig| rig.usable(0) == 1);
+            rig.until(5000, "credits", |rig| rig.usable(0) == credits as u32);
             let psn = rig.qps[0].model.arrival().expected().get();
             let frame = rig.frame(0, &packet(psn, len, credit, index, position), &vec![1; len as usize]);
             rig.inject(frame, 1);
             rig.until(500, "the event", |rig| rig.qps[0].broken == Some(fault));
             rig.until(500, "the NAK", |rig| !rig.replies.is_empty());
             assert!(matches!(rig.replies[0].body, ResponseBody::Ack { syndrome: Syndrome::Nak(_), sack: None }));
-            assert_eq!(rig.cqe_count, 0);
+            assert_eq!((rig.cqe_count, rig.replies[0].psn), (0, psn));
         }
     }
 }
@@ -222,6 +239,183 @@ fn acks_and_lists_go_to_the_transmit_half_and_strangers_to_the_core() {
             let n = first / 100;
             assert_eq!(*q, 16 + n % 2);
             assert!(sizes.iter().zip(0..).all(|(size, k)| *size == 0x0102_0304 * k + n));
+        }
+    }
+}
+
+/// The IPv4 header's checksum is right again.
+fn with_checksum(mut frame: Vec<u8>) -> Vec<u8> {
+    frame[24..26].fill(0);
+    let sum: u32 = frame[14..34].chunks(2).map(|b| u32::from(b[0]) << 8 | u32::from(b[1])).sum();
+    let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
+    frame[24..26].copy_from_slice(&sum.to_be_bytes());
+    frame
+}
+
+/// Addresses, lengths, version, partition, QP; for a list also the Q_Key, who sent it, and its record up to the first
+/// credit's number.
+#[test]
+fn a_frame_with_any_bit_wrong_that_says_whose_it_is_goes_to_the_core() {
+    const WHOSE: [std::ops::Range<usize>; 6] = [0..12, 16..18, 26..34, 38..40, 44..46, 47..50];
+    for width in widths() {
+        let mut rig = Rig::new(World { width, ..World::default() }, 17);
+        let ack = ResponsePacket {
+            psn: 0x12_3456,
+            msn: 1,
+            body: ResponseBody::Ack { syndrome: Syndrome::Ack(31), sack: None },
+        };
+        let sack = ResponseBody::Ack { syndrome: Syndrome::Ack(31), sack: Some(5) };
+        let data = packet(1, 64, 0, 0, Position::Only);
+        let frames = [
+            (rig.ack_frame(0, &ack), vec![]),
+            (rig.ack_frame(0, &ResponsePacket { body: sack, ..ack }), vec![]),
+            (rig.list_frame(0, 5, &[1, 2, 3]), vec![54..58, 59..62, 62..70]),
+            (rig.frame(0, &data, &[7; 64]), vec![]),
+        ];
+        for (frame, more) in frames {
+            let mut wrong = Vec::new();
+            for at in WHOSE.into_iter().chain(more).flatten() {
+                wrong.extend((0..8).map(|bit| (at, 1_u8 << bit)));
+            }
+            wrong.extend((0..4).map(|bit| (43, 1 << bit)));
+            for (at, bit) in wrong {
+                let mut frame = frame.clone();
+                frame[at] ^= bit;
+                let before = rig.core.len();
+                rig.inject(with_checksum(frame), 0);
+                rig.until(500, "the core to have it", |rig| {
+                    let taken = (rig.acks_in.len(), rig.lists_in.len(), rig.verdicts);
+                    assert_eq!(taken, (0, 0, [0; 11]), "taken with bit {bit:#x} of byte {at} wrong");
+                    rig.core.len() > before
+                });
+            }
+        }
+        assert!(rig.events.is_empty() && rig.replies.is_empty());
+        // One with a bad checksum says nothing about the next one.
+        let good = rig.ack_frame(0, &ack);
+        let mut bad = good.clone();
+        bad[25] ^= 1;
+        for frame in [bad, good] {
+            rig.inject(frame, 0);
+        }
+        let before = rig.core.len();
+        rig.until(500, "both", |rig| (rig.core.len(), rig.acks_in.len()) == (before + 1, 1));
+        // Nor is a SACK taken where there is no selective repeat.
+        let mut rig = Rig::new(World { width, selective: false, ..World::default() }, 17);
+        let frame = rig.ack_frame(0, &ResponsePacket { body: sack, ..ack });
+        rig.inject(frame, 0);
+        rig.until(500, "the core to have it", |rig| rig.core.len() == 1);
+        assert_eq!(rig.acks_in.len(), 0);
+    }
+}
+
+/// Receives that are posted once a list stands; how many messages have come when the next list leaves.
+fn next_list(rig: &mut Rig, later: usize) -> u32 {
+    let first = rig.usable(0);
+    for n in 0..later {
+        rig.post(0, &[(buffer(16, 64 + n, 1), 64)]);
+    }
+    rig.ring(0);
+    let mut landed = 0;
+    loop {
+        // As long as a list needs that may leave.
+        let end = rig.now() + 1500;
+        rig.until(2000, "some time", |rig| rig.now() == end || rig.lists_out == 2);
+        if rig.lists_out == 2 {
+            return landed;
+        }
+        assert!(landed < first, "no list at all");
+        rig.send(0, 64, false);
+        landed += 1;
+        rig.until(1000, "its completion", |rig| rig.cqe_count == u64::from(landed));
+    }
+}
+
+#[test]
+fn cr_5_the_next_list_leaves_when_the_triggers_buffer_has_landed_and_not_before() {
+    const LIST: u32 = 5;
+    for width in widths() {
+        // The first buffer, the last, one between them, one that adapts; an index behind the end is the last.
+        for (trigger, wanted) in [((0, 3), 1), ((1, 1), LIST), ((2, 2), 3), ((2, 9), LIST), ((3, 1), 2)] {
+            let mut rig = Rig::new(World { width, trigger, max_list: LIST, ..World::default() }, 18);
+            for n in 0..LIST as usize {
+                rig.post(0, &[(buffer(16, n, 1), 64)]);
+            }
+            rig.ring(0);
+            rig.until(5000, "a list", |rig| rig.usable(0) == LIST);
+            assert_eq!(next_list(&mut rig, 3), wanted, "trigger {trigger:?}");
+        }
+    }
+}
+
+#[test]
+fn cr_4_few_credits_wait_until_few_are_out() {
+    for width in widths() {
+        // Three new ones are few, while more than three are out; four are not.
+        for (later, wanted) in [(3, 3), (4, 1)] {
+            let mut rig = Rig::new(World { width, few: 3, ..World::default() }, 19);
+            for n in 0..6 {
+                rig.post(0, &[(buffer(16, n, 1), 64)]);
+            }
+            rig.ring(0);
+            rig.until(5000, "a list", |rig| rig.usable(0) == 6);
+            assert_eq!(next_list(&mut rig, later), wanted, "{later} new ones");
+        }
+    }
+}
+
+#[test]
+fn dec_6_a_lists_timer_runs_from_when_it_was_told_last_until_its_proof() {
+    const REPEAT: u32 = 40;
+    const ROWS: usize = 64;
+    for width in widths() {
+        let mut rig = Rig::new(World { width, repeat: REPEAT, ..World::default() }, 20);
+        assert_eq!(rig.timers(ROWS), []);
+        for n in 0..3 {
+            rig.post(0, &[(buffer(16, n, 1), 64)]);
+        }
+        rig.ring(0);
+        for list in 1..4 {
+            rig.until(5000, "a list", |rig| rig.lists_out == list);
+            let now = (rig.now() / 64) as u32;
+            let ends = rig.timers(ROWS);
+            let told = |end: u32| (now.saturating_sub(1)..=now).contains(&(end - REPEAT));
+            assert!(ends.len() == 1 && told(ends[0]), "{ends:?}, now {now}");
+        }
+        rig.send(0, 64, false);
+        rig.until(1000, "a completion", |rig| rig.cqe_count == 1);
+        assert_eq!(rig.timers(ROWS), []);
+        let end = rig.now() + 64 * 3 * u64::from(REPEAT);
+        rig.until(10_000, "some time", |rig| rig.now() == end);
+        assert_eq!(rig.lists_out, 3);
+    }
+}
+
+#[test]
+fn after_a_reset_in_the_middle_of_work_all_is_as_at_the_start() {
+    for width in widths() {
+        let mut module = Module::new(NAME, width);
+        for case in 0..6 {
+            let world =
+                World { width, qps: 3, warm: 50, service: 300, loss: 5, twice: 5, late: 10, ..World::default() };
+            let mut rig = Rig::on(module, world.clone(), case);
+            let end = 700 + 431 * case;
+            rig.until(end + 1, "the reset", |rig| {
+                for i in 0..3 {
+                    if rig.open(i) < 10 {
+                        let (q, n) = (rig.qps[i].q, rig.qps[i].recvs.len());
+                        rig.post(i, &[(buffer(q, n, 4), 9000)]);
+                        rig.ring(i);
+                    }
+                    if rig.usable(i) > 0 {
+                        rig.send(i, 9000, false);
+                    }
+                }
+                rig.now() >= end
+            });
+            let mut rig = Rig::on(rig.into_module(), World { loss: 0, twice: 0, late: 0, ..world }, case);
+            stream(&mut rig, 8, 4, 2, 4096, 3000);
+            module = rig.into_module();
         }
     }
 }
@@ -439,6 +633,39 @@ fn vc_9_receives_whose_memory_is_gone_are_withdrawn_or_granted_anew() {
     }
     println!("{withdrawn} connections met a withdrawn receive");
     assert!(cases < 24 || withdrawn > 0);
+}
+
+#[test]
+fn vc_9_a_receive_is_withdrawn_for_any_byte_of_any_of_its_ranges_and_no_other_is() {
+    const RECVS: usize = 4;
+    // The first range of a receive, its last ones, and none.
+    for width in widths() {
+        for (recv, sge) in [(0, 0), (1, 1), (2, 2), (3, 0), (3, 2), (RECVS, 0)] {
+            let mut rig = Rig::new(World { width, ..World::default() }, 22);
+            let at = |recv, sge: u64| buffer(16, recv, 8) + 8192 * sge;
+            for n in 0..RECVS {
+                rig.post(0, &[0, 1, 2].map(|sge| (at(n, sge) + 100, 3000)));
+            }
+            rig.ring(0);
+            rig.until(5000, "credits", |rig| rig.usable(0) == RECVS as u32);
+            let held = |rig: &Rig, n| rig.held_in(0, at(n, 0), at(n, 3));
+            // Beside it on either side, then its first or last byte.
+            let (from, to) = (at(recv, sge) + 100, at(recv, sge) + 3100);
+            rig.revoke(0, from - 100, from);
+            rig.revoke(0, to, to + 100);
+            assert_eq!(rig.held(), 3 * RECVS as u32);
+            if sge == 1 {
+                rig.revoke(0, from, from + 1)
+            } else {
+                rig.revoke(0, to - 1, to)
+            }
+            let end = rig.now() + 500;
+            rig.until(501, "some time", |rig| rig.now() == end);
+            for n in 0..RECVS {
+                assert_eq!(held(&rig, n), if n == recv { 0 } else { 3 }, "receive {n} for range {sge} of {recv}");
+            }
+        }
+    }
 }
 
 #[test]

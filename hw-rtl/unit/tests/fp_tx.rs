@@ -44,6 +44,8 @@ fn cr_2_a_send_is_cut_to_credits_and_cr_3_waits_without_one() {
         bench.finish(20_000);
         assert_eq!(bench.statuses(1), [WC_OK]);
         assert_eq!(bench.frames_of(1).len(), 2 + 4 + 2, "1000 bytes in 4 packets, 490 in 2");
+        let [credits, held] = bench.credits_counted;
+        assert!(credits == 4 && (1..10).contains(&held), "{credits} credits, waited for {held} times");
     }
 }
 
@@ -160,6 +162,40 @@ fn a_nak_that_is_no_sequence_error_halts_the_qp() {
         bench.command(7, 4 | u32::from(WC_REMOTE_ERROR) << 8);
         bench.run(500);
         assert_eq!(bench.statuses(7), [WC_REMOTE_ERROR, WC_FLUSHED, WC_FLUSHED]);
+    }
+}
+
+#[test]
+fn a_qp_that_is_told_to_halt_sends_nothing_until_it_is_told_to_go_on() {
+    for width in widths() {
+        let mut bench = Bench::new(width, Setup::default(), 7);
+        bench.connect(7, Settings::default());
+        bench.credits(7, &[4096; 3]);
+        bench.command(7, 3);
+        bench.settle_config();
+        bench.post(7, &row_of(3, 10), false);
+        bench.run(2_000);
+        assert_eq!(bench.frames_of(7).len(), 0);
+        bench.command(7, 5);
+        bench.finish(20_000);
+        assert_eq!(bench.statuses(7), [WC_OK; 3]);
+    }
+}
+
+#[test]
+fn a_qp_that_has_ended_sends_nothing_again() {
+    for width in widths() {
+        let mut bench = Bench::new(width, Setup::default(), 8);
+        bench.connect(7, Settings::default());
+        bench.silent(7);
+        bench.credits(7, &[4096; 3]);
+        bench.post(7, &row_of(3, 10), false);
+        bench.run(2_000);
+        bench.command(7, 4 | u32::from(WC_REMOTE_ERROR) << 8);
+        bench.command(7, 2);
+        bench.run(2_000);
+        assert_eq!(bench.statuses(7), [WC_REMOTE_ERROR, WC_FLUSHED, WC_FLUSHED]);
+        assert_eq!(bench.frames_of(7).len(), 3);
     }
 }
 

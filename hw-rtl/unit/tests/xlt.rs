@@ -77,11 +77,17 @@ struct Table {
     ready: f64,
     rng: Rng,
     places: BTreeMap<u32, (u32, u64)>,
+    /// Ranges that hit and that missed, as the answers have it, less what was counted.
+    uncounted: [i64; 2],
 }
 
 impl Table {
     fn new(rng: u64, ready: f64) -> Self {
-        let mut m = Module::new("berth_xlt", 64);
+        Self::on(Module::new("berth_xlt", 64), rng, ready)
+    }
+
+    /// With a module that may have been in use, and is reset.
+    fn on(mut m: Module, rng: u64, ready: f64) -> Self {
         let fields = |m: &Module, p: &str| Fields {
             valid: m.port(&format!("{p}_valid")),
             ready: m.port(&format!("{p}_ready")),
@@ -122,12 +128,17 @@ impl Table {
             "xr_kind",
             "xr_status",
             "xr_room",
+            "inc_hit",
+            "inc_miss",
             "ev_valid",
             "ev_ready",
             "ev_words",
             "busy",
         ];
         let ports: BTreeMap<_, _> = names.into_iter().map(|n| (n, m.port(n))).collect();
+        for port in [go.valid, xa.valid, ports["ch_valid"], ports["rdy_valid"], ports["lk_req"]] {
+            m.set(port, 0_u8);
+        }
         m.reset();
         m.set(ports["xa_tell"], 1_u8);
         m.set(ports["xr_room"], 3_u8);
@@ -146,6 +157,7 @@ impl Table {
             ready,
             rng: Rng(rng),
             places: BTreeMap::new(),
+            uncounted: [0; 2],
         };
         table.settle();
         table
@@ -218,6 +230,9 @@ impl Table {
         self.set("ev_ready", ev.into());
 
         self.m.settle();
+        self.uncounted[0] -= self.m.get(self.ports["inc_hit"]) as i64;
+        self.uncounted[1] -= self.m.get(self.ports["inc_miss"]) as i64;
+        let answered = self.answers.len();
         if go.is_some() && self.m.is(self.go.ready) {
             self.queue[0].pop_front();
         }
@@ -245,9 +260,16 @@ impl Table {
         }
         if rsp && self.is("rsp_valid") {
             let w = self.m.get(self.ports["rsp_data"]) as u32;
-            assert!(w >> 31 != 0);
+            assert_eq!(w >> 28, 8, "bit 31 says that there is one, and the kind has four");
             let answer = Answer { user: 0, kind: w >> 24 & 15, status: w >> 16 & 0xff, tag: w as u16 };
             self.answers.push_back(answer);
+        }
+        for answer in self.answers.range(answered..) {
+            match answer.kind {
+                XLT_HIT => self.uncounted[0] += 1,
+                XLT_MISS => self.uncounted[1] += 1,
+                _ => (),
+            }
         }
         if ev && self.is("ev_valid") {
             let words = self.m.words(self.ports["ev_words"]);
@@ -263,6 +285,7 @@ impl Table {
             self.step();
             let asked = self.queue.iter().all(VecDeque::is_empty) && self.lookups.iter().all(VecDeque::is_empty);
             if asked && self.changes.is_empty() && self.host.is_empty() && !self.is("busy") && !self.is("rsp_valid") {
+                assert_eq!(self.uncounted, [0; 2], "ranges that hit and missed");
                 return;
             }
         }
@@ -307,6 +330,147 @@ fn neighbours_fill_the_whole_table_and_strangers_most_of_it() {
     }
     println!("{count} of 8192 places before the first page finds none");
     assert!(count > 8192 * 6 / 10);
+}
+
+#[test]
+fn a_page_is_found_by_all_bits_of_its_number_and_address_space_and_in_every_place() {
+    let mut t = Table::new(1, 1.0);
+    let mut rng = Rng(seed(9));
+    let mut pages = Vec::new();
+    for n in 0..XLT_WAYS {
+        for _ in 0..60 {
+            let (asid, vpn) = (rng.between(1, 255) as u32, rng.below(1 << 48));
+            let free = |at: u32| at % XLT_WAYS == n && !t.places.contains_key(&at);
+            let Some(index) = xlt_free(asid, vpn, free) else { continue };
+            let write = rng.chance(0.5);
+            t.places.insert(index, (asid, vpn));
+            t.changes.push_back([INSTALL, index.into(), vpn, asid.into(), write.into(), page_of(asid, vpn), 0]);
+            pages.push((asid, vpn, write));
+        }
+    }
+    t.settle();
+    let mut wanted: [VecDeque<Option<u64>>; 2] = Default::default();
+    let mut look = |t: &mut Table, u: usize, asid: u32, vpn: u64, page| {
+        t.lookups[u].push_back((asid.into(), vpn));
+        wanted[u].push_back(page);
+    };
+    for &(asid, vpn, write) in &pages {
+        look(&mut t, 0, asid, vpn, Some(page_of(asid, vpn)));
+        look(&mut t, 1, asid, vpn, write.then(|| page_of(asid, vpn)));
+    }
+    for &(asid, vpn, _) in pages.iter().step_by(100) {
+        for u in 0..2 {
+            (0..52).for_each(|bit| look(&mut t, u, asid, vpn ^ 1 << bit, None));
+            (0..8).for_each(|bit| look(&mut t, u, asid ^ 1 << bit, vpn, None));
+        }
+    }
+    t.settle();
+    assert_eq!(t.pages, wanted);
+    // An installed page in a row that is not its own is never found.
+    let (asid, vpn) = (3, 0x123_4567);
+    let at = xlt_free(asid, vpn, |at| !t.places.contains_key(&at)).expect("a place") ^ XLT_WAYS;
+    t.changes.push_back([INSTALL, at.into(), vpn, asid.into(), 1, 1, 0]);
+    t.settle();
+    t.pages = Default::default();
+    t.lookups[0].push_back((asid.into(), vpn));
+    t.settle();
+    assert_eq!(t.pages[0], [None]);
+}
+
+#[test]
+fn a_range_that_misses_gives_back_its_pages_and_the_host_hears_all_of_it() {
+    const BASE: u64 = 0xf_1234_5678;
+    let mut t = Table::new(1, 1.0);
+    let pages: Vec<u32> = (0..12).map(|i| t.install(6, BASE + i, i != 9).unwrap()).collect();
+    t.settle();
+    let mut tag = 0x8000;
+    for user in 0..3 {
+        // From each page on, behind the last one there is nothing; the tenth cannot be written.
+        for (from, write) in (0..12).flat_map(|from| [(from, false), (from, true)]) {
+            tag += 1;
+            let r = Range { release: false, write, asid: 6, va: (BASE + from) * PAGE + 4095, len: 14 * PAGE, tag };
+            t.queue[user].push_back(r);
+            t.settle();
+            let miss = Answer { user, kind: XLT_MISS, status: 0, tag };
+            assert_eq!(std::mem::take(&mut t.answers), [miss]);
+            let e = t.events.pop_front().expect("an event");
+            let words = [
+                EV_PAGE_NEED,
+                (user as u32) << 16 | u32::from(tag),
+                6,
+                write.into(),
+                r.va as u32,
+                (r.va >> 32) as u32,
+                r.len as u32,
+            ];
+            assert_eq!(e, words);
+            assert!(t.events.is_empty());
+        }
+    }
+    // No bytes are one.
+    let r = Range { release: false, write: false, asid: 6, va: (BASE + 11) * PAGE, len: 0, tag: 1 };
+    for release in [false, true] {
+        (0..3).for_each(|user| t.queue[user].push_back(Range { release, ..r }));
+        t.settle();
+    }
+    let mut answers: Vec<_> = t.answers.drain(..).map(|a| (a.user, a.kind)).collect();
+    answers.sort_unstable();
+    assert_eq!(answers, [(0, XLT_HIT), (1, XLT_HIT), (2, XLT_HIT)]);
+    t.events.clear();
+    // Nothing of it is in use.
+    t.evict(&pages);
+    t.settle();
+    let e = t.events.pop_front().expect("an event");
+    assert_eq!(evicted_pages(&e).collect::<Vec<_>>(), pages.iter().map(|&at| (at, true)).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_reset_in_the_middle_of_work_forgets_pages_counts_and_ranges() {
+    const BASE: u64 = 0x7_1234_5600;
+    let mut rng = Rng(seed(10));
+    let mut m = Module::new("berth_xlt", 64);
+    for _ in 0..6 {
+        let mut t = Table::on(m, rng.draw(), 0.5);
+        let pages: Vec<u32> = (0..16).map(|i| t.install(1, BASE + i, true).unwrap()).collect();
+        t.settle();
+        for tag in 0..20 {
+            let r = Range { release: false, write: true, asid: 1, va: (BASE + 4) * PAGE, len: 3 * PAGE, tag };
+            let beyond = Range { va: (BASE + 14) * PAGE, ..r };
+            for user in 0..3 {
+                t.queue[user].extend([r, beyond]);
+            }
+            t.lookups[usize::from(tag % 2)].push_back((1, BASE + u64::from(tag)));
+        }
+        t.evict(&pages[..3]);
+        for _ in 0..rng.between(5, 90) {
+            t.step();
+        }
+        let mut t = Table::on(t.m, rng.draw(), 1.0);
+        let r = Range { release: false, write: true, asid: 1, va: (BASE + 4) * PAGE, len: 3 * PAGE, tag: 7 };
+        for (user, kind) in (0..3).flat_map(|user| [(user, XLT_MISS), (user, XLT_HIT)]) {
+            t.queue[user].push_back(r);
+            t.settle();
+            assert_eq!(std::mem::take(&mut t.answers), [Answer { user, kind, status: 0, tag: 7 }]);
+            assert_eq!(t.events.drain(..).filter(|e| e[0] == EV_PAGE_NEED).count(), usize::from(kind == XLT_MISS));
+            let at: Vec<u32> = match kind {
+                XLT_MISS => (4..7).map(|i| t.install(1, BASE + i, true).unwrap()).collect(),
+                _ => {
+                    t.queue[user].push_back(Range { release: true, ..r });
+                    t.settle();
+                    std::mem::take(&mut t.places).into_keys().collect()
+                }
+            };
+            if kind == XLT_HIT {
+                t.events.clear();
+                t.evict(&at);
+                t.settle();
+                let e = t.events.pop_front().expect("an event");
+                assert!(at.len() == 3 && evicted_pages(&e).all(|(_, dropped)| dropped));
+            }
+            t.settle();
+        }
+        m = t.m;
+    }
 }
 
 #[test]

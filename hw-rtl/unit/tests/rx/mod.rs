@@ -272,6 +272,13 @@ pub struct Rig {
     pub cqe_count: u64,
     /// Answers of the host that were thrown away.
     pub strays_counted: u32,
+    /// Acquisitions that were answered with a hit and with a miss, less those that were counted.
+    acquired: [i64; 2],
+    /// Credits that were counted; lengths of lists that were counted and have not begun to leave; repeats likewise.
+    posted: u64,
+    lists_counted: VecDeque<u32>,
+    repeats_counted: u32,
+    busy: bool,
 }
 
 impl Qp {
@@ -286,7 +293,15 @@ impl Qp {
 
 impl Rig {
     pub fn new(world: World, seed: u64) -> Self {
-        let mut m = Module::new("berth_fp_rx", world.width);
+        Self::on(Module::new("berth_fp_rx", world.width), world, seed)
+    }
+
+    /// With a module that has been in use, and is reset.
+    pub fn on(mut m: Module, world: World, seed: u64) -> Self {
+        for name in ["rdb_valid", "rf_valid", "qc_valid", "wd_valid", "xr_valid", "cfg_req"] {
+            let port = m.port(name);
+            m.set(port, 0_u8);
+        }
         m.reset();
         let mut rig = Self {
             m,
@@ -325,6 +340,11 @@ impl Rig {
             last_cqe: 0,
             cqe_count: 0,
             strays_counted: 0,
+            acquired: [0; 2],
+            posted: 0,
+            lists_counted: VecDeque::new(),
+            repeats_counted: 0,
+            busy: false,
             world,
         };
         rig.config(16, u32::from_be_bytes(OWN_IP));
@@ -822,6 +842,9 @@ impl Rig {
             && self.is("xr_ready")
         {
             let (_, tag, kind, status) = self.answers.remove(k);
+            if let Some(n) = self.acquired.get_mut(usize::from(kind)) {
+                *n += 1;
+            }
             if kind == 1 {
                 let when = self.now + self.world.service;
                 self.answers.push((when, tag, 2, status));
@@ -838,9 +861,64 @@ impl Rig {
             self.stored.remove(&slot);
             self.free.push(slot);
         }
-        self.strays_counted += u32::from(self.is("ev_stray"));
+        self.count();
         self.m.edge();
         self.now += 1;
+    }
+
+    /// The pulses for the card's counters, and whether it is at rest.
+    fn count(&mut self) {
+        self.strays_counted += u32::from(self.is("ev_stray"));
+        self.acquired[0] -= i64::from(self.is("ev_hit"));
+        self.acquired[1] -= i64::from(self.is("ev_miss"));
+        self.posted += u64::from(self.is("ev_posted"));
+        if self.is("ev_list") {
+            let len = self.get("ev_list_len") as u32;
+            self.lists_counted.push_back(len);
+        }
+        self.repeats_counted += u32::from(self.is("ev_repeat"));
+        // Of each packet one of these is said, when it has been judged.
+        let word = if self.is("tr_valid") { self.get("tr_word") } else { u64::MAX };
+        let judged = match (word >> 60, word >> 56 & 15, word >> 52 & 7) {
+            (0, 0 | 1, _) => [true, false, false, false],
+            (0, 2, _) => [false, true, false, false],
+            (0, 3, 1) => [false, false, true, false],
+            (0, 3, _) => [false, false, false, true],
+            _ => [false; 4],
+        };
+        let said = ["ev_taken", "ev_duplicate", "ev_out_of_order", "ev_dropped"].map(|name| self.is(name));
+        assert_eq!(said, judged, "counted for {word:#x}, cycle {}", self.now);
+        self.busy = self.is("busy");
+        for name in ["xa_valid", "afr_valid", "lfr_valid", "tr_valid"] {
+            assert!(self.busy || !self.is(name), "at rest with {name}, cycle {}", self.now);
+        }
+    }
+
+    /// The module, as it is.
+    pub fn into_module(self) -> Module {
+        self.m
+    }
+
+    /// Looks at the repeat timers of all rows: those that run, with their ends.
+    pub fn timers(&mut self, rows: usize) -> Vec<u32> {
+        self.put("hurry", 1);
+        let (mut looks, mut ends) = (0, Vec::new());
+        for n in 0.. {
+            assert!(n < 100 * rows, "the timers are not looked at");
+            self.step();
+            if self.is("swept") {
+                looks += 1;
+                if self.is("swept_on") {
+                    let end = self.get("swept_at") as u32;
+                    ends.push(end);
+                }
+                if looks == rows {
+                    break;
+                }
+            }
+        }
+        self.put("hurry", 0);
+        ends
     }
 
     fn show_frame(&mut self) {
@@ -1169,7 +1247,9 @@ impl Rig {
         let done = |qp: &Qp| {
             qp.ended.is_some() || qp.alone || qp.unchecked.is_empty() && qp.expected.is_empty() && qp.acks.is_empty()
         };
-        self.held() == 0 && self.qps.iter().all(done)
+        let credits = self.qps.iter().map(|qp| qp.credits.len() as u64).sum::<u64>();
+        let counted = self.acquired == [0; 2] && (self.taking_back || self.posted == credits);
+        self.held() == 0 && counted && !self.busy && self.qps.iter().all(done)
     }
 
     fn take_list(&mut self) {
@@ -1180,6 +1260,7 @@ impl Rig {
             let qp = self.qps.iter_mut().find(|qp| qp.q == q).expect("a QP");
             assert_eq!(epoch, qp.epoch);
             if first == qp.announced {
+                assert_eq!(self.lists_counted.pop_front(), Some(n), "a list that was not counted");
                 // CR-11, CR-5: the last list's first buffer and its trigger have been hit.
                 if let Some((proof, trigger)) = qp.list_first {
                     assert!(qp.rtl_landed > proof && qp.rtl_landed > trigger, "QP {q}: a list too early");
@@ -1198,6 +1279,8 @@ impl Rig {
             } else {
                 let (proof, _) = qp.list_first.expect("a list was told");
                 assert!(self.world.repeat != 0 && first == proof && first + n == qp.announced, "no repeat");
+                assert!(self.repeats_counted > 0, "a repeat that was not counted");
+                self.repeats_counted -= 1;
             }
             self.list_left = n;
             self.lists_out += 1;

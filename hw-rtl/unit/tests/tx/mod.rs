@@ -290,6 +290,8 @@ impl Ports {
             "ev_list_again",
             "ev_refused",
             "ev_stray",
+            "ev_credit",
+            "ev_held",
         ];
         Self { list: NAMES.iter().map(|name| (*name, m.port(name))).collect() }
     }
@@ -347,6 +349,8 @@ pub struct Bench {
     pub acks_counted: [u32; 2],
     /// Likewise for lists: taken, come again, refused.
     pub lists_counted: [u32; 3],
+    /// Credits of lists; how often a piece had to wait for one.
+    pub credits_counted: [u32; 2],
     /// And for the host's answers that were thrown away.
     pub strays_counted: u32,
 }
@@ -395,6 +399,7 @@ impl Bench {
             time_outs: BTreeMap::new(),
             acks_counted: [0; 2],
             lists_counted: [0; 3],
+            credits_counted: [0; 2],
             strays_counted: 0,
         }
     }
@@ -869,6 +874,9 @@ impl Bench {
             *count += u32::from(self.m.is(self.p.of(name)));
         }
         for (count, name) in self.lists_counted.iter_mut().zip(["ev_list_taken", "ev_list_again", "ev_refused"]) {
+            *count += u32::from(self.m.is(self.p.of(name)));
+        }
+        for (count, name) in self.credits_counted.iter_mut().zip(["ev_credit", "ev_held"]) {
             *count += u32::from(self.m.is(self.p.of(name)));
         }
         self.strays_counted += u32::from(self.is("ev_stray"));

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Builds the benches of `hw-rtl/unit` with all mutants of the RTL in their models.
+
+use crate::mutate::Mutant;
+use crate::suite::{LOOPS, Program, Runs, Suite, copy, write};
+use crate::verilog::mutate;
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// What is mutated: a name, and the files of hw-rtl/rtl.
+pub const GROUPS: [(&str, &[&str]); 4] = [
+    ("credit", &["berth_fp_cut.sv", "berth_fp_builder.sv"]),
+    ("psn", &["berth_fp_arrival.sv", "berth_fp_ack.sv"]),
+    ("translation", &["berth_xlt.sv", "berth_xlt_range.sv", "berth_fp_grant.sv"]),
+    ("keys", &["berth_fp_parse.sv", "berth_fp_withdraw.sv"]),
+];
+
+const SOURCES: &str = "hw-rtl/rtl";
+const CRATE: &str = "hw-rtl/unit";
+/// The models that have these files in them. Both halves together would be a third one, and the slowest.
+const UNITS: &str = "berth_xlt,berth_fp_rx,berth_fp_tx";
+/// Operands of another width, incomplete assignments and the like are what mutants are. A header of our own comes before
+/// all others, as a precompiled one would have to.
+const VERILATOR: &str =
+    "-Wno-lint -Wno-style -Wno-fatal -Wno-SIDEEFFECT -MAKEFLAGS VK_PCH_I_FAST= -MAKEFLAGS VK_PCH_I_SLOW=";
+/// Scenarios of each kind.
+const CASES: &str = "3";
+
+/// Copies, mutates and builds; gives the mutants and the tests, of all programs if none is named, and only those `by` names.
+///
+/// # Errors
+/// If it does not compile, or its tests fail with nothing broken.
+pub fn build(repo: &Path, folder: &Path, programs: &[String], by: &[String]) -> Result<(Vec<Mutant>, Suite)> {
+    let files: Vec<&str> = GROUPS.iter().flat_map(|(_, files)| files.iter().copied()).collect();
+    let tree = folder.join("tree");
+    copy(repo, &tree, |name| {
+        name.strip_prefix(SOURCES).and_then(|n| n.strip_prefix('/')).is_some_and(|f| files.contains(&f))
+    })?;
+    let (mut all, mut next) = (Vec::new(), 1);
+    for file in files {
+        let source = fs::read_to_string(repo.join(SOURCES).join(file)).context(file.to_string())?;
+        let m = mutate(file, &source, next)?;
+        write(&tree.join(SOURCES).join(file), m.text.as_bytes())?;
+        next = m.next;
+        all.extend(m.mutants);
+    }
+    let asks = format!("#define BERTH_PLACES {next}\n#define BERTH_LOOPS {LOOPS}\n{}", include_str!("mutated.h.txt"));
+    let header = folder.join("mutated.h");
+    write(&header, asks.as_bytes())?;
+    let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .current_dir(tree.join(CRATE))
+        .args(["test", "--release", "--no-run", "--message-format=json", "--features", "fastpath,assert"])
+        .args(programs.iter().flat_map(|name| ["--test", name]))
+        .env("CARGO_TARGET_DIR", folder.join("target"))
+        .envs([("BERTH_UNITS", UNITS), ("BERTH_UNIT_WIDTHS", "64")])
+        .env("BERTH_UNIT_VERILATOR", format!("{VERILATOR} -CFLAGS -include -CFLAGS {}", header.display()))
+        .stderr(Stdio::inherit())
+        .output()
+        .context("cargo")?;
+    ensure!(output.status.success(), "the mutants do not compile");
+    let messages = output.stdout.split(|&b| b == b'\n').filter_map(|l| serde_json::from_slice::<Value>(l).ok());
+    let program = |m: Value| {
+        let (path, name) = (m["executable"].as_str()?.into(), m["target"]["name"].as_str()?.into());
+        Some(Program { path, name })
+    };
+    let programs: Vec<_> = messages.filter_map(program).collect();
+    let runs = Runs {
+        folder: &tree.join(CRATE),
+        skip: &[],
+        by,
+        environment: &[("BERTH_CASES", CASES)],
+        // Clocks are the same each time, and what a test takes; it asks at most twice as often as it says.
+        patience: (2, 20_000),
+        per_ask: Some(Duration::from_micros(2)),
+    };
+    let suite = Suite::new(&programs, runs, &folder.join("tests"))?;
+    Ok((all, suite))
+}
