@@ -41,8 +41,15 @@ module fifo_proof #(
         if (rst) count_q <= '0;
     end
 
+    logic late_q, kept_q;
+    always_ff @(posedge clk) begin
+        late_q <= count_q != 0 && !rd_valid && !rst;
+        kept_q <= rd_valid && !rd_ready && !rst;
+    end
     always_ff @(posedge clk) if (!rst) begin
         assert (count_q <= 4'(N));
+        // What is there is shown a clock later at the latest, and until it is taken.
+        assert (rd_valid || !(kept_q || (late_q && count_q != 0)));
         assert (!rd_valid || count_q != 0);
         assert (!rd_valid || rd_data == ref_q[WIDTH-1:0]);
         // Room is there while the RAM is not full.

@@ -150,6 +150,11 @@ proof wr_arb wr_arb_proof "" $arb
 mutant berth_wr_arb.sv 's/assign sel = .*/assign sel = pick;/'
 mutant berth_wr_arb.sv 's/lock_q <= !(hwr_ready \&\& hwr_last);/lock_q <= hwr_ready \&\& !hwr_last;/'
 mutant berth_wr_arb.sv 's/ \&\& allow\[k\]//'
+turn="../formal/wr_turn_proof.sv berth_wr_arb.sv"
+proof wr_turn wr_turn_proof "" $turn
+mutant berth_wr_arb.sv "s/k = SW'(32'(sel_q) + i);/k = SW'(i);/"
+mutant berth_wr_arb.sv 's/i = N; i > 0; i--/i = N; i > 1; i--/'
+mutant berth_wr_arb.sv 's/      sel_q  <= sel;/      sel_q  <= hwr_last ? sel : sel_q;/'
 
 dma_wr="berth_regs_pkg.sv ../formal/dma_wr_proof.sv berth_dma_wr.sv berth_dma_page.sv berth_fifo.sv berth_lutfifo.sv"
 proof dma_wr dma_wr_proof "" $dma_wr
@@ -191,6 +196,15 @@ mutant berth_dma_page.sv "s/pg_len    <= refuse || miss ? '0 : len;/pg_len    <=
 mutant berth_dma_page.sv 's/{virt_q ? lk_page : addr_q\[63:12\]/{addr_q[63:12]/'
 mutant berth_dma_wr.sv 's/cmd_virtual(fast || cmd_virtual)/cmd_virtual(!fast)/'
 mutant berth_dma_wr.sv "s/off_q <= refuse || len == left ? '0 : off_q + len;/off_q <= off_q + len;/"
+frames=12
+fence="berth_regs_pkg.sv ../formal/dma_fence_proof.sv berth_dma_wr.sv berth_dma_page.sv ../formal/queue_free.sv"
+proof dma_fence dma_fence_proof "" $fence
+mutant berth_dma_page.sv 's/ \&\& !hold \&\& place) looking_q/ \&\& place) looking_q/'
+mutant berth_dma_page.sv 's/      looking_q <= 1.b0;$/      looking_q <= miss;/'
+mutant berth_dma_wr.sv "s/ + 7'(word_pop);/;/"
+mutant berth_dma_wr.sv 's/ || (seg_valid \&\& empty_seg \&\& !hold_done);/;/'
+mutant berth_dma_wr.sv 's/get_pop = get_valid \&\& get_free;/get_pop = get_valid \&\& get_free \&\& word_valid;/'
+frames=
 silent=berth_fp_send.sv
 window="berth_regs_pkg.sv ../formal/fp_window_proof.sv ../formal/queue_free.sv berth_fp_send.sv"
 proof fp_window fp_window_proof "" $window
@@ -222,6 +236,25 @@ mutant berth_fp_builder.sv 's/fresh = row.committed - row.announced/fresh = row.
 mutant berth_fp_builder.sv 's/if (run_q \&\& q_next == q_q) take = 1.b0;//'
 mutant berth_fp_builder.sv 's/tell_first = row.list_first;//'
 mutant berth_fp_builder.sv "s/at_q      <= tell_first\[6:0\];/at_q      <= '0;/"
+silent=berth_fp_place.sv
+frames=12
+place="../formal/fp_fence_proof.sv ../formal/queue_free.sv berth_fp_place.sv"
+proof fp_fence fp_fence_proof "" $place
+mutant berth_fp_place.sv 's/f_queue_q - 5.(head_pop .*);/f_queue_q;/'
+mutant berth_fp_place.sv "s/((go && over) || !(look_q || read_q))/1'b1/"
+mutant berth_fp_place.sv 's/fenced = f_state_q == F_FLIGHT && .*/fenced = f_state_q == F_FLIGHT;/'
+mutant berth_fp_place.sv "s/f_flight_q <= flights_q + .*/f_flight_q <= flights_q - (TW + 1)'(wd_valid);/"
+silent=berth_fp_block.sv
+frames=8
+block="../formal/fp_block_proof.sv ../formal/queue_free.sv berth_fp_block.sv"
+proof fp_block fp_block_proof "" $block
+mutant berth_fp_block.sv 's/bytes - back < (serve_q/bytes - back <= (serve_q/'
+mutant berth_fp_block.sv 's/need && pieces != cut ? LOOK : IDLE/need ? LOOK : IDLE/'
+mutant berth_fp_block.sv "s/x_kind_q == 2'd2 && x_due && good/x_kind_q == 2'd2 \&\& good/"
+mutant berth_fp_block.sv 's/if (!fixing && len > {11.d0, reach}).*//'
+mutant berth_fp_block.sv 's/, want - len, ctx_ends/, want, ctx_ends/'
+mutant berth_fp_block.sv 's/in_ctx < want ? in_ctx : want/want/'
+mutant berth_fp_block.sv 's/still\[q_q\] ? IDLE : //'
 silent=berth_fp_places.sv
 free="waits next_of list_of last_of made over" induction=3 frames=16
 places="berth_regs_pkg.sv ../formal/fp_places_proof.sv ../formal/queue_free.sv berth_fp_places.sv"
