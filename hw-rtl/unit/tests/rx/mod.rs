@@ -278,7 +278,6 @@ pub struct Rig {
     posted: u64,
     lists_counted: VecDeque<u32>,
     repeats_counted: u32,
-    busy: bool,
 }
 
 impl Qp {
@@ -344,7 +343,6 @@ impl Rig {
             posted: 0,
             lists_counted: VecDeque::new(),
             repeats_counted: 0,
-            busy: false,
             world,
         };
         rig.config(16, u32::from_be_bytes(OWN_IP));
@@ -888,9 +886,9 @@ impl Rig {
         };
         let said = ["ev_taken", "ev_duplicate", "ev_out_of_order", "ev_dropped"].map(|name| self.is(name));
         assert_eq!(said, judged, "counted for {word:#x}, cycle {}", self.now);
-        self.busy = self.is("busy");
+        let busy = self.is("busy");
         for name in ["xa_valid", "afr_valid", "lfr_valid", "tr_valid"] {
-            assert!(self.busy || !self.is(name), "at rest with {name}, cycle {}", self.now);
+            assert!(busy || !self.is(name), "at rest with {name}, cycle {}", self.now);
         }
     }
 
@@ -1249,7 +1247,7 @@ impl Rig {
         };
         let credits = self.qps.iter().map(|qp| qp.credits.len() as u64).sum::<u64>();
         let counted = self.acquired == [0; 2] && (self.taking_back || self.posted == credits);
-        self.held() == 0 && counted && !self.busy && self.qps.iter().all(done)
+        self.held() == 0 && counted && self.qps.iter().all(done)
     }
 
     fn take_list(&mut self) {
