@@ -689,7 +689,8 @@ fn pc_3_a_process_with_the_whole_budget_leaves_a_stream_its_share(env: &Env) -> 
     ensure!(peak <= BUDGET, "{peak} bytes were pinned");
     ensure!(held * 4 > BUDGET * 3, "the rival holds {held} bytes only");
     // What is due to it, less what it costs to take turns.
-    ensure!(percent * SHARES as f64 >= 75.0, "too little is left");
+    let enough = percent * SHARES as f64 >= 75.0;
+    ensure!(enough, "too little is left");
     ensure_eq!(troubles(&device)?, before);
     drop(budget);
     Ok(())
