@@ -24,7 +24,7 @@ fn build() -> Result<(), String> {
     let trace = env::var_os("CARGO_FEATURE_TRACE").is_some();
     println!("cargo::rerun-if-env-changed=BERTH_VEXRISCV");
     println!("cargo::rerun-if-env-changed=CXX");
-    for path in ["build.rs", "../side_by_side.rs", "cpp", "rtl", "../rtl", "../vendor.vlt"] {
+    for path in ["build.rs", "../side_by_side.rs", "cpp", "rtl", "../rtl", "../vendor.vlt", "../coverage.vlt"] {
         // relative: to this checkout, whichever made the output that cargo looks at
         println!("cargo::rerun-if-changed={path}");
     }
@@ -55,6 +55,11 @@ fn build() -> Result<(), String> {
     } else {
         &[64]
     };
+    // With coverage there is several times as much to compile, most of which only says what the points are.
+    let optimise = match feature("COVER") {
+        true => "OPT_FAST=-O1 OPT_SLOW=-O0 OPT_GLOBAL=-O2",
+        false => "OPT_FAST=-O3 OPT_SLOW=-O1 OPT_GLOBAL=-O2",
+    };
     let build_jobs = if widths.len() > 1 { "1" } else { "2" };
     let objects = side_by_side(widths.to_vec(), |width| {
         let model = out.join(format!("model{width}"));
@@ -66,7 +71,7 @@ fn build() -> Result<(), String> {
             .args(["--build-jobs", build_jobs, "--verilate-jobs", "1"])
             .arg(format!("-GDATA_W={width}"))
             .args(["-O3", "--x-assign", "fast", "--x-initial", "fast", "-Wall"])
-            .args(["-MAKEFLAGS", "OPT_FAST=-O3 OPT_SLOW=-O1 OPT_GLOBAL=-O2"])
+            .args(["-MAKEFLAGS", optimise])
             .args(["-MAKEFLAGS", &format!("CXX={cxx} LINK={cxx}")])
             .args(["-CFLAGS", "-fPIC"])
             .arg("--Mdir")
@@ -79,8 +84,13 @@ fn build() -> Result<(), String> {
         if trace {
             verilator.arg("--trace-fst");
         }
-        if env::var_os("CARGO_FEATURE_ASSERT").is_some() {
+        if feature("ASSERT") {
             verilator.arg("--assert");
+        }
+        if feature("COVER") {
+            // Wide signals are data and addresses: their bits say little of what the card does.
+            verilator.args(["--coverage-line", "--coverage-toggle", "--coverage-max-width", "8"]);
+            verilator.arg(manifest.join("../coverage.vlt"));
         }
         // cargo's jobserver is not meant for this make
         verilator.env_remove("MAKEFLAGS").env_remove("CARGO_MAKEFLAGS").env_remove("MFLAGS");
@@ -101,6 +111,9 @@ fn build() -> Result<(), String> {
         }
         if trace {
             compile.args(["-DBERTH_TRACE", "-DVM_TRACE=1", "-DVM_TRACE_FST=1"]);
+        }
+        if feature("COVER") {
+            compile.arg(format!("-DBERTH_SYMBOLS=\"{prefix}__Syms.h\"")).arg("-DVM_COVERAGE=1");
         }
         run(&mut compile)?;
         println!("cargo::rustc-link-search=native={}", model.display());

@@ -50,7 +50,10 @@ const NOT_LINKED: [(&str, &str); 9] = [
 const WIDTHS: [&str; 4] = ["64", "128", "256", "512"];
 
 /// RTL benches that run at the narrowest and the widest of them only, for their time.
-const ENDS_ONLY: [&str; 2] = ["attacks", "hostile"];
+const ENDS_ONLY: [&str; 3] = ["attacks", "guided", "hostile"];
+
+/// Inputs that `rtl-guided` runs, where `BERTH_INPUTS` does not say another number.
+const GUIDED_INPUTS: &str = "500";
 
 /// Options of the tests.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -221,6 +224,12 @@ const PARTS: &[Part] = &[
         long: true,
         run: Tester::rtl_seeds,
     },
+    Part {
+        name: "rtl-guided",
+        about: "the Verilated card fuzzed, guided by coverage of its RTL",
+        long: true,
+        run: Tester::rtl_guided,
+    },
     Part { name: "rtl-small", about: "two small cards, firmware's RAM outside", long: true, run: Tester::rtl_small },
     Part { name: "demo-seeds", about: "1 MiB through a bad wire, four seeds", long: true, run: Tester::demo_seeds },
     Part { name: "demo-full", about: "the demo as a user starts it", long: true, run: Tester::demo_full },
@@ -350,6 +359,11 @@ impl Tester {
 
     /// A cargo test command: its own counts.
     fn cargo_tests(&self, title: &str, command: &mut Command) -> Result<Counts> {
+        Ok(self.cargo_tests_and_output(title, command)?.0)
+    }
+
+    /// As `cargo_tests`, and the lines that were printed.
+    fn cargo_tests_and_output(&self, title: &str, command: &mut Command) -> Result<(Counts, Vec<String>)> {
         if let Some(seed) = self.arguments.seed {
             command.env("BERTH_SEED", seed.to_string());
         }
@@ -366,7 +380,7 @@ impl Tester {
             counts.failed = counts.failed.max(1);
             counts.notes.push(progress::failure(title, &log, &output.lines));
         }
-        Ok(counts)
+        Ok((counts, output.lines))
     }
 
     fn fmt(&self) -> Result<Counts> {
@@ -639,6 +653,23 @@ impl Tester {
         let mut command = self.sysroot_tests("berth-rtl")?;
         command.args(["--features", "assert,plain", "--test", "two_cards", "--test", "bad_input"]);
         self.cargo_tests("two cards without the fast path", &mut command)
+    }
+
+    /// Looks for inputs with the card's coverage, and tells what was reached.
+    fn rtl_guided(&self) -> Result<Counts> {
+        let mut command = self.sysroot_tests("berth-rtl")?;
+        command.args(["--features", "assert,cover", "--test", "guided"]);
+        command.env("BERTH_INPUTS", GUIDED_INPUTS);
+        // The sysroot has an environment of its own.
+        for name in ["BERTH_INPUTS", "BERTH_INPUT", "BERTH_KEEP"] {
+            if let Some(value) = std::env::var_os(name) {
+                command.env(name, value);
+            }
+        }
+        let (counts, lines) = self.cargo_tests_and_output("the card fuzzed, guided by coverage", &mut command)?;
+        let table = lines.iter().skip_while(|line| !line.starts_with("module ")).take_while(|line| !line.is_empty());
+        table.for_each(|line| eprintln!("  {line}"));
+        Ok(counts)
     }
 
     /// The card that fits an ECP5, with its firmware.

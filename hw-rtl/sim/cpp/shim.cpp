@@ -12,7 +12,13 @@
 #ifdef BERTH_CLOCK_STATE
 #include BERTH_ROOT
 #endif
+#ifdef BERTH_SYMBOLS
+#include BERTH_SYMBOLS
+#endif
 #include "verilated.h"
+#ifdef BERTH_SYMBOLS
+#include "verilated_cov.h"
+#endif
 #ifdef BERTH_TRACE
 #include "verilated_fst_c.h"
 #endif
@@ -149,6 +155,8 @@ void copy_out(const BERTH_TOP* t, BerthOutputs* o) {
 BerthModel* berth_model_new() {
     auto* m = new BerthModel;
     enter(m);
+    // Else the context starts a thread for each further processor, which nothing uses: the model has one.
+    m->context.threads(1);
 #ifdef BERTH_TRACE
     m->context.traceEverOn(true);
 #endif
@@ -268,6 +276,51 @@ int berth_model_trace(BerthModel* m, const char* path) {
 #endif
 }
 
+#ifdef BERTH_SYMBOLS
+// Verilator's coverage counters, in its own order.
+uint32_t* counters(BerthModel* m) { return m->top->rootp->vlSymsp->__Vcoverage; }
+constexpr uint32_t COUNTERS = sizeof(BERTH_JOIN(BERTH_TOP, __Syms)::__Vcoverage) / sizeof(uint32_t);
+#endif
+
+// Number of coverage counters; 0 when built without.
+uint32_t berth_model_points(BerthModel* m) {
+    (void)m;
+#ifdef BERTH_SYMBOLS
+    return COUNTERS;
+#else
+    return 0;
+#endif
+}
+
+// Moves the coverage counters to `counts`, which has room for all, and begins anew with 0.
+void berth_model_cover(BerthModel* m, uint32_t* counts) {
+#ifdef BERTH_SYMBOLS
+    std::memcpy(counts, counters(m), sizeof(uint32_t) * COUNTERS);
+    std::memset(counters(m), 0, sizeof(uint32_t) * COUNTERS);
+#else
+    (void)m;
+    (void)counts;
+#endif
+}
+
+// Writes a file in Verilator's format, as if the counters were `counts`. Counting begins anew with 0. 0 done, 1 not built
+// with coverage.
+int berth_model_cover_write(BerthModel* m, const uint32_t* counts, const char* path) {
+#ifdef BERTH_SYMBOLS
+    enter(m);
+    std::memcpy(counters(m), counts, sizeof(uint32_t) * COUNTERS);
+    m->context.coveragep()->forcePerInstance(true);
+    m->context.coveragep()->write(path);
+    std::memset(counters(m), 0, sizeof(uint32_t) * COUNTERS);
+    return 0;
+#else
+    (void)m;
+    (void)counts;
+    (void)path;
+    return 1;
+#endif
+}
+
 }  // namespace
 
 extern "C" {
@@ -279,11 +332,15 @@ struct BerthApi {
     void (*edge)(BerthModel*, BerthOutputs*);
     uint64_t (*run)(BerthModel*, uint64_t, BerthOutputs*);
     int (*trace)(BerthModel*, const char*);
+    uint32_t (*points)(BerthModel*);
+    void (*cover)(BerthModel*, uint32_t*);
+    int (*cover_write)(BerthModel*, const uint32_t*, const char*);
 };
 
 extern const BerthApi BERTH_JOIN(berth_api_, BERTH_WIDTH);
 const BerthApi BERTH_JOIN(berth_api_, BERTH_WIDTH) = {
-    berth_model_new, berth_model_free, berth_model_settle, berth_model_edge, berth_model_run, berth_model_trace,
+    berth_model_new, berth_model_free,   berth_model_settle, berth_model_edge,        berth_model_run,
+    berth_model_trace, berth_model_points, berth_model_cover,  berth_model_cover_write,
 };
 
 }  // extern "C"

@@ -340,6 +340,7 @@ pub struct Card {
     tx_ready: bool,
     rx: VecDeque<(Vec<u8>, bool)>,
     rx_sent: usize,
+    rx_offered: u64,
     debug: Option<(bool, u32, u32)>,
     debug_result: Option<u32>,
     limits: PcieLimits,
@@ -421,6 +422,7 @@ impl Card {
             tx_ready: true,
             rx: VecDeque::new(),
             rx_sent: 0,
+            rx_offered: 0,
             debug: None,
             debug_result: None,
             limits: PcieLimits::RESET,
@@ -597,16 +599,25 @@ impl Card {
 
     /// Hands a frame to the MAC's receive side; frames wait there until the card takes them.
     pub fn push_rx(&mut self, frame: Vec<u8>) {
-        if !frame.is_empty() {
-            self.rx.push_back((frame, false));
-        }
+        self.offer(frame, false);
     }
 
     /// As [`Card::push_rx`], but the MAC marks the frame as damaged.
     pub fn push_rx_damaged(&mut self, frame: Vec<u8>) {
+        self.offer(frame, true);
+    }
+
+    fn offer(&mut self, frame: Vec<u8>, damaged: bool) {
         if !frame.is_empty() {
-            self.rx.push_back((frame, true));
+            self.rx.push_back((frame, damaged));
+            self.rx_offered += 1;
         }
+    }
+
+    /// Frames handed over since the card was made.
+    #[must_use]
+    pub fn rx_offered(&self) -> u64 {
+        self.rx_offered
     }
 
     /// Frames handed over that the card has not taken completely.
@@ -729,6 +740,21 @@ impl Card {
     pub fn close_trace(&mut self) {
         // ending never fails
         let _ = self.core.trace(None);
+    }
+
+    // ---- coverage --------------------------------------------------------------------
+
+    /// Moves the coverage counters to `counts`: see [`Core::take_coverage`].
+    pub fn take_coverage(&mut self, counts: &mut Vec<u32>) {
+        self.core.take_coverage(counts);
+    }
+
+    /// Says in Verilator's format what these counts mean: see [`Core::write_coverage`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn write_coverage(&mut self, counts: &[u32], path: &Path) -> Result<(), String> {
+        self.core.write_coverage(counts, path)
     }
 
     // ---- the model -------------------------------------------------------------------

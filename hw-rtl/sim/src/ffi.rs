@@ -101,6 +101,9 @@ struct Api {
     edge: unsafe extern "C" fn(*mut Model, *mut Outputs),
     run: unsafe extern "C" fn(*mut Model, u64, *mut Outputs) -> u64,
     trace: unsafe extern "C" fn(*mut Model, *const c_char) -> c_int,
+    points: unsafe extern "C" fn(*mut Model) -> u32,
+    cover: unsafe extern "C" fn(*mut Model, *mut u32),
+    cover_write: unsafe extern "C" fn(*mut Model, *const u32, *const c_char) -> c_int,
 }
 
 unsafe extern "C" {
@@ -206,8 +209,7 @@ impl Core {
     /// # Errors
     /// When the crate was built without the feature `trace`, or the path holds a NUL.
     pub fn trace(&mut self, path: Option<&Path>) -> Result<(), String> {
-        let path = path.map(|p| CString::new(p.as_os_str().as_encoded_bytes())).transpose();
-        let path = path.map_err(|_| "the file name holds a NUL".to_string())?;
+        let path = path.map(c_path).transpose()?;
         let pointer = path.as_ref().map_or(std::ptr::null(), |p| p.as_ptr());
         // SAFETY: the model is live; the path is null or a string that outlives the call.
         match unsafe { (self.api.trace)(self.model.as_ptr(), pointer) } {
@@ -215,6 +217,41 @@ impl Core {
             _ => Err("built without waveforms: rebuild berth-rtl with the feature `trace`".into()),
         }
     }
+
+    /// Coverage counters; none without the feature `cover`.
+    fn points(&mut self) -> usize {
+        // SAFETY: as for `settle`.
+        unsafe { (self.api.points)(self.model.as_ptr()) as usize }
+    }
+
+    /// Moves the coverage counters to `counts` and begins anew with 0. Without the feature `cover` there are none.
+    pub fn take_coverage(&mut self, counts: &mut Vec<u32>) {
+        counts.resize(self.points(), 0);
+        // SAFETY: as for `settle`; `counts` has as many elements as there are counters.
+        unsafe { (self.api.cover)(self.model.as_ptr(), counts.as_mut_ptr()) }
+    }
+
+    /// Writes a file in Verilator's format, as if the coverage counters were `counts`. Counting begins anew with 0.
+    ///
+    /// # Errors
+    /// When the crate was built without the feature `cover`, these are not as many counts as
+    /// [`take_coverage`](Self::take_coverage) gives, or the path holds a NUL.
+    pub fn write_coverage(&mut self, counts: &[u32], path: &Path) -> Result<(), String> {
+        let path = c_path(path)?;
+        if counts.len() != self.points() {
+            return Err(format!("{} counts of {} counters", counts.len(), self.points()));
+        }
+        // SAFETY: the model is live; there are as many counts as counters; the path is a string that outlives the call.
+        match unsafe { (self.api.cover_write)(self.model.as_ptr(), counts.as_ptr(), path.as_ptr()) } {
+            0 => Ok(()),
+            _ => Err("built without coverage: rebuild berth-rtl with the feature `cover`".into()),
+        }
+    }
+}
+
+/// A path as C has it.
+fn c_path(path: &Path) -> Result<CString, String> {
+    CString::new(path.as_os_str().as_encoded_bytes()).map_err(|_| "the file name holds a NUL".into())
 }
 
 impl Drop for Core {

@@ -193,6 +193,17 @@ struct PageNeed {
     write: bool,
 }
 
+/// What the driver does with the page requests of an address space, where it does not do what it should.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PageAnswer {
+    /// The answer takes so many cycles more.
+    Late(u64),
+    /// The answer is this status (`PAGE_*`), and no page is installed.
+    Lie(u32),
+    /// There is none, until the driver does something else again.
+    Never,
+}
+
 /// Page of a process.
 #[derive(Clone, Copy, Debug)]
 struct VmPage {
@@ -263,6 +274,10 @@ pub struct Host {
     pub log: Vec<u8>,
     done: BTreeMap<u32, [u32; 16]>,
     needs: VecDeque<PageNeed>,
+    /// Of these address spaces page requests are not answered as they should.
+    page_answers: HashMap<u32, PageAnswer>,
+    /// Page requests that have no answer for as long as that is so.
+    withheld: Vec<PageNeed>,
     /// When the card may next be told that page requests wait for budget.
     pressure_due: u64,
     vm: HashMap<(u32, u64), VmPage>,
@@ -311,6 +326,8 @@ impl Host {
             log: Vec::new(),
             done: BTreeMap::new(),
             needs: VecDeque::new(),
+            page_answers: HashMap::new(),
+            withheld: Vec::new(),
             pressure_due: 0,
             vm: HashMap::new(),
             next_vpn,
@@ -410,6 +427,7 @@ impl Host {
         self.events.clear();
         self.done.clear();
         self.needs.clear();
+        self.withheld.clear();
         let frames: Vec<u64> = self.table.drain().map(|(_, (_, pin))| pin.frame).collect();
         for frame in frames {
             self.set_dma(frame, Access::None);
@@ -602,15 +620,22 @@ impl Host {
         match w[0] & 0xff {
             EV_PAGE_NEED => {
                 self.page_needs += 1;
+                let answer = self.page_answers.get(&w[2]);
+                let late = if let Some(PageAnswer::Late(cycles)) = answer { *cycles } else { 0 };
+                let never = answer == Some(&PageAnswer::Never);
                 let need = PageNeed {
-                    due: self.card.cycles() + self.config.page_latency,
+                    due: self.card.cycles() + self.config.page_latency + late,
                     tag: w[1],
                     asid: w[2],
                     write: w[3] & 1 != 0,
                     va: u64::from(w[4]) | u64::from(w[5]) << 32,
                     len: w[6],
                 };
-                self.needs.push_back(need);
+                if never {
+                    self.withheld.push(need);
+                } else {
+                    self.needs.push_back(need);
+                }
             }
             EV_PAGE_RELEASE => {
                 let va = u64::from(w[4]) | u64::from(w[5]) << 32;
@@ -712,26 +737,42 @@ impl Host {
     /// Answers one page request; false when it has to wait for budget.
     fn serve(&mut self, need: &PageNeed) -> bool {
         let pages: Vec<u64> = (need.va / PAGE..=(need.va + u64::from(need.len.max(1)) - 1) / PAGE).collect();
-        let status =
-            if pages.iter().any(|&vpn| self.vm.get(&(need.asid, vpn)).is_none_or(|p| need.write && !p.writable)) {
-                PAGE_FAULT
-            } else if pages.len() as u64 * PAGE > self.config.budget {
-                PAGE_OVER_BUDGET
-            } else {
-                let missing: Vec<u64> =
-                    pages.iter().copied().filter(|&vpn| !self.pins.contains_key(&(need.asid, vpn))).collect();
-                if self.pinned() + missing.len() as u64 * PAGE > self.config.budget {
-                    return false;
-                }
-                for &vpn in &missing {
-                    self.install((need.asid, vpn));
-                }
-                PAGE_OK
-            };
+        let status = if let Some(PageAnswer::Lie(status)) = self.page_answers.get(&need.asid) {
+            *status
+        } else if pages.iter().any(|&vpn| self.vm.get(&(need.asid, vpn)).is_none_or(|p| need.write && !p.writable)) {
+            PAGE_FAULT
+        } else if pages.len() as u64 * PAGE > self.config.budget {
+            PAGE_OVER_BUDGET
+        } else {
+            let missing: Vec<u64> =
+                pages.iter().copied().filter(|&vpn| !self.pins.contains_key(&(need.asid, vpn))).collect();
+            if self.pinned() + missing.len() as u64 * PAGE > self.config.budget {
+                return false;
+            }
+            for &vpn in &missing {
+                self.install((need.asid, vpn));
+            }
+            PAGE_OK
+        };
         let mut w = [0; 16];
         (w[0], w[1], w[2]) = (CMD_PAGE_READY, need.tag, status);
         self.queue_command(w);
         true
+    }
+
+    /// What becomes of page requests of `asid` that come from now on; `None`: what should. Those that had no answer
+    /// so far get theirs, unless there is still to be none.
+    pub fn set_page_answer(&mut self, asid: u32, answer: Option<PageAnswer>) {
+        match answer {
+            Some(answer) => self.page_answers.insert(asid, answer),
+            None => self.page_answers.remove(&asid),
+        };
+        if answer != Some(PageAnswer::Never) {
+            let now = self.card.cycles();
+            let (now_due, left) = std::mem::take(&mut self.withheld).into_iter().partition(|n| n.asid == asid);
+            self.withheld = left;
+            self.needs.extend(Vec::into_iter(now_due).map(|need| PageNeed { due: now, ..need }));
+        }
     }
 
     fn install(&mut self, key: (u32, u64)) {

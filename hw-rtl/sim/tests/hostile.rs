@@ -201,7 +201,7 @@ fn inv_6_what_breaks_the_order_of_a_connection_ends_that_one_only() {
         let va = net.hosts[1].alloc(asid, 8192, 0, true);
         net.hosts[1].post_recvs(q, &[(1, vec![(va, 8192)])]);
         net.settle(20_000);
-        let credit = parts_of(&seen.data).wrapping_add(1);
+        let credit = credit_of(&seen.data).wrapping_add(1);
         let next = seen.next_psn();
         let packet = |opcode: u8, psn: u32, index: u32, n: usize| {
             let imm: &[u8] = if opcode & 1 == 1 && opcode != 1 { &[0; 4] } else { &[] };
@@ -250,13 +250,6 @@ fn inv_6_what_breaks_the_order_of_a_connection_ends_that_one_only() {
         println!("{name}: REASON_PROTOCOL, the others go on");
     }
     check_end(&mut net, seed);
-}
-
-/// The credit of a data packet with a placement header.
-fn parts_of(frame: &[u8]) -> u8 {
-    let b = roce(frame).expect("RoCE");
-    let at = if b.opcode == 3 || b.opcode == 5 { 4 } else { 0 };
-    b.body[at + 3]
 }
 
 #[test]

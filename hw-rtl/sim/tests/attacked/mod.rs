@@ -5,6 +5,7 @@
 use crate::grammar::Seen;
 use crate::pair::*;
 use berth_abi::counters::*;
+use berth_abi::ring::QpCreate;
 use berth_rtl::FAST;
 use berth_rtl::hostmodel::*;
 
@@ -45,9 +46,15 @@ pub fn check_account(net: &mut Net, d: usize, before: &[u64; 2]) {
 
 /// Two hosts with a connection to be attacked and a good one. What the attacker has seen goes to `QP_B` of host 1.
 pub fn attacked(seed: u64) -> (Net, Seen) {
+    attacked_beside(seed, qp(GOOD), |_| ())
+}
+
+/// As [`attacked`], with this as the good connection's QPs; `first` is done to each host before they are made.
+pub fn attacked_beside(seed: u64, good: QpCreate, first: impl Fn(&mut Host)) -> (Net, Seen) {
     let mut net = pair(seed, |_, _| {}, qp(QP_A), qp(QP_B));
     for d in 0..2 {
-        net.hosts[d].create_qp(qp(GOOD));
+        first(&mut net.hosts[d]);
+        net.hosts[d].create_qp(good);
     }
     net.connect(0, GOOD, 1, GOOD, SERVICE + 1);
     let seen = seen(&mut net, (QP_A, QP_B), seed);

@@ -103,6 +103,13 @@ pub struct Seen {
     pub list: Option<Vec<u8>>,
 }
 
+/// The credit of a data packet with a placement header.
+pub fn credit_of(frame: &[u8]) -> u8 {
+    let b = roce(frame).expect("RoCE");
+    let at = if b.opcode == 3 || b.opcode == 5 { 4 } else { 0 };
+    b.body[at + 3]
+}
+
 fn parts(frame: &[u8]) -> Bth {
     roce(frame).expect("a frame of RoCE")
 }
