@@ -265,7 +265,7 @@ fn clean(all: bool) -> Result<()> {
     let context = Context::new()?;
     let mut folders = vec!["built", "log", "tmp", "kvm"];
     if all {
-        folders.extend(["sysroot", "kernel", "linux", "soft-core", "scapy", "cargo", "home"]);
+        folders.extend(["sysroot", "kernel", "linux", "soft-core", "scapy", "nextpnr-gowin", "cargo", "home"]);
     }
     for folder in folders {
         let path = context.cache.join(folder);

@@ -117,7 +117,15 @@ impl Builder {
         self.wheel("scapy.txt", "scapy", "scapy").map(|(folder, _)| folder)
     }
 
-    /// The folder in the cache with the unpacked Python package of a list in `ci/packages`, and the package's name.
+    /// The folder with nextpnr for Gowin's FPGAs, for `PYTHONPATH`.
+    ///
+    /// # Errors
+    /// When it is not in the cache and cannot be fetched.
+    pub fn nextpnr_gowin(&self) -> Result<PathBuf> {
+        self.wheel("nextpnr-gowin.txt", "nextpnr-gowin", "nextpnr for Gowin").map(|(folder, _)| folder)
+    }
+
+    /// The folder in the cache with the unpacked Python packages of a list in `ci/packages`, and the first one's name.
     fn wheel(&self, list: &str, thing: &str, title: &str) -> Result<(PathBuf, String)> {
         let text = fs::read_to_string(self.context.repo.join("ci/packages").join(list))?;
         let lines: Vec<&str> = list_lines(&text).collect();
@@ -140,7 +148,7 @@ impl Builder {
         let mut command = self.sysroot.command(&partial, &[], "sh");
         command.args([
             "-euc",
-            "pip download --no-deps --require-hashes -r \"$1\" && python3 -m zipfile -e ./*.whl . && rm ./*.whl",
+            "pip download --no-deps --require-hashes -r \"$1\"; for file in ./*.whl; do python3 -m zipfile -e \"$file\" .; rm \"$file\"; done",
             "sh",
         ]);
         command.arg(self.context.repo.join("ci/packages").join(list));

@@ -9,8 +9,12 @@ use std::path::Path;
 
 use crate::rows::{Bar, Row};
 
-/// Cells that count, and the figure's id.
-const CELLS: [(&str, &str); 3] = [("LUT4", "synth_lut4"), ("TRELLIS_FF", "synth_ff"), ("DP16KD", "synth_ram")];
+/// Cells that count together, of ECP5 and of GW5A, and the figure's id. All block RAMs have 18 kbit.
+const CELLS: [(&[&str], &str); 3] = [
+    (&["LUT1", "LUT2", "LUT3", "LUT4"], "synth_lut4"),
+    (&["TRELLIS_FF", "DFF", "DFFE", "DFFR", "DFFRE", "DFFS", "DFFSE", "DFFC", "DFFCE", "DFFP", "DFFPE"], "synth_ff"),
+    (&["DP16KD", "DPB", "DPX9B", "SDPB", "SDPX9B"], "synth_ram"),
+];
 
 /// How many of a cell a report of Yosys' `stat` counts: the last number that stands in front of the name, or behind it.
 fn cells(report: &str, cell: &str) -> Option<f64> {
@@ -39,15 +43,16 @@ pub fn rows(folder: &Path) -> Result<Vec<Row>> {
     parts.sort_by_key(fs::DirEntry::file_name);
     for part in parts {
         let name = part.file_name().to_string_lossy().into_owned();
-        // Of parts that were routed with a number of queue pairs of their own: route.sh.
-        let mut params = vec![("data_w", 64.into())];
-        match name.split_once('-') {
+        // Of parts that were routed, another device and a number of queue pairs of their own: route.sh.
+        let (part_name, fpga) = name.split_once('@').unwrap_or((&name, "ecp5"));
+        let mut params = vec![("data_w", 64.into()), ("fpga", fpga.into())];
+        match part_name.split_once('-') {
             Some((module, qps)) => params.extend([("module", module.into()), ("qps", qps.into())]),
-            None => params.push(("module", name.into())),
+            None => params.push(("module", part_name.into())),
         }
         if let Ok(text) = fs::read_to_string(part.path().join("cells.txt")) {
-            for (cell, id) in CELLS {
-                if let Some(n) = cells(&text, cell) {
+            for (names, id) in CELLS {
+                if let Some(n) = names.iter().filter_map(|cell| cells(&text, cell)).reduce(|a, b| a + b) {
                     rows.push(Row::new(id, &params, n, "cells", None, Bar::None));
                 }
             }
