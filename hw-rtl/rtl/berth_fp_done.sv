@@ -108,9 +108,10 @@ module berth_fp_done #(
       .rd_data(queue_head)
   );
 
-  // A local one waits until all before it are complete: `berth_fp_grant` sees to that.
+  // A local one waits until all before it are complete: `berth_fp_grant` sees to that. It does not wait for a QP to be
+  // told quiet: `berth_fp_grant` hears that only when its local one has gone.
   assign l           = local_data;
-  assign is_local    = local_valid && !head_valid;
+  assign is_local    = local_valid && (!head_valid || head.quiet);
   assign begin_now   = state_q == IDLE && !cmd_valid && ((head_valid && !head.quiet) || is_local);
   assign quiet_valid = state_q == IDLE && head_valid && head.quiet;
   assign quiet_q     = head.q;
@@ -119,7 +120,7 @@ module berth_fp_done #(
   assign head        = queue_valid ? queue_head : done;
   assign pass        = !queue_valid && head_pop;
   assign head_pop    = (begin_now && !is_local) || (quiet_valid && quiet_ready);
-  assign local_ready = state_q == IDLE && !cmd_valid && !head_valid;
+  assign local_ready = state_q == IDLE && !cmd_valid && (!head_valid || head.quiet);
   assign q           = cmd_valid ? cmd_q : is_local ? l.q : head.q;
   assign cmd_ready   = state_q == CMD;
   assign works       = state_q != IDLE;

@@ -567,6 +567,46 @@ fn cr_10_recalled_credits_are_void_and_granted_anew() {
     }
 }
 
+/// One QP takes its credits back, page by page, while another one's end comes to rest.
+#[test]
+fn cr_10_credits_are_taken_back_while_another_qp_ends() {
+    let seed = number("BERTH_SEED", 7);
+    for width in widths() {
+        for case in 0..number("BERTH_CASES", 24) {
+            let mut draw = Rng(mix(seed ^ 0x91e7) ^ mix(case));
+            let (warm, write) = (draw.below(101), draw.between(1, 200));
+            let world = World { width, qps: 2, warm, write, max_list: 64, ..World::default() };
+            let mut rig = Rig::new(world, draw.draw());
+            for i in 0..2 {
+                let q = rig.qps[i].q;
+                (0..60).for_each(|n| rig.post(i, &[(buffer(q, n, 1), 4096)]));
+                rig.ring(i);
+            }
+            rig.until(20_000, "credits", |rig| rig.usable(0) > 30 && rig.usable(1) > 30);
+            rig.command(0, 6);
+            let until = rig.now() + draw.below(400);
+            rig.until(1000, "the time", |rig| {
+                while rig.in_work(1) < 8 && rig.usable(1) > 0 {
+                    rig.send(1, 4096, false);
+                }
+                rig.now() >= until
+            });
+            if draw.chance(0.5) {
+                rig.end(1, WC_FLUSHED);
+                rig.until(1000, "some time", |rig| rig.now() % draw.between(1, 300) == 0);
+                rig.void(0, 0);
+            } else {
+                rig.void(0, 0);
+                rig.until(1000, "some time", |rig| rig.now() % draw.between(1, 300) == 0);
+                rig.end(1, WC_FLUSHED);
+            }
+            rig.until(60_000, "all completions", |rig| rig.open(1) == 0);
+            wind_up(&mut rig, 1);
+            rig.until(20_000, "the credits anew", |rig| rig.usable(0) > 30);
+        }
+    }
+}
+
 /// Posts up to `count` receives, and sends what may be sent, until `done`.
 fn keep_busy(rig: &mut Rig, count: usize, mut done: impl FnMut(&mut Rig) -> bool) {
     rig.until(400_000, "the end", |rig| {
