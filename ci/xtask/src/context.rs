@@ -138,7 +138,7 @@ impl Context {
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(lock) => Ok(lock),
             Err((file, _)) => {
-                eprintln!("waiting for another cargo xtask that is making: {thing}");
+                crate::progress::line(&format!("waiting for what makes the same: {thing}"));
                 Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, e)| e).context("locking in the cache folder")
             }
         }

@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::context::sha256_file;
 use crate::guest::{self, Role};
 use crate::kernel::Flavour;
-use crate::progress::{Progress, clock};
+use crate::progress::{self, Progress, clock};
 use crate::report::{self, Cards, Figures, Handled, HandledBy, Peak, Samples, Wire};
 use crate::steps::{Builder, Parts};
 use crate::wire;
@@ -156,7 +156,7 @@ pub fn transfer(builder: &Builder, parts: &Parts, arguments: &Arguments) -> Resu
     if seconds > WORTH_SAYING || arguments.trace {
         let clock = clock(Duration::from_secs_f64(seconds));
         let more = if arguments.trace { "; waveforms of 100 MB and more" } else { "" };
-        progress.line(&format!("  estimate: about {clock} for these options on 2 cores{more}"));
+        progress::line(&format!("  estimate: about {clock} for these options on 2 cores{more}"));
     }
     let end = guest::run(builder, parts, &options, &run, &mut progress);
     let faults = match &end {

@@ -325,7 +325,7 @@ fn run_inner(builder: &Builder, parts: &Parts, options: &Options, run: &Run, pro
                     guest.line(stream, &line)?;
                 }
                 if stream == Stream::Output && options.echo {
-                    progress.line(&format!("{role}| {line}"));
+                    progress::line(&format!("{role}| {line}"));
                 } else if stream == Stream::Output || options.echo {
                     progress.detail(&format!("{role}: {line}"));
                 }
@@ -356,9 +356,10 @@ fn run_inner(builder: &Builder, parts: &Parts, options: &Options, run: &Run, pro
         }
         if options.keep && !said_keep && guests.values().all(|g| g.kept) {
             said_keep = true;
-            progress
-                .line("The guests stay up. In another terminal: `cargo xtask console a` or `… b` (Ctrl-] leaves it).");
-            progress.line(&format!("Their share is {}; Ctrl-C here ends them and goes on.", run.share.display()));
+            progress::line(
+                "The guests stay up. In another terminal: `cargo xtask console a` or `… b` (Ctrl-] leaves it).",
+            );
+            progress::line(&format!("Their share is {}; Ctrl-C here ends them and goes on.", run.share.display()));
         }
         if options.keep && said_keep {
             if progress::interrupted() {

@@ -8,15 +8,18 @@ use std::io::{BufRead, BufReader, IsTerminal, Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock, mpsc};
+use std::sync::{Arc, LazyLock, OnceLock, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 /// How many of the last lines of a log are shown when a step fails.
 const TAIL: usize = 30;
+
+/// The lines that move: one for each thread that runs steps.
+static BARS: LazyLock<MultiProgress> = LazyLock::new(MultiProgress::new);
 
 static INTERRUPTED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
@@ -76,7 +79,7 @@ impl Progress {
     pub fn start(title: &str, estimate: Option<&str>) -> Self {
         let about = estimate.map(|e| format!(" (about {e} on 2 cores)")).unwrap_or_default();
         let bar = std::io::stderr().is_terminal().then(|| {
-            let bar = ProgressBar::new_spinner();
+            let bar = BARS.add(ProgressBar::new_spinner());
             if let Ok(style) = ProgressStyle::with_template("{spinner:.cyan} {prefix} {elapsed:.dim} {wide_msg:.dim}") {
                 bar.set_style(style);
             }
@@ -100,22 +103,19 @@ impl Progress {
         }
     }
 
-    /// Prints a whole line above the moving one.
-    pub fn line(&self, text: &str) {
-        match &self.bar {
-            Some(bar) => bar.suspend(|| eprintln!("{text}")),
-            None => eprintln!("{text}"),
-        }
-    }
-
     /// Ends with a mark.
     pub fn finish(self, ok: bool) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
         let mark = if ok { console::style("✓").green() } else { console::style("✗").red() };
-        eprintln!("{mark} {} {}", self.title, console::style(clock(self.start.elapsed())).dim());
+        line(&format!("{mark} {} {}", self.title, console::style(clock(self.start.elapsed())).dim()));
     }
+}
+
+/// Prints whole lines, above those that move.
+pub fn line(text: &str) {
+    BARS.suspend(|| eprintln!("{text}"));
 }
 
 /// What a finished command printed.

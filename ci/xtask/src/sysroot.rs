@@ -266,7 +266,7 @@ fn build(context: &Context, packages: &Packages, root: &Path) -> Result<()> {
         command.arg(format!("--customize-hook=copy-in {} /tmp", script.display()));
         command.arg("--customize-hook=chroot \"$1\" sh /tmp/install.sh").arg(SUITE).arg(&target);
         if let Some(mirror) = &mirror {
-            progress.line(&format!("  trying the mirror that this machine's apt uses: {mirror}"));
+            progress::line(&format!("  trying the mirror that this machine's apt uses: {mirror}"));
             command.arg(mirror);
         }
         let output = progress::output(&mut progress, &log, &mut command);

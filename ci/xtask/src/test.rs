@@ -2,10 +2,12 @@
 //! `cargo xtask test`: all checks and tests, part by part, and one line at the end that says how many passed.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::{self, Write};
+use std::fmt::Write;
 use std::fs;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
@@ -55,6 +57,24 @@ const ENDS_ONLY: [&str; 3] = ["attacks", "guided", "hostile"];
 /// Inputs that `rtl-guided` runs, where `BERTH_INPUTS` does not say another number.
 const GUIDED_INPUTS: &str = "500";
 
+/// Parts that run one after the other beside the rest: guests wait for each other and for their cards more than they
+/// compute, and would leave half of a small machine idle.
+const BESIDE: [&str; 13] = [
+    "simulator",
+    "bridge",
+    "driver",
+    "system",
+    "endurance",
+    "demo",
+    "demo-keep",
+    "system-iommu",
+    "system-kcsan",
+    "driver-tree",
+    "demo-trace",
+    "demo-seeds",
+    "demo-full",
+];
+
 /// Options of the tests.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Arguments {
@@ -100,19 +120,6 @@ impl Counts {
     }
 }
 
-/// What a part costs.
-struct Spent {
-    time: Duration,
-    /// Bytes that are free no more on the cache's file system.
-    disk: i128,
-}
-
-impl fmt::Display for Spent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:>9} {:>6} MB", clock(self.time), self.disk / 1_000_000)
-    }
-}
-
 /// A part of the tests.
 struct Part {
     name: &'static str,
@@ -120,6 +127,9 @@ struct Part {
     long: bool,
     run: fn(&Tester) -> Result<Counts>,
 }
+
+/// What a part found, and how long it took.
+type Row = (&'static Part, Counts, Duration);
 
 /// All parts, in the order in which they run: quick ones first.
 const PARTS: &[Part] = &[
@@ -263,26 +273,20 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     };
     let tester = Tester { builder: Builder::new()?, arguments: arguments.clone() };
     tester.builder.context.need_room(3_000_000_000, "what the tests build")?;
-    let mut rows = Vec::new();
-    for part in &chosen {
-        eprintln!("── {}: {}", part.name, part.about);
-        let (start, free) = (Instant::now(), tester.builder.context.free()?);
-        let counts = match (part.run)(&tester) {
-            Ok(counts) => counts,
-            Err(error) if progress::interrupted() => return Err(error),
-            Err(error) => Counts::failure(format!("{error:#}")),
-        };
-        for note in &counts.notes {
-            eprintln!("  {}", note.replace('\n', "\n  "));
-        }
-        let disk = i128::from(free) - i128::from(tester.builder.context.free()?);
-        rows.push((*part, counts, Spent { time: start.elapsed(), disk }));
-    }
-    println!("\n{:<12} {:>8} {:>7} {:>9} {:>9}", "part", "passed", "failed", "time", "disk");
+    let (start, free) = (Instant::now(), tester.builder.context.free()?);
+    let (beside, here): (Vec<&Part>, Vec<&Part>) = chosen.iter().copied().partition(|part| BESIDE.contains(&part.name));
+    let mut rows = thread::scope(|scope| {
+        let beside = scope.spawn(|| tester.parts(&beside));
+        let here = tester.parts(&here);
+        let beside = beside.join().unwrap_or_else(|panic| resume_unwind(panic));
+        Ok::<_, anyhow::Error>([here?, beside?].concat())
+    })?;
+    rows.sort_by_key(|row| chosen.iter().position(|part| part.name == row.0.name));
+    println!("\n{:<12} {:>8} {:>7} {:>9}", "part", "passed", "failed", "time");
     let mut total = Counts::default();
-    for (part, counts, spent) in &rows {
+    for (part, counts, time) in &rows {
         let mark = if counts.failed == 0 { "" } else { "  ✗" };
-        println!("{:<12} {:>8} {:>7} {spent}{mark}", part.name, counts.passed, counts.failed);
+        println!("{:<12} {:>8} {:>7} {:>9}{mark}", part.name, counts.passed, counts.failed, clock(*time));
         total.add(counts.clone());
     }
     if total.failed > 0 {
@@ -297,6 +301,8 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         record_long(tester.repo(), &rows)?;
         println!("wrote {LONG_RESULT}");
     }
+    let disk = i128::from(free) - i128::from(tester.builder.context.free()?);
+    println!("{} in all, {} MB of disk", clock(start.elapsed()), disk / 1_000_000);
     println!("{} passed, {} failed", total.passed, total.failed);
     Ok(total.failed == 0)
 }
@@ -311,15 +317,15 @@ pub fn lint() -> Result<bool> {
 }
 
 /// Puts what ran into the table of long tests; rows of parts that did not run stay.
-fn record_long(repo: &Path, rows: &[(&Part, Counts, Spent)]) -> Result<()> {
+fn record_long(repo: &Path, rows: &[Row]) -> Result<()> {
     let path = repo.join(LONG_RESULT);
     let before = fs::read_to_string(&path).unwrap_or_default();
     let commit = Command::new("git").current_dir(repo).args(["describe", "--always", "--dirty"]).output();
     let commit = commit.map(|o| String::from_utf8_lossy(&o.stdout).trim().to_owned()).unwrap_or_default();
     let row = |part: &Part| {
-        if let Some((_, counts, spent)) = rows.iter().find(|(ran, ..)| ran.name == part.name) {
+        if let Some((_, counts, time)) = rows.iter().find(|(ran, ..)| ran.name == part.name) {
             let (passed, failed) = (counts.passed, counts.failed);
-            let (name, about, time) = (part.name, part.about, clock(spent.time));
+            let (name, about, time) = (part.name, part.about, clock(*time));
             return Some(format!("| {name} | {about} | {passed} | {failed} | {time} | {commit} |"));
         }
         let start = format!("| {} |", part.name);
@@ -337,6 +343,25 @@ fn record_long(repo: &Path, rows: &[(&Part, Counts, Spent)]) -> Result<()> {
 }
 
 impl Tester {
+    /// Runs parts one after the other.
+    fn parts(&self, parts: &[&'static Part]) -> Result<Vec<Row>> {
+        let mut rows = Vec::new();
+        for part in parts {
+            progress::line(&format!("── {}: {}", part.name, part.about));
+            let start = Instant::now();
+            let counts = match (part.run)(self) {
+                Ok(counts) => counts,
+                Err(error) if progress::interrupted() => return Err(error),
+                Err(error) => Counts::failure(format!("{error:#}")),
+            };
+            for note in &counts.notes {
+                progress::line(&format!("{}: {}", part.name, note.replace('\n', "\n  ")));
+            }
+            rows.push((*part, counts, start.elapsed()));
+        }
+        Ok(rows)
+    }
+
     fn repo(&self) -> &Path {
         &self.builder.context.repo
     }
@@ -372,7 +397,7 @@ impl Tester {
         }
         let (output, log) = self.step(title, command)?;
         for line in output.lines.iter().filter_map(|l| l.split_once("skipped: ")) {
-            eprintln!("  skipped: {}", line.1);
+            progress::line(&format!("  skipped: {}", line.1));
         }
         let mut counts = count_cargo_tests(&output.lines);
         if !output.ok {
@@ -470,10 +495,10 @@ impl Tester {
 
     fn formats(&self) -> Result<Counts> {
         let found = formats::compare(&self.builder, self.arguments.seed.unwrap_or(1))?;
-        eprintln!(
+        progress::line(&format!(
             "  {} frames read by scapy, {} by tshark, {} of scapy's read by us; {} fields equal",
             found.by_scapy, found.by_tshark, found.by_us, found.fields
-        );
+        ));
         if found.differences.is_empty() {
             return Ok(Counts::one());
         }
@@ -518,7 +543,7 @@ impl Tester {
             [" killed", " explained", " survived"].map(|word| number(last, word).unwrap_or(0));
         let at = output.lines.iter().position(|l| l.starts_with("group")).unwrap_or(output.lines.len());
         for line in &output.lines[at..] {
-            eprintln!("  {line}");
+            progress::line(&format!("  {line}"));
         }
         let mut counts = Counts { passed: killed + explained, ..Counts::default() };
         if !output.ok {
@@ -531,7 +556,7 @@ impl Tester {
     fn coverage(&self) -> Result<Counts> {
         let found = coverage::measure(&self.builder)?;
         let (lines, reached) = found.total();
-        eprintln!("  {reached} of {lines} lines, {:.1} %", found.percent());
+        progress::line(&format!("  {reached} of {lines} lines, {:.1} %", found.percent()));
         if found.percent() > coverage::WANTED {
             return Ok(Counts::one());
         }
@@ -553,7 +578,7 @@ impl Tester {
                 // Each program has a panic of its own: a search that does not see it would see nothing.
                 note += &format!("\n{image}: the search found no panic at all");
             }
-            eprintln!(
+            progress::line(&format!(
                 "  {image}: {} functions, {} calls through registers to {} of them; \
                  {} of the standard library may panic, called in {} places of other crates",
                 found.functions,
@@ -561,7 +586,7 @@ impl Tester {
                 found.taken,
                 found.panicking,
                 found.elsewhere.len()
-            );
+            ));
             for place in found.places.iter().chain(found.elsewhere.iter().filter(|place| !place.contains(own))) {
                 note += &format!("\n{image}: {place}");
             }
@@ -668,7 +693,7 @@ impl Tester {
         }
         let (counts, lines) = self.cargo_tests_and_output("the card fuzzed, guided by coverage", &mut command)?;
         let table = lines.iter().skip_while(|line| !line.starts_with("module ")).take_while(|line| !line.is_empty());
-        table.for_each(|line| eprintln!("  {line}"));
+        table.for_each(|line| progress::line(&format!("  {line}")));
         Ok(counts)
     }
 
@@ -847,7 +872,7 @@ impl Tester {
                     }
                     let measured = guest.output.iter().skip_while(|l| !l.starts_with("running "));
                     for line in measured.filter(|l| l.starts_with("    ")) {
-                        eprintln!("  guest {role}: {}", line.trim_start());
+                        progress::line(&format!("  guest {role}: {}", line.trim_start()));
                     }
                     let failed = guest.output.iter().filter(|l| l.contains(" ... FAILED"));
                     counts.notes.extend(failed.map(|l| format!("guest {role}: {l}")));
