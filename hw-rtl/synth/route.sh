@@ -12,7 +12,7 @@
 set -eu
 out=${1:?the folder for the reports}
 shift
-[ "$#" != 0 ] || set -- berth_small@gw5a
+[ "$#" != 0 ] || set -- berth_plain berth_fp:8
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
 cd "$(dirname "$0")/.."

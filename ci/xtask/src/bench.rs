@@ -31,8 +31,8 @@ pub struct Arguments {
     #[arg(long, value_delimiter = ',', value_name = "ID,…")]
     pub only: Vec<String>,
     /// Measure nothing: place and route the small card (`berth_small`), the same without its fast path (`berth_plain`),
-    /// or modules of it, as `berth_fp:8` (8 QPs), DATA_W 64, for an ECP5 or, with `@gw5a`, a GW5A [default:
-    /// berth_small@gw5a]. Tens of minutes; later measurements show what was found.
+    /// or modules of it, as `berth_fp:8` (8 QPs), DATA_W 64, for an ECP5 or, with `@gw5a`, a GW5A [default: all
+    /// but the fast path, and the fast path, for an ECP5]. Tens of minutes; later measurements show what was found.
     #[arg(
         long,
         num_args = 0..,
@@ -100,7 +100,7 @@ fn route(builder: &Builder, parts: &[String]) -> Result<Command> {
     let out = builder.context.built_folder("synthesis")?;
     let mut command = builder.sysroot.command(&builder.context.repo, &[&out], "sh");
     command.arg("hw-rtl/synth/route.sh").arg(&out).args(parts).env("BERTH_VEXRISCV", builder.soft_core()?);
-    if parts.is_empty() || parts.iter().any(|part| part.ends_with("@gw5a")) {
+    if parts.iter().any(|part| part.ends_with("@gw5a")) {
         command.env("BERTH_NEXTPNR_GOWIN", builder.nextpnr_gowin()?);
     }
     Ok(command)
