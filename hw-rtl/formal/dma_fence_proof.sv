@@ -11,7 +11,7 @@
 // which no port is waited for. If no port lets the engine wait for more than N clocks at a time, that is (N + 1) times as many.
 //
 // Queues are free but for what fifo_proof says of them: they give what they were given, in order, a clock later than they
-// could at the latest. While `hold`, DMA is enabled, and firmware gives no command that it marks as bad itself.
+// could at the latest. While `hold`, DMA is enabled.
 module dma_fence_proof (
     input logic clk
 );
@@ -93,7 +93,7 @@ module dma_fence_proof (
                                     : segs == gets_q + 5'd1 ? beats(seg_len) == begun_q : beats(seg_len) <= begun_q));
         assume (!\dut.word_valid || there_q != '0);
         assume (!(word_kept_q || (word_late_q && there_q != '0)) || \dut.word_valid );
-        assume (!hold || (enable && !(cmd_valid && cmd_bad)));
+        assume (!hold || enable);
     end
 
     // ---- what is left, and what moves ------------------------------------------------------------------
@@ -102,14 +102,13 @@ module dma_fence_proof (
     wire  [11:0] at    = \dut.pg_addr [11:0] + \dut.off_q [11:0];
     wire  [5:0]  lines = \dut.front.looking_q ? touched(\dut.front.addr_q [11:0], \dut.front.len )
                          : \dut.front.out_q ? touched(at, left) : '0;
-    wire         bad   = \dut.front.active_q && \dut.front.bad_q ;
     // It waits for the table, packet RAM, the host's port, or the place for a status.
     wire  waits = (lk_req && !lk_ack) || (pr_valid && !pr_ready) || (wr_valid && !wr_ready)
                   || (\dut.seg_valid && \dut.hold_done && (seg_len == '0 || (wr_last && \dut.word_valid )));
     wire  moves = (lk_req && lk_ack) || (\dut.front.out_q && (\dut.put_go || \dut.skip_q )) || \dut.get_pop || \dut.fetch_go || pr_q
                   || pr_rvalid || \dut.word_pop || \dut.seg_pop || (segs != '0 && !\dut.seg_valid )
                   || (there_q != '0 && !\dut.word_valid );
-    logic       held_q, cuts_q, looking_q, out_q, bad_q;
+    logic       held_q, cuts_q, looking_q, out_q;
     logic [5:0] lines_q;
     always_ff @(posedge clk) begin
         held_q    <= hold && !rst;
@@ -117,14 +116,12 @@ module dma_fence_proof (
         lines_q   <= lines;
         looking_q <= \dut.front.looking_q ;
         out_q     <= \dut.front.out_q ;
-        bad_q     <= bad;
     end
     always_comb if (!rst) begin
         assert (!hold || quiet || waits || moves);
         assert (!wr_valid || !quiet);
         assert (!held_q || looking_q || !\dut.front.looking_q );
-        assert (!held_q || out_q || looking_q || bad_q || !\dut.front.out_q );
-        assert (!held_q || bad_q || !bad);
+        assert (!held_q || out_q || looking_q || !\dut.front.out_q );
         assert (!held_q || (cuts_q ? lines < lines_q : lines <= lines_q));
         assert (lines <= 6'd32 && segs <= 5'(SEGS + 1) && (!\dut.put_go || put_len <= 13'(PAGE)));
         // For the proof.

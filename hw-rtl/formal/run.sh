@@ -31,6 +31,10 @@ induction=
 frames=
 # Memories of the design that the proof takes away: what is read from them is free.
 free=
+# Wires of the design that are taken out of it, and free.
+cut=
+# Non-empty: mutants are looked at with these parameters, from a state that the design comes to. In it the design itself does not fail.
+start=
 
 # solve TOP PARAMETERS FILES: writes "holds", "fails" or "unknown" to $work/verdict
 solve() {
@@ -44,6 +48,7 @@ solve() {
 prep -flatten -top $1
 $(for memory in $free; do echo "delete t:\$mem_v2 r:MEMID=*$memory %i"; done)
 ${free:+setundef -undriven -anyseq}
+$(for wire in $cut; do echo "cutpoint w:$wire"; done)
 async2sync
 memory_map
 opt -full
@@ -105,6 +110,10 @@ proof() {
     [ -n "$induction" ] && method=induction || method=PDR
     solve "$top" "$parameters" "$files"
     report "$name" holds
+    [ -n "$start" ] || return 0
+    engine=search
+    solve "$top" "$start" "$files"
+    report "$name, from where mutants are looked at" unknown
 }
 
 # mutant FILE SED: the proof before must fail with the file changed so
@@ -120,7 +129,7 @@ mutant() {
         if [ "$file" = "$1" ]; then changed="$changed $work/$1"; else changed="$changed $file"; fi
     done
     [ -z "$frames" ] || engine=search
-    solve "$top" "$parameters" "$changed"
+    solve "$top" "${start:-$parameters}" "$changed"
     report "$name, $1 with $2" fails
     [ "$verdict" != fails ] || killed=$((killed + 1))
 }
@@ -201,10 +210,44 @@ fence="berth_regs_pkg.sv ../formal/dma_fence_proof.sv berth_dma_wr.sv berth_dma_
 proof dma_fence dma_fence_proof "" $fence
 mutant berth_dma_page.sv 's/ \&\& !hold \&\& place) looking_q/ \&\& place) looking_q/'
 mutant berth_dma_page.sv 's/      looking_q <= 1.b0;$/      looking_q <= miss;/'
+mutant berth_dma_page.sv 's/(bad_q \&\& !hold)/bad_q/'
 mutant berth_dma_wr.sv "s/ + 7'(word_pop);/;/"
 mutant berth_dma_wr.sv 's/ || (seg_valid \&\& empty_seg \&\& !hold_done);/;/'
 mutant berth_dma_wr.sv 's/get_pop = get_valid \&\& get_free;/get_pop = get_valid \&\& get_free \&\& word_valid;/'
 frames=
+silent="berth_xlt.sv berth_xlt_range.sv"
+free="ram counts" cut="dut.a_asid_q dut.a_vpn_q"
+hash="small/berth_regs_pkg.sv ../formal/xlt_hash_proof.sv ../formal/queue_free.sv berth_xlt_range.sv berth_xlt.sv"
+proof xlt_hash xlt_hash_proof "" $hash
+mutant berth_xlt.sv "s/x \* 9'h1c7/x * 9'h1c6/"
+mutant berth_xlt.sv 's/row_of(ch_index\[WW-1\], /row_of(!ch_index[WW-1], /'
+mutant berth_xlt.sv 's/ vpn\[8:0\] ^ a ^ b ^ c;/ vpn[9:1] ^ a ^ b ^ c;/'
+cut="dut.row0 dut.row1 dut.at_home" induction=2 frames=14 start="-set CLEARED 1"
+xlt="small/berth_regs_pkg.sv ../formal/xlt_proof.sv ../formal/queue_free.sv berth_xlt.sv"
+proof xlt xlt_proof "" $xlt
+mutant berth_xlt.sv 's/(ch_op != EVICT || evict_now)) begin/(ch_op == INSTALL || evict_now)) begin/'
+mutant berth_xlt.sv "s/== {b_asid_q, b_vpn_q\[47:9\]}/== {entries[ENTRY*w+91+:8], b_vpn_q[47:9]}/"
+mutant berth_xlt.sv 's/ \&\& b_vpn_q\[51:48\] == 0;/;/'
+mutant berth_xlt.sv 's/(entries\[ENTRY\*w+99\] || !b_write_q)/1/'
+mutant berth_xlt.sv 's/went = {at_home, /went = {1'"'b1"', /'
+mutant berth_xlt.sv 's/(a_q || b_q || c_q || d_q)/(a_q)/'
+mutant berth_xlt.sv 's/wire \[1:0\] lk_new = .*/wire [1:0] lk_new = lk_req;/'
+mutant berth_xlt.sv "s/c_q \&\& c_who_q == WHO_WRITE, /c_q \&\& c_who_q >= WHO_READ, /"
+mutant berth_xlt.sv 's/match_way\[WW-1\] ? b_row1_q : b_row0_q/b_row0_q/'
+mutant berth_xlt.sv 's/wire evict_now = count_q == 0;/wire evict_now = r_busy == 0;/'
+mutant berth_xlt.sv 's/same_q ? past_q : count_q;/count_q;/'
+cut= start=
+silent=berth_cmd.sv
+free="lines fw_ram" induction=1 frames=22
+cmd="berth_regs_pkg.sv ../formal/cmd_fence_proof.sv ../formal/queue_free.sv berth_cmd.sv"
+proof cmd_fence cmd_fence_proof "" $cmd
+mutant berth_cmd.sv 's/assign hold = state_q == FENCE || /assign hold = /'
+mutant berth_cmd.sv 's/CMD_FENCE: state_q <= FENCE;/CMD_FENCE: state_q <= quiet ? TOKEN : FENCE;/'
+mutant berth_cmd.sv 's/TOKEN: if (token_ready) /TOKEN: /'
+mutant berth_cmd.sv 's/if (ch_ready || !page_ok) begin/begin/'
+mutant berth_cmd.sv 's/evict) \&\& page_q != further;/evict);/'
+mutant berth_cmd.sv 's/ \&\& !used_q\[put_q\] \&\& / \&\& /'
+free= frames=
 silent=berth_fp_send.sv
 window="berth_regs_pkg.sv ../formal/fp_window_proof.sv ../formal/queue_free.sv berth_fp_send.sv"
 proof fp_window fp_window_proof "" $window

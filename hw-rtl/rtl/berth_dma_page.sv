@@ -17,7 +17,7 @@ module berth_dma_page #(
     input  logic            cmd_virtual,
     input  logic [ 7:0]     cmd_asid,
     input  logic [INFO-1:0] cmd_info,
-    // Control: no new page while hold.
+    // Control: no new page while hold, and no status of a bad command, since those may come without end.
     input  logic            enable,
     input  logic            hold,
     output logic            quiet,     // nothing is being looked up or has been and was not taken
@@ -54,7 +54,7 @@ module berth_dma_page #(
   wire [12:0] page_left = 13'h1000 - {1'b0, addr_q[11:0]};
   wire [12:0] len = left_q < page_left ? left_q : page_left;
   wire place = !out_q || pg_ready;  // a piece can be put out
-  wire refuse = active_q && !looking_q && (bad_q || !enable) && place;
+  wire refuse = active_q && !looking_q && ((bad_q && !hold) || !enable) && place;
   wire plain = active_q && !looking_q && !refuse && !virt_q && !hold && enable && place;
   wire found = looking_q && lk_ack && lk_hit;
   wire miss = looking_q && lk_ack && !lk_hit;
