@@ -108,12 +108,12 @@ module berth_fp_done #(
       .rd_data(queue_head)
   );
 
-  // A local one waits until all before it are complete: `berth_fp_grant` sees to that. It does not wait for a QP to be
-  // told quiet: `berth_fp_grant` hears that only when its local one has gone.
+  // A local one waits until all before it are complete: `berth_fp_grant` sees to that.
   assign l           = local_data;
-  assign is_local    = local_valid && (!head_valid || head.quiet);
+  // The end of a QP waits for them: `berth_fp_grant` takes it only when what it has is taken.
+  assign is_local    = local_valid && local_ready;
   assign begin_now   = state_q == IDLE && !cmd_valid && ((head_valid && !head.quiet) || is_local);
-  assign quiet_valid = state_q == IDLE && head_valid && head.quiet;
+  assign quiet_valid = state_q == IDLE && head_valid && head.quiet && !local_valid;
   assign quiet_q     = head.q;
   // What comes while nothing waits need not wait for a clock.
   assign head_valid  = queue_valid || done_valid;

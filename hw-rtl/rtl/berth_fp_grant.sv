@@ -465,7 +465,7 @@ module berth_fp_grant #(
           r.closed = r_q.have_w != r_q.ask_w;
           r.end_w  = r_q.ask_w;
           commit   = !r.closed && !stays && r_q.open && r_q.hold == '0;
-          r.whole  = !r.closed && stays && r_q.open;
+          r.whole  = r_q.whole || (!r.closed && stays && r_q.open);
           r.open   = r_q.open && !commit;
         end
         if (acquire) begin

@@ -524,6 +524,31 @@ fn an_ended_qp_completes_all_receives_and_holds_nothing() {
     }
 }
 
+/// The mark that ends one QP's completions comes while many receives of another one go back, at each clock of it.
+#[test]
+fn a_qp_ends_while_receives_of_another_one_go_back() {
+    for width in widths() {
+        for wait in 0..16 {
+            let mut rig = Rig::new(World { width, qps: 2, ..World::default() }, 23);
+            for i in 0..2 {
+                for n in 0..30 {
+                    let at = buffer(16 + i as u32, n, 16);
+                    rig.post(i, &[(at, 100), (at + 8192, 100), (at + 16384, 100)]);
+                }
+                rig.ring(i);
+            }
+            rig.until(20_000, "credits", |rig| (0..2).all(|i| rig.usable(i) == 30));
+            rig.command(0, 6);
+            rig.void(0, 0);
+            let when = rig.now() + wait;
+            rig.until(17, "the time", |rig| rig.now() >= when);
+            rig.end(1, WC_FLUSHED);
+            rig.until(20_000, "all completions of the one", |rig| rig.open(1) == 0);
+            rig.until(20_000, "credits of the other", |rig| rig.usable(0) == 30);
+        }
+    }
+}
+
 #[test]
 fn cr_10_recalled_credits_are_void_and_granted_anew() {
     let seed = number("BERTH_SEED", 7);
@@ -563,46 +588,6 @@ fn cr_10_recalled_credits_are_void_and_granted_anew() {
             }
             keep_busy(&mut rig, count, |rig| rig.qps[0].cqes.len() == count);
             rig.until(20_000, "all to be released and as the model has it", |rig| rig.settled());
-        }
-    }
-}
-
-/// One QP takes its credits back, page by page, while another one's end comes to rest.
-#[test]
-fn cr_10_credits_are_taken_back_while_another_qp_ends() {
-    let seed = number("BERTH_SEED", 7);
-    for width in widths() {
-        for case in 0..number("BERTH_CASES", 24) {
-            let mut draw = Rng(mix(seed ^ 0x91e7) ^ mix(case));
-            let (warm, write) = (draw.below(101), draw.between(1, 200));
-            let world = World { width, qps: 2, warm, write, max_list: 64, ..World::default() };
-            let mut rig = Rig::new(world, draw.draw());
-            for i in 0..2 {
-                let q = rig.qps[i].q;
-                (0..60).for_each(|n| rig.post(i, &[(buffer(q, n, 1), 4096)]));
-                rig.ring(i);
-            }
-            rig.until(20_000, "credits", |rig| rig.usable(0) > 30 && rig.usable(1) > 30);
-            rig.command(0, 6);
-            let until = rig.now() + draw.below(400);
-            rig.until(1000, "the time", |rig| {
-                while rig.in_work(1) < 8 && rig.usable(1) > 0 {
-                    rig.send(1, 4096, false);
-                }
-                rig.now() >= until
-            });
-            if draw.chance(0.5) {
-                rig.end(1, WC_FLUSHED);
-                rig.until(1000, "some time", |rig| rig.now() % draw.between(1, 300) == 0);
-                rig.void(0, 0);
-            } else {
-                rig.void(0, 0);
-                rig.until(1000, "some time", |rig| rig.now() % draw.between(1, 300) == 0);
-                rig.end(1, WC_FLUSHED);
-            }
-            rig.until(60_000, "all completions", |rig| rig.open(1) == 0);
-            wind_up(&mut rig, 1);
-            rig.until(20_000, "the credits anew", |rig| rig.usable(0) > 30);
         }
     }
 }
