@@ -227,15 +227,12 @@ xlt="small/berth_regs_pkg.sv ../formal/xlt_proof.sv ../formal/queue_free.sv bert
 proof xlt xlt_proof "" $xlt
 mutant berth_xlt.sv 's/(ch_op != EVICT || evict_now)) begin/(ch_op == INSTALL || evict_now)) begin/'
 mutant berth_xlt.sv "s/== {b_asid_q, b_vpn_q\[47:9\]}/== {entries[ENTRY*w+91+:8], b_vpn_q[47:9]}/"
-mutant berth_xlt.sv 's/ \&\& b_vpn_q\[51:48\] == 0;/;/'
 mutant berth_xlt.sv 's/(entries\[ENTRY\*w+99\] || !b_write_q)/1/'
 mutant berth_xlt.sv 's/went = {at_home, /went = {1'"'b1"', /'
 mutant berth_xlt.sv 's/(a_q || b_q || c_q || d_q)/(a_q)/'
-mutant berth_xlt.sv 's/wire \[1:0\] lk_new = .*/wire [1:0] lk_new = lk_req;/'
 mutant berth_xlt.sv "s/c_q \&\& c_who_q == WHO_WRITE, /c_q \&\& c_who_q >= WHO_READ, /"
 mutant berth_xlt.sv 's/match_way\[WW-1\] ? b_row1_q : b_row0_q/b_row0_q/'
 mutant berth_xlt.sv 's/wire evict_now = count_q == 0;/wire evict_now = r_busy == 0;/'
-mutant berth_xlt.sv 's/same_q ? past_q : count_q;/count_q;/'
 cut= start=
 silent=berth_cmd.sv
 free="lines fw_ram" induction=1 frames=22
@@ -243,7 +240,6 @@ cmd="berth_regs_pkg.sv ../formal/cmd_fence_proof.sv ../formal/queue_free.sv bert
 proof cmd_fence cmd_fence_proof "" $cmd
 mutant berth_cmd.sv 's/assign hold = state_q == FENCE || /assign hold = /'
 mutant berth_cmd.sv 's/CMD_FENCE: state_q <= FENCE;/CMD_FENCE: state_q <= quiet ? TOKEN : FENCE;/'
-mutant berth_cmd.sv 's/TOKEN: if (token_ready) /TOKEN: /'
 mutant berth_cmd.sv 's/if (ch_ready || !page_ok) begin/begin/'
 mutant berth_cmd.sv 's/evict) \&\& page_q != further;/evict);/'
 mutant berth_cmd.sv 's/ \&\& !used_q\[put_q\] \&\& / \&\& /'

@@ -42,7 +42,9 @@ module xlt_proof #(
     berth_xlt dut (.clk(clk), .rst(rst), .lk_req(lk_req), .lk_asid(lk_asid), .lk_vpn(lk_vpn), .lk_ack(lk_ack), .lk_hit(lk_hit),
         .lk_page(lk_page), .ch_valid(ch_valid), .ch_ready(ch_ready), .ch_op(ch_op), .ch_index(ch_index), .ch_vpn(ch_vpn),
         .ch_asid(ch_asid), .ch_write(ch_write), .ch_page(ch_page), .ch_more(ch_more), .rdy_valid(rdy_valid), .rdy_tag(rdy_tag),
-        .rdy_status(rdy_status), .go_valid(1'b0), .rsp_ready(rsp_ready), .xa_valid(2'd0), .xr_room(xr_room), .ev_ready(ev_ready));
+        .rdy_status(rdy_status), .go_valid(1'b0), .go_release(1'b0), .go_write(1'b0), .go_asid(8'd0), .go_va(64'd0), .go_len(31'd0),
+        .go_tag(16'd0), .rsp_ready(rsp_ready), .xa_valid(2'd0), .xa_release(2'd0), .xa_write(2'd0), .xa_asid(16'd0), .xa_va(128'd0),
+        .xa_len(42'd0), .xa_tag(32'd0), .xa_tell(1'b0), .xr_room(xr_room), .ev_ready(ev_ready));
 
     (* hierconn *) wire [1:0]            \dut.state_q ;
     (* hierconn *) wire [1:0]            \dut.asked_q ;
