@@ -27,6 +27,29 @@ fn a_doorbell_becomes_a_frame_and_its_acknowledgement_a_completion() {
         bench.finish(20_000);
         assert_eq!(bench.statuses(3), [WC_OK]);
         assert_eq!(bench.frames_of(3).len(), 1);
+        assert_eq!(bench.acks_counted, [1, 0]);
+    }
+}
+
+/// An acknowledgement is asked for with each half of the window, and with the last packet of a piece; with no other.
+#[test]
+fn acknowledgements_are_asked_for_at_each_half_of_the_window_and_at_the_end() {
+    for width in widths() {
+        for (window, sizes, wanted) in [
+            (64, &[60 * 256][..], &[32, 60][..]),
+            (64, &[256 * 2 + 1, 256 * 31, 256 * 20], &[3, 34, 54]),
+            (65, &[50 * 256 - 1], &[32, 50]),
+            (130, &[120 * 256], &[65, 120]),
+        ] {
+            let mut bench = Bench::new(width, Setup::default(), 2);
+            bench.connect(1, Settings { log2_mtu: 8, window, ..Settings::default() });
+            bench.credits(1, sizes);
+            bench.post(1, &row_of(1, sizes.iter().sum()), false);
+            bench.finish(40_000);
+            let asks = |n: &usize| bench.frames_of(1)[n - 1].bytes[50] >> 7 == 1;
+            let asked: Vec<_> = (1..=bench.frames_of(1).len()).filter(asks).collect();
+            assert_eq!(asked, wanted, "window {window}, {sizes:?}");
+        }
     }
 }
 

@@ -403,7 +403,7 @@ impl Rig {
     pub fn rest(&mut self) {
         let from = self.cycle;
         self.moved = self.cycle;
-        while self.cycle < self.moved + 64 {
+        while self.cycle < self.moved + 40 {
             self.step();
             assert!(self.cycle < from + 1_000_000, "the engine does not come to rest");
         }
