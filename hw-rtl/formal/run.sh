@@ -243,7 +243,7 @@ mutant berth_cmd.sv 's/CMD_FENCE: state_q <= FENCE;/CMD_FENCE: state_q <= quiet 
 mutant berth_cmd.sv 's/if (ch_ready || !page_ok) begin/begin/'
 mutant berth_cmd.sv 's/evict) \&\& page_q != further;/evict);/'
 mutant berth_cmd.sv 's/ \&\& !used_q\[put_q\] \&\& / \&\& /'
-free= frames=
+free= frames= induction=6
 silent=berth_fp_send.sv
 window="berth_regs_pkg.sv ../formal/fp_window_proof.sv ../formal/queue_free.sv berth_fp_send.sv"
 proof fp_window fp_window_proof "" $window
