@@ -62,7 +62,6 @@ fn stream_beside(
     };
     rig.until(400_000, "the end of the stream", &mut done);
     rig.until(20_000, "all to be released and as the model has it", |rig| rig.settled());
-    rig.until(2000, "rest", |rig| rig.at_rest());
     assert!(rig.events.is_empty() && rig.core.is_empty(), "firmware had to do nothing");
 }
 

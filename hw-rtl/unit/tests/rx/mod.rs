@@ -1240,11 +1240,6 @@ impl Rig {
         }
     }
 
-    /// The RTL has nothing to do.
-    pub fn at_rest(&mut self) -> bool {
-        !self.is("busy")
-    }
-
     /// Nothing is left that one side has and the other has not.
     pub fn settled(&self) -> bool {
         let done = |qp: &Qp| {
