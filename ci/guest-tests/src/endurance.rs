@@ -80,7 +80,7 @@ fn repeat(env: &Env, usual: u64, long: u64, mut round: impl FnMut(u64) -> Res) -
     (1..=count).try_for_each(|n| told(n, count, || round(n)))?;
     let time = start.elapsed();
     nothing_left(env)?;
-    all_given_back(count, time, before, || Held::now(env))
+    all_given_back(env, count, time, before)
 }
 
 /// One of `count` rounds, with its number in the error; says now and then how far it is.
@@ -92,10 +92,10 @@ fn told(n: u64, count: u64, round: impl FnOnce() -> Res) -> Res {
 }
 
 /// Waits until as much is held as before, and compares memory.
-fn all_given_back(count: u64, time: Duration, before: (Held, (u64, u64)), now: impl Fn() -> Res<Held>) -> Res {
-    let mut last = now()?;
+fn all_given_back(env: &Env, count: u64, time: Duration, before: (Held, (u64, u64))) -> Res {
+    let mut last = Held::now(env)?;
     wait_until("all is given back", Duration::from_secs(60), || {
-        last = now()?;
+        last = Held::now(env)?;
         Ok(last == before.0)
     })
     .map_err(|e| format!("{e}: before {:?}, after {last:?}", before.0))?;
@@ -213,7 +213,7 @@ fn endurance_connections_made_and_ended(env: &Env) -> Res {
     many(count)?;
     let time = start.elapsed();
     empty("all rounds are over")?;
-    all_given_back(count, time, before, || Held::now(env))?;
+    all_given_back(env, count, time, before)?;
     drop(context);
     loopback_works(env, 975)
 }
