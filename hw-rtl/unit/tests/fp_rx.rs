@@ -62,6 +62,7 @@ fn stream_beside(
     };
     rig.until(400_000, "the end of the stream", &mut done);
     rig.until(20_000, "all to be released and as the model has it", |rig| rig.settled());
+    rig.rests();
     assert!(rig.events.is_empty() && rig.core.is_empty(), "firmware had to do nothing");
 }
 
@@ -588,6 +589,7 @@ fn cr_10_recalled_credits_are_void_and_granted_anew() {
             }
             keep_busy(&mut rig, count, |rig| rig.qps[0].cqes.len() == count);
             rig.until(20_000, "all to be released and as the model has it", |rig| rig.settled());
+            rig.rests();
         }
     }
 }

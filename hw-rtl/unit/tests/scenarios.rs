@@ -209,6 +209,7 @@ fn receive(mut rig: Rig, rng: &mut Rng) -> [u64; 11] {
         rig.qps.iter().all(|qp| qp.recvs.len() >= count && qp.cqes.len() == qp.recvs.len())
     });
     rig.until(20_000, "all to be released and as the model has it", |rig| rig.settled());
+    rig.rests();
     assert!(rig.events.is_empty() && rig.core.is_empty(), "firmware had to do nothing: {:x?}", rig.events);
     rig.verdicts
 }

@@ -1240,6 +1240,13 @@ impl Rig {
         }
     }
 
+    /// The RTL comes to rest when what is still on the wire is lost; with nobody's pace there, that may be thousands of
+    /// duplicates.
+    pub fn rests(&mut self) {
+        self.wire.clear();
+        self.until(5000, "rest", |rig| !rig.is("busy"));
+    }
+
     /// Nothing is left that one side has and the other has not.
     pub fn settled(&self) -> bool {
         let done = |qp: &Qp| {
