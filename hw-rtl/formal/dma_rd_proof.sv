@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // Reads of host memory by berth_dma_rd: none crosses a page or a multiple of the maximum read request, none is longer
-// than that, none begins while `stop`.
+// than that, none begins while `stop`, and none of a queue under a fence (`hold`).
 // Their answers, whatever the host says and when: nothing is written or passed on but the bytes of a read that is awaited, in
 // its own range, in order; the first error, whatever beat it is marked on, ends the read with an error; all its bytes end it
 // without one. A tag is asked with again only when all bytes of its read, in order, or a refusal, have come, or two ticks at
@@ -91,12 +91,14 @@ module dma_rd_proof #(
     // ---- what is asked of the host -----------------------------------------------------------
     logic waits_q;      // shown, not taken
     always_ff @(posedge clk) waits_q <= !rst && hrd_valid && !hrd_ready;
+    (* hierconn *) wire \dut.queue_go ;
     logic stopped_q;    // since the clock before
     always_ff @(posedge clk) stopped_q <= !rst && stop;
     always_comb if (!rst) begin
         assert (!hrd_valid || kept(hrd_addr, hrd_len, line));
         assert (!(hrd_valid && stopped_q && !waits_q));
         assert (!waits_q || hrd_valid);
+        assert (!(hold && \dut.queue_go ));
     end
     // For the proof: what is cut lies in the piece, and that in its page; nothing is empty but what only has a status.
     (* hierconn *) wire [12:0] \dut.off_q ;
@@ -123,7 +125,6 @@ module dma_rd_proof #(
     always_ff @(posedge clk) if (!started_q) {t, lane} <= {t_in, lane_in};
     (* hierconn *) wire        \dut.seg_go ;
     (* hierconn *) wire        \dut.ring_go ;
-    (* hierconn *) wire        \dut.queue_go ;
     (* hierconn *) wire [ 5:0] \dut.free_tag ;
     (* hierconn *) wire [18:0] \dut.pg_local ;
     (* hierconn *) wire [12:0] \dut.seg ;

@@ -194,6 +194,7 @@ mutant berth_dma_rd.sv 's/ || (hcpl_err \&\& hcpl_len == 0))/ || hcpl_err)/'
 mutant berth_dma_rd.sv 's/(fits \&\& last_byte)/last_byte/'
 mutant berth_dma_rd.sv 's/live = fly_q & ~dead_q;/live = fly_q;/'
 mutant berth_dma_rd.sv 's/ \&\& !stop \&\& free_tag_ok/ \&\& free_tag_ok/'
+mutant berth_dma_rd.sv 's/ \&\& enable \&\& !hold;/ \&\& enable;/'
 mutant berth_dma_rd.sv "s/if (hrd_ready) hrd_v_q <= 1'b0/hrd_v_q <= 1'b0/"
 mutant berth_dma_rd.sv 's/wrong = hcpl_off != next || /wrong = /'
 

@@ -63,7 +63,7 @@ module berth_dma_rd #(
     output logic                qc_more,     // over 64 bytes of the beat count
     output logic                qc_last,
     output logic                qc_err,
-    // Control: limits, no new page while hold, no new request while stop.
+    // Control: limits, no new page and no read of a queue while hold, no new request while stop.
     input  logic                enable,
     input  logic                hold,
     input  logic                stop,
@@ -210,7 +210,7 @@ module berth_dma_rd #(
 
   wire port_free = (!hrd_v_q || hrd_ready) && !stop && free_tag_ok;
   wire ring_go = ring_valid && port_free;
-  wire queue_go = qr_valid && port_free && !ring_go && enable;
+  wire queue_go = qr_valid && port_free && !ring_go && enable && !hold;
   wire begun = off_q != 0 || !pg_first;          // the command has its entry
   wire mine = begun || free_cmd_ok;
   wire fails = pg_valid && !skip_q && (pg_status != OK || !enable);
