@@ -159,7 +159,8 @@ module berth_fp_grant #(
     // With `most`: the last chunk asked for was pinned already, so that nothing is pinned for this QP: no bound.
     logic        warm;
     logic [15:0] missed;     // chunks that were not
-    // With `most`: bytes asked for and not announced; of the last list without its proof, and of that whose data come.
+    // With `most`: bytes asked for and not announced, all of a receive until then or until it completes by itself; of the
+    // last list without its proof, and of that whose data come.
     logic [31:0] fresh, newest, older;
     logic [31:0] since;      // when they began to come
     // Bytes of the list that is being asked for. One is asked for as a whole and not in hand yet: up to this chunk.
@@ -359,7 +360,8 @@ module berth_fp_grant #(
   assign served_aged = &r_q.serve[26:20] ? r_q.serve : r_q.serve + 27'(r_q.serve[26:11]);
   logic [16:0] times;
   logic [20:0] grown;
-  logic [31:0] may_hold, will_hold, to_come, passed, came, list;
+  logic [31:0] may_hold, to_come, passed, came, list, fresh_less, fresh_left;
+  logic [33:0] ahead, will_hold, all_out;   // a receive has up to 2 GiB
   always_comb begin
     times    = 17'(r_q.round) + 17'(r_q.serve[26:11]);
     times    = r_q.round == '0 || times < CARDS ? '0 : times - CARDS;
@@ -376,8 +378,12 @@ module berth_fp_grant #(
     if (passed > 32'hfff) passed = 32'hfff;
     came     = (passed << UNIT_W) - (passed << UNIT_W >> 5);
     to_come  = came < r_q.older ? r_q.older - came : 32'd0;
-    will_hold = r_q.fresh + size + r_q.newest + to_come;
-    if (r_q.round == '0 || will_hold > r_q.asked - n_given_q + size) will_hold = r_q.asked - n_given_q + size;
+    ahead     = 34'(r_q.fresh) + 34'(size) + 34'(r_q.newest);
+    will_hold = ahead + 34'(to_come);
+    all_out   = 34'(r_q.asked - n_given_q) + 34'(size);
+    if (r_q.round == '0 || will_hold > all_out) will_hold = all_out;
+    fresh_less = op_q == TOLD ? bytes_q : size;
+    fresh_left = r_q.fresh > fresh_less ? r_q.fresh - fresh_less : 32'd0;
   end
 
   // ---- decide -----------------------------------------------------------------------------
@@ -410,11 +416,11 @@ module berth_fp_grant #(
     // All at once would keep the driver and the card's commands busy for long: at most eight times as fast as the wire.
     too_soon   = paced && r_q.round != '0 && now - r_q.burst < 32'd64 && r_q.pace > (now - r_q.burst) << (UNIT_W + 3);
     too_long   = paced && r_q.part != '0
-              && (r_q.part + size > {1'b0, may_hold[31:1]} || (r_q.round != '0 && r_q.part >= list));
-    too_much   = paced ? will_hold > may_hold : r_q.asked - n_given_q >= {4'd0, r_q.limit, 12'd0};
+              && (33'(r_q.part) + 33'(size) > {2'd0, may_hold[31:1]} || (r_q.round != '0 && r_q.part >= list));
+    too_much   = paced ? will_hold > 34'(may_hold) : r_q.asked - n_given_q >= {4'd0, r_q.limit, 12'd0};
     full       = r_q.limit != '0 && !r_q.warm && r_q.ask != n_freed_q && {r_q.ask_range, r_q.ask_at} == '0 && !r_q.ended
               && ((too_long && r_q.closed) || too_much || too_soon);
-    later      = full && !(too_long && r_q.closed) && paced && (too_soon || to_come != '0) && r_q.fresh + size + r_q.newest <= may_hold;
+    later      = full && !(too_long && r_q.closed) && paced && (too_soon || to_come != '0) && ahead <= 34'(may_hold);
     stays      = paced && r_q.waiting;
     list_ends  = r_q.closed && r_q.have_w + 8'd1 == r_q.end_w;
     have       = 1'b0;
@@ -536,7 +542,7 @@ module berth_fp_grant #(
       end
       TOLD: begin
         we       = 1'b1;
-        r.fresh  = r_q.fresh > bytes_q ? r_q.fresh - bytes_q : 32'd0;
+        r.fresh  = fresh_left;
         r.newest = bytes_q;
         // Without a proof, as the list before was recalled.
         if (r_q.newest != '0) begin
@@ -587,11 +593,10 @@ module berth_fp_grant #(
             r.budget[slot_q]  = status_q == PAGE_OVER_BUDGET;
             r.memory[slot_q]  = status_q == PAGE_NO_MEMORY;
             r.asked = r_q.asked - 32'(again_len);
-            if (r_q.fresh >= 32'(again_len)) r.fresh = r_q.fresh - 32'(again_len);
           end
         end
-        // What came back may make room.
-        more_ask = r_q.limited && op_q == ADVANCE;
+        // What came back may make room, or there is no bound any more.
+        more_ask = r_q.limited && (op_q == ADVANCE || r.warm);
         if (purge && op_q == ANSWER) more_adv = 1'b1;
         else if (purge && r_q.own != '0) begin
           // What is held in vain goes back, in whatever order it came.
@@ -659,8 +664,8 @@ module berth_fp_grant #(
               have       = local_turn;
               give       = give && local_turn;
               if (local_turn) begin
-                r.fresh = '0;
-                r.part  = '0;
+                r.fresh = fresh_left;
+                if (!r_q.closed) r.part = r_q.part > size ? r_q.part - size : 32'd0;
               end
             end else if (r_q.hold != '0 || r_q.whole) have = 1'b0;
             else begin
@@ -706,7 +711,6 @@ module berth_fp_grant #(
     end
     if (give) begin
       r.asked = r_q.asked - 32'(again_len);
-      if (r.fresh >= 32'(again_len)) r.fresh = r.fresh - 32'(again_len);
     end
   end
   assign go = (!(acquire || give) || !xa_valid || xa_ready) && (!(post || commit) || post_ready)

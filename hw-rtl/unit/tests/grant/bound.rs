@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! How much is asked for ahead (docs/fast-path.md, "A bound of granted memory"): a model of one QP whose receives are one
-//! chunk each, without refusals and going back. Time is in units of 64 clocks, as the port `now`.
+//! chunk each, without going back. Time is in units of 64 clocks, as the port `now`.
 
 use super::Post;
 
@@ -12,17 +12,19 @@ const LATE: u32 = 7;
 const CARDS: u32 = 512 / 64;
 
 /// A receive.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 struct Recv {
     size: u64,
     last: bool,
     held: bool,
+    /// It could not be had, and completes in its turn.
+    refused: bool,
     missed: bool,
     asked_at: u32,
 }
 
 /// The model.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Bound {
     /// Bytes that the wire carries in a unit.
     unit: u64,
@@ -59,7 +61,6 @@ pub struct Bound {
     serve: u32,
     ask_due: bool,
     advance_due: bool,
-    asked_last: bool,
     later: bool,
     pub posts: Vec<Post>,
 }
@@ -92,7 +93,6 @@ impl Bound {
             serve: 0,
             ask_due: false,
             advance_due: false,
-            asked_last: false,
             later: false,
             posts: Vec::new(),
         }
@@ -136,7 +136,7 @@ impl Bound {
     // ---- events --------------------------------------------------------------------------------
 
     pub fn post(&mut self, size: u32, last: bool) {
-        self.recvs.push(Recv { size: size.into(), last, held: false, missed: false, asked_at: 0 });
+        self.recvs.push(Recv { size: size.into(), last, held: false, refused: false, missed: false, asked_at: 0 });
         self.ask_due = true;
     }
 
@@ -145,6 +145,7 @@ impl Bound {
         let before = self.clone();
         if hit {
             self.warm |= self.most != 0 && !self.recvs[recv].missed;
+            self.ask_due |= self.warm && self.limited;
             self.recvs[recv].held = true;
             if recv == self.posted {
                 self.pass_on(&before);
@@ -152,6 +153,16 @@ impl Bound {
         } else {
             self.recvs[recv].missed = true;
             self.warm = false;
+        }
+    }
+
+    /// The host has none for it.
+    pub fn refuse(&mut self, recv: usize) {
+        let before = self.clone();
+        self.recvs[recv].refused = true;
+        self.out -= self.recvs[recv].size;
+        if recv == self.posted {
+            self.pass_on(&before);
         }
     }
 
@@ -203,13 +214,19 @@ impl Bound {
         self.waiting = self.most != 0 && self.round != 0;
     }
 
-    /// The oldest that is asked for and held becomes a credit; decided by how things were `before`.
+    /// The oldest that is asked for and held becomes a credit, or completes as it could not be had; decided by how things
+    /// were `before`.
     fn pass_on(&mut self, before: &Self) {
-        let Some(recv) = self.recvs[..self.asked].get(self.posted).filter(|r| r.held && !before.whole).cloned() else {
+        let answered = |r: &&Recv| r.refused || (r.held && !before.whole);
+        let Some(recv) = self.recvs[..self.asked].get(self.posted).filter(answered).cloned() else {
             return;
         };
         let (paced, stays) = (before.paced(), before.paced() && before.waiting);
         let window_was_full = self.asked - self.posted == 16;
+        if recv.refused {
+            self.complete_refused(&recv, window_was_full);
+            return;
+        }
         self.posted += 1;
         let (ends, none) = (self.closed == Some(self.posted), self.posted == self.asked);
         let over = recv.last && (!paced || self.asked == self.recvs.len());
@@ -230,7 +247,28 @@ impl Bound {
         if ends {
             self.closed = None;
         }
-        self.advance_due |= self.recvs[..self.asked].get(self.posted).is_some_and(|r| r.held);
+        self.advance_due |= self.recvs[..self.asked].get(self.posted).is_some_and(|r| r.held || r.refused);
+        self.ask_due |= ends || window_was_full;
+    }
+
+    /// The oldest could not be had: what is granted before it is announced, and when all of that is complete, so is it.
+    fn complete_refused(&mut self, recv: &Recv, window_was_full: bool) {
+        if self.freed != self.posted {
+            if self.open {
+                self.commit(None);
+            }
+            return;
+        }
+        self.posted += 1;
+        self.freed += 1;
+        self.fresh -= recv.size;
+        let ends = self.closed == Some(self.posted);
+        if self.closed.is_none() {
+            self.part = self.part.saturating_sub(recv.size);
+        } else if ends {
+            self.closed = None;
+        }
+        self.advance_due = true;
         self.ask_due |= ends || window_was_full;
     }
 
@@ -282,24 +320,29 @@ impl Bound {
         self.ask_due = true;
     }
 
-    /// All that can be done is done.
-    pub fn rest(&mut self, now: u32) {
+    /// What it may be when all that can be done is done: asking and passing on take turns, but passing on is before asking
+    /// `ahead` times, as often as it was due when asking was not yet.
+    pub fn rests(&self, now: u32) -> [Self; 3] {
+        [0, 1, 2].map(|ahead| self.clone().rest(now, ahead))
+    }
+
+    fn rest(mut self, now: u32, mut ahead: u32) -> Self {
         loop {
-            if self.advance_due && (self.asked_last || !self.ask_due) {
+            if self.advance_due && (ahead > 0 || !self.ask_due) {
                 self.advance_due = false;
-                self.asked_last = false;
+                ahead = ahead.saturating_sub(1);
                 let before = self.clone();
                 self.ask_due |= before.limited;
                 self.pass_on(&before);
             } else if self.ask_due || std::mem::take(&mut self.later) {
                 self.ask_due = false;
-                self.asked_last = true;
+                ahead = 1;
                 self.ask(now);
                 if self.later && !self.ask_due && !self.advance_due {
-                    return;
+                    return self;
                 }
             } else {
-                return;
+                return self;
             }
         }
     }

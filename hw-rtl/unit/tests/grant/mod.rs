@@ -377,12 +377,10 @@ impl Rig {
         assert!(qp.freed < qp.grant && qp.credit_of.contains_key(&qp.freed), "no credit is out");
         let recv = qp.freed;
         self.give_back(q, recv, usize::MAX);
-        let qp = self.qps.get_mut(&q).expect("a QP");
-        qp.freed += 1;
-        self.freed.push_back(q);
+        self.qps.get_mut(&q).expect("a QP").freed += 1;
     }
 
-    /// Chunks of a receive go back, which the engine has passed on.
+    /// Chunks of a receive go back, which the engine has passed on, and is told so.
     fn give_back(&mut self, q: u32, recv: usize, most: usize) {
         let qp = self.qps.get_mut(&q).expect("a QP");
         let mut n = 0;
@@ -559,11 +557,6 @@ impl Rig {
     }
 
     fn check(&mut self) {
-        if !self.commands.is_empty() && self.is("cmd_ready") {
-            let c = self.commands.pop_front().expect("there is one");
-            self.moved = self.cycle;
-            self.commanded(c);
-        }
         if self.is("quiet_valid") && self.is("quiet_ready") {
             self.quiets.pop_front();
             self.moved = self.cycle;
@@ -596,6 +589,12 @@ impl Rig {
         }
         for (i, name) in ["ev_hit", "ev_miss", "ev_stray"].into_iter().enumerate() {
             self.counted[i] += self.get(name) as u32;
+        }
+        // It is taken while what the operation before it has decided is on the ports.
+        if !self.commands.is_empty() && self.is("cmd_ready") {
+            let c = self.commands.pop_front().expect("there is one");
+            self.moved = self.cycle;
+            self.commanded(c);
         }
     }
 
