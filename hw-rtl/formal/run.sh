@@ -21,27 +21,24 @@ wanted=" $* "
 failures=0
 skip=1
 
-# Options of read_verilog for the proofs that follow, and files whose own assertions are no part of them.
-options=
-silent=
-# Non-empty: the proof's assertions are inductive by themselves, and are proved so (SAT, one step). A mutant must
-# break them within that many steps after the reset.
-induction=
-# Non-empty: mutants are looked at for so many clocks by ABC instead, which finds what SAT takes long for.
-frames=
-# Memories of the design that the proof takes away: what is read from them is free.
-free=
-# Wires of the design that are taken out of it, and free.
-cut=
-# Non-empty: mutants are looked at with these parameters, from a state that the design comes to. In it the design itself does not fail.
-start=
+# What a proof may say of itself, and its mutants' search with it (`proof`):
+#   parameters  of its top module, for `chparam`
+#   silent      files whose own assertions are no part of it
+#   induction   its assertions are inductive by themselves, and are proved so (SAT, one step); a mutant must break them within
+#               that many steps after the reset
+#   frames      mutants are looked at for so many clocks by ABC instead, which finds what SAT takes long for
+#   free        memories of the design that are taken away: what is read from them is free
+#   cut         wires of the design that are taken out of it, and free
+#   start       mutants are looked at with these parameters, from a state that the design comes to; in it the design itself
+#               does not fail
+settings="parameters silent induction frames free cut start"
 
 # solve TOP PARAMETERS FILES: writes "holds", "fails" or "unknown" to $work/verdict
 solve() {
     {
         for file in $3; do
             case " $silent " in *" ${file##*/} "*) quiet=-noassert ;; *) quiet= ;; esac
-            echo "read_verilog -sv -formal $quiet $options $file"
+            echo "read_verilog -sv -formal $quiet $file"
         done
         [ -z "$2" ] || echo "chparam $2 $1"
         cat <<END
@@ -99,12 +96,18 @@ close() {
     grep -q "^| \`$name\` | .* | $method | $killed | " $table || wrong "$name: no row in $table with | $method | $killed |"
 }
 
-# proof NAME TOP PARAMETERS FILE...: must hold
+# proof NAME TOP [SETTING=VALUE...] FILE...: must hold; `settings` that it does not give are empty
 proof() {
     close
-    name=$1 top=$2 parameters=$3
-    shift 3
-    files=$*
+    name=$1 top=$2 files=
+    shift 2
+    for setting in $settings; do eval "$setting="; done
+    for word in "$@"; do
+        case " $settings " in
+        *" ${word%%=*} "*) eval "${word%%=*}=\${word#*=}" ;;
+        *) files="$files $word" ;;
+        esac
+    done
     case $wanted in "  " | *" $name "*) skip= ;; *) skip=1; return 0 ;; esac
     engine=prove killed=0
     [ -n "$induction" ] && method=induction || method=PDR
@@ -144,50 +147,48 @@ report() {
 }
 
 fifo="../formal/fifo_proof.sv berth_fifo.sv berth_lutfifo.sv"
-proof fifo fifo_proof "" $fifo
+proof fifo fifo_proof $fifo
 mutant berth_fifo.sv 's/(!out_valid_q || rd_ready)/!rd_ready/'
 mutant berth_fifo.sv 's/assign wr_ready = !full/assign wr_ready = 1/'
-proof fifo_pass fifo_proof "-set PASS 1" $fifo
+proof fifo_pass fifo_proof parameters="-set PASS 1" $fifo
 mutant berth_fifo.sv 's/wire pass = PASS != 0 .*/wire pass = PASS != 0 \&\& wr_valid;/'
 mutant berth_fifo.sv 's/assign rd_data = passed_q ? data_q : out_q;/assign rd_data = out_q;/'
-proof lutfifo fifo_proof "-set LUT 1" $fifo
+proof lutfifo fifo_proof parameters="-set LUT 1" $fifo
 mutant berth_lutfifo.sv 's/assign wr_ready = .*;/assign wr_ready = 1;/'
 mutant berth_lutfifo.sv 's/if (rd_valid \&\& rd_ready)/if (rd_ready)/'
 
-arb="../formal/wr_arb_proof.sv berth_wr_arb.sv"
-proof wr_arb wr_arb_proof "" $arb
+proof wr_arb wr_arb_proof \
+    ../formal/wr_arb_proof.sv berth_wr_arb.sv
 mutant berth_wr_arb.sv 's/assign sel = .*/assign sel = pick;/'
 mutant berth_wr_arb.sv 's/lock_q <= !(hwr_ready \&\& hwr_last);/lock_q <= hwr_ready \&\& !hwr_last;/'
 mutant berth_wr_arb.sv 's/ \&\& allow\[k\]//'
-turn="../formal/wr_turn_proof.sv berth_wr_arb.sv"
-proof wr_turn wr_turn_proof "" $turn
+proof wr_turn wr_turn_proof \
+    ../formal/wr_turn_proof.sv berth_wr_arb.sv
 mutant berth_wr_arb.sv "s/k = SW'(32'(sel_q) + i);/k = SW'(i);/"
 mutant berth_wr_arb.sv 's/i = N; i > 0; i--/i = N; i > 1; i--/'
 mutant berth_wr_arb.sv 's/      sel_q  <= sel;/      sel_q  <= hwr_last ? sel : sel_q;/'
 
-dma_wr="berth_regs_pkg.sv ../formal/dma_wr_proof.sv berth_dma_wr.sv berth_dma_page.sv berth_fifo.sv berth_lutfifo.sv"
-proof dma_wr dma_wr_proof "" $dma_wr
+proof dma_wr dma_wr_proof \
+    berth_regs_pkg.sv ../formal/dma_wr_proof.sv berth_dma_wr.sv berth_dma_page.sv berth_fifo.sv berth_lutfifo.sv
 # two rules keep to the page; without both it is left
 mutant berth_dma_wr.sv 's/line_left = line - .*/line_left = line;/;s/left      = pg_len - off_q/left      = pg_len/'
 mutant berth_dma_page.sv 's/ \&\& !hold \&\& place) looking_q/ \&\& place) looking_q/'
 mutant berth_dma_page.sv 's/len = left_q < page_left ? .*/len = left_q;/'
 
-ready="../formal/fp_ready_proof.sv berth_fp_ready.sv"
-proof fp_ready fp_ready_proof "" $ready
+proof fp_ready fp_ready_proof \
+    ../formal/fp_ready_proof.sv berth_fp_ready.sv
 mutant berth_fp_ready.sv 's/bits_q\[next\] <= 1.b0;//'
 mutant berth_fp_ready.sv 's/later = here \& .*/later = here;/'
 mutant berth_fp_ready.sv 's/if (set\[i\]) bits_q/if (set[i] \&\& !pop) bits_q/'
 
-pool="../formal/fp_pool_proof.sv berth_fp_pool.sv"
-proof fp_pool fp_pool_proof "" $pool
+proof fp_pool fp_pool_proof \
+    ../formal/fp_pool_proof.sv berth_fp_pool.sv
 mutant berth_fp_pool.sv 's/free_q <= free_q & ~found;/free_q <= free_q;/'
 mutant berth_fp_pool.sv 's/if (!valid || take) begin/if (!valid) begin/'
 mutant berth_fp_pool.sv 's/if (give) free_q/if (give \&\& !take) free_q/'
 
-silent="berth_dma_rd.sv berth_dma_page.sv"
-free="base_q len_q next_q kind_q" induction=6 frames=12
-dma_rd="berth_regs_pkg.sv ../formal/dma_rd_proof.sv berth_dma_rd.sv berth_dma_page.sv ../formal/queue_free.sv"
-proof dma_rd dma_rd_proof "" $dma_rd
+proof dma_rd dma_rd_proof silent="berth_dma_rd.sv berth_dma_page.sv" free="base_q len_q next_q kind_q" induction=6 frames=12 \
+    berth_regs_pkg.sv ../formal/dma_rd_proof.sv berth_dma_rd.sv berth_dma_page.sv ../formal/queue_free.sv
 mutant berth_dma_rd.sv 's/line_left = line - .*/line_left = line;/'
 mutant berth_dma_rd.sv 's/failed = giving_q || hcpl_err || hurt_q /failed = giving_q || hcpl_err /'
 mutant berth_dma_rd.sv 's/ || (hcpl_err \&\& hcpl_len == 0))/ || hcpl_err)/'
@@ -198,34 +199,28 @@ mutant berth_dma_rd.sv 's/ \&\& enable \&\& !hold;/ \&\& enable;/'
 mutant berth_dma_rd.sv "s/if (hrd_ready) hrd_v_q <= 1'b0/hrd_v_q <= 1'b0/"
 mutant berth_dma_rd.sv 's/wrong = hcpl_off != next || /wrong = /'
 
-free= frames=
-silent="berth_dma_wr.sv berth_dma_page.sv"
-mapped="berth_regs_pkg.sv ../formal/dma_mapped_proof.sv berth_dma_wr.sv berth_dma_page.sv ../formal/queue_free.sv"
-proof dma_mapped dma_mapped_proof "" $mapped
+proof dma_mapped dma_mapped_proof silent="berth_dma_wr.sv berth_dma_page.sv" induction=6 \
+    berth_regs_pkg.sv ../formal/dma_mapped_proof.sv berth_dma_wr.sv berth_dma_page.sv ../formal/queue_free.sv
 mutant berth_dma_page.sv "s/pg_len    <= refuse || miss ? '0 : len;/pg_len    <= refuse ? '0 : len;/"
 mutant berth_dma_page.sv 's/{virt_q ? lk_page : addr_q\[63:12\]/{addr_q[63:12]/'
 mutant berth_dma_wr.sv 's/cmd_virtual(fast || cmd_virtual)/cmd_virtual(!fast)/'
 mutant berth_dma_wr.sv "s/off_q <= refuse || len == left ? '0 : off_q + len;/off_q <= off_q + len;/"
-frames=12
-fence="berth_regs_pkg.sv ../formal/dma_fence_proof.sv berth_dma_wr.sv berth_dma_page.sv ../formal/queue_free.sv"
-proof dma_fence dma_fence_proof "" $fence
+proof dma_fence dma_fence_proof silent="berth_dma_wr.sv berth_dma_page.sv" induction=6 frames=12 \
+    berth_regs_pkg.sv ../formal/dma_fence_proof.sv berth_dma_wr.sv berth_dma_page.sv ../formal/queue_free.sv
 mutant berth_dma_page.sv 's/ \&\& !hold \&\& place) looking_q/ \&\& place) looking_q/'
 mutant berth_dma_page.sv 's/      looking_q <= 1.b0;$/      looking_q <= miss;/'
 mutant berth_dma_page.sv 's/(bad_q \&\& !hold)/bad_q/'
 mutant berth_dma_wr.sv "s/ + 7'(word_pop);/;/"
 mutant berth_dma_wr.sv 's/ || (seg_valid \&\& empty_seg \&\& !hold_done);/;/'
 mutant berth_dma_wr.sv 's/get_pop = get_valid \&\& get_free;/get_pop = get_valid \&\& get_free \&\& word_valid;/'
-frames=
-silent="berth_xlt.sv berth_xlt_range.sv"
-free="ram counts" cut="dut.a_asid_q dut.a_vpn_q"
-hash="small/berth_regs_pkg.sv ../formal/xlt_hash_proof.sv ../formal/queue_free.sv berth_xlt_range.sv berth_xlt.sv"
-proof xlt_hash xlt_hash_proof "" $hash
+proof xlt_hash xlt_hash_proof silent="berth_xlt.sv berth_xlt_range.sv" free="ram counts" cut="dut.a_asid_q dut.a_vpn_q" induction=6 \
+    small/berth_regs_pkg.sv ../formal/xlt_hash_proof.sv ../formal/queue_free.sv berth_xlt_range.sv berth_xlt.sv
 mutant berth_xlt.sv "s/x \* 9'h1c7/x * 9'h1c6/"
 mutant berth_xlt.sv 's/row_of(ch_index\[WW-1\], /row_of(!ch_index[WW-1], /'
 mutant berth_xlt.sv 's/ vpn\[8:0\] ^ a ^ b ^ c;/ vpn[9:1] ^ a ^ b ^ c;/'
-cut="dut.row0 dut.row1 dut.at_home" induction=2 frames=14 start="-set CLEARED 1"
-xlt="small/berth_regs_pkg.sv ../formal/xlt_proof.sv ../formal/queue_free.sv berth_xlt.sv"
-proof xlt xlt_proof "" $xlt
+proof xlt xlt_proof silent="berth_xlt.sv berth_xlt_range.sv" free="ram counts" cut="dut.row0 dut.row1 dut.at_home" induction=2 \
+    frames=14 start="-set CLEARED 1" \
+    small/berth_regs_pkg.sv ../formal/xlt_proof.sv ../formal/queue_free.sv berth_xlt.sv
 mutant berth_xlt.sv 's/(ch_op != EVICT || evict_now)) begin/(ch_op == INSTALL || evict_now)) begin/'
 mutant berth_xlt.sv "s/== {b_asid_q, b_vpn_q\[47:9\]}/== {entries[ENTRY*w+91+:8], b_vpn_q[47:9]}/"
 mutant berth_xlt.sv 's/(entries\[ENTRY\*w+99\] || !b_write_q)/1/'
@@ -234,60 +229,45 @@ mutant berth_xlt.sv 's/(a_q || b_q || c_q || d_q)/(a_q)/'
 mutant berth_xlt.sv "s/c_q \&\& c_who_q == WHO_WRITE, /c_q \&\& c_who_q >= WHO_READ, /"
 mutant berth_xlt.sv 's/match_way\[WW-1\] ? b_row1_q : b_row0_q/b_row0_q/'
 mutant berth_xlt.sv 's/wire evict_now = count_q == 0;/wire evict_now = r_busy == 0;/'
-cut= start=
-silent=berth_cmd.sv
-free="lines fw_ram" induction=1 frames=22
-cmd="berth_regs_pkg.sv ../formal/cmd_fence_proof.sv ../formal/queue_free.sv berth_cmd.sv"
-proof cmd_fence cmd_fence_proof "" $cmd
+proof cmd_fence cmd_fence_proof silent=berth_cmd.sv free="lines fw_ram" induction=1 frames=22 \
+    berth_regs_pkg.sv ../formal/cmd_fence_proof.sv ../formal/queue_free.sv berth_cmd.sv
 mutant berth_cmd.sv 's/assign hold = state_q == FENCE || /assign hold = /'
 mutant berth_cmd.sv 's/CMD_FENCE: state_q <= FENCE;/CMD_FENCE: state_q <= quiet ? TOKEN : FENCE;/'
 mutant berth_cmd.sv 's/if (ch_ready || !page_ok) begin/begin/'
 mutant berth_cmd.sv 's/evict) \&\& page_q != further;/evict);/'
 mutant berth_cmd.sv 's/ \&\& !used_q\[put_q\] \&\& / \&\& /'
-free= frames= induction=6
-silent=berth_fp_send.sv
-window="berth_regs_pkg.sv ../formal/fp_window_proof.sv ../formal/queue_free.sv berth_fp_send.sv"
-proof fp_window fp_window_proof "" $window
+proof fp_window fp_window_proof silent=berth_fp_send.sv induction=6 \
+    berth_regs_pkg.sv ../formal/fp_window_proof.sv ../formal/queue_free.sv berth_fp_send.sv
 mutant berth_fp_send.sv 's/if (!real_piece || !windowed) op_q/if (!real_piece) op_q/'
 mutant berth_fp_send.sv 's/windowed   = flight < /windowed   = flight <= /'
 
-silent=berth_fp_arrival.sv
-induction=3 frames=8
-arrival="../formal/fp_arrival_proof.sv ../formal/queue_free.sv berth_fp_first.sv berth_fp_arrival.sv"
-proof fp_arrival fp_arrival_proof "" $arrival
+proof fp_arrival fp_arrival_proof silent=berth_fp_arrival.sv induction=3 frames=8 \
+    ../formal/fp_arrival_proof.sv ../formal/queue_free.sv berth_fp_first.sv berth_fp_arrival.sv
 mutant berth_fp_arrival.sv 's/f.seen    = r_q.seen | bit_at/f.seen    = r_q.seen/'
 mutant berth_fp_arrival.sv "s/>= 24'(W);/> 24'(W);/"
 mutant berth_fp_arrival.sv 's/(bit_at & r_q.seen)/bit_at/'
 mutant berth_fp_arrival.sv 's/same_q  <= .*/same_q <= 0;/'
-silent=berth_fp_cut.sv
-induction=6 frames=12
-cut="berth_regs_pkg.sv ../formal/fp_cut_proof.sv ../formal/queue_free.sv berth_fp_cut.sv"
-proof fp_cut fp_cut_proof "" $cut
+proof fp_cut fp_cut_proof silent=berth_fp_cut.sv induction=6 frames=12 \
+    berth_regs_pkg.sv ../formal/fp_cut_proof.sv ../formal/queue_free.sv berth_fp_cut.sv
 mutant berth_fp_cut.sv 's/ \&\& ((credit \&\& (message || size != 32.d0)) || kind == BAD || kind == EMPTY);/;/'
 mutant berth_fp_cut.sv 's/next_in != next_out \&\& !late_q;/next_in != next_out;/'
 mutant berth_fp_cut.sv 's/kept     = .*/kept     = next_in - give_n;/'
-silent=berth_fp_builder.sv
-induction=3 frames=14
-builder="../formal/fp_builder_proof.sv ../formal/queue_free.sv berth_fp_builder.sv"
-proof fp_builder fp_builder_proof "" $builder
+proof fp_builder fp_builder_proof silent=berth_fp_builder.sv induction=3 frames=14 \
+    ../formal/fp_builder_proof.sv ../formal/queue_free.sv berth_fp_builder.sv
 mutant berth_fp_builder.sv "s/ \&\& !row.list_sent \&\& fresh != '0/ \&\& fresh != '0/"
 mutant berth_fp_builder.sv 's/ \&\& after(r.landed, r.trigger_at)//'
 mutant berth_fp_builder.sv 's/fresh = row.committed - row.announced/fresh = row.posted - row.announced/'
 mutant berth_fp_builder.sv 's/if (run_q \&\& q_next == q_q) take = 1.b0;//'
 mutant berth_fp_builder.sv 's/tell_first = row.list_first;//'
 mutant berth_fp_builder.sv "s/at_q      <= tell_first\[6:0\];/at_q      <= '0;/"
-silent=berth_fp_place.sv
-frames=12
-place="../formal/fp_fence_proof.sv ../formal/queue_free.sv berth_fp_place.sv"
-proof fp_fence fp_fence_proof "" $place
+proof fp_fence fp_fence_proof silent=berth_fp_place.sv induction=3 frames=12 \
+    ../formal/fp_fence_proof.sv ../formal/queue_free.sv berth_fp_place.sv
 mutant berth_fp_place.sv 's/f_queue_q - 5.(head_pop .*);/f_queue_q;/'
 mutant berth_fp_place.sv "s/((go && over) || !(look_q || read_q))/1'b1/"
 mutant berth_fp_place.sv 's/fenced = f_state_q == F_FLIGHT && .*/fenced = f_state_q == F_FLIGHT;/'
 mutant berth_fp_place.sv "s/f_flight_q <= flights_q + .*/f_flight_q <= flights_q - (TW + 1)'(wd_valid);/"
-silent=berth_fp_block.sv
-frames=8
-block="../formal/fp_block_proof.sv ../formal/queue_free.sv berth_fp_block.sv"
-proof fp_block fp_block_proof "" $block
+proof fp_block fp_block_proof silent=berth_fp_block.sv induction=3 frames=8 \
+    ../formal/fp_block_proof.sv ../formal/queue_free.sv berth_fp_block.sv
 mutant berth_fp_block.sv 's/bytes - back < (serve_q/bytes - back <= (serve_q/'
 mutant berth_fp_block.sv 's/need && pieces != cut ? LOOK : IDLE/need ? LOOK : IDLE/'
 mutant berth_fp_block.sv "s/x_kind_q == 2'd2 && x_due && good/x_kind_q == 2'd2 \&\& good/"
@@ -295,10 +275,8 @@ mutant berth_fp_block.sv 's/if (!fixing && len > {11.d0, reach}).*//'
 mutant berth_fp_block.sv 's/, want - len, ctx_ends/, want, ctx_ends/'
 mutant berth_fp_block.sv 's/in_ctx < want ? in_ctx : want/want/'
 mutant berth_fp_block.sv 's/still\[q_q\] ? IDLE : //'
-silent=berth_fp_places.sv
-free="waits next_of list_of last_of made over" induction=3 frames=16
-places="berth_regs_pkg.sv ../formal/fp_places_proof.sv ../formal/queue_free.sv berth_fp_places.sv"
-proof fp_places fp_places_proof "" $places
+proof fp_places fp_places_proof silent=berth_fp_places.sv free="waits next_of list_of last_of made over" induction=3 frames=16 \
+    berth_regs_pkg.sv ../formal/fp_places_proof.sv ../formal/queue_free.sv berth_fp_places.sv
 mutant berth_fp_places.sv 's/ \&\& !dead_q) || (op_q == FAIL/) || (op_q == FAIL/'
 mutant berth_fp_places.sv 's/ | (complete ? step_bit : .0)) & ~open_bit/ \& ~open_bit) | (complete ? step_bit : 0)/;s/whole_q   <= (whole_q/whole_q   <= whole_q | (0/'
 mutant berth_fp_places.sv 's/m_shown_q  <= !failed_q.number(m_pick).;/m_shown_q  <= 1;/'
@@ -307,10 +285,8 @@ mutant berth_fp_places.sv 's/head_ready = !pd_valid && !pass_q/head_ready = !pd_
 mutant berth_fp_places.sv 's/data_here && !pass_q/data_here/'
 mutant berth_fp_places.sv 's/gone_here && !pass_q/gone_here/'
 mutant berth_fp_places.sv "s/18'd4608/18'd4096/"
-silent=berth_mac_rx.sv
-free="tops mem"
-slots="berth_regs_pkg.sv ../formal/mac_rx_proof.sv ../formal/queue_free.sv berth_mac_rx.sv berth_ram.sv"
-proof mac_rx mac_rx_proof "" $slots
+proof mac_rx mac_rx_proof silent=berth_mac_rx.sv free="tops mem" induction=3 frames=16 \
+    berth_regs_pkg.sv ../formal/mac_rx_proof.sv ../formal/queue_free.sv berth_mac_rx.sv berth_ram.sv
 mutant berth_mac_rx.sv "s/free_q\[pick\] <= 1.b0;/free_q <= free_q;/"
 mutant berth_mac_rx.sv 's/ \&\& lent_q\[free_slot\[3:0\]\]) begin/) begin/'
 mutant berth_mac_rx.sv 's/if (!slot_valid_q || (take \&\& !in_frame_q))/if (!slot_valid_q || take)/'

@@ -15,6 +15,31 @@ pub const fn mix(x: u64) -> u64 {
     z ^ (z >> 31)
 }
 
+/// The number in an environment variable, if it is set.
+///
+/// # Panics
+///
+/// If it is set to something else: a test must not run with another seed than it was given.
+#[must_use]
+pub fn number(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok().filter(|text| !text.is_empty())?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text}: not a number from 0 to {}", u64::MAX)))
+}
+
+/// Seed of a random test: `BERTH_SEED`, else `default`. Printed, so that a failure can be repeated.
+#[must_use]
+pub fn seed(default: u64) -> u64 {
+    let seed = number("BERTH_SEED").unwrap_or(default);
+    println!("BERTH_SEED={seed}");
+    seed
+}
+
+/// Cases of a random test: `BERTH_CASES`, else `default`.
+#[must_use]
+pub fn cases(default: u64) -> u64 {
+    number("BERTH_CASES").unwrap_or(default)
+}
+
 /// A random source from a seed; any seed is as good as another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rng(pub u64);

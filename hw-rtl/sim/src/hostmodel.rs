@@ -17,17 +17,10 @@ use berth_abi::wqe::*;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-pub use berth_random::Rng;
+pub use berth_random::{Rng, seed};
 
 /// Bytes of a page.
 pub const PAGE: u64 = 4096;
-
-/// Seed of a random test: from `BERTH_SEED`, else `default`. Printed, so that a failure can be repeated.
-pub fn seed(default: u64) -> u64 {
-    let seed = std::env::var("BERTH_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(default);
-    println!("BERTH_SEED={seed}");
-    seed
-}
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Access {

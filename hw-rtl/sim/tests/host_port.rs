@@ -13,6 +13,7 @@ use berth_abi::cpu::*;
 use berth_abi::host::*;
 use berth_abi::ring::*;
 use berth_abi::status::*;
+use berth_random::cases;
 use berth_rtl::hostmodel::{HostConfig, Net, Rng, seed};
 use berth_rtl::{CardConfig, ReadFault};
 use host::*;
@@ -25,10 +26,6 @@ const THIRD: u32 = 13;
 const LAST: usize = 99;
 /// A read that is answered so much later has been given up.
 const LATE: u64 = 26_000;
-
-fn cases(default: u64) -> u64 {
-    std::env::var("BERTH_CASES").ok().and_then(|s| s.parse().ok()).unwrap_or(default)
-}
 
 fn random_fault(rng: &mut Rng) -> ReadFault {
     let at = rng.below(4) as usize;

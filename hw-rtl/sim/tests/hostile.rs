@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 /// Frames of a run: `BERTH_CASES`, else `default`, or a quarter of it on a wider wire, where a clock takes longer.
 fn cases(default: u64) -> u64 {
     let default = if berth_rtl::data_w() == 64 { default } else { default / 4 };
-    std::env::var("BERTH_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(default)
+    berth_random::cases(default)
 }
 
 /// Where a received frame may be counted, but for what is good.

@@ -79,10 +79,17 @@ impl std::fmt::Debug for Api {
 }
 
 impl Module {
-    /// The widths (`DATA_W`) of a module that are built in.
+    /// The widths (`DATA_W`) of a module that are built in; `BERTH_DATA_W` chooses one.
+    ///
+    /// # Panics
+    /// When that one is not built in.
     #[must_use]
     pub fn widths(name: &str) -> Vec<u32> {
-        units().iter().filter(|u| u.0 == name).map(|u| u.1).collect()
+        let only = berth_random::number("BERTH_DATA_W");
+        let wanted = |width: &u32| only.is_none_or(|w| w == u64::from(*width));
+        let widths: Vec<u32> = units().iter().filter(|u| u.0 == name).map(|u| u.1).filter(wanted).collect();
+        assert!(only.is_none() || !widths.is_empty(), "{name} is not built at the width in BERTH_DATA_W");
+        widths
     }
 
     /// A module that has not been reset yet, all inputs 0.

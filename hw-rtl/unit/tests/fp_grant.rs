@@ -7,7 +7,7 @@
 mod grant;
 
 use berth_abi::status::{WC_BAD_WQE, WC_FLUSHED, WC_LOCAL_PROTECTION, WC_NO_MEMORY, WC_OVER_BUDGET};
-use berth_random::{Rng, mix};
+use berth_random::{Rng, mix, seed};
 use berth_rtl_unit::Module;
 use grant::bound::Bound;
 use grant::{Command, Host, NO_MEMORY, OVER_BUDGET, Op, Place, Post, Rig, wr_id};
@@ -20,19 +20,9 @@ const HELD: u8 = 0;
 const MISS: u8 = 1;
 const ANSWERED: u8 = 2;
 
-fn number(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
-}
-
 /// Cases of a test: four for each that others have, as they are short.
 fn cases() -> u64 {
-    4 * number("BERTH_CASES", 8)
-}
-
-fn seed(default: u64) -> u64 {
-    let seed = number("BERTH_SEED", default);
-    println!("BERTH_SEED={seed}");
-    seed
+    4 * berth_random::cases(8)
 }
 
 fn widths() -> Vec<u32> {

@@ -7,16 +7,12 @@ mod rx;
 
 use berth_abi::status::{PAGE_FAULT, WC_FLUSHED};
 use berth_protocol::rc::{Placement, Position, RequestPacket, ResponseBody, ResponsePacket, Syndrome};
-use berth_random::{Rng, mix};
+use berth_random::{Rng, cases, mix, seed};
 use berth_rtl_unit::Module;
 use rx::{Rig, World, buffer};
 use std::collections::VecDeque;
 
 const NAME: &str = "berth_fp_rx";
-
-fn number(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
-}
 
 fn widths() -> Vec<u32> {
     Module::widths(NAME)
@@ -468,9 +464,9 @@ fn rows_say_what_a_qp_holds() {
 
 #[test]
 fn an_ended_qp_completes_all_receives_and_holds_nothing() {
-    let seed = number("BERTH_SEED", 7);
+    let seed = seed(7);
     for width in widths() {
-        for case in 0..number("BERTH_CASES", 24) {
+        for case in 0..cases(24) {
             let mut draw = Rng(mix(seed ^ 0xe4d) ^ mix(case));
             let world = World {
                 width,
@@ -552,9 +548,9 @@ fn a_qp_ends_while_receives_of_another_one_go_back() {
 
 #[test]
 fn cr_10_recalled_credits_are_void_and_granted_anew() {
-    let seed = number("BERTH_SEED", 7);
+    let seed = seed(7);
     for width in widths() {
-        for case in 0..number("BERTH_CASES", 24) {
+        for case in 0..cases(24) {
             let mut draw = Rng(mix(seed ^ 0x4ec) ^ mix(case));
             let world = World {
                 width,
@@ -615,9 +611,9 @@ fn keep_busy(rig: &mut Rig, count: usize, mut done: impl FnMut(&mut Rig) -> bool
 
 #[test]
 fn vc_9_receives_whose_memory_is_gone_are_withdrawn_or_granted_anew() {
-    let seed = number("BERTH_SEED", 7);
+    let seed = seed(7);
     let mut withdrawn = 0;
-    let cases = number("BERTH_CASES", 24);
+    let cases = cases(24);
     for width in widths() {
         for case in 0..cases {
             let mut draw = Rng(mix(seed ^ 0x7e0) ^ mix(case));

@@ -8,7 +8,7 @@ use berth_abi::cpu::{RX_FLAG_ICRC_OK, RX_FLAG_ROCE, rx_slot};
 use berth_protocol::wire::ext::{Bth, Extended};
 use berth_protocol::wire::net::{Eth, Ip, Ipv4};
 use berth_protocol::wire::{self, Opcode, Packet};
-use berth_random::Rng;
+use berth_random::{Rng, seed};
 use berth_rtl_unit::Module;
 use std::collections::VecDeque;
 
@@ -31,8 +31,7 @@ fn roce_frame(payload: &[u8]) -> Vec<u8> {
 
 #[test]
 fn frames_are_shown_with_their_headers_and_first_words_and_given_back() {
-    let seed = std::env::var("BERTH_SEED").ok().and_then(|v| v.parse().ok()).unwrap_or(3);
-    println!("BERTH_SEED={seed}");
+    let seed = seed(3);
     for width in Module::widths(NAME) {
         let mut rng = Rng(seed);
         let mut m = Module::new(NAME, width);

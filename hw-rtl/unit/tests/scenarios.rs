@@ -20,7 +20,7 @@ mod rx;
 mod tx;
 
 use berth_abi::status::{PAGE_FAULT, PAGE_NO_MEMORY, PAGE_OVER_BUDGET};
-use berth_random::{Rng, mix};
+use berth_random::{Rng, cases, mix, number};
 use berth_rtl_unit::Module;
 use pair::{Pair, Settings};
 use rx::{Rig, World, buffer};
@@ -28,10 +28,6 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use tx::{Bench, Element, Setup, random_element};
-
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().and_then(|v| v.parse().ok())
-}
 
 /// Says how to run a scenario again, if it is left by a panic.
 struct Named<'a> {
@@ -52,10 +48,9 @@ impl Drop for Named<'_> {
 /// Runs scenarios of a kind at every width that is built in, on all processors: `normal` of them unless told.
 fn run(kind: &str, unit: &str, normal: u64, scenario: impl Fn(u32, &mut Rng) + Sync) {
     let first = number("BERTH_SEED").unwrap_or(1);
-    let count = number("BERTH_CASES").unwrap_or(normal);
-    let only = number("BERTH_DATA_W");
+    let count = cases(normal);
     let threads = thread::available_parallelism().map_or(1, usize::from);
-    for width in Module::widths(unit).into_iter().filter(|w| only.is_none_or(|only| only == u64::from(*w))) {
+    for width in Module::widths(unit) {
         let next = AtomicU64::new(0);
         let work = || {
             while let case = next.fetch_add(1, Ordering::Relaxed)

@@ -5,19 +5,13 @@
 use berth_abi::card::{XLT_WAYS, xlt_free, xlt_place};
 use berth_abi::cpu::{XLT_HIT, XLT_MISS, XLT_READY};
 use berth_abi::ring::{EV_PAGE_EVICTED, EV_PAGE_NEED, EV_PAGE_RELEASE, EVICT_PAGES, evicted_pages};
-use berth_random::Rng;
+use berth_random::{Rng, seed};
 use berth_rtl_unit::{Module, Port};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 const PAGE: u64 = 4096;
 const INSTALL: u64 = 0;
 const EVICT: u64 = 1;
-
-fn seed(default: u64) -> u64 {
-    let seed = std::env::var("BERTH_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(default);
-    println!("BERTH_SEED={seed}");
-    seed
-}
 
 /// A range as a user of the table gives it.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -26,13 +26,8 @@ pub const DENIED: u8 = 3;
 const PUSH: u64 = 1;
 const INLINE: u64 = 2;
 
-/// The width(s) built in; `BERTH_DATA_W` chooses one.
 pub fn widths() -> Vec<u32> {
-    let built = Module::widths("berth_fp_tx");
-    match std::env::var("BERTH_DATA_W").ok().and_then(|w| w.parse().ok()) {
-        Some(width) if built.contains(&width) => vec![width],
-        _ => built,
-    }
+    Module::widths("berth_fp_tx")
 }
 
 /// The byte that lies at a virtual address.
