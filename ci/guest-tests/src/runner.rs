@@ -135,6 +135,8 @@ pub fn run(args: &Args) -> ExitCode {
     let mut log = KernelLog::open();
     let (mut passed, mut failed) = (0, Vec::new());
     for test in mine {
+        // With its result this says which tests ran; without, in which one a guest has ended.
+        println!("test {} begins", test.name);
         let start = Instant::now();
         let result = run_one(&args, &test, &mut log);
         let seconds = start.elapsed().as_secs_f64();

@@ -2,7 +2,6 @@
 //! `cargo xtask test`: all checks and tests, part by part, and one line at the end that says how many passed.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write;
 use std::fs;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
@@ -31,6 +30,27 @@ use crate::steps::{Builder, Parts};
 const LONG_RESULT: &str = "docs/long-tests.md";
 /// Parts that do more with `--long`; they stand in that table beside those that run only with it.
 const LONGER: &[&str] = &["model-check", "system", "endurance"];
+/// Parts of which each test has a row of its own there, also when it ran alone (`--filter`).
+const EACH_TEST: &[&str] = &["endurance"];
+
+/// How that file begins.
+const PART_TABLE: &str = "# Long tests
+
+The last result of each part that `cargo xtask test --long` adds or enlarges, written by it. All other parts run with \
+every change.
+
+| part | what | passed | failed | time | commit |
+|---|---|---:|---:|---:|---|";
+/// How its second table begins.
+const TEST_TABLE: &str = "
+## Single tests
+
+The last result of each test of such parts as repeat something for hours; each may run alone (`--filter`).
+
+| test | result | measured, or why it failed | time | commit |
+|---|---|---|---:|---|";
+/// Most characters of what a test has said there.
+const CELL: usize = 500;
 
 /// Where the protocol's sources lie.
 const PROTOCOL: &str = "firmware/protocol/src/";
@@ -102,6 +122,8 @@ struct Counts {
     failed: u64,
     /// What failed and why.
     notes: Vec<String>,
+    /// Tests in guests, each by itself.
+    tests: Vec<GuestTest>,
 }
 
 impl Counts {
@@ -117,6 +139,32 @@ impl Counts {
         self.passed += other.passed;
         self.failed += other.failed;
         self.notes.extend(other.notes);
+        self.tests.extend(other.tests);
+    }
+}
+
+/// What a guest said of one of its tests.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct GuestTest {
+    name: String,
+    /// "ok", "FAILED", or why there is neither.
+    result: String,
+    time: Duration,
+    /// What was measured, or why it failed.
+    lines: Vec<String>,
+}
+
+impl GuestTest {
+    /// Adds it to those of the other guest: one that ran in both is one test, and ok if it is in both.
+    fn join(self, tests: &mut Vec<Self>) {
+        let Some(other) = tests.iter_mut().find(|other| other.name == self.name) else {
+            return tests.push(self);
+        };
+        if other.result == "ok" {
+            other.result = self.result;
+        }
+        other.time = other.time.max(self.time);
+        other.lines.extend(self.lines);
     }
 }
 
@@ -297,9 +345,8 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
             }
         }
     }
-    if arguments.long && arguments.filter.is_none() {
-        record_long(tester.repo(), &rows)?;
-        println!("wrote {LONG_RESULT}");
+    if arguments.long {
+        record_long(tester.repo(), &rows, arguments.filter.is_none())?;
     }
     let disk = i128::from(free) - i128::from(tester.builder.context.free()?);
     println!("{} in all, {} MB of disk", clock(start.elapsed()), disk / 1_000_000);
@@ -316,30 +363,52 @@ pub fn lint() -> Result<bool> {
     run(&Arguments { only, ..Arguments::default() })
 }
 
-/// Puts what ran into the table of long tests; rows of parts that did not run stay.
-fn record_long(repo: &Path, rows: &[Row]) -> Result<()> {
+/// Puts what ran into the tables of long tests: parts that ran as a `whole`, and single tests of some. Rows of what did
+/// not run stay.
+fn record_long(repo: &Path, rows: &[Row], whole: bool) -> Result<()> {
     let path = repo.join(LONG_RESULT);
     let before = fs::read_to_string(&path).unwrap_or_default();
     let commit = Command::new("git").current_dir(repo).args(["describe", "--always", "--dirty"]).output();
     let commit = commit.map(|o| String::from_utf8_lossy(&o.stdout).trim().to_owned()).unwrap_or_default();
-    let row = |part: &Part| {
-        if let Some((_, counts, time)) = rows.iter().find(|(ran, ..)| ran.name == part.name) {
-            let (passed, failed) = (counts.passed, counts.failed);
-            let (name, about, time) = (part.name, part.about, clock(*time));
-            return Some(format!("| {name} | {about} | {passed} | {failed} | {time} | {commit} |"));
-        }
-        let start = format!("| {} |", part.name);
-        before.lines().find(|line| line.starts_with(&start)).map(str::to_owned)
-    };
-    let mut text = String::from(
-        "# Long tests\n\nThe last result of each part that `cargo xtask test --long` adds or enlarges, written by it. \
-         All other parts run with every change.\n\n\
-         | part | what | passed | failed | time | commit |\n|---|---|---:|---:|---:|---|\n",
-    );
-    for line in PARTS.iter().filter(|p| p.long || LONGER.contains(&p.name)).filter_map(row) {
-        writeln!(text, "{line}").ok();
+    let after = long_results(&before, rows, whole, &commit);
+    if after != before {
+        fs::write(path, after)?;
+        println!("wrote {LONG_RESULT}");
     }
-    Ok(fs::write(path, text)?)
+    Ok(())
+}
+
+/// The text of the file of long tests, made of the one that was there `before`.
+fn long_results(before: &str, rows: &[Row], whole: bool, commit: &str) -> String {
+    let (parts, tests) = before.split_once("\n## ").unwrap_or((before, ""));
+    let mut text = format!("{PART_TABLE}\n");
+    for part in PARTS.iter().filter(|p| p.long || LONGER.contains(&p.name)) {
+        let ran = rows.iter().find(|(ran, ..)| whole && ran.name == part.name);
+        let row = match ran {
+            Some((_, counts, time)) => {
+                let (passed, failed, time) = (counts.passed, counts.failed, clock(*time));
+                Some(format!("| {} | {} | {passed} | {failed} | {time} | {commit} |", part.name, part.about))
+            }
+            None => parts.lines().find(|line| line.starts_with(&format!("| {} |", part.name))).map(str::to_owned),
+        };
+        text.extend(row.map(|row| row + "\n"));
+    }
+    let name = |row: &str| Some(row.strip_prefix("| ")?.split_once(" |")?.0.to_owned());
+    let named = tests.lines().filter_map(|row| Some((name(row)?, row.to_owned())));
+    let mut each: BTreeMap<_, _> = named.filter(|(name, _)| name.contains(": ")).collect();
+    for (part, counts, _) in rows.iter().filter(|(part, ..)| EACH_TEST.contains(&part.name)) {
+        for test in &counts.tests {
+            let name = format!("{}: {}", part.name, test.name);
+            let lines: String = test.lines.join("; ").replace('|', "/").chars().take(CELL).collect();
+            let row = format!("| {name} | {} | {lines} | {} | {commit} |", test.result, clock(test.time));
+            each.insert(name, row);
+        }
+    }
+    if !each.is_empty() {
+        text += &format!("{TEST_TABLE}\n");
+        text.extend(each.into_values().map(|row| row + "\n"));
+    }
+    text
 }
 
 impl Tester {
@@ -855,6 +924,11 @@ impl Tester {
         let end = guest::run(&self.builder, &parts, &options, &run, &mut progress);
         progress.finish(end.as_ref().is_ok_and(|e| e.faults().is_empty()));
         let mut counts = Counts::default();
+        for role in Role::ALL {
+            // Of guests that did not come to their end, too.
+            let output = fs::read_to_string(run.output_log(role)).unwrap_or_default();
+            guest_results(&output).into_iter().for_each(|test| test.join(&mut counts.tests));
+        }
         let folder = run.folder.display().to_string();
         match end {
             Err(error) if progress::interrupted() => return Err(error),
@@ -879,6 +953,9 @@ impl Tester {
                     counts.notes.extend(failed.map(|l| format!("guest {role}: {l}")));
                 }
                 let faults = end.faults();
+                if end.guests.values().any(|guest| !guest.reports.is_empty()) {
+                    counts.tests.iter_mut().for_each(|test| test.result = "kernel report".to_owned());
+                }
                 if !faults.is_empty() {
                     run.preserve();
                     // A failed test is counted above; a kernel report is one more.
@@ -1042,6 +1119,28 @@ fn count_cargo_tests(lines: &[String]) -> Counts {
     counts
 }
 
+/// The tests that a guest has begun, by what it printed.
+fn guest_results(output: &str) -> Vec<GuestTest> {
+    let mut tests: Vec<GuestTest> = Vec::new();
+    for line in output.lines() {
+        let words: Vec<_> = line.split_whitespace().collect();
+        match (&words[..], tests.last_mut()) {
+            (["test", name, "begins"], _) => {
+                let (name, result) = ((*name).to_owned(), "did not end".to_owned());
+                tests.push(GuestTest { name, result, ..GuestTest::default() });
+            }
+            (["test", name, "...", result, ..], Some(test)) if *name == test.name => {
+                (*result).clone_into(&mut test.result);
+                let seconds = line.rsplit_once('(').and_then(|(_, time)| time.strip_suffix(" s)")?.parse().ok());
+                test.time = Duration::try_from_secs_f64(seconds.unwrap_or_default()).unwrap_or_default();
+            }
+            (_, Some(test)) if line.starts_with("    ") => test.lines.push(line.trim_start().to_owned()),
+            _ => {}
+        }
+    }
+    tests
+}
+
 /// Reads "N passed, M failed".
 fn passed_and_failed(line: &str) -> Option<(u64, u64)> {
     let (passed, failed) = line.trim().strip_suffix(" failed")?.split_once(" passed, ")?;
@@ -1080,6 +1179,56 @@ mod tests {
         file[0] = 3;
         assert_eq!(waveform_end(&file), None);
         assert_eq!(waveform_end(&file[..20]), None);
+    }
+
+    const GUEST: &str = "running 3 tests
+test one begins
+test one ... ok (61.4 s)
+    2 rounds | nothing left
+test two begins
+test two ... FAILED (1.0 s)
+    round 1 of 2: no
+1 KernelLog
+test three begins
+";
+
+    #[test]
+    fn tests_of_a_guest_are_read_also_those_that_did_not_end() {
+        let tests = guest_results(GUEST);
+        let seen: Vec<_> =
+            tests.iter().map(|t| (&t.name[..], &t.result[..], t.time.as_secs(), t.lines.len())).collect();
+        assert_eq!(seen, [("one", "ok", 61, 1), ("two", "FAILED", 1, 1), ("three", "did not end", 0, 0)]);
+        let mut both = tests.clone();
+        let other = |result: &str| GuestTest { name: "one".into(), result: result.into(), ..tests[0].clone() };
+        other("ok").join(&mut both);
+        assert_eq!((both.len(), &both[0].result[..], both[0].lines.len()), (3, "ok", 2));
+        other("FAILED").join(&mut both);
+        other("ok").join(&mut both);
+        assert_eq!(both[0].result, "FAILED");
+    }
+
+    #[test]
+    fn long_results_keep_what_did_not_run_and_show_what_failed() {
+        let part = |name: &str| PARTS.iter().find(|p| p.name == name).unwrap();
+        let row =
+            |name: &str, passed, tests| (part(name), Counts { passed, tests, ..Counts::default() }, Duration::ZERO);
+        let first =
+            long_results("", &[row("demo-full", 1, vec![]), row("endurance", 3, guest_results(GUEST))], true, "c1");
+        for line in [
+            "| demo-full | the demo as a user starts it | 1 | 0 | 0:00 | c1 |",
+            "| endurance: one | ok | 2 rounds / nothing left | 1:01 | c1 |",
+            "| endurance: two | FAILED | round 1 of 2: no | 0:01 | c1 |",
+            "| endurance: three | did not end |  | 0:00 | c1 |",
+        ] {
+            assert!(first.lines().any(|l| l == line), "{line}\n{first}");
+        }
+        // Nothing new: nothing changes. One test alone changes its own row, and no part's.
+        assert_eq!(long_results(&first, &[], false, "c2"), first);
+        let two = vec![GuestTest { name: "two".into(), result: "ok".into(), ..GuestTest::default() }];
+        let second = long_results(&first, &[row("endurance", 1, two)], false, "c2");
+        let changed: Vec<_> = second.lines().filter(|l| first.lines().all(|old| old != *l)).collect();
+        assert_eq!(changed, ["| endurance: two | ok |  | 0:00 | c2 |"]);
+        assert_eq!(second.lines().count(), first.lines().count());
     }
 
     #[test]

@@ -207,7 +207,8 @@ impl Qp {
 
 /// The words of a received control message.
 struct Records {
-    words: [u32; CONTROL_WORDS],
+    /// Behind the last one a word that is 0.
+    words: [u32; CONTROL_WORDS + 1],
     len: usize,
 }
 
@@ -324,15 +325,14 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             return None;
         }
         // It begins in the middle of a word.
-        let mut raw = [0; CONTROL_WORDS + 1];
-        let words = raw.get_mut(..=len)?;
+        let mut records = Records { words: [0; CONTROL_WORDS + 1], len };
+        let words = records.words.get_mut(..=len)?;
         hw.rx_read(slot, packet.start / 4, words);
-        let mut records = Records { words: [0; CONTROL_WORDS], len };
-        for (word, halves) in records.words.iter_mut().zip(words.windows(2)) {
+        let (last, words) = words.split_last_mut()?;
+        let mut next = core::mem::take(last);
+        for word in words.iter_mut().rev() {
             self.sh.step();
-            if let [low, high] = halves {
-                *word = low >> 16 | high << 16;
-            }
+            next = core::mem::replace(word, *word >> 16 | next << 16);
         }
         Some(records)
     }
@@ -341,7 +341,8 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
     pub(crate) fn rx_list<H: Hw>(&mut self, now: u64, slot: u32, packet: &Packet, hw: &mut H) {
         let ours = packet.more & PSN_MASK == CONTROL_QPN;
         let peer = self.find_peer(packet.ip).filter(|_| ours);
-        let list = peer.zip(self.records(slot, packet, hw)).and_then(|(i, m)| {
+        let records = self.records(slot, packet, hw);
+        let list = peer.zip(records.as_ref()).and_then(|(i, m)| {
             let (kind, words, qpn) = m.record(0)?;
             (kind == REC_LIST && words == m.len).then_some((i, qpn, m))
         });
@@ -374,13 +375,13 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
 
     /// A control message has come.
     pub(crate) fn rx_control<H: Hw>(&mut self, now: u64, slot: u32, packet: &Packet, hw: &mut H) {
-        let Some(mut message) = self.records(slot, packet, hw).filter(|m| m.len >= MESSAGE_HEADER) else {
+        let Some(mut message) = self.records(slot, packet, hw) else {
             hw.count(F_CONTROL_BAD, 1);
             return;
         };
         let len = message.len;
         let [from, to, third] = [0, 1, 2].map(|i| message.words[i]);
-        if from == 0 || third & 0xff != VERSION || third >> 16 != len as u32 {
+        if len < MESSAGE_HEADER || from == 0 || third & 0xff != VERSION || third >> 16 != len as u32 {
             hw.count(F_CONTROL_BAD, 1);
             return;
         }
@@ -394,18 +395,17 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         }
         let stranger = from != theirs;
         let begins = third & START != 0;
-        let [name, name_us] = self.sh.challenge(packet.ip, from, ours, theirs);
-        let good = match begins {
-            true if stranger => {
+        // Who goes on as agreed needs no name, which takes a keyed function to make.
+        let agreed = !stranger && (begins || us || to == 0);
+        let [name, name_us] = if agreed { [0; 2] } else { self.sh.challenge(packet.ip, from, ours, theirs) };
+        let good = agreed
+            || (begins && {
                 // Who begins shows that it hears us: anybody can write somebody else's address into a frame. If we know
                 // another end of it, our own name does not show that: one that is gone may have had it.
                 let hears = to == name || to == name_us || (us && theirs == 0);
                 us |= to == name_us;
                 hears
-            }
-            true => true,
-            false => !stranger && (us || to == 0),
-        };
+            });
         if !good {
             if !begins {
                 hw.count(F_CONTROL_BAD, 1);

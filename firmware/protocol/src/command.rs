@@ -176,7 +176,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         if qp.state != FREE {
             return CMD_BUSY;
         }
-        *qp = Qp::FREE;
+        // All zero: it is cleared when it becomes free, and its size makes that worth doing once.
         qp.state = CREATED;
         qp.idx = i as u8;
         (qp.asid, qp.uar) = (asid, uar);
