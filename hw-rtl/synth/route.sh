@@ -43,7 +43,8 @@ for part in "$@"; do
     fpga=ecp5
     case $part in *@*) fpga=${part#*@} ;; esac
     case $fpga in
-    ecp5 | gw5a) ;;
+    ecp5) ;;
+    gw5a) : "${BERTH_NEXTPNR_GOWIN:?names the folder with nextpnr for Gowin devices}" ;;
     *)
         echo "route: $part: no FPGA $fpga; there are ecp5 and gw5a" >&2
         exit 1 ;;
