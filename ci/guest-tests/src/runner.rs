@@ -239,7 +239,8 @@ fn run_process(args: &Args, test: &Test, hang: Duration) -> Res<Vec<String>> {
         .stdout(file.try_clone()?)
         .stderr(file);
     let mut child = command.spawn()?;
-    let all = if args.endurance { 20 * hang } else { hang + hang / 4 };
+    // What repeats something very often may take long, and each of its waits still has its own limit.
+    let all = if args.endurance || args.long { 20 * hang } else { hang + hang / 4 };
     let deadline = Instant::now() + all;
     let status = loop {
         if let Some(status) = child.try_wait()? {
