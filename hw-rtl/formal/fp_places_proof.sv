@@ -3,7 +3,8 @@
 // frame that is not begun, one that is being made or waits for its turn, one that waits for the MAC, the one that is
 // shown to the MAC, one that the MAC has, one that has left, one that could not be read, the one that is accounted for.
 // So none is lost, none is given back twice or before its frame has left the MAC, and none is sent twice.
-// * A frame goes when its header and all its reads are done, and none of which a read failed is shown to the MAC.
+// * A frame goes when its header and all its reads are done, and none of which a read failed, or that is not to go, is
+//   shown to the MAC.
 // * It goes after the one that was begun before it in its list (new packets, or packets that go again, of one QP).
 // * Two places have no byte in common.
 //
@@ -15,7 +16,7 @@ module fp_places_proof #(
     parameter QW = $clog2(QPS)
 ) (
     input logic          clk, rst_in,
-    input logic          ctl_pop, big_pop, small_pop, made_valid, open_valid, open_loop, open_apart, head_valid, pd_valid,
+    input logic          ctl_pop, big_pop, small_pop, made_valid, open_valid, open_loop, open_apart, open_over, head_valid, pd_valid,
         ms_ready, ml_valid, left_ready, fail_ready,
     input logic [6:0]    at_tag, open_tag, head_tag,
     input logic [7:0]    pd_tag, ml_tag,
@@ -36,7 +37,7 @@ module fp_places_proof #(
         .big_pop(big_pop), .small_valid(small_valid), .small_tag(small_tag), .small_pop(small_pop),
         .at_tag(at_tag), .at(at), .init_valid(1'b0), .made_valid(made_valid), .made_q(made_q),
         .open_valid(open_valid), .open_tag(open_tag), .open_count(open_count), .open_loop(open_loop), .open_q(open_q),
-        .open_apart(open_apart), .head_valid(head_valid), .head_ready(head_ready), .head_tag(head_tag),
+        .open_apart(open_apart), .open_over(open_over), .head_valid(head_valid), .head_ready(head_ready), .head_tag(head_tag),
         .pd_valid(pd_valid), .pd_tag(pd_tag), .pd_status(pd_status), .ms_valid(ms_valid), .ms_ready(ms_ready),
         .ms_tag(ms_tag), .ml_valid(ml_valid), .ml_tag(ml_tag), .left_ready(left_ready), .fail_ready(fail_ready));
 
@@ -101,7 +102,7 @@ module fp_places_proof #(
     logic       failed_q, room_q;
     always_ff @(posedge clk) begin
         room_q <= \dut.dead_room && !\dut.dead_put && !rst;
-        if (opens) {left_q, failed_q} <= {open_count, 1'b0};
+        if (opens) {left_q, failed_q} <= {open_count, open_over};
         else if (steps) left_q <= left_q - 5'd1;
         if (steps && pd_valid && pd_status != 2'd0) failed_q <= 1'b1;
     end
@@ -117,8 +118,9 @@ module fp_places_proof #(
         assume (!(\dut.dead_here && \dut.dead_tag == the_tag) || dead_q);
         assume (\dut.unused_room && \dut.unused_room2 && \dut.unused_room3 );
         assume (!room_q || \dut.dead_room );
-        // A control frame has no reads.
+        // A control frame has no reads, and goes.
         assume (!pd_valid || pd_tag[6:4] != 3'd0);
+        assume (!open_valid || open_tag[6:4] != 3'd0 || !open_over);
         assume (!\dut.ctl_here || (\dut.ctl_next [6:4] == 3'd0 && !\dut.failed_q [\dut.ctl_next ]));
         assume (!\dut.data_here || \dut.data_next [6:4] != 3'd0);
     end

@@ -280,6 +280,7 @@ proof fp_places fp_places_proof silent=berth_fp_places.sv free="waits next_of li
 mutant berth_fp_places.sv 's/ \&\& !dead_q) || (op_q == FAIL/) || (op_q == FAIL/'
 mutant berth_fp_places.sv 's/ | (complete ? step_bit : .0)) & ~open_bit/ \& ~open_bit) | (complete ? step_bit : 0)/;s/whole_q   <= (whole_q/whole_q   <= whole_q | (0/'
 mutant berth_fp_places.sv 's/m_shown_q  <= !failed_q.number(m_pick).;/m_shown_q  <= 1;/'
+mutant berth_fp_places.sv 's/open_over ? open_bit/1 ? 0/'
 mutant berth_fp_places.sv 's/(follows_q & ~open_bit)/follows_q/'
 mutant berth_fp_places.sv 's/head_ready = !pd_valid && !pass_q/head_ready = !pd_valid/'
 mutant berth_fp_places.sv 's/data_here && !pass_q/data_here/'

@@ -262,7 +262,9 @@ module berth_fp_ack #(
     logic         looked_q;                // GIVE: it is found
     logic [W-1:0] one;                     // its bit; a packet's in APPLY, none if it is not in the window
     berth_fp_first #(.N(W)) lowest_one (.bits(op_q == GIVE ? lost_q_ : open_q), .any(unused_any), .at(first_at));
-    assign one = op_q != APPLY ? W'(1) << first_at_q : psn_q - una_q < flight ? W'(1) << at : '0;
+    logic          flying;                 // the packet is in the window
+    assign flying = psn_q - una_q < flight;
+    assign one = op_q != APPLY ? W'(1) << first_at_q : flying ? W'(1) << at : '0;
     logic [7:0] mark;
     logic [9:0] marked_at;
     logic       overtaken;
@@ -274,7 +276,7 @@ module berth_fp_ack #(
     logic         mark_we;
     logic [23:0]  open_psn, behind;
     assign open_psn = una_q + 24'(first_at);
-    assign mark_we  = op_q == APPLY && kind_q == AGAIN;
+    assign mark_we  = op_q == APPLY && kind_q == AGAIN && flying;
     assign behind   = again_next_q - psn_q;
     logic [23:0]  again_next_q;
     berth_fp_mem #(.WIDTH(8), .DEPTH(QPS << WB), .OWN(1'b1)) m_marks (.clk(clk), .we(mark_we), .waddr({q_q, psn_q[WB-1:0]}),

@@ -39,6 +39,7 @@ module berth_fp_frame #(
     input  logic [31:0]              pkt_placement,
     input  logic [12:0]              pkt_len,
     input  logic                     pkt_inline,
+    input  logic                     pkt_over,
     input  logic [LE-1:0]            pkt_elem,
     input  logic [5:0]               pkt_place,
     input  logic [3:0]               pkt_parts,
@@ -82,6 +83,7 @@ module berth_fp_frame #(
     output logic [$clog2(QPS)-1:0]   open_q,
     output logic [23:0]              open_psn,
     output logic                     open_apart,
+    output logic                     open_over,
     output logic [LB+30:0]           open_left,     // {parts, first block, bytes in that, payload}: for berth_fp_release
     output logic                     head_valid,
     input  logic                     head_ready,
@@ -170,7 +172,8 @@ module berth_fp_frame #(
     logic [3:0]    flags_q, parts_q, left_q;      // left_q: parts that are not asked for, of the frame written
     logic [31:0]   imm_q, placement_q, epoch_q, number_q;
     logic [12:0]   len_q, first_q;
-    logic          inline_q, sack_q;
+    logic          inline_q, sack_q, over_q;
+    logic [3:0]    reads;
     logic [5:0]    place_q;               // bytes that the inline data has still to be moved by
     logic          kept_q;                // it stands in data_q
     logic [319:0]  data_q;
@@ -322,9 +325,11 @@ module berth_fp_frame #(
     assign lfr_ready = (idle && pick_list) || size_go;
     assign ctl_pop   = idle && (pick_ack || (pick_list && lfr_begin));
 
+    assign reads      = over_q ? 4'd0 : parts_q;
     assign open_valid = go;
     assign open_tag   = tag_q;
-    assign open_count = 5'd1 + {1'b0, parts_q};
+    assign open_count = 5'd1 + {1'b0, reads};
+    assign open_over  = over_q;
     assign open_bytes = bytes;
     assign open_loop  = loop;
     assign open_q     = q_q;
@@ -358,6 +363,7 @@ module berth_fp_frame #(
             tag_q   <= pick_packet ? pkt_tag : ctl_tag;
             psn_q   <= pick_packet ? pkt_psn : pick_ack ? afr_psn : 24'd0;
             parts_q <= pick_packet ? pkt_parts : 4'd0;
+            over_q  <= pick_packet && pkt_over;
             make_q  <= pick_packet || pick_ack || (pick_list && lfr_begin);
             if (pick_packet || ctl_pop) turn_q <= !pick_packet;
             if (pick_packet && since_q != ACK_AFTER) since_q <= since_q + 3'd1;
@@ -411,7 +417,7 @@ module berth_fp_frame #(
             base_q    <= at;
             tag_w_q   <= tag_q;
             asid_q    <= asid;
-            left_q    <= parts_q;
+            left_q    <= reads;
             local_q   <= at + {5'd0, head_len};
             ends_q    <= kind_q == LIST ? 13'(HEAD) + 13'd20 : kind_q == PACKET && !inline_q ? head_len : bytes;
             tail_q    <= head_len + payload;

@@ -42,6 +42,7 @@ module berth_fp_places #(
     input  logic [$clog2(QPS)-1:0]   open_q,
     input  logic [23:0]              open_psn,
     input  logic                     open_apart,    // goes again: waits only for others that do
+    input  logic                     open_over,     // does not go: counts as one that could not be read
     input  logic [LB+30:0]           open_left,
     input  logic                     head_valid,
     output logic                     head_ready,
@@ -128,7 +129,8 @@ module berth_fp_places #(
     assign open_bit   = open_valid ? NUMBERS'(1) << open_n : '0;
     always_ff @(posedge clk) begin
         if (step) waits[step_n] <= steps_left - 5'd1;
-        failed_q <= (failed_q & ~open_bit) | (pd_valid && pd_status != 2'd0 ? step_bit : '0);
+        failed_q <= (failed_q & ~open_bit) | (pd_valid && pd_status != 2'd0 ? step_bit : '0)
+                    | (open_over ? open_bit : '0);
         if (open_valid) waits[open_n] <= open_count;
     end
 

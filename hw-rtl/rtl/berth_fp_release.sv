@@ -227,7 +227,8 @@ module berth_fp_release #(
                 parts_q <= parts_q - 4'd1;
                 if (all && !again) gone_q[blk_q[LB-1:0]] <= 1'b1;
                 if (all && !again) back_q <= back_q + {11'd0, b_len};
-                op_q    <= all ? GIVE : STEP;
+                // One that could not be had is nobody's.
+                op_q    <= !all ? STEP : b_failed ? MARK : GIVE;
             end
             GIVE: if (xa_ready) op_q <= again ? MARK : STEP;
             STEP: if (parts_q != 4'd0) begin

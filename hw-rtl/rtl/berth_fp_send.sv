@@ -7,6 +7,10 @@
 //
 // A QP that lets go of memory, or has ended, sends nothing (`still`); `wake` says that it may again.
 //
+// A lost packet that was acknowledged while its memory was on its way does not go: the element may be complete, its
+// memory another's or gone, its place in the log a later packet's. When the host has answered for all its blocks, a
+// frame that is not sent (`pkt_over`) gives back those that it got.
+//
 // Configuration word 19: [3:0] log2 of the MTU, [4] message mode, [5] selective repeat, [6] loop, [15:8] window.
 module berth_fp_send #(
     parameter int unsigned QPS = 64,
@@ -116,6 +120,7 @@ module berth_fp_send #(
     output logic [31:0]              pkt_placement,
     output logic [12:0]              pkt_len,
     output logic                     pkt_inline,
+    output logic                     pkt_over,      // not sent: only its blocks are given back
     output logic [LE-1:0]            pkt_elem,
     output logic [5:0]               pkt_place,     // of its data in the element's, if inline
     output logic [3:0]               pkt_parts,
@@ -212,6 +217,7 @@ module berth_fp_send #(
 
     // ---- the packet at hand ------------------------------------------------------------
     logic          fix_q;                // it was lost
+    logic          over_q;               // and is acknowledged since
     logic          first_q, last_q, push_q, inline_q, ack_q, ends_q;   // ends_q: the last of its element
     logic [15:0]   elem_q;
     logic [5:0]    place_q;
@@ -255,10 +261,10 @@ module berth_fp_send #(
     logic          usable, whole, last_part;
     assign here      = b_len - off_q;
     assign take      = here < {8'd0, need_q} ? here[12:0] : need_q;
-    assign usable    = (fix_q || walk_q != blocks) && b_held;
-    assign whole     = here == {8'd0, take};       // the block is used up
-    assign last_part = take == need_q;
-    assign part_put  = op_q == WALK && usable;
+    assign usable    = (fix_q || walk_q != blocks) && (b_held || (over_q && b_failed));
+    assign whole     = over_q || here == {8'd0, take};       // the block is used up
+    assign last_part = over_q ? parts_q + 4'd1 == f_parts : take == need_q;
+    assign part_put  = op_q == WALK && usable && !over_q;
     assign walk_read = op_q == ROWS || op_q == FIX || op_q == WALK || op_q == BACK;
     assign walk_at   = op_q == ROWS || op_q == BACK ? {1'b0, blk[LB-1:0]}
                      : op_q == FIX  ? {1'b1, lost[LR-1:0], 3'd0}
@@ -281,13 +287,14 @@ module berth_fp_send #(
     assign pkt_placement = placement_q;
     assign pkt_len       = len_q;
     assign pkt_inline    = inline_q;
+    assign pkt_over      = over_q;
     assign pkt_elem      = elem_q[LE-1:0];
     assign pkt_place     = place_q;
     assign pkt_parts     = parts_q;
     assign pkt_block     = block_first_q;
     assign pkt_first     = part_first_q;
 
-    assign again_valid = commit && fix_q;
+    assign again_valid = commit && fix_q && !over_q;
     assign again_q     = q_q;
     assign again_psn   = psn_q;
     assign again_next  = next;
@@ -354,8 +361,8 @@ module berth_fp_send #(
         fw_q        <= q_q;
         fw_memory   <= failed;
         fw_status   <= failed ? b_status : berth_regs_pkg::WC_BAD_WQE[7:0];
-        ev_packet   <= commit;
-        ev_again    <= commit && fix_q;
+        ev_packet   <= commit && !over_q;
+        ev_again    <= commit && fix_q && !over_q;
         init_read_q <= op_q == IDLE && init_valid && !init_read_q;
         if (part_put) begin
             parts[put_q[5:0]] <= {take, b_va + {43'd0, off_q}};
@@ -366,7 +373,7 @@ module berth_fp_send #(
             IDLE: begin
                 parts_q      <= 4'd0;
                 part_first_q <= 13'd0;
-                fix_q        <= 1'b0;
+                {fix_q, over_q} <= 2'b00;
                 if (init_valid) q_q <= init_q;
                 else if (work_pop && work_valid) begin
                     q_q  <= work_q;
@@ -402,6 +409,7 @@ module berth_fp_send #(
                 psn_q   <= f_psn;
                 parts_q <= f_parts;
                 fix_q   <= 1'b1;
+                over_q  <= f_psn - una >= flight;
                 op_q    <= LOGGED;
             end
             LOGGED: begin
@@ -413,6 +421,7 @@ module berth_fp_send #(
                 off_q         <= 21'd0;
                 parts_q       <= 4'd0;
                 op_q          <= parts_q == 4'd0 ? COMMIT : WALK;
+                if (over_q) {inline_q, len_q, need_q} <= '0;
             end
             // The page of what goes again is on its way: new packets go on.
             BACK: begin
@@ -421,7 +430,7 @@ module berth_fp_send #(
                 block_first_q <= {1'b0, blk[LB-1:0]};
                 parts_q       <= 4'd0;
                 part_first_q  <= 13'd0;
-                fix_q         <= 1'b0;
+                {fix_q, over_q} <= 2'b00;
                 op_q          <= LOOK;
             end
             WALK: begin

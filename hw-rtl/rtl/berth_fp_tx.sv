@@ -369,7 +369,7 @@ module berth_fp_tx #(
     logic            small_valid, small_pop, big_valid, big_pop, ctl_valid, ctl_pop;
     logic [6:0]      small_tag, big_tag, ctl_tag, at_tag, open_tag, head_tag;
     logic [17:0]     at;
-    logic            pkt_valid, pkt_ready, pkt_inline, part_valid, part_ready;
+    logic            pkt_valid, pkt_ready, pkt_inline, pkt_over, part_valid, part_ready;
     logic [QW-1:0]   pkt_q, open_q, left_q;
     logic [6:0]      pkt_tag;
     logic [23:0]     pkt_psn, open_psn;
@@ -380,7 +380,7 @@ module berth_fp_tx #(
     logic [5:0]      pkt_place;
     logic [LB:0]     pkt_block;
     logic [76:0]     part_data;
-    logic            open_valid, open_loop, open_apart, head_valid, head_ready, left_valid, left_ready;
+    logic            open_valid, open_loop, open_apart, open_over, head_valid, head_ready, left_valid, left_ready;
     logic [4:0]      open_count;
     logic [LB+30:0]  open_left, left_data;
     logic            sq_fw, sq_wild, cut_fw, send_fw, send_fw_memory, ack_fw;
@@ -471,7 +471,7 @@ module berth_fp_tx #(
         .again_next(sent_again_next),
         .pkt_valid(pkt_valid), .pkt_ready(pkt_ready), .pkt_q(pkt_q), .pkt_tag(pkt_tag), .pkt_psn(pkt_psn),
         .pkt_flags(pkt_flags), .pkt_imm(pkt_imm), .pkt_placement(pkt_placement), .pkt_len(pkt_len),
-        .pkt_inline(pkt_inline), .pkt_elem(pkt_elem), .pkt_place(pkt_place), .pkt_parts(pkt_parts),
+        .pkt_inline(pkt_inline), .pkt_over(pkt_over), .pkt_elem(pkt_elem), .pkt_place(pkt_place), .pkt_parts(pkt_parts),
         .pkt_block(pkt_block), .pkt_first(pkt_first),
         .part_valid(part_valid), .part_ready(part_ready), .part_data(part_data),
         .fw_valid(send_fw), .fw_q(send_fw_q), .fw_status(send_fw_status), .fw_memory(send_fw_memory), .fw_again(fw_again),
@@ -490,7 +490,7 @@ module berth_fp_tx #(
         .elem_we(elem_we), .elem_q(elem_q), .elem_idx(elem_idx), .elem_data(elem_data),
         .pkt_valid(pkt_valid), .pkt_ready(pkt_ready), .pkt_q(pkt_q), .pkt_tag(pkt_tag), .pkt_psn(pkt_psn),
         .pkt_flags(pkt_flags), .pkt_imm(pkt_imm), .pkt_placement(pkt_placement), .pkt_len(pkt_len),
-        .pkt_inline(pkt_inline), .pkt_elem(pkt_elem), .pkt_place(pkt_place), .pkt_parts(pkt_parts),
+        .pkt_inline(pkt_inline), .pkt_over(pkt_over), .pkt_elem(pkt_elem), .pkt_place(pkt_place), .pkt_parts(pkt_parts),
         .pkt_block(pkt_block), .pkt_first(pkt_first),
         .part_valid(part_valid), .part_ready(part_ready), .part_data(part_data),
         .afr_valid(afr_valid), .afr_ready(afr_ready), .afr_q(afr_q), .afr_psn(afr_psn), .afr_syndrome(afr_syndrome), .afr_msn(afr_msn),
@@ -499,7 +499,7 @@ module berth_fp_tx #(
         .lfr_first(lfr_first), .lfr_n(lfr_n), .lfr_sizes(lfr_sizes),
         .ctl_valid(ctl_valid), .ctl_tag(ctl_tag), .ctl_pop(ctl_pop), .backlog(backlog), .at(at), .at_tag(at_tag),
         .open_valid(open_valid), .open_tag(open_tag), .open_count(open_count), .open_bytes(open_bytes),
-        .open_loop(open_loop), .open_q(open_q), .open_psn(open_psn), .open_apart(open_apart), .open_left(open_left),
+        .open_loop(open_loop), .open_q(open_q), .open_psn(open_psn), .open_apart(open_apart), .open_over(open_over), .open_left(open_left),
         .head_valid(head_valid), .head_ready(head_ready), .head_tag(head_tag),
         .hw_valid(hw_valid), .hw_ready(hw_ready), .hw_addr(hw_addr), .hw_data(hw_data), .hw_strb(hw_strb),
         .pr_valid(pr_valid), .pr_ready(pr_ready), .pr_local(pr_local), .pr_len(pr_len), .pr_asid(pr_asid),
@@ -511,7 +511,7 @@ module berth_fp_tx #(
         .big_valid(big_valid), .big_tag(big_tag), .big_pop(big_pop),
         .small_valid(small_valid), .small_tag(small_tag), .small_pop(small_pop), .at_tag(at_tag), .at(at),
         .open_valid(open_valid), .open_tag(open_tag), .open_count(open_count), .open_bytes(open_bytes),
-        .open_loop(open_loop), .open_q(open_q), .open_psn(open_psn), .open_apart(open_apart), .open_left(open_left),
+        .open_loop(open_loop), .open_q(open_q), .open_psn(open_psn), .open_apart(open_apart), .open_over(open_over), .open_left(open_left),
         .head_valid(head_valid), .head_ready(head_ready), .head_tag(head_tag),
         .pd_valid(pd_valid), .pd_tag(pd_tag), .pd_status(pd_status),
         .ms_valid(ms_valid), .ms_ready(ms_ready), .ms_addr(ms_addr), .ms_len(ms_len), .ms_loop(ms_loop), .ms_tag(ms_tag),

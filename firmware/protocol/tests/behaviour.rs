@@ -483,6 +483,47 @@ fn vc_9_memory_of_a_credit_is_withdrawn_and_both_sides_know() {
     finish(w, &[&a, &b]);
 }
 
+/// A packet is taken for lost and its memory asked for again. It was only late: its send completes, and the memory goes,
+/// before the host has answered.
+#[test]
+fn vc_4_memory_that_goes_with_its_complete_send_is_not_missed() {
+    for seed in 0..8 {
+        let (mut w, mut a, mut b) = pair(300 + seed);
+        memory(&mut w, &a, &b, 8192);
+        w.post_recv(&mut b, &[(DST, 8192)], 1);
+        w.ring(&b);
+        w.run(2_000_000);
+        w.hold[0] = true;
+        w.post_send(&mut a, &[(SRC, 6000)], 1);
+        w.ring(&a);
+        w.run_until(3_000_000, |w| data_frames(w, 0).len() == 6);
+        w.run(10_000);
+        let psn = data_frames(&w, 0)[seed as usize % 5].1.to_be_bytes();
+        w.hold[0] = false;
+        let late = w.held[0].iter().position(|f| f[42] <= 1 && f[51..54] == psn[1..]).expect("it is held");
+        let late = w.held[0].remove(late).expect("it is there");
+        w.nodes[0].hw.evict_idle();
+        w.nodes[0].hw.page_delay = 100_000_000;
+        w.release(0, usize::MAX);
+        w.run_until(3_000_000, |w| w.counter(0, F_RESEND_BLOCKS) == 1);
+        w.inject(1, late);
+        w.run_until(3_000_000, |w| w.completions(&a, false).len() == 1);
+        w.unmap(0, ASID, SRC, 8192);
+        w.run(200_000_000);
+        assert_eq!((w.counter(0, F_RETRANSMITTED), statuses(&w, &a, false)), (0, vec![WC_OK]), "seed {seed}");
+        // The connection lives.
+        w.nodes[0].hw.page_delay = 1_000;
+        w.nodes[0].hw.map(ASID, SRC, 4096, true);
+        w.post_recv(&mut b, &[(DST, 1000)], 2);
+        w.ring(&b);
+        w.post_send(&mut a, &[(SRC, 1000)], 2);
+        w.ring(&a);
+        w.run_until(3_000_000, |w| w.completions(&a, false).len() == 2);
+        assert_eq!(statuses(&w, &a, false), [WC_OK; 2], "seed {seed}");
+        finish(w, &[&a, &b]);
+    }
+}
+
 #[test]
 fn vc_9_source_unmapped_in_mid_transfer_fails_that_send_only_locally_known() {
     for seed in 0..8 {

@@ -725,6 +725,75 @@ fn vc_4_what_a_lost_packet_holds_goes_back_when_its_memory_cannot_be_had() {
 }
 
 #[test]
+fn vc_4_a_lost_packet_that_is_acknowledged_while_its_memory_is_on_its_way_does_not_go_again() {
+    for width in widths() {
+        let mut bench = Bench::new(width, Setup { service: 1_500, ..Setup::default() }, 19);
+        bench.connect(7, Settings::default());
+        bench.silent(7);
+        // More often than there are places for lost packets.
+        for round in 0..9_u32 {
+            let first = round * 4;
+            let [here, gone, late] = [0x10_0000, 0x20_0000, 0x30_0000].map(|va| va + (u64::from(round) << 12));
+            let parts = Element { sges: vec![(here, 100), (gone, 150), (late, 250)], ..Element::default() };
+            bench.credits(7, &[512; 4]);
+            bench.post(7, &[vec![parts], row_of(3, 500)].concat(), false);
+            bench.run(3_000);
+            bench.evict(late, 250);
+            match round % 3 {
+                0 => bench.deny(gone, 150),
+                1 => bench.evict(gone, 150),
+                _ => bench.deny(late, 250),
+            }
+            bench.answer(7, first.wrapping_sub(1) & 0xff_ffff, 0x1f, Some(0b111 << 124));
+            bench.run(500);
+            assert_eq!(bench.ranges_held(), [1, 1, 2][round as usize % 3], "what is not missing, of a lost packet");
+            bench.answer(7, first + 3, 0x1f, None);
+            bench.run(200);
+            assert_eq!(bench.statuses(7).len() as u32, first + 4);
+            bench.run(3_000);
+            assert_eq!((bench.frames_of(7).len() as u32, bench.take_events()), (first + 4, vec![]), "round {round}");
+            assert_eq!((bench.ranges_held(), bench.read(7, 35)), (0, 0), "round {round}");
+        }
+        bench.finish(1_000);
+    }
+}
+
+#[test]
+fn a_lost_packet_that_is_acknowledged_may_find_another_one_in_its_place_of_the_log() {
+    for width in widths() {
+        let mut bench = Bench::new(width, Setup { service: 40_000, ..Setup::default() }, 20);
+        bench.connect(7, Settings::default());
+        bench.silent(7);
+        let post = |bench: &mut Bench, elements: &[Element]| {
+            bench.credits(7, &vec![500; elements.len()]);
+            bench.post(7, elements, false);
+            bench.run(4_000);
+            bench.frames_of(7).len() as u32
+        };
+        post(&mut bench, &[vec![Element::plain(0x80_0000, 8)], row_of(3, 500)].concat());
+        bench.evict(0x80_0000, 8);
+        bench.answer(7, 0xff_ffff, 0x1f, Some(0b111 << 124));
+        bench.run(500);
+        let mut sent = 4;
+        while sent < 280 {
+            bench.answer(7, sent - 1, 0x1f, None);
+            assert_eq!(post(&mut bench, &row_of(32, 500)), sent + 32);
+            sent += 32;
+        }
+        bench.answer(7, sent - 1, 0x1f, None);
+        bench.run(40_000);
+        assert_eq!((bench.frames_of(7).len() as u32, bench.ranges_held()), (sent, 0), "it does not go again");
+        // Nor does it keep others from that.
+        assert_eq!(post(&mut bench, &row_of(4, 500)), sent + 4);
+        bench.answer(7, sent - 1, 0x1f, Some(0b111 << 124));
+        bench.run(2_000);
+        assert_eq!(bench.frames_of(7).last().map(|frame| psn_of(&frame.bytes)), Some(sent));
+        bench.answer(7, sent + 3, 0x1f, None);
+        bench.finish(1_000);
+    }
+}
+
+#[test]
 fn vc_4_new_packets_go_on_while_the_page_of_a_lost_one_is_on_its_way() {
     for width in widths() {
         let mut bench = Bench::new(width, Setup { service: 3_000, ..Setup::default() }, 18);

@@ -88,6 +88,7 @@ fn sending_with_loss_reordering_page_faults_and_failed_reads() {
             twice: pick(rng, &[0.0, 0.05]),
             late: pick(rng, &[0, 100, 1_000]),
             missing: pick(rng, &[0.0, 0.3]),
+            unmaps: rng.chance(0.5),
             service: rng.between(1, 4_000),
             read_failures: pick(rng, &[0.0, 0.02]),
             ..Setup::default()

@@ -10,7 +10,7 @@ use peer::Peer;
 pub use peer::Settings;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::rc::Rc;
 
 /// Bytes of a page.
@@ -35,6 +35,11 @@ pub fn byte_at(va: u64) -> u8 {
     (va ^ (va >> 8) ^ (va >> 17)) as u8
 }
 
+/// Pages of a range that is not empty.
+fn pages(va: u64, len: u64) -> RangeInclusive<u64> {
+    va / PAGE..=(va + len - 1) / PAGE
+}
+
 /// What surrounds the card.
 #[derive(Clone, Debug)]
 pub struct Setup {
@@ -48,6 +53,8 @@ pub struct Setup {
     pub service: u64,
     /// Probability that an acquire finds its pages missing.
     pub missing: f64,
+    /// Memory of a send is unmapped when that is complete.
+    pub unmaps: bool,
     /// Probability that a payload read fails.
     pub read_failures: f64,
     /// Cycles from the wire's end to the acknowledgement's arrival.
@@ -69,6 +76,7 @@ impl Default for Setup {
             jitter: 0,
             service: 2_500,
             missing: 0.0,
+            unmaps: false,
             read_failures: 0.0,
             round_trip: 200,
             loss: 0.0,
@@ -104,6 +112,10 @@ impl Element {
     /// Bytes.
     pub fn len(&self) -> u32 {
         self.data.as_ref().map_or_else(|| self.sges.iter().map(|s| s.1).sum(), |d| d.len() as u32)
+    }
+    /// Pages that it lies in.
+    fn pages(&self) -> impl Iterator<Item = u64> + '_ {
+        self.sges.iter().filter(|s| s.1 > 0).flat_map(|&(va, len)| pages(va, u64::from(len)))
     }
     /// The bytes themselves.
     pub fn bytes(&self) -> Vec<u8> {
@@ -316,6 +328,9 @@ pub struct Bench {
     /// Ranges that were missing and will be asked for again, by tag.
     asked: BTreeMap<u64, (u64, u64)>,
     denied: BTreeSet<u64>,
+    /// Sends that are not complete use them, if memory is unmapped: so many of each page; and those of each QP and number.
+    used: BTreeMap<u64, u32>,
+    posted: BTreeMap<(u32, u64), Element>,
     /// Memory that is being withdrawn, and what was held of it then.
     withdrawn: Range<u64>,
     stale: BTreeMap<(u64, u64), u32>,
@@ -373,6 +388,8 @@ impl Bench {
             held: BTreeMap::new(),
             asked: BTreeMap::new(),
             denied: BTreeSet::new(),
+            used: BTreeMap::new(),
+            posted: BTreeMap::new(),
             withdrawn: 0..0,
             stale: BTreeMap::new(),
             broken_queue: None,
@@ -432,6 +449,13 @@ impl Bench {
         let peer = self.peers.get_mut(&q).expect("connected");
         for (i, element) in elements.iter().enumerate() {
             let number = peer.posted(element);
+            if self.setup.unmaps {
+                for page in element.pages() {
+                    *self.used.entry(page).or_default() += 1;
+                    self.denied.remove(&page);
+                }
+                self.posted.insert((q, number), element.clone());
+            }
             let wqe = element.wqe(u64::from(q) << 32 | number);
             let slot = number % (1 << LOG2_DEPTH);
             self.queues.insert(QUEUES + (u64::from(q) << (LOG2_DEPTH + 7)) + slot * 128, wqe);
@@ -839,7 +863,10 @@ impl Bench {
         if let Some(i) = answer
             && self.is("xr_ready")
         {
-            self.answers.remove(i);
+            let answer = self.answers.remove(i);
+            if self.get("xr_status") != 0 {
+                self.asked.remove(&answer.expect("it is shown").tag);
+            }
         }
         if let Some(i) = read {
             self.reads.remove(i);
@@ -953,7 +980,12 @@ impl Bench {
         let i = self.answers.iter().position(|a| a.due <= now).filter(|_| self.go());
         self.set("xr_valid", i.is_some());
         if let Some(answer) = i.map(|i| &self.answers[i]) {
-            let (tag, kind, status) = (answer.tag, answer.kind, answer.status);
+            let (tag, kind, mut status) = (answer.tag, answer.kind, answer.status);
+            if kind == 2
+                && self.asked.get(&tag).is_some_and(|&(va, len)| pages(va, len).any(|p| self.denied.contains(&p)))
+            {
+                status = DENIED;
+            }
             self.set("xr_tag", tag);
             self.set("xr_kind", kind);
             self.set("xr_status", status);
@@ -1078,6 +1110,21 @@ impl Bench {
             assert_eq!((words[0] >> 32, self.get("cq_cqn")), (u64::from(q), u64::from(q & 0x3f)), "{words:x?}");
             let peer = self.peers.get_mut(&q).expect("connected");
             peer.completed(words[0] as u32, words[1] as u32, words[2] as u8);
+            if let Some(element) = self.posted.remove(&(q, u64::from(words[0] as u32))) {
+                self.unmap(&element);
+            }
+        }
+    }
+
+    /// A send's memory goes, but for pages of which another one needs a part.
+    fn unmap(&mut self, element: &Element) {
+        for page in element.pages() {
+            let users = self.used.get_mut(&page).expect("posted");
+            *users -= 1;
+            if *users == 0 {
+                self.used.remove(&page);
+                self.denied.insert(page);
+            }
         }
     }
 
@@ -1089,27 +1136,27 @@ impl Bench {
             take_one(&mut self.stale, (va, len));
             return;
         }
-        match self.asked.remove(&tag) {
+        let anew = self.asked.remove(&tag);
+        match anew {
             Some(range) => assert_eq!(range, (va, len), "asked again for something else"),
             None => {
                 let (q, block) = ((tag >> 6) as u32, tag & 63);
                 self.peers.get_mut(&q).expect("connected").pinned(block, va, len);
             }
         }
-        let pages = va / PAGE..=(va + len - 1) / PAGE;
-        let status = if pages.clone().any(|page| self.denied.contains(&page)) { DENIED } else { 0 };
         let mut missing = false;
-        for page in pages {
-            let random =
-                self.setup.missing > 0.0 && !self.evicted.contains_key(&page) && self.rng.chance(self.setup.missing);
-            let out = self.evicted.entry(page).or_insert(random);
-            missing |= std::mem::take(out);
+        for page in pages(va, len) {
+            // Missing at random the first time only; any time, where memory comes and goes.
+            let first = anew.is_none() && self.setup.unmaps || !self.evicted.contains_key(&page);
+            let random = first && self.setup.missing > 0.0 && self.rng.chance(self.setup.missing);
+            let out = self.evicted.entry(page).or_default();
+            missing |= std::mem::take(out) || random || self.denied.contains(&page);
         }
         let due = self.cycle + 4;
         if missing {
             self.asked.insert(tag, (va, len));
             self.answers.push_back(Answer { due, tag, kind: 1, status: 0 });
-            self.answers.push_back(Answer { due: due + self.setup.service, tag, kind: 2, status });
+            self.answers.push_back(Answer { due: due + self.setup.service, tag, kind: 2, status: 0 });
         } else {
             *self.held.entry((va, len)).or_insert(0) += 1;
             self.answers.push_back(Answer { due, tag, kind: 0, status: 0 });
