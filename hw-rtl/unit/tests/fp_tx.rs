@@ -219,6 +219,32 @@ fn a_qp_that_has_ended_sends_nothing_again() {
         bench.run(2_000);
         assert_eq!(bench.statuses(7), [WC_REMOTE_ERROR, WC_FLUSHED, WC_FLUSHED]);
         assert_eq!(bench.frames_of(7).len(), 3);
+        assert_eq!((bench.ranges_held(), bench.read(7, 35)), (0, 0), "nor is memory asked for");
+    }
+}
+
+#[test]
+fn what_a_foreign_peer_has_missed_goes_before_anything_new() {
+    for width in widths() {
+        let mut bench = Bench::new(width, Setup { service: 1_500, ..Setup::default() }, 21);
+        bench.connect(7, Settings { selective: false, window: 4, ..Settings::default() });
+        bench.silent(7);
+        bench.credits(7, &[500; 8]);
+        let sends: Vec<_> = (0..8).map(|n| Element::plain(0x10_0000 + (n << 12), 500)).collect();
+        bench.post(7, &sends, false);
+        bench.run(3_000);
+        assert_eq!(bench.frames_of(7).len(), 4, "the window is full");
+        // The first two have arrived; the page of the third is not there.
+        bench.evict(0x10_2000, 500);
+        bench.answer(7, 2, 0x60, None);
+        bench.run(6_000);
+        let psns: Vec<u32> = bench.frames_of(7).iter().map(|frame| psn_of(&frame.bytes)).collect();
+        assert_eq!(psns, [0, 1, 2, 3, 2, 3, 4, 5]);
+        bench.answer(7, 5, 0x1f, None);
+        bench.run(3_000);
+        bench.answer(7, 7, 0x1f, None);
+        bench.finish(1_000);
+        assert_eq!(bench.statuses(7), [WC_OK; 8]);
     }
 }
 
@@ -755,6 +781,7 @@ fn vc_4_a_lost_packet_that_is_acknowledged_while_its_memory_is_on_its_way_does_n
             assert_eq!((bench.ranges_held(), bench.read(7, 35)), (0, 0), "round {round}");
         }
         bench.finish(1_000);
+        assert_eq!(bench.packets_counted, [36, 0]);
     }
 }
 
@@ -813,6 +840,7 @@ fn vc_4_new_packets_go_on_while_the_page_of_a_lost_one_is_on_its_way() {
         assert_eq!(psns(&bench), [0, 1, 2, 3, 4, 5, 6, 7], "the first one's page is not there yet");
         bench.run(3_000);
         assert_eq!(psns(&bench), [0, 1, 2, 3, 4, 5, 6, 7, 0]);
+        assert_eq!(bench.packets_counted, [9, 1]);
     }
 }
 

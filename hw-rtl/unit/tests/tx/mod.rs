@@ -298,6 +298,8 @@ impl Ports {
             "ev_refused",
             "ev_stray",
             "ev_credit",
+            "ev_packet",
+            "ev_again",
             "ev_held",
         ];
         Self { list: NAMES.iter().map(|name| (*name, m.port(name))).collect() }
@@ -359,6 +361,8 @@ pub struct Bench {
     pub acks_counted: [u32; 2],
     /// Likewise for lists: taken, come again, refused.
     pub lists_counted: [u32; 3],
+    /// And for packets, and those of them that were sent before.
+    pub packets_counted: [u32; 2],
     /// Credits of lists; how often a piece had to wait for one.
     pub credits_counted: [u32; 2],
     /// And for the host's answers that were thrown away.
@@ -411,6 +415,7 @@ impl Bench {
             time_outs: BTreeMap::new(),
             acks_counted: [0; 2],
             lists_counted: [0; 3],
+            packets_counted: [0; 2],
             credits_counted: [0; 2],
             strays_counted: 0,
         }
@@ -899,6 +904,9 @@ impl Bench {
             *count += u32::from(self.m.is(self.p.of(name)));
         }
         for (count, name) in self.credits_counted.iter_mut().zip(["ev_credit", "ev_held"]) {
+            *count += u32::from(self.m.is(self.p.of(name)));
+        }
+        for (count, name) in self.packets_counted.iter_mut().zip(["ev_packet", "ev_again"]) {
             *count += u32::from(self.m.is(self.p.of(name)));
         }
         self.strays_counted += u32::from(self.is("ev_stray"));
