@@ -372,6 +372,7 @@ impl Drop for Piece<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use berth_random::{Rng, seed};
 
     #[test]
     fn long_range_is_split_into_at_most_seven() {
@@ -400,18 +401,8 @@ mod tests {
     /// Places in use never overlap, whatever the sizes; a seed in `BERTH_SEED` repeats a run.
     #[test]
     fn arena_places_never_overlap() {
-        let seed = std::env::var("BERTH_SEED")
-            .ok()
-            .and_then(|s| s.parse().ok())
-            .unwrap_or_else(|| std::time::UNIX_EPOCH.elapsed().map_or(1, |t| t.as_nanos() as u64));
-        println!("BERTH_SEED={seed}");
-        let mut x = seed | 1;
-        let mut random = move |below: usize| {
-            x ^= x << 13;
-            x ^= x >> 7;
-            x ^= x << 17;
-            (x % below as u64) as usize
-        };
+        let mut rng = Rng(seed(1));
+        let mut random = move |below: usize| rng.below(below as u64) as usize;
         let mut arena = Arena::new(16 * PAGE);
         let mut live: VecDeque<Range<usize>> = VecDeque::new();
         for _ in 0..20_000 {

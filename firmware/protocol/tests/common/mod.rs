@@ -4,6 +4,8 @@
 
 use berth_protocol::control::{REC_REP, REC_REQ};
 use berth_protocol::model::{Rng, User, World};
+use berth_random::number;
+pub use berth_random::seed;
 
 /// Address space of the tests' processes.
 pub const ASID: u8 = 3;
@@ -87,18 +89,10 @@ pub fn assert_clean(w: &mut World) {
     }
 }
 
-/// Seed of a random test: from `BERTH_SEED`, else `default`.
-pub fn seed(default: u64) -> u64 {
-    let seed = std::env::var("BERTH_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(default);
-    println!("BERTH_SEED={seed}");
-    seed
-}
-
 /// Options of a property test: `cases` of them unless BERTH_CASES says otherwise, from BERTH_SEED.
 pub fn config(cases: u32) -> proptest::prelude::ProptestConfig {
-    let number = |name| std::env::var(name).ok().and_then(|s: String| s.parse::<u64>().ok());
     proptest::prelude::ProptestConfig {
-        cases: number("BERTH_CASES").map_or(cases, |n| n as u32),
+        cases: berth_random::cases(cases.into()) as u32,
         rng_seed: proptest::test_runner::RngSeed::Fixed(number("BERTH_SEED").unwrap_or(1)),
         failure_persistence: None,
         // Enough to bring a list of some hundred operations down to those that matter.
