@@ -380,7 +380,8 @@ module berth_fp_grant #(
     to_come  = came < r_q.older ? r_q.older - came : 32'd0;
     ahead     = 34'(r_q.fresh) + 34'(size) + 34'(r_q.newest);
     will_hold = ahead + 34'(to_come);
-    all_out   = 34'(r_q.asked - n_given_q) + 34'(size);
+    // Modulo 2^32, so not in the cast, which would widen both first.
+    all_out   = {2'd0, r_q.asked - n_given_q} + 34'(size);
     if (r_q.round == '0 || will_hold > all_out) will_hold = all_out;
     fresh_less = op_q == TOLD ? bytes_q : size;
     fresh_left = r_q.fresh > fresh_less ? r_q.fresh - fresh_less : 32'd0;

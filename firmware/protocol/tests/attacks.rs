@@ -20,7 +20,7 @@ fn access(key: u32) -> Access {
 #[test]
 fn redmark_guessed_keys_open_nothing() {
     const ATTEMPTS: u32 = 400_000;
-    let seed = common::seed(41);
+    let seed = berth_random::seed(41);
     let mut rng = Rng(seed);
     // As a card would: entropy from a keyed function.
     let key = [rng.draw(), rng.draw()];

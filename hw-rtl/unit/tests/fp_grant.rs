@@ -148,6 +148,28 @@ fn pc_3_the_largest_receives_are_asked_for_one_at_a_time() {
     }
 }
 
+/// Bytes asked for and bytes given back are counted modulo 2^32; what is held is their difference, also when one has come
+/// round and the other has not.
+#[test]
+fn pc_3_the_bound_is_the_same_when_4_gib_have_been_asked_for() {
+    for width in widths() {
+        let mut rig = Rig::new(width, 1);
+        rig.start(3, 16, 1);
+        for size in [1 << 31, (1 << 31) - (96 << 10)] {
+            rig.post(3, &[(at(0), size)], true);
+            hold_all(&mut rig);
+            rig.complete(3);
+        }
+        rig.rest();
+        (0..16).for_each(|n| rig.post(3, &[(at(n << 14), 16 << 10)], n == 15));
+        for n in 0..12 {
+            hold_all(&mut rig);
+            assert_eq!(rig.held(3), 64 << 10, "four of them, when {n} are complete");
+            rig.complete(3);
+        }
+    }
+}
+
 /// Without a bound the window is what limits: 16 chunks; and the next when the oldest is passed on.
 #[test]
 fn pc_2_16_chunks_are_on_their_way_and_one_more_when_the_oldest_is_passed_on() {

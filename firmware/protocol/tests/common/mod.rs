@@ -5,7 +5,6 @@
 use berth_protocol::control::{REC_REP, REC_REQ};
 use berth_protocol::model::{Rng, User, World};
 use berth_random::number;
-pub use berth_random::seed;
 
 /// Address space of the tests' processes.
 pub const ASID: u8 = 3;
