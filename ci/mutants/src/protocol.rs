@@ -109,7 +109,7 @@ pub fn build(repo: &Path, folder: &Path, programs: &[String], by: &[String]) -> 
                 folder: &tree.join(CRATE),
                 skip: &ABOUT_SOURCES,
                 by,
-                environment: &[],
+                environment: |_| &[],
                 patience: (16, 1 << 20),
                 per_ask: None,
             };

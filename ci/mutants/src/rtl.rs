@@ -37,8 +37,10 @@ const SKIP: [&str; 6] = [
     "scenarios both_ends",
     "scenarios a_",
 ];
-/// Scenarios of each kind.
-const CASES: &str = "3";
+/// Scenarios of each kind; more of one that is quick, and looks at what few of them bring about.
+const CASES: &[(&str, &str)] = &[("BERTH_CASES", "3")];
+const MORE_CASES: &[(&str, &str)] = &[("BERTH_CASES", "30")];
+const MORE: &str = "scenarios what_is_sent_again";
 
 /// Copies, mutates and builds; gives the mutants and the tests, of all programs if none is named, and only those `by` names.
 ///
@@ -82,7 +84,7 @@ pub fn build(repo: &Path, folder: &Path, programs: &[String], by: &[String]) -> 
         folder: &tree.join(CRATE),
         skip: &SKIP,
         by,
-        environment: &[("BERTH_CASES", CASES)],
+        environment: |test| if test.starts_with(MORE) { MORE_CASES } else { CASES },
         // Clocks are the same each time, and what a test takes; it asks at most twice as often as it says.
         patience: (2, 20_000),
         per_ask: Some(Duration::from_micros(2)),

@@ -29,7 +29,7 @@ struct Test {
     /// The mutants that it comes to.
     reached: BTreeSet<u32>,
     /// Variables of its environment.
-    environment: Vec<(String, String)>,
+    environment: &'static [(&'static str, &'static str)],
 }
 
 /// A test program.
@@ -63,8 +63,8 @@ pub struct Runs<'a> {
     pub skip: &'a [&'a str],
     /// If any are given: only tests whose "program name" contains one of them.
     pub by: &'a [String],
-    /// Variables of the environment.
-    pub environment: &'a [(&'a str, &'a str)],
+    /// Variables of the environment of the test "program name".
+    pub environment: fn(&str) -> &'static [(&'static str, &'static str)],
     /// How often a mutant may ask, in times of how often the test asks at most with nothing broken, and more.
     pub patience: (u64, u64),
     /// How long a test is taken to run for each time that it may ask, if that tells it better than a clock.
@@ -104,12 +104,14 @@ impl Suite {
                     time: Duration::MAX,
                     asks: 0,
                     reached: BTreeSet::new(),
-                    environment: runs.environment.iter().map(|(n, v)| ((*n).into(), (*v).into())).collect(),
+                    environment: &[],
                 };
+                test.environment = (runs.environment)(&test.full());
                 if runs.skip.iter().any(|s| test.full().starts_with(s)) {
                     continue;
                 }
-                let key = format!("{} {made}|", test.full());
+                let with: String = test.environment.iter().map(|(n, v)| format!(" {n}={v}")).collect();
+                let key = format!("{} {made}{with}|", test.full());
                 let line = known.lines().find_map(|l| l.strip_prefix(&key));
                 if !runs.by.is_empty() && !runs.by.iter().any(|name| test.full().contains(name)) {
                     text += &line.map_or(String::new(), |line| format!("{key}{line}\n"));
@@ -214,7 +216,7 @@ impl Test {
     fn command(&self, folder: &Path, mutant: u32) -> Command {
         let mut command = Command::new(&self.program);
         command.current_dir(folder).args(["--quiet", "--test-threads=1", "--exact", &self.name]);
-        command.envs(self.environment.iter().map(|(n, v)| (n, v))).env("BERTH_MUTANT", mutant.to_string());
+        command.envs(self.environment.iter().copied()).env("BERTH_MUTANT", mutant.to_string());
         // What fails need not be made smaller.
         command.env("PROPTEST_MAX_SHRINK_ITERS", "0").env("RUST_BACKTRACE", "0");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());

@@ -223,6 +223,116 @@ fn a_qp_that_has_ended_sends_nothing_again() {
     }
 }
 
+/// PSNs of what QP 7 has sent.
+fn psns(bench: &Bench) -> Vec<u32> {
+    bench.frames_of(7).iter().map(|frame| psn_of(&frame.bytes)).collect()
+}
+
+/// `count` packets more, and time for them to leave.
+fn send(bench: &mut Bench, count: u32) {
+    bench.credits(7, &vec![100; count as usize]);
+    bench.post(7, &row_of(count, 100), false);
+    bench.run(3_000);
+}
+
+/// A SACK for the packets from `first` on, of which a bit is set for each that has arrived, the first one's on the left.
+fn arrived(bench: &mut Bench, first: u32, bits: u128) {
+    bench.answer(7, first.wrapping_sub(1) & 0xff_ffff, 0x1f, Some(bits));
+    bench.run(3_000);
+}
+
+/// As many packets that left later as `reorder` says must have arrived; of one that was sent again, packets that left
+/// after that.
+#[test]
+fn a_packet_that_is_lost_twice_goes_three_times() {
+    for width in widths() {
+        let mut bench = Bench::new(width, Setup::default(), 22);
+        bench.connect(7, Settings { reorder: 3, ..Settings::default() });
+        bench.silent(7);
+        send(&mut bench, 8);
+        arrived(&mut bench, 0, 0b0110 << 124);
+        assert_eq!(psns(&bench), (0..8).collect::<Vec<_>>(), "two are not enough");
+        // With more to send, or what is left would be taken for lost as well.
+        bench.post(7, &row_of(1, 100), false);
+        arrived(&mut bench, 0, 0b0111 << 124);
+        assert_eq!(psns(&bench)[8..], [0]);
+        bench.credits(7, &[100; 5]);
+        bench.post(7, &row_of(4, 100), false);
+        bench.run(3_000);
+        assert_eq!(psns(&bench)[9..], [8, 9, 10, 11, 12]);
+        bench.post(7, &row_of(1, 100), false);
+        // All that left before it, and two that left behind it.
+        arrived(&mut bench, 0, 0b0111_1111_1100 << 116);
+        assert_eq!(psns(&bench)[14..], [], "two are not enough");
+        arrived(&mut bench, 0, 0b0111_1111_1110 << 116);
+        assert_eq!(psns(&bench)[14..], [0]);
+        bench.credits(7, &[100]);
+        bench.run(2_000);
+        bench.answer(7, 13, 0x1f, None);
+        bench.finish(3_000);
+    }
+}
+
+/// Nothing new is left: one packet behind it that has arrived is enough.
+#[test]
+fn the_last_packets_are_lost_when_one_behind_them_has_arrived() {
+    for width in widths() {
+        let mut bench = Bench::new(width, Setup::default(), 23);
+        bench.connect(7, Settings { reorder: 3, ..Settings::default() });
+        bench.silent(7);
+        send(&mut bench, 4);
+        arrived(&mut bench, 0, 0b0001 << 124);
+        assert_eq!(psns(&bench), [0, 1, 2, 3, 0, 1, 2]);
+        // What was sent again is lost again when something newer has arrived, and nothing before that.
+        arrived(&mut bench, 0, 0b0101 << 124);
+        arrived(&mut bench, 0, 0b0101 << 124);
+        assert_eq!(psns(&bench).len(), 7);
+        send(&mut bench, 1);
+        assert_eq!(psns(&bench)[7..], [4]);
+        arrived(&mut bench, 0, 0b0_1011 << 123);
+        assert_eq!(psns(&bench)[8..], [0, 2]);
+        bench.answer(7, 4, 0x1f, None);
+        bench.finish(3_000);
+    }
+}
+
+/// More than one operation looks at, and more than are sent again at a time.
+#[test]
+fn twenty_packets_that_are_lost_twice_go_again_in_their_order() {
+    for width in widths() {
+        let mut bench = Bench::new(width, Setup::default(), 24);
+        bench.connect(7, Settings { reorder: 3, ..Settings::default() });
+        bench.silent(7);
+        send(&mut bench, 24);
+        arrived(&mut bench, 0, 0b1111 << 104);
+        let lost: Vec<u32> = (0..20).collect();
+        assert_eq!(psns(&bench)[24..], lost);
+        send(&mut bench, 4);
+        assert_eq!(psns(&bench)[44..], [24, 25, 26, 27]);
+        arrived(&mut bench, 0, 0b1111_0111 << 100);
+        assert_eq!(psns(&bench)[48..], [&lost[..], &[24]].concat());
+        bench.answer(7, 27, 0x1f, None);
+        bench.finish(3_000);
+    }
+}
+
+/// Bits 4:0 of an ACK's syndrome are credits of another kind, which Berth has no use for.
+#[test]
+fn an_acknowledgement_with_any_credit_count_loses_nothing() {
+    for width in widths() {
+        let mut bench = Bench::new(width, Setup::default(), 25);
+        bench.connect(7, Settings::default());
+        bench.silent(7);
+        send(&mut bench, 4);
+        for (psn, syndrome) in [(0, 0), (1, 0x10), (3, 0)] {
+            bench.answer(7, psn, syndrome, None);
+            bench.run(2_000);
+        }
+        bench.finish(1_000);
+        assert_eq!((psns(&bench).len(), bench.statuses(7)), (4, vec![WC_OK; 4]));
+    }
+}
+
 #[test]
 fn what_a_foreign_peer_has_missed_goes_before_anything_new() {
     for width in widths() {
@@ -238,8 +348,7 @@ fn what_a_foreign_peer_has_missed_goes_before_anything_new() {
         bench.evict(0x10_2000, 500);
         bench.answer(7, 2, 0x60, None);
         bench.run(6_000);
-        let psns: Vec<u32> = bench.frames_of(7).iter().map(|frame| psn_of(&frame.bytes)).collect();
-        assert_eq!(psns, [0, 1, 2, 3, 2, 3, 4, 5]);
+        assert_eq!(psns(&bench), [0, 1, 2, 3, 2, 3, 4, 5]);
         bench.answer(7, 5, 0x1f, None);
         bench.run(3_000);
         bench.answer(7, 7, 0x1f, None);
@@ -836,7 +945,6 @@ fn vc_4_new_packets_go_on_while_the_page_of_a_lost_one_is_on_its_way() {
         bench.run(300);
         bench.post(7, &sends(0x20_0000), false);
         bench.run(2_000);
-        let psns = |bench: &Bench| -> Vec<u8> { bench.frames_of(7).iter().map(|f| f.bytes[53]).collect() };
         assert_eq!(psns(&bench), [0, 1, 2, 3, 4, 5, 6, 7], "the first one's page is not there yet");
         bench.run(3_000);
         assert_eq!(psns(&bench), [0, 1, 2, 3, 4, 5, 6, 7, 0]);
