@@ -223,6 +223,25 @@ fn a_qp_that_has_ended_sends_nothing_again() {
     }
 }
 
+/// Frames about as long as a small place in packet RAM: none reaches into the next place.
+#[test]
+fn frames_that_just_fit_a_small_place_and_those_that_do_not_stay_apart() {
+    for width in widths() {
+        let mut bench = Bench::new(width, Setup::default(), 26);
+        bench.connect(7, Settings::default());
+        for len in [1_211, 1_212, 1_213, 1_216, 1_279, 1_348] {
+            bench.credits(7, &[len; 12]);
+            bench.post(7, &row_of(12, len), false);
+            // They come together, and leave when all are there.
+            bench.stuck = true;
+            bench.run(2_000);
+            bench.stuck = false;
+            bench.finish(20_000);
+        }
+        assert_eq!(bench.statuses(7), [WC_OK; 72]);
+    }
+}
+
 /// PSNs of what QP 7 has sent.
 fn psns(bench: &Bench) -> Vec<u32> {
     bench.frames_of(7).iter().map(|frame| psn_of(&frame.bytes)).collect()
