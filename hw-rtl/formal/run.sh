@@ -275,6 +275,24 @@ mutant berth_fp_block.sv 's/if (!fixing && len > {11.d0, reach}).*//'
 mutant berth_fp_block.sv 's/, want - len, ctx_ends/, want, ctx_ends/'
 mutant berth_fp_block.sv 's/in_ctx < want ? in_ctx : want/want/'
 mutant berth_fp_block.sv 's/still\[q_q\] ? IDLE : //'
+grant="berth_regs_pkg.sv ../formal/queue_free.sv berth_fp_grant.sv"
+proof fp_grant_row fp_grant_row_proof silent=berth_fp_grant.sv cut=dut.r induction=1 frames=8 ../formal/fp_grant_row_proof.sv $grant
+mutant berth_fp_grant.sv 's/same_q  *<= .*/same_q <= 0;/'
+mutant berth_fp_grant.sv 's/same_q  *<= .*/same_q <= state_q != IDLE;/'
+proof fp_grant_times fp_grant_times_proof silent=berth_fp_grant.sv cut=dut.r_q ../formal/fp_grant_times_proof.sv $grant
+mutant berth_fp_grant.sv "s/37'd15) << UNIT_W/37'd16) << UNIT_W/"
+mutant berth_fp_grant.sv "s/if (grown > 21'(r_q.most)) .*//"
+proof fp_grant_bound fp_grant_bound_proof silent=berth_fp_grant.sv cut="dut.may_hold dut.to_come" induction=1 frames=14 \
+    ../formal/fp_grant_bound_proof.sv $grant
+mutant berth_fp_grant.sv 's/ || too_much || too_soon);/ || too_soon);/'
+mutant berth_fp_grant.sv "s/ \&\& r_q.ask != n_freed_q \&\& / \&\& r_q.ask != n_freed_q + 16'd1 \&\& /"
+mutant berth_fp_grant.sv "s/ahead     = .*/ahead = 34'(32'(r_q.fresh + size + r_q.newest));/"
+mutant berth_fp_grant.sv "s/{2'd0, r_q.asked - n_given_q} + /34'(r_q.asked - n_given_q) + /"
+mutant berth_fp_grant.sv "s/^            r.asked = r_q.asked - 32'(again_len);/            r.asked = r_q.asked - 32'({again_len, 1'b0});/"
+proof fp_grant_window fp_grant_window_proof silent=berth_fp_grant.sv induction=1 frames=14 ../formal/fp_grant_window_proof.sv $grant
+mutant berth_fp_grant.sv 's/!(r_q.on \&\& r_q.waits\[slot_q\]);/!r_q.on;/'
+mutant berth_fp_grant.sv "s/r.own\[at_slot_q\] = 1.b0;//"
+mutant berth_fp_grant.sv 's/if (r_q.hold != .0 || r_q.whole) have/if (r_q.whole) have/'
 proof fp_places fp_places_proof silent=berth_fp_places.sv free="waits next_of list_of last_of made over" induction=3 frames=16 \
     berth_regs_pkg.sv ../formal/fp_places_proof.sv ../formal/queue_free.sv berth_fp_places.sv
 mutant berth_fp_places.sv 's/ \&\& !dead_q) || (op_q == FAIL/) || (op_q == FAIL/'

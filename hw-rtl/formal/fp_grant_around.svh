@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// berth_fp_grant, any one of its QPs, and what happens to it. Queues, ready bits and memories give anything (queue_free) but for
+// what a proof says. The QP's row as it is read is what was stored last: fp_grant_row_proof has that, the others take it.
+    localparam QPS = 64, QW = $clog2(QPS), DATA_W = 64;
+    (* anyseq *) logic          rst_in, cmd_valid, quiet_valid, sge_ok, pend_we, parsed_we, freed_we, given_we, told_valid,
+                                proof_valid, xa_ready, xr_valid, post_ready, local_ready;
+    (* anyseq *) logic [31:0]   now, given, told_bytes;
+    (* anyseq *) logic [3:0]    cmd_op;
+    (* anyseq *) logic [QW-1:0] cmd_q, quiet_q, parsed_q, freed_q, told_q, proof_q;
+    (* anyseq *) logic [7:0]    cmd_asid, cmd_status, cmd_first, cmd_sge, xr_status;
+    (* anyseq *) logic [15:0]   cmd_limit, cmd_most, cmd_recv, parsed, freed_recvs, told_round, xr_tag;
+    (* anyseq *) logic [95:0]   sge;
+    (* anyseq *) logic [QW+6:0] pend_at;
+    (* anyseq *) logic [109:0]  pend_data;
+    (* anyseq *) logic [1:0]    xr_kind;
+    (* anyconst *) logic [QW-1:0] the_q;
+    logic started_q = 1'b0;
+    always_ff @(posedge clk) started_q <= 1'b1;
+    wire rst = !started_q || rst_in;
+
+    logic           busy, cmd_ready, st_queued, st_going, st_waits, quiet_ready, sge_re, told_room, xa_valid, xa_release,
+                    xr_ready, ring_we, post_valid, post_credit, post_commit, post_early, local_valid, ev_hit, ev_miss, ev_stray;
+    logic [15:0]    st_freed, st_granted, st_holds, xa_tag;
+    logic [7:0]     st_first, xa_asid;
+    logic [2:0]     st_ranges;
+    logic [95:0]    st_sge;
+    logic [QW+7:0]  sge_at;
+    logic [63:0]    xa_va;
+    logic [20:0]    xa_len;
+    logic [QW-1:0]  ring_q, post_q;
+    logic [6:0]     ring_at;
+    logic [108:0]   ring_data;
+    logic [31:0]    post_size;
+    logic [QW+124:0] local_data;
+    berth_fp_grant #(.QPS(QPS), .DATA_W(DATA_W)) dut (.*);
+
+    // As in berth_fp_grant.
+    typedef struct packed {
+        logic        on;
+        logic [7:0]  asid;
+        logic [15:0] ask;
+        logic [2:0]  ask_range;
+        logic [31:0] ask_at;
+        logic [7:0]  sge, ask_w, have_w;
+        logic [15:0] used, waits, held, own, refused, budget, memory, final_w, grant;
+        logic [7:0]  credit;
+        logic        open, failed, over, short_of;
+        logic [15:0] got;
+        logic [1:0]  hold;
+        logic        rewind;
+        logic [7:0]  back;
+        logic        serial;
+        logic [31:0] asked;
+        logic [15:0] limit, most;
+        logic        limited, warm;
+        logic [15:0] missed;
+        logic [31:0] fresh, newest, older, since, part;
+        logic        closed;
+        logic [7:0]  end_w;
+        logic        whole, waiting;
+        logic [31:0] pace, burst;
+        logic [15:0] round;
+        logic [26:0] serve;
+        logic        ended;
+        logic [7:0]  status;
+        logic        flush;
+        logic [15:0] flushed;
+    } row_t;
+    row_t s, nr;                                // the QP's row: as it was stored last; as it is to be stored
+    localparam RW = $bits(s);
+    localparam logic [1:0] LOOK = 2'd1, DECIDE = 2'd2;
+    localparam logic [2:0] ASK = 3'd0, ANSWER = 3'd1, ADVANCE = 3'd2, COMMAND = 3'd3, TOLD = 3'd4, PROOF = 3'd5;
+    localparam logic [1:0] HELD = 2'd0, MISS = 2'd1, ANSWERED = 2'd2;       // xr_kind
+    localparam logic [3:0] X_START = 4'd0, X_VOID = 4'd5, X_UNPOST = 4'd6, X_QUIET = 4'd10;
+    (* hierconn *) wire [RW-1:0] \dut.r ;
+    (* hierconn *) wire [RW-1:0] \dut.r_q ;
+    (* hierconn *) wire [RW-1:0] \dut.row ;
+    (* hierconn *) wire [1:0]    \dut.state_q ;
+    (* hierconn *) wire [2:0]    \dut.op_q ;
+    (* hierconn *) wire [QW-1:0] \dut.q_q ;
+    (* hierconn *) wire [QW-1:0] \dut.q_next ;
+    (* hierconn *) wire [3:0]    \dut.cmd_q_op ;
+    (* hierconn *) wire [3:0]    \dut.slot_q ;
+    (* hierconn *) wire [3:0]    \dut.at_slot_q ;
+    (* hierconn *) wire [1:0]    \dut.kind_q ;
+    (* hierconn *) wire [7:0]    \dut.status_q ;
+    (* hierconn *) wire [7:0]    \dut.first_q ;
+    (* hierconn *) wire [15:0]   \dut.n_parsed_q ;
+    (* hierconn *) wire [15:0]   \dut.n_freed_q ;
+    (* hierconn *) wire [31:0]   \dut.n_given_q ;
+    (* hierconn *) wire [63:0]   \dut.va ;
+    (* hierconn *) wire [20:0]   \dut.chunk ;
+    (* hierconn *) wire [31:0]   \dut.size ;
+    (* hierconn *) wire [2:0]    \dut.ranges ;
+    (* hierconn *) wire \dut.take , \dut.go , \dut.we , \dut.acquire , \dut.give , \dut.have , \dut.post , \dut.want_local ;
+
+    wire  here  = \dut.q_q == the_q;
+    wire  reads = \dut.take && \dut.q_next == the_q && !rst;
+    wire  looks = here && \dut.state_q == LOOK;
+    wire  works = here && \dut.state_q == DECIDE;
+    wire  does  = works && \dut.go && !rst;
+    wire  begins = does && \dut.op_q == COMMAND && \dut.cmd_q_op == X_START;
+    logic on_q;                                 // the QP has begun
+    logic [RW-1:0] stored_q;
+    assign s  = stored_q;
+    assign nr = \dut.r ;
+    always_ff @(posedge clk) begin
+        on_q <= !rst && (on_q || begins);
+        if (does && \dut.we ) stored_q <= \dut.r ;
+    end
+
+    wire  first   = {s.ask_range, s.ask_at} == '0;                          // of the receive that is asked for
+    wire  asks    = does && \dut.op_q == ASK && \dut.acquire ;
+    wire  places  = does && \dut.op_q == ASK && \dut.we && nr.ask_w != s.ask_w;
+    wire  answers = does && \dut.op_q == ANSWER;
+    wire  refuses = answers && \dut.kind_q == ANSWERED && \dut.status_q != 8'd0 && !ev_stray;
+    wire  gives   = does && \dut.give ;
+    always_comb if (on_q && works) begin
+        // berth_xlt answers what it was asked, once each: see `is_q` of fp_grant_window_proof.
+        assume (\dut.op_q != ANSWER || \dut.kind_q == ANSWERED
+                || (\dut.kind_q <= ANSWERED && s.used[\dut.slot_q ] && !s.waits[\dut.slot_q ] && !s.held[\dut.slot_q ]));
+        // berth_fp_done says so after the end.
+        assume (\dut.op_q != COMMAND || \dut.cmd_q_op != X_QUIET || s.ended);
+    end
