@@ -1195,16 +1195,16 @@ impl Card {
         let index = usize::from(events.ci % RING);
         let phase = if events.ci & RING == 0 { PHASE } else { 0 };
         let read = || -> Result<Option<Entry>> {
-            if dma_read!(ring, [try: index][try: 0]) & PHASE != phase {
+            if dma_read!(ring, [try: index][try: EVENT_PHASE]) & PHASE != phase {
                 return Ok(None);
             }
-            // The card writes the word with the phase last or together with the rest.
+            // The card writes the word with the phase last.
             kernel::sync::barrier::smp_rmb();
             let entry: Entry = dma_read!(ring, [try: index]);
             Ok(Some(entry))
         };
         let mut entry = read().ok()??;
-        entry[0] &= !PHASE;
+        entry[EVENT_PHASE] &= !PHASE;
         events.ci = events.ci.wrapping_add(1);
         Some(entry)
     }

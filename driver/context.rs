@@ -193,7 +193,7 @@ fn put_private(entry: &mut Entry, len: u32, data: &[u8; PRIVATE_DATA]) -> Result
         return Err(EINVAL);
     }
     entry[5] = len;
-    for (word, bytes) in entry[8..].iter_mut().zip(data.chunks_exact(4)) {
+    for (word, bytes) in entry[CMD_PRIVATE..].iter_mut().zip(data.chunks_exact(4)) {
         *word = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
     }
     Ok(())
@@ -202,7 +202,7 @@ fn put_private(entry: &mut Entry, len: u32, data: &[u8; PRIVATE_DATA]) -> Result
 fn get_private(entry: &Entry) -> (u32, [u8; PRIVATE_DATA]) {
     let mut data = [0; PRIVATE_DATA];
     let len = entry[5].min(PRIVATE_DATA as u32);
-    for (word, bytes) in entry[8..].iter().zip(data.chunks_exact_mut(4)) {
+    for (word, bytes) in entry[EVENT_PRIVATE..].iter().zip(data.chunks_exact_mut(4)) {
         bytes.copy_from_slice(&word.to_le_bytes());
     }
     data[len as usize..].fill(0);

@@ -152,8 +152,8 @@ fn dispatch(card: &Arc<Card>, entry: &Entry) -> Option<()> {
         }
         EV_LOG => {
             let len = entry[1] as usize;
-            let mut bytes = [0; 56];
-            for (word, out) in entry[2..].iter().zip(bytes.chunks_exact_mut(4)) {
+            let mut bytes = [0; EVENT_LOG_BYTES];
+            for (word, out) in entry[2..EVENT_PHASE].iter().zip(bytes.chunks_exact_mut(4)) {
                 out.copy_from_slice(&word.to_le_bytes());
             }
             card.log(bytes.get(..len)?);

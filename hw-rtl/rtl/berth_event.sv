@@ -65,7 +65,8 @@ module berth_event #(
     words = f_words;
     if (send_q && sel_q == 2'd0) words = 512'(x_words);
     if (send_q && sel_q == 2'd1) words = 512'(c_words);
-    words[31] = !pi_q[ring_log2[3:0]];
+    // In the last word: the host may see those before it earlier, none later.
+    words[511] = !pi_q[ring_log2[3:0]];
   end
 
   berth_wr_msg #(

@@ -895,6 +895,8 @@ impl Tester {
         // Two virtual CPUs, so that the driver's races have somewhere to happen.
         options.cpus = 2;
         options.held_writes = self.arguments.long;
+        // Some of the card's writes can be seen in part: what comes last in them must say that they are whole.
+        options.simulator.push("--split-writes=61".to_owned());
         options.limit = Duration::from_secs(if self.arguments.long { 3 * 3600 } else { 45 * 60 });
         set(&mut options);
         let mut run = guest::Run::new()?;

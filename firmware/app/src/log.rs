@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! defmt's global logger: frames wait in a ring of bytes and travel to the driver as
-//! `EV_LOG` events, 56 bytes at a time, when the event ring has room.
+//! `EV_LOG` events, 52 bytes at a time, when the event ring has room.
 //!
 //! A frame for which the ring has no room is dropped whole, so that what the host
 //! decodes never begins in mid-frame; its bytes are counted in `F_LOG_DROPPED`.
 
 use berth_abi::counters::F_LOG_DROPPED;
-use berth_abi::ring::{ENTRY_WORDS, EV_LOG};
+use berth_abi::ring::{EV_LOG, EVENT_LOG_BYTES};
 use berth_soc::{Soc, regs};
 use core::cell::UnsafeCell;
 
 /// Bytes of the ring; a power of two.
 const RING: usize = 8192;
-/// Bytes of one event.
-const EVENT_BYTES: usize = (ENTRY_WORDS - 2) * 4;
 /// Event entries that logging leaves to others.
 const SPARE_ENTRIES: u32 = 4;
 
@@ -135,10 +133,10 @@ fn send(ring: &mut Ring, soc: &mut Soc) {
         ring.dropped = 0;
     }
     while ring.head != ring.tail && soc.regs.ev_space.read() > SPARE_ENTRIES {
-        let n = ring.tail.wrapping_sub(ring.head).min(EVENT_BYTES);
+        let n = ring.tail.wrapping_sub(ring.head).min(EVENT_LOG_BYTES);
         regs::set(&soc.regs.ev[0], EV_LOG);
         regs::set(&soc.regs.ev[1], n as u32);
-        for word in 0..ENTRY_WORDS - 2 {
+        for word in 0..EVENT_LOG_BYTES / 4 {
             let mut value = [0u8; 4];
             for (lane, byte) in value.iter_mut().enumerate() {
                 if word * 4 + lane < n {

@@ -18,7 +18,7 @@ use crate::shared::{DMA_PLACE, DMA_SCRATCH, Shared, TAG_RECV, TAG_SEND};
 use berth_abi::card::{CONTROL_QPN, FIRST_QPN, RX_SLOTS};
 use berth_abi::counters::{F_BAD_HEADER, F_BAD_OPCODE, F_FOREIGN, F_NOT_FOR_US, F_PEERS_LOST, F_UNKNOWN_QP};
 use berth_abi::cpu::{RX_FLAG_ICRC_OK, RX_FLAG_ROCE, XLT_READY};
-use berth_abi::ring::{EV_CM_CLOSED, EV_CM_ESTABLISHED, EV_QP_ERROR};
+use berth_abi::ring::{EV_CM_CLOSED, EV_CM_ESTABLISHED, EV_QP_ERROR, EVENT_PHASE, EVENT_PRIVATE};
 use berth_abi::status::{CMD_OK, REASON_PEER_LOST, REASON_UNREACHABLE, WC_RETRY_EXCEEDED};
 
 /// A revocation that is under way (`CMD_RANGE_REVOKED`).
@@ -541,14 +541,14 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             event[2] = self.peers.get((qp.peer as usize).wrapping_sub(1)).map_or(0, |peer| peer.ip);
             event[3] = qp.peer_qpn;
             event[5] = qp.private_len as u32;
-            event[8..16].copy_from_slice(&qp.private);
+            event[EVENT_PRIVATE..EVENT_PHASE].copy_from_slice(&qp.private);
             hw.event(&event);
         } else if qp.events & EVENT_CLOSED != 0 {
             qp.events &= !EVENT_CLOSED;
             event[0] = EV_CM_CLOSED;
             event[2] = qp.reason as u32;
             event[5] = qp.private_len as u32;
-            event[8..16].copy_from_slice(&qp.private);
+            event[EVENT_PRIVATE..EVENT_PHASE].copy_from_slice(&qp.private);
             hw.event(&event);
         } else if qp.events & EVENT_ERROR != 0 {
             qp.events &= !EVENT_ERROR;

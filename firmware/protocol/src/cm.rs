@@ -28,7 +28,7 @@ use berth_abi::cpu::{
     CRD_ENABLE, CRD_GIVE_UP, CRD_LIST_BEGIN, CRD_LIST_NEXT, CRD_LIST_PUSH, CRD_LIST_TAKE, CRD_RESET, LIST_EARLY,
     LIST_GAP, LIST_OK, LIST_REPEAT,
 };
-use berth_abi::ring::{EV_CM_REQUEST, EV_CM_REQUEST_OVER, PRIVATE_DATA};
+use berth_abi::ring::{EV_CM_REQUEST, EV_CM_REQUEST_OVER, EVENT_PHASE, EVENT_PRIVATE, PRIVATE_DATA};
 use berth_abi::status::{
     REASON_BUSY, REASON_NO_LISTENER, REASON_PEER_CLOSE, REASON_PROTOCOL, REASON_REJECTED, WC_FLUSHED,
 };
@@ -864,7 +864,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
                 event[3] = request.service;
                 event[4] = request.end.message as u32;
                 event[5] = request.private_len as u32;
-                event[8..16].copy_from_slice(&request.private);
+                event[EVENT_PRIVATE..EVENT_PHASE].copy_from_slice(&request.private);
                 hw.event(&event);
                 request.state = if over { REQUEST_FREE } else { REQUEST_OFFERED };
                 continue;

@@ -15,7 +15,7 @@ use berth_abi::counters::{F_BAD_COMMAND, F_REQUESTS_BUSY};
 use berth_abi::cpu::{CRD_BUILDER, CRD_COUNT, CRD_RESET};
 use berth_abi::ring::{
     CMD_CM_ACCEPT, CMD_CM_CONNECT, CMD_CM_DISCONNECT, CMD_CM_LISTEN, CMD_CM_REJECT, CMD_CM_UNLISTEN, CMD_CQ_CREATE,
-    CMD_CQ_DESTROY, CMD_CRASH, CMD_NET_CONFIG, CMD_PRESSURE, CMD_QP_CREATE, CMD_QP_DESTROY, CMD_QP_QUERY,
+    CMD_CQ_DESTROY, CMD_CRASH, CMD_NET_CONFIG, CMD_PRESSURE, CMD_PRIVATE, CMD_QP_CREATE, CMD_QP_DESTROY, CMD_QP_QUERY,
     CMD_RANGE_REVOKED, MODE_MESSAGE, PRIVATE_DATA, QpCreate, TRIGGER_ADAPTIVE,
 };
 use berth_abi::status::{
@@ -257,7 +257,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         qp.peer = peer as u8 + 1;
         qp.service = w[4];
         qp.private_len = private as u8;
-        qp.private.copy_from_slice(&w[8..16]);
+        qp.private.copy_from_slice(&w[CMD_PRIVATE..]);
         qp.name(sh);
         qp.tell(TODO_REQ, sh);
         CMD_OK
@@ -285,7 +285,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         qp.peer = request.peer;
         qp.tell_peer = true;
         qp.private_len = private as u8;
-        qp.private.copy_from_slice(&w[8..16]);
+        qp.private.copy_from_slice(&w[CMD_PRIVATE..]);
         qp.name(sh);
         qp.meet(&request.end, sh.mtu);
         qp.tell(TODO_REP, sh);
@@ -306,7 +306,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         };
         let request = &mut self.requests[r];
         request.private_len = private as u8;
-        request.private.copy_from_slice(&w[8..16]);
+        request.private.copy_from_slice(&w[CMD_PRIVATE..]);
         request.refuse(if w[3] == REASON_BUSY { REASON_BUSY } else { REASON_REJECTED });
         hw.count(F_REQUESTS_BUSY, (w[3] == REASON_BUSY) as u32);
         self.sh.request_work = true;

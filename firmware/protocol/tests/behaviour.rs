@@ -52,10 +52,10 @@ fn qp_17_a_request_is_rejected_with_private_data() {
     let ip = w.nodes[1].ip;
     w.command(0, cmd(CMD_CM_CONNECT, &[(2, 16), (3, ip), (4, 5), (5, 4), (8, 0xabcd)]));
     let request = w.event(1, EV_CM_REQUEST, None);
-    assert_eq!((request[2], request[3], request[5], request[8]), (w.nodes[0].ip, 5, 4, 0xabcd));
+    assert_eq!((request[2], request[3], request[5], request[EVENT_PRIVATE]), (w.nodes[0].ip, 5, 4, 0xabcd));
     w.command(1, cmd(CMD_CM_REJECT, &[(2, request[1]), (5, 3), (8, 0x1234)]));
     let closed = w.event(0, EV_CM_CLOSED, Some(16));
-    assert_eq!((closed[2], closed[5], closed[8]), (REASON_REJECTED, 3, 0x1234));
+    assert_eq!((closed[2], closed[5], closed[EVENT_PRIVATE]), (REASON_REJECTED, 3, 0x1234));
     // The request is used up.
     assert_eq!(w.command(1, cmd(CMD_CM_REJECT, &[(2, request[1])]))[2], CMD_NOT_FOUND);
     finish(w, &[&a]);

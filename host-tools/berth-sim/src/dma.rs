@@ -4,6 +4,10 @@
 use crate::guest_memory::GuestMemory;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a write pauses that is to be seen in part: long enough for a guest to look meanwhile.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// Why a DMA access was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -62,6 +66,8 @@ pub struct DmaSpace {
     intervals: BTreeMap<u64, Interval>,
     unplugged: bool,
     no_bus_master: bool,
+    // Of so many writes one pauses; 0: none.
+    split_writes: u64,
     stats: DmaStats,
 }
 
@@ -89,6 +95,13 @@ impl DmaSpace {
     /// Whether the card may begin accesses, as its configuration space says. In the beginning it may.
     pub fn set_bus_master(&mut self, on: bool) {
         self.no_bus_master = !on;
+    }
+
+    /// One write in `every` pauses for a millisecond after its first 8 bytes (0: none), so that a host that looks
+    /// meanwhile sees it in part. Nothing on the bus promises that a write is seen as a whole, only that its bytes are
+    /// seen in rising order.
+    pub fn set_split_writes(&mut self, every: u64) {
+        self.split_writes = every;
     }
 
     /// Bus addresses `address .. address + len` lead to `memory` (from its start); `None`
@@ -198,9 +211,17 @@ impl DmaSpace {
     pub fn write(&mut self, address: u64, data: &[u8]) -> Result<(), DmaError> {
         let check =
             self.access(address, data.len(), |m, _, _| if m.writable() { Ok(()) } else { Err(DmaError::ReadOnly) });
+        let first = if self.split_writes != 0 && self.stats.writes.is_multiple_of(self.split_writes) { 8 } else { 0 };
         let result = check.and_then(|()| {
             self.access(address, data.len(), |m, offset, range| {
-                if m.write(offset, &data[range]) { Ok(()) } else { Err(DmaError::Unmapped) }
+                let (head, tail) = data[range.clone()].split_at(first.min(range.len()));
+                if !m.write(offset, head) {
+                    return Err(DmaError::Unmapped);
+                }
+                if !head.is_empty() && !tail.is_empty() {
+                    std::thread::sleep(PAUSE);
+                }
+                if m.write(offset + head.len() as u64, tail) { Ok(()) } else { Err(DmaError::Unmapped) }
             })
         });
         match result {
@@ -237,6 +258,30 @@ mod tests {
                 assert_eq!(back, data);
             }
         }
+    }
+
+    #[test]
+    fn a_write_that_pauses_is_seen_in_part_and_then_whole() {
+        let (mut s, m) = (DmaSpace::default(), memory(0x1000, true));
+        s.map(0, 0x1000, Some(m.clone()));
+        s.set_split_writes(2);
+        let seen = std::thread::spawn(move || {
+            // Half of it, and still half of it at the next look.
+            let (mut before, mut now) = ([0; 16], [0; 16]);
+            while now != before || now[0] == now[8] {
+                before = now;
+                assert!(m.read(0, &mut now));
+            }
+        });
+        let mut n = 0;
+        while !seen.is_finished() {
+            n = (n + 1) % 100;
+            s.write(0, &[n; 16]).unwrap();
+            let mut whole = [0; 16];
+            s.read(0, &mut whole).unwrap();
+            assert_eq!(whole, [n; 16]);
+        }
+        seen.join().unwrap();
     }
 
     #[test]

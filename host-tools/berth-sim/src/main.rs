@@ -18,8 +18,8 @@ use std::error::Error;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::mpsc::channel;
+use std::sync::{Arc, PoisonError};
 use tracing::{info, warn};
 
 /// Serves Verilated Berth cards to QEMU and joins them by a simulated wire.
@@ -97,6 +97,10 @@ struct Run {
     /// Cycles from a DMA read request to its first completion.
     #[arg(long, value_name = "CYCLES", default_value_t = 150)]
     read_latency: u64,
+    /// Of so many DMA writes one pauses for a millisecond after its first 8 bytes, so that a host may see it in part; 0:
+    /// none. The bus promises no more than that bytes are seen in rising order.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    split_writes: u64,
     /// Write all frames to this pcapng file, as they were sent.
     #[arg(long, value_name = "FILE")]
     capture: Option<PathBuf>,
@@ -205,6 +209,7 @@ fn run(args: &Run) -> Result<(), Box<dyn Error>> {
             continue;
         }
         let slot = Arc::new(Slot::new(name, link.clone(), i % 2));
+        slot.dma.lock().unwrap_or_else(PoisonError::into_inner).set_split_writes(args.split_writes);
         let mut card = rtl::card(&slot, args.read_latency, args.seed.wrapping_add(i as u64));
         if let Some((_, file)) = traces.iter().find(|(index, _)| *index == i) {
             card.trace(Some(file))?;

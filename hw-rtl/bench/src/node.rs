@@ -6,7 +6,7 @@ use anyhow::{Result, bail, ensure};
 use berth_abi::card::FIRST_QPN;
 use berth_abi::cpu::*;
 use berth_abi::host::*;
-use berth_abi::ring::TRIGGER_ADAPTIVE;
+use berth_abi::ring::{ENTRY_WORDS, EVENT_PHASE, TRIGGER_ADAPTIVE};
 use berth_abi::wqe::{CQE_BYTES, OP_RECV, OP_SEND, PHASE, WQE_BYTES};
 use berth_random::Rng;
 use berth_rtl::{BAR_CONTROL, BAR_DOORBELL};
@@ -532,11 +532,11 @@ impl Node {
         let before = self.events;
         loop {
             let at = self.places.events + 64 * usize::from(self.events % (1 << EVENT_LOG2));
-            let mut words = [0; 7];
+            let mut words = [0; ENTRY_WORDS];
             for (word, bytes) in words.iter_mut().zip(self.rig.memory()[at..at + 64].as_chunks::<4>().0) {
                 *word = u32::from_le_bytes(*bytes);
             }
-            if (words[0] & PHASE != 0) != (self.events >> EVENT_LOG2 & 1 == 0) {
+            if (words[EVENT_PHASE] & PHASE != 0) != (self.events >> EVENT_LOG2 & 1 == 0) {
                 break;
             }
             self.events = self.events.wrapping_add(1);

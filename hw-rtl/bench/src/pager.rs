@@ -89,7 +89,7 @@ impl Pager {
     }
 
     /// An event of the card.
-    pub fn event(&mut self, rig: &mut Rig, w: [u32; 7]) {
+    pub fn event(&mut self, rig: &mut Rig, w: [u32; ENTRY_WORDS]) {
         let va = u64::from(w[4]) | u64::from(w[5]) << 32;
         let pages = va / PAGE..(va + u64::from(w[6].max(1))).div_ceil(PAGE);
         match w[0] & 0xff {

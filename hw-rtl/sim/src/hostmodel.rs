@@ -597,7 +597,7 @@ impl Host {
                 *word = u32::from_le_bytes(b.try_into().expect("4 bytes"));
             }
             let phase = (self.evt_ci >> EVT_LOG2) & 1 == 0;
-            if (words[0] & PHASE != 0) != phase {
+            if (words[EVENT_PHASE] & PHASE != 0) != phase {
                 break;
             }
             self.evt_ci = self.evt_ci.wrapping_add(1);
@@ -645,7 +645,7 @@ impl Host {
                 self.done.insert(w[1], w);
             }
             EV_LOG => {
-                let bytes: Vec<u8> = w[2..].iter().flat_map(|x| x.to_le_bytes()).collect();
+                let bytes: Vec<u8> = w[2..EVENT_PHASE].iter().flat_map(|x| x.to_le_bytes()).collect();
                 self.log.extend_from_slice(&bytes[..w[1] as usize]);
             }
             _ => self.events.push_back(w),

@@ -3,13 +3,18 @@
 //!
 //! Both have entries of 16 words (64 bytes). The driver owns command entries from the
 //! consumer index up to the producer index that it last wrote; the card owns the rest.
-//! Event entries carry a phase bit in bit 31 of word 0 that changes each time round,
-//! beginning with 1.
+//! Event entries carry a phase bit in bit 31 of their last word that changes each time
+//! round, beginning with 1.
 
 /// Bytes of an entry of either ring.
 pub const ENTRY_BYTES: u32 = 64;
 /// Words of an entry of either ring.
 pub const ENTRY_WORDS: usize = 16;
+/// Word of an event whose bit 31 ([`PHASE`](super::wqe::PHASE)) is the phase. The last one: a host may see the words of a
+/// DMA write one after the other, in rising order, so whoever sees the phase sees the whole event.
+pub const EVENT_PHASE: usize = ENTRY_WORDS - 1;
+/// Bytes that an `EV_LOG` can have: from w2 to the word with the phase.
+pub const EVENT_LOG_BYTES: usize = (EVENT_PHASE - 2) * 4;
 
 /// Bits 31:16 of the tag of a page request, if the sending half of a QP's row asks (0: firmware does).
 pub const TAG_SENDS: u32 = 1;
@@ -84,15 +89,15 @@ table! {
     EV_CQ_OVERRUN = 5;
     /// Firmware. Answer to the command whose w1 (cookie) is w1: w2 = `CMD_*` status, results from w3.
     EV_CMD_DONE = 16;
-    /// Firmware. A peer asks for a connection: w1 = request id, w2 = peer's IPv4 address, w3 = service id, w4 = mode (`MODE_*`), which the QP that accepts it must have, w5 = bytes of private data, w8.. = private data.
+    /// Firmware. A peer asks for a connection: w1 = request id, w2 = peer's IPv4 address, w3 = service id, w4 = mode (`MODE_*`), which the QP that accepts it must have, w5 = bytes of private data, w7.. = private data.
     EV_CM_REQUEST = 17;
-    /// Firmware. QP w1 is connected: w2 = peer's IPv4 address, w3 = peer's QPN, w5 = bytes of private data, w8.. = private data.
+    /// Firmware. QP w1 is connected: w2 = peer's IPv4 address, w3 = peer's QPN, w5 = bytes of private data, w7.. = private data.
     EV_CM_ESTABLISHED = 18;
-    /// Firmware. QP w1's connection is over or did not come about: w2 = `REASON_*`, w5 = bytes of private data (of a reject), w8.. = private data.
+    /// Firmware. QP w1's connection is over or did not come about: w2 = `REASON_*`, w5 = bytes of private data (of a reject), w7.. = private data.
     EV_CM_CLOSED = 19;
     /// Firmware. QP w1 went into error: w2 = `REASON_*`.
     EV_QP_ERROR = 20;
-    /// Firmware. Log bytes (defmt, rzCOBS frames): w1 = bytes (1 to 56), w2.. = data.
+    /// Firmware. Log bytes (defmt, rzCOBS frames): w1 = bytes (1 to 52), w2.. = data.
     EV_LOG = 21;
     /// Firmware. The request w1 of an `EV_CM_REQUEST` is over without an answer of the host: it came too late, or the peer has taken it back or is gone.
     EV_CM_REQUEST_OVER = 22;
@@ -179,6 +184,10 @@ pub fn evicted_pages(event: &[u32]) -> impl Iterator<Item = (u32, bool)> + '_ {
 
 /// Bytes of private data in connection management.
 pub const PRIVATE_DATA: usize = 32;
+/// First word of the private data in a command.
+pub const CMD_PRIVATE: usize = 8;
+/// First word of the private data in an event: they end before the word with the phase.
+pub const EVENT_PRIVATE: usize = EVENT_PHASE - PRIVATE_DATA / 4;
 
 /// Body of `CMD_QP_CREATE`, from word 2.
 #[repr(C)]

@@ -7,6 +7,7 @@ use berth_abi::cpu::*;
 use berth_abi::host::*;
 use berth_abi::ring::*;
 use berth_abi::status::*;
+use berth_abi::wqe::PHASE;
 use berth_rtl::hostmodel::Rng;
 use berth_rtl::{BAR_CONTROL, BAR_DOORBELL, Card, CardConfig, HostError, HostMemory};
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -260,10 +261,10 @@ impl Bench {
                 *word = u32::from_le_bytes(bytes.try_into().unwrap());
             }
             let phase = u32::from((self.ci / RING).is_multiple_of(2));
-            if w[0] >> 31 != phase {
+            if w[EVENT_PHASE] >> 31 != phase {
                 break;
             }
-            w[0] &= 0x7fff_ffff;
+            w[EVENT_PHASE] &= !PHASE;
             self.events.push_back(w);
             self.ci = self.ci.wrapping_add(1);
             self.set(HOST_EVT_CI, u32::from(self.ci));
