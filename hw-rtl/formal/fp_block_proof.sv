@@ -17,7 +17,7 @@ module fp_block_proof #(
 ) (
     input logic           clk, rst_in,
     input logic [15:0]    now,
-    input logic           cfg_we, init_valid, cut_we, freed_we, want_we, mark_valid, mark_again, wake_we, lost_valid, xa_ready,
+    input logic           cfg_we, init_any, init_valid, cut_we, freed_we, want_we, mark_valid, mark_again, wake_we, lost_valid, xa_ready,
         xr_valid,
     input logic [QW-1:0]  cfg_q, init_q, cut_q, freed_q, want_q, mark_q, wake_q, count_q, lost_q,
     input logic [5:0]     cfg_word,
@@ -37,7 +37,7 @@ module fp_block_proof #(
     logic init_ack, ev_stray;
     berth_fp_block #(.QPS(QPS)) dut (.clk(clk), .rst(rst), .now(now),
         .cfg_we(cfg_we), .cfg_q(cfg_q), .cfg_word(cfg_word), .cfg_wdata(cfg_wdata),
-        .init_valid(init_valid), .init_q(init_q), .init_ack(init_ack),
+        .init_any(init_any), .init_valid(init_valid), .init_q(init_q), .init_ack(init_ack),
         .cut_we(cut_we), .cut_q(cut_q), .cut_pieces(cut_pieces),
         .freed_we(freed_we), .freed_q(freed_q), .freed_blocks(freed_blocks), .freed_bytes(freed_bytes),
         .want_we(want_we), .want_q(want_q), .want_block(want_block), .want_first(want_first),

@@ -13,7 +13,7 @@ module fp_cut_proof #(
     parameter QW = $clog2(QPS)
 ) (
     input logic          clk, rst_in,
-    input logic          cfg_we, init_valid, elem_we, elem_bad, elem_push, elem_inline, parsed_we, lst_valid, lst_begin,
+    input logic          cfg_we, init_any, init_valid, elem_we, elem_bad, elem_push, elem_inline, parsed_we, lst_valid, lst_begin,
         give_valid, covered_we, sent_we,
     input logic [QW-1:0] cfg_q, init_q, elem_q, parsed_q, lst_q, give_q, covered_q, sent_q,
     input logic [5:0]    cfg_word, elem_idx,
@@ -34,7 +34,7 @@ module fp_cut_proof #(
     logic [107:0]  piece_data;
     berth_fp_cut #(.QPS(QPS)) dut (.clk(clk), .rst(rst),
         .cfg_we(cfg_we), .cfg_q(cfg_q), .cfg_word(cfg_word), .cfg_wdata(cfg_wdata),
-        .init_valid(init_valid), .init_q(init_q), .init_ack(init_ack),
+        .init_any(init_any), .init_valid(init_valid), .init_q(init_q), .init_ack(init_ack),
         .elem_we(elem_we), .elem_q(elem_q), .elem_idx(elem_idx), .elem_len(elem_len), .elem_bad(elem_bad),
         .elem_push(elem_push), .elem_inline(elem_inline), .elem_ctxs(elem_ctxs),
         .parsed_we(parsed_we), .parsed_q(parsed_q), .parsed_elems(parsed_elems),

@@ -5,7 +5,7 @@
 module fp_window_proof (
     input logic clk,
     input logic rst_in,
-    input logic cfg_we, init_valid, posted_we, piece_we, cut_we, block_we, state_we, held_set, fixed_we, covered_we,
+    input logic cfg_we, init_any, init_valid, posted_we, piece_we, cut_we, block_we, state_we, held_set, fixed_we, covered_we,
         acked_we, acked_hold, acked_halt, wake_we, small_valid, big_valid, again_ready, pkt_ready, part_ready,
     input logic [1:0] cfg_q, init_q, posted_q, piece_q, cut_q, block_q, state_q, fixed_place, covered_q, acked_q,
         wake_q,
@@ -28,7 +28,7 @@ module fp_window_proof (
 
     berth_fp_send #(.QPS(4), .WB(7)) dut (.clk(clk), .rst(rst),
         .cfg_we(cfg_we), .cfg_q(cfg_q), .cfg_word(cfg_word), .cfg_wdata(cfg_wdata),
-        .init_valid(init_valid), .init_q(init_q), .posted_we(posted_we), .posted_q(posted_q),
+        .init_any(init_any), .init_valid(init_valid), .init_q(init_q), .posted_we(posted_we), .posted_q(posted_q),
         .posted_bytes(posted_bytes), .piece_we(piece_we), .piece_q(piece_q), .piece_idx(piece_idx),
         .piece_data(piece_data), .cut_we(cut_we), .cut_q(cut_q), .cut_pieces(cut_pieces),
         .block_we(block_we), .block_q(block_q), .block_idx(block_idx), .block_data(block_data),

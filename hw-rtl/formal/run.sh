@@ -266,11 +266,11 @@ mutant berth_fp_place.sv 's/f_queue_q - 5.(head_pop .*);/f_queue_q;/'
 mutant berth_fp_place.sv "s/((go && over) || !(look_q || read_q))/1'b1/"
 mutant berth_fp_place.sv 's/fenced = f_state_q == F_FLIGHT && .*/fenced = f_state_q == F_FLIGHT;/'
 mutant berth_fp_place.sv "s/f_flight_q <= flights_q + .*/f_flight_q <= flights_q - (TW + 1)'(wd_valid);/"
-proof fp_block fp_block_proof silent=berth_fp_block.sv induction=3 frames=8 \
+proof fp_block fp_block_proof silent=berth_fp_block.sv cut=dut.clear_q induction=3 frames=8 \
     ../formal/fp_block_proof.sv ../formal/queue_free.sv berth_fp_block.sv
 mutant berth_fp_block.sv 's/bytes - back < (serve_q/bytes - back <= (serve_q/'
 mutant berth_fp_block.sv 's/need && pieces != cut ? LOOK : IDLE/need ? LOOK : IDLE/'
-mutant berth_fp_block.sv "s/x_kind_q == 2'd2 && x_due && good/x_kind_q == 2'd2 \&\& good/"
+mutant berth_fp_block.sv "s/x_kind_q == 2'd2 && x_asked && good/x_kind_q == 2'd2 \&\& good/"
 mutant berth_fp_block.sv 's/if (!fixing && len > {11.d0, reach}).*//'
 mutant berth_fp_block.sv 's/, want - len, ctx_ends/, want, ctx_ends/'
 mutant berth_fp_block.sv 's/in_ctx < want ? in_ctx : want/want/'

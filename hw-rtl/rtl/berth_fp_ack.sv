@@ -26,6 +26,8 @@ module berth_fp_ack #(
     input  logic [$clog2(QPS)-1:0]   cfg_q,
     input  logic [5:0]               cfg_word,
     input  logic [31:0]              cfg_wdata,
+    // some engine's row is not initialised yet: no work is begun, it would go by what was there before
+    input  logic                     init_any,
     input  logic                     init_valid,
     input  logic [$clog2(QPS)-1:0]   init_q,
     output logic                     init_ack,
@@ -108,21 +110,22 @@ module berth_fp_ack #(
     // ---- what is next ------------------------------------------------------------------
     logic          work_valid, work_pop, work_busy, more;
     logic [QW-1:0] work_q, sweep_q;
-    logic          sweep_due_q;
+    logic          sweep_due_q, sweep_go;
     logic [5:0]    tick_q;
     logic          pick_init, pick_sweep, pick_again, pick_fail, pick_place, pick_cmd, pick_ack, pick_work, idle;
     berth_fp_ready #(.QPS(QPS), .SETS(1)) work (.clk(clk), .rst(rst), .set(more), .set_q(q_q),
         .valid(work_valid), .q(work_q), .pop(work_pop), .busy(work_busy));
     assign idle       = op_q == IDLE;
+    assign sweep_go   = sweep_due_q && !init_any;
     assign pick_init  = idle && init_valid;
-    assign pick_sweep = idle && !pick_init && sweep_due_q;
-    assign pick_again = idle && !init_valid && !sweep_due_q && again_valid;
-    assign pick_fail  = idle && !init_valid && !sweep_due_q && !again_valid && fail_valid;
-    assign pick_place = idle && !init_valid && !sweep_due_q && !again_valid && !fail_valid && place_valid;
-    assign pick_cmd   = idle && !init_valid && !sweep_due_q && !again_valid && !fail_valid && !place_valid && cmd_valid;
-    assign pick_ack   = idle && !init_valid && !sweep_due_q && !again_valid && !fail_valid && !place_valid && !cmd_valid
+    assign pick_sweep = idle && sweep_go;
+    assign pick_again = idle && !init_valid && !sweep_go && again_valid;
+    assign pick_fail  = idle && !init_valid && !sweep_go && !again_valid && fail_valid;
+    assign pick_place = idle && !init_valid && !sweep_go && !again_valid && !fail_valid && place_valid;
+    assign pick_cmd   = idle && !init_valid && !sweep_go && !again_valid && !fail_valid && !place_valid && cmd_valid;
+    assign pick_ack   = idle && !init_valid && !sweep_go && !again_valid && !fail_valid && !place_valid && !cmd_valid
                         && ack_valid && !(work_valid && kind_q == ACK);
-    assign pick_work  = idle && !init_valid && !sweep_due_q && !again_valid && !fail_valid && !place_valid && !cmd_valid
+    assign pick_work  = idle && !init_any && !sweep_go && !again_valid && !fail_valid && !place_valid && !cmd_valid
                         && !pick_ack && work_valid;
     assign again_ready = pick_again;
     assign fail_ready  = pick_fail;

@@ -31,6 +31,8 @@ module berth_fp_block #(
     input  logic [$clog2(QPS)-1:0]   cfg_q,
     input  logic [5:0]               cfg_word,
     input  logic [31:0]              cfg_wdata,
+    // some engine's row is not initialised yet: no work is begun, it would go by what was there before
+    input  logic                     init_any,
     input  logic                     init_valid,
     input  logic [$clog2(QPS)-1:0]   init_q,
     output logic                     init_ack,
@@ -185,22 +187,38 @@ module berth_fp_block #(
     logic [15:0]   x_tag_q, s_tag;
     logic [1:0]    x_kind_q;
     logic [7:0]    x_status_q;
-    assign xr_ready  = !x_valid_q;
+    // Of a QP that has not been initialised since the reset the memory says nothing; when it is, nothing of it is due.
+    logic [QPS-1:0] started_q;
+    logic          x_asked, due_clear;
+    logic [LB:0]   clear_q;
+    assign xr_ready  = !x_valid_q && !due_clear;
     assign x_take    = xr_valid && xr_ready && xr_kind != 2'd0;
     assign x_done    = !(retry_put && !retry_room);
-    assign ev_stray  = x_valid_q && x_kind_q == 2'd2 && !x_due;
+    assign x_asked   = x_due && started_q[x_tag_q[LB+1 +: QW]];
+    assign due_clear = op_q == IDLE && init_valid && q_q == init_q && !x_valid_q;
+    assign ev_stray  = x_valid_q && x_kind_q == 2'd2 && !x_asked;
     always_ff @(posedge clk) begin
         if (x_done) x_valid_q <= 1'b0;
         if (x_take) {x_valid_q, x_tag_q, x_kind_q, x_status_q} <= {1'b1, xr_tag, xr_kind, xr_status};
-        if (rst) x_valid_q <= 1'b0;
+        if (due_clear && clear_q != '1) clear_q <= clear_q + 1'b1;
+        if (init_ack) begin
+            clear_q           <= '0;
+            started_q[init_q] <= 1'b1;
+        end
+        if (rst) begin
+            x_valid_q <= 1'b0;
+            clear_q   <= '0;
+            started_q <= '0;
+        end
     end
-    berth_fp_mem #(.WIDTH(1), .DEPTH(QPS << (LB+1)), .OWN(1'b1)) m_due (.clk(clk), .we(x_valid_q && x_done),
-        .waddr(x_tag_q[LB+QW:0]), .wdata(x_kind_q == 2'd1), .re(x_take), .raddr(xr_tag[LB+QW:0]), .rdata(x_due));
+    berth_fp_mem #(.WIDTH(1), .DEPTH(QPS << (LB+1)), .OWN(1'b1)) m_due (.clk(clk), .we(due_clear || (x_valid_q && x_done)),
+        .waddr(due_clear ? {q_q, clear_q} : x_tag_q[LB+QW:0]), .wdata(!due_clear && x_kind_q == 2'd1), .re(x_take),
+        .raddr(xr_tag[LB+QW:0]), .rdata(x_due));
     logic          retry_valid, retry_ready, retry_put, retry_room;
     logic [15:0]   retry_tag;
     logic          good;
     assign good      = !x_valid_q || x_status_q == 8'd0;
-    assign retry_put = x_valid_q && x_kind_q == 2'd2 && x_due && good;
+    assign retry_put = x_valid_q && x_kind_q == 2'd2 && x_asked && good;
     logic mark_put;                      // a block is asked for again, by a mark
     assign mark_put = mark_valid && mark_ready && mark_again;
     berth_fifo #(.WIDTH(16), .DEPTH(256)) retries (.clk(clk), .rst(rst),
@@ -208,7 +226,7 @@ module berth_fp_block #(
         .wr_data(retry_put ? x_tag_q : {(15-LB)'(mark_q), mark_idx}),
         .rd_valid(retry_valid), .rd_ready(retry_ready), .rd_data(retry_tag));
     logic          settle;               // an answer settles a block
-    assign settle    = x_valid_q ? x_kind_q == 2'd2 && x_due && !good : xr_valid && xr_kind == 2'd0;
+    assign settle    = x_valid_q ? x_kind_q == 2'd2 && x_asked && !good : xr_valid && xr_ready && xr_kind == 2'd0;
     assign s_tag     = x_valid_q ? x_tag_q : xr_tag;
 
     // ---- how long the host works on a request ----------------------------------------------
@@ -339,10 +357,10 @@ module berth_fp_block #(
         {row_new[RW-33 -: 8], row_new[LB+LR+1 -: LB+1], row_new[LR:0]};
     assign again = put && !fixing || (covers && p_none);
 
-    assign init_ack    = op_q == IDLE && init_valid && q_q == init_q && !settle && !mark_valid;
-    assign retry_ready = op_q == IDLE && !init_valid;
+    assign init_ack    = due_clear && clear_q == '1 && !settle && !mark_valid;
+    assign retry_ready = op_q == IDLE && !(init_valid && !x_valid_q);   // an answer may wait for room among the retries
     assign lost_ready  = op_q == IDLE && !init_valid && !retry_valid;
-    assign work_pop    = lost_ready && !lost_valid;
+    assign work_pop    = lost_ready && !lost_valid && !init_any;
     assign read        = op_q == IDLE;
     assign addr        = retry_valid ? retry_tag[LB+1 +: QW] : lost_valid ? lost_q : work_q;
     assign xa_valid    = op_q == ASK || op_q == AGAIN;
@@ -360,19 +378,19 @@ module berth_fp_block #(
             IDLE: begin
                 fix_q  <= 1'b0;
                 part_q <= 3'd0;
-                if (init_valid) begin
+                if (init_valid && !x_valid_q) begin
                     q_q <= init_q;
                 end else if (retry_valid) begin
                     q_q   <= retry_tag[LB+1 +: QW];
                     idx_q <= retry_tag[LB:0];
                     op_q  <= AGAIN;
-                end else if (lost_valid) begin
+                end else if (lost_ready && lost_valid) begin
                     q_q     <= lost_q;
                     psn_q   <= lost_psn;
                     place_q <= lost_place;
                     fix_q   <= 1'b1;
                     op_q    <= ROWS;
-                end else if (work_valid) begin
+                end else if (work_pop && work_valid) begin
                     q_q  <= work_q;
                     op_q <= ROWS;
                 end

@@ -164,7 +164,8 @@ module berth_fp_builder #(
   assign list_pop  = take && op == LIST;
 
   // ---- rows -----------------------------------------------------------------------------------
-  row_t row, r;
+  row_t row, ram_row, r;
+  logic [QPS-1:0] started_q;  // rows that mean something, after a reset
   logic we, list_ready, tell, proven, expired;
   logic [31:0] fresh, out, tell_first;
   logic [6:0] len, tell_len, trigger_index;
@@ -179,8 +180,12 @@ module berth_fp_builder #(
       .wdata(r),
       .re(take),
       .raddr(q_next),
-      .rdata(row)
+      .rdata(ram_row)
   );
+  always_comb begin
+    row    = ram_row;
+    row.on = ram_row.on && started_q[q_q];
+  end
 
   assign fresh = row.committed - row.announced;
   assign out   = row.announced - row.landed;
@@ -313,7 +318,9 @@ module berth_fp_builder #(
       sweep_due_q <= 1'b0;
       sweep_q     <= sweep_q + 1'b1;
     end
+    if (run_q && op_q == COMMAND && cmd_op_q == X_START) started_q[q_q] <= 1'b1;
     if (rst) begin
+      started_q   <= '0;
       run_q       <= 1'b0;
       pace_q      <= '0;
       sweep_due_q <= 1'b0;
@@ -393,7 +400,7 @@ module berth_fp_builder #(
 
   // landed <= announced <= committed <= posted <= landed + 128: credits are conserved.
   always_ff @(posedge clk)
-    if (!rst && we) begin
+    if (!rst && we && started_q[q_q]) begin
       assert (r.posted - r.landed <= 32'd128);
       assert (r.announced - r.landed <= r.committed - r.landed);
       assert (r.committed - r.landed <= r.posted - r.landed);

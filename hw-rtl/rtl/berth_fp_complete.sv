@@ -14,6 +14,8 @@ module berth_fp_complete #(
     input  logic [$clog2(QPS)-1:0]   cfg_q,
     input  logic [5:0]               cfg_word,
     input  logic [31:0]              cfg_wdata,
+    // some engine's row is not initialised yet: no work is begun, it would go by what was there before
+    input  logic                     init_any,
     input  logic                     init_valid,
     input  logic [$clog2(QPS)-1:0]   init_q,
     output logic                     init_ack,
@@ -116,7 +118,7 @@ module berth_fp_complete #(
 
     assign init_ack  = op_q == IDLE && init_valid && q_q == init_q;
     assign err_ready = op_q == ROWS && fail_q;
-    assign work_pop  = op_q == IDLE && !init_valid && !err_valid;
+    assign work_pop  = op_q == IDLE && !init_any && !err_valid;
     always_comb begin
         row_we  = init_ack || err_ready || (cq_valid && cq_ready);
         row_new = {head + 16'd1, e_ctxs, over || err == 8'd0 ? err : berth_regs_pkg::WC_FLUSHED[7:0]};
@@ -134,7 +136,7 @@ module berth_fp_complete #(
                 fail_q    <= err_read;
                 err_new_q <= err_status;
                 if (init_valid) q_q <= init_q;
-                else if (err_valid || work_valid) begin
+                else if (err_valid || (work_pop && work_valid)) begin
                     q_q  <= q;
                     op_q <= ROWS;
                 end

@@ -21,6 +21,8 @@ module berth_fp_cut #(
     input  logic [$clog2(QPS)-1:0]   cfg_q,
     input  logic [5:0]               cfg_word,
     input  logic [31:0]              cfg_wdata,
+    // some engine's row is not initialised yet: no work is begun, it would go by what was there before
+    input  logic                     init_any,
     input  logic                     init_valid,
     input  logic [$clog2(QPS)-1:0]   init_q,
     output logic                     init_ack,
@@ -224,7 +226,7 @@ module berth_fp_cut #(
     assign credits_q  = q_q;
     assign credits_n  = row_new[RW-58 -: 8] - row_new[RW-90 -: 8];
 
-    assign work_pop = state_q == IDLE && !init_go && !give_go && !list_go;
+    assign work_pop = state_q == IDLE && !init_any && !give_go && !list_go;
     assign read     = state_q == IDLE;
     assign addr     = give_go ? give_q : list_go ? lst_q : work_q;
 
@@ -251,7 +253,7 @@ module berth_fp_cut #(
                     q_q     <= lst_q;
                     list_q  <= 1'b1;
                     state_q <= ROWS;
-                end else if (work_valid) begin
+                end else if (work_pop && work_valid) begin
                     q_q     <= work_q;
                     state_q <= ROWS;
                 end

@@ -302,7 +302,11 @@ module berth_fp_grant #(
       .raddr(q_next),
       .rdata(n_given)
   );
-  assign row       = same_q ? r_q : ram_row;
+  logic [QPS-1:0] started_q;  // rows that mean something, after a reset
+  always_comb begin
+    row    = same_q ? r_q : ram_row;
+    row.on = row.on && started_q[q_q];
+  end
   always_comb begin
     look_recv = row.grant;
     if (row.rewind && row.got == '0 && row.back != '0) look_recv = row.grant - 16'd1;
@@ -713,6 +717,9 @@ module berth_fp_grant #(
     if (give) begin
       r.asked = r_q.asked - 32'(again_len);
     end
+    // Of a QP that has not been started the row says nothing.
+    if (!r_q.on && !(op_q == COMMAND && cmd_q_op == X_START))
+      {we, acquire, post, commit, want_local, give, more_ask, more_adv, mark, let_go} = '0;
   end
   assign go = (!(acquire || give) || !xa_valid || xa_ready) && (!(post || commit) || post_ready)
            && (!want_local || local_ready);
@@ -792,7 +799,9 @@ module berth_fp_grant #(
       status_q <= xr_status;
       turn_q   <= op == ASK;
     end
+    if (state_q == DECIDE && go && op_q == COMMAND && cmd_q_op == X_START) started_q[q_q] <= 1'b1;
     if (rst) begin
+      started_q <= '0;
       state_q  <= IDLE;
       xa_valid <= 1'b0;
       turn_q   <= 1'b0;

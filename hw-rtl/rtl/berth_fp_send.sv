@@ -28,6 +28,8 @@ module berth_fp_send #(
     input  logic [$clog2(QPS)-1:0]   cfg_q,
     input  logic [5:0]               cfg_word,
     input  logic [31:0]              cfg_wdata,
+    // some engine's row is not initialised yet: no work is begun, it would go by what was there before
+    input  logic                     init_any,
     input  logic                     init_valid,
     input  logic [$clog2(QPS)-1:0]   init_q,
     output logic                     init_ack,
@@ -318,10 +320,11 @@ module berth_fp_send #(
                                     next - 24'd1}
                      : {berth_regs_pkg::WC_OK[7:0], psn_q};
 
-    assign want_we    = op_q == WALK && !fix_q && walk_q == blocks && parts_q != 4'd0;
+    // In the beginning none: so many blocks are never out at once.
+    assign want_we    = init_ack || (op_q == WALK && !fix_q && walk_q == blocks && parts_q != 4'd0);
     assign want_q     = q_q;
-    assign want_block = walk_q;
-    assign want_first = blk;
+    assign want_block = init_ack ? '1 : walk_q;
+    assign want_first = init_ack ? '0 : blk;
 
     logic failed;
     assign failed = op_q == WALK && !usable && (fix_q || walk_q != blocks) && b_failed;
@@ -352,7 +355,7 @@ module berth_fp_send #(
     // An initialised QP's row is read first, for its PSN.
     logic init_read_q;
     assign init_ack = op_q == IDLE && init_valid && init_read_q;
-    assign work_pop = op_q == IDLE && !init_valid && parts_room;
+    assign work_pop = op_q == IDLE && !init_any && parts_room;
     assign read     = op_q == IDLE;
 
     always_ff @(posedge clk) begin

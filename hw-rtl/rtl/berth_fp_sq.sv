@@ -29,6 +29,8 @@ module berth_fp_sq #(
     input  logic [$clog2(QPS)-1:0]   cfg_q,
     input  logic [5:0]               cfg_word,
     input  logic [31:0]              cfg_wdata,
+    // some engine's row is not initialised yet: no work is begun, it would go by what was there before
+    input  logic                     init_any,
     input  logic [1:0]               init_valid,   // [0] doorbells and check, [1] fetch
     input  logic [$clog2(QPS)-1:0]   init_q,
     output logic [1:0]               init_ack,
@@ -208,7 +210,7 @@ module berth_fp_sq #(
     logic [15:0]   from_q, mask_q;
     logic [63:0]   base_q;
     assign full     = head_q == (tail_q ^ {1'b1, {LF{1'b0}}});
-    assign work_pop = f_q == F_IDLE && !init_valid[1] && !full;
+    assign work_pop = f_q == F_IDLE && !init_any && !full;
     assign f_read   = work_pop;
     assign f_addr   = work_q;
     assign qr_valid = f_q == F_ASK;

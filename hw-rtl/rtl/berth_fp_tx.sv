@@ -391,7 +391,7 @@ module berth_fp_tx #(
 
     berth_fp_sq #(.QPS(QPS), .HOST_W(HOST_W), .LE(LE), .LC(LC)) sq (
         .clk(clk), .rst(rst), .cfg_we(c_we), .cfg_q(c_qp), .cfg_word(c_word), .cfg_wdata(cfg_wdata),
-        .init_valid(init_q[1:0]), .init_q(c_qp), .init_ack(init_done[1:0]),
+        .init_any(init_q != '0), .init_valid(init_q[1:0]), .init_q(c_qp), .init_ack(init_done[1:0]),
         .db_valid(db_valid), .db_ready(db_ready), .db_q(db_q), .db_pi(db_pi), .db_posted(db_posted),
         .db_inline(db_inline), .db_wqe(db_wqe),
         .qr_valid(qr_valid), .qr_ready(qr_ready), .qr_addr(qr_addr), .qr_len(qr_len), .qr_tag(qr_tag),
@@ -408,7 +408,7 @@ module berth_fp_tx #(
 
     berth_fp_cut #(.QPS(QPS), .LE(LE), .LC(LC), .LP(LP)) cutter (
         .clk(clk), .rst(rst), .cfg_we(c_we), .cfg_q(c_qp), .cfg_word(c_word), .cfg_wdata(cfg_wdata),
-        .init_valid(init_q[2]), .init_q(c_qp), .init_ack(init_done[2]),
+        .init_any(init_q != '0), .init_valid(init_q[2]), .init_q(c_qp), .init_ack(init_done[2]),
         .elem_we(elem_we), .elem_q(elem_q), .elem_idx(elem_idx), .elem_len(elem_len), .elem_bad(elem_bad),
         .elem_push(elem_push), .elem_inline(elem_inline), .elem_ctxs(elem_ctxs),
         .parsed_we(parsed_we), .parsed_q(parsed_q), .parsed_elems(parsed_elems),
@@ -430,7 +430,7 @@ module berth_fp_tx #(
     logic [15:0] ask_tag;
     berth_fp_block #(.QPS(QPS), .LC(LC), .LP(LP), .LB(LB), .LR(LR), .WB(WB), .DATA_W(DATA_W)) block (
         .clk(clk), .rst(rst), .now(now[15:0]), .cfg_we(c_we), .cfg_q(c_qp), .cfg_word(c_word), .cfg_wdata(cfg_wdata),
-        .init_valid(init_q[3]), .init_q(c_qp), .init_ack(init_done[3]),
+        .init_any(init_q != '0), .init_valid(init_q[3]), .init_q(c_qp), .init_ack(init_done[3]),
         .ctx_we(ctx_we), .ctx_q(elem_q), .ctx_idx(ctx_idx), .ctx_data(ctx_data),
         .piece_we(piece_we), .piece_q(piece_q), .piece_idx(piece_idx), .piece_data(piece_data),
         .cut_we(cut_we), .cut_q(cut_q), .cut_pieces(cut_pieces),
@@ -451,7 +451,7 @@ module berth_fp_tx #(
 
     berth_fp_send #(.QPS(QPS), .LE(LE), .LC(LC), .LP(LP), .LB(LB), .LR(LR), .WB(WB)) send (
         .clk(clk), .rst(rst), .cfg_we(c_we), .cfg_q(c_qp), .cfg_word(c_word), .cfg_wdata(cfg_wdata),
-        .init_valid(init_q[4]), .init_q(c_qp), .init_ack(init_done[4]),
+        .init_any(init_q != '0), .init_valid(init_q[4]), .init_q(c_qp), .init_ack(init_done[4]),
         .posted_we(posted_we), .posted_q(posted_q), .posted_bytes(posted_bytes),
         .piece_we(piece_we), .piece_q(piece_q), .piece_idx(piece_idx), .piece_data(piece_data[98:0]),
         .cut_we(cut_we), .cut_q(cut_q), .cut_pieces(cut_pieces),
@@ -539,7 +539,7 @@ module berth_fp_tx #(
 
     berth_fp_ack #(.QPS(QPS), .LR(LR), .WB(WB)) ack (
         .clk(clk), .rst(rst), .cfg_we(c_we), .cfg_q(c_qp), .cfg_word(c_word), .cfg_wdata(cfg_wdata),
-        .init_valid(init_q[6]), .init_q(c_qp), .init_ack(init_done[6]),
+        .init_any(init_q != '0), .init_valid(init_q[6]), .init_q(c_qp), .init_ack(init_done[6]),
         .cmd_valid(cmd_q), .cmd_ready(cmd_ready), .cmd_q(c_qp), .cmd_op(cfg_wdata[2:0]), .now(now),
         .hurry(hurry), .swept(swept), .swept_on(swept_on), .swept_at(swept_at),
         .ack_valid(ack_valid), .ack_ready(ack_ready), .ack_q(ack_q), .ack_psn(ack_psn), .ack_syndrome(ack_syndrome),
@@ -555,7 +555,7 @@ module berth_fp_tx #(
 
     berth_fp_complete #(.QPS(QPS), .LE(LE), .LC(LC)) complete (
         .clk(clk), .rst(rst), .cfg_we(c_we), .cfg_q(c_qp), .cfg_word(c_word), .cfg_wdata(cfg_wdata),
-        .init_valid(init_q[7]), .init_q(c_qp), .init_ack(init_done[7]),
+        .init_any(init_q != '0), .init_valid(init_q[7]), .init_q(c_qp), .init_ack(init_done[7]),
         .err_valid(err_pend_q), .err_ready(err_ready), .err_q(c_qp), .err_status(cfg_wdata[15:8]),
         .elem_we(elem_we), .elem_q(elem_q), .elem_idx(elem_idx), .elem_len(elem_len), .elem_wr_id(elem_wr_id),
         .elem_ctxs(elem_ctxs), .parsed_we(parsed_we), .parsed_q(parsed_q), .parsed_elems(parsed_elems),

@@ -125,7 +125,8 @@ impl Unit {
             .args(["--cc", "--build", "--prefix", &self.prefix, "--top-module", self.module])
             // One thread reads the RTL: Verilator 5 before its issue 8441 may crash with more.
             .args(["--build-jobs", "1", "--verilate-jobs", "1"])
-            .args(["-O3", "--x-assign", "fast", "--x-initial", "fast", "-Wall"])
+            // What nothing resets begins with anything: see `make`.
+            .args(["-O3", "--x-assign", "fast", "--x-initial", "unique", "-Wall"])
             .args(["-MAKEFLAGS", "OPT_FAST=-O2 OPT_SLOW=-O0 OPT_GLOBAL=-O2"])
             .args(["-MAKEFLAGS", &format!("CXX={cxx} LINK={cxx}")])
             .args(["-CFLAGS", "-fPIC"])
@@ -208,6 +209,7 @@ fn ports_source(prefix: &str, ports: &[Port<'_>]) -> String {
     format!(
         r#"// Ports of {prefix}; the Rust side is src/ffi.rs.
 #include <cstdint>
+#include <cstring>
 #include "{prefix}.h"
 #include "verilated.h"
 #ifdef BERTH_TRACE
@@ -235,13 +237,17 @@ const Port ports[] = {{
 // A model may move between threads, and Verilator keeps the current context per thread.
 void enter(Model* m) {{ Verilated::threadContextp(&m->context); }}
 
-Model* make() {{
+Model* make(int seed) {{
     auto* m = new Model;
     enter(m);
+    m->context.randReset(2);
+    m->context.randSeed(seed);
 #ifdef BERTH_TRACE
     m->context.traceEverOn(true);
 #endif
     m->top = new {prefix}(&m->context);
+    for (const Port& port : ports)
+        if (port.input) std::memset(port.at(m), 0, (port.bits + 7) / 8);
     return m;
 }}
 
@@ -294,7 +300,7 @@ extern "C" {{
 struct BerthUnit_{prefix} {{
     const Port* ports;
     uint64_t count;
-    Model* (*make)();
+    Model* (*make)(int);
     void (*release)(Model*);
     void (*eval)(Model*, int);
     int (*trace)(Model*, const char*);

@@ -23,7 +23,7 @@ struct PortInfo {
 struct Api {
     ports: *const PortInfo,
     count: u64,
-    make: unsafe extern "C" fn() -> *mut Model,
+    make: unsafe extern "C" fn(c_int) -> *mut Model,
     release: unsafe extern "C" fn(*mut Model),
     eval: unsafe extern "C" fn(*mut Model, c_int),
     trace: unsafe extern "C" fn(*mut Model, *const c_char) -> c_int,
@@ -92,7 +92,8 @@ impl Module {
         widths
     }
 
-    /// A module that has not been reset yet, all inputs 0.
+    /// A module that has not been reset yet, all inputs 0. Registers and memories hold anything, by the seed of the
+    /// random tests: what a module makes of them must not matter.
     ///
     /// # Panics
     /// When it is not built in at this width.
@@ -102,8 +103,10 @@ impl Module {
             let there: Vec<_> = units().iter().map(|u| format!("{} of {}", u.0, u.1)).collect();
             panic!("{name} of DATA_W = {width} is not built in, only {}", there.join(", "));
         };
-        // SAFETY: no arguments; the result is a fresh model that this value owns.
-        let model = NonNull::new(unsafe { (api.make)() }).expect("operator new does not give null");
+        // Of a C `int`, and not 0, which would take the seed from the clock.
+        let seed = (berth_random::number("BERTH_SEED").unwrap_or(1) & 0x3fff_ffff) as c_int + 1;
+        // SAFETY: a number; the result is a fresh model that this value owns.
+        let model = NonNull::new(unsafe { (api.make)(seed) }).expect("operator new does not give null");
         Self { api, model, cycles: 0 }
     }
 
@@ -219,15 +222,20 @@ impl Module {
         self.cycles
     }
 
-    /// Resets it through `rst` for four cycles.
+    /// Resets it through `rst` for four cycles; at first, as after power-on, through `hard_rst` too if it has that.
     pub fn reset(&mut self) {
-        let rst = self.port("rst");
-        self.set(rst, 1_u8);
+        let hard = if self.cycles == 0 { self.find("hard_rst") } else { None };
+        let resets: Vec<Port> = hard.into_iter().chain([self.port("rst")]).collect();
+        for rst in &resets {
+            self.set(*rst, 1_u8);
+        }
         for _ in 0..4 {
             self.settle();
             self.edge();
         }
-        self.set(rst, 0_u8);
+        for rst in &resets {
+            self.set(*rst, 0_u8);
+        }
     }
 
     /// Starts a waveform file (FST), or with `None` ends it.
