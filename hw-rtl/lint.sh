@@ -16,6 +16,11 @@ if grep -nE '^ *[a-z_]+_t +[a-z_0-9]+ *\[' rtl/*.sv; then
     echo "an array of structs" >&2
     exit 1
 fi
+# And it carries a cast's width into a concatenation: in 32'({a + b, c}) it adds 32 bits, Verilator those of a and b.
+if grep -nE "[0-9A-Z)]'\(\{[^}]* [-+*] " rtl/*.sv; then
+    echo "a cast of a concatenation that computes" >&2
+    exit 1
+fi
 # shellcheck disable=SC2086 # a list of files
 verilator --lint-only -Wall --quiet --top-module berth_core -GFW_RAM=0 vendor.vlt rtl/small/berth_regs_pkg.sv ${sources#* } "$core"
 echo "lint: clean, the small card"
