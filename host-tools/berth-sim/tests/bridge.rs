@@ -6,7 +6,7 @@ mod rig;
 
 use berth_abi::card::SLOT_BYTES;
 use berth_abi::host::*;
-use berth_abi::ring::{CMD_NET_CONFIG, EV_CMD_DONE};
+use berth_abi::ring::{CMD_NET_CONFIG, EV_CMD_DONE, EVENT_PHASE};
 use berth_abi::status::{CMD_OK, FW_RUNNING};
 use berth_protocol::control::VERSION;
 use rig::{Host, Simulator, memfd};
@@ -68,7 +68,7 @@ fn boot(sim: &Simulator) -> Host {
         let mut event = [0; 64];
         memory.read_exact_at(&mut event, Host::EVENTS + 64 * i).unwrap();
         let word = |i: usize| u32::from_le_bytes(event[4 * i..4 * i + 4].try_into().unwrap());
-        (word(0) & 0xff == EV_CMD_DONE).then(|| word(2))
+        (word(EVENT_PHASE) >> 31 == 1 && word(0) & 0xff == EV_CMD_DONE).then(|| word(2))
     };
     let status = loop {
         host.read(HOST_STATUS);

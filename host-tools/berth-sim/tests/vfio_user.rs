@@ -5,7 +5,7 @@ mod rig;
 
 use berth_abi::card::{ABI_VERSION, BAR0_SIZE, CARD_ID, CLOCK_HZ, PCI_DEVICE, PCI_VENDOR};
 use berth_abi::host::*;
-use berth_abi::ring::{CMD_FENCE, CMD_PAGE_EVICT, EV_PAGE_EVICTED};
+use berth_abi::ring::{CMD_FENCE, CMD_PAGE_EVICT, EV_PAGE_EVICTED, EVENT_PHASE};
 use berth_abi::status::{FW_BAD_MAGIC, FW_REFUSED, FW_RESET};
 use rig::{BUS_MASTER, Host, MEMORY, Simulator, eventfd, memfd};
 use std::fs::File;
@@ -107,7 +107,7 @@ fn commands_and_events_move_through_guest_memory_and_msix() {
     let mut event = [0; 64];
     memory.read_exact_at(&mut event, Host::EVENTS).unwrap();
     let word = |i: usize| u32::from_le_bytes(event[4 * i..4 * i + 4].try_into().unwrap());
-    assert_eq!((word(0) & 0xff, word(0) >> 31, word(1)), (EV_PAGE_EVICTED, 1, 1 << 15 | 5));
+    assert_eq!((word(0) & 0xff, word(EVENT_PHASE) >> 31, word(1)), (EV_PAGE_EVICTED, 1, 1 << 15 | 5));
     let mut token = [0; 8];
     memory.read_exact_at(&mut token, Host::FENCE).unwrap();
     assert_eq!(u64::from_le_bytes(token), 0x4433_2211_8877_6655);

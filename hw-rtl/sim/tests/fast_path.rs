@@ -7,7 +7,7 @@ use berth_abi::card::{FIRST_QPN, xlt_free};
 use berth_abi::counters::*;
 use berth_abi::cpu::*;
 use berth_abi::host::*;
-use berth_abi::ring::{ENTRY_WORDS, install_add};
+use berth_abi::ring::{ENTRY_WORDS, EVENT_PHASE, install_add};
 use berth_abi::wqe::{OP_SEND, Wqe};
 use berth_random::Rng;
 use berth_rtl::{BAR_CONTROL, BAR_DOORBELL, Card, CardConfig, HostError, HostMemory};
@@ -250,7 +250,7 @@ impl Node {
     /// Gives the host's place in the event ring back, as a driver does.
     fn take_events(&mut self) {
         loop {
-            let at = EVENTS + 64 * u64::from(self.events % (1 << LOG2));
+            let at = EVENTS + 64 * u64::from(self.events % (1 << LOG2)) + 4 * EVENT_PHASE as u64;
             let word = u32::from_le_bytes(self.peek(at, 4).try_into().unwrap());
             if (word >> 31 != 0) != (self.events >> LOG2 & 1 == 0) {
                 break;
