@@ -198,9 +198,15 @@ module berth_fp_ack #(
     logic [W-1:0] told_bits, news, sent_out, came, below_upto;
     typedef enum logic [1:0] {NOTHING, BELOW, ALSO_SEEN, ONLY_SEEN} told_t;
     told_t        told;
+    // Bit i of what comes is bit 127 - i of the header: by halves of halves, as a simulator is quick with that.
+    localparam logic [7*128-1:0] HALVES = {{64'd0, ~64'd0}, {2{32'd0, ~32'd0}}, {4{16'd0, ~16'd0}}, {8{8'd0, ~8'd0}},
+                                           {16{8'h0f}}, {16{8'h33}}, {16{8'h55}}};
+    logic [127:0] mirror;
     always_comb begin
-        came = '0;
-        for (int i = 0; i < SACK; i++) came[i] = ack_sack[127-i];
+        mirror = ack_sack;
+        for (int k = 0; k < 7; k++)
+            mirror = ((mirror >> (1 << k)) & HALVES[128*k +: 128]) | ((mirror << (1 << k)) & ~HALVES[128*k +: 128]);
+        came = W'(mirror[SACK-1:0]);
     end
     logic         with_sack;
     // Places that what a SACK says has still to be rotated by, to later packets: also if it begins before the window, when
@@ -223,7 +229,7 @@ module berth_fp_ack #(
     assign sent_out   = ones(flight[23:WB] != '0, flight[WB-1:0]);
     assign below_upto = ones(reached && upto[23:WB] != '0, upto[WB-1:0]);
     always_comb begin
-        if (op_q != APPLY || kind_q != ACK || (is_ack ? !reached && !old : !in_window)) told = NOTHING;
+        if (op_q != APPLY || kind_q != ACK || bad) told = NOTHING;
         else if (reached) told = has_sack ? ALSO_SEEN : BELOW;
         else told = has_sack ? ONLY_SEEN : NOTHING;
         case (told)
@@ -251,12 +257,11 @@ module berth_fp_ack #(
 
     // ---- what is lost ----------------------------------------------------------------------
     logic [7:0]   newest, newest_q;      // less than W packets are under way
-    logic [W-1:0] settled, mirror, sure;
+    logic [W-1:0] settled, sure;
     logic         nothing_new, all_new_q, any_done, unused_any;
-    logic [WB-1:0] newest_back, sure_q;
-    always_comb for (int i = 0; i < int'(W); i++) mirror[i] = done_q[int'(W)-1-i];
-    berth_fp_first #(.N(W)) newest_done (.bits(mirror), .any(any_done), .at(newest_back));
-    assign newest  = any_done ? 8'(W - 32'(newest_back)) : 8'd0;
+    logic [WB-1:0] newest_at, sure_q;
+    berth_fp_first #(.N(W), .HIGHEST(1'b1)) newest_done (.bits(done_q), .any(any_done), .at(newest_at));
+    assign newest  = any_done ? 8'(newest_at) + 8'd1 : 8'd0;
     assign settled = done_q | lost_q_ | fixing_q;
     assign nothing_new = pieces == cut;
     // Places that may be overtaken: what was sent once is, there.

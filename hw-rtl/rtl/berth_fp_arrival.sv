@@ -380,7 +380,7 @@ module berth_fp_arrival #(
                   {f.broken, f.refusal, f.refusal_code} = {1'b1, FATAL, fault == NO_CREDIT ? NAK_OPERATION : NAK_INVALID};
               end
             end
-            want_free = verdict != V_PLACE;
+            want_free = verdict != V_PLACE && !more_follow;
           end
           OP_PLACED: begin
             verdict   = {3'd0, err_q};
@@ -447,7 +447,7 @@ module berth_fp_arrival #(
       SETTLE: begin
         // All that came into order is followed: now the packet itself.
         want_place = verdict_q == V_PLACE;
-        want_free  = verdict_q == V_DROP;
+        want_free  = verdict_q != V_PLACE;
         more_drain = r_q.in_place[0] && r_q.fol != '0;
       end
       default: ;

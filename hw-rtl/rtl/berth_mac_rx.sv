@@ -201,9 +201,9 @@ module berth_mac_rx #(
     logic [8*96-1:0] top_q, top;
     always_comb begin
         top = top_q;
-        for (int i = 0; i < 96; i++)
+        for (int i = 0; i < 96; i += 4)
             if (pos == 16'(i / BYTES * BYTES))
-                top[8*i +: 8] = st_data_q[8*(i % BYTES) +: 8];
+                top[8*i +: 32] = st_data_q[8*(i % BYTES) +: 32];
     end
 
     function automatic logic [7:0] byte_at(input logic [8*96-1:0] bytes, input integer n);

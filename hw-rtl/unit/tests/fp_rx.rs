@@ -202,6 +202,379 @@ fn inv_1_what_has_no_credit_or_does_not_fit_breaks_the_connection() {
     }
 }
 
+/// A message's packets: where each stands, its index, its bytes.
+fn cut(len: u32, mtu: u32) -> Vec<(Position, u32, u32)> {
+    let count = len.div_ceil(mtu).max(1);
+    let part = |i: u32| {
+        let position = match (i == 0, i + 1 == count) {
+            (true, true) => Position::Only,
+            (true, false) => Position::First,
+            (false, false) => Position::Middle,
+            (false, true) => Position::Last,
+        };
+        (position, i, (len - i * mtu).min(mtu))
+    };
+    (0..count).map(part).collect()
+}
+
+/// Messages that fit their credits, in any order of their packets, some of them twice, some empty; now and then a packet
+/// is not as it must be in its PSN, credit, index, place or length. The model judges each, says what is answered and
+/// completed, and owes nothing when the RTL rests.
+fn any_packets(rig: &mut Rig, rng: &mut Rng) {
+    const RECVS: usize = 16;
+    const MTU: u32 = 256;
+    let any = |rng: &mut Rng, of: &[u32]| of[rng.below(of.len() as u64) as usize];
+    let empty = rig.world.message_mode && rng.chance(0.5);
+    let (placed, with_lists) = (rig.world.selective, !rig.world.foreign);
+    let mut packets = Vec::new();
+    for n in 0..RECVS {
+        let size = any(rng, &[64, 255, 256, 257, 512, 1000, 1500]);
+        rig.post(0, &[(buffer(16, n, 2), size)]);
+        let len = if empty && rng.chance(0.2) {
+            0
+        } else if rng.chance(0.6) {
+            size
+        } else {
+            rng.between(u64::from(!rig.world.message_mode), size.into()) as u32
+        };
+        packets.extend(cut(len, MTU).into_iter().map(|part| (n as u8, part)));
+    }
+    rig.ring(0);
+    rig.until(20_000, "memory", |rig| rig.held() as usize >= RECVS && (!with_lists || rig.usable(0) as usize == RECVS));
+    let (first, mut next, mut seen) = (rig.qps[0].model.arrival().expected().get(), 0, vec![false; packets.len()]);
+    // A broken connection has a few more, which come to nothing.
+    let mut left = 120;
+    while next < packets.len() && left > 0 {
+        left = if rig.qps[0].broken.is_some() { left.min(4) } else { left } - 1;
+        let far = if rng.chance(0.1) { 40 } else { 5 };
+        let ahead = rng.below(far) as usize;
+        let at = match rng.below(10) {
+            0..5 => next,
+            5..8 => (next + ahead).min(packets.len() - 1),
+            _ => next - ahead.min(next),
+        };
+        let (mut credit, (mut position, mut index, mut len)) = packets[at];
+        let mut psn = first.wrapping_add(at as u32);
+        let wrong = rng.chance(0.04);
+        match rng.below(5) {
+            _ if !wrong => seen[at] = true,
+            0 => psn = psn.wrapping_add(any(rng, &[1, 2, 254, 255, 256, 257, 0x7f_fff0, 0x80_0000, 0xff_fffe])),
+            1 => credit = credit.wrapping_add(any(rng, &[1, 2, 128, 254, 255]) as u8),
+            2 => index = any(rng, &[0, 1, index + 1, index.saturating_sub(1), 0x7f_ffff]),
+            3 => position = [Position::First, Position::Middle, Position::Last, Position::Only][rng.below(4) as usize],
+            _ => len = any(rng, &[0, 1, 255, 256, 257, 300]),
+        }
+        let imm = (position.ends() && rng.chance(0.5)).then(|| rng.draw() as u32);
+        let placement = placed.then_some(Placement { credit, index });
+        let (ack_request, solicited) = (rng.chance(0.2), rng.chance(0.2));
+        let p = RequestPacket {
+            psn: psn & 0xff_ffff,
+            len,
+            position,
+            placement,
+            imm,
+            ack_request,
+            solicited,
+            ..RequestPacket::default()
+        };
+        let frame = rig.frame(0, &p, &vec![0x5a; len as usize]);
+        rig.inject(frame, 0);
+        let until = rig.now() + 1 + rng.below(30);
+        rig.until(100, "some time", |rig| rig.now() >= until);
+        if rng.chance(0.1) {
+            rig.rests();
+        }
+        // Where nothing is kept ahead, what came too early comes again.
+        if !placed && at > next {
+            seen[at] = false;
+        }
+        while seen.get(next) == Some(&true) {
+            next += 1;
+        }
+    }
+    rig.rests();
+}
+
+/// With connections of these kinds: 0 and 1 have selective repeat, 2 has not, 3 is to a foreign peer.
+fn check_any_packets(kinds: &[u64]) {
+    let seed = seed(7);
+    for width in widths() {
+        let mut verdicts = [0; 11];
+        for case in 0..cases(24) {
+            let mut draw = Rng(mix(seed ^ 0xa22) ^ mix(case));
+            for &kind in kinds {
+                // A far end that sends nothing by itself and hears of nothing.
+                let world = World {
+                    width,
+                    log2_mtu: 8,
+                    selective: kind < 2,
+                    foreign: kind == 3,
+                    message_mode: draw.chance(0.5),
+                    stall: if draw.chance(0.2) { 30 } else { 0 },
+                    read: 20,
+                    write: draw.between(1, 60),
+                    loss: 100,
+                    ..World::default()
+                };
+                let mut rig = Rig::new(world, draw.draw());
+                any_packets(&mut rig, &mut draw);
+                verdicts.iter_mut().zip(rig.verdicts).for_each(|(sum, n)| *sum += n);
+            }
+        }
+        println!("{width} bits: placed, taken, duplicates, dropped by fault: {verdicts:?}");
+    }
+}
+
+#[test]
+fn any_packets_are_judged_answered_and_completed_as_by_the_golden_responder() {
+    check_any_packets(&[0, 1, 0, 1, 0, 1]);
+}
+
+#[test]
+fn any_packets_in_order_are_judged_answered_and_completed_as_by_the_golden_responder() {
+    check_any_packets(&[2, 3, 2, 3, 2, 3]);
+}
+
+/// It is given back when it is judged, and not once more when what waits behind the hole breaks the connection.
+#[test]
+fn a_frame_without_payload_that_closes_a_hole_is_given_back_once() {
+    for width in widths() {
+        let (mut rig, first) = with_credits(World { width, write: 300, ..World::default() }, 28, 4);
+        // Not the next credit: that is known when its turn has come.
+        let early = packet((first + 1) & 0xff_ffff, 64, 2, 0, Position::Only);
+        let frame = rig.frame(0, &early, &[0; 64]);
+        rig.inject(frame, 0);
+        let frame = rig.frame(0, &packet(first, 0, 0, 0, Position::Only), &[]);
+        rig.inject(frame, 100);
+        rig.until(500, "the event", |rig| rig.qps[0].broken == Some(6));
+        // What comes into place behind it completes nothing.
+        rig.until(500, "its completion", |rig| rig.cqe_count == 1);
+        rig.rests();
+        assert_eq!(rig.cqe_count, 1);
+    }
+}
+
+/// The `n`-th message is one packet of 64 bytes, and uses the `n`-th credit.
+fn message(rig: &Rig, first: u32, n: u32, ack_request: bool) -> Vec<u8> {
+    let p = RequestPacket { ack_request, ..packet(first.wrapping_add(n) & 0xff_ffff, 64, n as u8, 0, Position::Only) };
+    rig.frame(0, &p, &[n as u8; 64])
+}
+
+/// A QP with so many credits of 64 bytes, to which the test sends by itself; and its first PSN.
+fn with_credits(world: World, seed: u64, credits: usize) -> (Rig, u32) {
+    let mut rig = Rig::new(World { loss: 100, ..world }, seed);
+    for n in 0..credits {
+        rig.post(0, &[(buffer(16, n, 1), 64)]);
+    }
+    rig.ring(0);
+    rig.until(20_000, "credits", |rig| rig.usable(0) as usize == credits);
+    let first = rig.qps[0].model.arrival().expected().get();
+    (rig, first)
+}
+
+/// Steps so many clocks; the clocks in which acknowledgements left.
+fn reply_times(rig: &mut Rig, clocks: u64) -> Vec<u64> {
+    let (end, mut known, mut times) = (rig.now() + clocks, rig.replies.len(), Vec::new());
+    rig.until(clocks + 1, "some time", |rig| {
+        if rig.replies.len() > known {
+            known = rig.replies.len();
+            times.push(rig.now());
+        }
+        rig.now() >= end
+    });
+    times
+}
+
+/// One for four packets that do not ask, at once for one that does, and for each that comes to its place behind a gap.
+#[test]
+fn acknowledgements_are_due_at_once_when_asked_for_or_behind_a_gap_else_for_every_fourth_packet() {
+    for width in widths() {
+        let (mut rig, first) = with_credits(World { width, ..World::default() }, 24, 24);
+        let mut came = |n: u32, asks: bool| {
+            let frame = message(&rig, first, n, asks);
+            rig.inject(frame, 0);
+            let at = rig.now();
+            let times = reply_times(&mut rig, 150);
+            assert!(times.iter().all(|t| *t < at + 60), "packet {n}: {at}, {times:?}");
+            times.len()
+        };
+        for n in 0..8 {
+            assert_eq!(came(n, false), usize::from(n % 4 == 3), "packet {n}");
+        }
+        assert_eq!(
+            [(8, false), (9, true), (10, false), (11, false), (12, false)].map(|(n, asks)| came(n, asks)),
+            [0, 1, 0, 0, 0]
+        );
+        assert_eq!(came(13, false), 1);
+        // 14 is missing. It closes the hole, which is four packets.
+        assert_eq!([15, 17, 16].map(|n| came(n, false)), [1; 3]);
+        assert_eq!(came(14, false), 1);
+        assert_eq!([18, 19, 20].map(|n| came(n, false)), [0; 3]);
+        rig.rests();
+        assert_eq!(rig.cqe_count, 21);
+    }
+}
+
+/// 256 packets from the oldest on that is not in place: one further is not taken, and what lies half of all PSNs back is old.
+#[test]
+fn packets_beyond_the_window_are_dropped_and_old_ones_are_duplicates() {
+    const OUT_OF_WINDOW: usize = 3 + 2;
+    for width in widths() {
+        let (mut rig, first) = with_credits(World { width, ..World::default() }, 29, 4);
+        for round in 0..3 {
+            let psn = first + round;
+            for (ahead, verdict) in [
+                (255, 0),
+                (256, OUT_OF_WINDOW),
+                (257, OUT_OF_WINDOW),
+                (511, OUT_OF_WINDOW),
+                (0x7f_ffff, OUT_OF_WINDOW),
+                (0x80_0000, 2),
+                (0xff_ffff, 2),
+            ] {
+                let before = rig.verdicts;
+                let p = packet((psn + ahead) & 0xff_ffff, 64, 3, 0, Position::Only);
+                let frame = rig.frame(0, &p, &[0; 64]);
+                rig.inject(frame, 0);
+                rig.until(100, "its verdict", |rig| rig.verdicts != before);
+                assert_eq!(rig.verdicts[verdict], before[verdict] + 1, "{ahead}, round {round}");
+            }
+            rig.rests();
+            let frame = message(&rig, first, round, false);
+            rig.inject(frame, 0);
+            rig.until(300, "its completion", |rig| rig.cqe_count == u64::from(round) + 1);
+            rig.rests();
+        }
+    }
+}
+
+/// Nor do packets wait for long because acknowledgements are due.
+#[test]
+fn acknowledgements_do_not_wait_for_the_packets_behind_them() {
+    for width in widths() {
+        let (mut rig, first) = with_credits(World { width, ..World::default() }, 30, 30);
+        for n in 0..30 {
+            let frame = message(&rig, first, n, true);
+            rig.inject(frame, 0);
+        }
+        let at = rig.now();
+        let times = reply_times(&mut rig, 400);
+        let gap = times.windows(2).map(|t| t[1] - t[0]).max();
+        assert!(times[0] < at + 60 && gap < Some(40), "{at}, {times:?}");
+        assert!(rig.last_cqe < at + 300, "{at}, {}", rig.last_cqe);
+        rig.rests();
+        assert_eq!(rig.cqe_count, 30);
+    }
+}
+
+#[test]
+fn duplicates_have_one_acknowledgement_in_64_clocks_and_qps_take_turns() {
+    const PACE: u64 = 64;
+    for width in widths() {
+        let (mut rig, first) = with_credits(World { width, qps: 3, ..World::default() }, 25, 1);
+        let frame = message(&rig, first, 0, true);
+        rig.inject(frame.clone(), 0);
+        assert_eq!(reply_times(&mut rig, 200).len(), 1);
+        // Now and then one: each has its own, at once.
+        for _ in 0..3 {
+            rig.inject(frame.clone(), 0);
+            let at = rig.now();
+            let times = reply_times(&mut rig, 2 * PACE);
+            assert!(times.len() == 1 && times[0] < at + 30, "{at}, {times:?}");
+        }
+        // Many, so that there is always one to be judged: no more than that, nor do they wait for the last one.
+        for _ in 0..400 {
+            rig.inject(frame.clone(), 0);
+        }
+        let before = rig.verdicts[2];
+        let times = reply_times(&mut rig, 800);
+        assert!(rig.verdicts[2] < before + 400, "they are all judged");
+        let gaps: Vec<u64> = times.windows(2).map(|t| t[1] - t[0]).collect();
+        assert!(times.len() >= 11 && gaps.iter().all(|gap| (PACE..PACE + 8).contains(gap)), "{gaps:?}");
+        rig.until(2_000, "the last of them", |rig| rig.verdicts[2] == before + 400);
+        assert!(reply_times(&mut rig, 3 * PACE).len() <= 2);
+        // Of three QPs, each has its turn. The last PSN before the first one is old news as well.
+        let from = rig.replies.len();
+        for n in 0..60 {
+            for i in 0..3 {
+                let psn = rig.qps[i].model.arrival().expected().get().wrapping_sub(1) & 0xff_ffff;
+                let frame = rig.frame(i, &packet(psn, 64, 0, 0, Position::Only), &[0; 64]);
+                rig.inject(frame, 20 * n);
+            }
+        }
+        let times = reply_times(&mut rig, 1200 + 6 * PACE);
+        assert!(times.windows(2).all(|t| t[1] - t[0] >= PACE));
+        let counts = [0, 1, 2].map(|i| {
+            let psn = rig.qps[i].model.arrival().expected().get().wrapping_sub(1) & 0xff_ffff;
+            rig.replies[from..].iter().filter(|r| r.psn == psn).count()
+        });
+        assert!(counts.iter().all(|n| (6..=8).contains(n)), "{counts:?}");
+        rig.rests();
+    }
+}
+
+/// A NAK says at once that something is missing, but not before all that came before it is in place.
+#[test]
+fn without_selective_repeat_a_gap_is_told_when_what_came_before_it_is_in_place() {
+    for width in widths() {
+        let world = World { width, selective: false, write: 300, ..World::default() };
+        let (mut rig, first) = with_credits(world, 26, 4);
+        for n in [0, 2, 3] {
+            let p = RequestPacket { placement: None, ..packet((first + n) & 0xff_ffff, 64, 0, 0, Position::Only) };
+            let frame = rig.frame(0, &p, &[0; 64]);
+            rig.inject(frame, 10 * u64::from(n));
+        }
+        let at = rig.now();
+        let times = reply_times(&mut rig, 600);
+        assert!(times.len() == 1 && (at + 300..at + 360).contains(&times[0]), "{at}, {times:?}");
+        let nak = ResponseBody::Ack { syndrome: Syndrome::Nak(berth_protocol::rc::NakCode::Sequence), sack: None };
+        assert_eq!((rig.replies[0].psn, rig.replies[0].body), ((first + 1) & 0xff_ffff, nak));
+        // The sender has gone back, and it is still missing.
+        let again = |rig: &Rig, n| {
+            let p = RequestPacket { placement: None, ..packet((first + n) & 0xff_ffff, 64, 0, 0, Position::Only) };
+            rig.frame(0, &p, &[0; 64])
+        };
+        let frame = again(&rig, 3);
+        rig.inject(frame, 0);
+        let at = rig.now();
+        let times = reply_times(&mut rig, 100);
+        assert!(times.len() == 1 && times[0] < at + 30, "{at}, {times:?}");
+        rig.rests();
+    }
+}
+
+/// Whatever takes nothing for a while, what was to be given to it is given in the end.
+#[test]
+fn an_output_that_takes_nothing_for_a_long_time_loses_nothing() {
+    for width in widths() {
+        for port in ["pw_ready", "cq_ready", "xa_ready", "afr_ready", "lfr_ready"] {
+            for (qps, len) in [(1, 64), (3, 64), (2, 3000)] {
+                let mut rig = Rig::new(World { width, qps, max_list: 64, ..World::default() }, 27);
+                for i in 0..qps as usize {
+                    (0..60).for_each(|n| rig.post(i, &[(buffer(16 + i as u32, n, 1), len)]));
+                    rig.ring(i);
+                }
+                rig.until(20_000, "credits", |rig| (0..qps as usize).all(|i| rig.usable(i) > 20));
+                rig.stuck = Some(port);
+                let end = rig.now() + 2_000;
+                rig.until(30_000, "all completions", |rig| {
+                    for i in 0..qps as usize {
+                        if rig.usable(i) > 0 {
+                            rig.send(i, len, false);
+                        }
+                    }
+                    if rig.now() == end {
+                        rig.stuck = None;
+                    }
+                    rig.stuck.is_none() && rig.cqe_count == 60 * u64::from(qps)
+                });
+                rig.until(2_000, "all to be released and as the model has it", |rig| rig.settled());
+                rig.rests();
+            }
+        }
+    }
+}
+
 #[test]
 fn acks_and_lists_go_to_the_transmit_half_and_strangers_to_the_core() {
     for width in widths() {
@@ -412,6 +785,30 @@ fn after_a_reset_in_the_middle_of_work_all_is_as_at_the_start() {
             });
             let mut rig = Rig::on(rig.into_module(), World { loss: 0, twice: 0, late: 0, ..world }, case);
             stream(&mut rig, 8, 4, 2, 4096, 3000);
+            module = rig.into_module();
+        }
+    }
+}
+
+/// A reset at each clock of the one in which a hole closes, behind which packets and completions wait.
+#[test]
+fn after_a_reset_at_any_clock_of_a_hole_that_closes_all_is_as_at_the_start() {
+    for width in widths() {
+        let mut module = Module::new(NAME, width);
+        for clock in 0..45 {
+            let mut rig = Rig::on(module, World { width, loss: 100, ..World::default() }, clock);
+            (0..8).for_each(|n| rig.post(0, &[(buffer(16, n, 1), 64)]));
+            rig.ring(0);
+            rig.until(5_000, "credits", |rig| rig.usable(0) == 8);
+            let first = rig.qps[0].model.arrival().expected().get();
+            for n in [1, 2, 3, 4, 5, 0] {
+                let frame = message(&rig, first, n, false);
+                rig.inject(frame, if n == 0 { 100 } else { 0 });
+            }
+            let end = rig.now() + 98 + clock;
+            rig.until(200, "the reset", |rig| rig.now() >= end);
+            let mut rig = Rig::on(rig.into_module(), World { width, ..World::default() }, clock);
+            stream(&mut rig, 4, 4, 4, 1024, 700);
             module = rig.into_module();
         }
     }

@@ -179,6 +179,9 @@ fn a_nak_that_is_no_sequence_error_halts_the_qp() {
         bench.answer(7, 0, 0x63, None);
         bench.run(200);
         assert_eq!(bench.take_events(), [(2, 7, 0x63 << 24)]);
+        bench.answer(7, 0, 0x63, None);
+        bench.run(200);
+        assert_eq!(bench.take_events(), [], "it is told once");
         bench.post(7, &row_of(1, 10), false);
         bench.run(2_000);
         assert_eq!(bench.frames_of(7).len(), 2, "nothing more is sent");
@@ -247,17 +250,30 @@ fn psns(bench: &Bench) -> Vec<u32> {
     bench.frames_of(7).iter().map(|frame| psn_of(&frame.bytes)).collect()
 }
 
+/// Until nothing more of QP 7 leaves for as long as an element and its payload take to be read.
+fn quiet(bench: &mut Bench) {
+    let mut left = usize::MAX;
+    while left != bench.frames_of(7).len() {
+        left = bench.frames_of(7).len();
+        bench.run(900);
+    }
+}
+
 /// `count` packets more, and time for them to leave.
 fn send(bench: &mut Bench, count: u32) {
-    bench.credits(7, &vec![100; count as usize]);
-    bench.post(7, &row_of(count, 100), false);
-    bench.run(3_000);
+    // No more at a time than are fetched before one of them is complete.
+    for first in (0..count).step_by(32) {
+        let n = (count - first).min(32);
+        bench.credits(7, &vec![100; n as usize]);
+        bench.post(7, &row_of(n, 100), false);
+        quiet(bench);
+    }
 }
 
 /// A SACK for the packets from `first` on, of which a bit is set for each that has arrived, the first one's on the left.
 fn arrived(bench: &mut Bench, first: u32, bits: u128) {
     bench.answer(7, first.wrapping_sub(1) & 0xff_ffff, 0x1f, Some(bits));
-    bench.run(3_000);
+    quiet(bench);
 }
 
 /// As many packets that left later as `reorder` says must have arrived; of one that was sent again, packets that left
@@ -332,6 +348,403 @@ fn twenty_packets_that_are_lost_twice_go_again_in_their_order() {
         assert_eq!(psns(&bench)[48..], [&lost[..], &[24]].concat());
         bench.answer(7, 27, 0x1f, None);
         bench.finish(3_000);
+    }
+}
+
+/// A packet that is missing, with three later ones behind it, so far behind the SACK's PSN that `upto` packets are news.
+#[test]
+fn a_sack_is_about_the_packets_behind_its_psn_however_many_it_acknowledges() {
+    for width in widths() {
+        let mut bench = Bench::new(width, Setup::default(), 27);
+        bench.connect(7, Settings { log2_mtu: 8, first_psn: 0xff_ffc0, ..Settings::default() });
+        bench.silent(7);
+        let (mut una, mut sent) = (0xff_ffc0_u32, 0);
+        for upto in [1, 2, 3, 4, 5, 7, 8, 12, 15, 16, 17, 21, 63, 64, 129, 200] {
+            let len = (upto + 4) * 256;
+            bench.credits(7, &[len]);
+            bench.post(7, &[Element::plain(0x10_0000, len)], false);
+            quiet(&mut bench);
+            assert_eq!(psns(&bench).len(), sent + upto as usize + 4, "{upto}");
+            let gap = (una + upto) & 0xff_ffff;
+            arrived(&mut bench, gap, 0b0111 << 124);
+            assert_eq!(psns(&bench)[sent + upto as usize + 4..], [gap], "{upto}");
+            (una, sent) = ((gap + 4) & 0xff_ffff, sent + upto as usize + 5);
+            bench.answer(7, una.wrapping_sub(1) & 0xff_ffff, 0x1f, None);
+            bench.finish(2_000);
+        }
+    }
+}
+
+/// It has been overtaken by one that acknowledges more, so that its PSN lies before the window, but it knows of packets in it.
+#[test]
+fn an_old_acknowledgement_counts_for_what_its_sack_says_of_packets_in_the_window() {
+    for width in widths() {
+        let mut bench = Bench::new(width, Setup::default(), 28);
+        bench.connect(7, Settings::default());
+        bench.silent(7);
+        let mut una = 0;
+        let mut acknowledge = |bench: &mut Bench, count: u32| {
+            una += count;
+            bench.answer(7, una - 1, 0x1f, None);
+            bench.run(500);
+            assert_eq!(bench.statuses(7).len() as u32, una);
+            una
+        };
+        let mut una = [32; 4].map(|count| {
+            send(&mut bench, count);
+            acknowledge(&mut bench, count)
+        })[3];
+        // All before the window, and three of those behind the first of it, as far as the bits go.
+        for (back, lost) in [(0, 1), (1, 1), (3, 1), (4, 1), (16, 1), (37, 1), (124, 1), (125, 0)] {
+            send(&mut bench, 8);
+            let sent = psns(&bench).len();
+            arrived(&mut bench, una - back, !(u128::MAX >> back) | 0b0111 << 124 >> back);
+            assert_eq!(psns(&bench)[sent..], [una; 1][..lost], "{back}");
+            una = acknowledge(&mut bench, 8);
+        }
+        // The last bit is the window's first packet; one further back, and it says nothing that is not known.
+        for (back, more) in [(127, 1), (128, 0)] {
+            send(&mut bench, 8);
+            let sent = psns(&bench).len();
+            arrived(&mut bench, una - back, u128::MAX);
+            assert_eq!((bench.statuses(7).len() as u32, psns(&bench).len()), (una + more, sent), "{back}");
+            una = acknowledge(&mut bench, 8);
+        }
+        bench.finish(1_000);
+    }
+}
+
+/// Bits of packets before the window are not those of packets at its end.
+#[test]
+fn an_old_acknowledgement_says_nothing_of_the_end_of_a_full_window() {
+    for width in widths() {
+        let mut bench = Bench::new(width, Setup::default(), 29);
+        bench.connect(7, Settings { log2_mtu: 8, ..Settings::default() });
+        bench.silent(7);
+        send(&mut bench, 64);
+        bench.answer(7, 63, 0x1f, None);
+        bench.run(200);
+        // 255 packets in flight.
+        bench.credits(7, &[60 * 256; 5]);
+        bench.post(7, &[Element::plain(0x10_0000, 5 * 60 * 256)], false);
+        quiet(&mut bench);
+        assert_eq!(psns(&bench).len(), 64 + 255);
+        for back in [2, 5, 20, 60] {
+            arrived(&mut bench, 64 - back, !(u128::MAX >> back));
+            assert_eq!(psns(&bench).len(), 64 + 255, "{back}");
+        }
+        arrived(&mut bench, 64 + 8, 0);
+        assert_eq!(psns(&bench)[64 + 255..], (319..327).collect::<Vec<_>>());
+        arrived(&mut bench, 64 + 8, 0b11 << 126);
+        assert_eq!(psns(&bench)[64 + 255 + 8..], [327, 328], "only what was told");
+    }
+}
+
+/// A NAK for the oldest packet acknowledges nothing.
+#[test]
+fn a_foreign_peer_that_has_missed_the_oldest_packet_gets_all_again_before_anything_new() {
+    for width in widths() {
+        let mut bench = Bench::new(width, Setup { service: 1_500, ..Setup::default() }, 30);
+        bench.connect(7, Settings { selective: false, window: 16, ..Settings::default() });
+        bench.silent(7);
+        let sends =
+            |from: u64| -> Vec<_> { (from..from + 4).map(|n| Element::plain(0x10_0000 + (n << 12), 500)).collect() };
+        for round in 0..3_u64 {
+            let first = 8 * round;
+            bench.credits(7, &[500; 4]);
+            bench.post(7, &sends(first), false);
+            bench.run(4_000);
+            bench.evict(0x10_0000 + ((first + 1) << 12), 500);
+            bench.answer(7, first as u32, 0x60, None);
+            bench.run(300);
+            bench.credits(7, &[500; 4]);
+            bench.post(7, &sends(first + 4), false);
+            bench.run(6_000);
+            let wanted = [0, 1, 2, 3, 0, 1, 2, 3, 4, 5, 6, 7].map(|n| first as u32 + n);
+            assert_eq!(psns(&bench)[12 * round as usize..], wanted);
+            bench.answer(7, first as u32 + 7, 0x1f, None);
+            bench.finish(2_000);
+        }
+    }
+}
+
+/// Just in the window, and just outside of it.
+#[test]
+fn answers_for_packets_that_were_never_sent_are_counted_and_change_nothing() {
+    for width in widths() {
+        for selective in [true, false] {
+            let mut bench = Bench::new(width, Setup::default(), 31);
+            bench.connect(7, Settings { selective, first_psn: 0xff_fffe, ..Settings::default() });
+            bench.silent(7);
+            send(&mut bench, 4);
+            // Oldest 0xfffffe, next 2.
+            let mut answer = |psn, syndrome, sack| {
+                let before = bench.acks_counted;
+                bench.answer(7, psn, syndrome, sack);
+                bench.run(1_000);
+                [bench.acks_counted[0] - before[0], bench.acks_counted[1] - before[1]]
+            };
+            let all = Some(u128::MAX);
+            for (psn, syndrome) in [(2, 0x1f), (3, 0x1f), (0x7f_fffc, 0x1f), (2, 0x60), (2, 0x63), (2, 0x20), (3, 0x60)]
+            {
+                assert_eq!(answer(psn, syndrome, all), [0, 1], "{psn} {syndrome:#x}");
+            }
+            for (psn, syndrome) in [(0xff_fffd, 0x40), (0xff_fffe, 0x80), (0xff_fff0, 0xa0), (2, 0xff)] {
+                assert_eq!(answer(psn, syndrome, all), [0, 1], "{psn} {syndrome:#x}");
+            }
+            for (psn, syndrome) in
+                [(0xff_fffd, 0x60), (0xff_fffd, 0x63), (0xff_fffd, 0x20), (0x7f_fffe, 0x1f), (0xff_fffd, 0x1f)]
+            {
+                assert_eq!(answer(psn, syndrome, None), [1, 0], "{psn} {syndrome:#x}");
+            }
+            assert_eq!((psns(&bench).len(), bench.statuses(7).len(), bench.take_events()), (4, 0, vec![]));
+            // The last one that was sent.
+            bench.answer(7, 0, 0x1f, None);
+            bench.run(1_000);
+            assert_eq!((psns(&bench).len(), bench.statuses(7).len()), (4, 3));
+            bench.answer(7, 1, 0x60, None);
+            bench.run(1_000);
+            assert_eq!(psns(&bench)[4..], [1]);
+            bench.answer(7, 1, 0x1f, None);
+            bench.finish(1_000);
+        }
+    }
+}
+
+/// `Syndrome::from_byte` of the golden model knows none of these.
+#[test]
+fn an_acknowledgement_of_a_kind_that_there_is_not_acknowledges_nothing() {
+    for width in widths() {
+        let mut bench = Bench::new(width, Setup::default(), 37);
+        bench.connect(7, Settings::default());
+        bench.silent(7);
+        send(&mut bench, 4);
+        for syndrome in [0x40, 0x80, 0xa0, 0xc0, 0xff] {
+            bench.answer(7, 2, syndrome, None);
+            bench.run(1_000);
+            assert_eq!(bench.statuses(7), [], "{syndrome:#x}");
+        }
+        assert_eq!(bench.acks_counted, [0, 5]);
+    }
+}
+
+/// It acknowledges what lies before it. Firmware waits, and has the QP go on: then all that is left goes again.
+#[test]
+fn an_rnr_halts_its_qp_until_firmware_has_it_go_on() {
+    for width in widths() {
+        for selective in [true, false] {
+            let mut bench = Bench::new(width, Setup::default(), 32);
+            bench.connect(7, Settings { selective, timeout: 100, ..Settings::default() });
+            bench.silent(7);
+            send(&mut bench, 6);
+            // Told once.
+            for events in [vec![(3, 7, 0x2a << 24 | 2)], vec![], vec![]] {
+                bench.answer(7, 2, 0x2a, None);
+                bench.run(200);
+                assert_eq!(bench.take_events(), events);
+            }
+            bench.run(20_000);
+            assert_eq!((bench.statuses(7).len(), bench.time_outs.get(&7)), (2, None), "no time-out meanwhile");
+            send(&mut bench, 2);
+            assert_eq!(psns(&bench).len(), 6);
+            bench.command(7, 5);
+            bench.run(2_000);
+            let mut sent = psns(&bench).split_off(6);
+            if selective {
+                // New ones go on meanwhile.
+                sent.sort_unstable();
+            }
+            assert_eq!(sent, [2, 3, 4, 5, 6, 7]);
+            bench.answer(7, 7, 0x1f, None);
+            bench.finish(2_000);
+        }
+    }
+}
+
+/// It costs its frame, which goes again although nobody has missed it and no time-out runs, whatever else is to be done.
+#[test]
+fn a_packet_whose_payload_could_not_be_read_goes_again() {
+    for width in widths() {
+        for selective in [true, false] {
+            let setup = Setup { read: 40, jitter: 30, round_trip: 60, read_failures: 0.3, ..Setup::default() };
+            let mut bench = Bench::new(width, setup, 38);
+            for q in 0..8 {
+                bench.connect(q, Settings { selective, ..Settings::default() });
+            }
+            // One packet of each at a time: nothing behind it says that it is missing.
+            for _ in 0..12 {
+                for q in 0..8 {
+                    bench.credits(q, &[100]);
+                    bench.post(q, &row_of(1, 100), false);
+                }
+                bench.finish(5_000);
+            }
+            assert!((0..8).all(|q| bench.statuses(q) == [WC_OK; 12]));
+            let [sent, again] = bench.packets_counted;
+            assert!(sent == again + 8 * 12 && again > 20, "{again} of {sent} went again");
+        }
+    }
+}
+
+/// Rows of this card.
+const ROWS: usize = 64;
+
+#[test]
+fn a_time_out_counts_from_the_last_progress_while_something_is_in_flight() {
+    const TIMEOUT: u32 = 500;
+    for width in widths() {
+        let mut bench = Bench::new(width, Setup::default(), 33);
+        assert_eq!(bench.timers(ROWS), []);
+        bench.connect(7, Settings { timeout: TIMEOUT, ..Settings::default() });
+        bench.connect(8, Settings::default());
+        bench.silent(7);
+        bench.silent(8);
+        bench.run(20_000);
+        assert_eq!(bench.timers(ROWS), [], "nothing is in flight");
+        send(&mut bench, 4);
+        bench.credits(8, &[100]);
+        bench.post(8, &row_of(1, 100), false);
+        let recent = |bench: &Bench, ends: Vec<u32>, most| {
+            let [end] = ends[..] else { panic!("{ends:?}") };
+            assert!((bench.time() - most..=bench.time()).contains(&(end - TIMEOUT)), "{end}, now {}", bench.time());
+            end
+        };
+        // The timer of a QP that has none does not run. A packet's own begins when it is looked at first.
+        let ends = bench.timers(ROWS);
+        let first = recent(&bench, ends, 60);
+        bench.run(5_000);
+        // What is no progress does not count: nothing new, old, and never sent.
+        for psn in [0xff_ffff, 0xff_fff0, 4] {
+            bench.answer(7, psn, 0x1f, None);
+        }
+        bench.run(2_000);
+        assert_eq!(bench.timers(ROWS), [first]);
+        // Progress, also behind a gap.
+        for (psn, sack) in [(0, None), (0, Some(1 << 125))] {
+            bench.answer(7, psn, 0x1f, sack);
+            bench.run(10);
+            let ends = bench.timers(ROWS);
+            let end = recent(&bench, ends, 8);
+            bench.run(3_000);
+            assert_eq!(bench.timers(ROWS), [end]);
+        }
+        let [end] = bench.timers(ROWS)[..] else { panic!("it does not run") };
+        // Not before its end; then it is told once, until firmware has it go on.
+        bench.deaf = true;
+        while bench.time() <= end {
+            assert!(!bench.is_told(), "{} before {end}", bench.time());
+            bench.step();
+        }
+        bench.run(64 * ROWS as u64 + 100);
+        assert!(bench.is_told());
+        assert_eq!(bench.timers(ROWS), []);
+        bench.deaf = false;
+        bench.run(100);
+        bench.settle_config();
+        assert_eq!(bench.time_outs[&7], 1);
+        let ends = bench.timers(ROWS);
+        recent(&bench, ends, 8);
+        bench.command(7, 3);
+        bench.settle_config();
+        assert_eq!(bench.timers(ROWS), [], "it is halted");
+        bench.command(7, 5);
+        bench.settle_config();
+        let ends = bench.timers(ROWS);
+        recent(&bench, ends, 8);
+        bench.run(2_000);
+        bench.answer(7, 3, 0x1f, None);
+        bench.run(500);
+        assert_eq!(bench.timers(ROWS), [], "all is acknowledged");
+        assert_eq!(bench.time_outs.get(&8), None);
+    }
+}
+
+/// A row is looked at once in 4096 cycles.
+#[test]
+fn time_outs_come_at_their_time_and_again_after_the_answer_to_them() {
+    const TIMEOUT: u32 = 100;
+    for width in widths() {
+        let mut bench = Bench::new(width, Setup::default(), 34);
+        bench.connect(7, Settings { timeout: TIMEOUT, ..Settings::default() });
+        bench.silent(7);
+        bench.run(30_000);
+        send(&mut bench, 2);
+        let mut last = bench.time() - 60;
+        for n in 1..4 {
+            while bench.time_outs.get(&7).copied().unwrap_or(0) < n {
+                bench.step();
+                assert!(bench.time() < last + TIMEOUT + 3 * ROWS as u32, "time-out {n}");
+            }
+            assert!(bench.time() >= last + TIMEOUT, "time-out {n}: {} after {last}", bench.time());
+            last = bench.time();
+            bench.run(1_500);
+            assert_eq!(psns(&bench).len(), 2 + 2 * n as usize, "both go again");
+        }
+        bench.answer(7, 1, 0x1f, None);
+        bench.finish(1_000);
+        let count = bench.time_outs[&7];
+        bench.run(30_000);
+        assert_eq!(bench.time_outs[&7], count);
+    }
+}
+
+/// Work that is left, of packets that are lost, and acknowledgements take turns.
+#[test]
+fn lost_packets_go_again_however_many_acknowledgements_come_for_others() {
+    for width in widths() {
+        let mut bench = Bench::new(width, Setup::default(), 35);
+        for q in [7, 9] {
+            bench.connect(q, Settings::default());
+            bench.silent(q);
+        }
+        bench.credits(9, &[100; 8]);
+        bench.post(9, &row_of(8, 100), false);
+        send(&mut bench, 24);
+        let flood = |bench: &mut Bench| (0..1_500).for_each(|_| bench.answer(9, 0xff_ffff, 0x1f, None));
+        bench.answer(7, 0xff_ffff, 0x1f, Some(0b1111 << 104));
+        flood(&mut bench);
+        bench.run(3_000);
+        assert!(bench.acks_counted[0] > 100 && bench.acks_counted[0] < 1_400, "{:?}", bench.acks_counted);
+        assert_eq!(psns(&bench)[24..], (0..20).collect::<Vec<_>>());
+        while bench.acks_counted[0] < 1_501 {
+            bench.step();
+        }
+        // And those that are lost once more.
+        send(&mut bench, 4);
+        bench.answer(7, 0xff_ffff, 0x1f, Some(0b1111_0111 << 100));
+        flood(&mut bench);
+        bench.run(3_000);
+        assert_eq!(psns(&bench)[48..], [(0..20).collect::<Vec<_>>(), vec![24]].concat());
+        assert!(bench.acks_counted[0] > 1_600 && bench.acks_counted[0] < 2_900, "{:?}", bench.acks_counted);
+    }
+}
+
+/// A reset at each clock of the work on a SACK that has packets sent again.
+#[test]
+fn after_a_reset_at_any_clock_of_an_acknowledgement_a_qp_begins_anew() {
+    for width in widths() {
+        let mut bench = Bench::new(width, Setup { read: 20, ..Setup::default() }, 36);
+        for clock in 0..40 {
+            let first_psn = 100 * clock as u32;
+            let begin = |bench: &mut Bench, count: u32| {
+                bench.connect(7, Settings { first_psn, ..Settings::default() });
+                bench.silent(7);
+                bench.credits(7, &vec![100; count as usize]);
+                bench.post(7, &row_of(count, 100), false);
+                bench.run(400);
+                assert_eq!(bench.frames_of(7).len() as u32, count, "{clock}");
+            };
+            begin(&mut bench, 8);
+            bench.answer(7, first_psn.wrapping_sub(1) & 0xff_ffff, 0x1f, Some(0b0001_0111 << 120));
+            bench.run(clock);
+            bench.reset();
+            bench.run(100);
+            assert_eq!((bench.take_events(), bench.frames_of_nobody().len()), (vec![], 0), "{clock}");
+            begin(&mut bench, 2);
+            bench.answer(7, first_psn + 1, 0x1f, None);
+            bench.finish(1_000);
+            bench.reset();
+        }
     }
 }
 

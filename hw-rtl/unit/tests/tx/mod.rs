@@ -301,6 +301,10 @@ impl Ports {
             "ev_packet",
             "ev_again",
             "ev_held",
+            "hurry",
+            "swept",
+            "swept_on",
+            "swept_at",
         ];
         Self { list: NAMES.iter().map(|name| (*name, m.port(name))).collect() }
     }
@@ -612,6 +616,37 @@ impl Bench {
     /// Reads of this QP's queue fail from now on.
     pub fn break_queue(&mut self, q: u32) {
         self.broken_queue = Some(q);
+    }
+
+    /// Time, in units of time-outs.
+    pub const fn time(&self) -> u32 {
+        (self.cycle >> 6) as u32
+    }
+
+    /// There is an event that firmware has not taken.
+    pub fn is_told(&self) -> bool {
+        self.is("fw_valid")
+    }
+
+    /// Looks at the time-outs of all rows: those that run, with their ends.
+    pub fn timers(&mut self, rows: usize) -> Vec<u32> {
+        self.set("hurry", true);
+        let (mut looks, mut ends) = (0, Vec::new());
+        for n in 0.. {
+            assert!(n < 100 * rows, "the timers are not looked at");
+            self.step();
+            if self.is("swept") {
+                looks += 1;
+                if self.is("swept_on") {
+                    ends.push(self.get("swept_at") as u32);
+                }
+                if looks == rows {
+                    break;
+                }
+            }
+        }
+        self.set("hurry", false);
+        ends
     }
 
     /// Resets the card; what surrounds it forgets what was under way.
