@@ -15,7 +15,16 @@ mod side_by_side;
 use side_by_side::side_by_side;
 
 /// The modules that have benches.
-const UNITS: &[&str] = &["berth_fp", "berth_fp_grant", "berth_fp_rx", "berth_fp_tx", "berth_mac_rx", "berth_xlt"];
+const UNITS: &[&str] = &[
+    "berth_fp",
+    "berth_fp_builder",
+    "berth_fp_cut",
+    "berth_fp_grant",
+    "berth_fp_rx",
+    "berth_fp_tx",
+    "berth_mac_rx",
+    "berth_xlt",
+];
 
 /// One of them once more with as many QPs as there may be, at one width.
 const LARGE: (&str, &str) = ("berth_fp_1024", "-GQPS=1024");

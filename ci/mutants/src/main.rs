@@ -21,9 +21,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use suite::{Fate, Suite};
 
-/// Of a hundred mutants of each group, the tests are to notice so many; of the RTL's, for now.
+/// Of a hundred mutants of each group, the tests are to notice so many.
 const BAR: f64 = 85.0;
-const RTL_BAR: f64 = 70.0;
 
 /// Breaks firmware/protocol, or the RTL, in small ways, one at a time, and counts what its tests notice.
 #[derive(Debug, Parser)]
@@ -219,7 +218,7 @@ fn work(arguments: &Arguments) -> Result<bool> {
             "{name:<12} {:>7} {:>6} {:>7} {:>10} {:>9} {score:>6.1}%",
             s.all, s.run, s.killed, s.explained, s.survived
         );
-        good &= score >= if arguments.rtl { RTL_BAR } else { BAR };
+        good &= score >= BAR;
     }
     let sum = |of: fn(&Score) -> usize| scores.values().map(of).sum::<usize>();
     let (killed, explained, left) = (sum(|s| s.killed), sum(|s| s.explained), sum(|s| s.survived));

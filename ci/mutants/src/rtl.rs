@@ -23,7 +23,7 @@ pub const GROUPS: [(&str, &[&str]); 5] = [
 const SOURCES: &str = "hw-rtl/rtl";
 const CRATE: &str = "hw-rtl/unit";
 /// The models that have these files in them. Both halves together would be a third one, and the slowest.
-const UNITS: &str = "berth_xlt,berth_fp_grant,berth_fp_rx,berth_fp_tx";
+const UNITS: &str = "berth_xlt,berth_fp_builder,berth_fp_cut,berth_fp_grant,berth_fp_rx,berth_fp_tx";
 /// Operands of another width, incomplete assignments and the like are what mutants are. A header of our own comes before
 /// all others, as a precompiled one would have to.
 const VERILATOR: &str =

@@ -8,3 +8,7 @@
 mod ffi;
 #[cfg(feature = "fastpath")]
 pub use ffi::{Module, Port};
+#[cfg(feature = "fastpath")]
+mod named;
+#[cfg(feature = "fastpath")]
+pub use named::{Named, bits};

@@ -10,7 +10,7 @@ pub mod bound;
 use berth_abi::status::{PAGE_NO_MEMORY, PAGE_OVER_BUDGET};
 use berth_abi::status::{WC_BAD_WQE, WC_LOCAL_PROTECTION, WC_NO_MEMORY, WC_OVER_BUDGET};
 use berth_random::Rng;
-use berth_rtl_unit::{Module, Port};
+use berth_rtl_unit::{Named, bits};
 use std::collections::{BTreeMap, VecDeque};
 
 const NAME: &str = "berth_fp_grant";
@@ -180,10 +180,8 @@ pub struct Qp {
 
 /// The engine and what is around it.
 pub struct Rig {
-    m: Module,
-    ports: BTreeMap<&'static str, Port>,
+    m: Named,
     pub rng: Rng,
-    pub width: u32,
     /// The port `now`, in units of 64 clocks. Runs with the clock if `runs`.
     pub now: u32,
     pub runs: bool,
@@ -220,21 +218,11 @@ pub struct Host {
     pub service: u64,
 }
 
-fn bits(words: &[u64], at: usize, n: usize) -> u64 {
-    let low = words[at / 64] >> (at % 64);
-    let high = if at % 64 == 0 { 0 } else { words.get(at / 64 + 1).map_or(0, |w| w << (64 - at % 64)) };
-    (low | high) & (u64::MAX >> (64 - n))
-}
-
 impl Rig {
     pub fn new(width: u32, seed: u64) -> Self {
-        let mut m = Module::new(NAME, width);
-        m.reset();
         Self {
-            m,
-            ports: BTreeMap::new(),
+            m: Named::new(NAME, width),
             rng: Rng(seed),
-            width,
             now: 0,
             runs: false,
             stall: 0.0,
@@ -256,35 +244,6 @@ impl Rig {
             asks: Vec::new(),
             rings: Vec::new(),
         }
-    }
-
-    fn port(&mut self, name: &'static str) -> Port {
-        let m = &self.m;
-        *self.ports.entry(name).or_insert_with(|| m.port(name))
-    }
-
-    fn set(&mut self, name: &'static str, value: impl Into<u64>) {
-        let p = self.port(name);
-        self.m.set(p, value);
-    }
-
-    fn set_wide(&mut self, name: &'static str, value: u128) {
-        let p = self.port(name);
-        self.m.set_wide(p, &[value as u64, (value >> 64) as u64]);
-    }
-
-    fn get(&mut self, name: &'static str) -> u64 {
-        let p = self.port(name);
-        self.m.get(p)
-    }
-
-    fn is(&mut self, name: &'static str) -> bool {
-        self.get(name) != 0
-    }
-
-    fn words(&mut self, name: &'static str) -> Vec<u64> {
-        let p = self.port(name);
-        self.m.words(p)
     }
 
     fn ready(&mut self) -> bool {
@@ -318,16 +277,16 @@ impl Rig {
     }
 
     fn state(&mut self) -> State {
-        let sge = self.words("st_sge");
+        let sge = self.m.words("st_sge");
         State {
-            freed: self.get("st_freed") as u16,
-            granted: self.get("st_granted") as u16,
-            holds: self.get("st_holds") as u16,
-            queued: self.is("st_queued"),
-            going: self.is("st_going"),
-            waits: self.is("st_waits"),
-            first: self.get("st_first") as u8,
-            ranges: self.get("st_ranges") as u8,
+            freed: self.m.get("st_freed") as u16,
+            granted: self.m.get("st_granted") as u16,
+            holds: self.m.get("st_holds") as u16,
+            queued: self.m.is("st_queued"),
+            going: self.m.is("st_going"),
+            waits: self.m.is("st_waits"),
+            first: self.m.get("st_first") as u8,
+            ranges: self.m.get("st_ranges") as u8,
             sge: (bits(&sge, 32, 64), bits(&sge, 0, 32) as u32),
         }
     }
@@ -407,14 +366,6 @@ impl Rig {
         }
     }
 
-    pub fn until(&mut self, limit: u64, what: &str, mut done: impl FnMut(&mut Self) -> bool) {
-        let end = self.cycle + limit;
-        while !done(self) {
-            assert!(self.cycle < end, "{what} does not happen in {limit} cycles: {}", self.state_of_all());
-            self.step();
-        }
-    }
-
     pub fn cycle(&self) -> u64 {
         self.cycle
     }
@@ -445,7 +396,7 @@ impl Rig {
     }
 
     pub fn busy(&mut self) -> bool {
-        self.is("busy")
+        self.m.is("busy")
     }
 
     // ---- one clock -----------------------------------------------------------------------------
@@ -455,8 +406,8 @@ impl Rig {
         // It comes from where receives complete, when nothing is under way there.
         let quiet = !self.quiets.is_empty() && self.freed.is_empty();
         self.m.settle();
-        if quiet && !self.is("local_valid") {
-            self.set("quiet_valid", true);
+        if quiet && !self.m.is("local_valid") {
+            self.m.set("quiet_valid", true);
             self.m.settle();
         }
         self.check();
@@ -469,35 +420,35 @@ impl Rig {
 
     fn drive(&mut self) {
         let now = self.now;
-        self.set("now", now);
+        self.m.set("now", now);
         let command = self.commands.front().copied();
-        self.set("cmd_valid", command.is_some());
+        self.m.set("cmd_valid", command.is_some());
         if let Some(c) = command {
-            self.set("cmd_op", c.op as u8);
-            self.set("cmd_q", c.q);
+            self.m.set("cmd_op", c.op as u8);
+            self.m.set("cmd_q", c.q);
             let asid = self.qps[&c.q].asid;
-            self.set("cmd_asid", asid);
-            self.set("cmd_limit", c.limit);
-            self.set("cmd_most", c.most);
-            self.set("cmd_status", c.status);
-            self.set("cmd_first", c.first);
-            self.set("cmd_recv", c.recv);
-            self.set("cmd_sge", c.sge);
+            self.m.set("cmd_asid", asid);
+            self.m.set("cmd_limit", c.limit);
+            self.m.set("cmd_most", c.most);
+            self.m.set("cmd_status", c.status);
+            self.m.set("cmd_first", c.first);
+            self.m.set("cmd_recv", c.recv);
+            self.m.set("cmd_sge", c.sge);
         }
         let quiet = self.quiets.front().copied();
-        self.set("quiet_valid", false);
-        self.set("quiet_q", quiet.unwrap_or(0));
+        self.m.set("quiet_valid", false);
+        self.m.set("quiet_q", quiet.unwrap_or(0));
         let ok = self.ready();
-        self.set("sge_ok", ok);
+        self.m.set("sge_ok", ok);
         let (va, len) = self.sge;
-        self.set_wide("sge", u128::from(va) << 32 | u128::from(len));
+        self.m.set_wide("sge", u128::from(va) << 32 | u128::from(len));
         let parsed = self.parsed.pop_front();
-        self.set("parsed_we", parsed.is_some());
-        self.set("pend_we", parsed.is_some_and(|p| p.1 > 0));
+        self.m.set("parsed_we", parsed.is_some());
+        self.m.set("pend_we", parsed.is_some_and(|p| p.1 > 0));
         if let Some((q, n)) = parsed {
             self.moved = self.cycle;
-            self.set("parsed_q", q);
-            self.set("parsed", n as u16);
+            self.m.set("parsed_q", q);
+            self.m.set("parsed", n as u16);
             if n > 0 {
                 let r = &self.qps[&q].recvs[n - 1];
                 let flags = u128::from(r.last) << 2 | u128::from(r.local) << 1 | u128::from(r.bad);
@@ -506,31 +457,31 @@ impl Rig {
                     | u128::from(r.first) << 6
                     | (r.sges.len() as u128) << 3
                     | flags;
-                self.set("pend_at", q << 7 | (n as u32 - 1) % 128);
-                self.set_wide("pend_data", data);
+                self.m.set("pend_at", (q << 7) | ((n as u32 - 1) % 128));
+                self.m.set_wide("pend_data", data);
             }
         }
         let freed = self.freed.pop_front();
-        self.set("freed_we", freed.is_some());
-        self.set("given_we", freed.is_some());
+        self.m.set("freed_we", freed.is_some());
+        self.m.set("given_we", freed.is_some());
         if let Some(q) = freed {
             self.moved = self.cycle;
             let (recvs, given) = (self.qps[&q].freed as u16, self.qps[&q].given as u32);
-            self.set("freed_q", q);
-            self.set("freed_recvs", recvs);
-            self.set("given", given);
+            self.m.set("freed_q", q);
+            self.m.set("freed_recvs", recvs);
+            self.m.set("given", given);
         }
         let proof = self.proofs.pop_front();
-        self.set("proof_valid", proof.is_some());
-        self.set("proof_q", proof.unwrap_or(0));
+        self.m.set("proof_valid", proof.is_some());
+        self.m.set("proof_q", proof.unwrap_or(0));
         let told = self.told.front().copied();
-        let room = self.is("told_room");
-        self.set("told_valid", told.is_some() && room);
+        let room = self.m.is("told_room");
+        self.m.set("told_valid", told.is_some() && room);
         if let Some((q, bytes, round)) = told.filter(|_| room) {
             self.told.pop_front();
-            self.set("told_q", q);
-            self.set("told_bytes", bytes);
-            self.set("told_round", round);
+            self.m.set("told_q", q);
+            self.m.set("told_bytes", bytes);
+            self.m.set("told_round", round);
         }
         if proof.is_some() || told.is_some() {
             self.moved = self.cycle;
@@ -544,54 +495,54 @@ impl Rig {
             }
         }
         let shown = self.shown;
-        self.set("xr_valid", shown.is_some());
+        self.m.set("xr_valid", shown.is_some());
         if let Some((tag, kind, status)) = shown {
-            self.set("xr_tag", tag);
-            self.set("xr_kind", kind);
-            self.set("xr_status", status);
+            self.m.set("xr_tag", tag);
+            self.m.set("xr_kind", kind);
+            self.m.set("xr_status", status);
         }
         for name in ["xa_ready", "post_ready", "local_ready"] {
             let ready = self.ready();
-            self.set(name, ready);
+            self.m.set(name, ready);
         }
     }
 
     fn check(&mut self) {
-        if self.is("quiet_valid") && self.is("quiet_ready") {
+        if self.m.is("quiet_valid") && self.m.is("quiet_ready") {
             self.quiets.pop_front();
             self.moved = self.cycle;
         }
-        if self.is("sge_re") && self.is("sge_ok") {
-            let at = self.get("sge_at") as u32;
+        if self.m.is("sge_re") && self.m.is("sge_ok") {
+            let at = self.m.get("sge_at") as u32;
             self.sge = self.sges.get(&(at >> 8, at as u8)).copied().unwrap_or((u64::MAX, u32::MAX));
         }
-        if self.shown.is_some() && self.is("xr_ready") {
+        if self.shown.is_some() && self.m.is("xr_ready") {
             let (tag, kind, status) = self.shown.take().expect("there is one");
             self.moved = self.cycle;
             self.answered(u32::from(tag >> 4), tag as u8 & 15, kind, status);
         }
-        if self.is("xa_valid") && self.is("xa_ready") {
+        if self.m.is("xa_valid") && self.m.is("xa_ready") {
             self.moved = self.cycle;
             self.asked();
         }
-        if self.is("post_valid") {
+        if self.m.is("post_valid") {
             self.moved = self.cycle;
             self.posted();
         }
-        if self.is("ring_we") && !self.is("post_credit") {
-            let words = self.words("ring_data");
-            let (q, at) = (self.get("ring_q") as u32, self.get("ring_at") as u8);
+        if self.m.is("ring_we") && !self.m.is("post_credit") {
+            let words = self.m.words("ring_data");
+            let (q, at) = (self.m.get("ring_q") as u32, self.m.get("ring_at") as u8);
             self.rings.push((q, at, bits(&words, 108, 1) != 0, bits(&words, 107, 1) != 0, bits(&words, 43, 64)));
         }
-        if self.is("local_valid") {
+        if self.m.is("local_valid") {
             self.moved = self.cycle;
             self.completed();
         }
         for (i, name) in ["ev_hit", "ev_miss", "ev_stray"].into_iter().enumerate() {
-            self.counted[i] += self.get(name) as u32;
+            self.counted[i] += self.m.get(name) as u32;
         }
         // It is taken while what the operation before it has decided is on the ports.
-        if !self.commands.is_empty() && self.is("cmd_ready") {
+        if !self.commands.is_empty() && self.m.is("cmd_ready") {
             let c = self.commands.pop_front().expect("there is one");
             self.moved = self.cycle;
             self.commanded(c);
@@ -646,9 +597,9 @@ impl Rig {
     }
 
     fn asked(&mut self) {
-        let (tag, va, len) = (self.get("xa_tag") as u16, self.get("xa_va"), self.get("xa_len") as u32);
-        let (q, slot, release) = (u32::from(tag >> 4), tag as u8 & 15, self.is("xa_release"));
-        let asid = self.get("xa_asid") as u8;
+        let (tag, va, len) = (self.m.get("xa_tag") as u16, self.m.get("xa_va"), self.m.get("xa_len") as u32);
+        let (q, slot, release) = (u32::from(tag >> 4), tag as u8 & 15, self.m.is("xa_release"));
+        let asid = self.m.get("xa_asid") as u8;
         let host = self.host;
         let cycle = self.cycle;
         let qp = self.qps.get_mut(&q).unwrap_or_else(|| panic!("no QP {q}"));
@@ -706,10 +657,10 @@ impl Rig {
     }
 
     fn posted(&mut self) {
-        let (q, size, commit) = (self.get("post_q") as u32, self.get("post_size") as u32, self.is("post_commit"));
-        let (credit, early) = (self.is("post_credit"), self.is("post_early"));
-        let ring = (self.is("ring_we"), self.get("ring_q") as u32, self.get("ring_at"));
-        let words = self.words("ring_data");
+        let (q, size, commit) = (self.m.get("post_q") as u32, self.m.get("post_size") as u32, self.m.is("post_commit"));
+        let (credit, early) = (self.m.is("post_credit"), self.m.is("post_early"));
+        let ring = (self.m.is("ring_we"), self.m.get("ring_q") as u32, self.m.get("ring_at"));
+        let words = self.m.words("ring_data");
         let qp = self.qps.get_mut(&q).expect("a QP");
         if credit {
             // What is going back is no credit.
@@ -735,7 +686,7 @@ impl Rig {
     }
 
     fn completed(&mut self) {
-        let words = self.words("local_data");
+        let words = self.m.words("local_data");
         let field = |at, n| bits(&words, at, n);
         let (chunks, ranges, first) = (field(0, 16) as usize, field(16, 3) as usize, field(19, 8) as u8);
         let (status, id, credit, recv) = (field(27, 8) as u8, field(35, 64), field(99, 8) as u8, field(107, 16));

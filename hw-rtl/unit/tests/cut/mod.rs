@@ -1,0 +1,591 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Everything around `berth_fp_cut`: the parsers of elements and of frames, the engines behind it, and the golden model.
+//!
+//! In each clock the bench compares with `credit::Reader` and `cut::NicCut`: verdicts on lists and what is counted of them,
+//! unused credits, and each piece with all its fields; and no piece more than 16 ahead. What waits for what, and for how
+//! long, is for each test to say.
+
+use berth_abi::cpu::{LIST_BAD, LIST_GAP, LIST_OK, LIST_REPEAT};
+use berth_protocol::credit::Reader;
+use berth_protocol::cut::{Cut, Mode, NicCut, Out, Send};
+use berth_random::Rng;
+use berth_rtl_unit::{Named, bits};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Pieces that are cut and not sent, or have no memory.
+pub const AHEAD: u8 = 16;
+/// Elements of a QP's ring.
+const RING: usize = 64;
+/// Clocks after which nothing comes any more: each QP may be looked at once.
+const IDLE: u64 = 2 * 64 + 12;
+/// Bits of `elem_ctxs`, less one.
+const LC: usize = 8;
+
+/// An element as the parser gives it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Elem {
+    pub len: u32,
+    pub bad: bool,
+    pub push: bool,
+    pub inline: bool,
+    /// Contexts up to its end, 9 bits.
+    pub ctxs: u16,
+}
+
+impl Elem {
+    /// One of so many bytes.
+    pub fn of(len: u32) -> Self {
+        Self { len, ..Self::default() }
+    }
+}
+
+/// What a piece is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Kind {
+    Data = 0,
+    Empty = 1,
+    TooLong = 2,
+    Bad = 3,
+}
+
+/// A piece that was cut, as the bench saw it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Piece {
+    pub q: u32,
+    pub elem: usize,
+    pub kind: Kind,
+    pub len: u32,
+    /// The clock in which it was told.
+    pub at: u64,
+}
+
+/// What is told of a list in one clock; `held` beside it, which is not foretold.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Told {
+    /// A list breaks the protocol: (QP, status).
+    broken: Option<(u32, u32)>,
+    list: bool,
+    repeat: bool,
+    refused: bool,
+    credit: bool,
+}
+
+/// How often each was told since the reset.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Counts {
+    pub lists: u32,
+    pub repeats: u32,
+    pub refused: u32,
+    pub credits: u32,
+    pub held: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Beat {
+    Begin { q: u32, first: u32, n: u8 },
+    Size(u32),
+}
+
+/// The list whose sizes come.
+#[derive(Clone, Copy, Debug)]
+struct Fill {
+    q: u32,
+    left: u8,
+    taken: bool,
+    skip: u32,
+    empty: bool,
+}
+
+/// A QP as the model has it.
+#[derive(Debug)]
+pub struct Qp {
+    mode: Mode,
+    elems: Vec<Elem>,
+    reader: Reader,
+    cut: NicCut<1>,
+    /// The element at hand is in `cut`.
+    open: bool,
+    /// Elements that are cut; bytes and pieces so far.
+    done: usize,
+    bytes: u32,
+    pieces: u8,
+    covered: u8,
+    sent: u8,
+    /// The number after the last credit of the last list that was taken.
+    end: u32,
+}
+
+impl Qp {
+    fn new(mode: Mode) -> Self {
+        Self {
+            mode,
+            elems: Vec::new(),
+            reader: Reader::new(),
+            cut: NicCut::new(mode),
+            open: false,
+            done: 0,
+            bytes: 0,
+            pieces: 0,
+            covered: 0,
+            sent: 0,
+            end: 0,
+        }
+    }
+
+    /// Unused credits, those included whose sizes are to come.
+    pub fn unused(&self) -> u32 {
+        self.end.wrapping_sub(self.reader.next_out())
+    }
+
+    /// The next number that a list should begin with.
+    pub fn expected(&self) -> u32 {
+        self.end
+    }
+
+    pub fn elems(&self) -> usize {
+        self.elems.len()
+    }
+
+    /// Elements that are cut.
+    pub fn done(&self) -> usize {
+        self.done
+    }
+
+    pub fn pieces(&self) -> u8 {
+        self.pieces
+    }
+
+    pub fn sent(&self) -> u8 {
+        self.sent
+    }
+
+    pub fn covered(&self) -> u8 {
+        self.covered
+    }
+
+    fn room(&self) -> bool {
+        self.pieces.wrapping_sub(self.covered) < AHEAD && self.pieces.wrapping_sub(self.sent) < AHEAD
+    }
+
+    /// What is cut next, if its credit and its size are there.
+    fn next(&mut self) -> Option<(Kind, Out)> {
+        let elem = *self.elems.get(self.done)?;
+        let id = self.done as u64;
+        if elem.bad {
+            return Some((Kind::Bad, Out::Empty(id)));
+        }
+        // CR-1: nothing is cut from a credit of no bytes on.
+        if self.mode == Mode::Stream && elem.len != 0 && self.reader.peek(0).is_some_and(|(_, size)| size == 0) {
+            return None;
+        }
+        if !self.open {
+            self.cut.post(Send { id, len: elem.len, immediate: None }).expect("the one before it is cut");
+            self.open = true;
+        }
+        let out = self.cut.poll(&mut self.reader)?;
+        let kind = match out {
+            Out::Piece(_) => Kind::Data,
+            Out::Empty(_) => Kind::Empty,
+            Out::TooLong(_) => Kind::TooLong,
+        };
+        Some((kind, out))
+    }
+
+    /// Whether a piece may be cut.
+    fn can_cut(&self) -> bool {
+        let copy = Qp { elems: self.elems.clone(), reader: self.reader.clone(), cut: self.cut.clone(), ..*self };
+        self.room() && { copy }.next().is_some()
+    }
+}
+
+/// The engine and what is around it.
+pub struct Rig {
+    m: Named,
+    pub qps: BTreeMap<u32, Qp>,
+    pub rng: Rng,
+    /// How often a list's beat is late.
+    pub stall: f64,
+    pub cycle: u64,
+    pub counts: Counts,
+    pub pieces: Vec<Piece>,
+    /// Lists that broke the protocol: (QP, status).
+    pub broken: Vec<(u32, u32)>,
+    beats: VecDeque<Beat>,
+    /// The first of them is on the port.
+    shown: bool,
+    /// The QP that begins.
+    starts: Option<(u32, Mode)>,
+    gives: VecDeque<(u32, u32)>,
+    elems: VecDeque<(u32, usize)>,
+    covered: VecDeque<(u32, u8)>,
+    sent: VecDeque<(u32, u8)>,
+    fill: Option<Fill>,
+    /// What is told in this clock and in the next ones.
+    told: VecDeque<Told>,
+    /// Whose list was taken in the clock before: its credits are told now.
+    credited: Option<u32>,
+    /// What the last giving up must say.
+    given: Option<u32>,
+    moved: u64,
+}
+
+impl Rig {
+    pub fn new(width: u32, seed: u64) -> Self {
+        Self::of(Named::new("berth_fp_cut", width), Rng(seed))
+    }
+
+    /// After a reset.
+    fn of(m: Named, rng: Rng) -> Self {
+        Self {
+            m,
+            qps: BTreeMap::new(),
+            rng,
+            stall: 0.0,
+            cycle: 0,
+            counts: Counts::default(),
+            pieces: Vec::new(),
+            broken: Vec::new(),
+            beats: VecDeque::new(),
+            shown: false,
+            starts: None,
+            gives: VecDeque::new(),
+            elems: VecDeque::new(),
+            covered: VecDeque::new(),
+            sent: VecDeque::new(),
+            fill: None,
+            told: VecDeque::new(),
+            credited: None,
+            given: None,
+            moved: 0,
+        }
+    }
+
+    // ---- what a test does ----------------------------------------------------------------------
+
+    /// A QP begins, perhaps anew; what others know of it is written as their engines do.
+    pub fn start(&mut self, q: u32, mode: Mode) {
+        self.m.set("cfg_we", true);
+        self.m.set("cfg_q", q);
+        self.m.set("cfg_word", 19_u8);
+        self.m.set("cfg_wdata", if mode == Mode::Message { 1_u32 << 4 } else { !(1 << 4) });
+        self.step();
+        // Only that word of its row.
+        self.m.set("cfg_word", 18_u8);
+        self.m.set("cfg_wdata", if mode == Mode::Message { 0 } else { u32::MAX });
+        self.step();
+        self.m.set("cfg_we", false);
+        self.m.set("init_any", true);
+        self.m.set("init_valid", true);
+        self.m.set("init_q", q);
+        self.starts = Some((q, mode));
+        let end = self.cycle + 1000;
+        while self.starts.is_some() {
+            self.step();
+            assert!(self.cycle < end, "QP {q} does not begin");
+        }
+        self.elems.push_back((q, 0));
+        self.covered.push_back((q, 0));
+        self.sent.push_back((q, 0));
+        self.m.set("init_valid", false);
+        self.step();
+        self.m.set("init_any", false);
+    }
+
+    /// One more element of a QP is parsed.
+    pub fn post(&mut self, q: u32, elem: Elem) {
+        let qp = self.qps.get_mut(&q).expect("a QP");
+        assert!(qp.elems.len() - qp.done < RING, "the ring is full");
+        qp.elems.push(elem);
+        self.elems.push_back((q, qp.elems.len()));
+    }
+
+    /// A list comes.
+    pub fn list(&mut self, q: u32, first: u32, sizes: &[u32]) {
+        let n = u8::try_from(sizes.len()).expect("a byte");
+        self.beats.push_back(Beat::Begin { q, first, n });
+        self.beats.extend(sizes.iter().map(|&size| Beat::Size(size)));
+    }
+
+    /// A list comes whose sizes are yet to come.
+    pub fn begin(&mut self, q: u32, first: u32, n: u8) {
+        self.beats.push_back(Beat::Begin { q, first, n });
+    }
+
+    /// A size comes: of the list that was begun, if one was and wants more.
+    pub fn size(&mut self, size: u32) {
+        self.beats.push_back(Beat::Size(size));
+    }
+
+    /// The newest credits are given up.
+    pub fn give_up(&mut self, q: u32, n: u32) {
+        self.gives.push_back((q, n));
+    }
+
+    /// The block engine has gone so far.
+    pub fn cover(&mut self, q: u32, pieces: u8) {
+        self.covered.push_back((q, pieces));
+    }
+
+    /// So many pieces have been sent.
+    pub fn send(&mut self, q: u32, pieces: u8) {
+        self.sent.push_back((q, pieces));
+    }
+
+    /// Beats of lists, and what is to be given up, that are still to come.
+    pub fn to_come(&self) -> usize {
+        self.beats.len() + self.gives.len()
+    }
+
+    /// Steps until nothing has moved for a while: then all is cut that the model would cut.
+    pub fn rest(&mut self) {
+        let from = self.cycle;
+        self.moved = self.cycle;
+        while self.cycle < self.moved + IDLE || self.to_come() != 0 || !self.elems.is_empty() {
+            self.step();
+            assert!(self.cycle < from + 100_000, "the engine does not come to rest");
+        }
+        for (q, qp) in &self.qps {
+            assert!(!qp.can_cut(), "QP {q} cuts nothing: {qp:?}");
+        }
+    }
+
+    /// Steps until at most so many beats of lists are to come.
+    pub fn rest_of_lists(&mut self, beats: usize) {
+        while self.beats.len() > beats {
+            self.step();
+        }
+    }
+
+    /// Steps for as long as all that has come may take.
+    pub fn settle(&mut self) {
+        (0..12).for_each(|_| self.step());
+    }
+
+    /// Whether some engine's row is not initialised.
+    pub fn hold(&mut self, on: bool) {
+        self.m.set("init_any", on);
+    }
+
+    /// Resets the engine, whatever it does: all begins anew.
+    pub fn reset(mut self) -> Self {
+        self.m.reset();
+        Self::of(self.m, self.rng)
+    }
+
+    // ---- one clock -----------------------------------------------------------------------------
+
+    pub fn step(&mut self) {
+        self.drive();
+        self.m.settle();
+        self.check();
+        self.m.edge();
+        self.cycle += 1;
+    }
+
+    fn drive(&mut self) {
+        // A beat stays until it is taken.
+        self.shown = !self.beats.is_empty() && (self.shown || !self.rng.chance(self.stall));
+        let beat = self.beats.front().copied().filter(|_| self.shown);
+        self.m.set("lst_valid", beat.is_some());
+        self.m.set("lst_begin", false);
+        match beat {
+            Some(Beat::Begin { q, first, n }) => {
+                self.m.set("lst_begin", true);
+                self.m.set("lst_q", q);
+                self.m.set("lst_first", first);
+                self.m.set("lst_n", n);
+            }
+            Some(Beat::Size(size)) => self.m.set("lst_size", size),
+            None => (),
+        }
+        self.m.set("give_valid", !self.gives.is_empty());
+        if let Some(&(q, n)) = self.gives.front() {
+            self.m.set("give_q", q);
+            self.m.set("give_n", n);
+        }
+        let elem = self.elems.pop_front();
+        self.m.set("parsed_we", elem.is_some());
+        self.m.set("elem_we", elem.is_some_and(|(_, n)| n != 0));
+        if let Some((q, n)) = elem {
+            self.m.set("parsed_q", q);
+            self.m.set("parsed_elems", n as u16);
+            if let Some(i) = n.checked_sub(1) {
+                let elem = self.qps[&q].elems[i];
+                self.m.set("elem_q", q);
+                self.m.set("elem_idx", (i % RING) as u8);
+                self.m.set("elem_len", elem.len);
+                self.m.set("elem_bad", elem.bad);
+                self.m.set("elem_push", elem.push);
+                self.m.set("elem_inline", elem.inline);
+                self.m.set("elem_ctxs", elem.ctxs);
+            }
+        }
+        let covered = self.covered.pop_front();
+        self.m.set("covered_we", covered.is_some());
+        if let Some((q, n)) = covered {
+            self.m.set("covered_q", q);
+            self.m.set("covered_pieces", n);
+        }
+        let sent = self.sent.pop_front();
+        self.m.set("sent_we", sent.is_some());
+        if let Some((q, n)) = sent {
+            self.m.set("sent_q", q);
+            self.m.set("sent_pieces", n);
+        }
+        for (q, covered, n) in covered.map(|(q, n)| (q, true, n)).into_iter().chain(sent.map(|(q, n)| (q, false, n))) {
+            if let Some(qp) = self.qps.get_mut(&q) {
+                *if covered { &mut qp.covered } else { &mut qp.sent } = n;
+            }
+        }
+    }
+
+    fn check(&mut self) {
+        self.check_told();
+        // Who has other credits now.
+        let mut changed = self.credited.take();
+        let mut cut = None;
+        if let Some(wanted) = self.given.take() {
+            assert_eq!(self.m.get("give_first") as u32, wanted, "the first credit that is not kept");
+        }
+        if self.m.is("piece_we") {
+            let q = self.check_piece();
+            changed = Some(q);
+            cut = Some((q, self.qps[&q].pieces));
+        }
+        if self.m.is("init_ack") {
+            let (q, mode) = self.starts.take().expect("a QP that begins");
+            assert!(self.fill.is_none(), "a QP begins while sizes come");
+            self.qps.insert(q, Qp::new(mode));
+            changed = Some(q);
+            cut = Some((q, 0));
+        }
+        if self.m.is("give_ready") {
+            let (q, n) = self.gives.pop_front().expect("something is given up");
+            assert!(self.fill.is_none(), "given up while sizes come");
+            let qp = self.qps.get_mut(&q).expect("a QP");
+            qp.end = qp.reader.give_up(n);
+            self.given = Some(qp.end);
+            changed = Some(q);
+        }
+        let told = self.m.is("credits_we").then(|| (self.m.get("credits_q") as u32, self.m.get("credits_n") as u32));
+        assert_eq!(told, changed.map(|q| (q, self.qps[&q].unused())), "unused credits");
+        let told = self.m.is("cut_we").then(|| (self.m.get("cut_q") as u32, self.m.get("cut_pieces") as u8));
+        assert_eq!(told, cut, "pieces so far");
+        if self.m.is("lst_valid") && self.m.is("lst_ready") {
+            let beat = self.beats.pop_front().expect("a beat");
+            self.shown = false;
+            self.take(beat);
+        }
+        if changed.is_some() {
+            self.moved = self.cycle;
+        }
+    }
+
+    /// What is told of lists in this clock is what the model says.
+    fn check_told(&mut self) {
+        let wanted = self.told.pop_front().unwrap_or_default();
+        let broken = self.m.is("fw_valid").then(|| (self.m.get("fw_q") as u32, self.m.get("fw_status") as u32));
+        let told = Told {
+            broken,
+            list: self.m.is("ev_list"),
+            repeat: self.m.is("ev_repeat"),
+            refused: self.m.is("ev_refused"),
+            credit: self.m.is("ev_credit"),
+        };
+        assert_eq!(told, wanted, "clock {}", self.cycle);
+        self.broken.extend(broken);
+        let held = self.m.is("ev_held");
+        for (count, is) in [
+            (&mut self.counts.lists, told.list),
+            (&mut self.counts.repeats, told.repeat),
+            (&mut self.counts.refused, told.refused),
+            (&mut self.counts.credits, told.credit),
+            (&mut self.counts.held, held),
+        ] {
+            *count += u32::from(is);
+        }
+        if held {
+            self.moved = self.cycle;
+        }
+    }
+
+    /// A piece is the model's next one. Gives its QP.
+    fn check_piece(&mut self) -> u32 {
+        let q = self.m.get("piece_q") as u32;
+        let words = self.m.words("piece_data");
+        let mut at = 0;
+        let mut field = |n| {
+            at += n;
+            bits(&words, at - n, n)
+        };
+        let (len, end, credit, elem) = (field(32) as u32, field(32) as u32, field(8) as u8, field(16) as usize);
+        let (place, ends, push, inline, kind, ctxs) = (field(6), field(1), field(1), field(1), field(2), field(LC + 1));
+        let idx = self.m.get("piece_idx") as u8;
+        let qp = self.qps.get_mut(&q).expect("a QP");
+        assert!(qp.room(), "QP {q}: more than {AHEAD} pieces ahead");
+        let number = qp.reader.next_out();
+        let Some((wanted, out)) = qp.next() else { panic!("QP {q}: a piece that may not be") };
+        let of = qp.elems[qp.done];
+        let (wanted_len, offset, last) = match out {
+            Out::Piece(p) => (p.len, p.offset, p.last),
+            _ => (0, 0, true),
+        };
+        qp.bytes = qp.bytes.wrapping_add(wanted_len);
+        assert_eq!((kind, len, end), (wanted as u64, wanted_len, qp.bytes), "QP {q}: {of:?}");
+        assert_eq!((elem, place, ends != 0), (qp.done & 0xffff, u64::from(offset % 64), last), "QP {q}: {of:?}");
+        assert_eq!((push != 0, inline != 0, ctxs), (of.push, of.inline, of.ctxs.into()), "QP {q}: {of:?}");
+        assert_eq!((credit, idx), (number as u8, qp.pieces % AHEAD), "QP {q}: {of:?}");
+        self.pieces.push(Piece { q, elem: qp.done, kind: wanted, len, at: self.cycle });
+        qp.pieces = qp.pieces.wrapping_add(1);
+        if last {
+            qp.done += 1;
+            qp.open = false;
+        }
+        q
+    }
+
+    /// The engine has taken a beat of a list.
+    fn take(&mut self, beat: Beat) {
+        self.moved = self.cycle;
+        match beat {
+            Beat::Begin { q, first, n } => {
+                assert!(self.fill.is_none(), "a list begins while sizes of another one come");
+                let qp = self.qps.get_mut(&q).expect("a QP");
+                let (verdict, skip) = qp.reader.list_begin(first, n.into());
+                let taken = verdict == LIST_OK;
+                let refused = !taken && verdict != LIST_REPEAT;
+                let broken = (refused && verdict != LIST_GAP).then_some((q, verdict));
+                if taken {
+                    qp.end = first.wrapping_add(n.into());
+                    self.credited = Some(q);
+                }
+                self.fill = (n != 0).then_some(Fill { q, left: n, taken, skip, empty: false });
+                assert!(self.told.is_empty());
+                let told = Told { broken, repeat: verdict == LIST_REPEAT, refused, ..Told::default() };
+                self.told.extend([Told::default(), told]);
+            }
+            Beat::Size(size) => {
+                let Some(fill) = self.fill.as_mut() else { return };
+                let qp = self.qps.get_mut(&fill.q).expect("a QP");
+                let credit = fill.taken && fill.skip == 0;
+                fill.skip = fill.skip.saturating_sub(1);
+                fill.left -= 1;
+                if credit {
+                    assert!(qp.reader.list_push(size));
+                    fill.empty |= qp.mode == Mode::Stream && size == 0;
+                }
+                let mut told = Told { credit, ..Told::default() };
+                if fill.left == 0 {
+                    if fill.taken {
+                        (told.list, told.refused) = (!fill.empty, fill.empty);
+                        told.broken = fill.empty.then_some((fill.q, LIST_BAD));
+                    }
+                    self.fill = None;
+                }
+                // The verdict is told before the first size can come.
+                assert!(self.told.is_empty());
+                self.told.push_back(told);
+            }
+        }
+    }
+}
