@@ -5,6 +5,10 @@
 //! width. The feature `fastpath` builds the modules; `BERTH_UNITS` chooses some of them (see build.rs).
 
 #[cfg(feature = "fastpath")]
+mod command;
+#[cfg(feature = "fastpath")]
+pub use command::Op;
+#[cfg(feature = "fastpath")]
 mod ffi;
 #[cfg(feature = "fastpath")]
 pub use ffi::{Module, Port};

@@ -7,8 +7,8 @@
 mod builder;
 
 use berth_random::{Rng, mix, seed};
-use berth_rtl_unit::Module;
-use builder::{Command, List, Op, Post, QPS, Rig};
+use berth_rtl_unit::{Module, Op};
+use builder::{Command, List, Post, QPS, Rig};
 
 /// Cases of a test: four for each that others have, as they are short.
 fn cases() -> u64 {

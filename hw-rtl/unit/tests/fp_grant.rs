@@ -8,9 +8,9 @@ mod grant;
 
 use berth_abi::status::{WC_BAD_WQE, WC_FLUSHED, WC_LOCAL_PROTECTION, WC_NO_MEMORY, WC_OVER_BUDGET};
 use berth_random::{Rng, mix, seed};
-use berth_rtl_unit::Module;
+use berth_rtl_unit::{Module, Op};
 use grant::bound::Bound;
-use grant::{Command, Host, NO_MEMORY, OVER_BUDGET, Op, Place, Post, Rig, wr_id};
+use grant::{Command, Host, NO_MEMORY, OVER_BUDGET, Place, Post, Rig, wr_id};
 use std::collections::BTreeMap;
 
 const PAGE: u32 = 4096;

@@ -7,7 +7,7 @@
 
 use berth_protocol::credit::Trigger;
 use berth_random::Rng;
-use berth_rtl_unit::Named;
+use berth_rtl_unit::{Named, Op};
 use std::collections::{BTreeMap, VecDeque};
 
 pub const QPS: u32 = 64;
@@ -17,19 +17,6 @@ pub const CREDITS: u32 = 128;
 const IDLE: u64 = 3 * QPS as u64;
 /// Clocks in which what has been given is done with, but for lists that wait.
 const SOON: u64 = 40;
-
-/// Commands of the engine (`X_*`).
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Op {
-    Start = 0,
-    End = 1,
-    Query = 2,
-    Hold = 3,
-    Stop = 4,
-    Void = 5,
-    Unpost = 6,
-    Squeeze = 7,
-}
 
 /// A command; `first` is VOID's, and all behind it but the epoch are START's.
 #[derive(Clone, Copy, Debug)]

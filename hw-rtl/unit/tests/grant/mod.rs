@@ -10,7 +10,7 @@ pub mod bound;
 use berth_abi::status::{PAGE_NO_MEMORY, PAGE_OVER_BUDGET};
 use berth_abi::status::{WC_BAD_WQE, WC_LOCAL_PROTECTION, WC_NO_MEMORY, WC_OVER_BUDGET};
 use berth_random::Rng;
-use berth_rtl_unit::{Named, bits};
+use berth_rtl_unit::{Named, Op, bits};
 use std::collections::{BTreeMap, VecDeque};
 
 const NAME: &str = "berth_fp_grant";
@@ -23,21 +23,6 @@ const RECVS: usize = 128;
 /// Answers of the host.
 pub const OVER_BUDGET: u8 = PAGE_OVER_BUDGET as u8;
 pub const NO_MEMORY: u8 = PAGE_NO_MEMORY as u8;
-
-/// Commands of the engine (`X_*`).
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Op {
-    Start = 0,
-    End = 1,
-    Query = 2,
-    Hold = 3,
-    Stop = 4,
-    Void = 5,
-    Unpost = 6,
-    Squeeze = 7,
-    Mark = 8,
-    LetGo = 9,
-}
 
 /// A command; fields that it does not use are 0.
 #[derive(Clone, Copy, Debug)]
