@@ -162,7 +162,7 @@ module berth_fp_sq #(
     // ---- fetch -----------------------------------------------------------------------
     typedef enum logic [1:0] {F_IDLE, F_ROWS, F_ASK} fetch_t;
     fetch_t        f_q;
-    logic          work_valid, work_pop, work_busy, bell_set;
+    logic          work_valid, work_pop, work_busy, bell_set, worked_off;
     logic [QW-1:0] work_q, fq_q;
     logic          again_q;
     logic [QW-1:0] again_q_q;
@@ -170,8 +170,9 @@ module berth_fp_sq #(
     logic [READS-1:0] here_q, err_q;     // all beats have come; one of them with an error
     logic [QW+2:0] meta [0:READS-1];     // {QP, WQEs}
 
-    berth_fp_ready #(.QPS(QPS), .SETS(3)) work (.clk(clk), .rst(rst),
-        .set({bell_set, done_we, again_q}), .set_q({db_q, done_q, again_q_q}),
+    // A read that is worked off gives back contexts that were kept for SGEs which its WQEs might have had.
+    berth_fp_ready #(.QPS(QPS), .SETS(4)) work (.clk(clk), .rst(rst),
+        .set({bell_set, done_we, again_q, worked_off}), .set_q({db_q, done_q, again_q_q, pq_q}),
         .valid(work_valid), .q(work_q), .pop(work_pop), .busy(work_busy));
 
     logic [15:0] from, ahead, room, unparsed;
@@ -340,6 +341,7 @@ module berth_fp_sq #(
                        || (inl ? h_len_q > 32'd40 || h_sges_q != 16'd0 : h_sges_q > 16'(MAX_SGE) || sum_q != h_len_q)
                        || (bell_q && !inl && h_sges_q > 16'd2);
 
+    assign worked_off  = p_q == P_END && left_q == 3'd1 && !bell_q;
     assign elem_we     = p_q == P_END;
     assign elem_q      = pq_q;
     assign elem_idx    = elems_q[LE-1:0];
@@ -427,7 +429,7 @@ module berth_fp_sq #(
                 wqe_q   <= wqe_q + 2'd1;
                 left_q  <= left_q - 3'd1;
                 p_q     <= left_q == 3'd1 ? P_IDLE : P_HEAD;
-                if (left_q == 3'd1 && !bell_q) head_q <= head_q + 1'b1;
+                if (worked_off) head_q <= head_q + 1'b1;
             end
         endcase
         if (rst) begin

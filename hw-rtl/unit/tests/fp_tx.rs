@@ -31,6 +31,20 @@ fn a_doorbell_becomes_a_frame_and_its_acknowledgement_a_completion() {
     }
 }
 
+/// Contexts are kept for all SGEs that WQEs under way might have: not for good.
+#[test]
+fn one_doorbell_fetches_as_many_elements_as_there_are_places_for() {
+    for width in widths() {
+        let mut bench = Bench::new(width, Setup::default(), 1);
+        bench.connect(3, Settings::default());
+        bench.silent(3);
+        bench.credits(3, &[64; 64]);
+        bench.post(3, &row_of(64, 64), false);
+        bench.run(4_000);
+        assert_eq!(bench.frames_of(3).len(), 64, "nothing was acknowledged");
+    }
+}
+
 /// An acknowledgement is asked for with each half of the window, and with the last packet of a piece; with no other.
 #[test]
 fn acknowledgements_are_asked_for_at_each_half_of_the_window_and_at_the_end() {
