@@ -113,8 +113,9 @@ module berth_core #(
     logic       tx_rst;
     logic       core_run;
 
-    assign card_rst = rst_left_q != 4'd0;
-    assign tx_rst   = card_rst && !tx_mid_frame;
+    // At power-on nothing means anything, not even that a frame is on the wire.
+    assign card_rst = rst || rst_left_q != 4'd0;
+    assign tx_rst   = rst || (card_rst && !tx_mid_frame);
 
     always_ff @(posedge clk) begin
         if (rst || soft_rst)

@@ -152,9 +152,12 @@ void copy_out(const BERTH_TOP* t, BerthOutputs* o) {
     o->dbg_ack = t->dbg_ack;
 }
 
-BerthModel* berth_model_new() {
+// Registers and memories begin with anything, by the seed (1 or more).
+BerthModel* berth_model_new(int seed) {
     auto* m = new BerthModel;
     enter(m);
+    m->context.randSeed(seed);
+    m->context.randReset(2);
     // Else the context starts a thread for each further processor, which nothing uses: the model has one.
     m->context.threads(1);
 #ifdef BERTH_TRACE
@@ -326,7 +329,7 @@ int berth_model_cover_write(BerthModel* m, const uint32_t* counts, const char* p
 extern "C" {
 
 struct BerthApi {
-    BerthModel* (*make)();
+    BerthModel* (*make)(int);
     void (*free)(BerthModel*);
     void (*settle)(BerthModel*, const BerthInputs*, BerthOutputs*);
     void (*edge)(BerthModel*, BerthOutputs*);

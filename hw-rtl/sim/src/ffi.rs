@@ -95,7 +95,7 @@ enum Model {}
 /// What the shim exports for each width of the card.
 #[repr(C)]
 struct Api {
-    make: unsafe extern "C" fn() -> *mut Model,
+    make: unsafe extern "C" fn(c_int) -> *mut Model,
     free: unsafe extern "C" fn(*mut Model),
     settle: unsafe extern "C" fn(*mut Model, *const Inputs, *mut Outputs),
     edge: unsafe extern "C" fn(*mut Model, *mut Outputs),
@@ -160,7 +160,8 @@ impl std::fmt::Debug for Core {
 unsafe impl Send for Core {}
 
 impl Core {
-    /// A card of this width (`DATA_W`) that has not been reset yet.
+    /// A card of this width (`DATA_W`) that has not been reset yet. Registers and memories hold anything, by
+    /// `BERTH_SEED`: what the card makes of them must not matter.
     ///
     /// # Panics
     /// When the width is none of [`WIDTHS`].
@@ -171,8 +172,8 @@ impl Core {
                 "no card of DATA_W = {width} is built in, only {WIDTHS:?}; the feature `widths` of berth-rtl has all"
             )
         });
-        // SAFETY: no arguments; the result is a fresh model that this value owns.
-        let model = unsafe { (api.make)() };
+        // SAFETY: a number; the result is a fresh model that this value owns.
+        let model = unsafe { (api.make)(berth_random::beginning()) };
         Self { api, model: NonNull::new(model).expect("operator new does not give null") }
     }
 

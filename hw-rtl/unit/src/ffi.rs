@@ -103,10 +103,8 @@ impl Module {
             let there: Vec<_> = units().iter().map(|u| format!("{} of {}", u.0, u.1)).collect();
             panic!("{name} of DATA_W = {width} is not built in, only {}", there.join(", "));
         };
-        // Of a C `int`, and not 0, which would take the seed from the clock.
-        let seed = (berth_random::number("BERTH_SEED").unwrap_or(1) & 0x3fff_ffff) as c_int + 1;
         // SAFETY: a number; the result is a fresh model that this value owns.
-        let model = NonNull::new(unsafe { (api.make)(seed) }).expect("operator new does not give null");
+        let model = NonNull::new(unsafe { (api.make)(berth_random::beginning()) }).expect("operator new does not give null");
         Self { api, model, cycles: 0 }
     }
 
