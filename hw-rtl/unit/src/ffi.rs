@@ -104,7 +104,8 @@ impl Module {
             panic!("{name} of DATA_W = {width} is not built in, only {}", there.join(", "));
         };
         // SAFETY: a number; the result is a fresh model that this value owns.
-        let model = NonNull::new(unsafe { (api.make)(berth_random::beginning()) }).expect("operator new does not give null");
+        let model =
+            NonNull::new(unsafe { (api.make)(berth_random::beginning()) }).expect("operator new does not give null");
         Self { api, model, cycles: 0 }
     }
 
