@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Do the tests bite? Breaks the protocol, or the RTL, in many small ways, one at a time, and counts which of them its
-//! tests notice.
+//! Do the tests bite? Breaks the protocol, the RTL or the driver in many small ways, one at a time, and counts which of
+//! them its tests notice.
 
+mod driver;
 mod mutate;
 mod protocol;
 mod rtl;
@@ -24,7 +25,7 @@ use suite::{Fate, Suite};
 /// Of a hundred mutants of each group, the tests are to notice so many.
 const BAR: f64 = 85.0;
 
-/// Breaks firmware/protocol, or the RTL, in small ways, one at a time, and counts what its tests notice.
+/// Breaks firmware/protocol, the RTL or the driver in small ways, one at a time, and counts what its tests notice.
 #[derive(Debug, Parser)]
 struct Arguments {
     /// Folder for a copy of the repository and what is built of it; used again next time.
@@ -33,6 +34,9 @@ struct Arguments {
     /// The RTL (hw-rtl/rtl) and the benches of its modules (hw-rtl/unit), not firmware/protocol and its tests.
     #[arg(long)]
     rtl: bool,
+    /// The driver (driver) and the tests in the guests; outside the sysroot, as it boots guests.
+    #[arg(long, conflicts_with_all = ["rtl", "programs", "jobs"])]
+    driver: bool,
     /// Only so many mutants of each group, chosen by the seed.
     #[arg(long)]
     sample: Option<usize>,
@@ -51,6 +55,9 @@ struct Arguments {
     /// Only tests that take at most so many seconds with nothing broken.
     #[arg(long)]
     quick: Option<f64>,
+    /// With --driver: for each mutant as many tests as take so many seconds with nothing broken.
+    #[arg(long, default_value_t = 120.0)]
+    most: f64,
     /// Only tests whose "program name" contains one of these.
     #[arg(long, value_delimiter = ',')]
     by: Vec<String>,
@@ -60,6 +67,14 @@ struct Arguments {
     /// So many at a time.
     #[arg(long, short, default_value_t = std::thread::available_parallelism().map_or(1, usize::from))]
     jobs: usize,
+}
+
+/// What tells whether a mutant is noticed.
+enum Tests {
+    /// Programs of this machine.
+    Suite(Suite),
+    /// Guests.
+    Guests(driver::Guests),
 }
 
 #[derive(Default)]
@@ -74,12 +89,20 @@ struct Score {
 impl Arguments {
     /// What is mutated: groups, and the files of each.
     fn groups(&self) -> &'static [(&'static str, &'static [&'static str])] {
-        if self.rtl { &rtl::GROUPS } else { &protocol::GROUPS }
+        match (self.rtl, self.driver) {
+            (true, _) => &rtl::GROUPS,
+            (_, true) => &driver::GROUPS,
+            _ => &protocol::GROUPS,
+        }
     }
 
     /// Survivors that are no gap, and why.
     fn survivors(&self) -> &'static str {
-        if self.rtl { include_str!("../rtl-survivors.txt") } else { include_str!("../survivors.txt") }
+        match (self.rtl, self.driver) {
+            (true, _) => include_str!("../rtl-survivors.txt"),
+            (_, true) => include_str!("../driver-survivors.txt"),
+            _ => include_str!("../survivors.txt"),
+        }
     }
 
     /// The group of a file.
@@ -161,27 +184,42 @@ fn work(arguments: &Arguments) -> Result<bool> {
         bail!("no group {unknown}; there are {}", names.join(", "));
     }
     let explained = known(arguments.survivors())?;
-    let out = std::path::absolute(&arguments.out)?.join(if arguments.rtl { "rtl" } else { "" });
+    let out = std::path::absolute(&arguments.out)?.join(match (arguments.rtl, arguments.driver) {
+        (true, _) => "rtl",
+        (_, true) => "driver",
+        _ => "",
+    });
     let survivors = out.join("survived");
     let last = match arguments.again {
         true => Some(fs::read_to_string(&survivors).context("nothing has survived a run here")?),
         false => None,
     };
-    let build = if arguments.rtl { rtl::build } else { protocol::build };
-    let (all, mut suite) = build(&repo, &out, &arguments.programs, &arguments.by)?;
+    let (all, tests) = if arguments.driver {
+        let (all, guests) = driver::build(&repo, &out, arguments.quick, &arguments.by)?;
+        (all, Tests::Guests(guests))
+    } else {
+        let build = if arguments.rtl { rtl::build } else { protocol::build };
+        let (all, mut suite) = build(&repo, &out, &arguments.programs, &arguments.by)?;
+        suite.keep(arguments.quick.map_or(Duration::MAX, Duration::from_secs_f64));
+        (all, Tests::Suite(suite))
+    };
     if let Some(gone) = explained.keys().find(|key| all.iter().all(|m| m.key() != **key)) {
         bail!("survivors.txt explains a mutant that is not there: {gone}");
     }
     let ids = arguments.choose(&all, last.as_deref());
     let chosen: Vec<_> = all.iter().filter(|m| ids.contains(&m.id)).collect();
-    let most = arguments.quick.map_or(Duration::MAX, Duration::from_secs_f64);
-    suite.keep(most);
-    let (tests, time) = suite.size();
+    let (count, time) = match &tests {
+        Tests::Suite(suite) => suite.size(),
+        Tests::Guests(guests) => guests.size(),
+    };
     println!("{} mutants; {} are tried, seed {}", all.len(), chosen.len(), arguments.seed);
-    println!("{tests} tests, {} s with nothing broken", time.as_secs());
+    println!("{count} tests, {} s with nothing broken", time.as_secs());
 
     let start = Instant::now();
-    let fates = try_all(&suite, &chosen, arguments.jobs)?;
+    let fates = match &tests {
+        Tests::Suite(suite) => try_all(suite, &chosen, arguments.jobs)?,
+        Tests::Guests(guests) => guests.try_all(&chosen, Duration::from_secs_f64(arguments.most))?,
+    };
     let mut scores: BTreeMap<&str, Score> = BTreeMap::new();
     for m in &all {
         scores.entry(arguments.group(&m.file)).or_default().all += 1;

@@ -74,6 +74,15 @@ pub fn mutate(file: &str, source: &str, first: u32, without: &BTreeSet<u32>) -> 
     Ok(Mutated { text: quote!(#tree).to_string(), mutants: m.found, next: m.next })
 }
 
+/// The mutant that is asked for nearest before a place; if there is none, the one behind it.
+pub fn nearest(text: &str, at: usize) -> Option<u32> {
+    const ASKS: &str = "mutated :: on (";
+    let number = |at: usize| text.get(at..)?.split_once(')')?.0.trim_end_matches("u32").trim().parse().ok();
+    let before = text.get(..at)?.rfind(ASKS).and_then(|at| number(at + ASKS.len()));
+    // An error in what is asked itself, as of a wrong kind of value, is at the operands before it.
+    before.or_else(|| text.get(at..)?.find(ASKS).and_then(|from| number(at + from + ASKS.len())))
+}
+
 /// The same again in a function of the same name gets a number.
 pub fn tell_apart(mutants: &mut [Mutant]) {
     let mut times: BTreeMap<String, u32> = BTreeMap::new();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Builds the tests of `firmware/protocol` with all mutants of its sources in them.
 
-use crate::mutate::{Mutant, mutate};
+use crate::mutate::{Mutant, mutate, nearest};
 use crate::suite::{LOOPS, Program, Runs, Suite, copy, write};
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
@@ -50,11 +50,7 @@ fn suspect(copy: &Path, error: &Value) -> Option<u32> {
     let span = spans.iter().find(|s| s["is_primary"] == true)?;
     let text = fs::read_to_string(copy.join(span["file_name"].as_str()?)).ok()?;
     let end = span["byte_end"].as_u64()? as usize;
-    let number = |at: usize| text.get(at..)?.split_once(')')?.0.trim_end_matches("u32").parse().ok();
-    const ASKS: &str = "mutated :: on (";
-    let before = text.get(..end)?.rfind(ASKS).and_then(|at| number(at + ASKS.len()));
-    // An error in what is asked itself, as of a wrong kind of value, is at the operands before it.
-    before.or_else(|| text.get(end..)?.find(ASKS).and_then(|at| number(end + at + ASKS.len())))
+    nearest(&text, end)
 }
 
 /// Copies, mutates and builds; gives the mutants and the tests, of all programs if none is named, and only those `by` names.

@@ -48,8 +48,8 @@ enum Task {
     },
     /// Fuzz the protocol: coverage-guided random input for its parsers and for connected ends.
     Fuzz(fuzz::Arguments),
-    /// Break the protocol, or the RTL (`--rtl`), in many small ways, one at a time, and count what the tests notice
-    /// (options: `mutants --help`).
+    /// Break the protocol, the RTL (`--rtl`) or the driver (`--driver`) in many small ways, one at a time, and count what
+    /// the tests notice (options: `mutants --help`).
     #[command(disable_help_flag = true)]
     Mutants {
         /// Options.
@@ -114,6 +114,12 @@ struct GuestArguments {
     /// More for the kernel's command line.
     #[arg(long, default_value = "")]
     append: String,
+    /// Folder with the sources of another driver to build and load instead of the checkout's, in the cache.
+    #[arg(long, requires = "driver_out", conflicts_with_all = ["no_build", "bare"])]
+    driver: Option<PathBuf>,
+    /// Folder, in the cache, for what is built of it.
+    #[arg(long)]
+    driver_out: Option<PathBuf>,
     /// With an IOMMU before the card.
     #[arg(long)]
     iommu: bool,
@@ -184,7 +190,7 @@ fn setup(demo_only: bool) -> Result<()> {
 
 fn guests(arguments: &GuestArguments) -> Result<bool> {
     let builder = Builder::new()?;
-    let parts = if arguments.bare {
+    let mut parts = if arguments.bare {
         let kernel = Kernel::ensure(&builder.context, &builder.sysroot, arguments.kernel)?;
         Parts { kernel, driver: None, firmware: None, simulator: None, programs: None }
     } else if arguments.no_build {
@@ -192,6 +198,9 @@ fn guests(arguments: &GuestArguments) -> Result<bool> {
     } else {
         builder.parts(arguments.kernel)?
     };
+    if let (Some(source), Some(output)) = (&arguments.driver, &arguments.driver_out) {
+        parts.driver = Some(builder.other_driver(source, &parts.kernel, output)?);
+    }
     let mut options = guest::Options::new(arguments.kernel);
     if arguments.one {
         options.roles = vec![Role::A];

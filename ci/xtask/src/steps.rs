@@ -256,9 +256,13 @@ impl Builder {
 
     /// A make command that builds the driver for a kernel into `output`.
     pub fn driver_make(&self, kernel: &Kernel, output: &Path, arguments: &[&str]) -> Command {
+        self.driver_make_from(&self.context.repo.join("driver"), kernel, output, arguments)
+    }
+
+    fn driver_make_from(&self, source: &Path, kernel: &Kernel, output: &Path, arguments: &[&str]) -> Command {
         let mut command = self.sysroot.command(&self.context.repo, &[], "make");
         command.arg("LLVM=1").arg("-C").arg(&kernel.build);
-        command.arg(format!("M={}", self.context.repo.join("driver").display()));
+        command.arg(format!("M={}", source.display()));
         command.arg(format!("MO={}", output.display())).args(arguments).arg("modules");
         if kernel.flavour != Flavour::Base {
             // Lets the tests make the firmware panic and hang.
@@ -285,6 +289,18 @@ impl Builder {
         let log = self.context.log(&format!("driver-{name}"))?;
         progress::run(&format!("driver for the {name} kernel"), None, &log, &mut command)?;
         Ok(output.join("berth.ko"))
+    }
+
+    /// Builds another driver than the checkout's, which is in the cache too, into `output`, where its log is `build.log`.
+    ///
+    /// # Errors
+    /// When it does not build.
+    pub fn other_driver(&self, source: &Path, kernel: &Kernel, output: &Path) -> Result<PathBuf> {
+        let built = output.join("built");
+        fs::create_dir_all(&built)?;
+        let mut command = self.driver_make_from(source, kernel, &built, &[]);
+        progress::run("another driver", None, &output.join("build.log"), &mut command)?;
+        Ok(built.join("berth.ko"))
     }
 
     /// The parts as they were built last.

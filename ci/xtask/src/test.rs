@@ -274,6 +274,12 @@ const PARTS: &[Part] = &[
         long: true,
         run: Tester::rtl_mutants,
     },
+    Part {
+        name: "driver-mutants",
+        about: "the tests in the guests notice what is broken in the driver, in a sample",
+        long: true,
+        run: Tester::driver_mutants,
+    },
     Part { name: "driver-tree", about: "the driver inside a kernel tree", long: true, run: Tester::driver_tree },
     Part { name: "demo-trace", about: "demo --trace writes waveforms (FST)", long: true, run: Tester::demo_trace },
     Part {
@@ -596,6 +602,10 @@ impl Tester {
 
     fn rtl_mutants(&self) -> Result<Counts> {
         self.mutants_of("mutants of the RTL", &["--rtl", "--sample", "60"])
+    }
+
+    fn driver_mutants(&self) -> Result<Counts> {
+        self.mutants_of("mutants of the driver", &["--driver", "--sample", "30", "--quick", "15"])
     }
 
     /// Each mutant that is noticed counts as a test; some may survive, as many as the bar lets.
@@ -1072,13 +1082,20 @@ impl Tester {
     }
 }
 
-/// The command that tries mutants of the protocol or the RTL, in a copy of the checkout.
+/// The command that tries mutants of the protocol, the RTL or the driver, in a copy of the checkout.
 ///
 /// # Errors
 /// When a folder in the cache cannot be made.
 pub fn mutants(builder: &Builder, arguments: &[String]) -> Result<Command> {
     let fixed = ["run", "--quiet", "--package", "berth-mutants", "--", "--out"];
-    let mut command = builder.cargo(&builder.context.repo, "target-mutants", &fixed)?;
+    let mut command = if arguments.iter().any(|a| a == "--driver") {
+        // It boots guests, which is not done from inside the sysroot.
+        let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        command.current_dir(&builder.context.repo).args(fixed);
+        command
+    } else {
+        builder.cargo(&builder.context.repo, "target-mutants", &fixed)?
+    };
     command.arg(builder.context.built_folder("mutants")?).args(arguments);
     Ok(command)
 }
