@@ -74,8 +74,15 @@ fn build() -> Result<(), String> {
             // One thread reads the RTL: Verilator 5 before its issue 8441 may crash with more.
             .args(["--build-jobs", build_jobs, "--verilate-jobs", "1"])
             .arg(format!("-GDATA_W={width}"))
-            // What nothing resets begins with anything: see `Core::new`.
-            .args(["-O3", "--x-assign", "fast", "--x-initial", "unique", "-Wall"])
+            // In benches what nothing resets begins with anything: see `Core::new`.
+            .args([
+                "-O3",
+                "--x-assign",
+                "fast",
+                "--x-initial",
+                if feature("ASSERT") { "unique" } else { "fast" },
+                "-Wall",
+            ])
             .args(["-MAKEFLAGS", optimise])
             .args(["-MAKEFLAGS", &format!("CXX={cxx} LINK={cxx}")])
             .args(["-CFLAGS", "-fPIC"])

@@ -160,8 +160,8 @@ impl std::fmt::Debug for Core {
 unsafe impl Send for Core {}
 
 impl Core {
-    /// A card of this width (`DATA_W`) that has not been reset yet. Registers and memories hold anything, by
-    /// `BERTH_SEED`: what the card makes of them must not matter.
+    /// A card of this width (`DATA_W`) that has not been reset yet. With the feature `assert` registers and memories
+    /// hold anything, by `BERTH_SEED`, as what the card makes of them must not matter; else zeros.
     ///
     /// # Panics
     /// When the width is none of [`WIDTHS`].
