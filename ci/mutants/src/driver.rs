@@ -26,7 +26,7 @@ pub const GROUPS: [(&str, &[&str]); 3] = [
 
 /// Builds that may fail, each of which leaves mutants out.
 const ATTEMPTS: usize = 40;
-/// Guests that say nothing for so long hang. Twice what a wait of a test may take.
+/// Guests that say nothing for so long hang. More than twice what a wait of a test may take.
 const SILENCE: Duration = Duration::from_secs(150);
 /// Seconds that a wait of a test may take.
 const HANG_LIMIT: u64 = 60;
