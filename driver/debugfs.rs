@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Counters and budgets of a card in debugfs: `/sys/kernel/debug/berthN/`.
+//! Counters, budgets and pinned pages of a card in debugfs: `/sys/kernel/debug/berth/berthN/`.
 
 use crate::{
     abi::counters::*,
@@ -24,6 +24,7 @@ pub(crate) fn files<'a>(
     root.scope(card, name, |card, dir| {
         dir.read_callback_file(c"counters", card, &counters);
         dir.read_callback_file(c"budget", card, &budget);
+        dir.read_callback_file(c"pages", card, &pages);
     })
 }
 
@@ -60,6 +61,15 @@ fn budget(card: &Arc<Card>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 budget.limit * PAGE,
                 budget.pinned * PAGE
             )?;
+        }
+    }
+    Ok(())
+}
+
+fn pages(card: &Arc<Card>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    for asid in 1..crate::abi::card::NUM_ASIDS {
+        if let Some(context) = card.context(asid) {
+            context.show(f)?;
         }
     }
     Ok(())

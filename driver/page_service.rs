@@ -24,6 +24,7 @@ use crate::{
 };
 use kernel::{
     alloc::Flags,
+    fmt,
     impl_has_work, new_work,
     prelude::*,
     rbtree::{RBTree, RBTreeNode, RBTreeNodeReservation},
@@ -66,7 +67,7 @@ const STUCK_MS: i64 = 500;
 const VPN_END: u64 = 1 << 45;
 
 /// What is being done with a page.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PageState {
     Live,
     Evicting,
@@ -549,6 +550,50 @@ impl Context {
         drop(space);
         self.card.ring();
         self.card.sweep_later();
+    }
+
+    /// Writes what is pinned and what is asked for: a line for each page and each request. More than
+    /// the buffer holds is left out.
+    pub(crate) fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut space = self.space.lock();
+        writeln!(
+            f,
+            "asid {} budget {} pinned {} receive {} worked on {}",
+            self.asid,
+            space.budget.limit,
+            space.budget.pinned,
+            space.budget.receive,
+            space.faulting.load(Relaxed)
+        )?;
+        for request in &space.requests {
+            writeln!(
+                f,
+                "  request tag {:#x} pages {:#x}+{} write {} flags {:#x} ms {}",
+                request.tag,
+                request.first,
+                request.pages,
+                request.write,
+                request.flags.load(Relaxed),
+                request.since.elapsed().as_millis()
+            )?;
+        }
+        let mut result = Ok(());
+        space.each(0, u64::MAX, |vpn, page| {
+            result = writeln!(
+                f,
+                "  page {:#x} index {} {:?} write {} released {} urgent {} suspect {} ms {}",
+                vpn,
+                page.index,
+                page.state,
+                page.pin.is_write(),
+                page.released,
+                page.urgent,
+                page.suspect,
+                page.since.elapsed().as_millis()
+            );
+            result.is_ok()
+        });
+        result
     }
 
     /// Asks the card to drop a page that seems idle. The caller rings the doorbell.

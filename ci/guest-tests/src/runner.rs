@@ -242,9 +242,16 @@ fn run_process(args: &Args, test: &Test, hang: Duration) -> Res<Vec<String>> {
     // What repeats something very often may take long, and each of its waits still has its own limit.
     let all = if args.endurance || args.long { 20 * hang } else { hang + hang / 4 };
     let deadline = Instant::now() + all;
+    let mut look = Instant::now() + hang / 4;
     let status = loop {
         if let Some(status) = child.try_wait()? {
             break Some(status);
+        }
+        if Instant::now() > look && !args.endurance && !args.long {
+            look += hang / 2;
+            println!("test {} takes long:", test.name);
+            show_counters();
+            print!("{}", pages());
         }
         if Instant::now() > deadline {
             let where_it_is = kernel_stack(child.id());
@@ -290,6 +297,11 @@ fn check_after(env: &Env, log: &mut KernelLog) -> Res {
         return fail("the device is gone after the test");
     }
     log.check()
+}
+
+/// What is pinned and what is asked for, by the driver.
+fn pages() -> String {
+    fs::read_to_string("/sys/kernel/debug/berth/berth0/pages").unwrap_or_default()
 }
 
 fn show_counters() {

@@ -5,7 +5,7 @@
 //! removed. A mutant that a test notices may have broken the kernel for good, so the guests boot again after it; one
 //! that all its tests leave alone is followed by the next one in the same guests.
 
-use crate::mutate::{Mutant, mutate, nearest};
+use crate::mutate::{Mutant, mutate_all, nearest};
 use crate::suite::{Fate, copy, write};
 use anyhow::{Context as _, Result, bail};
 use berth_random::mix;
@@ -106,18 +106,11 @@ fn write_mutants(repo: &Path, tree: &Path, without: &BTreeSet<u32>) -> Result<(V
         let file = name.strip_prefix("driver/");
         file.is_none_or(|f| f == "berth.rs" || files.contains(&f))
     })?;
-    let source = |file: &str| fs::read_to_string(repo.join("driver").join(file)).context(file.to_owned());
-    let (mut all, mut text, mut first) = (Vec::new(), String::new(), 1);
-    for file in files {
-        let m = mutate(file, &source(file)?, first, without).context(file)?;
-        write(&tree.join("driver").join(file), m.text.as_bytes())?;
-        text += &m.text;
-        first = m.next;
-        all.extend(m.mutants);
-    }
+    let (from, to) = (repo.join("driver"), tree.join("driver"));
+    let (all, text, first) = mutate_all(&from, &to, &files, without)?;
     let asks = format!("{}\nconst PLACES: usize = {first};\n", include_str!("mutated-driver.rs.txt"));
-    write(&tree.join("driver/mutated.rs"), asks.as_bytes())?;
-    let mut module = source("berth.rs")?;
+    write(&to.join("mutated.rs"), asks.as_bytes())?;
+    let mut module = fs::read_to_string(from.join("berth.rs"))?;
     for (place, more) in [
         ("mod workqueue;", "mod mutated;"),
         ("    params: {", "mutant: u32 { default: 0, description: \"Which mutant\", },"),
@@ -129,7 +122,7 @@ fn write_mutants(repo: &Path, tree: &Path, without: &BTreeSet<u32>) -> Result<(V
         }
         module = module.replace(place, &format!("{place}\n{more}"));
     }
-    write(&tree.join("driver/berth.rs"), format!("#![allow(warnings)]\n{module}").as_bytes())?;
+    write(&to.join("berth.rs"), format!("#![allow(warnings)]\n{module}").as_bytes())?;
     Ok((all, text))
 }
 

@@ -3,9 +3,13 @@
 //!
 //! So they are all compiled once. `a < b` becomes `match (&a, &b) { (l, r) => if on(7) { *l <= *r } else { *l < *r } }`.
 
+use crate::suite::write;
+use anyhow::{Context as _, Result};
 use proc_macro2::Span;
 use quote::quote;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
 use syn::spanned::Spanned;
 use syn::visit_mut::{self, VisitMut};
 use syn::{
@@ -52,26 +56,49 @@ struct Mutator<'a> {
 }
 
 /// A file with its mutants.
-pub struct Mutated {
+struct Mutated {
     /// Its text.
-    pub text: String,
+    text: String,
     /// They.
-    pub mutants: Vec<Mutant>,
+    mutants: Vec<Mutant>,
     /// The number that comes after them.
-    pub next: u32,
+    next: u32,
 }
 
 /// Mutates a file; numbers begin with `first`, and the mutants in `without` are left out, but keep their numbers.
 ///
 /// # Errors
 /// If it is no Rust.
-pub fn mutate(file: &str, source: &str, first: u32, without: &BTreeSet<u32>) -> syn::Result<Mutated> {
+fn mutate(file: &str, source: &str, first: u32, without: &BTreeSet<u32>) -> syn::Result<Mutated> {
     let mut tree: File = syn::parse_file(source)?;
     let lines = source.lines().collect();
     let mut m = Mutator { file, lines, function: String::new(), next: first, without, found: Vec::new() };
     m.visit_file_mut(&mut tree);
     tell_apart(&mut m.found);
     Ok(Mutated { text: quote!(#tree).to_string(), mutants: m.found, next: m.next })
+}
+
+/// Mutates files of folder `from` into folder `to`; numbers begin with 1, and those in `without` are left out. Gives the
+/// mutants, the files' new texts one behind the other, and the number that comes after the last.
+///
+/// # Errors
+/// If one can not be read or written, or is no Rust.
+pub fn mutate_all(
+    from: &Path,
+    to: &Path,
+    files: &[&str],
+    without: &BTreeSet<u32>,
+) -> Result<(Vec<Mutant>, String, u32)> {
+    let (mut all, mut text, mut first) = (Vec::new(), String::new(), 1);
+    for file in files {
+        let source = fs::read_to_string(from.join(file)).context(file.to_string())?;
+        let m = mutate(file, &source, first, without).context(file.to_string())?;
+        write(&to.join(file), m.text.as_bytes())?;
+        text += &m.text;
+        first = m.next;
+        all.extend(m.mutants);
+    }
+    Ok((all, text, first))
 }
 
 /// The mutant that is asked for nearest before a place; if there is none, the one behind it.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Builds the tests of `firmware/protocol` with all mutants of its sources in them.
 
-use crate::mutate::{Mutant, mutate, nearest};
+use crate::mutate::{Mutant, mutate_all, nearest};
 use crate::suite::{LOOPS, Program, Runs, Suite, copy, write};
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
@@ -27,20 +27,14 @@ const ATTEMPTS: usize = 40;
 
 /// Writes the mutated files.
 fn write_mutants(repo: &Path, copy: &Path, files: &[&str], without: &BTreeSet<u32>) -> Result<Vec<Mutant>> {
-    let mut all = Vec::new();
-    let mut first = 1;
-    for file in files {
-        let source = fs::read_to_string(repo.join(CRATE).join("src").join(file)).context(file.to_string())?;
-        let m = mutate(file, &source, first, without).context(file.to_string())?;
-        write(&copy.join(CRATE).join("src").join(file), m.text.as_bytes())?;
-        first = m.next;
-        all.extend(m.mutants);
-    }
+    let source = Path::new(CRATE).join("src");
+    let (from, to) = (repo.join(&source), copy.join(&source));
+    let (all, _, first) = mutate_all(&from, &to, files, without)?;
     let asks = include_str!("mutated.rs.txt");
     let asks = format!("{asks}\nconst PLACES: usize = {first};\nconst LOOPS: i32 = {LOOPS};\n");
-    write(&copy.join(CRATE).join("src/mutated.rs"), asks.as_bytes())?;
-    let lib = fs::read_to_string(repo.join(CRATE).join("src/lib.rs"))?;
-    write(&copy.join(CRATE).join("src/lib.rs"), format!("#![allow(warnings)]\n{lib}\npub mod mutated;\n").as_bytes())?;
+    write(&to.join("mutated.rs"), asks.as_bytes())?;
+    let lib = fs::read_to_string(from.join("lib.rs"))?;
+    write(&to.join("lib.rs"), format!("#![allow(warnings)]\n{lib}\npub mod mutated;\n").as_bytes())?;
     Ok(all)
 }
 
