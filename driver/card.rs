@@ -486,7 +486,9 @@ pub(crate) struct Card {
     state: Atomic<u32>,
     /// Raised whenever contexts have lost their objects.
     pub(crate) epoch: Atomic<u32>,
-    token: Atomic<u64>,
+    /// Token of the last fence.
+    #[pin]
+    token: SpinLock<u64>,
     /// Firmware has been told that memory is short, and has not answered yet.
     pressing: Atomic<u32>,
     /// The card was given up because nothing answered: 1 as long as it does not.
@@ -512,6 +514,9 @@ pub(crate) struct Card {
     /// Budget of the card.
     #[pin]
     pub(crate) budget: SpinLock<Budget>,
+    /// By ASID: since when a receive waits for the card's budget.
+    #[pin]
+    pub(crate) waiting: SpinLock<[Option<Instant<Monotonic>>; NUM_ASIDS as usize]>,
     /// Owners.
     #[pin]
     pub(crate) tables: SpinLock<Tables>,
@@ -684,7 +689,7 @@ impl Card {
                 pcie_limits: config.pcie_limits,
                 state: Atomic::new(State::Down as u32),
                 epoch: Atomic::new(0),
-                token: Atomic::new(0),
+                token <- new_spinlock!(0, "berth_token"),
                 pressing: Atomic::new(0),
                 vanished: Atomic::new(0),
                 log_window: Atomic::new(0),
@@ -704,6 +709,7 @@ impl Card {
                 needs <- new_spinlock!(needs, "berth_needs"),
                 xlt <- new_spinlock!(Xlt { owner, evicting }, "berth_xlt"),
                 budget <- new_spinlock!(Budget::new(card_pages), "berth_budget"),
+                waiting <- new_spinlock!([None; NUM_ASIDS as usize], "berth_waiting"),
                 tables <- new_spinlock!(Tables {
                     qps: [0; NUM_QPS as usize],
                     cqs: [const { None }; NUM_CQS as usize],
@@ -951,10 +957,15 @@ impl Card {
 
     /// Queues a command and waits for room if there is none. Sleeps, within bounds.
     pub(crate) fn post_wait(&self, entry: Entry) -> Result {
+        self.with_room(|| self.post(&[entry]))
+    }
+
+    /// Calls `post`, which queues commands, until the ring has room for them.
+    fn with_room<T>(&self, mut post: impl FnMut() -> Result<T>) -> Result<T> {
         let mut deadline = None;
         let epoch = self.epoch.load(Relaxed);
         loop {
-            match self.post(&[entry]) {
+            match post() {
                 Err(e) if e == EBUSY => {}
                 result => return result,
             }
@@ -1066,9 +1077,12 @@ impl Card {
     }
 
     /// Takes firmware's answer to a command.
-    pub(crate) fn answered(&self, entry: &Entry) {
+    pub(crate) fn answered(self: &Arc<Self>, entry: &Entry) {
         if entry[1] == PRESS_COOKIE {
             self.pressing.store(0, Relaxed);
+            if entry[2] == CMD_OK && entry[3] != 0 {
+                self.refuse(entry[3]);
+            }
             return;
         }
         let call = {
@@ -1103,15 +1117,22 @@ impl Card {
     /// Sleeps, within bounds: a card that does not answer is put out of service, which
     /// ends its DMA as well.
     pub(crate) fn fence(self: &Arc<Self>) {
-        let token = self.token.fetch_add(1, Relaxed) + 1;
-        let mut entry = [0; ENTRY_WORDS];
-        entry[0] = CMD_FENCE;
-        entry[2] = token as u32;
-        entry[3] = (token >> 32) as u32;
         let mut deadline = None;
         let mut nap = 10;
         let epoch = self.epoch.load(Relaxed);
-        if self.post_wait(entry).is_ok() {
+        let posted = self.with_room(|| {
+            // Tokens rise in the ring as well: the card's word has that of its last fence, whoever waits for which.
+            let mut token = self.token.lock();
+            let next = *token + 1;
+            let mut entry = [0; ENTRY_WORDS];
+            entry[0] = CMD_FENCE;
+            entry[2] = next as u32;
+            entry[3] = (next >> 32) as u32;
+            self.post(&[entry])?;
+            *token = next;
+            Ok(next)
+        });
+        if let Ok(token) = posted {
             // Looked at before the token is, so that time that this thread does not run
             // is not held against the card.
             let mut late = false;

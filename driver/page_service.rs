@@ -55,6 +55,10 @@ const STALE_MS: i64 = 1000;
 /// Receives that wait so long for budget, without anything being unpinned, ask firmware
 /// to recall grants; sends ask at once.
 const RECALL_MS: i64 = 40;
+/// A receive that waits for the card's budget keeps later ones of other contexts from it for
+/// so long: what is recalled for it would be granted again, piece by piece, before it gets
+/// as much as it needs. If it still waits then, what it needs is stuck.
+const TURN_MS: i64 = 10_000;
 /// Page requests of one context that are worked on, or wait for page faults, at once;
 /// further ones queue. More than one QP can have (16 blocks and 64 ranges of receives):
 /// a page that never comes stalls its QP only (decision 21), and a process with many of
@@ -296,6 +300,8 @@ const WAITED: u32 = 64;
 const SHORT: u32 = 128;
 /// Waits until fewer requests of its context are worked on.
 const QUEUED: u32 = 256;
+/// Stands in the card's list of those that wait for its budget.
+const LISTED: u32 = 512;
 
 impl_has_work! {
     impl HasWork<Self> for Request { self.work }
@@ -422,6 +428,29 @@ impl Card {
         self.counters.set(D_PINNED, bytes);
         if bytes > self.counters.get(D_PINNED_PEAK) {
             self.counters.set(D_PINNED_PEAK, bytes);
+        }
+    }
+
+    /// Firmware says that nobody has memory that would come back, and that the receive of QP `qpn` waits for more than
+    /// there is (PC-3): it completes so. Unless somebody's pages are on their way, whose budget may come back.
+    pub(crate) fn refuse(self: &Arc<Self>, qpn: u32) {
+        let contexts = (1..crate::abi::card::NUM_ASIDS).filter_map(|asid| self.context(asid));
+        let pinning = |context: Arc<Context>| {
+            let space = context.space.lock();
+            let pinning = space.requests.iter().any(|r| r.is(CHARGED));
+            pinning
+        };
+        if contexts.map(pinning).any(|pinning| pinning) {
+            return;
+        }
+        if let Some(context) = self.owner_of_qp(qpn) {
+            context.answer_those(PAGE_OVER_BUDGET, |r| {
+                let mine = r.qpn() == qpn && r.write && r.is(WAITING);
+                if mine {
+                    self.counters.inc(D_OVER_BUDGET);
+                }
+                mine
+            });
         }
     }
 
@@ -682,9 +711,12 @@ impl Context {
 
     fn answer_those(&self, status: u32, f: impl Fn(&Request) -> bool) {
         while let Some(request) = self.pop_request(&f) {
+            request.leave();
             self.card
                 .page_ready(request.generation, request.tag, status);
         }
+        // What has waited behind them.
+        self.kick_some(WAITING);
     }
 
     /// The rows of QP `qpn` wait for pages.
@@ -721,10 +753,8 @@ impl Context {
 
     /// Forgets all requests: the card that asked has been reset.
     pub(crate) fn drop_requests(&self) {
-        loop {
-            if self.pop_request(|_| true).is_none() {
-                break;
-            }
+        while let Some(request) = self.pop_request(|_| true) {
+            request.leave();
         }
     }
 
@@ -774,7 +804,7 @@ impl Context {
         }
         self.card.ring();
         self.press_waiting();
-        self.kick_some(BLOCKED);
+        self.kick();
         some
     }
 
@@ -1086,7 +1116,7 @@ impl Request {
     }
 
     /// Flags change under the lock of the context's space, but for `ANSWERED`, which is
-    /// only ever set.
+    /// only ever set, and `LISTED`, which the request's own work sets.
     fn set(&self, flags: u32) {
         let mut old = self.flags.load(Relaxed);
         while let Err(now) = self.flags.cmpxchg(old, old | flags, Relaxed) {
@@ -1146,6 +1176,7 @@ impl Request {
             self.context.kick_next(&space);
             mine
         };
+        self.leave();
         if mine.is_some() {
             let card = &self.context.card;
             card.page_ready(self.generation, self.tag, status);
@@ -1215,11 +1246,11 @@ impl Request {
             .any(|r| !r.is(CHARGED));
         let mut share = context.share.budget.lock();
         let mut budget = card.budget.lock();
-        if first
+        let mine = first
             && space.budget.fits(pages, self.write, reserve)
-            && share.fits(pages, self.write, reserve)
-            && budget.fits(pages, self.write, reserve)
-        {
+            && share.fits(pages, self.write, reserve);
+        let turn = !self.write || self.queue(mine);
+        if mine && turn && budget.fits(pages, self.write, reserve) {
             if context.memlock.charge(pages, spare) {
                 space.budget.charge(pages, self.write);
                 share.charge(pages, self.write);
@@ -1241,6 +1272,34 @@ impl Request {
         Attempt::Done
     }
 
+    /// Puts a receive's request in the list of those that wait for the card's budget, if nothing
+    /// else keeps it back; whether it is its turn.
+    fn queue(&self, in_line: bool) -> bool {
+        let asid = self.context.asid as usize;
+        let mut waiting = self.context.card.waiting.lock();
+        if in_line {
+            waiting[asid] = Some(self.since);
+            self.set(LISTED);
+        }
+        let mut others = waiting.iter().enumerate().filter(|(n, _)| *n != asid);
+        others.all(|(_, since)| {
+            since.is_none_or(|since| {
+                (since - self.since).as_nanos() >= 0 || since.elapsed().as_millis() >= TURN_MS
+            })
+        })
+    }
+
+    /// Takes it out again, as it has what it waits for or is answered: it may be others' turn. The
+    /// caller holds no lock of a space.
+    fn leave(&self) {
+        if self.is(LISTED) {
+            self.clear(LISTED);
+            let card = &self.context.card;
+            card.waiting.lock()[self.context.asid as usize] = None;
+            card.kick_all();
+        }
+    }
+
     /// The request has to wait for budget: idle pages go first, then unused grants.
     fn wait_for_budget(self: &Arc<Self>) {
         let card = &self.context.card;
@@ -1255,7 +1314,8 @@ impl Request {
                 _ => {}
             }
         }
-        if under_way == 0 && !self.write && self.context.press(self.pages) {
+        let soon = under_way == 0 && !self.write && !self.is(PRESSED);
+        if soon && self.context.press(self.pages) {
             self.set(PRESSED);
         }
         card.sweep_later();
@@ -1279,7 +1339,7 @@ impl Request {
         };
         match self.plan(&mut missing) {
             // Charged: go on.
-            Attempt::Again => {}
+            Attempt::Again => self.leave(),
             Attempt::Done => {
                 if self.is(SHORT) {
                     self.wait_for_budget();

@@ -30,7 +30,7 @@ tests! {
          pc_1_receive_that_cannot_be_pinned_fails_and_later_ones_go_on, vc_9_read_only_memory_is_not_received_into,
          vc_9_swapped_out_receive_buffers_are_brought_in, pc_3_memlock_limit_counts,
          vc_9_rewritten_memory_is_sent_as_it_is_now_while_pins_linger, vc_9_grant_survives_reclaim_of_its_pages,
-         vc_9_grant_is_withdrawn_when_the_right_to_write_goes;
+         vc_9_grant_is_withdrawn_when_the_right_to_write_goes, decision_17_fences_of_many_threads_are_all_answered;
 }
 
 /// Sets the card's budget, and back when dropped.
@@ -564,6 +564,46 @@ fn vc_9_rewritten_memory_is_sent_as_it_is_now_while_pins_linger(env: &Env) -> Re
             ensure!(target.bytes() == source.bytes(), "{what}, round {round}: other bytes were sent");
         }
     }
+    Ok(())
+}
+
+/// Threads of a process, each of which takes pages away from the card, and waits for its own fences.
+fn decision_17_fences_of_many_threads_are_all_answered(env: &Env) -> Res {
+    const THREADS: usize = 4;
+    const PAGES: usize = 16;
+    const ROUNDS: u64 = 8;
+    let source = Mem::pattern(THREADS * PAGES * PAGE, 85)?;
+    let target = Mem::new(THREADS * PAGES * PAGE)?;
+    let device = env.device()?;
+    let context = env.context()?;
+    let (mut from, mut to) = loop_pair(env, &context, &depths(4, 4), 332)?;
+    let _linger = Linger::set(env, 60_000)?;
+    let before = device.counters()?;
+    for round in 0..ROUNDS {
+        to.recv(round, &[target.sge(0, THREADS * PAGES * PAGE)])?;
+        from.send(round, &[source.sge(0, THREADS * PAGES * PAGE)])?;
+        to.received(env)?.ok()?;
+        from.sent(env)?.ok()?;
+        std::thread::scope(|scope| -> Res {
+            let source = &source;
+            let dropping = |thread: usize| {
+                move || {
+                    (0..PAGES)
+                        .try_for_each(|n| source.advise((n * THREADS + thread) * PAGE, PAGE, libc::MADV_DONTNEED))
+                        .map_err(|e| e.to_string())
+                }
+            };
+            let threads: Vec<_> = (0..THREADS).map(|thread| scope.spawn(dropping(thread))).collect();
+            for thread in threads {
+                thread.join().map_err(|_| "a thread has panicked")??;
+            }
+            Ok(())
+        })?;
+    }
+    let after = device.counters()?;
+    let fences = after.drv(c::D_FENCES) - before.drv(c::D_FENCES);
+    ensure!(fences >= ROUNDS * PAGES as u64, "only {fences} fences");
+    ensure_eq!(after.drv(c::D_FENCE_TIMEOUTS), before.drv(c::D_FENCE_TIMEOUTS));
     Ok(())
 }
 

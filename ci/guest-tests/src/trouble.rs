@@ -25,7 +25,10 @@ tests! {
          decision_18_grants_survive_protection_there_and_back, decision_18_grants_survive_attempts_to_move_their_pages,
          decision_21_page_that_never_comes_stalls_one_queue_pair_only,
          decision_21_process_with_very_many_stuck_pages_stalls_itself_only,
-         pc_3_receive_that_fills_the_budget_beside_its_own_sender_ends_by_name;
+         pc_3_receive_that_fills_the_budget_beside_its_own_sender_ends_by_name,
+         pc_3_receive_whose_ranges_together_exceed_the_budget_ends_by_name,
+         pc_3_receives_that_hold_parts_of_the_budget_do_not_wait_for_each_other,
+         pc_3_grants_that_are_recalled_go_to_who_has_waited;
     Pair: decision_6_lost_control_frames_do_not_end_connections_that_have_credits;
     One: reset_while_pages_are_awaited, decision_17_card_that_hangs_is_reset_and_the_host_goes_on,
          inv_3_unplug_while_a_fence_waits;
@@ -310,6 +313,76 @@ fn pc_3_receive_that_fills_the_budget_beside_its_own_sender_ends_by_name(env: &E
     check(&target.bytes()[..1000], 97, 0)?;
     ensure!(env.device()?.counters()?.pinned_peak() <= (PAGES * PAGE) as u64);
     Ok(())
+}
+
+fn pc_3_receive_whose_ranges_together_exceed_the_budget_ends_by_name(env: &Env) -> Res {
+    const PAGES: usize = 16;
+    /// RTL asks for a range in parts that end here.
+    const PART: u64 = 1 << 20;
+    let source = Mem::pattern(PAGE, 98)?;
+    let target = Mem::new(2 * PART as usize + PAGES * PAGE)?;
+    let boundary = (2 * PART - target.va(0) % PART) as usize;
+    let context = env.context()?;
+    let config = QpConfig { block: PAGE as u32, ..depths(4, 8) };
+    let (mut from, mut to) = loop_pair(env, &context, &config, 932)?;
+    let _budget = Budget::set(env, (PAGES * PAGE) as u64)?;
+    from.send(0, &[source.sge(0, 1000)])?;
+    // Half of the budget is for receives: each range fits, both do not.
+    to.recv_parts(0, &[target.sge(0, 5 * PAGE), target.sge(5 * PAGE, 4 * PAGE)])?;
+    ensure_eq!(to.received(env)?.status, Status::OverBudget);
+    to.recv(1, &[target.sge(boundary - 4 * PAGE, 9 * PAGE)])?;
+    ensure_eq!(to.received(env)?.status, Status::OverBudget);
+    // Those behind it go on.
+    to.recv_parts(2, &[target.sge(0, 5 * PAGE), target.sge(5 * PAGE, 4 * PAGE)])?;
+    to.recv_parts(3, &[target.sge(0, 4 * PAGE), target.sge(4 * PAGE, 4 * PAGE)])?;
+    ensure_eq!(to.received(env)?.status, Status::OverBudget);
+    let got = to.received(env)?.ok()?;
+    ensure_eq!((got.wr_id, got.byte_len), (3, 1000));
+    from.sent(env)?.ok()?;
+    check(&target.bytes()[..1000], 98, 0)
+}
+
+/// Three contexts, each with a QP that posts what `post` does at an offset of `target`, under a budget of which receives
+/// may have 12 pages; each gets a message then.
+fn three_under_a_budget(env: &Env, service: u16, post: impl Fn(&mut Conn, &Mem, usize) -> Res) -> Res {
+    const PAGES: usize = 24;
+    const PAIRS: usize = 3;
+    let source = Mem::pattern(PAGE, 99)?;
+    let target = Mem::new(PAIRS * 10 * PAGE)?;
+    let contexts: Vec<_> = (0..PAIRS).map(|_| env.context()).collect::<Res<_>>()?;
+    let config = QpConfig { block: PAGE as u32, ..depths(4, 4) };
+    let mut pairs = Vec::new();
+    for (context, n) in contexts.iter().zip(0..) {
+        pairs.push(loop_pair(env, context, &config, service + n)?);
+    }
+    let _budget = Budget::set(env, (PAGES * PAGE) as u64)?;
+    for (n, (_, to)) in pairs.iter_mut().enumerate() {
+        post(to, &target, n * 10 * PAGE)?;
+    }
+    for (from, _) in &mut pairs {
+        from.send(0, &[source.sge(0, 1000)])?;
+    }
+    for (n, (from, to)) in pairs.iter_mut().enumerate() {
+        ensure_eq!(to.received(env)?.ok()?.byte_len, 1000);
+        from.sent(env)?.ok()?;
+        check(&target.bytes()[n * 10 * PAGE..][..1000], 99, 0)?;
+    }
+    ensure!(env.device()?.counters()?.pinned_peak() <= (PAGES * PAGE) as u64);
+    Ok(())
+}
+
+fn pc_3_receives_that_hold_parts_of_the_budget_do_not_wait_for_each_other(env: &Env) -> Res {
+    // Each fits; a part of each and the rest of another do not.
+    three_under_a_budget(env, 933, |to, target, at| {
+        to.recv_parts(0, &[target.sge(at, 5 * PAGE), target.sge(at + 5 * PAGE, 5 * PAGE)])
+    })
+}
+
+fn pc_3_grants_that_are_recalled_go_to_who_has_waited(env: &Env) -> Res {
+    // Two of the three have all that receives may have, and use half of it; the other half is recalled.
+    three_under_a_budget(env, 936, |to, target, at| {
+        to.recv(0, &[target.sge(at, 5 * PAGE), target.sge(at + 5 * PAGE, 5 * PAGE)])
+    })
 }
 
 /// Loses all frames of the control connection until dropped.

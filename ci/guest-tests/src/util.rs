@@ -256,6 +256,13 @@ impl Conn {
         Ok(())
     }
 
+    /// Posts one receive of these ranges.
+    pub fn recv_parts(&mut self, wr_id: u64, sges: &[Sge]) -> Res {
+        // SAFETY: as in `send`.
+        unsafe { self.qp.post_recv(&[WorkRequest { wr_id, sges, ..WorkRequest::default() }]) }?;
+        Ok(())
+    }
+
     /// Next completion of a send.
     pub fn sent(&self, env: &Env) -> Res<Completion> {
         Ok(self.sends.wait(env.limit())?)

@@ -60,8 +60,9 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
                 return;
             }
             CMD_PRESSURE => {
-                self.pressure(now, w[2] as u8, w[3], true, hw);
-                CMD_OK
+                let too_large = self.pressure(now, w[2] as u8, w[3], true, hw);
+                self.sh.answer(w[1], CMD_OK, &[too_large], hw);
+                return;
             }
             CMD_QP_QUERY => match self.query(w[2], hw) {
                 Some(state) => {
@@ -357,11 +358,19 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
     /// Page requests of address space `asid` (0: all) wait for `bytes` of budget (decision 19):
     /// announces what is granted, lets go of what is held ahead of need, and if somebody gets
     /// nothing at all, recalls credits that are unused. Looked at again from time to time (not
-    /// `fresh`) until nobody is starved.
-    pub(crate) fn pressure<H: Hw>(&mut self, now: u64, asid: u8, bytes: u32, fresh: bool, hw: &mut H) {
-        if fresh && self.fast_starved(asid, hw) {
-            self.fast_recall(hw);
-        }
+    /// `fresh`) until nobody is starved. Gives the QP of RTL's whose receive does not fit, see [`Self::fast_squeeze`],
+    /// or 0.
+    pub(crate) fn pressure<H: Hw>(&mut self, now: u64, asid: u8, bytes: u32, fresh: bool, hw: &mut H) -> u32 {
+        let too_large = match fresh && self.fast_starved(asid, hw) && !self.fast_recall(hw) {
+            true => self.fast_squeeze(now, hw),
+            false => 0,
+        };
+        self.squeeze(now, asid, bytes, fresh, hw);
+        too_large
+    }
+
+    /// As [`Self::pressure`], of connections that firmware has.
+    fn squeeze<H: Hw>(&mut self, now: u64, asid: u8, bytes: u32, fresh: bool, hw: &mut H) {
         let sh = &mut self.sh;
         sh.token_age = sh.token_age.saturating_add(1);
         let stuck = sh.token_age > TOKEN_AGES && sh.token_wait != 0;

@@ -8,9 +8,9 @@ use crate::headers::{Mac, list_qkey};
 use crate::hw::{FAST_RECEIVES, FAST_SENDS, Hw, Log};
 use crate::limits::{
     FAST_ACK_EVERY, FAST_AHEAD, FAST_BLOCKS, FAST_FEW, FAST_PINNED, FAST_PINNED_MOST, FAST_POLL, FAST_POLL_DOUBLED,
-    FAST_WINDOW, LIST_AGAIN, MAX_BACKOFF, REORDER,
+    FAST_SQUEEZE_TIME, FAST_WINDOW, LIST_AGAIN, MAX_BACKOFF, REORDER, SQUEEZES,
 };
-use crate::qp::{CONNECTED, CONNECTING, CREATED, Qp, RECALL_NONE, RECALL_OUT, TODO_RECALL, TODO_RECALLED};
+use crate::qp::{CONNECTED, CONNECTING, CREATED, FREE, Qp, RECALL_NONE, RECALL_OUT, TODO_RECALL, TODO_RECALLED};
 use crate::requester::backoff;
 use crate::shared::Shared;
 use berth_abi::card::FIRST_QPN;
@@ -506,6 +506,11 @@ impl Qp {
         now.saturating_sub(ago as u64 * UNIT as u64)
     }
 
+    /// Receives that are granted and not complete.
+    fn fast_granted<H: Hw>(&self, hw: &mut H) -> u32 {
+        self.fast_receives(rx::COUNTS, hw) & 0xffff
+    }
+
     /// Credits that are announced and have not landed.
     fn fast_unused<H: Hw>(&self, hw: &mut H) -> u32 {
         self.fast_receives(rx::ANNOUNCED, hw).wrapping_sub(self.fast_receives(rx::LANDED, hw))
@@ -717,7 +722,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             self.sh.step();
             if qp.fast.on && qp.state == CONNECTED && (asid == 0 || qp.asid == asid) {
                 let receives = qp.fast_receives(rx::HELD, hw);
-                if receives & STARVED != 0 && qp.fast_receives(rx::COUNTS, hw) & 0xffff != 0 {
+                if receives & STARVED != 0 && qp.fast_granted(hw) != 0 {
                     qp.fast_receive(rx::COMMAND, rx::COMMIT, hw);
                 } else {
                     starved |= (qp.fast_sends(tx::HELD, hw) | receives) & STARVED != 0;
@@ -725,6 +730,63 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             }
         }
         starved
+    }
+
+    /// Nothing can be recalled. If nobody has memory that comes back by itself either, receives wait that hold a part of
+    /// their memory: one of them keeps it, the others let go, so that they do not wait for each other. Gives the QPN of
+    /// that one when this has not helped several times, as its receive does not fit the budget then (PC-3); else 0.
+    #[inline(never)]
+    pub(crate) fn fast_squeeze<H: Hw>(&mut self, now: u64, hw: &mut H) -> u32 {
+        let (mut waiting, mut turn) = (0u64, None);
+        for qp in &self.qps {
+            self.sh.step();
+            if !qp.fast.on {
+                if qp.state != FREE && (qp.recv_holds() || qp.recv_holds_part() || qp.send_holds()) {
+                    self.sh.fast_squeezed = 0;
+                    return 0;
+                }
+                continue;
+            }
+            let (sends, receives) = (qp.fast_sends(tx::HELD, hw), qp.fast_receives(rx::HELD, hw));
+            let starves = |held: u32| qp.state == CONNECTED && held & STARVED != 0;
+            let comes_back = |held: u32| held & HOLDS != 0 && !starves(held);
+            if comes_back(sends) || comes_back(receives) || qp.rq.recall != RECALL_NONE || qp.fast_granted(hw) != 0 {
+                self.sh.fast_squeezed = 0;
+                return 0;
+            }
+            if starves(receives) {
+                waiting |= qp.bit();
+                if turn.is_none() || qp.idx == self.sh.fast_turn {
+                    turn = Some(qp.idx);
+                }
+            }
+        }
+        let Some(turn) = turn else {
+            return 0;
+        };
+        for qp in &mut self.qps {
+            self.sh.step();
+            if qp.idx == turn {
+                qp.fast_receive(rx::COMMAND, rx::COMMIT, hw);
+            } else if waiting & qp.bit() != 0 {
+                // Of no range: what is no credit yet is let go of, and asked for anew.
+                qp.fast_words(FAST_RECEIVES, rx::RANGE, &[0; 4], &mut self.sh, hw);
+                qp.fast_receive(rx::COMMAND, rx::REVOKE, hw);
+            }
+        }
+        if self.sh.fast_turn != turn {
+            (self.sh.fast_turn, self.sh.fast_squeezed) = (turn, 0);
+        }
+        if now < self.sh.fast_squeeze_at {
+            return 0;
+        }
+        self.sh.fast_squeeze_at = now + FAST_SQUEEZE_TIME;
+        self.sh.fast_squeezed += 1;
+        if self.sh.fast_squeezed <= SQUEEZES {
+            return 0;
+        }
+        (self.sh.fast_turn, self.sh.fast_squeezed) = (turn.wrapping_add(1), 0);
+        self.qps.get(turn as usize).map_or(0, Qp::qpn)
     }
 
     /// Recalls the credits of the next QP, in turn, that RTL has and that has some out. False when none has.

@@ -101,5 +101,7 @@ pub const SQUEEZES: u8 = 3;
 pub const PRESSURE_RETRY: u64 = 1_000_000;
 /// Time between two such times that count (cycles).
 pub const SQUEEZE_TIME: u64 = 5_000_000;
+/// The same for connections that RTL has (cycles, 0.2 ms): until what was let go of has reached another row.
+pub const FAST_SQUEEZE_TIME: u64 = 50_000;
 /// How often the budget is looked at before a receive that still waits lets others try (200 ms).
 pub const TOKEN_AGES: u8 = 50;

@@ -170,6 +170,13 @@ pub struct Shared {
     pub held_due: bool,
     /// When a short budget counts again for an element that holds a part of its memory.
     pub squeeze_at: u64,
+    /// Of the connections that RTL has, the one whose receive keeps what it holds of its memory while it waits for the
+    /// rest, when nobody else would give any back.
+    pub fast_turn: u8,
+    /// How often that did not help.
+    pub fast_squeezed: u8,
+    /// When it counts again.
+    pub fast_squeeze_at: u64,
     /// A revocation is under way: nothing new is acquired.
     pub revoking: bool,
     /// Users of the translation tags.
@@ -228,6 +235,9 @@ impl Shared {
             held: [HeldList::FREE; HELD_LISTS],
             held_due: false,
             squeeze_at: 0,
+            fast_turn: 0,
+            fast_squeezed: 0,
+            fast_squeeze_at: 0,
             pressure_bytes: 0,
             pressure_asid: 0,
             revoking: false,

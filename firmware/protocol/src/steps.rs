@@ -116,8 +116,9 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
     const PEERS_STEPS: u32 = PEERS as u32;
     const DROP_CONNECTIONS: u32 = Self::QPS_STEPS + REQUESTS;
     const REVOKE_STEP: u32 = Self::QPS_STEPS * (1 + max(REVOKE_GRANTS, FAST_REVOKE)) + Self::QPS_STEPS + ANSWER;
-    /// One of those that RTL has is recalled from, twice: all are asked whether they starve, and for credits.
-    const FAST_PRESSURE: u32 = 3 * Self::QPS_STEPS;
+    /// One of those that RTL has is recalled from, twice: all are asked whether they starve, and for credits. Or all but
+    /// one let go of what they hold.
+    const FAST_PRESSURE: u32 = 3 * Self::QPS_STEPS + 2 * Self::QPS_STEPS * (1 + FAST_REVOKE);
     /// All QPs are squeezed; one is recalled from, or the two that wait yield.
     const PRESSURE: u32 = Self::FAST_PRESSURE
         + Self::QPS_STEPS * (1 + SQUEEZE_GRANTS + SQUEEZE_BLOCKS + YIELD_GRANT)

@@ -8,7 +8,7 @@ use berth_abi::ring::*;
 use berth_abi::status::*;
 use berth_protocol::fast::LAYOUT;
 use berth_protocol::headers::{Mac, Template};
-use berth_protocol::limits::{FAST_POLL, FAST_POLL_DOUBLED, RETRIES, TIMEOUT};
+use berth_protocol::limits::{FAST_POLL, FAST_POLL_DOUBLED, FAST_SQUEEZE_TIME, RETRIES, SQUEEZES, TIMEOUT};
 use berth_protocol::model::{MTU, User, World};
 use berth_protocol::wire::berth::list_qkey;
 use common::*;
@@ -334,6 +334,61 @@ fn pressure_recalls_nothing_while_nobody_starves() {
     w.command(1, press);
     w.run(1_000_000);
     assert_eq!(commands(&w, &b, RX), [1]);
+}
+
+/// What the driver says when a page request has waited for budget for long; gives the QPN whose receive does not fit.
+fn press(w: &mut World, node: usize) -> u32 {
+    let mut press = [0; 16];
+    (press[0], press[3]) = (CMD_PRESSURE, 65536);
+    let answer = w.command(node, press);
+    assert_eq!(answer[2], CMD_OK);
+    w.run(FAST_SQUEEZE_TIME);
+    answer[3]
+}
+
+#[test]
+fn a_receive_that_waits_for_more_than_there_is_is_named_when_nobody_else_has_memory() {
+    let (mut w, a, b) = connected(17, [true, true]);
+    // Its credits have all landed; it holds a part of what the next receive needs.
+    reads(&mut w, &b, RX, 32, STARVED | 1);
+    (0..SQUEEZES).for_each(|_| assert_eq!(press(&mut w, 1), 0));
+    assert_eq!(press(&mut w, 1), b.qpn);
+    // It asks for one receive at a time, and lets go of nothing.
+    assert!(commands(&w, &b, RX)[1..].iter().all(|c| *c == 8));
+    // What is granted, and what the other half holds or has sent, comes back.
+    for (half, at, value) in [(RX, 36, 1), (TX, 35, 2)] {
+        reads(&mut w, &b, half, at, value);
+        (0..2 * SQUEEZES).for_each(|_| assert_eq!(press(&mut w, 1), 0));
+        reads(&mut w, &b, half, at, 0);
+    }
+    (0..SQUEEZES).for_each(|_| assert_eq!(press(&mut w, 1), 0));
+    assert_eq!(press(&mut w, 1), b.qpn);
+    assert_eq!((state(&w, &a), state(&w, &b)), (CONNECTED, CONNECTED));
+}
+
+#[test]
+fn of_receives_that_hold_parts_and_wait_for_each_other_all_but_one_let_go() {
+    let (mut w, _, b) = connected(18, [true, true]);
+    let c = w.create_qp(0, 20, ASID, |_| ());
+    let d = w.create_qp(1, 21, ASID, |_| ());
+    w.connect(&c, &d, 9);
+    for qp in [&b, &d] {
+        reads(&mut w, qp, RX, 32, STARVED | 1);
+    }
+    assert_eq!(press(&mut w, 1), 0);
+    assert_eq!(commands(&w, &b, RX)[1..], [8]);
+    assert_eq!(commands(&w, &d, RX)[1..], [7]);
+    assert_eq!((20..24).map(|n| word(&w, &d, RX, n)).collect::<Vec<_>>(), [0; 4]);
+    // Once the first has what it needs it is the other's turn; then that of both again.
+    reads(&mut w, &b, RX, 32, 0);
+    assert_eq!(press(&mut w, 1), 0);
+    assert_eq!(commands(&w, &d, RX)[1..], [7, 8]);
+    reads(&mut w, &b, RX, 32, STARVED | 1);
+    assert_eq!(press(&mut w, 1), 0);
+    assert_eq!((commands(&w, &b, RX)[1..].to_vec(), commands(&w, &d, RX)[1..].to_vec()), (vec![8, 7], vec![7, 8, 8]));
+    // One after the other is named if that never helps.
+    let named: Vec<u32> = (0..16).map(|_| press(&mut w, 1)).filter(|qpn| *qpn != 0).collect();
+    assert!(named.contains(&b.qpn) && named.contains(&d.qpn), "{named:?}");
 }
 
 #[test]

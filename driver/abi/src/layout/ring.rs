@@ -65,7 +65,7 @@ table! {
     CMD_CM_DISCONNECT = 26;
     /// Firmware. Translations of a range were revoked: w2 = ASID, w4, w5 = virtual address, w6, w7 = length. Firmware lets go of every block in it before the command is done.
     CMD_RANGE_REVOKED = 27;
-    /// Firmware. Page requests wait for budget: w2 = ASID (0 all), w3 = bytes wanted. Firmware recalls grants that are unused.
+    /// Firmware. Page requests wait for budget: w2 = ASID (0 all), w3 = bytes wanted. Firmware recalls grants that are unused. Done with w3 = QPN whose receive holds a part of its memory and does not fit beside it, as nobody else has memory that would come back (0 none).
     CMD_PRESSURE = 28;
     /// Firmware. w2 = QPN: its state in `EV_CMD_DONE` (`QpState` from w3).
     CMD_QP_QUERY = 29;
