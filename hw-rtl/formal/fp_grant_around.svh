@@ -49,7 +49,7 @@
         logic [1:0]  hold;
         logic        rewind;
         logic [7:0]  back;
-        logic        serial;
+        logic        serial, rest;
         logic [31:0] asked;
         logic [15:0] limit, most;
         logic        limited, warm;

@@ -114,10 +114,11 @@ module berth_fp_grant #(
   localparam logic [7:0] PAGE_OVER_BUDGET = berth_regs_pkg::PAGE_OVER_BUDGET[7:0];
   localparam logic [7:0] PAGE_NO_MEMORY = berth_regs_pkg::PAGE_NO_MEMORY[7:0];
   // Commands. START: begin. END: nothing is granted any more, see above. QUERY. HOLD: nothing becomes a credit until
-  // VOID. STOP: the same until UNPOST. VOID, UNPOST: go back. SQUEEZE: memory is short, see `serial`. LOOK at a receive;
-  // MARK it as withdrawn; LET_GO of it.
+  // VOID. STOP: the same until UNPOST. VOID, UNPOST: go back. REST: no receive is asked for until SQUEEZE, so that others
+  // may have what goes back. SQUEEZE: memory is short, see `serial`. LOOK at a receive; MARK it as withdrawn; LET_GO of it.
   localparam logic [3:0] X_START = 4'd0, X_END = 4'd1, X_HOLD = 4'd3, X_STOP = 4'd4, X_VOID = 4'd5,
-      X_UNPOST = 4'd6, X_SQUEEZE = 4'd7, X_MARK = 4'd8, X_LET_GO = 4'd9, X_QUIET = 4'd10;
+      X_UNPOST = 4'd6, X_SQUEEZE = 4'd7, X_MARK = 4'd8, X_LET_GO = 4'd9, X_QUIET = 4'd10,
+      X_REST = 4'd11;
   // Kinds of what goes to `berth_fp_done`.
   localparam logic [1:0] LOCAL = 2'd0, FLUSH = 2'd1, RELEASE = 2'd2, PART = 2'd3;
 
@@ -151,6 +152,7 @@ module berth_fp_grant #(
     // Memory is short: what is granted is committed, and until one more is, only that one is asked for, so that nothing
     // is held ahead of what waits.
     logic        serial;
+    logic        rest;       // no receive is asked for
     // Bytes asked for, without what went back from here. No more than so many 4 KiB are held or asked for (0: no bound);
     // if there is a `most`, what round trip and services take is added, up to that.
     logic [31:0] asked;
@@ -415,7 +417,7 @@ module berth_fp_grant #(
     chunk      = rest < 32'(bound) ? rest[20:0] : bound;
     range_ends = 32'(chunk) == rest;
     recv_ends  = ranges == '0 || (range_ends && r_q.ask_range + 3'd1 == ranges);
-    can_ask    = r_q.on && !r_q.rewind && !(r_q.serial && r_q.ask != r_q.grant) && r_q.ask != n_parsed_q && 8'(r_q.ask_w - r_q.have_w) < 8'd16;
+    can_ask    = r_q.on && !r_q.rewind && (!r_q.rest || r_q.ended) && !(r_q.serial && r_q.ask != r_q.grant) && r_q.ask != n_parsed_q && 8'(r_q.ask_w - r_q.have_w) < 8'd16;
     // A receive is asked for as a whole, and the oldest in any case.
     paced      = r_q.limit != '0 && r_q.most != '0 && !r_q.warm;
     // All at once would keep the driver and the card's commands busy for long: at most eight times as fast as the wire.
@@ -520,7 +522,9 @@ module berth_fp_grant #(
             r.open   = 1'b0;
             if (8'(r_q.credit - first_q) > r_q.back) r.back = r_q.credit - first_q;
           end
+          X_REST: r.rest = 1'b1;
           X_SQUEEZE: begin
+            r.rest   = 1'b0;
             commit   = r_q.open && r_q.hold == '0;
             r.open   = r_q.open && !commit;
             r.serial = 1'b1;
@@ -542,7 +546,7 @@ module berth_fp_grant #(
           default: ;
         endcase
         more_adv   = cmd_q_op != X_START;
-        more_ask   = cmd_q_op == X_END;
+        more_ask   = cmd_q_op == X_END || cmd_q_op == X_SQUEEZE;
         want_local = let_go;
       end
       TOLD: begin

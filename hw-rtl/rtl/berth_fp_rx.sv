@@ -39,6 +39,7 @@
 //          breaks the connection: 0x40), all that are not announced let go of theirs and are granted anew
 //       8  memory is short: what is granted is announced now, what follows is a batch of its own; what is held ahead of the
 //          first receive that waits is given back, and only that one is asked for until it is granted
+//       9  no receive is asked for until 8: what 5 gives back is to be had by others
 //
 // Exceptions: 0x40 the connection is broken: fault, 0 a write failed or its receive was withdrawn, else as `fault` of
 // `berth_fp_arrival`; 0x42 the receive queue cannot be read, and is not any more; 0x43 a doorbell with an index that
@@ -197,10 +198,10 @@ module berth_fp_rx #(
   localparam logic [5:0] WORD_COMMAND = 6'd63;
   localparam logic [5:0] WORD_READ = 6'd32, WORD_LAST = 6'd37;
   localparam logic [7:0] CMD_START = 8'd1, CMD_ON = 8'd3, CMD_END = 8'd4, CMD_VOID = 8'd5, CMD_HOLD = 8'd6,
-      CMD_REVOKE = 8'd7, CMD_SQUEEZE = 8'd8;
+      CMD_REVOKE = 8'd7, CMD_SQUEEZE = 8'd8, CMD_REST = 8'd9;
   // Commands to the engines; the question, which is no command of the core, is `READ`.
   localparam logic [3:0] X_START = 4'd0, X_END = 4'd1, X_ASK = 4'd2, X_HOLD = 4'd3, X_STOP = 4'd4, X_VOID = 4'd5,
-      X_UNPOST = 4'd6, X_SQUEEZE = 4'd7;
+      X_UNPOST = 4'd6, X_SQUEEZE = 4'd7, X_REST = 4'd11;
   localparam logic [7:0] READ = 8'd0;
   initial if (QPS > 1024 || QPS != (1 << QW)) $fatal(1, "berth_fp_rx: QPS must be a power of two up to 1024");
 
@@ -248,6 +249,7 @@ module berth_fp_rx #(
       {CMD_VOID, 3'd1}:   {who, what} = {5'b10000, X_VOID};
       {CMD_VOID, 3'd2}:   {who, what} = {5'b01000, X_VOID};
       {CMD_SQUEEZE, 3'd0}: {who, what} = {5'b01000, X_SQUEEZE};
+      {CMD_REST, 3'd0}:   {who, what} = {5'b01000, X_REST};
       {CMD_REVOKE, 3'd1}: {who, what} = {5'b10000, X_UNPOST};
       {CMD_REVOKE, 3'd2}: {who, what} = {5'b01000, X_UNPOST};
       default: steps_over = 1'b1;
@@ -301,7 +303,8 @@ module berth_fp_rx #(
         if (steps_over) begin
           if (command_q == CMD_START) c_state_q <= C_BELL;
           else if (command_q == CMD_REVOKE) c_state_q <= C_WALK;
-          else if (command_q == READ || command_q == CMD_END || command_q == CMD_HOLD || command_q == CMD_VOID || command_q == CMD_SQUEEZE) begin
+          else if (command_q == READ || command_q == CMD_END || command_q == CMD_HOLD || command_q == CMD_VOID || command_q == CMD_SQUEEZE
+              || command_q == CMD_REST) begin
             cfg_ack   <= 1'b1;
             c_state_q <= C_IDLE;
           end else c_state_q <= C_ROW;

@@ -325,7 +325,12 @@ fn pc_3_receive_whose_ranges_together_exceed_the_budget_ends_by_name(env: &Env) 
     let context = env.context()?;
     let config = QpConfig { block: PAGE as u32, ..depths(4, 8) };
     let (mut from, mut to) = loop_pair(env, &context, &config, 932)?;
+    // Somebody who never uses what is granted: it is recalled, and granted again once the others need it no more.
+    let idle = env.context()?;
+    let (mut idle_from, mut idle_to) = loop_pair(env, &idle, &config, 939)?;
     let _budget = Budget::set(env, (PAGES * PAGE) as u64)?;
+    idle_to.recv(0, &[target.sge(8 * PAGE, 2 * PAGE)])?;
+    idle_to.wait_state(env, "the receive is announced", |s| s.announced == 1)?;
     from.send(0, &[source.sge(0, 1000)])?;
     // Half of the budget is for receives: each range fits, both do not.
     to.recv_parts(0, &[target.sge(0, 5 * PAGE), target.sge(5 * PAGE, 4 * PAGE)])?;
@@ -339,7 +344,10 @@ fn pc_3_receive_whose_ranges_together_exceed_the_budget_ends_by_name(env: &Env) 
     let got = to.received(env)?.ok()?;
     ensure_eq!((got.wr_id, got.byte_len), (3, 1000));
     from.sent(env)?.ok()?;
-    check(&target.bytes()[..1000], 98, 0)
+    check(&target.bytes()[..1000], 98, 0)?;
+    idle_from.send(0, &[source.sge(0, 500)])?;
+    ensure_eq!(idle_to.received(env)?.ok()?.byte_len, 500);
+    check(&target.bytes()[8 * PAGE..][..500], 98, 0)
 }
 
 /// Three contexts, each with a QP that posts what `post` does at an offset of `target`, under a budget of which receives

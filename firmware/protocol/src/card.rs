@@ -322,6 +322,9 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
                     _ => (),
                 }
             }
+            if qp.fast.rests_until != 0 && now >= qp.fast.rests_until {
+                qp.fast_wake(hw);
+            }
             if qp.lists.again != 0 && now >= qp.lists.again {
                 (qp.lists.again, qp.lists.repeat) = (0, true);
                 self.sh.ack_work |= qp.bit();
@@ -355,7 +358,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         };
         for qp in &self.qps {
             self.sh.step();
-            for deadline in [qp.sq.deadline, qp.lists.again] {
+            for deadline in [qp.sq.deadline, qp.lists.again, qp.fast.rests_until] {
                 if deadline != 0 {
                     next = next.min(deadline);
                 }

@@ -592,7 +592,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
                 qp.shrink_cover(sh, hw);
                 qp.tell(TODO_RECALLED, sh);
             }
-            (REC_RECALLED, CONNECTED) if qp.fast.on => qp.fast_recalled(m.word(at, 2), sh, hw),
+            (REC_RECALLED, CONNECTED) if qp.fast.on => qp.fast_recalled(now, m.word(at, 2), sh, hw),
             (REC_RECALLED, CONNECTED) => qp.recalled(m.word(at, 2), sh, hw),
             _ => hw.count(F_CONTROL_BAD, 1),
         }

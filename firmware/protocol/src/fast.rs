@@ -8,7 +8,7 @@ use crate::headers::{Mac, list_qkey};
 use crate::hw::{FAST_RECEIVES, FAST_SENDS, Hw, Log};
 use crate::limits::{
     FAST_ACK_EVERY, FAST_AHEAD, FAST_BLOCKS, FAST_FEW, FAST_PINNED, FAST_PINNED_MOST, FAST_POLL, FAST_POLL_DOUBLED,
-    FAST_SQUEEZE_TIME, FAST_WINDOW, LIST_AGAIN, MAX_BACKOFF, REORDER, SQUEEZES,
+    FAST_REST, FAST_SQUEEZE_TIME, FAST_WINDOW, LIST_AGAIN, MAX_BACKOFF, REORDER, SQUEEZES,
 };
 use crate::qp::{CONNECTED, CONNECTING, CREATED, FREE, Qp, RECALL_NONE, RECALL_OUT, TODO_RECALL, TODO_RECALLED};
 use crate::requester::backoff;
@@ -151,6 +151,8 @@ mod rx {
     pub const REVOKE: u32 = 7;
     /// Command: what is granted of a batch may be announced without the rest.
     pub const COMMIT: u32 = 8;
+    /// Command: no receive is asked for until `COMMIT` (new).
+    pub const REST: u32 = 9;
 }
 
 /// `HELD`: a frame is under way, or bytes are being written.
@@ -219,11 +221,14 @@ pub struct Fast {
     revoking: bool,
     /// Looks at the row in vain, for the time until the next one.
     looks: u8,
+    /// Until when it asks for no receive's memory, as it was recalled from; 0: it does.
+    pub rests_until: u64,
 }
 
 impl Fast {
     /// Not RTL's.
-    pub const NONE: Self = Self { on: false, window: 0, due: Due::Nothing, una: 0, revoking: false, looks: 0 };
+    pub const NONE: Self =
+        Self { on: false, window: 0, due: Due::Nothing, una: 0, revoking: false, looks: 0, rests_until: 0 };
 }
 
 /// log2 of the block size that RTL takes for one of `block` bytes: of a page to 1 MiB.
@@ -528,7 +533,7 @@ impl Qp {
 
     /// The peer has answered a recall: it keeps the credits below number `first`.
     #[inline(never)]
-    pub fn fast_recalled<H: Hw>(&mut self, first: u32, sh: &mut Shared, hw: &mut H) {
+    pub fn fast_recalled<H: Hw>(&mut self, now: u64, first: u32, sh: &mut Shared, hw: &mut H) {
         if self.rq.recall != RECALL_OUT {
             return;
         }
@@ -542,8 +547,20 @@ impl Qp {
         self.lists.peer_epoch = self.lists.peer_epoch.wrapping_add(1);
         self.fast_receive(rx::PEER_EPOCH, self.lists.peer_epoch, hw);
         self.fast_receive(rx::FIRST, first, hw);
+        self.fast_receive(rx::COMMAND, rx::REST, hw);
         self.fast_receive(rx::COMMAND, rx::VOID, hw);
         hw.count(F_RECALLED, back);
+        self.fast.rests_until = now + FAST_REST;
+        sh.arm(self.fast.rests_until, hw);
+    }
+
+    /// What was recalled has been there for others for long enough.
+    #[inline(never)]
+    pub fn fast_wake<H: Hw>(&mut self, hw: &mut H) {
+        self.fast.rests_until = 0;
+        if self.fast.on && self.state == CONNECTED {
+            self.fast_receive(rx::COMMAND, rx::COMMIT, hw);
+        }
     }
 
     /// The memory in `start .. end` is gone. True when RTL holds nothing of it any more; else call again.
@@ -714,20 +731,27 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
     }
 
     /// A connection of address space `asid` (0: of any) that RTL has waits for memory, and holds none that would bring
-    /// some back. One that waits for the rest of a batch announces what it has instead.
+    /// some back. One that waits for the rest of a batch announces what it has instead. Among the others the turn passes
+    /// on from one that does not wait for a receive's memory any more.
     #[inline(never)]
     pub(crate) fn fast_starved<H: Hw>(&mut self, asid: u8, hw: &mut H) -> bool {
-        let mut starved = false;
+        let (mut starved, mut waiting) = (false, 0u64);
         for qp in &self.qps {
             self.sh.step();
             if qp.fast.on && qp.state == CONNECTED && (asid == 0 || qp.asid == asid) {
-                let receives = qp.fast_receives(rx::HELD, hw);
-                if receives & STARVED != 0 && qp.fast_granted(hw) != 0 {
-                    qp.fast_receive(rx::COMMAND, rx::COMMIT, hw);
+                let receives = qp.fast_receives(rx::HELD, hw) & STARVED;
+                if receives != 0 && qp.fast_granted(hw) != 0 {
+                    if qp.fast.rests_until == 0 {
+                        qp.fast_receive(rx::COMMAND, rx::COMMIT, hw);
+                    }
                 } else {
-                    starved |= (qp.fast_sends(tx::HELD, hw) | receives) & STARVED != 0;
+                    waiting |= if receives != 0 { qp.bit() } else { 0 };
+                    starved |= (qp.fast_sends(tx::HELD, hw) & STARVED) | receives != 0;
                 }
             }
+        }
+        if waiting & turn_bit(self.sh.fast_turn) == 0 {
+            self.sh.pass_turn(waiting);
         }
         starved
     }
@@ -737,7 +761,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
     /// that one when this has not helped several times, as its receive does not fit the budget then (PC-3); else 0.
     #[inline(never)]
     pub(crate) fn fast_squeeze<H: Hw>(&mut self, now: u64, hw: &mut H) -> u32 {
-        let (mut waiting, mut turn) = (0u64, None);
+        let mut waiting = 0;
         for qp in &self.qps {
             self.sh.step();
             if !qp.fast.on {
@@ -754,16 +778,12 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
                 self.sh.fast_squeezed = 0;
                 return 0;
             }
-            if starves(receives) {
-                waiting |= qp.bit();
-                if turn.is_none() || qp.idx == self.sh.fast_turn {
-                    turn = Some(qp.idx);
-                }
-            }
+            waiting |= if starves(receives) { qp.bit() } else { 0 };
         }
-        let Some(turn) = turn else {
+        let turn = self.sh.fast_turn;
+        if waiting & turn_bit(turn) == 0 {
             return 0;
-        };
+        }
         for qp in &mut self.qps {
             self.sh.step();
             if qp.idx == turn {
@@ -774,9 +794,6 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
                 qp.fast_receive(rx::COMMAND, rx::REVOKE, hw);
             }
         }
-        if self.sh.fast_turn != turn {
-            (self.sh.fast_turn, self.sh.fast_squeezed) = (turn, 0);
-        }
         if now < self.sh.fast_squeeze_at {
             return 0;
         }
@@ -785,7 +802,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         if self.sh.fast_squeezed <= SQUEEZES {
             return 0;
         }
-        (self.sh.fast_turn, self.sh.fast_squeezed) = (turn.wrapping_add(1), 0);
+        self.sh.pass_turn(waiting);
         self.qps.get(turn as usize).map_or(0, Qp::qpn)
     }
 
@@ -807,6 +824,19 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             }
         }
         false
+    }
+}
+
+fn turn_bit(turn: u8) -> u64 {
+    1 << (turn & 63)
+}
+
+impl Shared {
+    /// The next of those that wait for a receive's memory has its turn.
+    fn pass_turn(&mut self, waiting: u64) {
+        let later = waiting & !(turn_bit(self.fast_turn) | (turn_bit(self.fast_turn) - 1));
+        let next = if later != 0 { later } else { waiting };
+        (self.fast_turn, self.fast_squeezed) = (next.trailing_zeros() as u8 & 63, 0);
     }
 }
 

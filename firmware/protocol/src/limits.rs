@@ -103,5 +103,8 @@ pub const PRESSURE_RETRY: u64 = 1_000_000;
 pub const SQUEEZE_TIME: u64 = 5_000_000;
 /// The same for connections that RTL has (cycles, 0.2 ms): until what was let go of has reached another row.
 pub const FAST_SQUEEZE_TIME: u64 = 50_000;
+/// Time for which a row of RTL's that was recalled from asks for no memory: until the host has unpinned what went back,
+/// and somebody else has had his turn (cycles, 4 ms).
+pub const FAST_REST: u64 = 1_000_000;
 /// How often the budget is looked at before a receive that still waits lets others try (200 ms).
 pub const TOKEN_AGES: u8 = 50;

@@ -8,7 +8,7 @@ use berth_abi::ring::*;
 use berth_abi::status::*;
 use berth_protocol::fast::LAYOUT;
 use berth_protocol::headers::{Mac, Template};
-use berth_protocol::limits::{FAST_POLL, FAST_POLL_DOUBLED, FAST_SQUEEZE_TIME, RETRIES, SQUEEZES, TIMEOUT};
+use berth_protocol::limits::{FAST_POLL, FAST_POLL_DOUBLED, FAST_REST, FAST_SQUEEZE_TIME, RETRIES, SQUEEZES, TIMEOUT};
 use berth_protocol::model::{MTU, User, World};
 use berth_protocol::wire::berth::list_qkey;
 use common::*;
@@ -305,10 +305,12 @@ fn a_recall_takes_credits_back_and_lists_from_before_it_are_void() {
     assert_eq!(commands(&w, &a, TX)[1..], [7 | 15 << 8]);
     assert_eq!(commands(&w, &a, RX)[1..], [3]);
     assert_eq!(word(&w, &a, RX, 5), epoch.wrapping_add(1));
-    assert_eq!(commands(&w, &b, RX)[1..], [6, 5]);
+    assert_eq!(commands(&w, &b, RX)[1..], [6, 9, 5], "nothing is asked for, for a while");
     assert_eq!((word(&w, &b, RX, 15), word(&w, &b, RX, 6)), (9, epoch.wrapping_add(1)));
     assert_eq!(w.counter(1, F_RECALLED), 11);
     assert_eq!((state(&w, &a), state(&w, &b)), (CONNECTED, CONNECTED));
+    w.run(FAST_REST + 1000);
+    assert_eq!(commands(&w, &b, RX)[1..], [6, 9, 5, 8]);
 }
 
 #[test]
@@ -386,6 +388,13 @@ fn of_receives_that_hold_parts_and_wait_for_each_other_all_but_one_let_go() {
     reads(&mut w, &b, RX, 32, STARVED | 1);
     assert_eq!(press(&mut w, 1), 0);
     assert_eq!((commands(&w, &b, RX)[1..].to_vec(), commands(&w, &d, RX)[1..].to_vec()), (vec![8, 7], vec![7, 8, 8]));
+    // Who was granted what it waited for is not the one that is named, though it waits again.
+    assert_eq!(press(&mut w, 1), 0);
+    reads(&mut w, &d, RX, 36, 1);
+    assert_eq!(press(&mut w, 1), 0);
+    reads(&mut w, &d, RX, 36, 0);
+    (0..SQUEEZES).for_each(|_| assert_eq!(press(&mut w, 1), 0));
+    assert_eq!(press(&mut w, 1), b.qpn);
     // One after the other is named if that never helps.
     let named: Vec<u32> = (0..16).map(|_| press(&mut w, 1)).filter(|qpn| *qpn != 0).collect();
     assert!(named.contains(&b.qpn) && named.contains(&d.qpn), "{named:?}");

@@ -25,4 +25,6 @@ pub enum Op {
     Mark = 8,
     /// A range of it is let go.
     LetGo = 9,
+    /// No receive is asked for until `Squeeze`.
+    Rest = 11,
 }

@@ -597,7 +597,14 @@ fn whatever_comes(width: u32, draw: &mut Rng) {
             let peer = peers.get_mut(&q).expect("a peer");
             match draw.below(8) {
                 _ if peer.over => (),
-                0..3 => drop(rig.command(Command::new(Op::Squeeze, q))),
+                0..3 => {
+                    if draw.chance(0.3) {
+                        rig.command(Command::new(Op::Rest, q));
+                        let wait = draw.below(2000);
+                        run(&mut rig, &mut peers, wait);
+                    }
+                    rig.command(Command::new(Op::Squeeze, q));
+                }
                 3..6 => {
                     let recall = draw.chance(0.5);
                     peer.held = true;
@@ -818,6 +825,40 @@ fn decision_19_void_credits_go_back_newest_first_and_are_granted_anew() {
                 assert_eq!(rig.asks.len(), 6 + 6 - kept);
             }
         }
+    }
+}
+
+/// Decision 19: what a recall gives back is there for others, until the row is told that it may ask again.
+#[test]
+fn pc_3_a_row_that_rests_asks_for_nothing() {
+    for width in widths() {
+        let mut rig = posted(width, 0, 0, &[64; 3]);
+        for slot in 0..3 {
+            rig.answer(3, slot, HELD, 0);
+            rig.rest();
+        }
+        rig.command(Command::new(Op::Hold, 3));
+        rig.command(Command::new(Op::Rest, 3));
+        rig.command(Command { first: 1, ..Command::new(Op::Void, 3) });
+        rig.rest();
+        assert_eq!((rig.held(3), rig.asks.len()), (64, 3), "two go back, and are not asked for");
+        assert_eq!(rig.query(3).holds, 1);
+        rig.post(3, &[(at(3), 64)], true);
+        rig.rest();
+        assert_eq!(rig.asks.len(), 3);
+        rig.command(Command::new(Op::Squeeze, 3));
+        hold_all(&mut rig);
+        assert_eq!((rig.held(3), rig.qps[&3].grant), (4 * 64, 4));
+        // The end does not wait for it.
+        rig.command(Command::new(Op::Rest, 3));
+        rig.post(3, &[(at(4), 64)], false);
+        rig.post(3, &[(at(5), 64)], true);
+        rig.rest();
+        assert_eq!(rig.open(3).len(), 0);
+        rig.command(Command { status: WC_FLUSHED, ..Command::new(Op::End, 3) });
+        rig.quiet(3);
+        rig.rest();
+        assert_eq!((rig.held(3), rig.qps[&3].freed), (0, 6));
     }
 }
 
