@@ -24,8 +24,7 @@ use crate::{
 };
 use kernel::{
     alloc::Flags,
-    fmt,
-    impl_has_work, new_work,
+    fmt, impl_has_work, new_work,
     prelude::*,
     rbtree::{RBTree, RBTreeNode, RBTreeNodeReservation},
     sync::{
@@ -40,6 +39,8 @@ use kernel::{
 const MAX_REVOKING: usize = 16;
 /// Revocations for which there is memory beforehand.
 const MAX_REVOKED: usize = 64;
+/// Pages that debugfs shows of a context: the lock is held meanwhile.
+const MAX_SHOWN: usize = 256;
 /// Pages handled per lock hold when many are taken out.
 const BATCH: usize = 64;
 /// Attempts of one request before it is handed back to the card.
@@ -58,7 +59,7 @@ const RECALL_MS: i64 = 40;
 /// A receive that waits for the card's budget keeps later ones of other contexts from it for
 /// so long: what is recalled for it would be granted again, piece by piece, before it gets
 /// as much as it needs. If it still waits then, what it needs is stuck.
-const TURN_MS: i64 = 10_000;
+const TURN_MS: i64 = 2_000;
 /// Page requests of one context that are worked on, or wait for page faults, at once;
 /// further ones queue. More than one QP can have (16 blocks and 64 ranges of receives):
 /// a page that never comes stalls its QP only (decision 21), and a process with many of
@@ -195,6 +196,14 @@ impl Space {
         }
     }
 
+    /// Pages are about to come (but for those that have kept everybody waiting for long), or to go.
+    fn changes(&mut self) -> bool {
+        let coming = |r: &Request| r.is(CHARGED) && r.since.elapsed().as_millis() < STUCK_MS;
+        let stays = |page: &PageEntry| page.state == PageState::Live && !page.released;
+        self.requests.iter().any(|r| coming(r))
+            || self.each(0, u64::MAX, |_, page| stays(page)).is_some()
+    }
+
     fn remove_request(&mut self, request: &Arc<Request>) -> Option<Arc<Request>> {
         let at = self.requests.iter().position(|r| Arc::ptr_eq(r, request))?;
         self.requests.remove(at).ok()
@@ -302,6 +311,8 @@ const SHORT: u32 = 128;
 const QUEUED: u32 = 256;
 /// Stands in the card's list of those that wait for its budget.
 const LISTED: u32 = 512;
+/// It would fit: it waits for those before it in that list.
+const BEHIND: u32 = 1024;
 
 impl_has_work! {
     impl HasWork<Self> for Request { self.work }
@@ -434,22 +445,19 @@ impl Card {
     /// Firmware says that nobody has memory that would come back, and that the receive of QP `qpn` waits for more than
     /// there is (PC-3): it completes so. Unless somebody's pages are on their way, whose budget may come back.
     pub(crate) fn refuse(self: &Arc<Self>, qpn: u32) {
-        let contexts = (1..crate::abi::card::NUM_ASIDS).filter_map(|asid| self.context(asid));
-        let pinning = |context: Arc<Context>| {
-            let space = context.space.lock();
-            let pinning = space.requests.iter().any(|r| r.is(CHARGED));
-            pinning
-        };
-        if contexts.map(pinning).any(|pinning| pinning) {
+        let mut contexts = (1..crate::abi::card::NUM_ASIDS).filter_map(|asid| self.context(asid));
+        if contexts.any(|context| context.space.lock().changes()) {
             return;
         }
         if let Some(context) = self.owner_of_qp(qpn) {
             context.answer_those(PAGE_OVER_BUDGET, |r| {
-                let mine = r.qpn() == qpn && r.write && r.is(WAITING);
-                if mine {
+                let waits = r.is(WAITING) && r.is(SHORT) && !r.is(BEHIND);
+                let mine = r.qpn() == qpn && r.write && waits;
+                let refused = mine && r.since.elapsed().as_millis() >= RECALL_MS;
+                if refused {
                     self.counters.inc(D_OVER_BUDGET);
                 }
-                mine
+                refused
             });
         }
     }
@@ -581,8 +589,8 @@ impl Context {
         self.card.sweep_later();
     }
 
-    /// Writes what is pinned and what is asked for: a line for each page and each request. More than
-    /// the buffer holds is left out.
+    /// Writes what is pinned and what is asked for: a line for each request, and for each page, of
+    /// which it leaves out those beyond `MAX_SHOWN`.
     pub(crate) fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut space = self.space.lock();
         writeln!(
@@ -607,7 +615,12 @@ impl Context {
             )?;
         }
         let mut result = Ok(());
+        let mut shown = 0;
         space.each(0, u64::MAX, |vpn, page| {
+            shown += 1;
+            if shown > MAX_SHOWN {
+                return false;
+            }
             result = writeln!(
                 f,
                 "  page {:#x} index {} {:?} write {} released {} urgent {} suspect {} ms {}",
@@ -1201,7 +1214,7 @@ impl Request {
             card.counters.inc(D_OVER_BUDGET);
             return Attempt::Answer(PAGE_OVER_BUDGET);
         }
-        self.clear(STALE | WAITING | BLOCKED | SHORT);
+        self.clear(STALE | WAITING | BLOCKED | SHORT | BEHIND);
         let mut blocked = space.is_revoking(self.first, self.last());
         let mut next = self.first;
         space.each(self.first, self.last(), |vpn, page| {
@@ -1250,7 +1263,10 @@ impl Request {
             && space.budget.fits(pages, self.write, reserve)
             && share.fits(pages, self.write, reserve);
         let turn = !self.write || self.queue(mine);
-        if mine && turn && budget.fits(pages, self.write, reserve) {
+        let fits = mine && budget.fits(pages, self.write, reserve);
+        if fits && !turn {
+            self.set(BEHIND);
+        } else if fits {
             if context.memlock.charge(pages, spare) {
                 space.budget.charge(pages, self.write);
                 share.charge(pages, self.write);
@@ -1262,6 +1278,8 @@ impl Request {
                 context.kick_next(&space);
                 return Attempt::Again;
             }
+            // It is not the card's budget that it waits for.
+            self.strike(&mut card.waiting.lock()[context.asid as usize]);
             if share.pinned == 0 {
                 // Others have used up the process's limit; nothing here can change that.
                 card.counters.inc(D_OVER_BUDGET);
@@ -1280,6 +1298,8 @@ impl Request {
         if in_line {
             waiting[asid] = Some(self.since);
             self.set(LISTED);
+        } else if self.is(LISTED) {
+            self.strike(&mut waiting[asid]);
         }
         let mut others = waiting.iter().enumerate().filter(|(n, _)| *n != asid);
         others.all(|(_, since)| {
@@ -1289,13 +1309,20 @@ impl Request {
         })
     }
 
-    /// Takes it out again, as it has what it waits for or is answered: it may be others' turn. The
-    /// caller holds no lock of a space.
+    /// Takes it out of its context's place in the list.
+    fn strike(&self, place: &mut Option<Instant<Monotonic>>) {
+        if place.is_some_and(|since| (since - self.since).as_nanos() == 0) {
+            *place = None;
+        }
+    }
+
+    /// It has what it waits for, or is answered: it may be others' turn. The caller holds no lock of
+    /// a space.
     fn leave(&self) {
         if self.is(LISTED) {
             self.clear(LISTED);
             let card = &self.context.card;
-            card.waiting.lock()[self.context.asid as usize] = None;
+            self.strike(&mut card.waiting.lock()[self.context.asid as usize]);
             card.kick_all();
         }
     }

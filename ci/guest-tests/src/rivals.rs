@@ -674,7 +674,12 @@ fn pc_3_a_process_with_the_whole_budget_leaves_a_stream_its_share(env: &Env) -> 
     let alone = probe.rate(env, COUNT)?;
     let before = troubles(&device)?;
     let mut child = crate::lifecycle::start_helper(env, "rival-holds")?;
-    let held = device.counters()?.pinned();
+    // Its connections want memory from each other as well: what is recalled is nobody's for a moment.
+    let mut held = 0;
+    wait_until("the rival holds most of the budget", env.hang, || {
+        held = device.counters()?.pinned();
+        Ok(held * 4 > BUDGET * 3)
+    })?;
     let beside = (0..4).map(|_| probe.rate(env, COUNT)).collect::<Res<Vec<_>>>();
     let lives = child.try_wait()?.is_none();
     child.kill()?;
@@ -691,7 +696,6 @@ fn pc_3_a_process_with_the_whole_budget_leaves_a_stream_its_share(env: &Env) -> 
         "figures: {held} bytes of {BUDGET} held by the rival; {beside:?} bytes per 1000 cycles beside it, {alone} alone: {all:.0} %, at best {best:.0} %"
     );
     ensure!(peak <= BUDGET, "{peak} bytes were pinned");
-    ensure!(held * 4 > BUDGET * 3, "the rival holds {held} bytes only");
     // What is due to it, less what it costs to take turns.
     let enough = best * SHARES as f64 >= 75.0;
     ensure!(enough, "too little is left");

@@ -361,8 +361,12 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
     /// `fresh`) until nobody is starved. Gives the QP of RTL's whose receive does not fit, see [`Self::fast_squeeze`],
     /// or 0.
     pub(crate) fn pressure<H: Hw>(&mut self, now: u64, asid: u8, bytes: u32, fresh: bool, hw: &mut H) -> u32 {
-        let too_large = match fresh && self.fast_starved(asid, hw) && !self.fast_recall(hw) {
-            true => self.fast_squeeze(now, hw),
+        let (starved, waiting) = if fresh { self.fast_starved(asid, hw) } else { (false, 0) };
+        let too_large = match starved {
+            true => {
+                let recalled = self.fast_recall(hw);
+                self.fast_squeeze(now, waiting, !recalled, hw)
+            }
             false => 0,
         };
         self.squeeze(now, asid, bytes, fresh, hw);

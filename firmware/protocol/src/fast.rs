@@ -731,68 +731,87 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
     }
 
     /// A connection of address space `asid` (0: of any) that RTL has waits for memory, and holds none that would bring
-    /// some back. One that waits for the rest of a batch announces what it has instead. Among the others the turn passes
-    /// on from one that does not wait for a receive's memory any more.
+    /// some back; and which of them wait for a receive's. One that waits for the rest of a batch announces what it has
+    /// instead. Among the others the turn passes on from one that waits no more, or has got on since.
     #[inline(never)]
-    pub(crate) fn fast_starved<H: Hw>(&mut self, asid: u8, hw: &mut H) -> bool {
+    pub(crate) fn fast_starved<H: Hw>(&mut self, asid: u8, hw: &mut H) -> (bool, u64) {
         let (mut starved, mut waiting) = (false, 0u64);
         for qp in &self.qps {
             self.sh.step();
             if qp.fast.on && qp.state == CONNECTED && (asid == 0 || qp.asid == asid) {
+                let rests = qp.fast.rests_until != 0;
                 let receives = qp.fast_receives(rx::HELD, hw) & STARVED;
                 if receives != 0 && qp.fast_granted(hw) != 0 {
-                    if qp.fast.rests_until == 0 {
+                    if !rests {
                         qp.fast_receive(rx::COMMAND, rx::COMMIT, hw);
                     }
                 } else {
-                    waiting |= if receives != 0 { qp.bit() } else { 0 };
+                    waiting |= if receives != 0 && !rests { qp.bit() } else { 0 };
                     starved |= (qp.fast_sends(tx::HELD, hw) & STARVED) | receives != 0;
                 }
             }
         }
-        if waiting & turn_bit(self.sh.fast_turn) == 0 {
+        if waiting & turn_bit(self.sh.fast_turn) == 0 || self.fast_progress(hw) != self.sh.fast_progress {
             self.sh.pass_turn(waiting);
+            self.sh.fast_progress = self.fast_progress(hw);
         }
-        starved
+        (starved, waiting)
     }
 
-    /// Nothing can be recalled. If nobody has memory that comes back by itself either, receives wait that hold a part of
-    /// their memory: one of them keeps it, the others let go, so that they do not wait for each other. Gives the QPN of
-    /// that one when this has not helped several times, as its receive does not fit the budget then (PC-3); else 0.
+    /// Changes when the QP whose turn it is gets on.
+    fn fast_progress<H: Hw>(&self, hw: &mut H) -> u32 {
+        let of = |qp: &Qp, hw: &mut H| qp.fast_receives(rx::ANNOUNCED, hw) ^ qp.fast_receives(rx::COMPLETED, hw) << 16;
+        self.qps.get(self.sh.fast_turn as usize).map_or(0, |qp| of(qp, hw))
+    }
+
+    /// Somebody has memory that comes back by itself, or by a recall that is under way.
     #[inline(never)]
-    pub(crate) fn fast_squeeze<H: Hw>(&mut self, now: u64, hw: &mut H) -> u32 {
-        let mut waiting = 0;
+    fn fast_comes_back<H: Hw>(&mut self, hw: &mut H) -> bool {
+        let comes_back = |held: u32| held & HOLDS != 0 && held & STARVED == 0;
         for qp in &self.qps {
             self.sh.step();
-            if !qp.fast.on {
-                if qp.state != FREE && (qp.recv_holds() || qp.recv_holds_part() || qp.send_holds()) {
-                    self.sh.fast_squeezed = 0;
-                    return 0;
+            let back = match qp.fast.on {
+                true => {
+                    comes_back(qp.fast_sends(tx::HELD, hw))
+                        || comes_back(qp.fast_receives(rx::HELD, hw))
+                        || qp.rq.recall != RECALL_NONE
+                        || qp.fast_granted(hw) != 0
                 }
-                continue;
+                false => qp.state != FREE && (qp.recv_holds() || qp.recv_holds_part() || qp.send_holds()),
+            };
+            if back {
+                return true;
             }
-            let (sends, receives) = (qp.fast_sends(tx::HELD, hw), qp.fast_receives(rx::HELD, hw));
-            let starves = |held: u32| qp.state == CONNECTED && held & STARVED != 0;
-            let comes_back = |held: u32| held & HOLDS != 0 && !starves(held);
-            if comes_back(sends) || comes_back(receives) || qp.rq.recall != RECALL_NONE || qp.fast_granted(hw) != 0 {
-                self.sh.fast_squeezed = 0;
-                return 0;
-            }
-            waiting |= if starves(receives) { qp.bit() } else { 0 };
         }
+        false
+    }
+
+    /// Connections whose bits are in `waiting` wait for a receive's memory, and may hold a part of it: the one whose turn
+    /// it is keeps that, the others let go, so that they do not wait for each other. Gives the QPN of that one when this
+    /// has not helped several times although nobody else (as far as firmware knows: `alone`) has memory, as its receive
+    /// does not fit the budget then (PC-3); else 0.
+    #[inline(never)]
+    pub(crate) fn fast_squeeze<H: Hw>(&mut self, now: u64, waiting: u64, alone: bool, hw: &mut H) -> u32 {
         let turn = self.sh.fast_turn;
         if waiting & turn_bit(turn) == 0 {
             return 0;
         }
         for qp in &mut self.qps {
             self.sh.step();
+            if waiting & qp.bit() == 0 || qp.rq.recall != RECALL_NONE {
+                continue;
+            }
             if qp.idx == turn {
                 qp.fast_receive(rx::COMMAND, rx::COMMIT, hw);
-            } else if waiting & qp.bit() != 0 {
+            } else {
                 // Of no range: what is no credit yet is let go of, and asked for anew.
                 qp.fast_words(FAST_RECEIVES, rx::RANGE, &[0; 4], &mut self.sh, hw);
                 qp.fast_receive(rx::COMMAND, rx::REVOKE, hw);
             }
+        }
+        if !alone || self.fast_comes_back(hw) {
+            self.sh.fast_squeezed = 0;
+            return 0;
         }
         if now < self.sh.fast_squeeze_at {
             return 0;
@@ -803,6 +822,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             return 0;
         }
         self.sh.pass_turn(waiting);
+        self.sh.fast_progress = self.fast_progress(hw);
         self.qps.get(turn as usize).map_or(0, Qp::qpn)
     }
 

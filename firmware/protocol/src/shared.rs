@@ -173,6 +173,8 @@ pub struct Shared {
     /// Of the connections that RTL has, the one whose receive keeps what it holds of its memory while it waits for the
     /// rest, when nobody else would give any back.
     pub fast_turn: u8,
+    /// What it has announced and completed, as far as one can see.
+    pub fast_progress: u32,
     /// How often that did not help.
     pub fast_squeezed: u8,
     /// When it counts again.
@@ -236,6 +238,7 @@ impl Shared {
             held_due: false,
             squeeze_at: 0,
             fast_turn: 0,
+            fast_progress: 0,
             fast_squeezed: 0,
             fast_squeeze_at: 0,
             pressure_bytes: 0,
