@@ -761,7 +761,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
     /// Changes when the QP whose turn it is gets on.
     fn fast_progress<H: Hw>(&self, hw: &mut H) -> u32 {
         let of = |qp: &Qp, hw: &mut H| qp.fast_receives(rx::ANNOUNCED, hw) ^ qp.fast_receives(rx::COMPLETED, hw) << 16;
-        self.qps.get(self.sh.fast_turn as usize).map_or(0, |qp| of(qp, hw))
+        self.qps.get(self.sh.fast_turn as usize).filter(|qp| qp.fast.on).map_or(0, |qp| of(qp, hw))
     }
 
     /// Somebody has memory that comes back by itself, or by a recall that is under way.
