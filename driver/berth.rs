@@ -248,7 +248,7 @@ fn prepare(pdev: &pci::Device<Bound>) -> Result<(Instance, GateOwner, Arc<Card>)
         dev_info!(pdev, "berth: doorbell pages are uncached\n");
     }
     drop(bound);
-    let pages = |bytes: u64| (bytes / card::PAGE).max(1);
+    let pages = |bytes: u64| (bytes / card::PAGE).clamp(1, u64::from(abi::card::XLT_ENTRIES));
     let card = Card::new(
         gate.gate(),
         regs,

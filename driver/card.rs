@@ -231,6 +231,11 @@ impl Xlt {
         Some(index)
     }
 
+    /// Whether there is a place for a page.
+    pub(crate) fn has_place(&self, asid: u32, vpn: u64) -> bool {
+        xlt_free(asid, vpn, |place| self.owner[place as usize] == 0).is_some()
+    }
+
     /// The pages in the way of a page: up to `XLT_WAYS`, as (ASID, page number).
     pub(crate) fn rivals(&self, asid: u32, vpn: u64) -> [(u32, u64); XLT_WAYS as usize] {
         core::array::from_fn(|n| {

@@ -56,6 +56,9 @@ const STALE_MS: i64 = 1000;
 /// Receives that wait so long for budget, without anything being unpinned, ask firmware
 /// to recall grants; sends ask at once.
 const RECALL_MS: i64 = 40;
+/// Requests without a place in the table are tried again at least so often; each time their
+/// pages are pinned in vain.
+const RETRY_MS: i64 = 100;
 /// A receive that waits for the card's budget keeps later ones of other contexts from it for
 /// so long: what is recalled for it would be granted again, piece by piece, before it gets
 /// as much as it needs. If it still waits then, what it needs is stuck.
@@ -123,6 +126,8 @@ pub(crate) struct Space {
     unpinned: Instant<Monotonic>,
     /// When firmware was last asked to recall grants.
     pressed: Instant<Monotonic>,
+    /// When it was last tried again whether there are places in the table.
+    retried: Instant<Monotonic>,
     /// Requests whose work is queued or runs. Changes under the lock only.
     faulting: Atomic<u32>,
     /// The context is closed: nothing is pinned any more.
@@ -143,6 +148,7 @@ impl Space {
             reserve: 2 * crate::abi::wqe::MAX_SGE as u64,
             unpinned: Instant::now(),
             pressed: Instant::now(),
+            retried: Instant::now(),
             faulting: Atomic::new(0),
             closing: false,
             ending: 0,
@@ -313,6 +319,8 @@ const QUEUED: u32 = 256;
 const LISTED: u32 = 512;
 /// It would fit: it waits for those before it in that list.
 const BEHIND: u32 = 1024;
+/// Waits for a place in the card's table for a page of its.
+const NO_PLACE: u32 = 2048;
 
 impl_has_work! {
     impl HasWork<Self> for Request { self.work }
@@ -443,7 +451,8 @@ impl Card {
     }
 
     /// Firmware says that nobody has memory that would come back, and that the receive of QP `qpn` waits for more than
-    /// there is (PC-3): it completes so. Unless somebody's pages are on their way, whose budget may come back.
+    /// there is (PC-3), of budget or of places in the table: it completes so. Unless somebody's pages are on their way,
+    /// whose budget may come back.
     pub(crate) fn refuse(self: &Arc<Self>, qpn: u32) {
         let mut contexts = (1..crate::abi::card::NUM_ASIDS).filter_map(|asid| self.context(asid));
         if contexts.any(|context| context.space.lock().changes()) {
@@ -451,7 +460,7 @@ impl Card {
         }
         if let Some(context) = self.owner_of_qp(qpn) {
             context.answer_those(PAGE_OVER_BUDGET, |r| {
-                let waits = r.is(WAITING) && r.is(SHORT) && !r.is(BEHIND);
+                let waits = r.is(NO_PLACE) || (r.is(WAITING) && r.is(SHORT) && !r.is(BEHIND));
                 let mine = r.qpn() == qpn && r.write && waits;
                 let refused = mine && r.since.elapsed().as_millis() >= RECALL_MS;
                 if refused {
@@ -462,11 +471,12 @@ impl Card {
         }
     }
 
-    /// Tries again what waits for budget in any context.
-    fn kick_all(&self) {
+    /// Tries again what waits in any context for what others have: budget (`WAITING`), places in
+    /// the table (`NO_PLACE`).
+    fn kick_all(&self, flags: u32) {
         for asid in 1..crate::abi::card::NUM_ASIDS {
             if let Some(context) = self.context(asid) {
-                context.kick_some(WAITING);
+                context.kick_some(flags);
             }
         }
     }
@@ -475,7 +485,7 @@ impl Card {
     pub(crate) fn set_budget(&self, pages: u64) {
         self.budget.lock().limit = pages;
         self.counters.set(D_BUDGET, pages * PAGE);
-        self.kick_all();
+        self.kick_all(WAITING);
     }
 
     /// The peak begins anew.
@@ -575,7 +585,11 @@ impl Context {
         };
         let at_once = self.card.linger_ms.load(Relaxed) == 0;
         let mut space = self.space.lock();
-        let hurry = at_once || space.requests.iter().any(|r| r.is(WAITING | BLOCKED));
+        let hurry = at_once
+            || space
+                .requests
+                .iter()
+                .any(|r| r.is(WAITING | BLOCKED | NO_PLACE));
         space.each(va / PAGE, end / PAGE, |_, page| {
             page.released = true;
             page.since = Instant::now();
@@ -688,10 +702,11 @@ impl Context {
 
     fn kick_some(&self, flags: u32) {
         let space = self.space.lock();
-        if flags & BLOCKED != 0 {
+        let blocked = flags & (BLOCKED | NO_PLACE);
+        if blocked != 0 {
             for request in &space.requests {
-                if request.is(BLOCKED) {
-                    request.clear(BLOCKED);
+                if request.is(blocked) {
+                    request.clear(blocked);
                     space.start(request);
                 }
             }
@@ -760,7 +775,7 @@ impl Context {
     /// Gives requests up that have been waiting for a page fault for long.
     pub(crate) fn give_up_requests(&self) {
         self.answer_those(PAGE_FAULT, |r| {
-            !r.is(WAITING | BLOCKED) && r.since.elapsed().as_millis() >= STUCK_MS
+            !r.is(WAITING | BLOCKED | NO_PLACE) && r.since.elapsed().as_millis() >= STUCK_MS
         });
     }
 
@@ -818,6 +833,13 @@ impl Context {
         self.card.ring();
         self.press_waiting();
         self.kick();
+        let mut space = self.space.lock();
+        // A place may also have become free without a page that was unpinned.
+        if space.retried.elapsed().as_millis() >= RETRY_MS {
+            space.retried = Instant::now();
+            drop(space);
+            self.kick_some(NO_PLACE);
+        }
         some
     }
 
@@ -832,8 +854,8 @@ impl Context {
                 && space.pressed.elapsed().as_millis() >= RECALL_MS;
             for write in [false, true] {
                 let mut all = space.requests.iter();
-                let head = all.find(|r| r.write == write && !r.is(CHARGED));
-                let Some(head) = head.filter(|r| r.is(WAITING)) else {
+                let head = all.find(|r| r.write == write && (r.is(NO_PLACE) || !r.is(CHARGED)));
+                let Some(head) = head.filter(|r| r.is(WAITING | NO_PLACE)) else {
                     continue;
                 };
                 some = true;
@@ -866,9 +888,15 @@ impl Context {
             // Unmaps, then unpins; may sleep.
             drop(page);
         }
+        if pages == 0 {
+            return;
+        }
         self.card.counters.add(D_PAGES_UNPINNED, pages);
+        self.space.lock().unpinned = Instant::now();
         self.uncharge(pages - receive, false);
         self.uncharge(receive, true);
+        // Not whenever something is uncharged: who has found no place gives back what it was charged.
+        self.card.kick_all(NO_PLACE);
     }
 
     /// Takes pages off the budgets and tries again what waits for them.
@@ -879,14 +907,13 @@ impl Context {
         {
             let mut space = self.space.lock();
             space.budget.uncharge(pages, write);
-            space.unpinned = Instant::now();
             self.share.budget.lock().uncharge(pages, write);
             let mut budget = self.card.budget.lock();
             budget.uncharge(pages, write);
             self.card.report_pinned(&budget);
         }
         self.memlock.uncharge(pages);
-        self.card.kick_all();
+        self.card.kick_all(WAITING);
     }
 
     /// Takes out and unpins all pages for which `f` says so.
@@ -1214,7 +1241,7 @@ impl Request {
             card.counters.inc(D_OVER_BUDGET);
             return Attempt::Answer(PAGE_OVER_BUDGET);
         }
-        self.clear(STALE | WAITING | BLOCKED | SHORT | BEHIND);
+        self.clear(STALE | WAITING | BLOCKED | SHORT | BEHIND | NO_PLACE);
         let mut blocked = space.is_revoking(self.first, self.last());
         let mut next = self.first;
         space.each(self.first, self.last(), |vpn, page| {
@@ -1323,7 +1350,7 @@ impl Request {
             self.clear(LISTED);
             let card = &self.context.card;
             self.strike(&mut card.waiting.lock()[self.context.asid as usize]);
-            card.kick_all();
+            card.kick_all(WAITING);
         }
     }
 
@@ -1515,11 +1542,12 @@ impl Request {
         }
     }
 
-    /// All places for a page are taken: offers idle pages there for eviction, and waits.
+    /// All places for a page are taken: offers idle pages there for eviction, and waits; unused grants
+    /// are recalled, for a receive after a while.
     fn make_room(self: &Arc<Self>, vpn: u64) {
         let card = &self.context.card;
+        self.set(NO_PLACE);
         let rivals = card.xlt.lock().rivals(self.context.asid, vpn);
-        self.set(BLOCKED);
         for (asid, vpn) in rivals {
             let Some(other) = card.context(asid) else {
                 continue;
@@ -1533,10 +1561,16 @@ impl Request {
             }
         }
         card.ring();
-        if !self.write {
-            self.context.press(self.pages);
+        if !self.write && self.context.press(self.pages) {
+            self.set(PRESSED);
         }
         card.sweep_later();
+        card.press_later();
+        // It may have become free before whoever freed it could see that it is waited for.
+        let free = card.xlt.lock().has_place(self.context.asid, vpn);
+        if free {
+            self.context.kick_some(NO_PLACE);
+        }
     }
 
     /// Puts pages in the tree and in the card's table, and answers the request. `false`

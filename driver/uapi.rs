@@ -5,7 +5,7 @@
 
 use crate::{
     abi::{
-        card::{ABI_VERSION, NUM_ASIDS},
+        card::{ABI_VERSION, NUM_ASIDS, XLT_ENTRIES},
         counters::*,
         ioctl::{self as uapi, *},
     },
@@ -127,12 +127,13 @@ fn handle(arg: &Handle) -> Result<u32> {
     Ok(arg.value)
 }
 
-/// Budget in pages from bytes: whole pages, at least one.
+/// Budget in pages from bytes: whole pages, from one to as many as the card's table holds.
 fn budget(bytes: u64) -> Result<u64> {
-    if bytes < PAGE {
-        return Err(EINVAL);
+    let pages = bytes / PAGE;
+    match (1..=u64::from(XLT_ENTRIES)).contains(&pages) {
+        true => Ok(pages),
+        false => Err(EINVAL),
     }
-    Ok(bytes / PAGE)
 }
 
 impl Session {

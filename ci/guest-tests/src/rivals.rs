@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use berth_abi::wqe::{OP_RECV, OP_SEND, Sge, Wqe};
 use berth_abi::{card, counters as c, host, ioctl};
-use libberth::{Reason, Status, raw};
+use libberth::{Limits, Reason, Status, raw};
 
 use crate::connections::loopback_works;
 use crate::env::{Env, Role};
+use crate::memory::Budget;
 use crate::util::{Conn, Mem, PAGE, Random, Res, check, depths, fail, in_child, loop_back, loop_pair, wait_until};
 use crate::{ensure, ensure_eq, tests};
 
@@ -20,6 +21,8 @@ tests! {
          decision_13_elements_changed_while_they_are_read_have_a_defined_end,
          vc_9_memory_protected_and_unmapped_at_random_under_traffic, pc_3_memlock_limit_lowered_under_grants,
          inv_5_greedy_processes_leave_a_stream_its_share, pc_3_a_process_with_the_whole_budget_leaves_a_stream_its_share,
+         pc_3_pages_without_a_place_in_the_cards_table_wait_for_one,
+         pc_3_budget_that_the_cards_table_cannot_hold_is_refused,
          inv_5_requests_that_nobody_answers_leave_places_to_others,
          inv_5_requests_that_are_taken_back_are_forgotten;
 }
@@ -702,4 +705,112 @@ fn pc_3_a_process_with_the_whole_budget_leaves_a_stream_its_share(env: &Env) -> 
     ensure_eq!(troubles(&device)?, before);
     drop(budget);
     Ok(())
+}
+
+/// Pages that share all their places in the card's translation table, whose rows these are, with each other.
+fn rivals(asid: u32, rows: Option<[u32; 2]>, count: usize) -> Res<([u32; 2], Vec<Mem>)> {
+    /// Where they are found; it has more than a hundred for any two rows.
+    const REGION: usize = 64 << 30;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let region = Mem::map(REGION, flags, libc::PROT_NONE, -1)?;
+    let all = (0..REGION).step_by(PAGE).map(|at| region.va(at));
+    let rows_of = |va: u64| [0, card::XLT_WAYS / 2].map(|n| card::xlt_place(asid, va / PAGE as u64, n));
+    let rows = rows.unwrap_or_else(|| rows_of(region.va(0)));
+    let found: Vec<_> = all.filter(|&va| rows_of(va) == rows).take(count).collect();
+    drop(region);
+    ensure_eq!(found.len(), count);
+    Ok((rows, found.into_iter().map(Mem::page_at).collect::<Res<_>>()?))
+}
+
+fn pc_3_pages_without_a_place_in_the_cards_table_wait_for_one(env: &Env) -> Res {
+    const PLACES: usize = card::XLT_WAYS as usize;
+    const SIZE: usize = 1000;
+    const MORE: usize = 8;
+    let source = Mem::pattern(PAGE, 160)?;
+    let device = env.device()?;
+    let pinned =
+        |what, pages: usize| wait_until(what, env.hang, || Ok(device.counters()?.pinned() == (pages * PAGE) as u64));
+    let context = env.context()?;
+    let (rows, pages) = rivals(context.asid(), None, PLACES + MORE)?;
+    let (mut from, mut to) = loop_pair(env, &context, &depths(32, 32), 941)?;
+    // Of one connection: those behind get their places from those before them.
+    pinned("nothing is pinned", 0)?;
+    for (n, page) in (0..).zip(&pages) {
+        to.recv(n, &[page.sge(0, PAGE)])?;
+    }
+    // Which of them have a place is who came first: those before the first that has none are granted.
+    pinned("the table is full", PLACES)?;
+    to.wait_state(env, "something is granted", |s| s.granted > 0)?;
+    for _ in 0..10 {
+        ensure!(to.qp.state()?.granted as usize <= PLACES);
+    }
+    for n in 0..pages.len() {
+        from.send(n as u64, &[source.sge(n, SIZE)])?;
+    }
+    for (n, page) in pages.iter().enumerate() {
+        ensure_eq!(to.received(env)?.ok()?.wr_id, n as u64);
+        check(&page.bytes()[..SIZE], 160, n as u64)?;
+        from.sent(env)?.ok()?;
+    }
+    // Of two processes: what one does not use goes to the other, and comes back.
+    let other = env.context()?;
+    let (_, unused) = rivals(other.asid(), Some(rows), PLACES)?;
+    let (mut idle_from, mut idle_to) = loop_pair(env, &other, &depths(32, 32), 942)?;
+    pinned("nothing is pinned any more", 0)?;
+    for (n, page) in (0..).zip(&unused) {
+        idle_to.recv(n, &[page.sge(0, PAGE)])?;
+    }
+    idle_to.wait_state(env, "the table is full of what nobody uses", |s| s.granted as usize == PLACES)?;
+    for (n, page) in (0..).zip(&pages) {
+        to.recv(n, &[page.sge(0, PAGE)])?;
+        from.send(n, &[source.sge(100 + n as usize, SIZE)])?;
+        ensure_eq!(to.received(env)?.ok()?.wr_id, n);
+        from.sent(env)?.ok()?;
+        check(&page.bytes()[..SIZE], 160, 100 + n)?;
+    }
+    // Memory of sends as well.
+    to.recv(0, &[pages[0].sge(0, PAGE)])?;
+    from.send(0, &[pages[1].sge(0, SIZE)])?;
+    ensure_eq!(to.received(env)?.ok()?.byte_len as usize, SIZE);
+    from.sent(env)?.ok()?;
+    for (n, page) in unused.iter().enumerate() {
+        idle_from.send(n as u64, &[source.sge(200 + n, SIZE)])?;
+        ensure_eq!(idle_to.received(env)?.ok()?.wr_id, n as u64);
+        idle_from.sent(env)?.ok()?;
+        check(&page.bytes()[..SIZE], 160, 200 + n as u64)?;
+    }
+    Ok(())
+}
+
+fn pc_3_budget_that_the_cards_table_cannot_hold_is_refused(env: &Env) -> Res {
+    let limit = u64::from(card::XLT_ENTRIES) * PAGE as u64;
+    let device = env.device()?;
+    let context = env.context()?;
+    let _budget = Budget::set(env, limit)?;
+    context.set_budget(limit)?;
+    // What could never be used up would be no budget.
+    let more = limit + PAGE as u64;
+    for refused in
+        [device.set_limits(&Limits { card_budget: Some(more), ..Limits::default() }), context.set_budget(more)]
+    {
+        match refused {
+            Err(libberth::Error::Invalid { .. }) => {}
+            other => return fail(format!("a budget larger than the table: {other:?}")),
+        }
+    }
+    ensure_eq!(device.info()?.card_budget, limit);
+    // Some minutes: eight thousand pages are pinned several times.
+    for _ in 0..env.cases(0, 1) {
+        let source = Mem::pattern(PAGE, 161)?;
+        let target = Mem::new(limit as usize + PAGE)?;
+        let (mut from, mut to) = loop_pair(env, &context, &depths(4, 4), 944)?;
+        to.recv(0, &[target.sge(0, limit as usize + PAGE)])?;
+        ensure_eq!(to.received(env)?.status, Status::OverBudget);
+        from.send(0, &[source.sge(0, 1000)])?;
+        to.recv(1, &[target.sge(0, PAGE)])?;
+        ensure_eq!(to.received(env)?.ok()?.byte_len, 1000);
+        from.sent(env)?.ok()?;
+        check(&target.bytes()[..1000], 161, 0)?;
+    }
+    loopback_works(env, 943)
 }

@@ -65,8 +65,18 @@ impl Mem {
 
     /// `len` bytes mapped with these flags from this descriptor.
     pub fn map(len: usize, flags: i32, prot: i32, fd: i32) -> Res<Self> {
-        // SAFETY: a fresh mapping at an address that the kernel chooses.
-        let ptr = unsafe { libc::mmap(std::ptr::null_mut(), len, prot, flags, fd, 0) };
+        Self::map_at(std::ptr::null_mut(), len, flags, prot, fd)
+    }
+
+    /// A zeroed page at this address, where nothing is.
+    pub fn page_at(va: u64) -> Res<Self> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+        Self::map_at(va as *mut _, PAGE, flags, libc::PROT_READ | libc::PROT_WRITE, -1)
+    }
+
+    fn map_at(at: *mut libc::c_void, len: usize, flags: i32, prot: i32, fd: i32) -> Res<Self> {
+        // SAFETY: a fresh mapping, which replaces none: no caller asks for that (MAP_FIXED).
+        let ptr = unsafe { libc::mmap(at, len, prot, flags, fd, 0) };
         if ptr == libc::MAP_FAILED {
             return Err(io::Error::last_os_error().into());
         }

@@ -103,7 +103,7 @@ impl Up {
 #[derive(Debug, Args)]
 #[group(required = true, multiple = true)]
 pub struct SetLimits {
-    /// Pinned-memory budget of the card, at least one page (K, M, G allowed).
+    /// Pinned-memory budget of the card, at least one page, at most 32M (K, M, G allowed).
     #[arg(long, value_parser = size::parse)]
     budget: Option<u64>,
     /// How long pins that are not in use stay, in milliseconds; 0: not at all.

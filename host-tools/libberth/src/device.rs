@@ -123,7 +123,7 @@ impl Info {
 pub struct Limits {
     /// Linger time of unused pins in milliseconds.
     pub linger_ms: Option<u32>,
-    /// Pinned-memory budget of the card in bytes, at least one page.
+    /// Pinned-memory budget of the card in bytes, at least one page, at most what its translation table holds (32 MiB).
     pub card_budget: Option<u64>,
     /// Set the peak of pinned bytes to what is pinned now.
     pub reset_peak: bool,

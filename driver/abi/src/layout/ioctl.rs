@@ -143,7 +143,7 @@ pub struct SetLimits {
     pub mask: u32,
     /// in: linger time of unused pins in milliseconds (card).
     pub linger_ms: u32,
-    /// in: pinned-memory budget of the card in bytes, at least one page.
+    /// in: pinned-memory budget of the card in bytes, at least one page, at most `XLT_ENTRIES` pages.
     pub card_budget: u64,
     /// in: pinned-memory budget of this context in bytes, at least one page; at most the card's.
     pub context_budget: u64,
