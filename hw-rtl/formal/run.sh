@@ -220,7 +220,7 @@ mutant berth_xlt.sv 's/row_of(ch_index\[WW-1\], /row_of(!ch_index[WW-1], /'
 mutant berth_xlt.sv 's/ vpn\[8:0\] ^ a ^ b ^ c;/ vpn[9:1] ^ a ^ b ^ c;/'
 proof xlt xlt_proof silent="berth_xlt.sv berth_xlt_range.sv" free="ram counts" cut="dut.row0 dut.row1 dut.at_home" induction=2 \
     frames=14 start="-set CLEARED 1" \
-    small/berth_regs_pkg.sv ../formal/xlt_proof.sv ../formal/queue_free.sv berth_xlt.sv
+    small/berth_regs_pkg.sv ../formal/xlt_proof.sv ../formal/queue_free.sv ../formal/range_free.sv berth_xlt.sv
 mutant berth_xlt.sv 's/(ch_op != EVICT || evict_now)) begin/(ch_op == INSTALL || evict_now)) begin/'
 mutant berth_xlt.sv "s/== {b_asid_q, b_vpn_q\[47:9\]}/== {entries[ENTRY*w+91+:8], b_vpn_q[47:9]}/"
 mutant berth_xlt.sv 's/(entries\[ENTRY\*w+99\] || !b_write_q)/1/'
@@ -229,6 +229,20 @@ mutant berth_xlt.sv 's/(a_q || b_q || c_q || d_q)/(a_q)/'
 mutant berth_xlt.sv "s/c_q \&\& c_who_q == WHO_WRITE, /c_q \&\& c_who_q >= WHO_READ, /"
 mutant berth_xlt.sv 's/match_way\[WW-1\] ? b_row1_q : b_row0_q/b_row0_q/'
 mutant berth_xlt.sv 's/wire evict_now = count_q == 0;/wire evict_now = r_busy == 0;/'
+proof xlt_bound xlt_bound_proof silent="berth_xlt.sv" free="ram counts" induction=4 frames=14 start="-set CLEARED 1" \
+    small/berth_regs_pkg.sv ../formal/xlt_bound_proof.sv ../formal/queue_free.sv ../formal/range_free.sv berth_xlt.sv
+mutant berth_xlt.sv "s/open_q  <= 3'd4;/open_q  <= 3'd0;/"
+mutant berth_xlt.sv 's/ch_valid \&\& (open_q == 0 || !any)/ch_valid/'
+mutant berth_xlt.sv 's/lk_req \& ~asked_q;/lk_req;/'
+mutant berth_xlt.sv 's/if (lk_new != 0) begin/if (lk_new != 0 \&\& !any) begin/'
+proof xlt_range xlt_range_proof induction=2 frames=12 \
+    berth_regs_pkg.sv ../formal/xlt_range_proof.sv ../formal/queue_free.sv berth_xlt_range.sv
+mutant berth_xlt_range.sv 's/assign pg_vpn = cur_q ? vpn_q : give_vpn_q;/assign pg_vpn = vpn_q;/'
+mutant berth_xlt_range.sv 's/ev_valid = giving_q \&\& give_q == 0;/ev_valid = giving_q;/'
+mutant berth_xlt_range.sv 's/<= after_done;/<= after_done - 20'"'"'(after.write);/'
+mutant berth_xlt_range.sv 's/all_q  <= an_last || hit;/all_q <= 1;/'
+mutant berth_xlt_range.sv "s/done_q <= an_last ? '0 : /done_q <= /"
+mutant berth_xlt_range.sv 's/ : !hit;/ : !hit \&\& go_valid;/'
 proof cmd_fence cmd_fence_proof silent=berth_cmd.sv free="lines fw_ram" induction=1 frames=22 \
     berth_regs_pkg.sv ../formal/cmd_fence_proof.sv ../formal/queue_free.sv berth_cmd.sv
 mutant berth_cmd.sv 's/assign hold = state_q == FENCE || /assign hold = /'
@@ -304,6 +318,11 @@ mutant berth_fp_places.sv 's/head_ready = !pd_valid && !pass_q/head_ready = !pd_
 mutant berth_fp_places.sv 's/data_here && !pass_q/data_here/'
 mutant berth_fp_places.sv 's/gone_here && !pass_q/gone_here/'
 mutant berth_fp_places.sv "s/18'd4608/18'd4096/"
+proof pktram_turn pktram_turn_proof silent="berth_cpu_bus.sv berth_pktram.sv berth_ram.sv berth_fwram.sv" free="mem stats" induction=3 \
+    berth_regs_pkg.sv ../formal/pktram_turn_proof.sv ../formal/queue_free.sv berth_cpu_bus.sv berth_fwram.sv berth_pktram.sv berth_ram.sv
+mutant berth_cpu_bus.sv 's/(at_pkt \&\& pkt_last_q)$/1'"'b0"'/'
+mutant berth_cpu_bus.sv 's/pkt_last_q <= p_valid/pkt_last_q <= p_valid \&\& p_we \&\& m_sel[0]/'
+mutant berth_pktram.sv 's/pr_ready = !(cpr \&\& (cp_r ? pr_r : pr_t))/pr_ready = !(cpr \&\& (cp_r ? pr_r : pr_t)) \&\& !pw_valid/'
 proof mac_rx mac_rx_proof silent=berth_mac_rx.sv free="tops mem" induction=3 frames=16 \
     berth_regs_pkg.sv ../formal/mac_rx_proof.sv ../formal/queue_free.sv berth_mac_rx.sv berth_ram.sv
 mutant berth_mac_rx.sv "s/free_q\[pick\] <= 1.b0;/free_q <= free_q;/"

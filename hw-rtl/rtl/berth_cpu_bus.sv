@@ -210,13 +210,14 @@ module berth_cpu_bus #(
                        || (offset >= berth_regs_pkg::CPU_CMD_POP && offset <= berth_regs_pkg::CPU_DB_CFG)
                        || (offset >= berth_regs_pkg::CPU_CMD_W0 && offset < berth_regs_pkg::CPU_CRD_ARG0);
 
-    // an access that has to wait before it is taken
-    logic stalls;
-    assign stalls = at_regs && (m_we ? (offset == berth_regs_pkg::CPU_TX_SEND && !tx_send_ready)
-                                       || (offset == berth_regs_pkg::CPU_CRD_OP && crd_busy)
-                                     : (offset == berth_regs_pkg::CPU_WAIT && pending == 32'd0)
-                                       || (offset >= berth_regs_pkg::CPU_CRD_RSP0
-                                           && offset <= berth_regs_pkg::CPU_CRD_LIST && crd_busy));
+    // an access that has to wait before it is taken; of packet RAM each second clock is left to DMA
+    logic stalls, pkt_last_q;
+    assign stalls = (at_pkt && pkt_last_q)
+                    || (at_regs && (m_we ? (offset == berth_regs_pkg::CPU_TX_SEND && !tx_send_ready)
+                                           || (offset == berth_regs_pkg::CPU_CRD_OP && crd_busy)
+                                         : (offset == berth_regs_pkg::CPU_WAIT && pending == 32'd0)
+                                           || (offset >= berth_regs_pkg::CPU_CRD_RSP0
+                                               && offset <= berth_regs_pkg::CPU_CRD_LIST && crd_busy)));
 
     logic go;
     assign go = state_q == IDLE && m_stb && !stalls && !fwl_busy;
@@ -341,6 +342,7 @@ module berth_cpu_bus #(
 
     // packet RAM takes every access of the core at once
     assign p_valid = go && at_pkt;
+    always_ff @(posedge clk) pkt_last_q <= p_valid && !rst;
     assign p_we    = m_we;
     assign p_addr  = m_adr[17:0];
     assign p_wdata = m_wdata;

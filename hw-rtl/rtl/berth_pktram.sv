@@ -13,7 +13,7 @@
 // A beat of the MAC is a word or, where DMA is wider, one half of it.
 // Each RAM has one write port and one read port, so that sending and receiving do not
 // disturb each other; nobody reads bytes while they are written (a slot has one owner). In a bank the core goes first (it has at most one access in two
-// cycles), then DMA, then the MAC engine.
+// cycles, berth_cpu_bus), then DMA, which so waits for one cycle at most, then the MAC engine.
 
 module berth_pktram #(
     parameter DATA_W = 64,     // bits of a beat of the MAC

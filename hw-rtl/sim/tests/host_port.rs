@@ -70,8 +70,9 @@ fn bench(rng: &mut Rng) -> Bench {
     let config = CardConfig {
         seed: rng.draw(),
         read_latency: rng.between(20, 300),
-        // so many that tags are left: a second answer must not find its tag in use again
-        outstanding: 24,
+        // A second answer must not find its tag in use again. Tags go round: so few that hardly a read is answered only
+        // when 64 others have been made.
+        outstanding: 12,
         out_of_order: rng.chance(0.7),
         split: true,
         stall_percent: (rng.below(3) * 15) as u8,

@@ -128,6 +128,36 @@ fn inv_6_a_frame_that_breaks_one_rule_is_in_the_counter_of_that_rule_and_changes
     wind_up(&mut net, &[(0, QP_A), (1, QP_B), (0, GOOD), (1, GOOD)]);
 }
 
+/// Senders choose it, so that routers spread flows (IBTA annex A17).
+#[test]
+fn inv_6_the_udp_source_port_may_be_any_and_another_one_in_each_frame() {
+    let seed = seed(28);
+    let (mut net, _) = attacked(seed);
+    let mut rng = Rng(seed);
+    let (before, counts) = (account(&mut net, 1), refusals(&mut net, 1));
+    let mut s = [Stream::new(&mut net, (0, QP_A), (1, QP_B), rng.bytes(60_000))];
+    s[0].recvs_left = Some(15);
+    net.hold(0, |frame| roce(frame).is_some());
+    let mut changed = 0;
+    net.run_until("the stream", 60_000_000, |net| {
+        while let Some(mut frame) = net.wires[0].held.pop_front() {
+            frame[34..36].copy_from_slice(&[0, rng.below(256) as u8]);
+            seal(&mut frame);
+            net.hosts[1].card.push_rx(frame);
+            changed += 1;
+        }
+        pair::step(net, &mut s);
+        s[0].finished()
+    });
+    assert!(s[0].received == s[0].data);
+    assert!(changed > 60);
+    net.unhold(0);
+    net.settle(20_000);
+    assert_eq!(refusals(&mut net, 1), counts);
+    check_account(&mut net, 1, &before);
+    check_end(&mut net, seed);
+}
+
 #[test]
 fn inv_6_repeats_and_gaps_change_nothing() {
     let seed = seed(22);

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// Ranges that ask for anything at any time.
+module berth_xlt_range #(
+    parameter TELL_ALL = 0,
+    parameter USER = 0
+) (
+    input  logic            clk, rst, go_valid, go_release, go_write, block, tell, pg_ready, an_valid, an_last, an_counted, an_zero,
+                            ev_ready,
+    input  logic [7:0]      go_asid,
+    input  logic [63:0]     go_va,
+    input  logic [30:0]     go_len,
+    input  logic [15:0]     go_tag,
+    output logic            go_ready, pg_valid, pg_release, pg_back, pg_write, pg_last, out_valid, out_hit, ev_valid, busy,
+    output logic [7:0]      pg_asid,
+    output logic [51:0]     pg_vpn,
+    output logic [15:0]     out_tag,
+    output logic [7*32-1:0] ev_words
+);
+    (* anyseq *) logic [309:0] any;
+    assign {go_ready, pg_valid, pg_release, pg_back, pg_write, pg_last, out_valid, out_hit, ev_valid, busy, pg_asid, pg_vpn, out_tag,
+            ev_words} = any;
+endmodule
