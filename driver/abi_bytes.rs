@@ -26,6 +26,7 @@ macro_rules! plain {
 
 plain! {
     Handle = 8,
+    Crash = 56,
     Context = 24,
     Query = 96,
     SetNet = 16,

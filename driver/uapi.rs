@@ -228,10 +228,12 @@ impl Session {
                 self.card.forgive();
                 self.card.reset("asked for")
             }),
-            IOC_CRASH => Self::take(arg, |a: &Handle| {
-                let how = handle(a)?;
+            IOC_CRASH => Self::take(arg, |a: &Crash| {
+                if a.reserved != 0 {
+                    return Err(EINVAL);
+                }
                 require(Capability::SysAdmin)?;
-                self.crash(how)
+                self.crash(a)
             }),
             _ => Err(ENOTTY),
         }
@@ -385,20 +387,21 @@ impl Session {
     }
 
     #[cfg(any(CONFIG_BERTH_DEBUG, berth_debug))]
-    fn crash(&self, how: u32) -> Result {
-        use crate::abi::ring::{CMD_CRASH, ENTRY_WORDS};
-        if !(1..=2).contains(&how) {
+    fn crash(&self, arg: &Crash) -> Result {
+        use crate::abi::ring::{CMD_CRASH, CRASH_EVENT, CRASH_PANIC, ENTRY_WORDS};
+        if !(CRASH_PANIC..=CRASH_EVENT).contains(&arg.how) {
             return Err(EINVAL);
         }
         let mut entry = [0; ENTRY_WORDS];
         entry[0] = CMD_CRASH;
-        entry[2] = how;
+        entry[2] = arg.how;
+        entry[3..3 + arg.event.len()].copy_from_slice(&arg.event);
         // Not waited for: firmware is not going to answer.
         self.card.post(&[entry])
     }
 
     #[cfg(not(any(CONFIG_BERTH_DEBUG, berth_debug)))]
-    fn crash(&self, _how: u32) -> Result {
+    fn crash(&self, _arg: &Crash) -> Result {
         Err(ENOTTY)
     }
 }

@@ -11,6 +11,7 @@ use libberth::{Device, Limits};
 use crate::connections::loopback_works;
 use crate::env::Env;
 use crate::lifecycle::{after_reset, end_of, nothing_left, reload, replace_card, spawn_helper, start_helper};
+use crate::syscalls::unprivileged;
 use crate::util::{Mem, Random, Res, check, depths, loop_pair, wait_until};
 use crate::{ensure, ensure_eq, runner, tests};
 
@@ -19,7 +20,7 @@ tests! {
     Pair: endurance_connections_made_and_ended;
     One: endurance_processes_killed_at_any_moment, endurance_module_reloaded_under_traffic,
          endurance_card_reset_under_traffic, endurance_card_unplugged_under_traffic,
-         endurance_kernel_has_lost_no_memory;
+         endurance_unprivileged_system_calls, endurance_kernel_has_lost_no_memory;
 }
 
 /// What may not grow.
@@ -171,6 +172,12 @@ fn endurance_card_unplugged_under_traffic(env: &Env) -> Res {
         runner::prepare(&env.args)
     })?;
     after_reset(env, 973)
+}
+
+/// Whatever they are, also where memory is short: the next test tells of memory that they have lost.
+fn endurance_unprivileged_system_calls(env: &Env) -> Res {
+    repeat(env, 1, 20, |n| unprivileged(env, env.seed.wrapping_add(n), 1200, (n % 2 == 0).then_some(19)))?;
+    nothing_left(env)
 }
 
 /// Connections that are made and ended at a time: their messages travel while others are worked on.

@@ -80,6 +80,15 @@ impl Faults {
         set("failslab", "probability", "100")
     }
 
+    /// Of the driver's allocations and copies, wherever they are, each `interval`-th fails.
+    pub fn everywhere(&self, interval: u32) -> Res {
+        for kind in KINDS {
+            set(kind, "interval", &interval.to_string())?;
+            set(kind, "probability", "100")?;
+        }
+        Ok(())
+    }
+
     /// None fails any more.
     pub fn none(&self) -> Res {
         set("failslab", "probability", "0")?;

@@ -707,19 +707,24 @@ fn pc_3_a_process_with_the_whole_budget_leaves_a_stream_its_share(env: &Env) -> 
     Ok(())
 }
 
-/// Pages that share all their places in the card's translation table, whose rows these are, with each other.
-fn rivals(asid: u32, rows: Option<[u32; 2]>, count: usize) -> Res<([u32; 2], Vec<Mem>)> {
-    /// Where they are found; it has more than a hundred for any two rows.
+/// Pages of these two address spaces, so many of each, that all have the same places in the card's translation table.
+fn rivals(asids: [u32; 2], counts: [usize; 2]) -> Res<[Vec<Mem>; 2]> {
+    /// Where they are found: each address space has about a hundred there for any two rows that it can have.
     const REGION: usize = 64 << 30;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     let region = Mem::map(REGION, flags, libc::PROT_NONE, -1)?;
-    let all = (0..REGION).step_by(PAGE).map(|at| region.va(at));
-    let rows_of = |va: u64| [0, card::XLT_WAYS / 2].map(|n| card::xlt_place(asid, va / PAGE as u64, n));
-    let rows = rows.unwrap_or_else(|| rows_of(region.va(0)));
-    let found: Vec<_> = all.filter(|&va| rows_of(va) == rows).take(count).collect();
+    let rows_of = |asid: u32, va: u64| [0, card::XLT_WAYS / 2].map(|n| card::xlt_place(asid, va / PAGE as u64, n));
+    let all = || (0..REGION).step_by(PAGE).map(|at| region.va(at));
+    // Not every two rows are some page's: half of them are.
+    let found = all().take(64).find_map(|first| {
+        let rows = rows_of(asids[0], first);
+        let of = |n: usize| all().filter(|&va| rows_of(asids[n], va) == rows).take(counts[n]).collect::<Vec<_>>();
+        Some([of(0), of(1)]).filter(|found| found.iter().zip(counts).all(|(found, count)| found.len() == count))
+    });
     drop(region);
-    ensure_eq!(found.len(), count);
-    Ok((rows, found.into_iter().map(Mem::page_at).collect::<Res<_>>()?))
+    let pages = |vas: Vec<u64>| vas.into_iter().map(Mem::page_at).collect::<Res<_>>();
+    let [one, other] = found.ok_or("no such pages")?;
+    Ok([pages(one)?, pages(other)?])
 }
 
 fn pc_3_pages_without_a_place_in_the_cards_table_wait_for_one(env: &Env) -> Res {
@@ -730,8 +735,8 @@ fn pc_3_pages_without_a_place_in_the_cards_table_wait_for_one(env: &Env) -> Res 
     let device = env.device()?;
     let pinned =
         |what, pages: usize| wait_until(what, env.hang, || Ok(device.counters()?.pinned() == (pages * PAGE) as u64));
-    let context = env.context()?;
-    let (rows, pages) = rivals(context.asid(), None, PLACES + MORE)?;
+    let (context, other) = (env.context()?, env.context()?);
+    let [pages, unused] = rivals([context.asid(), other.asid()], [PLACES + MORE, PLACES])?;
     let (mut from, mut to) = loop_pair(env, &context, &depths(32, 32), 941)?;
     // Of one connection: those behind get their places from those before them.
     pinned("nothing is pinned", 0)?;
@@ -753,8 +758,6 @@ fn pc_3_pages_without_a_place_in_the_cards_table_wait_for_one(env: &Env) -> Res 
         from.sent(env)?.ok()?;
     }
     // Of two processes: what one does not use goes to the other, and comes back.
-    let other = env.context()?;
-    let (_, unused) = rivals(other.asid(), Some(rows), PLACES)?;
     let (mut idle_from, mut idle_to) = loop_pair(env, &other, &depths(32, 32), 942)?;
     pinned("nothing is pinned any more", 0)?;
     for (n, page) in (0..).zip(&unused) {

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use berth_abi::card::ABI_VERSION;
+use berth_abi::ring::CRASH_EVENT_WORDS;
 use berth_abi::wqe::{OP_RECV, OP_SEND, SEND_INLINE, Sge, Wqe};
 use berth_abi::{counters as c, host, ioctl};
 use libberth::{Counters, Device, Reason, Status};
@@ -20,7 +21,8 @@ use crate::util::{Mem, PAGE, Random, Res, check, depths, in_child, loop_pair, wa
 use crate::{ensure, ensure_eq, tests};
 
 tests! {
-    One: inv_6_unprivileged_system_calls_do_no_harm, inv_6_calls_without_memory_fail_whole_and_work_the_next_time,
+    One: inv_6_unprivileged_system_calls_do_no_harm,
+         inv_6_unprivileged_system_calls_do_no_harm_while_memory_is_short, inv_6_calls_without_memory_fail_whole_and_work_the_next_time,
          inv_6_results_that_cannot_be_told_are_undone, inv_6_page_requests_without_memory_are_tried_again,
          inv_6_pages_that_find_no_memory_for_long_are_refused_by_name;
 }
@@ -147,7 +149,7 @@ fn requests() -> Res<Vec<Call>> {
         request!(IOC_COUNTERS, Counters { rtl: Out(size_of::<ioctl::Counters>()) }),
         request!(IOC_READ_LOG, ReadLog { buffer: Pointer, bytes: LogBytes, lost: Any }, true),
         request!(IOC_RESET, Handle { value: How, reserved: Zero }, true),
-        request!(IOC_CRASH, Handle { value: How, reserved: Zero }, true),
+        request!(IOC_CRASH, Crash { how: How, reserved: Zero, event: Out(4 * CRASH_EVENT_WORDS) }, true),
     ];
     for request in &all {
         let sum: usize = request.fields.iter().map(|(_, f)| f.bytes()).sum();
@@ -177,6 +179,18 @@ struct World<'e> {
     flipped: Mem,
     outcomes: Mutex<BTreeMap<(&'static str, i32), u64>>,
     stop: AtomicBool,
+    /// Some of the driver's allocations fail.
+    failing: bool,
+}
+
+impl World<'_> {
+    /// Notes how a call ended, which must be one of the ways that there are.
+    fn note(&self, name: &'static str, outcome: i32, allowed: &[i32]) -> Res {
+        let failed = self.failing && outcome == libc::ENOMEM;
+        ensure!(outcome == 0 || failed || allowed.contains(&outcome), "{name} answers {outcome}");
+        *locked(&self.outcomes).entry((name, outcome)).or_default() += 1;
+        Ok(())
+    }
 }
 
 #[derive(Default)]
@@ -431,7 +445,6 @@ impl<'w, 'e> Thread<'w, 'e> {
         let fd = world.fds[place].load(Ordering::Relaxed);
         let outcome = raw_ioctl(fd, number, at);
         let allowed = [
-            0,
             libc::EINVAL,
             libc::ENOENT,
             libc::ENOSPC,
@@ -442,9 +455,9 @@ impl<'w, 'e> Thread<'w, 'e> {
             libc::EBADF,
             libc::EAGAIN,
         ];
-        ensure!(allowed.contains(&outcome), "{} answers {outcome} to {bytes:x?}", request.name);
+        let name = if number == request.number { request.name } else { "others" };
+        world.note(name, outcome, &allowed).map_err(|e| format!("{e} to {number:#x}, {bytes:x?}"))?;
         if number == request.number {
-            *locked(&world.outcomes).entry((request.name, outcome)).or_default() += 1;
             ensure!(outcome != 0 || !request.privileged, "{} works without privilege: {bytes:x?}", request.name);
         }
         if outcome == 0 && at == self.own.va(0) && number == request.number {
@@ -499,7 +512,7 @@ impl<'w, 'e> Thread<'w, 'e> {
         (0..SLOTS).find(|slot| self.maps.iter().all(|m| m.slot != *slot))
     }
 
-    fn map(&mut self) {
+    fn map(&mut self) -> Res {
         let known = locked(&self.world.known).maps.clone();
         let place = self.random.below(PLACES);
         let (place, mut offset, mut len) = match self.random.below(3) {
@@ -528,12 +541,25 @@ impl<'w, 'e> Thread<'w, 'e> {
             libc::MAP_PRIVATE | libc::MAP_POPULATE,
         ]);
         let fd = self.world.fds[place].load(Ordering::Relaxed);
-        let Some(slot) = self.free_slot() else { return self.unmap(0) };
+        let Some(slot) = self.free_slot() else {
+            self.unmap(0);
+            return Ok(());
+        };
         let (at, fixed) = if len <= SLOT { (self.slot(slot), libc::MAP_FIXED) } else { (std::ptr::null_mut(), 0) };
         // SAFETY: a place of the thread where nothing is mapped, or one that the kernel chooses.
         let got = unsafe { libc::mmap(at, len, prot, flags | fixed, fd, offset as libc::off_t) };
         let outcome = if got == libc::MAP_FAILED { errno() } else { 0 };
-        *locked(&self.world.outcomes).entry(("mmap", outcome)).or_default() += 1;
+        let allowed = [
+            libc::ENOENT,
+            libc::EBADF,
+            libc::EAGAIN,
+            libc::ENOMEM,
+            libc::EACCES,
+            libc::EINVAL,
+            libc::EOVERFLOW,
+            libc::EOPNOTSUPP,
+        ];
+        self.world.note("mmap", outcome, &allowed)?;
         if fixed == 0 {
             if outcome == 0 {
                 // SAFETY: what was just mapped.
@@ -545,6 +571,7 @@ impl<'w, 'e> Thread<'w, 'e> {
         } else {
             self.keep(at, SLOT);
         }
+        Ok(())
     }
 
     fn unmap(&mut self, n: usize) {
@@ -598,7 +625,7 @@ impl<'w, 'e> Thread<'w, 'e> {
     }
 
     /// Something to a mapping: its protection, its size, its place, its pages, its content.
-    fn remap(&mut self) {
+    fn remap(&mut self) -> Res {
         if self.maps.is_empty() {
             return self.map();
         }
@@ -662,6 +689,7 @@ impl<'w, 'e> Thread<'w, 'e> {
             }
         };
         *locked(&self.world.outcomes).entry((call, 0)).or_default() += 1;
+        Ok(())
     }
 
     /// An element whose memory is nobody's but the test's.
@@ -713,7 +741,10 @@ impl<'w, 'e> Thread<'w, 'e> {
         }
         // SAFETY: a path that ends with NUL.
         let new = unsafe { libc::open(world.node.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
-        ensure!(new >= 0, "open: {}", std::io::Error::last_os_error());
+        world.note("open", if new < 0 { errno() } else { 0 }, &[])?;
+        if new < 0 {
+            return Ok(());
+        }
         let old = world.fds[place].swap(new, Ordering::Relaxed);
         // SAFETY: descriptors of this test; that others use it at the same time is the point.
         unsafe { libc::close(old) };
@@ -734,8 +765,8 @@ impl<'w, 'e> Thread<'w, 'e> {
             self.growing = n / 150 % 2 == 0;
             match self.random.below(40) {
                 0 => self.descriptor()?,
-                1..=4 => self.map(),
-                5..=14 => self.remap(),
+                1..=4 => self.map()?,
+                5..=14 => self.remap()?,
                 _ => self.ioctl()?,
             }
         }
@@ -754,7 +785,7 @@ fn become_nobody() -> Res {
     Ok(())
 }
 
-fn fuzz(env: &Env, node: &std::path::Path, calls: u64) -> Res {
+fn fuzz(env: &Env, node: &std::path::Path, seed: u64, calls: u64, failing: bool) -> Res {
     const THREADS: u64 = 3;
     become_nobody()?;
     let world = World {
@@ -769,10 +800,11 @@ fn fuzz(env: &Env, node: &std::path::Path, calls: u64) -> Res {
         flipped: Mem::new(3 * PAGE)?,
         outcomes: Mutex::default(),
         stop: AtomicBool::new(false),
+        failing,
     };
     std::thread::scope(|scope| -> Res {
         let flipper = scope.spawn(|| {
-            let mut random = Random::new(env.seed ^ 0xf1);
+            let mut random = Random::new(seed ^ 0xf1);
             while !world.stop.load(Ordering::Relaxed) {
                 let at = world.flipped.va(random.below(2 * PAGE / 4) * 4) as *mut u32;
                 // SAFETY: inside of the memory, which nobody holds a reference to.
@@ -783,7 +815,7 @@ fn fuzz(env: &Env, node: &std::path::Path, calls: u64) -> Res {
         });
         let mut threads = Vec::new();
         for n in 0..THREADS {
-            let mut thread = Thread::new(&world, env.seed.wrapping_add(n))?;
+            let mut thread = Thread::new(&world, seed.wrapping_add(n << 32))?;
             for _ in 0..PLACES {
                 thread.descriptor()?;
             }
@@ -814,7 +846,7 @@ fn fuzz(env: &Env, node: &std::path::Path, calls: u64) -> Res {
         *lines.entry(name).or_default() += &format!(" {how}: {count}");
     }
     let sum: u64 = outcomes.values().sum();
-    println!("figures: seed {}, {sum} calls of {THREADS} threads", env.seed);
+    println!("figures: seed {seed}, {sum} calls of {THREADS} threads");
     for (name, line) in lines {
         println!("figures: {name}{line}");
     }
@@ -830,25 +862,40 @@ fn fuzz(env: &Env, node: &std::path::Path, calls: u64) -> Res {
 /// What must not change by a process that breaks nothing.
 const INCIDENTS: [u32; 4] = [c::D_RESETS, c::D_HEARTBEAT_LOST, c::D_FENCE_TIMEOUTS, c::D_BAD_EVENTS];
 
-fn inv_6_unprivileged_system_calls_do_no_harm(env: &Env) -> Res {
+/// An unprivileged process makes so many calls, and is gone; of the driver's allocations and copies each `interval`-th
+/// fails meanwhile, if there is one.
+pub fn unprivileged(env: &Env, seed: u64, calls: u64, interval: Option<u32>) -> Res {
     use std::os::unix::fs::PermissionsExt;
-    println!("seed {}", env.seed);
+    println!("seed {seed}");
     let device = env.device()?;
     let node = device.path().to_owned();
     // As an administrator would let users have it.
     std::fs::set_permissions(&node, std::fs::Permissions::from_mode(0o666))?;
     let before = device.counters()?;
-    let calls = env.cases(2400, 60_000);
-    ensure_eq!(in_child(|| fuzz(env, &node, calls))?, 0);
+    let faults = interval.map(|_| Faults::new()).transpose()?;
+    if let (Some(faults), Some(interval)) = (&faults, interval) {
+        faults.everywhere(interval)?;
+    }
+    ensure_eq!(in_child(|| fuzz(env, &node, seed, calls, interval.is_some()))?, 0);
+    drop(faults);
     let after = device.counters()?;
     for index in INCIDENTS {
         ensure_eq!((index, after.drv(index)), (index, before.drv(index)));
     }
+    ensure!(after.drv(c::D_BAD_IOCTL) > before.drv(c::D_BAD_IOCTL));
     wait_until("nothing is left of the process", env.hang, || {
         let n = device.counters()?;
         Ok([c::D_PINNED, c::D_QPS, c::D_CQS, c::D_CONTEXTS, c::D_XLT_USED].iter().all(|&g| n.drv(g) == 0))
     })?;
     loopback_works(env, 956)
+}
+
+fn inv_6_unprivileged_system_calls_do_no_harm(env: &Env) -> Res {
+    unprivileged(env, env.seed, env.cases(2400, 60_000), None)
+}
+
+fn inv_6_unprivileged_system_calls_do_no_harm_while_memory_is_short(env: &Env) -> Res {
+    unprivileged(env, env.seed, env.cases(1200, 30_000), Some(19))
 }
 
 // ---- calls in which something fails ------------------------------------------------------------------------------

@@ -9,15 +9,16 @@ use std::path::PathBuf;
 use std::process::Child;
 use std::time::{Duration, Instant};
 
-use berth_abi::counters as c;
+use berth_abi::ring::*;
 use berth_abi::wqe::{OP_RECV, OP_SEND, Wqe};
+use berth_abi::{card, counters as c};
 use libberth::{Context, Device, QpConfig, QpStateKind, Status, Trigger};
 
 use crate::connections::loopback_works;
 use crate::env::{Env, Role};
 use crate::lifecycle::{after_reset, pci_address, ready, start_helper, wait_for_device};
 use crate::memory::{Budget, protect};
-use crate::util::{Conn, Mem, PAGE, Res, check, depths, establish, fail, in_child, loop_pair, wait_until};
+use crate::util::{Conn, Mem, PAGE, Random, Res, check, depths, establish, fail, in_child, loop_pair, wait_until};
 use crate::{ensure, ensure_eq, tests};
 
 tests! {
@@ -31,7 +32,8 @@ tests! {
          pc_3_grants_that_are_recalled_go_to_who_has_waited;
     Pair: decision_6_lost_control_frames_do_not_end_connections_that_have_credits;
     One: reset_while_pages_are_awaited, decision_17_card_that_hangs_is_reset_and_the_host_goes_on,
-         inv_3_unplug_while_a_fence_waits;
+         inv_3_unplug_while_a_fence_waits, inv_6_events_of_nothing_are_counted_and_harm_nobody,
+         inv_6_any_events_leave_a_driver_that_a_reset_puts_right;
 }
 
 fn cr_5_triggers_are_told_apart(env: &Env) -> Res {
@@ -582,4 +584,164 @@ fn inv_3_unplug_while_a_fence_waits(env: &Env) -> Res {
     wait_until("the card is back", Duration::from_secs(60), || Ok(pci_address().is_ok()))?;
     wait_for_device(env)?;
     after_reset(env, 941)
+}
+
+/// An event of this kind with these words behind it.
+fn event(kind: u32, words: &[u32]) -> [u32; CRASH_EVENT_WORDS] {
+    let mut event = [0; CRASH_EVENT_WORDS];
+    event[0] = kind;
+    event[1..=words.len()].copy_from_slice(words);
+    event
+}
+
+/// A page request or release of this tag, ASID and range, to be written.
+fn range(kind: u32, tag: u32, asid: u32, va: u64, len: u32) -> [u32; CRASH_EVENT_WORDS] {
+    event(kind, &[tag, asid, 1, va as u32, (va >> 32) as u32, len])
+}
+
+/// A card whose firmware tells what is not so.
+fn inv_6_events_of_nothing_are_counted_and_harm_nobody(env: &Env) -> Res {
+    let source = Mem::pattern(PAGE, 170)?;
+    let target = Mem::new(PAGE)?;
+    let device = env.device()?;
+    let context = env.context()?;
+    let (mut from, mut to) = loop_pair(env, &context, &depths(4, 4), 945)?;
+    let mut round = |n: u64| -> Res {
+        to.recv(n, &[target.sge(0, 500)])?;
+        from.send(n, &[source.sge(n as usize, 500)])?;
+        ensure_eq!(to.received(env)?.ok()?.wr_id, n);
+        from.sent(env)?.ok()?;
+        check(&target.bytes()[..500], 170, n)
+    };
+    round(0)?;
+    let (asid, nobody) = (context.asid(), card::NUM_ASIDS - 1);
+    let (qpn, cqn) = (card::FIRST_QPN + card::NUM_QPS, card::NUM_CQS);
+    // What no card can say.
+    let wrong = [
+        event(0, &[]),
+        event(EV_CQ_OVERRUN + 1, &[1, 2, 3]),
+        event(EV_CM_REQUEST_OVER + 1, &[1, 2, 3]),
+        event(0xff, &[u32::MAX; 11]),
+        event(EV_CQ_NOTIFY, &[cqn]),
+        event(EV_CQ_NOTIFY, &[u32::MAX]),
+        event(EV_CQ_OVERRUN, &[cqn, card::FIRST_QPN]),
+        event(EV_LOG, &[EVENT_LOG_BYTES as u32 + 1]),
+        event(EV_LOG, &[u32::MAX]),
+        // Answers that nobody waits for.
+        event(EV_CMD_DONE, &[0x8765_4321]),
+        event(EV_CMD_DONE, &[0x7fff_ffff, 5]),
+    ];
+    // What may be late, and says nothing then.
+    let empty = [
+        range(EV_PAGE_NEED, 0, nobody, 0x1000, 1),
+        range(EV_PAGE_NEED, 0, u32::MAX, 0x1000, 1),
+        range(EV_PAGE_NEED, 0, asid, target.va(0), 0),
+        range(EV_PAGE_NEED, 0, asid, 0x10_0000, u32::MAX),
+        range(EV_PAGE_NEED, 0, asid, u64::MAX - 10, 11),
+        range(EV_PAGE_NEED, 0, asid, u64::MAX - 10, 12),
+        range(EV_PAGE_NEED, 0, asid, 0xffff_8880_0000_0000, 4096),
+        range(EV_PAGE_NEED, 0, asid, target.va(0), 100),
+        range(EV_PAGE_NEED, 0, asid, target.va(0), 100),
+        range(EV_PAGE_RELEASE, 0, nobody, 0, u32::MAX),
+        range(EV_PAGE_RELEASE, 0, asid, target.va(0), 100),
+        range(EV_PAGE_RELEASE, 0, asid, 0, u32::MAX),
+        range(EV_PAGE_RELEASE, 0, asid, u64::MAX, 2),
+        event(EV_PAGE_EVICTED | 0xf << 8, &[0xffff_ffff, 0x8000_8000, 0x9fff_0001, 0, 0, 0]),
+        event(EV_CQ_OVERRUN, &[cqn - 1, qpn]),
+        event(EV_CQ_NOTIFY, &[cqn - 1]),
+        event(EV_CMD_DONE, &[0, 7, 7]),
+        // To a command that is sent again and again: it names a queue pair that there is not.
+        event(EV_CMD_DONE, &[u32::MAX, 0, qpn]),
+        event(EV_CM_REQUEST, &[77, 0x0a00_0001, 65_535, 1, u32::MAX]),
+        event(EV_CM_REQUEST_OVER, &[77]),
+        event(EV_CM_ESTABLISHED, &[qpn, 1, 2, 3, u32::MAX]),
+        event(EV_CM_ESTABLISHED, &[0, 1, 2, 3, 4]),
+        event(EV_CM_CLOSED, &[qpn - 1, u32::MAX, 0, 0, u32::MAX]),
+        event(EV_QP_ERROR, &[u32::MAX, 1]),
+        event(EV_QP_ERROR, &[qpn - 1, u32::MAX]),
+        event(EV_LOG, &[0]),
+    ];
+    let before = device.counters()?;
+    for (n, event) in (1..).zip(wrong.iter().chain(&empty)) {
+        let was = device.counters()?;
+        let bad = was.drv(c::D_BAD_EVENTS) + u64::from(n as usize <= wrong.len());
+        device.send_event(*event)?;
+        // The event, and the answer to the command that it was asked for with.
+        wait_until("the driver has taken it", env.hang, || {
+            Ok(device.counters()?.drv(c::D_EVENTS) >= was.drv(c::D_EVENTS) + 2)
+        })?;
+        round(n).map_err(|e| format!("behind {event:x?}: {e}"))?;
+        ensure_eq!((device.counters()?.drv(c::D_BAD_EVENTS), event), (bad, event));
+    }
+    let after = device.counters()?;
+    for same in [c::D_RESETS, c::D_HEARTBEAT_LOST, c::D_FENCE_TIMEOUTS] {
+        ensure_eq!((same, after.drv(same)), (same, before.drv(same)));
+    }
+    Ok(())
+}
+
+/// Events with any words: processes may be told lies, the card answers that it did not ask for; but no more.
+fn inv_6_any_events_leave_a_driver_that_a_reset_puts_right(env: &Env) -> Res {
+    const KINDS: [u32; 12] = [
+        EV_PAGE_NEED,
+        EV_PAGE_RELEASE,
+        EV_PAGE_EVICTED,
+        EV_CQ_NOTIFY,
+        EV_CQ_OVERRUN,
+        EV_CMD_DONE,
+        EV_CM_REQUEST,
+        EV_CM_ESTABLISHED,
+        EV_CM_CLOSED,
+        EV_QP_ERROR,
+        EV_LOG,
+        EV_CM_REQUEST_OVER,
+    ];
+    println!("seed {}", env.seed);
+    let mut random = Random::new(env.seed);
+    let target = Mem::new(8 * PAGE)?;
+    let device = env.device()?;
+    let context = env.context()?;
+    let (from, mut to) = loop_pair(env, &context, &depths(8, 8), 946)?;
+    for n in 0..8 {
+        to.recv(n as u64, &[target.sge(n * PAGE, PAGE)])?;
+    }
+    let listener = context.listen(5)?;
+    let (mut sent, before) = (0u64, device.counters()?);
+    let mut taken = before.drv(c::D_EVENTS);
+    for _ in 0..env.cases(200, 4000) {
+        let kind = KINDS[random.below(KINDS.len())] | (random.next() as u32 & 0xf) << 8;
+        let word = |random: &mut Random| match random.below(3) {
+            0 => random.next() as u32,
+            1 => random.below(100) as u32,
+            _ => context.asid(),
+        };
+        let mut event = [kind; CRASH_EVENT_WORDS];
+        event[1..].fill_with(|| word(&mut random));
+        if random.below(2) == 0 {
+            let va = target.va(random.below(8 * PAGE));
+            (event[2], event[4], event[5]) = (context.asid(), va as u32, (va >> 32) as u32);
+        }
+        if kind & 0xff == EV_CM_REQUEST && random.below(2) == 0 {
+            event[3] = 5;
+        }
+        // A card that has asked for more than it can is reset, and the descriptor has lost it.
+        if device.send_event(event).is_err() {
+            break;
+        }
+        sent += 1;
+        taken += 1;
+        wait_until("the driver takes events", env.hang, || {
+            let n = device.counters()?;
+            Ok(n.drv(c::D_EVENTS) >= taken || n.drv(c::D_RESETS) > before.drv(c::D_RESETS))
+        })?;
+    }
+    println!("figures: {sent} events made up");
+    drop((from, to, listener, context));
+    let device = env.device()?;
+    device.reset()?;
+    wait_until("nothing is left", env.hang, || {
+        let n = device.counters()?;
+        Ok([c::D_PINNED, c::D_QPS, c::D_CQS, c::D_CONTEXTS, c::D_XLT_USED].iter().all(|&g| n.drv(g) == 0))
+    })?;
+    after_reset(env, 947)
 }

@@ -756,7 +756,10 @@ impl Tester {
     /// The firmware's own path, at one width.
     fn rtl_plain(&self) -> Result<Counts> {
         let mut command = self.sysroot_tests("berth-rtl")?;
-        command.args(["--features", "assert,plain", "--test", "two_cards", "--test", "bad_input"]);
+        command.args(["--features", "assert,plain"]);
+        for bench in ["two_cards", "bad_input", "hostile", "attacks"] {
+            command.args(["--test", bench]);
+        }
         self.cargo_tests("two cards without the fast path", &mut command)
     }
 
@@ -880,14 +883,17 @@ impl Tester {
 
     /// What maps, moves and takes away memory, with an IOMMU between card and memory.
     fn system_iommu(&self) -> Result<Counts> {
-        let some = if self.arguments.filter.is_none() { " --run vc_,pc_,inv_3,reset_,decision_1" } else { "" };
+        let some = if self.arguments.filter.is_none() { " --run vc_,pc_,inv_3,inv_6,reset_,decision_1" } else { "" };
         self.guest_tests(Flavour::Test, "system tests with an IOMMU", "10 min", some, |options| options.iommu = true)
     }
 
     /// What many do at once, with the kernel that looks for data races.
     fn system_kcsan(&self) -> Result<Counts> {
-        let some =
-            if self.arguments.filter.is_none() { " --run inv_2,inv_3,inv_5,vc_,pc_,reset_,decision_" } else { "" };
+        let some = if self.arguments.filter.is_none() {
+            " --run inv_2,inv_3,inv_5,inv_6_un,inv_6_bad,inv_6_random,vc_,pc_,reset_,decision_"
+        } else {
+            ""
+        };
         self.guest_tests(Flavour::Kcsan, "system tests with KCSAN", "10 min", some, |_| ())
     }
 

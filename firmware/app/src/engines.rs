@@ -3,6 +3,7 @@
 
 use berth_abi::card::{FIRST_QPN, RX_SLOTS, SCRATCH_SLOTS, TX_SLOTS};
 use berth_abi::cpu::{CRD_LIST_BEGIN, CRD_RESET, FAST_LAYOUT_TAG, FAST_LAYOUT_WORD, rx_slot, scratch, tx_slot};
+use berth_abi::ring::{CRASH_LOOP, CRASH_PANIC};
 use berth_protocol::hw::{FAST_SENDS, Hw, Log};
 use berth_soc::{Soc, bits, regs};
 
@@ -239,8 +240,8 @@ impl Hw for Engines {
 
     fn crash(&mut self, kind: u32) {
         match kind {
-            1 => panic!("the host asked for a panic"),
-            2 => loop {
+            CRASH_PANIC => panic!("the host asked for a panic"),
+            CRASH_LOOP => loop {
                 core::hint::spin_loop();
             },
             _ => {}

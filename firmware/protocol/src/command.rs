@@ -16,7 +16,7 @@ use berth_abi::cpu::{CRD_BUILDER, CRD_COUNT, CRD_RESET};
 use berth_abi::ring::{
     CMD_CM_ACCEPT, CMD_CM_CONNECT, CMD_CM_DISCONNECT, CMD_CM_LISTEN, CMD_CM_REJECT, CMD_CM_UNLISTEN, CMD_CQ_CREATE,
     CMD_CQ_DESTROY, CMD_CRASH, CMD_NET_CONFIG, CMD_PRESSURE, CMD_PRIVATE, CMD_QP_CREATE, CMD_QP_DESTROY, CMD_QP_QUERY,
-    CMD_RANGE_REVOKED, MODE_MESSAGE, PRIVATE_DATA, QpCreate, TRIGGER_ADAPTIVE,
+    CMD_RANGE_REVOKED, CRASH_EVENT, CRASH_EVENT_WORDS, MODE_MESSAGE, PRIVATE_DATA, QpCreate, TRIGGER_ADAPTIVE,
 };
 use berth_abi::status::{
     CMD_BUSY, CMD_FULL, CMD_INVALID, CMD_NOT_FOUND, CMD_OK, CMD_UNKNOWN, REASON_BUSY, REASON_LOCAL_CLOSE,
@@ -72,6 +72,11 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
                 None => CMD_NOT_FOUND,
             },
             CMD_CRASH => {
+                if w[2] == CRASH_EVENT && hw.event_space() > 0 {
+                    let mut event = [0; 16];
+                    event[..CRASH_EVENT_WORDS].copy_from_slice(&w[3..3 + CRASH_EVENT_WORDS]);
+                    hw.event(&event);
+                }
                 hw.crash(w[2]);
                 CMD_OK
             }

@@ -109,6 +109,6 @@ pub trait Hw {
     fn discount(&mut self, index: u32, n: u32);
     /// Writes a log line.
     fn log(&mut self, line: Log);
-    /// `CMD_CRASH`: 1 panic, 2 endless loop. A model may do nothing.
+    /// `CMD_CRASH`: `CRASH_PANIC`, `CRASH_LOOP`. A model may do nothing.
     fn crash(&mut self, kind: u32);
 }

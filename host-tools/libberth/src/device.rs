@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use berth_abi::{card, ioctl};
+use berth_abi::{card, ioctl, ring};
 
 use crate::counters::Counters;
 use crate::error::{Error, Result};
@@ -258,8 +258,17 @@ impl Device {
     /// # Errors
     /// [`Error::NotPermitted`], or what the driver answers when it was built without the option.
     pub fn crash(&self, hang: bool) -> Result<()> {
-        let mut arg = ioctl::Handle { value: if hang { 2 } else { 1 }, reserved: 0 };
-        self.ioctl("crash the firmware", ioctl::IOC_CRASH, &mut arg)
+        let how = if hang { ring::CRASH_LOOP } else { ring::CRASH_PANIC };
+        self.ioctl("crash the firmware", ioctl::IOC_CRASH, &mut ioctl::Crash { how, ..ioctl::Crash::default() })
+    }
+
+    /// Has the firmware send the driver an event with these first words, whatever it is (as [`Self::crash`]). For tests.
+    ///
+    /// # Errors
+    /// As [`Self::crash`].
+    pub fn send_event(&self, event: [u32; ring::CRASH_EVENT_WORDS]) -> Result<()> {
+        let mut arg = ioctl::Crash { how: ring::CRASH_EVENT, event, ..ioctl::Crash::default() };
+        self.ioctl("have the firmware send an event", ioctl::IOC_CRASH, &mut arg)
     }
 
     fn ioctl<T>(&self, what: &'static str, request: u32, arg: &mut T) -> Result<()> {

@@ -54,8 +54,8 @@ pub const IOC_COUNTERS: u32 = iowr(0x30, core::mem::size_of::<Counters>());
 pub const IOC_READ_LOG: u32 = iowr(0x31, core::mem::size_of::<ReadLog>());
 /// Resets the card and loads the firmware anew (CAP_SYS_ADMIN); all contexts lose their objects. Works without a context.
 pub const IOC_RESET: u32 = iowr(0x32, core::mem::size_of::<Handle>());
-/// Makes the firmware panic (value 1) or hang (value 2), for tests (CAP_SYS_ADMIN, driver built with `BERTH_DEBUG`).
-pub const IOC_CRASH: u32 = iowr(0x33, core::mem::size_of::<Handle>());
+/// Makes the firmware panic, hang, or send any event, for tests (CAP_SYS_ADMIN, driver built with `BERTH_DEBUG`).
+pub const IOC_CRASH: u32 = iowr(0x33, core::mem::size_of::<Crash>());
 
 /// A value with nothing else: a CQN, a QPN, a service id.
 #[repr(C)]
@@ -65,6 +65,18 @@ pub struct Handle {
     pub value: u32,
     /// Must be zero.
     pub reserved: u32,
+}
+
+/// `IOC_CRASH`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Crash {
+    /// in: what firmware is to do (`CRASH_*`).
+    pub how: u32,
+    /// Must be zero.
+    pub reserved: u32,
+    /// in: of `CRASH_EVENT` the event's first words.
+    pub event: [u32; super::ring::CRASH_EVENT_WORDS],
 }
 
 /// `IOC_CONTEXT`.

@@ -69,7 +69,7 @@ table! {
     CMD_PRESSURE = 28;
     /// Firmware. w2 = QPN: its state in `EV_CMD_DONE` (`QpState` from w3).
     CMD_QP_QUERY = 29;
-    /// Firmware. Test and diagnosis: w2 = 1 panic, 2 endless loop.
+    /// Firmware. Test and diagnosis: w2 = `CRASH_*`; of `CRASH_EVENT` w3.. = words of the event from its word 0 on.
     CMD_CRASH = 30;
     }
 }
@@ -103,6 +103,15 @@ table! {
     EV_CM_REQUEST_OVER = 22;
     }
 }
+
+/// `CMD_CRASH`: firmware panics.
+pub const CRASH_PANIC: u32 = 1;
+/// `CMD_CRASH`: firmware is caught in an endless loop.
+pub const CRASH_LOOP: u32 = 2;
+/// `CMD_CRASH`: firmware sends an event that the host has made up, whatever it is; none if the ring has no room.
+pub const CRASH_EVENT: u32 = 3;
+/// Words of such an event; the others are 0.
+pub const CRASH_EVENT_WORDS: usize = 12;
 
 /// Pages that one `CMD_PAGE_INSTALL` can have, at most.
 pub const INSTALL_PAGES: usize = 6;

@@ -146,8 +146,8 @@ impl Seen {
         parts(&self.data).psn.wrapping_add(1) & 0xff_ffff
     }
 
-    /// A frame that breaks one rule, at random. None of them ends the connection.
-    pub fn act(&self, rng: &mut Rng) -> Act {
+    /// Frames that break one rule each, in any order: all there are. None of them ends the connection.
+    pub fn acts(&self, rng: &mut Rng) -> Vec<Act> {
         use Counted::{Firmware, Rtl};
         let (q, next) = (self.qpn, self.next_psn());
         let acked = parts(&self.ack).psn;
@@ -180,6 +180,10 @@ impl Seen {
         lying[16..18].copy_from_slice(&ip_len.to_be_bytes());
         lying[38..40].copy_from_slice(&(ip_len - 20).to_be_bytes());
         seal(&mut lying);
+        // More padding than there are bytes behind the headers.
+        let mut padded = small(0x05, next, &send(0, 0, &[]));
+        padded[43] |= 0x30;
+        seal(&mut padded);
         let far = rng.between(300, 0x40_0000) as u32;
         let bit = 1 << rng.below(8);
         let mut acts: Vec<(&'static str, Vec<u8>, Counted)> = vec![
@@ -222,6 +226,7 @@ impl Seen {
             ("P_Key", edit(44, 0x40), Firmware(F_BAD_HEADER)),
             ("BTH version", edit(43, 1), Firmware(F_BAD_HEADER)),
             ("PadCnt that lies", lying, Firmware(F_BAD_HEADER)),
+            ("PadCnt of more than there is", padded, Firmware(F_BAD_HEADER)),
             ("no placement header", small(0x05, next, &[0; 20]), Firmware(F_BAD_HEADER)),
             (
                 "SACK cut short",
@@ -274,9 +279,15 @@ impl Seen {
                 ("list that is too long", lists(&[9; 65]), Firmware(F_CONTROL_BAD)),
             ]);
         }
-        let at = rng.below(acts.len() as u64) as usize;
-        let (name, frame, counted) = acts.into_iter().nth(at).expect("below the number of acts");
-        Act { name, frame, counted }
+        for i in (1..acts.len()).rev() {
+            acts.swap(i, rng.below(i as u64 + 1) as usize);
+        }
+        acts.into_iter().map(|(name, frame, counted)| Act { name, frame, counted }).collect()
+    }
+
+    /// One of [`Seen::acts`].
+    pub fn act(&self, rng: &mut Rng) -> Act {
+        self.acts(rng).pop().expect("there are some")
     }
 
     /// What says again, or too early, what a connection may say: old acknowledgements and NAKs, lists with a gap before
