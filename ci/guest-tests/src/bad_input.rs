@@ -87,12 +87,14 @@ fn inv_6_bad_receives_fail_and_later_ones_go_on(env: &Env) -> Res {
     let source = Mem::pattern(100, 61)?;
     let mem = Mem::new(PAGE)?;
     let context = env.context()?;
-    for (what, wqe) in malformed(OP_RECV, mem.sge(0, 100)) {
+    let before = env.device()?.counters()?.bad_elements();
+    for (n, (what, wqe)) in (1..).zip(malformed(OP_RECV, mem.sge(0, 100))) {
         let (mut from, mut to) = loop_pair(env, &context, &depths(4, 4), 702)?;
         // SAFETY: whatever the card makes of it names memory that outlives the connection.
         unsafe { to.qp.post_raw(true, &wqe) }?;
         let got = to.received(env)?;
         ensure!((got.wr_id, got.status) == (77, Status::BadWqe), "{what}: {got:?}");
+        ensure_eq!((env.device()?.counters()?.bad_elements(), what), (before + n, what));
         to.recv(1, &[mem.sge(200, 100)])?;
         from.send(1, &[source.sge(0, 100)])?;
         let got = to.received(env)?;
@@ -118,16 +120,25 @@ fn inv_6_bad_addresses_fail_with_local_protection(env: &Env) -> Res {
         ("device memory", special, 64),
         ("end of the user's half", 0x7fff_ffff_f000, 8192),
     ];
+    let counted = || -> Res<[u64; 2]> {
+        let n = env.device()?.counters()?;
+        Ok([n.drv(c::D_PAGE_FAULTS), n.bad_elements()])
+    };
     for (what, va, len) in cases {
         let bad = Sge { va, len, reserved: 0 };
         let (mut from, mut to) = loop_pair(env, &context, &depths(4, 4), 703)?;
+        let before = counted()?;
         to.recv(0, &[bad])?;
-        let got = to.received(env)?;
-        ensure!(matches!(got.status, Status::LocalProtection | Status::BadWqe), "receive at {what}: {got:?}");
+        let wraps = va.checked_add(len.into()).is_none();
+        let expected = if wraps { Status::BadWqe } else { Status::LocalProtection };
+        ensure_eq!((to.received(env)?.status, what), (expected, what));
+        let refused = counted()?;
+        let how = [u64::from(!wraps), u64::from(wraps)];
+        ensure_eq!((refused, what), ([before[0] + how[0], before[1] + how[1]], what));
         to.recv(1, &[mem.sge(0, PAGE)])?;
         from.send(2, &[bad])?;
-        let sent = from.sent(env)?;
-        ensure!(matches!(sent.status, Status::LocalProtection | Status::BadWqe), "send from {what}: {sent:?}");
+        ensure_eq!((from.sent(env)?.status, what), (Status::LocalProtection, what));
+        ensure_eq!((counted()?, what), ([refused[0] + 1, refused[1]], what));
     }
     ensure!(mem.bytes().iter().all(|b| *b == 0), "something was sent");
     loopback_works(env, 704)

@@ -158,6 +158,8 @@ fn pc_3_receive_larger_than_the_processs_budget_is_refused(env: &Env) -> Res {
     let target = Mem::new(64 << 10)?;
     let context = env.context()?;
     context.set_budget(4 * PAGE as u64)?;
+    let over = || -> Res<u64> { Ok(env.device()?.counters()?.drv(c::D_OVER_BUDGET)) };
+    let before = over()?;
     let (mut from, mut to) = loop_pair(env, &context, &depths(4, 16), 304)?;
     to.recv(0, &[target.sge(0, 5 * PAGE), target.sge(0, PAGE)])?;
     let first = to.received(env)?;
@@ -166,7 +168,7 @@ fn pc_3_receive_larger_than_the_processs_budget_is_refused(env: &Env) -> Res {
     let second = to.received(env)?.ok()?;
     ensure_eq!((second.wr_id, second.byte_len as usize), (1, PAGE));
     check(&target.bytes()[..PAGE], 35, 0)?;
-    ensure!(env.device()?.counters()?.drv(c::D_OVER_BUDGET) > 0);
+    ensure_eq!(over()?, before + 1);
     Ok(())
 }
 
@@ -710,8 +712,11 @@ fn pc_3_memlock_limit_counts(env: &Env) -> Res {
     let context = env.context()?;
     let config = QpConfig { block: PAGE as u32, ..depths(4, 8) };
     let (mut from, mut to) = loop_pair(env, &context, &config, 325)?;
+    let over = || -> Res<u64> { Ok(env.device()?.counters()?.drv(c::D_OVER_BUDGET)) };
+    let before = over()?;
     to.recv(0, &[target.sge(0, 5 * PAGE)])?;
     ensure_eq!(to.received(env)?.status, Status::OverBudget);
+    ensure_eq!(over()?, before + 1);
     to.recv(1, &[target.sge(0, PAGE), target.sge(PAGE, PAGE)])?;
     from.send(0, &[source.sge(0, 2 * PAGE)])?;
     for n in 1..3 {

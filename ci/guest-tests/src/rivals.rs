@@ -225,6 +225,8 @@ fn vc_9_memory_protected_and_unmapped_at_random_under_traffic(env: &Env) -> Res 
     let good_target = Mem::new(PAGE)?;
     let context = env.context()?;
     let (mut good, mut good_to) = loop_pair(env, &context, &depths(4, 4), 659)?;
+    let revoked = || -> Res<u64> { Ok(env.device()?.counters()?.drv(c::D_REVOKED)) };
+    let before = revoked()?;
     let mut seen = std::collections::BTreeMap::new();
     for _ in 0..rounds {
         let source = Mem::pattern(PAGES * PAGE, 145)?;
@@ -287,6 +289,7 @@ fn vc_9_memory_protected_and_unmapped_at_random_under_traffic(env: &Env) -> Res 
     println!("figures: (receive, status): {seen:?}");
     let named = ["Ok", "LocalProtection", "Withdrawn", "Flushed", "RemoteError"];
     ensure!(seen.keys().all(|(_, s)| named.contains(&s.as_str())), "{seen:?}");
+    ensure!(revoked()? > before);
     Ok(())
 }
 
