@@ -29,7 +29,7 @@ use crate::steps::{Builder, Parts};
 /// The table in the documentation that a `--long` run brings up to date.
 const LONG_RESULT: &str = "docs/long-tests.md";
 /// Parts that do more with `--long`; they stand in that table beside those that run only with it.
-const LONGER: &[&str] = &["model-check", "system", "endurance"];
+const LONGER: &[&str] = &["fuzz", "model-check", "system", "endurance"];
 /// Parts of which each test has a row of its own there, also when it ran alone (`--filter`).
 const EACH_TEST: &[&str] = &["endurance"];
 
