@@ -173,6 +173,8 @@ fn inv_6_repeats_and_gaps_change_nothing() {
     let watched = [C_LISTS_REFUSED, C_FP_LIST_REPEATS].map(Counted::Rtl);
     let counts = watched.map(|c| read(&mut net, 1, c));
     let events = net.hosts[1].fw_counter(F_FAST_EVENTS);
+    let again = [Counted::Rtl(C_FP_AGAIN), Counted::Firmware(F_RETRANSMITTED)];
+    let sent = again.map(|c| read(&mut net, 1, c));
     let mut expected = BTreeMap::new();
     let mut left = cases(100);
     beside(&mut net, seed, 1_000, || {
@@ -188,6 +190,7 @@ fn inv_6_repeats_and_gaps_change_nothing() {
         }
         assert_eq!(net.hosts[1].fw_counter(F_FAST_EVENTS), events, "firmware hears of none");
     }
+    assert_eq!(again.map(|c| read(&mut net, 1, c)), sent, "nothing goes again");
     check_account(&mut net, 1, &before);
     check_end(&mut net, seed);
 }
