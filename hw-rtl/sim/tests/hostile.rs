@@ -156,7 +156,8 @@ fn inv_6_the_udp_source_port_may_be_any_and_another_one_in_each_frame() {
         s[0].finished()
     });
     assert!(s[0].received == s[0].data);
-    assert!(changed > 60);
+    // A packet for each receive at least.
+    assert!(changed >= 15, "{changed}");
     net.unhold(0);
     net.settle(20_000);
     assert_eq!(refusals(&mut net, 1), counts);
