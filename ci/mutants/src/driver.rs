@@ -366,7 +366,9 @@ impl Guests {
         let mut fates = vec![Fate::Unreached; mutants.len()];
         let mut kills = BTreeMap::new();
         let reached = |i: &usize| self.tests.iter().any(|t| t.reached.contains(&mutants[*i].id));
-        let mut left: Vec<usize> = (0..mutants.len()).filter(reached).collect();
+        let (mut left, others): (Vec<usize>, Vec<usize>) = (0..mutants.len()).partition(reached);
+        let tell = |fate: &Fate, i: usize| println!("{fate:?}: line {} of {}", mutants[i].line, mutants[i].key());
+        others.iter().for_each(|&i| tell(&Fate::Unreached, i));
         let (start, mut idle, mut doubtful) = (Instant::now(), 0, BTreeSet::new());
         while !left.is_empty() {
             let plan: String = left
@@ -390,6 +392,7 @@ impl Guests {
             let whole = sides[0].done.min(sides[1].done);
             for &i in &left[..whole] {
                 fates[i] = Fate::Survives;
+                tell(&fates[i], i);
             }
             if end != End::Whole {
                 let (at, test) = (sides[guest].done, sides[guest].test.clone());
@@ -412,11 +415,6 @@ impl Guests {
             }
             left.drain(..whole);
             eprintln!("{} of {} in {} s", mutants.len() - left.len(), mutants.len(), start.elapsed().as_secs());
-        }
-        for (m, fate) in mutants.iter().zip(&fates) {
-            if matches!(fate, Fate::Survives | Fate::Unreached) {
-                println!("{fate:?}: line {} of {}", m.line, m.key());
-            }
         }
         Ok(fates)
     }
