@@ -757,7 +757,7 @@ impl Tester {
     fn rtl_plain(&self) -> Result<Counts> {
         let mut command = self.sysroot_tests("berth-rtl")?;
         command.args(["--features", "assert,plain"]);
-        for bench in ["two_cards", "bad_input", "hostile", "attacks"] {
+        for bench in ["two_cards", "bad_input", "hostile"] {
             command.args(["--test", bench]);
         }
         self.cargo_tests("two cards without the fast path", &mut command)

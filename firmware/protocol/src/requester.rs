@@ -320,6 +320,8 @@ impl Qp {
                     hw.log(Log::Resend(self.qpn(), psn.get(), 1));
                     self.sq.window.lose_from(0);
                     self.rewind(sh);
+                } else if matches!(self.sq.window.reach(psn), Reach::Beyond) {
+                    hw.count(F_BAD_ACK, 1);
                 }
             }
             3 if psn.since(una) < flight => {
