@@ -850,11 +850,25 @@ fn fuzz(env: &Env, node: &std::path::Path, seed: u64, calls: u64, failing: bool)
     for (name, line) in lines {
         println!("figures: {name}{line}");
     }
-    // It did get somewhere. With any field any, few queue pairs are made, in some runs none.
-    let some = ["IOC_CONTEXT", "IOC_CREATE_CQ", "IOC_LISTEN", "mmap"];
-    let more = ["IOC_CREATE_QP", "IOC_DESTROY_QP", "IOC_QUERY_QP"];
-    for name in some.into_iter().chain(more.into_iter().filter(|_| env.args.long)) {
-        ensure!(outcomes.contains_key(&(name, 0)), "{name} never worked");
+    // It did get somewhere. With any field any, few queue pairs are made, in some runs none; in short ones no more is sure
+    // than that descriptors are opened.
+    let all = [
+        "open",
+        "IOC_CONTEXT",
+        "IOC_CREATE_CQ",
+        "IOC_LISTEN",
+        "mmap",
+        "IOC_CREATE_QP",
+        "IOC_DESTROY_QP",
+        "IOC_QUERY_QP",
+    ];
+    let sure = match calls {
+        0..2000 => 1,
+        _ if env.args.long => all.len(),
+        _ => 5,
+    };
+    for name in &all[..sure] {
+        ensure!(outcomes.contains_key(&(*name, 0)), "{name} never worked");
     }
     Ok(())
 }
