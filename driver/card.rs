@@ -226,14 +226,14 @@ const ZOMBIE: u64 = u64::MAX;
 impl Xlt {
     /// Takes a free place for a page, among those it can have.
     pub(crate) fn take(&mut self, asid: u32, vpn: u64) -> Option<u32> {
-        let index = xlt_free(asid, vpn, |place| self.owner[place as usize] == 0)?;
+        let index = self.free(asid, vpn)?;
         self.owner[index as usize] = u64::from(asid) << 48 | vpn;
         Some(index)
     }
 
-    /// Whether there is a place for a page.
-    pub(crate) fn has_place(&self, asid: u32, vpn: u64) -> bool {
-        xlt_free(asid, vpn, |place| self.owner[place as usize] == 0).is_some()
+    /// A free place for a page.
+    pub(crate) fn free(&self, asid: u32, vpn: u64) -> Option<u32> {
+        xlt_free(asid, vpn, |place| self.owner[place as usize] == 0)
     }
 
     /// The pages in the way of a page: up to `XLT_WAYS`, as (ASID, page number).

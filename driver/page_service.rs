@@ -1567,7 +1567,7 @@ impl Request {
         card.sweep_later();
         card.press_later();
         // It may have become free before whoever freed it could see that it is waited for.
-        let free = card.xlt.lock().has_place(self.context.asid, vpn);
+        let free = card.xlt.lock().free(self.context.asid, vpn).is_some();
         if free {
             self.context.kick_some(NO_PLACE);
         }

@@ -80,13 +80,14 @@ impl Faults {
         set("failslab", "probability", "100")
     }
 
-    /// Of the driver's allocations and copies, wherever they are, each `interval`-th fails.
-    pub fn everywhere(&self, interval: u32) -> Res {
+    /// Of the driver's allocations and copies, wherever they are, each `interval`-th fails from now on.
+    pub fn everywhere(interval: u32) -> Res<Self> {
+        let faults = Self::new()?;
         for kind in KINDS {
             set(kind, "interval", &interval.to_string())?;
             set(kind, "probability", "100")?;
         }
-        Ok(())
+        Ok(faults)
     }
 
     /// None fails any more.

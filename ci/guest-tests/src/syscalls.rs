@@ -886,10 +886,7 @@ pub fn unprivileged(env: &Env, seed: u64, calls: u64, interval: Option<u32>) -> 
     // As an administrator would let users have it.
     std::fs::set_permissions(&node, std::fs::Permissions::from_mode(0o666))?;
     let before = device.counters()?;
-    let faults = interval.map(|_| Faults::new()).transpose()?;
-    if let (Some(faults), Some(interval)) = (&faults, interval) {
-        faults.everywhere(interval)?;
-    }
+    let faults = interval.map(Faults::everywhere).transpose()?;
     ensure_eq!(in_child(|| fuzz(env, &node, seed, calls, interval.is_some()))?, 0);
     drop(faults);
     let after = device.counters()?;
