@@ -931,11 +931,10 @@ impl Context {
         self.kick();
     }
 
-    /// Unpins everything. The card does no DMA any more.
+    /// Unpins everything. The card does no DMA any more, and no request is left to wait for a page.
     pub(crate) fn drop_pages(&self) {
         self.unpin_where(|_, _| true);
         self.space.lock().revoking.clear();
-        self.kick();
     }
 
     /// Takes everything away from the card, then unpins it.
