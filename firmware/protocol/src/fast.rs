@@ -14,7 +14,7 @@ use crate::qp::{CONNECTED, CONNECTING, CREATED, FREE, Qp, RECALL_NONE, RECALL_OU
 use crate::requester::backoff;
 use crate::shared::Shared;
 use berth_abi::card::FIRST_QPN;
-use berth_abi::counters::{F_BAD_INDEX, F_FAST_EVENTS, F_NO_CREDIT, F_RECALLED, F_TIMEOUTS};
+use berth_abi::counters::{F_BAD_INDEX, F_FAST_EVENTS, F_NO_CREDIT, F_RECALLED, F_TIMEOUTS, F_WITHDRAWN};
 use berth_abi::cpu::{LIST_OK, LIST_REPEAT};
 use berth_abi::status::{
     REASON_BAD_INDEX, REASON_PEER_LOST, REASON_PROTOCOL, REASON_QUEUE_READ, REASON_SEND_FAILED, REASON_WITHDRAWN,
@@ -632,10 +632,14 @@ impl Qp {
                 self.fail(REASON_BAD_INDEX, WC_FLUSHED, sh, hw);
             }
             EVENT_BROKEN => {
-                if arg == FAULT_NO_CREDIT {
-                    hw.count(F_NO_CREDIT, 1);
+                let (reason, counter) = match arg {
+                    FAULT_WRITE => (REASON_WITHDRAWN, Some(F_WITHDRAWN)),
+                    FAULT_NO_CREDIT => (REASON_PROTOCOL, Some(F_NO_CREDIT)),
+                    _ => (REASON_PROTOCOL, None),
+                };
+                if let Some(counter) = counter {
+                    hw.count(counter, 1);
                 }
-                let reason = if arg == FAULT_WRITE { REASON_WITHDRAWN } else { REASON_PROTOCOL };
                 self.fail(reason, WC_FLUSHED, sh, hw);
             }
             _ => (),

@@ -243,6 +243,7 @@ fn what_ends_a_connection_in_rtl_puts_the_qp_in_error() {
         event(&mut w, &a, code, arg);
         assert_eq!(w.event(0, EV_QP_ERROR, Some(16))[2], reason, "event {code}");
         assert_eq!(*commands(&w, &a, TX).last().unwrap(), 4 | (head as u32) << 8);
+        assert_eq!(w.counter(0, F_WITHDRAWN), u64::from(reason == REASON_WITHDRAWN));
         let before = w.nodes[0].hw.fast.written.len();
         event(&mut w, &a, 1, 0);
         assert_eq!(w.nodes[0].hw.fast.written.len(), before, "an event after the end");

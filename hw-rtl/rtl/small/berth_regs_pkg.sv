@@ -261,7 +261,7 @@ package berth_regs_pkg;
     localparam logic [31:0] F_BAD_WQE                = 32'h00000016; // Work queue elements refused
     localparam logic [31:0] F_BAD_INDEX              = 32'h00000017; // Doorbells with a wild producer index
     localparam logic [31:0] F_RECALLED               = 32'h00000018; // Grants recalled under pressure
-    localparam logic [31:0] F_WITHDRAWN              = 32'h00000019; // Grants withdrawn because memory went away
+    localparam logic [31:0] F_WITHDRAWN              = 32'h00000019; // Grants withdrawn because memory went away; on the fast path, those that data came for
     localparam logic [31:0] F_PEERS_LOST             = 32'h0000001a; // Peers that stopped answering
     localparam logic [31:0] F_BAD_COMMAND            = 32'h0000001b; // Commands refused
     localparam logic [31:0] F_LOG_DROPPED            = 32'h0000001c; // Log bytes dropped because the host did not take them

@@ -178,7 +178,7 @@ table! {
     F_BAD_INDEX = 23;
     /// Grants recalled under pressure.
     F_RECALLED = 24;
-    /// Grants withdrawn because memory went away.
+    /// Grants withdrawn because memory went away; on the fast path, those that data came for.
     F_WITHDRAWN = 25;
     /// Peers that stopped answering.
     F_PEERS_LOST = 26;
