@@ -283,6 +283,10 @@ fn bedrock_forged_control_messages_and_credit_lists_change_nothing() {
         net.wires[1].sent.iter().any(|f| datagram(f).is_some())
     });
     let peer = name(&net, 0);
+    let refused = |net: &mut Net| {
+        [F_CONTROL_BAD, F_BAD_ACK].map(|c| net.hosts[1].fw_counter(c)).iter().sum::<u64>() + turned_away(net, 1)
+    };
+    let before = refused(&mut net);
     attack(&mut net, 1, ATTEMPTS, &mut streams, |net| {
         let [from, to, psn] = [(); 3].map(|()| rng.draw() as u32);
         let psn = psn & PSN_MASK;
@@ -298,6 +302,7 @@ fn bedrock_forged_control_messages_and_credit_lists_change_nothing() {
     });
     // Host 0 hears of what was said in its name: it is challenged, and drops that.
     net.settle(200_000);
+    assert_eq!(refused(&mut net) - before, u64::from(ATTEMPTS), "each is counted");
     let dropped = |net: &mut Net| net.hosts[0].fw_counter(F_CONTROL_BAD) + turned_away(net, 0);
     let bad = dropped(&mut net);
     // What a list that was on the wire says, for one whose one half is right.
@@ -327,7 +332,7 @@ fn srdma_replayed_frames_of_this_connection_and_the_one_before_change_nothing() 
     let seed = seed(35);
     let mut net = pair(seed, |_, _| {}, qp(QP_A), qp(QP_B));
     let mut sent: [Vec<Vec<u8>>; 2] = Default::default();
-    let mut total = 0;
+    let (mut total, mut old_data) = (0, 0);
     for round in 0..3_u64 {
         let mut s = Stream::new(&mut net, (0, QP_A), (1, QP_B), Rng(seed + round).bytes(60_000));
         s.recvs_left = Some(15);
@@ -342,6 +347,7 @@ fn srdma_replayed_frames_of_this_connection_and_the_one_before_change_nothing() 
                     if !fresh {
                         net.hosts[1 - d].card.push_rx(f.clone());
                         total += 1;
+                        old_data += u64::from(d == 0 && is_data(f));
                     }
                 }
                 for _ in 0..4000 {
@@ -363,8 +369,10 @@ fn srdma_replayed_frames_of_this_connection_and_the_one_before_change_nothing() 
             run(&mut net, std::slice::from_mut(&mut s), 20_000_000);
         }
     }
-    println!("{total} frames replayed");
+    println!("{total} frames replayed, {old_data} of them data");
     assert!(total > 100);
+    let seen = [C_FP_DUPLICATES, C_FP_DROPPED].map(|c| net.hosts[1].rtl_counter(c));
+    assert_eq!(seen.iter().sum::<u64>(), old_data, "duplicates, dropped: {seen:?}");
     still_works(&mut net, 30);
     wind_up(&mut net, &[(0, QP_A), (1, QP_B), (0, 30), (1, 30)]);
 }

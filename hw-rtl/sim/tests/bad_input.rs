@@ -163,6 +163,7 @@ fn qp_17_vanished_peer_is_noticed_also_without_a_credit() {
             n.hosts[d].take_event(EV_QP_ERROR).map(|w| error = w).is_some()
         });
         assert_eq!(error[2], REASON_PEER_LOST);
+        assert_eq!(net.hosts[d].fw_counter(F_PEERS_LOST), 1);
     }
     let took = net.hosts[0].card.cycles() - start;
     println!("noticed after {} ms of card time", took / u64::from(CLOCK_HZ / 1000));

@@ -310,6 +310,7 @@ fn a_host_that_takes_no_writes_or_interrupts_holds_up_only_those() {
         b.dma(Dma { local: 8192, len: 4096, tag, addr: DATA, ..Dma::default() });
         assert_eq!(b.dma_done(), (DMA_OK, tag), "reads go on");
     }
+    assert!(b.counter(C_HOST_WAIT_CYCLES) > 0, "and the card waits for them");
     // A fence waits for the write, and everything for the fence.
     b.token += 1;
     let token = b.token;

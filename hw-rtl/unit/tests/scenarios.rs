@@ -308,9 +308,22 @@ fn both_ends_with_loss_duplicates_and_reordering() {
 
 /// One QP is held up by `stall`; three others send 4 KiB messages meanwhile, and fill the wire.
 fn others_fill_the_wire(width: u32, stall: impl Fn(&mut Pair)) {
+    let went_on = others_fill_the_wire_beside(width, 100_000, stall, |_| ());
+    assert_eq!(went_on, 0, "it was not held up all the time");
+}
+
+/// Three QPs send 4 KiB messages and fill the wire, beside one for which `start` has done something, and for which
+/// `meanwhile` goes on to, in each cycle. Pages come after `service` cycles. How many receives of that one were filled
+/// meanwhile.
+fn others_fill_the_wire_beside(
+    width: u32,
+    service: u64,
+    start: impl Fn(&mut Pair),
+    mut meanwhile: impl FnMut(&mut Pair),
+) -> usize {
     const LEN: u32 = 4096;
     const COUNT: usize = 40;
-    let world = pair::World { width, service: 100_000, ..pair::World::default() };
+    let world = pair::World { width, service, ..pair::World::default() };
     let mut pair = Pair::new(world, 1);
     for q in 1..=4 {
         pair.connect([q, q + 8], &Settings { ahead: 4, log2_block: 12, ..Settings::default() });
@@ -322,25 +335,57 @@ fn others_fill_the_wire(width: u32, stall: impl Fn(&mut Pair)) {
         let recvs: Vec<_> = (0..COUNT).map(|n| vec![(Pair::buffer(0, q, n, 1), LEN)]).collect();
         pair.receive(0, q, &recvs);
     }
-    stall(&mut pair);
+    start(&mut pair);
     let before = pair.flows[0][&1].received.len();
     for q in 2..=4 {
         pair.send(0, q, &sends(q, COUNT), false);
     }
-    pair.until(1_000_000, "the others' end", |pair| (2..=4).all(|q| pair.flows[0][&q].received.len() == COUNT));
-    assert_eq!(pair.flows[0][&1].received.len(), before, "it was not held up all the time");
+    pair.until(1_000_000, "the others' end", |pair| {
+        meanwhile(pair);
+        (2..=4).all(|q| pair.flows[0][&q].received.len() == COUNT)
+    });
+    let went_on = pair.flows[0][&1].received.len() - before;
     let mut at: Vec<u64> = (2..=4).flat_map(|q| pair.flows[0][&q].received.clone()).collect();
     at.sort_unstable();
     let (a, b) = (at.len() / 4, at.len() * 3 / 4);
     let cycles = (at[b] - at[a]) as f64 / (b - a) as f64;
     let wire = (f64::from(LEN + 62 + 4) / f64::from(width / 8)).ceil() + 24.0 * 8.0 / f64::from(width);
-    println!("DATA_W {width}: {:.1} % of the wire beside a QP that is held up", 100.0 * wire / cycles);
+    println!("DATA_W {width}: {:.1} % of the wire beside that QP, which has got {went_on}", 100.0 * wire / cycles);
     assert!(wire / cycles >= 0.97, "{cycles:.1} cycles per message, wire {wire:.1}");
     // What it waits for comes, and it goes on.
     let recvs: Vec<_> = (0..8).map(|n| vec![(Pair::buffer(0, 1, 8 + n, 1), LEN)]).collect();
     pair.receive(0, 1, &recvs);
     pair.until(1_000_000, "the end", |pair| pair.sent());
     pair.check_end();
+    went_on
+}
+
+#[test]
+fn fairness_a_slow_connection_leaves_others_the_wire() {
+    const LEN: u32 = 100;
+    const COUNT: usize = 8;
+    for width in Module::widths("berth_fp") {
+        // Each of its messages is of another page, which is not there when it is to be sent, and its receiver posts one
+        // receive at a time, of another page as well, when the last one has been filled.
+        let receive = |pair: &mut Pair, n: usize| {
+            pair.evict(1, false, Pair::buffer(0, 1, n, 1));
+            pair.receive(0, 1, &[vec![(Pair::buffer(0, 1, n, 1), LEN)]]);
+        };
+        let start = |pair: &mut Pair| {
+            let pages = (0..COUNT as u64).map(|n| 0x10_0000 + n * 4096);
+            pages.clone().for_each(|va| pair.evict(0, true, va));
+            pair.send(0, 1, &pages.map(|va| Element::plain(va, LEN)).collect::<Vec<_>>(), false);
+            receive(pair, 0);
+        };
+        let mut posted = 1;
+        let went_on = others_fill_the_wire_beside(width, 500, start, |pair| {
+            if posted < COUNT && pair.flows[0][&1].received.len() == posted {
+                receive(pair, posted);
+                posted += 1;
+            }
+        });
+        assert!(went_on > 0, "it stood still");
+    }
 }
 
 #[test]
