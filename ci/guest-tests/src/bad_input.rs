@@ -22,7 +22,7 @@ tests! {
 }
 
 fn counter(env: &Env, index: u32) -> Res<u64> {
-    Ok(env.device()?.counters()?.rtl(index))
+    Ok(env.counters()?.rtl(index))
 }
 
 fn element(opcode: u8, sges: &[Sge]) -> Wqe {
@@ -59,7 +59,7 @@ fn malformed(opcode: u8, good: Sge) -> Vec<(&'static str, Wqe)> {
 fn inv_6_bad_sends_fail_with_a_named_error(env: &Env) -> Res {
     let mem = Mem::pattern(PAGE, 60)?;
     let context = env.context()?;
-    let before = env.device()?.counters()?.bad_elements();
+    let before = env.counters()?.bad_elements();
     let cases = malformed(OP_SEND, mem.sge(0, 100));
     let count = cases.len() as u64;
     for (what, wqe) in cases {
@@ -71,7 +71,7 @@ fn inv_6_bad_sends_fail_with_a_named_error(env: &Env) -> Res {
         ensure!((sent.wr_id, sent.status) == (77, Status::BadWqe), "{what}: {sent:?}");
         ensure!(to.recvs.poll()?.is_none_or(|c| c.status != Status::Ok), "{what}: something was sent");
     }
-    ensure_eq!(env.device()?.counters()?.bad_elements() - before, count);
+    ensure_eq!(env.counters()?.bad_elements() - before, count);
     // One behind another is flushed, as all that is behind a send that failed; it is counted all the same.
     let (mut from, _to) = loop_pair(env, &context, &depths(4, 4), 717)?;
     for (_, wqe) in &malformed(OP_SEND, mem.sge(0, 100))[..2] {
@@ -79,7 +79,7 @@ fn inv_6_bad_sends_fail_with_a_named_error(env: &Env) -> Res {
         unsafe { from.qp.post_raw(false, wqe) }?;
     }
     ensure_eq!([from.sent(env)?.status, from.sent(env)?.status], [Status::BadWqe, Status::Flushed]);
-    ensure_eq!(env.device()?.counters()?.bad_elements() - before, count + 2);
+    ensure_eq!(env.counters()?.bad_elements() - before, count + 2);
     loopback_works(env, 701)
 }
 
@@ -87,14 +87,14 @@ fn inv_6_bad_receives_fail_and_later_ones_go_on(env: &Env) -> Res {
     let source = Mem::pattern(100, 61)?;
     let mem = Mem::new(PAGE)?;
     let context = env.context()?;
-    let before = env.device()?.counters()?.bad_elements();
+    let before = env.counters()?.bad_elements();
     for (n, (what, wqe)) in (1..).zip(malformed(OP_RECV, mem.sge(0, 100))) {
         let (mut from, mut to) = loop_pair(env, &context, &depths(4, 4), 702)?;
         // SAFETY: whatever the card makes of it names memory that outlives the connection.
         unsafe { to.qp.post_raw(true, &wqe) }?;
         let got = to.received(env)?;
         ensure!((got.wr_id, got.status) == (77, Status::BadWqe), "{what}: {got:?}");
-        ensure_eq!((env.device()?.counters()?.bad_elements(), what), (before + n, what));
+        ensure_eq!((env.counters()?.bad_elements(), what), (before + n, what));
         to.recv(1, &[mem.sge(200, 100)])?;
         from.send(1, &[source.sge(0, 100)])?;
         let got = to.received(env)?;
@@ -121,7 +121,7 @@ fn inv_6_bad_addresses_fail_with_local_protection(env: &Env) -> Res {
         ("end of the user's half", 0x7fff_ffff_f000, 8192),
     ];
     let counted = || -> Res<[u64; 2]> {
-        let n = env.device()?.counters()?;
+        let n = env.counters()?;
         Ok([n.drv(c::D_PAGE_FAULTS), n.bad_elements()])
     };
     for (what, va, len) in cases {
@@ -197,14 +197,14 @@ fn inv_6_wild_producer_index_stops_its_queue_pair_only(env: &Env) -> Res {
     let context = env.context()?;
     let (mut good, mut good_to) = loop_pair(env, &context, &depths(4, 4), 707)?;
     for (n, offset) in [host::DB_SQ, host::DB_RQ].into_iter().enumerate() {
-        let before = env.device()?.counters()?.fw(c::F_BAD_INDEX);
+        let before = env.counters()?.fw(c::F_BAD_INDEX);
         let (bad, bad_to) = loop_pair(env, &context, &depths(4, 4), 708 + n as u16)?;
         // SAFETY: further ahead than the queue is deep: the card must not read any element.
         unsafe { raw::doorbell(&context, offset, u64::from(bad.qp.qpn()) | 0x7fff << 16) };
         ensure_eq!(bad.qp.wait_closed(env.limit())?, Reason::BadIndex);
         // The peer is told, too.
         bad_to.qp.wait_closed(env.limit())?;
-        ensure!(env.device()?.counters()?.fw(c::F_BAD_INDEX) > before);
+        ensure!(env.counters()?.fw(c::F_BAD_INDEX) > before);
     }
     good_to.recv(0, &[target.sge(0, PAGE)])?;
     good.send(1, &[mem.sge(0, PAGE)])?;
@@ -245,7 +245,7 @@ fn errno_of(fd: i32, request: u32, bytes: &mut [u8]) -> i32 {
 }
 
 fn inv_6_ioctls_refuse_fields_out_of_range(env: &Env) -> Res {
-    let before = env.device()?.counters()?.drv(c::D_BAD_IOCTL);
+    let before = env.counters()?.drv(c::D_BAD_IOCTL);
     let context = env.context()?;
     let cq = context.create_cq(8)?;
     let mut refused = 0;
@@ -289,7 +289,7 @@ fn inv_6_ioctls_refuse_fields_out_of_range(env: &Env) -> Res {
     ensure!(errno_of(env.device()?.as_fd().as_raw_fd(), ioctl::IOC_CREATE_CQ, &mut none) != 0);
     // A request with an unknown number.
     ensure!(errno_of(fd, 0xc008_b77f, &mut [0; 8]) != 0);
-    let counted = env.device()?.counters()?.drv(c::D_BAD_IOCTL) - before;
+    let counted = env.counters()?.drv(c::D_BAD_IOCTL) - before;
     ensure!(counted >= refused, "{refused} ioctls were refused, {counted} counted");
     loopback_works(env, 712)
 }

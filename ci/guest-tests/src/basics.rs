@@ -42,7 +42,7 @@ fn qp_18_loopback_carries_a_message(env: &Env) -> Res {
     check(&target.bytes()[..4096], 1, 0)?;
     let sent = from.sent(env)?.ok()?;
     ensure_eq!((sent.wr_id, sent.recv), (9, false));
-    ensure!(env.device()?.counters()?.rtl(c::C_LOOPBACK_FRAMES) > 0);
+    ensure!(env.counters()?.rtl(c::C_LOOPBACK_FRAMES) > 0);
     Ok(())
 }
 
@@ -265,7 +265,7 @@ fn qp_1_batch_of_posts_with_one_doorbell(env: &Env) -> Res {
     let target = Mem::new(32 * 64)?;
     let context = env.context()?;
     let (mut from, mut to) = loop_pair(env, &context, &QpConfig::default(), 102)?;
-    let before = env.device()?.counters()?.rtl(c::C_DOORBELLS);
+    let before = env.counters()?.rtl(c::C_DOORBELLS);
     let sges: Vec<_> = (0..32).map(|n| target.sge(n * 64, 64)).collect();
     to.recv(0, &sges)?;
     let sges: Vec<_> = (0..32).map(|n| source.sge(n * 64, 64)).collect();
@@ -276,7 +276,7 @@ fn qp_1_batch_of_posts_with_one_doorbell(env: &Env) -> Res {
         .collect();
     // SAFETY: `source` lives longer than the connection.
     unsafe { from.qp.post_send(&requests) }?;
-    let doorbells = || -> Res<u64> { Ok(env.device()?.counters()?.rtl(c::C_DOORBELLS) - before) };
+    let doorbells = || -> Res<u64> { Ok(env.counters()?.rtl(c::C_DOORBELLS) - before) };
     wait_until("both doorbells are taken", env.hang, || Ok(doorbells()? >= 2))?;
     // 32 receives with one, 32 sends with the other; nothing has been polled yet.
     ensure_eq!(doorbells()?, 2);

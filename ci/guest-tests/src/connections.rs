@@ -136,7 +136,7 @@ fn qp_17_connect_and_close_again_and_again(env: &Env) -> Res {
         ensure_eq!(to.received(env)?.ok()?.wr_id, n);
         check(target.bytes(), 50, 0)?;
     }
-    ensure_eq!(env.device()?.counters()?.drv(c::D_QPS), 0);
+    ensure_eq!(env.counters()?.drv(c::D_QPS), 0);
     Ok(())
 }
 
@@ -241,10 +241,14 @@ fn vanish(env: &Env, service: u16, while_sending: bool) -> Res {
         conn.wait_state(env, "the credit has come", |s| s.credits == 1)?;
     }
     env.meet("connected")?;
+    // Time-outs of what is sent, or nobody answers when asked.
+    let noticed = || -> Res<u64> { env.counters().map(|n| n.fw(c::F_TIMEOUTS) + n.fw(c::F_PEERS_LOST)) };
+    let before = noticed()?;
     let cut = if env.role == Role::A { Some(Cut::new(env)?) } else { None };
     env.meet("cut")?;
     conn.send(0, &[mem.sge(0, PAGE)])?;
     ensure_eq!(conn.qp.wait_closed(env.limit())?, Reason::PeerLost);
+    ensure!(noticed()? > before);
     let sent = conn.sent(env)?;
     ensure!(matches!(sent.status, Status::RetryExceeded | Status::Flushed), "{:?}", sent.status);
     env.meet("noticed")?;

@@ -44,17 +44,17 @@ fn cr_3_sender_without_credit_holds_its_data(env: &Env) -> Res {
     let target = Mem::new(1000)?;
     let context = env.context()?;
     let (mut from, mut to) = loop_pair(env, &context, &depths(4, 4), 201)?;
-    let before = env.device()?.counters()?.data_packets();
+    let before = env.counters()?.data_packets();
     from.send(0, &[source.sge(0, 1000)])?;
     // The query goes through the same firmware behind the doorbell.
     for _ in 0..20 {
         let state = from.qp.state()?;
         ensure_eq!((state.kind, state.credits, state.pieces), (QpStateKind::Connected, 0, 0));
     }
-    ensure_eq!(env.device()?.counters()?.data_packets(), before);
+    ensure_eq!(env.counters()?.data_packets(), before);
     ensure!(from.sends.poll()?.is_none());
     // VC-1: nothing is pinned before a credit covers it.
-    ensure_eq!(env.device()?.counters()?.pinned(), 0);
+    ensure_eq!(env.counters()?.pinned(), 0);
     to.recv(0, &[target.sge(0, 1000)])?;
     ensure_eq!(to.received(env)?.ok()?.byte_len, 1000);
     check(target.bytes(), 21, 0)?;
@@ -84,7 +84,7 @@ fn cr_4_zero_length_elements_complete_locally(env: &Env) -> Res {
     let target = Mem::new(100)?;
     let context = env.context()?;
     let (mut from, mut to) = loop_pair(env, &context, &depths(8, 8), 203)?;
-    let before = env.device()?.counters()?.rtl(c::C_CREDITS_SENT);
+    let before = env.counters()?.rtl(c::C_CREDITS_SENT);
     to.recv(0, &[target.sge(0, 0), target.sge(0, 10), target.sge(50, 0)])?;
     from.send(0, &[])?;
     from.send(1, &[source.sge(0, 10)])?;
@@ -97,7 +97,7 @@ fn cr_4_zero_length_elements_complete_locally(env: &Env) -> Res {
     }
     ensure_eq!(lengths, [0, 10, 0]);
     check(&target.bytes()[..10], 23, 0)?;
-    ensure_eq!(env.device()?.counters()?.rtl(c::C_CREDITS_SENT) - before, 1);
+    ensure_eq!(env.counters()?.rtl(c::C_CREDITS_SENT) - before, 1);
     Ok(())
 }
 
@@ -287,7 +287,7 @@ fn inv_2_lost_duplicated_reordered_corrupted_frames_do_no_harm(env: &Env) -> Res
     // Some 300 frames: with 5 % of each kind, one run in a million misses one.
     const TOTAL: usize = 1 << 20;
     let sizes = [4096, 10_000, 333, 65536];
-    let before = env.device()?.counters()?;
+    let before = env.counters()?;
     with_faults(env, "loss=0.05 dup=0.05 reorder=0.05 corrupt=0.05", || {
         let context = env.context()?;
         let mut stream = Stream::new(&context, &depths(16, 16), 2 << 20)?;
@@ -308,7 +308,7 @@ fn inv_2_lost_duplicated_reordered_corrupted_frames_do_no_harm(env: &Env) -> Res
         }
         env.meet("done")
     })?;
-    let after = env.device()?.counters()?;
+    let after = env.counters()?;
     if env.role == Role::A {
         // The faults were real.
         let stats = env.sim("stats")?;

@@ -12,7 +12,7 @@ use crate::connections::loopback_works;
 use crate::env::Env;
 use crate::lifecycle::{after_reset, end_of, nothing_left, reload, replace_card, spawn_helper, start_helper};
 use crate::syscalls::unprivileged;
-use crate::util::{Mem, Random, Res, check, depths, loop_pair, wait_until};
+use crate::util::{Mem, Random, Res, check, depths, field, loop_pair, vm_pin, wait_until};
 use crate::{ensure, ensure_eq, runner, tests};
 
 tests! {
@@ -32,15 +32,14 @@ struct Held {
     contexts: u64,
     credits: u64,
     translations: u64,
-    /// Of this process: bytes pinned, open descriptors.
+    /// Of this process: KiB pinned, open descriptors.
     vm_pin: u64,
     descriptors: usize,
 }
 
 impl Held {
     fn now(env: &Env) -> Res<Self> {
-        let n = env.device()?.counters()?;
-        let status = fs::read_to_string("/proc/self/status")?;
+        let n = env.counters()?;
         Ok(Self {
             pinned: n.pinned(),
             qps: n.drv(c::D_QPS),
@@ -48,16 +47,10 @@ impl Held {
             contexts: n.drv(c::D_CONTEXTS),
             credits: n.fw(c::F_CREDITS_OUTSTANDING),
             translations: n.drv(c::D_XLT_USED),
-            vm_pin: field(&status, "VmPin:")?,
+            vm_pin: vm_pin()?,
             descriptors: fs::read_dir("/proc/self/fd")?.count(),
         })
     }
-}
-
-/// The number behind a name in a file of /proc.
-fn field(text: &str, name: &str) -> Res<u64> {
-    let line = text.lines().find(|l| l.starts_with(name)).ok_or_else(|| format!("no {name}"))?;
-    Ok(line[name.len()..].split_whitespace().next().ok_or("no number")?.parse()?)
 }
 
 /// KiB of memory that can be had, and of the kernel's objects.

@@ -13,7 +13,7 @@ use std::str::FromStr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use libberth::{Context, Device, Net};
+use libberth::{Context, Counters, Device, Net};
 
 use crate::Args;
 use crate::util::{Res, fail};
@@ -105,6 +105,11 @@ impl Env {
     /// The card.
     pub fn device(&self) -> Res<Device> {
         Ok(Device::open_first()?)
+    }
+
+    /// The counters of the card, its firmware and its driver, as they are now.
+    pub fn counters(&self) -> Res<Counters> {
+        Ok(self.device()?.counters()?)
     }
 
     /// A context on the card.

@@ -136,7 +136,7 @@ fn granted(env: &Env) -> Res {
     let sges: Vec<_> = (0..8).map(|n| mem.sge(n * 8192, 8192)).collect();
     to.recv(0, &sges)?;
     to.wait_state(env, "all receives are announced", |s| s.announced == 8)?;
-    ensure!(env.device()?.counters()?.pinned() >= 64 << 10);
+    ensure!(env.counters()?.pinned() >= 64 << 10);
     ready()?;
     to.received(env)?;
     Ok(())
@@ -464,7 +464,7 @@ fn fw_panic_is_reported_and_reset_repairs(env: &Env) -> Res {
 
 fn fw_hang_is_noticed_and_reset_repairs(env: &Env) -> Res {
     crash(env, true, 832)?;
-    ensure!(env.device()?.counters()?.drv(c::D_HEARTBEAT_LOST) > 0);
+    ensure!(env.counters()?.drv(c::D_HEARTBEAT_LOST) > 0);
     Ok(())
 }
 

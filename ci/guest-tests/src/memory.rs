@@ -30,7 +30,11 @@ tests! {
          pc_1_receive_that_cannot_be_pinned_fails_and_later_ones_go_on, vc_9_read_only_memory_is_not_received_into,
          vc_9_swapped_out_receive_buffers_are_brought_in, pc_3_memlock_limit_counts,
          vc_9_rewritten_memory_is_sent_as_it_is_now_while_pins_linger, vc_9_grant_survives_reclaim_of_its_pages,
-         vc_9_grant_is_withdrawn_when_the_right_to_write_goes, decision_17_fences_of_many_threads_are_all_answered;
+         vc_9_grant_is_withdrawn_when_the_right_to_write_goes,
+         vc_9_granted_memory_that_moves_or_loses_its_file_is_withdrawn,
+         vc_9_page_that_was_sent_is_received_into_while_its_pin_lingers,
+         vc_9_very_many_granted_pages_stay_or_go_together, pc_3_lowered_budget_has_idle_pages_given_back,
+         pc_3_raised_budget_serves_who_waits_for_it, decision_17_fences_of_many_threads_are_all_answered;
 }
 
 /// Sets the card's budget, and back when dropped.
@@ -46,6 +50,12 @@ impl Budget {
         let before = device.info()?.card_budget;
         device.set_limits(&Limits { card_budget: Some(bytes), reset_peak: true, ..Limits::default() })?;
         Ok(Self { device, before })
+    }
+
+    /// It becomes more than that.
+    pub fn raise(&self, bytes: u64) -> Res {
+        self.device.set_limits(&Limits { card_budget: Some(bytes), ..Limits::default() })?;
+        Ok(())
     }
 }
 
@@ -149,7 +159,7 @@ fn pc_3_receive_larger_than_the_cards_budget_is_refused(env: &Env) -> Res {
     from.send(0, &[source.sge(0, 100)])?;
     ensure_eq!(to.received(env)?.ok()?.byte_len, 100);
     from.sent(env)?.ok()?;
-    ensure!(env.device()?.counters()?.pinned_peak() <= 2 * PAGE as u64);
+    ensure!(env.counters()?.pinned_peak() <= 2 * PAGE as u64);
     Ok(())
 }
 
@@ -158,7 +168,7 @@ fn pc_3_receive_larger_than_the_processs_budget_is_refused(env: &Env) -> Res {
     let target = Mem::new(64 << 10)?;
     let context = env.context()?;
     context.set_budget(4 * PAGE as u64)?;
-    let over = || -> Res<u64> { Ok(env.device()?.counters()?.drv(c::D_OVER_BUDGET)) };
+    let over = || -> Res<u64> { Ok(env.counters()?.drv(c::D_OVER_BUDGET)) };
     let before = over()?;
     let (mut from, mut to) = loop_pair(env, &context, &depths(4, 16), 304)?;
     to.recv(0, &[target.sge(0, 5 * PAGE), target.sge(0, PAGE)])?;
@@ -609,10 +619,10 @@ fn decision_17_fences_of_many_threads_are_all_answered(env: &Env) -> Res {
     Ok(())
 }
 
-/// Changes the protection of the first four pages.
-pub fn protect(mem: &Mem, prot: i32) -> Res {
-    // SAFETY: the whole of our own mapping; nobody holds a reference to it that the protection would forbid.
-    let ret = unsafe { libc::mprotect((mem.va(0) as *mut u8).cast(), 4 * PAGE, prot) };
+/// Changes the protection of the first pages.
+pub fn protect(mem: &Mem, pages: usize, prot: i32) -> Res {
+    // SAFETY: of our own mapping; nobody holds a reference to it that the protection would forbid.
+    let ret = unsafe { libc::mprotect((mem.va(0) as *mut u8).cast(), pages * PAGE, prot) };
     ensure!(ret == 0, "mprotect: {}", std::io::Error::last_os_error());
     Ok(())
 }
@@ -641,13 +651,180 @@ fn vc_9_grant_is_withdrawn_when_the_right_to_write_goes(env: &Env) -> Res {
     to.recv(0, &[target.sge(0, 4 * PAGE)])?;
     to.wait_state(env, "the receive is announced", |s| s.announced == 1)?;
     let before = device.counters()?.drv(c::D_REVOKED);
-    protect(&target, libc::PROT_READ)?;
+    protect(&target, 4, libc::PROT_READ)?;
     wait_until("the grant is revoked", env.hang, || Ok(device.counters()?.drv(c::D_REVOKED) > before))?;
     wait_until("and unpinned", env.hang, || Ok(device.counters()?.pinned() == 0))?;
     from.send(0, &[source.sge(0, 4 * PAGE)])?;
     ensure!(from.sent(env)?.status != Status::Ok);
     ensure!(to.received(env)?.status != Status::Ok);
     ensure!(target.bytes().iter().all(|b| *b == 0), "written without the right to write");
+    Ok(())
+}
+
+/// A receive is announced, and then its memory is not what it was. Data that is sent for it goes nowhere.
+fn withdrawn_by(env: &Env, service: u16, target: &Mem, what: &str, meddle: impl FnOnce() -> Res) -> Res {
+    let source = Mem::pattern(4 * PAGE, 86)?;
+    let device = env.device()?;
+    let context = env.context()?;
+    let (mut from, mut to) = loop_pair(env, &context, &depths(4, 4), service)?;
+    to.recv(0, &[target.sge(0, 4 * PAGE)])?;
+    to.wait_state(env, "the receive is announced", |s| s.announced == 1)?;
+    let before = device.counters()?;
+    meddle()?;
+    wait_until(what, env.hang, || {
+        let n = device.counters()?;
+        Ok(n.drv(c::D_REVOKED) == before.drv(c::D_REVOKED) + 4 && n.pinned() == 0)
+    })?;
+    from.send(0, &[source.sge(0, 4 * PAGE)])?;
+    let (sent, got) = (from.sent(env)?.status, to.received(env)?.status);
+    ensure!(sent != Status::Ok, "{what}: sent into memory that was gone");
+    ensure!(matches!(got, Status::Withdrawn | Status::Flushed), "{what}: {got:?}");
+    ensure_eq!((what, to.qp.wait_closed(env.limit())?), (what, libberth::Reason::Withdrawn));
+    from.qp.wait_closed(env.limit())?;
+    ensure_eq!(device.counters()?.fw(c::F_WITHDRAWN), before.fw(c::F_WITHDRAWN) + 1);
+    Ok(())
+}
+
+fn vc_9_granted_memory_that_moves_or_loses_its_file_is_withdrawn(env: &Env) -> Res {
+    const LEN: usize = 4 * PAGE;
+    let (old, new) = (Mem::new(LEN)?, Mem::new(LEN)?);
+    withdrawn_by(env, 333, &old, "moved", || {
+        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+        let at = |mem: &Mem| (mem.va(0) as *mut u8).cast();
+        // SAFETY: our own mapping takes the place of another one of ours; nobody looks at its old place any more.
+        let moved = unsafe { libc::mremap(at(&old), LEN, LEN, flags, at(&new)) };
+        ensure!(moved as u64 == new.va(0), "mremap: {}", std::io::Error::last_os_error());
+        Ok(())
+    })?;
+    ensure!(new.bytes().iter().all(|b| *b == 0), "what had moved was written");
+    for (service, flags, what) in [(334, libc::MAP_PRIVATE, "private"), (335, libc::MAP_SHARED, "shared")] {
+        let file = pattern_file(LEN, 87)?;
+        let target = Mem::map(LEN, flags, libc::PROT_READ | libc::PROT_WRITE, file.as_raw_fd())?;
+        withdrawn_by(env, service, &target, what, || Ok(file.set_len(0)?))?;
+        file.set_len(LEN as u64)?;
+        ensure!(target.bytes().iter().all(|b| *b == 0), "{what}: the file was written when it was cut off");
+    }
+    Ok(())
+}
+
+/// More pages than the driver looks at, or takes away, at a time.
+fn vc_9_very_many_granted_pages_stay_or_go_together(env: &Env) -> Res {
+    const PAGES: usize = 150;
+    let source = Mem::pattern(PAGES * PAGE, 84)?;
+    let mut target = Mem::new(PAGES * PAGE)?;
+    target.bytes_mut().fill(1);
+    let device = env.device()?;
+    let context = env.context()?;
+    let (mut from, mut to) = loop_pair(env, &context, &depths(4, 4), 337)?;
+    to.recv(0, &[target.sge(0, PAGES * PAGE)])?;
+    to.wait_state(env, "the receive is announced", |s| s.announced == 1)?;
+    let before = device.counters()?.drv(c::D_REVOKED);
+    // As they were in the end (decision 18): looked at, and kept.
+    let rw = libc::PROT_READ | libc::PROT_WRITE;
+    protect(&target, PAGES, rw | libc::PROT_EXEC)?;
+    protect(&target, PAGES, rw)?;
+    from.send(0, &[source.sge(0, PAGES * PAGE)])?;
+    to.received(env)?.ok()?;
+    from.sent(env)?.ok()?;
+    check(target.bytes(), 84, 0)?;
+    ensure_eq!(device.counters()?.drv(c::D_REVOKED), before);
+    // Not any more: each is taken away, and none stays pinned.
+    to.recv(1, &[target.sge(0, PAGES * PAGE)])?;
+    to.wait_state(env, "the receive is announced", |s| s.announced == 2)?;
+    target.advise(0, PAGES * PAGE, libc::MADV_DONTNEED)?;
+    wait_until("all pages are taken away", env.hang, || {
+        let n = device.counters()?;
+        Ok(n.drv(c::D_REVOKED) == before + PAGES as u64 && n.pinned() == 0)
+    })?;
+    from.send(1, &[source.sge(0, PAGE)])?;
+    ensure!(from.sent(env)?.status != Status::Ok);
+    ensure!(to.received(env)?.status != Status::Ok);
+    ensure!(target.bytes().iter().all(|b| *b == 0), "written behind the process's back");
+    Ok(())
+}
+
+fn pc_3_lowered_budget_has_idle_pages_given_back(env: &Env) -> Res {
+    const PAGES: usize = 8;
+    let source = Mem::pattern(PAGES * PAGE, 77)?;
+    let target = Mem::new(PAGES * PAGE)?;
+    let device = env.device()?;
+    let context = env.context()?;
+    let (mut from, mut to) = loop_pair(env, &context, &depths(4, 4), 338)?;
+    let _linger = Linger::set(env, 60_000)?;
+    let mut transfer = |len: usize| -> Res {
+        to.recv(0, &[target.sge(0, len)])?;
+        from.send(0, &[source.sge(0, len)])?;
+        to.received(env)?.ok()?;
+        from.sent(env)?.ok()?;
+        check(&target.bytes()[..len], 77, 0)
+    };
+    transfer(PAGES * PAGE)?;
+    ensure_eq!(device.counters()?.pinned(), 2 * (PAGES * PAGE) as u64);
+    // As much as there is: nothing happens. Less: what is idle goes, the linger time notwithstanding.
+    context.set_budget(2 * (PAGES * PAGE) as u64)?;
+    ensure_eq!(device.counters()?.pinned(), 2 * (PAGES * PAGE) as u64);
+    context.set_budget((PAGES * PAGE) as u64)?;
+    wait_until("idle pages are given back", env.hang, || Ok(device.counters()?.pinned() == 0))?;
+    transfer(2 * PAGE)?;
+    ensure_eq!(device.counters()?.pinned(), 4 * PAGE as u64);
+    Ok(())
+}
+
+fn pc_3_raised_budget_serves_who_waits_for_it(env: &Env) -> Res {
+    const FEW: u64 = 16 * PAGE as u64;
+    const MANY: u64 = 64 * PAGE as u64;
+    let source = Mem::pattern(PAGE, 78)?;
+    let target = Mem::new(10 * PAGE)?;
+    for (service, of_card) in [(339, true), (340, false)] {
+        let context = env.context()?;
+        let config = QpConfig { block: PAGE as u32, ..depths(4, 4) };
+        let (mut from, mut to) = loop_pair(env, &context, &config, service)?;
+        let budget = Budget::set(env, if of_card { FEW } else { MANY })?;
+        if !of_card {
+            context.set_budget(FEW)?;
+        }
+        let waits = env.counters()?.drv(c::D_BUDGET_WAITS);
+        // Half of the budget is for receives, which is one of these.
+        to.recv(0, &[target.sge(0, 5 * PAGE), target.sge(5 * PAGE, 5 * PAGE)])?;
+        wait_until("the second one waits", env.hang, || Ok(env.counters()?.drv(c::D_BUDGET_WAITS) > waits))?;
+        ensure!(to.qp.state()?.granted <= 1);
+        match of_card {
+            true => budget.raise(MANY)?,
+            false => context.set_budget(MANY)?,
+        }
+        to.wait_state(env, "both are granted", |s| s.granted == 2)?;
+        from.send(0, &[source.sge(0, 100)])?;
+        ensure_eq!(to.received(env)?.ok()?.byte_len, 100);
+        from.sent(env)?.ok()?;
+        check(&target.bytes()[..100], 78, 0)?;
+    }
+    Ok(())
+}
+
+/// A page that is there for the card to read has to come again for it to be written; the other way round it has not.
+fn vc_9_page_that_was_sent_is_received_into_while_its_pin_lingers(env: &Env) -> Res {
+    let source = Mem::pattern(PAGE, 88)?;
+    let page = Mem::pattern(PAGE, 89)?;
+    let target = Mem::new(PAGE)?;
+    let device = env.device()?;
+    let context = env.context()?;
+    let (mut from, mut to) = loop_pair(env, &context, &depths(4, 4), 336)?;
+    let _linger = Linger::set(env, 60_000)?;
+    let mut transfer = |n: u64, source: &Mem, target: &Mem, seed: u64| -> Res<u64> {
+        let before = device.counters()?.drv(c::D_PAGES_PINNED);
+        to.recv(n, &[target.sge(0, PAGE)])?;
+        from.send(n, &[source.sge(0, PAGE)])?;
+        to.received(env)?.ok()?;
+        from.sent(env)?.ok()?;
+        check(target.bytes(), seed, 0)?;
+        Ok(device.counters()?.drv(c::D_PAGES_PINNED) - before)
+    };
+    // Pages pinned: both; none any more; that which was read, and the new one's; none.
+    ensure_eq!(transfer(0, &page, &target, 89)?, 2);
+    ensure_eq!(transfer(1, &page, &target, 89)?, 0);
+    ensure_eq!(transfer(2, &source, &page, 88)?, 2);
+    ensure_eq!(transfer(3, &page, &target, 88)?, 0);
+    ensure_eq!(device.counters()?.pinned(), 3 * PAGE as u64);
     Ok(())
 }
 
@@ -707,23 +884,29 @@ fn pc_3_memlock_limit_counts(env: &Env) -> Res {
     // SAFETY: a valid limit.
     let ret = unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const limit) };
     ensure!(ret == 0, "setrlimit: {}", std::io::Error::last_os_error());
-    let source = Mem::swapped_out(2 * PAGE, 46)?;
+    let source = Mem::swapped_out(8 * PAGE, 46)?;
     let target = Mem::new(8 * PAGE)?;
     let context = env.context()?;
     let config = QpConfig { block: PAGE as u32, ..depths(4, 8) };
     let (mut from, mut to) = loop_pair(env, &context, &config, 325)?;
-    let over = || -> Res<u64> { Ok(env.device()?.counters()?.drv(c::D_OVER_BUDGET)) };
+    env.device()?.set_limits(&Limits { reset_peak: true, ..Limits::default() })?;
+    let over = || -> Res<u64> { Ok(env.counters()?.drv(c::D_OVER_BUDGET)) };
     let before = over()?;
     to.recv(0, &[target.sge(0, 5 * PAGE)])?;
     ensure_eq!(to.received(env)?.status, Status::OverBudget);
     ensure_eq!(over()?, before + 1);
-    to.recv(1, &[target.sge(0, PAGE), target.sge(PAGE, PAGE)])?;
-    from.send(0, &[source.sge(0, 2 * PAGE)])?;
-    for n in 1..3 {
+    // Each fits, all together do not: those that come later wait for the first ones.
+    let sges: Vec<_> = (0..8).map(|n| target.sge(n * PAGE, PAGE)).collect();
+    to.recv(1, &sges)?;
+    from.send(0, &[source.sge(0, 8 * PAGE)])?;
+    for n in 1..9 {
         ensure_eq!(to.received(env)?.ok()?.wr_id, n);
     }
-    check(&target.bytes()[..2 * PAGE], 46, 0)?;
+    check(target.bytes(), 46, 0)?;
     from.sent(env)?.ok()?;
+    ensure_eq!(over()?, before + 1);
+    let peak = env.counters()?.pinned_peak();
+    ensure!(peak <= LIMIT as u64, "{peak} bytes were pinned");
     Ok(())
 }
 

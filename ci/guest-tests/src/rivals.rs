@@ -12,7 +12,9 @@ use libberth::{Limits, Reason, Status, raw};
 use crate::connections::loopback_works;
 use crate::env::{Env, Role};
 use crate::memory::Budget;
-use crate::util::{Conn, Mem, PAGE, Random, Res, check, depths, fail, in_child, loop_back, loop_pair, wait_until};
+use crate::util::{
+    Conn, INCIDENTS, Mem, PAGE, Random, Res, check, depths, fail, in_child, loop_back, loop_pair, of_driver, wait_until,
+};
 use crate::{ensure, ensure_eq, tests};
 
 tests! {
@@ -104,7 +106,7 @@ fn inv_6_wild_consumer_index_is_its_owners_loss(env: &Env) -> Res {
     let (mut good, mut good_to) = loop_pair(env, &context, &depths(4, 4), 653)?;
     for (n, wild) in (0..).zip([0x7fffu64, 0x8000, 5]) {
         let (mut bad, mut bad_to) = loop_pair(env, &context, &depths(4, 4), 654)?;
-        let before = env.device()?.counters()?.rtl(c::C_CQ_OVERRUN);
+        let before = env.counters()?.rtl(c::C_CQ_OVERRUN);
         // SAFETY: says which completions have been taken, and names no memory.
         unsafe { raw::doorbell(&context, host::DB_CQ, u64::from(bad_to.recvs.cqn()) | wild << 16) };
         bad_to.recv(n, &[target.sge(0, 100)])?;
@@ -112,7 +114,7 @@ fn inv_6_wild_consumer_index_is_its_owners_loss(env: &Env) -> Res {
         // The queue counts as full.
         let lost = bad_to.qp.wait_closed(env.limit())?;
         ensure_eq!((wild, lost), (wild, Reason::CqFull));
-        ensure!(env.device()?.counters()?.rtl(c::C_CQ_OVERRUN) > before);
+        ensure!(env.counters()?.rtl(c::C_CQ_OVERRUN) > before);
         good_to.recv(n, &[target.sge(PAGE, PAGE)])?;
         good.send(n, &[source.sge(0, PAGE)])?;
         good_to.received(env)?.ok()?;
@@ -225,7 +227,7 @@ fn vc_9_memory_protected_and_unmapped_at_random_under_traffic(env: &Env) -> Res 
     let good_target = Mem::new(PAGE)?;
     let context = env.context()?;
     let (mut good, mut good_to) = loop_pair(env, &context, &depths(4, 4), 659)?;
-    let revoked = || -> Res<u64> { Ok(env.device()?.counters()?.drv(c::D_REVOKED)) };
+    let revoked = || -> Res<u64> { Ok(env.counters()?.drv(c::D_REVOKED)) };
     let before = revoked()?;
     let mut seen = std::collections::BTreeMap::new();
     for _ in 0..rounds {
@@ -625,12 +627,6 @@ impl Probe {
     }
 }
 
-/// Resets of the card, and what leads to them: none of it may come of a process that wants everything.
-fn troubles(device: &libberth::Device) -> Res<[u64; 3]> {
-    let counters = device.counters()?;
-    Ok([c::D_RESETS, c::D_HEARTBEAT_LOST, c::D_FENCE_TIMEOUTS].map(|counter| counters.drv(counter)))
-}
-
 fn inv_5_greedy_processes_leave_a_stream_its_share(env: &Env) -> Res {
     const COUNT: usize = 32;
     let device = env.device()?;
@@ -640,7 +636,7 @@ fn inv_5_greedy_processes_leave_a_stream_its_share(env: &Env) -> Res {
     let mut probe = Probe::new(env, &context, COUNT, 667)?;
     probe.rate(env, COUNT)?;
     let alone = probe.rate(env, COUNT)?;
-    let before = troubles(&device)?;
+    let before = of_driver(&device.counters()?, INCIDENTS);
     let mut worst = Vec::new();
     for (name, shares, long) in RIVALS {
         if long && !env.args.long {
@@ -666,7 +662,7 @@ fn inv_5_greedy_processes_leave_a_stream_its_share(env: &Env) -> Res {
         wait_until("nothing is left of it", env.hang, || Ok(device.counters()?.drv(c::D_CONTEXTS) == 1))?;
     }
     ensure!(worst.is_empty(), "too little is left beside {worst:?}");
-    ensure_eq!(troubles(&device)?, before);
+    ensure_eq!(of_driver(&device.counters()?, INCIDENTS), before);
     Ok(())
 }
 
@@ -682,7 +678,7 @@ fn pc_3_a_process_with_the_whole_budget_leaves_a_stream_its_share(env: &Env) -> 
     let mut probe = Probe::new(env, &context, COUNT, 680)?;
     probe.rate(env, COUNT)?;
     let alone = probe.rate(env, COUNT)?;
-    let before = troubles(&device)?;
+    let before = of_driver(&device.counters()?, INCIDENTS);
     let mut child = crate::lifecycle::start_helper(env, "rival-holds")?;
     // Its connections want memory from each other as well: what is recalled is nobody's for a moment.
     let mut held = 0;
@@ -709,7 +705,7 @@ fn pc_3_a_process_with_the_whole_budget_leaves_a_stream_its_share(env: &Env) -> 
     // What is due to it, less what it costs to take turns.
     let enough = best * SHARES as f64 >= 75.0;
     ensure!(enough, "too little is left");
-    ensure_eq!(troubles(&device)?, before);
+    ensure_eq!(of_driver(&device.counters()?, INCIDENTS), before);
     drop(budget);
     Ok(())
 }
@@ -744,6 +740,7 @@ fn pc_3_pages_without_a_place_in_the_cards_table_wait_for_one(env: &Env) -> Res 
         |what, pages: usize| wait_until(what, env.hang, || Ok(device.counters()?.pinned() == (pages * PAGE) as u64));
     let (context, other) = (env.context()?, env.context()?);
     let [pages, unused] = rivals([context.asid(), other.asid()], [PLACES + MORE, PLACES])?;
+    let waits = device.counters()?.drv(c::D_BUDGET_WAITS);
     let (mut from, mut to) = loop_pair(env, &context, &depths(32, 32), 941)?;
     // Of one connection: those behind get their places from those before them.
     pinned("nothing is pinned", 0)?;
@@ -789,6 +786,8 @@ fn pc_3_pages_without_a_place_in_the_cards_table_wait_for_one(env: &Env) -> Res 
         idle_from.sent(env)?.ok()?;
         check(&page.bytes()[..SIZE], 160, 200 + n as u64)?;
     }
+    // It was no budget that they waited for.
+    ensure_eq!(device.counters()?.drv(c::D_BUDGET_WAITS), waits);
     Ok(())
 }
 

@@ -17,7 +17,9 @@ use libberth::{Counters, Device, Reason, Status};
 use crate::connections::loopback_works;
 use crate::env::Env;
 use crate::faults::{FailNth, Faults};
-use crate::util::{Mem, PAGE, Random, Res, check, depths, in_child, loop_pair, wait_pid, wait_until};
+use crate::util::{
+    HELD, INCIDENTS, Mem, PAGE, Random, Res, check, depths, in_child, loop_pair, of_driver, wait_pid, wait_until,
+};
 use crate::{ensure, ensure_eq, tests};
 
 tests! {
@@ -873,9 +875,6 @@ fn fuzz(env: &Env, node: &std::path::Path, seed: u64, calls: u64, failing: bool)
     Ok(())
 }
 
-/// What must not change by a process that breaks nothing.
-const INCIDENTS: [u32; 4] = [c::D_RESETS, c::D_HEARTBEAT_LOST, c::D_FENCE_TIMEOUTS, c::D_BAD_EVENTS];
-
 /// An unprivileged process makes so many calls, and is gone; of the driver's allocations and copies each `interval`-th
 /// fails meanwhile, if there is one.
 pub fn unprivileged(env: &Env, seed: u64, calls: u64, interval: Option<u32>) -> Res {
@@ -890,13 +889,10 @@ pub fn unprivileged(env: &Env, seed: u64, calls: u64, interval: Option<u32>) -> 
     ensure_eq!(in_child(|| fuzz(env, &node, seed, calls, interval.is_some()))?, 0);
     drop(faults);
     let after = device.counters()?;
-    for index in INCIDENTS {
-        ensure_eq!((index, after.drv(index)), (index, before.drv(index)));
-    }
+    ensure_eq!(of_driver(&after, INCIDENTS), of_driver(&before, INCIDENTS));
     ensure!(after.drv(c::D_BAD_IOCTL) > before.drv(c::D_BAD_IOCTL));
     wait_until("nothing is left of the process", env.hang, || {
-        let n = device.counters()?;
-        Ok([c::D_PINNED, c::D_QPS, c::D_CQS, c::D_CONTEXTS, c::D_XLT_USED].iter().all(|&g| n.drv(g) == 0))
+        Ok(of_driver(&device.counters()?, HELD) == [0; HELD.len()])
     })?;
     loopback_works(env, 956)
 }
@@ -916,8 +912,7 @@ fn inv_6_unprivileged_system_calls_do_no_harm_while_memory_is_short(env: &Env) -
 
 /// Gauges of what is there.
 fn gauges(device: &Device) -> Res<[u64; 4]> {
-    let n = device.counters()?;
-    Ok([c::D_QPS, c::D_CQS, c::D_CONTEXTS, c::D_PINNED].map(|g| n.drv(g)))
+    Ok(of_driver(&device.counters()?, [c::D_QPS, c::D_CQS, c::D_CONTEXTS, c::D_PINNED]))
 }
 
 struct Failing<'e> {

@@ -4,9 +4,13 @@
 use std::error::Error;
 use std::io;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use libberth::{Completion, CompletionQueue, Context, QpConfig, QpState, QueuePair, Sge, Stream, Trigger, WorkRequest};
+use berth_abi::counters as c;
+use libberth::{
+    Completion, CompletionQueue, Context, Counters, QpConfig, QpState, QueuePair, Sge, Stream, Trigger, WorkRequest,
+};
 
 use crate::env::{Env, Role};
 
@@ -63,9 +67,12 @@ impl Mem {
         Self::map(len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, libc::PROT_READ | libc::PROT_WRITE, -1)
     }
 
-    /// `len` bytes mapped with these flags from this descriptor.
+    /// `len` bytes mapped with these flags from this descriptor, where nothing was before and nothing will be: the kernel
+    /// takes the highest place that is free for what the test's process maps besides, and what a test unmaps stays a hole.
     pub fn map(len: usize, flags: i32, prot: i32, fd: i32) -> Res<Self> {
-        Self::map_at(std::ptr::null_mut(), len, flags, prot, fd)
+        static NEXT: AtomicU64 = AtomicU64::new(1 << 40);
+        let va = NEXT.fetch_add((len.next_multiple_of(PAGE) + PAGE) as u64, Ordering::Relaxed);
+        Self::map_at(va as *mut _, len, flags | libc::MAP_FIXED_NOREPLACE, prot, fd)
     }
 
     /// A zeroed page at this address, where nothing is.
@@ -177,6 +184,28 @@ pub fn check(bytes: &[u8], seed: u64, offset: u64) -> Res {
         ensure!(*b == pattern(seed, at), "byte {at} of the stream is {b:#x}, not {:#x}", pattern(seed, at));
     }
     Ok(())
+}
+
+/// Gauges of the driver for what processes have made and use: 0 when they are gone.
+pub const HELD: [u32; 5] = [c::D_PINNED, c::D_QPS, c::D_CQS, c::D_CONTEXTS, c::D_XLT_USED];
+
+/// Counters of the driver for what no process may bring about, nor a peer.
+pub const INCIDENTS: [u32; 4] = [c::D_RESETS, c::D_HEARTBEAT_LOST, c::D_FENCE_TIMEOUTS, c::D_BAD_EVENTS];
+
+/// Some of the driver's counters.
+pub fn of_driver<const N: usize>(counters: &Counters, which: [u32; N]) -> [u64; N] {
+    which.map(|index| counters.drv(index))
+}
+
+/// The number behind a name in a file of /proc.
+pub fn field(text: &str, name: &str) -> Res<u64> {
+    let line = text.lines().find(|l| l.starts_with(name)).ok_or_else(|| format!("no {name}"))?;
+    Ok(line[name.len()..].split_whitespace().next().ok_or("no number")?.parse()?)
+}
+
+/// KiB that drivers have pinned of this process's memory.
+pub fn vm_pin() -> Res<u64> {
+    field(&std::fs::read_to_string("/proc/self/status")?, "VmPin:")
 }
 
 /// xorshift generator for random tests.
@@ -400,6 +429,7 @@ pub fn in_child(child: impl FnOnce() -> Res) -> Res<i32> {
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error().into()),
         0 => {
+            tell_of_signals();
             let code = match child() {
                 Ok(()) => 0,
                 Err(e) => {
@@ -412,6 +442,46 @@ pub fn in_child(child: impl FnOnce() -> Res) -> Res<i32> {
             unsafe { libc::_exit(code) }
         }
         pid => wait_pid(pid),
+    }
+}
+
+/// From now on a SIGSEGV or SIGBUS of this process says where it came from and what is mapped, and then ends it.
+fn tell_of_signals() {
+    extern "C" fn tell(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+        // SAFETY: system calls only, on memory of this function and what the kernel has handed to it.
+        unsafe {
+            let registers = &(*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs;
+            let mut line = *b"signal 00 at 0000000000000000, instruction 0000000000000000\n";
+            for (at, digits, value) in [
+                (7, 2, signal as u64),
+                (13, 16, (*info).si_addr() as u64),
+                (43, 16, registers[libc::REG_RIP as usize] as u64),
+            ] {
+                for n in 0..digits {
+                    line[at + n] = b"0123456789abcdef"[(value >> (4 * (digits - 1 - n)) & 15) as usize];
+                }
+            }
+            libc::write(2, line.as_ptr().cast(), line.len());
+            let maps = libc::open(c"/proc/self/maps".as_ptr(), libc::O_RDONLY);
+            let mut part = [0u8; 1024];
+            loop {
+                let n = libc::read(maps, part.as_mut_ptr().cast(), part.len());
+                if n <= 0 {
+                    break;
+                }
+                libc::write(2, part.as_ptr().cast(), n as usize);
+            }
+            libc::_exit(128 + signal)
+        }
+    }
+    // SAFETY: a handler with the arguments that SA_SIGINFO wants, in an otherwise zeroed structure, as is valid.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = tell as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+        for signal in [libc::SIGSEGV, libc::SIGBUS] {
+            libc::sigaction(signal, &raw const action, std::ptr::null_mut());
+        }
     }
 }
 
