@@ -333,18 +333,25 @@ fn vc_9_unmapped_send_memory_fails_cleanly(env: &Env) -> Res {
     )
 }
 
+/// Moves memory, from `offset` on, to where other memory is, all of which it replaces.
+fn move_to(mem: &Mem, offset: usize, new: &Mem) -> Res {
+    let (len, flags) = (new.bytes().len(), libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED);
+    let [from, to] = [mem.va(offset), new.va(0)].map(|va| va as *mut libc::c_void);
+    // SAFETY: our own mapping takes the place of another one of ours; nobody looks at its old place any more.
+    let moved = unsafe { libc::mremap(from, len, len, flags, to) };
+    ensure!(moved == to, "mremap: {}", std::io::Error::last_os_error());
+    Ok(())
+}
+
 fn vc_9_moved_send_memory_fails_cleanly(env: &Env) -> Res {
-    let moved = std::cell::Cell::new(std::ptr::null_mut());
+    let moved = std::cell::Cell::new(None);
     mid_transfer(
         env,
         311,
         |mem| {
-            // SAFETY: the last quarter of our mapping moves to where the kernel likes; nobody looks at the old place.
-            let new =
-                unsafe { libc::mremap((mem.va(24 << 10) as *mut u8).cast(), 8 << 10, 16 << 10, libc::MREMAP_MAYMOVE) };
-            ensure!(new != libc::MAP_FAILED, "mremap: {}", std::io::Error::last_os_error());
-            ensure!(new as u64 != mem.va(24 << 10), "grown in place: nothing moved");
-            moved.set(new);
+            let new = Mem::new(8 << 10)?;
+            move_to(mem, 24 << 10, &new)?;
+            moved.set(Some(new));
             Ok(())
         },
         |conn| sender_fails(env, conn),
@@ -688,14 +695,7 @@ fn withdrawn_by(env: &Env, service: u16, target: &Mem, what: &str, meddle: impl 
 fn vc_9_granted_memory_that_moves_or_loses_its_file_is_withdrawn(env: &Env) -> Res {
     const LEN: usize = 4 * PAGE;
     let (old, new) = (Mem::new(LEN)?, Mem::new(LEN)?);
-    withdrawn_by(env, 333, &old, "moved", || {
-        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-        let at = |mem: &Mem| (mem.va(0) as *mut u8).cast();
-        // SAFETY: our own mapping takes the place of another one of ours; nobody looks at its old place any more.
-        let moved = unsafe { libc::mremap(at(&old), LEN, LEN, flags, at(&new)) };
-        ensure!(moved as u64 == new.va(0), "mremap: {}", std::io::Error::last_os_error());
-        Ok(())
-    })?;
+    withdrawn_by(env, 333, &old, "moved", || move_to(&old, 0, &new))?;
     ensure!(new.bytes().iter().all(|b| *b == 0), "what had moved was written");
     for (service, flags, what) in [(334, libc::MAP_PRIVATE, "private"), (335, libc::MAP_SHARED, "shared")] {
         let file = pattern_file(LEN, 87)?;
@@ -775,28 +775,33 @@ fn pc_3_raised_budget_serves_who_waits_for_it(env: &Env) -> Res {
     const MANY: u64 = 64 * PAGE as u64;
     let source = Mem::pattern(PAGE, 78)?;
     let target = Mem::new(10 * PAGE)?;
-    for (service, of_card) in [(339, true), (340, false)] {
+    for (service, of_card) in [(339, true), (341, false)] {
         let context = env.context()?;
         let config = QpConfig { block: PAGE as u32, ..depths(4, 4) };
-        let (mut from, mut to) = loop_pair(env, &context, &config, service)?;
+        let mut pairs = [loop_pair(env, &context, &config, service)?, loop_pair(env, &context, &config, service + 1)?];
         let budget = Budget::set(env, if of_card { FEW } else { MANY })?;
         if !of_card {
             context.set_budget(FEW)?;
         }
         let waits = env.counters()?.drv(c::D_BUDGET_WAITS);
-        // Half of the budget is for receives, which is one of these.
-        to.recv(0, &[target.sge(0, 5 * PAGE), target.sge(5 * PAGE, 5 * PAGE)])?;
-        wait_until("the second one waits", env.hang, || Ok(env.counters()?.drv(c::D_BUDGET_WAITS) > waits))?;
-        ensure!(to.qp.state()?.granted <= 1);
+        // Half of the budget is for receives: one of these.
+        for ((_, to), n) in pairs.iter_mut().zip(0..) {
+            to.recv(0, &[target.sge(n * 5 * PAGE, 5 * PAGE)])?;
+        }
+        wait_until("one waits", env.hang, || Ok(env.counters()?.drv(c::D_BUDGET_WAITS) > waits))?;
         match of_card {
             true => budget.raise(MANY)?,
             false => context.set_budget(MANY)?,
         }
-        to.wait_state(env, "both are granted", |s| s.granted == 2)?;
-        from.send(0, &[source.sge(0, 100)])?;
-        ensure_eq!(to.received(env)?.ok()?.byte_len, 100);
-        from.sent(env)?.ok()?;
-        check(&target.bytes()[..100], 78, 0)?;
+        let both = 10 * PAGE as u64;
+        wait_until("both are granted", env.hang, || Ok(env.counters()?.pinned() == both))?;
+        for (n, (from, to)) in pairs.iter_mut().enumerate() {
+            to.wait_state(env, "it is granted", |s| s.granted == 1)?;
+            from.send(0, &[source.sge(0, 100)])?;
+            ensure_eq!(to.received(env)?.ok()?.byte_len, 100);
+            from.sent(env)?.ok()?;
+            check(&target.bytes()[n * 5 * PAGE..][..100], 78, 0)?;
+        }
     }
     Ok(())
 }
