@@ -55,7 +55,7 @@ module fp_cut_proof #(
     (* hierconn *) wire [6:0]    \dut.left_q ;
     (* hierconn *) wire [QW-1:0] \dut.fill_q ;
     (* hierconn *) wire [6:0]    \dut.skip_q ;
-    (* hierconn *) wire \dut.row_we , \dut.size_we , \dut.taken_q , \dut.list_q , \dut.give_q_ , \dut.late_q ;
+    (* hierconn *) wire \dut.row_we , \dut.size_we , \dut.list_q , \dut.give_q_ , \dut.late_q ;
 
     (* anyconst *) logic [QW-1:0] the_q;
     wire here = \dut.q_q == the_q;
@@ -85,7 +85,7 @@ module fp_cut_proof #(
         number_q <= starts ? 32'd0 : number_q + 32'(uses);
     end
 
-    wire       sizes  = \dut.fill_q == the_q && \dut.left_q != 7'd0 && \dut.taken_q ;
+    wire       sizes  = \dut.fill_q == the_q && \dut.left_q != 7'd0;
     wire [7:0] coming = sizes ? 8'(\dut.left_q ) - 8'(\dut.skip_q ) : 8'd0;   // credits of the list at hand
     logic [7:0] told_q;                     // what others know
     always_ff @(posedge clk)

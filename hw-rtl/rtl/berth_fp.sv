@@ -174,7 +174,7 @@ module berth_fp #(
     always_ff @(posedge clk) if (!rst) assert ((xr_valid & ~x_space) == 2'd0);
 
     // ---- the halves --------------------------------------------------------------------------
-    logic          ack_valid, ack_ready, ack_has_sack, lst_valid, lst_ready, lst_begin;
+    logic          ack_valid, ack_ready, ack_has_sack, lst_valid, lst_ready, lst_over, lst_begin;
     logic [QW-1:0] ack_q, lst_q, afr_q, lfr_q;
     logic [23:0]   ack_psn, afr_psn, afr_msn;
     logic [7:0]    ack_syndrome, afr_syndrome;
@@ -214,7 +214,7 @@ module berth_fp #(
         .cq_valid(fcq_valid[0]), .cq_ready(fcq_ready[0]), .cq_cqn(fcq_cqn[7:0]), .cq_words(fcq_words[7*32-1:0]),
         .ack_valid(ack_valid), .ack_ready(ack_ready), .ack_q(ack_q), .ack_psn(ack_psn), .ack_syndrome(ack_syndrome),
         .ack_has_sack(ack_has_sack), .ack_sack(ack_sack),
-        .lst_valid(lst_valid), .lst_ready(lst_ready), .lst_q(lst_q), .lst_begin(lst_begin), .lst_first(lst_first),
+        .lst_valid(lst_valid), .lst_ready(lst_ready), .lst_over(lst_over), .lst_q(lst_q), .lst_begin(lst_begin), .lst_first(lst_first),
         .lst_n(lst_n), .lst_size(lst_size),
         .afr_valid(afr_valid), .afr_ready(afr_ready), .afr_q(afr_q), .afr_psn(afr_psn), .afr_syndrome(afr_syndrome),
         .afr_msn(afr_msn), .afr_has_sack(afr_has_sack), .afr_sack(afr_sack),
@@ -250,7 +250,7 @@ module berth_fp #(
         .cq_words(fcq_words[2*7*32-1:7*32]),
         .ack_valid(ack_valid), .ack_ready(ack_ready), .ack_q(ack_q), .ack_psn(ack_psn), .ack_syndrome(ack_syndrome),
         .ack_has_sack(ack_has_sack), .ack_sack(ack_sack),
-        .lst_valid(lst_valid), .lst_ready(lst_ready), .lst_q(lst_q), .lst_begin(lst_begin), .lst_first(lst_first),
+        .lst_valid(lst_valid), .lst_ready(lst_ready), .lst_over(lst_over), .lst_q(lst_q), .lst_begin(lst_begin), .lst_first(lst_first),
         .lst_n(lst_n), .lst_size(lst_size),
         .afr_valid(afr_valid), .afr_ready(afr_ready), .afr_q(afr_q), .afr_psn(afr_psn), .afr_msn(afr_msn),
         .afr_syndrome(afr_syndrome), .afr_has_sack(afr_has_sack), .afr_sack(afr_sack),

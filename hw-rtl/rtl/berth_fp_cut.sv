@@ -40,9 +40,10 @@ module berth_fp_cut #(
     input  logic [$clog2(QPS)-1:0]   parsed_q,
     input  logic [15:0]              parsed_elems,
 
-    // lists that came: one beat with `lst_begin`, then a size per beat
+    // lists that came: one beat with `lst_begin`, then a size per beat; of one that is not taken, only the first of them
     input  logic                     lst_valid,
     output logic                     lst_ready,
+    output logic                     lst_over,     // with a size: none is wanted, and what is left of the list need not come
     input  logic [$clog2(QPS)-1:0]   lst_q,
     input  logic                     lst_begin,
     input  logic [31:0]              lst_first,
@@ -145,7 +146,7 @@ module berth_fp_cut #(
     endfunction
     logic [31:0] list_end, skip, count, kept;
     logic [7:0]  answer;
-    logic        refused;
+    logic        fresh, refused;         // the list is taken; it is counted as refused
     logic [31:0] first_q;
     logic [6:0]  n_q, left_q, skip_q;    // credits of the list; sizes that are to come, and of them those that are known
     assign list_end = first_q + {25'd0, n_q};
@@ -158,17 +159,20 @@ module berth_fp_cut #(
                     : open && !after(next_out, list_first)                       ? berth_regs_pkg::LIST_EARLY[7:0]
                     : {25'd0, n_q} - skip > 32'(ROOM) - count                    ? berth_regs_pkg::LIST_OVERFLOW[7:0]
                     : berth_regs_pkg::LIST_OK[7:0];
-    assign refused  = answer != berth_regs_pkg::LIST_OK[7:0] && answer != berth_regs_pkg::LIST_REPEAT[7:0];
-    logic taken_q, first_size_q, init_go, give_go, list_go, size_go;
+    assign fresh    = answer == berth_regs_pkg::LIST_OK[7:0];
+    assign refused  = !fresh && answer != berth_regs_pkg::LIST_REPEAT[7:0];
+    logic first_size_q, init_go, give_go, list_go, size_go;
     logic bytes_q, empty_q, empty;       // the list's QP is in stream mode; a credit of the list has no bytes
-    // What changes the numbers of credits waits for all sizes. A stray size is dropped.
+    // What changes the numbers of credits waits for all sizes. A stray size is dropped. Of a list that is not
+    // taken none is waited for: else whoever sends such lists would hold up those of others for as long as their sizes take.
     assign fill      = left_q != 7'd0;
     assign init_go   = init_valid && !fill;
     assign give_go   = give_valid && !fill && !init_valid;
     assign list_go   = lst_valid && lst_begin && !fill && !init_valid && !give_valid;
     assign lst_ready = lst_begin ? state_q == IDLE && list_go : !(state_q == ROWS && list_q);
     assign size_go   = lst_valid && !lst_begin && fill;
-    assign size_we   = size_go && taken_q && skip_q == 7'd0;
+    assign size_we   = size_go && skip_q == 7'd0;
+    assign lst_over  = !fill;
     // In stream mode a credit of no bytes would make packets without end (CR-1). The list breaks the protocol; what is
     // before the credit is used, and nothing is cut from there on.
     assign empty     = size_we && bytes_q && lst_size == 32'd0;
@@ -209,7 +213,7 @@ module berth_fp_cut #(
         row_new = {open, list_first, next_in, next_out + {31'd0, kind == DATA}, elem + {15'd0, ends},
                    !ends, left - len, (mid ? place : 6'd0) + len[5:0], pieces + 8'd1, total + len};
         if (state_q == ROWS && list_q) begin
-            row_we  = answer == berth_regs_pkg::LIST_OK[7:0];
+            row_we  = fresh;
             row_new = {1'b1, first_q, list_end, next_out, elem, mid, rest, place, pieces, total};
         end
         if (give_ready) begin
@@ -259,7 +263,7 @@ module berth_fp_cut #(
                 end
             end
             ROWS: begin
-                late_q    <= fill && taken_q && fill_q == q_q && put_q == next_out;
+                late_q    <= fill && fill_q == q_q && put_q == next_out;
                 fw_status <= answer;
                 fw_q      <= q_q;
                 if (give_q_) begin
@@ -281,18 +285,17 @@ module berth_fp_cut #(
             end
         endcase
         if (state_q == ROWS && list_q) begin
-            taken_q      <= answer == berth_regs_pkg::LIST_OK[7:0];
             bytes_q      <= !message;
             empty_q      <= 1'b0;
             first_size_q <= 1'b1;
             fill_q       <= q_q;
             put_q        <= next_in;
-            left_q       <= n_q;
+            left_q       <= fresh ? n_q : 7'd0;
             skip_q       <= skip[6:0];
         end else if (size_go) begin
             left_q  <= left_q - 7'd1;
             empty_q <= empty_q || empty;
-            if (left_q == 7'd1 && taken_q) begin
+            if (left_q == 7'd1) begin
                 {fw_valid, fw_q, fw_status} <= {empty_q || empty, fill_q, berth_regs_pkg::LIST_BAD[7:0]};
                 {ev_list, ev_refused} <= {!(empty_q || empty), empty_q || empty};
             end

@@ -145,6 +145,7 @@ module berth_fp_rx #(
     output logic [127:0]      ack_sack,
     output logic              lst_valid,
     input  logic              lst_ready,
+    input  logic              lst_over,     // with a size: no more of the list are wanted
     output logic [QW-1:0]     lst_q,
     output logic              lst_begin,
     output logic [31:0]       lst_first,
@@ -449,7 +450,7 @@ module berth_fp_rx #(
   // ---- lists that come: the sizes are read from the frame's copy ------------------------------
   // A record's words lie two bytes off the words of the copy, so each is put together from two of them.
   localparam logic [17:0] AT_SIZES = 18'd72;
-  // One size per clock.
+  // One size per clock; a list of which no size is wanted takes four clocks.
   typedef enum logic [1:0] {L_IDLE, L_BEGIN, L_FIRST, L_SIZE} list_t;
   list_t l_state_q;
   logic [6:0] l_left_q;
@@ -475,7 +476,7 @@ module berth_fp_rx #(
   assign lst_n     = ls_n;
   assign lst_begin = l_state_q == L_BEGIN;
   assign lst_valid = l_state_q == L_BEGIN || l_state_q == L_SIZE;
-  assign ls_pop    = l_state_q == L_SIZE && lst_ready && l_left_q == 7'd1;
+  assign ls_pop    = l_state_q == L_SIZE && lst_ready && (l_left_q == 7'd1 || lst_over);
   logic [31:0] word_q;
   logic fresh_q;
   logic [31:0] word;
@@ -500,7 +501,7 @@ module berth_fp_rx #(
       if (lst_ready) begin
         l_low_q  <= word[31:16];
         l_left_q <= l_left_q - 7'd1;
-        if (l_left_q == 7'd1) l_state_q <= L_IDLE;
+        if (ls_pop) l_state_q <= L_IDLE;
       end
     endcase
     if (rst) l_state_q <= L_IDLE;

@@ -137,6 +137,7 @@ module berth_fp_tx #(
     input  logic [127:0]             ack_sack,
     input  logic                     lst_valid,
     output logic                     lst_ready,
+    output logic                     lst_over,
     input  logic [$clog2(QPS)-1:0]   lst_q,
     input  logic                     lst_begin,
     input  logic [31:0]              lst_first,
@@ -306,7 +307,7 @@ module berth_fp_tx #(
             if (!own_begin_q) own_get_q <= own_get_q + 7'd1;
             if (own_begin_q ? own_n_q == 7'd0 : own_get_q + 7'd1 == own_n_q) list_pend_q <= 1'b0;
         end
-        if (lst_valid && lst_ready) rx_left_q <= lst_begin ? lst_n : rx_left_q != 7'd0 ? rx_left_q - 7'd1 : 7'd0;
+        if (lst_valid && lst_ready) rx_left_q <= lst_begin ? lst_n : lst_over ? 7'd0 : rx_left_q - 7'd1;
         if (rst) begin
             list_pend_q <= 1'b0;
             rx_left_q   <= 7'd0;
@@ -413,7 +414,7 @@ module berth_fp_tx #(
         .elem_we(elem_we), .elem_q(elem_q), .elem_idx(elem_idx), .elem_len(elem_len), .elem_bad(elem_bad),
         .elem_push(elem_push), .elem_inline(elem_inline), .elem_ctxs(elem_ctxs),
         .parsed_we(parsed_we), .parsed_q(parsed_q), .parsed_elems(parsed_elems),
-        .lst_valid(list_valid), .lst_ready(list_ready), .lst_q(list_q), .lst_begin(list_begin), .lst_first(list_first),
+        .lst_valid(list_valid), .lst_ready(list_ready), .lst_over(lst_over), .lst_q(list_q), .lst_begin(list_begin), .lst_first(list_first),
         .lst_n(list_n), .lst_size(list_size),
         .give_valid(give_pend_q), .give_ready(credits_ready), .give_q(c_qp), .give_n(cfg_wdata[31:8]), .give_first(given_up),
         .credits_we(credits_we), .credits_q(credits_q), .credits_n(credits_n),

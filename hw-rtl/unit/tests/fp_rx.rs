@@ -613,6 +613,31 @@ fn acks_and_lists_go_to_the_transmit_half_and_strangers_to_the_core() {
     }
 }
 
+/// A list that the transmit half does not take leaves its slot after four clocks, however many sizes it has; one that is taken,
+/// a clock per size later.
+#[test]
+fn fairness_a_list_that_is_not_wanted_takes_four_clocks_whatever_its_length() {
+    for width in widths() {
+        for (unwanted, n, clocks) in [(true, 1, 4), (true, 61, 4), (false, 1, 4), (false, 61, 64)] {
+            let mut rig = Rig::new(World { width, ..World::default() }, 6);
+            rig.lists_unwanted = unwanted;
+            for k in 0..10 {
+                let frame = rig.list_frame(0, 100 * k, &vec![7; n]);
+                rig.inject(frame, 1);
+            }
+            let mut begun = Vec::new();
+            rig.until(5000, "all lists", |rig| {
+                begun.resize(rig.lists_in.len(), rig.now());
+                begun.len() == 10
+            });
+            let what = format!("{n} sizes, unwanted {unwanted}: {begun:?}");
+            assert!(begun.windows(2).all(|w| w[1] - w[0] == clocks), "{what}");
+            rig.until(500, "free slots", |rig| rig.slots_are_free());
+            assert!(rig.lists_in.iter().all(|l| l.2.len() == if unwanted { 0 } else { n }), "{what}");
+        }
+    }
+}
+
 /// The IPv4 header's checksum is right again.
 fn with_checksum(mut frame: Vec<u8>) -> Vec<u8> {
     frame[24..26].fill(0);

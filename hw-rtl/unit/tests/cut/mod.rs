@@ -86,12 +86,11 @@ enum Beat {
     Size(u32),
 }
 
-/// The list whose sizes come.
+/// The list that was taken and whose sizes come.
 #[derive(Clone, Copy, Debug)]
 struct Fill {
     q: u32,
     left: u8,
-    taken: bool,
     skip: u32,
     empty: bool,
 }
@@ -559,15 +558,22 @@ impl Rig {
                     qp.end = first.wrapping_add(n.into());
                     self.credited = Some(q);
                 }
-                self.fill = (n != 0).then_some(Fill { q, left: n, taken, skip, empty: false });
+                self.fill = taken.then_some(Fill { q, left: n, skip, empty: false });
                 assert!(self.told.is_empty());
                 let told = Told { broken, repeat: verdict == LIST_REPEAT, refused, ..Told::default() };
                 self.told.extend([Told::default(), told]);
             }
             Beat::Size(size) => {
-                let Some(fill) = self.fill.as_mut() else { return };
+                assert_eq!(self.m.is("lst_over"), self.fill.is_none(), "whether more sizes are wanted");
+                let Some(fill) = self.fill.as_mut() else {
+                    // What is left of the list does not come.
+                    while matches!(self.beats.front(), Some(Beat::Size(_))) {
+                        self.beats.pop_front();
+                    }
+                    return;
+                };
                 let qp = self.qps.get_mut(&fill.q).expect("a QP");
-                let credit = fill.taken && fill.skip == 0;
+                let credit = fill.skip == 0;
                 fill.skip = fill.skip.saturating_sub(1);
                 fill.left -= 1;
                 if credit {
@@ -576,10 +582,8 @@ impl Rig {
                 }
                 let mut told = Told { credit, ..Told::default() };
                 if fill.left == 0 {
-                    if fill.taken {
-                        (told.list, told.refused) = (!fill.empty, fill.empty);
-                        told.broken = fill.empty.then_some((fill.q, LIST_BAD));
-                    }
+                    (told.list, told.refused) = (!fill.empty, fill.empty);
+                    told.broken = fill.empty.then_some((fill.q, LIST_BAD));
                     self.fill = None;
                 }
                 // The verdict is told before the first size can come.

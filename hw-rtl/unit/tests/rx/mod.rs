@@ -266,6 +266,8 @@ pub struct Rig {
     pub acks_in: Vec<(u32, u32, u8, Option<u128>)>,
     pub lists_in: Vec<(u32, u32, Vec<u32>)>,
     lists_in_left: u32,
+    /// The transmit half takes no list: it wants no size.
+    pub lists_unwanted: bool,
     pub lists_out: u64,
     /// Packets placed, taken, come before; then dropped by reason (see `fault_code`).
     pub verdicts: [u64; 11],
@@ -336,6 +338,7 @@ impl Rig {
             acks_in: Vec::new(),
             lists_in: Vec::new(),
             lists_in_left: 0,
+            lists_unwanted: false,
             lists_out: 0,
             verdicts: [0; 11],
             last_frame: 0,
@@ -730,6 +733,11 @@ impl Rig {
         self.pages.values().map(|p| p.2).sum()
     }
 
+    /// No frame is in a slot.
+    pub fn slots_are_free(&self) -> bool {
+        self.free.len() == SLOTS as usize
+    }
+
     fn ready(&mut self) -> bool {
         self.world.stall == 0 || self.rng.below(100) >= self.world.stall
     }
@@ -789,6 +797,7 @@ impl Rig {
             let ready = self.ready() && self.stuck != Some(name);
             self.put(name, ready.into());
         }
+        self.put("lst_over", self.lists_unwanted.into());
         for name in ["afr_ready", "lfr_ready"] {
             let ready = self.ready() && self.stuck != Some(name);
             self.put(name, ready.into());
@@ -1174,6 +1183,8 @@ impl Rig {
                 self.lists_in_left = n;
                 let (q, first) = (self.get("lst_q") as u32, self.get("lst_first") as u32);
                 self.lists_in.push((q, first, Vec::new()));
+            } else if self.lists_unwanted {
+                self.lists_in_left = 0;
             } else {
                 let size = self.get("lst_size") as u32;
                 self.lists_in.last_mut().expect("a list has begun").2.push(size);

@@ -270,6 +270,7 @@ impl Ports {
             "ack_sack",
             "lst_valid",
             "lst_ready",
+            "lst_over",
             "lst_q",
             "lst_begin",
             "lst_first",
@@ -920,7 +921,10 @@ impl Bench {
             self.acks.remove(i);
         }
         if self.is("lst_valid") && self.is("lst_ready") {
-            self.lists.pop_front();
+            let begin = self.lists.pop_front().is_some_and(|beat| beat.1);
+            while !begin && self.is("lst_over") && self.lists.front().is_some_and(|next| !next.1) {
+                self.lists.pop_front();
+            }
         }
         if self.is("afr_valid") && self.is("afr_ready") {
             self.own_acks.pop_front();
