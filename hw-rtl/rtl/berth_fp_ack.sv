@@ -9,7 +9,9 @@
 // What an acknowledgement makes of packets that were sent once is decided for all of them at once; those that were sent
 // again are looked at one by one, at most LOOKS of them in one operation. The rest is work of the QP that goes on behind
 // acknowledgements of others (`from`: places below it are looked at). A peer can so have many looked at, again and again,
-// but holds up nobody else. Without news nothing is looked at, but once when nothing new is left to send.
+// but holds up nobody else. Without news nothing is looked at, but once when nothing new is left to send. One that cannot
+// have news (`idle_ack`: of what was never sent, of what is acknowledged) is over after three clocks, four with a SACK, and its
+// row is not stored.
 //
 // A time-out only tells firmware, which answers by a command. Time counts from the last progress.
 //
@@ -264,6 +266,9 @@ module berth_fp_ack #(
     assign newest  = any_done ? 8'(newest_at) + 8'd1 : 8'd0;
     assign settled = done_q | lost_q_ | fixing_q;
     assign nothing_new = pieces == cut;
+    logic         idle_ack;              // the acknowledgement changes nothing
+    assign idle_ack = (bad || flight == 24'd0 || (!has_sack && (old || upto == 24'd0))) && !(in_window && (is_nak || is_rnr))
+                      && !(is_ack && selective && nothing_new && !idled_q);
     // Places that may be overtaken: what was sent once is, there.
     assign sure    = ones(1'b0, sure_q);
     logic [WB-1:0] first_at, first_at_q, at; // places in the window: the lowest of the bits looked at; of a packet
@@ -390,7 +395,8 @@ module berth_fp_ack #(
                 op_q       <= kind_q == ACK && has_sack_q ? ALIGN : APPLY;
             end
             ALIGN: if (shift_q == '1) begin
-                shift_q <= has_sack ? {1'b0, upto[WB-1:0]} : '0;
+                shift_q <= {1'b0, upto[WB-1:0]};
+                if (!has_sack || flight == 24'd0) op_q <= APPLY;
             end else begin
                 if (shift_q[WB-1:4] != '0) begin
                     seen_at_q <= {seen_at_q[W-17:0], seen_at_q[W-1:W-16]};
@@ -428,7 +434,7 @@ module berth_fp_ack #(
                             lose_q <= 1'b1;
                             {fw_valid, fw_kind} <= {!halt_q, 2'd2};
                         end
-                        op_q <= SLIDE;
+                        op_q <= idle_ack ? IDLE : SLIDE;
                     end
                     PLACE: busy_q[freed_q] <= 1'b0;
                     WORK: if (hunting_q) op_q <= LOOK;

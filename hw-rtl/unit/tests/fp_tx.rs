@@ -1112,6 +1112,49 @@ fn fairness_an_acknowledgement_takes_the_ack_engine_a_few_tens_of_cycles_whateve
     }
 }
 
+/// What was never sent, what is acknowledged, and what says nothing more: none of them waits for the window to be looked at.
+#[test]
+fn fairness_an_acknowledgement_that_changes_nothing_takes_the_ack_engine_three_clocks() {
+    for width in widths() {
+        let mut bench = Bench::new(width, Setup::default(), 19);
+        bench.connect(1, Settings { log2_mtu: 8, ..Settings::default() });
+        bench.credits(1, &[1024; 8]);
+        bench.post(1, &row_of(8, 1024), false);
+        bench.run(20_000);
+        assert_eq!(bench.statuses(1).len(), 8);
+        // 32 packets were sent. The first one that comes when nothing is left to send has the window looked at, once.
+        bench.answer(1, 31, 0x1f, None);
+        bench.run(100);
+        for (name, psn, syndrome, sack, clocks) in [
+            ("never sent", 900, 0x1f, None, 3),
+            ("the newest one again", 31, 0x1f, None, 3),
+            ("an old one again", 3, 0x1f, None, 3),
+            ("a NAK of an old one", 3, 0x60, None, 3),
+            ("an RNR of an old one", 3, 0x20, None, 3),
+            ("a NAK of what was never sent", 40, 0x61, None, 3),
+            ("of no kind", 31, 0x40, None, 3),
+            ("a SACK before the window", 0xff_ff00, 0x1f, Some(u128::MAX), 4),
+            ("a SACK over its end", 3, 0x1f, Some(u128::MAX), 4),
+            ("a SACK of what was never sent", 31, 0x1f, Some(u128::MAX), 4),
+        ] {
+            let counted = |bench: &Bench| bench.acks_counted[0] + bench.acks_counted[1];
+            let first = counted(&bench);
+            (0..60).for_each(|_| bench.answer(1, psn, syndrome, sack));
+            let mut cycles = 0;
+            while counted(&bench) < first + 60 {
+                bench.run(1);
+                cycles += 1;
+                assert!(cycles < 5_000, "{name}");
+            }
+            // Now and then the engine looks for time-outs.
+            assert!(cycles <= 60 * clocks + 60, "{name}: {cycles} clocks for 60");
+            let frames = bench.frames_of(1).len();
+            bench.run(1_000);
+            assert_eq!((frames, bench.frames_of(1).len()), (32, 32), "{name}");
+        }
+    }
+}
+
 /// Three QPs send their messages beside QP 1, whose peer does what `peer` says every 20 cycles, if it sends at all. Gives
 /// cycles, packets of the three, and of all until then.
 fn beside(bench: &mut Bench, mut peer: Option<impl FnMut(&mut Bench)>) -> (u64, usize, usize) {
