@@ -10,7 +10,7 @@ use crate::limits::{
     FAST_ACK_EVERY, FAST_AHEAD, FAST_BLOCKS, FAST_FEW, FAST_PINNED, FAST_PINNED_MOST, FAST_POLL, FAST_POLL_DOUBLED,
     FAST_REST, FAST_SQUEEZE_TIME, FAST_WINDOW, LIST_AGAIN, MAX_BACKOFF, REORDER, SQUEEZES,
 };
-use crate::qp::{CONNECTED, CONNECTING, CREATED, FREE, Qp, RECALL_NONE, RECALL_OUT, TODO_RECALL, TODO_RECALLED};
+use crate::qp::{CONNECTED, CREATED, FREE, Qp, RECALL_NONE, RECALL_OUT, TODO_RECALL, TODO_RECALLED};
 use crate::requester::backoff;
 use crate::shared::Shared;
 use berth_abi::card::FIRST_QPN;
@@ -232,26 +232,18 @@ impl Fast {
 }
 
 /// log2 of the block size that RTL takes for one of `block` bytes: of a page to 1 MiB.
-const fn log2_block(block: u32) -> u32 {
-    let log2 = 31_u32.saturating_sub(block.leading_zeros());
-    if log2 < 12 {
-        12
-    } else if log2 > 20 {
-        20
-    } else {
-        log2
-    }
+fn log2_block(block: u32) -> u32 {
+    31_u32.saturating_sub(block.leading_zeros()).clamp(12, 20)
 }
 
 /// Blocks of `block` bytes that RTL asks for ahead of what has left, of those that credits cover (PC-2).
-pub const fn fast_ahead(block: u32) -> u32 {
-    let ahead = (FAST_AHEAD >> log2_block(block)) + 2;
-    if ahead < FAST_BLOCKS { ahead } else { FAST_BLOCKS }
+pub fn fast_ahead(block: u32) -> u32 {
+    ((FAST_AHEAD >> log2_block(block)) + 2).min(FAST_BLOCKS)
 }
 
 /// Bound of granted receives, as word 19 of a row of the receiving half has it: pages in any case, and most pages that RTL
 /// adds for round trip and services as it measures them (PC-1, PC-3).
-pub const fn fast_pinned(block: u32) -> u32 {
+pub fn fast_pinned(block: u32) -> u32 {
     (FAST_PINNED_MOST >> 12) << 16 | FAST_PINNED << (log2_block(block) - 12)
 }
 
@@ -262,19 +254,10 @@ fn mac_words(mac: Mac) -> [u32; 2] {
 }
 
 impl Qp {
-    /// Elements are left where they are as long as the QP may become RTL's, which fetches them anew.
-    pub const fn fast_perhaps(&self, sh: &Shared) -> bool {
-        sh.rows && matches!(self.state, CREATED | CONNECTING)
-    }
-
-    /// RTL can have this QP, which has no connection yet.
+    /// RTL can have this QP, of which firmware has fetched nothing: it has no connection yet, or from now on.
     #[inline(never)]
     pub fn fast_able<H: Hw>(&self, hw: &mut H) -> bool {
-        hw.fast_layout() == LAYOUT
-            && self.sq_base & 0xfff == 0
-            && self.sq_mask >= 3
-            && self.sq.fetched == 0
-            && self.rq.fetched == 0
+        hw.fast_layout() == LAYOUT && self.sq_base & 0xfff == 0 && self.sq_mask >= 3
     }
 
     fn fast_send<H: Hw>(&self, word: u32, value: u32, hw: &mut H) {
@@ -335,7 +318,8 @@ impl Qp {
             self.rq.psn,
             self.rq_base as u32,
             (self.rq_base >> 32) as u32,
-            log2(self.rq_mask) | (self.rq.head as u32) << 16,
+            // The first receive is the queue's first.
+            log2(self.rq_mask),
             self.max_list | self.trigger << 8 | FAST_FEW << 24,
             (LIST_AGAIN / UNIT as u64) as u32,
             self.rq.pi as u32,
@@ -350,7 +334,6 @@ impl Qp {
         self.fast = Fast { on: true, una, ..self.fast };
         // What has been posted so far follows by itself: the doorbell's row says it to RTL (new).
         hw.doorbell_config(self.qpn(), 1 << 31 | 1 << 30 | self.uar as u32);
-        sh.leave_to_rtl(self.idx);
     }
 
     /// Writes the headers to the peer.
@@ -398,7 +381,6 @@ impl Qp {
             let status = if head == WC_OK { WC_FLUSHED } else { head };
             self.fast_send(tx::COMMAND, tx::END | (status as u32) << 8, hw);
             self.fast_receive(rx::COMMAND, rx::END | (WC_FLUSHED as u32) << 8, hw);
-            self.fast.due = Due::Nothing;
             self.fast.looks = 0;
         }
     }
@@ -488,10 +470,10 @@ impl Qp {
         if self.fast_sends(tx::UNA, hw) == self.fast_sends(tx::NEXT, hw) {
             self.fail(REASON_SEND_FAILED, status, sh, hw);
         } else {
-            if self.fast.due == Due::Nothing {
+            if !matches!(self.fast.due, Due::Failure(_)) {
                 // It may be in mid-message, of which no acknowledgement was asked for: a duplicate is answered at once.
+                // And what was to go again later goes now: RTL says only once that nothing came.
                 self.fast_again(hw);
-                self.fast.looks = 0;
             }
             self.fast.due = Due::Failure(status);
             self.fast_later(now, sh, hw);
@@ -652,7 +634,6 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
     pub fn clear_rows<H: Hw>(&mut self, hw: &mut H) {
         self.sh.begin(QPS as u32);
         if hw.fast_layout() == LAYOUT {
-            self.sh.rows = true;
             for qpn in FIRST_QPN..FIRST_QPN + QPS as u32 {
                 self.sh.step();
                 hw.fast_write(FAST_RECEIVES, qpn, rx::COMMAND, rx::OFF);
@@ -681,9 +662,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         let Some(qp) = Self::index(qpn).and_then(|i| self.qps.get_mut(i)) else {
             return;
         };
-        if qp.state == CONNECTED
-            && !qp.fast.on
-            && qp.lists.datagrams
+        if qp.lists.datagrams
             && qp.fast_able(hw)
             && let Some(peer) = self.peers.get((qp.peer as usize).wrapping_sub(1))
         {

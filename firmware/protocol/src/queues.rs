@@ -63,12 +63,7 @@ impl Qp {
 
     /// Fetches the next send WQE if there is one, and room for it.
     pub fn fetch_send<H: Hw>(&mut self, sh: &mut Shared, hw: &mut H) {
-        if self.sq.fetching
-            || self.sq.dead
-            || self.sq.fetched == self.sq.pi
-            || !self.send_room()
-            || self.fast_perhaps(sh)
-        {
+        if self.sq.fetching || self.sq.dead || self.sq.fetched == self.sq.pi || !self.send_room() {
             return;
         }
         if let Some(place) = sh.scratch_alloc(self.idx, false) {
@@ -81,12 +76,7 @@ impl Qp {
 
     /// Fetches the next receive if there is one, and room for it.
     pub fn fetch_recv<H: Hw>(&mut self, sh: &mut Shared, hw: &mut H) {
-        if self.rq.fetching
-            || self.rq.dead
-            || self.rq.fetched == self.rq.pi
-            || !self.recv_room()
-            || self.fast_perhaps(sh)
-        {
+        if self.rq.fetching || self.rq.dead || self.rq.fetched == self.rq.pi || !self.recv_room() {
             return;
         }
         if let Some(place) = sh.scratch_alloc(self.idx, true) {

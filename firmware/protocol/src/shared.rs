@@ -97,8 +97,6 @@ pub struct Shared {
     pub selective: bool,
     /// Credit lists as datagrams are offered to peers.
     pub datagrams: bool,
-    /// The card has rows for RTL: connections may become its own.
-    pub rows: bool,
     /// What PSNs, epochs, incarnations and names of challenges follow from: the host's secret.
     key: Key,
     /// Numbers drawn with it.
@@ -201,7 +199,6 @@ impl Shared {
             mtu: 0,
             selective: false,
             datagrams: false,
-            rows: false,
             key: [0; 2],
             drawn: 0,
             send_work: 0,
@@ -447,14 +444,6 @@ impl Shared {
             &mut self.close_work,
             &mut self.tag_blocked,
         ] {
-            *map &= keep;
-        }
-    }
-
-    /// RTL has QP `idx` from now on: no work on it is firmware's.
-    pub fn leave_to_rtl(&mut self, idx: u8) {
-        let keep = !(1u64 << (idx & 63));
-        for map in [&mut self.send_work, &mut self.send_blocked, &mut self.recv_work, &mut self.ack_work] {
             *map &= keep;
         }
     }

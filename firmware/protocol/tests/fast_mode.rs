@@ -6,9 +6,11 @@ mod common;
 use berth_abi::counters::*;
 use berth_abi::ring::*;
 use berth_abi::status::*;
-use berth_protocol::fast::LAYOUT;
+use berth_protocol::fast::{LAYOUT, fast_ahead, fast_pinned};
 use berth_protocol::headers::{Mac, Template};
-use berth_protocol::limits::{FAST_POLL, FAST_POLL_DOUBLED, FAST_REST, FAST_SQUEEZE_TIME, RETRIES, SQUEEZES, TIMEOUT};
+use berth_protocol::limits::{
+    FAST_POLL, FAST_POLL_DOUBLED, FAST_REST, FAST_SQUEEZE_TIME, LIST_AGAIN, RETRIES, SQUEEZES, TIMEOUT,
+};
 use berth_protocol::model::{MTU, User, World};
 use berth_protocol::wire::berth::list_qkey;
 use common::*;
@@ -114,6 +116,103 @@ fn a_peer_without_the_fast_path_gets_no_more_than_it_takes() {
 }
 
 #[test]
+fn both_rows_say_what_is_special_of_a_qp() {
+    let mut w = World::new(2, 19);
+    for node in &mut w.nodes {
+        node.hw.fast.layout = LAYOUT;
+        node.card.offer_list_datagrams();
+    }
+    let special = |w: &mut [u32; 16]| {
+        w[3] = ASID as u32 | 2 << 8 | 3 << 16 | 5 << 24;
+        w[4] = 1;
+        w[5] = TRIGGER_BETWEEN as u32 | 5 << 8 | 10 << 16 | (MODE_MESSAGE as u32) << 24;
+        (w[6], w[12]) = (8192, 6400);
+        (w[9], w[11]) = (5, 6);
+    };
+    let a = w.create_qp(0, 16, ASID, special);
+    let b = w.create_qp(1, 17, ASID, special);
+    w.connect(&a, &b, 7);
+    let log2_mtu = MTU.trailing_zeros();
+    for own in [&a, &b] {
+        let tx = |i| word(&w, own, TX, i);
+        let rx = |i| word(&w, own, RX, i);
+        assert_eq!((tx(17), rx(10)), (5, 6), "queues above 4 GiB");
+        assert_eq!(tx(18), 1 << 16 | (ASID as u32) << 8 | 3, "CQ 1, 8 elements");
+        assert_eq!(tx(19), 3 << 16 | 255 << 8 | 1 << 5 | 1 << 4 | log2_mtu);
+        assert_eq!((tx(20), tx(21)), (100, 16 << 8 | 13));
+        assert_eq!(rx(0), log2_mtu | 1 << 4 | 1 << 6 | 8 << 16);
+        assert_eq!((rx(4), rx(11)), (ASID as u32, 5), "CQ 0, 32 elements");
+        assert_eq!(rx(12), 10 | (TRIGGER_BETWEEN as u32) << 8 | 5 << 16 | 24 << 24);
+        assert_eq!((rx(13), rx(19)), (LIST_AGAIN as u32 / 64, 1024 << 16 | 6));
+    }
+}
+
+#[test]
+fn qp_18_a_connection_within_the_card_is_rtls_too() {
+    let mut w = World::new(1, 20);
+    w.nodes[0].hw.fast.layout = LAYOUT;
+    w.nodes[0].card.offer_list_datagrams();
+    // The shortest time-out is a unit of RTL's clock.
+    let a = w.create_qp(0, 16, ASID, |w| w[12] = 1);
+    let b = w.create_qp(0, 17, ASID, |_| ());
+    w.connect(&a, &b, 7);
+    for own in [&a, &b] {
+        assert_eq!(word(&w, own, TX, 19), 3 << 16 | 255 << 8 | 1 << 6 | 1 << 5 | MTU.trailing_zeros());
+        assert_eq!((word(&w, own, RX, 1), word(&w, own, RX, 2)), (word(&w, own, RX, 16), word(&w, own, RX, 17)));
+        assert_eq!(state(&w, own), CONNECTED);
+    }
+    assert_eq!((word(&w, &a, TX, 20), word(&w, &b, TX, 20)), (1, TIMEOUT / 64));
+}
+
+#[test]
+fn rtl_asks_for_memory_in_blocks_of_a_page_to_1_mib() {
+    // (largest block of the QP, blocks ahead, blocks of receives in pages)
+    for (block, ahead, pages) in [
+        (1, 16, 3),
+        (4096, 16, 3),
+        (3 * 4096, 16, 6),
+        (65536, 16, 48),
+        (128 << 10, 10, 96),
+        (1 << 20, 3, 768),
+        (4 << 20, 3, 768),
+    ] {
+        assert_eq!((fast_ahead(block), fast_pinned(block)), (ahead, 1024 << 16 | pages), "{block}");
+    }
+}
+
+#[test]
+fn a_qp_whose_queue_rtl_cannot_read_stays_with_firmware() {
+    // (log2 of the send queue's depth, its place in a page, layout of the rows)
+    for (depth, at, layout, able) in
+        [(2, 0, LAYOUT, true), (1, 0, LAYOUT, false), (6, 128, LAYOUT, false), (6, 0, LAYOUT + 1, false)]
+    {
+        let mut w = World::new(2, 21);
+        w.nodes[0].hw.fast.layout = layout;
+        let node = &mut w.nodes[0];
+        node.card.clear_rows(&mut node.hw);
+        // Of an empty row nobody takes a frame.
+        assert_eq!(node.hw.fast.written.len(), if layout == LAYOUT { 64 } else { 0 });
+        assert!(node.hw.fast.written.iter().all(|x| (x.0, x.2, x.3) == (RX, 63, 2)));
+        node.hw.fast.written.clear();
+        w.nodes.iter_mut().for_each(|node| node.card.offer_list_datagrams());
+        let tune = |w: &mut [u32; 16]| {
+            w[3] = w[3] & !(0xff << 16) | depth << 16;
+            w[8] += at;
+        };
+        let a = w.create_qp(0, 16, ASID, tune);
+        let b = w.create_qp(1, 17, ASID, |_| ());
+        w.connect(&a, &b, 7);
+        assert_eq!(!w.nodes[0].hw.fast.written.is_empty(), able, "{depth} {at}");
+        // So there are no messages (CR-17), which only RTL has.
+        let mut create = [0; 16];
+        (create[0], create[2], create[3], create[4]) =
+            (CMD_QP_CREATE, 20, ASID as u32 | depth << 16 | 6 << 24, 1 << 16);
+        (create[5], create[8], create[10]) = ((MODE_MESSAGE as u32) << 24, 0x10_0000 + at, 0x20_0000);
+        assert_eq!(w.command(0, create)[2], if able { CMD_OK } else { CMD_INVALID }, "{depth} {at}");
+    }
+}
+
+#[test]
 fn what_is_posted_before_the_connection_is_left_to_rtl() {
     let mut w = World::new(2, 5);
     for node in &mut w.nodes {
@@ -162,6 +261,76 @@ fn what_lies_before_a_failed_send_goes_again_when_it_is_not_acknowledged() {
     // The second look comes later than the first.
     w.run(4 * FAST_POLL);
     assert_eq!(state(&w, &a), ERROR);
+}
+
+#[test]
+fn a_send_that_fails_does_not_keep_lost_packets_from_going_again() {
+    let (mut w, a, _) = connected(22, [true, true]);
+    reads(&mut w, &a, TX, 33, 77);
+    reads(&mut w, &a, TX, 34, 79);
+    // The second try is to come later; RTL does not say again that nothing comes.
+    event(&mut w, &a, 1, 0);
+    event(&mut w, &a, 1, 0);
+    assert_eq!(commands(&w, &a, TX), [1, 2]);
+    event(&mut w, &a, 6, WC_BAD_WQE as u32);
+    assert_eq!(commands(&w, &a, TX), [1, 2, 2]);
+    // From now on it does, and each time they go at once, however often the send is found to fail.
+    for n in 3..6 {
+        event(&mut w, &a, 6, WC_BAD_WQE as u32);
+        assert_eq!(commands(&w, &a, TX).len(), n);
+        event(&mut w, &a, 1, 0);
+        assert_eq!(commands(&w, &a, TX).len(), n + 1);
+    }
+    assert_eq!((w.counter(0, F_TIMEOUTS), state(&w, &a)), (5, CONNECTED));
+    reads(&mut w, &a, TX, 33, 79);
+    w.run(LOOK);
+    assert_eq!(*commands(&w, &a, TX).last().unwrap(), 4 | (WC_BAD_WQE as u32) << 8);
+}
+
+#[test]
+fn a_timeout_while_packets_wait_to_go_again_changes_nothing() {
+    let (mut w, a, _) = connected(23, [true, true]);
+    reads(&mut w, &a, TX, 33, 77);
+    (0..2 * RETRIES).for_each(|_| event(&mut w, &a, 1, 0));
+    assert_eq!(w.counter(0, F_TIMEOUTS), 2);
+    w.run(TIMEOUT as u64);
+    assert_eq!((commands(&w, &a, TX), state(&w, &a)), (vec![1, 2, 2], CONNECTED));
+}
+
+#[test]
+fn nothing_is_looked_at_once_all_has_gone_again() {
+    let (mut w, a, _) = connected(37, [true, true]);
+    reads(&mut w, &a, TX, 33, 77);
+    // The second try comes later, on a timer.
+    (0..2).for_each(|_| event(&mut w, &a, 1, 0));
+    w.run(2 * TIMEOUT as u64);
+    assert_eq!(commands(&w, &a, TX), [1, 2, 2]);
+    let end = w.now + 10_000_000;
+    let mut turns = 0;
+    while w.now < end && w.step() {
+        turns += 1;
+    }
+    assert!(turns < 100, "{turns} things happened in 40 ms of silence");
+}
+
+#[test]
+fn memory_of_a_lost_packet_that_is_gone_ends_the_connection_at_once() {
+    let (mut w, a, _) = connected(24, [true, true]);
+    reads(&mut w, &a, TX, 33, 77);
+    reads(&mut w, &a, TX, 34, 79);
+    event(&mut w, &a, 7, 1 << 8 | PAGE_OVER_BUDGET);
+    assert_eq!(commands(&w, &a, TX), [1, 4 | (WC_OVER_BUDGET as u32) << 8]);
+    assert_eq!(w.event(0, EV_QP_ERROR, Some(16))[2], REASON_SEND_FAILED);
+}
+
+#[test]
+fn what_rtl_reports_of_a_qp_that_it_does_not_have_is_counted_and_no_more() {
+    let (mut w, a, b) = connected(25, [false, true]);
+    event(&mut w, &a, 2, 0);
+    event(&mut w, &b, 5, berth_abi::cpu::LIST_OK);
+    event(&mut w, &b, 5, berth_abi::cpu::LIST_REPEAT);
+    assert_eq!((state(&w, &a), state(&w, &b)), (CONNECTED, CONNECTED));
+    assert_eq!((w.counter(0, F_FAST_EVENTS), w.counter(1, F_FAST_EVENTS)), (1, 2));
 }
 
 #[test]
@@ -242,6 +411,8 @@ fn what_ends_a_connection_in_rtl_puts_the_qp_in_error() {
         let (mut w, a, _) = connected(7, [true, true]);
         event(&mut w, &a, code, arg);
         assert_eq!(w.event(0, EV_QP_ERROR, Some(16))[2], reason, "event {code}");
+        let counted = [F_BAD_INDEX, F_NO_CREDIT].map(|counter| w.counter(0, counter));
+        assert_eq!(counted, [matches!(code, 9 | 0x43) as u64, ((code, arg) == (0x40, 4)) as u64], "event {code} {arg}");
         assert_eq!(*commands(&w, &a, TX).last().unwrap(), 4 | (head as u32) << 8);
         assert_eq!(w.counter(0, F_WITHDRAWN), u64::from(reason == REASON_WITHDRAWN));
         let before = w.nodes[0].hw.fast.written.len();
@@ -289,6 +460,104 @@ fn a_qp_is_destroyed_when_nothing_of_it_is_in_flight() {
     assert_eq!(*commands(&w, &a, TX).last().unwrap(), 1);
 }
 
+/// A command to destroy `user`, and whether it has been answered.
+fn destroy(w: &mut World, user: &User) -> impl Fn(&World) -> bool + use<> {
+    let mut destroy = [0; 16];
+    (destroy[0], destroy[2]) = (CMD_QP_DESTROY, user.qpn);
+    let (node, cookie) = (user.node, w.post_command(user.node, destroy));
+    move |w: &World| w.nodes[node].hw.events.iter().any(|e| e[0] == EV_CMD_DONE && e[1] == cookie && e[2] == CMD_OK)
+}
+
+#[test]
+fn whatever_a_row_still_does_keeps_its_qp() {
+    // Bytes under way, an element in work, a revocation, memory.
+    for held in [BUSY, 1 << 30, REVOKING, 0x8000] {
+        for (half, at) in [(TX, 35), (RX, 32)] {
+            let (mut w, a, _) = connected(26, [true, true]);
+            reads(&mut w, &a, half, at, held);
+            let answered = destroy(&mut w, &a);
+            w.run(LOOK);
+            assert!(!answered(&w), "{held:x} of half {half}");
+            let drained = commands(&w, &a, TX).contains(&6);
+            assert_eq!(drained, half == TX && held == 0x8000, "only memory to send is to be given back");
+            reads(&mut w, &a, half, at, 0);
+            w.run(LOOK);
+            assert!(answered(&w), "{held:x} of half {half}");
+        }
+    }
+}
+
+#[test]
+fn a_row_that_does_not_come_to_rest_is_looked_at_less_and_less() {
+    let (mut w, a, _) = connected(27, [true, true]);
+    reads(&mut w, &a, TX, 35, 3);
+    event(&mut w, &a, 2, 0);
+    let looks = |w: &World| commands(w, &a, TX).iter().filter(|c| **c == 6).count();
+    // Each look is a DRAIN: after 0, 1, 3, 7, 15, 31, 63 times and every 64 times from then on.
+    w.run(70 * FAST_POLL);
+    assert!((6..=7).contains(&looks(&w)), "{}", looks(&w));
+    w.run(640 * FAST_POLL);
+    assert!((15..=17).contains(&looks(&w)), "{}", looks(&w));
+    // To destroy it is reason to look at it at once, and soon after.
+    let answered = destroy(&mut w, &a);
+    w.run(2 * FAST_POLL);
+    assert!(!answered(&w));
+    reads(&mut w, &a, TX, 35, 0);
+    w.run(4 * FAST_POLL);
+    assert!(answered(&w));
+}
+
+#[test]
+fn the_end_of_a_connection_is_looked_at_anew() {
+    let (mut w, a, _) = connected(28, [true, true]);
+    reads(&mut w, &a, TX, 34, 2);
+    reads(&mut w, &a, TX, 35, 3);
+    // A send that fails waits for those before it, and is looked at less and less.
+    event(&mut w, &a, 6, WC_BAD_WQE as u32);
+    w.run(64 * FAST_POLL);
+    event(&mut w, &a, 2, 0);
+    w.run(10 * FAST_POLL);
+    assert!(commands(&w, &a, TX).iter().filter(|c| **c == 6).count() >= 3);
+}
+
+#[test]
+fn an_end_without_a_status_flushes_the_oldest_send_too() {
+    let (mut w, a, _) = connected(29, [true, true]);
+    event(&mut w, &a, 6, WC_OK as u32);
+    assert_eq!(commands(&w, &a, TX), [1, 4 | (WC_FLUSHED as u32) << 8]);
+}
+
+#[test]
+fn be_asked_whether_one_lives_is_a_duplicate_of_what_was_acknowledged_last() {
+    for una in [0, 0x1234] {
+        let (mut w, a, _) = connected(30, [true, true]);
+        reads(&mut w, &a, TX, 33, una);
+        w.deaf = [true, true];
+        w.run(500_000_000);
+        let probes: Vec<_> = data_frames(&w, 0);
+        assert!(!probes.is_empty());
+        assert!(probes.iter().all(|p| (p.1, p.2) == (una.wrapping_sub(1) & 0xff_ffff, 0)), "{probes:x?}");
+    }
+}
+
+#[test]
+fn a_peer_with_a_new_mac_address_gets_frames_there() {
+    let (mut w, a, _) = connected(31, [true, true]);
+    let before: Vec<u32> = (0..14).map(|i| word(&w, &a, TX, i)).collect();
+    assert_eq!((before[0], before[1] & 0xffff), (0x0000_0002, 0x0200));
+    // It says so where that counts, on the control connection.
+    w.edit = Some(|card, frame| {
+        if card == 1 {
+            frame[10..12].copy_from_slice(&[9, 8]);
+        }
+    });
+    w.run(200_000_000);
+    let after: Vec<u32> = (0..14).map(|i| word(&w, &a, TX, i)).collect();
+    assert_eq!((after[0], after[1] & 0xffff), (0x0000_0002, 0x0809));
+    assert_eq!((word(&w, &a, RX, 2), word(&w, &a, RX, 3)), (0x0908, 0x200));
+    assert_eq!((commands(&w, &a, TX), commands(&w, &a, RX)), (vec![1], vec![1, 3]));
+}
+
 #[test]
 fn a_recall_takes_credits_back_and_lists_from_before_it_are_void() {
     let (mut w, a, b) = connected(10, [true, true]);
@@ -312,6 +581,181 @@ fn a_recall_takes_credits_back_and_lists_from_before_it_are_void() {
     assert_eq!((state(&w, &a), state(&w, &b)), (CONNECTED, CONNECTED));
     w.run(FAST_REST + 1000);
     assert_eq!(commands(&w, &b, RX)[1..], [6, 9, 5, 8]);
+}
+
+#[test]
+fn all_credits_that_are_out_may_come_back() {
+    let (mut w, a, b) = connected(32, [true, true]);
+    reads(&mut w, &b, RX, 32, STARVED);
+    reads(&mut w, &b, RX, 34, 20);
+    reads(&mut w, &b, RX, 35, 5);
+    reads(&mut w, &a, TX, 37, 5);
+    press(&mut w, 1);
+    w.run(100_000);
+    assert_eq!((w.counter(1, F_RECALLED), state(&w, &b)), (15, CONNECTED));
+    // What is over does not ask for memory any more when its rest is.
+    event(&mut w, &b, 2, 0);
+    w.run(2 * FAST_REST);
+    assert!(!commands(&w, &b, RX).contains(&8));
+}
+
+#[test]
+fn who_rests_leaves_memory_to_others() {
+    let (mut w, a, b) = connected(33, [true, true]);
+    reads(&mut w, &b, RX, 32, STARVED | 1);
+    reads(&mut w, &b, RX, 34, 20);
+    reads(&mut w, &a, TX, 37, 0);
+    press(&mut w, 1);
+    w.run(100_000);
+    assert_eq!(commands(&w, &b, RX)[1..], [6, 9, 5]);
+    // Nothing of it is out any more, and it waits: neither for its turn, nor for the rest of a batch.
+    reads(&mut w, &b, RX, 34, 0);
+    for granted in [0, 1] {
+        reads(&mut w, &b, RX, 36, granted);
+        (0..2 * SQUEEZES).for_each(|_| assert_eq!(press(&mut w, 1), 0));
+        assert_eq!(commands(&w, &b, RX)[1..], [6, 9, 5]);
+    }
+}
+
+#[test]
+fn cr_4_a_batch_that_cannot_be_granted_whole_is_announced_in_part() {
+    let (mut w, _, b) = connected(34, [true, true]);
+    reads(&mut w, &b, RX, 32, STARVED | 2);
+    reads(&mut w, &b, RX, 34, 20);
+    reads(&mut w, &b, RX, 36, 1);
+    assert_eq!(press(&mut w, 1), 0);
+    assert_eq!(commands(&w, &b, RX)[1..], [8], "and nothing is recalled for it");
+}
+
+#[test]
+fn memory_that_another_process_lacks_is_no_reason_to_recall() {
+    let (mut w, _, b) = connected(35, [true, true]);
+    reads(&mut w, &b, TX, 35, STARVED);
+    reads(&mut w, &b, RX, 34, 20);
+    for (asid, recalls) in [(ASID + 1, false), (ASID, true)] {
+        let mut press = [0; 16];
+        (press[0], press[2], press[3]) = (CMD_PRESSURE, asid as u32, 65536);
+        w.command(1, press);
+        assert_eq!(commands(&w, &b, RX).contains(&6), recalls);
+    }
+}
+
+#[test]
+fn one_connection_after_the_other_is_recalled_from() {
+    let (mut w, _, b) = connected(36, [true, true]);
+    let c = w.create_qp(0, 20, ASID, |_| ());
+    let d = w.create_qp(1, 21, ASID, |_| ());
+    w.connect(&c, &d, 9);
+    // Recalls are not answered.
+    w.deaf = [true, true];
+    reads(&mut w, &b, TX, 35, STARVED);
+    for qp in [&b, &d] {
+        reads(&mut w, qp, RX, 34, 20);
+    }
+    let recalled = |w: &World| [&b, &d].map(|qp| commands(w, qp, RX).iter().filter(|c| **c == 6).count());
+    for expected in [1, 2, 2] {
+        press(&mut w, 1);
+        assert_eq!(recalled(&w).iter().sum::<usize>(), expected);
+    }
+    assert_eq!(recalled(&w), [1, 1]);
+}
+
+#[test]
+fn recalls_go_round_and_each_ends_with_its_answer() {
+    let (mut w, a, b) = connected(38, [true, true]);
+    let c = w.create_qp(0, 20, ASID, |_| ());
+    let d = w.create_qp(1, 21, ASID, |_| ());
+    w.connect(&c, &d, 9);
+    reads(&mut w, &b, TX, 35, STARVED);
+    for (qp, peer) in [(&b, &a), (&d, &c)] {
+        reads(&mut w, qp, RX, 34, 20);
+        // The peer keeps all.
+        reads(&mut w, peer, TX, 37, 20);
+    }
+    let recalled = |w: &World| [&b, &d].map(|qp| commands(w, qp, RX).iter().filter(|c| **c == 6).count());
+    for expected in [[1, 0], [1, 1], [2, 1], [2, 2]] {
+        press(&mut w, 1);
+        w.run(200_000);
+        assert_eq!(recalled(&w), expected);
+    }
+    assert_eq!((w.counter(1, F_RECALLED), state(&w, &b), state(&w, &d)), (0, CONNECTED, CONNECTED));
+}
+
+#[test]
+fn a_connection_that_is_over_waits_for_nothing() {
+    let (mut w, a, b) = connected(39, [true, true]);
+    let c = w.create_qp(0, 20, ASID, |_| ());
+    let d = w.create_qp(1, 21, ASID, |_| ());
+    w.connect(&c, &d, 9);
+    event(&mut w, &b, 2, 0);
+    reads(&mut w, &b, RX, 32, STARVED | 1);
+    reads(&mut w, &b, TX, 35, STARVED | 1);
+    reads(&mut w, &d, RX, 34, 20);
+    (0..2 * SQUEEZES).for_each(|_| assert_eq!(press(&mut w, 1), 0));
+    assert_eq!(commands(&w, &d, RX), [1], "nobody is recalled from for it");
+    assert_eq!((state(&w, &a), state(&w, &d)), (5, CONNECTED));
+}
+
+#[test]
+fn a_send_that_waits_for_memory_names_no_receive() {
+    let (mut w, _, b) = connected(40, [true, true]);
+    reads(&mut w, &b, TX, 35, STARVED);
+    (0..4 * SQUEEZES).for_each(|_| assert_eq!(press(&mut w, 1), 0));
+    assert_eq!(commands(&w, &b, RX), [1]);
+}
+
+#[test]
+fn a_receive_is_named_only_after_it_has_waited_in_vain_for_long_enough() {
+    let (mut w, a, b) = connected(41, [true, true]);
+    reads(&mut w, &b, RX, 32, STARVED | 1);
+    // However often the driver says so meanwhile.
+    let mut words = [0; 16];
+    (words[0], words[3]) = (CMD_PRESSURE, 65536);
+    let from = w.now;
+    for _ in 0..2 * SQUEEZES {
+        assert_eq!(w.command(1, words)[3], 0);
+    }
+    assert!(w.now - from < FAST_SQUEEZE_TIME);
+    w.run(FAST_SQUEEZE_TIME);
+    (1..SQUEEZES).for_each(|_| assert_eq!(press(&mut w, 1), 0));
+    // Whenever memory comes back somewhere, or it gets on, the waiting begins anew.
+    reads(&mut w, &b, TX, 35, 2);
+    assert_eq!(press(&mut w, 1), 0);
+    reads(&mut w, &b, TX, 35, 0);
+    for (announced, completed) in [(0, 0), (1, 0), (1, 1), (1, 2)] {
+        reads(&mut w, &b, RX, 34, announced);
+        reads(&mut w, &b, RX, 35, announced);
+        reads(&mut w, &b, RX, 33, completed);
+        let rounds = if completed == 2 { SQUEEZES } else { SQUEEZES - 1 };
+        (0..rounds).for_each(|n| assert_eq!(press(&mut w, 1), 0, "{announced} {completed} {n}"));
+    }
+    assert_eq!(press(&mut w, 1), b.qpn);
+    assert_eq!((state(&w, &a), state(&w, &b)), (CONNECTED, CONNECTED));
+}
+
+#[test]
+fn receives_of_a_connection_that_firmware_has_come_back_too() {
+    let (mut w, _, b) = connected(42, [true, true]);
+    // Two elements are too few for RTL.
+    let few = |w: &mut [u32; 16]| w[3] = w[3] & !(0xff << 16) | 1 << 16;
+    let mut c = w.create_qp(0, 20, ASID, few);
+    let mut d = w.create_qp(1, 21, ASID, few);
+    w.connect(&c, &d, 9);
+    w.nodes[0].hw.map(ASID, SRC, 4096, true);
+    w.nodes[1].hw.map(ASID, DST, 4096, true);
+    reads(&mut w, &b, RX, 32, STARVED | 1);
+    (0..SQUEEZES).for_each(|_| assert_eq!(press(&mut w, 1), 0));
+    w.post_recv(&mut d, &[(DST, 4096)], 1);
+    w.ring(&d);
+    w.run(1_000_000);
+    assert!(w.nodes[1].hw.uses() > 0);
+    (0..2 * SQUEEZES).for_each(|_| assert_eq!(press(&mut w, 1), 0));
+    w.post_send(&mut c, &[(SRC, 4096)], 2);
+    w.ring(&c);
+    w.run(1_000_000);
+    assert_eq!((w.completions(&d, true).len(), w.nodes[1].hw.uses()), (1, 0));
+    (0..SQUEEZES).for_each(|_| assert_eq!(press(&mut w, 1), 0));
+    assert_eq!(press(&mut w, 1), b.qpn);
 }
 
 #[test]
@@ -396,7 +840,10 @@ fn of_receives_that_hold_parts_and_wait_for_each_other_all_but_one_let_go() {
     reads(&mut w, &d, RX, 36, 0);
     (0..SQUEEZES).for_each(|_| assert_eq!(press(&mut w, 1), 0));
     assert_eq!(press(&mut w, 1), b.qpn);
-    // One after the other is named if that never helps.
+    // One after the other is named if that never helps, though they have not come equally far.
+    for word in [34, 35] {
+        reads(&mut w, &d, RX, word, 7);
+    }
     let named: Vec<u32> = (0..16).map(|_| press(&mut w, 1)).filter(|qpn| *qpn != 0).collect();
     assert!(named.contains(&b.qpn) && named.contains(&d.qpn), "{named:?}");
 }
@@ -492,6 +939,25 @@ fn a_peer_that_is_heard_by_rtl_need_not_be_asked_whether_it_lives() {
     };
     assert_eq!(sent(true), 0);
     assert!(sent(false) > 0);
+}
+
+#[test]
+fn a_connection_that_is_over_does_not_speak_for_the_peer() {
+    let (mut w, a, b) = connected(43, [true, true]);
+    let c = w.create_qp(0, 20, ASID, |_| ());
+    let d = w.create_qp(1, 21, ASID, |_| ());
+    w.connect(&c, &d, 9);
+    event(&mut w, &c, 2, 0);
+    w.run(10_000_000);
+    let before = w.counter(0, F_CONTROL_SENT) + w.counter(1, F_CONTROL_SENT);
+    for _ in 0..40 {
+        let clock = (w.now / 64) as u32;
+        reads(&mut w, &c, RX, 37, clock);
+        reads(&mut w, &d, RX, 37, clock);
+        w.run(10_000_000);
+    }
+    assert!(w.counter(0, F_CONTROL_SENT) + w.counter(1, F_CONTROL_SENT) > before);
+    assert_eq!((state(&w, &a), state(&w, &b)), (CONNECTED, CONNECTED));
 }
 
 #[test]
