@@ -43,7 +43,7 @@ struct Arguments {
     /// Chooses the sample.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Only these groups.
+    /// Only these groups; of the protocol no others are built, either.
     #[arg(long, value_delimiter = ',')]
     group: Vec<String>,
     /// Only mutants whose description contains this.
@@ -198,12 +198,19 @@ fn work(arguments: &Arguments) -> Result<bool> {
         let (all, guests) = driver::build(&repo, &out, arguments.quick, &arguments.by)?;
         (all, Tests::Guests(guests))
     } else {
-        let build = if arguments.rtl { rtl::build } else { protocol::build };
-        let (all, mut suite) = build(&repo, &out, &arguments.programs, &arguments.by)?;
+        let (programs, by) = (&arguments.programs, &arguments.by);
+        let (all, mut suite) = match arguments.rtl {
+            true => rtl::build(&repo, &out, programs, by)?,
+            false => protocol::build(&repo, &out, &arguments.group, programs, by)?,
+        };
         suite.keep(arguments.quick.map_or(Duration::MAX, Duration::from_secs_f64));
         (all, Tests::Suite(suite))
     };
-    if let Some(gone) = explained.keys().find(|key| all.iter().all(|m| m.key() != **key)) {
+    let wanted = |key: &str| {
+        let file = key.split(' ').next().unwrap_or_default();
+        arguments.group.is_empty() || arguments.group.iter().any(|g| g == arguments.group(file))
+    };
+    if let Some(gone) = explained.keys().find(|key| wanted(key) && all.iter().all(|m| m.key() != **key)) {
         bail!("survivors.txt explains a mutant that is not there: {gone}");
     }
     let ids = arguments.choose(&all, last.as_deref());

@@ -11,11 +11,15 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// What is mutated: a name, and the files of firmware/protocol/src.
-pub const GROUPS: [(&str, &[&str]); 4] = [
+pub const GROUPS: [(&str, &[&str]); 8] = [
     ("credit", &["credit.rs", "taker.rs"]),
     ("psn", &["rc/psn.rs", "rc/bitmap.rs", "rc/window.rs", "rc/arrival.rs", "rc/requester.rs", "rc/responder.rs"]),
     ("translation", &["pins.rs", "blocks.rs"]),
     ("keys", &["keys.rs"]),
+    ("ends", &["cut.rs", "announce.rs", "receive.rs"]),
+    ("sends", &["requester.rs"]),
+    ("receives", &["responder.rs", "grants.rs"]),
+    ("rows", &["fast.rs"]),
 ];
 
 /// The crate whose mutants these are.
@@ -47,12 +51,20 @@ fn suspect(copy: &Path, error: &Value) -> Option<u32> {
     nearest(&text, end)
 }
 
-/// Copies, mutates and builds; gives the mutants and the tests, of all programs if none is named, and only those `by` names.
+/// Copies, mutates (all groups if none is named) and builds; gives the mutants and the tests, of all programs if none is
+/// named, and only those `by` names.
 ///
 /// # Errors
 /// If it does not compile whatever is left out, or its tests fail with nothing broken.
-pub fn build(repo: &Path, folder: &Path, programs: &[String], by: &[String]) -> Result<(Vec<Mutant>, Suite)> {
-    let files: Vec<&str> = GROUPS.iter().flat_map(|(_, files)| files.iter().copied()).collect();
+pub fn build(
+    repo: &Path,
+    folder: &Path,
+    groups: &[String],
+    programs: &[String],
+    by: &[String],
+) -> Result<(Vec<Mutant>, Suite)> {
+    let wanted = GROUPS.iter().filter(|(name, _)| groups.is_empty() || groups.iter().any(|g| g == name));
+    let files: Vec<&str> = wanted.flat_map(|(_, files)| files.iter().copied()).collect();
     let tree = folder.join("tree");
     copy(repo, &tree, |name| {
         let source = name.strip_prefix(CRATE).and_then(|n| n.strip_prefix("/src/"));
