@@ -61,11 +61,9 @@ impl Default for Options {
 /// Longest list (CR-4, decision 7): it fits one packet of `mtu` bytes with `overhead` bytes
 /// before the sizes, and the sender's credit buffer of `buffer` bytes; at most half of the `store`
 /// credits that the sender keeps. At least 1.
-pub const fn list_limit(mtu: u32, overhead: u32, buffer: u32, store: u32) -> u32 {
-    let room = if mtu < buffer { mtu } else { buffer };
-    let fits = room.saturating_sub(overhead) / 4;
-    let limit = if fits < store / 2 { fits } else { store / 2 };
-    if limit == 0 { 1 } else { limit }
+pub fn list_limit(mtu: u32, overhead: u32, buffer: u32, store: u32) -> u32 {
+    let fits = mtu.min(buffer).saturating_sub(overhead) / 4;
+    fits.min(store / 2).max(1)
 }
 
 /// The receiver's end of a credit connection. See the module.

@@ -16,6 +16,9 @@ use berth_abi::status::{
 };
 use berth_abi::wqe::{MAX_INLINE, SEND_PUSH};
 
+// A piece has a packet in the window, or is about to: the piece log is never full.
+const _: () = assert!(PIECES > WINDOW as usize);
+
 /// A time-out after `tries` of them in a row.
 pub fn backoff(base: u32, tries: u32) -> u64 {
     (base as u64) << tries.min(MAX_BACKOFF as u32)
@@ -77,8 +80,7 @@ impl Qp {
             self.block_failed(sh, hw);
             return None;
         }
-        let full = sq.piece_tail.wrapping_sub(sq.piece_head) as usize >= PIECES;
-        if full || sq.cover_credits == 0 || sq.block == sq.block_tail || block.state != BLOCK_HELD {
+        if sq.cover_credits == 0 || sq.block == sq.block_tail || block.state != BLOCK_HELD {
             return None;
         }
         let left = (sq.wqes.at(sq.cut_wqe).end() - sq.cut_pos) as u32;

@@ -363,6 +363,12 @@ fn decision_6_after_control_loss_both_ends_agree_by_credit_number() {
     e.deliver(false, 0);
     e.taker.process();
     assert_eq!(e.taker.reader().bytes(), 15);
+    // One that has all is told nothing again.
+    let all = Entry { to: RECEIVER, body: Body::Sync { round: 0, next: 5 } };
+    assert_eq!(e.announcer.hear(&all), Heard::Synced);
+    e.now += 10_000_000;
+    e.talk();
+    assert!(e.control[0].is_empty());
     // One that claims more than was announced is no sender of ours.
     let lie = Entry { to: RECEIVER, body: Body::Sync { round: 0, next: 6 } };
     assert_eq!(e.announcer.hear(&lie), Heard::Bad);
@@ -475,8 +481,36 @@ fn decision_19_recall_in_bytes_takes_the_newest() {
     e.post(&[10, 20, 30, 40]);
     e.talk();
     assert!(e.announcer.recall_bytes(41));
+    assert!(e.announcer.recalling());
     e.talk();
     assert_eq!(e.control[0][1].body, Body::Recall { round: 0, first: 2 });
+    let mut e = Ends::<128, 64, 32>::new(&options(Kind::First));
+    e.post(&[10, 20, 30, 40]);
+    e.talk();
+    assert!(!e.announcer.recalling() && e.announcer.recall_bytes(40));
+    e.talk();
+    assert_eq!(e.control[0][1].body, Body::Recall { round: 0, first: 3 }, "no more than it takes");
+}
+
+#[test]
+fn cr_10_what_a_piece_wasted_may_be_announced_at_once() {
+    // A byte in each unit of time, 100 at once.
+    let cap = Some(Cap::new(1_000_000, 1_000_000, 100));
+    let mut e = Ends::<128, 64, 32>::new(&Options { cap, ..options(Kind::First) });
+    e.post(&[100, 60, 30]);
+    e.talk();
+    e.deliver(false, 0);
+    e.taker.process();
+    assert_eq!((e.lists.clone(), e.send(40)), (vec![vec![100]], 40));
+    let (number, size, len) = e.data[0];
+    assert_eq!((number, size, len), (0, 100, 40));
+    // It has landed, and is paid for as a whole as long as nobody says how much of it was used.
+    assert!(e.announcer.landed(0, None));
+    e.talk();
+    assert_eq!(e.lists.len(), 1);
+    e.announcer.wasted(0, size - len);
+    e.talk();
+    assert_eq!(e.lists, [vec![100], vec![60]]);
 }
 
 #[test]

@@ -118,7 +118,22 @@ fn cr_17_a_message_fills_one_receive_or_fails_locally_and_the_connection_lives_o
             |id, len, credit, immediate| Out::Piece(Piece { id, offset: 0, len, credit, last: true, immediate });
         // 9 bytes do not fit 8: the credit is kept for the next.
         assert_eq!(out, [piece(1, 10, 0, Some(7)), Out::TooLong(2), piece(3, 8, 1, None), piece(4, 3, 2, None)]);
+        assert_eq!(cut.remaining(), 0, "what has failed is not still to be sent");
     });
+}
+
+#[test]
+fn cr_15_the_library_cuts_ahead_and_what_is_posted_then_is_still_to_be_sent() {
+    let mut library = LibraryCut::<4, 3>::new(Mode::Stream);
+    let mut credits = reader(&[5, 5, 5, 5]);
+    library.post(send(1, 18)).unwrap();
+    assert_eq!((library.cut(&mut credits), library.cut(&mut credits)), (3, 0), "three descriptors, then no room");
+    assert_eq!((credits.count(), library.remaining()), (1, 18));
+    library.post(send(2, 7)).unwrap();
+    let Some(Out::Piece(piece)) = library.poll(&mut credits) else {
+        panic!();
+    };
+    assert_eq!((piece.len, piece.immediate), (5, Some(13 + 7)));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use berth_abi::wqe::{CQE_PUSH, SEND_PUSH};
 use berth_protocol::headers::{
     ACKNOWLEDGE, NAK_INVALID, NAK_OPERATION, NAK_SEQUENCE, SEND_FIRST, SEND_LAST_IMM, SEND_MIDDLE, SEND_ONLY_IMM,
 };
-use berth_protocol::limits::{RETRIES, WINDOW};
+use berth_protocol::limits::{ACK_EVERY, RETRIES, WINDOW};
 use berth_protocol::model::{MTU, User, World};
 use berth_protocol::wire::berth::{Placement, SELECTIVE_ACKNOWLEDGE};
 use common::*;
@@ -219,6 +219,28 @@ fn qp_7_a_message_that_turns_out_to_be_broken_when_the_gap_closes_ends_the_conne
 }
 
 #[test]
+fn qp_7_every_fourth_packet_is_acknowledged_unasked_with_the_messages_so_far() {
+    let (mut w, mut a, mut b) = connected(23, true);
+    let psn = begun(&mut w, &mut a, &mut b, &[100; 10]);
+    let before = answers(&w, 1).len();
+    for n in 0..10u32 {
+        let f = frame(&w, 0, b.qpn, SEND_ONLY_IMM, psn + n, 0, &placed(n as u8 + 1, 0, 9));
+        w.inject(1, f);
+        w.run(20_000);
+        assert_eq!(answers(&w, 1).len() - before, (n as usize + 1) / ACK_EVERY as usize, "{n}");
+    }
+    let (_, ack) = w.wire.iter().rev().find(|(i, f)| *i == 1 && f[12..14] == [8, 0] && f[42] == ACKNOWLEDGE).unwrap();
+    assert_eq!(answers(&w, 1).last(), Some(&(ACKNOWLEDGE, psn + 7, 0x1f)));
+    assert_eq!(ack[55..58], [0, 0, 9], "messages, that of the beginning among them");
+    // Asked, it says at once what has come since.
+    let mut f = frame(&w, 0, b.qpn, SEND_ONLY_IMM, psn, 0, &placed(1, 0, 9));
+    f[50] = 0x80;
+    w.inject(1, f);
+    w.run(20_000);
+    assert_eq!(answers(&w, 1).last(), Some(&(ACKNOWLEDGE, psn + 9, 0x1f)));
+}
+
+#[test]
 fn qp_7_a_duplicate_is_acknowledged_again_and_what_is_too_far_ahead_is_not_taken() {
     let (mut w, mut a, mut b) = connected(5, true);
     let psn = begun(&mut w, &mut a, &mut b, &[100; 12]);
@@ -310,7 +332,170 @@ fn cr_9_each_piece_ends_with_the_bytes_still_to_be_sent() {
         let expected =
             [(SEND_LAST_IMM, 500 + rest), (SEND_ONLY_IMM, 495 + rest), (SEND_ONLY_IMM, rest), (SEND_LAST_IMM, 0)];
         assert_eq!(ends, expected);
+        assert_eq!(w.counter(0, F_PIECES), 4);
     }
+}
+
+#[test]
+fn cr_16_a_packet_is_read_from_all_contexts_that_it_lies_in() {
+    let (mut w, mut a, mut b) = connected(17, true);
+    receives(&mut w, &mut b, &[5000]);
+    // The second packet begins within the first context and ends in the third.
+    w.post_send(&mut a, &[(SRC, 1500), (SRC + 8001, 200), (SRC + 20_003, 1300)], 1);
+    w.ring(&a);
+    w.run_until(10_000_000, |w| w.completions(&a, false).len() == 1);
+    let sent =
+        [(SRC, 1500), (SRC + 8001, 200), (SRC + 20_003, 1300)].map(|(va, len)| w.nodes[0].hw.peek(ASID, va, len));
+    assert_eq!(w.nodes[1].hw.peek(ASID, DST, 3000), sent.concat());
+    assert_eq!(w.counter(0, F_DATA_PACKETS), 3);
+}
+
+#[test]
+fn qp_2_a_packet_is_written_to_all_parts_of_its_receive() {
+    let (mut w, mut a, mut b) = connected(22, true);
+    // One ends where a packet does, one in the middle of the third packet, in which the next one lies, too.
+    let parts = [(DST, 1024), (DST + 5000, 1500), (DST + 9001, 3), (DST + 20_000, 473)];
+    w.post_recv(&mut b, &parts, 1);
+    w.ring(&b);
+    w.run(1_000_000);
+    assert_eq!(w.counter(1, F_CREDITS_OUTSTANDING), 1);
+    w.post_send(&mut a, &[(SRC, 3000)], 1);
+    w.ring(&a);
+    w.run_until(10_000_000, |w| w.completions(&b, true).len() == 1);
+    let come = parts.map(|(va, len)| w.nodes[1].hw.peek(ASID, va, len as usize));
+    assert_eq!(come.concat(), w.nodes[0].hw.peek(ASID, SRC, 3000));
+    assert_eq!((w.counter(1, F_BYTES_PLACED), w.counter(1, F_CREDITS_OUTSTANDING)), (3000, 0));
+}
+
+#[test]
+fn inv_6_the_padding_of_a_packet_says_nothing() {
+    let (mut w, mut a, mut b) = connected(18, true);
+    receives(&mut w, &mut b, &[12 * MTU, 1, 2, 3, 5]);
+    w.nodes[0].hw.poke(ASID, SRC, &[0xff; 16 << 10]);
+    for len in [12 * MTU, 1, 2, 3, 5] {
+        w.post_send(&mut a, &[(SRC, len)], 1);
+    }
+    w.ring(&a);
+    w.run_until(10_000_000, |w| w.completions(&a, false).len() == 5);
+    for (_, f) in w.wire.iter().filter(|(i, f)| *i == 0 && f[12..14] == [8, 0] && f[42] <= 5 && f[42] != 4) {
+        let pad = (f[43] >> 4 & 3) as usize;
+        assert_eq!(f[f.len() - pad..], vec![0; pad]);
+        assert_eq!(f[f.len() - pad - 1], 0xff);
+    }
+}
+
+#[test]
+fn vc_2_what_is_sent_before_a_block_that_is_not_there_asks_for_an_acknowledgement() {
+    let (mut w, mut a, mut b) = connected(19, true);
+    receives(&mut w, &mut b, &[8192]);
+    w.nodes[0].hw.stuck.push((ASID, SRC / 4096 + 2));
+    w.post_send(&mut a, &[(SRC, 2 * MTU), (SRC + 8192, MTU)], 1);
+    w.ring(&a);
+    w.run(200_000);
+    let asks = |w: &World| -> Vec<bool> {
+        let data = |f: &[u8]| f[12..14] == [8, 0] && f[42] <= 5 && f[42] != 4;
+        w.wire.iter().filter(|(i, f)| *i == 0 && data(f)).map(|(_, f)| f[50] & 0x80 != 0).collect()
+    };
+    assert_eq!(asks(&w), [false, true]);
+    // So nothing is taken for lost.
+    w.run(3 * TIMEOUT as u64);
+    assert_eq!((w.counter(0, F_TIMEOUTS), w.counter(0, F_RETRANSMITTED)), (0, 0));
+}
+
+#[test]
+fn vc_9_a_send_whose_memory_cannot_be_had_fails_by_name_after_those_before_it() {
+    // The block that a new piece begins with, and one in the middle of a packet.
+    for sges in [&[(0x1000, 100)][..], &[(SRC, 100), (0x1000, 100)], &[(SRC, MTU + 100), (SRC, 100), (0x1000, 100)]] {
+        for apart in [false, true] {
+            let (mut w, mut a, mut b) = connected(20, true);
+            receives(&mut w, &mut b, &[100, 4000, 4000]);
+            w.post_send(&mut a, &[(SRC, 100)], 1);
+            if apart {
+                w.ring(&a);
+                w.run(1_000_000);
+            }
+            w.post_send(&mut a, sges, 2);
+            w.post_send(&mut a, &[(SRC, 100)], 3);
+            w.ring(&a);
+            w.run(TIMEOUT as u64 / 2);
+            assert_eq!(statuses(&w, &a, false), [WC_OK, WC_LOCAL_PROTECTION, WC_FLUSHED], "{sges:x?}");
+            assert_eq!(w.event(0, EV_QP_ERROR, Some(a.qpn))[2], REASON_SEND_FAILED);
+        }
+    }
+}
+
+#[test]
+fn vc_9_a_packet_whose_page_moves_while_it_is_read_goes_again_at_once() {
+    for seed in 0..4 {
+        println!("seed {seed}");
+        let (mut w, mut a, mut b) = connected(30 + seed, true);
+        receives(&mut w, &mut b, &[4096]);
+        w.nodes[0].hw.dma_delay = 100_000;
+        w.post_send(&mut a, &[(SRC, 4096)], 1);
+        w.ring(&a);
+        w.run_until(300_000, |w| w.counter(0, F_DATA_PACKETS) == 4);
+        let data = w.nodes[0].hw.peek(ASID, SRC, 4096);
+        w.unmap(0, ASID, SRC, 4096);
+        w.nodes[0].hw.map(ASID, SRC, 4096, true);
+        w.nodes[0].hw.poke(ASID, SRC, &data);
+        w.nodes[0].hw.dma_delay = 500;
+        w.run_until(TIMEOUT as u64, |w| w.completions(&a, false).len() == 1);
+        assert_eq!((statuses(&w, &a, false), w.counter(0, F_TIMEOUTS)), (vec![WC_OK], 0));
+        assert!(w.counter(0, F_RETRANSMITTED) > 0);
+        assert_eq!(w.nodes[1].hw.peek(ASID, DST, 4096), data);
+    }
+}
+
+#[test]
+fn vc_9_a_page_that_goes_while_a_packet_is_written_ends_the_connection() {
+    for seed in 0..4 {
+        println!("seed {seed}");
+        let (mut w, mut a, mut b) = connected(40 + seed, true);
+        receives(&mut w, &mut b, &[4096; 3]);
+        w.post_send(&mut a, &[(SRC, 4096)], 1);
+        w.ring(&a);
+        w.run_until(1_000_000, |w| w.completions(&a, false).len() == 1);
+        w.nodes[1].hw.dma_delay = 100_000;
+        w.post_send(&mut a, &[(SRC, 3000)], 2);
+        w.ring(&a);
+        w.run_until(1_000_000, |w| w.counter(1, F_DATA_RECEIVED) == 7);
+        w.unmap(1, ASID, DST + 4096, 4096);
+        assert_eq!(w.event(1, EV_QP_ERROR, Some(b.qpn))[2], REASON_WITHDRAWN);
+        assert_eq!(answers(&w, 1).last().unwrap().2, NAK_OPERATION);
+        assert_eq!(w.event(0, EV_QP_ERROR, Some(a.qpn))[2], REASON_SEND_FAILED);
+        w.run(300_000);
+        assert_eq!(statuses(&w, &b, true), [WC_OK, WC_WITHDRAWN, WC_FLUSHED]);
+        assert_eq!(statuses(&w, &a, false), [WC_OK, WC_REMOTE_ERROR]);
+        assert_eq!((w.nodes[0].hw.uses(), w.nodes[1].hw.uses()), (0, 0));
+    }
+}
+
+#[test]
+fn qp_7_who_finds_no_slot_goes_on_when_one_is_free() {
+    let (mut w, a, b) = connected(21, true);
+    let mut users = vec![(a, b)];
+    for i in 1..4 {
+        let a = w.create_qp(0, 16 + 10 * i, ASID, |_| ());
+        let b = w.create_qp(1, 17 + 10 * i, ASID, |_| ());
+        w.connect(&a, &b, 7 + i);
+        users.push((a, b));
+    }
+    for (_, b) in &mut users {
+        receives(&mut w, b, &[8 * MTU]);
+    }
+    // Each has a window of packets to send, and all wait for their bytes: there are 16 slots.
+    w.nodes[0].hw.dma_delay = 100_000;
+    for (a, _) in &mut users {
+        w.post_send(a, &[(SRC, 8 * MTU)], 1);
+        w.ring(a);
+    }
+    // Nobody is answered, so that no acknowledgement makes anybody go on.
+    w.hold[0] = true;
+    w.run(3_000_000);
+    assert_eq!(w.counter(0, F_BYTES_SENT), 4 * 8 * MTU as u64);
+    w.hold[0] = false;
+    w.release(0, usize::MAX);
+    w.run_until(100_000_000, |w| users.iter().all(|(a, _)| w.completions(a, false).len() == 1));
 }
 
 #[test]
@@ -387,9 +572,10 @@ fn qp_7_a_nak_of_a_gap_acknowledges_what_lies_before_it_and_brings_the_rest_agai
     for selective in [true, false] {
         let (mut w, mut a, mut b) = connected(11, selective);
         let psn = six(&mut w, &mut a, &mut b);
-        for (n, bad) in [(-1, 0), (7, 1), (100, 2)] {
+        for (n, bad) in [(-1, 0), (6, 0), (7, 1), (100, 2)] {
             acknowledge(&mut w, &a, psn, n, NAK_SEQUENCE);
             assert_eq!((w.counter(0, F_BAD_ACK), data_frames(&w, 0).len()), (bad, 6), "{n}");
+            assert!(w.completions(&a, false).is_empty(), "{n}");
         }
         acknowledge(&mut w, &a, psn, 3, NAK_SEQUENCE);
         w.run(100_000);
@@ -447,6 +633,7 @@ fn qp_7_time_outs_double_five_times_and_end_with_the_retries() {
             waited += wait;
         }
         assert!(waited > 100 * TIMEOUT as u64);
+        assert_ne!(state(&w, &a), CONNECTED);
         // Each but the last has brought all six again.
         assert_eq!(w.counter(0, F_RETRANSMITTED), 6 * RETRIES as u64);
         assert_eq!(w.event(0, EV_QP_ERROR, Some(a.qpn))[2], REASON_PEER_LOST);
@@ -465,6 +652,8 @@ fn qp_7_an_acknowledgement_begins_the_time_outs_anew() {
     without_data(&mut w, TIMEOUT as u64 + 50_000);
     assert_eq!(w.counter(0, F_TIMEOUTS), 4, "the next one comes after the time of the first");
     assert_eq!((w.counter(0, F_RETRANSMITTED), w.completions(&a, false).len()), (3 * 6 + 4, 1));
+    without_data(&mut w, 2 * TIMEOUT as u64);
+    assert_eq!(w.counter(0, F_TIMEOUTS), 5, "and they double from there");
 }
 
 #[test]
