@@ -75,7 +75,8 @@ impl Qp {
         let grant = self.rq.grants.at_mut(index);
         let range = self.rq.sges.at(grant.sge.wrapping_add(i as u16));
         let bit = 1u8 << (i & 7);
-        if range.tag != tag || grant.state != GRANT_ASKING {
+        // A new one is asked for in part: there was no tag for the rest.
+        if range.tag != tag || !matches!(grant.state, GRANT_NEW | GRANT_ASKING) {
             return;
         }
         match kind {
@@ -124,7 +125,7 @@ impl Qp {
                 if (self.rq.ask.wrapping_sub(index) as i16) > 0 {
                     self.rq.ask = index;
                 }
-            } else {
+            } else if grant.state == GRANT_ASKING {
                 grant.state = GRANT_READY;
                 sh.token_drop(self.idx);
                 self.rq.squeezed = 0;
@@ -304,6 +305,7 @@ impl Qp {
                 self.let_go(index, sh, hw);
                 self.rq.grants.at_mut(index).stale = true;
             }
+            GRANT_NEW => self.let_go(index, sh, hw),
             _ => (),
         }
     }
@@ -487,9 +489,9 @@ impl Qp {
             });
             if hit {
                 match grant.state {
-                    GRANT_ASKING => {
+                    GRANT_NEW | GRANT_ASKING => {
                         self.let_go(index, sh, hw);
-                        self.rq.grants.at_mut(index).stale = true;
+                        self.rq.grants.at_mut(index).stale = grant.probing | grant.waiting != 0;
                         clear &= grant.probing == 0;
                     }
                     GRANT_READY => {

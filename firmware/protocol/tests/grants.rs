@@ -6,7 +6,8 @@ mod common;
 use berth_abi::counters::*;
 use berth_abi::ring::*;
 use berth_abi::status::*;
-use berth_protocol::limits::GRANTS;
+use berth_protocol::hw::Log;
+use berth_protocol::limits::{GRANTS, TAGS};
 use berth_protocol::model::{User, World};
 use common::*;
 
@@ -154,5 +155,122 @@ fn cr_4_a_batch_longer_than_what_is_granted_at_a_time_is_announced_in_parts() {
     w.run_until(20_000_000, |w| w.completions(&receivers[0], true).len() == 60);
     assert_eq!(w.nodes[1].hw.peek(ASID, DST, 6000), w.nodes[0].hw.peek(ASID, SRC, 6000));
     assert_eq!((w.counter(1, F_GRANTS), w.counter(1, F_CREDITS_OUTSTANDING)), (60, 0));
+    end(w, [senders, receivers]);
+}
+
+/// A receive of as many pages as it may have, seven, from page `first` on.
+fn seven(first: u64) -> Vec<(u64, u32)> {
+    (first..first + 7).map(|i| (DST + i * PAGE, 10)).collect()
+}
+
+#[test]
+fn pc_1_receives_that_find_no_tag_are_granted_when_others_are() {
+    let mut w = World::new(2, 90);
+    w.nodes[1].hw.map(ASID, DST, 64 * PAGE, true);
+    // Each asks for 14 pages at once.
+    let users: Vec<(User, User)> = (0..TAGS as u32 / 14 + 2)
+        .map(|i| {
+            let a = w.create_qp(0, 16 + i, ASID, |_| ());
+            let b = w.create_qp(1, 16 + i, ASID, |_| ());
+            w.connect(&a, &b, 7 + i);
+            (a, b)
+        })
+        .collect();
+    w.nodes[1].hw.page_delay = 1_000_000;
+    for (_, b) in &users {
+        let mut b = b.clone();
+        w.post_recv(&mut b, &seven(0), 1);
+        w.post_recv(&mut b, &seven(20), 2);
+        w.ring(&b);
+    }
+    w.run(20_000_000);
+    assert_eq!(w.counter(1, F_GRANTS), 2 * users.len() as u64);
+    assert_eq!(w.nodes[1].hw.uses(), 14 * users.len() as u64, "each page once for each receive");
+    users.iter().for_each(|(a, b)| [a, b].iter().for_each(|user| w.destroy(user)));
+    w.run(100_000_000);
+    assert_clean(&mut w);
+}
+
+#[test]
+fn inv_6_a_receive_that_fails_or_goes_leaves_no_tag_behind() {
+    let (mut w, [a, c], [b, mut d]) = two(91);
+    // Receives whose pages are not there, and queue pairs that go while the host is at work.
+    for round in 0..TAGS as u64 / 7 + 2 {
+        w.nodes[1].hw.page_delay = 1000;
+        w.post_recv(&mut d, &(0..7).map(|i| (0x1000 + i * PAGE, 10)).collect::<Vec<_>>(), round);
+        w.ring(&d);
+        w.run(100_000);
+        assert_eq!(w.completions(&d, true).len() as u64, round + 1);
+        w.nodes[1].hw.page_delay = 300_000;
+        let e = w.create_qp(0, 30, ASID, |_| ());
+        let mut f = w.create_qp(1, 31, ASID, |_| ());
+        w.connect(&e, &f, 9);
+        w.post_recv(&mut f, &seven(0), 1);
+        w.ring(&f);
+        w.run(20_000);
+        w.destroy(&f);
+        w.destroy(&e);
+        w.run(400_000);
+    }
+    assert!(w.completions(&d, true).iter().all(|c| c[4] as u8 == WC_LOCAL_PROTECTION));
+    let before = w.counter(1, F_GRANTS);
+    w.post_recv(&mut d, &seven(0), 1);
+    w.ring(&d);
+    w.run(1_000_000);
+    assert_eq!(w.counter(1, F_GRANTS), before + 1);
+    end(w, [[a, c], [b, d]]);
+}
+
+#[test]
+fn pc_3_a_receive_that_fails_gives_back_what_it_holds_before_its_turn() {
+    let (mut w, senders, mut receivers) = two(92);
+    w.post_recv(&mut receivers[0], &[(DST, 100)], 1);
+    w.post_recv(&mut receivers[0], &[(DST + PAGE, 100), (0x1000, 100)], 2);
+    w.ring(&receivers[0]);
+    w.run(1_000_000);
+    assert_eq!((w.nodes[1].hw.uses(), w.completions(&receivers[0], true).len()), (1, 0));
+    end(w, [senders, receivers]);
+}
+
+#[test]
+fn decision_19_credits_are_asked_back_once() {
+    let (mut w, senders, mut receivers) = two(93);
+    (w.nodes[1].hw.pressure, w.nodes[1].hw.reserve, w.nodes[1].hw.budget) = (false, 0, 8 * PAGE);
+    for i in 0..8 {
+        w.post_recv(&mut receivers[0], &[(DST + i * PAGE, 4096)], i);
+    }
+    w.ring(&receivers[0]);
+    w.run(1_000_000);
+    w.post_recv(&mut receivers[1], &[(DST + 20 * PAGE, 4096)], 0);
+    w.ring(&receivers[1]);
+    w.run(1_000_000);
+    // The answer does not come.
+    w.deaf[0] = true;
+    for _ in 0..3 {
+        let mut press = [0; 16];
+        (press[0], press[3]) = (CMD_PRESSURE, 4096);
+        assert_eq!(w.command(1, press)[2], CMD_OK);
+        w.run(100_000);
+    }
+    assert_eq!(w.nodes[1].hw.log.iter().filter(|line| matches!(line, Log::Recall(..))).count(), 1);
+    w.deaf[0] = false;
+    w.run(10_000_000);
+    assert_eq!(w.counter(1, F_RECALLED), 1);
+    end(w, [senders, receivers]);
+}
+
+#[test]
+fn vc_9_pages_beside_a_receive_may_go() {
+    let (mut w, mut senders, mut receivers) = two(94);
+    w.post_recv(&mut receivers[0], &[(DST + PAGE, 4096)], 1);
+    w.ring(&receivers[0]);
+    w.run(1_000_000);
+    w.unmap(1, ASID, DST, PAGE);
+    w.unmap(1, ASID, DST + 2 * PAGE, PAGE);
+    w.run(1_000_000);
+    assert_eq!(w.counter(1, F_WITHDRAWN), 0);
+    w.post_send(&mut senders[0], &[(SRC, 4096)], 1);
+    w.ring(&senders[0]);
+    w.run_until(1_000_000, |w| w.completions(&receivers[0], true).len() == 1);
     end(w, [senders, receivers]);
 }
