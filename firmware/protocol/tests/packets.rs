@@ -53,7 +53,7 @@ fn begun(w: &mut World, a: &mut User, b: &mut User, sizes: &[u32]) -> u32 {
     w.ring(a);
     w.run(1_000_000);
     assert_eq!((w.completions(a, false).len(), w.completions(b, true).len()), (1, 1));
-    data_frames(w, 0)[0].1 + 1 & 0xff_ffff
+    (data_frames(w, 0)[0].1 + 1) & 0xff_ffff
 }
 
 /// A frame from card `from` to the other one's QP `qpn`; `ext`: immediate data or AETH, where the opcode has one.
@@ -197,14 +197,14 @@ fn cr_2_a_packet_for_a_credit_that_is_posted_and_not_announced_is_dropped() {
 fn qp_7_a_message_that_turns_out_to_be_broken_when_the_gap_closes_ends_the_connection() {
     const M: u32 = MTU;
     // What comes early, and then before it: neither is wrong alone.
-    let cases: &[((u8, u8, u32, u32), (u8, u8, u32, u32))] = &[
-        ((SEND_LAST_IMM, 1, 1, 9), (SEND_ONLY_IMM, 1, 0, 9)),
-        ((SEND_LAST_IMM, 1, 2, 9), (SEND_FIRST, 1, 0, M)),
-        ((SEND_ONLY_IMM, 2, 0, 9), (SEND_FIRST, 1, 0, M)),
-        ((SEND_LAST_IMM, 2, 1, 9), (SEND_FIRST, 1, 0, M)),
-        ((SEND_ONLY_IMM, 3, 0, 9), (SEND_ONLY_IMM, 1, 0, 9)),
+    let cases: &[[(u8, u8, u32, u32); 2]] = &[
+        [(SEND_LAST_IMM, 1, 1, 9), (SEND_ONLY_IMM, 1, 0, 9)],
+        [(SEND_LAST_IMM, 1, 2, 9), (SEND_FIRST, 1, 0, M)],
+        [(SEND_ONLY_IMM, 2, 0, 9), (SEND_FIRST, 1, 0, M)],
+        [(SEND_LAST_IMM, 2, 1, 9), (SEND_FIRST, 1, 0, M)],
+        [(SEND_ONLY_IMM, 3, 0, 9), (SEND_ONLY_IMM, 1, 0, 9)],
     ];
-    for (early, late) in cases {
+    for [early, late] in cases {
         let (mut w, mut a, mut b) = connected(4, true);
         let psn = begun(&mut w, &mut a, &mut b, &[3000, 3000, 3000]);
         for (n, (opcode, credit, index, len)) in [(1, early), (0, late)] {
@@ -255,7 +255,7 @@ fn qp_7_a_duplicate_is_acknowledged_again_and_what_is_too_far_ahead_is_not_taken
     assert_eq!((w.counter(1, F_DUPLICATES), w.counter(1, F_DATA_RECEIVED)), (3, 1));
     // The window is from `psn` to `psn + WINDOW - 1`.
     for (n, taken) in [(WINDOW, 0), (WINDOW + 1, 0), (1 << 22, 0), (WINDOW - 1, 1)] {
-        let f = frame(&w, 0, b.qpn, SEND_ONLY_IMM, psn + n & 0xff_ffff, 0, &placed(8, 0, 9));
+        let f = frame(&w, 0, b.qpn, SEND_ONLY_IMM, (psn + n) & 0xff_ffff, 0, &placed(8, 0, 9));
         w.inject(1, f);
         w.run(20_000);
         assert_eq!(w.counter(1, F_DATA_RECEIVED), 1 + taken, "{n}");
@@ -264,7 +264,7 @@ fn qp_7_a_duplicate_is_acknowledged_again_and_what_is_too_far_ahead_is_not_taken
     // What came early and is in its place is named, and comes again in vain.
     assert_eq!(answers(&w, 1).last().unwrap().0, SELECTIVE_ACKNOWLEDGE);
     let (_, sack) = w.wire.iter().rev().find(|(i, f)| *i == 1 && f[42] == SELECTIVE_ACKNOWLEDGE).unwrap();
-    assert_eq!(sack[58..74], (1u128 << (128 - WINDOW + 1 - 1)).to_be_bytes(), "the one, and no others");
+    assert_eq!(sack[58..74], (1u128 << (128 - WINDOW)).to_be_bytes(), "the one, and no others");
     let f = frame(&w, 0, b.qpn, SEND_ONLY_IMM, psn + WINDOW - 1, 0, &placed(8, 0, 9));
     w.inject(1, f);
     w.run(20_000);
@@ -701,7 +701,7 @@ fn qp_7_packets_behind_a_lost_one_tell_of_it_before_the_time_out() {
     // The first one has come, and two behind the second; and then a third, so the second is lost.
     assert_eq!(sack(&mut w, 0b0110 << 28), 0);
     assert_eq!(sack(&mut w, 0b0111 << 28), 1);
-    assert_eq!(data_frames(&w, 0).last().unwrap().1, psn + 1 & 0xff_ffff);
+    assert_eq!(data_frames(&w, 0).last().unwrap().1, (psn + 1) & 0xff_ffff);
     // It is not lost again by what is known already, and with it all up to the fifth is acknowledged.
     assert_eq!(sack(&mut w, 0b0111 << 28), 1);
     acknowledge(&mut w, &a, psn, 1, 0x1f);
