@@ -32,20 +32,26 @@ fn end(mut w: World, users: [[User; 2]; 2]) {
     assert_eq!(w.counter(1, F_CREDITS_OUTSTANDING), 0);
 }
 
+/// Two connections: the receiver of the first holds the whole budget, with eight receives of a page; one of the second
+/// waits for it. That somebody waits is told by the test, not by the model's driver.
+fn one_waits(seed: u64) -> (World, [User; 2], [User; 2]) {
+    let (mut w, senders, mut receivers) = two(seed);
+    (w.nodes[1].hw.pressure, w.nodes[1].hw.reserve, w.nodes[1].hw.budget) = (false, 0, 8 * PAGE);
+    for i in 0..8 {
+        w.post_recv(&mut receivers[0], &[(DST + i * PAGE, 4096)], i);
+    }
+    w.ring(&receivers[0]);
+    w.run(1_000_000);
+    w.post_recv(&mut receivers[1], &[(DST + 20 * PAGE, 4096)], 0);
+    w.ring(&receivers[1]);
+    w.run(1_000_000);
+    (w, senders, receivers)
+}
+
 #[test]
 fn decision_19_a_recall_takes_the_newest_credits_that_free_what_is_wanted() {
     for (bytes, n) in [(0, 1), (4096, 1), (4097, 2), (8192, 2), (8193, 3), (u32::MAX, 8)] {
-        let (mut w, mut senders, mut receivers) = two(50);
-        // What waits for the budget is told by the test, not by the model's driver.
-        (w.nodes[1].hw.pressure, w.nodes[1].hw.reserve, w.nodes[1].hw.budget) = (false, 0, 8 * PAGE);
-        for i in 0..8 {
-            w.post_recv(&mut receivers[0], &[(DST + i * PAGE, 4096)], i);
-        }
-        w.ring(&receivers[0]);
-        w.run(1_000_000);
-        w.post_recv(&mut receivers[1], &[(DST + 20 * PAGE, 4096)], 0);
-        w.ring(&receivers[1]);
-        w.run(1_000_000);
+        let (mut w, mut senders, receivers) = one_waits(50);
         assert_eq!((w.counter(1, F_GRANTS), w.counter(1, F_CREDITS_OUTSTANDING)), (8, 8));
         let mut press = [0; 16];
         (press[0], press[3]) = (CMD_PRESSURE, bytes);
@@ -234,16 +240,7 @@ fn pc_3_a_receive_that_fails_gives_back_what_it_holds_before_its_turn() {
 
 #[test]
 fn decision_19_credits_are_asked_back_once() {
-    let (mut w, senders, mut receivers) = two(93);
-    (w.nodes[1].hw.pressure, w.nodes[1].hw.reserve, w.nodes[1].hw.budget) = (false, 0, 8 * PAGE);
-    for i in 0..8 {
-        w.post_recv(&mut receivers[0], &[(DST + i * PAGE, 4096)], i);
-    }
-    w.ring(&receivers[0]);
-    w.run(1_000_000);
-    w.post_recv(&mut receivers[1], &[(DST + 20 * PAGE, 4096)], 0);
-    w.ring(&receivers[1]);
-    w.run(1_000_000);
+    let (mut w, senders, receivers) = one_waits(93);
     // The answer does not come.
     w.deaf[0] = true;
     for _ in 0..3 {
