@@ -597,7 +597,7 @@ impl Tester {
     }
 
     fn mutants(&self) -> Result<Counts> {
-        self.mutants_of("mutants of the protocol", &["--quick", "1.5"])
+        self.mutants_of("mutants of the protocol", &["--quick", "6"])
     }
 
     fn rtl_mutants(&self) -> Result<Counts> {
