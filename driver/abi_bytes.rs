@@ -37,7 +37,7 @@ plain! {
     Connect = 48,
     Accept = 48,
     ContextEvent = 56,
-    Counters = 1088,
+    Counters = 1152,
     ReadLog = 16,
 }
 

@@ -53,9 +53,10 @@ use workqueue::OwnedQueue;
 
 /// Work items that may be under way at once, without page requests.
 const MAX_WORKERS: c_int = 256;
-/// Page requests that may wait for their pages at once: all that a card can have
-/// (480), and the looks at suspect pages of all its contexts.
-const MAX_FAULTS: c_int = 640;
+/// Page requests that may wait for their pages at once, and looks at suspect pages: as many as a
+/// work queue can have, several times what a card can ask for at a time (480). Those of closed
+/// contexts may be among them, whose pages never come.
+const MAX_FAULTS: c_int = 2048;
 
 /// What the cards of this module share.
 struct Global {

@@ -10,7 +10,7 @@
 
 use crate::{
     abi::{card::*, counters::*, host::*, ioctl, ring::*, status::*, wqe::PHASE},
-    context::{Context, Cq},
+    context::{Context, Cq, Share},
     doorbell::HeldInode,
     gate::{BoundRef, Gate},
     page_service::Need,
@@ -133,7 +133,7 @@ impl Deadline {
     pub(crate) fn new(regs: &Regs, limit: u64) -> Self {
         let now = regs.cycles();
         Self {
-            end: now.map(|n| n + limit),
+            end: now.map(|n| n.saturating_add(limit)),
             limit,
             seen: now.unwrap_or(0),
             moved: Instant::now(),
@@ -147,7 +147,7 @@ impl Deadline {
         };
         if now < self.seen {
             // The card was reset meanwhile: its clock began anew.
-            self.end = Some(now + self.limit);
+            self.end = Some(now.saturating_add(self.limit));
         }
         if now != self.seen {
             self.seen = now;
@@ -254,13 +254,20 @@ impl Xlt {
         self.owner[index] = if self.evicting[index] == 0 { 0 } else { ZOMBIE };
     }
 
-    /// Notes that an eviction was asked for.
-    pub(crate) fn evict_asked(&mut self, index: u32) {
-        self.evicting[index as usize] += 1;
+    /// Notes that an eviction is to be asked for, unless very many have not been answered.
+    pub(crate) fn evict_asked(&mut self, index: u32) -> bool {
+        let asked = &mut self.evicting[index as usize];
+        match asked.checked_add(1) {
+            Some(more) => {
+                *asked = more;
+                true
+            }
+            None => false,
+        }
     }
 
-    /// Notes an answer to an eviction; gives the page that has the place.
-    pub(crate) fn evict_answered(&mut self, index: u32) -> Option<(u32, u64)> {
+    /// Notes an answer to an eviction; gives the page that has the place, and whether no other answer is due.
+    pub(crate) fn evict_answered(&mut self, index: u32) -> Option<(u32, u64, bool)> {
         let i = index as usize;
         if i >= self.owner.len() || self.evicting[i] == 0 {
             return None;
@@ -274,7 +281,10 @@ impl Xlt {
                 }
                 None
             }
-            owner => Some(((owner >> 48) as u32, owner & ((1 << 48) - 1))),
+            owner => {
+                let vpn = owner & ((1 << 48) - 1);
+                Some(((owner >> 48) as u32, vpn, self.evicting[i] == 0))
+            }
         }
     }
 
@@ -538,14 +548,15 @@ pub(crate) struct Card {
     log: SpinLock<Log>,
     /// Device nodes through which doorbell pages are mapped.
     #[pin]
-    nodes: Mutex<KVec<HeldInode>>,
+    nodes: Mutex<KVec<(HeldInode, usize)>>,
     #[pin]
     heartbeat: Mutex<Heartbeat>,
     #[pin]
     losses: SpinLock<(u32, Instant<Monotonic>)>,
-    /// Serialises the making of contexts.
+    /// What processes have of the card, those included that have no context any more. Held
+    /// while a context is made.
     #[pin]
-    pub(crate) making: Mutex<()>,
+    pub(crate) shares: Mutex<KVec<Arc<Share>>>,
     #[pin]
     reset_lock: Mutex<()>,
     #[pin]
@@ -578,6 +589,7 @@ impl WorkItem<1> for Card {
 
     fn run(this: Arc<Card>) {
         this.watchdog();
+        this.look_at_processes();
         if this.state() != State::Unbound {
             let queue = this.queue.clone();
             let _ = queue.enqueue_delayed::<_, 1>(this, msecs_to_jiffies(500));
@@ -731,7 +743,7 @@ impl Card {
                 nodes <- new_mutex!(KVec::new(), "berth_nodes"),
                 heartbeat <- new_mutex!(Heartbeat { challenge: 0, asked: None }, "berth_heartbeat"),
                 losses <- new_spinlock!((0, Instant::now()), "berth_losses"),
-                making <- new_mutex!((), "berth_making"),
+                shares <- new_mutex!(KVec::new(), "berth_shares"),
                 reset_lock <- new_mutex!((), "berth_reset"),
                 watch <- new_delayed_work!("berth_watch"),
                 sweep <- new_delayed_work!("berth_sweep"),
@@ -970,13 +982,13 @@ impl Card {
         let mut deadline = None;
         let epoch = self.epoch.load(Relaxed);
         loop {
-            match post() {
-                Err(e) if e == EBUSY => {}
-                result => return result,
-            }
             if self.epoch.load(Relaxed) != epoch {
                 // The card that this was for has been reset.
                 return Err(EIO);
+            }
+            match post() {
+                Err(e) if e == EBUSY => {}
+                result => return result,
             }
             let deadline =
                 deadline.get_or_insert_with(|| Deadline::new(&self.regs, COMMAND_CYCLES));
@@ -1442,6 +1454,22 @@ impl Card {
         tables.contexts[usize::from(asid)].clone()
     }
 
+    /// Closes what processes have left behind, and forgets those that have nothing any more.
+    fn look_at_processes(&self) {
+        for asid in 1..NUM_ASIDS {
+            if let Some(context) = self.context(asid) {
+                context.close_if_orphaned();
+            }
+        }
+        let in_use = |share: &Arc<Share>| {
+            let tables = self.tables.lock();
+            let mut contexts = tables.contexts.iter().flatten();
+            contexts.any(|context| Arc::ptr_eq(&context.share, share))
+        };
+        let mut shares = self.shares.lock();
+        shares.retain(|share| in_use(share) || share.works.lock().running != 0);
+    }
+
     /// Starts the watchdog.
     pub(crate) fn start_watching(self: &Arc<Self>) {
         let _ = self
@@ -1662,31 +1690,47 @@ impl Card {
             drop(self.events.lock());
             self.lose_contexts();
         }
-        crate::workqueue::cancel_delayed::<_, 1>(self);
-        crate::workqueue::cancel_delayed::<_, 2>(self);
+        crate::workqueue::end_delayed::<_, 1>(self);
+        crate::workqueue::end_delayed::<_, 2>(self);
         crate::workqueue::cancel::<_, 3>(self);
-        crate::workqueue::cancel_delayed::<_, 4>(self);
-        crate::workqueue::cancel_delayed::<_, 5>(self);
-        crate::workqueue::cancel_delayed::<_, 6>(self);
+        crate::workqueue::end_delayed::<_, 4>(self);
+        crate::workqueue::end_delayed::<_, 5>(self);
+        crate::workqueue::end_delayed::<_, 6>(self);
         self.drop_needs();
     }
 
-    /// Notes a device node through which a doorbell page is mapped.
-    pub(crate) fn note_node(&self, node: HeldInode) -> Result {
+    /// Notes a device node through which a session maps doorbell pages, until
+    /// [`Self::forget_node`].
+    pub(crate) fn note_node(&self, node: &HeldInode) -> Result {
         let mut nodes = self.nodes.lock();
-        if !nodes.iter().any(|n| n.same(&node)) {
-            nodes.push(node, GFP_KERNEL)?;
+        match nodes.iter_mut().find(|(n, _)| n.same(node)) {
+            Some((_, sessions)) => *sessions += 1,
+            None => nodes.push((node.clone(), 1), GFP_KERNEL)?,
         }
         Ok(())
+    }
+
+    /// A session that has noted a node is over, and so are its mappings: they hold its file.
+    pub(crate) fn forget_node(&self, node: &HeldInode) {
+        let mut nodes = self.nodes.lock();
+        let Some(at) = nodes.iter().position(|(n, _)| n.same(node)) else {
+            return;
+        };
+        nodes[at].1 -= 1;
+        if nodes[at].1 == 0 {
+            let _ = nodes.remove(at);
+        }
     }
 
     /// Takes the doorbell pages out of all processes. Nobody can use the bound device any
     /// more.
     pub(crate) fn take_doorbells(&self) {
-        let nodes = core::mem::take(&mut *self.nodes.lock());
-        for node in &nodes {
+        // The sessions, which wait here, keep the file systems of the nodes.
+        let mut nodes = self.nodes.lock();
+        for (node, _) in nodes.iter() {
             node.zap(crate::context::DOORBELL_OFFSET);
         }
+        nodes.clear();
     }
 
     /// Gives the rings back. The card must be quiet and the interrupt freed.

@@ -15,6 +15,8 @@ use crate::{
     page_service::Space,
     pin::SharedPages,
 };
+
+use core::ops::Deref;
 use kernel::{
     impl_has_work,
     mm::{Mm, MmWithUser},
@@ -83,22 +85,84 @@ struct Events {
     queue: KVec<ContextEvent>,
 }
 
-/// Pinned-page budget of a process, whatever the number of its contexts.
+/// What a process has of a card in all, whatever the number of its contexts. It stays as long
+/// as page requests of it are worked on, also when no context is left.
 #[pin_data]
 pub(crate) struct Share {
-    /// The budget.
+    /// The process's address space, without holding it in use.
+    mm: ARef<Mm>,
+    /// Its budget of pinned pages.
     #[pin]
     pub(crate) budget: SpinLock<Budget>,
+    /// Its page requests.
+    #[pin]
+    pub(crate) works: SpinLock<Works>,
+    /// How often this driver holds the address space in use ([`Context::user_mm`]).
+    #[pin]
+    held: SpinLock<i32>,
+}
+
+/// Page requests of a process.
+pub(crate) struct Works {
+    /// Those whose work is queued or runs.
+    pub(crate) running: u32,
+    /// Others wait for the end of one.
+    pub(crate) queued: bool,
 }
 
 impl Share {
-    fn new(pages: u64) -> Result<Arc<Self>> {
+    fn new(mm: ARef<Mm>, pages: u64) -> Result<Arc<Self>> {
+        let works = Works {
+            running: 0,
+            queued: false,
+        };
         Arc::pin_init(
             pin_init!(Self {
+                mm,
                 budget <- new_spinlock!(Budget::new(pages), "berth_share"),
+                works <- new_spinlock!(works, "berth_works"),
+                held <- new_spinlock!(0, "berth_held"),
             }),
             GFP_KERNEL,
         )
+    }
+
+    fn is_of(&self, mm: &Mm) -> bool {
+        core::ptr::eq(self.mm.as_raw(), mm.as_raw())
+    }
+
+    /// Whether nobody but this driver has the address space in use any more: the process is
+    /// gone, and the memory manager will say so only when the last page fault has ended.
+    fn is_orphaned(&self) -> bool {
+        // Who holds it counts here last and lets go here first, so the process itself is one
+        // user more as long as it lives.
+        let held = self.held.lock();
+        // SAFETY: The reference says that the structure is there. An aligned word, read once.
+        let users = unsafe {
+            (&raw const (*self.mm.as_raw()).__bindgen_anon_1.mm_users.counter).read_volatile()
+        };
+        *held != 0 && users <= *held
+    }
+}
+
+/// The address space of a process, held in use.
+pub(crate) struct UserMm<'a> {
+    share: &'a Share,
+    mm: ARef<MmWithUser>,
+}
+
+impl Deref for UserMm<'_> {
+    type Target = MmWithUser;
+
+    fn deref(&self) -> &MmWithUser {
+        &self.mm
+    }
+}
+
+impl Drop for UserMm<'_> {
+    fn drop(&mut self) {
+        // Before the reference itself goes.
+        *self.share.held.lock() -= 1;
     }
 }
 
@@ -131,6 +195,9 @@ pub(crate) struct Context {
     /// Registration with the memory manager; gone once the context is closed.
     #[pin]
     pub(crate) notifier: SpinLock<Option<Arc<Registration<Context>>>>,
+    /// Held while pages of a request are mapped and told to the card.
+    #[pin]
+    pub(crate) installing: Mutex<()>,
     #[pin]
     reap: Work<Context, 1>,
     #[pin]
@@ -223,25 +290,22 @@ impl Context {
         if matches!(card.state(), State::Gone | State::Unbound) {
             return Err(ENODEV);
         }
-        let _making = card.making.lock();
-        let (mine, share) = {
+        let mut shares = card.shares.lock();
+        let mine = {
             let tables = card.tables.lock();
-            let mut mine = 0;
-            let mut share = None;
-            for context in tables.contexts.iter().flatten() {
-                if context.mm.as_raw() == mm.as_raw() {
-                    mine += 1;
-                    share = Some(context.share.clone());
-                }
-            }
-            (mine, share)
+            let mine = tables.contexts.iter().flatten();
+            mine.filter(|context| context.share.is_of(mm)).count()
         };
-        if mine >= card.max_process_contexts {
+        if mine >= card.max_process_contexts as usize {
             return Err(ENOSPC);
         }
-        let share = match share {
-            Some(share) => share,
-            None => Share::new(card.context_pages)?,
+        let share = match shares.iter().find(|share| share.is_of(mm)) {
+            Some(share) => share.clone(),
+            None => {
+                let share = Share::new(ARef::from(&**mm), card.context_pages)?;
+                shares.push(share.clone(), GFP_KERNEL)?;
+                share
+            }
         };
         let asid = {
             let mut tables = card.tables.lock();
@@ -285,6 +349,7 @@ impl Context {
                 events <- new_spinlock!(Events { queue }, "berth_context_events"),
                 space <- new_spinlock!(space, "berth_space"),
                 notifier <- new_spinlock!(None, "berth_notifier"),
+                installing <- new_mutex!((), "berth_installing"),
                 reap <- new_work!("berth_reap"),
                 revoke <- new_work!("berth_revoke"),
                 recheck <- new_work!("berth_recheck"),
@@ -297,6 +362,22 @@ impl Context {
         card.tables.lock().contexts[asid as usize] = Some(this.clone());
         card.counters.inc(D_CONTEXTS);
         Ok(this)
+    }
+
+    /// The process's address space, unless the process is gone.
+    pub(crate) fn user_mm(&self) -> Option<UserMm<'_>> {
+        let share = &*self.share;
+        let mut held = share.held.lock();
+        let mm = self.mm.mmget_not_zero()?;
+        *held += 1;
+        Some(UserMm { share, mm })
+    }
+
+    /// Closes the context of a process that is gone, though page faults keep its memory.
+    pub(crate) fn close_if_orphaned(self: &Arc<Self>) {
+        if self.share.is_orphaned() {
+            self.close_later();
+        }
     }
 
     /// Has pages that were evicted unpinned.
@@ -447,6 +528,7 @@ impl Context {
             Ok(())
         });
         if let Err(e) = result {
+            self.end_dma_after(e);
             self.forget_cq(&cq);
             return Err(e);
         }
@@ -596,6 +678,7 @@ impl Context {
             Ok(())
         });
         if let Err(e) = result {
+            self.end_dma_after(e);
             self.forget_qp(qpn);
             return Err(e);
         }
@@ -648,16 +731,29 @@ impl Context {
     /// Has firmware let go of an object. When this returns `Ok`, the card does not touch
     /// it any more.
     fn end_object(&self, opcode: u32, number: u32) -> Result {
+        let epoch = self.card.epoch.load(Relaxed);
         match self.card.call(command(opcode, number)) {
             Ok(_) => Ok(()),
             Err(e) if e == ENOENT => Ok(()),
-            Err(e) if e == EIO || e == ENODEV => {
-                // Out of service: make sure that its DMA has ended.
-                self.card.fence();
-                Ok(())
+            Err(e) if self.end_dma_after(e) => {
+                match self.card.state() == State::Up && self.card.epoch.load(Relaxed) == epoch {
+                    // It works, and has the object: it was not told, or does not say what it did.
+                    true => Err(EBUSY),
+                    false => Ok(()),
+                }
             }
             Err(e) => Err(e),
         }
+    }
+
+    /// After a command that was not answered, as the card seems to be out of service: waits
+    /// until its DMA has ended. `false`: it was answered, by an error.
+    fn end_dma_after(&self, e: Error) -> bool {
+        let out_of_service = e == EIO || e == ENODEV;
+        if out_of_service {
+            self.card.fence();
+        }
+        out_of_service
     }
 
     /// As [`Self::end_object`], for objects that must be gone afterwards: a card that

@@ -136,6 +136,15 @@ impl HeldInode {
     }
 }
 
+impl Clone for HeldInode {
+    fn clone(&self) -> Self {
+        // SAFETY: The inode is valid by the type invariant.
+        unsafe { bindings::ihold(self.0.as_ptr()) };
+        // INVARIANT: The reference taken here.
+        Self(self.0)
+    }
+}
+
 impl Drop for HeldInode {
     fn drop(&mut self) {
         // SAFETY: The type invariant gives us the reference that is put here.

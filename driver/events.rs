@@ -73,9 +73,9 @@ fn dispatch(card: &Arc<Card>, entry: &Entry) -> Option<()> {
         EV_PAGE_EVICTED => {
             for (index, dropped) in evicted_pages(entry) {
                 let page = card.xlt.lock().evict_answered(index);
-                if let Some((asid, vpn)) = page {
+                if let Some((asid, vpn, last)) = page {
                     if let Some(context) = card.context(asid) {
-                        context.evicted(vpn, index, dropped);
+                        context.evicted(vpn, index, dropped, last);
                     }
                 }
             }
@@ -93,7 +93,7 @@ fn dispatch(card: &Arc<Card>, entry: &Entry) -> Option<()> {
                     let mut disconnect = [0; ENTRY_WORDS];
                     disconnect[0] = CMD_CM_DISCONNECT;
                     disconnect[2] = entry[2];
-                    let _ = card.post(&[disconnect]);
+                    card.answer(card.generation(), disconnect);
                     context.push_event(ioctl::ContextEvent {
                         kind: ioctl::CTX_QP_ERROR,
                         id: entry[2],

@@ -63,10 +63,10 @@ const RETRY_MS: i64 = 100;
 /// so long: what is recalled for it would be granted again, piece by piece, before it gets
 /// as much as it needs. If it still waits then, what it needs is stuck.
 const TURN_MS: i64 = 2_000;
-/// Page requests of one context that are worked on, or wait for page faults, at once;
-/// further ones queue. More than one QP can have (16 blocks and 64 ranges of receives):
-/// a page that never comes stalls its QP only (decision 21), and a process with many of
-/// them itself only.
+/// Page requests of one process that are worked on, or wait for page faults, at once, those of
+/// contexts that are closed included; further ones queue. More than one QP can have (16 blocks
+/// and 64 ranges of receives): a page that never comes stalls its QP only (decision 21), and a
+/// process with many of them itself only.
 const MAX_FAULTING: u32 = 96;
 /// A request that has been looking for its pages for so long is given up when a QP is to
 /// be destroyed that may wait for it.
@@ -128,8 +128,6 @@ pub(crate) struct Space {
     pressed: Instant<Monotonic>,
     /// When it was last tried again whether there are places in the table.
     retried: Instant<Monotonic>,
-    /// Requests whose work is queued or runs. Changes under the lock only.
-    faulting: Atomic<u32>,
     /// The context is closed: nothing is pinned any more.
     pub(crate) closing: bool,
     /// QP that is being destroyed, 0 for none: what its rows ask for is not looked for.
@@ -149,7 +147,6 @@ impl Space {
             unpinned: Instant::now(),
             pressed: Instant::now(),
             retried: Instant::now(),
-            faulting: Atomic::new(0),
             closing: false,
             ending: 0,
         })
@@ -178,26 +175,24 @@ impl Space {
         }
     }
 
-    /// Has the request's work run, at once or when enough others of the context have ended.
+    /// Has the request's work run, at once or when enough others of the process have ended.
     fn start(&self, request: &Arc<Request>) {
-        if self.faulting.load(Relaxed) >= MAX_FAULTING {
+        let mut works = request.context.share.works.lock();
+        if works.running >= MAX_FAULTING {
+            works.queued = true;
             request.set(QUEUED);
             return;
         }
         request.clear(QUEUED);
         let faults = &request.context.card.faults;
         if faults.enqueue(request.clone()).is_ok() {
-            self.faulting.add(1, Relaxed);
+            works.running += 1;
         }
     }
 
-    /// The work of a request has run: others that are queued have their turn.
-    fn ended(&self) {
-        self.faulting.fetch_sub(1, Relaxed);
+    /// Those that are queued have their turn.
+    fn start_queued(&self) {
         for request in self.requests.iter().filter(|r| r.is(QUEUED)) {
-            if self.faulting.load(Relaxed) >= MAX_FAULTING {
-                break;
-            }
             self.start(request);
         }
     }
@@ -331,7 +326,7 @@ impl WorkItem for Request {
 
     fn run(this: Arc<Request>) {
         this.run_request();
-        this.context.space.lock().ended();
+        this.context.work_ended();
     }
 }
 
@@ -614,7 +609,7 @@ impl Context {
             space.budget.limit,
             space.budget.pinned,
             space.budget.receive,
-            space.faulting.load(Relaxed)
+            self.share.works.lock().running
         )?;
         for request in &space.requests {
             writeln!(
@@ -652,9 +647,11 @@ impl Context {
         result
     }
 
-    /// Asks the card to drop a page that seems idle. The caller rings the doorbell.
+    /// Asks the card to drop a page that seems idle, once more if it was asked before. The caller rings the doorbell.
     fn evict(&self, page: &mut PageEntry) -> bool {
-        self.card.xlt.lock().evict_asked(page.index);
+        if !self.card.xlt.lock().evict_asked(page.index) {
+            return false;
+        }
         if self.card.put_evict(page.index).is_err() {
             // Not asked after all; the sweep tries again.
             let _ = self.card.xlt.lock().evict_answered(page.index);
@@ -665,8 +662,8 @@ impl Context {
         true
     }
 
-    /// The card's answer to an eviction.
-    pub(crate) fn evicted(self: &Arc<Self>, vpn: u64, index: u32, dropped: bool) {
+    /// The card's answer to an eviction, the last one that is due for the page or not.
+    pub(crate) fn evicted(self: &Arc<Self>, vpn: u64, index: u32, dropped: bool, last: bool) {
         let mut space = self.space.lock();
         let mut dead = false;
         if let Some(page) = space.pages.get_mut(&vpn) {
@@ -674,7 +671,7 @@ impl Context {
                 if dropped {
                     page.state = PageState::Dead;
                     dead = true;
-                } else {
+                } else if last {
                     page.state = PageState::Live;
                     page.since = Instant::now();
                     if page.released {
@@ -792,6 +789,25 @@ impl Context {
             .press((pages * PAGE).min(u64::from(u32::MAX)) as u32)
     }
 
+    /// The work of a request has run: others of the process that are queued have their turn.
+    fn work_ended(&self) {
+        let queued = {
+            let mut works = self.share.works.lock();
+            works.running -= 1;
+            core::mem::take(&mut works.queued)
+        };
+        if !queued {
+            return;
+        }
+        for asid in 1..crate::abi::card::NUM_ASIDS {
+            if let Some(context) = self.card.context(asid) {
+                if Arc::ptr_eq(&context.share, &self.share) {
+                    context.space.lock().start_queued();
+                }
+            }
+        }
+    }
+
     /// Offers idle pages for eviction; gives how many evictions are under way.
     fn evict_idle(&self) -> usize {
         let mut under_way = 0;
@@ -904,6 +920,8 @@ impl Context {
         if pages == 0 {
             return;
         }
+        // First: who finds the process's limit used up, and nothing in its share, takes it for others'.
+        self.memlock.uncharge(pages);
         {
             let mut space = self.space.lock();
             space.budget.uncharge(pages, write);
@@ -912,7 +930,6 @@ impl Context {
             budget.uncharge(pages, write);
             self.card.report_pinned(&budget);
         }
-        self.memlock.uncharge(pages);
         self.card.kick_all(WAITING);
     }
 
@@ -951,6 +968,17 @@ impl Context {
     /// whether these are all. Sleeps for room in the command ring if it may `wait`, else
     /// pages for which there is no room stay as they are.
     fn mark_revoked(self: &Arc<Self>, first: u64, last: u64, wait: bool) -> (u64, bool) {
+        self.mark_those_revoked(first, last, wait, |_| true)
+    }
+
+    /// The same for those pages only for which `which` says so.
+    fn mark_those_revoked(
+        self: &Arc<Self>,
+        first: u64,
+        last: u64,
+        wait: bool,
+        which: impl Fn(&PageEntry) -> bool,
+    ) -> (u64, bool) {
         let mut from = first;
         let mut number = 0;
         let mut deadline = None;
@@ -961,7 +989,8 @@ impl Context {
             let stopped = {
                 let mut space = self.space.lock();
                 let stopped = space.each(from, last, |vpn, page| {
-                    if !matches!(page.state, PageState::Live | PageState::Evicting) {
+                    let there = matches!(page.state, PageState::Live | PageState::Evicting);
+                    if !there || !which(page) {
                         return true;
                     }
                     match self.card.put(&[by_index(CMD_PAGE_REVOKE, page.index)]) {
@@ -1048,7 +1077,7 @@ impl Context {
     /// Looks at suspect pages; takes those away that are not what they were.
     pub(crate) fn run_recheck(self: &Arc<Self>) {
         let notifier = self.notifier.lock().clone();
-        let (Some(notifier), Some(mm)) = (notifier, self.mm.mmget_not_zero()) else {
+        let (Some(notifier), Some(mm)) = (notifier, self.user_mm()) else {
             // The address space goes: all of it is revoked.
             return;
         };
@@ -1076,10 +1105,9 @@ impl Context {
                 if pin::recheck(&mm, (*vpn * PAGE) as usize, *id) == Mapping::Same {
                     continue;
                 }
+                // Another page may be there by now.
                 let same = |page: &PageEntry| page.pin.id() == *id;
-                if self.space.lock().pages.get(vpn).is_some_and(same) {
-                    revoked += self.mark_revoked(*vpn, *vpn, true).0;
-                }
+                revoked += self.mark_those_revoked(*vpn, *vpn, true, same).0;
             }
             if revoked != 0 {
                 self.revoke_later();
@@ -1099,7 +1127,7 @@ impl Invalidate for Context {
         }
         let first = range.start / PAGE;
         let last = range.end.saturating_sub(1) / PAGE;
-        let revoke = matches!(range.event, Event::Unmap | Event::Release);
+        let mut revoke = matches!(range.event, Event::Unmap | Event::Release);
         let mut found = false;
         let mut leaving = false;
         {
@@ -1112,13 +1140,14 @@ impl Invalidate for Context {
             space.each(first, last, |_, page| {
                 found = true;
                 leaving |= matches!(page.state, PageState::Revoking | PageState::Fencing);
-                if !revoke {
-                    page.suspect = true;
-                    if range.event == Event::Clear && page.state == PageState::Live {
-                        // Not in use, it must not serve for what comes after the change.
-                        // The card keeps it if it is in use.
-                        leaving |= this.evict(page);
-                    }
+                page.suspect = true;
+                let there = matches!(page.state, PageState::Live | PageState::Evicting);
+                if !revoke && range.event == Event::Clear && there {
+                    // Not in use, it must not serve for what comes after the change. The card
+                    // keeps it if it is in use. An eviction that was asked for before may have
+                    // found it in use, and tells nothing of now.
+                    leaving = true;
+                    revoke = !this.evict(page);
                 }
                 true
             });
@@ -1271,6 +1300,8 @@ impl Request {
             self.set(BLOCKED);
             drop(space);
             card.ring();
+            // It does not wait for budget now, and keeps nobody from it.
+            self.leave();
             return Attempt::Done;
         }
         let pages = missing.len() as u64;
@@ -1437,7 +1468,7 @@ impl Request {
         // Room for all of them: what is pinned finds a place.
         let mut pins = KVec::with_capacity(missing.len(), GFP_KERNEL | __GFP_NOWARN)?;
         {
-            let Some(mm) = context.mm.mmget_not_zero() else {
+            let Some(mm) = context.user_mm() else {
                 return Ok(Attempt::Answer(PAGE_NO_PROCESS));
             };
             // From here on every change of the range makes the request stale.
@@ -1459,6 +1490,9 @@ impl Request {
         }
         drop(notifier);
 
+        // One at a time: who waits for the same pages, and went on when they were let go of, finds them installed
+        // and is not one more that maps them.
+        let _installing = context.installing.lock();
         let flags = GFP_KERNEL | __GFP_NOWARN;
         let mut fresh: KVec<Fresh> = KVec::with_capacity(missing.len(), flags)?;
         let mut entries: KVec<Entry> = KVec::with_capacity(missing.len() + 1, flags)?;

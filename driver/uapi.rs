@@ -49,6 +49,8 @@ pub(crate) struct Session {
     card: Arc<Card>,
     /// Set by `IOC_CONTEXT`, for good.
     context: SetOnce<Arc<Context>>,
+    /// The device node, once a doorbell page is mapped through it.
+    node: SetOnce<HeldInode>,
     #[pin]
     making: Mutex<()>,
 }
@@ -65,6 +67,7 @@ impl MiscDevice for Session {
             try_pin_init!(Session {
                 card,
                 context: SetOnce::new(),
+                node: SetOnce::new(),
                 making <- new_mutex!((), "berth_making"),
             }? Error),
             GFP_KERNEL,
@@ -86,7 +89,7 @@ impl MiscDevice for Session {
             Mapping::Doorbell => {
                 // Noted while the device is bound: taken out when it is not any more.
                 let _bound = this.card.bound()?;
-                this.card.note_node(HeldInode::of(file).ok_or(ENODEV)?)?;
+                this.note_node(file)?;
                 doorbell::map::<Self>(vma)
             }
             Mapping::Cq(cq) => cq.memory.map_to_user(vma),
@@ -101,6 +104,25 @@ impl PinnedDrop for Session {
         if let Some(context) = self.context.as_ref() {
             context.close();
         }
+        if let Some(node) = self.node.as_ref() {
+            self.card.forget_node(node);
+        }
+    }
+}
+
+impl Session {
+    /// Has the card know the device node that `file`, this session's, was opened by.
+    fn note_node(&self, file: &File) -> Result {
+        if self.node.as_ref().is_some() {
+            return Ok(());
+        }
+        let node = HeldInode::of(file).ok_or(ENODEV)?;
+        self.card.note_node(&node)?;
+        if !self.node.populate(node.clone()) {
+            // Another thread has done so meanwhile.
+            self.card.forget_node(&node);
+        }
+        Ok(())
     }
 }
 
@@ -346,14 +368,7 @@ impl Session {
         if matches!(self.card.state(), State::Gone | State::Unbound) {
             return Err(ENODEV);
         }
-        let mut counters = KBox::new(
-            Counters {
-                rtl: [0; 56],
-                fw: [0; 48],
-                drv: [0; 32],
-            },
-            GFP_KERNEL,
-        )?;
+        let mut counters = KBox::new(Counters::ZERO, GFP_KERNEL)?;
         let Counters { rtl, fw, .. } = &mut *counters;
         self.card.regs.counters(rtl, fw);
         for (i, value) in counters.drv.iter_mut().enumerate().take(NUM_DRV_COUNTERS) {

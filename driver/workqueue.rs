@@ -63,9 +63,9 @@ impl Drop for OwnedQueue {
     }
 }
 
-/// Cancels the delayed work `ID` of `item`, or waits for it if it is running. Work that
-/// queues itself again is stopped too. Must not be called by the work itself.
-pub(crate) fn cancel_delayed<T, const ID: u64>(item: &Arc<T>)
+/// Cancels the delayed work `ID` of `item`, or waits for it if it is running, for good: it is
+/// not queued again, by itself or by others. Must not be called by the work itself.
+pub(crate) fn end_delayed<T, const ID: u64>(item: &Arc<T>)
 where
     T: WorkItem<ID, Pointer = Arc<T>> + HasDelayedWork<T, ID> + HasWork<T, ID>,
 {
@@ -75,7 +75,7 @@ where
     // SAFETY: `HasDelayedWork` says that the work is part of a `delayed_work`.
     let dwork = unsafe { container_of!(work, bindings::delayed_work, work) };
     // SAFETY: The delayed work is valid as long as `item`.
-    if unsafe { bindings::cancel_delayed_work_sync(dwork) } {
+    if unsafe { bindings::disable_delayed_work_sync(dwork) } {
         // SAFETY: It was queued, with a reference that its run would have taken over.
         drop(unsafe { Arc::from_raw(Arc::as_ptr(item)) });
     }

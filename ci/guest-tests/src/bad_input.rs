@@ -298,6 +298,7 @@ fn inv_6_random_ioctls_do_no_harm(env: &Env) -> Res {
     println!("seed {}", env.seed);
     let mut random = Random::new(env.seed);
     let context = env.context()?;
+    let before = env.counters()?.drv(c::D_BAD_IOCTL);
     let fd = context.as_fd().as_raw_fd();
     // Requests that change what other tests rely on, or that take a pointer, are not for a random test.
     let numbers: [u32; 17] =
@@ -342,6 +343,7 @@ fn inv_6_random_ioctls_do_no_harm(env: &Env) -> Res {
         // A descriptor number in it must not be one of ours that is no eventfd; the driver refuses those.
         errno_of(fd, request, &mut bytes);
     }
+    ensure!(env.counters()?.drv(c::D_BAD_IOCTL) > before);
     drop(context);
     loopback_works(env, 713)
 }
@@ -414,6 +416,7 @@ fn inv_5_objects_of_another_context_are_not_found(env: &Env) -> Res {
 
 fn inv_6_caps_of_contexts_and_queue_pairs_are_errors(env: &Env) -> Res {
     let device = env.device()?;
+    let before = device.counters()?.drv(c::D_BAD_IOCTL);
     let mut contexts = Vec::new();
     loop {
         match Context::new(&device) {
@@ -434,6 +437,7 @@ fn inv_6_caps_of_contexts_and_queue_pairs_are_errors(env: &Env) -> Res {
     }
     let outcome = context.create_qp(&cq, &cq, &depths(1, 1)).map(drop);
     ensure!(matches!(outcome, Err(Error::LimitReached { .. })), "{outcome:?}");
+    ensure_eq!(device.counters()?.drv(c::D_BAD_IOCTL), before + 2);
     drop((qps, cq, contexts));
     loopback_works(env, 716)
 }

@@ -18,9 +18,10 @@ use crate::{ensure, ensure_eq, runner, tests};
 tests! {
     // First, since the other guest waits for it.
     Pair: endurance_connections_made_and_ended;
-    One: endurance_processes_killed_at_any_moment, endurance_module_reloaded_under_traffic,
-         endurance_card_reset_under_traffic, endurance_card_unplugged_under_traffic,
-         endurance_unprivileged_system_calls, endurance_kernel_has_lost_no_memory;
+    One: endurance_processes_killed_at_any_moment;
+    One Disruptive: endurance_module_reloaded_under_traffic, endurance_card_reset_under_traffic,
+         endurance_card_unplugged_under_traffic;
+    One: endurance_unprivileged_system_calls, endurance_kernel_has_lost_no_memory;
 }
 
 /// What may not grow.

@@ -18,8 +18,10 @@ use crate::{ensure, ensure_eq, runner, tests};
 tests! {
     One: inv_3_killed_process_leaves_nothing_pinned, inv_3_exec_leaves_nothing_pinned,
          qp_10_inherited_descriptor_is_refused;
-    Pair: qp_17_killed_peer_is_noticed, tool_moves_a_file, inv_3_card_is_unbound_while_the_peer_sends;
-    One: tool_tells_what_there_is, fw_refused_image_is_named, inv_5_doorbell_page_is_gone_after_unbind,
+    Pair: qp_17_killed_peer_is_noticed, tool_moves_a_file;
+    Pair Disruptive: inv_3_card_is_unbound_while_the_peer_sends;
+    One: tool_tells_what_there_is;
+    One Disruptive: fw_refused_image_is_named, inv_5_doorbell_page_is_gone_after_unbind,
          fw_panic_is_reported_and_reset_repairs, fw_hang_is_noticed_and_reset_repairs,
          fw_that_fails_again_and_again_is_given_up_until_a_reset, reset_under_traffic,
          function_level_reset_under_traffic,
@@ -51,6 +53,7 @@ pub fn helper(name: &str, env: &Env) -> Res {
             ensure_eq!(read_back, 16);
             Ok(())
         }
+        "wait_for_ever" => crate::trouble::wait_for_ever(env),
         // Memory that is granted and then unmapped, when told to.
         "unmap" => crate::trouble::unmap_when_told(env),
         "inherited" => {
@@ -327,8 +330,8 @@ fn crash(env: &Env, hang: bool, service: u16) -> Res {
     })?;
     drop((to, _from, context));
     wait_until("nothing is pinned", env.hang, || Ok(device.counters()?.pinned() == 0))?;
+    wait_until("the driver resets it", env.hang, || Ok(device.counters()?.drv(c::D_RESETS) > resets))?;
     device.reset()?;
-    ensure!(device.counters()?.drv(c::D_RESETS) > resets);
     let said = kernel_said(&mut log)?;
     let reason = if hang { "hang" } else { "panicked" };
     ensure!(said.iter().any(|l| l.contains("berth") && l.contains(reason)), "no word of why in {said:?}");
@@ -463,8 +466,9 @@ fn fw_panic_is_reported_and_reset_repairs(env: &Env) -> Res {
 }
 
 fn fw_hang_is_noticed_and_reset_repairs(env: &Env) -> Res {
+    let before = env.counters()?.drv(c::D_HEARTBEAT_LOST);
     crash(env, true, 832)?;
-    ensure!(env.counters()?.drv(c::D_HEARTBEAT_LOST) > 0);
+    ensure!(env.counters()?.drv(c::D_HEARTBEAT_LOST) > before);
     Ok(())
 }
 
@@ -523,11 +527,14 @@ pub fn end_of(mut child: Child, env: &Env) -> Res {
 }
 
 fn reset_under_traffic(env: &Env) -> Res {
+    let device = env.device()?;
+    let resets = device.counters()?.drv(c::D_RESETS);
     let child = start_helper(env, "traffic")?;
-    env.device()?.reset()?;
+    device.reset()?;
     // Its objects are lost: it ends by itself.
     end_of(child, env)?;
     nothing_left(env)?;
+    ensure!(device.counters()?.drv(c::D_RESETS) > resets, "no reset is counted");
     after_reset(env, 834)
 }
 

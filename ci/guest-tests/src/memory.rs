@@ -6,7 +6,7 @@ use std::io::Write;
 use std::os::fd::AsRawFd;
 
 use berth_abi::counters as c;
-use libberth::{Device, Limits, QpConfig, Status, Stream};
+use libberth::{Device, Limits, QpConfig, Sge, Status, Stream};
 
 use crate::env::{Env, Role};
 use crate::util::{
@@ -32,9 +32,12 @@ tests! {
          vc_9_rewritten_memory_is_sent_as_it_is_now_while_pins_linger, vc_9_grant_survives_reclaim_of_its_pages,
          vc_9_grant_is_withdrawn_when_the_right_to_write_goes,
          vc_9_granted_memory_that_moves_or_loses_its_file_is_withdrawn,
+         vc_9_granted_memory_at_the_end_of_a_large_change_is_withdrawn,
+         inv_4_memory_is_written_no_more_when_it_has_moved,
          vc_9_page_that_was_sent_is_received_into_while_its_pin_lingers,
          vc_9_very_many_granted_pages_stay_or_go_together, pc_3_lowered_budget_has_idle_pages_given_back,
-         pc_3_raised_budget_serves_who_waits_for_it, decision_17_fences_of_many_threads_are_all_answered;
+         pc_3_raised_budget_serves_who_waits_for_it, pc_3_blocks_of_a_small_budget_are_small,
+         decision_17_fences_of_many_threads_are_all_answered;
 }
 
 /// Sets the card's budget, and back when dropped.
@@ -309,8 +312,7 @@ fn mid_transfer(
 }
 
 fn sender_fails(env: &Env, conn: &Conn) -> Res {
-    let sent = conn.sent(env)?;
-    ensure!(matches!(sent.status, Status::LocalProtection | Status::Withdrawn), "the send ended as {:?}", sent.status);
+    ensure_eq!(conn.sent(env)?.status, Status::LocalProtection);
     // Both sides know.
     conn.qp.wait_closed(env.limit())?;
     Ok(())
@@ -669,12 +671,12 @@ fn vc_9_grant_is_withdrawn_when_the_right_to_write_goes(env: &Env) -> Res {
 }
 
 /// A receive is announced, and then its memory is not what it was. Data that is sent for it goes nowhere.
-fn withdrawn_by(env: &Env, service: u16, target: &Mem, what: &str, meddle: impl FnOnce() -> Res) -> Res {
+fn withdrawn_by(env: &Env, service: u16, target: Sge, what: &str, meddle: impl FnOnce() -> Res) -> Res {
     let source = Mem::pattern(4 * PAGE, 86)?;
     let device = env.device()?;
     let context = env.context()?;
     let (mut from, mut to) = loop_pair(env, &context, &depths(4, 4), service)?;
-    to.recv(0, &[target.sge(0, 4 * PAGE)])?;
+    to.recv(0, &[target])?;
     to.wait_state(env, "the receive is announced", |s| s.announced == 1)?;
     let before = device.counters()?;
     meddle()?;
@@ -682,7 +684,7 @@ fn withdrawn_by(env: &Env, service: u16, target: &Mem, what: &str, meddle: impl 
         let n = device.counters()?;
         Ok(n.drv(c::D_REVOKED) > before.drv(c::D_REVOKED) && n.pinned() == 0)
     })?;
-    from.send(0, &[source.sge(0, 4 * PAGE)])?;
+    from.send(0, &[source.sge(0, target.len as usize)])?;
     let (sent, got) = (from.sent(env)?.status, to.received(env)?.status);
     ensure!(sent != Status::Ok, "{what}: sent into memory that was gone");
     ensure!(matches!(got, Status::Withdrawn | Status::Flushed), "{what}: {got:?}");
@@ -695,14 +697,49 @@ fn withdrawn_by(env: &Env, service: u16, target: &Mem, what: &str, meddle: impl 
 fn vc_9_granted_memory_that_moves_or_loses_its_file_is_withdrawn(env: &Env) -> Res {
     const LEN: usize = 4 * PAGE;
     let (old, new) = (Mem::new(LEN)?, Mem::new(LEN)?);
-    withdrawn_by(env, 333, &old, "moved", || move_to(&old, 0, &new))?;
+    withdrawn_by(env, 333, old.sge(0, LEN), "moved", || move_to(&old, 0, &new))?;
     ensure!(new.bytes().iter().all(|b| *b == 0), "what had moved was written");
     for (service, flags, what) in [(334, libc::MAP_PRIVATE, "private"), (335, libc::MAP_SHARED, "shared")] {
         let file = pattern_file(LEN, 87)?;
         let target = Mem::map(LEN, flags, libc::PROT_READ | libc::PROT_WRITE, file.as_raw_fd())?;
-        withdrawn_by(env, service, &target, what, || Ok(file.set_len(0)?))?;
+        withdrawn_by(env, service, target.sge(0, LEN), what, || Ok(file.set_len(0)?))?;
         file.set_len(LEN as u64)?;
         ensure!(target.bytes().iter().all(|b| *b == 0), "{what}: the file was written when it was cut off");
+    }
+    Ok(())
+}
+
+/// So large that the driver hears of the change long before it has come to the granted pages.
+fn vc_9_granted_memory_at_the_end_of_a_large_change_is_withdrawn(env: &Env) -> Res {
+    const LEN: usize = 32 << 20;
+    let mut large = Mem::new(LEN)?;
+    large.bytes_mut().fill(1);
+    let granted = large.sge(LEN - 4 * PAGE, 4 * PAGE);
+    withdrawn_by(env, 345, granted, "thrown away", || large.advise(0, LEN, libc::MADV_DONTNEED))?;
+    ensure!(large.bytes()[LEN - 4 * PAGE..].iter().all(|b| *b == 0), "what was thrown away was written");
+    Ok(())
+}
+
+/// Data are arriving in memory while it moves: when the call that moves it is over, so is that (invariant 4).
+fn inv_4_memory_is_written_no_more_when_it_has_moved(env: &Env) -> Res {
+    const LEN: usize = 16 * PAGE;
+    let source = Mem::pattern(LEN, 88)?;
+    let device = env.device()?;
+    let context = env.context()?;
+    for round in 0..4 {
+        let (old, new) = (Mem::new(LEN)?, Mem::new(LEN)?);
+        let (mut from, mut to) = loop_pair(env, &context, &depths(4, 4), 346 + round)?;
+        to.recv(0, &[old.sge(0, LEN)])?;
+        to.wait_state(env, "the receive is announced", |s| s.announced == 1)?;
+        from.send(0, &[source.sge(0, LEN)])?;
+        wait_until("something has arrived", env.hang, || Ok(old.bytes()[..PAGE].iter().any(|b| *b != 0)))?;
+        move_to(&old, 0, &new)?;
+        let then = new.bytes().to_vec();
+        ensure!(from.sent(env)?.status != Status::Ok, "sent into memory that was gone");
+        wait_until("nothing is pinned", env.hang, || Ok(device.counters()?.pinned() == 0))?;
+        let arrived = then.iter().rposition(|b| *b != 0).map_or(0, |last| last + 1);
+        println!("round {round}: {arrived} bytes had arrived");
+        ensure!(new.bytes() == then, "it was written when it had moved; {arrived} bytes had arrived");
     }
     Ok(())
 }
@@ -944,6 +981,31 @@ fn pc_3_block_larger_than_the_budget_is_refused(env: &Env) -> Res {
         }
     }
     env.meet("done")
+}
+
+/// Blocks of 64 KiB were asked for, but are no larger than lets a send and its receives get on within the budget.
+fn pc_3_blocks_of_a_small_budget_are_small(env: &Env) -> Res {
+    const BUDGET: usize = 8 * PAGE;
+    const TOTAL: usize = 16 * PAGE;
+    let source = Mem::swapped_out(TOTAL, 62)?;
+    let target = Mem::new(TOTAL)?;
+    let context = env.context()?;
+    context.set_budget(BUDGET as u64)?;
+    env.device()?.set_limits(&Limits { reset_peak: true, ..Limits::default() })?;
+    let config = QpConfig { block: TOTAL as u32, ..depths(4, 16) };
+    let (mut from, mut to) = loop_pair(env, &context, &config, 344)?;
+    for n in 0..16 {
+        to.recv(n, &[target.sge(n as usize * PAGE, PAGE)])?;
+    }
+    from.send(0, &[source.sge(0, TOTAL)])?;
+    for n in 0..16 {
+        ensure_eq!(to.received(env)?.ok()?.wr_id, n);
+    }
+    from.sent(env)?.ok()?;
+    check(target.bytes(), 62, 0)?;
+    let peak = env.counters()?.pinned_peak();
+    ensure!(peak <= BUDGET as u64, "{peak} bytes were pinned");
+    Ok(())
 }
 
 fn pc_1_posted_receive_is_pinned_when_granted_and_unpinned_when_filled(env: &Env) -> Res {

@@ -88,9 +88,11 @@ fn inv_6_completion_queue_in_use_is_not_destroyed(env: &Env) -> Res {
     let target = Mem::new(PAGE)?;
     let context = env.context()?;
     let (mut from, mut to) = loop_pair(env, &context, &depths(4, 4), 652)?;
+    let refused = env.counters()?.drv(c::D_BAD_IOCTL);
     for cqn in [from.sends.cqn(), from.recvs.cqn(), to.sends.cqn(), to.recvs.cqn()] {
         ensure_eq!(handle(&context, ioctl::IOC_DESTROY_CQ, cqn), libc::EBUSY);
     }
+    ensure_eq!(env.counters()?.drv(c::D_BAD_IOCTL), refused + 4);
     // And it goes on being one.
     to.recv(0, &[target.sge(0, PAGE)])?;
     from.send(0, &[source.sge(0, PAGE)])?;
@@ -482,10 +484,11 @@ fn inv_5_requests_that_are_taken_back_are_forgotten(env: &Env) -> Res {
     let listener = context.listen(677)?;
     // As many as may wait, all of which this process has taken, and none is answered.
     let cq = context.create_cq(4)?;
+    let mut taken_back = Vec::new();
     for n in 0..card::CM_REQUESTS {
         let from = context.create_qp(&cq, &cq, &depths(4, 4))?;
         from.start_connect(env.own_ip, 677, &n.to_le_bytes())?;
-        std::mem::forget(listener.next(env.limit())?);
+        taken_back.push(listener.next(env.limit())?);
     }
     let from = context.create_qp(&cq, &cq, &depths(4, 4))?;
     let to = context.create_qp(&cq, &cq, &depths(4, 4))?;
@@ -495,6 +498,12 @@ fn inv_5_requests_that_are_taken_back_are_forgotten(env: &Env) -> Res {
     request.accept(&to, b"")?;
     to.wait_established(env.limit())?;
     from.wait_established(env.limit())?;
+    // Who answers one that was taken back is told so.
+    let spare = context.create_qp(&cq, &cq, &depths(4, 4))?;
+    for request in taken_back {
+        let answered = request.accept(&spare, b"");
+        ensure!(matches!(answered, Err(libberth::Error::NotFound { .. })), "{answered:?}");
+    }
     Ok(())
 }
 
@@ -799,6 +808,7 @@ fn pc_3_budget_that_the_cards_table_cannot_hold_is_refused(env: &Env) -> Res {
     context.set_budget(limit)?;
     // What could never be used up would be no budget.
     let more = limit + PAGE as u64;
+    let before = env.counters()?.drv(c::D_BAD_IOCTL);
     for refused in
         [device.set_limits(&Limits { card_budget: Some(more), ..Limits::default() }), context.set_budget(more)]
     {
@@ -808,6 +818,7 @@ fn pc_3_budget_that_the_cards_table_cannot_hold_is_refused(env: &Env) -> Res {
         }
     }
     ensure_eq!(device.info()?.card_budget, limit);
+    ensure_eq!(env.counters()?.drv(c::D_BAD_IOCTL), before + 2);
     // Some minutes: eight thousand pages are pinned several times.
     for _ in 0..env.cases(0, 1) {
         let source = Mem::pattern(PAGE, 161)?;

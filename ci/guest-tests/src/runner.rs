@@ -33,28 +33,36 @@ pub struct Test {
     pub place: Place,
     /// Its body.
     pub run: fn(&Env) -> Res,
-    /// Module that it is of.
-    pub module: &'static str,
+    /// What it does to the card.
+    pub effect: Effect,
 }
 
-impl Test {
+/// What a test does to the card.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// None of the [`INCIDENTS`] may come of it.
+    Gentle,
     /// It has the card lost, reset, or lie to the driver.
-    fn makes_incidents(&self) -> bool {
-        ["lifecycle", "trouble", "endurance"].iter().any(|m| self.module.ends_with(m))
-    }
+    Disruptive,
 }
 
-/// Declares the tests of a module: `tests! { Pair: name, name; One: name }`.
+/// Declares the tests of a module: `tests! { Pair: name, name; One: name; One Disruptive: name }`.
 #[macro_export]
 macro_rules! tests {
-    ($($place:ident: $($name:ident),+ $(,)?);+ $(;)?) => {
-        /// Tests of this module in the order in which they run.
-        pub const TESTS: &[$crate::runner::Test] = &[$($($crate::runner::Test {
+    (@effect) => { $crate::runner::Effect::Gentle };
+    (@effect $effect:ident) => { $crate::runner::Effect::$effect };
+    (@list $($place:ident $effect:tt $($name:ident)+),+) => { &[$($($crate::tests!(@one $place $effect $name),)+)+] };
+    (@one $place:ident [$($effect:ident)?] $name:ident) => {
+        $crate::runner::Test {
             name: stringify!($name),
             place: $crate::runner::Place::$place,
             run: $name,
-            module: module_path!(),
-        },)+)+];
+            effect: $crate::tests!(@effect $($effect)?),
+        }
+    };
+    ($($place:ident $($effect:ident)?: $($name:ident),+ $(,)?);+ $(;)?) => {
+        /// Tests of this module in the order in which they run.
+        pub const TESTS: &[$crate::runner::Test] = $crate::tests!(@list $($place [$($effect)?] $($name)+),+);
     };
 }
 
@@ -225,7 +233,7 @@ fn run_one(args: &Args, test: &Test, log: &mut KernelLog) -> Res<Vec<String>> {
     if result.is_err() && test.place == Place::Pair {
         let _ = env.tell("failed", "");
     }
-    let after = check_after(&env, before.filter(|_| !test.makes_incidents()).as_ref(), log);
+    let after = check_after(&env, before.filter(|_| test.effect == Effect::Gentle).as_ref(), log);
     if result.is_ok() {
         result = after.and(result);
     } else if let Err(e) = after {
@@ -313,7 +321,7 @@ fn check_after(env: &Env, before: Option<&Counters>, log: &mut KernelLog) -> Res
 }
 
 /// What is pinned and what is asked for, by the driver.
-fn pages() -> String {
+pub fn pages() -> String {
     fs::read_to_string("/sys/kernel/debug/berth/berth0/pages").unwrap_or_default()
 }
 

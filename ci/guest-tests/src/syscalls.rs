@@ -1041,7 +1041,7 @@ fn inv_6_calls_without_memory_fail_whole_and_work_the_next_time(env: &Env) -> Re
     failing.every(
         "IOC_COUNTERS",
         || {
-            let mut counters = ioctl::Counters { rtl: [0; 56], fw: [0; 48], drv: [0; 32] };
+            let mut counters = ioctl::Counters::ZERO;
             call(fd, ioctl::IOC_COUNTERS, &mut counters)
         },
         Ok,

@@ -16,24 +16,25 @@ use libberth::{Context, Device, QpConfig, QpStateKind, Status, Trigger};
 
 use crate::connections::loopback_works;
 use crate::env::{Env, Role};
-use crate::lifecycle::{after_reset, pci_address, ready, start_helper, wait_for_device};
+use crate::lifecycle::{after_reset, nothing_left, pci_address, ready, start_helper, wait_for_device};
 use crate::memory::{Budget, protect};
 use crate::util::{
     Conn, Mem, PAGE, Random, Res, check, depths, establish, fail, in_child, loop_pair, of_driver, wait_until,
 };
-use crate::{ensure, ensure_eq, tests};
+use crate::{ensure, ensure_eq, runner, tests};
 
 tests! {
     One: cr_5_triggers_are_told_apart, decision_13_elements_changed_after_posting_have_no_effect,
          decision_18_grants_survive_protection_there_and_back, decision_18_grants_survive_attempts_to_move_their_pages,
          decision_21_page_that_never_comes_stalls_one_queue_pair_only,
          decision_21_process_with_very_many_stuck_pages_stalls_itself_only,
+         inv_3_killed_process_whose_page_never_comes_leaves_nothing,
          pc_3_receive_that_fills_the_budget_beside_its_own_sender_ends_by_name,
          pc_3_receive_whose_ranges_together_exceed_the_budget_ends_by_name,
          pc_3_receives_that_hold_parts_of_the_budget_do_not_wait_for_each_other,
          pc_3_grants_that_are_recalled_go_to_who_has_waited;
     Pair: decision_6_lost_control_frames_do_not_end_connections_that_have_credits;
-    One: reset_while_pages_are_awaited, decision_17_card_that_hangs_is_reset_and_the_host_goes_on,
+    One Disruptive: reset_while_pages_are_awaited, decision_17_card_that_hangs_is_reset_and_the_host_goes_on,
          inv_3_unplug_while_a_fence_waits, inv_6_events_of_nothing_are_counted_and_harm_nobody,
          inv_6_any_events_leave_a_driver_that_a_reset_puts_right;
 }
@@ -260,29 +261,85 @@ fn decision_21_page_that_never_comes_stalls_one_queue_pair_only(env: &Env) -> Re
     check(&stuck.mem.bytes()[PAGE..2 * PAGE], 95, 0)
 }
 
+/// A helper: a receive whose page never comes, and then nothing.
+pub fn wait_for_ever(env: &Env) -> Res {
+    let stuck = Stuck::new(PAGE)?;
+    let device = env.device()?;
+    let context = env.context()?;
+    let (_from, mut to) = loop_pair(env, &context, &depths(4, 4), 913)?;
+    let needs = page_needs(&device)?;
+    to.recv(0, &[stuck.mem.sge(0, PAGE)])?;
+    wait_until("the page is asked for", env.hang, || Ok(page_needs(&device)? > needs))?;
+    ready()?;
+    loop {
+        std::thread::park();
+    }
+}
+
+/// The userfaultfd of another process, which is one of ours from now on, too.
+fn userfaultfd_of(pid: u32) -> Res<OwnedFd> {
+    let mut names = std::fs::read_dir(format!("/proc/{pid}/fd"))?.filter_map(Result::ok);
+    let is = |path: std::path::PathBuf| path.read_link().is_ok_and(|to| to.to_string_lossy().contains("userfaultfd"));
+    let name = names.find(|entry| is(entry.path())).ok_or("no userfaultfd")?.file_name();
+    let number: i32 = name.to_string_lossy().parse()?;
+    let own = |fd: libc::c_long| -> Res<OwnedFd> {
+        ensure!(fd >= 0, "pidfd: {}", io::Error::last_os_error());
+        // SAFETY: fresh, and ours alone.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+    };
+    // SAFETY: numbers only; a fresh descriptor, or an error.
+    let process = own(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })?;
+    // SAFETY: as above.
+    own(unsafe { libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), number, 0) })
+}
+
+/// Somebody else has that process's page to bring, and does not: page faults keep its memory, and the memory manager does
+/// not say that the process is gone.
+fn inv_3_killed_process_whose_page_never_comes_leaves_nothing(env: &Env) -> Res {
+    let mut child = start_helper(env, "wait_for_ever")?;
+    let kept = userfaultfd_of(child.id())?;
+    child.kill()?;
+    child.wait()?;
+    let device = env.device()?;
+    wait_until("its context and queue pairs are gone", env.hang, || {
+        let n = device.counters()?;
+        Ok(n.drv(c::D_QPS) == 0 && n.drv(c::D_CQS) == 0 && n.drv(c::D_CONTEXTS) == 0)
+    })?;
+    // Its service too.
+    loopback_works(env, 913)?;
+    drop(kept);
+    nothing_left(env)
+}
+
 fn decision_21_process_with_very_many_stuck_pages_stalls_itself_only(env: &Env) -> Res {
     const QPS: u16 = 7;
     const RECEIVES: usize = 32;
     /// Pages of receives that a card asks for at a time, for one queue pair: RTL 16, firmware 32.
     const AHEAD: u64 = 16;
+    /// Requests of one process that the driver works on at a time.
+    const MOST: u64 = 96;
     let mut stuck = Stuck::new(QPS as usize * RECEIVES * PAGE)?;
     let source = Mem::pattern(PAGE, 96)?;
     let device = env.device()?;
-    let context = env.context()?;
+    let contexts = [env.context()?, env.context()?];
     let needs = page_needs(&device)?;
     let mut pairs = Vec::new();
     for n in 0..QPS {
-        let (from, mut to) = loop_pair(env, &context, &depths(4, RECEIVES as u32), 920 + n)?;
+        let context = &contexts[usize::from(n % 2)];
+        let (from, mut to) = loop_pair(env, context, &depths(4, RECEIVES as u32), 920 + n)?;
         let first = n as usize * RECEIVES;
         let sges: Vec<_> = (0..RECEIVES).map(|k| stuck.mem.sge((first + k) * PAGE, PAGE)).collect();
         to.recv(0, &sges)?;
         pairs.push((from, to));
     }
-    // More requests than the driver works on at a time for one context: the others queue.
+    // More requests than the driver works on at a time for one process: the others queue.
     let all = u64::from(QPS) * AHEAD;
     wait_until("all that the card asks for at a time is asked for", env.hang, || {
         Ok(page_needs(&device)? >= needs + all)
     })?;
+    let shown = runner::pages();
+    let worked_on = shown.lines().filter_map(|line| line.split_once("worked on ")?.1.parse().ok()).max();
+    ensure_eq!(worked_on, Some(MOST));
     ensure_eq!(in_child(|| loopback_works(env, 926))?, 0);
     stuck.resolve();
     // Each of them is answered in the end.

@@ -175,18 +175,30 @@ impl Builder {
 
     fn firmware_for(&self, name: &str, arguments: &[&str]) -> Result<Firmware> {
         let _lock = self.context.lock("firmware")?;
+        let elf = self.for_soft_core("berth-firmware", name, name, arguments)?;
+        let image = self.pack(&elf, name)?;
+        Ok(Firmware { image, elf })
+    }
+
+    /// Builds a program of the firmware's workspace; returns the ELF file.
+    fn for_soft_core(&self, package: &str, title: &str, target: &str, arguments: &[&str]) -> Result<PathBuf> {
         let cwd = self.context.repo.join("firmware/app");
-        let mut command = self.cargo(&cwd, &format!("target-{name}"), &["build", "--release"])?;
+        let target = format!("target-{target}");
+        let mut command = self.cargo(&cwd, &target, &["build", "--release", "--package", package])?;
         command.args(arguments).env("RUSTC_BOOTSTRAP", "1");
-        self.cargo_step(name, None, name, &mut command)?;
-        let target = self.context.built.join(format!("target-{name}"));
-        let elf = target.join("riscv32im-unknown-none-elf/release/berth-firmware");
+        let log = package.strip_prefix("berth-").unwrap_or(package);
+        self.cargo_step(title, None, log, &mut command)?;
+        Ok(self.context.built.join(target).join("riscv32im-unknown-none-elf/release").join(package))
+    }
+
+    /// Packs an ELF file into an image in folder `name`.
+    fn pack(&self, elf: &Path, name: &str) -> Result<PathBuf> {
         let folder = self.context.built_folder(name)?;
         let image = folder.join("berth-fw.bin");
         let partial = folder.join("berth-fw.bin.partial");
-        fs::write(&partial, fwimage::pack(&elf)?)?;
+        fs::write(&partial, fwimage::pack(elf)?)?;
         fs::rename(&partial, &image)?;
-        Ok(Firmware { image, elf })
+        Ok(image)
     }
 
     /// Builds `firmware/panic-free`, which links all of `firmware/protocol` for the soft core; returns the ELF file.
@@ -195,12 +207,17 @@ impl Builder {
     /// When it does not build.
     pub fn panic_free(&self) -> Result<PathBuf> {
         let _lock = self.context.lock("firmware")?;
-        let cwd = self.context.repo.join("firmware/app");
-        let arguments = ["build", "--release", "--package", "berth-panic-free"];
-        let mut command = self.cargo(&cwd, "target-firmware", &arguments)?;
-        command.env("RUSTC_BOOTSTRAP", "1");
-        self.cargo_step("all of the protocol for the soft core", None, "panic-free", &mut command)?;
-        Ok(self.context.built.join("target-firmware/riscv32im-unknown-none-elf/release/berth-panic-free"))
+        self.for_soft_core("berth-panic-free", "all of the protocol for the soft core", "firmware", &[])
+    }
+
+    /// Builds `firmware/timing`, which counts cycles on the soft core; returns its image.
+    ///
+    /// # Errors
+    /// When it does not build.
+    pub fn timing(&self) -> Result<PathBuf> {
+        let _lock = self.context.lock("firmware")?;
+        let elf = self.for_soft_core("berth-timing", "what counts cycles on the soft core", "firmware", &[])?;
+        self.pack(&elf, "timing")
     }
 
     /// Builds `berth-sim` with the Verilated card in it; with `trace` one that can write waveforms, and is slower.

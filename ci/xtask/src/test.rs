@@ -485,10 +485,12 @@ impl Tester {
 
     fn fmt(&self) -> Result<Counts> {
         let mut counts = Counts::default();
-        for (folder, title, which) in [
-            ("", "rustfmt workspace", &["--all"][..]),
-            ("firmware/app", "rustfmt firmware", &["--package", "berth-firmware", "--package", "berth-soc"]),
-        ] {
+        // Of the firmware without `--all`, which would have the packages of the workspace above in it.
+        let firmware = ["berth-firmware", "berth-panic-free", "berth-rt", "berth-soc", "berth-timing"];
+        let firmware = firmware.map(|package| ["--package", package]).concat();
+        for (folder, title, which) in
+            [("", "rustfmt workspace", &["--all"][..]), ("firmware/app", "rustfmt firmware", &firmware)]
+        {
             let cwd = self.repo().join(folder);
             let arguments: Vec<&str> = ["fmt", "--check"].into_iter().chain(which.iter().copied()).collect();
             let mut command = self.builder.cargo(&cwd, "target-sysroot", &arguments)?;
@@ -721,7 +723,9 @@ impl Tester {
 
     /// The benches, with the RTL's assertions checked.
     fn rtl_benches(&self) -> Result<Command> {
+        let timing = self.builder.timing()?;
         let mut command = self.sysroot_tests("berth-rtl")?;
+        command.env("BERTH_TIMING_IMAGE", timing);
         command.args(["--features", "assert,widths"]);
         Ok(command)
     }

@@ -10,7 +10,6 @@
 mod engines;
 mod log;
 mod panic;
-mod start;
 
 use berth_abi::cpu::*;
 use berth_abi::status::FW_RUNNING;
@@ -30,8 +29,10 @@ struct CardCell(UnsafeCell<Card>);
 unsafe impl Sync for CardCell {}
 static CARD: CardCell = CardCell(UnsafeCell::new(Card::new()));
 
+berth_rt::entry!(main, panic::trap);
+
 /// Entered by the start code with RAM and stack set up.
-pub extern "C" fn main() -> ! {
+extern "C" fn main() -> ! {
     let Some(mut soc) = Soc::take() else {
         panic!("main entered twice");
     };
@@ -145,7 +146,7 @@ fn run(card: &mut Card, hw: &mut Engines) -> ! {
         }
 
         more = card.poll(now, hw);
-        if !start::stack_is_sound() {
+        if !berth_rt::stack_is_sound() {
             panic::stack_overflow();
         }
         log::flush(&mut hw.soc);

@@ -119,7 +119,10 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         hw.rx_read(slot, 0, &mut words);
         const GOOD: u32 = RX_FLAG_ROCE | RX_FLAG_ICRC_OK;
         if flags & GOOD != GOOD || self.sh.ip == 0 {
-            if self.sh.ip != 0 && flags & RX_FLAG_ROCE == 0 {
+            if self.sh.ip == 0 {
+                // The card has no address yet.
+                hw.count(F_NOT_FOR_US, 1);
+            } else if flags & RX_FLAG_ROCE == 0 {
                 self.rx_arp(&words, len, hw);
             }
             hw.rx_free(slot);

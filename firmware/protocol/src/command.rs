@@ -109,6 +109,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             peer.deadline = 0;
         }
         (self.sh.ip, self.sh.mac, self.sh.mtu) = (ip, mac, w[5]);
+        self.fast_name(hw);
         // The host's key; without one, what a restarted card at least hardly repeats.
         let wide = |i: usize| w[i] as u64 | (w[i + 1] as u64) << 32;
         for value in [wide(8), wide(10), wide(6), wide(2), now] {

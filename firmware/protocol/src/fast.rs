@@ -22,7 +22,7 @@ use berth_abi::status::{
 };
 
 /// Layout of the rows that this firmware knows, as [`Hw::fast_layout`] gives it: that of `berth_fp_tx` and
-/// `berth_fp_rx` with what is marked (new) below.
+/// `berth_fp_rx`.
 pub const LAYOUT: u32 = 1;
 
 /// Cycles of a unit of RTL's clock, in which rows count time.
@@ -46,7 +46,7 @@ mod tx {
     pub const PSN: u32 = 22;
     /// Q_Key of lists.
     pub const QKEY: u32 = 23;
-    /// Range for `REVOKE`, 4 words: start, end (new).
+    /// Range for `REVOKE`, 4 words: start, end.
     pub const RANGE: u32 = 24;
     /// Command.
     pub const COMMAND: u32 = 32;
@@ -56,15 +56,15 @@ mod tx {
     pub const NEXT: u32 = 34;
     /// Read: what the QP holds (`BUSY` …).
     pub const HELD: u32 = 35;
-    /// Read: pieces not acknowledged in 31:16, unused credits in 15:0 (new).
+    /// Read: pieces not acknowledged in 31:16, unused credits in 15:0.
     pub const COUNTS: u32 = 36;
-    /// Read: number of the first credit that `GIVE_UP` has given up (new).
+    /// Read: number of the first credit that `GIVE_UP` has given up.
     pub const KEPT: u32 = 37;
-    /// A list for the credit reader: first number (new).
+    /// A list for the credit reader: first number.
     pub const LIST_FIRST: u32 = 40;
-    /// Its length; it begins (new).
+    /// Its length; it begins.
     pub const LIST_BEGIN: u32 = 41;
-    /// One of its sizes (new).
+    /// One of its sizes.
     pub const LIST_SIZE: u32 = 42;
 
     /// Command: initialise.
@@ -75,9 +75,9 @@ mod tx {
     pub const END: u32 = 4;
     /// Command: give back what is held, after `END`.
     pub const DRAIN: u32 = 6;
-    /// Command: give up the newest credits, as many as 31:8 say, of those not used (new).
+    /// Command: give up the newest credits, as many as 31:8 say, of those not used.
     pub const GIVE_UP: u32 = 7;
-    /// Command: let go of blocks in `RANGE`, and ask for them anew (new).
+    /// Command: let go of blocks in `RANGE`, and ask for them anew.
     pub const REVOKE: u32 = 8;
 }
 
@@ -109,7 +109,7 @@ mod rx {
     pub const AGAIN: u32 = 13;
     /// Producer index at the start.
     pub const PI: u32 = 14;
-    /// Number of the first credit that is void, for `VOID` (new).
+    /// Number of the first credit that is void, for `VOID`.
     pub const FIRST: u32 = 15;
     /// Own IPv4 address.
     pub const OWN_IP: u32 = 16;
@@ -117,19 +117,19 @@ mod rx {
     pub const OWN_MAC: u32 = 17;
     /// Bound of granted memory, see `fast_pinned`.
     pub const PINNED: u32 = 19;
-    /// Range for `REVOKE`, 4 words: start, end (new).
+    /// Range for `REVOKE`, 4 words: start, end.
     pub const RANGE: u32 = 20;
-    /// Read: what the QP holds (`BUSY` …) (new).
+    /// Read: what the QP holds (`BUSY` …).
     pub const HELD: u32 = 32;
-    /// Read: receives completed (new).
+    /// Read: receives completed.
     pub const COMPLETED: u32 = 33;
-    /// Read: credits announced (new).
+    /// Read: credits announced.
     pub const ANNOUNCED: u32 = 34;
-    /// Read: credits landed (new).
+    /// Read: credits landed.
     pub const LANDED: u32 = 35;
-    /// Read: receives posted and not complete in 31:16, granted in 15:0 (new).
+    /// Read: receives posted and not complete in 31:16, granted in 15:0.
     pub const COUNTS: u32 = 36;
-    /// Read: when a good frame last came, in units of RTL's clock (new).
+    /// Read: when a good frame last came, in units of RTL's clock.
     pub const HEARD: u32 = 37;
     /// Command.
     pub const COMMAND: u32 = 63;
@@ -140,28 +140,29 @@ mod rx {
     pub const OFF: u32 = 2;
     /// Command: frames are the row's; addresses and the epoch of lists that come are taken anew.
     pub const ON: u32 = 3;
-    /// Command: frames are the core's; receives complete with the status in 15:8, what they hold is given back (new).
+    /// Command: frames are the core's; receives complete with the status in 15:8, what they hold is given back.
     pub const END: u32 = 4;
     /// Command: credits from `FIRST` on, and those not announced, are void, their receives are granted anew; lists go
-    /// again, with `PEER_EPOCH` (new).
+    /// again, with `PEER_EPOCH`.
     pub const VOID: u32 = 5;
-    /// Command: no credit is posted and no list goes until `VOID` (new).
+    /// Command: no credit is posted and no list goes until `VOID`.
     pub const HOLD: u32 = 6;
-    /// Command: let go of receives in `RANGE`; announced ones are withdrawn, others granted anew (new).
+    /// Command: let go of receives in `RANGE`; announced ones are withdrawn, others granted anew.
     pub const REVOKE: u32 = 7;
-    /// Command: what is granted of a batch may be announced without the rest.
-    pub const COMMIT: u32 = 8;
-    /// Command: no receive is asked for until `COMMIT` (new).
+    /// Command: what is granted of a batch may be announced without the rest, and what is asked for behind the first
+    /// receive that waits goes back.
+    pub const SQUEEZE: u32 = 8;
+    /// Command: no receive is asked for until `SQUEEZE`.
     pub const REST: u32 = 9;
 }
 
 /// `HELD`: a frame is under way, or bytes are being written.
 const BUSY: u32 = 1 << 31;
-/// `HELD`: an element is being fetched, checked or completed (new).
+/// `HELD`: an element is being fetched, checked or completed.
 const QUEUED: u32 = 1 << 30;
-/// `HELD`: a revocation is under way (new).
+/// `HELD`: a revocation is under way.
 const REVOKING: u32 = 1 << 29;
-/// `HELD`: waits for memory, and nothing that is held would bring some back: no block to send, no credit out (new).
+/// `HELD`: waits for memory, and nothing that is held would bring some back: no block to send, no credit out.
 const STARVED: u32 = 1 << 28;
 /// `HELD`: blocks or receives that hold memory or ask for it.
 const HOLDS: u32 = 0xffff;
@@ -182,13 +183,13 @@ const EVENT_NO_MEMORY: u32 = 7;
 const MEMORY_AGAIN: u32 = 1 << 8;
 /// Event: the send queue cannot be read.
 const EVENT_SEND_QUEUE: u32 = 8;
-/// Event: a doorbell of the send queue names an element that cannot be (new).
+/// Event: a doorbell of the send queue names an element that cannot be.
 const EVENT_SEND_INDEX: u32 = 9;
 /// Event: data could not be taken: fault.
 const EVENT_BROKEN: u32 = 0x40;
 /// Event: the receive queue cannot be read.
 const EVENT_RECEIVE_QUEUE: u32 = 0x42;
-/// Event: a doorbell of the receive queue names an element that cannot be (new).
+/// Event: a doorbell of the receive queue names an element that cannot be.
 const EVENT_RECEIVE_INDEX: u32 = 0x43;
 /// `EVENT_BROKEN`: bytes could not be written, or were to go to a receive that is withdrawn: its pages are gone.
 const FAULT_WRITE: u32 = 0;
@@ -310,9 +311,6 @@ impl Qp {
         self.fast_words(FAST_SENDS, tx::BASE, &sends, sh, hw);
         self.fast_send(tx::COMMAND, tx::START, hw);
 
-        let [mac, mac_top] = mac_words(sh.mac);
-        self.fast_words(FAST_RECEIVES, rx::OWN_IP, &[sh.ip, mac, mac_top], sh, hw);
-        const _: () = assert!(rx::OWN_MAC == rx::OWN_IP + 1);
         self.fast_peer(peer, sh, hw);
         let receives = [
             self.rq.psn,
@@ -332,7 +330,7 @@ impl Qp {
         self.fast_receive(rx::COMMAND, rx::START, hw);
 
         self.fast = Fast { on: true, una, ..self.fast };
-        // What has been posted so far follows by itself: the doorbell's row says it to RTL (new).
+        // What has been posted so far follows by itself: the doorbell's row says it to RTL.
         hw.doorbell_config(self.qpn(), 1 << 31 | 1 << 30 | self.uar as u32);
     }
 
@@ -541,7 +539,7 @@ impl Qp {
     pub fn fast_wake<H: Hw>(&mut self, hw: &mut H) {
         self.fast.rests_until = 0;
         if self.fast.on && self.state == CONNECTED {
-            self.fast_receive(rx::COMMAND, rx::COMMIT, hw);
+            self.fast_receive(rx::COMMAND, rx::SQUEEZE, hw);
         }
     }
 
@@ -641,6 +639,20 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         }
     }
 
+    /// The card has addresses: RTL is told whose frames it takes.
+    #[inline(never)]
+    pub(crate) fn fast_name<H: Hw>(&mut self, hw: &mut H) {
+        if hw.fast_layout() == LAYOUT {
+            let [mac, mac_top] = mac_words(self.sh.mac);
+            const _: () = assert!(rx::OWN_MAC == rx::OWN_IP + 1);
+            for (word, value) in (rx::OWN_IP..).zip([self.sh.ip, mac, mac_top]) {
+                self.sh.step();
+                // They are the card's: any row takes them.
+                hw.fast_write(FAST_RECEIVES, FIRST_QPN, word, value);
+            }
+        }
+    }
+
     /// Event `code` of the fast path for QP `qpn` (`CPU_FAST_EVENT`, `CPU_FAST_ARG`): nothing that a packet on a clean
     /// wire brings about. All are counted (`F_FAST_EVENTS`).
     #[inline(never)]
@@ -726,7 +738,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
                 let receives = qp.fast_receives(rx::HELD, hw) & STARVED;
                 if receives != 0 && qp.fast_granted(hw) != 0 {
                     if !rests {
-                        qp.fast_receive(rx::COMMAND, rx::COMMIT, hw);
+                        qp.fast_receive(rx::COMMAND, rx::SQUEEZE, hw);
                     }
                 } else {
                     waiting |= if receives != 0 && !rests { qp.bit() } else { 0 };
@@ -785,7 +797,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
                 continue;
             }
             if qp.idx == turn {
-                qp.fast_receive(rx::COMMAND, rx::COMMIT, hw);
+                qp.fast_receive(rx::COMMAND, rx::SQUEEZE, hw);
             } else {
                 // Of no range: what is no credit yet is let go of, and asked for anew.
                 qp.fast_words(FAST_RECEIVES, rx::RANGE, &[0; 4], &mut self.sh, hw);

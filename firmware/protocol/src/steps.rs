@@ -99,7 +99,9 @@ const EVENT_STEP: u32 = HELD_LISTS + ANSWER;
 /// Sizes are taken from the builder, or looked for among the receives; the words of the record are written.
 const SEND_LIST: u32 = GRANTS + 3 + GRANTS;
 /// Words of both rows of a QP that RTL gets.
-const HAND_OVER: u32 = 14 + 8 + 3 + 8 + 7;
+const HAND_OVER: u32 = 14 + 8 + 8 + 7;
+/// Words of a card's own addresses.
+const NAME: u32 = 3;
 /// Words of both rows that name the peer.
 const RENAME: u32 = 14 + 8;
 /// The range, for both rows.
@@ -139,9 +141,9 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         + RECORDS
         + RECORDS * (1 + Self::TAKE_RECORD);
 
-    /// Steps of [`Card::command`]: pressure, all peers forgotten and a new key, or the receives of one QP counted; and
-    /// the answer.
-    pub const COMMAND_STEPS: u32 = max(Self::PRESSURE, max(Self::PEERS_STEPS + NEW_KEY, GRANTS)) + ANSWER;
+    /// Steps of [`Card::command`]: pressure, all peers forgotten, RTL told the card's name, and a new key, or the receives
+    /// of one QP counted; and the answer.
+    pub const COMMAND_STEPS: u32 = max(Self::PRESSURE, max(Self::PEERS_STEPS + NAME + NEW_KEY, GRANTS)) + ANSWER;
     /// Steps of [`Card::doorbell`].
     pub const DOORBELL_STEPS: u32 = 0;
     /// Steps of [`Card::rx`]: a control message, data, an acknowledgement, or an ARP message that changes headers.

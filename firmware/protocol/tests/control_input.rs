@@ -493,6 +493,7 @@ fn inv_6_strangers_take_no_place_of_a_peer() {
     let (mut w, a, b) = pair(714);
     w.command(1, cmd(CMD_CM_LISTEN, &[(2, 9)]));
     let request = request(30, 9);
+    let before = w.counter(1, F_CONTROL_BAD);
     for i in 0..40 {
         for (start, records) in [(true, &request[..]), (false, &[record(REC_KEEPALIVE, 1, 0)])] {
             let mut frame = forge(&w, 5 + i, 0, start, 7, records);
@@ -501,6 +502,7 @@ fn inv_6_strangers_take_no_place_of_a_peer() {
         }
     }
     assert!(!w.nodes[1].hw.events.iter().any(|e| e[0] == EV_CM_REQUEST), "nobody has shown that he hears us");
+    assert_eq!(w.counter(1, F_CONTROL_BAD), before + 40, "all but the beginnings, which are challenged");
     // Eight places, one is card 0's: all others are free for those whom this card asks.
     for i in 0..7 {
         w.create_qp(1, 40 + i, ASID, |_| ());
@@ -549,6 +551,7 @@ fn decision_26_a_stranger_does_not_keep_a_lost_peer_alive() {
     }
     assert!(lost, "four seconds without a word of it");
     assert_eq!(w.event(1, EV_QP_ERROR, Some(b.qpn))[2], REASON_PEER_LOST);
+    assert_eq!(w.counter(1, F_PEERS_LOST), 1);
     let _ = a;
     end(&mut w);
 }
@@ -595,6 +598,20 @@ fn inv_6_listeners_that_never_answer_hold_up_nobody_else() {
         w.command(0, cmd(CMD_QP_DESTROY, &[(2, qpn)]));
     }
     finish(w, &[&a, &b, &c, &d]);
+}
+
+#[test]
+fn frames_for_a_card_without_an_address_are_counted() {
+    let mut w = World::new(1, 718);
+    *w.nodes[0].card = berth_protocol::Card::new();
+    let arp = [&[0xff; 6][..], &[2, 0, 0, 0, 0, 2, 8, 6], &[0; 46]].concat();
+    let roce = [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0][..], &[0; 62]].concat();
+    for frame in [arp, roce] {
+        w.inject(0, frame);
+    }
+    w.run(100_000);
+    assert_eq!(w.counter(0, F_NOT_FOR_US), 2);
+    assert_eq!(w.counter(0, F_FOREIGN), 0);
 }
 
 #[test]

@@ -87,7 +87,6 @@ fn both_rows_say_what_was_agreed_and_doorbells_go_to_rtl() {
         assert_eq!((tx(23), rx(7)), (list_qkey(rx(5)), list_qkey(rx(6))), "each end's epoch is in its lists");
         assert_eq!(rx(0), log2_mtu | 1 << 4 | 8 << 16);
         assert_eq!((rx(1), rx(2), rx(3)), (ip(1 - n), 2 - n as u32, 0x200), "the peer's addresses");
-        assert_eq!((rx(16), rx(17), rx(18)), (ip(n), 1 + n as u32, 0x200), "our own");
         assert_eq!(rx(4), ASID as u32 | 1 << 8);
         assert_eq!(rx(19), 1024 << 16 | 48, "three blocks, and 4 MiB for what RTL measures");
         assert_eq!(rx(5), word(&w, peer, RX, 6), "epochs");
@@ -105,6 +104,30 @@ fn both_rows_say_what_was_agreed_and_doorbells_go_to_rtl() {
         assert!(fast.written[started..].len() == 1, "nothing is written behind the start");
         assert_eq!(w.counter(own.node, F_FAST_EVENTS), 0);
     }
+}
+
+/// RTL drops what is not to the card's own address, so it has to know that before anybody can connect.
+#[test]
+fn rtl_is_told_the_cards_addresses_whenever_they_change() {
+    let (mut w, a, b) = connected(41, [true, true]);
+    let own = |w: &World| [16, 17, 18].map(|n| w.nodes[0].hw.fast.words.get(&(RX, 16, n)).copied());
+    let name = |ip: u32, mac: u32, mtu: u32| {
+        let mut words = [0; 16];
+        (words[0], words[2], words[3], words[4], words[5]) = (CMD_NET_CONFIG, ip, 0x0200_0000, mac, mtu);
+        words
+    };
+    assert_eq!(own(&w), [None; 3], "nothing is written for a QP");
+    assert_eq!(w.command(0, name(0x0a00_0009, 0x77, 1024))[2], CMD_BUSY);
+    assert_eq!(own(&w), [None; 3], "refused: they stay");
+    for user in [&a, &b] {
+        w.destroy(user);
+    }
+    w.run(1_000_000_000);
+    assert_eq!(w.command(0, name(0x0a00_0009, 0x77, 1024))[2], CMD_OK);
+    assert_eq!(own(&w), [Some(0x0a00_0009), Some(0x77), Some(0x200)]);
+    w.nodes[0].hw.fast.layout = 0;
+    assert_eq!(w.command(0, name(0x0a00_0009, 0x78, 1024))[2], CMD_OK);
+    assert_eq!(own(&w)[1], Some(0x77), "without the fast path there is nobody to be told");
 }
 
 #[test]
@@ -158,7 +181,7 @@ fn qp_18_a_connection_within_the_card_is_rtls_too() {
     w.connect(&a, &b, 7);
     for own in [&a, &b] {
         assert_eq!(word(&w, own, TX, 19), 3 << 16 | 255 << 8 | 1 << 6 | 1 << 5 | MTU.trailing_zeros());
-        assert_eq!((word(&w, own, RX, 1), word(&w, own, RX, 2)), (word(&w, own, RX, 16), word(&w, own, RX, 17)));
+        assert_eq!((word(&w, own, RX, 1), word(&w, own, RX, 2)), (0x0a00_0001, 1), "our own addresses");
         assert_eq!(state(&w, own), CONNECTED);
     }
     assert_eq!((word(&w, &a, TX, 20), word(&w, &b, TX, 20)), (1, TIMEOUT / 64));
@@ -401,6 +424,7 @@ fn what_ends_a_connection_in_rtl_puts_the_qp_in_error() {
         (2, 0x63 << 24 | 5, REASON_SEND_FAILED, WC_REMOTE_ERROR),
         (3, 0x21 << 24, REASON_PROTOCOL, WC_FLUSHED),
         (5, berth_abi::cpu::LIST_EARLY, REASON_PROTOCOL, WC_FLUSHED),
+        (5, berth_abi::cpu::LIST_OVERFLOW, REASON_PROTOCOL, WC_FLUSHED),
         (8, 0, REASON_QUEUE_READ, WC_FLUSHED),
         (9, 0, REASON_BAD_INDEX, WC_FLUSHED),
         (0x42, 0, REASON_QUEUE_READ, WC_FLUSHED),
@@ -760,16 +784,20 @@ fn receives_of_a_connection_that_firmware_has_come_back_too() {
 
 #[test]
 fn an_answer_to_a_recall_that_cannot_be_ends_the_connection() {
-    let (mut w, a, b) = connected(11, [true, true]);
-    reads(&mut w, &b, RX, 32, STARVED);
-    reads(&mut w, &b, RX, 34, 20);
-    reads(&mut w, &b, RX, 35, 5);
-    reads(&mut w, &a, TX, 37, 4);
-    let mut press = [0; 16];
-    (press[0], press[3]) = (CMD_PRESSURE, 65536);
-    w.command(1, press);
-    w.run(1_000_000);
-    assert_eq!(state(&w, &b), ERROR);
+    // Of credits 5 to 19, those before 4 are kept, which have landed; those before 21, which were never announced.
+    for kept in [4, 21] {
+        let (mut w, a, b) = connected(11, [true, true]);
+        reads(&mut w, &b, RX, 32, STARVED);
+        reads(&mut w, &b, RX, 34, 20);
+        reads(&mut w, &b, RX, 35, 5);
+        reads(&mut w, &a, TX, 37, kept);
+        let mut press = [0; 16];
+        (press[0], press[3]) = (CMD_PRESSURE, 65536);
+        w.command(1, press);
+        w.run(1_000_000);
+        assert_eq!(state(&w, &b), ERROR);
+        assert_eq!(w.event(1, EV_QP_ERROR, Some(b.qpn))[2], REASON_PROTOCOL);
+    }
 }
 
 #[test]

@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn every_counter_of_the_tables_has_a_name_and_its_own_value() {
-        let mut raw = ioctl::Counters { rtl: [0; 56], fw: [0; 48], drv: [0; 32] };
+        let mut raw = ioctl::Counters::ZERO;
         for (i, v) in raw.rtl.iter_mut().enumerate() {
             *v = i as u64;
         }
@@ -118,10 +118,11 @@ mod tests {
         let counters = Counters::new(raw);
         let all: Vec<Named> = counters.iter().collect();
         assert_eq!(all.len(), counters::NUM_RTL_COUNTERS + counters::NUM_FW_COUNTERS + counters::NUM_DRV_COUNTERS);
-        let find = |layer, name| all.iter().find(|c| c.layer == layer && c.name == name).map(|c| c.value);
-        assert_eq!(find("rtl", "TX_BYTES"), Some(1));
-        assert_eq!(find("fw", "NO_BUFFER"), Some(100));
-        assert_eq!(find("drv", "PINNED_PEAK"), Some(201));
+        let tables = counters::RTL_COUNTER_TABLE.iter().map(|row| row.1);
+        let tables = tables.chain(counters::FW_COUNTER_TABLE.iter().map(|row| 100 + row.1));
+        let tables = tables.chain(counters::DRV_COUNTER_TABLE.iter().map(|row| 200 + row.1));
+        assert!(all.iter().map(|counter| counter.value).eq(tables));
+        assert_eq!((all[1].layer, all[1].name, all[1].value), ("rtl", "TX_BYTES", 1));
         assert_eq!(counters.pinned_peak(), 201);
     }
 }

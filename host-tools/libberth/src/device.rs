@@ -226,7 +226,7 @@ impl Device {
     /// # Errors
     /// [`Error::DeviceLost`] when the card has been removed.
     pub fn counters(&self) -> Result<Counters> {
-        let mut raw = ioctl::Counters { rtl: [0; 56], fw: [0; 48], drv: [0; 32] };
+        let mut raw = ioctl::Counters::ZERO;
         self.ioctl("read counters", ioctl::IOC_COUNTERS, &mut raw)?;
         Ok(Counters::new(raw))
     }

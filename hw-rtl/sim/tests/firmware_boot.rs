@@ -13,10 +13,14 @@ use sha2::{Digest, Sha256};
 /// Cycles within which firmware is up: clearing its memory takes most of them.
 const BOOT_CYCLES: u64 = 20_000_000;
 
-fn image() -> Vec<u8> {
-    let path =
-        std::env::var("BERTH_FW_IMAGE").expect("BERTH_FW_IMAGE names the firmware image (cargo xtask setup builds it)");
+/// The file that an environment variable names.
+fn file(variable: &str) -> Vec<u8> {
+    let path = std::env::var(variable).unwrap_or_else(|e| panic!("{variable}, which cargo xtask test sets: {e}"));
     std::fs::read(&path).unwrap_or_else(|e| panic!("cannot read {path}: {e}"))
+}
+
+fn image() -> Vec<u8> {
+    file("BERTH_FW_IMAGE")
 }
 
 fn host() -> Host {
@@ -79,8 +83,7 @@ fn firmware_boots_and_answers_the_heartbeat() {
 
 /// Decodes log bytes against the firmware's ELF file (`BERTH_FW_ELF`), which must be the image's own.
 fn decode(bytes: &[u8]) -> Vec<String> {
-    let path = std::env::var("BERTH_FW_ELF").expect("BERTH_FW_ELF names the firmware's ELF file");
-    let elf = std::fs::read(&path).unwrap_or_else(|e| panic!("cannot read {path}: {e}"));
+    let elf = file("BERTH_FW_ELF");
     assert_eq!(image()[20..32], Sha256::digest(&elf)[..12], "the image's elf_id is this ELF's");
     let table = defmt_decoder::Table::parse(&elf).expect("ELF").expect("defmt table");
     let mut decoder = table.new_stream_decoder();
@@ -118,6 +121,44 @@ fn log_reaches_the_event_ring_and_decodes_against_the_elf() {
     assert!(lines[1].contains("[192, 0, 2, 1], MTU 1024"), "{lines:?}");
     assert_eq!(lines.len(), 2);
     assert_eq!(host.fw_counter(F_LOG_DROPPED), 0);
+}
+
+/// How long the look-up of a key takes tells who asks for it nothing of a key's secret, nor of which other keys there are
+/// (Tsai et al., *Pythia*). Cycles of the soft core, of the firmware's code for it (`firmware/timing`, which says what
+/// they are of).
+#[cfg(not(feature = "small"))]
+#[test]
+fn pythia_cycles_of_a_key_look_up_tell_nothing_of_its_secret_and_of_other_keys() {
+    let mut host = host();
+    host.load(&file("BERTH_TIMING_IMAGE"));
+    assert!(host.wait_status(FW_RUNNING, 5 * BOOT_CYCLES), "{}", host.report());
+    println!("after {} cycles", host.card.cycles());
+    let mut at = 0;
+    let [full, few] = [(); 2].map(|()| {
+        [(); 8].map(|()| {
+            [(); 6].map(|()| {
+                at += 1;
+                host.fw_counter(at - 1)
+            })
+        })
+    });
+    let asked = [
+        "right",
+        "first bit wrong",
+        "last bit wrong",
+        "half of the bits wrong",
+        "all bits wrong",
+        "below its range",
+        "beyond its range",
+        "without the right",
+    ];
+    for (name, [a, b, c, d, e, f]) in asked.iter().zip(full) {
+        println!("{name}: {a} to {b} cycles long after, {c} to {d} at once again, {e} to {f} behind others");
+    }
+    assert_eq!(full, few, "whatever else is in the table");
+    for wrong in &full[2..5] {
+        assert_eq!(wrong, &full[1], "whichever bits of a guess are wrong");
+    }
 }
 
 #[test]

@@ -191,6 +191,7 @@ fn each_fault_by_itself_is_an_error_of_its_read_and_the_next_ones_are_right() {
     for fault in faults {
         b.fill_packet_ram(0, &old);
         *next.lock().unwrap() = Some(fault);
+        let unexpected = b.counter(C_DMA_UNEXPECTED);
         // The first read of 512 bytes, in four completions, is wrong; those behind it, and another command's, are not.
         b.dma(Dma { local: 0, len: 1024, tag: 1, addr: DATA, ..Dma::default() });
         b.dma(Dma { local: 1024, len: 512, tag: 2, addr: DATA + PAGE, ..Dma::default() });
@@ -203,6 +204,9 @@ fn each_fault_by_itself_is_an_error_of_its_read_and_the_next_ones_are_right() {
         assert_eq!(status[1..], [if doubled { DMA_OK } else { DMA_HOST_ERROR }, DMA_OK], "{fault:?}");
         b.wait("what is late", |b| (!b.card.dma_in_flight()).then_some(()));
         b.card.run(100);
+        if matches!(fault, ReadFault::Late { .. } | ReadFault::Doubled { at: LAST }) {
+            assert!(b.counter(C_DMA_UNEXPECTED) > unexpected, "{fault:?}");
+        }
         assert_eq!(b.packet_ram(1024, 512), b.peek(DATA + PAGE, 512), "{fault:?}");
         assert_eq!(b.packet_ram(512, 512), b.peek(DATA + 512, 512), "{fault:?}");
         assert_eq!(b.packet_ram(1536, 512), old[1536..], "{fault:?}");
@@ -467,6 +471,12 @@ fn inv_5_a_wrong_answer_to_one_connection_ends_that_one_by_name_at_most() {
         println!("{user:?}, {fault:?}: reasons {reasons:?}, statuses {statuses:?}");
         let net = &mut pairs.net;
         assert_eq!(pairs.faults.take().len(), 1, "{user:?}, {fault:?}");
+        let failed = net.hosts[0].rtl_counter(C_DMA_HOST_ERROR);
+        assert_eq!(
+            failed > 0,
+            !matches!(fault, ReadFault::Doubled { at: LAST }),
+            "{user:?}, {fault:?}: {failed} failed"
+        );
         match user {
             _ if matches!(fault, ReadFault::Doubled { .. }) => assert!(reasons.is_empty(), "{reasons:?}"),
             User::SendQueue | User::ReceiveQueue => assert_eq!(reasons.first(), Some(&REASON_QUEUE_READ)),

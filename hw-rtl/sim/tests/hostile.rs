@@ -366,6 +366,8 @@ fn fairness_a_flood_leaves_a_good_connection_its_share_of_the_wire() {
     let acked = roce(&seen.ack).expect("RoCE").psn;
     let q = seen.qpn;
     type Flood<'a> = (&'static str, Box<dyn Fn(&mut Rng) -> Vec<u8> + 'a>);
+    // Those of the floods that firmware has to look at.
+    let for_firmware = ["frames to all, for firmware (ARP)", "QPs that there are not"];
     let floods: Vec<Flood> = vec![
         ("frames to all, for firmware (ARP)", Box::new(|_| [&[0xff; 6][..], &[4; 6], &[8, 6], &[0; 46]].concat())),
         ("frames to others", Box::new(|_| [&[0x33; 6][..], &[4; 6], &[0x86, 0xdd], &[0; 46]].concat())),
@@ -404,7 +406,9 @@ fn fairness_a_flood_leaves_a_good_connection_its_share_of_the_wire() {
     ];
     for share in if berth_rtl::data_w() == 64 { vec![0.1, 0.5] } else { vec![0.5] } {
         for (name, flood) in &floods {
+            let full = read(&mut net, 1, Counted::Rtl(C_RX_CORE_FULL));
             let (took, frames) = flooded(&mut net, seed, share, |rng| Some(flood(rng)));
+            let full = read(&mut net, 1, Counted::Rtl(C_RX_CORE_FULL)) - full;
             // Streams are not equally quick: the one before and the one behind tell what is usual.
             let after = alone(&mut net);
             let left = (before.0 + after.0) / 2.0 / took as f64;
@@ -412,10 +416,12 @@ fn fairness_a_flood_leaves_a_good_connection_its_share_of_the_wire() {
             let due = ((1.0 - share) * 2.0 / (before.1 + after.1)).min(1.0);
             before = after;
             println!(
-                "{:3.0} % of the wire offered, {name}: {frames} frames, the good stream has {:.0} % of its rate",
+                "{:3.0} % of the wire offered, {name}: {frames} frames, {full} of them dropped as firmware had its \
+                 slots full, the good stream has {:.0} % of its rate",
                 share * 100.0,
                 left * 100.0
             );
+            assert_eq!(full > 0, for_firmware.contains(name), "{name}: C_RX_CORE_FULL, {full} more");
             assert!(left > due * 0.85, "{name}: {left:.2} of the rate beside {share}, {due:.2} are due");
         }
     }

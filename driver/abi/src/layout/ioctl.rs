@@ -295,17 +295,29 @@ pub const CTX_QP_ERROR: u32 = 4;
 /// The card was reset or is gone; every object of the context is lost.
 pub const CTX_DEVICE_LOST: u32 = 5;
 
-/// `IOC_COUNTERS`.
+/// `IOC_COUNTERS`. There are more places than counters, so that the request stays the same when some are added; the
+/// others are 0.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Counters {
     /// out: RTL counters (`RTL_COUNTER_TABLE`).
-    pub rtl: [u64; 56],
+    pub rtl: [u64; 64],
     /// out: firmware counters (`FW_COUNTER_TABLE`).
     pub fw: [u64; 48],
     /// out: driver counters (`DRV_COUNTER_TABLE`).
     pub drv: [u64; 32],
 }
+impl Counters {
+    /// All are 0.
+    pub const ZERO: Self = Self {
+        rtl: [0; 64],
+        fw: [0; 48],
+        drv: [0; 32],
+    };
+}
+const _: () = assert!(super::counters::NUM_RTL_COUNTERS <= Counters::ZERO.rtl.len());
+const _: () = assert!(super::counters::NUM_FW_COUNTERS <= Counters::ZERO.fw.len());
+const _: () = assert!(super::counters::NUM_DRV_COUNTERS <= Counters::ZERO.drv.len());
 
 /// `IOC_READ_LOG`.
 #[repr(C)]
