@@ -404,8 +404,8 @@ fn cr_17_a_queue_pair_of_the_other_mode_cannot_accept() {
     }
     let mut net = pair(seed(16), |_, _| {}, qp(QP_A), qp(QP_B));
     net.hosts[0].create_qp(message(QP_A + 1));
-    net.hosts[1].create_qp(qp(QP_B + 1));
-    net.hosts[1].create_qp(message(QP_B + 2));
+    net.hosts[1].create_qp(qp(QP_B - 2));
+    net.hosts[1].create_qp(message(QP_B - 1));
     let connect = |words: &[(usize, u32)]| {
         let mut w = [0; 16];
         words.iter().for_each(|&(i, value)| w[i] = value);
@@ -420,7 +420,7 @@ fn cr_17_a_queue_pair_of_the_other_mode_cannot_accept() {
     });
     assert_eq!(request[4], u32::from(MODE_MESSAGE));
     let mut accept = |qpn| net.hosts[1].command(connect(&[(0, CMD_CM_ACCEPT), (2, request[1]), (3, qpn)]))[2];
-    assert_eq!((accept(QP_B + 1), accept(QP_B + 2)), (CMD_INVALID, CMD_OK));
+    assert_eq!((accept(QP_B - 2), accept(QP_B - 1)), (CMD_INVALID, CMD_OK));
     net.run_until("EV_CM_ESTABLISHED", 500_000_000, |n| n.hosts[0].take_event(EV_CM_ESTABLISHED).is_some());
-    finish(&mut net, &[(0, QP_A), (1, QP_B), (0, QP_A + 1), (1, QP_B + 2), (1, QP_B + 1)]);
+    finish(&mut net, &[(0, QP_A), (1, QP_B), (0, QP_A + 1), (1, QP_B - 1), (1, QP_B - 2)]);
 }
