@@ -195,9 +195,6 @@ pub(crate) struct Context {
     /// Registration with the memory manager; gone once the context is closed.
     #[pin]
     pub(crate) notifier: SpinLock<Option<Arc<Registration<Context>>>>,
-    /// Held while pages of a request are mapped and told to the card.
-    #[pin]
-    pub(crate) installing: Mutex<()>,
     #[pin]
     reap: Work<Context, 1>,
     #[pin]
@@ -349,7 +346,6 @@ impl Context {
                 events <- new_spinlock!(Events { queue }, "berth_context_events"),
                 space <- new_spinlock!(space, "berth_space"),
                 notifier <- new_spinlock!(None, "berth_notifier"),
-                installing <- new_mutex!((), "berth_installing"),
                 reap <- new_work!("berth_reap"),
                 revoke <- new_work!("berth_revoke"),
                 recheck <- new_work!("berth_recheck"),

@@ -1490,9 +1490,6 @@ impl Request {
         }
         drop(notifier);
 
-        // One at a time: who waits for the same pages, and went on when they were let go of, finds them installed
-        // and is not one more that maps them.
-        let _installing = context.installing.lock();
         let flags = GFP_KERNEL | __GFP_NOWARN;
         let mut fresh: KVec<Fresh> = KVec::with_capacity(missing.len(), flags)?;
         let mut entries: KVec<Entry> = KVec::with_capacity(missing.len() + 1, flags)?;
