@@ -518,9 +518,12 @@ module berth_fp_grant #(
           X_STOP: r.hold[1] = 1'b1;
           X_VOID, X_UNPOST: begin
             r.hold   = cmd_q_op == X_VOID ? 2'd0 : {1'b0, r_q.hold[0]};
-            r.rewind = 1'b1;
-            r.open   = 1'b0;
-            if (8'(r_q.credit - first_q) > r_q.back) r.back = r_q.credit - first_q;
+            // After the end all is given back as it is, and may be complete already.
+            if (!r_q.ended) begin
+              r.rewind = 1'b1;
+              r.open   = 1'b0;
+              if (8'(r_q.credit - first_q) > r_q.back) r.back = r_q.credit - first_q;
+            end
           end
           X_REST: r.rest = 1'b1;
           X_SQUEEZE: begin

@@ -968,6 +968,38 @@ fn a_qp_ends_while_receives_of_another_one_go_back() {
     }
 }
 
+/// Memory goes at each clock of a QP's end, while some of its credits are announced and others are not: all its receives
+/// complete all the same, and hold nothing.
+#[test]
+fn vc_9_memory_may_go_while_a_qp_ends() {
+    const ANNOUNCED: usize = 5;
+    const RECVS: usize = 16;
+    for width in widths() {
+        for wait in (0..40).chain([80, 160, 320, 640]) {
+            // Memory of one that is announced, of one that is not, and of none.
+            for gone in [2, ANNOUNCED, RECVS] {
+                let mut rig = Rig::new(World { width, ..World::default() }, 24);
+                for n in 0..RECVS {
+                    rig.post(0, &[(buffer(16, n, 1), 4096)]);
+                    if n + 1 == ANNOUNCED {
+                        rig.ring(0);
+                        rig.until(5000, "a list", |rig| rig.usable(0) == ANNOUNCED as u32);
+                    }
+                }
+                rig.ring(0);
+                rig.until(5000, "credits behind it", |rig| rig.read(0, 36) & 0xffff == RECVS as u32);
+                rig.end(0, WC_FLUSHED);
+                let when = rig.now() + wait;
+                rig.until(700, "the time", |rig| rig.now() >= when);
+                rig.revoke(0, buffer(16, gone, 1), buffer(16, gone + 1, 1));
+                rig.until(20_000, "all completions", |rig| rig.open(0) == 0);
+                wind_up(&mut rig, 0);
+                rig.until(400, "the last release", |rig| rig.held() == 0);
+            }
+        }
+    }
+}
+
 #[test]
 fn cr_10_recalled_credits_are_void_and_granted_anew() {
     let seed = seed(7);

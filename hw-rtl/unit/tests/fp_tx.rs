@@ -820,6 +820,30 @@ fn vc_3_memory_that_is_held_when_a_qp_ends_is_given_back_by_a_command() {
     }
 }
 
+/// Memory goes at each clock of a QP's end, while the window is full and memory is held ahead: all its sends complete all the
+/// same, and hold nothing.
+#[test]
+fn vc_9_memory_may_go_while_a_qp_ends() {
+    for width in widths() {
+        for wait in (0..40).chain([80, 160, 320, 640]) {
+            let mut bench = Bench::new(width, Setup::default(), 6);
+            bench.connect(7, Settings { window: 2, ..Settings::default() });
+            bench.silent(7);
+            bench.credits(7, &[4096; 16]);
+            bench.post(7, &row_of(10, 3000), false);
+            bench.run(3_000);
+            assert_eq!(bench.ranges_held(), 8);
+            bench.command(7, 4 | u32::from(WC_REMOTE_ERROR) << 8);
+            bench.run(wait);
+            // That of the seventh and its neighbours.
+            bench.revoke(0x10_0000 + 6 * 3000, 3000);
+            bench.command(7, 6);
+            bench.run(1_000);
+            assert_eq!((bench.statuses(7).len(), bench.ranges_held()), (10, 0), "{wait} clocks");
+        }
+    }
+}
+
 #[test]
 fn acknowledgements_and_lists_are_framed_for_the_receivers_half() {
     for width in widths() {
