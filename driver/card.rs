@@ -257,13 +257,9 @@ impl Xlt {
     /// Notes that an eviction is to be asked for, unless very many have not been answered.
     pub(crate) fn evict_asked(&mut self, index: u32) -> bool {
         let asked = &mut self.evicting[index as usize];
-        match asked.checked_add(1) {
-            Some(more) => {
-                *asked = more;
-                true
-            }
-            None => false,
-        }
+        let more = asked.checked_add(1);
+        *asked = more.unwrap_or(*asked);
+        more.is_some()
     }
 
     /// Notes an answer to an eviction; gives the page that has the place, and whether no other answer is due.
@@ -367,8 +363,8 @@ pub(crate) struct Tables {
     pub(crate) qps: [u8; NUM_QPS as usize],
     /// Completion queues by CQN.
     pub(crate) cqs: [Option<Arc<Cq>>; NUM_CQS as usize],
-    /// CQNs taken (also while a queue is being made).
-    pub(crate) cqs_taken: [bool; NUM_CQS as usize],
+    /// ASID of each completion queue's owner, by CQN (also while a queue is being made); 0 free.
+    pub(crate) cq_owners: [u8; NUM_CQS as usize],
     /// Contexts by ASID.
     pub(crate) contexts: [Option<Arc<Context>>; NUM_ASIDS as usize],
     /// ASIDs taken.
@@ -380,6 +376,23 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
+    /// Finds a free place among `owners` for an object of `context`, whose process may have `most` of them in all its
+    /// contexts.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC` it has as many, or none is free.
+    pub(crate) fn free_place(&self, owners: &[u8], context: &Context, most: u32) -> Result<usize> {
+        let same = |asid: &u8| {
+            let owner = self.contexts[usize::from(*asid)].as_ref();
+            owner.is_some_and(|owner| Arc::ptr_eq(&owner.share, &context.share))
+        };
+        if owners.iter().filter(|asid| same(asid)).count() >= most as usize {
+            return Err(ENOSPC);
+        }
+        owners.iter().position(|asid| *asid == 0).ok_or(ENOSPC)
+    }
+
     /// Takes a connection request off the list; gives the ASID that it was for.
     pub(crate) fn take_request(&mut self, request: u32) -> Option<u32> {
         let at = self.requests.iter().position(|r| r.0 == request)?;
@@ -730,7 +743,7 @@ impl Card {
                 tables <- new_spinlock!(Tables {
                     qps: [0; NUM_QPS as usize],
                     cqs: [const { None }; NUM_CQS as usize],
-                    cqs_taken: [false; NUM_CQS as usize],
+                    cq_owners: [0; NUM_CQS as usize],
                     contexts: [const { None }; NUM_ASIDS as usize],
                     asids_taken: [false; NUM_ASIDS as usize],
                     services,

@@ -180,8 +180,6 @@ pub(crate) struct Context {
     /// Budget of the process, shared by its contexts.
     pub(crate) share: Arc<Share>,
     event_fd: Option<EventFd>,
-    num_qps: Atomic<u32>,
-    num_cqs: Atomic<u32>,
     /// Serialises the making and ending of objects.
     #[pin]
     control: Mutex<()>,
@@ -339,8 +337,6 @@ impl Context {
                 memlock,
                 share,
                 event_fd,
-                num_qps: Atomic::new(0),
-                num_cqs: Atomic::new(0),
                 control <- new_mutex!((), "berth_control"),
                 objects <- new_spinlock!(Objects { qps, cqs }, "berth_objects"),
                 events <- new_spinlock!(Events { queue }, "berth_context_events"),
@@ -442,21 +438,6 @@ impl Context {
         });
     }
 
-    /// QPs of this context's process, in all its contexts.
-    fn process_objects(&self) -> (u32, u32) {
-        let tables = self.card.tables.lock();
-        tables.contexts.iter().flatten().fold((0, 0), |sum, c| {
-            if c.mm.as_raw() == self.mm.as_raw() {
-                (
-                    sum.0 + c.num_qps.load(Relaxed),
-                    sum.1 + c.num_cqs.load(Relaxed),
-                )
-            } else {
-                sum
-            }
-        })
-    }
-
     /// Fails when the context is closed: its process has gone or executes another program.
     fn open(&self) -> Result {
         if self.space.lock().closing {
@@ -474,9 +455,6 @@ impl Context {
         }
         let _control = self.control.lock();
         self.open()?;
-        if self.process_objects().1 >= self.card.max_process_cqs {
-            return Err(ENOSPC);
-        }
         let entries = arg.entries.next_power_of_two().max(2);
         let event_fd = EventFd::from_fd(arg.event_fd)?;
         let epoch = self.card.epoch.load(Relaxed);
@@ -484,10 +462,9 @@ impl Context {
         let memory = SharedPages::new(self.card.bound()?, bytes)?;
         let cqn = {
             let mut tables = self.card.tables.lock();
-            let free = (0..NUM_CQS).find(|n| !tables.cqs_taken[*n as usize]);
-            let cqn = free.ok_or(ENOSPC)?;
-            tables.cqs_taken[cqn as usize] = true;
-            cqn
+            let place = tables.free_place(&tables.cq_owners, self, self.card.max_process_cqs)?;
+            tables.cq_owners[place] = self.asid as u8;
+            place as u32
         };
         let cq = Arc::new(
             Cq {
@@ -502,7 +479,7 @@ impl Context {
         let cq = match cq {
             Ok(cq) => cq,
             Err(e) => {
-                self.card.tables.lock().cqs_taken[cqn as usize] = false;
+                self.card.tables.lock().cq_owners[cqn as usize] = 0;
                 return Err(e.into());
             }
         };
@@ -519,7 +496,6 @@ impl Context {
                 return Err(EIO);
             }
             let _ = objects.cqs.push_within_capacity(cq.clone());
-            self.num_cqs.add(1, Relaxed);
             self.card.counters.inc(D_CQS);
             Ok(())
         });
@@ -542,7 +518,7 @@ impl Context {
             match place {
                 Some(there) if Arc::ptr_eq(there, cq) => {
                     let gone = place.take();
-                    tables.cqs_taken[cq.cqn as usize] = false;
+                    tables.cq_owners[cq.cqn as usize] = 0;
                     gone
                 }
                 _ => None,
@@ -582,7 +558,6 @@ impl Context {
         let gone = found.and_then(|i| objects.cqs.remove(i).ok());
         drop(objects);
         if gone.is_some() {
-            self.num_cqs.fetch_sub(1, Relaxed);
             self.card.counters.sub(D_CQS, 1);
         }
     }
@@ -607,9 +582,6 @@ impl Context {
         }
         let _control = self.control.lock();
         self.open()?;
-        if self.process_objects().0 >= self.card.max_process_qps {
-            return Err(ENOSPC);
-        }
         let cqs = [self.find_cq(arg.send_cqn)?, self.find_cq(arg.recv_cqn)?];
         let sq_depth = arg.sq_depth.next_power_of_two();
         let rq_depth = arg.rq_depth.next_power_of_two();
@@ -619,8 +591,7 @@ impl Context {
         let memory = SharedPages::new(self.card.bound()?, (rq_start + rq_depth * wqe) as usize)?;
         let qpn = {
             let mut tables = self.card.tables.lock();
-            let free = tables.qps.iter().position(|owner| *owner == 0);
-            let place = free.ok_or(ENOSPC)?;
+            let place = tables.free_place(&tables.qps, self, self.card.max_process_qps)?;
             tables.qps[place] = self.asid as u8;
             FIRST_QPN + place as u32
         };
@@ -669,7 +640,6 @@ impl Context {
                 return Err(EIO);
             }
             let _ = objects.qps.push_within_capacity(qp.clone());
-            self.num_qps.add(1, Relaxed);
             self.card.counters.inc(D_QPS);
             Ok(())
         });
@@ -718,7 +688,6 @@ impl Context {
             found.and_then(|i| objects.qps.remove(i).ok())
         };
         if gone.is_some() {
-            self.num_qps.fetch_sub(1, Relaxed);
             self.card.counters.sub(D_QPS, 1);
             self.forget_qp(qp.qpn);
         }

@@ -316,6 +316,10 @@ const LISTED: u32 = 512;
 const BEHIND: u32 = 1024;
 /// Waits for a place in the card's table for a page of its.
 const NO_PLACE: u32 = 2048;
+/// Its pages are pinned, and being mapped and installed. A page is mapped by one request at a time.
+const INSTALLING: u32 = 4096;
+/// Another request waits until that is over.
+const WANTED: u32 = 8192;
 
 impl_has_work! {
     impl HasWork<Self> for Request { self.work }
@@ -1140,7 +1144,7 @@ impl Invalidate for Context {
             space.each(first, last, |_, page| {
                 found = true;
                 leaving |= matches!(page.state, PageState::Revoking | PageState::Fencing);
-                page.suspect = true;
+                page.suspect |= !revoke;
                 let there = matches!(page.state, PageState::Live | PageState::Evicting);
                 if !revoke && range.event == Event::Clear && there {
                     // Not in use, it must not serve for what comes after the change. The card
@@ -1460,7 +1464,6 @@ impl Request {
     /// installed.
     fn pin_missing(self: &Arc<Self>, missing: &[u64], charged: &mut u64) -> Result<Attempt> {
         let context = &self.context;
-        let card = &context.card;
         let notifier = context.notifier.lock().clone();
         let Some(notifier) = notifier else {
             return Ok(Attempt::Answer(PAGE_NO_PROCESS));
@@ -1489,7 +1492,58 @@ impl Request {
             }
         }
         drop(notifier);
+        if let Some(attempt) = self.claim(missing) {
+            return Ok(attempt);
+        }
+        let result = self.map_and_install(missing, pins, charged);
+        self.release_claim();
+        result
+    }
 
+    /// What is missing is to be mapped by this request; `None` if so. If another one is mapping
+    /// some of it, this one waits for that, and if one has done so, it looks again.
+    fn claim(&self, missing: &[u64]) -> Option<Attempt> {
+        let mut space = self.context.space.lock();
+        let mut others = space.requests.iter();
+        let other =
+            others.find(|r| r.is(INSTALLING) && r.first <= self.last() && self.first <= r.last());
+        if let Some(other) = other {
+            other.set(WANTED);
+            self.set(BLOCKED);
+            return Some(Attempt::Done);
+        }
+        let come = space.each(self.first, self.last(), |vpn, _| {
+            missing.binary_search(&vpn).is_err()
+        });
+        if come.is_some() {
+            return Some(Attempt::Again);
+        }
+        self.set(INSTALLING);
+        None
+    }
+
+    /// Its pages are installed, or given back.
+    fn release_claim(&self) {
+        let wanted = {
+            let _space = self.context.space.lock();
+            self.clear(INSTALLING);
+            self.is(WANTED)
+        };
+        if wanted {
+            self.clear(WANTED);
+            self.context.kick_some(BLOCKED);
+        }
+    }
+
+    /// Maps and installs what is pinned. `charged` is lowered by what was installed.
+    fn map_and_install(
+        self: &Arc<Self>,
+        missing: &[u64],
+        mut pins: KVec<PinnedPage>,
+        charged: &mut u64,
+    ) -> Result<Attempt> {
+        let context = &self.context;
+        let card = &context.card;
         let flags = GFP_KERNEL | __GFP_NOWARN;
         let mut fresh: KVec<Fresh> = KVec::with_capacity(missing.len(), flags)?;
         let mut entries: KVec<Entry> = KVec::with_capacity(missing.len() + 1, flags)?;
@@ -1537,11 +1591,8 @@ impl Request {
         loop {
             match self.install(&mut fresh, &mut entries) {
                 Ok(true) => {
-                    card.counters
-                        .add(D_PAGES_PINNED, *charged - fresh.len() as u64);
-                    *charged = fresh.len() as u64;
-                    // What others had installed first.
-                    self.undo(&mut fresh);
+                    card.counters.add(D_PAGES_PINNED, *charged);
+                    *charged = 0;
                     card.sweep_later();
                     return Ok(Attempt::Done);
                 }
@@ -1604,7 +1655,7 @@ impl Request {
     }
 
     /// Puts pages in the tree and in the card's table, and answers the request. `false`
-    /// when something has changed meanwhile. Pages that are there already stay in `fresh`.
+    /// when something has changed meanwhile.
     ///
     /// # Errors
     ///
@@ -1623,24 +1674,18 @@ impl Request {
         if self.is(STALE) || space.is_revoking(self.first, self.last()) {
             return Ok(false);
         }
-        let mut usable = 0;
-        let mut theirs = 0;
-        space.each(self.first, self.last(), |vpn, page| {
-            if page.state == PageState::Live && (page.pin.is_write() || !self.write) {
-                usable += 1;
-                theirs += u64::from(fresh.iter().any(|f| f.vpn == vpn));
-            }
+        let mut usable = fresh.len() as u64;
+        space.each(self.first, self.last(), |_, page| {
+            let fits = page.pin.is_write() || !self.write;
+            usable += u64::from(page.state == PageState::Live && fits);
             true
         });
-        if usable + fresh.len() as u64 - theirs != self.pages {
+        if usable != self.pages {
             return Ok(false);
         }
         entries.clear();
         let mut entry = [0; ENTRY_WORDS];
         for f in fresh.iter() {
-            if space.pages.get(&f.vpn).is_some() {
-                continue;
-            }
             let page = &f.page;
             let (addr, write) = (page.dma.addr(), page.pin.is_write());
             let name = (context.asid, f.vpn);
@@ -1655,13 +1700,8 @@ impl Request {
         }
         let _ = entries.push_within_capacity(ready(self.tag, PAGE_OK));
         card.post(entries)?;
-        let mut i = 0;
-        while i < fresh.len() {
-            if space.pages.get(&fresh[i].vpn).is_some() {
-                i += 1;
-            } else if let Ok(f) = fresh.remove(i) {
-                let _ = space.pages.insert(f.slot.into_node(f.vpn, f.page));
-            }
+        for f in fresh.drain_all() {
+            let _ = space.pages.insert(f.slot.into_node(f.vpn, f.page));
         }
         let request = space.remove_request(self);
         context.kick_next(&space);

@@ -427,9 +427,33 @@ fn inv_6_caps_of_contexts_and_queue_pairs_are_errors(env: &Env) -> Res {
         ensure!(contexts.len() <= 64, "more contexts than doorbell pages");
     }
     ensure!(contexts.len() >= 8, "only {} contexts", contexts.len());
+    let most = device.info()?.max_qps_per_process as usize;
+    // As many as allowed and no more, also when they are asked for at the same time.
+    contexts.truncate(8);
+    let together = std::thread::scope(|scope| -> Res<usize> {
+        let takers = contexts.iter().map(|context| {
+            scope.spawn(move || -> std::result::Result<_, Error> {
+                let cq = context.create_cq(8)?;
+                let mut qps = Vec::new();
+                loop {
+                    match context.create_qp(&cq, &cq, &depths(1, 1)) {
+                        Ok(qp) => qps.push(qp),
+                        Err(Error::LimitReached { .. }) => return Ok(qps),
+                        Err(e) => return Err(e),
+                    }
+                }
+            })
+        });
+        let takers: Vec<_> = takers.collect();
+        let mut taken = Vec::new();
+        for taker in takers {
+            taken.extend(taker.join().map_err(|_| "a thread has panicked")??);
+        }
+        Ok(taken.len())
+    })?;
+    ensure_eq!(together, most);
     contexts.truncate(1);
     let context = &contexts[0];
-    let most = device.info()?.max_qps_per_process as usize;
     let cq = context.create_cq(8)?;
     let mut qps = Vec::new();
     while qps.len() < most {
@@ -437,7 +461,7 @@ fn inv_6_caps_of_contexts_and_queue_pairs_are_errors(env: &Env) -> Res {
     }
     let outcome = context.create_qp(&cq, &cq, &depths(1, 1)).map(drop);
     ensure!(matches!(outcome, Err(Error::LimitReached { .. })), "{outcome:?}");
-    ensure_eq!(device.counters()?.drv(c::D_BAD_IOCTL), before + 2);
+    ensure_eq!(device.counters()?.drv(c::D_BAD_IOCTL), before + 2 + 8);
     drop((qps, cq, contexts));
     loopback_works(env, 716)
 }

@@ -201,10 +201,15 @@ pub fn prepare(args: &Args) -> Res {
     Ok(())
 }
 
-/// Takes away what a failed test may have left: limits, faults on the wire.
+/// Takes away what a failed test may have left: limits, faults on the wire, a card that is being reset or has to be.
 fn restore(args: &Args, test: &Test) {
-    if let Err(e) = prepare(args) {
-        println!("    limits not restored: {e}");
+    let in_service = || wait_until("the card is in service", Duration::from_secs(60), || Ok(prepare(args).is_ok()));
+    if in_service().is_err() {
+        println!("    the card is not in service and is reset");
+        let reset = Device::open_first().map_err(Into::into).and_then(|d| Ok(d.reset()?));
+        if let Err(e) = reset.and_then(|()| in_service()).and_then(|()| prepare(args)) {
+            println!("    limits not restored: {e}");
+        }
     }
     if test.place == Place::Pair && args.role == Role::A {
         let env = Env::new(args, "setup");
@@ -264,12 +269,13 @@ fn run_process(args: &Args, test: &Test, hang: Duration) -> Res<Vec<String>> {
     // What repeats something very often may take long, and each of its waits still has its own limit.
     let all = if args.endurance || args.long { 20 * hang } else { hang + hang / 4 };
     let deadline = Instant::now() + all;
-    let mut look = Instant::now() + hang / 4;
+    // What takes long by its nature is looked at seldom: a wait that never ends is seen before it is given up.
+    let mut look = Instant::now() + if args.endurance || args.long { hang } else { hang / 4 };
     let status = loop {
         if let Some(status) = child.try_wait()? {
             break Some(status);
         }
-        if Instant::now() > look && !args.endurance && !args.long {
+        if Instant::now() > look {
             look += hang / 2;
             println!("test {} takes long:", test.name);
             show_counters();

@@ -186,8 +186,7 @@ impl Builder {
         let target = format!("target-{target}");
         let mut command = self.cargo(&cwd, &target, &["build", "--release", "--package", package])?;
         command.args(arguments).env("RUSTC_BOOTSTRAP", "1");
-        let log = package.strip_prefix("berth-").unwrap_or(package);
-        self.cargo_step(title, None, log, &mut command)?;
+        self.cargo_step(title, None, &title.replace(' ', "-"), &mut command)?;
         Ok(self.context.built.join(target).join("riscv32im-unknown-none-elf/release").join(package))
     }
 
