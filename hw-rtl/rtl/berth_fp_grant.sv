@@ -8,7 +8,8 @@
 //
 // What is granted or asked for is undone in two ways. Going back (`rewind`): chunks that are held are released as they
 // come, then the newest receives, until the next credit is the number wanted; then all is asked for anew. The end
-// (`ended`): chunks likewise, then every receive completes in its turn with the status given; nothing is asked for.
+// (`ended`): chunks likewise, then every receive completes in its turn with the status given; nothing is asked for, and
+// what is granted does not go back any more, as it may be complete.
 module berth_fp_grant #(
     // QPs, a power of two.
     parameter int unsigned QPS = 64,
@@ -36,7 +37,7 @@ module berth_fp_grant #(
     output logic [15:0]    st_granted, // receives granted, without those that are to be taken back
     output logic [15:0]    st_holds,   // receives that hold memory or ask for it
     output logic           st_queued,  // receives wait for their completion, after the end
-    output logic           st_going,   // going back, and memory is still held for what is taken back
+    output logic           st_going,   // going back or at its end, and memory is still held for what is not granted
     output logic           st_waits,   // asks for memory
     output logic [ 7:0]    st_first,   // look: the receive's first range ...
     output logic [ 2:0]    st_ranges,  // ... how many it has ...
@@ -312,7 +313,7 @@ module berth_fp_grant #(
   always_comb begin
     look_recv = row.grant;
     if (row.rewind && row.got == '0 && row.back != '0) look_recv = row.grant - 16'd1;
-    else if (!row.rewind && row.flush) look_recv = row.flushed;
+    else if (!row.rewind && row.flush && row.got == '0) look_recv = row.flushed;
     if (op_q == ASK) look_recv = row.ask;
     if (op_q == COMMAND) look_recv = recv_q;
     // What is released: the chunk that was answered, the oldest that is held in vain, or the oldest of all.
@@ -518,7 +519,6 @@ module berth_fp_grant #(
           X_STOP: r.hold[1] = 1'b1;
           X_VOID, X_UNPOST: begin
             r.hold   = cmd_q_op == X_VOID ? 2'd0 : {1'b0, r_q.hold[0]};
-            // After the end all is given back as it is, and may be complete already.
             if (!r_q.ended) begin
               r.rewind = 1'b1;
               r.open   = 1'b0;
@@ -616,14 +616,16 @@ module berth_fp_grant #(
           give     = 1'b1;
           more_adv = 1'b1;
           r.own[at_slot_q] = 1'b0;
+        end else if (purge && r_q.got != '0) begin
+          we         = 1'b1;
+          more_adv   = 1'b1;
+          want_local = 1'b1;
+          kind       = PART;
+          r.got      = '0;
         end else if (r_q.rewind) begin
           we       = 1'b1;
           more_adv = 1'b1;
-          if (r_q.got != '0) begin
-            want_local = 1'b1;
-            kind       = PART;
-            r.got      = '0;
-          end else if (r_q.back != '0) begin
+          if (r_q.back != '0) begin
             want_local  = 1'b1;
             kind        = RELEASE;
             item_recv   = r_q.grant - 16'd1;
@@ -778,7 +780,7 @@ module berth_fp_grant #(
           st_granted <= r_q.grant - 16'(r_q.back);
           st_holds   <= r_q.ask - n_freed_q + 16'({r_q.ask_range, r_q.ask_at} != '0);
           st_queued  <= r_q.ended && n_parsed_q != n_freed_q;
-          st_going   <= r_q.rewind && (r_q.got != '0 || r_q.back != '0 || r_q.own != '0
+          st_going   <= (r_q.rewind || r_q.ended) && (r_q.got != '0 || r_q.back != '0 || r_q.own != '0
                         || (r_q.used & ~r_q.held & ~r_q.waits) != '0);
           st_waits   <= (r_q.used & ~r_q.held) != '0;
           st_first   <= first_range;

@@ -189,7 +189,7 @@ module berth_fp_tx #(
     logic [5:0]    c_word;
     logic [8:0]    init_q, init_done;
     logic          cmd_q, err_pend_q, cmd_ready, err_ready, drain_pend_q, drain_ready, give_pend_q, credits_ready;
-    logic          busy, quiet_busy, queued, list_full, list_pend_q, starved, holds, is_list, is_size;
+    logic          busy, making, working, quiet_busy, queued, list_full, list_pend_q, starved, holds, is_list, is_size;
     logic [5:0]    blocks_read, freed_read, blocks_out;
     logic [6:0]    asked, held_ever, given_ever, held_now;
     logic [23:0]   una_read, next_read;
@@ -198,6 +198,7 @@ module berth_fp_tx #(
     logic [8:0]    unacked;
     logic [127:0]  range_q;
     logic [QPS-1:0] revoking_q, ended_q, still;
+    logic [QW-1:0] working_q;
     logic          revoke_start, revoke_ready, revoke_done;
     assign still     = revoking_q | ended_q;
     logic [QPS-1:0] c_bit;
@@ -212,8 +213,10 @@ module berth_fp_tx #(
     assign c_word    = cfg_addr[5:0];
     assign c_qp      = cfg_addr[6 +: QW];
     assign c_we      = c_q == C_IDLE && cfg_req && cfg_we && !cfg_ack;
+    // Also while a packet is being made: it may have been begun before the end, and wait for a place.
+    assign making    = working && working_q == c_qp;
     assign cfg_rdata = c_word == 6'd33 ? {8'd0, una_read} : c_word == 6'd34 ? {8'd0, next_read}
-                     : c_word == 6'd35 ? {busy, queued, revoking_q[c_qp], starved, 21'd0, holds, blocks_out}
+                     : c_word == 6'd35 ? {busy || making, queued, revoking_q[c_qp], starved, 21'd0, holds, blocks_out}
                      : c_word == 6'd36 ? {7'd0, unacked, 8'd0, credits_read}
                      : c_word == 6'd37 ? given_up
                      : c_word == 6'd63 ? {16'h4246, 16'd1} : 32'd0;
@@ -317,8 +320,8 @@ module berth_fp_tx #(
     end
 
     // QPs that let go of memory: begun when nothing of theirs is under way, else looked at again.
-    logic          turn_valid, turn_pop, turn_busy, turn_again, revoke_go, working;
-    logic [QW-1:0] turn_q_, working_q;
+    logic          turn_valid, turn_pop, turn_busy, turn_again, revoke_go;
+    logic [QW-1:0] turn_q_;
     assign revoke_start = c_command && cfg_wdata[7:0] == 8'd8;
     berth_fp_ready #(.QPS(QPS), .SETS(2)) turns (.clk(clk), .rst(rst), .set({revoke_start, turn_again}),
         .set_q({c_qp, turn_q_}), .valid(turn_valid), .q(turn_q_), .pop(turn_pop), .busy(turn_busy));

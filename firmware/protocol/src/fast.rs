@@ -439,11 +439,15 @@ impl Qp {
     /// RTL says that a packet was not acknowledged in time, which it counts from zero each time: the time between two
     /// tries is doubled here.
     fn fast_timed_out<H: Hw>(&mut self, now: u64, sh: &mut Shared, hw: &mut H) {
+        let una = self.fast_sends(tx::UNA, hw);
         if self.fast.due == Due::Again {
-            return;
+            if una == self.fast.una {
+                return;
+            }
+            // What was to go again has come, and what is missing now is another's turn: RTL says so only once.
+            (self.fast.due, self.sq.deadline) = (Due::Nothing, 0);
         }
         hw.count(F_TIMEOUTS, 1);
-        let una = self.fast_sends(tx::UNA, hw);
         if una != self.fast.una {
             (self.fast.una, self.sq.tries) = (una, 0);
         }

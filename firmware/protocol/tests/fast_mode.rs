@@ -395,6 +395,20 @@ fn what_was_acknowledged_meanwhile_begins_the_tries_anew() {
     assert_eq!(state(&w, &a), CONNECTED);
 }
 
+/// RTL says once that nothing came, until something does: what is told while an earlier one waits for its turn counts.
+#[test]
+fn a_timeout_after_what_was_acknowledged_meanwhile_is_not_forgotten() {
+    let (mut w, a, _) = connected(38, [true, true]);
+    reads(&mut w, &a, TX, 33, 77);
+    (0..2).for_each(|_| event(&mut w, &a, 1, 0));
+    assert_eq!(commands(&w, &a, TX), [1, 2], "the second try waits");
+    reads(&mut w, &a, TX, 33, 80);
+    event(&mut w, &a, 1, 0);
+    w.run(10 * TIMEOUT as u64);
+    assert_eq!(commands(&w, &a, TX), [1, 2, 2]);
+    assert_eq!((w.counter(0, F_TIMEOUTS), state(&w, &a)), (3, CONNECTED));
+}
+
 #[test]
 fn a_send_that_fails_waits_for_those_before_it() {
     for (code, arg, status) in [

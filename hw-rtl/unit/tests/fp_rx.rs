@@ -1000,6 +1000,54 @@ fn vc_9_memory_may_go_while_a_qp_ends() {
     }
 }
 
+/// The same at any time, whatever the host has answered of receives of several ranges.
+#[test]
+fn vc_9_memory_may_go_whatever_an_ended_qp_waits_for() {
+    let seed = seed(7);
+    for width in widths() {
+        for case in 0..cases(60) {
+            let mut draw = Rng(mix(seed ^ 0x7e1) ^ mix(case));
+            let world = World {
+                width,
+                warm: draw.below(101),
+                service: draw.between(10, 3000),
+                stall: if draw.chance(0.5) { draw.below(50) } else { 0 },
+                max_list: draw.between(1, 64) as u32,
+                ..World::default()
+            };
+            let mut rig = Rig::new(world, draw.draw());
+            rig.qps[0].alone = true;
+            let count = draw.between(1, 40);
+            let ranges = draw.between(1, 3);
+            for n in 0..count {
+                let at = buffer(16, n as usize, 8);
+                rig.post(0, &(0..ranges).map(|k| (at + 8192 * k, 100)).collect::<Vec<_>>());
+                if draw.chance(0.2) || n + 1 == count {
+                    rig.ring(0);
+                    let when = rig.now() + draw.below(500);
+                    rig.until(500, "the time", |rig| rig.now() >= when);
+                }
+            }
+            let when = rig.now() + draw.below(3000);
+            rig.until(3001, "the time", |rig| rig.now() >= when);
+            rig.end(0, WC_FLUSHED);
+            for _ in 0..draw.between(1, 4) {
+                let when = rig.now() + draw.below(600);
+                rig.until(601, "the time", |rig| rig.now() >= when);
+                let start = buffer(16, draw.below(count) as usize, 8);
+                let end = start + 8192 * draw.between(1, 5);
+                rig.gone = Some((16, start / 4096..end / 4096));
+                rig.revoke(0, start, end);
+                assert_eq!(rig.held_in(0, start, end), 0, "held although it is gone");
+                rig.gone = None;
+            }
+            rig.until(60_000, "all completions", |rig| rig.open(0) == 0);
+            wind_up(&mut rig, 0);
+            rig.until(400, "the last release", |rig| rig.held() == 0);
+        }
+    }
+}
+
 #[test]
 fn cr_10_recalled_credits_are_void_and_granted_anew() {
     let seed = seed(7);

@@ -844,6 +844,36 @@ fn vc_9_memory_may_go_while_a_qp_ends() {
     }
 }
 
+/// A QP ends anywhere on its packet's way, and is drained as firmware does, when it is not busy: its memory is given
+/// back once.
+#[test]
+fn a_packet_on_its_way_when_its_qp_ends_gives_its_memory_back_once() {
+    for width in widths() {
+        for wait in (0..1500).step_by(3) {
+            let mut bench = Bench::new(width, Setup::default(), 39);
+            bench.connect(7, Settings::default());
+            bench.silent(7);
+            bench.credits(7, &[4096]);
+            bench.post(7, &row_of(1, 2048), false);
+            bench.run(wait);
+            bench.command(7, 4 | u32::from(WC_REMOTE_ERROR) << 8);
+            let left = |bench: &mut Bench| bench.read(7, 35) & (BUSY | QUEUED | HOLDS | 0x3f);
+            for _ in 0..20 {
+                let word = left(&mut bench);
+                if word == 0 {
+                    break;
+                }
+                if word & BUSY == 0 && word & (HOLDS | 0x3f) != 0 {
+                    bench.command(7, 6);
+                }
+                bench.run(100);
+            }
+            bench.run(1_000);
+            assert_eq!((left(&mut bench), bench.statuses(7).len(), bench.ranges_held()), (0, 1, 0), "{wait} clocks");
+        }
+    }
+}
+
 #[test]
 fn acknowledgements_and_lists_are_framed_for_the_receivers_half() {
     for width in widths() {
