@@ -5,7 +5,8 @@
 //!
 //! Structure: `card` (rings, commands, life of a card), `fw` (firmware loading), `events`
 //! (interrupt thread), `context` (what a process owns), `page_service` (pinning on the
-//! card's request), `uapi` (`/dev/berthN`). `gate`, `pin`, `doorbell`, `mmu_notifier`, `memlock`,
+//! card's request), `budget` and `xlt` (how many pages it may pin, and which places of the card's
+//! table they have), `uapi` (`/dev/berthN`). `gate`, `pin`, `doorbell`, `mmu_notifier`, `memlock`,
 //! `eventfd`, `image`, `workqueue` and `abi_bytes` are safe abstractions of what the `kernel` crate
 //! does not wrap; the rest of the driver has no `unsafe` but for what `probe` needs.
 
@@ -27,6 +28,7 @@ use kernel::{
 #[allow(dead_code, unreachable_pub)]
 mod abi;
 mod abi_bytes;
+mod budget;
 mod card;
 mod context;
 mod debugfs;
@@ -43,6 +45,7 @@ mod pin;
 mod regs;
 mod uapi;
 mod workqueue;
+mod xlt;
 
 use card::{Card, CardConfig};
 use events::Events;

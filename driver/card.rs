@@ -10,12 +10,14 @@
 
 use crate::{
     abi::{card::*, counters::*, host::*, ioctl, ring::*, status::*, wqe::PHASE},
+    budget::Budget,
     context::{Context, Cq, Share},
     doorbell::HeldInode,
     gate::{BoundRef, Gate},
     page_service::Need,
     regs::{Regs, ALL_ONES},
     workqueue::OwnedQueue,
+    xlt::Xlt,
 };
 use kernel::{
     bindings, device,
@@ -210,151 +212,6 @@ struct Watched {
     cycles: u64,
     moved: Instant<Monotonic>,
     last: u64,
-}
-
-/// Places of the translation table.
-pub(crate) struct Xlt {
-    /// Per entry: 0 free, else `ASID << 48 | virtual page number`.
-    owner: KVec<u64>,
-    /// Per entry: evictions that the card has not answered yet.
-    evicting: KVec<u8>,
-}
-
-/// An entry that is free but has an eviction unanswered.
-const ZOMBIE: u64 = u64::MAX;
-
-impl Xlt {
-    /// Takes a free place for a page, among those it can have.
-    pub(crate) fn take(&mut self, asid: u32, vpn: u64) -> Option<u32> {
-        let index = self.free(asid, vpn)?;
-        self.owner[index as usize] = u64::from(asid) << 48 | vpn;
-        Some(index)
-    }
-
-    /// A free place for a page.
-    pub(crate) fn free(&self, asid: u32, vpn: u64) -> Option<u32> {
-        xlt_free(asid, vpn, |place| self.owner[place as usize] == 0)
-    }
-
-    /// The pages in the way of a page: up to `XLT_WAYS`, as (ASID, page number).
-    pub(crate) fn rivals(&self, asid: u32, vpn: u64) -> [(u32, u64); XLT_WAYS as usize] {
-        core::array::from_fn(|n| {
-            let owner = self.owner[xlt_place(asid, vpn, n as u32) as usize];
-            if owner == ZOMBIE {
-                (0, 0)
-            } else {
-                ((owner >> 48) as u32, owner & ((1 << 48) - 1))
-            }
-        })
-    }
-
-    /// Gives a place back.
-    pub(crate) fn give_back(&mut self, index: u32) {
-        let index = index as usize;
-        self.owner[index] = if self.evicting[index] == 0 { 0 } else { ZOMBIE };
-    }
-
-    /// Notes that an eviction is to be asked for, unless very many have not been answered.
-    pub(crate) fn evict_asked(&mut self, index: u32) -> bool {
-        let asked = &mut self.evicting[index as usize];
-        let more = asked.checked_add(1);
-        *asked = more.unwrap_or(*asked);
-        more.is_some()
-    }
-
-    /// Notes an answer to an eviction; gives the page that has the place, and whether no other answer is due.
-    pub(crate) fn evict_answered(&mut self, index: u32) -> Option<(u32, u64, bool)> {
-        let i = index as usize;
-        if i >= self.owner.len() || self.evicting[i] == 0 {
-            return None;
-        }
-        self.evicting[i] -= 1;
-        match self.owner[i] {
-            0 => None,
-            ZOMBIE => {
-                if self.evicting[i] == 0 {
-                    self.owner[i] = 0;
-                }
-                None
-            }
-            owner => {
-                let vpn = owner & ((1 << 48) - 1);
-                Some(((owner >> 48) as u32, vpn, self.evicting[i] == 0))
-            }
-        }
-    }
-
-    /// Places that are taken.
-    pub(crate) fn used(&self) -> u64 {
-        self.owner.iter().filter(|owner| **owner != 0).count() as u64
-    }
-
-    fn clear(&mut self) {
-        self.evicting.iter_mut().for_each(|e| *e = 0);
-        for owner in self.owner.iter_mut() {
-            if *owner == ZOMBIE {
-                *owner = 0;
-            }
-        }
-    }
-}
-
-/// Pages of `limit` that a request leaves for others (decision 19): one for receiving leaves
-/// `reserve` for sends, at most half of all, so that sends always go on.
-pub(crate) fn spare(limit: u64, write: bool, reserve: u64) -> u64 {
-    if write {
-        reserve.min(limit / 2)
-    } else {
-        0
-    }
-}
-
-/// Pinned-page budget of a card or a context, in pages.
-#[derive(Clone, Copy)]
-pub(crate) struct Budget {
-    /// Most pages.
-    pub(crate) limit: u64,
-    /// Pages charged.
-    pub(crate) pinned: u64,
-    /// Those of them that were pinned for receiving.
-    pub(crate) receive: u64,
-}
-
-impl Budget {
-    /// A budget of `limit` pages.
-    pub(crate) const fn new(limit: u64) -> Self {
-        Self {
-            limit,
-            pinned: 0,
-            receive: 0,
-        }
-    }
-
-    /// Most pages that may be pinned with a request.
-    pub(crate) fn most(&self, write: bool, reserve: u64) -> u64 {
-        self.limit - spare(self.limit, write, reserve)
-    }
-
-    /// Whether `pages` more fit.
-    pub(crate) fn fits(&self, pages: u64, write: bool, reserve: u64) -> bool {
-        self.pinned + pages <= self.most(write, reserve)
-    }
-
-    /// Charges pages.
-    pub(crate) fn charge(&mut self, pages: u64, write: bool) {
-        self.pinned += pages;
-        if write {
-            self.receive += pages;
-        }
-    }
-
-    /// Takes pages off.
-    pub(crate) fn uncharge(&mut self, pages: u64, write: bool) {
-        self.pinned -= pages;
-        if write {
-            self.receive -= pages;
-        }
-    }
 }
 
 /// Who owns what on the card.
@@ -690,8 +547,7 @@ impl Card {
         let cmd = Coherent::zeroed_slice(dev, RING as usize, GFP_KERNEL)?;
         let events = Coherent::zeroed_slice(dev, RING as usize, GFP_KERNEL)?;
         let fence = Coherent::zeroed_slice(dev, 1, GFP_KERNEL)?;
-        let owner = KVec::from_elem(0u64, XLT_ENTRIES as usize, GFP_KERNEL)?;
-        let evicting = KVec::from_elem(0u8, XLT_ENTRIES as usize, GFP_KERNEL)?;
+        let xlt = Xlt::new()?;
         let log = KVVec::from_elem(0u8, LOG_BYTES, GFP_KERNEL)?;
         let calls = KVec::with_capacity(MAX_CALLS, GFP_KERNEL)?;
         let services = KVec::with_capacity(MAX_SERVICES, GFP_KERNEL)?;
@@ -737,7 +593,7 @@ impl Card {
                 calls <- new_spinlock!(Calls { list: calls, next_cookie: 1 }, "berth_calls"),
                 answers <- new_spinlock!(Answers { list: answers, deadline: None }, "berth_answers"),
                 needs <- new_spinlock!(needs, "berth_needs"),
-                xlt <- new_spinlock!(Xlt { owner, evicting }, "berth_xlt"),
+                xlt <- new_spinlock!(xlt, "berth_xlt"),
                 budget <- new_spinlock!(Budget::new(card_pages), "berth_budget"),
                 waiting <- new_spinlock!([None; NUM_ASIDS as usize], "berth_waiting"),
                 tables <- new_spinlock!(Tables {
@@ -1199,8 +1055,11 @@ impl Card {
                 late = nap > 500 && deadline.passed(&self.regs);
             }
         }
-        // Out of service: it has been or is being reset, or is gone. Either way this
-        // ends its DMA.
+        if self.epoch.load(Relaxed) != epoch {
+            // As above: it may be in service again, and is not to be reset once more.
+            return;
+        }
+        // Out of service: it is being reset, or is gone. Either way this ends its DMA.
         self.stop_dma();
     }
 

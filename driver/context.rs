@@ -8,7 +8,8 @@ use crate::{
         ioctl::{self, ContextEvent},
         ring::*,
     },
-    card::{Budget, Card, Entry, State, MAX_REQUESTS, MAX_SERVICES, PAGE},
+    budget::Budget,
+    card::{Card, Entry, State, MAX_REQUESTS, MAX_SERVICES, PAGE},
     eventfd::EventFd,
     memlock::MemLock,
     mmu_notifier::Registration,
@@ -466,7 +467,7 @@ impl Context {
             tables.cq_owners[place] = self.asid as u8;
             place as u32
         };
-        let cq = Arc::new(
+        let cq = Arc::pin_init(
             Cq {
                 cqn,
                 asid: self.asid,
@@ -480,7 +481,7 @@ impl Context {
             Ok(cq) => cq,
             Err(e) => {
                 self.card.tables.lock().cq_owners[cqn as usize] = 0;
-                return Err(e.into());
+                return Err(e);
             }
         };
         // Known before the card can notify it.
@@ -596,7 +597,7 @@ impl Context {
             FIRST_QPN + place as u32
         };
         let addr = memory.addr();
-        let qp = Arc::new(
+        let qp = Arc::pin_init(
             {
                 for cq in &cqs {
                     cq.users.add(1, Relaxed);
@@ -609,7 +610,7 @@ impl Context {
             Ok(qp) => qp,
             Err(e) => {
                 self.forget_qp(qpn);
-                return Err(e.into());
+                return Err(e);
             }
         };
         let mut entry = command(CMD_QP_CREATE, qpn);

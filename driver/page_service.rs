@@ -17,7 +17,8 @@ use core::ops::Deref;
 
 use crate::{
     abi::{counters::*, ring::*, status::*},
-    card::{spare, Budget, Card, Deadline, Entry, State, FENCE_CYCLES, MAX_ASKED, PAGE},
+    budget::{spare, Budget},
+    card::{Card, Deadline, Entry, State, FENCE_CYCLES, MAX_ASKED, PAGE},
     context::Context,
     mmu_notifier::{Event, Invalidate, Range},
     pin::{self, DmaPage, Mapping, PageId, PinnedPage},
@@ -1143,9 +1144,11 @@ impl Invalidate for Context {
             }
             space.each(first, last, |_, page| {
                 found = true;
-                leaving |= matches!(page.state, PageState::Revoking | PageState::Fencing);
-                page.suspect |= !revoke;
                 let there = matches!(page.state, PageState::Live | PageState::Evicting);
+                leaving |= matches!(page.state, PageState::Revoking | PageState::Fencing);
+                // Another change of the same pages may be the one that revokes them.
+                leaving |= revoke && there;
+                page.suspect |= !revoke;
                 if !revoke && range.event == Event::Clear && there {
                     // Not in use, it must not serve for what comes after the change. The card
                     // keeps it if it is in use. An eviction that was asked for before may have
@@ -1171,8 +1174,8 @@ impl Invalidate for Context {
             this.recheck_later();
             return true;
         }
-        let (number, all) = this.mark_revoked(first, last, range.blockable);
-        if number != 0 || leaving {
+        let (_, all) = this.mark_revoked(first, last, range.blockable);
+        if leaving {
             if range.blockable {
                 self.card.fence();
             }

@@ -5,7 +5,8 @@
 //! removed. A mutant that a test notices may have broken the kernel for good, so the guests boot again after it; one
 //! that all its tests leave alone is followed by the next one in the same guests.
 
-use crate::mutate::{Mutant, mutate_all, nearest};
+use crate::cargo::Tested;
+use crate::mutate::{Mutant, left_out, mutate_all, nearest};
 use crate::suite::{Fate, copy, write};
 use anyhow::{Context as _, Result, bail};
 use berth_random::mix;
@@ -19,10 +20,25 @@ use std::time::{Duration, Instant};
 
 /// What is mutated: a name, and the files of driver.
 pub const GROUPS: [(&str, &[&str]); 3] = [
-    ("memory", &["page_service.rs", "pin.rs", "memlock.rs", "mmu_notifier.rs"]),
+    ("memory", &["page_service.rs", "budget.rs", "xlt.rs", "memlock.rs", "pin.rs", "mmu_notifier.rs"]),
     ("processes", &["context.rs", "uapi.rs", "doorbell.rs", "eventfd.rs"]),
     ("card", &["card.rs", "events.rs", "fw.rs", "regs.rs", "image.rs", "gate.rs", "workqueue.rs"]),
 ];
+
+/// Those of them that the tests on the host (ci/driver-host) have, as they are.
+pub const ON_HOST: [&str; 4] = ["page_service.rs", "budget.rs", "xlt.rs", "memlock.rs"];
+
+/// The tests on the host.
+#[must_use]
+pub fn on_host() -> Tested {
+    Tested {
+        package: "ci/driver-host",
+        name: "berth_driver_host",
+        sources: "driver",
+        files: ON_HOST.to_vec(),
+        skip: &[],
+    }
+}
 
 /// Builds that may fail, each of which leaves mutants out.
 const ATTEMPTS: usize = 40;
@@ -151,15 +167,6 @@ fn suspects(tree: &Path, log: &str) -> BTreeSet<u32> {
         error = false;
     }
     found
-}
-
-/// The mutants of the function around a place that leave out a statement.
-fn left_out(text: &str, at: usize) -> Vec<u32> {
-    const ASKS: &str = "if ! crate :: mutated :: on (";
-    let from = text[..at].rfind(" fn ").unwrap_or(0);
-    let to = text[at..].find(" fn ").map_or(text.len(), |n| at + n);
-    let parts = text[from..to].split(ASKS).skip(1);
-    parts.filter_map(|p| p.split_once(')')?.0.trim_end_matches("u32").trim().parse().ok()).collect()
 }
 
 /// Copies, mutates and builds; gives the mutants, and what each test comes to, if it takes at most `quick` seconds and is

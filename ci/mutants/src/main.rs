@@ -2,6 +2,7 @@
 //! Do the tests bite? Breaks the protocol, the RTL or the driver in many small ways, one at a time, and counts which of
 //! them its tests notice.
 
+mod cargo;
 mod driver;
 mod mutate;
 mod protocol;
@@ -34,9 +35,13 @@ struct Arguments {
     /// The RTL (hw-rtl/rtl) and the benches of its modules (hw-rtl/unit), not firmware/protocol and its tests.
     #[arg(long)]
     rtl: bool,
-    /// The driver (driver) and the tests in the guests; outside the sysroot, as it boots guests.
-    #[arg(long, conflicts_with_all = ["rtl", "programs", "jobs"])]
+    /// The driver (driver): the tests of its page service on the host, and for what they leave those in the guests; outside
+    /// the sysroot, as it boots guests.
+    #[arg(long, conflicts_with_all = ["rtl", "programs"])]
     driver: bool,
+    /// With --driver: only the tests on the host, and only the files that they have.
+    #[arg(long, requires = "driver")]
+    host: bool,
     /// Only so many mutants of each group, chosen by the seed.
     #[arg(long)]
     sample: Option<usize>,
@@ -64,7 +69,7 @@ struct Arguments {
     /// Only these test programs (berth_protocol: the tests in its sources); others are not built.
     #[arg(long, value_delimiter = ',')]
     programs: Vec<String>,
-    /// So many at a time.
+    /// So many at a time (of guests one).
     #[arg(long, short, default_value_t = std::thread::available_parallelism().map_or(1, usize::from))]
     jobs: usize,
 }
@@ -73,8 +78,8 @@ struct Arguments {
 enum Tests {
     /// Programs of this machine.
     Suite(Suite),
-    /// Guests.
-    Guests(driver::Guests),
+    /// Those on the host first, with their own mutants, then guests.
+    Guests(Vec<Mutant>, Suite, driver::Guests),
 }
 
 #[derive(Default)]
@@ -165,6 +170,27 @@ fn try_all(suite: &Suite, mutants: &[&Mutant], jobs: usize) -> Result<Vec<Fate>>
     Ok(fates.into_inner().expect("no thread has panicked").into_iter().flatten().collect())
 }
 
+/// What becomes of each on the host, and in guests of those that survive there.
+fn try_host_and_guests(
+    (there, suite): (&[Mutant], &Suite),
+    guests: &driver::Guests,
+    mutants: &[&Mutant],
+    arguments: &Arguments,
+) -> Result<Vec<Fate>> {
+    let same = |m: &Mutant| there.iter().find(|t| t.key() == m.key());
+    let here: Vec<&Mutant> = mutants.iter().filter_map(|m| same(m)).collect();
+    let mut killed: BTreeMap<String, Fate> = BTreeMap::new();
+    for (m, fate) in here.iter().zip(try_all(suite, &here, arguments.jobs)?) {
+        if matches!(fate, Fate::Killed(_) | Fate::Hangs(_)) {
+            killed.insert(m.key(), fate);
+        }
+    }
+    println!("{} of {} are killed on the host, the others are tried in guests", killed.len(), mutants.len());
+    let left: Vec<&Mutant> = mutants.iter().copied().filter(|m| !killed.contains_key(&m.key())).collect();
+    let mut rest = guests.try_all(&left, Duration::from_secs_f64(arguments.most))?.into_iter();
+    Ok(mutants.iter().filter_map(|m| killed.remove(&m.key()).or_else(|| rest.next())).collect())
+}
+
 /// Survivors that are known, with the reason, by their key: lines of "key | reason".
 fn known(text: &str) -> Result<BTreeMap<String, String>> {
     let lines = text.lines().filter(|l| !l.is_empty() && !l.starts_with('#'));
@@ -189,35 +215,49 @@ fn work(arguments: &Arguments) -> Result<bool> {
         (_, true) => "driver",
         _ => "",
     });
-    let survivors = out.join("survived");
+    let survivors = out.join(if arguments.host { "survived-on-host" } else { "survived" });
     let last = match arguments.again {
         true => Some(fs::read_to_string(&survivors).context("nothing has survived a run here")?),
         false => None,
     };
     let (all, tests) = if arguments.driver {
-        let (all, guests) = driver::build(&repo, &out, arguments.quick, &arguments.by)?;
-        (all, Tests::Guests(guests))
+        let by = if arguments.host { &arguments.by[..] } else { &[] };
+        let (mutants, suite) = cargo::build(&repo, &out.join("host"), &driver::on_host(), &[], by)?;
+        if arguments.host {
+            (mutants, Tests::Suite(suite))
+        } else {
+            let (all, guests) = driver::build(&repo, &out, arguments.quick, &arguments.by)?;
+            (all, Tests::Guests(mutants, suite, guests))
+        }
     } else {
         let (programs, by) = (&arguments.programs, &arguments.by);
         let (all, mut suite) = match arguments.rtl {
             true => rtl::build(&repo, &out, programs, by)?,
-            false => protocol::build(&repo, &out, &arguments.group, programs, by)?,
+            false => cargo::build(&repo, &out, &protocol::tested(&arguments.group), programs, by)?,
         };
         suite.keep(arguments.quick.map_or(Duration::MAX, Duration::from_secs_f64));
         (all, Tests::Suite(suite))
     };
     let wanted = |key: &str| {
         let file = key.split(' ').next().unwrap_or_default();
+        if arguments.host && !driver::ON_HOST.contains(&file) {
+            return false;
+        }
         arguments.group.is_empty() || arguments.group.iter().any(|g| g == arguments.group(file))
     };
-    if let Some(gone) = explained.keys().find(|key| wanted(key) && all.iter().all(|m| m.key() != **key)) {
+    let on_host = match &tests {
+        Tests::Guests(mutants, ..) => &mutants[..],
+        Tests::Suite(_) => &[],
+    };
+    let there: BTreeSet<String> = all.iter().chain(on_host).map(Mutant::key).collect();
+    if let Some(gone) = explained.keys().find(|key| wanted(key) && !there.contains(*key)) {
         bail!("survivors.txt explains a mutant that is not there: {gone}");
     }
     let ids = arguments.choose(&all, last.as_deref());
     let chosen: Vec<_> = all.iter().filter(|m| ids.contains(&m.id)).collect();
     let (count, time) = match &tests {
         Tests::Suite(suite) => suite.size(),
-        Tests::Guests(guests) => guests.size(),
+        Tests::Guests(_, _, guests) => guests.size(),
     };
     println!("{} mutants; {} are tried, seed {}", all.len(), chosen.len(), arguments.seed);
     println!("{count} tests, {} s with nothing broken", time.as_secs());
@@ -225,7 +265,7 @@ fn work(arguments: &Arguments) -> Result<bool> {
     let start = Instant::now();
     let fates = match &tests {
         Tests::Suite(suite) => try_all(suite, &chosen, arguments.jobs)?,
-        Tests::Guests(guests) => guests.try_all(&chosen, Duration::from_secs_f64(arguments.most))?,
+        Tests::Guests(there, suite, guests) => try_host_and_guests((there, suite), guests, &chosen, arguments)?,
     };
     let mut scores: BTreeMap<&str, Score> = BTreeMap::new();
     for m in &all {

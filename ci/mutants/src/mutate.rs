@@ -110,6 +110,16 @@ pub fn nearest(text: &str, at: usize) -> Option<u32> {
     before.or_else(|| text.get(at..)?.find(ASKS).and_then(|from| number(at + from + ASKS.len())))
 }
 
+/// The mutants of the function around a place that leave out a statement.
+#[must_use]
+pub fn left_out(text: &str, at: usize) -> Vec<u32> {
+    const ASKS: &str = "if ! crate :: mutated :: on (";
+    let from = text[..at].rfind(" fn ").unwrap_or(0);
+    let to = text[at..].find(" fn ").map_or(text.len(), |n| at + n);
+    let parts = text[from..to].split(ASKS).skip(1);
+    parts.filter_map(|p| p.split_once(')')?.0.trim_end_matches("u32").trim().parse().ok()).collect()
+}
+
 /// The same again in a function of the same name gets a number.
 pub fn tell_apart(mutants: &mut [Mutant]) {
     let mut times: BTreeMap<String, u32> = BTreeMap::new();

@@ -275,8 +275,14 @@ const PARTS: &[Part] = &[
         run: Tester::rtl_mutants,
     },
     Part {
+        name: "driver-host-mutants",
+        about: "the driver's tests on the host notice what is broken in its page service",
+        long: true,
+        run: Tester::driver_host_mutants,
+    },
+    Part {
         name: "driver-mutants",
-        about: "the tests in the guests notice what is broken in the driver, in a sample",
+        about: "the tests on the host and in the guests notice what is broken in the driver, in a sample",
         long: true,
         run: Tester::driver_mutants,
     },
@@ -604,6 +610,10 @@ impl Tester {
 
     fn rtl_mutants(&self) -> Result<Counts> {
         self.mutants_of("mutants of the RTL", &["--rtl", "--sample", "60"])
+    }
+
+    fn driver_host_mutants(&self) -> Result<Counts> {
+        self.mutants_of("mutants of the driver, on the host", &["--driver", "--host"])
     }
 
     fn driver_mutants(&self) -> Result<Counts> {

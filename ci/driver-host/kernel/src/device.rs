@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The device, and memory that it shares with the driver.
+
+use crate::sync::aref::AlwaysRefCounted;
+use core::marker::PhantomData;
+use core::ops::Deref;
+use core::ptr::NonNull;
+
+pub struct Normal;
+pub struct Bound;
+
+/// A device; there is nothing to know about it.
+#[repr(transparent)]
+pub struct Device<C = Normal>(PhantomData<C>);
+
+/// The one device.
+pub static DEVICE: Device<Bound> = Device(PhantomData);
+
+impl Deref for Device<Bound> {
+    type Target = Device;
+
+    fn deref(&self) -> &Device {
+        &Device(PhantomData)
+    }
+}
+
+// SAFETY: It is nothing.
+unsafe impl AlwaysRefCounted for Device {
+    fn inc_ref(&self) {}
+
+    unsafe fn dec_ref(_: NonNull<Self>) {}
+}
+
+/// Memory for DMA.
+pub mod dma {
+    use super::{Bound, Device};
+    use crate::alloc::{Flags, take};
+    use crate::error::{Error, Result};
+    use core::cell::UnsafeCell;
+    use core::marker::PhantomData;
+
+    /// Zeroed memory; its bus address is where it is.
+    pub struct Coherent<T: ?Sized> {
+        words: Box<[UnsafeCell<u64>]>,
+        len: usize,
+        of: PhantomData<T>,
+    }
+
+    // SAFETY: One thread runs at a time.
+    unsafe impl<T: ?Sized> Sync for Coherent<T> {}
+
+    impl<T: Copy> Coherent<[T]> {
+        pub fn zeroed_slice(_: &Device<Bound>, len: usize, flags: Flags) -> Result<Self> {
+            take(flags)?;
+            let words = (len * size_of::<T>()).div_ceil(8);
+            Ok(Self { words: (0..words).map(|_| UnsafeCell::new(0)).collect(), len, of: PhantomData })
+        }
+
+        #[must_use]
+        pub fn dma_handle(&self) -> u64 {
+            self.words.as_ptr() as u64
+        }
+
+        /// Where element `at` is.
+        pub fn at(&self, at: usize) -> Result<*mut T> {
+            if at >= self.len {
+                return Err(Error(-22));
+            }
+            // SAFETY: Within the memory.
+            Ok(unsafe { self.words[0].get().cast::<T>().add(at) })
+        }
+    }
+}
+
+#[macro_export]
+macro_rules! dma_read {
+    ($memory:expr, [try: $at:expr]) => {
+        // SAFETY: A place of the memory.
+        unsafe { *($memory.at($at)?) }
+    };
+    ($memory:expr, [try: $at:expr][try: $word:expr]) => {
+        // SAFETY: A place of the memory.
+        unsafe { (*($memory.at($at)?))[$word] }
+    };
+}
+
+#[macro_export]
+macro_rules! dma_write {
+    ($memory:expr, [try: $at:expr], $value:expr) => {
+        // SAFETY: A place of the memory.
+        unsafe { *($memory.at($at)?) = $value }
+    };
+}

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Errors.
+
+/// An error number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Error(pub i32);
+
+pub type Result<T = (), E = Error> = core::result::Result<T, E>;
+
+/// The errors by name.
+pub mod code {
+    use super::Error;
+
+    pub const EPERM: Error = Error(-1);
+    pub const ENOENT: Error = Error(-2);
+    pub const EIO: Error = Error(-5);
+    pub const ENOMEM: Error = Error(-12);
+    pub const EFAULT: Error = Error(-14);
+    pub const EBUSY: Error = Error(-16);
+    pub const ENODEV: Error = Error(-19);
+    pub const EINVAL: Error = Error(-22);
+    pub const ENOSPC: Error = Error(-28);
+    pub const ENOTSUPP: Error = Error(-524);
+}
+
+impl From<core::convert::Infallible> for Error {
+    fn from(e: core::convert::Infallible) -> Self {
+        match e {}
+    }
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Of the `kernel` crate what the driver's page service, contexts and card need, on the host.
+//!
+//! Names and meaning are those of the kernel's; what is behind them is as simple as can be, and belongs to a test: time
+//! and order of threads ([`world`]), memory that is short. It panics on what the kernel would complain of or hang in: a
+//! lock that is taken twice or in another order, sleeping under a spin lock.
+
+#![allow(missing_docs, clippy::missing_errors_doc, clippy::undocumented_unsafe_blocks)]
+
+pub mod alloc;
+pub mod device;
+pub mod error;
+pub mod mm;
+pub mod rbtree;
+pub mod sync;
+pub mod time;
+pub mod workqueue;
+pub mod world;
+
+pub use core::fmt;
+pub use mm::bindings;
+
+/// Interrupts.
+pub mod irq {
+    use crate::device::{Bound, Device};
+
+    pub enum IrqReturn {
+        None,
+        Handled,
+    }
+
+    pub trait ThreadedHandler {
+        fn handle_threaded(&self, dev: &Device<Bound>) -> IrqReturn;
+    }
+}
+
+/// Pages of memory.
+pub mod page {
+    pub const PAGE_SHIFT: usize = 12;
+    pub const PAGE_SIZE: usize = 1 << PAGE_SHIFT;
+}
+
+/// Memory that card and driver share.
+pub use device::dma;
+
+/// The calling process.
+pub use mm::task;
+
+/// What every file has.
+pub mod prelude {
+    pub use crate::alloc::{__GFP_NOWARN, ArcExt as _, GFP_ATOMIC, GFP_KERNEL, KVVec, KVec};
+    pub use crate::error::{Error, Result, code::*};
+    pub use crate::{dev_err, dev_info, dev_warn, pin_init, pr_info, try_pin_init};
+    pub use berth_driver_host_macros::pin_data;
+    pub use core::ffi::{c_int, c_uint, c_ulong};
+    pub use core::fmt::Write as _;
+    pub use core::pin::Pin;
+}
+
+/// A struct, whose fields are values or made by what stands behind `<-`.
+#[macro_export]
+macro_rules! pin_init {
+    ($name:ident { $($rest:tt)* }) => { $crate::__fields!($name { } $($rest)*) };
+}
+
+/// The same where a field may fail, which here leaves the function.
+#[macro_export]
+macro_rules! try_pin_init {
+    ($name:ident { $($rest:tt)* } ? $error:ty) => { $crate::__fields!($name { } $($rest)*) };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __fields {
+    ($name:ident { $($done:tt)* }) => { $name { $($done)* } };
+    ($name:ident { $($done:tt)* } $field:ident <- $value:expr, $($rest:tt)*) => {
+        $crate::__fields!($name { $($done)* $field: $value, } $($rest)*)
+    };
+    ($name:ident { $($done:tt)* } $field:ident : $value:expr, $($rest:tt)*) => {
+        $crate::__fields!($name { $($done)* $field: $value, } $($rest)*)
+    };
+    ($name:ident { $($done:tt)* } $field:ident, $($rest:tt)*) => {
+        $crate::__fields!($name { $($done)* $field, } $($rest)*)
+    };
+}
+
+/// The log: nobody reads it here.
+#[macro_export]
+macro_rules! dev_warn {
+    ($dev:expr, $($args:tt)*) => {{
+        let _ = (&$dev, format!($($args)*));
+    }};
+}
+
+#[macro_export]
+macro_rules! dev_err { ($($args:tt)*) => { $crate::dev_warn!($($args)*) }; }
+
+#[macro_export]
+macro_rules! dev_info { ($($args:tt)*) => { $crate::dev_warn!($($args)*) }; }
+
+#[macro_export]
+macro_rules! pr_info { ($($args:tt)*) => {{ let _ = format!($($args)*); }}; }

@@ -1,0 +1,571 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The card: its rings, its translation table, who uses what in it, and DMA under way.
+
+use crate::abi::{card::*, host::*, ring::*, status::*, wqe::PHASE};
+use crate::card::Entry;
+use crate::events::Events;
+use crate::memory::sim;
+use crate::mmu_notifier::Event;
+use kernel::{device::DEVICE, irq::ThreadedHandler, world::world};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Entries of both rings.
+const RING: u16 = 4096;
+/// Names the interrupt thread.
+const IRQ: usize = 1;
+
+/// An entry of the translation table.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Translation {
+    pub(crate) asid: u32,
+    pub(crate) vpn: u64,
+    pub(crate) bus: u64,
+    pub(crate) write: bool,
+    pub(crate) uses: u32,
+    /// Of the command that made it: when it was posted.
+    posted: u64,
+    /// When it was last used.
+    used: u64,
+    number: u64,
+}
+
+/// What a queue pair's row or firmware asks for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ask {
+    pub(crate) asid: u32,
+    pub(crate) va: u64,
+    pub(crate) len: u64,
+    pub(crate) write: bool,
+    pub(crate) since: u64,
+    /// How often the answer was OK though not all pages were there.
+    pub(crate) vain: u32,
+}
+
+impl Ask {
+    fn pages(&self) -> core::ops::RangeInclusive<u64> {
+        self.va / 4096..=(self.va + self.len - 1) / 4096
+    }
+}
+
+/// A range in use.
+#[derive(Clone, Debug)]
+pub(crate) struct Hold {
+    pub(crate) ask: Ask,
+    pages: Vec<(u32, u64)>,
+}
+
+#[derive(Default)]
+pub(crate) struct Hardware {
+    gone: bool,
+    status: u32,
+    challenge: u32,
+    began: u64,
+    dma_enable: bool,
+    cmd: u64,
+    pi: u16,
+    ci: u16,
+    /// The command ring is set up.
+    ready: bool,
+    /// When the entries from `ci` on were posted.
+    posted: VecDeque<u64>,
+    /// The consumer index that is told is so much behind.
+    pub(crate) lag: u16,
+    evt: u64,
+    evt_pi: u16,
+    events: VecDeque<Entry>,
+    irq: bool,
+    fence: u64,
+    fences: VecDeque<(u64, u64)>,
+    /// When it began, bus address, and for whom.
+    dma: Vec<(u64, u64, u32)>,
+    table: BTreeMap<u32, Translation>,
+    places: BTreeMap<(u32, u64), u32>,
+    dropped: BTreeMap<(u32, u64), u64>,
+    pub(crate) asks: BTreeMap<u32, Ask>,
+    pub(crate) holds: BTreeMap<u32, Hold>,
+    /// Requests that ended without their pages.
+    pub(crate) refused: BTreeMap<u32, u32>,
+    firmware: VecDeque<Entry>,
+    /// How long a reset takes.
+    pub(crate) reset_ns: u64,
+    /// It takes no commands.
+    pub(crate) stalled: bool,
+    /// DMA under way does not end.
+    pub(crate) slow: bool,
+    /// Firmware answers nothing.
+    pub(crate) deaf: bool,
+    /// It says nothing to the driver.
+    pub(crate) mute: bool,
+    /// What `CMD_PRESSURE` is answered with.
+    pub(crate) stuck_qp: u32,
+    /// What commands it has been given, in order.
+    pub(crate) log: Vec<Entry>,
+    /// Words that were written into the card, not only the ring.
+    pub(crate) pushed: u32,
+    /// Process of each address space number.
+    pub(crate) mms: BTreeMap<u32, usize>,
+    /// Firmware acts on `CMD_PRESSURE`: it gives back what is held for receives.
+    pub(crate) recalls: bool,
+    /// An answer was OK, and not all pages were there.
+    pub(crate) vain: u32,
+    /// Answers in order.
+    pub(crate) answers: Vec<(u32, u32)>,
+    installed: u64,
+}
+
+impl Hardware {
+    pub(crate) fn read(&self, offset: u32) -> u32 {
+        if self.gone {
+            return u32::MAX;
+        }
+        match offset {
+            HOST_ID => CARD_ID,
+            HOST_STATUS if self.status == FW_RESET && world().now() < self.began + self.reset_ns => FW_LOADING,
+            HOST_STATUS => self.status,
+            HOST_HB_ANSWER => self.challenge,
+            HOST_CMD_CI => u32::from(self.ci.wrapping_sub(self.lag)),
+            HOST_CMD_PI => self.pi.into(),
+            HOST_DMA_BUSY => self.dma.len() as u32,
+            _ => 0,
+        }
+    }
+
+    pub(crate) fn cycles(&self) -> u64 {
+        if self.gone { u64::MAX } else { (world().now() - self.began) / 4 }
+    }
+
+    pub(crate) fn push(&mut self, index: u16, entry: &Entry) {
+        if self.ready {
+            assert_eq!(*entry, self.entry(index), "another command is in the ring");
+            self.pushed += 1;
+        }
+    }
+
+    pub(crate) fn write(&mut self, offset: u32, value: u32) {
+        match offset {
+            HOST_CTRL => {
+                *self = Self {
+                    status: FW_RESET,
+                    began: world().now(),
+                    mms: core::mem::take(&mut self.mms),
+                    log: core::mem::take(&mut self.log),
+                    irq: self.irq,
+                    recalls: self.recalls,
+                    reset_ns: self.reset_ns,
+                    ..Self::default()
+                };
+            }
+            HOST_FW_BOOT => self.status = FW_RUNNING,
+            HOST_HB_CHALLENGE => self.challenge = value,
+            HOST_DMA_ENABLE => self.dma_enable = value != 0,
+            HOST_CMD_LOG2 => {
+                (self.pi, self.ci, self.ready) = (0, 0, true);
+                self.posted.clear();
+            }
+            // Rung for a run of firmware that is over.
+            HOST_CMD_PI if !self.ready => {}
+            HOST_CMD_PI => {
+                let more = (value as u16).wrapping_sub(self.pi);
+                let serial = sim().next();
+                self.posted.extend(core::iter::repeat_n(serial, more.into()));
+                self.pi = value as u16;
+                assert!(self.pi.wrapping_sub(self.ci) <= RING - self.lag, "more commands than the ring has room for");
+            }
+            _ => {}
+        }
+    }
+
+    pub(crate) fn write_addr(&mut self, low: u32, addr: u64) {
+        match low {
+            HOST_CMD_BASE_LO => self.cmd = addr,
+            HOST_EVT_BASE_LO => self.evt = addr,
+            HOST_FENCE_LO => self.fence = addr,
+            _ => {}
+        }
+    }
+
+    fn entry(&self, index: u16) -> Entry {
+        // SAFETY: The ring has so many entries.
+        unsafe { *(self.cmd as *const Entry).add(usize::from(index % RING)) }
+    }
+
+    /// No DMA any more.
+    pub(crate) fn end_dma(&mut self) {
+        self.dma.clear();
+        self.dma_enable = false;
+    }
+
+    /// Commands that it has not taken.
+    pub(crate) fn backlog(&self) -> u16 {
+        self.pi.wrapping_sub(self.ci)
+    }
+
+    /// Takes back the event that was sent last.
+    pub(crate) fn take_event(&mut self) -> Entry {
+        self.events.pop_back().expect("it was sent")
+    }
+
+    pub(crate) fn send(&mut self, entry: Entry) {
+        self.events.push_back(entry);
+    }
+
+    // ---- use of ranges --------------------------------------------------------------
+
+    fn acquire(&mut self, ask: &Ask) -> Option<Vec<(u32, u64)>> {
+        let serial = sim().next();
+        let mut pages = Vec::new();
+        for vpn in ask.pages() {
+            let index = *self.places.get(&(ask.asid, vpn))?;
+            let entry = self.table.get(&index)?;
+            if ask.write && !entry.write {
+                return None;
+            }
+            pages.push((index, entry.number));
+        }
+        for (index, _) in &pages {
+            let entry = self.table.get_mut(index).expect("it is there");
+            entry.uses += 1;
+            entry.used = serial;
+            let (frame, write) = sim().memory.borrow().behind(entry.bus);
+            assert!(write || !entry.write, "inv_4: the card may write what is mapped for reading");
+            let mm = self.mms[&entry.asid];
+            let sim = sim();
+            let memory = sim.memory.borrow();
+            assert!(
+                memory.maps(mm, entry.vpn, frame, entry.write) || memory.changed(mm, entry.vpn) > entry.posted,
+                "inv_4: page {:#x} of asid {} is not what the process has there",
+                entry.vpn,
+                entry.asid
+            );
+        }
+        Some(pages)
+    }
+
+    /// Asks for a range, unless it is there.
+    pub(crate) fn ask(&mut self, tag: u32, asid: u32, va: u64, len: u64, write: bool) {
+        assert!(!self.is_busy(tag), "tag {tag:#x} is in use");
+        let ask = Ask { asid, va, len, write, since: sim().next(), vain: 0 };
+        match self.acquire(&ask) {
+            Some(pages) => drop(self.holds.insert(tag, Hold { ask, pages })),
+            None => self.need(tag, ask),
+        }
+    }
+
+    fn need(&mut self, tag: u32, ask: Ask) {
+        self.refused.remove(&tag);
+        self.asks.insert(tag, ask);
+        self.send(event(EV_PAGE_NEED, tag, &ask));
+    }
+
+    pub(crate) fn is_busy(&self, tag: u32) -> bool {
+        self.asks.contains_key(&tag) || self.holds.contains_key(&tag)
+    }
+
+    /// Ends the use of a range.
+    pub(crate) fn release(&mut self, tag: u32) {
+        let hold = self.holds.remove(&tag).expect("it is in use");
+        // Its DMA has ended before.
+        self.dma.retain(|d| d.2 != tag);
+        self.let_go(&hold);
+        self.send(event(EV_PAGE_RELEASE, tag, &hold.ask));
+    }
+
+    fn let_go(&mut self, hold: &Hold) {
+        let serial = sim().next();
+        for (index, number) in &hold.pages {
+            if let Some(entry) = self.table.get_mut(index).filter(|e| e.number == *number) {
+                entry.uses -= 1;
+                entry.used = serial;
+            }
+        }
+    }
+
+    /// Begins DMA to or from a page of what is in use.
+    pub(crate) fn begin_dma(&mut self, tag: u32, page: usize) -> bool {
+        if !self.dma_enable {
+            return false;
+        }
+        let Some(&(index, number)) = self.holds.get(&tag).and_then(|h| h.pages.get(page)) else { return false };
+        let Some(entry) = self.table.get(&index).filter(|e| e.number == number) else { return false };
+        sim().memory.borrow().behind(entry.bus);
+        self.dma.push((sim().next(), entry.bus, tag));
+        true
+    }
+
+    pub(crate) fn dma_under_way(&self) -> usize {
+        self.dma.len()
+    }
+
+    // ---- what must hold -------------------------------------------------------------
+
+    /// A mapping is about to go.
+    pub(crate) fn assert_unused(&self, bus: u64) {
+        // A card whose DMA is switched off is reset before it is switched on again.
+        for entry in self.table.values().filter(|_| self.dma_enable) {
+            assert!(entry.bus != bus, "inv_4: page {:#x} is unmapped while the card has it", entry.vpn);
+        }
+        assert!(self.dma.iter().all(|d| d.1 != bus), "inv_4: a page is unmapped under DMA");
+    }
+
+    /// A change is about to happen that everybody has been told of.
+    pub(crate) fn assert_let_go(&self, mm: usize, first: u64, pages: u64, event: Event, begin: u64) {
+        let ours = |vpn: u64, asid: u32| {
+            (event == Event::Release || (vpn >= first && vpn - first < pages)) && self.mms.get(&asid) == Some(&mm)
+        };
+        let card = sim().card.borrow().clone().expect("there is a card");
+        for entry in self.table.values().filter(|e| self.dma_enable && ours(e.vpn, e.asid)) {
+            // A context that is being closed is told nothing, and takes everything back by itself.
+            if kernel::world::calmly(|| card.context(entry.asid)).is_none() {
+                continue;
+            }
+            match event {
+                Event::Unmap | Event::Release => {
+                    panic!("vc_9: the card has page {:#x}, which is unmapped", entry.vpn)
+                }
+                Event::Clear => assert!(
+                    entry.uses > 0 || entry.used > begin || entry.posted > begin,
+                    "vc_9: page {:#x} stays, though nobody uses it",
+                    entry.vpn
+                ),
+                Event::Other => {}
+            }
+        }
+        if matches!(event, Event::Unmap | Event::Release) {
+            for (_, bus, _) in &self.dma {
+                let _ = sim().memory.borrow().behind(*bus);
+            }
+        }
+    }
+
+    /// Entries of the translation table.
+    pub(crate) fn translations(&self) -> impl Iterator<Item = &Translation> {
+        self.table.values()
+    }
+
+    pub(crate) fn has(&self, asid: u32, vpn: u64) -> Option<&Translation> {
+        self.table.get(self.places.get(&(asid, vpn))?)
+    }
+
+    /// Pages installed in all.
+    pub(crate) fn installed(&self) -> u64 {
+        self.installed
+    }
+
+    /// How often a command was given.
+    pub(crate) fn times(&self, opcode: u32) -> usize {
+        self.log.iter().filter(|e| e[0] & 0xff == opcode).count()
+    }
+
+    // ---- what it does by itself -----------------------------------------------------
+
+    /// One thing; false if there is nothing to do.
+    pub(crate) fn step(&mut self) -> bool {
+        let mut can = Vec::new();
+        if !self.stalled && self.ci != self.pi {
+            can.push(0);
+        }
+        if !self.slow && !self.dma.is_empty() {
+            can.push(1);
+        }
+        if !self.mute && !self.events.is_empty() {
+            can.push(2);
+        }
+        if !self.deaf && !self.firmware.is_empty() {
+            can.push(3);
+        }
+        let oldest = self.dma.iter().map(|d| d.0).min().unwrap_or(u64::MAX);
+        if self.fences.front().is_some_and(|f| f.0 < oldest) {
+            can.push(4);
+        }
+        if can.is_empty() {
+            return false;
+        }
+        match can[world().below(can.len() as u64) as usize] {
+            0 => {
+                let entry = self.entry(self.ci);
+                let posted = self.posted.pop_front().expect("it was posted");
+                self.ci = self.ci.wrapping_add(1);
+                self.log.push(entry);
+                self.command(&entry, posted);
+            }
+            1 => {
+                let at = world().below(self.dma.len() as u64) as usize;
+                let (_, bus, _) = self.dma.remove(at);
+                sim().memory.borrow().behind(bus);
+            }
+            2 => {
+                let mut entry = self.events.pop_front().expect("there is one");
+                let phase = if self.evt_pi & RING == 0 { PHASE } else { 0 };
+                entry[EVENT_PHASE] = entry[EVENT_PHASE] & !PHASE | phase;
+                // SAFETY: The ring has so many entries.
+                unsafe { *(self.evt as *mut Entry).add(usize::from(self.evt_pi % RING)) = entry };
+                self.evt_pi = self.evt_pi.wrapping_add(1);
+                if !self.irq {
+                    self.irq = true;
+                    world().add_job(IRQ, world().now(), || {
+                        let sim = sim();
+                        sim.hardware.borrow_mut().irq = false;
+                        let card = sim.card.borrow().clone();
+                        if let Some(card) = card {
+                            Events(card).handle_threaded(&DEVICE);
+                        }
+                    });
+                }
+            }
+            3 => {
+                let entry = self.firmware.pop_front().expect("there is one");
+                self.firmware_command(&entry);
+            }
+            _ => {
+                let (_, token) = self.fences.pop_front().expect("there is one");
+                // SAFETY: The driver's word.
+                unsafe { *(self.fence as *mut u64) = token };
+            }
+        }
+        true
+    }
+
+    fn drop_entry(&mut self, index: u32) {
+        if let Some(entry) = self.table.remove(&index) {
+            self.places.remove(&(entry.asid, entry.vpn));
+            self.dropped.insert((entry.asid, entry.vpn), sim().next());
+        }
+    }
+
+    fn command(&mut self, entry: &Entry, posted: u64) {
+        let more = entry[0] >> 8 & 0xf;
+        match entry[0] & 0xff {
+            CMD_PAGE_INSTALL => {
+                let first = u64::from(entry[2]) | u64::from(entry[3]) << 32;
+                for n in 0..=more {
+                    let at = 4 + 2 * n as usize;
+                    let word = u64::from(entry[at]) | u64::from(entry[at + 1]) << 32;
+                    let index = (word & 0xfff | (word >> 62 & 1) << 12) as u32;
+                    let (bus, write) = (word & 0x3fff_ffff_ffff_f000, word >> 63 != 0);
+                    let (asid, vpn) = (entry[1], first + u64::from(n));
+                    assert!((0..XLT_WAYS).any(|way| xlt_place(asid, vpn, way) == index), "not a place of that page");
+                    sim().memory.borrow().behind(bus);
+                    let number = sim().next();
+                    let new = Translation { asid, vpn, bus, write, uses: 0, posted, used: 0, number };
+                    let old = self.table.insert(index, new);
+                    assert!(old.is_none(), "place {index} of the table is not free");
+                    let old = self.places.insert((asid, vpn), index);
+                    assert!(old.is_none(), "page {vpn:#x} has two places");
+                    self.installed += 1;
+                }
+            }
+            CMD_PAGE_READY => self.answered(entry[1], entry[2]),
+            CMD_PAGE_EVICT => {
+                let mut event = [0; ENTRY_WORDS];
+                event[0] = EV_PAGE_EVICTED | more << 8;
+                for n in 0..=more as usize {
+                    let index = entry[1 + n / 2] >> (16 * (n % 2)) & 0xffff;
+                    let idle = self.table.get(&index).is_none_or(|e| e.uses == 0);
+                    if idle {
+                        self.drop_entry(index);
+                    }
+                    event[1 + n / 2] |= (index | u32::from(idle) << 15) << (16 * (n % 2));
+                }
+                self.send(event);
+            }
+            CMD_PAGE_REVOKE => self.drop_entry(entry[1]),
+            CMD_FENCE => {
+                let token = u64::from(entry[2]) | u64::from(entry[3]) << 32;
+                self.fences.push_back((sim().next(), token));
+            }
+            _ => self.firmware.push_back(*entry),
+        }
+    }
+
+    fn answered(&mut self, tag: u32, status: u32) {
+        let ask = self.asks.remove(&tag);
+        let Some(mut ask) = ask else { panic!("tag {tag:#x} is answered ({status}), and nobody asks") };
+        self.answers.push((tag, status));
+        if status != PAGE_OK {
+            self.refused.insert(tag, status);
+            return;
+        }
+        match self.acquire(&ask) {
+            Some(pages) => drop(self.holds.insert(tag, Hold { ask, pages })),
+            None => {
+                self.vain += 1;
+                let sim = sim();
+                let mm = self.mms[&ask.asid];
+                let memory = sim.memory.borrow();
+                let why = |vpn: u64| {
+                    self.dropped.get(&(ask.asid, vpn)).is_some_and(|d| *d > ask.since)
+                        || memory.changed(mm, vpn) > ask.since
+                };
+                assert!(ask.pages().any(why), "tag {tag:#x} is told of pages that are not there");
+                drop(memory);
+                ask.vain += 1;
+                ask.since = sim.next();
+                self.need(tag, ask);
+            }
+        }
+    }
+
+    fn firmware_command(&mut self, entry: &Entry) {
+        let mut done = [0; ENTRY_WORDS];
+        done[0] = EV_CMD_DONE;
+        done[1] = entry[1];
+        done[2] = CMD_OK;
+        match entry[0] & 0xff {
+            CMD_RANGE_REVOKED => {
+                let va = u64::from(entry[4]) | u64::from(entry[5]) << 32;
+                let len = u64::from(entry[6]) | u64::from(entry[7]) << 32;
+                let (first, last) = (va / 4096, (va + (len - 1)) / 4096);
+                let hit = |h: &Hold| {
+                    h.ask.asid == entry[2] && *h.ask.pages().start() <= last && first <= *h.ask.pages().end()
+                };
+                let tags: Vec<u32> = self.holds.iter().filter(|(_, h)| hit(h)).map(|(t, _)| *t).collect();
+                for tag in tags {
+                    self.release(tag);
+                }
+            }
+            CMD_PRESSURE => {
+                if self.recalls {
+                    let tags: Vec<u32> = self.holds.iter().filter(|(_, h)| h.ask.write).map(|(t, _)| *t).collect();
+                    for tag in tags {
+                        self.release(tag);
+                    }
+                }
+                done[3] = self.stuck_qp;
+            }
+            CMD_QP_DESTROY => {
+                // Done when nothing of it is in flight.
+                if self.asks.keys().any(|tag| qpn(*tag) == entry[2]) {
+                    self.firmware.push_back(*entry);
+                    return;
+                }
+                let tags: Vec<u32> = self.holds.keys().copied().filter(|tag| qpn(*tag) == entry[2]).collect();
+                for tag in tags {
+                    self.release(tag);
+                }
+            }
+            _ => {}
+        }
+        self.send(done);
+    }
+}
+
+/// The queue pair whose row has a tag.
+pub(crate) fn qpn(tag: u32) -> u32 {
+    match tag >> 16 {
+        TAG_SENDS => (tag & 0xffff) >> TAG_SENDS_QPN,
+        TAG_RECEIVES => (tag & 0xffff) >> TAG_RECEIVES_QPN,
+        _ => 0,
+    }
+}
+
+fn event(kind: u32, tag: u32, ask: &Ask) -> Entry {
+    let mut entry = [0; ENTRY_WORDS];
+    entry[0] = kind;
+    entry[1] = tag;
+    entry[2] = ask.asid;
+    entry[3] = ask.write.into();
+    entry[4] = ask.va as u32;
+    entry[5] = (ask.va >> 32) as u32;
+    entry[6] = ask.len as u32;
+    entry
+}

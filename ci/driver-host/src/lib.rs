@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The driver's page service, contexts and card on the host, as they are; what they stand on is made for tests: the
+//! card's hardware and firmware ([`hardware`]), address spaces ([`memory`]), and `kernel`.
+//!
+//! Includes sources of the driver, which are GPL-2.0, and so is this package.
+
+#![cfg(test)]
+// Of the driver's files not all is used here.
+#![allow(dead_code)]
+
+#[rustfmt::skip]
+#[allow(clippy::all)]
+#[path = "../../../driver/abi/src/layout/mod.rs"]
+pub mod abi;
+#[rustfmt::skip]
+#[allow(clippy::all)]
+#[path = "../../../driver/budget.rs"]
+mod budget;
+#[rustfmt::skip]
+#[allow(clippy::all)]
+#[path = "../../../driver/card.rs"]
+mod card;
+#[rustfmt::skip]
+#[allow(clippy::all)]
+#[path = "../../../driver/context.rs"]
+mod context;
+#[rustfmt::skip]
+#[allow(clippy::all)]
+#[path = "../../../driver/events.rs"]
+mod events;
+#[rustfmt::skip]
+#[allow(clippy::all)]
+#[path = "../../../driver/memlock.rs"]
+mod memlock;
+#[rustfmt::skip]
+#[allow(clippy::all)]
+#[path = "../../../driver/page_service.rs"]
+mod page_service;
+#[rustfmt::skip]
+#[allow(clippy::all)]
+#[path = "../../../driver/xlt.rs"]
+mod xlt;
+
+// What stands for other parts of the driver.
+mod doorbell;
+mod eventfd;
+mod fw;
+mod gate;
+mod mmu_notifier;
+mod pin;
+mod regs;
+mod workqueue;
+
+pub mod hardware;
+pub mod memory;
+
+mod tests;

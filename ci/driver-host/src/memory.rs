@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Address spaces of processes, the frames behind them, and who has which of these pinned and mapped.
+
+use crate::card::Card;
+use crate::hardware::Hardware;
+use crate::mmu_notifier::{Event, Range};
+use kernel::{
+    prelude::*,
+    sync::Arc,
+    world::{atomically, user, world},
+};
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+/// Everything that is not the driver's.
+#[derive(Default)]
+pub struct Sim {
+    pub(crate) memory: RefCell<Memory>,
+    pub(crate) hardware: RefCell<Hardware>,
+    pub(crate) card: RefCell<Option<Arc<Card>>>,
+    /// Counts what happens.
+    serial: Cell<u64>,
+}
+
+// SAFETY: One thread runs at a time.
+unsafe impl Send for Sim {}
+// SAFETY: As above.
+unsafe impl Sync for Sim {}
+
+/// That of this test.
+pub fn sim() -> Arc<Sim> {
+    user()
+}
+
+impl Sim {
+    /// A number higher than all before.
+    pub(crate) fn next(&self) -> u64 {
+        self.serial.set(self.serial.get() + 1);
+        self.serial.get()
+    }
+}
+
+/// A page of an address space.
+#[derive(Clone, Copy, Debug)]
+struct Page {
+    write: bool,
+    /// None until it is used.
+    frame: Option<u64>,
+}
+
+type Told = Rc<dyn Fn(&Range) -> bool>;
+
+#[derive(Default)]
+struct Space {
+    pages: BTreeMap<u64, Page>,
+    /// Whose first use does not end.
+    stuck: BTreeSet<u64>,
+    /// So many of these uses end all the same.
+    passes: u32,
+    told: Vec<(u64, Told)>,
+    changing: u32,
+    /// First page, pages, and when everybody had been told of a change.
+    changed: Vec<(u64, u64, u64)>,
+    pins: u64,
+}
+
+#[derive(Default)]
+struct Frame {
+    mm: usize,
+    pins: u32,
+    maps: u32,
+}
+
+struct Mapping {
+    frame: u64,
+    write: bool,
+}
+
+#[derive(Default)]
+pub(crate) struct Memory {
+    spaces: BTreeMap<usize, Space>,
+    frames: BTreeMap<u64, Frame>,
+    mappings: BTreeMap<u64, Mapping>,
+    last: u64,
+    /// Most mappings of a frame at a time.
+    pub(crate) most_maps: u32,
+    /// Most pages pinned at a time.
+    pub(crate) most_pins: u64,
+    pub(crate) pins: u64,
+    /// So many mappings that come next fail.
+    pub(crate) fail_maps: u32,
+    /// So many pins that come next fail, so.
+    pub(crate) fail_pins: (u32, Option<Error>),
+    /// One in so many of either fails for want of memory; 0 none.
+    pub(crate) fail: u64,
+    /// Pages pinned in all.
+    pub(crate) pinned: u64,
+    /// Nanoseconds between that everybody is told of a change and the change.
+    pub(crate) dwell: u64,
+}
+
+/// What becomes of a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It is unmapped.
+    Unmap,
+    /// It moves: nothing is there any more, and other pages elsewhere.
+    Replace,
+    /// Its contents are given up: other ones come with the next use.
+    Dontneed,
+    /// An attempt to swap it out, which fails because it is pinned.
+    Swap,
+    /// It can be read only.
+    Protect,
+    /// It can be written again.
+    Unprotect,
+    /// An attempt to migrate it, or a fork.
+    Suspect,
+    /// A migration that succeeds.
+    Migrate,
+    /// Everything goes.
+    Release,
+}
+
+impl Memory {
+    fn space(&mut self, mm: usize) -> &mut Space {
+        self.spaces.entry(mm).or_default()
+    }
+
+    /// Maps pages, which come with their first use.
+    pub(crate) fn mmap(&mut self, mm: usize, first: u64, pages: u64, write: bool) {
+        let space = self.space(mm);
+        space.pages.extend((first..first + pages).map(|vpn| (vpn, Page { write, frame: None })));
+    }
+
+    pub(crate) fn register(&mut self, mm: usize, told: Told) -> u64 {
+        self.last += 1;
+        let number = self.last;
+        self.space(mm).told.push((number, told));
+        number
+    }
+
+    pub(crate) fn unregister(&mut self, mm: usize, number: u64) {
+        self.space(mm).told.retain(|t| t.0 != number);
+    }
+
+    pub(crate) fn is_changing(&self, mm: usize) -> bool {
+        self.spaces.get(&mm).is_some_and(|s| s.changing > 0)
+    }
+
+    pub(crate) fn is_stuck(&self, mm: usize, vpn: u64) -> bool {
+        self.spaces.get(&mm).is_some_and(|s| s.stuck.contains(&vpn) && s.passes == 0)
+    }
+
+    /// A use of what is stuck ends.
+    pub(crate) fn pass(&mut self, mm: usize) {
+        self.space(mm).passes += 1;
+    }
+
+    pub(crate) fn set_stuck(&mut self, mm: usize, vpn: u64, stuck: bool) {
+        let space = self.space(mm);
+        if stuck {
+            space.stuck.insert(vpn);
+        } else {
+            space.stuck.remove(&vpn);
+        }
+    }
+
+    pub(crate) fn unstick_all(&mut self) {
+        self.spaces.values_mut().for_each(|s| s.stuck.clear());
+    }
+
+    /// Whether something random fails.
+    fn fails(&self) -> bool {
+        self.fail != 0 && world().below(self.fail) == 0
+    }
+
+    pub(crate) fn pin(&mut self, mm: usize, vpn: u64, write: bool) -> Result<u64> {
+        if self.fail_pins.0 > 0 {
+            self.fail_pins.0 -= 1;
+            return Err(self.fail_pins.1.unwrap_or(ENOMEM));
+        }
+        if self.fails() {
+            return Err(ENOMEM);
+        }
+        let fresh = self.last + 1;
+        let space = self.space(mm);
+        if space.stuck.contains(&vpn) {
+            space.passes = space.passes.saturating_sub(1);
+        }
+        let page = space.pages.get_mut(&vpn).ok_or(EFAULT)?;
+        if write && !page.write {
+            return Err(EFAULT);
+        }
+        let frame = *page.frame.get_or_insert(fresh);
+        space.pins += 1;
+        self.last = fresh;
+        let of = self.frames.entry(frame).or_default();
+        of.mm = mm;
+        of.pins += 1;
+        self.pins += 1;
+        self.pinned += 1;
+        self.most_pins = self.most_pins.max(self.pins);
+        Ok(frame)
+    }
+
+    pub(crate) fn unpin(&mut self, frame: u64) {
+        let of = self.frames.get_mut(&frame).expect("it was pinned");
+        of.pins -= 1;
+        assert!(of.maps <= of.pins, "inv_4: a page that is mapped for the card is unpinned");
+        let mm = of.mm;
+        if of.pins == 0 {
+            self.frames.remove(&frame);
+        }
+        self.space(mm).pins -= 1;
+        self.pins -= 1;
+    }
+
+    pub(crate) fn map(&mut self, frame: u64, write: bool) -> Result<u64> {
+        if self.fail_maps > 0 || self.fails() {
+            self.fail_maps = self.fail_maps.saturating_sub(1);
+            return Err(ENOMEM);
+        }
+        self.last += 1;
+        let bus = self.last << 12;
+        let of = self.frames.get_mut(&frame).expect("it is pinned");
+        of.maps += 1;
+        assert!(of.maps <= of.pins, "what is not pinned is mapped");
+        self.most_maps = self.most_maps.max(of.maps);
+        self.mappings.insert(bus, Mapping { frame, write });
+        Ok(bus)
+    }
+
+    pub(crate) fn unmap(&mut self, bus: u64) {
+        let mapping = self.mappings.remove(&bus).expect("it was mapped");
+        self.frames.get_mut(&mapping.frame).expect("it is pinned").maps -= 1;
+    }
+
+    /// Whether an address maps a frame, with this right.
+    pub(crate) fn maps(&self, mm: usize, vpn: u64, frame: u64, write: bool) -> bool {
+        let page = self.spaces.get(&mm).and_then(|s| s.pages.get(&vpn));
+        page.is_some_and(|p| p.frame == Some(frame) && (p.write || !write))
+    }
+
+    /// The frame behind a bus address, and whether the card may write; what is not mapped fails.
+    pub(crate) fn behind(&self, bus: u64) -> (u64, bool) {
+        let mapping = self.mappings.get(&bus).expect("inv_4: the card uses what is not mapped for it");
+        (mapping.frame, mapping.write)
+    }
+
+    /// When everybody had last been told of a change of a page.
+    pub(crate) fn changed(&self, mm: usize, vpn: u64) -> u64 {
+        let mut all = self.spaces.get(&mm).map_or(&[][..], |s| &s.changed).iter().rev();
+        all.find(|c| vpn >= c.0 && vpn - c.0 < c.1).map_or(0, |c| c.2)
+    }
+
+    /// Pages pinned of an address space.
+    pub(crate) fn pins_of(&self, mm: usize) -> u64 {
+        self.spaces.get(&mm).map_or(0, |s| s.pins)
+    }
+
+    pub(crate) fn mappings(&self) -> usize {
+        self.mappings.len()
+    }
+
+    fn apply(&mut self, mm: usize, first: u64, pages: u64, change: Change) {
+        let fresh = self.last + 1;
+        self.last += pages.min(1 << 20);
+        let space = self.space(mm);
+        if change == Change::Release {
+            space.pages.clear();
+            space.stuck.clear();
+        }
+        let range = first..first.saturating_add(pages);
+        if change == Change::Unmap {
+            space.pages.retain(|vpn, _| !range.contains(vpn));
+        }
+        for (vpn, page) in space.pages.range_mut(range) {
+            match change {
+                Change::Replace | Change::Migrate => page.frame = Some(fresh + (vpn - first)),
+                Change::Dontneed => page.frame = None,
+                Change::Protect => page.write = false,
+                Change::Unprotect => page.write = true,
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Changes a range, and tells those that want to know; false if it may not wait for them, and they would have to.
+pub(crate) fn change(mm: usize, first: u64, pages: u64, change: Change, blockable: bool) -> bool {
+    let event = match change {
+        Change::Unmap | Change::Replace => Event::Unmap,
+        Change::Release => Event::Release,
+        Change::Dontneed | Change::Swap => Event::Clear,
+        _ => Event::Other,
+    };
+    let sim = sim();
+    let range = match change {
+        Change::Release => Range { start: 0, end: !4095, event, blockable },
+        _ => Range { start: first * 4096, end: (first + pages) * 4096, event, blockable },
+    };
+    let told: Vec<Told> = {
+        let mut memory = sim.memory.borrow_mut();
+        let space = memory.space(mm);
+        space.changing += 1;
+        space.told.iter().map(|t| t.1.clone()).collect()
+    };
+    let begin = sim.next();
+    let mut all = true;
+    for told in told {
+        all &= if blockable { told(&range) } else { atomically(|| told(&range)) };
+    }
+    assert!(all || !blockable, "what may wait is refused");
+    if all {
+        if blockable {
+            sim.hardware.borrow().assert_let_go(mm, first, pages, event, begin);
+        }
+        let serial = sim.next();
+        sim.memory.borrow_mut().space(mm).changed.push((first, pages, serial));
+        if blockable {
+            world().preempt();
+            let dwell = sim.memory.borrow().dwell;
+            if dwell > 0 {
+                world().sleep(dwell);
+            }
+        }
+        sim.memory.borrow_mut().apply(mm, first, pages, change);
+    }
+    sim.memory.borrow_mut().space(mm).changing -= 1;
+    all
+}

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Pinning pages of [`crate::memory`], and mapping them for DMA.
+
+use crate::gate::BoundRef;
+use crate::memory::sim;
+use kernel::{
+    mm::MmWithUser,
+    prelude::*,
+    world::{might_sleep, world},
+};
+use std::cell::Cell;
+
+pub(crate) struct PinnedPage {
+    frame: u64,
+    write: bool,
+}
+
+impl Drop for PinnedPage {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
+        might_sleep();
+        world().preempt();
+        sim().memory.borrow_mut().unpin(self.frame);
+    }
+}
+
+impl PinnedPage {
+    pub(crate) fn is_write(&self) -> bool {
+        self.write
+    }
+
+    pub(crate) fn id(&self) -> PageId {
+        PageId { frame: self.frame, write: self.write }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(crate) struct PageId {
+    frame: u64,
+    write: bool,
+}
+
+pub(crate) fn pin_remote(
+    mm: &MmWithUser,
+    va: usize,
+    pages: usize,
+    write: bool,
+    longterm: bool,
+    mut out: impl FnMut(PinnedPage),
+) -> Result {
+    assert!(longterm && va.is_multiple_of(4096) && pages > 0);
+    let mm = mm.as_raw() as usize;
+    for vpn in (va as u64 / 4096..).take(pages) {
+        might_sleep();
+        world().preempt();
+        if sim().memory.borrow().is_stuck(mm, vpn) {
+            world().wait(move || !sim().memory.borrow().is_stuck(mm, vpn));
+        }
+        let frame = sim().memory.borrow_mut().pin(mm, vpn, write)?;
+        out(PinnedPage { frame, write });
+    }
+    world().preempt();
+    Ok(())
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mapping {
+    Same,
+    Changed,
+}
+
+pub(crate) fn recheck(mm: &MmWithUser, va: usize, page: PageId) -> Mapping {
+    might_sleep();
+    world().preempt();
+    let same = sim().memory.borrow().maps(mm.as_raw() as usize, va as u64 / 4096, page.frame, page.write);
+    world().preempt();
+    if same { Mapping::Same } else { Mapping::Changed }
+}
+
+pub(crate) struct DmaPage {
+    bus: u64,
+    _dev: BoundRef,
+}
+
+impl DmaPage {
+    pub(crate) fn map(dev: BoundRef, page: &PinnedPage) -> Result<Self> {
+        might_sleep();
+        world().preempt();
+        let bus = sim().memory.borrow_mut().map(page.frame, page.write)?;
+        Ok(Self { bus, _dev: dev })
+    }
+
+    pub(crate) fn addr(&self) -> u64 {
+        self.bus
+    }
+}
+
+impl Drop for DmaPage {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
+        might_sleep();
+        world().preempt();
+        sim().hardware.borrow().assert_unused(self.bus);
+        sim().memory.borrow_mut().unmap(self.bus);
+    }
+}
+
+/// Memory of a queue.
+pub(crate) struct SharedPages {
+    bytes: usize,
+    addr: Cell<u64>,
+}
+
+impl SharedPages {
+    pub(crate) fn new(_: BoundRef, bytes: usize) -> Result<Self> {
+        Ok(Self { bytes: bytes.next_power_of_two().max(4096), addr: Cell::new(1 << 40) })
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(crate) fn addr(&self) -> u64 {
+        self.addr.get()
+    }
+}

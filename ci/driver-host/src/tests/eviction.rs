@@ -1,0 +1,442 @@
+// SPDX-License-Identifier: GPL-2.0
+//! How pages go that nobody uses, and places in the card's table.
+
+use super::rig::*;
+use crate::abi::{card::*, counters::*, ring::*, status::*};
+use crate::xlt::Xlt;
+
+/// Queue pairs.
+const QP: u32 = FIRST_QPN;
+
+/// Pages that have the same places in the table as [`BASE`], that one first.
+fn rivals(n: usize) -> Vec<u64> {
+    let rows = |vpn: u64| (xlt_place(1, vpn, 0), xlt_place(1, vpn, XLT_WAYS - 1));
+    let mut found = vec![BASE];
+    for high in 1..1 << 18 {
+        let (a, b) = (high & 511, high >> 9);
+        let vpn = BASE ^ (a << 9 | b << 18 | (a ^ b) << 27);
+        if vpn != BASE && rows(vpn) == rows(BASE) {
+            found.push(vpn);
+            if found.len() == n {
+                break;
+            }
+        }
+    }
+    assert_eq!(found.len(), n);
+    found
+}
+
+#[test]
+fn decision_14_idle_pages_stay_for_the_linger_time() {
+    for linger_ms in [20, 50, 300] {
+        let mut rig = Rig::new(Setup { linger_ms, ..Setup::default() });
+        let (_, c) = rig.user(QP, 64);
+        rig.get(1, &c, BASE, 3, false);
+        rig.ms(7);
+        rig.release(1);
+        rig.settle();
+        assert!(rig.page(&c, BASE).unwrap().released);
+        rig.ms(u64::from(linger_ms) - 1);
+        assert_eq!((rig.pins(), rig.times(CMD_PAGE_EVICT)), (3, 0));
+        rig.ms(u64::from(linger_ms) + 1);
+        assert_eq!((rig.pins(), rig.counter(D_PAGES_UNPINNED)), (0, 3));
+        rig.end();
+    }
+}
+
+#[test]
+fn decision_14_without_a_linger_time_pages_go_when_they_are_released() {
+    let mut rig = Rig::new(Setup { linger_ms: 0, ..Setup::default() });
+    let (_, c) = rig.user(QP, 64);
+    rig.get(1, &c, BASE, 15, false);
+    rig.get(2, &c, BASE + 14, 2, false);
+    rig.release(1);
+    rig.settle();
+    // One of them is in use by another, and stays. Evictions go together, twelve to a command.
+    assert_eq!((rig.pins(), rig.times(CMD_PAGE_EVICT)), (2, 2));
+    assert_eq!(rig.page(&c, BASE + 14).unwrap().state, "Live");
+    rig.release(2);
+    rig.settle();
+    assert_eq!(rig.pins(), 0);
+    rig.end();
+}
+
+#[test]
+fn decision_14_releases_concern_their_range_only() {
+    let mut rig = Rig::new(Setup::default());
+    let (_, c) = rig.user(QP, 64);
+    rig.get(1, &c, BASE, 8, false);
+    let released = |rig: &Rig| (0..8).filter(|n| rig.page(&c, BASE + n).unwrap().released).collect::<Vec<_>>();
+    let tell = |rig: &Rig, va: u64, len: u32| {
+        let mut entry = [0; ENTRY_WORDS];
+        entry[0] = EV_PAGE_RELEASE;
+        (entry[2], entry[4], entry[5], entry[6]) = (c.asid, va as u32, (va >> 32) as u32, len);
+        rig.sim.hardware.borrow_mut().send(entry);
+        rig.settle();
+    };
+    tell(&rig, u64::MAX - 5, 100);
+    assert!(released(&rig).is_empty());
+    tell(&rig, bytes(BASE + 2) + 4095, 2);
+    assert_eq!(released(&rig), [2, 3]);
+    tell(&rig, bytes(BASE + 5), 0);
+    tell(&rig, bytes(BASE + 6), 4096);
+    assert_eq!(released(&rig), [2, 3, 5, 6]);
+    rig.end();
+}
+
+#[test]
+fn decision_14_pages_that_are_never_released_are_looked_at_after_a_second() {
+    let mut rig = Rig::new(Setup::default());
+    let (_, c) = rig.user(QP, 64);
+    rig.get(1, &c, BASE, 2, false);
+    rig.ms(999);
+    assert_eq!(rig.times(CMD_PAGE_EVICT), 0);
+    rig.ms(60);
+    assert_eq!((rig.times(CMD_PAGE_EVICT), rig.pins()), (1, 2));
+    // They are in use. Another second.
+    assert_eq!(rig.page(&c, BASE).unwrap().state, "Live");
+    rig.ms(930);
+    assert_eq!(rig.times(CMD_PAGE_EVICT), 1);
+    rig.ms(130);
+    assert_eq!((rig.times(CMD_PAGE_EVICT), rig.pins()), (2, 2));
+    // A use that nobody told the end of.
+    rig.sim.hardware.borrow_mut().release(1);
+    rig.sim.hardware.borrow_mut().take_event();
+    rig.ms(1150);
+    assert_eq!(rig.pins(), 0);
+    rig.end();
+}
+
+#[test]
+fn decision_14_a_linger_time_over_a_second_is_kept_for_what_is_in_use() {
+    let mut rig = Rig::new(Setup { linger_ms: 3000, ..Setup::default() });
+    let (_, c) = rig.user(QP, 64);
+    rig.get(1, &c, BASE, 2, false);
+    rig.ms(2990);
+    assert_eq!(rig.times(CMD_PAGE_EVICT), 0);
+    rig.ms(1100);
+    assert_eq!(rig.times(CMD_PAGE_EVICT), 1);
+    rig.end();
+}
+
+#[test]
+fn decision_14_what_is_asked_for_again_does_not_go() {
+    let mut rig = Rig::new(Setup { linger_ms: 100, ..Setup::default() });
+    let (_, c) = rig.user(QP, 64);
+    rig.get(1, &c, BASE, 1, false);
+    rig.release(1);
+    rig.ms(90);
+    // With a page that is not there: so the driver hears of it.
+    rig.get(2, &c, BASE, 2, false);
+    rig.ms(60);
+    assert_eq!(rig.times(CMD_PAGE_EVICT), 0);
+    rig.end();
+}
+
+#[test]
+fn decision_14_a_page_released_while_the_card_looks_is_looked_at_again() {
+    let mut rig = Rig::new(Setup { linger_ms: 30, ..Setup::default() });
+    let (_, c) = rig.user(QP, 64);
+    rig.get(1, &c, BASE, 1, false);
+    rig.get(2, &c, BASE, 1, false);
+    rig.stall(true);
+    rig.release(1);
+    rig.ms(70);
+    assert_eq!(rig.page(&c, BASE).unwrap().state, "Evicting");
+    rig.sim.hardware.borrow_mut().release(2);
+    rig.settle();
+    assert!(rig.page(&c, BASE).unwrap().released);
+    // Used again before the card looks.
+    rig.sim.hardware.borrow_mut().ask(3, c.asid, bytes(BASE), 1, false);
+    rig.stall(false);
+    rig.settle();
+    assert_eq!((rig.times(CMD_PAGE_EVICT), rig.pins()), (2, 1));
+    let page = rig.page(&c, BASE).unwrap();
+    assert_eq!((page.state.as_str(), page.released), ("Live", false));
+    rig.end();
+}
+
+#[test]
+fn decision_14_an_eviction_that_finds_no_room_in_the_ring_is_asked_for_again() {
+    let mut rig = Rig::new(Setup { linger_ms: 30, ..Setup::default() });
+    let (_, c) = rig.user(QP, 64);
+    rig.narrow(3);
+    rig.get(1, &c, BASE, 1, false);
+    rig.stall(true);
+    for _ in 0..3 {
+        let mut fence = [0; ENTRY_WORDS];
+        fence[0] = CMD_FENCE;
+        rig.card.post(&[fence]).unwrap();
+    }
+    rig.release(1);
+    rig.ms(100);
+    let page = rig.page(&c, BASE).unwrap();
+    assert_eq!((page.state.as_str(), page.released), ("Live", true));
+    rig.stall(false);
+    rig.ms(40);
+    assert_eq!((rig.pins(), rig.times(CMD_PAGE_EVICT)), (0, 1));
+    rig.end();
+}
+
+#[test]
+fn decision_14_very_many_pages_go_together_and_those_between_stay() {
+    let mut rig = Rig::new(Setup { card_pages: 400, context_pages: 400, linger_ms: 20 });
+    let (_, c) = rig.user(QP, 400);
+    rig.get(1, &c, BASE, 200, false);
+    // Every third stays in use, the last does not.
+    for n in 0..66 {
+        rig.get(100 + n as u32, &c, BASE + 3 * n, 1, false);
+    }
+    rig.release(1);
+    rig.ms(60);
+    assert_eq!((rig.pins(), rig.counter(D_PAGES_UNPINNED)), (66, 134));
+    let now = shown(&c);
+    assert!(now.pages.iter().all(|p| (p.vpn - BASE).is_multiple_of(3)));
+    assert_eq!((now.pinned, rig.card.xlt.lock().used()), (66, 66));
+    rig.end();
+}
+
+#[test]
+fn places_of_the_table_are_taken_given_back_and_kept_until_evictions_are_answered() {
+    let mut rig = Rig::new(Setup::default());
+    let mut xlt = Xlt::new().unwrap();
+    let places: Vec<u32> = (0..XLT_WAYS).map(|n| xlt_place(1, 5, n)).collect();
+    let same = rivals(5);
+    let index = xlt.take(1, 5).unwrap();
+    assert!(places.contains(&index));
+    assert_eq!((xlt.used(), xlt.rivals(1, 5).iter().filter(|r| **r == (1, 5)).count()), (1, 1));
+    assert_eq!(xlt.rivals(1, 5).iter().filter(|r| **r == (0, 0)).count(), XLT_WAYS as usize - 1);
+    // Nothing was asked.
+    assert_eq!(
+        (xlt.evict_answered(index), xlt.evict_answered(1 << 20), xlt.evict_answered(XLT_ENTRIES)),
+        (None, None, None)
+    );
+    assert!(xlt.evict_asked(index) && xlt.evict_asked(index));
+    assert_eq!(xlt.evict_answered(index), Some((1, 5, false)));
+    assert_eq!(xlt.evict_answered(index), Some((1, 5, true)));
+    // Given back with answers due it is nobody's until the last has come.
+    assert!(xlt.evict_asked(index) && xlt.evict_asked(index));
+    xlt.give_back(index);
+    assert_eq!(xlt.used(), 1);
+    assert!(xlt.rivals(1, 5).iter().all(|r| *r == (0, 0)));
+    assert_eq!((xlt.evict_answered(index), xlt.used()), (None, 1));
+    assert_ne!(xlt.take(1, 5), Some(index));
+    assert_eq!((xlt.evict_answered(index), xlt.used()), (None, 1));
+    // What was free and asked for before gives nothing.
+    assert!(xlt.evict_asked(index));
+    assert_eq!(xlt.evict_answered(index), None);
+    // So many answers at the most.
+    assert!((0..255).all(|_| xlt.evict_asked(index)) && !xlt.evict_asked(index));
+    // A reset forgets them, and frees what waited for them.
+    let other = xlt.take(2, 9).unwrap();
+    assert!(xlt.evict_asked(other));
+    xlt.give_back(other);
+    let used = xlt.used();
+    xlt.clear();
+    assert_eq!((xlt.used(), xlt.evict_answered(index)), (used - 1, None));
+    // Large numbers are kept.
+    let vpn = (1 << 45) - 1;
+    let place = xlt.take(15, vpn).unwrap();
+    assert!(xlt.evict_asked(place));
+    assert_eq!(xlt.evict_answered(place), Some((15, vpn, true)));
+    assert!(xlt.rivals(15, vpn).contains(&(15, vpn)));
+    // All of a page's places.
+    let taken: Vec<Option<u32>> = same.iter().map(|vpn| xlt.take(1, *vpn)).collect();
+    assert!(taken[..4].iter().all(Option::is_some) && taken[4].is_none());
+    assert_eq!((xlt.free(1, same[4]), xlt.free(1, BASE + 1).is_some()), (None, true));
+    xlt.give_back(taken[2].unwrap());
+    assert_eq!(xlt.take(1, same[4]), taken[2]);
+    rig.check();
+    rig.end();
+}
+
+#[test]
+fn pc_3_pages_without_a_place_in_the_table_wait_for_one() {
+    let mut rig = Rig::new(Setup { linger_ms: 20, ..Setup::default() });
+    let (mm, c) = rig.user(QP, 1);
+    let same = rivals(6);
+    assert_eq!(c.asid, 1);
+    for vpn in &same[1..] {
+        rig.mmap(mm, *vpn, 1);
+    }
+    for (n, vpn) in same.iter().enumerate().take(4) {
+        rig.get(1 + n as u32, &c, *vpn, 1, n % 2 == 0);
+    }
+    // A receive does not press yet, but those in the way are asked whether they are idle, once.
+    rig.ask(5, &c, same[4], 1, true);
+    rig.settle();
+    assert_eq!((rig.flags(&c, 5), rig.times(CMD_PRESSURE)), (NO_PLACE, 0));
+    let evictions: u32 = {
+        let hardware = rig.sim.hardware.borrow();
+        let all = hardware.log.iter().filter(|e| e[0] & 0xff == CMD_PAGE_EVICT);
+        all.map(|e| (e[0] >> 8 & 0xf) + 1).sum()
+    };
+    assert_eq!(evictions, 4);
+    assert!(same[..4].iter().all(|vpn| rig.page(&c, *vpn).unwrap().urgent));
+    assert_eq!((shown(&c).pinned, rig.pins(), rig.counter(D_BUDGET_WAITS)), (4, 4, 0));
+    // Every 100 ms it is looked whether a place has become free.
+    let before = rig.pinned();
+    rig.ms(1000);
+    let again = rig.pinned() - before;
+    assert_eq!(again, 10);
+    // It presses after 40 ms, again and again.
+    let pressed = rig.times(CMD_PRESSURE);
+    assert!((15..=25).contains(&pressed), "{pressed}");
+    // One is released: it goes at once, and the place is taken.
+    rig.release(2);
+    rig.settle();
+    assert!(rig.holds(5));
+    assert!(rig.page(&c, same[1]).is_none());
+    // A send presses at once.
+    rig.ms(100);
+    let pressed = rig.times(CMD_PRESSURE);
+    rig.ask(6, &c, same[5], 1, false);
+    rig.settle();
+    assert_eq!((rig.times(CMD_PRESSURE), rig.flags(&c, 6)), (pressed + 1, NO_PLACE | PRESSED));
+    rig.end();
+}
+
+#[test]
+fn pc_3_idle_pages_in_the_way_of_others_go_whosever_they_are() {
+    let mut rig = Rig::new(Setup { linger_ms: 900, ..Setup::default() });
+    let (mm, c) = rig.user(QP, 1);
+    let (_, other) = rig.user(QP + 1, 1);
+    let same = rivals(6);
+    for vpn in &same[1..] {
+        rig.mmap(mm, *vpn, 1);
+    }
+    for (n, vpn) in same.iter().enumerate().take(4) {
+        rig.get(1 + n as u32, &c, *vpn, 1, false);
+    }
+    rig.get(10, &other, BASE, 1, false);
+    rig.release(3);
+    rig.settle();
+    // It is idle: it makes room without anybody being asked for more.
+    rig.ask(5, &c, same[4], 1, true);
+    rig.settle();
+    assert!(rig.holds(5) && rig.page(&c, same[2]).is_none());
+    assert!(rig.page(&other, BASE).is_some());
+    rig.end();
+}
+
+#[test]
+fn pc_3_a_receive_whose_pages_find_no_place_ends_by_name() {
+    let mut rig = Rig::new(Setup::default());
+    let (mm, c) = rig.user(QP, 1);
+    let same = rivals(5);
+    for vpn in &same[1..] {
+        rig.mmap(mm, *vpn, 1);
+    }
+    for (n, vpn) in same.iter().enumerate().take(4) {
+        rig.get(receive_tag(QP, n as u32), &c, *vpn, 1, true);
+    }
+    rig.ask(receive_tag(QP, 9), &c, same[4], 1, true);
+    rig.ms(20);
+    rig.card.refuse(QP);
+    rig.settle();
+    assert!(rig.asks(receive_tag(QP, 9)).is_some());
+    rig.ms(30);
+    rig.card.refuse(QP);
+    rig.settle();
+    assert_eq!(rig.refused(receive_tag(QP, 9)), Some(PAGE_OVER_BUDGET));
+    rig.end();
+}
+
+#[test]
+fn decision_14_answers_to_evictions_of_what_is_there_no_more_change_nothing() {
+    let mut rig = Rig::new(Setup { linger_ms: 500, ..Setup::default() });
+    let (_, c) = rig.user(QP, 8);
+    rig.get(1, &c, BASE, 1, false);
+    let index = rig.page(&c, BASE).unwrap().index;
+    // Live: nobody has asked.
+    c.evicted(BASE, index, true, true);
+    assert_eq!(rig.page(&c, BASE).unwrap().state, "Live");
+    rig.stall(true);
+    rig.release(1);
+    rig.ms(1100);
+    assert_eq!(rig.page(&c, BASE).unwrap().state, "Evicting");
+    // Of another place, of another page, not the last answer.
+    c.evicted(BASE, index + 1, true, true);
+    c.evicted(BASE + 1, index, true, true);
+    c.evicted(BASE, index, false, false);
+    assert_eq!(rig.page(&c, BASE).unwrap().state, "Evicting");
+    rig.stall(false);
+    rig.settle();
+    assert_eq!(rig.pins(), 0);
+    rig.end();
+}
+
+#[test]
+fn a_used_up_table_is_counted() {
+    let mut rig = Rig::new(Setup::default());
+    let (_, c) = rig.user(QP, 8);
+    rig.get(1, &c, BASE, 5, false);
+    assert_eq!((rig.card.drv_counter(D_XLT_USED), rig.card.drv_counter(D_PAGES_PINNED)), (5, 5));
+    rig.end();
+}
+
+#[test]
+fn decision_14_linger_and_stale_times_are_kept_to_the_millisecond() {
+    // The sweep that pages begin is at the same distance as their linger time.
+    let mut rig = Rig::new(Setup { linger_ms: 20, ..Setup::default() });
+    let (_, c) = rig.user(QP, 64);
+    rig.get(1, &c, BASE, 1, false);
+    rig.release(1);
+    rig.settle();
+    rig.ms(19);
+    assert_eq!(rig.pins(), 1);
+    rig.ms(1);
+    assert_eq!(rig.pins(), 0);
+    rig.ms(100);
+    rig.get(1, &c, BASE, 1, false);
+    rig.ms(999);
+    let before = rig.times(CMD_PAGE_EVICT);
+    rig.ms(1);
+    assert_eq!(rig.times(CMD_PAGE_EVICT), before + 1);
+    rig.end();
+}
+
+#[test]
+fn pc_3_who_finds_no_place_presses_every_40_ms_whatever_the_linger_time() {
+    let mut rig = Rig::new(Setup { linger_ms: 1000, ..Setup::default() });
+    let (mm, c) = rig.user(QP, 1);
+    let same = rivals(5);
+    for vpn in &same[1..] {
+        rig.mmap(mm, *vpn, 1);
+    }
+    for (n, vpn) in same.iter().enumerate().take(4) {
+        rig.get(1 + n as u32, &c, *vpn, 1, true);
+    }
+    rig.ask(5, &c, same[4], 1, true);
+    rig.ms(39);
+    assert_eq!(rig.times(CMD_PRESSURE), 0);
+    rig.ms(1);
+    assert_eq!(rig.times(CMD_PRESSURE), 1);
+    rig.ms(40);
+    assert_eq!(rig.times(CMD_PRESSURE), 2);
+    rig.end();
+}
+
+#[test]
+fn pc_3_pages_that_are_taken_away_are_not_evicted_for_who_finds_no_place() {
+    let mut rig = Rig::new(Setup { linger_ms: 1000, ..Setup::default() });
+    let (mm, c) = rig.user(QP, 1);
+    let same = rivals(5);
+    for vpn in &same[1..] {
+        rig.mmap(mm, *vpn, 1);
+    }
+    for (n, vpn) in same.iter().enumerate().take(4) {
+        rig.get(1 + n as u32, &c, *vpn, 1, true);
+    }
+    rig.sim.hardware.borrow_mut().slow = true;
+    rig.sim.hardware.borrow_mut().begin_dma(2, 0);
+    assert!(rig.change_at_once(mm, same[1], 1, crate::memory::Change::Replace));
+    rig.settle();
+    rig.ask(5, &c, same[4], 1, false);
+    rig.ms(5);
+    assert_eq!(rig.page(&c, same[1]).unwrap().state, "Fencing");
+    rig.sim.hardware.borrow_mut().slow = false;
+    rig.ms(5);
+    assert!(rig.holds(5));
+    rig.end();
+}
