@@ -1326,8 +1326,9 @@ impl Request {
         let mine = first
             && space.budget.fits(pages, self.write, reserve)
             && share.fits(pages, self.write, reserve);
-        let turn = !self.write || self.queue(mine);
-        let fits = mine && budget.fits(pages, self.write, reserve);
+        let room = budget.fits(pages, self.write, reserve);
+        let turn = !self.write || self.queue(mine, room);
+        let fits = mine && room;
         if fits && !turn {
             self.set(BEHIND);
         } else if fits {
@@ -1354,23 +1355,24 @@ impl Request {
         Attempt::Done
     }
 
-    /// Puts a receive's request in the list of those that wait for the card's budget, if nothing
-    /// else keeps it back; whether it is its turn.
-    fn queue(&self, in_line: bool) -> bool {
+    /// Whether it is a receive's turn among those that wait for the card's budget. Unless that has `room` for it and it
+    /// is its turn, its request is put in their list, if nothing else keeps it back.
+    fn queue(&self, in_line: bool, room: bool) -> bool {
         let asid = self.context.asid as usize;
         let mut waiting = self.context.card.waiting.lock();
-        if in_line {
-            waiting[asid] = Some(self.since);
-            self.set(LISTED);
-        } else if self.is(LISTED) {
-            self.strike(&mut waiting[asid]);
-        }
         let mut others = waiting.iter().enumerate().filter(|(n, _)| *n != asid);
-        others.all(|(_, since)| {
+        let turn = others.all(|(_, since)| {
             since.is_none_or(|since| {
                 (since - self.since).as_nanos() >= 0 || since.elapsed().as_millis() >= TURN_MS
             })
-        })
+        });
+        if in_line && !(room && turn) {
+            waiting[asid] = Some(self.since);
+            self.set(LISTED);
+        } else if !in_line && self.is(LISTED) {
+            self.strike(&mut waiting[asid]);
+        }
+        turn
     }
 
     /// Takes it out of its context's place in the list.

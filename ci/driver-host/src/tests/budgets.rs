@@ -425,6 +425,24 @@ fn pc_3_a_receive_that_waits_for_more_than_there_is_ends_by_name() {
 }
 
 #[test]
+fn pc_3_receives_of_two_contexts_that_both_fit_do_not_wait_for_each_other() {
+    // In what order their requests are worked on at random.
+    for seed in 0..60 {
+        let mut rig = Rig::with(Some(seed), card(400));
+        let (_, one) = rig.user(QP, 40);
+        let (_, two) = rig.user(OTHER, 40);
+        rig.world.set_preempt(2);
+        for n in 0..8 {
+            rig.ask(receive_tag(QP, n), &one, BASE + 2 * u64::from(n), 2, true);
+            rig.ask(receive_tag(OTHER, n), &two, BASE + 2 * u64::from(n), 2, true);
+        }
+        rig.watch(10 * MS);
+        assert_eq!(rig.counter(D_BUDGET_WAITS), 0);
+        rig.end();
+    }
+}
+
+#[test]
 fn pc_3_sends_are_not_refused_with_receives() {
     let mut rig = Rig::new(card(40));
     let (_, c) = rig.user(QP, 200);
