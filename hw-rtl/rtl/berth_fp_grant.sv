@@ -780,7 +780,7 @@ module berth_fp_grant #(
           st_granted <= r_q.grant - 16'(r_q.back);
           st_holds   <= r_q.ask - n_freed_q + 16'({r_q.ask_range, r_q.ask_at} != '0);
           st_queued  <= r_q.ended && n_parsed_q != n_freed_q;
-          st_going   <= (r_q.rewind || r_q.ended) && (r_q.got != '0 || r_q.back != '0 || r_q.own != '0
+          st_going   <= purge && (r_q.got != '0 || r_q.back != '0 || r_q.own != '0
                         || (r_q.used & ~r_q.held & ~r_q.waits) != '0);
           st_waits   <= (r_q.used & ~r_q.held) != '0;
           st_first   <= first_range;

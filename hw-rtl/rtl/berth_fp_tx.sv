@@ -213,7 +213,7 @@ module berth_fp_tx #(
     assign c_word    = cfg_addr[5:0];
     assign c_qp      = cfg_addr[6 +: QW];
     assign c_we      = c_q == C_IDLE && cfg_req && cfg_we && !cfg_ack;
-    // Also while a packet is being made: it may have been begun before the end, and wait for a place.
+    // Also while a packet is being made, which may have been begun before the end.
     assign making    = working && working_q == c_qp;
     assign cfg_rdata = c_word == 6'd33 ? {8'd0, una_read} : c_word == 6'd34 ? {8'd0, next_read}
                      : c_word == 6'd35 ? {busy || making, queued, revoking_q[c_qp], starved, 21'd0, holds, blocks_out}

@@ -3,7 +3,9 @@
 
 use super::rig::*;
 use crate::abi::{card::*, counters::*, ring::*, status::*};
+use crate::context::Context;
 use crate::xlt::Xlt;
+use kernel::{mm::MmWithUser, sync::Arc};
 
 /// Queue pairs.
 const QP: u32 = FIRST_QPN;
@@ -24,6 +26,20 @@ fn rivals(n: usize) -> Vec<u64> {
     }
     assert_eq!(found.len(), n);
     found
+}
+
+/// All places of the card's table that the last of these pages may have are taken, by the others, which receive.
+fn crowded() -> (Rig, &'static MmWithUser, Arc<Context>, Vec<u64>) {
+    let mut rig = Rig::new(Setup { linger_ms: 1000, ..Setup::default() });
+    let (mm, c) = rig.user(QP, 1);
+    let same = rivals(5);
+    for vpn in &same[1..] {
+        rig.mmap(mm, *vpn, 1);
+    }
+    for (n, vpn) in same.iter().enumerate().take(4) {
+        rig.get(1 + n as u32, &c, *vpn, 1, true);
+    }
+    (rig, mm, c, same)
 }
 
 #[test]
@@ -398,15 +414,7 @@ fn decision_14_linger_and_stale_times_are_kept_to_the_millisecond() {
 
 #[test]
 fn pc_3_who_finds_no_place_presses_every_40_ms_whatever_the_linger_time() {
-    let mut rig = Rig::new(Setup { linger_ms: 1000, ..Setup::default() });
-    let (mm, c) = rig.user(QP, 1);
-    let same = rivals(5);
-    for vpn in &same[1..] {
-        rig.mmap(mm, *vpn, 1);
-    }
-    for (n, vpn) in same.iter().enumerate().take(4) {
-        rig.get(1 + n as u32, &c, *vpn, 1, true);
-    }
+    let (rig, _, c, same) = crowded();
     rig.ask(5, &c, same[4], 1, true);
     rig.ms(39);
     assert_eq!(rig.times(CMD_PRESSURE), 0);
@@ -419,15 +427,7 @@ fn pc_3_who_finds_no_place_presses_every_40_ms_whatever_the_linger_time() {
 
 #[test]
 fn pc_3_pages_that_are_taken_away_are_not_evicted_for_who_finds_no_place() {
-    let mut rig = Rig::new(Setup { linger_ms: 1000, ..Setup::default() });
-    let (mm, c) = rig.user(QP, 1);
-    let same = rivals(5);
-    for vpn in &same[1..] {
-        rig.mmap(mm, *vpn, 1);
-    }
-    for (n, vpn) in same.iter().enumerate().take(4) {
-        rig.get(1 + n as u32, &c, *vpn, 1, true);
-    }
+    let (rig, mm, c, same) = crowded();
     rig.sim.hardware.borrow_mut().slow = true;
     rig.sim.hardware.borrow_mut().begin_dma(2, 0);
     assert!(rig.change_at_once(mm, same[1], 1, crate::memory::Change::Replace));
