@@ -14,7 +14,7 @@ use crate::{
     context::{Context, Cq, Share},
     doorbell::HeldInode,
     gate::{BoundRef, Gate},
-    page_service::Need,
+    page_service::{Need, RETRY_MS},
     regs::{Regs, ALL_ONES},
     workqueue::OwnedQueue,
     xlt::Xlt,
@@ -1349,12 +1349,13 @@ impl Card {
             .enqueue_delayed::<_, 1>(self.clone(), msecs_to_jiffies(500));
     }
 
-    /// Has idle pages looked at after the linger time.
+    /// Has idle pages looked at after the linger time, and requests without a place in the table
+    /// soon.
     pub(crate) fn sweep_later(self: &Arc<Self>) {
         if self.state() == State::Unbound {
             return;
         }
-        let ms = self.linger_ms.load(Relaxed).clamp(20, 1000);
+        let ms = self.linger_ms.load(Relaxed).clamp(20, RETRY_MS as u32);
         let _ = self
             .queue
             .enqueue_delayed::<_, 2>(self.clone(), msecs_to_jiffies(ms));

@@ -59,7 +59,7 @@ const STALE_MS: i64 = 1000;
 const RECALL_MS: i64 = 40;
 /// Requests without a place in the table are tried again at least so often; each time their
 /// pages are pinned in vain.
-const RETRY_MS: i64 = 100;
+pub(crate) const RETRY_MS: i64 = 100;
 /// A receive that waits for the card's budget keeps later ones of other contexts from it for
 /// so long: what is recalled for it would be granted again, piece by piece, before it gets
 /// as much as it needs. If it still waits then, what it needs is stuck.

@@ -426,6 +426,19 @@ fn pc_3_who_finds_no_place_presses_every_40_ms_whatever_the_linger_time() {
 }
 
 #[test]
+fn pc_3_who_finds_no_place_tries_again_every_100_ms_whatever_the_linger_time() {
+    let (rig, _, c, same) = crowded();
+    rig.ask(5, &c, same[4], 1, true);
+    rig.ms(10);
+    let pinned = || rig.sim.memory.borrow().pinned;
+    let before = pinned();
+    rig.ms(500);
+    let tries = pinned() - before;
+    assert!((4..=5).contains(&tries), "{tries} tries in 500 ms");
+    rig.end();
+}
+
+#[test]
 fn pc_3_pages_that_are_taken_away_are_not_evicted_for_who_finds_no_place() {
     let (rig, mm, c, same) = crowded();
     rig.sim.hardware.borrow_mut().slow = true;
