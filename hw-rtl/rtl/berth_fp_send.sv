@@ -141,7 +141,7 @@ module berth_fp_send #(
     output logic                     ev_again
 );
     localparam int unsigned QW = $clog2(QPS);
-    localparam int unsigned RW = 24 + 8 + 1 + 32 + 24 + LB + 1 + 21 + LR + 1 + 8 + 16 + 1;
+    localparam int unsigned RW = 24 + 8 + 1 + 32 + 24 + LB + 1 + 21 + LR + 1 + 8 + 16 + 2;
     localparam int unsigned LW = 4 + 1 + LE + 6 + 32 + 32 + 13;
 
     typedef enum logic [2:0] {IDLE, ROWS, LOOK, FIX, LOGGED, WALK, COMMIT, BACK} op_t;
@@ -153,7 +153,9 @@ module berth_fp_send #(
     // ---- rows ------------------------------------------------------------------------
     logic [23:0]   next, index, una;
     logic [7:0]    pieces, since, cut, window;
-    logic          mid, hold, halt, stop, selective, message;
+    logic          mid, hold, halt, selective, message;
+    logic          stop;                 // nothing new begins: that is told
+    logic          gone;                 // the memory of a packet that must go again is gone: that is told
     logic [31:0]   left, posted;
     logic [LB:0]   blk, blocks;
     logic [20:0]   blk_off;
@@ -170,7 +172,7 @@ module berth_fp_send #(
     logic [QW-1:0] addr;
     assign addr = init_valid ? init_q : work_q;
     berth_fp_mem #(.WIDTH(RW), .DEPTH(QPS), .OWN(1'b1)) m_row (.clk(clk), .we(row_we), .waddr(q_q), .wdata(row_new),
-        .re(read), .raddr(addr), .rdata({next, pieces, mid, left, index, blk, blk_off, lost, since, elems, stop}));
+        .re(read), .raddr(addr), .rdata({next, pieces, mid, left, index, blk, blk_off, lost, since, elems, gone, stop}));
     berth_fp_mem #(.WIDTH(8), .DEPTH(QPS)) m_cut (.clk(clk), .we(cut_we), .waddr(cut_q), .wdata(cut_pieces),
         .re(read), .raddr(addr), .rdata(cut));
     berth_fp_mem #(.WIDTH(LB+LR+2), .DEPTH(QPS)) m_covered (.clk(clk), .we(covered_we), .waddr(covered_q),
@@ -331,16 +333,16 @@ module berth_fp_send #(
     always_comb begin
         row_we  = commit || local_end || broken || failed;
         row_new = {next + 24'd1, pieces + {7'd0, last_q}, !last_q, cut_left_q, last_q ? 24'd0 : index + 24'd1,
-                   walk_q, off_q, lost, ack_q ? 8'd0 : since + 8'd1, elems + {15'd0, ends_q}, 1'b0};
+                   walk_q, off_q, lost, ack_q ? 8'd0 : since + 8'd1, elems + {15'd0, ends_q}, 2'b00};
         if (fix_q)
-            row_new = {next, pieces, mid, left, index, blk, blk_off, lost + (LR+1)'(1), since, elems, stop};
+            row_new = {next, pieces, mid, left, index, blk, blk_off, lost + (LR+1)'(1), since, elems, gone, stop};
         if (local_end)
-            row_new = {next, pieces + 8'd1, mid, left, index, blk, blk_off, lost, since, elems + 16'd1, stop};
+            row_new = {next, pieces + 8'd1, mid, left, index, blk, blk_off, lost, since, elems + 16'd1, gone, stop};
         if (broken || failed)
-            row_new = {next, pieces, mid, left, index, blk, blk_off, lost, since, elems, 1'b1};
+            row_new = {next, pieces, mid, left, index, blk, blk_off, lost, since, elems, gone || fix_q, 1'b1};
         if (init_ack) begin
             row_we  = 1'b1;
-            row_new = {psn_cfg, 8'd0, 1'b0, 32'd0, 24'd0, (LB+1)'(0), 21'd0, (LR+1)'(0), 8'd0, 16'd0, 1'b0};
+            row_new = {psn_cfg, 8'd0, 1'b0, 32'd0, 24'd0, (LB+1)'(0), 21'd0, (LR+1)'(0), 8'd0, 16'd0, 2'b00};
         end
     end
     assign sent_local = local_end;
@@ -349,7 +351,7 @@ module berth_fp_send #(
     assign sent_we = row_we;
     assign sent_q  = q_q;
     assign {sent_next, sent_pieces} = row_new[RW-1 -: 32];
-    assign sent_elems = row_new[16:1];
+    assign sent_elems = row_new[17:2];
     assign more       = commit || local_end;
 
     // An initialised QP's row is read first, for its PSN.
@@ -359,7 +361,7 @@ module berth_fp_send #(
     assign read     = op_q == IDLE;
 
     always_ff @(posedge clk) begin
-        fw_valid    <= (failed || broken) && !stop;
+        fw_valid    <= fix_q ? failed && !gone : (failed || broken) && !stop;
         fw_again    <= fix_q;
         fw_q        <= q_q;
         fw_memory   <= failed;

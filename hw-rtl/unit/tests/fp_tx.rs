@@ -1403,6 +1403,34 @@ fn vc_4_what_a_lost_packet_holds_goes_back_when_its_memory_cannot_be_had() {
 }
 
 #[test]
+fn vc_4_memory_of_a_lost_packet_that_is_gone_is_told_after_that_of_a_new_one() {
+    for width in widths() {
+        let mut bench = Bench::new(width, Setup::default(), 21);
+        bench.connect(7, Settings::default());
+        bench.silent(7);
+        bench.credits(7, &[8192; 8]);
+        bench.deny(0x6_0000, 500);
+        let sends = [1, 2, 3, 4, 6, 7].map(|page| Element::plain(page << 16, 500));
+        bench.post(7, &sends, false);
+        bench.run(3_000);
+        assert_eq!((bench.frames_of(7).len(), bench.take_events()), (4, vec![(7, 7, u64::from(DENIED))]));
+        // Each is told once, however often the QP is looked at.
+        bench.deny(0x1_0000, 500);
+        for _ in 0..2 {
+            bench.answer(7, 0xff_ffff, 0x1f, Some(0b111 << 124));
+            bench.post(7, &[Element::plain(0x8_0000, 500)], false);
+            bench.run(2_000);
+        }
+        assert_eq!(bench.take_events(), [(7, 7, 1 << 8 | u64::from(DENIED))]);
+        assert_eq!(bench.frames_of(7).len(), 4);
+        bench.command(7, 4 | u32::from(WC_REMOTE_ERROR) << 8);
+        bench.command(7, 6);
+        bench.run(500);
+        assert_eq!((bench.ranges_held(), bench.read(7, 35), bench.statuses(7).len()), (0, 0, 8));
+    }
+}
+
+#[test]
 fn vc_4_a_lost_packet_that_is_acknowledged_while_its_memory_is_on_its_way_does_not_go_again() {
     for width in widths() {
         let mut bench = Bench::new(width, Setup { service: 1_500, ..Setup::default() }, 19);
