@@ -313,7 +313,7 @@ module berth_fp_grant #(
   always_comb begin
     look_recv = row.grant;
     if (row.rewind && row.got == '0 && row.back != '0) look_recv = row.grant - 16'd1;
-    else if (!row.rewind && row.flush && row.got == '0) look_recv = row.flushed;
+    else if (row.flush && row.got == '0) look_recv = row.flushed;
     if (op_q == ASK) look_recv = row.ask;
     if (op_q == COMMAND) look_recv = recv_q;
     // What is released: the chunk that was answered, the oldest that is held in vain, or the oldest of all.
@@ -622,7 +622,8 @@ module berth_fp_grant #(
           want_local = 1'b1;
           kind       = PART;
           r.got      = '0;
-        end else if (r_q.rewind) begin
+        end else if (r_q.rewind && !(r_q.flush && r_q.back == '0)) begin
+          // What was announced completes first: the host may owe answers for ever.
           we       = 1'b1;
           more_adv = 1'b1;
           if (r_q.back != '0) begin

@@ -347,6 +347,47 @@ fn flooded(net: &mut Net, seed: u64, share: f64, mut flood: impl FnMut(&mut Rng)
     (net.hosts[1].card.cycles() - start, flooded)
 }
 
+/// What a good stream takes alone, in cycles, and its part of the wire then.
+fn alone(net: &mut Net, seed: u64) -> (f64, f64) {
+    let before = net.hosts[1].card.ports().rx.beats;
+    let (took, _) = flooded(net, seed, 0.0, |_| None);
+    (took as f64, (net.hosts[1].card.ports().rx.beats - before) as f64 / took as f64)
+}
+
+/// Has a good stream beside `share` of the wire in frames of `flood`, and another one alone. It must have 0.85 of its
+/// share at least. `before` is what one alone took before, then what the next one took. Returns how many frames were
+/// dropped as firmware had its slots full.
+fn shares(
+    net: &mut Net,
+    seed: u64,
+    share: f64,
+    (name, flood): (&str, &dyn Fn(&mut Rng) -> Vec<u8>),
+    before: &mut (f64, f64),
+) -> u64 {
+    let full = read(net, 1, Counted::Rtl(C_RX_CORE_FULL));
+    let (took, frames) = flooded(net, seed, share, |rng| Some(flood(rng)));
+    let full = read(net, 1, Counted::Rtl(C_RX_CORE_FULL)) - full;
+    // Streams are not equally quick: the one before and the one behind tell what is usual.
+    let after = alone(net, seed);
+    let left = (before.0 + after.0) / 2.0 / took as f64;
+    // All of its rate, where it needs less than the flood leaves of the wire.
+    let due = ((1.0 - share) * 2.0 / (before.1 + after.1)).min(1.0);
+    *before = after;
+    println!(
+        "{:3.0} % of the wire offered, {name}: {frames} frames, {full} of them dropped as firmware had its slots full, \
+         the good stream has {:.0} % of its rate",
+        share * 100.0,
+        left * 100.0
+    );
+    assert!(left > due * 0.85, "{name}: {left:.2} of the rate beside {share}, {due:.2} are due");
+    full
+}
+
+/// The parts of the wire that floods are offered.
+fn offered() -> Vec<f64> {
+    if berth_rtl::data_w() == 64 { vec![0.1, 0.5] } else { vec![0.5] }
+}
+
 #[test]
 fn fairness_a_flood_leaves_a_good_connection_its_share_of_the_wire() {
     if !FAST {
@@ -354,14 +395,9 @@ fn fairness_a_flood_leaves_a_good_connection_its_share_of_the_wire() {
     }
     let seed = seed(27);
     let (mut net, seen) = attacked(seed);
-    // What it takes alone, and its part of the wire then. A connection's first stream is quicker than the ones behind it.
-    let alone = |net: &mut Net| {
-        let before = net.hosts[1].card.ports().rx.beats;
-        let (took, _) = flooded(net, seed, 0.0, |_| None);
-        (took as f64, (net.hosts[1].card.ports().rx.beats - before) as f64 / took as f64)
-    };
-    alone(&mut net);
-    let mut before = alone(&mut net);
+    // A connection's first stream is quicker than the ones behind it.
+    alone(&mut net, seed);
+    let mut before = alone(&mut net, seed);
     println!("a good stream alone: {} cycles, {:.0} % of the wire", before.0, before.1 * 100.0);
     let acked = roce(&seen.ack).expect("RoCE").psn;
     let q = seen.qpn;
@@ -403,26 +439,69 @@ fn fairness_a_flood_leaves_a_good_connection_its_share_of_the_wire() {
             "lists with a gap before them",
             Box::new(|rng| seen.list(0, 0, seen.next_credit() + 100 + rng.below(99) as u32, &[5; 61])),
         ),
+        (
+            "lists of one credit, with a gap before them",
+            Box::new(|rng| seen.list(0, 0, seen.next_credit() + 100 + rng.below(99) as u32, &[5])),
+        ),
     ];
-    for share in if berth_rtl::data_w() == 64 { vec![0.1, 0.5] } else { vec![0.5] } {
+    for share in offered() {
         for (name, flood) in &floods {
-            let full = read(&mut net, 1, Counted::Rtl(C_RX_CORE_FULL));
-            let (took, frames) = flooded(&mut net, seed, share, |rng| Some(flood(rng)));
-            let full = read(&mut net, 1, Counted::Rtl(C_RX_CORE_FULL)) - full;
-            // Streams are not equally quick: the one before and the one behind tell what is usual.
-            let after = alone(&mut net);
-            let left = (before.0 + after.0) / 2.0 / took as f64;
-            // All of its rate, where it needs less than the flood leaves of the wire.
-            let due = ((1.0 - share) * 2.0 / (before.1 + after.1)).min(1.0);
-            before = after;
-            println!(
-                "{:3.0} % of the wire offered, {name}: {frames} frames, {full} of them dropped as firmware had its \
-                 slots full, the good stream has {:.0} % of its rate",
-                share * 100.0,
-                left * 100.0
-            );
+            let full = shares(&mut net, seed, share, (name, flood), &mut before);
             assert_eq!(full > 0, for_firmware.contains(name), "{name}: C_RX_CORE_FULL, {full} more");
-            assert!(left > due * 0.85, "{name}: {left:.2} of the rate beside {share}, {due:.2} are due");
+        }
+    }
+    for d in 0..2 {
+        alive(&mut net, d);
+    }
+}
+
+/// Acknowledgements of what is under way are the longest work for the ACK engine: each bitmap is shifted to the oldest
+/// packet of all, and may have news for each of them.
+#[test]
+fn fairness_a_flood_of_sacks_of_what_is_under_way_leaves_a_good_connection_its_share_of_the_wire() {
+    if !FAST {
+        return; // without the fast path everything is firmware's
+    }
+    let seed = seed(29);
+    let (mut net, seen) = attacked_by(seed, QpCreate { timeout: NO_TIMEOUT, ..qp(QP_B) }, qp(GOOD), |_| ());
+    let mut s = [Stream::new(&mut net, (1, QP_B), (0, QP_A), Rng(seed).bytes(1_500_000))];
+    s[0].depth = 64;
+    net.run_until("a stream that has begun", 10_000_000, |net| {
+        pair::step(net, &mut s);
+        s[0].received.len() > 400_000
+    });
+    // What the flooded QP sends is lost from now on, also when it goes again.
+    net.hold(1, |frame| roce(frame).is_some_and(|f| f.qpn == QP_A && f.opcode <= 5));
+    net.settle(100_000);
+    let psn = |frame: &Vec<u8>| roce(frame).expect("RoCE").psn;
+    let first = net.wires[1].held.front().map(psn).expect("packets under way");
+    let under_way = net.wires[1].held.len();
+    println!("{under_way} packets are under way");
+    assert!(under_way > 8);
+    alone(&mut net, seed);
+    let mut before = alone(&mut net, seed);
+    let sack = |psn: u32, map: [u8; 16]| {
+        forge(&seen.data, 0xd1, seen.qpn, psn.wrapping_sub(1) & 0xff_ffff, &[&[0x1f, 0, 0, 0][..], &map].concat())
+    };
+    type Flood<'a> = (&'static str, Box<dyn Fn(&mut Rng) -> Vec<u8> + 'a>);
+    // In this order: what an acknowledgement has said once is no news.
+    let floods: [Flood; 4] = [
+        ("SACKs of every second packet", Box::new(|_| sack(first, [0x55; 16]))),
+        ("SACKs of before them, and of some", Box::new(|rng| sack(first - 1 - rng.below(100) as u32, [0x55; 16]))),
+        (
+            "SACKs of any packets but the oldest",
+            Box::new(|rng| {
+                let mut map: [u8; 16] = rng.bytes(16).try_into().expect("16 bytes");
+                map[0] &= 0x7f;
+                sack(first, map)
+            }),
+        ),
+        ("SACKs of all packets but the oldest", Box::new(|_| sack(first, (u128::MAX >> 1).to_be_bytes()))),
+    ];
+    for share in offered() {
+        for (name, flood) in &floods {
+            shares(&mut net, seed, share, (name, flood), &mut before);
+            println!("  {} frames of the flooded QP", std::mem::take(&mut net.wires[1].held).len());
         }
     }
     for d in 0..2 {

@@ -1000,6 +1000,35 @@ fn vc_9_memory_may_go_while_a_qp_ends() {
     }
 }
 
+/// Memory that never comes keeps nothing from completing but what it is for, and what is posted behind that.
+#[test]
+fn decision_21_announced_receives_of_an_ended_qp_do_not_wait_for_memory_behind_them() {
+    const ANNOUNCED: usize = 5;
+    for width in widths() {
+        for goes_back in [false, true] {
+            let mut rig = Rig::new(World { width, warm: 0, service: 20_000, ..World::default() }, 25);
+            for n in 0..=ANNOUNCED {
+                rig.post(0, &[(buffer(16, n, 1), 4096)]);
+                if n + 1 == ANNOUNCED {
+                    rig.ring(0);
+                    rig.until(25_000, "a list", |rig| rig.usable(0) == ANNOUNCED as u32);
+                }
+            }
+            rig.ring(0);
+            rig.until(400, "the request", |rig| rig.asking() == 1);
+            if goes_back {
+                rig.revoke(0, buffer(16, ANNOUNCED, 1), buffer(16, ANNOUNCED + 1, 1));
+            }
+            rig.end(0, WC_FLUSHED);
+            rig.until(1_000, "completions of what was announced", |rig| rig.open(0) == 1);
+            assert_eq!(rig.asking(), 1);
+            rig.until(25_000, "the last completion", |rig| rig.open(0) == 0);
+            wind_up(&mut rig, 0);
+            rig.until(400, "the last release", |rig| rig.held() == 0);
+        }
+    }
+}
+
 /// The same at any time, whatever the host has answered of receives of several ranges.
 #[test]
 fn vc_9_memory_may_go_whatever_an_ended_qp_waits_for() {

@@ -51,7 +51,12 @@ pub fn attacked(seed: u64) -> (Net, Seen) {
 
 /// As [`attacked`], with this as the good connection's QPs; `first` is done to each host before they are made.
 pub fn attacked_beside(seed: u64, good: QpCreate, first: impl Fn(&mut Host)) -> (Net, Seen) {
-    let mut net = pair(seed, |_, _| {}, qp(QP_A), qp(QP_B));
+    attacked_by(seed, qp(QP_B), good, first)
+}
+
+/// As [`attacked_beside`], with `attacked` as the QP of host 1 that is attacked.
+pub fn attacked_by(seed: u64, attacked: QpCreate, good: QpCreate, first: impl Fn(&mut Host)) -> (Net, Seen) {
+    let mut net = pair(seed, |_, _| {}, qp(QP_A), attacked);
     for d in 0..2 {
         first(&mut net.hosts[d]);
         net.hosts[d].create_qp(good);
