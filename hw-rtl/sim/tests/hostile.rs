@@ -354,16 +354,13 @@ fn alone(net: &mut Net, seed: u64) -> (f64, f64) {
     (took as f64, (net.hosts[1].card.ports().rx.beats - before) as f64 / took as f64)
 }
 
+/// What a flood is of: its name, and what makes each of its frames.
+type Flood<'a> = (&'static str, Box<dyn Fn(&mut Rng) -> Vec<u8> + 'a>);
+
 /// Has a good stream beside `share` of the wire in frames of `flood`, and another one alone. It must have 0.85 of its
 /// share at least. `before` is what one alone took before, then what the next one took. Returns how many frames were
 /// dropped as firmware had its slots full.
-fn shares(
-    net: &mut Net,
-    seed: u64,
-    share: f64,
-    (name, flood): (&str, &dyn Fn(&mut Rng) -> Vec<u8>),
-    before: &mut (f64, f64),
-) -> u64 {
+fn shares(net: &mut Net, seed: u64, share: f64, (name, flood): &Flood, before: &mut (f64, f64)) -> u64 {
     let full = read(net, 1, Counted::Rtl(C_RX_CORE_FULL));
     let (took, frames) = flooded(net, seed, share, |rng| Some(flood(rng)));
     let full = read(net, 1, Counted::Rtl(C_RX_CORE_FULL)) - full;
@@ -401,7 +398,6 @@ fn fairness_a_flood_leaves_a_good_connection_its_share_of_the_wire() {
     println!("a good stream alone: {} cycles, {:.0} % of the wire", before.0, before.1 * 100.0);
     let acked = roce(&seen.ack).expect("RoCE").psn;
     let q = seen.qpn;
-    type Flood<'a> = (&'static str, Box<dyn Fn(&mut Rng) -> Vec<u8> + 'a>);
     // Those of the floods that firmware has to look at.
     let for_firmware = ["frames to all, for firmware (ARP)", "QPs that there are not"];
     let floods: Vec<Flood> = vec![
@@ -445,9 +441,10 @@ fn fairness_a_flood_leaves_a_good_connection_its_share_of_the_wire() {
         ),
     ];
     for share in offered() {
-        for (name, flood) in &floods {
-            let full = shares(&mut net, seed, share, (name, flood), &mut before);
-            assert_eq!(full > 0, for_firmware.contains(name), "{name}: C_RX_CORE_FULL, {full} more");
+        for flood in &floods {
+            let name = flood.0;
+            let full = shares(&mut net, seed, share, flood, &mut before);
+            assert_eq!(full > 0, for_firmware.contains(&name), "{name}: C_RX_CORE_FULL, {full} more");
         }
     }
     for d in 0..2 {
@@ -483,7 +480,6 @@ fn fairness_a_flood_of_sacks_of_what_is_under_way_leaves_a_good_connection_its_s
     let sack = |psn: u32, map: [u8; 16]| {
         forge(&seen.data, 0xd1, seen.qpn, psn.wrapping_sub(1) & 0xff_ffff, &[&[0x1f, 0, 0, 0][..], &map].concat())
     };
-    type Flood<'a> = (&'static str, Box<dyn Fn(&mut Rng) -> Vec<u8> + 'a>);
     // In this order: what an acknowledgement has said once is no news.
     let floods: [Flood; 4] = [
         ("SACKs of every second packet", Box::new(|_| sack(first, [0x55; 16]))),
@@ -499,8 +495,8 @@ fn fairness_a_flood_of_sacks_of_what_is_under_way_leaves_a_good_connection_its_s
         ("SACKs of all packets but the oldest", Box::new(|_| sack(first, (u128::MAX >> 1).to_be_bytes()))),
     ];
     for share in offered() {
-        for (name, flood) in &floods {
-            shares(&mut net, seed, share, (name, flood), &mut before);
+        for flood in &floods {
+            shares(&mut net, seed, share, flood, &mut before);
             println!("  {} frames of the flooded QP", std::mem::take(&mut net.wires[1].held).len());
         }
     }
