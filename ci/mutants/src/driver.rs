@@ -26,7 +26,8 @@ pub const GROUPS: [(&str, &[&str]); 3] = [
 ];
 
 /// Those of them that the tests on the host (ci/driver-host) have, as they are.
-pub const ON_HOST: [&str; 4] = ["page_service.rs", "budget.rs", "xlt.rs", "memlock.rs"];
+pub const ON_HOST: [&str; 7] =
+    ["page_service.rs", "budget.rs", "xlt.rs", "memlock.rs", "card.rs", "context.rs", "events.rs"];
 
 /// The tests on the host.
 #[must_use]
