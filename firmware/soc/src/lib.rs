@@ -4,11 +4,12 @@
 //!
 //! The addresses, offsets and meanings come from `berth_abi::cpu`; [`regs`] checks at
 //! compile time that its register block lies as the ABI says. All of the unsafe code
-//! that touches hardware is in this crate, in [`Soc::take`] and in the accessors of
-//! [`pkt`], [`fast`] and [`stats`].
+//! that touches hardware is in this crate, in [`Soc::take`], in [`cache`] and in the
+//! accessors of [`pkt`], [`fast`] and [`stats`].
 #![no_std]
 
 pub mod bits;
+pub mod cache;
 pub mod fast;
 pub mod pkt;
 pub mod regs;

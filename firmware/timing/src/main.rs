@@ -12,7 +12,7 @@
 use berth_abi::status::{FW_PANIC, FW_RUNNING};
 use berth_protocol::keys::{Keys, READ};
 use berth_protocol::rc::{Access, Remote, Right};
-use berth_soc::{Soc, regs};
+use berth_soc::{Soc, cache, regs};
 use core::hint::black_box;
 use core::panic::PanicInfo;
 
@@ -57,10 +57,12 @@ const QUESTIONS: [Question; 8] = [
     |key| access(key, VA + 64, Right::Write),
 ];
 
-/// Cycles of one look-up, with those of reading the counter.
+/// Cycles of one look-up, with those of reading the counter. It begins with an empty data cache, whoever was looked up
+/// before.
 #[inline(never)]
 fn look_up(soc: &Soc, keys: &mut Keys<PLACES>, access: &Access) -> u32 {
     let start = soc.regs.cycle_lo.read();
+    cache::empty();
     let found = black_box(keys).check(1, black_box(access));
     let end = soc.regs.cycle_lo.read();
     _ = black_box(found);

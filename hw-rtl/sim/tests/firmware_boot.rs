@@ -156,6 +156,10 @@ fn pythia_cycles_of_a_key_look_up_tell_nothing_of_its_secret_and_of_other_keys()
         println!("{name}: {a} to {b} cycles long after, {c} to {d} at once again, {e} to {f} behind others");
     }
     assert_eq!(full, few, "whatever else is in the table");
+    for (name, [a, b, again @ .., e, f]) in asked.iter().zip(&full) {
+        assert!([a, b] == [&again[0], &again[1]] && [a, b] == [e, f], "{name}: whoever was looked up before");
+    }
+    assert_eq!(full[1][0], full[1][1], "of whichever place");
     for wrong in &full[2..5] {
         assert_eq!(wrong, &full[1], "whichever bits of a guess are wrong");
     }
