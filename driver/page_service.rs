@@ -25,7 +25,9 @@ use crate::{
 };
 use kernel::{
     alloc::Flags,
-    fmt, impl_has_work, new_work,
+    fmt, impl_has_work,
+    mm::MmWithUser,
+    new_work,
     prelude::*,
     rbtree::{RBTree, RBTreeNode, RBTreeNodeReservation},
     sync::{
@@ -70,7 +72,8 @@ const TURN_MS: i64 = 2_000;
 /// process with many of them itself only.
 const MAX_FAULTING: u32 = 96;
 /// A request that has been looking for its pages for so long is given up when a QP is to
-/// be destroyed that may wait for it.
+/// be destroyed that may wait for it; what it is charged is lent to others when its pages have
+/// not come for so long.
 const STUCK_MS: i64 = 500;
 /// Virtual page numbers of user space lie below this (57 bits of address).
 const VPN_END: u64 = 1 << 45;
@@ -289,6 +292,10 @@ pub(crate) struct Request {
     need: Need,
     since: Instant<Monotonic>,
     flags: Atomic<u32>,
+    /// Pages that it is charged and has not installed.
+    charged: Atomic<u64>,
+    /// When it began to bring its pages, in milliseconds after `since`.
+    begun: Atomic<i64>,
     #[pin]
     work: Work<Request>,
 }
@@ -321,6 +328,10 @@ const NO_PLACE: u32 = 2048;
 const INSTALLING: u32 = 4096;
 /// Another request waits until that is over.
 const WANTED: u32 = 8192;
+/// Its pages are being brought, one at a time, and none is pinned but for a moment.
+const BRINGING: u32 = 16384;
+/// What it was charged meanwhile is lent to others, but for one page.
+const LENT: u32 = 32768;
 
 impl_has_work! {
     impl HasWork<Self> for Request { self.work }
@@ -350,6 +361,8 @@ impl Need {
                 need: self.clone(),
                 since: Instant::now(),
                 flags: Atomic::new(0),
+                charged: Atomic::new(0),
+                begun: Atomic::new(0),
                 work <- new_work!("berth_request"),
             }),
             flags,
@@ -771,7 +784,25 @@ impl Context {
         let at = space.requests.iter().position(|r| f(r))?;
         let request = space.requests.remove(at).ok()?;
         request.set(ANSWERED);
+        let lent = request.lend();
+        drop(space);
+        self.uncharge(lent, request.write);
         Some(request)
+    }
+
+    /// Lends to others what requests are charged whose pages do not come (decision 21).
+    fn lend_stuck(&self) {
+        for write in [false, true] {
+            let lent: u64 = {
+                let space = self.space.lock();
+                let stuck = space
+                    .requests
+                    .iter()
+                    .filter(|r| r.write == write && r.is_stuck());
+                stuck.map(|r| r.lend()).sum()
+            };
+            self.uncharge(lent, write);
+        }
     }
 
     /// Gives requests up that have been waiting for a page fault for long.
@@ -852,6 +883,7 @@ impl Context {
             some = !space.pages.is_empty() || !space.requests.is_empty();
         }
         self.card.ring();
+        self.lend_stuck();
         self.press_waiting();
         self.kick();
         let mut space = self.space.lock();
@@ -1339,6 +1371,7 @@ impl Request {
                 card.report_pinned(&budget);
                 drop(budget);
                 drop(share);
+                self.charged.store(pages, Relaxed);
                 self.set(CHARGED);
                 context.kick_next(&space);
                 return Attempt::Again;
@@ -1441,10 +1474,9 @@ impl Request {
             }
             answer => return answer,
         }
-        let mut charged = missing.len() as u64;
-        let result = self.pin_missing(&missing, &mut charged);
+        let result = self.pin_missing(&missing);
         self.clear(CHARGED);
-        context.uncharge(charged, self.write);
+        context.uncharge(self.charged.xchg(0, Relaxed), self.write);
         match result {
             Ok(attempt) => attempt,
             Err(e) if e == ENOMEM => Attempt::NoMemory,
@@ -1465,9 +1497,8 @@ impl Request {
         }
     }
 
-    /// Pins, maps and installs what is missing. `charged` is lowered by what was
-    /// installed.
-    fn pin_missing(self: &Arc<Self>, missing: &[u64], charged: &mut u64) -> Result<Attempt> {
+    /// Pins, maps and installs what is missing.
+    fn pin_missing(self: &Arc<Self>, missing: &[u64]) -> Result<Attempt> {
         let context = &self.context;
         let notifier = context.notifier.lock().clone();
         let Some(notifier) = notifier else {
@@ -1481,28 +1512,80 @@ impl Request {
             };
             // From here on every change of the range makes the request stale.
             notifier.wait_settled();
-            let mut at = 0;
-            while at < missing.len() {
-                let run = (at..missing.len())
-                    .take_while(|i| missing[*i] - missing[at] == (*i - at) as u64);
-                let run = run.count();
-                let va = (missing[at] * PAGE) as usize;
-                // Long-term for sends too: only that makes the process keep the page
-                // when it writes to it (copy-on-write is broken first), and a page may
-                // linger here.
-                pin::pin_remote(&mm, va, run, self.write, true, |page| {
-                    let _ = pins.push_within_capacity(page);
-                })?;
-                at += run;
+            let mut result = self.pin_present(&mm, missing, &mut pins);
+            if result == Err(EFAULT) {
+                pins.clear();
+                if !self.bring(&mm, missing)? {
+                    return Ok(Attempt::Again);
+                }
+                result = self.pin_present(&mm, missing, &mut pins);
+            }
+            match result {
+                // Gone again meanwhile.
+                Err(e) if e == EFAULT => return Ok(Attempt::Again),
+                result => result?,
             }
         }
         drop(notifier);
         if let Some(attempt) = self.claim(missing) {
             return Ok(attempt);
         }
-        let result = self.map_and_install(missing, pins, charged);
+        let result = self.map_and_install(missing, pins);
         self.release_claim();
         result
+    }
+
+    /// Pins what is missing, as far as it is there.
+    fn pin_present(&self, mm: &MmWithUser, missing: &[u64], pins: &mut KVec<PinnedPage>) -> Result {
+        let mut at = 0;
+        while at < missing.len() {
+            let run =
+                (at..missing.len()).take_while(|i| missing[*i] - missing[at] == (*i - at) as u64);
+            let run = run.count();
+            let va = (missing[at] * PAGE) as usize;
+            // Long-term for sends too: only that makes the process keep the page
+            // when it writes to it (copy-on-write is broken first), and a page may
+            // linger here.
+            pin::pin_present(mm, va, run, self.write, |page| {
+                let _ = pins.push_within_capacity(page);
+            })?;
+            at += run;
+        }
+        Ok(())
+    }
+
+    /// Brings what is missing. It stays charged, so that it has its turn, until it is seen that its
+    /// pages do not come; `false` if what it was charged has been lent to others then.
+    fn bring(&self, mm: &MmWithUser, missing: &[u64]) -> Result<bool> {
+        self.begun.store(self.since.elapsed().as_millis(), Relaxed);
+        {
+            let _space = self.context.space.lock();
+            self.set(BRINGING);
+        }
+        self.context.card.sweep_later();
+        let result = missing
+            .iter()
+            .try_for_each(|vpn| pin::bring(mm, (*vpn * PAGE) as usize, self.write));
+        let _space = self.context.space.lock();
+        let lent = self.is(LENT);
+        self.clear(BRINGING | LENT);
+        result.map(|()| !lent)
+    }
+
+    /// Whether its pages have not come for long.
+    fn is_stuck(&self) -> bool {
+        self.is(BRINGING) && self.since.elapsed().as_millis() - self.begun.load(Relaxed) >= STUCK_MS
+    }
+
+    /// Lends to others what it is charged while its pages are brought, but for the page that it may
+    /// pin; gives how many pages these are, which the caller uncharges. The caller holds the lock of
+    /// the space.
+    fn lend(&self) -> u64 {
+        if !self.is(BRINGING) || self.is(LENT) {
+            return 0;
+        }
+        self.set(LENT);
+        self.charged.xchg(1, Relaxed) - 1
     }
 
     /// What is missing is to be mapped by this request; `None` if so. If another one is mapping
@@ -1540,12 +1623,11 @@ impl Request {
         }
     }
 
-    /// Maps and installs what is pinned. `charged` is lowered by what was installed.
+    /// Maps and installs what is pinned; what is installed stays charged.
     fn map_and_install(
         self: &Arc<Self>,
         missing: &[u64],
         mut pins: KVec<PinnedPage>,
-        charged: &mut u64,
     ) -> Result<Attempt> {
         let context = &self.context;
         let card = &context.card;
@@ -1596,8 +1678,8 @@ impl Request {
         loop {
             match self.install(&mut fresh, &mut entries) {
                 Ok(true) => {
-                    card.counters.add(D_PAGES_PINNED, *charged);
-                    *charged = 0;
+                    let installed = self.charged.xchg(0, Relaxed);
+                    card.counters.add(D_PAGES_PINNED, installed);
                     card.sweep_later();
                     return Ok(Attempt::Done);
                 }

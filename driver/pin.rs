@@ -110,46 +110,54 @@ fn pin_batch(
     Ok(got as usize)
 }
 
-/// Pins `pages` pages of `mm` from the page-aligned address `va` on and hands them to `out`
-/// one after the other. Faults them in where needed; may sleep for as long as a fault takes.
+/// How pages are pinned, which may be for long.
+fn pin_flags(write: bool) -> c_uint {
+    let access = if write { bindings::FOLL_WRITE } else { 0 };
+    access | bindings::FOLL_LONGTERM
+}
+
+/// Pins `pages` pages of `mm` from the page-aligned address `va` on, for any time, and hands
+/// them to `out` one after the other. Nothing is faulted in, so it waits for nobody's memory.
 ///
-/// `write` asks for write access, `longterm` for a pin without bound in time.
+/// `write` asks for write access.
 ///
 /// # Errors
 ///
-/// `EFAULT` not mapped or no access, others as the memory manager gives them. Pages
-/// pinned before the error have been handed over.
-pub(crate) fn pin_remote(
+/// `EFAULT` one of them is not there, or not so that it may be pinned: [`bring`] it first.
+/// Others as the memory manager gives them. Pages pinned before the error have been handed
+/// over.
+pub(crate) fn pin_present(
     mm: &MmWithUser,
     va: usize,
     pages: usize,
     write: bool,
-    longterm: bool,
     mut out: impl FnMut(PinnedPage),
 ) -> Result {
-    let mut flags = 0;
-    if write {
-        flags |= bindings::FOLL_WRITE;
-    }
-    if longterm {
-        flags |= bindings::FOLL_LONGTERM;
-    }
+    let flags = pin_flags(write) | bindings::FOLL_NOFAULT;
     let mut done = 0;
     while done < pages {
-        let got = pin_batch(
-            mm,
-            va + done * PAGE_SIZE,
-            pages - done,
-            flags,
-            write,
-            &mut out,
-        )?;
+        let at = va + done * PAGE_SIZE;
+        let got = pin_batch(mm, at, pages - done, flags, write, &mut out)?;
         if got == 0 {
             return Err(EFAULT);
         }
         done += got;
     }
     Ok(())
+}
+
+/// Faults the page at the page-aligned address `va` of `mm` in, so that [`pin_present`] finds
+/// it with the same `write`. Sleeps for as long as the fault takes, which may be for ever;
+/// pins the page for a moment then, and no other one.
+///
+/// # Errors
+///
+/// `EFAULT` not mapped or no access, others as the memory manager gives them.
+pub(crate) fn bring(mm: &MmWithUser, va: usize, write: bool) -> Result {
+    match pin_batch(mm, va, 1, pin_flags(write), false, drop)? {
+        0 => Err(EFAULT),
+        _ => Ok(()),
+    }
 }
 
 /// What a fresh look at an address says about a page pinned there earlier.

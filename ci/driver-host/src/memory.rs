@@ -54,9 +54,9 @@ type Told = Rc<dyn Fn(&Range) -> bool>;
 #[derive(Default)]
 struct Space {
     pages: BTreeMap<u64, Page>,
-    /// Whose first use does not end.
+    /// Which do not come.
     stuck: BTreeSet<u64>,
-    /// So many of these uses end all the same.
+    /// So many times one of them comes all the same, and is gone again.
     passes: u32,
     told: Vec<(u64, Told)>,
     changing: u32,
@@ -94,7 +94,7 @@ pub(crate) struct Memory {
     pub(crate) fail_pins: (u32, Option<Error>),
     /// One in so many of either fails for want of memory; 0 none.
     pub(crate) fail: u64,
-    /// Pages pinned in all.
+    /// Pages pinned in all, without those that were only brought.
     pub(crate) pinned: u64,
     /// Nanoseconds between that everybody is told of a change and the change.
     pub(crate) dwell: u64,
@@ -150,12 +150,26 @@ impl Memory {
     }
 
     pub(crate) fn is_stuck(&self, mm: usize, vpn: u64) -> bool {
-        self.spaces.get(&mm).is_some_and(|s| s.stuck.contains(&vpn) && s.passes == 0)
+        self.spaces.get(&mm).is_some_and(|s| s.stuck.contains(&vpn))
     }
 
-    /// A use of what is stuck ends.
+    /// Something stuck comes, and is gone again.
     pub(crate) fn pass(&mut self, mm: usize) {
         self.space(mm).passes += 1;
+    }
+
+    /// Whether one that is stuck comes now.
+    pub(crate) fn take_pass(&mut self, mm: usize) -> bool {
+        let passes = &mut self.space(mm).passes;
+        let some = *passes > 0;
+        *passes = passes.saturating_sub(1);
+        some
+    }
+
+    /// Whether a page is there and may be used so.
+    pub(crate) fn is_present(&self, mm: usize, vpn: u64, write: bool) -> bool {
+        let page = self.spaces.get(&mm).and_then(|s| s.pages.get(&vpn));
+        page.is_some_and(|p| p.frame.is_some() && (p.write || !write)) && !self.is_stuck(mm, vpn)
     }
 
     pub(crate) fn set_stuck(&mut self, mm: usize, vpn: u64, stuck: bool) {
@@ -186,9 +200,6 @@ impl Memory {
         }
         let fresh = self.last + 1;
         let space = self.space(mm);
-        if space.stuck.contains(&vpn) {
-            space.passes = space.passes.saturating_sub(1);
-        }
         let page = space.pages.get_mut(&vpn).ok_or(EFAULT)?;
         if write && !page.write {
             return Err(EFAULT);

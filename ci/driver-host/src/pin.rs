@@ -42,25 +42,39 @@ pub(crate) struct PageId {
     write: bool,
 }
 
-pub(crate) fn pin_remote(
+pub(crate) fn pin_present(
     mm: &MmWithUser,
     va: usize,
     pages: usize,
     write: bool,
-    longterm: bool,
     mut out: impl FnMut(PinnedPage),
 ) -> Result {
-    assert!(longterm && va.is_multiple_of(4096) && pages > 0);
+    assert!(va.is_multiple_of(4096) && pages > 0);
     let mm = mm.as_raw() as usize;
     for vpn in (va as u64 / 4096..).take(pages) {
         might_sleep();
         world().preempt();
-        if sim().memory.borrow().is_stuck(mm, vpn) {
-            world().wait(move || !sim().memory.borrow().is_stuck(mm, vpn));
+        if !sim().memory.borrow().is_present(mm, vpn, write) {
+            return Err(EFAULT);
         }
         let frame = sim().memory.borrow_mut().pin(mm, vpn, write)?;
         out(PinnedPage { frame, write });
     }
+    world().preempt();
+    Ok(())
+}
+
+pub(crate) fn bring(mm: &MmWithUser, va: usize, write: bool) -> Result {
+    assert!(va.is_multiple_of(4096));
+    let (mm, vpn) = (mm.as_raw() as usize, va as u64 / 4096);
+    might_sleep();
+    world().preempt();
+    if sim().memory.borrow().is_stuck(mm, vpn) {
+        world().wait(move || !sim().memory.borrow().is_stuck(mm, vpn) || sim().memory.borrow_mut().take_pass(mm));
+    }
+    let frame = sim().memory.borrow_mut().pin(mm, vpn, write)?;
+    drop(PinnedPage { frame, write });
+    sim().memory.borrow_mut().pinned -= 1;
     world().preempt();
     Ok(())
 }

@@ -28,6 +28,7 @@ tests! {
          decision_18_grants_survive_protection_there_and_back, decision_18_grants_survive_attempts_to_move_their_pages,
          decision_21_page_that_never_comes_stalls_one_queue_pair_only,
          decision_21_process_with_very_many_stuck_pages_stalls_itself_only,
+         pc_3_memory_that_never_comes_keeps_a_page_of_the_budget_each,
          inv_3_killed_process_whose_page_never_comes_leaves_nothing,
          pc_3_receive_that_fills_the_budget_beside_its_own_sender_ends_by_name,
          pc_3_receive_whose_ranges_together_exceed_the_budget_ends_by_name,
@@ -349,6 +350,47 @@ fn decision_21_process_with_very_many_stuck_pages_stalls_itself_only(env: &Env) 
         to.received(env)?.ok()?;
     }
     check(&stuck.mem.bytes()[..PAGE], 96, 0)
+}
+
+fn pc_3_memory_that_never_comes_keeps_a_page_of_the_budget_each(env: &Env) -> Res {
+    const RECEIVES: usize = 4;
+    const PAGES: usize = 32;
+    let mut stuck = Stuck::new(RECEIVES * PAGES * PAGE)?;
+    let source = Mem::pattern(PAGE, 94)?;
+    let device = env.device()?;
+    let context = env.context()?;
+    let _budget = Budget::set(env, (160 * PAGE) as u64)?;
+    let (mut from, mut to) = loop_pair(env, &context, &depths(4, RECEIVES as u32), 915)?;
+    let needs = page_needs(&device)?;
+    for n in 0..RECEIVES {
+        to.recv(n as u64, &[stuck.mem.sge(n * PAGES * PAGE, PAGES * PAGE)])?;
+    }
+    wait_until("all of them are asked for", env.hang, || Ok(page_needs(&device)? >= needs + RECEIVES as u64))?;
+    // Each as much as it needs for half a second, in case it comes.
+    wait_until("what they were charged is lent", env.hang, || {
+        Ok(device.counters()?.drv(c::D_PINNED) <= (RECEIVES * PAGE) as u64)
+    })?;
+    // So others have the budget, in this process and in another one.
+    let large = |env: &Env, service| -> Res {
+        let target = Mem::new(100 * PAGE)?;
+        let context = env.context()?;
+        let (mut a, mut b) = loop_pair(env, &context, &depths(4, 4), service)?;
+        b.recv(0, &[target.sge(0, 100 * PAGE)])?;
+        a.send(0, &[source.sge(0, PAGE)])?;
+        b.received(env)?.ok()?;
+        check(&target.bytes()[..PAGE], 94, 0)
+    };
+    large(env, 916)?;
+    ensure_eq!(in_child(|| large(env, 917))?, 0);
+    ensure!(to.recvs.poll()?.is_none(), "something came from nowhere");
+    // What comes late is charged anew, in its turn.
+    stuck.resolve();
+    for n in 0..RECEIVES {
+        from.send(n as u64, &[source.sge(0, PAGE)])?;
+        to.received(env)?.ok()?;
+        check(&stuck.mem.bytes()[n * PAGES * PAGE..][..PAGE], 94, 0)?;
+    }
+    Ok(())
 }
 
 fn pc_3_receive_that_fills_the_budget_beside_its_own_sender_ends_by_name(env: &Env) -> Res {

@@ -635,6 +635,88 @@ fn pc_3_who_waits_for_memlock_keeps_nobody_from_the_cards_budget() {
 }
 
 #[test]
+fn pc_3_memory_that_does_not_come_keeps_one_page_of_the_budget() {
+    for write in [false, true] {
+        let mut rig = Rig::new(Setup { linger_ms: 20, ..card(60) });
+        let (mm, a) = rig.user(QP, 64);
+        let (_, b) = rig.user(OTHER, 64);
+        rig.stick(mm, BASE + 2, true);
+        rig.ask(1, &a, BASE, 30, write);
+        if write {
+            rig.ask(2, &b, BASE, 31, false);
+        }
+        rig.ms(499);
+        // It has its turn first, in case its pages come.
+        assert_eq!((shown(&a).pinned, rig.pins(), rig.flags(&a, 1)), (30, 0, CHARGED | BRINGING));
+        rig.ms(21);
+        if !write {
+            rig.ask(2, &b, BASE, 31, false);
+            rig.settle();
+        }
+        assert!(rig.holds(2));
+        let receive = u64::from(write);
+        assert_eq!((shown(&a).pinned, shown(&a).receive, rig.pins()), (1, receive, 31));
+        assert_eq!(rig.flags(&a, 1), CHARGED | BRINGING | LENT);
+        rig.ms(600);
+        assert_eq!((shown(&a).pinned, rig.card.budget.lock().pinned), (1, 32));
+        // When they come it is charged anew, in its turn.
+        rig.stick(mm, BASE + 2, false);
+        rig.settle();
+        assert_eq!(rig.flags(&a, 1) & (CHARGED | BRINGING | LENT | WAITING), WAITING);
+        assert_eq!(shown(&a).pinned, 0);
+        rig.release(2);
+        rig.ms(60);
+        assert!(rig.holds(1), "{write}");
+        assert_eq!((shown(&a).pinned, rig.pins()), (30, 30));
+        rig.end();
+    }
+}
+
+#[test]
+fn pc_3_memory_that_comes_late_is_charged_from_when_it_is_looked_for() {
+    let mut rig = Rig::new(Setup { linger_ms: 20, ..card(40) });
+    let (mm, a) = rig.user(QP, 64);
+    let (_, b) = rig.user(OTHER, 64);
+    rig.get(1, &b, BASE, 20, false);
+    rig.stick(mm, BASE + 2, true);
+    rig.ask(2, &a, BASE, 30, false);
+    // That it waits for budget does not count.
+    rig.ms(700);
+    assert_eq!(rig.flags(&a, 2) & WAITING, WAITING);
+    rig.release(1);
+    rig.ms(450);
+    assert_eq!((rig.flags(&a, 2) & (BRINGING | LENT), shown(&a).pinned), (BRINGING, 30));
+    rig.ms(100);
+    assert_eq!((rig.flags(&a, 2) & LENT, shown(&a).pinned), (LENT, 1));
+    // Nor that its memory was looked for once, when that has come and gone.
+    rig.sim.memory.borrow_mut().pass(mm.as_raw() as usize);
+    rig.ms(400);
+    assert_eq!((rig.flags(&a, 2) & (BRINGING | LENT), shown(&a).pinned), (BRINGING, 30));
+    rig.end();
+}
+
+#[test]
+fn pc_3_a_request_that_is_given_up_lends_at_once_what_it_was_charged() {
+    let mut rig = Rig::new(card(40));
+    let (mm, a) = rig.user(QP, 64);
+    let (_, b) = rig.user(OTHER, 64);
+    rig.stick(mm, BASE + 29, true);
+    rig.ask(send_tag(QP, 0), &a, BASE, 30, false);
+    rig.ask(2, &b, BASE, 20, false);
+    rig.settle();
+    a.end_requests(QP);
+    rig.settle();
+    assert_eq!(rig.refused(send_tag(QP, 0)), Some(PAGE_NO_PROCESS));
+    assert!(rig.holds(2));
+    assert_eq!((shown(&a).pinned, rig.pins()), (1, 20));
+    rig.stick(mm, BASE + 29, false);
+    rig.settle();
+    assert_eq!((shown(&a).pinned, rig.pins()), (0, 20));
+    a.end_requests(0);
+    rig.end();
+}
+
+#[test]
 fn pc_3_each_that_is_charged_wakes_the_next() {
     let mut rig = Rig::new(Setup { linger_ms: 1000, ..card(40) });
     let (mm, c) = rig.user(QP, 200);

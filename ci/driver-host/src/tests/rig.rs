@@ -30,6 +30,8 @@ pub(super) const LISTED: u32 = 512;
 pub(super) const BEHIND: u32 = 1024;
 pub(super) const NO_PLACE: u32 = 2048;
 pub(super) const INSTALLING: u32 = 4096;
+pub(super) const BRINGING: u32 = 16384;
+pub(super) const LENT: u32 = 32768;
 
 /// Nanoseconds of a millisecond.
 pub(super) const MS: u64 = 1_000_000;
