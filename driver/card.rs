@@ -712,12 +712,15 @@ impl Card {
     }
 
     /// As [`Self::put`], but only as long as the firmware of `generation` runs: what its
-    /// predecessor has asked for is not told to it.
+    /// predecessor has asked for, or was asked for, is not told to it.
     fn put_for(&self, generation: Option<u32>, entries: &[Entry]) -> Result {
         let mut cmd = self.cmd.lock();
         // Under the lock: a ring is set up anew only in other states.
-        if self.state() != State::Up || generation.is_some_and(|g| g != cmd.generation) {
+        if self.state() != State::Up {
             return Err(ENODEV);
+        }
+        if generation.is_some_and(|g| g != cmd.generation) {
+            return Err(EIO);
         }
         let CmdRing {
             ring, pi, ci, last, ..
@@ -841,9 +844,12 @@ impl Card {
         self.answer_later();
     }
 
-    /// Queues a command and waits for room if there is none. Sleeps, within bounds.
-    pub(crate) fn post_wait(&self, entry: Entry) -> Result {
-        self.with_room(|| self.post(&[entry]))
+    /// Queues a command for the firmware of `generation` and waits for room if there is none. Sleeps, within
+    /// bounds.
+    pub(crate) fn post_wait(&self, generation: u32, entry: Entry) -> Result {
+        self.with_room(|| self.put_for(Some(generation), &[entry]))?;
+        self.ring();
+        Ok(())
     }
 
     /// Calls `post`, which queues commands, until the ring has room for them.
@@ -875,7 +881,13 @@ impl Card {
     /// # Errors
     ///
     /// `EIO` no working firmware, `ENODEV` card gone, or what the status stands for.
-    pub(crate) fn call(&self, mut entry: Entry) -> Result<Entry> {
+    pub(crate) fn call(&self, entry: Entry) -> Result<Entry> {
+        self.call_for(self.generation(), entry)
+    }
+
+    /// As [`Self::call`], but only as long as the firmware of `generation` runs, else `EIO`: its successor may
+    /// have another process's under the same number.
+    pub(crate) fn call_for(&self, generation: u32, mut entry: Entry) -> Result<Entry> {
         let opcode = entry[0];
         let cookie = {
             let mut calls = self.calls.lock();
@@ -905,7 +917,7 @@ impl Card {
         // After the call is in the list: whoever takes the card out of service ends all
         // calls afterwards.
         let posted = match self.state() {
-            State::Up => self.post_wait(entry),
+            State::Up => self.post_wait(generation, entry),
             State::Gone | State::Unbound => Err(ENODEV),
             _ => Err(EIO),
         };
@@ -930,8 +942,13 @@ impl Card {
     /// As [`Self::call`], for what firmware must be told: tried again for a while when too many
     /// commands are in flight or there is no memory, which passes.
     pub(crate) fn call_patiently(&self, entry: Entry) -> Result<Entry> {
+        self.call_patiently_for(self.generation(), entry)
+    }
+
+    /// The same, but only as long as the firmware of `generation` runs.
+    pub(crate) fn call_patiently_for(&self, generation: u32, entry: Entry) -> Result<Entry> {
         for _ in 0..100 {
-            match self.call(entry) {
+            match self.call_for(generation, entry) {
                 Err(e) if e == EBUSY || e == ENOMEM => fsleep(Delta::from_millis(10)),
                 result => return result,
             }

@@ -458,6 +458,7 @@ impl Context {
         self.open()?;
         let entries = arg.entries.next_power_of_two().max(2);
         let event_fd = EventFd::from_fd(arg.event_fd)?;
+        let generation = self.card.generation();
         let epoch = self.card.epoch.load(Relaxed);
         let bytes = entries as usize * crate::abi::wqe::CQE_BYTES as usize;
         let memory = SharedPages::new(self.card.bound()?, bytes)?;
@@ -491,7 +492,8 @@ impl Context {
         entry[4] = entries.ilog2();
         entry[6] = cq.memory.addr() as u32;
         entry[7] = (cq.memory.addr() >> 32) as u32;
-        let result = self.card.call(entry).map(|_| ()).and_then(|()| {
+        let made = self.card.call_for(generation, entry);
+        let result = made.and_then(|_| {
             let mut objects = self.objects.lock();
             if self.card.epoch.load(Relaxed) != epoch {
                 return Err(EIO);
@@ -543,11 +545,12 @@ impl Context {
     /// Destroys a completion queue.
     pub(crate) fn destroy_cq(&self, cqn: u32) -> Result {
         let _control = self.control.lock();
+        let generation = self.card.generation();
         let cq = self.find_cq(cqn)?;
         if cq.users.load(Relaxed) != 0 {
             return Err(EBUSY);
         }
-        self.end_object(CMD_CQ_DESTROY, cqn)?;
+        self.end_object(generation, CMD_CQ_DESTROY, cqn)?;
         self.remove_cq(cqn);
         self.forget_cq(&cq);
         Ok(())
@@ -588,6 +591,7 @@ impl Context {
         let rq_depth = arg.rq_depth.next_power_of_two();
         let wqe = crate::abi::wqe::WQE_BYTES;
         let rq_start = sq_depth * wqe;
+        let generation = self.card.generation();
         let epoch = self.card.epoch.load(Relaxed);
         let memory = SharedPages::new(self.card.bound()?, (rq_start + rq_depth * wqe) as usize)?;
         let qpn = {
@@ -635,7 +639,8 @@ impl Context {
             core::mem::offset_of!(QpCreate, retries),
             arg.retries,
         );
-        let result = self.card.call(entry).map(|_| ()).and_then(|()| {
+        let made = self.card.call_for(generation, entry);
+        let result = made.and_then(|_| {
             let mut objects = self.objects.lock();
             if self.card.epoch.load(Relaxed) != epoch {
                 return Err(EIO);
@@ -669,13 +674,15 @@ impl Context {
     /// Destroys a queue pair.
     pub(crate) fn destroy_qp(&self, qpn: u32) -> Result {
         let _control = self.control.lock();
+        let generation = self.card.generation();
         let qp = self.find_qp(qpn)?;
         if self.asks(qpn) {
             // So that its elements are flushed: they do not fail by answers in vain.
-            let _ = self.card.call(command(CMD_CM_DISCONNECT, qpn));
+            let disconnect = command(CMD_CM_DISCONNECT, qpn);
+            let _ = self.card.call_for(generation, disconnect);
         }
         self.end_requests(qpn);
-        let ended = self.end_object(CMD_QP_DESTROY, qpn);
+        let ended = self.end_object(generation, CMD_QP_DESTROY, qpn);
         self.end_requests(0);
         ended?;
         self.remove_qp(&qp);
@@ -694,15 +701,14 @@ impl Context {
         }
     }
 
-    /// Has firmware let go of an object. When this returns `Ok`, the card does not touch
-    /// it any more.
-    fn end_object(&self, opcode: u32, number: u32) -> Result {
-        let epoch = self.card.epoch.load(Relaxed);
-        match self.card.call(command(opcode, number)) {
+    /// Has the firmware of `generation` let go of an object that was found since. When this
+    /// returns `Ok`, the card does not touch it any more.
+    fn end_object(&self, generation: u32, opcode: u32, number: u32) -> Result {
+        match self.card.call_for(generation, command(opcode, number)) {
             Ok(_) => Ok(()),
             Err(e) if e == ENOENT => Ok(()),
             Err(e) if self.end_dma_after(e) => {
-                match self.card.state() == State::Up && self.card.epoch.load(Relaxed) == epoch {
+                match self.card.state() == State::Up && self.card.generation() == generation {
                     // It works, and has the object: it was not told, or does not say what it did.
                     true => Err(EBUSY),
                     false => Ok(()),
@@ -724,9 +730,9 @@ impl Context {
 
     /// As [`Self::end_object`], for objects that must be gone afterwards: a card that
     /// does not let go of one is reset.
-    fn end_for_good(self: &Arc<Self>, opcode: u32, number: u32) {
+    fn end_for_good(self: &Arc<Self>, generation: u32, opcode: u32, number: u32) {
         for _ in 0..100 {
-            match self.end_object(opcode, number) {
+            match self.end_object(generation, opcode, number) {
                 Ok(()) => return,
                 // Many commands in flight, or no memory: that passes.
                 Err(e) if e == EBUSY || e == ENOMEM => fsleep(Delta::from_millis(10)),
@@ -736,11 +742,18 @@ impl Context {
         let _ = self.card.reset("an object could not be ended");
     }
 
+    /// Has firmware carry out a command for a queue pair of this context.
+    fn call_for_qp(&self, qpn: u32, entry: Entry) -> Result<Entry> {
+        let _control = self.control.lock();
+        // First this: what is found then is of that run of firmware, or of a later one.
+        let generation = self.card.generation();
+        self.find_qp(qpn)?;
+        self.card.call_for(generation, entry)
+    }
+
     /// State of a queue pair.
     pub(crate) fn query_qp(&self, qpn: u32) -> Result<QpState> {
-        let _control = self.control.lock();
-        self.find_qp(qpn)?;
-        let e = self.card.call(command(CMD_QP_QUERY, qpn))?;
+        let e = self.call_for_qp(qpn, command(CMD_QP_QUERY, qpn))?;
         Ok(QpState {
             state: e[3],
             reason: e[4],
@@ -759,6 +772,7 @@ impl Context {
         }
         let _control = self.control.lock();
         self.open()?;
+        let generation = self.card.generation();
         {
             let mut tables = self.card.tables.lock();
             if tables.services.iter().any(|(s, _)| *s == service) {
@@ -771,7 +785,8 @@ impl Context {
             // Known before the first request can come.
             let _ = tables.services.push_within_capacity((service, self.asid));
         }
-        let result = self.card.call(command(CMD_CM_LISTEN, service));
+        let listen = command(CMD_CM_LISTEN, service);
+        let result = self.card.call_for(generation, listen);
         if result.is_err() {
             self.forget_service(service);
         }
@@ -786,13 +801,14 @@ impl Context {
     /// Stops listening.
     pub(crate) fn unlisten(&self, service: u32) -> Result {
         let _control = self.control.lock();
+        let generation = self.card.generation();
         {
             let tables = self.card.tables.lock();
             if !tables.services.contains(&(service, self.asid)) {
                 return Err(ENOENT);
             }
         }
-        self.end_object(CMD_CM_UNLISTEN, service)?;
+        self.end_object(generation, CMD_CM_UNLISTEN, service)?;
         self.forget_service(service);
         Ok(())
     }
@@ -802,13 +818,11 @@ impl Context {
         if !(1..=65535).contains(&arg.service) || arg.ipv4 == 0 {
             return Err(EINVAL);
         }
-        let _control = self.control.lock();
-        self.find_qp(arg.qpn)?;
         let mut entry = command(CMD_CM_CONNECT, arg.qpn);
         entry[3] = arg.ipv4;
         entry[4] = arg.service;
         put_private(&mut entry, arg.private_len, &arg.private)?;
-        self.card.call(entry).map(|_| ())
+        self.call_for_qp(arg.qpn, entry).map(|_| ())
     }
 
     /// Answers a connection request: accepts with a queue pair, or rejects.
@@ -821,6 +835,7 @@ impl Context {
         entry[3] = arg.qpn;
         put_private(&mut entry, arg.private_len, &arg.private)?;
         let _control = self.control.lock();
+        let generation = self.card.generation();
         if accept {
             self.find_qp(arg.qpn)?;
         }
@@ -828,7 +843,7 @@ impl Context {
         if !self.card.tables.lock().requests.contains(&mine) {
             return Err(ENOENT);
         }
-        let result = self.card.call(entry).map(|_| ());
+        let result = self.card.call_for(generation, entry).map(|_| ());
         if matches!(result, Ok(()) | Err(ENOENT)) {
             self.card.tables.lock().requests.retain(|r| *r != mine);
         }
@@ -837,9 +852,8 @@ impl Context {
 
     /// Ends a queue pair's connection.
     pub(crate) fn disconnect(&self, qpn: u32) -> Result {
-        let _control = self.control.lock();
-        self.find_qp(qpn)?;
-        self.card.call(command(CMD_CM_DISCONNECT, qpn)).map(|_| ())
+        let disconnect = command(CMD_CM_DISCONNECT, qpn);
+        self.call_for_qp(qpn, disconnect).map(|_| ())
     }
 
     /// A peer asks for a connection to a service of this context.
@@ -920,22 +934,25 @@ impl Context {
         // First what firmware may wait for while it ends a QP.
         self.answer_requests(crate::abi::status::PAGE_NO_PROCESS);
         loop {
+            let generation = self.card.generation();
             let qp = self.objects.lock().qps.last().cloned();
             let Some(qp) = qp else { break };
-            self.end_for_good(CMD_QP_DESTROY, qp.qpn);
+            self.end_for_good(generation, CMD_QP_DESTROY, qp.qpn);
             self.remove_qp(&qp);
         }
         loop {
+            let generation = self.card.generation();
             let service = {
                 let tables = self.card.tables.lock();
                 let found = tables.services.iter().find(|(_, a)| *a == self.asid);
                 found.map(|(s, _)| *s)
             };
             let Some(service) = service else { break };
-            self.end_for_good(CMD_CM_UNLISTEN, service);
+            self.end_for_good(generation, CMD_CM_UNLISTEN, service);
             self.forget_service(service);
         }
         loop {
+            let generation = self.card.generation();
             let request = {
                 let mut tables = self.card.tables.lock();
                 let found = tables.requests.iter().position(|(_, a)| *a == self.asid);
@@ -943,12 +960,14 @@ impl Context {
             };
             let Some((request, _)) = request else { break };
             // Firmware keeps a place for it until it is answered.
-            let _ = self.card.call_patiently(command(CMD_CM_REJECT, request));
+            let reject = command(CMD_CM_REJECT, request);
+            let _ = self.card.call_patiently_for(generation, reject);
         }
         loop {
+            let generation = self.card.generation();
             let cq = self.objects.lock().cqs.last().cloned();
             let Some(cq) = cq else { break };
-            self.end_for_good(CMD_CQ_DESTROY, cq.cqn);
+            self.end_for_good(generation, CMD_CQ_DESTROY, cq.cqn);
             self.remove_cq(cq.cqn);
             self.forget_cq(&cq);
         }
