@@ -111,6 +111,11 @@ pub(crate) struct Hardware {
     /// Answers in order.
     pub(crate) answers: Vec<(u32, u32)>,
     installed: u64,
+    /// What firmware answers the next command with an opcode with: status, and what follows it.
+    pub(crate) replies: VecDeque<(u32, Vec<u32>)>,
+    /// Queues and services that firmware has, by opcode of the command that made it and number: bus address of its memory,
+    /// or 0.
+    pub(crate) objects: BTreeMap<(u32, u32), u64>,
 }
 
 impl Hardware {
@@ -305,6 +310,12 @@ impl Hardware {
             assert!(entry.bus != bus, "inv_4: page {:#x} is unmapped while the card has it", entry.vpn);
         }
         assert!(self.dma.iter().all(|d| d.1 != bus), "inv_4: a page is unmapped under DMA");
+    }
+
+    /// Memory of a queue is about to go.
+    pub(crate) fn assert_no_queue(&self, bus: u64) {
+        let mut objects = self.objects.iter().filter(|_| self.dma_enable);
+        assert!(objects.all(|o| *o.1 != bus), "inv_4: memory of a queue goes while the card has it");
     }
 
     /// A change is about to happen that everybody has been told of.
@@ -505,12 +516,37 @@ impl Hardware {
         }
     }
 
+    fn end_object(&mut self, create: u32, number: u32) -> u32 {
+        self.objects.remove(&(create, number)).map_or(CMD_NOT_FOUND, |_| CMD_OK)
+    }
+
     fn firmware_command(&mut self, entry: &Entry) {
         let mut done = [0; ENTRY_WORDS];
         done[0] = EV_CMD_DONE;
         done[1] = entry[1];
         done[2] = CMD_OK;
-        match entry[0] & 0xff {
+        let opcode = entry[0] & 0xff;
+        let reply = self.replies.iter().position(|r| r.0 == opcode).and_then(|at| self.replies.remove(at));
+        if let Some((_, words)) = reply {
+            done[2..2 + words.len()].copy_from_slice(&words);
+            if done[2] != CMD_OK {
+                self.send(done);
+                return;
+            }
+        }
+        match opcode {
+            CMD_CQ_CREATE | CMD_QP_CREATE | CMD_CM_LISTEN => {
+                let addr = |at: usize| u64::from(entry[at]) | u64::from(entry[at + 1]) << 32;
+                let addr = match opcode {
+                    CMD_CQ_CREATE => addr(6),
+                    CMD_QP_CREATE => addr(2 + core::mem::offset_of!(QpCreate, sq_base) / 4),
+                    _ => 0,
+                };
+                let old = self.objects.insert((opcode, entry[2]), addr);
+                assert!(old.is_none(), "{} is made a second time (command {opcode})", entry[2]);
+            }
+            CMD_CQ_DESTROY => done[2] = self.end_object(CMD_CQ_CREATE, entry[2]),
+            CMD_CM_UNLISTEN => done[2] = self.end_object(CMD_CM_LISTEN, entry[2]),
             CMD_RANGE_REVOKED => {
                 let va = u64::from(entry[4]) | u64::from(entry[5]) << 32;
                 let len = u64::from(entry[6]) | u64::from(entry[7]) << 32;
@@ -542,6 +578,7 @@ impl Hardware {
                 for tag in tags {
                     self.release(tag);
                 }
+                done[2] = self.end_object(CMD_QP_CREATE, entry[2]);
             }
             _ => {}
         }

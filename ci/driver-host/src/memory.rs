@@ -19,6 +19,11 @@ pub struct Sim {
     pub(crate) memory: RefCell<Memory>,
     pub(crate) hardware: RefCell<Hardware>,
     pub(crate) card: RefCell<Option<Arc<Card>>>,
+    /// How often each event descriptor was signalled.
+    pub(crate) signals: RefCell<BTreeMap<i32, u32>>,
+    /// Memory of queues that there is, and how long it takes to get some, in nanoseconds.
+    pub(crate) queues: Cell<u64>,
+    pub(crate) queue_ns: Cell<u64>,
     /// Counts what happens.
     serial: Cell<u64>,
 }

@@ -8,7 +8,6 @@ use kernel::{
     prelude::*,
     world::{might_sleep, world},
 };
-use std::cell::Cell;
 
 pub(crate) struct PinnedPage {
     frame: u64,
@@ -123,15 +122,22 @@ impl Drop for DmaPage {
     }
 }
 
-/// Memory of a queue.
+/// Memory of a queue, at an address of its own.
 pub(crate) struct SharedPages {
     bytes: usize,
-    addr: Cell<u64>,
+    addr: u64,
 }
 
 impl SharedPages {
     pub(crate) fn new(_: BoundRef, bytes: usize) -> Result<Self> {
-        Ok(Self { bytes: bytes.next_power_of_two().max(4096), addr: Cell::new(1 << 40) })
+        let _ = KVec::<u8>::with_capacity(1, GFP_KERNEL)?;
+        let sim = sim();
+        if sim.queue_ns.get() > 0 {
+            world().sleep(sim.queue_ns.get());
+        }
+        sim.queues.set(sim.queues.get() + 1);
+        let bytes = bytes.div_ceil(4096).next_power_of_two() * 4096;
+        Ok(Self { bytes, addr: 0x12 << 40 | sim.next() << 20 })
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -139,6 +145,18 @@ impl SharedPages {
     }
 
     pub(crate) fn addr(&self) -> u64 {
-        self.addr.get()
+        self.addr
+    }
+}
+
+impl Drop for SharedPages {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
+        might_sleep();
+        let sim = sim();
+        sim.hardware.borrow().assert_no_queue(self.addr);
+        sim.queues.set(sim.queues.get() - 1);
     }
 }

@@ -14,6 +14,7 @@ pub mod code {
     pub const EPERM: Error = Error(-1);
     pub const ENOENT: Error = Error(-2);
     pub const EIO: Error = Error(-5);
+    pub const EBADF: Error = Error(-9);
     pub const ENOMEM: Error = Error(-12);
     pub const EFAULT: Error = Error(-14);
     pub const EBUSY: Error = Error(-16);

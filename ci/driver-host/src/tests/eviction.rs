@@ -196,7 +196,7 @@ fn decision_14_an_eviction_that_finds_no_room_in_the_ring_is_asked_for_again() {
 
 #[test]
 fn decision_14_very_many_pages_go_together_and_those_between_stay() {
-    let mut rig = Rig::new(Setup { card_pages: 400, context_pages: 400, linger_ms: 20 });
+    let mut rig = Rig::new(Setup { card_pages: 400, context_pages: 400, linger_ms: 20, ..Setup::default() });
     let (_, c) = rig.user(QP, 400);
     rig.get(1, &c, BASE, 200, false);
     // Every third stays in use, the last does not.

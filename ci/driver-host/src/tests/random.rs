@@ -51,6 +51,7 @@ impl Case {
             linger_ms: [0, 3, 50][rng.below(3) as usize],
             card_pages: if small { rng.between(12, 50) } else { 400 },
             context_pages: if rng.chance(0.5) { rng.between(10, 60) } else { 200 },
+            ..Setup::default()
         };
         let mut rig = Rig::with(Some(rng.draw()), setup);
         if rng.chance(0.4) {

@@ -4,6 +4,7 @@
 use crate::abi::{card::*, counters::*, ring::*};
 use crate::card::{Card, CardConfig, PAGE, State};
 use crate::context::Context;
+use crate::eventfd::EventFd;
 use crate::gate::Gate;
 use crate::hardware::Ask;
 use crate::memory::{Change, Sim, change, sim};
@@ -39,6 +40,9 @@ pub(super) const MS: u64 = 1_000_000;
 /// First page of a process's memory.
 pub(super) const BASE: u64 = 0x1000;
 
+/// Physical address of the doorbell pages.
+pub(super) const DOORBELLS: u64 = 0xd_4000_0000;
+
 /// Bytes of so many pages.
 pub(super) const fn bytes(pages: u64) -> u64 {
     pages * PAGE
@@ -50,11 +54,13 @@ pub(super) struct Setup {
     pub(super) linger_ms: u32,
     pub(super) card_pages: u64,
     pub(super) context_pages: u64,
+    /// Contexts, queue pairs and completion queues of a process.
+    pub(super) most: [u32; 3],
 }
 
 impl Default for Setup {
     fn default() -> Self {
-        Self { linger_ms: 50, card_pages: 256, context_pages: 256 }
+        Self { linger_ms: 50, card_pages: 256, context_pages: 256, most: [16, 64, 64] }
     }
 }
 
@@ -212,11 +218,11 @@ impl Rig {
             card_pages: setup.card_pages,
             context_pages: setup.context_pages,
             loss_window_ms: 60_000,
-            max_process_contexts: 16,
-            max_process_qps: 64,
-            max_process_cqs: 64,
+            max_process_contexts: setup.most[0],
+            max_process_qps: setup.most[1],
+            max_process_cqs: setup.most[2],
             pcie_limits: 0,
-            doorbells: 0,
+            doorbells: DOORBELLS,
         };
         let card = Card::new(&gate, Regs, config).expect("a card");
         *sim.card.borrow_mut() = Some(card.clone());
@@ -272,8 +278,14 @@ impl Rig {
 
     /// The same with so many pages of `RLIMIT_MEMLOCK`.
     pub(super) fn context_with(&mut self, mm: &MmWithUser, pages: u64) -> Arc<Context> {
+        self.context_of(mm, pages, -1)
+    }
+
+    /// The same with an event descriptor.
+    pub(super) fn context_of(&mut self, mm: &MmWithUser, pages: u64, fd: i32) -> Arc<Context> {
         task::set_limit(if pages == u64::MAX { pages } else { bytes(pages) });
-        let context = Context::new(&self.card, mm, None).expect("a context");
+        let event_fd = EventFd::from_fd(fd).expect("it is open");
+        let context = Context::new(&self.card, mm, event_fd).expect("a context");
         self.sim.hardware.borrow_mut().mms.insert(context.asid, mm.as_raw() as usize);
         self.memlock.insert(context.asid, pages);
         self.all.push(Arc::downgrade(&context));

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What processes ask the driver for beside memory, what the card is told of it, and what is there in the end.
+
+use super::rig::*;
+use crate::abi::{card::*, counters::*, ioctl::*, ring::*, status::*};
+use crate::card::Entry;
+use crate::context::Context;
+use kernel::{mm::MmWithUser, prelude::*, sync::Arc, world::calmly};
+use std::cell::Cell;
+use std::rc::Rc;
+
+/// What firmware says to a command, and what that is for the process.
+pub(super) const STATUSES: [(u32, Error); 6] = [
+    (CMD_INVALID, EINVAL),
+    (CMD_BUSY, EBUSY),
+    (CMD_NOT_FOUND, ENOENT),
+    (CMD_FULL, ENOSPC),
+    (CMD_UNKNOWN, ENOTSUPP),
+    (99, EIO),
+];
+
+/// What a call comes to, once it is over.
+pub(super) type Later<T> = Rc<Cell<Option<Result<T>>>>;
+
+/// A completion queue, as it is asked for.
+pub(super) fn cq(entries: u32) -> CreateCq {
+    CreateCq { entries, event_fd: -1, ..CreateCq::default() }
+}
+
+/// A queue pair, as it is asked for.
+pub(super) fn qp(send_cqn: u32, recv_cqn: u32) -> CreateQp {
+    CreateQp { send_cqn, recv_cqn, sq_depth: 4, rq_depth: 4, ..CreateQp::default() }
+}
+
+/// Private data: so many bytes that are not 0, and 0 behind them.
+pub(super) fn private(len: u32) -> [u8; PRIVATE_DATA] {
+    core::array::from_fn(|n| if (n as u32) < len { 0xa0 + n as u8 } else { 0 })
+}
+
+/// Writes words into a command or an event from one of them on.
+pub(super) fn with(mut entry: Entry, first: usize, words: &[u32]) -> Entry {
+    entry[first..first + words.len()].copy_from_slice(words);
+    entry
+}
+
+/// A command or an event of these words from word 1 on.
+pub(super) fn words(kind: u32, words: &[u32]) -> Entry {
+    let mut entry = [0; ENTRY_WORDS];
+    entry[0] = kind;
+    with(entry, 1, words)
+}
+
+/// Private data as words.
+pub(super) fn private_words(len: u32) -> [u32; PRIVATE_DATA / 4] {
+    let data = private(len);
+    core::array::from_fn(|n| u32::from_le_bytes(core::array::from_fn(|b| data[4 * n + b])))
+}
+
+/// What is there of what processes can have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Things {
+    /// Owners of queue pairs, and of completion queues.
+    pub(super) qps: Vec<u8>,
+    pub(super) cqs: Vec<u8>,
+    pub(super) services: Vec<(u32, u32)>,
+    pub(super) requests: Vec<(u32, u32)>,
+    /// Contexts, queue pairs, completion queues, as counted.
+    pub(super) counted: [u64; 3],
+    /// Queues that have memory, and what firmware has.
+    pub(super) memory: u64,
+    pub(super) objects: Vec<(u32, u32)>,
+}
+
+impl Rig {
+    /// A process with a context.
+    pub(super) fn client(&mut self) -> (&'static MmWithUser, Arc<Context>) {
+        let mm = self.process();
+        self.mmap(mm, BASE, 64);
+        (mm, self.context(mm))
+    }
+
+    /// A completion queue of a context.
+    pub(super) fn cq(&self, context: &Context) -> u32 {
+        let mut arg = cq(2);
+        context.create_cq(&mut arg).expect("a completion queue");
+        arg.cqn
+    }
+
+    /// A queue pair of a context, with a completion queue.
+    pub(super) fn qp(&self, context: &Context, cqn: u32) -> u32 {
+        let mut arg = qp(cqn, cqn);
+        context.create_qp(&mut arg).expect("a queue pair");
+        arg.qpn
+    }
+
+    /// What the card has been told since the last look. Cookies are left out.
+    pub(super) fn given(&self) -> Vec<Entry> {
+        let mut log = core::mem::take(&mut self.sim.hardware.borrow_mut().log);
+        for entry in log.iter_mut().filter(|e| e[0] & 0xff >= CMD_FIRST_FW) {
+            entry[1] = 0;
+        }
+        log
+    }
+
+    /// The same, but only the opcode of each and what it is about.
+    pub(super) fn told(&self) -> Vec<(u32, u32)> {
+        let about = |e: &Entry| if e[0] & 0xff < CMD_FIRST_FW { e[1] } else { e[2] };
+        self.given().iter().map(|e| (e[0] & 0xff, about(e))).collect()
+    }
+
+    /// What firmware answers the next such command with: a status, and what follows.
+    pub(super) fn reply(&self, opcode: u32, words: &[u32]) {
+        self.sim.hardware.borrow_mut().replies.push_back((opcode, words.into()));
+    }
+
+    /// An event of the card, which the driver takes at once.
+    pub(super) fn event(&self, entry: Entry) {
+        self.sim.hardware.borrow_mut().send(entry);
+        self.settle();
+    }
+
+    /// A call of another thread.
+    pub(super) fn later<T: 'static>(
+        &self,
+        context: &Arc<Context>,
+        f: impl FnOnce(&Arc<Context>) -> Result<T> + 'static,
+    ) -> Later<T> {
+        let (outcome, context) = (Later::default(), context.clone());
+        let told = outcome.clone();
+        self.world.spawn(move || told.set(Some(f(&context))));
+        outcome
+    }
+
+    /// The driver has taken the answer to the command that is under way, and nobody knows yet.
+    pub(super) fn until_answered(&self) {
+        let card = self.card.clone();
+        let before = self.counter(D_EVENTS);
+        self.world.run_until(move || card.counters.get(D_EVENTS) > before);
+    }
+
+    /// How often an event descriptor was signalled since the last look.
+    pub(super) fn signals(&self, fd: i32) -> u32 {
+        self.sim.signals.borrow_mut().remove(&fd).unwrap_or(0)
+    }
+
+    /// What there is.
+    pub(super) fn things(&self) -> Things {
+        calmly(|| {
+            let tables = self.card.tables.lock();
+            for (cqn, owner) in tables.cq_owners.iter().enumerate() {
+                assert_eq!(tables.cqs[cqn].as_ref().map(|cq| cq.cqn), (*owner != 0).then_some(cqn as u32));
+            }
+            let taken = tables.asids_taken.iter().filter(|taken| **taken).count();
+            assert_eq!(tables.contexts.iter().flatten().count(), taken);
+            let owned = |owners: &[u8]| owners.iter().copied().filter(|asid| *asid != 0).collect();
+            Things {
+                qps: owned(&tables.qps),
+                cqs: owned(&tables.cq_owners),
+                services: tables.services.to_vec(),
+                requests: tables.requests.to_vec(),
+                counted: [D_CONTEXTS, D_QPS, D_CQS].map(|index| self.counter(index)),
+                memory: self.sim.queues.get(),
+                objects: self.sim.hardware.borrow().objects.keys().copied().collect(),
+            }
+        })
+    }
+}
+
+/// First number of a queue pair, and those after it.
+pub(super) const fn qpn(n: u32) -> u32 {
+    FIRST_QPN + n
+}

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Services, connections, and requests for them, as processes ask for them.
+
+use super::clients::*;
+use super::rig::*;
+use crate::abi::{counters::*, ioctl::*, ring::*, status::*};
+use crate::context::Context;
+use kernel::{prelude::*, sync::Arc};
+
+/// Words of a command with so many bytes of private data, from word 5 on.
+fn with_private(command: [u32; ENTRY_WORDS], len: u32) -> [u32; ENTRY_WORDS] {
+    with(with(command, 5, &[len]), CMD_PRIVATE, &private_words(len))
+}
+
+/// Lengths of private data, and data, that are none.
+fn bad_private() -> [(u32, [u8; PRIVATE_DATA]); 5] {
+    let mut last = [0; PRIVATE_DATA];
+    last[31] = 1;
+    [(33, private(32)), (u32::MAX, private(0)), (4, private(5)), (0, private(1)), (31, last)]
+}
+
+/// Two contexts, and the second queue pair of the first one.
+fn two() -> (Rig, [Arc<Context>; 2], u32) {
+    let mut rig = Rig::new(Setup::default());
+    let contexts = [rig.client().1, rig.client().1];
+    let cqn = rig.cq(&contexts[0]);
+    rig.qp(&contexts[0], cqn);
+    let mine = rig.qp(&contexts[0], cqn);
+    (rig, contexts, mine)
+}
+
+#[test]
+fn qp_17_a_service_is_listened_to_by_one_process() {
+    let mut rig = Rig::new(Setup::default());
+    let (_, c) = rig.client();
+    let (_, other) = rig.client();
+    rig.given();
+    for service in [0, 65536, u32::MAX] {
+        assert_eq!(c.listen(service), Err(EINVAL));
+    }
+    assert!(rig.given().is_empty());
+    for (context, service) in [(&c, 1), (&other, 2), (&c, 65535)] {
+        assert_eq!(context.listen(service), Ok(()));
+        assert_eq!(rig.given(), [words(CMD_CM_LISTEN, &[0, service])]);
+        assert_eq!((c.listen(service), other.listen(service)), (Err(EBUSY), Err(EBUSY)));
+    }
+    let services = vec![(1, c.asid), (2, other.asid), (65535, c.asid)];
+    assert_eq!((rig.given(), rig.things().services), (vec![], services));
+    for (context, service) in [(&c, 2), (&other, 1), (&c, 3), (&other, 65535)] {
+        assert_eq!(context.unlisten(service), Err(ENOENT), "inv_5: {service}");
+    }
+    assert!(rig.given().is_empty());
+    assert_eq!(c.unlisten(1), Ok(()));
+    assert_eq!(rig.given(), [words(CMD_CM_UNLISTEN, &[0, 1])]);
+    assert_eq!(rig.things().services, [(2, other.asid), (65535, c.asid)]);
+    assert_eq!((c.unlisten(1), other.listen(1)), (Err(ENOENT), Ok(())));
+    rig.end();
+}
+
+#[test]
+fn inv_6_a_context_listens_to_64_services_and_all_of_them_to_256() {
+    let mut rig = Rig::new(Setup::default());
+    let contexts: Vec<_> = (0..5).map(|_| rig.client().1).collect();
+    for (n, context) in contexts[..4].iter().enumerate() {
+        let first = 1000 * n as u32 + 1;
+        (first..first + 64).for_each(|service| context.listen(service).unwrap());
+        assert_eq!(context.listen(first + 64), Err(ENOSPC));
+    }
+    assert_eq!(rig.things().services.len(), 256);
+    rig.given();
+    assert_eq!((contexts[4].listen(9000), rig.given()), (Err(ENOSPC), vec![]));
+    contexts[1].unlisten(1001).unwrap();
+    assert_eq!((contexts[4].listen(9000), contexts[1].listen(9001)), (Ok(()), Err(ENOSPC)));
+    rig.end();
+}
+
+#[test]
+fn inv_6_a_service_that_the_card_refuses_is_not_listened_to() {
+    let mut rig = Rig::new(Setup::default());
+    let (_, c) = rig.client();
+    c.listen(5).unwrap();
+    let before = rig.things();
+    for (status, error) in STATUSES {
+        rig.reply(CMD_CM_LISTEN, &[status]);
+        assert_eq!((c.listen(6), rig.things()), (Err(error), before.clone()));
+    }
+    rig.world.fail_nth(1);
+    assert_eq!((c.listen(6), rig.things()), (Err(ENOMEM), before.clone()));
+    // The end of one that the card does not know is one; else it stays.
+    for (status, error) in STATUSES.into_iter().filter(|s| s.1 != ENOENT) {
+        rig.reply(CMD_CM_UNLISTEN, &[status]);
+        let error = if error == EIO { EBUSY } else { error };
+        assert_eq!((c.unlisten(5), rig.things()), (Err(error), before.clone()));
+    }
+    rig.reply(CMD_CM_UNLISTEN, &[CMD_NOT_FOUND]);
+    assert_eq!((c.unlisten(5), rig.things().services), (Ok(()), vec![]));
+    rig.end();
+}
+
+#[test]
+fn inv_3_a_service_is_not_listened_to_over_a_reset() {
+    let mut rig = Rig::new(Setup::default());
+    let (_, c) = rig.client();
+    let (_, other) = rig.client();
+    // The card takes no commands; then it is another run of firmware.
+    rig.sim.hardware.borrow_mut().deaf = true;
+    let listened = rig.later(&c, |c| c.listen(5));
+    rig.settle();
+    assert_eq!(rig.things().services, [(5, c.asid)]);
+    rig.card.reset("a test").unwrap();
+    rig.settle();
+    assert_eq!((listened.take(), rig.things().services), (Some(Err(EIO)), vec![]));
+    assert_eq!(other.listen(5), Ok(()));
+    rig.end();
+}
+
+#[test]
+fn qp_17_a_connection_is_asked_for_with_a_queue_pair_of_the_process() {
+    let (rig, [c, other], mine) = two();
+    rig.given();
+    let base = Connect { qpn: mine, ipv4: 0x0a00_0102, service: 77, ..Connect::default() };
+    for private_len in [0, 1, 5, 31, 32] {
+        for service in [1, 65535] {
+            let arg = Connect { service, private_len, private: private(private_len), ..base };
+            assert_eq!(c.connect(&arg), Ok(()));
+            let command = words(CMD_CM_CONNECT, &[0, mine, 0x0a00_0102, service]);
+            assert_eq!(rig.given(), [with_private(command, private_len)]);
+        }
+    }
+    for arg in [Connect { service: 0, ..base }, Connect { service: 65536, ..base }, Connect { ipv4: 0, ..base }] {
+        assert_eq!(c.connect(&arg), Err(EINVAL));
+    }
+    for (private_len, private) in bad_private() {
+        assert_eq!(c.connect(&Connect { private_len, private, ..base }), Err(EINVAL), "{private_len}");
+    }
+    assert_eq!(other.connect(&base), Err(ENOENT), "inv_5");
+    assert_eq!(c.connect(&Connect { qpn: mine + 1, ..base }), Err(ENOENT));
+    assert!(rig.given().is_empty());
+    for (status, error) in STATUSES {
+        rig.reply(CMD_CM_CONNECT, &[status]);
+        rig.reply(CMD_CM_DISCONNECT, &[status]);
+        assert_eq!((c.connect(&base), c.disconnect(mine)), (Err(error), Err(error)));
+    }
+    rig.given();
+    assert_eq!((c.disconnect(mine), rig.given()), (Ok(()), vec![words(CMD_CM_DISCONNECT, &[0, mine])]));
+    assert_eq!(rig.counter(D_QPS), 2);
+    rig.end();
+}
+
+#[test]
+fn qp_17_a_request_is_accepted_or_rejected_once_by_whom_it_is_for() {
+    let (rig, [c, other], mine) = two();
+    c.listen(5).unwrap();
+    let ids = [70, 71, 72, 73, 74];
+    ids.into_iter().for_each(|id| rig.event(words(EV_CM_REQUEST, &[id, 1, 5])));
+    let waiting = |ids: &[u32]| ids.iter().map(|id| (*id, c.asid)).collect::<Vec<_>>();
+    assert_eq!(rig.things().requests, waiting(&ids));
+    rig.given();
+    let base = Accept { request: 71, qpn: mine, ..Accept::default() };
+    let reject = Accept { qpn: 0, ..base };
+    // What is none.
+    for (arg, accept, error) in [
+        (Accept { reserved: 1, ..base }, true, EINVAL),
+        (Accept { reserved: 1, ..reject }, false, EINVAL),
+        (base, false, EINVAL),
+        (Accept { qpn: mine + 1, ..base }, true, ENOENT),
+        (reject, true, ENOENT),
+        (Accept { request: 69, ..base }, true, ENOENT),
+        (Accept { request: 75, ..reject }, false, ENOENT),
+    ] {
+        assert_eq!(c.answer(&arg, accept), Err(error), "{arg:?}");
+    }
+    for (private_len, private) in bad_private() {
+        assert_eq!(c.answer(&Accept { private_len, private, ..base }, true), Err(EINVAL));
+        assert_eq!(c.answer(&Accept { private_len, private, ..reject }, false), Err(EINVAL));
+    }
+    assert_eq!(other.answer(&reject, false), Err(ENOENT), "inv_5");
+    assert_eq!((rig.given(), rig.things().requests), (vec![], waiting(&ids)));
+    // Firmware may refuse; the request stays unless it is over.
+    let left: [&[u32]; 2] = [&ids, &ids[1..]];
+    for (accept, left) in [true, false].into_iter().zip(left) {
+        let (arg, opcode) = if accept { (base, CMD_CM_ACCEPT) } else { (reject, CMD_CM_REJECT) };
+        for (status, error) in STATUSES.into_iter().filter(|s| s.1 != ENOENT) {
+            rig.reply(opcode, &[status]);
+            assert_eq!(c.answer(&arg, accept), Err(error));
+            assert_eq!(rig.things().requests, waiting(left));
+        }
+        let over = Accept { request: if accept { 70 } else { 74 }, ..arg };
+        rig.reply(opcode, &[CMD_NOT_FOUND]);
+        assert_eq!(c.answer(&over, accept), Err(ENOENT));
+    }
+    rig.given();
+    assert_eq!(c.answer(&Accept { private_len: 9, private: private(9), ..base }, true), Ok(()));
+    assert_eq!(rig.given(), [with_private(words(CMD_CM_ACCEPT, &[0, 71, mine]), 9)]);
+    assert_eq!(rig.things().requests, waiting(&[72, 73]));
+    let arg = Accept { request: 73, private_len: 32, private: private(32), ..reject };
+    assert_eq!(c.answer(&arg, false), Ok(()));
+    assert_eq!(rig.given(), [with_private(words(CMD_CM_REJECT, &[0, 73]), 32)]);
+    assert_eq!((c.answer(&arg, false), c.answer(&base, true)), (Err(ENOENT), Err(ENOENT)));
+    assert_eq!(rig.things().requests, waiting(&[72]));
+    rig.end();
+}
+
+#[test]
+fn inv_5_what_was_asked_before_a_reset_is_not_told_to_the_next_firmware() {
+    let mut rig = Rig::new(Setup::default());
+    let (_, c) = rig.client();
+    let cqn = rig.cq(&c);
+    let mine = rig.qp(&c, cqn);
+    c.listen(5).unwrap();
+    rig.event(words(EV_CM_REQUEST, &[7, 1, 5]));
+    let connect = Connect { qpn: mine, ipv4: 1, service: 1, ..Connect::default() };
+    let accept = Accept { request: 7, qpn: mine, ..Accept::default() };
+    // The ring has no room, and they wait for some.
+    rig.given();
+    rig.narrow(0);
+    let calls = [
+        rig.later(&c, move |c| c.query_qp(mine).map(drop)),
+        rig.later(&c, move |c| c.connect(&connect)),
+        rig.later(&c, move |c| c.answer(&accept, true)),
+        rig.later(&c, move |c| c.disconnect(mine)),
+        rig.later(&c, |c| c.listen(6)),
+        rig.later(&c, |c| c.unlisten(5)),
+        rig.later(&c, move |c| c.destroy_qp(mine)),
+    ];
+    rig.ms(3);
+    rig.card.reset("a test").unwrap();
+    rig.given();
+    rig.ms(20);
+    let outcomes = calls.map(|call| call.take());
+    assert_eq!(outcomes[0], Some(Err(EIO)));
+    assert_eq!(outcomes[1..4], [Some(Err(ENOENT)); 3]);
+    assert_eq!(outcomes[4..], [Some(Ok(())), Some(Err(ENOENT)), Some(Err(ENOENT))]);
+    assert_eq!(rig.told(), [(CMD_CM_LISTEN, 6)]);
+    rig.end();
+}

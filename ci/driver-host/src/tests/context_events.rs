@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Events of the card that are for processes, and which of them gets them.
+
+use super::clients::*;
+use super::rig::*;
+use crate::abi::{card::*, counters::*, ioctl::*, ring::*, status::*};
+use crate::context::Context;
+use kernel::sync::Arc;
+
+/// The events that wait, in order.
+fn events(context: &Context) -> Vec<ContextEvent> {
+    core::iter::from_fn(|| context.take_event()).collect()
+}
+
+/// What an event says: its words, and the private data.
+fn words_of(event: &ContextEvent) -> ([u32; 6], [u8; PRIVATE_DATA]) {
+    ([event.kind, event.id, event.value, event.ipv4, event.private_len, event.mode], event.private)
+}
+
+/// These are the events that a context has got, and no others.
+fn assert_events(context: &Context, expected: &[([u32; 6], [u8; PRIVATE_DATA])]) {
+    assert_eq!(events(context).iter().map(words_of).collect::<Vec<_>>(), expected);
+}
+
+/// An event of connection management, with so many bytes of private data that are said to be `len`; all words are set.
+fn cm_event(kind: u32, first: [u32; 4], len: u32, bytes: u32) -> [u32; ENTRY_WORDS] {
+    with(with(words(kind, &first), 5, &[len, 99]), EVENT_PRIVATE, &private_words(bytes))
+}
+
+/// Two contexts with event descriptors 4 and 5, each with a completion queue, which has descriptor 14 or 15, and a queue
+/// pair; the second listens to service 5.
+fn two(rig: &mut Rig) -> [Arc<Context>; 2] {
+    [4, 5].map(|fd| {
+        let mm = rig.process();
+        let c = rig.context_of(mm, u64::MAX, fd);
+        let mut arg = CreateCq { event_fd: 10 + fd, ..cq(4) };
+        c.create_cq(&mut arg).unwrap();
+        rig.qp(&c, arg.cqn);
+        if fd == 5 {
+            c.listen(5).unwrap();
+        }
+        rig.given();
+        c
+    })
+}
+
+/// How often the event descriptors of [`two`] were signalled since the last look.
+fn signals(rig: &Rig) -> [u32; 4] {
+    [4, 5, 14, 15].map(|fd| rig.signals(fd))
+}
+
+#[test]
+fn qp_17_events_of_connections_reach_whom_they_are_for_as_they_are() {
+    let mut rig = Rig::new(Setup::default());
+    let [c, other] = two(&mut rig);
+    let (mine, theirs) = (qpn(0), qpn(1));
+    // Private data: what is said to be more than there can be, or less than there is, is cut.
+    for (len, bytes, kept) in [(0, 0, 0), (7, 32, 7), (32, 32, 32), (33, 32, 32), (u32::MAX, 32, 32), (31, 3, 31)] {
+        let (id, private) = (100 + bytes, private(kept.min(bytes)));
+        rig.event(cm_event(EV_CM_REQUEST, [id, 0x0a00_0005, 5, 1], len, bytes));
+        rig.event(cm_event(EV_CM_ESTABLISHED, [theirs, 0x0a00_0006, 44, 1], len, bytes));
+        rig.event(cm_event(EV_CM_CLOSED, [theirs, REASON_REJECTED, 44, 1], len, bytes));
+        let expected = [
+            ([CTX_REQUEST, id, 5, 0x0a00_0005, kept, 1], private),
+            ([CTX_ESTABLISHED, theirs, 44, 0x0a00_0006, kept, 0], private),
+            ([CTX_CLOSED, theirs, REASON_REJECTED, 0, kept, 0], private),
+        ];
+        assert_events(&other, &expected);
+        assert_eq!(rig.things().requests, [(id, other.asid)]);
+        rig.event(words(EV_CM_REQUEST_OVER, &[id]));
+    }
+    assert_eq!(signals(&rig), [0, 18, 0, 0]);
+    rig.event(cm_event(EV_QP_ERROR, [mine, REASON_PROTOCOL, 44, 1], 5, 5));
+    assert_events(&c, &[([CTX_QP_ERROR, mine, REASON_PROTOCOL, 0, 0, 0], private(0))]);
+    assert_events(&other, &[]);
+    assert_eq!((signals(&rig), rig.counter(D_BAD_EVENTS), rig.given()), ([1, 0, 0, 0], 0, vec![]));
+    rig.end();
+}
+
+#[test]
+fn inv_6_events_of_queue_pairs_that_nobody_has_are_for_nobody() {
+    let mut rig = Rig::new(Setup::default());
+    let [c, other] = two(&mut rig);
+    for number in [0, FIRST_QPN - 1, qpn(2), qpn(NUM_QPS), u32::MAX] {
+        for kind in [EV_CM_ESTABLISHED, EV_CM_CLOSED, EV_QP_ERROR] {
+            rig.event(words(kind, &[number, 1, 2, 3]));
+        }
+        // A completion queue of somebody.
+        rig.event(words(EV_CQ_OVERRUN, &[0, number]));
+    }
+    assert_eq!((signals(&rig), rig.given(), rig.counter(D_BAD_EVENTS)), ([0; 4], vec![], 0));
+    assert_eq!((events(&c).len(), events(&other).len()), (0, 0));
+    rig.end();
+}
+
+#[test]
+fn inv_6_events_that_make_no_sense_are_counted() {
+    let mut rig = Rig::new(Setup::default());
+    let [c, other] = two(&mut rig);
+    let long = EVENT_LOG_BYTES as u32 + 1;
+    let bad = [
+        words(0, &[0; 4]),
+        words(6, &[0; 4]),
+        words(15, &[0; 4]),
+        words(23, &[qpn(0); 4]),
+        words(0xff, &[0; 4]),
+        words(EV_CQ_NOTIFY, &[NUM_CQS]),
+        words(EV_CQ_NOTIFY, &[u32::MAX]),
+        words(EV_CQ_OVERRUN, &[NUM_CQS, qpn(0)]),
+        words(EV_LOG, &[long]),
+        words(EV_LOG, &[u32::MAX]),
+        // An answer that nobody waits for.
+        words(EV_CMD_DONE, &[12345, CMD_OK]),
+    ];
+    for (n, entry) in bad.into_iter().enumerate() {
+        rig.event(entry);
+        assert_eq!(rig.counter(D_BAD_EVENTS), n as u64 + 1, "{entry:x?}");
+    }
+    // What is in the upper bits of the first word is not looked at.
+    rig.event(words(EV_QP_ERROR | 0xabcd_ef00, &[qpn(0), 1]));
+    // Nobody has that queue; nobody waits for an answer.
+    rig.event(words(EV_CQ_NOTIFY, &[NUM_CQS - 1]));
+    rig.event(words(EV_CQ_OVERRUN, &[NUM_CQS - 1, qpn(0)]));
+    rig.event(words(EV_CMD_DONE, &[0, CMD_OK]));
+    assert_eq!((signals(&rig), rig.given(), rig.counter(D_BAD_EVENTS)), ([1, 0, 0, 0], vec![], bad.len() as u64));
+    assert_eq!((events(&c).len(), events(&other).len()), (1, 0));
+    let mut log = [0; 200];
+    assert_eq!(rig.card.take_log(&mut log), (0, 0));
+    rig.end();
+}
+
+#[test]
+fn log_bytes_of_firmware_are_kept_as_they_come() {
+    let rig = Rig::new(Setup::default());
+    let all: Vec<u8> = (1..=EVENT_LOG_BYTES as u8).collect();
+    let data: Vec<u32> = all.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+    for len in [5, EVENT_LOG_BYTES] {
+        rig.event(with(words(EV_LOG, &[len as u32]), 2, &data));
+        let mut log = [0; 200];
+        assert_eq!(rig.card.take_log(&mut log), (len, 0));
+        assert_eq!(log[..len], all[..len]);
+    }
+    assert_eq!(rig.counter(D_BAD_EVENTS), 0);
+    rig.end();
+}
+
+#[test]
+fn qp_1_a_notification_signals_the_event_descriptor_of_its_completion_queue() {
+    let mut rig = Rig::new(Setup::default());
+    let [c, other] = two(&mut rig);
+    rig.event(words(EV_CQ_NOTIFY, &[1]));
+    assert_eq!(signals(&rig), [0, 0, 0, 1]);
+    rig.event(words(EV_CQ_NOTIFY, &[0]));
+    rig.event(words(EV_CQ_NOTIFY, &[0]));
+    assert_eq!(signals(&rig), [0, 0, 2, 0]);
+    // One without a descriptor, and one that is gone.
+    let plain = rig.cq(&c);
+    rig.event(words(EV_CQ_NOTIFY, &[plain]));
+    c.destroy_cq(plain).unwrap();
+    rig.event(words(EV_CQ_NOTIFY, &[plain]));
+    assert_eq!((signals(&rig), rig.counter(D_BAD_EVENTS)), ([0; 4], 0));
+    assert_eq!((events(&c).len(), events(&other).len()), (0, 0));
+    rig.end();
+}
+
+#[test]
+fn inv_6_a_queue_pair_whose_completion_queue_overran_is_disconnected() {
+    let mut rig = Rig::new(Setup::default());
+    let [c, other] = two(&mut rig);
+    rig.event(words(EV_CQ_OVERRUN, &[0, qpn(0)]));
+    assert_eq!((signals(&rig), rig.given()), ([1, 0, 1, 0], vec![words(CMD_CM_DISCONNECT, &[0, qpn(0)])]));
+    assert_events(&c, &[([CTX_QP_ERROR, qpn(0), REASON_CQ_FULL, 0, 0, 0], private(0))]);
+    // It is not for another one's queue pair.
+    rig.event(words(EV_CQ_OVERRUN, &[0, qpn(1)]));
+    rig.event(words(EV_CQ_OVERRUN, &[1, qpn(0)]));
+    assert_eq!((signals(&rig), rig.given()), ([0; 4], vec![]));
+    assert_eq!((events(&c).len(), events(&other).len()), (0, 0));
+    rig.end();
+}
+
+#[test]
+fn qp_17_a_request_that_is_over_is_not_shown() {
+    let mut rig = Rig::new(Setup::default());
+    let [c, other] = two(&mut rig);
+    c.listen(6).unwrap();
+    let ids = [qpn(1), 1000, 1001];
+    ids.into_iter().for_each(|id| rig.event(words(EV_CM_REQUEST, &[id, 1, 5])));
+    rig.event(words(EV_CM_REQUEST, &[2000, 1, 6]));
+    // The number of a queue pair is not that of a request.
+    rig.event(words(EV_QP_ERROR, &[qpn(1), 1]));
+    for over in [qpn(1), 1001, 55, 1001] {
+        rig.event(words(EV_CM_REQUEST_OVER, &[over]));
+    }
+    assert_eq!(rig.things().requests, [(1000, other.asid), (2000, c.asid)]);
+    let seen = events(&other).iter().map(|e| (e.kind, e.id)).collect::<Vec<_>>();
+    assert_eq!(seen, [(CTX_REQUEST, 1000), (CTX_QP_ERROR, qpn(1))]);
+    assert_eq!(events(&c).iter().map(|e| (e.kind, e.id)).collect::<Vec<_>>(), [(CTX_REQUEST, 2000)]);
+    assert_eq!(rig.counter(D_BAD_EVENTS), 0);
+    rig.end();
+}
+
+#[test]
+fn inv_6_of_more_than_256_events_the_oldest_are_lost() {
+    let mut rig = Rig::new(Setup::default());
+    let [_, other] = two(&mut rig);
+    let error = |reason| rig.event(words(EV_QP_ERROR, &[qpn(1), reason]));
+    let values = || events(&other).iter().map(|e| e.value).collect::<Vec<_>>();
+    (0..256).for_each(error);
+    assert_eq!((values(), rig.signals(5)), ((0..256).collect(), 256));
+    (0..259).for_each(error);
+    let first = other.take_event().unwrap();
+    assert_eq!((first.value, rig.signals(5)), (3, 259));
+    // One that could not be handed over is the first again, and somebody is told that it waits.
+    other.put_back(first);
+    assert_eq!((values(), rig.signals(5)), ((3..259).collect(), 1));
+    // With no room left for it, it is lost.
+    (0..256).for_each(error);
+    other.put_back(first);
+    assert_eq!((values(), rig.signals(5)), ((0..256).collect(), 257));
+    rig.end();
+}
+
+/// A request for a service; the reason for which it was rejected.
+fn request(rig: &Rig, id: u32, service: u32) -> Option<u32> {
+    rig.event(words(EV_CM_REQUEST, &[id, 1, service]));
+    let told = rig.given();
+    let reason = told.first().map(|entry| entry[3]);
+    let expected: Vec<_> = reason.map(|reason| words(CMD_CM_REJECT, &[0, id, reason])).into_iter().collect();
+    assert_eq!(told, expected);
+    reason
+}
+
+/// How many requests for each of these services come through, one after the other.
+fn requests(rig: &Rig, services: &[u32]) -> Vec<usize> {
+    let busy = Some(REASON_BUSY);
+    let all = |service: &u32| {
+        let taken = (0..100).take_while(|n| request(rig, 100 * service + n, *service).is_none()).count();
+        assert_eq!(request(rig, 100 * service + 99, *service), busy);
+        taken
+    };
+    services.iter().map(all).collect()
+}
+
+#[test]
+fn inv_6_a_request_that_nobody_takes_is_rejected() {
+    let mut rig = Rig::new(Setup::default());
+    let [_, other] = two(&mut rig);
+    assert_eq!((request(&rig, 1, 6), request(&rig, 2, 0), request(&rig, 3, 5)), (Some(0), Some(0), None));
+    other.unlisten(5).unwrap();
+    rig.given();
+    assert_eq!(request(&rig, 4, 5), Some(0));
+    assert_eq!((events(&other).len(), rig.things().requests), (1, vec![(3, other.asid)]));
+    rig.end();
+}
+
+#[test]
+fn inv_5_processes_that_listen_share_the_places_for_requests() {
+    let mut rig = Rig::new(Setup::default());
+    // One in two contexts, and one that listens to nothing.
+    let (mm, first) = rig.client();
+    let second = rig.context(mm);
+    let others: Vec<_> = (0..4).map(|_| rig.client().1).collect();
+    first.listen(1).unwrap();
+    second.listen(2).unwrap();
+    rig.given();
+    assert_eq!(requests(&rig, &[1, 2]), [12, 0]);
+    rig.event(words(EV_CM_REQUEST_OVER, &[100]));
+    assert_eq!(requests(&rig, &[2, 1]), [1, 0]);
+    // Others that listen have their shares, as long as there is room in the list.
+    for (service, other) in [3, 4, 5].into_iter().zip(&others) {
+        other.listen(service).unwrap();
+        rig.given();
+        let expected = [6, 4, 2][service as usize - 3];
+        assert_eq!(requests(&rig, &[service, 1]), [expected, 0], "{service}");
+    }
+    assert_eq!(rig.things().requests.len(), 2 * CM_REQUESTS as usize);
+    rig.end();
+}
+
+#[test]
+fn inv_5_each_of_many_processes_that_listen_has_a_place() {
+    let mut rig = Rig::new(Setup::default());
+    let services: Vec<u32> = (1..14).collect();
+    for service in &services {
+        rig.client().1.listen(*service).unwrap();
+    }
+    rig.given();
+    assert_eq!(requests(&rig, &services), [1; 13]);
+    rig.end();
+}
