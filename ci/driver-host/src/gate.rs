@@ -39,10 +39,12 @@ impl AsRef<Device<Bound>> for Pci {
 }
 
 impl Pci {
-    pub(crate) fn set_master(&self) {}
+    pub(crate) fn set_master(&self) {
+        crate::memory::sim().hardware.borrow_mut().set_master(true);
+    }
 
     pub(crate) fn clear_master(&self) {
-        crate::memory::sim().hardware.borrow_mut().end_dma();
+        crate::memory::sim().hardware.borrow_mut().set_master(false);
     }
 }
 

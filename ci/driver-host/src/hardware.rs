@@ -6,8 +6,74 @@ use crate::card::Entry;
 use crate::events::Events;
 use crate::memory::sim;
 use crate::mmu_notifier::Event;
-use kernel::{device::DEVICE, irq::ThreadedHandler, world::world};
+use kernel::{device::DEVICE, io::Registers, irq::ThreadedHandler, world::world};
 use std::collections::{BTreeMap, VecDeque};
+
+/// Stands for the bus master bit among the registers that were written.
+pub(crate) const MASTER: u32 = 1 << 16;
+
+/// What a reset leaves: how the card behaves, and what it has seen.
+pub(crate) struct Habits {
+    /// Registers that were written, in order; a command that is pushed counts with its index.
+    pub(crate) written: Vec<(u32, u32)>,
+    /// It is not on the bus.
+    pub(crate) gone: bool,
+    /// What its clock shows, if it stands still.
+    pub(crate) clock: Option<u64>,
+    /// Firmware answers no challenge.
+    pub(crate) heartless: bool,
+    /// What firmware has answered before it was asked.
+    pub(crate) answer: u32,
+    /// What an image comes to, and how long that takes.
+    pub(crate) boot: (u32, u64),
+    /// The reason that belongs to its state, and what it has said at its end.
+    pub(crate) code: u32,
+    pub(crate) text: Vec<u8>,
+    /// Words of the image that was loaded last.
+    pub(crate) image: Vec<u32>,
+    /// DMA that does not end whatever is written.
+    pub(crate) stuck_dma: u32,
+}
+
+impl Default for Habits {
+    fn default() -> Self {
+        Self {
+            written: Vec::new(),
+            gone: false,
+            clock: None,
+            heartless: false,
+            answer: 0,
+            boot: (FW_RUNNING, 0),
+            code: 0,
+            text: Vec::new(),
+            image: Vec::new(),
+            stuck_dma: 0,
+        }
+    }
+}
+
+/// The registers as the driver sees them.
+pub(crate) struct Bar;
+
+impl Registers for Bar {
+    fn read(&self, offset: usize, bytes: usize) -> u64 {
+        let (sim, offset) = (sim(), offset as u32);
+        let hardware = sim.hardware.borrow();
+        match bytes {
+            4 => hardware.read(offset).into(),
+            _ => hardware.read64(offset),
+        }
+    }
+
+    fn write(&self, offset: usize, bytes: usize, value: u64) {
+        let (sim, offset) = (sim(), offset as u32);
+        let mut hardware = sim.hardware.borrow_mut();
+        match bytes {
+            4 => hardware.write(offset, value as u32),
+            _ => hardware.write64(offset, value),
+        }
+    }
+}
 
 /// Entries of both rings.
 const RING: u16 = 4096;
@@ -56,9 +122,11 @@ pub(crate) struct Hold {
 
 #[derive(Default)]
 pub(crate) struct Hardware {
-    gone: bool,
+    pub(crate) habits: Habits,
     status: u32,
-    challenge: u32,
+    /// When firmware was started.
+    booted: u64,
+    answer: u32,
     began: u64,
     dma_enable: bool,
     cmd: u64,
@@ -72,6 +140,14 @@ pub(crate) struct Hardware {
     pub(crate) lag: u16,
     evt: u64,
     evt_pi: u16,
+    /// Up to where the driver has taken events.
+    evt_ci: u16,
+    /// The event ring is set up.
+    events_ready: bool,
+    /// The next event is one of which the driver is told.
+    armed: bool,
+    /// Index and words of a command that is being pushed.
+    push: (u16, Vec<u32>),
     events: VecDeque<Entry>,
     irq: bool,
     fence: u64,
@@ -120,52 +196,120 @@ pub(crate) struct Hardware {
 
 impl Hardware {
     pub(crate) fn read(&self, offset: u32) -> u32 {
-        if self.gone {
+        if self.habits.gone {
             return u32::MAX;
         }
         match offset {
             HOST_ID => CARD_ID,
-            HOST_STATUS if self.status == FW_RESET && world().now() < self.began + self.reset_ns => FW_LOADING,
-            HOST_STATUS => self.status,
-            HOST_HB_ANSWER => self.challenge,
+            HOST_STATUS => self.status(),
+            HOST_FW_CODE => self.habits.code,
+            HOST_CLOCK_HZ => CLOCK_HZ,
+            HOST_HB_ANSWER => self.answer,
             HOST_CMD_CI => u32::from(self.ci.wrapping_sub(self.lag)),
             HOST_CMD_PI => self.pi.into(),
-            HOST_DMA_BUSY => self.dma.len() as u32,
-            _ => 0,
+            HOST_DMA_BUSY => self.dma.len() as u32 + self.habits.stuck_dma,
+            HOST_STATS.. if offset < HOST_STATS + STATS_BYTES => {
+                let at = (offset - HOST_STATS).checked_sub(STATS_PANIC).map(|at| at as usize);
+                let byte = |n| at.and_then(|at| self.habits.text.get(at + n)).copied().unwrap_or(0);
+                u32::from_le_bytes([byte(0), byte(1), byte(2), byte(3)])
+            }
+            // There is no such register.
+            _ => u32::MAX,
+        }
+    }
+
+    fn status(&self) -> u32 {
+        let now = world().now();
+        match self.status {
+            FW_RESET if now < self.began + self.reset_ns => FW_LOADING,
+            FW_STARTED if now >= self.booted + self.habits.boot.1 => self.habits.boot.0,
+            status => status,
+        }
+    }
+
+    /// Firmware stops, or is something else now.
+    pub(crate) fn set_status(&mut self, status: u32) {
+        self.status = status;
+    }
+
+    /// Firmware answers what it was not asked.
+    pub(crate) fn set_answer(&mut self, answer: u32) {
+        self.answer = answer;
+    }
+
+    /// Reads two registers: the clock, or a counter, which says which one it is.
+    fn read64(&self, offset: u32) -> u64 {
+        match offset {
+            _ if self.habits.gone => u64::MAX,
+            HOST_CYCLES_LO => self.cycles(),
+            _ => u64::from(offset) << 32 | u64::from(!offset),
         }
     }
 
     pub(crate) fn cycles(&self) -> u64 {
-        if self.gone { u64::MAX } else { (world().now() - self.began) / 4 }
+        self.habits.clock.unwrap_or((world().now() - self.began) / 4)
     }
 
-    pub(crate) fn push(&mut self, index: u16, entry: &Entry) {
+    fn write64(&mut self, offset: u32, value: u64) {
+        if self.habits.gone {
+            return;
+        }
+        if offset == HOST_CMD_PUSH {
+            self.push = (value as u16, Vec::new());
+            return;
+        }
+        let at = HOST_CMD_PUSH + CMD_PUSH_WORDS + 4 * self.push.1.len() as u32;
+        assert_eq!(offset, at, "the words of a command come in order");
+        self.push.1.extend([value as u32, (value >> 32) as u32]);
+        if let Ok(entry) = Entry::try_from(&self.push.1[..]) {
+            self.pushed(self.push.0, &entry);
+        }
+    }
+
+    fn pushed(&mut self, index: u16, entry: &Entry) {
         if self.ready {
             assert_eq!(*entry, self.entry(index), "another command is in the ring");
             self.pushed += 1;
+            self.habits.written.push((HOST_CMD_PUSH, index.into()));
         }
     }
 
     pub(crate) fn write(&mut self, offset: u32, value: u32) {
+        if self.habits.gone {
+            return;
+        }
+        if offset != HOST_FW_DATA {
+            self.habits.written.push((offset, value));
+        }
+        let half = |word: &mut u64, high: bool| {
+            let shift = 32 * u32::from(high);
+            *word = *word & !(u64::from(u32::MAX) << shift) | u64::from(value) << shift;
+        };
         match offset {
-            HOST_CTRL => {
-                *self = Self {
-                    status: FW_RESET,
-                    began: world().now(),
-                    mms: core::mem::take(&mut self.mms),
-                    log: core::mem::take(&mut self.log),
-                    irq: self.irq,
-                    recalls: self.recalls,
-                    reset_ns: self.reset_ns,
-                    ..Self::default()
-                };
-            }
-            HOST_FW_BOOT => self.status = FW_RUNNING,
-            HOST_HB_CHALLENGE => self.challenge = value,
+            HOST_CTRL => self.reset(),
+            HOST_FW_DATA => self.habits.image.push(value),
+            HOST_FW_BOOT => (self.status, self.booted) = (FW_STARTED, world().now()),
+            HOST_HB_CHALLENGE if !self.habits.heartless => self.answer = value,
             HOST_DMA_ENABLE => self.dma_enable = value != 0,
+            HOST_CMD_BASE_LO | HOST_CMD_BASE_HI => half(&mut self.cmd, offset == HOST_CMD_BASE_HI),
+            HOST_EVT_BASE_LO | HOST_EVT_BASE_HI => half(&mut self.evt, offset == HOST_EVT_BASE_HI),
+            HOST_FENCE_LO | HOST_FENCE_HI => half(&mut self.fence, offset == HOST_FENCE_HI),
             HOST_CMD_LOG2 => {
+                assert_eq!(1 << value, u32::from(RING));
                 (self.pi, self.ci, self.ready) = (0, 0, true);
                 self.posted.clear();
+            }
+            HOST_EVT_LOG2 => {
+                assert_eq!(1 << value, u32::from(RING));
+                (self.evt_pi, self.evt_ci, self.events_ready) = (0, 0, true);
+            }
+            // Of a run of firmware that is over.
+            HOST_EVT_CI if !self.events_ready => {}
+            HOST_EVT_CI => {
+                self.evt_ci = value as u16;
+                assert!(self.evt_pi.wrapping_sub(self.evt_ci) <= RING, "events are given back that were not sent");
+                self.armed |= value >> 31 != 0;
+                self.interrupt();
             }
             // Rung for a run of firmware that is over.
             HOST_CMD_PI if !self.ready => {}
@@ -180,13 +324,54 @@ impl Hardware {
         }
     }
 
-    pub(crate) fn write_addr(&mut self, low: u32, addr: u64) {
-        match low {
-            HOST_CMD_BASE_LO => self.cmd = addr,
-            HOST_EVT_BASE_LO => self.evt = addr,
-            HOST_FENCE_LO => self.fence = addr,
-            _ => {}
+    /// A reset, of the driver or of somebody else.
+    pub(crate) fn reset(&mut self) {
+        self.habits.image.clear();
+        let answer = self.habits.answer;
+        *self = Self {
+            habits: core::mem::take(&mut self.habits),
+            status: FW_RESET,
+            began: world().now(),
+            answer,
+            mms: core::mem::take(&mut self.mms),
+            log: core::mem::take(&mut self.log),
+            irq: self.irq,
+            recalls: self.recalls,
+            reset_ns: self.reset_ns,
+            ..Self::default()
+        };
+    }
+
+    /// It may begin DMA, or none any more.
+    pub(crate) fn set_master(&mut self, on: bool) {
+        self.habits.written.push((MASTER, on.into()));
+        if !on {
+            self.end_dma();
         }
+    }
+
+    /// The registers that were written since the last look.
+    pub(crate) fn take_written(&mut self) -> Vec<(u32, u32)> {
+        core::mem::take(&mut self.habits.written)
+    }
+
+    /// Tells the driver of events, if it wants to be told.
+    fn interrupt(&mut self) {
+        if !self.armed || self.evt_pi == self.evt_ci {
+            return;
+        }
+        self.armed = false;
+        if core::mem::replace(&mut self.irq, true) {
+            return;
+        }
+        world().add_job(IRQ, world().now(), || {
+            let sim = sim();
+            sim.hardware.borrow_mut().irq = false;
+            let card = sim.card.borrow().clone();
+            if let Some(card) = card {
+                Events(card).handle_threaded(&DEVICE);
+            }
+        });
     }
 
     fn entry(&self, index: u16) -> Entry {
@@ -371,6 +556,9 @@ impl Hardware {
 
     /// One thing; false if there is nothing to do.
     pub(crate) fn step(&mut self) -> bool {
+        if self.habits.gone {
+            return false;
+        }
         let mut can = Vec::new();
         if !self.stalled && self.ci != self.pi {
             can.push(0);
@@ -378,10 +566,10 @@ impl Hardware {
         if !self.slow && !self.dma.is_empty() {
             can.push(1);
         }
-        if !self.mute && !self.events.is_empty() {
+        if !self.mute && !self.events.is_empty() && self.evt_pi.wrapping_sub(self.evt_ci) < RING {
             can.push(2);
         }
-        if !self.deaf && !self.firmware.is_empty() {
+        if !self.deaf && self.firmware.iter().any(|entry| !self.holds_back(entry)) {
             can.push(3);
         }
         let oldest = self.dma.iter().map(|d| d.0).min().unwrap_or(u64::MAX);
@@ -411,17 +599,7 @@ impl Hardware {
                 // SAFETY: The ring has so many entries.
                 unsafe { *(self.evt as *mut Entry).add(usize::from(self.evt_pi % RING)) = entry };
                 self.evt_pi = self.evt_pi.wrapping_add(1);
-                if !self.irq {
-                    self.irq = true;
-                    world().add_job(IRQ, world().now(), || {
-                        let sim = sim();
-                        sim.hardware.borrow_mut().irq = false;
-                        let card = sim.card.borrow().clone();
-                        if let Some(card) = card {
-                            Events(card).handle_threaded(&DEVICE);
-                        }
-                    });
-                }
+                self.interrupt();
             }
             3 => {
                 let entry = self.firmware.pop_front().expect("there is one");
@@ -520,6 +698,11 @@ impl Hardware {
         self.objects.remove(&(create, number)).map_or(CMD_NOT_FOUND, |_| CMD_OK)
     }
 
+    /// A command that is not done yet.
+    fn holds_back(&self, entry: &Entry) -> bool {
+        entry[0] & 0xff == CMD_QP_DESTROY && self.asks.keys().any(|tag| qpn(*tag) == entry[2])
+    }
+
     fn firmware_command(&mut self, entry: &Entry) {
         let mut done = [0; ENTRY_WORDS];
         done[0] = EV_CMD_DONE;
@@ -570,7 +753,7 @@ impl Hardware {
             }
             CMD_QP_DESTROY => {
                 // Done when nothing of it is in flight.
-                if self.asks.keys().any(|tag| qpn(*tag) == entry[2]) {
+                if self.holds_back(entry) {
                     self.firmware.push_back(*entry);
                     return;
                 }

@@ -30,6 +30,14 @@ mod context;
 mod events;
 #[rustfmt::skip]
 #[allow(clippy::all)]
+#[path = "../../../driver/fw.rs"]
+mod fw;
+#[rustfmt::skip]
+#[allow(clippy::all)]
+#[path = "../../../driver/image.rs"]
+mod image;
+#[rustfmt::skip]
+#[allow(clippy::all)]
 #[path = "../../../driver/memlock.rs"]
 mod memlock;
 #[rustfmt::skip]
@@ -38,17 +46,19 @@ mod memlock;
 mod page_service;
 #[rustfmt::skip]
 #[allow(clippy::all)]
+#[path = "../../../driver/regs.rs"]
+mod regs;
+#[rustfmt::skip]
+#[allow(clippy::all)]
 #[path = "../../../driver/xlt.rs"]
 mod xlt;
 
 // What stands for other parts of the driver.
 mod doorbell;
 mod eventfd;
-mod fw;
 mod gate;
 mod mmu_notifier;
 mod pin;
-mod regs;
 mod workqueue;
 
 pub mod hardware;

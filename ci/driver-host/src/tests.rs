@@ -1,15 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The page service under test: by steps that are told one by one, and at random.
+//! The driver under test: by steps that are told one by one, and at random.
 
 mod budgets;
+mod calls;
+mod card;
 mod clients;
 mod connections;
 mod context_events;
 mod contexts;
 mod crowd;
 mod eviction;
+mod firmware;
 mod objects;
 mod random;
 mod requests;
+mod resets;
 mod revocation;
 mod rig;
+mod rings;
+mod watchdog;

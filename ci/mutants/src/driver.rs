@@ -26,8 +26,18 @@ pub const GROUPS: [(&str, &[&str]); 3] = [
 ];
 
 /// Those of them that the tests on the host (ci/driver-host) have, as they are.
-pub const ON_HOST: [&str; 7] =
-    ["page_service.rs", "budget.rs", "xlt.rs", "memlock.rs", "card.rs", "context.rs", "events.rs"];
+pub const ON_HOST: [&str; 10] = [
+    "page_service.rs",
+    "budget.rs",
+    "xlt.rs",
+    "memlock.rs",
+    "card.rs",
+    "context.rs",
+    "events.rs",
+    "fw.rs",
+    "regs.rs",
+    "image.rs",
+];
 
 /// The tests on the host.
 #[must_use]

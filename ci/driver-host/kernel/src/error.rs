@@ -29,3 +29,8 @@ impl From<core::convert::Infallible> for Error {
         match e {}
     }
 }
+
+/// What a C function returns: 0, or an error.
+pub fn to_result(error: i32) -> Result {
+    if error < 0 { Err(Error(error)) } else { Ok(()) }
+}

@@ -10,7 +10,10 @@
 pub mod alloc;
 pub mod device;
 pub mod error;
+pub mod firmware;
+pub mod log;
 pub mod mm;
+pub mod pci;
 pub mod rbtree;
 pub mod sync;
 pub mod time;
@@ -43,6 +46,9 @@ pub mod page {
 /// Memory that card and driver share.
 pub use device::dma;
 
+/// Registers, and what is given back when a device is unbound.
+pub use pci::{devres, io};
+
 /// The calling process.
 pub use mm::task;
 
@@ -50,9 +56,10 @@ pub use mm::task;
 pub mod prelude {
     pub use crate::alloc::{__GFP_NOWARN, ArcExt as _, GFP_ATOMIC, GFP_KERNEL, KVVec, KVec};
     pub use crate::error::{Error, Result, code::*};
+    pub use crate::firmware::CStrExt as _;
     pub use crate::{dev_err, dev_info, dev_warn, pin_init, pr_info, try_pin_init};
     pub use berth_driver_host_macros::pin_data;
-    pub use core::ffi::{c_int, c_uint, c_ulong};
+    pub use core::ffi::{CStr, c_int, c_uint, c_ulong};
     pub use core::fmt::Write as _;
     pub use core::pin::Pin;
 }
@@ -84,11 +91,12 @@ macro_rules! __fields {
     };
 }
 
-/// The log: nobody reads it here.
+/// A line of the log.
 #[macro_export]
 macro_rules! dev_warn {
-    ($dev:expr, $($args:tt)*) => {{
-        let _ = (&$dev, format!($($args)*));
+    ($dev:expr, $format:literal $(, $arg:expr)* $(,)?) => {{
+        let _ = &$dev;
+        $crate::pr_info!($format $(, $arg)*);
     }};
 }
 
@@ -99,4 +107,8 @@ macro_rules! dev_err { ($($args:tt)*) => { $crate::dev_warn!($($args)*) }; }
 macro_rules! dev_info { ($($args:tt)*) => { $crate::dev_warn!($($args)*) }; }
 
 #[macro_export]
-macro_rules! pr_info { ($($args:tt)*) => {{ let _ = format!($($args)*); }}; }
+macro_rules! pr_info {
+    ($format:literal $(, $arg:expr)* $(,)?) => {
+        $crate::world::world().note(format!($format $(, $crate::log::Shown(&$arg))*))
+    };
+}

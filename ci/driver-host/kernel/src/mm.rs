@@ -8,6 +8,7 @@ use core::ptr::NonNull;
 /// C structures, as far as the driver looks at them.
 #[allow(non_camel_case_types, non_upper_case_globals, non_snake_case)]
 pub mod bindings {
+    pub use crate::firmware::{Firmware as firmware, release_firmware, request_firmware};
     use core::ffi::{c_int, c_ulong, c_void};
 
     pub const CAP_NET_ADMIN: u32 = 12;

@@ -5,6 +5,8 @@
 //! that sleeps, waits or is preempted hands over to the main thread, which says who is next. Without a random source that
 //! is who has waited longest, and nobody is preempted; with one it is anybody. Time stands still while somebody can run.
 
+use crate::error::{Error, code::ENOENT};
+use crate::pci::io::Registers;
 use berth_random::Rng;
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -62,6 +64,20 @@ struct Job {
 /// Hardware, which does something when it is asked to; false if there is nothing to do.
 pub type Machine = Arc<dyn Fn() -> bool>;
 
+/// Lines of the log that are kept: the last ones.
+const LINES: usize = 1000;
+
+/// What a driver finds on its machine.
+struct Outside {
+    registers: Option<Arc<dyn Registers>>,
+    unbound: bool,
+    /// A firmware image and its name.
+    image: (&'static str, Result<Vec<u8>, Error>),
+    /// Images that are held.
+    images: u32,
+    log: Vec<String>,
+}
+
 struct State {
     now: u64,
     tasks: Vec<Task>,
@@ -70,6 +86,7 @@ struct State {
     idle: Vec<(Arc<Orders>, Thread)>,
     rng: Option<Rng>,
     machine: Option<Moved<Machine>>,
+    outside: Moved<Outside>,
     user: Option<Arc<dyn Any + Send + Sync>>,
     /// Condition of the thread that hands over just now; `None` if it has ended.
     handed: Option<Moved<Condition>>,
@@ -141,6 +158,13 @@ impl World {
             idle: Vec::new(),
             rng: seed.map(Rng),
             machine: None,
+            outside: Moved(Outside {
+                registers: None,
+                unbound: false,
+                image: ("", Err(ENOENT)),
+                images: 0,
+                log: Vec::new(),
+            }),
             user: None,
             handed: None,
             panic: None,
@@ -172,11 +196,11 @@ impl World {
             orders.go.store(true, SeqCst);
             thread.unpark();
         }
-        let (machine, user) = {
+        let left = {
             let mut state = self.state();
-            (state.machine.take(), state.user.take())
+            (state.machine.take(), state.outside.0.registers.take(), state.user.take())
         };
-        drop((machine, user));
+        drop(left);
         WORLD.set(None);
     }
 
@@ -187,6 +211,64 @@ impl World {
     /// Says what the hardware is.
     pub fn set_machine(&self, machine: Machine) {
         self.state().machine = Some(Moved(machine));
+    }
+
+    /// Says what the registers of the device are.
+    pub fn set_registers(&self, registers: Arc<dyn Registers>) {
+        self.state().outside.0.registers = Some(registers);
+    }
+
+    pub(crate) fn registers(&self) -> Arc<dyn Registers> {
+        self.state().outside.0.registers.clone().expect("the device has registers")
+    }
+
+    /// The device is unbound, or bound again.
+    pub fn set_unbound(&self, unbound: bool) {
+        self.state().outside.0.unbound = unbound;
+    }
+
+    pub(crate) fn is_unbound(&self) -> bool {
+        self.state().outside.0.unbound
+    }
+
+    /// Says what the firmware image of a name is, or why there is none.
+    pub fn set_image(&self, name: &'static str, image: Result<Vec<u8>, Error>) {
+        self.state().outside.0.image = (name, image);
+    }
+
+    pub(crate) fn image(&self, name: &str) -> Result<Vec<u8>, Error> {
+        let outside = &mut self.state().outside.0;
+        if outside.image.0 != name {
+            return Err(ENOENT);
+        }
+        let image = outside.image.1.clone()?;
+        outside.images += 1;
+        Ok(image)
+    }
+
+    pub(crate) fn image_goes(&self) {
+        self.state().outside.0.images -= 1;
+    }
+
+    /// Firmware images that are held.
+    #[must_use]
+    pub fn images(&self) -> u32 {
+        self.state().outside.0.images
+    }
+
+    /// Writes a line into the log.
+    pub fn note(&self, line: String) {
+        let log = &mut self.state().outside.0.log;
+        if log.len() == LINES {
+            log.remove(0);
+        }
+        log.push(line);
+    }
+
+    /// The log; it begins anew.
+    #[must_use]
+    pub fn take_log(&self) -> Vec<String> {
+        std::mem::take(&mut self.state().outside.0.log)
     }
 
     /// Keeps something of the test's, which [`user`] gives.

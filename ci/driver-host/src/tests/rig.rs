@@ -2,22 +2,24 @@
 //! A card, processes and contexts, and what must hold of them at any time.
 
 use crate::abi::{card::*, counters::*, ring::*};
-use crate::card::{Card, CardConfig, PAGE, State};
+use crate::card::{Card, CardConfig, Entry, PAGE, State};
 use crate::context::Context;
 use crate::eventfd::EventFd;
 use crate::gate::Gate;
-use crate::hardware::Ask;
+use crate::hardware::{Ask, Bar, Hardware};
 use crate::memory::{Change, Sim, change, sim};
 use crate::regs::Regs;
 use crate::workqueue::OwnedQueue;
 use kernel::{
     mm::{Mm, MmWithUser, task},
+    pci::DEVICE as PCI,
     sync::{Arc, atomic::Relaxed},
     world::{World, calmly},
 };
+use std::cell::RefMut;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Weak;
+use std::sync::{Mutex, Weak};
 
 /// Flags of a request, as debugfs shows them.
 pub(super) const STALE: u32 = 1;
@@ -151,6 +153,42 @@ pub(super) fn shown(context: &Context) -> Shown {
     all
 }
 
+/// What a call comes to, once it is over.
+pub(super) struct Outcome<T>(Arc<Mutex<Option<T>>>);
+
+impl<T: Clone> Outcome<T> {
+    pub(super) fn get(&self) -> Option<T> {
+        self.0.lock().expect("nobody panicked").clone()
+    }
+}
+
+/// A command that names one thing.
+pub(super) fn command(opcode: u32, what: u32) -> Entry {
+    let mut entry = [0; ENTRY_WORDS];
+    (entry[0], entry[2]) = (opcode, what);
+    entry
+}
+
+/// A command of which nothing comes: a page is taken away that is not there.
+pub(super) fn nothing(index: u32) -> Entry {
+    let mut entry = [0; ENTRY_WORDS];
+    (entry[0], entry[1]) = (CMD_PAGE_REVOKE, index);
+    entry
+}
+
+/// Bytes from firmware for its log: a number.
+pub(super) fn log_event(number: u32) -> Entry {
+    let mut entry = command(EV_LOG, number);
+    entry[1] = 4;
+    entry
+}
+
+/// A firmware image: its header, of version 1.2.3, and a word.
+pub(super) fn image() -> Vec<u8> {
+    let words = [FW_MAGIC, ABI_VERSION, 4, 0, 0x1_0203, 0xe1f0, 0xe1f1, 0xe1f2, 0x13];
+    words.iter().flat_map(|word: &u32| word.to_le_bytes()).collect()
+}
+
 /// Tag `n` of the sending half of a queue pair's row.
 pub(super) fn send_tag(qpn: u32, n: u32) -> u32 {
     TAG_SENDS << 16 | qpn << TAG_SENDS_QPN | n
@@ -207,6 +245,8 @@ impl Rig {
         world.set_user(Arc::new(Sim::default()));
         let sim = sim();
         world.set_machine(Arc::new(|| crate::memory::sim().hardware.borrow_mut().step()));
+        world.set_registers(Arc::new(Bar));
+        world.set_image("berth/berth-fw.bin", Ok(image()));
         task::set_limit(u64::MAX);
         let gate = Arc::new(Gate::default());
         let queue = || Arc::new(OwnedQueue::default());
@@ -221,10 +261,10 @@ impl Rig {
             max_process_contexts: setup.most[0],
             max_process_qps: setup.most[1],
             max_process_cqs: setup.most[2],
-            pcie_limits: 0,
+            pcie_limits: 0x58,
             doorbells: DOORBELLS,
         };
-        let card = Card::new(&gate, Regs, config).expect("a card");
+        let card = Card::new(&gate, Regs::new(&PCI).expect("registers"), config).expect("a card");
         *sim.card.borrow_mut() = Some(card.clone());
         card.reset("for the first time").expect("it works");
         assert_eq!(card.state(), State::Up);
@@ -401,6 +441,46 @@ impl Rig {
         let mut hardware = self.sim.hardware.borrow_mut();
         hardware.lag = lag;
         hardware.log.clear();
+    }
+
+    /// The card's hardware.
+    pub(super) fn hardware(&self) -> RefMut<'_, Hardware> {
+        self.sim.hardware.borrow_mut()
+    }
+
+    /// The card takes all commands and sends all events, in no time, and the driver does nothing.
+    pub(super) fn drain(&self) {
+        while self.hardware().step() {}
+    }
+
+    /// Has something done with the card by a thread of its own.
+    pub(super) fn begin<T: 'static>(&self, f: impl FnOnce(&Arc<Card>) -> T + 'static) -> Outcome<T> {
+        let (card, outcome) = (self.card.clone(), Arc::new(Mutex::new(None)));
+        let theirs = outcome.clone();
+        self.world.spawn(move || *theirs.lock().expect("nobody panicked") = Some(f(&card)));
+        self.settle();
+        Outcome(outcome)
+    }
+
+    /// The command ring is full, and the card takes none.
+    pub(super) fn fill(&self) {
+        self.stall(true);
+        let room = 4096 - self.hardware().backlog();
+        self.card.post(&vec![nothing(0); room.into()]).expect("there is room");
+        self.hardware().log.clear();
+    }
+
+    /// The watchdog is at work.
+    pub(super) fn watched(setup: Setup) -> Self {
+        let mut rig = Self::new(setup);
+        rig.watched = true;
+        rig.card.start_watching();
+        rig
+    }
+
+    /// The lines of the kernel's log that contain this; it begins anew.
+    pub(super) fn logged(&self, text: &str) -> Vec<String> {
+        self.world.take_log().into_iter().filter(|line| line.contains(text)).collect()
     }
 
     /// All contexts that there are.
@@ -602,6 +682,11 @@ impl Rig {
         self.end_at_once();
     }
 
+    /// Nobody gets at the bound device any more.
+    pub(super) fn close_gate(&self) {
+        self.gate.closed.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+
     /// The same, whatever is under way.
     pub(super) fn end_at_once(mut self) {
         self.ended = true;
@@ -613,7 +698,7 @@ impl Rig {
             assert!(weak.upgrade().is_none_or(|c| shown(&c).pages.is_empty()), "inv_3: a closed context has pages");
         }
         self.world.run_for(2000 * MS);
-        self.gate.closed.store(true, std::sync::atomic::Ordering::Relaxed);
+        self.close_gate();
         let card = self.card.clone();
         self.world.spawn(move || card.unbind());
         self.world.run_for(2000 * MS);
@@ -622,6 +707,7 @@ impl Rig {
         assert_eq!(self.card.budget.lock().pinned, 0);
         assert!(!self.world.is_busy(), "work is left");
         assert_eq!(self.sim.hardware.borrow().dma_under_way(), 0);
+        assert_eq!(self.world.images(), 0, "an image is held");
         *self.sim.card.borrow_mut() = None;
         // The test may have its contexts.
         let left: Vec<usize> = self.all.iter().map(Weak::strong_count).filter(|n| *n > 0).collect();
