@@ -311,6 +311,8 @@ fn run(theme: Theme, base: u64) {
         }
         let Case { rig, contexts, .. } = case;
         drop(contexts);
+        // Budgets that are being changed are not changed after these.
+        rig.settle();
         rig.card.set_budget(400);
         for context in rig.contexts() {
             context.set_budget(400);

@@ -277,6 +277,9 @@ fn vc_9_a_change_while_pages_are_pinned_has_them_pinned_anew() {
         assert_eq!((rig.flags(&c, 1) & STALE, rig.flags(&c, 2) & STALE), (STALE, 0));
         rig.change(mm, BASE + 5, 1, what);
         assert_eq!(rig.flags(&c, 2) & STALE, 0);
+        // Of its pages the first one.
+        rig.change(mm, BASE + 2, 2, what);
+        assert_eq!(rig.flags(&c, 2) & STALE, STALE);
         rig.stick(mm, BASE + 3, false);
         rig.ms(1);
         assert!(rig.holds(1));

@@ -203,6 +203,10 @@ pub(super) fn receive_tag(qpn: u32, n: u32) -> u32 {
 #[derive(Default)]
 struct Before {
     card: u64,
+    /// The card's budget.
+    limit: u64,
+    /// Pages that receives left for sends.
+    reserves: BTreeMap<usize, u64>,
     /// How often nothing had changed.
     looks: u32,
     shares: BTreeMap<usize, u64>,
@@ -496,6 +500,9 @@ impl Rig {
     fn check_calmly(&mut self) {
         let card = self.card.clone();
         let budget = *card.budget.lock();
+        // It may have become smaller since something was charged, and what is left for sends more.
+        let most = budget.limit.max(core::mem::replace(&mut self.before.limit, budget.limit));
+        let reserves = core::mem::replace(&mut self.before.reserves, self.reserve.clone());
         if budget.pinned == self.before.card && self.before.looks < 50 {
             self.before.looks += 1;
             return;
@@ -509,10 +516,10 @@ impl Rig {
         for context in &contexts {
             let now = shown(context);
             let key = Arc::as_ptr(context) as usize;
-            let limit = now.limit;
-            let reserve = self.reserve[&key];
+            let reserve = self.reserve[&key].min(reserves.get(&key).copied().unwrap_or(u64::MAX));
             let default = Shown::default();
             let before = self.before.spaces.get(&key).unwrap_or(&default);
+            let limit = now.limit.max(before.limit);
             if now.pinned > before.pinned {
                 assert!(now.pinned <= limit, "pc_3: {} pages of {limit}", now.pinned);
                 if now.receive > before.receive {
@@ -520,7 +527,7 @@ impl Rig {
                         now.pinned <= limit - reserve.min(limit / 2),
                         "decision_19: receives leave pages for sends"
                     );
-                    assert!(budget.pinned <= budget.limit - reserve.min(budget.limit / 2), "decision_19: of the card");
+                    assert!(budget.pinned <= most - reserve.min(most / 2), "decision_19: of the card");
                 }
             }
             assert!(now.receive <= now.pinned);
@@ -549,7 +556,7 @@ impl Rig {
             spaces.insert(key, now);
         }
         assert_eq!(of_card, budget.pinned, "the card's budget is the sum of its contexts'");
-        assert!(budget.pinned <= self.before.card || budget.pinned <= budget.limit, "pc_3: the card's budget");
+        assert!(budget.pinned <= self.before.card || budget.pinned <= most, "pc_3: the card's budget");
         let mut now = BTreeMap::new();
         let mut memlocks = BTreeMap::new();
         for (mm, (sum, context)) in shares {
@@ -567,7 +574,9 @@ impl Rig {
             now.insert(mm, share.pinned);
             memlocks.insert(mm, charged);
         }
-        self.before = Before { card: budget.pinned, looks: 0, shares: now, spaces, memlocks };
+        let reserves = self.reserve.clone();
+        self.before =
+            Before { card: budget.pinned, limit: budget.limit, reserves, looks: 0, shares: now, spaces, memlocks };
     }
 
     /// Goes on for a time, and looks at every step.
