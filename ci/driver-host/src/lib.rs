@@ -14,6 +14,10 @@
 pub mod abi;
 #[rustfmt::skip]
 #[allow(clippy::all)]
+#[path = "../../../driver/abi_bytes.rs"]
+mod abi_bytes;
+#[rustfmt::skip]
+#[allow(clippy::all)]
 #[path = "../../../driver/budget.rs"]
 mod budget;
 #[rustfmt::skip]
@@ -50,6 +54,10 @@ mod page_service;
 mod regs;
 #[rustfmt::skip]
 #[allow(clippy::all)]
+#[path = "../../../driver/uapi.rs"]
+mod uapi;
+#[rustfmt::skip]
+#[allow(clippy::all)]
 #[path = "../../../driver/xlt.rs"]
 mod xlt;
 
@@ -63,5 +71,11 @@ mod workqueue;
 
 pub mod hardware;
 pub mod memory;
+
+/// The card that a device node belongs to: there is one.
+fn card_by_instance(instance: usize) -> Option<std::sync::Arc<card::Card>> {
+    let card = memory::sim().card.borrow().clone();
+    card.filter(|card| card.instance == instance)
+}
 
 mod tests;

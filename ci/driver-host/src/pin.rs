@@ -4,7 +4,7 @@
 use crate::gate::BoundRef;
 use crate::memory::sim;
 use kernel::{
-    mm::MmWithUser,
+    mm::{MmWithUser, virt::VmaNew},
     prelude::*,
     world::{might_sleep, world},
 };
@@ -159,4 +159,14 @@ impl Drop for SharedPages {
         sim.hardware.borrow().assert_no_queue(self.addr);
         sim.queues.set(sim.queues.get() - 1);
     }
+}
+
+impl SharedPages {
+    pub(crate) fn map_to_user(&self, vma: &VmaNew) -> Result {
+        vma.map(self.addr(), self.bytes())
+    }
+}
+
+pub(crate) fn vma_offset(vma: &VmaNew) -> u64 {
+    vma.offset()
 }

@@ -2,7 +2,9 @@
 //! The driver under test: by steps that are told one by one, and at random.
 
 mod budgets;
+mod callers;
 mod calls;
+mod calls_of_processes;
 mod card;
 mod clients;
 mod connections;

@@ -26,7 +26,7 @@ pub const GROUPS: [(&str, &[&str]); 3] = [
 ];
 
 /// Those of them that the tests on the host (ci/driver-host) have, as they are.
-pub const ON_HOST: [&str; 10] = [
+pub const ON_HOST: [&str; 11] = [
     "page_service.rs",
     "budget.rs",
     "xlt.rs",
@@ -37,6 +37,7 @@ pub const ON_HOST: [&str; 10] = [
     "fw.rs",
     "regs.rs",
     "image.rs",
+    "uapi.rs",
 ];
 
 /// The tests on the host.

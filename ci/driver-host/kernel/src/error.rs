@@ -15,11 +15,13 @@ pub mod code {
     pub const ENOENT: Error = Error(-2);
     pub const EIO: Error = Error(-5);
     pub const EBADF: Error = Error(-9);
+    pub const EAGAIN: Error = Error(-11);
     pub const ENOMEM: Error = Error(-12);
     pub const EFAULT: Error = Error(-14);
     pub const EBUSY: Error = Error(-16);
     pub const ENODEV: Error = Error(-19);
     pub const EINVAL: Error = Error(-22);
+    pub const ENOTTY: Error = Error(-25);
     pub const ENOSPC: Error = Error(-28);
     pub const ENOTSUPP: Error = Error(-524);
 }

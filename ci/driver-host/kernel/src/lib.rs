@@ -12,11 +12,13 @@ pub mod device;
 pub mod error;
 pub mod firmware;
 pub mod log;
+pub mod misc;
 pub mod mm;
 pub mod pci;
 pub mod rbtree;
 pub mod sync;
 pub mod time;
+pub mod user;
 pub mod workqueue;
 pub mod world;
 
@@ -52,13 +54,47 @@ pub use pci::{devres, io};
 /// The calling process.
 pub use mm::task;
 
+pub use user::{transmute, uaccess};
+
+/// Open files.
+pub mod fs {
+    pub use crate::misc::File;
+}
+
+/// Device nodes.
+pub mod miscdevice {
+    pub use crate::misc::{MiscDevice, MiscDeviceRegistration};
+}
+
+/// Numbers of calls.
+pub mod ioctl {
+    /// Bytes that a call takes.
+    #[allow(non_snake_case)]
+    #[must_use]
+    pub const fn _IOC_SIZE(cmd: u32) -> usize {
+        (cmd >> 16 & 0x3fff) as usize
+    }
+}
+
+/// The module.
+pub struct ThisModule;
+
+#[macro_export]
+macro_rules! static_assert {
+    ($condition:expr) => {
+        const _: () = assert!($condition);
+    };
+}
+
 /// What every file has.
 pub mod prelude {
     pub use crate::alloc::{__GFP_NOWARN, ArcExt as _, GFP_ATOMIC, GFP_KERNEL, KVVec, KVec};
     pub use crate::error::{Error, Result, code::*};
     pub use crate::firmware::CStrExt as _;
+    pub use crate::misc::{KBox, PinnedDrop};
+    pub use crate::uaccess::UserPtr;
     pub use crate::{dev_err, dev_info, dev_warn, pin_init, pr_info, try_pin_init};
-    pub use berth_driver_host_macros::pin_data;
+    pub use berth_driver_host_macros::{pin_data, pinned_drop, vtable};
     pub use core::ffi::{CStr, c_int, c_uint, c_ulong};
     pub use core::fmt::Write as _;
     pub use core::pin::Pin;

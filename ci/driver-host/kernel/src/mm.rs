@@ -9,6 +9,7 @@ use core::ptr::NonNull;
 #[allow(non_camel_case_types, non_upper_case_globals, non_snake_case)]
 pub mod bindings {
     pub use crate::firmware::{Firmware as firmware, release_firmware, request_firmware};
+    pub use crate::misc::bindings::*;
     use core::ffi::{c_int, c_ulong, c_void};
 
     pub const CAP_NET_ADMIN: u32 = 12;
@@ -57,7 +58,7 @@ pub mod bindings {
     /// None is needed here.
     #[must_use]
     pub unsafe fn capable(cap: c_int) -> bool {
-        cap == CAP_IPC_LOCK as c_int && super::task::limit() == c_ulong::MAX
+        cap == CAP_IPC_LOCK as c_int && super::task::limit() == c_ulong::MAX || crate::user::has(cap as u32)
     }
 
     /// # Safety
@@ -67,6 +68,11 @@ pub mod bindings {
         // SAFETY: By the caller.
         unsafe { to.cast::<u8>().write_bytes(7, n) }
     }
+}
+
+/// Mappings.
+pub mod virt {
+    pub use crate::misc::{VmaNew, flags};
 }
 
 /// The calling process.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Locks, which tell what the kernel would hang in, atomics, completions.
 
+pub use crate::misc::SetOnce;
 use crate::world::{leave_mutex, leave_spin, take_mutex, take_spin, world};
 use core::cell::{Cell, RefCell, RefMut};
 use core::ops::{Deref, DerefMut};

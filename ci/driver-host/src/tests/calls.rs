@@ -209,7 +209,8 @@ fn a_call_that_fails_is_forgotten_and_no_other() {
 fn what_waits_for_room_is_not_told_to_the_next_run_of_firmware() {
     let rig = Rig::new(Setup::default());
     rig.fill();
-    let posts = [call(&rig, 1), rig.begin(|card| card.post_wait(card.generation(), nothing(5)).map(|()| [0; ENTRY_WORDS]))];
+    let posts =
+        [call(&rig, 1), rig.begin(|card| card.post_wait(card.generation(), nothing(5)).map(|()| [0; ENTRY_WORDS]))];
     rig.ms(10);
     rig.card.reset("a test").unwrap();
     rig.ms(2);

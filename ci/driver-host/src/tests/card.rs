@@ -104,8 +104,8 @@ fn a_device_node_is_held_as_long_as_a_session_has_noted_it() {
     rig.card.forget_node(&b);
     rig.card.take_doorbells();
     rig.card.take_doorbells();
-    assert_eq!((held(), a.0.lock().unwrap().clone()), ([0, 0], vec![DOORBELL_OFFSET]));
-    assert!(b.0.lock().unwrap().is_empty());
+    assert_eq!((held(), a.0.zapped.borrow().clone()), ([0, 0], vec![DOORBELL_OFFSET]));
+    assert!(b.0.zapped.borrow().is_empty());
     rig.end();
 }
 
