@@ -243,7 +243,12 @@ impl Session {
                 Self::give(arg, &event).inspect_err(|_| context.put_back(event))
             }
             IOC_COUNTERS => self.counters(arg),
-            IOC_READ_LOG => Self::exchange(arg, |a| self.read_log(a), |_| ()),
+            IOC_READ_LOG => Self::exchange(
+                arg,
+                |a| self.read_log(a),
+                // They are in its memory, but it does not know.
+                |a: &ReadLog| self.card.lose_log(a.lost.saturating_add(a.bytes) as usize),
+            ),
             IOC_RESET => Self::take(arg, |a: &Handle| {
                 handle(a)?;
                 require(Capability::SysAdmin)?;
@@ -391,10 +396,11 @@ impl Session {
             if n == 0 {
                 break;
             }
+            copied += n as u32;
+            let untold = u32::saturating_add(lost, copied);
             writer
                 .write_slice(&chunk[..n])
-                .inspect_err(|_| self.card.lose_log(n))?;
-            copied += n as u32;
+                .inspect_err(|_| self.card.lose_log(untold as usize))?;
         }
         arg.bytes = copied;
         arg.lost = lost;

@@ -637,6 +637,33 @@ fn the_log_of_firmware_is_read_by_its_administrator_in_order() {
 }
 
 #[test]
+fn log_that_nobody_has_got_is_told_to_be_lost() {
+    let rig = begin();
+    user::set_capabilities(ADMIN);
+    let descriptor = descriptor();
+    // More than is kept (4464), nowhere to put the first bytes; those behind them come the next time.
+    rig.card.log(&[1; 70_000]);
+    assert_eq!(read_log(&descriptor, 8192, 0).map(drop), Err(EFAULT));
+    let (copied, lost, buffer) = read_log(&descriptor, 65_536, 65_536).unwrap();
+    assert_eq!((copied, lost), (65_536 - 4096, 4464 + 4096));
+    assert!(buffer[..61_440] == [1; 61_440] && buffer[61_440..] == [0xaa; 4096]);
+    // Some of it was put there, all of it, and nobody was told how much.
+    for _ in 0..2 {
+        rig.card.log(&[2; 5000]);
+        assert_eq!(read_log(&descriptor, 8192, 4096).map(drop), Err(EFAULT));
+        rig.card.log(&[3; 100]);
+        user::put(BUFFER, &[0; 8192], true);
+        let arg = ReadLog { buffer: BUFFER as u64, bytes: 8192, lost: 0 };
+        assert_eq!(call_untold(&descriptor, IOC_READ_LOG, arg).map(drop), Err(EFAULT));
+        rig.card.log(&[4; 3]);
+        let (copied, lost, buffer) = read_log(&descriptor, 4096, 4096).unwrap();
+        assert_eq!((copied, lost, &buffer[..4]), (3, 5100, &[4, 4, 4, 0xaa][..]));
+    }
+    drop(descriptor);
+    rig.end();
+}
+
+#[test]
 fn decision_17_a_reset_is_the_administrator_s_and_takes_all_objects() {
     let rig = begin();
     let (descriptor, _) = context(&rig);
