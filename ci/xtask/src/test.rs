@@ -276,7 +276,7 @@ const PARTS: &[Part] = &[
     },
     Part {
         name: "driver-host-mutants",
-        about: "the driver's tests on the host notice what is broken in its page service",
+        about: "the driver's tests on the host notice what is broken in it, but for what wraps the kernel",
         long: true,
         run: Tester::driver_host_mutants,
     },

@@ -6,8 +6,6 @@ use crate::abi::{card::*, counters::*, ioctl::*, ring::*, status::*};
 use crate::card::Entry;
 use crate::context::Context;
 use kernel::{mm::MmWithUser, prelude::*, sync::Arc, world::calmly};
-use std::cell::Cell;
-use std::rc::Rc;
 
 /// What firmware says to a command, and what that is for the process.
 pub(super) const STATUSES: [(u32, Error); 6] = [
@@ -18,9 +16,6 @@ pub(super) const STATUSES: [(u32, Error); 6] = [
     (CMD_UNKNOWN, ENOTSUPP),
     (99, EIO),
 ];
-
-/// What a call comes to, once it is over.
-pub(super) type Later<T> = Rc<Cell<Option<Result<T>>>>;
 
 /// A completion queue, as it is asked for.
 pub(super) fn cq(entries: u32) -> CreateCq {
@@ -124,11 +119,9 @@ impl Rig {
         &self,
         context: &Arc<Context>,
         f: impl FnOnce(&Arc<Context>) -> Result<T> + 'static,
-    ) -> Later<T> {
-        let (outcome, context) = (Later::default(), context.clone());
-        let told = outcome.clone();
-        self.world.spawn(move || told.set(Some(f(&context))));
-        outcome
+    ) -> Outcome<Result<T>> {
+        let context = context.clone();
+        self.spawn(move || f(&context))
     }
 
     /// The driver has taken the answer to the command that is under way, and nobody knows yet.

@@ -162,6 +162,12 @@ impl<T: Clone> Outcome<T> {
     }
 }
 
+impl<T> Outcome<T> {
+    pub(super) fn take(&self) -> Option<T> {
+        self.0.lock().expect("nobody panicked").take()
+    }
+}
+
 /// A command that names one thing.
 pub(super) fn command(opcode: u32, what: u32) -> Entry {
     let mut entry = [0; ENTRY_WORDS];
@@ -457,13 +463,20 @@ impl Rig {
         while self.hardware().step() {}
     }
 
+    /// Has something done by a thread of its own, which has not begun yet.
+    pub(super) fn spawn<T: 'static>(&self, f: impl FnOnce() -> T + 'static) -> Outcome<T> {
+        let outcome = Arc::new(Mutex::new(None));
+        let theirs = outcome.clone();
+        self.world.spawn(move || *theirs.lock().expect("nobody panicked") = Some(f()));
+        Outcome(outcome)
+    }
+
     /// Has something done with the card by a thread of its own.
     pub(super) fn begin<T: 'static>(&self, f: impl FnOnce(&Arc<Card>) -> T + 'static) -> Outcome<T> {
-        let (card, outcome) = (self.card.clone(), Arc::new(Mutex::new(None)));
-        let theirs = outcome.clone();
-        self.world.spawn(move || *theirs.lock().expect("nobody panicked") = Some(f(&card)));
+        let card = self.card.clone();
+        let outcome = self.spawn(move || f(&card));
         self.settle();
-        Outcome(outcome)
+        outcome
     }
 
     /// The command ring is full, and the card takes none.
