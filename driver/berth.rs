@@ -17,6 +17,7 @@ use kernel::{
     driver,
     irq::{Flags, ThreadedRegistration},
     miscdevice::{MiscDeviceOptions, MiscDeviceRegistration},
+    mm::Mm,
     pci,
     prelude::*,
     sync::{global_lock, Arc},
@@ -48,6 +49,7 @@ mod workqueue;
 mod xlt;
 
 use card::{Card, CardConfig};
+use context::Share;
 use events::Events;
 use gate::GateOwner;
 use regs::Regs;
@@ -82,6 +84,28 @@ global_lock! {
 /// The card that a device node belongs to.
 fn card_by_instance(instance: usize) -> Option<Arc<Card>> {
     GLOBAL.lock().cards.get(instance)?.clone()
+}
+
+global_lock! {
+    // SAFETY: Initialised in the module's initialiser, before the driver is registered.
+    unsafe(uninit) static HOLDS: SpinLock<()> = ();
+}
+
+/// As long as the guard is there, this driver neither begins nor ends to hold an address space
+/// in use, for whatever card.
+#[must_use]
+fn holds() -> impl Sized {
+    HOLDS.lock()
+}
+
+/// What the process of an address space has of each card that may be opened.
+fn shares_of(mm: &Mm) -> [Option<Arc<Share>>; uapi::NAMES.len()] {
+    let global = GLOBAL.lock();
+    core::array::from_fn(|i| {
+        let shares = global.cards[i].as_ref()?.shares.lock();
+        let found = shares.iter().find(|share| share.is_of(mm));
+        found.cloned()
+    })
 }
 
 /// The number of a card; free again when dropped.
@@ -299,6 +323,8 @@ impl InPlaceModule for BerthModule {
     fn init(module: &'static ThisModule) -> impl PinInit<Self, Error> {
         // SAFETY: Called once, before anything else of the module.
         unsafe { GLOBAL.init() };
+        // SAFETY: As above.
+        unsafe { HOLDS.init() };
         try_pin_init!(Self {
             _quiesce: {
                 let queue = Arc::new(OwnedQueue::new(c"berth", MAX_WORKERS)?, GFP_KERNEL)?;

@@ -98,9 +98,9 @@ pub(crate) struct Share {
     /// Its page requests.
     #[pin]
     pub(crate) works: SpinLock<Works>,
-    /// How often this driver holds the address space in use ([`Context::user_mm`]).
-    #[pin]
-    held: SpinLock<i32>,
+    /// How often this driver holds the address space in use for this card
+    /// ([`Context::user_mm`]). Changes under [`crate::holds`].
+    held: Atomic<i32>,
 }
 
 /// Page requests of a process.
@@ -122,27 +122,33 @@ impl Share {
                 mm,
                 budget <- new_spinlock!(Budget::new(pages), "berth_share"),
                 works <- new_spinlock!(works, "berth_works"),
-                held <- new_spinlock!(0, "berth_held"),
+                held: Atomic::new(0),
             }),
             GFP_KERNEL,
         )
     }
 
-    fn is_of(&self, mm: &Mm) -> bool {
+    /// Whether it is the share of a process.
+    pub(crate) fn is_of(&self, mm: &Mm) -> bool {
         core::ptr::eq(self.mm.as_raw(), mm.as_raw())
     }
 
     /// Whether nobody but this driver has the address space in use any more: the process is
     /// gone, and the memory manager will say so only when the last page fault has ended.
     fn is_orphaned(&self) -> bool {
+        if self.held.load(Relaxed) == 0 {
+            return false;
+        }
+        let shares = crate::shares_of(&self.mm);
         // Who holds it counts here last and lets go here first, so the process itself is one
         // user more as long as it lives.
-        let held = self.held.lock();
+        let _holds = crate::holds();
+        let held: i32 = shares.iter().flatten().map(|s| s.held.load(Relaxed)).sum();
         // SAFETY: The reference says that the structure is there. An aligned word, read once.
         let users = unsafe {
             (&raw const (*self.mm.as_raw()).__bindgen_anon_1.mm_users.counter).read_volatile()
         };
-        *held != 0 && users <= *held
+        users <= held
     }
 }
 
@@ -163,7 +169,8 @@ impl Deref for UserMm<'_> {
 impl Drop for UserMm<'_> {
     fn drop(&mut self) {
         // Before the reference itself goes.
-        *self.share.held.lock() -= 1;
+        let _holds = crate::holds();
+        self.share.held.fetch_sub(1, Relaxed);
     }
 }
 
@@ -360,9 +367,9 @@ impl Context {
     /// The process's address space, unless the process is gone.
     pub(crate) fn user_mm(&self) -> Option<UserMm<'_>> {
         let share = &*self.share;
-        let mut held = share.held.lock();
+        let _holds = crate::holds();
         let mm = self.mm.mmget_not_zero()?;
-        *held += 1;
+        share.held.add(1, Relaxed);
         Some(UserMm { share, mm })
     }
 
@@ -449,8 +456,8 @@ impl Context {
 
     // ---- completion queues ----------------------------------------------------------
 
-    /// Makes a completion queue.
-    pub(crate) fn create_cq(&self, arg: &mut ioctl::CreateCq) -> Result {
+    /// Makes a completion queue, and gives it for [`Self::end_cq`].
+    pub(crate) fn create_cq(&self, arg: &mut ioctl::CreateCq) -> Result<Arc<Cq>> {
         if !(1..=32768).contains(&arg.entries) {
             return Err(EINVAL);
         }
@@ -511,7 +518,7 @@ impl Context {
         arg.cqn = cqn;
         arg.bytes = cq.memory.bytes() as u32;
         arg.offset = cq_offset(cqn);
-        Ok(())
+        Ok(cq)
     }
 
     fn forget_cq(&self, cq: &Arc<Cq>) {
@@ -542,11 +549,23 @@ impl Context {
         found.cloned().ok_or(ENOENT)
     }
 
-    /// Destroys a completion queue.
+    /// Destroys the completion queue of this number.
     pub(crate) fn destroy_cq(&self, cqn: u32) -> Result {
+        self.destroy_cq_if(cqn, |_| true)
+    }
+
+    /// Destroys this completion queue, not one that has its number now.
+    pub(crate) fn end_cq(&self, cq: &Arc<Cq>) -> Result {
+        self.destroy_cq_if(cq.cqn, |found| Arc::ptr_eq(found, cq))
+    }
+
+    fn destroy_cq_if(&self, cqn: u32, wanted: impl FnOnce(&Arc<Cq>) -> bool) -> Result {
         let _control = self.control.lock();
         let generation = self.card.generation();
         let cq = self.find_cq(cqn)?;
+        if !wanted(&cq) {
+            return Err(ENOENT);
+        }
         if cq.users.load(Relaxed) != 0 {
             return Err(EBUSY);
         }
@@ -568,8 +587,8 @@ impl Context {
 
     // ---- queue pairs ----------------------------------------------------------------
 
-    /// Makes a queue pair.
-    pub(crate) fn create_qp(&self, arg: &mut ioctl::CreateQp) -> Result {
+    /// Makes a queue pair, and gives it for [`Self::end_qp`].
+    pub(crate) fn create_qp(&self, arg: &mut ioctl::CreateQp) -> Result<Arc<Qp>> {
         let depth = 1..=256;
         let trigger_ok = arg.trigger <= u32::from(TRIGGER_ADAPTIVE)
             && arg.trigger_index <= u32::from(u8::MAX)
@@ -660,7 +679,7 @@ impl Context {
         arg.bytes = qp.memory.bytes() as u32;
         arg.offset = qp_offset(qpn);
         arg.rq_start = rq_start;
-        Ok(())
+        Ok(qp)
     }
 
     fn forget_qp(&self, qpn: u32) {
@@ -671,11 +690,23 @@ impl Context {
         }
     }
 
-    /// Destroys a queue pair.
+    /// Destroys the queue pair of this number.
     pub(crate) fn destroy_qp(&self, qpn: u32) -> Result {
+        self.destroy_qp_if(qpn, |_| true)
+    }
+
+    /// Destroys this queue pair, not one that has its number now.
+    pub(crate) fn end_qp(&self, qp: &Arc<Qp>) -> Result {
+        self.destroy_qp_if(qp.qpn, |found| Arc::ptr_eq(found, qp))
+    }
+
+    fn destroy_qp_if(&self, qpn: u32, wanted: impl FnOnce(&Arc<Qp>) -> bool) -> Result {
         let _control = self.control.lock();
         let generation = self.card.generation();
         let qp = self.find_qp(qpn)?;
+        if !wanted(&qp) {
+            return Err(ENOENT);
+        }
         if self.asks(qpn) {
             // So that its elements are flushed: they do not fail by answers in vain.
             let disconnect = command(CMD_CM_DISCONNECT, qpn);

@@ -179,15 +179,21 @@ impl Session {
 
     /// Copies a struct in, handles it, and copies it out again. What was done is undone when the
     /// caller cannot be told of it: a call has its whole effect or none.
-    fn exchange<T: AsBytes + FromBytes>(
+    fn exchange<T: AsBytes + FromBytes, D>(
         arg: usize,
-        f: impl FnOnce(&mut T) -> Result,
-        undo: impl FnOnce(&T),
+        f: impl FnOnce(&mut T) -> Result<D>,
+        undo: impl FnOnce(&T, D),
     ) -> Result {
         let (mut reader, mut writer) = Self::user::<T>(arg).reader_writer();
         let mut value = reader.read::<T>()?;
-        f(&mut value)?;
-        writer.write(&value).inspect_err(|_| undo(&value))
+        let done = f(&mut value)?;
+        match writer.write(&value) {
+            Ok(()) => Ok(()),
+            Err(e) => {
+                undo(&value, done);
+                Err(e)
+            }
+        }
     }
 
     /// Copies a struct out.
@@ -207,16 +213,16 @@ impl Session {
             IOC_CREATE_CQ => Self::exchange(
                 arg,
                 |a| self.context()?.create_cq(a),
-                |a: &CreateCq| {
-                    let _ = self.context().map(|c| c.destroy_cq(a.cqn));
+                |_: &CreateCq, cq| {
+                    let _ = self.context().map(|c| c.end_cq(&cq));
                 },
             ),
             IOC_DESTROY_CQ => Self::take(arg, |a| self.context()?.destroy_cq(handle(a)?)),
             IOC_CREATE_QP => Self::exchange(
                 arg,
                 |a| self.context()?.create_qp(a),
-                |a: &CreateQp| {
-                    let _ = self.context().map(|c| c.destroy_qp(a.qpn));
+                |_: &CreateQp, qp| {
+                    let _ = self.context().map(|c| c.end_qp(&qp));
                 },
             ),
             IOC_DESTROY_QP => Self::take(arg, |a| self.context()?.destroy_qp(handle(a)?)),
@@ -229,7 +235,7 @@ impl Session {
                     a.state = self.context()?.query_qp(a.qpn)?;
                     Ok(())
                 },
-                |_| (),
+                |_, ()| (),
             ),
             IOC_LISTEN => Self::take(arg, |a| self.context()?.listen(handle(a)?)),
             IOC_UNLISTEN => Self::take(arg, |a| self.context()?.unlisten(handle(a)?)),
@@ -247,7 +253,7 @@ impl Session {
                 arg,
                 |a| self.read_log(a),
                 // They are in its memory, but it does not know.
-                |a: &ReadLog| self.card.lose_log(a.lost.saturating_add(a.bytes) as usize),
+                |a: &ReadLog, ()| self.card.lose_log(a.lost.saturating_add(a.bytes) as usize),
             ),
             IOC_RESET => Self::take(arg, |a: &Handle| {
                 handle(a)?;

@@ -78,4 +78,18 @@ fn card_by_instance(instance: usize) -> Option<std::sync::Arc<card::Card>> {
     card.filter(|card| card.instance == instance)
 }
 
+/// As long as the guard is there, the driver neither begins nor ends to hold an address space in use.
+#[must_use]
+fn holds() -> impl Sized {
+    memory::holds()
+}
+
+/// What the process of an address space has of each card.
+fn shares_of(mm: &kernel::mm::Mm) -> Vec<Option<std::sync::Arc<context::Share>>> {
+    let sim = memory::sim();
+    let cards = sim.card.borrow().iter().chain(&*sim.others.borrow()).cloned().collect::<Vec<_>>();
+    let share = |card: &std::sync::Arc<card::Card>| card.shares.lock().iter().find(|s| s.is_of(mm)).cloned();
+    cards.iter().map(share).collect()
+}
+
 mod tests;

@@ -6,10 +6,10 @@ use crate::hardware::Hardware;
 use crate::mmu_notifier::{Event, Range};
 use kernel::{
     prelude::*,
-    sync::Arc,
+    sync::{Arc, SpinGuard, SpinLock},
     world::{atomically, user, world},
 };
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -19,6 +19,9 @@ pub struct Sim {
     pub(crate) memory: RefCell<Memory>,
     pub(crate) hardware: RefCell<Hardware>,
     pub(crate) card: RefCell<Option<Arc<Card>>>,
+    /// Other cards of the host.
+    pub(crate) others: RefCell<Vec<Arc<Card>>>,
+    holds: OnceCell<&'static SpinLock<()>>,
     /// How often each event descriptor was signalled.
     pub(crate) signals: RefCell<BTreeMap<i32, u32>>,
     /// Memory of queues that there is, and how long it takes to get some, in nanoseconds.
@@ -36,6 +39,12 @@ unsafe impl Sync for Sim {}
 /// That of this test.
 pub fn sim() -> Arc<Sim> {
     user()
+}
+
+/// The lock of what the driver holds, whatever the card.
+pub(crate) fn holds() -> SpinGuard<'static, ()> {
+    let lock = *sim().holds.get_or_init(|| Box::leak(Box::new(SpinLock::new((), "berth_holds"))));
+    lock.lock()
 }
 
 impl Sim {

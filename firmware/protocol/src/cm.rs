@@ -22,7 +22,7 @@ use crate::shared::Shared;
 use berth_abi::card::{CONTROL_QPN, CREDITS_PER_QP};
 use berth_abi::counters::{
     F_CONTROL_BAD, F_CONTROL_RECEIVED, F_CONTROL_SENT, F_CREDITS_OUTSTANDING, F_LIST_DATAGRAMS, F_LIST_REFUSED,
-    F_LISTS_REPEATED, F_REQUESTS_BUSY, F_TX_STARVED,
+    F_LISTS_REPEATED, F_NOT_FOR_US, F_REQUESTS_BUSY, F_TX_STARVED,
 };
 use berth_abi::cpu::{
     CRD_ENABLE, CRD_GIVE_UP, CRD_LIST_BEGIN, CRD_LIST_NEXT, CRD_LIST_PUSH, CRD_LIST_TAKE, CRD_RESET, LIST_EARLY,
@@ -341,6 +341,11 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
     pub(crate) fn rx_list<H: Hw>(&mut self, now: u64, slot: u32, packet: &Packet, hw: &mut H) {
         let ours = packet.more & PSN_MASK == CONTROL_QPN;
         let peer = self.find_peer(packet.ip).filter(|_| ours);
+        if peer.and_then(|i| self.peers.get(i)).is_some_and(|peer| peer.mac != packet.mac) {
+            // As data: a peer moves when it says so in a control message. Lists are repeated.
+            hw.count(F_NOT_FOR_US, 1);
+            return;
+        }
         let records = self.records(slot, packet, hw);
         let list = peer.zip(records.as_ref()).and_then(|(i, m)| {
             let (kind, words, qpn) = m.record(0)?;

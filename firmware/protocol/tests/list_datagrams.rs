@@ -315,9 +315,36 @@ fn invariant_6_datagrams_that_are_not_from_the_peer_or_malformed_are_counted_and
         w.run(50_000);
         assert_eq!(w.counter(0, F_CONTROL_BAD), before + 1, "forged frame {i}");
     }
+    // From another MAC address in the peer's name: dropped as data is, whatever it says.
+    let (bad, heard) = (w.counter(0, F_CONTROL_BAD), w.counter(0, F_NOT_FOR_US));
+    for frame in [edit(6, 4), edit(11, 1), changed(&edit(11, 1), |m| m[1] ^= 1), changed(&edit(8, 1), |m| m.clear())] {
+        w.inject(0, frame);
+        w.run(50_000);
+    }
+    assert_eq!((w.counter(0, F_CONTROL_BAD), w.counter(0, F_NOT_FOR_US)), (bad, heard + 4));
     assert_eq!(w.nodes[0].card.state_of(a.qpn), CONNECTED);
     receive(&mut w, &mut b, 4..8);
     send(&mut w, &mut a, 0..8);
+    arrived(w, &a, &b, &data, 8);
+}
+
+#[test]
+fn decision_6_lists_of_a_peer_that_has_moved_count_from_when_it_has_said_so() {
+    let (mut w, mut a, mut b, data) = offered(910);
+    let old = w.counter(0, F_NOT_FOR_US);
+    // Card 1 is behind another MAC address from now on, and nobody takes what is for the one before.
+    w.edit = Some(|card, frame| {
+        let now = [9, 8];
+        match card {
+            1 => frame[10..12].copy_from_slice(&now),
+            _ if frame[4..6] == now => frame[4..6].copy_from_slice(&[0, 2]),
+            _ => frame[4..6].copy_from_slice(&[7, 7]),
+        }
+    });
+    receive(&mut w, &mut b, 0..8);
+    send(&mut w, &mut a, 0..8);
+    w.run_until(1_000_000_000, |w| w.completions(&b, true).len() == 8);
+    assert!(w.counter(0, F_NOT_FOR_US) > old, "a list came before it");
     arrived(w, &a, &b, &data, 8);
 }
 

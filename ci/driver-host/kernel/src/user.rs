@@ -18,6 +18,7 @@ thread_local! {
     static MM: Cell<Option<&'static MmWithUser>> = const { Cell::new(None) };
     static CAPABILITIES: RefCell<Vec<u32>> = const { RefCell::new(Vec::new()) };
     static MEMORY: RefCell<BTreeMap<usize, Region>> = const { RefCell::new(BTreeMap::new()) };
+    static AT_REFUSAL: Cell<Option<Box<dyn FnOnce()>>> = const { Cell::new(None) };
 }
 
 /// Says whose address space the calls are made from that come next; none: a thread of the kernel.
@@ -52,6 +53,11 @@ pub fn has(capability: u32) -> bool {
 pub fn put(address: usize, bytes: &[u8], writable: bool) {
     let region = Region { bytes: bytes.to_vec(), writable };
     MEMORY.with_borrow_mut(|memory| memory.insert(address, region));
+}
+
+/// Says what happens just before the caller's memory cannot be written next.
+pub fn at_refusal(f: impl FnOnce() + 'static) {
+    AT_REFUSAL.set(Some(Box::new(f)));
 }
 
 /// The memory that was put at an address.
@@ -198,7 +204,11 @@ pub mod uaccess {
 
         pub fn write_slice(&mut self, bytes: &[u8]) -> Result {
             let at = self.0.pass(bytes.len())?;
-            with(at, bytes.len(), true, |to| to.copy_from_slice(bytes))
+            with(at, bytes.len(), true, |to| to.copy_from_slice(bytes)).inspect_err(|_| {
+                if let Some(f) = super::AT_REFUSAL.take() {
+                    f();
+                }
+            })
         }
     }
 }

@@ -316,6 +316,32 @@ fn a_queue_of_which_nobody_can_be_told_is_destroyed() {
 }
 
 #[test]
+fn inv_6_what_has_the_number_of_a_queue_that_nobody_was_told_of_stays() {
+    let rig = begin();
+    let (descriptor, owner) = context(&rig);
+    // Another thread of the process destroys it by its number, and makes one that gets this.
+    let other = owner.clone();
+    user::at_refusal(move || {
+        other.destroy_cq(0).unwrap();
+        other.create_cq(&mut CreateCq { entries: 4, event_fd: -1, ..Default::default() }).unwrap();
+    });
+    let wanted = CreateCq { entries: 16, event_fd: -1, ..Default::default() };
+    assert_eq!(call_untold(&descriptor, IOC_CREATE_CQ, wanted).map(drop), Err(EFAULT));
+    assert_eq!((rig.counter(D_CQS), rig.times(CMD_CQ_CREATE), rig.times(CMD_CQ_DESTROY)), (1, 2, 1));
+    let other = owner.clone();
+    user::at_refusal(move || {
+        other.destroy_qp(FIRST_QPN).unwrap();
+        other.create_qp(&mut wanted_qp(0)).unwrap();
+    });
+    assert_eq!(call_untold(&descriptor, IOC_CREATE_QP, wanted_qp(0)).map(drop), Err(EFAULT));
+    assert_eq!((rig.counter(D_QPS), rig.times(CMD_QP_CREATE), rig.times(CMD_QP_DESTROY)), (1, 2, 1));
+    assert_eq!(with_number(&descriptor, IOC_DESTROY_QP, FIRST_QPN), Ok(()));
+    assert_eq!(with_number(&descriptor, IOC_DESTROY_CQ, 0), Ok(()));
+    drop((descriptor, owner));
+    rig.end();
+}
+
+#[test]
 fn inv_6_objects_of_other_contexts_are_not_found() {
     let rig = begin();
     let (descriptor, owner) = context(&rig);

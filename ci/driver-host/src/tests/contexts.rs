@@ -89,7 +89,7 @@ fn inv_6_a_card_that_is_gone_makes_no_context() {
     rig.card.unbind();
     assert_eq!(rig.card.state(), State::Unbound);
     assert_eq!(Context::new(&rig.card, mm, None).err(), Some(ENODEV));
-    assert_eq!(c.create_cq(&mut cq(4)), Err(ENODEV));
+    assert_eq!(c.create_cq(&mut cq(4)).map(drop), Err(ENODEV));
     assert_eq!(rig.things().cqs, []);
     rig.end_at_once();
 }
@@ -151,8 +151,8 @@ fn inv_3_a_context_that_is_closed_gives_everything_back_in_order() {
     assert_eq!(rig.refused(send_tag(mine[1], 0)), Some(PAGE_NO_PROCESS));
     assert!(bystander.take_event().is_some(), "its request");
     // Nothing can be made any more, and nothing is begun.
-    assert_eq!(c.create_cq(&mut cq(4)), Err(EPERM));
-    assert_eq!(c.create_qp(&mut qp(0, 0)), Err(EPERM));
+    assert_eq!(c.create_cq(&mut cq(4)).map(drop), Err(EPERM));
+    assert_eq!(c.create_qp(&mut qp(0, 0)).map(drop), Err(EPERM));
     assert_eq!(c.listen(9), Err(EPERM));
     c.close();
     assert_eq!((rig.told(), rig.things()), (vec![], others));
@@ -217,6 +217,34 @@ fn decision_21_a_process_that_is_gone_though_a_page_fault_holds_its_memory_is_cl
     rig.settle();
     assert!(closed(&rig));
     drop((c, second));
+    rig.end_at_once();
+}
+
+#[test]
+fn decision_21_a_process_that_is_gone_though_page_faults_of_two_cards_hold_its_memory_is_closed() {
+    let mut rig = Rig::new(Setup::default());
+    let (mm, c) = rig.client();
+    let (second, third) = (rig.context_elsewhere(mm), rig.context_elsewhere(rig.process()));
+    let closed = |rig: &Rig| {
+        c.close_if_orphaned();
+        second.close_if_orphaned();
+        rig.settle();
+        [&c, &second, &third].map(|c| c.space.lock().closing)
+    };
+    // Of another process, too.
+    let other = third.user_mm();
+    let [one, two, last] = [&c, &c, &second].map(|c| c.user_mm());
+    assert!(one.is_some() && two.is_some() && last.is_some() && other.is_some());
+    assert_eq!(closed(&rig), [false; 3]);
+    let seen = mm.mmget_not_zero();
+    mm.put_user();
+    assert_eq!(closed(&rig), [false; 3], "somebody else looks at it");
+    drop(seen);
+    drop(one);
+    assert_eq!(closed(&rig), [true, true, false]);
+    drop((two, last, other));
+    assert_eq!(mm.counts().0, 0);
+    drop((c, second, third));
     rig.end_at_once();
 }
 

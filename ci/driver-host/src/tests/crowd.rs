@@ -64,9 +64,9 @@ impl Crowd {
         let (service, call) = (self.rng.between(1, 3) as u32, self.rng.below(14));
         self.rig.world.spawn(move || {
             let result = match call {
-                0 | 1 => context.create_cq(&mut cq(4)),
+                0 | 1 => context.create_cq(&mut cq(4)).map(drop),
                 2 => context.destroy_cq(cqns[0]),
-                3..6 => context.create_qp(&mut qp(cqns[0], cqns[1])),
+                3..6 => context.create_qp(&mut qp(cqns[0], cqns[1])).map(drop),
                 6 => context.destroy_qp(qpn),
                 7 | 8 => context.listen(service),
                 9 => context.unlisten(service),

@@ -236,6 +236,26 @@ pub(super) struct Rig {
     ended: bool,
 }
 
+/// A card whose firmware does not run yet.
+fn card(gate: &Arc<Gate>, instance: usize, setup: Setup) -> Arc<Card> {
+    let queue = || Arc::new(OwnedQueue::default());
+    let config = CardConfig {
+        instance,
+        queue: queue(),
+        faults: queue(),
+        linger_ms: setup.linger_ms,
+        card_pages: setup.card_pages,
+        context_pages: setup.context_pages,
+        loss_window_ms: 60_000,
+        max_process_contexts: setup.most[0],
+        max_process_qps: setup.most[1],
+        max_process_cqs: setup.most[2],
+        pcie_limits: 0x58,
+        doorbells: DOORBELLS,
+    };
+    Card::new(gate, Regs::new(&PCI).expect("registers"), config).expect("a card")
+}
+
 impl Drop for Rig {
     fn drop(&mut self) {
         if !std::thread::panicking() {
@@ -259,22 +279,7 @@ impl Rig {
         world.set_image("berth/berth-fw.bin", Ok(image()));
         task::set_limit(u64::MAX);
         let gate = Arc::new(Gate::default());
-        let queue = || Arc::new(OwnedQueue::default());
-        let config = CardConfig {
-            instance: 0,
-            queue: queue(),
-            faults: queue(),
-            linger_ms: setup.linger_ms,
-            card_pages: setup.card_pages,
-            context_pages: setup.context_pages,
-            loss_window_ms: 60_000,
-            max_process_contexts: setup.most[0],
-            max_process_qps: setup.most[1],
-            max_process_cqs: setup.most[2],
-            pcie_limits: 0x58,
-            doorbells: DOORBELLS,
-        };
-        let card = Card::new(&gate, Regs::new(&PCI).expect("registers"), config).expect("a card");
+        let card = card(&gate, 0, setup);
         *sim.card.borrow_mut() = Some(card.clone());
         card.reset("for the first time").expect("it works");
         assert_eq!(card.state(), State::Up);
@@ -290,6 +295,13 @@ impl Rig {
             watched: false,
             ended: false,
         }
+    }
+
+    /// A context of a process on another card of the host, which is not in service.
+    pub(super) fn context_elsewhere(&self, mm: &MmWithUser) -> Arc<Context> {
+        let other = card(&self.gate, 1, Setup::default());
+        self.sim.others.borrow_mut().push(other.clone());
+        Context::new(&other, mm, None).expect("a context")
     }
 
     /// A process.

@@ -272,7 +272,10 @@ impl Seen {
         ];
         let lists = |size| self.list(0, 0, self.next_credit(), size);
         if self.list.is_some() {
+            let mut elsewhere = lists(&[100]);
+            elsewhere[11] ^= bit;
             acts.extend([
+                ("list from another MAC address", elsewhere, Firmware(F_NOT_FOR_US)),
                 ("list of another epoch", self.list(1 + far, 0, self.next_credit(), &[100]), Firmware(F_CONTROL_BAD)),
                 ("list with another Q_Key", self.list(0, 1 + far, self.next_credit(), &[100]), Firmware(F_CONTROL_BAD)),
                 ("empty list", lists(&[]), Firmware(F_CONTROL_BAD)),
