@@ -359,11 +359,11 @@ module! {
             description: "Bytes that one process may have pinned",
         },
         max_process_qps: u32 {
-            default: 64,
+            default: 48,
             description: "Queue pairs that one process may have",
         },
         max_process_cqs: u32 {
-            default: 64,
+            default: 48,
             description: "Completion queues that one process may have",
         },
         max_process_contexts: u32 {

@@ -9,7 +9,7 @@ use libberth::{Context, Error, QpConfig, Reason, Status, raw};
 
 use crate::connections::loopback_works;
 use crate::env::Env;
-use crate::util::{Conn, Mem, PAGE, Random, Res, check, depths, fail, loop_pair, wait_until};
+use crate::util::{Conn, Mem, PAGE, Random, Res, check, depths, fail, in_child, loop_pair, wait_until};
 use crate::{ensure, ensure_eq, tests};
 
 tests! {
@@ -462,6 +462,20 @@ fn inv_6_caps_of_contexts_and_queue_pairs_are_errors(env: &Env) -> Res {
     let outcome = context.create_qp(&cq, &cq, &depths(1, 1)).map(drop);
     ensure!(matches!(outcome, Err(Error::LimitReached { .. })), "{outcome:?}");
     ensure_eq!(device.counters()?.drv(c::D_BAD_IOCTL), before + 2 + 8);
-    drop((qps, cq, contexts));
+    let mut cqs = Vec::new();
+    while let Ok(cq) = context.create_cq(8) {
+        cqs.push(cq);
+    }
+    ensure!(cqs.len() >= 8, "only {} completion queues", cqs.len());
+    // Another process finds what it needs beside it.
+    let beside = in_child(|| {
+        let context = env.context()?;
+        let spare: Vec<_> = (0..8).map(|_| context.create_cq(8)).collect::<std::result::Result<_, _>>()?;
+        let more: Vec<_> = spare.iter().map(|cq| context.create_qp(cq, cq, &depths(1, 1))).collect();
+        ensure!(more.iter().all(std::result::Result::is_ok), "{:?}", more.iter().find_map(|qp| qp.as_ref().err()));
+        loopback_works(env, 717)
+    })?;
+    ensure_eq!(beside, 0);
+    drop((qps, cqs, cq, contexts));
     loopback_works(env, 716)
 }

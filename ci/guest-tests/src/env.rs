@@ -195,6 +195,17 @@ impl Env {
         fail(format!("nobody answered the control request `{line}`"))
     }
 
+    /// A number that the simulator tells of this guest's card; its key is behind `name` in the alphabet.
+    pub fn sim_number(&self, key: &str) -> Res<u64> {
+        let text = self.sim("stats")?.replace(' ', "");
+        let number = || {
+            let card = text.split(&format!("\"name\":\"{}\"", self.role.name())).nth(1)?;
+            let digits = card.split(&format!("\"{key}\":")).nth(1)?;
+            digits.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+        };
+        number().ok_or_else(|| format!("no {key} in {text}").into())
+    }
+
     /// [`Env::sim`] with the name of this guest's card (`{own}`) and of the other's (`{peer}`) filled in.
     pub fn sim_cards(&self, line: &str) -> Res<String> {
         let line = line.replace("{own}", self.role.name()).replace("{peer}", self.role.other().name());

@@ -234,11 +234,17 @@ fn run_one(args: &Args, test: &Test, log: &mut KernelLog) -> Res<Vec<String>> {
         env.meet("begin")?;
     }
     let before = env.counters().ok();
+    let stray = env.sim_number("unmapped_dma")?;
     let mut result = run_process(args, test, env.hang);
     if result.is_err() && test.place == Place::Pair {
         let _ = env.tell("failed", "");
     }
     let after = check_after(&env, before.filter(|_| test.effect == Effect::Gentle).as_ref(), log);
+    // Nor has the card touched what is not mapped for it: with an IOMMU before it, anything but what the driver lets it.
+    let after = after.and_then(|()| {
+        crate::ensure_eq!(env.sim_number("unmapped_dma")?, stray);
+        Ok(())
+    });
     if result.is_ok() {
         result = after.and(result);
     } else if let Err(e) = after {
@@ -316,6 +322,7 @@ fn check_after(env: &Env, before: Option<&Counters>, log: &mut KernelLog) -> Res
     });
     let n = device.counters()?;
     result.map_err(|e| format!("{e}: pinned, QPs, CQs, contexts, translations: {:?}", of_driver(&n, HELD)))?;
+    wait_until("no page is pinned by the kernel's own count", limit, || Ok(pins_of_kernel()? == 0))?;
     // No test sends without credit: neither card may have met such a packet (invariant 1).
     let without_buffer = n.fw(c::F_NO_BUFFER) + n.fw(c::F_NO_CREDIT);
     crate::ensure_eq!(without_buffer, 0);
@@ -324,6 +331,18 @@ fn check_after(env: &Env, before: Option<&Counters>, log: &mut KernelLog) -> Res
         crate::ensure_eq!(n.rtl(c::C_CMD_BAD), before.rtl(c::C_CMD_BAD));
     }
     log.check()
+}
+
+/// Pins that the kernel has handed out (`FOLL_PIN`) and that nobody has given back: nobody but the driver takes any here.
+fn pins_of_kernel() -> Res<u64> {
+    // Brings the counts of all processors together.
+    fs::read("/proc/sys/vm/stat_refresh")?;
+    let all = fs::read_to_string("/proc/vmstat")?;
+    let of = |name: &str| -> Res<u64> {
+        let line = all.lines().find_map(|line| line.strip_prefix(name)).ok_or_else(|| format!("no {name}"))?;
+        Ok(line.trim().parse()?)
+    };
+    Ok(of("nr_foll_pin_acquired ")?.wrapping_sub(of("nr_foll_pin_released ")?))
 }
 
 /// What is pinned and what is asked for, by the driver.

@@ -51,9 +51,9 @@ struct Arguments {
     /// Only these groups; of the protocol no others are built, either.
     #[arg(long, value_delimiter = ',')]
     group: Vec<String>,
-    /// Only mutants whose description contains this.
+    /// Only mutants whose description, which begins with the file, contains this; or one of several, each with its `--only`.
     #[arg(long)]
-    only: Option<String>,
+    only: Vec<String>,
     /// Only those that survived the last run with this folder; all others count as killed.
     #[arg(long)]
     again: bool,
@@ -124,7 +124,7 @@ impl Arguments {
         let mut chosen: Vec<_> = all
             .iter()
             .filter(|m| self.group.is_empty() || self.group.iter().any(|g| g == self.group(&m.file)))
-            .filter(|m| self.only.as_ref().is_none_or(|o| m.key().contains(o)))
+            .filter(|m| self.only.is_empty() || self.only.iter().any(|o| m.key().contains(o)))
             .filter(|m| last.is_none_or(|keys| keys.lines().any(|k| k == m.key())))
             .collect();
         if let Some(sample) = self.sample {

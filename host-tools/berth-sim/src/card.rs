@@ -331,6 +331,7 @@ impl<C: SimCard> Worker<C> {
                 "errors": dma.errors, "no_bus_master": dma.no_bus_master, "maps": dma.maps,
                 "maps_without_memory": dma.maps_without_memory, "unmaps": dma.unmaps,
             },
+            "unmapped_dma": dma.unmapped,
             "counters": counters,
             "counters_before_reset": self.before_reset,
         })

@@ -41,6 +41,9 @@ pub struct DmaStats {
     pub errors: u64,
     /// Those of them that were refused because bus mastering was off.
     pub no_bus_master: u64,
+    /// Those of them that went to an address without mapping, or wrote where only reading is allowed: with an IOMMU before
+    /// the card that is all that the driver has not mapped for it.
+    pub unmapped: u64,
     /// Mappings that came.
     pub maps: u64,
     /// Mappings that came without usable memory behind them (no file descriptor, or it cannot be mapped).
@@ -178,6 +181,7 @@ impl DmaSpace {
     fn refused(&mut self, why: DmaError) {
         self.stats.errors += 1;
         self.stats.no_bus_master += u64::from(why == DmaError::NoBusMaster);
+        self.stats.unmapped += u64::from(matches!(why, DmaError::Unmapped | DmaError::ReadOnly));
     }
 
     /// DMA read.
@@ -305,7 +309,7 @@ mod tests {
         assert_eq!(s.read(0x1ff8, &mut b), Err(DmaError::Unmapped));
         assert_eq!(s.read(u64::MAX - 3, &mut b), Err(DmaError::Unmapped));
         assert_eq!(s.write(0x1ff8, &b), Err(DmaError::Unmapped));
-        assert_eq!(s.stats().errors, 4);
+        assert_eq!((s.stats().errors, s.stats().unmapped), (4, 4));
     }
 
     #[test]
@@ -377,7 +381,7 @@ mod tests {
         s.set_bus_master(true);
         let mut b = [1; 4];
         s.read(0, &mut b).unwrap();
-        assert_eq!((b, s.stats().errors, s.stats().no_bus_master), ([0; 4], 2, 2));
+        assert_eq!((b, s.stats().errors, s.stats().no_bus_master, s.stats().unmapped), ([0; 4], 2, 2, 0));
     }
 
     #[test]

@@ -177,6 +177,37 @@ fn qp_17_vanished_peer_is_noticed_also_without_a_credit() {
 }
 
 #[test]
+fn qp_17_a_wire_that_takes_nothing_for_ever_ends_connections_as_a_lost_peer_does() {
+    const SIZE: u32 = 8192;
+    // Quick to give up: the card is never idle here, so each cycle is simulated.
+    let a = QpCreate { timeout: 20_000, retries: 2, ..qp(QP_A) };
+    let mut net = pair(4, |_, _| {}, a, qp(QP_B));
+    let source = net.hosts[0].alloc(ASID, SIZE.into(), 0, false);
+    let target = net.hosts[1].alloc(ASID, SIZE.into(), 0, true);
+    net.hosts[1].post_recvs(QP_B, &[(7, vec![(target, SIZE)])]);
+    net.settle(50_000);
+    // A has the credit, and its card's MAC takes no frame any more.
+    net.hosts[0].card.set_tx_ready(false);
+    for id in 1..=3 {
+        net.hosts[0].post_send(QP_A, id, &[(source, SIZE / 2)]);
+    }
+    let mut error = [0; 16];
+    net.run_until("EV_QP_ERROR", 20_000_000, |n| n.hosts[0].take_event(EV_QP_ERROR).map(|w| error = w).is_some());
+    assert_eq!((error[1], error[2]), (QP_A, REASON_PEER_LOST));
+    // All elements complete though nothing has left.
+    let mut done = Vec::new();
+    net.run_until("all elements", 20_000_000, |n| {
+        done.extend(n.hosts[0].poll_cq(CQN));
+        done.len() == 3
+    });
+    let statuses: Vec<_> = done.iter().map(|c| (c.wr_id, c.status)).collect();
+    assert_eq!(statuses, [(1, WC_RETRY_EXCEEDED), (2, WC_FLUSHED), (3, WC_FLUSHED)]);
+    alive(&mut net, 0);
+    net.hosts[0].card.set_tx_ready(true);
+    finish(&mut net, &[(0, QP_A), (1, QP_B)]);
+}
+
+#[test]
 fn inv_6_wild_producer_index_stops_its_qp_only() {
     let mut net = pair(5, |_, _| {}, qp(QP_A), qp(QP_B));
     let other = 41;

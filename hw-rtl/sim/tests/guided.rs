@@ -3,7 +3,7 @@
 //! the driver, in any order. Whatever they are, no assertion of the RTL fires, nothing is written that was not granted,
 //! every frame is in one counter, another process's connection carries its messages, and all ends.
 //!
-//! Inputs that were kept (`hunt/kept`; as long as it is empty, one for each kind of step) run always; with the feature `cover` and `BERTH_INPUTS` set, that many are looked
+//! Inputs that were kept (`hunt/kept`) run always; with the feature `cover` and `BERTH_INPUTS` set, that many are looked
 //! for. `BERTH_INPUT` names one file to run instead, `BERTH_KEEP` one to write what is worth keeping to; `BERTH_SEED`
 //! chooses; the image comes from `BERTH_FW_IMAGE`. One thread: each input runs in a copy of the process.
 
@@ -28,11 +28,9 @@ fn kept_inputs() -> Vec<Vec<u8>> {
     unpack(include_bytes!("hunt/kept")).expect("hunt/kept holds whole inputs")
 }
 
-/// Inputs that were kept, half of those that a hunt begins with while none are, or the one that is asked for.
+/// Inputs that were kept, or the one that is asked for.
 fn inv_6_inputs_that_were_kept_harm_nobody() -> Result<(), Failed> {
     let inputs = match std::env::var_os("BERTH_INPUT") {
-        // Those of three steps.
-        None if kept_inputs().is_empty() => plain().skip(1).step_by(2).collect(),
         None => kept_inputs(),
         Some(file) => {
             let input = std::fs::read(&file).map_err(|e| format!("{}: {e}", Path::new(&file).display()))?;

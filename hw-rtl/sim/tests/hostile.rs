@@ -173,6 +173,7 @@ fn inv_6_repeats_and_gaps_change_nothing() {
     let before = account(&mut net, 1);
     let watched = [C_LISTS_REFUSED, C_FP_LIST_REPEATS].map(Counted::Rtl);
     let counts = watched.map(|c| read(&mut net, 1, c));
+    let acks = net.hosts[1].rtl_counter(C_FP_ACKS_TAKEN);
     let events = net.hosts[1].fw_counter(F_FAST_EVENTS);
     let again = [Counted::Rtl(C_FP_AGAIN), Counted::Firmware(F_RETRANSMITTED)];
     let sent = again.map(|c| read(&mut net, 1, c));
@@ -189,6 +190,9 @@ fn inv_6_repeats_and_gaps_change_nothing() {
             let expected = expected.get(&counted).copied().unwrap_or(0);
             assert_eq!(read(&mut net, 1, counted) - count, expected, "{}", counted.name());
         }
+        // Beside those of the good connection.
+        let told = expected.get(&Counted::Rtl(C_FP_ACKS_TAKEN)).copied().unwrap_or(0);
+        assert!(net.hosts[1].rtl_counter(C_FP_ACKS_TAKEN) - acks >= told, "{told} were taken");
         assert_eq!(net.hosts[1].fw_counter(F_FAST_EVENTS), events, "firmware hears of none");
     }
     assert_eq!(again.map(|c| read(&mut net, 1, c)), sent, "nothing goes again");
