@@ -321,7 +321,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             if qp.sq.deadline != 0 && now >= qp.sq.deadline {
                 match qp.state {
                     _ if qp.fast.on => qp.fast_timer(now, &mut self.sh, hw),
-                    CONNECTED => qp.timed_out(&mut self.sh, hw),
+                    CONNECTED => qp.timed_out(now, &mut self.sh, hw),
                     _ => (),
                 }
             }

