@@ -163,7 +163,7 @@ fn inv_5_doorbell_of_another_context_is_denied(env: &Env) -> Res {
     ];
     for (offset, value) in values {
         // SAFETY: it is for queues of another context: the card must not act on it.
-        unsafe { raw::doorbell(&other, offset, value) };
+        unsafe { raw::doorbell(&other, offset, value) }?;
     }
     wait_until("six denied doorbells are counted", env.hang, || {
         Ok(counter(env, c::C_DOORBELL_DENIED)? >= before + values.len() as u64)
@@ -200,7 +200,7 @@ fn inv_6_wild_producer_index_stops_its_queue_pair_only(env: &Env) -> Res {
         let before = env.counters()?.fw(c::F_BAD_INDEX);
         let (bad, bad_to) = loop_pair(env, &context, &depths(4, 4), 708 + n as u16)?;
         // SAFETY: further ahead than the queue is deep: the card must not read any element.
-        unsafe { raw::doorbell(&context, offset, u64::from(bad.qp.qpn()) | 0x7fff << 16) };
+        unsafe { raw::doorbell(&context, offset, u64::from(bad.qp.qpn()) | 0x7fff << 16) }?;
         ensure_eq!(bad.qp.wait_closed(env.limit())?, Reason::BadIndex);
         // The peer is told, too.
         bad_to.qp.wait_closed(env.limit())?;

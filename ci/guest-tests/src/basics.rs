@@ -241,7 +241,7 @@ fn qp_1_armed_queue_signals_its_eventfd(env: &Env) -> Res {
         unsafe { libc::poll(&raw mut poll, 1, ms) == 1 }
     };
     ensure!(!readable(0), "signalled before it was armed");
-    to.recvs.arm();
+    to.recvs.arm()?;
     from.send(0, &[source.sge(0, 100)])?;
     let ms = env.hang.as_millis() as i32;
     ensure!(readable(ms), "an armed queue did not signal");
@@ -254,7 +254,7 @@ fn qp_1_armed_queue_signals_its_eventfd(env: &Env) -> Res {
     // SAFETY: 8 bytes into an 8-byte variable.
     unsafe { libc::read(to.recvs.event_fd().as_raw_fd(), (&raw mut count).cast(), 8) };
     ensure!(count >= 1);
-    to.recvs.arm();
+    to.recvs.arm()?;
     ensure!(readable(ms), "arming with a completion waiting did not signal");
     ensure_eq!(to.recvs.poll()?.ok_or("signalled without a completion")?.wr_id, 1);
     Ok(())

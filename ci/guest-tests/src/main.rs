@@ -14,6 +14,7 @@ mod credits;
 mod endurance;
 mod env;
 mod faults;
+mod field;
 mod lifecycle;
 mod memory;
 mod rivals;

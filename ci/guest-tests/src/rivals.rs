@@ -110,7 +110,7 @@ fn inv_6_wild_consumer_index_is_its_owners_loss(env: &Env) -> Res {
         let (mut bad, mut bad_to) = loop_pair(env, &context, &depths(4, 4), 654)?;
         let before = env.counters()?.rtl(c::C_CQ_OVERRUN);
         // SAFETY: says which completions have been taken, and names no memory.
-        unsafe { raw::doorbell(&context, host::DB_CQ, u64::from(bad_to.recvs.cqn()) | wild << 16) };
+        unsafe { raw::doorbell(&context, host::DB_CQ, u64::from(bad_to.recvs.cqn()) | wild << 16) }?;
         bad_to.recv(n, &[target.sge(0, 100)])?;
         bad.send(n, &[source.sge(0, 100)])?;
         // The queue counts as full.
@@ -171,7 +171,7 @@ fn decision_13_elements_changed_while_they_are_read_have_a_defined_end(env: &Env
                 while !stop.load(Ordering::Relaxed) {
                     for wqe in [other, one] {
                         // SAFETY: the connection outlives the scope; what the elements name does, too.
-                        unsafe { (*conn).qp.overwrite_raw(recv, wqe) };
+                        unsafe { (*conn).qp.overwrite_raw(recv, wqe) }.expect("in its own process");
                     }
                 }
             });
@@ -214,7 +214,7 @@ fn decision_13_elements_changed_while_they_are_read_have_a_defined_end(env: &Env
 /// Whether a completion waits; it stays there.
 fn to_has(conn: &Conn) -> Res<bool> {
     use std::os::fd::AsRawFd;
-    conn.recvs.arm();
+    conn.recvs.arm()?;
     let mut poll = libc::pollfd { fd: conn.recvs.event_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };
     // SAFETY: one pollfd.
     Ok(unsafe { libc::poll(&raw mut poll, 1, 5) } == 1)
@@ -419,7 +419,7 @@ fn ring_for_ever(env: &Env) -> Res {
                     // SAFETY: no index goes beyond what has been posted, so that no element is read; and a read of the page,
                     // which gives all ones.
                     unsafe {
-                        raw::doorbell(context, offset, value);
+                        raw::doorbell(context, offset, value).expect("in its own process");
                         if !env.args.long && n % CREDITS == 0 {
                             raw::doorbell_page(context).cast::<u64>().read_volatile();
                         }

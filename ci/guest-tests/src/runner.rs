@@ -13,7 +13,7 @@ use libberth::{Counters, Device, Limits};
 use crate::Args;
 use crate::env::{Env, Role};
 use crate::util::{HELD, INCIDENTS, Res, fail, of_driver, vm_pin, wait_until};
-use crate::{bad_input, basics, connections, credits, endurance, lifecycle, memory, rivals, syscalls, trouble};
+use crate::{bad_input, basics, connections, credits, endurance, field, lifecycle, memory, rivals, syscalls, trouble};
 
 /// Where a test runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +76,7 @@ fn all() -> impl Iterator<Item = Test> {
         syscalls::TESTS,
         rivals::TESTS,
         trouble::TESTS,
+        field::TESTS,
         lifecycle::TESTS,
     ]
     .into_iter()

@@ -95,13 +95,13 @@ fn decision_13_elements_changed_after_posting_have_no_effect(env: &Env) -> Res {
         ensure_eq!(from.qp.state()?.kind, QpStateKind::Connected);
     }
     // SAFETY: what the elements name lives as long as the connection.
-    unsafe { from.qp.overwrite_raw(false, &element(OP_SEND, &other, 64)) };
+    unsafe { from.qp.overwrite_raw(false, &element(OP_SEND, &other, 64)) }?;
     to.recv(2, &[target.sge(0, 600)])?;
     ensure_eq!(to.received(env)?.ok()?.byte_len, 600);
     // 400 bytes are still to come; their receive is changed when it is a credit, and no credit lets them go before.
     from.sends.poll()?.map_or(Ok(()), |c| fail(format!("completed early: {c:?}")))?;
     // SAFETY: as above.
-    unsafe { to.qp.overwrite_raw(true, &element(OP_RECV, &bystander, 64)) };
+    unsafe { to.qp.overwrite_raw(true, &element(OP_RECV, &bystander, 64)) }?;
     to.recv(3, &[target.sge(600, 400)])?;
     let got = to.received(env)?.ok()?;
     ensure_eq!((got.wr_id, got.byte_len, got.remaining), (3, 400, 0));
@@ -111,7 +111,7 @@ fn decision_13_elements_changed_after_posting_have_no_effect(env: &Env) -> Res {
     to.recv(4, &[target.sge(2000, 500)])?;
     to.wait_state(env, "the receive is announced", |s| s.announced == 3)?;
     // SAFETY: as above.
-    unsafe { to.qp.overwrite_raw(true, &element(OP_RECV, &bystander, 64)) };
+    unsafe { to.qp.overwrite_raw(true, &element(OP_RECV, &bystander, 64)) }?;
     from.send(5, &[source.sge(2000, 500)])?;
     let got = to.received(env)?.ok()?;
     ensure_eq!((got.wr_id, got.byte_len), (4, 500));

@@ -16,13 +16,20 @@ use crate::qp::{Mode, QueuePair, private};
 pub struct Listener {
     context: Arc<Inner>,
     service: u16,
+    id: u64,
 }
 
 impl Listener {
     pub(crate) fn new(context: &Arc<Inner>, service: u16) -> Result<Self> {
+        let what = "listen";
+        context.check_owner(what)?;
+        let id = context.know_listener(service.into());
         let mut arg = ioctl::Handle { value: service.into(), reserved: 0 };
-        context.ioctl("listen", ioctl::IOC_LISTEN, &mut arg)?;
-        Ok(Self { context: Arc::clone(context), service })
+        if let Err(error) = context.ioctl(what, ioctl::IOC_LISTEN, &mut arg) {
+            reject_all(context, service, id);
+            return Err(error);
+        }
+        Ok(Self { context: Arc::clone(context), service, id })
     }
 
     /// The service id.
@@ -33,9 +40,10 @@ impl Listener {
     /// Waits for the next request.
     ///
     /// # Errors
-    /// [`Error::Timeout`], [`Error::DeviceLost`].
+    /// [`Error::Timeout`], [`Error::DeviceLost`], [`Error::NotPermitted`] in another process.
     pub fn next(&self, timeout: Option<Duration>) -> Result<Request> {
         let event = self.context.wait_event(
+            "wait for a request",
             timeout,
             |e| matches!(e, ContextEvent::Request { service, .. } if *service == u32::from(self.service)),
         )?;
@@ -45,16 +53,24 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
+        if !self.context.is_owned() {
+            return;
+        }
         let mut arg = ioctl::Handle { value: self.service.into(), reserved: 0 };
         if let Err(error) = self.context.ioctl("stop listening", ioctl::IOC_UNLISTEN, &mut arg)
             && !matches!(error, Error::DeviceLost | Error::NotFound { .. })
         {
             tracing::warn!(service = self.service, %error, "still listening");
         }
-        for event in self.context.take_requests(self.service.into()) {
-            // Rejected when dropped.
-            Request::new(&self.context, event);
-        }
+        reject_all(&self.context, self.service, self.id);
+    }
+}
+
+/// Rejects the requests that only this listener would have taken.
+fn reject_all(context: &Arc<Inner>, service: u16, id: u64) {
+    for event in context.forget_listener(service.into(), id) {
+        // Rejected when dropped.
+        Request::new(context, event);
     }
 }
 
@@ -125,6 +141,7 @@ impl Request {
 impl Drop for Request {
     fn drop(&mut self) {
         if !self.answered
+            && self.context.is_owned()
             && let Err(error) = self.send_reject(b"")
         {
             tracing::debug!(request = self.id, %error, "request not rejected");

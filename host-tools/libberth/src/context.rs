@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A context: the device bound to this process, its doorbell page and its events.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fs::File;
+use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use berth_abi::wqe::SLOT_WORDS;
 use berth_abi::{card, host, ioctl};
@@ -18,7 +19,9 @@ use crate::cq::CompletionQueue;
 use crate::device::{Device, open_node};
 use crate::doorbell::{DOORBELL_PAGE, DoorbellPage};
 use crate::error::{Error, Reason, Result};
+use crate::process::{Caller, Owner};
 use crate::qp::{Mode, QpConfig, QueuePair};
+use crate::wait::{For, Limit, Locked, Waited};
 use crate::{ring, sys};
 
 /// Something that happened to a context's connections.
@@ -90,12 +93,60 @@ impl ContextEvent {
     }
 }
 
+/// What has become of a queue pair's connection. It stays known, whoever has asked for it before.
+#[derive(Debug)]
+struct Connection {
+    /// Which queue pair it is: a later one may have its number.
+    id: u64,
+    /// Private data of the accept, once it is there.
+    established: Option<Vec<u8>>,
+    /// Why it is over, and private data of a reject.
+    over: Option<(Reason, Vec<u8>)>,
+}
+
 #[derive(Debug, Default)]
 struct Events {
     /// Events taken from the driver that nobody has asked for yet.
     waiting: VecDeque<ContextEvent>,
-    /// A thread is waiting at the driver for all others.
-    pumped: bool,
+    /// Connections of the queue pairs that there are, by QPN.
+    connections: HashMap<u32, Connection>,
+    /// Who listens or tries to, by service: for them requests are kept.
+    listeners: HashMap<u32, Vec<u64>>,
+}
+
+impl Events {
+    /// Takes in an event of the driver.
+    fn add(&mut self, event: ContextEvent) {
+        tracing::debug!(?event, "context event");
+        if let Some(qpn) = event.qpn() {
+            let Some(connection) = self.connections.get_mut(&qpn) else {
+                tracing::debug!(qpn, "event of a queue pair that is gone");
+                return;
+            };
+            match &event {
+                ContextEvent::Established { private_data, .. } => connection.established = Some(private_data.clone()),
+                ContextEvent::Closed { reason, private_data, .. } => {
+                    connection.over.get_or_insert_with(|| (*reason, private_data.clone()));
+                }
+                ContextEvent::QpError { reason, .. } => {
+                    connection.over.get_or_insert_with(|| (*reason, vec![]));
+                }
+                ContextEvent::Request { .. } => {}
+            }
+        }
+        self.waiting.push_back(event);
+    }
+
+    /// The connection of a queue pair.
+    fn connection(&self, qpn: u32, id: u64) -> Result<&Connection> {
+        let gone = Error::NotFound { what: "wait for a connection" };
+        self.connections.get(&qpn).filter(|c| c.id == id).ok_or(gone)
+    }
+
+    /// Drops the events of these kinds that [`Context::next_event`] would give.
+    fn drop_told(&mut self, qpn: u32, told: impl Fn(&ContextEvent) -> bool) {
+        self.waiting.retain(|e| e.qpn() != Some(qpn) || !told(e));
+    }
 }
 
 #[derive(Debug)]
@@ -103,15 +154,35 @@ pub(crate) struct Inner {
     file: File,
     doorbells: DoorbellPage,
     event_fd: OwnedFd,
-    events: Mutex<Events>,
-    arrived: Condvar,
+    events: Waited<Events>,
     lost: AtomicBool,
     /// A thread is writing the page's slot.
     slot_taken: AtomicBool,
+    /// Identities given to queue pairs and listeners.
+    identities: AtomicU64,
+    owner: Owner,
     asid: u32,
+    #[cfg(test)]
+    card: Option<Arc<crate::fake::Card>>,
 }
 
 impl Inner {
+    fn new(file: File, doorbells: DoorbellPage, event_fd: OwnedFd, asid: u32) -> io::Result<Self> {
+        Ok(Self {
+            file,
+            doorbells,
+            event_fd,
+            events: Waited::new(Events::default(), For::One),
+            lost: AtomicBool::new(false),
+            slot_taken: AtomicBool::new(false),
+            identities: AtomicU64::new(1),
+            owner: Owner::here()?,
+            asid,
+            #[cfg(test)]
+            card: None,
+        })
+    }
+
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
@@ -120,14 +191,51 @@ impl Inner {
         self.event_fd.as_fd()
     }
 
+    /// Fails in a process that has a copy of the objects. No system call: for what touches mapped memory only.
+    pub(crate) fn check_memory(&self, what: &'static str) -> Result<()> {
+        if self.owner.has_memory() { Ok(()) } else { Err(Error::NotPermitted { what }) }
+    }
+
+    /// Fails in any process but the one that the context is bound to.
+    pub(crate) fn check_owner(&self, what: &'static str) -> Result<()> {
+        if self.is_owned() { Ok(()) } else { Err(Error::NotPermitted { what }) }
+    }
+
+    /// Whether the calling process is the one that the context is bound to. In another one destructors do nothing
+    /// but close descriptors; above all they take no lock, which a thread of the parent may have held.
+    pub(crate) fn is_owned(&self) -> bool {
+        self.owner.caller() == Caller::Owner
+    }
+
     pub(crate) fn check_lost(&self) -> Result<()> {
         if self.lost.load(Ordering::Acquire) { Err(Error::DeviceLost) } else { Ok(()) }
     }
 
     pub(crate) fn ioctl<T>(&self, what: &'static str, request: u32, arg: &mut T) -> Result<()> {
+        self.check_owner(what)?;
         self.check_lost()?;
+        self.driver(request, arg).map_err(|e| {
+            let error = Error::from_errno(what, e);
+            if matches!(error, Error::DeviceLost) {
+                self.set_lost();
+            }
+            error
+        })
+    }
+
+    /// What the driver answers to a request.
+    fn driver<T>(&self, request: u32, arg: &mut T) -> io::Result<()> {
+        #[cfg(test)]
+        if let Some(card) = &self.card {
+            return card.ioctl(request, std::ptr::from_mut(arg).cast());
+        }
         // SAFETY: every caller passes the struct of its request, and none of these holds a pointer.
-        unsafe { sys::ioctl(self.fd(), request, arg) }.map_err(|e| Error::from_errno(what, e))
+        unsafe { sys::ioctl(self.fd(), request, arg) }
+    }
+
+    /// A number that no other queue pair or listener of this context has.
+    fn identity(&self) -> u64 {
+        self.identities.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Writes a doorbell: one 8-byte store after everything written to queues before.
@@ -162,14 +270,10 @@ impl Inner {
         self.doorbells.as_ptr()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Events> {
-        self.events.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Takes all events that wait in the driver, unless another thread is about to.
+    /// Takes all events that wait in the driver, unless a thread is about to.
     pub(crate) fn drain(&self) -> Result<()> {
-        let mut events = self.lock();
-        if events.pumped {
+        let mut events = self.events.lock();
+        if events.is_watched() {
             // That thread sleeps at the eventfd: it must find it signalled.
             drop(events);
             std::thread::yield_now();
@@ -178,93 +282,159 @@ impl Inner {
         self.drain_into(&mut events)
     }
 
-    fn drain_into(&self, events: &mut Events) -> Result<()> {
-        // Before the events: one that comes meanwhile signals it again.
-        sys::eventfd_take(self.event_fd());
-        loop {
-            let mut raw = ioctl::ContextEvent::default();
-            // SAFETY: the struct of this request, without pointers.
-            match unsafe { sys::ioctl(self.fd(), ioctl::IOC_GET_EVENT, &mut raw) } {
-                Ok(()) => {}
-                Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => return Ok(()),
-                Err(e) if e.raw_os_error() == Some(libc::ENODEV) => {
-                    self.set_lost();
-                    return Ok(());
-                }
-                Err(e) => return Err(Error::from_errno("take an event", e)),
-            }
-            if raw.kind == ioctl::CTX_DEVICE_LOST {
-                self.set_lost();
-            } else if let Some(event) = ContextEvent::new(&raw) {
-                tracing::debug!(?event, "context event");
-                events.waiting.push_back(event);
-            } else {
-                tracing::warn!(kind = raw.kind, "context event of unknown kind ignored");
-            }
-            self.arrived.notify_all();
+    /// Takes all events that wait in the driver, beside a thread that may sleep at the eventfd.
+    fn drain_beside(&self, events: &mut Locked<'_, Events>) {
+        if let Err(error) = self.drain_into(events) {
+            tracing::warn!(%error, "events could not be taken");
+        }
+        if events.is_watched() {
+            // We may have taken the signal that it sleeps for.
+            sys::eventfd_signal(self.event_fd());
         }
     }
 
+    fn drain_into(&self, events: &mut Events) -> Result<()> {
+        if self.lost.load(Ordering::Acquire) {
+            // The eventfd stays signalled, for all that sleep there.
+            return Ok(());
+        }
+        // Before the events: one that comes meanwhile signals it again.
+        sys::eventfd_take(self.event_fd());
+        let outcome = loop {
+            let mut raw = ioctl::ContextEvent::default();
+            match self.driver(ioctl::IOC_GET_EVENT, &mut raw) {
+                Ok(()) => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break Ok(()),
+                Err(e) if e.raw_os_error() == Some(libc::ENODEV) => {
+                    self.lost.store(true, Ordering::Release);
+                    break Ok(());
+                }
+                Err(e) => break Err(Error::from_errno("take an event", e)),
+            }
+            if raw.kind == ioctl::CTX_DEVICE_LOST {
+                self.lost.store(true, Ordering::Release);
+            } else if let Some(event) = ContextEvent::new(&raw) {
+                events.add(event);
+            } else {
+                tracing::warn!(kind = raw.kind, "context event of unknown kind ignored");
+            }
+            self.events.wake();
+        };
+        if self.lost.load(Ordering::Acquire) {
+            // Also if another thread has found it meanwhile: we have taken its signal.
+            self.set_lost();
+        }
+        outcome
+    }
+
+    /// Notes for good that the device is lost: the eventfd stays signalled, so that whoever sleeps there, now or later,
+    /// in whatever call, wakes up.
     fn set_lost(&self) {
         self.lost.store(true, Ordering::Release);
-        self.arrived.notify_all();
+        sys::eventfd_signal(self.event_fd());
+        self.events.wake();
+    }
+
+    /// Waits for what `take` finds among the events.
+    fn wait_for<T>(
+        &self,
+        what: &'static str,
+        timeout: Option<Duration>,
+        mut take: impl FnMut(&mut Events) -> Result<Option<T>>,
+    ) -> Result<T> {
+        self.check_owner(what)?;
+        self.events.wait(
+            Limit::new(timeout),
+            |events| match take(events)? {
+                Some(found) => Ok(Some(found)),
+                None => self.check_lost().map(|()| None),
+            },
+            |events| self.drain_into(events),
+            |left| {
+                sys::wait_readable([self.event_fd()], left)
+                    .map(drop)
+                    .map_err(|source| Error::Os { what: "wait for an event", source })
+            },
+        )
     }
 
     /// Waits for the first event that `wanted` accepts and takes it; others stay for others.
     pub(crate) fn wait_event(
         &self,
+        what: &'static str,
         timeout: Option<Duration>,
         wanted: impl Fn(&ContextEvent) -> bool,
     ) -> Result<ContextEvent> {
-        let deadline = timeout.and_then(|t| Instant::now().checked_add(t));
-        let mut events = self.lock();
-        loop {
-            if !events.pumped {
-                self.drain_into(&mut events)?;
-            }
-            if let Some(at) = events.waiting.iter().position(&wanted) {
-                return Ok(events.waiting.remove(at).expect("position is inside"));
-            }
-            self.check_lost()?;
-            let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
-            if left.is_some_and(|l| l.is_zero()) {
-                return Err(Error::Timeout(timeout.unwrap_or_default()));
-            }
-            if events.pumped {
-                // Another thread waits at the driver, and wakes us for every event.
-                events = match left {
-                    Some(left) => self.arrived.wait_timeout(events, left).unwrap_or_else(PoisonError::into_inner).0,
-                    None => self.arrived.wait(events).unwrap_or_else(PoisonError::into_inner),
-                };
-                continue;
-            }
-            events.pumped = true;
-            drop(events);
-            let waited = sys::wait_readable([self.event_fd()], left);
-            events = self.lock();
-            events.pumped = false;
-            // Somebody else takes over the waiting when we leave with our event.
-            self.arrived.notify_all();
-            waited.map_err(|source| Error::Os { what: "wait for an event", source })?;
-        }
+        self.wait_for(what, timeout, |events| {
+            Ok(events.waiting.iter().position(&wanted).and_then(|at| events.waiting.remove(at)))
+        })
     }
 
-    /// Drops the events of a queue pair that is gone, so that a later one with its number does not see them.
-    pub(crate) fn forget(&self, qpn: u32) {
-        let mut events = self.lock();
-        if let Err(error) = self.drain_into(&mut events) {
-            tracing::warn!(%error, "events could not be taken");
-        }
-        events.waiting.retain(|e| e.qpn() != Some(qpn));
-        if events.pumped {
-            // We may have taken the signal that another thread sleeps for.
-            sys::eventfd_signal(self.event_fd());
-        }
+    /// Waits until a queue pair's connection is there; answers the private data of the accept.
+    pub(crate) fn wait_established(&self, qpn: u32, id: u64, timeout: Option<Duration>) -> Result<Vec<u8>> {
+        self.wait_for("wait for a connection", timeout, |events| {
+            let connection = events.connection(qpn, id)?;
+            if let Some(private_data) = connection.established.clone() {
+                events.drop_told(qpn, |e| matches!(e, ContextEvent::Established { .. }));
+                return Ok(Some(private_data));
+            }
+            let Some((reason, private_data)) = connection.over.clone() else { return Ok(None) };
+            events.drop_told(qpn, |_| true);
+            Err(Error::Closed { reason, private_data })
+        })
     }
 
-    /// Drops the requests to a service that nobody listens to any more.
-    pub(crate) fn take_requests(&self, service: u32) -> Vec<ContextEvent> {
-        let mut events = self.lock();
+    /// Waits until a queue pair's connection is over; answers why.
+    pub(crate) fn wait_closed(&self, qpn: u32, id: u64, timeout: Option<Duration>) -> Result<Reason> {
+        self.wait_for("wait for the end of a connection", timeout, |events| {
+            let Some((reason, _)) = events.connection(qpn, id)?.over else { return Ok(None) };
+            events.drop_told(qpn, |e| !matches!(e, ContextEvent::Established { .. }));
+            Ok(Some(reason))
+        })
+    }
+
+    /// Knows a queue pair that has just been made, by the identity that this answers. What the driver has told of its
+    /// number until now was of one that is gone.
+    pub(crate) fn know_qp(&self, qpn: u32) -> u64 {
+        let id = self.identity();
+        let mut events = self.events.lock();
+        self.drain_beside(&mut events);
+        events.drop_told(qpn, |_| true);
+        events.connections.insert(qpn, Connection { id, established: None, over: None });
+        id
+    }
+
+    /// Forgets a queue pair that is gone, with its events, unless another one has its number already.
+    pub(crate) fn forget_qp(&self, qpn: u32, id: u64) {
+        let mut events = self.events.lock();
+        self.drain_beside(&mut events);
+        if events.connection(qpn, id).is_ok() {
+            events.connections.remove(&qpn);
+            events.drop_told(qpn, |_| true);
+        }
+        // Whoever waits for its connection waits in vain.
+        self.events.wake();
+    }
+
+    /// Knows somebody who is about to listen, by the identity that this answers. Requests that wait are kept for him.
+    pub(crate) fn know_listener(&self, service: u32) -> u64 {
+        let id = self.identity();
+        self.events.lock().listeners.entry(service).or_default().push(id);
+        id
+    }
+
+    /// Forgets who does not listen any more; answers the requests that nobody will take.
+    pub(crate) fn forget_listener(&self, service: u32, id: u64) -> Vec<ContextEvent> {
+        let mut events = self.events.lock();
+        self.drain_beside(&mut events);
+        if let Some(listeners) = events.listeners.get_mut(&service) {
+            listeners.retain(|listener| *listener != id);
+            if !listeners.is_empty() {
+                // A later one has the service already.
+                return vec![];
+            }
+        }
+        events.listeners.remove(&service);
         let (taken, kept) = std::mem::take(&mut events.waiting)
             .into_iter()
             .partition(|e| matches!(e, ContextEvent::Request { service: s, .. } if *s == service));
@@ -277,16 +447,17 @@ impl Inner {
 impl Inner {
     /// A context without a device: ordinary memory in place of the doorbell page, and every ioctl fails.
     pub(crate) fn without_device() -> Arc<Self> {
-        Arc::new(Self {
-            file: File::open("/dev/null").unwrap(),
-            doorbells: DoorbellPage::new(crate::region::Region::anonymous(DOORBELL_PAGE).unwrap()),
-            event_fd: sys::eventfd().unwrap(),
-            events: Mutex::default(),
-            arrived: Condvar::new(),
-            lost: AtomicBool::new(false),
-            slot_taken: AtomicBool::new(false),
-            asid: 1,
-        })
+        let doorbells = DoorbellPage::new(crate::region::Region::anonymous(DOORBELL_PAGE).unwrap());
+        Arc::new(Self::new(File::open("/dev/null").unwrap(), doorbells, sys::eventfd().unwrap(), 1).unwrap())
+    }
+
+    /// A context of a stand-in for driver and card.
+    pub(crate) fn of_fake(card: &Arc<crate::fake::Card>) -> Arc<Self> {
+        let doorbells = DoorbellPage::map(card.fd(), 0).unwrap();
+        let file = card.fd().try_clone_to_owned().unwrap().into();
+        let mut inner = Self::new(file, doorbells, card.event_fd(), 1).unwrap();
+        inner.card = Some(Arc::clone(card));
+        Arc::new(inner)
     }
 
     /// As if another thread were writing the slot.
@@ -323,16 +494,7 @@ impl Context {
         unsafe { sys::ioctl(file.as_fd(), ioctl::IOC_CONTEXT, &mut arg) }.map_err(|e| Error::from_errno(what, e))?;
         let doorbells = DoorbellPage::map(file.as_fd(), arg.doorbell_offset)
             .map_err(|source| Error::Os { what: "map the doorbell page", source })?;
-        let inner = Inner {
-            file,
-            doorbells,
-            event_fd,
-            events: Mutex::default(),
-            arrived: Condvar::new(),
-            lost: AtomicBool::new(false),
-            slot_taken: AtomicBool::new(false),
-            asid: arg.asid,
-        };
+        let inner = Inner::new(file, doorbells, event_fd, arg.asid).map_err(|source| Error::Os { what, source })?;
         Ok(Self { inner: Arc::new(inner), path: device.path().to_owned() })
     }
 
@@ -401,9 +563,9 @@ impl Context {
     /// (a [`Listener`], [`QueuePair::wait_established`]) must then not be used at the same time.
     ///
     /// # Errors
-    /// [`Error::Timeout`], [`Error::DeviceLost`].
+    /// [`Error::Timeout`], [`Error::DeviceLost`], [`Error::NotPermitted`] in another process.
     pub fn next_event(&self, timeout: Option<Duration>) -> Result<ContextEvent> {
-        self.inner.wait_event(timeout, |_| true)
+        self.inner.wait_event("wait for an event", timeout, |_| true)
     }
 }
 

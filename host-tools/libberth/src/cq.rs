@@ -4,17 +4,18 @@
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use berth_abi::wqe::{self, Cqe};
 use berth_abi::{card, host, ioctl, status};
 
 use crate::context::Inner;
-use crate::error::{Error, Result};
+use crate::error::{Error, Reason, Result};
 use crate::region::Region;
 use crate::ring::{CqRing, Progress, cq_doorbell};
 use crate::sys;
+use crate::wait::{For, Limit, Waited};
 
 /// How an element ended (`WC_*`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -143,14 +144,65 @@ struct State {
     ring: CqRing,
     /// Queue pairs that complete here, by QPN.
     qps: Vec<Option<Arc<QpProgress>>>,
+    /// How many they are.
+    attached: usize,
+    /// There was one before.
+    used: bool,
     /// Taken from the ring, accounted, and not given out yet.
     taken: VecDeque<Completion>,
 }
 
+impl State {
+    fn new(ring: CqRing) -> Self {
+        let qps = vec![None; card::NUM_QP_ROWS as usize];
+        Self { ring, qps, attached: 0, used: false, taken: VecDeque::new() }
+    }
+
+    /// Moves one entry from the ring to `taken`.
+    fn take_one(&mut self) -> Result<Option<()>> {
+        let Some(cqe) = self.ring.take() else { return Ok(None) };
+        let completion = Completion::new(&cqe);
+        let known = self
+            .qps
+            .get(cqe.qpn as usize)
+            .and_then(Option::as_ref)
+            .is_some_and(|qp| if completion.recv { qp.recv.complete() } else { qp.send.complete() });
+        if !known {
+            return Err(Error::BadCompletion { qpn: cqe.qpn });
+        }
+        self.taken.push_back(completion);
+        Ok(Some(()))
+    }
+
+    /// The next completion, if there is one.
+    fn next(&mut self) -> Result<Option<Completion>> {
+        if self.taken.is_empty() {
+            self.take_one()?;
+        }
+        Ok(self.taken.pop_front())
+    }
+
+    /// Forgets the queue pair that has this number, and drops its completions.
+    fn forget(&mut self, qpn: u32) {
+        // What was completed before, of others, too, must be accounted before the place is empty.
+        loop {
+            match self.take_one() {
+                Ok(Some(())) => {}
+                Ok(None) => break,
+                Err(error) => tracing::warn!(%error, "dropped while a queue pair is forgotten"),
+            }
+        }
+        self.taken.retain(|c| c.qpn != qpn);
+        if self.qps.get_mut(qpn as usize).and_then(Option::take).is_some() {
+            self.attached -= 1;
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct CqInner {
+    state: Waited<State>,
     // Declared before `context`: unmapped while the descriptor is open.
-    state: Mutex<State>,
     _region: Region,
     event_fd: OwnedFd,
     cqn: u32,
@@ -159,45 +211,39 @@ pub(crate) struct CqInner {
 }
 
 impl CqInner {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
+    /// Knows a queue pair that has just been made. Whoever had its number before is gone, though it may not have been
+    /// detached yet.
     pub(crate) fn attach(&self, qpn: u32, progress: &Arc<QpProgress>) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
+        state.forget(qpn);
         let at = qpn as usize;
         if state.qps.len() <= at {
             state.qps.resize(at + 1, None);
         }
         state.qps[at] = Some(Arc::clone(progress));
-    }
-
-    /// Forgets a queue pair that is gone, with its completions, so that a later one with its number does not get
-    /// them.
-    pub(crate) fn detach(&self, qpn: u32) {
-        let mut state = self.lock();
-        while self.take_one(&mut state).is_ok_and(|c| c.is_some()) {}
-        state.taken.retain(|c| c.qpn != qpn);
-        if let Some(slot) = state.qps.get_mut(qpn as usize) {
-            *slot = None;
-        }
+        state.attached += 1;
+        state.used = true;
         self.tell(&mut state);
     }
 
-    /// Moves one entry from the ring to `taken`.
-    fn take_one(&self, state: &mut State) -> Result<Option<()>> {
-        let Some(cqe) = state.ring.take() else { return Ok(None) };
-        let completion = Completion::new(&cqe);
-        let known = state
-            .qps
-            .get(cqe.qpn as usize)
-            .and_then(Option::as_ref)
-            .is_some_and(|qp| if completion.recv { qp.recv.complete() } else { qp.send.complete() });
-        if !known {
-            return Err(Error::BadCompletion { qpn: cqe.qpn });
+    /// Forgets a queue pair that is gone, with its completions, unless a later one has its number already.
+    pub(crate) fn detach(&self, qpn: u32, progress: &Arc<QpProgress>) {
+        let mut state = self.state.lock();
+        let there = state.qps.get(qpn as usize).and_then(Option::as_ref);
+        if there.is_some_and(|there| Arc::ptr_eq(there, progress)) {
+            state.forget(qpn);
+            self.tell(&mut state);
         }
-        state.taken.push_back(completion);
-        Ok(Some(()))
+        // Whoever waits for its completions waits in vain.
+        if state.is_watched() {
+            sys::eventfd_signal(self.event_fd.as_fd());
+        }
+        self.state.wake();
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_watched(&self) -> bool {
+        self.state.lock().is_watched()
     }
 
     /// Tells the card of entries taken, if it might run out of room else.
@@ -210,28 +256,69 @@ impl CqInner {
     }
 
     fn poll(&self, max: usize, out: &mut Vec<Completion>) -> Result<usize> {
-        let mut state = self.lock();
-        let mut count = 0;
-        while count < max {
-            if state.taken.is_empty() && self.take_one(&mut state)?.is_none() {
-                break;
+        self.context.check_memory("poll a completion queue")?;
+        let mut state = self.state.lock();
+        let before = out.len();
+        // Of an entry that fits nothing, too, the card is told.
+        let outcome = loop {
+            if out.len() - before == max {
+                break Ok(());
             }
-            out.extend(state.taken.pop_front());
-            count += 1;
-        }
+            match state.next() {
+                Ok(Some(completion)) => out.push(completion),
+                Ok(None) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
         self.tell(&mut state);
-        Ok(count)
+        outcome.map(|()| out.len() - before)
     }
 
-    fn arm(&self) {
-        let mut state = self.lock();
+    fn arm(&self, state: &mut State) {
         state.ring.tell();
         self.context.doorbell(host::DB_CQ, cq_doorbell(self.cqn, state.ring.consumer(), true));
+    }
+
+    pub(crate) fn wait(&self, limit: Limit) -> Result<Completion> {
+        let what = "wait for a completion";
+        self.context.check_memory(what)?;
+        self.state.wait(
+            limit,
+            |state| {
+                if let Some(completion) = state.next()? {
+                    self.tell(state);
+                    return Ok(Some(completion));
+                }
+                self.context.check_lost()?;
+                if state.attached == 0 && state.used {
+                    // Nothing can complete.
+                    return Err(Error::Closed { reason: Reason::LocalClose, private_data: vec![] });
+                }
+                Ok(None)
+            },
+            |state| {
+                self.context.check_owner(what)?;
+                self.arm(state);
+                Ok(())
+            },
+            |left| {
+                // A reset of the card comes as a context event; nothing would complete then.
+                let [cq, context] = sys::wait_readable([self.event_fd.as_fd(), self.context.event_fd()], left)
+                    .map_err(|source| Error::Os { what, source })?;
+                if cq {
+                    sys::eventfd_take(self.event_fd.as_fd());
+                }
+                if context { self.context.drain() } else { Ok(()) }
+            },
+        )
     }
 }
 
 impl Drop for CqInner {
     fn drop(&mut self) {
+        if !self.context.is_owned() {
+            return;
+        }
         let mut arg = ioctl::Handle { value: self.cqn, reserved: 0 };
         if let Err(error) = self.context.ioctl("destroy a completion queue", ioctl::IOC_DESTROY_CQ, &mut arg)
             && !matches!(error, Error::DeviceLost | Error::NotFound { .. })
@@ -271,10 +358,9 @@ impl CompletionQueue {
         let base = NonNull::new(region.as_ptr().cast::<Cqe>()).expect("a mapping is never null");
         // SAFETY: the region holds `entries` entries (checked above), is page-aligned, and lives beside the ring.
         let ring = unsafe { CqRing::new(base, arg.entries) };
-        let state = State { ring, qps: vec![None; card::NUM_QP_ROWS as usize], taken: VecDeque::new() };
         Ok(Self {
             inner: Arc::new(CqInner {
-                state: Mutex::new(state),
+                state: Waited::new(State::new(ring), For::Any),
                 _region: region,
                 event_fd,
                 cqn: arg.cqn,
@@ -297,7 +383,7 @@ impl CompletionQueue {
     /// Takes one completion, if there is one. No system call.
     ///
     /// # Errors
-    /// [`Error::BadCompletion`].
+    /// [`Error::BadCompletion`]; [`Error::NotPermitted`] in another process.
     pub fn poll(&self) -> Result<Option<Completion>> {
         let mut one = Vec::with_capacity(1);
         self.inner.poll(1, &mut one)?;
@@ -307,14 +393,20 @@ impl CompletionQueue {
     /// Takes at most `max` completions and appends them to `out`; answers how many. No system call.
     ///
     /// # Errors
-    /// [`Error::BadCompletion`].
+    /// [`Error::BadCompletion`]; [`Error::NotPermitted`] in another process.
     pub fn poll_into(&self, max: usize, out: &mut Vec<Completion>) -> Result<usize> {
         self.inner.poll(max, out)
     }
 
-    /// Arms the notification: the next completion, or one that is there already, signals [`CompletionQueue::event_fd`].
-    pub fn arm(&self) {
-        self.inner.arm();
+    /// Arms the notification: the next completion, or one that is there already, signals [`CompletionQueue::event_fd`]
+    /// once. No system call.
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`] in another process.
+    pub fn arm(&self) -> Result<()> {
+        self.inner.context.check_memory("arm a completion queue")?;
+        self.inner.arm(&mut self.inner.state.lock());
+        Ok(())
     }
 
     /// eventfd that an armed notification signals, for `poll`/`epoll`. After it was readable: take its count, poll
@@ -323,35 +415,14 @@ impl CompletionQueue {
         self.inner.event_fd.as_fd()
     }
 
-    /// Waits for a completion and takes it: polls first, then sleeps at the eventfd.
+    /// Waits for a completion and takes it: polls first, then sleeps at the eventfd. Any number of threads may wait, each
+    /// for a completion of its own; they share the eventfd, so a program either waits here or sleeps there itself.
     ///
     /// # Errors
-    /// [`Error::Timeout`]; [`Error::DeviceLost`] when the card is reset or removed while waiting.
+    /// [`Error::Timeout`]; [`Error::DeviceLost`] when the card is reset or removed; [`Error::Closed`] when the last queue
+    /// pair that completes here has been dropped, until another one is made; [`Error::NotPermitted`] in another process.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<Completion> {
-        let deadline = timeout.and_then(|t| Instant::now().checked_add(t));
-        loop {
-            if let Some(completion) = self.poll()? {
-                return Ok(completion);
-            }
-            self.inner.context.check_lost()?;
-            self.arm();
-            if let Some(completion) = self.poll()? {
-                return Ok(completion);
-            }
-            let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
-            if left.is_some_and(|l| l.is_zero()) {
-                return Err(Error::Timeout(timeout.unwrap_or_default()));
-            }
-            // A reset of the card comes as a context event; nothing would complete then.
-            let [cq, context] = sys::wait_readable([self.event_fd(), self.inner.context.event_fd()], left)
-                .map_err(|source| Error::Os { what: "wait for a completion", source })?;
-            if cq {
-                sys::eventfd_take(self.event_fd());
-            }
-            if context {
-                self.inner.context.drain()?;
-            }
-        }
+        self.inner.wait(Limit::new(timeout))
     }
 }
 
@@ -381,7 +452,7 @@ mod tests {
             // SAFETY: the region holds that many entries and lives beside the ring.
             let ring = unsafe { CqRing::new(base, entries) };
             let inner = CqInner {
-                state: Mutex::new(State { ring, qps: vec![], taken: VecDeque::new() }),
+                state: Waited::new(State::new(ring), For::Any),
                 _region: region,
                 event_fd: sys::eventfd().unwrap(),
                 cqn: 5,
@@ -412,7 +483,7 @@ mod tests {
 
         /// What the card does.
         fn complete(&mut self, qpn: u32, wr_id: u64) {
-            let state = self.cq.inner.lock();
+            let state = self.cq.inner.state.lock();
             let entries = u64::from(state.ring.entries());
             let phase = if (self.written / entries).is_multiple_of(2) { wqe::PHASE } else { 0 };
             let cqe = Cqe { wr_id, qpn, opcode: wqe::OP_SEND, phase, ..Cqe::default() };
@@ -450,7 +521,7 @@ mod tests {
         bench.post(0, 1);
         bench.complete(16, 1);
         bench.cq.poll().unwrap().unwrap();
-        bench.cq.arm();
+        bench.cq.arm().unwrap();
         assert_eq!(bench.cq.inner.context.last_doorbell(host::DB_CQ), 1 << 63 | 1 << 16 | 5);
     }
 
@@ -461,7 +532,8 @@ mod tests {
             bench.post(n, u64::from(qpn));
             bench.complete(qpn, u64::from(qpn));
         }
-        bench.cq.inner.detach(16);
+        let first = Arc::clone(&bench.queues[0].2);
+        bench.cq.inner.detach(16, &first);
         let mut left = Vec::new();
         assert_eq!(bench.cq.poll_into(10, &mut left).unwrap(), 2);
         assert!(left.iter().all(|c| c.qpn == 17));

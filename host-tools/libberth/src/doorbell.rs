@@ -10,15 +10,52 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use berth_abi::card::NUM_UARS;
+
+use crate::process::{self, Caller};
 use crate::region::Region;
 
 /// Bytes of a doorbell page.
 pub(crate) const DOORBELL_PAGE: usize = 4096;
 
-/// Addresses of the process's doorbell pages, 0 for none. A context beyond their number is not protected.
-static PAGES: [AtomicUsize; 64] = [const { AtomicUsize::new(0) }; 64];
+/// Where a doorbell page is.
+struct Page {
+    address: AtomicUsize,
+    /// Number of the process whose page it is ([`process::number`]): a child inherits this table, but no page. 0: no
+    /// page; `BUSY`: not yet a page.
+    process: AtomicU64,
+}
+
+const BUSY: u64 = u64::MAX;
+
+/// The process's doorbell pages: as many as a card has. A context beyond their number, on a second card, is not
+/// protected.
+static PAGES: [Page; NUM_UARS as usize] =
+    [const { Page { address: AtomicUsize::new(0), process: AtomicU64::new(0) } }; NUM_UARS as usize];
+
+impl Page {
+    /// Takes a place that is free, or that a parent's page has.
+    fn take(&self, address: usize, process: u64) -> bool {
+        let before = self.process.load(Ordering::Relaxed);
+        if before == BUSY
+            || before == process
+            || self.process.compare_exchange(before, BUSY, Ordering::Acquire, Ordering::Relaxed).is_err()
+        {
+            return false;
+        }
+        self.address.store(address, Ordering::Relaxed);
+        self.process.store(process, Ordering::Release);
+        true
+    }
+
+    /// Whether this is the page at `address`, and the calling process's.
+    fn is_at(&self, address: usize) -> bool {
+        let process = self.process.load(Ordering::Acquire);
+        process != 0 && process == process::number() && self.address.load(Ordering::Relaxed) == address
+    }
+}
 
 /// What SIGBUS did before.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
@@ -27,7 +64,7 @@ extern "C" fn on_sigbus(signal: i32, info: *mut libc::siginfo_t, context: *mut l
     // Only calls that are safe in a signal handler from here on.
     // SAFETY: the kernel gives a valid siginfo to a handler with SA_SIGINFO.
     let page = unsafe { (*info).si_addr() } as usize & !(DOORBELL_PAGE - 1);
-    if PAGES.iter().any(|p| p.load(Ordering::Acquire) == page && page != 0) {
+    if PAGES.iter().any(|p| p.is_at(page)) {
         // SAFETY: errno is this thread's own.
         let errno = unsafe { *libc::__errno_location() };
         // SAFETY: replaces exactly a doorbell page, which only `Inner::doorbell` writes; so nothing is lost.
@@ -97,8 +134,8 @@ impl DoorbellPage {
     pub(crate) fn new(region: Region) -> Self {
         debug_assert_eq!(region.len(), DOORBELL_PAGE);
         catch_sigbus();
-        let address = region.as_ptr() as usize;
-        let _ = PAGES.iter().find(|p| p.compare_exchange(0, address, Ordering::AcqRel, Ordering::Relaxed).is_ok());
+        let (address, process) = (region.as_ptr() as usize, region.owner().number());
+        let _ = PAGES.iter().find(|p| p.take(address, process));
         Self { region }
     }
 
@@ -109,9 +146,11 @@ impl DoorbellPage {
 
 impl Drop for DoorbellPage {
     fn drop(&mut self) {
-        let address = self.region.as_ptr() as usize;
-        for page in &PAGES {
-            let _ = page.compare_exchange(address, 0, Ordering::AcqRel, Ordering::Relaxed);
+        if self.region.owner().caller() != Caller::Owner {
+            return;
+        }
+        for page in PAGES.iter().filter(|p| p.is_at(self.as_ptr() as usize)) {
+            page.process.store(0, Ordering::Release);
         }
     }
 }

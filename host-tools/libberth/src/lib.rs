@@ -41,8 +41,11 @@
 //!
 //! # fork, exec, threads
 //! Queues and the doorbell page are not inherited by a child (`VM_DONTCOPY`); a child that wants to use the
-//! card opens it anew. All types may move between threads; a [`CompletionQueue`] and a [`Context`] may be
-//! shared by them.
+//! card opens it anew. In a child every call of an inherited object answers [`Error::NotPermitted`] and touches nothing
+//! of the parent's, and dropping one closes its descriptors only. A child made by `vfork` uses the parent's memory itself:
+//! its calls are refused, too, but for those without a system call ([`CompletionQueue::poll`], posting), which it must not
+//! make. All types may move between threads; a [`CompletionQueue`] and a [`Context`] may be shared by them, and any
+//! number of them may wait for the same thing.
 
 mod cm;
 mod context;
@@ -51,12 +54,16 @@ mod cq;
 mod device;
 mod doorbell;
 mod error;
+#[cfg(test)]
+mod fake;
+mod process;
 mod qp;
 pub mod raw;
 mod region;
 mod ring;
 mod stream;
 mod sys;
+mod wait;
 
 pub use berth_abi as abi;
 pub use cm::{Listener, Request};

@@ -9,7 +9,7 @@ use std::time::Duration;
 use berth_abi::wqe::{MAX_INLINE, OP_RECV, OP_SEND, SEND_PUSH, SLOT_WORDS, Sge, WQE_BYTES, Wqe};
 use berth_abi::{host, ioctl, ring as abi_ring};
 
-use crate::context::{ContextEvent, Inner};
+use crate::context::Inner;
 use crate::cq::{CompletionQueue, CqInner, QpProgress};
 use crate::error::{Error, Reason, Result};
 use crate::region::Region;
@@ -177,6 +177,8 @@ pub struct QueuePair {
     recv_cq: Arc<CqInner>,
     _region: Region,
     qpn: u32,
+    /// Which queue pair of this number it is, for the context.
+    id: u64,
     /// Set when the driver has destroyed it.
     destroyed: bool,
 }
@@ -235,7 +237,10 @@ impl QueuePair {
         let recv = unsafe { WorkQueue::new(recv_base, arg.rq_depth) };
         let progress = Arc::new(QpProgress { send: Progress::new(arg.sq_depth), recv: Progress::new(arg.rq_depth) });
         send_cq.inner.attach(arg.qpn, &progress);
-        recv_cq.inner.attach(arg.qpn, &progress);
+        if !Arc::ptr_eq(&send_cq.inner, &recv_cq.inner) {
+            recv_cq.inner.attach(arg.qpn, &progress);
+        }
+        let id = context.know_qp(arg.qpn);
         Ok(Self {
             context: Arc::clone(context),
             progress,
@@ -245,8 +250,15 @@ impl QueuePair {
             recv_cq: Arc::clone(&recv_cq.inner),
             _region: region,
             qpn: arg.qpn,
+            id,
             destroyed: false,
         })
+    }
+
+    /// Where its queues are mapped.
+    #[cfg(test)]
+    pub(crate) fn mapping(&self) -> (*mut u8, usize) {
+        (self._region.as_ptr(), self._region.len())
     }
 
     /// QPN.
@@ -298,8 +310,9 @@ impl QueuePair {
     ///
     /// # Errors
     /// [`Error::QueueFull`], [`Error::TooMuchOutstanding`], [`Error::TooManySges`], [`Error::MessageTooLong`],
-    /// [`Error::InlineTooLong`].
+    /// [`Error::InlineTooLong`], [`Error::NotPermitted`] in another process.
     pub unsafe fn post_send(&mut self, requests: &[WorkRequest<'_>]) -> Result<()> {
+        self.context.check_memory("post a send")?;
         // SAFETY: as our caller's.
         let slot = unsafe { post(&mut self.send, &self.progress.send, OP_SEND, requests) }?;
         self.ring_send(slot);
@@ -316,6 +329,7 @@ impl QueuePair {
     /// # Errors
     /// As [`QueuePair::post_send`].
     pub unsafe fn post_recv(&mut self, requests: &[WorkRequest<'_>]) -> Result<()> {
+        self.context.check_memory("post a receive")?;
         // SAFETY: as our caller's.
         unsafe { post(&mut self.recv, &self.progress.recv, OP_RECV, requests) }?;
         self.ring_recv();
@@ -344,8 +358,9 @@ impl QueuePair {
     /// As [`QueuePair::post_send`], for whatever the card makes of the element.
     ///
     /// # Errors
-    /// [`Error::QueueFull`].
+    /// [`Error::QueueFull`], [`Error::NotPermitted`] in another process.
     pub unsafe fn post_raw(&mut self, recv: bool, element: &Wqe) -> Result<()> {
+        self.context.check_memory("post an element")?;
         if recv {
             self.recv.check(&self.progress.recv, 1, 0)?;
             self.recv.write(&self.progress.recv, element);
@@ -363,8 +378,17 @@ impl QueuePair {
     ///
     /// # Safety
     /// As [`QueuePair::post_send`], for whatever the card makes of the element.
-    pub unsafe fn overwrite_raw(&mut self, recv: bool, element: &Wqe) {
-        if recv { self.recv.overwrite(element) } else { self.send.overwrite(element) }
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`] in another process.
+    pub unsafe fn overwrite_raw(&mut self, recv: bool, element: &Wqe) -> Result<()> {
+        self.context.check_memory("overwrite a queue")?;
+        if recv {
+            self.recv.overwrite(element)
+        } else {
+            self.send.overwrite(element)
+        }
+        Ok(())
     }
 
     /// Begins to connect to `service` of `peer`; the card's own address means loopback (QP-18).
@@ -393,31 +417,20 @@ impl QueuePair {
         self.wait_established(timeout)
     }
 
-    /// Waits until the connection is there; answers the peer's private data.
+    /// Waits until the connection is there; answers the peer's private data. It may be asked again.
     ///
     /// # Errors
-    /// [`Error::Closed`], [`Error::Timeout`], [`Error::DeviceLost`].
+    /// [`Error::Closed`], [`Error::Timeout`], [`Error::DeviceLost`], [`Error::NotPermitted`] in another process.
     pub fn wait_established(&self, timeout: Option<Duration>) -> Result<Vec<u8>> {
-        match self.context.wait_event(timeout, |e| e.qpn() == Some(self.qpn))? {
-            ContextEvent::Established { private_data, .. } => Ok(private_data),
-            ContextEvent::Closed { reason, private_data, .. } => Err(Error::Closed { reason, private_data }),
-            ContextEvent::QpError { reason, .. } => Err(Error::Closed { reason, private_data: vec![] }),
-            ContextEvent::Request { .. } => unreachable!("a request has no QPN"),
-        }
+        self.context.wait_established(self.qpn, self.id, timeout)
     }
 
-    /// Waits until the connection is over or the queue pair in error; answers why.
+    /// Waits until the connection is over or the queue pair in error; answers why. It may be asked again.
     ///
     /// # Errors
-    /// [`Error::Timeout`], [`Error::DeviceLost`].
+    /// [`Error::Timeout`], [`Error::DeviceLost`], [`Error::NotPermitted`] in another process.
     pub fn wait_closed(&self, timeout: Option<Duration>) -> Result<Reason> {
-        let event = self
-            .context
-            .wait_event(timeout, |e| e.qpn() == Some(self.qpn) && !matches!(e, ContextEvent::Established { .. }))?;
-        match event {
-            ContextEvent::Closed { reason, .. } | ContextEvent::QpError { reason, .. } => Ok(reason),
-            _ => unreachable!("filtered above"),
-        }
+        self.context.wait_closed(self.qpn, self.id, timeout)
     }
 
     /// Ends the connection; elements that are left complete as flushed.
@@ -441,7 +454,8 @@ impl QueuePair {
 
     /// Destroys the queue pair now; answers whether its buffers may be freed.
     pub(crate) fn destroy(&mut self) -> bool {
-        if self.destroyed {
+        if self.destroyed || !self.context.is_owned() {
+            // In another process: of its memory the card has nothing.
             return true;
         }
         let gone = match destroy(&self.context, self.qpn) {
@@ -453,9 +467,9 @@ impl QueuePair {
             }
         };
         self.destroyed = gone;
-        self.send_cq.detach(self.qpn);
-        self.recv_cq.detach(self.qpn);
-        self.context.forget(self.qpn);
+        self.send_cq.detach(self.qpn, &self.progress);
+        self.recv_cq.detach(self.qpn, &self.progress);
+        self.context.forget_qp(self.qpn, self.id);
         gone
     }
 }

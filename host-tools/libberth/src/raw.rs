@@ -3,6 +3,7 @@
 //! (invariants 5 and 6) and for diagnosis.
 
 use crate::context::Context;
+use crate::error::Result;
 
 /// Writes 8 bytes at `offset` of the context's doorbell page.
 ///
@@ -12,9 +13,14 @@ use crate::context::Context;
 /// # Safety
 /// A wild producer index of one's own queue makes the card use elements that nobody has written: the caller vouches
 /// for the memory that they name.
-pub unsafe fn doorbell(context: &Context, offset: u32, value: u64) {
+///
+/// # Errors
+/// [`Error::NotPermitted`](crate::Error::NotPermitted) in another process than the context's.
+pub unsafe fn doorbell(context: &Context, offset: u32, value: u64) -> Result<()> {
     assert!(offset <= 4088 && offset.is_multiple_of(8));
+    context.inner.check_memory("write a doorbell")?;
     context.inner.doorbell(offset, value);
+    Ok(())
 }
 
 /// Address of the context's doorbell page (4096 bytes, device memory: write only).

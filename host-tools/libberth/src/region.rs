@@ -8,13 +8,17 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
 
 use crate::error::{Error, Result};
+use crate::process::{Caller, Owner};
 use crate::sys;
 
-/// A mapping that is unmapped when dropped.
+/// A mapping that is unmapped when dropped, by the process that made it.
 #[derive(Debug)]
 pub(crate) struct Region {
     ptr: NonNull<u8>,
     len: usize,
+    owner: Owner,
+    /// A child has it, too.
+    inherited: bool,
 }
 
 // SAFETY: a region is only an address range; who may access it is decided by its users.
@@ -23,28 +27,34 @@ unsafe impl Send for Region {}
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// Maps `len` bytes of `fd` shared, for reading and writing.
-    pub(crate) fn map_shared(fd: BorrowedFd<'_>, offset: u64, len: usize) -> io::Result<Self> {
-        let ptr = sys::mmap(Some((fd, offset)), len, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED)?;
-        Ok(Self { ptr, len })
+    fn map(fd: Option<(BorrowedFd<'_>, u64)>, len: usize, prot: i32, flags: i32, inherited: bool) -> io::Result<Self> {
+        let owner = Owner::here()?;
+        Ok(Self { ptr: sys::mmap(fd, len, prot, flags)?, len, owner, inherited })
     }
 
-    /// Maps `len` bytes of `fd` shared, for writing only as far as the host can express it.
+    /// Maps `len` bytes of the driver's `fd` shared, for reading and writing. A child does not have them.
+    pub(crate) fn map_shared(fd: BorrowedFd<'_>, offset: u64, len: usize) -> io::Result<Self> {
+        Self::map(Some((fd, offset)), len, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED, false)
+    }
+
+    /// As [`Region::map_shared`], for writing only as far as the host can express it.
     pub(crate) fn map_doorbell(fd: BorrowedFd<'_>, offset: u64, len: usize) -> io::Result<Self> {
-        let ptr = sys::mmap(Some((fd, offset)), len, libc::PROT_WRITE, libc::MAP_SHARED)?;
-        Ok(Self { ptr, len })
+        Self::map(Some((fd, offset)), len, libc::PROT_WRITE, libc::MAP_SHARED, false)
     }
 
     /// Anonymous, zeroed, pageable memory.
     pub(crate) fn anonymous(len: usize) -> io::Result<Self> {
-        let ptr = sys::mmap(None, len, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE)?;
-        Ok(Self { ptr, len })
+        Self::map(None, len, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE, true)
     }
 
     /// A file's first `len` bytes, private and read-only.
     fn file(file: &File, len: usize) -> io::Result<Self> {
-        let ptr = sys::mmap(Some((file.as_fd(), 0)), len, libc::PROT_READ, libc::MAP_PRIVATE)?;
-        Ok(Self { ptr, len })
+        Self::map(Some((file.as_fd(), 0)), len, libc::PROT_READ, libc::MAP_PRIVATE, true)
+    }
+
+    /// The process that made it.
+    pub(crate) fn owner(&self) -> Owner {
+        self.owner
     }
 
     /// First byte.
@@ -65,8 +75,17 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: the region owns the mapping, and its users are gone with it.
-        unsafe { sys::munmap(self.ptr, self.len) }
+        let ours = match self.owner.caller() {
+            Caller::Owner => true,
+            // Where a mapping was that a child does not get, it may have memory of its own.
+            Caller::Copy => self.inherited,
+            // It is still the parent's.
+            Caller::Borrower => false,
+        };
+        if ours {
+            // SAFETY: the region owns the mapping, and its users are gone with it.
+            unsafe { sys::munmap(self.ptr, self.len) }
+        }
     }
 }
 

@@ -17,6 +17,7 @@ use crate::cq::{Completion, CompletionQueue};
 use crate::error::{Error, Result};
 use crate::qp::{QpConfig, QueuePair, WorkRequest};
 use crate::region::{Buffer, FileMap, Region, whole_pages};
+use crate::wait::Limit;
 
 /// Longest range of one scatter/gather element that this layer makes.
 pub const MAX_SGE_BYTES: usize = 1 << 30;
@@ -119,6 +120,11 @@ impl Arena {
         };
         self.used.push_back(start..start + need);
         Some(start..start + len)
+    }
+
+    /// As if the last place had not been allocated.
+    fn take_back_newest(&mut self) {
+        self.used.pop_back();
     }
 
     fn free_oldest(&mut self) -> Option<Range<usize>> {
@@ -246,31 +252,41 @@ impl Stream {
     /// in the queue and the memory; answers how many. No system call.
     ///
     /// # Errors
-    /// [`Error::MessageTooLong`] for a size above 2 GiB.
+    /// [`Error::MessageTooLong`] for a size above 2 GiB, [`Error::TooMuchOutstanding`]; none of them is posted then.
     pub fn post_recv(&mut self, sizes: &[usize]) -> Result<usize> {
         if let Some(len) = sizes.iter().find(|&&len| len > 1 << 31) {
             return Err(Error::MessageTooLong(*len as u64));
         }
-        let mut elements = Vec::new();
+        let mut places = Vec::new();
         for &len in sizes.iter().take(self.qp.recv_free() as usize) {
             let Some(place) = self.arena.allocate(len) else { break };
-            // SAFETY: the place lies inside the memory.
-            let va = unsafe { self.memory.as_ptr().add(place.start) } as u64;
-            let sges = split(va, len, MAX_SGE_BYTES).ok_or(Error::MessageTooLong(len as u64))?;
-            elements.push((self.next_recv, sges));
-            self.recvs.push_back((self.next_recv, place, None));
-            self.next_recv += 1;
+            places.push(place);
         }
-        let requests: Vec<_> = elements
+        let sges: Vec<_> = places
             .iter()
-            .map(|(wr_id, sges)| WorkRequest { wr_id: *wr_id, sges, push: false, inline: false })
+            .map(|place| {
+                // SAFETY: the place lies inside the memory.
+                let va = unsafe { self.memory.as_ptr().add(place.start) } as u64;
+                split(va, place.len(), MAX_SGE_BYTES).expect("2 GiB are two parts")
+            })
+            .collect();
+        let requests: Vec<_> = (self.next_recv..)
+            .zip(&sges)
+            .map(|(wr_id, sges)| WorkRequest { wr_id, sges, push: false, inline: false })
             .collect();
         if !requests.is_empty() {
             // SAFETY: places in use overlap nothing and are lent out (`Piece`) only after their completion; the memory
             // lives until the queue pair has gone.
-            unsafe { self.qp.post_recv(&requests) }?;
+            if let Err(error) = unsafe { self.qp.post_recv(&requests) } {
+                // None of them is posted.
+                places.iter().for_each(|_| self.arena.take_back_newest());
+                return Err(error);
+            }
         }
-        Ok(requests.len())
+        let posted = places.len();
+        self.recvs.extend((self.next_recv..).zip(places).map(|(wr_id, place)| (wr_id, place, None)));
+        self.next_recv += posted as u64;
+        Ok(posted)
     }
 
     /// Waits for the oldest receive buffer to be done, and lends it out; `None` when none is with the card. Its memory
@@ -280,12 +296,13 @@ impl Stream {
     /// [`Error::Timeout`], [`Error::DeviceLost`], [`Error::Completion`] when that buffer failed (flushed when the
     /// connection has ended).
     pub fn next_piece(&mut self, timeout: Option<Duration>) -> Result<Option<Piece<'_>>> {
+        let limit = Limit::new(timeout);
         loop {
             match self.recvs.front() {
                 None => return Ok(None),
                 Some((_, _, Some(_))) => break,
                 Some((_, _, None)) => {
-                    let completion = self.recv_cq.wait(timeout)?;
+                    let completion = self.recv_cq.inner.wait(limit)?;
                     self.note(completion)?;
                 }
             }

@@ -1,0 +1,603 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A stand-in for driver and card, for tests of what threads and processes do to each other: it gives out the lowest
+//! free numbers, as the driver does, and can hold a call up when the driver has done its part.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use berth_abi::wqe::{self, Cqe};
+use berth_abi::{host, ioctl};
+
+use crate::doorbell::DOORBELL_PAGE;
+use crate::region::Region;
+use crate::sys;
+
+/// Bytes between two objects' memory.
+const STEP: u64 = 1 << 17;
+/// Completion queues and queue pairs that there may be.
+const OBJECTS: u64 = 64;
+/// First QPN.
+const FIRST_QPN: u32 = 16;
+
+struct Cq {
+    fd: OwnedFd,
+    entries: u32,
+    written: u64,
+}
+
+#[derive(Default)]
+struct State {
+    cqs: BTreeMap<u32, Cq>,
+    qps: BTreeSet<u32>,
+    services: BTreeSet<u32>,
+    events: VecDeque<ioctl::ContextEvent>,
+    rejected: Vec<u32>,
+}
+
+/// Called with a request that the driver has carried out, before the caller goes on.
+type Hook = Box<dyn Fn(u32) + Send + Sync>;
+
+/// Driver and card.
+pub(crate) struct Card {
+    file: File,
+    memory: Region,
+    event_fd: OwnedFd,
+    state: Mutex<State>,
+    hook: Mutex<Option<Arc<Hook>>>,
+}
+
+impl std::fmt::Debug for Card {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Card")
+    }
+}
+
+impl Card {
+    pub(crate) fn new() -> Arc<Self> {
+        // SAFETY: the name is a C string, and the descriptor fresh.
+        let file = unsafe { File::from_raw_fd(libc::memfd_create(c"card".as_ptr(), libc::MFD_CLOEXEC)) };
+        let bytes = STEP * (1 + 2 * OBJECTS);
+        file.set_len(bytes).unwrap();
+        let memory = Region::map_shared(file.as_fd(), 0, bytes as usize).unwrap();
+        Arc::new(Self {
+            file,
+            memory,
+            event_fd: sys::eventfd().unwrap(),
+            state: Mutex::default(),
+            hook: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    /// A descriptor of the context's eventfd.
+    pub(crate) fn event_fd(&self) -> OwnedFd {
+        self.event_fd.try_clone().unwrap()
+    }
+
+    /// From now on called behind each request.
+    pub(crate) fn after(&self, hook: impl Fn(u32) + Send + Sync + 'static) {
+        *self.hook.lock().unwrap() = Some(Arc::new(Box::new(hook)));
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn word(&self, offset: u64) -> *mut u64 {
+        // SAFETY: every caller gives an offset inside the file.
+        unsafe { self.memory.as_ptr().add(offset as usize).cast() }
+    }
+
+    /// The card completes a send of a queue pair: whether an armed notification was signalled.
+    pub(crate) fn complete(&self, cqn: u32, qpn: u32, wr_id: u64) -> bool {
+        let mut state = self.lock();
+        let cq = state.cqs.get_mut(&cqn).expect("a completion queue");
+        let (round, place) = (cq.written / u64::from(cq.entries), cq.written % u64::from(cq.entries));
+        let phase = if round.is_multiple_of(2) { wqe::PHASE } else { 0 };
+        let cqe = Cqe { wr_id, qpn, opcode: wqe::OP_SEND, phase, ..Cqe::default() };
+        let at = STEP * u64::from(cqn) + STEP + place * u64::from(wqe::CQE_BYTES);
+        // SAFETY: a place of the queue's memory; the phase is seen last on this processor's order of stores.
+        unsafe { self.word(at).cast::<Cqe>().write_volatile(cqe) };
+        cq.written += 1;
+        std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+        let bell = self.word(host::DB_CQ.into());
+        // SAFETY: inside the doorbell page.
+        let armed = unsafe { bell.read_volatile() };
+        let signals = armed >> 63 != 0 && armed & 0xffff == u64::from(cqn);
+        if signals {
+            // SAFETY: as above.
+            unsafe { bell.write_volatile(0) };
+            sys::eventfd_signal(cq.fd.as_fd());
+        }
+        signals
+    }
+
+    /// An event for the context.
+    pub(crate) fn event(&self, kind: u32, id: u32, value: u32) {
+        self.lock().events.push_back(ioctl::ContextEvent { kind, id, value, ..Default::default() });
+        sys::eventfd_signal(self.event_fd.as_fd());
+    }
+
+    /// Requests that have been rejected.
+    pub(crate) fn rejected(&self) -> Vec<u32> {
+        self.lock().rejected.clone()
+    }
+
+    pub(crate) fn ioctl(&self, request: u32, arg: *mut u8) -> io::Result<()> {
+        // SAFETY: `arg` is a pointer to the request's struct.
+        let done = unsafe { self.carry_out(request, arg) };
+        let hook = self.hook.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(hook) = hook {
+            hook(request);
+        }
+        done.map_err(io::Error::from_raw_os_error)
+    }
+
+    /// # Safety
+    /// `arg` must be a pointer to the request's struct.
+    unsafe fn carry_out(&self, request: u32, arg: *mut u8) -> Result<(), i32> {
+        // SAFETY: as our caller's, here and for the structs below.
+        let number = || unsafe { arg.cast::<ioctl::Handle>().read() }.value;
+        let mut state = self.lock();
+        match request {
+            ioctl::IOC_CREATE_CQ => {
+                // SAFETY: as above.
+                let a = unsafe { &mut *arg.cast::<ioctl::CreateCq>() };
+                a.cqn = (0..).find(|n| !state.cqs.contains_key(n)).unwrap();
+                a.entries = a.entries.next_power_of_two();
+                a.bytes = (a.entries * wqe::CQE_BYTES).next_multiple_of(DOORBELL_PAGE as u32);
+                a.offset = STEP * u64::from(a.cqn) + STEP;
+                // SAFETY: the object's memory; nobody has it yet.
+                unsafe { self.word(a.offset).write_bytes(0, a.bytes as usize / 8) };
+                // SAFETY: duplicates the caller's descriptor.
+                let fd = unsafe { OwnedFd::from_raw_fd(libc::dup(a.event_fd)) };
+                assert!(fd.as_raw_fd() >= 0);
+                state.cqs.insert(a.cqn, Cq { fd, entries: a.entries, written: 0 });
+            }
+            ioctl::IOC_DESTROY_CQ => drop(state.cqs.remove(&number()).ok_or(libc::ENOENT)?),
+            ioctl::IOC_CREATE_QP => {
+                // SAFETY: as above.
+                let a = unsafe { &mut *arg.cast::<ioctl::CreateQp>() };
+                a.qpn = (FIRST_QPN..).find(|n| !state.qps.contains(n)).unwrap();
+                a.sq_depth = a.sq_depth.next_power_of_two();
+                a.rq_depth = a.rq_depth.next_power_of_two();
+                a.rq_start = a.sq_depth * wqe::WQE_BYTES;
+                a.bytes = a.rq_start + a.rq_depth * wqe::WQE_BYTES;
+                a.offset = STEP * (1 + OBJECTS + u64::from(a.qpn - FIRST_QPN));
+                state.qps.insert(a.qpn);
+            }
+            ioctl::IOC_DESTROY_QP => {
+                if !state.qps.remove(&number()) {
+                    return Err(libc::ENOENT);
+                }
+            }
+            ioctl::IOC_LISTEN => {
+                if !state.services.insert(number()) {
+                    return Err(libc::EBUSY);
+                }
+            }
+            ioctl::IOC_UNLISTEN => {
+                if !state.services.remove(&number()) {
+                    return Err(libc::ENOENT);
+                }
+            }
+            ioctl::IOC_REJECT => {
+                // SAFETY: as above.
+                let id = unsafe { arg.cast::<ioctl::Accept>().read() }.request;
+                state.rejected.push(id);
+            }
+            ioctl::IOC_GET_EVENT => {
+                let event = state.events.pop_front().ok_or(libc::EAGAIN)?;
+                // SAFETY: as above.
+                unsafe { arg.cast::<ioctl::ContextEvent>().write(event) };
+            }
+            _ => return Err(libc::ENOTTY),
+        }
+        Ok(())
+    }
+}
+
+/// What threads and processes do to each other.
+mod tests {
+    use std::sync::Barrier;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
+
+    use berth_abi::status;
+
+    use super::*;
+    use crate::cm::Listener;
+    use crate::context::Inner;
+    use crate::cq::CompletionQueue;
+    use crate::error::{Error, Reason, Result};
+    use crate::process::tests::in_child;
+    use crate::qp::{QpConfig, QueuePair, WorkRequest};
+
+    /// A context with a queue pair and its completion queue.
+    struct Setting {
+        card: Arc<Card>,
+        context: Arc<Inner>,
+        cq: CompletionQueue,
+        qp: QueuePair,
+    }
+
+    fn make_qp(context: &Arc<Inner>, cq: &CompletionQueue) -> QueuePair {
+        QueuePair::new(context, cq, cq, &QpConfig::default()).unwrap()
+    }
+
+    impl Setting {
+        fn new() -> Self {
+            let card = Card::new();
+            let context = Inner::of_fake(&card);
+            let cq = CompletionQueue::new(&context, 64, 128).unwrap();
+            let qp = make_qp(&context, &cq);
+            Self { card, context, cq, qp }
+        }
+    }
+
+    fn post(qp: &mut QueuePair, wr_id: u64) {
+        // SAFETY: an element without ranges.
+        unsafe { qp.post_send(&[WorkRequest { wr_id, ..WorkRequest::default() }]) }.unwrap();
+    }
+
+    /// Waits for a condition that other threads bring about.
+    fn until(condition: impl Fn() -> bool) {
+        while !condition() {
+            thread::yield_now();
+        }
+    }
+
+    fn is_lost<T>(outcome: Result<T>) -> bool {
+        matches!(outcome, Err(Error::DeviceLost))
+    }
+
+    #[test]
+    fn f1_a_second_waiter_gets_the_second_completion() {
+        let Setting { card, cq, mut qp, .. } = Setting::new();
+        post(&mut qp, 1);
+        post(&mut qp, 2);
+        let returned = AtomicUsize::new(0);
+        thread::scope(|scope| {
+            for clone in [cq.clone(), cq.clone()] {
+                let returned = &returned;
+                scope.spawn(move || {
+                    clone.wait(None).unwrap();
+                    returned.fetch_add(1, Ordering::Release);
+                });
+            }
+            card.complete(cq.cqn(), qp.qpn(), 1);
+            until(|| returned.load(Ordering::Acquire) == 1);
+            card.complete(cq.cqn(), qp.qpn(), 2);
+        });
+    }
+
+    #[test]
+    fn f1_as_many_waiters_return_as_completions_come() {
+        let Setting { card, cq, mut qp, .. } = Setting::new();
+        for round in 0..100u64 {
+            let waiters = 2 + round % 7;
+            for n in 0..waiters {
+                post(&mut qp, n);
+            }
+            let got = Mutex::new(Vec::new());
+            thread::scope(|scope| {
+                for n in 0..waiters {
+                    let (clone, got) = (cq.clone(), &got);
+                    let limit = (n % 2 == 0).then_some(Duration::from_secs(600));
+                    scope.spawn(move || {
+                        let completion = clone.wait(limit).unwrap();
+                        got.lock().unwrap().push(completion.wr_id);
+                    });
+                }
+                for n in 0..waiters {
+                    card.complete(cq.cqn(), qp.qpn(), n);
+                    // Now all at once, now each when the one before has been taken.
+                    until(|| round % 2 == 0 || got.lock().unwrap().len() as u64 > n);
+                }
+            });
+            let mut got = got.into_inner().unwrap();
+            got.sort_unstable();
+            assert!(got.into_iter().eq(0..waiters));
+        }
+    }
+
+    #[test]
+    fn f1_who_polls_beside_a_waiter_takes_no_wake_from_the_next() {
+        let Setting { card, cq, mut qp, .. } = Setting::new();
+        for round in 0..200 {
+            post(&mut qp, 1);
+            post(&mut qp, 2);
+            thread::scope(|scope| {
+                let (clone, other) = (cq.clone(), cq.clone());
+                scope.spawn(move || clone.wait(None).unwrap());
+                scope.spawn(move || {
+                    let mut taken = 0;
+                    while taken == 0 {
+                        taken += usize::from(other.poll().unwrap().is_some());
+                    }
+                });
+                card.complete(cq.cqn(), qp.qpn(), 1);
+                if round % 2 == 0 {
+                    thread::yield_now();
+                }
+                card.complete(cq.cqn(), qp.qpn(), 2);
+            });
+        }
+    }
+
+    #[test]
+    fn f1_each_event_wakes_the_thread_that_it_is_for() {
+        let Setting { card, context, cq, qp } = Setting::new();
+        drop(qp);
+        for round in 0..60 {
+            let qps: Vec<_> = (0..4).map(|_| make_qp(&context, &cq)).collect();
+            let listeners: Vec<_> = (1..=3).map(|s| Listener::new(&context, s).unwrap()).collect();
+            let qpns: Vec<_> = qps.iter().map(QueuePair::qpn).collect();
+            thread::scope(|scope| {
+                for qp in qps {
+                    scope.spawn(move || {
+                        qp.wait_established(None).unwrap();
+                        assert_eq!(qp.wait_closed(None).unwrap(), Reason::PeerClose);
+                    });
+                }
+                for listener in &listeners {
+                    scope.spawn(move || std::mem::drop(listener.next(None).unwrap()));
+                }
+                // In an order that differs from round to round.
+                for n in 0..4 {
+                    card.event(ioctl::CTX_ESTABLISHED, qpns[(n + round) % 4], 0);
+                }
+                for service in [2, 3, 1] {
+                    card.event(ioctl::CTX_REQUEST, 100 + service, service);
+                }
+                for n in 0..4 {
+                    card.event(ioctl::CTX_CLOSED, qpns[(3 * n + round) % 4], status::REASON_PEER_CLOSE);
+                }
+            });
+        }
+    }
+
+    #[test]
+    fn f2_loss_of_the_card_ends_all_waits_and_all_later_ones() {
+        for _ in 0..50 {
+            let card = Card::new();
+            let context = Inner::of_fake(&card);
+            let ends: Vec<_> = (0..3)
+                .map(|_| {
+                    let cq = CompletionQueue::new(&context, 64, 128).unwrap();
+                    let qp = make_qp(&context, &cq);
+                    (cq, qp)
+                })
+                .collect();
+            let listener = Listener::new(&context, 7).unwrap();
+            thread::scope(|scope| {
+                for (cq, qp) in ends {
+                    let twin = cq.clone();
+                    scope.spawn(move || assert!(is_lost(twin.wait(None))));
+                    scope.spawn(move || {
+                        assert!(is_lost(cq.wait(None)));
+                        assert!(is_lost(qp.wait_closed(None)));
+                        assert!(is_lost(qp.wait_established(None)));
+                    });
+                }
+                let listener = &listener;
+                scope.spawn(move || assert!(is_lost(listener.next(None))));
+                card.event(ioctl::CTX_DEVICE_LOST, 0, 0);
+            });
+            assert!(is_lost(listener.next(None)));
+        }
+    }
+
+    #[test]
+    fn f2_the_end_of_a_connection_is_told_to_whoever_asks_and_again() {
+        let Setting { card, qp, .. } = Setting::new();
+        card.event(ioctl::CTX_ESTABLISHED, qp.qpn(), 0);
+        card.event(ioctl::CTX_QP_ERROR, qp.qpn(), status::REASON_WITHDRAWN);
+        card.event(ioctl::CTX_CLOSED, qp.qpn(), status::REASON_PEER_CLOSE);
+        for _ in 0..3 {
+            assert_eq!(qp.wait_closed(None).unwrap(), Reason::Withdrawn, "the first reason stays");
+            qp.wait_established(None).unwrap();
+        }
+    }
+
+    #[test]
+    fn f2_who_waits_where_nothing_can_complete_any_more_returns() {
+        for _ in 0..50 {
+            let Setting { card: _card, context, cq, qp } = Setting::new();
+            let other = make_qp(&context, &cq);
+            thread::scope(|scope| {
+                for clone in [cq.clone(), cq.clone(), cq.clone()] {
+                    scope.spawn(move || {
+                        let outcome = clone.wait(None);
+                        assert!(
+                            matches!(outcome, Err(Error::Closed { reason: Reason::LocalClose, .. })),
+                            "{outcome:?}"
+                        );
+                    });
+                }
+                drop(qp);
+                until(|| cq.inner.is_watched());
+                drop(other);
+            });
+            // Before there is another one.
+            assert!(matches!(cq.wait(None), Err(Error::Closed { .. })));
+            let _last = make_qp(&context, &cq);
+            assert!(matches!(cq.wait(Some(Duration::ZERO)), Err(Error::Timeout(_))));
+        }
+    }
+
+    /// Objects of every kind, as a child inherits them.
+    #[test]
+    fn f3_in_a_child_calls_are_refused_and_drops_touch_nothing() {
+        let Setting { card, context, cq, mut qp } = Setting::new();
+        post(&mut qp, 1);
+        card.complete(cq.cqn(), qp.qpn(), 1);
+        card.event(ioctl::CTX_ESTABLISHED, qp.qpn(), 0);
+        let mut listener = Some(Listener::new(&context, 7).unwrap());
+        let (queue, bytes) = qp.mapping();
+        let (qpn, mut moved) = (qp.qpn(), Some((qp, cq.clone(), context.clone(), card.clone())));
+        let card_before = card.lock().qps.clone();
+        let refused = |outcome: Result<()>| matches!(outcome, Err(Error::NotPermitted { .. }));
+        let good = in_child(|| {
+            let (mut qp, cq, context, card) = moved.take().unwrap();
+            let listener = listener.take().unwrap();
+            // The queues are not there, and something else is in their place.
+            // SAFETY: what the mapping was is not used any more: nothing that follows may.
+            let own = unsafe {
+                let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+                libc::mmap(queue.cast(), bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
+            };
+            // SAFETY: just mapped.
+            unsafe { own.cast::<u8>().write(42) };
+            // SAFETY: an element without ranges.
+            let posted = unsafe { qp.post_send(&[WorkRequest::default()]) };
+            // SAFETY: likewise.
+            let posted_recv = unsafe { qp.post_recv(&[WorkRequest::default()]) };
+            let calls = [
+                posted,
+                posted_recv,
+                cq.poll().map(drop),
+                cq.arm(),
+                cq.wait(Some(Duration::ZERO)).map(drop),
+                listener.next(Some(Duration::ZERO)).map(drop),
+                qp.wait_closed(Some(Duration::ZERO)).map(drop),
+                qp.wait_established(Some(Duration::ZERO)).map(drop),
+                qp.disconnect(),
+                Listener::new(&context, 8).map(drop),
+            ];
+            let all = calls.into_iter().all(refused);
+            let known = card.lock().qps.len();
+            drop(qp);
+            drop(listener);
+            drop(cq);
+            drop(context);
+            let untouched = known == card.lock().qps.len();
+            // SAFETY: still mapped, if nobody has unmapped it.
+            all && untouched && unsafe { own.cast::<u8>().read_volatile() } == 42
+        });
+        assert!(good);
+        // In the parent all is as it was, the signals that wait included.
+        assert_eq!(card.lock().qps, card_before);
+        assert_eq!(sys::wait_readable([context.event_fd()], Some(Duration::ZERO)).unwrap(), [true]);
+        let (qp, ..) = moved.take().unwrap();
+        assert_eq!(cq.wait(None).unwrap().wr_id, 1);
+        qp.wait_established(None).unwrap();
+        drop(listener);
+        drop(qp);
+        assert!(!card.lock().qps.contains(&qpn));
+    }
+
+    #[test]
+    fn f3_a_child_that_opens_the_card_anew_uses_it() {
+        let Setting { context, .. } = Setting::new();
+        assert!(in_child(|| {
+            let before = context.check_owner("").is_err();
+            let Setting { card, cq, mut qp, .. } = Setting::new();
+            post(&mut qp, 5);
+            card.complete(cq.cqn(), qp.qpn(), 5);
+            before && cq.wait(None).is_ok_and(|c| c.wr_id == 5)
+        }));
+    }
+
+    /// Holds the first thread up whose request is carried out, until it is let go.
+    fn hold(card: &Card, request: u32) -> (mpsc::Receiver<()>, mpsc::Sender<()>) {
+        let (held, is_held) = mpsc::channel();
+        let (let_go, is_let_go) = mpsc::channel();
+        let once = Mutex::new(Some((held, is_let_go)));
+        card.after(move |r| {
+            let first = if r == request { once.lock().unwrap().take() } else { None };
+            if let Some((held, is_let_go)) = first {
+                held.send(()).unwrap();
+                is_let_go.recv().unwrap();
+            }
+        });
+        (is_held, let_go)
+    }
+
+    #[test]
+    fn f4_a_queue_pair_with_the_number_of_one_that_goes_keeps_its_completions_and_events() {
+        let Setting { card, context, cq, mut qp } = Setting::new();
+        let qpn = qp.qpn();
+        // Of the one that goes nothing may be left.
+        post(&mut qp, 1);
+        card.complete(cq.cqn(), qpn, 1);
+        card.event(ioctl::CTX_CLOSED, qpn, status::REASON_PEER_CLOSE);
+        let (is_held, let_go) = hold(&card, ioctl::IOC_DESTROY_QP);
+        thread::scope(|scope| {
+            let first = scope.spawn(move || drop(qp));
+            is_held.recv().unwrap();
+            let mut second = make_qp(&context, &cq);
+            assert_eq!(second.qpn(), qpn);
+            post(&mut second, 2);
+            card.event(ioctl::CTX_ESTABLISHED, qpn, 0);
+            let_go.send(()).unwrap();
+            first.join().unwrap();
+            card.complete(cq.cqn(), qpn, 2);
+            assert_eq!(cq.wait(None).unwrap().wr_id, 2);
+            assert_eq!(second.sends_outstanding(), 0);
+            second.wait_established(None).unwrap();
+            card.event(ioctl::CTX_CLOSED, qpn, status::REASON_PEER_LOST);
+            assert_eq!(second.wait_closed(None).unwrap(), Reason::PeerLost);
+        });
+    }
+
+    #[test]
+    fn f4_requests_for_a_listener_are_not_rejected_by_the_one_that_went_before() {
+        let Setting { card, context, .. } = Setting::new();
+        let listener = Listener::new(&context, 7).unwrap();
+        let (is_held, let_go) = hold(&card, ioctl::IOC_UNLISTEN);
+        thread::scope(|scope| {
+            let first = scope.spawn(move || drop(listener));
+            is_held.recv().unwrap();
+            let second = Listener::new(&context, 7).unwrap();
+            card.event(ioctl::CTX_REQUEST, 31, 7);
+            let_go.send(()).unwrap();
+            first.join().unwrap();
+            let request = second.next(None).unwrap();
+            assert!(card.rejected().is_empty());
+            drop(request);
+            assert_eq!(card.rejected(), [31]);
+            // Of the last listener what waits is rejected; of one that could not listen nothing.
+            card.event(ioctl::CTX_REQUEST, 32, 7);
+            assert!(matches!(Listener::new(&context, 7), Err(Error::Busy { .. })));
+            assert_eq!(card.rejected(), [31]);
+            drop(second);
+            assert_eq!(card.rejected(), [31, 32]);
+        });
+    }
+
+    #[test]
+    fn f4_queue_pairs_made_and_dropped_by_many_threads_get_what_is_theirs() {
+        let Setting { card, context, qp, .. } = Setting::new();
+        drop(qp);
+        let start = Barrier::new(4);
+        thread::scope(|scope| {
+            for n in 0..4u64 {
+                let (card, context, start) = (&card, &context, &start);
+                let cq = CompletionQueue::new(context, 8, 16).unwrap();
+                scope.spawn(move || {
+                    start.wait();
+                    for round in 0..300 {
+                        let mut qp = make_qp(context, &cq);
+                        let wr_id = n << 32 | round;
+                        post(&mut qp, wr_id);
+                        card.event(ioctl::CTX_ESTABLISHED, qp.qpn(), 0);
+                        card.complete(cq.cqn(), qp.qpn(), wr_id);
+                        if round % 3 != 0 {
+                            assert_eq!(cq.poll().unwrap().unwrap().wr_id, wr_id);
+                            qp.wait_established(None).unwrap();
+                        }
+                    }
+                });
+            }
+        });
+    }
+}
