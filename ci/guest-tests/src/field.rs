@@ -3,15 +3,17 @@
 //! queue, a card that goes while many wait, processes that inherit what they must not use, numbers that are used again.
 
 use std::io;
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use libberth::{Context, Error, Reason, Result as CardResult, Sge, WorkRequest};
+use libberth::{Context, Error, QpStateKind, Reason, Result as CardResult, Sge, Stream, WorkRequest};
 
 use crate::connections::loopback_works;
 use crate::env::Env;
-use crate::util::{Conn, Mem, PAGE, Res, check, depths, in_child, loop_pair, wait_until};
+use crate::lifecycle::{ready, start_helper};
+use crate::util::{Conn, Mem, PAGE, Res, check, depths, in_child, loop_pair, receive_pattern, wait_until};
 use crate::{ensure, ensure_eq, tests};
 
 tests! {
@@ -20,7 +22,8 @@ tests! {
          f3_child_of_fork_is_refused_and_its_drops_touch_nothing, f3_child_of_vfork_is_refused_and_its_drops_touch_nothing,
          f4_queue_pairs_come_and_go_in_many_threads_under_few_numbers,
          qp_2_identical_numbers_on_queues_that_share_one_completion_queue,
-         cr_9_two_and_four_gibibytes_are_posted_and_cancelled;
+         cr_9_two_and_four_gibibytes_are_posted_and_cancelled,
+         cr_3_a_receiver_that_is_stopped_holds_its_sender_and_nobody_else;
     One Disruptive: f2_loss_of_the_card_ends_every_wait;
 }
 
@@ -447,6 +450,106 @@ fn cr_9_two_and_four_gibibytes_are_posted_and_cancelled(env: &Env) -> Res {
         let got = to.received(env)?.ok()?;
         ensure_eq!((got.byte_len as usize, got.remaining as usize), (len, left));
     }
+    Ok(())
+}
+
+/// Bytes that the stopped receiver gets, and of each of its buffers.
+const STREAM: usize = 512 << 10;
+const PIECE: usize = 8192;
+/// Service that it listens to.
+const STOPPED: u16 = 1070;
+
+/// The helper: receives a stream of the pattern.
+pub fn receive_all(env: &Env) -> Res {
+    let context = env.context()?;
+    let mut stream = Stream::new(&context, &depths(4, 16), 16 * PIECE)?;
+    stream.post_recv(&[PIECE; 16])?;
+    let listener = context.listen(STOPPED)?;
+    ready()?;
+    listener.next(env.limit())?.accept(stream.queue_pair(), b"")?;
+    receive_pattern(env, &mut stream, &mut std::iter::repeat(PIECE), STREAM as u64, 703)?;
+    stream.queue_pair().wait_closed(env.limit())?;
+    Ok(())
+}
+
+fn cr_3_a_receiver_that_is_stopped_holds_its_sender_and_nobody_else(env: &Env) -> Res {
+    let source = Mem::pattern(STREAM, 703)?;
+    let other_source = Mem::pattern(PAGE, 704)?;
+    let other_target = Mem::new(PAGE)?;
+    let context = env.context()?;
+    let (mut other, mut other_to) = loop_pair(env, &context, &depths(4, 4), 1071)?;
+    let mut child = start_helper(env, "stopped_receiver")?;
+    let mut conn = Conn::new(&context, &depths(64, 4))?;
+    conn.qp.connect(env.own_ip, STOPPED, b"", env.limit())?;
+    for n in 0..STREAM / PIECE {
+        if n == 8 {
+            conn.sent(env)?.ok()?;
+            // SAFETY: no memory is involved.
+            ensure!(unsafe { libc::kill(child.id() as i32, libc::SIGSTOP) } == 0);
+        }
+        conn.send(n as u64, &[source.sge(n * PIECE, PIECE)])?;
+    }
+    // What the stopped process has posted is filled, and no more.
+    conn.wait_state(env, "all credits are used", |s| s.credits == 0)?;
+    let mut nap = Duration::from_millis(50);
+    let pause = Duration::from_secs(if env.args.long { 60 } else { 2 });
+    let begin = Instant::now();
+    while begin.elapsed() < pause {
+        other_to.recv(0, &[other_target.sge(0, PAGE)])?;
+        other.send(0, &[other_source.sge(0, PAGE)])?;
+        other_to.received(env)?.ok()?;
+        other.sent(env)?.ok()?;
+        ensure_eq!(conn.qp.state()?.kind, QpStateKind::Connected);
+        thread::sleep(nap);
+        nap = (nap * 2).min(Duration::from_secs(1));
+    }
+    check(other_target.bytes(), 704, 0)?;
+    ensure!(conn.qp.sends_outstanding() > 0, "a process that is stopped has received");
+    // SAFETY: no memory is involved.
+    ensure!(unsafe { libc::kill(child.id() as i32, libc::SIGCONT) } == 0);
+    while conn.qp.sends_outstanding() > 0 {
+        conn.sent(env)?.ok()?;
+    }
+    drop(conn);
+    ensure!(child.wait()?.success(), "the receiver failed");
+    Ok(())
+}
+
+/// Signals that the program's own handler got.
+static OWN_SIGBUS: AtomicU64 = AtomicU64::new(0);
+
+/// A program that has a use for SIGBUS itself, before it opens the card: it puts memory where there is none.
+pub fn own_sigbus_handler() {
+    extern "C" fn handler(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+        OWN_SIGBUS.fetch_add(1, Ordering::Relaxed);
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+        // SAFETY: system calls only; a page takes the place of the one that is not there.
+        unsafe {
+            let page = (*info).si_addr().map_addr(|a| a & !(PAGE - 1));
+            libc::mmap(page, PAGE, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
+        }
+    }
+    // SAFETY: a handler with the arguments that SA_SIGINFO wants, in an otherwise zeroed structure, as is valid.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = handler as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO;
+        libc::sigaction(libc::SIGBUS, &raw const action, std::ptr::null_mut());
+    }
+}
+
+/// What the library has taken for itself were signals for its doorbell page only.
+pub fn own_sigbus_goes_to_its_handler() -> Res {
+    ensure_eq!(OWN_SIGBUS.load(Ordering::Relaxed), 0);
+    let path = std::env::temp_dir().join(format!("berth-sigbus-{}", std::process::id()));
+    let file = std::fs::File::options().read(true).write(true).create_new(true).open(&path)?;
+    std::fs::remove_file(&path)?;
+    file.set_len(PAGE as u64)?;
+    let memory = Mem::map(PAGE, libc::MAP_SHARED, libc::PROT_READ | libc::PROT_WRITE, file.as_raw_fd())?;
+    file.set_len(0)?;
+    // SAFETY: mapped, and there is a page in it by the time the access is carried out.
+    unsafe { (memory.va(0) as *mut u64).write_volatile(7) };
+    ensure_eq!(OWN_SIGBUS.load(Ordering::Relaxed), 1);
     Ok(())
 }
 

@@ -39,6 +39,7 @@ pub fn helper(name: &str, env: &Env) -> Res {
         // What an inherited descriptor may do in a new program.
         // Writes its doorbell page when told to, after the driver was unbound and bound again.
         "stale_doorbell" => {
+            crate::field::own_sigbus_handler();
             let context = env.context()?;
             let page = libberth::raw::doorbell_page(&context).cast::<u64>();
             let go = PathBuf::from(std::env::var_os("BERTH_TEST_READY").ok_or("no file")?).with_extension("go");
@@ -51,8 +52,10 @@ pub fn helper(name: &str, env: &Env) -> Res {
             };
             // A register page would not have kept it: doorbells are write-only.
             ensure_eq!(read_back, 16);
-            Ok(())
+            crate::field::own_sigbus_goes_to_its_handler()
         }
+        // Receives a stream that comes on a connection from this card.
+        "stopped_receiver" => crate::field::receive_all(env),
         "wait_for_ever" => crate::trouble::wait_for_ever(env),
         // Memory that is granted and then unmapped, when told to.
         "unmap" => crate::trouble::unmap_when_told(env),

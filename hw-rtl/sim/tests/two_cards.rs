@@ -424,3 +424,48 @@ fn cr_17_a_queue_pair_of_the_other_mode_cannot_accept() {
     net.run_until("EV_CM_ESTABLISHED", 500_000_000, |n| n.hosts[0].take_event(EV_CM_ESTABLISHED).is_some());
     finish(&mut net, &[(0, QP_A), (1, QP_B), (0, QP_A + 1), (1, QP_B - 1), (1, QP_B - 2)]);
 }
+
+/// The card's clock has 64 bits, its engines look at the low 32 of it.
+#[test]
+fn qp_7_connections_that_were_idle_while_the_low_half_of_the_clock_wrapped_go_on() {
+    let seed = seed(17);
+    let mut net = pair(seed, |_, _| {}, qp(QP_A), qp(QP_B));
+    let lengths = [40_000, 9_000, 30_000, 50_000];
+    // One direction has its receives announced and waits for data, the other has data and waits for a receive.
+    let mut waits = Stream::new(&mut net, (0, QP_A), (1, QP_B), Rng(seed).bytes(lengths.iter().sum()));
+    waits.chunks = lengths.iter().map(|&n| vec![n]).collect();
+    let mut held = std::mem::take(&mut waits.chunks);
+    let counters = |net: &mut Net| {
+        net.hosts
+            .iter_mut()
+            .map(|h| (h.rtl_counter(C_FP_AGAIN), h.fw_counter(F_TIMEOUTS), h.fw_counter(F_FAST_EVENTS)))
+            .collect::<Vec<_>>()
+    };
+    for (idle, n) in [(1u64 << 31, 1), ((1 << 32) + 12_345, 2), ((1 << 31) + 77, 1)] {
+        for _ in 0..n {
+            waits.chunks.extend(held.pop_front());
+            let due = waits.received.len() + waits.chunks.iter().flatten().sum::<usize>();
+            net.run_until("what was posted has arrived", 10_000_000, |net| {
+                step(net, std::slice::from_mut(&mut waits));
+                waits.received.len() >= due && waits.sends_out == 0
+            });
+        }
+        let before = counters(&mut net);
+        let back = net.hosts[1].alloc(ASID, 5_000, 9, false);
+        net.hosts[1].post_send(QP_B, 1 << 40 | idle, &[(back, 5_000)]);
+        let end = net.hosts[0].card.cycles() + idle;
+        net.run_until("time to pass", idle + 100_000_000, |net| net.hosts[0].card.cycles() >= end);
+        assert_eq!(counters(&mut net), before, "nothing went again, and nobody had to decide");
+        let room = net.hosts[0].alloc(ASID, 5_000, 3, true);
+        net.hosts[0].post_recvs(QP_A, &[(idle, vec![(room, 5_000)])]);
+        let mut done = 0;
+        net.run_until("the send that waited", 10_000_000, |net| {
+            done += net.hosts[0].poll_cq(CQN).iter().filter(|c| c.wr_id == idle && c.byte_len == 5_000).count();
+            done += net.hosts[1].poll_cq(CQN).iter().filter(|c| c.wr_id == 1 << 40 | idle).count();
+            done == 2
+        });
+        assert_eq!(counters(&mut net), before);
+    }
+    assert!(waits.data.starts_with(&waits.received));
+    finish(&mut net, &[(0, QP_A), (1, QP_B)]);
+}
