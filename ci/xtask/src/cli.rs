@@ -177,7 +177,6 @@ fn run(task: Task) -> Result<bool> {
 }
 
 fn setup(demo_only: bool) -> Result<()> {
-    eprintln!("The first set-up takes about 20 minutes for the demo and 30 with the test kernel, on 2 cores.");
     let builder = Builder::new()?;
     builder.parts(Flavour::Base)?;
     if !demo_only {
@@ -189,6 +188,10 @@ fn setup(demo_only: bool) -> Result<()> {
 }
 
 fn guests(arguments: &GuestArguments) -> Result<bool> {
+    // Before anything is fetched or built.
+    for file in [&arguments.script, &arguments.script_b].into_iter().flatten().chain(&arguments.share) {
+        crate::demo::readable(file)?;
+    }
     let builder = Builder::new()?;
     let mut parts = if arguments.bare {
         let kernel = Kernel::ensure(&builder.context, &builder.sysroot, arguments.kernel)?;

@@ -31,7 +31,7 @@ impl Context {
     ///
     /// # Errors
     /// When neither `BERTH_CACHE`, `XDG_CACHE_HOME` nor `HOME` is set, or the cache folder cannot be created or
-    /// lies inside the checkout.
+    /// lies inside the checkout, or when make or QEMU could not use a path.
     pub fn new() -> Result<Self> {
         let repo = Path::new(env!("CARGO_MANIFEST_DIR"))
             .ancestors()
@@ -44,6 +44,8 @@ impl Context {
             .or_else(|| folder("XDG_CACHE_HOME").map(|p| p.join("berth")))
             .or_else(|| folder("HOME").map(|p| p.join(".cache/berth")))
             .context("set BERTH_CACHE to a folder with 15 GB of free space (HOME is not set)")?;
+        fit_for_tools("the cache folder", &cache, "BERTH_CACHE names another one")?;
+        fit_for_tools("the checkout", &repo, "move it")?;
         fs::create_dir_all(&cache).with_context(|| format!("creating {}", cache.display()))?;
         let cache = cache.canonicalize()?;
         if cache.starts_with(&repo) {
@@ -145,6 +147,41 @@ impl Context {
     }
 }
 
+/// Refuses what make, the kernel's build or QEMU would take for something else in a path.
+fn fit_for_tools(what: &str, path: &Path, remedy: &str) -> Result<()> {
+    let bad = |c: &u8| c.is_ascii_whitespace() || c.is_ascii_control() || b",:;'\"\\$#%=".contains(c);
+    if let Some(c) = path.as_os_str().as_encoded_bytes().iter().find(|c| bad(c)) {
+        bail!("{what} {} has a {:?} in its path, which make or QEMU cannot take; {remedy}", path.display(), *c as char);
+    }
+    Ok(())
+}
+
+/// Refuses a machine on which nothing of what comes could run, before anything is fetched or built.
+///
+/// # Errors
+/// When it is not x86-64 Linux, or its folder for temporary files has a path that is too long for sockets.
+pub fn check_machine() -> Result<()> {
+    if cfg!(not(all(target_arch = "x86_64", target_os = "linux"))) {
+        bail!(
+            "guests, kernels and the sysroot are for x86-64 Linux; here only `cargo test` and `cargo xtask simulate` work"
+        );
+    }
+    let temporary = std::env::temp_dir();
+    fit_for_tools("the folder for temporary files", &temporary, "TMPDIR names another one")?;
+    if temporary.as_os_str().len() > LONGEST_TEMPORARY {
+        bail!(
+            "{} is too long: sockets lie in it, whose paths have at most {SOCKET_PATH} bytes; TMPDIR names another folder",
+            temporary.display()
+        );
+    }
+    Ok(())
+}
+
+/// Most bytes of a socket's path.
+const SOCKET_PATH: usize = 107;
+/// Most bytes of the path of the folder for temporary files: `/berth-PID-N/console-a.sock` comes behind it.
+const LONGEST_TEMPORARY: usize = SOCKET_PATH - 36;
+
 /// Short name for a set of inputs: the first 12 hex digits of the SHA-256 over all of them.
 pub fn key<I: AsRef<[u8]>>(inputs: impl IntoIterator<Item = I>) -> String {
     let mut hash = Sha256::new();
@@ -183,6 +220,15 @@ mod tests {
     fn key_depends_on_where_one_input_ends() {
         assert_ne!(key(["ab", "c"]), key(["a", "bc"]));
         assert_eq!(key(["ab", "c"]).len(), 12);
+    }
+
+    #[test]
+    fn paths_that_tools_cannot_take_are_refused_by_name() {
+        for bad in ["/a b", "/a,b", "/a:b", "/a\nb", "/a'b"] {
+            let error = fit_for_tools("the cache folder", Path::new(bad), "move it").unwrap_err().to_string();
+            assert!(error.contains("the cache folder") && error.contains("move it"), "{error}");
+        }
+        assert!(fit_for_tools("it", Path::new("/home/jörg/.cache-2/berth_x"), "").is_ok());
     }
 
     #[test]

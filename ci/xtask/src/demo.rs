@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
-use crate::context::sha256_file;
+use crate::context::{Context as Places, sha256_file};
 use crate::guest::{self, Role};
 use crate::kernel::Flavour;
 use crate::progress::{self, Progress, clock};
@@ -94,6 +94,9 @@ fn probability(text: &str) -> Result<f64, String> {
 /// # Errors
 /// When something could not be built or started, or a guest failed.
 pub fn run(arguments: &Arguments) -> Result<bool> {
+    // Before anything is fetched or built.
+    check(arguments)?;
+    prepare_output(arguments, &Places::new()?.repo)?;
     let builder = Builder::new()?;
     let mut parts =
         if arguments.no_build { builder.parts_as_built(Flavour::Base)? } else { builder.parts(Flavour::Base)? };
@@ -111,9 +114,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
 /// When a guest does not come up, a program in it fails, or the kernel reports something.
 pub fn transfer(builder: &Builder, parts: &Parts, arguments: &Arguments) -> Result<Figures> {
     check(arguments)?;
-    let out = arguments.out.clone().unwrap_or_else(|| builder.context.repo.join("demo-report"));
-    fs::create_dir_all(&out).with_context(|| format!("creating {}", out.display()))?;
-    let out = out.canonicalize()?;
+    let out = prepare_output(arguments, &builder.context.repo)?;
     let mut run = guest::Run::new()?;
     let payload = run.share.join("payload");
     let name = match &arguments.file {
@@ -138,9 +139,8 @@ pub fn transfer(builder: &Builder, parts: &Parts, arguments: &Arguments) -> Resu
         }
     };
     let bytes = fs::metadata(&payload)?.len();
-    if bytes > LARGEST_FILE {
-        bail!("the file has {bytes} bytes; the guests keep it in memory, so at most {LARGEST_FILE} are possible");
-    }
+    // It may have grown.
+    check_length(bytes)?;
     let sent_sha256 = sha256_file(&payload)?;
 
     let mut options = guest::Options::new(parts.kernel.flavour);
@@ -209,8 +209,54 @@ pub fn transfer(builder: &Builder, parts: &Parts, arguments: &Arguments) -> Resu
     Ok(figures)
 }
 
-/// Refuses what the guests' programs would refuse, before anything is started.
+/// Fails unless the file is a regular one that can be read; answers its length.
+///
+/// # Errors
+/// As said, by the file's name.
+pub fn readable(path: &Path) -> Result<u64> {
+    let name = || format!("reading {}", path.display());
+    let metadata = fs::metadata(path).with_context(name)?;
+    if !metadata.is_file() {
+        bail!("{} is not a regular file", path.display());
+    }
+    fs::File::open(path).with_context(name)?;
+    Ok(metadata.len())
+}
+
+fn check_length(bytes: u64) -> Result<()> {
+    if bytes > LARGEST_FILE {
+        bail!("the file has {bytes} bytes; the guests keep it in memory, so at most {LARGEST_FILE} are possible");
+    }
+    Ok(())
+}
+
+/// Fails unless a file can be made in the folder.
+fn writable(folder: &Path) -> Result<()> {
+    let probe = folder.join(format!(".berth-{}", std::process::id()));
+    fs::File::create(&probe).with_context(|| format!("writing to {}", folder.display()))?;
+    Ok(fs::remove_file(&probe)?)
+}
+
+/// Makes the report's folder, and sees that all of its files can be written.
+fn prepare_output(arguments: &Arguments, repo: &Path) -> Result<PathBuf> {
+    let out = arguments.out.clone().unwrap_or_else(|| repo.join("demo-report"));
+    fs::create_dir_all(&out).with_context(|| format!("creating {}", out.display()))?;
+    writable(&out)?;
+    if let Some(file) = &arguments.json {
+        if file.is_dir() {
+            bail!("--json: {} is a folder", file.display());
+        }
+        let folder = file.parent().filter(|f| !f.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        writable(folder)?;
+    }
+    Ok(out.canonicalize()?)
+}
+
+/// Refuses what the guests and their programs would refuse, before anything is started.
 fn check(arguments: &Arguments) -> Result<()> {
+    if let Some(file) = &arguments.file {
+        check_length(readable(file)?)?;
+    }
     if let Some(block) = arguments.block
         && (block == 0 || block > 1 << 20 || !block.is_multiple_of(4096))
     {
@@ -464,8 +510,21 @@ mod tests {
             Arguments { block: Some(5000), ..Arguments::default() },
             Arguments { recv_sizes: vec![0, 0], ..Arguments::default() },
             Arguments { budget: Some(100), ..Arguments::default() },
+            Arguments { file: Some("/nowhere/at/all".into()), ..Arguments::default() },
+            Arguments { file: Some("/dev/null".into()), ..Arguments::default() },
+            Arguments { file: Some("/".into()), ..Arguments::default() },
         ] {
             assert!(check(&bad).is_err(), "{bad:?}");
+        }
+        let nowhere = Path::new("/proc/self/fd");
+        let refused = [
+            Arguments { out: Some(nowhere.join("report")), ..Arguments::default() },
+            Arguments { out: Some(nowhere.into()), ..Arguments::default() },
+            Arguments { out: Some(std::env::temp_dir()), json: Some(nowhere.join("x")), ..Arguments::default() },
+            Arguments { out: Some(std::env::temp_dir()), json: Some("/".into()), ..Arguments::default() },
+        ];
+        for bad in refused {
+            assert!(prepare_output(&bad, nowhere).is_err(), "{bad:?}");
         }
         assert!(probability("1.5").is_err() && probability("0.3").is_ok());
     }

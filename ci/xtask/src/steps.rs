@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::context::{Context, key, list_lines};
+use crate::context::{Context, check_machine, key, list_lines};
 use crate::fwimage;
 use crate::kernel::{Flavour, Kernel};
 use crate::progress;
@@ -58,6 +58,7 @@ impl Builder {
     /// # Errors
     /// See [`Sysroot::ensure`].
     pub fn new() -> Result<Self> {
+        check_machine()?;
         let context = Context::new()?;
         context.forget_gone_checkouts()?;
         let sysroot = Sysroot::ensure(&context)?;

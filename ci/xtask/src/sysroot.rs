@@ -124,11 +124,17 @@ impl Sysroot {
         let packages = Packages::read(&context.repo)?;
         let root = context.folder("sysroot")?.join(&packages.key);
         if !root.exists() {
+            eprintln!(
+                "The first run downloads 1.1 GB from Debian, PyPI and crates.io, then builds a kernel (10 minutes on two \
+                 cores, 11 more for the tests' kernel), the card's simulator, firmware, driver and programs (6 minutes).\n\
+                 All of it is in {} and takes up to 15 GB; later runs need no network. Ctrl-C costs the step that runs.",
+                context.cache.display()
+            );
             let _lock = context.lock("sysroot")?;
             // Another one may have made it while this one waited.
             if !root.exists() {
-                host_tool("mmdebstrap")?;
                 context.need_room(15_000_000_000, "all that is built from here on")?;
+                host_tool("mmdebstrap")?;
                 build(context, &packages, &root)?;
             }
         }

@@ -425,6 +425,63 @@ fn cr_17_a_queue_pair_of_the_other_mode_cannot_accept() {
     finish(&mut net, &[(0, QP_A), (1, QP_B), (0, QP_A + 1), (1, QP_B - 1), (1, QP_B - 2)]);
 }
 
+/// Cycles for a byte of a stream of messages of `message` bytes into receives of `receive` bytes, `depth` of them posted.
+fn cycles_per_byte(seed: u64, message: usize, receive: usize, depth: usize) -> f64 {
+    let mut net = pair(seed, |_, c| c.limits = (9, 12), qp(QP_A), qp(QP_B));
+    let len = (message.max(receive) * depth * 3).clamp(message * 24, 96 << 10).next_multiple_of(message);
+    let mut s = Stream::new(&mut net, (0, QP_A), (1, QP_B), Rng(seed).bytes(len));
+    s.chunks = (0..len / message).map(|_| vec![message]).collect();
+    s.sizes = Box::new(move || vec![receive as u32]);
+    s.depth = depth;
+    let start = net.hosts[0].card.cycles();
+    run(&mut net, std::slice::from_mut(&mut s), 100_000_000);
+    let cycles = net.hosts[0].card.cycles() - start;
+    finish(&mut net, &[(0, QP_A), (1, QP_B)]);
+    cycles as f64 / len as f64
+}
+
+/// Of neighbours each parameter is twice the other's, so that no more than half of the rate is theirs by nature.
+/// `BERTH_CASES` cells, with their neighbours, from `BERTH_SEED`; 0 for all.
+#[test]
+fn cr_2_no_cell_of_message_size_receive_size_and_depth_is_below_a_third_of_its_neighbours() {
+    let seed = seed(18);
+    let (sizes, depths) = (8u32, 4u32);
+    let cases = std::env::var("BERTH_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(3);
+    let mut rates = std::collections::HashMap::new();
+    let mut rate = |(m, r, d): (u32, u32, u32)| {
+        *rates.entry((m, r, d)).or_insert_with(|| cycles_per_byte(seed, 64 << m, 64 << r, 4 << d))
+    };
+    let mut rng = Rng(seed);
+    let all: Vec<_> =
+        (0..sizes).flat_map(|m| (0..sizes).flat_map(move |r| (0..depths).map(move |d| (m, r, d)))).collect();
+    let chosen = match cases {
+        0 => all,
+        n => (0..n).map(|_| all[rng.below(all.len() as u64) as usize]).collect(),
+    };
+    let mut cliffs = Vec::new();
+    for (m, r, d) in chosen {
+        let here = rate((m, r, d));
+        let neighbours = [(m + 1, r, d), (m, r + 1, d), (m, r, d + 1)]
+            .into_iter()
+            .chain(m.checked_sub(1).map(|m| (m, r, d)))
+            .chain(r.checked_sub(1).map(|r| (m, r, d)))
+            .chain(d.checked_sub(1).map(|d| (m, r, d)))
+            .filter(|n| n.0 < sizes && n.1 < sizes && n.2 < depths);
+        for n in neighbours {
+            let there = rate(n);
+            if here > 3.0 * there {
+                cliffs.push(((m, r, d), here, n, there));
+            }
+        }
+    }
+    let mut rates: Vec<_> = rates.into_iter().collect();
+    rates.sort_by_key(|r| r.0);
+    for ((m, r, d), rate) in rates {
+        println!("messages of {}, receives of {}, {} posted: {rate:.3} cycles per byte", 64 << m, 64 << r, 4 << d);
+    }
+    assert!(cliffs.is_empty(), "cliffs (log2 of sizes from 64 and depth from 4, cycles per byte): {cliffs:?}");
+}
+
 /// The card's clock has 64 bits, its engines look at the low 32 of it.
 #[test]
 fn qp_7_connections_that_were_idle_while_the_low_half_of_the_clock_wrapped_go_on() {
