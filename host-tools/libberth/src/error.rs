@@ -119,8 +119,8 @@ pub enum Error {
         /// Allowed.
         max: usize,
     },
-    /// The ranges of one element add up to more than 2 GiB.
-    #[error("element of {0} bytes: one element may have at most 2 GiB (2^31 bytes)")]
+    /// The ranges of one element add up to more than [`MAX_MESSAGE`](berth_abi::wqe::MAX_MESSAGE) bytes.
+    #[error("element of {0} bytes: one element may have at most {max} (2 GiB - 1)", max = berth_abi::wqe::MAX_MESSAGE)]
     MessageTooLong(u64),
     /// Private data of connection management is longer than 32 bytes.
     #[error("{0} bytes of private data, but a connection message carries at most 32")]

@@ -366,12 +366,16 @@ mod tests {
     #[test]
     fn less_than_4_gib_may_be_outstanding() {
         let (_memory, mut queue, progress) = queue(8);
-        let sge = Sge { va: 0x1000, len: 1 << 31, reserved: 0 };
+        let most = u64::from(wqe::MAX_MESSAGE);
+        let sge = Sge { va: 0x1000, len: wqe::MAX_MESSAGE, reserved: 0 };
         queue.write(&progress, &element(wqe::OP_SEND, 0, 0, &[sge]).unwrap());
-        assert!(matches!(queue.check(&progress, 1, 1 << 31), Err(Error::TooMuchOutstanding)));
-        queue.check(&progress, 1, (1 << 31) - 1).unwrap();
-        assert!(progress.complete());
+        assert!(matches!(queue.check(&progress, 1, (1 << 31) + 1), Err(Error::TooMuchOutstanding)));
         queue.check(&progress, 1, 1 << 31).unwrap();
+        queue.write(&progress, &element(wqe::OP_SEND, 0, 0, &[sge]).unwrap());
+        assert!(matches!(queue.check(&progress, 1, 2), Err(Error::TooMuchOutstanding)));
+        queue.check(&progress, 1, 1).unwrap();
+        assert!(progress.complete());
+        queue.check(&progress, 1, most).unwrap();
     }
 
     #[test]
@@ -392,7 +396,8 @@ mod tests {
         assert_eq!((wqe.num_sge, wqe.length, wqe.wr_id), (7, 28, 9));
         let eight = [Sge::default(); 8];
         assert!(matches!(element(wqe::OP_SEND, 0, 0, &eight), Err(Error::TooManySges { got: 8, max: 7 })));
-        let two = [Sge { va: 0, len: 1 << 31, reserved: 0 }, Sge { va: 0, len: 1, reserved: 0 }];
+        let two = [Sge { va: 0, len: wqe::MAX_MESSAGE, reserved: 0 }, Sge { va: 0, len: 1, reserved: 0 }];
+        element(wqe::OP_SEND, 0, 0, &two[..1]).unwrap();
         assert!(matches!(element(wqe::OP_SEND, 0, 0, &two), Err(Error::MessageTooLong(_))));
     }
 }

@@ -10,7 +10,7 @@ use std::ops::{Deref, Range};
 use std::sync::Arc;
 use std::time::Duration;
 
-use berth_abi::wqe::{MAX_SGE, Sge};
+use berth_abi::wqe::{MAX_MESSAGE, MAX_SGE, Sge};
 
 use crate::context::Context;
 use crate::cq::{Completion, CompletionQueue};
@@ -199,7 +199,7 @@ impl Stream {
     ///
     /// # Errors
     /// [`Error::QueueFull`] and [`Error::TooMuchOutstanding`]: take completed blocks with [`Stream::next_sent`] first.
-    /// [`Error::MessageTooLong`] above 2 GiB.
+    /// [`Error::MessageTooLong`] for 2 GiB or more.
     pub fn send(&mut self, block: impl Into<SendBlock>, push: bool) -> Result<()> {
         let block = block.into();
         let (va, len) = block.range()?;
@@ -252,9 +252,9 @@ impl Stream {
     /// in the queue and the memory; answers how many. No system call.
     ///
     /// # Errors
-    /// [`Error::MessageTooLong`] for a size above 2 GiB, [`Error::TooMuchOutstanding`]; none of them is posted then.
+    /// [`Error::MessageTooLong`] for a size of 2 GiB or more, [`Error::TooMuchOutstanding`]; none of them is posted then.
     pub fn post_recv(&mut self, sizes: &[usize]) -> Result<usize> {
-        if let Some(len) = sizes.iter().find(|&&len| len > 1 << 31) {
+        if let Some(len) = sizes.iter().find(|&&len| len > MAX_MESSAGE as usize) {
             return Err(Error::MessageTooLong(*len as u64));
         }
         let mut places = Vec::new();

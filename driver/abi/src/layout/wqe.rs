@@ -7,8 +7,8 @@ pub const MAX_SGE: usize = 7;
 pub const WQE_BYTES: u32 = 128;
 /// Bytes of a CQE.
 pub const CQE_BYTES: u32 = 32;
-/// Most bytes in one WQE (InfiniBand: message size at most 2^31).
-pub const MAX_MESSAGE: u32 = 0x8000_0000;
+/// Most bytes in one WQE (InfiniBand allows one more, IBTA 9.7.2.1).
+pub const MAX_MESSAGE: u32 = 0x7fff_ffff;
 
 /// `Wqe::opcode`: send (QP-2, CR-15).
 pub const OP_SEND: u8 = 1;
