@@ -25,18 +25,18 @@ macro_rules! plain {
 }
 
 plain! {
-    Handle = 8,
+    Handle = 16,
     Crash = 56,
     Context = 24,
     Query = 96,
     SetNet = 16,
     SetLimits = 24,
-    CreateCq = 24,
-    CreateQp = 64,
-    QueryQp = 44,
-    Connect = 48,
-    Accept = 48,
-    ContextEvent = 56,
+    CreateCq = 32,
+    CreateQp = 88,
+    QueryQp = 56,
+    Connect = 56,
+    Accept = 64,
+    ContextEvent = 64,
     Counters = 1152,
     ReadLog = 16,
 }

@@ -3,7 +3,8 @@
 //!
 //! Lock order, outermost first: `Context::control`, `reset_lock`, `events`, `Space` (a
 //! context's pages), the process's budget, the card's `budget`, then the leaves `xlt`,
-//! `answers`, `needs`, `cmd`, `calls`, `tables`, `log`. All from `Space` on are spin locks. The MMU notifier
+//! `answers`, `needs`, `cmd`, `calls`, `log`, and `tables` or a context's `objects`, under either of which its
+//! events are queued and dropped. All from `Space` on are spin locks. The MMU notifier
 //! takes only these; none of them is held while memory is allocated with reclaim or pages
 //! are pinned. A notifier that waits for a fence is let go by a reset before the reset
 //! takes memory or any lock that is held while memory is allocated.
@@ -226,10 +227,32 @@ pub(crate) struct Tables {
     pub(crate) contexts: [Option<Arc<Context>>; NUM_ASIDS as usize],
     /// ASIDs taken.
     pub(crate) asids_taken: [bool; NUM_ASIDS as usize],
-    /// Services listened to: (service, ASID).
-    pub(crate) services: KVec<(u32, u32)>,
-    /// Connection requests not yet answered: (request id, ASID).
-    pub(crate) requests: KVec<(u32, u32)>,
+    /// Services listened to.
+    pub(crate) services: KVec<Listener>,
+    /// Connection requests not yet answered.
+    pub(crate) requests: KVec<Asked>,
+}
+
+/// Who listens to a service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Listener {
+    /// The service.
+    pub(crate) service: u32,
+    /// ASID.
+    pub(crate) asid: u32,
+    /// Identity in that context.
+    pub(crate) identity: u64,
+}
+
+/// A connection request that is not yet answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Asked {
+    /// Its id, which firmware has given it.
+    pub(crate) id: u32,
+    /// ASID of whom it is for.
+    pub(crate) asid: u32,
+    /// Identity of the listener that it is for.
+    pub(crate) listener: u64,
 }
 
 impl Tables {
@@ -252,16 +275,16 @@ impl Tables {
 
     /// Takes a connection request off the list; gives the ASID that it was for.
     pub(crate) fn take_request(&mut self, request: u32) -> Option<u32> {
-        let at = self.requests.iter().position(|r| r.0 == request)?;
-        self.requests.remove(at).ok().map(|r| r.1)
+        let at = self.requests.iter().position(|r| r.id == request)?;
+        self.requests.remove(at).ok().map(|r| r.asid)
     }
 
     /// Processes that listen to a service, and connection requests that wait for the one with `mm`.
     pub(crate) fn listeners(&self, mm: *mut kernel::bindings::mm_struct) -> (usize, usize) {
         let of = |asid: u32| self.contexts.get(asid as usize)?.as_ref();
         let mut listens = [false; NUM_ASIDS as usize];
-        for (_, asid) in &self.services {
-            listens[*asid as usize % listens.len()] = true;
+        for listener in &self.services {
+            listens[listener.asid as usize % listens.len()] = true;
         }
         let mms = || {
             (1..NUM_ASIDS)
@@ -277,7 +300,7 @@ impl Tables {
         let waiting = self
             .requests
             .iter()
-            .filter(|r| of(r.1).is_some_and(|c| c.mm.as_raw() == mm))
+            .filter(|r| of(r.asid).is_some_and(|c| c.mm.as_raw() == mm))
             .count();
         (processes, waiting)
     }
@@ -1321,14 +1344,17 @@ impl Card {
     fn lose_contexts(self: &Arc<Self>) {
         self.epoch.add(1, Relaxed);
         self.drop_needs();
+        {
+            // Before the contexts' events: none is queued for them from now on.
+            let mut tables = self.tables.lock();
+            tables.services.clear();
+            tables.requests.clear();
+        }
         for asid in 1..NUM_ASIDS {
             if let Some(context) = self.context(asid) {
                 context.device_lost();
             }
         }
-        let mut tables = self.tables.lock();
-        tables.services.clear();
-        tables.requests.clear();
     }
 
     /// The context with an ASID.

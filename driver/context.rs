@@ -7,9 +7,10 @@ use crate::{
         counters::*,
         ioctl::{self, ContextEvent},
         ring::*,
+        status::REASON_CQ_FULL,
     },
     budget::Budget,
-    card::{Card, Entry, State, MAX_REQUESTS, MAX_SERVICES, PAGE},
+    card::{Asked, Card, Entry, Listener, State, MAX_REQUESTS, MAX_SERVICES, PAGE},
     eventfd::EventFd,
     memlock::MemLock,
     mmu_notifier::Registration,
@@ -38,12 +39,37 @@ const MAX_EVENTS: usize = 256;
 /// Services that one context listens to at most.
 const MAX_PER_CONTEXT: usize = 64;
 
+/// An object as a process names it: by number, and by identity unless that is 0. A number is given
+/// out again, an identity is not.
+#[derive(Clone, Copy)]
+pub(crate) struct Name {
+    /// CQN, QPN or service id.
+    pub(crate) number: u32,
+    /// Identity, or 0 for whatever has the number.
+    pub(crate) identity: u64,
+}
+
+impl Name {
+    fn is(self, number: u32, identity: u64) -> bool {
+        self.number == number && (self.identity == 0 || self.identity == identity)
+    }
+}
+
+impl From<u32> for Name {
+    fn from(number: u32) -> Self {
+        Self {
+            number,
+            identity: 0,
+        }
+    }
+}
+
 /// A completion queue.
 pub(crate) struct Cq {
     /// Its number.
     pub(crate) cqn: u32,
-    /// Its owner's ASID.
-    asid: u32,
+    /// Its identity in its context.
+    identity: u64,
     /// Its memory.
     pub(crate) memory: SharedPages,
     event_fd: Option<EventFd>,
@@ -63,6 +89,8 @@ impl Cq {
 pub(crate) struct Qp {
     /// Its number.
     pub(crate) qpn: u32,
+    /// Its identity in its context.
+    identity: u64,
     /// Its memory.
     pub(crate) memory: SharedPages,
     cqs: [Arc<Cq>; 2],
@@ -84,6 +112,8 @@ pub(crate) struct Objects {
 
 struct Events {
     queue: KVec<ContextEvent>,
+    /// The process is to be told that the card was lost, before the events in the queue.
+    lost: bool,
 }
 
 /// What a process has of a card in all, whatever the number of its contexts. It stays as long
@@ -188,6 +218,8 @@ pub(crate) struct Context {
     /// Budget of the process, shared by its contexts.
     pub(crate) share: Arc<Share>,
     event_fd: Option<EventFd>,
+    /// Identity that was given out last.
+    identities: Atomic<u64>,
     /// Serialises the making and ending of objects.
     #[pin]
     control: Mutex<()>,
@@ -269,6 +301,28 @@ fn put_private(entry: &mut Entry, len: u32, data: &[u8; PRIVATE_DATA]) -> Result
     Ok(())
 }
 
+/// Event of connection management, whose object is still to be named.
+fn cm_event(kind: u32, value: u32, ipv4: u32, entry: &Entry) -> ContextEvent {
+    let (private_len, private) = get_private(entry);
+    ContextEvent {
+        kind,
+        value,
+        ipv4,
+        private_len,
+        private,
+        ..Default::default()
+    }
+}
+
+/// A queue pair, still to be named, went into error.
+fn qp_error(reason: u32) -> ContextEvent {
+    ContextEvent {
+        kind: ioctl::CTX_QP_ERROR,
+        value: reason,
+        ..Default::default()
+    }
+}
+
 fn get_private(entry: &Entry) -> (u32, [u8; PRIVATE_DATA]) {
     let mut data = [0; PRIVATE_DATA];
     let len = entry[5].min(PRIVATE_DATA as u32);
@@ -345,9 +399,10 @@ impl Context {
                 memlock,
                 share,
                 event_fd,
+                identities: Atomic::new(0),
                 control <- new_mutex!((), "berth_control"),
                 objects <- new_spinlock!(Objects { qps, cqs }, "berth_objects"),
-                events <- new_spinlock!(Events { queue }, "berth_context_events"),
+                events <- new_spinlock!(Events { queue, lost: false }, "berth_context_events"),
                 space <- new_spinlock!(space, "berth_space"),
                 notifier <- new_spinlock!(None, "berth_notifier"),
                 reap <- new_work!("berth_reap"),
@@ -400,50 +455,124 @@ impl Context {
         let _ = self.card.queue.enqueue::<_, 4>(self.clone());
     }
 
-    /// Queues an event for the process.
-    pub(crate) fn push_event(&self, event: ContextEvent) {
-        {
-            let mut events = self.events.lock();
-            if events.queue.len() == MAX_EVENTS {
-                let _ = events.queue.remove(0);
-            }
-            let _ = events.queue.push_within_capacity(event);
+    /// An identity that no object of this context has had.
+    fn new_identity(&self) -> u64 {
+        self.identities.fetch_add(1, Relaxed) + 1
+    }
+
+    /// Queues an event of an object, whose lock is held: events go with their object, under that lock.
+    fn push_event(&self, event: ContextEvent) {
+        let mut events = self.events.lock();
+        // A QP may have more than one completion for which its CQ had no room.
+        let same = |e: &ContextEvent| {
+            (e.kind, e.identity, e.value) == (event.kind, event.identity, event.value)
+        };
+        if event.kind == ioctl::CTX_QP_ERROR && events.queue.iter().any(same) {
+            return;
         }
+        if events.queue.len() == MAX_EVENTS {
+            let _ = events.queue.remove(0);
+        }
+        let _ = events.queue.push_within_capacity(event);
+    }
+
+    /// The process is to look for events.
+    fn signal(&self) {
         if let Some(fd) = &self.event_fd {
             fd.signal();
         }
     }
 
-    /// Puts an event back that could not be handed over, as the oldest.
-    pub(crate) fn put_back(&self, event: ContextEvent) {
-        // With no room left it is the one that gives way.
-        let _ = self.events.lock().queue.insert_within_capacity(0, event);
-        if let Some(fd) = &self.event_fd {
-            fd.signal();
+    /// Queues an event of a queue pair; false if the context has none of that number (any more).
+    fn tell_of_qp(&self, qpn: u32, event: ContextEvent) -> bool {
+        self.tell_of_qp_if(qpn, event, |_| true)
+    }
+
+    fn tell_of_qp_if(
+        &self,
+        qpn: u32,
+        event: ContextEvent,
+        concerns: impl FnOnce(&Qp) -> bool,
+    ) -> bool {
+        let told = {
+            let objects = self.objects.lock();
+            let found = objects.qps.iter().find(|q| q.qpn == qpn);
+            found.filter(|qp| concerns(qp)).map(|qp| {
+                self.push_event(ContextEvent {
+                    id: qpn,
+                    identity: qp.identity,
+                    ..event
+                });
+            })
+        };
+        if told.is_some() {
+            self.signal();
         }
+        told.is_some()
+    }
+
+    /// Puts an event back that could not be handed over, as the oldest, unless it is over meanwhile.
+    pub(crate) fn put_back(&self, event: ContextEvent) {
+        let put = || {
+            // With no room left it is the one that gives way.
+            let _ = self.events.lock().queue.insert_within_capacity(0, event);
+        };
+        match event.kind {
+            ioctl::CTX_DEVICE_LOST => self.events.lock().lost = true,
+            ioctl::CTX_REQUEST => {
+                let tables = self.card.tables.lock();
+                let there =
+                    |r: &Asked| (r.id, r.asid, r.listener) == (event.id, self.asid, event.identity);
+                if tables.requests.iter().any(there) {
+                    put();
+                }
+            }
+            _ => {
+                let objects = self.objects.lock();
+                if objects.qps.iter().any(|q| q.identity == event.identity) {
+                    put();
+                }
+            }
+        }
+        self.signal();
     }
 
     /// Takes the oldest event.
     pub(crate) fn take_event(&self) -> Option<ContextEvent> {
-        self.events.lock().queue.remove(0).ok()
+        let mut events = self.events.lock();
+        if core::mem::take(&mut events.lost) {
+            return Some(ContextEvent {
+                kind: ioctl::CTX_DEVICE_LOST,
+                ..Default::default()
+            });
+        }
+        events.queue.remove(0).ok()
     }
 
-    /// Connection-management event for the process.
-    pub(crate) fn cm_event(&self, kind: u32, id: u32, value: u32, ipv4: u32, entry: &Entry) {
-        let (private_len, private) = get_private(entry);
-        let mode = match kind {
-            ioctl::CTX_REQUEST => entry[4],
-            _ => 0,
-        };
-        self.push_event(ContextEvent {
-            kind,
-            id,
-            value,
-            ipv4,
-            private_len,
-            mode,
-            private,
-        });
+    /// A queue pair is connected.
+    pub(crate) fn established(&self, entry: &Entry) {
+        self.tell_of_qp(
+            entry[1],
+            cm_event(ioctl::CTX_ESTABLISHED, entry[3], entry[2], entry),
+        );
+    }
+
+    /// A queue pair's connection is over, or did not come about.
+    pub(crate) fn connection_over(&self, entry: &Entry) {
+        self.tell_of_qp(entry[1], cm_event(ioctl::CTX_CLOSED, entry[2], 0, entry));
+    }
+
+    /// A queue pair went into error.
+    pub(crate) fn qp_failed(&self, entry: &Entry) {
+        self.tell_of_qp(entry[1], qp_error(entry[2]));
+    }
+
+    /// A completion of a queue pair found no room in `cq`. False if it does not complete there, and
+    /// so has come after that one was gone.
+    pub(crate) fn qp_overran(&self, qpn: u32, cq: &Arc<Cq>) -> bool {
+        self.tell_of_qp_if(qpn, qp_error(REASON_CQ_FULL), |qp| {
+            qp.cqs.iter().any(|its| Arc::ptr_eq(its, cq))
+        })
     }
 
     /// Fails when the context is closed: its process has gone or executes another program.
@@ -478,7 +607,7 @@ impl Context {
         let cq = Arc::pin_init(
             Cq {
                 cqn,
-                asid: self.asid,
+                identity: self.new_identity(),
                 memory,
                 event_fd,
                 users: Atomic::new(0),
@@ -517,7 +646,8 @@ impl Context {
         arg.entries = entries;
         arg.cqn = cqn;
         arg.bytes = cq.memory.bytes() as u32;
-        arg.offset = cq_offset(cqn);
+        arg.offset = offset_of(cq.identity);
+        arg.identity = cq.identity;
         Ok(cq)
     }
 
@@ -537,47 +667,45 @@ impl Context {
         drop(gone);
     }
 
-    fn find_cq(&self, cqn: u32) -> Result<Arc<Cq>> {
+    fn find_cq(&self, name: Name) -> Result<Arc<Cq>> {
         let objects = self.objects.lock();
-        let found = objects.cqs.iter().find(|c| c.cqn == cqn);
+        let found = objects.cqs.iter().find(|c| name.is(c.cqn, c.identity));
         found.cloned().ok_or(ENOENT)
     }
 
-    fn find_qp(&self, qpn: u32) -> Result<Arc<Qp>> {
+    fn find_qp(&self, name: Name) -> Result<Arc<Qp>> {
         let objects = self.objects.lock();
-        let found = objects.qps.iter().find(|q| q.qpn == qpn);
+        let found = objects.qps.iter().find(|q| name.is(q.qpn, q.identity));
         found.cloned().ok_or(ENOENT)
-    }
-
-    /// Destroys the completion queue of this number.
-    pub(crate) fn destroy_cq(&self, cqn: u32) -> Result {
-        self.destroy_cq_if(cqn, |_| true)
     }
 
     /// Destroys this completion queue, not one that has its number now.
     pub(crate) fn end_cq(&self, cq: &Arc<Cq>) -> Result {
-        self.destroy_cq_if(cq.cqn, |found| Arc::ptr_eq(found, cq))
+        self.destroy_cq(Name {
+            number: cq.cqn,
+            identity: cq.identity,
+        })
     }
 
-    fn destroy_cq_if(&self, cqn: u32, wanted: impl FnOnce(&Arc<Cq>) -> bool) -> Result {
+    /// Destroys a completion queue.
+    pub(crate) fn destroy_cq(&self, name: impl Into<Name>) -> Result {
+        let name = name.into();
+        let cqn = name.number;
         let _control = self.control.lock();
         let generation = self.card.generation();
-        let cq = self.find_cq(cqn)?;
-        if !wanted(&cq) {
-            return Err(ENOENT);
-        }
+        let cq = self.find_cq(name)?;
         if cq.users.load(Relaxed) != 0 {
             return Err(EBUSY);
         }
         self.end_object(generation, CMD_CQ_DESTROY, cqn)?;
-        self.remove_cq(cqn);
+        self.remove_cq(&cq);
         self.forget_cq(&cq);
         Ok(())
     }
 
-    fn remove_cq(&self, cqn: u32) {
+    fn remove_cq(&self, cq: &Arc<Cq>) {
         let mut objects = self.objects.lock();
-        let found = objects.cqs.iter().position(|c| c.cqn == cqn);
+        let found = objects.cqs.iter().position(|c| Arc::ptr_eq(c, cq));
         let gone = found.and_then(|i| objects.cqs.remove(i).ok());
         drop(objects);
         if gone.is_some() {
@@ -605,7 +733,16 @@ impl Context {
         }
         let _control = self.control.lock();
         self.open()?;
-        let cqs = [self.find_cq(arg.send_cqn)?, self.find_cq(arg.recv_cqn)?];
+        let cqs = [
+            self.find_cq(Name {
+                number: arg.send_cqn,
+                identity: arg.send_cq,
+            })?,
+            self.find_cq(Name {
+                number: arg.recv_cqn,
+                identity: arg.recv_cq,
+            })?,
+        ];
         let sq_depth = arg.sq_depth.next_power_of_two();
         let rq_depth = arg.rq_depth.next_power_of_two();
         let wqe = crate::abi::wqe::WQE_BYTES;
@@ -625,7 +762,12 @@ impl Context {
                 for cq in &cqs {
                     cq.users.add(1, Relaxed);
                 }
-                Qp { qpn, memory, cqs }
+                Qp {
+                    qpn,
+                    identity: self.new_identity(),
+                    memory,
+                    cqs,
+                }
             },
             GFP_KERNEL,
         );
@@ -677,8 +819,9 @@ impl Context {
         arg.rq_depth = rq_depth;
         arg.qpn = qpn;
         arg.bytes = qp.memory.bytes() as u32;
-        arg.offset = qp_offset(qpn);
+        arg.offset = offset_of(qp.identity);
         arg.rq_start = rq_start;
+        arg.identity = qp.identity;
         Ok(qp)
     }
 
@@ -690,23 +833,21 @@ impl Context {
         }
     }
 
-    /// Destroys the queue pair of this number.
-    pub(crate) fn destroy_qp(&self, qpn: u32) -> Result {
-        self.destroy_qp_if(qpn, |_| true)
-    }
-
     /// Destroys this queue pair, not one that has its number now.
     pub(crate) fn end_qp(&self, qp: &Arc<Qp>) -> Result {
-        self.destroy_qp_if(qp.qpn, |found| Arc::ptr_eq(found, qp))
+        self.destroy_qp(Name {
+            number: qp.qpn,
+            identity: qp.identity,
+        })
     }
 
-    fn destroy_qp_if(&self, qpn: u32, wanted: impl FnOnce(&Arc<Qp>) -> bool) -> Result {
+    /// Destroys a queue pair.
+    pub(crate) fn destroy_qp(&self, name: impl Into<Name>) -> Result {
+        let name = name.into();
+        let qpn = name.number;
         let _control = self.control.lock();
         let generation = self.card.generation();
-        let qp = self.find_qp(qpn)?;
-        if !wanted(&qp) {
-            return Err(ENOENT);
-        }
+        let qp = self.find_qp(name)?;
         if self.asks(qpn) {
             // So that its elements are flushed: they do not fail by answers in vain.
             let disconnect = command(CMD_CM_DISCONNECT, qpn);
@@ -723,8 +864,14 @@ impl Context {
     fn remove_qp(&self, qp: &Arc<Qp>) {
         let gone = {
             let mut objects = self.objects.lock();
-            let found = objects.qps.iter().position(|q| q.qpn == qp.qpn);
-            found.and_then(|i| objects.qps.remove(i).ok())
+            let found = objects.qps.iter().position(|q| Arc::ptr_eq(q, qp));
+            let gone = found.and_then(|i| objects.qps.remove(i).ok());
+            if gone.is_some() {
+                // They name it; its number may be another's before they are taken.
+                let mut events = self.events.lock();
+                events.queue.retain(|e| e.identity != qp.identity);
+            }
+            gone
         };
         if gone.is_some() {
             self.card.counters.sub(D_QPS, 1);
@@ -774,17 +921,18 @@ impl Context {
     }
 
     /// Has firmware carry out a command for a queue pair of this context.
-    fn call_for_qp(&self, qpn: u32, entry: Entry) -> Result<Entry> {
+    fn call_for_qp(&self, name: Name, entry: Entry) -> Result<Entry> {
         let _control = self.control.lock();
         // First this: what is found then is of that run of firmware, or of a later one.
         let generation = self.card.generation();
-        self.find_qp(qpn)?;
+        self.find_qp(name)?;
         self.card.call_for(generation, entry)
     }
 
     /// State of a queue pair.
-    pub(crate) fn query_qp(&self, qpn: u32) -> Result<QpState> {
-        let e = self.call_for_qp(qpn, command(CMD_QP_QUERY, qpn))?;
+    pub(crate) fn query_qp(&self, name: impl Into<Name>) -> Result<QpState> {
+        let name = name.into();
+        let e = self.call_for_qp(name, command(CMD_QP_QUERY, name.number))?;
         Ok(QpState {
             state: e[3],
             reason: e[4],
@@ -796,52 +944,76 @@ impl Context {
 
     // ---- connections ----------------------------------------------------------------
 
-    /// Listens to a service.
-    pub(crate) fn listen(&self, service: u32) -> Result {
+    /// Listens to a service; gives the listener's identity.
+    pub(crate) fn listen(&self, service: u32) -> Result<u64> {
         if !(1..=65535).contains(&service) {
             return Err(EINVAL);
         }
         let _control = self.control.lock();
         self.open()?;
         let generation = self.card.generation();
+        let listener = Listener {
+            service,
+            asid: self.asid,
+            identity: self.new_identity(),
+        };
         {
             let mut tables = self.card.tables.lock();
-            if tables.services.iter().any(|(s, _)| *s == service) {
+            if tables.services.iter().any(|s| s.service == service) {
                 return Err(EBUSY);
             }
-            let mine = tables.services.iter().filter(|s| s.1 == self.asid);
+            let mine = tables.services.iter().filter(|s| s.asid == self.asid);
             if mine.count() >= MAX_PER_CONTEXT || tables.services.len() == MAX_SERVICES {
                 return Err(ENOSPC);
             }
             // Known before the first request can come.
-            let _ = tables.services.push_within_capacity((service, self.asid));
+            let _ = tables.services.push_within_capacity(listener);
         }
         let listen = command(CMD_CM_LISTEN, service);
         let result = self.card.call_for(generation, listen);
         if result.is_err() {
-            self.forget_service(service);
+            self.forget_service(listener);
         }
-        result.map(|_| ())
+        result.map(|_| listener.identity)
     }
 
-    fn forget_service(&self, service: u32) {
+    fn forget_service(&self, listener: Listener) {
         let mut tables = self.card.tables.lock();
-        tables.services.retain(|s| *s != (service, self.asid));
+        tables.services.retain(|s| *s != listener);
     }
 
     /// Stops listening.
-    pub(crate) fn unlisten(&self, service: u32) -> Result {
+    pub(crate) fn unlisten(self: &Arc<Self>, name: impl Into<Name>) -> Result {
+        let name = name.into();
         let _control = self.control.lock();
         let generation = self.card.generation();
-        {
+        let listener = {
             let tables = self.card.tables.lock();
-            if !tables.services.contains(&(service, self.asid)) {
-                return Err(ENOENT);
-            }
+            let mut mine = tables.services.iter().filter(|s| s.asid == self.asid);
+            let found = mine.find(|s| name.is(s.service, s.identity));
+            *found.ok_or(ENOENT)?
+        };
+        self.end_object(generation, CMD_CM_UNLISTEN, listener.service)?;
+        self.forget_service(listener);
+        // From now on nothing is queued for it; what was, nobody has seen.
+        while let Some(request) = self.take_unseen(listener.identity) {
+            let reject = command(CMD_CM_REJECT, request);
+            self.card.answer(generation, reject);
         }
-        self.end_object(generation, CMD_CM_UNLISTEN, service)?;
-        self.forget_service(service);
         Ok(())
+    }
+
+    /// Takes a request to a listener out of the events; gives its id.
+    fn take_unseen(&self, listener: u64) -> Option<u32> {
+        let mut tables = self.card.tables.lock();
+        let event = {
+            let mut events = self.events.lock();
+            let at = events.queue.iter().position(|e| e.identity == listener)?;
+            events.queue.remove(at).ok()?
+        };
+        let (id, asid) = (event.id, self.asid);
+        tables.requests.retain(|r| (r.id, r.asid) != (id, asid));
+        Some(id)
     }
 
     /// Connects a queue pair.
@@ -853,13 +1025,17 @@ impl Context {
         entry[3] = arg.ipv4;
         entry[4] = arg.service;
         put_private(&mut entry, arg.private_len, &arg.private)?;
-        self.call_for_qp(arg.qpn, entry).map(|_| ())
+        let name = Name {
+            number: arg.qpn,
+            identity: arg.identity,
+        };
+        self.call_for_qp(name, entry).map(|_| ())
     }
 
     /// Answers a connection request: accepts with a queue pair, or rejects.
     pub(crate) fn answer(&self, arg: &ioctl::Accept, accept: bool) -> Result {
         let opcode = if accept { CMD_CM_ACCEPT } else { CMD_CM_REJECT };
-        if arg.reserved != 0 || (!accept && arg.qpn != 0) {
+        if arg.reserved != 0 || (!accept && (arg.qpn != 0 || arg.identity != 0)) {
             return Err(EINVAL);
         }
         let mut entry = command(opcode, arg.request);
@@ -868,38 +1044,65 @@ impl Context {
         let _control = self.control.lock();
         let generation = self.card.generation();
         if accept {
-            self.find_qp(arg.qpn)?;
+            self.find_qp(Name {
+                number: arg.qpn,
+                identity: arg.identity,
+            })?;
         }
-        let mine = (arg.request, self.asid);
-        if !self.card.tables.lock().requests.contains(&mine) {
-            return Err(ENOENT);
-        }
+        let name = Name {
+            number: arg.request,
+            identity: arg.listener,
+        };
+        let request = {
+            let tables = self.card.tables.lock();
+            let mut mine = tables.requests.iter().filter(|r| r.asid == self.asid);
+            *mine.find(|r| name.is(r.id, r.listener)).ok_or(ENOENT)?
+        };
         let result = self.card.call_for(generation, entry).map(|_| ());
         if matches!(result, Ok(()) | Err(ENOENT)) {
-            self.card.tables.lock().requests.retain(|r| *r != mine);
+            let mut tables = self.card.tables.lock();
+            tables.requests.retain(|r| *r != request);
         }
         result
     }
 
     /// Ends a queue pair's connection.
-    pub(crate) fn disconnect(&self, qpn: u32) -> Result {
-        let disconnect = command(CMD_CM_DISCONNECT, qpn);
-        self.call_for_qp(qpn, disconnect).map(|_| ())
+    pub(crate) fn disconnect(&self, name: impl Into<Name>) -> Result {
+        let name = name.into();
+        let disconnect = command(CMD_CM_DISCONNECT, name.number);
+        self.call_for_qp(name, disconnect).map(|_| ())
     }
 
     /// A peer asks for a connection to a service of this context.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` too many wait, `ENOENT` nobody listens any more.
     pub(crate) fn requested(&self, entry: &Entry) -> Result {
         {
             let mut tables = self.card.tables.lock();
+            let mut services = tables.services.iter();
+            let found = services.find(|s| (s.service, s.asid) == (entry[3], self.asid));
+            let listener = found.ok_or(ENOENT)?.identity;
             let (processes, waiting) = tables.listeners(self.mm.as_raw());
             // The card has so many places for all who listen.
             let share = (CM_REQUESTS as usize / processes.max(1)).max(1);
             if waiting >= share || tables.requests.len() == MAX_REQUESTS {
                 return Err(EBUSY);
             }
-            let _ = tables.requests.push_within_capacity((entry[1], self.asid));
+            let _ = tables.requests.push_within_capacity(Asked {
+                id: entry[1],
+                asid: self.asid,
+                listener,
+            });
+            self.push_event(ContextEvent {
+                id: entry[1],
+                mode: entry[4],
+                identity: listener,
+                ..cm_event(ioctl::CTX_REQUEST, entry[3], entry[2], entry)
+            });
         }
-        self.cm_event(ioctl::CTX_REQUEST, entry[1], entry[3], entry[2], entry);
+        self.signal();
         Ok(())
     }
 
@@ -921,14 +1124,16 @@ impl Context {
         if offset == DOORBELL_OFFSET {
             return Ok(Mapping::Doorbell);
         }
-        let number = (offset >> OBJECT_SHIFT & 0xffff) as u32;
-        if offset == cq_offset(number) {
-            return Ok(Mapping::Cq(self.find_cq(number)?));
+        let identity = offset >> OBJECT_SHIFT;
+        if offset != offset_of(identity) {
+            return Err(EINVAL);
         }
-        if offset == qp_offset(number) {
-            return Ok(Mapping::Qp(self.find_qp(number)?));
+        let objects = self.objects.lock();
+        if let Some(cq) = objects.cqs.iter().find(|c| c.identity == identity) {
+            return Ok(Mapping::Cq(cq.clone()));
         }
-        Err(EINVAL)
+        let qp = objects.qps.iter().find(|q| q.identity == identity);
+        Ok(Mapping::Qp(qp.ok_or(ENOENT)?.clone()))
     }
 
     /// The card has lost all its state (and does no DMA): so does the context.
@@ -936,10 +1141,13 @@ impl Context {
         self.drop_requests();
         self.drop_objects();
         self.drop_pages();
-        self.push_event(ContextEvent {
-            kind: ioctl::CTX_DEVICE_LOST,
-            ..Default::default()
-        });
+        {
+            let mut events = self.events.lock();
+            // Of requests: firmware counts them anew.
+            events.queue.clear();
+            events.lost = true;
+        }
+        self.signal();
     }
 
     fn drop_objects(&self) {
@@ -951,7 +1159,7 @@ impl Context {
         loop {
             let cq = self.objects.lock().cqs.last().cloned();
             let Some(cq) = cq else { break };
-            self.remove_cq(cq.cqn);
+            self.remove_cq(&cq);
             self.forget_cq(&cq);
         }
     }
@@ -973,25 +1181,25 @@ impl Context {
         }
         loop {
             let generation = self.card.generation();
-            let service = {
+            let listener = {
                 let tables = self.card.tables.lock();
-                let found = tables.services.iter().find(|(_, a)| *a == self.asid);
-                found.map(|(s, _)| *s)
+                let mut services = tables.services.iter();
+                services.find(|s| s.asid == self.asid).copied()
             };
-            let Some(service) = service else { break };
-            self.end_for_good(generation, CMD_CM_UNLISTEN, service);
-            self.forget_service(service);
+            let Some(listener) = listener else { break };
+            self.end_for_good(generation, CMD_CM_UNLISTEN, listener.service);
+            self.forget_service(listener);
         }
         loop {
             let generation = self.card.generation();
             let request = {
                 let mut tables = self.card.tables.lock();
-                let found = tables.requests.iter().position(|(_, a)| *a == self.asid);
+                let found = tables.requests.iter().position(|r| r.asid == self.asid);
                 found.and_then(|i| tables.requests.remove(i).ok())
             };
-            let Some((request, _)) = request else { break };
+            let Some(request) = request else { break };
             // Firmware keeps a place for it until it is answered.
-            let reject = command(CMD_CM_REJECT, request);
+            let reject = command(CMD_CM_REJECT, request.id);
             let _ = self.card.call_patiently_for(generation, reject);
         }
         loop {
@@ -999,7 +1207,7 @@ impl Context {
             let cq = self.objects.lock().cqs.last().cloned();
             let Some(cq) = cq else { break };
             self.end_for_good(generation, CMD_CQ_DESTROY, cq.cqn);
-            self.remove_cq(cq.cqn);
+            self.remove_cq(&cq);
             self.forget_cq(&cq);
         }
         self.revoke_all();
@@ -1012,19 +1220,14 @@ impl Context {
             let mut tables = self.card.tables.lock();
             let gone = tables.contexts[self.asid as usize].take();
             // Requests may have come until now.
-            tables.requests.retain(|r| r.1 != self.asid);
-            tables.services.retain(|s| s.1 != self.asid);
+            tables.requests.retain(|r| r.asid != self.asid);
+            tables.services.retain(|s| s.asid != self.asid);
             tables.asids_taken[self.asid as usize] = false;
             gone
         };
         if gone.is_some() {
             self.card.counters.sub(D_CONTEXTS, 1);
         }
-    }
-
-    /// Whether a CQ is one of this context.
-    pub(crate) fn owns_cq(&self, cq: &Cq) -> bool {
-        cq.asid == self.asid
     }
 }
 
@@ -1041,14 +1244,12 @@ pub(crate) enum Mapping {
 /// Offset of the doorbell page.
 pub(crate) const DOORBELL_OFFSET: u64 = 0;
 /// Queues are this far apart, log2: more than the largest.
-const OBJECT_SHIFT: u32 = 24;
+const OBJECT_SHIFT: u32 = 22;
 
-fn cq_offset(cqn: u32) -> u64 {
-    1 << 40 | u64::from(cqn) << OBJECT_SHIFT
-}
-
-fn qp_offset(qpn: u32) -> u64 {
-    2 << 40 | u64::from(qpn) << OBJECT_SHIFT
+/// Offset of a queue, which goes by its identity: nobody gets the memory of another that has its
+/// number now.
+fn offset_of(identity: u64) -> u64 {
+    identity << OBJECT_SHIFT
 }
 
 /// Puts a field of a command body, which begins at word 2.

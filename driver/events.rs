@@ -5,7 +5,7 @@
 //! out commands (fences among them) only as long as its events are taken.
 
 use crate::{
-    abi::{counters::*, ioctl, ring::*, status::*},
+    abi::{counters::*, ring::*, status::*},
     card::{Card, Entry, State},
 };
 use kernel::{
@@ -89,17 +89,11 @@ fn dispatch(card: &Arc<Card>, entry: &Entry) -> Option<()> {
         EV_CQ_OVERRUN => {
             let cq = card.tables.lock().cqs.get(entry[1] as usize)?.clone();
             if let (Some(cq), Some(context)) = (cq, card.owner_of_qp(entry[2])) {
-                if context.owns_cq(&cq) {
+                if context.qp_overran(entry[2], &cq) {
                     let mut disconnect = [0; ENTRY_WORDS];
                     disconnect[0] = CMD_CM_DISCONNECT;
                     disconnect[2] = entry[2];
                     card.answer(card.generation(), disconnect);
-                    context.push_event(ioctl::ContextEvent {
-                        kind: ioctl::CTX_QP_ERROR,
-                        id: entry[2],
-                        value: REASON_CQ_FULL,
-                        ..Default::default()
-                    });
                     cq.notify();
                 }
             }
@@ -110,8 +104,8 @@ fn dispatch(card: &Arc<Card>, entry: &Entry) -> Option<()> {
                 let tables = card.tables.lock();
                 let mut services = tables.services.iter();
                 services
-                    .find(|(s, _)| *s == entry[3])
-                    .and_then(|(_, asid)| tables.contexts[*asid as usize].clone())
+                    .find(|s| s.service == entry[3])
+                    .and_then(|s| tables.contexts[s.asid as usize].clone())
             };
             let taken = listener.map(|context| context.requested(entry));
             if !matches!(taken, Some(Ok(()))) {
@@ -119,7 +113,8 @@ fn dispatch(card: &Arc<Card>, entry: &Entry) -> Option<()> {
                 let mut reject = [0; ENTRY_WORDS];
                 reject[0] = CMD_CM_REJECT;
                 reject[2] = entry[1];
-                reject[3] = if taken.is_some() { REASON_BUSY } else { 0 };
+                let busy = matches!(taken, Some(Err(e)) if e == EBUSY);
+                reject[3] = if busy { REASON_BUSY } else { 0 };
                 // Firmware keeps a place for it until it is answered.
                 card.answer(card.generation(), reject);
             }
@@ -132,22 +127,17 @@ fn dispatch(card: &Arc<Card>, entry: &Entry) -> Option<()> {
         }
         EV_CM_ESTABLISHED => {
             if let Some(context) = card.owner_of_qp(entry[1]) {
-                context.cm_event(ioctl::CTX_ESTABLISHED, entry[1], entry[3], entry[2], entry);
+                context.established(entry);
             }
         }
         EV_CM_CLOSED => {
             if let Some(context) = card.owner_of_qp(entry[1]) {
-                context.cm_event(ioctl::CTX_CLOSED, entry[1], entry[2], 0, entry);
+                context.connection_over(entry);
             }
         }
         EV_QP_ERROR => {
             if let Some(context) = card.owner_of_qp(entry[1]) {
-                context.push_event(ioctl::ContextEvent {
-                    kind: ioctl::CTX_QP_ERROR,
-                    id: entry[1],
-                    value: entry[2],
-                    ..Default::default()
-                });
+                context.qp_failed(entry);
             }
         }
         EV_LOG => {

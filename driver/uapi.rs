@@ -10,7 +10,7 @@ use crate::{
         ioctl::{self as uapi, *},
     },
     card::{Card, State, PAGE},
-    context::{self, Context, Mapping},
+    context::{self, Context, Mapping, Name},
     doorbell::{self, HeldInode, Registers},
     eventfd::EventFd,
     gate::BoundRef,
@@ -142,11 +142,14 @@ fn require(cap: Capability) -> Result {
     }
 }
 
-fn handle(arg: &Handle) -> Result<u32> {
+fn handle(arg: &Handle) -> Result<Name> {
     if arg.reserved != 0 {
         return Err(EINVAL);
     }
-    Ok(arg.value)
+    Ok(Name {
+        number: arg.value,
+        identity: arg.identity,
+    })
 }
 
 /// Budget in pages from bytes: whole pages, from one to as many as the card's table holds.
@@ -232,12 +235,26 @@ impl Session {
                     if a.reserved != 0 {
                         return Err(EINVAL);
                     }
-                    a.state = self.context()?.query_qp(a.qpn)?;
+                    let name = Name {
+                        number: a.qpn,
+                        identity: a.identity,
+                    };
+                    a.state = self.context()?.query_qp(name)?;
+                    a.pad = 0;
                     Ok(())
                 },
                 |_, ()| (),
             ),
-            IOC_LISTEN => Self::take(arg, |a| self.context()?.listen(handle(a)?)),
+            IOC_LISTEN => Self::exchange(
+                arg,
+                |a: &mut Handle| {
+                    a.identity = self.context()?.listen(handle(a)?.number)?;
+                    Ok(())
+                },
+                |a, ()| {
+                    let _ = handle(a).and_then(|name| self.context()?.unlisten(name));
+                },
+            ),
             IOC_UNLISTEN => Self::take(arg, |a| self.context()?.unlisten(handle(a)?)),
             IOC_CONNECT => Self::take(arg, |a: &Connect| self.context()?.connect(a)),
             IOC_ACCEPT => Self::take(arg, |a: &Accept| self.context()?.answer(a, true)),

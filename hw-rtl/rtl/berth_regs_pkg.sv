@@ -10,7 +10,7 @@ package berth_regs_pkg;
     localparam logic [31:0] PCI_DEVICE               = 32'h0000be47; // PCI device id of the card
     localparam logic [31:0] PCI_CLASS                = 32'h00020700; // PCI class code: network controller, InfiniBand
     localparam logic [31:0] CARD_ID                  = 32'h42455254; // Value of the register `HOST_ID`: "BERT"
-    localparam logic [31:0] ABI_VERSION              = 32'h00000002; // Version of this layout; driver, firmware and RTL refuse to work with another
+    localparam logic [31:0] ABI_VERSION              = 32'h00000003; // Version of this layout; driver, firmware and RTL refuse to work with another
     localparam logic [31:0] BAR0_SIZE                = 32'h00010000; // Size of BAR0 in bytes: control registers and statistics
     localparam logic [31:0] BAR2_SIZE                = 32'h00040000; // Size of BAR2 in bytes: one doorbell page per process
     localparam logic [31:0] NUM_UARS                 = 32'h00000040; // Number of doorbell pages (4 KiB each) in BAR2; page 0 belongs to the kernel

@@ -272,7 +272,7 @@ fn inv_6_ioctls_refuse_fields_out_of_range(env: &Env) -> Res {
     expect("service 0", qp.start_connect(env.own_ip, 0, b""))?;
     ensure!(matches!(qp.disconnect(), Err(Error::Busy { .. } | Error::Invalid { .. })));
     // Reserved fields must be zero.
-    let mut handle = ioctl::Handle { value: qp.qpn(), reserved: 1 };
+    let mut handle = ioctl::Handle { value: qp.qpn(), reserved: 1, identity: 0 };
     // SAFETY: a struct of plain bytes.
     let bytes = unsafe { std::slice::from_raw_parts_mut((&raw mut handle).cast::<u8>(), size_of::<ioctl::Handle>()) };
     let fd = context.as_fd().as_raw_fd();

@@ -77,7 +77,7 @@ fn qp_17_both_ends_connect_and_close_at_the_same_moment(env: &Env) -> Res {
 
 fn handle(context: &libberth::Context, request: u32, value: u32) -> i32 {
     use std::os::fd::{AsFd, AsRawFd};
-    let mut arg = ioctl::Handle { value, reserved: 0 };
+    let mut arg = ioctl::Handle { value, reserved: 0, identity: 0 };
     // SAFETY: the struct of this request.
     let ret = unsafe { libc::ioctl(context.as_fd().as_raw_fd(), request as libc::Ioctl, &raw mut arg) };
     if ret < 0 { std::io::Error::last_os_error().raw_os_error().unwrap_or(-1) } else { 0 }

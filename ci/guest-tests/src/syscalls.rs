@@ -60,6 +60,8 @@ enum F {
     How,
     Pointer,
     LogBytes,
+    /// Of an object, or 0 for whatever has the number.
+    Identity,
     /// Written by the driver, or any value is good.
     Any,
     /// Such a field of so many bytes.
@@ -70,7 +72,7 @@ impl F {
     fn bytes(self) -> usize {
         match self {
             Self::Private => 32,
-            Self::Bytes | Self::Mac | Self::Pointer => 8,
+            Self::Bytes | Self::Mac | Self::Pointer | Self::Identity => 8,
             Self::Out(bytes) => bytes,
             _ => 4,
         }
@@ -111,8 +113,11 @@ fn requests() -> Res<Vec<Call>> {
         request!(IOC_QUERY, Query { abi: Out(size_of::<ioctl::Query>()) }),
         request!(IOC_SET_NET, SetNet { ipv4: Ip, mtu: Mtu, mac: Mac }, true),
         request!(IOC_SET_LIMITS, SetLimits { mask: Mask, linger_ms: Ms, card_budget: Bytes, context_budget: Bytes }),
-        request!(IOC_CREATE_CQ, CreateCq { entries: Entries, event_fd: EventFd, cqn: Any, bytes: Any, offset: Out(8) }),
-        request!(IOC_DESTROY_CQ, Handle { value: Cqn, reserved: Zero }),
+        request!(
+            IOC_CREATE_CQ,
+            CreateCq { entries: Entries, event_fd: EventFd, cqn: Any, bytes: Any, offset: Out(8), identity: Out(8) }
+        ),
+        request!(IOC_DESTROY_CQ, Handle { value: Cqn, reserved: Zero, identity: Identity }),
         request!(
             IOC_CREATE_QP,
             CreateQp {
@@ -130,27 +135,52 @@ fn requests() -> Res<Vec<Call>> {
                 bytes: Any,
                 offset: Out(8),
                 rq_start: Any,
-                mode: Mode
+                mode: Mode,
+                send_cq: Identity,
+                recv_cq: Identity,
+                identity: Out(8)
             }
         ),
-        request!(IOC_DESTROY_QP, Handle { value: Qpn, reserved: Zero }),
-        request!(IOC_QUERY_QP, QueryQp { qpn: Qpn, reserved: Zero, state: Out(size_of::<ioctl::QueryQp>() - 8) }),
-        request!(IOC_LISTEN, Handle { value: Service, reserved: Zero }),
-        request!(IOC_UNLISTEN, Handle { value: Service, reserved: Zero }),
-        request!(IOC_CONNECT, Connect { qpn: Qpn, ipv4: Ip, service: Service, private_len: Length, private: Private }),
+        request!(IOC_DESTROY_QP, Handle { value: Qpn, reserved: Zero, identity: Identity }),
+        request!(
+            IOC_QUERY_QP,
+            QueryQp { qpn: Qpn, reserved: Zero, identity: Identity, state: Out(size_of::<ioctl::QueryQp>() - 16) }
+        ),
+        request!(IOC_LISTEN, Handle { value: Service, reserved: Zero, identity: Identity }),
+        request!(IOC_UNLISTEN, Handle { value: Service, reserved: Zero, identity: Identity }),
+        request!(
+            IOC_CONNECT,
+            Connect { qpn: Qpn, ipv4: Ip, service: Service, private_len: Length, private: Private, identity: Identity }
+        ),
         request!(
             IOC_ACCEPT,
-            Accept { request: RequestId, qpn: Qpn, private_len: Length, reserved: Zero, private: Private }
+            Accept {
+                request: RequestId,
+                qpn: Qpn,
+                private_len: Length,
+                reserved: Zero,
+                private: Private,
+                identity: Identity,
+                listener: Identity
+            }
         ),
         request!(
             IOC_REJECT,
-            Accept { request: RequestId, qpn: QpnOrZero, private_len: Length, reserved: Zero, private: Private }
+            Accept {
+                request: RequestId,
+                qpn: QpnOrZero,
+                private_len: Length,
+                reserved: Zero,
+                private: Private,
+                identity: Identity,
+                listener: Identity
+            }
         ),
-        request!(IOC_DISCONNECT, Handle { value: Qpn, reserved: Zero }),
+        request!(IOC_DISCONNECT, Handle { value: Qpn, reserved: Zero, identity: Identity }),
         request!(IOC_GET_EVENT, ContextEvent { kind: Out(size_of::<ioctl::ContextEvent>()) }),
         request!(IOC_COUNTERS, Counters { rtl: Out(size_of::<ioctl::Counters>()) }),
         request!(IOC_READ_LOG, ReadLog { buffer: Pointer, bytes: LogBytes, lost: Any }, true),
-        request!(IOC_RESET, Handle { value: How, reserved: Zero }, true),
+        request!(IOC_RESET, Handle { value: How, reserved: Zero, identity: Identity }, true),
         request!(IOC_CRASH, Crash { how: How, reserved: Zero, event: Out(4 * CRASH_EVENT_WORDS) }, true),
     ];
     for request in &all {
@@ -322,6 +352,7 @@ impl<'w, 'e> Thread<'w, 'e> {
             F::LogBytes => 64,
             F::Private | F::Mac | F::Out(_) => return vec![0; f.bytes()],
             F::Zero
+            | F::Identity
             | F::Mode
             | F::QpnOrZero
             | F::Trigger
@@ -347,6 +378,7 @@ impl<'w, 'e> Thread<'w, 'e> {
             match f {
                 F::Abi => ABI_VERSION.into(),
                 F::Zero => 0,
+                F::Identity => self.pick(&[0, 0, 0, 0, 0, 0, 1, 2, 9]),
                 // None, one that is, and some that are none, or are closed at any time.
                 F::EventFd => self.pick(&[u64::MAX, u64::MAX, u64::MAX, self.world.event as u64, 0, 2, 5, 99]),
                 F::Cqn => self.number(|k| &k.cqs, place).into(),
@@ -965,7 +997,7 @@ fn call<T>(fd: i32, request: u32, arg: &mut T) -> Result<(), i32> {
 }
 
 fn handle(fd: i32, request: u32, value: u32) -> Result<(), i32> {
-    call(fd, request, &mut ioctl::Handle { value, reserved: 0 })
+    call(fd, request, &mut ioctl::Handle { value, reserved: 0, identity: 0 })
 }
 
 fn done(result: Result<(), i32>) -> Res {
@@ -1250,7 +1282,7 @@ fn inv_6_results_that_cannot_be_told_are_undone(env: &Env) -> Res {
     ensure_eq!(raw_ioctl(fd, ioctl::IOC_CREATE_QP, memory(bytes(&arg))?.va(0)), libc::EFAULT);
     ensure_eq!(gauges(&device)?, before);
     // What has no result needs no memory that can be written.
-    let arg = ioctl::Handle { value: cq.cqn, reserved: 0 };
+    let arg = ioctl::Handle { value: cq.cqn, reserved: 0, identity: 0 };
     ensure_eq!(raw_ioctl(fd, ioctl::IOC_DESTROY_CQ, memory(bytes(&arg))?.va(0)), 0);
     close(fd)
 }

@@ -16,20 +16,15 @@ use crate::qp::{Mode, QueuePair, private};
 pub struct Listener {
     context: Arc<Inner>,
     service: u16,
-    id: u64,
+    /// Which listener it is: a later one may have its service.
+    identity: u64,
 }
 
 impl Listener {
     pub(crate) fn new(context: &Arc<Inner>, service: u16) -> Result<Self> {
-        let what = "listen";
-        context.check_owner(what)?;
-        let id = context.know_listener(service.into());
-        let mut arg = ioctl::Handle { value: service.into(), reserved: 0 };
-        if let Err(error) = context.ioctl(what, ioctl::IOC_LISTEN, &mut arg) {
-            reject_all(context, service, id);
-            return Err(error);
-        }
-        Ok(Self { context: Arc::clone(context), service, id })
+        let mut arg = ioctl::Handle { value: service.into(), ..Default::default() };
+        context.ioctl("listen", ioctl::IOC_LISTEN, &mut arg)?;
+        Ok(Self { context: Arc::clone(context), service, identity: arg.identity })
     }
 
     /// The service id.
@@ -42,12 +37,9 @@ impl Listener {
     /// # Errors
     /// [`Error::Timeout`], [`Error::DeviceLost`], [`Error::NotPermitted`] in another process.
     pub fn next(&self, timeout: Option<Duration>) -> Result<Request> {
-        let event = self.context.wait_event(
-            "wait for a request",
-            timeout,
-            |e| matches!(e, ContextEvent::Request { service, .. } if *service == u32::from(self.service)),
-        )?;
-        Ok(Request::new(&self.context, event))
+        let mine = |identity, _: &ContextEvent| identity == self.identity;
+        let (_, event) = self.context.wait_event("wait for a request", timeout, mine)?;
+        Ok(Request::new(&self.context, self.identity, event))
     }
 }
 
@@ -56,21 +48,17 @@ impl Drop for Listener {
         if !self.context.is_owned() {
             return;
         }
-        let mut arg = ioctl::Handle { value: self.service.into(), reserved: 0 };
+        let mut arg = ioctl::Handle { value: self.service.into(), reserved: 0, identity: self.identity };
         if let Err(error) = self.context.ioctl("stop listening", ioctl::IOC_UNLISTEN, &mut arg)
             && !matches!(error, Error::DeviceLost | Error::NotFound { .. })
         {
             tracing::warn!(service = self.service, %error, "still listening");
         }
-        reject_all(&self.context, self.service, self.id);
-    }
-}
-
-/// Rejects the requests that only this listener would have taken.
-fn reject_all(context: &Arc<Inner>, service: u16, id: u64) {
-    for event in context.forget_listener(service.into(), id) {
-        // Rejected when dropped.
-        Request::new(context, event);
+        // What the driver still had it has rejected.
+        for event in self.context.take_requests(self.identity) {
+            // Rejected when dropped.
+            Request::new(&self.context, self.identity, event);
+        }
     }
 }
 
@@ -79,6 +67,7 @@ fn reject_all(context: &Arc<Inner>, service: u16, id: u64) {
 pub struct Request {
     context: Arc<Inner>,
     id: u32,
+    listener: u64,
     peer: Ipv4Addr,
     mode: Mode,
     private_data: Vec<u8>,
@@ -86,11 +75,11 @@ pub struct Request {
 }
 
 impl Request {
-    fn new(context: &Arc<Inner>, event: ContextEvent) -> Self {
+    fn new(context: &Arc<Inner>, listener: u64, event: ContextEvent) -> Self {
         let ContextEvent::Request { id, peer, mode, private_data, .. } = event else {
-            unreachable!("the caller has chosen a request")
+            unreachable!("the events of a listener are requests")
         };
-        Self { context: Arc::clone(context), id, peer, mode, private_data, answered: false }
+        Self { context: Arc::clone(context), id, listener, peer, mode, private_data, answered: false }
     }
 
     /// The peer.
@@ -116,7 +105,15 @@ impl Request {
     /// when the queue pair has another [`mode`](Self::mode).
     pub fn accept(mut self, qp: &QueuePair, private_data: &[u8]) -> Result<()> {
         let (private, private_len) = private(private_data)?;
-        let mut arg = ioctl::Accept { request: self.id, qpn: qp.qpn(), private_len, reserved: 0, private };
+        let mut arg = ioctl::Accept {
+            request: self.id,
+            qpn: qp.qpn(),
+            private_len,
+            private,
+            identity: qp.identity(),
+            listener: self.listener,
+            ..Default::default()
+        };
         self.context.ioctl("accept a connection", ioctl::IOC_ACCEPT, &mut arg)?;
         self.answered = true;
         Ok(())
@@ -133,7 +130,8 @@ impl Request {
 
     fn send_reject(&self, private_data: &[u8]) -> Result<()> {
         let (private, private_len) = private(private_data)?;
-        let mut arg = ioctl::Accept { request: self.id, qpn: 0, private_len, reserved: 0, private };
+        let listener = self.listener;
+        let mut arg = ioctl::Accept { request: self.id, private_len, private, listener, ..Default::default() };
         self.context.ioctl("reject a connection", ioctl::IOC_REJECT, &mut arg)
     }
 }

@@ -8,7 +8,7 @@ use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use berth_abi::wqe::SLOT_WORDS;
@@ -21,7 +21,7 @@ use crate::doorbell::{DOORBELL_PAGE, DoorbellPage};
 use crate::error::{Error, Reason, Result};
 use crate::process::{Caller, Owner};
 use crate::qp::{Mode, QpConfig, QueuePair};
-use crate::wait::{For, Limit, Locked, Waited};
+use crate::wait::{For, Limit, Waited};
 use crate::{ring, sys};
 
 /// Something that happened to a context's connections.
@@ -94,10 +94,8 @@ impl ContextEvent {
 }
 
 /// What has become of a queue pair's connection. It stays known, whoever has asked for it before.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Connection {
-    /// Which queue pair it is: a later one may have its number.
-    id: u64,
     /// Private data of the accept, once it is there.
     established: Option<Vec<u8>>,
     /// Why it is over, and private data of a reject.
@@ -106,46 +104,42 @@ struct Connection {
 
 #[derive(Debug, Default)]
 struct Events {
-    /// Events taken from the driver that nobody has asked for yet.
-    waiting: VecDeque<ContextEvent>,
-    /// Connections of the queue pairs that there are, by QPN.
-    connections: HashMap<u32, Connection>,
-    /// Who listens or tries to, by service: for them requests are kept.
-    listeners: HashMap<u32, Vec<u64>>,
+    /// Events taken from the driver that nobody has asked for yet, each with the identity of the object that it is of.
+    waiting: VecDeque<(u64, ContextEvent)>,
+    /// Connections of the queue pairs that there are, by identity.
+    connections: HashMap<u64, Connection>,
 }
 
 impl Events {
     /// Takes in an event of the driver.
-    fn add(&mut self, event: ContextEvent) {
-        tracing::debug!(?event, "context event");
-        if let Some(qpn) = event.qpn() {
-            let Some(connection) = self.connections.get_mut(&qpn) else {
-                tracing::debug!(qpn, "event of a queue pair that is gone");
+    fn add(&mut self, identity: u64, event: ContextEvent) {
+        tracing::debug!(identity, ?event, "context event");
+        let connection = self.connections.get_mut(&identity);
+        match (&event, connection) {
+            (ContextEvent::Request { .. }, _) => {}
+            (_, None) => {
+                tracing::debug!(identity, "event of a queue pair that is gone");
                 return;
-            };
-            match &event {
-                ContextEvent::Established { private_data, .. } => connection.established = Some(private_data.clone()),
-                ContextEvent::Closed { reason, private_data, .. } => {
-                    connection.over.get_or_insert_with(|| (*reason, private_data.clone()));
-                }
-                ContextEvent::QpError { reason, .. } => {
-                    connection.over.get_or_insert_with(|| (*reason, vec![]));
-                }
-                ContextEvent::Request { .. } => {}
+            }
+            (ContextEvent::Established { private_data, .. }, Some(c)) => c.established = Some(private_data.clone()),
+            (ContextEvent::Closed { reason, private_data, .. }, Some(c)) => {
+                c.over.get_or_insert_with(|| (*reason, private_data.clone()));
+            }
+            (ContextEvent::QpError { reason, .. }, Some(c)) => {
+                c.over.get_or_insert_with(|| (*reason, vec![]));
             }
         }
-        self.waiting.push_back(event);
+        self.waiting.push_back((identity, event));
     }
 
     /// The connection of a queue pair.
-    fn connection(&self, qpn: u32, id: u64) -> Result<&Connection> {
-        let gone = Error::NotFound { what: "wait for a connection" };
-        self.connections.get(&qpn).filter(|c| c.id == id).ok_or(gone)
+    fn connection(&self, identity: u64) -> Result<&Connection> {
+        self.connections.get(&identity).ok_or(Error::NotFound { what: "wait for a connection" })
     }
 
     /// Drops the events of these kinds that [`Context::next_event`] would give.
-    fn drop_told(&mut self, qpn: u32, told: impl Fn(&ContextEvent) -> bool) {
-        self.waiting.retain(|e| e.qpn() != Some(qpn) || !told(e));
+    fn drop_told(&mut self, identity: u64, told: impl Fn(&ContextEvent) -> bool) {
+        self.waiting.retain(|(of, event)| *of != identity || !told(event));
     }
 }
 
@@ -158,8 +152,6 @@ pub(crate) struct Inner {
     lost: AtomicBool,
     /// A thread is writing the page's slot.
     slot_taken: AtomicBool,
-    /// Identities given to queue pairs and listeners.
-    identities: AtomicU64,
     owner: Owner,
     asid: u32,
     #[cfg(test)]
@@ -175,7 +167,6 @@ impl Inner {
             events: Waited::new(Events::default(), For::One),
             lost: AtomicBool::new(false),
             slot_taken: AtomicBool::new(false),
-            identities: AtomicU64::new(1),
             owner: Owner::here()?,
             asid,
             #[cfg(test)]
@@ -233,11 +224,6 @@ impl Inner {
         unsafe { sys::ioctl(self.fd(), request, arg) }
     }
 
-    /// A number that no other queue pair or listener of this context has.
-    fn identity(&self) -> u64 {
-        self.identities.fetch_add(1, Ordering::Relaxed)
-    }
-
     /// Writes a doorbell: one 8-byte store after everything written to queues before.
     pub(crate) fn doorbell(&self, offset: u32, value: u64) {
         ring::before_doorbell();
@@ -282,17 +268,6 @@ impl Inner {
         self.drain_into(&mut events)
     }
 
-    /// Takes all events that wait in the driver, beside a thread that may sleep at the eventfd.
-    fn drain_beside(&self, events: &mut Locked<'_, Events>) {
-        if let Err(error) = self.drain_into(events) {
-            tracing::warn!(%error, "events could not be taken");
-        }
-        if events.is_watched() {
-            // We may have taken the signal that it sleeps for.
-            sys::eventfd_signal(self.event_fd());
-        }
-    }
-
     fn drain_into(&self, events: &mut Events) -> Result<()> {
         if self.lost.load(Ordering::Acquire) {
             // The eventfd stays signalled, for all that sleep there.
@@ -314,7 +289,7 @@ impl Inner {
             if raw.kind == ioctl::CTX_DEVICE_LOST {
                 self.lost.store(true, Ordering::Release);
             } else if let Some(event) = ContextEvent::new(&raw) {
-                events.add(event);
+                events.add(raw.identity, event);
             } else {
                 tracing::warn!(kind = raw.kind, "context event of unknown kind ignored");
             }
@@ -363,83 +338,58 @@ impl Inner {
         &self,
         what: &'static str,
         timeout: Option<Duration>,
-        wanted: impl Fn(&ContextEvent) -> bool,
-    ) -> Result<ContextEvent> {
+        wanted: impl Fn(u64, &ContextEvent) -> bool,
+    ) -> Result<(u64, ContextEvent)> {
         self.wait_for(what, timeout, |events| {
-            Ok(events.waiting.iter().position(&wanted).and_then(|at| events.waiting.remove(at)))
+            let at = events.waiting.iter().position(|(identity, event)| wanted(*identity, event));
+            Ok(at.and_then(|at| events.waiting.remove(at)))
         })
     }
 
     /// Waits until a queue pair's connection is there; answers the private data of the accept.
-    pub(crate) fn wait_established(&self, qpn: u32, id: u64, timeout: Option<Duration>) -> Result<Vec<u8>> {
+    pub(crate) fn wait_established(&self, identity: u64, timeout: Option<Duration>) -> Result<Vec<u8>> {
         self.wait_for("wait for a connection", timeout, |events| {
-            let connection = events.connection(qpn, id)?;
+            let connection = events.connection(identity)?;
             if let Some(private_data) = connection.established.clone() {
-                events.drop_told(qpn, |e| matches!(e, ContextEvent::Established { .. }));
+                events.drop_told(identity, |e| matches!(e, ContextEvent::Established { .. }));
                 return Ok(Some(private_data));
             }
             let Some((reason, private_data)) = connection.over.clone() else { return Ok(None) };
-            events.drop_told(qpn, |_| true);
+            events.drop_told(identity, |_| true);
             Err(Error::Closed { reason, private_data })
         })
     }
 
     /// Waits until a queue pair's connection is over; answers why.
-    pub(crate) fn wait_closed(&self, qpn: u32, id: u64, timeout: Option<Duration>) -> Result<Reason> {
+    pub(crate) fn wait_closed(&self, identity: u64, timeout: Option<Duration>) -> Result<Reason> {
         self.wait_for("wait for the end of a connection", timeout, |events| {
-            let Some((reason, _)) = events.connection(qpn, id)?.over else { return Ok(None) };
-            events.drop_told(qpn, |e| !matches!(e, ContextEvent::Established { .. }));
+            let Some((reason, _)) = events.connection(identity)?.over else { return Ok(None) };
+            events.drop_told(identity, |e| !matches!(e, ContextEvent::Established { .. }));
             Ok(Some(reason))
         })
     }
 
-    /// Knows a queue pair that has just been made, by the identity that this answers. What the driver has told of its
-    /// number until now was of one that is gone.
-    pub(crate) fn know_qp(&self, qpn: u32) -> u64 {
-        let id = self.identity();
-        let mut events = self.events.lock();
-        self.drain_beside(&mut events);
-        events.drop_told(qpn, |_| true);
-        events.connections.insert(qpn, Connection { id, established: None, over: None });
-        id
+    /// Knows a queue pair that has just been made.
+    pub(crate) fn know_qp(&self, identity: u64) {
+        self.events.lock().connections.insert(identity, Connection::default());
     }
 
-    /// Forgets a queue pair that is gone, with its events, unless another one has its number already.
-    pub(crate) fn forget_qp(&self, qpn: u32, id: u64) {
+    /// Forgets a queue pair that is gone, with its events.
+    pub(crate) fn forget_qp(&self, identity: u64) {
         let mut events = self.events.lock();
-        self.drain_beside(&mut events);
-        if events.connection(qpn, id).is_ok() {
-            events.connections.remove(&qpn);
-            events.drop_told(qpn, |_| true);
-        }
+        events.connections.remove(&identity);
+        events.drop_told(identity, |_| true);
         // Whoever waits for its connection waits in vain.
         self.events.wake();
     }
 
-    /// Knows somebody who is about to listen, by the identity that this answers. Requests that wait are kept for him.
-    pub(crate) fn know_listener(&self, service: u32) -> u64 {
-        let id = self.identity();
-        self.events.lock().listeners.entry(service).or_default().push(id);
-        id
-    }
-
-    /// Forgets who does not listen any more; answers the requests that nobody will take.
-    pub(crate) fn forget_listener(&self, service: u32, id: u64) -> Vec<ContextEvent> {
+    /// Takes the requests that have come for a listener that is gone and that nobody will take any more.
+    pub(crate) fn take_requests(&self, listener: u64) -> Vec<ContextEvent> {
         let mut events = self.events.lock();
-        self.drain_beside(&mut events);
-        if let Some(listeners) = events.listeners.get_mut(&service) {
-            listeners.retain(|listener| *listener != id);
-            if !listeners.is_empty() {
-                // A later one has the service already.
-                return vec![];
-            }
-        }
-        events.listeners.remove(&service);
-        let (taken, kept) = std::mem::take(&mut events.waiting)
-            .into_iter()
-            .partition(|e| matches!(e, ContextEvent::Request { service: s, .. } if *s == service));
+        let (taken, kept): (VecDeque<_>, _) =
+            std::mem::take(&mut events.waiting).into_iter().partition(|(identity, _)| *identity == listener);
         events.waiting = kept;
-        taken.into()
+        taken.into_iter().map(|(_, event)| event).collect()
     }
 }
 
@@ -565,7 +515,7 @@ impl Context {
     /// # Errors
     /// [`Error::Timeout`], [`Error::DeviceLost`], [`Error::NotPermitted`] in another process.
     pub fn next_event(&self, timeout: Option<Duration>) -> Result<ContextEvent> {
-        self.inner.wait_event("wait for an event", timeout, |_| true)
+        self.inner.wait_event("wait for an event", timeout, |_, _| true).map(|(_, event)| event)
     }
 }
 

@@ -206,11 +206,17 @@ pub(crate) struct CqInner {
     _region: Region,
     event_fd: OwnedFd,
     cqn: u32,
+    /// Which completion queue it is: a later one may have its number.
+    identity: u64,
     capacity: u32,
     context: Arc<Inner>,
 }
 
 impl CqInner {
+    pub(crate) fn identity(&self) -> u64 {
+        self.identity
+    }
+
     /// Knows a queue pair that has just been made. Whoever had its number before is gone, though it may not have been
     /// detached yet.
     pub(crate) fn attach(&self, qpn: u32, progress: &Arc<QpProgress>) {
@@ -319,7 +325,7 @@ impl Drop for CqInner {
         if !self.context.is_owned() {
             return;
         }
-        let mut arg = ioctl::Handle { value: self.cqn, reserved: 0 };
+        let mut arg = ioctl::Handle { value: self.cqn, reserved: 0, identity: self.identity };
         if let Err(error) = self.context.ioctl("destroy a completion queue", ioctl::IOC_DESTROY_CQ, &mut arg)
             && !matches!(error, Error::DeviceLost | Error::NotFound { .. })
         {
@@ -350,7 +356,7 @@ impl CompletionQueue {
         let region = match mapped {
             Ok(region) => region,
             Err(error) => {
-                let mut handle = ioctl::Handle { value: arg.cqn, reserved: 0 };
+                let mut handle = ioctl::Handle { value: arg.cqn, reserved: 0, identity: arg.identity };
                 let _ = context.ioctl("destroy a completion queue", ioctl::IOC_DESTROY_CQ, &mut handle);
                 return Err(error);
             }
@@ -364,6 +370,7 @@ impl CompletionQueue {
                 _region: region,
                 event_fd,
                 cqn: arg.cqn,
+                identity: arg.identity,
                 capacity,
                 context: Arc::clone(context),
             }),
@@ -456,6 +463,7 @@ mod tests {
                 _region: region,
                 event_fd: sys::eventfd().unwrap(),
                 cqn: 5,
+                identity: 1,
                 capacity,
                 context: Inner::without_device(),
             };

@@ -2,7 +2,7 @@
 //! A stand-in for driver and card, for tests of what threads and processes do to each other: it gives out the lowest
 //! free numbers, as the driver does, and can hold a call up when the driver has done its part.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -31,8 +31,11 @@ struct Cq {
 #[derive(Default)]
 struct State {
     cqs: BTreeMap<u32, Cq>,
-    qps: BTreeSet<u32>,
-    services: BTreeSet<u32>,
+    /// Identity of each.
+    qps: BTreeMap<u32, u64>,
+    services: BTreeMap<u32, u64>,
+    /// Identities given.
+    given: u64,
     events: VecDeque<ioctl::ContextEvent>,
     rejected: Vec<u32>,
 }
@@ -120,7 +123,14 @@ impl Card {
 
     /// An event for the context.
     pub(crate) fn event(&self, kind: u32, id: u32, value: u32) {
-        self.lock().events.push_back(ioctl::ContextEvent { kind, id, value, ..Default::default() });
+        let mut state = self.lock();
+        let identity = match kind {
+            ioctl::CTX_REQUEST => state.services.get(&value),
+            _ => state.qps.get(&id),
+        };
+        let identity = identity.copied().unwrap_or(0);
+        state.events.push_back(ioctl::ContextEvent { kind, id, value, identity, ..Default::default() });
+        drop(state);
         sys::eventfd_signal(self.event_fd.as_fd());
     }
 
@@ -143,8 +153,11 @@ impl Card {
     /// `arg` must be a pointer to the request's struct.
     unsafe fn carry_out(&self, request: u32, arg: *mut u8) -> Result<(), i32> {
         // SAFETY: as our caller's, here and for the structs below.
-        let number = || unsafe { arg.cast::<ioctl::Handle>().read() }.value;
+        let handle = || unsafe { arg.cast::<ioctl::Handle>().read() };
         let mut state = self.lock();
+        state.given += 1;
+        let fresh = state.given;
+        let is = |of: Option<&u64>| if of == Some(&handle().identity) { Ok(()) } else { Err(libc::ENOENT) };
         match request {
             ioctl::IOC_CREATE_CQ => {
                 // SAFETY: as above.
@@ -160,32 +173,40 @@ impl Card {
                 assert!(fd.as_raw_fd() >= 0);
                 state.cqs.insert(a.cqn, Cq { fd, entries: a.entries, written: 0 });
             }
-            ioctl::IOC_DESTROY_CQ => drop(state.cqs.remove(&number()).ok_or(libc::ENOENT)?),
+            ioctl::IOC_DESTROY_CQ => drop(state.cqs.remove(&handle().value).ok_or(libc::ENOENT)?),
             ioctl::IOC_CREATE_QP => {
                 // SAFETY: as above.
                 let a = unsafe { &mut *arg.cast::<ioctl::CreateQp>() };
-                a.qpn = (FIRST_QPN..).find(|n| !state.qps.contains(n)).unwrap();
+                a.qpn = (FIRST_QPN..).find(|n| !state.qps.contains_key(n)).unwrap();
                 a.sq_depth = a.sq_depth.next_power_of_two();
                 a.rq_depth = a.rq_depth.next_power_of_two();
                 a.rq_start = a.sq_depth * wqe::WQE_BYTES;
                 a.bytes = a.rq_start + a.rq_depth * wqe::WQE_BYTES;
                 a.offset = STEP * (1 + OBJECTS + u64::from(a.qpn - FIRST_QPN));
-                state.qps.insert(a.qpn);
+                a.identity = fresh;
+                state.qps.insert(a.qpn, fresh);
             }
             ioctl::IOC_DESTROY_QP => {
-                if !state.qps.remove(&number()) {
-                    return Err(libc::ENOENT);
-                }
+                is(state.qps.get(&handle().value))?;
+                state.qps.remove(&handle().value);
             }
             ioctl::IOC_LISTEN => {
-                if !state.services.insert(number()) {
+                // SAFETY: as above.
+                let a = unsafe { &mut *arg.cast::<ioctl::Handle>() };
+                if state.services.contains_key(&a.value) {
                     return Err(libc::EBUSY);
                 }
+                a.identity = fresh;
+                state.services.insert(a.value, fresh);
             }
             ioctl::IOC_UNLISTEN => {
-                if !state.services.remove(&number()) {
-                    return Err(libc::ENOENT);
-                }
+                is(state.services.get(&handle().value))?;
+                state.services.remove(&handle().value);
+                // What nobody has taken is rejected.
+                let (gone, kept): (VecDeque<_>, _) =
+                    std::mem::take(&mut state.events).into_iter().partition(|e| e.identity == handle().identity);
+                state.events = kept;
+                state.rejected.extend(gone.iter().map(|e| e.id));
             }
             ioctl::IOC_REJECT => {
                 // SAFETY: as above.
@@ -492,7 +513,7 @@ mod tests {
         qp.wait_established(None).unwrap();
         drop(listener);
         drop(qp);
-        assert!(!card.lock().qps.contains(&qpn));
+        assert!(!card.lock().qps.contains_key(&qpn));
     }
 
     #[test]

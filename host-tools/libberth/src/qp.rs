@@ -177,8 +177,8 @@ pub struct QueuePair {
     recv_cq: Arc<CqInner>,
     _region: Region,
     qpn: u32,
-    /// Which queue pair of this number it is, for the context.
-    id: u64,
+    /// Which queue pair it is: a later one may have its number.
+    identity: u64,
     /// Set when the driver has destroyed it.
     destroyed: bool,
 }
@@ -200,6 +200,8 @@ impl QueuePair {
         let mut arg = ioctl::CreateQp {
             send_cqn: send_cq.cqn(),
             recv_cqn: recv_cq.cqn(),
+            send_cq: send_cq.inner.identity(),
+            recv_cq: recv_cq.inner.identity(),
             sq_depth: config.send_depth,
             rq_depth: config.recv_depth,
             trigger: trigger.into(),
@@ -222,7 +224,7 @@ impl QueuePair {
         let region = match mapped {
             Ok(region) => region,
             Err(error) => {
-                let _ = destroy(context, arg.qpn);
+                let _ = destroy(context, arg.qpn, arg.identity);
                 return Err(error);
             }
         };
@@ -240,7 +242,7 @@ impl QueuePair {
         if !Arc::ptr_eq(&send_cq.inner, &recv_cq.inner) {
             recv_cq.inner.attach(arg.qpn, &progress);
         }
-        let id = context.know_qp(arg.qpn);
+        context.know_qp(arg.identity);
         Ok(Self {
             context: Arc::clone(context),
             progress,
@@ -250,7 +252,7 @@ impl QueuePair {
             recv_cq: Arc::clone(&recv_cq.inner),
             _region: region,
             qpn: arg.qpn,
-            id,
+            identity: arg.identity,
             destroyed: false,
         })
     }
@@ -259,6 +261,10 @@ impl QueuePair {
     #[cfg(test)]
     pub(crate) fn mapping(&self) -> (*mut u8, usize) {
         (self._region.as_ptr(), self._region.len())
+    }
+
+    pub(crate) fn identity(&self) -> u64 {
+        self.identity
     }
 
     /// QPN.
@@ -397,8 +403,14 @@ impl QueuePair {
     /// [`Error::Busy`] when the queue pair is connected, [`Error::PrivateDataTooLong`].
     pub fn start_connect(&self, peer: Ipv4Addr, service: u16, private_data: &[u8]) -> Result<()> {
         let (private, private_len) = private(private_data)?;
-        let mut arg =
-            ioctl::Connect { qpn: self.qpn, ipv4: peer.into(), service: service.into(), private_len, private };
+        let mut arg = ioctl::Connect {
+            qpn: self.qpn,
+            identity: self.identity,
+            ipv4: peer.into(),
+            service: service.into(),
+            private_len,
+            private,
+        };
         self.context.ioctl("connect", ioctl::IOC_CONNECT, &mut arg)
     }
 
@@ -422,7 +434,7 @@ impl QueuePair {
     /// # Errors
     /// [`Error::Closed`], [`Error::Timeout`], [`Error::DeviceLost`], [`Error::NotPermitted`] in another process.
     pub fn wait_established(&self, timeout: Option<Duration>) -> Result<Vec<u8>> {
-        self.context.wait_established(self.qpn, self.id, timeout)
+        self.context.wait_established(self.identity, timeout)
     }
 
     /// Waits until the connection is over or the queue pair in error; answers why. It may be asked again.
@@ -430,7 +442,7 @@ impl QueuePair {
     /// # Errors
     /// [`Error::Timeout`], [`Error::DeviceLost`], [`Error::NotPermitted`] in another process.
     pub fn wait_closed(&self, timeout: Option<Duration>) -> Result<Reason> {
-        self.context.wait_closed(self.qpn, self.id, timeout)
+        self.context.wait_closed(self.identity, timeout)
     }
 
     /// Ends the connection; elements that are left complete as flushed.
@@ -438,7 +450,7 @@ impl QueuePair {
     /// # Errors
     /// [`Error::Busy`] when there is no connection.
     pub fn disconnect(&self) -> Result<()> {
-        let mut arg = ioctl::Handle { value: self.qpn, reserved: 0 };
+        let mut arg = ioctl::Handle { value: self.qpn, reserved: 0, identity: self.identity };
         self.context.ioctl("disconnect", ioctl::IOC_DISCONNECT, &mut arg)
     }
 
@@ -447,7 +459,7 @@ impl QueuePair {
     /// # Errors
     /// [`Error::Firmware`], [`Error::DeviceLost`].
     pub fn state(&self) -> Result<QpState> {
-        let mut arg = ioctl::QueryQp { qpn: self.qpn, ..Default::default() };
+        let mut arg = ioctl::QueryQp { qpn: self.qpn, identity: self.identity, ..Default::default() };
         self.context.ioctl("query a queue pair", ioctl::IOC_QUERY_QP, &mut arg)?;
         Ok(QpState::new(&arg.state))
     }
@@ -458,7 +470,7 @@ impl QueuePair {
             // In another process: of its memory the card has nothing.
             return true;
         }
-        let gone = match destroy(&self.context, self.qpn) {
+        let gone = match destroy(&self.context, self.qpn, self.identity) {
             // A lost device does no DMA any more: the driver has revoked everything.
             Ok(()) | Err(Error::DeviceLost | Error::NotFound { .. }) => true,
             Err(error) => {
@@ -469,7 +481,7 @@ impl QueuePair {
         self.destroyed = gone;
         self.send_cq.detach(self.qpn, &self.progress);
         self.recv_cq.detach(self.qpn, &self.progress);
-        self.context.forget_qp(self.qpn, self.id);
+        self.context.forget_qp(self.identity);
         gone
     }
 }
@@ -480,8 +492,8 @@ impl Drop for QueuePair {
     }
 }
 
-fn destroy(context: &Inner, qpn: u32) -> Result<()> {
-    let mut arg = ioctl::Handle { value: qpn, reserved: 0 };
+fn destroy(context: &Inner, qpn: u32, identity: u64) -> Result<()> {
+    let mut arg = ioctl::Handle { value: qpn, reserved: 0, identity };
     context.ioctl("destroy a queue pair", ioctl::IOC_DESTROY_QP, &mut arg)
 }
 

@@ -128,7 +128,7 @@ fn call_with<T: AsBytes + FromBytes>(descriptor: &Descriptor, cmd: u32, arg: T, 
 
 /// A call with nothing but a number.
 pub(super) fn with_number(descriptor: &Descriptor, cmd: u32, value: u32) -> Result {
-    call(descriptor, cmd, Handle { value, reserved: 0 }).map(|_| ())
+    call(descriptor, cmd, Handle { value, reserved: 0, identity: 0 }).map(|_| ())
 }
 
 /// A completion queue with so many entries.

@@ -2,6 +2,7 @@
 //! Calls of processes at `/dev/berthN`: which there are, who may make them, and what becomes of them.
 
 use super::callers::*;
+use super::clients::{asked, words};
 use super::rig::*;
 use crate::abi::{
     card::*,
@@ -31,21 +32,21 @@ const CALLS: [(u32, u32, usize); 20] = [
     (IOC_QUERY, 0x02, 96),
     (IOC_SET_NET, 0x03, 16),
     (IOC_SET_LIMITS, 0x04, 24),
-    (IOC_CREATE_CQ, 0x10, 24),
-    (IOC_DESTROY_CQ, 0x11, 8),
-    (IOC_CREATE_QP, 0x12, 64),
-    (IOC_DESTROY_QP, 0x13, 8),
-    (IOC_QUERY_QP, 0x14, 44),
-    (IOC_LISTEN, 0x20, 8),
-    (IOC_UNLISTEN, 0x21, 8),
-    (IOC_CONNECT, 0x22, 48),
-    (IOC_ACCEPT, 0x23, 48),
-    (IOC_REJECT, 0x24, 48),
-    (IOC_DISCONNECT, 0x25, 8),
-    (IOC_GET_EVENT, 0x26, 56),
+    (IOC_CREATE_CQ, 0x10, 32),
+    (IOC_DESTROY_CQ, 0x11, 16),
+    (IOC_CREATE_QP, 0x12, 88),
+    (IOC_DESTROY_QP, 0x13, 16),
+    (IOC_QUERY_QP, 0x14, 56),
+    (IOC_LISTEN, 0x20, 16),
+    (IOC_UNLISTEN, 0x21, 16),
+    (IOC_CONNECT, 0x22, 56),
+    (IOC_ACCEPT, 0x23, 64),
+    (IOC_REJECT, 0x24, 64),
+    (IOC_DISCONNECT, 0x25, 16),
+    (IOC_GET_EVENT, 0x26, 64),
     (IOC_COUNTERS, 0x30, 1152),
     (IOC_READ_LOG, 0x31, 16),
-    (IOC_RESET, 0x32, 8),
+    (IOC_RESET, 0x32, 16),
     (IOC_CRASH, 0x33, 56),
 ];
 
@@ -185,14 +186,14 @@ fn reserved_fields_are_zero() {
     let qp = qp(&descriptor);
     let (value, reserved) = (qp.qpn, 1);
     for cmd in WITH_NUMBER.into_iter().chain([IOC_RESET]) {
-        assert_eq!(call(&descriptor, cmd, Handle { value, reserved }).map(drop), Err(EINVAL), "{cmd:#x}");
+        assert_eq!(call(&descriptor, cmd, Handle { value, reserved, identity: 0 }).map(drop), Err(EINVAL), "{cmd:#x}");
     }
     let query = QueryQp { qpn: qp.qpn, reserved, ..Default::default() };
     assert_eq!(call(&descriptor, IOC_QUERY_QP, query).map(drop), Err(EINVAL));
     let crash = Crash { how: CRASH_LOOP, reserved, ..Default::default() };
     assert_eq!(call(&descriptor, IOC_CRASH, crash).map(drop), Err(EINVAL));
     let answer = Accept { request: 9, reserved, ..Default::default() };
-    rig.card.tables.lock().requests.push_within_capacity((9, owner.asid)).unwrap();
+    rig.card.tables.lock().requests.push_within_capacity(asked(9, owner.asid)).unwrap();
     for cmd in [IOC_ACCEPT, IOC_REJECT] {
         assert_eq!(call(&descriptor, cmd, answer).map(drop), Err(EINVAL));
     }
@@ -274,14 +275,14 @@ fn queues_are_made_asked_for_and_destroyed() {
     let rig = begin();
     let (descriptor, owner) = context(&rig);
     let made = cq(&descriptor, 200).unwrap();
-    assert_eq!((made.entries, made.cqn, made.bytes, made.offset), (256, 0, 8192, 1 << 40));
+    assert_eq!((made.entries, made.cqn, made.bytes, made.offset), (256, 0, 8192, 1 << 22));
     let wanted = CreateQp { sq_depth: 3, rq_depth: 5, ..wanted_qp(made.cqn) };
     let qp = call(&descriptor, IOC_CREATE_QP, wanted).unwrap();
     assert_eq!((qp.sq_depth, qp.rq_depth, qp.qpn, qp.rq_start), (4, 8, FIRST_QPN, 512));
-    assert_eq!((qp.bytes, qp.offset), (4096, 2 << 40 | u64::from(qp.qpn) << 24));
+    assert_eq!((qp.bytes, qp.offset, made.identity, qp.identity), (4096, 2 << 22, 1, 2));
     assert_eq!((rig.counter(D_CQS), rig.counter(D_QPS)), (1, 1));
     let state = QpState { state: 9, reason: 9, receives: [9; 5], credits: 9, pieces: 9 };
-    let query = call(&descriptor, IOC_QUERY_QP, QueryQp { qpn: qp.qpn, reserved: 0, state }).unwrap();
+    let query = call(&descriptor, IOC_QUERY_QP, QueryQp { qpn: qp.qpn, state, ..Default::default() }).unwrap();
     assert_eq!((query.qpn, query.state.state, query.state.receives, query.state.pieces), (qp.qpn, 0, [0; 5], 0));
     assert_eq!(rig.last(CMD_QP_QUERY)[2], qp.qpn);
     assert_eq!(with_number(&descriptor, IOC_DESTROY_CQ, made.cqn), Err(EBUSY));
@@ -347,7 +348,7 @@ fn inv_6_objects_of_other_contexts_are_not_found() {
     let (descriptor, owner) = context(&rig);
     let qp = qp(&descriptor);
     with_number(&descriptor, IOC_LISTEN, 7).unwrap();
-    rig.card.tables.lock().requests.push_within_capacity((9, owner.asid)).unwrap();
+    rig.card.tables.lock().requests.push_within_capacity(asked(9, owner.asid)).unwrap();
     user::enter(Some(another(&rig)));
     let (other, _) = context(&rig);
     for (cmd, value) in [(IOC_DESTROY_CQ, 0), (IOC_DESTROY_QP, qp.qpn), (IOC_UNLISTEN, 7), (IOC_DISCONNECT, qp.qpn)] {
@@ -364,9 +365,10 @@ fn inv_6_objects_of_other_contexts_are_not_found() {
     let accept = Accept { request: 9, qpn: mine.qpn, ..Default::default() };
     assert_eq!(call(&other, IOC_ACCEPT, accept).map(drop), Err(ENOENT));
     assert_eq!(call(&other, IOC_REJECT, Accept { qpn: 0, ..accept }).map(drop), Err(ENOENT));
-    for offset in [1 << 40, qp.offset] {
-        assert_eq!(mmap(&other, &File(None), 4096, offset), Err(ENOENT));
-    }
+    // Identities are each context's own: what is at an offset is its own as well, or nothing.
+    assert!(mmap(&other, &File(None), 4096, mine.offset).is_ok());
+    assert_eq!(mmap(&other, &File(None), 4096, mine.offset + (1 << 22)), Err(ENOENT));
+    assert_eq!(mmap(&descriptor, &File(None), 4096, qp.offset), Err(EPERM), "inv_5: of another process");
     drop((descriptor, owner, other));
     rig.end();
 }
@@ -377,22 +379,22 @@ fn qp_10_connections_are_asked_for_answered_and_ended() {
     let (descriptor, owner) = context(&rig);
     let qp = qp(&descriptor);
     assert_eq!(with_number(&descriptor, IOC_LISTEN, 7), Ok(()));
-    assert_eq!(*rig.card.tables.lock().services, [(7, owner.asid)]);
+    assert_eq!(rig.things().services, [(7, owner.asid)]);
     assert_eq!(rig.last(CMD_CM_LISTEN)[2], 7);
     assert_eq!(with_number(&descriptor, IOC_UNLISTEN, 7), Ok(()));
-    assert_eq!(*rig.card.tables.lock().services, []);
+    assert_eq!(rig.things().services, []);
     assert_eq!(rig.last(CMD_CM_UNLISTEN)[2], 7);
 
     let mut private = [0; 32];
     private[0] = 5;
-    let connect = Connect { qpn: qp.qpn, ipv4: 0x0a00_0001, service: 7, private_len: 1, private };
+    let connect = Connect { qpn: qp.qpn, ipv4: 0x0a00_0001, service: 7, private_len: 1, private, ..Default::default() };
     assert!(call(&descriptor, IOC_CONNECT, connect).is_ok());
     assert_eq!(rig.last(CMD_CM_CONNECT)[2..6], [qp.qpn, 0x0a00_0001, 7, 1]);
     assert_eq!(with_number(&descriptor, IOC_DISCONNECT, qp.qpn), Ok(()));
     assert_eq!(rig.last(CMD_CM_DISCONNECT)[2], qp.qpn);
 
     for (request, cmd, qpn, opcode) in [(9, IOC_ACCEPT, qp.qpn, CMD_CM_ACCEPT), (10, IOC_REJECT, 0, CMD_CM_REJECT)] {
-        rig.card.tables.lock().requests.push_within_capacity((request, owner.asid)).unwrap();
+        rig.card.tables.lock().requests.push_within_capacity(asked(request, owner.asid)).unwrap();
         let answer = Accept { request, qpn, ..Default::default() };
         assert!(call(&descriptor, cmd, answer).is_ok());
         assert_eq!(rig.last(opcode)[2..4], [request, qpn]);
@@ -411,14 +413,15 @@ fn events_are_taken_in_order_and_put_back_if_they_cannot_be_handed_over() {
     let before = refused(&rig);
     assert_eq!(call(&descriptor, IOC_GET_EVENT, ContextEvent::default()).map(drop), Err(EAGAIN));
     assert_eq!(refused(&rig), before, "that there is none is nothing bad");
-    for id in [5, 6] {
-        owner.push_event(ContextEvent { kind: CTX_ESTABLISHED, id, ..Default::default() });
+    let [first, second] = [qp(&descriptor), qp(&descriptor)].map(|qp| (qp.qpn, qp.identity));
+    for (id, _) in [first, second] {
+        rig.event(words(EV_CM_ESTABLISHED, &[id]));
     }
     assert_eq!(call_untold(&descriptor, IOC_GET_EVENT, ContextEvent::default()).map(drop), Err(EFAULT));
     assert_eq!(refused(&rig), before + 1);
-    for id in [5, 6] {
+    for (id, identity) in [first, second] {
         let event = call(&descriptor, IOC_GET_EVENT, ContextEvent::default()).unwrap();
-        assert_eq!((event.kind, event.id), (CTX_ESTABLISHED, id));
+        assert_eq!((event.kind, event.id, event.identity), (CTX_ESTABLISHED, id, identity));
     }
     assert_eq!(call(&descriptor, IOC_GET_EVENT, ContextEvent::default()).map(drop), Err(EAGAIN));
     drop((descriptor, owner));
@@ -789,9 +792,9 @@ fn inv_5_a_descriptor_maps_its_doorbell_page_and_its_queues() {
         (8192, qp.offset, EINVAL),
         (4096, 4096, EINVAL),
         (4096, qp.offset + 4096, EINVAL),
-        (4096, 3 << 40, EINVAL),
-        (4096, 1 << 40 | 2 << 24, ENOENT),
-        (4096, qp.offset + (1 << 24), ENOENT),
+        (4096, large.offset - 4096, EINVAL),
+        (4096, 1 << 40, ENOENT),
+        (4096, large.offset + (1 << 22), ENOENT),
     ] {
         assert_eq!(queue(bytes, offset), Err(answer), "{bytes} at {offset:#x}");
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! What is known of a card: who owns what, device nodes, queries, and when it is looked at what waits.
 
+use super::clients::{asked, listening};
 use super::rig::*;
 use crate::abi::{card::*, counters::*, status::*};
 use crate::card::{FwInfo, Net};
@@ -36,11 +37,11 @@ fn a_process_gets_the_first_free_place_up_to_its_cap_whatever_its_contexts() {
 fn a_connection_request_is_taken_once() {
     let rig = Rig::new(Setup::default());
     let mut tables = rig.card.tables.lock();
-    for request in [(7, 1), (9, 2), (8, 3)] {
-        tables.requests.push(request, GFP_KERNEL).unwrap();
+    for (id, asid) in [(7, 1), (9, 2), (8, 3)] {
+        tables.requests.push(asked(id, asid), GFP_KERNEL).unwrap();
     }
     assert_eq!((tables.take_request(9), tables.take_request(9), tables.take_request(1)), (Some(2), None, None));
-    assert_eq!(tables.requests[..], [(7, 1), (8, 3)]);
+    assert_eq!(tables.requests[..], [asked(7, 1), asked(8, 3)]);
     drop(tables);
     rig.end();
 }
@@ -56,15 +57,15 @@ fn listeners_are_counted_by_process_and_requests_by_who_they_wait_for() {
     assert_eq!([one, two, three].map(count), [(0, 0); 3]);
     {
         let mut tables = rig.card.tables.lock();
-        for service in [(1, a.asid), (2, b.asid), (3, b.asid)] {
-            tables.services.push(service, GFP_KERNEL).unwrap();
+        for (service, asid) in [(1, a.asid), (2, b.asid), (3, b.asid)] {
+            tables.services.push(listening(service, asid), GFP_KERNEL).unwrap();
         }
-        for request in [(1, a.asid), (2, c.asid), (3, b.asid), (4, 9)] {
-            tables.requests.push(request, GFP_KERNEL).unwrap();
+        for (id, asid) in [(1, a.asid), (2, c.asid), (3, b.asid), (4, 9)] {
+            tables.requests.push(asked(id, asid), GFP_KERNEL).unwrap();
         }
     }
     assert_eq!([one, two, three].map(count), [(1, 2), (1, 1), (1, 0)]);
-    rig.card.tables.lock().services.push((4, c.asid), GFP_KERNEL).unwrap();
+    rig.card.tables.lock().services.push(listening(4, c.asid), GFP_KERNEL).unwrap();
     assert_eq!([one, two, three].map(count), [(2, 2), (2, 1), (2, 0)]);
     rig.end();
 }

@@ -3,7 +3,7 @@
 
 use super::rig::*;
 use crate::abi::{card::*, counters::*, ioctl::*, ring::*, status::*};
-use crate::card::Entry;
+use crate::card::{Asked, Entry, Listener};
 use crate::context::Context;
 use kernel::{mm::MmWithUser, prelude::*, sync::Arc, world::calmly};
 
@@ -25,6 +25,16 @@ pub(super) fn cq(entries: u32) -> CreateCq {
 /// A queue pair, as it is asked for.
 pub(super) fn qp(send_cqn: u32, recv_cqn: u32) -> CreateQp {
     CreateQp { send_cqn, recv_cqn, sq_depth: 4, rq_depth: 4, ..CreateQp::default() }
+}
+
+/// A connection request that waits for an answer, of a listener that has gone.
+pub(super) fn asked(id: u32, asid: u32) -> Asked {
+    Asked { id, asid, listener: u64::MAX }
+}
+
+/// Who listens to a service.
+pub(super) fn listening(service: u32, asid: u32) -> Listener {
+    Listener { service, asid, identity: u64::MAX }
 }
 
 /// Private data: so many bytes that are not 0, and 0 behind them.
@@ -149,8 +159,8 @@ impl Rig {
             Things {
                 qps: owned(&tables.qps),
                 cqs: owned(&tables.cq_owners),
-                services: tables.services.to_vec(),
-                requests: tables.requests.to_vec(),
+                services: tables.services.iter().map(|s| (s.service, s.asid)).collect(),
+                requests: tables.requests.iter().map(|r| (r.id, r.asid)).collect(),
                 counted: [D_CONTEXTS, D_QPS, D_CQS].map(|index| self.counter(index)),
                 memory: self.sim.queues.get(),
                 objects: self.sim.hardware.borrow().objects.keys().copied().collect(),

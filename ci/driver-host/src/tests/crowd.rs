@@ -60,7 +60,7 @@ impl Crowd {
         });
         let cqns = [0; 2].map(|_| self.place(&cqs, context.asid));
         let qpn = qpn(self.place(&qps, context.asid));
-        let request = requests.iter().find(|r| r.1 == context.asid).map_or(1, |r| r.0);
+        let request = requests.iter().find(|r| r.asid == context.asid).map_or(1, |r| r.id);
         let (service, call) = (self.rng.between(1, 3) as u32, self.rng.below(14));
         self.rig.world.spawn(move || {
             let result = match call {
@@ -68,7 +68,7 @@ impl Crowd {
                 2 => context.destroy_cq(cqns[0]),
                 3..6 => context.create_qp(&mut qp(cqns[0], cqns[1])).map(drop),
                 6 => context.destroy_qp(qpn),
-                7 | 8 => context.listen(service),
+                7 | 8 => context.listen(service).map(drop),
                 9 => context.unlisten(service),
                 10 => context.connect(&Connect { qpn, ipv4: 1, service, ..Connect::default() }),
                 11 | 12 => context.answer(&Accept { request, qpn, ..Accept::default() }, true),

@@ -84,7 +84,8 @@ fn qp_1_a_completion_queue_is_made_as_it_is_asked_for() {
         c.create_cq(&mut arg).unwrap();
         let cqn = n as u32;
         assert_eq!((arg.entries, arg.cqn, arg.bytes), (1 << log2, cqn, bytes));
-        assert_eq!(arg.offset, 1 << 40 | u64::from(cqn) << 24);
+        // Nobody had an identity before, and nobody gets it again.
+        assert_eq!((arg.identity, arg.offset), (n as u64 + 1, (n as u64 + 1) << 22));
         let [low, high] = address(&c, arg.offset);
         assert_eq!(rig.given(), [words(CMD_CQ_CREATE, &[0, cqn, c.asid, log2, 0, low, high])]);
         let now = rig.things();
@@ -123,12 +124,12 @@ fn qp_1_a_queue_pair_is_made_as_it_is_asked_for() {
         (CreateQp { sq_depth: 255, rq_depth: 129, trigger: 3, max_list: 64, ..base }, 8, 8, 65536, 65536),
         (CreateQp { trigger: 2, mode: 1, max_list: 1, ..base }, 2, 2, 4096, 65536),
     ];
-    for (asked, log2_sq, log2_rq, bytes, block) in cases {
+    for (identity, (asked, log2_sq, log2_rq, bytes, block)) in (5..).zip(cases) {
         let mut arg = asked;
         c.create_qp(&mut arg).unwrap();
         assert_eq!((arg.sq_depth, arg.rq_depth, arg.bytes), (1 << log2_sq, 1 << log2_rq, bytes));
         assert_eq!((arg.qpn, arg.rq_start), (qpn(1), 128 << log2_sq));
-        assert_eq!(arg.offset, 2 << 40 | u64::from(qpn(1)) << 24);
+        assert_eq!((arg.identity, arg.offset), (identity, identity << 22));
         let [low, high] = address(&c, arg.offset);
         let place = [0, qpn(1), 2 | 2 << 8 | log2_sq << 16 | log2_rq << 24, cqs[1] | cqs[2] << 16];
         let entry = words(CMD_QP_CREATE, &place);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Reset, the loss of a card, and the end of the driver on it.
 
+use super::clients::{asked, listening};
 use super::rig::*;
 use crate::abi::{card::*, counters::*, host::*, ioctl, ring::*, status::*};
 use crate::card::{Card, Net, State};
@@ -80,8 +81,8 @@ fn inv_6_a_reset_begins_anew_and_contexts_lose_what_they_had() {
     rig.card.put(&[nothing(2)]).unwrap();
     {
         let mut tables = rig.card.tables.lock();
-        tables.services.push((7, c.asid), GFP_KERNEL).unwrap();
-        tables.requests.push((8, c.asid), GFP_KERNEL).unwrap();
+        tables.services.push(listening(7, c.asid), GFP_KERNEL).unwrap();
+        tables.requests.push(asked(8, c.asid), GFP_KERNEL).unwrap();
     }
     let events = rig.counter(D_EVENTS);
     rig.logged("");

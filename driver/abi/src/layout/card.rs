@@ -13,7 +13,7 @@ table! {
     /// Value of the register `HOST_ID`: "BERT".
     CARD_ID = 0x4245_5254;
     /// Version of this layout; driver, firmware and RTL refuse to work with another.
-    ABI_VERSION = 2;
+    ABI_VERSION = 3;
     /// Size of BAR0 in bytes: control registers and statistics.
     BAR0_SIZE = 0x1_0000;
     /// Size of BAR2 in bytes: one doorbell page per process.

@@ -7,6 +7,12 @@
 //! values: `EINVAL` a field is out of range, `ENOENT` no such object of this context,
 //! `ENOSPC` a cap is reached, `EBUSY` wrong state, `ENODEV` the card is gone, `EIO` the
 //! card's firmware does not work, `EPERM` not allowed.
+//!
+//! The numbers of queues and services are given out again. An *identity* is not: each object
+//! of a context has one, from 1 on, that no other object of this context ever has. A call that
+//! names an identity is for that object alone and answers `ENOENT` when it is gone, also when
+//! another has its number now; 0 means whoever has the number. Events carry the identity of
+//! their object, and those that wait are dropped with it.
 
 /// ioctl type byte of Berth.
 pub const IOC_TYPE: u32 = 0xb7;
@@ -34,9 +40,9 @@ pub const IOC_CREATE_QP: u32 = iowr(0x12, core::mem::size_of::<CreateQp>());
 pub const IOC_DESTROY_QP: u32 = iowr(0x13, core::mem::size_of::<Handle>());
 /// State of a queue pair.
 pub const IOC_QUERY_QP: u32 = iowr(0x14, core::mem::size_of::<QueryQp>());
-/// Listens to a service id; requests come as context events.
+/// Listens to a service id, and gives the listener's identity; requests come as context events.
 pub const IOC_LISTEN: u32 = iowr(0x20, core::mem::size_of::<Handle>());
-/// Stops listening.
+/// Stops listening. Requests of this listener that have not been taken as events are rejected.
 pub const IOC_UNLISTEN: u32 = iowr(0x21, core::mem::size_of::<Handle>());
 /// Connects a queue pair to a service of a peer; the outcome comes as a context event.
 pub const IOC_CONNECT: u32 = iowr(0x22, core::mem::size_of::<Connect>());
@@ -57,14 +63,16 @@ pub const IOC_RESET: u32 = iowr(0x32, core::mem::size_of::<Handle>());
 /// Makes the firmware panic, hang, or send any event, for tests (CAP_SYS_ADMIN, driver built with `BERTH_DEBUG`).
 pub const IOC_CRASH: u32 = iowr(0x33, core::mem::size_of::<Crash>());
 
-/// A value with nothing else: a CQN, a QPN, a service id.
+/// An object: a CQ, a QP, a listener.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Handle {
-    /// The number.
+    /// in: its number: CQN, QPN, service id.
     pub value: u32,
     /// Must be zero.
     pub reserved: u32,
+    /// in: its identity, or 0; of `IOC_LISTEN` out.
+    pub identity: u64,
 }
 
 /// `IOC_CRASH`.
@@ -183,6 +191,8 @@ pub struct CreateCq {
     pub bytes: u32,
     /// out: offset for mmap (`Cqe` ring).
     pub offset: u64,
+    /// out: identity.
+    pub identity: u64,
 }
 
 /// `IOC_CREATE_QP`.
@@ -219,6 +229,12 @@ pub struct CreateQp {
     pub rq_start: u32,
     /// in: mode (CR-17): `MODE_*`.
     pub mode: u32,
+    /// in: identity of the CQ for send completions, or 0.
+    pub send_cq: u64,
+    /// in: identity of the CQ for receive completions, or 0.
+    pub recv_cq: u64,
+    /// out: identity.
+    pub identity: u64,
 }
 
 /// `IOC_QUERY_QP`.
@@ -229,8 +245,12 @@ pub struct QueryQp {
     pub qpn: u32,
     /// Must be zero.
     pub reserved: u32,
+    /// in: its identity, or 0.
+    pub identity: u64,
     /// out: its state.
     pub state: super::ring::QpState,
+    /// out: 0.
+    pub pad: u32,
 }
 
 /// `IOC_CONNECT`.
@@ -247,6 +267,8 @@ pub struct Connect {
     pub private_len: u32,
     /// in: private data.
     pub private: [u8; 32],
+    /// in: identity of the QP, or 0.
+    pub identity: u64,
 }
 
 /// `IOC_ACCEPT`, `IOC_REJECT`.
@@ -263,6 +285,10 @@ pub struct Accept {
     pub reserved: u32,
     /// in: private data.
     pub private: [u8; 32],
+    /// in: identity of the QP, or 0.
+    pub identity: u64,
+    /// in: identity of the listener, from the event, or 0. Firmware counts requests anew after a reset.
+    pub listener: u64,
 }
 
 /// `IOC_GET_EVENT`.
@@ -283,6 +309,8 @@ pub struct ContextEvent {
     pub mode: u32,
     /// out: private data.
     pub private: [u8; 32],
+    /// out: identity of the QP, or of the listener (`CTX_REQUEST`); 0 of `CTX_DEVICE_LOST`.
+    pub identity: u64,
 }
 /// A peer asks for a connection.
 pub const CTX_REQUEST: u32 = 1;
@@ -292,7 +320,7 @@ pub const CTX_ESTABLISHED: u32 = 2;
 pub const CTX_CLOSED: u32 = 3;
 /// A QP went into error.
 pub const CTX_QP_ERROR: u32 = 4;
-/// The card was reset or is gone; every object of the context is lost.
+/// The card was reset or is gone; every object of the context is lost, and so are the events before it.
 pub const CTX_DEVICE_LOST: u32 = 5;
 
 /// `IOC_COUNTERS`. There are more places than counters, so that the request stays the same when some are added; the
