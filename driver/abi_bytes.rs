@@ -31,6 +31,7 @@ plain! {
     Query = 96,
     SetNet = 16,
     SetLimits = 24,
+    QueryContext = 24,
     CreateCq = 32,
     CreateQp = 88,
     QueryQp = 56,

@@ -20,6 +20,8 @@ pub(crate) struct Budget {
     pub(crate) pinned: u64,
     /// Those of them that were pinned for receiving.
     pub(crate) receive: u64,
+    /// Most pages that were charged at any time.
+    pub(crate) peak: u64,
 }
 
 impl Budget {
@@ -29,6 +31,7 @@ impl Budget {
             limit,
             pinned: 0,
             receive: 0,
+            peak: 0,
         }
     }
 
@@ -45,6 +48,7 @@ impl Budget {
     /// Charges pages.
     pub(crate) fn charge(&mut self, pages: u64, write: bool) {
         self.pinned += pages;
+        self.peak = self.peak.max(self.pinned);
         if write {
             self.receive += pages;
         }

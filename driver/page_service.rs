@@ -16,7 +16,7 @@
 use core::ops::Deref;
 
 use crate::{
-    abi::{counters::*, ring::*, status::*},
+    abi::{counters::*, ioctl::QueryContext, ring::*, status::*},
     budget::{spare, Budget},
     card::{Card, Deadline, Entry, State, FENCE_CYCLES, MAX_ASKED, PAGE},
     context::Context,
@@ -522,6 +522,17 @@ impl Context {
             self.evict_idle();
         }
         self.kick();
+    }
+
+    /// What is pinned for the context, at most was, and may be.
+    pub(crate) fn query(&self) -> QueryContext {
+        let card = self.card.budget.lock().limit;
+        let budget = self.space.lock().budget;
+        QueryContext {
+            pinned: budget.pinned * PAGE,
+            pinned_peak: budget.peak * PAGE,
+            budget: budget.limit.min(card) * PAGE,
+        }
     }
 
     /// Bytes of the blocks of a QP that wants `bytes` (0: 64 KiB): receives leave as much for

@@ -213,6 +213,7 @@ impl Session {
             IOC_QUERY => Self::give(arg, &self.card.query()),
             IOC_SET_NET => Self::take(arg, |a| self.set_net(a)),
             IOC_SET_LIMITS => Self::take(arg, |a| self.set_limits(a)),
+            IOC_QUERY_CONTEXT => Self::give(arg, &self.context()?.query()),
             IOC_CREATE_CQ => Self::exchange(
                 arg,
                 |a| self.context()?.create_cq(a),

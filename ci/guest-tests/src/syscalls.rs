@@ -113,6 +113,7 @@ fn requests() -> Res<Vec<Call>> {
         request!(IOC_QUERY, Query { abi: Out(size_of::<ioctl::Query>()) }),
         request!(IOC_SET_NET, SetNet { ipv4: Ip, mtu: Mtu, mac: Mac }, true),
         request!(IOC_SET_LIMITS, SetLimits { mask: Mask, linger_ms: Ms, card_budget: Bytes, context_budget: Bytes }),
+        request!(IOC_QUERY_CONTEXT, QueryContext { pinned: Out(size_of::<ioctl::QueryContext>()) }),
         request!(
             IOC_CREATE_CQ,
             CreateCq { entries: Entries, event_fd: EventFd, cqn: Any, bytes: Any, offset: Out(8), identity: Out(8) }

@@ -18,7 +18,7 @@ use crate::cm::Listener;
 use crate::cq::CompletionQueue;
 use crate::device::{Device, open_node};
 use crate::doorbell::{DOORBELL_PAGE, DoorbellPage};
-use crate::error::{Error, Reason, Result};
+use crate::error::{Error, Reason, Result, SET_BUDGET};
 use crate::process::{Caller, Owner};
 use crate::qp::{Mode, QpConfig, QueuePair};
 use crate::wait::{For, Limit, Waited};
@@ -422,6 +422,18 @@ impl Inner {
     }
 }
 
+/// Pinned memory of one context, in bytes. The card's figures, of all processes together, are counters
+/// ([`Counters::pinned`](crate::Counters::pinned)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pinned {
+    /// Pinned now.
+    pub now: u64,
+    /// Most that was pinned at any time since the context was made.
+    pub peak: u64,
+    /// Most that may be.
+    pub budget: u64,
+}
+
 /// The device bound to this process. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Context {
@@ -468,7 +480,17 @@ impl Context {
             context_budget: bytes,
             ..ioctl::SetLimits::default()
         };
-        self.inner.ioctl("set the process's pinned-memory budget", ioctl::IOC_SET_LIMITS, &mut arg)
+        self.inner.ioctl(SET_BUDGET, ioctl::IOC_SET_LIMITS, &mut arg)
+    }
+
+    /// What the card has pinned of this process's memory for this context, now and at most, and what it may.
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`] in another process; [`Error::Unsupported`] with an older driver.
+    pub fn pinned(&self) -> Result<Pinned> {
+        let mut arg = ioctl::QueryContext::default();
+        self.inner.ioctl("ask what is pinned", ioctl::IOC_QUERY_CONTEXT, &mut arg)?;
+        Ok(Pinned { now: arg.pinned, peak: arg.pinned_peak, budget: arg.budget })
     }
 
     /// Makes a completion queue for at most `capacity` completions that have not been polled (1 to 16384).

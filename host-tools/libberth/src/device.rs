@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The device: properties, name in the network, limits, counters, log.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
+use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use berth_abi::{card, ioctl, ring};
 
 use crate::counters::Counters;
-use crate::error::{Error, Result};
+use crate::error::{self, Error, Result};
+use crate::region::kind;
 use crate::sys;
 
 /// A MAC address.
@@ -140,25 +143,35 @@ impl Device {
     /// Opens a device node.
     ///
     /// # Errors
-    /// [`Error::Open`] when it is not there or not accessible, [`Error::AbiMismatch`].
+    /// [`Error::NoAccess`] when the process may not, [`Error::NotBerth`] when the path names something else,
+    /// [`Error::Open`] when it cannot be opened for another reason, [`Error::AbiMismatch`].
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref().to_owned();
         let file = open_node(&path)?;
         let device = Self { path, file };
-        let abi = device.info()?.abi;
+        let abi = match device.info() {
+            Ok(info) => info.abi,
+            // The first call on the descriptor: whoever does not know it is another driver.
+            Err(Error::Unsupported { .. } | Error::Invalid { .. }) => {
+                let what = "its driver does not know Berth's calls".into();
+                return Err(Error::NotBerth { path: device.path, what });
+            }
+            Err(error) => return Err(error),
+        };
         if abi != card::ABI_VERSION {
             return Err(Error::AbiMismatch { driver: abi, library: card::ABI_VERSION });
         }
         Ok(device)
     }
 
-    /// Opens the device with the lowest number.
+    /// Opens the device with the lowest number among those that the process may open. A card that has gone meanwhile
+    /// is passed over as well, any other trouble with a card is not: a program would else move to another card without
+    /// its user's knowledge.
     ///
     /// # Errors
-    /// [`Error::NoDevice`] when there is none; otherwise as [`Device::open`].
+    /// [`Error::NoDevice`] when there is none; otherwise as [`Device::open`], of the first one when all are refused.
     pub fn open_first() -> Result<Self> {
-        let path = Self::list().into_iter().next().ok_or(Error::NoDevice)?;
-        Self::open(path)
+        first_usable(Self::list(), |path| Self::open(path))
     }
 
     /// Nodes of all cards, by number.
@@ -198,7 +211,7 @@ impl Device {
     pub fn set_net(&self, net: &Net) -> Result<()> {
         let [a, b, c, d, e, f] = net.mac.0;
         let mut arg = ioctl::SetNet { ipv4: net.ipv4.into(), mtu: net.mtu, mac: [a, b, c, d, e, f, 0, 0] };
-        self.ioctl("set the name in the network", ioctl::IOC_SET_NET, &mut arg)
+        self.ioctl(error::SET_NET, ioctl::IOC_SET_NET, &mut arg)
     }
 
     /// Sets limits of the card (CAP_SYS_ADMIN).
@@ -218,7 +231,7 @@ impl Device {
         if limits.reset_peak {
             arg.mask |= ioctl::LIMIT_RESET_PEAK;
         }
-        self.ioctl("set limits", ioctl::IOC_SET_LIMITS, &mut arg)
+        self.ioctl(error::SET_LIMITS, ioctl::IOC_SET_LIMITS, &mut arg)
     }
 
     /// All counters.
@@ -239,7 +252,7 @@ impl Device {
     pub fn read_log(&self, out: &mut Vec<u8>) -> Result<(usize, u32)> {
         let mut chunk = [0u8; 4096];
         let mut arg = ioctl::ReadLog { buffer: chunk.as_mut_ptr() as u64, bytes: chunk.len() as u32, lost: 0 };
-        self.ioctl("read the firmware's log", ioctl::IOC_READ_LOG, &mut arg)?;
+        self.ioctl(error::READ_LOG, ioctl::IOC_READ_LOG, &mut arg)?;
         let taken = (arg.bytes as usize).min(chunk.len());
         out.extend_from_slice(&chunk[..taken]);
         Ok((taken, arg.lost))
@@ -250,7 +263,7 @@ impl Device {
     /// # Errors
     /// [`Error::NotPermitted`]; [`Error::Firmware`] when the firmware does not come up.
     pub fn reset(&self) -> Result<()> {
-        self.ioctl("reset the card", ioctl::IOC_RESET, &mut ioctl::Handle::default())
+        self.ioctl(error::RESET, ioctl::IOC_RESET, &mut ioctl::Handle::default())
     }
 
     /// Makes the firmware panic, or hang (CAP_SYS_ADMIN, driver built with `BERTH_DEBUG`). For tests.
@@ -259,7 +272,7 @@ impl Device {
     /// [`Error::NotPermitted`], or what the driver answers when it was built without the option.
     pub fn crash(&self, hang: bool) -> Result<()> {
         let how = if hang { ring::CRASH_LOOP } else { ring::CRASH_PANIC };
-        self.ioctl("crash the firmware", ioctl::IOC_CRASH, &mut ioctl::Crash { how, ..ioctl::Crash::default() })
+        self.ioctl(error::CRASH, ioctl::IOC_CRASH, &mut ioctl::Crash { how, ..ioctl::Crash::default() })
     }
 
     /// Has the firmware send the driver an event with these first words, whatever it is (as [`Self::crash`]). For tests.
@@ -268,7 +281,7 @@ impl Device {
     /// As [`Self::crash`].
     pub fn send_event(&self, event: [u32; ring::CRASH_EVENT_WORDS]) -> Result<()> {
         let mut arg = ioctl::Crash { how: ring::CRASH_EVENT, event, ..ioctl::Crash::default() };
-        self.ioctl("have the firmware send an event", ioctl::IOC_CRASH, &mut arg)
+        self.ioctl(error::CRASH, ioctl::IOC_CRASH, &mut arg)
     }
 
     fn ioctl<T>(&self, what: &'static str, request: u32, arg: &mut T) -> Result<()> {
@@ -284,8 +297,122 @@ impl AsFd for Device {
     }
 }
 
+/// The first that opens, but for those that this process may not open or that have gone.
+fn first_usable<T>(paths: Vec<PathBuf>, open: impl Fn(&Path) -> Result<T>) -> Result<T> {
+    let mut refused = None;
+    for path in paths {
+        match open(&path) {
+            Err(error @ (Error::NoAccess { .. } | Error::DeviceLost)) => {
+                refused.get_or_insert(error);
+            }
+            Err(error @ Error::Open { .. }) if is_gone(&error) => {
+                refused.get_or_insert(error);
+            }
+            other => return other,
+        }
+    }
+    Err(refused.unwrap_or(Error::NoDevice))
+}
+
+fn is_gone(error: &Error) -> bool {
+    let Error::Open { source, .. } = error else { return false };
+    matches!(source.raw_os_error(), Some(libc::ENOENT | libc::ENXIO | libc::ENODEV))
+}
+
 pub(crate) fn open_node(path: &Path) -> Result<File> {
-    OpenOptions::new().read(true).write(true).open(path).map_err(|source| Error::Open { path: path.to_owned(), source })
+    let explain = |source| open_error(path, source);
+    // Looked at before it is opened: opening alone has effects on some devices.
+    let what = path.metadata().map_err(explain)?;
+    if let Some(what) = not_a_card(&what) {
+        return Err(Error::NotBerth { path: path.to_owned(), what });
+    }
+    // Does not wait for anybody, nor become the process's terminal, if it is something else after all.
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+    OpenOptions::new().read(true).write(true).custom_flags(flags).open(path).map_err(explain)
+}
+
+/// What this is, if it cannot be the node of a card.
+fn not_a_card(what: &Metadata) -> Option<String> {
+    if !what.file_type().is_char_device() {
+        return Some(format!("this is {}", kind(what.file_type())));
+    }
+    // The kernel's own name of the device, as far as /sys is there.
+    let number = what.rdev();
+    let link = format!("/sys/dev/char/{}:{}", libc::major(number), libc::minor(number));
+    let name = std::fs::read_link(link).ok()?.file_name()?.to_string_lossy().into_owned();
+    (!name.starts_with("berth")).then(|| format!("this is the device `{name}`"))
+}
+
+/// Says what the errno of a failed open means for a device node.
+fn open_error(path: &Path, source: io::Error) -> Error {
+    let path = path.to_owned();
+    let advice = match source.raw_os_error() {
+        Some(libc::EACCES) => {
+            let advice = who_may(&path);
+            return Error::NoAccess { path, source, advice };
+        }
+        Some(libc::EPERM) => {
+            let advice = "it is not the node's mode that forbids it, but a container's list of devices or a security \
+                          module: let the container have the device"
+                .into();
+            return Error::NoAccess { path, source, advice };
+        }
+        Some(libc::ENOENT) => {
+            let there = Device::list();
+            match there.is_empty() {
+                true => "is the driver loaded? try `modprobe berth`; `lspci -d 10ee:be47` shows cards".into(),
+                false => {
+                    let there: Vec<_> = there.iter().map(|p| p.display().to_string()).collect();
+                    format!("there is {}", there.join(", "))
+                }
+            }
+        }
+        Some(libc::ENXIO | libc::ENODEV) => "the node is there, but no card behind it: the driver is not loaded, or \
+                                             the card has been removed; try `modprobe berth`, and `dmesg` says more"
+            .into(),
+        Some(libc::ENOTDIR) => "a part of the path is not a directory".into(),
+        Some(libc::ELOOP) => "its symbolic links lead in a circle".into(),
+        Some(libc::ENAMETOOLONG) => "no node has a name that long".into(),
+        Some(libc::EBUSY) => "somebody else has it for himself: who, says `fuser`".into(),
+        Some(libc::EMFILE) => "this process has as many files open as it may: `ulimit -n`".into(),
+        Some(libc::ENFILE) => "the whole system has as many files open as it may: sysctl fs.file-max".into(),
+        Some(libc::ENOMEM) => "the host has no memory left".into(),
+        Some(libc::EROFS) => "its file system is mounted read-only or without devices (nodev)".into(),
+        Some(libc::EIO) => "the driver could not reach the card: `dmesg` says more".into(),
+        _ => "not an error that Berth's driver gives: `dmesg` may say more".into(),
+    };
+    Error::Open { path, source, advice }
+}
+
+/// Whose the node is, and what makes a user one of them.
+fn who_may(path: &Path) -> String {
+    // SAFETY: no memory is involved.
+    let me = unsafe { libc::geteuid() };
+    let me = name_of("/etc/passwd", me);
+    let Ok(node) = path.metadata() else {
+        return format!("user {me} may not look into a directory of its path");
+    };
+    let group = name_of("/etc/group", node.gid());
+    let owner = name_of("/etc/passwd", node.uid());
+    let mode = node.mode() & 0o7777;
+    let way = if mode & 0o060 == 0o060 && node.gid() != 0 {
+        format!("a member of group {group} may: as root `usermod -aG {group} {me}`, then log in again")
+    } else {
+        "driver/60-berth.rules is a udev rule that gives it to group berth; or as root `chgrp GROUP` and `chmod 0660`"
+            .to_owned()
+    };
+    format!("it belongs to user {owner} and group {group}, mode {mode:04o}, and you are {me}; {way}")
+}
+
+/// Name of a user or group by its number, if this file has it.
+fn name_of(file: &str, id: u32) -> String {
+    let all = std::fs::read_to_string(file).unwrap_or_default();
+    let named = all.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(id)).then(|| name.to_owned())
+    });
+    named.unwrap_or_else(|| id.to_string())
 }
 
 #[cfg(test)]
@@ -305,6 +432,94 @@ mod tests {
     #[test]
     fn missing_device_says_what_to_do() {
         let text = Device::open("/dev/berth-that-is-not-there").unwrap_err().to_string();
-        assert!(text.contains("modprobe"), "{text}");
+        assert!(text.contains("modprobe") || text.contains("there is /dev/berth"), "{text}");
+    }
+
+    #[test]
+    fn f7_what_is_not_a_card_is_named_and_not_opened() {
+        let dir = std::env::temp_dir().join(format!("berth-node-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let file = dir.join("file");
+        std::fs::write(&file, "x").unwrap();
+        let fifo = dir.join("fifo");
+        let name = std::ffi::CString::new(fifo.to_str().unwrap()).unwrap();
+        // SAFETY: a string that ends with 0.
+        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        let socket = dir.join("socket");
+        let _bound = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        for (path, says) in [
+            (Path::new("/dev/null"), "`null`"),
+            (Path::new("/dev/full"), "`full`"),
+            (&dir, "a directory"),
+            (&file, "a regular file"),
+            (&fifo, "a FIFO"),
+            (&socket, "a socket"),
+        ] {
+            let error = Device::open(path).unwrap_err();
+            let Error::NotBerth { what, .. } = &error else { panic!("{path:?}: {error}") };
+            // Where there is no /sys, the driver behind the node says that it does not know the call.
+            assert!(what.contains(says) || what.contains("does not know Berth's calls"), "{error}");
+            assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
+        }
+        let _ = std::fs::remove_dir_all(&dir);
+    }
+
+    #[test]
+    fn f7_every_errno_of_an_open_has_an_advice_of_its_own() {
+        let path = Path::new("/dev/null");
+        let said = |errno| open_error(path, io::Error::from_raw_os_error(errno));
+        let mut seen = std::collections::BTreeMap::new();
+        for (errno, word) in [
+            (libc::ENXIO, "no card behind it"),
+            (libc::ENODEV, "no card behind it"),
+            (libc::ENOTDIR, "not a directory"),
+            (libc::ELOOP, "circle"),
+            (libc::ENAMETOOLONG, "name that long"),
+            (libc::EBUSY, "somebody else"),
+            (libc::EMFILE, "ulimit -n"),
+            (libc::ENFILE, "file-max"),
+            (libc::ENOMEM, "memory"),
+            (libc::EROFS, "read-only"),
+            (libc::EIO, "could not reach the card"),
+            (libc::EPROTO, "dmesg"),
+        ] {
+            let error = said(errno);
+            assert!(matches!(error, Error::Open { .. }), "{error}");
+            let text = error.to_string();
+            assert!(text.contains("/dev/null") && text.contains(word), "{text}");
+            assert!(errno == libc::ENODEV || errno == libc::ENXIO || !text.contains("modprobe"), "{text}");
+            seen.insert(text, errno);
+        }
+        assert_eq!(seen.len(), 12, "each says which it was: {seen:?}");
+        for errno in [libc::EACCES, libc::EPERM] {
+            assert!(matches!(said(errno), Error::NoAccess { .. }));
+        }
+        let text = said(libc::EACCES).to_string();
+        assert!(text.contains("user root and group root, mode 0666") && text.contains("60-berth.rules"), "{text}");
+        assert!(!text.contains("modprobe"), "{text}");
+    }
+
+    #[test]
+    fn f7_first_card_is_the_first_that_may_be_opened() {
+        let paths = || ["0", "1", "2"].map(PathBuf::from).to_vec();
+        let fails = |errno| move |path: &Path| open_error(path, io::Error::from_raw_os_error(errno));
+        let (denied, gone, broken) = (fails(libc::EACCES), fails(libc::ENODEV), fails(libc::EIO));
+        let open = |path: &Path| match path.to_str() {
+            Some("0") => Err(denied(path)),
+            Some("1") => Err(gone(path)),
+            _ => Ok(path.to_owned()),
+        };
+        assert_eq!(first_usable(paths(), open).unwrap(), Path::new("2"));
+        // All refused: it is the first one's error.
+        let error = first_usable(paths(), |path| -> Result<()> { Err(denied(path)) }).unwrap_err();
+        assert!(matches!(&error, Error::NoAccess { path, .. } if path == Path::new("0")), "{error}");
+        // A card with another trouble is not passed over.
+        let error = first_usable(paths(), |path| match path.to_str() {
+            Some("0") => Err(denied(path)),
+            Some("1") => Err(broken(path)),
+            _ => Ok(()),
+        });
+        assert!(matches!(&error, Err(Error::Open { path, .. }) if path == Path::new("1")), "{error:?}");
+        assert!(matches!(first_usable(vec![], |_| Ok(())), Err(Error::NoDevice)));
     }
 }

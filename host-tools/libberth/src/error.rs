@@ -16,13 +16,33 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The device node cannot be opened.
-    #[error("cannot open {path}: {source} (is the driver loaded? try `modprobe berth`, then `ls /dev/berth*`)")]
+    /// The device node cannot be opened, and it is not a matter of permission.
+    #[error("cannot open {path}: {source} ({advice})")]
     Open {
         /// The node.
         path: PathBuf,
         /// Why.
         source: io::Error,
+        /// What that means for a device node, and what to do.
+        advice: String,
+    },
+    /// The process may not open the device node.
+    #[error("cannot open {path}: {source} ({advice})")]
+    NoAccess {
+        /// The node.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+        /// Who may, and how to become one of them.
+        advice: String,
+    },
+    /// The path is there, but what it names is not a Berth card.
+    #[error("{path} is not a Berth card: {what} (`ls /dev/berth*` shows the cards)")]
+    NotBerth {
+        /// The path.
+        path: PathBuf,
+        /// What it names.
+        what: String,
     },
     /// There is no `/dev/berthN` at all.
     #[error(
@@ -38,9 +58,7 @@ pub enum Error {
         library: u32,
     },
     /// The driver refused: the caller lacks a capability, or the descriptor was inherited.
-    #[error(
-        "{what}: not permitted (needs CAP_NET_ADMIN or CAP_SYS_ADMIN; a context works only in the process that made it)"
-    )]
+    #[error("{what}: not permitted ({})", needs(what))]
     NotPermitted {
         /// What was tried.
         what: &'static str,
@@ -83,6 +101,18 @@ pub enum Error {
     Firmware {
         /// What was tried.
         what: &'static str,
+    },
+    /// The driver does not know the call.
+    #[error("{what}: the driver does not know this call (are driver, library and tools of one release?)")]
+    Unsupported {
+        /// What was tried.
+        what: &'static str,
+    },
+    /// What is to be mapped and sent is not a regular file.
+    #[error("this is {kind}, and only a regular file has a length that is known beforehand")]
+    NotRegular {
+        /// What it is, with its article.
+        kind: &'static str,
     },
     /// Any other error of the operating system.
     #[error("{what}: {source}")]
@@ -152,6 +182,27 @@ pub enum Error {
     },
 }
 
+/// Calls that need a capability; all others need the process that made the context.
+pub(crate) const SET_NET: &str = "set the name in the network";
+pub(crate) const SET_LIMITS: &str = "set limits";
+pub(crate) const SET_BUDGET: &str = "set the process's pinned-memory budget";
+pub(crate) const READ_LOG: &str = "read the firmware's log";
+pub(crate) const RESET: &str = "reset the card";
+pub(crate) const CRASH: &str = "crash the firmware";
+
+/// What a call that was not permitted needs.
+fn needs(what: &str) -> &'static str {
+    match what {
+        SET_NET => "it needs CAP_NET_ADMIN",
+        SET_LIMITS | READ_LOG | RESET | CRASH => "it needs CAP_SYS_ADMIN",
+        SET_BUDGET => {
+            "more than a process gets by itself (`berth info`) needs CAP_SYS_ADMIN, and a context works only in the \
+             process that made it"
+        }
+        _ => "a context works only in the process that made it: open the device anew in a child",
+    }
+}
+
 impl Error {
     /// Translates the errno of a failed call named `what` as berth-abi's ioctl section describes.
     pub(crate) fn from_errno(what: &'static str, source: io::Error) -> Self {
@@ -163,6 +214,7 @@ impl Error {
             Some(libc::EBUSY) => Self::Busy { what },
             Some(libc::ENODEV) => Self::DeviceLost,
             Some(libc::EIO) => Self::Firmware { what },
+            Some(libc::ENOTTY) => Self::Unsupported { what },
             _ => Self::Os { what, source },
         }
     }
@@ -241,5 +293,26 @@ impl std::fmt::Display for Reason {
             Self::Busy => "too many requests wait at the peer, or the listener did not answer in time",
             Self::Other(n) => return write!(f, "unknown reason {n}"),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn f7_what_is_not_permitted_says_what_it_needs() {
+        let said = |what| Error::from_errno(what, io::Error::from_raw_os_error(libc::EPERM)).to_string();
+        for (what, needs, not) in [
+            (SET_NET, "CAP_NET_ADMIN", "CAP_SYS_ADMIN"),
+            (SET_LIMITS, "CAP_SYS_ADMIN", "CAP_NET_ADMIN"),
+            (RESET, "CAP_SYS_ADMIN", "the process that made it"),
+            ("make a queue pair", "the process that made it", "CAP_"),
+        ] {
+            let text = said(what);
+            assert!(text.contains(what) && text.contains(needs) && !text.contains(not), "{text}");
+        }
+        let text = Error::from_errno("ask", io::Error::from_raw_os_error(libc::ENOTTY)).to_string();
+        assert!(text.contains("does not know this call"), "{text}");
     }
 }

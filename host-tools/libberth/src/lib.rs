@@ -67,7 +67,7 @@ mod wait;
 
 pub use berth_abi as abi;
 pub use cm::{Listener, Request};
-pub use context::{Context, ContextEvent};
+pub use context::{Context, ContextEvent, Pinned};
 pub use counters::{Counters, Named};
 pub use cq::{Completion, CompletionQueue, Status};
 pub use device::{Device, Info, Limits, MacAddr, Net};

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Pieces of memory: mapped queues, buffers, files.
 
-use std::fs::File;
+use std::fs::{File, FileType};
 use std::io;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileTypeExt;
 use std::ptr::NonNull;
 
 use crate::error::{Error, Result};
@@ -160,12 +161,20 @@ pub struct FileMap {
 impl FileMap {
     /// Maps the whole of `file` as long as it is now.
     ///
+    /// Files of /proc and /sys say that they are regular, but not how long they are: what is mapped is as long as
+    /// they say, or cannot be mapped. Whoever takes files from users compares with what can be read (as `berth send`).
+    ///
     /// # Errors
-    /// [`Error::Os`] when the file's length cannot be read or it cannot be mapped.
+    /// [`Error::NotRegular`] for a directory, a device, a pipe, a socket; [`Error::Os`] when the file's length cannot
+    /// be read or it cannot be mapped.
     pub fn new(file: &File) -> Result<Self> {
         let what = "map the file";
         let os = |source| Error::Os { what, source };
-        let len = usize::try_from(file.metadata().map_err(os)?.len()).map_err(|_| Error::Invalid { what })?;
+        let found = file.metadata().map_err(os)?;
+        if !found.is_file() {
+            return Err(Error::NotRegular { kind: kind(found.file_type()) });
+        }
+        let len = usize::try_from(found.len()).map_err(|_| Error::Invalid { what })?;
         // An empty mapping is not possible, and not needed.
         let region = if len == 0 { None } else { Some(Region::file(file, len).map_err(os)?) };
         Ok(Self { region, len })
@@ -184,5 +193,34 @@ impl FileMap {
     /// Virtual address of the first byte; 0 for an empty file.
     pub(crate) fn address(&self) -> u64 {
         self.region.as_ref().map_or(0, |r| r.as_ptr() as u64)
+    }
+}
+
+/// What a path names, in a user's words.
+pub(crate) fn kind(file: FileType) -> &'static str {
+    match file {
+        f if f.is_file() => "a regular file",
+        f if f.is_dir() => "a directory",
+        f if f.is_fifo() => "a FIFO (a pipe)",
+        f if f.is_socket() => "a socket",
+        f if f.is_char_device() => "a character device",
+        f if f.is_block_device() => "a block device",
+        f if f.is_symlink() => "a symbolic link",
+        _ => "of an unknown kind",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn f5_only_a_regular_file_is_mapped() {
+        for (path, says) in [("/dev/zero", "character device"), ("/", "directory")] {
+            let error = FileMap::new(&File::open(path).unwrap()).unwrap_err();
+            assert!(matches!(&error, Error::NotRegular { kind } if kind.contains(says)), "{error}");
+        }
+        let map = FileMap::new(&File::open("/proc/self/exe").unwrap()).unwrap();
+        assert!(!map.is_empty());
     }
 }

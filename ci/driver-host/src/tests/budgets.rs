@@ -46,6 +46,33 @@ fn decision_19_receives_leave_a_reserve_and_at_most_half_to_sends() {
 }
 
 #[test]
+fn f10_a_context_is_told_of_its_own_pages_only() {
+    let mut rig = Rig::new(card(100));
+    let (_, one) = rig.user(QP, 200);
+    let (_, other) = rig.user(OTHER, 200);
+    let told = |c: &Context| {
+        let q = c.query();
+        (q.pinned / 4096, q.pinned_peak / 4096)
+    };
+    rig.get(1, &one, BASE, 30, false);
+    rig.get(2, &other, BASE, 5, false);
+    assert_eq!((told(&one), told(&other)), ((30, 30), (5, 5)));
+    rig.release(1);
+    rig.ms(200);
+    rig.get(3, &other, BASE + 50, 7, true);
+    assert_eq!((told(&one), told(&other)), ((0, 30), (12, 12)), "the card's peak is 35, and nobody's");
+    assert_eq!(rig.counter(D_PINNED_PEAK), 35 * 4096);
+    // The peak of all may begin anew; that of a context stays what it was.
+    rig.card.reset_peak();
+    rig.release(2);
+    rig.release(3);
+    rig.ms(200);
+    assert_eq!((told(&one), told(&other)), ((0, 30), (0, 12)));
+    assert_eq!(other.query().budget, 100 * 4096, "at most the card's");
+    rig.end();
+}
+
+#[test]
 fn pc_3_requests_larger_than_a_budget_are_refused_at_once() {
     // By the card, the process, RLIMIT_MEMLOCK; receives leave 14 pages for sends, at most half.
     for (card, context, memlock) in [(40, 256, u64::MAX), (256, 40, u64::MAX), (256, 256, 40)] {

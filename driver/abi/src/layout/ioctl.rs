@@ -30,6 +30,8 @@ pub const IOC_QUERY: u32 = iowr(0x02, core::mem::size_of::<Query>());
 pub const IOC_SET_NET: u32 = iowr(0x03, core::mem::size_of::<SetNet>());
 /// Sets limits of the card (CAP_SYS_ADMIN) or of this context. Works without a context for the card's.
 pub const IOC_SET_LIMITS: u32 = iowr(0x04, core::mem::size_of::<SetLimits>());
+/// What this context has pinned.
+pub const IOC_QUERY_CONTEXT: u32 = iowr(0x05, core::mem::size_of::<QueryContext>());
 /// Makes a completion queue.
 pub const IOC_CREATE_CQ: u32 = iowr(0x10, core::mem::size_of::<CreateCq>());
 /// Destroys a completion queue (`EBUSY` while a QP uses it).
@@ -176,6 +178,18 @@ pub const LIMIT_CARD_BUDGET: u32 = 2;
 pub const LIMIT_CONTEXT_BUDGET: u32 = 4;
 /// `SetLimits::mask`: set the peak of pinned bytes to what is pinned now.
 pub const LIMIT_RESET_PEAK: u32 = 8;
+
+/// `IOC_QUERY_CONTEXT`. The card's figures, of all contexts together, are counters.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct QueryContext {
+    /// out: bytes pinned for this context now.
+    pub pinned: u64,
+    /// out: most bytes pinned for this context at any time since it was made.
+    pub pinned_peak: u64,
+    /// out: its pinned-memory budget in bytes, at most the card's.
+    pub budget: u64,
+}
 
 /// `IOC_CREATE_CQ`.
 #[repr(C)]
