@@ -431,6 +431,7 @@ fn fast(stat: &Value) -> Result<Handled> {
 }
 
 fn figures(run: &guest::Run, end: &guest::End, bytes: u64) -> Result<Figures> {
+    let transfer_a = read_json(&run.share.join("transfer-a.json"))?;
     let transfer_b = read_json(&run.share.join("transfer-b.json"))?;
     let stat_a = read_json(&run.share.join("stat-a.json"))?;
     let stat_b = read_json(&run.share.join("stat-b.json"))?;
@@ -459,7 +460,13 @@ fn figures(run: &guest::Run, end: &guest::End, bytes: u64) -> Result<Figures> {
         credit_lists,
         credits,
         mean_credit_list: if credit_lists == 0 { 0.0 } else { credits as f64 / credit_lists as f64 },
+        // Of the two programs alone, as their contexts say, ...
         peak_pinned_bytes: Peak {
+            sender: number(&transfer_a, &["peak_pinned_bytes"])?,
+            receiver: number(&transfer_b, &["peak_pinned_bytes"])?,
+        },
+        // ... and of everything on their cards since power-on.
+        card_peak_pinned_bytes: Peak {
             sender: number(&stat_a, &["drv", "pinned_peak"])?,
             receiver: number(&stat_b, &["drv", "pinned_peak"])?,
         },

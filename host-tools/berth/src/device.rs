@@ -61,7 +61,7 @@ pub fn info(device: &Device, as_json: bool) -> Result<(), Failure> {
     println!("  GUID       {:016x}", i.guid);
     println!("  queues     {} QPs ({} per process), {} CQs", i.max_qps, i.max_qps_per_process, i.max_cqs);
     println!(
-        "  pinned     at most {} on the card, {} per process; unused pins linger {} ms",
+        "  limits     of pinned memory: {} on the card, {} per process; unused pins linger {} ms",
         size::show(i.card_budget),
         size::show(i.process_budget),
         i.linger_ms

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `berth log`: defmt frames from the firmware, decoded against its ELF file.
 
-use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -13,6 +12,7 @@ use libberth::Device;
 use sha2::{Digest, Sha256};
 
 use crate::failure::Failure;
+use crate::file::{self, Source};
 use crate::size;
 
 /// First bytes of a raw log file; the firmware's 12-byte ELF id and 4 zero bytes follow, then the frames.
@@ -43,13 +43,13 @@ impl Log {
             return self.copy(&open()?, path);
         }
         let elf_path = self.elf.as_deref().expect("clap requires it");
-        let elf = fs::read(elf_path).map_err(|e| Failure::File(elf_path.to_owned(), e))?;
+        let elf = Source::open(elf_path)?.bytes()?;
         let table = Table::parse(&elf)
             .map_err(|e| Failure::Other(format!("{}: {e}", elf_path.display())))?
             .ok_or_else(|| Failure::Other(format!("{}: there is no defmt table in it", elf_path.display())))?;
         let mut printer = Printer { decoder: table.new_stream_decoder() };
         if let Some(path) = &self.input {
-            let bytes = fs::read(path).map_err(|e| Failure::File(path.clone(), e))?;
+            let bytes = Source::open(path)?.bytes()?;
             let (id, frames) = split_raw(&bytes)
                 .ok_or_else(|| Failure::Other(format!("{}: not written by `berth log --raw`", path.display())))?;
             check_id(&elf, id, elf_path)?;
@@ -66,7 +66,7 @@ impl Log {
 
     fn copy(&self, device: &Device, path: &Path) -> Result<(), Failure> {
         let failed = |e| Failure::File(path.to_owned(), e);
-        let mut file = fs::File::options().create(true).append(true).open(path).map_err(failed)?;
+        let mut file = file::append(path)?;
         if file.metadata().map_err(failed)?.len() == 0 {
             let mut header = RAW_MAGIC.to_vec();
             header.extend_from_slice(&device.info()?.elf_id);

@@ -3,7 +3,10 @@
 
 mod device;
 mod failure;
+mod file;
 mod log;
+mod record;
+mod signals;
 mod size;
 mod stat;
 mod transfer;
@@ -25,12 +28,13 @@ use crate::failure::Failure;
 ///   host2$ berth recv --listen 7 --out copy
 ///   host1$ berth send --to 192.0.2.2:7 --file original
 ///
-/// Exit codes: 0 done; 1 other error; 2 wrong usage; 3 the received file's checksum differs; 4 no connection;
-/// 5 no card, card lost, or its firmware does not work; 6 not permitted.
+/// Exit codes: 0 done; 1 an error with a file or another error; 2 wrong usage; 3 the received file's checksum differs;
+/// 4 no connection; 5 no card, card lost, or its firmware does not work; 6 not permitted; 7 the other end of the
+/// transfer has failed and has said why; 128 + n ended by signal n.
 #[derive(Debug, Parser)]
 #[command(version, verbatim_doc_comment, max_term_width = 120)]
 struct Cli {
-    /// Device node [default: the /dev/berthN with the lowest number].
+    /// Device node [default: the /dev/berthN with the lowest number that this user may open].
     #[arg(long, short, global = true, env = "BERTH_DEVICE")]
     device: Option<PathBuf>,
     /// Print JSON for scripts: one object at the end, on standard output.
@@ -73,7 +77,9 @@ fn main() -> ExitCode {
     let filter = tracing_subscriber::EnvFilter::try_from_env("BERTH_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
-    match run(&cli) {
+    let result = run(&cli);
+    signals::unwatch();
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             if cli.json {
@@ -87,18 +93,19 @@ fn main() -> ExitCode {
 
 fn run(cli: &Cli) -> Result<(), Failure> {
     let open = || match &cli.device {
-        Some(path) => Device::open(path),
-        None => Device::open_first(),
+        Some(path) => Device::open(path).map_err(Failure::from),
+        None => Device::open_first().map_err(Failure::from),
     };
     match &cli.command {
         Command::Info => device::info(&open()?, cli.json),
         Command::Up(args) => args.run(&open()?, cli.json),
         Command::Limits(args) => args.run(&open()?, cli.json),
-        Command::Recv(args) => args.run(&open()?, cli.json),
-        Command::Send(args) => args.run(&open()?, cli.json),
+        // Their files come first.
+        Command::Recv(args) => args.run(open, cli.json),
+        Command::Send(args) => args.run(open, cli.json),
         Command::Stat(args) => args.run(&open()?, cli.json),
         // Decoding a file needs no card.
-        Command::Log(args) => args.run(|| open().map_err(Failure::from)),
+        Command::Log(args) => args.run(open),
         Command::Reset => device::reset(&open()?, cli.json),
     }
 }

@@ -1,57 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `berth send` and `berth recv`: one file over one connection.
 //!
-//! The request's private data is a [`Hello`]: the file's length. The stream is the file and then its SHA-256
-//! (32 bytes). The receiver answers on the same connection with the SHA-256 of what it got, so that both ends know.
+//! The request's private data is a [`Hello`]: the file's length. The sender's stream is the file and then a [`Record`]:
+//! its SHA-256, or why it has failed. The receiver answers with a record as well, once the file is stored under its
+//! name, or as soon as it has failed. A sender whose connection is gone (a send that fails takes it along) says why
+//! with a second request, which the receiver listens for.
 
-use std::fs::{self, File};
 use std::io::{IsTerminal, Write};
 use std::net::Ipv4Addr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use libberth::{Buffer, Context, Device, Error, FileMap, Limits, QpConfig, Reason, SendBlock, Status, Stream, Trigger};
+use libberth::{
+    Buffer, Context, Device, Error, FileMap, Listener, Piece, Pinned, QpConfig, QueuePair, Reason, Request, SendBlock,
+    Status, Stream, Trigger,
+};
 use serde_json::json;
-use sha2::{Digest, Sha256};
 
 use crate::failure::Failure;
+use crate::file::{self, Change, Output, Source};
+use crate::record::{self, DIGEST, Hello, Outcome, RECORD, Record, last_word, printable};
+use crate::signals::{self, SLICE};
 use crate::size;
 
-const DIGEST: usize = 32;
-const HELLO_MAGIC: &[u8; 4] = b"BFIL";
-const HELLO_VERSION: u32 = 1;
 /// Between two attempts to connect to a peer that does not listen yet.
 const RETRY: Duration = Duration::from_millis(250);
 /// Card budgets are shared; a batch of receives must be pinned as a whole, so it takes a part of the budget only.
 const BATCHES_PER_BUDGET: u64 = 4;
-
-/// Private data of the request.
-#[derive(Debug, PartialEq, Eq)]
-struct Hello {
-    /// Length of the file in bytes.
-    length: u64,
-}
-
-impl Hello {
-    fn to_bytes(&self) -> [u8; 16] {
-        let mut bytes = [0; 16];
-        bytes[..4].copy_from_slice(HELLO_MAGIC);
-        bytes[4..8].copy_from_slice(&HELLO_VERSION.to_le_bytes());
-        bytes[8..].copy_from_slice(&self.length.to_le_bytes());
-        bytes
-    }
-
-    fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let bytes: &[u8; 16] = bytes.first_chunk()?;
-        let version = u32::from_le_bytes(*bytes[4..].first_chunk()?);
-        let length = u64::from_le_bytes(*bytes[8..].first_chunk()?);
-        (bytes.starts_with(HELLO_MAGIC) && version == HELLO_VERSION && length < 1 << 62).then_some(Self { length })
-    }
-}
+/// How long an end that has failed waits until the other has heard of it, and how long the other waits for its word.
+const LAST_WORD: Duration = Duration::from_secs(5);
+/// How long the receiver waits for the sender to end the connection.
+const CLOSING: Duration = Duration::from_secs(30);
 
 /// `IP:SERVICE`.
 #[derive(Clone, Copy, Debug)]
@@ -128,7 +111,8 @@ pub struct Recv {
     /// Service id to listen to (1 to 65535).
     #[arg(long, value_name = "SERVICE", value_parser = clap::value_parser!(u16).range(1..))]
     listen: u16,
-    /// Where to write the file. It appears under this name when it is complete and verified.
+    /// Where to write the file. It appears under this name when it is complete, verified and on its medium; a file that
+    /// is there is replaced then. A device or a pipe is written as it is.
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
     /// Sizes of the receive buffers, used in turn again and again. Each is one credit.
@@ -158,7 +142,8 @@ pub struct Send {
     /// Peer and service id.
     #[arg(long, value_name = "IP:SERVICE")]
     to: Peer,
-    /// File to send. It is mapped, not read: the card takes it from the page cache (zero copy).
+    /// File to send: a regular one, whose length is known beforehand, that nobody changes meanwhile. It is mapped: the
+    /// card takes it from the page cache (zero copy).
     #[arg(long)]
     file: PathBuf,
     /// Bytes of one send element.
@@ -171,7 +156,7 @@ pub struct Send {
     common: Common,
 }
 
-/// Figures of the card before a transfer.
+/// Figures of a transfer.
 struct Meter<'d> {
     device: &'d Device,
     cycles: u64,
@@ -180,46 +165,17 @@ struct Meter<'d> {
 
 impl<'d> Meter<'d> {
     fn start(device: &'d Device) -> Result<Self, Failure> {
-        // Without CAP_SYS_ADMIN the peak is that since the driver was loaded.
-        if let Err(error) = device.set_limits(&Limits { reset_peak: true, ..Limits::default() }) {
-            tracing::debug!(%error, "peak of pinned bytes not reset");
-        }
         Ok(Self { device, cycles: device.info()?.cycles, wall: Instant::now() })
     }
 
     /// Prints the report of one end.
-    fn report(&self, as_json: bool, end: &End<'_>) -> Result<(), Failure> {
+    fn report(&self, as_json: bool, to_stderr: bool, end: &End<'_>) -> Result<(), Failure> {
         let info = self.device.info()?;
-        let cycles = info.cycles.saturating_sub(self.cycles);
-        let counters = self.device.counters()?;
-        let (peak, pinned) = (counters.pinned_peak(), counters.pinned());
-        let per_byte = (end.bytes > 0).then(|| cycles as f64 / end.bytes as f64);
-        let wall = self.wall.elapsed();
-        if as_json {
-            println!(
-                "{}",
-                json!({
-                    "role": end.role, "bytes": end.bytes, "sha256": size::hex(&end.digest),
-                    "peer_sha256": size::hex(&end.peer_digest), "sha256_match": end.digest == end.peer_digest,
-                    "elements": end.elements, "card_cycles": cycles, "cycles_per_byte": per_byte,
-                    "wall_ms": wall.as_millis() as u64, "peak_pinned_bytes": peak, "pinned_bytes": pinned,
-                    "peer": end.peer.to_string(),
-                })
-            );
+        let text = end.text(as_json, info.cycles.saturating_sub(self.cycles), info.clock_hz, self.wall.elapsed());
+        if to_stderr {
+            eprintln!("{text}");
         } else {
-            let bits = end.bytes as f64 * 8.0 * f64::from(info.clock_hz) / cycles.max(1) as f64;
-            println!(
-                "{} {} in {} {}: {cycles} card cycles ({:.2} per byte, {:.2} Gbit/s of card time), {:.1} s of wall time",
-                end.verb,
-                size::show(end.bytes),
-                end.elements,
-                end.unit,
-                per_byte.unwrap_or(0.0),
-                bits / 1e9,
-                wall.as_secs_f64()
-            );
-            println!("SHA-256 {}, equal at both ends", size::hex(&end.digest));
-            println!("pinned at most {} for {}", size::show(peak), size::show(end.bytes));
+            println!("{text}");
         }
         Ok(())
     }
@@ -234,6 +190,48 @@ struct End<'a> {
     elements: u64,
     digest: [u8; DIGEST],
     peer_digest: [u8; DIGEST],
+    /// This process's; `None` when the driver does not tell.
+    pinned: Option<Pinned>,
+}
+
+impl End<'_> {
+    fn text(&self, as_json: bool, cycles: u64, clock_hz: u32, wall: Duration) -> String {
+        let per_byte = (self.bytes > 0).then(|| cycles as f64 / self.bytes as f64);
+        if as_json {
+            return json!({
+                "role": self.role, "bytes": self.bytes, "sha256": size::hex(&self.digest),
+                "peer_sha256": size::hex(&self.peer_digest), "sha256_match": self.digest == self.peer_digest,
+                "elements": self.elements, "card_cycles": cycles, "cycles_per_byte": per_byte,
+                "wall_ms": wall.as_millis() as u64,
+                "peak_pinned_bytes": self.pinned.map(|p| p.peak), "pinned_bytes": self.pinned.map(|p| p.now),
+                "peer": self.peer.to_string(),
+            })
+            .to_string();
+        }
+        let bits = self.bytes as f64 * 8.0 * f64::from(clock_hz) / cycles.max(1) as f64;
+        let mut text = format!(
+            "{} {} in {} {}, {cycles} cycles of the card's clock from begin to end ({:.2} per byte, {:.2} Gbit/s of \
+             card time), {:.1} s of wall time\nSHA-256 {}, equal at both ends",
+            self.verb,
+            size::show(self.bytes),
+            self.elements,
+            self.unit,
+            per_byte.unwrap_or(0.0),
+            bits / 1e9,
+            wall.as_secs_f64(),
+            size::hex(&self.digest)
+        );
+        if let Some(pinned) = self.pinned {
+            let (peak, bytes) = (size::show(pinned.peak), size::show(self.bytes));
+            text += &format!("\nthis process had at most {peak} pinned for {bytes}");
+        }
+        text
+    }
+}
+
+/// What this process has pinned and had; `None` when the driver is too old to tell.
+fn pinned(context: &Context) -> Option<Pinned> {
+    context.pinned().inspect_err(|error| tracing::debug!(%error, "pinned bytes not known")).ok()
 }
 
 /// Shows progress on a terminal.
@@ -300,28 +298,135 @@ impl<'a> Sizes<'a> {
     }
 }
 
+/// Waits in slices, so that a signal is noticed.
+fn patiently<T>(mut wait: impl FnMut(Option<Duration>) -> libberth::Result<T>) -> Result<T, Failure> {
+    loop {
+        signals::check()?;
+        match wait(Some(SLICE)) {
+            Err(Error::Timeout(_)) => {}
+            other => return Ok(other?),
+        }
+    }
+}
+
+/// Waits for the next piece of the stream, and hands it to `take`.
+fn next_piece<T>(stream: &mut Stream, take: impl FnOnce(&Piece<'_>) -> Result<T, Failure>) -> Result<T, Failure> {
+    loop {
+        signals::check()?;
+        match stream.next_piece(Some(SLICE)) {
+            Ok(Some(piece)) => return take(&piece),
+            Ok(None) => return Err(Failure::Protocol("the receiver's answer is incomplete".into())),
+            Err(Error::Timeout(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Sends a record; answers the status of its element. Also when a signal has asked us to end.
+fn say(stream: &mut Stream, record: &Record) -> Result<Status, Failure> {
+    stream.send(Buffer::from_slice(&record.to_bytes())?, true)?;
+    let mut status = Status::Ok;
+    while let Some(sent) = stream.next_sent(Some(LAST_WORD))? {
+        status = sent.completion.status;
+    }
+    Ok(status)
+}
+
+/// Waits until the other end has ended the connection.
+fn wait_for_end(queue_pair: &QueuePair, limit: Duration) {
+    let deadline = Instant::now() + limit;
+    let asked_before = signals::check().is_err();
+    while Instant::now() < deadline && (asked_before || signals::check().is_ok()) {
+        match queue_pair.wait_closed(Some(SLICE)) {
+            Err(Error::Timeout(_)) => {}
+            _ => return,
+        }
+    }
+}
+
+/// Whether the connection has ended, which is all that `failure` says.
+fn is_end(failure: &Failure) -> bool {
+    matches!(failure, Failure::Berth(Error::Completion { status: Status::Flushed, .. } | Error::Closed { .. }))
+}
+
+/// Says why the connection has ended, if that is all that `failure` says.
+fn name_the_end(queue_pair: &QueuePair, failure: Failure) -> Failure {
+    if is_end(&failure)
+        && let Ok(reason) = queue_pair.wait_closed(Some(LAST_WORD))
+    {
+        return Error::Closed { reason, private_data: vec![] }.into();
+    }
+    failure
+}
+
 impl Recv {
     /// Receives.
-    pub fn run(&self, device: &Device, as_json: bool) -> Result<(), Failure> {
+    pub fn run(&self, open: impl FnOnce() -> Result<Device, Failure>, as_json: bool) -> Result<(), Failure> {
         if self.recv_sizes.iter().all(|&s| s == 0) {
             return Err(Failure::Other("at least one receive buffer must be longer than 0 bytes".into()));
         }
-        let context = self.common.context(device)?;
+        let device = open()?;
+        signals::watch();
+        // Whatever can fail beforehand does so before anybody connects.
+        let output = Output::create(&self.out)?;
+        let to_stderr = output.is_standard_output();
+        let context = self.common.context(&device)?;
+        let mut stream = Stream::new(&context, &self.config(), self.memory()?)?;
+        let info = device.info()?;
+        let budget = self.common.budget.unwrap_or(info.process_budget).min(info.card_budget);
+        let most = usize::try_from(budget / BATCHES_PER_BUDGET).unwrap_or(usize::MAX);
+        let mut sizes = Sizes::new(&self.recv_sizes, most);
+        sizes.post(&mut stream, self.depth as usize)?;
+
         let listener = context.listen(self.listen)?;
         if !as_json {
             eprintln!("listening to service {}", self.listen);
         }
-        let request = listener.next(self.wait.map(Duration::from_secs))?;
-        let peer = request.peer();
-        let Some(hello) = Hello::from_bytes(request.private_data()) else {
-            request.reject(b"not a berth file transfer")?;
-            return Err(Failure::Other(format!("{peer} speaks another protocol: rejected")));
-        };
+        let sender = self.accept(&listener, stream.queue_pair())?;
         // No second sender while this one is served.
+        while let Ok(other) = listener.next(Some(Duration::ZERO)) {
+            turn_away(other);
+        }
         drop(listener);
+        let meter = Meter::start(&device)?;
+        patiently(|limit| stream.queue_pair().wait_established(limit))?;
 
+        let receiving = Receiving::new(sender.length, output, as_json);
+        let stored = match self.receive(&mut stream, &mut sizes, receiving) {
+            Ok(stored) => stored,
+            Err(failure) => return Err(self.tell(&context, stream, &sender, failure)),
+        };
+        // The sender disconnects when it has read the answer. It may do so before the answer's acknowledgement has come
+        // (which the wire may lose): the answer is then flushed, and what counts is the file that is here.
+        match say(&mut stream, &Record::done(stored.digest)) {
+            Ok(Status::Ok | Status::Flushed) => wait_for_end(stream.queue_pair(), CLOSING),
+            other => {
+                let why = other.map_or_else(|e| e.to_string(), |status| status.to_string());
+                eprintln!("berth: the sender may not know that {} is stored: {why}", self.out.display());
+            }
+        }
+        let pinned = pinned(&context);
+        drop(stream);
+        if !stored.in_place {
+            eprintln!("berth: another process has put another file in the place of {}", self.out.display());
+        }
+        let end = End {
+            role: "recv",
+            verb: "received",
+            unit: "buffers",
+            peer: sender.peer,
+            bytes: sender.length,
+            elements: stored.pieces,
+            digest: stored.digest,
+            peer_digest: stored.digest,
+            pinned,
+        };
+        meter.report(as_json, to_stderr, &end)
+    }
+
+    fn config(&self) -> QpConfig {
         // Queues of less than four elements are firmware's.
-        let config = QpConfig {
+        QpConfig {
             send_depth: 4,
             recv_depth: self.depth,
             trigger: self.trigger,
@@ -329,265 +434,401 @@ impl Recv {
             block: self.common.block,
             timeout: self.common.timeout,
             ..QpConfig::default()
-        };
-        let largest = self.recv_sizes.iter().copied().max().unwrap_or(0);
-        // Room for `depth` buffers of any size, and for one that lies unused at the end of the memory.
-        let memory = (self.depth as usize + 1)
-            .checked_mul(largest.next_multiple_of(4096) + 4096)
-            .ok_or_else(|| Failure::Other("receive buffers too large".into()))?;
-        let info = device.info()?;
-        let budget = self.common.budget.unwrap_or(info.process_budget).min(info.card_budget);
-        let mut stream = Stream::new(&context, &config, memory)?;
-        let most = usize::try_from(budget / BATCHES_PER_BUDGET).unwrap_or(usize::MAX);
-        let mut sizes = Sizes::new(&self.recv_sizes, most);
-        let meter = Meter::start(device)?;
-        let depth = self.depth as usize;
-        sizes.post(&mut stream, depth)?;
-        request.accept(stream.queue_pair(), b"")?;
-        stream.queue_pair().wait_established(None)?;
+        }
+    }
 
-        let part = Part::new(&self.out)?;
-        let mut receiving = Receiving::new(hello.length, part, as_json);
+    /// Room for `depth` buffers of any size, and for one that lies unused at the end of the memory.
+    fn memory(&self) -> Result<usize, Failure> {
+        let largest = self.recv_sizes.iter().copied().max().unwrap_or(0);
+        largest
+            .checked_next_multiple_of(4096)
+            .and_then(|size| size.checked_add(4096)?.checked_mul(self.depth as usize + 1))
+            .ok_or_else(|| Failure::Other("receive buffers too large".into()))
+    }
+
+    /// Waits for a sender with a file and accepts it. Others are told, and do not end the waiting.
+    fn accept(&self, listener: &Listener, queue_pair: &QueuePair) -> Result<Sender, Failure> {
+        let limit = self.wait.map(Duration::from_secs);
+        let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
+        loop {
+            signals::check()?;
+            let request = match listener.next(Some(SLICE)) {
+                Ok(request) => request,
+                Err(Error::Timeout(_)) if deadline.is_some_and(|d| Instant::now() >= d) => {
+                    return Err(Error::Timeout(limit.unwrap_or_default()).into());
+                }
+                Err(Error::Timeout(_)) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            let peer = request.peer();
+            let Some(Hello::File { length, nonce }) = Hello::from_bytes(request.private_data()) else {
+                eprintln!("berth: {peer} asks for something else than to send a file in this version: rejected");
+                turn_away(request);
+                continue;
+            };
+            match request.accept(queue_pair, b"") {
+                Ok(()) => return Ok(Sender { peer, length, nonce }),
+                Err(Error::NotFound { .. }) => eprintln!("berth: {peer} has given up before it was accepted"),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Receives the file, and puts it in its place.
+    fn receive(&self, stream: &mut Stream, sizes: &mut Sizes<'_>, mut receiving: Receiving) -> Result<Stored, Failure> {
+        let depth = self.depth as usize;
         while !receiving.is_complete() {
-            let piece = stream.next_piece(None)?;
-            let piece = piece.ok_or_else(|| Failure::Other("no receive buffer is posted".into()))?;
-            receiving.take(&piece)?;
-            drop(piece);
+            next_piece(stream, |piece| receiving.take(piece))?;
             // Again when a part of them is free, or when we would wait now: then the sender might, too.
             let free = depth - stream.recvs_outstanding();
             if free >= depth.div_ceil(4) || !stream.is_piece_ready()? {
-                sizes.post(&mut stream, free)?;
+                sizes.post(stream, free)?;
             }
         }
-        let (digest, peer_digest, elements, part) = receiving.finish();
-        stream.send(Buffer::from_slice(&digest)?, true)?;
-        // The sender disconnects when it has read the answer. It may do so before the answer's acknowledgement has come
-        // (which the wire may lose): the answer is then flushed, and what counts is the file that is here.
-        if let Some(sent) = stream.next_sent(None)?
-            && sent.completion.status != Status::Flushed
-        {
-            sent.completion.ok()?;
+        receiving.finish()
+    }
+
+    /// Tells the sender of the failure, or hears from it why it has gone.
+    fn tell(&self, context: &Context, mut stream: Stream, sender: &Sender, failure: Failure) -> Failure {
+        let failure = name_the_end(stream.queue_pair(), failure);
+        match &failure {
+            Failure::Berth(Error::DeviceLost | Error::Firmware { .. }) => failure,
+            // It has told us.
+            Failure::Peer { .. } => failure,
+            gone if is_end(gone) => {
+                drop(stream);
+                self.last_word(context, sender).unwrap_or(failure)
+            }
+            _ => {
+                match say(&mut stream, &Record::failed(&failure, [0; DIGEST])) {
+                    Ok(Status::Ok) => wait_for_end(stream.queue_pair(), LAST_WORD),
+                    other => tracing::debug!(?other, "the sender may not have heard"),
+                }
+                failure
+            }
         }
-        let _ = stream.queue_pair().wait_closed(Some(Duration::from_secs(30)));
-        drop(stream);
-        if digest != peer_digest {
-            return Err(Failure::Checksum(format!(
-                "received SHA-256 {}, but {} was sent: {} is not written",
-                size::hex(&digest),
-                size::hex(&peer_digest),
-                self.out.display()
-            )));
+    }
+
+    /// Listens for what a sender has to say whose connection has ended.
+    fn last_word(&self, context: &Context, sender: &Sender) -> Option<Failure> {
+        let listener = context.listen(self.listen).ok()?;
+        let deadline = Instant::now() + LAST_WORD;
+        while Instant::now() < deadline && signals::check().is_ok() {
+            let request = match listener.next(Some(SLICE)) {
+                Ok(request) => request,
+                Err(Error::Timeout(_)) => continue,
+                Err(_) => return None,
+            };
+            match Hello::from_bytes(request.private_data()) {
+                Some(Hello::Failed { nonce, outcome, detail }) if nonce == sender.nonce => {
+                    let _ = request.reject(record::HEARD);
+                    return Some(last_word(outcome, detail));
+                }
+                _ => turn_away(request),
+            }
         }
-        part.keep()?;
-        let end = End {
-            role: "recv",
-            verb: "received",
-            unit: "buffers",
-            peer,
-            bytes: hello.length,
-            elements,
-            digest,
-            peer_digest,
-        };
-        meter.report(as_json, &end)
+        None
     }
 }
 
-/// The output file under a temporary name, removed unless kept.
-struct Part {
-    file: File,
-    path: PathBuf,
-    target: PathBuf,
-    kept: bool,
+/// A sender that was accepted.
+struct Sender {
+    peer: Ipv4Addr,
+    /// Bytes of its file.
+    length: u64,
+    nonce: u64,
 }
 
-impl Part {
-    fn new(target: &Path) -> Result<Self, Failure> {
-        // A device or a pipe is written as it is.
-        let special = fs::metadata(target).is_ok_and(|m| !m.is_file());
-        let path = if special {
-            target.to_owned()
-        } else {
-            let mut name = target.as_os_str().to_owned();
-            name.push(".part");
-            name.into()
-        };
-        let file = File::options()
-            .write(true)
-            .create(!special)
-            .truncate(!special)
-            .open(&path)
-            .map_err(|e| Failure::File(path.clone(), e))?;
-        Ok(Self { file, path, target: target.to_owned(), kept: special })
-    }
-
-    fn keep(mut self) -> Result<(), Failure> {
-        if !self.kept {
-            fs::rename(&self.path, &self.target).map_err(|e| Failure::File(self.target.clone(), e))?;
-            self.kept = true;
-        }
-        Ok(())
-    }
+/// Tells who asks why it is not served.
+fn turn_away(request: Request) {
+    let why = match Hello::from_bytes(request.private_data()) {
+        Some(Hello::File { .. }) => record::BUSY,
+        Some(Hello::Failed { .. }) => record::HEARD,
+        None => record::FOREIGN,
+    };
+    // It may have given up already.
+    let _ = request.reject(why);
 }
 
-impl Drop for Part {
-    fn drop(&mut self) {
-        if !self.kept {
-            let _ = fs::remove_file(&self.path);
-        }
-    }
-}
-
-/// Cuts the stream into file and digest.
+/// Cuts the stream into file and record.
 struct Receiving {
     length: u64,
     got: u64,
     pieces: u64,
-    part: Part,
-    hash: Sha256,
-    peer_digest: Vec<u8>,
+    output: Output,
+    record: Vec<u8>,
     progress: Progress,
 }
 
+/// A file that is in its place.
+#[derive(Debug)]
+struct Stored {
+    digest: [u8; DIGEST],
+    pieces: u64,
+    /// Nobody has replaced it meanwhile.
+    in_place: bool,
+}
+
 impl Receiving {
-    fn new(length: u64, part: Part, as_json: bool) -> Self {
-        Self {
-            length,
-            got: 0,
-            pieces: 0,
-            part,
-            hash: Sha256::new(),
-            peer_digest: Vec::with_capacity(DIGEST),
-            progress: Progress::new(length, as_json),
-        }
+    fn new(length: u64, output: Output, as_json: bool) -> Self {
+        let progress = Progress::new(length, as_json);
+        Self { length, got: 0, pieces: 0, output, record: Vec::with_capacity(RECORD), progress }
     }
 
     fn is_complete(&self) -> bool {
-        self.peer_digest.len() == DIGEST
+        self.record.len() == RECORD
     }
 
     fn take(&mut self, bytes: &[u8]) -> Result<(), Failure> {
-        let (file, rest) = bytes.split_at(bytes.len().min((self.length - self.got) as usize));
-        self.part.file.write_all(file).map_err(|e| Failure::File(self.part.path.clone(), e))?;
-        self.hash.update(file);
+        let left = usize::try_from(self.length - self.got).unwrap_or(usize::MAX);
+        let (file, rest) = bytes.split_at(bytes.len().min(left));
+        if self.record.len() + rest.len() > RECORD {
+            return Err(Failure::Protocol("the sender sent more than it had said".into()));
+        }
+        self.output.write(file)?;
         self.got += file.len() as u64;
         self.pieces += 1;
         self.progress.at(self.got);
-        if self.peer_digest.len() + rest.len() > DIGEST {
-            return Err(Failure::Other("the sender sent more than it had said".into()));
-        }
-        self.peer_digest.extend_from_slice(rest);
+        self.record.extend_from_slice(rest);
         Ok(())
     }
 
-    fn finish(self) -> ([u8; DIGEST], [u8; DIGEST], u64, Part) {
-        let peer = self.peer_digest.try_into().expect("complete");
-        (self.hash.finalize().into(), peer, self.pieces, self.part)
+    /// Has all of it: verifies what is stored, and gives it its name.
+    fn finish(mut self) -> Result<Stored, Failure> {
+        let sent = Record::from_bytes("sender", &self.record)?.check("sender")?;
+        let digest = self.output.seal()?;
+        if digest != sent.digest {
+            return Err(Failure::Checksum(format!(
+                "received SHA-256 {}, but {} was sent: it is not kept",
+                size::hex(&digest),
+                size::hex(&sent.digest)
+            )));
+        }
+        Ok(Stored { digest, pieces: self.pieces, in_place: self.output.keep()? })
     }
 }
 
 impl Send {
     /// Sends.
-    pub fn run(&self, device: &Device, as_json: bool) -> Result<(), Failure> {
-        let failed = |e| Failure::File(self.file.clone(), e);
-        let mut file = File::open(&self.file).map_err(failed)?;
-        let map = Arc::new(FileMap::new(&file)?);
-        let mut hash = Sha256::new();
-        std::io::copy(&mut file, &mut hash).map_err(failed)?;
-        let digest: [u8; DIGEST] = hash.finalize().into();
-
-        let context = self.common.context(device)?;
-        let mut stream = self.connect(&context, &Hello { length: map.len() as u64 })?;
-        let meter = Meter::start(device)?;
-        let mut progress = Progress::new(map.len() as u64, as_json);
-        let mut elements = 0;
-        let mut acknowledged = 0;
-        let mut reap = |stream: &mut Stream| -> Result<(), Failure> {
-            if let Some(sent) = stream.next_sent(None)? {
-                sent.completion.ok()?;
-                if let SendBlock::File(_, range) = sent.block {
-                    acknowledged += range.len() as u64;
-                    progress.at(acknowledged);
+    pub fn run(&self, open: impl FnOnce() -> Result<Device, Failure>, as_json: bool) -> Result<(), Failure> {
+        let mut source = Source::open(&self.file)?;
+        let device = open()?;
+        signals::watch();
+        let digest = source.digest()?;
+        let map = Arc::new(source.map()?);
+        let context = self.common.context(&device)?;
+        let nonce = file::random()?;
+        let stream = self.connect(&context, Hello::File { length: source.length(), nonce })?;
+        let meter = Meter::start(&device)?;
+        let bytes = source.length();
+        let progress = Progress::new(bytes, as_json);
+        let mut sending = Sending { stream, source, digest, acknowledged: 0, progress, heard: false };
+        let elements = match sending.all(&map, self.message) {
+            Ok(elements) => elements,
+            Err(failure) => {
+                let failure = sending.explain(failure);
+                let heard = sending.heard;
+                // The connection ends here, if it has not yet.
+                drop(sending);
+                let gone = matches!(failure, Failure::Berth(Error::DeviceLost | Error::Firmware { .. }));
+                if !heard && !gone && !is_end(&failure) {
+                    self.last_word(&context, Hello::failed(nonce, &failure));
                 }
+                return Err(failure);
             }
-            Ok(())
         };
-        for start in (0..map.len()).step_by(self.message) {
-            while !stream.has_send_room() {
-                reap(&mut stream)?;
-            }
-            let end = map.len().min(start + self.message);
-            loop {
-                match stream.send(SendBlock::File(Arc::clone(&map), start..end), false) {
-                    Err(Error::TooMuchOutstanding) => reap(&mut stream)?,
-                    other => break other?,
-                }
-            }
-            elements += 1;
-        }
-        while !stream.has_send_room() {
-            reap(&mut stream)?;
-        }
-        stream.send(Buffer::from_slice(&digest)?, true)?;
-        while stream.sends_outstanding() > 0 {
-            reap(&mut stream)?;
-        }
-        drop(progress);
-        let mut answer = Vec::new();
-        while answer.len() < DIGEST {
-            let piece = stream.next_piece(None)?;
-            let piece = piece.ok_or_else(|| Failure::Other("the receiver's answer is incomplete".into()))?;
-            answer.extend_from_slice(&piece);
-        }
-        let peer_digest: [u8; DIGEST] =
-            answer.try_into().map_err(|_| Failure::Other("the receiver's answer is too long".into()))?;
-        // It may have closed first.
-        let _ = stream.queue_pair().disconnect();
-        drop(stream);
-        if digest != peer_digest {
-            return Err(Failure::Checksum(format!(
-                "the receiver got SHA-256 {}, but {} was sent",
-                size::hex(&peer_digest),
-                size::hex(&digest)
-            )));
-        }
+        let pinned = pinned(&context);
+        // The receiver may have closed first.
+        let _ = sending.stream.queue_pair().disconnect();
+        drop(sending);
         let end = End {
             role: "send",
             verb: "sent",
             unit: "elements",
             peer: self.to.ip,
-            bytes: map.len() as u64,
+            bytes,
             elements,
             digest,
-            peer_digest,
+            peer_digest: digest,
+            pinned,
         };
-        meter.report(as_json, &end)
+        meter.report(as_json, false, &end)
     }
 
-    /// Connects, again and again while nobody listens there yet.
-    fn connect(&self, context: &Context, hello: &Hello) -> Result<Stream, Failure> {
-        let deadline = Instant::now() + Duration::from_secs(self.wait);
-        let config = QpConfig {
+    fn config(&self) -> QpConfig {
+        QpConfig {
             send_depth: 64,
             recv_depth: 4,
             block: self.common.block,
             timeout: self.common.timeout,
             ..QpConfig::default()
-        };
+        }
+    }
+
+    /// Connects, again and again while nobody listens there yet.
+    fn connect(&self, context: &Context, hello: Hello) -> Result<Stream, Failure> {
+        let deadline = Instant::now().checked_add(Duration::from_secs(self.wait));
         loop {
-            let mut stream = Stream::new(context, &config, DIGEST)?;
+            let mut stream = Stream::new(context, &self.config(), RECORD)?;
             // The answer's buffer is posted before there is a connection.
-            stream.post_recv(&[DIGEST])?;
-            match stream.queue_pair().connect(self.to.ip, self.to.service, &hello.to_bytes(), None) {
+            stream.post_recv(&[RECORD])?;
+            stream.queue_pair().start_connect(self.to.ip, self.to.service, &hello.to_bytes())?;
+            let failure = match patiently(|limit| stream.queue_pair().wait_established(limit)) {
                 Ok(_) => return Ok(stream),
-                Err(Error::Closed { reason: Reason::NoListener | Reason::Unreachable, .. })
-                    if Instant::now() < deadline =>
-                {
-                    drop(stream);
-                    thread::sleep(RETRY);
-                }
-                Err(error) => return Err(error.into()),
+                Err(failure) => failure,
+            };
+            drop(stream);
+            let Failure::Berth(Error::Closed { reason, private_data }) = &failure else { return Err(failure) };
+            let later = match reason {
+                Reason::NoListener | Reason::Unreachable => true,
+                Reason::Rejected => private_data == record::BUSY,
+                _ => false,
+            };
+            if !later || deadline.is_some_and(|d| Instant::now() >= d) {
+                return Err(match reason {
+                    Reason::Rejected if !private_data.is_empty() => Failure::Rejected(printable(private_data)),
+                    _ => failure,
+                });
             }
+            thread::sleep(RETRY);
+        }
+    }
+
+    /// Tells the receiver why the connection has ended: it listens for that.
+    fn last_word(&self, context: &Context, hello: Hello) {
+        let deadline = Instant::now() + LAST_WORD;
+        while let Some(left) = deadline.checked_duration_since(Instant::now()) {
+            let said = Stream::new(context, &self.config(), RECORD).and_then(|stream| {
+                stream.queue_pair().connect(self.to.ip, self.to.service, &hello.to_bytes(), Some(left))
+            });
+            match said {
+                // It has not noticed yet.
+                Err(Error::Closed { reason: Reason::NoListener | Reason::Busy, .. }) => thread::sleep(SLICE / 2),
+                other => return tracing::debug!(?other, "last word"),
+            }
+        }
+    }
+}
+
+/// A file on its way.
+struct Sending {
+    stream: Stream,
+    source: Source,
+    digest: [u8; DIGEST],
+    acknowledged: u64,
+    progress: Progress,
+    /// The receiver knows of our failure, or has told us of its own.
+    heard: bool,
+}
+
+impl Sending {
+    /// Sends all of it and waits for the receiver's answer; answers the number of elements.
+    fn all(&mut self, map: &Arc<FileMap>, message: usize) -> Result<u64, Failure> {
+        let mut elements = 0;
+        for start in (0..map.len()).step_by(message) {
+            while !self.stream.has_send_room() {
+                self.reap()?;
+            }
+            let end = map.len().min(start + message);
+            loop {
+                match self.stream.send(SendBlock::File(Arc::clone(map), start..end), false) {
+                    Err(Error::TooMuchOutstanding) => self.reap()?,
+                    other => break other?,
+                }
+            }
+            elements += 1;
+        }
+        while self.stream.sends_outstanding() > 0 {
+            self.reap()?;
+        }
+        if let Some(change) = self.source.change().filter(|change| *change != Change::Written) {
+            // What was sent is not the file. Where bytes were written in place, the checksum decides.
+            let failure = self.source.changed(change);
+            self.heard = say(&mut self.stream, &Record::failed(&failure, self.digest))? == Status::Ok;
+            return Err(failure);
+        }
+        self.stream.send(Buffer::from_slice(&Record::done(self.digest).to_bytes())?, true)?;
+        // The answer may come before the last acknowledgement.
+        while self.stream.sends_outstanding() > 0 && !self.stream.is_piece_ready()? {
+            self.reap_one()?;
+        }
+        let stored = self.answer()?.check("receiver")?;
+        if stored.digest == self.digest {
+            return Ok(elements);
+        }
+        Err(Failure::Checksum(format!(
+            "the receiver has stored SHA-256 {}, but {} was sent",
+            size::hex(&stored.digest),
+            size::hex(&self.digest)
+        )))
+    }
+
+    /// Takes a send that is done, or what the receiver says instead of taking more.
+    fn reap(&mut self) -> Result<(), Failure> {
+        while !self.reap_one()? {
+            if self.stream.is_piece_ready()? {
+                self.answer()?.check("receiver")?;
+                return Err(Failure::Protocol("the receiver answers before it has the file".into()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits a while for a send that is done; `false` when there was none.
+    fn reap_one(&mut self) -> Result<bool, Failure> {
+        signals::check()?;
+        match self.stream.next_sent(Some(SLICE)) {
+            Ok(Some(sent)) => {
+                sent.completion.ok()?;
+                if let SendBlock::File(_, range) = sent.block {
+                    self.acknowledged += range.len() as u64;
+                    self.progress.at(self.acknowledged);
+                }
+                Ok(true)
+            }
+            Ok(None) => Ok(true),
+            Err(Error::Timeout(_)) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Waits for the receiver's record.
+    fn answer(&mut self) -> Result<Record, Failure> {
+        let mut answer = Vec::new();
+        while answer.len() < RECORD {
+            next_piece(&mut self.stream, |piece| {
+                answer.extend_from_slice(piece);
+                Ok(())
+            })?;
+        }
+        self.heard = true;
+        Record::from_bytes("receiver", &answer)
+    }
+
+    /// Looks behind a failure: the receiver may have said why, and the file may not be any more what it was.
+    fn explain(&mut self, failure: Failure) -> Failure {
+        match failure {
+            Failure::Berth(Error::Completion { .. } | Error::Closed { .. }) => {
+                if !self.heard
+                    && matches!(self.stream.is_piece_ready(), Ok(true))
+                    && let Err(failure @ Failure::Peer { .. }) = self.answer().and_then(|r| r.check("receiver"))
+                {
+                    return self.explain(failure);
+                }
+                match self.source.change() {
+                    // The card finds no page where the file has none any more, and that ends the connection.
+                    Some(change @ Change::Shorter { .. }) => self.source.changed(change),
+                    Some(change) if !is_end(&failure) => self.source.changed(change),
+                    _ => name_the_end(self.stream.queue_pair(), failure),
+                }
+            }
+            Failure::Checksum(_) | Failure::Peer { outcome: Outcome::Checksum, .. } => {
+                match self.source.differs(&self.digest) {
+                    Some(change) => self.source.changed(change),
+                    None => failure,
+                }
+            }
+            other => other,
         }
     }
 }
@@ -595,15 +836,9 @@ impl Send {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn hello_is_read_back_and_others_are_refused() {
-        let hello = Hello { length: 4 << 20 };
-        assert_eq!(Hello::from_bytes(&hello.to_bytes()), Some(hello));
-        assert_eq!(Hello::from_bytes(b""), None);
-        assert_eq!(Hello::from_bytes(b"GET / HTTP/1.1\r\n"), None);
-        assert_eq!(Hello::from_bytes(&Hello { length: u64::MAX }.to_bytes()), None);
-    }
+    use sha2::{Digest, Sha256};
+    use std::fs;
+    use std::path::Path;
 
     #[test]
     fn peer_and_trigger_are_read() {
@@ -616,34 +851,126 @@ mod tests {
         assert!(trigger("middle").is_err());
     }
 
+    fn folder(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("berth-transfer-{}-{name}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        path
+    }
+
+    fn receiving(length: usize, target: &Path) -> Receiving {
+        Receiving::new(length as u64, Output::create(target).unwrap(), true)
+    }
+
+    fn stream(file: &[u8], record: &Record) -> Vec<u8> {
+        file.iter().chain(&record.to_bytes()).copied().collect()
+    }
+
     #[test]
-    fn stream_is_cut_into_file_and_digest_wherever_pieces_end() {
+    fn stream_is_cut_into_file_and_record_wherever_pieces_end() {
         let file = b"a file of 22 bytes ...";
         let digest: [u8; DIGEST] = Sha256::digest(file).into();
-        let stream: Vec<u8> = file.iter().chain(&digest).copied().collect();
-        for cut in [1, 3, 7, 22, 23, 54] {
-            let dir = std::env::temp_dir().join(format!("berth-test-{}-{cut}", std::process::id()));
-            let mut receiving = Receiving::new(file.len() as u64, Part::new(&dir).unwrap(), true);
-            for piece in stream.chunks(cut) {
+        let folder = folder("cut");
+        let target = folder.join("copy");
+        for cut in [1, 3, 7, 22, 23, 54, 278] {
+            let mut receiving = receiving(file.len(), &target);
+            for piece in stream(file, &Record::done(digest)).chunks(cut) {
                 assert!(!receiving.is_complete());
                 receiving.take(piece).unwrap();
             }
             assert!(receiving.is_complete());
-            let (got, peer, _, part) = receiving.finish();
-            assert_eq!((got, peer), (digest, digest));
-            part.keep().unwrap();
-            assert_eq!(fs::read(&dir).unwrap(), file);
-            fs::remove_file(&dir).unwrap();
+            let stored = receiving.finish().unwrap();
+            assert_eq!((stored.digest, stored.in_place), (digest, true));
+            assert_eq!(fs::read(&target).unwrap(), file);
         }
+        fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]
-    fn unverified_file_is_removed() {
-        let target = std::env::temp_dir().join(format!("berth-test-part-{}", std::process::id()));
-        let part = Part::new(&target).unwrap();
-        let path = part.path.clone();
-        assert!(path.exists());
-        drop(part);
-        assert!(!path.exists() && !target.exists());
+    fn f6_two_receivers_with_one_target_store_one_file_or_the_other_whole() {
+        let folder = folder("two");
+        let target = folder.join("copy");
+        let files = [vec![1; 5000], vec![2; 3000]];
+        let digests = files.each_ref().map(|f| <[u8; DIGEST]>::from(Sha256::digest(f)));
+        let mut both = files.each_ref().map(|f| receiving(f.len(), &target));
+        let streams = [0, 1].map(|n| stream(&files[n], &Record::done(digests[n])));
+        let mut at = [0, 0];
+        // In turn, so that a name that they shared would have a mixture behind it.
+        while (0..2).any(|n| at[n] < streams[n].len()) {
+            for n in 0..2 {
+                let end = streams[n].len().min(at[n] + 700);
+                both[n].take(&streams[n][at[n]..end]).unwrap();
+                at[n] = end;
+            }
+        }
+        for (n, receiving) in both.into_iter().enumerate() {
+            let stored = receiving.finish().unwrap();
+            assert_eq!((stored.digest, stored.in_place), (digests[n], true));
+            assert_eq!(fs::read(&target).unwrap(), files[n]);
+        }
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn f6_what_is_not_verified_leaves_nothing_and_what_was_there_stays() {
+        let folder = folder("unverified");
+        let target = folder.join("copy");
+        fs::write(&target, "old").unwrap();
+        let changed = Failure::Changed("original".into(), Change::Longer { was: 4, now: 9 });
+        for (record, code, says) in [
+            (Record::done([0; DIGEST]), 3, "but 0000"),
+            (Record::failed(&changed, [0; DIGEST]), 7, "the sender has failed: original: the file became longer"),
+            (Record::failed(&Failure::Interrupted(2), [0; DIGEST]), 7, "interrupted"),
+        ] {
+            let mut receiving = receiving(4, &target);
+            receiving.take(&stream(b"file", &record)).unwrap();
+            let failure = receiving.finish().unwrap_err();
+            assert_eq!(failure.code(), code);
+            assert!(failure.to_string().contains(says), "{failure}");
+            assert_eq!(fs::read(&target).unwrap(), b"old");
+            assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
+        }
+        // A malformed record, more than was said, and a stream that breaks off.
+        let mut bad = stream(b"file", &Record::done([0; DIGEST]));
+        bad[4] = b'x';
+        let mut one = receiving(4, &target);
+        one.take(&bad).unwrap();
+        assert!(matches!(one.finish(), Err(Failure::Protocol(_))));
+        let mut more = receiving(4, &target);
+        bad.push(0);
+        assert!(matches!(more.take(&bad), Err(Failure::Protocol(_))));
+        drop(more);
+        receiving(4, &target).take(b"fi").unwrap();
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn f6_full_medium_is_a_failure_with_the_files_name() {
+        let mut receiving = receiving(4, Path::new("/dev/full"));
+        let failure = receiving.take(b"file").unwrap_err();
+        assert_eq!(failure.to_string(), "/dev/full: No space left on device (os error 28)");
+    }
+
+    #[test]
+    fn f10_report_names_whose_figures_they_are() {
+        let mut end = End {
+            role: "send",
+            verb: "sent",
+            unit: "elements",
+            peer: Ipv4Addr::LOCALHOST,
+            bytes: 4096,
+            elements: 1,
+            digest: [0; DIGEST],
+            peer_digest: [0; DIGEST],
+            pinned: Some(Pinned { now: 0, peak: 8192, budget: 1 << 20 }),
+        };
+        let text = end.text(false, 100, 1_000_000, Duration::from_secs(1));
+        assert!(text.contains("this process had at most 8.0 KiB pinned for 4.0 KiB"), "{text}");
+        assert!(text.contains("100 cycles of the card's clock"), "{text}");
+        assert!(end.text(true, 100, 1, Duration::ZERO).contains("\"peak_pinned_bytes\":8192"));
+        // Not known, not shown.
+        end.pinned = None;
+        assert!(!end.text(false, 1, 1, Duration::ZERO).contains("pinned"));
+        assert!(end.text(true, 100, 1, Duration::ZERO).contains("\"peak_pinned_bytes\":null"));
     }
 }

@@ -1,0 +1,707 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Files that users name: what is read must be a regular file that is as long as it says; what is written appears
+//! under its name when it is complete.
+
+use std::fs::{self, File, FileType, Metadata, OpenOptions};
+use std::io::{self, Read, Seek, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use libberth::{Error, FileMap};
+use sha2::{Digest, Sha256};
+
+use crate::failure::Failure;
+use crate::record::DIGEST;
+use crate::signals;
+
+/// Bytes that are read at once.
+const CHUNK: usize = 1 << 18;
+/// Opening waits for nobody, and makes no terminal this process's.
+const AT_ONCE: i32 = libc::O_NONBLOCK | libc::O_NOCTTY;
+
+/// File systems whose files are made when they are read: they say that they are regular, and not how long they are.
+const MADE_WHEN_READ: &[(u32, &str)] = &[
+    (0x9fa0, "/proc"),
+    (0x6265_6572, "/sys"),
+    (0x6462_6720, "debugfs"),
+    (0x7472_6163, "tracefs"),
+    (0x7363_6673, "securityfs"),
+    (0xf97c_ff8c, "selinuxfs"),
+    (0x0027_e0eb, "cgroup"),
+    (0x6367_7270, "cgroup2"),
+    (0x6265_6570, "configfs"),
+    (0xde5e_81e4, "efivarfs"),
+    (0x6165_676c, "pstore"),
+    (0xcafe_4a11, "bpf"),
+    (0x4249_4e4d, "binfmt_misc"),
+];
+
+fn kind(file: FileType) -> &'static str {
+    match file {
+        f if f.is_dir() => "a directory",
+        f if f.is_fifo() => "a FIFO (a pipe)",
+        f if f.is_socket() => "a socket",
+        f if f.is_char_device() => "a character device",
+        f if f.is_block_device() => "a block device",
+        _ => "of an unknown kind",
+    }
+}
+
+/// What has become of a file since it was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It is shorter.
+    Shorter {
+        /// Bytes when it was opened.
+        was: u64,
+        /// Bytes now.
+        now: u64,
+    },
+    /// It is longer.
+    Longer {
+        /// Bytes when it was opened.
+        was: u64,
+        /// Bytes now.
+        now: u64,
+    },
+    /// It is as long, with other bytes.
+    Written,
+}
+
+impl std::fmt::Display for Change {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Shorter { was, now } => {
+                write!(f, "the file became shorter meanwhile: {was} bytes when it was opened, {now} now")
+            }
+            Self::Longer { was, now } => {
+                write!(f, "the file became longer meanwhile: {was} bytes when it was opened, {now} now")
+            }
+            Self::Written => f.write_str("the file was written to meanwhile"),
+        }
+    }
+}
+
+/// A regular file to be read that is as long as it says.
+#[derive(Debug)]
+pub struct Source {
+    path: PathBuf,
+    file: File,
+    length: u64,
+    /// When it was written last, as of the opening: seconds, nanoseconds.
+    written: (i64, i64),
+}
+
+fn written(found: &Metadata) -> (i64, i64) {
+    (found.mtime(), found.mtime_nsec())
+}
+
+impl Source {
+    /// Opens it. What is not a regular file of known length is refused by name, and neither opened nor waited for.
+    pub fn open(path: &Path) -> Result<Self, Failure> {
+        let failed = |e| Failure::File(path.to_owned(), e);
+        check_source(path, &fs::metadata(path).map_err(failed)?)?;
+        if let Some(name) = made_when_read(path).map_err(failed)? {
+            let text = format!("a file of {name} has no length until it is read: copy it into a regular file first");
+            return Err(Failure::Kind(path.to_owned(), text));
+        }
+        let file = OpenOptions::new().read(true).custom_flags(AT_ONCE).open(path).map_err(failed)?;
+        // It may be another one by now.
+        let found = file.metadata().map_err(failed)?;
+        check_source(path, &found)?;
+        Ok(Self { path: path.to_owned(), length: found.len(), written: written(&found), file })
+    }
+
+    /// Its length in bytes.
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// What has become of it since it was opened.
+    pub fn change(&self) -> Option<Change> {
+        let now = self.file.metadata().ok()?;
+        let (was, len) = (self.length, now.len());
+        match len.cmp(&was) {
+            std::cmp::Ordering::Less => Some(Change::Shorter { was, now: len }),
+            std::cmp::Ordering::Greater => Some(Change::Longer { was, now: len }),
+            std::cmp::Ordering::Equal => (written(&now) != self.written).then_some(Change::Written),
+        }
+    }
+
+    /// As [`change`](Self::change), but bytes that were written in place count only when they differ from `digest`.
+    /// Slow: reads the file.
+    pub fn differs(&mut self, digest: &[u8; DIGEST]) -> Option<Change> {
+        match self.change() {
+            // The time of a write has its grain, and stores to a mapping do not always tell theirs.
+            None | Some(Change::Written) => match self.digest() {
+                Ok(now) => (now != *digest).then_some(Change::Written),
+                Err(Failure::Changed(_, change)) => Some(change),
+                Err(_) => None,
+            },
+            change => change,
+        }
+    }
+
+    /// The failure that it is not any more what it was.
+    pub fn changed(&self, change: Change) -> Failure {
+        Failure::Changed(self.path.clone(), change)
+    }
+
+    /// Hands out all of it, and checks that there is as much as it says.
+    fn each(&mut self, mut take: impl FnMut(&[u8])) -> Result<(), Failure> {
+        let failed = |path: &Path, e| Failure::File(path.to_owned(), e);
+        self.file.rewind().map_err(|e| failed(&self.path, e))?;
+        let mut chunk = vec![0; CHUNK];
+        let mut got = 0;
+        loop {
+            signals::check()?;
+            let n = match self.file.read(&mut chunk) {
+                Ok(n) => n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                Err(e) => return Err(failed(&self.path, e)),
+            };
+            got += n as u64;
+            if n == 0 || got > self.length {
+                break;
+            }
+            take(&chunk[..n]);
+        }
+        if got == self.length {
+            return Ok(());
+        }
+        // Files of some drivers and of networks say one length and have another.
+        Err(match self.change() {
+            Some(change @ (Change::Shorter { .. } | Change::Longer { .. })) => self.changed(change),
+            _ => {
+                let (said, more) = (self.length, got > self.length);
+                let has = if more { "more".to_owned() } else { format!("only {got}") };
+                let text = format!("it says that it has {said} bytes, but {has} can be read: copy it first");
+                Failure::Kind(self.path.clone(), text)
+            }
+        })
+    }
+
+    /// Its SHA-256.
+    pub fn digest(&mut self) -> Result<[u8; DIGEST], Failure> {
+        let mut hash = Sha256::new();
+        self.each(|bytes| hash.update(bytes))?;
+        Ok(hash.finalize().into())
+    }
+
+    /// All of it.
+    pub fn bytes(&mut self) -> Result<Vec<u8>, Failure> {
+        let mut all = Vec::new();
+        self.each(|bytes| all.extend_from_slice(bytes))?;
+        Ok(all)
+    }
+
+    /// Maps it, as long as it was when it was opened.
+    pub fn map(&self) -> Result<FileMap, Failure> {
+        let map = FileMap::new(&self.file).map_err(|e| match e {
+            Error::Os { source, what } => Failure::Kind(self.path.clone(), format!("{what}: {source}")),
+            other => other.into(),
+        })?;
+        match self.change() {
+            Some(change @ (Change::Shorter { .. } | Change::Longer { .. })) => Err(self.changed(change)),
+            // Between the two looks.
+            _ if map.len() as u64 != self.length => Err(self.changed(Change::Written)),
+            _ => Ok(map),
+        }
+    }
+}
+
+fn check_source(path: &Path, found: &Metadata) -> Result<(), Failure> {
+    if found.is_file() {
+        return Ok(());
+    }
+    let text = format!(
+        "this is {}: only a regular file, whose length is known beforehand, will do (copy what it gives into one first)",
+        kind(found.file_type())
+    );
+    Err(Failure::Kind(path.to_owned(), text))
+}
+
+/// Name of the file system, if it makes its files when they are read.
+fn made_when_read(path: &Path) -> io::Result<Option<&'static str>> {
+    let name = std::ffi::CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: a string that ends with 0, and a place of the right type for the answer, of which any bytes are a value.
+    let magic = unsafe {
+        let mut answer: libc::statfs = std::mem::zeroed();
+        if libc::statfs(name.as_ptr(), &raw mut answer) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        answer.f_type as u32
+    };
+    Ok(MADE_WHEN_READ.iter().find(|(m, _)| *m == magic).map(|(_, name)| *name))
+}
+
+/// Opens a file that lines or bytes are appended to, without waiting for the reader of a pipe.
+pub fn append(path: &Path) -> Result<File, Failure> {
+    let file = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .custom_flags(AT_ONCE)
+        .open(path)
+        .map_err(|e| cannot_write(path, e))?;
+    blocking(&file).map_err(|e| Failure::File(path.to_owned(), e))?;
+    Ok(file)
+}
+
+fn cannot_write(path: &Path, e: io::Error) -> Failure {
+    let what = fs::metadata(path).ok().map(|m| m.file_type());
+    match (e.raw_os_error(), what) {
+        (Some(libc::ENXIO), Some(f)) if f.is_fifo() => {
+            Failure::Kind(path.to_owned(), "nobody reads this FIFO: start its reader first".into())
+        }
+        (Some(libc::ENXIO), Some(f)) if f.is_socket() => {
+            Failure::Kind(path.to_owned(), "this is a socket, which cannot be written to as a file".into())
+        }
+        _ => Failure::File(path.to_owned(), e),
+    }
+}
+
+/// From now on writes wait until there is room.
+fn blocking(file: &File) -> io::Result<()> {
+    // SAFETY: no memory is involved.
+    let flags = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) };
+    // SAFETY: as above.
+    if flags < 0 || unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags & !libc::O_NONBLOCK) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// An unpredictable number.
+pub fn random() -> Result<u64, Failure> {
+    let mut bytes = [0; 8];
+    let path = Path::new("/dev/urandom");
+    let read = File::open(path).and_then(|mut f| f.read_exact(&mut bytes));
+    read.map_err(|e| Failure::File(path.to_owned(), e))?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+/// What is received, under a name of its own beside its target until it is complete. Removed unless kept.
+///
+/// A device or a pipe is written as it is.
+#[derive(Debug)]
+pub struct Output {
+    /// As the user calls it.
+    target: PathBuf,
+    file: File,
+    /// Of what was written; of a regular file only that counts which is read back.
+    hash: Sha256,
+    part: Option<Part>,
+}
+
+#[derive(Debug)]
+struct Part {
+    /// Where the bytes are now.
+    path: PathBuf,
+    /// Where they go: no symbolic link.
+    target: PathBuf,
+    /// The directory of both, if it may be read.
+    folder: Option<File>,
+}
+
+impl Output {
+    /// Makes it. Whatever forbids to write it is found here, but for a medium that becomes full.
+    pub fn create(target: &Path) -> Result<Self, Failure> {
+        let failed = |e| Failure::File(target.to_owned(), e);
+        let there = match fs::metadata(target) {
+            Ok(there) => Some(there),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => None,
+            Err(e) => return Err(failed(e)),
+        };
+        match there {
+            Some(there) if there.is_dir() => {
+                Err(Failure::Kind(target.to_owned(), "this is a directory: name a file in it".into()))
+            }
+            Some(there) if !there.is_file() => {
+                let file = OpenOptions::new().write(true).custom_flags(AT_ONCE).open(target);
+                let file = file.map_err(|e| cannot_write(target, e))?;
+                blocking(&file).map_err(failed)?;
+                Ok(Self { target: target.to_owned(), file, hash: Sha256::new(), part: None })
+            }
+            there => {
+                // A link stays, and what it leads to is replaced.
+                let real = match fs::symlink_metadata(target) {
+                    Ok(link) if link.is_symlink() => fs::canonicalize(target).map_err(|e| {
+                        let text = format!("a symbolic link that leads nowhere: {e}");
+                        Failure::Kind(target.to_owned(), text)
+                    })?,
+                    _ => target.to_owned(),
+                };
+                if there.is_some() {
+                    may_be_written(&real).map_err(failed)?;
+                }
+                Self::beside(target, real)
+            }
+        }
+    }
+
+    fn beside(target: &Path, real: PathBuf) -> Result<Self, Failure> {
+        if real.file_name().is_none() || target.as_os_str().as_bytes().ends_with(b"/") {
+            return Err(Failure::Kind(target.to_owned(), "this names a directory: name a file in it".into()));
+        }
+        let folder = match real.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
+            _ => PathBuf::from("."),
+        };
+        loop {
+            let path = folder.join(format!(".berth-{:016x}.part", random()?));
+            match OpenOptions::new().read(true).write(true).create_new(true).open(&path) {
+                Ok(file) => {
+                    let folder = File::open(&folder).ok();
+                    let part = Some(Part { path, target: real, folder });
+                    return Ok(Self { target: target.to_owned(), file, hash: Sha256::new(), part });
+                }
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(e) => return Err(Failure::Kind(target.to_owned(), format!("cannot write into its folder: {e}"))),
+            }
+        }
+    }
+
+    fn failed(&self, e: io::Error) -> Failure {
+        Failure::File(self.target.clone(), e)
+    }
+
+    /// Whether it is where this process's words go.
+    pub fn is_standard_output(&self) -> bool {
+        // SAFETY: no memory but the answer's place, of which any bytes are a value.
+        let standard = unsafe {
+            let mut found: libc::stat = std::mem::zeroed();
+            (libc::fstat(1, &raw mut found) == 0).then_some((found.st_dev, found.st_ino))
+        };
+        let own = self.file.metadata().ok().map(|m| (m.dev(), m.ino()));
+        self.part.is_none() && standard.is_some() && standard == own
+    }
+
+    /// Writes what comes next.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        self.file.write_all(bytes).map_err(|e| Failure::File(self.target.clone(), e))?;
+        if self.part.is_none() {
+            self.hash.update(bytes);
+        }
+        Ok(())
+    }
+
+    /// All is written: brings it to the medium, and answers the SHA-256 of what is stored, as it is read back.
+    pub fn seal(&mut self) -> Result<[u8; DIGEST], Failure> {
+        if self.part.is_none() {
+            self.file.flush().map_err(|e| self.failed(e))?;
+            return Ok(self.hash.clone().finalize().into());
+        }
+        self.file.sync_all().map_err(|e| self.failed(e))?;
+        self.file.rewind().map_err(|e| self.failed(e))?;
+        let mut hash = Sha256::new();
+        let mut chunk = vec![0; CHUNK];
+        loop {
+            signals::check()?;
+            match self.file.read(&mut chunk) {
+                Ok(0) => return Ok(hash.finalize().into()),
+                Ok(n) => hash.update(&chunk[..n]),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(self.failed(e)),
+            }
+        }
+    }
+
+    /// Gives it its name, for good. Answers whether it still has it: another process may have put a file of its own in
+    /// its place meanwhile.
+    pub fn keep(mut self) -> Result<bool, Failure> {
+        let Some(part) = &self.part else { return Ok(true) };
+        fs::rename(&part.path, &part.target).map_err(|e| self.failed(e))?;
+        let synced = match &part.folder {
+            Some(folder) => folder.sync_all(),
+            // SAFETY: no memory is involved.
+            None => match unsafe { libc::syncfs(self.file.as_raw_fd()) } {
+                0 => Ok(()),
+                _ => Err(io::Error::last_os_error()),
+            },
+        };
+        let target = part.target.clone();
+        // It has its name: what is left is not to be removed.
+        self.part = None;
+        match synced {
+            // A file system that knows nothing of it has nothing to bring to its medium.
+            Err(e) if !matches!(e.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP)) => return Err(self.failed(e)),
+            _ => {}
+        }
+        let own = self.file.metadata().map_err(|e| self.failed(e))?;
+        Ok(fs::metadata(target).is_ok_and(|there| (there.dev(), there.ino()) == (own.dev(), own.ino())))
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        if let Some(part) = &self.part {
+            let _ = fs::remove_file(&part.path);
+        }
+    }
+}
+
+/// Fails when the process may not write a file that it could replace all the same.
+fn may_be_written(path: &Path) -> io::Result<()> {
+    let name = std::ffi::CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: a string that ends with 0.
+    match unsafe { libc::faccessat(libc::AT_FDCWD, name.as_ptr(), libc::W_OK, libc::AT_EACCESS) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A folder of a test, removed with all that is in it.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("berth-file-{}-{name}", std::process::id()));
+            fs::create_dir_all(&path).unwrap();
+            Self(path)
+        }
+
+        fn file(&self, name: &str, bytes: &[u8]) -> PathBuf {
+            let path = self.0.join(name);
+            fs::write(&path, bytes).unwrap();
+            path
+        }
+
+        fn fifo(&self, name: &str) -> PathBuf {
+            let path = self.0.join(name);
+            let text = std::ffi::CString::new(path.as_os_str().as_bytes()).unwrap();
+            // SAFETY: a string that ends with 0.
+            assert_eq!(unsafe { libc::mkfifo(text.as_ptr(), 0o600) }, 0);
+            path
+        }
+
+        fn names(&self) -> Vec<String> {
+            let mut names: Vec<_> =
+                fs::read_dir(&self.0).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+            names.sort();
+            names
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn sha(bytes: &[u8]) -> [u8; DIGEST] {
+        Sha256::digest(bytes).into()
+    }
+
+    #[test]
+    fn f5_only_a_regular_file_of_known_length_is_a_source() {
+        let folder = Folder::new("kinds");
+        let (full, empty) = (folder.fifo("full"), folder.fifo("empty"));
+        // A FIFO with data, one without a writer: neither is waited for.
+        let mut writer = File::options().read(true).write(true).open(&full).unwrap();
+        writer.write_all(b"data").unwrap();
+        let socket = folder.0.join("socket");
+        let _bound = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        let link = folder.0.join("link");
+        std::os::unix::fs::symlink("/dev/zero", &link).unwrap();
+        for (path, says) in [
+            (Path::new("/proc/version"), "/proc"),
+            (Path::new("/proc/self/maps"), "/proc"),
+            (Path::new("/sys/kernel/mm/transparent_hugepage/enabled"), "/sys"),
+            (Path::new("/dev/zero"), "a character device"),
+            (&link, "a character device"),
+            (&full, "a FIFO"),
+            (&empty, "a FIFO"),
+            (&socket, "a socket"),
+            (&folder.0, "a directory"),
+            (Path::new("/berth-is-not-here"), "No such file"),
+        ] {
+            if says == "/sys" && !path.exists() {
+                continue;
+            }
+            let text = Source::open(path).unwrap_err().to_string();
+            assert!(text.starts_with(path.to_str().unwrap()) && text.contains(says), "{text}");
+        }
+    }
+
+    #[test]
+    fn f5_a_file_that_changes_is_named_as_that_at_each_step() {
+        let folder = Folder::new("changes");
+        let bytes = vec![7; 3 * CHUNK + 5];
+        let was = bytes.len() as u64;
+        let shorter = |now| Change::Shorter { was, now };
+        let longer = |now| Change::Longer { was, now };
+        let path = folder.file("file", &bytes);
+        let resize = |len| File::options().write(true).open(&path).unwrap().set_len(len).unwrap();
+        // Before it is read, before it is mapped, after.
+        for (len, change) in [(5, shorter(5)), (0, shorter(0)), (was + 1, longer(was + 1))] {
+            resize(was);
+            let mut source = Source::open(&path).unwrap();
+            assert_eq!((source.length(), source.change()), (was, None));
+            resize(len);
+            assert!(matches!(source.digest(), Err(Failure::Changed(_, c)) if c == change));
+            assert!(matches!(source.map(), Err(Failure::Changed(_, c)) if c == change));
+            assert_eq!(source.differs(&[0; DIGEST]), Some(change));
+            let text = source.changed(change).to_string();
+            assert!(text.starts_with(path.to_str().unwrap()) && text.contains("meanwhile"), "{text}");
+        }
+        // As long as it was, with other bytes, and a time that does not tell.
+        fs::write(&path, &bytes).unwrap();
+        let mut source = Source::open(&path).unwrap();
+        let digest = source.digest().unwrap();
+        assert_eq!((digest, source.differs(&digest)), (sha(&bytes), None));
+        assert_eq!(source.map().unwrap().len() as u64, was);
+        let time = fs::metadata(&path).unwrap().modified().unwrap();
+        let file = File::options().write(true).open(&path).unwrap();
+        std::os::unix::fs::FileExt::write_at(&file, b"x", 9).unwrap();
+        file.set_modified(time).unwrap();
+        assert_eq!((source.change(), source.differs(&digest)), (None, Some(Change::Written)));
+        // Touched only: what was sent is what is there.
+        fs::write(&path, &bytes).unwrap();
+        file.set_modified(time + std::time::Duration::from_secs(9)).unwrap();
+        assert_eq!((source.change(), source.differs(&digest)), (Some(Change::Written), None));
+    }
+
+    #[test]
+    fn f5_a_file_that_has_more_or_less_than_it_says_is_refused() {
+        // As a file of /proc would be if its file system were not known.
+        let file = File::open("/proc/version").unwrap();
+        let mut source = Source { path: "/proc/version".into(), length: 0, written: (0, 0), file };
+        let text = source.bytes().unwrap_err().to_string();
+        assert!(text.starts_with("/proc/version: it says that it has 0 bytes, but more"), "{text}");
+        // Those of /sys say a page, and have less.
+        let path = Path::new("/sys/kernel/mm/transparent_hugepage/enabled");
+        if let Ok(file) = File::open(path) {
+            let length = file.metadata().unwrap().len();
+            let mut source = Source { path: path.into(), length, written: (0, 0), file };
+            let text = source.bytes().unwrap_err().to_string();
+            assert!(text.contains("bytes, but only") && text.contains("can be read"), "{text}");
+        }
+    }
+
+    #[test]
+    fn f6_output_has_a_name_of_its_own_until_it_is_kept() {
+        let folder = Folder::new("own");
+        let target = folder.file("copy", b"old");
+        // What others have left under the names of earlier versions is nobody's business.
+        folder.file("copy.part", b"somebody's");
+        let mut first = Output::create(&target).unwrap();
+        let mut second = Output::create(&target).unwrap();
+        assert_eq!(folder.names().iter().filter(|n| n.starts_with(".berth-")).count(), 2);
+        first.write(b"first").unwrap();
+        second.write(b"2nd").unwrap();
+        first.write(b" file").unwrap();
+        assert_eq!(fs::read(&target).unwrap(), b"old", "not before it is complete");
+        assert_eq!(first.seal().unwrap(), sha(b"first file"));
+        assert_eq!(second.seal().unwrap(), sha(b"2nd"));
+        assert!(first.keep().unwrap());
+        assert_eq!(fs::read(&target).unwrap(), b"first file");
+        assert!(second.keep().unwrap());
+        assert_eq!(fs::read(&target).unwrap(), b"2nd", "whole");
+        assert_eq!(folder.names(), ["copy", "copy.part"]);
+        assert_eq!(fs::read(folder.0.join("copy.part")).unwrap(), b"somebody's");
+    }
+
+    #[test]
+    fn f6_what_is_verified_is_what_is_stored() {
+        let folder = Folder::new("stored");
+        let target = folder.0.join("copy");
+        let mut output = Output::create(&target).unwrap();
+        output.write(b"received").unwrap();
+        let part = folder.0.join(&folder.names()[0]);
+        std::os::unix::fs::FileExt::write_at(&File::options().write(true).open(part).unwrap(), b"X", 0).unwrap();
+        assert_eq!(output.seal().unwrap(), sha(b"Xeceived"));
+        drop(output);
+        assert!(folder.names().is_empty(), "removed unless kept");
+    }
+
+    #[test]
+    fn f6_output_that_cannot_be_written_is_refused_when_it_is_made() {
+        let folder = Folder::new("refused");
+        let fifo = folder.fifo("fifo");
+        let dangling = folder.0.join("dangling");
+        std::os::unix::fs::symlink("nowhere", &dangling).unwrap();
+        let looped = folder.0.join("looped");
+        std::os::unix::fs::symlink("looped", &looped).unwrap();
+        let file = folder.file("file", b"x");
+        let long = folder.0.join("x".repeat(300));
+        let socket = folder.0.join("socket");
+        let _bound = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        for (path, says) in [
+            (folder.0.join("no/copy"), "No such file or directory"),
+            (folder.0.clone(), "directory"),
+            (folder.0.join("new/"), "directory"),
+            (folder.0.join(".."), "directory"),
+            (file.join("below"), "Not a directory"),
+            (long, "File name too long"),
+            (fifo, "nobody reads"),
+            (socket, "socket"),
+            (dangling, "leads nowhere"),
+            (looped, "symbolic link"),
+            ("/proc/copy".into(), "/proc/copy"),
+            ("/sys/copy".into(), "/sys/copy"),
+        ] {
+            let text = Output::create(&path).map(drop).unwrap_err().to_string();
+            assert!(text.starts_with(path.to_str().unwrap()) && text.contains(says), "{path:?}: {text}");
+        }
+        assert!(!folder.names().iter().any(|n| n.contains("part")));
+        // SAFETY: no memory is involved.
+        if unsafe { libc::geteuid() } != 0 {
+            // Root may write everywhere.
+            let mut mode = fs::metadata(&file).unwrap().permissions();
+            mode.set_readonly(true);
+            fs::set_permissions(&file, mode).unwrap();
+            assert!(Output::create(&file).map(drop).unwrap_err().to_string().contains("Permission denied"));
+        }
+    }
+
+    #[test]
+    fn f6_a_link_stays_and_leads_to_the_new_file() {
+        let folder = Folder::new("link");
+        let real = folder.file("real", b"old");
+        let link = folder.0.join("link");
+        std::os::unix::fs::symlink("real", &link).unwrap();
+        let mut output = Output::create(&link).unwrap();
+        output.write(b"new").unwrap();
+        output.seal().unwrap();
+        assert!(output.keep().unwrap());
+        assert_eq!(fs::read(&real).unwrap(), b"new");
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    }
+
+    #[test]
+    fn f6_devices_and_pipes_are_written_as_they_are() {
+        let mut null = Output::create(Path::new("/dev/null")).unwrap();
+        null.write(b"gone").unwrap();
+        assert_eq!(null.seal().unwrap(), sha(b"gone"));
+        assert!(null.keep().unwrap());
+        assert!(fs::metadata("/dev/null").unwrap().file_type().is_char_device());
+        let text = Output::create(Path::new("/dev/full")).unwrap().write(b"x").unwrap_err().to_string();
+        assert!(text.contains("/dev/full: No space left on device"), "{text}");
+        let folder = Folder::new("pipe");
+        let fifo = folder.fifo("fifo");
+        let mut reader = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(&fifo).unwrap();
+        let mut output = Output::create(&fifo).unwrap();
+        output.write(b"through").unwrap();
+        assert_eq!(output.seal().unwrap(), sha(b"through"));
+        let mut got = [0; 7];
+        reader.read_exact(&mut got).unwrap();
+        assert_eq!(&got, b"through");
+    }
+
+    #[test]
+    fn what_is_appended_to_is_not_waited_for() {
+        let folder = Folder::new("append");
+        let fifo = folder.fifo("fifo");
+        assert!(append(&fifo).unwrap_err().to_string().contains("nobody reads"));
+        let text = append(&folder.0).unwrap_err().to_string();
+        assert!(text.starts_with(folder.0.to_str().unwrap()) && text.contains("Is a directory"), "{text}");
+        append(&folder.file("file", b"a")).unwrap().write_all(b"b").unwrap();
+        assert_eq!(fs::read(folder.0.join("file")).unwrap(), b"ab");
+    }
+}
