@@ -20,6 +20,7 @@ mod memory;
 mod rivals;
 mod runner;
 mod syscalls;
+mod tool;
 mod trouble;
 mod util;
 

@@ -13,7 +13,9 @@ use libberth::{Counters, Device, Limits};
 use crate::Args;
 use crate::env::{Env, Role};
 use crate::util::{HELD, INCIDENTS, Res, fail, of_driver, vm_pin, wait_until};
-use crate::{bad_input, basics, connections, credits, endurance, field, lifecycle, memory, rivals, syscalls, trouble};
+use crate::{
+    bad_input, basics, connections, credits, endurance, field, lifecycle, memory, rivals, syscalls, tool, trouble,
+};
 
 /// Where a test runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +79,7 @@ fn all() -> impl Iterator<Item = Test> {
         rivals::TESTS,
         trouble::TESTS,
         field::TESTS,
+        tool::TESTS,
         lifecycle::TESTS,
     ]
     .into_iter()
