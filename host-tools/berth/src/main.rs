@@ -57,7 +57,8 @@ enum Command {
     Recv(transfer::Recv),
     /// Send one file.
     Send(transfer::Send),
-    /// Show all counters, once, repeatedly, or as samples in a file.
+    /// Show all counters of the card and its driver, of all processes together: once, repeatedly, or as samples in a
+    /// file.
     Stat(stat::Stat),
     /// Show the firmware's log, decoded against its exact ELF file; needs CAP_SYS_ADMIN.
     Log(log::Log),
