@@ -15,6 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use libberth::abi::wqe::MAX_MESSAGE;
 use libberth::{
     Buffer, Context, Device, Error, FileMap, Listener, Piece, Pinned, QpConfig, QueuePair, Reason, Request, SendBlock,
     Status, Stream, Trigger,
@@ -73,8 +74,8 @@ fn trigger(s: &str) -> Result<Trigger, String> {
 
 fn message(s: &str) -> Result<usize, String> {
     match size::parse_usize(s)? {
-        n if n > 0 && n <= 1 << 31 => Ok(n),
-        _ => Err("a message has 1 byte to 2 GiB".into()),
+        n if n > 0 && n <= MAX_MESSAGE as usize => Ok(n),
+        _ => Err("a message has 1 byte to 2 GiB - 1".into()),
     }
 }
 

@@ -27,7 +27,7 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
 /// Every call: its number, the bytes of its struct.
-const CALLS: [(u32, u32, usize); 22] = [
+const CALLS: [(u32, u32, usize); 21] = [
     (IOC_CONTEXT, 0x01, 24),
     (IOC_QUERY, 0x02, 96),
     (IOC_SET_NET, 0x03, 16),
