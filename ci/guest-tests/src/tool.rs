@@ -145,7 +145,7 @@ fn f5_what_has_no_length_is_refused_by_name_before_anything_happens(env: &Env) -
     let to = format!("{}:4997", env.peer_ip);
     for (path, says) in [
         (Path::new("/proc/version"), "a file of /proc"),
-        (Path::new("/proc/kcore"), "a file of /proc"),
+        (Path::new("/proc/self/maps"), "a file of /proc"),
         (Path::new("/sys/kernel/uevent_seqnum"), "a file of /sys"),
         (Path::new("/dev/zero"), "a character device"),
         (&full, "a FIFO"),
