@@ -5,7 +5,7 @@
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::Ipv4Addr;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, chown};
+use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -458,8 +458,9 @@ fn held_up(
 fn f5_f6_the_receiver_hears_what_became_of_the_senders_file(env: &Env) -> Res {
     const SIZE: usize = 2 << 20;
     let folder = Folder::new("changes")?;
+    let new = |name: &str| folder.file(name, if env.role == Role::A { SIZE } else { 0 }, 14);
     for (service, len, change) in [(8350, 4096, "shorter"), (8351, SIZE as u64 + 1, "longer")] {
-        let file = folder.file("file", if env.role == Role::A { SIZE } else { 0 }, 14)?;
+        let file = new(change)?;
         let resize = |_: &Child| -> Res { Ok(File::options().write(true).open(&file)?.set_len(len)?) };
         let end = held_up(env, &folder, service, &file, resize, |_| Ok(()))?;
         match env.role {
@@ -467,6 +468,15 @@ fn f5_f6_the_receiver_hears_what_became_of_the_senders_file(env: &Env) -> Res {
             Role::B => end.expect(7, &["the sender has failed", change, &len.to_string()])?,
         }
         ensure!(!end.out.contains("SHA-256") && !end.err.contains("SHA-256"), "{end:?}");
+    }
+    // Written to in place: the card has sent what it found.
+    let file = new("written")?;
+    let write =
+        |_: &Child| -> Res { Ok(File::options().write(true).open(&file)?.write_all_at(b"new", SIZE as u64 - 3)?) };
+    let end = held_up(env, &folder, 8352, &file, write, |_| Ok(()))?;
+    match env.role {
+        Role::A => end.expect(1, &[text(&file)?, "was written to meanwhile"])?,
+        Role::B => end.expect(3, &["received SHA-256"])?,
     }
     env.meet("done")
 }

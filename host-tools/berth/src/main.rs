@@ -1,6 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Command line tool of the Berth RDMA card.
 
+/// A line on standard error, which may be a pipe that nobody reads any more.
+macro_rules! note {
+    ($($text:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($text)*);
+    }};
+}
+
 mod device;
 mod failure;
 mod file;
@@ -86,7 +94,7 @@ fn main() -> ExitCode {
             if cli.json {
                 println!("{}", serde_json::json!({ "error": failure.to_string(), "exit_code": failure.code() }));
             }
-            eprintln!("berth: {failure}");
+            note!("berth: {failure}");
             ExitCode::from(failure.code())
         }
     }

@@ -174,11 +174,11 @@ impl<'d> Meter<'d> {
         let info = self.device.info()?;
         let text = end.text(as_json, info.cycles.saturating_sub(self.cycles), info.clock_hz, self.wall.elapsed());
         if to_stderr {
-            eprintln!("{text}");
-        } else {
-            println!("{text}");
+            note!("{text}");
+            return Ok(());
         }
-        Ok(())
+        signals::unwatch();
+        writeln!(std::io::stdout(), "{text}").map_err(|e| Failure::File("standard output".into(), e))
     }
 }
 
@@ -316,7 +316,7 @@ fn next_piece<T>(stream: &mut Stream, take: impl FnOnce(&Piece<'_>) -> Result<T,
         signals::check()?;
         match stream.next_piece(Some(SLICE)) {
             Ok(Some(piece)) => return take(&piece),
-            Ok(None) => return Err(Failure::Protocol("the receiver's answer is incomplete".into())),
+            Ok(None) => return Err(Failure::Protocol("the other end says more than there is a buffer for".into())),
             Err(Error::Timeout(_)) => {}
             Err(error) => return Err(error.into()),
         }
@@ -381,7 +381,7 @@ impl Recv {
 
         let listener = context.listen(self.listen)?;
         if !as_json {
-            eprintln!("listening to service {}", self.listen);
+            note!("listening to service {}", self.listen);
         }
         let sender = self.accept(&listener, stream.queue_pair())?;
         // No second sender while this one is served.
@@ -390,8 +390,6 @@ impl Recv {
         }
         drop(listener);
         let meter = Meter::start(&device)?;
-        patiently(|limit| stream.queue_pair().wait_established(limit))?;
-
         let receiving = Receiving::new(sender.length, output, as_json);
         let stored = match self.receive(&mut stream, &mut sizes, receiving) {
             Ok(stored) => stored,
@@ -403,13 +401,13 @@ impl Recv {
             Ok(Status::Ok | Status::Flushed) => wait_for_end(stream.queue_pair(), CLOSING),
             other => {
                 let why = other.map_or_else(|e| e.to_string(), |status| status.to_string());
-                eprintln!("berth: the sender may not know that {} is stored: {why}", self.out.display());
+                note!("berth: the sender may not know that {} is stored: {why}", self.out.display());
             }
         }
         let pinned = pinned(&context);
         drop(stream);
         if !stored.in_place {
-            eprintln!("berth: another process has put another file in the place of {}", self.out.display());
+            note!("berth: another process has put another file in the place of {}", self.out.display());
         }
         let end = End {
             role: "recv",
@@ -463,13 +461,13 @@ impl Recv {
             };
             let peer = request.peer();
             let Some(Hello::File { length, nonce }) = Hello::from_bytes(request.private_data()) else {
-                eprintln!("berth: {peer} asks for something else than to send a file in this version: rejected");
+                note!("berth: {peer} asks for something else than to send a file in this version: rejected");
                 turn_away(request);
                 continue;
             };
             match request.accept(queue_pair, b"") {
                 Ok(()) => return Ok(Sender { peer, length, nonce }),
-                Err(Error::NotFound { .. }) => eprintln!("berth: {peer} has given up before it was accepted"),
+                Err(Error::NotFound { .. }) => note!("berth: {peer} has given up before it was accepted"),
                 Err(error) => return Err(error.into()),
             }
         }
@@ -477,6 +475,7 @@ impl Recv {
 
     /// Receives the file, and puts it in its place.
     fn receive(&self, stream: &mut Stream, sizes: &mut Sizes<'_>, mut receiving: Receiving) -> Result<Stored, Failure> {
+        patiently(|limit| stream.queue_pair().wait_established(limit))?;
         let depth = self.depth as usize;
         while !receiving.is_complete() {
             next_piece(stream, |piece| receiving.take(piece))?;

@@ -72,12 +72,13 @@ impl Counters {
         self.fw(counters::F_BAD_WQE) + self.rtl(counters::C_FP_BAD_WQE)
     }
 
-    /// Bytes pinned now.
+    /// Bytes pinned now on the card, for all processes together. [`Context::pinned`](crate::Context::pinned) has a
+    /// process's own.
     pub fn pinned(&self) -> u64 {
         self.drv(counters::D_PINNED)
     }
 
-    /// Most bytes pinned since the peak was reset.
+    /// Most bytes pinned on the card, for all processes together, since the peak was reset.
     pub fn pinned_peak(&self) -> u64 {
         self.drv(counters::D_PINNED_PEAK)
     }

@@ -6,7 +6,7 @@
 //! copied in and out whole; reserved fields must be zero (`EINVAL`). Errors are errno
 //! values: `EINVAL` a field is out of range, `ENOENT` no such object of this context,
 //! `ENOSPC` a cap is reached, `EBUSY` wrong state, `ENODEV` the card is gone, `EIO` the
-//! card's firmware does not work, `EPERM` not allowed.
+//! card's firmware does not work, `EPERM` not allowed, `ENOTTY` no such call.
 //!
 //! The numbers of queues and services are given out again. An *identity* is not: each object
 //! of a context has one, from 1 on, that no other object of this context ever has. A call that
