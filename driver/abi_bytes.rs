@@ -32,6 +32,7 @@ plain! {
     SetNet = 16,
     SetLimits = 24,
     QueryContext = 24,
+    QueryLimits = 64,
     CreateCq = 32,
     CreateQp = 88,
     QueryQp = 56,

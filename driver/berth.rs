@@ -6,7 +6,7 @@
 //! Structure: `card` (rings, commands, life of a card), `fw` (firmware loading), `events`
 //! (interrupt thread), `context` (what a process owns), `page_service` (pinning on the
 //! card's request), `budget` and `xlt` (how many pages it may pin, and which places of the card's
-//! table they have), `uapi` (`/dev/berthN`). `gate`, `pin`, `doorbell`, `mmu_notifier`, `memlock`,
+//! table they have), `params` (the module's parameters), `uapi` (`/dev/berthN`). `gate`, `pin`, `doorbell`, `mmu_notifier`, `memlock`,
 //! `eventfd`, `image`, `workqueue` and `abi_bytes` are safe abstractions of what the `kernel` crate
 //! does not wrap; the rest of the driver has no `unsafe` but for what `probe` needs.
 
@@ -34,6 +34,7 @@ mod card;
 mod context;
 mod debugfs;
 mod doorbell;
+mod errno;
 mod eventfd;
 mod events;
 mod fw;
@@ -42,6 +43,7 @@ mod image;
 mod memlock;
 mod mmu_notifier;
 mod page_service;
+mod params;
 mod pin;
 mod regs;
 mod uapi;
@@ -51,7 +53,9 @@ mod xlt;
 use card::{Card, CardConfig};
 use context::Share;
 use events::Events;
-use gate::GateOwner;
+use gate::{BoundRef, GateOwner};
+use params::Params;
+use pin::SharedPages;
 use regs::Regs;
 use uapi::Session;
 use workqueue::OwnedQueue;
@@ -197,16 +201,24 @@ impl pci::Driver for BerthDriver {
         _info: &'bound Self::IdInfo,
     ) -> impl PinInit<Self::Data<'bound>, Error> + 'bound {
         pin_init::pin_init_scope(move || {
-            pdev.enable_device_mem()?;
+            let no = |why: &'static str| move |e: Error| refused(pdev, why, e);
+            pdev.enable_device_mem()
+                .map_err(no("its registers cannot be enabled (`lspci -vv`: did the firmware of the machine give it room?)"))?;
             pdev.set_master();
             // SAFETY: There are no DMA allocations or mappings of this device yet.
-            unsafe { pdev.dma_set_mask_and_coherent(DmaMask::new::<62>()) }?;
+            unsafe { pdev.dma_set_mask_and_coherent(DmaMask::new::<62>()) }.map_err(no(
+                "this machine does not allow addresses of 62 bits for its DMA",
+            ))?;
+            let vector = *pdev
+                .alloc_irq_vectors(1, 1, pci::IrqTypes::default().with(pci::IrqType::MsiX))
+                .map_err(|e| if e == ENOMEM { e } else { errno::unsupported() })
+                .map_err(no(
+                    "it gets no MSI-X interrupt, and has no other (booted with pci=nomsi?)",
+                ))?
+                .start();
 
             let (instance, gate, card) = prepare(pdev)?;
             let name = uapi::NAMES[instance.0];
-            let vector = *pdev
-                .alloc_irq_vectors(1, 1, pci::IrqTypes::default().with(pci::IrqType::MsiX))?
-                .start();
             let root = Dir::new(c"berth");
             let files_card = card.clone();
             let events = Events(card.clone());
@@ -240,9 +252,30 @@ impl pci::Driver for BerthDriver {
     }
 }
 
+/// Says why the driver does not take a card.
+fn refused(pdev: &pci::Device<Bound>, why: &str, e: Error) -> Error {
+    dev_err!(pdev, "berth: the card is not used: {}: {:?}\n", why, e);
+    e
+}
+
+/// Tries how the machine maps memory for the card: what is refused here would fail with each queue.
+fn try_mapping(bound: &BoundRef) -> Result {
+    let page = card::PAGE as usize;
+    SharedPages::new(bound.clone(), page).map(drop).map_err(|e| {
+        let why = if e == errno::unsupported() {
+            "its DMA would go through bounce buffers, but it reads and writes the memory of processes itself \
+             (booted with swiotlb=force, or a guest with encrypted memory?)"
+        } else {
+            "no memory can be mapped for its DMA (too little of it, or its IOMMU group has no domain?)"
+        };
+        refused(bound, why, e)
+    })
+}
+
 /// Checks the card and makes its software part.
 fn prepare(pdev: &pci::Device<Bound>) -> Result<(Instance, GateOwner, Arc<Card>)> {
-    let regs = Regs::new(pdev)?;
+    let no = |why: &'static str| move |e: Error| refused(pdev, why, e);
+    let regs = Regs::new(pdev).map_err(no("BAR0 is too small, or others use it"))?;
     if !regs.present() {
         dev_err!(pdev, "berth: no Berth card behind BAR0\n");
         return Err(ENODEV);
@@ -257,26 +290,27 @@ fn prepare(pdev: &pci::Device<Bound>) -> Result<(Instance, GateOwner, Arc<Card>)
         );
         return Err(ENODEV);
     }
-    if pdev.resource_len(2)? < u64::from(abi::card::BAR2_SIZE) {
-        dev_err!(pdev, "berth: BAR2 is too small\n");
-        return Err(ENODEV);
+    if pdev.resource_len(2).unwrap_or(0) < u64::from(abi::card::BAR2_SIZE) {
+        return Err(refused(pdev, "BAR2 is too small or has no address", ENODEV));
     }
-    let instance = Instance::new()?;
+    let instance = Instance::new().map_err(no("there are 16 others, and no more names"))?;
     let (queue, faults) = GLOBAL.lock().queues.clone().ok_or(ENODEV)?;
     // SAFETY: The owner becomes part of the bus device data (or is dropped when probing
     // fails), which is dropped before the device is unbound.
-    let gate = unsafe { GateOwner::new(pdev) }?;
+    let gate = unsafe { GateOwner::new(pdev) }.map_err(no(NO_MEMORY))?;
     let bound = gate.gate().enter().ok_or(ENODEV)?;
+    try_mapping(&bound)?;
     let (mps, mrrs) = bound.payload_limits();
     let doorbells = pdev.resource_start(2)?;
-    if bound
-        .combine_writes(doorbells, u64::from(abi::card::BAR2_SIZE))
-        .is_err()
-    {
-        dev_info!(pdev, "berth: doorbell pages are uncached\n");
+    if let Err(e) = bound.combine_writes(doorbells, u64::from(abi::card::BAR2_SIZE)) {
+        dev_info!(
+            pdev,
+            "berth: doorbell pages are uncached instead of write-combining, which costs each send a little (no PAT, or others have mapped them): {:?}\n",
+            e
+        );
     }
     drop(bound);
-    let pages = |bytes: u64| (bytes / card::PAGE).clamp(1, u64::from(abi::card::XLT_ENTRIES));
+    let params = given();
     let card = Card::new(
         gate.gate(),
         regs,
@@ -284,18 +318,35 @@ fn prepare(pdev: &pci::Device<Bound>) -> Result<(Instance, GateOwner, Arc<Card>)
             instance: instance.0,
             queue,
             faults,
-            linger_ms: *module_parameters::linger_ms.value(),
-            card_pages: pages(*module_parameters::card_budget.value()),
-            context_pages: pages(*module_parameters::process_budget.value()),
-            max_process_qps: *module_parameters::max_process_qps.value(),
-            max_process_cqs: *module_parameters::max_process_cqs.value(),
-            max_process_contexts: *module_parameters::max_process_contexts.value(),
-            loss_window_ms: i64::from(*module_parameters::loss_window_ms.value()),
+            linger_ms: params.linger_ms,
+            card_pages: params.card_pages(),
+            context_pages: params.process_pages(),
+            max_process_qps: params.max_process_qps,
+            max_process_cqs: params.max_process_cqs,
+            max_process_contexts: params.max_process_contexts,
+            loss_window_ms: i64::from(params.loss_window_ms),
             pcie_limits: mps | mrrs << 4,
             doorbells,
         },
-    )?;
+    )
+    .map_err(no(NO_MEMORY))?;
     Ok((instance, gate, card))
+}
+
+/// Why a card is not used that the driver has no memory for.
+const NO_MEMORY: &str = "no memory for its rings and tables";
+
+/// The module's parameters.
+fn given() -> Params {
+    Params {
+        linger_ms: *module_parameters::linger_ms.value(),
+        card_budget: *module_parameters::card_budget.value(),
+        process_budget: *module_parameters::process_budget.value(),
+        max_process_qps: *module_parameters::max_process_qps.value(),
+        max_process_cqs: *module_parameters::max_process_cqs.value(),
+        max_process_contexts: *module_parameters::max_process_contexts.value(),
+        loss_window_ms: *module_parameters::loss_window_ms.value(),
+    }
 }
 
 /// Lets all work finish when dropped: no code of the module runs afterwards.
@@ -327,6 +378,7 @@ impl InPlaceModule for BerthModule {
         unsafe { HOLDS.init() };
         try_pin_init!(Self {
             _quiesce: {
+                given().check()?;
                 let queue = Arc::new(OwnedQueue::new(c"berth", MAX_WORKERS)?, GFP_KERNEL)?;
                 let faults = OwnedQueue::new(c"berth_faults", MAX_FAULTS)?;
                 let faults = Arc::new(faults, GFP_KERNEL)?;

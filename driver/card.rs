@@ -12,8 +12,9 @@
 use crate::{
     abi::{card::*, counters::*, host::*, ioctl, ring::*, status::*, wqe::PHASE},
     budget::Budget,
-    context::{Context, Cq, Share},
+    context::{Context, Cq, Share, MAX_PER_CONTEXT},
     doorbell::HeldInode,
+    errno::unsupported,
     gate::{BoundRef, Gate},
     page_service::{Need, RETRY_MS},
     regs::{Regs, ALL_ONES},
@@ -23,8 +24,9 @@ use crate::{
 use kernel::{
     bindings, device,
     dma::Coherent,
-    dma_read, dma_write, impl_has_delayed_work, impl_has_work, new_delayed_work, new_mutex,
-    new_spinlock, new_work,
+    dma_read, dma_write, impl_has_delayed_work, impl_has_work,
+    mm::Mm,
+    new_delayed_work, new_mutex, new_spinlock, new_work,
     prelude::*,
     sync::{
         aref::ARef,
@@ -690,6 +692,17 @@ impl Card {
         new & 0xffff_ffff < 10
     }
 
+    /// Memory could not be mapped for the card: says so if the machine is the cause.
+    pub(crate) fn note_unmapped(&self, e: Error) {
+        if e == unsupported() && self.may_log() {
+            dev_err!(
+                self.dev,
+                "berth: memory is not used, as DMA to it would go through bounce buffers: {:?}\n",
+                e
+            );
+        }
+    }
+
     // ---- commands -------------------------------------------------------------------
 
     /// Queues commands; they are carried out in order.
@@ -957,7 +970,7 @@ impl Card {
             CMD_BUSY => Err(EBUSY),
             CMD_NOT_FOUND => Err(ENOENT),
             CMD_FULL => Err(ENOSPC),
-            CMD_UNKNOWN => Err(ENOTSUPP),
+            CMD_UNKNOWN => Err(unsupported()),
             _ => Err(EIO),
         }
     }
@@ -1666,6 +1679,48 @@ impl Card {
         }
     }
 
+    /// What the process with `mm`, and a context of it, has of what is limited, and all have.
+    pub(crate) fn limits(&self, mm: Option<&Mm>, context: Option<&Context>) -> ioctl::QueryLimits {
+        let tables = self.tables.lock();
+        let own = |asid: usize| {
+            let owner = tables.contexts.get(asid).and_then(Option::as_ref);
+            owner.is_some_and(|owner| mm.is_some_and(|mm| owner.share.is_of(mm)))
+        };
+        let taken = |taken: usize, most: u32| ioctl::Taken {
+            taken: taken as u32,
+            most,
+        };
+        let both = |owners: &[u8], most| {
+            let all = owners.iter().filter(|asid| **asid != 0);
+            let mine = all.clone().filter(|asid| own(usize::from(**asid)));
+            [
+                taken(mine.count(), most),
+                taken(all.count(), owners.len() as u32),
+            ]
+        };
+        let [process_cqs, card_cqs] = both(&tables.cq_owners, self.max_process_cqs);
+        let [process_qps, card_qps] = both(&tables.qps, self.max_process_qps);
+        let asids = tables.asids_taken.iter().enumerate();
+        let contexts = asids.filter(|(_, there)| **there);
+        let services = context.map_or(0, |context| {
+            let mine = tables.services.iter().filter(|s| s.asid == context.asid);
+            mine.count()
+        });
+        ioctl::QueryLimits {
+            process_contexts: taken(
+                contexts.clone().filter(|(asid, _)| own(*asid)).count(),
+                self.max_process_contexts,
+            ),
+            card_contexts: taken(contexts.count(), NUM_ASIDS - 1),
+            process_cqs,
+            card_cqs,
+            process_qps,
+            card_qps,
+            context_services: taken(services, context.map_or(0, |_| MAX_PER_CONTEXT as u32)),
+            card_services: taken(tables.services.len(), MAX_SERVICES as u32),
+        }
+    }
+
     /// Queries that work without a context.
     pub(crate) fn query(&self) -> ioctl::Query {
         let net = *self.net.lock();
@@ -1698,7 +1753,7 @@ impl Card {
 /// Bytes of a page, as the card counts them.
 pub(crate) const PAGE: u64 = 4096;
 /// Services that one card listens to at most.
-pub(crate) const MAX_SERVICES: usize = 256;
+pub(crate) const MAX_SERVICES: usize = CM_SERVICES as usize;
 /// Connection requests in the list at most: what firmware keeps, and as many that it has just ended.
 pub(crate) const MAX_REQUESTS: usize = 2 * CM_REQUESTS as usize;
 

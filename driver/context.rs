@@ -36,8 +36,8 @@ use kernel::{
 /// Context events kept; with more the oldest are lost. Each QP causes few of them.
 const MAX_EVENTS: usize = 256;
 
-/// Services that one context listens to at most.
-const MAX_PER_CONTEXT: usize = 64;
+/// Services that one context listens to at most: a quarter of the card's is left to others.
+pub(crate) const MAX_PER_CONTEXT: usize = 48;
 
 /// An object as a process names it: by number, and by identity unless that is 0. A number is given
 /// out again, an identity is not.
@@ -583,6 +583,11 @@ impl Context {
         Ok(())
     }
 
+    /// Memory for a queue.
+    fn shared(&self, bytes: usize) -> Result<SharedPages> {
+        SharedPages::new(self.card.bound()?, bytes).inspect_err(|e| self.card.note_unmapped(*e))
+    }
+
     // ---- completion queues ----------------------------------------------------------
 
     /// Makes a completion queue, and gives it for [`Self::end_cq`].
@@ -597,7 +602,7 @@ impl Context {
         let generation = self.card.generation();
         let epoch = self.card.epoch.load(Relaxed);
         let bytes = entries as usize * crate::abi::wqe::CQE_BYTES as usize;
-        let memory = SharedPages::new(self.card.bound()?, bytes)?;
+        let memory = self.shared(bytes)?;
         let cqn = {
             let mut tables = self.card.tables.lock();
             let place = tables.free_place(&tables.cq_owners, self, self.card.max_process_cqs)?;
@@ -727,6 +732,7 @@ impl Context {
             || arg.max_list > MAX_LIST
             || u64::from(arg.block) % PAGE != 0
             || arg.block > 1 << 20
+            || arg.retries > ioctl::MAX_RETRIES
             || arg.mode > u32::from(MODE_MESSAGE)
         {
             return Err(EINVAL);
@@ -749,7 +755,7 @@ impl Context {
         let rq_start = sq_depth * wqe;
         let generation = self.card.generation();
         let epoch = self.card.epoch.load(Relaxed);
-        let memory = SharedPages::new(self.card.bound()?, (rq_start + rq_depth * wqe) as usize)?;
+        let memory = self.shared((rq_start + rq_depth * wqe) as usize)?;
         let qpn = {
             let mut tables = self.card.tables.lock();
             let place = tables.free_place(&tables.qps, self, self.card.max_process_qps)?;

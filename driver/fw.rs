@@ -46,7 +46,12 @@ pub(crate) fn load(card: &Card) -> Result {
     let image = match Image::request(PATH, &card.dev) {
         Ok(image) => image,
         Err(e) => {
-            dev_err!(card.dev, "berth: no firmware {}: {:?}\n", PATH, e);
+            dev_err!(
+                card.dev,
+                "berth: no firmware {}: {:?} (the image belongs in /lib/firmware; then `berth reset`)\n",
+                PATH,
+                e
+            );
             return Err(EIO);
         }
     };

@@ -6,6 +6,7 @@
 //! [`BoundRef`]; [`Gate::close`] lets no new one in and waits until the last is dropped.
 //! The driver closes the gate before it is unbound.
 
+use crate::errno::unsupported;
 use core::ops::Deref;
 use kernel::{
     bindings,
@@ -134,8 +135,17 @@ impl BoundRef {
     ///
     /// # Errors
     ///
-    /// When somebody has mapped them in another way; they stay uncached then.
+    /// `EOPNOTSUPP` the processor does not (no PAT), others when somebody has mapped them in another way;
+    /// they stay uncached then.
     pub(crate) fn combine_writes(&self, phys: u64, bytes: u64) -> Result {
+        // Without PAT the kernel would take the wish, and map them uncached all the same.
+        // SAFETY: The function takes any of the modes.
+        let bits = |mode| unsafe { bindings::cachemode2protval(mode) };
+        if bits(bindings::page_cache_mode__PAGE_CACHE_MODE_WC)
+            == bits(bindings::page_cache_mode__PAGE_CACHE_MODE_UC_MINUS)
+        {
+            return Err(unsupported());
+        }
         // SAFETY: The device is valid and bound, so that what is managed for it is given
         // back when it is unbound.
         to_result(unsafe {

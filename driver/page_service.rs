@@ -1656,6 +1656,7 @@ impl Request {
             let (slot, dma) = match made {
                 Ok(made) => made,
                 Err(e) => {
+                    card.note_unmapped(e);
                     failed = Some(Err(e));
                     continue;
                 }

@@ -17,7 +17,7 @@ use kernel::{
     time::{delay::fsleep, Delta},
 };
 
-use crate::gate::BoundRef;
+use crate::{errno::unsupported, gate::BoundRef};
 
 /// Pages taken with one call, so that their array fits the stack.
 const BATCH: usize = 32;
@@ -278,7 +278,7 @@ impl Mapped {
             let flags = unsafe { (&raw const (*raw).flags[0]).read_volatile() };
             // SAFETY: `addr` is mapped for this device.
             if flags >> skip & 1 == 0 && unsafe { bindings::__dma_need_sync(raw, addr) } {
-                return Err(EIO);
+                return Err(unsupported());
             }
         }
         Ok(mapped)
@@ -353,6 +353,11 @@ unsafe impl Sync for SharedPages {}
 
 impl SharedPages {
     /// Allocates at least `bytes` bytes, rounded up to a power of two pages.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` there is no memory, or none can be mapped, `EOPNOTSUPP` the device would need a bounce
+    /// buffer.
     pub(crate) fn new(dev: BoundRef, bytes: usize) -> Result<Self> {
         let order = bytes
             .div_ceil(PAGE_SIZE)

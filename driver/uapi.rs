@@ -211,6 +211,12 @@ impl Session {
         match cmd {
             IOC_CONTEXT => self.make_context(arg),
             IOC_QUERY => Self::give(arg, &self.card.query()),
+            IOC_QUERY_LIMITS => {
+                let current = current!();
+                let mm = current.mm().map(|mm| &**mm);
+                let context = self.context().ok().map(|context| &**context);
+                Self::give(arg, &self.card.limits(mm, context))
+            }
             IOC_SET_NET => Self::take(arg, |a| self.set_net(a)),
             IOC_SET_LIMITS => Self::take(arg, |a| self.set_limits(a)),
             IOC_QUERY_CONTEXT => Self::give(arg, &self.context()?.query()),

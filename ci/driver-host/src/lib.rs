@@ -30,6 +30,10 @@ mod card;
 mod context;
 #[rustfmt::skip]
 #[allow(clippy::all)]
+#[path = "../../../driver/errno.rs"]
+mod errno;
+#[rustfmt::skip]
+#[allow(clippy::all)]
 #[path = "../../../driver/events.rs"]
 mod events;
 #[rustfmt::skip]
@@ -48,6 +52,10 @@ mod memlock;
 #[allow(clippy::all)]
 #[path = "../../../driver/page_service.rs"]
 mod page_service;
+#[rustfmt::skip]
+#[allow(clippy::all)]
+#[path = "../../../driver/params.rs"]
+mod params;
 #[rustfmt::skip]
 #[allow(clippy::all)]
 #[path = "../../../driver/regs.rs"]

@@ -14,6 +14,7 @@ mod crowd;
 mod eviction;
 mod firmware;
 mod objects;
+mod params;
 mod random;
 mod requests;
 mod resets;

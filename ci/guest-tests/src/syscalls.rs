@@ -111,6 +111,7 @@ fn requests() -> Res<Vec<Call>> {
             Context { abi: Abi, event_fd: EventFd, doorbell_offset: Out(8), asid: Any, reserved: Zero }
         ),
         request!(IOC_QUERY, Query { abi: Out(size_of::<ioctl::Query>()) }),
+        request!(IOC_QUERY_LIMITS, QueryLimits { process_contexts: Out(size_of::<ioctl::QueryLimits>()) }),
         request!(IOC_SET_NET, SetNet { ipv4: Ip, mtu: Mtu, mac: Mac }, true),
         request!(IOC_SET_LIMITS, SetLimits { mask: Mask, linger_ms: Ms, card_budget: Bytes, context_budget: Bytes }),
         request!(IOC_QUERY_CONTEXT, QueryContext { pinned: Out(size_of::<ioctl::QueryContext>()) }),

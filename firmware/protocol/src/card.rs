@@ -45,7 +45,7 @@ pub(crate) enum Requests {
 /// `QPS`: data QPs (at most 64; QPNs from `FIRST_QPN`), `PEERS`: end nodes it talks to at a time (at most 64).
 ///
 /// Each call is bounded as a whole, whatever came before: [`Card::POLL_STEPS`] and the like.
-pub struct Card<const QPS: usize = 64, const PEERS: usize = 32> {
+pub struct Card<const QPS: usize = 64, const PEERS: usize = { berth_abi::card::NUM_PEERS as usize }> {
     pub(crate) qps: [Qp; QPS],
     pub(crate) peers: [Peer; PEERS],
     pub(crate) requests: [Request; REQUESTS],

@@ -24,7 +24,7 @@ pub const REQUEST_SHARE: usize = 4;
 /// Time for which a request waits for the host's answer (cycles, 10 s).
 pub const REQUEST_TIME: u64 = 2_500_000_000;
 /// Service ids that are listened to.
-pub const SERVICES: usize = 64;
+pub const SERVICES: usize = berth_abi::card::CM_SERVICES as usize;
 /// Translation requests under way, all QPs (the engine takes 500).
 pub const TAGS: usize = 480;
 /// Command answers that wait for room in the event ring.

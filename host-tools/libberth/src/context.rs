@@ -18,10 +18,10 @@ use crate::cm::Listener;
 use crate::cq::CompletionQueue;
 use crate::device::{Device, open_node};
 use crate::doorbell::{DOORBELL_PAGE, DoorbellPage};
-use crate::error::{Error, Reason, Result, SET_BUDGET};
+use crate::error::{Error, Limit, Reason, Result, SET_BUDGET};
 use crate::process::{Caller, Owner};
 use crate::qp::{Mode, QpConfig, QueuePair};
-use crate::wait::{For, Limit, Waited};
+use crate::wait::{Deadline, For, Waited};
 use crate::{ring, sys};
 
 /// Something that happened to a context's connections.
@@ -210,7 +210,7 @@ impl Inner {
             if matches!(error, Error::DeviceLost) {
                 self.set_lost();
             }
-            error
+            name_limit(self.fd(), request, error)
         })
     }
 
@@ -319,7 +319,7 @@ impl Inner {
     ) -> Result<T> {
         self.check_owner(what)?;
         self.events.wait(
-            Limit::new(timeout),
+            Deadline::new(timeout),
             |events| match take(events)? {
                 Some(found) => Ok(Some(found)),
                 None => self.check_lost().map(|()| None),
@@ -393,6 +393,20 @@ impl Inner {
     }
 }
 
+/// An error of a request; which limit it has met, if it has met one.
+fn name_limit(fd: BorrowedFd<'_>, request: u32, error: Error) -> Error {
+    let Error::LimitReached { what, .. } = error else {
+        return error;
+    };
+    let mut limits = ioctl::QueryLimits::default();
+    // SAFETY: the struct of this request, without pointers.
+    let limit = match unsafe { sys::ioctl(fd, ioctl::IOC_QUERY_LIMITS, &mut limits) } {
+        Ok(()) => Limit::met(request, &limits),
+        Err(_) => Limit::Unknown,
+    };
+    Error::LimitReached { what, limit }
+}
+
 #[cfg(test)]
 impl Inner {
     /// A context without a device: ordinary memory in place of the doorbell page, and every ioctl fails.
@@ -453,7 +467,8 @@ impl Context {
         let mut arg =
             ioctl::Context { abi: card::ABI_VERSION, event_fd: event_fd.as_raw_fd(), ..ioctl::Context::default() };
         // SAFETY: the struct of this request, without pointers.
-        unsafe { sys::ioctl(file.as_fd(), ioctl::IOC_CONTEXT, &mut arg) }.map_err(|e| Error::from_errno(what, e))?;
+        unsafe { sys::ioctl(file.as_fd(), ioctl::IOC_CONTEXT, &mut arg) }
+            .map_err(|e| name_limit(file.as_fd(), ioctl::IOC_CONTEXT, Error::from_errno(what, e)))?;
         let doorbells = DoorbellPage::map(file.as_fd(), arg.doorbell_offset)
             .map_err(|source| Error::Os { what: "map the doorbell page", source })?;
         let inner = Inner::new(file, doorbells, event_fd, arg.asid).map_err(|source| Error::Os { what, source })?;
@@ -486,7 +501,7 @@ impl Context {
     /// What the card has pinned of this process's memory for this context, now and at most, and what it may.
     ///
     /// # Errors
-    /// [`Error::NotPermitted`] in another process; [`Error::Unsupported`] with an older driver.
+    /// [`Error::NotPermitted`] in another process; [`Error::UnknownCall`] with an older driver.
     pub fn pinned(&self) -> Result<Pinned> {
         let mut arg = ioctl::QueryContext::default();
         self.inner.ioctl("ask what is pinned", ioctl::IOC_QUERY_CONTEXT, &mut arg)?;

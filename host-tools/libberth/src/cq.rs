@@ -15,7 +15,7 @@ use crate::error::{Error, Reason, Result};
 use crate::region::Region;
 use crate::ring::{CqRing, Progress, cq_doorbell};
 use crate::sys;
-use crate::wait::{For, Limit, Waited};
+use crate::wait::{Deadline, For, Waited};
 
 /// How an element ended (`WC_*`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -285,11 +285,11 @@ impl CqInner {
         self.context.doorbell(host::DB_CQ, cq_doorbell(self.cqn, state.ring.consumer(), true));
     }
 
-    pub(crate) fn wait(&self, limit: Limit) -> Result<Completion> {
+    pub(crate) fn wait(&self, deadline: Deadline) -> Result<Completion> {
         let what = "wait for a completion";
         self.context.check_memory(what)?;
         self.state.wait(
-            limit,
+            deadline,
             |state| {
                 if let Some(completion) = state.next()? {
                     self.tell(state);
@@ -429,7 +429,7 @@ impl CompletionQueue {
     /// [`Error::Timeout`]; [`Error::DeviceLost`] when the card is reset or removed; [`Error::Closed`] when the last queue
     /// pair that completes here has been dropped, until another one is made; [`Error::NotPermitted`] in another process.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<Completion> {
-        self.inner.wait(Limit::new(timeout))
+        self.inner.wait(Deadline::new(timeout))
     }
 }
 

@@ -152,7 +152,7 @@ impl Device {
         let abi = match device.info() {
             Ok(info) => info.abi,
             // The first call on the descriptor: whoever does not know it is another driver.
-            Err(Error::Unsupported { .. } | Error::Invalid { .. }) => {
+            Err(Error::UnknownCall { .. } | Error::Invalid { .. }) => {
                 let what = "its driver does not know Berth's calls".into();
                 return Err(Error::NotBerth { path: device.path, what });
             }

@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use berth_abi::status;
+use berth_abi::{card, ioctl, status};
 
 use crate::cq::Status;
 
@@ -75,11 +75,19 @@ pub enum Error {
         /// What was tried.
         what: &'static str,
     },
-    /// A cap of the process or the card is reached.
-    #[error(
-        "{what}: a limit of the process or the card is reached (`berth info` shows the limits; close what is not needed)"
-    )]
+    /// A limit of the process or the card is reached.
+    #[error("{what}: {limit}")]
     LimitReached {
+        /// What was tried.
+        what: &'static str,
+        /// Which limit.
+        limit: Limit,
+    },
+    /// The machine does not let the card work as it must.
+    #[error(
+        "{what}: this machine does not let the card reach memory directly (its DMA goes through bounce buffers: booted with swiotlb=force, or a guest with encrypted memory?), or the card's firmware does not know this; the kernel's log says why (`dmesg | grep berth`)"
+    )]
+    Unsupported {
         /// What was tried.
         what: &'static str,
     },
@@ -104,7 +112,7 @@ pub enum Error {
     },
     /// The driver does not know the call.
     #[error("{what}: the driver does not know this call (are driver, library and tools of one release?)")]
-    Unsupported {
+    UnknownCall {
         /// What was tried.
         what: &'static str,
     },
@@ -210,12 +218,95 @@ impl Error {
             Some(libc::EPERM | libc::EACCES) => Self::NotPermitted { what },
             Some(libc::EINVAL) => Self::Invalid { what },
             Some(libc::ENOENT) => Self::NotFound { what },
-            Some(libc::ENOSPC) => Self::LimitReached { what },
+            Some(libc::ENOSPC) => Self::LimitReached { what, limit: Limit::Unknown },
+            Some(libc::EOPNOTSUPP) => Self::Unsupported { what },
             Some(libc::EBUSY) => Self::Busy { what },
             Some(libc::ENODEV) => Self::DeviceLost,
             Some(libc::EIO) => Self::Firmware { what },
-            Some(libc::ENOTTY) => Self::Unsupported { what },
+            Some(libc::ENOTTY) => Self::UnknownCall { what },
             _ => Self::Os { what, source },
+        }
+    }
+}
+
+/// A limit that is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Limit {
+    /// Of one process, in all its contexts.
+    Process {
+        /// Of what.
+        of: &'static str,
+        /// So many are allowed.
+        most: u32,
+        /// The driver's parameter.
+        parameter: &'static str,
+    },
+    /// Of the card, for all processes.
+    Card {
+        /// Of what.
+        of: &'static str,
+        /// So many it has.
+        most: u32,
+    },
+    /// Of one context.
+    Context {
+        /// Of what.
+        of: &'static str,
+        /// So many are allowed.
+        most: u32,
+    },
+    /// It was reached, and is not any more, or the driver does not tell.
+    Unknown,
+}
+
+impl Limit {
+    /// The limit that a request has met, which the driver has refused with `ENOSPC`, by what is taken now.
+    pub(crate) fn met(request: u32, limits: &ioctl::QueryLimits) -> Self {
+        let full = |l: &ioctl::Taken| l.taken >= l.most;
+        let (own, card, of, parameter) = match request {
+            ioctl::IOC_CONTEXT => {
+                (limits.process_contexts, limits.card_contexts, "contexts (doorbell pages)", "max_process_contexts")
+            }
+            ioctl::IOC_CREATE_CQ => (limits.process_cqs, limits.card_cqs, "completion queues", "max_process_cqs"),
+            ioctl::IOC_CREATE_QP => (limits.process_qps, limits.card_qps, "queue pairs", "max_process_qps"),
+            ioctl::IOC_LISTEN if full(&limits.card_services) => {
+                return Self::Card { of: "services that are listened to", most: limits.card_services.most };
+            }
+            ioctl::IOC_LISTEN if full(&limits.context_services) => {
+                return Self::Context { of: "services that it listens to", most: limits.context_services.most };
+            }
+            ioctl::IOC_CONNECT => return Self::Card { of: "other hosts with connections", most: card::NUM_PEERS },
+            _ => return Self::Unknown,
+        };
+        // The card's first: of these nobody can get more, whatever the driver's parameters.
+        if full(&card) {
+            Self::Card { of, most: card.most }
+        } else if full(&own) {
+            Self::Process { of, most: own.most, parameter }
+        } else {
+            Self::Unknown
+        }
+    }
+}
+
+impl std::fmt::Display for Limit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Process { of, most, parameter } => write!(
+                f,
+                "this process has all {most} {of} that one may have: close some (`berth info` shows the limits; {parameter} of the driver sets this one)"
+            ),
+            Self::Card { of, most } => {
+                write!(
+                    f,
+                    "the card has no more than {most} {of}, and all are taken: close some, here or in other processes"
+                )
+            }
+            Self::Context { of, most } => write!(f, "this context has all {most} {of} that one may have: close some"),
+            Self::Unknown => {
+                f.write_str("a limit of the process or the card was reached; try again (`berth info` shows the limits)")
+            }
         }
     }
 }
@@ -314,5 +405,68 @@ mod tests {
         }
         let text = Error::from_errno("ask", io::Error::from_raw_os_error(libc::ENOTTY)).to_string();
         assert!(text.contains("does not know this call"), "{text}");
+    }
+
+    #[test]
+    fn f9_a_limit_is_named_by_the_error_that_it_causes() {
+        let free = ioctl::Taken { taken: 1, most: 5 };
+        let full = ioctl::Taken { taken: 5, most: 5 };
+        let limits = ioctl::QueryLimits {
+            process_contexts: free,
+            card_contexts: free,
+            process_cqs: free,
+            card_cqs: free,
+            process_qps: free,
+            card_qps: free,
+            context_services: free,
+            card_services: free,
+        };
+        let all = [ioctl::IOC_CONTEXT, ioctl::IOC_CREATE_CQ, ioctl::IOC_CREATE_QP, ioctl::IOC_LISTEN, ioctl::IOC_QUERY];
+        for request in all {
+            assert_eq!(Limit::met(request, &limits), Limit::Unknown);
+        }
+        let says = |request, limits: &ioctl::QueryLimits| {
+            Error::LimitReached { what: "try", limit: Limit::met(request, limits) }.to_string()
+        };
+        for (request, limits, words) in [
+            (
+                ioctl::IOC_CONTEXT,
+                ioctl::QueryLimits { process_contexts: full, ..limits },
+                ["contexts", "max_process_contexts"],
+            ),
+            (ioctl::IOC_CONTEXT, ioctl::QueryLimits { card_contexts: full, ..limits }, ["doorbell pages", "the card"]),
+            (
+                ioctl::IOC_CREATE_CQ,
+                ioctl::QueryLimits { process_cqs: full, ..limits },
+                ["all 5 completion", "max_process_cqs"],
+            ),
+            (
+                ioctl::IOC_CREATE_CQ,
+                ioctl::QueryLimits { card_cqs: full, ..limits },
+                ["5 completion queues", "other processes"],
+            ),
+            (
+                ioctl::IOC_CREATE_QP,
+                ioctl::QueryLimits { process_qps: full, ..limits },
+                ["all 5 queue pairs", "max_process_qps"],
+            ),
+            (
+                ioctl::IOC_CREATE_QP,
+                ioctl::QueryLimits { card_qps: full, ..limits },
+                ["5 queue pairs", "other processes"],
+            ),
+            (ioctl::IOC_LISTEN, ioctl::QueryLimits { context_services: full, ..limits }, ["this context", "services"]),
+            (ioctl::IOC_LISTEN, ioctl::QueryLimits { card_services: full, ..limits }, ["the card", "services"]),
+            (ioctl::IOC_CONNECT, limits, ["32 other hosts", "the card"]),
+        ] {
+            let text = says(request, &limits);
+            assert!(words.iter().all(|word| text.contains(word)), "{text}");
+        }
+    }
+
+    #[test]
+    fn f8_bounce_buffers_are_named() {
+        let text = Error::from_errno("make a queue pair", io::Error::from_raw_os_error(libc::EOPNOTSUPP)).to_string();
+        assert!(text.contains("bounce buffers") && text.contains("swiotlb=force"), "{text}");
     }
 }

@@ -71,7 +71,7 @@ pub use context::{Context, ContextEvent, Pinned};
 pub use counters::{Counters, Named};
 pub use cq::{Completion, CompletionQueue, Status};
 pub use device::{Device, Info, Limits, MacAddr, Net};
-pub use error::{Error, Reason, Result};
+pub use error::{Error, Limit, Reason, Result};
 pub use qp::{Mode, QpConfig, QpState, QpStateKind, QueuePair, Trigger, WorkRequest};
 pub use region::{Buffer, FileMap};
 pub use stream::{MAX_SGE_BYTES, Piece, SendBlock, Sent, Stream};

@@ -17,7 +17,7 @@ use crate::cq::{Completion, CompletionQueue};
 use crate::error::{Error, Result};
 use crate::qp::{QpConfig, QueuePair, WorkRequest};
 use crate::region::{Buffer, FileMap, Region, whole_pages};
-use crate::wait::Limit;
+use crate::wait::Deadline;
 
 /// Longest range of one scatter/gather element that this layer makes.
 pub const MAX_SGE_BYTES: usize = 1 << 30;
@@ -296,13 +296,13 @@ impl Stream {
     /// [`Error::Timeout`], [`Error::DeviceLost`], [`Error::Completion`] when that buffer failed (flushed when the
     /// connection has ended).
     pub fn next_piece(&mut self, timeout: Option<Duration>) -> Result<Option<Piece<'_>>> {
-        let limit = Limit::new(timeout);
+        let deadline = Deadline::new(timeout);
         loop {
             match self.recvs.front() {
                 None => return Ok(None),
                 Some((_, _, Some(_))) => break,
                 Some((_, _, None)) => {
-                    let completion = self.recv_cq.inner.wait(limit)?;
+                    let completion = self.recv_cq.inner.wait(deadline)?;
                     self.note(completion)?;
                 }
             }

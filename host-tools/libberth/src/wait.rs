@@ -14,12 +14,12 @@ use crate::error::{Error, Result};
 
 /// How long to wait.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Limit {
+pub(crate) struct Deadline {
     timeout: Option<Duration>,
     deadline: Option<Instant>,
 }
 
-impl Limit {
+impl Deadline {
     /// From now on; `None`: for ever.
     pub(crate) fn new(timeout: Option<Duration>) -> Self {
         Self { timeout, deadline: timeout.and_then(|t| Instant::now().checked_add(t)) }
@@ -110,7 +110,7 @@ impl<S> Waited<S> {
     /// [`Error::Timeout`], and what the three say.
     pub(crate) fn wait<T>(
         &self,
-        limit: Limit,
+        deadline: Deadline,
         mut take: impl FnMut(&mut S) -> Result<Option<T>>,
         mut arm: impl FnMut(&mut S) -> Result<()>,
         mut sleep: impl FnMut(Option<Duration>) -> Result<()>,
@@ -127,7 +127,7 @@ impl<S> Waited<S> {
                     break outcome;
                 }
             }
-            let left = match limit.left() {
+            let left = match deadline.left() {
                 Ok(left) => left,
                 Err(error) => break Err(error),
             };
@@ -192,7 +192,7 @@ mod tests {
 
         fn get(&self, timeout: Option<Duration>) -> Result<()> {
             self.tokens.wait(
-                Limit::new(timeout),
+                Deadline::new(timeout),
                 |(tokens, _)| Ok((*tokens > 0).then(|| *tokens -= 1)),
                 |(_, armed)| {
                     *armed = true;

@@ -20,6 +20,8 @@ package berth_regs_pkg;
     localparam logic [31:0] CONTROL_QPN              = 32'h00000002; // QPN of the control connection between two cards
     localparam logic [31:0] NUM_CQS                  = 32'h00000010; // Completion queues of one card; CQNs are 0 .. NUM_CQS - 1
     localparam logic [31:0] CM_REQUESTS              = 32'h0000000c; // Connection requests that wait for the host's answer at a time
+    localparam logic [31:0] NUM_PEERS                = 32'h00000020; // Other end nodes that one card has connections to at a time
+    localparam logic [31:0] CM_SERVICES              = 32'h00000040; // Services that one card listens to at a time
     localparam logic [31:0] NUM_ASIDS                = 32'h00000010; // Address spaces (processes) that one card serves; ASID 0 is invalid
     localparam logic [31:0] XLT_ENTRIES              = 32'h00000800; // Entries of the translation table: one page each
     localparam logic [31:0] XLT_ROWS                 = 32'h00000200; // Rows of the translation table

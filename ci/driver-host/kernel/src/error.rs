@@ -5,6 +5,14 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Error(pub i32);
 
+impl Error {
+    /// That of a number below 0.
+    #[must_use]
+    pub const fn from_errno(errno: i32) -> Self {
+        Self(errno)
+    }
+}
+
 pub type Result<T = (), E = Error> = core::result::Result<T, E>;
 
 /// The errors by name.
@@ -23,7 +31,6 @@ pub mod code {
     pub const EINVAL: Error = Error(-22);
     pub const ENOTTY: Error = Error(-25);
     pub const ENOSPC: Error = Error(-28);
-    pub const ENOTSUPP: Error = Error(-524);
 }
 
 impl From<core::convert::Infallible> for Error {

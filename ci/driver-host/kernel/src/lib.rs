@@ -93,7 +93,7 @@ pub mod prelude {
     pub use crate::firmware::CStrExt as _;
     pub use crate::misc::{KBox, PinnedDrop};
     pub use crate::uaccess::UserPtr;
-    pub use crate::{dev_err, dev_info, dev_warn, pin_init, pr_info, try_pin_init};
+    pub use crate::{dev_err, dev_info, dev_warn, pin_init, pr_err, pr_info, pr_warn, try_pin_init};
     pub use berth_driver_host_macros::{pin_data, pinned_drop, vtable};
     pub use core::ffi::{CStr, c_int, c_uint, c_ulong};
     pub use core::fmt::Write as _;
@@ -141,6 +141,12 @@ macro_rules! dev_err { ($($args:tt)*) => { $crate::dev_warn!($($args)*) }; }
 
 #[macro_export]
 macro_rules! dev_info { ($($args:tt)*) => { $crate::dev_warn!($($args)*) }; }
+
+#[macro_export]
+macro_rules! pr_err { ($($args:tt)*) => { $crate::pr_info!($($args)*) }; }
+
+#[macro_export]
+macro_rules! pr_warn { ($($args:tt)*) => { $crate::pr_info!($($args)*) }; }
 
 #[macro_export]
 macro_rules! pr_info {

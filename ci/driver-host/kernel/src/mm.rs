@@ -12,6 +12,7 @@ pub mod bindings {
     pub use crate::misc::bindings::*;
     use core::ffi::{c_int, c_ulong, c_void};
 
+    pub const EOPNOTSUPP: u32 = 95;
     pub const CAP_NET_ADMIN: u32 = 12;
     pub const CAP_IPC_LOCK: u32 = 14;
     pub const CAP_SYS_ADMIN: u32 = 21;

@@ -66,7 +66,7 @@ fn fw_a_call_that_firmware_refuses_fails_so() {
         (CMD_BUSY, EBUSY),
         (CMD_NOT_FOUND, ENOENT),
         (CMD_FULL, ENOSPC),
-        (CMD_UNKNOWN, ENOTSUPP),
+        (CMD_UNKNOWN, EOPNOTSUPP),
         (6, EIO),
         (u32::MAX, EIO),
     ];

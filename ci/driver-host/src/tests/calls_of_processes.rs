@@ -27,12 +27,13 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
 /// Every call: its number, the bytes of its struct.
-const CALLS: [(u32, u32, usize); 21] = [
+const CALLS: [(u32, u32, usize); 22] = [
     (IOC_CONTEXT, 0x01, 24),
     (IOC_QUERY, 0x02, 96),
     (IOC_SET_NET, 0x03, 16),
     (IOC_SET_LIMITS, 0x04, 24),
     (IOC_QUERY_CONTEXT, 0x05, 24),
+    (IOC_QUERY_LIMITS, 0x06, 64),
     (IOC_CREATE_CQ, 0x10, 32),
     (IOC_DESTROY_CQ, 0x11, 16),
     (IOC_CREATE_QP, 0x12, 88),
@@ -52,12 +53,13 @@ const CALLS: [(u32, u32, usize); 21] = [
 ];
 
 /// What calls with nothing but zeros are answered with by a descriptor that is no context.
-const WITHOUT_CONTEXT: [(u32, Result); 21] = [
+const WITHOUT_CONTEXT: [(u32, Result); 22] = [
     (IOC_CONTEXT, Err(EINVAL)),
     (IOC_QUERY, Ok(())),
     (IOC_SET_NET, Err(EPERM)),
     (IOC_SET_LIMITS, Ok(())),
     (IOC_QUERY_CONTEXT, Err(EINVAL)),
+    (IOC_QUERY_LIMITS, Ok(())),
     (IOC_CREATE_CQ, Err(EINVAL)),
     (IOC_DESTROY_CQ, Err(EINVAL)),
     (IOC_CREATE_QP, Err(EINVAL)),

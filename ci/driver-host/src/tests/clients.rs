@@ -13,7 +13,7 @@ pub(super) const STATUSES: [(u32, Error); 6] = [
     (CMD_BUSY, EBUSY),
     (CMD_NOT_FOUND, ENOENT),
     (CMD_FULL, ENOSPC),
-    (CMD_UNKNOWN, ENOTSUPP),
+    (CMD_UNKNOWN, EOPNOTSUPP),
     (99, EIO),
 ];
 

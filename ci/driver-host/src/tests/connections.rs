@@ -3,7 +3,7 @@
 
 use super::clients::*;
 use super::rig::*;
-use crate::abi::{counters::*, ioctl::*, ring::*, status::*};
+use crate::abi::{card::*, counters::*, ioctl::*, ring::*, status::*};
 use crate::context::Context;
 use kernel::{prelude::*, sync::Arc};
 
@@ -58,19 +58,55 @@ fn qp_17_a_service_is_listened_to_by_one_process() {
 }
 
 #[test]
-fn inv_6_a_context_listens_to_64_services_and_all_of_them_to_256() {
+fn inv_6_a_context_listens_to_48_services_and_all_of_them_to_64() {
     let mut rig = Rig::new(Setup::default());
-    let contexts: Vec<_> = (0..5).map(|_| rig.client().1).collect();
-    for (n, context) in contexts[..4].iter().enumerate() {
-        let first = 1000 * n as u32 + 1;
-        (first..first + 64).for_each(|service| assert!(context.listen(service).is_ok()));
-        assert_eq!(context.listen(first + 64), Err(ENOSPC));
-    }
-    assert_eq!(rig.things().services.len(), 256);
+    let (_, one) = rig.client();
+    let (_, two) = rig.client();
+    (1..49).for_each(|service| assert!(one.listen(service).is_ok()));
     rig.given();
-    assert_eq!((contexts[4].listen(9000), rig.given()), (Err(ENOSPC), vec![]));
-    contexts[1].unlisten(1001).unwrap();
-    assert_eq!((contexts[4].listen(9000).map(drop), contexts[1].listen(9001)), (Ok(()), Err(ENOSPC)));
+    assert_eq!((one.listen(49), rig.given()), (Err(ENOSPC), vec![]));
+    (1000..1016).for_each(|service| assert!(two.listen(service).is_ok()));
+    assert_eq!(rig.things().services.len(), 64);
+    rig.given();
+    assert_eq!((two.listen(9000), rig.given()), (Err(ENOSPC), vec![]));
+    one.unlisten(1).unwrap();
+    assert_eq!((two.listen(9000).map(drop), two.listen(9001)), (Ok(()), Err(ENOSPC)));
+    rig.end();
+}
+
+#[test]
+fn f9_limits_are_told_with_what_is_taken_of_them() {
+    let mut rig = Rig::new(Setup::default());
+    let (mm, one) = rig.client();
+    let second = rig.context(mm);
+    let (_, other) = rig.client();
+    let (a, b, c) = (rig.cq(&one), rig.cq(&second), rig.cq(&other));
+    rig.qp(&one, a);
+    rig.qp(&second, b);
+    rig.qp(&second, b);
+    rig.qp(&other, c);
+    one.listen(5).unwrap();
+    other.listen(6).unwrap();
+    let of = |mm: Option<&kernel::mm::MmWithUser>, context: Option<&Context>| {
+        let limits = kernel::world::calmly(|| rig.card.limits(mm.map(|mm| &**mm), context));
+        let all = [
+            limits.process_contexts,
+            limits.card_contexts,
+            limits.process_cqs,
+            limits.card_cqs,
+            limits.process_qps,
+            limits.card_qps,
+            limits.context_services,
+            limits.card_services,
+        ];
+        all.map(|l| (l.taken, l.most))
+    };
+    let card = [(3, NUM_ASIDS - 1), (3, NUM_CQS), (4, NUM_QPS), (2, 64)];
+    let [contexts, cqs, qps] = [rig.card.max_process_contexts, rig.card.max_process_cqs, rig.card.max_process_qps];
+    let mine = [(2, contexts), card[0], (2, cqs), card[1], (3, qps), card[2], (1, 48), card[3]];
+    assert_eq!(of(Some(mm), Some(&one)), mine);
+    let without = [(0, contexts), card[0], (0, cqs), card[1], (0, qps), card[2], (0, 0), card[3]];
+    assert_eq!(of(None, None), without);
     rig.end();
 }
 

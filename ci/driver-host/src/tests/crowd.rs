@@ -10,7 +10,7 @@ use berth_random::{Rng, cases, seed};
 use kernel::{mm::MmWithUser, prelude::*, sync::Arc, world::calmly};
 
 /// What a call may come to.
-const ERRORS: [Error; 9] = [EPERM, ENOENT, EIO, ENOMEM, EBUSY, ENODEV, EINVAL, ENOSPC, ENOTSUPP];
+const ERRORS: [Error; 9] = [EPERM, ENOENT, EIO, ENOMEM, EBUSY, ENODEV, EINVAL, ENOSPC, EOPNOTSUPP];
 
 struct Crowd {
     rig: Rig,

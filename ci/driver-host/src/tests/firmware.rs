@@ -80,7 +80,8 @@ fn fw_without_an_image_nothing_is_started() {
     for (name, error) in [("berth/berth-fw.bin", EINVAL), ("berth/other.bin", ENOENT)] {
         rig.world.set_image(name, if error == ENOENT { Ok(image()) } else { Err(error) });
         rig.hardware().take_written();
-        let line = format!("berth: no firmware berth/berth-fw.bin: {error:?}\n");
+        let advice = "(the image belongs in /lib/firmware; then `berth reset`)";
+        let line = format!("berth: no firmware berth/berth-fw.bin: {error:?} {advice}\n");
         assert_eq!(load(&rig), (Err(EIO), vec![line]));
         assert_eq!((rig.card.state(), loaded(&rig)), (State::Down, (0, [0; 3])));
         let written = rig.hardware().take_written();

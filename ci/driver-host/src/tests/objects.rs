@@ -48,7 +48,7 @@ const ENDS: [(u32, Result, usize); 5] = [
     (CMD_INVALID, Err(EINVAL), 0),
     (CMD_BUSY, Err(EBUSY), 0),
     (CMD_FULL, Err(ENOSPC), 0),
-    (CMD_UNKNOWN, Err(ENOTSUPP), 0),
+    (CMD_UNKNOWN, Err(EOPNOTSUPP), 0),
     // As if there were no firmware: but there is.
     (99, Err(EBUSY), 1),
 ];
@@ -113,7 +113,7 @@ fn qp_1_a_queue_pair_is_made_as_it_is_asked_for() {
     // Another one before it, so that its number is not the first.
     rig.qp(&c, cqs[0]);
     rig.given();
-    let base = CreateQp { timeout: 0x1234_5678, retries: 0x8765_4321, ..qp(cqs[1], cqs[2]) };
+    let base = CreateQp { timeout: 0x1234_5678, retries: MAX_RETRIES, ..qp(cqs[1], cqs[2]) };
     // As it is asked for, log2 of both depths, bytes in all, bytes of a block.
     let cases = [
         (base, 2, 2, 4096, 65536),
@@ -134,7 +134,7 @@ fn qp_1_a_queue_pair_is_made_as_it_is_asked_for() {
         let place = [0, qpn(1), 2 | 2 << 8 | log2_sq << 16 | log2_rq << 24, cqs[1] | cqs[2] << 16];
         let entry = words(CMD_QP_CREATE, &place);
         let how = asked.trigger | asked.trigger_index << 8 | asked.max_list << 16 | asked.mode << 24;
-        let rest = [how, block, 0, low, high, low + arg.rq_start, high, 0x1234_5678, 0x8765_4321];
+        let rest = [how, block, 0, low, high, low + arg.rq_start, high, 0x1234_5678, MAX_RETRIES];
         assert_eq!(rig.given(), [with(entry, 5, &rest)]);
         let now = rig.things();
         assert_eq!((now.qps, now.counted, now.memory), (vec![2, 2], [2, 2, 3], 5));

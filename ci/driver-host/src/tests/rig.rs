@@ -21,6 +21,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Mutex, Weak};
 
+/// What this machine, or this firmware, cannot do.
+pub(super) const EOPNOTSUPP: kernel::prelude::Error = kernel::prelude::Error(-95);
+
 /// Flags of a request, as debugfs shows them.
 pub(super) const STALE: u32 = 1;
 pub(super) const WAITING: u32 = 4;

@@ -32,6 +32,10 @@ table! {
     NUM_CQS = 64, 16;
     /// Connection requests that wait for the host's answer at a time.
     CM_REQUESTS = 12;
+    /// Other end nodes that one card has connections to at a time.
+    NUM_PEERS = 32;
+    /// Services that one card listens to at a time.
+    CM_SERVICES = 64;
     /// Address spaces (processes) that one card serves; ASID 0 is invalid.
     NUM_ASIDS = 64, 16;
     /// Entries of the translation table: one page each.

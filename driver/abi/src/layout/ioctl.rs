@@ -32,6 +32,8 @@ pub const IOC_SET_NET: u32 = iowr(0x03, core::mem::size_of::<SetNet>());
 pub const IOC_SET_LIMITS: u32 = iowr(0x04, core::mem::size_of::<SetLimits>());
 /// What this context has pinned.
 pub const IOC_QUERY_CONTEXT: u32 = iowr(0x05, core::mem::size_of::<QueryContext>());
+/// Limits that `ENOSPC` stands for, and what the caller's process and all have of each. Works without a context.
+pub const IOC_QUERY_LIMITS: u32 = iowr(0x06, core::mem::size_of::<QueryLimits>());
 /// Makes a completion queue.
 pub const IOC_CREATE_CQ: u32 = iowr(0x10, core::mem::size_of::<CreateCq>());
 /// Destroys a completion queue (`EBUSY` while a QP uses it).
@@ -191,6 +193,38 @@ pub struct QueryContext {
     pub budget: u64,
 }
 
+/// A limit.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Taken {
+    /// out: so many are there.
+    pub taken: u32,
+    /// out: there may be so many.
+    pub most: u32,
+}
+
+/// `IOC_QUERY_LIMITS`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueryLimits {
+    /// Contexts of the process (`max_process_contexts`).
+    pub process_contexts: Taken,
+    /// Contexts of all processes: address spaces and doorbell pages of the card.
+    pub card_contexts: Taken,
+    /// Completion queues of the process (`max_process_cqs`).
+    pub process_cqs: Taken,
+    /// Completion queues of the card.
+    pub card_cqs: Taken,
+    /// Queue pairs of the process (`max_process_qps`).
+    pub process_qps: Taken,
+    /// Queue pairs of the card.
+    pub card_qps: Taken,
+    /// Services that this context listens to (0 of none without a context).
+    pub context_services: Taken,
+    /// Services that are listened to on the card.
+    pub card_services: Taken,
+}
+
 /// `IOC_CREATE_CQ`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
@@ -231,7 +265,7 @@ pub struct CreateQp {
     pub block: u32,
     /// in: acknowledgement time-out in card cycles (0 default).
     pub timeout: u32,
-    /// in: retries (0 default).
+    /// in: retries (0 default, at most `MAX_RETRIES`).
     pub retries: u32,
     /// out: QPN.
     pub qpn: u32,
@@ -250,6 +284,9 @@ pub struct CreateQp {
     /// out: identity.
     pub identity: u64,
 }
+
+/// Most retries that a QP may have: with more, and time-outs that double, a peer that is gone would not be noticed.
+pub const MAX_RETRIES: u32 = 255;
 
 /// `IOC_QUERY_QP`.
 #[repr(C)]

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Module parameters: what they may be, and what holds when two of them contradict each other.
+
+use crate::{
+    abi::card::{NUM_ASIDS, NUM_CQS, NUM_QPS, XLT_ENTRIES},
+    card::PAGE,
+};
+use kernel::prelude::*;
+
+/// A day in milliseconds.
+const DAY_MS: u64 = 86_400_000;
+
+/// The parameters as they were given.
+#[derive(Clone, Copy)]
+pub(crate) struct Params {
+    /// Milliseconds that unused pages stay pinned.
+    pub(crate) linger_ms: u32,
+    /// Bytes that one card may have pinned.
+    pub(crate) card_budget: u64,
+    /// Bytes that one process may have pinned.
+    pub(crate) process_budget: u64,
+    /// Queue pairs of one process.
+    pub(crate) max_process_qps: u32,
+    /// Completion queues of one process.
+    pub(crate) max_process_cqs: u32,
+    /// Contexts of one process.
+    pub(crate) max_process_contexts: u32,
+    /// Milliseconds in which firmware may be lost eight times.
+    pub(crate) loss_window_ms: u32,
+}
+
+impl Params {
+    /// Refuses what cannot work, by name, and says what holds in place of what is not taken as it is.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` one of them is out of range.
+    pub(crate) fn check(&self) -> Result {
+        let budget = (PAGE, u64::from(XLT_ENTRIES) * PAGE);
+        let all = [
+            ("linger_ms", u64::from(self.linger_ms), (0, DAY_MS)),
+            ("card_budget", self.card_budget, budget),
+            ("process_budget", self.process_budget, budget),
+            (
+                "max_process_qps",
+                u64::from(self.max_process_qps),
+                (1, u64::from(NUM_QPS)),
+            ),
+            (
+                "max_process_cqs",
+                u64::from(self.max_process_cqs),
+                (1, u64::from(NUM_CQS)),
+            ),
+            (
+                "max_process_contexts",
+                u64::from(self.max_process_contexts),
+                (1, u64::from(NUM_ASIDS) - 1),
+            ),
+            (
+                "loss_window_ms",
+                u64::from(self.loss_window_ms),
+                (1, DAY_MS),
+            ),
+        ];
+        let mut good = true;
+        for (name, value, (least, most)) in all {
+            if !(least..=most).contains(&value) {
+                pr_err!(
+                    "parameter {}={} is out of range: it may be {} to {}\n",
+                    name,
+                    value,
+                    least,
+                    most
+                );
+                good = false;
+            }
+        }
+        if !good {
+            return Err(EINVAL);
+        }
+        for (name, value) in [
+            ("card_budget", self.card_budget),
+            ("process_budget", self.process_budget),
+        ] {
+            if value % PAGE != 0 {
+                pr_warn!(
+                    "parameter {}={} is not of whole pages: {} holds\n",
+                    name,
+                    value,
+                    value / PAGE * PAGE
+                );
+            }
+        }
+        if self.process_budget > self.card_budget {
+            pr_warn!(
+                "parameter process_budget={} is more than card_budget={}, which holds for both\n",
+                self.process_budget,
+                self.card_budget / PAGE * PAGE
+            );
+        }
+        Ok(())
+    }
+
+    /// The card's budget in pages.
+    pub(crate) fn card_pages(&self) -> u64 {
+        self.card_budget / PAGE
+    }
+
+    /// A process's budget in pages; the card's, which may change, holds as well.
+    pub(crate) fn process_pages(&self) -> u64 {
+        self.process_budget / PAGE
+    }
+}
