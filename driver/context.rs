@@ -749,7 +749,7 @@ impl Context {
                 identity: arg.recv_cq,
             })?,
         ];
-        let sq_depth = arg.sq_depth.next_power_of_two();
+        let sq_depth = arg.sq_depth.next_power_of_two().max(MIN_SQ_DEPTH);
         let rq_depth = arg.rq_depth.next_power_of_two();
         let wqe = crate::abi::wqe::WQE_BYTES;
         let rq_start = sq_depth * wqe;

@@ -25,9 +25,7 @@ fi
 verilator --lint-only -Wall --quiet --top-module berth_core -GFW_RAM=0 vendor.vlt rtl/small/berth_regs_pkg.sv ${sources#* } "$core"
 echo "lint: clean, the small card"
 for width in "${@:-64}"; do
-    for fast in 0 1; do
-        # shellcheck disable=SC2086 # a list of files
-        verilator --lint-only -Wall --quiet --top-module berth_core "-GDATA_W=$width" "-GFAST=$fast" vendor.vlt $sources "$core"
-    done
-    echo "lint: clean at DATA_W=$width, without and with the fast path"
+    # shellcheck disable=SC2086 # a list of files
+    verilator --lint-only -Wall --quiet --top-module berth_core "-GDATA_W=$width" vendor.vlt $sources "$core"
+    echo "lint: clean at DATA_W=$width"
 done

@@ -14,7 +14,6 @@
 module berth_core #(
     parameter DATA_W = 64,         // bits of a beat on the MAC port: 64, 128, 256 or 512
     parameter HOST_W = 2 * DATA_W, // bits of a beat on the host port: DATA_W or twice as many
-    parameter FAST   = 1,          // 0: without the fast path (berth_fp), firmware handles every packet
     parameter FW_RAM = 1           // 0: firmware's RAM (FW_RAM_BYTES) is outside, at the ports xi_* and xd_*
 ) (
     input  logic                clk,
@@ -282,51 +281,31 @@ module berth_core #(
     logic                fp_list_taken, fp_list_refused, fp_credit_taken;
     logic [47:0]         own_mac;
 
-    if (FAST != 0) begin : fast
-        berth_fp #(.DATA_W(DATA_W), .HOST_W(HOST_W), .QPS(berth_regs_pkg::NUM_QP_ROWS), .WB($clog2(berth_regs_pkg::FAST_PLACES))) fp (
-            .clk(clk), .rst(card_rst), .busy(fp_busy), .due(fp_due), .due_at(fp_due_at), .now(cycles[37:6]), .cfg_req(fc_req), .cfg_we(fc_we),
-            .cfg_addr(fc_addr), .cfg_wdata(fc_wdata), .cfg_ack(fc_ack), .cfg_rdata(fc_rdata), .fe_valid(fe_valid),
-            .fe_word(fe_word), .fe_pop(fe_pop), .db_valid(fdb_valid), .db_ready(fdb_ready), .db_rq(fdb_rq),
-            .db_qpn(fdb_qpn), .db_pi(fdb_pi), .db_posted(fdb_posted), .db_inline(fdb_inline), .db_wqe(fdb_wqe),
-            .fr_valid(fr_valid), .fr_ready(fr_ready), .fr_local(fr_local), .fr_len(fr_len), .fr_asid(fr_asid),
-            .fr_va(fr_va), .fr_tag(fr_tag), .frd_valid(frd_valid), .frd_tag(frd_tag), .frd_status(frd_status),
-            .fw_valid(fw_valid), .fw_ready(fw_ready), .fw_local(fw_local), .fw_len(fw_len), .fw_asid(fw_asid),
-            .fw_va(fw_va), .fw_tag(fw_tag), .fwd_valid(fwd_valid), .fwd_tag(fwd_tag), .fwd_status(fwd_status),
-            .qr_valid(qr_valid), .qr_ready(qr_ready), .qr_addr(qr_addr), .qr_len(qr_len), .qr_tag(qr_tag),
-            .qc_valid(qc_valid), .qc_data(qc_data), .qc_tag(qc_tag), .qc_off(qc_off), .qc_last(qc_last),
-            .qc_err(qc_err), .fcq_valid(fcq_valid), .fcq_ready(fcq_ready), .fcq_cqn(fcq_cqn), .fcq_words(fcq_words),
-            .xa_valid(xa_valid), .xa_ready(xa_ready), .xa_release(xa_release), .xa_write(xa_write),
-            .xa_asid(xa_asid), .xa_va(xa_va), .xa_len(xa_len), .xa_tag(xa_tag), .xr_room(xr_room),
-            .xr_valid(xr_valid), .xr_tag(xr_tag), .xr_kind(xr_kind), .xr_status(xr_status), .hw_valid(hw_valid),
-            .hw_ready(hw_ready), .hw_addr(hw_addr), .hw_data(hw_data), .hw_strb(hw_strb), .fs_valid(fs_valid),
-            .fs_ready(fs_ready), .fs_addr(fs_addr), .fs_len(fs_len), .fs_loop(fs_loop), .fs_tag(fs_tag),
-            .fl_valid(fl_valid), .fl_tag(fl_tag), .rf_valid(rf_valid), .rf_ready(rf_ready), .rf_addr(rf_addr),
-            .rf_len(rf_len), .rf_flags(rf_flags), .rf_hdr(rf_hdr), .hd_re(hd_re), .hd_addr(hd_addr),
-            .hd_data(hd_data), .rfree_valid(rfree_valid), .rfree_addr(rfree_addr), .cpu_valid(cpu_valid),
-            .cpu_ready(cpu_ready), .cpu_addr(cpu_addr), .cpu_len(cpu_len), .cpu_flags(cpu_flags),
-            .counts(fp_counts), .inc_posted(fp_posted), .inc_list(fp_list), .inc_list_len(fp_list_len),
-            .inc_bad_wqe(fp_bad_wqe), .counts_wire(fp_counts_wire), .inc_lists_taken(fp_list_taken),
-            .inc_lists_refused(fp_list_refused), .inc_credits_taken(fp_credit_taken), .own_mac(own_mac)
-        );
-    end else begin : plain
-        // Every frame is the core's.
-        assign {fr_valid, fr_local, fr_len, fr_asid, fr_va, fr_tag} = '0;
-        assign {fw_valid, fw_local, fw_len, fw_asid, fw_va, fw_tag} = '0;
-        assign {qr_valid, qr_addr, qr_len, qr_tag, fcq_valid, fcq_cqn, fcq_words} = '0;
-        assign {xa_valid, xa_release, xa_write, xa_asid, xa_va, xa_len, xa_tag} = '0;
-        assign {hw_valid, hw_addr, hw_data, hw_strb, fs_valid, fs_addr, fs_len, fs_loop, fs_tag} = '0;
-        assign {hd_re, hd_addr, rfree_valid, rfree_addr, fc_rdata, fe_valid, fe_word, fp_busy, fp_due, fp_due_at} = '0;
-        assign {fp_counts, fp_posted, fp_list, fp_list_len, fp_bad_wqe} = '0;
-        assign {fp_counts_wire, fp_list_taken, fp_list_refused, fp_credit_taken, own_mac} = '0;
-        assign {fdb_ready, fc_ack, xr_room} = '1;
-        assign {cpu_valid, cpu_addr, cpu_len, cpu_flags} = {rf_valid, rf_addr, rf_len, rf_flags};
-        assign rf_ready = cpu_ready;
-        wire unused = &{1'b0, fr_ready, frd_valid, frd_tag, frd_status, fw_ready, fwd_valid, fwd_tag, fwd_status,
-                        qr_ready, qc_valid, qc_data, qc_tag, qc_off, qc_last, qc_err, fcq_ready, xa_ready, xr_valid,
-                        xr_tag, xr_kind, xr_status, hw_ready, fs_ready, fl_valid, fl_tag, rf_hdr, hd_data, fdb_valid,
-                        fdb_rq, fdb_qpn, fdb_pi, fdb_posted, fdb_inline, fdb_wqe, fc_req, fc_we, fc_addr, fc_wdata,
-                        fe_pop};
-    end
+    berth_fp #(.DATA_W(DATA_W), .HOST_W(HOST_W), .QPS(berth_regs_pkg::NUM_QP_ROWS), .WB($clog2(berth_regs_pkg::FAST_PLACES))) fp (
+        .clk(clk), .rst(card_rst), .busy(fp_busy), .due(fp_due), .due_at(fp_due_at), .now(cycles[37:6]), .cfg_req(fc_req), .cfg_we(fc_we),
+        .cfg_addr(fc_addr), .cfg_wdata(fc_wdata), .cfg_ack(fc_ack), .cfg_rdata(fc_rdata), .fe_valid(fe_valid),
+        .fe_word(fe_word), .fe_pop(fe_pop), .db_valid(fdb_valid), .db_ready(fdb_ready), .db_rq(fdb_rq),
+        .db_qpn(fdb_qpn), .db_pi(fdb_pi), .db_posted(fdb_posted), .db_inline(fdb_inline), .db_wqe(fdb_wqe),
+        .fr_valid(fr_valid), .fr_ready(fr_ready), .fr_local(fr_local), .fr_len(fr_len), .fr_asid(fr_asid),
+        .fr_va(fr_va), .fr_tag(fr_tag), .frd_valid(frd_valid), .frd_tag(frd_tag), .frd_status(frd_status),
+        .fw_valid(fw_valid), .fw_ready(fw_ready), .fw_local(fw_local), .fw_len(fw_len), .fw_asid(fw_asid),
+        .fw_va(fw_va), .fw_tag(fw_tag), .fwd_valid(fwd_valid), .fwd_tag(fwd_tag), .fwd_status(fwd_status),
+        .qr_valid(qr_valid), .qr_ready(qr_ready), .qr_addr(qr_addr), .qr_len(qr_len), .qr_tag(qr_tag),
+        .qc_valid(qc_valid), .qc_data(qc_data), .qc_tag(qc_tag), .qc_off(qc_off), .qc_last(qc_last),
+        .qc_err(qc_err), .fcq_valid(fcq_valid), .fcq_ready(fcq_ready), .fcq_cqn(fcq_cqn), .fcq_words(fcq_words),
+        .xa_valid(xa_valid), .xa_ready(xa_ready), .xa_release(xa_release), .xa_write(xa_write),
+        .xa_asid(xa_asid), .xa_va(xa_va), .xa_len(xa_len), .xa_tag(xa_tag), .xr_room(xr_room),
+        .xr_valid(xr_valid), .xr_tag(xr_tag), .xr_kind(xr_kind), .xr_status(xr_status), .hw_valid(hw_valid),
+        .hw_ready(hw_ready), .hw_addr(hw_addr), .hw_data(hw_data), .hw_strb(hw_strb), .fs_valid(fs_valid),
+        .fs_ready(fs_ready), .fs_addr(fs_addr), .fs_len(fs_len), .fs_loop(fs_loop), .fs_tag(fs_tag),
+        .fl_valid(fl_valid), .fl_tag(fl_tag), .rf_valid(rf_valid), .rf_ready(rf_ready), .rf_addr(rf_addr),
+        .rf_len(rf_len), .rf_flags(rf_flags), .rf_hdr(rf_hdr), .hd_re(hd_re), .hd_addr(hd_addr),
+        .hd_data(hd_data), .rfree_valid(rfree_valid), .rfree_addr(rfree_addr), .cpu_valid(cpu_valid),
+        .cpu_ready(cpu_ready), .cpu_addr(cpu_addr), .cpu_len(cpu_len), .cpu_flags(cpu_flags),
+        .counts(fp_counts), .inc_posted(fp_posted), .inc_list(fp_list), .inc_list_len(fp_list_len),
+        .inc_bad_wqe(fp_bad_wqe), .counts_wire(fp_counts_wire), .inc_lists_taken(fp_list_taken),
+        .inc_lists_refused(fp_list_refused), .inc_credits_taken(fp_credit_taken), .own_mac(own_mac)
+    );
 
     assign mmio_ready = hostif_mmio_ready && !card_rst && fwl_room;
 
@@ -388,20 +367,14 @@ module berth_core #(
         .cp_strb(p_strb), .cp_rdata(p_rdata)
     );
 
-    if (FAST != 0) begin : fast_ram
-        berth_fp_ram #(.DATA_W(DATA_W), .HOST_W(HOST_W)) fp_ram (
-            .clk(clk), .rst(rst),
-            .pw_valid(pw_valid && pw_addr[18]), .pw_ready(pw_ready_fast), .pw_addr(pw_addr[17:0]), .pw_data(pw_data),
-            .pw_strb(pw_strb),
-            .hw_valid(hw_valid), .hw_ready(hw_ready), .hw_addr(hw_addr), .hw_data(hw_data), .hw_strb(hw_strb),
-            .tr_valid(tr_valid && tr_addr[18]), .tr_ready(tr_ready_fast), .tr_addr(tr_addr[17:0]),
-            .tr_rvalid(tr_rvalid_fast), .tr_rdata(tr_rdata_fast)
-        );
-    end else begin : no_fast_ram
-        assign {pw_ready_fast, hw_ready, tr_ready_fast, tr_rvalid_fast} = 4'b1110;
-        assign tr_rdata_fast = '0;
-        wire unused = &{1'b0, hw_valid, hw_addr, hw_data, hw_strb};
-    end
+    berth_fp_ram #(.DATA_W(DATA_W), .HOST_W(HOST_W)) fp_ram (
+        .clk(clk), .rst(rst),
+        .pw_valid(pw_valid && pw_addr[18]), .pw_ready(pw_ready_fast), .pw_addr(pw_addr[17:0]), .pw_data(pw_data),
+        .pw_strb(pw_strb),
+        .hw_valid(hw_valid), .hw_ready(hw_ready), .hw_addr(hw_addr), .hw_data(hw_data), .hw_strb(hw_strb),
+        .tr_valid(tr_valid && tr_addr[18]), .tr_ready(tr_ready_fast), .tr_addr(tr_addr[17:0]),
+        .tr_rvalid(tr_rvalid_fast), .tr_rdata(tr_rdata_fast)
+    );
     assign pw_ready  = pw_addr[18] ? pw_ready_fast : pw_ready_core;
     assign tr_ready  = tr_addr[18] ? tr_ready_fast : tr_ready_core;
     assign tr_rvalid = tr_rvalid_core || tr_rvalid_fast;

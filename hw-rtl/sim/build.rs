@@ -90,9 +90,6 @@ fn build() -> Result<(), String> {
             .arg(&model)
             .arg(manifest.join("../vendor.vlt"))
             .args(&sources);
-        if feature("PLAIN") {
-            verilator.arg("-GFAST=0");
-        }
         if trace {
             verilator.arg("--trace-fst");
         }

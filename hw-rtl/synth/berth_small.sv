@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // The small card as a board would have it, for synthesis: with the sizes of rtl/small/berth_regs_pkg.sv, firmware's RAM
 // outside, and nothing at the ports that are for simulation and benches.
-module berth_small #(
-    parameter FAST = 1
-) (
+module berth_small (
     input  logic                clk,
     input  logic                rst,
 
@@ -79,7 +77,7 @@ module berth_small #(
     logic        idle, timer_armed, dbg_ack;
     logic [63:0] timer_deadline, cycles;
     logic [31:0] dbg_rdata;
-    berth_core #(.DATA_W(64), .HOST_W(128), .FAST(FAST), .FW_RAM(0)) core (
+    berth_core #(.DATA_W(64), .HOST_W(128), .FW_RAM(0)) core (
         .skip(64'd0), .dbg_req(1'b0), .dbg_we(1'b0), .dbg_addr(32'd0), .dbg_wdata(32'd0), .*
     );
 endmodule

@@ -4,7 +4,6 @@
 # says how fast they can be clocked; the ports are behind flip-flops (scan.py). Runs in the sysroot:
 # route.sh OUTPUT_FOLDER [PART[@FPGA]...]; the reports of each part go to a folder of their own.
 #   berth_small    the whole card, soft core included (berth_small.sv)
-#   berth_plain    the same without the fast path
 #   TOP:QPS        a module with so many QPs, as berth_fp:8, in TOP-QPS
 #   @gw5a          for a Gowin GW5AST-138C (Arora V); BERTH_NEXTPNR_GOWIN names the folder with its nextpnr
 #   @ecp5          (without @ too) for a Lattice LFE5UM5G-85F, the largest ECP5
@@ -12,7 +11,7 @@
 set -eu
 out=${1:?the folder for the reports}
 shift
-[ "$#" != 0 ] || set -- berth_plain berth_fp:8
+[ "$#" != 0 ] || set -- berth_fp:8
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
 cd "$(dirname "$0")/.."
@@ -54,7 +53,6 @@ for part in "$@"; do
     mkdir -p "$folder"
     source=synth/berth_small.sv others=$modules
     case $name in
-    berth_plain) sed "s/module berth_small/module berth_plain/; s/\(parameter FAST = \)1/\10/" $source >"$folder/$top.sv" ;;
     *:*)
         sed "s/\(parameter int unsigned QPS *= \)[0-9]*/\1${name#*:}/" "rtl/$top.sv" >"$folder/$top.sv"
         others=$(echo "$modules" | sed "s#rtl/$top.sv##") ;;

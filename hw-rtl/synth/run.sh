@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-# Synthesises the card without its fast path, soft core included, for ECP5 with Yosys, so that nothing
-# that only simulates creeps in. Fails on errors, latches, and memories that became
+# Synthesises the card, soft core included, for ECP5 with Yosys, so that nothing that only simulates creeps in;
+# of the fast path only what is read and elaborated. Fails on errors, latches, and memories that became
 # flip-flops. Runs in the sysroot: run.sh OUTPUT_FOLDER; BERTH_VEXRISCV names the folder
 # with the soft core's Verilog.
 set -eu
@@ -10,12 +10,13 @@ core=${BERTH_VEXRISCV:?names the folder with VexRiscv_Full.v}/VexRiscv_Full.v
 cd "$(dirname "$0")/.."
 mkdir -p "$out"
 sources="rtl/berth_regs_pkg.sv $(ls rtl/*.sv | grep -v regs_pkg | tr '\n' ' ')"
+boxes="rtl/berth_fp.sv rtl/berth_fp_ram.sv"
 
-# synthesise TOP [SETTINGS]: reports in $out/TOP, sets $luts, $ffs and $rams
+# synthesise TOP: reports in $out/TOP, sets $luts, $ffs and $rams
 synthesise() {
     mkdir -p "$out/$1"
     sed -e "s#@TOP@#$1#" -e "s#@SOURCES@#$sources#" -e "s#@CORE@#$core#" -e "s#@OUT@#$out/$1#" \
-        -e "s#@SETTINGS@#${2:-}#" synth/card.ys \
+        -e "s#@BOXES@#$boxes#" synth/card.ys \
         >"$out/$1/run.ys"
     yosys -q -l "$out/$1/yosys.log" "$out/$1/run.ys"
     if grep "Latch inferred" "$out/$1/yosys.log" || grep "DLATCH" "$out/$1/cells.txt"; then
@@ -28,7 +29,7 @@ synthesise() {
     echo "synthesis: $1: $luts LUT4, $ffs flip-flops, $rams block RAMs of 18 kbit"
 }
 
-# The fast path, which the card is without here: read, elaborated, without latches, and its memories found as such.
+# The fast path, which is a box in the card here: read, elaborated, without latches, and its memories found as such.
 fast_path() {
     mkdir -p "$out/berth_fp"
     yosys -q -l "$out/berth_fp/yosys.log" -p "read_verilog -sv -noassert $sources; hierarchy -top berth_fp; proc;
@@ -44,7 +45,7 @@ fast=$!
 trap 'kill "$fast" 2>/dev/null || true' EXIT
 
 # The large memories must be block RAM: in flip-flops they would be several million bits.
-synthesise berth_core "chparam -set FAST 0 berth_core"
+synthesise berth_core
 if [ "$ffs" -gt 40000 ] || [ "$rams" -lt 300 ]; then
     echo "synthesis: a large memory is not in block RAM; see $out/berth_core/cells.txt" >&2
     exit 1

@@ -30,9 +30,9 @@ pub struct Arguments {
     /// Only figures whose id begins with one of these, e.g. dma_bw.
     #[arg(long, value_delimiter = ',', value_name = "ID,…")]
     pub only: Vec<String>,
-    /// Measure nothing: place and route the small card (`berth_small`), the same without its fast path (`berth_plain`),
-    /// or modules of it, as `berth_fp:8` (8 QPs), DATA_W 64, for an ECP5 or, with `@gw5a`, a GW5A [default: all
-    /// but the fast path, and the fast path, for an ECP5]. Tens of minutes; later measurements show what was found.
+    /// Measure nothing: place and route the small card (`berth_small`), or modules of it, as `berth_fp:8` (8 QPs),
+    /// DATA_W 64, for an ECP5 or, with `@gw5a`, a GW5A [default: the fast path, for an ECP5]. Tens of minutes; later
+    /// measurements show what was found.
     #[arg(
         long,
         num_args = 0..,

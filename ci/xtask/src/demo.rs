@@ -17,17 +17,15 @@ use crate::report::{self, Cards, Figures, Handled, HandledBy, Peak, Samples, Wir
 use crate::steps::{Builder, Parts};
 use crate::wire;
 
-/// Whether the simulator's cards have the fast path (`FAST` of `berth_core`).
-const FAST_CARDS: bool = true;
 /// How much of the kernel image is sent when no file is named.
-const DEFAULT_BYTES: u64 = if FAST_CARDS { 64 << 20 } else { 4 << 20 };
+const DEFAULT_BYTES: u64 = 64 << 20;
 /// A guest keeps the file in memory, so it cannot be longer than this.
 const LARGEST_FILE: u64 = 2 << 30;
 /// Receive buffers that host b keeps posted. More would not be faster: it is several times what the wire can have on the way.
 const RECV_DEPTH: u32 = 16;
 /// Wall time per frame that was measured on 2 cores without KVM, and what a run takes besides; for estimates only.
-const SECONDS_PER_FRAME: f64 = if FAST_CARDS { 0.002 } else { 0.01 };
-const SECONDS_PER_MIB: f64 = if FAST_CARDS { 0.8 } else { 1.0 };
+const SECONDS_PER_FRAME: f64 = 0.002;
+const SECONDS_PER_MIB: f64 = 0.8;
 const SECONDS_BESIDES: f64 = 10.0;
 /// Estimates above this are printed (s).
 const WORTH_SAYING: f64 = 40.0;

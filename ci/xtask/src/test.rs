@@ -220,7 +220,6 @@ const PARTS: &[Part] = &[
     Part { name: "formal", about: "proofs about the RTL, and that each can fail", long: false, run: Tester::formal },
     Part { name: "synthesis", about: "the RTL through Yosys", long: false, run: Tester::synthesis },
     Part { name: "rtl", about: "benches on the Verilated card at every width", long: false, run: Tester::rtl },
-    Part { name: "rtl-plain", about: "two cards without the fast path", long: false, run: Tester::rtl_plain },
     Part { name: "rtl-units", about: "benches of single modules at every width", long: false, run: Tester::rtl_units },
     Part { name: "bench", about: "figures of the card reach their bars", long: false, run: Tester::bench },
     Part { name: "simulator", about: "berth-sim", long: false, run: Tester::simulator },
@@ -765,16 +764,6 @@ impl Tester {
         }
         names.sort();
         Ok(names)
-    }
-
-    /// The firmware's own path, at one width.
-    fn rtl_plain(&self) -> Result<Counts> {
-        let mut command = self.sysroot_tests("berth-rtl")?;
-        command.args(["--features", "assert,plain"]);
-        for bench in ["two_cards", "bad_input", "hostile"] {
-            command.args(["--test", bench]);
-        }
-        self.cargo_tests("two cards without the fast path", &mut command)
     }
 
     /// Looks for inputs with the card's coverage, and tells what was reached.

@@ -424,7 +424,6 @@ impl Recv {
     }
 
     fn config(&self) -> QpConfig {
-        // Queues of less than four elements are firmware's.
         QpConfig {
             send_depth: 4,
             recv_depth: self.depth,

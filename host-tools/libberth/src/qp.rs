@@ -36,7 +36,7 @@ pub enum Mode {
     Stream,
     /// A send fills one receive, the oldest that the peer has announced. If that is too small the send completes with
     /// [`Status::TooLong`](crate::Status::TooLong) and nothing has left; the receive waits for the next one. A send of no
-    /// bytes uses a receive too. Not on cards without the fast path, and with send queues of at least 4 elements.
+    /// bytes uses a receive too.
     Message,
 }
 

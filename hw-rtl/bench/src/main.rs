@@ -61,29 +61,22 @@ struct Arguments {
 struct Figure {
     ids: &'static [&'static str],
     run: fn(&Model, usize) -> Result<Vec<Row>>,
-    /// Only of a card with the fast path.
-    fast: bool,
     /// Takes minutes: only when it is asked for.
     long: bool,
 }
 
 const FIGURES: &[Figure] = &[
-    Figure { ids: &["dma_bw", "dma_bw_unaligned"], run: dma::bandwidth, fast: false, long: false },
-    Figure { ids: &["dma_read_latency"], run: dma::latency_sweep, fast: false, long: false },
-    Figure { ids: &["mac_bw", "mac_tx_latency"], run: mac::bandwidth, fast: false, long: false },
-    Figure { ids: &["msg_rate_16qp", "msg_rate_1qp"], run: fast::message_rate, fast: true, long: false },
-    Figure { ids: &["lat_tx", "lat_rx"], run: fast::latency, fast: true, long: false },
-    Figure {
-        ids: &["bw_1qp", "bw_mtu1024", "bw_unaligned", "credit_overhead"],
-        run: fast::bandwidth,
-        fast: true,
-        long: false,
-    },
-    Figure { ids: &["pin_on_demand", "pin_peak_sent", "pin_peak_received"], run: fast::pins, fast: true, long: false },
-    Figure { ids: &["loss_1pct", "loss_go_back_n"], run: fast::loss, fast: true, long: false },
-    Figure { ids: &["waterfall"], run: waterfall::rows, fast: true, long: false },
-    Figure { ids: &["rate_round_trip"], run: fast::round_trips, fast: true, long: true },
-    Figure { ids: &["sim_speed"], run: sim_speed, fast: false, long: false },
+    Figure { ids: &["dma_bw", "dma_bw_unaligned"], run: dma::bandwidth, long: false },
+    Figure { ids: &["dma_read_latency"], run: dma::latency_sweep, long: false },
+    Figure { ids: &["mac_bw", "mac_tx_latency"], run: mac::bandwidth, long: false },
+    Figure { ids: &["msg_rate_16qp", "msg_rate_1qp"], run: fast::message_rate, long: false },
+    Figure { ids: &["lat_tx", "lat_rx"], run: fast::latency, long: false },
+    Figure { ids: &["bw_1qp", "bw_mtu1024", "bw_unaligned", "credit_overhead"], run: fast::bandwidth, long: false },
+    Figure { ids: &["pin_on_demand", "pin_peak_sent", "pin_peak_received"], run: fast::pins, long: false },
+    Figure { ids: &["loss_1pct", "loss_go_back_n"], run: fast::loss, long: false },
+    Figure { ids: &["waterfall"], run: waterfall::rows, long: false },
+    Figure { ids: &["rate_round_trip"], run: fast::round_trips, long: true },
+    Figure { ids: &["sim_speed"], run: sim_speed, long: false },
 ];
 
 fn main() -> ExitCode {
@@ -110,9 +103,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
     println!();
     let mut rows: Vec<Row> = Vec::new();
     let asked = |f: &Figure| !f.long || arguments.model.sweep || !arguments.only.is_empty();
-    let measured = |f: &&Figure| {
-        !arguments.nothing && (berth_rtl::FAST || !f.fast) && asked(f) && f.ids.iter().any(|id| wanted(id))
-    };
+    let measured = |f: &&Figure| !arguments.nothing && asked(f) && f.ids.iter().any(|id| wanted(id));
     let runs = FIGURES.iter().filter(measured).flat_map(|f| widths.iter().map(move |&w| (f, w)));
     let (timed, counted): (Vec<_>, Vec<_>) = runs.partition(|(figure, _)| figure.ids.contains(&"sim_speed"));
     let measure = |(figure, width): (&Figure, usize)| {

@@ -3,8 +3,7 @@
 // one each time. Ports as berth_core's.
 module berth_board #(
     parameter DATA_W = 64,
-    parameter HOST_W = 2 * DATA_W,
-    parameter FAST   = 1
+    parameter HOST_W = 2 * DATA_W
 ) (
     input  logic                clk,
     input  logic                rst,
@@ -83,7 +82,7 @@ module berth_board #(
     logic [18:2] xi_addr, xd_addr;
     logic [31:0] xi_rdata, xd_wdata, xd_rdata;
     logic [3:0]  xd_strb;
-    berth_core #(.DATA_W(DATA_W), .HOST_W(HOST_W), .FAST(FAST), .FW_RAM(0)) core (.*);
+    berth_core #(.DATA_W(DATA_W), .HOST_W(HOST_W), .FW_RAM(0)) core (.*);
 
     logic [31:0] mem [0:berth_regs_pkg::FW_RAM_BYTES/4-1];
     logic [7:0]  chance_q;             // clocks that an access takes: 4 to 11

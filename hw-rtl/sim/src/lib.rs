@@ -15,6 +15,3 @@ pub use card::{
     data_w,
 };
 pub use ffi::{Beat, Core, HostBeat, Inputs, Outputs, WIDTHS};
-
-/// Whether the card has the fast path (not with the feature `plain`).
-pub const FAST: bool = !cfg!(feature = "plain");

@@ -87,7 +87,7 @@ fn inv_6_bad_frames_are_counted_and_the_stream_goes_on() {
     alive(&mut net, 1);
     small_stream(&mut net, 2);
     // The packet from the future named a credit that is not there; RTL drops it as long as it does not break the order.
-    assert_eq!(net.hosts[1].fw_counter(F_NO_CREDIT), u64::from(!berth_rtl::FAST));
+    assert_eq!(net.hosts[1].fw_counter(F_NO_CREDIT), 0);
     assert_eq!(net.hosts[1].fw_counter(F_NO_BUFFER), 0);
     wind_up(&mut net, &[(0, QP_A), (1, QP_B)]);
 }
@@ -129,16 +129,13 @@ fn cr_11_second_list_before_the_proof_is_refused() {
     net.run_until("first list", 20_000_000, |n| credit_lists(&n.wires[1].sent, QP_A).len() == 1);
     net.settle(50_000);
     // The next message of this control connection, or the next datagram, with credit number 1 for the same QP.
-    let opcode = if berth_rtl::FAST { 0x64 } else { 0x04 };
+    let opcode = 0x64;
     let like = last(&net, 1, |b| b.qpn == CONTROL_QPN && b.opcode == opcode);
     let b = roce(&like).expect("RoCE");
     let mut words: Vec<u32> = b.body.chunks_exact(4).map(|w| u32::from_le_bytes(w.try_into().expect("4"))).collect();
     let epoch = words[words.len() - 3];
-    words.truncate(if berth_rtl::FAST { 2 } else { 3 });
+    words.truncate(2);
     words.extend([1 | 4 << 8 | QP_A << 16, epoch, 1, 5000]);
-    if !berth_rtl::FAST {
-        words[2] = (words[2] & 0xff) | (words.len() as u32) << 16;
-    }
     let body: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
     let taken = net.hosts[0].rtl_counter(C_LISTS_TAKEN);
     net.hosts[0].card.push_rx(forge(&like, opcode, CONTROL_QPN, (b.psn + 1) & 0xff_ffff, &body));
@@ -195,10 +192,6 @@ fn qp_17_a_wire_that_takes_nothing_for_ever_ends_connections_as_a_lost_peer_does
     net.run_until("EV_QP_ERROR", 20_000_000, |n| n.hosts[0].take_event(EV_QP_ERROR).map(|w| error = w).is_some());
     assert_eq!((error[1], error[2]), (QP_A, REASON_PEER_LOST));
     alive(&mut net, 0);
-    if !berth_rtl::FAST {
-        // Firmware completes what is still in the transmit slots when that has left.
-        net.hosts[0].card.set_tx_ready(true);
-    }
     // All elements complete, of the fast path though nothing has left.
     let mut done = Vec::new();
     net.run_until("all elements", 20_000_000, |n| {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Two cards with the fast path and a wire between them, firmware in reset: rows are written through the debug port,
 //! elements and doorbells as a process writes them.
-#![cfg(not(feature = "plain"))]
 
 use berth_abi::card::{FIRST_QPN, xlt_free};
 use berth_abi::counters::*;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A hostile wire against the real firmware on the Verilated card, on the fast path and without it: frames made by a
+//! A hostile wire against the real firmware on the Verilated card, frames made by a
 //! grammar ([`grammar`]), beside a good connection whose bytes must arrive unchanged. Every frame that comes must be in
 //! exactly one counter. `BERTH_SEED` and `BERTH_CASES` (frames) choose; the image comes from `BERTH_FW_IMAGE`.
 
@@ -11,7 +11,6 @@ use attacked::*;
 use berth_abi::counters::*;
 use berth_abi::ring::*;
 use berth_abi::status::*;
-use berth_rtl::FAST;
 use berth_rtl::hostmodel::*;
 use grammar::*;
 use pair::*;
@@ -185,16 +184,14 @@ fn inv_6_repeats_and_gaps_change_nothing() {
         *expected.entry(act.counted).or_insert(0) += 1;
         Some(act.frame)
     });
-    if FAST {
-        for (counted, count) in watched.into_iter().zip(counts) {
-            let expected = expected.get(&counted).copied().unwrap_or(0);
-            assert_eq!(read(&mut net, 1, counted) - count, expected, "{}", counted.name());
-        }
-        // Beside those of the good connection.
-        let told = expected.get(&Counted::Rtl(C_FP_ACKS_TAKEN)).copied().unwrap_or(0);
-        assert!(net.hosts[1].rtl_counter(C_FP_ACKS_TAKEN) - acks >= told, "{told} were taken");
-        assert_eq!(net.hosts[1].fw_counter(F_FAST_EVENTS), events, "firmware hears of none");
+    for (counted, count) in watched.into_iter().zip(counts) {
+        let expected = expected.get(&counted).copied().unwrap_or(0);
+        assert_eq!(read(&mut net, 1, counted) - count, expected, "{}", counted.name());
     }
+    // Beside those of the good connection.
+    let told = expected.get(&Counted::Rtl(C_FP_ACKS_TAKEN)).copied().unwrap_or(0);
+    assert!(net.hosts[1].rtl_counter(C_FP_ACKS_TAKEN) - acks >= told, "{told} were taken");
+    assert_eq!(net.hosts[1].fw_counter(F_FAST_EVENTS), events, "firmware hears of none");
     assert_eq!(again.map(|c| read(&mut net, 1, c)), sent, "nothing goes again");
     check_account(&mut net, 1, &before);
     check_end(&mut net, seed);
@@ -215,26 +212,24 @@ fn inv_6_a_blind_attacker_changes_nothing_and_every_frame_is_accounted_for() {
     check_end(&mut net, seed);
 }
 
-/// What ends a connection, and that only: one connection each, which rests with a credit of 8192 bytes out. The fast path and
-/// firmware's own give the same answer: of data an invalid request's NAK (IBTA 9.7.5.2.8), and `REASON_PROTOCOL`.
+/// What ends a connection, and that only: one connection each, which rests with a credit of 8192 bytes out. Of data an
+/// invalid request's NAK (IBTA 9.7.5.2.8) tells, and `REASON_PROTOCOL`.
 #[test]
 fn inv_6_what_breaks_the_order_of_a_connection_ends_that_one_only() {
     let seed = seed(25);
     let (mut net, _) = attacked(seed);
-    // What is wrong, and firmware's counter for it; the fast path has one for all of them.
     let data = [
-        ("MIDDLE without FIRST", F_BAD_OPCODE),
-        ("LAST without FIRST", F_BAD_OPCODE),
-        ("FIRST that is not one MTU", F_BAD_HEADER),
-        ("FIRST inside", F_BAD_OPCODE),
-        ("MIDDLE of another place", F_BAD_HEADER),
-        ("ONLY longer than one MTU", F_BAD_HEADER),
-        ("longer than the credit", F_NO_CREDIT),
-        ("FIRST with padding", F_BAD_HEADER),
+        "MIDDLE without FIRST",
+        "LAST without FIRST",
+        "FIRST that is not one MTU",
+        "FIRST inside",
+        "MIDDLE of another place",
+        "ONLY longer than one MTU",
+        "longer than the credit",
+        "FIRST with padding",
     ];
     let lists = ["list with an empty credit", "lists without a proof between them"];
-    let lists = lists.iter().filter(|_| FAST).map(|name| (*name, None));
-    for (i, (name, counter)) in data.iter().map(|(name, counter)| (*name, Some(*counter))).chain(lists).enumerate() {
+    for (i, name) in data.into_iter().chain(lists).enumerate() {
         let q = 50 + i as u32;
         for d in 0..2 {
             net.hosts[d].create_qp(qp(q));
@@ -273,7 +268,7 @@ fn inv_6_what_breaks_the_order_of_a_connection_ends_that_one_only() {
             8 => vec![seen.list(0, 0, seen.next_credit(), &[100, 0])],
             _ => [0, 8].map(|n| seen.list(0, 0, seen.next_credit() + n, &[1; 8])).to_vec(),
         };
-        let counted = counter.map(|counter| if FAST { Counted::Rtl(C_FP_DROPPED) } else { Counted::Firmware(counter) });
+        let counted = (i < data.len()).then_some(Counted::Rtl(C_FP_DROPPED));
         let before = counted.map(|counted| read(&mut net, 1, counted));
         let naks = |net: &Net| {
             let nak = |f: &&Vec<u8>| roce(f).is_some_and(|b| (b.qpn, b.opcode, b.body[0]) == (q, 0x11, 0x61));
@@ -391,9 +386,6 @@ fn offered() -> Vec<f64> {
 
 #[test]
 fn fairness_a_flood_leaves_a_good_connection_its_share_of_the_wire() {
-    if !FAST {
-        return; // without the fast path everything is firmware's
-    }
     let seed = seed(27);
     let (mut net, seen) = attacked(seed);
     // A connection's first stream is quicker than the ones behind it.
@@ -460,9 +452,6 @@ fn fairness_a_flood_leaves_a_good_connection_its_share_of_the_wire() {
 /// packet of all, and may have news for each of them.
 #[test]
 fn fairness_a_flood_of_sacks_of_what_is_under_way_leaves_a_good_connection_its_share_of_the_wire() {
-    if !FAST {
-        return; // without the fast path everything is firmware's
-    }
     let seed = seed(29);
     let (mut net, seen) = attacked_by(seed, QpCreate { timeout: NO_TIMEOUT, ..qp(QP_B) }, qp(GOOD), |_| ());
     let mut s = [Stream::new(&mut net, (1, QP_B), (0, QP_A), Rng(seed).bytes(1_500_000))];

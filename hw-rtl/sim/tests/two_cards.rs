@@ -7,7 +7,6 @@ mod pair;
 use berth_abi::counters::*;
 use berth_abi::ring::*;
 use berth_abi::status::*;
-use berth_rtl::FAST;
 use berth_rtl::hostmodel::*;
 use pair::*;
 
@@ -320,9 +319,6 @@ fn cycles_per_packet() {
 /// Issue "The fast path": page misses go to the host's event ring and come back as commands to RTL.
 #[test]
 fn ten_thousand_packets_with_page_misses_bring_firmware_no_event() {
-    if !berth_rtl::FAST {
-        return;
-    }
     let seed = seed(12);
     let mut net = pair(seed, |_, c| c.mtu = 256, qp(QP_A), qp(QP_B));
     let mut rng = Rng(seed);
@@ -357,11 +353,6 @@ fn message(qpn: u32) -> QpCreate {
 
 #[test]
 fn cr_17_in_message_mode_a_send_fills_one_receive_or_fails_by_itself() {
-    if !FAST {
-        let mut net = pair(seed(15), |_, _| {}, qp(QP_A), qp(QP_B));
-        assert_eq!(net.hosts[0].try_create_qp(message(QP_A + 1))[2], CMD_INVALID, "message mode is RTL's");
-        return;
-    }
     let mut net = pair(seed(15), |_, _| {}, message(QP_A), message(QP_B));
     let data = Rng(seed(15)).bytes(20_000);
     // Receives, sends in their order, and what becomes of them; a receive and a send of no bytes count too (decision 10).
@@ -399,9 +390,6 @@ fn cr_17_in_message_mode_a_send_fills_one_receive_or_fails_by_itself() {
 
 #[test]
 fn cr_17_a_queue_pair_of_the_other_mode_cannot_accept() {
-    if !FAST {
-        return; // message mode is RTL's
-    }
     let mut net = pair(seed(16), |_, _| {}, qp(QP_A), qp(QP_B));
     net.hosts[0].create_qp(message(QP_A + 1));
     net.hosts[1].create_qp(qp(QP_B - 2));

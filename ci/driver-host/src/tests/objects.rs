@@ -117,7 +117,7 @@ fn qp_1_a_queue_pair_is_made_as_it_is_asked_for() {
     // As it is asked for, log2 of both depths, bytes in all, bytes of a block.
     let cases = [
         (base, 2, 2, 4096, 65536),
-        (CreateQp { sq_depth: 1, rq_depth: 1, block: 4096, ..base }, 0, 0, 4096, 4096),
+        (CreateQp { sq_depth: 1, rq_depth: 1, block: 4096, ..base }, 2, 0, 4096, 4096),
         (CreateQp { sq_depth: 3, rq_depth: 33, block: 1 << 20, ..base }, 2, 6, 16384, 1 << 20),
         (CreateQp { sq_depth: 256, rq_depth: 5, trigger: 1, block: 8192, ..base }, 8, 3, 65536, 8192),
         (CreateQp { rq_depth: 256, trigger: 2, trigger_index: 255, ..base }, 2, 8, 65536, 65536),

@@ -66,6 +66,8 @@ table! {
     FAST_ELEMENTS = 128, 32;
     /// Memory ranges of these elements, a power of two.
     FAST_CONTEXTS = 256, 64;
+    /// Smallest send queue, in elements: the fast path reads so many at a time. It begins a page.
+    MIN_SQ_DEPTH = 4;
     /// Frames with more than 1 KiB of payload that the fast path has in its transmit RAM.
     FAST_BIG_FRAMES = 16, 4;
     /// Frames with less that it has there.

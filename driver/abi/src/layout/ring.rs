@@ -208,7 +208,7 @@ pub struct QpCreate {
     pub asid: u8,
     /// Its doorbell page.
     pub uar: u8,
-    /// log2 of the send queue's depth (0 to 8).
+    /// log2 of the send queue's depth (2 to 8: `MIN_SQ_DEPTH` or more).
     pub log2_sq: u8,
     /// log2 of the receive queue's depth (0 to 8).
     pub log2_rq: u8,
@@ -222,12 +222,11 @@ pub struct QpCreate {
     pub trigger_index: u8,
     /// Longest credit list to send, 1 to `MAX_LIST`; 0 takes `MAX_LIST`.
     pub max_list: u8,
-    /// Mode (CR-17): `MODE_*`. `MODE_MESSAGE` only where RTL has the connection (`CMD_INVALID` else): it wants the fast
-    /// path, and a send queue of at least 4 elements.
+    /// Mode (CR-17): `MODE_*`.
     pub mode: u8,
     /// Largest virtual-context block in bytes: a multiple of 4096 up to 1 MiB; 0 takes 64 KiB.
     pub block: u32,
-    /// Bus address of the send queue.
+    /// Bus address of the send queue: a multiple of 4096.
     pub sq_base: u64,
     /// Bus address of the receive queue.
     pub rq_base: u64,

@@ -6,7 +6,6 @@ use crate::grammar::Seen;
 use crate::pair::*;
 use berth_abi::counters::*;
 use berth_abi::ring::QpCreate;
-use berth_rtl::FAST;
 use berth_rtl::hostmodel::*;
 
 /// QPs of the good connection, beside the one that is attacked.
@@ -35,7 +34,7 @@ pub fn account(net: &mut Net, d: usize) -> [u64; 2] {
         C_LISTS_REFUSED,
         C_FP_LIST_REPEATS,
     ]);
-    [came, dropped + if FAST { taken } else { 0 }]
+    [came, dropped + taken]
 }
 
 /// All frames that have come since `before` are counted, each once.

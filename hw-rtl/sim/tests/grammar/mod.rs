@@ -9,7 +9,6 @@
 use berth_abi::card::SLOT_BYTES;
 use berth_abi::counters::*;
 use berth_protocol::wire::berth::{Placement, SELECTIVE_ACKNOWLEDGE};
-use berth_rtl::FAST;
 use berth_rtl::hostmodel::{Bth, Rng, roce};
 
 /// Rewrites the parts of a RoCE frame that depend on the others: IPv4 checksum and iCRC.
@@ -194,8 +193,8 @@ impl Seen {
             ("later fragment", raw(20, &[0, bit]), Firmware(F_FOREIGN)),
             ("another UDP port", raw(36, &[0x12, 0xb8]), Firmware(F_FOREIGN)),
             ("another protocol", raw(23, &[6]), Firmware(F_FOREIGN)),
-            ("to another MAC address", edit(5, bit), if FAST { Rtl(C_RX_NOT_FOR_US) } else { Firmware(F_NOT_FOR_US) }),
-            ("multicast", edit(0, 1), if FAST { Rtl(C_RX_NOT_FOR_US) } else { Firmware(F_NOT_FOR_US) }),
+            ("to another MAC address", edit(5, bit), Rtl(C_RX_NOT_FOR_US)),
+            ("multicast", edit(0, 1), Rtl(C_RX_NOT_FOR_US)),
             ("to another IPv4 address", edit(33, bit), Firmware(F_NOT_FOR_US)),
             ("from another IPv4 address", edit(29, bit), Firmware(F_NOT_FOR_US)),
             ("from another MAC address", edit(11, bit), Firmware(F_NOT_FOR_US)),
@@ -233,41 +232,29 @@ impl Seen {
                 small(SELECTIVE_ACKNOWLEDGE, acked, &[0x1f, 0, 0, 0, 0x40, 0, 0, 0]),
                 Firmware(F_BAD_HEADER),
             ),
-            ("old packet", self.data.clone(), if FAST { Rtl(C_FP_DUPLICATES) } else { Firmware(F_DUPLICATES) }),
-            (
-                "packet of long ago",
-                small(0x05, next.wrapping_sub(far), &send(3, 0, &some)),
-                if FAST { Rtl(C_FP_DUPLICATES) } else { Firmware(F_DUPLICATES) },
-            ),
-            (
-                "packet beyond the window",
-                small(0x05, next.wrapping_add(far), &send(3, 0, &some)),
-                if FAST { Rtl(C_FP_DROPPED) } else { Firmware(F_OUT_OF_SEQUENCE) },
-            ),
+            ("old packet", self.data.clone(), Rtl(C_FP_DUPLICATES)),
+            ("packet of long ago", small(0x05, next.wrapping_sub(far), &send(3, 0, &some)), Rtl(C_FP_DUPLICATES)),
+            ("packet beyond the window", small(0x05, next.wrapping_add(far), &send(3, 0, &some)), Rtl(C_FP_DROPPED)),
             (
                 "acknowledgement of what was never sent",
                 small(0x11, acked.wrapping_add(far), &[0x1f, 0, 0, 0]),
-                if FAST { Rtl(C_FP_BAD_ACKS) } else { Firmware(F_BAD_ACK) },
+                Rtl(C_FP_BAD_ACKS),
             ),
             (
                 "SACK of what was never sent",
                 small(SELECTIVE_ACKNOWLEDGE, acked.wrapping_add(far), &[&[0x1f, 0, 0, 0][..], &some[..16]].concat()),
-                if FAST { Rtl(C_FP_BAD_ACKS) } else { Firmware(F_BAD_ACK) },
+                Rtl(C_FP_BAD_ACKS),
             ),
             (
                 "NAK of what was never sent",
                 small(0x11, acked.wrapping_add(far), &[0x60 | some[0] & 3, 0, 0, 0]),
-                if FAST { Rtl(C_FP_BAD_ACKS) } else { Firmware(F_BAD_ACK) },
+                Rtl(C_FP_BAD_ACKS),
             ),
-            (
-                "RNR of what was never sent",
-                small(0x11, acked.wrapping_add(far), &[0x20, 0, 0, 0]),
-                if FAST { Rtl(C_FP_BAD_ACKS) } else { Firmware(F_BAD_ACK) },
-            ),
+            ("RNR of what was never sent", small(0x11, acked.wrapping_add(far), &[0x20, 0, 0, 0]), Rtl(C_FP_BAD_ACKS)),
             (
                 "AETH of no kind",
                 small(0x11, acked.wrapping_add(far), &[0x40 | some[0] & 0x80, 0, 0, 0]),
-                if FAST { Rtl(C_FP_BAD_ACKS) } else { Firmware(F_BAD_ACK) },
+                Rtl(C_FP_BAD_ACKS),
             ),
         ];
         let lists = |size| self.list(0, 0, self.next_credit(), size);
