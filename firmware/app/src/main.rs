@@ -13,7 +13,6 @@ mod panic;
 
 use berth_abi::cpu::*;
 use berth_abi::status::FW_RUNNING;
-use berth_protocol::hw::Hw;
 use berth_soc::{Soc, bits, regs};
 use core::cell::UnsafeCell;
 use engines::Engines;
@@ -40,12 +39,8 @@ extern "C" fn main() -> ! {
     defmt::info!("berth firmware {=str}", env!("CARGO_PKG_VERSION"));
     // SAFETY: the only use of the cell; `Soc::take` above lets nobody come here again.
     let card = unsafe { &mut *CARD.0.get() };
-    card.offer_selective_repeat();
     let mut hw = Engines { soc };
-    if hw.fast_layout() == berth_protocol::fast::LAYOUT {
-        // RTL's lists are datagrams.
-        card.offer_list_datagrams();
-    }
+    assert!(hw.fast_layout() == berth_protocol::fast::LAYOUT, "the fast path's rows have another layout");
     card.clear_rows(&mut hw);
     regs::set(&hw.soc.regs.status, FW_RUNNING);
     run(card, &mut hw)
@@ -62,32 +57,14 @@ fn run(card: &mut Card, hw: &mut Engines) -> ! {
         if has(PEND_HEARTBEAT) {
             regs::set(&r.hb_answer, r.hb_challenge.read());
         }
-        // What frees slots and tags comes before what takes them.
+        // What frees slots comes before what takes them.
         if has(PEND_TX_DONE) {
             for _ in 0..BURST {
                 let done = bits::TxDone(r.tx_done.read());
                 if !done.valid() {
                     break;
                 }
-                card.tx_done(now, done.slot().into(), done.status().into(), hw);
-            }
-        }
-        if has(PEND_DMA_DONE) {
-            for _ in 0..BURST {
-                let done = bits::DmaDone(r.dma_done.read());
-                if !done.valid() {
-                    break;
-                }
-                card.dma_done(now, done.tag(), done.status().into(), hw);
-            }
-        }
-        if has(PEND_XLT_RSP) {
-            for _ in 0..BURST {
-                let rsp = bits::XltRsp(r.xlt_rsp.read());
-                if !rsp.valid() {
-                    break;
-                }
-                card.xlt_rsp(now, rsp.kind().into(), rsp.status().into(), rsp.tag(), hw);
+                card.tx_done(done.slot().into());
             }
         }
         if has(PEND_RX) {
@@ -101,15 +78,6 @@ fn run(card: &mut Card, hw: &mut Engines) -> ! {
                 card.rx(now, desc.slot().into(), desc.length().into(), flags, hw);
             }
         }
-        if has(PEND_CREDIT_LIST) {
-            for _ in 0..BURST {
-                let list = bits::CrdList(r.crd_list.read());
-                if !list.valid() {
-                    break;
-                }
-                card.credit_list(now, list.qpn().into(), hw);
-            }
-        }
         if has(PEND_DOORBELL) {
             for _ in 0..BURST {
                 let bell = bits::DbPop(r.db_pop.read());
@@ -117,8 +85,7 @@ fn run(card: &mut Card, hw: &mut Engines) -> ! {
                     break;
                 }
                 let index = bits::DbIndex(r.db_index.read());
-                let bytes = r.db_bytes.read();
-                card.doorbell(now, bell.qpn().into(), index.send(), index.receive(), bytes, hw);
+                card.doorbell(bell.qpn().into(), index.send(), index.receive(), hw);
             }
         }
         if has(PEND_FAST) {

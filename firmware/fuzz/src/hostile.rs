@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A card whose peer, or somebody else on the wire, sends anything: frames that were on the wire, edited, and frames
-//! made up. Nothing panics, no page is written that was not announced, and nothing stays pinned.
+//! made up. Nothing panics, and every queue pair can be destroyed afterwards.
 
+use berth_abi::ring::{CMD_CM_CONNECT, CMD_QP_DESTROY};
 use berth_protocol::model::World;
 use berth_protocol::wire::net::checksum;
 
 use crate::input::Input;
 
 const ASID: u8 = 3;
-const SRC: u64 = 0x7f00_0000_0000;
-const DST: u64 = 0x7e00_0000_0000;
-const BYTES: u64 = 16_384;
 
 /// Makes the lengths and the header checksum right again, so that what was edited is looked at.
 fn mend(frame: &mut [u8]) {
@@ -33,15 +31,10 @@ fn mend(frame: &mut [u8]) {
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let mut w = World::new(2, 5);
-    let mut a = w.create_qp(0, 16, ASID, |_| ());
-    let mut b = w.create_qp(1, 17, ASID, |_| ());
+    let a = w.create_qp(0, 16, ASID, |_| ());
+    let b = w.create_qp(1, 17, ASID, |_| ());
     w.connect(&a, &b, 7);
-    for node in 0..2 {
-        w.nodes[node].hw.map(ASID, SRC, BYTES, false);
-        w.nodes[node].hw.map(ASID, DST, 2 * BYTES, true);
-        // The second half is never announced.
-        w.nodes[node].hw.poke(ASID, DST + BYTES, &[0x77; BYTES as usize]);
-    }
+    let mut next = 20;
     let mut acts = 0;
     while !input.is_empty() && acts < 60 {
         acts += 1;
@@ -77,30 +70,28 @@ pub fn run(data: &[u8]) {
                 }
                 w.inject(to, frame);
             }
-            3 => {
-                let len = u32::from(input.u16()) % 8000 + 1;
-                w.post_send(&mut a, &[(SRC, len)], 1);
-                w.ring(&a);
-            }
-            4 => {
-                let len = u32::from(input.u16()) % 8000 + 1;
-                w.post_recv(&mut b, &[(DST, len)], 1);
-                w.ring(&b);
+            3 | 4 if next < 40 => {
+                // Something to be said, so that there are frames to be edited.
+                w.create_qp(to, next, ASID, |_| ());
+                let mut connect = [0; 16];
+                (connect[0], connect[2], connect[3]) = (CMD_CM_CONNECT, next, w.nodes[1 - to].ip);
+                connect[4] = u32::from(input.byte());
+                w.post_command(to, connect);
+                next += 1;
             }
             _ => w.run(u64::from(input.u16()) * 64),
         }
     }
     w.run(50_000_000);
-    for user in [&a, &b] {
-        if w.nodes[user.node].card.state_of(user.qpn) != 0 {
-            w.destroy(user);
+    for node in 0..2 {
+        for qpn in 16..40 {
+            if w.nodes[node].card.state_of(qpn) != 0 {
+                let mut destroy = [0; 16];
+                (destroy[0], destroy[2]) = (CMD_QP_DESTROY, qpn);
+                w.post_command(node, destroy);
+            }
         }
     }
-    w.run(400_000_000);
-    for node in &mut w.nodes {
-        assert_eq!(node.hw.peek(ASID, DST + BYTES, BYTES as usize), [0x77; BYTES as usize], "never announced");
-        assert_eq!(node.hw.uses(), 0, "pages in use at the end");
-        node.hw.evict_idle();
-        assert_eq!(node.hw.pinned(), 0, "pinned at the end");
-    }
+    w.run(1_000_000_000);
+    assert!(w.nodes.iter().all(|node| node.card.qps_in_use() == 0), "queue pairs at the end");
 }

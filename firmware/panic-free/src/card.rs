@@ -11,7 +11,7 @@ use core::hint::black_box;
 
 pub fn link() {
     let mut card: Card<8, 4> = black_box(Card::default());
-    calls!(card: offer_selective_repeat(), offer_list_datagrams(), command_ready(), state_of(1), qps_in_use());
+    calls!(card: command_ready(), state_of(1), qps_in_use());
 
     let mut fifo: Fifo<u32, 8> = black_box(Fifo::default());
     calls!(fifo: len(), is_empty(), is_full(), as_slice(), as_mut_slice(), get(0), get_mut(0), last(), push(1));
@@ -23,7 +23,7 @@ pub fn link() {
     black_box(headers::parse(&words, black_box(64), mac, black_box(1))).ok();
     let placement = black_box(Placement { credit: 0, index: 0 });
     let mut template = black_box(Template::new(mac, black_box(1), mac, black_box(2), black_box(3), black_box(4)));
-    calls!(template: packet(1, false, false, 2, Some(3), 4), placed(1, false, false, 2, Some(3), placement, 5), sack(1, 2, 3), datagram(1, 2, 3, 4));
+    calls!(template: packet(1, false, false, 2, Some(3), 4), placed(1, false, false, 2, Some(3), placement, 5), datagram(1, 2, 3, 4));
     let message = black_box(arp::parse(&words, black_box(60)));
     black_box(message.map(|message| arp::emit(&message, mac)));
 }

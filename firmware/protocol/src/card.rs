@@ -4,8 +4,7 @@
 use crate::cm::Request;
 use crate::control::{Due, Peer};
 use crate::headers::{
-    ACKNOWLEDGE, HEADER_WORDS, SACK, SELECTIVE_ACKNOWLEDGE, SEND_FIRST, SEND_ONLY, SEND_ONLY_IMM, UD_SEND_ONLY, arp,
-    parse,
+    ACKNOWLEDGE, HEADER_WORDS, SELECTIVE_ACKNOWLEDGE, SEND_FIRST, SEND_ONLY, SEND_ONLY_IMM, UD_SEND_ONLY, arp, parse,
 };
 use crate::hw::{Hw, Log, TX_NO_ICRC};
 use crate::limits::{EVENT_RETRY, REQUESTS, SERVICES};
@@ -13,13 +12,16 @@ use crate::qp::{
     CLOSED, CONNECTED, CONNECTING, CREATED, ERROR, EVENT_CLOSED, EVENT_DESTROYED, EVENT_ERROR, EVENT_ESTABLISHED, FREE,
     Qp, TODO_REQ,
 };
-use crate::ring::take_bit;
-use crate::shared::{DMA_PLACE, DMA_SCRATCH, Shared, TAG_RECV, TAG_SEND};
+use crate::shared::{Shared, take_bit};
 use berth_abi::card::{CONTROL_QPN, FIRST_QPN, RX_SLOTS};
-use berth_abi::counters::{F_BAD_HEADER, F_BAD_OPCODE, F_FOREIGN, F_NOT_FOR_US, F_PEERS_LOST, F_UNKNOWN_QP};
-use berth_abi::cpu::{RX_FLAG_ICRC_OK, RX_FLAG_ROCE, XLT_READY};
+use berth_abi::counters::{
+    F_BAD_HEADER, F_BAD_INDEX, F_BAD_OPCODE, F_FOREIGN, F_NOT_FOR_US, F_PEERS_LOST, F_UNKNOWN_QP,
+};
+use berth_abi::cpu::{RX_FLAG_ICRC_OK, RX_FLAG_ROCE};
 use berth_abi::ring::{EV_CM_CLOSED, EV_CM_ESTABLISHED, EV_QP_ERROR, EVENT_PHASE, EVENT_PRIVATE};
-use berth_abi::status::{CMD_OK, REASON_PEER_LOST, REASON_UNREACHABLE, WC_RETRY_EXCEEDED};
+use berth_abi::status::{
+    CMD_OK, REASON_BAD_INDEX, REASON_PEER_LOST, REASON_UNREACHABLE, WC_FLUSHED, WC_RETRY_EXCEEDED,
+};
 
 /// A revocation that is under way (`CMD_RANGE_REVOKED`).
 pub(crate) struct Revocation {
@@ -68,18 +70,6 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         }
     }
 
-    /// From now on connections that this end asks for use selective repeat (decision 23) if the
-    /// peer can; else, as at first, go-back-N. Both ends accept either.
-    pub const fn offer_selective_repeat(&mut self) {
-        self.sh.selective = true;
-    }
-
-    /// From now on connections that this end asks for send credit lists as datagrams if the peer can
-    /// take them so; else, as at first, over the control connection. Both ends accept either.
-    pub const fn offer_list_datagrams(&mut self) {
-        self.sh.datagrams = true;
-    }
-
     /// A firmware command may be given to [`Card::command`] now; else leave it in the FIFO.
     pub fn command_ready(&self) -> bool {
         !self.revocation.active && self.sh.answer_room()
@@ -97,16 +87,20 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         (qp.state != FREE).then_some((qp, &mut self.sh))
     }
 
-    /// QP `qpn`'s doorbell: producer indices and bytes posted so far, as latched.
-    pub fn doorbell<H: Hw>(&mut self, now: u64, qpn: u32, sq_pi: u16, rq_pi: u16, bytes: u32, hw: &mut H) {
+    /// QP `qpn`'s doorbell: producer indices, as latched. Only before RTL has the QP.
+    pub fn doorbell<H: Hw>(&mut self, qpn: u32, sq_pi: u16, rq_pi: u16, hw: &mut H) {
         self.sh.begin(Self::DOORBELL_STEPS);
-        let _ = now;
-        if let Some((qp, sh)) = self.qp(qpn)
-            && !qp.destroying
-            && !qp.fast.on
-        {
-            qp.doorbell(sq_pi, rq_pi, bytes, sh, hw);
+        let Some((qp, sh)) = self.qp(qpn).filter(|(qp, _)| !qp.destroying && !qp.fast.on) else {
+            return;
+        };
+        // Nothing has been taken from the queues yet.
+        let wild = |new: u16, old: u16, mask: u16| new > mask + 1 || new < old;
+        if wild(sq_pi, qp.sq.pi, qp.sq_mask) || wild(rq_pi, qp.rq.pi, qp.rq_mask) {
+            hw.count(F_BAD_INDEX, 1);
+            qp.fail(REASON_BAD_INDEX, WC_FLUSHED, sh, hw);
+            return;
         }
+        (qp.sq.pi, qp.rq.pi) = (sq_pi, rq_pi);
     }
 
     /// A frame of `len` bytes (with iCRC) lies in receive slot `slot`; flags `RX_FLAG_*`. The card frees the slot.
@@ -159,45 +153,18 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             hw.rx_free(slot);
             return;
         }
-        let peers = &mut self.peers;
-        let sh = &mut self.sh;
-        let qp = Self::index(packet.qpn).and_then(|i| self.qps.get_mut(i));
-        let Some(qp) = qp.filter(|qp| qp.state == CONNECTED) else {
-            hw.count(F_UNKNOWN_QP, 1);
-            hw.rx_free(slot);
-            return;
-        };
-        match peers.get_mut((qp.peer as usize).wrapping_sub(1)) {
-            Some(peer) if peer.ip == packet.ip && peer.mac == packet.mac => {
-                // Whoever only has the address does not keep a peer alive that is gone (decision 26).
-                if !qp.fast.on && qp.plausible(&packet) {
-                    peer.heard = now;
-                }
-            }
-            _ => {
-                hw.count(F_NOT_FOR_US, 1);
-                hw.rx_free(slot);
-                return;
-            }
-        }
-        if qp.fast.on {
-            // Nothing that RTL takes.
-            let counter = match packet.opcode {
+        // RTL takes all that a connection is made of: this is something else.
+        let qp = Self::index(packet.qpn).and_then(|i| self.qps.get(i)).filter(|qp| qp.state == CONNECTED);
+        let from = |peer: &&Peer| peer.ip == packet.ip && peer.mac == packet.mac;
+        let counter = match qp {
+            None => F_UNKNOWN_QP,
+            Some(qp) if self.peers.get((qp.peer as usize).wrapping_sub(1)).filter(from).is_none() => F_NOT_FOR_US,
+            Some(_) => match packet.opcode {
                 SEND_FIRST..=SEND_ONLY_IMM | ACKNOWLEDGE | SELECTIVE_ACKNOWLEDGE => F_BAD_HEADER,
                 _ => F_BAD_OPCODE,
-            };
-            hw.count(counter, 1);
-            hw.rx_free(slot);
-            return;
-        }
-        match (packet.opcode, packet.len) {
-            (ACKNOWLEDGE, 0) => qp.acknowledge(now, packet.psn, packet.ext >> 24, 0, sh, hw),
-            (SELECTIVE_ACKNOWLEDGE, SACK) if qp.selective => {
-                qp.acknowledge(now, packet.psn, packet.ext >> 24, packet.more, sh, hw);
-            }
-            (ACKNOWLEDGE | SELECTIVE_ACKNOWLEDGE, _) => hw.count(F_BAD_HEADER, 1),
-            _ => return qp.data(&packet, slot, sh, hw),
-        }
+            },
+        };
+        hw.count(counter, 1);
         hw.rx_free(slot);
     }
 
@@ -222,7 +189,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             self.address_changed(i, hw);
         }
         if !message.reply
-            && let Some(slot) = self.sh.tx_alloc_control(hw)
+            && let Some(slot) = self.sh.tx_alloc(hw)
         {
             let answer = arp::Arp { reply: true, mac: self.sh.mac, ip: self.sh.ip, target: message.ip };
             hw.tx_write(slot, 0, &arp::emit(&answer, message.mac));
@@ -242,74 +209,10 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         }
     }
 
-    /// Transmit slot `slot` is free again; status 0 or `DMA_*`.
-    pub fn tx_done<H: Hw>(&mut self, now: u64, slot: u32, status: u32, hw: &mut H) {
+    /// Transmit slot `slot` is free again.
+    pub fn tx_done(&mut self, slot: u32) {
         self.sh.begin(Self::TX_DONE_STEPS);
-        let _ = now;
-        if let Some(user) = self.sh.tx_free(slot)
-            && user.data
-            && let Some(qp) = self.qps.get_mut(user.qp as usize)
-        {
-            qp.packet_left(user, status, &mut self.sh, hw);
-        }
-    }
-
-    /// The DMA command with `tag` has ended: status `DMA_*`.
-    pub fn dma_done<H: Hw>(&mut self, now: u64, tag: u16, status: u32, hw: &mut H) {
-        self.sh.begin(Self::DMA_DONE_STEPS);
-        let _ = now;
-        let number = (tag & 0xff) as u32;
-        match tag & 0xf000 {
-            DMA_SCRATCH => {
-                let Some((idx, recv)) = self.sh.scratch_free(number) else {
-                    return;
-                };
-                let Some(qp) = self.qps.get_mut(idx as usize) else {
-                    return;
-                };
-                let mut words = [0; 32];
-                if status == 0 {
-                    hw.scratch_read(number, 0, &mut words);
-                }
-                let words = if status == 0 { Some(&words) } else { None };
-                qp.fetched(recv, words, &mut self.sh, hw);
-            }
-            DMA_PLACE if number < RX_SLOTS => {
-                let idx = self.sh.rx[number as usize].qp;
-                if let Some(qp) = self.qps.get_mut(idx as usize) {
-                    qp.placed(number, status, &mut self.sh, hw);
-                }
-            }
-            _ => (),
-        }
-    }
-
-    /// Answer of the translation unit: kind `XLT_*`, status `PAGE_*` (of `XLT_READY`).
-    pub fn xlt_rsp<H: Hw>(&mut self, now: u64, kind: u32, status: u32, tag: u16, hw: &mut H) {
-        self.sh.begin(Self::XLT_RSP_STEPS);
-        let _ = now;
-        let Some(user) = self.sh.tag_user(tag) else {
-            return;
-        };
-        let sh = &mut self.sh;
-        match (user.kind, self.qps.get_mut(user.qp as usize)) {
-            (TAG_SEND, Some(qp)) => qp.block_answer(kind, status, tag, user.index, sh, hw),
-            (TAG_RECV, Some(qp)) => qp.grant_answer(kind, status, tag, user.index, user.sge, sh, hw),
-            _ if kind == XLT_READY => sh.tag_free(tag),
-            _ => (),
-        }
-    }
-
-    /// QP `qpn`'s next credit list may be sent.
-    pub fn credit_list<H: Hw>(&mut self, now: u64, qpn: u32, hw: &mut H) {
-        self.sh.begin(Self::CREDIT_LIST_STEPS);
-        let _ = (now, hw);
-        if let Some((qp, sh)) = self.qp(qpn)
-            && qp.state == CONNECTED
-            && !qp.fast.on
-        {
-            qp.list_ready(sh);
-        }
+        self.sh.tx_free(slot);
     }
 
     /// The timer's time has come.
@@ -319,18 +222,10 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         for qp in &mut self.qps {
             self.sh.step();
             if qp.sq.deadline != 0 && now >= qp.sq.deadline {
-                match qp.state {
-                    _ if qp.fast.on => qp.fast_timer(now, &mut self.sh, hw),
-                    CONNECTED => qp.timed_out(now, &mut self.sh, hw),
-                    _ => (),
-                }
+                qp.fast_timer(now, &mut self.sh, hw);
             }
             if qp.fast.rests_until != 0 && now >= qp.fast.rests_until {
                 qp.fast_wake(hw);
-            }
-            if qp.lists.again != 0 && now >= qp.lists.again {
-                (qp.lists.again, qp.lists.repeat) = (0, true);
-                self.sh.ack_work |= qp.bit();
             }
         }
         for i in 0..PEERS {
@@ -352,16 +247,10 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             self.sh.peer_work |= 1 << i;
         }
         self.request_timer(now, hw);
-        if self.sh.pressure_at != 0 && now >= self.sh.pressure_at {
-            self.pressure(now, self.sh.pressure_asid, self.sh.pressure_bytes, false, hw);
-        }
-        let mut next = match self.sh.pressure_at {
-            0 => u64::MAX,
-            at => at,
-        };
+        let mut next = u64::MAX;
         for qp in &self.qps {
             self.sh.step();
-            for deadline in [qp.sq.deadline, qp.lists.again, qp.fast.rests_until] {
+            for deadline in [qp.sq.deadline, qp.fast.rests_until] {
                 if deadline != 0 {
                     next = next.min(deadline);
                 }
@@ -459,39 +348,18 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         self.sh.begin(Self::POLL_STEPS);
         let answered = self.sh.flush_answers(hw);
         self.revoke_step(now, hw);
-        self.held_step(hw);
         if let Some(i) = take_bit(&mut self.sh.peer_work, &mut self.sh.last[0])
             && let Some(peer) = self.peers.get_mut(i)
             && peer.step(now, &mut self.sh, hw)
         {
             self.sh.peer_blocked |= 1 << i;
         }
-        for _ in 0..4 {
-            self.sh.step();
-            if let Some(i) = take_bit(&mut self.sh.ack_work, &mut self.sh.last[1])
-                && let Some(qp) = self.qps.get_mut(i)
-            {
-                qp.send_ack(&mut self.sh, hw);
-                qp.send_list(now, &mut self.sh, hw);
-            }
-        }
-        if let Some(i) = take_bit(&mut self.sh.recv_work, &mut self.sh.last[2])
-            && let Some(qp) = self.qps.get_mut(i)
-        {
-            qp.recv_step(&mut self.sh, hw);
-        }
-        if let Some(i) = take_bit(&mut self.sh.ctl_work, &mut self.sh.last[3])
-            && !self.ctl_step(i, hw)
+        if let Some(i) = take_bit(&mut self.sh.ctl_work, &mut self.sh.last[1])
+            && !self.ctl_step(i)
         {
             self.sh.ctl_blocked |= 1 << i;
         }
-        if let Some(i) = take_bit(&mut self.sh.send_work, &mut self.sh.last[4])
-            && let Some(qp) = self.qps.get_mut(i)
-            && qp.send_step(now, &mut self.sh, hw)
-        {
-            self.sh.send_work |= 1 << i;
-        }
-        if let Some(i) = take_bit(&mut self.sh.close_work, &mut self.sh.last[5]) {
+        if let Some(i) = take_bit(&mut self.sh.close_work, &mut self.sh.last[2]) {
             self.close_step(now, i, hw);
         }
         let mut told = true;
@@ -504,7 +372,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             self.sh.arm(now + EVENT_RETRY, hw);
         }
         let sh = &self.sh;
-        let engines = sh.peer_work | sh.ack_work | sh.recv_work | sh.ctl_work | sh.send_work | sh.close_work;
+        let engines = sh.peer_work | sh.ctl_work | sh.close_work;
         // What waits for a slot or for the host's event ring is not work: it would spin.
         engines != 0 || (answered && told && sh.event_work != 0)
     }
@@ -519,7 +387,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         }
         let free = match qp.fast.on {
             true => qp.fast_wind_up(now, &mut self.sh, hw),
-            false => qp.wind_up(&mut self.sh, hw),
+            false => qp.destroying && qp.todo == 0,
         };
         if free {
             qp.events = 0;
@@ -533,7 +401,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         if hw.event_space() == 0 {
             return false;
         }
-        let Some(i) = take_bit(&mut self.sh.event_work, &mut self.sh.last[6]) else {
+        let Some(i) = take_bit(&mut self.sh.event_work, &mut self.sh.last[3]) else {
             return true;
         };
         let Some(qp) = self.qps.get_mut(i) else {
@@ -590,26 +458,13 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             }
             if qp.fast.on {
                 clear &= qp.fast_revoke(now, start, end, &mut self.sh, hw);
-                continue;
             }
-            if qp.blocks_overlap(start, end) {
-                if qp.state == CONNECTED {
-                    qp.rewind(&mut self.sh);
-                }
-                clear = false;
-            }
-            clear &= qp.revoke_grants(start, end, &mut self.sh, hw);
         }
         if clear {
             self.revocation.active = false;
-            self.sh.revoking = false;
             for qp in &mut self.qps {
                 self.sh.step();
                 qp.fast_revoked();
-                if qp.state == CONNECTED && !qp.fast.on && qp.asid == self.revocation.asid {
-                    self.sh.send_work |= qp.bit();
-                    self.sh.recv_work |= qp.bit();
-                }
             }
             self.sh.answer(self.revocation.cookie, CMD_OK, &[], hw);
         }
@@ -618,83 +473,6 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
     /// QPN's state for tests and diagnosis: `FREE` ….
     pub fn state_of(&self, qpn: u32) -> u8 {
         Self::index(qpn).and_then(|i| self.qps.get(i)).map_or(FREE, |qp| qp.state)
-    }
-
-    /// Kind, QP (index) and block or receive that a translation tag is for, for tests.
-    #[cfg(feature = "model")]
-    pub fn tag_of(&self, tag: u16) -> Option<(u8, u8, u16)> {
-        self.sh.tag_user(tag).map(|t| (t.kind, t.qp, t.index))
-    }
-
-    /// What firmware knows of a QP, for tests.
-    #[cfg(feature = "model")]
-    pub fn describe<H: Hw>(&mut self, qpn: u32, hw: &mut H) -> std::string::String {
-        let _ = hw;
-        let Some((qp, sh)) = self.qp(qpn) else {
-            return std::string::String::from("free");
-        };
-        let (s, r) = (&qp.sq, &qp.rq);
-        let states: std::vec::Vec<u8> =
-            (0..r.fetched.wrapping_sub(r.head)).map(|i| r.grants.at(r.head.wrapping_add(i)).state).collect();
-        let blocks: std::vec::Vec<u8> = (0..s.block_tail.wrapping_sub(s.block_head))
-            .map(|i| s.blocks.at(s.block_head.wrapping_add(i)).state)
-            .collect();
-        std::format!(
-            "state {} reason {} todo {:x} | send pi {} fetched {} head {} cut {}@{} cover {}+{} more {} ask {}/{}/{}@{} pos {} high {} acked {} psn {:x}/{:x}/{:x} rewind {} flying {} probing {} deadline {} tries {} pieces {}..{}..{} blocks {}/{}/{} {blocks:?}              | recv pi {} fetched {} head {} ask {} post {} batch {} land {} psn {:x} placed {:x} placing {} recall {} outstanding {} pressure {} uncommitted {} in_piece {} {states:?} | work s{:x} sb{:x} r{:x} c{:x} cb{:x} tb{:x}",
-            qp.state,
-            qp.reason,
-            qp.todo,
-            s.pi,
-            s.fetched,
-            s.head,
-            s.cut_wqe,
-            s.cut_pos,
-            s.cover_pos,
-            s.cover_credits,
-            s.cover_more,
-            s.ask_wqe,
-            s.ask_sge,
-            s.ask_off,
-            s.ask_pos,
-            s.pos,
-            s.high,
-            s.acked,
-            s.window.una().get(),
-            s.next,
-            s.window.next().get(),
-            s.rewind,
-            s.flying,
-            s.probing,
-            s.deadline,
-            s.tries,
-            s.piece_head,
-            s.piece,
-            s.piece_tail,
-            s.block_head,
-            s.block,
-            s.block_tail,
-            r.pi,
-            r.fetched,
-            r.head,
-            r.ask,
-            r.post,
-            r.batch,
-            r.land,
-            r.psn,
-            r.arrival.placed().get(),
-            r.placing,
-            r.recall,
-            r.outstanding,
-            r.pressure,
-            r.uncommitted,
-            r.in_piece,
-            sh.send_work,
-            sh.send_blocked,
-            sh.recv_work,
-            sh.ctl_work,
-            sh.ctl_blocked,
-            sh.tag_blocked,
-        )
     }
 
     /// QPs that are not free.
@@ -708,6 +486,3 @@ impl<const QPS: usize, const PEERS: usize> Default for Card<QPS, PEERS> {
         Self::new()
     }
 }
-
-// The firmware's RAM holds code and stack beside it.
-const _: () = assert!(size_of::<Card>() <= 0x5_9800);

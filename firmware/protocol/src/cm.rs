@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Records of the control connection: credit lists, connection management, recall.
+//! Records of the control connection: connection management, recall; and credit lists that come before RTL takes them.
 
-use crate::bound::Bound;
 use crate::card::{Card, Requests};
 use crate::control::{
     CHALLENGE, Challenged, MESSAGE_HEADER, Peer, REC_DREQ, REC_KEEPALIVE, REC_LIST, REC_RECALL, REC_RECALLED, REC_REJ,
@@ -9,24 +8,15 @@ use crate::control::{
 };
 use crate::headers::{PSN_MASK, Packet, SEND_ONLY, Template, list_qkey};
 use crate::hw::{Hw, Log, TX_LOOPBACK};
-use crate::limits::{
-    CONTROL_WORDS, FAST_LIST, FAST_WINDOW, GRANTS, HELD_LISTS, LIST_AGAIN, MAX_BACKOFF, REQUEST_SHARE, REQUEST_TIME,
-    REQUESTS, REQUESTS_OFFERED, WINDOW,
-};
+use crate::limits::{CONTROL_WORDS, FAST_LIST, FAST_WINDOW, REQUEST_SHARE, REQUEST_TIME, REQUESTS, REQUESTS_OFFERED};
 use crate::qp::{
-    CONNECTED, CONNECTING, ERROR, EVENT_ESTABLISHED, GRANT_POSTED, Qp, RECALL_NONE, TODO_DREQ, TODO_LIST, TODO_RECALL,
-    TODO_RECALLED, TODO_REP, TODO_REQ, TODO_RTU,
+    CONNECTED, CONNECTING, ERROR, EVENT_ESTABLISHED, Qp, TODO_DREQ, TODO_RECALL, TODO_RECALLED, TODO_REP, TODO_REQ,
+    TODO_RTU,
 };
-use crate::rc::{Arrival, Psn};
 use crate::shared::Shared;
 use berth_abi::card::{CONTROL_QPN, CREDITS_PER_QP};
 use berth_abi::counters::{
-    F_CONTROL_BAD, F_CONTROL_RECEIVED, F_CONTROL_SENT, F_CREDITS_OUTSTANDING, F_LIST_DATAGRAMS, F_LIST_REFUSED,
-    F_LISTS_REPEATED, F_NOT_FOR_US, F_REQUESTS_BUSY, F_TX_STARVED,
-};
-use berth_abi::cpu::{
-    CRD_ENABLE, CRD_GIVE_UP, CRD_LIST_BEGIN, CRD_LIST_NEXT, CRD_LIST_PUSH, CRD_LIST_TAKE, CRD_RESET, LIST_EARLY,
-    LIST_GAP, LIST_OK, LIST_REPEAT,
+    F_CONTROL_BAD, F_CONTROL_RECEIVED, F_CONTROL_SENT, F_LIST_REFUSED, F_NOT_FOR_US, F_REQUESTS_BUSY, F_TX_STARVED,
 };
 use berth_abi::ring::{EV_CM_REQUEST, EV_CM_REQUEST_OVER, EVENT_PHASE, EVENT_PRIVATE, PRIVATE_DATA};
 use berth_abi::status::{
@@ -37,15 +27,11 @@ use berth_abi::status::{
 const STREAM: u32 = 1;
 /// Mode of a connection: message.
 const MESSAGE: u32 = 2;
-/// Beside the mode: this end can do selective repeat (in a REP: both do it).
-const MODE_SELECTIVE: u32 = 0x80;
-/// Beside the mode: this end can take credit lists as datagrams (in a REP: both do).
-const MODE_DATAGRAMS: u32 = 0x40;
+/// Beside the mode: what a connection wants of both ends, selective repeat (decision 23) and credit lists as datagrams.
+const MODE_NEEDS: u32 = 0xc0;
 /// Bits of the mode itself.
 const MODE_MASK: u32 = 0x3f;
 
-/// Words of the longest record of a credit list.
-const LIST_WORDS: usize = 3 + GRANTS;
 /// Words of the record that refuses a request; the one that ends a connection is shorter.
 const REFUSAL_WORDS: usize = 11;
 
@@ -64,27 +50,13 @@ pub struct End {
     pub store: u32,
     /// Packets that it takes ahead of a missing one.
     pub window: u8,
-    /// It can do selective repeat.
-    pub selective: bool,
-    /// It can take credit lists as datagrams.
-    pub datagrams: bool,
     /// Message mode (CR-17).
     pub message: bool,
 }
 
 impl End {
     /// Nothing said yet.
-    const NONE: Self = Self {
-        qpn: 0,
-        epoch: 0,
-        psn: 0,
-        mtu: 0,
-        store: 0,
-        window: 0,
-        selective: false,
-        datagrams: false,
-        message: false,
-    };
+    const NONE: Self = Self { qpn: 0, epoch: 0, psn: 0, mtu: 0, store: 0, window: 0, message: false };
 }
 
 /// `Request::state`: no request.
@@ -171,9 +143,9 @@ impl Request {
 }
 
 impl Qp {
-    /// Both ends have the same mode (CR-17), and what it needs: message mode is RTL's, which wants lists as datagrams.
+    /// Both ends have the same mode (CR-17).
     pub fn suits(&self, end: &End) -> bool {
-        self.message == end.message && (!end.message || end.datagrams)
+        self.message == end.message
     }
 
     /// The other end is known: adapts to it.
@@ -181,27 +153,21 @@ impl Qp {
         self.peer_qpn = end.qpn;
         self.peer_epoch = end.epoch;
         self.rq.psn = end.psn;
-        self.rq.arrival = Arrival::new(Psn::new(end.psn));
-        self.selective = end.selective;
-        self.lists.datagrams = end.datagrams;
         self.fast.window = end.window;
         self.lists.peer_epoch = end.epoch;
-        self.log2_mtu = end.mtu.min(mtu).trailing_zeros() as u8;
+        let mtu = end.mtu.min(mtu);
+        self.log2_mtu = mtu.trailing_zeros() as u8;
         // A datagram's must fit the path (CR-4) and what an end takes as one message, behind a header of three words.
-        let fits = if end.datagrams { (self.mtu() / 4).saturating_sub(3).min(FAST_LIST) } else { GRANTS as u32 };
+        let fits = (mtu / 4).saturating_sub(3).min(FAST_LIST);
         self.max_list = self.max_list.min(end.store / 2).min(fits).max(1);
     }
 
     /// The connection is there: credits may flow.
     fn connected<H: Hw>(&mut self, ip: u32, sh: &mut Shared, hw: &mut H) {
         hw.log(Log::Connected(self.qpn(), ip, self.peer_qpn));
-        hw.credit(CRD_RESET, self.qpn(), self.max_list.min(GRANTS as u32), self.trigger);
-        hw.credit(CRD_ENABLE, self.qpn(), 0, 0);
         self.state = CONNECTED;
         self.tell_peer = true;
         self.notify(EVENT_ESTABLISHED, sh);
-        sh.send_work |= self.bit();
-        sh.recv_work |= self.bit();
     }
 }
 
@@ -360,7 +326,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             // The peer knows the epoch: if it has it from a REP of ours, the RTU is on its way.
             let known = qp.state == CONNECTED || (qp.state == CONNECTING && qp.peer_qpn != 0);
             let names = qp.lists.epoch == epoch && packet.ext == list_qkey(qp.peer_epoch);
-            known && qp.lists.datagrams && names && qp.peer as usize == i + 1
+            known && names && qp.peer as usize == i + 1
         }) else {
             hw.count(F_CONTROL_BAD, 1);
             return;
@@ -462,7 +428,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             && let Some((kind, words, qpn)) = message.record(at)
         {
             self.sh.step();
-            self.take_record(now, i, kind, words, qpn, &message, at, hw);
+            self.take_record(now, i, kind, qpn, &message, at, hw);
             at += words;
         }
     }
@@ -477,7 +443,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         // Where the peer was, if anything depends on it: whoever is elsewhere now is not to learn the name.
         let place = known.and_then(|i| self.peers.get(i).filter(|p| p.resolved && (p.busy() || self.in_use(i))));
         let mac = place.map_or(packet.mac, |peer| peer.mac);
-        let Some(slot) = self.sh.tx_alloc_control(hw) else {
+        let Some(slot) = self.sh.tx_alloc(hw) else {
             return;
         };
         let (own, port) = (self.sh.ip, 0xc000 | CONTROL_QPN as u16);
@@ -541,17 +507,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
 
     /// Takes one record of peer `i`.
     #[allow(clippy::too_many_arguments)]
-    fn take_record<H: Hw>(
-        &mut self,
-        now: u64,
-        i: usize,
-        kind: u32,
-        words: usize,
-        qpn: u32,
-        m: &Records,
-        at: usize,
-        hw: &mut H,
-    ) {
+    fn take_record<H: Hw>(&mut self, now: u64, i: usize, kind: u32, qpn: u32, m: &Records, at: usize, hw: &mut H) {
         let peer = i as u8 + 1;
         let ip = self.peers.get(i).map_or(0, |peer| peer.ip);
         match kind {
@@ -567,15 +523,12 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             return;
         };
         match (kind, qp.state) {
-            (REC_LIST, CONNECTED) => {
-                qp.list_came(m.word(at, 2), m.words.get(at + 3..at + words).unwrap_or_default(), sh, hw);
-            }
             (REC_RTU, CONNECTING) => {
                 qp.connected(ip, sh, hw);
                 self.hand_over(qpn, hw);
             }
             // A credit list has overtaken it.
-            (REC_RTU, CONNECTED) if qp.lists.datagrams => (),
+            (REC_RTU, CONNECTED) => (),
             (REC_REJ, CONNECTING) => {
                 let third = m.word(at, 2);
                 let reason = match third & 0xff {
@@ -589,49 +542,15 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             }
             (REC_RECALL, CONNECTED) => {
                 qp.lists.epoch = qp.lists.epoch.wrapping_add(1);
-                if qp.fast.on {
-                    return self.fast_give_up(qpn, m.word(at, 2), hw);
-                }
-                qp.kept = hw.credit(CRD_GIVE_UP, qpn, m.word(at, 2), 0);
-                sh.drop_held(qp.idx);
-                qp.shrink_cover(sh, hw);
-                qp.tell(TODO_RECALLED, sh);
+                self.fast_give_up(qpn, m.word(at, 2), hw);
             }
-            (REC_RECALLED, CONNECTED) if qp.fast.on => qp.fast_recalled(now, m.word(at, 2), sh, hw),
-            (REC_RECALLED, CONNECTED) => qp.recalled(m.word(at, 2), sh, hw),
+            (REC_RECALLED, CONNECTED) => qp.fast_recalled(now, m.word(at, 2), sh, hw),
             _ => hw.count(F_CONTROL_BAD, 1),
         }
     }
 
-    /// Looks at the credit lists that wait for others before them.
-    pub(crate) fn held_step<H: Hw>(&mut self, hw: &mut H) {
-        if !self.sh.held_due {
-            return;
-        }
-        self.sh.held_due = false;
-        for i in 0..HELD_LISTS {
-            self.sh.step();
-            let Some(held) = self.sh.held.get(i).copied().filter(|held| held.qp != 0) else {
-                continue;
-            };
-            let mut waits = false;
-            if let Some(qp) = self.qps.get_mut(held.qp as usize - 1)
-                && qp.state == CONNECTED
-            {
-                match qp.take_list(held.first, held.sizes(), &mut self.sh, hw) {
-                    LIST_OK | LIST_REPEAT => (),
-                    // The one before it has come, but none of its credits is used.
-                    LIST_GAP | LIST_EARLY => waits = true,
-                    refused => qp.refuse_list(refused, &mut self.sh, hw),
-                }
-            }
-            if !waits && let Some(place) = self.sh.held.get_mut(i) {
-                place.qp = 0;
-            }
-        }
-    }
-
-    /// The end that a REQ or REP describes; `None` when a field is out of range, `Some(false)`: a mode that there is not.
+    /// The end that a REQ or REP describes; `None` when a field is out of range, `Some(false)`: nothing that this end
+    /// can be connected to.
     fn end_of(m: &Records, at: usize, qpn: usize, flags: usize) -> Option<(End, bool)> {
         let mode = m.word(at, flags);
         let end = End {
@@ -639,20 +558,16 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             epoch: m.word(at, qpn + 1),
             psn: m.word(at, qpn + 2) & PSN_MASK,
             mtu: mode & 0xffff,
-            selective: mode >> 16 & MODE_SELECTIVE != 0,
-            datagrams: mode >> 16 & MODE_DATAGRAMS != 0,
             message: mode >> 16 & MODE_MASK == MESSAGE,
             store: m.word(at, flags + 1) & 0xffff,
-            window: match m.word(at, flags + 1) >> 16 {
-                0 => WINDOW as u8,
-                window => window.min(FAST_WINDOW) as u8,
-            },
+            window: (m.word(at, flags + 1) >> 16).clamp(1, FAST_WINDOW) as u8,
         };
         let good = matches!(end.mtu, 256 | 512 | 1024 | 2048 | 4096)
             && end.qpn > 2
             && end.qpn <= 0xffff
             && mode >> 24 <= PRIVATE_DATA as u32;
-        good.then_some((end, end.message || mode >> 16 & MODE_MASK == STREAM))
+        let ours = end.message || mode >> 16 & MODE_MASK == STREAM;
+        good.then_some((end, ours && mode >> 16 & MODE_NEEDS == MODE_NEEDS))
     }
 
     fn take_request<H: Hw>(&mut self, now: u64, i: usize, m: &Records, at: usize, hw: &mut H) {
@@ -748,7 +663,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
     }
 
     /// Says to the peer what QP `i` has to say. False when there is no room for it now.
-    pub(crate) fn ctl_step<H: Hw>(&mut self, i: usize, hw: &mut H) -> bool {
+    pub(crate) fn ctl_step(&mut self, i: usize) -> bool {
         let Some(qp) = self.qps.get_mut(i) else {
             return true;
         };
@@ -761,23 +676,17 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             return true;
         };
         let message = if qp.message { MESSAGE } else { STREAM };
-        let mode = |mtu: u32, selective: bool, datagrams: bool, private: u8| {
-            let repeat = if selective { MODE_SELECTIVE } else { 0 };
-            let lists = if datagrams { MODE_DATAGRAMS } else { 0 };
-            mtu | (message | repeat | lists) << 16 | (private as u32) << 24
-        };
+        let mode = |mtu: u32, private: u8| mtu | (message | MODE_NEEDS) << 16 | (private as u32) << 24;
         let long = |head: [u32; 7], private: &[u32; 8]| {
             let mut words = [0; 15];
             words[..7].copy_from_slice(&head);
             words[7..].copy_from_slice(private);
             words
         };
-        // Packets ahead of a missing one; 0: as many as firmware takes.
-        let ahead = if qp.fast_able(hw) { FAST_WINDOW } else { 0 };
         while qp.todo != 0 {
             self.sh.step();
             // Lowest bit first: the order of a connection's life, the end after all but credits.
-            let order = [TODO_REQ, TODO_REP, TODO_RTU, TODO_RECALLED, TODO_RECALL, TODO_LIST, TODO_DREQ];
+            let order = [TODO_REQ, TODO_REP, TODO_RTU, TODO_RECALLED, TODO_RECALL, TODO_DREQ];
             let todo = order.into_iter().find(|bit| qp.todo & bit != 0).unwrap_or(qp.todo);
             let own = qp.qpn();
             let (to, epoch) = (qp.peer_qpn, qp.peer_epoch);
@@ -789,10 +698,10 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
                             record(REC_REQ, 15, 0),
                             own,
                             qp.epoch,
-                            qp.sq.window.una().get(),
+                            qp.sq.psn,
                             qp.service,
-                            mode(self.sh.mtu, self.sh.selective, self.sh.datagrams, qp.private_len),
-                            CREDITS_PER_QP | ahead << 16,
+                            mode(self.sh.mtu, qp.private_len),
+                            CREDITS_PER_QP | FAST_WINDOW << 16,
                         ],
                         &qp.private,
                     ))
@@ -803,25 +712,15 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
                         epoch,
                         own,
                         qp.epoch,
-                        qp.sq.window.una().get(),
-                        mode(qp.mtu(), qp.selective, qp.lists.datagrams, qp.private_len),
-                        CREDITS_PER_QP | ahead << 16,
+                        qp.sq.psn,
+                        mode(1 << (qp.log2_mtu & 31), qp.private_len),
+                        CREDITS_PER_QP | FAST_WINDOW << 16,
                     ],
                     &qp.private,
                 )),
                 TODO_RTU => peer.append(&[record(REC_RTU, 2, to), epoch]),
                 TODO_RECALLED => peer.append(&[record(REC_RECALLED, 3, to), epoch, qp.kept]),
                 TODO_RECALL => peer.append(&[record(REC_RECALL, 3, to), epoch, qp.rq.recall_n]),
-                TODO_LIST => {
-                    if qp.rq.recall != 0 {
-                        true
-                    } else if !peer.room(3 + GRANTS) {
-                        false
-                    } else {
-                        qp.append_list(peer, &mut self.sh, hw);
-                        true
-                    }
-                }
                 TODO_DREQ => peer.append(&[record(REC_DREQ, 5, to), epoch, own, qp.epoch, qp.reason as u32]),
                 _ => true,
             };
@@ -892,42 +791,13 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
 impl Qp {
     /// A credit list has come: its first number, its sizes.
     fn list_came<H: Hw>(&mut self, first: u32, sizes: &[u32], sh: &mut Shared, hw: &mut H) {
-        if sizes.contains(&0) {
+        if sizes.contains(&0) && !self.message {
             // A stream has no credits of size 0 (decision 10).
             hw.count(F_LIST_REFUSED, 1);
             self.fail(REASON_PROTOCOL, WC_FLUSHED, sh, hw);
             return;
         }
-        if self.fast.on {
-            self.fast_list(first, sizes, sh, hw);
-            return;
-        }
-        match self.take_list(first, sizes, sh, hw) {
-            LIST_OK | LIST_REPEAT => (),
-            LIST_GAP => {
-                // Held until filled (decision 6). Without a place for it, it is as if it had been lost.
-                if !sh.hold_list(self.idx, first, sizes) {
-                    hw.count(F_LIST_REFUSED, 1);
-                }
-            }
-            refused => self.refuse_list(refused, sh, hw),
-        }
-    }
-
-    /// Gives a credit list to the reader; answers `LIST_*`.
-    fn take_list<H: Hw>(&mut self, first: u32, sizes: &[u32], sh: &mut Shared, hw: &mut H) -> u32 {
-        let answer = hw.credit(CRD_LIST_BEGIN, self.qpn(), first, sizes.len() as u32);
-        if answer == LIST_OK {
-            let known = hw.credit_rsp1() as usize;
-            for size in sizes.iter().skip(known) {
-                sh.step();
-                hw.credit(CRD_LIST_PUSH, self.qpn(), *size, 0);
-            }
-            self.sq.cover_more = true;
-            sh.send_work |= self.bit();
-            sh.held_due = true;
-        }
-        answer
+        self.fast_list(first, sizes, sh, hw);
     }
 
     /// The peer does not keep to the protocol of credit lists.
@@ -935,99 +805,5 @@ impl Qp {
         hw.count(F_LIST_REFUSED, 1);
         hw.log(Log::ListRefused(self.qpn(), answer));
         self.fail(REASON_PROTOCOL, WC_FLUSHED, sh, hw);
-    }
-
-    /// Appends the credit list that is ready, if one is. There is room.
-    fn append_list<H: Hw>(&mut self, peer: &mut Peer, sh: &mut Shared, hw: &mut H) {
-        let mut words = [0; LIST_WORDS];
-        let len = self.next_list(&mut words, sh, hw);
-        if len != 0 {
-            peer.append(self.list_record(self.peer_epoch, len, &mut words));
-        }
-    }
-
-    /// Completes the record of a list of `len` credits, and cuts it off behind them.
-    fn list_record<'a>(&self, epoch: u32, len: usize, words: &'a mut [u32; LIST_WORDS]) -> &'a [u32] {
-        words[0] = record(REC_LIST, 3 + len, self.peer_qpn);
-        words[1] = epoch;
-        words.get(..3 + len).unwrap_or_default()
-    }
-
-    /// Takes the credit list that is ready: its first number into word 2, its sizes behind. Gives its length, 0: none.
-    fn next_list<H: Hw>(&mut self, words: &mut [u32; LIST_WORDS], sh: &mut Shared, hw: &mut H) -> usize {
-        let qpn = self.qpn();
-        if hw.credit(CRD_LIST_TAKE, qpn, 0, 0) != 0 {
-            return 0;
-        }
-        let (first, len) = (hw.credit_rsp1(), hw.credit_rsp2() as usize);
-        let len = len.min(GRANTS);
-        words[2] = first;
-        for word in words.iter_mut().skip(3).take(len) {
-            sh.step();
-            *word = hw.credit(CRD_LIST_NEXT, qpn, 0, 0);
-        }
-        self.rq.outstanding += len as u32;
-        hw.count(F_CREDITS_OUTSTANDING, len as u32);
-        len
-    }
-
-    /// The last list once more, as [`Qp::next_list`] gave it. None of its credits has landed: they are with the receives.
-    fn last_list(&self, words: &mut [u32; LIST_WORDS]) -> usize {
-        let rq = &self.rq;
-        words[2] = self.lists.first;
-        let mut found = 0;
-        let mut bound = Bound::new(GRANTS as u32);
-        let mut at = rq.land;
-        while at != rq.post {
-            bound.step();
-            let grant = rq.grants.at(at);
-            let offset = grant.credit.wrapping_sub(self.lists.first);
-            if grant.state == GRANT_POSTED
-                && offset < self.lists.len as u32
-                && let Some(word) = words.get_mut(3 + offset as usize)
-            {
-                *word = grant.len;
-                found += 1;
-            }
-            at = at.wrapping_add(1);
-        }
-        if found == self.lists.len as usize { found } else { 0 }
-    }
-
-    /// Sends the next credit list as a datagram, or the last one again whose proof has not come.
-    pub fn send_list<H: Hw>(&mut self, now: u64, sh: &mut Shared, hw: &mut H) {
-        if self.state != CONNECTED || !(self.lists.ready || self.lists.repeat) || self.rq.recall != RECALL_NONE {
-            return;
-        }
-        let Some(slot) = sh.tx_alloc_control(hw) else {
-            sh.ack_blocked |= self.bit();
-            return;
-        };
-        let mut words = [0; LIST_WORDS];
-        let mut len = 0;
-        if self.lists.ready {
-            self.lists.ready = false;
-            len = self.next_list(&mut words, sh, hw);
-            if len != 0 {
-                (self.lists.first, self.lists.len, self.lists.tries) = (words[2], len as u8, 0);
-            }
-        }
-        if len == 0 && self.lists.repeat {
-            len = self.last_list(&mut words);
-            hw.count(F_LISTS_REPEATED, 1);
-        }
-        self.lists.repeat = false;
-        if len == 0 {
-            sh.tx_free(slot);
-            return;
-        }
-        let record = self.list_record(self.lists.peer_epoch, len, &mut words);
-        let frame = self.template.datagram(CONTROL_QPN, CONTROL_QPN, list_qkey(self.epoch), 4 * record.len() as u32);
-        write_frame(slot, &frame, record, sh, hw);
-        hw.tx_send(slot, frame.end, if self.loopback { TX_LOOPBACK } else { 0 });
-        hw.count(F_LIST_DATAGRAMS, 1);
-        self.lists.again = now + (LIST_AGAIN << self.lists.tries.min(MAX_BACKOFF));
-        self.lists.tries = self.lists.tries.saturating_add(1);
-        sh.arm(self.lists.again, hw);
     }
 }

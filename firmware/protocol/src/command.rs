@@ -5,14 +5,10 @@ use crate::card::Card;
 use crate::cm::REQUEST_OFFERED;
 use crate::headers::{Mac, PSN_MASK};
 use crate::hw::{Hw, Log};
-use crate::limits::{GRANTS, PRESSURE_RETRY, RETRIES, SQUEEZE_TIME, SQUEEZES, TIMEOUT, TOKEN_AGES};
-use crate::qp::{
-    CLOSED, CONNECTED, CONNECTING, CREATED, ERROR, FREE, GRANT_POSTED, GRANT_READY, Qp, RECALL_NONE, TODO_REP, TODO_REQ,
-};
-use crate::rc::{Psn, Window};
-use berth_abi::card::{FIRST_QPN, MAX_LIST, NUM_CQS, NUM_UARS};
+use crate::limits::{RETRIES, TIMEOUT};
+use crate::qp::{CLOSED, CONNECTED, CONNECTING, CREATED, ERROR, FREE, Qp, TODO_REP, TODO_REQ};
+use berth_abi::card::{FIRST_QPN, MAX_LIST, MIN_SQ_DEPTH, NUM_CQS, NUM_UARS};
 use berth_abi::counters::{F_BAD_COMMAND, F_REQUESTS_BUSY};
-use berth_abi::cpu::{CRD_BUILDER, CRD_COUNT, CRD_RESET};
 use berth_abi::ring::{
     CMD_CM_ACCEPT, CMD_CM_CONNECT, CMD_CM_DISCONNECT, CMD_CM_LISTEN, CMD_CM_REJECT, CMD_CM_UNLISTEN, CMD_CQ_CREATE,
     CMD_CQ_DESTROY, CMD_CRASH, CMD_NET_CONFIG, CMD_PRESSURE, CMD_PRIVATE, CMD_QP_CREATE, CMD_QP_DESTROY, CMD_QP_QUERY,
@@ -56,11 +52,10 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
                 self.revocation.cookie = w[1];
                 self.revocation.start = wide(4);
                 self.revocation.end = wide(4).saturating_add(wide(6));
-                self.sh.revoking = true;
                 return;
             }
             CMD_PRESSURE => {
-                let too_large = self.pressure(now, w[2] as u8, w[3], true, hw);
+                let too_large = self.pressure(now, w[2] as u8, hw);
                 self.sh.answer(w[1], CMD_OK, &[too_large], hw);
                 return;
             }
@@ -163,7 +158,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         let cq = |cqn: u32| cqn < NUM_CQS && self.sh.cqs & 1 << cqn != 0;
         if asid == 0
             || uar as u32 >= NUM_UARS
-            || log2_sq > 8
+            || !(MIN_SQ_DEPTH.ilog2()..=8).contains(&(log2_sq as u32))
             || log2_rq > 8
             || !cq(cqns & 0xffff)
             || !cq(cqns >> 16)
@@ -172,7 +167,8 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             || mode > MODE_MESSAGE
             || block & 0xfff != 0
             || block > 1 << 20
-            || (sq_base | rq_base) & 127 != 0
+            || sq_base & 4095 != 0
+            || rq_base & 127 != 0
             || retries > 255
         {
             return CMD_INVALID;
@@ -196,11 +192,6 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         qp.timeout = if timeout == 0 { TIMEOUT } else { timeout };
         qp.retries = if retries == 0 { RETRIES } else { retries };
         qp.message = mode == MODE_MESSAGE;
-        if qp.message && !(self.sh.datagrams && qp.fast_able(hw)) {
-            *qp = Qp::FREE;
-            return CMD_INVALID;
-        }
-        hw.credit(CRD_RESET, qpn, qp.max_list.min(GRANTS as u32), qp.trigger);
         hw.doorbell_config(qpn, 1 << 31 | uar as u32);
         CMD_OK
     }
@@ -333,155 +324,20 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
     }
 
     fn query<H: Hw>(&mut self, qpn: u32, hw: &mut H) -> Option<[u32; 9]> {
-        let (qp, sh) = self.qp(qpn)?;
-        if qp.fast.on {
-            return Some(qp.fast_query(hw));
-        }
-        hw.credit(CRD_BUILDER, qpn, 0, 0);
-        let (announced, landed) = (hw.credit_rsp1(), hw.credit_rsp2());
-        let credits = hw.credit(CRD_COUNT, qpn, 0, 0);
-        let mut granted = 0;
-        let mut index = qp.rq.head;
-        while index != qp.rq.fetched {
-            sh.step();
-            let grant = qp.rq.grants.at(index);
-            granted += matches!(grant.state, GRANT_POSTED | GRANT_READY) as u32;
-            index = index.wrapping_add(1);
-        }
-        Some([
-            qp.state.saturating_sub(CREATED) as u32,
-            qp.reason as u32,
-            qp.rq.completed.wrapping_add(qp.rq.pi.wrapping_sub(qp.rq.head) as u32),
-            granted,
-            announced,
-            landed,
-            qp.rq.completed,
-            credits,
-            qp.sq.piece_tail.wrapping_sub(qp.sq.piece_head) as u32,
-        ])
+        let (qp, _) = self.qp(qpn)?;
+        Some(qp.query(hw))
     }
 
-    /// Page requests of address space `asid` (0: all) wait for `bytes` of budget (decision 19):
-    /// announces what is granted, lets go of what is held ahead of need, and if somebody gets
-    /// nothing at all, recalls credits that are unused. Looked at again from time to time (not
-    /// `fresh`) until nobody is starved. Gives the QP of RTL's whose receive does not fit, see [`Self::fast_squeeze`],
-    /// or 0.
-    pub(crate) fn pressure<H: Hw>(&mut self, now: u64, asid: u8, bytes: u32, fresh: bool, hw: &mut H) -> u32 {
-        let (starved, waiting) = if fresh { self.fast_starved(asid, hw) } else { (false, 0) };
-        let too_large = match starved {
-            true => {
-                let recalled = self.fast_recall(hw);
-                self.fast_squeeze(now, waiting, !recalled, hw)
-            }
-            false => 0,
-        };
-        self.squeeze(now, asid, bytes, fresh, hw);
-        too_large
-    }
-
-    /// As [`Self::pressure`], of connections that firmware has.
-    fn squeeze<H: Hw>(&mut self, now: u64, asid: u8, bytes: u32, fresh: bool, hw: &mut H) {
-        let sh = &mut self.sh;
-        sh.token_age = sh.token_age.saturating_add(1);
-        let stuck = sh.token_age > TOKEN_AGES && sh.token_wait != 0;
-        // Who cannot send, who cannot receive; of the latter the one whose turn it is.
-        let (mut sender, mut receiver) = (None, None);
-        for qp in &mut self.qps {
-            sh.step();
-            if qp.state != CONNECTED || qp.fast.on || (asid != 0 && qp.asid != asid) {
-                continue;
-            }
-            qp.squeeze_grants(sh, hw);
-            qp.squeeze_blocks(sh, hw);
-            sh.send_work |= qp.bit();
-            let turn = sh.token == qp.idx + 1;
-            // Two that hold parts and wait for the rest would wait for each other.
-            if qp.send_starved() {
-                if sender.is_none() {
-                    sender = Some(qp.idx);
-                } else if qp.send_holds_part() {
-                    qp.yield_blocks(false, sh, hw);
-                }
-            }
-            if qp.recv_starved() && (turn || receiver.is_none()) {
-                receiver = Some(qp.idx);
-            }
-            if qp.recv_holds_part() && (!turn || stuck) {
-                qp.yield_grant(false, sh, hw);
-            }
-            if turn && stuck {
-                sh.token_drop(qp.idx);
-            }
+    /// Page requests of address space `asid` (0: all) wait for budget (decision 19): receives announce what is granted, let
+    /// go of what is held ahead of need, and if somebody gets nothing at all, credits that are unused are recalled. Gives
+    /// the QP whose receive does not fit, see [`Self::fast_squeeze`], or 0.
+    fn pressure<H: Hw>(&mut self, now: u64, asid: u8, hw: &mut H) -> u32 {
+        let (starved, waiting) = self.fast_starved(asid, hw);
+        if !starved {
+            return 0;
         }
-        sh.pressure_at = 0;
-        if !self.qps.iter().any(|qp| qp.state == CONNECTED && (qp.rq.serial || qp.sq.serial)) {
-            return;
-        }
-        (sh.pressure_at, sh.pressure_bytes, sh.pressure_asid) = (now + PRESSURE_RETRY, bytes, asid);
-        sh.arm(sh.pressure_at, hw);
-        if sender.is_none() && receiver.is_none() {
-            return;
-        }
-        // Take from one after the other; all of it when it is not the first time.
-        let victim = (1..=QPS).map(|k| (sh.recall_last as usize + k) % QPS).find(|&i| {
-            let qp = &self.qps[i];
-            qp.state == CONNECTED && qp.unused() > 0 && (sender.is_some() || receiver != Some(qp.idx))
-        });
-        if let Some(i) = victim {
-            sh.recall_last = i as u8;
-            let futile = sender.is_some_and(|who| self.recall_is_futile(i, who));
-            let sh = &mut self.sh;
-            if let Some(qp) = self.qps.get_mut(i) {
-                if qp.rq.recall == RECALL_NONE {
-                    qp.rq.too_large = futile;
-                }
-                qp.recall(if fresh { bytes } else { u32::MAX }, sh, hw);
-            }
-            return;
-        }
-        if self.fast_recall(hw) || !fresh || now < self.sh.squeeze_at {
-            return;
-        }
-        self.sh.squeeze_at = now + SQUEEZE_TIME;
-        // Nobody gives memory back any more. Requests that nobody waits for may still stand before
-        // the ones that matter: begin anew behind them. If that does not help, it does not fit.
-        let whose = |qp: &Qp, who: Option<u8>| who == Some(qp.idx);
-        let alone = !self.qps.iter().any(|qp| {
-            let part = qp.recv_holds_part() && !whose(qp, receiver);
-            let sending = qp.send_holds() && !whose(qp, sender);
-            qp.state == CONNECTED && (qp.recv_holds() || part || sending)
-        });
-        for (who, send) in [(sender, true), (receiver, false)] {
-            let Some(qp) = who.and_then(|i| self.qps.get_mut(i as usize)) else {
-                continue;
-            };
-            let tries = match send {
-                true if qp.send_holds_part() => &mut qp.sq.squeezed,
-                false if qp.recv_holds_part() => &mut qp.rq.squeezed,
-                _ => continue,
-            };
-            let fail = alone && *tries >= SQUEEZES;
-            *tries = if fail { 0 } else { (*tries + 1).min(SQUEEZES) };
-            match send {
-                true => qp.yield_blocks(fail, &mut self.sh, hw),
-                false => qp.yield_grant(fail, &mut self.sh, hw),
-            }
-        }
-    }
-}
-
-impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
-    /// QP `victim`'s one receive is all that holds memory, and it was recalled and granted again and again although
-    /// QP `sender`, its partner on this card, has a block to send into it: the two do not fit together (PC-3).
-    fn recall_is_futile(&self, victim: usize, sender: u8) -> bool {
-        let connected = || self.qps.iter().filter(|qp| qp.state == CONNECTED);
-        let partner = self.qps.get(sender as usize).map(Qp::qpn);
-        self.qps
-            .get(victim)
-            .filter(|qp| qp.loopback && Some(qp.peer_qpn) == partner)
-            .is_some_and(|qp| qp.rq.recalls >= SQUEEZES && qp.unused() == 1)
-            && connected().fold(0_u32, |n, qp| n.wrapping_add(qp.recvs_holding())) == 1
-            && !connected().any(|qp| qp.idx != sender && qp.send_holds())
+        let recalled = self.fast_recall(hw);
+        self.fast_squeeze(now, waiting, !recalled, hw)
     }
 }
 
@@ -490,9 +346,7 @@ impl Qp {
     fn name(&mut self, sh: &mut crate::shared::Shared) {
         self.epoch = sh.random();
         self.lists.epoch = self.epoch;
-        let psn = sh.random() & PSN_MASK;
-        self.sq.window = Window::new(Psn::new(psn));
-        self.sq.next = psn;
+        self.sq.psn = sh.random() & PSN_MASK;
     }
 }
 

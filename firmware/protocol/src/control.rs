@@ -265,7 +265,7 @@ impl Peer {
             return false;
         }
         if self.ack_due || self.nak_due {
-            let Some(slot) = sh.tx_alloc_control(hw) else {
+            let Some(slot) = sh.tx_alloc(hw) else {
                 return true;
             };
             let (syndrome, psn) = match self.nak_due {
@@ -280,7 +280,7 @@ impl Peer {
         }
         while self.next != self.tail {
             sh.step();
-            let Some(slot) = sh.tx_alloc_control(hw) else {
+            let Some(slot) = sh.tx_alloc(hw) else {
                 return true;
             };
             self.send(slot, sh, hw);
@@ -418,7 +418,7 @@ impl Peer {
 
     /// Sends an ARP request. True when a slot was missing.
     fn ask_address<H: Hw>(&mut self, now: u64, sh: &mut Shared, hw: &mut H) -> bool {
-        let Some(slot) = sh.tx_alloc_control(hw) else {
+        let Some(slot) = sh.tx_alloc(hw) else {
             return true;
         };
         let ask = arp::Arp { reply: false, mac: sh.mac, ip: sh.ip, target: self.ip };

@@ -1,28 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Connections whose packets RTL handles (docs/fast-path.md): firmware writes their rows when they are there, decides
-//! on time-outs, recalls, revocations and errors, and takes the rows back. No packet passes through here.
+//! Connections' packets are RTL's (docs/fast-path.md): firmware writes their rows when they are there, decides on
+//! time-outs, recalls, revocations and errors, and takes the rows back. No packet passes through here.
 
 use crate::card::Card;
-use crate::control::Peer;
-use crate::headers::{Mac, list_qkey};
-use crate::hw::{FAST_RECEIVES, FAST_SENDS, Hw, Log};
+use crate::headers::{Mac, PSN_MASK, SEND_ONLY_IMM, list_qkey};
+use crate::hw::{FAST_RECEIVES, FAST_SENDS, Hw, Log, TX_LOOPBACK};
 use crate::limits::{
     FAST_ACK_EVERY, FAST_AHEAD, FAST_BLOCKS, FAST_FEW, FAST_PINNED, FAST_PINNED_MOST, FAST_POLL, FAST_POLL_DOUBLED,
     FAST_REST, FAST_SQUEEZE_TIME, FAST_WINDOW, LIST_AGAIN, MAX_BACKOFF, REORDER, SQUEEZES,
 };
-use crate::qp::{CONNECTED, CREATED, FREE, Qp, RECALL_NONE, RECALL_OUT, TODO_RECALL, TODO_RECALLED};
-use crate::requester::backoff;
+use crate::qp::{CONNECTED, CREATED, Qp, RECALL_NONE, RECALL_OUT, TODO_RECALL, TODO_RECALLED};
+use crate::rc::Placement;
 use crate::shared::Shared;
 use berth_abi::card::FIRST_QPN;
 use berth_abi::counters::{F_BAD_INDEX, F_FAST_EVENTS, F_NO_CREDIT, F_RECALLED, F_TIMEOUTS, F_WITHDRAWN};
 use berth_abi::cpu::{LIST_OK, LIST_REPEAT};
 use berth_abi::status::{
-    REASON_BAD_INDEX, REASON_PEER_LOST, REASON_PROTOCOL, REASON_QUEUE_READ, REASON_SEND_FAILED, REASON_WITHDRAWN,
-    WC_FLUSHED, WC_OK, WC_REMOTE_ERROR, WC_RETRY_EXCEEDED,
+    PAGE_NO_MEMORY, PAGE_OVER_BUDGET, REASON_BAD_INDEX, REASON_PEER_LOST, REASON_PROTOCOL, REASON_QUEUE_READ,
+    REASON_SEND_FAILED, REASON_WITHDRAWN, WC_FLUSHED, WC_LOCAL_PROTECTION, WC_NO_MEMORY, WC_OK, WC_OVER_BUDGET,
+    WC_REMOTE_ERROR, WC_RETRY_EXCEEDED,
 };
 
-/// Layout of the rows that this firmware knows, as [`Hw::fast_layout`] gives it: that of `berth_fp_tx` and
-/// `berth_fp_rx`.
+/// Layout of the rows that this firmware knows (`FAST_LAYOUT_WORD`): that of `berth_fp_tx` and `berth_fp_rx`.
 pub const LAYOUT: u32 = 1;
 
 /// Cycles of a unit of RTL's clock, in which rows count time.
@@ -232,6 +231,20 @@ impl Fast {
         Self { on: false, window: 0, due: Due::Nothing, una: 0, revoking: false, looks: 0, rests_until: 0 };
 }
 
+/// A time-out after `tries` of them in a row.
+fn backoff(base: u32, tries: u32) -> u64 {
+    (base as u64) << tries.min(MAX_BACKOFF as u32)
+}
+
+/// `WC_*` for the driver's refusal of a page request.
+fn page_status(status: u32) -> u8 {
+    match status {
+        PAGE_OVER_BUDGET => WC_OVER_BUDGET,
+        PAGE_NO_MEMORY => WC_NO_MEMORY,
+        _ => WC_LOCAL_PROTECTION,
+    }
+}
+
 /// log2 of the block size that RTL takes for one of `block` bytes: of a page to 1 MiB.
 fn log2_block(block: u32) -> u32 {
     31_u32.saturating_sub(block.leading_zeros()).clamp(12, 20)
@@ -255,12 +268,6 @@ fn mac_words(mac: Mac) -> [u32; 2] {
 }
 
 impl Qp {
-    /// RTL can have this QP, of which firmware has fetched nothing: it has no connection yet, or from now on.
-    #[inline(never)]
-    pub fn fast_able<H: Hw>(&self, hw: &mut H) -> bool {
-        hw.fast_layout() == LAYOUT && self.sq_base & 0xfff == 0 && self.sq_mask >= 3
-    }
-
     fn fast_send<H: Hw>(&self, word: u32, value: u32, hw: &mut H) {
         hw.fast_write(FAST_SENDS, self.qpn(), word, value);
     }
@@ -286,16 +293,16 @@ impl Qp {
         }
     }
 
-    /// RTL has the connection from now on: both rows are written, and then doorbells go there.
+    /// RTL has the connection to the peer at `ip` and `mac` from now on: both rows are written.
     #[inline(never)]
-    fn hand_over<H: Hw>(&mut self, peer: &Peer, sh: &mut Shared, hw: &mut H) {
-        let (asid, selective) = (self.asid as u32, self.selective as u32);
-        let una = self.sq.window.una().get();
+    fn hand_over<H: Hw>(&mut self, ip: u32, mac: Mac, sh: &mut Shared, hw: &mut H) {
+        let asid = self.asid as u32;
+        let una = self.sq.psn;
         let log2 = |mask: u16| mask.count_ones();
         self.fast_template(sh, hw);
         let window = (self.fast.window as u32).min(FAST_WINDOW);
         let (loopback, message) = (self.loopback as u32, self.message as u32);
-        let mode = REORDER << 16 | window << 8 | loopback << 6 | selective << 5 | message << 4 | self.log2_mtu as u32;
+        let mode = REORDER << 16 | window << 8 | loopback << 6 | 1 << 5 | message << 4 | self.log2_mtu as u32;
         let sends = [
             self.sq_base as u32,
             (self.sq_base >> 32) as u32,
@@ -311,7 +318,7 @@ impl Qp {
         self.fast_words(FAST_SENDS, tx::BASE, &sends, sh, hw);
         self.fast_send(tx::COMMAND, tx::START, hw);
 
-        self.fast_peer(peer, sh, hw);
+        self.fast_peer(ip, mac, sh, hw);
         let receives = [
             self.rq.psn,
             self.rq_base as u32,
@@ -330,7 +337,11 @@ impl Qp {
         self.fast_receive(rx::COMMAND, rx::START, hw);
 
         self.fast = Fast { on: true, una, ..self.fast };
-        // What has been posted so far follows by itself: the doorbell's row says it to RTL.
+    }
+
+    /// Doorbells go to RTL from now on. What has been posted so far follows by itself: the doorbell's row says it to RTL.
+    #[inline(never)]
+    fn fast_bell<H: Hw>(&self, hw: &mut H) {
         hw.doorbell_config(self.qpn(), 1 << 31 | 1 << 30 | self.uar as u32);
     }
 
@@ -342,11 +353,11 @@ impl Qp {
 
     /// Stages what says whose frames are taken: `START` and `ON` apply it.
     #[inline(never)]
-    fn fast_peer<H: Hw>(&self, peer: &Peer, sh: &mut Shared, hw: &mut H) {
-        let [mac, mac_top] = mac_words(peer.mac);
+    fn fast_peer<H: Hw>(&self, ip: u32, mac: Mac, sh: &mut Shared, hw: &mut H) {
+        let [mac, mac_top] = mac_words(mac);
         let words = [
-            self.log2_mtu as u32 | (self.selective as u32) << 4 | (self.message as u32) << 6 | FAST_ACK_EVERY << 16,
-            peer.ip,
+            self.log2_mtu as u32 | 1 << 4 | (self.message as u32) << 6 | FAST_ACK_EVERY << 16,
+            ip,
             mac,
             mac_top,
             self.asid as u32 | (self.recv_cqn as u32) << 8,
@@ -371,15 +382,25 @@ impl Qp {
         }
     }
 
-    /// The connection is over: RTL completes what is posted and what will be, the oldest send with `head`, and gives
-    /// back what it holds.
+    /// The connection is over, or will never be: RTL completes what is posted and what will be, the oldest send with
+    /// `head`, and gives back what it holds.
     #[inline(never)]
-    pub fn fast_end<H: Hw>(&mut self, head: u8, hw: &mut H) {
-        if self.fast.on {
-            let status = if head == WC_OK { WC_FLUSHED } else { head };
-            self.fast_send(tx::COMMAND, tx::END | (status as u32) << 8, hw);
-            self.fast_receive(rx::COMMAND, rx::END | (WC_FLUSHED as u32) << 8, hw);
-            self.fast.looks = 0;
+    pub fn fast_end<H: Hw>(&mut self, head: u8, sh: &mut Shared, hw: &mut H) {
+        let new = !self.fast.on;
+        if new {
+            if self.destroying {
+                // Nobody waits for completions.
+                return;
+            }
+            self.hand_over(0, Mac::default(), sh, hw);
+        }
+        let status = if head == WC_OK { WC_FLUSHED } else { head };
+        self.fast_send(tx::COMMAND, tx::END | (status as u32) << 8, hw);
+        self.fast_receive(rx::COMMAND, rx::END | (WC_FLUSHED as u32) << 8, hw);
+        self.fast.looks = 0;
+        if new {
+            // Only now, so that RTL does nothing with what is posted but to complete it.
+            self.fast_bell(hw);
         }
     }
 
@@ -482,9 +503,19 @@ impl Qp {
         }
     }
 
-    /// The last PSN before those that are not acknowledged.
-    pub fn fast_acked<H: Hw>(&self, hw: &mut H) -> u32 {
-        self.fast_sends(tx::UNA, hw).wrapping_sub(1)
+    /// Asks the peer whether it lives, with a duplicate of what was acknowledged last: that is answered at once. False
+    /// when there is no transmit slot.
+    #[inline(never)]
+    pub fn probe<H: Hw>(&mut self, sh: &mut Shared, hw: &mut H) -> bool {
+        let Some(slot) = sh.tx_alloc(hw) else {
+            return false;
+        };
+        let psn = self.fast_sends(tx::UNA, hw).wrapping_sub(1) & PSN_MASK;
+        let placement = Placement { credit: 0, index: 0 };
+        let frame = self.template.placed(SEND_ONLY_IMM, false, true, psn, Some(0), placement, 0);
+        hw.tx_write(slot, 0, &frame.words);
+        hw.tx_send(slot, frame.end, if self.loopback { TX_LOOPBACK } else { 0 });
+        true
     }
 
     /// When a frame of the connection last came, in cycles.
@@ -572,7 +603,21 @@ impl Qp {
 
     /// What `CMD_QP_QUERY` answers.
     #[inline(never)]
-    pub fn fast_query<H: Hw>(&self, hw: &mut H) -> [u32; 9] {
+    pub fn query<H: Hw>(&self, hw: &mut H) -> [u32; 9] {
+        if !self.fast.on {
+            // Before the connection: what is posted waits.
+            return [
+                self.state.saturating_sub(CREATED) as u32,
+                self.reason as u32,
+                self.rq.pi as u32,
+                0,
+                0,
+                0,
+                0,
+                0,
+                0,
+            ];
+        }
         let completed = self.fast_receives(rx::COMPLETED, hw);
         let [receives, sends] = [self.fast_receives(rx::COUNTS, hw), self.fast_sends(tx::COUNTS, hw)];
         [
@@ -603,7 +648,7 @@ impl Qp {
             },
             EVENT_BAD_WQE => self.fast_failure(now, status, sh, hw),
             EVENT_NO_MEMORY => {
-                let status = crate::blocks::page_status(status as u32);
+                let status = page_status(status as u32);
                 if arg & MEMORY_AGAIN != 0 {
                     self.fail(REASON_SEND_FAILED, status, sh, hw);
                 } else {
@@ -632,28 +677,24 @@ impl Qp {
 }
 
 impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
-    /// After a reset: frames of all QPs are the core's, whatever the rows' RAM holds. Does nothing on a card without rows.
+    /// After a reset: frames of all QPs are the core's, whatever the rows' RAM holds.
     pub fn clear_rows<H: Hw>(&mut self, hw: &mut H) {
         self.sh.begin(QPS as u32);
-        if hw.fast_layout() == LAYOUT {
-            for qpn in FIRST_QPN..FIRST_QPN + QPS as u32 {
-                self.sh.step();
-                hw.fast_write(FAST_RECEIVES, qpn, rx::COMMAND, rx::OFF);
-            }
+        for qpn in FIRST_QPN..FIRST_QPN + QPS as u32 {
+            self.sh.step();
+            hw.fast_write(FAST_RECEIVES, qpn, rx::COMMAND, rx::OFF);
         }
     }
 
     /// The card has addresses: RTL is told whose frames it takes.
     #[inline(never)]
     pub(crate) fn fast_name<H: Hw>(&mut self, hw: &mut H) {
-        if hw.fast_layout() == LAYOUT {
-            let [mac, mac_top] = mac_words(self.sh.mac);
-            const _: () = assert!(rx::OWN_MAC == rx::OWN_IP + 1);
-            for (word, value) in (rx::OWN_IP..).zip([self.sh.ip, mac, mac_top]) {
-                self.sh.step();
-                // They are the card's: any row takes them.
-                hw.fast_write(FAST_RECEIVES, FIRST_QPN, word, value);
-            }
+        let [mac, mac_top] = mac_words(self.sh.mac);
+        const _: () = assert!(rx::OWN_MAC == rx::OWN_IP + 1);
+        for (word, value) in (rx::OWN_IP..).zip([self.sh.ip, mac, mac_top]) {
+            self.sh.step();
+            // They are the card's: any row takes them.
+            hw.fast_write(FAST_RECEIVES, FIRST_QPN, word, value);
         }
     }
 
@@ -671,18 +712,15 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         }
     }
 
-    /// Gives QP `qpn`, which has just been connected, to RTL, if that can have it: it has the fast path, and credit
-    /// lists are datagrams.
+    /// Gives QP `qpn`, which has just been connected, to RTL.
     #[inline(never)]
     pub(crate) fn hand_over<H: Hw>(&mut self, qpn: u32, hw: &mut H) {
         let Some(qp) = Self::index(qpn).and_then(|i| self.qps.get_mut(i)) else {
             return;
         };
-        if qp.lists.datagrams
-            && qp.fast_able(hw)
-            && let Some(peer) = self.peers.get((qp.peer as usize).wrapping_sub(1))
-        {
-            qp.hand_over(peer, &mut self.sh, hw);
+        if let Some(peer) = self.peers.get((qp.peer as usize).wrapping_sub(1)) {
+            qp.hand_over(peer.ip, peer.mac, &mut self.sh, hw);
+            qp.fast_bell(hw);
         }
     }
 
@@ -693,7 +731,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         if let Some(qp) = Self::index(qpn).and_then(|i| self.qps.get_mut(i))
             && let Some(peer) = self.peers.get((qp.peer as usize).wrapping_sub(1))
         {
-            qp.fast_peer(peer, &mut self.sh, hw);
+            qp.fast_peer(peer.ip, peer.mac, &mut self.sh, hw);
             qp.fast_receive(rx::COMMAND, rx::ON, hw);
             qp.fast_send(tx::COMMAND, tx::GIVE_UP | n << 8, hw);
             qp.kept = qp.fast_sends(tx::KEPT, hw);
@@ -710,7 +748,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             && let Some(peer) = self.peers.get((qp.peer as usize).wrapping_sub(1))
         {
             qp.fast_template(&mut self.sh, hw);
-            qp.fast_peer(peer, &mut self.sh, hw);
+            qp.fast_peer(peer.ip, peer.mac, &mut self.sh, hw);
             qp.fast_receive(rx::COMMAND, rx::ON, hw);
         }
     }
@@ -769,16 +807,12 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         let comes_back = |held: u32| held & HOLDS != 0 && held & STARVED == 0;
         for qp in &self.qps {
             self.sh.step();
-            let back = match qp.fast.on {
-                true => {
-                    comes_back(qp.fast_sends(tx::HELD, hw))
-                        || comes_back(qp.fast_receives(rx::HELD, hw))
-                        || qp.rq.recall != RECALL_NONE
-                        || qp.fast_granted(hw) != 0
-                }
-                false => qp.state != FREE && (qp.recv_holds() || qp.recv_holds_part() || qp.send_holds()),
-            };
-            if back {
+            if qp.fast.on
+                && (comes_back(qp.fast_sends(tx::HELD, hw))
+                    || comes_back(qp.fast_receives(rx::HELD, hw))
+                    || qp.rq.recall != RECALL_NONE
+                    || qp.fast_granted(hw) != 0)
+            {
                 return true;
             }
         }

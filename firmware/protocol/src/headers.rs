@@ -8,7 +8,6 @@
 
 use crate::bound::Bound;
 use crate::rc::Placement;
-use crate::wire::berth::Sack;
 use berth_abi::counters::{F_BAD_HEADER, F_NOT_FOR_US};
 
 pub use crate::wire::berth::{SELECTIVE_ACKNOWLEDGE, list_qkey};
@@ -21,8 +20,6 @@ pub const PAYLOAD: u32 = 54;
 pub const HEADER_WORDS: usize = 16;
 /// Bytes of the placement header (selective repeat).
 pub const PLACEMENT: u32 = Placement::BYTES as u32;
-/// Bytes of the SACK header (selective repeat).
-pub const SACK: u32 = Sack::BYTES as u32;
 /// Bytes of a datagram's header (DETH): Q_Key, source QPN.
 pub const DATAGRAM: u32 = 8;
 /// Bytes of iCRC.
@@ -47,11 +44,6 @@ pub const UD_SEND_ONLY: u8 = 0x64;
 pub const ACK: u32 = 0x1f;
 /// AETH syndrome: NAK, PSN sequence error.
 pub const NAK_SEQUENCE: u32 = 0x60;
-/// AETH syndrome: NAK, invalid request (IBTA 9.7.5.2.8).
-pub const NAK_INVALID: u32 = 0x61;
-/// AETH syndrome: NAK, remote operational error.
-pub const NAK_OPERATION: u32 = 0x63;
-
 /// PSNs have 24 bits.
 pub const PSN_MASK: u32 = 0xff_ffff;
 
@@ -138,8 +130,7 @@ pub struct Packet {
     pub psn: u32,
     /// Immediate data, AETH, or a datagram's Q_Key.
     pub ext: u32,
-    /// The 4 bytes behind it: placement header of a last packet, the first 32 PSNs of a SACK header, or a datagram's
-    /// source QPN (bits 23:0).
+    /// The 4 bytes behind it: a datagram's source QPN (bits 23:0).
     pub more: u32,
     /// Payload's first byte in the slot.
     pub start: u32,
@@ -272,17 +263,6 @@ impl Template {
             set16(&mut frame.words, at + 2, placement as u16);
         }
         frame.start += PLACEMENT;
-        frame
-    }
-
-    /// An acknowledgement with SACK header: `seen` has in bit 31 the PSN behind, and so on
-    /// downwards. The rest of the header, from word 16 on, is to be zero.
-    #[inline]
-    pub fn sack(&self, psn: u32, aeth: u32, seen: u32) -> Frame {
-        let mut frame = self.packet(SELECTIVE_ACKNOWLEDGE, false, false, psn, Some(aeth), SACK);
-        set16(&mut frame.words, 58, (seen >> 16) as u16);
-        set16(&mut frame.words, 60, seen as u16);
-        set16(&mut frame.words, 62, 0);
         frame
     }
 

@@ -27,7 +27,7 @@ pub enum Log {
     PeerLost(u32),
     /// A peer has been restarted: its IPv4 address.
     PeerRestarted(u32),
-    /// A QP goes back to a packet: QPN, PSN, 0 time-out or 1 NAK or 2 memory.
+    /// A QP goes back to a packet: QPN, PSN, 0 time-out.
     Resend(u32, u32, u32),
     /// Credits are recalled: QPN, how many.
     Recall(u32, u32),
@@ -41,62 +41,27 @@ pub enum Log {
 pub trait Hw {
     /// Writes words of transmit slot `slot` from word `word` on.
     fn tx_write(&mut self, slot: u32, word: u32, data: &[u32]);
-    /// Writes one byte of transmit slot `slot`.
-    fn tx_write_byte(&mut self, slot: u32, byte: u32, value: u8);
     /// Queues transmit slot `slot`: `len` bytes without iCRC, flags `TX_*`. Comes back as `tx_done`.
     fn tx_send(&mut self, slot: u32, len: u32, flags: u32);
     /// Reads words of receive slot `slot` from word `word` on.
     fn rx_read(&mut self, slot: u32, word: u32, out: &mut [u32]);
     /// Gives receive slot `slot` back to the receiver.
     fn rx_free(&mut self, slot: u32);
-    /// Reads words of scratch place `place` from word `word` on.
-    fn scratch_read(&mut self, place: u32, word: u32, out: &mut [u32]);
-
-    /// DMA read of `len` bytes at bus address `addr` into scratch place `place`. Comes back as `dma_done(tag)`.
-    fn dma_read_scratch(&mut self, place: u32, len: u32, addr: u64, tag: u16);
-    /// DMA read of `len` bytes at virtual address `va` into transmit slot `slot` from byte `byte` on,
-    /// attached to the slot: sending waits for it; a failure comes back as the slot's `tx_done`.
-    fn dma_attach(&mut self, slot: u32, byte: u32, len: u32, asid: u8, va: u64);
-    /// DMA write of `len` bytes of receive slot `slot` from byte `byte` on to virtual address `va`. Comes back as `dma_done(tag)`.
-    fn dma_write_rx(&mut self, slot: u32, byte: u32, len: u32, asid: u8, va: u64, tag: u16);
-
-    /// Acquires the pages of a range (`write`: the card will write). Comes back as `xlt_rsp(tag)`.
-    fn xlt_acquire(&mut self, asid: u8, va: u64, len: u32, write: bool, tag: u16);
-    /// Releases the pages of a range. No answer.
-    fn xlt_release(&mut self, asid: u8, va: u64, len: u32, write: bool, tag: u16);
 
     /// Free entries of the host's event ring.
     fn event_space(&mut self) -> u32;
     /// Writes an event (word 0: kind in bits 7:0). Call only with space.
     fn event(&mut self, words: &[u32; 16]);
-    /// Writes a completion to CQ `cqn`.
-    fn cqe(&mut self, cqn: u32, words: &[u32; 8]);
     /// Configures CQ `cqn`: `attr` as `CPU_CQ_ATTR`.
     fn cq_config(&mut self, cqn: u32, base: u64, attr: u32);
     /// Configures the doorbell row of `qpn`: `cfg` as `CPU_DB_CFG`. A row that is given to the fast path (bit 30)
     /// says there first what has been posted so far, and is no doorbell for firmware any more.
     fn doorbell_config(&mut self, qpn: u32, cfg: u32);
 
-    /// Carries out operation `op` (`CRD_*`) of the credit engine; gives RSP0.
-    fn credit(&mut self, op: u32, qpn: u32, arg0: u32, arg1: u32) -> u32;
-    /// RSP1 of the last `credit`.
-    fn credit_rsp1(&mut self) -> u32;
-    /// RSP2 of the last `credit`.
-    fn credit_rsp2(&mut self) -> u32;
-
-    /// Layout of the fast path's rows ([`crate::fast::LAYOUT`]); 0: the card has no fast path.
-    fn fast_layout(&mut self) -> u32 {
-        0
-    }
     /// Writes word `word` of QP `qpn`'s row in half `half` of the fast path (`FAST_*`); a command ends before this returns.
-    fn fast_write(&mut self, half: u32, qpn: u32, word: u32, value: u32) {
-        let _ = (half, qpn, word, value);
-    }
+    fn fast_write(&mut self, half: u32, qpn: u32, word: u32, value: u32);
     /// Reads word `word` of QP `qpn`'s row in half `half` of the fast path.
-    fn fast_read(&mut self, half: u32, qpn: u32, word: u32) -> u32 {
-        let _ = (half, qpn, word);
-        0
-    }
+    fn fast_read(&mut self, half: u32, qpn: u32, word: u32) -> u32;
 
     /// Arms the card's timer for `deadline` in cycles, instead of an earlier arming. Comes back as `timer`.
     fn timer_arm(&mut self, deadline: u64);
@@ -105,8 +70,6 @@ pub trait Hw {
 
     /// Adds `n` to firmware counter `index` (`F_*`).
     fn count(&mut self, index: u32, n: u32);
-    /// Takes `n` from firmware gauge `index`.
-    fn discount(&mut self, index: u32, n: u32);
     /// Writes a log line.
     fn log(&mut self, line: Log);
     /// `CMD_CRASH`: `CRASH_PANIC`, `CRASH_LOOP`. A model may do nothing.

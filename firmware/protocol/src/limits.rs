@@ -1,20 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Sizes and times of the firmware. They decide how much RAM a QP takes (about 5 KiB).
+//! Sizes and times of the firmware. They decide how much RAM a QP takes (some 300 bytes).
 
 use berth_abi::card::CM_REQUESTS;
 
-/// Send WQEs of one QP that are snapshotted at a time.
-pub const SEND_WQES: usize = 16;
-/// Virtual contexts (SGEs) of those.
-pub const SEND_SGES: usize = 32;
-/// Pieces in the piece log: sent and not yet acknowledged.
-pub const PIECES: usize = 32;
-/// Blocks of one QP that are requested or held for sending. More than the fragments of one packet (8 SGEs and a block's edge).
-pub const BLOCKS: usize = 16;
-/// Receives of one QP that are granted at a time; also the longest credit list.
-pub const GRANTS: usize = 32;
-/// SGEs of those.
-pub const RECV_SGES: usize = 64;
 /// Places for requests for a connection that wait for an answer, and for answers that wait for room.
 pub const REQUESTS: usize = 16;
 /// Requests that wait for the host's answer at a time: places are left for answers.
@@ -25,23 +13,13 @@ pub const REQUEST_SHARE: usize = 4;
 pub const REQUEST_TIME: u64 = 2_500_000_000;
 /// Service ids that are listened to.
 pub const SERVICES: usize = berth_abi::card::CM_SERVICES as usize;
-/// Translation requests under way, all QPs (the engine takes 500).
-pub const TAGS: usize = 480;
 /// Command answers that wait for room in the event ring.
 pub const ANSWERS: usize = 8;
-/// Transmit slots that data packets leave for acknowledgements and control.
-pub const TX_RESERVE: u32 = 2;
-/// Data packets that one QP has unacknowledged, at any MTU.
-pub const WINDOW: u32 = 8;
 /// Packets that overtake one before it counts as lost (selective repeat).
 pub const REORDER: u32 = 3;
-/// Data packets that one QP sends before another has its turn.
-pub const BURST: u32 = 4;
-/// Packets that the receiver places before it acknowledges without being asked.
-pub const ACK_EVERY: u32 = 4;
 /// Packets that RTL has unacknowledged, and takes ahead of a missing one.
 pub const FAST_WINDOW: u32 = berth_abi::card::FAST_PLACES - 1;
-/// Packets that RTL places before it acknowledges without being asked. Firmware's own sender asks for it in time.
+/// Packets that RTL places before it acknowledges without being asked.
 pub const FAST_ACK_EVERY: u32 = 8;
 /// Longest credit list of RTL: what one control message takes behind its header of three words.
 pub const FAST_LIST: u32 = CONTROL_WORDS as u32 - 3;
@@ -66,8 +44,6 @@ pub const FAST_POLL_DOUBLED: u8 = 6;
 pub const TIMEOUT: u32 = 4_000_000;
 /// Default retries before a peer counts as lost.
 pub const RETRIES: u32 = 7;
-/// DMA failures of the same packet before its WQE fails.
-pub const DMA_TRIES: u8 = 8;
 /// Acknowledgement time-out of a control message in cycles (4 ms), doubled with each retry.
 pub const CONTROL_TIMEOUT: u64 = 1_000_000;
 /// Retries of a control message; together about half a second.
@@ -80,8 +56,6 @@ pub const CONTROL_DOUBT: u64 = 4 * CONTROL_TIMEOUT;
 /// Time after which a credit list that goes as a datagram is told again for want of its proof (CR-11), doubled with
 /// each repeat (cycles, 4 ms).
 pub const LIST_AGAIN: u64 = 1_000_000;
-/// Credit lists with a gap before them that the card holds until it is filled, all QPs (at most one of each).
-pub const HELD_LISTS: usize = 4;
 /// Most doublings of a time-out.
 pub const MAX_BACKOFF: u8 = 5;
 /// Silence after which a peer with connections is asked whether it lives (cycles, 250 ms).
@@ -97,14 +71,8 @@ pub const EVENT_RETRY: u64 = 100_000;
 /// Times that the driver says that the budget is short, with nothing else held, before an
 /// element that holds a part of its memory counts as too large.
 pub const SQUEEZES: u8 = 3;
-/// Time after which a short budget is looked at again (cycles).
-pub const PRESSURE_RETRY: u64 = 1_000_000;
-/// Time between two such times that count (cycles).
-pub const SQUEEZE_TIME: u64 = 5_000_000;
-/// The same for connections that RTL has (cycles, 0.2 ms): until what was let go of has reached another row.
+/// Time between two such times that count (cycles, 0.2 ms): until what was let go of has reached another row.
 pub const FAST_SQUEEZE_TIME: u64 = 50_000;
 /// Time for which a row of RTL's that was recalled from asks for no memory: until the host has unpinned what went back,
 /// and somebody else has had his turn (cycles, 4 ms).
 pub const FAST_REST: u64 = 1_000_000;
-/// How often the budget is looked at before a receive that still waits lets others try (200 ms).
-pub const TOKEN_AGES: u8 = 50;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Connections that RTL handles: what firmware writes into their rows, and what it decides when RTL reports. RTL itself
+//! Connections' packets are RTL's: what firmware writes into their rows, and what it decides when RTL reports. RTL itself
 //! is not here: each test says what it reports.
 
 mod common;
 use berth_abi::counters::*;
 use berth_abi::ring::*;
 use berth_abi::status::*;
-use berth_protocol::fast::{LAYOUT, fast_ahead, fast_pinned};
+use berth_protocol::fast::{fast_ahead, fast_pinned};
 use berth_protocol::headers::{Mac, Template};
 use berth_protocol::limits::{
     FAST_POLL, FAST_POLL_DOUBLED, FAST_REST, FAST_SQUEEZE_TIME, LIST_AGAIN, RETRIES, SQUEEZES, TIMEOUT,
@@ -28,19 +28,6 @@ const LOOK: u64 = 2 * (FAST_POLL << FAST_POLL_DOUBLED);
 /// States of a QP (`Card::state_of`).
 const CONNECTED: u8 = 3;
 const ERROR: u8 = 4;
-
-/// Two connected cards, of which `fast` have the fast path.
-fn connected(seed: u64, fast: [bool; 2]) -> (World, User, User) {
-    let mut w = World::new(2, seed);
-    for (node, fast) in w.nodes.iter_mut().zip(fast) {
-        node.hw.fast.layout = if fast { LAYOUT } else { 0 };
-        node.card.offer_list_datagrams();
-    }
-    let a = w.create_qp(0, 16, ASID, |_| ());
-    let b = w.create_qp(1, 17, ASID, |_| ());
-    w.connect(&a, &b, 7);
-    (w, a, b)
-}
 
 fn word(w: &World, user: &User, half: u32, word: u32) -> u32 {
     w.nodes[user.node].hw.fast.words[&(half, user.qpn, word)]
@@ -69,7 +56,7 @@ fn event(w: &mut World, user: &User, code: u32, arg: u32) {
 
 #[test]
 fn both_rows_say_what_was_agreed_and_doorbells_go_to_rtl() {
-    let (w, a, b) = connected(1, [true, true]);
+    let (w, a, b) = pair(1);
     for (own, peer, n) in [(&a, &b, 0), (&b, &a, 1)] {
         let mac = |n: u8| Mac::new([2, 0, 0, 0, 0, n + 1]);
         let ip = |n: u8| 0x0a00_0001 + n as u32;
@@ -109,42 +96,29 @@ fn both_rows_say_what_was_agreed_and_doorbells_go_to_rtl() {
 /// RTL drops what is not to the card's own address, so it has to know that before anybody can connect.
 #[test]
 fn rtl_is_told_the_cards_addresses_whenever_they_change() {
-    let (mut w, a, b) = connected(41, [true, true]);
-    let own = |w: &World| [16, 17, 18].map(|n| w.nodes[0].hw.fast.words.get(&(RX, 16, n)).copied());
+    let (mut w, a, b) = pair(41);
+    // Any row takes them: that of the first QPN.
+    let own = |w: &World| [16, 17, 18].map(|n| w.nodes[0].hw.fast.words[&(RX, 16, n)]);
+    let first = own(&w);
+    assert_eq!(first, [0x0a00_0001, 1, 0x200]);
     let name = |ip: u32, mac: u32, mtu: u32| {
         let mut words = [0; 16];
         (words[0], words[2], words[3], words[4], words[5]) = (CMD_NET_CONFIG, ip, 0x0200_0000, mac, mtu);
         words
     };
-    assert_eq!(own(&w), [None; 3], "nothing is written for a QP");
     assert_eq!(w.command(0, name(0x0a00_0009, 0x77, 1024))[2], CMD_BUSY);
-    assert_eq!(own(&w), [None; 3], "refused: they stay");
+    assert_eq!(own(&w), first, "refused: they stay");
     for user in [&a, &b] {
         w.destroy(user);
     }
     w.run(1_000_000_000);
     assert_eq!(w.command(0, name(0x0a00_0009, 0x77, 1024))[2], CMD_OK);
-    assert_eq!(own(&w), [Some(0x0a00_0009), Some(0x77), Some(0x200)]);
-    w.nodes[0].hw.fast.layout = 0;
-    assert_eq!(w.command(0, name(0x0a00_0009, 0x78, 1024))[2], CMD_OK);
-    assert_eq!(own(&w)[1], Some(0x77), "without the fast path there is nobody to be told");
-}
-
-#[test]
-fn a_peer_without_the_fast_path_gets_no_more_than_it_takes() {
-    let (w, a, b) = connected(2, [true, false]);
-    assert_eq!(word(&w, &a, TX, 19) >> 8 & 0xff, 8);
-    assert!(w.nodes[1].hw.fast.written.is_empty());
-    assert_eq!((state(&w, &a), state(&w, &b)), (CONNECTED, CONNECTED));
+    assert_eq!(own(&w), [0x0a00_0009, 0x77, 0x200]);
 }
 
 #[test]
 fn both_rows_say_what_is_special_of_a_qp() {
     let mut w = World::new(2, 19);
-    for node in &mut w.nodes {
-        node.hw.fast.layout = LAYOUT;
-        node.card.offer_list_datagrams();
-    }
     let special = |w: &mut [u32; 16]| {
         w[3] = ASID as u32 | 2 << 8 | 3 << 16 | 5 << 24;
         w[4] = 1;
@@ -173,8 +147,6 @@ fn both_rows_say_what_is_special_of_a_qp() {
 #[test]
 fn qp_18_a_connection_within_the_card_is_rtls_too() {
     let mut w = World::new(1, 20);
-    w.nodes[0].hw.fast.layout = LAYOUT;
-    w.nodes[0].card.offer_list_datagrams();
     // The shortest time-out is a unit of RTL's clock.
     let a = w.create_qp(0, 16, ASID, |w| w[12] = 1);
     let b = w.create_qp(0, 17, ASID, |_| ());
@@ -204,75 +176,31 @@ fn rtl_asks_for_memory_in_blocks_of_a_page_to_1_mib() {
 }
 
 #[test]
-fn a_qp_whose_queue_rtl_cannot_read_stays_with_firmware() {
-    // (log2 of the send queue's depth, its place in a page, layout of the rows)
-    for (depth, at, layout, able) in
-        [(2, 0, LAYOUT, true), (1, 0, LAYOUT, false), (6, 128, LAYOUT, false), (6, 0, LAYOUT + 1, false)]
-    {
-        let mut w = World::new(2, 21);
-        w.nodes[0].hw.fast.layout = layout;
-        let node = &mut w.nodes[0];
-        node.card.clear_rows(&mut node.hw);
-        // Of an empty row nobody takes a frame.
-        assert_eq!(node.hw.fast.written.len(), if layout == LAYOUT { 64 } else { 0 });
-        assert!(node.hw.fast.written.iter().all(|x| (x.0, x.2, x.3) == (RX, 63, 2)));
-        node.hw.fast.written.clear();
-        w.nodes.iter_mut().for_each(|node| node.card.offer_list_datagrams());
-        let tune = |w: &mut [u32; 16]| {
-            w[3] = w[3] & !(0xff << 16) | depth << 16;
-            w[8] += at;
-        };
-        let a = w.create_qp(0, 16, ASID, tune);
-        let b = w.create_qp(1, 17, ASID, |_| ());
-        w.connect(&a, &b, 7);
-        assert_eq!(!w.nodes[0].hw.fast.written.is_empty(), able, "{depth} {at}");
-        // So there are no messages (CR-17), which only RTL has.
-        let mut create = [0; 16];
-        (create[0], create[2], create[3], create[4]) =
-            (CMD_QP_CREATE, 20, ASID as u32 | depth << 16 | 6 << 24, 1 << 16);
-        (create[5], create[8], create[10]) = ((MODE_MESSAGE as u32) << 24, 0x10_0000 + at, 0x20_0000);
-        assert_eq!(w.command(0, create)[2], if able { CMD_OK } else { CMD_INVALID }, "{depth} {at}");
-    }
-}
-
-#[test]
 fn what_is_posted_before_the_connection_is_left_to_rtl() {
     let mut w = World::new(2, 5);
     for node in &mut w.nodes {
-        node.hw.fast.layout = LAYOUT;
-        node.card.offer_list_datagrams();
         node.card.clear_rows(&mut node.hw);
+        // Of an empty row nobody takes a frame.
+        let off = node.hw.fast.written.iter().filter(|x| (x.0, x.2, x.3) == (RX, 63, 2)).count();
+        assert_eq!(off, 64);
     }
-    let mut a = w.create_qp(0, 16, ASID, |_| ());
-    let mut b = w.create_qp(1, 17, ASID, |_| ());
-    for user in [&mut a, &mut b] {
-        w.nodes[user.node].hw.map(ASID, 0x10_0000, 4096, true);
-        w.post_recv(user, &[(0x10_0000, 100)], 1);
-        w.post_send(user, &[(0x10_0000, 100)], 2);
-        w.ring(user);
+    let a = w.create_qp(0, 16, ASID, |_| ());
+    let b = w.create_qp(1, 17, ASID, |_| ());
+    for user in [&a, &b] {
+        w.ring(user, 1, 1);
     }
     w.run(50_000);
     w.connect(&a, &b, 7);
     for own in [&a, &b] {
         assert_eq!((commands(&w, own, TX), commands(&w, own, RX)), (vec![1], vec![2, 1]));
         assert_eq!(word(&w, own, RX, 14), 1, "receives so far");
-        assert_eq!(w.nodes[own.node].hw.pinned(), 0, "firmware has asked for no memory");
+        assert!(w.nodes[own.node].hw.fast.bells.contains(&own.qpn));
     }
 }
 
 #[test]
-fn a_connection_whose_lists_are_control_messages_stays_with_firmware() {
-    let mut w = World::new(2, 3);
-    w.nodes[0].hw.fast.layout = LAYOUT;
-    let a = w.create_qp(0, 16, ASID, |_| ());
-    let b = w.create_qp(1, 17, ASID, |_| ());
-    w.connect(&a, &b, 7);
-    assert!(w.nodes[0].hw.fast.written.is_empty());
-}
-
-#[test]
 fn what_lies_before_a_failed_send_goes_again_when_it_is_not_acknowledged() {
-    let (mut w, a, _) = connected(6, [true, true]);
+    let (mut w, a, _) = pair(6);
     reads(&mut w, &a, TX, 33, 77);
     reads(&mut w, &a, TX, 34, 79);
     event(&mut w, &a, 7, 1);
@@ -288,7 +216,7 @@ fn what_lies_before_a_failed_send_goes_again_when_it_is_not_acknowledged() {
 
 #[test]
 fn a_send_that_fails_does_not_keep_lost_packets_from_going_again() {
-    let (mut w, a, _) = connected(22, [true, true]);
+    let (mut w, a, _) = pair(22);
     reads(&mut w, &a, TX, 33, 77);
     reads(&mut w, &a, TX, 34, 79);
     // The second try is to come later; RTL does not say again that nothing comes.
@@ -312,7 +240,7 @@ fn a_send_that_fails_does_not_keep_lost_packets_from_going_again() {
 
 #[test]
 fn a_timeout_while_packets_wait_to_go_again_changes_nothing() {
-    let (mut w, a, _) = connected(23, [true, true]);
+    let (mut w, a, _) = pair(23);
     reads(&mut w, &a, TX, 33, 77);
     (0..2 * RETRIES).for_each(|_| event(&mut w, &a, 1, 0));
     assert_eq!(w.counter(0, F_TIMEOUTS), 2);
@@ -322,7 +250,7 @@ fn a_timeout_while_packets_wait_to_go_again_changes_nothing() {
 
 #[test]
 fn nothing_is_looked_at_once_all_has_gone_again() {
-    let (mut w, a, _) = connected(37, [true, true]);
+    let (mut w, a, _) = pair(37);
     reads(&mut w, &a, TX, 33, 77);
     // The second try comes later, on a timer.
     (0..2).for_each(|_| event(&mut w, &a, 1, 0));
@@ -338,7 +266,7 @@ fn nothing_is_looked_at_once_all_has_gone_again() {
 
 #[test]
 fn memory_of_a_lost_packet_that_is_gone_ends_the_connection_at_once() {
-    let (mut w, a, _) = connected(24, [true, true]);
+    let (mut w, a, _) = pair(24);
     reads(&mut w, &a, TX, 33, 77);
     reads(&mut w, &a, TX, 34, 79);
     event(&mut w, &a, 7, 1 << 8 | PAGE_OVER_BUDGET);
@@ -348,17 +276,18 @@ fn memory_of_a_lost_packet_that_is_gone_ends_the_connection_at_once() {
 
 #[test]
 fn what_rtl_reports_of_a_qp_that_it_does_not_have_is_counted_and_no_more() {
-    let (mut w, a, b) = connected(25, [false, true]);
-    event(&mut w, &a, 2, 0);
+    let (mut w, _, b) = pair(25);
+    let new = w.create_qp(0, 18, ASID, |_| ());
+    event(&mut w, &new, 2, 0);
     event(&mut w, &b, 5, berth_abi::cpu::LIST_OK);
     event(&mut w, &b, 5, berth_abi::cpu::LIST_REPEAT);
-    assert_eq!((state(&w, &a), state(&w, &b)), (CONNECTED, CONNECTED));
+    assert_eq!((state(&w, &new), state(&w, &b)), (1, CONNECTED));
     assert_eq!((w.counter(0, F_FAST_EVENTS), w.counter(1, F_FAST_EVENTS)), (1, 2));
 }
 
 #[test]
 fn a_timeout_sends_again_later_and_later_and_ends_with_the_retries() {
-    let (mut w, a, _) = connected(4, [true, true]);
+    let (mut w, a, _) = pair(4);
     reads(&mut w, &a, TX, 33, 77);
     for n in 0..RETRIES {
         event(&mut w, &a, 1, 0);
@@ -381,7 +310,7 @@ fn a_timeout_sends_again_later_and_later_and_ends_with_the_retries() {
 
 #[test]
 fn what_was_acknowledged_meanwhile_begins_the_tries_anew() {
-    let (mut w, a, _) = connected(5, [true, true]);
+    let (mut w, a, _) = pair(5);
     for n in 0..3 * RETRIES {
         reads(&mut w, &a, TX, 33, 100 + n);
         event(&mut w, &a, 1, 0);
@@ -398,7 +327,7 @@ fn what_was_acknowledged_meanwhile_begins_the_tries_anew() {
 /// RTL says once that nothing came, until something does: what is told while an earlier one waits for its turn counts.
 #[test]
 fn a_timeout_after_what_was_acknowledged_meanwhile_is_not_forgotten() {
-    let (mut w, a, _) = connected(38, [true, true]);
+    let (mut w, a, _) = pair(38);
     reads(&mut w, &a, TX, 33, 77);
     (0..2).for_each(|_| event(&mut w, &a, 1, 0));
     assert_eq!(commands(&w, &a, TX), [1, 2], "the second try waits");
@@ -417,7 +346,7 @@ fn a_send_that_fails_waits_for_those_before_it() {
         (7, PAGE_NO_MEMORY, WC_NO_MEMORY),
         (7, PAGE_FAULT, WC_LOCAL_PROTECTION),
     ] {
-        let (mut w, a, b) = connected(6, [true, true]);
+        let (mut w, a, b) = pair(6);
         reads(&mut w, &a, TX, 33, 100);
         reads(&mut w, &a, TX, 34, 103);
         event(&mut w, &a, code, arg);
@@ -446,7 +375,7 @@ fn what_ends_a_connection_in_rtl_puts_the_qp_in_error() {
         (0x40, 0, REASON_WITHDRAWN, WC_FLUSHED),
         (0x40, 4, REASON_PROTOCOL, WC_FLUSHED),
     ] {
-        let (mut w, a, _) = connected(7, [true, true]);
+        let (mut w, a, _) = pair(7);
         event(&mut w, &a, code, arg);
         assert_eq!(w.event(0, EV_QP_ERROR, Some(16))[2], reason, "event {code}");
         let counted = [F_BAD_INDEX, F_NO_CREDIT].map(|counter| w.counter(0, counter));
@@ -457,14 +386,14 @@ fn what_ends_a_connection_in_rtl_puts_the_qp_in_error() {
         event(&mut w, &a, 1, 0);
         assert_eq!(w.nodes[0].hw.fast.written.len(), before, "an event after the end");
     }
-    let (mut w, a, _) = connected(8, [true, true]);
+    let (mut w, a, _) = pair(8);
     event(&mut w, &a, 0xee, 0);
     assert_eq!((w.counter(0, F_FAST_EVENTS), state(&w, &a)), (1, CONNECTED));
 }
 
 #[test]
 fn a_qp_is_destroyed_when_nothing_of_it_is_in_flight() {
-    let (mut w, a, b) = connected(9, [true, true]);
+    let (mut w, a, b) = pair(9);
     reads(&mut w, &a, TX, 35, BUSY | 3);
     reads(&mut w, &a, RX, 32, 7);
     let mut destroy = [0; 16];
@@ -511,7 +440,7 @@ fn whatever_a_row_still_does_keeps_its_qp() {
     // Bytes under way, an element in work, a revocation, memory.
     for held in [BUSY, 1 << 30, REVOKING, 0x8000] {
         for (half, at) in [(TX, 35), (RX, 32)] {
-            let (mut w, a, _) = connected(26, [true, true]);
+            let (mut w, a, _) = pair(26);
             reads(&mut w, &a, half, at, held);
             let answered = destroy(&mut w, &a);
             w.run(LOOK);
@@ -527,7 +456,7 @@ fn whatever_a_row_still_does_keeps_its_qp() {
 
 #[test]
 fn a_row_that_does_not_come_to_rest_is_looked_at_less_and_less() {
-    let (mut w, a, _) = connected(27, [true, true]);
+    let (mut w, a, _) = pair(27);
     reads(&mut w, &a, TX, 35, 3);
     event(&mut w, &a, 2, 0);
     let looks = |w: &World| commands(w, &a, TX).iter().filter(|c| **c == 6).count();
@@ -547,7 +476,7 @@ fn a_row_that_does_not_come_to_rest_is_looked_at_less_and_less() {
 
 #[test]
 fn the_end_of_a_connection_is_looked_at_anew() {
-    let (mut w, a, _) = connected(28, [true, true]);
+    let (mut w, a, _) = pair(28);
     reads(&mut w, &a, TX, 34, 2);
     reads(&mut w, &a, TX, 35, 3);
     // A send that fails waits for those before it, and is looked at less and less.
@@ -560,7 +489,7 @@ fn the_end_of_a_connection_is_looked_at_anew() {
 
 #[test]
 fn an_end_without_a_status_flushes_the_oldest_send_too() {
-    let (mut w, a, _) = connected(29, [true, true]);
+    let (mut w, a, _) = pair(29);
     event(&mut w, &a, 6, WC_OK as u32);
     assert_eq!(commands(&w, &a, TX), [1, 4 | (WC_FLUSHED as u32) << 8]);
 }
@@ -568,7 +497,7 @@ fn an_end_without_a_status_flushes_the_oldest_send_too() {
 #[test]
 fn be_asked_whether_one_lives_is_a_duplicate_of_what_was_acknowledged_last() {
     for una in [0, 0x1234] {
-        let (mut w, a, _) = connected(30, [true, true]);
+        let (mut w, a, _) = pair(30);
         reads(&mut w, &a, TX, 33, una);
         w.deaf = [true, true];
         w.run(500_000_000);
@@ -580,7 +509,7 @@ fn be_asked_whether_one_lives_is_a_duplicate_of_what_was_acknowledged_last() {
 
 #[test]
 fn a_peer_with_a_new_mac_address_gets_frames_there() {
-    let (mut w, a, _) = connected(31, [true, true]);
+    let (mut w, a, _) = pair(31);
     let before: Vec<u32> = (0..14).map(|i| word(&w, &a, TX, i)).collect();
     assert_eq!((before[0], before[1] & 0xffff), (0x0000_0002, 0x0200));
     // It says so where that counts, on the control connection.
@@ -598,7 +527,7 @@ fn a_peer_with_a_new_mac_address_gets_frames_there() {
 
 #[test]
 fn a_recall_takes_credits_back_and_lists_from_before_it_are_void() {
-    let (mut w, a, b) = connected(10, [true, true]);
+    let (mut w, a, b) = pair(10);
     let epoch = word(&w, &b, RX, 6);
     // B has announced 20 credits, of which 5 have landed, and starves; A keeps those below number 9.
     reads(&mut w, &b, RX, 32, STARVED | 4);
@@ -623,7 +552,7 @@ fn a_recall_takes_credits_back_and_lists_from_before_it_are_void() {
 
 #[test]
 fn all_credits_that_are_out_may_come_back() {
-    let (mut w, a, b) = connected(32, [true, true]);
+    let (mut w, a, b) = pair(32);
     reads(&mut w, &b, RX, 32, STARVED);
     reads(&mut w, &b, RX, 34, 20);
     reads(&mut w, &b, RX, 35, 5);
@@ -639,7 +568,7 @@ fn all_credits_that_are_out_may_come_back() {
 
 #[test]
 fn who_rests_leaves_memory_to_others() {
-    let (mut w, a, b) = connected(33, [true, true]);
+    let (mut w, a, b) = pair(33);
     reads(&mut w, &b, RX, 32, STARVED | 1);
     reads(&mut w, &b, RX, 34, 20);
     reads(&mut w, &a, TX, 37, 0);
@@ -657,7 +586,7 @@ fn who_rests_leaves_memory_to_others() {
 
 #[test]
 fn cr_4_a_batch_that_cannot_be_granted_whole_is_announced_in_part() {
-    let (mut w, _, b) = connected(34, [true, true]);
+    let (mut w, _, b) = pair(34);
     reads(&mut w, &b, RX, 32, STARVED | 2);
     reads(&mut w, &b, RX, 34, 20);
     reads(&mut w, &b, RX, 36, 1);
@@ -667,7 +596,7 @@ fn cr_4_a_batch_that_cannot_be_granted_whole_is_announced_in_part() {
 
 #[test]
 fn memory_that_another_process_lacks_is_no_reason_to_recall() {
-    let (mut w, _, b) = connected(35, [true, true]);
+    let (mut w, _, b) = pair(35);
     reads(&mut w, &b, TX, 35, STARVED);
     reads(&mut w, &b, RX, 34, 20);
     for (asid, recalls) in [(ASID + 1, false), (ASID, true)] {
@@ -680,7 +609,7 @@ fn memory_that_another_process_lacks_is_no_reason_to_recall() {
 
 #[test]
 fn one_connection_after_the_other_is_recalled_from() {
-    let (mut w, _, b) = connected(36, [true, true]);
+    let (mut w, _, b) = pair(36);
     let c = w.create_qp(0, 20, ASID, |_| ());
     let d = w.create_qp(1, 21, ASID, |_| ());
     w.connect(&c, &d, 9);
@@ -700,7 +629,7 @@ fn one_connection_after_the_other_is_recalled_from() {
 
 #[test]
 fn recalls_go_round_and_each_ends_with_its_answer() {
-    let (mut w, a, b) = connected(38, [true, true]);
+    let (mut w, a, b) = pair(38);
     let c = w.create_qp(0, 20, ASID, |_| ());
     let d = w.create_qp(1, 21, ASID, |_| ());
     w.connect(&c, &d, 9);
@@ -721,7 +650,7 @@ fn recalls_go_round_and_each_ends_with_its_answer() {
 
 #[test]
 fn a_connection_that_is_over_waits_for_nothing() {
-    let (mut w, a, b) = connected(39, [true, true]);
+    let (mut w, a, b) = pair(39);
     let c = w.create_qp(0, 20, ASID, |_| ());
     let d = w.create_qp(1, 21, ASID, |_| ());
     w.connect(&c, &d, 9);
@@ -736,7 +665,7 @@ fn a_connection_that_is_over_waits_for_nothing() {
 
 #[test]
 fn a_send_that_waits_for_memory_names_no_receive() {
-    let (mut w, _, b) = connected(40, [true, true]);
+    let (mut w, _, b) = pair(40);
     reads(&mut w, &b, TX, 35, STARVED);
     (0..4 * SQUEEZES).for_each(|_| assert_eq!(press(&mut w, 1), 0));
     assert_eq!(commands(&w, &b, RX), [1]);
@@ -744,7 +673,7 @@ fn a_send_that_waits_for_memory_names_no_receive() {
 
 #[test]
 fn a_receive_is_named_only_after_it_has_waited_in_vain_for_long_enough() {
-    let (mut w, a, b) = connected(41, [true, true]);
+    let (mut w, a, b) = pair(41);
     reads(&mut w, &b, RX, 32, STARVED | 1);
     // However often the driver says so meanwhile.
     let mut words = [0; 16];
@@ -772,35 +701,10 @@ fn a_receive_is_named_only_after_it_has_waited_in_vain_for_long_enough() {
 }
 
 #[test]
-fn receives_of_a_connection_that_firmware_has_come_back_too() {
-    let (mut w, _, b) = connected(42, [true, true]);
-    // Two elements are too few for RTL.
-    let few = |w: &mut [u32; 16]| w[3] = w[3] & !(0xff << 16) | 1 << 16;
-    let mut c = w.create_qp(0, 20, ASID, few);
-    let mut d = w.create_qp(1, 21, ASID, few);
-    w.connect(&c, &d, 9);
-    w.nodes[0].hw.map(ASID, SRC, 4096, true);
-    w.nodes[1].hw.map(ASID, DST, 4096, true);
-    reads(&mut w, &b, RX, 32, STARVED | 1);
-    (0..SQUEEZES).for_each(|_| assert_eq!(press(&mut w, 1), 0));
-    w.post_recv(&mut d, &[(DST, 4096)], 1);
-    w.ring(&d);
-    w.run(1_000_000);
-    assert!(w.nodes[1].hw.uses() > 0);
-    (0..2 * SQUEEZES).for_each(|_| assert_eq!(press(&mut w, 1), 0));
-    w.post_send(&mut c, &[(SRC, 4096)], 2);
-    w.ring(&c);
-    w.run(1_000_000);
-    assert_eq!((w.completions(&d, true).len(), w.nodes[1].hw.uses()), (1, 0));
-    (0..SQUEEZES).for_each(|_| assert_eq!(press(&mut w, 1), 0));
-    assert_eq!(press(&mut w, 1), b.qpn);
-}
-
-#[test]
 fn an_answer_to_a_recall_that_cannot_be_ends_the_connection() {
     // Of credits 5 to 19, those before 4 are kept, which have landed; those before 21, which were never announced.
     for kept in [4, 21] {
-        let (mut w, a, b) = connected(11, [true, true]);
+        let (mut w, a, b) = pair(11);
         reads(&mut w, &b, RX, 32, STARVED);
         reads(&mut w, &b, RX, 34, 20);
         reads(&mut w, &b, RX, 35, 5);
@@ -816,7 +720,7 @@ fn an_answer_to_a_recall_that_cannot_be_ends_the_connection() {
 
 #[test]
 fn pressure_recalls_nothing_while_nobody_starves() {
-    let (mut w, _, b) = connected(12, [true, true]);
+    let (mut w, _, b) = pair(12);
     reads(&mut w, &b, RX, 34, 20);
     let mut press = [0; 16];
     (press[0], press[3]) = (CMD_PRESSURE, 65536);
@@ -837,7 +741,7 @@ fn press(w: &mut World, node: usize) -> u32 {
 
 #[test]
 fn a_receive_that_waits_for_more_than_there_is_is_named_when_nobody_else_has_memory() {
-    let (mut w, a, b) = connected(17, [true, true]);
+    let (mut w, a, b) = pair(17);
     // Its credits have all landed; it holds a part of what the next receive needs.
     reads(&mut w, &b, RX, 32, STARVED | 1);
     (0..SQUEEZES).for_each(|_| assert_eq!(press(&mut w, 1), 0));
@@ -857,7 +761,7 @@ fn a_receive_that_waits_for_more_than_there_is_is_named_when_nobody_else_has_mem
 
 #[test]
 fn of_receives_that_hold_parts_and_wait_for_each_other_all_but_one_let_go() {
-    let (mut w, _, b) = connected(18, [true, true]);
+    let (mut w, _, b) = pair(18);
     let c = w.create_qp(0, 20, ASID, |_| ());
     let d = w.create_qp(1, 21, ASID, |_| ());
     w.connect(&c, &d, 9);
@@ -892,19 +796,19 @@ fn of_receives_that_hold_parts_and_wait_for_each_other_all_but_one_let_go() {
 
 #[test]
 fn a_revocation_is_over_when_both_halves_have_let_go() {
-    let (mut w, a, _) = connected(13, [true, true]);
-    w.nodes[0].hw.map(ASID, SRC, 8192, true);
+    let (mut w, a, _) = pair(13);
+    const START: u64 = 0x7f00_0000_0000;
     for half in [TX, RX] {
         reads(&mut w, &a, half, if half == TX { 35 } else { 32 }, REVOKING | 2);
     }
     let answers = |w: &World| w.nodes[0].hw.events.iter().filter(|e| e[0] == EV_CMD_DONE).count();
     let before = answers(&w);
-    w.unmap(0, ASID, SRC, 8192);
+    w.revoke(0, ASID, START, 8192);
     w.run(200_000);
     assert_eq!((commands(&w, &a, TX)[1..].to_vec(), commands(&w, &a, RX)[1..].to_vec()), (vec![8], vec![7]));
     let range = |half, first| (0..4u32).map(|i| word(&w, &a, half, first + i)).collect::<Vec<_>>();
-    let end = SRC + 8192;
-    let expected = [SRC as u32, (SRC >> 32) as u32, end as u32, (end >> 32) as u32];
+    let end = START + 8192;
+    let expected = [START as u32, (START >> 32) as u32, end as u32, (end >> 32) as u32];
     assert_eq!((range(TX, 24), range(RX, 20)), (expected.to_vec(), expected.to_vec()));
     reads(&mut w, &a, TX, 35, 0);
     w.run(200_000);
@@ -913,59 +817,16 @@ fn a_revocation_is_over_when_both_halves_have_let_go() {
     w.run(200_000);
     assert_eq!(answers(&w), before + 1);
     // The next one is told anew.
-    w.nodes[0].hw.map(ASID, SRC, 4096, true);
-    w.unmap(0, ASID, SRC, 4096);
+    w.revoke(0, ASID, START, 4096);
     w.run(200_000);
     assert_eq!(commands(&w, &a, TX)[1..], [8, 8]);
     assert_eq!(answers(&w), before + 2);
 }
 
 #[test]
-fn a_list_that_comes_to_the_core_goes_to_rtls_reader() {
-    let (mut w, a, mut b) = connected(14, [true, false]);
-    let len = 3 * 4096;
-    w.nodes[1].hw.map(ASID, DST, len, true);
-    for i in 0..3 {
-        w.post_recv(&mut b, &[(DST + i * 4096, 4096)], i);
-    }
-    w.ring(&b);
-    w.run(100_000);
-    let hw = &w.nodes[0].hw;
-    let words: Vec<(u32, u32)> =
-        hw.fast.written.iter().filter(|x| x.0 == TX && x.2 >= 40).map(|x| (x.2, x.3)).collect();
-    let sizes = |words: &[(u32, u32)]| words.iter().filter(|x| x.0 == 42).map(|x| x.1).collect::<Vec<_>>();
-    assert_eq!(words[0], (40, words[0].1));
-    assert_eq!(words[1].0, 41);
-    assert!(words[1].1 >= 1 && sizes(&words)[..words[1].1 as usize].iter().all(|s| *s == 4096));
-    assert_eq!(w.counter(0, F_CONTROL_BAD), 0);
-    assert_eq!(state(&w, &a), CONNECTED);
-}
-
-#[test]
-fn posting_before_the_connection_costs_firmware_nothing() {
-    let mut w = World::new(2, 15);
-    for node in &mut w.nodes {
-        node.hw.fast.layout = LAYOUT;
-        node.card.offer_list_datagrams();
-    }
-    let mut a = w.create_qp(0, 16, ASID, |_| ());
-    let b = w.create_qp(1, 17, ASID, |_| ());
-    w.nodes[0].hw.map(ASID, SRC, 4096, true);
-    w.post_send(&mut a, &[(SRC, 100)], 1);
-    w.post_recv(&mut a, &[(SRC, 100)], 2);
-    w.ring(&a);
-    w.connect(&a, &b, 7);
-    w.run(1_000_000);
-    assert_eq!(word(&w, &a, RX, 14), 1, "the receives posted so far");
-    assert!(w.nodes[0].hw.fast.bells.contains(&16));
-    assert_eq!((w.counter(0, F_SEND_BLOCKS), w.counter(0, F_GRANTS)), (0, 0));
-    assert!(w.completions(&a, false).is_empty());
-}
-
-#[test]
 fn a_peer_that_is_heard_by_rtl_need_not_be_asked_whether_it_lives() {
     let sent = |fresh: bool| {
-        let (mut w, a, b) = connected(16, [true, true]);
+        let (mut w, a, b) = pair(16);
         w.run(10_000_000);
         let before = w.counter(0, F_CONTROL_SENT) + w.counter(1, F_CONTROL_SENT);
         for _ in 0..40 {
@@ -985,7 +846,7 @@ fn a_peer_that_is_heard_by_rtl_need_not_be_asked_whether_it_lives() {
 
 #[test]
 fn a_connection_that_is_over_does_not_speak_for_the_peer() {
-    let (mut w, a, b) = connected(43, [true, true]);
+    let (mut w, a, b) = pair(43);
     let c = w.create_qp(0, 20, ASID, |_| ());
     let d = w.create_qp(1, 21, ASID, |_| ());
     w.connect(&c, &d, 9);
@@ -1004,7 +865,7 @@ fn a_connection_that_is_over_does_not_speak_for_the_peer() {
 
 #[test]
 fn a_query_asks_the_rows() {
-    let (mut w, a, _) = connected(17, [true, true]);
+    let (mut w, a, _) = pair(17);
     for (half, number, value) in
         [(RX, 33, 40), (RX, 36, 6 << 16 | 4), (RX, 34, 44), (RX, 35, 41), (TX, 36, 3 << 16 | 9)]
     {
@@ -1014,4 +875,15 @@ fn a_query_asks_the_rows() {
     (query[0], query[2]) = (CMD_QP_QUERY, a.qpn);
     let answer = w.command(0, query);
     assert_eq!(answer[2..12], [CMD_OK, 2, 0, 46, 4, 44, 41, 40, 9, 3]);
+}
+
+#[test]
+fn a_query_before_the_connection_says_what_waits() {
+    let mut w = World::new(1, 44);
+    let a = w.create_qp(0, 16, ASID, |_| ());
+    w.ring(&a, 3, 5);
+    w.run(10_000);
+    let mut query = [0; 16];
+    (query[0], query[2]) = (CMD_QP_QUERY, a.qpn);
+    assert_eq!(w.command(0, query)[2..12], [CMD_OK, 0, 0, 5, 0, 0, 0, 0, 0, 0]);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Control frames that somebody makes up, at random, thrown at two connected cards beside their traffic, with loss and
-//! restarts: no connection that nobody restarted ends, and no byte is wrong.
+//! Control frames that somebody makes up, at random, thrown at two connected cards, with loss and restarts: no connection
+//! that nobody restarted ends, and nothing that RTL knows of it changes.
 //!
 //! The forger knows all that does not change: addresses, QPNs, the format. It hears what is sent to addresses of its own,
 //! with which it may speak to the cards as any end node may, but nothing that the two cards say to each other.
@@ -19,8 +19,6 @@ const PSN_MASK: u32 = 0xff_ffff;
 /// Service of the connections; another one that both cards listen to, where nobody answers.
 const SERVICE: u32 = 6;
 const OTHER: u32 = 7;
-/// Bytes of a message.
-const SIZE: u32 = 3000;
 
 /// Whose name a frame has.
 #[derive(Clone, Copy, Debug)]
@@ -50,8 +48,6 @@ enum Act {
     List(Who, [Guess; 2], u32),
     /// An ARP message with another MAC address.
     Arp(Who, bool),
-    /// Messages go both ways.
-    Traffic(usize),
     /// Time goes by, in thousands of cycles.
     Run(u64),
 }
@@ -84,7 +80,6 @@ fn act() -> impl Strategy<Value = (usize, Act)> {
         1 => (who(), 0..=PSN_MASK, any::<bool>()).prop_map(|(who, psn, nak)| Act::Acknowledge(who, psn, nak)),
         1 => (who(), [guess(), guess()], 0..200u32).prop_map(|(who, names, first)| Act::List(who, names, first)),
         1 => (who(), any::<bool>()).prop_map(|(who, reply)| Act::Arp(who, reply)),
-        1 => (1..6usize).prop_map(Act::Traffic),
         3 => prop_oneof![0..20u64, 0..2000u64, 0..40_000u64].prop_map(Act::Run),
     ];
     (0..2usize, act)
@@ -97,15 +92,11 @@ fn episode() -> impl Strategy<Value = Episode> {
     (prop::collection::vec(act(), 0..40), prop_oneof![Just(0), 0..20u32], prop::option::of(0..2usize))
 }
 
-/// Two connected cards, and what their hosts have posted.
+/// Two connected cards.
 struct Pair {
     w: World,
     a: User,
     b: User,
-    /// Messages posted so far, in each direction.
-    posted: [usize; 2],
-    /// Buffers used so far.
-    buffers: u64,
     qpn: u32,
     /// Frames on the wire looked through, and what was told to the forger.
     seen: usize,
@@ -116,11 +107,10 @@ impl Pair {
     fn new(seed: u64) -> Self {
         let mut w = World::new(2, seed);
         for i in 0..2 {
-            w.nodes[i].card.offer_list_datagrams();
             listen(&mut w, i);
         }
         let (a, b) = connect(&mut w, 16);
-        Self { w, a, b, posted: [0; 2], buffers: 0, qpn: 18, seen: 0, heard: BTreeSet::new() }
+        Self { w, a, b, qpn: 18, seen: 0, heard: BTreeSet::new() }
     }
 
     fn mac(n: usize) -> [u8; 6] {
@@ -184,8 +174,8 @@ impl Pair {
                     let at = words.len();
                     words.extend(match kind {
                         REC_LIST => vec![0, epoch, 0, 1000, 1000],
-                        REC_REQ => vec![0, 30, epoch, 2, OTHER, 1024 | 1 << 16, 64],
-                        REC_REP => vec![0, epoch, 30, 1, 2, 1024 | 1 << 16, 64],
+                        REC_REQ => vec![0, 30, epoch, 2, OTHER, 1024 | 0xc1 << 16, 64],
+                        REC_REP => vec![0, epoch, 30, 1, 2, 1024 | 0xc1 << 16, 64],
                         REC_DREQ => vec![0, epoch, 16, epoch, 1],
                         REC_RTU => vec![0, epoch],
                         REC_RECALL | REC_RECALLED => vec![0, epoch, 1],
@@ -225,77 +215,33 @@ impl Pair {
                 f.resize(60, 0);
                 self.w.inject(to, f);
             }
-            Act::Traffic(n) => self.post(n),
             Act::Run(thousands) => self.w.run(1000 * thousands),
         }
         // Whoever has shown that it hears us may ask: it gets no answer.
         self.w.run(100);
     }
 
-    fn done(&self, back: bool) -> usize {
-        let (from, to) = if back { (&self.b, &self.a) } else { (&self.a, &self.b) };
-        self.w.completions(to, true).len().min(self.w.completions(from, false).len())
-    }
-
-    /// Posts `n` messages and receives for them in each direction, as far as the queues have room.
-    fn post(&mut self, n: usize) {
-        for back in [false, true] {
-            let done = self.done(back);
-            let (from, to) = if back { (&mut self.b, &mut self.a) } else { (&mut self.a, &mut self.b) };
-            for _ in 0..n {
-                let k = self.posted[back as usize];
-                if k - done >= 32 {
-                    break;
-                }
-                let at = self.buffers << 12;
-                self.buffers += 1;
-                self.w.nodes[from.node].hw.map(ASID, SRC + at, SIZE.into(), true);
-                self.w.nodes[from.node].hw.poke(ASID, SRC + at, &pattern(at, SIZE as usize));
-                self.w.nodes[to.node].hw.map(ASID, DST + at, SIZE.into(), true);
-                self.w.post_recv(to, &[(DST + at, SIZE)], at);
-                self.w.post_send(from, &[(SRC + at, SIZE)], at);
-                self.posted[back as usize] += 1;
-            }
-            self.w.ring(to);
-            self.w.ring(from);
-        }
-    }
-
-    /// Everything that was posted has arrived, and nothing has happened to the connection.
+    /// Nothing has happened to the connection.
     fn check(&mut self) {
-        self.post(2);
-        let want = self.posted;
-        let mut limit = self.w.now + 2_000_000_000;
-        while [self.done(false), self.done(true)] != want {
-            assert!(self.w.now < limit, "not all arrives: {want:?}, {:?}", [self.done(false), self.done(true)]);
-            if !self.w.step() {
-                limit = 0;
-            }
-        }
-        for (user, n) in [(&self.a, want[1]), (&self.b, want[0])] {
-            let events = &self.w.nodes[user.node].hw.events;
+        self.w.run(100_000_000);
+        for user in [&self.a, &self.b] {
+            let node = &self.w.nodes[user.node];
             let ended = |e: &&[u32; 16]| matches!(e[0], EV_QP_ERROR | EV_CM_CLOSED) && e[1] == user.qpn;
-            assert_eq!(events.iter().find(ended), None, "the connection has ended");
-            for c in self.w.completions(user, true).split_off(n - 2) {
-                let at = c[0] as u64 | (c[1] as u64) << 32;
-                assert!(self.w.nodes[user.node].hw.peek(ASID, DST + at, SIZE as usize) == pattern(at, SIZE as usize));
-            }
+            assert_eq!(node.hw.events.iter().find(ended), None, "the connection has ended");
+            let of = |x: &&(u32, u32, u32, u32)| x.1 == user.qpn && matches!((x.0, x.2), (0, 32) | (1, 63));
+            let commands: Vec<u32> = node.hw.fast.written.iter().filter(of).map(|x| x.3).collect();
+            assert_eq!(commands, [1, 1], "its rows are as they were made");
         }
     }
 
     /// Card `i` restarts; the other one notices, and they connect again.
     fn restart(&mut self, i: usize) {
         self.w.restart(i);
-        self.w.nodes[i].card.offer_list_datagrams();
         listen(&mut self.w, i);
         let left = if i == 0 { self.b.clone() } else { self.a.clone() };
         let gone = self.w.event(left.node, EV_QP_ERROR, Some(left.qpn));
         assert_eq!(gone[2], berth_abi::status::REASON_PEER_LOST);
         self.w.destroy(&left);
-        for node in &mut self.w.nodes {
-            node.hw.cqes.clear();
-        }
-        self.posted = [0; 2];
         (self.a, self.b) = connect(&mut self.w, self.qpn);
         self.qpn += 6;
     }
@@ -349,13 +295,12 @@ proptest! {
     #![proptest_config(config(60))]
 
     #[test]
-    fn inv_6_made_up_control_frames_end_no_connection_and_change_no_byte(
+    fn inv_6_made_up_control_frames_end_no_connection_and_change_no_row(
         seed in any::<u64>(), episodes in prop::collection::vec(episode(), 1..5)
     ) {
         let mut p = Pair::new(seed);
         for (acts, loss, restart) in episodes {
             p.w.faults.loss = loss as f64 / 100.0;
-            p.post(3);
             for (to, act) in acts {
                 p.act(to, act);
             }
@@ -370,6 +315,5 @@ proptest! {
             p.w.destroy(&user);
         }
         p.w.run(400_000_000);
-        assert_clean(&mut p.w);
     }
 }

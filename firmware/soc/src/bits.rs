@@ -57,53 +57,6 @@ bitfield! {
 }
 
 bitfield! {
-    /// `CPU_DMA_LEN_TAG`.
-    #[derive(Clone, Copy)]
-    pub struct DmaLenTag(u32);
-    pub u16, _, set_tag: 31, 16;
-    pub u16, _, set_len: 15, 0;
-}
-
-bitfield! {
-    /// `CPU_DMA_GO`.
-    #[derive(Clone, Copy)]
-    pub struct DmaGo(u32);
-    pub u8, _, set_asid: 23, 16;
-    pub u8, _, set_slot: 15, 8;
-    pub _, set_attach: 2;
-    pub _, set_virtual: 1;
-    pub _, set_write: 0;
-}
-
-bitfield! {
-    /// `CPU_DMA_DONE`: a DMA command that has ended.
-    #[derive(Clone, Copy)]
-    pub struct DmaDone(u32);
-    pub valid, _: 31;
-    pub u8, status, _: 23, 16;
-    pub u16, tag, _: 15, 0;
-}
-
-bitfield! {
-    /// `CPU_XLT_GO`.
-    #[derive(Clone, Copy)]
-    pub struct XltGo(u32);
-    pub u8, _, set_asid: 23, 16;
-    pub _, set_write: 8;
-    pub u8, _, set_op: 1, 0;
-}
-
-bitfield! {
-    /// `CPU_XLT_RSP`: an answer of the translation unit.
-    #[derive(Clone, Copy)]
-    pub struct XltRsp(u32);
-    pub valid, _: 31;
-    pub u8, kind, _: 27, 24;
-    pub u8, status, _: 23, 16;
-    pub u16, tag, _: 15, 0;
-}
-
-bitfield! {
     /// `CPU_CQ_ATTR`.
     #[derive(Clone, Copy)]
     pub struct CqAttr(u32);

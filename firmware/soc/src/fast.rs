@@ -8,7 +8,7 @@ const ROWS: u32 = 1024;
 /// Words of a row.
 const WORDS: u32 = 64;
 
-/// The rows. On a card without the fast path reads give 0 and writes go nowhere.
+/// The rows.
 pub struct Fast {
     _one: (),
 }

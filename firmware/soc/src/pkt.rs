@@ -46,12 +46,4 @@ impl PacketRam {
             unsafe { core::ptr::write_volatile(cell.add(i), word) };
         }
     }
-
-    /// Writes one byte. Panics when it lies outside the RAM.
-    #[inline(always)]
-    pub fn write_byte(&mut self, offset: u32, value: u8) {
-        let cell = Self::cell(offset & !3, 1) as *mut u8;
-        // SAFETY: `cell` has checked the word's place; packet RAM has byte lanes.
-        unsafe { core::ptr::write_volatile(cell.add((offset & 3) as usize), value) };
-    }
 }

@@ -47,18 +47,6 @@ impl Stats {
         }
     }
 
-    /// Takes `n` from gauge `index` (`F_*`), not below 0.
-    #[inline(always)]
-    pub fn sub(&mut self, index: u32, n: u32) {
-        assert!(index < COUNTERS, "counter index");
-        // SAFETY: inside statistics RAM (checked), word aligned, plain memory. Gauges count
-        // queue elements: they fit the low word.
-        unsafe {
-            let low = core::ptr::read_volatile(Self::cell(index * 8));
-            core::ptr::write_volatile(Self::cell(index * 8), low.saturating_sub(n));
-        }
-    }
-
     /// A writer that puts text at `STATS_PANIC`, cut to its room and NUL-terminated.
     pub fn panic_text(&mut self) -> PanicText<'_> {
         PanicText { _stats: self, at: 0, word: 0 }
