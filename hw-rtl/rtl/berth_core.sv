@@ -4,7 +4,7 @@
 //
 //   host port -- berth_hostif -- berth_pktram -- berth_mac_tx/rx -- MAC port
 //                      |               |             |
-//                      +------- berth_cpu_bus -------+---- berth_credit
+//                      +------- berth_cpu_bus -------+
 //                                      |
 //                                  berth_cpu
 //
@@ -78,12 +78,12 @@ module berth_core #(
     // firmware's RAM if it is outside, instructions and data; words. A request stands until its answer (a clock with
     // ack; rdata comes with it), or until a reset ends it
     output logic                xi_req,
-    output logic [18:2]         xi_addr,
+    output logic [17:2]         xi_addr,
     input  logic                xi_ack,
     input  logic [31:0]         xi_rdata,
     output logic                xd_req,
     output logic                xd_we,
-    output logic [18:2]         xd_addr,
+    output logic [17:2]         xd_addr,
     output logic [31:0]         xd_wdata,
     output logic [3:0]          xd_strb,
     input  logic                xd_ack,
@@ -139,7 +139,7 @@ module berth_core #(
     logic [31:0] dbus_dat_w, dbus_dat_r;
     logic        core_rst_q;
     logic        fwl_we, fwl_room, fwl_busy;
-    logic [18:2] fwl_addr;
+    logic [17:2] fwl_addr;
     logic [31:0] fwl_wdata;
 
     always_ff @(posedge clk) core_rst_q <= card_rst || !core_run || fwl_busy;
@@ -175,10 +175,6 @@ module berth_core #(
     logic [7:0]  send_slot;
     logic        done_valid, done_pop;
     logic [7:0]  done_status, done_slot;
-    logic        crd_start, crd_busy, crd_list_valid, crd_list_pop, crd_scanning;
-    logic [7:0]  crd_op;
-    logic [15:0] crd_qpn, crd_list_qpn;
-    logic [31:0] crd_arg0, crd_arg1, crd_rsp0, crd_rsp1, crd_rsp2;
     logic        asleep, waiting, cpu_armed;
     logic [63:0] cpu_deadline, fp_deadline;
     logic [31:0] fp_ahead;
@@ -207,9 +203,6 @@ module berth_core #(
         .tx_send(send_valid), .tx_send_ready(send_ready), .tx_len(send_len), .tx_raw(send_raw),
         .tx_loop(send_loop), .tx_slot(send_slot),
         .tx_done(done_valid), .tx_done_status(done_status), .tx_done_slot(done_slot), .tx_done_pop(done_pop),
-        .crd_start(crd_start), .crd_op(crd_op), .crd_qpn(crd_qpn), .crd_arg0(crd_arg0), .crd_arg1(crd_arg1),
-        .crd_busy(crd_busy), .crd_rsp0(crd_rsp0), .crd_rsp1(crd_rsp1), .crd_rsp2(crd_rsp2),
-        .crd_list_valid(crd_list_valid), .crd_list_qpn(crd_list_qpn), .crd_list_pop(crd_list_pop),
         .fc_req(fc_req), .fc_we(fc_we), .fc_addr(fc_addr), .fc_wdata(fc_wdata), .fc_ack(fc_ack), .fc_rdata(fc_rdata),
         .fe_valid(fe_valid), .fe_word(fe_word), .fe_pop(fe_pop),
         .cycles(cycles), .timer_armed(cpu_armed), .timer_deadline(cpu_deadline),
@@ -419,19 +412,6 @@ module berth_core #(
         .ev_core(ev_core), .ev_core_full(ev_core_full), .ev_stall(ev_stall)
     );
 
-    // ---- credit engine ---------------------------------------------------------------
-    logic       ev_posted, ev_list_sent, ev_list_taken, ev_credit_taken, ev_refused;
-    logic [6:0] ev_list_len;
-
-    berth_credit credit (
-        .clk(clk), .rst(card_rst), .busy(crd_busy), .scanning(crd_scanning),
-        .start(crd_start), .op(crd_op), .qpn(crd_qpn), .arg0(crd_arg0), .arg1(crd_arg1),
-        .rsp0(crd_rsp0), .rsp1(crd_rsp1), .rsp2(crd_rsp2),
-        .list_valid(crd_list_valid), .list_qpn(crd_list_qpn), .list_pop(crd_list_pop),
-        .ev_posted(ev_posted), .ev_list_sent(ev_list_sent), .ev_list_len(ev_list_len),
-        .ev_list_taken(ev_list_taken), .ev_taken(ev_credit_taken), .ev_refused(ev_refused)
-    );
-
     // The next deadline: the core's timer or one of the fast path's.
     assign fp_ahead       = fp_due_at - cycles[37:6];
     assign fp_deadline    = {cycles[63:6], 6'd0} + {{26{fp_ahead[31]}}, fp_ahead, 6'd0};
@@ -441,7 +421,7 @@ module berth_core #(
     // Attached reads that fail or never end keep berth_hostif busy, not the transmitter:
     // a slot that waits for its reads is work, and so is one that waits for a receive slot.
     assign idle = asleep && !fp_busy && !card_rst && !hostif_busy && !tx_busy && !rx_busy && !rx_valid
-                  && !crd_busy && !crd_scanning && !mmio_valid;
+                  && !mmio_valid;
 
     // ---- counters of this side: what is added -----------------------------------------
     always_ff @(posedge clk)
@@ -460,15 +440,12 @@ module berth_core #(
         amounts[16 * berth_regs_pkg::C_RX_MAC_ERROR    +: 16] = 16'(ev_mac_error);
         amounts[16 * berth_regs_pkg::C_RX_BAD_ICRC     +: 16] = 16'(ev_bad_icrc);
         amounts[16 * berth_regs_pkg::C_RX_STALL_CYCLES +: 16] = 16'(ev_stall);
-        // Of both builders.
-        amounts[16 * berth_regs_pkg::C_CREDITS_POSTED  +: 16] = 16'(ev_posted) + 16'(fp_posted);
-        amounts[16 * berth_regs_pkg::C_LISTS_SENT      +: 16] = 16'(ev_list_sent) + 16'(fp_list);
-        amounts[16 * berth_regs_pkg::C_CREDITS_SENT    +: 16] = (ev_list_sent ? 16'(ev_list_len) : 16'd0)
-                                                                + (fp_list ? 16'(fp_list_len) : 16'd0);
-        // Of both readers.
-        amounts[16 * berth_regs_pkg::C_LISTS_TAKEN     +: 16] = 16'(ev_list_taken) + 16'(fp_list_taken);
-        amounts[16 * berth_regs_pkg::C_CREDITS_TAKEN   +: 16] = 16'(ev_credit_taken) + 16'(fp_credit_taken);
-        amounts[16 * berth_regs_pkg::C_LISTS_REFUSED   +: 16] = 16'(ev_refused) + 16'(fp_list_refused);
+        amounts[16 * berth_regs_pkg::C_CREDITS_POSTED  +: 16] = 16'(fp_posted);
+        amounts[16 * berth_regs_pkg::C_LISTS_SENT      +: 16] = 16'(fp_list);
+        amounts[16 * berth_regs_pkg::C_CREDITS_SENT    +: 16] = fp_list ? 16'(fp_list_len) : 16'd0;
+        amounts[16 * berth_regs_pkg::C_LISTS_TAKEN     +: 16] = 16'(fp_list_taken);
+        amounts[16 * berth_regs_pkg::C_CREDITS_TAKEN   +: 16] = 16'(fp_credit_taken);
+        amounts[16 * berth_regs_pkg::C_LISTS_REFUSED   +: 16] = 16'(fp_list_refused);
         amounts[16 * berth_regs_pkg::C_IDLE_CYCLES     +: 16] = 16'(waiting);
         amounts[16 * berth_regs_pkg::C_FP_PACKETS      +: 16*12] = fp_counts;
         amounts[16 * berth_regs_pkg::C_FW_FRAMES       +: 16] = 16'(ev_core);

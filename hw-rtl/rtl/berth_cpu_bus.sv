@@ -47,19 +47,19 @@ module berth_cpu_bus #(
 
     // loader, while the core is in reset
     input  logic        fwl_we,
-    input  logic [18:2] fwl_addr,
+    input  logic [17:2] fwl_addr,
     input  logic [31:0] fwl_wdata,
     output logic        fwl_room,     // four words more find room
     output logic        fwl_busy,     // not all words are in the RAM yet
 
     // firmware RAM, if it is outside: a request stands until its answer, or until the reset that ends it
     output logic        xi_req,
-    output logic [18:2] xi_addr,
+    output logic [17:2] xi_addr,
     input  logic        xi_ack,
     input  logic [31:0] xi_rdata,     // with the answer
     output logic        xd_req,
     output logic        xd_we,
-    output logic [18:2] xd_addr,
+    output logic [17:2] xd_addr,
     output logic [31:0] xd_wdata,
     output logic [3:0]  xd_strb,
     input  logic        xd_ack,
@@ -114,20 +114,6 @@ module berth_cpu_bus #(
     input  logic [7:0]  tx_done_slot,
     output logic        tx_done_pop,
 
-    // credit engine
-    output logic        crd_start,
-    output logic [7:0]  crd_op,
-    output logic [15:0] crd_qpn,
-    output logic [31:0] crd_arg0,
-    output logic [31:0] crd_arg1,
-    input  logic        crd_busy,
-    input  logic [31:0] crd_rsp0,
-    input  logic [31:0] crd_rsp1,
-    input  logic [31:0] crd_rsp2,
-    input  logic        crd_list_valid,
-    input  logic [15:0] crd_list_qpn,
-    output logic        crd_list_pop,
-
     // fast path: rows, events
     output logic        fc_req,
     output logic        fc_we,
@@ -162,7 +148,6 @@ module berth_cpu_bus #(
         pending[berth_regs_pkg::PEND_TX_DONE[4:0]]     = tx_done;
         pending[berth_regs_pkg::PEND_DMA_DONE[4:0]]    = pend_dma_done;
         pending[berth_regs_pkg::PEND_XLT_RSP[4:0]]     = pend_xlt_rsp;
-        pending[berth_regs_pkg::PEND_CREDIT_LIST[4:0]] = crd_list_valid;
         pending[berth_regs_pkg::PEND_TIMER[4:0]]       = timer_armed && cycles >= timer_deadline;
         pending[berth_regs_pkg::PEND_HEARTBEAT[4:0]]   = pend_heartbeat;
         pending[berth_regs_pkg::PEND_FAST[4:0]]        = fe_valid;
@@ -208,16 +193,13 @@ module berth_cpu_bus #(
     assign offset    = {20'd0, m_adr[11:0]};
     assign at_hostif = (offset >= berth_regs_pkg::CPU_STATUS && offset <= berth_regs_pkg::CPU_HB_ANSWER)
                        || (offset >= berth_regs_pkg::CPU_CMD_POP && offset <= berth_regs_pkg::CPU_DB_CFG)
-                       || (offset >= berth_regs_pkg::CPU_CMD_W0 && offset < berth_regs_pkg::CPU_CRD_ARG0);
+                       || (offset >= berth_regs_pkg::CPU_CMD_W0 && offset <= berth_regs_pkg::CPU_CQE_GO);
 
     // an access that has to wait before it is taken; of packet RAM each second clock is left to DMA
     logic stalls, pkt_last_q;
     assign stalls = (at_pkt && pkt_last_q)
                     || (at_regs && (m_we ? (offset == berth_regs_pkg::CPU_TX_SEND && !tx_send_ready)
-                                           || (offset == berth_regs_pkg::CPU_CRD_OP && crd_busy)
-                                         : (offset == berth_regs_pkg::CPU_WAIT && pending == 32'd0)
-                                           || (offset >= berth_regs_pkg::CPU_CRD_RSP0
-                                               && offset <= berth_regs_pkg::CPU_CRD_LIST && crd_busy)));
+                                         : (offset == berth_regs_pkg::CPU_WAIT && pending == 32'd0)));
 
     logic go;
     assign go = state_q == IDLE && m_stb && !stalls && !fwl_busy;
@@ -276,9 +258,9 @@ module berth_cpu_bus #(
         // The loader's words wait their turn; nobody else asks before they are in the RAM.
         logic        unused_room;
         logic [2:0]  used_q;
-        logic [16:0] load_addr;
+        logic [15:0] load_addr;
         logic [31:0] load_word;
-        berth_lutfifo #(.WIDTH(49), .DEPTH(8)) loads (
+        berth_lutfifo #(.WIDTH(48), .DEPTH(8)) loads (
             .clk(clk), .rst(rst), .wr_valid(fwl_we), .wr_ready(unused_room), .wr_data({fwl_addr, fwl_wdata}),
             .rd_valid(fwl_busy), .rd_ready(xd_ack && state_q != RAM), .rd_data({load_addr, load_word})
         );
@@ -287,7 +269,7 @@ module berth_cpu_bus #(
             else used_q <= used_q + 3'(fwl_we) - 3'(fwl_busy && xd_ack && state_q != RAM);
         assign fwl_room = used_q < 3'd4;
 
-        logic [18:2] addr_q;
+        logic [17:2] addr_q;
         logic [3:0]  strb_q;
         always_ff @(posedge clk)
             if (go) begin
@@ -370,10 +352,6 @@ module berth_cpu_bus #(
             berth_regs_pkg::CPU_RX_FLAGS: reg_rdata = {29'd0, rx_flags};
             berth_regs_pkg::CPU_TX_DONE:
                 reg_rdata = tx_done ? {1'b1, 7'd0, tx_done_status, 8'd0, tx_done_slot} : 32'd0;
-            berth_regs_pkg::CPU_CRD_RSP0: reg_rdata = crd_rsp0;
-            berth_regs_pkg::CPU_CRD_RSP1: reg_rdata = crd_rsp1;
-            berth_regs_pkg::CPU_CRD_RSP2: reg_rdata = crd_rsp2;
-            berth_regs_pkg::CPU_CRD_LIST: reg_rdata = crd_list_valid ? {1'b1, 15'd0, crd_list_qpn} : 32'd0;
             berth_regs_pkg::CPU_FAST_EVENT: reg_rdata = fe_valid ? {fe_word[63:56], fe_word[55:40], fe_word[39:32]} : 32'd0;
             berth_regs_pkg::CPU_FAST_ARG: reg_rdata = fe_word[31:0];
             default: ;
@@ -393,11 +371,7 @@ module berth_cpu_bus #(
     assign tx_loop      = m_wdata[8];
     assign tx_slot      = m_wdata[7:0];
     assign tx_done_pop  = reg_read && offset == berth_regs_pkg::CPU_TX_DONE;
-    assign crd_start    = reg_write && offset == berth_regs_pkg::CPU_CRD_OP;
-    assign crd_op       = m_wdata[31:24];
-    assign crd_qpn      = m_wdata[15:0];
     assign fe_pop       = reg_read && offset == berth_regs_pkg::CPU_FAST_ARG;
-    assign crd_list_pop = reg_read && offset == berth_regs_pkg::CPU_CRD_LIST;
 
     always_ff @(posedge clk) begin
         case (state_q)
@@ -441,8 +415,6 @@ module berth_cpu_bus #(
                     timer_armed    <= 1'b1;
                 end
                 berth_regs_pkg::CPU_TIMER_OFF: timer_armed <= 1'b0;
-                berth_regs_pkg::CPU_CRD_ARG0: crd_arg0 <= m_wdata;
-                berth_regs_pkg::CPU_CRD_ARG1: crd_arg1 <= m_wdata;
                 default: ;
             endcase
         end

@@ -119,7 +119,7 @@ module berth_fp #(
     output logic [2:0]          cpu_flags,
 
     output logic [16*12-1:0]    counts,       // what is added to the counters from C_FP_PACKETS on, 16 bits each
-    output logic                inc_posted,   // for those that the card's credit engine counts, too
+    output logic                inc_posted,   // for the card's counters
     output logic                inc_list,
     output logic [6:0]          inc_list_len,
     output logic [1:0]          inc_bad_wqe,  // C_FP_BAD_WQE, of both queues

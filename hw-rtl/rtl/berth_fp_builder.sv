@@ -27,7 +27,7 @@ module berth_fp_builder #(
     output logic [31:0]   st_landed,
     input  logic [31:0]   cmd_epoch,    // the peer's
     input  logic [ 6:0]   cmd_max_list, // 1 to 64
-    input  logic [ 1:0]   cmd_trigger,  // as CRD_RESET has it ...
+    input  logic [ 1:0]   cmd_trigger,  // 0 first, 1 last, 2 in between, 3 as 2 ...
     input  logic [ 7:0]   cmd_index,    // ... with the index for "in between"
     input  logic [ 6:0]   cmd_few,      // later lists wait for more than this many new credits, unless so few are out
     input  logic [15:0]   cmd_repeat,   // units of `now`; 0: never

@@ -2,7 +2,7 @@
 // Firmware RAM: a read port for instructions, a read/write port for data and the loader.
 
 module berth_fwram #(
-    parameter BYTES = 524288  // size, a power of two
+    parameter BYTES = 262144  // size, a power of two
 ) (
     input  logic                       clk,
 

@@ -31,7 +31,6 @@ struct Held {
     qps: u64,
     cqs: u64,
     contexts: u64,
-    credits: u64,
     translations: u64,
     /// Of this process: KiB pinned, open descriptors.
     vm_pin: u64,
@@ -46,7 +45,6 @@ impl Held {
             qps: n.drv(c::D_QPS),
             cqs: n.drv(c::D_CQS),
             contexts: n.drv(c::D_CONTEXTS),
-            credits: n.fw(c::F_CREDITS_OUTSTANDING),
             translations: n.drv(c::D_XLT_USED),
             vm_pin: vm_pin()?,
             descriptors: fs::read_dir("/proc/self/fd")?.count(),

@@ -442,8 +442,8 @@ fn tool_tells_what_there_is(env: &Env) -> Res {
     };
     expect(&["info"], &["firmware", "running", &env.own_ip.to_string()])?;
     expect(&["info", "--json"], &["\"net\"", "\"mtu\"", "\"elf_id\"", "\"card_budget\""])?;
-    expect(&["stat", "--all"], &["no_buffer", "tx_frames", "pinned_peak"])?;
-    expect(&["stat", "--json"], &["\"rtl\"", "\"fw\"", "\"drv\"", "\"cycles\"", "\"no_buffer\""])?;
+    expect(&["stat", "--all"], &["no_credit", "tx_frames", "pinned_peak"])?;
+    expect(&["stat", "--json"], &["\"rtl\"", "\"fw\"", "\"drv\"", "\"cycles\"", "\"no_credit\""])?;
     expect(&["limits", "--linger-ms", "0", "--reset-peak", "--json"], &["\"linger_ms\":0"])?;
     let raw = std::env::temp_dir().join(format!("berth-raw-{}", std::process::id()));
     expect(&["log", "--raw", raw.to_str().ok_or("path")?], &[])?;
@@ -458,7 +458,7 @@ fn tool_tells_what_there_is(env: &Env) -> Res {
     ensure_eq!(run(&["send", "--to", &nobody, "--file", "/init", "--wait", "0"])?.0, Some(4));
     // debugfs names the same counters.
     let debugfs = fs::read_to_string("/sys/kernel/debug/berth/berth0/counters")?.to_lowercase();
-    for name in ["tx_frames", "no_buffer", "pinned_peak"] {
+    for name in ["tx_frames", "no_credit", "pinned_peak"] {
         ensure!(debugfs.contains(name), "debugfs has no {name}:\n{debugfs}");
     }
     Ok(())

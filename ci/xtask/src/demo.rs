@@ -448,11 +448,11 @@ fn figures(run: &guest::Run, end: &guest::End, bytes: u64) -> Result<Figures> {
         bytes,
         frames: wire("frames")?,
         wire_bytes: wire("bytes")?,
-        retransmitted_frames: both(&["fw", "retransmitted"])? + both(&["rtl", "fp_again"])?,
+        retransmitted_frames: both(&["rtl", "fp_again"])?,
         handled_by: HandledBy { firmware_events, sender, receiver },
         control_retransmitted_frames: both(&["fw", "control_retransmitted"])?,
         // A packet without a credit is one for which no buffer was announced.
-        no_buffer_drops: both(&["fw", "no_buffer"])? + both(&["fw", "no_credit"])?,
+        no_buffer_drops: both(&["fw", "no_credit"])?,
         no_credit_drops: both(&["fw", "no_credit"])?,
         bad_icrc_drops: both(&["rtl", "rx_bad_icrc"])?,
         credit_lists,

@@ -3,7 +3,7 @@
 
 use anyhow::{Context, Result, bail};
 use berth_abi::card::{ABI_VERSION, FW_HEADER_BYTES, FW_MAGIC, FW_RAM_BYTES};
-use object::{Object, ObjectSegment};
+use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SectionKind};
 use sha2::{Digest, Sha256};
 use std::path::Path;
 
@@ -62,6 +62,60 @@ pub fn pack_bytes(elf: &[u8], version: &str) -> Result<Vec<u8>> {
     Ok(image)
 }
 
+/// What a program of the soft core takes of its RAM, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ram {
+    /// Code, constants, and data that the image has.
+    pub image: u64,
+    /// State that begins as zeros.
+    pub state: u64,
+    /// Stack.
+    pub stack: u64,
+}
+
+impl Ram {
+    /// Of the ELF file at `elf`.
+    ///
+    /// # Errors
+    /// When the file cannot be read, says nothing of its stack, or takes more than `FW_RAM_BYTES`.
+    pub fn of(elf: &Path) -> Result<Self> {
+        let data = std::fs::read(elf).with_context(|| format!("cannot read {}", elf.display()))?;
+        let file = object::File::parse(data.as_slice()).context("not an object file")?;
+        let symbol = |name: &str| {
+            let found = file.symbols().find(|s| s.name() == Ok(name));
+            found.map(|s| s.address()).with_context(|| format!("{} has no symbol {name}", elf.display()))
+        };
+        let state = file.sections().filter(|s| s.kind() == SectionKind::UninitializedData).map(|s| s.size()).sum();
+        let ram = Self { image: symbol("_image_end")?, state, stack: symbol("_stack_top")? - symbol("_stack_guard")? };
+        ram.check()?;
+        Ok(ram)
+    }
+
+    fn check(&self) -> Result<()> {
+        let all = self.image + self.state + self.stack;
+        if all > FW_RAM_BYTES.into() {
+            bail!("{self}: {} too many", all - u64::from(FW_RAM_BYTES));
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Display for Ram {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let kib = |bytes: u64| bytes as f64 / 1024.0;
+        let Self { image, state, stack } = *self;
+        write!(
+            f,
+            "RAM: {:.1} KiB of code and constants, {:.1} of state, {:.1} of stack: {:.1} of {:.0}",
+            kib(image),
+            kib(state),
+            kib(stack),
+            kib(image + state + stack),
+            kib(FW_RAM_BYTES.into())
+        )
+    }
+}
+
 /// "major.minor.patch" as `FwHeader::version` has it.
 fn version_word(version: &str) -> Result<u32> {
     let mut fields = version.split(['.', '-']).map(str::parse::<u32>);
@@ -78,6 +132,17 @@ mod tests {
     fn version_is_packed_in_three_fields() {
         assert_eq!(version_word("1.2.3").unwrap(), 0x0001_0203);
         assert!(version_word("1.x").is_err());
+    }
+
+    #[test]
+    fn a_program_larger_than_the_ram_is_refused_with_the_figures() {
+        let fits = Ram { image: 0x1_0000, state: 0x2_8000, stack: 0x8000 };
+        assert!(fits.check().is_ok());
+        let refused = Ram { state: 0x2_8001, ..fits }.check().unwrap_err().to_string();
+        assert_eq!(
+            refused,
+            "RAM: 64.0 KiB of code and constants, 160.0 of state, 32.0 of stack: 256.0 of 256: 1 too many"
+        );
     }
 
     #[test]

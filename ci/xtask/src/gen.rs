@@ -142,14 +142,8 @@ const SECTIONS: &[Section] = &[
         table: cpu::XLT_TABLE,
     },
     Section {
-        title: "Soft core: credit engine operations",
-        intro: "Operation in `CPU_CRD_OP`.",
-        show: Show::Number,
-        table: cpu::CRD_TABLE,
-    },
-    Section {
         title: "Soft core: answers to a credit list",
-        intro: "Result of `CRD_LIST_BEGIN`.",
+        intro: "What the fast path's reader makes of it.",
         show: Show::Number,
         table: cpu::LIST_TABLE,
     },

@@ -311,11 +311,7 @@ impl Samples {
                 clocks.entry("a").or_default().push((get("cycles"), time));
             } else {
                 samples.placed.push((time, get("bytes_placed")));
-                // Firmware keeps a gauge; the fast path counts credits announced and pieces landed.
-                let outstanding = match get("fast_lists") > 0.0 {
-                    true => (get("credits_sent") - get("fast_landed")).max(0.0),
-                    false => get("credits_outstanding"),
-                };
+                let outstanding = (get("credits_sent") - get("fast_landed")).max(0.0);
                 samples.credits.push((time, outstanding));
                 clocks.entry("b").or_default().push((get("cycles"), time));
             }

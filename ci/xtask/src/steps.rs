@@ -177,6 +177,7 @@ impl Builder {
     fn firmware_for(&self, name: &str, arguments: &[&str]) -> Result<Firmware> {
         let _lock = self.context.lock("firmware")?;
         let elf = self.for_soft_core("berth-firmware", name, name, arguments)?;
+        progress::line(&format!("  {name}: {}", fwimage::Ram::of(&elf)?));
         let image = self.pack(&elf, name)?;
         Ok(Firmware { image, elf })
     }

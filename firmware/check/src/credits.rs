@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The credit engine: builder (receiver) against reader (sender), the machines that the RTL is compared with.
+//! Credit lists: builder (receiver) against reader (sender), the machines that the RTL is compared with.
 //!
 //! Data goes in order and once (the reliable connection's business); lists go over a carrier that delivers in
 //! order, each into one of the sender's credit buffers (CR-11). A list whose proof is outstanding may be sent again

@@ -6,7 +6,7 @@ use berth_protocol::announce::{Announcer, Options, list_limit};
 use berth_protocol::carrier::{
     Carry, Fetch, Messages, Reverse, SharedControl, SharedReader, SharedWriter, TcpOptions, Window, WindowWriter,
 };
-use berth_protocol::credit::{Builder, CreditRow, Reader, Trigger};
+use berth_protocol::credit::{Builder, Reader, Trigger};
 use berth_protocol::cut::{self, Credits, Cut, LibraryCut, Mode, NicCut, Send};
 use berth_protocol::entry::{Body, Entry, Name, Part};
 use berth_protocol::mux::{Mux, Port};
@@ -35,14 +35,12 @@ pub fn link() {
 
 fn rows() {
     let mut builder: Builder = black_box(Builder::default());
-    calls!(builder: reset(1, Trigger::First), enable(), post(1), commit(), landed(), ready(), report(), list_take());
+    calls!(builder: reset(1, Trigger::First), enable(), post(1), commit(), landed(), ready(), list_take());
     calls!(builder: list_take_most(1), list_next(), void(1), numbers(), set_trigger(Trigger::Last), trigger(), rtrip());
     calls!(builder: next_unannounced(), outstanding(), fresh(), size_of(1));
     let mut reader: Reader = black_box(Reader::default());
     calls!(reader: list_begin(1, 2), list_push(1), take(1), give_up(1), count(), expected(), next_out(), proven());
     calls!(reader: bytes(), peek(1), next_size(), use_next(1));
-    let mut row = black_box(CreditRow::new());
-    calls!(row: execute(1, 2, 3));
     let trigger = black_box(Trigger::from_arg(black_box(1)));
     black_box((trigger.to_arg(), trigger.index(black_box(1))));
 }

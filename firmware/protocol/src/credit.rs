@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Credit list builder and reader: the golden model of the credit engine in RTL.
+//! Credit list builder and reader: the golden model of `berth_fp_builder` and of the reader in `berth_fp_cut`.
 //!
 //! A *credit* is the size of one posted receive buffer. Credits are numbered from 0,
 //! modulo 2^32, in posting order. The *builder* is the receiver's side of a QP, the
-//! *reader* the sender's. [`CreditRow::execute`] carries out one `CRD_*` operation as
-//! the registers `CPU_CRD_*` do.
+//! *reader* the sender's.
 //!
 //! `ROOM` (credits stored, a power of two), `LIST` (longest list) and `BITS` (width of credit
 //! numbers) are those of the card unless said otherwise; a model checker shrinks them. Slots
@@ -62,7 +61,7 @@ pub enum Trigger {
 }
 
 impl Trigger {
-    /// Decodes `CRD_RESET`'s second argument; "adaptive" is "in between" where nothing bounds what is pinned.
+    /// From a kind (0 first, 1 last, 2 in between, 3 adaptive) in bits 1:0 and an index in bits 15:8; "adaptive" is "in between" where nothing bounds what is pinned.
     pub const fn from_arg(arg: u32) -> Self {
         match arg & 3 {
             1 => Self::Last,
@@ -71,7 +70,7 @@ impl Trigger {
         }
     }
 
-    /// Encodes `CRD_RESET`'s second argument.
+    /// As [`Trigger::from_arg`] takes it.
     pub const fn to_arg(self) -> u32 {
         match self {
             Self::First => 0,
@@ -116,8 +115,6 @@ pub struct Builder<
     /// Next size that `list_next` gives, and how many are left.
     next: u32,
     left: u32,
-    /// Readiness as last seen by [`Builder::report`].
-    reported: bool,
 }
 
 impl<const ROOM: usize, const LIST: usize, const BITS: u32> Default for Builder<ROOM, LIST, BITS> {
@@ -147,18 +144,17 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Builder<ROOM, LIST, 
             trigger: Trigger::First,
             next: 0,
             left: 0,
-            reported: false,
         }
     }
 
-    /// `CRD_RESET`: empty, numbers to 0, not enabled. `max_list` is clipped to 1 ..= `LIST`.
+    /// Empty, numbers to 0, not enabled. `max_list` is clipped to 1 ..= `LIST`.
     pub fn reset(&mut self, max_list: u32, trigger: Trigger) {
         *self = Self::new();
         self.max_list = max_list.clamp(1, LIST as u32);
         self.trigger = trigger;
     }
 
-    /// `CRD_ENABLE`: lists may be sent from now on.
+    /// Lists may be sent from now on.
     pub fn enable(&mut self) {
         self.enabled = true;
     }
@@ -167,7 +163,7 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Builder<ROOM, LIST, 
         &mut self.fifo[number as usize % ROOM]
     }
 
-    /// `CRD_POST`: appends a credit of `size` bytes and gives its number; `None` when the FIFO is full.
+    /// Appends a credit of `size` bytes and gives its number; `None` when the FIFO is full.
     pub fn post(&mut self, size: u32) -> Option<u32> {
         if Seq::<BITS>::sub(self.posted, self.landed) >= ROOM as u32 {
             return None;
@@ -178,12 +174,12 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Builder<ROOM, LIST, 
         Some(number)
     }
 
-    /// `CRD_COMMIT`: what has been posted may be announced.
+    /// What has been posted may be announced.
     pub fn commit(&mut self) {
         self.committed = self.posted;
     }
 
-    /// `CRD_LANDED`: the first packet of the next piece was accepted. False when no announced credit is left.
+    /// The first packet of the next piece was accepted. False when no announced credit is left.
     pub fn landed(&mut self) -> bool {
         if self.landed == self.announced {
             return false;
@@ -216,15 +212,7 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Builder<ROOM, LIST, 
         self.enabled && self.committed != self.announced && self.left == 0 && due
     }
 
-    /// True once each time the builder becomes ready (`CPU_CRD_LIST`).
-    pub fn report(&mut self) -> bool {
-        let ready = self.ready();
-        let fresh = ready && !self.reported;
-        self.reported = ready;
-        fresh
-    }
-
-    /// `CRD_LIST_TAKE`: (number of the first credit, length) of the list that is ready.
+    /// Number of the first credit and length of the list that is ready.
     /// Read all its sizes with [`Builder::list_next`].
     pub fn list_take(&mut self) -> Option<(u32, u32)> {
         self.list_take_most(u32::MAX)
@@ -243,11 +231,10 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Builder<ROOM, LIST, 
         self.announced = Seq::<BITS>::add(first, len);
         self.next = first;
         self.left = len;
-        self.reported = false;
         Some((first, len))
     }
 
-    /// `CRD_LIST_NEXT`: next size of the list begun; 0 when there is none left.
+    /// Next size of the list begun; 0 when there is none left.
     pub fn list_next(&mut self) -> u32 {
         if self.left == 0 {
             return 0;
@@ -261,7 +248,7 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Builder<ROOM, LIST, 
         size
     }
 
-    /// `CRD_VOID`: voids every credit from number `first` on. False when `first` is outside landed ..= announced.
+    /// Voids every credit from number `first` on. False when `first` is outside landed ..= announced.
     pub fn void(&mut self, first: u32) -> bool {
         if Seq::<BITS>::sub(first, self.landed) > self.outstanding() {
             return false;
@@ -280,7 +267,7 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Builder<ROOM, LIST, 
         true
     }
 
-    /// `CRD_BUILDER`: numbers (posted, announced, landed).
+    /// Numbers (posted, announced, landed).
     pub const fn numbers(&self) -> (u32, u32, u32) {
         (self.posted, self.announced, self.landed)
     }
@@ -371,7 +358,7 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Reader<ROOM, LIST, B
         &mut self.fifo[number as usize % ROOM]
     }
 
-    /// `CRD_LIST_BEGIN`: (`LIST_*`, entries to skip). After `LIST_OK` push the entries that are left.
+    /// (`LIST_*`, entries to skip). After `LIST_OK` push the entries that are left.
     pub fn list_begin(&mut self, first: u32, len: u32) -> (u32, u32) {
         if len == 0 || len > LIST as u32 {
             return (cpu::LIST_BAD, 0);
@@ -397,7 +384,7 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Reader<ROOM, LIST, B
         (cpu::LIST_OK, skip)
     }
 
-    /// `CRD_LIST_PUSH`: appends a size. False when the FIFO is full.
+    /// Appends a size. False when the FIFO is full.
     pub fn list_push(&mut self, size: u32) -> bool {
         if self.count() >= ROOM as u32 {
             return false;
@@ -407,7 +394,7 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Reader<ROOM, LIST, B
         true
     }
 
-    /// `CRD_TAKE`: uses the oldest credit against `remaining` bytes: (bytes to send, number, size).
+    /// Uses the oldest credit against `remaining` bytes: (bytes to send, number, size).
     pub fn take(&mut self, remaining: u32) -> Option<(u32, u32, u32)> {
         let (number, size) = self.peek(0)?;
         *self.slot(number) = 0;
@@ -419,7 +406,7 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Reader<ROOM, LIST, B
         Some((cut & 0x7fff_ffff, number, size))
     }
 
-    /// `CRD_GIVE_UP`: drops at most `n` unused credits, newest first; gives the number of the first one not kept.
+    /// Drops at most `n` unused credits, newest first; gives the number of the first one not kept.
     pub fn give_up(&mut self, n: u32) -> u32 {
         for _ in at_most(ROOM, 0..n.min(self.count())) {
             self.next_in = Seq::<BITS>::sub(self.next_in, 1);
@@ -455,80 +442,12 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Reader<ROOM, LIST, B
         (0..self.count()).filter_map(|i| self.peek(i)).fold(0, |sum: u32, (_, size)| sum.saturating_add(size))
     }
 
-    /// `CRD_PEEK`: (number, size) of the unused credit `past` places behind the oldest.
+    /// (number, size) of the unused credit `past` places behind the oldest.
     pub fn peek(&self, past: u32) -> Option<(u32, u32)> {
         if past >= self.count() {
             return None;
         }
         let number = Seq::<BITS>::add(self.next_out, past);
         Some((number, self.fifo[number as usize % ROOM]))
-    }
-}
-
-/// One QP's row of the credit engine.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct CreditRow {
-    /// The receiver's side.
-    pub builder: Builder,
-    /// The sender's side.
-    pub reader: Reader,
-}
-
-impl CreditRow {
-    /// An empty row.
-    pub const fn new() -> Self {
-        Self { builder: Builder::new(), reader: Reader::new() }
-    }
-
-    /// Carries out operation `op` (`CRD_*`) and gives RSP0, RSP1, RSP2. An unknown
-    /// operation does nothing. Results that the operation does not define are 0.
-    pub fn execute(&mut self, op: u32, arg0: u32, arg1: u32) -> [u32; 3] {
-        const TAKEN: u32 = 1 << 31;
-        match op {
-            cpu::CRD_RESET => {
-                self.builder.reset(arg0, Trigger::from_arg(arg1));
-                self.reader = Reader::new();
-                [0; 3]
-            }
-            cpu::CRD_ENABLE => {
-                self.builder.enable();
-                [0; 3]
-            }
-            cpu::CRD_POST => match self.builder.post(arg0) {
-                Some(number) => [0, number, 0],
-                None => [1, 0, 0],
-            },
-            cpu::CRD_COMMIT => {
-                self.builder.commit();
-                [0; 3]
-            }
-            cpu::CRD_LANDED => [!self.builder.landed() as u32, 0, 0],
-            cpu::CRD_LIST_TAKE => match self.builder.list_take() {
-                Some((first, len)) => [0, first, len],
-                None => [1, 0, 0],
-            },
-            cpu::CRD_LIST_NEXT => [self.builder.list_next(), 0, 0],
-            cpu::CRD_VOID => [!self.builder.void(arg0) as u32, 0, 0],
-            cpu::CRD_LIST_BEGIN => {
-                let (answer, skip) = self.reader.list_begin(arg0, arg1);
-                [answer, skip, 0]
-            }
-            cpu::CRD_LIST_PUSH => [!self.reader.list_push(arg0) as u32, 0, 0],
-            cpu::CRD_TAKE => match self.reader.take(arg0) {
-                Some((cut, number, size)) => [TAKEN | cut, number, size],
-                None => [0; 3],
-            },
-            cpu::CRD_GIVE_UP => [self.reader.give_up(arg0), 0, 0],
-            cpu::CRD_COUNT => [self.reader.count(), self.reader.bytes(), 0],
-            cpu::CRD_BUILDER => {
-                let (posted, announced, landed) = self.builder.numbers();
-                [posted, announced, landed]
-            }
-            cpu::CRD_PEEK => match self.reader.peek(arg0) {
-                Some((number, size)) => [TAKEN, number, size],
-                None => [0; 3],
-            },
-            _ => [0; 3],
-        }
     }
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The golden model of the credit engine.
+//! Builder and reader of credit lists: the golden model of RTL's.
 
 use berth_abi::card::{CREDITS_PER_QP, MAX_LIST};
 use berth_abi::cpu::*;
-use berth_protocol::credit::{Builder, CreditRow, Reader, Trigger};
+use berth_protocol::credit::{Builder, Reader, Trigger};
 use proptest::prelude::*;
 
 fn builder(trigger: Trigger) -> Builder {
@@ -73,10 +73,9 @@ fn decision_4_a_trigger_that_passes_with_nothing_new_stays_armed() {
     post(&mut b, &[1]);
     take(&mut b);
     assert!(b.landed());
-    assert!(!b.report());
+    assert!(!b.ready());
     post(&mut b, &[2]);
-    assert!(b.report());
-    assert!(!b.report(), "reported once");
+    assert!(b.ready());
 }
 
 #[test]
@@ -130,28 +129,23 @@ fn triggers_are_encoded_and_decoded() {
     assert_eq!([Trigger::First, Trigger::Last, Trigger::Between(2)].map(|t| t.index(0)), [0; 3]);
     let (builder, reader) = (<Builder>::default(), <Reader>::default());
     assert_eq!((builder.trigger(), builder.fresh(), reader.next_out()), (Trigger::First, 0, 0));
-    assert_eq!(CreditRow::default(), CreditRow::new());
 }
 
 #[test]
-fn a_full_store_takes_no_more_and_unknown_operations_do_nothing() {
-    let mut row = CreditRow::new();
-    row.execute(CRD_ENABLE, 0, 0);
-    for _ in 0..CREDITS_PER_QP {
-        assert_eq!(row.execute(CRD_POST, 1, 0)[0], 0);
-        assert!(row.reader.list_push(1));
+fn a_full_store_takes_no_more() {
+    let (mut b, mut r) = (<Builder>::new(), <Reader>::new());
+    b.enable();
+    for n in 0..CREDITS_PER_QP {
+        assert_eq!(b.post(1), Some(n));
+        assert!(r.list_push(1));
     }
-    assert_eq!(row.execute(CRD_POST, 1, 0), [1, 0, 0]);
-    assert_eq!(row.execute(CRD_LIST_PUSH, 1, 0), [1, 0, 0]);
-    assert_eq!(row.execute(CRD_LIST_BEGIN, CREDITS_PER_QP, 1), [LIST_OVERFLOW, 0, 0]);
-    assert_eq!(row.execute(CRD_COUNT, 0, 0), [CREDITS_PER_QP, CREDITS_PER_QP, 0]);
-    assert_eq!(row.execute(CRD_PEEK, CREDITS_PER_QP - 1, 0), [1 << 31, CREDITS_PER_QP - 1, 1]);
-    assert_eq!(row.execute(CRD_PEEK, CREDITS_PER_QP, 0), [0; 3]);
-    assert_eq!(row.execute(CRD_BUILDER, 0, 0), [CREDITS_PER_QP, 0, 0]);
-    let before = row.clone();
-    assert_eq!(row.execute(99, 1, 2), [0; 3]);
-    assert_eq!(row, before);
-    assert_eq!(row.execute(CRD_LIST_NEXT, 0, 0), [0; 3]);
+    assert_eq!(b.post(1), None);
+    assert!(!r.list_push(1));
+    assert_eq!(r.list_begin(CREDITS_PER_QP, 1), (LIST_OVERFLOW, 0));
+    assert_eq!((r.count(), r.bytes()), (CREDITS_PER_QP, CREDITS_PER_QP));
+    assert_eq!(r.peek(CREDITS_PER_QP - 1), Some((CREDITS_PER_QP - 1, 1)));
+    assert_eq!(r.peek(CREDITS_PER_QP), None);
+    assert_eq!((b.numbers(), b.list_next()), ((CREDITS_PER_QP, 0, 0), 0));
 }
 
 #[test]
@@ -184,48 +178,43 @@ proptest! {
         ops in prop::collection::vec((0u8..6, 1u32..5000), 0..400),
         trigger in 0u32..3, index in 0u32..8, max_list in 1u32..=64,
     ) {
-        let mut receiver = CreditRow::new();
-        let mut sender = CreditRow::new();
-        receiver.execute(CRD_RESET, max_list, trigger | index << 8);
-        receiver.execute(CRD_ENABLE, 0, 0);
+        let (mut receiver, mut sender) = (<Builder>::new(), <Reader>::new());
+        receiver.reset(max_list, Trigger::from_arg(trigger | index << 8));
+        receiver.enable();
         let mut posted = std::collections::VecDeque::new();
         let mut used = 0u32;
         for (op, arg) in ops {
             match op {
                 0 | 1 => {
-                    if receiver.execute(CRD_POST, arg, 0)[0] == 0 {
+                    if receiver.post(arg).is_some() {
                         posted.push_back(arg);
                     }
                     if op == 1 {
-                        receiver.execute(CRD_COMMIT, 0, 0);
+                        receiver.commit();
                     }
                 }
                 2 => {
-                    let [no, first, len] = receiver.execute(CRD_LIST_TAKE, 0, 0);
-                    if no == 0 {
+                    if let Some((first, len)) = receiver.list_take() {
                         prop_assert!(len >= 1 && len <= max_list);
-                        prop_assert_eq!(sender.execute(CRD_LIST_BEGIN, first, len), [LIST_OK, 0, 0]);
+                        prop_assert_eq!(sender.list_begin(first, len), (LIST_OK, 0));
                         for _ in 0..len {
-                            let size = receiver.execute(CRD_LIST_NEXT, 0, 0)[0];
-                            prop_assert_eq!(sender.execute(CRD_LIST_PUSH, size, 0)[0], 0);
+                            prop_assert!(sender.list_push(receiver.list_next()));
                         }
                     }
                 }
-                3 | 4 => {
-                    let [cut, number, size] = sender.execute(CRD_TAKE, arg, 0);
-                    if cut >> 31 != 0 {
+                3 | 4 => match sender.take(arg) {
+                    Some((cut, number, size)) => {
                         prop_assert_eq!(number, used);
                         prop_assert_eq!(Some(size), posted.pop_front());
-                        prop_assert_eq!(cut & 0x7fff_ffff, size.min(arg));
+                        prop_assert_eq!(cut, size.min(arg));
                         used += 1;
-                        prop_assert_eq!(receiver.execute(CRD_LANDED, 0, 0)[0], 0);
-                    } else {
-                        prop_assert_eq!(receiver.execute(CRD_LANDED, 0, 0)[0], 1);
+                        prop_assert!(receiver.landed());
                     }
-                }
+                    None => prop_assert!(!receiver.landed()),
+                },
                 _ => {
-                    let first = sender.execute(CRD_GIVE_UP, arg % 8, 0)[0];
-                    prop_assert_eq!(receiver.execute(CRD_VOID, first, 0)[0], 0);
+                    let first = sender.give_up(arg % 8);
+                    prop_assert!(receiver.void(first));
                     posted.truncate((first - used) as usize);
                 }
             }
@@ -245,7 +234,6 @@ struct Plain {
     trigger: Trigger,
     /// Sizes of the last list that are still to be read.
     unread: std::ops::Range<usize>,
-    reported: bool,
 }
 
 const FEW: usize = 8;
@@ -270,7 +258,6 @@ impl Plain {
         self.announced += len;
         self.list = Some((first, first + self.trigger.index(len as u32) as usize));
         self.unread = first..self.announced;
-        self.reported = false;
         Some((first, len))
     }
 
@@ -338,10 +325,6 @@ proptest! {
                     p.settle();
                 }
             }
-            if arg % 3 == 0 {
-                prop_assert_eq!(b.report(), p.ready() && !p.reported);
-                p.reported = p.ready();
-            }
             prop_assert_eq!(b.ready(), p.ready());
             let numbers = (p.sizes.len() as u32 % 32, p.announced as u32 % 32, p.landed as u32 % 32);
             prop_assert_eq!(b.numbers(), numbers);
@@ -362,7 +345,6 @@ proptest! {
             b.list_next();
             b.landed();
         }
-        b.report();
         let mut fresh = Small::new();
         fresh.reset(max_list as u32, p.trigger);
         fresh.enable();
@@ -452,17 +434,12 @@ fn cr_11_a_number_comes_after_those_of_the_half_before_it() {
 }
 
 #[test]
-fn a_row_that_is_reset_is_a_new_one() {
-    let mut row = CreditRow::new();
-    row.execute(CRD_ENABLE, 0, 0);
-    for size in 1..9 {
-        row.execute(CRD_POST, size, 0);
-        assert!(row.reader.list_push(size));
-    }
-    row.execute(CRD_COMMIT, 0, 0);
-    assert_eq!(row.execute(CRD_LIST_TAKE, 0, 0), [0, 0, 8]);
-    row.execute(CRD_RESET, MAX_LIST, 0);
-    assert_eq!(row, CreditRow::new());
+fn a_builder_that_is_reset_is_a_new_one() {
+    let mut b = builder(Trigger::First);
+    post(&mut b, &[1, 2, 3, 4, 5, 6, 7, 8]);
+    assert_eq!(b.list_take(), Some((0, 8)));
+    b.reset(MAX_LIST, Trigger::First);
+    assert_eq!(b, <Builder>::new());
 }
 
 #[test]

@@ -66,22 +66,6 @@ bitfield! {
 }
 
 bitfield! {
-    /// `CPU_CRD_OP`.
-    #[derive(Clone, Copy)]
-    pub struct CrdOp(u32);
-    pub u8, _, set_op: 31, 24;
-    pub u16, _, set_qpn: 15, 0;
-}
-
-bitfield! {
-    /// `CPU_CRD_LIST`: a QP whose list is ready.
-    #[derive(Clone, Copy)]
-    pub struct CrdList(u32);
-    pub valid, _: 31;
-    pub u16, qpn, _: 15, 0;
-}
-
-bitfield! {
     /// `CPU_FAST_EVENT`: an event of the fast path.
     #[derive(Clone, Copy)]
     pub struct FastEvent(u32);

@@ -66,15 +66,7 @@ pub struct Regs {
     pub cq_cfg: WO<u32>,
     pub cqe: [WO<u32>; 8],
     pub cqe_go: WO<u32>,
-    _gap7: [u32; 3],
-    pub crd_arg0: WO<u32>,
-    pub crd_arg1: WO<u32>,
-    pub crd_op: WO<u32>,
-    _gap8: u32,
-    pub crd_rsp0: RO<u32>,
-    pub crd_rsp1: RO<u32>,
-    pub crd_rsp2: RO<u32>,
-    pub crd_list: RO<u32>,
+    _gap7: [u32; 11],
     pub fast_event: RO<u32>,
     pub fast_arg: RO<u32>,
 }
@@ -101,8 +93,6 @@ lies_at! {
     ev = CPU_EV_W0, ev_go = CPU_EV_GO, ev_space = CPU_EV_SPACE,
     cq_base_lo = CPU_CQ_BASE_LO, cq_base_hi = CPU_CQ_BASE_HI, cq_attr = CPU_CQ_ATTR, cq_cfg = CPU_CQ_CFG,
     cqe = CPU_CQE_W0, cqe_go = CPU_CQE_GO,
-    crd_arg0 = CPU_CRD_ARG0, crd_arg1 = CPU_CRD_ARG1, crd_op = CPU_CRD_OP,
-    crd_rsp0 = CPU_CRD_RSP0, crd_rsp1 = CPU_CRD_RSP1, crd_rsp2 = CPU_CRD_RSP2, crd_list = CPU_CRD_LIST,
     fast_event = CPU_FAST_EVENT, fast_arg = CPU_FAST_ARG,
 }
 

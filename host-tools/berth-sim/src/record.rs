@@ -8,17 +8,14 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use tracing::error;
 
-/// What is sampled beside the wire's counts: key in the line, counters of the abi that are added up (what firmware does
-/// and what the fast path does).
+/// What is sampled beside the wire's counts: key in the line, counters of the abi that are added up.
 ///
 /// Each costs a register read of a few cycles, so there are not many.
 pub const SAMPLED: &[(&str, &[&str])] = &[
-    ("bytes_sent", &["F_BYTES_SENT", "C_FP_BYTES_SENT"]),
-    ("bytes_placed", &["F_BYTES_PLACED", "C_FP_BYTES_PLACED"]),
-    ("retransmitted", &["F_RETRANSMITTED", "C_FP_AGAIN"]),
-    ("credits_outstanding", &["F_CREDITS_OUTSTANDING"]),
+    ("bytes_sent", &["C_FP_BYTES_SENT"]),
+    ("bytes_placed", &["C_FP_BYTES_PLACED"]),
+    ("retransmitted", &["C_FP_AGAIN"]),
     ("credits_sent", &["C_CREDITS_SENT"]),
-    ("fast_lists", &["C_FP_LISTS"]),
     ("fast_landed", &["C_FP_LANDED"]),
     ("fast_events", &["F_FAST_EVENTS"]),
     ("lists_sent", &["C_LISTS_SENT"]),

@@ -163,10 +163,8 @@ fn sample(device: &Device, start: Instant) -> Result<Value, Failure> {
         "tx_frames": n.rtl(c::C_TX_FRAMES), "rx_frames": n.rtl(c::C_RX_FRAMES),
         "tx_bytes": n.rtl(c::C_TX_BYTES), "rx_bytes": n.rtl(c::C_RX_BYTES),
         "bytes_sent": n.bytes_sent(), "bytes_placed": n.bytes_placed(),
-        "pieces": n.fw(c::F_PIECES), "retransmitted": n.retransmitted(),
-        "no_buffer": n.fw(c::F_NO_BUFFER),
+        "retransmitted": n.retransmitted(), "no_credit": n.fw(c::F_NO_CREDIT),
         "lists_sent": n.rtl(c::C_LISTS_SENT), "credits_sent": n.rtl(c::C_CREDITS_SENT),
-        "credits_outstanding": n.fw(c::F_CREDITS_OUTSTANDING),
         "pinned_bytes": n.pinned(), "peak_pinned_bytes": n.pinned_peak(),
         "resets": n.drv(c::D_RESETS),
     }))

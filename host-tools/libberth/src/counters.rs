@@ -42,34 +42,34 @@ impl Counters {
         self.raw.drv.get(index as usize).copied().unwrap_or(0)
     }
 
-    /// Data packets sent, those sent again included, by firmware and by the fast path.
+    /// Data packets sent, those sent again included.
     pub fn data_packets(&self) -> u64 {
-        self.fw(counters::F_DATA_PACKETS) + self.rtl(counters::C_FP_PACKETS)
+        self.rtl(counters::C_FP_PACKETS)
     }
 
     /// Data packets sent again.
     pub fn retransmitted(&self) -> u64 {
-        self.fw(counters::F_RETRANSMITTED) + self.rtl(counters::C_FP_AGAIN)
+        self.rtl(counters::C_FP_AGAIN)
     }
 
-    /// Payload bytes sent: by firmware for the first time, by the fast path in all, inline data not counted.
+    /// Payload bytes sent, those sent again included, inline data not.
     pub fn bytes_sent(&self) -> u64 {
-        self.fw(counters::F_BYTES_SENT) + self.rtl(counters::C_FP_BYTES_SENT)
+        self.rtl(counters::C_FP_BYTES_SENT)
     }
 
     /// Payload bytes placed in receive buffers.
     pub fn bytes_placed(&self) -> u64 {
-        self.fw(counters::F_BYTES_PLACED) + self.rtl(counters::C_FP_BYTES_PLACED)
+        self.rtl(counters::C_FP_BYTES_PLACED)
     }
 
     /// Blocks asked for sending.
     pub fn send_blocks(&self) -> u64 {
-        self.fw(counters::F_SEND_BLOCKS) + self.rtl(counters::C_FP_BLOCKS)
+        self.rtl(counters::C_FP_BLOCKS)
     }
 
     /// Queue elements that were malformed, those behind the one that ended their connection included.
     pub fn bad_elements(&self) -> u64 {
-        self.fw(counters::F_BAD_WQE) + self.rtl(counters::C_FP_BAD_WQE)
+        self.rtl(counters::C_FP_BAD_WQE)
     }
 
     /// Bytes pinned now on the card, for all processes together. [`Context::pinned`](crate::Context::pinned) has a

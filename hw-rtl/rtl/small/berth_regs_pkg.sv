@@ -41,7 +41,7 @@ package berth_regs_pkg;
     localparam logic [31:0] FAST_BIG_FRAMES          = 32'h00000004; // Frames with more than 1 KiB of payload that the fast path has in its transmit RAM
     localparam logic [31:0] FAST_SMALL_FRAMES        = 32'h00000008; // Frames with less that it has there
     localparam logic [31:0] CLOCK_HZ                 = 32'h0ee6b280; // Clock of the engines in Hz: card cycles per second
-    localparam logic [31:0] FW_RAM_BYTES             = 32'h00080000; // Bytes of RAM that hold firmware, its data and its stack
+    localparam logic [31:0] FW_RAM_BYTES             = 32'h00040000; // Bytes of RAM that hold firmware, its data and its stack
     localparam logic [31:0] FW_MAGIC                 = 32'h31574642; // Magic of a firmware image: "BFW1"
     localparam logic [31:0] FW_HEADER_BYTES          = 32'h00000020; // Bytes of a firmware image's header (struct `FwHeader`)
 
@@ -206,12 +206,12 @@ package berth_regs_pkg;
     localparam logic [31:0] C_BAR_BAD_ACCESS         = 32'h00000018; // BAR0 accesses to an offset without a register
     localparam logic [31:0] C_CMD_BAD                = 32'h00000019; // Commands with an unknown RTL opcode or a field out of range
     localparam logic [31:0] C_CQ_OVERRUN             = 32'h0000001a; // Completions lost because their queue was full
-    localparam logic [31:0] C_CREDITS_POSTED         = 32'h0000001b; // Credits posted to builders, the fast path's included
-    localparam logic [31:0] C_LISTS_SENT             = 32'h0000001c; // Credit lists taken from builders, the fast path's included, repeats not
+    localparam logic [31:0] C_CREDITS_POSTED         = 32'h0000001b; // Credits posted to builders
+    localparam logic [31:0] C_LISTS_SENT             = 32'h0000001c; // Credit lists taken from builders, repeats not included
     localparam logic [31:0] C_CREDITS_SENT           = 32'h0000001d; // Credits in them
-    localparam logic [31:0] C_LISTS_TAKEN            = 32'h0000001e; // Credit lists that readers took, the fast path's included
-    localparam logic [31:0] C_CREDITS_TAKEN          = 32'h0000001f; // Credits that readers took, the fast path's included
-    localparam logic [31:0] C_LISTS_REFUSED          = 32'h00000020; // Credit lists that readers refused (gap, overflow, early, bad), the fast path's included
+    localparam logic [31:0] C_LISTS_TAKEN            = 32'h0000001e; // Credit lists that readers took
+    localparam logic [31:0] C_CREDITS_TAKEN          = 32'h0000001f; // Credits that readers took
+    localparam logic [31:0] C_LISTS_REFUSED          = 32'h00000020; // Credit lists that readers refused (gap, overflow, early, bad)
     localparam logic [31:0] C_HOST_WAIT_CYCLES       = 32'h00000021; // Cycles in which at least one DMA read waited for the host (counted apart from work)
     localparam logic [31:0] C_IDLE_CYCLES            = 32'h00000022; // Cycles in which the core was stalled in `CPU_WAIT`
     localparam logic [31:0] C_FP_PACKETS             = 32'h00000023; // Fast path: data packets sent, those sent again included
@@ -226,8 +226,8 @@ package berth_regs_pkg;
     localparam logic [31:0] C_FP_DUPLICATES          = 32'h0000002c; // Fast path: data packets dropped as duplicates
     localparam logic [31:0] C_FP_DROPPED             = 32'h0000002d; // Fast path: data packets dropped: out of sequence, outside the window, without a credit, with a malformed header
     localparam logic [31:0] C_FP_SLOTS               = 32'h0000002e; // Fast path: doorbells that brought their element
-    localparam logic [31:0] C_FW_FRAMES              = 32'h0000002f; // Frames that firmware was given, loopback included, `C_RX_CORE_FULL` not: without fast path all, with it what is not its own
-    localparam logic [31:0] C_FP_BAD_WQE             = 32'h00000030; // Fast path: malformed queue elements, of send and receive queues; firmware counts its own in `F_BAD_WQE`
+    localparam logic [31:0] C_FW_FRAMES              = 32'h0000002f; // Frames that firmware was given, loopback included, `C_RX_CORE_FULL` not: what the fast path does not take
+    localparam logic [31:0] C_FP_BAD_WQE             = 32'h00000030; // Fast path: malformed queue elements, of send and receive queues
     localparam logic [31:0] C_CMD_PUSHED             = 32'h00000031; // Commands that were not fetched, as the host had written them into the card
     localparam logic [31:0] C_DMA_TIMEOUTS           = 32'h00000032; // DMA reads, those of queues and rings included, that were given up because the host did not answer in time (`HOST_READ_TIMEOUT`)
     localparam logic [31:0] C_DMA_UNEXPECTED         = 32'h00000033; // Completions of reads thrown away: of no read that is awaited (unknown tag, given up, failed, of before a reset)
@@ -239,46 +239,28 @@ package berth_regs_pkg;
     localparam logic [31:0] C_FP_PAGE_STRAYS         = 32'h00000039; // Fast path: answers to page requests (`CMD_PAGE_READY`) thrown away: it had not asked, or was answered before
 
     // Firmware counters
-    localparam logic [31:0] F_NO_BUFFER              = 32'h00000000; // Data packets that found no receive buffer, from a Berth peer (invariant 1): always 0
-    localparam logic [31:0] F_NO_CREDIT              = 32'h00000001; // Data packets without a credit, from a rogue or foreign peer
-    localparam logic [31:0] F_DATA_PACKETS           = 32'h00000002; // Data packets sent, retransmissions included
-    localparam logic [31:0] F_RETRANSMITTED          = 32'h00000003; // Packets sent again
-    localparam logic [31:0] F_BYTES_SENT             = 32'h00000004; // Payload bytes sent for the first time
-    localparam logic [31:0] F_BYTES_PLACED           = 32'h00000005; // Payload bytes placed in receive buffers
-    localparam logic [31:0] F_ACKS_SENT              = 32'h00000006; // Acknowledgements sent
-    localparam logic [31:0] F_NAKS_SENT              = 32'h00000007; // Negative acknowledgements (sequence error) sent
-    localparam logic [31:0] F_TIMEOUTS               = 32'h00000008; // Acknowledgement time-outs
-    localparam logic [31:0] F_DUPLICATES             = 32'h00000009; // Data packets dropped as duplicates
-    localparam logic [31:0] F_OUT_OF_SEQUENCE        = 32'h0000000a; // Data packets dropped out of sequence
-    localparam logic [31:0] F_UNKNOWN_QP             = 32'h0000000b; // Frames dropped: QPN unknown or QP not connected
-    localparam logic [31:0] F_BAD_OPCODE             = 32'h0000000c; // Frames dropped: opcode unknown or not expected there
-    localparam logic [31:0] F_BAD_HEADER             = 32'h0000000d; // Frames dropped: headers malformed, lengths that contradict each other
-    localparam logic [31:0] F_NOT_FOR_US             = 32'h0000000e; // Frames dropped: not for this end node (MAC or IP), or not from the QP's peer
-    localparam logic [31:0] F_BAD_ACK                = 32'h0000000f; // Acknowledgements dropped: for a PSN never sent
-    localparam logic [31:0] F_PIECES                 = 32'h00000010; // Pieces sent (one credit each)
-    localparam logic [31:0] F_CONTROL_SENT           = 32'h00000011; // Control messages sent, retransmissions included
-    localparam logic [31:0] F_CONTROL_RETRANSMITTED  = 32'h00000012; // Control messages sent again
-    localparam logic [31:0] F_CONTROL_RECEIVED       = 32'h00000013; // Control messages received and taken
-    localparam logic [31:0] F_CONTROL_BAD            = 32'h00000014; // Control messages dropped: malformed, wrong epoch, unknown QP
-    localparam logic [31:0] F_LIST_REFUSED           = 32'h00000015; // Credit lists refused by the reader (early, gap, overflow)
-    localparam logic [31:0] F_BAD_WQE                = 32'h00000016; // Work queue elements refused
-    localparam logic [31:0] F_BAD_INDEX              = 32'h00000017; // Doorbells with a wild producer index
-    localparam logic [31:0] F_RECALLED               = 32'h00000018; // Grants recalled under pressure
-    localparam logic [31:0] F_WITHDRAWN              = 32'h00000019; // Grants withdrawn because memory went away; on the fast path, those that data came for
-    localparam logic [31:0] F_PEERS_LOST             = 32'h0000001a; // Peers that stopped answering
-    localparam logic [31:0] F_BAD_COMMAND            = 32'h0000001b; // Commands refused
-    localparam logic [31:0] F_LOG_DROPPED            = 32'h0000001c; // Log bytes dropped because the host did not take them
-    localparam logic [31:0] F_DATA_RECEIVED          = 32'h0000001d; // Data packets received and accepted
-    localparam logic [31:0] F_SEND_BLOCKS            = 32'h0000001e; // Blocks requested for sending
-    localparam logic [31:0] F_RESEND_BLOCKS          = 32'h0000001f; // Blocks requested again for retransmission (VC-4)
-    localparam logic [31:0] F_GRANTS                 = 32'h00000020; // Receives granted (pinned)
-    localparam logic [31:0] F_CREDITS_OUTSTANDING    = 32'h00000021; // Gauge: credits announced by this card and not yet landed, all QPs
-    localparam logic [31:0] F_TX_STARVED             = 32'h00000022; // Frames dropped for want of a transmit slot or control buffer (resent later by time-out)
-    localparam logic [31:0] F_LIST_DATAGRAMS         = 32'h00000023; // Credit lists sent as datagrams, repeats included
-    localparam logic [31:0] F_LISTS_REPEATED         = 32'h00000024; // Credit lists sent again for want of their proof (CR-11)
-    localparam logic [31:0] F_FAST_EVENTS            = 32'h00000025; // Events of the fast path that firmware decided on (time-outs, errors); none on a clean wire
-    localparam logic [31:0] F_REQUESTS_BUSY          = 32'h00000026; // Requests for a connection refused because too many wait, or nobody answered in time
-    localparam logic [31:0] F_FOREIGN                = 32'h00000027; // Frames dropped that are neither RoCE nor ARP: VLAN, IPv6, IP options, fragments
+    localparam logic [31:0] F_NO_CREDIT              = 32'h00000000; // Connections ended by a data packet without a credit, from a rogue peer (invariant 1)
+    localparam logic [31:0] F_TIMEOUTS               = 32'h00000001; // Time-outs of data packets that were not acknowledged
+    localparam logic [31:0] F_UNKNOWN_QP             = 32'h00000002; // Frames dropped: QPN unknown or QP not connected
+    localparam logic [31:0] F_BAD_OPCODE             = 32'h00000003; // Frames dropped: opcode unknown or not expected there
+    localparam logic [31:0] F_BAD_HEADER             = 32'h00000004; // Frames dropped: headers malformed, lengths that contradict each other
+    localparam logic [31:0] F_NOT_FOR_US             = 32'h00000005; // Frames dropped: not for this end node (MAC or IP), or not from the QP's peer
+    localparam logic [31:0] F_BAD_ACK                = 32'h00000006; // Acknowledgements on the control connection dropped: for a PSN never sent
+    localparam logic [31:0] F_CONTROL_SENT           = 32'h00000007; // Control messages sent, retransmissions included
+    localparam logic [31:0] F_CONTROL_RETRANSMITTED  = 32'h00000008; // Control messages sent again
+    localparam logic [31:0] F_CONTROL_RECEIVED       = 32'h00000009; // Control messages received and taken
+    localparam logic [31:0] F_CONTROL_BAD            = 32'h0000000a; // Control messages dropped: malformed, wrong epoch, unknown QP
+    localparam logic [31:0] F_LIST_REFUSED           = 32'h0000000b; // Connections ended by a credit list that breaks the protocol (early, gap, overflow, empty credits)
+    localparam logic [31:0] F_BAD_INDEX              = 32'h0000000c; // Queue pairs in error for a doorbell with a wild producer index
+    localparam logic [31:0] F_RECALLED               = 32'h0000000d; // Credits recalled under pressure
+    localparam logic [31:0] F_WITHDRAWN              = 32'h0000000e; // Connections ended by data for a receive whose memory went away
+    localparam logic [31:0] F_PEERS_LOST             = 32'h0000000f; // Peers that stopped answering
+    localparam logic [31:0] F_BAD_COMMAND            = 32'h00000010; // Commands refused
+    localparam logic [31:0] F_LOG_DROPPED            = 32'h00000011; // Log bytes dropped because the host did not take them
+    localparam logic [31:0] F_TX_STARVED             = 32'h00000012; // Frames dropped for want of a transmit slot or control buffer (resent later by time-out)
+    localparam logic [31:0] F_FAST_EVENTS            = 32'h00000013; // Events of the fast path that firmware decided on (time-outs, errors); none on a clean wire
+    localparam logic [31:0] F_REQUESTS_BUSY          = 32'h00000014; // Requests for a connection refused because too many wait, or nobody answered in time
+    localparam logic [31:0] F_FOREIGN                = 32'h00000015; // Frames dropped that are neither RoCE nor ARP: VLAN, IPv6, IP options, fragments
 
     // Driver counters
     localparam logic [31:0] D_PINNED                 = 32'h00000000; // Gauge: bytes pinned now (pinned pages x page size, each page once per address space)
@@ -312,7 +294,6 @@ package berth_regs_pkg;
     localparam logic [31:0] PEND_TX_DONE             = 32'h00000003; // A frame has been sent or given up (`CPU_TX_DONE`)
     localparam logic [31:0] PEND_DMA_DONE            = 32'h00000004; // A DMA command has ended (`CPU_DMA_DONE`)
     localparam logic [31:0] PEND_XLT_RSP             = 32'h00000005; // The translation unit has an answer (`CPU_XLT_RSP`)
-    localparam logic [31:0] PEND_CREDIT_LIST         = 32'h00000006; // A credit list is ready to be sent (`CPU_CRD_LIST`)
     localparam logic [31:0] PEND_TIMER               = 32'h00000007; // The timer is armed and its time has come
     localparam logic [31:0] PEND_HEARTBEAT           = 32'h00000008; // The host's challenge differs from the last answer
     localparam logic [31:0] PEND_FAST                = 32'h00000009; // The fast path has an event (`CPU_FAST_EVENT`)
@@ -365,13 +346,6 @@ package berth_regs_pkg;
     localparam logic [31:0] CPU_CQ_CFG               = 32'h0000015c; // wo: configures the CQN in bits 15:0 with the three above; clears its indices
     localparam logic [31:0] CPU_CQE_W0               = 32'h00000160; // wo: first of the 8 words of a completion
     localparam logic [31:0] CPU_CQE_GO               = 32'h00000180; // wo: queues the completion for the CQN in bits 15:0
-    localparam logic [31:0] CPU_CRD_ARG0             = 32'h00000190; // wo: credit engine: first argument
-    localparam logic [31:0] CPU_CRD_ARG1             = 32'h00000194; // wo: credit engine: second argument
-    localparam logic [31:0] CPU_CRD_OP               = 32'h00000198; // wo: credit engine: operation in bits 31:24 (`CRD_*`), QPN in bits 15:0: starts it
-    localparam logic [31:0] CPU_CRD_RSP0             = 32'h000001a0; // ro: first result; the read stalls until the operation is done
-    localparam logic [31:0] CPU_CRD_RSP1             = 32'h000001a4; // ro: second result
-    localparam logic [31:0] CPU_CRD_RSP2             = 32'h000001a8; // ro: third result
-    localparam logic [31:0] CPU_CRD_LIST             = 32'h000001ac; // ro, pops: bit 31 valid, QPN in bits 15:0 of a QP whose next credit list may be sent
     localparam logic [31:0] CPU_FAST_EVENT           = 32'h000001b0; // ro: event of the fast path: code in bits 31:24 (0: none), QPN in bits 23:8, bits 39:32 of its argument in bits 7:0
     localparam logic [31:0] CPU_FAST_ARG             = 32'h000001b4; // ro, pops: bits 31:0 of its argument
 
@@ -390,23 +364,6 @@ package berth_regs_pkg;
     localparam logic [31:0] XLT_HIT                  = 32'h00000000; // All pages of the range are there and are now counted as in use
     localparam logic [31:0] XLT_MISS                 = 32'h00000001; // At least one page is missing; nothing is counted; the host has been asked
     localparam logic [31:0] XLT_READY                = 32'h00000002; // The host has answered the request with this tag; on status 0, acquire again
-
-    // Soft core: credit engine operations
-    localparam logic [31:0] CRD_RESET                = 32'h00000001; // Builder and reader: empty, numbers to 0, not enabled
-    localparam logic [31:0] CRD_ENABLE               = 32'h00000002; // Builder: lists may be sent from now on (the connection is there)
-    localparam logic [31:0] CRD_POST                 = 32'h00000003; // Builder: append the credit ARG0 (bytes)
-    localparam logic [31:0] CRD_COMMIT               = 32'h00000004; // Builder: the credits posted so far may be announced (end of a doorbell's batch)
-    localparam logic [31:0] CRD_LANDED               = 32'h00000005; // Builder: the first packet of the piece for the oldest credit without one has been accepted
-    localparam logic [31:0] CRD_LIST_TAKE            = 32'h00000006; // Builder: begin to take the list that is ready
-    localparam logic [31:0] CRD_LIST_NEXT            = 32'h00000007; // Builder: RSP0: next size of the list begun
-    localparam logic [31:0] CRD_VOID                 = 32'h00000008; // Builder: void the announced credits from number ARG0 on, and those not announced (recall answered): the next credit posted gets number ARG0; counts as the proof and as the trigger
-    localparam logic [31:0] CRD_LIST_BEGIN           = 32'h00000009; // Reader: a list begins
-    localparam logic [31:0] CRD_LIST_PUSH            = 32'h0000000a; // Reader: append size ARG0
-    localparam logic [31:0] CRD_TAKE                 = 32'h0000000b; // Reader: take the oldest credit against ARG0 bytes still to be sent of the WQE (1 or more)
-    localparam logic [31:0] CRD_GIVE_UP              = 32'h0000000c; // Reader: give up at most ARG0 unused credits, newest first
-    localparam logic [31:0] CRD_COUNT                = 32'h0000000d; // Reader: RSP0: unused credits
-    localparam logic [31:0] CRD_BUILDER              = 32'h0000000e; // Builder: RSP0: credits posted, RSP1: announced, RSP2: landed (numbers, modulo 2^32)
-    localparam logic [31:0] CRD_PEEK                 = 32'h0000000f; // Reader: peek: RSP0: bit 31 there is one; RSP1: its number; RSP2: its size
 
     // Soft core: answers to a credit list
     localparam logic [31:0] LIST_OK                  = 32'h00000000; // Taken

@@ -79,7 +79,7 @@ module berth_board #(
     output logic [31:0]         dbg_rdata
 );
     logic        xi_req, xi_ack, xd_req, xd_we, xd_ack;
-    logic [18:2] xi_addr, xd_addr;
+    logic [17:2] xi_addr, xd_addr;
     logic [31:0] xi_rdata, xd_wdata, xd_rdata;
     logic [3:0]  xd_strb;
     berth_core #(.DATA_W(DATA_W), .HOST_W(HOST_W), .FW_RAM(0)) core (.*);

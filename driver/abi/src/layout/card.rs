@@ -75,7 +75,7 @@ table! {
     /// Clock of the engines in Hz: card cycles per second.
     CLOCK_HZ = 250_000_000;
     /// Bytes of RAM that hold firmware, its data and its stack.
-    FW_RAM_BYTES = 0x8_0000;
+    FW_RAM_BYTES = 0x4_0000;
     /// Magic of a firmware image: "BFW1".
     FW_MAGIC = 0x3157_4642;
     /// Bytes of a firmware image's header (struct `FwHeader`).

@@ -58,17 +58,17 @@ table! {
     C_CMD_BAD = 25;
     /// Completions lost because their queue was full.
     C_CQ_OVERRUN = 26;
-    /// Credits posted to builders, the fast path's included.
+    /// Credits posted to builders.
     C_CREDITS_POSTED = 27;
-    /// Credit lists taken from builders, the fast path's included, repeats not.
+    /// Credit lists taken from builders, repeats not included.
     C_LISTS_SENT = 28;
     /// Credits in them.
     C_CREDITS_SENT = 29;
-    /// Credit lists that readers took, the fast path's included.
+    /// Credit lists that readers took.
     C_LISTS_TAKEN = 30;
-    /// Credits that readers took, the fast path's included.
+    /// Credits that readers took.
     C_CREDITS_TAKEN = 31;
-    /// Credit lists that readers refused (gap, overflow, early, bad), the fast path's included.
+    /// Credit lists that readers refused (gap, overflow, early, bad).
     C_LISTS_REFUSED = 32;
     /// Cycles in which at least one DMA read waited for the host (counted apart from work).
     C_HOST_WAIT_CYCLES = 33;
@@ -98,9 +98,9 @@ table! {
     C_FP_DROPPED = 45;
     /// Fast path: doorbells that brought their element.
     C_FP_SLOTS = 46;
-    /// Frames that firmware was given, loopback included, `C_RX_CORE_FULL` not: without fast path all, with it what is not its own.
+    /// Frames that firmware was given, loopback included, `C_RX_CORE_FULL` not: what the fast path does not take.
     C_FW_FRAMES = 47;
-    /// Fast path: malformed queue elements, of send and receive queues; firmware counts its own in `F_BAD_WQE`.
+    /// Fast path: malformed queue elements, of send and receive queues.
     C_FP_BAD_WQE = 48;
     /// Commands that were not fetched, as the host had written them into the card.
     C_CMD_PUSHED = 49;
@@ -128,86 +128,50 @@ pub const NUM_RTL_COUNTERS: usize = RTL_COUNTER_TABLE.len();
 table! {
     /// Counters in firmware, 8 bytes each from the start of the statistics RAM, as (name, index, text).
     FW_COUNTER_TABLE: u32 {
-    /// Data packets that found no receive buffer, from a Berth peer (invariant 1): always 0.
-    F_NO_BUFFER = 0;
-    /// Data packets without a credit, from a rogue or foreign peer.
-    F_NO_CREDIT = 1;
-    /// Data packets sent, retransmissions included.
-    F_DATA_PACKETS = 2;
-    /// Packets sent again.
-    F_RETRANSMITTED = 3;
-    /// Payload bytes sent for the first time.
-    F_BYTES_SENT = 4;
-    /// Payload bytes placed in receive buffers.
-    F_BYTES_PLACED = 5;
-    /// Acknowledgements sent.
-    F_ACKS_SENT = 6;
-    /// Negative acknowledgements (sequence error) sent.
-    F_NAKS_SENT = 7;
-    /// Acknowledgement time-outs.
-    F_TIMEOUTS = 8;
-    /// Data packets dropped as duplicates.
-    F_DUPLICATES = 9;
-    /// Data packets dropped out of sequence.
-    F_OUT_OF_SEQUENCE = 10;
+    /// Connections ended by a data packet without a credit, from a rogue peer (invariant 1).
+    F_NO_CREDIT = 0;
+    /// Time-outs of data packets that were not acknowledged.
+    F_TIMEOUTS = 1;
     /// Frames dropped: QPN unknown or QP not connected.
-    F_UNKNOWN_QP = 11;
+    F_UNKNOWN_QP = 2;
     /// Frames dropped: opcode unknown or not expected there.
-    F_BAD_OPCODE = 12;
+    F_BAD_OPCODE = 3;
     /// Frames dropped: headers malformed, lengths that contradict each other.
-    F_BAD_HEADER = 13;
+    F_BAD_HEADER = 4;
     /// Frames dropped: not for this end node (MAC or IP), or not from the QP's peer.
-    F_NOT_FOR_US = 14;
-    /// Acknowledgements dropped: for a PSN never sent.
-    F_BAD_ACK = 15;
-    /// Pieces sent (one credit each).
-    F_PIECES = 16;
+    F_NOT_FOR_US = 5;
+    /// Acknowledgements on the control connection dropped: for a PSN never sent.
+    F_BAD_ACK = 6;
     /// Control messages sent, retransmissions included.
-    F_CONTROL_SENT = 17;
+    F_CONTROL_SENT = 7;
     /// Control messages sent again.
-    F_CONTROL_RETRANSMITTED = 18;
+    F_CONTROL_RETRANSMITTED = 8;
     /// Control messages received and taken.
-    F_CONTROL_RECEIVED = 19;
+    F_CONTROL_RECEIVED = 9;
     /// Control messages dropped: malformed, wrong epoch, unknown QP.
-    F_CONTROL_BAD = 20;
-    /// Credit lists refused by the reader (early, gap, overflow).
-    F_LIST_REFUSED = 21;
-    /// Work queue elements refused.
-    F_BAD_WQE = 22;
-    /// Doorbells with a wild producer index.
-    F_BAD_INDEX = 23;
-    /// Grants recalled under pressure.
-    F_RECALLED = 24;
-    /// Grants withdrawn because memory went away; on the fast path, those that data came for.
-    F_WITHDRAWN = 25;
+    F_CONTROL_BAD = 10;
+    /// Connections ended by a credit list that breaks the protocol (early, gap, overflow, empty credits).
+    F_LIST_REFUSED = 11;
+    /// Queue pairs in error for a doorbell with a wild producer index.
+    F_BAD_INDEX = 12;
+    /// Credits recalled under pressure.
+    F_RECALLED = 13;
+    /// Connections ended by data for a receive whose memory went away.
+    F_WITHDRAWN = 14;
     /// Peers that stopped answering.
-    F_PEERS_LOST = 26;
+    F_PEERS_LOST = 15;
     /// Commands refused.
-    F_BAD_COMMAND = 27;
+    F_BAD_COMMAND = 16;
     /// Log bytes dropped because the host did not take them.
-    F_LOG_DROPPED = 28;
-    /// Data packets received and accepted.
-    F_DATA_RECEIVED = 29;
-    /// Blocks requested for sending.
-    F_SEND_BLOCKS = 30;
-    /// Blocks requested again for retransmission (VC-4).
-    F_RESEND_BLOCKS = 31;
-    /// Receives granted (pinned).
-    F_GRANTS = 32;
-    /// Gauge: credits announced by this card and not yet landed, all QPs.
-    F_CREDITS_OUTSTANDING = 33;
+    F_LOG_DROPPED = 17;
     /// Frames dropped for want of a transmit slot or control buffer (resent later by time-out).
-    F_TX_STARVED = 34;
-    /// Credit lists sent as datagrams, repeats included.
-    F_LIST_DATAGRAMS = 35;
-    /// Credit lists sent again for want of their proof (CR-11).
-    F_LISTS_REPEATED = 36;
+    F_TX_STARVED = 18;
     /// Events of the fast path that firmware decided on (time-outs, errors); none on a clean wire.
-    F_FAST_EVENTS = 37;
+    F_FAST_EVENTS = 19;
     /// Requests for a connection refused because too many wait, or nobody answered in time.
-    F_REQUESTS_BUSY = 38;
+    F_REQUESTS_BUSY = 20;
     /// Frames dropped that are neither RoCE nor ARP: VLAN, IPv6, IP options, fragments.
-    F_FOREIGN = 39;
+    F_FOREIGN = 21;
     }
 }
 /// Firmware counters.

@@ -52,8 +52,6 @@ table! {
     PEND_DMA_DONE = 4;
     /// The translation unit has an answer (`CPU_XLT_RSP`).
     PEND_XLT_RSP = 5;
-    /// A credit list is ready to be sent (`CPU_CRD_LIST`).
-    PEND_CREDIT_LIST = 6;
     /// The timer is armed and its time has come.
     PEND_TIMER = 7;
     /// The host's challenge differs from the last answer.
@@ -168,20 +166,6 @@ table! {
     /// wo: queues the completion for the CQN in bits 15:0. Stalls while the writer is busy.
     CPU_CQE_GO = 0x180;
 
-    /// wo: credit engine: first argument.
-    CPU_CRD_ARG0 = 0x190;
-    /// wo: credit engine: second argument.
-    CPU_CRD_ARG1 = 0x194;
-    /// wo: credit engine: operation in bits 31:24 (`CRD_*`), QPN in bits 15:0: starts it.
-    CPU_CRD_OP = 0x198;
-    /// ro: first result; the read stalls until the operation is done.
-    CPU_CRD_RSP0 = 0x1a0;
-    /// ro: second result.
-    CPU_CRD_RSP1 = 0x1a4;
-    /// ro: third result.
-    CPU_CRD_RSP2 = 0x1a8;
-    /// ro, pops: bit 31 valid, QPN in bits 15:0 of a QP whose next credit list may be sent.
-    CPU_CRD_LIST = 0x1ac;
     /// ro: event of the fast path: code in bits 31:24 (0: none), QPN in bits 23:8, bits 39:32 of its argument in bits 7:0.
     CPU_FAST_EVENT = 0x1b0;
     /// ro, pops: bits 31:0 of its argument.
@@ -224,42 +208,6 @@ table! {
     XLT_MISS = 1;
     /// The host has answered the request with this tag; on status 0, acquire again.
     XLT_READY = 2;
-    }
-}
-
-table! {
-    /// Operations of the credit engine, as (name, value, text). `builder` is the receiver's side of a QP, `reader` the sender's.
-    CRD_TABLE: u32 {
-    /// Builder and reader: empty, numbers to 0, not enabled. ARG0: largest list (1 to `MAX_LIST`). ARG1: trigger: kind in bits 1:0 (0 first, 1 last, 2 in between, 3 as 2 here), buffer index in the list for 2 and 3 in bits 15:8.
-    CRD_RESET = 1;
-    /// Builder: lists may be sent from now on (the connection is there).
-    CRD_ENABLE = 2;
-    /// Builder: append the credit ARG0 (bytes). RSP0: 0 done, 1 FIFO full. RSP1: its credit number.
-    CRD_POST = 3;
-    /// Builder: the credits posted so far may be announced (end of a doorbell's batch).
-    CRD_COMMIT = 4;
-    /// Builder: the first packet of the piece for the oldest credit without one has been accepted. RSP0: 0 done, 1 no announced credit is left (a packet without a credit).
-    CRD_LANDED = 5;
-    /// Builder: begin to take the list that is ready. RSP0: 0 done, 1 none ready. RSP1: number of its first credit. RSP2: its length. Sizes follow with `CRD_LIST_NEXT`.
-    CRD_LIST_TAKE = 6;
-    /// Builder: RSP0: next size of the list begun.
-    CRD_LIST_NEXT = 7;
-    /// Builder: void the announced credits from number ARG0 on, and those not announced (recall answered): the next credit posted gets number ARG0; counts as the proof and as the trigger. RSP0: 0 done, 1 ARG0 is outside landed ..= announced.
-    CRD_VOID = 8;
-    /// Reader: a list begins. ARG0: number of its first credit, ARG1: its length. RSP0: `LIST_*`. On `LIST_OK` RSP1 sizes (of the first entries) must be skipped by the caller because they are known; the rest follows with `CRD_LIST_PUSH`.
-    CRD_LIST_BEGIN = 9;
-    /// Reader: append size ARG0. RSP0: 0 done, 1 FIFO full.
-    CRD_LIST_PUSH = 10;
-    /// Reader: take the oldest credit against ARG0 bytes still to be sent of the WQE (1 or more). RSP0: bit 31 taken; the cut, min(size, ARG0), in bits 30:0. RSP1: credit number. RSP2: size.
-    CRD_TAKE = 11;
-    /// Reader: give up at most ARG0 unused credits, newest first. RSP0: number of the first credit not kept.
-    CRD_GIVE_UP = 12;
-    /// Reader: RSP0: unused credits. RSP1: sum of their sizes (saturating).
-    CRD_COUNT = 13;
-    /// Builder: RSP0: credits posted, RSP1: announced, RSP2: landed (numbers, modulo 2^32).
-    CRD_BUILDER = 14;
-    /// Reader: peek: RSP0: bit 31 there is one; RSP1: its number; RSP2: its size. ARG0: how many unused credits to look past.
-    CRD_PEEK = 15;
     }
 }
 

@@ -40,7 +40,7 @@ pub struct World {
     pub foreign: bool,
     pub message_mode: bool,
     pub max_list: u32,
-    /// Trigger kind and index, as `CRD_RESET` has them.
+    /// Trigger kind and index, as the builder takes them.
     pub trigger: (u32, u32),
     pub few: u32,
     /// Bound of granted memory, units of 4 KiB; 0: none.
