@@ -13,14 +13,29 @@
 // have news (`idle_ack`: of what was never sent, of what is acknowledged) is over after three clocks, four with a SACK, and its
 // row is not stored.
 //
-// A time-out only tells firmware, which answers by a command. Time counts from the last progress.
+// Marks only know new packets that left later. Where none follows, one packet that was sent again is the witness
+// (rc::Witness): `before` has what left before it and not since. When it is acknowledged, no sooner than half a round trip
+// after it left, what is still open of that and would be in a SACK is lost.
 //
-// Configuration words: 19 {reorder [19:16], selective [5]}, 20 time-out in units of `now` (0: none), 22 first PSN.
-// Commands: 2 send all again that is not acknowledged, 3 halt, 4 halt for an error, 5 go on after a halt (and send all again).
+// The round trip is measured with one packet at a time that was sent once; a longer one counts at once, of a shorter one an eighth.
+// Without news for two round trips, and at least PROBE, the oldest packet goes again, alone: a probe, which is the witness
+// and speaks of all that left before it. The time doubles with each, until the round trip is measured anew; it counts from the
+// last progress, or from when a packet last went again. No probe goes while one that is to go again has not left, nor later than
+// the time-out.
+//
+// A time-out only tells firmware, which answers by a command. Time counts from the last progress. A time-out that is shorter
+// than two round trips is as long as these.
+//
+// Configuration words: 19 {reorder [19:16], selective [5]}, 20 time-out in units of `now` (0: none, and no probes), 22 first PSN.
+// Commands: 2 probe, or without selective repeat send all again that is not acknowledged; 3 halt, 4 halt for an error,
+// 5 go on after a halt (and send all again).
 module berth_fp_ack #(
     parameter int unsigned QPS = 64,
     parameter int unsigned LR  = 2,
-    parameter int unsigned WB  = 8      // log2 of the window's places, 5 to 8: one packet less may be under way
+    parameter int unsigned WB  = 8,     // log2 of the window's places, 5 to 8: one packet less may be under way
+    // Least time without news until a probe, in units of `now`; and until the first one, while no round trip is known.
+    parameter int unsigned PROBE = berth_regs_pkg::FAST_PROBE,
+    parameter int unsigned FIRST = 32 * PROBE
 ) (
     input  logic                     clk,
     input  logic                     rst,
@@ -60,6 +75,9 @@ module berth_fp_ack #(
     input  logic                     cut_we,
     input  logic [$clog2(QPS)-1:0]   cut_q,
     input  logic [7:0]               cut_pieces,
+    // a packet leaves for the first time
+    input  logic                     left_we,
+    input  logic [$clog2(QPS)-1:0]   left_q,
     // a lost packet has left again; a packet could not be read; a place for lost ones is free
     input  logic                     again_valid,
     output logic                     again_ready,
@@ -91,6 +109,10 @@ module berth_fp_ack #(
     output logic                     fw_valid,
     output logic [$clog2(QPS)-1:0]   fw_q,
     output logic [1:0]               fw_kind,       // 0 time-out, 1 NAK, 2 RNR
+    // the round trip as it is measured, in units of `now`; 0: not yet
+    output logic                     round_we,
+    output logic [$clog2(QPS)-1:0]   round_q,
+    output logic [19:0]              round,
     output logic [31:0]              fw_arg,        // {syndrome, PSN}
     // counters: acknowledgements that came, and those that cannot be
     output logic                     ev_taken,
@@ -100,10 +122,12 @@ module berth_fp_ack #(
     localparam int unsigned PLACES = 1 << LR;
     localparam int unsigned W      = 1 << WB;
     localparam int          SACK   = WB < 7 ? 1 << WB : 128;   // bits of a SACK that matter
-    localparam int unsigned RW     = 24 + 4*W + PLACES + LR + 1 + 1 + 1 + 32 + 4 + WB;
+    localparam int unsigned TW     = 20;     // bits of a time that is measured: 2^26 clocks
+    localparam int unsigned RW     = 24 + 5*W + PLACES + LR + 1 + 1 + 1 + 32 + 4 + WB + 1 + 2*(WB + TW + 1) + 4 + 2*TW;
     localparam logic [3:0]  LOOKS  = 4'd8;
 
-    typedef enum logic [3:0] {IDLE, ROWS, ALIGN, APPLY, SLIDE, LOSE, LOOK, ONCE, HUNT, MARK, GIVE, STORE} op_t;
+    typedef enum logic [3:0] {IDLE, ROWS, ALIGN, APPLY, SLIDE, LOSE, LOOK, ONCE, HUNT, MARK, GIVE, STORE,
+                              WEIGH, PROVE, DUE, DECIDE} op_t;
     typedef enum logic [2:0] {ACK, AGAIN, FAIL, PLACE, WORK, COMMAND, SWEEP, INIT} kind_t;
     op_t           op_q;
     kind_t         kind_q;
@@ -140,7 +164,11 @@ module berth_fp_ack #(
 
     // ---- rows --------------------------------------------------------------------------
     logic [23:0]       m_una, next, psn_cfg;
-    logic [W-1:0]      m_done, m_lost, m_fixing, m_marked;
+    logic [W-1:0]      m_done, m_lost, m_fixing, m_marked, m_before;
+    logic              m_probing, m_witness, m_timed;
+    logic [WB-1:0]     m_witness_psn, m_timed_psn;
+    logic [TW-1:0]     m_witness_at, m_timed_at, m_waits, m_round, left;
+    logic [3:0]        m_probes;
     logic [PLACES-1:0] m_busy;
     logic [LR-1:0]     m_place;
     logic              m_halt, m_armed, m_told, selective;
@@ -154,7 +182,11 @@ module berth_fp_ack #(
     berth_fp_mem #(.WIDTH(RW), .DEPTH(QPS), .OWN(1'b1)) m_row (.clk(clk), .we(store), .waddr(q_q), .wdata(row_new),
         .re(idle), .raddr(q), .rdata({m_una, m_done, m_lost, m_fixing, m_marked, m_busy, m_place,
                                       m_halt, m_armed, m_told, m_stamp,
-                                      m_hunting, m_anew, m_idle, m_idled, m_from}));
+                                      m_hunting, m_anew, m_idle, m_idled, m_from,
+                                      m_before, m_probing, m_witness, m_witness_psn, m_witness_at,
+                                      m_timed, m_timed_psn, m_timed_at, m_probes, m_waits, m_round}));
+    berth_fp_mem #(.WIDTH(TW), .DEPTH(QPS)) m_left (.clk(clk), .we(left_we), .waddr(left_q), .wdata(now[TW-1:0]),
+        .re(idle), .raddr(q), .rdata(left));
     berth_fp_mem #(.WIDTH(32), .DEPTH(QPS)) m_sent (.clk(clk), .we(sent_we), .waddr(sent_q),
         .wdata({sent_next, sent_pieces}), .re(idle), .raddr(q), .rdata({next, pieces}));
     berth_fp_mem #(.WIDTH(8), .DEPTH(QPS)) m_cut (.clk(clk), .we(cut_we), .waddr(cut_q),
@@ -166,8 +198,8 @@ module berth_fp_ack #(
     berth_fp_mem #(.WIDTH(24), .DEPTH(QPS)) m_psn (.clk(clk), .we(cfg_we && cfg_word == 6'd22), .waddr(cfg_q),
         .wdata(cfg_wdata[23:0]), .re(idle), .raddr(q), .rdata(psn_cfg));
 
-    logic [23:0]       una_q, psn_q, next_q;
-    logic [W-1:0]      done_q, lost_q_, fixing_q, marked_q, open_q, seen_at_q;
+    logic [23:0]       una_q, psn_q, next_q, out_q;
+    logic [W-1:0]      done_q, lost_q_, fixing_q, marked_q, before_q, open_q, seen_at_q;
     logic [PLACES-1:0] busy_q;
     logic [LR-1:0]     place_q_, freed_q;
     logic              halt_q, armed_q, told_q, has_sack_q, lose_q, seen_q, hunt_q;
@@ -180,6 +212,12 @@ module berth_fp_ack #(
     logic [7:0]        syndrome_q;
     logic [2:0]        cmd_op_q;
     logic              was_hold_q, was_halt_q;
+    // Of the witness and the packet whose round trip is measured: there is one, its PSN modulo W, when it left, its place.
+    logic              witness_q, timed_q;
+    logic [WB-1:0]     witness_psn_q, timed_psn_q, witness_place_q, timed_place_q;
+    logic [TW-1:0]     witness_at_q, timed_at_q, took_q, round_q_, waits_q;
+    logic [3:0]        probes_q;         // since the round trip was measured
+    logic              probing_q, first_q, took_valid_q, late_q, proved_q, oldest_q, same_q;
     logic [23:0]       was_una_q;
 
     // The first n bits, or all; by groups of 16.
@@ -228,7 +266,9 @@ module berth_fp_ack #(
     assign in_window = upto < flight;
     assign with_sack = is_ack && has_sack_q && selective;
     assign has_sack  = with_sack && (reached ? upto < 24'(W) : old && back < 24'(SACK));
-    assign sent_out   = ones(flight[23:WB] != '0, flight[WB-1:0]);
+    logic [23:0]  out;                   // packets that had left: of one that left again, before it did
+    assign out        = out_q - una_q;
+    assign sent_out   = ones(out[23:WB] != '0, out[WB-1:0]);
     assign below_upto = ones(reached && upto[23:WB] != '0, upto[WB-1:0]);
     always_comb begin
         if (op_q != APPLY || kind_q != ACK || bad) told = NOTHING;
@@ -295,13 +335,41 @@ module berth_fp_ack #(
     berth_fp_mem #(.WIDTH(8), .DEPTH(QPS << WB), .OWN(1'b1)) m_marks (.clk(clk), .we(mark_we), .waddr({q_q, psn_q[WB-1:0]}),
         .wdata(behind[7:0]), .re(op_q == HUNT), .raddr({q_q, open_psn[WB-1:0]}), .rdata(mark));
 
-    // ---- time-outs -----------------------------------------------------------------------
+    // ---- a packet that was sent again proves others lost -------------------------------------
+    // Those that an acknowledgement would tell: the first 128 behind its PSN. The window has slid to there, or further.
+    logic         take, proved;
+    logic [23:0]  past, known;
+    logic [WB:0]  known_q;
+    logic [W-1:0] proven;
+    assign take   = op_q == APPLY && kind_q == AGAIN && flying && selective
+                    && (!witness_q || (probing_q && oldest_q) || same_q);
+    assign proved = first_q && witness_q && done_q[witness_place_q];
+    assign past   = una_q - psn_q - 24'd1;
+    assign known  = 24'd128 - past;
+    assign proven = before_q & ones(known_q[WB], known_q[WB-1:0]) & ~settled;
+
+    // ---- time-outs and probes ----------------------------------------------------------------
     logic [QPS-1:0] started_q;           // rows that mean something
-    logic           alive;
+    logic           alive, runs, probe, probe_on_q, may_probe, may_probe_q;
+    logic [TW-1:0]  waited;
+    logic [TW:0]    pto_q;
+    logic [TW+15:0] span_q;              // time until the next probe
+    logic [31:0]    limit_q, probe_at_q, time_out_at;
+    logic [TW-1:0]  shorter;
     assign alive    = started_q[q_q];
+    assign runs     = alive && armed_q && timeout != 32'd0 && !told_q && !halt_q;
+    assign waited   = now[TW-1:0] - waits_q;
+    // Short enough that it is seen to pass, and not to come again with the bits of a time.
+    assign may_probe = may_probe_q && span_q[TW+15:TW-1] == '0 && span_q[31:0] < limit_q;
+    assign probe    = op_q == DECIDE && may_probe && {16'd0, waited} >= span_q;
+    assign shorter  = round_q_ - took_q;
     assign swept    = op_q == STORE && kind_q == SWEEP;
-    assign swept_on = alive && armed_q && timeout != 32'd0 && !told_q && !halt_q;
-    assign swept_at = stamp_q + timeout;
+    assign swept_on = runs || probe_on_q;
+    assign time_out_at = stamp_q + limit_q;
+    assign swept_at = probe_on_q && (!runs || 32'(time_out_at - probe_at_q) < 32'h8000_0000) ? probe_at_q : time_out_at;
+    assign round_we = store;
+    assign round_q  = q_q;
+    assign round    = round_q_;
 
     // ---- storing -----------------------------------------------------------------------
     logic hold, can_give, in_order;
@@ -309,7 +377,8 @@ module berth_fp_ack #(
     assign can_give = alive && lost_q_ != '0 && !busy_q[place_q_] && !halt_q;
     assign store    = op_q == STORE && (kind_q != SWEEP || alive);
     assign row_new  = {una_q, done_q, lost_q_, fixing_q, marked_q, busy_q, place_q_, halt_q, armed_q, told_q, stamp_q,
-                       hunting_q, anew_q, idle_q, idled_q, from_q};
+                       hunting_q, anew_q, idle_q, idled_q, from_q, before_q, probing_q, witness_q, witness_psn_q, witness_at_q,
+                       timed_q, timed_psn_q, timed_at_q, probes_q, waits_q, round_q_};
     // The oldest one goes first: one behind those that are still to be looked at waits for them.
     assign in_order = !hunting_q || first_at_q < from_q;
     assign more     = store && (can_give || (hunting_q && alive));
@@ -326,24 +395,29 @@ module berth_fp_ack #(
 
     // ---- the bitmaps: loaded, slid, or some bits set and cleared ------------------------------
     // A packet that is lost, or given to be sent again, is not done.
-    logic         again, fail, give, lose_all, lose_one, load;
-    logic [W-1:0] done_new, lost_new, fixing_new, marked_new, losing;
+    logic         again, fail, give, lose_all, lose_one, lose_oldest, load;
+    logic [W-1:0] done_new, lost_new, fixing_new, marked_new, before_new, losing;
     assign load     = op_q == ROWS;
     assign again    = op_q == APPLY && kind_q == AGAIN;
     assign fail     = op_q == APPLY && kind_q == FAIL;
     assign give     = lost_valid && lost_ready;
-    assign lose_all = (op_q == APPLY && kind_q == COMMAND && (cmd_op_q == 3'd2 || cmd_op_q == 3'd5)) || op_q == LOSE;
+    assign lose_all = (op_q == APPLY && kind_q == COMMAND && ((cmd_op_q == 3'd2 && !selective) || cmd_op_q == 3'd5))
+                      || op_q == LOSE;
+    assign lose_oldest = probe || (op_q == APPLY && kind_q == COMMAND && cmd_op_q == 3'd2 && selective);
     assign lose_one = fail || (op_q == MARK && overtaken);
-    assign losing   = (lose_all ? sent_out & ~fixing_q : op_q == ONCE ? sure & ~marked_q & ~settled : lose_one ? one : '0)
+    assign losing   = (lose_all ? sent_out & ~fixing_q : lose_oldest ? sent_out & ~fixing_q & W'(1)
+                       : op_q == PROVE ? proven : op_q == ONCE ? sure & ~marked_q & ~settled : lose_one ? one : '0)
                       & ~done_q;
     always_comb begin
         done_new   = down(load ? m_done : done_q | news, hop);
         lost_new   = down(load ? m_lost : (lost_q_ & ~news & ~(give ? one : '0)) | losing, hop);
         fixing_new = down(load ? m_fixing : (fixing_q & ~(again || fail ? one : '0)) | (give ? one : '0), hop);
         marked_new = down(load ? m_marked : marked_q | (again ? one : '0), hop);
+        before_new = down(load ? m_before : (take ? sent_out & ~settled & (nothing_new || (probing_q && oldest_q) ? '1 : marked_q)
+                                                  : before_q) & ~(again ? one : '0), hop);
     end
     always_ff @(posedge clk) begin
-        {done_q, lost_q_, fixing_q, marked_q} <= {done_new, lost_new, fixing_new, marked_new};
+        {done_q, lost_q_, fixing_q, marked_q, before_q} <= {done_new, lost_new, fixing_new, marked_new, before_new};
         if (load && kind_q == INIT) {done_q, lost_q_, fixing_q, marked_q} <= '0;
     end
 
@@ -356,7 +430,15 @@ module berth_fp_ack #(
         tick_q   <= tick_q + 6'd1;
         first_at_q <= first_at;
         looked_q   <= 1'b0;
-        if (tick_q == 6'd0 || (hurry && !again_valid && !fail_valid && !place_valid && !cmd_valid && !ack_valid && !work_valid))
+        first_q    <= 1'b0;
+        late_q     <= TW'(now[TW-1:0] - witness_at_q) >= {1'b0, round_q_[TW-1:1]};
+        pto_q      <= round_q_ == '0 ? (TW+1)'(FIRST) : {round_q_, 1'b0} > (TW+1)'(PROBE) ? {round_q_, 1'b0} : (TW+1)'(PROBE);
+        known_q    <= known[23] ? '0 : known >= 24'(W) ? {1'b1, {WB{1'b0}}} : {1'b0, known[WB-1:0]};
+        took_valid_q <= 1'b0;
+        if (took_valid_q) round_q_ <= round_q_ == '0 || took_q > round_q_ ? took_q
+                                      : round_q_ - {3'd0, shorter[TW-1:3]} - {{TW-1{1'b0}}, shorter[2:0] != 3'd0};
+        if (tick_q == 6'd0 || (tick_q[3:0] == 4'd0 && op_q == IDLE && !again_valid && !fail_valid && !place_valid && !cmd_valid
+                               && !ack_valid && !work_valid) || (hurry && !again_valid && !fail_valid && !place_valid && !cmd_valid && !ack_valid && !work_valid))
             sweep_due_q <= 1'b1;
         case (op_q)
             IDLE: begin
@@ -392,6 +474,21 @@ module berth_fp_ack #(
                 was_hold_q <= !selective && (m_lost | m_fixing) != '0;
                 was_halt_q <= m_halt;
                 next_q     <= next;
+                out_q      <= kind_q == AGAIN ? again_next_q : next;
+                {probing_q, witness_q, witness_psn_q, witness_at_q} <= {m_probing, m_witness, m_witness_psn, m_witness_at};
+                {waits_q, round_q_, probes_q} <= {m_waits, m_round, m_probes};
+                witness_place_q <= m_witness_psn - m_una[WB-1:0];
+                oldest_q   <= psn_q[WB-1:0] == m_una[WB-1:0];
+                same_q     <= psn_q[WB-1:0] == m_witness_psn;
+                // the newest packet's round trip, if no other one's is measured
+                {timed_q, timed_psn_q, timed_at_q} <= {m_timed, m_timed_psn, m_timed_at};
+                timed_place_q <= m_timed_psn - m_una[WB-1:0];
+                if (!m_timed && (kind_q == ACK || kind_q == SWEEP)) begin
+                    {timed_q, timed_psn_q, timed_at_q} <= {next != m_una, next[WB-1:0] - WB'(1), left};
+                    timed_place_q <= next[WB-1:0] - WB'(1) - m_una[WB-1:0];
+                end
+                proved_q   <= 1'b0;
+                probe_on_q <= 1'b0;
                 op_q       <= kind_q == ACK && has_sack_q ? ALIGN : APPLY;
             end
             ALIGN: if (shift_q == '1) begin
@@ -434,26 +531,32 @@ module berth_fp_ack #(
                             lose_q <= 1'b1;
                             {fw_valid, fw_kind} <= {!halt_q, 2'd2};
                         end
-                        op_q <= idle_ack ? IDLE : SLIDE;
+                        op_q    <= idle_ack ? IDLE : SLIDE;
+                        first_q <= 1'b1;
+                    end
+                    AGAIN: if (flying) begin
+                        waits_q <= now[TW-1:0];
+                        if (oldest_q) probing_q <= 1'b0;
+                        if (take) {witness_q, witness_psn_q, witness_at_q} <= {1'b1, psn_q[WB-1:0], now[TW-1:0]};
                     end
                     PLACE: busy_q[freed_q] <= 1'b0;
                     WORK: if (hunting_q) op_q <= LOOK;
                     COMMAND: begin
                         if (cmd_op_q == 3'd3 || cmd_op_q == 3'd4) halt_q <= 1'b1;
                         if (cmd_op_q == 3'd5) halt_q <= 1'b0;
+                        if (cmd_op_q == 3'd2) probing_q <= 1'b1;
                         told_q  <= 1'b0;
                         stamp_q <= now;
+                        waits_q <= now[TW-1:0];
                     end
                     SWEEP: if (alive) begin
                         armed_q <= flight != 24'd0;
                         if (!armed_q) begin
                             stamp_q <= now;
+                            waits_q <= now[TW-1:0];
                             told_q  <= 1'b0;
-                        end else if (flight != 24'd0 && timeout != 32'd0 && now - stamp_q >= timeout && !told_q
-                                     && !halt_q) begin
-                            told_q <= 1'b1;
-                            {fw_valid, fw_kind} <= {1'b1, 2'd0};
                         end
+                        op_q <= DUE;
                     end
                     INIT: begin
                         una_q <= psn_cfg;
@@ -463,6 +566,7 @@ module berth_fp_ack #(
                         armed_q  <= 1'b0;
                         told_q   <= 1'b0;
                         {hunting_q, anew_q, idle_q, idled_q, from_q} <= '0;
+                        {probing_q, witness_q, timed_q, probes_q, waits_q, round_q_} <= '0;
                         started_q[q_q] <= 1'b1;
                         op_q <= STORE;
                     end
@@ -475,12 +579,51 @@ module berth_fp_ack #(
                     armed_q <= flight != {19'd0, step};
                     told_q  <= 1'b0;
                     stamp_q <= now;
+                    waits_q <= now[TW-1:0];
+                    probing_q <= 1'b0;
+                end
+                // What came of the witness, and of the packet whose round trip is measured: of one that was sent again nobody
+                // knows which copy it was.
+                if (first_q && timed_q && done_q[timed_place_q]) begin
+                    timed_q <= 1'b0;
+                    if (!marked_q[timed_place_q]) begin
+                        took_valid_q <= 1'b1;
+                        took_q       <= now[TW-1:0] == timed_at_q ? TW'(1) : now[TW-1:0] - timed_at_q;
+                        probes_q     <= '0;
+                    end
+                end
+                if (proved) begin
+                    witness_q <= 1'b0;
+                    proved_q  <= late_q;
                 end
                 from_q <= from_q > WB'(step) ? from_q - WB'(step) : '0;
                 // what is known behind a gap is looked at; a NAK loses all
-                if (slid) op_q <= lose_q ? LOSE : hunt_q ? LOOK : GIVE;
+                if (slid) op_q <= lose_q ? LOSE : !hunt_q ? GIVE : (proved ? late_q : proved_q) ? WEIGH : LOOK;
             end
             LOSE: op_q <= GIVE;
+            WEIGH: op_q <= PROVE;
+            PROVE: op_q <= LOOK;
+            DUE: begin
+                span_q  <= (TW+16)'(pto_q) << probes_q;
+                limit_q <= timeout > {11'd0, round_q_, 1'b0} ? timeout : {11'd0, round_q_, 1'b0};
+                // nothing that is to go again has still to leave
+                may_probe_q <= runs && selective && (lost_q_ | fixing_q) == '0;
+                op_q    <= DECIDE;
+            end
+            DECIDE: begin
+                if (runs && now - stamp_q >= limit_q) begin
+                    told_q <= 1'b1;
+                    {fw_valid, fw_kind} <= {1'b1, 2'd0};
+                end
+                probe_at_q <= now + span_q[31:0] - {{(32-TW){1'b0}}, waited};
+                probe_on_q <= may_probe && !probe;
+                if (probe) begin
+                    probing_q <= 1'b1;
+                    probes_q  <= probes_q + {3'd0, probes_q != '1};
+                    waits_q   <= now[TW-1:0];
+                end
+                op_q <= GIVE;
+            end
             LOOK: begin
                 newest_q  <= newest;
                 all_new_q <= idle_q && {16'd0, newest} == flight;

@@ -8,13 +8,13 @@
 //   18        {CQ number [23:16], address space [15:8], log2 of the send queue's depth [3:0] (at least 2)}
 //   19        {reorder [19:16], window [15:8] (at most 128), loop [6], selective repeat [5], message mode [4],
 //              log2 of the MTU [3:0]}
-//   20        time-out in units of `now`; 0: none
+//   20        time-out in units of `now`; 0: none, and no probes (see berth_fp_ack)
 //   21        {whole blocks ahead at most [13:8], as a number of bytes, log2 of the block size [4:0] (12 to 20)}
 //   22        first PSN
 //   23        Q_Key of lists
 //   24 to 27  a range of addresses for command 8, the same for all rows: {start [31:0], start [63:32], end [31:0], end [63:32]}
-//   32        command [7:0]: 1 initialise (no engine begins any work before all have the QP), 2 send all unacknowledged
-//             again, 3 halt, 4 end with the error [15:8] (WC_*), 5 go on after a halt, 6 give back memory that is held
+//   32        command [7:0]: 1 initialise (no engine begins any work before all have the QP), 2 send the oldest
+//             unacknowledged packet again (all of them without selective repeat), 3 halt, 4 end with the error [15:8] (WC_*), 5 go on after a halt, 6 give back memory that is held
 //             (after 4, when word 35 shows no frame; again until it is 0), 7 give up the [31:8] newest of the unused
 //             credits, 8 let go of memory in the range and ask for it anew (done when bit 29 of word 35 is 0). Acknowledged
 //             when it is carried out, 8 when it is begun.
@@ -24,6 +24,7 @@
 //             blocks [5:0]}
 //   36        read: {pieces that are not acknowledged [31:16], unused credits [15:0]}
 //   37        read: number of the first credit that the last command 7 gave up: the next one expected. The same for all rows.
+//   38        read: round trip as it is measured, in units of `now`; 0: not yet
 //   40 to 42  a list from the core: first number, length (begins), each size; it is judged like one that came in a frame.
 //   63        read: {0x4246, layout 1}
 //
@@ -193,6 +194,9 @@ module berth_fp_tx #(
     logic [5:0]    blocks_read, freed_read, blocks_out;
     logic [6:0]    asked, held_ever, given_ever, held_now;
     logic [23:0]   una_read, next_read;
+    logic [19:0]   round_read, round;
+    logic          round_we;
+    logic [QW-1:0] round_q;
     logic [31:0]   given_up;
     logic [7:0]    credits_read, oldest_piece, sent_read, cut_read, under_way;
     logic [8:0]    unacked;
@@ -219,6 +223,7 @@ module berth_fp_tx #(
                      : c_word == 6'd35 ? {busy || making, queued, revoking_q[c_qp], starved, 21'd0, holds, blocks_out}
                      : c_word == 6'd36 ? {7'd0, unacked, 8'd0, credits_read}
                      : c_word == 6'd37 ? given_up
+                     : c_word == 6'd38 ? {12'd0, round_read}
                      : c_word == 6'd63 ? {16'h4246, 16'd1} : 32'd0;
     assign blocks_out = blocks_read - freed_read;
     always_ff @(posedge clk) begin
@@ -550,13 +555,15 @@ module berth_fp_tx #(
         .ack_valid(ack_valid), .ack_ready(ack_ready), .ack_q(ack_q), .ack_psn(ack_psn), .ack_syndrome(ack_syndrome),
         .ack_has_sack(ack_has_sack), .ack_sack(ack_sack),
         .sent_we(sent_we), .sent_q(sent_q), .sent_next(sent_next), .sent_pieces(sent_pieces),
+        .left_we(log_we), .left_q(log_q),
         .cut_we(cut_we), .cut_q(cut_q), .cut_pieces(cut_pieces),
         .again_valid(again_valid), .again_ready(again_ready), .again_q(again_q), .again_psn(again_psn), .again_next(again_next),
         .fail_valid(fail_valid), .fail_ready(fail_ready), .fail_q(fail_q), .fail_psn(fail_psn),
         .place_valid(place_valid), .place_ready(place_ready), .place_q(place_q), .place_idx(place_idx),
         .lost_valid(lost_valid), .lost_ready(lost_ready), .lost_q(lost_q), .lost_psn(lost_psn), .lost_place(lost_place),
         .acked_we(acked_we), .acked_q(acked_q), .acked_una(acked_una), .acked_hold(acked_hold), .acked_halt(acked_halt),
-        .fw_valid(ack_fw), .fw_q(ack_fw_q), .fw_kind(ack_fw_kind), .fw_arg(ack_fw_arg), .ev_taken(ev_ack_taken), .ev_bad(ev_bad_ack));
+        .fw_valid(ack_fw), .fw_q(ack_fw_q), .fw_kind(ack_fw_kind), .fw_arg(ack_fw_arg),
+        .round_we(round_we), .round_q(round_q), .round(round), .ev_taken(ev_ack_taken), .ev_bad(ev_bad_ack));
 
     berth_fp_complete #(.QPS(QPS), .LE(LE), .LC(LC)) complete (
         .clk(clk), .rst(rst), .cfg_we(c_we), .cfg_q(c_qp), .cfg_word(c_word), .cfg_wdata(cfg_wdata),
@@ -570,6 +577,8 @@ module berth_fp_tx #(
         .cq_valid(cq_valid), .cq_ready(cq_ready), .cq_cqn(cq_cqn), .cq_words(cq_words),
         .done_we(done_we), .done_q(done_q), .done_elems(done_elems), .done_ctxs(done_ctxs));
 
+    berth_fp_mem #(.WIDTH(20), .DEPTH(QPS)) m_round (.clk(clk), .we(round_we), .waddr(round_q), .wdata(round),
+        .re(1'b1), .raddr(c_qp), .rdata(round_read));
     berth_fp_mem #(.WIDTH(24), .DEPTH(QPS)) m_una (.clk(clk), .we(acked_we), .waddr(acked_q), .wdata(acked_una),
         .re(1'b1), .raddr(c_qp), .rdata(una_read));
     berth_fp_mem #(.WIDTH(24), .DEPTH(QPS)) m_next (.clk(clk), .we(sent_we), .waddr(sent_q), .wdata(sent_next),

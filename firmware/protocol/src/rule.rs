@@ -105,6 +105,8 @@ rules! {
     OldAnswerIgnored,
     /// A WRITE with immediate is taken only if there is a receive for it (QP-3).
     ImmediateNeedsReceive,
+    /// Where no answer comes, one packet goes again at a time, not the window (QP-7).
+    ProbeAlone,
 }
 
 #[cfg(feature = "mutations")]

@@ -35,6 +35,7 @@ package berth_regs_pkg;
     localparam logic [31:0] SCRATCH_BYTES            = 32'h00000080; // Bytes per scratch place
     localparam logic [31:0] READ_TAGS                = 32'h00000010; // Reads of host memory that are out at a time, a power of two; commands to read likewise
     localparam logic [31:0] FAST_PLACES              = 32'h00000020; // Places of the fast path's windows, a power of two: at most one packet less is under way
+    localparam logic [31:0] FAST_PROBE               = 32'h00000080; // Least time without news until the fast path sends the oldest packet again as a probe, in units of 64 cycles (33 µs)
     localparam logic [31:0] FAST_ELEMENTS            = 32'h00000020; // Elements of a send queue that the fast path has fetched and not completed, a power of two
     localparam logic [31:0] FAST_CONTEXTS            = 32'h00000040; // Memory ranges of these elements, a power of two
     localparam logic [31:0] MIN_SQ_DEPTH             = 32'h00000004; // Smallest send queue, in elements: the fast path reads so many at a time

@@ -62,6 +62,8 @@ table! {
     READ_TAGS = 64, 16;
     /// Places of the fast path's windows, a power of two: at most one packet less is under way.
     FAST_PLACES = 256, 32;
+    /// Least time without news until the fast path sends the oldest packet again as a probe, in units of 64 cycles (33 µs).
+    FAST_PROBE = 128;
     /// Elements of a send queue that the fast path has fetched and not completed, a power of two.
     FAST_ELEMENTS = 128, 32;
     /// Memory ranges of these elements, a power of two.

@@ -18,6 +18,7 @@ mod psn;
 mod requester;
 mod responder;
 mod window;
+mod witness;
 
 pub use arrival::{Arrival, Where};
 pub use bitmap::{Bitmap, Wide};
@@ -31,6 +32,7 @@ pub use requester::{
 };
 pub use responder::{Access, Admit, Event, Fault, Place, Reply, Responder, ResponderConfig, Right, Target, Verdict};
 pub use window::{Reach, Window};
+pub use witness::Witness;
 
 /// Most places of any window.
 pub const MAX_WINDOW: usize = 256;

@@ -3,12 +3,19 @@
 
 use super::packet::credit_count;
 use super::{
-    Bitmap, Kind, MAX_FLIGHT, NOT_YET_TIMER, NakCode, Placement, Position, Psn, Reach, Remote, RequestPacket,
-    ResponseBody, ResponsePacket, Syndrome, Wide, Window, packets, rnr_time,
+    Bitmap, Kind, MAX_FLIGHT, MAX_WINDOW, NOT_YET_TIMER, NakCode, Placement, Position, Psn, Reach, Remote,
+    RequestPacket, ResponseBody, ResponsePacket, Syndrome, Wide, Window, Witness, packets, rnr_time,
 };
 use crate::bound::{Bound, at_most};
 use crate::limits::MAX_BACKOFF;
 use crate::rule::{self, Rule};
+
+/// Packets behind its PSN that an acknowledgement with a SACK tells of.
+const SACK_REACH: u32 = 128;
+/// The first probe, while the round trip is not known, waits for so many times the least time.
+const FIRST_PROBE: u64 = 32;
+/// Most doublings of the time until the next probe.
+const MAX_PROBES: u8 = 15;
 
 /// What a message is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -202,8 +209,13 @@ pub struct RequesterConfig {
     pub reorder: u8,
     /// The peer's credit counts in AETHs hold us (peers without credit lists).
     pub count_credits: bool,
-    /// Time-out in units of `now`.
+    /// Time-out in units of `now`, of what is not acknowledged at all. One that is shorter than two round trips counts as
+    /// two round trips.
     pub timeout: u32,
+    /// Least time in units of `now` without news until the oldest packet goes again as a probe (selective repeat); else
+    /// two round trips, which are measured. It doubles with each probe, and there is none that would come later than
+    /// the time-out. 0: no probes.
+    pub probe: u32,
     /// Units of `now` in 10 µs, for RNR timers.
     pub tick: u32,
     /// Time-outs in a row before it fails; 0: never.
@@ -226,6 +238,7 @@ impl RequesterConfig {
             reorder: 3,
             count_credits: false,
             timeout,
+            probe: 0,
             tick: 2500,
             retries: 7,
             rnr_retries: 7,
@@ -255,6 +268,10 @@ struct Entry {
 pub struct Requester<const BITS: u32, const W: usize, const M: usize> {
     config: RequesterConfig,
     window: Window<BITS, W, Wide>,
+    /// What was sent again and proves others lost (selective repeat).
+    witness: Witness<Wide>,
+    /// When it left.
+    witness_left: u64,
     /// Messages from the oldest on; the entry of number `i` lies at `(base + i) % M`.
     log: [Entry; M],
     base: u16,
@@ -280,6 +297,16 @@ pub struct Requester<const BITS: u32, const W: usize, const M: usize> {
     go: Option<u32>,
     /// Acknowledgement time-out, or the end of the wait.
     deadline: Option<u64>,
+    /// When the oldest packet goes again as a probe.
+    probe_at: Option<u64>,
+    /// Probes since the round trip was measured.
+    probes: u8,
+    /// What goes again next is a probe, or goes because of a time-out.
+    probing: bool,
+    /// Longest round trip of late; 0: not known.
+    round: u32,
+    /// A packet whose acknowledgement will tell the round trip, and when it left.
+    timed: Option<(u32, u64)>,
     /// The end of a DELAY that is being waited for.
     delay: Option<u64>,
     failed: Option<Status>,
@@ -294,6 +321,8 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
         Self {
             config: RequesterConfig { window: window as u16, read_log2, reads: config.reads.max(1), ..config },
             window: Window::new(Psn::new(psn)),
+            witness: Witness::NONE,
+            witness_left: 0,
             log: [Entry::default(); M],
             base: 0,
             len: 0,
@@ -309,6 +338,11 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
             wait: None,
             go: None,
             deadline: None,
+            probe_at: None,
+            probes: 0,
+            probing: false,
+            round: 0,
+            timed: None,
             delay: None,
             failed: None,
         }
@@ -492,9 +526,63 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
         Some(Transmit { packet, tag: m.tag, offset: m.offset.wrapping_add(before), again: false })
     }
 
+    /// The time-out: what was set, or two round trips.
+    fn timeout(&self) -> u64 {
+        (self.config.timeout as u64).max(2 * self.round as u64)
+    }
+
+    /// Longest round trip of late, as it was measured; 0: not known.
+    pub const fn round_trip(&self) -> u32 {
+        self.round
+    }
+
     fn arm(&mut self, now: u64) {
         let backoff = self.tries.min(MAX_BACKOFF);
-        self.deadline = Some(now.saturating_add((self.config.timeout as u64) << backoff));
+        self.deadline = Some(now.saturating_add(self.timeout() << backoff));
+    }
+
+    /// The time of the next probe counts from now.
+    fn arm_probe(&mut self, now: u64) {
+        let least = self.config.probe as u64;
+        let time = match self.round {
+            0 => least * FIRST_PROBE,
+            round => least.max(2 * round as u64),
+        };
+        let time = time << self.probes.min(MAX_PROBES);
+        let probes = self.config.selective && least != 0 && self.window.flight() != 0 && time < self.timeout();
+        self.probe_at = probes.then_some(now.saturating_add(time));
+    }
+
+    /// The oldest packet goes again (of READs and atomics all), or everything where the peer keeps none that come early. What else is lost its
+    /// acknowledgement tells.
+    fn ask_again(&mut self) {
+        if !self.config.selective || rule::broken(Rule::ProbeAlone) {
+            self.window.lose_from(0);
+        } else {
+            // READs and atomics are few, and are answered together.
+            let answers = self.answers();
+            self.window.lose(if answers & Wide::bit(0) != Wide::ZERO { answers } else { Wide::bit(0) });
+        }
+        self.probing = true;
+    }
+
+    /// A packet is acknowledged; if it is the one whose round trip is measured, that is known.
+    fn measure(&mut self, news: Wide, now: u64) {
+        let Some((psn, left)) = self.timed else { return };
+        let its = Wide::bit(Psn::<BITS>::new(psn).since(self.window.una()));
+        if news & its == Wide::ZERO {
+            return;
+        }
+        self.timed = None;
+        // Of one that went again nobody knows which copy has come (Karn).
+        if self.witness.again() & its == Wide::ZERO {
+            let took = now.saturating_sub(left).clamp(1, u32::MAX as u64) as u32;
+            self.round = match self.round.checked_sub(took) {
+                Some(more) if self.round != 0 => self.round - more.div_ceil(8),
+                _ => took,
+            };
+            self.probes = 0;
+        }
     }
 
     /// The next packet that is to leave at `now`, if there is one. It counts as sent.
@@ -503,16 +591,24 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
             return None;
         }
         let sent = match self.window.next_lost() {
-            Some(n) => self.transmit_again(n),
+            Some(n) => self.transmit_again(n, now),
             None => self.transmit_new(now),
         };
-        if sent.is_some() && self.deadline.is_none() {
-            self.arm(now);
+        if let Some(packet) = sent {
+            if self.deadline.is_none() {
+                self.arm(now);
+            }
+            if self.probe_at.is_none() || packet.again {
+                self.arm_probe(now);
+            }
+            if self.config.probe != 0 && self.timed.is_none() && !packet.again {
+                self.timed = Some((packet.packet.psn, now));
+            }
         }
         sent
     }
 
-    fn transmit_again(&mut self, n: u32) -> Option<Transmit> {
+    fn transmit_again(&mut self, n: u32, now: u64) -> Option<Transmit> {
         let (i, index) = self.locate(n)?;
         let entry = self.entry(i);
         let run = match entry.message.op {
@@ -528,6 +624,17 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
         let mut packet = self.packet(i, index, run, psn, true)?;
         packet.again = true;
         self.window.resend(n, run);
+        if self.config.selective {
+            let open = !(self.window.done() | self.window.lost()) & Wide::ones(self.window.flight());
+            let probe = self.probing && n == 0;
+            for i in at_most(W, n..n.saturating_add(run)) {
+                self.witness.leaves(i, open, probe || self.cursor == self.len, probe && i == 0);
+                if self.witness.at() == Some(i) {
+                    self.witness_left = if self.config.probe == 0 { 0 } else { now };
+                }
+            }
+            self.probing &= !probe;
+        }
         Some(packet)
     }
 
@@ -636,6 +743,7 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
     /// Moves the window over what is acknowledged; messages behind it are over.
     fn settle(&mut self) -> bool {
         let moved = self.window.slide();
+        self.witness.slide(moved);
         self.below += moved;
         let mut steps = Bound::new(M as u32 + 1);
         while self.over < self.cursor {
@@ -656,10 +764,18 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
         moved != 0
     }
 
-    /// The packets of `bits` are acknowledged, or answered. True if that is news.
-    fn finish(&mut self, bits: Wide, now: u64) -> bool {
+    /// The packets of `bits` are acknowledged, or answered. `known`: those of which the same answer would tell whether
+    /// they have come. True if that is news.
+    fn finish(&mut self, bits: Wide, known: Wide, now: u64) -> bool {
+        let new = bits & Wide::ones(self.window.flight()) & !self.window.done();
         let news = self.window.finish(bits);
         if news {
+            self.measure(new, now);
+            // An answer that comes sooner than a round trip takes is one to an earlier copy.
+            let late = now.saturating_sub(self.witness_left) >= self.round as u64 / 2;
+            let lost = self.witness.told(new, late) & known;
+            self.window.lose(lost);
+            self.probing = false;
             self.settle();
             self.tries = 0;
             if let Some(Wait::Receive(psn) | Wait::Memory(psn)) = self.wait {
@@ -673,6 +789,7 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
             if self.window.flight() != 0 {
                 self.arm(now);
             }
+            self.arm_probe(now);
         }
         news
     }
@@ -682,6 +799,7 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
         self.wait = None;
         self.go = None;
         self.deadline = None;
+        self.probe_at = None;
         self.delay = None;
         Outcome::Failed
     }
@@ -747,7 +865,9 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
         let n = psn.since(self.window.una());
         let answers = self.answers();
         self.window.hear(n + 1);
-        self.finish(Wide::ones(n) & !answers | Wide::bit(n), now);
+        // READs and atomics are answered in the order in which they come.
+        let known = if self.witness.at() == Some(n) { answers } else { Wide::ZERO };
+        self.finish(Wide::ones(n) & !answers | Wide::bit(n), known, now);
         self.look_for_lost();
     }
 
@@ -766,6 +886,12 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
     fn acknowledged(&mut self, now: u64, psn: Psn<BITS>, msn: u32, credits: u8, sack: Option<u128>) -> Outcome {
         let upto = psn.plus(1);
         let answers = self.answers();
+        // What lies further ahead a SACK would not tell.
+        let known = match upto.before(self.window.una()) {
+            true => SACK_REACH.saturating_sub(self.window.una().since(upto)),
+            false => upto.since(self.window.una()).saturating_add(SACK_REACH),
+        };
+        let known = Wide::ones(known.min(MAX_WINDOW as u32)) & !answers;
         let mut bits = match self.window.reach(upto) {
             Reach::Beyond => return Outcome::Bad,
             Reach::Old => Wide::ZERO,
@@ -788,7 +914,7 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
                 false => seen.up(ahead),
             } & !answers;
         }
-        let news = self.finish(bits, now);
+        let news = self.finish(bits, known, now);
         if news {
             self.rnr_tries = 0;
         }
@@ -804,7 +930,7 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
             Reach::Within(n) if n < self.window.flight() => {
                 let answers = self.answers();
                 self.window.hear(n);
-                self.finish(Wide::ones(n) & !answers, now);
+                self.finish(Wide::ones(n) & !answers, Wide::ZERO, now);
                 true
             }
             _ => false,
@@ -833,6 +959,7 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
             }
         }
         self.wait = Some(if memory { Wait::Memory(psn.get()) } else { Wait::Receive(psn.get()) });
+        self.probe_at = None;
         let time = (rnr_time(timer) as u64).saturating_mul(self.config.tick as u64);
         self.deadline = Some(now.saturating_add(time));
         Outcome::Progress
@@ -894,14 +1021,18 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
 
     /// When [`Requester::tick`] is to be called.
     pub fn deadline(&self) -> Option<u64> {
-        match (self.deadline, self.delay) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
+        [self.deadline, self.delay, self.probe_at].into_iter().flatten().min()
     }
 
     /// The time is `now`: ends waits that are over, and sends again after a time-out. True if a time-out has passed.
     pub fn tick(&mut self, now: u64) -> bool {
+        if self.probe_at.is_some_and(|at| now >= at) {
+            self.probe_at = None;
+            if self.wait.is_none() && self.window.next_lost().is_none() && self.window.flight() != 0 {
+                self.probes = self.probes.saturating_add(1).min(MAX_PROBES);
+                self.ask_again();
+            }
+        }
         let Some(deadline) = self.deadline else {
             return false;
         };
@@ -922,7 +1053,7 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
         if self.config.retries != 0 || self.config.timeout != 0 {
             self.tries = self.tries.saturating_add(1).min(self.config.retries.max(MAX_BACKOFF));
         }
-        self.window.lose_from(0);
+        self.ask_again();
         self.arm(now);
         true
     }

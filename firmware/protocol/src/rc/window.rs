@@ -160,6 +160,11 @@ impl<const BITS: u32, const W: usize, B: Bitmap> Window<BITS, W, B> {
         self.lost |= B::ones(self.flight) & !B::ones(n) & !self.done;
     }
 
+    /// The packets at `bits` (bit 0 is `una`) are to be sent again, unless they are acknowledged.
+    pub fn lose(&mut self, bits: B) {
+        self.lost |= bits & B::ones(self.flight) & !self.done;
+    }
+
     /// The oldest packet that is to be sent again, as its place in the window.
     pub fn next_lost(&self) -> Option<u32> {
         (self.lost != B::ZERO).then(|| self.lost.lowest())
