@@ -15,7 +15,8 @@
 //
 // Marks only know new packets that left later. Where none follows, one packet that was sent again is the witness
 // (rc::Witness): `before` has what left before it and not since. When it is acknowledged, no sooner than half a round trip
-// after it left, what is still open of that and would be in a SACK is lost.
+// after it left, what is still open of that and would be in a SACK is lost. The next one that goes again is the witness if there is
+// none, if the one that there is began a quarter of a round trip ago at most (they left together), or if it is overdue.
 //
 // The round trip is measured with one packet at a time that was sent once; a longer one counts at once, of a shorter one an eighth.
 // Without news for two round trips, and at least PROBE, the oldest packet goes again, alone: a probe, which is the witness
@@ -126,7 +127,7 @@ module berth_fp_ack #(
     localparam int unsigned RW     = 24 + 5*W + PLACES + LR + 1 + 1 + 1 + 32 + 4 + WB + 1 + 2*(WB + TW + 1) + 4 + 2*TW;
     localparam logic [3:0]  LOOKS  = 4'd8;
 
-    typedef enum logic [3:0] {IDLE, ROWS, ALIGN, APPLY, SLIDE, LOSE, LOOK, ONCE, HUNT, MARK, GIVE, STORE,
+    typedef enum logic [4:0] {IDLE, ROWS, ALIGN, AGE, APPLY, SLIDE, LOSE, LOOK, ONCE, HUNT, MARK, GIVE, STORE,
                               WEIGH, PROVE, DUE, DECIDE} op_t;
     typedef enum logic [2:0] {ACK, AGAIN, FAIL, PLACE, WORK, COMMAND, SWEEP, INIT} kind_t;
     op_t           op_q;
@@ -212,12 +213,14 @@ module berth_fp_ack #(
     logic [7:0]        syndrome_q;
     logic [2:0]        cmd_op_q;
     logic              was_hold_q, was_halt_q;
-    // Of the witness and the packet whose round trip is measured: there is one, its PSN modulo W, when it left, its place.
+    // Of the witness and the packet whose round trip is measured: there is one, its PSN modulo W, when it left (the witness, or one
+    // that was before it), its place.
     logic              witness_q, timed_q;
     logic [WB-1:0]     witness_psn_q, timed_psn_q, witness_place_q, timed_place_q;
     logic [TW-1:0]     witness_at_q, timed_at_q, took_q, round_q_, waits_q;
     logic [3:0]        probes_q;         // since the round trip was measured
-    logic              probing_q, first_q, took_valid_q, late_q, proved_q, oldest_q, same_q;
+    logic              probing_q, first_q, took_valid_q, late_q, young_q, overdue_q, proved_q, oldest_q, same_q;
+    logic [TW-1:0]     age;
     logic [23:0]       was_una_q;
 
     // The first n bits, or all; by groups of 16.
@@ -342,7 +345,8 @@ module berth_fp_ack #(
     logic [WB:0]  known_q;
     logic [W-1:0] proven;
     assign take   = op_q == APPLY && kind_q == AGAIN && flying && selective
-                    && (!witness_q || (probing_q && oldest_q) || same_q);
+                    && (!witness_q || (probing_q && oldest_q) || same_q || young_q || overdue_q);
+    assign age    = now[TW-1:0] - witness_at_q;
     assign proved = first_q && witness_q && done_q[witness_place_q];
     assign past   = una_q - psn_q - 24'd1;
     assign known  = 24'd128 - past;
@@ -431,7 +435,9 @@ module berth_fp_ack #(
         first_at_q <= first_at;
         looked_q   <= 1'b0;
         first_q    <= 1'b0;
-        late_q     <= TW'(now[TW-1:0] - witness_at_q) >= {1'b0, round_q_[TW-1:1]};
+        late_q     <= age >= round_q_ - {2'd0, round_q_[TW-1:2]};
+        young_q    <= age < {2'd0, round_q_[TW-1:2]};
+        overdue_q  <= {1'b0, age} >= {1'b0, round_q_} + {3'd0, round_q_[TW-1:2]};
         pto_q      <= round_q_ == '0 ? (TW+1)'(FIRST) : {round_q_, 1'b0} > (TW+1)'(PROBE) ? {round_q_, 1'b0} : (TW+1)'(PROBE);
         known_q    <= known[23] ? '0 : known >= 24'(W) ? {1'b1, {WB{1'b0}}} : {1'b0, known[WB-1:0]};
         took_valid_q <= 1'b0;
@@ -483,14 +489,15 @@ module berth_fp_ack #(
                 // the newest packet's round trip, if no other one's is measured
                 {timed_q, timed_psn_q, timed_at_q} <= {m_timed, m_timed_psn, m_timed_at};
                 timed_place_q <= m_timed_psn - m_una[WB-1:0];
-                if (!m_timed && (kind_q == ACK || kind_q == SWEEP)) begin
+                if (!m_timed && timeout != 32'd0 && (kind_q == ACK || kind_q == SWEEP)) begin
                     {timed_q, timed_psn_q, timed_at_q} <= {next != m_una, next[WB-1:0] - WB'(1), left};
                     timed_place_q <= next[WB-1:0] - WB'(1) - m_una[WB-1:0];
                 end
                 proved_q   <= 1'b0;
                 probe_on_q <= 1'b0;
-                op_q       <= kind_q == ACK && has_sack_q ? ALIGN : APPLY;
+                op_q       <= kind_q == ACK && has_sack_q ? ALIGN : kind_q == AGAIN ? AGE : APPLY;
             end
+            AGE: op_q <= APPLY;
             ALIGN: if (shift_q == '1) begin
                 shift_q <= {1'b0, upto[WB-1:0]};
                 if (!has_sack || flight == 24'd0) op_q <= APPLY;
@@ -537,7 +544,8 @@ module berth_fp_ack #(
                     AGAIN: if (flying) begin
                         waits_q <= now[TW-1:0];
                         if (oldest_q) probing_q <= 1'b0;
-                        if (take) {witness_q, witness_psn_q, witness_at_q} <= {1'b1, psn_q[WB-1:0], now[TW-1:0]};
+                        if (take) {witness_q, witness_psn_q} <= {1'b1, psn_q[WB-1:0]};
+                        if (take && !(witness_q && young_q && !same_q && !(probing_q && oldest_q))) witness_at_q <= now[TW-1:0];
                     end
                     PLACE: busy_q[freed_q] <= 1'b0;
                     WORK: if (hunting_q) op_q <= LOOK;

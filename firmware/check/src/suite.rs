@@ -237,6 +237,7 @@ pub fn mutations() -> Vec<Mutation> {
         list(Rule::ImmediateNeedsReceive, "rc-rogue-immediate", "no receive is used that is not there"),
         list(Rule::OldAnswerIgnored, "rc-memory", "no honest peer is refused"),
         list(Rule::RepeatAcknowledged, "rc-turn", PROGRESS),
+        list(Rule::ProbeAlone, "rc-selective", "a time-out sends one packet"),
         list(Rule::WindowLimit, "rc-turn", "no more on its way than agreed"),
         list(Rule::DuplicateRefused, "rc-selective", "exactly once"),
         list(Rule::InOrderOnly, "rc-go-back", "every byte in its place"),

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 
 use berth_protocol::rc::{
-    Access, Admit, Completion, Event, Immediate, Message, Op, Outcome, Place, Remote, RequestPacket, Requester,
+    Access, Admit, Bitmap, Completion, Event, Immediate, Message, Op, Outcome, Place, Remote, RequestPacket, Requester,
     RequesterConfig, Responder, ResponderConfig, ResponseBody, ResponsePacket, Status, Syndrome, Target, Verdict,
 };
 use stateright::{Model, Property};
@@ -65,6 +65,8 @@ pub enum Fault {
     Refused,
     /// A receive was used that is not there.
     NoReceive,
+    /// More than one packet was to go again because nothing was heard.
+    Storm,
 }
 
 /// A request on its way.
@@ -536,7 +538,13 @@ impl<const B: u32, const W: usize, const M: usize, const R: usize> Transport<B, 
             }
             Action::LoseAnswer(i) => return Ok(s.back.remove(i).is_some()),
             Action::Timeout => {
+                let lost = s.requester.window().lost().count();
                 s.requester.tick(0);
+                // READs and atomics are asked for again together.
+                let sends = self.script.iter().all(|what| !matches!(what, Do::Read(_) | Do::Add));
+                if self.selective && sends && s.requester.window().lost().count() > lost + 1 {
+                    return Err(Fault::Storm);
+                }
             }
         }
         Ok(true)
@@ -652,6 +660,7 @@ impl<const B: u32, const W: usize, const M: usize, const R: usize> Model for Tra
             Property::always("no more on its way than agreed", |m: &Self, s: &Self::State| {
                 s.requester.window().flight() <= m.window as u32
             }),
+            Property::always("a time-out sends one packet", |_, s: &Self::State| s.fault != Some(Fault::Storm)),
             Property::sometimes("something is sent again", |_, s: &Self::State| s.seen_again),
         ];
         if self.rogue() {

@@ -22,6 +22,8 @@ const CONNECTION: &[&str] = &[
     "bw_unaligned",
     "pin_on_demand",
     "loss_1pct",
+    "loss_5pct",
+    "loss_1pct_reorder_10pct",
     "loss_go_back_n",
 ];
 

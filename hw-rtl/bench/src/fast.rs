@@ -74,7 +74,7 @@ fn moved(model: &Model, data_w: usize, load: Load) -> Result<Pair> {
     pair.nodes.iter_mut().for_each(|n| n.send_all());
     pair.until(PATIENCE, |p| p.nodes.iter().all(|n| n.done()))?;
     pair.check([true; 2], load.count)?;
-    if let (Some(file), true) = (&model.frames, load.loss > 0.0) {
+    if let (Some(file), true) = (&model.frames, load.faulty()) {
         pair.write_frames(file)?;
     }
     Ok(pair)
@@ -274,10 +274,12 @@ pub fn pins(model: &Model, data_w: usize) -> Result<Vec<Row>> {
     Ok(rows.into_iter().map(|r| known_short(r, data_w)).collect())
 }
 
-/// One of the loads of the figures with loss: against the same without loss, the mean of as many seeds as the model has.
-fn with_loss(model: &Model, data_w: usize, load: Load, pinned: bool, bar: Option<f64>) -> Result<Row> {
-    let base = completed(&moved(model, data_w, load)?, &load)?;
-    let load = Load { loss: model.loss, ..load };
+/// One of the loads of the figures with faults of the wire: against the same on a clean wire, the mean of as many seeds as
+/// the model has.
+fn with_loss(model: &Model, data_w: usize, id: &'static str, load: Load, bar: Option<f64>) -> Result<Row> {
+    let clean = Load { loss: 0.0, reorder: 0.0, ..load };
+    let base = completed(&moved(model, data_w, clean)?, &clean)?;
+    let pinned = load.service == 0;
     let (mut parts, mut lost, mut time_outs) = (Vec::new(), 0, 0);
     for seed in model.seed..model.seed + model.loss_seeds {
         let pair = moved(&Model { seed, ..model.clone() }, data_w, load)?;
@@ -299,23 +301,27 @@ fn with_loss(model: &Model, data_w: usize, load: Load, pinned: bool, bar: Option
     if !pinned {
         params.push(("receives", load.receives.into()));
     }
-    let id = if load.selective { "loss_1pct" } else { "loss_go_back_n" };
     let row = Row::new(id, &params, value, "% of loss-free", Some(100.0), bar.map_or(Bar::None, Bar::AtLeast));
     Ok(known_short(row, data_w))
 }
 
-/// The rows `loss_1pct` and, without a bar, `loss_go_back_n` at one width.
+/// The rows `loss_1pct`, `loss_5pct`, `loss_1pct_reorder_10pct` and, without a bar, `loss_go_back_n` at one width.
 ///
 /// # Errors
 /// As [`bandwidth`].
 pub fn loss(model: &Model, data_w: usize) -> Result<Vec<Row>> {
     let service = model.page_service.first().copied().unwrap_or(0);
     let warm = Load { round_trip: model.loss_round_trip, ..blocks(model, data_w, 100_000.0, 40) };
-    let demand = on_demand(model, service, warm);
-    let back = Load { selective: false, ..warm };
+    let lossy = Load { loss: model.loss, ..warm };
+    let demand = on_demand(model, service, lossy);
+    let much = Load { loss: 5.0 * model.loss, ..warm };
+    let late = Load { reorder: 10.0 * model.loss, ..lossy };
+    let back = Load { selective: false, ..lossy };
     Ok(vec![
-        with_loss(model, data_w, warm, true, Some(80.0))?,
-        with_loss(model, data_w, demand, false, Some(70.0))?,
-        with_loss(&Model { loss_seeds: 1, ..model.clone() }, data_w, back, true, None)?,
+        with_loss(model, data_w, "loss_1pct", lossy, Some(80.0))?,
+        with_loss(model, data_w, "loss_1pct", demand, Some(70.0))?,
+        with_loss(model, data_w, "loss_5pct", much, Some(60.0))?,
+        with_loss(model, data_w, "loss_1pct_reorder_10pct", late, Some(75.0))?,
+        with_loss(&Model { loss_seeds: 1, ..model.clone() }, data_w, "loss_go_back_n", back, None)?,
     ])
 }

@@ -73,7 +73,11 @@ const FIGURES: &[Figure] = &[
     Figure { ids: &["lat_tx", "lat_rx"], run: fast::latency, long: false },
     Figure { ids: &["bw_1qp", "bw_mtu1024", "bw_unaligned", "credit_overhead"], run: fast::bandwidth, long: false },
     Figure { ids: &["pin_on_demand", "pin_peak_sent", "pin_peak_received"], run: fast::pins, long: false },
-    Figure { ids: &["loss_1pct", "loss_go_back_n"], run: fast::loss, long: false },
+    Figure {
+        ids: &["loss_1pct", "loss_5pct", "loss_1pct_reorder_10pct", "loss_go_back_n"],
+        run: fast::loss,
+        long: false,
+    },
     Figure { ids: &["waterfall"], run: waterfall::rows, long: false },
     Figure { ids: &["rate_round_trip"], run: fast::round_trips, long: true },
     Figure { ids: &["sim_speed"], run: sim_speed, long: false },

@@ -8,6 +8,7 @@ use berth_abi::cpu::*;
 use berth_abi::host::*;
 use berth_abi::ring::{ENTRY_WORDS, EVENT_PHASE, TRIGGER_ADAPTIVE};
 use berth_abi::wqe::{CQE_BYTES, OP_RECV, OP_SEND, PHASE, WQE_BYTES};
+use berth_protocol::limits::TIMEOUT;
 use berth_random::Rng;
 use berth_rtl::{BAR_CONTROL, BAR_DOORBELL};
 
@@ -32,7 +33,7 @@ const AHEAD: u32 = 28;
 const REPEAT: u64 = 64_000;
 /// Event of the sending half: time-out.
 const TIME_OUT: u32 = 1;
-/// Word of a row of the sending half that takes commands; the command to send everything again.
+/// Word of a row of the sending half that takes commands; the command to send again.
 const COMMAND: u32 = 32;
 const AGAIN: u32 = 2;
 /// Element flag: its data stand in it.
@@ -73,6 +74,8 @@ pub struct Load {
     pub few: u32,
     /// Frames of a hundred that the wire loses.
     pub loss: f64,
+    /// Frames of a hundred that are late, so that later ones overtake them.
+    pub reorder: f64,
     /// Selective repeat, else go-back-N.
     pub selective: bool,
     /// Cycles of the wire's round trip.
@@ -98,9 +101,15 @@ impl Load {
             list: model.list,
             few: model.few,
             loss: 0.0,
+            reorder: 0.0,
             selective: true,
             round_trip: model.wire_round_trip,
         }
+    }
+
+    /// The wire is not clean.
+    pub fn faulty(&self) -> bool {
+        self.loss > 0.0 || self.reorder > 0.0
     }
 
     /// Elements of a queue.
@@ -296,10 +305,13 @@ impl Node {
         let (sends, receives) = (bus(self.places.send_queue(q)), bus(self.places.receive_queue(q)));
         let (log2_depth, log2_mtu) = (self.load.depth().ilog2(), self.load.log2_mtu);
         let selective = u32::from(self.load.selective);
-        // What is lost is told again after twice the time in which its proof can come.
-        let (time_out, repeat) = match self.load.loss > 0.0 {
-            true => (4 * self.load.round_trip, 2 * self.load.round_trip + REPEAT / 32),
-            false => (0, REPEAT),
+        // A list that is lost is told again after twice the time in which its proof can come.
+        let repeat = if self.load.faulty() { 2 * self.load.round_trip + REPEAT / 32 } else { REPEAT };
+        // Selective repeat does without time-outs: firmware's would take longer than a measurement may.
+        let time_out = match (self.load.faulty(), self.load.selective) {
+            (true, true) => u64::from(TIMEOUT),
+            (true, false) => 4 * self.load.round_trip,
+            (false, _) => 0,
         };
         for (word, value) in [
             (16, sends as u32),
@@ -505,7 +517,7 @@ impl Node {
         Ok(())
     }
 
-    /// What firmware does about time-outs: all that is not acknowledged goes again.
+    /// What firmware does about time-outs: the oldest packet goes again, or all that is not acknowledged.
     ///
     /// # Errors
     /// When the card reports anything else.

@@ -21,6 +21,8 @@ const HEADERS: usize = 14 + 20 + 8 + 12;
 const WORD: usize = 4;
 /// Cycles between two looks of a host at what its card has written, and of firmware at what it reports.
 const LOOK: u64 = 16;
+/// A frame that is late is so by the time of so many full ones at most.
+const LATE: u64 = 8;
 const FIRMWARE: u64 = 1000;
 
 /// A frame that has gone over the wire.
@@ -89,6 +91,11 @@ impl Pair {
         })
     }
 
+    /// Cycles that a frame with a whole packet takes on the wire.
+    fn frame_cycles(&self) -> u64 {
+        ((1 << self.load.log2_mtu) as f64 / self.beat) as u64
+    }
+
     /// One clock of both.
     ///
     /// # Errors
@@ -109,11 +116,15 @@ impl Pair {
                 };
                 self.taken[n] = start + sent.wire as f64 / self.beat;
                 sent.lost = self.load.loss > 0.0 && self.chance.chance(self.load.loss / 100.0);
+                let late = self.load.reorder > 0.0 && self.chance.chance(self.load.reorder / 100.0);
+                let late = if late { self.chance.between(1, LATE) * self.frame_cycles() } else { 0 };
                 self.sent[n].push(sent);
                 if sent.lost {
                     self.lost += 1;
                 } else {
-                    self.wires[n].push_back((frame.start_cycle + delay, frame.data));
+                    let comes = frame.start_cycle + delay + late;
+                    let place = self.wires[n].partition_point(|f| f.0 <= comes);
+                    self.wires[n].insert(place, (comes, frame.data));
                 }
             }
         }
@@ -128,7 +139,7 @@ impl Pair {
             }
         }
         let cycles = |p: &Self, n: usize| p.nodes[n].rig.card.cycles();
-        if self.load.loss > 0.0 && cycles(self, 0).is_multiple_of(FIRMWARE) {
+        if self.load.faulty() && cycles(self, 0).is_multiple_of(FIRMWARE) {
             self.nodes[0].firmware()?;
             self.nodes[1].firmware()?;
             // the debug port's accesses have taken clocks

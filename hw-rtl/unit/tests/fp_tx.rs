@@ -6,6 +6,7 @@
 #[expect(dead_code, reason = "scenarios.rs uses all of it")]
 mod tx;
 
+use berth_abi::card::FAST_PROBE;
 use berth_abi::cpu::{LIST_BAD, LIST_EARLY};
 use berth_abi::status::{WC_BAD_WQE, WC_FLUSHED, WC_OK, WC_REMOTE_ERROR, WC_TOO_LONG};
 use berth_random::Rng;
@@ -602,6 +603,8 @@ fn a_packet_whose_payload_could_not_be_read_goes_again() {
 
 /// Rows of this card.
 const ROWS: usize = 64;
+/// The row's word with the round trip as it is measured.
+const ROUND_TRIP: u32 = 38;
 
 #[test]
 fn a_time_out_counts_from_the_last_progress_while_something_is_in_flight() {
@@ -618,14 +621,19 @@ fn a_time_out_counts_from_the_last_progress_while_something_is_in_flight() {
         send(&mut bench, 4);
         bench.credits(8, &[100]);
         bench.post(8, &row_of(1, 100), false);
-        let recent = |bench: &Bench, ends: Vec<u32>, most| {
+        let recent = |bench: &mut Bench, ends: Vec<u32>, most| {
             let [end] = ends[..] else { panic!("{ends:?}") };
-            assert!((bench.time() - most..=bench.time()).contains(&(end - TIMEOUT)), "{end}, now {}", bench.time());
+            // Until the round trip is known the first probe would come later than the time-out.
+            let span = match bench.read(7, ROUND_TRIP) {
+                0 => TIMEOUT,
+                round => TIMEOUT.min((2 * round).max(FAST_PROBE)),
+            };
+            assert!((bench.time() - most..=bench.time()).contains(&(end - span)), "{end}, now {}", bench.time());
             end
         };
         // The timer of a QP that has none does not run. A packet's own begins when it is looked at first.
         let ends = bench.timers(ROWS);
-        let first = recent(&bench, ends, 60);
+        let first = recent(&mut bench, ends, 60);
         bench.run(5_000);
         // What is no progress does not count: nothing new, old, and never sent.
         for psn in [0xff_ffff, 0xff_fff0, 4] {
@@ -638,17 +646,18 @@ fn a_time_out_counts_from_the_last_progress_while_something_is_in_flight() {
             bench.answer(7, psn, 0x1f, sack);
             bench.run(10);
             let ends = bench.timers(ROWS);
-            let end = recent(&bench, ends, 8);
+            let end = recent(&mut bench, ends, 8);
             bench.run(3_000);
             assert_eq!(bench.timers(ROWS), [end]);
         }
-        let [end] = bench.timers(ROWS)[..] else { panic!("it does not run") };
         // Not before its end; then it is told once, until firmware has it go on.
+        let news = bench.time() - 3_000 / 64 - 10;
         bench.deaf = true;
-        while bench.time() <= end {
-            assert!(!bench.is_told(), "{} before {end}", bench.time());
+        while !bench.is_told() {
+            assert!(bench.time() <= news + TIMEOUT + 20, "{} after {news}", bench.time());
             bench.step();
         }
+        assert!(bench.time() >= news + TIMEOUT, "{} after {news}", bench.time());
         bench.run(64 * ROWS as u64 + 100);
         assert!(bench.is_told());
         assert_eq!(bench.timers(ROWS), []);
@@ -656,15 +665,14 @@ fn a_time_out_counts_from_the_last_progress_while_something_is_in_flight() {
         bench.run(100);
         bench.settle_config();
         assert_eq!(bench.time_outs[&7], 1);
-        let ends = bench.timers(ROWS);
-        recent(&bench, ends, 8);
+        let [end] = bench.timers(ROWS)[..] else { panic!("it does not run") };
+        assert!((bench.time() + 100..=bench.time() + TIMEOUT).contains(&end), "{end}, now {}", bench.time());
         bench.command(7, 3);
         bench.settle_config();
         assert_eq!(bench.timers(ROWS), [], "it is halted");
         bench.command(7, 5);
         bench.settle_config();
-        let ends = bench.timers(ROWS);
-        recent(&bench, ends, 8);
+        assert_ne!(bench.timers(ROWS), []);
         bench.run(2_000);
         bench.answer(7, 3, 0x1f, None);
         bench.run(500);
@@ -692,13 +700,88 @@ fn time_outs_come_at_their_time_and_again_after_the_answer_to_them() {
             assert!(bench.time() >= last + TIMEOUT, "time-out {n}: {} after {last}", bench.time());
             last = bench.time();
             bench.run(1_500);
-            assert_eq!(psns(&bench).len(), 2 + 2 * n as usize, "both go again");
+            assert_eq!(psns(&bench).len(), 2 + n as usize, "the oldest asks alone");
         }
         bench.answer(7, 1, 0x1f, None);
         bench.finish(1_000);
         let count = bench.time_outs[&7];
         bench.run(30_000);
         assert_eq!(bench.time_outs[&7], count);
+    }
+}
+
+/// One packet is acknowledged after `cycles`, so that the round trip is known; then there are `count` more that nobody
+/// acknowledges.
+fn timed(bench: &mut Bench, cycles: u64, count: u32) -> u32 {
+    bench.connect(7, Settings { timeout: 60_000, ..Settings::default() });
+    bench.silent(7);
+    send(bench, 1);
+    let begin = bench.time();
+    bench.run(cycles);
+    bench.answer(7, 0, 0x1f, None);
+    bench.run(100);
+    let round = bench.read(7, ROUND_TRIP);
+    // From when it left: until `send` saw that nothing more leaves.
+    assert!((cycles as u32 / 64..cycles as u32 / 64 + 40).contains(&round), "{round} of {cycles}, at {begin}");
+    send(bench, count);
+    round
+}
+
+/// Where nothing is heard, one packet at a time, ever more slowly.
+#[test]
+fn f11_after_two_round_trips_of_silence_the_oldest_goes_again_alone_and_then_twice_as_late_each_time() {
+    for (width, cycles) in widths().into_iter().flat_map(|width| [(width, 600), (width, 20_000)]) {
+        let mut bench = Bench::new(width, Setup::default(), 36);
+        let round = timed(&mut bench, cycles, 4);
+        let mut wait = (2 * round).max(FAST_PROBE);
+        let mut last = bench.time();
+        let mut frames = 5;
+        for n in 0..5 {
+            while psns(&bench).len() == frames {
+                bench.step();
+                assert!(bench.time() < last + wait + 40, "probe {n} of {wait}");
+            }
+            // It is read before it goes.
+            assert!(bench.time() + 60 >= last + wait, "probe {n} of {wait}: {} after {last}", bench.time());
+            last = bench.time();
+            wait *= 2;
+            frames += 1;
+            assert_eq!(psns(&bench)[4..].last(), Some(&1));
+        }
+        assert_eq!(bench.time_outs.get(&7), None);
+        // All lost ones are found by the answer to it, without any more time.
+        bench.run(64 * u64::from(round));
+        bench.answer(7, 1, 0x1f, None);
+        quiet(&mut bench);
+        assert_eq!(psns(&bench)[frames..], [2, 3, 4]);
+        // That was an answer to one that went again: it says nothing of the round trip, so that probes stay rare.
+        assert_eq!(bench.read(7, ROUND_TRIP), round);
+        bench.run(64 * u64::from(wait) - 4_000);
+        assert_eq!(psns(&bench).len(), frames + 3);
+        bench.answer(7, 4, 0x1f, None);
+        bench.run(200);
+        assert_eq!(bench.timers(ROWS), []);
+    }
+}
+
+/// A resend that is lost shows by another one that left later; not by an answer to an earlier copy of that.
+#[test]
+fn f11_a_resend_that_is_lost_shows_when_one_that_left_after_it_is_acknowledged() {
+    for width in widths() {
+        let mut bench = Bench::new(width, Setup::default(), 37);
+        for late in [false, true] {
+            bench.reset();
+            let round = timed(&mut bench, 12_800, 8);
+            // 1 and 3 are lost, and go again, one soon after the other.
+            arrived(&mut bench, 1, 0b0101_1111 << 120);
+            assert_eq!(psns(&bench)[9..], [1, 3]);
+            // 3 has come: what went again, or the first one.
+            bench.run(if late { 64 * u64::from(round) } else { 0 });
+            arrived(&mut bench, 1, 0b0111_1111 << 120);
+            assert_eq!(psns(&bench)[11..], [1][..usize::from(late)]);
+            bench.answer(7, 8, 0x1f, None);
+            bench.finish(2_000);
+        }
     }
 }
 

@@ -270,7 +270,7 @@ pub struct Requester<const BITS: u32, const W: usize, const M: usize> {
     window: Window<BITS, W, Wide>,
     /// What was sent again and proves others lost (selective repeat).
     witness: Witness<Wide>,
-    /// When it left.
+    /// When it left, or the first one that left together with it.
     witness_left: u64,
     /// Messages from the oldest on; the entry of number `i` lies at `(base + i) % M`.
     log: [Entry; M],
@@ -627,10 +627,15 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
         if self.config.selective {
             let open = !(self.window.done() | self.window.lost()) & Wide::ones(self.window.flight());
             let probe = self.probing && n == 0;
+            let (age, round) = (now.saturating_sub(self.witness_left), self.round as u64);
+            // One that left together with the witness takes its place, and one that leaves when it is overdue.
+            let (young, overdue) = (age < round / 4, age >= round + round / 4);
             for i in at_most(W, n..n.saturating_add(run)) {
-                self.witness.leaves(i, open, probe || self.cursor == self.len, probe && i == 0);
-                if self.witness.at() == Some(i) {
-                    self.witness_left = if self.config.probe == 0 { 0 } else { now };
+                let before = self.witness.at();
+                self.witness.leaves(i, open, probe || self.cursor == self.len, probe || young || overdue);
+                let together = young && !probe && before.is_some() && before != Some(i);
+                if self.witness.at() == Some(i) && !together && self.config.probe != 0 {
+                    self.witness_left = now;
                 }
             }
             self.probing &= !probe;
@@ -772,7 +777,7 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
         if news {
             self.measure(new, now);
             // An answer that comes sooner than a round trip takes is one to an earlier copy.
-            let late = now.saturating_sub(self.witness_left) >= self.round as u64 / 2;
+            let late = now.saturating_sub(self.witness_left) >= self.round as u64 - self.round as u64 / 4;
             let lost = self.witness.told(new, late) & known;
             self.window.lose(lost);
             self.probing = false;
