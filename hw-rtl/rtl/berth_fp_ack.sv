@@ -19,8 +19,9 @@
 // none, if the one that there is began a quarter of a round trip ago at most (they left together), or if it is overdue.
 //
 // The round trip is measured with one packet at a time that was sent once; a longer one counts at once, of a shorter one an eighth.
-// Without news for two round trips, and at least PROBE, the oldest packet goes again, alone: a probe, which is the witness
-// and speaks of all that left before it. The time doubles with each, until the round trip is measured anew; it counts from the
+// Without news for two round trips, and at least PROBE, one packet goes again, alone: a probe, which is the witness and speaks of
+// all that left before it. It is the newest one, as only the end of what was sent can be missing, if nothing has come behind a gap
+// and a SACK reaches that far; else the oldest one. The time doubles with each, until the round trip is measured anew; it counts from the
 // last progress, or from when a packet last went again. No probe goes while one that is to go again has not left, nor later than
 // the time-out.
 //
@@ -219,7 +220,7 @@ module berth_fp_ack #(
     logic [WB-1:0]     witness_psn_q, timed_psn_q, witness_place_q, timed_place_q;
     logic [TW-1:0]     witness_at_q, timed_at_q, took_q, round_q_, waits_q;
     logic [3:0]        probes_q;         // since the round trip was measured
-    logic              probing_q, first_q, took_valid_q, late_q, young_q, overdue_q, proved_q, oldest_q, same_q;
+    logic              probing_q, first_q, took_valid_q, late_q, young_q, overdue_q, proved_q, same_q, tail_q;
     logic [TW-1:0]     age;
     logic [23:0]       was_una_q;
 
@@ -345,7 +346,7 @@ module berth_fp_ack #(
     logic [WB:0]  known_q;
     logic [W-1:0] proven;
     assign take   = op_q == APPLY && kind_q == AGAIN && flying && selective
-                    && (!witness_q || (probing_q && oldest_q) || same_q || young_q || overdue_q);
+                    && (!witness_q || probing_q || same_q || young_q || overdue_q);
     assign age    = now[TW-1:0] - witness_at_q;
     assign proved = first_q && witness_q && done_q[witness_place_q];
     assign past   = una_q - psn_q - 24'd1;
@@ -399,7 +400,7 @@ module berth_fp_ack #(
 
     // ---- the bitmaps: loaded, slid, or some bits set and cleared ------------------------------
     // A packet that is lost, or given to be sent again, is not done.
-    logic         again, fail, give, lose_all, lose_one, lose_oldest, load;
+    logic         again, fail, give, lose_all, lose_one, lose_probe, load;
     logic [W-1:0] done_new, lost_new, fixing_new, marked_new, before_new, losing;
     assign load     = op_q == ROWS;
     assign again    = op_q == APPLY && kind_q == AGAIN;
@@ -407,9 +408,9 @@ module berth_fp_ack #(
     assign give     = lost_valid && lost_ready;
     assign lose_all = (op_q == APPLY && kind_q == COMMAND && ((cmd_op_q == 3'd2 && !selective) || cmd_op_q == 3'd5))
                       || op_q == LOSE;
-    assign lose_oldest = probe || (op_q == APPLY && kind_q == COMMAND && cmd_op_q == 3'd2 && selective);
+    assign lose_probe = probe || (op_q == APPLY && kind_q == COMMAND && cmd_op_q == 3'd2 && selective);
     assign lose_one = fail || (op_q == MARK && overtaken);
-    assign losing   = (lose_all ? sent_out & ~fixing_q : lose_oldest ? sent_out & ~fixing_q & W'(1)
+    assign losing   = (lose_all ? sent_out & ~fixing_q : lose_probe ? sent_out & ~fixing_q & (tail_q ? ~(sent_out >> 1) : W'(1))
                        : op_q == PROVE ? proven : op_q == ONCE ? sure & ~marked_q & ~settled : lose_one ? one : '0)
                       & ~done_q;
     always_comb begin
@@ -417,7 +418,7 @@ module berth_fp_ack #(
         lost_new   = down(load ? m_lost : (lost_q_ & ~news & ~(give ? one : '0)) | losing, hop);
         fixing_new = down(load ? m_fixing : (fixing_q & ~(again || fail ? one : '0)) | (give ? one : '0), hop);
         marked_new = down(load ? m_marked : marked_q | (again ? one : '0), hop);
-        before_new = down(load ? m_before : (take ? sent_out & ~settled & (nothing_new || (probing_q && oldest_q) ? '1 : marked_q)
+        before_new = down(load ? m_before : (take ? sent_out & ~settled & (nothing_new || probing_q ? '1 : marked_q)
                                                   : before_q) & ~(again ? one : '0), hop);
     end
     always_ff @(posedge clk) begin
@@ -436,6 +437,7 @@ module berth_fp_ack #(
         looked_q   <= 1'b0;
         first_q    <= 1'b0;
         late_q     <= age >= round_q_ - {2'd0, round_q_[TW-1:2]};
+        tail_q     <= !any_done && flight <= 24'(SACK);
         young_q    <= age < {2'd0, round_q_[TW-1:2]};
         overdue_q  <= {1'b0, age} >= {1'b0, round_q_} + {3'd0, round_q_[TW-1:2]};
         pto_q      <= round_q_ == '0 ? (TW+1)'(FIRST) : {round_q_, 1'b0} > (TW+1)'(PROBE) ? {round_q_, 1'b0} : (TW+1)'(PROBE);
@@ -484,7 +486,6 @@ module berth_fp_ack #(
                 {probing_q, witness_q, witness_psn_q, witness_at_q} <= {m_probing, m_witness, m_witness_psn, m_witness_at};
                 {waits_q, round_q_, probes_q} <= {m_waits, m_round, m_probes};
                 witness_place_q <= m_witness_psn - m_una[WB-1:0];
-                oldest_q   <= psn_q[WB-1:0] == m_una[WB-1:0];
                 same_q     <= psn_q[WB-1:0] == m_witness_psn;
                 // the newest packet's round trip, if no other one's is measured
                 {timed_q, timed_psn_q, timed_at_q} <= {m_timed, m_timed_psn, m_timed_at};
@@ -495,7 +496,7 @@ module berth_fp_ack #(
                 end
                 proved_q   <= 1'b0;
                 probe_on_q <= 1'b0;
-                op_q       <= kind_q == ACK && has_sack_q ? ALIGN : kind_q == AGAIN ? AGE : APPLY;
+                op_q       <= kind_q == ACK && has_sack_q ? ALIGN : kind_q == AGAIN || kind_q == COMMAND ? AGE : APPLY;
             end
             AGE: op_q <= APPLY;
             ALIGN: if (shift_q == '1) begin
@@ -543,9 +544,9 @@ module berth_fp_ack #(
                     end
                     AGAIN: if (flying) begin
                         waits_q <= now[TW-1:0];
-                        if (oldest_q) probing_q <= 1'b0;
+                        probing_q <= 1'b0;
                         if (take) {witness_q, witness_psn_q} <= {1'b1, psn_q[WB-1:0]};
-                        if (take && !(witness_q && young_q && !same_q && !(probing_q && oldest_q))) witness_at_q <= now[TW-1:0];
+                        if (take && !(witness_q && young_q && !same_q && !probing_q)) witness_at_q <= now[TW-1:0];
                     end
                     PLACE: busy_q[freed_q] <= 1'b0;
                     WORK: if (hunting_q) op_q <= LOOK;

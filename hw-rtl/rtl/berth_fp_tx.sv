@@ -13,8 +13,8 @@
 //   22        first PSN
 //   23        Q_Key of lists
 //   24 to 27  a range of addresses for command 8, the same for all rows: {start [31:0], start [63:32], end [31:0], end [63:32]}
-//   32        command [7:0]: 1 initialise (no engine begins any work before all have the QP), 2 send the oldest
-//             unacknowledged packet again (all of them without selective repeat), 3 halt, 4 end with the error [15:8] (WC_*), 5 go on after a halt, 6 give back memory that is held
+//   32        command [7:0]: 1 initialise (no engine begins any work before all have the QP), 2 send one
+//             unacknowledged packet again as a probe (all of them without selective repeat), 3 halt, 4 end with the error [15:8] (WC_*), 5 go on after a halt, 6 give back memory that is held
 //             (after 4, when word 35 shows no frame; again until it is 0), 7 give up the [31:8] newest of the unused
 //             credits, 8 let go of memory in the range and ask for it anew (done when bit 29 of word 35 is 0). Acknowledged
 //             when it is carried out, 8 when it is begun.

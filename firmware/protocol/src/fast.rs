@@ -7,7 +7,7 @@ use crate::headers::{Mac, PSN_MASK, SEND_ONLY_IMM, list_qkey};
 use crate::hw::{FAST_RECEIVES, FAST_SENDS, Hw, Log, TX_LOOPBACK};
 use crate::limits::{
     FAST_ACK_EVERY, FAST_AHEAD, FAST_BLOCKS, FAST_FEW, FAST_PINNED, FAST_PINNED_MOST, FAST_POLL, FAST_POLL_DOUBLED,
-    FAST_REST, FAST_SQUEEZE_TIME, FAST_WINDOW, LIST_AGAIN, MAX_BACKOFF, REORDER, SQUEEZES,
+    FAST_REST, FAST_SQUEEZE_TIME, FAST_WINDOW, LIST_AGAIN, MAX_BACKOFF, REORDER, SQUEEZES, TIMEOUT,
 };
 use crate::qp::{CONNECTED, CREATED, Qp, RECALL_NONE, RECALL_OUT, TODO_RECALL, TODO_RECALLED};
 use crate::rc::Placement;
@@ -59,6 +59,8 @@ mod tx {
     pub const COUNTS: u32 = 36;
     /// Read: number of the first credit that `GIVE_UP` has given up.
     pub const KEPT: u32 = 37;
+    /// Read: round trip as it is measured, in units of RTL's clock; 0: not yet.
+    pub const ROUND_TRIP: u32 = 38;
     /// A list for the credit reader: first number.
     pub const LIST_FIRST: u32 = 40;
     /// Its length; it begins.
@@ -68,7 +70,7 @@ mod tx {
 
     /// Command: initialise.
     pub const START: u32 = 1;
-    /// Command: send all unacknowledged again.
+    /// Command: send one unacknowledged packet again as a probe.
     pub const AGAIN: u32 = 2;
     /// Command: end with the error in 15:8.
     pub const END: u32 = 4;
@@ -458,7 +460,8 @@ impl Qp {
     }
 
     /// RTL says that a packet was not acknowledged in time, which it counts from zero each time: the time between two
-    /// tries is doubled here.
+    /// tries is doubled here. A time that is shorter than two round trips counts as these, and as the default while RTL
+    /// has not measured them: a time-out that was set for another wire ends no connection.
     fn fast_timed_out<H: Hw>(&mut self, now: u64, sh: &mut Shared, hw: &mut H) {
         let una = self.fast_sends(tx::UNA, hw);
         if self.fast.due == Due::Again {
@@ -477,7 +480,12 @@ impl Qp {
             self.fail(REASON_PEER_LOST, WC_RETRY_EXCEEDED, sh, hw);
             return;
         }
-        match backoff(self.timeout, self.sq.tries - 1).saturating_sub(self.timeout as u64) {
+        // RTL has waited for two round trips at least. One that is not known may be long.
+        let (least, waited) = match self.fast_sends(tx::ROUND_TRIP, hw) {
+            0 => (TIMEOUT, self.timeout),
+            round => (round.wrapping_mul(2 * UNIT), self.timeout.max(round.wrapping_mul(2 * UNIT))),
+        };
+        match backoff(self.timeout.max(least), self.sq.tries - 1).saturating_sub(waited as u64) {
             _ if self.fast.due != Due::Nothing => self.fast_again(hw),
             0 => self.fast_again(hw),
             more => {

@@ -308,6 +308,37 @@ fn a_timeout_sends_again_later_and_later_and_ends_with_the_retries() {
     assert_eq!(w.counter(0, F_FAST_EVENTS), RETRIES as u64 + 1);
 }
 
+/// A time-out of a microsecond: the wire may take longer, by far.
+#[test]
+fn f9_a_time_out_that_is_shorter_than_the_round_trip_is_raised() {
+    // Round trip in units, and what the tries count with.
+    for (round, time) in [(0, TIMEOUT), (39_063, 2 * 39_063 * 64), (1, 250)] {
+        let mut w = World::new(1, 40);
+        w.nodes[0].hw.fast.layout = LAYOUT;
+        w.nodes[0].card.offer_list_datagrams();
+        let a = w.create_qp(0, 16, ASID, |w| w[12] = 250);
+        let b = w.create_qp(0, 17, ASID, |_| ());
+        w.connect(&a, &b, 7);
+        reads(&mut w, &a, TX, 33, 77);
+        reads(&mut w, &a, TX, 38, round);
+        // RTL tells after the longer one of what was set and two round trips.
+        let told = if round == 0 { 250 } else { time };
+        for n in 0..RETRIES {
+            event(&mut w, &a, 1, 0);
+            let wait = (u64::from(time) << n.min(5)) - u64::from(told);
+            if wait > 20_000 {
+                w.run(wait - 20_000);
+                assert_eq!(commands(&w, &a, TX).len(), 1 + n as usize, "round trip {round}, try {n}");
+            }
+            w.run(30_000);
+            assert_eq!(commands(&w, &a, TX).len(), 2 + n as usize, "round trip {round}, try {n}");
+        }
+        assert_eq!(state(&w, &a), CONNECTED);
+        event(&mut w, &a, 1, 0);
+        assert_eq!(w.event(0, EV_QP_ERROR, Some(16))[2], REASON_PEER_LOST);
+    }
+}
+
 #[test]
 fn what_was_acknowledged_meanwhile_begins_the_tries_anew() {
     let (mut w, a, _) = pair(5);

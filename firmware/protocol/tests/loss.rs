@@ -209,3 +209,68 @@ fn f11_loss_and_reordering_leave_more_than_three_quarters_of_the_rate_without_a_
         assert_eq!([stream, end], [0, 0], "time-outs");
     }
 }
+
+/// Copies of packets that the wire loses, by PSN from 0 on and number of the copy; how many packets a message has, and round
+/// trips until all of it is acknowledged.
+fn trips(packets: u32, drops: &[(u32, u32)]) -> f64 {
+    const TRIP: u64 = 200;
+    let config = RequesterConfig { probe: 100, ..RequesterConfig::berth(LOG2_MTU, 255, 1_000_000) };
+    let mut a = Requester::<24, 256, 32>::new(config, 0);
+    let mut b =
+        Responder::<24, 256, 4>::new(ResponderConfig { ack_every: 8, ..ResponderConfig::berth(LOG2_MTU) }, 0, 0);
+    let mut copies = vec![0; packets as usize + 1];
+    let (mut to_b, mut to_a) = (VecDeque::new(), VecDeque::new());
+    // The round trip is measured with the first message, of PSN 0.
+    let mut left = [packets << LOG2_MTU, 1 << LOG2_MTU].to_vec();
+    let mut begin = 0;
+    for now in 0..100 * TRIP {
+        if a.pending() == 0 {
+            let Some(len) = left.pop() else {
+                assert_eq!(a.failed(), None);
+                return (now - begin) as f64 / TRIP as f64;
+            };
+            a.post(Message { len, credit: 1 - left.len() as u32, ..Default::default() }).expect("there is room");
+            begin = now;
+        }
+        if let Some(p) = a.transmit(now) {
+            let copy = &mut copies[p.packet.psn as usize];
+            *copy += 1;
+            if !drops.contains(&(p.packet.psn, *copy)) {
+                sent(&mut to_b, now + TRIP / 2, p.packet);
+            }
+        }
+        while let Some(packet) = arrived(&mut to_b, now) {
+            if let Verdict::Place(_) = b.receive(&packet, &mut Host) {
+                b.placed(packet.psn);
+            }
+            while b.event().is_some() {}
+        }
+        while let Some(reply) = b.respond() {
+            sent(&mut to_a, now + TRIP / 2, reply.packet);
+        }
+        while let Some(reply) = arrived(&mut to_a, now) {
+            a.response(now, &reply);
+        }
+        while a.complete().is_some() {}
+        assert!(!a.tick(now), "no time-out");
+    }
+    panic!("{drops:?}: not done");
+}
+
+#[test]
+fn f11_a_lost_tail_and_a_lost_resend_are_found_within_about_two_round_trips() {
+    assert!(trips(16, &[]) < 1.2);
+    // Found by what follows it.
+    assert!(trips(16, &[(5, 1)]) < 2.3);
+    // The last ones: after two round trips of silence; the others when the answer to the first one of them is there.
+    assert!(trips(16, &[(16, 1)]) < 4.3);
+    assert!(trips(16, &[(14, 1), (15, 1), (16, 1)]) < 5.3);
+    assert!(trips(1, &[(1, 1)]) < 3.3);
+    // What goes again is lost again: another one that left with it tells, or two round trips of silence do.
+    assert!(trips(16, &[(5, 1), (5, 2), (7, 1)]) < 3.5);
+    assert!(trips(16, &[(5, 1), (7, 1), (7, 2)]) < 5.3);
+    assert!(trips(16, &[(5, 1), (5, 2)]) < 4.5);
+    // And once more, when the time has doubled.
+    assert!(trips(16, &[(5, 1), (5, 2), (5, 3)]) < 8.5);
+    assert!(trips(16, &[(16, 1), (16, 2)]) < 8.5);
+}

@@ -212,7 +212,7 @@ pub struct RequesterConfig {
     /// Time-out in units of `now`, of what is not acknowledged at all. One that is shorter than two round trips counts as
     /// two round trips.
     pub timeout: u32,
-    /// Least time in units of `now` without news until the oldest packet goes again as a probe (selective repeat); else
+    /// Least time in units of `now` without news until a packet goes again as a probe (selective repeat); else
     /// two round trips, which are measured. It doubles with each probe, and there is none that would come later than
     /// the time-out. 0: no probes.
     pub probe: u32,
@@ -297,7 +297,7 @@ pub struct Requester<const BITS: u32, const W: usize, const M: usize> {
     go: Option<u32>,
     /// Acknowledgement time-out, or the end of the wait.
     deadline: Option<u64>,
-    /// When the oldest packet goes again as a probe.
+    /// When a packet goes again as a probe.
     probe_at: Option<u64>,
     /// Probes since the round trip was measured.
     probes: u8,
@@ -553,15 +553,19 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
         self.probe_at = probes.then_some(now.saturating_add(time));
     }
 
-    /// The oldest packet goes again (of READs and atomics all), or everything where the peer keeps none that come early. What else is lost its
-    /// acknowledgement tells.
+    /// One packet goes again: the newest one if only the end of what was sent can be missing and a SACK reaches that far,
+    /// else the oldest one; of READs and atomics, which are few, all that are not answered. What else is lost its
+    /// acknowledgement tells. Where the peer keeps none that come early, all go again.
     fn ask_again(&mut self) {
+        let (flight, answers) = (self.window.flight(), self.answers());
         if !self.config.selective || rule::broken(Rule::ProbeAlone) {
             self.window.lose_from(0);
+        } else if answers & Wide::bit(0) != Wide::ZERO {
+            self.window.lose(answers);
+        } else if answers == Wide::ZERO && self.window.done() == Wide::ZERO && flight <= SACK_REACH {
+            self.window.lose(Wide::bit(flight.saturating_sub(1)));
         } else {
-            // READs and atomics are few, and are answered together.
-            let answers = self.answers();
-            self.window.lose(if answers & Wide::bit(0) != Wide::ZERO { answers } else { Wide::bit(0) });
+            self.window.lose(Wide::bit(0));
         }
         self.probing = true;
     }
@@ -626,7 +630,7 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
         self.window.resend(n, run);
         if self.config.selective {
             let open = !(self.window.done() | self.window.lost()) & Wide::ones(self.window.flight());
-            let probe = self.probing && n == 0;
+            let probe = self.probing;
             let (age, round) = (now.saturating_sub(self.witness_left), self.round as u64);
             // One that left together with the witness takes its place, and one that leaves when it is overdue.
             let (young, overdue) = (age < round / 4, age >= round + round / 4);
@@ -638,7 +642,7 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
                     self.witness_left = now;
                 }
             }
-            self.probing &= !probe;
+            self.probing = false;
         }
         Some(packet)
     }
