@@ -13,6 +13,7 @@ mod connections;
 mod credits;
 mod endurance;
 mod env;
+mod examples;
 mod faults;
 mod field;
 mod lifecycle;

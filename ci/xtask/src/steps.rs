@@ -15,6 +15,8 @@ use crate::sysroot::Sysroot;
 
 /// Programs that go into the guests.
 pub const GUEST_PROGRAMS: [(&str, &str); 2] = [("berth", "berth"), ("berth-guest-tests", "berth-guest-tests")];
+/// Examples of `libberth` that go into the guests, as `example-NAME`.
+pub const GUEST_EXAMPLES: [&str; 4] = ["send", "receive", "inline", "wait"];
 /// The target of the guests' programs. Named explicitly so that build scripts and procedural macros, which cannot
 /// be linked statically, are built apart.
 const GUEST_TARGET: &str = "x86_64-unknown-linux-gnu";
@@ -265,6 +267,11 @@ impl Builder {
         let mut arguments = vec!["build", "--release", "--target", GUEST_TARGET];
         for (package, _) in GUEST_PROGRAMS {
             arguments.extend(["--package", package]);
+        }
+        // The examples are named one by one: naming any target takes the packages' programs out unless `--bins` says so.
+        arguments.extend(["--package", "libberth", "--bins"]);
+        for example in GUEST_EXAMPLES {
+            arguments.extend(["--example", example]);
         }
         let mut command = self.cargo(&self.context.repo, "target-guest", &arguments)?;
         command.env("RUSTFLAGS", "-Ctarget-feature=+crt-static");
