@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Published attacks on RDMA, replayed against the real firmware on the Verilated card. The sources, and what came of
-//! each, are in docs/reliability.md. The image comes from `BERTH_FW_IMAGE`, the seed from `BERTH_SEED`.
+//! each, are in docs/concepts/reliability.md. The image comes from `BERTH_FW_IMAGE`, the seed from `BERTH_SEED`.
 //!
 //! The attacker writes frames with good checksums in a peer's name. Unless a test says otherwise it knows all that does
 //! not change: addresses, QPNs, sizes of buffers; but it hears nothing. A guess that happens to be right is not sent, but
