@@ -60,7 +60,7 @@ enum Task {
     Coverage(coverage::Arguments),
     /// Write the files that are generated from driver/abi (RTL package, register documentation).
     Gen {
-        /// Only compare: fail when a file is not what it should be.
+        /// Only compare: fail when a file is not what it should be, or when docs name tests or files that do not exist.
         #[arg(long)]
         check: bool,
     },

@@ -11,6 +11,7 @@ mod cli;
 mod context;
 mod coverage;
 mod demo;
+mod documents;
 mod formats;
 mod functions;
 mod fuzz;

@@ -182,7 +182,12 @@ type Row = (&'static Part, Counts, Duration);
 /// All parts, in the order in which they run: quick ones first.
 const PARTS: &[Part] = &[
     Part { name: "fmt", about: "rustfmt, everywhere", long: false, run: Tester::fmt },
-    Part { name: "gen", about: "generated files are what driver/abi says", long: false, run: Tester::generated },
+    Part {
+        name: "gen",
+        about: "generated files are what driver/abi says; what docs name exists",
+        long: false,
+        run: Tester::generated,
+    },
     Part {
         name: "host",
         about: "unit and property tests with this machine's own cargo",
