@@ -2,14 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 # Proves properties of the RTL for all inputs and all times (property-directed reachability or induction,
 # Yosys and ABC), and shows for each proof that it would notice: the same proof fails when the
-# design is changed for the worse. The table of docs/rtl.md must have each proof as it is here, and no other.
+# design is changed for the worse. The table of docs/develop/proofs.md must have each proof as it is here, and no other.
 # Runs in the sysroot: run.sh [NAME...]; without names all, as many at a time as there are processors.
 set -eu
 cd "$(dirname "$0")/../rtl"
-table=../../docs/rtl.md
+table=../../docs/develop/proofs.md
 if [ $# = 0 ]; then
     names=$(sed -n 's/^proof \([a-z_]*\) .*/\1/p' ../formal/run.sh)
-    for row in $(sed -n 's/^| `\([a-z_]*\)` | .* | \(PDR\|induction\) | [0-9]* | .*/\1/p' $table); do
+    for row in $(sed -n 's/^| `\([a-z_]*\)` | .* | \(PDR\|induction\) | [0-9]* |$/\1/p' $table); do
         echo "$names" | grep -qx "$row" || { echo "$table: there is no proof $row" >&2; exit 1; }
     done
     echo "$names" | xargs -n 1 -P "$(nproc)" sh ../formal/run.sh
@@ -93,7 +93,7 @@ close() {
     [ -z "$skip" ] || return 0
     skip=1
     [ "$killed" -gt 0 ] || wrong "$name: no mutant fails"
-    grep -q "^| \`$name\` | .* | $method | $killed | " $table || wrong "$name: no row in $table with | $method | $killed |"
+    grep -q "^| \`$name\` | .* | $method | $killed |\$" $table || wrong "$name: no row in $table with | $method | $killed |"
 }
 
 # proof NAME TOP [SETTING=VALUE...] FILE...: must hold; `settings` that it does not give are empty

@@ -382,7 +382,7 @@ pub fn rival(name: &str, env: &Env) -> Res {
 /// so notifies each time.
 fn ring_for_ever(env: &Env) -> Res {
     const CONTEXTS: usize = 16;
-    /// A bus holds up a processor that has so many writes under way; QEMU does so with `--long` only (docs/simulator.md). A
+    /// A bus holds up a processor that has so many writes under way; QEMU does so with `--long` only (docs/internals/simulator.md). A
     /// read waits for them, too.
     const CREDITS: usize = 64;
     let contexts: Vec<_> = (0..CONTEXTS).map(|_| env.context()).collect::<Res<_>>()?;

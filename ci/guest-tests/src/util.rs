@@ -232,7 +232,7 @@ impl Random {
 }
 
 /// Waits for a condition that nothing signals; only a hang reaches the limit. Looks less and less often: what a look
-/// reads from the card holds its time up (docs/simulator.md).
+/// reads from the card holds its time up (docs/internals/simulator.md).
 pub fn wait_until(what: &str, limit: Duration, mut condition: impl FnMut() -> Res<bool>) -> Res {
     let deadline = Instant::now() + limit;
     let mut nap = Duration::from_millis(2);

@@ -5,6 +5,7 @@
 mod cargo;
 mod driver;
 mod mutate;
+mod page;
 mod protocol;
 mod rtl;
 mod suite;
@@ -69,6 +70,15 @@ struct Arguments {
     /// Only these test programs (berth_protocol: the tests in its sources); others are not built.
     #[arg(long, value_delimiter = ',')]
     programs: Vec<String>,
+    /// Write the scores into this page [default: docs/results/mutation.md], not those of a part of a group.
+    #[arg(
+        long,
+        value_name = "FILE",
+        num_args = 0..=1,
+        default_missing_value = "docs/results/mutation.md",
+        conflicts_with_all = ["only", "group"]
+    )]
+    docs: Option<PathBuf>,
     /// So many at a time (of guests one).
     #[arg(long, short, default_value_t = std::thread::available_parallelism().map_or(1, usize::from))]
     jobs: usize,
@@ -110,9 +120,37 @@ impl Arguments {
         }
     }
 
+    /// The section of the page that has the scores.
+    fn section(&self) -> &'static str {
+        match (self.rtl, self.driver, self.host) {
+            (true, ..) => "rtl",
+            (_, true, true) => "driver-host",
+            (_, true, _) => "driver",
+            _ => "protocol",
+        }
+    }
+
     /// The group of a file.
     fn group(&self, file: &str) -> &'static str {
         self.groups().iter().find(|(_, files)| files.contains(&file)).map_or("", |(name, _)| name)
+    }
+
+    /// The options that the scores depend on.
+    fn said(&self) -> String {
+        let mut said = vec![format!("seed {}", self.seed)];
+        said.extend(self.sample.map(|n| format!("sample of {n} a group")));
+        said.extend(self.quick.map(|s| format!("tests of at most {s} s")));
+        if self.again {
+            said.push("survivors of an earlier run once more".to_owned());
+        }
+        let chosen = [("tests", &self.by), ("programs", &self.programs)];
+        said.extend(
+            chosen
+                .iter()
+                .filter(|(_, names)| !names.is_empty())
+                .map(|(what, names)| format!("only {what} {}", names.join(", "))),
+        );
+        said.join("; ")
     }
 
     /// The mutants that are wanted; of those that survived, if there is a list of them.
@@ -297,13 +335,34 @@ fn work(arguments: &Arguments) -> Result<bool> {
         "group", "mutants", "tried", "killed", "explained", "survived", "score"
     );
     let mut good = true;
+    let mut table = format!(
+        "Options: {}.\n\n| group | files | mutants | tried | killed | change nothing | survive | score |\n\
+         |---|---|---:|---:|---:|---:|---:|---:|\n",
+        arguments.said()
+    );
     for (name, s) in scores.iter().filter(|(_, s)| s.run > 0) {
         let score = 100.0 * s.killed as f64 / s.run as f64;
+        let files = groups.iter().find(|(n, _)| n == name).map_or(&[][..], |(_, files)| files);
+        let files: Vec<String> = files.iter().map(|file| format!("`{file}`")).collect();
+        table += &format!(
+            "| {name} | {} | {} | {} | {} | {} | {} | {score:.1} % |\n",
+            files.join(", "),
+            s.all,
+            s.run,
+            s.killed,
+            s.explained,
+            s.survived
+        );
         println!(
             "{name:<12} {:>7} {:>6} {:>7} {:>10} {:>9} {score:>6.1}%",
             s.all, s.run, s.killed, s.explained, s.survived
         );
         good &= score >= BAR;
+    }
+    if let Some(path) = &arguments.docs {
+        let before = fs::read_to_string(path).unwrap_or_default();
+        fs::write(path, page::page(&before, arguments.section(), &table))
+            .with_context(|| format!("writing {}", path.display()))?;
     }
     let sum = |of: fn(&Score) -> usize| scores.values().map(of).sum::<usize>();
     let (killed, explained, left) = (sum(|s| s.killed), sum(|s| s.explained), sum(|s| s.survived));

@@ -21,7 +21,7 @@ pub struct Arguments {
     /// Only at these widths (DATA_W) [default: 64,128,256,512].
     #[arg(long, value_delimiter = ',', value_name = "BITS,…")]
     pub width: Vec<u32>,
-    /// Write the tables and plots of docs/bench.md anew; that needs all figures at every width, `-- --sweep` too.
+    /// Write the tables and plots of docs/results/bench.md anew; that needs all figures at every width, `-- --sweep` too.
     #[arg(long)]
     pub docs: bool,
     /// Only at 64 and 512 bits, with a program that takes half as long to build.
@@ -82,7 +82,7 @@ pub fn command(builder: &Builder, arguments: &Arguments) -> Result<Command> {
     // What part `synthesis` of the tests and `--route` have left, if they have run.
     command.arg("--synthesis").arg(&synthesis);
     if arguments.docs {
-        command.arg("--docs").arg(builder.context.repo.join("docs/bench.md"));
+        command.arg("--docs").arg(builder.context.repo.join("docs/results/bench.md"));
     }
     for width in &arguments.width {
         command.arg("--width").arg(width.to_string());

@@ -39,7 +39,7 @@ enum Task {
     Bench(bench::Arguments),
     /// Run all tests; the last line says how many passed and failed.
     Test(test::Arguments),
-    /// Simulate Berth and others at scale: tables and plots in docs/simulation (see --help after `simulate`).
+    /// Simulate Berth and others at scale: tables and plots in docs/results (see --help after `simulate`).
     #[command(disable_help_flag = true)]
     Simulate {
         /// Options of the simulation.

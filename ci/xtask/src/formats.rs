@@ -317,7 +317,7 @@ pub fn guessing(builder: &Builder, folder: &Path) -> Result<Vec<String>> {
     Ok(text.lines().filter_map(name).collect())
 }
 
-/// Frames of a connection with selective repeat (docs/wire.md), whose placement headers have the bytes that could be
+/// Frames of a connection with selective repeat (docs/reference/wire.md), whose placement headers have the bytes that could be
 /// taken for other protocols' (IPv4, ARP, IPv6, IDP and the like), before payloads of zeros, ones and random bytes.
 fn selective_frames(seed: u64) -> Result<Vec<Vec<u8>>> {
     let mut rng = Random(seed);
@@ -378,7 +378,7 @@ fn selective_frames(seed: u64) -> Result<Vec<Vec<u8>>> {
     headers.into_iter().map(frame).collect()
 }
 
-/// Credit lists as datagrams (docs/wire.md): every QPN that a card has, lists of 1 to 32 credits.
+/// Credit lists as datagrams (docs/reference/wire.md): every QPN that a card has, lists of 1 to 32 credits.
 fn list_frames(seed: u64) -> Result<Vec<Vec<u8>>> {
     const CONTROL_QPN: u32 = berth_abi::card::CONTROL_QPN;
     let mut rng = Random(seed);

@@ -178,7 +178,7 @@ pub fn files() -> Vec<(&'static str, String)> {
     vec![
         ("hw-rtl/rtl/berth_regs_pkg.sv", package(&[])),
         ("hw-rtl/rtl/small/berth_regs_pkg.sv", package(card::SMALL_CARD)),
-        ("docs/registers.md", registers()),
+        ("docs/reference/registers.md", registers()),
     ]
 }
 

@@ -27,7 +27,7 @@ use crate::progress::{self, Output, Progress, clock};
 use crate::steps::{Builder, Parts};
 
 /// The table in the documentation that a `--long` run brings up to date.
-const LONG_RESULT: &str = "docs/long-tests.md";
+const LONG_RESULT: &str = "docs/results/long-tests.md";
 /// Parts that do more with `--long`; they stand in that table beside those that run only with it.
 const LONGER: &[&str] = &["fuzz", "model-check", "system", "endurance"];
 /// Parts of which each test has a row of its own there, also when it ran alone (`--filter`).
@@ -36,8 +36,8 @@ const EACH_TEST: &[&str] = &["endurance"];
 /// How that file begins.
 const PART_TABLE: &str = "# Long tests
 
-The last result of each part that `cargo xtask test --long` adds or enlarges, written by it. All other parts run with \
-every change.
+`cargo xtask test --long` writes this page: the last result of each part that it adds or enlarges. All other parts run \
+with every change ([how to test](../develop/test.md)).
 
 | part | what | passed | failed | time | commit |
 |---|---|---:|---:|---:|---|";
@@ -98,7 +98,7 @@ const BESIDE: [&str; 13] = [
 /// Options of the tests.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Arguments {
-    /// Also what takes too long for every change: many seeds, faults on the wire. Its result goes to docs/long-tests.md.
+    /// Also what takes too long for every change: many seeds, faults on the wire. Its result goes to docs/results/long-tests.md.
     #[arg(long)]
     pub long: bool,
     /// Only these parts (see --list); may be repeated or separated by commas.

@@ -3,7 +3,7 @@
 //! rings, queue elements and ioctls.
 //!
 //! Firmware, library and simulator use it as this crate; the kernel driver includes
-//! `layout/` as a module; `hw-rtl/rtl/berth_regs_pkg.sv` and `docs/registers.md` are
+//! `layout/` as a module; `hw-rtl/rtl/berth_regs_pkg.sv` and `docs/reference/registers.md` are
 //! generated from the tables in it (`cargo xtask gen`), and CI fails when they differ.
 #![no_std]
 

@@ -15,6 +15,7 @@ mod homa;
 mod load;
 pub mod memory;
 mod net;
+pub mod page;
 pub mod paging;
 mod pinned;
 mod plot;

@@ -3,7 +3,7 @@
 
 use anyhow::{Result, ensure};
 use berth_fabric::answer::{Answer, Scale, peak_memory};
-use berth_fabric::{credits, memory, paging, triggers};
+use berth_fabric::{credits, memory, page, paging, triggers};
 use clap::{Parser, ValueEnum};
 use std::path::PathBuf;
 use std::time::Instant;
@@ -28,12 +28,15 @@ struct Cli {
     /// 4096 hosts and 100 000 connections, unless said otherwise, for questions 1, 3 and 4; files are named large-….
     #[arg(long)]
     large: bool,
-    /// Folder for the files.
-    #[arg(long, default_value = "docs/simulation")]
+    /// Folder for the files; the page of them, with the folder's name and `.md`, is written beside it.
+    #[arg(long, default_value = "docs/results/simulation")]
     out: PathBuf,
     /// Runs side by side.
     #[arg(long, default_value_t = 2)]
     jobs: usize,
+    /// Simulate nothing: only write the page anew, from the tables that are in the folder.
+    #[arg(long)]
+    page: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -65,6 +68,9 @@ impl Question {
 
 fn main() -> Result<()> {
     let cli = Cli::parse();
+    if cli.page {
+        return page::write(&cli.out);
+    }
     let nodes = if cli.large && cli.nodes == 128 { 4096 } else { cli.nodes };
     let connections = cli.connections.unwrap_or(if cli.large { 100_000 } else { nodes * 8 });
     let scale = Scale { nodes, connections, seed: cli.seed, jobs: cli.jobs };
@@ -86,6 +92,7 @@ fn main() -> Result<()> {
         let time = began.elapsed().as_secs_f64();
         println!("{question:?}: {} runs in {time:.1} s, at most {} MiB", answer.rows.len(), peak_memory());
     }
+    page::write(&cli.out)?;
     println!("{:.1} s; files are in {}", start.elapsed().as_secs_f64(), cli.out.display());
     Ok(())
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Defaults are what the simulation found best (docs/simulation/triggers.json).
+//! Defaults are what the simulation found best (docs/results/simulation/triggers.json).
 
 use berth_protocol::policy;
 use libberth::{QpConfig, Trigger};
 use serde_json::Value;
 
 fn setup() -> Value {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/simulation/triggers.json");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/results/simulation/triggers.json");
     let table: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
     table["setup"].clone()
 }

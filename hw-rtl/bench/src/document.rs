@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The tables of docs/bench.md: each stands between two comments, `<!-- figures: NAME -->` and `<!-- end -->`, and is
-//! written anew from the rows.
+//! The page docs/results/bench.md: the text of `page.md`, in which each table stands between two comments,
+//! `<!-- figures: NAME -->` and `<!-- end -->`, and is written from the rows.
 
 use anyhow::{Context as _, Result, bail, ensure};
 use std::fmt::Write as _;
@@ -27,11 +27,19 @@ const CONNECTION: &[&str] = &[
     "loss_go_back_n",
 ];
 
+/// The page with all its tables.
+///
+/// # Errors
+/// When a figure is not among the rows at every width.
+pub fn page(rows: &[Row]) -> Result<String> {
+    update(include_str!("page.md"), rows)
+}
+
 /// Writes all tables of a document anew.
 ///
 /// # Errors
 /// When a table has no such name, or a figure of it is not among the rows at every width.
-pub fn update(text: &str, rows: &[Row]) -> Result<String> {
+fn update(text: &str, rows: &[Row]) -> Result<String> {
     let mut out = String::new();
     let mut rest = text;
     while let Some((before, behind)) = rest.split_once(BEGIN) {
@@ -93,6 +101,21 @@ fn table(name: &str, rows: &[Row]) -> Result<String> {
             let line = |r: &Row| vec![r.text("stage").unwrap_or_default().to_owned()];
             let column = |r: &Row| format!("{} B{}", number(r, "bytes"), if inline(r) { ", doorbell" } else { "" });
             Shape { heads: &["stage"], bars: false, gaps: true }.table(&those, line, column, |r| short(r.value))
+        }
+        "synthesis" => {
+            let those: Vec<&Row> = rows.iter().filter(|r| r.id.starts_with("synth_")).collect();
+            if those.is_empty() {
+                return Ok("No synthesis had run.\n".to_owned());
+            }
+            let text = |r: &Row, name: &str| r.text(name).unwrap_or_default().to_owned();
+            let line = |r: &Row| vec![format!("`{}`", text(r, "module")), text(r, "qps"), text(r, "fpga")];
+            let heads = &["module", "QPs", "FPGA"];
+            Shape { heads, bars: false, gaps: true }.table(
+                &those,
+                line,
+                |r| format!("{}, {}", r.id, r.unit),
+                |r| short(r.value),
+            )
         }
         _ => bail!("there is no such table"),
     }
@@ -271,6 +294,16 @@ mod tests {
             ]
         );
         assert_eq!(update(&text, &rows).expect("the same"), text);
+    }
+
+    #[test]
+    fn page_has_each_table_by_a_name_that_there_is() {
+        let names: Vec<&str> = include_str!("page.md").lines().filter_map(|line| line.strip_prefix(BEGIN)).collect();
+        assert_eq!(names.len(), 8);
+        for name in names {
+            let error = table(name.trim_end_matches(" -->"), &[]).err().map(|e| e.to_string()).unwrap_or_default();
+            assert!(!error.contains("no such table"), "{name}");
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `berth-bench`: figures of the Verilated card in clock cycles, in a declared slot. `cargo xtask bench` builds and
-//! runs it; docs/bench.md says what each figure is.
+//! runs it; docs/results/bench.md says what each figure is.
 
 mod dma;
 mod document;
@@ -52,7 +52,7 @@ struct Arguments {
     /// Measure nothing: only what --with gives.
     #[arg(long, requires = "with")]
     nothing: bool,
-    /// Write the tables of this document anew, and the plots into the folder of its name.
+    /// Write the page of results to this file, and the plots into the folder of its name.
     #[arg(long, value_name = "FILE")]
     docs: Option<PathBuf>,
 }
@@ -144,8 +144,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
     }
     if let Some(path) = &arguments.docs {
         let name = path.display();
-        let text = fs::read_to_string(path).with_context(|| format!("reading {name}"))?;
-        fs::write(path, document::update(&text, &rows)?).with_context(|| format!("writing {name}"))?;
+        fs::write(path, document::page(&rows)?).with_context(|| format!("writing {name}"))?;
         let folder = path.with_extension("");
         fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
         plot::all(&rows, &folder)?;
