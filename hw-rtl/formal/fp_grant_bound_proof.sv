@@ -2,7 +2,7 @@
 // The receiver asks for no memory beyond what its bound allows (berth_fp_grant), for any QP, from its start on:
 // * Bytes held or asked for are those of the chunks that were asked for, less those that were refused or given back, and less
 //   those that went with their receives. Each chunk counts once.
-// * No receive is begun that the bound leaves no room for (`room`: docs/fast-path.md, "A bound of granted memory"), but the
+// * No receive is begun that the bound leaves no room for (`room`: docs/internals/receiving.md, "A bound of granted memory"), but the
 //   oldest that is not complete. There is no bound without a `limit`, or if there is a `most` and the last chunk that was
 //   answered had been pinned already. Sums are right for receives and lists of any size.
 // * At most 16 chunks are asked for and not passed on; each lies in its range and ends at a multiple of 1 MiB or with it; the

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// What a bound with a `most` comes to in berth_fp_grant (docs/fast-path.md, "A bound of granted memory"), for any row:
+// What a bound with a `most` comes to in berth_fp_grant (docs/internals/receiving.md, "A bound of granted memory"), for any row:
 // * As many bytes as `limit` has, and, up to `most`, a sixteenth less than the wire carries in round trip and service, whole
 //   pages of it, less what the cards need themselves; whole blocks of 64 KiB, if `limit` has one.
 // * Of the list whose data come, what is still to come when what is asked for now is there: the wire carries a 32nd less than it

@@ -114,7 +114,7 @@ module berth_fp_frame #(
     localparam int unsigned IMAGE = WORDS == 1 ? WORD_W + 48 : WORDS * WORD_W;
     localparam logic [2:0]  ACK_AFTER = 3'd3;       // data frames
 
-    // The wire: opcodes, where extended headers go (docs/wire.md).
+    // The wire: opcodes, where extended headers go (docs/reference/wire.md).
     localparam logic [7:0]  SEND_FIRST = 8'h00, SEND_MIDDLE = 8'h01, SEND_LAST = 8'h02, SEND_LAST_IMM = 8'h03,
                             SEND_ONLY = 8'h04, SEND_ONLY_IMM = 8'h05, ACKNOWLEDGE = 8'h11, SELECTIVE_ACKNOWLEDGE = 8'hd1, UD_SEND_ONLY = 8'h64;
     localparam logic [23:0] CONTROL_QPN = 24'd2;

@@ -354,7 +354,7 @@ module berth_fp_grant #(
   assign sge_re = state_q == LOOK && (op_q == ASK || op_q == COMMAND);
   assign sge_at = {q_q, op_q == COMMAND ? sge_q : row.sge};
 
-  // ---- how much may be held (docs/fast-path.md) -------------------------------------------------
+  // ---- how much may be held (docs/internals/receiving.md) -------------------------------------------------
   // A sixteenth less than the wire carries in round trip and services, which are what was measured without the cards'
   // own part; in blocks of 64 KiB. A unit of time is so many bytes of the wire: 512 at 64 bits.
   // The cards' part, both times: lists, requests and answers (512 clocks), two packets of 4 KiB that are stored.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // The receiving half of the fast path: frames from the MAC to receives, completions and acknowledgements; receive
-// queues to grants and credit lists. docs/fast-path.md has the whole picture.
+// queues to grants and credit lists. docs/internals/receiving.md has the whole picture.
 //
 //   frame ─► parse ─► arrival ─► place ─► (payload writes)     doorbell ─► rq ─► grant ─► builder ─► lists
 //              │         ▲  │      │                                         ▲       ▲        ▲

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// The sender's half of the fast path: doorbells to frames, acknowledgements to completions (docs/fast-path.md).
+// The sender's half of the fast path: doorbells to frames, acknowledgements to completions (docs/internals/sending.md).
 // It also sends ACKs and credit lists for the receiver's half.
 //
 // Configuration (cfg_addr = {QP, word [5:0]}), written while the QP is not in use:

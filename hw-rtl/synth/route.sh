@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-# Places and routes the small card (rtl/small, docs/rtl.md), or parts of it, with Yosys and nextpnr, at DATA_W 64, and
+# Places and routes the small card (rtl/small, docs/develop/measure.md), or parts of it, with Yosys and nextpnr, at DATA_W 64, and
 # says how fast they can be clocked; the ports are behind flip-flops (scan.py). Runs in the sysroot:
 # route.sh OUTPUT_FOLDER [PART[@FPGA]...]; the reports of each part go to a folder of their own.
 #   berth_small    the whole card, soft core included (berth_small.sv)

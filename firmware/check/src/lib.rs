@@ -3,7 +3,7 @@
 //!
 //! The machines are the real ones of `berth_protocol`, with small widths and depths. What is around them is
 //! nondeterministic: when a packet arrives, is lost, repeated or overtaken, when a timer runs out, what the
-//! applications do. Each harness is explored until no new state is found. See docs/model-checking.md.
+//! applications do. Each harness is explored until no new state is found. See docs/develop/proofs.md.
 
 pub mod buffers;
 pub mod channel;

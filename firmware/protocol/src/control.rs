@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The control connection to one peer: a small reliable message stream between the
-//! `CONTROL_QPN`s of two cards (CR-12a, CR-13). See docs/wire.md.
+//! `CONTROL_QPN`s of two cards (CR-12a, CR-13). See docs/reference/wire.md.
 
 use crate::headers::{
     ACK, ACKNOWLEDGE, Frame, HEADER_WORDS, Mac, NAK_SEQUENCE, PSN_MASK, SEND_ONLY, Template, arp, psn_add, psn_sub,

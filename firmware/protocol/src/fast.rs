@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Connections' packets are RTL's (docs/fast-path.md): firmware writes their rows when they are there, decides on
+//! Connections' packets are RTL's (docs/internals/firmware.md): firmware writes their rows when they are there, decides on
 //! time-outs, recalls, revocations and errors, and takes the rows back. No packet passes through here.
 
 use crate::card::Card;

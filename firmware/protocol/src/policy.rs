@@ -70,7 +70,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// What the simulation of the fabric found best over fast, slow, bursty and changing senders (docs/simulation.md).
+    /// What the simulation of the fabric found best over fast, slow, bursty and changing senders (docs/results/simulation.md).
     pub const DEFAULT: Self = Self::of(Kind::InBand);
 
     /// Default values for `kind`.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A long wire that loses frames: what selective repeat keeps of the rate without loss, and what the card's own delays cost
-//! of it (docs/fast-path.md, "Selective repeat").
+//! of it (docs/internals/sending.md, "Selective repeat").
 
 use berth_abi::card::FAST_PROBE;
 use berth_protocol::limits::TIMEOUT;

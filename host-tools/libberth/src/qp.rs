@@ -69,7 +69,7 @@ pub struct QpConfig {
 
 impl Default for Trigger {
     /// Adaptive, with the sixteenth buffer where nothing is bounded: of what the card knows, the simulation of the fabric found it best over fast, slow, bursty
-    /// and changing senders (docs/simulation.md, question 2).
+    /// and changing senders (docs/results/simulation.md, question 2).
     fn default() -> Self {
         Self::Adaptive(15)
     }

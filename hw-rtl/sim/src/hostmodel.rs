@@ -1358,7 +1358,7 @@ pub fn is_data(frame: &[u8]) -> bool {
     roce(frame).is_some_and(|b| b.qpn >= FIRST_QPN && b.opcode <= 0x05)
 }
 
-/// Bytes of the placement header in each data packet (docs/wire.md: selective repeat between Berth cards).
+/// Bytes of the placement header in each data packet (docs/reference/wire.md: selective repeat between Berth cards).
 const PLACEMENT: usize = 4;
 
 /// Data bytes of each data packet in `frames` for QP `qpn`, in order of sending.
@@ -1388,7 +1388,7 @@ pub fn piece_lengths(frames: &[Vec<u8>], qpn: u32) -> Vec<usize> {
 
 /// Credit lists in `frames` for the sending QP `qpn`, each once, in order of their numbers.
 ///
-/// The formats are in docs/wire.md: a control message has 3 words of header, then records of
+/// The formats are in docs/reference/wire.md: a control message has 3 words of header, then records of
 /// (type | words << 8 | QPN << 16) and a body; type 1 is a list: epoch, first number, sizes. A datagram has
 /// one such record behind its 2 words of DETH.
 pub fn credit_lists(frames: &[Vec<u8>], qpn: u32) -> Vec<Vec<u32>> {

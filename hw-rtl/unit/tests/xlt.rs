@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The translation table with all its users at once (docs/rtl.md, invariant 4).
+//! The translation table with all its users at once (docs/internals/host-interface.md, invariant 4).
 #![cfg(feature = "fastpath")]
 
 use berth_abi::card::{XLT_WAYS, xlt_free, xlt_place};

@@ -2,7 +2,7 @@
 //! Plain `#[repr(C)]` structs and constants, without dependencies, so that the kernel
 //! build can include this folder as a module. All multi-byte fields are little-endian.
 
-/// Whether the constants are those of a small card (feature `small`), which fits a small FPGA: see docs/rtl.md.
+/// Whether the constants are those of a small card (feature `small`), which fits a small FPGA: see docs/develop/measure.md.
 pub const SMALL: bool = cfg!(feature = "small");
 
 /// Declares named constants and, beside them, a table of (name, value, text) from which

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How much is asked for ahead (docs/fast-path.md, "A bound of granted memory"): a model of one QP whose receives are one
+//! How much is asked for ahead (docs/internals/receiving.md, "A bound of granted memory"): a model of one QP whose receives are one
 //! chunk each, without going back. Time is in units of 64 clocks, as the port `now`.
 
 use super::Post;

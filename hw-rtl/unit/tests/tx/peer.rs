@@ -571,7 +571,7 @@ pub fn psn_of(frame: &[u8]) -> u32 {
     u32::from_be_bytes([0, frame[51], frame[52], frame[53]])
 }
 
-/// An ACK frame without iCRC; opcode 0xd1 with what has arrived (docs/wire.md).
+/// An ACK frame without iCRC; opcode 0xd1 with what has arrived (docs/reference/wire.md).
 pub fn acknowledgement(q: u32, psn: u32, syndrome: u8, sack: Option<u128>) -> Vec<u8> {
     let (opcode, more) = if sack.is_some() { (0xd1, 16) } else { (0x11, 0) };
     let frame = headers(q).packet(opcode, false, false, psn, Some(u32::from(syndrome) << 24 | MSN), more);
