@@ -42,6 +42,15 @@ struct Arguments {
     /// Results as JSON on the standard output.
     #[arg(long)]
     json: bool,
+    /// Write the results into this page [default: docs/results/model-checking.md].
+    #[arg(
+        long,
+        value_name = "FILE",
+        num_args = 0..=1,
+        default_missing_value = "docs/results/model-checking.md",
+        conflicts_with_all = ["names", "no_mutations", "only_mutations"]
+    )]
+    docs: Option<std::path::PathBuf>,
     /// Show whole ways and states of violations (also of broken rules).
     #[arg(long)]
     verbose: bool,
@@ -133,6 +142,31 @@ fn print(row: &Row, arguments: &Arguments) {
     print!("{}", trace(o, arguments.verbose));
 }
 
+/// The page of results.
+fn page(rows: &[Row], broken: &[Broken], long: bool) -> String {
+    let mut text = format!(
+        "# Model checking\n\n`cargo run --profile checked -p berth-check -- {}--docs` writes this page. [How it \
+         works](../develop/proofs.md#model-checking) says what is explored and what must hold.\n\n| check | states | \
+         steps | depth | bounds |\n|---|---:|---:|---:|---|\n",
+        if long { "--long " } else { "" }
+    );
+    for row in rows {
+        let (o, fails) = (&row.outcome, if row.passed { "" } else { "**FAILS** " });
+        let _ = writeln!(
+            text,
+            "| {} | {fails}{} | {} | {} | {} |",
+            row.check, o.states, o.transitions, o.depth, row.bounds
+        );
+    }
+    text += "\n## Broken rules\n\n| broken rule | seen by | property that fails | steps of the counterexample |\n\
+             |---|---|---|---:|\n";
+    for b in broken {
+        let fails = if b.caught { "" } else { "**none** " };
+        let _ = writeln!(text, "| {} | {} | {fails}{} | {} |", b.rule, b.check, b.property, b.steps);
+    }
+    text
+}
+
 fn mutate(mutation: Mutation, checks: &[Box<dyn Check>], arguments: &Arguments) -> Option<Broken> {
     let check = checks.iter().find(|c| c.name() == mutation.check)?;
     break_rule(Some(mutation.rule));
@@ -214,6 +248,13 @@ fn main() -> ExitCode {
                 }
             }
             broken.push(result);
+        }
+    }
+    if let Some(path) = &arguments.docs {
+        rows.sort_by_key(|row| wanted.iter().position(|check| check.name() == row.check));
+        if let Err(error) = std::fs::write(path, page(&rows, &broken, arguments.long)) {
+            eprintln!("writing {}: {error}", path.display());
+            return ExitCode::FAILURE;
         }
     }
     let failed = rows.iter().filter(|r| !r.passed).count() + broken.iter().filter(|b| !b.caught).count();

@@ -21,7 +21,7 @@ const PATIENCE: u64 = 2_000_000;
 const SAMPLES: u32 = 16;
 const PAUSE: u64 = 2_003;
 
-/// Figures that are known to fall short of their bar, and at which widths: docs/results/bench.md says why.
+/// Figures that are known to fall short of their bar, and at which widths; say why here.
 const SHORT: &[(&str, &[usize])] = &[];
 
 fn known_short(row: Row, data_w: usize) -> Row {

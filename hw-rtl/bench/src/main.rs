@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `berth-bench`: figures of the Verilated card in clock cycles, in a declared slot. `cargo xtask bench` builds and
-//! runs it; docs/results/bench.md says what each figure is.
+//! runs it; docs/develop/measure.md says what each figure is.
 
 mod dma;
 mod document;

@@ -19,7 +19,7 @@ pub enum Bar {
 /// One figure.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
-    /// Which figure; docs/results/bench.md says what each is.
+    /// Which figure; docs/develop/measure.md says what each is.
     pub id: String,
     /// Under which circumstances.
     pub params: Map<String, Value>,
@@ -57,7 +57,7 @@ impl Row {
         self.bar.map(|bar| if up(bar) { self.value / bar } else { bar / self.value })
     }
 
-    /// The same figure, known to fall short of its bar at present (docs/results/bench.md): that fails no run.
+    /// The same figure, known to fall short of its bar at present: that fails no run.
     pub fn known_short(mut self, known: bool) -> Self {
         self.known = known;
         self
