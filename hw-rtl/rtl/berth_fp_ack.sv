@@ -20,8 +20,8 @@
 //
 // The round trip is measured with one packet at a time that was sent once; a longer one counts at once, of a shorter one an eighth.
 // Without news for two round trips, and at least PROBE, one packet goes again, alone: a probe, which is the witness and speaks of
-// all that left before it. It is the newest one, as only the end of what was sent can be missing, if nothing has come behind a gap
-// and a SACK reaches that far; else the oldest one. The time doubles with each, until the round trip is measured anew; it counts from the
+// all that left before it. The first one is the newest packet if nothing has come behind a gap and a SACK reaches that far, as only
+// the end of what was sent can be missing then; others are the oldest one, which is answered whatever the peer thinks of it. The time doubles with each, until the round trip is measured anew; it counts from the
 // last progress, or from when a packet last went again. No probe goes while one that is to go again has not left, nor later than
 // the time-out.
 //
@@ -410,7 +410,7 @@ module berth_fp_ack #(
                       || op_q == LOSE;
     assign lose_probe = probe || (op_q == APPLY && kind_q == COMMAND && cmd_op_q == 3'd2 && selective);
     assign lose_one = fail || (op_q == MARK && overtaken);
-    assign losing   = (lose_all ? sent_out & ~fixing_q : lose_probe ? sent_out & ~fixing_q & (tail_q ? ~(sent_out >> 1) : W'(1))
+    assign losing   = (lose_all ? sent_out & ~fixing_q : lose_probe ? sent_out & ~fixing_q & (probe && tail_q ? ~(sent_out >> 1) : W'(1))
                        : op_q == PROVE ? proven : op_q == ONCE ? sure & ~marked_q & ~settled : lose_one ? one : '0)
                       & ~done_q;
     always_comb begin
@@ -437,7 +437,7 @@ module berth_fp_ack #(
         looked_q   <= 1'b0;
         first_q    <= 1'b0;
         late_q     <= age >= round_q_ - {2'd0, round_q_[TW-1:2]};
-        tail_q     <= !any_done && flight <= 24'(SACK);
+        tail_q     <= !any_done && flight <= 24'(SACK) && probes_q == '0;
         young_q    <= age < {2'd0, round_q_[TW-1:2]};
         overdue_q  <= {1'b0, age} >= {1'b0, round_q_} + {3'd0, round_q_[TW-1:2]};
         pto_q      <= round_q_ == '0 ? (TW+1)'(FIRST) : {round_q_, 1'b0} > (TW+1)'(PROBE) ? {round_q_, 1'b0} : (TW+1)'(PROBE);
@@ -496,7 +496,7 @@ module berth_fp_ack #(
                 end
                 proved_q   <= 1'b0;
                 probe_on_q <= 1'b0;
-                op_q       <= kind_q == ACK && has_sack_q ? ALIGN : kind_q == AGAIN || kind_q == COMMAND ? AGE : APPLY;
+                op_q       <= kind_q == ACK && has_sack_q ? ALIGN : kind_q == AGAIN ? AGE : APPLY;
             end
             AGE: op_q <= APPLY;
             ALIGN: if (shift_q == '1) begin

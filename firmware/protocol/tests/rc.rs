@@ -852,7 +852,7 @@ fn qp_7_after_the_retry_limit_the_oldest_fails_and_the_rest_is_flushed() {
     }
     assert_eq!(times, [100, 200, 400], "doubled each time");
     let psns: Vec<u32> = p.sent.iter().map(|p| p.psn).collect();
-    assert_eq!(psns, [5, 6, 6, 6], "nobody answers: one packet asks");
+    assert_eq!(psns, [5, 6, 5, 5], "nobody answers: the oldest asks alone");
     assert!(p.a.transmit(p.now).is_none());
     assert_eq!(p.a.complete().unwrap().status, Status::RetryExceeded);
     assert_eq!(p.a.complete().unwrap().status, Status::Flushed);

@@ -746,13 +746,15 @@ fn f11_after_two_round_trips_of_silence_one_packet_goes_again_and_then_twice_as_
             last = bench.time();
             wait *= 2;
             frames += 1;
-            assert_eq!(psns(&bench)[4..].last(), Some(&4), "the end may be missing");
+            // The end may be missing; then the oldest one asks.
+            assert_eq!(psns(&bench).last(), Some(if n == 0 { &4 } else { &1 }));
         }
         assert_eq!(bench.time_outs.get(&7), None);
         // All lost ones are found by the answer to it, without any more time.
         bench.run(64 * u64::from(round));
-        arrived(&mut bench, 1, 0b0001 << 124);
-        assert_eq!(psns(&bench)[frames..], [1, 2, 3]);
+        bench.answer(7, 1, 0x1f, None);
+        quiet(&mut bench);
+        assert_eq!(psns(&bench)[frames..], [2, 3, 4]);
         // That was an answer to one that went again: it says nothing of the round trip, so that probes stay rare.
         assert_eq!(bench.read(7, ROUND_TRIP), round);
         bench.run(64 * u64::from(wait) - 4_000);

@@ -553,16 +553,17 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
         self.probe_at = probes.then_some(now.saturating_add(time));
     }
 
-    /// One packet goes again: the newest one if only the end of what was sent can be missing and a SACK reaches that far,
-    /// else the oldest one; of READs and atomics, which are few, all that are not answered. What else is lost its
-    /// acknowledgement tells. Where the peer keeps none that come early, all go again.
-    fn ask_again(&mut self) {
+    /// One packet goes again: the newest one if that is to be tried (`newest`), only the end of what was sent can be missing
+    /// and a SACK reaches that far; else the oldest one, which is answered whatever the peer thinks of it. Of READs and
+    /// atomics, which are few, all go that are not answered. What else is lost its acknowledgement tells. Where the peer
+    /// keeps none that come early, all go again.
+    fn ask_again(&mut self, newest: bool) {
         let (flight, answers) = (self.window.flight(), self.answers());
         if !self.config.selective || rule::broken(Rule::ProbeAlone) {
             self.window.lose_from(0);
         } else if answers & Wide::bit(0) != Wide::ZERO {
             self.window.lose(answers);
-        } else if answers == Wide::ZERO && self.window.done() == Wide::ZERO && flight <= SACK_REACH {
+        } else if newest && answers == Wide::ZERO && self.window.done() == Wide::ZERO && flight <= SACK_REACH {
             self.window.lose(Wide::bit(flight.saturating_sub(1)));
         } else {
             self.window.lose(Wide::bit(0));
@@ -1038,8 +1039,8 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
         if self.probe_at.is_some_and(|at| now >= at) {
             self.probe_at = None;
             if self.wait.is_none() && self.window.next_lost().is_none() && self.window.flight() != 0 {
+                self.ask_again(self.probes == 0);
                 self.probes = self.probes.saturating_add(1).min(MAX_PROBES);
-                self.ask_again();
             }
         }
         let Some(deadline) = self.deadline else {
@@ -1062,7 +1063,7 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
         if self.config.retries != 0 || self.config.timeout != 0 {
             self.tries = self.tries.saturating_add(1).min(self.config.retries.max(MAX_BACKOFF));
         }
-        self.ask_again();
+        self.ask_again(false);
         self.arm(now);
         true
     }
