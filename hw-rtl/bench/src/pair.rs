@@ -101,7 +101,7 @@ impl Pair {
     /// # Errors
     /// When what was received is wrong, or a card reports what it should not.
     pub fn step(&mut self) -> Result<()> {
-        let delay = self.load.round_trip / 2;
+        let (delay, frame_cycles) = (self.load.round_trip / 2, self.frame_cycles());
         for (n, node) in self.nodes.iter_mut().enumerate() {
             let card = &mut node.rig.card;
             card.set_tx_ready(card.cycles() as f64 + 1.0 >= self.taken[n]);
@@ -117,7 +117,7 @@ impl Pair {
                 self.taken[n] = start + sent.wire as f64 / self.beat;
                 sent.lost = self.load.loss > 0.0 && self.chance.chance(self.load.loss / 100.0);
                 let late = self.load.reorder > 0.0 && self.chance.chance(self.load.reorder / 100.0);
-                let late = if late { self.chance.between(1, LATE) * self.frame_cycles() } else { 0 };
+                let late = if late { self.chance.between(1, LATE) * frame_cycles } else { 0 };
                 self.sent[n].push(sent);
                 if sent.lost {
                     self.lost += 1;
