@@ -568,7 +568,7 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
         } else {
             self.window.lose(Wide::bit(0));
         }
-        self.probing = true;
+        self.probing = self.config.selective;
     }
 
     /// A packet is acknowledged; if it is the one whose round trip is measured, that is known.
