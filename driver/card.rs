@@ -404,6 +404,8 @@ pub(crate) struct Card {
     /// The card was given up because nothing answered: 1 as long as it does not.
     vanished: Atomic<u32>,
     log_window: Atomic<u64>,
+    /// ARP messages of another host with this card's address, as they were told last.
+    conflicts: Atomic<u64>,
     born: Instant<Monotonic>,
     #[pin]
     cmd: SpinLock<CmdRing>,
@@ -604,6 +606,7 @@ impl Card {
                 pressing: Atomic::new(0),
                 vanished: Atomic::new(0),
                 log_window: Atomic::new(0),
+                conflicts: Atomic::new(0),
                 born: Instant::now(),
                 cmd <- new_spinlock!(CmdRing {
                     ring: Some(cmd),
@@ -1349,6 +1352,9 @@ impl Card {
         }
         self.regs.write(HOST_DMA_ENABLE, 1);
         crate::fw::load(self)?;
+        // Firmware counts from here on.
+        self.conflicts
+            .store(self.regs.read64(ADDRESS_CONFLICTS), Relaxed);
         self.arm_events(&self.events.lock());
         Ok(())
     }
@@ -1508,7 +1514,28 @@ impl Card {
             }
         }
         drop(heartbeat);
+        self.watch_address();
         self.watch_calls();
+    }
+
+    /// Says so when another host has this card's address.
+    fn watch_address(&self) {
+        let now = self.regs.read64(ADDRESS_CONFLICTS);
+        if now == u64::MAX || now <= self.conflicts.xchg(now, Relaxed) {
+            return;
+        }
+        let [a, b, c, d] = self.net.lock().ipv4.to_be_bytes();
+        if self.may_log() {
+            dev_warn!(
+                self.dev,
+                "berth: another host has this card's IPv4 address {}.{}.{}.{} ({} ARP messages, `berth log` says which MAC address): peers may reach either\n",
+                a,
+                b,
+                c,
+                d,
+                now
+            );
+        }
     }
 
     /// Ends a firmware that holds back an answer to a command.
@@ -1752,6 +1779,8 @@ impl Card {
 
 /// Bytes of a page, as the card counts them.
 pub(crate) const PAGE: u64 = 4096;
+/// Register that counts ARP messages of another host with this card's address.
+const ADDRESS_CONFLICTS: u32 = HOST_STATS + 8 * F_ADDRESS_CONFLICTS;
 /// Services that one card listens to at most.
 pub(crate) const MAX_SERVICES: usize = CM_SERVICES as usize;
 /// Connection requests in the list at most: what firmware keeps, and as many that it has just ended.

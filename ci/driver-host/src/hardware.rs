@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The card: its rings, its translation table, who uses what in it, and DMA under way.
 
-use crate::abi::{card::*, host::*, ring::*, status::*, wqe::PHASE};
+use crate::abi::{card::*, counters::F_ADDRESS_CONFLICTS, host::*, ring::*, status::*, wqe::PHASE};
 use crate::card::Entry;
 use crate::events::Events;
 use crate::memory::sim;
@@ -20,6 +20,8 @@ pub(crate) struct Habits {
     pub(crate) gone: bool,
     /// What its clock shows, if it stands still.
     pub(crate) clock: Option<u64>,
+    /// ARP messages of another host with its address; 0: as other counters.
+    pub(crate) conflicts: u64,
     /// Firmware answers no challenge.
     pub(crate) heartless: bool,
     /// What firmware has answered before it was asked.
@@ -46,6 +48,7 @@ impl Default for Habits {
             boot: (FW_RUNNING, 0),
             code: 0,
             text: Vec::new(),
+            conflicts: 0,
             image: Vec::new(),
             stuck_dma: 0,
         }
@@ -75,6 +78,8 @@ impl Registers for Bar {
     }
 }
 
+/// Counter of `Habits::conflicts`.
+const CONFLICTS: u32 = HOST_STATS + 8 * F_ADDRESS_CONFLICTS;
 /// Entries of both rings.
 const RING: u16 = 4096;
 /// Names the interrupt thread.
@@ -242,6 +247,7 @@ impl Hardware {
         match offset {
             _ if self.habits.gone => u64::MAX,
             HOST_CYCLES_LO => self.cycles(),
+            CONFLICTS if self.habits.conflicts != 0 => self.habits.conflicts,
             _ => u64::from(offset) << 32 | u64::from(!offset),
         }
     }

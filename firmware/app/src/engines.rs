@@ -114,6 +114,9 @@ impl Hw for Engines {
             Log::Closed(qpn, reason) => defmt::info!("QP {=u32}: connection over, reason {=u32}", qpn, reason),
             Log::QpError(qpn, reason) => defmt::warn!("QP {=u32}: error, reason {=u32}", qpn, reason),
             Log::PeerLost(ip) => defmt::warn!("peer {=[u8]} does not answer", ip.to_be_bytes()),
+            Log::AddressConflict(mac) => {
+                defmt::warn!("another host has our address: MAC {=u32:x} {=u16:x}, first byte last", mac.0, mac.1)
+            }
             Log::PeerRestarted(ip) => defmt::warn!("peer {=[u8]} has been restarted", ip.to_be_bytes()),
             Log::Resend(qpn, psn, why) => defmt::info!("QP {=u32}: back to PSN {=u32}, cause {=u32}", qpn, psn, why),
             Log::Recall(qpn, n) => defmt::info!("QP {=u32}: {=u32} credits recalled", qpn, n),

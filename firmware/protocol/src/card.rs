@@ -6,7 +6,7 @@ use crate::control::{Due, Peer};
 use crate::headers::{
     ACKNOWLEDGE, HEADER_WORDS, SELECTIVE_ACKNOWLEDGE, SEND_FIRST, SEND_ONLY, SEND_ONLY_IMM, UD_SEND_ONLY, arp, parse,
 };
-use crate::hw::{Hw, Log, TX_NO_ICRC};
+use crate::hw::{Hw, Log};
 use crate::limits::{EVENT_RETRY, REQUESTS, SERVICES};
 use crate::qp::{
     CLOSED, CONNECTED, CONNECTING, CREATED, ERROR, EVENT_CLOSED, EVENT_DESTROYED, EVENT_ERROR, EVENT_ESTABLISHED, FREE,
@@ -15,7 +15,7 @@ use crate::qp::{
 use crate::shared::{Shared, take_bit};
 use berth_abi::card::{CONTROL_QPN, FIRST_QPN, RX_SLOTS};
 use berth_abi::counters::{
-    F_BAD_HEADER, F_BAD_INDEX, F_BAD_OPCODE, F_FOREIGN, F_NOT_FOR_US, F_PEERS_LOST, F_UNKNOWN_QP,
+    F_ADDRESS_CONFLICTS, F_BAD_HEADER, F_BAD_INDEX, F_BAD_OPCODE, F_FOREIGN, F_NOT_FOR_US, F_PEERS_LOST, F_UNKNOWN_QP,
 };
 use berth_abi::cpu::{RX_FLAG_ICRC_OK, RX_FLAG_ROCE};
 use berth_abi::ring::{EV_CM_CLOSED, EV_CM_ESTABLISHED, EV_QP_ERROR, EVENT_PHASE, EVENT_PRIVATE};
@@ -174,7 +174,13 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             hw.count(F_FOREIGN, 1);
             return;
         };
-        if message.target != self.sh.ip || message.ip == 0 || message.ip == self.sh.ip {
+        let (ours, same) = (message.target == self.sh.ip, message.ip == self.sh.ip);
+        if same && message.mac != self.sh.mac {
+            hw.count(F_ADDRESS_CONFLICTS, 1);
+            if !core::mem::replace(&mut self.sh.conflict, true) {
+                hw.log(Log::AddressConflict(message.mac));
+            }
+        } else if !ours || same || (message.reply && message.ip == 0) {
             hw.count(F_NOT_FOR_US, 1);
             return;
         }
@@ -188,12 +194,13 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         {
             self.address_changed(i, hw);
         }
-        if !message.reply
+        // A probe (RFC 5227) has no sender's address: it learns that ours is taken.
+        if ours
+            && !message.reply
             && let Some(slot) = self.sh.tx_alloc(hw)
         {
             let answer = arp::Arp { reply: true, mac: self.sh.mac, ip: self.sh.ip, target: message.ip };
-            hw.tx_write(slot, 0, &arp::emit(&answer, message.mac));
-            hw.tx_send(slot, arp::LEN, TX_NO_ICRC);
+            self.sh.send_arp(slot, &answer, message.mac, hw);
         }
     }
 

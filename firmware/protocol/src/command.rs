@@ -3,7 +3,7 @@
 
 use crate::card::Card;
 use crate::cm::REQUEST_OFFERED;
-use crate::headers::{Mac, PSN_MASK};
+use crate::headers::{Mac, PSN_MASK, arp};
 use crate::hw::{Hw, Log};
 use crate::limits::{RETRIES, TIMEOUT};
 use crate::qp::{CLOSED, CONNECTED, CONNECTING, CREATED, ERROR, FREE, Qp, TODO_REP, TODO_REQ};
@@ -93,6 +93,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         }
         let same = self.sh.ip == ip && self.sh.mac == mac && self.sh.mtu == w[5];
         if same {
+            self.probe_address(hw);
             return CMD_OK;
         }
         if (0..PEERS).any(|i| self.peers[i].ip != 0 && self.in_use(i)) {
@@ -112,7 +113,17 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             self.sh.stir(value);
         }
         hw.log(Log::NetConfig(ip, w[5]));
+        self.probe_address(hw);
         CMD_OK
+    }
+
+    /// Asks whether another host has our address: it answers (RFC 5227). Who is to be sure names us again.
+    fn probe_address<H: Hw>(&mut self, hw: &mut H) {
+        self.sh.conflict = false;
+        if let Some(slot) = self.sh.tx_alloc(hw) {
+            let probe = arp::Arp { reply: false, mac: self.sh.mac, ip: 0, target: self.sh.ip };
+            self.sh.send_arp(slot, &probe, Mac::BROADCAST, hw);
+        }
     }
 
     fn cq_create<H: Hw>(&mut self, w: &[u32; 16], hw: &mut H) -> u32 {

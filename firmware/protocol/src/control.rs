@@ -5,7 +5,7 @@
 use crate::headers::{
     ACK, ACKNOWLEDGE, Frame, HEADER_WORDS, Mac, NAK_SEQUENCE, PSN_MASK, SEND_ONLY, Template, arp, psn_add, psn_sub,
 };
-use crate::hw::{Hw, TX_LOOPBACK, TX_NO_ICRC};
+use crate::hw::{Hw, TX_LOOPBACK};
 use crate::limits::{
     ARP_TRIES, CONTROL_DOUBT, CONTROL_RETRIES, CONTROL_TIMEOUT, CONTROL_WINDOW, CONTROL_WORDS, KEEPALIVE, MAX_BACKOFF,
     PROBES,
@@ -422,8 +422,7 @@ impl Peer {
             return true;
         };
         let ask = arp::Arp { reply: false, mac: sh.mac, ip: sh.ip, target: self.ip };
-        hw.tx_write(slot, 0, &arp::emit(&ask, Mac::BROADCAST));
-        hw.tx_send(slot, arp::LEN, TX_NO_ICRC);
+        sh.send_arp(slot, &ask, Mac::BROADCAST, hw);
         self.deadline = now + self.timeout();
         self.tries += 1;
         sh.arm(self.deadline, hw);

@@ -2,6 +2,8 @@
 //! What the protocol wants from the card: the engines, as one trait. On the card it is
 //! register writes, in tests the software model.
 
+use crate::headers::Mac;
+
 /// `Hw::tx_send`: loop the frame back into the receiver.
 pub const TX_LOOPBACK: u32 = 1 << 8;
 /// `Hw::tx_send`: append no iCRC (the frame is not RoCE).
@@ -25,6 +27,8 @@ pub enum Log {
     QpError(u32, u32),
     /// A peer does not answer: its IPv4 address.
     PeerLost(u32),
+    /// Another host has our IPv4 address: its MAC address.
+    AddressConflict(Mac),
     /// A peer has been restarted: its IPv4 address.
     PeerRestarted(u32),
     /// A QP goes back to a packet: QPN, PSN, 0 time-out.

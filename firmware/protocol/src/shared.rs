@@ -2,8 +2,8 @@
 //! What all QPs and peers share: the node's name, transmit slots, work bitmaps, the timer.
 
 use crate::bound::Bound;
-use crate::headers::Mac;
-use crate::hw::Hw;
+use crate::headers::{Mac, arp};
+use crate::hw::{Hw, TX_NO_ICRC};
 use crate::keyed::{Key, siphash};
 use crate::limits::ANSWERS;
 use berth_abi::card::TX_SLOTS;
@@ -36,6 +36,8 @@ pub struct Shared {
     pub peer_work: u64,
     /// Requests want attention.
     pub request_work: bool,
+    /// Another host has our address: it has been said since the name was set.
+    pub conflict: bool,
     /// Number of the last request.
     pub request_serial: u32,
     /// Places where the round robins stand.
@@ -79,6 +81,7 @@ impl Shared {
             close_work: 0,
             peer_work: 0,
             request_work: false,
+            conflict: false,
             request_serial: 0,
             last: [0; 4],
             tx_busy: 0,
@@ -141,6 +144,13 @@ impl Shared {
         let slot = free.trailing_zeros();
         self.tx_busy |= 1 << slot;
         Some(slot)
+    }
+
+    /// Sends an ARP message to `to` (a request goes to all) from slot `slot`.
+    #[inline(never)]
+    pub fn send_arp<H: Hw>(&mut self, slot: u32, message: &arp::Arp, to: Mac, hw: &mut H) {
+        hw.tx_write(slot, 0, &arp::emit(message, to));
+        hw.tx_send(slot, arp::LEN, TX_NO_ICRC);
     }
 
     /// Frees a transmit slot.

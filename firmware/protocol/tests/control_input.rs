@@ -589,6 +589,65 @@ fn inv_6_listeners_that_never_answer_hold_up_nobody_else() {
     finish(w, &[&a, &b, &c, &d]);
 }
 
+/// ARP messages that card `node` has sent since the first `before` frames: their destination, opcode, sender's and
+/// target's IPv4 address.
+fn arps(w: &World, node: usize, before: usize) -> Vec<([u8; 6], u8, u32, u32)> {
+    let address = |f: &[u8], at: usize| u32::from_be_bytes(f[at..at + 4].try_into().unwrap());
+    let sent = w.wire[before..].iter().filter(|(i, f)| *i == node && f[12..14] == [8, 6]);
+    sent.map(|(_, f)| (f[..6].try_into().unwrap(), f[21], address(f, 28), address(f, 38))).collect()
+}
+
+#[test]
+fn f9_an_address_that_another_host_has_is_noticed_and_defended() {
+    let (mut w, mut a, mut b) = pair(720);
+    works(&mut w, &mut a, &mut b);
+    let (ip, stranger) = (w.nodes[1].ip, [2, 0xba, 0xd0, 0, 0, 9]);
+    let mac: [u8; 6] = arp(&w, true, stranger, 0)[6..12].try_into().unwrap();
+    let conflicts = |w: &World| w.counter(1, F_ADDRESS_CONFLICTS);
+    assert_eq!((conflicts(&w), mac), (0, stranger));
+    // A probe has no sender's address: it is answered, and is no conflict yet.
+    let before = w.wire.len();
+    let frame = arp(&w, false, stranger, 0);
+    w.inject(1, frame);
+    w.run(200_000);
+    assert_eq!((arps(&w, 1, before), conflicts(&w)), (vec![(stranger, 2, ip, 0)], 0));
+    // Somebody says that it has the address: asked, by a reply, and by the way while it looks for another host.
+    let before = w.wire.len();
+    for (reply, target) in [(false, ip), (true, ip), (false, ip + 100), (true, ip + 100)] {
+        let mut frame = arp(&w, reply, stranger, ip);
+        frame[38..42].copy_from_slice(&target.to_be_bytes());
+        w.inject(1, frame);
+        w.run(200_000);
+    }
+    assert_eq!((arps(&w, 1, before), conflicts(&w)), (vec![(stranger, 2, ip, ip)], 4));
+    // Its own messages, which come back, are none.
+    let own = w.wire.iter().find(|(i, f)| *i == 1 && f[12..14] == [8, 6]).unwrap().1[6..12].try_into().unwrap();
+    let frame = arp(&w, false, own, ip);
+    w.inject(1, frame);
+    w.run(200_000);
+    assert_eq!(conflicts(&w), 4);
+    // Nothing of it concerns connections.
+    works(&mut w, &mut a, &mut b);
+    finish(w, &[&a, &b]);
+}
+
+#[test]
+fn f9_who_takes_an_address_that_another_host_has_learns_it_when_it_is_named() {
+    let mut w = World::new(2, 721);
+    w.run(200_000);
+    let ip = w.nodes[0].ip;
+    assert_eq!(arps(&w, 0, 0), [([0xff; 6], 1, 0, ip)], "a probe, when the name is set");
+    let conflicts = |w: &World| [0, 1].map(|i| w.counter(i, F_ADDRESS_CONFLICTS));
+    assert_eq!(conflicts(&w), [0, 0]);
+    let named = cmd(CMD_NET_CONFIG, &[(2, ip), (3, 0x0200_0000), (4, 2), (5, 4096), (8, 1)]);
+    // The same name again asks again: a frame may be lost.
+    for n in 1..4 {
+        assert_eq!(w.command(1, named)[2], CMD_OK);
+        w.run(200_000);
+        assert_eq!(conflicts(&w), [0, n]);
+    }
+}
+
 #[test]
 fn frames_for_a_card_without_an_address_are_counted() {
     let mut w = World::new(1, 718);

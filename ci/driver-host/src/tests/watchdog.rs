@@ -363,3 +363,20 @@ fn inv_3_what_a_process_that_is_gone_has_left_behind_is_closed() {
     assert_eq!(shares(), 0);
     rig.end_at_once();
 }
+
+#[test]
+fn f9_an_address_that_another_host_has_is_told_in_the_log() {
+    let rig = watched();
+    rig.card.net.lock().ipv4 = 0x0a00_0102;
+    rig.ms(2000);
+    assert_eq!(rig.logged("address"), [""; 0]);
+    // Once for what is new, not for each of them.
+    let first = rig.card.regs.read64(HOST_STATS + 8 * F_ADDRESS_CONFLICTS);
+    for (more, lines) in [(1, 1), (1, 0), (50, 1), (50, 0)] {
+        rig.hardware().habits.conflicts = first + more;
+        rig.ms(1500);
+        let told = rig.logged("another host has this card's IPv4 address 10.0.1.2");
+        assert_eq!(told.len(), lines, "{more}: {told:?}");
+    }
+    rig.end();
+}

@@ -172,6 +172,8 @@ table! {
     F_REQUESTS_BUSY = 20;
     /// Frames dropped that are neither RoCE nor ARP: VLAN, IPv6, IP options, fragments.
     F_FOREIGN = 21;
+    /// ARP messages of another host that has this card's IPv4 address (RFC 5227).
+    F_ADDRESS_CONFLICTS = 22;
     }
 }
 /// Firmware counters.

@@ -41,7 +41,7 @@ table! {
     CMD_PAGE_REVOKE = 4;
     /// RTL. w2, w3 = token: when all DMA issued before has ended, write the token (8 bytes) to `HOST_FENCE`.
     CMD_FENCE = 5;
-    /// Firmware. Name of this end node. w2 = IPv4 address (first byte in bits 31:24), w3 = MAC bytes 0..3 (byte 0 in bits 31:24), w4 = MAC bytes 4..5 (byte 4 in bits 15:8), w5 = path MTU in bytes (256, 512, 1024, 2048, 4096), w6, w7 = GUID, w8 to w11 = key of 128 random bits, new with each command: PSNs, epochs and incarnations follow from it.
+    /// Firmware. Name of this end node. w2 = IPv4 address (first byte in bits 31:24), w3 = MAC bytes 0..3 (byte 0 in bits 31:24), w4 = MAC bytes 4..5 (byte 4 in bits 15:8), w5 = path MTU in bytes (256, 512, 1024, 2048, 4096), w6, w7 = GUID, w8 to w11 = key of 128 random bits, new with each command: PSNs, epochs and incarnations follow from it. Asks by ARP whether another host has the address (RFC 5227), also when the name is the same: an answer counts in `F_ADDRESS_CONFLICTS`.
     CMD_NET_CONFIG = 16;
     /// Firmware. w2 = CQN, w3 = doorbell page, w4 = log2 of entries (1 to 15), w6, w7 = bus address of the ring.
     CMD_CQ_CREATE = 17;
