@@ -262,6 +262,7 @@ package berth_regs_pkg;
     localparam logic [31:0] F_FAST_EVENTS            = 32'h00000013; // Events of the fast path that firmware decided on (time-outs, errors); none on a clean wire
     localparam logic [31:0] F_REQUESTS_BUSY          = 32'h00000014; // Requests for a connection refused because too many wait, or nobody answered in time
     localparam logic [31:0] F_FOREIGN                = 32'h00000015; // Frames dropped that are neither RoCE nor ARP: VLAN, IPv6, IP options, fragments
+    localparam logic [31:0] F_ADDRESS_CONFLICTS      = 32'h00000016; // ARP messages of another host that has this card's IPv4 address (RFC 5227)
 
     // Driver counters
     localparam logic [31:0] D_PINNED                 = 32'h00000000; // Gauge: bytes pinned now (pinned pages x page size, each page once per address space)

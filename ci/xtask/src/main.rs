@@ -12,6 +12,7 @@ mod context;
 mod coverage;
 mod demo;
 mod documents;
+mod environments;
 mod formats;
 mod functions;
 mod fuzz;

@@ -14,6 +14,7 @@ use anyhow::{Result, bail};
 use crate::bench;
 use crate::coverage;
 use crate::demo;
+use crate::environments;
 use crate::formats;
 use crate::functions;
 use crate::fuzz;
@@ -79,11 +80,12 @@ const GUIDED_INPUTS: &str = "500";
 
 /// Parts that run one after the other beside the rest: guests wait for each other and for their cards more than they
 /// compute, and would leave half of a small machine idle.
-const BESIDE: [&str; 13] = [
+const BESIDE: [&str; 14] = [
     "simulator",
     "bridge",
     "driver",
     "system",
+    "environments",
     "endurance",
     "demo",
     "demo-keep",
@@ -241,6 +243,12 @@ const PARTS: &[Part] = &[
         run: Tester::driver,
     },
     Part { name: "system", about: "system tests in two guests with the test kernel", long: false, run: Tester::system },
+    Part {
+        name: "environments",
+        about: "short guests without MSI, PAT, direct DMA …: the driver refuses by name, or works",
+        long: false,
+        run: Tester::environments,
+    },
     Part {
         name: "endurance",
         about: "what is left after many kills, reloads, resets, connections; very many with --long",
@@ -879,6 +887,44 @@ impl Tester {
 
     fn system(&self) -> Result<Counts> {
         self.guest_tests(Flavour::Test, "system tests in two guests", "15 min", "", |_| ())
+    }
+
+    /// Guests in other environments than usual, one after the other.
+    fn environments(&self) -> Result<Counts> {
+        let parts = self.builder.parts(Flavour::Test)?;
+        let mut counts = Counts::default();
+        let wanted = |name: &str| self.arguments.filter.as_ref().is_none_or(|filter| name.contains(filter.as_str()));
+        for environment in environments::ALL.iter().filter(|e| wanted(e.name)) {
+            let mut options = guest::Options::new(Flavour::Test);
+            options.limit = Duration::from_secs(10 * 60);
+            environment.set(&mut options);
+            let mut run = guest::Run::new()?;
+            for &role in &options.roles {
+                run.script(role, &environment.script(role))?;
+            }
+            let mut progress = Progress::start(environment.name, Some("20 s"));
+            let end = guest::run(&self.builder, &parts, &options, &run, &mut progress);
+            let faults = match &end {
+                Err(error) if progress::interrupted() => bail!("{error:#}"),
+                Err(error) => vec![format!("{error:#}")],
+                Ok(end) => {
+                    let output = end.guests.values().flat_map(|guest| guest.output.clone());
+                    end.faults()
+                        .into_iter()
+                        .map(|fault| format!("{fault}: {}", output.clone().collect::<Vec<_>>().join(" / ")))
+                        .collect()
+                }
+            };
+            progress.finish(faults.is_empty());
+            if faults.is_empty() {
+                counts.add(Counts::one());
+            } else {
+                run.preserve();
+                let logs = run.folder.display();
+                counts.add(Counts::failure(format!("{}: {}\nlogs: {logs}", environment.name, faults.join("\n"))));
+            }
+        }
+        Ok(counts)
     }
 
     /// The tests of what is left after very many repetitions.

@@ -599,8 +599,8 @@ fn arps(w: &World, node: usize, before: usize) -> Vec<([u8; 6], u8, u32, u32)> {
 
 #[test]
 fn f9_an_address_that_another_host_has_is_noticed_and_defended() {
-    let (mut w, mut a, mut b) = pair(720);
-    works(&mut w, &mut a, &mut b);
+    let (mut w, a, b) = pair(720);
+    works(&w, [&a, &b]);
     let (ip, stranger) = (w.nodes[1].ip, [2, 0xba, 0xd0, 0, 0, 9]);
     let mac: [u8; 6] = arp(&w, true, stranger, 0)[6..12].try_into().unwrap();
     let conflicts = |w: &World| w.counter(1, F_ADDRESS_CONFLICTS);
@@ -627,7 +627,7 @@ fn f9_an_address_that_another_host_has_is_noticed_and_defended() {
     w.run(200_000);
     assert_eq!(conflicts(&w), 4);
     // Nothing of it concerns connections.
-    works(&mut w, &mut a, &mut b);
+    works(&w, [&a, &b]);
     finish(w, &[&a, &b]);
 }
 

@@ -314,8 +314,6 @@ fn f9_a_time_out_that_is_shorter_than_the_round_trip_is_raised() {
     // Round trip in units, and what the tries count with.
     for (round, time) in [(0, TIMEOUT), (39_063, 2 * 39_063 * 64), (1, 250)] {
         let mut w = World::new(1, 40);
-        w.nodes[0].hw.fast.layout = LAYOUT;
-        w.nodes[0].card.offer_list_datagrams();
         let a = w.create_qp(0, 16, ASID, |w| w[12] = 250);
         let b = w.create_qp(0, 17, ASID, |_| ());
         w.connect(&a, &b, 7);

@@ -2,8 +2,9 @@
 //! `berth info | up | limits | reset`.
 
 use std::net::Ipv4Addr;
+use std::time::Duration;
 
-use berth_abi::status;
+use berth_abi::{counters, status};
 use clap::Args;
 use libberth::{Device, Limits, MacAddr, Net};
 use serde_json::json;
@@ -36,6 +37,7 @@ pub fn info(device: &Device, as_json: bool) -> Result<(), Failure> {
     let i = device.info()?;
     let (major, minor, patch) = i.fw_version;
     let state = firmware_state(i.fw_status, i.fw_code);
+    let conflicts = device.counters()?.fw(counters::F_ADDRESS_CONFLICTS);
     if as_json {
         let net = i.net.map(|n| json!({ "ip": n.ipv4.to_string(), "mac": n.mac.to_string(), "mtu": n.mtu }));
         println!(
@@ -48,6 +50,7 @@ pub fn info(device: &Device, as_json: bool) -> Result<(), Failure> {
                 "max_qps": i.max_qps, "max_qps_per_process": i.max_qps_per_process, "max_cqs": i.max_cqs,
                 "clock_hz": i.clock_hz, "cycles": i.cycles,
                 "card_budget": i.card_budget, "process_budget": i.process_budget, "linger_ms": i.linger_ms,
+                "address_conflicts": conflicts,
             })
         );
         return Ok(());
@@ -57,6 +60,12 @@ pub fn info(device: &Device, as_json: bool) -> Result<(), Failure> {
     match i.net {
         Some(n) => println!("  network    {}  {}  MTU {}", n.ipv4, n.mac, n.mtu),
         None => println!("  network    no name yet: `berth up --ip … --mac …`"),
+    }
+    if conflicts != 0 {
+        println!(
+            "  CONFLICT   another host has this address ({conflicts} ARP messages; `berth log` says its MAC address): give one of \
+             them another, then `berth reset`"
+        );
     }
     println!("  GUID       {:016x}", i.guid);
     println!("  queues     {} QPs ({} per process), {} CQs", i.max_qps, i.max_qps_per_process, i.max_cqs);
@@ -84,6 +93,11 @@ pub struct Up {
     mtu: u32,
 }
 
+/// How often it is asked whether another host has the address (RFC 5227).
+const PROBES: u32 = 3;
+/// Time between these: the answer comes from a card, which waits for nobody.
+const PROBE_INTERVAL: Duration = Duration::from_millis(20);
+
 fn mtu(s: &str) -> Result<u32, String> {
     match s.parse() {
         Ok(n @ (256 | 512 | 1024 | 2048 | 4096)) => Ok(n),
@@ -94,7 +108,11 @@ fn mtu(s: &str) -> Result<u32, String> {
 impl Up {
     /// Sets it.
     pub fn run(&self, device: &Device, as_json: bool) -> Result<(), Failure> {
-        device.set_net(&Net { ipv4: self.ip, mac: self.mac, mtu: self.mtu })?;
+        // Each time firmware asks whether another host has the address; a question or an answer may be lost.
+        for _ in 0..PROBES {
+            device.set_net(&Net { ipv4: self.ip, mac: self.mac, mtu: self.mtu })?;
+            std::thread::sleep(PROBE_INTERVAL);
+        }
         info(device, as_json)
     }
 }
