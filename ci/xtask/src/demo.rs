@@ -35,8 +35,7 @@ const TRACE_SLOWDOWN: f64 = 4.0;
 /// Options of the demo.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Arguments {
-    /// What to send [default: 64 MiB of the kernel image that was just built, from its start again if it is shorter; 4 MiB
-    /// if the cards have no fast path].
+    /// What to send [default: 64 MiB of the kernel image that was just built, from its start again if it is shorter].
     #[arg(long)]
     pub file: Option<PathBuf>,
     /// Sizes of the receive buffers that are posted, used in turn, e.g. 3,7,22,44,65536. Each becomes one credit.

@@ -11,10 +11,10 @@ pub const CPU_REGS: u32 = 0x8000_0000;
 /// Statistics RAM (uncached), seen by the host behind `HOST_STATS`.
 pub const CPU_STATS: u32 = 0x8001_0000;
 /// Rows of the fast path (uncached): words at (half * 1024 + QPN) * 256, half 0 sends and 1 receives
-/// (`berth_fp_tx`, `berth_fp_rx`). Only in a card that is built with it.
+/// (`berth_fp_tx`, `berth_fp_rx`).
 pub const CPU_FAST: u32 = 0x8200_0000;
 /// Word of a row of half 0 that reads as `FAST_LAYOUT_TAG` in bits 31:16 and the rows' layout in 15:0; else the card has
-/// no fast path, or one that firmware does not know.
+/// one that firmware does not know.
 pub const FAST_LAYOUT_WORD: u32 = 63;
 /// See [`FAST_LAYOUT_WORD`].
 pub const FAST_LAYOUT_TAG: u32 = 0x4246;

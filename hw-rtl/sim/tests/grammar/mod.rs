@@ -281,7 +281,7 @@ impl Seen {
     }
 
     /// What says again, or too early, what a connection may say: old acknowledgements and NAKs, lists with a gap before
-    /// them, lists once more. RTL has a counter for each; firmware's path keeps quiet or holds them.
+    /// them, lists once more. RTL has a counter for each.
     pub fn repeat(&self, rng: &mut Rng) -> Act {
         let acked = parts(&self.ack).psn;
         let some = rng.below(1000) as u32;
