@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What users of other cards and libraries complain about (docs/field-reports.md): threads that share a completion
+//! What users of other cards and libraries complain about (docs/concepts/field-reports.md): threads that share a completion
 //! queue, a card that goes while many wait, processes that inherit what they must not use, numbers that are used again.
 
 use std::io;
