@@ -6,12 +6,15 @@
 // told again from its numbers alone.
 //
 // It measures the time from a list to its first data, and says how long and when each list was (`berth_fp_grant`).
+// A list without its proof is told again after twice that time, then after twice as long each time.
 module berth_fp_builder #(
     // QPs, a power of two.
     parameter int unsigned QPS = 64,
     parameter int unsigned QW = $clog2(QPS),
     // Clocks between two looks at a QP's repeat timer are QPS x SWEEP.
-    parameter int unsigned SWEEP = 16
+    parameter int unsigned SWEEP = 16,
+    // Least time until a list is told again, once it is known how soon data come for one, in units of `now`.
+    parameter int unsigned PROBE = berth_regs_pkg::FAST_PROBE
 ) (
     input  logic          clk,
     input  logic          rst,
@@ -30,7 +33,7 @@ module berth_fp_builder #(
     input  logic [ 1:0]   cmd_trigger,  // 0 first, 1 last, 2 in between, 3 as 2 ...
     input  logic [ 7:0]   cmd_index,    // ... with the index for "in between"
     input  logic [ 6:0]   cmd_few,      // later lists wait for more than this many new credits, unless so few are out
-    input  logic [15:0]   cmd_repeat,   // units of `now`; 0: never
+    input  logic [15:0]   cmd_repeat,   // longest time until a list is told again, units of `now`; 0: never
     input  logic          cmd_foreign,  // no credit lists: what is committed may be used at once
     // Receives that become credits, and ends of batches: see `berth_fp_grant`.
     input  logic          post_valid,
@@ -91,6 +94,7 @@ module berth_fp_builder #(
     logic [1:0]  trigger;
     logic [7:0]  index;
     logic [15:0] again;
+    logic [15:0] pause;                    // until it is told again: twice as long each time, up to `again`
     logic [31:0] stamp;                    // when it was told last
     logic [31:0] left;                     // ... and first
     logic [26:0] round;                    // shortest time to a proof, in 2048ths; grows by one 2048th with each list
@@ -202,7 +206,7 @@ module berth_fp_builder #(
     if (row.trigger == 2'd1) trigger_index = len - 7'd1;
     if (row.trigger == 2'd2 || (row.trigger == 2'd3 && !row.early)) trigger_index = row.index < 8'(len) ? row.index[6:0] : len - 7'd1;
     expired = row.on && !row.hold && row.list_sent && row.again != '0 && !after(row.landed, row.list_first)
-           && now - row.stamp >= 32'(row.again);
+           && now - row.stamp >= 32'(row.pause);
     tell_len = len;
     case (op_q)
       LANDED: r.landed = row.landed + 32'd1;
@@ -223,6 +227,7 @@ module berth_fp_builder #(
         r.announced  = row.announced + 32'(len);
         r.stamp      = now;
         r.left       = now;
+        r.pause      = pause_first;
       end
       TIMER:
       if (expired) begin
@@ -230,6 +235,7 @@ module berth_fp_builder #(
         tell_first = row.list_first;
         tell_len   = 7'(row.announced - row.list_first);
         r.stamp    = now;
+        r.pause    = {1'b0, row.pause} << 1 > {1'b0, row.again} ? row.again : row.pause << 1;
       end
       default:
       case (cmd_op_q)
@@ -264,6 +270,12 @@ module berth_fp_builder #(
       r.round     = row.round == '0 || {waited, 11'd0} < aged ? {waited, 11'd0} : aged;
     end
   end
+  // A lost list is found within about two of the shortest round trips, data included; while none is known, after `again`.
+  logic [16:0] twice;
+  logic [15:0] pause_first;
+  assign twice       = {row.round[26:11], 1'b0};
+  assign pause_first = row.round[26:11] == '0 || twice > {1'b0, row.again} || 16'(PROBE) > row.again ? row.again
+                     : twice < 17'(PROBE) ? 16'(PROBE) : twice[15:0];
   // A list that takes no time at all takes one unit.
   logic [31:0] ago;
   logic [15:0] waited;
@@ -330,7 +342,7 @@ module berth_fp_builder #(
 
   assign swept    = run_q && op_q == TIMER;
   assign swept_on = r.on && !r.hold && r.list_sent && r.again != '0 && !after(r.landed, r.list_first);
-  assign swept_at = r.stamp + 32'(r.again);
+  assign swept_at = r.stamp + 32'(r.pause);
 
   // ---- a list goes out ----------------------------------------------------------------------------
   // Two sizes at a time, from a memory of even and one of odd numbers. `left` counts those that are not read yet.

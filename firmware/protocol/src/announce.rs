@@ -45,6 +45,9 @@ pub struct Options {
     /// Time after which what is not proven is said again; doubled each time, 5 times at most.
     /// With 0 it is said again whenever asked.
     pub repeat: u64,
+    /// Once it is known how soon data come for a list, what is not proven is said again after twice that time, at
+    /// least this one; then after twice as long each time, up to `repeat`. With 0 only `repeat` counts.
+    pub probe: u64,
     /// When the next list goes (CR-5 to CR-9).
     pub policy: Settings,
     /// Bandwidth that is not to be exceeded (CR-10).
@@ -54,7 +57,7 @@ pub struct Options {
 impl Default for Options {
     /// Longest lists in one entry, repeated after 1 000 000 units (4 ms of card cycles), default policy, no cap.
     fn default() -> Self {
-        Self { max_list: u32::MAX, part: u32::MAX, repeat: 1_000_000, policy: Settings::DEFAULT, cap: None }
+        Self { max_list: u32::MAX, part: u32::MAX, repeat: 1_000_000, probe: 0, policy: Settings::DEFAULT, cap: None }
     }
 }
 
@@ -80,6 +83,11 @@ pub struct Announcer<
     peer: Name,
     part: u32,
     repeat: u64,
+    probe: u64,
+    /// Shortest time from a list to its first data; 0: not known.
+    trip: u64,
+    /// When the last list was said first.
+    left: u64,
     round: u8,
     /// First credit of the list before the last one: parts of it may still lack their proof.
     list_before: u32,
@@ -121,6 +129,9 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Announcer<ROOM, LIST
             peer: Name::default(),
             part: options.part.clamp(1, max_list),
             repeat: options.repeat,
+            probe: options.probe,
+            trip: 0,
+            left: 0,
             round: 0,
             list_before: 0,
             list_last: 0,
@@ -175,6 +186,10 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Announcer<ROOM, LIST
         self.policy.landed(now, self.builder.outstanding(), self.outstanding_bytes, remaining);
         let len = Seq::<BITS>::sub(self.builder.numbers().1, self.list_last);
         self.builder.set_trigger(self.policy.trigger(len));
+        if self.probe != 0 && number == self.list_last {
+            let trip = now.saturating_sub(self.left).max(1);
+            self.trip = if self.trip == 0 { trip } else { trip.min(self.trip) };
+        }
         if self.unproven().is_none() && self.cursor == self.builder.numbers().1 {
             (self.again_at, self.tries) = (None, 0);
         }
@@ -227,6 +242,9 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Announcer<ROOM, LIST
             self.outstanding_bytes += bytes;
             (self.list_before, self.list_last, self.cursor) = (self.list_last, first, first);
             self.tries = 0;
+            if self.probe != 0 {
+                self.left = now;
+            }
             self.policy.sent(now, len, self.builder.outstanding(), self.outstanding_bytes);
         }
         self.say(now)
@@ -285,7 +303,11 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Announcer<ROOM, LIST
     }
 
     fn arm(&mut self, now: u64) {
-        self.again_at = Some(now.saturating_add(self.repeat << self.tries));
+        let wait = match self.trip {
+            0 => self.repeat << self.tries,
+            trip => (trip.saturating_mul(2).max(self.probe) << self.tries.min(MAX_BACKOFF)).min(self.repeat),
+        };
+        self.again_at = Some(now.saturating_add(wait));
         if self.repeat != 0 {
             self.tries = (self.tries + 1).min(MAX_BACKOFF);
         }

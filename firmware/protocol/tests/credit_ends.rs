@@ -288,6 +288,33 @@ fn decision_6_a_list_is_repeated_until_its_proof_and_the_repeat_is_ignored() {
     assert!(e.control[0].is_empty());
 }
 
+/// As RTL does (`berth_fp_builder`).
+#[test]
+fn f11_a_lost_list_is_said_again_after_two_round_trips_and_then_twice_as_late_each_time() {
+    for (trip, pauses) in
+        [(300, [600, 1200, 2400, 4800, 5000, 5000]), (10, [128, 256, 512, 1024, 2048, 4096]), (4000, [5000; 6])]
+    {
+        let options = Options { policy: Settings::of(Kind::First), repeat: 5000, probe: 128, ..Options::default() };
+        let mut e = Ends::<128, 64, 32>::new(&options);
+        e.post(&[5]);
+        e.talk();
+        // As long as no round trip is known.
+        assert_eq!(e.announcer.deadline(e.now), Some(e.now + 5000));
+        e.deliver(false, 0);
+        e.taker.process();
+        e.now += trip;
+        e.send(5);
+        e.land(None);
+        e.post(&[6, 7]);
+        e.talk();
+        for pause in pauses {
+            assert_eq!(e.announcer.deadline(e.now), Some(e.now + pause), "round trip {trip}");
+            e.now += pause;
+            e.talk();
+        }
+    }
+}
+
 #[test]
 fn decision_6_a_gap_is_held_until_it_is_filled() {
     let mut e = Ends::<128, 64, 32>::new(&Options { part: 2, ..options(Kind::First) });

@@ -304,6 +304,37 @@ fn decision_6_a_list_is_told_again_until_its_proof_comes() {
     }
 }
 
+/// A list that is lost is told again after two of the shortest round trips, then after twice as long each time; never
+/// sooner than the floor, nor later than the row's time.
+#[test]
+fn f11_a_list_is_told_again_after_two_round_trips_and_then_twice_as_late_each_time() {
+    for width in widths() {
+        for (round, pauses) in [
+            (300, [600, 1200, 2400, 4800, 5000, 5000]),
+            (10, [128, 256, 512, 1024, 2048, 4096]),
+            (64, [128, 256, 512, 1024, 2048, 4096]),
+            (4000, [5000; 6]),
+        ] {
+            let mut rig = one(width, Command { repeat: 5000, ..start() });
+            rig.hurry = true;
+            // As long as no round trip is known only the row's time counts.
+            batch(&mut rig, 1);
+            pass(&mut rig, round);
+            land(&mut rig);
+            assert_eq!(rig.proofs, 1);
+            batch(&mut rig, 3);
+            let mut told = rig.lists.len();
+            for pause in pauses {
+                pass(&mut rig, pause - 1);
+                assert_eq!(rig.lists.len(), told, "round trip {round}: too early");
+                pass(&mut rig, 1);
+                told += 1;
+                assert_eq!(rig.lists.len(), told, "round trip {round}: {pause} have passed");
+            }
+        }
+    }
+}
+
 /// A timer is looked at in every 16th clock, one QP after the other from the first one on, or, for simulation, all the time;
 /// then the QP is told whose runs, and until when.
 #[test]

@@ -5,6 +5,7 @@
 //! posted (CR-1), a repeat when it is due and no proof has come (decision 6), a proof when the trigger's data have come; what
 //! is told beside them is right; what is not busy does nothing. The rest is for each test to say.
 
+use berth_abi::card::FAST_PROBE;
 use berth_protocol::credit::Trigger;
 use berth_random::Rng;
 use berth_rtl_unit::{Named, Op};
@@ -82,6 +83,8 @@ struct Open {
     /// When it was told first and last.
     left: u32,
     stamp: u32,
+    /// Until it is told again.
+    pause: u32,
 }
 
 /// A QP as the bench knows it; numbers are of credits.
@@ -130,7 +133,15 @@ impl Qp {
 
     /// A list must go again.
     fn due(&self, now: u32) -> bool {
-        self.timed().is_some_and(|o| now.wrapping_sub(o.stamp) >= self.start.repeat.into())
+        self.timed().is_some_and(|o| now.wrapping_sub(o.stamp) >= o.pause)
+    }
+
+    /// Time until a list that is told now for the first time is told again.
+    fn pause(&self) -> u32 {
+        match (self.round >> 11, u32::from(self.start.repeat)) {
+            (0, repeat) => repeat,
+            (round, repeat) => (2 * round).max(FAST_PROBE).min(repeat),
+        }
     }
 
     fn trigger(&self, n: u32) -> u32 {
@@ -452,7 +463,8 @@ impl Rig {
             let whole = |&c: &u32| c > first && n == most.min(c - first);
             assert!(qp.commits.iter().any(whole), "QP {q}: a list of {n}: {qp:?}");
             assert_eq!(number, first + n, "QP {q}: credits announced");
-            qp.open = Some(Open { first, trigger: first + qp.trigger(n), left: self.now, stamp: self.now });
+            let (left, stamp, pause) = (self.now, self.now, qp.pause());
+            qp.open = Some(Open { first, trigger: first + qp.trigger(n), left, stamp, pause });
             qp.announced = number;
             assert!(self.begins.is_none());
             self.begins = Some((q, n, true));
@@ -485,6 +497,7 @@ impl Rig {
             assert!(self.room && qp.due(self.now), "QP {q}: a repeat too early: {qp:?}");
             let open = qp.open.as_mut().expect("a list");
             open.stamp = self.now;
+            open.pause = (2 * open.pause).min(qp.start.repeat.into());
             let n = qp.announced - open.first;
             assert!(self.begins.is_none());
             self.begins = Some((q, n, false));
@@ -492,7 +505,7 @@ impl Rig {
         }
         // Not while something is given: the engine may not have come to it.
         if self.cycle > self.given_at + SOON {
-            let timer = self.qps.get(&q).and_then(|qp| Some(qp.timed()?.stamp.wrapping_add(qp.start.repeat.into())));
+            let timer = self.qps.get(&q).and_then(|qp| qp.timed().map(|o| o.stamp.wrapping_add(o.pause)));
             assert_eq!(on.then_some(at), timer, "QP {q}: its timer");
             assert!(!self.qps.get(&q).is_some_and(|qp| qp.due(self.now)), "QP {q}: no repeat");
         }
