@@ -4,16 +4,17 @@
 
 use std::io;
 use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use berth_abi::counters as c;
 use libberth::{Context, Error, QpStateKind, Reason, Result as CardResult, Sge, Status, Stream, WorkRequest};
 
 use crate::connections::loopback_works;
 use crate::env::Env;
 use crate::lifecycle::{ready, start_helper};
-use crate::util::{Conn, Mem, PAGE, Res, check, depths, in_child, loop_pair, receive_pattern, wait_until};
+use crate::util::{Conn, Mem, PAGE, Res, check, depths, in_child, loop_pair, of_driver, receive_pattern, wait_until};
 use crate::{ensure, ensure_eq, tests};
 
 tests! {
@@ -23,6 +24,7 @@ tests! {
          f4_queue_pairs_come_and_go_in_many_threads_under_few_numbers,
          qp_2_identical_numbers_on_queues_that_share_one_completion_queue,
          cr_9_two_and_four_gibibytes_are_posted_and_cancelled,
+         vc_9_storms_of_unrelated_mappings_revoke_nothing,
          cr_3_a_receiver_that_is_stopped_holds_its_sender_and_nobody_else;
     One Disruptive: f2_loss_of_the_card_ends_every_wait;
 }
@@ -273,7 +275,7 @@ fn f3_child_of_vfork_is_refused_and_its_drops_touch_nothing(env: &Env) -> Res {
     let context = env.context()?;
     let (from, to) = loop_pair(env, &context, &depths(4, 4), 1034)?;
     let mappings = card_mappings()?;
-    let queues = env.counters()?.drv(berth_abi::counters::D_QPS);
+    let queues = env.counters()?.drv(c::D_QPS);
     let mut data = Child { context: &context, parts: Some((from, to)), outcome: Ok(()) };
     let mut stack = vec![0u128; 64 << 10];
     // SAFETY: one past the end of the stack, which is aligned as its elements are.
@@ -284,7 +286,7 @@ fn f3_child_of_vfork_is_refused_and_its_drops_touch_nothing(env: &Env) -> Res {
     ensure!(pid > 0, "clone: {}", io::Error::last_os_error());
     ensure_eq!(crate::util::wait_pid(pid)?, 0);
     data.outcome?;
-    ensure_eq!(env.counters()?.drv(berth_abi::counters::D_QPS), queues);
+    ensure_eq!(env.counters()?.drv(c::D_QPS), queues);
     for (at, len) in mappings {
         // SAFETY: only asks whether something is mapped.
         ensure!(unsafe { libc::msync(at as *mut _, len, libc::MS_ASYNC) } == 0, "the queue was unmapped");
@@ -515,6 +517,53 @@ fn cr_3_a_receiver_that_is_stopped_holds_its_sender_and_nobody_else(env: &Env) -
     drop(conn);
     ensure!(child.wait()?.success(), "the receiver failed");
     Ok(())
+}
+
+fn vc_9_storms_of_unrelated_mappings_revoke_nothing(env: &Env) -> Res {
+    const SIZE: usize = 4 * PAGE;
+    let source = Mem::pattern(SIZE, 705)?;
+    let target = Mem::new(SIZE)?;
+    let context = env.context()?;
+    let (mut from, mut to) = loop_pair(env, &context, &depths(4, 4), 1075)?;
+    let traffic = |from: &mut Conn, to: &mut Conn| -> Res<u64> {
+        let begin = env.device()?.info()?.cycles;
+        for n in 0..env.cases(20, 1000) {
+            to.recv(n, &[target.sge(0, SIZE)])?;
+            from.send(n, &[source.sge(0, SIZE)])?;
+            to.received(env)?.ok()?;
+            from.sent(env)?.ok()?;
+        }
+        Ok(env.device()?.info()?.cycles - begin)
+    };
+    let quiet = traffic(&mut from, &mut to)?;
+    let before = of_driver(&env.counters()?, [c::D_REVOKED]);
+    let stop = AtomicBool::new(false);
+    let (cycles, storms) = thread::scope(|scope| -> Res<_> {
+        let storm = scope.spawn(|| -> Res<u64> {
+            let mut storms = 0;
+            while !stop.load(Ordering::Relaxed) {
+                let mut other = Mem::new(64 * PAGE)?;
+                other.bytes_mut().fill(1);
+                for prot in [libc::PROT_READ, libc::PROT_READ | libc::PROT_WRITE] {
+                    // SAFETY: nobody has a reference to it.
+                    ensure!(unsafe { libc::mprotect(other.va(0) as *mut _, 64 * PAGE, prot) } == 0);
+                }
+                // There may be no large pages.
+                let _ = other.advise(0, 64 * PAGE, libc::MADV_COLLAPSE);
+                other.advise(0, 32 * PAGE, libc::MADV_DONTNEED)?;
+                other.unmap(16 * PAGE, 16 * PAGE)?;
+                storms += 1;
+            }
+            Ok(storms)
+        });
+        let cycles = traffic(&mut from, &mut to);
+        stop.store(true, Ordering::Relaxed);
+        let storms = storm.join().unwrap_or_else(|_| Err("the storm panicked".into()))?;
+        Ok((cycles?, storms))
+    })?;
+    ensure_eq!(of_driver(&env.counters()?, [c::D_REVOKED]), before);
+    println!("figures: {quiet} card cycles without, {cycles} beside {storms} storms");
+    check(target.bytes(), 705, 0)
 }
 
 /// Signals that the program's own handler got.

@@ -756,12 +756,17 @@ fn inv_3_card_is_unbound_while_the_peer_sends(env: &Env) -> Res {
             }
             let (address, driver) = (pci_address()?, driver_dir()?);
             fs::write(driver.join("unbind"), &address)?;
-            let lost = loop {
+            let failed = loop {
                 match stream.next_piece(env.limit()) {
                     Ok(Some(piece)) => drop(piece),
-                    Ok(None) => return fail("all buffers were filled"),
-                    Err(e) => break e,
+                    Ok(None) => break None,
+                    Err(e) => break Some(e),
                 }
+            };
+            // All buffers may have been filled before it went.
+            let lost = match failed {
+                Some(e) => e,
+                None => stream.queue_pair().wait_closed(env.limit()).err().ok_or("closed, and not lost")?,
             };
             ensure!(matches!(lost, Error::DeviceLost | Error::Completion { .. }), "{lost}");
             drop((stream, context));
