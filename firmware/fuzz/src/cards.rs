@@ -14,11 +14,6 @@ const SERVICE: u32 = 7;
 /// Cycles in which everything ends when the wire is good: a peer that is gone is noticed, and its queue pairs are let go.
 const PATIENCE: u64 = 1_000_000_000;
 
-/// Queue pairs of a card that begin connections, at most. With more than [`REQUESTS`](berth_protocol::limits::REQUESTS)
-/// on both cards whose requests nobody answers, neither card takes the other's messages any more, since it has no room for
-/// refusals: known, and to be mended by room that only refusals take.
-const CONNECTING: usize = 12;
-
 fn command(kind: u32, args: &[(usize, u32)]) -> [u32; 16] {
     let mut words = [0; 16];
     words[0] = kind;
@@ -53,8 +48,8 @@ pub fn run(data: &[u8]) {
             users.get(n % users.len().max(1)).cloned()
         };
         match choice % 12 {
-            0 | 1 if users[i].len() < CONNECTING => {
-                let qpn = (16..80).find(|qpn| w.nodes[i].card.state_of(*qpn) == 0).expect("64 of them");
+            0 | 1 => {
+                let Some(qpn) = (16..80).find(|qpn| w.nodes[i].card.state_of(*qpn) == 0) else { continue };
                 let mode = u32::from(choice >> 6 & 1) << 24;
                 users[i].push(w.create_qp(i, qpn, ASID, |c| c[5] |= mode));
                 let ip = w.nodes[1 - usize::from(choice >> 5 & 1)].ip;

@@ -127,18 +127,18 @@ impl Request {
         matches!(self.state, REQUEST_NEW | REQUEST_OFFERED)
     }
 
-    /// Says to the peer what it is to be told. False when there is no room for it now.
-    fn say(&self, peer: &mut Peer) -> bool {
+    /// Says what the peer is to be told by `append`, which says whether there is room for it now.
+    fn say(&self, append: impl FnOnce(&[u32]) -> bool) -> bool {
         let end = self.end;
         if self.state == REQUEST_STALE {
-            return peer.append(&[record(REC_DREQ, 5, end.qpn), end.epoch, self.service, end.psn, REASON_PEER_CLOSE]);
+            return append(&[record(REC_DREQ, 5, end.qpn), end.epoch, self.service, end.psn, REASON_PEER_CLOSE]);
         }
         let mut words = [0; REFUSAL_WORDS];
         words[0] = record(REC_REJ, REFUSAL_WORDS, end.qpn);
         words[1] = end.epoch;
         words[2] = self.reason as u32 | (self.private_len as u32) << 24;
         words[3..].copy_from_slice(&self.private);
-        peer.append(&words)
+        append(&words)
     }
 }
 
@@ -256,10 +256,10 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         true
     }
 
-    /// Tells peer `i` what `request` says at once if there is room, else later.
+    /// Tells peer `i`, whose message has just come, what `request` says, at once if there is room, else later.
     fn tell(&mut self, i: usize, request: Request) {
         if let Some(peer) = self.peers.get_mut(i)
-            && request.say(peer)
+            && request.say(|words| peer.answer(words))
         {
             self.sh.peer_work |= 1 << i;
         } else {
@@ -416,7 +416,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             at += words;
         }
         let free = self.requests.iter().filter(|r| r.state == REQUEST_FREE).count();
-        if answers > free && !self.peers[i].room(answers * REFUSAL_WORDS) {
+        if answers > free && !self.peers[i].room_for_answers(answers * REFUSAL_WORDS) {
             // The peer does not take what it is told. Not acknowledged: it comes again.
             hw.count(F_TX_STARVED, 1);
             return;
@@ -779,7 +779,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             if !matches!(request.state, REQUEST_REFUSED | REQUEST_STALE | REQUEST_LATE) {
                 continue;
             }
-            if request.say(peer) {
+            if request.say(|words| peer.append(words)) {
                 request.over();
                 self.sh.peer_work |= 1 << p;
             }

@@ -7,8 +7,8 @@ use crate::headers::{
 };
 use crate::hw::{Hw, TX_LOOPBACK};
 use crate::limits::{
-    ARP_TRIES, CONTROL_DOUBT, CONTROL_RETRIES, CONTROL_TIMEOUT, CONTROL_WINDOW, CONTROL_WORDS, KEEPALIVE, MAX_BACKOFF,
-    PROBES,
+    ARP_TRIES, CONTROL_ANSWERS, CONTROL_DOUBT, CONTROL_RETRIES, CONTROL_TIMEOUT, CONTROL_WINDOW, CONTROL_WORDS,
+    KEEPALIVE, MAX_BACKOFF, PROBES,
 };
 use crate::shared::Shared;
 use berth_abi::card::{CONTROL_QPN, TX_SLOTS};
@@ -72,6 +72,9 @@ pub fn write_frame<H: Hw>(slot: u32, frame: &Frame, payload: &[u32], sh: &mut Sh
     let end = (at + 1).min(words.len());
     hw.tx_write(slot % TX_SLOTS, 0, &words[..end]);
 }
+
+/// Messages under way to one peer.
+const PLACES: usize = CONTROL_WINDOW + CONTROL_ANSWERS;
 
 /// A control message: records behind a header that is filled in when it is sent.
 #[derive(Clone, Copy)]
@@ -144,7 +147,7 @@ pub struct Peer {
     doubt: u64,
     /// Name that its challenge wants our first message to say; 0: none.
     echo: u32,
-    messages: [Message; CONTROL_WINDOW],
+    messages: [Message; PLACES],
 }
 
 impl Peer {
@@ -170,7 +173,7 @@ impl Peer {
         heard: 0,
         doubt: 0,
         echo: 0,
-        messages: [Message { len: 0, words: [0; CONTROL_WORDS] }; CONTROL_WINDOW],
+        messages: [Message { len: 0, words: [0; CONTROL_WORDS] }; PLACES],
     };
 
     /// Begins a control connection to `ip`.
@@ -212,25 +215,43 @@ impl Peer {
     }
 
     fn place(psn: u32) -> usize {
-        psn as usize % CONTROL_WINDOW
+        psn as usize % PLACES
     }
 
-    /// Room for `words` words of records: in the newest message if it was not yet sent, or in a new one.
-    pub fn room(&self, words: usize) -> bool {
-        let open = self.tail != self.max
-            && self.messages[Self::place(psn_sub(self.tail, 1))].len as usize + words <= CONTROL_WORDS;
-        open || (psn_sub(self.tail, self.una) as usize) < CONTROL_WINDOW
+    /// The newest message takes `words` words more: it was not yet sent.
+    fn newest_takes(&self, words: usize) -> bool {
+        self.tail != self.max
+            && self.messages[Self::place(psn_sub(self.tail, 1))].len as usize + words <= CONTROL_WORDS
     }
 
-    /// Appends a record of at most `CONTROL_WORDS - MESSAGE_HEADER` words. False when there is no room.
+    /// Room for `words` words of answers to what the message that has just come asks for: in the newest message, or in a
+    /// new one.
+    ///
+    /// Answers have [`CONTROL_ANSWERS`] messages of their own. So two ends that each have [`CONTROL_WINDOW`] messages
+    /// under way that the other is to answer do not wait for each other: an answer is not answered, a message is answered
+    /// by one message at most, and the last of the messages for answers is taken only when what this end had asked before
+    /// is acknowledged.
+    pub fn room_for_answers(&self, words: usize) -> bool {
+        self.newest_takes(words) || (psn_sub(self.tail, self.una) as usize) < PLACES
+    }
+
+    /// Appends a record of at most `CONTROL_WORDS - MESSAGE_HEADER` words to the newest message if that was not yet sent,
+    /// or to a new one. False when there is no room.
     pub fn append(&mut self, record: &[u32]) -> bool {
-        if !self.room(record.len()) {
+        self.append_within(record, CONTROL_WINDOW)
+    }
+
+    /// As [`append`](Self::append), of an answer to what the message that has just come asks for.
+    pub fn answer(&mut self, record: &[u32]) -> bool {
+        self.append_within(record, PLACES)
+    }
+
+    fn append_within(&mut self, record: &[u32], window: usize) -> bool {
+        let open = self.newest_takes(record.len());
+        if !open && psn_sub(self.tail, self.una) as usize >= window {
             return false;
         }
-        let last = psn_sub(self.tail, 1);
-        let open =
-            self.tail != self.max && self.messages[Self::place(last)].len as usize + record.len() <= CONTROL_WORDS;
-        let psn = if open { last } else { self.tail };
+        let psn = if open { psn_sub(self.tail, 1) } else { self.tail };
         let message = &mut self.messages[Self::place(psn)];
         if !open {
             message.len = MESSAGE_HEADER as u8;

@@ -64,6 +64,8 @@ pub const KEEPALIVE: u64 = 62_500_000;
 pub const ARP_TRIES: u8 = 6;
 /// Control messages in flight to one peer.
 pub const CONTROL_WINDOW: usize = 4;
+/// Control messages in flight beside these, which only answer what the peer has asked for: as many as it may ask in.
+pub const CONTROL_ANSWERS: usize = CONTROL_WINDOW;
 /// Words of a control message: it fits the smallest MTU.
 pub const CONTROL_WORDS: usize = 64;
 /// Time after which events are offered again to a full event ring (cycles).

@@ -18,7 +18,7 @@ const FLUSH_ANSWERS: u32 = limits::ANSWERS as u32;
 /// An answer has up to 13 result words.
 const ANSWER: u32 = 13 + FLUSH_ANSWERS;
 /// Its words are copied into the frame.
-const PEER_STEP: u32 = limits::CONTROL_WINDOW as u32 * (1 + CONTROL_WORDS);
+const PEER_STEP: u32 = (limits::CONTROL_WINDOW + limits::CONTROL_ANSWERS) as u32 * (1 + CONTROL_WORDS);
 /// Each turn says one of the 16 things to be told.
 const CTL_STEP: u32 = 16;
 const REQUEST_STEP: u32 = REQUESTS;

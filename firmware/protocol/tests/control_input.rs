@@ -227,11 +227,11 @@ fn qp_17_a_peer_that_takes_no_answers_waits_with_its_requests() {
     let (mut w, ..) = pair(718);
     w.nodes[0].dead = true;
     let starved = w.counter(1, F_TX_STARVED);
-    for i in 0..12 {
+    for i in 0..16 {
         let records: Vec<u32> = (0..4).flat_map(|k| request(30 + 4 * i + k, 99)).collect();
-        say(&mut w, &records, i.min(8), |_| ());
+        say(&mut w, &records, i.min(12), |_| ());
     }
-    // Four messages of four answers are on their way, 16 answers wait for room, and no more is acknowledged.
+    // Eight messages of four answers are on their way, 16 answers wait for room, and no more is acknowledged.
     assert_eq!(w.counter(1, F_TX_STARVED), starved + 4);
     end(&mut w);
 }
