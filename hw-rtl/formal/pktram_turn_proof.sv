@@ -9,17 +9,15 @@ module pktram_turn_proof (
     // The core's neighbours.
     input logic core_run, ibus_stb, dbus_stb, dbus_we, dbg_req, dbg_we, fwl_we, xi_ack, xd_ack, h_ack, st_req,
                 pend_cmd, pend_doorbell, pend_dma_done, pend_xlt_rsp, pend_heartbeat, rx_valid, tx_send_ready,
-                tx_done, crd_busy, crd_list_valid, fc_ack, fe_valid,
+                tx_done, fc_ack, fe_valid,
     input logic [31:2] ibus_adr, dbus_adr,
     input logic [2:0] ibus_cti, dbus_cti, rx_flags,
     input logic [3:0] dbus_sel, rx_slot,
-    input logic [31:0] dbus_dat_w, dbg_addr, dbg_wdata, fwl_wdata, xi_rdata, xd_rdata, h_rdata, crd_rsp0, crd_rsp1,
-                       crd_rsp2, fc_rdata,
-    input logic [18:2] fwl_addr,
+    input logic [31:0] dbus_dat_w, dbg_addr, dbg_wdata, fwl_wdata, xi_rdata, xd_rdata, h_rdata, fc_rdata,
+    input logic [17:2] fwl_addr,
     input logic [11:2] st_addr,
     input logic [12:0] rx_len,
     input logic [7:0] tx_done_status, tx_done_slot,
-    input logic [15:0] crd_list_qpn,
     input logic [63:0] fe_word, cycles
 );
     logic started_q = 1'b0;
@@ -34,8 +32,7 @@ module pktram_turn_proof (
         .dbus_sel, .dbus_dat_w, .dbg_req, .dbg_we, .dbg_addr, .dbg_wdata, .fwl_we, .fwl_addr, .fwl_wdata, .xi_ack, .xi_rdata,
         .xd_ack, .xd_rdata, .h_ack, .h_rdata, .p_rdata, .st_req, .st_addr, .pend_cmd, .pend_doorbell, .pend_dma_done,
         .pend_xlt_rsp, .pend_heartbeat, .rx_valid, .rx_len, .rx_flags, .rx_slot, .tx_send_ready, .tx_done, .tx_done_status,
-        .tx_done_slot, .crd_busy, .crd_rsp0, .crd_rsp1, .crd_rsp2, .crd_list_valid, .crd_list_qpn, .fc_ack, .fc_rdata,
-        .fe_valid, .fe_word, .cycles, .p_valid, .p_we, .p_addr, .p_wdata, .p_strb);
+        .tx_done_slot, .fc_ack, .fc_rdata, .fe_valid, .fe_word, .cycles, .p_valid, .p_we, .p_addr, .p_wdata, .p_strb);
     berth_pktram #(.DATA_W(64), .HOST_W(128)) ram (.clk(clk), .rst(rst), .pw_valid(pw_valid), .pw_ready(pw_ready), .pw_addr(pw_addr),
         .pr_valid(pr_valid), .pr_ready(pr_ready), .pr_addr(pr_addr), .cp_valid(p_valid), .cp_we(p_we), .cp_addr(p_addr),
         .cp_wdata(p_wdata), .cp_strb(p_strb), .cp_rdata(p_rdata), .pw_data('0), .pw_strb('1), .tr_valid(1'b0), .tr_addr('0), .rw_valid(1'b0),
