@@ -644,7 +644,8 @@ pub fn wait_for_device(env: &Env) -> Res {
     wait_until("the device is back", env.hang, || Ok(Device::open_first().is_ok()))
 }
 
-fn driver_dir() -> Res<PathBuf> {
+/// Folder of the driver that the card is bound to.
+pub fn driver_dir() -> Res<PathBuf> {
     let link = PathBuf::from(format!("/sys/bus/pci/devices/{}/driver", pci_address()?));
     Ok(fs::canonicalize(link)?)
 }

@@ -17,6 +17,7 @@ mod examples;
 mod faults;
 mod field;
 mod lifecycle;
+mod machine;
 mod memory;
 mod rivals;
 mod runner;

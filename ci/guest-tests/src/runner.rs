@@ -14,8 +14,8 @@ use crate::Args;
 use crate::env::{Env, Role};
 use crate::util::{HELD, INCIDENTS, Res, fail, of_driver, vm_pin, wait_until};
 use crate::{
-    bad_input, basics, connections, credits, endurance, examples, field, lifecycle, memory, rivals, syscalls, tool,
-    trouble,
+    bad_input, basics, connections, credits, endurance, examples, field, lifecycle, machine, memory, rivals, syscalls,
+    tool, trouble,
 };
 
 /// Where a test runs.
@@ -82,6 +82,7 @@ fn all() -> impl Iterator<Item = Test> {
         field::TESTS,
         tool::TESTS,
         lifecycle::TESTS,
+        machine::TESTS,
         examples::TESTS,
     ]
     .into_iter()

@@ -220,8 +220,7 @@ impl Peer {
 
     /// The newest message takes `words` words more: it was not yet sent.
     fn newest_takes(&self, words: usize) -> bool {
-        self.tail != self.max
-            && self.messages[Self::place(psn_sub(self.tail, 1))].len as usize + words <= CONTROL_WORDS
+        self.tail != self.max && self.messages[Self::place(psn_sub(self.tail, 1))].len as usize + words <= CONTROL_WORDS
     }
 
     /// Room for `words` words of answers to what the message that has just come asks for: in the newest message, or in a

@@ -662,6 +662,36 @@ fn frames_for_a_card_without_an_address_are_counted() {
     assert_eq!(w.counter(0, F_FOREIGN), 0);
 }
 
+/// What docs/concepts/reliability.md says of a wire that takes nothing for a time.
+#[test]
+fn qp_17_a_wire_that_takes_nothing_for_long_ends_connections_from_a_second_on() {
+    for ms in [200, 500, 750, 1250, 2000, 4000, 8000] {
+        let (mut w, a, b) = pair(740 + ms);
+        w.hold = [true; 2];
+        w.run(ms * 250_000);
+        for i in 0..2 {
+            w.hold[i] = false;
+            w.release(i, usize::MAX);
+        }
+        // What was held comes, all at once.
+        w.run(20_000_000);
+        if ms <= 750 {
+            works(&w, [&a, &b]);
+        } else {
+            for user in [&a, &b] {
+                assert_eq!(w.event(user.node, EV_QP_ERROR, Some(user.qpn))[2], REASON_PEER_LOST, "{ms} ms");
+            }
+        }
+        // A new connection works at once.
+        let (c, d) = (w.create_qp(0, 40, ASID, |_| ()), w.create_qp(1, 41, ASID, |_| ()));
+        let asked = w.now;
+        w.connect(&c, &d, 8);
+        assert!(w.now - asked < 5_000_000, "{} cycles, {ms} ms", w.now - asked);
+        works(&w, [&c, &d]);
+        finish(w, &[&a, &b, &c, &d]);
+    }
+}
+
 #[test]
 fn inv_6_frames_of_other_protocols_are_counted() {
     let mut w = World::new(1, 717);
