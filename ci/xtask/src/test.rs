@@ -30,7 +30,7 @@ use crate::steps::{Builder, Parts};
 /// The table in the documentation that a `--long` run brings up to date.
 const LONG_RESULT: &str = "docs/results/long-tests.md";
 /// Parts that do more with `--long`; they stand in that table beside those that run only with it.
-const LONGER: &[&str] = &["fuzz", "model-check", "system", "endurance"];
+const LONGER: &[&str] = &["fuzz", "model-check", "formal", "system", "endurance"];
 /// Parts of which each test has a row of its own there, also when it ran alone (`--filter`).
 const EACH_TEST: &[&str] = &["endurance"];
 
@@ -723,7 +723,7 @@ impl Tester {
 
     fn formal(&self) -> Result<Counts> {
         let mut command = self.builder.sysroot.command(self.repo(), &[], "sh");
-        command.arg("hw-rtl/formal/run.sh");
+        command.arg("hw-rtl/formal/run.sh").env("BERTH_MUTANTS", if self.arguments.long { "all" } else { "1" });
         self.check("formal proofs", &mut command)
     }
 
