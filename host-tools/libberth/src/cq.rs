@@ -261,23 +261,13 @@ impl CqInner {
         }
     }
 
-    fn poll(&self, max: usize, out: &mut Vec<Completion>) -> Result<usize> {
+    /// Does `take`, which may take completions, and tells the card how many are taken: also of one that fits nothing.
+    fn poll<T>(&self, take: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
         self.context.check_memory("poll a completion queue")?;
         let mut state = self.state.lock();
-        let before = out.len();
-        // Of an entry that fits nothing, too, the card is told.
-        let outcome = loop {
-            if out.len() - before == max {
-                break Ok(());
-            }
-            match state.next() {
-                Ok(Some(completion)) => out.push(completion),
-                Ok(None) => break Ok(()),
-                Err(error) => break Err(error),
-            }
-        };
+        let outcome = take(&mut state);
         self.tell(&mut state);
-        outcome.map(|()| out.len() - before)
+        outcome
     }
 
     fn arm(&self, state: &mut State) {
@@ -392,9 +382,7 @@ impl CompletionQueue {
     /// # Errors
     /// [`Error::BadCompletion`]; [`Error::NotPermitted`] in another process.
     pub fn poll(&self) -> Result<Option<Completion>> {
-        let mut one = Vec::with_capacity(1);
-        self.inner.poll(1, &mut one)?;
-        Ok(one.pop())
+        self.inner.poll(State::next)
     }
 
     /// Takes at most `max` completions and appends them to `out`; answers how many. No system call.
@@ -402,7 +390,16 @@ impl CompletionQueue {
     /// # Errors
     /// [`Error::BadCompletion`]; [`Error::NotPermitted`] in another process.
     pub fn poll_into(&self, max: usize, out: &mut Vec<Completion>) -> Result<usize> {
-        self.inner.poll(max, out)
+        self.inner.poll(|state| {
+            let mut count = 0;
+            while count < max
+                && let Some(completion) = state.next()?
+            {
+                out.push(completion);
+                count += 1;
+            }
+            Ok(count)
+        })
     }
 
     /// Arms the notification: the next completion, or one that is there already, signals [`CompletionQueue::event_fd`]
