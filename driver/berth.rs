@@ -300,7 +300,6 @@ fn prepare(pdev: &pci::Device<Bound>) -> Result<(Instance, GateOwner, Arc<Card>)
     let gate = unsafe { GateOwner::new(pdev) }.map_err(no(NO_MEMORY))?;
     let bound = gate.gate().enter().ok_or(ENODEV)?;
     try_mapping(&bound)?;
-    let (mps, mrrs) = bound.payload_limits();
     let doorbells = pdev.resource_start(2)?;
     if let Err(e) = bound.combine_writes(doorbells, u64::from(abi::card::BAR2_SIZE)) {
         dev_info!(
@@ -325,7 +324,6 @@ fn prepare(pdev: &pci::Device<Bound>) -> Result<(Instance, GateOwner, Arc<Card>)
             max_process_cqs: params.max_process_cqs,
             max_process_contexts: params.max_process_contexts,
             loss_window_ms: i64::from(params.loss_window_ms),
-            pcie_limits: mps | mrrs << 4,
             doorbells,
         },
     )

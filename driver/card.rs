@@ -392,7 +392,6 @@ pub(crate) struct Card {
     loss_window_ms: i64,
     /// Budget that a process gets, in pages.
     pub(crate) context_pages: u64,
-    pcie_limits: u32,
     state: Atomic<u32>,
     /// Raised whenever contexts have lost their objects.
     pub(crate) epoch: Atomic<u32>,
@@ -560,8 +559,6 @@ pub(crate) struct CardConfig {
     pub(crate) max_process_qps: u32,
     /// Caps per process.
     pub(crate) max_process_cqs: u32,
-    /// Value for `HOST_PCIE_LIMITS`.
-    pub(crate) pcie_limits: u32,
     /// Physical address of BAR2.
     pub(crate) doorbells: u64,
 }
@@ -599,7 +596,6 @@ impl Card {
                 max_process_contexts: config.max_process_contexts,
                 loss_window_ms: config.loss_window_ms,
                 context_pages: config.context_pages,
-                pcie_limits: config.pcie_limits,
                 state: Atomic::new(State::Down as u32),
                 epoch: Atomic::new(0),
                 token <- new_spinlock!(0, "berth_token"),
@@ -1341,9 +1337,14 @@ impl Card {
             let addr = fence.as_ref().ok_or(ENODEV)?.dma_handle();
             self.regs.write_addr(HOST_FENCE_LO, addr);
         }
-        self.regs.write(HOST_PCIE_LIMITS, self.pcie_limits);
+        let bound = self.bound()?;
+        // Whoever changes them afterwards resets the card.
+        let (payload, read_request) = bound.payload_limits();
+        self.regs
+            .write(HOST_PCIE_LIMITS, payload | read_request << 4);
         // Cleared when the card was given up once.
-        self.bound()?.set_master();
+        bound.set_master();
+        drop(bound);
         {
             let mut heartbeat = self.heartbeat.lock();
             heartbeat.asked = None;

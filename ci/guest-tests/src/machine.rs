@@ -3,6 +3,7 @@
 //! it is read (docs/concepts/field-reports.md).
 
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +21,8 @@ use crate::{ensure, ensure_eq, tests};
 
 tests! {
     One: inv_6_interrupts_move_and_processors_go_under_traffic, inv_3_out_of_memory_killer_takes_a_receiver;
-    One Disruptive: inv_3_card_is_bound_again_and_again_while_it_is_read, fw_log_of_before_a_crash_is_there_after_the_reset;
+    One Disruptive: inv_3_card_is_bound_again_and_again_while_it_is_read, fw_log_of_before_a_crash_is_there_after_the_reset,
+         inv_6_limits_of_the_slot_are_asked_for_at_each_reset;
 }
 
 /// Folders of the card's interrupts in `/proc/irq`.
@@ -158,5 +160,61 @@ fn fw_log_of_before_a_crash_is_there_after_the_reset(env: &Env) -> Res {
     // Of both connections, the one before the crash and the one behind it.
     ensure!(bytes.len() >= 2 * usual.len(), "{} bytes of log, {} of one connection", bytes.len(), usual.len());
     ensure_eq!(lost, 0);
+    Ok(())
+}
+
+/// Device Control of the card's PCI Express capability: its offset in configuration space.
+fn device_control(config: &fs::File) -> Res<u64> {
+    const PCI_EXPRESS: u8 = 0x10;
+    let byte = |at: u64| -> Res<u8> {
+        let mut byte = [0];
+        config.read_exact_at(&mut byte, at)?;
+        Ok(byte[0])
+    };
+    let mut at = u64::from(byte(0x34)?);
+    while at != 0 {
+        if byte(at)? == PCI_EXPRESS {
+            return Ok(at + 8);
+        }
+        at = byte(at + 1)?.into();
+    }
+    fail("no PCI Express capability")
+}
+
+/// Maximum payload and maximum read request are others than when the driver was loaded; a reset, then a function-level
+/// reset.
+fn inv_6_limits_of_the_slot_are_asked_for_at_each_reset(env: &Env) -> Res {
+    const LIMITS: u16 = 7 << 5 | 7 << 12;
+    let device = env.device()?;
+    let function = PathBuf::from(format!("/sys/bus/pci/devices/{}", pci_address()?));
+    let config = fs::File::options().read(true).write(true).open(function.join("config"))?;
+    let at = device_control(&config)?;
+    let read = || -> Res<u16> {
+        let mut word = [0; 2];
+        config.read_exact_at(&mut word, at)?;
+        Ok(u16::from_le_bytes(word))
+    };
+    let (before, over) = (read()?, env.sim_number("over_limits")?);
+    let methods = fs::read_to_string(function.join("reset_method"))?;
+    fs::write(function.join("reset_method"), "flr")?;
+    let mut seen = Vec::new();
+    for (round, (payload, read_request)) in (0..).zip([(2u16, 5u16), (0, 0), (1, 3)]) {
+        config.write_all_at(&(before & !LIMITS | payload << 5 | read_request << 12).to_le_bytes(), at)?;
+        seen.push((128 << (read()? >> 5 & 7), 128 << (read()? >> 12 & 7)));
+        device.reset()?;
+        after_reset(env, 1020 + 2 * round)?;
+        let resets = device.counters()?.drv(c::D_RESETS);
+        fs::write(function.join("reset"), "1")?;
+        wait_until("the card is in service again", env.hang, || Ok(device.counters()?.drv(c::D_RESETS) > resets))?;
+        wait_for_device(env)?;
+        after_reset(env, 1021 + 2 * round)?;
+    }
+    config.write_all_at(&before.to_le_bytes(), at)?;
+    fs::write(function.join("reset_method"), methods.trim())?;
+    device.reset()?;
+    after_reset(env, 1028)?;
+    println!("figures: payloads and read requests of {seen:?} bytes");
+    ensure!(seen.iter().any(|limits| limits != &seen[0]), "the limits cannot be changed: {seen:?}");
+    ensure_eq!(env.sim_number("over_limits")?, over);
     Ok(())
 }

@@ -135,6 +135,12 @@ impl ConfigSpace {
         flr
     }
 
+    /// log2 of the largest write and of the largest read request, in bytes, that the card may make.
+    pub fn payload_limits(&self) -> (u32, u32) {
+        let control = u32::from(u16::from_le_bytes([self.bytes[DEVICE_CONTROL], self.bytes[DEVICE_CONTROL + 1]]));
+        (7 + (control >> 5 & 7), 7 + (control >> 12 & 7))
+    }
+
     /// Bus mastering is on: the card may read and write memory and raise interrupts.
     pub fn bus_master(&self) -> bool {
         self.bytes[COMMAND] & 0x04 != 0

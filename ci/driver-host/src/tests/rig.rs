@@ -253,7 +253,6 @@ fn card(gate: &Arc<Gate>, instance: usize, setup: Setup) -> Arc<Card> {
         max_process_contexts: setup.most[0],
         max_process_qps: setup.most[1],
         max_process_cqs: setup.most[2],
-        pcie_limits: 0x58,
         doorbells: DOORBELLS,
     };
     Card::new(gate, Regs::new(&PCI).expect("registers"), config).expect("a card")
