@@ -46,7 +46,7 @@ trap 'kill "$fast" 2>/dev/null || true' EXIT
 
 # The large memories must be block RAM: in flip-flops they would be several million bits. Firmware's RAM alone is 128.
 synthesise berth_core
-if [ "$ffs" -gt 40000 ] || [ "$rams" -lt 250 ]; then
+if [ "$ffs" -gt 40000 ] || [ "$rams" -lt 300 ]; then
     echo "synthesis: a large memory is not in block RAM; see $out/berth_core/cells.txt" >&2
     exit 1
 fi

@@ -172,11 +172,14 @@ fn qp_17_vanished_peer_is_noticed_also_without_a_credit() {
 #[test]
 fn qp_17_a_wire_that_takes_nothing_for_ever_ends_connections_as_a_lost_peer_does() {
     const SIZE: u32 = 8192;
-    // Quick to give up: the card is never idle here, so each cycle is simulated.
+    // Quick to give up, when the round trip is known: the card is never idle here, so each cycle is simulated.
     let a = QpCreate { timeout: 20_000, retries: 2, ..qp(QP_A) };
     let mut net = pair(4, |_, _| {}, a, qp(QP_B));
     let source = net.hosts[0].alloc(ASID, SIZE.into(), 0, false);
     let target = net.hosts[1].alloc(ASID, SIZE.into(), 0, true);
+    net.hosts[1].post_recvs(QP_B, &[(6, vec![(target, 64)])]);
+    net.hosts[0].post_send(QP_A, 0, &[(source, 64)]);
+    net.run_until("a first message", 1_000_000, |n| n.hosts[0].poll_cq(CQN).iter().any(|c| c.status == WC_OK));
     net.hosts[1].post_recvs(QP_B, &[(7, vec![(target, SIZE)])]);
     net.settle(50_000);
     // A has the credit, and its card's MAC takes no frame any more.
