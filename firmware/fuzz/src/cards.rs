@@ -38,6 +38,8 @@ pub fn run(data: &[u8]) {
         w.command(i, command(CMD_CM_LISTEN, &[(2, SERVICE)]));
     }
     let mut users: [Vec<User>; 2] = [Vec::new(), Vec::new()];
+    // Requests that a host has tried to accept, with a queue pair that may not suit them.
+    let mut taken: [Vec<u32>; 2] = [Vec::new(), Vec::new()];
     let mut steps = 0;
     while !input.is_empty() && steps < 200 {
         steps += 1;
@@ -56,9 +58,9 @@ pub fn run(data: &[u8]) {
                 w.post_command(i, command(CMD_CM_CONNECT, &[(2, qpn), (3, ip), (4, SERVICE)]));
             }
             2 | 3 => {
-                if let Some(id) = request(&mut w, i)
-                    && let Some(qpn) = (16..80).find(|qpn| w.nodes[i].card.state_of(*qpn) == 0)
-                {
+                let Some(id) = request(&mut w, i) else { continue };
+                taken[i].push(id);
+                if let Some(qpn) = (16..80).find(|qpn| w.nodes[i].card.state_of(*qpn) == 0) {
                     let mode = u32::from(choice >> 6 & 1) << 24;
                     users[i].push(w.create_qp(i, qpn, ASID, |c| c[5] |= mode));
                     w.post_command(i, command(CMD_CM_ACCEPT, &[(2, id), (3, qpn)]));
@@ -111,8 +113,9 @@ pub fn run(data: &[u8]) {
         w.release(i, usize::MAX);
     }
     w.run(100_000);
-    for i in 0..2 {
-        while let Some(id) = request(&mut w, i) {
+    for (i, mut refused) in taken.into_iter().enumerate() {
+        refused.extend(core::iter::from_fn(|| request(&mut w, i)));
+        for id in refused {
             w.post_command(i, command(CMD_CM_REJECT, &[(2, id)]));
         }
         for qpn in 16..80 {
