@@ -53,7 +53,7 @@ module fp_builder_proof #(
         logic [6:0]  max_list, few;
         logic [1:0]  trigger;
         logic [7:0]  index;
-        logic [15:0] again;
+        logic [15:0] again, pause;
         logic [31:0] stamp, left;
         logic [26:0] round;
         logic        early;

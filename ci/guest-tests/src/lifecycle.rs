@@ -541,6 +541,14 @@ fn reset_under_traffic(env: &Env) -> Res {
     after_reset(env, 834)
 }
 
+/// Waits until firmware runs and answers, after a reset that the driver does by itself.
+pub fn wait_in_service(env: &Env) -> Res {
+    let device = env.device()?;
+    wait_until("the card is in service again", env.hang, || {
+        Ok(device.info()?.fw_status == status::FW_RUNNING && env.context().is_ok_and(|c| c.create_cq(1).is_ok()))
+    })
+}
+
 fn function_level_reset_under_traffic(env: &Env) -> Res {
     let device = env.device()?;
     let resets = device.counters()?.drv(c::D_RESETS);
@@ -552,9 +560,7 @@ fn function_level_reset_under_traffic(env: &Env) -> Res {
     fs::write(function.join("reset"), "1")?;
     // The driver is not told; its watchdog finds firmware stopped, or the card gone for as long as the reset took.
     end_of(child, env)?;
-    wait_until("the card is in service again", env.hang, || {
-        Ok(device.info()?.fw_status == status::FW_RUNNING && env.context().is_ok_and(|c| c.create_cq(1).is_ok()))
-    })?;
+    wait_in_service(env)?;
     nothing_left(env)?;
     after_reset(env, 850)?;
     fs::write(function.join("reset_method"), methods.trim())?;

@@ -15,7 +15,9 @@ use libberth::{Device, Error};
 
 use crate::connections::loopback_works;
 use crate::env::Env;
-use crate::lifecycle::{after_reset, driver_dir, nothing_left, pci_address, start_helper, wait_for_device};
+use crate::lifecycle::{
+    after_reset, driver_dir, nothing_left, pci_address, start_helper, wait_for_device, wait_in_service,
+};
 use crate::util::{Mem, Res, check, depths, fail, loop_pair, wait_until};
 use crate::{ensure, ensure_eq, tests};
 
@@ -154,6 +156,7 @@ fn fw_log_of_before_a_crash_is_there_after_the_reset(env: &Env) -> Res {
         Err(e) => return Err(e.into()),
     }
     wait_until("the driver resets it", env.hang, || Ok(device.counters()?.drv(c::D_RESETS) > resets))?;
+    wait_in_service(env)?;
     after_reset(env, 1018)?;
     let (bytes, lost) = read_log(&device)?;
     println!("figures: {} bytes of log over a crash, {lost} lost; {} of a connection", bytes.len(), usual.len());
@@ -205,8 +208,8 @@ fn inv_6_limits_of_the_slot_are_asked_for_at_each_reset(env: &Env) -> Res {
         after_reset(env, 1020 + 2 * round)?;
         let resets = device.counters()?.drv(c::D_RESETS);
         fs::write(function.join("reset"), "1")?;
-        wait_until("the card is in service again", env.hang, || Ok(device.counters()?.drv(c::D_RESETS) > resets))?;
-        wait_for_device(env)?;
+        wait_until("the driver notices", env.hang, || Ok(device.counters()?.drv(c::D_RESETS) > resets))?;
+        wait_in_service(env)?;
         after_reset(env, 1021 + 2 * round)?;
     }
     config.write_all_at(&before.to_le_bytes(), at)?;
