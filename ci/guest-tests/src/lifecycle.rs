@@ -541,11 +541,12 @@ fn reset_under_traffic(env: &Env) -> Res {
     after_reset(env, 834)
 }
 
-/// Waits until firmware runs and answers, after a reset that the driver does by itself.
+/// Waits until firmware runs and answers, after a reset that the driver does by itself. The card may be gone meanwhile.
 pub fn wait_in_service(env: &Env) -> Res {
-    let device = env.device()?;
     wait_until("the card is in service again", env.hang, || {
-        Ok(device.info()?.fw_status == status::FW_RUNNING && env.context().is_ok_and(|c| c.create_cq(1).is_ok()))
+        let running =
+            env.device().and_then(|device| Ok(device.info()?)).is_ok_and(|i| i.fw_status == status::FW_RUNNING);
+        Ok(running && env.context().is_ok_and(|c| c.create_cq(1).is_ok()))
     })
 }
 

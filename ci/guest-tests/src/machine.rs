@@ -201,17 +201,21 @@ fn inv_6_limits_of_the_slot_are_asked_for_at_each_reset(env: &Env) -> Res {
     let methods = fs::read_to_string(function.join("reset_method"))?;
     fs::write(function.join("reset_method"), "flr")?;
     let mut seen = Vec::new();
-    for (round, (payload, read_request)) in (0..).zip([(2u16, 5u16), (0, 0), (1, 3)]) {
-        config.write_all_at(&(before & !LIMITS | payload << 5 | read_request << 12).to_le_bytes(), at)?;
+    let limits = |payload: u16, read_request: u16| before & !LIMITS | payload << 5 | read_request << 12;
+    for (service, (payload, read_request)) in (1020..).zip([(2, 5), (0, 0), (1, 3)]) {
+        config.write_all_at(&limits(payload, read_request).to_le_bytes(), at)?;
         seen.push((128 << (read()? >> 5 & 7), 128 << (read()? >> 12 & 7)));
         device.reset()?;
-        after_reset(env, 1020 + 2 * round)?;
-        let resets = device.counters()?.drv(c::D_RESETS);
-        fs::write(function.join("reset"), "1")?;
-        wait_until("the driver notices", env.hang, || Ok(device.counters()?.drv(c::D_RESETS) > resets))?;
-        wait_in_service(env)?;
-        after_reset(env, 1021 + 2 * round)?;
+        after_reset(env, service)?;
     }
+    // The driver is not told of this one: it finds firmware stopped.
+    config.write_all_at(&limits(2, 2).to_le_bytes(), at)?;
+    let resets = device.counters()?.drv(c::D_RESETS);
+    fs::write(function.join("reset"), "1")?;
+    // Now, or while the card does not answer.
+    wait_until("the driver notices", env.hang, || Ok(device.counters().is_ok_and(|n| n.drv(c::D_RESETS) > resets)))?;
+    wait_in_service(env)?;
+    after_reset(env, 1026)?;
     config.write_all_at(&before.to_le_bytes(), at)?;
     fs::write(function.join("reset_method"), methods.trim())?;
     device.reset()?;
