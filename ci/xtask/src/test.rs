@@ -30,7 +30,7 @@ use crate::steps::{Builder, Parts};
 /// The table in the documentation that a `--long` run brings up to date.
 const LONG_RESULT: &str = "docs/results/long-tests.md";
 /// Parts that do more with `--long`; they stand in that table beside those that run only with it.
-const LONGER: &[&str] = &["fuzz", "model-check", "formal", "system", "endurance"];
+const LONGER: &[&str] = &["fuzz", "model-check", "formal", "rtl", "rtl-units", "system", "endurance"];
 /// Parts of which each test has a row of its own there, also when it ran alone (`--filter`).
 const EACH_TEST: &[&str] = &["endurance"];
 
@@ -72,15 +72,18 @@ const NOT_LINKED: [(&str, &str); 9] = [
 /// Widths (DATA_W) of the card.
 const WIDTHS: [&str; 4] = ["64", "128", "256", "512"];
 
-/// RTL benches that run at the narrowest and the widest of them only, for their time.
+/// The narrowest and the widest one, which every change is tried at.
+const ENDS: [&str; 2] = ["64", "512"];
+
+/// RTL benches that run at these only, for their time.
 const ENDS_ONLY: [&str; 3] = ["attacks", "guided", "hostile"];
 
 /// Inputs that `rtl-guided` runs, where `BERTH_INPUTS` does not say another number.
 const GUIDED_INPUTS: &str = "500";
 
 /// Parts that run one after the other beside the rest: guests wait for each other and for their cards more than they
-/// compute, and would leave half of a small machine idle.
-const BESIDE: [&str; 14] = [
+/// compute, and would leave half of a small machine idle. Behind them what makes both rows about as long.
+const BESIDE: [&str; 17] = [
     "simulator",
     "bridge",
     "driver",
@@ -89,6 +92,9 @@ const BESIDE: [&str; 14] = [
     "endurance",
     "demo",
     "demo-keep",
+    "synthesis",
+    "rtl-units",
+    "bench",
     "system-iommu",
     "system-kcsan",
     "driver-tree",
@@ -225,10 +231,12 @@ const PARTS: &[Part] = &[
     Part { name: "simulate", about: "the simulation with 64 hosts, all questions", long: false, run: Tester::simulate },
     Part { name: "rtl-lint", about: "Verilator -Wall over the RTL at every width", long: false, run: Tester::rtl_lint },
     Part { name: "formal", about: "proofs about the RTL, and that each can fail", long: false, run: Tester::formal },
-    Part { name: "synthesis", about: "the RTL through Yosys", long: false, run: Tester::synthesis },
-    Part { name: "rtl", about: "benches on the Verilated card at every width", long: false, run: Tester::rtl },
-    Part { name: "rtl-units", about: "benches of single modules at every width", long: false, run: Tester::rtl_units },
-    Part { name: "bench", about: "figures of the card reach their bars", long: false, run: Tester::bench },
+    Part {
+        name: "rtl",
+        about: "benches on the Verilated card, 64 and 512 bits wide; all widths with --long",
+        long: false,
+        run: Tester::rtl,
+    },
     Part { name: "simulator", about: "berth-sim", long: false, run: Tester::simulator },
     Part {
         name: "bridge",
@@ -262,6 +270,14 @@ const PARTS: &[Part] = &[
         long: false,
         run: Tester::demo_keep,
     },
+    Part { name: "synthesis", about: "the RTL through Yosys", long: false, run: Tester::synthesis },
+    Part {
+        name: "rtl-units",
+        about: "benches of single modules, 64 and 512 bits wide; all widths with --long",
+        long: false,
+        run: Tester::rtl_units,
+    },
+    Part { name: "bench", about: "figures of the card reach their bars", long: false, run: Tester::bench },
     Part {
         name: "system-iommu",
         about: "system tests of memory and life with an IOMMU before the card",
@@ -743,21 +759,22 @@ impl Tester {
         Ok(command)
     }
 
-    /// The benches, with the RTL's assertions checked.
-    fn rtl_benches(&self) -> Result<Command> {
+    /// The benches, with the RTL's assertions checked. `widths`: feature that says which widths are built.
+    fn rtl_benches(&self, widths: &str) -> Result<Command> {
         let timing = self.builder.timing()?;
         let mut command = self.sysroot_tests("berth-rtl")?;
         command.env("BERTH_TIMING_IMAGE", timing);
-        command.args(["--features", "assert,widths"]);
+        command.args(["--features", &format!("assert,{widths}")]);
         Ok(command)
     }
 
     fn rtl(&self) -> Result<Counts> {
         let mut counts = Counts::default();
-        for width in WIDTHS {
-            let mut command = self.rtl_benches()?;
+        let (widths, feature) = if self.arguments.long { (&WIDTHS[..], "widths") } else { (&ENDS[..], "ends") };
+        for &width in widths {
+            let mut command = self.rtl_benches(feature)?;
             command.env("BERTH_DATA_W", width);
-            if width != WIDTHS[0] && width != WIDTHS[WIDTHS.len() - 1] {
+            if !ENDS.contains(&width) {
                 command.arg("--lib");
                 for bench in self.rtl_bench_names()? {
                     command.args(["--test", &bench]);
@@ -810,6 +827,9 @@ impl Tester {
         let arguments = ["test", "--release", "--no-fail-fast", "--package", "berth-rtl-unit"];
         let mut command = self.builder.cargo(self.repo(), "target-sysroot", &arguments)?;
         command.args(["--features", "fastpath,assert,widths"]);
+        if !self.arguments.long {
+            command.env("BERTH_UNIT_WIDTHS", ENDS.join(","));
+        }
         self.cargo_tests("benches of single modules", &mut command)
     }
 
@@ -825,7 +845,7 @@ impl Tester {
     fn rtl_seeds(&self) -> Result<Counts> {
         let mut counts = Counts::default();
         for (seed, width) in (101..=112).zip(WIDTHS.iter().cycle()) {
-            let mut command = self.rtl_benches()?;
+            let mut command = self.rtl_benches("widths")?;
             command.env("BERTH_SEED", seed.to_string()).env("BERTH_DATA_W", width);
             counts.add(self.cargo_tests(&format!("RTL benches, seed {seed}, DATA_W = {width}"), &mut command)?);
         }
