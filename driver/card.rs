@@ -1338,10 +1338,6 @@ impl Card {
             self.regs.write_addr(HOST_FENCE_LO, addr);
         }
         let bound = self.bound()?;
-        // Whoever changes them afterwards resets the card.
-        let (payload, read_request) = bound.payload_limits();
-        self.regs
-            .write(HOST_PCIE_LIMITS, payload | read_request << 4);
         // Cleared when the card was given up once.
         bound.set_master();
         drop(bound);

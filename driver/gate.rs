@@ -152,19 +152,6 @@ impl BoundRef {
             bindings::devm_arch_io_reserve_memtype_wc(&raw mut (*self.raw()).dev, phys, bytes)
         })
     }
-
-    /// log2 of the maximum payload and of the maximum read request, in bytes.
-    pub(crate) fn payload_limits(&self) -> (u32, u32) {
-        // SAFETY: The device is valid and bound.
-        let (mps, mrrs) = unsafe {
-            (
-                bindings::pcie_get_mps(self.raw()),
-                bindings::pcie_get_readrq(self.raw()),
-            )
-        };
-        let log2 = |bytes: c_int| (bytes.clamp(128, 4096) as u32).ilog2();
-        (log2(mps), log2(mrrs))
-    }
 }
 
 impl Deref for BoundRef {

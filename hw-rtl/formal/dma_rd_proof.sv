@@ -27,7 +27,7 @@ module dma_rd_proof #(
     input logic [ 7:0]         fp_asid, fp_tag,
     input logic [63:0]         fp_va,
     input logic                done_ready, enable, hold, stop,
-    input logic [ 3:0]         log2_in,
+    input logic [ 3:0]         log2_read,   // another one in any clock
     input logic                lk_ack, lk_hit,
     input logic [51:0]         lk_page,
     input logic                qr_valid,
@@ -49,8 +49,6 @@ module dma_rd_proof #(
     always_ff @(posedge clk) started_q <= 1'b1;
     wire rst = !started_q || rst_in || cold_in;
     wire cold = !started_q || cold_in;
-    logic [3:0] log2_read;   // any, and then the same for ever
-    always_ff @(posedge clk) if (!started_q) log2_read <= log2_in;
 
     logic                  cmd_ready, done_valid, att_done, fp_ready, fd_valid, qr_ready, qc_valid, qc_more, qc_last;
     logic                  qc_err, quiet, busy, lk_req, ring_ready, ring_cpl_valid, ring_cpl_more, ring_cpl_end;
@@ -84,18 +82,21 @@ module dma_rd_proof #(
         assume (fp_len != 0 && fp_len <= 13'd4608);
         assume (!lk_ack || lk_req);
         assume (log2_read >= 4'd7 && log2_read <= 4'd12);
-        // Reads of rings and queues keep to the rule by themselves.
-        assume (kept(ring_addr, ring_len, line) && kept(qr_addr, {3'd0, qr_len}, line));
+        // Reads of rings and queues keep to the rule by themselves, with the limit of when they were made.
+        assume (kept(ring_addr, ring_len, 13'd4096) && kept(qr_addr, {3'd0, qr_len}, 13'd4096));
     end
 
     // ---- what is asked of the host -----------------------------------------------------------
     logic waits_q;      // shown, not taken
     always_ff @(posedge clk) waits_q <= !rst && hrd_valid && !hrd_ready;
     (* hierconn *) wire \dut.queue_go ;
+    (* hierconn *) wire \dut.seg_go ;
+    logic [12:0] line_q;   // the limit when the request that is shown was made
+    always_ff @(posedge clk) if (!(hrd_valid && !hrd_ready)) line_q <= \dut.seg_go ? line : 13'd4096;
     logic stopped_q;    // since the clock before
     always_ff @(posedge clk) stopped_q <= !rst && stop;
     always_comb if (!rst) begin
-        assert (!hrd_valid || kept(hrd_addr, hrd_len, line));
+        assert (!hrd_valid || kept(hrd_addr, hrd_len, line_q));
         assert (!(hrd_valid && stopped_q && !waits_q));
         assert (!waits_q || hrd_valid);
         assert (!(hold && \dut.queue_go ));
@@ -123,7 +124,6 @@ module dma_rd_proof #(
     logic [ 5:0] t;
     logic [ 3:0] lane;      // and one byte of what is written
     always_ff @(posedge clk) if (!started_q) {t, lane} <= {t_in, lane_in};
-    (* hierconn *) wire        \dut.seg_go ;
     (* hierconn *) wire        \dut.ring_go ;
     (* hierconn *) wire [ 5:0] \dut.free_tag ;
     (* hierconn *) wire [18:0] \dut.pg_local ;

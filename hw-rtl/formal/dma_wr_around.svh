@@ -10,7 +10,7 @@
     (* anyseq *) logic [ 7:0]       cmd_asid, fp_asid, fp_tag;
     (* anyseq *) logic [51:0]       lk_page;
     (* anyseq *) logic [DATA_W-1:0] pr_rdata;
-    (* anyconst *) logic [ 3:0]     log2_payload;
+    (* anyseq *) logic [ 3:0]       log2_payload;
     logic started_q = 1'b0;
     always_ff @(posedge clk) started_q <= 1'b1;
     wire rst = !started_q || rst_in;

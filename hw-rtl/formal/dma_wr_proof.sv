@@ -57,7 +57,6 @@ module dma_wr_proof #(
     always_ff @(posedge clk) begin
         pr_q        <= pr_valid && pr_ready && !rst;
         pr_rvalid_q <= pr_q && !rst;
-        if (started_q) assume (log2_payload == $past(log2_payload));
     end
     assign pr_rvalid = pr_rvalid_q;
 

@@ -30,6 +30,11 @@ module berth_core #(
     output logic                mmio_rvalid,
     output logic [63:0]         mmio_rdata,
 
+    // the slot's limits, as configuration space has them in Device Control: 0 is 128 bytes, 5 is 4096, others count as 0.
+    // What was asked for before a change may still go out at its old size
+    input  logic [2:0]          cfg_max_payload,
+    input  logic [2:0]          cfg_max_read_req,
+
     // host memory reads: requests never cross 4 KiB
     output logic                hrd_valid,
     input  logic                hrd_ready,
@@ -314,6 +319,7 @@ module berth_core #(
         .hwr_valid(hwr_valid), .hwr_ready(hwr_ready), .hwr_addr(hwr_addr), .hwr_len(hwr_len),
         .hwr_data(hwr_data), .hwr_first(hwr_first), .hwr_last(hwr_last),
         .msix_valid(msix_valid), .msix_ready(msix_ready), .msix_vector(msix_vector),
+        .cfg_max_payload(cfg_max_payload), .cfg_max_read_req(cfg_max_read_req),
         .cpu_req(h_req), .cpu_we(h_we), .cpu_addr(h_addr), .cpu_wdata(h_wdata),
         .cpu_ack(h_ack), .cpu_rdata(h_rdata),
         .pend_cmd(pend_cmd), .pend_doorbell(pend_doorbell), .pend_dma_done(pend_dma_done),

@@ -45,7 +45,9 @@ module berth_host_regs (
     output logic [63:0]   fence_addr,
     output logic          dma_enable,
     input  logic [15:0]   dma_busy,
-    output logic [ 3:0]   log2_payload,
+    input  logic [ 2:0]   cfg_max_payload,   // of configuration space, encoded as in Device Control
+    input  logic [ 2:0]   cfg_max_read_req,
+    output logic [ 3:0]   log2_payload,      // the same, 7 to 12
     output logic [ 3:0]   log2_read,
     output logic [ 4:0]   log2_tick,    // of the cycles of a third of the time-out of reads
     // Time; what is added to the counters, 16 bits each; cycles passed over that C_IDLE_CYCLES has, too (simulation).
@@ -135,9 +137,14 @@ module berth_host_regs (
   end
 
   // Largest and smallest sizes that PCI Express knows.
-  function automatic logic [3:0] limit(input logic [3:0] log2);
-    limit = log2 < 7 ? 4'd7 : log2 > 12 ? 4'd12 : log2;
+  // Codes that PCI Express reserves stand for the smallest size.
+  function automatic logic [3:0] limit(input logic [2:0] code);
+    limit = code > 3'd5 ? 4'd7 : 4'd7 + {1'b0, code};
   endfunction
+  always_ff @(posedge clk) begin
+    log2_payload <= limit(cfg_max_payload);
+    log2_read    <= limit(cfg_max_read_req);
+  end
   // Thirds of a time-out: 2^10 to 2^27 cycles.
   function automatic logic [4:0] third(input logic [31:0] log2);
     third = log2 < 10 ? 5'd10 : log2 > 27 ? 5'd27 : log2[4:0];
@@ -226,10 +233,6 @@ module berth_host_regs (
             berth_regs_pkg::HOST_FENCE_LO: fence_addr[31:3] <= wr_data[31:3];
             berth_regs_pkg::HOST_FENCE_HI: fence_addr[63:32] <= wr_data;
             berth_regs_pkg::HOST_DMA_ENABLE: dma_enable <= wr_data[0];
-            berth_regs_pkg::HOST_PCIE_LIMITS: begin
-              log2_payload <= limit(wr_data[3:0]);
-              log2_read    <= limit(wr_data[7:4]);
-            end
             berth_regs_pkg::HOST_READ_TIMEOUT: log2_tick <= third(wr_data);
             default: ;
           endcase
@@ -253,8 +256,6 @@ module berth_host_regs (
       fence_addr <= '0;
       hb_challenge <= '0;
       dma_enable <= 1'b0;
-      log2_payload <= 4'd8;
-      log2_read <= 4'd9;
       log2_tick <= 5'd22;
       cyc_high_q <= '0;
     end

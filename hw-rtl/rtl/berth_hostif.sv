@@ -17,6 +17,9 @@ module berth_hostif #(
     input  logic [ 7:0]         mmio_wstrb,
     output logic                mmio_rvalid,
     output logic [63:0]         mmio_rdata,
+    // The slot's limits, encoded as in Device Control.
+    input  logic [ 2:0]         cfg_max_payload,
+    input  logic [ 2:0]         cfg_max_read_req,
     // Host memory: reads.
     output logic                hrd_valid,
     input  logic                hrd_ready,
@@ -192,7 +195,7 @@ module berth_hostif #(
       .fw_data_we, .fw_boot_we, .wr_data(bar_wdata), .fw_status, .fw_code, .hb_challenge, .hb_answer, .reset_we,
       .cmd_base, .cmd_log2, .cmd_log2_we, .cmd_pi, .cmd_pi_we, .cmd_ci, .cmd_stands, .push_begin, .push_we, .push_word, .push_data,
       .evt_base, .evt_log2, .evt_log2_we, .evt_ci, .evt_arm_we, .evt_pi,
-      .fence_addr, .dma_enable, .dma_busy, .log2_payload, .log2_read, .log2_tick,
+      .fence_addr, .dma_enable, .dma_busy, .cfg_max_payload, .cfg_max_read_req, .log2_payload, .log2_read, .log2_tick,
       .cycles, .amounts(wire_amounts | amounts), .idle_skipped, .inc_bad_access, .st_req, .st_addr, .st_rdata
   );
 

@@ -40,10 +40,9 @@ module berth_queue_rd #(
   //      which waits for the one before --------------------------------------------------------------
   logic busy_q, wait_q, part_q, who_q;
   logic [63:0] addr_q;
-  logic [9:0] left_q, base_q;
+  logic [9:0] left_q, base_q, most_q;  // most_q: bytes of a part; one request has parts of one size
   logic [7:0] tag_q;
-  wire [9:0] most = log2_read >= 4'd9 ? 10'd512 : 10'd1 << log2_read;
-  wire [9:0] len = left_q < most ? left_q : most;
+  wire [9:0] len = left_q < most_q ? left_q : most_q;
   wire pick = !qr_valid[0] || (qr_valid[1] && !who_q);  // the other half's turn
   wire free = !busy_q || (rd_valid && rd_ready && len == left_q && !part_q);
 
@@ -82,6 +81,7 @@ module berth_queue_rd #(
       left_q <= qr_len[10*pick+:10];
       tag_q  <= qr_tag[8*pick+:8];
       base_q <= '0;
+      most_q <= log2_read >= 4'd9 ? 10'd512 : 10'd1 << log2_read;
     end
     if (rst) begin
       busy_q <= 1'b0;

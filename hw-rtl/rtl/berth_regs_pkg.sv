@@ -75,7 +75,7 @@ package berth_regs_pkg;
     localparam logic [31:0] HOST_FENCE_HI            = 32'h0000008c; // rw: the same, high half
     localparam logic [31:0] HOST_DMA_ENABLE          = 32'h00000090; // rw: bit 0 lets the card do DMA; cleared, it stops issuing (reads in flight end)
     localparam logic [31:0] HOST_DMA_BUSY            = 32'h00000094; // ro: DMA reads and writes in flight
-    localparam logic [31:0] HOST_PCIE_LIMITS         = 32'h00000098; // rw: PCIe limits: log2 of maximum payload in bits 3:0 (7 to 12), log2 of maximum read request in bits 7:4 (7 to 12)
+    localparam logic [31:0] HOST_PCIE_LIMITS         = 32'h00000098; // ro: the slot's limits, as configuration space has them now (Device Control, PCI Express 7.5.3.4): log2 of maximum payload in bits 3:0 (7 to 12), log2 of maximum read request in bits 7:4 (7 to 12)
     localparam logic [31:0] HOST_READ_TIMEOUT        = 32'h0000009c; // rw: log2 of the cycles of a third of the time after which a read of host memory counts as failed (10 to 27)
     localparam logic [31:0] HOST_COUNTERS            = 32'h00000400; // ro: first RTL counter (see counters), 8 bytes each, little-endian
     localparam logic [31:0] HOST_CMD_PUSH            = 32'h00002000; // wo, 8 bytes: index (free-running 16 bits) of a command that is written into the card beside its place in the ring; its eight words follow, in order, from here + 0x40 on, 8 bytes each

@@ -43,10 +43,6 @@ impl Pci {
         crate::memory::sim().hardware.borrow_mut().set_master(true);
     }
 
-    pub(crate) fn payload_limits(&self) -> (u32, u32) {
-        crate::memory::sim().hardware.borrow().habits.payload_limits
-    }
-
     pub(crate) fn clear_master(&self) {
         crate::memory::sim().hardware.borrow_mut().set_master(false);
     }

@@ -35,8 +35,6 @@ pub(crate) struct Habits {
     pub(crate) image: Vec<u32>,
     /// DMA that does not end whatever is written.
     pub(crate) stuck_dma: u32,
-    /// log2 of the slot's maximum payload and read request.
-    pub(crate) payload_limits: (u32, u32),
 }
 
 impl Default for Habits {
@@ -53,7 +51,6 @@ impl Default for Habits {
             conflicts: 0,
             image: Vec::new(),
             stuck_dma: 0,
-            payload_limits: (8, 9),
         }
     }
 }

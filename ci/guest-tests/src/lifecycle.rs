@@ -551,21 +551,26 @@ pub fn wait_in_service(env: &Env) -> Res {
 }
 
 fn function_level_reset_under_traffic(env: &Env) -> Res {
+    let child = start_helper(env, "traffic")?;
+    function_level_reset(env, || end_of(child, env))?;
+    nothing_left(env)?;
+    after_reset(env, 850)
+}
+
+/// A function-level reset by sysfs, then what is to end by it, then the card is in service again. The driver is not told; its
+/// watchdog finds firmware stopped, or the card gone for as long as the reset takes.
+pub(crate) fn function_level_reset(env: &Env, ends: impl FnOnce() -> Res) -> Res {
     let device = env.device()?;
     let resets = device.counters()?.drv(c::D_RESETS);
     let function = PathBuf::from(format!("/sys/bus/pci/devices/{}", pci_address()?));
     let methods = fs::read_to_string(function.join("reset_method"))?;
     ensure!(methods.contains("flr"), "methods of resetting the card: {methods}");
     fs::write(function.join("reset_method"), "flr")?;
-    let child = start_helper(env, "traffic")?;
     fs::write(function.join("reset"), "1")?;
-    // The driver is not told; its watchdog finds firmware stopped, or the card gone for as long as the reset took.
-    end_of(child, env)?;
+    ends()?;
+    wait_until("the driver notices", env.hang, || Ok(device.counters().is_ok_and(|n| n.drv(c::D_RESETS) > resets)))?;
     wait_in_service(env)?;
-    nothing_left(env)?;
-    after_reset(env, 850)?;
     fs::write(function.join("reset_method"), methods.trim())?;
-    ensure!(device.counters()?.drv(c::D_RESETS) > resets, "no reset is counted");
     Ok(())
 }
 

@@ -7,7 +7,7 @@ use crate::link::{CardState, Link, Request, Step};
 use crate::record::Recorder;
 use crate::wire::Arrived;
 use berth_abi::counters::{FW_COUNTER_TABLE, RTL_COUNTER_TABLE};
-use berth_abi::host::{HOST_COUNTERS, HOST_CTRL, HOST_STATS, HOST_STATUS};
+use berth_abi::host::{HOST_COUNTERS, HOST_CTRL, HOST_PCIE_LIMITS, HOST_STATS, HOST_STATUS};
 use berth_abi::status::FW_RESET;
 use serde_json::{Map, Value, json};
 use std::path::Path;
@@ -60,6 +60,8 @@ pub trait SimCard: Send {
     fn mmio_write(&mut self, bar: u32, offset: u64, data: u64, len: usize);
     /// Posted writes that the card has not taken.
     fn writes_pending(&self) -> usize;
+    /// Device Control of the card's configuration space: the largest transfers that it may make.
+    fn set_device_control(&mut self, control: u16);
     /// Read of BAR 0 or 2; clocks the card until the answer is there.
     fn mmio_read(&mut self, bar: u32, offset: u64, len: usize) -> u64;
     /// The next frame that the card has sent.
@@ -303,6 +305,7 @@ impl<C: SimCard> Worker<C> {
 
     fn report(&mut self) -> Value {
         let counters = self.counters();
+        let limits = self.card.mmio_read(0, u64::from(HOST_PCIE_LIMITS), 4);
         let c = self.counts;
         let port = self.link.port(self.end);
         let dma = self.dma.lock().unwrap_or_else(PoisonError::into_inner).stats();
@@ -318,6 +321,8 @@ impl<C: SimCard> Worker<C> {
             "parked_ms": port.parked.as_millis() as u64,
             "waiting_for_peer_ms": port.blocked.as_millis() as u64,
             "speed_khz": khz.round(),
+            "pcie_max_payload": 1 << (limits & 0xf),
+            "pcie_max_read_request": 1 << (limits >> 4 & 0xf),
             "register_reads": c.reads,
             "register_writes": c.writes,
             "resets": c.resets,
@@ -356,6 +361,7 @@ impl<C: SimCard> Worker<C> {
                 // About as long as the card takes for it, so that a host that writes all the time does not stop its clock.
                 self.card.run(WRITE);
             }
+            Request::DeviceControl { control } => self.card.set_device_control(control),
             Request::Unmap { range, reply } => {
                 self.card.drain();
                 self.unmap(range);
@@ -417,6 +423,7 @@ impl<C: SimCard> Worker<C> {
                 Request::Read { reply, .. } => {
                     let _ = reply.send(u64::MAX);
                 }
+                Request::DeviceControl { control } => self.card.set_device_control(control),
                 Request::Write { .. } | Request::Frame(_) => {}
                 Request::Unmap { range, reply } => {
                     self.unmap(range);

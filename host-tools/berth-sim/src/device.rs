@@ -10,7 +10,6 @@ use crate::guest_memory::GuestMemory;
 use crate::link::{Link, Request};
 use crate::pci::{BAR4_SIZE, CONFIG_SIZE, ConfigSpace, MSIX_VECTORS, PBA_OFFSET};
 use berth_abi::card::{BAR0_SIZE, BAR2_SIZE};
-use berth_abi::host::HOST_PCIE_LIMITS;
 use serde_json::{Value, json};
 use std::fs::File;
 use std::io::{self, Write};
@@ -131,7 +130,6 @@ pub struct Slot {
     pub interrupts: Arc<Interrupts>,
     unplugged: AtomicBool,
     bad_accesses: AtomicU64,
-    over_limits: AtomicU64,
     clients: AtomicU64,
 }
 
@@ -146,7 +144,6 @@ impl Slot {
             interrupts: Arc::default(),
             unplugged: AtomicBool::new(false),
             bad_accesses: AtomicU64::new(0),
-            over_limits: AtomicU64::new(0),
             clients: AtomicU64::new(0),
         }
     }
@@ -189,7 +186,6 @@ impl Slot {
             add("interrupts", json!(self.interrupts.raised.load(Ordering::Relaxed)));
             add("bad_vectors", json!(self.interrupts.bad.load(Ordering::Relaxed)));
             add("bad_accesses", json!(self.bad_accesses.load(Ordering::Relaxed)));
-            add("over_limits", json!(self.over_limits.load(Ordering::Relaxed)));
             add("clients", json!(self.clients.load(Ordering::Relaxed)));
             add("unplugged", json!(self.unplugged.load(Ordering::Relaxed)));
         }
@@ -202,18 +198,25 @@ pub struct Device {
     slot: Arc<Slot>,
     config: ConfigSpace,
     bar4: Vec<u8>,
+    /// Device Control as the card knows it.
+    told: Option<u16>,
 }
 
 impl Device {
     /// A device as after power-on.
     pub fn new(slot: Arc<Slot>) -> Self {
-        let device = Self { slot, config: ConfigSpace::new(), bar4: vec![0; BAR4_SIZE as usize] };
+        let mut device = Self { slot, config: ConfigSpace::new(), bar4: vec![0; BAR4_SIZE as usize], told: None };
         device.follow_config();
         device
     }
 
     // Lets the card do what its configuration space and its MSI-X table allow.
-    fn follow_config(&self) {
+    fn follow_config(&mut self) {
+        let control = self.config.device_control();
+        if self.told != Some(control) {
+            self.told = Some(control);
+            self.slot.link.request(self.slot.end, Request::DeviceControl { control });
+        }
         let on = self.config.bus_master();
         self.slot.dma.lock().unwrap_or_else(PoisonError::into_inner).set_bus_master(on);
         // Bit 0 of a vector's control word.
@@ -224,18 +227,6 @@ impl Device {
     fn bad_access(&self, region: u32, offset: u64, len: usize) {
         self.slot.bad_accesses.fetch_add(1, Ordering::Relaxed);
         debug!(card = self.slot.name, region, offset, len, "bad access");
-    }
-
-    // The card keeps to what it is told (`berth_rtl::Card` holds it to that), which may be no more than the slot allows.
-    fn check_limits(&self, told: u32) {
-        let (payload, read_request) = self.config.payload_limits();
-        if told & 0xf > payload || told >> 4 & 0xf > read_request {
-            self.slot.over_limits.fetch_add(1, Ordering::Relaxed);
-            warn!(
-                card = self.slot.name,
-                told, payload, read_request, "the card is told of larger transfers than the slot's"
-            );
-        }
     }
 
     fn unplugged(&self) -> bool {
@@ -345,9 +336,6 @@ impl Device {
                 let mut word = [0; 8];
                 word[..len].copy_from_slice(data);
                 let data = u64::from_le_bytes(word);
-                if bar == 0 && offset == u64::from(HOST_PCIE_LIMITS) {
-                    self.check_limits(data as u32);
-                }
                 self.slot.link.request(self.slot.end, Request::Write { bar, offset, len, data });
             }
         }

@@ -46,6 +46,11 @@ pub enum Request {
         /// Value, right-aligned.
         data: u64,
     },
+    /// Device Control of configuration space has changed.
+    DeviceControl {
+        /// The register.
+        control: u16,
+    },
     /// Ends DMA under way, then removes mappings: a range (address, bytes) or all.
     Unmap {
         /// What to remove.

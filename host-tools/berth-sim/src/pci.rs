@@ -135,10 +135,9 @@ impl ConfigSpace {
         flr
     }
 
-    /// log2 of the largest write and of the largest read request, in bytes, that the card may make.
-    pub fn payload_limits(&self) -> (u32, u32) {
-        let control = u32::from(u16::from_le_bytes([self.bytes[DEVICE_CONTROL], self.bytes[DEVICE_CONTROL + 1]]));
-        (7 + (control >> 5 & 7), 7 + (control >> 12 & 7))
+    /// Device Control of PCI Express: among others, the largest transfers that the card may make.
+    pub fn device_control(&self) -> u16 {
+        u16::from_le_bytes([self.bytes[DEVICE_CONTROL], self.bytes[DEVICE_CONTROL + 1]])
     }
 
     /// Bus mastering is on: the card may read and write memory and raise interrupts.

@@ -4,7 +4,7 @@
 use crate::card::{SimCard, TxFrame};
 use crate::device::{Interrupts, Slot};
 use crate::dma::DmaSpace;
-use berth_rtl::{BAR_CONTROL, BAR_DOORBELL, Card, CardConfig, HostError, HostMemory};
+use berth_rtl::{BAR_CONTROL, BAR_DOORBELL, Card, CardConfig, HostError, HostMemory, PcieLimits};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -60,6 +60,9 @@ impl SimCard for Rtl {
     }
     fn mmio_write(&mut self, bar: u32, offset: u64, data: u64, len: usize) {
         self.0.post_write(port(bar), offset, data, len);
+    }
+    fn set_device_control(&mut self, control: u16) {
+        self.0.set_pcie_limits(PcieLimits::from_device_control(control));
     }
     fn writes_pending(&self) -> usize {
         self.0.writes_pending()

@@ -125,6 +125,7 @@ impl SimCard for Model {
             _ => {}
         }
     }
+    fn set_device_control(&mut self, _control: u16) {}
     fn writes_pending(&self) -> usize {
         self.bells
     }

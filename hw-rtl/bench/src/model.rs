@@ -2,7 +2,7 @@
 //! The declared model: what the card under measurement is plugged into.
 
 use berth_protocol::limits::{FAST_ACK_EVERY, FAST_FEW, FAST_LIST, FAST_WINDOW, REORDER};
-use berth_rtl::CardConfig;
+use berth_rtl::{CardConfig, PcieLimits};
 use std::path::PathBuf;
 
 /// Assumptions of all figures. What firmware writes into the rows of a connection is by default what it really writes
@@ -128,9 +128,9 @@ impl Model {
         f64::from(self.reads_outstanding) * bytes / each
     }
 
-    /// What `HOST_PCIE_LIMITS` must say.
-    pub fn limits(&self) -> u32 {
-        self.mps.trailing_zeros() | self.mrrs.trailing_zeros() << 4
+    /// What the slot allows.
+    pub fn limits(&self) -> PcieLimits {
+        PcieLimits::from_log2(self.mps.trailing_zeros(), self.mrrs.trailing_zeros())
     }
 
     /// The assumptions in words, one per line.

@@ -90,7 +90,7 @@ impl Rig {
     pub fn new(model: &Model, data_w: usize, extra: u64, bytes: Vec<u8>) -> Self {
         let memory = Arc::new(Mutex::new(bytes));
         let mut card = Card::new(model.slot(data_w, extra), Box::new(Flat(memory.clone())));
-        card.mmio_write(BAR_CONTROL, HOST_PCIE_LIMITS.into(), model.limits().into(), 4);
+        card.set_pcie_limits(model.limits());
         card.mmio_write(BAR_CONTROL, HOST_DMA_ENABLE.into(), 1, 4);
         Self { card, memory, commands: (0, 0, 0), told: 0, untold: None }
     }

@@ -56,6 +56,8 @@ struct BerthInputs {
     uint8_t hcpl_err;
     uint8_t hwr_ready;
     uint8_t msix_ready;
+    uint8_t cfg_max_payload;
+    uint8_t cfg_max_read_req;
     uint8_t tx_ready;
     uint8_t rx_valid;
     uint8_t rx_last;
@@ -205,6 +207,8 @@ void berth_model_settle(BerthModel* m, const BerthInputs* i, BerthOutputs* o) {
     t->hcpl_err = i->hcpl_err;
     t->hwr_ready = i->hwr_ready;
     t->msix_ready = i->msix_ready;
+    t->cfg_max_payload = i->cfg_max_payload;
+    t->cfg_max_read_req = i->cfg_max_read_req;
     t->tx_ready = i->tx_ready;
     t->rx_valid = i->rx_valid;
     t->rx_keep = i->rx_keep;

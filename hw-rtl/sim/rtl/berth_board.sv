@@ -19,6 +19,11 @@ module berth_board #(
     output logic                mmio_rvalid,
     output logic [63:0]         mmio_rdata,
 
+    // the slot's limits, as configuration space has them in Device Control: 0 is 128 bytes, 5 is 4096, others count as 0.
+    // What was asked for before a change may still go out at its old size
+    input  logic [2:0]          cfg_max_payload,
+    input  logic [2:0]          cfg_max_read_req,
+
     // host memory reads: requests never cross 4 KiB
     output logic                hrd_valid,
     input  logic                hrd_ready,

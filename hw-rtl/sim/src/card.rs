@@ -2,7 +2,6 @@
 //! The Verilated card in a modelled slot: host memory, MMIO, interrupts, frames.
 
 use crate::ffi::{Core, Inputs, Outputs};
-use berth_abi::host::{HOST_CTRL, HOST_PCIE_LIMITS};
 use berth_random::Rng;
 use std::collections::VecDeque;
 use std::path::Path;
@@ -343,7 +342,7 @@ pub struct Card {
     rx_offered: u64,
     debug: Option<(bool, u32, u32)>,
     debug_result: Option<u32>,
-    limits: PcieLimits,
+    limits: Allowed,
     stalled: bool,
     /// Bytes of a beat of the MAC port.
     beat: usize,
@@ -356,27 +355,80 @@ pub struct Card {
     record: Option<Vec<Moved>>,
 }
 
-/// The largest transfers that the slot allows, in bytes: what `HOST_PCIE_LIMITS` was last set to.
-#[derive(Clone, Copy, Debug)]
-struct PcieLimits {
-    payload: usize,
-    read_request: usize,
+/// The largest transfers that the slot allows, as in Device Control of configuration space (PCI Express 7.5.3.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PcieLimits {
+    payload: u8,
+    read_request: u8,
 }
 
 impl PcieLimits {
-    /// After a reset of the card.
-    const RESET: Self = Self { payload: 256, read_request: 512 };
+    /// Maximum payload 256 bytes, maximum read request 512.
+    pub const USUAL: Self = Self { payload: 1, read_request: 2 };
 
-    /// From the register's value; sizes that PCI Express does not know become the nearest one.
-    fn from_register(value: u32) -> Self {
-        let size = |log2: u32| 1 << (log2 & 0xf).clamp(7, 12);
-        Self { payload: size(value), read_request: size(value >> 4) }
+    /// The largest write and the largest read request, as log2 of bytes.
+    ///
+    /// # Panics
+    /// When one is not from 7 to 12.
+    #[must_use]
+    pub fn from_log2(payload: u32, read_request: u32) -> Self {
+        let code = |log2: u32| {
+            assert!((7..=12).contains(&log2), "PCI Express has no transfers of 2^{log2} bytes");
+            log2 as u8 - 7
+        };
+        Self { payload: code(payload), read_request: code(read_request) }
     }
 
-    /// Either may hold.
-    fn or(self, other: Self) -> Self {
-        Self { payload: self.payload.max(other.payload), read_request: self.read_request.max(other.read_request) }
+    /// From the register Device Control; its reserved codes are kept.
+    #[must_use]
+    pub fn from_device_control(control: u16) -> Self {
+        Self { payload: (control >> 5 & 7) as u8, read_request: (control >> 12 & 7) as u8 }
     }
+
+    /// Bytes of the largest write, and of the largest completion. Reserved codes allow the smallest size.
+    #[must_use]
+    pub fn payload(self) -> usize {
+        Self::bytes(self.payload)
+    }
+
+    /// Bytes of the largest read request.
+    #[must_use]
+    pub fn read_request(self) -> usize {
+        Self::bytes(self.read_request)
+    }
+
+    fn bytes(code: u8) -> usize {
+        if code > 5 { 128 } else { 128 << code }
+    }
+}
+
+/// What the slot allows, and what it allowed until it was changed: the card may still carry out what it had begun.
+#[derive(Clone, Copy, Debug)]
+struct Allowed {
+    now: PcieLimits,
+    before: PcieLimits,
+    /// Transfers that may still be larger than now.
+    older: u32,
+}
+
+impl Allowed {
+    /// Transfers that the card may have begun when the limits change: what lies cut in its queues, with much to spare.
+    const BEGUN: u32 = 64;
+
+    /// Holds a transfer of `len` bytes to the limits; `size` is the one that is meant.
+    fn check(&mut self, what: &str, len: usize, size: fn(PcieLimits) -> usize) {
+        let limit = size(self.now);
+        if len > limit && self.older > 0 && len <= size(self.before) {
+            self.older -= 1;
+            return;
+        }
+        assert!(len > 0 && len <= limit, "{what} of {len} bytes, the slot allows {limit}");
+    }
+}
+
+/// Nothing is offered to the card.
+fn quiet_inputs(limits: PcieLimits) -> Inputs {
+    Inputs { cfg_max_payload: limits.payload, cfg_max_read_req: limits.read_request, ..Inputs::default() }
 }
 
 impl std::fmt::Debug for Card {
@@ -401,7 +453,7 @@ impl Card {
             from_host: Budget::default(),
             ports: Ports::default(),
             record: None,
-            inputs: Inputs::default(),
+            inputs: quiet_inputs(PcieLimits::USUAL),
             outputs: Outputs::default(),
             random: Rng(config.seed),
             config,
@@ -425,15 +477,15 @@ impl Card {
             rx_offered: 0,
             debug: None,
             debug_result: None,
-            limits: PcieLimits::RESET,
+            limits: Allowed { now: PcieLimits::USUAL, before: PcieLimits::USUAL, older: 0 },
             stalled: false,
         };
-        let reset = Inputs { rst: 1, ..Inputs::default() };
+        let reset = Inputs { rst: 1, ..card.inputs };
         for _ in 0..4 {
             card.core.step(&reset);
         }
         // the card holds its own reset for some cycles, and its tables are being cleared
-        card.core.settle(&Inputs::default(), &mut card.outputs);
+        card.core.settle(&card.inputs, &mut card.outputs);
         card.run_until_idle(POWER_UP);
         card
     }
@@ -454,7 +506,7 @@ impl Card {
         while left > 0 {
             let quiet = self.quiet().min(left);
             if quiet > 1 {
-                self.inputs = Inputs::default();
+                self.inputs = quiet_inputs(self.limits.now);
                 let mut seen = Outputs::default();
                 self.core.settle(&self.inputs, &mut seen);
                 let done = self.core.run(quiet, &mut self.outputs);
@@ -478,7 +530,7 @@ impl Card {
             }
             let quiet = self.quiet().min(end - self.now);
             if quiet > 1 {
-                self.inputs = Inputs::default();
+                self.inputs = quiet_inputs(self.limits.now);
                 let mut seen = Outputs::default();
                 self.core.settle(&self.inputs, &mut seen);
                 self.now += self.core.run(quiet, &mut self.outputs);
@@ -532,12 +584,20 @@ impl Card {
         if cycle <= self.now {
             return;
         }
-        let seen = Inputs { skip: cycle - self.now - 1, ..Inputs::default() };
+        let quiet = quiet_inputs(self.limits.now);
+        let seen = Inputs { skip: cycle - self.now - 1, ..quiet };
         let mut before = Outputs::default();
         self.core.settle(&seen, &mut before);
         self.core.edge(&mut self.outputs);
         self.now = cycle;
-        self.core.settle(&Inputs::default(), &mut self.outputs);
+        self.core.settle(&quiet, &mut self.outputs);
+    }
+
+    /// What the slot allows from now on: the host has written Device Control. After [`Card::new`] [`PcieLimits::USUAL`].
+    pub fn set_pcie_limits(&mut self, limits: PcieLimits) {
+        if limits != self.limits.now {
+            self.limits = Allowed { now: limits, before: self.limits.now, older: Allowed::BEGUN };
+        }
     }
 
     // ---- MMIO ------------------------------------------------------------------------
@@ -807,7 +867,7 @@ impl Card {
         let off = r.sent;
         let mut len = r.len - off;
         let at = r.addr + off as u64;
-        let payload = self.limits.payload as u64;
+        let payload = self.limits.now.payload() as u64;
         if r.data.is_some() {
             // a completion carries at most what a write may
             len = len.min((payload - at % payload) as usize);
@@ -863,7 +923,7 @@ impl Card {
     /// Drives the inputs of this cycle.
     fn present(&mut self) {
         self.choose_completion();
-        let mut i = Inputs::default();
+        let mut i = quiet_inputs(self.limits.now);
         if let Some(m) = self.mmio.front() {
             i.mmio_valid = 1;
             i.mmio_write = u8::from(m.write);
@@ -910,10 +970,8 @@ impl Card {
         let i = self.inputs;
         self.to_host.cycle(self.config.host_rate);
         self.from_host.cycle(self.config.host_rate);
-        if i.mmio_valid & o.mmio_ready != 0
-            && let Some(access) = self.mmio.pop_front()
-        {
-            self.note_limits(&access);
+        if i.mmio_valid & o.mmio_ready != 0 {
+            self.mmio.pop_front();
         }
         if o.mmio_rvalid != 0 && self.mmio_reads > 0 {
             self.mmio_reads -= 1;
@@ -958,25 +1016,9 @@ impl Card {
         }
     }
 
-    /// Keeps what the host has told the card of the slot's limits, to hold the card to it.
-    fn note_limits(&mut self, access: &Mmio) {
-        let low = access.addr & !7;
-        let (shift, lanes) = if access.addr & 4 == 0 { (0, 0x0f) } else { (32, 0xf0) };
-        if !access.write || access.bar != 0 || access.strobe & lanes != lanes {
-            return;
-        }
-        if access.addr == HOST_PCIE_LIMITS {
-            self.limits = PcieLimits::from_register((access.data >> shift) as u32);
-        } else if low == HOST_CTRL & !7 {
-            // until the reset has come, requests of the old kind may still go out
-            self.limits = self.limits.or(PcieLimits::RESET);
-        }
-    }
-
     fn read_request(&mut self, o: &Outputs) {
         let len = usize::from(o.hrd_len);
-        let limit = self.limits.read_request;
-        assert!(len > 0 && len <= limit, "read of {len} bytes, the slot allows {limit}");
+        self.limits.check("read", len, PcieLimits::read_request);
         assert!(o.hrd_addr % 4096 + len as u64 <= 4096, "read over a 4 KiB boundary: {:#x} + {len}", o.hrd_addr);
         assert!(self.reads.iter().all(|r| r.tag != o.hrd_tag), "tag {} is in use", o.hrd_tag);
         self.note(Move::ReadRequest, o.hrd_addr, len);
@@ -1020,8 +1062,7 @@ impl Card {
         if o.hwr_first != 0 {
             let len = usize::from(o.hwr_len);
             assert!(self.write.is_none(), "a write began within a write");
-            let limit = self.limits.payload;
-            assert!(len > 0 && len <= limit, "write of {len} bytes, the slot allows {limit}");
+            self.limits.check("write", len, PcieLimits::payload);
             assert!(o.hwr_addr % 4096 + len as u64 <= 4096, "write over a 4 KiB boundary: {:#x} + {len}", o.hwr_addr);
             self.note(Move::WriteBegun, o.hwr_addr, len);
             self.write = Some((o.hwr_addr, len, Vec::with_capacity(len + self.host_beat)));

@@ -47,6 +47,8 @@ ports! {
         hcpl_err: u8,
         hwr_ready: u8,
         msix_ready: u8,
+        cfg_max_payload: u8,
+        cfg_max_read_req: u8,
         tx_ready: u8,
         rx_valid: u8,
         rx_last: u8,

@@ -7,7 +7,7 @@
 //! does towards its queues. Everything is deterministic: a test is a function of its
 //! seeds. Time is the cards' cycles.
 
-use crate::{BAR_CONTROL, BAR_DOORBELL, Card, CardConfig, HostError, HostMemory};
+use crate::{BAR_CONTROL, BAR_DOORBELL, Card, CardConfig, HostError, HostMemory, PcieLimits};
 use berth_abi::card::*;
 use berth_abi::counters::*;
 use berth_abi::host::*;
@@ -463,9 +463,9 @@ impl Host {
     /// Sets up command and event ring, limits, fence address, and lets the card do DMA.
     pub fn start_rings(&mut self) {
         let (cmd, evt, fence) = (self.cmd_base, self.evt_base, self.fence);
-        let (mps, mrrs) = self.config.limits;
+        let (payload, read_request) = self.config.limits;
+        self.card.set_pcie_limits(PcieLimits::from_log2(payload, read_request));
         for (reg, value) in [
-            (HOST_PCIE_LIMITS, mps | mrrs << 4),
             (HOST_CMD_BASE_LO, cmd as u32),
             (HOST_CMD_BASE_HI, (cmd >> 32) as u32),
             (HOST_CMD_LOG2, CMD_LOG2),

@@ -11,7 +11,7 @@ mod ffi;
 pub mod hostmodel;
 
 pub use card::{
-    BAR_CONTROL, BAR_DOORBELL, Card, CardConfig, Frame, HostError, HostMemory, Move, Moved, Port, Ports, ReadFault,
-    data_w,
+    BAR_CONTROL, BAR_DOORBELL, Card, CardConfig, Frame, HostError, HostMemory, Move, Moved, PcieLimits, Port, Ports,
+    ReadFault, data_w,
 };
 pub use ffi::{Beat, Core, HostBeat, Inputs, Outputs, WIDTHS};

@@ -88,9 +88,7 @@ impl Node {
         for (lo, addr) in [(HOST_CMD_BASE_LO, COMMANDS), (HOST_EVT_BASE_LO, EVENTS)] {
             node.card.mmio_write(BAR_CONTROL, lo.into(), addr, 8);
         }
-        for (register, value) in
-            [(HOST_CMD_LOG2, LOG2), (HOST_EVT_LOG2, LOG2), (HOST_PCIE_LIMITS, 0x98), (HOST_DMA_ENABLE, 1)]
-        {
+        for (register, value) in [(HOST_CMD_LOG2, LOG2), (HOST_EVT_LOG2, LOG2), (HOST_DMA_ENABLE, 1)] {
             node.card.mmio_write(BAR_CONTROL, register.into(), value.into(), 4);
         }
         let mut used = BTreeSet::new();

@@ -12,7 +12,7 @@ use berth_abi::ring::*;
 use berth_abi::status::*;
 use berth_abi::wqe::CQE_BYTES;
 use berth_rtl::hostmodel::seed;
-use berth_rtl::{BAR_CONTROL, BAR_DOORBELL, CardConfig, data_w};
+use berth_rtl::{BAR_CONTROL, BAR_DOORBELL, CardConfig, PcieLimits, data_w};
 use host::*;
 use std::collections::{HashSet, VecDeque};
 
@@ -32,9 +32,15 @@ fn bar0_answers_a_bad_offset_with_all_ones_and_counts_it() {
     b.card.mmio_write(BAR_CONTROL, u64::from(HOST_CMD_LOG2), 7, 1);
     assert_eq!(b.counter(C_BAR_BAD_ACCESS), before + 7);
     assert_eq!(b.reg(HOST_CMD_LOG2), RING_LOG2, "a short write changes nothing");
-    // Limits that PCI Express does not know are brought to the nearest one.
-    b.set(HOST_PCIE_LIMITS, 0xf0);
-    assert_eq!(b.reg(HOST_PCIE_LIMITS), 0xc7);
+    // The slot's limits follow its configuration space, and nothing that is written here.
+    for (control, limits) in
+        [(0, 0x77), (5 << 5 | 3 << 12, 0xac), (2 << 5 | 5 << 12, 0xc9), (6 << 5 | 7 << 12, 0x77), (1 << 5, 0x78)]
+    {
+        b.card.set_pcie_limits(PcieLimits::from_device_control(control));
+        assert_eq!(b.reg(HOST_PCIE_LIMITS), limits, "Device Control {control:#x}");
+        b.set(HOST_PCIE_LIMITS, 0x99);
+        assert_eq!(b.reg(HOST_PCIE_LIMITS), limits);
+    }
 }
 
 #[test]

@@ -7,8 +7,10 @@ mod pair;
 use berth_abi::counters::*;
 use berth_abi::ring::*;
 use berth_abi::status::*;
+use berth_rtl::PcieLimits;
 use berth_rtl::hostmodel::*;
 use pair::*;
+use std::collections::BTreeMap;
 
 #[test]
 fn cr_15_worked_example_of_72_bytes() {
@@ -210,6 +212,39 @@ fn pc_3_budget_of_a_few_pages_is_kept_and_the_stream_goes_on() {
     run(&mut net, &mut streams, 100_000_000);
     for host in &net.hosts {
         assert!(host.pinned_peak <= budget, "{} bytes pinned", host.pinned_peak);
+    }
+    finish(&mut net, &[(0, QP_A), (1, QP_B)]);
+}
+
+/// The card holds to new limits at once, but for what it has begun (`Card` checks each transfer).
+#[test]
+fn inv_6_limits_of_the_slot_change_under_traffic() {
+    let seed = seed(23);
+    let mut net = pair(seed, |_, c| c.card.out_of_order = true, qp(QP_A), qp(QP_B));
+    let mut rng = Rng(seed);
+    let mut streams = [((0, QP_A), (1, QP_B)), ((1, QP_B), (0, QP_A))].map(|(from, to)| {
+        let mut stream = Stream::new(&mut net, from, to, rng.bytes(300_000));
+        stream.chunks = (0..100).map(|_| vec![3_000]).collect();
+        stream.sizes = Box::new(|| vec![2_900]);
+        stream
+    });
+    let (mut next, mut changes) = (0, 0);
+    net.run_until("streams at their ends", 60_000_000, |net| {
+        step(net, &mut streams);
+        let now = net.hosts[0].card.cycles();
+        if now >= next {
+            next = now + rng.between(500, 5_000);
+            for host in &mut net.hosts {
+                let (payload, read_request) = (rng.between(7, 12) as u32, rng.between(7, 12) as u32);
+                host.card.set_pcie_limits(PcieLimits::from_log2(payload, read_request));
+                changes += 1;
+            }
+        }
+        streams.iter().all(Stream::finished)
+    });
+    assert!(changes > 20, "{changes} changes");
+    for s in &streams {
+        assert!(s.received == s.data, "bytes differ: {} received, {} sent", s.received.len(), s.data.len());
     }
     finish(&mut net, &[(0, QP_A), (1, QP_B)]);
 }
@@ -474,21 +509,32 @@ fn cr_2_no_cell_of_message_size_receive_size_and_depth_is_below_a_third_of_its_n
 #[test]
 fn qp_7_connections_that_were_idle_while_the_clocks_wrapped_go_on() {
     const SIZE: u32 = 5_000;
-    let mut net = pair(seed(17), |_, _| {}, qp(QP_A), qp(QP_B));
+    let seed = seed(17);
+    let mut net = pair(seed, |_, _| {}, qp(QP_A), qp(QP_B));
+    let mut random = Rng(seed);
     let ends = [QP_A, QP_B];
-    let receive = |net: &mut Net, to: usize, id: u64| {
+    // What a receive is to hold: where it lies, of which send it is.
+    let mut rooms = BTreeMap::new();
+    let mut receive = |net: &mut Net, to: usize, id: u64, of: u64| {
         let room = net.hosts[to].alloc(ASID, SIZE.into(), id, true);
         net.hosts[to].post_recvs(ends[to], &[(id, vec![(room, SIZE)])]);
+        rooms.insert(id, (to, room, of));
     };
-    let send = |net: &mut Net, from: usize, id: u64| {
+    let mut sent = BTreeMap::new();
+    let mut send = |net: &mut Net, from: usize, id: u64| {
         let data = net.hosts[from].alloc(ASID, SIZE.into(), id, false);
+        let bytes = random.bytes(SIZE as usize);
+        net.hosts[from].write(ASID, data, &bytes);
         net.hosts[from].post_send(ends[from], id, &[(data, SIZE)]);
+        sent.insert(id, bytes);
     };
     let done = |net: &mut Net, mut ids: Vec<u64>| {
         net.run_until("both ends' completions", 10_000_000, |net| {
             for c in net.hosts.iter_mut().flat_map(|host| host.poll_cq(CQN)) {
-                assert_eq!(c.status, WC_OK);
+                assert_eq!((c.status, c.byte_len), (WC_OK, SIZE), "{c:?}");
+                let left = ids.len();
                 ids.retain(|id| *id != c.wr_id);
+                assert_eq!(ids.len(), left - 1, "a completion of what was not posted, or a second one: {c:?}");
             }
             ids.is_empty()
         });
@@ -497,7 +543,7 @@ fn qp_7_connections_that_were_idle_while_the_clocks_wrapped_go_on() {
         let of = |h: &mut Host| (h.rtl_counter(C_FP_AGAIN), h.fw_counter(F_TIMEOUTS), h.fw_counter(F_FAST_EVENTS));
         net.hosts.iter_mut().map(of).collect()
     };
-    receive(&mut net, 1, 1);
+    receive(&mut net, 1, 1, 2);
     send(&mut net, 0, 2);
     done(&mut net, vec![1, 2]);
     let before = counters(&mut net);
@@ -506,18 +552,21 @@ fn qp_7_connections_that_were_idle_while_the_clocks_wrapped_go_on() {
         let ids: [u64; 4] = std::array::from_fn(|n| 10 * round + n as u64);
         send(&mut net, 1, ids[0]);
         if listed {
-            receive(&mut net, 1, ids[1]);
+            receive(&mut net, 1, ids[1], ids[3]);
         }
         let end = net.hosts[0].card.cycles() + idle;
         net.run_until("time to pass", idle + 100_000_000, |net| net.hosts[0].card.cycles() >= end);
         assert_eq!(counters(&mut net), before, "nothing went again, and nobody had to decide");
         if !listed {
-            receive(&mut net, 1, ids[1]);
+            receive(&mut net, 1, ids[1], ids[3]);
         }
-        receive(&mut net, 0, ids[2]);
+        receive(&mut net, 0, ids[2], ids[0]);
         send(&mut net, 0, ids[3]);
         done(&mut net, ids.to_vec());
         assert_eq!(counters(&mut net), before);
+    }
+    for (id, (host, room, of)) in rooms {
+        assert_eq!(net.hosts[host].read(ASID, room, SIZE as usize), sent[&of], "receive {id} holds send {of}");
     }
     finish(&mut net, &[(0, QP_A), (1, QP_B)]);
 }

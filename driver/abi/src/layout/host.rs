@@ -63,7 +63,7 @@ table! {
     HOST_DMA_ENABLE = 0x090;
     /// ro: DMA reads and writes in flight.
     HOST_DMA_BUSY = 0x094;
-    /// rw: PCIe limits: log2 of maximum payload in bits 3:0 (7 to 12), log2 of maximum read request in bits 7:4 (7 to 12).
+    /// ro: the slot's limits, as configuration space has them now (Device Control, PCI Express 7.5.3.4): log2 of maximum payload in bits 3:0 (7 to 12), log2 of maximum read request in bits 7:4 (7 to 12).
     HOST_PCIE_LIMITS = 0x098;
     /// rw: log2 of the cycles of a third of the time after which a read of host memory counts as failed (10 to 27). After a reset 22: such a read ends after 34 to 50 ms.
     HOST_READ_TIMEOUT = 0x09c;

@@ -106,8 +106,6 @@ impl Host {
         }
         self.write(HOST_CMD_LOG2, 4);
         self.write(HOST_EVT_LOG2, 4);
-        // Maximum payload 128 bytes, maximum read request 512.
-        self.write(HOST_PCIE_LIMITS, 7 | 9 << 4);
         self.write(HOST_DMA_ENABLE, 1);
     }
 

@@ -9,7 +9,7 @@ use berth_abi::ring::*;
 use berth_abi::status::*;
 use berth_abi::wqe::PHASE;
 use berth_rtl::hostmodel::Rng;
-use berth_rtl::{BAR_CONTROL, BAR_DOORBELL, Card, CardConfig, HostError, HostMemory};
+use berth_rtl::{BAR_CONTROL, BAR_DOORBELL, Card, CardConfig, HostError, HostMemory, PcieLimits};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex};
 
@@ -191,7 +191,7 @@ impl Bench {
         }
         self.set(HOST_CMD_LOG2, RING_LOG2);
         self.set(HOST_EVT_LOG2, RING_LOG2);
-        self.set(HOST_PCIE_LIMITS, log2_payload | log2_read << 4);
+        self.card.set_pcie_limits(PcieLimits::from_log2(log2_payload, log2_read));
         self.set(HOST_DMA_ENABLE, 1);
     }
 
