@@ -70,7 +70,7 @@ module fp_arrival_proof #(
     localparam logic [2:0] LOCATE = 3'd1, DECIDE = 3'd2, FOLLOW_READ = 3'd3, FOLLOW = 3'd4, SETTLE = 3'd5, DRAIN_READ = 3'd6,
         DRAIN = 3'd7;
     localparam logic [1:0] OP_PACKET = 2'd0, OP_PLACED = 2'd1, OP_CMD = 2'd3;
-    localparam logic [3:0] X_START = 4'd0, V_PLACE = 4'd0;
+    localparam logic [3:0] V_PLACE = 4'd0;
     (* hierconn *) wire [2:0]    \dut.state_q ;
     (* hierconn *) wire [1:0]    \dut.op_q ;
     (* hierconn *) wire [3:0]    \dut.cmd_op_q ;
@@ -107,7 +107,7 @@ module fp_arrival_proof #(
 
     // ---- what happens to the packet ------------------------------------------------------------
     wire step    = mine && \dut.go && \dut.state_q != FOLLOW_READ && \dut.state_q != DRAIN_READ;
-    wire starts  = step && \dut.state_q == DECIDE && \dut.op_q == OP_CMD && \dut.cmd_op_q == X_START;
+    wire starts  = step && \dut.state_q == DECIDE && \dut.op_q == OP_CMD && \dut.cmd_op_q == berth_regs_pkg::STEP_START;
     wire same    = \dut.psn_q == the_psn;
     wire accepts = step && \dut.state_q == DECIDE && \dut.op_q == OP_PACKET && \dut.rec_we ;
     wire reports = step && \dut.state_q == DECIDE && \dut.op_q == OP_PLACED && !\dut.err_q ;

@@ -61,7 +61,6 @@ module fp_builder_proof #(
     row_t stored_q, read_q;
     localparam RW = $bits(stored_q);
     localparam logic [2:0] POST = 3'd0, LANDED = 3'd1, LIST = 3'd2, TIMER = 3'd3, COMMAND = 3'd4;
-    localparam logic [3:0] X_START = 4'd0, X_VOID = 4'd5, X_UNPOST = 4'd6;
     (* hierconn *) wire [RW-1:0] \dut.r ;
     (* hierconn *) wire [RW-1:0] \dut.row ;
     (* hierconn *) wire [2:0]    \dut.op_q ;
@@ -119,9 +118,9 @@ module fp_builder_proof #(
     logic        starts, voids, unposts, posts, commits, early, lands, on_q, foreign_q;    // in the clock after it was taken
     logic [31:0] void_q, size_q;
     always_ff @(posedge clk) begin
-        starts  <= cmd_valid && cmd_ready && cmd_q == the_q && cmd_op == X_START && !rst;
-        voids   <= cmd_valid && cmd_ready && cmd_q == the_q && cmd_op == X_VOID && !rst;
-        unposts <= cmd_valid && cmd_ready && cmd_q == the_q && cmd_op == X_UNPOST && !rst;
+        starts  <= cmd_valid && cmd_ready && cmd_q == the_q && cmd_op == berth_regs_pkg::STEP_START && !rst;
+        voids   <= cmd_valid && cmd_ready && cmd_q == the_q && cmd_op == berth_regs_pkg::STEP_VOID && !rst;
+        unposts <= cmd_valid && cmd_ready && cmd_q == the_q && cmd_op == berth_regs_pkg::STEP_UNPOST && !rst;
         posts   <= \dut.p_pop && \dut.p_q == the_q && \dut.p_credit && !rst;
         commits <= \dut.p_pop && \dut.p_q == the_q && \dut.p_commit && !rst;
         early   <= \dut.p_early ;
@@ -239,9 +238,9 @@ module fp_builder_proof #(
     always_comb if (!rst) begin
         assert (\dut.op_q <= COMMAND || !\dut.run_q );
         assert (!\dut.run_q || (\dut.op_q != LIST && \dut.op_q != TIMER) || !going);
-        assert (starts == (works && \dut.op_q == COMMAND && \dut.cmd_op_q == X_START));
-        assert (voids == (works && \dut.op_q == COMMAND && \dut.cmd_op_q == X_VOID));
-        assert (unposts == (works && \dut.op_q == COMMAND && \dut.cmd_op_q == X_UNPOST));
+        assert (starts == (works && \dut.op_q == COMMAND && \dut.cmd_op_q == berth_regs_pkg::STEP_START));
+        assert (voids == (works && \dut.op_q == COMMAND && \dut.cmd_op_q == berth_regs_pkg::STEP_VOID));
+        assert (unposts == (works && \dut.op_q == COMMAND && \dut.cmd_op_q == berth_regs_pkg::STEP_UNPOST));
         assert (posts == (works && \dut.op_q == POST && \dut.credit_q ));
         assert (commits == (works && \dut.op_q == POST && \dut.commit_q ));
         if (commits) assert (early == \dut.early_q );

@@ -71,7 +71,6 @@
     localparam logic [1:0] LOOK = 2'd1, DECIDE = 2'd2;
     localparam logic [2:0] ASK = 3'd0, ANSWER = 3'd1, ADVANCE = 3'd2, COMMAND = 3'd3, TOLD = 3'd4, PROOF = 3'd5;
     localparam logic [1:0] HELD = 2'd0, MISS = 2'd1, ANSWERED = 2'd2;       // xr_kind
-    localparam logic [3:0] X_START = 4'd0, X_VOID = 4'd5, X_UNPOST = 4'd6, X_QUIET = 4'd10;
     (* hierconn *) wire [RW-1:0] \dut.r ;
     (* hierconn *) wire [RW-1:0] \dut.r_q ;
     (* hierconn *) wire [RW-1:0] \dut.row ;
@@ -99,7 +98,7 @@
     wire  looks = here && \dut.state_q == LOOK;
     wire  works = here && \dut.state_q == DECIDE;
     wire  does  = works && \dut.go && !rst;
-    wire  begins = does && \dut.op_q == COMMAND && \dut.cmd_q_op == X_START;
+    wire  begins = does && \dut.op_q == COMMAND && \dut.cmd_q_op == berth_regs_pkg::STEP_START;
     logic on_q;                                 // the QP has begun
     logic [RW-1:0] stored_q;
     assign s  = stored_q;
@@ -120,5 +119,5 @@
         assume (\dut.op_q != ANSWER || \dut.kind_q == ANSWERED
                 || (\dut.kind_q <= ANSWERED && s.used[\dut.slot_q ] && !s.waits[\dut.slot_q ] && !s.held[\dut.slot_q ]));
         // berth_fp_done says so after the end.
-        assume (\dut.op_q != COMMAND || \dut.cmd_q_op != X_QUIET || s.ended);
+        assume (\dut.op_q != COMMAND || \dut.cmd_q_op != berth_regs_pkg::STEP_QUIET || s.ended);
     end

@@ -28,9 +28,8 @@
 // A time-out only tells firmware, which answers by a command. Time counts from the last progress. A time-out that is shorter
 // than two round trips is as long as these.
 //
-// Configuration words: 19 {reorder [19:16], selective [5]}, 20 time-out in units of `now` (0: none, and no probes), 22 first PSN.
-// Commands: 2 probe, or without selective repeat send all again that is not acknowledged; 3 halt, 4 halt for an error,
-// 5 go on after a halt (and send all again).
+// Row: `SEND_MODE`, `SEND_TIMEOUT`, `SEND_PSN`.
+// Commands: `SEND_CMD_AGAIN`, `_HALT`, `_END` (halts too), `_GO_ON` (sends all again).
 module berth_fp_ack #(
     parameter int unsigned QPS = 64,
     parameter int unsigned LR  = 2,
@@ -193,11 +192,13 @@ module berth_fp_ack #(
         .wdata({sent_next, sent_pieces}), .re(idle), .raddr(q), .rdata({next, pieces}));
     berth_fp_mem #(.WIDTH(8), .DEPTH(QPS)) m_cut (.clk(clk), .we(cut_we), .waddr(cut_q),
         .wdata(cut_pieces), .re(idle), .raddr(q), .rdata(cut));
-    berth_fp_mem #(.WIDTH(5), .DEPTH(QPS)) m_mode (.clk(clk), .we(cfg_we && cfg_word == 6'd19), .waddr(cfg_q),
-        .wdata({cfg_wdata[19:16], cfg_wdata[5]}), .re(idle), .raddr(q), .rdata({reorder, selective}));
-    berth_fp_mem #(.WIDTH(32), .DEPTH(QPS)) m_timeout (.clk(clk), .we(cfg_we && cfg_word == 6'd20), .waddr(cfg_q),
+    berth_regs_pkg::send_mode_t cfg_mode;
+    assign cfg_mode = cfg_wdata;
+    berth_fp_mem #(.WIDTH(5), .DEPTH(QPS)) m_mode (.clk(clk), .we(cfg_we && cfg_word == berth_regs_pkg::SEND_MODE), .waddr(cfg_q),
+        .wdata({cfg_mode.reorder, cfg_mode.selective}), .re(idle), .raddr(q), .rdata({reorder, selective}));
+    berth_fp_mem #(.WIDTH(32), .DEPTH(QPS)) m_timeout (.clk(clk), .we(cfg_we && cfg_word == berth_regs_pkg::SEND_TIMEOUT), .waddr(cfg_q),
         .wdata(cfg_wdata), .re(idle), .raddr(q), .rdata(timeout));
-    berth_fp_mem #(.WIDTH(24), .DEPTH(QPS)) m_psn (.clk(clk), .we(cfg_we && cfg_word == 6'd22), .waddr(cfg_q),
+    berth_fp_mem #(.WIDTH(24), .DEPTH(QPS)) m_psn (.clk(clk), .we(cfg_we && cfg_word == berth_regs_pkg::SEND_PSN), .waddr(cfg_q),
         .wdata(cfg_wdata[23:0]), .re(idle), .raddr(q), .rdata(psn_cfg));
 
     logic [23:0]       una_q, psn_q, next_q, out_q;
@@ -213,6 +214,8 @@ module berth_fp_ack #(
     logic [31:0]       stamp_q;
     logic [7:0]        syndrome_q;
     logic [2:0]        cmd_op_q;
+    localparam logic [2:0] CMD_AGAIN = berth_regs_pkg::SEND_CMD_AGAIN[2:0], CMD_HALT = berth_regs_pkg::SEND_CMD_HALT[2:0],
+        CMD_END = berth_regs_pkg::SEND_CMD_END[2:0], CMD_GO_ON = berth_regs_pkg::SEND_CMD_GO_ON[2:0];
     logic              was_hold_q, was_halt_q;
     // Of the witness and the packet whose round trip is measured: there is one, its PSN modulo W, when it left (the witness, or one
     // that was before it), its place.
@@ -406,9 +409,9 @@ module berth_fp_ack #(
     assign again    = op_q == APPLY && kind_q == AGAIN;
     assign fail     = op_q == APPLY && kind_q == FAIL;
     assign give     = lost_valid && lost_ready;
-    assign lose_all = (op_q == APPLY && kind_q == COMMAND && ((cmd_op_q == 3'd2 && !selective) || cmd_op_q == 3'd5))
+    assign lose_all = (op_q == APPLY && kind_q == COMMAND && ((cmd_op_q == CMD_AGAIN && !selective) || cmd_op_q == CMD_GO_ON))
                       || op_q == LOSE;
-    assign lose_probe = probe || (op_q == APPLY && kind_q == COMMAND && cmd_op_q == 3'd2 && selective);
+    assign lose_probe = probe || (op_q == APPLY && kind_q == COMMAND && cmd_op_q == CMD_AGAIN && selective);
     assign lose_one = fail || (op_q == MARK && overtaken);
     assign losing   = (lose_all ? sent_out & ~fixing_q : lose_probe ? sent_out & ~fixing_q & (probe && tail_q ? ~(sent_out >> 1) : W'(1))
                        : op_q == PROVE ? proven : op_q == ONCE ? sure & ~marked_q & ~settled : lose_one ? one : '0)
@@ -551,9 +554,9 @@ module berth_fp_ack #(
                     PLACE: busy_q[freed_q] <= 1'b0;
                     WORK: if (hunting_q) op_q <= LOOK;
                     COMMAND: begin
-                        if (cmd_op_q == 3'd3 || cmd_op_q == 3'd4) halt_q <= 1'b1;
-                        if (cmd_op_q == 3'd5) halt_q <= 1'b0;
-                        if (cmd_op_q == 3'd2) probing_q <= 1'b1;
+                        if (cmd_op_q == CMD_HALT || cmd_op_q == CMD_END) halt_q <= 1'b1;
+                        if (cmd_op_q == CMD_GO_ON) halt_q <= 1'b0;
+                        if (cmd_op_q == CMD_AGAIN) probing_q <= 1'b1;
                         told_q  <= 1'b0;
                         stamp_q <= now;
                         waits_q <= now[TW-1:0];
@@ -686,4 +689,6 @@ module berth_fp_ack #(
 
     logic unused;
     assign unused = &{1'b0, open_psn, behind, work_busy, unused_any, ack_sack};
+
+    wire unused_cfg = &{1'b0, cfg_mode};
 endmodule

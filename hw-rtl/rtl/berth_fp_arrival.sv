@@ -30,7 +30,7 @@ module berth_fp_arrival #(
     // Start of a QP, its end, or a question; held until ready. st_* are there three clocks later.
     input  logic               cmd_valid,
     output logic               cmd_ready,
-    input  logic [ 3:0]        cmd_op,         // X_*
+    input  logic [ 3:0]        cmd_op,         // STEP_*
     input  logic [QW-1:0]      cmd_q,
     output logic               st_writing,     // payloads are being written
     output logic               st_out,         // credits are announced and not complete
@@ -99,12 +99,10 @@ module berth_fp_arrival #(
 );
   localparam int unsigned W = 1 << WB;
   localparam int unsigned SACK = W < 128 ? W : 128;  // packets that an acknowledgement tells of
-  localparam logic [2:0] NO_FAULT = 3'd0, OUT_OF_ORDER = 3'd1, OUT_OF_WINDOW = 3'd2, NOT_READY = 3'd3,
-      NO_CREDIT = 3'd4, TOO_LONG = 3'd5, INVALID = 3'd6, BROKEN = 3'd7;
+  localparam logic [2:0] NO_FAULT = berth_regs_pkg::FAULT_WRITE;  // of the packet itself
   localparam logic [1:0] NONE = 2'd0, SEQUENCE = 2'd1, RNR = 2'd2, FATAL = 2'd3;
   localparam logic [7:0] ACK_NO_COUNT = 8'h1f, NAK = 8'h60, RNR_NAK = 8'h20;
   localparam logic [4:0] NAK_INVALID = 5'd1, NAK_OPERATION = 5'd3;
-  localparam logic [3:0] X_START = 4'd0, X_END = 4'd1;
   // Verdicts in the trace.
   localparam logic [3:0] V_PLACE = 4'd0, V_TAKEN = 4'd1, V_DUPLICATE = 4'd2, V_DROP = 4'd3;
 
@@ -325,14 +323,14 @@ module berth_fp_arrival #(
         case (op_q)
           OP_PACKET: begin
             verdict = V_DROP;
-            if (r_q.broken || !r_q.on) fault = BROKEN;
+            if (r_q.broken || !r_q.on) fault = berth_regs_pkg::FAULT_BROKEN;
             else if (old_q || seen_q) begin
               verdict   = V_DUPLICATE;
               f.ack_due = 1'b1;
-            end else if (beyond_q) fault = OUT_OF_WINDOW;
+            end else if (beyond_q) fault = berth_regs_pkg::FAULT_OUT_OF_WINDOW;
             else if (!order_q && !r_q.selective) begin
               // One NAK for a gap, and one more when the sender went back and it is still there.
-              fault      = OUT_OF_ORDER;
+              fault      = berth_regs_pkg::FAULT_OUT_OF_ORDER;
               skip_again = 24'(r_q.skipped - psn_q) < 24'h800000;
               if (!r_q.refused || (skip_again && r_q.refusal == NONE)) begin
                 f.refused = 1'b1;
@@ -340,10 +338,10 @@ module berth_fp_arrival #(
               end
               f.skipped = psn_q;
             end else begin
-              if (bad_size) fault = INVALID;
-              else if (!live_q) fault = r_q.foreign ? NOT_READY : NO_CREDIT;
-              else if (withdrawn) fault = NO_CREDIT;
-              else if (37'(offset) + 37'(p_q.len) > 37'(size)) fault = TOO_LONG;
+              if (bad_size) fault = berth_regs_pkg::FAULT_INVALID;
+              else if (!live_q) fault = r_q.foreign ? berth_regs_pkg::FAULT_NOT_READY : berth_regs_pkg::FAULT_NO_CREDIT;
+              else if (withdrawn) fault = berth_regs_pkg::FAULT_NO_CREDIT;
+              else if (37'(offset) + 37'(p_q.len) > 37'(size)) fault = berth_regs_pkg::FAULT_TOO_LONG;
               if (fault == NO_FAULT) begin
                 rec_we    = 1'b1;
                 f.seen    = r_q.seen | bit_at;
@@ -365,7 +363,7 @@ module berth_fp_arrival #(
                     if (p_q.begins) f.credit = r_q.credit + 32'd1;
                     more_follow = next_here;
                   end else begin
-                    fault   = INVALID;
+                    fault   = berth_regs_pkg::FAULT_INVALID;
                     verdict = V_DROP;
                     {f.broken, f.refusal, f.refusal_code} = {1'b1, FATAL, NAK_INVALID};
                   end
@@ -373,11 +371,11 @@ module berth_fp_arrival #(
                 want_place = verdict == V_PLACE && !more_follow;
                 more_drain = verdict == V_TAKEN && order_q && at_q == '0 && !more_follow;
               end else if (order_q) begin
-                if (fault == NOT_READY) begin
+                if (fault == berth_regs_pkg::FAULT_NOT_READY) begin
                   {f.refused, f.refusal, f.refusal_code} = {1'b1, RNR, r_q.rnr};
                   f.skipped = r_q.placed + 24'(run_q);
                 end else
-                  {f.broken, f.refusal, f.refusal_code} = {1'b1, FATAL, fault == NO_CREDIT ? NAK_OPERATION : NAK_INVALID};
+                  {f.broken, f.refusal, f.refusal_code} = {1'b1, FATAL, fault == berth_regs_pkg::FAULT_NO_CREDIT ? NAK_OPERATION : NAK_INVALID};
               end
             end
             want_free = verdict != V_PLACE && !more_follow;
@@ -412,7 +410,7 @@ module berth_fp_arrival #(
           end
           default: begin
             verdict = V_TAKEN;
-            if (cmd_op_q == X_START) begin
+            if (cmd_op_q == berth_regs_pkg::STEP_START) begin
               f           = '0;
               f.on        = 1'b1;
               f.selective = cmd_selective;
@@ -421,7 +419,7 @@ module berth_fp_arrival #(
               f.ack_every = cmd_ack_every;
               f.rnr       = cmd_rnr;
               f.placed    = cmd_psn;
-            end else if (cmd_op_q == X_END) begin
+            end else if (cmd_op_q == berth_regs_pkg::STEP_END) begin
               {f.broken, f.ended, f.closed} = 3'b110;
               {f.refusal, f.ack_due} = {NONE, 1'b0};
               f.unacked = '0;
@@ -485,8 +483,8 @@ module berth_fp_arrival #(
   assign done         = {q_q, want_close, r_q.complete, len_total, d.has_imm, d.imm, d.solicited};
   assign broken_valid = want_broken && go;
   assign broken_q     = q_q;
-  assign broken_fault = op_q == OP_PLACED || (state_q == DECIDE && fault == NO_CREDIT && live_q) ? NO_FAULT
-                      : state_q == FOLLOW ? INVALID : fault;
+  assign broken_fault = op_q == OP_PLACED || (state_q == DECIDE && fault == berth_regs_pkg::FAULT_NO_CREDIT && live_q) ? NO_FAULT
+                      : state_q == FOLLOW ? berth_regs_pkg::FAULT_INVALID : fault;
   assign r            = f;
 
   always_comb begin
@@ -532,7 +530,7 @@ module berth_fp_arrival #(
         r_q       <= f;
         walk_q    <= next_at;
         verdict_q <= verdict;
-        if (!follows) fault_q <= INVALID;
+        if (!follows) fault_q <= berth_regs_pkg::FAULT_INVALID;
         state_q   <= more_follow ? FOLLOW_READ : SETTLE;
       end
       DRAIN_READ: state_q <= DRAIN;
@@ -640,8 +638,8 @@ module berth_fp_arrival #(
   assign packet_over     = finish && op_q == OP_PACKET;
   assign ev_taken        = packet_over && verdict < V_DUPLICATE;
   assign ev_duplicate    = packet_over && verdict == V_DUPLICATE;
-  assign ev_out_of_order = packet_over && state_q == DECIDE && fault == OUT_OF_ORDER;
-  assign ev_dropped      = packet_over && verdict == V_DROP && fault != OUT_OF_ORDER;
+  assign ev_out_of_order = packet_over && state_q == DECIDE && fault == berth_regs_pkg::FAULT_OUT_OF_ORDER;
+  assign ev_dropped      = packet_over && verdict == V_DROP && fault != berth_regs_pkg::FAULT_OUT_OF_ORDER;
   assign tr_valid        = finish;
   assign tr_word         = {2'd0, op_q, verdict, 1'b0, state_q == DECIDE ? fault : fault_q, 16'(q_q), 3'd0, credits_q, err_q,
                            psn_q};

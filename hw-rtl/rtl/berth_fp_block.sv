@@ -14,7 +14,7 @@
 // host has been asked, as the wire carries while it works on a request, and two whole blocks. That time is measured, with
 // one request of the card at a time; the least of late counts (a measurement adds a 2048th to it).
 //
-// Configuration words: 18 {.., asid [15:8]}, 21 {whole blocks ahead [13:8], log2 of the block size [4:0]}.
+// Row: `SEND_QUEUE`, `SEND_BLOCKS`.
 module berth_fp_block #(
     parameter int unsigned QPS = 64,
     parameter int unsigned LC  = 8,
@@ -155,10 +155,14 @@ module berth_fp_block #(
         .wdata({freed_blocks, freed_bytes}), .re(read), .raddr(addr), .rdata({freed, back}));
     berth_fp_mem #(.WIDTH(2*LB+2), .DEPTH(QPS)) m_want (.clk(clk), .we(want_we), .waddr(want_q),
         .wdata({want_block, want_first}), .re(read), .raddr(addr), .rdata({wanted, want_from}));
-    berth_fp_mem #(.WIDTH(8), .DEPTH(QPS)) m_asid (.clk(clk), .we(cfg_we && cfg_word == 6'd18), .waddr(cfg_q),
-        .wdata(cfg_wdata[15:8]), .re(read), .raddr(addr), .rdata(asid));
-    berth_fp_mem #(.WIDTH(11), .DEPTH(QPS)) m_size (.clk(clk), .we(cfg_we && cfg_word == 6'd21), .waddr(cfg_q),
-        .wdata({cfg_wdata[13:8], cfg_wdata[4:0]}), .re(read), .raddr(addr), .rdata({ahead, log2_block}));
+    berth_regs_pkg::send_queue_t cfg_queue;
+    assign cfg_queue = cfg_wdata;
+    berth_regs_pkg::send_blocks_t cfg_blocks;
+    assign cfg_blocks = cfg_wdata;
+    berth_fp_mem #(.WIDTH(8), .DEPTH(QPS)) m_asid (.clk(clk), .we(cfg_we && cfg_word == berth_regs_pkg::SEND_QUEUE), .waddr(cfg_q),
+        .wdata(cfg_queue.asid), .re(read), .raddr(addr), .rdata(asid));
+    berth_fp_mem #(.WIDTH(11), .DEPTH(QPS)) m_size (.clk(clk), .we(cfg_we && cfg_word == berth_regs_pkg::SEND_BLOCKS), .waddr(cfg_q),
+        .wdata({cfg_blocks.ahead, cfg_blocks.log2_block}), .re(read), .raddr(addr), .rdata({ahead, log2_block}));
 
     // ---- pieces, contexts, the log, blocks ---------------------------------------------
     logic [LC+99:0] piece;
@@ -431,5 +435,5 @@ module berth_fp_block #(
     end
 
     logic unused;
-    assign unused = &{1'b0, piece[LC+99], cfg_wdata, retry_tag, work_busy, piece[95:32], again_rest, psn_q};
+    assign unused = &{1'b0, piece[LC+99], cfg_wdata, cfg_queue, cfg_blocks, retry_tag, work_busy, piece[95:32], again_rest, psn_q};
 endmodule

@@ -23,7 +23,7 @@ module berth_fp_builder #(
     // Commands; held until ready. What they answer (st_*) is there two clocks later.
     input  logic          cmd_valid,
     output logic          cmd_ready,
-    input  logic [ 3:0]   cmd_op,       // X_*
+    input  logic [ 3:0]   cmd_op,       // STEP_*
     input  logic [QW-1:0] cmd_q,
     input  logic [31:0]   cmd_first,    // VOID: first credit that is void
     output logic [31:0]   st_announced,
@@ -82,7 +82,6 @@ module berth_fp_builder #(
 );
   // Commands. START: lists may be sent from then on. END: no list any more. HOLD: none until VOID. VOID: credits from a
   // number on are void, and the peer knows; UNPOST: those that are not announced are. Others only ask.
-  localparam logic [3:0] X_START = 4'd0, X_END = 4'd1, X_HOLD = 4'd3, X_VOID = 4'd5, X_UNPOST = 4'd6;
 
   typedef struct packed {
     logic        on, foreign, hold;
@@ -239,7 +238,7 @@ module berth_fp_builder #(
       end
       default:
       case (cmd_op_q)
-        X_START: begin
+        berth_regs_pkg::STEP_START: begin
           r          = '0;
           r.on       = 1'b1;
           r.foreign  = cmd_foreign;
@@ -250,10 +249,10 @@ module berth_fp_builder #(
           r.few      = cmd_few;
           r.again    = cmd_repeat;
         end
-        X_END:  r.on = 1'b0;
-        X_HOLD: r.hold = 1'b1;
-        X_VOID, X_UNPOST: begin
-          if (cmd_op_q == X_VOID) begin
+        berth_regs_pkg::STEP_END:  r.on = 1'b0;
+        berth_regs_pkg::STEP_HOLD: r.hold = 1'b1;
+        berth_regs_pkg::STEP_VOID, berth_regs_pkg::STEP_UNPOST: begin
+          if (cmd_op_q == berth_regs_pkg::STEP_VOID) begin
             {r.hold, r.list_sent} = 2'b00;
             r.announced = first_q;
             r.epoch     = cmd_epoch;
@@ -330,7 +329,7 @@ module berth_fp_builder #(
       sweep_due_q <= 1'b0;
       sweep_q     <= sweep_q + 1'b1;
     end
-    if (run_q && op_q == COMMAND && cmd_op_q == X_START) started_q[q_q] <= 1'b1;
+    if (run_q && op_q == COMMAND && cmd_op_q == berth_regs_pkg::STEP_START) started_q[q_q] <= 1'b1;
     if (rst) begin
       started_q   <= '0;
       run_q       <= 1'b0;

@@ -2,7 +2,7 @@
 // Elements whose last packet is acknowledged complete, in order: one CQE each. After an error (command 4) the
 // oldest element completes with its status and all others as flushed.
 //
-// Configuration word 18: {.., completion queue [23:16]}.
+// Row: `SEND_QUEUE`.
 module berth_fp_complete #(
     parameter int unsigned QPS = 64,
     parameter int unsigned LE  = 6,
@@ -96,8 +96,10 @@ module berth_fp_complete #(
         .wdata(sent_elems), .re(op_q == IDLE), .raddr(q), .rdata(elems));
     berth_fp_mem #(.WIDTH(24), .DEPTH(QPS)) m_acked (.clk(clk), .we(acked_we), .waddr(acked_q),
         .wdata(acked_una), .re(op_q == IDLE), .raddr(q), .rdata(una));
-    berth_fp_mem #(.WIDTH(8), .DEPTH(QPS)) m_cqn (.clk(clk), .we(cfg_we && cfg_word == 6'd18), .waddr(cfg_q),
-        .wdata(cfg_wdata[23:16]), .re(op_q == IDLE), .raddr(q), .rdata(cqn));
+    berth_regs_pkg::send_queue_t cfg_queue;
+    assign cfg_queue = cfg_wdata;
+    berth_fp_mem #(.WIDTH(8), .DEPTH(QPS)) m_cqn (.clk(clk), .we(cfg_we && cfg_word == berth_regs_pkg::SEND_QUEUE), .waddr(cfg_q),
+        .wdata(cfg_queue.cqn), .re(op_q == IDLE), .raddr(q), .rdata(cqn));
     berth_fp_mem #(.WIDTH(96+LC+1), .DEPTH(QPS << LE), .OWN(1'b1)) m_elem (.clk(clk), .we(elem_we), .waddr({elem_q, elem_idx}),
         .wdata({elem_wr_id, elem_len, elem_ctxs}), .re(op_q == ROWS), .raddr({q_q, head[LE-1:0]}),
         .rdata({e_id, e_len, e_ctxs}));
@@ -149,5 +151,5 @@ module berth_fp_complete #(
     end
 
     logic unused;
-    assign unused = &{1'b0, cfg_wdata, beyond, work_busy};
+    assign unused = &{1'b0, cfg_wdata, cfg_queue, beyond, work_busy};
 endmodule

@@ -8,7 +8,7 @@
 //
 // Unused credits can be given up, newest first (decision 19): the list whose proof was waited for is forgotten with them.
 //
-// Configuration word 19: [4] message mode.
+// Row: `SEND_MODE`.
 module berth_fp_cut #(
     parameter int unsigned QPS = 64,
     parameter int unsigned LE  = 6,
@@ -125,8 +125,10 @@ module berth_fp_cut #(
         .wdata(covered_pieces), .re(read), .raddr(addr), .rdata(covered));
     berth_fp_mem #(.WIDTH(8), .DEPTH(QPS)) m_sent (.clk(clk), .we(sent_we), .waddr(sent_q),
         .wdata(sent_pieces), .re(read), .raddr(addr), .rdata(sent));
-    berth_fp_mem #(.WIDTH(1), .DEPTH(QPS)) m_mode (.clk(clk), .we(cfg_we && cfg_word == 6'd19), .waddr(cfg_q),
-        .wdata(cfg_wdata[4]), .re(read), .raddr(addr), .rdata(message));
+    berth_regs_pkg::send_mode_t cfg_mode;
+    assign cfg_mode = cfg_wdata;
+    berth_fp_mem #(.WIDTH(1), .DEPTH(QPS)) m_mode (.clk(clk), .we(cfg_we && cfg_word == berth_regs_pkg::SEND_MODE), .waddr(cfg_q),
+        .wdata(cfg_mode.message), .re(read), .raddr(addr), .rdata(message));
 
     logic [31:0]   e_len, size;
     logic          e_bad, e_push, e_inline, size_we;
@@ -312,5 +314,5 @@ module berth_fp_cut #(
     end
 
     logic unused;
-    assign unused = &{1'b0, cfg_wdata, work_busy};
+    assign unused = &{1'b0, cfg_wdata, cfg_mode, work_busy};
 endmodule

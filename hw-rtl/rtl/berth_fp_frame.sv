@@ -6,7 +6,7 @@
 // Two frames are in work: one is chosen and composed (two cycles) while the one before it is written, a word of packet RAM
 // per cycle. The sizes of a list follow its header as they come.
 //
-// Template (configuration words 0 to 13, bytes in order, little end first): Ethernet, IPv4, UDP and BTH to the peer's
+// Template (`SEND_TEMPLATE`, bytes in order, little end first): Ethernet, IPv4, UDP and BTH to the peer's
 // QP. Lengths, opcode, PSN and flags are filled in here. Bytes 24 and 25 hold the sum of the IPv4 header's halves
 // without length and checksum, folded to 16 bits. Word 18 {asid [15:8]}, 19 {loop [6], selective repeat [5],
 // message mode [4]}, 23 Q_Key of lists.
@@ -152,15 +152,19 @@ module berth_fp_frame #(
     logic [319:0]  inline_;
     generate
         for (genvar i = 0; i < 14; i++) begin : g_template
-            berth_fp_mem #(.WIDTH(32), .DEPTH(QPS)) m_word (.clk(clk), .we(cfg_we && cfg_word == i[5:0]),
+            berth_fp_mem #(.WIDTH(32), .DEPTH(QPS)) m_word (.clk(clk), .we(cfg_we && cfg_word == berth_regs_pkg::SEND_TEMPLATE + i[5:0]),
                 .waddr(cfg_q), .wdata(cfg_wdata), .re(idle), .raddr(q), .rdata(template_[32*i +: 32]));
         end
     endgenerate
-    berth_fp_mem #(.WIDTH(8), .DEPTH(QPS)) m_asid (.clk(clk), .we(cfg_we && cfg_word == 6'd18), .waddr(cfg_q),
-        .wdata(cfg_wdata[15:8]), .re(idle), .raddr(q), .rdata(asid));
-    berth_fp_mem #(.WIDTH(3), .DEPTH(QPS)) m_mode (.clk(clk), .we(cfg_we && cfg_word == 6'd19), .waddr(cfg_q),
-        .wdata(cfg_wdata[6:4]), .re(idle), .raddr(q), .rdata({loop, selective, message}));
-    berth_fp_mem #(.WIDTH(32), .DEPTH(QPS)) m_qkey (.clk(clk), .we(cfg_we && cfg_word == 6'd23), .waddr(cfg_q),
+    berth_regs_pkg::send_queue_t cfg_queue;
+    assign cfg_queue = cfg_wdata;
+    berth_regs_pkg::send_mode_t cfg_mode;
+    assign cfg_mode = cfg_wdata;
+    berth_fp_mem #(.WIDTH(8), .DEPTH(QPS)) m_asid (.clk(clk), .we(cfg_we && cfg_word == berth_regs_pkg::SEND_QUEUE), .waddr(cfg_q),
+        .wdata(cfg_queue.asid), .re(idle), .raddr(q), .rdata(asid));
+    berth_fp_mem #(.WIDTH(3), .DEPTH(QPS)) m_mode (.clk(clk), .we(cfg_we && cfg_word == berth_regs_pkg::SEND_MODE), .waddr(cfg_q),
+        .wdata({cfg_mode.loopback, cfg_mode.selective, cfg_mode.message}), .re(idle), .raddr(q), .rdata({loop, selective, message}));
+    berth_fp_mem #(.WIDTH(32), .DEPTH(QPS)) m_qkey (.clk(clk), .we(cfg_we && cfg_word == berth_regs_pkg::SEND_QKEY), .waddr(cfg_q),
         .wdata(cfg_wdata), .re(idle), .raddr(q), .rdata(qkey));
     berth_fp_mem #(.WIDTH(320), .DEPTH(QPS << LE), .OWN(1'b1)) m_inline (.clk(clk), .we(elem_we), .waddr({elem_q, elem_idx}),
         .wdata(elem_data), .re(idle), .raddr({pkt_q, pkt_elem}), .rdata(inline_));
@@ -440,4 +444,6 @@ module berth_fp_frame #(
 
     logic unused;
     assign unused = &{1'b0, placement_q[31], template_[447:432], spare};
+
+    wire unused_cfg = &{1'b0, cfg_queue, cfg_mode};
 endmodule

@@ -24,7 +24,7 @@ module berth_fp_grant #(
     // Commands; held until ready. What they answer (st_*) is there three clocks later.
     input  logic           cmd_valid,
     output logic           cmd_ready,
-    input  logic [ 3:0]    cmd_op,     // X_*
+    input  logic [ 3:0]    cmd_op,     // STEP_*
     input  logic [QW-1:0]  cmd_q,
     input  logic [ 7:0]    cmd_asid,   // start
     input  logic [15:0]    cmd_limit,  // start: bound of memory in 4 KiB, see `limit` ...
@@ -117,9 +117,6 @@ module berth_fp_grant #(
   // Commands. START: begin. END: nothing is granted any more, see above. QUERY. HOLD: nothing becomes a credit until
   // VOID. STOP: the same until UNPOST. VOID, UNPOST: go back. REST: no receive is asked for until SQUEEZE, so that others
   // may have what goes back. SQUEEZE: memory is short, see `serial`. LOOK at a receive; MARK it as withdrawn; LET_GO of it.
-  localparam logic [3:0] X_START = 4'd0, X_END = 4'd1, X_HOLD = 4'd3, X_STOP = 4'd4, X_VOID = 4'd5,
-      X_UNPOST = 4'd6, X_SQUEEZE = 4'd7, X_MARK = 4'd8, X_LET_GO = 4'd9, X_QUIET = 4'd10,
-      X_REST = 4'd11;
   // Kinds of what goes to `berth_fp_done`.
   localparam logic [1:0] LOCAL = 2'd0, FLUSH = 2'd1, RELEASE = 2'd2, PART = 2'd3;
 
@@ -504,29 +501,29 @@ module berth_fp_grant #(
       COMMAND: begin
         we = 1'b1;
         case (cmd_q_op)
-          X_START: begin
+          berth_regs_pkg::STEP_START: begin
             r      = '0;
             r.on   = 1'b1;
             r.asid = asid_q;
             r.limit = cmd_limit;
             r.most  = cmd_most;
           end
-          X_END: begin
+          berth_regs_pkg::STEP_END: begin
             r.ended  = 1'b1;
             r.status = end_q;
           end
-          X_HOLD: r.hold[0] = 1'b1;
-          X_STOP: r.hold[1] = 1'b1;
-          X_VOID, X_UNPOST: begin
-            r.hold   = cmd_q_op == X_VOID ? 2'd0 : {1'b0, r_q.hold[0]};
+          berth_regs_pkg::STEP_HOLD: r.hold[0] = 1'b1;
+          berth_regs_pkg::STEP_STOP: r.hold[1] = 1'b1;
+          berth_regs_pkg::STEP_VOID, berth_regs_pkg::STEP_UNPOST: begin
+            r.hold   = cmd_q_op == berth_regs_pkg::STEP_VOID ? 2'd0 : {1'b0, r_q.hold[0]};
             if (!r_q.ended) begin
               r.rewind = 1'b1;
               r.open   = 1'b0;
               if (8'(r_q.credit - first_q) > r_q.back) r.back = r_q.credit - first_q;
             end
           end
-          X_REST: r.rest = 1'b1;
-          X_SQUEEZE: begin
+          berth_regs_pkg::STEP_REST: r.rest = 1'b1;
+          berth_regs_pkg::STEP_SQUEEZE: begin
             r.rest   = 1'b0;
             commit   = r_q.open && r_q.hold == '0;
             r.open   = r_q.open && !commit;
@@ -535,21 +532,21 @@ module berth_fp_grant #(
             if (r_q.ask != r_q.grant && (r_q.ask != r_q.grant + 16'd1 || {r_q.ask_range, r_q.ask_at} != '0)) r.rewind = 1'b1;
           end
           // Only what is not complete; its places in the rings may be another's otherwise.
-          X_MARK:   mark = 16'(n_freed_q - recv_q - 16'd1) >= 16'h8000;
-          X_LET_GO: begin
+          berth_regs_pkg::STEP_MARK:   mark = 16'(n_freed_q - recv_q - 16'd1) >= 16'h8000;
+          berth_regs_pkg::STEP_LET_GO: begin
             let_go      = 16'(n_freed_q - recv_q - 16'd1) >= 16'h8000;
             kind        = RELEASE;
             item_recv   = recv_q;
             item_chunks = '1;
           end
-          X_QUIET: begin
+          berth_regs_pkg::STEP_QUIET: begin
             r.flush   = 1'b1;
             r.flushed = n_freed_q;
           end
           default: ;
         endcase
-        more_adv   = cmd_q_op != X_START;
-        more_ask   = cmd_q_op == X_END || cmd_q_op == X_SQUEEZE;
+        more_adv   = cmd_q_op != berth_regs_pkg::STEP_START;
+        more_ask   = cmd_q_op == berth_regs_pkg::STEP_END || cmd_q_op == berth_regs_pkg::STEP_SQUEEZE;
         want_local = let_go;
       end
       TOLD: begin
@@ -728,7 +725,7 @@ module berth_fp_grant #(
       r.asked = r_q.asked - 32'(again_len);
     end
     // Of a QP that has not been started the row says nothing.
-    if (!r_q.on && !(op_q == COMMAND && cmd_q_op == X_START))
+    if (!r_q.on && !(op_q == COMMAND && cmd_q_op == berth_regs_pkg::STEP_START))
       {we, acquire, post, commit, want_local, give, more_ask, more_adv, mark, let_go} = '0;
   end
   assign go = (!(acquire || give) || !xa_valid || xa_ready) && (!(post || commit) || post_ready)
@@ -796,7 +793,7 @@ module berth_fp_grant #(
       op_q     <= op;
       q_q      <= q_next;
       same_q   <= state_q != IDLE && q_next == q_q;
-      cmd_q_op <= cmd_valid ? cmd_op : X_QUIET;
+      cmd_q_op <= cmd_valid ? cmd_op : berth_regs_pkg::STEP_QUIET;
       asid_q   <= cmd_asid;
       end_q    <= cmd_status;
       first_q  <= cmd_first;
@@ -809,7 +806,7 @@ module berth_fp_grant #(
       status_q <= xr_status;
       turn_q   <= op == ASK;
     end
-    if (state_q == DECIDE && go && op_q == COMMAND && cmd_q_op == X_START) started_q[q_q] <= 1'b1;
+    if (state_q == DECIDE && go && op_q == COMMAND && cmd_q_op == berth_regs_pkg::STEP_START) started_q[q_q] <= 1'b1;
     if (rst) begin
       started_q <= '0;
       state_q  <= IDLE;

@@ -105,8 +105,10 @@ module berth_fp_release #(
     berth_fp_mem #(.WIDTH(LB+33+RING), .DEPTH(QPS), .OWN(1'b1)) m_row (.clk(clk), .we(row_we), .waddr(q_q),
         .wdata(op_q == INIT ? '0 : {freed_new_q, gone_q, back_q}), .re(op_q == IDLE), .raddr(q),
         .rdata({freed, gone, back}));
-    berth_fp_mem #(.WIDTH(8), .DEPTH(QPS)) m_asid (.clk(clk), .we(cfg_we && cfg_word == 6'd18), .waddr(cfg_q),
-        .wdata(cfg_wdata[15:8]), .re(op_q == IDLE), .raddr(q), .rdata(asid));
+    berth_regs_pkg::send_queue_t cfg_queue;
+    assign cfg_queue = cfg_wdata;
+    berth_fp_mem #(.WIDTH(8), .DEPTH(QPS)) m_asid (.clk(clk), .we(cfg_we && cfg_word == berth_regs_pkg::SEND_QUEUE), .waddr(cfg_q),
+        .wdata(cfg_queue.asid), .re(op_q == IDLE), .raddr(q), .rdata(asid));
     berth_fp_mem #(.WIDTH(LB+1), .DEPTH(QPS)) m_covered (.clk(clk), .we(covered_we), .waddr(covered_q),
         .wdata(covered_blocks), .re(op_q == IDLE), .raddr(q), .rdata(blocks));
     assign q = left_valid ? left_q : drain_valid ? drain_q : revoke_q;
@@ -285,5 +287,5 @@ module berth_fp_release #(
     end
 
     logic unused;
-    assign unused = &{1'b0, cfg_wdata, b_rest};
+    assign unused = &{1'b0, cfg_wdata, cfg_queue, b_rest};
 endmodule

@@ -9,41 +9,9 @@
 //        frames for the     ├──► done (completion, release)                                   │
 //        core               └──► acknowledgements, landed ────────────────────────────────────┘
 //
-// Configuration, as words at cfg_addr[5:0]; 0 to 31 are one staging area for all QPs, which a command (63) applies
-// to the QP in cfg_addr[QW+5:6]. 32 to 37 are read from that QP:
-//    0  log2 of the MTU in 3:0, selective repeat 4, peer without credit lists 5, message mode 6, RNR timer 12:8,
-//       packets until an ACK without being asked 23:16
-//    1  peer's IPv4 address       2, 3  its MAC address: last four bytes; first two
-//    4  ASID 7:0, CQN 15:8        5  epoch of lists that come   6  epoch of lists that go   7  Q_Key of lists
-//    8  first PSN                 9, 10  receive queue's address   11  log2 of its elements 3:0, first index 31:16
-//   12  longest list 6:0, trigger 9:8, its index 23:16, "few" credits 30:24   13  repeat of lists, units of 64 clocks
-//   14  producer index at the start   15  number of the first credit that is void
-//   16  own IPv4 address          17, 18  own MAC address: last four bytes; first two (for all QPs, at once)
-//   19  bound of granted memory 15:0, in 4 KiB; 0: none. No further receive is asked for while so many are granted or
-//       asked for; only the oldest always is. What the wire carries in round trip and services is added, but at most
-//       31:16; then a list is not longer than half of that, and is asked for so late that the bound holds
-//   20..23  memory that is gone: address of its first byte; that behind its last byte; low word first
-//   32  payloads are being written 31, elements are to be fetched, checked or completed 30, memory that is gone is still
-//       held 29, memory is asked for and no credit is out 28, receives that hold memory or ask for it 15:0
-//   33  receives completed   34  credits announced   35  credits landed
-//   36  receives posted and not complete 31:16, granted 15:0   37  `now` when a good frame last came
-//   63  command, taken when it is answered:
-//       1  start. Only when nothing of an earlier connection is held
-//       2  frames of the QP go to the core from now on   3  no more: words 0 to 5 and 7 are taken anew. With 2 and 3, what
-//          came before has been given to the transmit half
-//       4  end: as 2; no list, nothing is granted; when nothing is being written any more, all receives complete with the
-//          status in 15:8, also those that are posted later
-//       5  credits from word 15's on, and those not announced, are void and granted anew; lists go on, with epoch word 6
-//       6  nothing becomes a credit, and no list goes, until 5
-//       7  memory (words 20..23) is gone: receives that are announced and have some of it are withdrawn (data for them
-//          breaks the connection: 0x40), all that are not announced let go of theirs and are granted anew
-//       8  memory is short: what is granted is announced now, what follows is a batch of its own; what is held ahead of the
-//          first receive that waits is given back, and only that one is asked for until it is granted
-//       9  no receive is asked for until 8: what 5 gives back is to be had by others
-//
-// Exceptions: 0x40 the connection is broken: fault, 0 a write failed or its receive was withdrawn, else as `fault` of
-// `berth_fp_arrival`; 0x42 the receive queue cannot be read, and is not any more; 0x43 a doorbell with an index that
-// cannot be, which is not taken: the index. 0x43 comes once.
+// Its rows, their commands and its events are those of driver/abi (rows.rs: `recv`, `event`; docs/reference/rows.md):
+// cfg_addr is {QP, word [5:0]}. Words 0 to 31 are one staging area for all QPs, which a command applies to its QP; it
+// does so in steps (`STEP_*`), each of which some of the engines take.
 module berth_fp_rx #(
     // Bits of a beat of the wire; only the host port's width follows from it here.
     parameter int unsigned DATA_W = 64,
@@ -195,15 +163,7 @@ module berth_fp_rx #(
   localparam int unsigned ITEM_W = QW + 150;
   localparam int unsigned DONE_W = QW + 99;
   localparam int unsigned PLACE_W = QW + 124;
-  localparam logic [7:0] FW_BROKEN = 8'h40, FW_FETCH_FAILED = 8'h42, FW_BAD_INDEX = 8'h43;
-  localparam logic [5:0] WORD_COMMAND = 6'd63;
-  localparam logic [5:0] WORD_READ = 6'd32, WORD_LAST = 6'd37;
-  localparam logic [7:0] CMD_START = 8'd1, CMD_ON = 8'd3, CMD_END = 8'd4, CMD_VOID = 8'd5, CMD_HOLD = 8'd6,
-      CMD_REVOKE = 8'd7, CMD_SQUEEZE = 8'd8, CMD_REST = 8'd9;
-  // Commands to the engines; the question, which is no command of the core, is `READ`.
-  localparam logic [3:0] X_START = 4'd0, X_END = 4'd1, X_ASK = 4'd2, X_HOLD = 4'd3, X_STOP = 4'd4, X_VOID = 4'd5,
-      X_UNPOST = 4'd6, X_SQUEEZE = 4'd7, X_REST = 4'd11;
-  localparam logic [7:0] READ = 8'd0;
+  localparam logic [7:0] READ = 8'd0;  // the question, which is no command of the core
   initial if (QPS > 1024 || QPS != (1 << QW)) $fatal(1, "berth_fp_rx: QPS must be a power of two up to 1024");
 
   // ---- configuration --------------------------------------------------------------------
@@ -211,6 +171,34 @@ module berth_fp_rx #(
   typedef enum logic [2:0] {C_IDLE, C_STEP, C_RUN, C_REST, C_BELL, C_ROW, C_PASS, C_WALK} cfg_t;
   cfg_t c_state_q;
   logic [31:0] stage[32];
+  localparam logic [4:0] S_AGAIN = berth_regs_pkg::RECV_AGAIN[4:0];
+  localparam logic [4:0] S_BASE = berth_regs_pkg::RECV_BASE[4:0];
+  localparam logic [4:0] S_EPOCH = berth_regs_pkg::RECV_EPOCH[4:0];
+  localparam logic [4:0] S_FIRST = berth_regs_pkg::RECV_FIRST[4:0];
+  localparam logic [4:0] S_IP = berth_regs_pkg::RECV_IP[4:0];
+  localparam logic [4:0] S_LISTS = berth_regs_pkg::RECV_LISTS[4:0];
+  localparam logic [4:0] S_MAC = berth_regs_pkg::RECV_MAC[4:0];
+  localparam logic [4:0] S_MODE = berth_regs_pkg::RECV_MODE[4:0];
+  localparam logic [4:0] S_PEER_EPOCH = berth_regs_pkg::RECV_PEER_EPOCH[4:0];
+  localparam logic [4:0] S_PI = berth_regs_pkg::RECV_PI[4:0];
+  localparam logic [4:0] S_PINNED = berth_regs_pkg::RECV_PINNED[4:0];
+  localparam logic [4:0] S_PSN = berth_regs_pkg::RECV_PSN[4:0];
+  localparam logic [4:0] S_QKEY = berth_regs_pkg::RECV_QKEY[4:0];
+  localparam logic [4:0] S_QUEUE = berth_regs_pkg::RECV_QUEUE[4:0];
+  localparam logic [4:0] S_RANGE = berth_regs_pkg::RECV_RANGE[4:0];
+  localparam logic [4:0] S_SPACE = berth_regs_pkg::RECV_SPACE[4:0];
+  berth_regs_pkg::recv_mode_t c_mode;
+  berth_regs_pkg::recv_space_t c_space;
+  berth_regs_pkg::recv_queue_t c_queue;
+  berth_regs_pkg::recv_lists_t c_lists;
+  berth_regs_pkg::recv_pinned_t c_pinned;
+  berth_regs_pkg::recv_command_t command;
+  assign c_mode   = stage[S_MODE];
+  assign c_space  = stage[S_SPACE];
+  assign c_queue  = stage[S_QUEUE];
+  assign c_lists  = stage[S_LISTS];
+  assign c_pinned = stage[S_PINNED];
+  assign command  = cfg_wdata;
   logic [31:0] own_ip_q;
   logic [QW-1:0] c_q;
   logic [7:0] command_q, status_q;
@@ -234,25 +222,35 @@ module berth_fp_rx #(
   logic [7:0] st_first;
   logic [2:0] st_ranges;
   logic [95:0] st_sge;
+  berth_regs_pkg::recv_held_t held;
+  berth_regs_pkg::recv_counts_t counts;
+  assign held.busy       = st_writing;
+  assign held.queued     = st_fetching || st_queued || st_shown;
+  assign held.revoking   = st_going;
+  assign held.starved    = st_waits && !st_out;
+  assign held.zero_27_16 = '0;
+  assign held.holds      = st_holds;
+  assign counts.posted  = st_open;
+  assign counts.granted = st_granted - st_freed;
 
   always_comb begin
     who        = 5'b00000;
-    what       = X_ASK;
+    what       = berth_regs_pkg::STEP_ASK;
     steps_over = 1'b0;
     case ({command_q, step_q})
       {READ, 3'd0}:       who = 5'b11111;
-      {CMD_START, 3'd0}:  {who, what} = {5'b11111, X_START};
+      {berth_regs_pkg::RECV_CMD_START, 3'd0}:  {who, what} = {5'b11111, berth_regs_pkg::STEP_START};
       // The mark that arrival makes finds `grant` ready for it.
-      {CMD_END, 3'd0}:    {who, what} = {5'b11000, X_END};
-      {CMD_END, 3'd1}:    {who, what} = {5'b00001, X_END};
-      {CMD_HOLD, 3'd0}:   {who, what} = {5'b11000, X_HOLD};
-      {CMD_VOID, 3'd0}, {CMD_REVOKE, 3'd0}: {who, what} = {5'b01000, X_STOP};
-      {CMD_VOID, 3'd1}:   {who, what} = {5'b10000, X_VOID};
-      {CMD_VOID, 3'd2}:   {who, what} = {5'b01000, X_VOID};
-      {CMD_SQUEEZE, 3'd0}: {who, what} = {5'b01000, X_SQUEEZE};
-      {CMD_REST, 3'd0}:   {who, what} = {5'b01000, X_REST};
-      {CMD_REVOKE, 3'd1}: {who, what} = {5'b10000, X_UNPOST};
-      {CMD_REVOKE, 3'd2}: {who, what} = {5'b01000, X_UNPOST};
+      {berth_regs_pkg::RECV_CMD_END, 3'd0}:    {who, what} = {5'b11000, berth_regs_pkg::STEP_END};
+      {berth_regs_pkg::RECV_CMD_END, 3'd1}:    {who, what} = {5'b00001, berth_regs_pkg::STEP_END};
+      {berth_regs_pkg::RECV_CMD_HOLD, 3'd0}:   {who, what} = {5'b11000, berth_regs_pkg::STEP_HOLD};
+      {berth_regs_pkg::RECV_CMD_VOID, 3'd0}, {berth_regs_pkg::RECV_CMD_REVOKE, 3'd0}: {who, what} = {5'b01000, berth_regs_pkg::STEP_STOP};
+      {berth_regs_pkg::RECV_CMD_VOID, 3'd1}:   {who, what} = {5'b10000, berth_regs_pkg::STEP_VOID};
+      {berth_regs_pkg::RECV_CMD_VOID, 3'd2}:   {who, what} = {5'b01000, berth_regs_pkg::STEP_VOID};
+      {berth_regs_pkg::RECV_CMD_SQUEEZE, 3'd0}: {who, what} = {5'b01000, berth_regs_pkg::STEP_SQUEEZE};
+      {berth_regs_pkg::RECV_CMD_REST, 3'd0}:   {who, what} = {5'b01000, berth_regs_pkg::STEP_REST};
+      {berth_regs_pkg::RECV_CMD_REVOKE, 3'd1}: {who, what} = {5'b10000, berth_regs_pkg::STEP_UNPOST};
+      {berth_regs_pkg::RECV_CMD_REVOKE, 3'd2}: {who, what} = {5'b01000, berth_regs_pkg::STEP_UNPOST};
       default: steps_over = 1'b1;
     endcase
   end
@@ -268,7 +266,7 @@ module berth_fp_rx #(
   end
 
   assign bell_valid = c_state_q == C_BELL;
-  assign walk_start = c_state_q == C_STEP && steps_over && command_q == CMD_REVOKE;
+  assign walk_start = c_state_q == C_STEP && steps_over && command_q == berth_regs_pkg::RECV_CMD_REVOKE;
   always_ff @(posedge clk) begin
     cfg_ack <= 1'b0;
     todo_q  <= todo_q & ~c_ready;
@@ -280,19 +278,20 @@ module berth_fp_rx #(
         step_q  <= '0;
         if (cfg_req && !cfg_ack) begin
           cfg_rdata <= cfg_addr[5] ? 32'd0 : stage[cfg_addr[4:0]];
-          {status_q, command_q} <= cfg_wdata[15:0];
-          if (cfg_we && cfg_addr[5:0] == WORD_COMMAND)
+          command_q <= command.opcode;
+          status_q  <= command.argument[7:0];
+          if (cfg_we && cfg_addr[5:0] == berth_regs_pkg::RECV_COMMAND)
             // Frames that come go elsewhere before all else.
-            c_state_q <= cfg_wdata[7:0] == CMD_END ? C_ROW : C_STEP;
-          else if (!cfg_we && cfg_addr[5:0] >= WORD_READ && cfg_addr[5:0] <= WORD_LAST) begin
+            c_state_q <= command.opcode == berth_regs_pkg::RECV_CMD_END ? C_ROW : C_STEP;
+          else if (!cfg_we && cfg_addr[5:0] >= berth_regs_pkg::RECV_HELD && cfg_addr[5:0] <= berth_regs_pkg::RECV_HEARD) begin
             command_q <= READ;
             c_state_q <= C_STEP;
           end else begin
             cfg_ack <= 1'b1;
             if (cfg_we && !cfg_addr[5]) stage[cfg_addr[4:0]] <= cfg_wdata;
-            if (cfg_we && cfg_addr[5:0] == 6'd16) own_ip_q <= cfg_wdata;
-            if (cfg_we && cfg_addr[5:0] == 6'd17) own_mac[31:0] <= cfg_wdata;
-            if (cfg_we && cfg_addr[5:0] == 6'd18) own_mac[47:32] <= cfg_wdata[15:0];
+            if (cfg_we && cfg_addr[5:0] == berth_regs_pkg::RECV_OWN_IP) own_ip_q <= cfg_wdata;
+            if (cfg_we && cfg_addr[5:0] == berth_regs_pkg::RECV_OWN_MAC) own_mac[31:0] <= cfg_wdata;
+            if (cfg_we && cfg_addr[5:0] == berth_regs_pkg::RECV_OWN_MAC + 6'd1) own_mac[47:32] <= cfg_wdata[15:0];
           end
         end
       end
@@ -302,10 +301,10 @@ module berth_fp_rx #(
         step_q    <= step_q + 3'd1;
         c_state_q <= C_RUN;
         if (steps_over) begin
-          if (command_q == CMD_START) c_state_q <= C_BELL;
-          else if (command_q == CMD_REVOKE) c_state_q <= C_WALK;
-          else if (command_q == READ || command_q == CMD_END || command_q == CMD_HOLD || command_q == CMD_VOID || command_q == CMD_SQUEEZE
-              || command_q == CMD_REST) begin
+          if (command_q == berth_regs_pkg::RECV_CMD_START) c_state_q <= C_BELL;
+          else if (command_q == berth_regs_pkg::RECV_CMD_REVOKE) c_state_q <= C_WALK;
+          else if (command_q == READ || command_q == berth_regs_pkg::RECV_CMD_END || command_q == berth_regs_pkg::RECV_CMD_HOLD || command_q == berth_regs_pkg::RECV_CMD_VOID || command_q == berth_regs_pkg::RECV_CMD_SQUEEZE
+              || command_q == berth_regs_pkg::RECV_CMD_REST) begin
             cfg_ack   <= 1'b1;
             c_state_q <= C_IDLE;
           end else c_state_q <= C_ROW;
@@ -322,19 +321,18 @@ module berth_fp_rx #(
         if (rest_q != '0) rest_q <= rest_q - 3'd1;
         else if (!drain_waits) drain_q <= drain_q + 2'd1;
         case (word_q6)
-          6'd32: cfg_rdata <= {st_writing, st_fetching || st_queued || st_shown, st_going, st_waits && !st_out, 12'd0,
-                               st_holds};
-          6'd33: cfg_rdata <= st_completed;
-          6'd34: cfg_rdata <= st_announced;
-          6'd35: cfg_rdata <= st_landed;
-          6'd36: cfg_rdata <= {st_open, st_granted - st_freed};
+          berth_regs_pkg::RECV_HELD: cfg_rdata <= held;
+          berth_regs_pkg::RECV_COMPLETED: cfg_rdata <= st_completed;
+          berth_regs_pkg::RECV_ANNOUNCED: cfg_rdata <= st_announced;
+          berth_regs_pkg::RECV_LANDED: cfg_rdata <= st_landed;
+          berth_regs_pkg::RECV_COUNTS: cfg_rdata <= counts;
           default: cfg_rdata <= st_heard;
         endcase
-        if (rest_q == '0 && (word_q6 != 6'd32 || (drain_q == 2'd3 && !drain_waits))) c_state_q <= C_STEP;
+        if (rest_q == '0 && (word_q6 != berth_regs_pkg::RECV_HELD || (drain_q == 2'd3 && !drain_waits))) c_state_q <= C_STEP;
       end
       C_BELL: if (bell_ready) c_state_q <= C_ROW;
       C_ROW: begin
-        c_state_q  <= command_q == CMD_END ? C_STEP : C_PASS;
+        c_state_q  <= command_q == berth_regs_pkg::RECV_CMD_END ? C_STEP : C_PASS;
         c_passed_q <= 1'b0;
       end
       C_PASS: begin
@@ -355,7 +353,7 @@ module berth_fp_rx #(
     endcase
     // What arrival was about to give away before the marks has been given away when it has answered.
     fence_go <= 1'b0;
-    if (walk_fence) {fence_q, todo_q[0], c_op_q} <= {1'b1, 1'b1, X_ASK};
+    if (walk_fence) {fence_q, todo_q[0], c_op_q} <= {1'b1, 1'b1, berth_regs_pkg::STEP_ASK};
     if (fence_q && !todo_q[0] && !fence_go) {fence_q, fence_go} <= 2'b01;
     if (rst) begin
       c_state_q <= C_IDLE;
@@ -370,8 +368,8 @@ module berth_fp_rx #(
       .clk,
       .rst,
       .start(walk_start),
-      .from({stage[21], stage[20]}),
-      .to({stage[23], stage[22]}),
+      .from({stage[S_RANGE+1], stage[S_RANGE]}),
+      .to({stage[S_RANGE+3], stage[S_RANGE+2]}),
       .busy(walk_busy),
       .cmd_valid(walk_valid),
       .cmd_ready(walk_valid && c_ready[3]),
@@ -404,18 +402,18 @@ module berth_fp_rx #(
       .own_ip(own_ip_q),
       .row_we(c_state_q == C_ROW),
       .row_q(c_q),
-      .row_on(command_q == CMD_START || command_q == CMD_ON),
-      .row_start(c_state_q == C_ROW && command_q == CMD_START),
+      .row_on(command_q == berth_regs_pkg::RECV_CMD_START || command_q == berth_regs_pkg::RECV_CMD_ON),
+      .row_start(c_state_q == C_ROW && command_q == berth_regs_pkg::RECV_CMD_START),
       .now,
       .ask_q(c_q),
       .heard(st_heard),
       .passed(parse_passed),
-      .row_selective(stage[0][4]),
-      .row_asid(stage[4][7:0]),
-      .row_mac({stage[3][15:0], stage[2]}),
-      .row_ip(stage[1]),
-      .row_epoch(stage[5]),
-      .row_qkey(stage[7]),
+      .row_selective(c_mode.selective),
+      .row_asid(c_space.asid),
+      .row_mac({stage[S_MAC+1][15:0], stage[S_MAC]}),
+      .row_ip(stage[S_IP]),
+      .row_epoch(stage[S_EPOCH]),
+      .row_qkey(stage[S_QKEY]),
       .rf_valid,
       .rf_ready,
       .rf_addr,
@@ -535,12 +533,12 @@ module berth_fp_rx #(
       .cmd_q(c_q),
       .st_writing,
       .st_out,
-      .cmd_psn(stage[8][23:0]),
-      .cmd_selective(stage[0][4]),
-      .cmd_log2_mtu(stage[0][3:0]),
-      .cmd_ack_every(stage[0][23:16]),
-      .cmd_foreign(stage[0][5]),
-      .cmd_rnr(stage[0][12:8]),
+      .cmd_psn(stage[S_PSN][23:0]),
+      .cmd_selective(c_mode.selective),
+      .cmd_log2_mtu(c_mode.log2_mtu),
+      .cmd_ack_every(c_mode.ack_every),
+      .cmd_foreign(c_mode.foreign),
+      .cmd_rnr(c_mode.rnr_timer),
       .ann_we,
       .ann_q,
       .ann_number,
@@ -670,13 +668,13 @@ module berth_fp_rx #(
       .busy(dn_busy),
       .cmd_valid(todo_q[1]),
       .cmd_ready(c_ready[1]),
-      .cmd_ask(c_op_q != X_START),
+      .cmd_ask(c_op_q != berth_regs_pkg::STEP_START),
       .cmd_q(c_q),
       .st_completed,
       .st_shown,
       .works(dn_works),
-      .cmd_cqn(stage[4][15:8]),
-      .cmd_asid(stage[4][7:0]),
+      .cmd_cqn(c_space.cqn),
+      .cmd_asid(c_space.asid),
       .ring_we,
       .ring_q,
       .ring_at,
@@ -732,18 +730,18 @@ module berth_fp_rx #(
       .busy(rq_busy),
       .cmd_valid(todo_q[2]),
       .cmd_ready(c_ready[2]),
-      .cmd_ask(c_op_q != X_START),
+      .cmd_ask(c_op_q != berth_regs_pkg::STEP_START),
       .cmd_q(c_q),
       .st_queued(st_fetching),
       .st_open,
-      .cmd_base({stage[10], stage[9]}),
-      .cmd_log2(stage[11][3:0]),
-      .cmd_ci(stage[11][31:16]),
-      .cmd_message(stage[0][6]),
+      .cmd_base({stage[S_BASE+1], stage[S_BASE]}),
+      .cmd_log2(c_queue.log2_depth),
+      .cmd_ci(c_queue.first),
+      .cmd_message(c_mode.message),
       .rdb_valid(rq_bell_valid),
       .rdb_ready(rq_bell_ready),
       .rdb_q(bell_valid ? c_q : rdb_q),
-      .rdb_pi(bell_valid ? stage[14][15:0] : rdb_pi),
+      .rdb_pi(bell_valid ? stage[S_PI][15:0] : rdb_pi),
       .qr_valid,
       .qr_ready,
       .qr_addr,
@@ -792,11 +790,11 @@ module berth_fp_rx #(
       .cmd_ready(c_ready[3]),
       .cmd_op(walk_valid ? walk_op : c_op_q),
       .cmd_q(c_q),
-      .cmd_asid(stage[4][7:0]),
-      .cmd_limit(stage[19][15:0]),
-      .cmd_most(stage[19][31:16]),
+      .cmd_asid(c_space.asid),
+      .cmd_limit(c_pinned.bound),
+      .cmd_most(c_pinned.most),
       .cmd_status(status_q),
-      .cmd_first(c_op_q == X_VOID ? stage[15][7:0] : st_announced[7:0]),
+      .cmd_first(c_op_q == berth_regs_pkg::STEP_VOID ? stage[S_FIRST][7:0] : st_announced[7:0]),
       .cmd_recv(walk_recv),
       .cmd_sge(walk_sge),
       .st_freed,
@@ -875,16 +873,16 @@ module berth_fp_rx #(
       .cmd_ready(c_ready[4]),
       .cmd_op(c_op_q),
       .cmd_q(c_q),
-      .cmd_first(stage[15]),
+      .cmd_first(stage[S_FIRST]),
       .st_announced,
       .st_landed,
-      .cmd_epoch(stage[6]),
-      .cmd_max_list(stage[12][6:0]),
-      .cmd_trigger(stage[12][9:8]),
-      .cmd_index(stage[12][23:16]),
-      .cmd_few(stage[12][30:24]),
-      .cmd_repeat(stage[13][15:0]),
-      .cmd_foreign(stage[0][5]),
+      .cmd_epoch(stage[S_PEER_EPOCH]),
+      .cmd_max_list(c_lists.longest),
+      .cmd_trigger(c_lists.trigger),
+      .cmd_index(c_lists.index),
+      .cmd_few(c_lists.few),
+      .cmd_repeat(stage[S_AGAIN][15:0]),
+      .cmd_foreign(c_mode.foreign),
       .post_valid,
       .post_ready,
       .post_q,
@@ -994,7 +992,7 @@ module berth_fp_rx #(
       .put({lost_valid, broken_valid}),
       .put_q({lost_q, broken_q}),
       .put_word({lost_index, lost_pi, FW'(broken_fault)}),
-      .clear(c_state_q == C_IDLE && cfg_req && cfg_we && cfg_addr[5:0] == WORD_COMMAND && cfg_wdata[7:0] == CMD_START),
+      .clear(c_state_q == C_IDLE && cfg_req && cfg_we && cfg_addr[5:0] == berth_regs_pkg::RECV_COMMAND && command.opcode == berth_regs_pkg::RECV_CMD_START),
       .clear_q(cfg_addr[6+:QW]),
       .valid(fw_valid),
       .ready(fw_ready),
@@ -1003,13 +1001,16 @@ module berth_fp_rx #(
       .word(fw_what),
       .busy(fw_busy)
   );
-  assign fw_word = {fw_source[0] ? FW_BROKEN : fw_source[1] && fw_what[16] ? FW_BAD_INDEX : FW_FETCH_FAILED, 16'(fw_q), 24'd0, fw_what[15:0]};
+  berth_regs_pkg::fast_event_t fw_event;
+  assign fw_event.code     = fw_source[0] ? berth_regs_pkg::EVENT_BROKEN : fw_source[1] && fw_what[16] ? berth_regs_pkg::EVENT_RECEIVE_INDEX : berth_regs_pkg::EVENT_RECEIVE_QUEUE;
+  assign fw_event.qpn      = 16'(fw_q);
+  assign fw_event.argument = {24'd0, fw_what[15:0]};
+  assign fw_word = fw_event;
 
   assign busy = rf_valid || ls_valid || ar_busy || pl_busy || dn_busy || rq_busy || gr_busy || bd_busy
              || fr_valid != '0 || fw_busy || xa_valid || c_state_q != C_IDLE;
 
   always_ff @(posedge clk) if (!rst) assert ((fr_set & ~fr_room) == '0 );
 
-  wire unused = &{1'b0, cfg_addr, stage[15], stage[19], stage[0], stage[3], stage[4], stage[8], stage[11],
-                  stage[12], stage[13], stage[14]};
+  wire unused = &{1'b0, cfg_addr, stage[S_MAC+1], stage[S_PSN], stage[S_AGAIN], stage[S_PI], c_mode, c_space, c_queue, c_lists};
 endmodule

@@ -11,7 +11,7 @@
 // memory another's or gone, its place in the log a later packet's. When the host has answered for all its blocks, a
 // frame that is not sent (`pkt_over`) gives back those that it got.
 //
-// Configuration word 19: [3:0] log2 of the MTU, [4] message mode, [5] selective repeat, [6] loop, [15:8] window.
+// Row: `SEND_MODE`.
 module berth_fp_send #(
     parameter int unsigned QPS = 64,
     parameter int unsigned LE  = 6,
@@ -179,10 +179,12 @@ module berth_fp_send #(
         .wdata({covered_blocks, covered_lost}), .re(read), .raddr(addr), .rdata({blocks, losts}));
     berth_fp_mem #(.WIDTH(26), .DEPTH(QPS)) m_acked (.clk(clk), .we(acked_we), .waddr(acked_q),
         .wdata({acked_una, acked_hold, acked_halt}), .re(read), .raddr(addr), .rdata({una, hold, halt}));
-    berth_fp_mem #(.WIDTH(14), .DEPTH(QPS)) m_mode (.clk(clk), .we(cfg_we && cfg_word == 6'd19), .waddr(cfg_q),
-        .wdata({cfg_wdata[15:8], cfg_wdata[5:0]}),
+    berth_regs_pkg::send_mode_t cfg_mode;
+    assign cfg_mode = cfg_wdata;
+    berth_fp_mem #(.WIDTH(14), .DEPTH(QPS)) m_mode (.clk(clk), .we(cfg_we && cfg_word == berth_regs_pkg::SEND_MODE), .waddr(cfg_q),
+        .wdata({cfg_mode.window, cfg_mode.selective, cfg_mode.message, cfg_mode.log2_mtu}),
         .re(read), .raddr(addr), .rdata({window, selective, message, log2_mtu}));
-    berth_fp_mem #(.WIDTH(24), .DEPTH(QPS)) m_psn (.clk(clk), .we(cfg_we && cfg_word == 6'd22), .waddr(cfg_q),
+    berth_fp_mem #(.WIDTH(24), .DEPTH(QPS)) m_psn (.clk(clk), .we(cfg_we && cfg_word == berth_regs_pkg::SEND_PSN), .waddr(cfg_q),
         .wdata(cfg_wdata[23:0]), .re(read), .raddr(addr), .rdata(psn_cfg));
     berth_fp_mem #(.WIDTH(32), .DEPTH(QPS)) m_posted (.clk(clk), .we(posted_we), .waddr(posted_q),
         .wdata(posted_bytes), .re(op_q == WALK || op_q == LOOK || op_q == LOGGED), .raddr(q_q), .rdata(posted));
@@ -469,5 +471,5 @@ module berth_fp_send #(
     end
 
     logic unused;
-    assign unused = &{1'b0, work_busy, selective, message, elem_q, cfg_wdata};
+    assign unused = &{1'b0, work_busy, selective, message, elem_q, cfg_wdata, cfg_mode};
 endmodule

@@ -14,7 +14,7 @@
 // A queue that cannot be read, or whose doorbell names an element that cannot be (further than the queue is deep ahead of
 // what is complete, or before what has been rung for), is left alone from then on, until its QP is initialised again.
 //
-// Configuration words: 16, 17 base of the queue (4 KiB aligned), 18 {.., log2 depth [3:0]}.
+// Row: `SEND_BASE`, `SEND_QUEUE`.
 module berth_fp_sq #(
     parameter int unsigned QPS    = 64,
     parameter int unsigned HOST_W = 128,
@@ -114,14 +114,16 @@ module berth_fp_sq #(
     logic [15:0]   pi_data, fetched_data, row_elems;
     logic [LC:0]   row_ctxs;
 
-    berth_fp_mem #(.WIDTH(32), .DEPTH(QPS)) m_lo (.clk(clk), .we(cfg_we && cfg_word == 6'd16), .waddr(cfg_q),
+    berth_fp_mem #(.WIDTH(32), .DEPTH(QPS)) m_lo (.clk(clk), .we(cfg_we && cfg_word == berth_regs_pkg::SEND_BASE), .waddr(cfg_q),
         .wdata(cfg_wdata), .re(f_read), .raddr(f_addr), .rdata(base_lo));
-    berth_fp_mem #(.WIDTH(32), .DEPTH(QPS)) m_hi (.clk(clk), .we(cfg_we && cfg_word == 6'd17), .waddr(cfg_q),
+    berth_fp_mem #(.WIDTH(32), .DEPTH(QPS)) m_hi (.clk(clk), .we(cfg_we && cfg_word == berth_regs_pkg::SEND_BASE + 6'd1), .waddr(cfg_q),
         .wdata(cfg_wdata), .re(f_read), .raddr(f_addr), .rdata(base_hi));
-    berth_fp_mem #(.WIDTH(4), .DEPTH(QPS)) m_depth (.clk(clk), .we(cfg_we && cfg_word == 6'd18), .waddr(cfg_q),
-        .wdata(cfg_wdata[3:0]), .re(f_read), .raddr(f_addr), .rdata(log2_depth));
-    berth_fp_mem #(.WIDTH(4), .DEPTH(QPS)) m_depth_p (.clk(clk), .we(cfg_we && cfg_word == 6'd18), .waddr(cfg_q),
-        .wdata(cfg_wdata[3:0]), .re(p_read), .raddr(p_addr), .rdata(log2_depth_p));
+    berth_regs_pkg::send_queue_t cfg_queue;
+    assign cfg_queue = cfg_wdata;
+    berth_fp_mem #(.WIDTH(4), .DEPTH(QPS)) m_depth (.clk(clk), .we(cfg_we && cfg_word == berth_regs_pkg::SEND_QUEUE), .waddr(cfg_q),
+        .wdata(cfg_queue.log2_depth), .re(f_read), .raddr(f_addr), .rdata(log2_depth));
+    berth_fp_mem #(.WIDTH(4), .DEPTH(QPS)) m_depth_p (.clk(clk), .we(cfg_we && cfg_word == berth_regs_pkg::SEND_QUEUE), .waddr(cfg_q),
+        .wdata(cfg_queue.log2_depth), .re(p_read), .raddr(p_addr), .rdata(log2_depth_p));
     berth_fp_mem #(.WIDTH(16), .DEPTH(QPS)) m_pi (.clk(clk), .we(pi_we), .waddr(pi_q),
         .wdata(pi_data), .re(f_read), .raddr(f_addr), .rdata(pi));
     berth_fp_mem #(.WIDTH(16), .DEPTH(QPS)) m_fetched (.clk(clk), .we(fetched_we), .waddr(fetched_q),
@@ -452,4 +454,6 @@ module berth_fp_sq #(
 
     logic unused;
     assign unused = &{1'b0, work_busy, qc_tag, qc_off, db_wqe[511:448], line_addr_q, unparsed};
+
+    wire unused_cfg = &{1'b0, cfg_queue};
 endmodule

@@ -2,38 +2,8 @@
 // The sender's half of the fast path: doorbells to frames, acknowledgements to completions (docs/internals/sending.md).
 // It also sends ACKs and credit lists for the receiver's half.
 //
-// Configuration (cfg_addr = {QP, word [5:0]}), written while the QP is not in use:
-//    0 to 13  header template (berth_fp_frame)
-//   16, 17    address of the send queue, 4 KiB aligned
-//   18        {CQ number [23:16], address space [15:8], log2 of the send queue's depth [3:0] (at least 2)}
-//   19        {reorder [19:16], window [15:8] (at most 128), loop [6], selective repeat [5], message mode [4],
-//              log2 of the MTU [3:0]}
-//   20        time-out in units of `now`; 0: none, and no probes (see berth_fp_ack)
-//   21        {whole blocks ahead at most [13:8], as a number of bytes, log2 of the block size [4:0] (12 to 20)}
-//   22        first PSN
-//   23        Q_Key of lists
-//   24 to 27  a range of addresses for command 8, the same for all rows: {start [31:0], start [63:32], end [31:0], end [63:32]}
-//   32        command [7:0]: 1 initialise (no engine begins any work before all have the QP), 2 send one
-//             unacknowledged packet again as a probe (all of them without selective repeat), 3 halt, 4 end with the error [15:8] (WC_*), 5 go on after a halt, 6 give back memory that is held
-//             (after 4, when word 35 shows no frame; again until it is 0), 7 give up the [31:8] newest of the unused
-//             credits, 8 let go of memory in the range and ask for it anew (done when bit 29 of word 35 is 0). Acknowledged
-//             when it is carried out, 8 when it is begun.
-//   33, 34    read: oldest unacknowledged PSN, next PSN
-//   35        read: {a frame is under way [31], an element is fetched, checked or completed [30] (0 after events 8, 9),
-//             command 8 is under way [29], memory is asked for and none is held [28], memory is asked for or held [6],
-//             blocks [5:0]}
-//   36        read: {pieces that are not acknowledged [31:16], unused credits [15:0]}
-//   37        read: number of the first credit that the last command 7 gave up: the next one expected. The same for all rows.
-//   38        read: round trip as it is measured, in units of `now`; 0: not yet
-//   40 to 42  a list from the core: first number, length (begins), each size; it is judged like one that came in a frame.
-//   63        read: {0x4246, layout 1}
-//
-// Events for firmware: {code [63:56], QP [55:40], argument [39:0]}, each of what happens once; what may happen again and
-// again (wrong acknowledgements, lists with a gap before them) is counted only.
-//   1 time-out; 2 NAK, 3 RNR (the QP is halted): {syndrome [31:24], PSN}; 5 list that breaks the protocol: LIST_*;
-//   6 bad WQE: WC_*, 7 memory cannot be had: {of a packet that was sent before [8], status of the translation} (the QP
-//   sends nothing more);
-//   8 the send queue cannot be read, 9 a doorbell names an element that cannot be (nothing more is fetched).
+// Its rows, their commands and its events are those of driver/abi (rows.rs: `send`, `event`; docs/reference/rows.md):
+// cfg_addr is {QP, word [5:0]}.
 module berth_fp_tx #(
     parameter int unsigned QPS      = 64,
     parameter int unsigned DATA_W   = 64,
@@ -207,8 +177,20 @@ module berth_fp_tx #(
     assign still     = revoking_q | ended_q;
     logic [QPS-1:0] c_bit;
     logic          c_command;
+    berth_regs_pkg::send_command_t command;
+    berth_regs_pkg::send_held_t    c_held;
+    berth_regs_pkg::send_counts_t  c_counts;
+    assign command   = cfg_wdata;
+    assign c_held.busy       = busy || making;
+    assign c_held.queued     = queued;
+    assign c_held.revoking   = revoking_q[c_qp];
+    assign c_held.starved    = starved;
+    assign c_held.zero_27_16 = '0;
+    assign c_held.holds      = {9'd0, holds, blocks_out};
+    assign c_counts.unacked = {7'd0, unacked};
+    assign c_counts.credits = {8'd0, credits_read};
     assign c_bit     = QPS'(1) << c_qp;
-    assign c_command = c_we && c_word == 6'd32;
+    assign c_command = c_we && c_word == berth_regs_pkg::SEND_COMMAND;
     assign held_now  = held_ever - given_ever;
     assign starved   = asked != 7'd0 && held_now == 7'd0;
     assign holds     = asked != 7'd0 || held_now != 7'd0;
@@ -219,12 +201,12 @@ module berth_fp_tx #(
     assign c_we      = c_q == C_IDLE && cfg_req && cfg_we && !cfg_ack;
     // Also while a packet is being made, which may have been begun before the end.
     assign making    = working && working_q == c_qp;
-    assign cfg_rdata = c_word == 6'd33 ? {8'd0, una_read} : c_word == 6'd34 ? {8'd0, next_read}
-                     : c_word == 6'd35 ? {busy || making, queued, revoking_q[c_qp], starved, 21'd0, holds, blocks_out}
-                     : c_word == 6'd36 ? {7'd0, unacked, 8'd0, credits_read}
-                     : c_word == 6'd37 ? given_up
-                     : c_word == 6'd38 ? {12'd0, round_read}
-                     : c_word == 6'd63 ? {16'h4246, 16'd1} : 32'd0;
+    assign cfg_rdata = c_word == berth_regs_pkg::SEND_UNA ? {8'd0, una_read} : c_word == berth_regs_pkg::SEND_NEXT ? {8'd0, next_read}
+                     : c_word == berth_regs_pkg::SEND_HELD ? c_held
+                     : c_word == berth_regs_pkg::SEND_COUNTS ? c_counts
+                     : c_word == berth_regs_pkg::SEND_KEPT ? given_up
+                     : c_word == berth_regs_pkg::SEND_ROUND_TRIP ? {12'd0, round_read}
+                     : c_word == berth_regs_pkg::SEND_LAYOUT ? {berth_regs_pkg::LAYOUT_TAG, berth_regs_pkg::LAYOUT_NUMBER} : 32'd0;
     assign blocks_out = blocks_read - freed_read;
     always_ff @(posedge clk) begin
         cfg_ack <= 1'b0;
@@ -233,24 +215,24 @@ module berth_fp_tx #(
         if (err_ready) err_pend_q <= 1'b0;
         if (drain_ready) drain_pend_q <= 1'b0;
         if (credits_ready) give_pend_q <= 1'b0;
-        if (c_we && c_word == 6'd24) range_q[31:0]   <= cfg_wdata;
-        if (c_we && c_word == 6'd25) range_q[63:32]  <= cfg_wdata;
-        if (c_we && c_word == 6'd26) range_q[95:64]  <= cfg_wdata;
-        if (c_we && c_word == 6'd27) range_q[127:96] <= cfg_wdata;
-        ended_q    <= (ended_q & ~(c_command && cfg_wdata[7:0] == 8'd1 ? c_bit : '0))
-                      | (c_command && cfg_wdata[7:0] == 8'd4 ? c_bit : '0);
+        if (c_we && c_word == berth_regs_pkg::SEND_RANGE) range_q[31:0]   <= cfg_wdata;
+        if (c_we && c_word == berth_regs_pkg::SEND_RANGE + 6'd1) range_q[63:32]  <= cfg_wdata;
+        if (c_we && c_word == berth_regs_pkg::SEND_RANGE + 6'd2) range_q[95:64]  <= cfg_wdata;
+        if (c_we && c_word == berth_regs_pkg::SEND_RANGE + 6'd3) range_q[127:96] <= cfg_wdata;
+        ended_q    <= (ended_q & ~(c_command && command.opcode == berth_regs_pkg::SEND_CMD_START ? c_bit : '0))
+                      | (c_command && command.opcode == berth_regs_pkg::SEND_CMD_END ? c_bit : '0);
         revoking_q <= (revoking_q & ~(revoke_done ? QPS'(1) << mark_q : '0)) | (revoke_start ? c_bit : '0);
         case (c_q)
             C_IDLE: if (cfg_req && !cfg_ack) begin
                 c_q <= C_ACK;
-                if (cfg_we && c_word == 6'd32 && cfg_wdata[7:0] == 8'd1) begin
+                if (cfg_we && c_word == berth_regs_pkg::SEND_COMMAND && command.opcode == berth_regs_pkg::SEND_CMD_START) begin
                     init_q <= '1;
                     c_q    <= C_INIT;
-                end else if (cfg_we && c_word == 6'd32) begin
-                    cmd_q        <= cfg_wdata[7:0] < 8'd6;
-                    err_pend_q   <= cfg_wdata[7:0] == 8'd4;
-                    drain_pend_q <= cfg_wdata[7:0] == 8'd6;
-                    give_pend_q  <= cfg_wdata[7:0] == 8'd7;
+                end else if (cfg_we && c_word == berth_regs_pkg::SEND_COMMAND) begin
+                    cmd_q        <= command.opcode <= berth_regs_pkg::SEND_CMD_GO_ON;
+                    err_pend_q   <= command.opcode == berth_regs_pkg::SEND_CMD_END;
+                    drain_pend_q <= command.opcode == berth_regs_pkg::SEND_CMD_DRAIN;
+                    give_pend_q  <= command.opcode == berth_regs_pkg::SEND_CMD_GIVE_UP;
                     c_q          <= C_COMMAND;
                 end else if (is_list || is_size) begin
                     c_q          <= C_COMMAND;
@@ -281,8 +263,8 @@ module berth_fp_tx #(
     logic [6:0]    own_n_q, own_put_q, own_get_q, list_n, rx_left_q;
     logic          own_q, own_begin_q, own_valid_q, list_valid, list_ready, list_begin;
     logic [QW-1:0] list_q;
-    assign is_list = cfg_we && c_word == 6'd41;
-    assign is_size = cfg_we && c_word == 6'd42;
+    assign is_list = cfg_we && c_word == berth_regs_pkg::SEND_LIST_BEGIN;
+    assign is_size = cfg_we && c_word == berth_regs_pkg::SEND_LIST_SIZE;
     berth_fp_mem #(.WIDTH(32), .DEPTH(128), .OWN(1'b1)) m_own (.clk(clk), .we(c_we && is_size), .waddr(own_put_q), .wdata(cfg_wdata),
         .re(1'b1), .raddr(own_get_q), .rdata(own_size));
     assign list_full  = own_put_q == own_n_q;
@@ -295,7 +277,7 @@ module berth_fp_tx #(
     assign list_size  = own_q ? own_size : lst_size;
     assign lst_ready  = list_ready && !(list_pend_q && rx_left_q == 7'd0);
     always_ff @(posedge clk) begin
-        if (c_we && c_word == 6'd40) own_first_q <= cfg_wdata;
+        if (c_we && c_word == berth_regs_pkg::SEND_LIST_FIRST) own_first_q <= cfg_wdata;
         if (c_we && is_list) begin
             own_n_q     <= cfg_wdata > 32'd127 ? 7'd0 : cfg_wdata[6:0];
             own_put_q   <= 7'd0;
@@ -327,7 +309,7 @@ module berth_fp_tx #(
     // QPs that let go of memory: begun when nothing of theirs is under way, else looked at again.
     logic          turn_valid, turn_pop, turn_busy, turn_again, revoke_go;
     logic [QW-1:0] turn_q_;
-    assign revoke_start = c_command && cfg_wdata[7:0] == 8'd8;
+    assign revoke_start = c_command && command.opcode == berth_regs_pkg::SEND_CMD_REVOKE;
     berth_fp_ready #(.QPS(QPS), .SETS(2)) turns (.clk(clk), .rst(rst), .set({revoke_start, turn_again}),
         .set_q({c_qp, turn_q_}), .valid(turn_valid), .q(turn_q_), .pop(turn_pop), .busy(turn_busy));
     assign revoke_go  = turn_valid && !quiet_busy && !(working && working_q == turn_q_);
@@ -424,7 +406,7 @@ module berth_fp_tx #(
         .parsed_we(parsed_we), .parsed_q(parsed_q), .parsed_elems(parsed_elems),
         .lst_valid(list_valid), .lst_ready(list_ready), .lst_over(lst_over), .lst_q(list_q), .lst_begin(list_begin), .lst_first(list_first),
         .lst_n(list_n), .lst_size(list_size),
-        .give_valid(give_pend_q), .give_ready(credits_ready), .give_q(c_qp), .give_n(cfg_wdata[31:8]), .give_first(given_up),
+        .give_valid(give_pend_q), .give_ready(credits_ready), .give_q(c_qp), .give_n(command.argument), .give_first(given_up),
         .credits_we(credits_we), .credits_q(credits_q), .credits_n(credits_n),
         .covered_we(covered_we), .covered_q(covered_q), .covered_pieces(covered_pieces),
         .sent_we(sent_we), .sent_q(sent_q), .sent_pieces(sent_pieces),
@@ -550,7 +532,7 @@ module berth_fp_tx #(
     berth_fp_ack #(.QPS(QPS), .LR(LR), .WB(WB)) ack (
         .clk(clk), .rst(rst), .cfg_we(c_we), .cfg_q(c_qp), .cfg_word(c_word), .cfg_wdata(cfg_wdata),
         .init_any(init_q != '0), .init_valid(init_q[6]), .init_q(c_qp), .init_ack(init_done[6]),
-        .cmd_valid(cmd_q), .cmd_ready(cmd_ready), .cmd_q(c_qp), .cmd_op(cfg_wdata[2:0]), .now(now),
+        .cmd_valid(cmd_q), .cmd_ready(cmd_ready), .cmd_q(c_qp), .cmd_op(command.opcode[2:0]), .now(now),
         .hurry(hurry), .swept(swept), .swept_on(swept_on), .swept_at(swept_at),
         .ack_valid(ack_valid), .ack_ready(ack_ready), .ack_q(ack_q), .ack_psn(ack_psn), .ack_syndrome(ack_syndrome),
         .ack_has_sack(ack_has_sack), .ack_sack(ack_sack),
@@ -568,7 +550,7 @@ module berth_fp_tx #(
     berth_fp_complete #(.QPS(QPS), .LE(LE), .LC(LC)) complete (
         .clk(clk), .rst(rst), .cfg_we(c_we), .cfg_q(c_qp), .cfg_word(c_word), .cfg_wdata(cfg_wdata),
         .init_any(init_q != '0), .init_valid(init_q[7]), .init_q(c_qp), .init_ack(init_done[7]),
-        .err_valid(err_pend_q), .err_ready(err_ready), .err_q(c_qp), .err_status(cfg_wdata[15:8]),
+        .err_valid(err_pend_q), .err_ready(err_ready), .err_q(c_qp), .err_status(command.argument[7:0]),
         .elem_we(elem_we), .elem_q(elem_q), .elem_idx(elem_idx), .elem_len(elem_len), .elem_wr_id(elem_wr_id),
         .elem_ctxs(elem_ctxs), .parsed_we(parsed_we), .parsed_q(parsed_q), .parsed_elems(parsed_elems),
         .end_we(end_we), .end_q(end_q), .end_idx(end_idx), .end_data(end_data),
@@ -627,13 +609,17 @@ module berth_fp_tx #(
         .put({sq_fw, send_fw, cut_fw, ack_fw}), .put_q({sq_fw_q, send_fw_q, cut_fw_q, ack_fw_q}),
         .put_word({FW'(sq_wild), FW'({send_fw_memory, send_fw_memory && fw_again, send_fw_status}), FW'(cut_fw_status),
                    ack_fw_kind, ack_fw_arg}),
-        .clear(c_we && c_word == 6'd32 && cfg_wdata[7:0] == 8'd1), .clear_q(c_qp),
+        .clear(c_we && c_word == berth_regs_pkg::SEND_COMMAND && command.opcode == berth_regs_pkg::SEND_CMD_START), .clear_q(c_qp),
         .valid(fw_valid), .ready(fw_ready), .source(fw_source), .q(fw_q), .word(fw_what), .busy(fw_busy));
-    assign fw_code = fw_source[0] ? 8'd1 + 8'(fw_what[33:32]) : fw_source[1] ? 8'd5 : fw_source[2] ? 8'd6 + 8'(fw_what[9])
-                   : fw_source[3] ? 8'd8 + 8'(fw_what[0]) : 8'd0;
-    assign fw_word = {fw_code, 16'(fw_q), 8'd0, fw_source[0] ? fw_what[31:0] : fw_source[1] ? {24'd0, fw_what[7:0]}
-                      : fw_source[2] ? {23'd0, fw_what[8:0]} : 32'd0};
+    assign fw_code = fw_source[0] ? berth_regs_pkg::EVENT_TIMEOUT + 8'(fw_what[33:32]) : fw_source[1] ? berth_regs_pkg::EVENT_LIST
+                   : fw_source[2] ? (fw_what[9] ? berth_regs_pkg::EVENT_NO_MEMORY : berth_regs_pkg::EVENT_BAD_WQE)
+                   : fw_what[0] ? berth_regs_pkg::EVENT_SEND_INDEX : berth_regs_pkg::EVENT_SEND_QUEUE;
+    berth_regs_pkg::fast_event_t fw_event;
+    assign fw_event.code     = fw_code;
+    assign fw_event.qpn      = 16'(fw_q);
+    assign fw_event.argument = {8'd0, fw_source[0] ? fw_what[31:0] : fw_source[1] ? {24'd0, fw_what[7:0]} : fw_source[2] ? {23'd0, fw_what[8:0]} : 32'd0};
+    assign fw_word = fw_event;
 
     logic unused;
-    assign unused = &{1'b0, cfg_addr, turn_busy};
+    assign unused = &{1'b0, cfg_addr, turn_busy, fw_source[3]};
 endmodule

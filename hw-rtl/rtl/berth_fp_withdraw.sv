@@ -26,7 +26,6 @@ module berth_fp_withdraw (
     output logic        fence,
     input  logic        fenced
 );
-  localparam logic [3:0] X_LOOK = 4'd2, X_MARK = 4'd8, X_LET_GO = 4'd9;
   typedef enum logic [2:0] {IDLE, NUMBERS, LOOK, RANGE, MARK, FENCE, LET_GO} state_t;
   state_t state_q;
   logic [15:0] recv_q, first_recv_q, end_q;
@@ -43,7 +42,7 @@ module berth_fp_withdraw (
                      || ((state_q == LOOK || state_q == LET_GO) && recv_q != end_q
                          && (state_q == LOOK || hits_q[recv_q[6:0]]))
                      || state_q == RANGE);
-  assign cmd_op    = state_q == MARK ? X_MARK : state_q == LET_GO ? X_LET_GO : X_LOOK;
+  assign cmd_op    = state_q == MARK ? berth_regs_pkg::STEP_MARK : state_q == LET_GO ? berth_regs_pkg::STEP_LET_GO : berth_regs_pkg::STEP_ASK;
   assign cmd_recv  = recv_q;
   assign cmd_sge   = sge_q;
   assign sge_end   = 65'(st_sge[95:32]) + 65'(st_sge[31:0]);

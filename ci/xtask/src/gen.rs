@@ -10,7 +10,7 @@ use std::fmt::Write;
 use berth_abi::{card, counters, cpu, host, ring, status, wqe};
 
 /// A table as `berth-abi` declares it: (name, value, text).
-type Table = &'static [(&'static str, u64, &'static str)];
+pub type Table = &'static [(&'static str, u64, &'static str)];
 
 /// How the documentation shows the values of a table.
 #[derive(Clone, Copy)]
@@ -166,7 +166,7 @@ const EXTRA: Table = &[
 ];
 
 /// Header of both files.
-const NOTE: &str = "Generated from driver/abi by `cargo xtask gen`; do not edit.";
+pub const NOTE: &str = "Generated from driver/abi by `cargo xtask gen`; do not edit.";
 
 /// Renders all generated files: (path relative to the repository, content).
 ///
@@ -179,6 +179,7 @@ pub fn files() -> Vec<(&'static str, String)> {
         ("hw-rtl/rtl/berth_regs_pkg.sv", package(&[])),
         ("hw-rtl/rtl/small/berth_regs_pkg.sv", package(card::SMALL_CARD)),
         ("docs/reference/registers.md", registers()),
+        ("docs/reference/rows.md", crate::gen_rows::page()),
     ]
 }
 
@@ -222,6 +223,7 @@ fn package(others: &[(&str, u64)]) -> String {
     }
     emit(&mut out, "Layout beyond the tables", EXTRA);
     emit(&mut out, "Packet RAM", &packet_ram);
+    crate::gen_rows::package(&mut out);
     writeln!(out, "\nendpackage").unwrap();
     writeln!(out, "/* verilator lint_on UNUSEDPARAM */").unwrap();
     out
@@ -255,7 +257,7 @@ fn registers() -> String {
 }
 
 /// The text up to its first full stop, so that the package's lines stay short.
-fn first_sentence(text: &str) -> &str {
+pub fn first_sentence(text: &str) -> &str {
     let text = text.trim();
     let end = text.match_indices(". ").map(|(at, _)| at);
     match end.into_iter().find(|&at| at > 0 && !text[..at].ends_with([' ', '.'])) {

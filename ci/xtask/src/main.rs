@@ -18,6 +18,7 @@ mod functions;
 mod fuzz;
 mod fwimage;
 mod r#gen;
+mod gen_rows;
 mod generated;
 mod guest;
 mod initramfs;

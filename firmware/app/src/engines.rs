@@ -2,8 +2,9 @@
 //! The engines as `berth_protocol` wants them: the trait `Hw` by register writes.
 
 use berth_abi::card::{FIRST_QPN, RX_SLOTS, TX_SLOTS};
-use berth_abi::cpu::{FAST_LAYOUT_TAG, FAST_LAYOUT_WORD, rx_slot, tx_slot};
+use berth_abi::cpu::{rx_slot, tx_slot};
 use berth_abi::ring::{CRASH_LOOP, CRASH_PANIC};
+use berth_abi::rows::{LAYOUT_NUMBER, LAYOUT_TAG, send};
 use berth_protocol::hw::{FAST_SENDS, Hw, Log};
 use berth_soc::{Soc, bits, regs};
 
@@ -14,10 +15,10 @@ pub struct Engines {
 }
 
 impl Engines {
-    /// Layout of the fast path's rows; 0: it has none that it says.
-    pub fn fast_layout(&self) -> u32 {
-        let word = self.soc.fast.read(FAST_SENDS, FIRST_QPN, FAST_LAYOUT_WORD);
-        if word >> 16 == FAST_LAYOUT_TAG { word & 0xffff } else { 0 }
+    /// The fast path's rows are laid out as this firmware knows them.
+    pub fn rows_are_known(&self) -> bool {
+        let word = self.soc.fast.read(FAST_SENDS, FIRST_QPN, send::LAYOUT);
+        send::Layout::from_word(word) == send::Layout { tag: LAYOUT_TAG, number: LAYOUT_NUMBER }
     }
 }
 

@@ -15,188 +15,12 @@ use crate::shared::Shared;
 use berth_abi::card::FIRST_QPN;
 use berth_abi::counters::{F_BAD_INDEX, F_FAST_EVENTS, F_NO_CREDIT, F_RECALLED, F_TIMEOUTS, F_WITHDRAWN};
 use berth_abi::cpu::{LIST_OK, LIST_REPEAT};
+use berth_abi::rows::{ROW_CLOCK as UNIT, event::*, recv, send};
 use berth_abi::status::{
     PAGE_NO_MEMORY, PAGE_OVER_BUDGET, REASON_BAD_INDEX, REASON_PEER_LOST, REASON_PROTOCOL, REASON_QUEUE_READ,
     REASON_SEND_FAILED, REASON_WITHDRAWN, WC_FLUSHED, WC_LOCAL_PROTECTION, WC_NO_MEMORY, WC_OK, WC_OVER_BUDGET,
     WC_REMOTE_ERROR, WC_RETRY_EXCEEDED,
 };
-
-/// Layout of the rows that this firmware knows (`FAST_LAYOUT_WORD`): that of `berth_fp_tx` and `berth_fp_rx`.
-pub const LAYOUT: u32 = 1;
-
-/// Cycles of a unit of RTL's clock, in which rows count time.
-const UNIT: u32 = 64;
-
-/// Words of a row of the sending half.
-mod tx {
-    /// Header template, 14 words.
-    pub const TEMPLATE: u32 = 0;
-    /// Queue's address, 2 words.
-    pub const BASE: u32 = 16;
-    /// CQN, address space, depth.
-    pub const QUEUE: u32 = 18;
-    /// Reorder, window, modes, MTU.
-    pub const MODE: u32 = 19;
-    /// Time-out.
-    pub const TIMEOUT: u32 = 20;
-    /// Blocks ahead, block size.
-    pub const BLOCKS: u32 = 21;
-    /// First PSN.
-    pub const PSN: u32 = 22;
-    /// Q_Key of lists.
-    pub const QKEY: u32 = 23;
-    /// Range for `REVOKE`, 4 words: start, end.
-    pub const RANGE: u32 = 24;
-    /// Command.
-    pub const COMMAND: u32 = 32;
-    /// Read: oldest unacknowledged PSN.
-    pub const UNA: u32 = 33;
-    /// Read: next PSN.
-    pub const NEXT: u32 = 34;
-    /// Read: what the QP holds (`BUSY` …).
-    pub const HELD: u32 = 35;
-    /// Read: pieces not acknowledged in 31:16, unused credits in 15:0.
-    pub const COUNTS: u32 = 36;
-    /// Read: number of the first credit that `GIVE_UP` has given up.
-    pub const KEPT: u32 = 37;
-    /// Read: round trip as it is measured, in units of RTL's clock; 0: not yet.
-    pub const ROUND_TRIP: u32 = 38;
-    /// A list for the credit reader: first number.
-    pub const LIST_FIRST: u32 = 40;
-    /// Its length; it begins.
-    pub const LIST_BEGIN: u32 = 41;
-    /// One of its sizes.
-    pub const LIST_SIZE: u32 = 42;
-
-    /// Command: initialise.
-    pub const START: u32 = 1;
-    /// Command: send one unacknowledged packet again as a probe.
-    pub const AGAIN: u32 = 2;
-    /// Command: end with the error in 15:8.
-    pub const END: u32 = 4;
-    /// Command: give back what is held, after `END`.
-    pub const DRAIN: u32 = 6;
-    /// Command: give up the newest credits, as many as 31:8 say, of those not used.
-    pub const GIVE_UP: u32 = 7;
-    /// Command: let go of blocks in `RANGE`, and ask for them anew.
-    pub const REVOKE: u32 = 8;
-}
-
-/// Words of a row of the receiving half.
-mod rx {
-    /// Modes, MTU, acknowledgements.
-    pub const MODE: u32 = 0;
-    /// Peer's IPv4 address.
-    pub const IP: u32 = 1;
-    /// Peer's MAC address, 2 words.
-    pub const MAC: u32 = 2;
-    /// Address space, CQN.
-    pub const ASID: u32 = 4;
-    /// Epoch of lists that come.
-    pub const EPOCH: u32 = 5;
-    /// Epoch of lists that go.
-    pub const PEER_EPOCH: u32 = 6;
-    /// Q_Key of lists.
-    pub const QKEY: u32 = 7;
-    /// First PSN.
-    pub const PSN: u32 = 8;
-    /// Queue's address, 2 words.
-    pub const BASE: u32 = 9;
-    /// Depth, first index.
-    pub const QUEUE: u32 = 11;
-    /// When lists go.
-    pub const LISTS: u32 = 12;
-    /// When they go again.
-    pub const AGAIN: u32 = 13;
-    /// Producer index at the start.
-    pub const PI: u32 = 14;
-    /// Number of the first credit that is void, for `VOID`.
-    pub const FIRST: u32 = 15;
-    /// Own IPv4 address.
-    pub const OWN_IP: u32 = 16;
-    /// Own MAC address, 2 words.
-    pub const OWN_MAC: u32 = 17;
-    /// Bound of granted memory, see `fast_pinned`.
-    pub const PINNED: u32 = 19;
-    /// Range for `REVOKE`, 4 words: start, end.
-    pub const RANGE: u32 = 20;
-    /// Read: what the QP holds (`BUSY` …).
-    pub const HELD: u32 = 32;
-    /// Read: receives completed.
-    pub const COMPLETED: u32 = 33;
-    /// Read: credits announced.
-    pub const ANNOUNCED: u32 = 34;
-    /// Read: credits landed.
-    pub const LANDED: u32 = 35;
-    /// Read: receives posted and not complete in 31:16, granted in 15:0.
-    pub const COUNTS: u32 = 36;
-    /// Read: when a good frame last came, in units of RTL's clock.
-    pub const HEARD: u32 = 37;
-    /// Command.
-    pub const COMMAND: u32 = 63;
-
-    /// Command: start.
-    pub const START: u32 = 1;
-    /// Command: frames are the core's.
-    pub const OFF: u32 = 2;
-    /// Command: frames are the row's; addresses and the epoch of lists that come are taken anew.
-    pub const ON: u32 = 3;
-    /// Command: frames are the core's; receives complete with the status in 15:8, what they hold is given back.
-    pub const END: u32 = 4;
-    /// Command: credits from `FIRST` on, and those not announced, are void, their receives are granted anew; lists go
-    /// again, with `PEER_EPOCH`.
-    pub const VOID: u32 = 5;
-    /// Command: no credit is posted and no list goes until `VOID`.
-    pub const HOLD: u32 = 6;
-    /// Command: let go of receives in `RANGE`; announced ones are withdrawn, others granted anew.
-    pub const REVOKE: u32 = 7;
-    /// Command: what is granted of a batch may be announced without the rest, and what is asked for behind the first
-    /// receive that waits goes back.
-    pub const SQUEEZE: u32 = 8;
-    /// Command: no receive is asked for until `SQUEEZE`.
-    pub const REST: u32 = 9;
-}
-
-/// `HELD`: a frame is under way, or bytes are being written.
-const BUSY: u32 = 1 << 31;
-/// `HELD`: an element is being fetched, checked or completed.
-const QUEUED: u32 = 1 << 30;
-/// `HELD`: a revocation is under way.
-const REVOKING: u32 = 1 << 29;
-/// `HELD`: waits for memory, and nothing that is held would bring some back: no block to send, no credit out.
-const STARVED: u32 = 1 << 28;
-/// `HELD`: blocks or receives that hold memory or ask for it.
-const HOLDS: u32 = 0xffff;
-
-/// Event: a packet was not acknowledged in time.
-const EVENT_TIMEOUT: u32 = 1;
-/// Event: a NAK other than of a gap; the row has halted.
-const EVENT_NAK: u32 = 2;
-/// Event: an RNR; the row has halted.
-const EVENT_RNR: u32 = 3;
-/// Event: a list breaks the protocol: `LIST_*`.
-const EVENT_LIST: u32 = 5;
-/// Event: a send is malformed: `WC_*`. Nothing is sent any more.
-const EVENT_BAD_WQE: u32 = 6;
-/// Event: memory of a send cannot be had: the host's status. Nothing is sent any more.
-const EVENT_NO_MEMORY: u32 = 7;
-/// `EVENT_NO_MEMORY`: of a packet that was sent before and is lost.
-const MEMORY_AGAIN: u32 = 1 << 8;
-/// Event: the send queue cannot be read.
-const EVENT_SEND_QUEUE: u32 = 8;
-/// Event: a doorbell of the send queue names an element that cannot be.
-const EVENT_SEND_INDEX: u32 = 9;
-/// Event: data could not be taken: fault.
-const EVENT_BROKEN: u32 = 0x40;
-/// Event: the receive queue cannot be read.
-const EVENT_RECEIVE_QUEUE: u32 = 0x42;
-/// Event: a doorbell of the receive queue names an element that cannot be.
-const EVENT_RECEIVE_INDEX: u32 = 0x43;
-/// `EVENT_BROKEN`: bytes could not be written, or were to go to a receive that is withdrawn: its pages are gone.
-const FAULT_WRITE: u32 = 0;
-
-/// `EVENT_BROKEN`: data without a credit.
-const FAULT_NO_CREDIT: u32 = 4;
 
 /// What a row waits for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -257,10 +81,9 @@ pub fn fast_ahead(block: u32) -> u32 {
     ((FAST_AHEAD >> log2_block(block)) + 2).min(FAST_BLOCKS)
 }
 
-/// Bound of granted receives, as word 19 of a row of the receiving half has it: pages in any case, and most pages that RTL
-/// adds for round trip and services as it measures them (PC-1, PC-3).
+/// Word `recv::PINNED` for blocks of `block` bytes (PC-1, PC-3).
 pub fn fast_pinned(block: u32) -> u32 {
-    (FAST_PINNED_MOST >> 12) << 16 | FAST_PINNED << (log2_block(block) - 12)
+    recv::Pinned { most: FAST_PINNED_MOST >> 12, bound: FAST_PINNED << (log2_block(block) - 12) }.word()
 }
 
 /// A MAC address as the receiving half takes it: last four bytes, first two; big-endian numbers.
@@ -286,6 +109,16 @@ impl Qp {
         hw.fast_read(FAST_RECEIVES, self.qpn(), word)
     }
 
+    /// What the half that sends holds of the QP.
+    fn sends_held<H: Hw>(&self, hw: &mut H) -> send::Held {
+        send::Held::from_word(self.fast_sends(send::HELD, hw))
+    }
+
+    /// What the half that receives holds of the QP.
+    fn receives_held<H: Hw>(&self, hw: &mut H) -> recv::Held {
+        recv::Held::from_word(self.fast_receives(recv::HELD, hw))
+    }
+
     /// Writes consecutive words.
     #[inline(never)]
     fn fast_words<H: Hw>(&self, half: u32, first: u32, words: &[u32], sh: &mut Shared, hw: &mut H) {
@@ -303,22 +136,30 @@ impl Qp {
         let log2 = |mask: u16| mask.count_ones();
         self.fast_template(sh, hw);
         let window = (self.fast.window as u32).min(FAST_WINDOW);
-        let (loopback, message) = (self.loopback as u32, self.message as u32);
-        let mode = REORDER << 16 | window << 8 | loopback << 6 | 1 << 5 | message << 4 | self.log2_mtu as u32;
+        let mode = send::Mode {
+            reorder: REORDER,
+            window,
+            loopback: self.loopback as u32,
+            selective: 1,
+            message: self.message as u32,
+            log2_mtu: self.log2_mtu as u32,
+        };
         let sends = [
             self.sq_base as u32,
             (self.sq_base >> 32) as u32,
-            (self.send_cqn as u32) << 16 | asid << 8 | log2(self.sq_mask),
-            mode,
+            send::Queue { cqn: self.send_cqn as u32, asid, log2_depth: log2(self.sq_mask) }.word(),
+            mode.word(),
             (self.timeout / UNIT).max(1),
-            fast_ahead(self.block) << 8 | log2_block(self.block),
+            send::Blocks { ahead: fast_ahead(self.block), log2_block: log2_block(self.block) }.word(),
             una,
             list_qkey(self.epoch),
         ];
-        const _: () = assert!(tx::QUEUE == tx::BASE + 2 && tx::MODE == tx::QUEUE + 1 && tx::TIMEOUT == tx::MODE + 1);
-        const _: () = assert!(tx::BLOCKS == tx::TIMEOUT + 1 && tx::PSN == tx::BLOCKS + 1 && tx::QKEY == tx::PSN + 1);
-        self.fast_words(FAST_SENDS, tx::BASE, &sends, sh, hw);
-        self.fast_send(tx::COMMAND, tx::START, hw);
+        const _: () =
+            assert!(send::QUEUE == send::BASE + 2 && send::MODE == send::QUEUE + 1 && send::TIMEOUT == send::MODE + 1);
+        const _: () =
+            assert!(send::BLOCKS == send::TIMEOUT + 1 && send::PSN == send::BLOCKS + 1 && send::QKEY == send::PSN + 1);
+        self.fast_words(FAST_SENDS, send::BASE, &sends, sh, hw);
+        self.fast_send(send::COMMAND, send::CMD_START, hw);
 
         self.fast_peer(ip, mac, sh, hw);
         let receives = [
@@ -326,17 +167,19 @@ impl Qp {
             self.rq_base as u32,
             (self.rq_base >> 32) as u32,
             // The first receive is the queue's first.
-            log2(self.rq_mask),
-            self.max_list | self.trigger << 8 | FAST_FEW << 24,
+            recv::Queue { first: 0, log2_depth: log2(self.rq_mask) }.word(),
+            recv::Lists { few: FAST_FEW, index: self.trigger >> 8, trigger: self.trigger, longest: self.max_list }
+                .word(),
             (LIST_AGAIN / UNIT as u64) as u32,
             self.rq.pi as u32,
         ];
-        const _: () = assert!(rx::BASE == rx::PSN + 1 && rx::QUEUE == rx::BASE + 2 && rx::LISTS == rx::QUEUE + 1);
-        const _: () = assert!(rx::AGAIN == rx::LISTS + 1 && rx::PI == rx::AGAIN + 1);
+        const _: () =
+            assert!(recv::BASE == recv::PSN + 1 && recv::QUEUE == recv::BASE + 2 && recv::LISTS == recv::QUEUE + 1);
+        const _: () = assert!(recv::AGAIN == recv::LISTS + 1 && recv::PI == recv::AGAIN + 1);
         const _: () = assert!(LIST_AGAIN / (UNIT as u64) < 1 << 16);
-        self.fast_words(FAST_RECEIVES, rx::PSN, &receives, sh, hw);
-        self.fast_receive(rx::PINNED, fast_pinned(self.block), hw);
-        self.fast_receive(rx::COMMAND, rx::START, hw);
+        self.fast_words(FAST_RECEIVES, recv::PSN, &receives, sh, hw);
+        self.fast_receive(recv::PINNED, fast_pinned(self.block), hw);
+        self.fast_receive(recv::COMMAND, recv::CMD_START, hw);
 
         self.fast = Fast { on: true, una, ..self.fast };
     }
@@ -350,7 +193,7 @@ impl Qp {
     /// Writes the headers to the peer.
     #[inline(never)]
     fn fast_template<H: Hw>(&self, sh: &mut Shared, hw: &mut H) {
-        self.fast_words(FAST_SENDS, tx::TEMPLATE, &self.template.row(), sh, hw);
+        self.fast_words(FAST_SENDS, send::TEMPLATE, &self.template.row(), sh, hw);
     }
 
     /// Stages what says whose frames are taken: `START` and `ON` apply it.
@@ -358,29 +201,38 @@ impl Qp {
     fn fast_peer<H: Hw>(&self, ip: u32, mac: Mac, sh: &mut Shared, hw: &mut H) {
         let [mac, mac_top] = mac_words(mac);
         let words = [
-            self.log2_mtu as u32 | 1 << 4 | (self.message as u32) << 6 | FAST_ACK_EVERY << 16,
+            recv::Mode {
+                ack_every: FAST_ACK_EVERY,
+                rnr_timer: 0,
+                message: self.message as u32,
+                foreign: 0,
+                selective: 1,
+                log2_mtu: self.log2_mtu as u32,
+            }
+            .word(),
             ip,
             mac,
             mac_top,
-            self.asid as u32 | (self.recv_cqn as u32) << 8,
+            recv::Space { cqn: self.recv_cqn as u32, asid: self.asid as u32 }.word(),
             self.lists.epoch,
             self.lists.peer_epoch,
             list_qkey(self.peer_epoch),
         ];
-        const _: () = assert!(rx::IP == rx::MODE + 1 && rx::MAC == rx::IP + 1 && rx::ASID == rx::MAC + 2);
-        const _: () =
-            assert!(rx::EPOCH == rx::ASID + 1 && rx::PEER_EPOCH == rx::EPOCH + 1 && rx::QKEY == rx::EPOCH + 2);
-        self.fast_words(FAST_RECEIVES, rx::MODE, &words, sh, hw);
+        const _: () = assert!(recv::IP == recv::MODE + 1 && recv::MAC == recv::IP + 1 && recv::SPACE == recv::MAC + 2);
+        const _: () = assert!(
+            recv::EPOCH == recv::SPACE + 1 && recv::PEER_EPOCH == recv::EPOCH + 1 && recv::QKEY == recv::EPOCH + 2
+        );
+        self.fast_words(FAST_RECEIVES, recv::MODE, &words, sh, hw);
     }
 
     /// A credit list that came to the core: RTL's reader judges it.
     #[inline(never)]
     pub fn fast_list<H: Hw>(&mut self, first: u32, sizes: &[u32], sh: &mut Shared, hw: &mut H) {
-        self.fast_send(tx::LIST_FIRST, first, hw);
-        self.fast_send(tx::LIST_BEGIN, sizes.len() as u32, hw);
+        self.fast_send(send::LIST_FIRST, first, hw);
+        self.fast_send(send::LIST_BEGIN, sizes.len() as u32, hw);
         for size in sizes {
             sh.step();
-            self.fast_send(tx::LIST_SIZE, *size, hw);
+            self.fast_send(send::LIST_SIZE, *size, hw);
         }
     }
 
@@ -397,8 +249,12 @@ impl Qp {
             self.hand_over(0, Mac::default(), sh, hw);
         }
         let status = if head == WC_OK { WC_FLUSHED } else { head };
-        self.fast_send(tx::COMMAND, tx::END | (status as u32) << 8, hw);
-        self.fast_receive(rx::COMMAND, rx::END | (WC_FLUSHED as u32) << 8, hw);
+        self.fast_send(send::COMMAND, send::Command { opcode: send::CMD_END, argument: status as u32 }.word(), hw);
+        self.fast_receive(
+            recv::COMMAND,
+            recv::Command { opcode: recv::CMD_END, argument: WC_FLUSHED as u32 }.word(),
+            hw,
+        );
         self.fast.looks = 0;
         if new {
             // Only now, so that RTL does nothing with what is posted but to complete it.
@@ -414,12 +270,13 @@ impl Qp {
     /// Takes the QP back from RTL. True when nothing of it is in flight there and it may be forgotten.
     #[inline(never)]
     pub fn fast_wind_up<H: Hw>(&mut self, now: u64, sh: &mut Shared, hw: &mut H) -> bool {
-        let sends = self.fast_sends(tx::HELD, hw);
-        let receives = self.fast_receives(rx::HELD, hw);
-        if sends & BUSY == 0 && sends & HOLDS != 0 {
-            self.fast_send(tx::COMMAND, tx::DRAIN, hw);
+        let sends = self.sends_held(hw);
+        let receives = self.receives_held(hw);
+        if sends.busy == 0 && sends.holds != 0 {
+            self.fast_send(send::COMMAND, send::CMD_DRAIN, hw);
         }
-        if (sends | receives) & (BUSY | QUEUED | REVOKING | HOLDS) != 0 {
+        let works = sends.busy | sends.queued | sends.revoking | receives.busy | receives.queued | receives.revoking;
+        if works != 0 || sends.holds != 0 || receives.holds != 0 {
             self.fast_later(now, sh, hw);
             return false;
         }
@@ -446,7 +303,7 @@ impl Qp {
             Due::Again => {
                 self.fast.due = Due::Nothing;
                 // Without an acknowledgement since.
-                if self.fast_sends(tx::UNA, hw) == self.fast.una {
+                if self.fast_sends(send::UNA, hw) == self.fast.una {
                     self.fast_again(hw);
                 }
             }
@@ -456,14 +313,14 @@ impl Qp {
 
     fn fast_again<H: Hw>(&mut self, hw: &mut H) {
         hw.log(Log::Resend(self.qpn(), self.fast.una, 0));
-        self.fast_send(tx::COMMAND, tx::AGAIN, hw);
+        self.fast_send(send::COMMAND, send::CMD_AGAIN, hw);
     }
 
     /// RTL says that a packet was not acknowledged in time, which it counts from zero each time: the time between two
     /// tries is doubled here. A time that is shorter than two round trips counts as these, and as the default while RTL
     /// has not measured them: a time-out that was set for another wire ends no connection.
     fn fast_timed_out<H: Hw>(&mut self, now: u64, sh: &mut Shared, hw: &mut H) {
-        let una = self.fast_sends(tx::UNA, hw);
+        let una = self.fast_sends(send::UNA, hw);
         if self.fast.due == Due::Again {
             if una == self.fast.una {
                 return;
@@ -481,7 +338,7 @@ impl Qp {
             return;
         }
         // RTL has waited for two round trips at least. One that is not known may be long.
-        let (least, waited) = match self.fast_sends(tx::ROUND_TRIP, hw) {
+        let (least, waited) = match self.fast_sends(send::ROUND_TRIP, hw) {
             0 => (TIMEOUT, self.timeout),
             round => (round.wrapping_mul(2 * UNIT), self.timeout.max(round.wrapping_mul(2 * UNIT))),
         };
@@ -498,7 +355,7 @@ impl Qp {
     /// A send fails with `status`, as soon as all before it is acknowledged.
     #[inline(never)]
     fn fast_failure<H: Hw>(&mut self, now: u64, status: u8, sh: &mut Shared, hw: &mut H) {
-        if self.fast_sends(tx::UNA, hw) == self.fast_sends(tx::NEXT, hw) {
+        if self.fast_sends(send::UNA, hw) == self.fast_sends(send::NEXT, hw) {
             self.fail(REASON_SEND_FAILED, status, sh, hw);
         } else {
             if !matches!(self.fast.due, Due::Failure(_)) {
@@ -518,7 +375,7 @@ impl Qp {
         let Some(slot) = sh.tx_alloc(hw) else {
             return false;
         };
-        let psn = self.fast_sends(tx::UNA, hw).wrapping_sub(1) & PSN_MASK;
+        let psn = self.fast_sends(send::UNA, hw).wrapping_sub(1) & PSN_MASK;
         let placement = Placement { credit: 0, index: 0 };
         let frame = self.template.placed(SEND_ONLY_IMM, false, true, psn, Some(0), placement, 0);
         hw.tx_write(slot, 0, &frame.words);
@@ -530,24 +387,24 @@ impl Qp {
     #[inline(never)]
     pub fn fast_heard<H: Hw>(&self, now: u64, hw: &mut H) -> u64 {
         let clock = (now / UNIT as u64) as u32;
-        let ago = clock.wrapping_sub(self.fast_receives(rx::HEARD, hw));
+        let ago = clock.wrapping_sub(self.fast_receives(recv::HEARD, hw));
         now.saturating_sub(ago as u64 * UNIT as u64)
     }
 
     /// Receives that are granted and not complete.
     fn fast_granted<H: Hw>(&self, hw: &mut H) -> u32 {
-        self.fast_receives(rx::COUNTS, hw) & 0xffff
+        recv::Counts::from_word(self.fast_receives(recv::COUNTS, hw)).granted
     }
 
     /// Credits that are announced and have not landed.
     fn fast_unused<H: Hw>(&self, hw: &mut H) -> u32 {
-        self.fast_receives(rx::ANNOUNCED, hw).wrapping_sub(self.fast_receives(rx::LANDED, hw))
+        self.fast_receives(recv::ANNOUNCED, hw).wrapping_sub(self.fast_receives(recv::LANDED, hw))
     }
 
     /// Asks for all credits back that have not landed.
     #[inline(never)]
     fn fast_recall<H: Hw>(&mut self, sh: &mut Shared, hw: &mut H) {
-        self.fast_receive(rx::COMMAND, rx::HOLD, hw);
+        self.fast_receive(recv::COMMAND, recv::CMD_HOLD, hw);
         let n = self.fast_unused(hw);
         hw.log(Log::Recall(self.qpn(), n));
         (self.rq.recall, self.rq.recall_n) = (RECALL_OUT, n);
@@ -561,17 +418,17 @@ impl Qp {
             return;
         }
         self.rq.recall = RECALL_NONE;
-        let announced = self.fast_receives(rx::ANNOUNCED, hw);
+        let announced = self.fast_receives(recv::ANNOUNCED, hw);
         let back = announced.wrapping_sub(first);
         if back > self.fast_unused(hw) {
             self.fail(REASON_PROTOCOL, WC_FLUSHED, sh, hw);
             return;
         }
         self.lists.peer_epoch = self.lists.peer_epoch.wrapping_add(1);
-        self.fast_receive(rx::PEER_EPOCH, self.lists.peer_epoch, hw);
-        self.fast_receive(rx::FIRST, first, hw);
-        self.fast_receive(rx::COMMAND, rx::REST, hw);
-        self.fast_receive(rx::COMMAND, rx::VOID, hw);
+        self.fast_receive(recv::PEER_EPOCH, self.lists.peer_epoch, hw);
+        self.fast_receive(recv::FIRST, first, hw);
+        self.fast_receive(recv::COMMAND, recv::CMD_REST, hw);
+        self.fast_receive(recv::COMMAND, recv::CMD_VOID, hw);
         hw.count(F_RECALLED, back);
         self.fast.rests_until = now + FAST_REST;
         sh.arm(self.fast.rests_until, hw);
@@ -582,7 +439,7 @@ impl Qp {
     pub fn fast_wake<H: Hw>(&mut self, hw: &mut H) {
         self.fast.rests_until = 0;
         if self.fast.on && self.state == CONNECTED {
-            self.fast_receive(rx::COMMAND, rx::SQUEEZE, hw);
+            self.fast_receive(recv::COMMAND, recv::CMD_SQUEEZE, hw);
         }
     }
 
@@ -592,12 +449,12 @@ impl Qp {
         if !self.fast.revoking {
             self.fast.revoking = true;
             let range = [start as u32, (start >> 32) as u32, end as u32, (end >> 32) as u32];
-            self.fast_words(FAST_SENDS, tx::RANGE, &range, sh, hw);
-            self.fast_send(tx::COMMAND, tx::REVOKE, hw);
-            self.fast_words(FAST_RECEIVES, rx::RANGE, &range, sh, hw);
-            self.fast_receive(rx::COMMAND, rx::REVOKE, hw);
+            self.fast_words(FAST_SENDS, send::RANGE, &range, sh, hw);
+            self.fast_send(send::COMMAND, send::CMD_REVOKE, hw);
+            self.fast_words(FAST_RECEIVES, recv::RANGE, &range, sh, hw);
+            self.fast_receive(recv::COMMAND, recv::CMD_REVOKE, hw);
         }
-        let clear = (self.fast_sends(tx::HELD, hw) | self.fast_receives(rx::HELD, hw)) & REVOKING == 0;
+        let clear = self.sends_held(hw).revoking == 0 && self.receives_held(hw).revoking == 0;
         if !clear {
             sh.arm(now + FAST_POLL, hw);
         }
@@ -626,18 +483,19 @@ impl Qp {
                 0,
             ];
         }
-        let completed = self.fast_receives(rx::COMPLETED, hw);
-        let [receives, sends] = [self.fast_receives(rx::COUNTS, hw), self.fast_sends(tx::COUNTS, hw)];
+        let completed = self.fast_receives(recv::COMPLETED, hw);
+        let receives = recv::Counts::from_word(self.fast_receives(recv::COUNTS, hw));
+        let sends = send::Counts::from_word(self.fast_sends(send::COUNTS, hw));
         [
             self.state.saturating_sub(CREATED) as u32,
             self.reason as u32,
-            completed.wrapping_add(receives >> 16),
-            receives & 0xffff,
-            self.fast_receives(rx::ANNOUNCED, hw),
-            self.fast_receives(rx::LANDED, hw),
+            completed.wrapping_add(receives.posted),
+            receives.granted,
+            self.fast_receives(recv::ANNOUNCED, hw),
+            self.fast_receives(recv::LANDED, hw),
             completed,
-            sends & 0xffff,
-            sends >> 16,
+            sends.credits,
+            sends.unacked,
         ]
     }
 
@@ -690,7 +548,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         self.sh.begin(QPS as u32);
         for qpn in FIRST_QPN..FIRST_QPN + QPS as u32 {
             self.sh.step();
-            hw.fast_write(FAST_RECEIVES, qpn, rx::COMMAND, rx::OFF);
+            hw.fast_write(FAST_RECEIVES, qpn, recv::COMMAND, recv::CMD_OFF);
         }
     }
 
@@ -698,8 +556,8 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
     #[inline(never)]
     pub(crate) fn fast_name<H: Hw>(&mut self, hw: &mut H) {
         let [mac, mac_top] = mac_words(self.sh.mac);
-        const _: () = assert!(rx::OWN_MAC == rx::OWN_IP + 1);
-        for (word, value) in (rx::OWN_IP..).zip([self.sh.ip, mac, mac_top]) {
+        const _: () = assert!(recv::OWN_MAC == recv::OWN_IP + 1);
+        for (word, value) in (recv::OWN_IP..).zip([self.sh.ip, mac, mac_top]) {
             self.sh.step();
             // They are the card's: any row takes them.
             hw.fast_write(FAST_RECEIVES, FIRST_QPN, word, value);
@@ -740,9 +598,9 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             && let Some(peer) = self.peers.get((qp.peer as usize).wrapping_sub(1))
         {
             qp.fast_peer(peer.ip, peer.mac, &mut self.sh, hw);
-            qp.fast_receive(rx::COMMAND, rx::ON, hw);
-            qp.fast_send(tx::COMMAND, tx::GIVE_UP | n << 8, hw);
-            qp.kept = qp.fast_sends(tx::KEPT, hw);
+            qp.fast_receive(recv::COMMAND, recv::CMD_ON, hw);
+            qp.fast_send(send::COMMAND, send::Command { opcode: send::CMD_GIVE_UP, argument: n }.word(), hw);
+            qp.kept = qp.fast_sends(send::KEPT, hw);
             qp.tell(TODO_RECALLED, &mut self.sh);
         }
     }
@@ -757,7 +615,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         {
             qp.fast_template(&mut self.sh, hw);
             qp.fast_peer(peer.ip, peer.mac, &mut self.sh, hw);
-            qp.fast_receive(rx::COMMAND, rx::ON, hw);
+            qp.fast_receive(recv::COMMAND, recv::CMD_ON, hw);
         }
     }
 
@@ -785,14 +643,14 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             self.sh.step();
             if qp.fast.on && qp.state == CONNECTED && (asid == 0 || qp.asid == asid) {
                 let rests = qp.fast.rests_until != 0;
-                let receives = qp.fast_receives(rx::HELD, hw) & STARVED;
+                let receives = qp.receives_held(hw).starved;
                 if receives != 0 && qp.fast_granted(hw) != 0 {
                     if !rests {
-                        qp.fast_receive(rx::COMMAND, rx::SQUEEZE, hw);
+                        qp.fast_receive(recv::COMMAND, recv::CMD_SQUEEZE, hw);
                     }
                 } else {
                     waiting |= if receives != 0 && !rests { qp.bit() } else { 0 };
-                    starved |= (qp.fast_sends(tx::HELD, hw) & STARVED) | receives != 0;
+                    starved |= qp.sends_held(hw).starved != 0 || receives != 0;
                 }
             }
         }
@@ -805,19 +663,19 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
 
     /// Changes when the QP whose turn it is gets on.
     fn fast_progress<H: Hw>(&self, hw: &mut H) -> u32 {
-        let of = |qp: &Qp, hw: &mut H| qp.fast_receives(rx::ANNOUNCED, hw) ^ qp.fast_receives(rx::COMPLETED, hw) << 16;
+        let of =
+            |qp: &Qp, hw: &mut H| qp.fast_receives(recv::ANNOUNCED, hw) ^ qp.fast_receives(recv::COMPLETED, hw) << 16;
         self.qps.get(self.sh.fast_turn as usize).filter(|qp| qp.fast.on).map_or(0, |qp| of(qp, hw))
     }
 
     /// Somebody has memory that comes back by itself, or by a recall that is under way.
     #[inline(never)]
     fn fast_comes_back<H: Hw>(&mut self, hw: &mut H) -> bool {
-        let comes_back = |held: u32| held & HOLDS != 0 && held & STARVED == 0;
         for qp in &self.qps {
             self.sh.step();
             if qp.fast.on
-                && (comes_back(qp.fast_sends(tx::HELD, hw))
-                    || comes_back(qp.fast_receives(rx::HELD, hw))
+                && (matches!(qp.sends_held(hw), send::Held { holds: 1.., starved: 0, .. })
+                    || matches!(qp.receives_held(hw), recv::Held { holds: 1.., starved: 0, .. })
                     || qp.rq.recall != RECALL_NONE
                     || qp.fast_granted(hw) != 0)
             {
@@ -843,11 +701,11 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
                 continue;
             }
             if qp.idx == turn {
-                qp.fast_receive(rx::COMMAND, rx::SQUEEZE, hw);
+                qp.fast_receive(recv::COMMAND, recv::CMD_SQUEEZE, hw);
             } else {
                 // Of no range: what is no credit yet is let go of, and asked for anew.
-                qp.fast_words(FAST_RECEIVES, rx::RANGE, &[0; 4], &mut self.sh, hw);
-                qp.fast_receive(rx::COMMAND, rx::REVOKE, hw);
+                qp.fast_words(FAST_RECEIVES, recv::RANGE, &[0; 4], &mut self.sh, hw);
+                qp.fast_receive(recv::COMMAND, recv::CMD_REVOKE, hw);
             }
         }
         if !alone || self.fast_comes_back(hw) {

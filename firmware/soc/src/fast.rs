@@ -1,12 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Rows of the fast path: words of both its halves, one row per QPN. A write is over when what it commands is.
 
-use berth_abi::cpu::CPU_FAST;
-
-/// QPNs that have a row.
-const ROWS: u32 = 1024;
-/// Words of a row.
-const WORDS: u32 = 64;
+use berth_abi::rows::address;
 
 /// The rows.
 pub struct Fast {
@@ -22,7 +17,7 @@ impl Fast {
 
     #[inline(always)]
     fn cell(half: u32, qpn: u32, word: u32) -> *mut u32 {
-        (CPU_FAST + 4 * ((half & 1) * ROWS * WORDS + (qpn % ROWS) * WORDS + word % WORDS)) as usize as *mut u32
+        address(half, qpn, word) as usize as *mut u32
     }
 
     /// Reads word `word` (0 to 63) of QP `qpn`'s row (0 to 1023) in half `half` (0 sends, 1 receives).

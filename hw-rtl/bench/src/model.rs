@@ -66,7 +66,7 @@ pub struct Model {
     /// Receives that a process has posted with pages on demand [default: 64].
     #[arg(long, value_name = "N")]
     pub receives: Option<u32>,
-    /// Bound of what is granted with pages on demand, as word 19 of a row has it [default: what firmware writes].
+    /// Bound of what is granted with pages on demand, as `recv::Pinned` has it [default: what firmware writes].
     #[arg(long, value_name = "WORD")]
     pub pinned: Option<u32>,
     /// Four times as many messages in the figures with pages on demand and with loss.

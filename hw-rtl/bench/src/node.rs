@@ -7,6 +7,8 @@ use berth_abi::card::FIRST_QPN;
 use berth_abi::cpu::*;
 use berth_abi::host::*;
 use berth_abi::ring::{ENTRY_WORDS, EVENT_PHASE, TRIGGER_ADAPTIVE};
+use berth_abi::rows::event::EVENT_TIMEOUT;
+use berth_abi::rows::{self, HALF_RECEIVES, HALF_SENDS, ROW_CLOCK, recv, send};
 use berth_abi::wqe::{CQE_BYTES, OP_RECV, OP_SEND, PHASE, WQE_BYTES};
 use berth_protocol::limits::TIMEOUT;
 use berth_random::Rng;
@@ -31,11 +33,6 @@ const COMMAND_LOG2: u32 = 12;
 const AHEAD: u32 = 28;
 /// Cycles after which a list without its proof is told again, on a wire that loses nothing.
 const REPEAT: u64 = 64_000;
-/// Event of the sending half: time-out.
-const TIME_OUT: u32 = 1;
-/// Word of a row of the sending half that takes commands; the command to send again.
-const COMMAND: u32 = 32;
-const AGAIN: u32 = 2;
 /// Element flag: its data stand in it.
 const INLINE: u8 = 2;
 /// Bytes that an element of the doorbell has room for.
@@ -280,8 +277,10 @@ impl Node {
     }
 
     fn row(&mut self, half: u32, qpn: u32, word: u32, value: u32) -> Result<()> {
-        let at = CPU_FAST + (half * 1024 + qpn) * 256 + 4 * word;
-        ensure!(self.rig.card.debug_write(at, value), "word {word} of row {qpn} is not taken");
+        ensure!(
+            self.rig.card.debug_write(rows::address(half, qpn, word), value),
+            "word {word} of row {qpn} is not taken"
+        );
         Ok(())
     }
 
@@ -300,7 +299,7 @@ impl Node {
         self.rig.write(CPU_DB_CFG, 1 << 31 | 1 << 30 | UAR as u32)?;
 
         for (word, chunk) in (0..).zip(template(n, qpn).as_chunks::<4>().0) {
-            self.row(0, qpn, word, u32::from_le_bytes(*chunk))?;
+            self.row(HALF_SENDS, qpn, word, u32::from_le_bytes(*chunk))?;
         }
         let (sends, receives) = (bus(self.places.send_queue(q)), bus(self.places.receive_queue(q)));
         let (log2_depth, log2_mtu) = (self.load.depth().ilog2(), self.load.log2_mtu);
@@ -313,44 +312,53 @@ impl Node {
             (true, false) => 4 * self.load.round_trip,
             (false, _) => 0,
         };
+        let mode =
+            send::Mode { reorder: model.reorder, window: model.window, selective, log2_mtu, ..send::Mode::default() };
         for (word, value) in [
-            (16, sends as u32),
-            (17, (sends >> 32) as u32),
-            (18, (2 * q) << 16 | ASID << 8 | log2_depth),
-            (19, model.reorder << 16 | model.window << 8 | selective << 5 | log2_mtu),
-            (20, (time_out / 64) as u32),
-            (21, self.load.ahead << 8 | model.log2_block),
-            (22, FIRST_PSN),
-            (23, QKEY),
-            (COMMAND, 1),
+            (send::BASE, sends as u32),
+            (send::BASE + 1, (sends >> 32) as u32),
+            (send::QUEUE, send::Queue { cqn: 2 * q, asid: ASID, log2_depth }.word()),
+            (send::MODE, mode.word()),
+            (send::TIMEOUT, (time_out / u64::from(ROW_CLOCK)) as u32),
+            (send::BLOCKS, send::Blocks { ahead: self.load.ahead, log2_block: model.log2_block }.word()),
+            (send::PSN, FIRST_PSN),
+            (send::QKEY, QKEY),
+            (send::COMMAND, send::CMD_START),
         ] {
-            self.row(0, qpn, word, value)?;
+            self.row(HALF_SENDS, qpn, word, value)?;
         }
         let last4 = |mac: [u8; 6]| u32::from_be_bytes([mac[2], mac[3], mac[4], mac[5]]);
         let first2 = |mac: [u8; 6]| u32::from(mac[0]) << 8 | u32::from(mac[1]);
+        let mode = recv::Mode { ack_every: model.ack_every, selective, log2_mtu, ..recv::Mode::default() };
+        let lists = recv::Lists {
+            few: self.load.few,
+            index: model.trigger,
+            trigger: TRIGGER_ADAPTIVE.into(),
+            longest: self.load.list,
+        };
         for (word, value) in [
-            (16, u32::from_be_bytes(ip(n))),
-            (17, last4(mac(n))),
-            (18, first2(mac(n))),
-            (0, log2_mtu | selective << 4 | model.ack_every << 16),
-            (1, u32::from_be_bytes(ip(peer))),
-            (2, last4(mac(peer))),
-            (3, first2(mac(peer))),
-            (4, ASID | (2 * q + 1) << 8),
-            (5, EPOCH),
-            (6, EPOCH),
-            (7, QKEY),
-            (8, FIRST_PSN),
-            (9, receives as u32),
-            (10, (receives >> 32) as u32),
-            (11, log2_depth),
-            (12, self.load.list | u32::from(TRIGGER_ADAPTIVE) << 8 | model.trigger << 16 | self.load.few << 24),
-            (13, (repeat / 64) as u32),
-            (14, 0),
-            (19, self.load.limit),
-            (63, 1),
+            (recv::OWN_IP, u32::from_be_bytes(ip(n))),
+            (recv::OWN_MAC, last4(mac(n))),
+            (recv::OWN_MAC + 1, first2(mac(n))),
+            (recv::MODE, mode.word()),
+            (recv::IP, u32::from_be_bytes(ip(peer))),
+            (recv::MAC, last4(mac(peer))),
+            (recv::MAC + 1, first2(mac(peer))),
+            (recv::SPACE, recv::Space { cqn: 2 * q + 1, asid: ASID }.word()),
+            (recv::EPOCH, EPOCH),
+            (recv::PEER_EPOCH, EPOCH),
+            (recv::QKEY, QKEY),
+            (recv::PSN, FIRST_PSN),
+            (recv::BASE, receives as u32),
+            (recv::BASE + 1, (receives >> 32) as u32),
+            (recv::QUEUE, recv::Queue { first: 0, log2_depth }.word()),
+            (recv::LISTS, lists.word()),
+            (recv::AGAIN, (repeat / u64::from(ROW_CLOCK)) as u32),
+            (recv::PI, 0),
+            (recv::PINNED, self.load.limit),
+            (recv::COMMAND, recv::CMD_START),
         ] {
-            self.row(1, qpn, word, value)?;
+            self.row(HALF_RECEIVES, qpn, word, value)?;
         }
         Ok(())
     }
@@ -528,9 +536,9 @@ impl Node {
                 return Ok(());
             }
             let arg = self.rig.read(CPU_FAST_ARG)?;
-            ensure!(code >> 24 == TIME_OUT, "event {code:#x} {arg:#x} for firmware");
+            ensure!(code >> 24 == EVENT_TIMEOUT, "event {code:#x} {arg:#x} for firmware");
             self.time_outs += 1;
-            self.row(0, code >> 8 & 0xffff, COMMAND, AGAIN)?;
+            self.row(HALF_SENDS, code >> 8 & 0xffff, send::COMMAND, send::CMD_AGAIN)?;
         }
     }
 

@@ -7,6 +7,7 @@ use berth_abi::counters::*;
 use berth_abi::cpu::*;
 use berth_abi::host::*;
 use berth_abi::ring::{ENTRY_WORDS, EVENT_PHASE, install_add};
+use berth_abi::rows::{self, HALF_RECEIVES, HALF_SENDS, recv, send};
 use berth_abi::wqe::{OP_SEND, Wqe};
 use berth_random::Rng;
 use berth_rtl::{BAR_CONTROL, BAR_DOORBELL, Card, CardConfig, HostError, HostMemory};
@@ -119,7 +120,7 @@ impl Node {
     }
 
     fn row(&mut self, half: u32, word: u32, value: u32) {
-        assert!(self.card.debug_write(CPU_FAST + (half * 1024 + QP) * 256 + 4 * word, value), "row {half} {word}");
+        assert!(self.card.debug_write(rows::address(half, QP, word), value), "row {half} {word}");
     }
 
     /// Writes the rows of QP, whose peer is the other card's.
@@ -139,46 +140,47 @@ impl Node {
         let sum = (sum & 0xffff) + (sum >> 16);
         t[24..26].copy_from_slice(&(sum as u16).to_be_bytes());
         for (word, chunk) in (0..).zip(t.chunks(4)) {
-            self.row(0, word, u32::from_le_bytes(chunk.try_into().unwrap()));
+            self.row(HALF_SENDS, word, u32::from_le_bytes(chunk.try_into().unwrap()));
         }
-        let mode = 3 << 16 | 128 << 8 | 1 << 5 | LOG2_MTU;
+        let mode = send::Mode { reorder: 3, window: 128, selective: 1, log2_mtu: LOG2_MTU, ..send::Mode::default() };
         for (word, value) in [
-            (16, SENDS as u32),
-            (17, (SENDS >> 32) as u32),
-            (18, ASID << 8 | 8),
-            (19, mode),
-            (20, 0),
-            (21, 8 << 8 | 16),
-            (22, 100),
-            (23, QKEY),
-            (32, 1),
+            (send::BASE, SENDS as u32),
+            (send::BASE + 1, (SENDS >> 32) as u32),
+            (send::QUEUE, send::Queue { cqn: 0, asid: ASID, log2_depth: 8 }.word()),
+            (send::MODE, mode.word()),
+            (send::TIMEOUT, 0),
+            (send::BLOCKS, send::Blocks { ahead: 8, log2_block: 16 }.word()),
+            (send::PSN, 100),
+            (send::QKEY, QKEY),
+            (send::COMMAND, send::CMD_START),
         ] {
-            self.row(0, word, value);
+            self.row(HALF_SENDS, word, value);
         }
         let word = |bytes: &[u8]| u32::from_be_bytes(bytes.try_into().unwrap());
         let (own, other) = (mac(n), mac(peer));
+        let mode = recv::Mode { ack_every: 4, selective: 1, log2_mtu: LOG2_MTU, ..recv::Mode::default() };
         for (at, value) in [
-            (16, word(&ip(n))),
-            (17, word(&own[2..])),
-            (18, u32::from(own[0]) << 8 | u32::from(own[1])),
-            (0, LOG2_MTU | 1 << 4 | 4 << 16),
-            (1, word(&ip(peer))),
-            (2, word(&other[2..])),
-            (3, u32::from(other[0]) << 8 | u32::from(other[1])),
-            (4, ASID),
-            (5, EPOCH),
-            (6, EPOCH),
-            (7, QKEY),
-            (8, 100),
-            (9, RECEIVES as u32),
-            (10, (RECEIVES >> 32) as u32),
-            (11, 8),
-            (12, 32),
-            (13, 1000),
-            (14, 0),
-            (63, 1),
+            (recv::OWN_IP, word(&ip(n))),
+            (recv::OWN_MAC, word(&own[2..])),
+            (recv::OWN_MAC + 1, u32::from(own[0]) << 8 | u32::from(own[1])),
+            (recv::MODE, mode.word()),
+            (recv::IP, word(&ip(peer))),
+            (recv::MAC, word(&other[2..])),
+            (recv::MAC + 1, u32::from(other[0]) << 8 | u32::from(other[1])),
+            (recv::SPACE, recv::Space { cqn: 0, asid: ASID }.word()),
+            (recv::EPOCH, EPOCH),
+            (recv::PEER_EPOCH, EPOCH),
+            (recv::QKEY, QKEY),
+            (recv::PSN, 100),
+            (recv::BASE, RECEIVES as u32),
+            (recv::BASE + 1, (RECEIVES >> 32) as u32),
+            (recv::QUEUE, recv::Queue { first: 0, log2_depth: 8 }.word()),
+            (recv::LISTS, recv::Lists { longest: 32, ..recv::Lists::default() }.word()),
+            (recv::AGAIN, 1000),
+            (recv::PI, 0),
+            (recv::COMMAND, recv::CMD_START),
         ] {
-            self.row(1, at, value);
+            self.row(HALF_RECEIVES, at, value);
         }
     }
 

@@ -1,30 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Commands that engines of the receiving half share.
 
-/// A command of the receiving half's engines (`X_*` of `berth_fp_builder` and `berth_fp_grant`); each does what concerns
+use berth_abi::rows::recv;
+
+/// A command of the receiving half's engines (`STEP_*`); each does what concerns
 /// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
 pub enum Op {
     /// A QP begins.
-    Start = 0,
+    Start = recv::STEP_START,
     /// It has ended.
-    End = 1,
+    End = recv::STEP_END,
     /// Its state is read, and nothing changes.
-    Query = 2,
+    Query = recv::STEP_ASK,
     /// Nothing is announced, and no more memory asked for, until credits are void.
-    Hold = 3,
+    Hold = recv::STEP_HOLD,
     /// No more memory is asked for, until credits are void or taken back.
-    Stop = 4,
+    Stop = recv::STEP_STOP,
     /// Credits that are announced are void (decision 19); what was held goes on.
-    Void = 5,
+    Void = recv::STEP_VOID,
     /// Credits that are posted and not announced are taken back.
-    Unpost = 6,
+    Unpost = recv::STEP_UNPOST,
     /// What is asked for behind the first receive that waits goes back; from now on one is asked for at a time.
-    Squeeze = 7,
+    Squeeze = recv::STEP_SQUEEZE,
     /// A receive's memory is withdrawn (VC-9).
-    Mark = 8,
+    Mark = recv::STEP_MARK,
     /// A range of it is let go.
-    LetGo = 9,
+    LetGo = recv::STEP_LET_GO,
     /// No receive is asked for until `Squeeze`.
-    Rest = 11,
+    Rest = recv::STEP_REST,
 }

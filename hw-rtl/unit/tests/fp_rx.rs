@@ -5,6 +5,7 @@
 #[expect(dead_code, reason = "scenarios.rs uses all of it")]
 mod rx;
 
+use berth_abi::rows::{event::EVENT_RECEIVE_INDEX, recv};
 use berth_abi::status::{PAGE_FAULT, WC_FLUSHED};
 use berth_protocol::rc::{Placement, Position, RequestPacket, ResponseBody, ResponsePacket, Syndrome};
 use berth_random::{Rng, cases, mix, seed};
@@ -839,48 +840,44 @@ fn after_a_reset_at_any_clock_of_a_hole_that_closes_all_is_as_at_the_start() {
     }
 }
 
-/// Bits of word 32.
-const BUSY: u32 = 1 << 31;
-const QUEUED: u32 = 1 << 30;
-const REVOKING: u32 = 1 << 29;
-const STARVED: u32 = 1 << 28;
+const NOTHING: recv::Held = recv::Held { busy: 0, queued: 0, revoking: 0, starved: 0, holds: 0 };
 
 /// Steps until QP `i` holds nothing and has nothing under way.
 fn wind_up(rig: &mut Rig, i: usize) {
     for _ in 0..2000 {
-        if rig.read(i, 32) & (BUSY | QUEUED | REVOKING | 0xffff) == 0 {
+        if (recv::Held { starved: 0, ..rig.held(i) }) == NOTHING {
             return;
         }
     }
-    panic!("QP {i} does not come to its end: {:#x}", rig.read(i, 32));
+    panic!("QP {i} does not come to its end: {:?}", rig.held(i));
 }
 
 #[test]
 fn rows_say_what_a_qp_holds() {
     for width in widths() {
         let mut rig = Rig::new(World { width, warm: 0, ..World::default() }, 8);
-        assert_eq!(rig.read(0, 32), 0);
+        assert_eq!(rig.held(0), NOTHING);
         for n in 0..5 {
             rig.post(0, &[(buffer(16, n, 1), 4096)]);
         }
         rig.ring(0);
         rig.until(400, "the doorbell", |rig| rig.doorbells() == 0);
-        assert_eq!(rig.read(0, 32) & QUEUED, QUEUED, "elements are being fetched");
-        assert_eq!(rig.read(0, 36), 5 << 16);
+        assert_eq!(rig.held(0).queued, 1, "elements are being fetched");
+        assert_eq!(rig.open(0), (5, 0));
         rig.until(400, "five requests", |rig| rig.asking() == 5);
-        assert_eq!(rig.read(0, 32), STARVED | 5);
+        assert_eq!(rig.held(0), recv::Held { starved: 1, holds: 5, ..NOTHING });
         rig.until(5000, "a list", |rig| rig.usable(0) == 5);
-        assert_eq!((rig.read(0, 32), rig.read(0, 36)), (5, 5 << 16 | 5));
-        assert_eq!((rig.read(0, 34), rig.read(0, 35)), (5, 0));
-        let before = rig.read(0, 37);
+        assert_eq!((rig.held(0), rig.open(0)), (recv::Held { holds: 5, ..NOTHING }, (5, 5)));
+        assert_eq!((rig.read(0, recv::ANNOUNCED), rig.read(0, recv::LANDED)), (5, 0));
+        let before = rig.read(0, recv::HEARD);
         rig.until(500, "some time", |rig| rig.now() % 64 == 0 && rig.now() / 64 > u64::from(before) + 2);
         rig.send(0, 4096, false);
         rig.send(0, 64, false);
         rig.until(3000, "two completions", |rig| rig.cqe_count == 2);
         rig.until(100, "their releases", |rig| rig.held() == 3);
-        assert_eq!((rig.read(0, 32), rig.read(0, 33)), (3, 2));
-        assert_eq!((rig.read(0, 34), rig.read(0, 35), rig.read(0, 36)), (5, 2, 3 << 16 | 3));
-        assert!(rig.read(0, 37) > before);
+        assert_eq!((rig.held(0).holds, rig.read(0, recv::COMPLETED)), (3, 2));
+        assert_eq!((rig.read(0, recv::ANNOUNCED), rig.read(0, recv::LANDED), rig.open(0)), (5, 2, (3, 3)));
+        assert!(rig.read(0, recv::HEARD) > before);
     }
 }
 
@@ -932,7 +929,7 @@ fn an_ended_qp_completes_all_receives_and_holds_nothing() {
                 wind_up(rig, 0);
                 rig.until(200, "the last release", |rig| rig.held() == 0);
                 assert_eq!(rig.lists_out, lists, "a list after the end");
-                assert_eq!(rig.read(0, 36), 0);
+                assert_eq!(rig.open(0), (0, 0));
             };
             end(&mut rig);
             // Its frames are the core's; the next connection begins from nothing.
@@ -957,7 +954,7 @@ fn a_qp_ends_while_receives_of_another_one_go_back() {
                 rig.ring(i);
             }
             rig.until(20_000, "credits", |rig| (0..2).all(|i| rig.usable(i) == 30));
-            rig.command(0, 6);
+            rig.command(0, recv::CMD_HOLD);
             rig.void(0, 0);
             let when = rig.now() + wait;
             rig.until(17, "the time", |rig| rig.now() >= when);
@@ -987,7 +984,7 @@ fn vc_9_memory_may_go_while_a_qp_ends() {
                     }
                 }
                 rig.ring(0);
-                rig.until(5000, "credits behind it", |rig| rig.read(0, 36) & 0xffff == RECVS as u32);
+                rig.until(5000, "credits behind it", |rig| rig.open(0).1 == RECVS as u32);
                 rig.end(0, WC_FLUSHED);
                 let when = rig.now() + wait;
                 rig.until(700, "the time", |rig| rig.now() >= when);
@@ -1101,7 +1098,7 @@ fn cr_10_recalled_credits_are_void_and_granted_anew() {
             for _ in 0..4 {
                 let until = rig.now() + draw.below(4000);
                 keep_busy(&mut rig, count, |rig| rig.now() >= until);
-                rig.command(0, 6);
+                rig.command(0, recv::CMD_HOLD);
                 // What is on the wire arrives; the far end keeps some of the rest.
                 let until = rig.now() + 300;
                 rig.until(1000, "the answer", |rig| rig.now() >= until);
@@ -1109,10 +1106,10 @@ fn cr_10_recalled_credits_are_void_and_granted_anew() {
                 let until = rig.now() + draw.below(2000);
                 rig.until(3000, "nothing", |rig| rig.now() >= until);
                 assert_eq!(rig.lists_out, lists, "a list although the QP is held");
-                assert_eq!(rig.read(0, 34), rig.qps[0].announced());
+                assert_eq!(rig.read(0, recv::ANNOUNCED), rig.qps[0].announced());
                 let first = draw.between(low.into(), rig.qps[0].announced().into()) as u32;
                 rig.void(0, first);
-                assert_eq!(rig.read(0, 34).max(first), rig.read(0, 34));
+                assert_eq!(rig.read(0, recv::ANNOUNCED).max(first), rig.read(0, recv::ANNOUNCED));
             }
             keep_busy(&mut rig, count, |rig| rig.qps[0].cqes.len() == count);
             rig.until(20_000, "all to be released and as the model has it", |rig| rig.settled());
@@ -1236,11 +1233,11 @@ fn wild_doorbells_are_told_once_and_not_taken() {
             rig.ring_at(0, pi);
         }
         rig.until(500, "the event", |rig| !rig.events.is_empty() && rig.doorbells() == 0);
-        assert_eq!(rig.events, [0x43 << 56 | 16 << 40 | 257]);
+        assert_eq!(rig.events, [u64::from(EVENT_RECEIVE_INDEX) << 56 | 16 << 40 | 257]);
         rig.ring_at(0, 3);
         rig.send(0, 64, false);
         rig.until(3000, "a completion", |rig| rig.cqe_count == 1);
-        assert_eq!((rig.events.len(), rig.read(0, 36)), (1, 2 << 16 | 2));
+        assert_eq!((rig.events.len(), rig.open(0)), (1, (2, 2)));
     }
 }
 
@@ -1267,8 +1264,8 @@ fn pc_3_a_batch_that_does_not_fit_the_budget_goes_in_parts() {
                     }
                     rig.now() >= until
                 });
-                if rig.read(0, 32) & STARVED != 0 {
-                    rig.command(0, 8);
+                if rig.held(0).starved != 0 {
+                    rig.command(0, recv::CMD_SQUEEZE);
                     squeezes += 1;
                 }
                 assert!(rig.now() < 400_000, "{} of 32 are complete", rig.cqe_count);

@@ -8,6 +8,7 @@ mod tx;
 
 use berth_abi::card::FAST_PROBE;
 use berth_abi::cpu::{LIST_BAD, LIST_EARLY};
+use berth_abi::rows::{LAYOUT_NUMBER, LAYOUT_TAG, send};
 use berth_abi::status::{WC_BAD_WQE, WC_FLUSHED, WC_OK, WC_REMOTE_ERROR, WC_TOO_LONG};
 use berth_random::Rng;
 use tx::peer::psn_of;
@@ -176,7 +177,7 @@ fn a_bad_element_stops_its_qp_and_an_error_flushes_what_is_left() {
         bench.run(4_000);
         assert_eq!(bench.statuses(7), [WC_OK]);
         assert_eq!(bench.take_events(), [(6, 7, u64::from(WC_BAD_WQE))]);
-        bench.command(7, 4 | u32::from(WC_BAD_WQE) << 8);
+        bench.end(7, WC_BAD_WQE);
         bench.run(500);
         assert_eq!(bench.statuses(7), [WC_OK, WC_BAD_WQE, WC_FLUSHED]);
     }
@@ -200,7 +201,7 @@ fn a_nak_that_is_no_sequence_error_halts_the_qp() {
         bench.post(7, &row_of(1, 10), false);
         bench.run(2_000);
         assert_eq!(bench.frames_of(7).len(), 2, "nothing more is sent");
-        bench.command(7, 4 | u32::from(WC_REMOTE_ERROR) << 8);
+        bench.end(7, WC_REMOTE_ERROR);
         bench.run(500);
         assert_eq!(bench.statuses(7), [WC_REMOTE_ERROR, WC_FLUSHED, WC_FLUSHED]);
     }
@@ -212,12 +213,12 @@ fn a_qp_that_is_told_to_halt_sends_nothing_until_it_is_told_to_go_on() {
         let mut bench = Bench::new(width, Setup::default(), 7);
         bench.connect(7, Settings::default());
         bench.credits(7, &[4096; 3]);
-        bench.command(7, 3);
+        bench.command(7, send::CMD_HALT);
         bench.settle_config();
         bench.post(7, &row_of(3, 10), false);
         bench.run(2_000);
         assert_eq!(bench.frames_of(7).len(), 0);
-        bench.command(7, 5);
+        bench.command(7, send::CMD_GO_ON);
         bench.finish(20_000);
         assert_eq!(bench.statuses(7), [WC_OK; 3]);
     }
@@ -232,12 +233,12 @@ fn a_qp_that_has_ended_sends_nothing_again() {
         bench.credits(7, &[4096; 3]);
         bench.post(7, &row_of(3, 10), false);
         bench.run(2_000);
-        bench.command(7, 4 | u32::from(WC_REMOTE_ERROR) << 8);
-        bench.command(7, 2);
+        bench.end(7, WC_REMOTE_ERROR);
+        bench.command(7, send::CMD_AGAIN);
         bench.run(2_000);
         assert_eq!(bench.statuses(7), [WC_REMOTE_ERROR, WC_FLUSHED, WC_FLUSHED]);
         assert_eq!(bench.frames_of(7).len(), 3);
-        assert_eq!((bench.ranges_held(), bench.read(7, 35)), (0, 0), "nor is memory asked for");
+        assert_eq!((bench.ranges_held(), bench.held(7)), (0, NOTHING), "nor is memory asked for");
     }
 }
 
@@ -562,7 +563,7 @@ fn an_rnr_halts_its_qp_until_firmware_has_it_go_on() {
             assert_eq!((bench.statuses(7).len(), bench.time_outs.get(&7)), (2, None), "no time-out meanwhile");
             send(&mut bench, 2);
             assert_eq!(psns(&bench).len(), 6);
-            bench.command(7, 5);
+            bench.command(7, send::CMD_GO_ON);
             bench.run(2_000);
             let mut sent = psns(&bench).split_off(6);
             if selective {
@@ -604,7 +605,6 @@ fn a_packet_whose_payload_could_not_be_read_goes_again() {
 /// Rows of this card.
 const ROWS: usize = 64;
 /// The row's word with the round trip as it is measured.
-const ROUND_TRIP: u32 = 38;
 
 #[test]
 fn a_time_out_counts_from_the_last_progress_while_something_is_in_flight() {
@@ -624,7 +624,7 @@ fn a_time_out_counts_from_the_last_progress_while_something_is_in_flight() {
         let recent = |bench: &mut Bench, ends: Vec<u32>, most| {
             let [end] = ends[..] else { panic!("{ends:?}") };
             // Until the round trip is known the first probe would come later than the time-out.
-            let span = match bench.read(7, ROUND_TRIP) {
+            let span = match bench.read(7, send::ROUND_TRIP) {
                 0 => TIMEOUT,
                 round => TIMEOUT.min((2 * round).max(FAST_PROBE)),
             };
@@ -667,10 +667,10 @@ fn a_time_out_counts_from_the_last_progress_while_something_is_in_flight() {
         assert_eq!(bench.time_outs[&7], 1);
         let [end] = bench.timers(ROWS)[..] else { panic!("it does not run") };
         assert!((bench.time() + 100..=bench.time() + TIMEOUT).contains(&end), "{end}, now {}", bench.time());
-        bench.command(7, 3);
+        bench.command(7, send::CMD_HALT);
         bench.settle_config();
         assert_eq!(bench.timers(ROWS), [], "it is halted");
-        bench.command(7, 5);
+        bench.command(7, send::CMD_GO_ON);
         bench.settle_config();
         assert_ne!(bench.timers(ROWS), []);
         bench.run(2_000);
@@ -720,7 +720,7 @@ fn timed(bench: &mut Bench, cycles: u64, count: u32) -> u32 {
     bench.run(cycles);
     bench.answer(7, 0, 0x1f, None);
     bench.run(100);
-    let round = bench.read(7, ROUND_TRIP);
+    let round = bench.read(7, send::ROUND_TRIP);
     // From when it left: until `send` saw that nothing more leaves.
     assert!((cycles as u32 / 64..cycles as u32 / 64 + 40).contains(&round), "{round} of {cycles}, at {begin}");
     send(bench, count);
@@ -756,7 +756,7 @@ fn f11_after_two_round_trips_of_silence_one_packet_goes_again_and_then_twice_as_
         quiet(&mut bench);
         assert_eq!(psns(&bench)[frames..], [2, 3, 4]);
         // That was an answer to one that went again: it says nothing of the round trip, so that probes stay rare.
-        assert_eq!(bench.read(7, ROUND_TRIP), round);
+        assert_eq!(bench.read(7, send::ROUND_TRIP), round);
         bench.run(64 * u64::from(wait) - 4_000);
         assert_eq!(psns(&bench).len(), frames + 3);
         bench.answer(7, 4, 0x1f, None);
@@ -897,8 +897,8 @@ fn vc_3_memory_that_is_held_when_a_qp_ends_is_given_back_by_a_command() {
         bench.post(7, &row_of(10, 3000), false);
         bench.run(3_000);
         assert_eq!((bench.frames_of(7).len(), bench.ranges_held()), (2, 8), "the window is full, memory is held ahead");
-        bench.command(7, 4 | u32::from(WC_REMOTE_ERROR) << 8);
-        bench.command(7, 6);
+        bench.end(7, WC_REMOTE_ERROR);
+        bench.command(7, send::CMD_DRAIN);
         bench.run(1_000);
         assert_eq!((bench.statuses(7).len(), bench.ranges_held()), (10, 0));
     }
@@ -917,11 +917,11 @@ fn vc_9_memory_may_go_while_a_qp_ends() {
             bench.post(7, &row_of(10, 3000), false);
             bench.run(3_000);
             assert_eq!(bench.ranges_held(), 8);
-            bench.command(7, 4 | u32::from(WC_REMOTE_ERROR) << 8);
+            bench.end(7, WC_REMOTE_ERROR);
             bench.run(wait);
             // That of the seventh and its neighbours.
             bench.revoke(0x10_0000 + 6 * 3000, 3000);
-            bench.command(7, 6);
+            bench.command(7, send::CMD_DRAIN);
             bench.run(1_000);
             assert_eq!((bench.statuses(7).len(), bench.ranges_held()), (10, 0), "{wait} clocks");
         }
@@ -940,20 +940,24 @@ fn a_packet_on_its_way_when_its_qp_ends_gives_its_memory_back_once() {
             bench.credits(7, &[4096]);
             bench.post(7, &row_of(1, 2048), false);
             bench.run(wait);
-            bench.command(7, 4 | u32::from(WC_REMOTE_ERROR) << 8);
-            let left = |bench: &mut Bench| bench.read(7, 35) & (BUSY | QUEUED | HOLDS | 0x3f);
+            bench.end(7, WC_REMOTE_ERROR);
+            let left = |bench: &mut Bench| send::Held { revoking: 0, starved: 0, ..bench.held(7) };
             for _ in 0..20 {
-                let word = left(&mut bench);
-                if word == 0 {
+                let held = left(&mut bench);
+                if held == NOTHING {
                     break;
                 }
-                if word & BUSY == 0 && word & (HOLDS | 0x3f) != 0 {
-                    bench.command(7, 6);
+                if held.busy == 0 && held.holds != 0 {
+                    bench.command(7, send::CMD_DRAIN);
                 }
                 bench.run(100);
             }
             bench.run(1_000);
-            assert_eq!((left(&mut bench), bench.statuses(7).len(), bench.ranges_held()), (0, 1, 0), "{wait} clocks");
+            assert_eq!(
+                (left(&mut bench), bench.statuses(7).len(), bench.ranges_held()),
+                (NOTHING, 1, 0),
+                "{wait} clocks"
+            );
         }
     }
 }
@@ -968,17 +972,17 @@ fn acknowledgements_and_lists_are_framed_for_the_receivers_half() {
     }
 }
 
-/// Of word 35 of a row: what the QP holds, and what is under way.
-const BUSY: u32 = 1 << 31;
-const QUEUED: u32 = 1 << 30;
-const STARVED: u32 = 1 << 28;
-const HOLDS: u32 = 1 << 6;
+const NOTHING: send::Held = send::Held { busy: 0, queued: 0, revoking: 0, starved: 0, holds: 0 };
+const QUEUED: send::Held = send::Held { queued: 1, ..NOTHING };
+/// Of `holds`: memory is asked for or held.
+const MEMORY: u32 = 1 << 6;
 
 #[test]
 fn firmware_knows_the_layout_of_the_rows() {
     for width in widths() {
         let mut bench = Bench::new(width, Setup::default(), 11);
-        assert_eq!(bench.read(5, 63), 0x4246_0001);
+        let layout = send::Layout { tag: LAYOUT_TAG, number: LAYOUT_NUMBER };
+        assert_eq!(send::Layout::from_word(bench.read(5, send::LAYOUT)), layout);
     }
 }
 
@@ -1026,9 +1030,9 @@ fn decision_19_credits_that_are_not_used_are_given_up_and_numbered_anew() {
         bench.post(1, &row_of(3, 1000), false);
         bench.credits(1, &[1000; 10]);
         bench.run(3_000);
-        assert_eq!(bench.read(1, 36), 7, "all is acknowledged, 7 credits are left");
+        assert_eq!(bench.open(1), (0, 7), "all is acknowledged, 7 credits are left");
         assert_eq!(bench.give_up(1, 4), 6);
-        assert_eq!(bench.read(1, 36), 3);
+        assert_eq!(bench.open(1), (0, 3));
         // the list's proof is forgotten: the next one may come at once
         bench.credits_by_core(1, &[500; 2]);
         assert_eq!(bench.give_up(1, 100), 3, "more than there are: all");
@@ -1047,31 +1051,31 @@ fn a_row_says_what_it_holds_and_what_is_under_way() {
         let mut bench = Bench::new(width, Setup { service: 4_000, ..Setup::default() }, 13);
         bench.connect(1, Settings::default());
         bench.silent(1);
-        assert_eq!(bench.read(1, 35), 0);
+        assert_eq!(bench.held(1), NOTHING);
         bench.evict(0x5000, 0x1000);
         bench.post(1, &[Element::plain(0x5000, 2000), Element::plain(0x6000, 2000)], false);
         bench.run(1_000);
-        assert_eq!(bench.read(1, 35), QUEUED, "no credit, no memory");
+        assert_eq!(bench.held(1), QUEUED, "no credit, no memory");
         bench.credits(1, &[1000; 8]);
         bench.run(200);
         // the second element has its memory: two blocks of each
-        assert_eq!(bench.read(1, 35), QUEUED | HOLDS | 4);
+        assert_eq!(bench.held(1), send::Held { holds: MEMORY | 4, ..QUEUED });
         bench.run(6_000);
-        assert_eq!(bench.read(1, 35), QUEUED);
-        assert_eq!(bench.read(1, 36), 4 << 16 | 4);
+        assert_eq!(bench.held(1), QUEUED);
+        assert_eq!(bench.open(1), (4, 4));
         bench.answer(1, 2, 0x1f, None);
         bench.run(200);
-        assert_eq!((bench.read(1, 36), bench.statuses(1)), (1 << 16 | 4, vec![WC_OK]));
+        assert_eq!((bench.open(1), bench.statuses(1)), ((1, 4), vec![WC_OK]));
         bench.answer(1, 3, 0x1f, None);
         bench.run(200);
-        assert_eq!((bench.read(1, 36), bench.read(1, 35)), (4, 0));
+        assert_eq!((bench.open(1), bench.held(1)), ((0, 4), NOTHING));
         // nothing is held while all that is needed is missing
         bench.evict(0x7000, 0x1000);
         bench.post(1, &[Element::plain(0x7000, 100)], false);
         bench.run(1_000);
-        assert_eq!(bench.read(1, 35), QUEUED | STARVED | HOLDS | 1);
+        assert_eq!(bench.held(1), send::Held { starved: 1, holds: MEMORY | 1, ..QUEUED });
         bench.run(3_300);
-        assert_eq!(bench.read(1, 35) & BUSY, BUSY, "its payload is being read");
+        assert_eq!(bench.held(1).busy, 1, "its payload is being read");
     }
 }
 
@@ -1089,7 +1093,7 @@ fn a_queue_that_cannot_be_read_is_told_once_and_left_alone() {
         }
         bench.run(3_000);
         assert_eq!(bench.take_events(), [(8, 1, 0)]);
-        assert_eq!((bench.read(1, 35), bench.statuses(1).len(), bench.statuses(2).len()), (0, 0, 12));
+        assert_eq!((bench.held(1), bench.statuses(1).len(), bench.statuses(2).len()), (NOTHING, 0, 12));
     }
 }
 
@@ -1103,11 +1107,11 @@ fn a_doorbell_for_an_element_that_cannot_be_is_told_once() {
             bench.credits(1, &[100; 2]);
             bench.post(1, &row_of(3, 100), false);
             bench.run(2_000);
-            assert_eq!((bench.statuses(1).len(), bench.read(1, 35)), (2, QUEUED));
+            assert_eq!((bench.statuses(1).len(), bench.held(1)), (2, QUEUED));
             bench.ring(1, wild);
             bench.run(100);
             assert_eq!(bench.take_events(), if ok { vec![] } else { vec![(9, 1, 0)] }, "{wild}");
-            assert_eq!(bench.read(1, 35) & QUEUED != 0, ok);
+            assert_eq!(bench.held(1).queued != 0, ok);
             bench.ring(1, wild.wrapping_add(5));
             bench.run(100);
             assert_eq!(bench.take_events().len(), usize::from(ok), "it is told once");
@@ -1379,18 +1383,18 @@ fn a_wire_that_takes_nothing_for_ever_is_told_by_time_outs_and_all_is_flushed() 
         assert!((1..4).all(|q| bench.time_outs[&q] >= 5), "{:?}", bench.time_outs);
         for q in 1..4 {
             assert!(bench.frames_of(q).is_empty());
-            bench.command(q, 4 | u32::from(WC_REMOTE_ERROR) << 8);
+            bench.end(q, WC_REMOTE_ERROR);
         }
         bench.run(2_000);
         for q in 1..4 {
             assert_eq!(bench.statuses(q).len(), 8, "all complete");
-            assert_eq!(bench.read(q, 35) & BUSY, BUSY, "its frames wait, and what they hold with them");
+            assert_eq!(bench.held(q).busy, 1, "its frames wait, and what they hold with them");
         }
         bench.stuck = false;
         bench.run(4_000);
-        (1..4).for_each(|q| bench.command(q, 6));
+        (1..4).for_each(|q| bench.command(q, send::CMD_DRAIN));
         bench.run(1_000);
-        assert_eq!((1..4).map(|q| bench.read(q, 35)).collect::<Vec<_>>(), [0; 3]);
+        assert_eq!((1..4).map(|q| bench.held(q)).collect::<Vec<_>>(), [NOTHING; 3]);
         assert_eq!(bench.ranges_held(), 0);
     }
 }
@@ -1478,11 +1482,11 @@ fn vc_4_what_a_lost_packet_holds_goes_back_when_its_memory_cannot_be_had() {
         bench.answer(7, 0xff_ffff, 0x1f, Some(0b111 << 124));
         bench.run(4_000);
         assert_eq!(bench.take_events(), [(7, 7, 1 << 8 | u64::from(DENIED))]);
-        assert_eq!((bench.ranges_held(), bench.read(7, 35) & HOLDS), (1, HOLDS), "one part is held");
-        bench.command(7, 4 | u32::from(WC_REMOTE_ERROR) << 8);
-        bench.command(7, 6);
+        assert_eq!((bench.ranges_held(), bench.held(7).holds & MEMORY), (1, MEMORY), "one part is held");
+        bench.end(7, WC_REMOTE_ERROR);
+        bench.command(7, send::CMD_DRAIN);
         bench.run(500);
-        assert_eq!((bench.ranges_held(), bench.read(7, 35), bench.statuses(7).len()), (0, 0, 4));
+        assert_eq!((bench.ranges_held(), bench.held(7), bench.statuses(7).len()), (0, NOTHING, 4));
     }
 }
 
@@ -1507,10 +1511,10 @@ fn vc_4_memory_of_a_lost_packet_that_is_gone_is_told_after_that_of_a_new_one() {
         }
         assert_eq!(bench.take_events(), [(7, 7, 1 << 8 | u64::from(DENIED))]);
         assert_eq!(bench.frames_of(7).len(), 4);
-        bench.command(7, 4 | u32::from(WC_REMOTE_ERROR) << 8);
-        bench.command(7, 6);
+        bench.end(7, WC_REMOTE_ERROR);
+        bench.command(7, send::CMD_DRAIN);
         bench.run(500);
-        assert_eq!((bench.ranges_held(), bench.read(7, 35), bench.statuses(7).len()), (0, 0, 8));
+        assert_eq!((bench.ranges_held(), bench.held(7), bench.statuses(7).len()), (0, NOTHING, 8));
     }
 }
 
@@ -1542,7 +1546,7 @@ fn vc_4_a_lost_packet_that_is_acknowledged_while_its_memory_is_on_its_way_does_n
             assert_eq!(bench.statuses(7).len() as u32, first + 4);
             bench.run(3_000);
             assert_eq!((bench.frames_of(7).len() as u32, bench.take_events()), (first + 4, vec![]), "round {round}");
-            assert_eq!((bench.ranges_held(), bench.read(7, 35)), (0, 0), "round {round}");
+            assert_eq!((bench.ranges_held(), bench.held(7)), (0, NOTHING), "round {round}");
         }
         bench.finish(1_000);
         assert_eq!(bench.packets_counted, [36, 0]);

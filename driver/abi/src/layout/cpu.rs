@@ -10,14 +10,8 @@ pub const CPU_RAM: u32 = 0x0000_0000;
 pub const CPU_REGS: u32 = 0x8000_0000;
 /// Statistics RAM (uncached), seen by the host behind `HOST_STATS`.
 pub const CPU_STATS: u32 = 0x8001_0000;
-/// Rows of the fast path (uncached): words at (half * 1024 + QPN) * 256, half 0 sends and 1 receives
-/// (`berth_fp_tx`, `berth_fp_rx`).
+/// Rows of the fast path (uncached): words at (half * 1024 + QPN) * 256, see [`rows`](super::rows).
 pub const CPU_FAST: u32 = 0x8200_0000;
-/// Word of a row of half 0 that reads as `FAST_LAYOUT_TAG` in bits 31:16 and the rows' layout in 15:0; else the card has
-/// one that firmware does not know.
-pub const FAST_LAYOUT_WORD: u32 = 63;
-/// See [`FAST_LAYOUT_WORD`].
-pub const FAST_LAYOUT_TAG: u32 = 0x4246;
 /// Packet RAM (uncached): transmit slots, receive slots, scratch places.
 pub const CPU_PKT: u32 = 0x8100_0000;
 

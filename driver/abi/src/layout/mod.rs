@@ -35,5 +35,6 @@ pub mod cpu;
 pub mod host;
 pub mod ioctl;
 pub mod ring;
+pub mod rows;
 pub mod status;
 pub mod wqe;

@@ -6,6 +6,7 @@
 //! long, is for each test to say.
 
 use berth_abi::cpu::{LIST_BAD, LIST_GAP, LIST_OK, LIST_REPEAT};
+use berth_abi::rows::send;
 use berth_protocol::credit::Reader;
 use berth_protocol::cut::{Cut, Mode, NicCut, Out, Send};
 use berth_random::Rng;
@@ -263,13 +264,14 @@ impl Rig {
 
     /// A QP begins, perhaps anew; what others know of it is written as their engines do.
     pub fn start(&mut self, q: u32, mode: Mode) {
+        let message = send::Mode { message: 1, ..send::Mode::default() }.word();
         self.m.set("cfg_we", true);
         self.m.set("cfg_q", q);
-        self.m.set("cfg_word", 19_u8);
-        self.m.set("cfg_wdata", if mode == Mode::Message { 1_u32 << 4 } else { !(1 << 4) });
+        self.m.set("cfg_word", send::MODE);
+        self.m.set("cfg_wdata", if mode == Mode::Message { message } else { !message });
         self.step();
         // Only that word of its row.
-        self.m.set("cfg_word", 18_u8);
+        self.m.set("cfg_word", send::QUEUE);
         self.m.set("cfg_wdata", if mode == Mode::Message { 0 } else { u32::MAX });
         self.step();
         self.m.set("cfg_we", false);

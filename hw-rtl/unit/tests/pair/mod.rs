@@ -6,6 +6,10 @@
 use crate::tx::peer::Peer;
 use crate::tx::{Element, byte_at};
 use berth_abi::cpu::{RX_FLAG_ICRC_OK, RX_FLAG_ROCE};
+use berth_abi::rows::{
+    event::{EVENT_LIST, EVENT_TIMEOUT},
+    recv, send,
+};
 use berth_abi::wqe::{CQE_PUSH, OP_RECV};
 use berth_protocol::headers::{Mac, Template};
 use berth_random::Rng;
@@ -263,9 +267,9 @@ impl Pair {
         for end in 0..2 {
             let mac = Self::mac(end);
             let words = [
-                (16, 0x0a00_0001 + end as u32),
-                (17, u32::from_be_bytes([mac[2], mac[3], mac[4], mac[5]])),
-                (18, u32::from_be_bytes([0, 0, mac[0], mac[1]])),
+                (recv::OWN_IP, 0x0a00_0001 + end as u32),
+                (recv::OWN_MAC, u32::from_be_bytes([mac[2], mac[3], mac[4], mac[5]])),
+                (recv::OWN_MAC + 1, u32::from_be_bytes([0, 0, mac[0], mac[1]])),
             ];
             pair.ends[end].config.extend(words.map(|(word, value)| (1 << 16 | word, value)));
         }
@@ -296,42 +300,45 @@ impl Pair {
             let mut words: Vec<(u32, u32)> = (0..14).map(|i| (i, template[i as usize])).collect();
             let base = SENDS + u64::from(q) * (128 << 10);
             words.extend([
-                (16, base as u32),
-                (17, (base >> 32) as u32),
-                (18, (q & 0x3f) << 16 | u32::from(FROM) << 8 | 10),
-                (19, settings.word()),
-                (20, settings.timeout),
-                (21, settings.ahead << 8 | settings.log2_block),
-                (22, psn[end]),
-                (23, QKEY),
-                (32, 1),
+                (send::BASE, base as u32),
+                (send::BASE + 1, (base >> 32) as u32),
+                (send::QUEUE, send::Queue { cqn: q & 0x3f, asid: FROM.into(), log2_depth: 10 }.word()),
+                (send::MODE, settings.word()),
+                (send::TIMEOUT, settings.timeout),
+                (send::BLOCKS, send::Blocks { ahead: settings.ahead, log2_block: settings.log2_block }.word()),
+                (send::PSN, psn[end]),
+                (send::QKEY, QKEY),
+                (send::COMMAND, send::CMD_START),
             ]);
             let send = words.into_iter().map(|(word, value)| (q << 6 | word, value));
             self.ends[end].config.extend(send);
             let base = RECVS + u64::from(q) * (128 << 8);
-            let mode = settings.log2_mtu
-                | u32::from(settings.selective) << 4
-                | u32::from(settings.message) << 6
-                | w.ack_every << 16;
+            let mode = recv::Mode {
+                ack_every: w.ack_every,
+                message: settings.message.into(),
+                selective: settings.selective.into(),
+                log2_mtu: settings.log2_mtu,
+                ..recv::Mode::default()
+            };
             let words = [
-                (0, mode),
-                (1, far),
-                (2, u32::from_be_bytes([mac[2], mac[3], mac[4], mac[5]])),
-                (3, u32::from_be_bytes([0, 0, mac[0], mac[1]])),
-                (4, u32::from(INTO) | (q & 0x3f) << 8),
-                (5, 0x5000 + to),
-                (6, 0x5000 + q),
-                (7, QKEY),
-                (8, psn[1 - end]),
-                (9, base as u32),
-                (10, (base >> 32) as u32),
-                (11, 8),
-                (12, w.max_list),
-                (13, w.repeat),
-                (14, 0),
+                (recv::MODE, mode.word()),
+                (recv::IP, far),
+                (recv::MAC, u32::from_be_bytes([mac[2], mac[3], mac[4], mac[5]])),
+                (recv::MAC + 1, u32::from_be_bytes([0, 0, mac[0], mac[1]])),
+                (recv::SPACE, recv::Space { cqn: q & 0x3f, asid: INTO.into() }.word()),
+                (recv::EPOCH, 0x5000 + to),
+                (recv::PEER_EPOCH, 0x5000 + q),
+                (recv::QKEY, QKEY),
+                (recv::PSN, psn[1 - end]),
+                (recv::BASE, base as u32),
+                (recv::BASE + 1, (base >> 32) as u32),
+                (recv::QUEUE, recv::Queue { first: 0, log2_depth: 8 }.word()),
+                (recv::LISTS, recv::Lists { longest: w.max_list, ..recv::Lists::default() }.word()),
+                (recv::AGAIN, w.repeat),
+                (recv::PI, 0),
             ];
             let stage = words.into_iter().map(|(word, value)| (1 << 16 | word, value));
-            self.ends[end].config.extend(stage.chain([(1 << 16 | q << 6 | 63, 1)]));
+            self.ends[end].config.extend(stage.chain([(1 << 16 | q << 6 | recv::COMMAND, recv::CMD_START)]));
             let mut sender = Peer::new(q, Settings { first_psn: psn[end], ..settings.clone() });
             sender.silent = true;
             self.flows[end].insert(
@@ -681,15 +688,15 @@ impl Pair {
         }
         if self.ends[k].taken("fe_valid", "fe_pop") {
             let word = self.ends[k].get("fe_word");
-            let (code, q) = (word >> 56, (word >> 40) as u32 & 0xffff);
+            let (code, q) = ((word >> 56) as u32, (word >> 40) as u32 & 0xffff);
             match code {
                 // A time-out: firmware has it sent again.
-                1 => {
+                EVENT_TIMEOUT => {
                     self.timeouts += 1;
-                    self.ends[k].config.push_back((q << 6 | 32, 2));
+                    self.ends[k].config.push_back((q << 6 | send::COMMAND, send::CMD_AGAIN));
                 }
                 // A list that has overtaken another one, or its proof: it comes again.
-                5 => self.refused += 1,
+                EVENT_LIST => self.refused += 1,
                 _ => panic!("event {word:#x} at end {k}"),
             }
         }

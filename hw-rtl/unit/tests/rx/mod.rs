@@ -4,6 +4,7 @@
 //! leaves the RTL must be what the model says.
 
 use berth_abi::cpu::{RX_FLAG_ICRC_OK, RX_FLAG_ROCE};
+use berth_abi::rows::{event::EVENT_BROKEN, recv};
 use berth_abi::status::{PAGE_NO_MEMORY, PAGE_OVER_BUDGET, WC_LOCAL_PROTECTION, WC_NO_MEMORY, WC_OVER_BUDGET};
 use berth_abi::wqe::{CQE_PUSH, OP_RECV};
 use berth_protocol::rc::{
@@ -351,9 +352,9 @@ impl Rig {
             repeats_counted: 0,
             world,
         };
-        rig.config(16, u32::from_be_bytes(OWN_IP));
-        rig.config(17, u32::from_be_bytes([OWN_MAC[2], OWN_MAC[3], OWN_MAC[4], OWN_MAC[5]]));
-        rig.config(18, u32::from(OWN_MAC[0]) << 8 | u32::from(OWN_MAC[1]));
+        rig.config(recv::OWN_IP, u32::from_be_bytes(OWN_IP));
+        rig.config(recv::OWN_MAC, u32::from_be_bytes([OWN_MAC[2], OWN_MAC[3], OWN_MAC[4], OWN_MAC[5]]));
+        rig.config(recv::OWN_MAC + 1, u32::from(OWN_MAC[0]) << 8 | u32::from(OWN_MAC[1]));
         for i in 0..rig.world.qps {
             let qp = rig.start(16 + i, 0);
             rig.qps.push(qp);
@@ -415,16 +416,27 @@ impl Rig {
         value
     }
 
+    /// What QP `i` holds.
+    pub fn held(&mut self, i: usize) -> recv::Held {
+        recv::Held::from_word(self.read(i, recv::HELD))
+    }
+
+    /// Receives of QP `i` that are posted and not complete, and those of them that are granted.
+    pub fn open(&mut self, i: usize) -> (u32, u32) {
+        let counts = recv::Counts::from_word(self.read(i, recv::COUNTS));
+        (counts.posted, counts.granted)
+    }
+
     /// Command `value` to QP `i`.
     pub fn command(&mut self, i: usize, value: u32) {
-        self.config(self.qps[i].q << 6 | 63, value);
+        self.config(self.qps[i].q << 6 | recv::COMMAND, value);
     }
 
     /// Ends QP `i`; what is left of its receives completes with `status`.
     pub fn end(&mut self, i: usize, status: u8) {
         self.qps[i].ended = Some(status);
         self.taking_back = true;
-        self.command(i, 4 | u32::from(status) << 8);
+        self.command(i, recv::Command { opcode: recv::CMD_END, argument: status.into() }.word());
     }
 
     /// After a hold: the far end keeps the credits below `first`.
@@ -435,21 +447,21 @@ impl Rig {
         (qp.announced, qp.has, qp.list_first) = (first, first, None);
         qp.epoch += 1;
         let epoch = qp.epoch;
-        self.config(6, epoch);
-        self.config(15, first);
-        self.command(i, 5);
+        self.config(recv::PEER_EPOCH, epoch);
+        self.config(recv::FIRST, first);
+        self.command(i, recv::CMD_VOID);
     }
 
     /// The memory in `start .. end` is gone for QP `i`; the pages are revoked before. Steps until the RTL has let go.
     pub fn revoke(&mut self, i: usize, start: u64, end: u64) {
-        for (word, value) in (20..).zip([start as u32, (start >> 32) as u32, end as u32, (end >> 32) as u32]) {
+        for (word, value) in (recv::RANGE..).zip([start as u32, (start >> 32) as u32, end as u32, (end >> 32) as u32]) {
             self.config(word, value);
         }
         self.taking_back = true;
-        self.command(i, 7);
+        self.command(i, recv::CMD_REVOKE);
         for n in 0.. {
             assert!(n < 1000, "the memory is not let go of");
-            if self.read(i, 32) & 1 << 29 == 0 {
+            if self.held(i).revoking == 0 {
                 break;
             }
         }
@@ -510,30 +522,38 @@ impl Rig {
         let w = self.world.clone();
         let (mac, ip) = (Self::peer_mac(q), Self::peer_ip(q));
         let psn = self.rng.draw() as u32 & 0xff_ffff;
-        let mode = u32::from(w.log2_mtu) | u32::from(w.selective) << 4 | u32::from(w.message_mode) << 6 | 4 << 16;
-        let mode = mode | u32::from(w.foreign) << 5 | RNR_TIMER << 8;
+        let mode = recv::Mode {
+            ack_every: 4,
+            rnr_timer: RNR_TIMER,
+            message: w.message_mode.into(),
+            foreign: w.foreign.into(),
+            selective: w.selective.into(),
+            log2_mtu: w.log2_mtu.into(),
+        };
+        let (trigger, index) = w.trigger;
+        let lists = recv::Lists { few: w.few, index, trigger, longest: w.max_list };
         let words = [
-            (0, mode),
-            (1, u32::from_be_bytes(ip)),
-            (2, u32::from_be_bytes([mac[2], mac[3], mac[4], mac[5]])),
-            (3, u32::from(mac[0]) << 8 | u32::from(mac[1])),
-            (4, q | (q + 1) << 8),
-            (5, 0x5000 + q),
-            (6, 0x6000 + q),
-            (7, QKEY),
-            (8, psn),
-            (9, 0),
-            (10, q),
-            (11, 8 | u32::from(pi) << 16),
-            (12, w.max_list | w.trigger.0 << 8 | w.trigger.1 << 16 | w.few << 24),
-            (13, w.repeat),
-            (14, pi.into()),
-            (19, w.limit),
+            (recv::MODE, mode.word()),
+            (recv::IP, u32::from_be_bytes(ip)),
+            (recv::MAC, u32::from_be_bytes([mac[2], mac[3], mac[4], mac[5]])),
+            (recv::MAC + 1, u32::from(mac[0]) << 8 | u32::from(mac[1])),
+            (recv::SPACE, recv::Space { cqn: q + 1, asid: q }.word()),
+            (recv::EPOCH, 0x5000 + q),
+            (recv::PEER_EPOCH, 0x6000 + q),
+            (recv::QKEY, QKEY),
+            (recv::PSN, psn),
+            (recv::BASE, 0),
+            (recv::BASE + 1, q),
+            (recv::QUEUE, recv::Queue { first: pi.into(), log2_depth: 8 }.word()),
+            (recv::LISTS, lists.word()),
+            (recv::AGAIN, w.repeat),
+            (recv::PI, pi.into()),
+            (recv::PINNED, w.limit),
         ];
         for (word, value) in words {
             self.config(word, value);
         }
-        self.config(q << 6 | 63, 1);
+        self.config(q << 6 | recv::COMMAND, recv::CMD_START);
         let log2 = w.log2_mtu;
         let (far, near) = match w.selective {
             true => (RequesterConfig::berth(log2, 255, w.timeout), ResponderConfig::berth(log2)),
@@ -1159,7 +1179,7 @@ impl Rig {
             let word = self.get("fw_word");
             let q = (word >> 40) as u16;
             if let Some(qp) = self.qps.iter_mut().find(|qp| qp.q == u32::from(q))
-                && word >> 56 == 0x40
+                && (word >> 56) as u32 == EVENT_BROKEN
             {
                 qp.broken = Some(word as u8);
             }

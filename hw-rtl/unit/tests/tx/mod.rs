@@ -4,6 +4,7 @@
 
 pub mod peer;
 
+use berth_abi::rows::{event::EVENT_TIMEOUT, send};
 use berth_random::Rng;
 use berth_rtl_unit::{Module, Port};
 use peer::Peer;
@@ -434,15 +435,15 @@ impl Bench {
         let mut words: Vec<(u32, u32)> = (0..14).map(|i| (i, template[i as usize])).collect();
         let base = QUEUES + u64::from(q) * (128 << LOG2_DEPTH);
         words.extend([
-            (16, base as u32),
-            (17, (base >> 32) as u32),
-            (18, (q & 0x3f) << 16 | 5 << 8 | LOG2_DEPTH),
-            (19, settings.word()),
-            (20, settings.timeout),
-            (21, settings.ahead << 8 | settings.log2_block),
-            (22, settings.first_psn),
-            (23, peer::QKEY),
-            (32, 1),
+            (send::BASE, base as u32),
+            (send::BASE + 1, (base >> 32) as u32),
+            (send::QUEUE, send::Queue { cqn: q & 0x3f, asid: 5, log2_depth: LOG2_DEPTH }.word()),
+            (send::MODE, settings.word()),
+            (send::TIMEOUT, settings.timeout),
+            (send::BLOCKS, send::Blocks { ahead: settings.ahead, log2_block: settings.log2_block }.word()),
+            (send::PSN, settings.first_psn),
+            (send::QKEY, peer::QKEY),
+            (send::COMMAND, send::CMD_START),
         ]);
         for (word, value) in words {
             self.write(q, word, value);
@@ -530,7 +531,7 @@ impl Bench {
     }
 
     pub fn command(&mut self, q: u32, value: u32) {
-        self.write(q, 32, value);
+        self.write(q, send::COMMAND, value);
     }
 
     /// Writes a configuration word, some time.
@@ -552,6 +553,22 @@ impl Bench {
         self.read
     }
 
+    /// What QP `q` holds.
+    pub fn held(&mut self, q: u32) -> send::Held {
+        send::Held::from_word(self.read(q, send::HELD))
+    }
+
+    /// Ends QP `q` with `WC_REMOTE_ERROR`, or another status.
+    pub fn end(&mut self, q: u32, status: u8) {
+        self.command(q, send::Command { opcode: send::CMD_END, argument: status.into() }.word());
+    }
+
+    /// Pieces of QP `q` that are not acknowledged, and credits that are not used.
+    pub fn open(&mut self, q: u32) -> (u32, u32) {
+        let counts = send::Counts::from_word(self.read(q, send::COUNTS));
+        (counts.unacked, counts.credits)
+    }
+
     /// A list of credits that comes by way of the core.
     pub fn credits_by_core(&mut self, q: u32, sizes: &[u32]) {
         let first = self.peers.get_mut(&q).expect("connected").grant(sizes);
@@ -560,18 +577,18 @@ impl Bench {
 
     /// The core writes a list, whatever it says.
     pub fn write_list(&mut self, q: u32, first: u32, n: u32, sizes: &[u32]) {
-        self.write(q, 40, first);
-        self.write(q, 41, n);
+        self.write(q, send::LIST_FIRST, first);
+        self.write(q, send::LIST_BEGIN, n);
         for size in sizes {
-            self.write(q, 42, *size);
+            self.write(q, send::LIST_SIZE, *size);
         }
     }
 
     /// Gives up `n` unused credits: the number of the first of them, which is the golden model's.
     pub fn give_up(&mut self, q: u32, n: u32) -> u32 {
-        self.command(q, 7 | n << 8);
+        self.command(q, send::Command { opcode: send::CMD_GIVE_UP, argument: n }.word());
         self.settle_config();
-        let first = self.read(q, 37);
+        let first = self.read(q, send::KEPT);
         assert_eq!(first, self.peers.get_mut(&q).expect("connected").give_up(n));
         first
     }
@@ -596,12 +613,12 @@ impl Bench {
             for (i, word) in
                 [va as u32, (va >> 32) as u32, (va + len) as u32, ((va + len) >> 32) as u32].iter().enumerate()
             {
-                self.write(q, 24 + i as u32, *word);
+                self.write(q, send::RANGE + i as u32, *word);
             }
-            self.command(q, 8);
+            self.command(q, send::CMD_REVOKE);
         }
         let end = self.cycle + 100_000;
-        while qps.iter().any(|&q| self.read(q, 35) >> 29 & 1 != 0) {
+        while qps.iter().any(|&q| self.held(q).revoking != 0) {
             assert!(self.cycle < end, "the memory is not let go of: {:x?}", self.held);
         }
         assert!(self.stale.is_empty(), "held of {va:#x} + {len:#x} although all was let go of: {:x?}", self.stale);
@@ -1116,12 +1133,12 @@ impl Bench {
     fn take_outputs(&mut self) {
         if self.is("fw_valid") && self.is("fw_ready") {
             let word = self.get("fw_word");
-            let (code, q, arg) = (word >> 56, (word >> 40) as u32 & 0xffff, word & 0xff_ffff_ffff);
+            let (code, q, arg) = ((word >> 56) as u32, (word >> 40) as u32 & 0xffff, word & 0xff_ffff_ffff);
             match code {
-                // a time-out: firmware has it sent again
-                1 => {
+                // firmware has it sent again
+                EVENT_TIMEOUT => {
                     *self.time_outs.entry(q).or_default() += 1;
-                    self.command(q, 2);
+                    self.command(q, send::CMD_AGAIN);
                 }
                 _ => self.events.push((code, q, arg)),
             }

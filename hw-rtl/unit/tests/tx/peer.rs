@@ -2,6 +2,7 @@
 //! The other end of one QP, and what the golden model (`berth_protocol`: cut, credit, rc) says that it is to be sent.
 
 use super::{Element, Frame, PAGE};
+use berth_abi::rows::send;
 use berth_abi::status::{WC_OK, WC_TOO_LONG};
 use berth_protocol::credit::Reader;
 use berth_protocol::cut::{Cut, Mode, NicCut, Out, Send, gather};
@@ -56,11 +57,16 @@ impl Default for Settings {
 
 impl Settings {
     pub fn word(&self) -> u32 {
-        self.reorder << 16
-            | self.window << 8
-            | u32::from(self.selective) << 5
-            | u32::from(self.message) << 4
-            | self.log2_mtu
+        let (selective, message) = (self.selective.into(), self.message.into());
+        send::Mode {
+            reorder: self.reorder,
+            window: self.window,
+            loopback: 0,
+            selective,
+            message,
+            log2_mtu: self.log2_mtu,
+        }
+        .word()
     }
 }
 

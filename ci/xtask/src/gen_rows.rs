@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What is generated from the rows of `driver/abi` (`rows`): constants and packed structs of the SystemVerilog package, and
+//! the page about them.
+
+use std::collections::HashSet;
+use std::fmt::Write;
+
+use berth_abi::rows::{self, Record, Word, event, recv, send};
+
+use crate::r#gen::{NOTE, Table, first_sentence};
+
+/// A half of the fast path.
+struct Half {
+    /// In front of all its names in SystemVerilog.
+    prefix: &'static str,
+    title: &'static str,
+    words: &'static [Word],
+    commands: Table,
+}
+
+const HALVES: [Half; 2] = [
+    Half { prefix: "SEND", title: "The half that sends", words: send::WORDS, commands: send::COMMANDS },
+    Half { prefix: "RECV", title: "The half that receives", words: recv::WORDS, commands: recv::COMMANDS },
+];
+
+/// The name of a record's type in SystemVerilog.
+fn type_name(prefix: &str, record: &Record) -> String {
+    format!("{}_{}_t", prefix.to_lowercase(), record.name.to_lowercase()).trim_start_matches('_').to_owned()
+}
+
+/// Declares `record` as a packed struct. Bits that no field has are `zero_HIGH_LOW`.
+fn packed(out: &mut String, prefix: &str, record: &Record) {
+    writeln!(out, "    typedef struct packed {{").unwrap();
+    let mut above = record.bits;
+    let gap = |out: &mut String, above: u32, high: u32| {
+        if above > high + 1 {
+            writeln!(out, "        logic [{}:0] zero_{}_{};", above - high - 2, above - 1, high + 1).unwrap();
+        }
+    };
+    for &(name, high, low, text) in record.fields {
+        assert!(high < above && low <= high, "{}: {name} overlaps the field above it", record.name);
+        gap(out, above, high);
+        writeln!(out, "        logic [{}:0] {name}; // {}", high - low, first_sentence(text)).unwrap();
+        above = low;
+    }
+    if above > 0 {
+        writeln!(out, "        logic [{}:0] zero_{}_0;", above - 1, above - 1).unwrap();
+    }
+    writeln!(out, "    }} {};", type_name(prefix, record)).unwrap();
+}
+
+/// The part of the SystemVerilog package.
+pub fn package(out: &mut String) {
+    let constant = |out: &mut String, bits: u32, name: &str, value: u64, text: &str| {
+        let digits = bits.div_ceil(4) as usize;
+        writeln!(
+            out,
+            "    localparam logic [{}:0] {name:<24} = {bits}'h{value:0digits$x}; // {}",
+            bits - 1,
+            first_sentence(text)
+        )
+        .unwrap();
+    };
+    for half in &HALVES {
+        writeln!(out, "\n    // Rows of the fast path: {}", half.title).unwrap();
+        let mut known = HashSet::new();
+        for word in half.words {
+            if let Some(record) = word.record
+                && known.insert(record.name)
+            {
+                packed(out, half.prefix, record);
+            }
+            constant(out, 6, &format!("{}_{}", half.prefix, word.name), word.number.into(), word.text);
+        }
+        for &(name, value, text) in half.commands {
+            constant(out, 8, &format!("{}_{name}", half.prefix), value, text);
+        }
+    }
+    for &(name, value, text) in recv::STEPS {
+        constant(out, 4, name, value, text);
+    }
+    writeln!(out, "\n    // Events of the fast path").unwrap();
+    packed(out, "fast", &event::RECORD);
+    for &(name, value, text) in event::CODES {
+        constant(out, 8, name, value, text);
+    }
+    for &(name, value, text) in event::FAULTS {
+        constant(out, 3, name, value, text);
+    }
+    constant(out, 16, "LAYOUT_TAG", rows::LAYOUT_TAG.into(), "Tag of `SEND_LAYOUT`");
+    constant(out, 16, "LAYOUT_NUMBER", rows::LAYOUT_NUMBER.into(), "The layout that is described here");
+}
+
+/// The page about rows.
+pub fn page() -> String {
+    let mut out = String::new();
+    let cell = |text: &str| text.trim().replace('|', "\\|");
+    writeln!(out, "<!-- SPDX-License-Identifier: Apache-2.0 OR MIT -->").unwrap();
+    writeln!(out, "<!-- {NOTE} -->").unwrap();
+    writeln!(out, "# Rows of the fast path").unwrap();
+    writeln!(
+        out,
+        "\nFirmware writes two rows of 64 words for each QP, and RTL works by them ([firmware](../internals/firmware.md)). \
+         Word *w* of QP *q* is at `CPU_FAST` + ((half × 1024 + *q*) × 64 + *w*) × 4. Times count units of {} cycles.",
+        rows::ROW_CLOCK
+    )
+    .unwrap();
+    for (number, half) in HALVES.iter().enumerate() {
+        writeln!(out, "\n## {} (half {number})\n\n| Word | Name | Meaning |\n|---:|---|---|", half.title).unwrap();
+        for word in half.words {
+            let number = match word.count {
+                1 => word.number.to_string(),
+                count => format!("{} to {}", word.number, word.number + count - 1),
+            };
+            let mut text = cell(word.text);
+            for &(field, high, low, meaning) in word.record.map_or(&[][..], |record| record.fields) {
+                let bits = if high == low { high.to_string() } else { format!("{high}:{low}") };
+                write!(text, "<br>{bits} `{field}`: {}", cell(meaning)).unwrap();
+            }
+            writeln!(out, "| {number} | `{}` | {text} |", word.name).unwrap();
+        }
+        table(&mut out, "Command", half.commands);
+    }
+    writeln!(out, "\n## Steps of the receiving half's engines").unwrap();
+    table(&mut out, "Step", recv::STEPS);
+    writeln!(out, "\n## Events").unwrap();
+    table(&mut out, "Code", event::CODES);
+    table(&mut out, "Fault", event::FAULTS);
+    out
+}
+
+fn table(out: &mut String, head: &str, rows: Table) {
+    writeln!(out, "\n| {head} | Name | Meaning |\n|---:|---|---|").unwrap();
+    for &(name, value, text) in rows {
+        writeln!(out, "| {value} | `{name}` | {} |", text.trim().replace('|', "\\|")).unwrap();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_do_not_overlap_and_lie_in_a_row() {
+        for half in &HALVES {
+            let mut used = HashSet::new();
+            for word in half.words {
+                for number in word.number..word.number + word.count {
+                    assert!(number < 64 && used.insert(number), "{} word {number}", half.prefix);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_struct_has_the_bits_of_its_record() {
+        for record in HALVES.iter().flat_map(|half| half.words).filter_map(|word| word.record).chain([&event::RECORD]) {
+            let mut text = String::new();
+            packed(&mut text, "x", record);
+            let bits: u32 = text
+                .lines()
+                .filter_map(|line| line.trim().strip_prefix("logic [")?.split(':').next()?.parse::<u32>().ok())
+                .map(|high| high + 1)
+                .sum();
+            assert_eq!(bits, record.bits, "{text}");
+        }
+    }
+}

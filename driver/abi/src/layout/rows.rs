@@ -1,0 +1,519 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 OR MIT
+//! Rows of the fast path: what the soft core writes to RTL about a QP, and reads of it.
+//!
+//! Each QP has two rows of 64 words: [`send`] (`berth_fp_tx`) and [`recv`] (`berth_fp_rx`). A word at
+//! `CPU_FAST + ((half * 1024 + QPN) * 64 + word) * 4` belongs to half 0 (it sends) or 1 (it receives). The last words of a
+//! row are commands and what RTL says. What RTL does not decide itself it tells the core as an [`event`].
+//!
+//! `hw-rtl/rtl/berth_row_pkg.sv` and `docs/reference/rows.md` are generated from here.
+
+/// Half of the rows that send.
+pub const HALF_SENDS: u32 = 0;
+/// Half of the rows that receive.
+pub const HALF_RECEIVES: u32 = 1;
+/// QPNs that have rows.
+pub const ROWS: u32 = 1024;
+/// Words of a row.
+pub const ROW_WORDS: u32 = 64;
+
+/// Address of a word on the core's bus. Numbers that do not exist wrap.
+pub const fn address(half: u32, qpn: u32, word: u32) -> u32 {
+    super::cpu::CPU_FAST + (((half % 2) * ROWS + qpn % ROWS) * ROW_WORDS + word % ROW_WORDS) * 4
+}
+
+/// A field of a word or of an event: its name, its highest and its lowest bit, and a text.
+pub type Field = (&'static str, u32, u32, &'static str);
+
+/// A record that is packed into bits.
+#[derive(Debug)]
+pub struct Record {
+    /// As the Rust type is called.
+    pub name: &'static str,
+    /// Bits of the whole.
+    pub bits: u32,
+    /// What it is.
+    pub text: &'static str,
+    /// From the highest bit to the lowest.
+    pub fields: &'static [Field],
+}
+
+/// A word of a row, or several that follow each other.
+#[derive(Debug)]
+pub struct Word {
+    /// As the constant is called.
+    pub name: &'static str,
+    /// Number of the first one.
+    pub number: u32,
+    /// How many.
+    pub count: u32,
+    /// What it is.
+    pub text: &'static str,
+    /// Its fields, if it is not one number.
+    pub record: Option<&'static Record>,
+}
+
+/// Declares words as records of bit fields: a struct whose fields are numbers, packed by `word` and taken apart by
+/// `from_word`.
+macro_rules! records {
+    ($($(#[doc = $doc:literal])+ $name:ident {
+        $($(#[doc = $fdoc:literal])+ $field:ident: $high:literal $low:literal,)+
+    })+) => {$(
+        $(#[doc = $doc])+
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct $name {
+            $($(#[doc = $fdoc])+ pub $field: u32,)+
+        }
+
+        impl $name {
+            /// How it is packed.
+            pub const RECORD: super::Record = super::Record {
+                name: stringify!($name),
+                bits: 32,
+                text: concat!($($doc),+),
+                fields: &[$((stringify!($field), $high, $low, concat!($($fdoc),+)),)+],
+            };
+
+            /// The word. What does not fit into a field is cut off.
+            pub const fn word(self) -> u32 {
+                0 $(| (self.$field & (u32::MAX >> (31 - $high + $low))) << $low)+
+            }
+
+            /// The fields of `word`.
+            pub const fn from_word(word: u32) -> Self {
+                Self { $($field: word >> $low & (u32::MAX >> (31 - $high + $low)),)+ }
+            }
+        }
+    )+};
+}
+
+/// Declares the words of a row: constants with their numbers, and a table of all.
+macro_rules! words {
+    ($(#[$tmeta:meta])* $table:ident {
+        $($(#[doc = $doc:literal])+ $name:ident = $number:literal $(* $count:literal)? $(: $record:ident)?;)+
+    }) => {
+        $($(#[doc = $doc])+ pub const $name: u32 = $number;)+
+        $(#[$tmeta])*
+        pub const $table: &[super::Word] = &[$(super::Word {
+            name: stringify!($name),
+            number: $number,
+            count: words!(@count $($count)?),
+            text: concat!($($doc),+),
+            record: words!(@record $($record)?),
+        },)+];
+    };
+    (@count) => { 1 };
+    (@count $count:literal) => { $count };
+    (@record) => { None };
+    (@record $record:ident) => { Some(&$record::RECORD) };
+}
+
+/// The row of the half that sends.
+pub mod send {
+    records! {
+        /// The send queue.
+        Queue {
+            /// Number of its completion queue.
+            cqn: 23 16,
+            /// Address space of the QP.
+            asid: 15 8,
+            /// log2 of its elements, at least 2.
+            log2_depth: 3 0,
+        }
+        /// How the QP sends.
+        Mode {
+            /// Packets that may come out of order before one that is missing counts as lost.
+            reorder: 19 16,
+            /// Packets under way at most, up to 128.
+            window: 15 8,
+            /// The peer is on the same card.
+            loopback: 6 6,
+            /// Lost packets are sent again one by one (selective repeat), else all from the first one (go-back-N).
+            selective: 5 5,
+            /// Message mode: a send fills one receive (CR-17).
+            message: 4 4,
+            /// log2 of the path MTU in bytes.
+            log2_mtu: 3 0,
+        }
+        /// Memory that is asked for.
+        Blocks {
+            /// Whole blocks ahead of what has left, at most, as a number of bytes.
+            ahead: 13 8,
+            /// log2 of the bytes of a block, 12 to 20.
+            log2_block: 4 0,
+        }
+        /// A command.
+        Command {
+            /// Of `CMD_END` the `WC_*`, of `CMD_GIVE_UP` the number of credits.
+            argument: 31 8,
+            /// `CMD_*`.
+            opcode: 7 0,
+        }
+        /// What the QP holds.
+        Held {
+            /// A frame is under way.
+            busy: 31 31,
+            /// An element is being fetched, checked or completed; 0 after events 8 and 9.
+            queued: 30 30,
+            /// `CMD_REVOKE` is under way.
+            revoking: 29 29,
+            /// Memory is asked for and none is held.
+            starved: 28 28,
+            /// Memory is asked for or held (bit 6), blocks (bits 5:0); 0: none.
+            holds: 15 0,
+        }
+        /// What is open.
+        Counts {
+            /// Pieces that are not acknowledged.
+            unacked: 31 16,
+            /// Credits that are not used.
+            credits: 15 0,
+        }
+        /// Which layout rows have.
+        Layout {
+            /// `LAYOUT_TAG`, else the card has no rows that firmware knows.
+            tag: 31 16,
+            /// `LAYOUT_NUMBER`.
+            number: 15 0,
+        }
+    }
+
+    words! {
+        /// The words of a row that sends. Those below `COMMAND` are written while the QP is not in use.
+        WORDS {
+            /// Headers of each packet, see `berth_fp_frame_out`.
+            TEMPLATE = 0 * 14;
+            /// Address of the send queue (a multiple of 4 KiB), low half, high half.
+            BASE = 16 * 2;
+            /// The send queue.
+            QUEUE = 18: Queue;
+            /// How the QP sends.
+            MODE = 19: Mode;
+            /// Acknowledgement time-out in units of `ROW_CLOCK`; 0: none, and no probes.
+            TIMEOUT = 20;
+            /// Memory that is asked for.
+            BLOCKS = 21: Blocks;
+            /// First PSN.
+            PSN = 22;
+            /// Q_Key of credit lists that go.
+            QKEY = 23;
+            /// Memory for `CMD_REVOKE`, the same for all rows: address of its first byte, low half first; address behind its last byte.
+            RANGE = 24 * 4;
+            /// Written: a command. The write is answered when it is carried out; `CMD_REVOKE` when it is begun.
+            COMMAND = 32: Command;
+            /// Read: oldest PSN that is not acknowledged.
+            UNA = 33;
+            /// Read: next PSN.
+            NEXT = 34;
+            /// Read: what the QP holds.
+            HELD = 35: Held;
+            /// Read: what is open.
+            COUNTS = 36: Counts;
+            /// Read: number of the first credit that the last `CMD_GIVE_UP` has given up. The same for all rows.
+            KEPT = 37;
+            /// Read: round trip as it is measured, in units of `ROW_CLOCK`; 0: not yet.
+            ROUND_TRIP = 38;
+            /// A credit list from the core, judged like one that came in a frame: number of its first credit.
+            LIST_FIRST = 40;
+            /// Its length; it begins.
+            LIST_BEGIN = 41;
+            /// Each of its sizes.
+            LIST_SIZE = 42;
+            /// Read: which layout rows have.
+            LAYOUT = 63: Layout;
+        }
+    }
+
+    table! {
+        /// Commands of a row that sends, as (name, opcode, text).
+        COMMANDS: u32 {
+        /// Initialise: no engine begins any work before all have the QP.
+        CMD_START = 1;
+        /// Send one packet that is not acknowledged again, as a probe; all of them without selective repeat.
+        CMD_AGAIN = 2;
+        /// Halt.
+        CMD_HALT = 3;
+        /// End with the error in `argument`: what is posted, and what will be, completes with it.
+        CMD_END = 4;
+        /// Go on after a halt.
+        CMD_GO_ON = 5;
+        /// Give back memory that is held, after `CMD_END`, when no frame is under way; again until nothing is held.
+        CMD_DRAIN = 6;
+        /// Give up the newest of the credits that are not used, as many as `argument` says.
+        CMD_GIVE_UP = 7;
+        /// Let go of memory in `RANGE`, and ask for it anew; over when `revoking` is 0.
+        CMD_REVOKE = 8;
+        }
+    }
+}
+
+/// The row of the half that receives.
+///
+/// Words 0 to 31 are one staging area for all QPs: a command applies what it needs of them to its QP.
+pub mod recv {
+    records! {
+        /// How the QP receives.
+        Mode {
+            /// Packets until an ACK without being asked.
+            ack_every: 23 16,
+            /// RNR timer, as InfiniBand codes it.
+            rnr_timer: 12 8,
+            /// Message mode: a send fills one receive (CR-17).
+            message: 6 6,
+            /// The peer knows no credit lists.
+            foreign: 5 5,
+            /// Selective repeat, else go-back-N.
+            selective: 4 4,
+            /// log2 of the path MTU in bytes.
+            log2_mtu: 3 0,
+        }
+        /// Where completions and payload go.
+        Space {
+            /// Number of the completion queue.
+            cqn: 15 8,
+            /// Address space of the QP.
+            asid: 7 0,
+        }
+        /// The receive queue.
+        Queue {
+            /// Index of the first element.
+            first: 31 16,
+            /// log2 of its elements.
+            log2_depth: 3 0,
+        }
+        /// When credit lists go (CR-6 to CR-8).
+        Lists {
+            /// A later list is held until more than this many new credits exist, unless the sender has no more than this many left.
+            few: 30 24,
+            /// Index of the buffer whose data triggers the next list.
+            index: 23 16,
+            /// Trigger.
+            trigger: 9 8,
+            /// Credits of a list at most.
+            longest: 6 0,
+        }
+        /// Bound of memory that receives hold.
+        Pinned {
+            /// What the wire carries in round trip and service is added to `bound`, but at most this, in units of 4 KiB.
+            most: 31 16,
+            /// No further receive is asked for while so much is granted or asked for, but for the oldest one, in units of 4 KiB; 0: no bound.
+            bound: 15 0,
+        }
+        /// A command.
+        Command {
+            /// Of `CMD_END` the `WC_*`.
+            argument: 31 8,
+            /// `CMD_*`.
+            opcode: 7 0,
+        }
+        /// What the QP holds.
+        Held {
+            /// Payloads are being written.
+            busy: 31 31,
+            /// Elements are being fetched, checked or completed.
+            queued: 30 30,
+            /// Memory that is gone is still held.
+            revoking: 29 29,
+            /// Memory is asked for and no credit is out.
+            starved: 28 28,
+            /// Receives that hold memory or ask for it.
+            holds: 15 0,
+        }
+        /// What is open.
+        Counts {
+            /// Receives that are posted and not complete.
+            posted: 31 16,
+            /// Receives that are granted and not complete.
+            granted: 15 0,
+        }
+    }
+
+    words! {
+        /// The words of a row that receives.
+        WORDS {
+            /// How the QP receives.
+            MODE = 0: Mode;
+            /// The peer's IPv4 address.
+            IP = 1;
+            /// The peer's MAC address: last four bytes, first two.
+            MAC = 2 * 2;
+            /// Where completions and payload go.
+            SPACE = 4: Space;
+            /// Epoch of credit lists that come.
+            EPOCH = 5;
+            /// Epoch of credit lists that go.
+            PEER_EPOCH = 6;
+            /// Q_Key of credit lists that come.
+            QKEY = 7;
+            /// First PSN.
+            PSN = 8;
+            /// Address of the receive queue (a multiple of 4 KiB), low half, high half.
+            BASE = 9 * 2;
+            /// The receive queue.
+            QUEUE = 11: Queue;
+            /// When credit lists go.
+            LISTS = 12: Lists;
+            /// Time after which a list without a proof is told again, in units of `ROW_CLOCK`, 16 bits.
+            AGAIN = 13;
+            /// Producer index of the receive queue at the start, 16 bits.
+            PI = 14;
+            /// Number of the first credit that `CMD_VOID` makes void.
+            FIRST = 15;
+            /// The card's own IPv4 address. Holds at once and for all QPs, as the next one.
+            OWN_IP = 16;
+            /// Its own MAC address: last four bytes, first two.
+            OWN_MAC = 17 * 2;
+            /// Bound of memory that receives hold.
+            PINNED = 19: Pinned;
+            /// Memory for `CMD_REVOKE`: address of its first byte, low half first; address behind its last byte.
+            RANGE = 20 * 4;
+            /// Read: what the QP holds.
+            HELD = 32: Held;
+            /// Read: receives that are completed.
+            COMPLETED = 33;
+            /// Read: credits that are announced.
+            ANNOUNCED = 34;
+            /// Read: credits whose data has landed.
+            LANDED = 35;
+            /// Read: what is open.
+            COUNTS = 36: Counts;
+            /// Read: when a good frame last came, in units of `ROW_CLOCK`.
+            HEARD = 37;
+            /// Written: a command. The write is answered when it is carried out.
+            COMMAND = 63: Command;
+        }
+    }
+
+    table! {
+        /// Commands of a row that receives, as (name, opcode, text).
+        COMMANDS: u32 {
+        /// Start. Only when nothing of an earlier connection is held.
+        CMD_START = 1;
+        /// Frames of the QP go to the core from now on.
+        CMD_OFF = 2;
+        /// Frames of the QP are taken here again; `MODE` to `EPOCH` and `QKEY` are taken anew. With `CMD_OFF` as well, what came before has been given to the half that sends.
+        CMD_ON = 3;
+        /// End: frames go to the core, no list goes, nothing is granted. When nothing is being written any more, all receives complete with the status in `argument`, also those that are posted later.
+        CMD_END = 4;
+        /// Credits from `FIRST` on, and those that are not announced, are void and granted anew; lists go again, with `PEER_EPOCH`.
+        CMD_VOID = 5;
+        /// Nothing becomes a credit, and no list goes, until `CMD_VOID`.
+        CMD_HOLD = 6;
+        /// Memory in `RANGE` is gone. Receives that are announced and have some of it are withdrawn: data for them breaks the connection. All that are not announced let go of theirs and are granted anew.
+        CMD_REVOKE = 7;
+        /// Memory is short. What is granted is announced now, what follows is a batch of its own. What is held ahead of the first receive that waits is given back, and only that one is asked for until it is granted.
+        CMD_SQUEEZE = 8;
+        /// No receive is asked for until `CMD_SQUEEZE`: what `CMD_VOID` gives back is to be had by others.
+        CMD_REST = 9;
+        }
+    }
+
+    table! {
+        /// Operations of the engines of this half (`berth_fp_builder`, `berth_fp_grant`, `berth_fp_arrival`, `berth_fp_withdraw`): the steps that a command has. Each engine does what concerns it.
+        STEPS: u32 {
+        /// A QP begins.
+        STEP_START = 0;
+        /// It has ended: no list goes, nothing is granted.
+        STEP_END = 1;
+        /// Nothing changes; the engine's answer says how things are.
+        STEP_ASK = 2;
+        /// Nothing becomes a credit, and no list goes, until `STEP_VOID`.
+        STEP_HOLD = 3;
+        /// No more memory is asked for until `STEP_VOID` or `STEP_UNPOST`.
+        STEP_STOP = 4;
+        /// Credits from a number on are void, and the peer knows.
+        STEP_VOID = 5;
+        /// Credits that are posted and not announced are taken back.
+        STEP_UNPOST = 6;
+        /// What is asked for behind the first receive that waits goes back; from now on one is asked for at a time.
+        STEP_SQUEEZE = 7;
+        /// A receive is withdrawn (VC-9).
+        STEP_MARK = 8;
+        /// A receive's memory is let go of.
+        STEP_LET_GO = 9;
+        /// No command: `berth_fp_grant` goes on with its own work.
+        STEP_QUIET = 10;
+        /// No receive is asked for until `STEP_SQUEEZE`.
+        STEP_REST = 11;
+        }
+    }
+}
+
+/// What RTL does not decide itself.
+///
+/// An event is told once; what may happen again and again is counted only. It is read from `CPU_FAST_EVENT` and
+/// `CPU_FAST_ARG`.
+pub mod event {
+    use super::Record;
+
+    /// An event as engines hand it on.
+    pub const RECORD: Record = Record {
+        name: "Event",
+        bits: 64,
+        text: "An event.",
+        fields: &[
+            ("code", 63, 56, "`EVENT_*`."),
+            ("qpn", 55, 40, "QP."),
+            ("argument", 39, 0, "See the code."),
+        ],
+    };
+
+    table! {
+        /// Codes, as (name, code, text).
+        CODES: u32 {
+        /// A packet was not acknowledged in time.
+        EVENT_TIMEOUT = 1;
+        /// A NAK that is none of a gap; the QP has halted. Argument: syndrome in bits 31:24, PSN in 23:0.
+        EVENT_NAK = 2;
+        /// An RNR NAK; the QP has halted. Argument as `EVENT_NAK`.
+        EVENT_RNR = 3;
+        /// A credit list breaks the protocol. Argument: `LIST_*`.
+        EVENT_LIST = 5;
+        /// A send is malformed. Argument: `WC_*`. Nothing more is sent.
+        EVENT_BAD_WQE = 6;
+        /// Memory of a send cannot be had. Argument: status of the translation in bits 7:0, `MEMORY_AGAIN`. Nothing more is sent.
+        EVENT_NO_MEMORY = 7;
+        /// The send queue cannot be read; nothing more is fetched.
+        EVENT_SEND_QUEUE = 8;
+        /// A doorbell of the send queue names an element that cannot be; nothing more is fetched.
+        EVENT_SEND_INDEX = 9;
+        /// Data breaks the connection. Argument: `FAULT_*`.
+        EVENT_BROKEN = 0x40;
+        /// The receive queue cannot be read; nothing more is fetched.
+        EVENT_RECEIVE_QUEUE = 0x42;
+        /// A doorbell of the receive queue names an element that cannot be, and is not taken. Argument: its index.
+        EVENT_RECEIVE_INDEX = 0x43;
+        }
+    }
+
+    /// Argument of `EVENT_NO_MEMORY`: of a packet that was sent before and is lost.
+    pub const MEMORY_AGAIN: u32 = 1 << 8;
+
+    table! {
+        /// Why data was not taken (argument of `EVENT_BROKEN`), as (name, number, text).
+        FAULTS: u32 {
+        /// Bytes could not be written, or were to go to a receive that is withdrawn.
+        FAULT_WRITE = 0;
+        /// Out of order, and not taken.
+        FAULT_OUT_OF_ORDER = 1;
+        /// Beyond the window.
+        FAULT_OUT_OF_WINDOW = 2;
+        /// No receive is there for a peer that knows no credit lists.
+        FAULT_NOT_READY = 3;
+        /// Without a credit, or against one that is withdrawn.
+        FAULT_NO_CREDIT = 4;
+        /// Longer than its credit.
+        FAULT_TOO_LONG = 5;
+        /// Against the protocol.
+        FAULT_INVALID = 6;
+        /// The connection was broken before, or is not there.
+        FAULT_BROKEN = 7;
+        }
+    }
+}
+
+/// Cycles of a unit of the clock in which rows count time.
+pub const ROW_CLOCK: u32 = 64;
+/// Value of `send::LAYOUT`'s tag.
+pub const LAYOUT_TAG: u32 = 0x4246;
+/// The layout that is described here.
+pub const LAYOUT_NUMBER: u32 = 1;
