@@ -1290,6 +1290,11 @@ impl Net {
         self.run_until("CMD_CM_LISTEN", 10_000_000, |n| {
             n.hosts[to].done(listen).map(|w| assert_eq!(w[2], CMD_OK)).is_some()
         });
+        self.join(from, a, to, b, service);
+    }
+
+    /// As [`Net::connect`], to a service that is listening.
+    pub fn join(&mut self, from: usize, a: u32, to: usize, b: u32, service: u32) {
         let mut w = [0; 16];
         (w[0], w[2], w[3], w[4]) = (CMD_CM_CONNECT, a, self.hosts[to].config.ipv4, service);
         let connect = self.hosts[from].submit(w);
