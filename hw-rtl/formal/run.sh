@@ -98,6 +98,12 @@ close() {
     grep -q "^| \`$name\` | .* | $method | $named |\$" $table || wrong "$name: no row in $table with | $method | $named |"
 }
 
+# where FILE: its path from hw-rtl/rtl; a module's file needs no folder
+where() {
+    if [ -f "$1" ]; then path=$1; else path=$(find . -name "$1"); fi
+    [ -n "$path" ] || { echo "$name: there is no $1" >&2; exit 1; }
+}
+
 # proof NAME TOP [SETTING=VALUE...] FILE...: must hold; `settings` that it does not give are empty
 proof() {
     close
@@ -111,6 +117,8 @@ proof() {
         esac
     done
     case $wanted in "  " | *" $name "*) skip= ;; *) skip=1; return 0 ;; esac
+    short=$files files=
+    for file in $short; do where "$file"; files="$files $path"; done
     engine=prove killed=0 named=0
     [ -n "$induction" ] && method=induction || method=PDR
     solve "$top" "$parameters" "$files"
@@ -124,8 +132,9 @@ proof() {
 # mutant FILE SED: the proof before must fail with the file changed so
 mutant() {
     [ -z "$skip" ] || return 0
-    sed "$2" "$1" >"$work/$1"
-    if cmp -s "$1" "$work/$1"; then
+    where "$1"
+    sed "$2" "$path" >"$work/$1"
+    if cmp -s "$path" "$work/$1"; then
         wrong "$name: nothing in $1 matches $2"
         return 0
     fi
@@ -133,7 +142,7 @@ mutant() {
     [ "$few" = all ] || [ "$named" -le "$few" ] || return 0
     changed=
     for file in $files; do
-        if [ "$file" = "$1" ]; then changed="$changed $work/$1"; else changed="$changed $file"; fi
+        if [ "$file" = "$path" ]; then changed="$changed $work/$1"; else changed="$changed $file"; fi
     done
     [ -z "$frames" ] || engine=search
     solve "$top" "${start:-$parameters}" "$changed"

@@ -28,17 +28,21 @@ fn build() -> Result<(), String> {
     let trace = env::var_os("CARGO_FEATURE_TRACE").is_some();
     println!("cargo::rerun-if-env-changed=BERTH_VEXRISCV");
     println!("cargo::rerun-if-env-changed=CXX");
-    for path in ["build.rs", "../side_by_side.rs", "cpp", "rtl", "../rtl", "../vendor.vlt", "../coverage.vlt"] {
+    for path in
+        ["build.rs", "../side_by_side.rs", "../sources.sh", "cpp", "rtl", "../rtl", "../vendor.vlt", "../coverage.vlt"]
+    {
         // relative: to this checkout, whichever made the output that cargo looks at
         println!("cargo::rerun-if-changed={path}");
     }
 
     let core = soft_core()?;
-    let rtl = manifest.join("../rtl").canonicalize().map_err(|e| format!("hw-rtl/rtl: {e}"))?;
+    let hardware = manifest.join("..").canonicalize().map_err(|e| format!("hw-rtl: {e}"))?;
     let feature = |name: &str| env::var_os(format!("CARGO_FEATURE_{name}")).is_some();
     let small = feature("SMALL");
-    let mut sources = vec![rtl.join(if small { "small/berth_regs_pkg.sv" } else { "berth_regs_pkg.sv" })];
-    sources.extend(files(&rtl, "sv")?.into_iter().filter(|f| !f.ends_with("berth_regs_pkg.sv")));
+    let registers = if small { "rtl/small/berth_regs_pkg.sv" } else { "rtl/berth_regs_pkg.sv" };
+    let mut sources = vec![hardware.join(registers)];
+    let list = Command::new("sh").arg(hardware.join("sources.sh")).output().map_err(|e| format!("sources.sh: {e}"))?;
+    sources.extend(String::from_utf8_lossy(&list.stdout).lines().map(|name| hardware.join(name)));
     sources.push(core);
     let top = if small { "berth_board" } else { "berth_core" };
     if small {
@@ -158,17 +162,6 @@ fn soft_core() -> Result<PathBuf, String> {
 
 fn variable(name: &str) -> Result<String, String> {
     env::var(name).map_err(|_| format!("{name} is not set"))
-}
-
-/// Files with an extension, sorted.
-fn files(folder: &Path, extension: &str) -> Result<Vec<PathBuf>, String> {
-    let entries = fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
-    let mut found: Vec<PathBuf> = entries
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| path.extension().is_some_and(|e| e == extension))
-        .collect();
-    found.sort();
-    Ok(found)
 }
 
 fn works(program: &str) -> bool {

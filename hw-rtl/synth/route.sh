@@ -16,7 +16,7 @@ mkdir -p "$out"
 out=$(cd "$out" && pwd)
 cd "$(dirname "$0")/.."
 core=${BERTH_VEXRISCV:?names the folder with VexRiscv_Full.v}/VexRiscv_Full.v
-modules=$(ls rtl/*.sv | grep -v regs_pkg | tr '\n' ' ')
+modules=$(sh sources.sh | tr '\n' ' ')
 
 # Places and routes $folder/scan.json. Both devices: the fastest grade that nextpnr knows, 125 MHz asked for.
 place_and_route() {
@@ -54,8 +54,9 @@ for part in "$@"; do
     source=synth/berth_small.sv others=$modules
     case $name in
     *:*)
-        sed "s/\(parameter int unsigned QPS *= \)[0-9]*/\1${name#*:}/" "rtl/$top.sv" >"$folder/$top.sv"
-        others=$(echo "$modules" | sed "s#rtl/$top.sv##") ;;
+        source=$(sh sources.sh | grep "/$top\.sv\$")
+        sed "s/\(parameter int unsigned QPS *= \)[0-9]*/\1${name#*:}/" "$source" >"$folder/$top.sv"
+        others=$(echo "$modules" | sed "s#$source##") ;;
     *) cp "$source" "$folder/$top.sv" ;;
     esac
     # GW5A's RAMs, for the directions of their ports; Yosys 0.52 cannot read all of the file that they are in.

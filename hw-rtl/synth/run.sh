@@ -9,8 +9,8 @@ out=${1:?the folder for the reports}
 core=${BERTH_VEXRISCV:?names the folder with VexRiscv_Full.v}/VexRiscv_Full.v
 cd "$(dirname "$0")/.."
 mkdir -p "$out"
-sources="rtl/berth_regs_pkg.sv $(ls rtl/*.sv | grep -v regs_pkg | tr '\n' ' ')"
-boxes="rtl/berth_fp.sv rtl/berth_fp_ram.sv"
+sources="rtl/berth_regs_pkg.sv $(sh sources.sh | tr '\n' ' ')"
+boxes="rtl/fast/berth_fp.sv rtl/prim/berth_fp_ram.sv"
 
 # synthesise TOP: reports in $out/TOP, sets $luts, $ffs and $rams
 synthesise() {

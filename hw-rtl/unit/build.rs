@@ -4,6 +4,7 @@
 //! A module is built when its file exists. `BERTH_UNITS` (names, with commas) builds only some, for work on one of them;
 //! `BERTH_UNIT_WIDTHS` likewise. `BERTH_UNIT_VERILATOR` (with spaces) are further arguments of Verilator.
 
+use std::collections::BTreeSet;
 use std::env;
 use std::fmt::Write as _;
 use std::fs;
@@ -55,10 +56,12 @@ fn build() -> Result<(), String> {
     for name in ["BERTH_UNITS", "BERTH_UNIT_WIDTHS", "BERTH_UNIT_VERILATOR", "CXX"] {
         println!("cargo::rerun-if-env-changed={name}");
     }
-    for path in ["build.rs", "../side_by_side.rs", "../rtl"] {
+    for path in ["build.rs", "../side_by_side.rs", "../sources.sh", "../rtl"] {
         println!("cargo::rerun-if-changed={path}");
     }
-    let rtl = manifest.join("../rtl").canonicalize().map_err(|e| format!("hw-rtl/rtl: {e}"))?;
+    let hardware = manifest.join("..").canonicalize().map_err(|e| format!("hw-rtl: {e}"))?;
+    let list = output(Command::new("sh").arg(hardware.join("sources.sh")))?;
+    let sources: Vec<PathBuf> = list.lines().map(|name| hardware.join(name)).collect();
     let wanted = env::var("BERTH_UNITS").ok().filter(|list| !list.is_empty());
     let widths = match env::var("BERTH_UNIT_WIDTHS").ok().filter(|list| !list.is_empty()) {
         Some(list) => list
@@ -78,7 +81,7 @@ fn build() -> Result<(), String> {
     for name in UNITS.iter().copied().chain([LARGE.0]) {
         let module = name.strip_suffix("_1024").unwrap_or(name);
         let asked = wanted.as_ref().map(|list| list.split(',').any(|n| n.trim() == name));
-        if asked == Some(false) || (asked.is_none() && !rtl.join(module).with_extension("sv").is_file()) {
+        if asked == Some(false) || (asked.is_none() && source_of(module, &sources).is_none()) {
             continue;
         }
         for &width in widths.iter().take(if name == LARGE.0 { 1 } else { widths.len() }) {
@@ -95,7 +98,7 @@ fn build() -> Result<(), String> {
         }
     }
     let units = side_by_side(units, |unit| {
-        unit.verilate(&rtl, &cxx)?;
+        unit.verilate(&hardware, &sources, &cxx)?;
         unit.compile_ports(&out, &include, &cxx)?;
         Ok(unit)
     })?;
@@ -128,7 +131,7 @@ fn tracing() -> bool {
 
 impl Unit {
     /// Makes the model and its library.
-    fn verilate(&self, rtl: &Path, cxx: &str) -> Result<(), String> {
+    fn verilate(&self, hardware: &Path, sources: &[PathBuf], cxx: &str) -> Result<(), String> {
         let mut verilator = Command::new("verilator");
         verilator
             .args(["--cc", "--build", "--prefix", &self.prefix, "--top-module", self.module])
@@ -140,11 +143,12 @@ impl Unit {
             .args(["-MAKEFLAGS", &format!("CXX={cxx} LINK={cxx}")])
             .args(["-CFLAGS", "-fPIC"])
             .arg("--Mdir")
-            .arg(&self.folder)
-            .arg("-y")
-            .arg(rtl);
-        let source = rtl.join(self.module).with_extension("sv");
-        let text = fs::read_to_string(&source).map_err(|e| format!("{}: {e}", source.display()))?;
+            .arg(&self.folder);
+        for folder in sources.iter().filter_map(|source| source.parent()).collect::<BTreeSet<_>>() {
+            verilator.arg("-y").arg(folder);
+        }
+        let source = source_of(self.module, sources).ok_or_else(|| format!("hw-rtl/rtl: no {}", self.module))?;
+        let text = fs::read_to_string(source).map_err(|e| format!("{}: {e}", source.display()))?;
         if text.contains("DATA_W") {
             verilator.arg(format!("-GDATA_W={}", self.width));
         }
@@ -158,7 +162,8 @@ impl Unit {
             verilator.arg("--assert");
         }
         verilator.args(env::var("BERTH_UNIT_VERILATOR").unwrap_or_default().split_whitespace());
-        verilator.arg(rtl.join("berth_regs_pkg.sv")).arg(source);
+        let packages = sources.iter().filter(|source| source.to_string_lossy().ends_with("_pkg.sv"));
+        verilator.arg(hardware.join("rtl/berth_regs_pkg.sv")).args(packages).arg(source);
         // cargo's jobserver is not meant for this make
         verilator.env_remove("MAKEFLAGS").env_remove("CARGO_MAKEFLAGS").env_remove("MFLAGS");
         output(&mut verilator).map(drop)
@@ -178,6 +183,11 @@ impl Unit {
         }
         output(&mut compile).map(drop)
     }
+}
+
+/// The file of a module.
+fn source_of<'a>(module: &str, sources: &'a [PathBuf]) -> Option<&'a PathBuf> {
+    sources.iter().find(|source| source.file_stem().is_some_and(|name| name == module))
 }
 
 /// A port as the model's header declares it.

@@ -6,12 +6,13 @@ use crate::suite::{LOOPS, Program, Runs, Suite, copy, write};
 use crate::verilog::mutate;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// What is mutated: a name, and the files of hw-rtl/rtl.
+/// What is mutated: a name, and the files of hw-rtl/rtl's folders.
 pub const GROUPS: [(&str, &[&str]); 5] = [
     ("credit", &["berth_fp_cut.sv", "berth_fp_builder.sv"]),
     ("sending", &["berth_fp_send.sv"]),
@@ -49,14 +50,19 @@ const MORE: &str = "scenarios what_is_sent_again";
 pub fn build(repo: &Path, folder: &Path, programs: &[String], by: &[String]) -> Result<(Vec<Mutant>, Suite)> {
     let files: Vec<&str> = GROUPS.iter().flat_map(|(_, files)| files.iter().copied()).collect();
     let tree = folder.join("tree");
-    copy(repo, &tree, |name| {
-        name.strip_prefix(SOURCES).and_then(|n| n.strip_prefix('/')).is_some_and(|f| files.contains(&f))
+    let mut paths = BTreeMap::new();
+    copy(repo, &tree, |path| {
+        let name = path.strip_prefix(SOURCES).and_then(|rest| Some(rest.rsplit_once('/')?.1));
+        let Some(&file) = files.iter().find(|&&file| Some(file) == name) else { return false };
+        paths.insert(file, path.to_owned());
+        true
     })?;
     let (mut all, mut next) = (Vec::new(), 1);
     for file in files {
-        let source = fs::read_to_string(repo.join(SOURCES).join(file)).context(file.to_string())?;
+        let path = paths.get(file).with_context(|| format!("{SOURCES}: no {file}"))?;
+        let source = fs::read_to_string(repo.join(path)).context(file.to_string())?;
         let m = mutate(file, &source, next)?;
-        write(&tree.join(SOURCES).join(file), m.text.as_bytes())?;
+        write(&tree.join(path), m.text.as_bytes())?;
         next = m.next;
         all.extend(m.mutants);
     }

@@ -229,7 +229,7 @@ impl Test {
 ///
 /// # Errors
 /// If files cannot be read or written.
-pub fn copy(repo: &Path, to: &Path, but: impl Fn(&str) -> bool) -> Result<()> {
+pub fn copy(repo: &Path, to: &Path, mut but: impl FnMut(&str) -> bool) -> Result<()> {
     let mut folders = vec![PathBuf::new()];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(repo.join(&folder))? {
