@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// The fence of placement (berth_fp_place), behind which memory is let go of:
+// The fence of placement (berth_fp_scatter), behind which memory is let go of:
 // * When `fenced` comes, all write commands of any payload that was given before `fence` are done.
 // * It comes within a bound: `rank`, 319 at most, falls in each clock in which placement waits neither for its write port nor
 //   for the end of a write, and never rises meanwhile.
@@ -22,7 +22,7 @@ module fp_fence_proof #(
     wire rst = !started_q || rst_in;
 
     logic place_ready, pw_valid, fenced;
-    berth_fp_place #(.QPS(QPS)) dut (.clk(clk), .rst(rst), .place_valid(place_valid), .place_ready(place_ready), .place(place),
+    berth_fp_scatter #(.QPS(QPS)) dut (.clk(clk), .rst(rst), .place_valid(place_valid), .place_ready(place_ready), .place(place),
         .sge(sge), .pw_valid(pw_valid), .pw_ready(pw_ready), .wd_valid(wd_valid), .wd_tag(wd_tag), .wd_status(wd_status),
         .placed_ready(placed_ready), .fence(fence), .fenced(fenced));
 
@@ -46,7 +46,7 @@ module fp_fence_proof #(
         assume (!\dut.head_valid || \dut.head [34:32] != '0);
         assume (\dut.fly_valid == (\dut.flights_q != '0) && \dut.fly_room == (\dut.flights_q < 7'd64));
         assume (!wd_valid || \dut.fly_valid );
-        assume (!ends || \dut.hits );                   // a packet is not longer than its list: berth_fp_place.sv asserts it
+        assume (!ends || \dut.hits );                   // a packet is not longer than its list: berth_fp_scatter.sv asserts it
     end
 
     // ---- one payload, any ------------------------------------------------------------------------------

@@ -118,6 +118,6 @@
         // berth_xlt answers what it was asked, once each: see `is_q` of fp_grant_window_proof.
         assume (\dut.op_q != ANSWER || \dut.kind_q == ANSWERED
                 || (\dut.kind_q <= ANSWERED && s.used[\dut.slot_q ] && !s.waits[\dut.slot_q ] && !s.held[\dut.slot_q ]));
-        // berth_fp_done says so after the end.
+        // berth_fp_recv_complete says so after the end.
         assume (\dut.op_q != COMMAND || \dut.cmd_q_op != berth_regs_pkg::STEP_QUIET || s.ended);
     end

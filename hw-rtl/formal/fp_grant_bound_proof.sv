@@ -28,7 +28,7 @@ module fp_grant_bound_proof (
         assume (!looks || \dut.row == stored_q);
         assume (!asks || s.ask_at == '0 || sge == range_q);
         assume (!asks || first || \dut.ranges == ranges_q);
-        assume (sge[31:0] != '0);               // berth_fp_rq stores no others
+        assume (sge[31:0] != '0);               // berth_fp_recv_wqe stores no others
     end
     always_ff @(posedge clk) begin
         asked_q <= asked_q + (asks ? 32'(\dut.chunk ) : 32'd0) - (refuses || gives ? 32'(\dut.again_len ) : 32'd0);

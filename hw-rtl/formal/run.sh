@@ -287,12 +287,12 @@ mutant berth_fp_builder.sv 's/fresh = row.committed - row.announced/fresh = row.
 mutant berth_fp_builder.sv 's/if (run_q \&\& q_next == q_q) take = 1.b0;//'
 mutant berth_fp_builder.sv 's/tell_first = row.list_first;//'
 mutant berth_fp_builder.sv "s/at_q      <= tell_first\[6:0\];/at_q      <= '0;/"
-proof fp_fence fp_fence_proof silent=berth_fp_place.sv induction=3 frames=12 \
-    ../formal/fp_fence_proof.sv ../formal/queue_free.sv berth_fp_place.sv
-mutant berth_fp_place.sv 's/f_queue_q - 5.(head_pop .*);/f_queue_q;/'
-mutant berth_fp_place.sv "s/((go && over) || !(look_q || read_q))/1'b1/"
-mutant berth_fp_place.sv 's/fenced = f_state_q == F_FLIGHT && .*/fenced = f_state_q == F_FLIGHT;/'
-mutant berth_fp_place.sv "s/f_flight_q <= flights_q + .*/f_flight_q <= flights_q - (TW + 1)'(wd_valid);/"
+proof fp_fence fp_fence_proof silent=berth_fp_scatter.sv induction=3 frames=12 \
+    ../formal/fp_fence_proof.sv ../formal/queue_free.sv berth_fp_scatter.sv
+mutant berth_fp_scatter.sv 's/f_queue_q - 5.(head_pop .*);/f_queue_q;/'
+mutant berth_fp_scatter.sv "s/((go && over) || !(look_q || read_q))/1'b1/"
+mutant berth_fp_scatter.sv 's/fenced = f_state_q == F_FLIGHT && .*/fenced = f_state_q == F_FLIGHT;/'
+mutant berth_fp_scatter.sv "s/f_flight_q <= flights_q + .*/f_flight_q <= flights_q - (TW + 1)'(wd_valid);/"
 proof fp_block fp_block_proof silent=berth_fp_block.sv cut=dut.clear_q induction=3 frames=8 \
     ../formal/fp_block_proof.sv ../formal/queue_free.sv berth_fp_block.sv
 mutant berth_fp_block.sv 's/bytes - back < (serve_q/bytes - back <= (serve_q/'
@@ -320,17 +320,17 @@ proof fp_grant_window fp_grant_window_proof silent=berth_fp_grant.sv induction=1
 mutant berth_fp_grant.sv 's/!(r_q.on \&\& r_q.waits\[slot_q\]);/!r_q.on;/'
 mutant berth_fp_grant.sv "s/r.own\[at_slot_q\] = 1.b0;//"
 mutant berth_fp_grant.sv 's/if (r_q.hold != .0 || r_q.whole) have/if (r_q.whole) have/'
-proof fp_places fp_places_proof silent=berth_fp_places.sv free="waits next_of list_of last_of made over" induction=3 frames=16 \
-    berth_regs_pkg.sv ../formal/fp_places_proof.sv ../formal/queue_free.sv berth_fp_places.sv
-mutant berth_fp_places.sv 's/ \&\& !dead_q) || (op_q == FAIL/) || (op_q == FAIL/'
-mutant berth_fp_places.sv 's/ | (complete ? step_bit : .0)) & ~open_bit/ \& ~open_bit) | (complete ? step_bit : 0)/;s/whole_q   <= (whole_q/whole_q   <= whole_q | (0/'
-mutant berth_fp_places.sv 's/m_shown_q  <= !failed_q.number(m_pick).;/m_shown_q  <= 1;/'
-mutant berth_fp_places.sv 's/open_over ? open_bit/1 ? 0/'
-mutant berth_fp_places.sv 's/(follows_q & ~open_bit)/follows_q/'
-mutant berth_fp_places.sv 's/head_ready = !pd_valid && !pass_q/head_ready = !pd_valid/'
-mutant berth_fp_places.sv 's/data_here && !pass_q/data_here/'
-mutant berth_fp_places.sv 's/gone_here && !pass_q/gone_here/'
-mutant berth_fp_places.sv "s/18'd4608/18'd4096/"
+proof fp_tx_places fp_tx_places_proof silent=berth_fp_tx_places.sv free="waits next_of list_of last_of made over" induction=3 frames=16 \
+    berth_regs_pkg.sv ../formal/fp_tx_places_proof.sv ../formal/queue_free.sv berth_fp_tx_places.sv
+mutant berth_fp_tx_places.sv 's/ \&\& !dead_q) || (op_q == FAIL/) || (op_q == FAIL/'
+mutant berth_fp_tx_places.sv 's/ | (complete ? step_bit : .0)) & ~open_bit/ \& ~open_bit) | (complete ? step_bit : 0)/;s/whole_q   <= (whole_q/whole_q   <= whole_q | (0/'
+mutant berth_fp_tx_places.sv 's/m_shown_q  <= !failed_q.number(m_pick).;/m_shown_q  <= 1;/'
+mutant berth_fp_tx_places.sv 's/open_over ? open_bit/1 ? 0/'
+mutant berth_fp_tx_places.sv 's/(follows_q & ~open_bit)/follows_q/'
+mutant berth_fp_tx_places.sv 's/head_ready = !pd_valid && !pass_q/head_ready = !pd_valid/'
+mutant berth_fp_tx_places.sv 's/data_here && !pass_q/data_here/'
+mutant berth_fp_tx_places.sv 's/gone_here && !pass_q/gone_here/'
+mutant berth_fp_tx_places.sv "s/18'd4608/18'd4096/"
 proof pktram_turn pktram_turn_proof silent="berth_cpu_bus.sv berth_pktram.sv berth_ram.sv berth_fwram.sv" free="mem stats" induction=3 \
     berth_regs_pkg.sv ../formal/pktram_turn_proof.sv ../formal/queue_free.sv berth_cpu_bus.sv berth_fwram.sv berth_pktram.sv berth_ram.sv
 mutant berth_cpu_bus.sv 's/(at_pkt \&\& pkt_last_q)$/1'"'b0"'/'

@@ -18,7 +18,7 @@ pub const GROUPS: [(&str, &[&str]); 5] = [
     ("sending", &["berth_fp_send.sv"]),
     ("psn", &["berth_fp_arrival.sv", "berth_fp_ack.sv"]),
     ("translation", &["berth_xlt.sv", "berth_xlt_range.sv", "berth_fp_grant.sv"]),
-    ("keys", &["berth_fp_parse.sv", "berth_fp_withdraw.sv"]),
+    ("keys", &["berth_fp_frame_in.sv", "berth_fp_withdraw.sv"]),
 ];
 
 const SOURCES: &str = "hw-rtl/rtl";

@@ -6,7 +6,7 @@
 module berth_fp_ram #(
     parameter DATA_W = 64,      // bits of a beat of the MAC
     parameter HOST_W = DATA_W,  // bits of a beat of DMA: as many, or twice
-    // bytes: all places of berth_fp_places
+    // bytes: all places of berth_fp_tx_places
     parameter SIZE   = 8*512 + berth_regs_pkg::FAST_BIG_FRAMES*4608 + berth_regs_pkg::FAST_SMALL_FRAMES*1280
 ) (
     input  logic                  clk,

@@ -49,7 +49,7 @@ module berth_fp_arrival #(
     input  logic [QW-1:0]      ring_q,
     input  logic [ 6:0]        ring_at,
     input  logic [43:0]        ring_data,      // {withdrawn, size, first SGE, SGEs}
-    // Packets, as `berth_fp_parse` gives them.
+    // Packets, as `berth_fp_frame_in` gives them.
     input  logic               item_valid,
     output logic               item_ready,
     input  logic [ITEM_W-1:0]  item,

@@ -46,7 +46,7 @@ module berth_fp_grant #(
     input  logic           quiet_valid,
     output logic           quiet_ready,
     input  logic [QW-1:0]  quiet_q,
-    // Pending receives: see `berth_fp_rq`; their ranges: see `berth_fp_sges`.
+    // Pending receives: see `berth_fp_recv_wqe`; their ranges: see `berth_fp_sges`.
     output logic           sge_re,
     input  logic           sge_ok,
     output logic [QW+7:0]  sge_at,
@@ -57,7 +57,7 @@ module berth_fp_grant #(
     input  logic           parsed_we,
     input  logic [QW-1:0]  parsed_q,
     input  logic [15:0]    parsed,
-    // What is complete: see `berth_fp_done`.
+    // What is complete: see `berth_fp_recv_complete`.
     input  logic           freed_we,
     input  logic [QW-1:0]  freed_q,
     input  logic [15:0]    freed_recvs,
@@ -97,7 +97,7 @@ module berth_fp_grant #(
     output logic           post_commit, // ... and what is posted may be announced
     output logic           post_early,  // ... in a list that lasts no longer than the next one takes to come
     // Receives that complete without data, or only release what they hold:
-    // {q, kind (see `berth_fp_done`), receive, credit, wr_id, status, first range, ranges, chunks to release}
+    // {q, kind (see `berth_fp_recv_complete`), receive, credit, wr_id, status, first range, ranges, chunks to release}
     output logic           local_valid,
     input  logic           local_ready,
     output logic [QW+124:0] local_data,
@@ -117,7 +117,7 @@ module berth_fp_grant #(
   // Commands. START: begin. END: nothing is granted any more, see above. QUERY. HOLD: nothing becomes a credit until
   // VOID. STOP: the same until UNPOST. VOID, UNPOST: go back. REST: no receive is asked for until SQUEEZE, so that others
   // may have what goes back. SQUEEZE: memory is short, see `serial`. LOOK at a receive; MARK it as withdrawn; LET_GO of it.
-  // Kinds of what goes to `berth_fp_done`.
+  // Kinds of what goes to `berth_fp_recv_complete`.
   localparam logic [1:0] LOCAL = 2'd0, FLUSH = 2'd1, RELEASE = 2'd2, PART = 2'd3;
 
   typedef struct packed {

@@ -2,12 +2,12 @@
 // The receiving half of the fast path: frames from the MAC to receives, completions and acknowledgements; receive
 // queues to grants and credit lists. docs/internals/receiving.md has the whole picture.
 //
-//   frame ─► parse ─► arrival ─► place ─► (payload writes)     doorbell ─► rq ─► grant ─► builder ─► lists
-//              │         ▲  │      │                                         ▲       ▲        ▲
-//              ▼         │  │      │ written                            room │       │ pages  │ landed
-//        ACKs, lists,    └──┼──────┘                                         └─ done ┘        │
-//        frames for the     ├──► done (completion, release)                                   │
-//        core               └──► acknowledgements, landed ────────────────────────────────────┘
+//   frame ─► frame_in ─► arrival ─► scatter ─► (payload writes)   doorbell ─► recv_wqe ─► grant ─► builder ─► lists
+//                │         ▲  │        │                                          ▲         ▲        ▲
+//                ▼         │  │        │ written                             room │         │ pages  │ landed
+//          ACKs, lists,    └──┼────────┘                                     recv_complete ─┘        │
+//          frames for the     ├──► recv_complete (completion, release)                               │
+//          core               └──► acknowledgements, landed ─────────────────────────────────────────┘
 //
 // Its rows, their commands and its events are those of driver/abi (rows.rs: `recv`, `event`; docs/reference/rows.md):
 // cfg_addr is {QP, word [5:0]}. Words 0 to 31 are one staging area for all QPs, which a command applies to its QP; it
@@ -203,7 +203,7 @@ module berth_fp_rx #(
   logic [QW-1:0] c_q;
   logic [7:0] command_q, status_q;
   logic [5:0] word_q6;
-  logic [4:0] todo_q, c_ready;     // arrival, done, rq, grant, builder
+  logic [4:0] todo_q, c_ready;     // arrival, recv_complete, recv_wqe, grant, builder
   logic [3:0] c_op_q;
   logic [4:0] who;
   logic [3:0] what;
@@ -393,9 +393,9 @@ module berth_fp_rx #(
   logic [QW-1:0] list_q, ls_q;
   logic [31:0] list_first, ls_first;
   logic [6:0] list_n, ls_n;
-  berth_fp_parse #(
+  berth_fp_frame_in #(
       .QPS(QPS)
-  ) parse (
+  ) frame_in (
       .clk,
       .rst,
       .own_mac(own_mac),
@@ -615,9 +615,9 @@ module berth_fp_rx #(
       .done_sge
   );
 
-  berth_fp_place #(
+  berth_fp_scatter #(
       .QPS(QPS)
-  ) placer (
+  ) scatter (
       .clk,
       .rst,
       .busy(pl_busy),
@@ -660,9 +660,9 @@ module berth_fp_rx #(
   logic given_we;
   logic [31:0] given;
   logic ask_valid, ask_ready;
-  berth_fp_done #(
+  berth_fp_recv_complete #(
       .QPS(QPS)
-  ) completer (
+  ) recv_complete (
       .clk,
       .rst,
       .busy(dn_busy),
@@ -721,10 +721,10 @@ module berth_fp_rx #(
   assign bell_ready = rq_bell_ready && bell_last_q;
   assign rdb_ready  = rq_bell_ready && !bell_last_q;
   always_ff @(posedge clk) if (!rq_bell_ready) bell_last_q <= bell_valid;
-  berth_fp_rq #(
+  berth_fp_recv_wqe #(
       .QPS(QPS),
       .HOST_W(HOST_W)
-  ) rq (
+  ) recv_wqe (
       .clk,
       .rst,
       .busy(rq_busy),

@@ -11,7 +11,7 @@ module berth_fp_tx #(
     parameter int unsigned WB       = $clog2(berth_regs_pkg::FAST_PLACES),   // log2 of the window's places: at most one packet less is under way
     parameter int unsigned LE       = $clog2(berth_regs_pkg::FAST_ELEMENTS), // log2 of the elements of a QP
     parameter int unsigned LC       = $clog2(berth_regs_pkg::FAST_CONTEXTS), // log2 of their contexts
-    parameter int unsigned RAM_BASE = 0         // of the transmit places in packet RAM (see berth_fp_places)
+    parameter int unsigned RAM_BASE = 0         // of the transmit places in packet RAM (see berth_fp_tx_places)
 ) (
     input  logic                     clk,
     input  logic                     rst,
@@ -381,7 +381,7 @@ module berth_fp_tx #(
     logic [1:0]      ack_fw_kind;
     logic [31:0]     ack_fw_arg;
 
-    berth_fp_sq #(.QPS(QPS), .HOST_W(HOST_W), .LE(LE), .LC(LC)) sq (
+    berth_fp_send_wqe #(.QPS(QPS), .HOST_W(HOST_W), .LE(LE), .LC(LC)) send_wqe (
         .clk(clk), .rst(rst), .cfg_we(c_we), .cfg_q(c_qp), .cfg_word(c_word), .cfg_wdata(cfg_wdata),
         .init_any(init_q != '0), .init_valid(init_q[1:0]), .init_q(c_qp), .init_ack(init_done[1:0]),
         .db_valid(db_valid), .db_ready(db_ready), .db_q(db_q), .db_pi(db_pi), .db_posted(db_posted),
@@ -477,7 +477,7 @@ module berth_fp_tx #(
         .wr_valid(sent_again), .wr_ready(sent_again_room), .wr_data({sent_again_q, sent_again_psn, sent_again_next}),
         .rd_valid(again_valid), .rd_ready(again_ready), .rd_data({again_q, again_psn, again_next}));
 
-    berth_fp_frame #(.QPS(QPS), .WORD_W(HOST_W), .LE(LE), .LB(LB)) frame (
+    berth_fp_frame_out #(.QPS(QPS), .WORD_W(HOST_W), .LE(LE), .LB(LB)) frame_out (
         .clk(clk), .rst(rst), .cfg_we(c_we), .cfg_q(c_qp), .cfg_word(c_word), .cfg_wdata(cfg_wdata),
         .elem_we(elem_we), .elem_q(elem_q), .elem_idx(elem_idx), .elem_data(elem_data),
         .pkt_valid(pkt_valid), .pkt_ready(pkt_ready), .pkt_q(pkt_q), .pkt_tag(pkt_tag), .pkt_psn(pkt_psn),
@@ -497,7 +497,7 @@ module berth_fp_tx #(
         .pr_valid(pr_valid), .pr_ready(pr_ready), .pr_local(pr_local), .pr_len(pr_len), .pr_asid(pr_asid),
         .pr_va(pr_va), .pr_tag(pr_tag), .ev_ack(ev_ack), .ev_list(ev_list));
 
-    berth_fp_places #(.QPS(QPS), .LB(LB), .RAM_BASE(RAM_BASE)) places (
+    berth_fp_tx_places #(.QPS(QPS), .LB(LB), .RAM_BASE(RAM_BASE)) tx_places (
         .clk(clk), .rst(rst), .init_valid(init_q[8]), .init_q(c_qp), .init_ack(init_done[8]),
         .made_valid(pkt_valid && pkt_ready), .made_q(pkt_q), .ctl_valid(ctl_valid), .ctl_tag(ctl_tag), .ctl_pop(ctl_pop),
         .big_valid(big_valid), .big_tag(big_tag), .big_pop(big_pop),
@@ -547,7 +547,7 @@ module berth_fp_tx #(
         .fw_valid(ack_fw), .fw_q(ack_fw_q), .fw_kind(ack_fw_kind), .fw_arg(ack_fw_arg),
         .round_we(round_we), .round_q(round_q), .round(round), .ev_taken(ev_ack_taken), .ev_bad(ev_bad_ack));
 
-    berth_fp_complete #(.QPS(QPS), .LE(LE), .LC(LC)) complete (
+    berth_fp_send_complete #(.QPS(QPS), .LE(LE), .LC(LC)) send_complete (
         .clk(clk), .rst(rst), .cfg_we(c_we), .cfg_q(c_qp), .cfg_word(c_word), .cfg_wdata(cfg_wdata),
         .init_any(init_q != '0), .init_valid(init_q[7]), .init_q(c_qp), .init_ack(init_done[7]),
         .err_valid(err_pend_q), .err_ready(err_ready), .err_q(c_qp), .err_status(command.argument[7:0]),

@@ -3,7 +3,7 @@
 // credit lists to the transmit half, all others to the core, which judges them as it judges all frames today.
 //
 // Two stages, one frame per cycle: fields and the row of the QP; judgement. A frame waits only for its own way out.
-module berth_fp_parse #(
+module berth_fp_frame_in #(
     // QPs, a power of two.
     parameter int unsigned QPS = 64,
     parameter int unsigned QW = $clog2(QPS),

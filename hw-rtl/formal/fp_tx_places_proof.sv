@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// Places of frames in packet RAM (berth_fp_places), for any place: it belongs to exactly one at any time: the free ones, a
+// Places of frames in packet RAM (berth_fp_tx_places), for any place: it belongs to exactly one at any time: the free ones, a
 // frame that is not begun, one that is being made or waits for its turn, one that waits for the MAC, the one that is
 // shown to the MAC, one that the MAC has, one that has left, one that could not be read, the one that is accounted for.
 // So none is lost, none is given back twice or before its frame has left the MAC, and none is sent twice.
@@ -11,7 +11,7 @@
 // For the lists the proof takes of all other places what it shows for the one that is looked at, up to the clock before:
 // LISTED below. Free places are shown as fp_pool says, and the queues give what was put into them, once (fifo_proof);
 // they have a word for each place. Addresses, lengths and counts per QP are free.
-module fp_places_proof #(
+module fp_tx_places_proof #(
     parameter QPS = 4,
     parameter QW = $clog2(QPS)
 ) (
@@ -32,7 +32,7 @@ module fp_places_proof #(
     logic [6:0]  ctl_tag, big_tag, small_tag;
     logic [7:0]  ms_tag;
     logic [17:0] at;
-    berth_fp_places #(.QPS(QPS)) dut (.clk(clk), .rst(rst),
+    berth_fp_tx_places #(.QPS(QPS)) dut (.clk(clk), .rst(rst),
         .ctl_valid(ctl_valid), .ctl_tag(ctl_tag), .ctl_pop(ctl_pop), .big_valid(big_valid), .big_tag(big_tag),
         .big_pop(big_pop), .small_valid(small_valid), .small_tag(small_tag), .small_pop(small_pop),
         .at_tag(at_tag), .at(at), .init_valid(1'b0), .made_valid(made_valid), .made_q(made_q),

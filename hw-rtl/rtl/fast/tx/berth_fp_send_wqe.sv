@@ -15,7 +15,7 @@
 // what is complete, or before what has been rung for), is left alone from then on, until its QP is initialised again.
 //
 // Row: `SEND_BASE`, `SEND_QUEUE`.
-module berth_fp_sq #(
+module berth_fp_send_wqe #(
     parameter int unsigned QPS    = 64,
     parameter int unsigned HOST_W = 128,
     parameter int unsigned LE     = 6,    // log2 of elements per QP

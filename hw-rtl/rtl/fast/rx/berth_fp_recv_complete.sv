@@ -4,7 +4,7 @@
 //
 // Other kinds: LOCAL, never a credit; FLUSH, was a credit and gets no data any more; RELEASE, taken back or withdrawn:
 // only its pages go back; PART, as RELEASE, of one that was never granted.
-module berth_fp_done #(
+module berth_fp_recv_complete #(
     // QPs, a power of two.
     parameter int unsigned QPS = 64,
     parameter int unsigned QW = $clog2(QPS)

@@ -10,7 +10,7 @@
 // QP. Lengths, opcode, PSN and flags are filled in here. Bytes 24 and 25 hold the sum of the IPv4 header's halves
 // without length and checksum, folded to 16 bits. Word 18 {asid [15:8]}, 19 {loop [6], selective repeat [5],
 // message mode [4]}, 23 Q_Key of lists.
-module berth_fp_frame #(
+module berth_fp_frame_out #(
     parameter int unsigned QPS    = 64,
     parameter int unsigned WORD_W = 128,    // bits of a word of packet RAM
     parameter int unsigned LE     = 6,

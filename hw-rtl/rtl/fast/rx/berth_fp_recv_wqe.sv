@@ -4,7 +4,7 @@
 //
 // A QP has at most 128 receives in the card, pending or credits, and 256 ranges. Elements are fetched when
 // there is room for them at their largest, so that parsing never waits.
-module berth_fp_rq #(
+module berth_fp_recv_wqe #(
     // QPs, a power of two.
     parameter int unsigned QPS = 64,
     parameter int unsigned QW = $clog2(QPS),
@@ -44,7 +44,7 @@ module berth_fp_rq #(
     input  logic [ 9:0]       qc_off,
     input  logic              qc_last,
     input  logic              qc_err,
-    // What is free again: see `berth_fp_done`.
+    // What is free again: see `berth_fp_recv_complete`.
     input  logic              freed_we,
     input  logic [QW-1:0]     freed_q,
     input  logic [15:0]       freed_recvs,
@@ -76,7 +76,7 @@ module berth_fp_rq #(
   localparam int unsigned LANES = HOST_W / 128;          // elements' parts of 16 bytes in a beat
   localparam logic [7:0] OP_RECV = 8'd2;                 // `Wqe::opcode`
   localparam logic [2:0] MAX_SGE = 3'd7;
-  initial if (HOST_W < 128 || HOST_W > 1024) $fatal(1, "berth_fp_rq: HOST_W must be 128 to 1024");
+  initial if (HOST_W < 128 || HOST_W > 1024) $fatal(1, "berth_fp_recv_wqe: HOST_W must be 128 to 1024");
 
   // ---- doorbells and fetch: two clocks each ------------------------------------------------
   typedef struct packed {

@@ -3,7 +3,7 @@
 // oldest element completes with its status and all others as flushed.
 //
 // Row: `SEND_QUEUE`.
-module berth_fp_complete #(
+module berth_fp_send_complete #(
     parameter int unsigned QPS = 64,
     parameter int unsigned LE  = 6,
     parameter int unsigned LC  = 8

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // Placement: cuts the payload of one packet along the scatter list of its receive into write commands, and tells
 // arrival when the last of them is done. Two clocks per range of the list that is looked at.
-module berth_fp_place #(
+module berth_fp_scatter #(
     // QPs, a power of two.
     parameter int unsigned QPS = 64,
     parameter int unsigned QW = $clog2(QPS),

@@ -6,7 +6,7 @@
 // and counts as lost. Under selective repeat packets that are sent again keep their order among themselves and do not
 // wait for the new ones that were made before them: each would keep the window shut for as long as those take.
 // The MAC has at most two big frames, so that what is urgent (ACKs, lists, what goes again) waits for no more.
-module berth_fp_places #(
+module berth_fp_tx_places #(
     parameter int unsigned QPS      = 64,
     parameter int unsigned LB       = 5,
     parameter int unsigned BIGS     = berth_regs_pkg::FAST_BIG_FRAMES,    // big places, a power of two up to 16
@@ -92,7 +92,7 @@ module berth_fp_places #(
     // A place's number in tables: its tag, or a shorter one if there are few places.
     localparam int unsigned IB = SW > 4 ? 7 : 5;
     localparam int unsigned NUMBERS = 1 << IB;
-    initial if (IB == 5 && (BIGS > 8 || SMALLS > 16)) $fatal(1, "berth_fp_places: too many places for short numbers");
+    initial if (IB == 5 && (BIGS > 8 || SMALLS > 16)) $fatal(1, "berth_fp_tx_places: too many places for short numbers");
     function automatic logic [IB-1:0] number(input logic [6:0] tag);
         number = IB'(IB == 7 ? tag : tag[6] ? {3'b001, tag[3:0]} : {3'b000, tag[4], tag[2:0]});
     endfunction
