@@ -788,7 +788,7 @@ impl Tester {
     /// The benches but [`ENDS_ONLY`].
     fn rtl_bench_names(&self) -> Result<Vec<String>> {
         let mut names = Vec::new();
-        for entry in fs::read_dir(self.repo().join("hw-rtl/sim/tests"))? {
+        for entry in fs::read_dir(self.repo().join("hw-rtl/model/tests"))? {
             let name = entry?.file_name().to_string_lossy().into_owned();
             names.extend(name.strip_suffix(".rs").filter(|name| !ENDS_ONLY.contains(name)).map(str::to_owned));
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Published attacks on RKeys, replayed against the model, which is all that there is of them. Sources and results are
-//! in docs/concepts/reliability.md; what the card itself answers to the others is in `hw-rtl/sim/tests/attacks.rs`.
+//! in docs/concepts/reliability.md; what the card itself answers to the others is in `hw-rtl/model/tests/attacks.rs`.
 
 mod common;
 

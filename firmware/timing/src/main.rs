@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! How long a look-up of a key takes on the soft core (QP-11): an image for the bench `pythia_cycles_…` of
-//! `hw-rtl/sim/tests/firmware_boot.rs`, in place of the firmware.
+//! `hw-rtl/model/tests/firmware_boot.rs`, in place of the firmware.
 //!
 //! Who asks for a key and measures the answer (the attack *Pythia*) learns what the cycles tell, so they are measured for
 //! each kind of answer, over places of the table and guesses of the secret, in a table that is full and in one that is all

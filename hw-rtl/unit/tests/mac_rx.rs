@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `berth_mac_rx` towards the fast path: what it shows of a frame, and slots that are given back. The rest of it is
-//! tested in the card (`hw-rtl/sim/tests/mac.rs`).
+//! tested in the card (`hw-rtl/model/tests/mac.rs`).
 #![cfg(feature = "fastpath")]
 
 use berth_abi::card::{RX_SLOTS, SLOT_BYTES};
