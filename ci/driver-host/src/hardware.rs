@@ -728,7 +728,7 @@ impl Hardware {
                 let addr = |at: usize| u64::from(entry[at]) | u64::from(entry[at + 1]) << 32;
                 let addr = match opcode {
                     CMD_CQ_CREATE => addr(6),
-                    CMD_QP_CREATE => addr(2 + core::mem::offset_of!(QpCreate, sq_base) / 4),
+                    CMD_QP_CREATE => addr(2 + core::mem::offset_of!(QpCreateBody, sq_base) / 4),
                     _ => 0,
                 };
                 let old = self.objects.insert((opcode, entry[2]), addr);

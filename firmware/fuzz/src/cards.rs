@@ -52,8 +52,8 @@ pub fn run(data: &[u8]) {
         match choice % 12 {
             0 | 1 => {
                 let Some(qpn) = (16..80).find(|qpn| w.nodes[i].card.state_of(*qpn) == 0) else { continue };
-                let mode = u32::from(choice >> 6 & 1) << 24;
-                users[i].push(w.create_qp(i, qpn, ASID, |c| c[5] |= mode));
+                let mode = choice >> 6 & 1;
+                users[i].push(w.create_qp(i, qpn, ASID, |qp| qp.mode = mode));
                 let ip = w.nodes[1 - usize::from(choice >> 5 & 1)].ip;
                 w.post_command(i, command(CMD_CM_CONNECT, &[(2, qpn), (3, ip), (4, SERVICE)]));
             }
@@ -61,8 +61,8 @@ pub fn run(data: &[u8]) {
                 let Some(id) = request(&mut w, i) else { continue };
                 taken[i].push(id);
                 if let Some(qpn) = (16..80).find(|qpn| w.nodes[i].card.state_of(*qpn) == 0) {
-                    let mode = u32::from(choice >> 6 & 1) << 24;
-                    users[i].push(w.create_qp(i, qpn, ASID, |c| c[5] |= mode));
+                    let mode = choice >> 6 & 1;
+                    users[i].push(w.create_qp(i, qpn, ASID, |qp| qp.mode = mode));
                     w.post_command(i, command(CMD_CM_ACCEPT, &[(2, id), (3, qpn)]));
                 }
             }

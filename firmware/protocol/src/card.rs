@@ -18,7 +18,7 @@ use berth_abi::counters::{
     F_ADDRESS_CONFLICTS, F_BAD_HEADER, F_BAD_INDEX, F_BAD_OPCODE, F_FOREIGN, F_NOT_FOR_US, F_PEERS_LOST, F_UNKNOWN_QP,
 };
 use berth_abi::cpu::{RX_FLAG_ICRC_OK, RX_FLAG_ROCE};
-use berth_abi::ring::{EV_CM_CLOSED, EV_CM_ESTABLISHED, EV_QP_ERROR, EVENT_PHASE, EVENT_PRIVATE};
+use berth_abi::message::{CmClosed, CmEstablished, QpError};
 use berth_abi::status::{
     CMD_OK, REASON_BAD_INDEX, REASON_PEER_LOST, REASON_UNREACHABLE, WC_FLUSHED, WC_RETRY_EXCEEDED,
 };
@@ -414,28 +414,18 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         let Some(qp) = self.qps.get_mut(i) else {
             return true;
         };
-        let mut event = [0; 16];
-        event[1] = qp.qpn();
+        let (qpn, private_len, private) = (qp.qpn(), qp.private_len as u32, qp.private);
         if qp.events & EVENT_ESTABLISHED != 0 {
             qp.events &= !EVENT_ESTABLISHED;
-            event[0] = EV_CM_ESTABLISHED;
-            event[2] = self.peers.get((qp.peer as usize).wrapping_sub(1)).map_or(0, |peer| peer.ip);
-            event[3] = qp.peer_qpn;
-            event[5] = qp.private_len as u32;
-            event[EVENT_PRIVATE..EVENT_PHASE].copy_from_slice(&qp.private);
-            hw.event(&event);
+            let ipv4 = self.peers.get((qp.peer as usize).wrapping_sub(1)).map_or(0, |peer| peer.ip);
+            let event = CmEstablished { qpn, ipv4, peer_qpn: qp.peer_qpn, private_len, private };
+            hw.event(&event.encode());
         } else if qp.events & EVENT_CLOSED != 0 {
             qp.events &= !EVENT_CLOSED;
-            event[0] = EV_CM_CLOSED;
-            event[2] = qp.reason as u32;
-            event[5] = qp.private_len as u32;
-            event[EVENT_PRIVATE..EVENT_PHASE].copy_from_slice(&qp.private);
-            hw.event(&event);
+            hw.event(&CmClosed { qpn, reason: qp.reason as u32, private_len, private }.encode());
         } else if qp.events & EVENT_ERROR != 0 {
             qp.events &= !EVENT_ERROR;
-            event[0] = EV_QP_ERROR;
-            event[2] = qp.reason as u32;
-            hw.event(&event);
+            hw.event(&QpError { qpn, reason: qp.reason as u32 }.encode());
         } else if qp.events & EVENT_DESTROYED != 0 {
             let cookie = qp.cookie;
             // Nothing of the QP is in flight any more: back to all-zero.

@@ -18,7 +18,8 @@ use berth_abi::card::{CONTROL_QPN, CREDITS_PER_QP};
 use berth_abi::counters::{
     F_CONTROL_BAD, F_CONTROL_RECEIVED, F_CONTROL_SENT, F_LIST_REFUSED, F_NOT_FOR_US, F_REQUESTS_BUSY, F_TX_STARVED,
 };
-use berth_abi::ring::{EV_CM_REQUEST, EV_CM_REQUEST_OVER, EVENT_PHASE, EVENT_PRIVATE, PRIVATE_DATA};
+use berth_abi::message::{CmRequest, CmRequestOver};
+use berth_abi::ring::PRIVATE_DATA;
 use berth_abi::status::{
     REASON_BUSY, REASON_NO_LISTENER, REASON_PEER_CLOSE, REASON_PROTOCOL, REASON_REJECTED, WC_FLUSHED,
 };
@@ -760,17 +761,21 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
                     self.sh.request_work = true;
                     continue;
                 }
-                let over = request.state == REQUEST_OVER;
-                let mut event = [0; 16];
-                event[0] = if over { EV_CM_REQUEST_OVER } else { EV_CM_REQUEST };
-                event[1] = request.id;
-                event[2] = self.peers.get(p).map_or(0, |peer| peer.ip);
-                event[3] = request.service;
-                event[4] = request.end.message as u32;
-                event[5] = request.private_len as u32;
-                event[EVENT_PRIVATE..EVENT_PHASE].copy_from_slice(&request.private);
-                hw.event(&event);
-                request.state = if over { REQUEST_FREE } else { REQUEST_OFFERED };
+                if request.state == REQUEST_OVER {
+                    hw.event(&CmRequestOver { request: request.id }.encode());
+                    request.state = REQUEST_FREE;
+                } else {
+                    let event = CmRequest {
+                        request: request.id,
+                        ipv4: self.peers.get(p).map_or(0, |peer| peer.ip),
+                        service: request.service,
+                        mode: request.end.message as u32,
+                        private_len: request.private_len as u32,
+                        private: request.private,
+                    };
+                    hw.event(&event.encode());
+                    request.state = REQUEST_OFFERED;
+                }
                 continue;
             }
             let Some(peer) = self.peers.get_mut(p) else {

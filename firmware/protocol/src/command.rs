@@ -9,70 +9,71 @@ use crate::limits::{RETRIES, TIMEOUT};
 use crate::qp::{CLOSED, CONNECTED, CONNECTING, CREATED, ERROR, FREE, Qp, TODO_REP, TODO_REQ};
 use berth_abi::card::{FIRST_QPN, MAX_LIST, MIN_SQ_DEPTH, NUM_CQS, NUM_UARS};
 use berth_abi::counters::{F_BAD_COMMAND, F_REQUESTS_BUSY};
+use berth_abi::message::{
+    Accept, Connect, CqCreate, CqDestroy, Crash, Disconnect, Entry, Listen, NetConfig, Pressure, QpCreate, QpDestroy,
+    QpQuery, RangeRevoked, Reject, Unlisten,
+};
 use berth_abi::ring::{
     CMD_CM_ACCEPT, CMD_CM_CONNECT, CMD_CM_DISCONNECT, CMD_CM_LISTEN, CMD_CM_REJECT, CMD_CM_UNLISTEN, CMD_CQ_CREATE,
-    CMD_CQ_DESTROY, CMD_CRASH, CMD_NET_CONFIG, CMD_PRESSURE, CMD_PRIVATE, CMD_QP_CREATE, CMD_QP_DESTROY, CMD_QP_QUERY,
-    CMD_RANGE_REVOKED, CRASH_EVENT, CRASH_EVENT_WORDS, MODE_MESSAGE, PRIVATE_DATA, QpCreate, TRIGGER_ADAPTIVE,
+    CMD_CQ_DESTROY, CMD_CRASH, CMD_NET_CONFIG, CMD_PRESSURE, CMD_QP_CREATE, CMD_QP_DESTROY, CMD_QP_QUERY,
+    CMD_RANGE_REVOKED, CRASH_EVENT, CRASH_EVENT_WORDS, ENTRY_WORDS, MODE_MESSAGE, PRIVATE_DATA, TRIGGER_ADAPTIVE,
 };
 use berth_abi::status::{
     CMD_BUSY, CMD_FULL, CMD_INVALID, CMD_NOT_FOUND, CMD_OK, CMD_UNKNOWN, REASON_BUSY, REASON_LOCAL_CLOSE,
     REASON_REJECTED,
 };
-use core::mem::offset_of;
-
-/// Word of a command that holds the field at byte `offset` of `QpCreate`.
-const fn body(offset: usize) -> usize {
-    2 + offset / 4
-}
+/// Bytes of private data at most.
+const MOST_PRIVATE: u32 = PRIVATE_DATA as u32;
 
 impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
     /// A command (`CMD_*` from `CMD_FIRST_FW` on) of the driver.
-    pub fn command<H: Hw>(&mut self, now: u64, words: &[u32; 16], hw: &mut H) {
+    pub fn command<H: Hw>(&mut self, now: u64, entry: &Entry, hw: &mut H) {
         self.sh.begin(Self::COMMAND_STEPS);
-        let w = words;
-        let answer = match w[0] & 0xff {
-            CMD_NET_CONFIG => self.net_config(now, w, hw),
-            CMD_CQ_CREATE => self.cq_create(w, hw),
-            CMD_CQ_DESTROY => self.cq_destroy(w, hw),
-            CMD_QP_CREATE => self.qp_create(w, hw),
-            CMD_QP_DESTROY => match self.qp_destroy(w, hw) {
+        let [opcode, cookie, ..] = *entry;
+        let answer = match opcode & 0xff {
+            CMD_NET_CONFIG => self.net_config(now, &NetConfig::decode(entry), hw),
+            CMD_CQ_CREATE => self.cq_create(&CqCreate::decode(entry), hw),
+            CMD_CQ_DESTROY => self.cq_destroy(CqDestroy::decode(entry).cqn, hw),
+            CMD_QP_CREATE => self.qp_create(&QpCreate::decode(entry), hw),
+            CMD_QP_DESTROY => match self.qp_destroy(QpDestroy::decode(entry).qpn, cookie, hw) {
                 CMD_OK => return,
                 status => status,
             },
-            CMD_CM_LISTEN => self.listen(w[2], true),
-            CMD_CM_UNLISTEN => self.listen(w[2], false),
-            CMD_CM_CONNECT => self.connect(w),
-            CMD_CM_ACCEPT => self.accept(w),
-            CMD_CM_REJECT => self.reject(w, hw),
-            CMD_CM_DISCONNECT => self.disconnect(w, hw),
+            CMD_CM_LISTEN => self.listen(Listen::decode(entry).service, true),
+            CMD_CM_UNLISTEN => self.listen(Unlisten::decode(entry).service, false),
+            CMD_CM_CONNECT => self.connect(&Connect::decode(entry)),
+            CMD_CM_ACCEPT => self.accept(&Accept::decode(entry)),
+            CMD_CM_REJECT => self.reject(&Reject::decode(entry), hw),
+            CMD_CM_DISCONNECT => self.disconnect(Disconnect::decode(entry).qpn, hw),
             CMD_RANGE_REVOKED => {
-                let wide = |i: usize| w[i] as u64 | (w[i + 1] as u64) << 32;
+                let range = RangeRevoked::decode(entry);
                 self.revocation.active = true;
-                self.revocation.asid = w[2] as u8;
-                self.revocation.cookie = w[1];
-                self.revocation.start = wide(4);
-                self.revocation.end = wide(4).saturating_add(wide(6));
+                self.revocation.asid = range.asid as u8;
+                self.revocation.cookie = cookie;
+                self.revocation.start = range.va;
+                self.revocation.end = range.va.saturating_add(range.len);
                 return;
             }
             CMD_PRESSURE => {
-                let too_large = self.pressure(now, w[2] as u8, hw);
-                self.sh.answer(w[1], CMD_OK, &[too_large], hw);
+                let too_large = self.pressure(now, Pressure::decode(entry).asid as u8, hw);
+                self.sh.answer(cookie, CMD_OK, &[too_large], hw);
                 return;
             }
-            CMD_QP_QUERY => match self.query(w[2], hw) {
+            CMD_QP_QUERY => match self.query(QpQuery::decode(entry).qpn, hw) {
                 Some(state) => {
-                    self.sh.answer(w[1], CMD_OK, &state, hw);
+                    self.sh.answer(cookie, CMD_OK, &state, hw);
                     return;
                 }
                 None => CMD_NOT_FOUND,
             },
             CMD_CRASH => {
-                if w[2] == CRASH_EVENT && hw.event_space() > 0 {
-                    let mut event = [0; 16];
-                    event[..CRASH_EVENT_WORDS].copy_from_slice(&w[3..3 + CRASH_EVENT_WORDS]);
+                let crash = Crash::decode(entry);
+                if crash.how == CRASH_EVENT && hw.event_space() > 0 {
+                    let mut event = [0; ENTRY_WORDS];
+                    event[..CRASH_EVENT_WORDS].copy_from_slice(&crash.event);
                     hw.event(&event);
                 }
-                hw.crash(w[2]);
+                hw.crash(crash.how);
                 CMD_OK
             }
             _ => CMD_UNKNOWN,
@@ -80,18 +81,18 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         if answer != CMD_OK {
             hw.count(F_BAD_COMMAND, 1);
         }
-        self.sh.answer(w[1], answer, &[], hw);
+        self.sh.answer(cookie, answer, &[], hw);
     }
 
-    fn net_config<H: Hw>(&mut self, now: u64, w: &[u32; 16], hw: &mut H) -> u32 {
-        let [a, b, c, d] = w[3].to_be_bytes();
-        let mac = Mac::new([a, b, c, d, (w[4] >> 8) as u8, w[4] as u8]);
-        let ip = w[2];
+    fn net_config<H: Hw>(&mut self, now: u64, name: &NetConfig, hw: &mut H) -> u32 {
+        let [a, b, c, d] = name.mac_first.to_be_bytes();
+        let mac = Mac::new([a, b, c, d, (name.mac_last >> 8) as u8, name.mac_last as u8]);
+        let (ip, mtu) = (name.ipv4, name.mtu);
         let unicast = ip >> 28 < 0xe && ip >> 24 != 0 && ip >> 24 != 127;
-        if !unicast || a & 1 != 0 || mac == Mac::default() || !matches!(w[5], 256 | 512 | 1024 | 2048 | 4096) {
+        if !unicast || a & 1 != 0 || mac == Mac::default() || !matches!(mtu, 256 | 512 | 1024 | 2048 | 4096) {
             return CMD_INVALID;
         }
-        let same = self.sh.ip == ip && self.sh.mac == mac && self.sh.mtu == w[5];
+        let same = self.sh.ip == ip && self.sh.mac == mac && self.sh.mtu == mtu;
         if same {
             self.probe_address(hw);
             return CMD_OK;
@@ -104,15 +105,16 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             peer.ip = 0;
             peer.deadline = 0;
         }
-        (self.sh.ip, self.sh.mac, self.sh.mtu) = (ip, mac, w[5]);
+        (self.sh.ip, self.sh.mac, self.sh.mtu) = (ip, mac, mtu);
         self.fast_name(hw);
         // The host's key; without one, what a restarted card at least hardly repeats.
-        let wide = |i: usize| w[i] as u64 | (w[i + 1] as u64) << 32;
-        for value in [wide(8), wide(10), wide(6), wide(2), now] {
+        let wide = |low: u32, high: u32| low as u64 | (high as u64) << 32;
+        let [a, b, c, d] = name.key;
+        for value in [wide(a, b), wide(c, d), name.guid, wide(ip, name.mac_first), now] {
             self.sh.step();
             self.sh.stir(value);
         }
-        hw.log(Log::NetConfig(ip, w[5]));
+        hw.log(Log::NetConfig(ip, mtu));
         self.probe_address(hw);
         CMD_OK
     }
@@ -126,53 +128,45 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         }
     }
 
-    fn cq_create<H: Hw>(&mut self, w: &[u32; 16], hw: &mut H) -> u32 {
-        let base = w[6] as u64 | (w[7] as u64) << 32;
-        if w[2] >= NUM_CQS || w[3] >= NUM_UARS || !(1..=15).contains(&w[4]) || base & 31 != 0 {
+    fn cq_create<H: Hw>(&mut self, cq: &CqCreate, hw: &mut H) -> u32 {
+        let &CqCreate { cqn, uar, log2_entries, base } = cq;
+        if cqn >= NUM_CQS || uar >= NUM_UARS || !(1..=15).contains(&log2_entries) || base & 31 != 0 {
             return CMD_INVALID;
         }
-        if self.sh.cqs & 1 << w[2] != 0 {
+        if self.sh.cqs & 1 << cqn != 0 {
             return CMD_BUSY;
         }
-        self.sh.cqs |= 1 << w[2];
-        hw.cq_config(w[2], base, 1 << 31 | w[3] << 8 | w[4]);
+        self.sh.cqs |= 1 << cqn;
+        hw.cq_config(cqn, base, 1 << 31 | uar << 8 | log2_entries);
         CMD_OK
     }
 
-    fn cq_destroy<H: Hw>(&mut self, w: &[u32; 16], hw: &mut H) -> u32 {
-        if w[2] >= NUM_CQS || self.sh.cqs & 1 << w[2] == 0 {
+    fn cq_destroy<H: Hw>(&mut self, cqn: u32, hw: &mut H) -> u32 {
+        if cqn >= NUM_CQS || self.sh.cqs & 1 << cqn == 0 {
             return CMD_NOT_FOUND;
         }
-        let cqn = w[2] as u16;
-        if self.qps.iter().any(|qp| qp.state != FREE && (qp.send_cqn == cqn || qp.recv_cqn == cqn)) {
+        let uses = |qp: &Qp| qp.state != FREE && (qp.send_cqn as u32 == cqn || qp.recv_cqn as u32 == cqn);
+        if self.qps.iter().any(uses) {
             return CMD_BUSY;
         }
-        self.sh.cqs &= !(1 << w[2]);
-        hw.cq_config(w[2], 0, 0);
+        self.sh.cqs &= !(1 << cqn);
+        hw.cq_config(cqn, 0, 0);
         CMD_OK
     }
 
-    fn qp_create<H: Hw>(&mut self, w: &[u32; 16], hw: &mut H) -> u32 {
-        let qpn = w[body(offset_of!(QpCreate, qpn))];
-        let [asid, uar, log2_sq, log2_rq] = w[body(offset_of!(QpCreate, asid))].to_le_bytes();
-        let cqns = w[body(offset_of!(QpCreate, send_cqn))];
-        let [trigger, index, max_list, mode] = w[body(offset_of!(QpCreate, trigger))].to_le_bytes();
-        let block = w[body(offset_of!(QpCreate, block))];
-        let wide = |offset: usize| w[body(offset)] as u64 | (w[body(offset) + 1] as u64) << 32;
-        let sq_base = wide(offset_of!(QpCreate, sq_base));
-        let rq_base = wide(offset_of!(QpCreate, rq_base));
-        let timeout = w[body(offset_of!(QpCreate, timeout))];
-        let retries = w[body(offset_of!(QpCreate, retries))];
+    fn qp_create<H: Hw>(&mut self, want: &QpCreate, hw: &mut H) -> u32 {
+        let &QpCreate { qpn, asid, uar, log2_sq, log2_rq, send_cqn, recv_cqn, trigger, max_list, mode, .. } = want;
+        let &QpCreate { block, sq_base, rq_base, timeout, retries, .. } = want;
         let Some(i) = Self::index(qpn) else {
             return CMD_INVALID;
         };
-        let cq = |cqn: u32| cqn < NUM_CQS && self.sh.cqs & 1 << cqn != 0;
+        let cq = |cqn: u16| (cqn as u32) < NUM_CQS && self.sh.cqs & 1 << cqn != 0;
         if asid == 0
             || uar as u32 >= NUM_UARS
             || !(MIN_SQ_DEPTH.ilog2()..=8).contains(&(log2_sq as u32))
             || log2_rq > 8
-            || !cq(cqns & 0xffff)
-            || !cq(cqns >> 16)
+            || !cq(send_cqn)
+            || !cq(recv_cqn)
             || trigger > TRIGGER_ADAPTIVE
             || max_list as u32 > MAX_LIST
             || mode > MODE_MESSAGE
@@ -195,8 +189,8 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         qp.idx = i as u8;
         (qp.asid, qp.uar) = (asid, uar);
         (qp.sq_mask, qp.rq_mask) = ((1 << log2_sq) - 1, (1 << log2_rq) - 1);
-        (qp.send_cqn, qp.recv_cqn) = (cqns as u16, (cqns >> 16) as u16);
-        qp.trigger = trigger as u32 | (index as u32) << 8;
+        (qp.send_cqn, qp.recv_cqn) = (send_cqn, recv_cqn);
+        qp.trigger = trigger as u32 | (want.trigger_index as u32) << 8;
         qp.max_list = if max_list == 0 { MAX_LIST } else { max_list as u32 };
         qp.block = if block == 0 { 65536 } else { block };
         (qp.sq_base, qp.rq_base) = (sq_base, rq_base);
@@ -207,17 +201,17 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         CMD_OK
     }
 
-    fn qp_destroy<H: Hw>(&mut self, w: &[u32; 16], hw: &mut H) -> u32 {
-        let Some((qp, sh)) = self.qp(w[2]) else {
+    fn qp_destroy<H: Hw>(&mut self, qpn: u32, cookie: u32, hw: &mut H) -> u32 {
+        let Some((qp, sh)) = self.qp(qpn) else {
             return CMD_NOT_FOUND;
         };
         if qp.destroying {
             return CMD_BUSY;
         }
-        hw.doorbell_config(w[2], 0);
+        hw.doorbell_config(qpn, 0);
         qp.destroying = true;
         qp.fast_destroy();
-        qp.cookie = w[1];
+        qp.cookie = cookie;
         qp.close(REASON_LOCAL_CLOSE, sh, hw);
         qp.events = 0;
         sh.close_work |= qp.bit();
@@ -243,87 +237,86 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         CMD_OK
     }
 
-    fn connect(&mut self, w: &[u32; 16]) -> u32 {
-        let private = w[5] as usize;
+    fn connect(&mut self, want: &Connect) -> u32 {
+        let &Connect { qpn, ipv4, service, private_len, private } = want;
         if self.sh.ip == 0 {
             return CMD_INVALID;
         }
-        if w[3] == 0 || w[3] >> 28 >= 0xe || !(1..=0xffff).contains(&w[4]) || private > PRIVATE_DATA {
+        if ipv4 == 0 || ipv4 >> 28 >= 0xe || !(1..=0xffff).contains(&service) || private_len > MOST_PRIVATE {
             return CMD_INVALID;
         }
-        match self.qp(w[2]) {
+        match self.qp(qpn) {
             None => return CMD_NOT_FOUND,
             Some((qp, _)) if qp.state != CREATED || qp.destroying => return CMD_BUSY,
             Some(_) => (),
         }
-        let Some(peer) = self.open_peer(w[3], 0) else {
+        let Some(peer) = self.open_peer(ipv4, 0) else {
             return CMD_FULL;
         };
-        let Some((qp, sh)) = self.qp(w[2]) else {
+        let Some((qp, sh)) = self.qp(qpn) else {
             return CMD_NOT_FOUND;
         };
         qp.state = CONNECTING;
         qp.peer = peer as u8 + 1;
-        qp.service = w[4];
-        qp.private_len = private as u8;
-        qp.private.copy_from_slice(&w[CMD_PRIVATE..]);
+        qp.service = service;
+        qp.private_len = private_len as u8;
+        qp.private = private;
         qp.name(sh);
         qp.tell(TODO_REQ, sh);
         CMD_OK
     }
 
-    fn accept(&mut self, w: &[u32; 16]) -> u32 {
-        let private = w[5] as usize;
-        if private > PRIVATE_DATA {
+    fn accept(&mut self, want: &Accept) -> u32 {
+        let &Accept { request, qpn, private_len, private } = want;
+        if private_len > MOST_PRIVATE {
             return CMD_INVALID;
         }
-        let Some(r) = self.find_request(w[2]) else {
+        let Some(r) = self.find_request(request) else {
             return CMD_NOT_FOUND;
         };
         let request = self.requests[r];
-        match self.qp(w[3]) {
+        match self.qp(qpn) {
             None => return CMD_NOT_FOUND,
             Some((qp, _)) if qp.state != CREATED || qp.destroying => return CMD_BUSY,
             Some((qp, _)) if !qp.suits(&request.end) => return CMD_INVALID,
             Some(_) => (),
         }
-        let Some((qp, sh)) = self.qp(w[3]) else {
+        let Some((qp, sh)) = self.qp(qpn) else {
             return CMD_NOT_FOUND;
         };
         qp.state = CONNECTING;
         qp.peer = request.peer;
         qp.tell_peer = true;
-        qp.private_len = private as u8;
-        qp.private.copy_from_slice(&w[CMD_PRIVATE..]);
+        qp.private_len = private_len as u8;
+        qp.private = private;
         qp.name(sh);
         qp.meet(&request.end, sh.mtu);
         qp.tell(TODO_REP, sh);
         self.requests[r] = crate::cm::Request::FREE;
-        if let Some(i) = Self::index(w[3]) {
+        if let Some(i) = Self::index(qpn) {
             self.prepare_template(i);
         }
         CMD_OK
     }
 
-    fn reject<H: Hw>(&mut self, w: &[u32; 16], hw: &mut H) -> u32 {
-        let private = w[5] as usize;
-        if private > PRIVATE_DATA {
+    fn reject<H: Hw>(&mut self, want: &Reject, hw: &mut H) -> u32 {
+        if want.private_len > MOST_PRIVATE {
             return CMD_INVALID;
         }
-        let Some(r) = self.find_request(w[2]) else {
+        let Some(r) = self.find_request(want.request) else {
             return CMD_NOT_FOUND;
         };
         let request = &mut self.requests[r];
-        request.private_len = private as u8;
-        request.private.copy_from_slice(&w[CMD_PRIVATE..]);
-        request.refuse(if w[3] == REASON_BUSY { REASON_BUSY } else { REASON_REJECTED });
-        hw.count(F_REQUESTS_BUSY, (w[3] == REASON_BUSY) as u32);
+        request.private_len = want.private_len as u8;
+        request.private = want.private;
+        request.refuse(if want.reason == REASON_BUSY { REASON_BUSY } else { REASON_REJECTED });
+        hw.count(F_REQUESTS_BUSY, (want.reason == REASON_BUSY) as u32);
         self.sh.request_work = true;
         CMD_OK
     }
 
-    fn disconnect<H: Hw>(&mut self, w: &[u32; 16], hw: &mut H) -> u32 {
-        let Some((qp, sh)) = self.qp(w[2]) else {
+    fn disconnect<H: Hw>(&mut self, qpn: u32, hw: &mut H) -> u32 {
+        let Some((qp, sh)) = self.qp(qpn) else {
             return CMD_NOT_FOUND;
         };
         match qp.state {

@@ -10,10 +10,10 @@ use crate::hw::{Hw, Log, TX_LOOPBACK, TX_NO_ICRC};
 use berth_abi::card::{RX_SLOTS, SLOT_BYTES, TX_SLOTS};
 use berth_abi::counters::NUM_FW_COUNTERS;
 use berth_abi::cpu::{RX_FLAG_ICRC_OK, RX_FLAG_LOOPBACK, RX_FLAG_ROCE};
-use berth_abi::ring::{
-    CMD_CM_ACCEPT, CMD_CM_CONNECT, CMD_CM_LISTEN, CMD_CQ_CREATE, CMD_NET_CONFIG, CMD_QP_CREATE, CMD_QP_DESTROY,
-    CMD_RANGE_REVOKED, EV_CMD_DONE,
+use berth_abi::message::{
+    Accept, COOKIE, CmRequest, Connect, CqCreate, Listen, NetConfig, QpCreate, QpDestroy, RangeRevoked,
 };
+use berth_abi::ring::EV_CMD_DONE;
 use berth_abi::status::CMD_OK;
 use berth_abi::wqe::WQE_BYTES;
 pub use berth_random::Rng;
@@ -131,13 +131,9 @@ impl Engines {
 
     /// The kernel revokes memory, and tells firmware.
     fn revoke(&mut self, asid: u8, va: u64, len: u64) {
-        let mut w = [0; 16];
-        w[0] = CMD_RANGE_REVOKED;
-        w[1] = 0x8000_0000 | self.rng.draw() as u32;
-        w[2] = asid as u32;
-        (w[4], w[5]) = (va as u32, (va >> 32) as u32);
-        (w[6], w[7]) = (len as u32, (len >> 32) as u32);
-        self.in_cmd.push_back(w);
+        let mut entry = RangeRevoked { asid: asid as u32, va, len }.encode();
+        entry[COOKIE] = 0x8000_0000 | self.rng.draw() as u32;
+        self.in_cmd.push_back(entry);
         self.later.push((1, What::Cpu));
     }
 
@@ -355,14 +351,12 @@ impl World {
 
     fn name(&mut self, i: usize) {
         let ip = self.nodes[i].ip;
-        let mut w = [0; 16];
-        (w[0], w[2], w[3], w[4], w[5]) = (CMD_NET_CONFIG, ip, 0x0200_0000, i as u32 + 1, MTU);
-        w[8..12].fill_with(|| self.rng.draw() as u32);
-        assert_eq!(self.command(i, w)[2], CMD_OK);
-        w[0] = CMD_CQ_CREATE;
+        let key = core::array::from_fn(|_| self.rng.draw() as u32);
+        let name = NetConfig { ipv4: ip, mac_first: 0x0200_0000, mac_last: i as u32 + 1, mtu: MTU, guid: 0, key };
+        assert_eq!(self.command(i, name.encode())[2], CMD_OK);
         for cqn in 0..2 {
-            (w[2], w[3], w[4], w[6], w[7]) = (cqn, 1, 12, 0, 0);
-            assert_eq!(self.command(i, w)[2], CMD_OK);
+            let cq = CqCreate { cqn, uar: 1, log2_entries: 12, base: 0 };
+            assert_eq!(self.command(i, cq.encode())[2], CMD_OK);
         }
     }
 
@@ -587,47 +581,44 @@ impl World {
         found
     }
 
-    /// Creates a QP; `tune` may change the words of the command. CQ 0 takes sends, CQ 1 receives.
-    pub fn create_qp(&mut self, node: usize, qpn: u32, asid: u8, tune: impl FnOnce(&mut [u32; 16])) -> User {
+    /// Creates a QP; `tune` may change the command. CQ 0 takes sends, CQ 1 receives.
+    pub fn create_qp(&mut self, node: usize, qpn: u32, asid: u8, tune: impl FnOnce(&mut QpCreate)) -> User {
         let depth = 64;
         let hw = &mut self.nodes[node].hw;
-        let sq = hw.alloc_bus((depth * WQE_BYTES) as u64);
-        let rq = hw.alloc_bus((depth * WQE_BYTES) as u64);
-        let mut w = [0; 16];
-        w[0] = CMD_QP_CREATE;
-        w[2] = qpn;
-        w[3] = asid as u32 | 1 << 8 | 6 << 16 | 6 << 24;
-        w[4] = 1 << 16;
-        w[8] = sq as u32;
-        w[9] = (sq >> 32) as u32;
-        w[10] = rq as u32;
-        w[11] = (rq >> 32) as u32;
-        tune(&mut w);
-        assert_eq!(self.command(node, w)[2], CMD_OK);
+        let sq_base = hw.alloc_bus((depth * WQE_BYTES) as u64);
+        let rq_base = hw.alloc_bus((depth * WQE_BYTES) as u64);
+        let mut want = QpCreate {
+            qpn,
+            asid,
+            uar: 1,
+            log2_sq: 6,
+            log2_rq: 6,
+            recv_cqn: 1,
+            sq_base,
+            rq_base,
+            ..QpCreate::default()
+        };
+        tune(&mut want);
+        assert_eq!(self.command(node, want.encode())[2], CMD_OK);
         User { node, qpn, asid }
     }
 
     /// Connects `a` to `b` through service `service`.
     pub fn connect(&mut self, a: &User, b: &User, service: u32) {
         use berth_abi::ring::{EV_CM_ESTABLISHED, EV_CM_REQUEST};
-        let mut w = [0; 16];
-        (w[0], w[2]) = (CMD_CM_LISTEN, service);
-        self.command(b.node, w);
-        (w[0], w[2], w[3], w[4]) = (CMD_CM_CONNECT, a.qpn, self.nodes[b.node].ip, service);
-        assert_eq!(self.command(a.node, w)[2], CMD_OK);
-        let request = self.event(b.node, EV_CM_REQUEST, None);
-        let mut w = [0; 16];
-        (w[0], w[2], w[3]) = (CMD_CM_ACCEPT, request[1], b.qpn);
-        assert_eq!(self.command(b.node, w)[2], CMD_OK);
+        self.command(b.node, Listen { service }.encode());
+        let connect = Connect { qpn: a.qpn, ipv4: self.nodes[b.node].ip, service, ..Connect::default() };
+        assert_eq!(self.command(a.node, connect.encode())[2], CMD_OK);
+        let CmRequest { request, .. } = CmRequest::decode(&self.event(b.node, EV_CM_REQUEST, None));
+        let accept = Accept { request, qpn: b.qpn, ..Accept::default() };
+        assert_eq!(self.command(b.node, accept.encode())[2], CMD_OK);
         self.event(a.node, EV_CM_ESTABLISHED, Some(a.qpn));
         self.event(b.node, EV_CM_ESTABLISHED, Some(b.qpn));
     }
 
     /// Destroys a QP and waits until the card has let go of it.
     pub fn destroy(&mut self, user: &User) {
-        let mut w = [0; 16];
-        (w[0], w[2]) = (CMD_QP_DESTROY, user.qpn);
-        assert_eq!(self.command(user.node, w)[2], CMD_OK);
+        assert_eq!(self.command(user.node, QpDestroy { qpn: user.qpn }.encode())[2], CMD_OK);
     }
 
     /// Rings the QP's doorbells.

@@ -8,7 +8,7 @@ use crate::keyed::{Key, siphash};
 use crate::limits::ANSWERS;
 use berth_abi::card::TX_SLOTS;
 use berth_abi::counters::F_TX_STARVED;
-use berth_abi::ring::EV_CMD_DONE;
+use berth_abi::message::CmdDone;
 
 /// State that is not one QP's. All-zero when new.
 pub struct Shared {
@@ -190,16 +190,14 @@ impl Shared {
         (self.answers_len as usize) < ANSWERS
     }
 
-    /// Answers a command: `EV_CMD_DONE` with up to 13 result words.
+    /// Answers a command: `EV_CMD_DONE` with up to 12 result words.
     pub fn answer<H: Hw>(&mut self, cookie: u32, status: u32, results: &[u32], hw: &mut H) {
-        let mut event = [0; 16];
-        event[0] = EV_CMD_DONE;
-        event[1] = cookie;
-        event[2] = status;
-        for (to, from) in event[3..].iter_mut().zip(results) {
+        let mut done = CmdDone { cookie, status, ..CmdDone::default() };
+        for (to, from) in done.results.iter_mut().zip(results) {
             self.step();
             *to = *from;
         }
+        let event = done.encode();
         self.flush_answers(hw);
         if self.answers_len == 0 && hw.event_space() > 0 {
             hw.event(&event);

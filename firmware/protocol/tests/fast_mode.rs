@@ -4,6 +4,7 @@
 
 mod common;
 use berth_abi::counters::*;
+use berth_abi::message::QpCreate;
 use berth_abi::ring::*;
 use berth_abi::status::*;
 use berth_protocol::fast::{fast_ahead, fast_pinned};
@@ -119,12 +120,12 @@ fn rtl_is_told_the_cards_addresses_whenever_they_change() {
 #[test]
 fn both_rows_say_what_is_special_of_a_qp() {
     let mut w = World::new(2, 19);
-    let special = |w: &mut [u32; 16]| {
-        w[3] = ASID as u32 | 2 << 8 | 3 << 16 | 5 << 24;
-        w[4] = 1;
-        w[5] = TRIGGER_BETWEEN as u32 | 5 << 8 | 10 << 16 | (MODE_MESSAGE as u32) << 24;
-        (w[6], w[12]) = (8192, 6400);
-        (w[9], w[11]) = (5, 6);
+    let special = |qp: &mut QpCreate| {
+        (qp.uar, qp.log2_sq, qp.log2_rq) = (2, 3, 5);
+        (qp.send_cqn, qp.recv_cqn) = (1, 0);
+        (qp.trigger, qp.trigger_index, qp.max_list, qp.mode) = (TRIGGER_BETWEEN, 5, 10, MODE_MESSAGE);
+        (qp.block, qp.timeout) = (8192, 6400);
+        (qp.sq_base, qp.rq_base) = (qp.sq_base | 5 << 32, qp.rq_base | 6 << 32);
     };
     let a = w.create_qp(0, 16, ASID, special);
     let b = w.create_qp(1, 17, ASID, special);
@@ -148,7 +149,7 @@ fn both_rows_say_what_is_special_of_a_qp() {
 fn qp_18_a_connection_within_the_card_is_rtls_too() {
     let mut w = World::new(1, 20);
     // The shortest time-out is a unit of RTL's clock.
-    let a = w.create_qp(0, 16, ASID, |w| w[12] = 1);
+    let a = w.create_qp(0, 16, ASID, |qp| qp.timeout = 1);
     let b = w.create_qp(0, 17, ASID, |_| ());
     w.connect(&a, &b, 7);
     for own in [&a, &b] {
@@ -314,7 +315,7 @@ fn f9_a_time_out_that_is_shorter_than_the_round_trip_is_raised() {
     // Round trip in units, and what the tries count with.
     for (round, time) in [(0, TIMEOUT), (39_063, 2 * 39_063 * 64), (1, 250)] {
         let mut w = World::new(1, 40);
-        let a = w.create_qp(0, 16, ASID, |w| w[12] = 250);
+        let a = w.create_qp(0, 16, ASID, |qp| qp.timeout = 250);
         let b = w.create_qp(0, 17, ASID, |_| ());
         w.connect(&a, &b, 7);
         reads(&mut w, &a, TX, 33, 77);

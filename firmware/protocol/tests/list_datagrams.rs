@@ -4,6 +4,7 @@
 
 mod common;
 use berth_abi::counters::*;
+use berth_abi::message::QpCreate;
 use berth_abi::ring::*;
 use berth_abi::status::*;
 use berth_protocol::control::{REC_LIST, record};
@@ -17,7 +18,7 @@ const CONNECTING: u8 = 2;
 const CONNECTED: u8 = 3;
 
 /// Two cards, of which the second has accepted and has not heard that the first knows: what card 0 sends is held.
-fn accepted(seed: u64, tune: impl Fn(&mut [u32; 16])) -> (World, User, User) {
+fn accepted(seed: u64, tune: impl Fn(&mut QpCreate)) -> (World, User, User) {
     let mut w = World::new(2, seed);
     let a = w.create_qp(0, 16, ASID, &tune);
     let b = w.create_qp(1, 17, ASID, &tune);
@@ -148,7 +149,7 @@ fn invariant_6_datagrams_that_are_not_from_the_peer_or_malformed_are_counted_and
 #[test]
 fn cr_11_a_datagram_with_a_credit_of_size_0_ends_a_stream() {
     for (mode, ends) in [(MODE_STREAM, true), (MODE_MESSAGE, false)] {
-        let (mut w, _, b) = accepted(908, |c| c[5] |= u32::from(mode) << 24);
+        let (mut w, _, b) = accepted(908, |qp| qp.mode = mode);
         let frame = list(&w, &b, 0, &[100, 0], |_| ());
         w.inject(1, frame);
         w.run(100_000);

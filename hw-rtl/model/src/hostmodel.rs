@@ -11,6 +11,11 @@ use crate::{BAR_CONTROL, BAR_DOORBELL, Card, CardConfig, HostError, HostMemory, 
 use berth_abi::card::*;
 use berth_abi::counters::*;
 use berth_abi::host::*;
+pub use berth_abi::message::QpCreate;
+use berth_abi::message::{
+    self, Accept, CmRequest, CmdDone, Connect, CqCreate, Fence, FwLog, Listen, NetConfig, PageReady, PageRelease,
+    PageRevoke, Pressure, RangeRevoked,
+};
 use berth_abi::ring::*;
 use berth_abi::status::*;
 use berth_abi::wqe::*;
@@ -441,17 +446,16 @@ impl Host {
         self.start_rings();
         let mac = self.mac();
         let (ip, mtu) = (self.config.ipv4, self.config.mtu);
-        let mut w = [0; 16];
-        w[0] = CMD_NET_CONFIG;
-        w[2] = ip;
-        w[3] = u32::from_be_bytes([mac[0], mac[1], mac[2], mac[3]]);
-        w[4] = u32::from(mac[4]) << 8 | u32::from(mac[5]);
-        w[5] = mtu;
-        w[6] = ip;
-        w[7] = 0x0200_0000;
-        let mut key = Rng(self.config.seed ^ 0x6b65_7900 ^ u64::from(ip) << 32);
-        w[8..12].fill_with(|| key.draw() as u32);
-        assert_eq!(self.command(w)[2], CMD_OK, "CMD_NET_CONFIG");
+        let mut random = Rng(self.config.seed ^ 0x6b65_7900 ^ u64::from(ip) << 32);
+        let name = NetConfig {
+            ipv4: ip,
+            mac_first: u32::from_be_bytes([mac[0], mac[1], mac[2], mac[3]]),
+            mac_last: u32::from(mac[4]) << 8 | u32::from(mac[5]),
+            mtu,
+            guid: 0x0200_0000 << 32 | u64::from(ip),
+            key: std::array::from_fn(|_| random.draw() as u32),
+        };
+        assert_eq!(self.command(name.encode())[2], CMD_OK, "CMD_NET_CONFIG");
     }
 
     /// Its MAC address.
@@ -613,16 +617,17 @@ impl Host {
         match w[0] & 0xff {
             EV_PAGE_NEED => {
                 self.page_needs += 1;
-                let answer = self.page_answers.get(&w[2]);
+                let need = message::PageNeed::decode(&w);
+                let answer = self.page_answers.get(&need.asid);
                 let late = if let Some(PageAnswer::Late(cycles)) = answer { *cycles } else { 0 };
                 let never = answer == Some(&PageAnswer::Never);
                 let need = PageNeed {
                     due: self.card.cycles() + self.config.page_latency + late,
-                    tag: w[1],
-                    asid: w[2],
-                    write: w[3] & 1 != 0,
-                    va: u64::from(w[4]) | u64::from(w[5]) << 32,
-                    len: w[6],
+                    tag: need.tag,
+                    asid: need.asid,
+                    write: need.write,
+                    va: need.va,
+                    len: need.len,
                 };
                 if never {
                     self.withheld.push(need);
@@ -631,9 +636,9 @@ impl Host {
                 }
             }
             EV_PAGE_RELEASE => {
-                let va = u64::from(w[4]) | u64::from(w[5]) << 32;
-                for vpn in va / PAGE..=(va + u64::from(w[6].max(1)) - 1) / PAGE {
-                    self.evict((w[2], vpn));
+                let PageRelease { asid, va, len, .. } = PageRelease::decode(&w);
+                for vpn in va / PAGE..=(va + u64::from(len.max(1)) - 1) / PAGE {
+                    self.evict((asid, vpn));
                 }
             }
             EV_PAGE_EVICTED => {
@@ -642,11 +647,12 @@ impl Host {
                 }
             }
             EV_CMD_DONE => {
-                self.done.insert(w[1], w);
+                self.done.insert(CmdDone::decode(&w).cookie, w);
             }
             EV_LOG => {
-                let bytes: Vec<u8> = w[2..EVENT_PHASE].iter().flat_map(|x| x.to_le_bytes()).collect();
-                self.log.extend_from_slice(&bytes[..w[1] as usize]);
+                let log = FwLog::decode(&w);
+                let bytes: Vec<u8> = log.data.iter().flat_map(|x| x.to_le_bytes()).collect();
+                self.log.extend_from_slice(&bytes[..log.len as usize]);
             }
             _ => self.events.push_back(w),
         }
@@ -721,9 +727,7 @@ impl Host {
         self.needs = later;
         if short > 0 && now >= self.pressure_due {
             self.pressure_due = now + PRESSURE_EVERY;
-            let mut w = [0; 16];
-            (w[0], w[3]) = (CMD_PRESSURE, short);
-            self.submit(w);
+            self.submit(Pressure { asid: 0, bytes: short }.encode());
         }
     }
 
@@ -747,9 +751,7 @@ impl Host {
             }
             PAGE_OK
         };
-        let mut w = [0; 16];
-        (w[0], w[1], w[2]) = (CMD_PAGE_READY, need.tag, status);
-        self.queue_command(w);
+        self.queue_command(PageReady { tag: need.tag, status }.encode());
         true
     }
 
@@ -861,15 +863,11 @@ impl Host {
         let vpns = va / PAGE..(va + len).div_ceil(PAGE);
         let keys: Vec<_> = self.pins.keys().filter(|k| k.0 == asid && vpns.contains(&k.1)).copied().collect();
         for key in &keys {
-            let mut w = [0; 16];
-            (w[0], w[1]) = (CMD_PAGE_REVOKE, self.pins[key]);
-            self.queue_command(w);
+            self.queue_command(PageRevoke { index: self.pins[key] }.encode());
         }
         self.fence_token += 1;
         let token = self.fence_token;
-        let mut w = [0; 16];
-        (w[0], w[2], w[3]) = (CMD_FENCE, token as u32, (token >> 32) as u32);
-        self.queue_command(w);
+        self.queue_command(Fence { token }.encode());
         let end = self.card.cycles() + 100_000;
         loop {
             let mut b = [0; 8];
@@ -890,19 +888,15 @@ impl Host {
                 self.table.remove(&index);
             }
         }
-        let mut w = [0; 16];
-        (w[0], w[2], w[4], w[5]) = (CMD_RANGE_REVOKED, asid, va as u32, (va >> 32) as u32);
-        (w[6], w[7]) = (len as u32, (len >> 32) as u32);
-        self.submit(w)
+        self.submit(RangeRevoked { asid, va, len }.encode())
     }
 
     /// Makes a completion queue of `1 << log2` entries.
     pub fn create_cq(&mut self, cqn: u32, uar: u32, log2: u32) {
         let bytes = u64::from(CQE_BYTES) << log2;
         let base = self.mem().alloc(bytes.div_ceil(PAGE), Access::ReadWrite) * PAGE;
-        let mut w = [0; 16];
-        (w[0], w[2], w[3], w[4], w[6], w[7]) = (CMD_CQ_CREATE, cqn, uar, log2, base as u32, (base >> 32) as u32);
-        assert_eq!(self.command(w)[2], CMD_OK, "CMD_CQ_CREATE");
+        let cq = CqCreate { cqn, uar, log2_entries: log2, base };
+        assert_eq!(self.command(cq.encode())[2], CMD_OK, "CMD_CQ_CREATE");
         self.cqs.insert(cqn, Cq { base, log2, ci: 0, uar });
     }
 
@@ -916,11 +910,7 @@ impl Host {
         let mut q = want;
         q.sq_base = self.mem().alloc((u64::from(WQE_BYTES) << q.log2_sq).div_ceil(PAGE), Access::Read) * PAGE;
         q.rq_base = self.mem().alloc((u64::from(WQE_BYTES) << q.log2_rq).div_ceil(PAGE), Access::Read) * PAGE;
-        let mut w = [0; 16];
-        w[0] = CMD_QP_CREATE;
-        let body = qp_create_words(&q);
-        w[2..2 + body.len()].copy_from_slice(&body);
-        let answer = self.command(w);
+        let answer = self.command(q.encode());
         self.qps.insert(
             q.qpn,
             Qp {
@@ -1056,21 +1046,6 @@ impl Host {
         let at = self.events.iter().position(|w| w[0] & 0xff == kind)?;
         self.events.remove(at)
     }
-}
-
-/// Command words of `QpCreate`, as its `repr(C)` layout has them.
-fn qp_create_words(q: &QpCreate) -> Vec<u32> {
-    use std::mem::offset_of;
-    let mut bytes = vec![0u8; size_of::<QpCreate>()];
-    macro_rules! put {
-        ($($field:ident),*) => {$(
-            let b = q.$field.to_le_bytes();
-            bytes[offset_of!(QpCreate, $field)..][..b.len()].copy_from_slice(&b);
-        )*};
-    }
-    put!(qpn, asid, uar, log2_sq, log2_rq, send_cqn, recv_cqn, trigger, trigger_index, max_list, mode);
-    put!(block, sq_base, rq_base, timeout, retries);
-    bytes.chunks_exact(4).map(|b| u32::from_le_bytes(b.try_into().expect("4 bytes"))).collect()
 }
 
 // ---- the wire ------------------------------------------------------------------------
@@ -1284,9 +1259,7 @@ impl Net {
 
     /// Connects QP `a` of host `from` to QP `b` of host `to` by service `service`.
     pub fn connect(&mut self, from: usize, a: u32, to: usize, b: u32, service: u32) {
-        let mut w = [0; 16];
-        (w[0], w[2]) = (CMD_CM_LISTEN, service);
-        let listen = self.hosts[to].submit(w);
+        let listen = self.hosts[to].submit(Listen { service }.encode());
         self.run_until("CMD_CM_LISTEN", 10_000_000, |n| {
             n.hosts[to].done(listen).map(|w| assert_eq!(w[2], CMD_OK)).is_some()
         });
@@ -1295,9 +1268,8 @@ impl Net {
 
     /// As [`Net::connect`], to a service that is listening.
     pub fn join(&mut self, from: usize, a: u32, to: usize, b: u32, service: u32) {
-        let mut w = [0; 16];
-        (w[0], w[2], w[3], w[4]) = (CMD_CM_CONNECT, a, self.hosts[to].config.ipv4, service);
-        let connect = self.hosts[from].submit(w);
+        let ask = Connect { qpn: a, ipv4: self.hosts[to].config.ipv4, service, ..Connect::default() };
+        let connect = self.hosts[from].submit(ask.encode());
         self.run_until("CMD_CM_CONNECT", 10_000_000, |n| {
             n.hosts[from].done(connect).map(|w| assert_eq!(w[2], CMD_OK)).is_some()
         });
@@ -1305,10 +1277,10 @@ impl Net {
         self.run_until("EV_CM_REQUEST", 500_000_000, |n| {
             n.hosts[to].take_event(EV_CM_REQUEST).map(|w| request = w).is_some()
         });
-        assert_eq!(request[3], service);
-        let mut w = [0; 16];
-        (w[0], w[2], w[3]) = (CMD_CM_ACCEPT, request[1], b);
-        let accept = self.hosts[to].submit(w);
+        let request = CmRequest::decode(&request);
+        assert_eq!(request.service, service);
+        let answer = Accept { request: request.request, qpn: b, ..Accept::default() };
+        let accept = self.hosts[to].submit(answer.encode());
         self.run_until("CMD_CM_ACCEPT", 10_000_000, |n| {
             n.hosts[to].done(accept).map(|w| assert_eq!(w[2], CMD_OK)).is_some()
         });

@@ -10,6 +10,7 @@ mod pair;
 
 use berth_abi::card::*;
 use berth_abi::counters::*;
+use berth_abi::message::Listen;
 use berth_abi::ring::*;
 use berth_abi::status::*;
 use berth_protocol::control::{CHALLENGE, REC_KEEPALIVE, REC_REQ, START, VERSION, record};
@@ -222,8 +223,7 @@ fn redmark_connection_requests_of_strangers_take_nothing() {
     let seed = seed(33);
     let mut rng = Rng(seed);
     let mut net = pair(seed, |_, _| {}, qp(QP_A), qp(QP_B));
-    let mut w = [0; 16];
-    (w[0], w[2]) = (CMD_CM_LISTEN, SERVICE + 7);
+    let w = Listen { service: SERVICE + 7 }.encode();
     let cookie = net.hosts[1].submit(w);
     net.run_until("CMD_CM_LISTEN", 10_000_000, |n| n.hosts[1].done(cookie).is_some());
     let mut streams = [Stream::new(&mut net, (0, QP_A), (1, QP_B), Rng(seed).bytes(100_000))];

@@ -11,6 +11,7 @@ mod pair;
 use berth_abi::counters::*;
 use berth_abi::cpu::*;
 use berth_abi::host::*;
+use berth_abi::message::QpDestroy;
 use berth_abi::ring::*;
 use berth_abi::status::*;
 use berth_random::cases;
@@ -497,8 +498,7 @@ fn inv_5_a_wrong_answer_to_one_connection_ends_that_one_by_name_at_most() {
             }
         }
         for qpn in [VICTIM.0, VICTIM.1, OTHER.0, OTHER.1] {
-            let mut w = [0; 16];
-            (w[0], w[2]) = (CMD_QP_DESTROY, qpn);
+            let w = QpDestroy { qpn }.encode();
             let cookie = net.hosts[0].submit(w);
             net.run_until("CMD_QP_DESTROY", 100_000_000, |n| n.hosts[0].done(cookie).is_some());
         }

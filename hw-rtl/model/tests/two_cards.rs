@@ -5,6 +5,7 @@
 mod pair;
 
 use berth_abi::counters::*;
+use berth_abi::message::{Accept, CmRequest, CmdDone, Connect, QpDestroy};
 use berth_abi::ring::*;
 use berth_abi::status::*;
 use berth_rtl::PcieLimits;
@@ -270,8 +271,7 @@ fn after_revocation(net: &mut Net, d: usize, cookie: u32) -> u32 {
     let mut error = [0; 16];
     net.run_until("EV_QP_ERROR", 400_000_000, |n| n.hosts[d].take_event(EV_QP_ERROR).map(|w| error = w).is_some());
     for (host, qpn) in [(0, QP_A), (1, QP_B)] {
-        let mut w = [0; 16];
-        (w[0], w[2]) = (CMD_QP_DESTROY, qpn);
+        let w = QpDestroy { qpn }.encode();
         let destroy = net.hosts[host].submit(w);
         net.run_until("CMD_QP_DESTROY", 400_000_000, |n| n.hosts[host].done(destroy).is_some());
     }
@@ -428,20 +428,19 @@ fn cr_17_a_queue_pair_of_the_other_mode_cannot_accept() {
     net.hosts[0].create_qp(message(QP_A + 1));
     net.hosts[1].create_qp(qp(QP_B - 2));
     net.hosts[1].create_qp(message(QP_B - 1));
-    let connect = |words: &[(usize, u32)]| {
-        let mut w = [0; 16];
-        words.iter().for_each(|&(i, value)| w[i] = value);
-        w
-    };
-    let ip = net.hosts[1].config().ipv4;
-    let asked = net.hosts[0].command(connect(&[(0, CMD_CM_CONNECT), (2, QP_A + 1), (3, ip), (4, SERVICE)]));
-    assert_eq!(asked[2], CMD_OK);
+    let ipv4 = net.hosts[1].config().ipv4;
+    let connect = Connect { qpn: QP_A + 1, ipv4, service: SERVICE, ..Connect::default() };
+    assert_eq!(CmdDone::decode(&net.hosts[0].command(connect.encode())).status, CMD_OK);
     let mut request = [0; 16];
     net.run_until("EV_CM_REQUEST", 500_000_000, |n| {
         n.hosts[1].take_event(EV_CM_REQUEST).map(|w| request = w).is_some()
     });
-    assert_eq!(request[4], u32::from(MODE_MESSAGE));
-    let mut accept = |qpn| net.hosts[1].command(connect(&[(0, CMD_CM_ACCEPT), (2, request[1]), (3, qpn)]))[2];
+    let CmRequest { request, mode, .. } = CmRequest::decode(&request);
+    assert_eq!(mode, u32::from(MODE_MESSAGE));
+    let mut accept = |qpn| {
+        let accept = Accept { request, qpn, ..Accept::default() };
+        CmdDone::decode(&net.hosts[1].command(accept.encode())).status
+    };
     assert_eq!((accept(QP_B - 2), accept(QP_B - 1)), (CMD_INVALID, CMD_OK));
     net.run_until("EV_CM_ESTABLISHED", 500_000_000, |n| n.hosts[0].take_event(EV_CM_ESTABLISHED).is_some());
     finish(&mut net, &[(0, QP_A), (1, QP_B), (0, QP_A + 1), (1, QP_B - 1), (1, QP_B - 2)]);

@@ -785,7 +785,7 @@ fn inv_5_a_descriptor_maps_its_doorbell_page_and_its_queues() {
         let entry = rig.last(opcode);
         Ok(u64::from(entry[word]) | u64::from(entry[word + 1]) << 32)
     };
-    let sends = 2 + core::mem::offset_of!(QpCreate, sq_base) / 4;
+    let sends = 2 + core::mem::offset_of!(QpCreateBody, sq_base) / 4;
     assert_eq!(queue(large.bytes, large.offset), told(CMD_CQ_CREATE, 6));
     assert_eq!(queue(qp.bytes, qp.offset), told(CMD_QP_CREATE, sends));
     // Nothing else is there.

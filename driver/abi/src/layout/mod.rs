@@ -34,6 +34,7 @@ pub mod counters;
 pub mod cpu;
 pub mod host;
 pub mod ioctl;
+pub mod message;
 pub mod ring;
 pub mod rows;
 pub mod status;

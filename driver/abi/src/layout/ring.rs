@@ -201,7 +201,7 @@ pub const EVENT_PRIVATE: usize = EVENT_PHASE - PRIVATE_DATA / 4;
 /// Body of `CMD_QP_CREATE`, from word 2.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct QpCreate {
+pub struct QpCreateBody {
     /// QPN, `FIRST_QPN` to `FIRST_QPN + NUM_QPS - 1`.
     pub qpn: u32,
     /// Address space of the process.

@@ -5,7 +5,7 @@
 use crate::grammar::Seen;
 use crate::pair::*;
 use berth_abi::counters::*;
-use berth_abi::ring::QpCreate;
+use berth_abi::message::QpCreate;
 use berth_rtl::hostmodel::*;
 
 /// QPs of the good connection, beside the one that is attacked.

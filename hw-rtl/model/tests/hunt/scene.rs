@@ -10,7 +10,7 @@ use crate::grammar::{Seen, blind, credit_of, forge, placement, seal};
 use crate::pair::*;
 use berth_abi::card::CONTROL_QPN;
 use berth_abi::host::DB_CQ;
-use berth_abi::ring::{CMD_QP_DESTROY, QpCreate};
+use berth_abi::message::{QpCreate, QpDestroy};
 use berth_rtl::BAR_DOORBELL;
 use berth_rtl::hostmodel::*;
 use std::collections::hash_map::DefaultHasher;
@@ -232,9 +232,7 @@ impl Scene {
             Action::Destroy if self.destroyed => {}
             Action::Destroy => {
                 self.destroyed = true;
-                let mut words = [0; 16];
-                (words[0], words[2]) = (CMD_QP_DESTROY, QP_B);
-                self.net.hosts[1].submit(words);
+                self.net.hosts[1].submit(QpDestroy { qpn: QP_B }.encode());
             }
         }
     }

@@ -6,6 +6,7 @@
 use berth_abi::card::{FIRST_QPN, NUM_QPS};
 use berth_abi::counters::*;
 use berth_abi::host::*;
+use berth_abi::message::{QpDestroy, QpQuery};
 use berth_abi::ring::*;
 use berth_abi::status::*;
 use berth_abi::wqe::*;
@@ -199,8 +200,7 @@ pub fn run(net: &mut Net, streams: &mut [Stream], limit: u64) {
 
 /// Credits that QP `qpn` of host `host` has announced and whose data has not landed.
 pub fn credits_out(net: &mut Net, host: usize, qpn: u32) -> u32 {
-    let mut w = [0; 16];
-    (w[0], w[2]) = (CMD_QP_QUERY, qpn);
+    let w = QpQuery { qpn }.encode();
     let cookie = net.hosts[host].submit(w);
     let mut state = [0; 16];
     net.run_until("CMD_QP_QUERY", 10_000_000, |n| n.hosts[host].done(cookie).map(|w| state = w).is_some());
@@ -220,8 +220,7 @@ pub fn finish(net: &mut Net, qps: &[(usize, u32)]) {
 /// As [`finish`], when a test has broken invariant 1 by hand.
 pub fn wind_up(net: &mut Net, qps: &[(usize, u32)]) {
     for &(host, qpn) in qps {
-        let mut w = [0; 16];
-        (w[0], w[2]) = (CMD_QP_DESTROY, qpn);
+        let w = QpDestroy { qpn }.encode();
         let cookie = net.hosts[host].submit(w);
         net.run_until("CMD_QP_DESTROY", 100_000_000, |n| {
             n.hosts[host].done(cookie).map(|w| assert_eq!(w[2], CMD_OK)).is_some()

@@ -1,0 +1,423 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 OR MIT
+//! The messages of the two rings as types: a struct for each command and each event, with `encode` and `decode`.
+//!
+//! A field has a word, and the lowest bit of its place in it. What `ring` says about opcodes and kinds is the meaning of
+//! the whole; here is where its parts lie.
+
+use super::ring::*;
+
+/// Word of a command that its answer repeats.
+pub const COOKIE: usize = 1;
+
+/// An entry of either ring.
+pub type Entry = [u32; ENTRY_WORDS];
+
+/// A number that lies in an entry, from bit `low` of word `word` on. Words that do not exist read as 0, and take nothing.
+trait Part: Sized {
+    /// Writes it.
+    fn put(self, entry: &mut Entry, word: usize, low: u32);
+    /// Reads it.
+    fn get(entry: &Entry, word: usize, low: u32) -> Self;
+}
+
+macro_rules! parts {
+    ($($int:ty)+) => {$(
+        impl Part for $int {
+            fn put(self, entry: &mut Entry, word: usize, low: u32) {
+                if let Some(place) = entry.get_mut(word) {
+                    *place = *place & !(u32::from(<$int>::MAX) << low) | u32::from(self) << low;
+                }
+            }
+
+            fn get(entry: &Entry, word: usize, low: u32) -> Self {
+                entry.get(word).map_or(0, |place| (place >> low) as $int)
+            }
+        }
+    )+};
+}
+parts!(u8 u16 u32);
+
+impl Part for u64 {
+    fn put(self, entry: &mut Entry, word: usize, _: u32) {
+        (self as u32).put(entry, word, 0);
+        ((self >> 32) as u32).put(entry, word + 1, 0);
+    }
+
+    fn get(entry: &Entry, word: usize, _: u32) -> Self {
+        u64::from(u32::get(entry, word, 0)) | u64::from(u32::get(entry, word + 1, 0)) << 32
+    }
+}
+
+impl Part for bool {
+    fn put(self, entry: &mut Entry, word: usize, low: u32) {
+        if let Some(place) = entry.get_mut(word) {
+            *place = *place & !(1 << low) | u32::from(self) << low;
+        }
+    }
+
+    fn get(entry: &Entry, word: usize, low: u32) -> Self {
+        entry.get(word).is_some_and(|place| place >> low & 1 != 0)
+    }
+}
+
+impl<const N: usize> Part for [u32; N] {
+    fn put(self, entry: &mut Entry, word: usize, _: u32) {
+        for (place, value) in entry.iter_mut().skip(word).zip(self) {
+            *place = value;
+        }
+    }
+
+    fn get(entry: &Entry, word: usize, _: u32) -> Self {
+        let mut words = [0; N];
+        for (value, place) in words.iter_mut().zip(entry.iter().skip(word)) {
+            *value = *place;
+        }
+        words
+    }
+}
+
+/// A message for the documentation: its type's name, its opcode or kind, and its fields, each as (name, word, lowest bit,
+/// type, text).
+#[derive(Debug)]
+pub struct Message {
+    /// As the type is called.
+    pub name: &'static str,
+    /// `CMD_*` or `EV_*`.
+    pub code: u32,
+    /// Its fields.
+    pub fields: &'static [(&'static str, u32, u32, &'static str, &'static str)],
+}
+
+macro_rules! messages {
+    ($(#[$tmeta:meta])* $table:ident {
+        $($(#[doc = $doc:literal])+ $name:ident = $code:ident {
+            $($(#[doc = $fdoc:literal])+ $field:ident: $type:ty = $word:literal $(. $low:literal)?,)*
+        })+
+    }) => {
+        $(
+            $(#[doc = $doc])+
+            #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+            pub struct $name {
+                $($(#[doc = $fdoc])+ pub $field: $type,)*
+            }
+
+            impl $name {
+                /// Its opcode or kind.
+                pub const CODE: u32 = $code;
+
+                /// The entry. Whoever sends it adds a command's [`COOKIE`], or an event's phase.
+                #[must_use]
+                pub fn encode(self) -> Entry {
+                    let mut entry = [0; ENTRY_WORDS];
+                    entry[0] = $code;
+                    $(self.$field.put(&mut entry, $word, messages!(@low $($low)?));)*
+                    entry
+                }
+
+                /// The message that an entry has, whose code must have been looked at.
+                #[must_use]
+                pub fn decode(entry: &Entry) -> Self {
+                    let _ = entry;
+                    Self { $($field: Part::get(entry, $word, messages!(@low $($low)?)),)* }
+                }
+            }
+        )+
+        $(#[$tmeta])*
+        pub const $table: &[Message] = &[$(Message {
+            name: stringify!($name),
+            code: $code,
+            fields: &[$((
+                stringify!($field),
+                $word,
+                messages!(@low $($low)?),
+                stringify!($type),
+                concat!($($fdoc),+),
+            ),)*],
+        },)+];
+    };
+    (@low) => { 0 };
+    (@low $low:literal) => { $low };
+}
+
+messages! {
+    /// Commands of one shape. `CMD_PAGE_INSTALL` and `CMD_PAGE_EVICT` have up to as many pages as fit: see `install_add` and `evict_add`.
+    COMMANDS {
+    /// Answers a page request.
+    PageReady = CMD_PAGE_READY {
+        /// Tag of the `EV_PAGE_NEED`.
+        tag: u32 = 1,
+        /// `PAGE_*`.
+        status: u32 = 2,
+    }
+    /// Drops a page.
+    PageRevoke = CMD_PAGE_REVOKE {
+        /// Index in the translation table.
+        index: u32 = 1,
+    }
+    /// Waits for all DMA that is under way.
+    Fence = CMD_FENCE {
+        /// What is written to `HOST_FENCE` then.
+        token: u64 = 2,
+    }
+    /// Names this end node.
+    NetConfig = CMD_NET_CONFIG {
+        /// IPv4 address, its first byte in the highest bits.
+        ipv4: u32 = 2,
+        /// Bytes 0 to 3 of the MAC address, byte 0 in the highest bits.
+        mac_first: u32 = 3,
+        /// Bytes 4 and 5, byte 4 in the higher bits.
+        mac_last: u32 = 4,
+        /// Path MTU in bytes: 256, 512, 1024, 2048 or 4096.
+        mtu: u32 = 5,
+        /// GUID.
+        guid: u64 = 6,
+        /// Random bits, new with each command: PSNs, epochs and incarnations follow from them.
+        key: [u32; 4] = 8,
+    }
+    /// Makes a completion queue.
+    CqCreate = CMD_CQ_CREATE {
+        /// Its number.
+        cqn: u32 = 2,
+        /// Doorbell page of its process.
+        uar: u32 = 3,
+        /// log2 of its entries, 1 to 15.
+        log2_entries: u32 = 4,
+        /// Bus address of the ring.
+        base: u64 = 6,
+    }
+    /// Ends a completion queue.
+    CqDestroy = CMD_CQ_DESTROY {
+        /// Its number.
+        cqn: u32 = 2,
+    }
+    /// Makes a queue pair.
+    QpCreate = CMD_QP_CREATE {
+        /// QPN, `FIRST_QPN` to `FIRST_QPN + NUM_QPS - 1`.
+        qpn: u32 = 2,
+        /// Address space of the process.
+        asid: u8 = 3 . 0,
+        /// Its doorbell page.
+        uar: u8 = 3 . 8,
+        /// log2 of the send queue's depth (2 to 8: `MIN_SQ_DEPTH` or more).
+        log2_sq: u8 = 3 . 16,
+        /// log2 of the receive queue's depth (0 to 8).
+        log2_rq: u8 = 3 . 24,
+        /// CQN for sends.
+        send_cqn: u16 = 4 . 0,
+        /// CQN for receives.
+        recv_cqn: u16 = 4 . 16,
+        /// Trigger kind (CR-5): `TRIGGER_*`.
+        trigger: u8 = 5 . 0,
+        /// For `TRIGGER_BETWEEN` and `TRIGGER_ADAPTIVE`: index of the buffer in the list.
+        trigger_index: u8 = 5 . 8,
+        /// Longest credit list to send, 1 to `MAX_LIST`; 0 takes `MAX_LIST`.
+        max_list: u8 = 5 . 16,
+        /// Mode (CR-17): `MODE_*`.
+        mode: u8 = 5 . 24,
+        /// Largest virtual-context block in bytes: a multiple of 4096 up to 1 MiB; 0 takes 64 KiB.
+        block: u32 = 6,
+        /// Bus address of the send queue: a multiple of 4096.
+        sq_base: u64 = 8,
+        /// Bus address of the receive queue.
+        rq_base: u64 = 10,
+        /// Acknowledgement time-out in card cycles; 0 takes the default.
+        timeout: u32 = 12,
+        /// Retries before the peer counts as lost; 0 takes the default (7).
+        retries: u32 = 13,
+    }
+    /// Ends a queue pair.
+    QpDestroy = CMD_QP_DESTROY {
+        /// Its number.
+        qpn: u32 = 2,
+    }
+    /// Listens.
+    Listen = CMD_CM_LISTEN {
+        /// Service id, 1 to 65535.
+        service: u32 = 2,
+    }
+    /// Listens no more.
+    Unlisten = CMD_CM_UNLISTEN {
+        /// Service id.
+        service: u32 = 2,
+    }
+    /// Asks a peer for a connection.
+    Connect = CMD_CM_CONNECT {
+        /// QP that is to be connected.
+        qpn: u32 = 2,
+        /// The peer's IPv4 address.
+        ipv4: u32 = 3,
+        /// Service id there.
+        service: u32 = 4,
+        /// Bytes of private data, up to `PRIVATE_DATA`.
+        private_len: u32 = 5,
+        /// Private data.
+        private: [u32; PRIVATE_DATA / 4] = 8,
+    }
+    /// Accepts a request.
+    Accept = CMD_CM_ACCEPT {
+        /// Id of the `EV_CM_REQUEST`.
+        request: u32 = 2,
+        /// QP for it, of the mode that it names.
+        qpn: u32 = 3,
+        /// Bytes of private data, up to `PRIVATE_DATA`.
+        private_len: u32 = 5,
+        /// Private data.
+        private: [u32; PRIVATE_DATA / 4] = 8,
+    }
+    /// Refuses a request.
+    Reject = CMD_CM_REJECT {
+        /// Id of the `EV_CM_REQUEST`.
+        request: u32 = 2,
+        /// `REASON_BUSY` if others may ask in its place later, else 0.
+        reason: u32 = 3,
+        /// Bytes of private data, up to `PRIVATE_DATA`.
+        private_len: u32 = 5,
+        /// Private data.
+        private: [u32; PRIVATE_DATA / 4] = 8,
+    }
+    /// Ends a connection.
+    Disconnect = CMD_CM_DISCONNECT {
+        /// QP.
+        qpn: u32 = 2,
+    }
+    /// Says that memory is gone.
+    RangeRevoked = CMD_RANGE_REVOKED {
+        /// Address space.
+        asid: u32 = 2,
+        /// Virtual address of its first byte.
+        va: u64 = 4,
+        /// Bytes.
+        len: u64 = 6,
+    }
+    /// Says that page requests wait for budget.
+    Pressure = CMD_PRESSURE {
+        /// Address space; 0: all.
+        asid: u32 = 2,
+        /// Bytes that are wanted.
+        bytes: u32 = 3,
+    }
+    /// Asks for a queue pair's state.
+    QpQuery = CMD_QP_QUERY {
+        /// Its number.
+        qpn: u32 = 2,
+    }
+    /// Breaks firmware, for tests.
+    Crash = CMD_CRASH {
+        /// `CRASH_*`.
+        how: u32 = 2,
+        /// Of `CRASH_EVENT`: the event from its word 0 on.
+        event: [u32; CRASH_EVENT_WORDS] = 3,
+    }
+    }
+}
+
+messages! {
+    /// Events. `EV_PAGE_EVICTED` has the pages of its command: see `evicted_pages`.
+    EVENTS {
+    /// Pages are needed.
+    PageNeed = EV_PAGE_NEED {
+        /// Tag for the answer, see `TAG_*`.
+        tag: u32 = 1,
+        /// Address space.
+        asid: u32 = 2,
+        /// The card will write.
+        write: bool = 3,
+        /// Virtual address.
+        va: u64 = 4,
+        /// Bytes.
+        len: u32 = 6,
+    }
+    /// A range is not in use any more.
+    PageRelease = EV_PAGE_RELEASE {
+        /// Tag of the `EV_PAGE_NEED`.
+        tag: u32 = 1,
+        /// Address space.
+        asid: u32 = 2,
+        /// The card has written.
+        wrote: bool = 3,
+        /// Virtual address.
+        va: u64 = 4,
+        /// Bytes.
+        len: u32 = 6,
+    }
+    /// A notification has fired.
+    CqNotify = EV_CQ_NOTIFY {
+        /// Completion queue.
+        cqn: u32 = 1,
+    }
+    /// A completion was lost.
+    CqOverrun = EV_CQ_OVERRUN {
+        /// Completion queue.
+        cqn: u32 = 1,
+        /// QP that it was for.
+        qpn: u32 = 2,
+    }
+    /// A command is done.
+    CmdDone = EV_CMD_DONE {
+        /// Cookie of the command.
+        cookie: u32 = 1,
+        /// `CMD_*` status.
+        status: u32 = 2,
+        /// What it gives: of `CMD_PRESSURE` a QPN, of `CMD_QP_QUERY` a `QpState`.
+        results: [u32; EVENT_PHASE - 3] = 3,
+    }
+    /// A peer asks for a connection.
+    CmRequest = EV_CM_REQUEST {
+        /// Its id.
+        request: u32 = 1,
+        /// The peer's IPv4 address.
+        ipv4: u32 = 2,
+        /// Service id.
+        service: u32 = 3,
+        /// `MODE_*` that the QP must have that accepts it.
+        mode: u32 = 4,
+        /// Bytes of private data.
+        private_len: u32 = 5,
+        /// Private data.
+        private: [u32; PRIVATE_DATA / 4] = 7,
+    }
+    /// A QP is connected.
+    CmEstablished = EV_CM_ESTABLISHED {
+        /// QP.
+        qpn: u32 = 1,
+        /// The peer's IPv4 address.
+        ipv4: u32 = 2,
+        /// The peer's QPN.
+        peer_qpn: u32 = 3,
+        /// Bytes of private data.
+        private_len: u32 = 5,
+        /// Private data.
+        private: [u32; PRIVATE_DATA / 4] = 7,
+    }
+    /// A connection is over or did not come about.
+    CmClosed = EV_CM_CLOSED {
+        /// QP.
+        qpn: u32 = 1,
+        /// `REASON_*`.
+        reason: u32 = 2,
+        /// Bytes of private data, of a reject.
+        private_len: u32 = 5,
+        /// Private data.
+        private: [u32; PRIVATE_DATA / 4] = 7,
+    }
+    /// A QP went into error.
+    QpError = EV_QP_ERROR {
+        /// QP.
+        qpn: u32 = 1,
+        /// `REASON_*`.
+        reason: u32 = 2,
+    }
+    /// Log of firmware.
+    FwLog = EV_LOG {
+        /// Bytes, up to `EVENT_LOG_BYTES`.
+        len: u32 = 1,
+        /// The bytes.
+        data: [u32; EVENT_LOG_BYTES / 4] = 2,
+    }
+    /// A request is over without an answer of the host.
+    CmRequestOver = EV_CM_REQUEST_OVER {
+        /// Its id.
+        request: u32 = 1,
+    }
+    }
+}
