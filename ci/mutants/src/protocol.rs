@@ -5,12 +5,12 @@ use crate::cargo::Tested;
 
 /// What is mutated: a name, and the files of firmware/protocol/src.
 pub const GROUPS: [(&str, &[&str]); 6] = [
-    ("credit", &["credit.rs", "taker.rs"]),
+    ("credit", &["credit/list.rs", "credit/taker.rs"]),
     ("psn", &["rc/psn.rs", "rc/bitmap.rs", "rc/window.rs", "rc/arrival.rs", "rc/requester.rs", "rc/responder.rs"]),
-    ("translation", &["pins.rs"]),
-    ("keys", &["keys.rs"]),
-    ("ends", &["cut.rs", "announce.rs", "receive.rs"]),
-    ("rows", &["fast.rs"]),
+    ("translation", &["memory/pins.rs"]),
+    ("keys", &["memory/keys.rs"]),
+    ("ends", &["credit/cut.rs", "credit/announcer.rs", "memory/receives.rs"]),
+    ("rows", &["card/rows.rs", "card/pressure.rs"]),
 ];
 
 /// Its tests that look at its sources, which here are others.

@@ -9,11 +9,11 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
-use berth_protocol::control;
-use berth_protocol::headers::UD_SEND_ONLY;
 use berth_protocol::rc::{self, Kind, Placement, Position, Remote, RequestPacket, ResponseBody, ResponsePacket};
 use berth_protocol::wire::berth::{Sack, list_qkey};
+use berth_protocol::wire::headers::UD_SEND_ONLY;
 use berth_protocol::wire::opcode::Service;
+use berth_protocol::wire::records;
 use berth_protocol::wire::reliable::{Headers, emit_request, emit_response};
 use berth_protocol::wire::{
     self, Aeth, AtomicEth, Bth, CNP_PAYLOAD, Deth, Eth, Extended, Ip, Ipv4, Ipv6, MAX_HEADERS, MAX_PAYLOAD, Opcode,
@@ -385,7 +385,7 @@ fn list_frames(seed: u64) -> Result<Vec<Vec<u8>>> {
     let mut frames = Vec::new();
     for qpn in berth_abi::card::FIRST_QPN..berth_abi::card::NUM_QP_ROWS {
         for len in [1, 2, 8, 1 + rng.bits(5), 32] {
-            let mut words = vec![control::record(control::REC_LIST, 3 + len as usize, qpn), rng.bits(32), rng.bits(32)];
+            let mut words = vec![records::record(records::REC_LIST, 3 + len as usize, qpn), rng.bits(32), rng.bits(32)];
             words.extend((0..len).map(|_| rng.bits(31) >> rng.bits(5)));
             let payload: Vec<u8> = words.into_iter().flat_map(u32::to_le_bytes).collect();
             let packet = Packet {

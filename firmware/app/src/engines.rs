@@ -5,7 +5,7 @@ use berth_abi::card::{FIRST_QPN, RX_SLOTS, TX_SLOTS};
 use berth_abi::cpu::{rx_slot, tx_slot};
 use berth_abi::ring::{CRASH_LOOP, CRASH_PANIC};
 use berth_abi::rows::{LAYOUT_NUMBER, LAYOUT_TAG, send};
-use berth_protocol::hw::{FAST_SENDS, Hw, Log};
+use berth_protocol::card::hw::{FAST_SENDS, Hw, Log};
 use berth_soc::{Soc, bits, regs};
 
 /// The engines behind the registers.

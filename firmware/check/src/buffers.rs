@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use berth_protocol::entry::{Body, Entry};
+use berth_protocol::credit::entry::{Body, Entry};
 
 /// A list in a credit buffer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 
 use berth_abi::cpu::{LIST_OK, LIST_REPEAT};
-use berth_protocol::credit::{Builder, Reader, Trigger};
+use berth_protocol::credit::list::{Builder, Reader, Trigger};
 use stateright::{Model, Property};
 
 use crate::explore::Harness;

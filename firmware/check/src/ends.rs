@@ -7,16 +7,16 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use berth_protocol::announce::Options;
-use berth_protocol::context::{Again, Choice, First, Place, Policy, Span};
-use berth_protocol::end::{Config, Departure, End, HostAction, Landing};
-use berth_protocol::entry::{Entry, Name};
-use berth_protocol::pins::{self, Answer, Pins, Request, Served, Usage};
-use berth_protocol::policy::{Kind, Settings};
+use berth_protocol::credit::announcer::Options;
+use berth_protocol::credit::entry::{Entry, Name};
+use berth_protocol::credit::policy::{Kind, Settings};
+use berth_protocol::credit::taker::Arrived;
+use berth_protocol::memory::blocks::{self, Outcome};
+use berth_protocol::memory::context::{Again, Choice, First, Place, Policy, Span};
+use berth_protocol::memory::pins::{self, Answer, Pins, Request, Served, Usage};
+use berth_protocol::memory::receives;
 use berth_protocol::rc::{Outcome as Heed, RequestPacket, RequesterConfig, ResponderConfig, ResponsePacket};
-use berth_protocol::receive;
-use berth_protocol::taker::Arrived;
-use berth_protocol::vc::{self, Outcome};
+use berth_protocol::stream::{Config, Departure, End, HostAction, Landing};
 use stateright::{Model, Property};
 
 use crate::buffers::CreditBuffers;
@@ -238,17 +238,17 @@ impl Ends {
 
     fn host_action(&self, s: &mut State, owner: usize, action: HostAction) -> Result<(), Fault> {
         match action {
-            HostAction::Send(vc::Action::Pin { tag, usage, .. }) => {
+            HostAction::Send(blocks::Action::Pin { tag, usage, .. }) => {
                 Self::acquire(s, Self::request(owner, tag, usage))?;
             }
-            HostAction::Send(vc::Action::Copy { tag, .. }) => {
+            HostAction::Send(blocks::Action::Copy { tag, .. }) => {
                 s.ends[owner].block_answer(tag, Outcome::Held);
             }
-            HostAction::Send(vc::Action::Release { tag, start, len, usage }) => {
+            HostAction::Send(blocks::Action::Release { tag, start, len, usage }) => {
                 let spans: Vec<Span> = s.ends[owner].block_spans(start, len).collect();
                 Self::release(s, owner, tag, usage, &spans)?;
             }
-            HostAction::Send(vc::Action::Cancel { tag, usage }) => {
+            HostAction::Send(blocks::Action::Cancel { tag, usage }) => {
                 let request = Self::request(owner, tag, usage);
                 if s.pins.cancel(&request) {
                     Self::answer(s, &request, Outcome::Gone)?;
@@ -265,7 +265,7 @@ impl Ends {
                     Self::answer(s, &request, Outcome::Gone)?;
                 }
             }
-            HostAction::Received(_, receive::Status::Filled(len)) => {
+            HostAction::Received(_, receives::Status::Filled(len)) => {
                 // The bytes of the stream, in order, lie in the receives, in order.
                 let first: u32 = self.receives[..s.received as usize].iter().sum();
                 let before: u32 = self.filled(s.received as usize).0;
@@ -427,7 +427,7 @@ impl Model for Ends {
             lists: Options { max_list: 2, part: 2, repeat: 0, probe: 0, policy: Settings::of(Kind::First), cap: None },
             requester,
             responder,
-            blocks: vc::Config { mtu: 1, block: self.block, window: 2, copy_room: 2, choice },
+            blocks: blocks::Config { mtu: 1, block: self.block, window: 2, copy_room: 2, choice },
         };
         let (a, b) = (Name { qpn: 1, epoch: 0 }, Name { qpn: 2, epoch: 0 });
         let mut ends = [End::new(&config, 0, a, b, (0, 0)), End::new(&config, 0, b, a, (0, 0))];

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use berth_protocol::indicate::{Driver, DriverAction, Nic, NicAction, Settings};
+use berth_protocol::service::indicate::{Driver, DriverAction, Nic, NicAction, Settings};
 use stateright::{Model, Property};
 
 use crate::explore::Harness;
@@ -31,7 +31,7 @@ enum Command {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Report {
     Indicated { start: u64, len: u32, push: bool },
-    Returned { id: u16, end: u64, reason: berth_protocol::indicate::Reason },
+    Returned { id: u16, end: u64, reason: berth_protocol::service::indicate::Reason },
 }
 
 /// Card, driver, and memory.
@@ -198,7 +198,7 @@ impl Indicate {
                         if !s.closed {
                             return Err(Fault::Refused);
                         }
-                        let reason = berth_protocol::indicate::Reason::Closed;
+                        let reason = berth_protocol::service::indicate::Reason::Closed;
                         let end = s.nic.next().clamp(start, start + len as u64);
                         s.reports.push_back(Report::Returned { id, end, reason });
                     }

@@ -2,7 +2,7 @@
 //! The table of RKeys: several peers use one one-shot key, packets of their operations come in any order and again;
 //! somebody guesses. The key is bound anew, and given a new value, in between.
 
-use berth_protocol::keys::{Binding, Keys, READ, WRITE};
+use berth_protocol::memory::keys::{Binding, Keys, READ, WRITE};
 use berth_protocol::rc::{Access, Remote, Right};
 use stateright::{Model, Property};
 

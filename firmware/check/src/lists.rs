@@ -7,10 +7,10 @@
 
 use std::collections::VecDeque;
 
-use berth_protocol::announce::{Announcer, Heard, Options};
-use berth_protocol::entry::{Body, Entry, Name};
-use berth_protocol::policy::{Kind, Settings};
-use berth_protocol::taker::{Arrived, Taker};
+use berth_protocol::credit::announcer::{Announcer, Heard, Options};
+use berth_protocol::credit::entry::{Body, Entry, Name};
+use berth_protocol::credit::policy::{Kind, Settings};
+use berth_protocol::credit::taker::{Arrived, Taker};
 use stateright::{Model, Property};
 
 use crate::buffers::CreditBuffers;

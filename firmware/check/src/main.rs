@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use berth_check::explore::{Limits, Outcome};
 use berth_check::suite::{Check, Mutation, checks, mutations, unbroken, unguarded};
-use berth_protocol::rule::break_rule;
+use berth_protocol::base::rule::break_rule;
 use clap::Parser;
 
 /// Explores every reachable state of Berth's protocol machines within small bounds.

@@ -3,10 +3,10 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use berth_protocol::context::{Again, First, Policy};
-use berth_protocol::credit::Trigger;
-use berth_protocol::policy::Kind;
-use berth_protocol::rule::Rule;
+use berth_protocol::base::rule::Rule;
+use berth_protocol::credit::list::Trigger;
+use berth_protocol::credit::policy::Kind;
+use berth_protocol::memory::context::{Again, First, Policy};
 use stateright::Expectation;
 
 use crate::credits::Credits;

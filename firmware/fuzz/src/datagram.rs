@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Any frames and calls for datagram QPs and their filters.
 
-use berth_protocol::datagram::{Abilities, Address, Filter, Filters, Node, RawQp, Receive, Steered, UdQp};
+use berth_protocol::service::datagram::{Abilities, Address, Filter, Filters, Node, RawQp, Receive, Steered, UdQp};
 use berth_protocol::wire::opcode::Opcode;
 use berth_protocol::wire::{self, Eth, Ip, Ipv4, Ipv6};
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Any words as entries of credit lists, any bytes on every carrier of them, and entries through every carrier.
 
-use berth_protocol::announce::Options;
-use berth_protocol::carrier::{
+use berth_protocol::credit::announcer::Options;
+use berth_protocol::credit::carrier::{
     Carry, Fetch, Messages, Reverse, SharedControl, SharedReader, SharedWriter, TcpOptions, Window, WindowWriter,
 };
-use berth_protocol::entry::{Body, Entry, Name};
-use berth_protocol::mux::{Mux, Received};
+use berth_protocol::credit::entry::{Body, Entry, Name};
+use berth_protocol::credit::mux::{Mux, Received};
 
 use crate::input::Input;
 

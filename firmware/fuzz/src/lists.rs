@@ -5,14 +5,14 @@
 
 use std::collections::VecDeque;
 
-use berth_protocol::announce::{Heard, Options};
-use berth_protocol::carrier::{
+use berth_protocol::credit::announcer::{Heard, Options};
+use berth_protocol::credit::carrier::{
     Carry, Fetch, Messages, Reverse, SharedControl, SharedReader, SharedWriter, TcpOptions, Unit, Window, WindowWriter,
 };
-use berth_protocol::entry::{Body, Entry, Name, Part};
-use berth_protocol::mux::{Mux, Received};
-use berth_protocol::policy::{Cap, Kind, Settings};
-use berth_protocol::taker::Arrived;
+use berth_protocol::credit::entry::{Body, Entry, Name, Part};
+use berth_protocol::credit::mux::{Mux, Received};
+use berth_protocol::credit::policy::{Cap, Kind, Settings};
+use berth_protocol::credit::taker::Arrived;
 
 use crate::input::Input;
 

@@ -4,12 +4,12 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use berth_protocol::context::{Again, Choice, First, Place, Policy, Span};
-use berth_protocol::grow::Answer;
-use berth_protocol::indicate::{Driver, DriverAction, Nic, NicAction, Pool, Settings};
-use berth_protocol::pins::{self, Answer as Page, Pins, Request, Served, Usage};
-use berth_protocol::receive::{self, Receives};
-use berth_protocol::vc::{self, BlockError, Outcome, Sender, Transmit};
+use berth_protocol::memory::blocks::{self, BlockError, Outcome, Sender, Transmit};
+use berth_protocol::memory::context::{Again, Choice, First, Place, Policy, Span};
+use berth_protocol::memory::pins::{self, Answer as Page, Pins, Request, Served, Usage};
+use berth_protocol::memory::receives::{self, Receives};
+use berth_protocol::service::grow::Answer;
+use berth_protocol::service::indicate::{Driver, DriverAction, Nic, NicAction, Pool, Settings};
 
 use crate::input::Input;
 
@@ -27,7 +27,7 @@ pub fn run(data: &[u8]) {
 fn answer(input: &mut Input<'_>) {
     let phase = input.u32();
     if let Some(answer) = Answer::decode(input.rest(), phase) {
-        assert_eq!(answer.encode(), input.rest()[..berth_protocol::grow::ANSWER_BYTES]);
+        assert_eq!(answer.encode(), input.rest()[..berth_protocol::service::grow::ANSWER_BYTES]);
     }
     let answer = Answer { phase: phase.max(1), granted: input.below(2) == 1, addr: input.u64(), ..Answer::default() };
     assert_eq!(Answer::decode(&answer.encode(), answer.phase), Some(answer));
@@ -171,7 +171,7 @@ impl Pages {
             first: [First::Pin, First::Copy, First::All][input.below(3) as usize],
             again: if input.below(2) == 0 { Again::Pin } else { Again::Copy },
         };
-        let config = vc::Config {
+        let config = blocks::Config {
             mtu: 1 + input.below(20),
             block: input.below(60),
             window: u64::from(input.below(200)),
@@ -235,28 +235,28 @@ impl Pages {
                 more = true;
                 let request = |tag, usage| Request { owner: 0, tag, asid: 1, usage };
                 match action {
-                    vc::Action::Pin { tag, usage, .. } => self.ask(request(tag, usage)),
-                    vc::Action::Copy { tag, .. } => self.copies.push(tag),
-                    vc::Action::Release { tag, start, len, usage } => {
+                    blocks::Action::Pin { tag, usage, .. } => self.ask(request(tag, usage)),
+                    blocks::Action::Copy { tag, .. } => self.copies.push(tag),
+                    blocks::Action::Release { tag, start, len, usage } => {
                         assert!(self.pins.release(&request(tag, usage), self.sender.spans(start, len), self.now));
                     }
-                    vc::Action::Cancel { tag, usage } => self.cancel(request(tag, usage)),
+                    blocks::Action::Cancel { tag, usage } => self.cancel(request(tag, usage)),
                 }
             }
             while let Some(action) = self.recvs.poll() {
                 more = true;
                 let request = |tag| Request { owner: 1, tag, asid: 1, usage: Usage::Lasting };
                 match action {
-                    receive::Action::Pin { tag } => self.ask(request(tag)),
-                    receive::Action::Release { tag } => {
+                    receives::Action::Pin { tag } => self.ask(request(tag)),
+                    receives::Action::Release { tag } => {
                         assert!(self.pins.release(&request(tag), self.recvs.spans(tag), self.now));
                     }
-                    receive::Action::Cancel { tag } => self.cancel(request(tag)),
-                    receive::Action::Post { credit, .. } => {
+                    receives::Action::Cancel { tag } => self.cancel(request(tag)),
+                    receives::Action::Post { credit, .. } => {
                         assert_eq!(credit, self.credits);
                         self.credits += 1;
                     }
-                    receive::Action::Commit | receive::Action::Complete { .. } => (),
+                    receives::Action::Commit | receives::Action::Complete { .. } => (),
                 }
             }
             while let Some(request) = self.pins.retry() {

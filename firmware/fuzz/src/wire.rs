@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Any frame: parsed by `wire`, emitted again, and compared with the card's own parser.
 
-use berth_protocol::headers::{self, Mac};
 use berth_protocol::wire::berth::{Placement, SELECTIVE_ACKNOWLEDGE, Sack};
+use berth_protocol::wire::headers::{self, Mac};
 use berth_protocol::wire::reliable::{emit_request, emit_response, parse_request, parse_response};
 use berth_protocol::wire::{self, Ip, Ipv4, MAX_HEADERS, MAX_PAYLOAD, Packet, opcode::Service};
 

@@ -2,11 +2,11 @@
 //! The calls of the card that its firmware does not make, and small parts.
 
 use crate::calls;
-use berth_protocol::fifo::Fifo;
-use berth_protocol::headers::{self, Mac, Template, arp};
-use berth_protocol::limits::CONTROL_WORDS;
+use berth_protocol::Card;
+use berth_protocol::base::fifo::Fifo;
 use berth_protocol::rc::Placement;
-use berth_protocol::{Card, control};
+use berth_protocol::wire::headers::{self, Mac, Template, arp};
+use berth_protocol::wire::records::{self, CONTROL_WORDS};
 use core::hint::black_box;
 
 pub fn link() {
@@ -17,7 +17,7 @@ pub fn link() {
     calls!(fifo: len(), is_empty(), is_full(), as_slice(), as_mut_slice(), get(0), get_mut(0), last(), push(1));
     calls!(fifo: insert(0, 1), pop(), remove(0), truncate(1));
 
-    black_box(control::record(black_box(1), black_box(CONTROL_WORDS), black_box(2)));
+    black_box(records::record(black_box(1), black_box(CONTROL_WORDS), black_box(2)));
     let words = black_box([0; headers::HEADER_WORDS]);
     let mac = black_box(Mac::new(black_box([0; 6])));
     black_box(headers::parse(&words, black_box(64), mac, black_box(1))).ok();

@@ -2,16 +2,16 @@
 //! Credit lists: builder and reader, both ends, policies, carriers, multiplexing, cutting.
 
 use crate::{calls, drain, memory};
-use berth_protocol::announce::{Announcer, Options, list_limit};
-use berth_protocol::carrier::{
+use berth_protocol::credit::announcer::{Announcer, Options, list_limit};
+use berth_protocol::credit::carrier::{
     Carry, Fetch, Messages, Reverse, SharedControl, SharedReader, SharedWriter, TcpOptions, Window, WindowWriter,
 };
-use berth_protocol::credit::{Builder, Reader, Trigger};
-use berth_protocol::cut::{self, Credits, Cut, LibraryCut, Mode, NicCut, Send};
-use berth_protocol::entry::{Body, Entry, Name, Part};
-use berth_protocol::mux::{Mux, Port};
-use berth_protocol::policy::{Cap, Kind, Policy, Predictor, Settings};
-use berth_protocol::taker::Taker;
+use berth_protocol::credit::cut::{self, Credits, Cut, LibraryCut, Mode, NicCut, Send};
+use berth_protocol::credit::entry::{Body, Entry, Name, Part};
+use berth_protocol::credit::list::{Builder, Reader, Trigger};
+use berth_protocol::credit::mux::{Mux, Port};
+use berth_protocol::credit::policy::{Cap, Kind, Policy, Predictor, Settings};
+use berth_protocol::credit::taker::Taker;
 use core::hint::black_box;
 
 const LIST: usize = 64;

@@ -2,14 +2,14 @@
 //! Memory: virtual contexts, pinned pages, receives, keys, larger buffers, the indicate window.
 
 use crate::{calls, drain, memory};
-use berth_protocol::context::{Chain, Choice, Context, Local, Place, Span};
-use berth_protocol::grow::{self, Answer, Footprint};
-use berth_protocol::indicate::{Driver, Nic, Pool, Reason, Settings};
-use berth_protocol::keys::{Binding, Keys};
-use berth_protocol::pins::{self, Pins, Usage};
+use berth_protocol::memory::blocks::{self, Costs, Outcome};
+use berth_protocol::memory::context::{Chain, Choice, Context, Local, Place, Span};
+use berth_protocol::memory::keys::{Binding, Keys};
+use berth_protocol::memory::pins::{self, Pins, Usage};
+use berth_protocol::memory::receives::Receives;
 use berth_protocol::rc::{Access, Remote, Right};
-use berth_protocol::receive::Receives;
-use berth_protocol::vc::{self, Costs, Outcome};
+use berth_protocol::service::grow::{self, Answer, Footprint};
+use berth_protocol::service::indicate::{Driver, Nic, Pool, Reason, Settings};
 use core::hint::black_box;
 
 fn places(buffer: &mut [Place; 4]) -> &[Place] {
@@ -44,8 +44,9 @@ fn contexts() {
 }
 
 fn blocks() {
-    let config = vc::Config { mtu: 1024, block: 65536, window: 1 << 20, copy_room: 65536, choice: Choice::Adaptive };
-    let mut sender: vc::Sender<32, 32, 16> = vc::Sender::new(black_box(config), black_box(1));
+    let config =
+        blocks::Config { mtu: 1024, block: 65536, window: 1 << 20, copy_room: 65536, choice: Choice::Adaptive };
+    let mut sender: blocks::Sender<32, 32, 16> = blocks::Sender::new(black_box(config), black_box(1));
     let mut list = [Place::default(); 4];
     calls!(sender: post(places(&mut list), Some(Choice::Adaptive)), cover(1), uncover(1), poll());
     calls!(sender: answer(1, Outcome::Held), transmit(1, 2), resend(1, 2), sent(1), acknowledged(1), withdrawn(1, 2));

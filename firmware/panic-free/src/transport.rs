@@ -2,17 +2,17 @@
 //! Reliable connection and datagram, unreliable and raw datagrams, and a whole end.
 
 use crate::{calls, drain, memory};
-use berth_protocol::announce::Options;
-use berth_protocol::context::{Choice, Place, Span};
-use berth_protocol::datagram::{Abilities, Address, Filter, Filters, Node, RawQp, Receive, UdQp};
-use berth_protocol::end::{self, End};
-use berth_protocol::entry::{Body, Entry, Name};
+use berth_protocol::credit::announcer::Options;
+use berth_protocol::credit::entry::{Body, Entry, Name};
+use berth_protocol::memory::blocks::{self, Outcome};
+use berth_protocol::memory::context::{Choice, Place, Span};
 use berth_protocol::rc::{
     self, Access, Admit, Arrival, Bitmap, Message, NakCode, Position, Psn, RequestPacket, Requester, RequesterConfig,
     Responder, ResponderConfig, ResponseBody, ResponsePacket, Syndrome, Target, Wide, Window,
 };
-use berth_protocol::rd::{self, Context, Open, Ports};
-use berth_protocol::vc::{self, Outcome};
+use berth_protocol::service::datagram::{Abilities, Address, Filter, Filters, Node, RawQp, Receive, UdQp};
+use berth_protocol::service::rd::{self, Context, Open, Ports};
+use berth_protocol::stream::{self, End};
 use berth_protocol::wire::opcode::Opcode;
 use berth_protocol::wire::{Eth, Ip, Packet, net::Ipv4};
 use core::hint::black_box;
@@ -119,11 +119,11 @@ fn datagrams() {
 
 fn whole_end() {
     const LIST: usize = 64;
-    let config = black_box(end::Config {
+    let config = black_box(stream::Config {
         lists: Options::default(),
         requester: RequesterConfig::berth(12, 64, 1),
         responder: ResponderConfig::berth(12),
-        blocks: vc::Config { mtu: 4096, block: 65536, window: 1 << 20, copy_room: 65536, choice: Choice::Adaptive },
+        blocks: blocks::Config { mtu: 4096, block: 65536, window: 1 << 20, copy_room: 65536, choice: Choice::Adaptive },
     });
     let name = black_box(Name::default());
     let entry: Entry<LIST> = black_box(Entry { to: name, body: Body::Recall { round: 0, first: 0 } });

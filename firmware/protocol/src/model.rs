@@ -6,7 +6,7 @@
 //! is a discrete-event simulation in card cycles: the same seed gives the same run.
 
 use crate::card::Card;
-use crate::hw::{Hw, Log, TX_LOOPBACK, TX_NO_ICRC};
+use crate::card::hw::{Hw, Log, TX_LOOPBACK, TX_NO_ICRC};
 use berth_abi::card::{RX_SLOTS, SLOT_BYTES, TX_SLOTS};
 use berth_abi::counters::NUM_FW_COUNTERS;
 use berth_abi::cpu::{RX_FLAG_ICRC_OK, RX_FLAG_LOOPBACK, RX_FLAG_ROCE};

@@ -4,8 +4,8 @@
 
 mod common;
 
-use berth_protocol::keyed::siphash;
-use berth_protocol::keys::{Binding, Keys, READ, Refusal, WRITE};
+use berth_protocol::base::keyed::siphash;
+use berth_protocol::memory::keys::{Binding, Keys, READ, Refusal, WRITE};
 use berth_protocol::model::Rng;
 use berth_protocol::rc::{Access, Remote, Right};
 
@@ -77,7 +77,7 @@ fn redmark_guessed_keys_open_nothing() {
 /// with the same answer.
 #[test]
 fn pythia_a_look_up_of_a_key_has_no_loop_and_no_cache() {
-    let source = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/src/keys.rs")).unwrap();
+    let source = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/src/memory/keys.rs")).unwrap();
     for name in ["fn find(", "fn find_mut(", "pub fn check(", "pub fn admit("] {
         let body = source.split(name).nth(1).expect(name).split("\n    }\n").next().unwrap();
         let code: String = body.lines().filter(|line| !line.trim_start().starts_with("//")).collect();

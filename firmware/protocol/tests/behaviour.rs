@@ -5,9 +5,9 @@ mod common;
 use berth_abi::counters::*;
 use berth_abi::ring::*;
 use berth_abi::status::*;
-use berth_protocol::headers::SELECTIVE_ACKNOWLEDGE;
-use berth_protocol::limits::CONTROL_RETRIES;
+use berth_protocol::card::limits::CONTROL_RETRIES;
 use berth_protocol::model::{Rng, User, World};
+use berth_protocol::wire::headers::SELECTIVE_ACKNOWLEDGE;
 use common::*;
 
 const FREE: u8 = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Every loop of the crate counts its turns against a bound ([`berth_protocol::bound`]): looks for those that do not.
+//! Every loop of the crate counts its turns against a bound ([`berth_protocol::base::bound`]): looks for those that do not.
 //!
 //! The sources are formatted, so a loop's head ends a line with `{`. A loop counts when it runs over one of
 //! [`COUNTING`], or when its body's first statement is a `step()`. A `for` over an array or a range that stands in its
@@ -8,7 +8,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Iterators that count: [`berth_protocol::bound::at_most`], and that over the pages of a request, which is made of it.
+/// Iterators that count: [`berth_protocol::base::bound::at_most`], and that over the pages of a request, which is made of it.
 const COUNTING: [&str; 2] = [" in at_most(", " in distinct("];
 
 /// Files without a bound, and why.

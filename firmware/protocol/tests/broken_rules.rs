@@ -4,17 +4,17 @@
 #![cfg(feature = "mutations")]
 
 use berth_abi::cpu::LIST_OK;
-use berth_protocol::announce::{Announcer, Options};
-use berth_protocol::context::{Choice, Place, Span};
-use berth_protocol::credit::Reader;
-use berth_protocol::cut::{Cut, Mode, NicCut, Out, Send};
-use berth_protocol::entry::{Body, Entry, Name, Part};
-use berth_protocol::grow::{self, Answer, Progress};
-use berth_protocol::policy::Cap;
-use berth_protocol::receive::{Receives, Refusal};
-use berth_protocol::rule::{Rule, break_rule};
-use berth_protocol::taker::{Arrived, Taker};
-use berth_protocol::vc::{self, Outcome, Transmit};
+use berth_protocol::base::rule::{Rule, break_rule};
+use berth_protocol::credit::announcer::{Announcer, Options};
+use berth_protocol::credit::cut::{Cut, Mode, NicCut, Out, Send};
+use berth_protocol::credit::entry::{Body, Entry, Name, Part};
+use berth_protocol::credit::list::Reader;
+use berth_protocol::credit::policy::Cap;
+use berth_protocol::credit::taker::{Arrived, Taker};
+use berth_protocol::memory::blocks::{self, Outcome, Transmit};
+use berth_protocol::memory::context::{Choice, Place, Span};
+use berth_protocol::memory::receives::{Receives, Refusal};
+use berth_protocol::service::grow::{self, Answer, Progress};
 
 /// A list before a credit of the last one was used, in the engine.
 fn early_list_is_read() -> bool {
@@ -57,8 +57,8 @@ fn more_than_the_cap_is_announced() -> bool {
 
 /// A packet without a credit.
 fn send_without_credit() -> bool {
-    let config = vc::Config { mtu: 64, block: 64, window: 64, copy_room: 64, choice: Choice::Adaptive };
-    let mut sender: vc::Sender<2, 2, 2> = vc::Sender::new(config, 0);
+    let config = blocks::Config { mtu: 64, block: 64, window: 64, copy_room: 64, choice: Choice::Adaptive };
+    let mut sender: blocks::Sender<2, 2, 2> = blocks::Sender::new(config, 0);
     sender.post(&[Place::at(0, 10)], None).unwrap();
     if sender.poll().is_some() {
         sender.answer(0, Outcome::Held);

@@ -2,12 +2,12 @@
 //! The same lists over every carrier (CR-12).
 
 mod common;
-use berth_protocol::announce::{Announcer, Options};
-use berth_protocol::carrier::*;
-use berth_protocol::entry::{Body, Entry, HEAD, Name, Part};
+use berth_protocol::credit::announcer::{Announcer, Options};
+use berth_protocol::credit::carrier::*;
+use berth_protocol::credit::entry::{Body, Entry, HEAD, Name, Part};
+use berth_protocol::credit::policy::{Kind, Settings};
+use berth_protocol::credit::taker::{Arrived, Taker};
 use berth_protocol::model::Rng;
-use berth_protocol::policy::{Kind, Settings};
-use berth_protocol::taker::{Arrived, Taker};
 use proptest::prelude::*;
 
 const R: Name = Name { qpn: 1, epoch: 5 };

@@ -2,9 +2,9 @@
 //! Virtual contexts, blocks and pinned pages, without a card: the sender's machine against the
 //! host's page accounting.
 
-use berth_protocol::context::{Again, Chain, ChainError, Choice, Copy, First, Local, Place, Policy, Span};
-use berth_protocol::pins::{self, Answer, PinError, Pins, Request, Served, Usage};
-use berth_protocol::vc::{Action, BlockError, Config, Costs, Outcome, Sender, Transmit};
+use berth_protocol::memory::blocks::{Action, BlockError, Config, Costs, Outcome, Sender, Transmit};
+use berth_protocol::memory::context::{Again, Chain, ChainError, Choice, Copy, First, Local, Place, Policy, Span};
+use berth_protocol::memory::pins::{self, Answer, PinError, Pins, Request, Served, Usage};
 use std::collections::VecDeque;
 
 const PIN: Choice = Choice::Fixed(Policy { first: First::Pin, again: Again::Pin });

@@ -7,9 +7,9 @@ use berth_abi::counters::*;
 use berth_abi::ring::*;
 use berth_abi::status::*;
 use berth_protocol::Card;
-use berth_protocol::control::*;
 use berth_protocol::model::{Rng, User, World};
 use berth_protocol::wire::net::checksum;
+use berth_protocol::wire::records::*;
 use common::*;
 
 /// State of a QP (`Card::state_of`).

@@ -3,7 +3,7 @@
 
 use berth_abi::card::{CREDITS_PER_QP, MAX_LIST};
 use berth_abi::cpu::*;
-use berth_protocol::credit::{Builder, Reader, Trigger};
+use berth_protocol::credit::list::{Builder, Reader, Trigger};
 use proptest::prelude::*;
 
 fn builder(trigger: Trigger) -> Builder {
@@ -425,7 +425,7 @@ proptest! {
 
 #[test]
 fn cr_11_a_number_comes_after_those_of_the_half_before_it() {
-    type Five = berth_protocol::credit::Seq<5>;
+    type Five = berth_protocol::credit::list::Seq<5>;
     for a in 0..32 {
         for b in 0..32 {
             assert_eq!(Five::after(a, b), (1..16).contains(&((32 + a - b) % 32)), "{a} after {b}");

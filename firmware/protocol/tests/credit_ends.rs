@@ -2,10 +2,10 @@
 //! Announcer and taker against each other, over a control path that loses, repeats and reorders.
 
 mod common;
-use berth_protocol::announce::{Announcer, Heard, Options, list_limit};
-use berth_protocol::entry::{Body, Entry, Name, Part};
-use berth_protocol::policy::{Cap, Kind, Policy, Settings};
-use berth_protocol::taker::{Arrived, Taker};
+use berth_protocol::credit::announcer::{Announcer, Heard, Options, list_limit};
+use berth_protocol::credit::entry::{Body, Entry, Name, Part};
+use berth_protocol::credit::policy::{Cap, Kind, Policy, Settings};
+use berth_protocol::credit::taker::{Arrived, Taker};
 use proptest::prelude::*;
 use std::collections::VecDeque;
 

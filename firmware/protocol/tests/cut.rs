@@ -2,8 +2,8 @@
 //! Sends become pieces: in the card and in the library (CR-15), stream and message mode (CR-17).
 
 mod common;
-use berth_protocol::credit::Reader;
-use berth_protocol::cut::*;
+use berth_protocol::credit::cut::*;
+use berth_protocol::credit::list::Reader;
 use proptest::prelude::*;
 
 fn reader(sizes: &[u32]) -> Reader {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Unreliable and raw datagram, and small end nodes.
 
-use berth_protocol::datagram::{
+use berth_protocol::service::datagram::{
     Abilities, Address, Dropped, Filter, FilterError, Filters, NETWORK_HEADER, Node, RawQp, Receive, SendError,
     Steered, UdQp,
 };

@@ -7,13 +7,13 @@ use berth_abi::counters::*;
 use berth_abi::message::QpCreate;
 use berth_abi::ring::*;
 use berth_abi::status::*;
-use berth_protocol::fast::{fast_ahead, fast_pinned};
-use berth_protocol::headers::{Mac, Template};
-use berth_protocol::limits::{
+use berth_protocol::card::limits::{
     FAST_POLL, FAST_POLL_DOUBLED, FAST_REST, FAST_SQUEEZE_TIME, LIST_AGAIN, RETRIES, SQUEEZES, TIMEOUT,
 };
+use berth_protocol::card::rows::{fast_ahead, fast_pinned};
 use berth_protocol::model::{MTU, User, World};
 use berth_protocol::wire::berth::list_qkey;
+use berth_protocol::wire::headers::{Mac, Template};
 use common::*;
 
 /// Half that sends.

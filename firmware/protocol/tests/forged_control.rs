@@ -8,9 +8,9 @@ mod common;
 
 use berth_abi::ring::*;
 use berth_abi::status::CMD_OK;
-use berth_protocol::control::*;
 use berth_protocol::model::{User, World};
 use berth_protocol::wire::net::checksum;
+use berth_protocol::wire::records::*;
 use common::*;
 use proptest::prelude::*;
 use std::collections::BTreeSet;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Buffers that grow: both ends, the memory between them, and hosts that run out of it.
 
-use berth_protocol::grow::{
+use berth_protocol::service::grow::{
     ANSWER_BYTES, Answer, Config, Footprint, GrowError, Progress, Receiver, ReceiverAction, Remote, Sender,
     SenderAction,
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Indicate window: card and driver with queues between them.
 
-use berth_protocol::indicate::{Driver, DriverAction, Nic, NicAction, Pool, Reason, Settings};
+use berth_protocol::service::indicate::{Driver, DriverAction, Nic, NicAction, Pool, Reason, Settings};
 use proptest::prelude::*;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The keyed function behind PSNs, epochs and incarnations.
 
-use berth_protocol::keyed::siphash;
+use berth_protocol::base::keyed::siphash;
 
 #[test]
 fn siphash_gives_the_published_vector() {

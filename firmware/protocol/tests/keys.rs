@@ -3,7 +3,7 @@
 
 mod common;
 
-use berth_protocol::keys::*;
+use berth_protocol::memory::keys::*;
 use berth_protocol::rc::{Access, Remote, Right};
 use proptest::prelude::*;
 

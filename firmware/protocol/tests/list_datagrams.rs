@@ -7,10 +7,10 @@ use berth_abi::counters::*;
 use berth_abi::message::QpCreate;
 use berth_abi::ring::*;
 use berth_abi::status::*;
-use berth_protocol::control::{REC_LIST, record};
-use berth_protocol::headers::{UD_SEND_ONLY, list_qkey};
 use berth_protocol::model::{User, World};
 use berth_protocol::wire;
+use berth_protocol::wire::headers::{UD_SEND_ONLY, list_qkey};
+use berth_protocol::wire::records::{REC_LIST, record};
 use common::*;
 
 /// States of a QP (`Card::state_of`): on the way to a connection, connected.

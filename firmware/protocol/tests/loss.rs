@@ -3,7 +3,7 @@
 //! of it (docs/internals/sending.md, "Selective repeat").
 
 use berth_abi::card::FAST_PROBE;
-use berth_protocol::limits::TIMEOUT;
+use berth_protocol::card::limits::TIMEOUT;
 use berth_protocol::rc::*;
 use berth_random::Rng;
 use std::collections::VecDeque;

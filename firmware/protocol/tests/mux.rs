@@ -2,12 +2,12 @@
 //! Many data connections on one control connection (CR-13), both ends at once (CR-14).
 
 mod common;
-use berth_protocol::announce::{Heard, Options};
-use berth_protocol::entry::{Body, Entry, Name, Part};
+use berth_protocol::credit::announcer::{Heard, Options};
+use berth_protocol::credit::entry::{Body, Entry, Name, Part};
+use berth_protocol::credit::mux::{Mux, OpenError, Received};
+use berth_protocol::credit::policy::{Kind, Settings};
+use berth_protocol::credit::taker::Arrived;
 use berth_protocol::model::Rng;
-use berth_protocol::mux::{Mux, OpenError, Received};
-use berth_protocol::policy::{Kind, Settings};
-use berth_protocol::taker::Arrived;
 use proptest::prelude::*;
 
 type Small = Mux<8, 16, 8, 32>;

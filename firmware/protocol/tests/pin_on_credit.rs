@@ -2,11 +2,11 @@
 //! Pin on credit: receives, credits, blocks and pages of two hosts together, without a card.
 
 use berth_abi::cpu::LIST_OK;
-use berth_protocol::context::{Again, Choice, First, Place, Policy, Span};
-use berth_protocol::credit::{Builder, Reader, Trigger};
-use berth_protocol::pins::{self, Answer, Pins, Request, Served, Usage};
-use berth_protocol::receive::{self, PostError, Receives, Refusal, Status};
-use berth_protocol::vc::{self, BlockError, Outcome, Sender, Transmit};
+use berth_protocol::credit::list::{Builder, Reader, Trigger};
+use berth_protocol::memory::blocks::{self, BlockError, Outcome, Sender, Transmit};
+use berth_protocol::memory::context::{Again, Choice, First, Place, Policy, Span};
+use berth_protocol::memory::pins::{self, Answer, Pins, Request, Served, Usage};
+use berth_protocol::memory::receives::{self, PostError, Receives, Refusal, Status};
 use proptest::prelude::*;
 use std::collections::{HashMap, VecDeque};
 
@@ -29,7 +29,7 @@ fn span(va: u64, len: u32) -> Span {
 struct Receiver {
     pins: Table,
     recvs: Recvs,
-    log: Vec<receive::Action>,
+    log: Vec<receives::Action>,
     broken: Vec<u16>,
     most: u32,
 }
@@ -63,18 +63,18 @@ impl Receiver {
     }
 
     /// Carries out everything; the actions that are not the host's.
-    fn run(&mut self) -> Vec<receive::Action> {
+    fn run(&mut self) -> Vec<receives::Action> {
         let mut out = Vec::new();
         loop {
             while let Some(action) = self.recvs.poll() {
                 self.log.push(action);
                 let request = |tag| Request { owner: 0, tag, asid: 1, usage: Recvs::USAGE };
                 match action {
-                    receive::Action::Pin { tag } => self.ask(tag),
-                    receive::Action::Release { tag } => {
+                    receives::Action::Pin { tag } => self.ask(tag),
+                    receives::Action::Release { tag } => {
                         assert!(self.pins.release(&request(tag), self.recvs.spans(tag), 0));
                     }
-                    receive::Action::Cancel { tag } => {
+                    receives::Action::Cancel { tag } => {
                         assert!(self.pins.cancel(&request(tag)) && self.recvs.answer(tag, Outcome::Gone));
                     }
                     other => out.push(other),
@@ -98,7 +98,7 @@ impl Receiver {
     }
 }
 
-use receive::Action::{Commit, Complete, Post};
+use receives::Action::{Commit, Complete, Post};
 
 #[test]
 fn pc_1_a_receive_is_pinned_when_granted_and_unpinned_when_filled() {
@@ -216,7 +216,7 @@ fn decision_19_recalled_receives_give_their_memory_to_others_and_are_granted_aga
     let posts: Vec<_> = [(2, 4096), (3, 4096)].map(|(credit, size)| Post { credit, size }).to_vec();
     let out = r.run();
     assert_eq!((&out[..2], out[2]), (&posts[..], Commit));
-    assert_eq!(r.log.iter().filter(|a| matches!(a, receive::Action::Release { .. })).count(), 2);
+    assert_eq!(r.log.iter().filter(|a| matches!(a, receives::Action::Release { .. })).count(), 2);
 }
 
 #[test]
@@ -269,18 +269,18 @@ fn vc_9_a_receive_that_is_no_credit_yet_is_granted_again_when_its_memory_moves()
     recvs.connect();
     let (a, b) = (recvs.post(&[span(0x1000, 10)]).unwrap(), recvs.post(&[span(0x9000, 10)]).unwrap());
     recvs.ring();
-    let pin = |tag| Some(receive::Action::Pin { tag });
+    let pin = |tag| Some(receives::Action::Pin { tag });
     assert_eq!((recvs.poll(), recvs.poll(), recvs.poll()), (pin(a), pin(b), None));
     assert!(recvs.answer(b, Outcome::Held) && !recvs.answer(b, Outcome::Held));
     assert_eq!(recvs.withdrawn(0x9000, 1), 0, "no credit is lost");
-    assert_eq!((recvs.poll(), recvs.poll(), recvs.poll()), (Some(receive::Action::Release { tag: b }), pin(b), None));
+    assert_eq!((recvs.poll(), recvs.poll(), recvs.poll()), (Some(receives::Action::Release { tag: b }), pin(b), None));
     assert!(recvs.answer(a, Outcome::Gone) && recvs.answer(b, Outcome::Held));
     assert_eq!(recvs.poll(), pin(a), "and the first one, too");
     // Closed while the host is at work; the request waits in line for a while, and is taken out.
     recvs.close();
-    assert_eq!(recvs.poll(), Some(receive::Action::Release { tag: b }));
+    assert_eq!(recvs.poll(), Some(receives::Action::Release { tag: b }));
     assert!(recvs.answer(a, Outcome::Waits));
-    assert_eq!(recvs.poll(), Some(receive::Action::Cancel { tag: a }));
+    assert_eq!(recvs.poll(), Some(receives::Action::Cancel { tag: a }));
     assert!(recvs.answer(a, Outcome::Waits) && recvs.poll().is_some() && recvs.answer(a, Outcome::Gone));
     for tag in [a, b] {
         assert_eq!(recvs.poll(), Some(Complete { tag, status: Status::Flushed }));
@@ -427,13 +427,13 @@ impl World {
                     more = true;
                     let request = |tag, usage| Request { owner: f as u32, tag, asid: 1, usage };
                     match action {
-                        vc::Action::Pin { tag, usage, .. } => self.ask(from, request(tag, usage)),
-                        vc::Action::Copy { tag, .. } => self.copies.push((f, tag)),
-                        vc::Action::Release { tag, start, len, usage } => {
+                        blocks::Action::Pin { tag, usage, .. } => self.ask(from, request(tag, usage)),
+                        blocks::Action::Copy { tag, .. } => self.copies.push((f, tag)),
+                        blocks::Action::Release { tag, start, len, usage } => {
                             let spans = self.flows[f].sender.spans(start, len);
                             assert!(self.pins[from].release(&request(tag, usage), spans, self.now));
                         }
-                        vc::Action::Cancel { tag, usage } => {
+                        blocks::Action::Cancel { tag, usage } => {
                             if self.pins[from].cancel(&request(tag, usage)) {
                                 assert!(self.flows[f].sender.answer(tag, Outcome::Gone));
                             }
@@ -444,21 +444,21 @@ impl World {
                     more = true;
                     let r = |tag| Request { owner: f as u32 | RECV, tag, asid: 1, usage: Recvs::USAGE };
                     match action {
-                        receive::Action::Pin { tag } => self.ask(to, r(tag)),
-                        receive::Action::Release { tag } => {
+                        receives::Action::Pin { tag } => self.ask(to, r(tag)),
+                        receives::Action::Release { tag } => {
                             let spans = self.flows[f].recvs.spans(tag);
                             assert!(self.pins[to].release(&r(tag), spans, self.now));
                         }
-                        receive::Action::Cancel { tag } => {
+                        receives::Action::Cancel { tag } => {
                             if self.pins[to].cancel(&r(tag)) {
                                 assert!(self.flows[f].recvs.answer(tag, Outcome::Gone));
                             }
                         }
-                        receive::Action::Post { credit, size } => {
+                        receives::Action::Post { credit, size } => {
                             assert_eq!(self.flows[f].builder.post(size), Some(credit));
                         }
-                        receive::Action::Commit => self.flows[f].builder.commit(),
-                        receive::Action::Complete { tag, status } => {
+                        receives::Action::Commit => self.flows[f].builder.commit(),
+                        receives::Action::Complete { tag, status } => {
                             let (expected, spans) = self.flows[f].buffers.pop_front().unwrap();
                             assert_eq!(expected, tag, "receives complete in order");
                             let Status::Filled(bytes) = status else { panic!("{status:?}") };
@@ -881,7 +881,7 @@ fn op() -> impl Strategy<Value = Op> {
 fn flow(scenario: &Scenario, stream: &Stream) -> Flow {
     let Stream { from, to, window, copy_room, max_list, trigger, bytes } = *stream;
     let (mtu, block) = (scenario.mtu, scenario.mtu * scenario.block);
-    let config = vc::Config { mtu, block, window, copy_room, choice: Choice::default() };
+    let config = blocks::Config { mtu, block, window, copy_room, choice: Choice::default() };
     let (mut builder, mut recvs) = (<Builder>::new(), Recvs::new(false));
     builder.reset(max_list, Trigger::Between(trigger));
     builder.enable();
@@ -953,11 +953,11 @@ fn follow(scenario: &Scenario, ops: &[Op]) {
             let host = w.flows[f].from;
             let r = |tag, usage| Request { owner: f as u32, tag, asid: 1, usage };
             match action {
-                vc::Action::Release { tag, start, len, usage } => {
+                blocks::Action::Release { tag, start, len, usage } => {
                     let spans = w.flows[f].sender.spans(start, len);
                     assert!(w.pins[host].release(&r(tag, usage), spans, w.now));
                 }
-                vc::Action::Cancel { tag, usage } => {
+                blocks::Action::Cancel { tag, usage } => {
                     assert!(w.pins[host].cancel(&r(tag, usage)) && w.flows[f].sender.answer(tag, Outcome::Gone));
                 }
                 other => panic!("{other:?} of a closed stream"),
@@ -967,14 +967,14 @@ fn follow(scenario: &Scenario, ops: &[Op]) {
             let host = w.flows[f].to;
             let r = |tag| Request { owner: f as u32 | RECV, tag, asid: 1, usage: Recvs::USAGE };
             match action {
-                receive::Action::Release { tag } => {
+                receives::Action::Release { tag } => {
                     let spans = w.flows[f].recvs.spans(tag);
                     assert!(w.pins[host].release(&r(tag), spans, w.now));
                 }
-                receive::Action::Cancel { tag } => {
+                receives::Action::Cancel { tag } => {
                     assert!(w.pins[host].cancel(&r(tag)) && w.flows[f].recvs.answer(tag, Outcome::Gone));
                 }
-                receive::Action::Complete { .. } => (),
+                receives::Action::Complete { .. } => (),
                 other => panic!("{other:?} of closed receives"),
             }
         }

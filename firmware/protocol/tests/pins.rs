@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Pinned pages: what is counted, who waits, and what is let go, rule by rule (PC-3; decisions 17 to 19).
 
-use berth_protocol::context::Span;
-use berth_protocol::pins::{Answer, Config, PinError, Pins, Request, Served, Usage};
+use berth_protocol::memory::context::Span;
+use berth_protocol::memory::pins::{Answer, Config, PinError, Pins, Request, Served, Usage};
 
 type Table = Pins<8, 3, 4>;
 

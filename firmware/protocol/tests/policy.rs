@@ -2,11 +2,11 @@
 //! Trigger policies and bandwidth caps, with a sender at the other end of a link.
 
 mod common;
-use berth_protocol::announce::{Announcer, Options};
-use berth_protocol::credit::Trigger;
-use berth_protocol::entry::{Body, Entry, Name};
-use berth_protocol::policy::{Cap, Kind, Policy, Predictor, RUNGS, Settings};
-use berth_protocol::taker::{Arrived, Taker};
+use berth_protocol::credit::announcer::{Announcer, Options};
+use berth_protocol::credit::entry::{Body, Entry, Name};
+use berth_protocol::credit::list::Trigger;
+use berth_protocol::credit::policy::{Cap, Kind, Policy, Predictor, RUNGS, Settings};
+use berth_protocol::credit::taker::{Arrived, Taker};
 use proptest::prelude::*;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

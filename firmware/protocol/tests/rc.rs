@@ -3,7 +3,7 @@
 
 mod common;
 
-use berth_protocol::keys::{self, Binding, Keys};
+use berth_protocol::memory::keys::{self, Binding, Keys};
 use berth_protocol::model::Rng;
 use berth_protocol::rc::*;
 use proptest::prelude::*;

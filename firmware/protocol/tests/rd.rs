@@ -5,7 +5,7 @@ mod common;
 
 use berth_protocol::model::Rng;
 use berth_protocol::rc::*;
-use berth_protocol::rd::*;
+use berth_protocol::service::rd::*;
 use proptest::prelude::*;
 use std::collections::VecDeque;
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Receives on their way to credits, one step at a time: what they ask of the host, what they hold, where they lie.
 
-use berth_protocol::context::Span;
-use berth_protocol::receive::Action::{Cancel, Commit, Complete, Pin, Post, Release};
-use berth_protocol::receive::{Action, PostError, Receives, Refusal, Status};
-use berth_protocol::vc::Outcome;
+use berth_protocol::memory::blocks::Outcome;
+use berth_protocol::memory::context::Span;
+use berth_protocol::memory::receives::Action::{Cancel, Commit, Complete, Pin, Post, Release};
+use berth_protocol::memory::receives::{Action, PostError, Receives, Refusal, Status};
 
 type Recvs = Receives<4, 6>;
 

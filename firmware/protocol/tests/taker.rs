@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The sender's end of a credit connection alone: lists in parts, gaps, and credits that are wanted back.
 
-use berth_protocol::entry::{Body, Entry, Name, Part};
-use berth_protocol::taker::{Arrived, Taker};
+use berth_protocol::credit::entry::{Body, Entry, Name, Part};
+use berth_protocol::credit::taker::{Arrived, Taker};
 
 const OWN: Name = Name { qpn: 3, epoch: 7 };
 const PEER: Name = Name { qpn: 4, epoch: 9 };

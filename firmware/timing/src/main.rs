@@ -10,7 +10,7 @@
 #![no_main]
 
 use berth_abi::status::{FW_PANIC, FW_RUNNING};
-use berth_protocol::keys::{Keys, READ};
+use berth_protocol::memory::keys::{Keys, READ};
 use berth_protocol::rc::{Access, Remote, Right};
 use berth_soc::{Soc, cache, regs};
 use core::hint::black_box;

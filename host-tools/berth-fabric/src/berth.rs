@@ -16,14 +16,14 @@ use crate::net::{DATA, Packet, ROCE};
 use crate::queued::{ACK, MTU};
 use crate::sim::{Cx, Scheme, Timer};
 use crate::time::{MS, NS, Time, US};
-use berth_protocol::announce::{Announcer, Heard, Options};
-use berth_protocol::entry::{Body as EntryBody, Entry, Name};
-use berth_protocol::policy;
+use berth_protocol::credit::announcer::{Announcer, Heard, Options};
+use berth_protocol::credit::entry::{Body as EntryBody, Entry, Name};
+use berth_protocol::credit::policy;
+use berth_protocol::credit::taker::{Arrived, Taker};
 use berth_protocol::rc::{
     Access, Admit, Event, Immediate, Message, Op, RequestPacket, Requester, RequesterConfig, Responder,
     ResponderConfig, ResponsePacket, Target, Verdict,
 };
-use berth_protocol::taker::{Arrived, Taker};
 use slab::Slab;
 use std::collections::{BTreeSet, VecDeque};
 

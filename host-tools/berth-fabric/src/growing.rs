@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Buffers that grow when needed (BE), for question 4: the machines of `berth_protocol::grow` over its reliable
+//! Buffers that grow when needed (BE), for question 4: the machines of `berth_protocol::service::grow` over its reliable
 //! connection. Data flows from first ends to second ends.
 //!
 //! Small elements and requests are SENDs into the first set, large elements are RDMA WRITEs into the second;
@@ -10,11 +10,11 @@ use crate::net::{DATA, Packet, ROCE};
 use crate::queued::{MTU, service};
 use crate::sim::{Cx, Scheme, Timer};
 use crate::time::{NS, Time, US};
-use berth_protocol::grow::{Answer, Config, Progress, Receiver, ReceiverAction, Sender, SenderAction};
 use berth_protocol::rc::{
     Access, Admit, Event, Message, Op, Remote, RequestPacket, Requester, RequesterConfig, Responder, ResponderConfig,
     ResponsePacket, Target, Verdict,
 };
+use berth_protocol::service::grow::{Answer, Config, Progress, Receiver, ReceiverAction, Sender, SenderAction};
 use std::collections::VecDeque;
 
 /// Time to register or give back a set beyond its pages: system call and the adapter's tables.

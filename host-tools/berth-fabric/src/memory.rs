@@ -10,7 +10,7 @@ use crate::queued::{Gate, Queued, Settings};
 use crate::sim::{self, App, End, Setup};
 use crate::time::{NS, SECOND, US};
 use anyhow::Result;
-use berth_protocol::grow::Config;
+use berth_protocol::service::grow::Config;
 use serde_json::json;
 
 /// Client hosts, of a scale that has as many; the server is host 0.

@@ -11,16 +11,16 @@ use crate::net::{DATA, Packet};
 use crate::queued::{MTU, service};
 use crate::sim::{Cx, Scheme, Timer};
 use crate::time::{NS, Time, US};
-use berth_protocol::announce::{Announcer, Options};
-use berth_protocol::context::{Again, Choice, First, Place, Policy, Span};
-use berth_protocol::entry::{Entry, Name};
-use berth_protocol::pins::{self, Answer, Pins, Request, Served, Usage};
+use berth_protocol::credit::announcer::{Announcer, Options};
+use berth_protocol::credit::entry::{Entry, Name};
+use berth_protocol::credit::taker::Taker;
+use berth_protocol::memory::blocks::{self, Action, Outcome, Sender, Transmit};
+use berth_protocol::memory::context::{Again, Choice, First, Place, Policy, Span};
+use berth_protocol::memory::pins::{self, Answer, Pins, Request, Served, Usage};
 use berth_protocol::rc::{
     Access, Admit, Event, Immediate, Message, Op, RequestPacket, Requester, RequesterConfig, Responder,
     ResponderConfig, Target, Verdict,
 };
-use berth_protocol::taker::Taker;
-use berth_protocol::vc::{self, Action, Outcome, Sender, Transmit};
 use slab::Slab;
 use std::collections::VecDeque;
 
@@ -355,7 +355,7 @@ impl Scheme for Pinned {
         let log2_mtu = MTU.ilog2() as u8;
         let choice = Choice::Fixed(Policy { first: First::Pin, again: Again::Pin });
         // Blocks are asked for as far ahead as credits reach.
-        let config = vc::Config { mtu: MTU, block: BLOCK, window: 1 << 30, copy_room: 0, choice };
+        let config = blocks::Config { mtu: MTU, block: BLOCK, window: 1 << 30, copy_room: 0, choice };
         for end in 0..cx.conns.len() as u32 * 2 {
             let mut responder = ResponderConfig::berth(log2_mtu);
             responder.ack_every = 16;

@@ -9,7 +9,7 @@ use crate::plot;
 use crate::sim::{self, Setup};
 use crate::time::{MS, NS, SECOND, Time, US};
 use anyhow::Result;
-use berth_protocol::policy::{self, Kind};
+use berth_protocol::credit::policy::{self, Kind};
 use serde_json::{Value, json};
 
 /// Policies: what the protocol has, and what the card's RTL knows of it (first, last, or a buffer by its index).

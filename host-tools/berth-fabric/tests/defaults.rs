@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Defaults are what the simulation found best (docs/results/simulation/triggers.json).
 
-use berth_protocol::policy;
+use berth_protocol::credit::policy;
 use libberth::{QpConfig, Trigger};
 use serde_json::Value;
 

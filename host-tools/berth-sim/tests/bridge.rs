@@ -8,7 +8,7 @@ use berth_abi::card::SLOT_BYTES;
 use berth_abi::host::*;
 use berth_abi::ring::{CMD_NET_CONFIG, EV_CMD_DONE, EVENT_PHASE};
 use berth_abi::status::{CMD_OK, FW_RUNNING};
-use berth_protocol::control::VERSION;
+use berth_protocol::wire::records::VERSION;
 use rig::{Host, Simulator, memfd};
 use serde_json::Value;
 use std::io::{Read, Write};

@@ -3,7 +3,7 @@
 
 use anyhow::{Result, bail, ensure};
 use berth_abi::wqe::CQE_BYTES;
-use berth_protocol::fast::{fast_ahead, fast_pinned};
+use berth_protocol::card::rows::{fast_ahead, fast_pinned};
 
 use crate::model::{Model, wire_payload};
 use crate::node::{INLINE_BYTES, Load};

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The declared model: what the card under measurement is plugged into.
 
-use berth_protocol::limits::{FAST_ACK_EVERY, FAST_FEW, FAST_LIST, FAST_WINDOW, REORDER};
+use berth_protocol::card::limits::{FAST_ACK_EVERY, FAST_FEW, FAST_LIST, FAST_WINDOW, REORDER};
 use berth_rtl::{CardConfig, PcieLimits};
 use std::path::PathBuf;
 
 /// Assumptions of all figures. What firmware writes into the rows of a connection is by default what it really writes
-/// (`berth_protocol::limits`). Every one of them can be set; what was assumed is printed above the table.
+/// (`berth_protocol::card::limits`). Every one of them can be set; what was assumed is printed above the table.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Model {
     /// Cycles from a read request at the host port to the first beat of its completion.

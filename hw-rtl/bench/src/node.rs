@@ -10,7 +10,7 @@ use berth_abi::ring::{ENTRY_WORDS, EVENT_PHASE, TRIGGER_ADAPTIVE};
 use berth_abi::rows::event::EVENT_TIMEOUT;
 use berth_abi::rows::{self, HALF_RECEIVES, HALF_SENDS, ROW_CLOCK, recv, send};
 use berth_abi::wqe::{CQE_BYTES, OP_RECV, OP_SEND, PHASE, WQE_BYTES};
-use berth_protocol::limits::TIMEOUT;
+use berth_protocol::card::limits::TIMEOUT;
 use berth_random::Rng;
 use berth_rtl::{BAR_CONTROL, BAR_DOORBELL};
 

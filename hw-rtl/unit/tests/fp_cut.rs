@@ -6,7 +6,7 @@
 mod cut;
 
 use berth_abi::cpu::{LIST_BAD, LIST_EARLY, LIST_OVERFLOW};
-use berth_protocol::cut::Mode;
+use berth_protocol::credit::cut::Mode;
 use berth_random::{Rng, mix, seed};
 use berth_rtl_unit::Module;
 use cut::{AHEAD, Counts, Elem, Kind, Rig};

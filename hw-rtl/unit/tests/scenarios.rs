@@ -5,7 +5,7 @@
 //!
 //! | kind | RTL | model |
 //! |---|---|---|
-//! | sending, resending | `berth_fp_tx` (`tx`) | `cut::NicCut`, `credit::Reader`, `rc::Requester` |
+//! | sending, resending | `berth_fp_tx` (`tx`) | `cut::NicCut`, `credit::list::Reader`, `rc::Requester` |
 //! | receiving | `berth_fp_rx` (`rx`) | `rc::Responder` behind `rc::Requester` |
 //! | both ends | two `berth_fp` and a wire (`pair`) | the same, both ways |
 //!

@@ -2,7 +2,7 @@
 //! The receiver's window: which packets have arrived, and which of them are in their place.
 
 use super::{Bitmap, MAX_WINDOW, Psn};
-use crate::rule::{self, Rule};
+use crate::base::rule::{self, Rule};
 
 /// Where an arriving packet lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -40,6 +40,9 @@ pub const MAX_WINDOW: usize = 256;
 /// Most packets of any window that are not acknowledged: a byte says how many.
 pub const MAX_FLIGHT: u32 = 255;
 
+/// Most doublings of a time-out.
+pub const MAX_BACKOFF: u8 = 5;
+
 /// Packets that `len` bytes take: at least one.
 #[inline]
 pub const fn packets(len: u32, log2_mtu: u8) -> u32 {

@@ -3,12 +3,11 @@
 
 use super::packet::credit_count;
 use super::{
-    Bitmap, Kind, MAX_FLIGHT, MAX_WINDOW, NOT_YET_TIMER, NakCode, Placement, Position, Psn, Reach, Remote,
+    Bitmap, Kind, MAX_BACKOFF, MAX_FLIGHT, MAX_WINDOW, NOT_YET_TIMER, NakCode, Placement, Position, Psn, Reach, Remote,
     RequestPacket, ResponseBody, ResponsePacket, Syndrome, Wide, Window, Witness, packets, rnr_time,
 };
-use crate::bound::{Bound, at_most};
-use crate::limits::MAX_BACKOFF;
-use crate::rule::{self, Rule};
+use crate::base::bound::{Bound, at_most};
+use crate::base::rule::{self, Rule};
 
 /// Packets behind its PSN that an acknowledgement with a SACK tells of.
 const SACK_REACH: u32 = 128;

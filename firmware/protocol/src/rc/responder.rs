@@ -6,8 +6,8 @@ use super::{
     Arrival, Bitmap, Kind, NOT_YET_TIMER, NakCode, Placement, Position, Psn, Remote, RequestPacket, ResponseBody,
     ResponsePacket, Syndrome, Where, Wide, packets,
 };
-use crate::bound::{Bound, at_most};
-use crate::rule::{self, Rule};
+use crate::base::bound::{Bound, at_most};
+use crate::base::rule::{self, Rule};
 
 /// What a remote access does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

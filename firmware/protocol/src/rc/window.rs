@@ -2,8 +2,8 @@
 //! The sender's window: which packets are on their way, acknowledged, to be sent again.
 
 use super::{Bitmap, MAX_FLIGHT, MAX_WINDOW, Psn};
-use crate::bound::{Bound, at_most};
-use crate::rule::{self, Rule};
+use crate::base::bound::{Bound, at_most};
+use crate::base::rule::{self, Rule};
 
 /// Where an acknowledged PSN lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

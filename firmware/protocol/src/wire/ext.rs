@@ -4,7 +4,7 @@
 use super::Error;
 use super::bytes::{Reader, Writer, fits};
 use super::opcode::{Layout, Opcode};
-use crate::bound::Bound;
+use crate::base::bound::Bound;
 use crate::rc;
 
 /// Partition key of the default partition, full member: the only one that Berth uses.

@@ -5,8 +5,8 @@
 
 use super::Error;
 use super::net::{Ipv4, Ipv6};
-use crate::bound::at_most;
-use crate::crc::Crc;
+use crate::base::bound::at_most;
+use crate::base::crc::Crc;
 
 /// The invariant CRC of an IP packet without its CRC. It goes on the wire least significant byte first.
 ///

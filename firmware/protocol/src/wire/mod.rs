@@ -10,17 +10,20 @@
 //! Ethernet frame check sequence (the MAC's), no VLAN tag, no IPv4 options and no IPv6 extension headers.
 //!
 //! What only Berth cards say to each other is in [`berth`]: the BTH does not tell whether
-//! it is there, the connection does.
+//! it is there, the connection does. What stands in messages of their control connection is in [`records`].
+//! Firmware has frames as words of packet RAM: [`headers`].
 
 pub mod berth;
 mod bytes;
 pub mod ext;
+pub mod headers;
 pub mod icrc;
 pub mod net;
 pub mod opcode;
+pub mod records;
 pub mod reliable;
 
-use crate::bound::at_most;
+use crate::base::bound::at_most;
 use bytes::{Reader, Writer};
 pub use ext::{Aeth, AtomicEth, Bth, Deth, Extended, Nak, Reth, Syndrome};
 pub use net::{Eth, Ip, Ipv4, Ipv6};

@@ -3,7 +3,7 @@
 
 use super::Error;
 use super::bytes::{Reader, Writer, fits};
-use crate::bound::at_most;
+use crate::base::bound::at_most;
 
 /// EtherType of IPv4.
 pub const ETHER_IPV4: u16 = 0x0800;

@@ -2,8 +2,8 @@
 //! Helpers of the model tests.
 #![allow(dead_code)]
 
-use berth_protocol::control::{REC_REP, REC_REQ};
 use berth_protocol::model::{User, World};
+use berth_protocol::wire::records::{REC_REP, REC_REQ};
 use berth_random::number;
 
 /// Address space of the tests' processes.

@@ -7,7 +7,6 @@ use berth_abi::card::{FIRST_QPN, NUM_QPS};
 use berth_abi::counters::*;
 use berth_abi::host::*;
 use berth_abi::message::{QpDestroy, QpQuery};
-use berth_abi::ring::*;
 use berth_abi::status::*;
 use berth_abi::wqe::*;
 use berth_rtl::hostmodel::*;

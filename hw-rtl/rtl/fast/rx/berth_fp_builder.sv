@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// Credit list builder: `credit::Builder` in hardware (CR-1, CR-4, CR-5, CR-11), with a row per QP and two clocks per
+// Credit list builder: `credit::list::Builder` in hardware (CR-1, CR-4, CR-5, CR-11), with a row per QP and two clocks per
 // operation, and the repeats of a list until its proof has come (decision 6).
 //
 // The sizes of credits stand in a RAM from when they are posted to when their data has landed, so that a list is

@@ -6,7 +6,7 @@
 //! is told beside them is right; what is not busy does nothing. The rest is for each test to say.
 
 use berth_abi::card::FAST_PROBE;
-use berth_protocol::credit::Trigger;
+use berth_protocol::credit::list::Trigger;
 use berth_random::Rng;
 use berth_rtl_unit::{Named, Op};
 use std::collections::{BTreeMap, VecDeque};

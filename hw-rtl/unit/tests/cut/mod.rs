@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Everything around `berth_fp_cut`: the parsers of elements and of frames, the engines behind it, and the golden model.
 //!
-//! In each clock the bench compares with `credit::Reader` and `cut::NicCut`: verdicts on lists and what is counted of them,
-//! unused credits, and each piece with all its fields; and no piece more than 16 ahead. What waits for what, and for how
+//! In each clock the bench compares with `credit::list::Reader` and `cut::NicCut`: verdicts on lists and what is counted of
+//! them, unused credits, and each piece with all its fields; and no piece more than 16 ahead. What waits for what, and for how
 //! long, is for each test to say.
 
 use berth_abi::cpu::{LIST_BAD, LIST_GAP, LIST_OK, LIST_REPEAT};
 use berth_abi::rows::send;
-use berth_protocol::credit::Reader;
-use berth_protocol::cut::{Cut, Mode, NicCut, Out, Send};
+use berth_protocol::credit::cut::{Cut, Mode, NicCut, Out, Send};
+use berth_protocol::credit::list::Reader;
 use berth_random::Rng;
 use berth_rtl_unit::{Named, bits};
 use std::collections::{BTreeMap, VecDeque};

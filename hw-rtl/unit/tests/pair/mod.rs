@@ -11,7 +11,7 @@ use berth_abi::rows::{
     recv, send,
 };
 use berth_abi::wqe::{CQE_PUSH, OP_RECV};
-use berth_protocol::headers::{Mac, Template};
+use berth_protocol::wire::headers::{Mac, Template};
 use berth_random::Rng;
 use berth_rtl_unit::{Module, Port};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};

@@ -4,14 +4,14 @@
 use super::{Element, Frame, PAGE};
 use berth_abi::rows::send;
 use berth_abi::status::{WC_OK, WC_TOO_LONG};
-use berth_protocol::credit::Reader;
-use berth_protocol::cut::{Cut, Mode, NicCut, Out, Send, gather};
-use berth_protocol::headers::{Mac, Template, Words};
+use berth_protocol::credit::cut::{Cut, Mode, NicCut, Out, Send, gather};
+use berth_protocol::credit::list::Reader;
 use berth_protocol::rc::{
     Bitmap, Immediate, Message, Op, RequestPacket, Requester, RequesterConfig, ResponseBody, ResponsePacket, Syndrome,
     Wide,
 };
 use berth_protocol::wire;
+use berth_protocol::wire::headers::{Mac, Template, Words};
 use berth_random::Rng;
 
 /// Q_Key of lists.

@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Commands of the driver.
+
+use super::Card;
+use super::connect::{REQUEST_OFFERED, Request};
+use super::hw::{Hw, Log};
+use super::limits::{RETRIES, TIMEOUT};
+use super::qp::{CLOSED, CONNECTED, CONNECTING, CREATED, ERROR, FREE, Qp, TODO_REP, TODO_REQ};
+use super::shared::Shared;
+use crate::wire::headers::{Mac, PSN_MASK, arp};
+use berth_abi::card::{FIRST_QPN, MAX_LIST, MIN_SQ_DEPTH, NUM_CQS, NUM_UARS};
+use berth_abi::counters::{F_BAD_COMMAND, F_REQUESTS_BUSY};
+use berth_abi::message::{
+    Accept, Connect, CqCreate, CqDestroy, Crash, Disconnect, Entry, Listen, NetConfig, Pressure, QpCreate, QpDestroy,
+    QpQuery, RangeRevoked, Reject, Unlisten,
+};
+use berth_abi::ring::{
+    CMD_CM_ACCEPT, CMD_CM_CONNECT, CMD_CM_DISCONNECT, CMD_CM_LISTEN, CMD_CM_REJECT, CMD_CM_UNLISTEN, CMD_CQ_CREATE,
+    CMD_CQ_DESTROY, CMD_CRASH, CMD_NET_CONFIG, CMD_PRESSURE, CMD_QP_CREATE, CMD_QP_DESTROY, CMD_QP_QUERY,
+    CMD_RANGE_REVOKED, CRASH_EVENT, CRASH_EVENT_WORDS, ENTRY_WORDS, MODE_MESSAGE, PRIVATE_DATA, TRIGGER_ADAPTIVE,
+};
+use berth_abi::status::{
+    CMD_BUSY, CMD_FULL, CMD_INVALID, CMD_NOT_FOUND, CMD_OK, CMD_UNKNOWN, REASON_BUSY, REASON_LOCAL_CLOSE,
+    REASON_REJECTED,
+};
+/// Bytes of private data at most.
+const MOST_PRIVATE: u32 = PRIVATE_DATA as u32;
+
+impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
+    /// A command (`CMD_*` from `CMD_FIRST_FW` on) of the driver.
+    pub fn command<H: Hw>(&mut self, now: u64, entry: &Entry, hw: &mut H) {
+        self.sh.begin(Self::COMMAND_STEPS);
+        let [opcode, cookie, ..] = *entry;
+        let answer = match opcode & 0xff {
+            CMD_NET_CONFIG => self.net_config(now, &NetConfig::decode(entry), hw),
+            CMD_CQ_CREATE => self.cq_create(&CqCreate::decode(entry), hw),
+            CMD_CQ_DESTROY => self.cq_destroy(CqDestroy::decode(entry).cqn, hw),
+            CMD_QP_CREATE => self.qp_create(&QpCreate::decode(entry), hw),
+            CMD_QP_DESTROY => match self.qp_destroy(QpDestroy::decode(entry).qpn, cookie, hw) {
+                CMD_OK => return,
+                status => status,
+            },
+            CMD_CM_LISTEN => self.listen(Listen::decode(entry).service, true),
+            CMD_CM_UNLISTEN => self.listen(Unlisten::decode(entry).service, false),
+            CMD_CM_CONNECT => self.connect(&Connect::decode(entry)),
+            CMD_CM_ACCEPT => self.accept(&Accept::decode(entry)),
+            CMD_CM_REJECT => self.reject(&Reject::decode(entry), hw),
+            CMD_CM_DISCONNECT => self.disconnect(Disconnect::decode(entry).qpn, hw),
+            CMD_RANGE_REVOKED => {
+                let range = RangeRevoked::decode(entry);
+                self.revocation.active = true;
+                self.revocation.asid = range.asid as u8;
+                self.revocation.cookie = cookie;
+                self.revocation.start = range.va;
+                self.revocation.end = range.va.saturating_add(range.len);
+                return;
+            }
+            CMD_PRESSURE => {
+                let too_large = self.pressure(now, Pressure::decode(entry).asid as u8, hw);
+                self.sh.answer(cookie, CMD_OK, &[too_large], hw);
+                return;
+            }
+            CMD_QP_QUERY => match self.query(QpQuery::decode(entry).qpn, hw) {
+                Some(state) => {
+                    self.sh.answer(cookie, CMD_OK, &state, hw);
+                    return;
+                }
+                None => CMD_NOT_FOUND,
+            },
+            CMD_CRASH => {
+                let crash = Crash::decode(entry);
+                if crash.how == CRASH_EVENT && hw.event_space() > 0 {
+                    let mut event = [0; ENTRY_WORDS];
+                    event[..CRASH_EVENT_WORDS].copy_from_slice(&crash.event);
+                    hw.event(&event);
+                }
+                hw.crash(crash.how);
+                CMD_OK
+            }
+            _ => CMD_UNKNOWN,
+        };
+        if answer != CMD_OK {
+            hw.count(F_BAD_COMMAND, 1);
+        }
+        self.sh.answer(cookie, answer, &[], hw);
+    }
+
+    fn net_config<H: Hw>(&mut self, now: u64, name: &NetConfig, hw: &mut H) -> u32 {
+        let [a, b, c, d] = name.mac_first.to_be_bytes();
+        let mac = Mac::new([a, b, c, d, (name.mac_last >> 8) as u8, name.mac_last as u8]);
+        let (ip, mtu) = (name.ipv4, name.mtu);
+        let unicast = ip >> 28 < 0xe && ip >> 24 != 0 && ip >> 24 != 127;
+        if !unicast || a & 1 != 0 || mac == Mac::default() || !matches!(mtu, 256 | 512 | 1024 | 2048 | 4096) {
+            return CMD_INVALID;
+        }
+        let same = self.sh.ip == ip && self.sh.mac == mac && self.sh.mtu == mtu;
+        if same {
+            self.probe_address(hw);
+            return CMD_OK;
+        }
+        if (0..PEERS).any(|i| self.peers[i].ip != 0 && self.in_use(i)) {
+            return CMD_BUSY;
+        }
+        for peer in &mut self.peers {
+            self.sh.step();
+            peer.ip = 0;
+            peer.deadline = 0;
+        }
+        (self.sh.ip, self.sh.mac, self.sh.mtu) = (ip, mac, mtu);
+        self.fast_name(hw);
+        // The host's key; without one, what a restarted card at least hardly repeats.
+        let wide = |low: u32, high: u32| low as u64 | (high as u64) << 32;
+        let [a, b, c, d] = name.key;
+        for value in [wide(a, b), wide(c, d), name.guid, wide(ip, name.mac_first), now] {
+            self.sh.step();
+            self.sh.stir(value);
+        }
+        hw.log(Log::NetConfig(ip, mtu));
+        self.probe_address(hw);
+        CMD_OK
+    }
+
+    /// Asks whether another host has our address: it answers (RFC 5227). Who is to be sure names us again.
+    fn probe_address<H: Hw>(&mut self, hw: &mut H) {
+        self.sh.conflict = false;
+        if let Some(slot) = self.sh.tx_alloc(hw) {
+            let probe = arp::Arp { reply: false, mac: self.sh.mac, ip: 0, target: self.sh.ip };
+            self.sh.send_arp(slot, &probe, Mac::BROADCAST, hw);
+        }
+    }
+
+    fn cq_create<H: Hw>(&mut self, cq: &CqCreate, hw: &mut H) -> u32 {
+        let &CqCreate { cqn, uar, log2_entries, base } = cq;
+        if cqn >= NUM_CQS || uar >= NUM_UARS || !(1..=15).contains(&log2_entries) || base & 31 != 0 {
+            return CMD_INVALID;
+        }
+        if self.sh.cqs & 1 << cqn != 0 {
+            return CMD_BUSY;
+        }
+        self.sh.cqs |= 1 << cqn;
+        hw.cq_config(cqn, base, 1 << 31 | uar << 8 | log2_entries);
+        CMD_OK
+    }
+
+    fn cq_destroy<H: Hw>(&mut self, cqn: u32, hw: &mut H) -> u32 {
+        if cqn >= NUM_CQS || self.sh.cqs & 1 << cqn == 0 {
+            return CMD_NOT_FOUND;
+        }
+        let uses = |qp: &Qp| qp.state != FREE && (qp.send_cqn as u32 == cqn || qp.recv_cqn as u32 == cqn);
+        if self.qps.iter().any(uses) {
+            return CMD_BUSY;
+        }
+        self.sh.cqs &= !(1 << cqn);
+        hw.cq_config(cqn, 0, 0);
+        CMD_OK
+    }
+
+    fn qp_create<H: Hw>(&mut self, want: &QpCreate, hw: &mut H) -> u32 {
+        let &QpCreate { qpn, asid, uar, log2_sq, log2_rq, send_cqn, recv_cqn, trigger, max_list, mode, .. } = want;
+        let &QpCreate { block, sq_base, rq_base, timeout, retries, .. } = want;
+        let Some(i) = Self::index(qpn) else {
+            return CMD_INVALID;
+        };
+        let cq = |cqn: u16| (cqn as u32) < NUM_CQS && self.sh.cqs & 1 << cqn != 0;
+        if asid == 0
+            || uar as u32 >= NUM_UARS
+            || !(MIN_SQ_DEPTH.ilog2()..=8).contains(&(log2_sq as u32))
+            || log2_rq > 8
+            || !cq(send_cqn)
+            || !cq(recv_cqn)
+            || trigger > TRIGGER_ADAPTIVE
+            || max_list as u32 > MAX_LIST
+            || mode > MODE_MESSAGE
+            || block & 0xfff != 0
+            || block > 1 << 20
+            || sq_base & 4095 != 0
+            || rq_base & 127 != 0
+            || retries > 255
+        {
+            return CMD_INVALID;
+        }
+        let Some(qp) = self.qps.get_mut(i) else {
+            return CMD_INVALID;
+        };
+        if qp.state != FREE {
+            return CMD_BUSY;
+        }
+        // All zero: it is cleared when it becomes free, and its size makes that worth doing once.
+        qp.state = CREATED;
+        qp.idx = i as u8;
+        (qp.asid, qp.uar) = (asid, uar);
+        (qp.sq_mask, qp.rq_mask) = ((1 << log2_sq) - 1, (1 << log2_rq) - 1);
+        (qp.send_cqn, qp.recv_cqn) = (send_cqn, recv_cqn);
+        qp.trigger = trigger as u32 | (want.trigger_index as u32) << 8;
+        qp.max_list = if max_list == 0 { MAX_LIST } else { max_list as u32 };
+        qp.block = if block == 0 { 65536 } else { block };
+        (qp.sq_base, qp.rq_base) = (sq_base, rq_base);
+        qp.timeout = if timeout == 0 { TIMEOUT } else { timeout };
+        qp.retries = if retries == 0 { RETRIES } else { retries };
+        qp.message = mode == MODE_MESSAGE;
+        hw.doorbell_config(qpn, 1 << 31 | uar as u32);
+        CMD_OK
+    }
+
+    fn qp_destroy<H: Hw>(&mut self, qpn: u32, cookie: u32, hw: &mut H) -> u32 {
+        let Some((qp, sh)) = self.qp(qpn) else {
+            return CMD_NOT_FOUND;
+        };
+        if qp.destroying {
+            return CMD_BUSY;
+        }
+        hw.doorbell_config(qpn, 0);
+        qp.destroying = true;
+        qp.fast_destroy();
+        qp.cookie = cookie;
+        qp.close(REASON_LOCAL_CLOSE, sh, hw);
+        qp.events = 0;
+        sh.close_work |= qp.bit();
+        CMD_OK
+    }
+
+    fn listen(&mut self, service: u32, on: bool) -> u32 {
+        if !(1..=0xffff).contains(&service) {
+            return CMD_INVALID;
+        }
+        let service = service as u16;
+        let known = self.services.contains(&service);
+        let (from, to) = match (on, known) {
+            (true, true) => return CMD_BUSY,
+            (false, false) => return CMD_NOT_FOUND,
+            (true, false) => (0, service),
+            (false, true) => (service, 0),
+        };
+        match self.services.iter_mut().find(|s| **s == from) {
+            Some(place) => *place = to,
+            None => return CMD_FULL,
+        }
+        CMD_OK
+    }
+
+    fn connect(&mut self, want: &Connect) -> u32 {
+        let &Connect { qpn, ipv4, service, private_len, private } = want;
+        if self.sh.ip == 0 {
+            return CMD_INVALID;
+        }
+        if ipv4 == 0 || ipv4 >> 28 >= 0xe || !(1..=0xffff).contains(&service) || private_len > MOST_PRIVATE {
+            return CMD_INVALID;
+        }
+        match self.qp(qpn) {
+            None => return CMD_NOT_FOUND,
+            Some((qp, _)) if qp.state != CREATED || qp.destroying => return CMD_BUSY,
+            Some(_) => (),
+        }
+        let Some(peer) = self.open_peer(ipv4, 0) else {
+            return CMD_FULL;
+        };
+        let Some((qp, sh)) = self.qp(qpn) else {
+            return CMD_NOT_FOUND;
+        };
+        qp.state = CONNECTING;
+        qp.peer = peer as u8 + 1;
+        qp.service = service;
+        qp.private_len = private_len as u8;
+        qp.private = private;
+        qp.name(sh);
+        qp.tell(TODO_REQ, sh);
+        CMD_OK
+    }
+
+    fn accept(&mut self, want: &Accept) -> u32 {
+        let &Accept { request, qpn, private_len, private } = want;
+        if private_len > MOST_PRIVATE {
+            return CMD_INVALID;
+        }
+        let Some(r) = self.find_request(request) else {
+            return CMD_NOT_FOUND;
+        };
+        let request = self.requests[r];
+        match self.qp(qpn) {
+            None => return CMD_NOT_FOUND,
+            Some((qp, _)) if qp.state != CREATED || qp.destroying => return CMD_BUSY,
+            Some((qp, _)) if !qp.suits(&request.end) => return CMD_INVALID,
+            Some(_) => (),
+        }
+        let Some((qp, sh)) = self.qp(qpn) else {
+            return CMD_NOT_FOUND;
+        };
+        qp.state = CONNECTING;
+        qp.peer = request.peer;
+        qp.tell_peer = true;
+        qp.private_len = private_len as u8;
+        qp.private = private;
+        qp.name(sh);
+        qp.meet(&request.end, sh.mtu);
+        qp.tell(TODO_REP, sh);
+        self.requests[r] = Request::FREE;
+        if let Some(i) = Self::index(qpn) {
+            self.prepare_template(i);
+        }
+        CMD_OK
+    }
+
+    fn reject<H: Hw>(&mut self, want: &Reject, hw: &mut H) -> u32 {
+        if want.private_len > MOST_PRIVATE {
+            return CMD_INVALID;
+        }
+        let Some(r) = self.find_request(want.request) else {
+            return CMD_NOT_FOUND;
+        };
+        let request = &mut self.requests[r];
+        request.private_len = want.private_len as u8;
+        request.private = want.private;
+        request.refuse(if want.reason == REASON_BUSY { REASON_BUSY } else { REASON_REJECTED });
+        hw.count(F_REQUESTS_BUSY, (want.reason == REASON_BUSY) as u32);
+        self.sh.request_work = true;
+        CMD_OK
+    }
+
+    fn disconnect<H: Hw>(&mut self, qpn: u32, hw: &mut H) -> u32 {
+        let Some((qp, sh)) = self.qp(qpn) else {
+            return CMD_NOT_FOUND;
+        };
+        match qp.state {
+            CONNECTING | CONNECTED => qp.close(REASON_LOCAL_CLOSE, sh, hw),
+            CLOSED | ERROR => (),
+            _ => return CMD_BUSY,
+        }
+        CMD_OK
+    }
+
+    fn query<H: Hw>(&mut self, qpn: u32, hw: &mut H) -> Option<[u32; 9]> {
+        let (qp, _) = self.qp(qpn)?;
+        Some(qp.query(hw))
+    }
+}
+
+impl Qp {
+    /// Chooses epoch and first PSN of a connection.
+    fn name(&mut self, sh: &mut Shared) {
+        self.epoch = sh.random();
+        self.lists.epoch = self.epoch;
+        self.sq.psn = sh.random() & PSN_MASK;
+    }
+}
+
+const _: () = assert!(FIRST_QPN > 2 && REQUEST_OFFERED != 0);

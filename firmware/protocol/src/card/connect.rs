@@ -1,0 +1,815 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Records of the control connection: connection management, recall; and credit lists that come before RTL takes them.
+
+use super::control::{Challenged, Peer, headers, write_frame};
+use super::hw::{Hw, Log, TX_LOOPBACK};
+use super::limits::{FAST_LIST, FAST_WINDOW, REQUEST_SHARE, REQUEST_TIME, REQUESTS, REQUESTS_OFFERED};
+use super::qp::{
+    CONNECTED, CONNECTING, ERROR, EVENT_ESTABLISHED, Qp, TODO_DREQ, TODO_RECALL, TODO_RECALLED, TODO_REP, TODO_REQ,
+    TODO_RTU,
+};
+use super::shared::Shared;
+use super::{Card, Requests};
+use crate::wire::headers::{PSN_MASK, Packet, SEND_ONLY, Template, list_qkey};
+use crate::wire::records::{
+    CHALLENGE, CONTROL_WORDS, MESSAGE_HEADER, REC_DREQ, REC_KEEPALIVE, REC_LIST, REC_RECALL, REC_RECALLED, REC_REJ,
+    REC_REP, REC_REQ, REC_RTU, START, VERSION, record,
+};
+use berth_abi::card::{CONTROL_QPN, CREDITS_PER_QP};
+use berth_abi::counters::{
+    F_CONTROL_BAD, F_CONTROL_RECEIVED, F_CONTROL_SENT, F_LIST_REFUSED, F_NOT_FOR_US, F_REQUESTS_BUSY, F_TX_STARVED,
+};
+use berth_abi::message::{CmRequest, CmRequestOver};
+use berth_abi::ring::PRIVATE_DATA;
+use berth_abi::status::{
+    REASON_BUSY, REASON_NO_LISTENER, REASON_PEER_CLOSE, REASON_PROTOCOL, REASON_REJECTED, WC_FLUSHED,
+};
+
+/// Mode of a connection (CR-17), on the wire: stream.
+const STREAM: u32 = 1;
+/// Mode of a connection: message.
+const MESSAGE: u32 = 2;
+/// Beside the mode: what a connection wants of both ends, selective repeat (decision 23) and credit lists as datagrams.
+const MODE_NEEDS: u32 = 0xc0;
+/// Bits of the mode itself.
+const MODE_MASK: u32 = 0x3f;
+
+/// Words of the record that refuses a request; the one that ends a connection is shorter.
+const REFUSAL_WORDS: usize = 11;
+
+/// What the other end of a connection says of itself.
+#[derive(Clone, Copy)]
+pub struct End {
+    /// Its QPN.
+    pub qpn: u32,
+    /// Its epoch.
+    pub epoch: u32,
+    /// Its first PSN.
+    pub psn: u32,
+    /// Its MTU in bytes.
+    pub mtu: u32,
+    /// Credits that it stores.
+    pub store: u32,
+    /// Packets that it takes ahead of a missing one.
+    pub window: u8,
+    /// Message mode (CR-17).
+    pub message: bool,
+}
+
+impl End {
+    /// Nothing said yet.
+    const NONE: Self = Self { qpn: 0, epoch: 0, psn: 0, mtu: 0, store: 0, window: 0, message: false };
+}
+
+/// `Request::state`: no request.
+pub const REQUEST_FREE: u8 = 0;
+/// `Request::state`: the host is to be told.
+pub const REQUEST_NEW: u8 = 1;
+/// `Request::state`: the host has it.
+pub const REQUEST_OFFERED: u8 = 2;
+/// `Request::state`: the peer is to be told that it is refused.
+pub const REQUEST_REFUSED: u8 = 3;
+/// `Request::state`: the peer is to be told that its end (`end`) has no partner any more: an acceptance
+/// that came too late (`service` 0), or a QP of ours that is gone (QPN in `service`, epoch in `end.psn`).
+pub const REQUEST_STALE: u8 = 4;
+/// `Request::state`: the peer is to be told that the host, which has it, is too late.
+pub const REQUEST_LATE: u8 = 5;
+/// `Request::state`: the host is to be told that what it has is over.
+pub const REQUEST_OVER: u8 = 6;
+
+/// A peer's request for a connection.
+#[derive(Clone, Copy)]
+pub struct Request {
+    /// `REQUEST_*`.
+    pub state: u8,
+    /// Peer (index + 1).
+    pub peer: u8,
+    /// Bytes of private data.
+    pub private_len: u8,
+    reason: u8,
+    /// When the host is too late with its answer.
+    pub until: u64,
+    id: u32,
+    service: u32,
+    /// The peer's QP.
+    pub end: End,
+    /// Private data.
+    pub private: [u32; 8],
+}
+
+impl Request {
+    /// No request.
+    pub const FREE: Self = Self {
+        state: REQUEST_FREE,
+        peer: 0,
+        private_len: 0,
+        reason: 0,
+        until: 0,
+        id: 0,
+        service: 0,
+        end: End::NONE,
+        private: [0; 8],
+    };
+
+    /// The request is refused for `reason`.
+    pub fn refuse(&mut self, reason: u32) {
+        self.state = REQUEST_REFUSED;
+        self.reason = reason as u8;
+    }
+
+    /// There is nobody to be answered any more: its place is free as soon as a host that has it knows.
+    pub(crate) fn over(&mut self) {
+        let told = matches!(self.state, REQUEST_OFFERED | REQUEST_LATE | REQUEST_OVER);
+        self.state = if told { REQUEST_OVER } else { REQUEST_FREE };
+        self.peer = 0;
+    }
+
+    /// The host is to answer it.
+    pub fn waits(&self) -> bool {
+        matches!(self.state, REQUEST_NEW | REQUEST_OFFERED)
+    }
+
+    /// Says what the peer is to be told by `append`, which says whether there is room for it now.
+    fn say(&self, append: impl FnOnce(&[u32]) -> bool) -> bool {
+        let end = self.end;
+        if self.state == REQUEST_STALE {
+            return append(&[record(REC_DREQ, 5, end.qpn), end.epoch, self.service, end.psn, REASON_PEER_CLOSE]);
+        }
+        let mut words = [0; REFUSAL_WORDS];
+        words[0] = record(REC_REJ, REFUSAL_WORDS, end.qpn);
+        words[1] = end.epoch;
+        words[2] = self.reason as u32 | (self.private_len as u32) << 24;
+        words[3..].copy_from_slice(&self.private);
+        append(&words)
+    }
+}
+
+impl Qp {
+    /// Both ends have the same mode (CR-17).
+    pub fn suits(&self, end: &End) -> bool {
+        self.message == end.message
+    }
+
+    /// The other end is known: adapts to it.
+    pub fn meet(&mut self, end: &End, mtu: u32) {
+        self.peer_qpn = end.qpn;
+        self.peer_epoch = end.epoch;
+        self.rq.psn = end.psn;
+        self.fast.window = end.window;
+        self.lists.peer_epoch = end.epoch;
+        let mtu = end.mtu.min(mtu);
+        self.log2_mtu = mtu.trailing_zeros() as u8;
+        // A datagram's must fit the path (CR-4) and what an end takes as one message, behind a header of three words.
+        let fits = (mtu / 4).saturating_sub(3).min(FAST_LIST);
+        self.max_list = self.max_list.min(end.store / 2).min(fits).max(1);
+    }
+
+    /// The connection is there: credits may flow.
+    fn connected<H: Hw>(&mut self, ip: u32, sh: &mut Shared, hw: &mut H) {
+        hw.log(Log::Connected(self.qpn(), ip, self.peer_qpn));
+        self.state = CONNECTED;
+        self.tell_peer = true;
+        self.notify(EVENT_ESTABLISHED, sh);
+    }
+}
+
+/// The words of a received control message.
+struct Records {
+    /// Behind the last one a word that is 0.
+    words: [u32; CONTROL_WORDS + 1],
+    len: usize,
+}
+
+impl Records {
+    /// Word `i` of the record at `at`.
+    fn word(&self, at: usize, i: usize) -> u32 {
+        self.words.get(at + i).copied().unwrap_or(0)
+    }
+
+    /// Private data of the record at `at`, from word `i` on.
+    fn private(&self, at: usize, i: usize) -> [u32; 8] {
+        core::array::from_fn(|k| self.word(at, i + k))
+    }
+
+    /// (type, words, QPN) of the record at `at`; `None` when it is malformed.
+    fn record(&self, at: usize) -> Option<(u32, usize, u32)> {
+        let head = self.word(at, 0);
+        let (kind, words) = (head & 0xff, (head >> 8 & 0xff) as usize);
+        let fits = match kind {
+            REC_LIST => words > 3,
+            REC_REQ | REC_REP => words == 15,
+            REC_RTU => words == 2,
+            REC_REJ => words == REFUSAL_WORDS,
+            REC_DREQ => words == 5,
+            REC_KEEPALIVE => words == 1,
+            REC_RECALL | REC_RECALLED => words == 3,
+            _ => false,
+        };
+        (fits && at + words <= self.len).then_some((kind, words, head >> 16))
+    }
+}
+
+impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
+    /// Position of the peer with this address.
+    pub(crate) fn find_peer(&self, ip: u32) -> Option<usize> {
+        self.peers.iter().position(|peer| peer.ip == ip && ip != 0)
+    }
+
+    /// The peer with this address; a new one takes a free place, or that of a peer without connections, if `keep` more
+    /// of these are left.
+    pub(crate) fn open_peer(&mut self, ip: u32, keep: usize) -> Option<usize> {
+        if let Some(i) = self.find_peer(ip) {
+            return Some(i);
+        }
+        let idle = |i: &usize| self.peers[*i].ip == 0 || (!self.peers[*i].busy() && !self.in_use(*i));
+        let i = (0..PEERS).find(|&i| self.peers[i].ip == 0).or_else(|| (0..PEERS).find(idle))?;
+        if keep != 0 && (0..PEERS).filter(idle).nth(keep).is_none() {
+            return None;
+        }
+        self.peers.get_mut(i)?.open(ip, &mut self.sh);
+        Some(i)
+    }
+
+    /// The headers to QP `i`'s peer.
+    pub(crate) fn prepare_template(&mut self, i: usize) {
+        let Some(qp) = self.qps.get_mut(i) else {
+            return;
+        };
+        if let Some(peer) = self.peers.get((qp.peer as usize).wrapping_sub(1)) {
+            let port = 0xc000 | (qp.qpn() << 7 ^ qp.peer_qpn) as u16 & 0x3fff;
+            qp.loopback = peer.loopback;
+            qp.template = Template::new(self.sh.mac, self.sh.ip, peer.mac, peer.ip, port, qp.peer_qpn);
+        }
+    }
+
+    /// Position of the request that the host has under this id.
+    pub(crate) fn find_request(&self, id: u32) -> Option<usize> {
+        self.requests.iter().position(|r| r.state == REQUEST_OFFERED && r.id == id)
+    }
+
+    /// Keeps a request. False when there is no place.
+    fn keep_request(&mut self, request: Request) -> bool {
+        let Some(place) = self.requests.iter_mut().find(|r| r.state == REQUEST_FREE) else {
+            return false;
+        };
+        self.sh.request_serial = self.sh.request_serial.wrapping_add(1);
+        self.sh.request_work = true;
+        *place = Request { id: self.sh.request_serial, ..request };
+        true
+    }
+
+    /// Tells peer `i`, whose message has just come, what `request` says, at once if there is room, else later.
+    fn tell(&mut self, i: usize, request: Request) {
+        if let Some(peer) = self.peers.get_mut(i)
+            && request.say(|words| peer.answer(words))
+        {
+            self.sh.peer_work |= 1 << i;
+        } else {
+            self.keep_request(Request { peer: i as u8 + 1, ..request });
+        }
+    }
+
+    /// Requests that the host is too late for are refused.
+    pub(crate) fn request_timer<H: Hw>(&mut self, now: u64, hw: &mut H) {
+        for request in &mut self.requests {
+            self.sh.step();
+            if request.waits() && now >= request.until {
+                let offered = request.state == REQUEST_OFFERED;
+                request.private_len = 0;
+                request.refuse(REASON_BUSY);
+                if offered {
+                    request.state = REQUEST_LATE;
+                }
+                hw.count(F_REQUESTS_BUSY, 1);
+                self.sh.request_work = true;
+            }
+        }
+    }
+
+    /// The payload of a frame to the control QPN; `None` when it is not of whole words, or too long.
+    fn records<H: Hw>(&mut self, slot: u32, packet: &Packet, hw: &mut H) -> Option<Records> {
+        let len = packet.len as usize / 4;
+        if !packet.len.is_multiple_of(4) || len > CONTROL_WORDS {
+            return None;
+        }
+        // It begins in the middle of a word.
+        let mut records = Records { words: [0; CONTROL_WORDS + 1], len };
+        let words = records.words.get_mut(..=len)?;
+        hw.rx_read(slot, packet.start / 4, words);
+        let (last, words) = words.split_last_mut()?;
+        let mut next = core::mem::take(last);
+        for word in words.iter_mut().rev() {
+            self.sh.step();
+            next = core::mem::replace(word, *word >> 16 | next << 16);
+        }
+        Some(records)
+    }
+
+    /// A credit list has come as a datagram: it counts as a record of the control connection (decision 6).
+    pub(crate) fn rx_list<H: Hw>(&mut self, now: u64, slot: u32, packet: &Packet, hw: &mut H) {
+        let ours = packet.more & PSN_MASK == CONTROL_QPN;
+        let peer = self.find_peer(packet.ip).filter(|_| ours);
+        if peer.and_then(|i| self.peers.get(i)).is_some_and(|peer| peer.mac != packet.mac) {
+            // As data: a peer moves when it says so in a control message. Lists are repeated.
+            hw.count(F_NOT_FOR_US, 1);
+            return;
+        }
+        let records = self.records(slot, packet, hw);
+        let list = peer.zip(records.as_ref()).and_then(|(i, m)| {
+            let (kind, words, qpn) = m.record(0)?;
+            (kind == REC_LIST && words == m.len).then_some((i, qpn, m))
+        });
+        let Some((i, qpn, m)) = list else {
+            hw.count(F_CONTROL_BAD, 1);
+            return;
+        };
+        let epoch = m.word(0, 1);
+        let Some((qp, sh)) = self.qp(qpn).filter(|(qp, _)| {
+            // The peer knows the epoch: if it has it from a REP of ours, the RTU is on its way.
+            let known = qp.state == CONNECTED || (qp.state == CONNECTING && qp.peer_qpn != 0);
+            let names = qp.lists.epoch == epoch && packet.ext == list_qkey(qp.peer_epoch);
+            known && names && qp.peer as usize == i + 1
+        }) else {
+            hw.count(F_CONTROL_BAD, 1);
+            return;
+        };
+        if qp.state == CONNECTING {
+            qp.connected(packet.ip, sh, hw);
+            self.hand_over(qpn, hw);
+        }
+        let Some((qp, sh)) = self.qp(qpn) else {
+            return;
+        };
+        qp.list_came(m.word(0, 2), m.words.get(3..m.len).unwrap_or_default(), sh, hw);
+        if let Some(peer) = self.peers.get_mut(i) {
+            peer.heard = now;
+        }
+    }
+
+    /// A control message has come.
+    pub(crate) fn rx_control<H: Hw>(&mut self, now: u64, slot: u32, packet: &Packet, hw: &mut H) {
+        let Some(mut message) = self.records(slot, packet, hw) else {
+            hw.count(F_CONTROL_BAD, 1);
+            return;
+        };
+        let len = message.len;
+        let [from, to, third] = [0, 1, 2].map(|i| message.words[i]);
+        if len < MESSAGE_HEADER || from == 0 || third & 0xff != VERSION || third >> 16 != len as u32 {
+            hw.count(F_CONTROL_BAD, 1);
+            return;
+        }
+        let known = self.find_peer(packet.ip);
+        let ends = |peer: &Peer| (peer.incarnation, peer.peer_incarnation);
+        let (ours, theirs) = known.and_then(|i| self.peers.get(i)).map_or((0, 0), ends);
+        let mut us = ours != 0 && to == ours;
+        if third & CHALLENGE != 0 {
+            self.rx_challenge(now, known.filter(|_| us && len == MESSAGE_HEADER), from, packet.psn, hw);
+            return;
+        }
+        let stranger = from != theirs;
+        let begins = third & START != 0;
+        // Who goes on as agreed needs no name, which takes a keyed function to make.
+        let agreed = !stranger && (begins || us || to == 0);
+        let [name, name_us] = if agreed { [0; 2] } else { self.sh.challenge(packet.ip, from, ours, theirs) };
+        let good = agreed
+            || (begins && {
+                // Who begins shows that it hears us: anybody can write somebody else's address into a frame. If we know
+                // another end of it, our own name does not show that: one that is gone may have had it.
+                let hears = to == name || to == name_us || (us && theirs == 0);
+                us |= to == name_us;
+                hears
+            });
+        if !good {
+            if !begins {
+                hw.count(F_CONTROL_BAD, 1);
+            }
+            self.challenge(known, packet, from, if us { name_us } else { name }, hw);
+            return;
+        }
+        // Places are left for those whom this card asks.
+        let Some(i) = self.open_peer(packet.ip, PEERS / 8) else {
+            hw.count(F_CONTROL_BAD, 1);
+            return;
+        };
+        // A place of the table, so that no index below can be out of it.
+        let i = i % PEERS;
+        self.peers[i].heard = now;
+        if (us || stranger) && self.peers[i].resolve(packet.mac) {
+            self.address_changed(i, hw);
+        }
+        if stranger {
+            self.peer_begins(i, from, packet.psn, us, hw);
+        }
+        self.sh.peer_work |= 1 << i;
+        if !self.peers[i].expect(packet.psn) {
+            return;
+        }
+        // All records, or none: check their shape, and that answers have places or room.
+        let mut at = MESSAGE_HEADER;
+        let mut answers = 0;
+        while at < len {
+            self.sh.step();
+            let Some((kind, words, _)) = message.record(at) else {
+                hw.count(F_CONTROL_BAD, 1);
+                message.len = at;
+                break;
+            };
+            answers += matches!(kind, REC_REQ | REC_REP) as usize;
+            at += words;
+        }
+        let free = self.requests.iter().filter(|r| r.state == REQUEST_FREE).count();
+        if answers > free && !self.peers[i].room_for_answers(answers * REFUSAL_WORDS) {
+            // The peer does not take what it is told. Not acknowledged: it comes again.
+            hw.count(F_TX_STARVED, 1);
+            return;
+        }
+        self.peers[i].taken(us);
+        hw.count(F_CONTROL_RECEIVED, 1);
+        let mut at = MESSAGE_HEADER;
+        while at < message.len
+            && let Some((kind, words, qpn)) = message.record(at)
+        {
+            self.sh.step();
+            self.take_record(now, i, kind, qpn, &message, at, hw);
+            at += words;
+        }
+    }
+
+    /// Asks who says what `packet` says as `from`: it is to begin with `name`. Nothing is remembered of it, and it is no
+    /// longer than what it answers.
+    fn challenge<H: Hw>(&mut self, known: Option<usize>, packet: &Packet, from: u32, name: u32, hw: &mut H) {
+        let all = packet.mac.0 & 1 != 0 || packet.ip == 0 || packet.ip >> 28 >= 0xe;
+        if all {
+            return;
+        }
+        // Where the peer was, if anything depends on it: whoever is elsewhere now is not to learn the name.
+        let place = known.and_then(|i| self.peers.get(i).filter(|p| p.resolved && (p.busy() || self.in_use(i))));
+        let mac = place.map_or(packet.mac, |peer| peer.mac);
+        let Some(slot) = self.sh.tx_alloc(hw) else {
+            return;
+        };
+        let (own, port) = (self.sh.ip, 0xc000 | CONTROL_QPN as u16);
+        let template = Template::new(self.sh.mac, own, mac, packet.ip, port, CONTROL_QPN);
+        let words = [name, from, VERSION | CHALLENGE | (MESSAGE_HEADER as u32) << 16];
+        let frame = headers(&template, SEND_ONLY, false, packet.psn, None, 4 * MESSAGE_HEADER as u32);
+        write_frame(slot, &frame, &words, &mut self.sh, hw);
+        hw.tx_send(slot, frame.end, if packet.ip == own { TX_LOOPBACK } else { 0 });
+        hw.count(F_CONTROL_SENT, 1);
+    }
+
+    /// Peer `i`, if it is one that names our end, does not know it: it answers our message `psn` with `name`.
+    ///
+    /// If we begin, we begin again with the name. Else it has forgotten us, or we have never heard each other: our end is
+    /// made anew, at once if that ends no connection, else when the peer has said nothing else for a time. One late frame
+    /// ends nothing.
+    fn rx_challenge<H: Hw>(&mut self, now: u64, i: Option<usize>, name: u32, psn: u32, hw: &mut H) {
+        let Some(i) = i else {
+            hw.count(F_CONTROL_BAD, 1);
+            return;
+        };
+        let i = i % PEERS;
+        let peer = i as u8 + 1;
+        self.peers[i].heard = now;
+        self.sh.peer_work |= 1 << i;
+        let loses =
+            |qp: &Qp| qp.peer == peer && (qp.state == CONNECTED || (qp.state == CONNECTING && qp.peer_qpn != 0));
+        match self.peers[i].challenged(now, psn, name) {
+            Challenged::Fine => return,
+            Challenged::Doubt if self.qps.iter().any(loses) => return,
+            Challenged::Doubt | Challenged::Over => (),
+        }
+        hw.log(Log::PeerRestarted(self.peers[i].ip));
+        self.drop_connections(i, Requests::Again, hw);
+        self.peers[i].renew(&mut self.sh);
+        // What is left there of our end is over as well.
+        self.peers[i].append(&[record(REC_KEEPALIVE, 1, 0)]);
+    }
+
+    /// Peer `i` begins its incarnation `from` with a message of PSN `psn`. `us`: it knows our incarnation; else it has
+    /// said the name of its challenge.
+    ///
+    /// Our own incarnation goes on if the peer has its first message (`us`), or nobody has, so that it still comes. Else we
+    /// begin anew as well. So two cards that begin at the same time, each with an old name of the other, agree as soon as
+    /// both first messages have arrived, and what one says because the other has begun does not make that begin again.
+    fn peer_begins<H: Hw>(&mut self, i: usize, from: u32, psn: u32, us: bool, hw: &mut H) {
+        let i = i % PEERS;
+        let peer = &self.peers[i];
+        let known = peer.peer_incarnation != 0;
+        if known {
+            hw.log(Log::PeerRestarted(peer.ip));
+        }
+        if !us && !peer.fresh() {
+            self.drop_connections(i, Requests::Again, hw);
+            self.peers[i].renew(&mut self.sh);
+        } else if known {
+            self.drop_connections(i, Requests::Queued, hw);
+        }
+        self.peers[i].begin(from, psn);
+    }
+
+    /// Takes one record of peer `i`.
+    #[allow(clippy::too_many_arguments)]
+    fn take_record<H: Hw>(&mut self, now: u64, i: usize, kind: u32, qpn: u32, m: &Records, at: usize, hw: &mut H) {
+        let peer = i as u8 + 1;
+        let ip = self.peers.get(i).map_or(0, |peer| peer.ip);
+        match kind {
+            REC_KEEPALIVE => return,
+            REC_REQ => return self.take_request(now, i, m, at, hw),
+            REC_REP => return self.take_reply(i, qpn, m, at, hw),
+            REC_DREQ => return self.take_end(i, qpn, m, at, hw),
+            _ => (),
+        }
+        let epoch = m.word(at, 1);
+        let Some((qp, sh)) = self.qp(qpn).filter(|(qp, _)| qp.peer == peer && qp.epoch == epoch) else {
+            hw.count(F_CONTROL_BAD, 1);
+            return;
+        };
+        match (kind, qp.state) {
+            (REC_RTU, CONNECTING) => {
+                qp.connected(ip, sh, hw);
+                self.hand_over(qpn, hw);
+            }
+            // A credit list has overtaken it.
+            (REC_RTU, CONNECTED) => (),
+            (REC_REJ, CONNECTING) => {
+                let third = m.word(at, 2);
+                let reason = match third & 0xff {
+                    named @ (REASON_NO_LISTENER | REASON_BUSY) => named,
+                    _ => REASON_REJECTED,
+                };
+                qp.tell_peer = false;
+                qp.close(reason, sh, hw);
+                qp.private_len = ((third >> 24) as u8).min(PRIVATE_DATA as u8);
+                qp.private = m.private(at, 3);
+            }
+            (REC_RECALL, CONNECTED) => {
+                qp.lists.epoch = qp.lists.epoch.wrapping_add(1);
+                self.fast_give_up(qpn, m.word(at, 2), hw);
+            }
+            (REC_RECALLED, CONNECTED) => qp.fast_recalled(now, m.word(at, 2), sh, hw),
+            _ => hw.count(F_CONTROL_BAD, 1),
+        }
+    }
+
+    /// The end that a REQ or REP describes; `None` when a field is out of range, `Some(false)`: nothing that this end
+    /// can be connected to.
+    fn end_of(m: &Records, at: usize, qpn: usize, flags: usize) -> Option<(End, bool)> {
+        let mode = m.word(at, flags);
+        let end = End {
+            qpn: m.word(at, qpn),
+            epoch: m.word(at, qpn + 1),
+            psn: m.word(at, qpn + 2) & PSN_MASK,
+            mtu: mode & 0xffff,
+            message: mode >> 16 & MODE_MASK == MESSAGE,
+            store: m.word(at, flags + 1) & 0xffff,
+            window: (m.word(at, flags + 1) >> 16).clamp(1, FAST_WINDOW) as u8,
+        };
+        let good = matches!(end.mtu, 256 | 512 | 1024 | 2048 | 4096)
+            && end.qpn > 2
+            && end.qpn <= 0xffff
+            && mode >> 24 <= PRIVATE_DATA as u32;
+        let ours = end.message || mode >> 16 & MODE_MASK == STREAM;
+        good.then_some((end, ours && mode >> 16 & MODE_NEEDS == MODE_NEEDS))
+    }
+
+    fn take_request<H: Hw>(&mut self, now: u64, i: usize, m: &Records, at: usize, hw: &mut H) {
+        let Some((end, ours)) = Self::end_of(m, at, 1, 5) else {
+            hw.count(F_CONTROL_BAD, 1);
+            return;
+        };
+        let service = m.word(at, 4);
+        let listening = (1..=0xffff).contains(&service) && self.services.contains(&(service as u16));
+        let (mut waiting, mut same) = (0, 0);
+        for other in self.requests.iter().filter(|r| r.waits()) {
+            self.sh.step();
+            waiting += 1;
+            same += (other.service == service) as usize;
+        }
+        let busy = waiting >= REQUESTS_OFFERED || same >= REQUEST_SHARE;
+        let mut request =
+            Request { state: REQUEST_NEW, peer: i as u8 + 1, until: now + REQUEST_TIME, service, end, ..Request::FREE };
+        match (listening, ours) {
+            (false, _) => request.refuse(REASON_NO_LISTENER),
+            (_, false) => request.refuse(REASON_REJECTED),
+            _ if busy => (),
+            _ => {
+                request.private_len = (m.word(at, 5) >> 24) as u8;
+                request.private = m.private(at, 7);
+                if self.keep_request(request) {
+                    self.sh.arm(request.until, hw);
+                    return;
+                }
+                (request.private_len, request.private) = (0, [0; 8]);
+            }
+        }
+        if request.state == REQUEST_NEW {
+            // No place, or not for this service: others are not to wait for those who do not answer.
+            request.refuse(REASON_BUSY);
+            hw.count(F_REQUESTS_BUSY, 1);
+        }
+        self.tell(i, request);
+    }
+
+    fn take_reply<H: Hw>(&mut self, i: usize, qpn: u32, m: &Records, at: usize, hw: &mut H) {
+        let Some((end, ours)) = Self::end_of(m, at, 2, 5) else {
+            hw.count(F_CONTROL_BAD, 1);
+            return;
+        };
+        let (epoch, mtu, ip) = (m.word(at, 1), self.sh.mtu, self.peers[i].ip);
+        let Some((qp, sh)) = self.qp(qpn).filter(|(qp, _)| {
+            qp.state == CONNECTING
+                && qp.peer as usize == i + 1
+                && qp.epoch == epoch
+                && qp.peer_qpn == 0
+                && ours
+                && qp.suits(&end)
+        }) else {
+            // Too late: the peer is to forget its end.
+            let end = End { psn: 0, ..end };
+            self.tell(i, Request { state: REQUEST_STALE, end, ..Request::FREE });
+            return;
+        };
+        qp.meet(&end, mtu);
+        qp.private_len = (m.word(at, 5) >> 24) as u8;
+        qp.private = m.private(at, 7);
+        qp.tell(TODO_RTU, sh);
+        qp.connected(ip, sh, hw);
+        if let Some(q) = Self::index(qpn) {
+            self.prepare_template(q);
+        }
+        self.hand_over(qpn, hw);
+    }
+
+    fn take_end<H: Hw>(&mut self, i: usize, qpn: u32, m: &Records, at: usize, hw: &mut H) {
+        let peer = i as u8 + 1;
+        let [epoch, from, from_epoch] = [1, 2, 3].map(|k| m.word(at, k));
+        for qp in &mut self.qps {
+            self.sh.step();
+            let ours = qp.peer == peer
+                && match qpn {
+                    0 => qp.peer_qpn == from && qp.peer_epoch == from_epoch,
+                    _ => qp.qpn() == qpn && qp.epoch == epoch,
+                };
+            if ours && matches!(qp.state, CONNECTING | CONNECTED) {
+                qp.tell_peer = false;
+                qp.close(REASON_PEER_CLOSE, &mut self.sh, hw);
+            }
+        }
+        for request in &mut self.requests {
+            self.sh.step();
+            if request.peer == peer && request.waits() && request.end.qpn == from && request.end.epoch == from_epoch {
+                request.over();
+                self.sh.request_work = true;
+            }
+        }
+    }
+
+    /// Says to the peer what QP `i` has to say. False when there is no room for it now.
+    pub(crate) fn ctl_step(&mut self, i: usize) -> bool {
+        let Some(qp) = self.qps.get_mut(i) else {
+            return true;
+        };
+        let p = (qp.peer as usize).wrapping_sub(1);
+        let Some(peer) = self.peers.get_mut(p).filter(|peer| peer.ip != 0) else {
+            qp.todo = 0;
+            if qp.state >= ERROR {
+                self.sh.close_work |= qp.bit();
+            }
+            return true;
+        };
+        let message = if qp.message { MESSAGE } else { STREAM };
+        let mode = |mtu: u32, private: u8| mtu | (message | MODE_NEEDS) << 16 | (private as u32) << 24;
+        let long = |head: [u32; 7], private: &[u32; 8]| {
+            let mut words = [0; 15];
+            words[..7].copy_from_slice(&head);
+            words[7..].copy_from_slice(private);
+            words
+        };
+        while qp.todo != 0 {
+            self.sh.step();
+            // Lowest bit first: the order of a connection's life, the end after all but credits.
+            let order = [TODO_REQ, TODO_REP, TODO_RTU, TODO_RECALLED, TODO_RECALL, TODO_DREQ];
+            let todo = order.into_iter().find(|bit| qp.todo & bit != 0).unwrap_or(qp.todo);
+            let own = qp.qpn();
+            let (to, epoch) = (qp.peer_qpn, qp.peer_epoch);
+            let said = match todo {
+                TODO_REQ => {
+                    qp.tell_peer = true;
+                    peer.append(&long(
+                        [
+                            record(REC_REQ, 15, 0),
+                            own,
+                            qp.epoch,
+                            qp.sq.psn,
+                            qp.service,
+                            mode(self.sh.mtu, qp.private_len),
+                            CREDITS_PER_QP | FAST_WINDOW << 16,
+                        ],
+                        &qp.private,
+                    ))
+                }
+                TODO_REP => peer.append(&long(
+                    [
+                        record(REC_REP, 15, to),
+                        epoch,
+                        own,
+                        qp.epoch,
+                        qp.sq.psn,
+                        mode(1 << (qp.log2_mtu & 31), qp.private_len),
+                        CREDITS_PER_QP | FAST_WINDOW << 16,
+                    ],
+                    &qp.private,
+                )),
+                TODO_RTU => peer.append(&[record(REC_RTU, 2, to), epoch]),
+                TODO_RECALLED => peer.append(&[record(REC_RECALLED, 3, to), epoch, qp.kept]),
+                TODO_RECALL => peer.append(&[record(REC_RECALL, 3, to), epoch, qp.rq.recall_n]),
+                TODO_DREQ => peer.append(&[record(REC_DREQ, 5, to), epoch, own, qp.epoch, qp.reason as u32]),
+                _ => true,
+            };
+            if !said && todo == TODO_DREQ && qp.destroying {
+                // The host need not wait for the peer's window: the farewell waits elsewhere.
+                let end = End { qpn: to, epoch, psn: qp.epoch, ..End::NONE };
+                qp.todo = 0;
+                self.sh.close_work |= qp.bit();
+                let peer = p as u8 + 1;
+                self.keep_request(Request { state: REQUEST_STALE, peer, service: own, end, ..Request::FREE });
+                return true;
+            }
+            if !said {
+                return false;
+            }
+            self.sh.peer_work |= 1 << p;
+            qp.todo &= !todo;
+        }
+        if qp.state >= ERROR {
+            self.sh.close_work |= qp.bit();
+        }
+        true
+    }
+
+    /// Works on requests: tells the host, answers peers.
+    pub(crate) fn request_step<H: Hw>(&mut self, hw: &mut H) {
+        if !self.sh.request_work {
+            return;
+        }
+        self.sh.request_work = false;
+        for r in 0..REQUESTS {
+            self.sh.step();
+            let request = &mut self.requests[r];
+            let p = (request.peer as usize).wrapping_sub(1);
+            if let REQUEST_NEW | REQUEST_OVER = request.state {
+                if hw.event_space() == 0 {
+                    self.sh.request_work = true;
+                    continue;
+                }
+                if request.state == REQUEST_OVER {
+                    hw.event(&CmRequestOver { request: request.id }.encode());
+                    request.state = REQUEST_FREE;
+                } else {
+                    let event = CmRequest {
+                        request: request.id,
+                        ipv4: self.peers.get(p).map_or(0, |peer| peer.ip),
+                        service: request.service,
+                        mode: request.end.message as u32,
+                        private_len: request.private_len as u32,
+                        private: request.private,
+                    };
+                    hw.event(&event.encode());
+                    request.state = REQUEST_OFFERED;
+                }
+                continue;
+            }
+            let Some(peer) = self.peers.get_mut(p) else {
+                continue;
+            };
+            if !matches!(request.state, REQUEST_REFUSED | REQUEST_STALE | REQUEST_LATE) {
+                continue;
+            }
+            if request.say(|words| peer.append(words)) {
+                request.over();
+                self.sh.peer_work |= 1 << p;
+            }
+            self.sh.request_work |= request.state != REQUEST_FREE;
+        }
+    }
+}
+
+impl Qp {
+    /// A credit list has come: its first number, its sizes.
+    fn list_came<H: Hw>(&mut self, first: u32, sizes: &[u32], sh: &mut Shared, hw: &mut H) {
+        if sizes.contains(&0) && !self.message {
+            // A stream has no credits of size 0 (decision 10).
+            hw.count(F_LIST_REFUSED, 1);
+            self.fail(REASON_PROTOCOL, WC_FLUSHED, sh, hw);
+            return;
+        }
+        self.fast_list(first, sizes, sh, hw);
+    }
+
+    /// The peer does not keep to the protocol of credit lists.
+    pub fn refuse_list<H: Hw>(&mut self, answer: u32, sh: &mut Shared, hw: &mut H) {
+        hw.count(F_LIST_REFUSED, 1);
+        hw.log(Log::ListRefused(self.qpn(), answer));
+        self.fail(REASON_PROTOCOL, WC_FLUSHED, sh, hw);
+    }
+}

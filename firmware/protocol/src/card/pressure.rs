@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Memory is short: whose turn it is to keep what it holds, who lets go, whose credits are recalled (decision 19).
+
+use super::Card;
+use super::hw::{FAST_RECEIVES, Hw};
+use super::limits::{FAST_SQUEEZE_TIME, SQUEEZES};
+use super::qp::{CONNECTED, Qp, RECALL_NONE};
+use berth_abi::rows::{recv, send};
+
+/// What the card remembers from one shortage to the next. All-zero when new.
+pub struct Pressure {
+    /// QP that credits were last recalled from.
+    recalled: u8,
+    /// QP (index) whose receive keeps what it holds of its memory while it waits for the
+    /// rest, when nobody else would give any back.
+    turn: u8,
+    /// What it has announced and completed, as far as one can see.
+    progress: u32,
+    /// How often that did not help.
+    squeezed: u8,
+    /// When it counts again.
+    squeeze_at: u64,
+}
+
+impl Pressure {
+    /// All zero.
+    pub const fn new() -> Self {
+        Self { recalled: 0, turn: 0, progress: 0, squeezed: 0, squeeze_at: 0 }
+    }
+
+    /// The next of those that wait for a receive's memory has its turn.
+    fn pass_turn(&mut self, waiting: u64) {
+        let later = waiting & !(turn_bit(self.turn) | (turn_bit(self.turn) - 1));
+        let next = if later != 0 { later } else { waiting };
+        (self.turn, self.squeezed) = (next.trailing_zeros() as u8 & 63, 0);
+    }
+}
+
+fn turn_bit(turn: u8) -> u64 {
+    1 << (turn & 63)
+}
+
+impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
+    /// Page requests of address space `asid` (0: all) wait for budget (decision 19): receives announce what is granted, let
+    /// go of what is held ahead of need, and if somebody gets nothing at all, credits that are unused are recalled. Gives
+    /// the QP whose receive does not fit, see [`Self::squeeze`], or 0.
+    pub(super) fn pressure<H: Hw>(&mut self, now: u64, asid: u8, hw: &mut H) -> u32 {
+        let (starved, waiting) = self.starved(asid, hw);
+        if !starved {
+            return 0;
+        }
+        let recalled = self.recall(hw);
+        self.squeeze(now, waiting, !recalled, hw)
+    }
+
+    /// A connection of address space `asid` (0: of any) that RTL has waits for memory, and holds none that would bring
+    /// some back; and which of them wait for a receive's. One that waits for the rest of a batch announces what it has
+    /// instead. Among the others the turn passes on from one that waits no more, or has got on since.
+    #[inline(never)]
+    fn starved<H: Hw>(&mut self, asid: u8, hw: &mut H) -> (bool, u64) {
+        let (mut starved, mut waiting) = (false, 0u64);
+        for qp in &self.qps {
+            self.sh.step();
+            if qp.fast.on && qp.state == CONNECTED && (asid == 0 || qp.asid == asid) {
+                let rests = qp.fast.rests_until != 0;
+                let receives = qp.receives_held(hw).starved;
+                if receives != 0 && qp.fast_granted(hw) != 0 {
+                    if !rests {
+                        qp.fast_receive(recv::COMMAND, recv::CMD_SQUEEZE, hw);
+                    }
+                } else {
+                    waiting |= if receives != 0 && !rests { qp.bit() } else { 0 };
+                    starved |= qp.sends_held(hw).starved != 0 || receives != 0;
+                }
+            }
+        }
+        if waiting & turn_bit(self.sh.pressure.turn) == 0 || self.turn_progress(hw) != self.sh.pressure.progress {
+            self.sh.pressure.pass_turn(waiting);
+            self.sh.pressure.progress = self.turn_progress(hw);
+        }
+        (starved, waiting)
+    }
+
+    /// Changes when the QP whose turn it is gets on.
+    fn turn_progress<H: Hw>(&self, hw: &mut H) -> u32 {
+        let of =
+            |qp: &Qp, hw: &mut H| qp.fast_receives(recv::ANNOUNCED, hw) ^ qp.fast_receives(recv::COMPLETED, hw) << 16;
+        self.qps.get(self.sh.pressure.turn as usize).filter(|qp| qp.fast.on).map_or(0, |qp| of(qp, hw))
+    }
+
+    /// Somebody has memory that comes back by itself, or by a recall that is under way.
+    #[inline(never)]
+    fn comes_back<H: Hw>(&mut self, hw: &mut H) -> bool {
+        for qp in &self.qps {
+            self.sh.step();
+            if qp.fast.on
+                && (matches!(qp.sends_held(hw), send::Held { holds: 1.., starved: 0, .. })
+                    || matches!(qp.receives_held(hw), recv::Held { holds: 1.., starved: 0, .. })
+                    || qp.rq.recall != RECALL_NONE
+                    || qp.fast_granted(hw) != 0)
+            {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Connections whose bits are in `waiting` wait for a receive's memory, and may hold a part of it: the one whose turn
+    /// it is keeps that, the others let go, so that they do not wait for each other. Gives the QPN of that one when this
+    /// has not helped several times although nobody else (as far as firmware knows: `alone`) has memory, as its receive
+    /// does not fit the budget then (PC-3); else 0.
+    #[inline(never)]
+    fn squeeze<H: Hw>(&mut self, now: u64, waiting: u64, alone: bool, hw: &mut H) -> u32 {
+        let turn = self.sh.pressure.turn;
+        if waiting & turn_bit(turn) == 0 {
+            return 0;
+        }
+        for qp in &mut self.qps {
+            self.sh.step();
+            if waiting & qp.bit() == 0 || qp.rq.recall != RECALL_NONE {
+                continue;
+            }
+            if qp.idx == turn {
+                qp.fast_receive(recv::COMMAND, recv::CMD_SQUEEZE, hw);
+            } else {
+                // Of no range: what is no credit yet is let go of, and asked for anew.
+                qp.fast_words(FAST_RECEIVES, recv::RANGE, &[0; 4], &mut self.sh, hw);
+                qp.fast_receive(recv::COMMAND, recv::CMD_REVOKE, hw);
+            }
+        }
+        if !alone || self.comes_back(hw) {
+            self.sh.pressure.squeezed = 0;
+            return 0;
+        }
+        if now < self.sh.pressure.squeeze_at {
+            return 0;
+        }
+        self.sh.pressure.squeeze_at = now + FAST_SQUEEZE_TIME;
+        self.sh.pressure.squeezed += 1;
+        if self.sh.pressure.squeezed <= SQUEEZES {
+            return 0;
+        }
+        self.sh.pressure.pass_turn(waiting);
+        self.sh.pressure.progress = self.turn_progress(hw);
+        self.qps.get(turn as usize).map_or(0, Qp::qpn)
+    }
+
+    /// Recalls the credits of the next QP, in turn, that RTL has and that has some out. False when none has.
+    #[inline(never)]
+    fn recall<H: Hw>(&mut self, hw: &mut H) -> bool {
+        for k in 1..=QPS {
+            self.sh.step();
+            let i = (self.sh.pressure.recalled as usize + k) % QPS;
+            if let Some(qp) = self.qps.get_mut(i)
+                && qp.fast.on
+                && qp.state == CONNECTED
+                && qp.rq.recall == RECALL_NONE
+                && qp.fast_unused(hw) != 0
+            {
+                self.sh.pressure.recalled = i as u8;
+                qp.fast_recall(&mut self.sh, hw);
+                return true;
+            }
+        }
+        false
+    }
+}

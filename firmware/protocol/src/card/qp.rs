@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! State of one queue pair.
+
+use super::hw::{Hw, Log};
+use super::rows::Fast;
+use super::shared::Shared;
+use crate::wire::headers::Template;
+use berth_abi::card::FIRST_QPN;
+use berth_abi::status;
+
+/// There is no such QP.
+pub const FREE: u8 = 0;
+/// Created, without connection.
+pub const CREATED: u8 = 1;
+/// On the way to a connection.
+pub const CONNECTING: u8 = 2;
+/// Connected.
+pub const CONNECTED: u8 = 3;
+/// In error: elements are flushed.
+pub const ERROR: u8 = 4;
+/// The connection is over: elements are flushed.
+pub const CLOSED: u8 = 5;
+
+/// `Qp::todo`: send a connection request.
+pub const TODO_REQ: u16 = 1;
+/// `Qp::todo`: accept the peer's request.
+pub const TODO_REP: u16 = 2;
+/// `Qp::todo`: confirm the peer's acceptance.
+pub const TODO_RTU: u16 = 4;
+/// `Qp::todo`: end the connection.
+pub const TODO_DREQ: u16 = 8;
+/// `Qp::todo`: recall credits.
+pub const TODO_RECALL: u16 = 32;
+/// `Qp::todo`: answer the peer's recall.
+pub const TODO_RECALLED: u16 = 64;
+
+/// `Qp::events`: the connection is there.
+pub const EVENT_ESTABLISHED: u8 = 1;
+/// `Qp::events`: the connection is over or did not come about.
+pub const EVENT_CLOSED: u8 = 2;
+/// `Qp::events`: the QP went into error.
+pub const EVENT_ERROR: u8 = 4;
+/// `Qp::events`: the command that destroys the QP is done.
+pub const EVENT_DESTROYED: u8 = 8;
+
+/// The sender's side.
+pub struct Send {
+    /// Producer index of the host, before RTL has the QP.
+    pub pi: u16,
+    /// First PSN.
+    pub psn: u32,
+    /// Time-outs in a row.
+    pub tries: u32,
+    /// When the QP is to be looked at; 0 never.
+    pub deadline: u64,
+}
+
+/// A recall: nothing going on.
+pub const RECALL_NONE: u8 = 0;
+/// A recall: credits are being recalled, no list may be sent.
+pub const RECALL_OUT: u8 = 1;
+
+/// The receiver's side.
+pub struct Recv {
+    /// Producer index of the host, before RTL has the QP.
+    pub pi: u16,
+    /// The peer's first PSN.
+    pub psn: u32,
+    /// `RECALL_*`.
+    pub recall: u8,
+    /// Credits to recall.
+    pub recall_n: u32,
+}
+
+/// Epochs of credit lists: the connection's and how often was recalled, since a credit's number may be given again after
+/// that.
+#[derive(Clone, Copy)]
+pub struct Lists {
+    /// Of lists that come.
+    pub epoch: u32,
+    /// Of lists that go.
+    pub peer_epoch: u32,
+}
+
+/// A queue pair. All-zero when free.
+pub struct Qp {
+    /// `FREE` …
+    pub state: u8,
+    /// `REASON_*` in error or closed.
+    pub reason: u8,
+    /// Position in the card.
+    pub idx: u8,
+    /// Address space.
+    pub asid: u8,
+    /// Doorbell page.
+    pub uar: u8,
+    /// Peer (index + 1).
+    pub peer: u8,
+    /// Both ends are on this card.
+    pub loopback: bool,
+    /// The host wants it away.
+    pub destroying: bool,
+    /// The peer is told when the connection ends.
+    pub tell_peer: bool,
+    /// Message mode (CR-17).
+    pub message: bool,
+    /// `EVENT_*` for the host.
+    pub events: u8,
+    /// `TODO_*` for the peer.
+    pub todo: u16,
+    /// Cookie of the command that destroys it.
+    pub cookie: u32,
+    /// Depth of the send queue - 1.
+    pub sq_mask: u16,
+    /// Depth of the receive queue - 1.
+    pub rq_mask: u16,
+    /// CQN for sends.
+    pub send_cqn: u16,
+    /// CQN for receives.
+    pub recv_cqn: u16,
+    /// Trigger: kind in bits 7:0, index in bits 15:8.
+    pub trigger: u32,
+    /// Longest list.
+    pub max_list: u32,
+    /// Largest block in bytes.
+    pub block: u32,
+    /// Acknowledgement time-out in cycles.
+    pub timeout: u32,
+    /// Retries.
+    pub retries: u32,
+    /// Bus address of the send queue.
+    pub sq_base: u64,
+    /// Bus address of the receive queue.
+    pub rq_base: u64,
+    /// log2 of the connection's MTU.
+    pub log2_mtu: u8,
+    /// Peer's QPN.
+    pub peer_qpn: u32,
+    /// Epoch that the peer's records for this QP carry.
+    pub epoch: u32,
+    /// Epoch that records for the peer's QP carry.
+    pub peer_epoch: u32,
+    /// Epochs of credit lists.
+    pub lists: Lists,
+    /// What RTL has of it.
+    pub fast: Fast,
+    /// Number that answers a recall.
+    pub kept: u32,
+    /// Service that is asked for.
+    pub service: u32,
+    /// Bytes of private data.
+    pub private_len: u8,
+    /// Private data, to send or for the host.
+    pub private: [u32; 8],
+    /// Headers to the peer.
+    pub template: Template,
+    /// The sender's side.
+    pub sq: Send,
+    /// The receiver's side.
+    pub rq: Recv,
+}
+
+impl Qp {
+    /// No QP.
+    pub const FREE: Self = Self {
+        state: FREE,
+        reason: 0,
+        idx: 0,
+        asid: 0,
+        uar: 0,
+        peer: 0,
+        loopback: false,
+        destroying: false,
+        tell_peer: false,
+        message: false,
+        events: 0,
+        todo: 0,
+        cookie: 0,
+        sq_mask: 0,
+        rq_mask: 0,
+        send_cqn: 0,
+        recv_cqn: 0,
+        trigger: 0,
+        max_list: 0,
+        block: 0,
+        timeout: 0,
+        retries: 0,
+        sq_base: 0,
+        rq_base: 0,
+        log2_mtu: 0,
+        peer_qpn: 0,
+        epoch: 0,
+        peer_epoch: 0,
+        lists: Lists { epoch: 0, peer_epoch: 0 },
+        fast: Fast::NONE,
+        kept: 0,
+        service: 0,
+        private_len: 0,
+        private: [0; 8],
+        template: Template::EMPTY,
+        sq: Send { pi: 0, psn: 0, tries: 0, deadline: 0 },
+        rq: Recv { pi: 0, psn: 0, recall: RECALL_NONE, recall_n: 0 },
+    };
+
+    /// Its QPN.
+    pub fn qpn(&self) -> u32 {
+        qpn(self.idx)
+    }
+
+    /// Its bit in the work bitmaps.
+    pub fn bit(&self) -> u64 {
+        1 << (self.idx & 63)
+    }
+
+    /// Says something to the peer as soon as there is room.
+    pub fn tell(&mut self, todo: u16, sh: &mut Shared) {
+        self.todo |= todo;
+        sh.ctl_work |= self.bit();
+    }
+
+    /// Says something to the host as soon as there is room.
+    pub fn notify(&mut self, event: u8, sh: &mut Shared) {
+        self.events |= event;
+        sh.event_work |= self.bit();
+    }
+
+    /// Ends the connection without error: what is left is flushed.
+    #[inline(never)]
+    pub fn close<H: Hw>(&mut self, reason: u32, sh: &mut Shared, hw: &mut H) {
+        if !matches!(self.state, CREATED | CONNECTING | CONNECTED) {
+            return;
+        }
+        hw.log(Log::Closed(self.qpn(), reason));
+        self.end(CLOSED, reason, sh);
+        self.fast_end(status::WC_FLUSHED, sh, hw);
+        self.notify(EVENT_CLOSED, sh);
+    }
+
+    /// Puts the QP in error; its oldest send completes with `head`, the rest is flushed.
+    #[inline(never)]
+    pub fn fail<H: Hw>(&mut self, reason: u32, head: u8, sh: &mut Shared, hw: &mut H) {
+        if !matches!(self.state, CREATED | CONNECTING | CONNECTED) {
+            return;
+        }
+        hw.log(Log::QpError(self.qpn(), reason));
+        self.end(ERROR, reason, sh);
+        self.fast_end(head, sh, hw);
+        self.notify(EVENT_ERROR, sh);
+    }
+
+    fn end(&mut self, state: u8, reason: u32, sh: &mut Shared) {
+        self.todo &= !(TODO_RECALL | TODO_RECALLED | TODO_RTU);
+        if self.state == CONNECTING || self.state == CONNECTED {
+            // A request that has not left needs no taking back.
+            if self.todo & TODO_REQ == 0 && self.tell_peer {
+                self.tell(TODO_DREQ, sh);
+            }
+            self.todo &= !(TODO_REQ | TODO_REP);
+        }
+        self.state = state;
+        self.reason = reason as u8;
+        self.sq.deadline = 0;
+        sh.close_work |= self.bit();
+    }
+}
+
+/// QPN of the QP at position `idx`.
+pub const fn qpn(idx: u8) -> u32 {
+    FIRST_QPN + idx as u32
+}

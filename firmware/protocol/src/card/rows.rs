@@ -1,0 +1,637 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Connections' packets are RTL's (docs/internals/firmware.md): firmware writes their rows when they are there, decides on
+//! time-outs, recalls, revocations and errors, and takes the rows back. No packet passes through here.
+
+use super::Card;
+use super::hw::{FAST_RECEIVES, FAST_SENDS, Hw, Log, TX_LOOPBACK};
+use super::limits::{
+    FAST_ACK_EVERY, FAST_AHEAD, FAST_BLOCKS, FAST_FEW, FAST_PINNED, FAST_PINNED_MOST, FAST_POLL, FAST_POLL_DOUBLED,
+    FAST_REST, FAST_WINDOW, LIST_AGAIN, REORDER, TIMEOUT,
+};
+use super::qp::{CONNECTED, CREATED, Qp, RECALL_NONE, RECALL_OUT, TODO_RECALL, TODO_RECALLED};
+use super::shared::Shared;
+use crate::rc::{MAX_BACKOFF, Placement};
+use crate::wire::headers::{Mac, PSN_MASK, SEND_ONLY_IMM, list_qkey};
+use berth_abi::card::FIRST_QPN;
+use berth_abi::counters::{F_BAD_INDEX, F_FAST_EVENTS, F_NO_CREDIT, F_RECALLED, F_TIMEOUTS, F_WITHDRAWN};
+use berth_abi::cpu::{LIST_OK, LIST_REPEAT};
+use berth_abi::rows::{ROW_CLOCK as UNIT, event::*, recv, send};
+use berth_abi::status::{
+    PAGE_NO_MEMORY, PAGE_OVER_BUDGET, REASON_BAD_INDEX, REASON_PEER_LOST, REASON_PROTOCOL, REASON_QUEUE_READ,
+    REASON_SEND_FAILED, REASON_WITHDRAWN, WC_FLUSHED, WC_LOCAL_PROTECTION, WC_NO_MEMORY, WC_OK, WC_OVER_BUDGET,
+    WC_REMOTE_ERROR, WC_RETRY_EXCEEDED,
+};
+
+/// What a row waits for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Due {
+    /// Nothing.
+    Nothing,
+    /// The time before unacknowledged packets go again.
+    Again,
+    /// Acknowledgement of what went before a send that fails with this `WC_*`.
+    Failure(u8),
+}
+
+/// Firmware's part of a QP whose rows RTL has.
+#[derive(Clone, Copy)]
+pub struct Fast {
+    /// RTL has the QP, until it is destroyed.
+    pub on: bool,
+    /// Packets that the peer takes ahead of the first one that is missing.
+    pub window: u8,
+    due: Due,
+    /// Oldest unacknowledged PSN at the last time-out.
+    una: u32,
+    /// The revocation under way has been told.
+    revoking: bool,
+    /// Looks at the row in vain, for the time until the next one.
+    looks: u8,
+    /// Until when it asks for no receive's memory, as it was recalled from; 0: it does.
+    pub rests_until: u64,
+}
+
+impl Fast {
+    /// Not RTL's.
+    pub const NONE: Self =
+        Self { on: false, window: 0, due: Due::Nothing, una: 0, revoking: false, looks: 0, rests_until: 0 };
+}
+
+/// A time-out after `tries` of them in a row.
+fn backoff(base: u32, tries: u32) -> u64 {
+    (base as u64) << tries.min(MAX_BACKOFF as u32)
+}
+
+/// `WC_*` for the driver's refusal of a page request.
+fn page_status(status: u32) -> u8 {
+    match status {
+        PAGE_OVER_BUDGET => WC_OVER_BUDGET,
+        PAGE_NO_MEMORY => WC_NO_MEMORY,
+        _ => WC_LOCAL_PROTECTION,
+    }
+}
+
+/// log2 of the block size that RTL takes for one of `block` bytes: of a page to 1 MiB.
+fn log2_block(block: u32) -> u32 {
+    31_u32.saturating_sub(block.leading_zeros()).clamp(12, 20)
+}
+
+/// Blocks of `block` bytes that RTL asks for ahead of what has left, of those that credits cover (PC-2).
+pub fn fast_ahead(block: u32) -> u32 {
+    ((FAST_AHEAD >> log2_block(block)) + 2).min(FAST_BLOCKS)
+}
+
+/// Word `recv::PINNED` for blocks of `block` bytes (PC-1, PC-3).
+pub fn fast_pinned(block: u32) -> u32 {
+    recv::Pinned { most: FAST_PINNED_MOST >> 12, bound: FAST_PINNED << (log2_block(block) - 12) }.word()
+}
+
+/// A MAC address as the receiving half takes it: last four bytes, first two; big-endian numbers.
+fn mac_words(mac: Mac) -> [u32; 2] {
+    let first = mac.0.swap_bytes();
+    [first << 16 | mac.1.swap_bytes() as u32, first >> 16]
+}
+
+impl Qp {
+    fn fast_send<H: Hw>(&self, word: u32, value: u32, hw: &mut H) {
+        hw.fast_write(FAST_SENDS, self.qpn(), word, value);
+    }
+
+    pub(super) fn fast_receive<H: Hw>(&self, word: u32, value: u32, hw: &mut H) {
+        hw.fast_write(FAST_RECEIVES, self.qpn(), word, value);
+    }
+
+    pub(super) fn fast_sends<H: Hw>(&self, word: u32, hw: &mut H) -> u32 {
+        hw.fast_read(FAST_SENDS, self.qpn(), word)
+    }
+
+    pub(super) fn fast_receives<H: Hw>(&self, word: u32, hw: &mut H) -> u32 {
+        hw.fast_read(FAST_RECEIVES, self.qpn(), word)
+    }
+
+    /// What the half that sends holds of the QP.
+    pub(super) fn sends_held<H: Hw>(&self, hw: &mut H) -> send::Held {
+        send::Held::from_word(self.fast_sends(send::HELD, hw))
+    }
+
+    /// What the half that receives holds of the QP.
+    pub(super) fn receives_held<H: Hw>(&self, hw: &mut H) -> recv::Held {
+        recv::Held::from_word(self.fast_receives(recv::HELD, hw))
+    }
+
+    /// Writes consecutive words.
+    #[inline(never)]
+    pub(super) fn fast_words<H: Hw>(&self, half: u32, first: u32, words: &[u32], sh: &mut Shared, hw: &mut H) {
+        for (word, value) in (first..).zip(words) {
+            sh.step();
+            hw.fast_write(half, self.qpn(), word, *value);
+        }
+    }
+
+    /// RTL has the connection to the peer at `ip` and `mac` from now on: both rows are written.
+    #[inline(never)]
+    fn hand_over<H: Hw>(&mut self, ip: u32, mac: Mac, sh: &mut Shared, hw: &mut H) {
+        let asid = self.asid as u32;
+        let una = self.sq.psn;
+        let log2 = |mask: u16| mask.count_ones();
+        self.fast_template(sh, hw);
+        let window = (self.fast.window as u32).min(FAST_WINDOW);
+        let mode = send::Mode {
+            reorder: REORDER,
+            window,
+            loopback: self.loopback as u32,
+            selective: 1,
+            message: self.message as u32,
+            log2_mtu: self.log2_mtu as u32,
+        };
+        let sends = [
+            self.sq_base as u32,
+            (self.sq_base >> 32) as u32,
+            send::Queue { cqn: self.send_cqn as u32, asid, log2_depth: log2(self.sq_mask) }.word(),
+            mode.word(),
+            (self.timeout / UNIT).max(1),
+            send::Blocks { ahead: fast_ahead(self.block), log2_block: log2_block(self.block) }.word(),
+            una,
+            list_qkey(self.epoch),
+        ];
+        const _: () =
+            assert!(send::QUEUE == send::BASE + 2 && send::MODE == send::QUEUE + 1 && send::TIMEOUT == send::MODE + 1);
+        const _: () =
+            assert!(send::BLOCKS == send::TIMEOUT + 1 && send::PSN == send::BLOCKS + 1 && send::QKEY == send::PSN + 1);
+        self.fast_words(FAST_SENDS, send::BASE, &sends, sh, hw);
+        self.fast_send(send::COMMAND, send::CMD_START, hw);
+
+        self.fast_peer(ip, mac, sh, hw);
+        let receives = [
+            self.rq.psn,
+            self.rq_base as u32,
+            (self.rq_base >> 32) as u32,
+            // The first receive is the queue's first.
+            recv::Queue { first: 0, log2_depth: log2(self.rq_mask) }.word(),
+            recv::Lists { few: FAST_FEW, index: self.trigger >> 8, trigger: self.trigger, longest: self.max_list }
+                .word(),
+            (LIST_AGAIN / UNIT as u64) as u32,
+            self.rq.pi as u32,
+        ];
+        const _: () =
+            assert!(recv::BASE == recv::PSN + 1 && recv::QUEUE == recv::BASE + 2 && recv::LISTS == recv::QUEUE + 1);
+        const _: () = assert!(recv::AGAIN == recv::LISTS + 1 && recv::PI == recv::AGAIN + 1);
+        const _: () = assert!(LIST_AGAIN / (UNIT as u64) < 1 << 16);
+        self.fast_words(FAST_RECEIVES, recv::PSN, &receives, sh, hw);
+        self.fast_receive(recv::PINNED, fast_pinned(self.block), hw);
+        self.fast_receive(recv::COMMAND, recv::CMD_START, hw);
+
+        self.fast = Fast { on: true, una, ..self.fast };
+    }
+
+    /// Doorbells go to RTL from now on. What has been posted so far follows by itself: the doorbell's row says it to RTL.
+    #[inline(never)]
+    fn fast_bell<H: Hw>(&self, hw: &mut H) {
+        hw.doorbell_config(self.qpn(), 1 << 31 | 1 << 30 | self.uar as u32);
+    }
+
+    /// Writes the headers to the peer.
+    #[inline(never)]
+    fn fast_template<H: Hw>(&self, sh: &mut Shared, hw: &mut H) {
+        self.fast_words(FAST_SENDS, send::TEMPLATE, &self.template.row(), sh, hw);
+    }
+
+    /// Stages what says whose frames are taken: `START` and `ON` apply it.
+    #[inline(never)]
+    fn fast_peer<H: Hw>(&self, ip: u32, mac: Mac, sh: &mut Shared, hw: &mut H) {
+        let [mac, mac_top] = mac_words(mac);
+        let words = [
+            recv::Mode {
+                ack_every: FAST_ACK_EVERY,
+                rnr_timer: 0,
+                message: self.message as u32,
+                foreign: 0,
+                selective: 1,
+                log2_mtu: self.log2_mtu as u32,
+            }
+            .word(),
+            ip,
+            mac,
+            mac_top,
+            recv::Space { cqn: self.recv_cqn as u32, asid: self.asid as u32 }.word(),
+            self.lists.epoch,
+            self.lists.peer_epoch,
+            list_qkey(self.peer_epoch),
+        ];
+        const _: () = assert!(recv::IP == recv::MODE + 1 && recv::MAC == recv::IP + 1 && recv::SPACE == recv::MAC + 2);
+        const _: () = assert!(
+            recv::EPOCH == recv::SPACE + 1 && recv::PEER_EPOCH == recv::EPOCH + 1 && recv::QKEY == recv::EPOCH + 2
+        );
+        self.fast_words(FAST_RECEIVES, recv::MODE, &words, sh, hw);
+    }
+
+    /// A credit list that came to the core: RTL's reader judges it.
+    #[inline(never)]
+    pub fn fast_list<H: Hw>(&mut self, first: u32, sizes: &[u32], sh: &mut Shared, hw: &mut H) {
+        self.fast_send(send::LIST_FIRST, first, hw);
+        self.fast_send(send::LIST_BEGIN, sizes.len() as u32, hw);
+        for size in sizes {
+            sh.step();
+            self.fast_send(send::LIST_SIZE, *size, hw);
+        }
+    }
+
+    /// The connection is over, or will never be: RTL completes what is posted and what will be, the oldest send with
+    /// `head`, and gives back what it holds.
+    #[inline(never)]
+    pub fn fast_end<H: Hw>(&mut self, head: u8, sh: &mut Shared, hw: &mut H) {
+        let new = !self.fast.on;
+        if new {
+            if self.destroying {
+                // Nobody waits for completions.
+                return;
+            }
+            self.hand_over(0, Mac::default(), sh, hw);
+        }
+        let status = if head == WC_OK { WC_FLUSHED } else { head };
+        self.fast_send(send::COMMAND, send::Command { opcode: send::CMD_END, argument: status as u32 }.word(), hw);
+        self.fast_receive(
+            recv::COMMAND,
+            recv::Command { opcode: recv::CMD_END, argument: WC_FLUSHED as u32 }.word(),
+            hw,
+        );
+        self.fast.looks = 0;
+        if new {
+            // Only now, so that RTL does nothing with what is posted but to complete it.
+            self.fast_bell(hw);
+        }
+    }
+
+    /// The QP is to be destroyed: it is looked at at once.
+    pub fn fast_destroy(&mut self) {
+        self.fast.looks = 0;
+    }
+
+    /// Takes the QP back from RTL. True when nothing of it is in flight there and it may be forgotten.
+    #[inline(never)]
+    pub fn fast_wind_up<H: Hw>(&mut self, now: u64, sh: &mut Shared, hw: &mut H) -> bool {
+        let sends = self.sends_held(hw);
+        let receives = self.receives_held(hw);
+        if sends.busy == 0 && sends.holds != 0 {
+            self.fast_send(send::COMMAND, send::CMD_DRAIN, hw);
+        }
+        let works = sends.busy | sends.queued | sends.revoking | receives.busy | receives.queued | receives.revoking;
+        if works != 0 || sends.holds != 0 || receives.holds != 0 {
+            self.fast_later(now, sh, hw);
+            return false;
+        }
+        self.destroying && self.todo == 0
+    }
+
+    /// Looks at the QP again soon, and later each time: it may wait for a page that never comes.
+    fn fast_later<H: Hw>(&mut self, now: u64, sh: &mut Shared, hw: &mut H) {
+        self.sq.deadline = now + (FAST_POLL << self.fast.looks);
+        self.fast.looks = (self.fast.looks + 1).min(FAST_POLL_DOUBLED);
+        sh.arm(self.sq.deadline, hw);
+    }
+
+    /// The time to look at the QP has come.
+    #[inline(never)]
+    pub fn fast_timer<H: Hw>(&mut self, now: u64, sh: &mut Shared, hw: &mut H) {
+        self.sq.deadline = 0;
+        if self.state != CONNECTED {
+            sh.close_work |= self.bit();
+            return;
+        }
+        match self.fast.due {
+            Due::Nothing => (),
+            Due::Again => {
+                self.fast.due = Due::Nothing;
+                // Without an acknowledgement since.
+                if self.fast_sends(send::UNA, hw) == self.fast.una {
+                    self.fast_again(hw);
+                }
+            }
+            Due::Failure(status) => self.fast_failure(now, status, sh, hw),
+        }
+    }
+
+    fn fast_again<H: Hw>(&mut self, hw: &mut H) {
+        hw.log(Log::Resend(self.qpn(), self.fast.una, 0));
+        self.fast_send(send::COMMAND, send::CMD_AGAIN, hw);
+    }
+
+    /// RTL says that a packet was not acknowledged in time, which it counts from zero each time: the time between two
+    /// tries is doubled here. A time that is shorter than two round trips counts as these, and as the default while RTL
+    /// has not measured them: a time-out that was set for another wire ends no connection.
+    fn fast_timed_out<H: Hw>(&mut self, now: u64, sh: &mut Shared, hw: &mut H) {
+        let una = self.fast_sends(send::UNA, hw);
+        if self.fast.due == Due::Again {
+            if una == self.fast.una {
+                return;
+            }
+            // What was to go again has come, and what is missing now is another's turn: RTL says so only once.
+            (self.fast.due, self.sq.deadline) = (Due::Nothing, 0);
+        }
+        hw.count(F_TIMEOUTS, 1);
+        if una != self.fast.una {
+            (self.fast.una, self.sq.tries) = (una, 0);
+        }
+        self.sq.tries += 1;
+        if self.sq.tries > self.retries {
+            self.fail(REASON_PEER_LOST, WC_RETRY_EXCEEDED, sh, hw);
+            return;
+        }
+        // RTL has waited for two round trips at least. One that is not known may be long.
+        let (least, waited) = match self.fast_sends(send::ROUND_TRIP, hw) {
+            0 => (TIMEOUT, self.timeout),
+            round => (round.wrapping_mul(2 * UNIT), self.timeout.max(round.wrapping_mul(2 * UNIT))),
+        };
+        match backoff(self.timeout.max(least), self.sq.tries - 1).saturating_sub(waited as u64) {
+            _ if self.fast.due != Due::Nothing => self.fast_again(hw),
+            0 => self.fast_again(hw),
+            more => {
+                (self.fast.due, self.sq.deadline) = (Due::Again, now + more);
+                sh.arm(self.sq.deadline, hw);
+            }
+        }
+    }
+
+    /// A send fails with `status`, as soon as all before it is acknowledged.
+    #[inline(never)]
+    fn fast_failure<H: Hw>(&mut self, now: u64, status: u8, sh: &mut Shared, hw: &mut H) {
+        if self.fast_sends(send::UNA, hw) == self.fast_sends(send::NEXT, hw) {
+            self.fail(REASON_SEND_FAILED, status, sh, hw);
+        } else {
+            if !matches!(self.fast.due, Due::Failure(_)) {
+                // It may be in mid-message, of which no acknowledgement was asked for: a duplicate is answered at once.
+                // And what was to go again later goes now: RTL says only once that nothing came.
+                self.fast_again(hw);
+            }
+            self.fast.due = Due::Failure(status);
+            self.fast_later(now, sh, hw);
+        }
+    }
+
+    /// Asks the peer whether it lives, with a duplicate of what was acknowledged last: that is answered at once. False
+    /// when there is no transmit slot.
+    #[inline(never)]
+    pub fn probe<H: Hw>(&mut self, sh: &mut Shared, hw: &mut H) -> bool {
+        let Some(slot) = sh.tx_alloc(hw) else {
+            return false;
+        };
+        let psn = self.fast_sends(send::UNA, hw).wrapping_sub(1) & PSN_MASK;
+        let placement = Placement { credit: 0, index: 0 };
+        let frame = self.template.placed(SEND_ONLY_IMM, false, true, psn, Some(0), placement, 0);
+        hw.tx_write(slot, 0, &frame.words);
+        hw.tx_send(slot, frame.end, if self.loopback { TX_LOOPBACK } else { 0 });
+        true
+    }
+
+    /// When a frame of the connection last came, in cycles.
+    #[inline(never)]
+    pub fn fast_heard<H: Hw>(&self, now: u64, hw: &mut H) -> u64 {
+        let clock = (now / UNIT as u64) as u32;
+        let ago = clock.wrapping_sub(self.fast_receives(recv::HEARD, hw));
+        now.saturating_sub(ago as u64 * UNIT as u64)
+    }
+
+    /// Receives that are granted and not complete.
+    pub(super) fn fast_granted<H: Hw>(&self, hw: &mut H) -> u32 {
+        recv::Counts::from_word(self.fast_receives(recv::COUNTS, hw)).granted
+    }
+
+    /// Credits that are announced and have not landed.
+    pub(super) fn fast_unused<H: Hw>(&self, hw: &mut H) -> u32 {
+        self.fast_receives(recv::ANNOUNCED, hw).wrapping_sub(self.fast_receives(recv::LANDED, hw))
+    }
+
+    /// Asks for all credits back that have not landed.
+    #[inline(never)]
+    pub(super) fn fast_recall<H: Hw>(&mut self, sh: &mut Shared, hw: &mut H) {
+        self.fast_receive(recv::COMMAND, recv::CMD_HOLD, hw);
+        let n = self.fast_unused(hw);
+        hw.log(Log::Recall(self.qpn(), n));
+        (self.rq.recall, self.rq.recall_n) = (RECALL_OUT, n);
+        self.tell(TODO_RECALL, sh);
+    }
+
+    /// The peer has answered a recall: it keeps the credits below number `first`.
+    #[inline(never)]
+    pub fn fast_recalled<H: Hw>(&mut self, now: u64, first: u32, sh: &mut Shared, hw: &mut H) {
+        if self.rq.recall != RECALL_OUT {
+            return;
+        }
+        self.rq.recall = RECALL_NONE;
+        let announced = self.fast_receives(recv::ANNOUNCED, hw);
+        let back = announced.wrapping_sub(first);
+        if back > self.fast_unused(hw) {
+            self.fail(REASON_PROTOCOL, WC_FLUSHED, sh, hw);
+            return;
+        }
+        self.lists.peer_epoch = self.lists.peer_epoch.wrapping_add(1);
+        self.fast_receive(recv::PEER_EPOCH, self.lists.peer_epoch, hw);
+        self.fast_receive(recv::FIRST, first, hw);
+        self.fast_receive(recv::COMMAND, recv::CMD_REST, hw);
+        self.fast_receive(recv::COMMAND, recv::CMD_VOID, hw);
+        hw.count(F_RECALLED, back);
+        self.fast.rests_until = now + FAST_REST;
+        sh.arm(self.fast.rests_until, hw);
+    }
+
+    /// What was recalled has been there for others for long enough.
+    #[inline(never)]
+    pub fn fast_wake<H: Hw>(&mut self, hw: &mut H) {
+        self.fast.rests_until = 0;
+        if self.fast.on && self.state == CONNECTED {
+            self.fast_receive(recv::COMMAND, recv::CMD_SQUEEZE, hw);
+        }
+    }
+
+    /// The memory in `start .. end` is gone. True when RTL holds nothing of it any more; else call again.
+    #[inline(never)]
+    pub fn fast_revoke<H: Hw>(&mut self, now: u64, start: u64, end: u64, sh: &mut Shared, hw: &mut H) -> bool {
+        if !self.fast.revoking {
+            self.fast.revoking = true;
+            let range = [start as u32, (start >> 32) as u32, end as u32, (end >> 32) as u32];
+            self.fast_words(FAST_SENDS, send::RANGE, &range, sh, hw);
+            self.fast_send(send::COMMAND, send::CMD_REVOKE, hw);
+            self.fast_words(FAST_RECEIVES, recv::RANGE, &range, sh, hw);
+            self.fast_receive(recv::COMMAND, recv::CMD_REVOKE, hw);
+        }
+        let clear = self.sends_held(hw).revoking == 0 && self.receives_held(hw).revoking == 0;
+        if !clear {
+            sh.arm(now + FAST_POLL, hw);
+        }
+        clear
+    }
+
+    /// The revocation is over.
+    pub fn fast_revoked(&mut self) {
+        self.fast.revoking = false;
+    }
+
+    /// What `CMD_QP_QUERY` answers.
+    #[inline(never)]
+    pub fn query<H: Hw>(&self, hw: &mut H) -> [u32; 9] {
+        if !self.fast.on {
+            // Before the connection: what is posted waits.
+            return [
+                self.state.saturating_sub(CREATED) as u32,
+                self.reason as u32,
+                self.rq.pi as u32,
+                0,
+                0,
+                0,
+                0,
+                0,
+                0,
+            ];
+        }
+        let completed = self.fast_receives(recv::COMPLETED, hw);
+        let receives = recv::Counts::from_word(self.fast_receives(recv::COUNTS, hw));
+        let sends = send::Counts::from_word(self.fast_sends(send::COUNTS, hw));
+        [
+            self.state.saturating_sub(CREATED) as u32,
+            self.reason as u32,
+            completed.wrapping_add(receives.posted),
+            receives.granted,
+            self.fast_receives(recv::ANNOUNCED, hw),
+            self.fast_receives(recv::LANDED, hw),
+            completed,
+            sends.credits,
+            sends.unacked,
+        ]
+    }
+
+    /// RTL has met something that it does not decide.
+    #[inline(never)]
+    fn fast_event<H: Hw>(&mut self, now: u64, code: u32, arg: u32, sh: &mut Shared, hw: &mut H) {
+        let status = (arg & 0xff) as u8;
+        match code {
+            EVENT_TIMEOUT => self.fast_timed_out(now, sh, hw),
+            EVENT_NAK => self.fail(REASON_SEND_FAILED, WC_REMOTE_ERROR, sh, hw),
+            // No Berth card sends one.
+            EVENT_RNR => self.fail(REASON_PROTOCOL, WC_FLUSHED, sh, hw),
+            EVENT_LIST => match arg & 0xff {
+                LIST_OK | LIST_REPEAT => (),
+                refused => self.refuse_list(refused, sh, hw),
+            },
+            EVENT_BAD_WQE => self.fast_failure(now, status, sh, hw),
+            EVENT_NO_MEMORY => {
+                let status = page_status(status as u32);
+                if arg & MEMORY_AGAIN != 0 {
+                    self.fail(REASON_SEND_FAILED, status, sh, hw);
+                } else {
+                    self.fast_failure(now, status, sh, hw);
+                }
+            }
+            EVENT_SEND_QUEUE | EVENT_RECEIVE_QUEUE => self.fail(REASON_QUEUE_READ, WC_FLUSHED, sh, hw),
+            EVENT_SEND_INDEX | EVENT_RECEIVE_INDEX => {
+                hw.count(F_BAD_INDEX, 1);
+                self.fail(REASON_BAD_INDEX, WC_FLUSHED, sh, hw);
+            }
+            EVENT_BROKEN => {
+                let (reason, counter) = match arg {
+                    FAULT_WRITE => (REASON_WITHDRAWN, Some(F_WITHDRAWN)),
+                    FAULT_NO_CREDIT => (REASON_PROTOCOL, Some(F_NO_CREDIT)),
+                    _ => (REASON_PROTOCOL, None),
+                };
+                if let Some(counter) = counter {
+                    hw.count(counter, 1);
+                }
+                self.fail(reason, WC_FLUSHED, sh, hw);
+            }
+            _ => (),
+        }
+    }
+}
+
+impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
+    /// After a reset: frames of all QPs are the core's, whatever the rows' RAM holds.
+    pub fn clear_rows<H: Hw>(&mut self, hw: &mut H) {
+        self.sh.begin(QPS as u32);
+        for qpn in FIRST_QPN..FIRST_QPN + QPS as u32 {
+            self.sh.step();
+            hw.fast_write(FAST_RECEIVES, qpn, recv::COMMAND, recv::CMD_OFF);
+        }
+    }
+
+    /// The card has addresses: RTL is told whose frames it takes.
+    #[inline(never)]
+    pub(crate) fn fast_name<H: Hw>(&mut self, hw: &mut H) {
+        let [mac, mac_top] = mac_words(self.sh.mac);
+        const _: () = assert!(recv::OWN_MAC == recv::OWN_IP + 1);
+        for (word, value) in (recv::OWN_IP..).zip([self.sh.ip, mac, mac_top]) {
+            self.sh.step();
+            // They are the card's: any row takes them.
+            hw.fast_write(FAST_RECEIVES, FIRST_QPN, word, value);
+        }
+    }
+
+    /// Event `code` of the fast path for QP `qpn` (`CPU_FAST_EVENT`, `CPU_FAST_ARG`): nothing that a packet on a clean
+    /// wire brings about. All are counted (`F_FAST_EVENTS`).
+    #[inline(never)]
+    pub fn fast_event<H: Hw>(&mut self, now: u64, code: u32, qpn: u32, arg: u32, hw: &mut H) {
+        self.sh.begin(Self::FAST_EVENT_STEPS);
+        hw.count(F_FAST_EVENTS, 1);
+        if let Some((qp, sh)) = self.qp(qpn)
+            && qp.fast.on
+            && qp.state == CONNECTED
+        {
+            qp.fast_event(now, code, arg, sh, hw);
+        }
+    }
+
+    /// Gives QP `qpn`, which has just been connected, to RTL.
+    #[inline(never)]
+    pub(crate) fn hand_over<H: Hw>(&mut self, qpn: u32, hw: &mut H) {
+        let Some(qp) = Self::index(qpn).and_then(|i| self.qps.get_mut(i)) else {
+            return;
+        };
+        if let Some(peer) = self.peers.get((qp.peer as usize).wrapping_sub(1)) {
+            qp.hand_over(peer.ip, peer.mac, &mut self.sh, hw);
+            qp.fast_bell(hw);
+        }
+    }
+
+    /// QP `qpn`'s peer wants `n` credits back. Lists from before that are not taken any more, so that none is taken for
+    /// one of those that follow; the epoch for them stands.
+    #[inline(never)]
+    pub(crate) fn fast_give_up<H: Hw>(&mut self, qpn: u32, n: u32, hw: &mut H) {
+        if let Some(qp) = Self::index(qpn).and_then(|i| self.qps.get_mut(i))
+            && let Some(peer) = self.peers.get((qp.peer as usize).wrapping_sub(1))
+        {
+            qp.fast_peer(peer.ip, peer.mac, &mut self.sh, hw);
+            qp.fast_receive(recv::COMMAND, recv::CMD_ON, hw);
+            qp.fast_send(send::COMMAND, send::Command { opcode: send::CMD_GIVE_UP, argument: n }.word(), hw);
+            qp.kept = qp.fast_sends(send::KEPT, hw);
+            qp.tell(TODO_RECALLED, &mut self.sh);
+        }
+    }
+
+    /// The headers to QP `i`'s peer are new.
+    #[inline(never)]
+    pub(crate) fn fast_renamed<H: Hw>(&mut self, i: usize, hw: &mut H) {
+        if let Some(qp) = self.qps.get_mut(i)
+            && qp.fast.on
+            && qp.state == CONNECTED
+            && let Some(peer) = self.peers.get((qp.peer as usize).wrapping_sub(1))
+        {
+            qp.fast_template(&mut self.sh, hw);
+            qp.fast_peer(peer.ip, peer.mac, &mut self.sh, hw);
+            qp.fast_receive(recv::COMMAND, recv::CMD_ON, hw);
+        }
+    }
+
+    /// Looks when something last came from peer `i` on connections that RTL has.
+    #[inline(never)]
+    pub(crate) fn fast_evidence<H: Hw>(&mut self, i: usize, now: u64, hw: &mut H) {
+        let Some(peer) = self.peers.get_mut(i) else {
+            return;
+        };
+        for qp in &self.qps {
+            self.sh.step();
+            if qp.fast.on && qp.state == CONNECTED && qp.peer as usize == i + 1 {
+                peer.heard = peer.heard.max(qp.fast_heard(now, hw));
+            }
+        }
+    }
+}
+
+const _: () = assert!(FAST_WINDOW < 256 && MAX_BACKOFF < 32);

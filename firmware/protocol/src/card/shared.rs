@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What all QPs and peers share: the node's name, transmit slots, work bitmaps, the timer.
+
+use super::hw::{Hw, TX_NO_ICRC};
+use super::limits::ANSWERS;
+use super::pressure::Pressure;
+use crate::base::bound::Bound;
+use crate::base::keyed::{Key, siphash};
+use crate::wire::headers::{Mac, arp};
+use berth_abi::card::TX_SLOTS;
+use berth_abi::counters::F_TX_STARVED;
+use berth_abi::message::CmdDone;
+
+/// State that is not one QP's. All-zero when new.
+pub struct Shared {
+    /// Own IPv4 address; 0 before `CMD_NET_CONFIG`.
+    pub ip: u32,
+    /// Own MAC address.
+    pub mac: Mac,
+    /// Path MTU in bytes.
+    pub mtu: u32,
+    /// What PSNs, epochs, incarnations and names of challenges follow from: the host's secret.
+    key: Key,
+    /// Numbers drawn with it.
+    drawn: u32,
+    /// QPs with control records to send.
+    pub ctl_work: u64,
+    /// QPs whose records found no room in their peer's window.
+    pub ctl_blocked: u64,
+    /// Peers that found no transmit slot.
+    pub peer_blocked: u64,
+    /// QPs with events for the host.
+    pub event_work: u64,
+    /// QPs to be wound up.
+    pub close_work: u64,
+    /// Peers with control traffic.
+    pub peer_work: u64,
+    /// Requests want attention.
+    pub request_work: bool,
+    /// Another host has our address: it has been said since the name was set.
+    pub conflict: bool,
+    /// Number of the last request.
+    pub request_serial: u32,
+    /// Places where the round robins stand.
+    pub last: [u8; 4],
+    tx_busy: u32,
+    /// QP that last asked its peer whether it lives.
+    pub probe_last: u8,
+    /// What it remembers of memory being short.
+    pub pressure: Pressure,
+    armed: u64,
+    /// CQs that are configured.
+    pub cqs: u64,
+    answers: [[u32; 16]; ANSWERS],
+    answers_len: u8,
+    /// Of the call of the card that is under way.
+    bound: Bound,
+}
+
+impl Shared {
+    /// All zero.
+    pub const fn new() -> Self {
+        Self {
+            ip: 0,
+            mac: Mac(0, 0),
+            mtu: 0,
+            key: [0; 2],
+            drawn: 0,
+            ctl_work: 0,
+            ctl_blocked: 0,
+            peer_blocked: 0,
+            event_work: 0,
+            close_work: 0,
+            peer_work: 0,
+            request_work: false,
+            conflict: false,
+            request_serial: 0,
+            last: [0; 4],
+            tx_busy: 0,
+            probe_last: 0,
+            pressure: Pressure::new(),
+            armed: 0,
+            cqs: 0,
+            answers: [[0; 16]; ANSWERS],
+            answers_len: 0,
+            bound: Bound::new(0),
+        }
+    }
+
+    /// A call of the card begins, which has at most `steps` steps ([`super::steps`]).
+    #[inline(always)]
+    pub const fn begin(&mut self, steps: u32) {
+        self.bound = Bound::new(steps);
+    }
+
+    /// One turn of a loop, in whatever the call has come to.
+    #[inline(always)]
+    pub const fn step(&mut self) {
+        self.bound.step();
+    }
+
+    /// Makes the key another one, which follows from what it was and from `value`.
+    pub fn stir(&mut self, value: u64) {
+        self.key = [siphash(self.key, [value, u64::MAX]), siphash(self.key, [value, u64::MAX - 1])];
+    }
+
+    /// A number for PSNs, epochs and incarnations, that does not follow from those that others have seen. Not 0.
+    pub fn random(&mut self) -> u32 {
+        self.drawn = self.drawn.wrapping_add(1);
+        // Never what a challenge is made from: no peer has address 0.
+        (siphash(self.key, [self.drawn as u64, 0]) as u32).max(1)
+    }
+
+    /// The names with which the end with address `ip` that calls itself `from` may begin, as long as our end is `ours` and
+    /// `theirs` the one that we know of it (0: none): the first one if it does not know our end, the second one if it does.
+    /// Who has not heard them from us does not know them, and nothing need be remembered of who asks (the idea of SYN
+    /// cookies, RFC 4987 3.6). Not 0.
+    pub fn challenge(&self, ip: u32, from: u32, ours: u32, theirs: u32) -> [u32; 2] {
+        let pair = |high: u32, low: u32| (high as u64) << 32 | low as u64;
+        let names = siphash(self.key, [pair(ip, from), pair(ours, theirs)]);
+        [names as u32, (names >> 32) as u32].map(|name| name.max(1))
+    }
+
+    /// A free transmit slot; counts when there is none.
+    pub fn tx_alloc<H: Hw>(&mut self, hw: &mut H) -> Option<u32> {
+        const ALL: u32 = (1 << TX_SLOTS) - 1;
+        let free = !self.tx_busy & ALL;
+        if free == 0 {
+            hw.count(F_TX_STARVED, 1);
+            return None;
+        }
+        let slot = free.trailing_zeros();
+        self.tx_busy |= 1 << slot;
+        Some(slot)
+    }
+
+    /// Sends an ARP message to `to` (a request goes to all) from slot `slot`.
+    #[inline(never)]
+    pub fn send_arp<H: Hw>(&mut self, slot: u32, message: &arp::Arp, to: Mac, hw: &mut H) {
+        hw.tx_write(slot, 0, &arp::emit(message, to));
+        hw.tx_send(slot, arp::LEN, TX_NO_ICRC);
+    }
+
+    /// Frees a transmit slot.
+    pub fn tx_free(&mut self, slot: u32) {
+        let bit = 1u32.checked_shl(slot).unwrap_or(0);
+        if self.tx_busy & bit != 0 {
+            self.tx_busy &= !bit;
+            self.peer_work |= self.peer_blocked;
+            self.peer_blocked = 0;
+        }
+    }
+
+    /// QP `i` is gone: no work is left of it.
+    pub fn forget_qp(&mut self, i: usize) {
+        let keep = !(1u64 << (i & 63));
+        for map in [&mut self.ctl_work, &mut self.ctl_blocked, &mut self.event_work, &mut self.close_work] {
+            *map &= keep;
+        }
+    }
+
+    /// The timer must come at `deadline` or before.
+    pub fn arm<H: Hw>(&mut self, deadline: u64, hw: &mut H) {
+        if self.armed == 0 || deadline < self.armed {
+            self.armed = deadline;
+            hw.timer_arm(deadline);
+        }
+    }
+
+    /// The timer has come or is to be forgotten.
+    pub fn disarm<H: Hw>(&mut self, hw: &mut H) {
+        self.armed = 0;
+        hw.timer_off();
+    }
+
+    /// Room for the answer of one more command that may be answered at once.
+    pub fn answer_room(&self) -> bool {
+        (self.answers_len as usize) < ANSWERS
+    }
+
+    /// Answers a command: `EV_CMD_DONE` with up to 12 result words.
+    pub fn answer<H: Hw>(&mut self, cookie: u32, status: u32, results: &[u32], hw: &mut H) {
+        let mut done = CmdDone { cookie, status, ..CmdDone::default() };
+        for (to, from) in done.results.iter_mut().zip(results) {
+            self.step();
+            *to = *from;
+        }
+        let event = done.encode();
+        self.flush_answers(hw);
+        if self.answers_len == 0 && hw.event_space() > 0 {
+            hw.event(&event);
+        } else if let Some(place) = self.answers.get_mut(self.answers_len as usize) {
+            *place = event;
+            self.answers_len += 1;
+        }
+    }
+
+    /// Writes answers that waited for room in the event ring. True when none is left.
+    pub fn flush_answers<H: Hw>(&mut self, hw: &mut H) -> bool {
+        while self.answers_len > 0 {
+            self.step();
+            if hw.event_space() == 0 {
+                return false;
+            }
+            hw.event(&self.answers[0]);
+            self.answers.rotate_left(1);
+            self.answers_len -= 1;
+        }
+        true
+    }
+}
+
+/// Takes the next set bit of `map` after position `last`, cyclically.
+#[inline]
+pub fn take_bit(map: &mut u64, last: &mut u8) -> Option<usize> {
+    if *map == 0 {
+        return None;
+    }
+    let from = (*last as u32 + 1) & 63;
+    let i = (map.rotate_right(from).trailing_zeros() + from) & 63;
+    *map &= !(1 << i);
+    *last = i as u8;
+    Some(i as usize)
+}

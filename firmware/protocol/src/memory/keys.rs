@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! RKeys: which bytes of an address space peers may read, write and change (QP-4, QP-9, QP-11, QP-12).
+//!
+//! One table per address space: a key holds for every QP of it, and for any peer that was
+//! given it. The low 8 bits of a key are its place in the table, the other 24 are drawn from
+//! entropy that the caller gives (decision 29). A key is *allocated*, then *bound* to a byte
+//! range of any size and alignment, bound anew, unbound, deallocated; a BIND element of a send queue
+//! does the same as the verb. Regions are keys that windows may be bound inside of; a region
+//! stays as long as windows are bound in it.
+//!
+//! Keys say what may be accessed, not what is in memory: absent pages are the pager's matter (QP-13).
+
+use crate::base::bound::at_most;
+use crate::base::rule::{self, Rule};
+use crate::rc::{Access, Admit, Psn, Right};
+
+/// Right to READ.
+pub const READ: u8 = 1;
+/// Right to WRITE.
+pub const WRITE: u8 = 2;
+/// Right to atomics.
+pub const ATOMIC: u8 = 4;
+
+/// Unpredictable bits of a key.
+pub const SECRET_BITS: u32 = 24;
+
+/// Why a verb fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum KeyError {
+    /// The table is full.
+    Full,
+    /// There is no such key.
+    Unknown,
+    /// The range wraps around, is not inside the region, or asks for rights that there are
+    /// not: "invalid parameter" of QP-9.
+    Invalid,
+    /// Windows are bound in the region.
+    InUse,
+}
+
+/// Why an access is refused. Each is to be counted, and puts the QP in error (decision 29).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Refusal {
+    /// There is no such key.
+    Unknown,
+    /// It is not bound.
+    Unbound,
+    /// Not all bytes lie in its range.
+    Range,
+    /// It does not give this right.
+    Right,
+    /// It is a one-shot key, and used up (QP-12).
+    Used,
+}
+
+/// What a key is bound to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Binding {
+    /// First virtual address.
+    pub va: u64,
+    /// Bytes, not 0.
+    pub len: u64,
+    /// [`READ`] | [`WRITE`] | [`ATOMIC`].
+    pub rights: u8,
+    /// For one RDMA operation only.
+    pub one_shot: bool,
+    /// Key of the region that the range must lie in. 0: none, any memory of the address space.
+    pub region: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+enum State {
+    #[default]
+    Free,
+    Allocated,
+    Bound,
+}
+
+/// The operation that a one-shot key is used by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Claim {
+    qpn: u32,
+    /// PSN of its first packet.
+    first: u32,
+    packets: u32,
+    /// Virtual address behind it.
+    end: u64,
+    right: Right,
+    over: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Entry {
+    state: State,
+    region: bool,
+    secret: u32,
+    binding: Binding,
+    /// Windows bound in this region.
+    windows: u16,
+    claim: Option<Claim>,
+}
+
+/// The keys of one address space, `N` at most (1 to 256).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Keys<const N: usize> {
+    entries: [Entry; N],
+}
+
+impl<const N: usize> Default for Keys<N> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<const N: usize> Keys<N> {
+    /// No keys.
+    pub const fn new() -> Self {
+        const NONE: Entry = Entry {
+            state: State::Free,
+            region: false,
+            secret: 0,
+            binding: Binding { va: 0, len: 0, rights: 0, one_shot: false, region: 0 },
+            windows: 0,
+            claim: None,
+        };
+        const { assert!(N >= 1 && N <= 256) };
+        Self { entries: [NONE; N] }
+    }
+
+    fn find(&self, key: u32) -> Option<&Entry> {
+        let entry = self.entries.get((key & 0xff) as usize)?;
+        let right = entry.secret == key >> 8;
+        (entry.state != State::Free && rule::holds(Rule::KeyMatches, right)).then_some(entry)
+    }
+
+    fn find_mut(&mut self, key: u32) -> Result<&mut Entry, KeyError> {
+        match self.find(key) {
+            Some(_) => self.entries.get_mut((key & 0xff) as usize).ok_or(KeyError::Unknown),
+            None => Err(KeyError::Unknown),
+        }
+    }
+
+    /// A secret that the place has not had last, and that makes no key 0.
+    fn secret(old: u32, entropy: u32) -> u32 {
+        let secret = (entropy & ((1 << SECRET_BITS) - 1)).max(1);
+        match secret == old {
+            true => (secret ^ 0x80_0000) | 1,
+            false => secret,
+        }
+    }
+
+    /// AllocateRKey: a new key that is bound to nothing. `entropy` must be unpredictable for peers.
+    ///
+    /// # Errors
+    /// [`KeyError::Full`].
+    pub fn allocate(&mut self, entropy: u32) -> Result<u32, KeyError> {
+        for (i, entry) in at_most(N, self.entries.iter_mut().enumerate()) {
+            if entry.state == State::Free {
+                let secret = Self::secret(entry.secret, entropy);
+                *entry = Entry { state: State::Allocated, secret, ..Entry::default() };
+                return Ok(secret << 8 | i as u32);
+            }
+        }
+        Err(KeyError::Full)
+    }
+
+    /// Registers a region: allocated and bound at once, and windows may be bound inside it.
+    ///
+    /// # Errors
+    /// [`KeyError::Full`], [`KeyError::Invalid`].
+    pub fn register(&mut self, va: u64, len: u64, rights: u8, entropy: u32) -> Result<u32, KeyError> {
+        let key = self.allocate(entropy)?;
+        let binding = Binding { va, len, rights, one_shot: false, region: 0 };
+        if let Err(error) = self.bind(key, binding) {
+            let _ = self.deallocate(key);
+            return Err(error);
+        }
+        self.find_mut(key)?.region = true;
+        Ok(key)
+    }
+
+    /// DeallocateRKey, or the end of a region: the key is never valid again.
+    ///
+    /// # Errors
+    /// [`KeyError::Unknown`]; [`KeyError::InUse`] for a region with windows.
+    pub fn deallocate(&mut self, key: u32) -> Result<(), KeyError> {
+        let entry = self.find_mut(key)?;
+        if entry.windows != 0 {
+            return Err(KeyError::InUse);
+        }
+        let (secret, region) = (entry.secret, entry.binding.region);
+        *entry = Entry { secret, ..Entry::default() };
+        self.leave(region);
+        Ok(())
+    }
+
+    /// A window in `region` is gone.
+    fn leave(&mut self, region: u32) {
+        if region != 0
+            && let Ok(entry) = self.find_mut(region)
+        {
+            entry.windows = entry.windows.saturating_sub(1);
+        }
+    }
+
+    /// BindRKey: the key gives access to `binding` from now on, and to nothing else; a one-shot
+    /// key is fresh again. A binding of length 0 at address 0 unbinds (QP-9). That the process may access
+    /// the memory is for the caller to check; the pager checks it again with each page.
+    ///
+    /// # Errors
+    /// [`KeyError::Unknown`], [`KeyError::Invalid`], [`KeyError::InUse`] (a region with windows): nothing has changed.
+    pub fn bind(&mut self, key: u32, binding: Binding) -> Result<(), KeyError> {
+        let entry = self.find_mut(key)?;
+        if entry.windows != 0 {
+            return Err(KeyError::InUse);
+        }
+        let old = entry.binding.region;
+        let null = binding.va == 0 && binding.len == 0;
+        if !null {
+            let end = binding.va.checked_add(binding.len).ok_or(KeyError::Invalid)?;
+            let whole = READ | WRITE | ATOMIC;
+            if binding.len == 0 || binding.rights == 0 || binding.rights & !whole != 0 || entry.region {
+                return Err(KeyError::Invalid);
+            }
+            if binding.region != 0 {
+                let region = self.find_mut(binding.region)?;
+                let within = region.region
+                    && binding.va >= region.binding.va
+                    && end <= region.binding.va + region.binding.len
+                    && binding.rights & !region.binding.rights == 0;
+                if !within || binding.region == key || region.windows == u16::MAX {
+                    return Err(KeyError::Invalid);
+                }
+                region.windows += 1;
+            }
+        }
+        self.leave(old);
+        let entry = self.find_mut(key)?;
+        if !rule::broken(Rule::BoundIsFresh) {
+            entry.claim = None;
+        }
+        entry.state = if null { State::Allocated } else { State::Bound };
+        if !(null && rule::broken(Rule::UnboundGivesNothing)) {
+            entry.binding = if null { Binding::default() } else { binding };
+        }
+        Ok(())
+    }
+
+    /// UnbindRKey: the key stays allocated and gives access to nothing.
+    ///
+    /// # Errors
+    /// As [`Keys::bind`].
+    pub fn unbind(&mut self, key: u32) -> Result<(), KeyError> {
+        self.bind(key, Binding::default())
+    }
+
+    /// Gives a key that is bound a new value, so that those who know the old one have nothing.
+    ///
+    /// # Errors
+    /// [`KeyError::Unknown`]; [`KeyError::InUse`] for a region with windows.
+    pub fn renew(&mut self, key: u32, entropy: u32) -> Result<u32, KeyError> {
+        let entry = self.find_mut(key)?;
+        if entry.windows != 0 {
+            return Err(KeyError::InUse);
+        }
+        entry.secret = Self::secret(entry.secret, entropy);
+        entry.claim = None;
+        Ok(entry.secret << 8 | key & 0xff)
+    }
+
+    /// What `key` is bound to.
+    pub fn binding(&self, key: u32) -> Option<&Binding> {
+        self.find(key).filter(|entry| entry.state == State::Bound).map(|entry| &entry.binding)
+    }
+
+    /// Keys that are not free.
+    pub fn in_use(&self) -> usize {
+        self.entries.iter().filter(|entry| entry.state != State::Free).count()
+    }
+
+    /// Whether QP `qpn`'s peer may do `access`: address, key and right must match (QP-11). Nothing
+    /// may be read or written otherwise. A one-shot key then belongs to this operation.
+    ///
+    /// A READ that goes on where the last one ended, in PSNs and in addresses, counts as the
+    /// same operation: requesters ask for long ones in parts.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    pub fn check(&mut self, qpn: u32, access: &Access) -> Result<(), Refusal> {
+        let Ok(entry) = self.find_mut(access.remote.key) else {
+            return Err(Refusal::Unknown);
+        };
+        if !rule::holds(Rule::UnboundGivesNothing, entry.state == State::Bound) {
+            return Err(Refusal::Unbound);
+        }
+        let binding = &entry.binding;
+        let (va, len) = (access.remote.va, access.remote.len as u64);
+        let inside = match va.checked_sub(binding.va) {
+            Some(offset) => offset <= binding.len && len <= binding.len - offset,
+            None => false,
+        };
+        if !rule::holds(Rule::KeyInRange, inside) {
+            return Err(Refusal::Range);
+        }
+        let right = match access.right {
+            Right::Read => READ,
+            Right::Write => WRITE,
+            Right::Atomic => ATOMIC,
+        };
+        if !rule::holds(Rule::KeyGivesRight, binding.rights & right != 0) {
+            return Err(Refusal::Right);
+        }
+        if !binding.one_shot {
+            return Ok(());
+        }
+        let fresh = Claim {
+            qpn,
+            first: access.first,
+            packets: access.packets,
+            end: va.wrapping_add(len),
+            right: access.right,
+            over: false,
+        };
+        let Some(claim) = &mut entry.claim else {
+            // What is asked for again was asked for before, with the key as it was then.
+            if access.again {
+                return Err(Refusal::Used);
+            }
+            entry.claim = Some(fresh);
+            return Ok(());
+        };
+        let ahead = Psn::<24>::new(access.first).since(Psn::new(claim.first));
+        let same = claim.qpn == qpn && claim.right == access.right;
+        if same && access.again && ahead.saturating_add(access.packets) <= claim.packets {
+            return Ok(());
+        }
+        if same && ahead == 0 && !claim.over && !access.again {
+            return Ok(());
+        }
+        if same && access.right == Right::Read && ahead == claim.packets && va == claim.end && !access.again {
+            // The claim grows, so that any part of it may be asked for again.
+            claim.packets = claim.packets.saturating_add(access.packets);
+            claim.end = va.wrapping_add(len);
+            claim.over = false;
+            return Ok(());
+        }
+        if rule::broken(Rule::OneShotOnce) {
+            return Ok(());
+        }
+        Err(Refusal::Used)
+    }
+
+    /// As [`Keys::check`], as a [`crate::rc::Target`] answers it: all of the memory is resident.
+    pub fn admit(&mut self, qpn: u32, access: &Access) -> Admit {
+        match self.check(qpn, access) {
+            Ok(()) => Admit::Yes,
+            Err(_) => Admit::No,
+        }
+    }
+
+    /// The operation of QP `qpn` that began with PSN `first` (or that part of it) is over: a one-shot key is used up (QP-12).
+    pub fn used(&mut self, qpn: u32, key: u32, first: u32) {
+        if let Ok(entry) = self.find_mut(key)
+            && let Some(claim) = &mut entry.claim
+            && claim.qpn == qpn
+            && Psn::<24>::new(first).since(Psn::new(claim.first)) < claim.packets
+        {
+            claim.over = true;
+        }
+    }
+}

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Messages of the control connection (CR-12a): three words of header, then records. Every record begins with a word that
+//! names its type, its length and the QPN that it is for. See docs/reference/wire.md.
+
+/// Words of a control message: it fits the smallest MTU.
+pub const CONTROL_WORDS: usize = 64;
+/// Words before the records of a control message.
+pub const MESSAGE_HEADER: usize = 3;
+/// Version of the control messages, in bits 7:0 of a message's third word: who speaks another one is not understood.
+pub const VERSION: u32 = 2;
+/// Bit of a message's third word: the first message of an incarnation.
+pub const START: u32 = 1 << 8;
+/// Bit of a message's third word: not a message, but an answer to one of an end that we do not know. It has the PSN of
+/// that message and no records; word 0 is the name that the end is to begin with (`Shared::challenge` of the card).
+pub const CHALLENGE: u32 = 1 << 9;
+
+/// Record type: a credit list. Body: epoch, first number, sizes.
+pub const REC_LIST: u32 = 1;
+/// Record type: connection request.
+pub const REC_REQ: u32 = 2;
+/// Record type: the request is accepted.
+pub const REC_REP: u32 = 3;
+/// Record type: the acceptance has arrived.
+pub const REC_RTU: u32 = 4;
+/// Record type: the request is refused.
+pub const REC_REJ: u32 = 5;
+/// Record type: the connection is over.
+pub const REC_DREQ: u32 = 6;
+/// Record type: nothing, but to be acknowledged.
+pub const REC_KEEPALIVE: u32 = 8;
+/// Record type: credits are wanted back.
+pub const REC_RECALL: u32 = 9;
+/// Record type: number of the first credit not kept.
+pub const REC_RECALLED: u32 = 10;
+
+/// First word of a record: type, words of the record, QPN that it is for.
+pub const fn record(kind: u32, words: usize, qpn: u32) -> u32 {
+    kind | (words as u32) << 8 | qpn << 16
+}
