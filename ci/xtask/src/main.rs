@@ -24,6 +24,7 @@ mod guest;
 mod initramfs;
 mod keep;
 mod kernel;
+mod layers;
 mod packaging;
 mod panics;
 mod progress;

@@ -22,6 +22,7 @@ use crate::generated;
 use crate::guest::{self, Role};
 use crate::keep;
 use crate::kernel::{Flavour, Kernel};
+use crate::layers;
 use crate::packaging;
 use crate::panics;
 use crate::progress::{self, Output, Progress, clock};
@@ -59,9 +60,9 @@ const PROTOCOL: &str = "firmware/protocol/src/";
 /// Functions of it of which no code need be there (start or end of "file:line name"), and why.
 const NOT_LINKED: [(&str, &str); 9] = [
     ("model.rs", "host, engines and wire for tests, never on a card"),
-    ("bound.rs", "nothing is left of it"),
-    ("rule.rs", "nothing is left of it"),
-    ("steps.rs", "used at compile time"),
+    ("base/bound.rs", "nothing is left of it"),
+    ("base/rule.rs", "nothing is left of it"),
+    ("card/steps.rs", "used at compile time"),
     (" tag_of", "for tests, of the feature `model`"),
     (" describe", "for tests, of the feature `model`"),
     (" fmt", "the firmware makes no text"),
@@ -195,6 +196,12 @@ const PARTS: &[Part] = &[
         about: "generated files are what driver/abi says; what docs name exists",
         long: false,
         run: Tester::generated,
+    },
+    Part {
+        name: "layers",
+        about: "no source folder uses one that stands beside or above it",
+        long: false,
+        run: Tester::layers,
     },
     Part {
         name: "host",
@@ -394,12 +401,12 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     Ok(total.failed == 0)
 }
 
-/// rustfmt, Clippy, generated files, Verilator's lint.
+/// rustfmt, Clippy, generated files, layers, Verilator's lint.
 ///
 /// # Errors
 /// As [`run`].
 pub fn lint() -> Result<bool> {
-    let only = ["fmt", "gen", "clippy", "rtl-lint"].map(str::to_owned).to_vec();
+    let only = ["fmt", "gen", "layers", "clippy", "rtl-lint"].map(str::to_owned).to_vec();
     run(&Arguments { only, ..Arguments::default() })
 }
 
@@ -539,6 +546,11 @@ impl Tester {
 
     fn generated(&self) -> Result<Counts> {
         generated::run(&self.builder.context, true)?;
+        Ok(Counts::one())
+    }
+
+    fn layers(&self) -> Result<Counts> {
+        layers::check(self.repo())?;
         Ok(Counts::one())
     }
 

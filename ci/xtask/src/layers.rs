@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Checks that the folders of a source tree stand on each other as [`TREES`] says. What is higher may use what is lower;
+//! nothing uses what stands beside or above it. So there is no circle between folders.
+//!
+//! The check reads each Rust file as tokens, what macros are made of included. It looks at paths that begin with `crate::`,
+//! and at those with which `super::` leaves a folder. It passes over comments and over items with `#[cfg(test)]`. What
+//! stands in the file at the top itself is above all folders.
+//!
+//! Where the file at the top has a tour (lines `//! * [`folder`]: …`), it must name what the table names, in the same order.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use proc_macro2::{Delimiter, TokenStream, TokenTree};
+
+/// A source tree.
+struct Tree {
+    /// The file at its top, which declares the modules.
+    top: &'static str,
+    /// Folders and files beside it, and what else paths of the crate may begin with: lowest first, each row beside each other.
+    ranks: &'static [&'static [&'static str]],
+}
+
+/// The trees that are checked.
+const TREES: &[Tree] = &[Tree {
+    top: "firmware/protocol/src/lib.rs",
+    ranks: &[&["base"], &["rc"], &["wire", "memory"], &["credit", "service", "card"], &["stream", "model"]],
+}];
+
+/// Checks all trees of a checkout.
+///
+/// # Errors
+/// Names every use of what stands beside or above, and all that the table does not name; or what cannot be read.
+pub fn check(repo: &Path) -> Result<()> {
+    let mut wrong = Vec::new();
+    for tree in TREES {
+        let top = repo.join(tree.top);
+        let source = fs::read_to_string(&top).with_context(|| format!("reading {}", tree.top))?;
+        let folder = top.parent().context("no folder")?;
+        wrong.extend(tree.differences(&source, &modules(folder, &top)?));
+        let mut files = Vec::new();
+        for name in tree.names() {
+            rust_files(folder, name, &mut files)?;
+        }
+        for file in files {
+            let text = fs::read_to_string(folder.join(&file)).with_context(|| format!("reading {file}"))?;
+            wrong.extend(tree.faults(&file, &text)?);
+        }
+    }
+    if !wrong.is_empty() {
+        bail!("layers (the table is in ci/xtask/src/layers.rs):\n  {}", wrong.join("\n  "));
+    }
+    Ok(())
+}
+
+impl Tree {
+    fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.ranks.iter().flat_map(|row| row.iter().copied())
+    }
+
+    fn rank(&self, name: &str) -> Option<usize> {
+        self.ranks.iter().position(|row| row.contains(&name))
+    }
+
+    /// Path of a file of the tree, which stands at `file` below the tree's folder.
+    fn path(&self, file: &str) -> String {
+        format!("{}/{file}", self.top.rsplit_once('/').map_or("", |(folder, _)| folder))
+    }
+
+    /// What the table, the `modules` that there are, and the file at the top say differently.
+    fn differences(&self, source: &str, modules: &[String]) -> Vec<String> {
+        let mut wrong = Vec::new();
+        for module in modules.iter().filter(|module| self.rank(module).is_none()) {
+            wrong.push(format!("{}: `{module}` has no rank", self.top));
+        }
+        let words: Vec<_> = source.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
+        for name in self.names().filter(|name| !words.contains(name)) {
+            wrong.push(format!("{}: there is no `{name}`, which has a rank", self.top));
+        }
+        let tour: Vec<_> = source.lines().filter_map(|line| line.strip_prefix("//! * ")).filter_map(stop).collect();
+        if !tour.is_empty() && !tour.iter().copied().eq(self.names()) {
+            let names: Vec<_> = self.names().collect();
+            wrong.push(format!("{}: its tour names {}, the table {}", self.top, tour.join(" "), names.join(" ")));
+        }
+        wrong
+    }
+
+    /// What `file`, a path below the tree's folder, uses that stands beside or above it.
+    fn faults(&self, file: &str, source: &str) -> Result<Vec<String>> {
+        let modules = file.trim_end_matches(".rs").trim_end_matches("/mod");
+        let own = modules.split('/').next().unwrap_or_default();
+        let rank = self.rank(own).with_context(|| format!("{} has no rank", self.path(file)))?;
+        let tokens = source.parse().map_err(|error| anyhow!("{}: {error}", self.path(file)))?;
+        let mut used = Vec::new();
+        paths(tokens, modules.split('/').count(), &mut used);
+        let fault = |(line, name): &(usize, String)| {
+            let what = match self.rank(name) {
+                _ if name == own => return None,
+                Some(other) if other < rank => return None,
+                Some(other) if other == rank => "stands beside it",
+                Some(_) => "stands above it",
+                None => "has no rank: what the file at the top has itself is above all",
+            };
+            Some(format!("{}:{line}: `{own}` uses `{name}`, which {what}", self.path(file)))
+        };
+        Ok(used.iter().filter_map(fault).collect())
+    }
+}
+
+/// The folder that a line of a tour begins with.
+fn stop(line: &str) -> Option<&str> {
+    line.trim_start_matches('[').strip_prefix('`')?.split_once('`').map(|(name, _)| name)
+}
+
+/// Names that paths from the crate's root begin with, and their lines. `depth`: modules from the root to these tokens.
+fn paths(tokens: TokenStream, depth: usize, used: &mut Vec<(usize, String)>) {
+    let tokens: Vec<_> = tokens.into_iter().collect();
+    let ident = |i: usize, name: &str| matches!(tokens.get(i), Some(TokenTree::Ident(ident)) if ident == name);
+    let punct = |i: usize, c: char| matches!(tokens.get(i), Some(TokenTree::Punct(punct)) if punct.as_char() == c);
+    let colons = |i: usize| punct(i, ':') && punct(i + 1, ':');
+    let mut i = 0;
+    while let Some(token) = tokens.get(i) {
+        i += 1;
+        if punct(i - 1, '#') {
+            let inner = punct(i, '!');
+            let for_tests = matches!(tokens.get(i + usize::from(inner)), Some(TokenTree::Group(attribute))
+                if attribute.stream().to_string().replace(' ', "") == "cfg(test)");
+            if for_tests && inner {
+                return;
+            }
+            if for_tests {
+                let ends = |token: &TokenTree| match token {
+                    TokenTree::Group(group) => group.delimiter() == Delimiter::Brace,
+                    TokenTree::Punct(punct) => punct.as_char() == ';',
+                    _ => false,
+                };
+                i += tokens[i..].iter().take_while(|token| !ends(token)).count() + 1;
+            }
+        } else if ident(i - 1, "mod")
+            && let Some(TokenTree::Group(body)) = tokens.get(i + 1)
+        {
+            paths(body.stream(), depth + 1, used);
+            i += 2;
+        } else if ident(i - 1, "crate") && colons(i) {
+            names(&tokens[i + 2..], used);
+        } else if ident(i - 1, "super") {
+            let mut up = 1;
+            while colons(i) && ident(i + 2, "super") {
+                up += 1;
+                i += 3;
+            }
+            if up == depth && colons(i) {
+                names(&tokens[i + 2..], used);
+            }
+        } else if let TokenTree::Group(group) = token {
+            paths(group.stream(), depth, used);
+        }
+    }
+}
+
+/// The names with which the rest of a path begins: one, or those between braces.
+fn names(rest: &[TokenTree], used: &mut Vec<(usize, String)>) {
+    match rest.first() {
+        Some(TokenTree::Group(group)) => {
+            let tokens: Vec<_> = group.stream().into_iter().collect();
+            for part in tokens.split(|token| matches!(token, TokenTree::Punct(punct) if punct.as_char() == ',')) {
+                names(part, used);
+            }
+        }
+        Some(token) => {
+            used.push((token.span().start().line, token.to_string().trim_start_matches("r#").to_owned()));
+        }
+        None => (),
+    }
+}
+
+/// Modules in a folder: Rust files and folders with a `mod.rs`, but for the file at the top.
+fn modules(folder: &Path, top: &Path) -> Result<Vec<String>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).with_context(|| format!("listing {}", folder.display()))? {
+        let path = entry?.path();
+        let is_module = path.join("mod.rs").is_file() || (path.extension().is_some_and(|e| e == "rs") && path != top);
+        if let Some(name) = path.file_stem().filter(|_| is_module) {
+            found.push(name.to_string_lossy().into_owned());
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// Adds the Rust files of module `name` of `folder`, as paths below that, to `into`.
+fn rust_files(folder: &Path, name: &str, into: &mut Vec<String>) -> Result<()> {
+    let file = format!("{name}.rs");
+    let (has_file, inside) = (folder.join(&file).is_file(), folder.join(name));
+    if has_file {
+        into.push(file);
+    }
+    // A folder that is no module is another crate's.
+    if inside.is_dir() && (has_file || inside.join("mod.rs").is_file()) {
+        walk(folder, name, into)?;
+    }
+    Ok(())
+}
+
+/// Adds the Rust files in the folder `below`, a path below `folder`.
+fn walk(folder: &Path, below: &str, into: &mut Vec<String>) -> Result<()> {
+    let entries = fs::read_dir(folder.join(below)).with_context(|| format!("listing {below}"))?;
+    let mut entries: Vec<_> = entries.collect::<std::io::Result<_>>()?;
+    entries.sort_by_key(fs::DirEntry::file_name);
+    for entry in entries {
+        let path = format!("{below}/{}", entry.file_name().to_string_lossy());
+        if entry.file_type()?.is_dir() {
+            walk(folder, &path, into)?;
+        } else if path.ends_with(".rs") {
+            into.push(path);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TREE: Tree = Tree { top: "house/src/lib.rs", ranks: &[&["cellar"], &["hall", "stairs"], &["roof"]] };
+
+    fn faults(file: &str, source: &str) -> Vec<String> {
+        TREE.faults(file, source).unwrap()
+    }
+
+    #[test]
+    fn what_stands_above_or_beside_is_found_with_its_line() {
+        assert_eq!(
+            faults("hall/door.rs", "use crate::cellar::Wine;\n\nuse crate::roof::Tile;\n"),
+            ["house/src/hall/door.rs:3: `hall` uses `roof`, which stands above it"]
+        );
+        assert_eq!(
+            faults("hall/mod.rs", "use crate::stairs;"),
+            ["house/src/hall/mod.rs:1: `hall` uses `stairs`, which stands beside it"]
+        );
+        let house = faults("roof.rs", "fn f() -> crate::House { todo!() }");
+        assert!(house[0].starts_with("house/src/roof.rs:1: `roof` uses `House`, which has no rank"), "{house:?}");
+        for upward in [
+            "use crate::{cellar::Wine, roof};",
+            "use crate::{\n    cellar::{A, B},\n    roof::{C, D},\n};",
+            "fn f() { g(crate::roof::Tile::new()) }",
+            "macro_rules! m { () => { $crate::roof::Tile } }",
+            "mod inner { fn f(tile: super::super::super::roof::Tile) {} }",
+            "use super::super::roof;",
+            "#[cfg(test)] mod tests {} use crate::roof;",
+            "#[cfg(feature = \"x\")] use crate::roof;",
+        ] {
+            assert_eq!(faults("hall/door.rs", upward).len(), 1, "{upward}");
+        }
+    }
+
+    #[test]
+    fn clean_files_pass() {
+        for clean in [
+            "use crate::cellar::{Wine, roof};",
+            "use crate::hall::window; use super::window; pub(crate) fn f() {} pub(super) fn g() {}",
+            "// use crate::roof;\n/// [`crate::roof`]\n/* crate::roof */ const TEXT: &str = \"crate::roof\";",
+            "#[cfg(test)]\nmod tests { use crate::roof; }",
+            "#[cfg(test)]\nuse crate::{roof};",
+            "#![cfg(test)]\nuse crate::roof;",
+            "mod inner { use super::super::roof; }",
+            "use super::super::cellar; use other::roof;",
+        ] {
+            assert_eq!(faults("hall/door.rs", clean), [""; 0], "{clean}");
+        }
+    }
+
+    #[test]
+    fn table_folders_and_tour_are_the_same() {
+        let top = "//! * [`cellar`]: wine\n//! * `hall`\n//! * [`stairs`]\n//! * [`roof`]\n";
+        let modules = ["cellar", "hall", "roof", "stairs"].map(str::to_owned);
+        assert_eq!(TREE.differences(top, &modules), [""; 0]);
+        assert_eq!(TREE.differences("mod cellar; mod hall; mod stairs; mod roof;", &modules), [""; 0]);
+        assert_eq!(TREE.differences(&top.replace("hall", "roof"), &modules).len(), 2, "no hall, and another tour");
+        assert_eq!(TREE.differences(top, &[modules.to_vec(), vec!["attic".to_owned()]].concat()).len(), 1);
+    }
+
+    #[test]
+    fn this_checkout_keeps_its_layers() {
+        check(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")).unwrap();
+    }
+}
