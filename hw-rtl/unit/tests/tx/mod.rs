@@ -1140,7 +1140,7 @@ impl Bench {
                     *self.time_outs.entry(q).or_default() += 1;
                     self.command(q, send::CMD_AGAIN);
                 }
-                _ => self.events.push((code, q, arg)),
+                _ => self.events.push((code.into(), q, arg)),
             }
         }
         if self.is("qr_valid") && self.is("qr_ready") {
