@@ -6,6 +6,8 @@
 //! and at those with which `super::` leaves a folder. It passes over comments and over items with `#[cfg(test)]`. What
 //! stands in the file at the top itself is above all folders.
 //!
+//! Of the RTL it looks at the instances that modules have of each other, by the same rule ([`RTL`]).
+//!
 //! Where the file at the top has a tour (lines `//! * [`folder`]: …`), it must name what the table names, in the same order.
 
 use std::fs;
@@ -28,6 +30,12 @@ const TREES: &[Tree] = &[Tree {
     ranks: &[&["base"], &["rc"], &["wire", "memory"], &["credit", "service", "card"], &["stream", "model"]],
 }];
 
+/// Folders of the RTL, lowest first: a module has instances of what is lower, or of its own folder.
+const RTL: &[&[&str]] =
+    &[&["prim"], &["fast/common", "net", "cpu"], &["fast/tx", "fast/rx", "host"], &["fast"], &["card"]];
+/// Where they are.
+const RTL_TOP: &str = "hw-rtl/rtl";
+
 /// Checks all trees of a checkout.
 ///
 /// # Errors
@@ -48,6 +56,17 @@ pub fn check(repo: &Path) -> Result<()> {
             wrong.extend(tree.faults(&file, &text)?);
         }
     }
+    let mut sources = Vec::new();
+    for folder in RTL.iter().copied().flatten() {
+        for entry in fs::read_dir(repo.join(RTL_TOP).join(folder)).with_context(|| format!("reading {folder}"))? {
+            let path = entry?.path();
+            if path.extension().is_some_and(|extension| extension == "sv") {
+                let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+                sources.push((name, *folder, fs::read_to_string(&path)?));
+            }
+        }
+    }
+    wrong.extend(instances(&sources));
     if !wrong.is_empty() {
         bail!("layers (the table is in ci/xtask/src/layers.rs):\n  {}", wrong.join("\n  "));
     }
@@ -106,6 +125,25 @@ impl Tree {
         };
         Ok(used.iter().filter_map(fault).collect())
     }
+}
+
+/// Instances of what stands beside or above. `sources`: each module's name, folder and text.
+fn instances(sources: &[(String, &str, String)]) -> Vec<String> {
+    let rank = |folder: &str| RTL.iter().position(|row| row.contains(&folder));
+    let mut wrong = Vec::new();
+    for (name, folder, text) in sources {
+        for (line, code) in (1..).zip(text.lines()) {
+            // An instance begins a line with the module's name.
+            let module = code.trim_start().split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or_default();
+            let Some((_, other, _)) = sources.iter().find(|source| source.0 == module) else { continue };
+            if other != folder && rank(other) >= rank(folder) {
+                wrong.push(format!(
+                    "{RTL_TOP}/{folder}/{name}.sv:{line}: `{folder}` has an instance of `{module}`, which is in `{other}`"
+                ));
+            }
+        }
+    }
+    wrong
 }
 
 /// The folder that a line of a tour begins with.
@@ -279,6 +317,22 @@ mod tests {
         assert_eq!(TREE.differences("mod cellar; mod hall; mod stairs; mod roof;", &modules), [""; 0]);
         assert_eq!(TREE.differences(&top.replace("hall", "roof"), &modules).len(), 2, "no hall, and another tour");
         assert_eq!(TREE.differences(top, &[modules.to_vec(), vec!["attic".to_owned()]].concat()).len(), 1);
+    }
+
+    #[test]
+    fn an_instance_of_what_stands_above_or_beside_is_found() {
+        let source = |name: &str, folder, text: &str| (name.to_owned(), folder, text.to_owned());
+        let mut sources = vec![
+            source("berth_fifo", "prim", "module berth_fifo;\n"),
+            source("berth_fp_tx", "fast/tx", "module berth_fp_tx;\n  // berth_fp_rx sees it\n  berth_fifo a (.*);\n"),
+            source("berth_fp_rx", "fast/rx", "module berth_fp_rx;\nendmodule\n"),
+        ];
+        assert_eq!(instances(&sources), [""; 0]);
+        sources[1].2.push_str("  berth_fp_rx #(.N(1)) b (.*);\n");
+        sources[0].2.push_str("  berth_fp_tx c (.*);\n");
+        let wrong = instances(&sources);
+        assert_eq!(wrong.len(), 2, "{wrong:?}");
+        assert!(wrong[0].starts_with("hw-rtl/rtl/prim/berth_fifo.sv:2: ") && wrong[1].contains("berth_fp_tx.sv:4: "));
     }
 
     #[test]
