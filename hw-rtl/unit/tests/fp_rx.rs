@@ -845,29 +845,29 @@ const NOTHING: recv::Held = recv::Held { busy: 0, queued: 0, revoking: 0, starve
 /// Steps until QP `i` holds nothing and has nothing under way.
 fn wind_up(rig: &mut Rig, i: usize) {
     for _ in 0..2000 {
-        if (recv::Held { starved: 0, ..rig.held(i) }) == NOTHING {
+        if (recv::Held { starved: 0, ..rig.row_held(i) }) == NOTHING {
             return;
         }
     }
-    panic!("QP {i} does not come to its end: {:?}", rig.held(i));
+    panic!("QP {i} does not come to its end: {:?}", rig.row_held(i));
 }
 
 #[test]
 fn rows_say_what_a_qp_holds() {
     for width in widths() {
         let mut rig = Rig::new(World { width, warm: 0, ..World::default() }, 8);
-        assert_eq!(rig.held(0), NOTHING);
+        assert_eq!(rig.row_held(0), NOTHING);
         for n in 0..5 {
             rig.post(0, &[(buffer(16, n, 1), 4096)]);
         }
         rig.ring(0);
         rig.until(400, "the doorbell", |rig| rig.doorbells() == 0);
-        assert_eq!(rig.held(0).queued, 1, "elements are being fetched");
-        assert_eq!(rig.open(0), (5, 0));
+        assert_eq!(rig.row_held(0).queued, 1, "elements are being fetched");
+        assert_eq!(rig.counts(0), (5, 0));
         rig.until(400, "five requests", |rig| rig.asking() == 5);
-        assert_eq!(rig.held(0), recv::Held { starved: 1, holds: 5, ..NOTHING });
+        assert_eq!(rig.row_held(0), recv::Held { starved: 1, holds: 5, ..NOTHING });
         rig.until(5000, "a list", |rig| rig.usable(0) == 5);
-        assert_eq!((rig.held(0), rig.open(0)), (recv::Held { holds: 5, ..NOTHING }, (5, 5)));
+        assert_eq!((rig.row_held(0), rig.counts(0)), (recv::Held { holds: 5, ..NOTHING }, (5, 5)));
         assert_eq!((rig.read(0, recv::ANNOUNCED), rig.read(0, recv::LANDED)), (5, 0));
         let before = rig.read(0, recv::HEARD);
         rig.until(500, "some time", |rig| rig.now() % 64 == 0 && rig.now() / 64 > u64::from(before) + 2);
@@ -875,8 +875,8 @@ fn rows_say_what_a_qp_holds() {
         rig.send(0, 64, false);
         rig.until(3000, "two completions", |rig| rig.cqe_count == 2);
         rig.until(100, "their releases", |rig| rig.held() == 3);
-        assert_eq!((rig.held(0).holds, rig.read(0, recv::COMPLETED)), (3, 2));
-        assert_eq!((rig.read(0, recv::ANNOUNCED), rig.read(0, recv::LANDED), rig.open(0)), (5, 2, (3, 3)));
+        assert_eq!((rig.row_held(0).holds, rig.read(0, recv::COMPLETED)), (3, 2));
+        assert_eq!((rig.read(0, recv::ANNOUNCED), rig.read(0, recv::LANDED), rig.counts(0)), (5, 2, (3, 3)));
         assert!(rig.read(0, recv::HEARD) > before);
     }
 }
@@ -929,7 +929,7 @@ fn an_ended_qp_completes_all_receives_and_holds_nothing() {
                 wind_up(rig, 0);
                 rig.until(200, "the last release", |rig| rig.held() == 0);
                 assert_eq!(rig.lists_out, lists, "a list after the end");
-                assert_eq!(rig.open(0), (0, 0));
+                assert_eq!(rig.counts(0), (0, 0));
             };
             end(&mut rig);
             // Its frames are the core's; the next connection begins from nothing.
@@ -984,7 +984,7 @@ fn vc_9_memory_may_go_while_a_qp_ends() {
                     }
                 }
                 rig.ring(0);
-                rig.until(5000, "credits behind it", |rig| rig.open(0).1 == RECVS as u32);
+                rig.until(5000, "credits behind it", |rig| rig.counts(0).1 == RECVS as u32);
                 rig.end(0, WC_FLUSHED);
                 let when = rig.now() + wait;
                 rig.until(700, "the time", |rig| rig.now() >= when);
@@ -1237,7 +1237,7 @@ fn wild_doorbells_are_told_once_and_not_taken() {
         rig.ring_at(0, 3);
         rig.send(0, 64, false);
         rig.until(3000, "a completion", |rig| rig.cqe_count == 1);
-        assert_eq!((rig.events.len(), rig.open(0)), (1, (2, 2)));
+        assert_eq!((rig.events.len(), rig.counts(0)), (1, (2, 2)));
     }
 }
 
@@ -1264,7 +1264,7 @@ fn pc_3_a_batch_that_does_not_fit_the_budget_goes_in_parts() {
                     }
                     rig.now() >= until
                 });
-                if rig.held(0).starved != 0 {
+                if rig.row_held(0).starved != 0 {
                     rig.command(0, recv::CMD_SQUEEZE);
                     squeezes += 1;
                 }

@@ -417,12 +417,12 @@ impl Rig {
     }
 
     /// What QP `i` holds.
-    pub fn held(&mut self, i: usize) -> recv::Held {
+    pub fn row_held(&mut self, i: usize) -> recv::Held {
         recv::Held::from_word(self.read(i, recv::HELD))
     }
 
     /// Receives of QP `i` that are posted and not complete, and those of them that are granted.
-    pub fn open(&mut self, i: usize) -> (u32, u32) {
+    pub fn counts(&mut self, i: usize) -> (u32, u32) {
         let counts = recv::Counts::from_word(self.read(i, recv::COUNTS));
         (counts.posted, counts.granted)
     }
@@ -461,7 +461,7 @@ impl Rig {
         self.command(i, recv::CMD_REVOKE);
         for n in 0.. {
             assert!(n < 1000, "the memory is not let go of");
-            if self.held(i).revoking == 0 {
+            if self.row_held(i).revoking == 0 {
                 break;
             }
         }
