@@ -3,14 +3,12 @@
 //!
 //! To make it probe, start QEMU with `-device vfio-user-pci` and a socket of `berth-sim`.
 //!
-//! Structure: `card` (rings, commands, life of a card), `fw` (firmware loading), `events`
-//! (interrupt thread), `context` (what a process owns), `page_service` (pinning on the
-//! card's request), `budget` and `xlt` (how many pages it may pin, and which places of the card's
-//! table they have), `params` (the module's parameters), `uapi` (`/dev/berthN`). `gate`, `pin`, `doorbell`, `mmu_notifier`, `memlock`,
-//! `eventfd`, `image`, `workqueue` and `abi_bytes` are safe abstractions of what the `kernel` crate
-//! does not wrap; the rest of the driver has no `unsafe` but for what `probe` needs.
+//! Folders, lowest first: `kernel` (safe abstractions of what the `kernel` crate does not wrap; all `unsafe` but for
+//! what the module's start and `probe` need), `card` (rings, commands, life of a card, firmware loading), `pages`
+//! (pinning on the card's request), `process` (what processes own). Above them: `events` (the interrupt thread),
+//! `uapi` (`/dev/berthN`), `debugfs`, `params` (the module's parameters), and this file (module and `probe`).
 
-use kernel::{
+use ::kernel::{
     debugfs::Dir,
     device::{Bound, Core},
     dma::{Device, DmaMask},
@@ -28,37 +26,26 @@ use kernel::{
 #[path = "abi/src/layout/mod.rs"]
 #[allow(dead_code, unreachable_pub)]
 mod abi;
-mod abi_bytes;
-mod budget;
 mod card;
-mod context;
 mod debugfs;
-mod doorbell;
-mod errno;
-mod eventfd;
 mod events;
-mod fw;
-mod gate;
-mod image;
-mod memlock;
-mod mmu_notifier;
-mod page_service;
+mod kernel;
+mod pages;
 mod params;
-mod pin;
-mod regs;
+mod process;
 mod uapi;
-mod workqueue;
-mod xlt;
 
-use card::{Card, CardConfig};
-use context::Share;
+use crate::kernel::{
+    abi_bytes, errno,
+    gate::{BoundRef, GateOwner},
+    pin::SharedPages,
+    workqueue::OwnedQueue,
+};
+use card::{regs::Regs, Card, CardConfig};
 use events::Events;
-use gate::{BoundRef, GateOwner};
 use params::Params;
-use pin::SharedPages;
-use regs::Regs;
+use process::context::Share;
 use uapi::Session;
-use workqueue::OwnedQueue;
 
 /// Work items that may be under way at once, without page requests.
 const MAX_WORKERS: c_int = 256;
@@ -180,7 +167,7 @@ struct BerthData {
 
 struct BerthDriver;
 
-kernel::pci_device_table!(
+::kernel::pci_device_table!(
     PCI_TABLE,
     MODULE_PCI_TABLE,
     <BerthDriver as pci::Driver>::IdInfo,

@@ -10,12 +10,12 @@ use crate::{
         ioctl::{self as uapi, *},
     },
     card::{Card, State, PAGE},
-    context::{self, Context, Mapping, Name},
-    doorbell::{self, HeldInode, Registers},
-    eventfd::EventFd,
-    gate::BoundRef,
-    memlock::{capable, Capability},
-    pin,
+    kernel::doorbell::{self, HeldInode, Registers},
+    kernel::eventfd::EventFd,
+    kernel::gate::BoundRef,
+    kernel::memlock::{capable, Capability},
+    kernel::pin,
+    process::context::{self, Context, Mapping, Name},
 };
 use kernel::{
     current,

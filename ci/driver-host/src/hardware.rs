@@ -4,8 +4,8 @@
 use crate::abi::{card::*, counters::F_ADDRESS_CONFLICTS, host::*, ring::*, status::*, wqe::PHASE};
 use crate::card::Entry;
 use crate::events::Events;
+use crate::kernel::mmu_notifier::Event;
 use crate::memory::sim;
-use crate::mmu_notifier::Event;
 use kernel::{device::DEVICE, io::Registers, irq::ThreadedHandler, world::world};
 use std::collections::{BTreeMap, VecDeque};
 

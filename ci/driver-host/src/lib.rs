@@ -14,68 +14,30 @@
 pub mod abi;
 #[rustfmt::skip]
 #[allow(clippy::all)]
-#[path = "../../../driver/abi_bytes.rs"]
-mod abi_bytes;
-#[rustfmt::skip]
-#[allow(clippy::all)]
-#[path = "../../../driver/budget.rs"]
-mod budget;
-#[rustfmt::skip]
-#[allow(clippy::all)]
-#[path = "../../../driver/card.rs"]
+#[path = "../../../driver/card/mod.rs"]
 mod card;
-#[rustfmt::skip]
-#[allow(clippy::all)]
-#[path = "../../../driver/context.rs"]
-mod context;
-#[rustfmt::skip]
-#[allow(clippy::all)]
-#[path = "../../../driver/errno.rs"]
-mod errno;
 #[rustfmt::skip]
 #[allow(clippy::all)]
 #[path = "../../../driver/events.rs"]
 mod events;
 #[rustfmt::skip]
 #[allow(clippy::all)]
-#[path = "../../../driver/fw.rs"]
-mod fw;
-#[rustfmt::skip]
-#[allow(clippy::all)]
-#[path = "../../../driver/image.rs"]
-mod image;
-#[rustfmt::skip]
-#[allow(clippy::all)]
-#[path = "../../../driver/memlock.rs"]
-mod memlock;
-#[rustfmt::skip]
-#[allow(clippy::all)]
-#[path = "../../../driver/page_service.rs"]
-mod page_service;
+#[path = "../../../driver/pages/mod.rs"]
+mod pages;
 #[rustfmt::skip]
 #[allow(clippy::all)]
 #[path = "../../../driver/params.rs"]
 mod params;
 #[rustfmt::skip]
 #[allow(clippy::all)]
-#[path = "../../../driver/regs.rs"]
-mod regs;
+#[path = "../../../driver/process/mod.rs"]
+mod process;
 #[rustfmt::skip]
 #[allow(clippy::all)]
 #[path = "../../../driver/uapi.rs"]
 mod uapi;
-#[rustfmt::skip]
-#[allow(clippy::all)]
-#[path = "../../../driver/xlt.rs"]
-mod xlt;
 
-// What stands for other parts of the driver.
-mod doorbell;
-mod eventfd;
-mod gate;
-mod mmu_notifier;
-mod pin;
-mod workqueue;
+mod kernel;
 
 pub mod hardware;
 pub mod memory;
@@ -93,7 +55,7 @@ fn holds() -> impl Sized {
 }
 
 /// What the process of an address space has of each card.
-fn shares_of(mm: &kernel::mm::Mm) -> Vec<Option<std::sync::Arc<context::Share>>> {
+fn shares_of(mm: &::kernel::mm::Mm) -> Vec<Option<std::sync::Arc<process::context::Share>>> {
     let sim = memory::sim();
     let cards = sim.card.borrow().iter().chain(&*sim.others.borrow()).cloned().collect::<Vec<_>>();
     let share = |card: &std::sync::Arc<card::Card>| card.shares.lock().iter().find(|s| s.is_of(mm)).cloned();

@@ -3,7 +3,7 @@
 
 use crate::card::Card;
 use crate::hardware::Hardware;
-use crate::mmu_notifier::{Event, Range};
+use crate::kernel::mmu_notifier::{Event, Range};
 use kernel::{
     prelude::*,
     sync::{Arc, SpinGuard, SpinLock},

@@ -20,23 +20,44 @@ use std::time::{Duration, Instant};
 
 /// What is mutated: a name, and the files of driver.
 pub const GROUPS: [(&str, &[&str]); 3] = [
-    ("memory", &["page_service.rs", "budget.rs", "xlt.rs", "memlock.rs", "pin.rs", "mmu_notifier.rs"]),
-    ("processes", &["context.rs", "uapi.rs", "doorbell.rs", "eventfd.rs"]),
-    ("card", &["card.rs", "events.rs", "fw.rs", "regs.rs", "image.rs", "gate.rs", "workqueue.rs"]),
+    (
+        "memory",
+        &[
+            "pages/mod.rs",
+            "pages/budget.rs",
+            "pages/table.rs",
+            "kernel/memlock.rs",
+            "kernel/pin.rs",
+            "kernel/mmu_notifier.rs",
+        ],
+    ),
+    ("processes", &["process/context.rs", "uapi.rs", "kernel/doorbell.rs", "kernel/eventfd.rs"]),
+    (
+        "card",
+        &[
+            "card/mod.rs",
+            "events.rs",
+            "card/firmware.rs",
+            "card/regs.rs",
+            "kernel/image.rs",
+            "kernel/gate.rs",
+            "kernel/workqueue.rs",
+        ],
+    ),
 ];
 
 /// Those of them that the tests on the host (ci/driver-host) have, as they are.
 pub const ON_HOST: [&str; 11] = [
-    "page_service.rs",
-    "budget.rs",
-    "xlt.rs",
-    "memlock.rs",
-    "card.rs",
-    "context.rs",
+    "pages/mod.rs",
+    "pages/budget.rs",
+    "pages/table.rs",
+    "kernel/memlock.rs",
+    "card/mod.rs",
+    "process/context.rs",
     "events.rs",
-    "fw.rs",
-    "regs.rs",
-    "image.rs",
+    "card/firmware.rs",
+    "card/regs.rs",
+    "kernel/image.rs",
     "uapi.rs",
 ];
 
@@ -140,7 +161,7 @@ fn write_mutants(repo: &Path, tree: &Path, without: &BTreeSet<u32>) -> Result<(V
     write(&to.join("mutated.rs"), asks.as_bytes())?;
     let mut module = fs::read_to_string(from.join("berth.rs"))?;
     for (place, more) in [
-        ("mod workqueue;", "mod mutated;"),
+        ("mod uapi;", "mod mutated;"),
         ("    params: {", "mutant: u32 { default: 0, description: \"Which mutant\", },"),
         ("unsafe { GLOBAL.init() };", "mutated::begin(*module_parameters::mutant.value());"),
         ("self.0.flush();", "mutated::tell();"),
@@ -168,7 +189,7 @@ fn suspects(tree: &Path, log: &str) -> BTreeSet<u32> {
         let mut parts = place.trim().rsplitn(3, ':');
         let mut number = || parts.next()?.parse::<usize>().ok();
         let (Some(column), Some(row)) = (number(), number()) else { continue };
-        let Some(name) = parts.next().and_then(|p| Path::new(p).file_name()) else { continue };
+        let Some((_, name)) = parts.next().and_then(|p| p.rsplit_once("driver/")) else { continue };
         let Ok(text) = fs::read_to_string(tree.join("driver").join(name)) else { continue };
         let Some(line) = text.lines().nth(row - 1) else { continue };
         let at = line.char_indices().nth(column).map_or(line.len(), |(at, _)| at);
@@ -467,10 +488,10 @@ mod tests {
     fn the_mutant_before_an_error_is_suspected() {
         let tree = temporary("errors");
         let text = "if crate :: mutated :: on (7u32) { a } else { b } if crate :: mutated :: on (8u32) { é }";
-        write(&tree.join("driver/pin.rs"), text.as_bytes()).unwrap();
+        write(&tree.join("driver/kernel/pin.rs"), text.as_bytes()).unwrap();
         let column = 1 + text.chars().position(|c| c == 'é').unwrap();
         let log = format!(
-            "warning: x\n --> /x/driver/pin.rs:1:1\n\nerror[E0308]: y\n   --> /x/driver/pin.rs:1:{column}\n  --> /x/driver/pin.rs:1:1\n"
+            "warning: x\n --> /x/driver/kernel/pin.rs:1:1\n\nerror[E0308]: y\n   --> /x/driver/kernel/pin.rs:1:{column}\n  --> /x/driver/kernel/pin.rs:1:1\n"
         );
         assert_eq!(suspects(&tree, &log), BTreeSet::from([8]));
         fs::remove_dir_all(tree).unwrap();

@@ -3,9 +3,9 @@
 
 use super::rig::*;
 use crate::abi::{counters::*, ring::*, status::*};
-use crate::budget::{Budget, spare};
-use crate::context::Context;
 use crate::memory::Change;
+use crate::pages::budget::{Budget, spare};
+use crate::process::context::Context;
 use kernel::sync::Arc;
 
 /// Queue pairs.

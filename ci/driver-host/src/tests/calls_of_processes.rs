@@ -10,7 +10,7 @@ use crate::abi::{
     ioctl::{self, *},
     ring::*,
 };
-use crate::doorbell::{DOORBELL, Registers};
+use crate::kernel::doorbell::{DOORBELL, Registers};
 use crate::uapi::NAMES;
 use kernel::{
     fs::File,

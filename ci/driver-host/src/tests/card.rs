@@ -5,8 +5,8 @@ use super::clients::{asked, listening};
 use super::rig::*;
 use crate::abi::{card::*, counters::*, status::*};
 use crate::card::{FwInfo, Net};
-use crate::context::DOORBELL_OFFSET;
-use crate::doorbell::HeldInode;
+use crate::kernel::doorbell::HeldInode;
+use crate::process::context::DOORBELL_OFFSET;
 use kernel::{prelude::*, sync::atomic::Relaxed, world::calmly};
 
 #[test]

@@ -4,7 +4,7 @@
 use super::rig::*;
 use crate::abi::{card::*, counters::*, ioctl::*, ring::*, status::*};
 use crate::card::{Asked, Entry, Listener};
-use crate::context::Context;
+use crate::process::context::Context;
 use kernel::{mm::MmWithUser, prelude::*, sync::Arc, world::calmly};
 
 /// What firmware says to a command, and what that is for the process.

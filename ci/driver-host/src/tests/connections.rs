@@ -4,7 +4,7 @@
 use super::clients::*;
 use super::rig::*;
 use crate::abi::{card::*, counters::*, ioctl::*, ring::*, status::*};
-use crate::context::Context;
+use crate::process::context::Context;
 use kernel::{prelude::*, sync::Arc};
 
 /// Words of a command with so many bytes of private data, from word 5 on.

@@ -5,7 +5,7 @@ use super::clients::*;
 use super::rig::*;
 use crate::abi::{card::*, ioctl::*, ring::*, status::*};
 use crate::card::State;
-use crate::context::Context;
+use crate::process::context::Context;
 use berth_random::{Rng, cases, seed};
 use kernel::{mm::MmWithUser, prelude::*, sync::Arc, world::calmly};
 

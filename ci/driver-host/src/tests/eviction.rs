@@ -3,8 +3,8 @@
 
 use super::rig::*;
 use crate::abi::{card::*, counters::*, ring::*, status::*};
-use crate::context::Context;
-use crate::xlt::Xlt;
+use crate::pages::table::Xlt;
+use crate::process::context::Context;
 use kernel::{mm::MmWithUser, sync::Arc};
 
 /// Queue pairs.

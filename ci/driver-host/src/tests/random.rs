@@ -4,8 +4,8 @@
 use super::rig::*;
 use crate::abi::card::*;
 use crate::card::State;
-use crate::context::Context;
 use crate::memory::{Change, change};
+use crate::process::context::Context;
 use berth_random::{Rng, cases, seed};
 use kernel::{
     mm::MmWithUser,

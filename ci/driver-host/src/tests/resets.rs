@@ -5,8 +5,8 @@ use super::clients::{asked, listening};
 use super::rig::*;
 use crate::abi::{card::*, counters::*, host::*, ioctl, ring::*, status::*};
 use crate::card::{Card, Net, State};
-use crate::context::Context;
 use crate::hardware::{Hardware, MASTER};
+use crate::process::context::Context;
 use kernel::{
     prelude::*,
     sync::{Arc, atomic::Relaxed},

@@ -2,14 +2,14 @@
 //! A card, processes and contexts, and what must hold of them at any time.
 
 use crate::abi::{card::*, counters::*, ring::*};
+use crate::card::regs::Regs;
 use crate::card::{Card, CardConfig, Entry, PAGE, State};
-use crate::context::Context;
-use crate::eventfd::EventFd;
-use crate::gate::Gate;
 use crate::hardware::{Ask, Bar, Hardware};
+use crate::kernel::eventfd::EventFd;
+use crate::kernel::gate::Gate;
+use crate::kernel::workqueue::OwnedQueue;
 use crate::memory::{Change, Sim, change, sim};
-use crate::regs::Regs;
-use crate::workqueue::OwnedQueue;
+use crate::process::context::Context;
 use kernel::{
     mm::{Mm, MmWithUser, task},
     pci::DEVICE as PCI,

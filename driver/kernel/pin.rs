@@ -17,7 +17,7 @@ use kernel::{
     time::{delay::fsleep, Delta},
 };
 
-use crate::{errno::unsupported, gate::BoundRef};
+use crate::kernel::{errno::unsupported, gate::BoundRef};
 
 /// Pages taken with one call, so that their array fits the stack.
 const BATCH: usize = 32;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Pinning pages of [`crate::memory`], and mapping them for DMA.
 
-use crate::gate::BoundRef;
+use crate::kernel::gate::BoundRef;
 use crate::memory::sim;
 use kernel::{
     mm::{MmWithUser, virt::VmaNew},

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Doorbell pages, and device nodes by which they are mapped.
 
-use crate::gate::BoundRef;
+use crate::kernel::gate::BoundRef;
 use kernel::{fs::File, misc::Inode, miscdevice::MiscDevice, mm::virt::VmaNew, page::PAGE_SIZE, prelude::*, sync::Arc};
 
 /// What a mapping of a doorbell page maps.

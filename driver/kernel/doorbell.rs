@@ -17,7 +17,7 @@ use kernel::{
     prelude::*,
 };
 
-use crate::gate::BoundRef;
+use crate::kernel::gate::BoundRef;
 
 /// A descriptor's private data that gives access to a page of registers.
 pub(crate) trait Registers: MiscDevice<Ptr = Pin<KBox<Self>>> {
@@ -69,7 +69,7 @@ unsafe extern "C" fn fault<T: Registers>(vmf: *mut bindings::vm_fault) -> bindin
 }
 
 /// Prepares a VMA of `file` for one page of registers, not inherited by fork. It is uncached, or
-/// write-combining where the device has asked for that ([`crate::gate::BoundRef::combine_writes`]):
+/// write-combining where the device has asked for that ([`crate::kernel::gate::BoundRef::combine_writes`]):
 /// the memory manager looks that up when the page is put in.
 ///
 /// # Errors

@@ -9,13 +9,13 @@ use crate::{
         ring::*,
         status::REASON_CQ_FULL,
     },
-    budget::Budget,
     card::{Asked, Card, Entry, Listener, State, MAX_REQUESTS, MAX_SERVICES, PAGE},
-    eventfd::EventFd,
-    memlock::MemLock,
-    mmu_notifier::Registration,
-    page_service::Space,
-    pin::SharedPages,
+    kernel::eventfd::EventFd,
+    kernel::memlock::MemLock,
+    kernel::mmu_notifier::Registration,
+    kernel::pin::SharedPages,
+    pages::budget::Budget,
+    pages::Space,
 };
 
 use core::ops::Deref;
@@ -1219,7 +1219,7 @@ impl Context {
         self.revoke_all();
         // A revocation that firmware is being told of must not name the next owner of
         // the address space number.
-        crate::workqueue::cancel::<_, 2>(self);
+        crate::kernel::workqueue::cancel::<_, 2>(self);
         let notifier = self.notifier.lock().take();
         drop(notifier);
         let gone = {

@@ -4,7 +4,7 @@
 use crate::{
     abi::{card::*, host::*, status::*},
     card::{Card, Deadline, FwInfo, BOOT_CYCLES},
-    image::Image,
+    kernel::image::Image,
 };
 use kernel::{
     prelude::*,
@@ -85,7 +85,7 @@ pub(crate) fn load(card: &Card) -> Result {
                 dev_err!(card.dev, "berth: firmware panicked at start: {}\n", text);
                 return Err(EIO);
             }
-            crate::regs::ALL_ONES => return Err(ENODEV),
+            crate::card::regs::ALL_ONES => return Err(ENODEV),
             _ => {}
         }
         if deadline.passed(&card.regs) {

@@ -6,7 +6,7 @@
 //! [`BoundRef`]; [`Gate::close`] lets no new one in and waits until the last is dropped.
 //! The driver closes the gate before it is unbound.
 
-use crate::errno::unsupported;
+use crate::kernel::errno::unsupported;
 use core::ops::Deref;
 use kernel::{
     bindings,
@@ -131,7 +131,7 @@ impl BoundRef {
     }
 
     /// Lets the processor combine writes to `bytes` of registers at `phys` where processes map them
-    /// ([`crate::doorbell`]), as long as the device is bound.
+    /// ([`crate::kernel::doorbell`]), as long as the device is bound.
     ///
     /// # Errors
     ///

@@ -9,17 +9,20 @@
 //! are pinned. A notifier that waits for a fence is let go by a reset before the reset
 //! takes memory or any lock that is held while memory is allocated.
 
+pub(crate) mod firmware;
+pub(crate) mod regs;
+
 use crate::{
     abi::{card::*, counters::*, host::*, ioctl, ring::*, status::*, wqe::PHASE},
-    budget::Budget,
-    context::{Context, Cq, Share, MAX_PER_CONTEXT},
-    doorbell::HeldInode,
-    errno::unsupported,
-    gate::{BoundRef, Gate},
-    page_service::{Need, RETRY_MS},
-    regs::{Regs, ALL_ONES},
-    workqueue::OwnedQueue,
-    xlt::Xlt,
+    card::regs::{Regs, ALL_ONES},
+    kernel::doorbell::HeldInode,
+    kernel::errno::unsupported,
+    kernel::gate::{BoundRef, Gate},
+    kernel::workqueue::OwnedQueue,
+    pages::budget::Budget,
+    pages::table::Xlt,
+    pages::{Need, RETRY_MS},
+    process::context::{Context, Cq, Share, MAX_PER_CONTEXT},
 };
 use kernel::{
     bindings, device,
@@ -1348,7 +1351,7 @@ impl Card {
             self.regs.write(HOST_HB_CHALLENGE, heartbeat.challenge);
         }
         self.regs.write(HOST_DMA_ENABLE, 1);
-        crate::fw::load(self)?;
+        crate::card::firmware::load(self)?;
         // Firmware counts from here on.
         self.conflicts
             .store(self.regs.read64(ADDRESS_CONFLICTS), Relaxed);
@@ -1643,12 +1646,12 @@ impl Card {
             drop(self.events.lock());
             self.lose_contexts();
         }
-        crate::workqueue::end_delayed::<_, 1>(self);
-        crate::workqueue::end_delayed::<_, 2>(self);
-        crate::workqueue::cancel::<_, 3>(self);
-        crate::workqueue::end_delayed::<_, 4>(self);
-        crate::workqueue::end_delayed::<_, 5>(self);
-        crate::workqueue::end_delayed::<_, 6>(self);
+        crate::kernel::workqueue::end_delayed::<_, 1>(self);
+        crate::kernel::workqueue::end_delayed::<_, 2>(self);
+        crate::kernel::workqueue::cancel::<_, 3>(self);
+        crate::kernel::workqueue::end_delayed::<_, 4>(self);
+        crate::kernel::workqueue::end_delayed::<_, 5>(self);
+        crate::kernel::workqueue::end_delayed::<_, 6>(self);
         self.drop_needs();
     }
 
@@ -1681,7 +1684,7 @@ impl Card {
         // The sessions, which wait here, keep the file systems of the nodes.
         let mut nodes = self.nodes.lock();
         for (node, _) in nodes.iter() {
-            node.zap(crate::context::DOORBELL_OFFSET);
+            node.zap(crate::process::context::DOORBELL_OFFSET);
         }
         nodes.clear();
     }

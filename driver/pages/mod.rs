@@ -13,15 +13,18 @@
 //! has been told to drop it and may still be finishing DMA), with the next fence to
 //! `Fencing`, and when that has ended to nothing.
 
+pub(crate) mod budget;
+pub(crate) mod table;
+
 use core::ops::Deref;
 
 use crate::{
     abi::{counters::*, ioctl::QueryContext, ring::*, status::*},
-    budget::{spare, Budget},
     card::{Card, Deadline, Entry, State, FENCE_CYCLES, MAX_ASKED, PAGE},
-    context::Context,
-    mmu_notifier::{Event, Invalidate, Range},
-    pin::{self, DmaPage, Mapping, PageId, PinnedPage},
+    kernel::mmu_notifier::{Event, Invalidate, Range},
+    kernel::pin::{self, DmaPage, Mapping, PageId, PinnedPage},
+    pages::budget::{spare, Budget},
+    process::context::Context,
 };
 use kernel::{
     alloc::Flags,

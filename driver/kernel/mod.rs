@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Safe abstractions of what the `kernel` crate does not wrap. All `unsafe` of the driver is here, but for what the
+//! module's start and `probe` need.
+
+pub(crate) mod abi_bytes;
+pub(crate) mod doorbell;
+pub(crate) mod errno;
+pub(crate) mod eventfd;
+pub(crate) mod gate;
+pub(crate) mod image;
+pub(crate) mod memlock;
+pub(crate) mod mmu_notifier;
+pub(crate) mod pin;
+pub(crate) mod workqueue;
