@@ -39,6 +39,7 @@ use crate::kernel::{
     abi_bytes, errno,
     gate::{BoundRef, GateOwner},
     pin::SharedPages,
+    users,
     workqueue::OwnedQueue,
 };
 use card::{regs::Regs, Card, CardConfig};
@@ -75,18 +76,6 @@ global_lock! {
 /// The card that a device node belongs to.
 fn card_by_instance(instance: usize) -> Option<Arc<Card>> {
     GLOBAL.lock().cards.get(instance)?.clone()
-}
-
-global_lock! {
-    // SAFETY: Initialised in the module's initialiser, before the driver is registered.
-    unsafe(uninit) static HOLDS: SpinLock<()> = ();
-}
-
-/// As long as the guard is there, this driver neither begins nor ends to hold an address space
-/// in use, for whatever card.
-#[must_use]
-fn holds() -> impl Sized {
-    HOLDS.lock()
 }
 
 /// What the process of an address space has of each card that may be opened.
@@ -360,7 +349,7 @@ impl InPlaceModule for BerthModule {
         // SAFETY: Called once, before anything else of the module.
         unsafe { GLOBAL.init() };
         // SAFETY: As above.
-        unsafe { HOLDS.init() };
+        unsafe { users::init() };
         try_pin_init!(Self {
             _quiesce: {
                 given().check()?;

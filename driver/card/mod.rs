@@ -25,7 +25,7 @@ use crate::{
     process::context::{Context, Cq, Share, MAX_PER_CONTEXT},
 };
 use kernel::{
-    bindings, device,
+    device,
     dma::Coherent,
     dma_read, dma_write, impl_has_delayed_work, impl_has_work,
     mm::Mm,
@@ -327,9 +327,7 @@ pub(crate) struct Net {
 impl Net {
     /// The command that tells firmware, with a new key for the numbers that others are not to guess.
     pub(crate) fn command(&self) -> Entry {
-        let mut key = [0_u32; 4];
-        // SAFETY: Any bytes are a value of these words, which are the kernel's to write for the call.
-        unsafe { bindings::get_random_bytes(key.as_mut_ptr().cast(), size_of_val(&key)) };
+        let key = crate::kernel::random::words::<4>();
         let mut entry = [0; ENTRY_WORDS];
         entry[0] = CMD_NET_CONFIG;
         entry[2] = self.ipv4;

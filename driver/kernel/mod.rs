@@ -11,4 +11,6 @@ pub(crate) mod image;
 pub(crate) mod memlock;
 pub(crate) mod mmu_notifier;
 pub(crate) mod pin;
+pub(crate) mod random;
+pub(crate) mod users;
 pub(crate) mod workqueue;

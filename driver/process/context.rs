@@ -14,6 +14,7 @@ use crate::{
     kernel::memlock::MemLock,
     kernel::mmu_notifier::Registration,
     kernel::pin::SharedPages,
+    kernel::users,
     pages::budget::Budget,
     pages::Space,
 };
@@ -129,7 +130,7 @@ pub(crate) struct Share {
     #[pin]
     pub(crate) works: SpinLock<Works>,
     /// How often this driver holds the address space in use for this card
-    /// ([`Context::user_mm`]). Changes under [`crate::holds`].
+    /// ([`Context::user_mm`]). Changes under [`users::holds`].
     held: Atomic<i32>,
 }
 
@@ -172,13 +173,9 @@ impl Share {
         let shares = crate::shares_of(&self.mm);
         // Who holds it counts here last and lets go here first, so the process itself is one
         // user more as long as it lives.
-        let _holds = crate::holds();
+        let _holds = users::holds();
         let held: i32 = shares.iter().flatten().map(|s| s.held.load(Relaxed)).sum();
-        // SAFETY: The reference says that the structure is there. An aligned word, read once.
-        let users = unsafe {
-            (&raw const (*self.mm.as_raw()).__bindgen_anon_1.mm_users.counter).read_volatile()
-        };
-        users <= held
+        users::users(&self.mm) <= held
     }
 }
 
@@ -199,7 +196,7 @@ impl Deref for UserMm<'_> {
 impl Drop for UserMm<'_> {
     fn drop(&mut self) {
         // Before the reference itself goes.
-        let _holds = crate::holds();
+        let _holds = users::holds();
         self.share.held.fetch_sub(1, Relaxed);
     }
 }
@@ -422,7 +419,7 @@ impl Context {
     /// The process's address space, unless the process is gone.
     pub(crate) fn user_mm(&self) -> Option<UserMm<'_>> {
         let share = &*self.share;
-        let _holds = crate::holds();
+        let _holds = users::holds();
         let mm = self.mm.mmget_not_zero()?;
         share.held.add(1, Relaxed);
         Some(UserMm { share, mm })

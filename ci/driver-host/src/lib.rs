@@ -48,12 +48,6 @@ fn card_by_instance(instance: usize) -> Option<std::sync::Arc<card::Card>> {
     card.filter(|card| card.instance == instance)
 }
 
-/// As long as the guard is there, the driver neither begins nor ends to hold an address space in use.
-#[must_use]
-fn holds() -> impl Sized {
-    memory::holds()
-}
-
 /// What the process of an address space has of each card.
 fn shares_of(mm: &::kernel::mm::Mm) -> Vec<Option<std::sync::Arc<process::context::Share>>> {
     let sim = memory::sim();

@@ -17,10 +17,15 @@ pub(crate) mod image;
 #[allow(clippy::all)]
 #[path = "../../../../driver/kernel/memlock.rs"]
 pub(crate) mod memlock;
+#[rustfmt::skip]
+#[allow(clippy::all)]
+#[path = "../../../../driver/kernel/random.rs"]
+pub(crate) mod random;
 
 pub(crate) mod doorbell;
 pub(crate) mod eventfd;
 pub(crate) mod gate;
 pub(crate) mod mmu_notifier;
 pub(crate) mod pin;
+pub(crate) mod users;
 pub(crate) mod workqueue;
