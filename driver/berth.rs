@@ -44,8 +44,8 @@ use crate::kernel::{
 };
 use card::{regs::Regs, Card, CardConfig};
 use events::Events;
+use pages::share::Share;
 use params::Params;
-use process::context::Share;
 use uapi::Session;
 
 /// Work items that may be under way at once, without page requests.

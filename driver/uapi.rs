@@ -15,7 +15,11 @@ use crate::{
     kernel::gate::BoundRef,
     kernel::memlock::{capable, Capability},
     kernel::pin,
-    process::context::{self, Context, Mapping, Name},
+    process::{
+        context::Context,
+        doorbells::DOORBELL_OFFSET,
+        object::{Mapping, Name},
+    },
 };
 use kernel::{
     current,
@@ -311,7 +315,7 @@ impl Session {
         let mm = current.mm().ok_or(EINVAL)?;
         let context = Context::new(&self.card, mm, event_fd)?;
         arg.asid = context.asid;
-        arg.doorbell_offset = context::DOORBELL_OFFSET;
+        arg.doorbell_offset = DOORBELL_OFFSET;
         // Told first: a descriptor becomes a context once, for good.
         writer.write(&arg).inspect_err(|_| context.close())?;
         self.context.populate(context);

@@ -3,13 +3,25 @@
 
 use crate::{
     abi::{card::*, host::*, status::*},
-    card::{Card, Deadline, FwInfo, BOOT_CYCLES},
+    card::{
+        deadline::{Deadline, BOOT_CYCLES},
+        Card,
+    },
     kernel::image::Image,
 };
 use kernel::{
     prelude::*,
     time::{delay::fsleep, Delta},
 };
+
+/// Firmware that is loaded.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct FwInfo {
+    /// Version of the image.
+    pub(crate) version: u32,
+    /// Start of the SHA-256 of its ELF file.
+    pub(crate) elf_id: [u32; 3],
+}
 
 /// Where `request_firmware` finds the image.
 pub(crate) const PATH: &CStr = c"berth/berth-fw.bin";

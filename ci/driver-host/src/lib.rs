@@ -49,7 +49,7 @@ fn card_by_instance(instance: usize) -> Option<std::sync::Arc<card::Card>> {
 }
 
 /// What the process of an address space has of each card.
-fn shares_of(mm: &::kernel::mm::Mm) -> Vec<Option<std::sync::Arc<process::context::Share>>> {
+fn shares_of(mm: &::kernel::mm::Mm) -> Vec<Option<std::sync::Arc<pages::share::Share>>> {
     let sim = memory::sim();
     let cards = sim.card.borrow().iter().chain(&*sim.others.borrow()).cloned().collect::<Vec<_>>();
     let share = |card: &std::sync::Arc<card::Card>| card.shares.lock().iter().find(|s| s.is_of(mm)).cloned();

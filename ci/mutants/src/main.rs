@@ -278,7 +278,7 @@ fn work(arguments: &Arguments) -> Result<bool> {
     };
     let wanted = |key: &str| {
         let file = key.split(' ').next().unwrap_or_default();
-        if arguments.host && !driver::ON_HOST.contains(&file) {
+        if arguments.host && !driver::is_on_host(file) {
             return false;
         }
         arguments.group.is_empty() || arguments.group.iter().any(|g| g == arguments.group(file))

@@ -3,7 +3,8 @@
 
 use super::rig::*;
 use crate::abi::{card::*, counters::*, host::*, ring::*, status::*};
-use crate::card::{Deadline, Entry, State};
+use crate::card::deadline::Deadline;
+use crate::card::{Entry, State};
 use crate::hardware::MASTER;
 use kernel::prelude::*;
 

@@ -4,9 +4,10 @@
 use super::clients::{asked, listening};
 use super::rig::*;
 use crate::abi::{card::*, counters::*, status::*};
-use crate::card::{FwInfo, Net};
+use crate::card::firmware::FwInfo;
+use crate::card::net::Net;
 use crate::kernel::doorbell::HeldInode;
-use crate::process::context::DOORBELL_OFFSET;
+use crate::process::doorbells::DOORBELL_OFFSET;
 use kernel::{prelude::*, sync::atomic::Relaxed, world::calmly};
 
 #[test]

@@ -3,8 +3,9 @@
 
 use super::rig::*;
 use crate::abi::{card::*, counters::*, ioctl::*, ring::*, status::*};
-use crate::card::{Asked, Entry, Listener};
+use crate::card::Entry;
 use crate::process::context::Context;
+use crate::process::registry::{Asked, Listener};
 use kernel::{mm::MmWithUser, prelude::*, sync::Arc, world::calmly};
 
 /// What firmware says to a command, and what that is for the process.

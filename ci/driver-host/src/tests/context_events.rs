@@ -270,7 +270,7 @@ fn f4_who_names_an_identity_does_not_reach_a_successor() {
     rig.given();
     assert_eq!((new_cq.cqn, new.qpn), (old_cq.cqn, old.qpn));
     let there = rig.things();
-    let named = |number, identity| crate::process::context::Name { number, identity };
+    let named = |number, identity| crate::process::object::Name { number, identity };
     assert_eq!(c.destroy_qp(named(old.qpn, old.identity)), Err(ENOENT));
     assert_eq!(c.disconnect(named(old.qpn, old.identity)), Err(ENOENT));
     assert_eq!(c.query_qp(named(old.qpn, old.identity)).map(drop), Err(ENOENT));

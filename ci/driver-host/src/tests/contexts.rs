@@ -5,7 +5,8 @@ use super::clients::*;
 use super::rig::*;
 use crate::abi::{card::*, counters::*, ioctl::*, ring::*, status::*};
 use crate::card::State;
-use crate::process::context::{Context, Mapping};
+use crate::process::context::Context;
+use crate::process::object::Mapping;
 use kernel::{prelude::*, sync::Arc};
 
 /// A context with an event descriptor, which has some of everything: two completion queues, two queue pairs, two

@@ -4,7 +4,8 @@
 use super::clients::*;
 use super::rig::*;
 use crate::abi::{card::*, counters::*, ioctl::*, ring::*, status::*};
-use crate::process::context::{Context, Mapping};
+use crate::process::context::Context;
+use crate::process::object::Mapping;
 use kernel::{prelude::*, sync::Arc};
 
 /// A kind of queue: how one is made, which may take a completion queue, and how it is ended.

@@ -4,7 +4,8 @@
 use super::clients::{asked, listening};
 use super::rig::*;
 use crate::abi::{card::*, counters::*, host::*, ioctl, ring::*, status::*};
-use crate::card::{Card, Net, State};
+use crate::card::net::Net;
+use crate::card::{Card, State};
 use crate::hardware::{Hardware, MASTER};
 use crate::process::context::Context;
 use kernel::{

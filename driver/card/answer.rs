@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Answers to what firmware has asked for, which may wait for room in the command ring.
+
+use crate::card::{
+    deadline::{Deadline, COMMAND_CYCLES},
+    Card, Entry, State,
+};
+use kernel::{prelude::*, sync::Arc, time::msecs_to_jiffies};
+
+/// Page requests at most: more than the card can have under way.
+pub(crate) const MAX_ASKED: usize = 512;
+/// Time in milliseconds after which the command ring is tried again for them.
+const ANSWER_MS: u32 = 2;
+
+/// A page request's answer that waits for room in the command ring.
+pub(crate) struct Answer {
+    pub(super) generation: u32,
+    pub(super) entry: Entry,
+}
+
+/// Answers that wait, and until when.
+pub(super) struct Answers {
+    pub(super) list: KVec<Answer>,
+    pub(super) deadline: Option<Deadline>,
+}
+
+impl Card {
+    /// Queues the answer to what firmware of `generation` has asked for. Does not sleep:
+    /// when the command ring has no room the answer goes as soon as it has.
+    pub(crate) fn answer(self: &Arc<Self>, generation: u32, entry: Entry) {
+        match self.put_for(Some(generation), &[entry]) {
+            Ok(()) => self.ring(),
+            Err(e) if e == EBUSY => {
+                let answer = Answer { generation, entry };
+                if self
+                    .answers
+                    .lock()
+                    .list
+                    .push_within_capacity(answer)
+                    .is_err()
+                {
+                    // More than the card can have asked for: its state is not sound.
+                    self.schedule_reset();
+                    return;
+                }
+                self.answer_later();
+            }
+            // Nobody waits for it any more.
+            Err(_) => {}
+        }
+    }
+
+    fn answer_later(self: &Arc<Self>) {
+        if self.state() == State::Unbound {
+            return;
+        }
+        let _ = self
+            .queue
+            .enqueue_delayed::<_, 4>(self.clone(), msecs_to_jiffies(ANSWER_MS));
+    }
+
+    /// Queues answers that have waited for room.
+    pub(super) fn flush_answers(self: &Arc<Self>) {
+        let left = {
+            let mut answers = self.answers.lock();
+            let Answers { list, deadline } = &mut *answers;
+            list.retain(
+                |a| matches!(self.put_for(Some(a.generation), &[a.entry]), Err(e) if e == EBUSY),
+            );
+            if list.is_empty() {
+                *deadline = None;
+            }
+            !list.is_empty()
+        };
+        self.ring();
+        if !left {
+            return;
+        }
+        let late = {
+            let mut answers = self.answers.lock();
+            answers
+                .deadline
+                .get_or_insert_with(|| Deadline::new(&self.regs, COMMAND_CYCLES))
+                .passed(&self.regs)
+        };
+        if late {
+            // It takes no commands any more; firmware would wait for these for ever.
+            self.answers.lock().deadline = None;
+            self.schedule_reset();
+        }
+        self.answer_later();
+    }
+}

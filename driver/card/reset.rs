@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Taking a card into service and out of it.
+
+use crate::{
+    abi::{card::*, counters::*, host::*, status::*},
+    card::{
+        deadline::STANDSTILL_MS,
+        regs::ALL_ONES,
+        ring::{clear_ring, RING_LOG2},
+        watchdog::ADDRESS_CONFLICTS,
+        Card, State,
+    },
+};
+use kernel::{
+    prelude::*,
+    sync::{atomic::Relaxed, Arc},
+    time::{delay::fsleep, Delta, Instant, Monotonic},
+};
+
+impl Card {
+    /// Has the card reset soon.
+    pub(crate) fn schedule_reset(self: &Arc<Self>) {
+        let _ = self.queue.enqueue::<_, 3>(self.clone());
+    }
+
+    /// Resets the card, loads firmware and starts it. All objects of all contexts are
+    /// lost. On a firmware that cannot be used the card stays reachable, without service.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` card gone, `EIO` firmware missing, refused, or not starting.
+    pub(crate) fn reset(self: &Arc<Self>, why: &str) -> Result {
+        let _guard = self.reset_lock.lock();
+        if self.state() == State::Unbound {
+            return Err(ENODEV);
+        }
+        if self.state() != State::Down {
+            dev_info!(self.dev, "berth: resetting the card ({})\n", why);
+            self.counters.inc(D_RESETS);
+        }
+        self.quiesce()?;
+        let result = self.start();
+        match result {
+            Ok(()) => {
+                self.set_state(State::Up);
+                // What came before the state changed is taken now.
+                self.arm_events(&self.events.lock());
+                let net = *self.net.lock();
+                if net.ipv4 != 0 {
+                    // Not waited for: only another reset could end the wait.
+                    let _ = self.post(&[net.command()]);
+                }
+            }
+            Err(_) => {
+                // A core that runs but does not work is not left running.
+                if self.regs.read(HOST_STATUS) != FW_REFUSED {
+                    self.regs.write(HOST_DMA_ENABLE, 0);
+                }
+            }
+        }
+        result
+    }
+
+    /// Takes the card out of service by a hardware reset. The caller holds `reset_lock`.
+    pub(super) fn quiesce(self: &Arc<Self>) -> Result {
+        let had_service = self.state() != State::Down;
+        // While the state is `Resetting` notifiers wait, so nothing is allocated here.
+        self.set_state(State::Resetting);
+        self.end_calls(EIO);
+        if self.reset_hardware().is_err() {
+            self.gone();
+            return Err(ENODEV);
+        }
+        self.set_state(State::Down);
+        // Events that are there belong to the old firmware.
+        {
+            let mut events = self.events.lock();
+            events.ci = 0;
+            if let Some(ring) = &events.ring {
+                clear_ring(ring);
+            }
+        }
+        if had_service {
+            self.lose_contexts();
+        }
+        self.xlt.lock().clear();
+        Ok(())
+    }
+
+    /// Takes the card out of service because it does not answer.
+    pub(crate) fn gone(self: &Arc<Self>) {
+        if !matches!(self.state(), State::Gone | State::Unbound) {
+            dev_err!(
+                self.dev,
+                "berth: the card does not answer, it is out of service\n"
+            );
+        }
+        if let Some(bound) = self.gate.enter() {
+            bound.clear_master();
+        }
+        self.vanished
+            .store(u32::from(!self.regs.present()), Relaxed);
+        self.set_state(State::Gone);
+        self.end_calls(ENODEV);
+        self.lose_contexts();
+    }
+
+    /// Resets the hardware; afterwards it does no DMA and no core runs.
+    fn reset_hardware(&self) -> Result {
+        if !self.regs.present() {
+            return Err(ENODEV);
+        }
+        self.regs.write(HOST_DMA_ENABLE, 0);
+        self.regs.write(HOST_CTRL, 1);
+        let start = Instant::<Monotonic>::now();
+        loop {
+            match self.regs.read(HOST_STATUS) {
+                FW_RESET => return Ok(()),
+                ALL_ONES => return Err(ENODEV),
+                _ => {}
+            }
+            if start.elapsed().as_millis() > STANDSTILL_MS {
+                return Err(EIO);
+            }
+            fsleep(Delta::from_millis(1));
+        }
+    }
+
+    /// Sets up the rings, loads firmware and waits until it runs.
+    pub(crate) fn start(&self) -> Result {
+        {
+            let mut cmd = self.cmd.lock();
+            let addr = cmd.ring.as_ref().ok_or(ENODEV)?.dma_handle();
+            cmd.pi = 0;
+            cmd.ci = 0;
+            cmd.rung = 0;
+            cmd.generation = cmd.generation.wrapping_add(1);
+            self.regs.write_addr(HOST_CMD_BASE_LO, addr);
+            self.regs.write(HOST_CMD_LOG2, RING_LOG2);
+        }
+        {
+            let events = self.events.lock();
+            let addr = events.ring.as_ref().ok_or(ENODEV)?.dma_handle();
+            self.regs.write_addr(HOST_EVT_BASE_LO, addr);
+            self.regs.write(HOST_EVT_LOG2, RING_LOG2);
+        }
+        {
+            let fence = self.fence.lock();
+            let addr = fence.as_ref().ok_or(ENODEV)?.dma_handle();
+            self.regs.write_addr(HOST_FENCE_LO, addr);
+        }
+        let bound = self.bound()?;
+        // Cleared when the card was given up once.
+        bound.set_master();
+        drop(bound);
+        {
+            let mut heartbeat = self.heartbeat.lock();
+            heartbeat.asked = None;
+            heartbeat.challenge = self.regs.read(HOST_HB_ANSWER);
+            self.regs.write(HOST_HB_CHALLENGE, heartbeat.challenge);
+        }
+        self.regs.write(HOST_DMA_ENABLE, 1);
+        crate::card::firmware::load(self)?;
+        // Firmware counts from here on.
+        self.conflicts
+            .store(self.regs.read64(ADDRESS_CONFLICTS), Relaxed);
+        self.arm_events(&self.events.lock());
+        Ok(())
+    }
+
+    /// All contexts lose their objects; the card does no DMA.
+    fn lose_contexts(self: &Arc<Self>) {
+        self.epoch.add(1, Relaxed);
+        self.drop_needs();
+        {
+            // Before the contexts' events: none is queued for them from now on.
+            let mut tables = self.tables.lock();
+            tables.services.clear();
+            tables.requests.clear();
+        }
+        for asid in 1..NUM_ASIDS {
+            if let Some(context) = self.context(asid) {
+                context.device_lost();
+            }
+        }
+    }
+
+    /// Last act of the driver on this card: no command is taken any more, the card does
+    /// no DMA, and everything that contexts hold of the device is given back.
+    pub(crate) fn unbind(self: &Arc<Self>) {
+        {
+            let _guard = self.reset_lock.lock();
+            // As long as the state is `Resetting`, nobody takes the card for quiet.
+            self.set_state(State::Resetting);
+            self.end_calls(ENODEV);
+            if self.regs.present() {
+                let _ = self.reset_hardware();
+            }
+            if let Some(bound) = self.gate.enter() {
+                bound.clear_master();
+            }
+            self.state
+                .store(State::Unbound as u32, kernel::sync::atomic::Release);
+            self.end_calls(ENODEV);
+            drop(self.events.lock());
+            self.lose_contexts();
+        }
+        crate::kernel::workqueue::end_delayed::<_, 1>(self);
+        crate::kernel::workqueue::end_delayed::<_, 2>(self);
+        crate::kernel::workqueue::cancel::<_, 3>(self);
+        crate::kernel::workqueue::end_delayed::<_, 4>(self);
+        crate::kernel::workqueue::end_delayed::<_, 5>(self);
+        crate::kernel::workqueue::end_delayed::<_, 6>(self);
+        self.drop_needs();
+    }
+}

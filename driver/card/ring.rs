@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The rings of commands and events.
+
+use crate::{
+    abi::{host::*, ring::*, wqe::PHASE},
+    card::{
+        deadline::{Deadline, COMMAND_CYCLES},
+        regs::ALL_ONES,
+        Card, Entry, State,
+    },
+};
+use kernel::{
+    dma::Coherent,
+    dma_read, dma_write,
+    prelude::*,
+    sync::atomic::Relaxed,
+    time::{delay::fsleep, Delta},
+};
+
+/// log2 of the entries of both rings.
+pub(super) const RING_LOG2: u32 = 12;
+/// Entries of both rings.
+pub(super) const RING: u16 = 1 << RING_LOG2;
+
+/// Command ring. The driver owns the entries from the consumer to the producer index
+/// until the doorbell, the card those after it.
+pub(super) struct CmdRing {
+    pub(super) ring: Option<Coherent<[Entry]>>,
+    pub(super) pi: u16,
+    pub(super) ci: u16,
+    /// Producer index that the card was told last.
+    pub(super) rung: u16,
+    /// Entry before the producer index.
+    pub(super) last: Entry,
+    /// Changes whenever the ring is set up anew for another run of firmware.
+    pub(super) generation: u32,
+}
+
+/// Event ring, read by the interrupt thread alone.
+pub(crate) struct EventRing {
+    pub(super) ring: Option<Coherent<[Entry]>>,
+    pub(super) ci: u16,
+}
+
+/// The entry of the command ring at an index.
+fn entry_at(ring: &Coherent<[Entry]>, index: u16) -> Result<Entry> {
+    Ok(dma_read!(ring, [try: usize::from(index % RING)]))
+}
+
+pub(super) fn clear_ring(ring: &Coherent<[Entry]>) {
+    let clear = || -> Result {
+        for i in 0..usize::from(RING) {
+            dma_write!(ring, [try: i], [0u32; ENTRY_WORDS]);
+        }
+        Ok(())
+    };
+    let _ = clear();
+}
+
+impl Card {
+    /// Queues commands; they are carried out in order.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` the ring has no room for all of them (nothing is queued), `ENODEV` the
+    /// card is not in service.
+    pub(crate) fn post(&self, entries: &[Entry]) -> Result {
+        self.put(entries)?;
+        self.ring();
+        Ok(())
+    }
+
+    /// Rings the doorbell for commands that were [`Self::put`]. The first of them are
+    /// written into the card before it, so that it need not fetch them.
+    pub(crate) fn ring(&self) {
+        let mut cmd = self.cmd.lock();
+        if cmd.rung == cmd.pi {
+            return;
+        }
+        let CmdRing { ring, pi, rung, .. } = &mut *cmd;
+        for n in 0..pi.wrapping_sub(*rung).min(CMD_PUSH_MOST) {
+            let index = rung.wrapping_add(n);
+            let Some(Ok(entry)) = ring.as_ref().map(|ring| entry_at(ring, index)) else {
+                break;
+            };
+            self.regs.push(index, &entry);
+        }
+        *rung = *pi;
+        // The register write orders the entries before it.
+        self.regs.write(HOST_CMD_PI, u32::from(*pi));
+    }
+
+    /// Puts commands in the ring, as [`Self::post`] does, without ringing the doorbell:
+    /// for many in a row.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::post`].
+    pub(crate) fn put(&self, entries: &[Entry]) -> Result {
+        self.put_for(None, entries)
+    }
+
+    /// As [`Self::put`], but only as long as the firmware of `generation` runs: what its
+    /// predecessor has asked for, or was asked for, is not told to it.
+    pub(super) fn put_for(&self, generation: Option<u32>, entries: &[Entry]) -> Result {
+        let mut cmd = self.cmd.lock();
+        // Under the lock: a ring is set up anew only in other states.
+        if self.state() != State::Up {
+            return Err(ENODEV);
+        }
+        if generation.is_some_and(|g| g != cmd.generation) {
+            return Err(EIO);
+        }
+        let CmdRing {
+            ring, pi, ci, last, ..
+        } = &mut *cmd;
+        let Some(ring) = ring else {
+            return Err(ENODEV);
+        };
+        let free = |pi: u16, ci: u16| usize::from(RING - pi.wrapping_sub(ci).min(RING));
+        if free(*pi, *ci) < entries.len() {
+            let now = self.regs.read(HOST_CMD_CI);
+            if now == ALL_ONES {
+                return Err(ENODEV);
+            }
+            *ci = now as u16;
+            if free(*pi, *ci) < entries.len() {
+                return Err(EBUSY);
+            }
+        }
+        for entry in entries {
+            dma_write!(ring, [try: usize::from(*pi % RING)], *entry);
+            *pi = pi.wrapping_add(1);
+            *last = *entry;
+        }
+        Ok(())
+    }
+
+    /// Asks for the eviction of a page, without ringing the doorbell: together with those before it, if the
+    /// card has not been told of them.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::post`].
+    pub(crate) fn put_evict(&self, index: u32) -> Result {
+        {
+            let mut cmd = self.cmd.lock();
+            let CmdRing {
+                ring,
+                pi,
+                rung,
+                last,
+                ..
+            } = &mut *cmd;
+            if let (State::Up, Some(ring)) = (self.state(), ring) {
+                if pi != rung && evict_add(last, index) {
+                    dma_write!(ring, [try: usize::from(pi.wrapping_sub(1) % RING)], *last);
+                    return Ok(());
+                }
+            }
+        }
+        self.put(&[evict_command(index)])
+    }
+
+    /// Number of the firmware's run. What an event asks for is answered to that run only.
+    pub(crate) fn generation(&self) -> u32 {
+        self.cmd.lock().generation
+    }
+
+    /// Queues a command for the firmware of `generation` and waits for room if there is none. Sleeps, within
+    /// bounds.
+    pub(crate) fn post_wait(&self, generation: u32, entry: Entry) -> Result {
+        self.with_room(|| self.put_for(Some(generation), &[entry]))?;
+        self.ring();
+        Ok(())
+    }
+
+    /// Calls `post`, which queues commands, until the ring has room for them.
+    pub(super) fn with_room<T>(&self, mut post: impl FnMut() -> Result<T>) -> Result<T> {
+        let mut deadline = None;
+        let epoch = self.epoch.load(Relaxed);
+        loop {
+            if self.epoch.load(Relaxed) != epoch {
+                // The card that this was for has been reset.
+                return Err(EIO);
+            }
+            match post() {
+                Err(e) if e == EBUSY => {}
+                result => return result,
+            }
+            let deadline =
+                deadline.get_or_insert_with(|| Deadline::new(&self.regs, COMMAND_CYCLES));
+            if deadline.passed(&self.regs) {
+                return Err(EIO);
+            }
+            fsleep(Delta::from_millis(1));
+        }
+    }
+
+    /// Takes the next event, if there is one.
+    pub(crate) fn next_event(&self, events: &mut EventRing) -> Option<Entry> {
+        let ring = events.ring.as_ref()?;
+        let index = usize::from(events.ci % RING);
+        let phase = if events.ci & RING == 0 { PHASE } else { 0 };
+        let read = || -> Result<Option<Entry>> {
+            if dma_read!(ring, [try: index][try: EVENT_PHASE]) & PHASE != phase {
+                return Ok(None);
+            }
+            // The card writes the word with the phase last.
+            kernel::sync::barrier::smp_rmb();
+            let entry: Entry = dma_read!(ring, [try: index]);
+            Ok(Some(entry))
+        };
+        let mut entry = read().ok()??;
+        entry[EVENT_PHASE] &= !PHASE;
+        events.ci = events.ci.wrapping_add(1);
+        Some(entry)
+    }
+
+    /// Gives the events taken back to the card and arms the interrupt.
+    pub(crate) fn arm_events(&self, events: &EventRing) {
+        self.regs.write(HOST_EVT_CI, u32::from(events.ci) | 1 << 31);
+    }
+
+    /// Gives the rings back. The card must be quiet and the interrupt freed.
+    pub(crate) fn free_rings(&self) {
+        let cmd = self.cmd.lock().ring.take();
+        let events = self.events.lock().ring.take();
+        let fence = self.fence.lock().take();
+        drop((cmd, events, fence));
+    }
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Pinning what a page request misses.
+
+use crate::{
+    abi::status::*,
+    card::PAGE,
+    kernel::pin::{self, PinnedPage},
+    pages::request::{Attempt, Request, BRINGING, LENT, STUCK_MS},
+    process::context::Context,
+};
+use kernel::{
+    mm::MmWithUser,
+    prelude::*,
+    sync::{atomic::Relaxed, Arc},
+};
+
+impl Context {
+    /// Lends to others what requests are charged whose pages do not come (decision 21).
+    pub(super) fn lend_stuck(&self) {
+        for write in [false, true] {
+            let lent: u64 = {
+                let space = self.space.lock();
+                let stuck = space
+                    .requests
+                    .iter()
+                    .filter(|r| r.write == write && r.is_stuck());
+                stuck.map(|r| r.lend()).sum()
+            };
+            self.uncharge(lent, write);
+        }
+    }
+}
+
+impl Request {
+    /// Pins, maps and installs what is missing.
+    pub(super) fn pin_missing(self: &Arc<Self>, missing: &[u64]) -> Result<Attempt> {
+        let context = &self.context;
+        let notifier = context.notifier.lock().clone();
+        let Some(notifier) = notifier else {
+            return Ok(Attempt::Answer(PAGE_NO_PROCESS));
+        };
+        // Room for all of them: what is pinned finds a place.
+        let mut pins = KVec::with_capacity(missing.len(), GFP_KERNEL | __GFP_NOWARN)?;
+        {
+            let Some(mm) = context.user_mm() else {
+                return Ok(Attempt::Answer(PAGE_NO_PROCESS));
+            };
+            // From here on every change of the range makes the request stale.
+            notifier.wait_settled();
+            let mut result = self.pin_present(&mm, missing, &mut pins);
+            if result == Err(EFAULT) {
+                pins.clear();
+                if !self.bring(&mm, missing)? {
+                    return Ok(Attempt::Again);
+                }
+                result = self.pin_present(&mm, missing, &mut pins);
+            }
+            match result {
+                // Gone again meanwhile.
+                Err(e) if e == EFAULT => return Ok(Attempt::Again),
+                result => result?,
+            }
+        }
+        drop(notifier);
+        if let Some(attempt) = self.claim(missing) {
+            return Ok(attempt);
+        }
+        let result = self.map_and_install(missing, pins);
+        self.release_claim();
+        result
+    }
+
+    /// Pins what is missing, as far as it is there.
+    fn pin_present(&self, mm: &MmWithUser, missing: &[u64], pins: &mut KVec<PinnedPage>) -> Result {
+        let mut at = 0;
+        while at < missing.len() {
+            let run =
+                (at..missing.len()).take_while(|i| missing[*i] - missing[at] == (*i - at) as u64);
+            let run = run.count();
+            let va = (missing[at] * PAGE) as usize;
+            // Long-term for sends too: only that makes the process keep the page
+            // when it writes to it (copy-on-write is broken first), and a page may
+            // linger here.
+            pin::pin_present(mm, va, run, self.write, |page| {
+                let _ = pins.push_within_capacity(page);
+            })?;
+            at += run;
+        }
+        Ok(())
+    }
+
+    /// Brings what is missing. It stays charged, so that it has its turn, until it is seen that its
+    /// pages do not come; `false` if what it was charged has been lent to others then.
+    fn bring(&self, mm: &MmWithUser, missing: &[u64]) -> Result<bool> {
+        self.begun.store(self.since.elapsed().as_millis(), Relaxed);
+        {
+            let _space = self.context.space.lock();
+            self.set(BRINGING);
+        }
+        self.context.card.sweep_later();
+        let result = missing
+            .iter()
+            .try_for_each(|vpn| pin::bring(mm, (*vpn * PAGE) as usize, self.write));
+        let _space = self.context.space.lock();
+        let lent = self.is(LENT);
+        self.clear(BRINGING | LENT);
+        result.map(|()| !lent)
+    }
+
+    /// Whether its pages have not come for long.
+    fn is_stuck(&self) -> bool {
+        self.is(BRINGING) && self.since.elapsed().as_millis() - self.begun.load(Relaxed) >= STUCK_MS
+    }
+
+    /// Lends to others what it is charged while its pages are brought, but for the page that it may
+    /// pin; gives how many pages these are, which the caller uncharges. The caller holds the lock of
+    /// the space.
+    pub(super) fn lend(&self) -> u64 {
+        if !self.is(BRINGING) || self.is(LENT) {
+            return 0;
+        }
+        self.set(LENT);
+        self.charged.xchg(1, Relaxed) - 1
+    }
+}

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Taking idle pages back.
+
+use crate::{
+    card::{Entry, PAGE},
+    pages::{
+        request::{BLOCKED, NO_PLACE, WAITING},
+        retry::RETRY_MS,
+        space::{PageEntry, PageState},
+    },
+    process::context::Context,
+};
+use kernel::{
+    sync::{atomic::Relaxed, Arc},
+    time::Instant,
+};
+
+/// A page that was not released for so long is offered for eviction all the same: nobody
+/// may be using it (a QP that was destroyed). The card refuses if somebody does.
+const STALE_MS: i64 = 1000;
+
+impl Context {
+    /// A use of a range has ended.
+    pub(crate) fn page_release(self: &Arc<Self>, entry: &Entry) {
+        let va = u64::from(entry[4]) | u64::from(entry[5]) << 32;
+        let len = u64::from(entry[6]);
+        let Some(end) = va.checked_add(len.saturating_sub(1)) else {
+            return;
+        };
+        let at_once = self.card.linger_ms.load(Relaxed) == 0;
+        let mut space = self.space.lock();
+        let hurry = at_once
+            || space
+                .requests
+                .iter()
+                .any(|r| r.is(WAITING | BLOCKED | NO_PLACE));
+        space.each(va / PAGE, end / PAGE, |_, page| {
+            page.released = true;
+            page.since = Instant::now();
+            if page.state == PageState::Live && (hurry || page.urgent) {
+                self.evict(page);
+            }
+            true
+        });
+        drop(space);
+        self.card.ring();
+        self.card.sweep_later();
+    }
+
+    /// Asks the card to drop a page that seems idle, once more if it was asked before. The caller rings the doorbell.
+    pub(super) fn evict(&self, page: &mut PageEntry) -> bool {
+        if !self.card.xlt.lock().evict_asked(page.index) {
+            return false;
+        }
+        if self.card.put_evict(page.index).is_err() {
+            // Not asked after all; the sweep tries again.
+            let _ = self.card.xlt.lock().evict_answered(page.index);
+            return false;
+        }
+        page.state = PageState::Evicting;
+        page.released = false;
+        true
+    }
+
+    /// The card's answer to an eviction, the last one that is due for the page or not.
+    pub(crate) fn evicted(self: &Arc<Self>, vpn: u64, index: u32, dropped: bool, last: bool) {
+        let mut space = self.space.lock();
+        let mut dead = false;
+        if let Some(page) = space.pages.get_mut(&vpn) {
+            if page.index == index && page.state == PageState::Evicting {
+                if dropped {
+                    page.state = PageState::Dead;
+                    dead = true;
+                } else if last {
+                    page.state = PageState::Live;
+                    page.since = Instant::now();
+                    if page.released {
+                        // Released after the card had looked.
+                        self.evict(page);
+                    }
+                }
+            }
+        }
+        drop(space);
+        self.card.ring();
+        if dead {
+            self.reap_later();
+        } else {
+            self.kick();
+        }
+    }
+
+    /// Offers idle pages for eviction; gives how many evictions are under way.
+    pub(super) fn evict_idle(&self) -> usize {
+        let mut under_way = 0;
+        let mut space = self.space.lock();
+        space.each(0, u64::MAX, |_, page| {
+            match page.state {
+                PageState::Live if page.released => under_way += usize::from(self.evict(page)),
+                PageState::Evicting
+                | PageState::Dead
+                | PageState::Revoking
+                | PageState::Fencing => under_way += 1,
+                PageState::Live => {}
+            }
+            true
+        });
+        drop(space);
+        self.card.ring();
+        under_way
+    }
+
+    /// Evicts what has been idle for the linger time. `true` while pages or requests are
+    /// there.
+    pub(crate) fn sweep(self: &Arc<Self>) -> bool {
+        let linger = i64::from(self.card.linger_ms.load(Relaxed));
+        let some;
+        {
+            let mut space = self.space.lock();
+            space.each(0, u64::MAX, |_, page| {
+                if page.state == PageState::Live {
+                    let idle = page.since.elapsed().as_millis();
+                    if idle >= STALE_MS.max(linger) || (page.released && idle >= linger) {
+                        self.evict(page);
+                    }
+                }
+                true
+            });
+            some = !space.pages.is_empty() || !space.requests.is_empty();
+        }
+        self.card.ring();
+        self.lend_stuck();
+        self.press_waiting();
+        self.kick();
+        let mut space = self.space.lock();
+        // A place may also have become free without a page that was unpinned.
+        if space.retried.elapsed().as_millis() >= RETRY_MS {
+            space.retried = Instant::now();
+            drop(space);
+            self.kick_some(NO_PLACE);
+        }
+        some
+    }
+}

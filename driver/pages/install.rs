@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Mapping pinned pages and putting them in the card's table.
+
+use crate::{
+    abi::{counters::*, ring::*, status::*},
+    card::{
+        deadline::{Deadline, FENCE_CYCLES},
+        Entry, State,
+    },
+    kernel::pin::{DmaPage, PinnedPage},
+    pages::{
+        request::{
+            ready, Attempt, Request, ANSWERED, BLOCKED, INSTALLING, NO_PLACE, PRESSED, STALE,
+            WANTED,
+        },
+        space::{PageEntry, PageState},
+    },
+};
+use kernel::{
+    prelude::*,
+    rbtree::RBTreeNodeReservation,
+    sync::{atomic::Relaxed, Arc},
+    time::{delay::fsleep, Delta, Instant},
+};
+
+/// A page that is pinned and mapped but not in the tree yet.
+struct Fresh {
+    pub(super) vpn: u64,
+    pub(super) page: PageEntry,
+    pub(super) slot: RBTreeNodeReservation<u64, PageEntry>,
+}
+
+impl Request {
+    /// What is missing is to be mapped by this request; `None` if so. If another one is mapping
+    /// some of it, this one waits for that, and if one has done so, it looks again.
+    pub(super) fn claim(&self, missing: &[u64]) -> Option<Attempt> {
+        let mut space = self.context.space.lock();
+        let mut others = space.requests.iter();
+        let other =
+            others.find(|r| r.is(INSTALLING) && r.first <= self.last() && self.first <= r.last());
+        if let Some(other) = other {
+            other.set(WANTED);
+            self.set(BLOCKED);
+            return Some(Attempt::Done);
+        }
+        let come = space.each(self.first, self.last(), |vpn, _| {
+            missing.binary_search(&vpn).is_err()
+        });
+        if come.is_some() {
+            return Some(Attempt::Again);
+        }
+        self.set(INSTALLING);
+        None
+    }
+
+    /// Its pages are installed, or given back.
+    pub(super) fn release_claim(&self) {
+        let wanted = {
+            let _space = self.context.space.lock();
+            self.clear(INSTALLING);
+            self.is(WANTED)
+        };
+        if wanted {
+            self.clear(WANTED);
+            self.context.kick_some(BLOCKED);
+        }
+    }
+
+    /// Maps and installs what is pinned; what is installed stays charged.
+    pub(super) fn map_and_install(
+        self: &Arc<Self>,
+        missing: &[u64],
+        mut pins: KVec<PinnedPage>,
+    ) -> Result<Attempt> {
+        let context = &self.context;
+        let card = &context.card;
+        let flags = GFP_KERNEL | __GFP_NOWARN;
+        let mut fresh: KVec<Fresh> = KVec::with_capacity(missing.len(), flags)?;
+        let mut entries: KVec<Entry> = KVec::with_capacity(missing.len() + 1, flags)?;
+        let bound = card.bound()?;
+        let mut failed = None;
+        for (vpn, pin) in missing.iter().zip(pins.drain_all()) {
+            if failed.is_some() {
+                continue;
+            }
+            let made = RBTreeNodeReservation::new(GFP_KERNEL)
+                .and_then(|slot| Ok((slot, DmaPage::map(bound.clone(), &pin)?)));
+            let (slot, dma) = match made {
+                Ok(made) => made,
+                Err(e) => {
+                    card.note_unmapped(e);
+                    failed = Some(Err(e));
+                    continue;
+                }
+            };
+            let Some(index) = card.xlt.lock().take(context.asid, *vpn) else {
+                failed = Some(Ok(Attempt::Full(*vpn)));
+                continue;
+            };
+            let page = PageEntry {
+                dma,
+                pin,
+                index,
+                state: PageState::Live,
+                since: Instant::now(),
+                released: false,
+                urgent: false,
+                suspect: false,
+            };
+            let _ = fresh.push_within_capacity(Fresh {
+                vpn: *vpn,
+                page,
+                slot,
+            });
+        }
+        drop(bound);
+        if let Some(failed) = failed {
+            self.undo(&mut fresh);
+            return failed;
+        }
+        let mut deadline = None;
+        loop {
+            match self.install(&mut fresh, &mut entries) {
+                Ok(true) => {
+                    let installed = self.charged.xchg(0, Relaxed);
+                    card.counters.add(D_PAGES_PINNED, installed);
+                    card.sweep_later();
+                    return Ok(Attempt::Done);
+                }
+                Ok(false) => {
+                    self.undo(&mut fresh);
+                    return Ok(Attempt::Again);
+                }
+                Err(e)
+                    if e == EBUSY
+                        && !deadline
+                            .get_or_insert_with(|| Deadline::new(&card.regs, FENCE_CYCLES))
+                            .passed(&card.regs) =>
+                {
+                    fsleep(Delta::from_millis(1));
+                }
+                Err(_) => {
+                    self.undo(&mut fresh);
+                    return Ok(Attempt::Answer(PAGE_NO_PROCESS));
+                }
+            }
+        }
+    }
+
+    /// Gives pages back that were not installed.
+    fn undo(&self, fresh: &mut KVec<Fresh>) {
+        while let Some(f) = fresh.pop() {
+            self.context.card.xlt.lock().give_back(f.page.index);
+        }
+    }
+
+    /// All places for a page are taken: offers idle pages there for eviction, and waits; unused grants
+    /// are recalled, for a receive after a while.
+    pub(super) fn make_room(self: &Arc<Self>, vpn: u64) {
+        let card = &self.context.card;
+        self.set(NO_PLACE);
+        let rivals = card.xlt.lock().rivals(self.context.asid, vpn);
+        for (asid, vpn) in rivals {
+            let Some(other) = card.context(asid) else {
+                continue;
+            };
+            let mut space = other.space.lock();
+            if let Some(page) = space.pages.get_mut(&vpn) {
+                if page.state == PageState::Live && (page.released || !page.urgent) {
+                    other.evict(page);
+                }
+                page.urgent = true;
+            }
+        }
+        card.ring();
+        if !self.write && self.context.press(self.pages) {
+            self.set(PRESSED);
+        }
+        card.sweep_later();
+        card.press_later();
+        // It may have become free before whoever freed it could see that it is waited for.
+        let free = card.xlt.lock().free(self.context.asid, vpn).is_some();
+        if free {
+            self.context.kick_some(NO_PLACE);
+        }
+    }
+
+    /// Puts pages in the tree and in the card's table, and answers the request. `false`
+    /// when something has changed meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` no room in the command ring, others: card out of service or context closed.
+    fn install(
+        self: &Arc<Self>,
+        fresh: &mut KVec<Fresh>,
+        entries: &mut KVec<Entry>,
+    ) -> Result<bool> {
+        let context = &self.context;
+        let card = &context.card;
+        let mut space = context.space.lock();
+        if self.is(ANSWERED) || space.closing || card.state() != State::Up {
+            return Err(ENODEV);
+        }
+        if self.is(STALE) || space.is_revoking(self.first, self.last()) {
+            return Ok(false);
+        }
+        let mut usable = fresh.len() as u64;
+        space.each(self.first, self.last(), |_, page| {
+            let fits = page.pin.is_write() || !self.write;
+            usable += u64::from(page.state == PageState::Live && fits);
+            true
+        });
+        if usable != self.pages {
+            return Ok(false);
+        }
+        entries.clear();
+        let mut entry = [0; ENTRY_WORDS];
+        for f in fresh.iter() {
+            let page = &f.page;
+            let (addr, write) = (page.dma.addr(), page.pin.is_write());
+            let name = (context.asid, f.vpn);
+            if !install_add(&mut entry, name, page.index, addr, write) {
+                let _ = entries.push_within_capacity(entry);
+                entry = [0; ENTRY_WORDS];
+                install_add(&mut entry, name, page.index, addr, write);
+            }
+        }
+        if entry[0] != 0 {
+            let _ = entries.push_within_capacity(entry);
+        }
+        let _ = entries.push_within_capacity(ready(self.tag, PAGE_OK));
+        card.post(entries)?;
+        for f in fresh.drain_all() {
+            let _ = space.pages.insert(f.slot.into_node(f.vpn, f.page));
+        }
+        let request = space.remove_request(self);
+        context.kick_next(&space);
+        drop(space);
+        drop(request);
+        Ok(true)
+    }
+}

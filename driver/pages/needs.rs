@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Page requests for which there was no memory.
+
+use crate::{
+    abi::{counters::*, status::*},
+    card::{Card, State},
+    pages::request::Need,
+};
+use kernel::{prelude::*, sync::Arc, time::msecs_to_jiffies};
+
+/// Time in milliseconds after which page requests for which there was no memory are tried
+/// again.
+const NEED_MS: u32 = 10;
+/// Times that a request which could not even be noted is tried again, all `NEED_MS`.
+const MAX_NEED_TRIES: u32 = 64;
+
+impl Card {
+    /// Has requests tried again soon for which there was no memory.
+    pub(crate) fn look_at_needs(self: &Arc<Self>) {
+        if self.state() == State::Unbound {
+            return;
+        }
+        // Its work waits for memory, which may take a process.
+        let _ = self
+            .faults
+            .enqueue_delayed::<_, 6>(self.clone(), msecs_to_jiffies(NEED_MS));
+    }
+
+    /// Keeps a request for which there is no memory, and tries it again soon.
+    pub(super) fn need_later(self: &Arc<Self>, need: Need) {
+        self.counters.inc(D_NO_MEMORY);
+        if self.needs.lock().push_within_capacity(need).is_err() {
+            // More than the card can have asked for: its state is not sound.
+            self.schedule_reset();
+        }
+        self.look_at_needs();
+    }
+
+    /// Tries requests again for which there was no memory.
+    pub(crate) fn run_needs(self: &Arc<Self>) {
+        let waiting = self.needs.lock().len();
+        for _ in 0..waiting {
+            let Ok(mut need) = self.needs.lock().remove(0) else {
+                break;
+            };
+            let request = need.request(GFP_KERNEL | __GFP_NOWARN);
+            // As long as this is held, the card is not reset.
+            let events = self.events.lock();
+            if self.state() != State::Up || self.generation() != need.generation {
+                continue;
+            }
+            match request {
+                Ok(request) => need.context.begin(request),
+                Err(_) if need.tries < MAX_NEED_TRIES => {
+                    need.tries += 1;
+                    self.need_later(need);
+                }
+                Err(_) => self.page_ready(need.generation, need.tag, PAGE_NO_MEMORY),
+            }
+            drop(events);
+        }
+    }
+
+    /// Forgets them.
+    pub(crate) fn drop_needs(&self) {
+        // A context that goes with the last of them must not do so under the lock.
+        while let Some(need) = {
+            let last = self.needs.lock().pop();
+            last
+        } {
+            drop(need);
+        }
+    }
+}

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What a page request misses, and whether the budgets have it.
+
+use crate::{
+    abi::{counters::*, status::*},
+    pages::{
+        budget::spare,
+        request::{
+            Attempt, Request, ANSWERED, BEHIND, BLOCKED, CHARGED, LISTED, NO_PLACE, PRESSED, SHORT,
+            STALE, WAITED, WAITING,
+        },
+        space::PageState,
+    },
+};
+use kernel::{
+    prelude::*,
+    sync::{atomic::Relaxed, Arc},
+    time::{Instant, Monotonic},
+};
+
+/// A receive that waits for the card's budget keeps later ones of other contexts from it for
+/// so long: what is recalled for it would be granted again, piece by piece, before it gets
+/// as much as it needs. If it still waits then, what it needs is stuck.
+const TURN_MS: i64 = 2_000;
+
+impl Request {
+    /// Finds out what is missing, and charges it to the budgets.
+    pub(super) fn plan(self: &Arc<Self>, missing: &mut KVec<u64>) -> Attempt {
+        let context = &self.context;
+        let card = &context.card;
+        let of_card = *card.budget.lock();
+        let mut space = context.space.lock();
+        let reserve = space.reserve;
+        let spare = spare(context.memlock.limit(), self.write, reserve);
+        let most = of_card.most(self.write, reserve);
+        let most = most.min(space.budget.most(self.write, reserve));
+        let most = most.min(context.memlock.limit() - spare);
+        if self.is(ANSWERED) || space.closing {
+            return Attempt::Answer(PAGE_NO_PROCESS);
+        }
+        if self.pages > most {
+            card.counters.inc(D_OVER_BUDGET);
+            return Attempt::Answer(PAGE_OVER_BUDGET);
+        }
+        self.clear(STALE | WAITING | BLOCKED | SHORT | BEHIND | NO_PLACE);
+        let mut blocked = space.is_revoking(self.first, self.last());
+        let mut next = self.first;
+        space.each(self.first, self.last(), |vpn, page| {
+            for gap in next..vpn {
+                let _ = missing.push_within_capacity(gap);
+            }
+            next = vpn + 1;
+            match page.state {
+                PageState::Live if page.pin.is_write() || !self.write => {
+                    page.since = Instant::now();
+                }
+                PageState::Live => {
+                    // There for reading only: it has to go and come again.
+                    if page.released || !page.urgent {
+                        context.evict(page);
+                    }
+                    page.urgent = true;
+                    blocked = true;
+                }
+                _ => blocked = true,
+            }
+            true
+        });
+        for gap in next..=self.last() {
+            let _ = missing.push_within_capacity(gap);
+        }
+        if blocked {
+            self.set(BLOCKED);
+            drop(space);
+            card.ring();
+            // It does not wait for budget now, and keeps nobody from it.
+            self.leave();
+            return Attempt::Done;
+        }
+        let pages = missing.len() as u64;
+        if pages == 0 {
+            return Attempt::Answer(PAGE_OK);
+        }
+        // First come, first served among those that wait for the same.
+        let earlier = space.requests.iter();
+        let earlier = earlier.take_while(|r| !Arc::ptr_eq(r, self));
+        let first = !earlier
+            .filter(|r| r.write == self.write)
+            .any(|r| !r.is(CHARGED));
+        let mut share = context.share.budget.lock();
+        let mut budget = card.budget.lock();
+        let mine = first
+            && space.budget.fits(pages, self.write, reserve)
+            && share.fits(pages, self.write, reserve);
+        let room = budget.fits(pages, self.write, reserve);
+        let turn = !self.write || self.queue(mine, room);
+        let fits = mine && room;
+        if fits && !turn {
+            self.set(BEHIND);
+        } else if fits {
+            if context.memlock.charge(pages, spare) {
+                space.budget.charge(pages, self.write);
+                share.charge(pages, self.write);
+                budget.charge(pages, self.write);
+                card.report_pinned(&budget);
+                drop(budget);
+                drop(share);
+                self.charged.store(pages, Relaxed);
+                self.set(CHARGED);
+                context.kick_next(&space);
+                return Attempt::Again;
+            }
+            // It is not the card's budget that it waits for.
+            self.strike(&mut card.waiting.lock()[context.asid as usize]);
+            if share.pinned == 0 {
+                // Others have used up the process's limit; nothing here can change that.
+                card.counters.inc(D_OVER_BUDGET);
+                return Attempt::Answer(PAGE_OVER_BUDGET);
+            }
+        }
+        self.set(if first { WAITING | SHORT } else { WAITING });
+        Attempt::Done
+    }
+
+    /// Whether it is a receive's turn among those that wait for the card's budget. Unless that has `room` for it and it
+    /// is its turn, its request is put in their list, if nothing else keeps it back.
+    pub(crate) fn queue(&self, in_line: bool, room: bool) -> bool {
+        let asid = self.context.asid as usize;
+        let mut waiting = self.context.card.waiting.lock();
+        let mut others = waiting.iter().enumerate().filter(|(n, _)| *n != asid);
+        let turn = others.all(|(_, since)| {
+            since.is_none_or(|since| {
+                (since - self.since).as_nanos() >= 0 || since.elapsed().as_millis() >= TURN_MS
+            })
+        });
+        if in_line && !(room && turn) {
+            waiting[asid] = Some(self.since);
+            self.set(LISTED);
+        } else if !in_line && self.is(LISTED) {
+            self.strike(&mut waiting[asid]);
+        }
+        turn
+    }
+
+    /// Takes it out of its context's place in the list.
+    fn strike(&self, place: &mut Option<Instant<Monotonic>>) {
+        if place.is_some_and(|since| (since - self.since).as_nanos() == 0) {
+            *place = None;
+        }
+    }
+
+    /// It has what it waits for, or is answered: it may be others' turn. The caller holds no lock of
+    /// a space.
+    pub(super) fn leave(&self) {
+        if self.is(LISTED) {
+            self.clear(LISTED);
+            let card = &self.context.card;
+            self.strike(&mut card.waiting.lock()[self.context.asid as usize]);
+            card.kick_all(WAITING);
+        }
+    }
+
+    /// The request has to wait for budget: idle pages go first, then unused grants.
+    pub(super) fn wait_for_budget(self: &Arc<Self>) {
+        let card = &self.context.card;
+        if !self.is(WAITED) {
+            self.set(WAITED);
+            card.counters.inc(D_BUDGET_WAITS);
+        }
+        let mut under_way = self.context.evict_idle();
+        for asid in 1..crate::abi::card::NUM_ASIDS {
+            match card.context(asid) {
+                Some(other) if asid != self.context.asid => under_way += other.evict_idle(),
+                _ => {}
+            }
+        }
+        let soon = under_way == 0 && !self.write && !self.is(PRESSED);
+        if soon && self.context.press(self.pages) {
+            self.set(PRESSED);
+        }
+        card.sweep_later();
+        card.press_later();
+    }
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Having firmware recall what it has granted and nobody uses.
+
+use crate::{
+    abi::{card::*, counters::*, status::*},
+    card::{Card, State, PAGE},
+    pages::request::{BEHIND, CHARGED, NO_PLACE, PRESSED, SHORT, WAITING},
+    process::context::Context,
+};
+use kernel::{
+    sync::Arc,
+    time::{msecs_to_jiffies, Instant},
+};
+
+/// Time in milliseconds after which it is looked whether receives still wait for budget.
+const PRESS_MS: u32 = 10;
+/// Receives that wait so long for budget, without anything being unpinned, ask firmware
+/// to recall grants; sends ask at once.
+const RECALL_MS: i64 = 40;
+
+impl Card {
+    /// Has it looked at soon whether receives wait for budget in vain.
+    pub(crate) fn press_later(self: &Arc<Self>) {
+        if self.state() == State::Unbound {
+            return;
+        }
+        let _ = self
+            .queue
+            .enqueue_delayed::<_, 5>(self.clone(), msecs_to_jiffies(PRESS_MS));
+    }
+
+    /// Presses where requests wait in vain; `true` while some wait.
+    pub(crate) fn press_waiting(self: &Arc<Self>) -> bool {
+        if self.state() != State::Up {
+            return false;
+        }
+        let mut some = false;
+        for asid in 1..NUM_ASIDS {
+            if let Some(context) = self.context(asid) {
+                some |= context.press_waiting();
+            }
+        }
+        some
+    }
+
+    /// Firmware says that nobody has memory that would come back, and that the receive of QP `qpn` waits for more than
+    /// there is (PC-3), of budget or of places in the table: it completes so. Unless somebody's pages are on their way,
+    /// whose budget may come back.
+    pub(crate) fn refuse(self: &Arc<Self>, qpn: u32) {
+        let mut contexts = (1..crate::abi::card::NUM_ASIDS).filter_map(|asid| self.context(asid));
+        if contexts.any(|context| context.space.lock().changes()) {
+            return;
+        }
+        if let Some(context) = self.owner_of_qp(qpn) {
+            context.answer_those(PAGE_OVER_BUDGET, |r| {
+                let waits = r.is(NO_PLACE) || (r.is(WAITING) && r.is(SHORT) && !r.is(BEHIND));
+                let mine = r.qpn() == qpn && r.write && waits;
+                let refused = mine && r.since.elapsed().as_millis() >= RECALL_MS;
+                if refused {
+                    self.counters.inc(D_OVER_BUDGET);
+                }
+                refused
+            });
+        }
+    }
+}
+
+impl Context {
+    /// Asks firmware to recall grants that are unused; false when it is about to.
+    pub(crate) fn press(&self, pages: u64) -> bool {
+        self.card
+            .press((pages * PAGE).min(u64::from(u32::MAX)) as u32)
+    }
+
+    /// Presses where requests wait in vain. `true` while some wait for budget.
+    pub(crate) fn press_waiting(&self) -> bool {
+        let pressing = self.card.is_pressing();
+        let mut press = 0;
+        let mut some = false;
+        {
+            let mut space = self.space.lock();
+            let quiet = space.unpinned.elapsed().as_millis() >= RECALL_MS
+                && space.pressed.elapsed().as_millis() >= RECALL_MS;
+            for write in [false, true] {
+                let mut all = space.requests.iter();
+                let head = all.find(|r| r.write == write && (r.is(NO_PLACE) || !r.is(CHARGED)));
+                let Some(head) = head.filter(|r| r.is(WAITING | NO_PLACE)) else {
+                    continue;
+                };
+                some = true;
+                let long = head.since.elapsed().as_millis() >= RECALL_MS;
+                if !pressing && ((long && quiet) || !(write || head.is(PRESSED))) {
+                    head.set(PRESSED);
+                    press += head.pages;
+                }
+            }
+            if press != 0 {
+                space.pressed = Instant::now();
+            }
+        }
+        if press != 0 {
+            self.press(press);
+        }
+        some
+    }
+}

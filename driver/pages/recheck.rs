@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Looking whether suspect pages are what they were.
+
+use crate::{
+    card::PAGE,
+    kernel::pin::{self, Mapping, PageId},
+    pages::{space::PageEntry, unpin::BATCH},
+    process::context::Context,
+};
+use kernel::sync::Arc;
+
+impl Context {
+    /// Looks at suspect pages; takes those away that are not what they were.
+    pub(crate) fn run_recheck(self: &Arc<Self>) {
+        let notifier = self.notifier.lock().clone();
+        let (Some(notifier), Some(mm)) = (notifier, self.user_mm()) else {
+            // The address space goes: all of it is revoked.
+            return;
+        };
+        loop {
+            let mut suspects = [(0, PageId::default()); BATCH];
+            let mut n = 0;
+            self.space.lock().each(0, u64::MAX, |vpn, page| {
+                if page.suspect {
+                    if n == BATCH {
+                        return false;
+                    }
+                    page.suspect = false;
+                    suspects[n] = (vpn, page.pin.id());
+                    n += 1;
+                }
+                true
+            });
+            if n == 0 {
+                break;
+            }
+            // The change that made them suspect is over.
+            notifier.wait_settled();
+            let mut revoked = 0;
+            for (vpn, id) in &suspects[..n] {
+                if pin::recheck(&mm, (*vpn * PAGE) as usize, *id) == Mapping::Same {
+                    continue;
+                }
+                // Another page may be there by now.
+                let same = |page: &PageEntry| page.pin.id() == *id;
+                revoked += self.mark_those_revoked(*vpn, *vpn, true, same).0;
+            }
+            if revoked != 0 {
+                self.revoke_later();
+            }
+        }
+    }
+}

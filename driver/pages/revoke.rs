@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Taking pages away from the card that the memory manager wants back.
+
+use crate::{
+    abi::{counters::*, ring::*},
+    card::{
+        deadline::{Deadline, FENCE_CYCLES},
+        Entry, PAGE,
+    },
+    kernel::mmu_notifier::{Event, Invalidate, Range},
+    pages::{
+        request::STALE,
+        space::{PageEntry, PageState, VPN_END},
+    },
+    process::context::Context,
+};
+use kernel::{
+    prelude::*,
+    sync::Arc,
+    time::{delay::fsleep, Delta},
+};
+
+/// Revocations that firmware is told of at a time.
+const MAX_REVOKING: usize = 16;
+
+fn by_index(opcode: u32, index: u32) -> Entry {
+    let mut entry = [0; ENTRY_WORDS];
+    entry[0] = opcode;
+    entry[1] = index;
+    entry
+}
+
+impl Invalidate for Context {
+    fn invalidate(&self, range: &Range) -> bool {
+        // `Arc<Context>` is what the work items need; the registration holds one.
+        let Some(this) = self.card.context(self.asid) else {
+            return true;
+        };
+        if !core::ptr::eq(&*this, self) {
+            return true;
+        }
+        let first = range.start / PAGE;
+        let last = range.end.saturating_sub(1) / PAGE;
+        let mut revoke = matches!(range.event, Event::Unmap | Event::Release);
+        let mut found = false;
+        let mut leaving = false;
+        {
+            let mut space = self.space.lock();
+            for request in &space.requests {
+                if request.first <= last && first < request.first + request.pages {
+                    request.set(STALE);
+                }
+            }
+            space.each(first, last, |_, page| {
+                found = true;
+                let there = matches!(page.state, PageState::Live | PageState::Evicting);
+                leaving |= matches!(page.state, PageState::Revoking | PageState::Fencing);
+                // Another change of the same pages may be the one that revokes them.
+                leaving |= revoke && there;
+                page.suspect |= !revoke;
+                if !revoke && range.event == Event::Clear && there {
+                    // Not in use, it must not serve for what comes after the change. The card
+                    // keeps it if it is in use. An eviction that was asked for before may have
+                    // found it in use, and tells nothing of now.
+                    leaving = true;
+                    revoke = !this.evict(page);
+                }
+                true
+            });
+            self.card.ring();
+        }
+        if range.event == Event::Release {
+            this.close_later();
+        }
+        if !found {
+            return true;
+        }
+        if !revoke {
+            if leaving && range.blockable {
+                // Evictions are done when the fence is.
+                self.card.fence();
+            }
+            this.recheck_later();
+            return true;
+        }
+        let (_, all) = this.mark_revoked(first, last, range.blockable);
+        if leaving {
+            if range.blockable {
+                self.card.fence();
+            }
+            this.revoke_later();
+        }
+        all
+    }
+}
+
+impl Context {
+    /// Takes everything away from the card, then unpins it.
+    pub(crate) fn revoke_all(self: &Arc<Self>) {
+        self.mark_revoked(0, VPN_END, true);
+        // Also for what was revoked before and has not been fenced yet.
+        if !self.space.lock().pages.is_empty() {
+            self.card.fence();
+        }
+        self.drop_pages();
+    }
+
+    /// Tells the card to drop the pages from `first` to `last`; gives their number, and
+    /// whether these are all. Sleeps for room in the command ring if it may `wait`, else
+    /// pages for which there is no room stay as they are.
+    fn mark_revoked(self: &Arc<Self>, first: u64, last: u64, wait: bool) -> (u64, bool) {
+        self.mark_those_revoked(first, last, wait, |_| true)
+    }
+
+    /// The same for those pages only for which `which` says so.
+    pub(super) fn mark_those_revoked(
+        self: &Arc<Self>,
+        first: u64,
+        last: u64,
+        wait: bool,
+        which: impl Fn(&PageEntry) -> bool,
+    ) -> (u64, bool) {
+        let mut from = first;
+        let mut number = 0;
+        let mut deadline = None;
+        let mut stuck = false;
+        let all = loop {
+            let mut lowest = u64::MAX;
+            let mut highest = 0;
+            let stopped = {
+                let mut space = self.space.lock();
+                let stopped = space.each(from, last, |vpn, page| {
+                    let there = matches!(page.state, PageState::Live | PageState::Evicting);
+                    if !there || !which(page) {
+                        return true;
+                    }
+                    match self.card.put(&[by_index(CMD_PAGE_REVOKE, page.index)]) {
+                        Err(e) if e == EBUSY && !stuck => return false,
+                        // Out of service: it has no translations and does no DMA.
+                        _ => {}
+                    }
+                    page.state = PageState::Revoking;
+                    lowest = lowest.min(vpn);
+                    highest = highest.max(vpn);
+                    number += 1;
+                    true
+                });
+                if lowest <= highest {
+                    space.add_revoked(lowest, highest);
+                }
+                self.card.ring();
+                stopped
+            };
+            match stopped {
+                Some(vpn) if wait => {
+                    from = vpn;
+                    fsleep(Delta::from_millis(1));
+                    let regs = &self.card.regs;
+                    let deadline =
+                        deadline.get_or_insert_with(|| Deadline::new(regs, FENCE_CYCLES));
+                    if deadline.passed(regs) {
+                        // It takes no commands any more: its DMA is ended otherwise.
+                        self.card.stop_dma();
+                        stuck = true;
+                    }
+                }
+                stopped => break stopped.is_none(),
+            }
+        };
+        self.card.counters.add(D_REVOKED, number);
+        (number, all)
+    }
+
+    /// Ends revocations: waits for DMA, unpins, and has firmware let go of the ranges.
+    pub(crate) fn run_revoke(self: &Arc<Self>) {
+        loop {
+            let mut ranges = [None; MAX_REVOKING];
+            {
+                let mut space = self.space.lock();
+                let untold = space.revoking.iter_mut().filter(|r| !r.told);
+                for (r, place) in untold.zip(&mut ranges) {
+                    r.told = true;
+                    *place = Some(*r);
+                }
+                space.each(0, u64::MAX, |_, page| {
+                    if page.state == PageState::Revoking {
+                        page.state = PageState::Fencing;
+                    }
+                    true
+                });
+            }
+            if ranges.iter().all(|r| r.is_none()) {
+                return;
+            }
+            self.card.fence();
+            self.unpin_where(|_, page| page.state == PageState::Fencing);
+            for r in ranges.iter().flatten() {
+                let va = r.first * PAGE;
+                let len = (r.last - r.first + 1) * PAGE;
+                let mut entry = [0; ENTRY_WORDS];
+                entry[0] = CMD_RANGE_REVOKED;
+                entry[2] = self.asid;
+                entry[4] = va as u32;
+                entry[5] = (va >> 32) as u32;
+                entry[6] = len as u32;
+                entry[7] = (len >> 32) as u32;
+                let _ = self.card.call_patiently(entry);
+            }
+            {
+                let mut space = self.space.lock();
+                // One that was merged with a later revocation is told again.
+                space.revoking.retain(|r| !r.told);
+            }
+            self.kick();
+        }
+    }
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Events that a process takes.
+
+use crate::{
+    abi::{
+        ioctl::{self, ContextEvent},
+        status::REASON_CQ_FULL,
+    },
+    card::Entry,
+    process::{completion_queue::Cq, context::Context, queue_pair::Qp, registry::Asked},
+};
+use kernel::{prelude::*, sync::Arc};
+
+/// Context events kept; with more the oldest are lost. Each QP causes few of them.
+pub(super) const MAX_EVENTS: usize = 256;
+
+pub(crate) struct Events {
+    pub(super) queue: KVec<ContextEvent>,
+    /// The process is to be told that the card was lost, before the events in the queue.
+    pub(super) lost: bool,
+}
+
+/// A queue pair, still to be named, went into error.
+fn qp_error(reason: u32) -> ContextEvent {
+    ContextEvent {
+        kind: ioctl::CTX_QP_ERROR,
+        value: reason,
+        ..Default::default()
+    }
+}
+
+impl Context {
+    /// Queues an event of an object, whose lock is held: events go with their object, under that lock.
+    pub(super) fn push_event(&self, event: ContextEvent) {
+        let mut events = self.events.lock();
+        // A QP may have more than one completion for which its CQ had no room.
+        let same = |e: &ContextEvent| {
+            (e.kind, e.identity, e.value) == (event.kind, event.identity, event.value)
+        };
+        if event.kind == ioctl::CTX_QP_ERROR && events.queue.iter().any(same) {
+            return;
+        }
+        if events.queue.len() == MAX_EVENTS {
+            let _ = events.queue.remove(0);
+        }
+        let _ = events.queue.push_within_capacity(event);
+    }
+
+    /// The process is to look for events.
+    pub(super) fn signal(&self) {
+        if let Some(fd) = &self.event_fd {
+            fd.signal();
+        }
+    }
+
+    /// Queues an event of a queue pair; false if the context has none of that number (any more).
+    pub(super) fn tell_of_qp(&self, qpn: u32, event: ContextEvent) -> bool {
+        self.tell_of_qp_if(qpn, event, |_| true)
+    }
+
+    fn tell_of_qp_if(
+        &self,
+        qpn: u32,
+        event: ContextEvent,
+        concerns: impl FnOnce(&Qp) -> bool,
+    ) -> bool {
+        let told = {
+            let objects = self.objects.lock();
+            let found = objects.qps.iter().find(|q| q.qpn == qpn);
+            found.filter(|qp| concerns(qp)).map(|qp| {
+                self.push_event(ContextEvent {
+                    id: qpn,
+                    identity: qp.identity,
+                    ..event
+                });
+            })
+        };
+        if told.is_some() {
+            self.signal();
+        }
+        told.is_some()
+    }
+
+    /// Puts an event back that could not be handed over, as the oldest, unless it is over meanwhile.
+    pub(crate) fn put_back(&self, event: ContextEvent) {
+        let put = || {
+            // With no room left it is the one that gives way.
+            let _ = self.events.lock().queue.insert_within_capacity(0, event);
+        };
+        match event.kind {
+            ioctl::CTX_DEVICE_LOST => self.events.lock().lost = true,
+            ioctl::CTX_REQUEST => {
+                let tables = self.card.tables.lock();
+                let there =
+                    |r: &Asked| (r.id, r.asid, r.listener) == (event.id, self.asid, event.identity);
+                if tables.requests.iter().any(there) {
+                    put();
+                }
+            }
+            _ => {
+                let objects = self.objects.lock();
+                if objects.qps.iter().any(|q| q.identity == event.identity) {
+                    put();
+                }
+            }
+        }
+        self.signal();
+    }
+
+    /// Takes the oldest event.
+    pub(crate) fn take_event(&self) -> Option<ContextEvent> {
+        let mut events = self.events.lock();
+        if core::mem::take(&mut events.lost) {
+            return Some(ContextEvent {
+                kind: ioctl::CTX_DEVICE_LOST,
+                ..Default::default()
+            });
+        }
+        events.queue.remove(0).ok()
+    }
+
+    /// A queue pair went into error.
+    pub(crate) fn qp_failed(&self, entry: &Entry) {
+        self.tell_of_qp(entry[1], qp_error(entry[2]));
+    }
+
+    /// A completion of a queue pair found no room in `cq`. False if it does not complete there, and
+    /// so has come after that one was gone.
+    pub(crate) fn qp_overran(&self, qpn: u32, cq: &Arc<Cq>) -> bool {
+        self.tell_of_qp_if(qpn, qp_error(REASON_CQ_FULL), |qp| {
+            qp.cqs.iter().any(|its| Arc::ptr_eq(its, cq))
+        })
+    }
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The doorbell pages of processes.
+
+use crate::{
+    card::{Card, PAGE},
+    kernel::doorbell::HeldInode,
+    process::context::Context,
+};
+use kernel::prelude::*;
+
+/// Offset of the doorbell page.
+pub(crate) const DOORBELL_OFFSET: u64 = 0;
+
+impl Card {
+    /// Notes a device node through which a session maps doorbell pages, until
+    /// [`Self::forget_node`].
+    pub(crate) fn note_node(&self, node: &HeldInode) -> Result {
+        let mut nodes = self.nodes.lock();
+        match nodes.iter_mut().find(|(n, _)| n.same(node)) {
+            Some((_, sessions)) => *sessions += 1,
+            None => nodes.push((node.clone(), 1), GFP_KERNEL)?,
+        }
+        Ok(())
+    }
+
+    /// A session that has noted a node is over, and so are its mappings: they hold its file.
+    pub(crate) fn forget_node(&self, node: &HeldInode) {
+        let mut nodes = self.nodes.lock();
+        let Some(at) = nodes.iter().position(|(n, _)| n.same(node)) else {
+            return;
+        };
+        nodes[at].1 -= 1;
+        if nodes[at].1 == 0 {
+            let _ = nodes.remove(at);
+        }
+    }
+
+    /// Takes the doorbell pages out of all processes. Nobody can use the bound device any
+    /// more.
+    pub(crate) fn take_doorbells(&self) {
+        // The sessions, which wait here, keep the file systems of the nodes.
+        let mut nodes = self.nodes.lock();
+        for (node, _) in nodes.iter() {
+            node.zap(DOORBELL_OFFSET);
+        }
+        nodes.clear();
+    }
+}
+
+impl Context {
+    /// Physical address of the doorbell page.
+    pub(crate) fn doorbell(&self) -> u64 {
+        self.card.doorbells + u64::from(self.asid) * PAGE
+    }
+}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: GPL-2.0
+//! What a process may have, and has, of a card.
+
+use crate::{
+    abi::{card::*, host::*, ioctl},
+    card::{Card, PAGE},
+    process::{context::Context, registry::MAX_SERVICES},
+};
+use kernel::{mm::Mm, sync::atomic::Relaxed};
+
+/// Services that one context listens to at most: a quarter of the card's is left to others.
+pub(crate) const MAX_PER_CONTEXT: usize = 48;
+
+impl Card {
+    /// What the process with `mm`, and a context of it, has of what is limited, and all have.
+    pub(crate) fn limits(&self, mm: Option<&Mm>, context: Option<&Context>) -> ioctl::QueryLimits {
+        let tables = self.tables.lock();
+        let own = |asid: usize| {
+            let owner = tables.contexts.get(asid).and_then(Option::as_ref);
+            owner.is_some_and(|owner| mm.is_some_and(|mm| owner.share.is_of(mm)))
+        };
+        let taken = |taken: usize, most: u32| ioctl::Taken {
+            taken: taken as u32,
+            most,
+        };
+        let both = |owners: &[u8], most| {
+            let all = owners.iter().filter(|asid| **asid != 0);
+            let mine = all.clone().filter(|asid| own(usize::from(**asid)));
+            [
+                taken(mine.count(), most),
+                taken(all.count(), owners.len() as u32),
+            ]
+        };
+        let [process_cqs, card_cqs] = both(&tables.cq_owners, self.max_process_cqs);
+        let [process_qps, card_qps] = both(&tables.qps, self.max_process_qps);
+        let asids = tables.asids_taken.iter().enumerate();
+        let contexts = asids.filter(|(_, there)| **there);
+        let services = context.map_or(0, |context| {
+            let mine = tables.services.iter().filter(|s| s.asid == context.asid);
+            mine.count()
+        });
+        ioctl::QueryLimits {
+            process_contexts: taken(
+                contexts.clone().filter(|(asid, _)| own(*asid)).count(),
+                self.max_process_contexts,
+            ),
+            card_contexts: taken(contexts.count(), NUM_ASIDS - 1),
+            process_cqs,
+            card_cqs,
+            process_qps,
+            card_qps,
+            context_services: taken(services, context.map_or(0, |_| MAX_PER_CONTEXT as u32)),
+            card_services: taken(tables.services.len(), MAX_SERVICES as u32),
+        }
+    }
+
+    /// Queries that work without a context.
+    pub(crate) fn query(&self) -> ioctl::Query {
+        let net = *self.net.lock();
+        let fw = *self.fw.lock();
+        let budget = *self.budget.lock();
+        let mut mac = [0; 8];
+        mac[..6].copy_from_slice(&net.mac);
+        ioctl::Query {
+            abi: ABI_VERSION,
+            fw_version: fw.version,
+            fw_status: self.regs.read(HOST_STATUS),
+            fw_code: self.regs.read(HOST_FW_CODE),
+            max_qps: NUM_QPS,
+            max_cqs: NUM_CQS,
+            max_qps_per_process: self.max_process_qps,
+            ipv4: net.ipv4,
+            mtu: net.mtu,
+            clock_hz: self.regs.read(HOST_CLOCK_HZ),
+            mac,
+            guid: net.guid,
+            cycles: self.regs.cycles().unwrap_or(0),
+            card_budget: budget.limit * PAGE,
+            process_budget: self.context_pages.min(budget.limit) * PAGE,
+            linger_ms: self.linger_ms.load(Relaxed),
+            elf_id: fw.elf_id,
+        }
+    }
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Objects of a context: their names, their memory, their end.
+
+use crate::{
+    abi::ring::*,
+    card::{Entry, State},
+    kernel::pin::SharedPages,
+    process::{completion_queue::Cq, context::Context, doorbells::DOORBELL_OFFSET, queue_pair::Qp},
+};
+use kernel::{
+    prelude::*,
+    sync::{atomic::Relaxed, Arc},
+    time::{delay::fsleep, Delta},
+};
+
+/// Queues are this far apart, log2: more than the largest.
+const OBJECT_SHIFT: u32 = 22;
+
+/// An object as a process names it: by number, and by identity unless that is 0. A number is given
+/// out again, an identity is not.
+#[derive(Clone, Copy)]
+pub(crate) struct Name {
+    /// CQN, QPN or service id.
+    pub(crate) number: u32,
+    /// Identity, or 0 for whatever has the number.
+    pub(crate) identity: u64,
+}
+
+impl Name {
+    pub(crate) fn is(self, number: u32, identity: u64) -> bool {
+        self.number == number && (self.identity == 0 || self.identity == identity)
+    }
+}
+
+impl From<u32> for Name {
+    fn from(number: u32) -> Self {
+        Self {
+            number,
+            identity: 0,
+        }
+    }
+}
+
+/// What a context owns.
+pub(crate) struct Objects {
+    pub(super) qps: KVec<Arc<Qp>>,
+    pub(super) cqs: KVec<Arc<Cq>>,
+}
+
+pub(crate) fn command(opcode: u32, object: u32) -> Entry {
+    let mut entry = [0; ENTRY_WORDS];
+    entry[0] = opcode;
+    entry[2] = object;
+    entry
+}
+
+/// What an mmap offset stands for.
+pub(crate) enum Mapping {
+    /// The doorbell page.
+    Doorbell,
+    /// A completion queue.
+    Cq(Arc<Cq>),
+    /// A queue pair.
+    Qp(Arc<Qp>),
+}
+
+/// Offset of a queue, which goes by its identity: nobody gets the memory of another that has its
+/// number now.
+pub(super) fn offset_of(identity: u64) -> u64 {
+    identity << OBJECT_SHIFT
+}
+
+impl Context {
+    /// An identity that no object of this context has had.
+    pub(super) fn new_identity(&self) -> u64 {
+        self.identities.fetch_add(1, Relaxed) + 1
+    }
+
+    /// Memory for a queue.
+    pub(super) fn shared(&self, bytes: usize) -> Result<SharedPages> {
+        SharedPages::new(self.card.bound()?, bytes).inspect_err(|e| self.card.note_unmapped(*e))
+    }
+
+    /// Has the firmware of `generation` let go of an object that was found since. When this
+    /// returns `Ok`, the card does not touch it any more.
+    pub(super) fn end_object(&self, generation: u32, opcode: u32, number: u32) -> Result {
+        match self.card.call_for(generation, command(opcode, number)) {
+            Ok(_) => Ok(()),
+            Err(e) if e == ENOENT => Ok(()),
+            Err(e) if self.end_dma_after(e) => {
+                match self.card.state() == State::Up && self.card.generation() == generation {
+                    // It works, and has the object: it was not told, or does not say what it did.
+                    true => Err(EBUSY),
+                    false => Ok(()),
+                }
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// After a command that was not answered, as the card seems to be out of service: waits
+    /// until its DMA has ended. `false`: it was answered, by an error.
+    pub(super) fn end_dma_after(&self, e: Error) -> bool {
+        let out_of_service = e == EIO || e == ENODEV;
+        if out_of_service {
+            self.card.fence();
+        }
+        out_of_service
+    }
+
+    /// As [`Self::end_object`], for objects that must be gone afterwards: a card that
+    /// does not let go of one is reset.
+    pub(super) fn end_for_good(self: &Arc<Self>, generation: u32, opcode: u32, number: u32) {
+        for _ in 0..100 {
+            match self.end_object(generation, opcode, number) {
+                Ok(()) => return,
+                // Many commands in flight, or no memory: that passes.
+                Err(e) if e == EBUSY || e == ENOMEM => fsleep(Delta::from_millis(10)),
+                Err(_) => break,
+            }
+        }
+        let _ = self.card.reset("an object could not be ended");
+    }
+
+    /// Memory behind an mmap offset.
+    pub(crate) fn mapping(&self, offset: u64) -> Result<Mapping> {
+        if offset == DOORBELL_OFFSET {
+            return Ok(Mapping::Doorbell);
+        }
+        let identity = offset >> OBJECT_SHIFT;
+        if offset != offset_of(identity) {
+            return Err(EINVAL);
+        }
+        let objects = self.objects.lock();
+        if let Some(cq) = objects.cqs.iter().find(|c| c.identity == identity) {
+            return Ok(Mapping::Cq(cq.clone()));
+        }
+        let qp = objects.qps.iter().find(|q| q.identity == identity);
+        Ok(Mapping::Qp(qp.ok_or(ENOENT)?.clone()))
+    }
+
+    pub(super) fn drop_objects(&self) {
+        loop {
+            let qp = self.objects.lock().qps.last().cloned();
+            let Some(qp) = qp else { break };
+            self.remove_qp(&qp);
+        }
+        loop {
+            let cq = self.objects.lock().cqs.last().cloned();
+            let Some(cq) = cq else { break };
+            self.remove_cq(&cq);
+            self.forget_cq(&cq);
+        }
+    }
+}

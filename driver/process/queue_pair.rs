@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Queue pairs.
+
+use crate::{
+    abi::{card::*, counters::*, ioctl, ring::*},
+    card::{Entry, PAGE},
+    kernel::pin::SharedPages,
+    process::{
+        completion_queue::Cq,
+        context::Context,
+        object::{command, offset_of, Name},
+    },
+};
+use kernel::{
+    prelude::*,
+    sync::{atomic::Relaxed, Arc},
+};
+
+/// A queue pair.
+pub(crate) struct Qp {
+    /// Its number.
+    pub(crate) qpn: u32,
+    /// Its identity in its context.
+    pub(super) identity: u64,
+    /// Its memory.
+    pub(crate) memory: SharedPages,
+    pub(super) cqs: [Arc<Cq>; 2],
+}
+
+impl Drop for Qp {
+    fn drop(&mut self) {
+        for cq in &self.cqs {
+            cq.users.fetch_sub(1, Relaxed);
+        }
+    }
+}
+
+/// Puts a field of a command body, which begins at word 2.
+fn put32(entry: &mut Entry, offset: usize, value: u32) {
+    entry[2 + offset / 4] = value;
+}
+
+fn put64(entry: &mut Entry, offset: usize, value: u64) {
+    put32(entry, offset, value as u32);
+    put32(entry, offset + 4, (value >> 32) as u32);
+}
+
+impl Context {
+    pub(super) fn find_qp(&self, name: Name) -> Result<Arc<Qp>> {
+        let objects = self.objects.lock();
+        let found = objects.qps.iter().find(|q| name.is(q.qpn, q.identity));
+        found.cloned().ok_or(ENOENT)
+    }
+
+    /// Makes a queue pair, and gives it for [`Self::end_qp`].
+    pub(crate) fn create_qp(&self, arg: &mut ioctl::CreateQp) -> Result<Arc<Qp>> {
+        let depth = 1..=256;
+        let trigger_ok = arg.trigger <= u32::from(TRIGGER_ADAPTIVE)
+            && arg.trigger_index <= u32::from(u8::MAX)
+            && (arg.trigger_index == 0 || arg.trigger >= u32::from(TRIGGER_BETWEEN));
+        if !depth.contains(&arg.sq_depth)
+            || !depth.contains(&arg.rq_depth)
+            || !trigger_ok
+            || arg.max_list > MAX_LIST
+            || u64::from(arg.block) % PAGE != 0
+            || arg.block > 1 << 20
+            || arg.retries > ioctl::MAX_RETRIES
+            || arg.mode > u32::from(MODE_MESSAGE)
+        {
+            return Err(EINVAL);
+        }
+        let _control = self.control.lock();
+        self.open()?;
+        let cqs = [
+            self.find_cq(Name {
+                number: arg.send_cqn,
+                identity: arg.send_cq,
+            })?,
+            self.find_cq(Name {
+                number: arg.recv_cqn,
+                identity: arg.recv_cq,
+            })?,
+        ];
+        let sq_depth = arg.sq_depth.next_power_of_two().max(MIN_SQ_DEPTH);
+        let rq_depth = arg.rq_depth.next_power_of_two();
+        let wqe = crate::abi::wqe::WQE_BYTES;
+        let rq_start = sq_depth * wqe;
+        let generation = self.card.generation();
+        let epoch = self.card.epoch.load(Relaxed);
+        let memory = self.shared((rq_start + rq_depth * wqe) as usize)?;
+        let qpn = {
+            let mut tables = self.card.tables.lock();
+            let place = tables.free_place(&tables.qps, self, self.card.max_process_qps)?;
+            tables.qps[place] = self.asid as u8;
+            FIRST_QPN + place as u32
+        };
+        let addr = memory.addr();
+        let qp = Arc::pin_init(
+            {
+                for cq in &cqs {
+                    cq.users.add(1, Relaxed);
+                }
+                Qp {
+                    qpn,
+                    identity: self.new_identity(),
+                    memory,
+                    cqs,
+                }
+            },
+            GFP_KERNEL,
+        );
+        let qp = match qp {
+            Ok(qp) => qp,
+            Err(e) => {
+                self.forget_qp(qpn);
+                return Err(e);
+            }
+        };
+        let mut entry = command(CMD_QP_CREATE, qpn);
+        let rq_addr = addr + u64::from(rq_start);
+        entry[3] = self.asid | self.asid << 8 | sq_depth.ilog2() << 16 | rq_depth.ilog2() << 24;
+        entry[4] = arg.send_cqn | arg.recv_cqn << 16;
+        entry[5] = arg.trigger | arg.trigger_index << 8 | arg.max_list << 16 | arg.mode << 24;
+        entry[6] = self.block(arg.block);
+        put64(&mut entry, core::mem::offset_of!(QpCreate, sq_base), addr);
+        put64(
+            &mut entry,
+            core::mem::offset_of!(QpCreate, rq_base),
+            rq_addr,
+        );
+        put32(
+            &mut entry,
+            core::mem::offset_of!(QpCreate, timeout),
+            arg.timeout,
+        );
+        put32(
+            &mut entry,
+            core::mem::offset_of!(QpCreate, retries),
+            arg.retries,
+        );
+        let made = self.card.call_for(generation, entry);
+        let result = made.and_then(|_| {
+            let mut objects = self.objects.lock();
+            if self.card.epoch.load(Relaxed) != epoch {
+                return Err(EIO);
+            }
+            let _ = objects.qps.push_within_capacity(qp.clone());
+            self.card.counters.inc(D_QPS);
+            Ok(())
+        });
+        if let Err(e) = result {
+            self.end_dma_after(e);
+            self.forget_qp(qpn);
+            return Err(e);
+        }
+        arg.sq_depth = sq_depth;
+        arg.rq_depth = rq_depth;
+        arg.qpn = qpn;
+        arg.bytes = qp.memory.bytes() as u32;
+        arg.offset = offset_of(qp.identity);
+        arg.rq_start = rq_start;
+        arg.identity = qp.identity;
+        Ok(qp)
+    }
+
+    fn forget_qp(&self, qpn: u32) {
+        let mut tables = self.card.tables.lock();
+        let place = &mut tables.qps[(qpn - FIRST_QPN) as usize];
+        if u32::from(*place) == self.asid {
+            *place = 0;
+        }
+    }
+
+    /// Destroys this queue pair, not one that has its number now.
+    pub(crate) fn end_qp(&self, qp: &Arc<Qp>) -> Result {
+        self.destroy_qp(Name {
+            number: qp.qpn,
+            identity: qp.identity,
+        })
+    }
+
+    /// Destroys a queue pair.
+    pub(crate) fn destroy_qp(&self, name: impl Into<Name>) -> Result {
+        let name = name.into();
+        let qpn = name.number;
+        let _control = self.control.lock();
+        let generation = self.card.generation();
+        let qp = self.find_qp(name)?;
+        if self.asks(qpn) {
+            // So that its elements are flushed: they do not fail by answers in vain.
+            let disconnect = command(CMD_CM_DISCONNECT, qpn);
+            let _ = self.card.call_for(generation, disconnect);
+        }
+        self.end_requests(qpn);
+        let ended = self.end_object(generation, CMD_QP_DESTROY, qpn);
+        self.end_requests(0);
+        ended?;
+        self.remove_qp(&qp);
+        Ok(())
+    }
+
+    pub(super) fn remove_qp(&self, qp: &Arc<Qp>) {
+        let gone = {
+            let mut objects = self.objects.lock();
+            let found = objects.qps.iter().position(|q| Arc::ptr_eq(q, qp));
+            let gone = found.and_then(|i| objects.qps.remove(i).ok());
+            if gone.is_some() {
+                // They name it; its number may be another's before they are taken.
+                let mut events = self.events.lock();
+                events.queue.retain(|e| e.identity != qp.identity);
+            }
+            gone
+        };
+        if gone.is_some() {
+            self.card.counters.sub(D_QPS, 1);
+            self.forget_qp(qp.qpn);
+        }
+    }
+
+    /// Has firmware carry out a command for a queue pair of this context.
+    pub(super) fn call_for_qp(&self, name: Name, entry: Entry) -> Result<Entry> {
+        let _control = self.control.lock();
+        // First this: what is found then is of that run of firmware, or of a later one.
+        let generation = self.card.generation();
+        self.find_qp(name)?;
+        self.card.call_for(generation, entry)
+    }
+
+    /// State of a queue pair.
+    pub(crate) fn query_qp(&self, name: impl Into<Name>) -> Result<QpState> {
+        let name = name.into();
+        let e = self.call_for_qp(name, command(CMD_QP_QUERY, name.number))?;
+        Ok(QpState {
+            state: e[3],
+            reason: e[4],
+            receives: [e[5], e[6], e[7], e[8], e[9]],
+            credits: e[10],
+            pieces: e[11],
+        })
+    }
+}
