@@ -3,10 +3,24 @@
 //!
 //! To make it probe, start QEMU with `-device vfio-user-pci` and a socket of `berth-sim`.
 //!
-//! Folders, lowest first: `kernel` (safe abstractions of what the `kernel` crate does not wrap; all `unsafe` but for
-//! what the module's start and `probe` need), `card` (rings, commands, life of a card, firmware loading), `pages`
-//! (pinning on the card's request), `process` (what processes own). Above them: `events` (the interrupt thread),
-//! `uapi` (`/dev/berthN`), `debugfs`, `params` (the module's parameters), and this file (module and `probe`).
+//! Folders, lowest first; each imports only those before it, and `abi`, the layout shared with card and library:
+//!
+//! * `kernel`: safe abstractions of what the `kernel` crate does not wrap. All `unsafe` is there, but for what the
+//!   module's start and `probe` need.
+//! * `card`: one card alone: rings, commands, fence, watchdog, reset, firmware, registers.
+//! * `pages`: pinning what the card asks for, and taking it back.
+//! * `process`: what processes own of a card: contexts, queue pairs, completion queues, connections.
+//!
+//! Above them: `events` (the interrupt thread), `uapi` (`/dev/berthN`), `debugfs`, `params` (the module's parameters),
+//! and this file (module and `probe`).
+//!
+//! Lock order, outermost first: `Context::control`, `Card::reset_lock`, `Card::events`, `AddressSpace::space` (pages and
+//! requests), the process's budget (`Share::budget`), the card's (`PageService::budget`), then the leaves: `table`,
+//! `waiting`, `needs` and `spaces` of the page service, `answers`, `cmd`, `calls`, `log` and `owner` of the card, and
+//! `Registry::tables` or a context's `objects`, under either of which its events are queued and dropped. All from
+//! `AddressSpace::space` on are spin locks. The MMU notifier takes only these; none of them is held while memory is
+//! allocated with reclaim or pages are pinned. A notifier that waits for a fence is let go by a reset before the reset
+//! takes memory or any lock that is held while memory is allocated.
 
 use ::kernel::{
     debugfs::Dir,
@@ -44,8 +58,12 @@ use crate::kernel::{
 };
 use card::{regs::Regs, Card, CardConfig};
 use events::Events;
-use pages::share::Share;
+use pages::{
+    service::{PageConfig, PageService},
+    share::{Shares, MAX_CARDS},
+};
 use params::Params;
+use process::registry::{Registry, RegistryConfig};
 use uapi::Session;
 
 /// Work items that may be under way at once, without page requests.
@@ -59,27 +77,27 @@ const MAX_FAULTS: c_int = 2048;
 struct Global {
     queues: Option<(Arc<OwnedQueue>, Arc<OwnedQueue>)>,
     /// By instance: taken.
-    taken: [bool; uapi::NAMES.len()],
+    taken: [bool; MAX_CARDS],
     /// By instance: may be opened.
-    cards: [Option<Arc<Card>>; uapi::NAMES.len()],
+    cards: [Option<Arc<Registry>>; MAX_CARDS],
 }
 
 global_lock! {
     // SAFETY: Initialised in the module's initialiser, before the driver is registered.
     unsafe(uninit) static GLOBAL: Mutex<Global> = Global {
         queues: None,
-        taken: [false; uapi::NAMES.len()],
-        cards: [const { None }; uapi::NAMES.len()],
+        taken: [false; MAX_CARDS],
+        cards: [const { None }; MAX_CARDS],
     };
 }
 
-/// The card that a device node belongs to.
-fn card_by_instance(instance: usize) -> Option<Arc<Card>> {
+/// What processes have of the card that a device node belongs to.
+fn registry_by_instance(instance: usize) -> Option<Arc<Registry>> {
     GLOBAL.lock().cards.get(instance)?.clone()
 }
 
 /// What the process of an address space has of each card that may be opened.
-fn shares_of(mm: &Mm) -> [Option<Arc<Share>>; uapi::NAMES.len()] {
+fn shares_of(mm: &Mm) -> Shares {
     let global = GLOBAL.lock();
     core::array::from_fn(|i| {
         let shares = global.cards[i].as_ref()?.shares.lock();
@@ -108,11 +126,11 @@ impl Drop for Instance {
 }
 
 /// Takes a card out of service when dropped, while all of its resources are still there.
-struct Service(Arc<Card>);
+struct Service(Arc<Registry>);
 
 impl Drop for Service {
     fn drop(&mut self) {
-        let gone = GLOBAL.lock().cards[self.0.instance].take();
+        let gone = GLOBAL.lock().cards[self.0.card.instance].take();
         drop(gone);
         self.0.unbind();
     }
@@ -128,7 +146,7 @@ impl Drop for Rings {
 }
 
 /// Takes the doorbell pages away from processes when dropped, after the gate is closed.
-struct Doorbells(Arc<Card>);
+struct Doorbells(Arc<Registry>);
 
 impl Drop for Doorbells {
     fn drop(&mut self) {
@@ -193,19 +211,21 @@ impl pci::Driver for BerthDriver {
                 ))?
                 .start();
 
-            let (instance, gate, card) = prepare(pdev)?;
+            let (instance, gate, registry) = prepare(pdev)?;
+            let card = registry.card.clone();
             let name = uapi::NAMES[instance.0];
             let root = Dir::new(c"berth");
-            let files_card = card.clone();
-            let events = Events(card.clone());
+            let files_registry = registry.clone();
+            let events = Events(registry.clone());
             let irq = pdev.request_threaded_irq(vector, Flags::TRIGGER_NONE, name, Ok(events));
             Ok(try_pin_init!(BerthData {
-                _doorbells: Doorbells(card.clone()),
+                _doorbells: Doorbells(registry.clone()),
                 _gate: gate,
                 _rings: Rings(card.clone()),
                 _irq <- irq,
-                _service: Service(card.clone()),
+                _service: Service(registry.clone()),
                 _: {
+                    registry.begin();
                     // A card without usable firmware stays, so that it can be asked why,
                     // and reset with better firmware.
                     let started = card.reset("probe");
@@ -217,10 +237,10 @@ impl pci::Driver for BerthDriver {
                 _misc <- MiscDeviceRegistration::register(MiscDeviceOptions { name }),
                 _: {
                     abi_bytes::own_descriptors(&_misc, &THIS_MODULE);
-                    GLOBAL.lock().cards[instance.0] = Some(card.clone());
+                    GLOBAL.lock().cards[instance.0] = Some(registry.clone());
                     dev_info!(card.dev, "berth: {} is there\n", name);
                 },
-                _debugfs <- debugfs::files(&root, name, files_card),
+                _debugfs <- debugfs::files(&root, name, files_registry),
                 _root: root,
                 _instance: instance,
             }? Error))
@@ -249,7 +269,7 @@ fn try_mapping(bound: &BoundRef) -> Result {
 }
 
 /// Checks the card and makes its software part.
-fn prepare(pdev: &pci::Device<Bound>) -> Result<(Instance, GateOwner, Arc<Card>)> {
+fn prepare(pdev: &pci::Device<Bound>) -> Result<(Instance, GateOwner, Arc<Registry>)> {
     let no = |why: &'static str| move |e: Error| refused(pdev, why, e);
     let regs = Regs::new(pdev).map_err(no("BAR0 is too small, or others use it"))?;
     if !regs.present() {
@@ -286,25 +306,29 @@ fn prepare(pdev: &pci::Device<Bound>) -> Result<(Instance, GateOwner, Arc<Card>)
     }
     drop(bound);
     let params = given();
-    let card = Card::new(
-        gate.gate(),
-        regs,
-        CardConfig {
-            instance: instance.0,
-            queue,
-            faults,
-            linger_ms: params.linger_ms,
-            card_pages: params.card_pages(),
-            context_pages: params.process_pages(),
-            max_process_qps: params.max_process_qps,
-            max_process_cqs: params.max_process_cqs,
-            max_process_contexts: params.max_process_contexts,
-            loss_window_ms: i64::from(params.loss_window_ms),
-            doorbells,
-        },
-    )
-    .map_err(no(NO_MEMORY))?;
-    Ok((instance, gate, card))
+    let card = CardConfig {
+        instance: instance.0,
+        queue,
+        loss_window_ms: i64::from(params.loss_window_ms),
+        doorbells,
+    };
+    let pages = PageConfig {
+        faults,
+        linger_ms: params.linger_ms,
+        card_pages: params.card_pages(),
+        context_pages: params.process_pages(),
+    };
+    let processes = RegistryConfig {
+        max_process_qps: params.max_process_qps,
+        max_process_cqs: params.max_process_cqs,
+        max_process_contexts: params.max_process_contexts,
+        shares_of,
+    };
+    let registry = Card::new(gate.gate(), regs, card)
+        .and_then(|card| PageService::new(&card, pages))
+        .and_then(|pages| Registry::new(&pages, processes))
+        .map_err(no(NO_MEMORY))?;
+    Ok((instance, gate, registry))
 }
 
 /// Why a card is not used that the driver has no memory for.

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Counters, budgets and pinned pages of a card in debugfs: `/sys/kernel/debug/berth/berthN/`.
 
-use crate::{
-    abi::counters::*,
-    card::{Card, PAGE},
-};
+use crate::{abi::counters::*, card::PAGE, process::registry::Registry};
 use kernel::{
     debugfs::{Dir, Scope},
     fmt,
@@ -13,25 +10,25 @@ use kernel::{
 };
 
 /// What the files of one card show.
-pub(crate) type Files = Scope<Arc<Card>>;
+pub(crate) type Files = Scope<Arc<Registry>>;
 
 /// Makes the directory of a card.
 pub(crate) fn files<'a>(
     root: &'a Dir,
     name: &'a CStr,
-    card: Arc<Card>,
+    registry: Arc<Registry>,
 ) -> impl PinInit<Files> + 'a {
-    root.scope(card, name, |card, dir| {
-        dir.read_callback_file(c"counters", card, &counters);
-        dir.read_callback_file(c"budget", card, &budget);
-        dir.read_callback_file(c"pages", card, &pages);
+    root.scope(registry, name, |registry, dir| {
+        dir.read_callback_file(c"counters", registry, &counters);
+        dir.read_callback_file(c"budget", registry, &budget);
+        dir.read_callback_file(c"pages", registry, &pages);
     })
 }
 
-fn counters(card: &Arc<Card>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn counters(registry: &Arc<Registry>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let mut rtl = [0; NUM_RTL_COUNTERS];
     let mut fw = [0; NUM_FW_COUNTERS];
-    card.regs.counters(&mut rtl, &mut fw);
+    registry.card.regs.counters(&mut rtl, &mut fw);
     for ((name, _, _), value) in RTL_COUNTER_TABLE.iter().zip(rtl) {
         writeln!(f, "{} {}", name, value)?;
     }
@@ -39,21 +36,21 @@ fn counters(card: &Arc<Card>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{} {}", name, value)?;
     }
     for (name, index, _) in DRV_COUNTER_TABLE {
-        writeln!(f, "{} {}", name, card.drv_counter(*index as u32))?;
+        writeln!(f, "{} {}", name, registry.pages.drv_counter(*index as u32))?;
     }
     Ok(())
 }
 
-fn budget(card: &Arc<Card>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let budget = *card.budget.lock();
-    writeln!(f, "state {:?}", card.state())?;
-    writeln!(f, "linger_ms {}", card.linger_ms.load(Relaxed))?;
+fn budget(registry: &Arc<Registry>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let budget = *registry.pages.budget.lock();
+    writeln!(f, "state {:?}", registry.card.state())?;
+    writeln!(f, "linger_ms {}", registry.pages.linger_ms.load(Relaxed))?;
     writeln!(f, "limit {}", budget.limit * PAGE)?;
     writeln!(f, "pinned {}", budget.pinned * PAGE)?;
     writeln!(f, "pinned_for_receive {}", budget.receive * PAGE)?;
     for asid in 1..crate::abi::card::NUM_ASIDS {
-        if let Some(context) = card.context(asid) {
-            let budget = context.space.lock().budget;
+        if let Some(space) = registry.pages.space(asid) {
+            let budget = space.lock().budget;
             writeln!(
                 f,
                 "asid {} limit {} pinned {}",
@@ -66,10 +63,10 @@ fn budget(card: &Arc<Card>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     Ok(())
 }
 
-fn pages(card: &Arc<Card>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn pages(registry: &Arc<Registry>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     for asid in 1..crate::abi::card::NUM_ASIDS {
-        if let Some(context) = card.context(asid) {
-            context.show(f)?;
+        if let Some(space) = registry.pages.space(asid) {
+            space.show(f)?;
         }
     }
     Ok(())

@@ -6,7 +6,8 @@
 
 use crate::{
     abi::{counters::*, ring::*, status::*},
-    card::{Card, Entry, State},
+    card::{Entry, State},
+    process::registry::Registry,
 };
 use kernel::{
     device::{Bound, Device},
@@ -16,11 +17,12 @@ use kernel::{
 };
 
 /// Handler of MSI-X vector 0.
-pub(crate) struct Events(pub(crate) Arc<Card>);
+pub(crate) struct Events(pub(crate) Arc<Registry>);
 
 impl ThreadedHandler for Events {
     fn handle_threaded(&self, _dev: &Device<Bound>) -> IrqReturn {
-        let card = &self.0;
+        let registry = &self.0;
+        let card = &registry.card;
         card.counters.inc(D_INTERRUPTS);
         let mut ring = card.events.lock();
         let mut taken = 0;
@@ -30,7 +32,7 @@ impl ThreadedHandler for Events {
             if card.state() != State::Up && entry[0] & 0xff != EV_LOG {
                 continue;
             }
-            if dispatch(card, &entry).is_none() {
+            if dispatch(registry, &entry).is_none() {
                 card.counters.inc(D_BAD_EVENTS);
                 if card.may_log() {
                     dev_warn!(
@@ -55,40 +57,41 @@ impl ThreadedHandler for Events {
 }
 
 /// Handles one event; `None` when a field of it makes no sense.
-fn dispatch(card: &Arc<Card>, entry: &Entry) -> Option<()> {
+fn dispatch(registry: &Arc<Registry>, entry: &Entry) -> Option<()> {
+    let (card, pages) = (&registry.card, &registry.pages);
     match entry[0] & 0xff {
         EV_PAGE_NEED => {
             card.counters.inc(D_PAGE_NEEDS);
-            match card.context(entry[2]) {
-                Some(context) => context.page_need(entry),
-                None => card.page_ready(card.generation(), entry[1], PAGE_NO_PROCESS),
+            match pages.space(entry[2]) {
+                Some(space) => space.page_need(entry),
+                None => pages.page_ready(card.generation(), entry[1], PAGE_NO_PROCESS),
             }
         }
         EV_PAGE_RELEASE => {
             // The context may have been closed meanwhile.
-            if let Some(context) = card.context(entry[2]) {
-                context.page_release(entry);
+            if let Some(space) = pages.space(entry[2]) {
+                space.page_release(entry);
             }
         }
         EV_PAGE_EVICTED => {
             for (index, dropped) in evicted_pages(entry) {
-                let page = card.xlt.lock().evict_answered(index);
+                let page = pages.table.lock().evict_answered(index);
                 if let Some((asid, vpn, last)) = page {
-                    if let Some(context) = card.context(asid) {
-                        context.evicted(vpn, index, dropped, last);
+                    if let Some(space) = pages.space(asid) {
+                        space.evicted(vpn, index, dropped, last);
                     }
                 }
             }
         }
         EV_CQ_NOTIFY => {
-            let cq = card.tables.lock().cqs.get(entry[1] as usize)?.clone();
+            let cq = registry.tables.lock().cqs.get(entry[1] as usize)?.clone();
             if let Some(cq) = cq {
                 cq.notify();
             }
         }
         EV_CQ_OVERRUN => {
-            let cq = card.tables.lock().cqs.get(entry[1] as usize)?.clone();
-            if let (Some(cq), Some(context)) = (cq, card.owner_of_qp(entry[2])) {
+            let cq = registry.tables.lock().cqs.get(entry[1] as usize)?.clone();
+            if let (Some(cq), Some(context)) = (cq, registry.owner_of_qp(entry[2])) {
                 if context.qp_overran(entry[2], &cq) {
                     let mut disconnect = [0; ENTRY_WORDS];
                     disconnect[0] = CMD_CM_DISCONNECT;
@@ -101,7 +104,7 @@ fn dispatch(card: &Arc<Card>, entry: &Entry) -> Option<()> {
         EV_CMD_DONE => card.answered(entry),
         EV_CM_REQUEST => {
             let listener = {
-                let tables = card.tables.lock();
+                let tables = registry.tables.lock();
                 let mut services = tables.services.iter();
                 services
                     .find(|s| s.service == entry[3])
@@ -120,23 +123,23 @@ fn dispatch(card: &Arc<Card>, entry: &Entry) -> Option<()> {
             }
         }
         EV_CM_REQUEST_OVER => {
-            let mine = card.tables.lock().take_request(entry[1]);
-            if let Some(context) = mine.and_then(|asid| card.context(asid)) {
+            let mine = registry.tables.lock().take_request(entry[1]);
+            if let Some(context) = mine.and_then(|asid| registry.context(asid)) {
                 context.request_over(entry[1]);
             }
         }
         EV_CM_ESTABLISHED => {
-            if let Some(context) = card.owner_of_qp(entry[1]) {
+            if let Some(context) = registry.owner_of_qp(entry[1]) {
                 context.established(entry);
             }
         }
         EV_CM_CLOSED => {
-            if let Some(context) = card.owner_of_qp(entry[1]) {
+            if let Some(context) = registry.owner_of_qp(entry[1]) {
                 context.connection_over(entry);
             }
         }
         EV_QP_ERROR => {
-            if let Some(context) = card.owner_of_qp(entry[1]) {
+            if let Some(context) = registry.owner_of_qp(entry[1]) {
                 context.qp_failed(entry);
             }
         }

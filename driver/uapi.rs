@@ -15,10 +15,12 @@ use crate::{
     kernel::gate::BoundRef,
     kernel::memlock::{capable, Capability},
     kernel::pin,
+    pages::share::MAX_CARDS,
     process::{
         context::Context,
         doorbells::DOORBELL_OFFSET,
         object::{Mapping, Name},
+        registry::Registry,
     },
 };
 use kernel::{
@@ -35,7 +37,7 @@ use kernel::{
 };
 
 /// Names of the devices; there are no more.
-pub(crate) const NAMES: [&CStr; 16] = [
+pub(crate) const NAMES: [&CStr; MAX_CARDS] = [
     c"berth0", c"berth1", c"berth2", c"berth3", c"berth4", c"berth5", c"berth6", c"berth7",
     c"berth8", c"berth9", c"berth10", c"berth11", c"berth12", c"berth13", c"berth14", c"berth15",
 ];
@@ -51,6 +53,7 @@ const LOG_CHUNK: usize = 4096;
 #[pin_data(PinnedDrop)]
 pub(crate) struct Session {
     card: Arc<Card>,
+    registry: Arc<Registry>,
     /// Set by `IOC_CONTEXT`, for good.
     context: SetOnce<Arc<Context>>,
     /// The device node, once a doorbell page is mapped through it.
@@ -66,10 +69,11 @@ impl MiscDevice for Session {
     fn open(_file: &File, misc: &MiscDeviceRegistration<Self>) -> Result<Self::Ptr> {
         let name = misc.device().name();
         let instance = NAMES.iter().position(|n| *n == name).ok_or(ENODEV)?;
-        let card = crate::card_by_instance(instance).ok_or(ENODEV)?;
+        let registry = crate::registry_by_instance(instance).ok_or(ENODEV)?;
         KBox::try_pin_init(
             try_pin_init!(Session {
-                card,
+                card: registry.card.clone(),
+                registry,
                 context: SetOnce::new(),
                 node: SetOnce::new(),
                 making <- new_mutex!((), "berth_making"),
@@ -109,7 +113,7 @@ impl PinnedDrop for Session {
             context.close();
         }
         if let Some(node) = self.node.as_ref() {
-            self.card.forget_node(node);
+            self.registry.forget_node(node);
         }
     }
 }
@@ -121,10 +125,10 @@ impl Session {
             return Ok(());
         }
         let node = HeldInode::of(file).ok_or(ENODEV)?;
-        self.card.note_node(&node)?;
+        self.registry.note_node(&node)?;
         if !self.node.populate(node.clone()) {
             // Another thread has done so meanwhile.
-            self.card.forget_node(&node);
+            self.registry.forget_node(&node);
         }
         Ok(())
     }
@@ -170,7 +174,7 @@ impl Session {
     fn context(&self) -> Result<&Arc<Context>> {
         let context = self.context.as_ref().ok_or(EINVAL)?;
         match current!().mm() {
-            Some(mm) if mm.as_raw() == context.mm.as_raw() => Ok(context),
+            Some(mm) if mm.as_raw() == context.space.mm.as_raw() => Ok(context),
             _ => Err(EPERM),
         }
     }
@@ -214,16 +218,16 @@ impl Session {
         }
         match cmd {
             IOC_CONTEXT => self.make_context(arg),
-            IOC_QUERY => Self::give(arg, &self.card.query()),
+            IOC_QUERY => Self::give(arg, &self.registry.query()),
             IOC_QUERY_LIMITS => {
                 let current = current!();
                 let mm = current.mm().map(|mm| &**mm);
                 let context = self.context().ok().map(|context| &**context);
-                Self::give(arg, &self.card.limits(mm, context))
+                Self::give(arg, &self.registry.limits(mm, context))
             }
             IOC_SET_NET => Self::take(arg, |a| self.set_net(a)),
             IOC_SET_LIMITS => Self::take(arg, |a| self.set_limits(a)),
-            IOC_QUERY_CONTEXT => Self::give(arg, &self.context()?.query()),
+            IOC_QUERY_CONTEXT => Self::give(arg, &self.context()?.space.query()),
             IOC_CREATE_CQ => Self::exchange(
                 arg,
                 |a| self.context()?.create_cq(a),
@@ -313,7 +317,7 @@ impl Session {
         let event_fd = EventFd::from_fd(arg.event_fd)?;
         let current = current!();
         let mm = current.mm().ok_or(EINVAL)?;
-        let context = Context::new(&self.card, mm, event_fd)?;
+        let context = Context::new(&self.registry, mm, event_fd)?;
         arg.asid = context.asid;
         arg.doorbell_offset = DOORBELL_OFFSET;
         // Told first: a descriptor becomes a context once, for good.
@@ -368,7 +372,7 @@ impl Session {
         if arg.mask & (LIMIT_LINGER | LIMIT_CARD_BUDGET | LIMIT_RESET_PEAK) != 0 {
             require(Capability::SysAdmin)?;
         }
-        let mut card_pages = self.card.budget.lock().limit;
+        let mut card_pages = self.registry.pages.budget.lock().limit;
         if arg.mask & LIMIT_CARD_BUDGET != 0 {
             card_pages = budget(arg.card_budget)?;
         }
@@ -378,7 +382,7 @@ impl Session {
                 return Err(EINVAL);
             }
             let context = self.context()?;
-            if pages > self.card.context_pages {
+            if pages > self.registry.pages.context_pages {
                 // More than a process gets by itself.
                 require(Capability::SysAdmin)?;
             }
@@ -387,18 +391,19 @@ impl Session {
             None
         };
         if arg.mask & LIMIT_LINGER != 0 {
-            self.card
+            self.registry
+                .pages
                 .linger_ms
                 .store(arg.linger_ms, kernel::sync::atomic::Relaxed);
         }
         if arg.mask & LIMIT_CARD_BUDGET != 0 {
-            self.card.set_budget(card_pages);
+            self.registry.pages.set_budget(card_pages);
         }
         if let Some((context, pages)) = context {
-            context.set_budget(pages);
+            context.space.set_budget(pages);
         }
         if arg.mask & LIMIT_RESET_PEAK != 0 {
-            self.card.reset_peak();
+            self.registry.pages.reset_peak();
         }
         Ok(())
     }
@@ -411,7 +416,7 @@ impl Session {
         let Counters { rtl, fw, .. } = &mut *counters;
         self.card.regs.counters(rtl, fw);
         for (i, value) in counters.drv.iter_mut().enumerate().take(NUM_DRV_COUNTERS) {
-            *value = self.card.drv_counter(i as u32);
+            *value = self.registry.pages.drv_counter(i as u32);
         }
         Self::give(arg, &*counters)
     }

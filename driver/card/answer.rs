@@ -56,7 +56,7 @@ impl Card {
         }
         let _ = self
             .queue
-            .enqueue_delayed::<_, 4>(self.clone(), msecs_to_jiffies(ANSWER_MS));
+            .enqueue_delayed::<_, 3>(self.clone(), msecs_to_jiffies(ANSWER_MS));
     }
 
     /// Queues answers that have waited for room.

@@ -126,7 +126,7 @@ impl Card {
         let mut entry = [0; ENTRY_WORDS];
         entry[0] = CMD_PRESSURE;
         entry[1] = PRESS_COOKIE;
-        // entry[2] is 0: of all contexts, since the card's budget may be short because of others.
+        // entry[2] is 0: of all, since memory may be short because of others.
         entry[3] = bytes;
         let posted = self.post(&[entry]).is_ok();
         if !posted {
@@ -145,7 +145,7 @@ impl Card {
         if entry[1] == PRESS_COOKIE {
             self.pressing.store(0, Relaxed);
             if entry[2] == CMD_OK && entry[3] != 0 {
-                self.refuse(entry[3]);
+                self.tell_owner(|owner| owner.refuse_receive(entry[3]));
             }
             return;
         }

@@ -1,13 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! One card: its rings, commands and state, without any user interface.
-//!
-//! Lock order, outermost first: `Context::control`, `reset_lock`, `events`, `Space` (a
-//! context's pages), the process's budget, the card's `budget`, then the leaves `xlt`,
-//! `answers`, `needs`, `cmd`, `calls`, `log`, and `tables` or a context's `objects`, under either of which its
-//! events are queued and dropped. All from `Space` on are spin locks. The MMU notifier
-//! takes only these; none of them is held while memory is allocated with reclaim or pages
-//! are pinned. A notifier that waits for a fence is let go by a reset before the reset
-//! takes memory or any lock that is held while memory is allocated.
+//! One card: its rings, commands and state. Nothing here knows processes or pages: who has
+//! objects on the card is told what happens by [`owner::Owner`].
 
 pub(crate) mod answer;
 pub(crate) mod call;
@@ -17,13 +10,14 @@ pub(crate) mod fence;
 pub(crate) mod firmware;
 pub(crate) mod log;
 pub(crate) mod net;
+pub(crate) mod owner;
 pub(crate) mod regs;
 pub(crate) mod reset;
 pub(crate) mod ring;
 pub(crate) mod watchdog;
 
 use crate::{
-    abi::{card::*, counters::*, ring::*},
+    abi::ring::*,
     card::{
         answer::{Answers, MAX_ASKED},
         call::{Calls, MAX_CALLS},
@@ -31,18 +25,16 @@ use crate::{
         firmware::FwInfo,
         log::{Log, LOG_BYTES},
         net::Net,
+        owner::Owner,
         regs::Regs,
         ring::{CmdRing, EventRing, RING},
         watchdog::Heartbeat,
     },
     kernel::{
-        doorbell::HeldInode,
         errno::unsupported,
         gate::{BoundRef, Gate},
         workqueue::OwnedQueue,
     },
-    pages::{budget::Budget, request::Need, share::Share, table::Xlt},
-    process::registry::{Tables, MAX_REQUESTS, MAX_SERVICES},
 };
 use kernel::{
     device,
@@ -88,8 +80,6 @@ pub(crate) struct Card {
     pub(crate) gate: Arc<Gate>,
     /// Where all work but page requests runs; nothing there waits for a process.
     pub(crate) queue: Arc<OwnedQueue>,
-    /// Where page requests run, and what else may wait for a page fault.
-    pub(crate) faults: Arc<OwnedQueue>,
     /// Number of the card: `/dev/berthN`.
     pub(crate) instance: usize,
     /// Registers.
@@ -98,20 +88,10 @@ pub(crate) struct Card {
     pub(crate) doorbells: u64,
     /// Counters.
     pub(crate) counters: Counters,
-    /// Linger time of unused pins in milliseconds.
-    pub(crate) linger_ms: Atomic<u32>,
-    /// QPs that one process may have.
-    pub(crate) max_process_qps: u32,
-    /// CQs that one process may have.
-    pub(crate) max_process_cqs: u32,
-    /// Contexts, and so doorbell pages, that one process may have.
-    pub(crate) max_process_contexts: u32,
     /// Milliseconds in which firmware may be lost `MAX_LOSSES` times and is started again.
     loss_window_ms: i64,
-    /// Budget that a process gets, in pages.
-    pub(crate) context_pages: u64,
     state: Atomic<u32>,
-    /// Raised whenever contexts have lost their objects.
+    /// Raised whenever the card has lost its objects.
     pub(crate) epoch: Atomic<u32>,
     /// Token of the last fence.
     #[pin]
@@ -134,21 +114,6 @@ pub(crate) struct Card {
     calls: SpinLock<Calls>,
     #[pin]
     answers: SpinLock<Answers>,
-    /// Page requests for which there was no memory.
-    #[pin]
-    pub(crate) needs: SpinLock<KVec<Need>>,
-    /// Translation table.
-    #[pin]
-    pub(crate) xlt: SpinLock<Xlt>,
-    /// Budget of the card.
-    #[pin]
-    pub(crate) budget: SpinLock<Budget>,
-    /// By ASID: since when a receive waits for the card's budget.
-    #[pin]
-    pub(crate) waiting: SpinLock<[Option<Instant<Monotonic>>; NUM_ASIDS as usize]>,
-    /// Owners.
-    #[pin]
-    pub(crate) tables: SpinLock<Tables>,
     /// Name in the network.
     #[pin]
     pub(crate) net: SpinLock<Net>,
@@ -160,43 +125,30 @@ pub(crate) struct Card {
     pub(crate) fw: SpinLock<FwInfo>,
     #[pin]
     log: SpinLock<Log>,
-    /// Device nodes through which doorbell pages are mapped.
-    #[pin]
-    pub(crate) nodes: Mutex<KVec<(HeldInode, usize)>>,
     #[pin]
     heartbeat: Mutex<Heartbeat>,
     #[pin]
     losses: SpinLock<(u32, Instant<Monotonic>)>,
-    /// What processes have of the card, those included that have no context any more. Held
-    /// while a context is made.
+    /// Who is told of what happens.
     #[pin]
-    pub(crate) shares: Mutex<KVec<Arc<Share>>>,
+    owner: SpinLock<Option<Arc<dyn Owner>>>,
     #[pin]
     reset_lock: Mutex<()>,
     #[pin]
     watch: DelayedWork<Card, 1>,
     #[pin]
-    sweep: DelayedWork<Card, 2>,
+    reset_work: Work<Card, 2>,
     #[pin]
-    reset_work: Work<Card, 3>,
-    #[pin]
-    answer_work: DelayedWork<Card, 4>,
-    #[pin]
-    press_work: DelayedWork<Card, 5>,
-    #[pin]
-    need_work: DelayedWork<Card, 6>,
+    answer_work: DelayedWork<Card, 3>,
 }
 
 impl_has_delayed_work! {
     impl HasDelayedWork<Self, 1> for Card { self.watch }
-    impl HasDelayedWork<Self, 2> for Card { self.sweep }
-    impl HasDelayedWork<Self, 4> for Card { self.answer_work }
-    impl HasDelayedWork<Self, 5> for Card { self.press_work }
-    impl HasDelayedWork<Self, 6> for Card { self.need_work }
+    impl HasDelayedWork<Self, 3> for Card { self.answer_work }
 }
 
 impl_has_work! {
-    impl HasWork<Self, 3> for Card { self.reset_work }
+    impl HasWork<Self, 2> for Card { self.reset_work }
 }
 
 impl WorkItem<1> for Card {
@@ -204,7 +156,7 @@ impl WorkItem<1> for Card {
 
     fn run(this: Arc<Card>) {
         this.watchdog();
-        this.look_at_processes();
+        this.tell_owner(|owner| owner.look_around());
         if this.state() != State::Unbound {
             let queue = this.queue.clone();
             let _ = queue.enqueue_delayed::<_, 1>(this, msecs_to_jiffies(500));
@@ -216,9 +168,7 @@ impl WorkItem<2> for Card {
     type Pointer = Arc<Card>;
 
     fn run(this: Arc<Card>) {
-        if this.sweep_pages() {
-            this.sweep_later();
-        }
+        let _ = this.reset("lost");
     }
 }
 
@@ -226,33 +176,7 @@ impl WorkItem<3> for Card {
     type Pointer = Arc<Card>;
 
     fn run(this: Arc<Card>) {
-        let _ = this.reset("lost");
-    }
-}
-
-impl WorkItem<4> for Card {
-    type Pointer = Arc<Card>;
-
-    fn run(this: Arc<Card>) {
         this.flush_answers();
-    }
-}
-
-impl WorkItem<5> for Card {
-    type Pointer = Arc<Card>;
-
-    fn run(this: Arc<Card>) {
-        if this.press_waiting() {
-            this.press_later();
-        }
-    }
-}
-
-impl WorkItem<6> for Card {
-    type Pointer = Arc<Card>;
-
-    fn run(this: Arc<Card>) {
-        this.run_needs();
     }
 }
 
@@ -262,22 +186,8 @@ pub(crate) struct CardConfig {
     pub(crate) instance: usize,
     /// Work queue.
     pub(crate) queue: Arc<OwnedQueue>,
-    /// Work queue of page requests.
-    pub(crate) faults: Arc<OwnedQueue>,
-    /// Linger time in milliseconds.
-    pub(crate) linger_ms: u32,
-    /// Card budget in pages.
-    pub(crate) card_pages: u64,
-    /// Process budget in pages.
-    pub(crate) context_pages: u64,
     /// Milliseconds in which firmware may be lost `MAX_LOSSES` times.
     pub(crate) loss_window_ms: i64,
-    /// Caps per process.
-    pub(crate) max_process_contexts: u32,
-    /// Caps per process.
-    pub(crate) max_process_qps: u32,
-    /// Caps per process.
-    pub(crate) max_process_cqs: u32,
     /// Physical address of BAR2.
     pub(crate) doorbells: u64,
 }
@@ -290,31 +200,20 @@ impl Card {
         let cmd = Coherent::zeroed_slice(dev, RING as usize, GFP_KERNEL)?;
         let events = Coherent::zeroed_slice(dev, RING as usize, GFP_KERNEL)?;
         let fence = Coherent::zeroed_slice(dev, 1, GFP_KERNEL)?;
-        let xlt = Xlt::new()?;
         let log = KVVec::from_elem(0u8, LOG_BYTES, GFP_KERNEL)?;
         let calls = KVec::with_capacity(MAX_CALLS, GFP_KERNEL)?;
-        let services = KVec::with_capacity(MAX_SERVICES, GFP_KERNEL)?;
-        let requests = KVec::with_capacity(MAX_REQUESTS, GFP_KERNEL)?;
         let answers = KVec::with_capacity(MAX_ASKED, GFP_KERNEL)?;
-        let needs = KVec::with_capacity(MAX_ASKED, GFP_KERNEL)?;
         let normal: &device::Device = dev;
-        let card_pages = config.card_pages;
         Arc::pin_init(
             try_pin_init!(Card {
                 dev: ARef::from(normal),
                 gate: gate.clone(),
                 queue: config.queue,
-                faults: config.faults,
                 instance: config.instance,
                 regs,
                 doorbells: config.doorbells,
                 counters: Counters::new(),
-                linger_ms: Atomic::new(config.linger_ms),
-                max_process_qps: config.max_process_qps,
-                max_process_cqs: config.max_process_cqs,
-                max_process_contexts: config.max_process_contexts,
                 loss_window_ms: config.loss_window_ms,
-                context_pages: config.context_pages,
                 state: Atomic::new(State::Down as u32),
                 epoch: Atomic::new(0),
                 token <- new_spinlock!(0, "berth_token"),
@@ -335,40 +234,20 @@ impl Card {
                 fence <- new_spinlock!(Some(fence), "berth_fence"),
                 calls <- new_spinlock!(Calls { list: calls, next_cookie: 1 }, "berth_calls"),
                 answers <- new_spinlock!(Answers { list: answers, deadline: None }, "berth_answers"),
-                needs <- new_spinlock!(needs, "berth_needs"),
-                xlt <- new_spinlock!(xlt, "berth_xlt"),
-                budget <- new_spinlock!(Budget::new(card_pages), "berth_budget"),
-                waiting <- new_spinlock!([None; NUM_ASIDS as usize], "berth_waiting"),
-                tables <- new_spinlock!(Tables {
-                    qps: [0; NUM_QPS as usize],
-                    cqs: [const { None }; NUM_CQS as usize],
-                    cq_owners: [0; NUM_CQS as usize],
-                    contexts: [const { None }; NUM_ASIDS as usize],
-                    asids_taken: [false; NUM_ASIDS as usize],
-                    services,
-                    requests,
-                }, "berth_tables"),
                 net <- new_spinlock!(Net::default(), "berth_net"),
                 naming <- new_mutex!((), "berth_naming"),
                 fw <- new_spinlock!(FwInfo::default(), "berth_fw"),
                 log <- new_spinlock!(Log { bytes: log, head: 0, len: 0, lost: 0 }, "berth_log"),
-                nodes <- new_mutex!(KVec::new(), "berth_nodes"),
                 heartbeat <- new_mutex!(Heartbeat { challenge: 0, asked: None }, "berth_heartbeat"),
                 losses <- new_spinlock!((0, Instant::now()), "berth_losses"),
-                shares <- new_mutex!(KVec::new(), "berth_shares"),
+                owner <- new_spinlock!(None, "berth_owner"),
                 reset_lock <- new_mutex!((), "berth_reset"),
                 watch <- new_delayed_work!("berth_watch"),
-                sweep <- new_delayed_work!("berth_sweep"),
                 reset_work <- new_work!("berth_reset"),
                 answer_work <- new_delayed_work!("berth_answer"),
-                press_work <- new_delayed_work!("berth_press"),
-                need_work <- new_delayed_work!("berth_need"),
             }? Error),
             GFP_KERNEL,
         )
-        .inspect(|card| {
-            card.counters.set(D_BUDGET, card_pages * PAGE);
-        })
     }
 
     /// State as the driver sees it.

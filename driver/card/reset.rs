@@ -2,7 +2,7 @@
 //! Taking a card into service and out of it.
 
 use crate::{
-    abi::{card::*, counters::*, host::*, status::*},
+    abi::{counters::*, host::*, status::*},
     card::{
         deadline::STANDSTILL_MS,
         regs::ALL_ONES,
@@ -10,6 +10,7 @@ use crate::{
         watchdog::ADDRESS_CONFLICTS,
         Card, State,
     },
+    kernel::workqueue,
 };
 use kernel::{
     prelude::*,
@@ -20,10 +21,10 @@ use kernel::{
 impl Card {
     /// Has the card reset soon.
     pub(crate) fn schedule_reset(self: &Arc<Self>) {
-        let _ = self.queue.enqueue::<_, 3>(self.clone());
+        let _ = self.queue.enqueue::<_, 2>(self.clone());
     }
 
-    /// Resets the card, loads firmware and starts it. All objects of all contexts are
+    /// Resets the card, loads firmware and starts it. All objects on the card are
     /// lost. On a firmware that cannot be used the card stays reachable, without service.
     ///
     /// # Errors
@@ -81,9 +82,8 @@ impl Card {
             }
         }
         if had_service {
-            self.lose_contexts();
+            self.lose_objects();
         }
-        self.xlt.lock().clear();
         Ok(())
     }
 
@@ -102,7 +102,7 @@ impl Card {
             .store(u32::from(!self.regs.present()), Relaxed);
         self.set_state(State::Gone);
         self.end_calls(ENODEV);
-        self.lose_contexts();
+        self.lose_objects();
     }
 
     /// Resets the hardware; afterwards it does no DMA and no core runs.
@@ -168,25 +168,14 @@ impl Card {
         Ok(())
     }
 
-    /// All contexts lose their objects; the card does no DMA.
-    fn lose_contexts(self: &Arc<Self>) {
+    /// All objects on the card are lost; it does no DMA.
+    fn lose_objects(&self) {
         self.epoch.add(1, Relaxed);
-        self.drop_needs();
-        {
-            // Before the contexts' events: none is queued for them from now on.
-            let mut tables = self.tables.lock();
-            tables.services.clear();
-            tables.requests.clear();
-        }
-        for asid in 1..NUM_ASIDS {
-            if let Some(context) = self.context(asid) {
-                context.device_lost();
-            }
-        }
+        self.tell_owner(|owner| owner.lose_objects());
     }
 
     /// Last act of the driver on this card: no command is taken any more, the card does
-    /// no DMA, and everything that contexts hold of the device is given back.
+    /// no DMA, and everything that its owner holds of the device is given back.
     pub(crate) fn unbind(self: &Arc<Self>) {
         {
             let _guard = self.reset_lock.lock();
@@ -203,14 +192,11 @@ impl Card {
                 .store(State::Unbound as u32, kernel::sync::atomic::Release);
             self.end_calls(ENODEV);
             drop(self.events.lock());
-            self.lose_contexts();
+            self.lose_objects();
         }
-        crate::kernel::workqueue::end_delayed::<_, 1>(self);
-        crate::kernel::workqueue::end_delayed::<_, 2>(self);
-        crate::kernel::workqueue::cancel::<_, 3>(self);
-        crate::kernel::workqueue::end_delayed::<_, 4>(self);
-        crate::kernel::workqueue::end_delayed::<_, 5>(self);
-        crate::kernel::workqueue::end_delayed::<_, 6>(self);
-        self.drop_needs();
+        workqueue::end_delayed::<_, 1>(self);
+        workqueue::cancel::<_, 2>(self);
+        workqueue::end_delayed::<_, 3>(self);
+        self.forget_owner();
     }
 }

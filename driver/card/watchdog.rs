@@ -145,10 +145,7 @@ impl Card {
         if stuck {
             self.firmware_lost("does not answer a command");
         } else if stuck_qp != 0 {
-            // Perhaps the QP waits for a page that never comes (decision 21).
-            if let Some(context) = self.owner_of_qp(stuck_qp) {
-                context.give_up_requests();
-            }
+            self.tell_owner(|owner| owner.hurry_end_of_qp(stuck_qp));
         }
     }
 

@@ -98,14 +98,6 @@ impl<T: Invalidate> Registration<T> {
         })
     }
 
-    /// Waits until no change is in progress. What is looked up in the page tables from
-    /// now on is either lasting or followed by a call of [`Invalidate::invalidate`].
-    /// Sleeps; the mmap lock must not be held.
-    pub(crate) fn wait_settled(&self) {
-        // SAFETY: Inserted, by the type invariant.
-        unsafe { bindings::mmu_interval_read_begin(self.inner.get()) };
-    }
-
     /// # Safety
     ///
     /// Called by the memory manager for a notifier inserted by [`Self::new`].
@@ -135,6 +127,21 @@ impl<T: Invalidate> Registration<T> {
             event,
             blockable: range.flags & bindings::MMU_NOTIFIER_RANGE_BLOCKABLE != 0,
         })
+    }
+}
+
+/// A [`Registration`], whatever its receiver is.
+pub(crate) trait Settle: Send + Sync {
+    /// Waits until no change is in progress. What is looked up in the page tables from
+    /// now on is either lasting or followed by a call of [`Invalidate::invalidate`].
+    /// Sleeps; the mmap lock must not be held.
+    fn wait_settled(&self);
+}
+
+impl<T: Invalidate> Settle for Registration<T> {
+    fn wait_settled(&self) {
+        // SAFETY: Inserted, by the type invariant.
+        unsafe { bindings::mmu_interval_read_begin(self.inner.get()) };
     }
 }
 

@@ -3,12 +3,12 @@
 
 use crate::{
     abi::status::*,
+    pages::address_space::AddressSpace,
     pages::request::{Request, ANSWERED, BLOCKED, NO_PLACE, STUCK_MS, WAITING},
-    process::context::Context,
 };
 use kernel::sync::Arc;
 
-impl Context {
+impl AddressSpace {
     /// Answers all requests with a status, whatever their work is doing.
     pub(crate) fn answer_requests(&self, status: u32) {
         self.answer_those(status, |_| true);
@@ -17,7 +17,7 @@ impl Context {
     pub(super) fn answer_those(&self, status: u32, f: impl Fn(&Request) -> bool) {
         while let Some(request) = self.pop_request(&f) {
             request.leave();
-            self.card
+            self.service
                 .page_ready(request.generation, request.tag, status);
         }
         // What has waited behind them.
@@ -26,14 +26,14 @@ impl Context {
 
     /// The rows of QP `qpn` wait for pages.
     pub(crate) fn asks(&self, qpn: u32) -> bool {
-        self.space.lock().requests.iter().any(|r| r.qpn() == qpn)
+        self.lock().requests.iter().any(|r| r.qpn() == qpn)
     }
 
     /// QP `qpn` is to be destroyed, which waits until the host owes its rows no answer: none of
     /// their requests is worked on any more, since its pages, or the budget for them, may never
     /// come (decision 21). 0: the QP is gone.
     pub(crate) fn end_requests(&self, qpn: u32) {
-        self.space.lock().ending = qpn;
+        self.lock().ending = qpn;
         if qpn != 0 {
             self.answer_those(PAGE_NO_PROCESS, |r| r.qpn() == qpn);
             self.kick();
@@ -42,7 +42,7 @@ impl Context {
 
     /// Takes a request out of the list, for good.
     fn pop_request(&self, f: impl Fn(&Request) -> bool) -> Option<Arc<Request>> {
-        let mut space = self.space.lock();
+        let mut space = self.lock();
         let at = space.requests.iter().position(|r| f(r))?;
         let request = space.requests.remove(at).ok()?;
         request.set(ANSWERED);
@@ -71,15 +71,16 @@ impl Request {
     /// Answers the request, unless that has been done.
     pub(crate) fn answer(self: &Arc<Self>, status: u32) {
         let mine = {
-            let mut space = self.context.space.lock();
+            let mut space = self.space.lock();
             let mine = space.remove_request(self);
-            self.context.kick_next(&space);
+            self.space.kick_next(&space);
             mine
         };
         self.leave();
         if mine.is_some() {
-            let card = &self.context.card;
-            card.page_ready(self.generation, self.tag, status);
+            self.space
+                .service
+                .page_ready(self.generation, self.tag, status);
         }
     }
 }

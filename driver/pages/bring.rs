@@ -5,8 +5,8 @@ use crate::{
     abi::status::*,
     card::PAGE,
     kernel::pin::{self, PinnedPage},
+    pages::address_space::AddressSpace,
     pages::request::{Attempt, Request, BRINGING, LENT, STUCK_MS},
-    process::context::Context,
 };
 use kernel::{
     mm::MmWithUser,
@@ -14,12 +14,12 @@ use kernel::{
     sync::{atomic::Relaxed, Arc},
 };
 
-impl Context {
+impl AddressSpace {
     /// Lends to others what requests are charged whose pages do not come (decision 21).
     pub(super) fn lend_stuck(&self) {
         for write in [false, true] {
             let lent: u64 = {
-                let space = self.space.lock();
+                let space = self.lock();
                 let stuck = space
                     .requests
                     .iter()
@@ -34,15 +34,15 @@ impl Context {
 impl Request {
     /// Pins, maps and installs what is missing.
     pub(super) fn pin_missing(self: &Arc<Self>, missing: &[u64]) -> Result<Attempt> {
-        let context = &self.context;
-        let notifier = context.notifier.lock().clone();
+        let owner = &self.space;
+        let notifier = owner.notifier();
         let Some(notifier) = notifier else {
             return Ok(Attempt::Answer(PAGE_NO_PROCESS));
         };
         // Room for all of them: what is pinned finds a place.
         let mut pins = KVec::with_capacity(missing.len(), GFP_KERNEL | __GFP_NOWARN)?;
         {
-            let Some(mm) = context.user_mm() else {
+            let Some(mm) = owner.user_mm() else {
                 return Ok(Attempt::Answer(PAGE_NO_PROCESS));
             };
             // From here on every change of the range makes the request stale.
@@ -94,14 +94,14 @@ impl Request {
     fn bring(&self, mm: &MmWithUser, missing: &[u64]) -> Result<bool> {
         self.begun.store(self.since.elapsed().as_millis(), Relaxed);
         {
-            let _space = self.context.space.lock();
+            let _space = self.space.lock();
             self.set(BRINGING);
         }
-        self.context.card.sweep_later();
+        self.space.service.sweep_later();
         let result = missing
             .iter()
             .try_for_each(|vpn| pin::bring(mm, (*vpn * PAGE) as usize, self.write));
-        let _space = self.context.space.lock();
+        let _space = self.space.lock();
         let lent = self.is(LENT);
         self.clear(BRINGING | LENT);
         result.map(|()| !lent)

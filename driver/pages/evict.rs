@@ -3,12 +3,12 @@
 
 use crate::{
     card::{Entry, PAGE},
+    pages::address_space::AddressSpace,
     pages::{
         request::{BLOCKED, NO_PLACE, WAITING},
         retry::RETRY_MS,
         space::{PageEntry, PageState},
     },
-    process::context::Context,
 };
 use kernel::{
     sync::{atomic::Relaxed, Arc},
@@ -19,7 +19,7 @@ use kernel::{
 /// may be using it (a QP that was destroyed). The card refuses if somebody does.
 const STALE_MS: i64 = 1000;
 
-impl Context {
+impl AddressSpace {
     /// A use of a range has ended.
     pub(crate) fn page_release(self: &Arc<Self>, entry: &Entry) {
         let va = u64::from(entry[4]) | u64::from(entry[5]) << 32;
@@ -27,8 +27,8 @@ impl Context {
         let Some(end) = va.checked_add(len.saturating_sub(1)) else {
             return;
         };
-        let at_once = self.card.linger_ms.load(Relaxed) == 0;
-        let mut space = self.space.lock();
+        let at_once = self.service.linger_ms.load(Relaxed) == 0;
+        let mut space = self.lock();
         let hurry = at_once
             || space
                 .requests
@@ -44,17 +44,17 @@ impl Context {
         });
         drop(space);
         self.card.ring();
-        self.card.sweep_later();
+        self.service.sweep_later();
     }
 
     /// Asks the card to drop a page that seems idle, once more if it was asked before. The caller rings the doorbell.
     pub(super) fn evict(&self, page: &mut PageEntry) -> bool {
-        if !self.card.xlt.lock().evict_asked(page.index) {
+        if !self.service.table.lock().evict_asked(page.index) {
             return false;
         }
         if self.card.put_evict(page.index).is_err() {
             // Not asked after all; the sweep tries again.
-            let _ = self.card.xlt.lock().evict_answered(page.index);
+            let _ = self.service.table.lock().evict_answered(page.index);
             return false;
         }
         page.state = PageState::Evicting;
@@ -64,7 +64,7 @@ impl Context {
 
     /// The card's answer to an eviction, the last one that is due for the page or not.
     pub(crate) fn evicted(self: &Arc<Self>, vpn: u64, index: u32, dropped: bool, last: bool) {
-        let mut space = self.space.lock();
+        let mut space = self.lock();
         let mut dead = false;
         if let Some(page) = space.pages.get_mut(&vpn) {
             if page.index == index && page.state == PageState::Evicting {
@@ -93,7 +93,7 @@ impl Context {
     /// Offers idle pages for eviction; gives how many evictions are under way.
     pub(super) fn evict_idle(&self) -> usize {
         let mut under_way = 0;
-        let mut space = self.space.lock();
+        let mut space = self.lock();
         space.each(0, u64::MAX, |_, page| {
             match page.state {
                 PageState::Live if page.released => under_way += usize::from(self.evict(page)),
@@ -113,10 +113,10 @@ impl Context {
     /// Evicts what has been idle for the linger time. `true` while pages or requests are
     /// there.
     pub(crate) fn sweep(self: &Arc<Self>) -> bool {
-        let linger = i64::from(self.card.linger_ms.load(Relaxed));
+        let linger = i64::from(self.service.linger_ms.load(Relaxed));
         let some;
         {
-            let mut space = self.space.lock();
+            let mut space = self.lock();
             space.each(0, u64::MAX, |_, page| {
                 if page.state == PageState::Live {
                     let idle = page.since.elapsed().as_millis();
@@ -132,7 +132,7 @@ impl Context {
         self.lend_stuck();
         self.press_waiting();
         self.kick();
-        let mut space = self.space.lock();
+        let mut space = self.lock();
         // A place may also have become free without a page that was unpinned.
         if space.retried.elapsed().as_millis() >= RETRY_MS {
             space.retried = Instant::now();

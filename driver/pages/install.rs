@@ -34,7 +34,7 @@ impl Request {
     /// What is missing is to be mapped by this request; `None` if so. If another one is mapping
     /// some of it, this one waits for that, and if one has done so, it looks again.
     pub(super) fn claim(&self, missing: &[u64]) -> Option<Attempt> {
-        let mut space = self.context.space.lock();
+        let mut space = self.space.lock();
         let mut others = space.requests.iter();
         let other =
             others.find(|r| r.is(INSTALLING) && r.first <= self.last() && self.first <= r.last());
@@ -56,13 +56,13 @@ impl Request {
     /// Its pages are installed, or given back.
     pub(super) fn release_claim(&self) {
         let wanted = {
-            let _space = self.context.space.lock();
+            let _space = self.space.lock();
             self.clear(INSTALLING);
             self.is(WANTED)
         };
         if wanted {
             self.clear(WANTED);
-            self.context.kick_some(BLOCKED);
+            self.space.kick_some(BLOCKED);
         }
     }
 
@@ -72,8 +72,8 @@ impl Request {
         missing: &[u64],
         mut pins: KVec<PinnedPage>,
     ) -> Result<Attempt> {
-        let context = &self.context;
-        let card = &context.card;
+        let owner = &self.space;
+        let (card, service) = (&owner.card, &owner.service);
         let flags = GFP_KERNEL | __GFP_NOWARN;
         let mut fresh: KVec<Fresh> = KVec::with_capacity(missing.len(), flags)?;
         let mut entries: KVec<Entry> = KVec::with_capacity(missing.len() + 1, flags)?;
@@ -93,7 +93,7 @@ impl Request {
                     continue;
                 }
             };
-            let Some(index) = card.xlt.lock().take(context.asid, *vpn) else {
+            let Some(index) = service.table.lock().take(owner.asid, *vpn) else {
                 failed = Some(Ok(Attempt::Full(*vpn)));
                 continue;
             };
@@ -124,7 +124,7 @@ impl Request {
                 Ok(true) => {
                     let installed = self.charged.xchg(0, Relaxed);
                     card.counters.add(D_PAGES_PINNED, installed);
-                    card.sweep_later();
+                    service.sweep_later();
                     return Ok(Attempt::Done);
                 }
                 Ok(false) => {
@@ -150,21 +150,21 @@ impl Request {
     /// Gives pages back that were not installed.
     fn undo(&self, fresh: &mut KVec<Fresh>) {
         while let Some(f) = fresh.pop() {
-            self.context.card.xlt.lock().give_back(f.page.index);
+            self.space.service.table.lock().give_back(f.page.index);
         }
     }
 
     /// All places for a page are taken: offers idle pages there for eviction, and waits; unused grants
     /// are recalled, for a receive after a while.
     pub(super) fn make_room(self: &Arc<Self>, vpn: u64) {
-        let card = &self.context.card;
+        let (card, service) = (&self.space.card, &self.space.service);
         self.set(NO_PLACE);
-        let rivals = card.xlt.lock().rivals(self.context.asid, vpn);
+        let rivals = service.table.lock().rivals(self.space.asid, vpn);
         for (asid, vpn) in rivals {
-            let Some(other) = card.context(asid) else {
+            let Some(other) = service.space(asid) else {
                 continue;
             };
-            let mut space = other.space.lock();
+            let mut space = other.lock();
             if let Some(page) = space.pages.get_mut(&vpn) {
                 if page.state == PageState::Live && (page.released || !page.urgent) {
                     other.evict(page);
@@ -173,15 +173,15 @@ impl Request {
             }
         }
         card.ring();
-        if !self.write && self.context.press(self.pages) {
+        if !self.write && self.space.press(self.pages) {
             self.set(PRESSED);
         }
-        card.sweep_later();
-        card.press_later();
+        service.sweep_later();
+        service.press_later();
         // It may have become free before whoever freed it could see that it is waited for.
-        let free = card.xlt.lock().free(self.context.asid, vpn).is_some();
+        let free = service.table.lock().free(self.space.asid, vpn).is_some();
         if free {
-            self.context.kick_some(NO_PLACE);
+            self.space.kick_some(NO_PLACE);
         }
     }
 
@@ -196,9 +196,9 @@ impl Request {
         fresh: &mut KVec<Fresh>,
         entries: &mut KVec<Entry>,
     ) -> Result<bool> {
-        let context = &self.context;
-        let card = &context.card;
-        let mut space = context.space.lock();
+        let owner = &self.space;
+        let card = &owner.card;
+        let mut space = owner.lock();
         if self.is(ANSWERED) || space.closing || card.state() != State::Up {
             return Err(ENODEV);
         }
@@ -219,7 +219,7 @@ impl Request {
         for f in fresh.iter() {
             let page = &f.page;
             let (addr, write) = (page.dma.addr(), page.pin.is_write());
-            let name = (context.asid, f.vpn);
+            let name = (owner.asid, f.vpn);
             if !install_add(&mut entry, name, page.index, addr, write) {
                 let _ = entries.push_within_capacity(entry);
                 entry = [0; ENTRY_WORDS];
@@ -235,7 +235,7 @@ impl Request {
             let _ = space.pages.insert(f.slot.into_node(f.vpn, f.page));
         }
         let request = space.remove_request(self);
-        context.kick_next(&space);
+        owner.kick_next(&space);
         drop(space);
         drop(request);
         Ok(true)

@@ -13,6 +13,7 @@
 //! has been told to drop it and may still be finishing DMA), with the next fence to
 //! `Fencing`, and when that has ended to nothing.
 
+pub(crate) mod address_space;
 pub(crate) mod answer;
 pub(crate) mod bring;
 pub(crate) mod budget;

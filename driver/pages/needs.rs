@@ -3,8 +3,9 @@
 
 use crate::{
     abi::{counters::*, status::*},
-    card::{Card, State},
+    card::State,
     pages::request::Need,
+    pages::service::PageService,
 };
 use kernel::{prelude::*, sync::Arc, time::msecs_to_jiffies};
 
@@ -14,24 +15,24 @@ const NEED_MS: u32 = 10;
 /// Times that a request which could not even be noted is tried again, all `NEED_MS`.
 const MAX_NEED_TRIES: u32 = 64;
 
-impl Card {
+impl PageService {
     /// Has requests tried again soon for which there was no memory.
     pub(crate) fn look_at_needs(self: &Arc<Self>) {
-        if self.state() == State::Unbound {
+        if self.card.state() == State::Unbound {
             return;
         }
         // Its work waits for memory, which may take a process.
         let _ = self
             .faults
-            .enqueue_delayed::<_, 6>(self.clone(), msecs_to_jiffies(NEED_MS));
+            .enqueue_delayed::<_, 3>(self.clone(), msecs_to_jiffies(NEED_MS));
     }
 
     /// Keeps a request for which there is no memory, and tries it again soon.
     pub(super) fn need_later(self: &Arc<Self>, need: Need) {
-        self.counters.inc(D_NO_MEMORY);
+        self.card.counters.inc(D_NO_MEMORY);
         if self.needs.lock().push_within_capacity(need).is_err() {
             // More than the card can have asked for: its state is not sound.
-            self.schedule_reset();
+            self.card.schedule_reset();
         }
         self.look_at_needs();
     }
@@ -45,12 +46,12 @@ impl Card {
             };
             let request = need.request(GFP_KERNEL | __GFP_NOWARN);
             // As long as this is held, the card is not reset.
-            let events = self.events.lock();
-            if self.state() != State::Up || self.generation() != need.generation {
+            let events = self.card.events.lock();
+            if self.card.state() != State::Up || self.card.generation() != need.generation {
                 continue;
             }
             match request {
-                Ok(request) => need.context.begin(request),
+                Ok(request) => need.space.begin(request),
                 Err(_) if need.tries < MAX_NEED_TRIES => {
                     need.tries += 1;
                     self.need_later(need);
@@ -63,7 +64,7 @@ impl Card {
 
     /// Forgets them.
     pub(crate) fn drop_needs(&self) {
-        // A context that goes with the last of them must not do so under the lock.
+        // A space that goes with the last of them must not do so under the lock.
         while let Some(need) = {
             let last = self.needs.lock().pop();
             last

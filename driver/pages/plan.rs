@@ -26,15 +26,15 @@ const TURN_MS: i64 = 2_000;
 impl Request {
     /// Finds out what is missing, and charges it to the budgets.
     pub(super) fn plan(self: &Arc<Self>, missing: &mut KVec<u64>) -> Attempt {
-        let context = &self.context;
-        let card = &context.card;
-        let of_card = *card.budget.lock();
-        let mut space = context.space.lock();
+        let owner = &self.space;
+        let (card, service) = (&owner.card, &owner.service);
+        let of_card = *service.budget.lock();
+        let mut space = owner.lock();
         let reserve = space.reserve;
-        let spare = spare(context.memlock.limit(), self.write, reserve);
+        let spare = spare(owner.memlock.limit(), self.write, reserve);
         let most = of_card.most(self.write, reserve);
         let most = most.min(space.budget.most(self.write, reserve));
-        let most = most.min(context.memlock.limit() - spare);
+        let most = most.min(owner.memlock.limit() - spare);
         if self.is(ANSWERED) || space.closing {
             return Attempt::Answer(PAGE_NO_PROCESS);
         }
@@ -57,7 +57,7 @@ impl Request {
                 PageState::Live => {
                     // There for reading only: it has to go and come again.
                     if page.released || !page.urgent {
-                        context.evict(page);
+                        owner.evict(page);
                     }
                     page.urgent = true;
                     blocked = true;
@@ -87,8 +87,8 @@ impl Request {
         let first = !earlier
             .filter(|r| r.write == self.write)
             .any(|r| !r.is(CHARGED));
-        let mut share = context.share.budget.lock();
-        let mut budget = card.budget.lock();
+        let mut share = owner.share.budget.lock();
+        let mut budget = service.budget.lock();
         let mine = first
             && space.budget.fits(pages, self.write, reserve)
             && share.fits(pages, self.write, reserve);
@@ -98,20 +98,20 @@ impl Request {
         if fits && !turn {
             self.set(BEHIND);
         } else if fits {
-            if context.memlock.charge(pages, spare) {
+            if owner.memlock.charge(pages, spare) {
                 space.budget.charge(pages, self.write);
                 share.charge(pages, self.write);
                 budget.charge(pages, self.write);
-                card.report_pinned(&budget);
+                service.report_pinned(&budget);
                 drop(budget);
                 drop(share);
                 self.charged.store(pages, Relaxed);
                 self.set(CHARGED);
-                context.kick_next(&space);
+                owner.kick_next(&space);
                 return Attempt::Again;
             }
             // It is not the card's budget that it waits for.
-            self.strike(&mut card.waiting.lock()[context.asid as usize]);
+            self.strike(&mut service.waiting.lock()[owner.asid as usize]);
             if share.pinned == 0 {
                 // Others have used up the process's limit; nothing here can change that.
                 card.counters.inc(D_OVER_BUDGET);
@@ -125,8 +125,8 @@ impl Request {
     /// Whether it is a receive's turn among those that wait for the card's budget. Unless that has `room` for it and it
     /// is its turn, its request is put in their list, if nothing else keeps it back.
     pub(crate) fn queue(&self, in_line: bool, room: bool) -> bool {
-        let asid = self.context.asid as usize;
-        let mut waiting = self.context.card.waiting.lock();
+        let asid = self.space.asid as usize;
+        let mut waiting = self.space.service.waiting.lock();
         let mut others = waiting.iter().enumerate().filter(|(n, _)| *n != asid);
         let turn = others.all(|(_, since)| {
             since.is_none_or(|since| {
@@ -154,31 +154,31 @@ impl Request {
     pub(super) fn leave(&self) {
         if self.is(LISTED) {
             self.clear(LISTED);
-            let card = &self.context.card;
-            self.strike(&mut card.waiting.lock()[self.context.asid as usize]);
-            card.kick_all(WAITING);
+            let service = &self.space.service;
+            self.strike(&mut service.waiting.lock()[self.space.asid as usize]);
+            service.kick_all(WAITING);
         }
     }
 
     /// The request has to wait for budget: idle pages go first, then unused grants.
     pub(super) fn wait_for_budget(self: &Arc<Self>) {
-        let card = &self.context.card;
+        let (card, service) = (&self.space.card, &self.space.service);
         if !self.is(WAITED) {
             self.set(WAITED);
             card.counters.inc(D_BUDGET_WAITS);
         }
-        let mut under_way = self.context.evict_idle();
+        let mut under_way = self.space.evict_idle();
         for asid in 1..crate::abi::card::NUM_ASIDS {
-            match card.context(asid) {
-                Some(other) if asid != self.context.asid => under_way += other.evict_idle(),
+            match service.space(asid) {
+                Some(other) if asid != self.space.asid => under_way += other.evict_idle(),
                 _ => {}
             }
         }
         let soon = under_way == 0 && !self.write && !self.is(PRESSED);
-        if soon && self.context.press(self.pages) {
+        if soon && self.space.press(self.pages) {
             self.set(PRESSED);
         }
-        card.sweep_later();
-        card.press_later();
+        service.sweep_later();
+        service.press_later();
     }
 }

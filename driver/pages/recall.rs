@@ -3,9 +3,10 @@
 
 use crate::{
     abi::{card::*, counters::*, status::*},
-    card::{Card, State, PAGE},
+    card::{State, PAGE},
+    pages::address_space::AddressSpace,
     pages::request::{BEHIND, CHARGED, NO_PLACE, PRESSED, SHORT, WAITING},
-    process::context::Context,
+    pages::service::PageService,
 };
 use kernel::{
     sync::Arc,
@@ -18,54 +19,53 @@ const PRESS_MS: u32 = 10;
 /// to recall grants; sends ask at once.
 const RECALL_MS: i64 = 40;
 
-impl Card {
+impl PageService {
     /// Has it looked at soon whether receives wait for budget in vain.
     pub(crate) fn press_later(self: &Arc<Self>) {
-        if self.state() == State::Unbound {
+        if self.card.state() == State::Unbound {
             return;
         }
         let _ = self
+            .card
             .queue
-            .enqueue_delayed::<_, 5>(self.clone(), msecs_to_jiffies(PRESS_MS));
+            .enqueue_delayed::<_, 2>(self.clone(), msecs_to_jiffies(PRESS_MS));
     }
 
     /// Presses where requests wait in vain; `true` while some wait.
     pub(crate) fn press_waiting(self: &Arc<Self>) -> bool {
-        if self.state() != State::Up {
+        if self.card.state() != State::Up {
             return false;
         }
         let mut some = false;
         for asid in 1..NUM_ASIDS {
-            if let Some(context) = self.context(asid) {
-                some |= context.press_waiting();
+            if let Some(space) = self.space(asid) {
+                some |= space.press_waiting();
             }
         }
         some
     }
 
-    /// Firmware says that nobody has memory that would come back, and that the receive of QP `qpn` waits for more than
+    /// Firmware says that nobody has memory that would come back, and that the receive of QP `qpn`, of `space`, waits for more than
     /// there is (PC-3), of budget or of places in the table: it completes so. Unless somebody's pages are on their way,
     /// whose budget may come back.
-    pub(crate) fn refuse(self: &Arc<Self>, qpn: u32) {
-        let mut contexts = (1..crate::abi::card::NUM_ASIDS).filter_map(|asid| self.context(asid));
-        if contexts.any(|context| context.space.lock().changes()) {
+    pub(crate) fn refuse_receive(&self, space: &AddressSpace, qpn: u32) {
+        let mut spaces = (1..crate::abi::card::NUM_ASIDS).filter_map(|asid| self.space(asid));
+        if spaces.any(|space| space.lock().changes()) {
             return;
         }
-        if let Some(context) = self.owner_of_qp(qpn) {
-            context.answer_those(PAGE_OVER_BUDGET, |r| {
-                let waits = r.is(NO_PLACE) || (r.is(WAITING) && r.is(SHORT) && !r.is(BEHIND));
-                let mine = r.qpn() == qpn && r.write && waits;
-                let refused = mine && r.since.elapsed().as_millis() >= RECALL_MS;
-                if refused {
-                    self.counters.inc(D_OVER_BUDGET);
-                }
-                refused
-            });
-        }
+        space.answer_those(PAGE_OVER_BUDGET, |r| {
+            let waits = r.is(NO_PLACE) || (r.is(WAITING) && r.is(SHORT) && !r.is(BEHIND));
+            let mine = r.qpn() == qpn && r.write && waits;
+            let refused = mine && r.since.elapsed().as_millis() >= RECALL_MS;
+            if refused {
+                self.card.counters.inc(D_OVER_BUDGET);
+            }
+            refused
+        });
     }
 }
 
-impl Context {
+impl AddressSpace {
     /// Asks firmware to recall grants that are unused; false when it is about to.
     pub(crate) fn press(&self, pages: u64) -> bool {
         self.card
@@ -78,7 +78,7 @@ impl Context {
         let mut press = 0;
         let mut some = false;
         {
-            let mut space = self.space.lock();
+            let mut space = self.lock();
             let quiet = space.unpinned.elapsed().as_millis() >= RECALL_MS
                 && space.pressed.elapsed().as_millis() >= RECALL_MS;
             for write in [false, true] {

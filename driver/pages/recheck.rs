@@ -4,15 +4,15 @@
 use crate::{
     card::PAGE,
     kernel::pin::{self, Mapping, PageId},
+    pages::address_space::AddressSpace,
     pages::{space::PageEntry, unpin::BATCH},
-    process::context::Context,
 };
 use kernel::sync::Arc;
 
-impl Context {
+impl AddressSpace {
     /// Looks at suspect pages; takes those away that are not what they were.
     pub(crate) fn run_recheck(self: &Arc<Self>) {
-        let notifier = self.notifier.lock().clone();
+        let notifier = self.notifier();
         let (Some(notifier), Some(mm)) = (notifier, self.user_mm()) else {
             // The address space goes: all of it is revoked.
             return;
@@ -20,7 +20,7 @@ impl Context {
         loop {
             let mut suspects = [(0, PageId::default()); BATCH];
             let mut n = 0;
-            self.space.lock().each(0, u64::MAX, |vpn, page| {
+            self.lock().each(0, u64::MAX, |vpn, page| {
                 if page.suspect {
                     if n == BATCH {
                         return false;

@@ -4,8 +4,8 @@
 use crate::{
     abi::{counters::*, ring::*, status::*},
     card::{Entry, PAGE},
+    pages::address_space::AddressSpace,
     pages::space::VPN_END,
-    process::context::Context,
 };
 use core::ops::Deref;
 use kernel::{
@@ -65,7 +65,7 @@ pub(super) const LENT: u32 = 32768;
 /// What the card asks for.
 #[derive(Clone)]
 pub(crate) struct Need {
-    pub(super) context: Arc<Context>,
+    pub(super) space: Arc<AddressSpace>,
     pub(super) tag: u32,
     /// Run of firmware that has asked.
     pub(super) generation: u32,
@@ -99,7 +99,7 @@ impl WorkItem for Request {
 
     fn run(this: Arc<Request>) {
         this.run_request();
-        this.context.work_ended();
+        this.space.work_ended();
     }
 }
 
@@ -149,7 +149,7 @@ pub(super) fn ready(tag: u32, status: u32) -> Entry {
     entry
 }
 
-impl Context {
+impl AddressSpace {
     /// The card needs pages. The caller, the interrupt thread, holds the lock of the events.
     pub(crate) fn page_need(self: &Arc<Self>, entry: &Entry) {
         let tag = entry[1];
@@ -162,10 +162,10 @@ impl Context {
         let last = va.checked_add(len.saturating_sub(1)).map(|e| e / PAGE);
         let last = match last {
             Some(last) if len != 0 && last < VPN_END => last,
-            _ => return self.card.page_ready(generation, tag, PAGE_FAULT),
+            _ => return self.service.page_ready(generation, tag, PAGE_FAULT),
         };
         let need = Need {
-            context: self.clone(),
+            space: self.clone(),
             tag,
             generation,
             first,
@@ -177,17 +177,19 @@ impl Context {
         // the card for this thread.
         match need.request(GFP_ATOMIC | __GFP_NOWARN) {
             Ok(request) => self.begin(request),
-            Err(_) => self.card.need_later(need),
+            Err(_) => self.service.need_later(need),
         }
     }
 
     /// Has a request looked after. The caller holds the lock of the events.
     pub(super) fn begin(self: &Arc<Self>, request: Arc<Request>) {
         let card = &self.card;
-        let mut space = self.space.lock();
+        let mut space = self.lock();
         if space.closing || (space.ending != 0 && request.qpn() == space.ending) {
             drop(space);
-            return card.page_ready(request.generation, request.tag, PAGE_NO_PROCESS);
+            return self
+                .service
+                .page_ready(request.generation, request.tag, PAGE_NO_PROCESS);
         }
         if space
             .requests
@@ -248,7 +250,7 @@ impl Request {
                 Attempt::Full(vpn) => return self.make_room(vpn),
                 Attempt::Answer(status) => return self.answer(status),
                 Attempt::NoMemory => {
-                    self.context.card.counters.inc(D_NO_MEMORY);
+                    self.space.card.counters.inc(D_NO_MEMORY);
                     if !NO_MEMORY_MS.contains(&nap) {
                         return self.answer(PAGE_NO_MEMORY);
                     }
@@ -260,14 +262,14 @@ impl Request {
     }
 
     pub(super) fn attempt(self: &Arc<Self>) -> Attempt {
-        let context = &self.context;
-        let card = &context.card;
+        let owner = &self.space;
+        let (card, service) = (&owner.card, &owner.service);
         let pages = self.pages as usize;
         if self.is(ANSWERED) {
             return Attempt::Done;
         }
         // Larger requests than any budget are refused before memory is taken for them.
-        if self.pages > card.budget.lock().limit {
+        if self.pages > service.budget.lock().limit {
             card.counters.inc(D_OVER_BUDGET);
             return Attempt::Answer(PAGE_OVER_BUDGET);
         }
@@ -287,7 +289,7 @@ impl Request {
         }
         let result = self.pin_missing(&missing);
         self.clear(CHARGED);
-        context.uncharge(self.charged.xchg(0, Relaxed), self.write);
+        owner.uncharge(self.charged.xchg(0, Relaxed), self.write);
         match result {
             Ok(attempt) => attempt,
             Err(e) if e == ENOMEM => Attempt::NoMemory,
@@ -296,7 +298,7 @@ impl Request {
                     dev_warn!(
                         card.dev,
                         "berth: asid {}: {} pages at {:#x} cannot be pinned for {}: {:?}\n",
-                        context.asid,
+                        owner.asid,
                         self.pages,
                         self.first * PAGE,
                         if self.write { "receiving" } else { "sending" },

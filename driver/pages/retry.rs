@@ -2,11 +2,11 @@
 //! Trying page requests again, when what they wait for may have come.
 
 use crate::{
+    pages::address_space::AddressSpace,
     pages::{
         request::{Request, BLOCKED, CHARGED, NO_PLACE, QUEUED, WAITING},
         space::Space,
     },
-    process::context::Context,
 };
 use kernel::sync::Arc;
 
@@ -22,14 +22,14 @@ const MAX_FAULTING: u32 = 96;
 impl Space {
     /// Has the request's work run, at once or when enough others of the process have ended.
     pub(crate) fn start(&self, request: &Arc<Request>) {
-        let mut works = request.context.share.works.lock();
+        let mut works = request.space.share.works.lock();
         if works.running >= MAX_FAULTING {
             works.queued = true;
             request.set(QUEUED);
             return;
         }
         request.clear(QUEUED);
-        let faults = &request.context.card.faults;
+        let faults = &request.space.service.faults;
         if faults.enqueue(request.clone()).is_ok() {
             works.running += 1;
         }
@@ -43,14 +43,14 @@ impl Space {
     }
 }
 
-impl Context {
+impl AddressSpace {
     /// Has requests that wait tried again.
     pub(crate) fn kick(&self) {
         self.kick_some(WAITING | BLOCKED);
     }
 
     pub(super) fn kick_some(&self, flags: u32) {
-        let space = self.space.lock();
+        let space = self.lock();
         let blocked = flags & (BLOCKED | NO_PLACE);
         if blocked != 0 {
             for request in &space.requests {
@@ -92,9 +92,9 @@ impl Context {
             return;
         }
         for asid in 1..crate::abi::card::NUM_ASIDS {
-            if let Some(context) = self.card.context(asid) {
-                if Arc::ptr_eq(&context.share, &self.share) {
-                    context.space.lock().start_queued();
+            if let Some(space) = self.service.space(asid) {
+                if Arc::ptr_eq(&space.share, &self.share) {
+                    space.lock().start_queued();
                 }
             }
         }

@@ -7,12 +7,12 @@ use crate::{
         deadline::{Deadline, FENCE_CYCLES},
         Entry, PAGE,
     },
-    kernel::mmu_notifier::{Event, Invalidate, Range},
+    kernel::mmu_notifier::{Event, Range},
+    pages::address_space::AddressSpace,
     pages::{
         request::STALE,
         space::{PageEntry, PageState, VPN_END},
     },
-    process::context::Context,
 };
 use kernel::{
     prelude::*,
@@ -30,22 +30,17 @@ fn by_index(opcode: u32, index: u32) -> Entry {
     entry
 }
 
-impl Invalidate for Context {
-    fn invalidate(&self, range: &Range) -> bool {
-        // `Arc<Context>` is what the work items need; the registration holds one.
-        let Some(this) = self.card.context(self.asid) else {
-            return true;
-        };
-        if !core::ptr::eq(&*this, self) {
-            return true;
-        }
+impl AddressSpace {
+    /// The memory manager changes a range. Returns `false` only if it would have had to sleep
+    /// and must not.
+    pub(crate) fn invalidate(self: &Arc<Self>, range: &Range) -> bool {
         let first = range.start / PAGE;
         let last = range.end.saturating_sub(1) / PAGE;
         let mut revoke = matches!(range.event, Event::Unmap | Event::Release);
         let mut found = false;
         let mut leaving = false;
         {
-            let mut space = self.space.lock();
+            let mut space = self.lock();
             for request in &space.requests {
                 if request.first <= last && first < request.first + request.pages {
                     request.set(STALE);
@@ -63,14 +58,11 @@ impl Invalidate for Context {
                     // keeps it if it is in use. An eviction that was asked for before may have
                     // found it in use, and tells nothing of now.
                     leaving = true;
-                    revoke = !this.evict(page);
+                    revoke = !self.evict(page);
                 }
                 true
             });
             self.card.ring();
-        }
-        if range.event == Event::Release {
-            this.close_later();
         }
         if !found {
             return true;
@@ -80,26 +72,24 @@ impl Invalidate for Context {
                 // Evictions are done when the fence is.
                 self.card.fence();
             }
-            this.recheck_later();
+            self.recheck_later();
             return true;
         }
-        let (_, all) = this.mark_revoked(first, last, range.blockable);
+        let (_, all) = self.mark_revoked(first, last, range.blockable);
         if leaving {
             if range.blockable {
                 self.card.fence();
             }
-            this.revoke_later();
+            self.revoke_later();
         }
         all
     }
-}
 
-impl Context {
     /// Takes everything away from the card, then unpins it.
     pub(crate) fn revoke_all(self: &Arc<Self>) {
         self.mark_revoked(0, VPN_END, true);
         // Also for what was revoked before and has not been fenced yet.
-        if !self.space.lock().pages.is_empty() {
+        if !self.lock().pages.is_empty() {
             self.card.fence();
         }
         self.drop_pages();
@@ -128,7 +118,7 @@ impl Context {
             let mut lowest = u64::MAX;
             let mut highest = 0;
             let stopped = {
-                let mut space = self.space.lock();
+                let mut space = self.lock();
                 let stopped = space.each(from, last, |vpn, page| {
                     let there = matches!(page.state, PageState::Live | PageState::Evicting);
                     if !there || !which(page) {
@@ -176,7 +166,7 @@ impl Context {
         loop {
             let mut ranges = [None; MAX_REVOKING];
             {
-                let mut space = self.space.lock();
+                let mut space = self.lock();
                 let untold = space.revoking.iter_mut().filter(|r| !r.told);
                 for (r, place) in untold.zip(&mut ranges) {
                     r.told = true;
@@ -207,7 +197,7 @@ impl Context {
                 let _ = self.card.call_patiently(entry);
             }
             {
-                let mut space = self.space.lock();
+                let mut space = self.lock();
                 // One that was merged with a later revocation is told again.
                 space.revoking.retain(|r| !r.told);
             }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! What a process has of a card's pages in all, whatever the number of its contexts.
 
-use crate::{kernel::users, pages::budget::Budget, process::context::Context};
+use crate::{kernel::users, pages::budget::Budget};
 use core::ops::Deref;
 use kernel::{
     mm::{Mm, MmWithUser},
@@ -13,6 +13,12 @@ use kernel::{
         Arc, SpinLock,
     },
 };
+
+/// Cards that one driver looks after.
+pub(crate) const MAX_CARDS: usize = 16;
+
+/// What a process has of each card.
+pub(crate) type Shares = [Option<Arc<Share>>; MAX_CARDS];
 
 /// What a process has of a card in all, whatever the number of its contexts. It stays as long
 /// as page requests of it are worked on, also when no context is left.
@@ -27,7 +33,7 @@ pub(crate) struct Share {
     #[pin]
     pub(crate) works: SpinLock<Works>,
     /// How often this driver holds the address space in use for this card
-    /// ([`Context::user_mm`]). Changes under [`users::holds`].
+    /// ([`Share::user_mm`]). Changes under [`users::holds`].
     pub(super) held: Atomic<i32>,
 }
 
@@ -61,13 +67,21 @@ impl Share {
         core::ptr::eq(self.mm.as_raw(), mm.as_raw())
     }
 
+    /// The process's address space, unless the process is gone.
+    pub(super) fn user_mm(&self) -> Option<UserMm<'_>> {
+        let _holds = users::holds();
+        let mm = self.mm.mmget_not_zero()?;
+        self.held.add(1, Relaxed);
+        Some(UserMm { share: self, mm })
+    }
+
     /// Whether nobody but this driver has the address space in use any more: the process is
     /// gone, and the memory manager will say so only when the last page fault has ended.
-    pub(crate) fn is_orphaned(&self) -> bool {
+    pub(crate) fn is_orphaned(&self, shares_of: fn(&Mm) -> Shares) -> bool {
         if self.held.load(Relaxed) == 0 {
             return false;
         }
-        let shares = crate::shares_of(&self.mm);
+        let shares = shares_of(&self.mm);
         // Who holds it counts here last and lets go here first, so the process itself is one
         // user more as long as it lives.
         let _holds = users::holds();
@@ -95,16 +109,5 @@ impl Drop for UserMm<'_> {
         // Before the reference itself goes.
         let _holds = users::holds();
         self.share.held.fetch_sub(1, Relaxed);
-    }
-}
-
-impl Context {
-    /// The process's address space, unless the process is gone.
-    pub(crate) fn user_mm(&self) -> Option<UserMm<'_>> {
-        let share = &*self.share;
-        let _holds = users::holds();
-        let mm = self.mm.mmget_not_zero()?;
-        share.held.add(1, Relaxed);
-        Some(UserMm { share, mm })
     }
 }

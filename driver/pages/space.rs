@@ -5,11 +5,11 @@ use crate::{
     abi::ioctl::QueryContext,
     card::{answer::MAX_ASKED, PAGE},
     kernel::pin::{DmaPage, PinnedPage},
+    pages::address_space::AddressSpace,
     pages::{
         budget::Budget,
         request::{Request, CHARGED, STUCK_MS},
     },
-    process::context::Context,
 };
 use kernel::{
     fmt,
@@ -192,11 +192,11 @@ impl Space {
     }
 }
 
-impl Context {
+impl AddressSpace {
     /// Changes the context's budget.
     pub(crate) fn set_budget(&self, pages: u64) {
         let tight = {
-            let mut space = self.space.lock();
+            let mut space = self.lock();
             space.budget.limit = pages;
             let mut share = self.share.budget.lock();
             share.limit = share.limit.max(pages);
@@ -210,8 +210,8 @@ impl Context {
 
     /// What is pinned for the context, at most was, and may be.
     pub(crate) fn query(&self) -> QueryContext {
-        let card = self.card.budget.lock().limit;
-        let budget = self.space.lock().budget;
+        let card = self.service.budget.lock().limit;
+        let budget = self.lock().budget;
         QueryContext {
             pinned: budget.pinned * PAGE,
             pinned_peak: budget.peak * PAGE,
@@ -224,8 +224,8 @@ impl Context {
     /// what may be pinned.
     pub(crate) fn block(&self, bytes: u32) -> u32 {
         let bytes = if bytes == 0 { 65536 } else { bytes };
-        let most = self.card.budget.lock().limit.min(self.memlock.limit());
-        let mut space = self.space.lock();
+        let most = self.service.budget.lock().limit.min(self.memlock.limit());
+        let mut space = self.lock();
         let most = (most.min(space.budget.limit) / 2).saturating_sub(1).max(1);
         let pages = (u64::from(bytes) / PAGE).min(most);
         space.reserve = space.reserve.max(pages + 1);
@@ -235,7 +235,7 @@ impl Context {
     /// Writes what is pinned and what is asked for: a line for each request, and for each page, of
     /// which it leaves out those beyond `MAX_SHOWN`.
     pub(crate) fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut space = self.space.lock();
+        let mut space = self.lock();
         writeln!(
             f,
             "asid {} budget {} pinned {} receive {} worked on {}",

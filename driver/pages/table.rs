@@ -5,7 +5,7 @@ use crate::abi::card::*;
 use kernel::prelude::*;
 
 /// Places of the translation table.
-pub(crate) struct Xlt {
+pub(crate) struct Table {
     /// Per entry: 0 free, else `ASID << 48 | virtual page number`.
     owner: KVec<u64>,
     /// Per entry: evictions that the card has not answered yet.
@@ -15,7 +15,7 @@ pub(crate) struct Xlt {
 /// An entry that is free but has an eviction unanswered.
 const ZOMBIE: u64 = u64::MAX;
 
-impl Xlt {
+impl Table {
     /// A table without pages.
     pub(crate) fn new() -> Result<Self> {
         Ok(Self {

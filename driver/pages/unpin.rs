@@ -3,24 +3,24 @@
 
 use crate::{
     abi::counters::*,
+    pages::address_space::AddressSpace,
     pages::{
         request::{NO_PLACE, WAITING},
         space::{Node, PageEntry, PageState},
     },
-    process::context::Context,
 };
 use kernel::time::Instant;
 
 /// Pages handled per lock hold when many are taken out.
 pub(super) const BATCH: usize = 64;
 
-impl Context {
+impl AddressSpace {
     /// Unpins pages that were taken out of the tree.
     fn unpin(&self, nodes: &mut [Option<Node>]) {
         let (mut pages, mut receive) = (0, 0);
         for node in nodes.iter_mut().filter_map(|place| place.take()) {
             let (_, page) = node.to_key_value();
-            self.card.xlt.lock().give_back(page.index);
+            self.service.table.lock().give_back(page.index);
             pages += 1;
             receive += u64::from(page.pin.is_write());
             // Unmaps, then unpins; may sleep.
@@ -30,11 +30,11 @@ impl Context {
             return;
         }
         self.card.counters.add(D_PAGES_UNPINNED, pages);
-        self.space.lock().unpinned = Instant::now();
+        self.lock().unpinned = Instant::now();
         self.uncharge(pages - receive, false);
         self.uncharge(receive, true);
         // Not whenever something is uncharged: who has found no place gives back what it was charged.
-        self.card.kick_all(NO_PLACE);
+        self.service.kick_all(NO_PLACE);
     }
 
     /// Takes pages off the budgets and tries again what waits for them.
@@ -45,21 +45,21 @@ impl Context {
         // First: who finds the process's limit used up, and nothing in its share, takes it for others'.
         self.memlock.uncharge(pages);
         {
-            let mut space = self.space.lock();
+            let mut space = self.lock();
             space.budget.uncharge(pages, write);
             self.share.budget.lock().uncharge(pages, write);
-            let mut budget = self.card.budget.lock();
+            let mut budget = self.service.budget.lock();
             budget.uncharge(pages, write);
-            self.card.report_pinned(&budget);
+            self.service.report_pinned(&budget);
         }
-        self.card.kick_all(WAITING);
+        self.service.kick_all(WAITING);
     }
 
     /// Takes out and unpins all pages for which `f` says so.
     pub(super) fn unpin_where(&self, mut f: impl FnMut(u64, &PageEntry) -> bool) {
         // No memory is taken where memory is given back.
         let mut nodes = [const { None }; BATCH];
-        while self.space.lock().take_out(&mut nodes, &mut f) != 0 {
+        while self.lock().take_out(&mut nodes, &mut f) != 0 {
             self.unpin(&mut nodes);
         }
     }
@@ -73,6 +73,6 @@ impl Context {
     /// Unpins everything. The card does no DMA any more, and no request is left to wait for a page.
     pub(crate) fn drop_pages(&self) {
         self.unpin_where(|_, _| true);
-        self.space.lock().revoking.clear();
+        self.lock().revoking.clear();
     }
 }

@@ -53,8 +53,9 @@ impl Context {
         let bytes = entries as usize * crate::abi::wqe::CQE_BYTES as usize;
         let memory = self.shared(bytes)?;
         let cqn = {
-            let mut tables = self.card.tables.lock();
-            let place = tables.free_place(&tables.cq_owners, self, self.card.max_process_cqs)?;
+            let mut tables = self.registry.tables.lock();
+            let place =
+                tables.free_place(&tables.cq_owners, self, self.registry.max_process_cqs)?;
             tables.cq_owners[place] = self.asid as u8;
             place as u32
         };
@@ -71,12 +72,12 @@ impl Context {
         let cq = match cq {
             Ok(cq) => cq,
             Err(e) => {
-                self.card.tables.lock().cq_owners[cqn as usize] = 0;
+                self.registry.tables.lock().cq_owners[cqn as usize] = 0;
                 return Err(e);
             }
         };
         // Known before the card can notify it.
-        self.card.tables.lock().cqs[cqn as usize] = Some(cq.clone());
+        self.registry.tables.lock().cqs[cqn as usize] = Some(cq.clone());
         let mut entry = command(CMD_CQ_CREATE, cqn);
         entry[3] = self.asid;
         entry[4] = entries.ilog2();
@@ -107,7 +108,7 @@ impl Context {
 
     pub(super) fn forget_cq(&self, cq: &Arc<Cq>) {
         let gone = {
-            let mut tables = self.card.tables.lock();
+            let mut tables = self.registry.tables.lock();
             let place = &mut tables.cqs[cq.cqn as usize];
             match place {
                 Some(there) if Arc::ptr_eq(there, cq) => {

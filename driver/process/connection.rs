@@ -80,7 +80,7 @@ impl Context {
             identity: self.new_identity(),
         };
         {
-            let mut tables = self.card.tables.lock();
+            let mut tables = self.registry.tables.lock();
             if tables.services.iter().any(|s| s.service == service) {
                 return Err(EBUSY);
             }
@@ -100,7 +100,7 @@ impl Context {
     }
 
     pub(super) fn forget_service(&self, listener: Listener) {
-        let mut tables = self.card.tables.lock();
+        let mut tables = self.registry.tables.lock();
         tables.services.retain(|s| *s != listener);
     }
 
@@ -110,7 +110,7 @@ impl Context {
         let _control = self.control.lock();
         let generation = self.card.generation();
         let listener = {
-            let tables = self.card.tables.lock();
+            let tables = self.registry.tables.lock();
             let mut mine = tables.services.iter().filter(|s| s.asid == self.asid);
             let found = mine.find(|s| name.is(s.service, s.identity));
             *found.ok_or(ENOENT)?
@@ -127,7 +127,7 @@ impl Context {
 
     /// Takes a request to a listener out of the events; gives its id.
     fn take_unseen(&self, listener: u64) -> Option<u32> {
-        let mut tables = self.card.tables.lock();
+        let mut tables = self.registry.tables.lock();
         let event = {
             let mut events = self.events.lock();
             let at = events.queue.iter().position(|e| e.identity == listener)?;
@@ -176,13 +176,13 @@ impl Context {
             identity: arg.listener,
         };
         let request = {
-            let tables = self.card.tables.lock();
+            let tables = self.registry.tables.lock();
             let mut mine = tables.requests.iter().filter(|r| r.asid == self.asid);
             *mine.find(|r| name.is(r.id, r.listener)).ok_or(ENOENT)?
         };
         let result = self.card.call_for(generation, entry).map(|_| ());
         if matches!(result, Ok(()) | Err(ENOENT)) {
-            let mut tables = self.card.tables.lock();
+            let mut tables = self.registry.tables.lock();
             tables.requests.retain(|r| *r != request);
         }
         result
@@ -202,11 +202,11 @@ impl Context {
     /// `EBUSY` too many wait, `ENOENT` nobody listens any more.
     pub(crate) fn requested(&self, entry: &Entry) -> Result {
         {
-            let mut tables = self.card.tables.lock();
+            let mut tables = self.registry.tables.lock();
             let mut services = tables.services.iter();
             let found = services.find(|s| (s.service, s.asid) == (entry[3], self.asid));
             let listener = found.ok_or(ENOENT)?.identity;
-            let (processes, waiting) = tables.listeners(self.mm.as_raw());
+            let (processes, waiting) = tables.listeners(self.space.mm.as_raw());
             // The card has so many places for all who listen.
             let share = (CM_REQUESTS as usize / processes.max(1)).max(1);
             if waiting >= share || tables.requests.len() == MAX_REQUESTS {

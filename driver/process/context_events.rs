@@ -90,7 +90,7 @@ impl Context {
         match event.kind {
             ioctl::CTX_DEVICE_LOST => self.events.lock().lost = true,
             ioctl::CTX_REQUEST => {
-                let tables = self.card.tables.lock();
+                let tables = self.registry.tables.lock();
                 let there =
                     |r: &Asked| (r.id, r.asid, r.listener) == (event.id, self.asid, event.identity);
                 if tables.requests.iter().any(there) {

@@ -2,16 +2,16 @@
 //! The doorbell pages of processes.
 
 use crate::{
-    card::{Card, PAGE},
+    card::PAGE,
     kernel::doorbell::HeldInode,
-    process::context::Context,
+    process::{context::Context, registry::Registry},
 };
 use kernel::prelude::*;
 
 /// Offset of the doorbell page.
 pub(crate) const DOORBELL_OFFSET: u64 = 0;
 
-impl Card {
+impl Registry {
     /// Notes a device node through which a session maps doorbell pages, until
     /// [`Self::forget_node`].
     pub(crate) fn note_node(&self, node: &HeldInode) -> Result {

@@ -3,21 +3,24 @@
 
 use crate::{
     abi::{card::*, host::*, ioctl},
-    card::{Card, PAGE},
-    process::{context::Context, registry::MAX_SERVICES},
+    card::PAGE,
+    process::{
+        context::Context,
+        registry::{Registry, MAX_SERVICES},
+    },
 };
 use kernel::{mm::Mm, sync::atomic::Relaxed};
 
 /// Services that one context listens to at most: a quarter of the card's is left to others.
 pub(crate) const MAX_PER_CONTEXT: usize = 48;
 
-impl Card {
+impl Registry {
     /// What the process with `mm`, and a context of it, has of what is limited, and all have.
     pub(crate) fn limits(&self, mm: Option<&Mm>, context: Option<&Context>) -> ioctl::QueryLimits {
         let tables = self.tables.lock();
         let own = |asid: usize| {
             let owner = tables.contexts.get(asid).and_then(Option::as_ref);
-            owner.is_some_and(|owner| mm.is_some_and(|mm| owner.share.is_of(mm)))
+            owner.is_some_and(|owner| mm.is_some_and(|mm| owner.space.share.is_of(mm)))
         };
         let taken = |taken: usize, most: u32| ioctl::Taken {
             taken: taken as u32,
@@ -56,28 +59,28 @@ impl Card {
 
     /// Queries that work without a context.
     pub(crate) fn query(&self) -> ioctl::Query {
-        let net = *self.net.lock();
-        let fw = *self.fw.lock();
-        let budget = *self.budget.lock();
+        let net = *self.card.net.lock();
+        let fw = *self.card.fw.lock();
+        let budget = *self.pages.budget.lock();
         let mut mac = [0; 8];
         mac[..6].copy_from_slice(&net.mac);
         ioctl::Query {
             abi: ABI_VERSION,
             fw_version: fw.version,
-            fw_status: self.regs.read(HOST_STATUS),
-            fw_code: self.regs.read(HOST_FW_CODE),
+            fw_status: self.card.regs.read(HOST_STATUS),
+            fw_code: self.card.regs.read(HOST_FW_CODE),
             max_qps: NUM_QPS,
             max_cqs: NUM_CQS,
             max_qps_per_process: self.max_process_qps,
             ipv4: net.ipv4,
             mtu: net.mtu,
-            clock_hz: self.regs.read(HOST_CLOCK_HZ),
+            clock_hz: self.card.regs.read(HOST_CLOCK_HZ),
             mac,
             guid: net.guid,
-            cycles: self.regs.cycles().unwrap_or(0),
+            cycles: self.card.regs.cycles().unwrap_or(0),
             card_budget: budget.limit * PAGE,
-            process_budget: self.context_pages.min(budget.limit) * PAGE,
-            linger_ms: self.linger_ms.load(Relaxed),
+            process_budget: self.pages.context_pages.min(budget.limit) * PAGE,
+            linger_ms: self.pages.linger_ms.load(Relaxed),
             elf_id: fw.elf_id,
         }
     }

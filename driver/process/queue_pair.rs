@@ -89,8 +89,8 @@ impl Context {
         let epoch = self.card.epoch.load(Relaxed);
         let memory = self.shared((rq_start + rq_depth * wqe) as usize)?;
         let qpn = {
-            let mut tables = self.card.tables.lock();
-            let place = tables.free_place(&tables.qps, self, self.card.max_process_qps)?;
+            let mut tables = self.registry.tables.lock();
+            let place = tables.free_place(&tables.qps, self, self.registry.max_process_qps)?;
             tables.qps[place] = self.asid as u8;
             FIRST_QPN + place as u32
         };
@@ -121,7 +121,7 @@ impl Context {
         entry[3] = self.asid | self.asid << 8 | sq_depth.ilog2() << 16 | rq_depth.ilog2() << 24;
         entry[4] = arg.send_cqn | arg.recv_cqn << 16;
         entry[5] = arg.trigger | arg.trigger_index << 8 | arg.max_list << 16 | arg.mode << 24;
-        entry[6] = self.block(arg.block);
+        entry[6] = self.space.block(arg.block);
         put64(&mut entry, core::mem::offset_of!(QpCreate, sq_base), addr);
         put64(
             &mut entry,
@@ -164,7 +164,7 @@ impl Context {
     }
 
     fn forget_qp(&self, qpn: u32) {
-        let mut tables = self.card.tables.lock();
+        let mut tables = self.registry.tables.lock();
         let place = &mut tables.qps[(qpn - FIRST_QPN) as usize];
         if u32::from(*place) == self.asid {
             *place = 0;
@@ -186,14 +186,14 @@ impl Context {
         let _control = self.control.lock();
         let generation = self.card.generation();
         let qp = self.find_qp(name)?;
-        if self.asks(qpn) {
+        if self.space.asks(qpn) {
             // So that its elements are flushed: they do not fail by answers in vain.
             let disconnect = command(CMD_CM_DISCONNECT, qpn);
             let _ = self.card.call_for(generation, disconnect);
         }
-        self.end_requests(qpn);
+        self.space.end_requests(qpn);
         let ended = self.end_object(generation, CMD_QP_DESTROY, qpn);
-        self.end_requests(0);
+        self.space.end_requests(0);
         ended?;
         self.remove_qp(&qp);
         Ok(())

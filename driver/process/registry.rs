@@ -3,16 +3,64 @@
 
 use crate::{
     abi::card::*,
-    card::Card,
-    pages::share::Share,
+    card::{owner::Owner, Card},
+    kernel::doorbell::HeldInode,
+    pages::{
+        service::PageService,
+        share::{Share, Shares},
+    },
     process::{completion_queue::Cq, context::Context},
 };
-use kernel::{prelude::*, sync::Arc};
+use kernel::{
+    mm::Mm,
+    new_mutex, new_spinlock,
+    prelude::*,
+    sync::{Arc, Mutex, SpinLock},
+};
 
 /// Services that one card listens to at most.
 pub(crate) const MAX_SERVICES: usize = CM_SERVICES as usize;
 /// Connection requests in the list at most: what firmware keeps, and as many that it has just ended.
 pub(crate) const MAX_REQUESTS: usize = 2 * CM_REQUESTS as usize;
+
+/// What processes have of one card.
+#[pin_data]
+pub(crate) struct Registry {
+    /// The card.
+    pub(crate) card: Arc<Card>,
+    /// Its page service.
+    pub(crate) pages: Arc<PageService>,
+    /// QPs that one process may have.
+    pub(crate) max_process_qps: u32,
+    /// CQs that one process may have.
+    pub(crate) max_process_cqs: u32,
+    /// Contexts, and so doorbell pages, that one process may have.
+    pub(crate) max_process_contexts: u32,
+    /// What the process of an address space has of each card that may be opened.
+    shares_of: fn(&Mm) -> Shares,
+    /// Owners.
+    #[pin]
+    pub(crate) tables: SpinLock<Tables>,
+    /// What processes have of the card, those included that have no context any more. Held
+    /// while a context is made.
+    #[pin]
+    pub(crate) shares: Mutex<KVec<Arc<Share>>>,
+    /// Device nodes through which doorbell pages are mapped.
+    #[pin]
+    pub(super) nodes: Mutex<KVec<(HeldInode, usize)>>,
+}
+
+/// What a new registry is made of.
+pub(crate) struct RegistryConfig {
+    /// Caps per process.
+    pub(crate) max_process_contexts: u32,
+    /// Caps per process.
+    pub(crate) max_process_qps: u32,
+    /// Caps per process.
+    pub(crate) max_process_cqs: u32,
+    /// What the process of an address space has of each card.
+    pub(crate) shares_of: fn(&Mm) -> Shares,
+}
 
 /// Who owns what on the card.
 pub(crate) struct Tables {
@@ -64,7 +112,7 @@ impl Tables {
     pub(crate) fn free_place(&self, owners: &[u8], context: &Context, most: u32) -> Result<usize> {
         let same = |asid: &u8| {
             let owner = self.contexts[usize::from(*asid)].as_ref();
-            owner.is_some_and(|owner| Arc::ptr_eq(&owner.share, &context.share))
+            owner.is_some_and(|owner| Arc::ptr_eq(&owner.space.share, &context.space.share))
         };
         if owners.iter().filter(|asid| same(asid)).count() >= most as usize {
             return Err(ENOSPC);
@@ -91,21 +139,60 @@ impl Tables {
                 .filter_map(of)
         };
         // Each counts once, whatever the number of its contexts.
-        let first = |i: usize, mm| !mms().take(i).any(|c| c.mm.as_raw() == mm);
+        let first = |i: usize, mm| !mms().take(i).any(|c| c.space.mm.as_raw() == mm);
         let processes = mms()
             .enumerate()
-            .filter(|(i, c)| first(*i, c.mm.as_raw()))
+            .filter(|(i, c)| first(*i, c.space.mm.as_raw()))
             .count();
         let waiting = self
             .requests
             .iter()
-            .filter(|r| of(r.asid).is_some_and(|c| c.mm.as_raw() == mm))
+            .filter(|r| of(r.asid).is_some_and(|c| c.space.mm.as_raw() == mm))
             .count();
         (processes, waiting)
     }
 }
 
-impl Card {
+impl Registry {
+    /// Makes the registry of a card.
+    pub(crate) fn new(pages: &Arc<PageService>, config: RegistryConfig) -> Result<Arc<Self>> {
+        let services = KVec::with_capacity(MAX_SERVICES, GFP_KERNEL)?;
+        let requests = KVec::with_capacity(MAX_REQUESTS, GFP_KERNEL)?;
+        Arc::pin_init(
+            pin_init!(Registry {
+                card: pages.card.clone(),
+                pages: pages.clone(),
+                max_process_qps: config.max_process_qps,
+                max_process_cqs: config.max_process_cqs,
+                max_process_contexts: config.max_process_contexts,
+                shares_of: config.shares_of,
+                tables <- new_spinlock!(Tables {
+                    qps: [0; NUM_QPS as usize],
+                    cqs: [const { None }; NUM_CQS as usize],
+                    cq_owners: [0; NUM_CQS as usize],
+                    contexts: [const { None }; NUM_ASIDS as usize],
+                    asids_taken: [false; NUM_ASIDS as usize],
+                    services,
+                    requests,
+                }, "berth_tables"),
+                shares <- new_mutex!(KVec::new(), "berth_shares"),
+                nodes <- new_mutex!(KVec::new(), "berth_nodes"),
+            }),
+            GFP_KERNEL,
+        )
+    }
+
+    /// Has the card tell this registry what happens, until [`Self::unbind`].
+    pub(crate) fn begin(self: &Arc<Self>) {
+        self.card.set_owner(self.clone());
+    }
+
+    /// Last act of the driver on this card.
+    pub(crate) fn unbind(&self) {
+        self.card.unbind();
+        self.pages.end_works();
+    }
+
     /// The context with an ASID.
     pub(crate) fn context(&self, asid: u32) -> Option<Arc<Context>> {
         self.tables.lock().contexts.get(asid as usize)?.clone()
@@ -119,18 +206,53 @@ impl Card {
     }
 
     /// Closes what processes have left behind, and forgets those that have nothing any more.
-    pub(crate) fn look_at_processes(&self) {
+    fn look_at_processes(&self) {
         for asid in 1..NUM_ASIDS {
             if let Some(context) = self.context(asid) {
-                context.close_if_orphaned();
+                context.close_if_orphaned(self.shares_of);
             }
         }
         let in_use = |share: &Arc<Share>| {
             let tables = self.tables.lock();
             let mut contexts = tables.contexts.iter().flatten();
-            contexts.any(|context| Arc::ptr_eq(&context.share, share))
+            contexts.any(|context| Arc::ptr_eq(&context.space.share, share))
         };
         let mut shares = self.shares.lock();
         shares.retain(|share| in_use(share) || share.works.lock().running != 0);
+    }
+}
+
+impl Owner for Registry {
+    fn lose_objects(&self) {
+        self.pages.drop_needs();
+        {
+            // Before the contexts' events: none is queued for them from now on.
+            let mut tables = self.tables.lock();
+            tables.services.clear();
+            tables.requests.clear();
+        }
+        for asid in 1..NUM_ASIDS {
+            if let Some(context) = self.context(asid) {
+                context.device_lost();
+            }
+        }
+        self.pages.table.lock().clear();
+    }
+
+    fn hurry_end_of_qp(&self, qpn: u32) {
+        // Perhaps the QP waits for a page that never comes (decision 21).
+        if let Some(context) = self.owner_of_qp(qpn) {
+            context.space.give_up_requests();
+        }
+    }
+
+    fn refuse_receive(&self, qpn: u32) {
+        if let Some(context) = self.owner_of_qp(qpn) {
+            self.pages.refuse_receive(&context.space, qpn);
+        }
+    }
+
+    fn look_around(&self) {
+        self.look_at_processes();
     }
 }

@@ -42,18 +42,17 @@ mod kernel;
 pub mod hardware;
 pub mod memory;
 
-/// The card that a device node belongs to: there is one.
-fn card_by_instance(instance: usize) -> Option<std::sync::Arc<card::Card>> {
-    let card = memory::sim().card.borrow().clone();
-    card.filter(|card| card.instance == instance)
+/// What processes have of the card that a device node belongs to: there is one card.
+fn registry_by_instance(instance: usize) -> Option<std::sync::Arc<process::registry::Registry>> {
+    let registry = memory::sim().card.borrow().clone();
+    registry.filter(|registry| registry.card.instance == instance)
 }
 
 /// What the process of an address space has of each card.
-fn shares_of(mm: &::kernel::mm::Mm) -> Vec<Option<std::sync::Arc<pages::share::Share>>> {
+fn shares_of(mm: &::kernel::mm::Mm) -> pages::share::Shares {
     let sim = memory::sim();
     let cards = sim.card.borrow().iter().chain(&*sim.others.borrow()).cloned().collect::<Vec<_>>();
-    let share = |card: &std::sync::Arc<card::Card>| card.shares.lock().iter().find(|s| s.is_of(mm)).cloned();
-    cards.iter().map(share).collect()
+    std::array::from_fn(|n| cards.get(n)?.shares.lock().iter().find(|s| s.is_of(mm)).cloned())
 }
 
 mod tests;

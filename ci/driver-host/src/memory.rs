@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Address spaces of processes, the frames behind them, and who has which of these pinned and mapped.
 
-use crate::card::Card;
 use crate::hardware::Hardware;
 use crate::kernel::mmu_notifier::{Event, Range};
+use crate::process::registry::Registry;
 use kernel::{
     prelude::*,
     sync::{Arc, SpinGuard, SpinLock},
@@ -18,9 +18,9 @@ use std::rc::Rc;
 pub struct Sim {
     pub(crate) memory: RefCell<Memory>,
     pub(crate) hardware: RefCell<Hardware>,
-    pub(crate) card: RefCell<Option<Arc<Card>>>,
+    pub(crate) card: RefCell<Option<Arc<Registry>>>,
     /// Other cards of the host.
-    pub(crate) others: RefCell<Vec<Arc<Card>>>,
+    pub(crate) others: RefCell<Vec<Arc<Registry>>>,
     holds: OnceCell<&'static SpinLock<()>>,
     /// How often each event descriptor was signalled.
     pub(crate) signals: RefCell<BTreeMap<i32, u32>>,

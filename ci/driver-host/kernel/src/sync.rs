@@ -73,6 +73,8 @@ pub struct Mutex<T> {
 
 // SAFETY: One thread runs at a time.
 unsafe impl<T> Sync for Mutex<T> {}
+// SAFETY: As above.
+unsafe impl<T> Send for Mutex<T> {}
 
 pub struct MutexGuard<'a, T> {
     value: Option<RefMut<'a, T>>,
@@ -167,6 +169,11 @@ pub mod aref {
     }
 
     pub struct ARef<T: AlwaysRefCounted>(NonNull<T>);
+
+    // SAFETY: One thread runs at a time.
+    unsafe impl<T: AlwaysRefCounted> Send for ARef<T> {}
+    // SAFETY: As above.
+    unsafe impl<T: AlwaysRefCounted> Sync for ARef<T> {}
 
     impl<T: AlwaysRefCounted> ARef<T> {
         /// # Safety

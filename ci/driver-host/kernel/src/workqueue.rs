@@ -16,6 +16,9 @@ pub struct Work<T, const ID: u64 = 0> {
 /// Work that may be done later.
 pub type DelayedWork<T, const ID: u64 = 0> = Work<T, ID>;
 
+// SAFETY: One thread runs at a time.
+unsafe impl<T, const ID: u64> Sync for Work<T, ID> {}
+
 impl<T, const ID: u64> Default for Work<T, ID> {
     fn default() -> Self {
         Self { pending: Cell::new(false), of: PhantomData }

@@ -21,7 +21,7 @@ pub(crate) struct Range {
     pub(crate) blockable: bool,
 }
 
-pub(crate) trait Invalidate: 'static {
+pub(crate) trait Invalidate: Send + Sync + 'static {
     fn invalidate(&self, range: &Range) -> bool;
 }
 
@@ -37,8 +37,14 @@ impl<T: Invalidate> Registration<T> {
         let number = sim().memory.borrow_mut().register(mm, Rc::new(move |range| told.invalidate(range)));
         Self { target, mm, number }
     }
+}
 
-    pub(crate) fn wait_settled(&self) {
+pub(crate) trait Settle: Send + Sync {
+    fn wait_settled(&self);
+}
+
+impl<T: Invalidate> Settle for Registration<T> {
+    fn wait_settled(&self) {
         let mm = self.mm;
         kernel::world::might_sleep();
         world().preempt();

@@ -3,6 +3,7 @@
 
 use super::rig::*;
 use crate::abi::{counters::*, ring::*, status::*};
+use crate::card::owner::Owner as _;
 use crate::memory::Change;
 use crate::pages::budget::{Budget, spare};
 use crate::process::context::Context;
@@ -14,7 +15,7 @@ const OTHER: u32 = QP + 1;
 
 /// The budget of a context's process.
 fn share(context: &Context) -> Budget {
-    *context.share.budget.lock()
+    *context.space.share.budget.lock()
 }
 
 /// A card that may have so many pages.
@@ -51,7 +52,7 @@ fn f10_a_context_is_told_of_its_own_pages_only() {
     let (_, one) = rig.user(QP, 200);
     let (_, other) = rig.user(OTHER, 200);
     let told = |c: &Context| {
-        let q = c.query();
+        let q = c.space.query();
         (q.pinned / 4096, q.pinned_peak / 4096)
     };
     rig.get(1, &one, BASE, 30, false);
@@ -63,12 +64,12 @@ fn f10_a_context_is_told_of_its_own_pages_only() {
     assert_eq!((told(&one), told(&other)), ((0, 30), (12, 12)), "the card's peak is 35, and nobody's");
     assert_eq!(rig.counter(D_PINNED_PEAK), 35 * 4096);
     // The peak of all may begin anew; that of a context stays what it was.
-    rig.card.reset_peak();
+    rig.pages.reset_peak();
     rig.release(2);
     rig.release(3);
     rig.ms(200);
     assert_eq!((told(&one), told(&other)), ((0, 30), (0, 12)));
-    assert_eq!(other.query().budget, 100 * 4096, "at most the card's");
+    assert_eq!(other.space.query().budget, 100 * 4096, "at most the card's");
     rig.end();
 }
 
@@ -173,32 +174,32 @@ fn pc_3_contexts_of_a_process_share_its_budget() {
     let mut rig = Rig::new(Setup { context_pages: 40, ..Setup::default() });
     let (mm, a) = rig.user(QP, 200);
     let b = rig.context(mm);
-    assert!(Arc::ptr_eq(&a.share, &b.share));
+    assert!(Arc::ptr_eq(&a.space.share, &b.space.share));
     rig.get(1, &a, BASE, 30, false);
     rig.ask(2, &b, BASE + 50, 20, false);
     rig.settle();
     assert_eq!(rig.flags(&b, 2) & (WAITING | SHORT), WAITING | SHORT);
     assert_eq!((share(&a).pinned, shown(&b).pinned), (30, 0));
     // More for one context is more for the process, and never less.
-    b.set_budget(60);
+    b.space.set_budget(60);
     rig.settle();
     assert!(rig.holds(2));
     assert_eq!((share(&a).limit, shown(&b).limit), (60, 60));
-    b.set_budget(20);
+    b.space.set_budget(20);
     assert_eq!((share(&a).limit, shown(&b).limit), (60, 20));
     rig.release(1);
     rig.settle();
     assert_eq!(share(&a).pinned, 50);
     // It may be less than is pinned: what is idle goes at once then.
-    b.set_budget(20);
+    b.space.set_budget(20);
     rig.settle();
     assert_eq!(shown(&b).pinned, 20);
     rig.release(2);
     rig.settle();
-    b.set_budget(20);
+    b.space.set_budget(20);
     rig.settle();
     assert_eq!((shown(&b).pinned, rig.times(CMD_PAGE_EVICT)), (20, 0));
-    b.set_budget(19);
+    b.space.set_budget(19);
     rig.settle();
     assert_eq!((shown(&b).pinned, share(&a).pinned), (0, 30));
     rig.end();
@@ -213,17 +214,17 @@ fn pc_3_a_raised_budget_serves_who_waits() {
     rig.ask(2, &b, BASE, 20, false);
     rig.settle();
     assert!(!rig.holds(2));
-    rig.card.set_budget(49);
+    rig.pages.set_budget(49);
     rig.settle();
     assert!(!rig.holds(2));
-    rig.card.set_budget(50);
+    rig.pages.set_budget(50);
     rig.settle();
     assert!(rig.holds(2));
     assert_eq!((rig.counter(D_BUDGET), rig.counter(D_PINNED_PEAK)), (bytes(50), bytes(50)));
     rig.release(1);
     rig.ms(200);
     assert_eq!((rig.counter(D_PINNED), rig.counter(D_PINNED_PEAK)), (bytes(20), bytes(50)));
-    rig.card.reset_peak();
+    rig.pages.reset_peak();
     assert_eq!(rig.counter(D_PINNED_PEAK), bytes(20));
     rig.end();
 }
@@ -265,14 +266,19 @@ fn pc_3_memlock_is_charged_to_its_limit() {
     let mut rig = Rig::new(Setup::default());
     let mm = rig.process();
     let c = rig.context_with(mm, 10);
-    assert_eq!(c.memlock.limit(), 10);
-    assert!(c.memlock.charge(6, 4) && !c.memlock.charge(1, 4) && c.memlock.charge(4, 0) && !c.memlock.charge(1, 0));
+    assert_eq!(c.space.memlock.limit(), 10);
+    assert!(
+        c.space.memlock.charge(6, 4)
+            && !c.space.memlock.charge(1, 4)
+            && c.space.memlock.charge(4, 0)
+            && !c.space.memlock.charge(1, 0)
+    );
     assert_eq!(mm.counts().2, 10);
-    c.memlock.uncharge(10);
+    c.space.memlock.uncharge(10);
     let free = rig.context(mm);
-    assert_eq!(free.memlock.limit(), i64::MAX as u64);
-    assert!(free.memlock.charge(1 << 40, 14));
-    free.memlock.uncharge(1 << 40);
+    assert_eq!(free.space.memlock.limit(), i64::MAX as u64);
+    assert!(free.space.memlock.charge(1 << 40, 14));
+    free.space.memlock.uncharge(1 << 40);
     assert_eq!(mm.counts().2, 0);
     rig.end();
 }
@@ -283,21 +289,21 @@ fn pc_3_blocks_are_less_than_half_of_what_may_be_pinned() {
     let mm = rig.process();
     let c = rig.context(mm);
     // 64 KiB unless something else is asked for; in whole pages; at most half of the budget, less one; at least one.
-    assert_eq!([0, 4096, 8192, 65536].map(|n| c.block(n)), [65536, 4096, 8192, 65536]);
-    assert_eq!(c.block(1 << 20), 29 * 4096);
+    assert_eq!([0, 4096, 8192, 65536].map(|n| c.space.block(n)), [65536, 4096, 8192, 65536]);
+    assert_eq!(c.space.block(1 << 20), 29 * 4096);
     let small = rig.context_with(mm, 20);
-    assert_eq!([0, 4096, 1 << 20].map(|n| small.block(n)), [9 * 4096, 4096, 9 * 4096]);
+    assert_eq!([0, 4096, 1 << 20].map(|n| small.space.block(n)), [9 * 4096, 4096, 9 * 4096]);
     let tiny = rig.context_with(mm, 2);
-    assert_eq!(tiny.block(0), 4096);
-    rig.card.set_budget(40);
-    assert_eq!(c.block(1 << 20), 19 * 4096);
-    rig.card.set_budget(100);
+    assert_eq!(tiny.space.block(0), 4096);
+    rig.pages.set_budget(40);
+    assert_eq!(c.space.block(1 << 20), 19 * 4096);
+    rig.pages.set_budget(100);
     // Receives leave as much as the largest, and a page more.
     rig.mmap(mm, BASE, 100);
     rig.ask(1, &c, BASE, 31, true);
     rig.settle();
     assert_eq!(rig.refused(1), Some(PAGE_OVER_BUDGET));
-    rig.reserve.insert(Arc::as_ptr(&c) as usize, 30);
+    rig.reserve.insert(Arc::as_ptr(&c.space) as usize, 30);
     rig.get(1, &c, BASE, 30, true);
     rig.end();
 }
@@ -405,15 +411,15 @@ fn pc_3_a_receive_that_waits_for_more_than_there_is_ends_by_name() {
     rig.ask(receive_tag(OTHER, 0), &c, BASE + 60, 10, true);
     rig.settle();
     // Firmware says so, but not of a queue pair that there is; then of another's that waits behind.
-    rig.card.refuse(QP + 3);
-    rig.card.refuse(0);
-    rig.card.refuse(OTHER);
+    rig.registry.refuse_receive(QP + 3);
+    rig.registry.refuse_receive(0);
+    rig.registry.refuse_receive(OTHER);
     rig.ms(39);
-    rig.card.refuse(QP);
+    rig.registry.refuse_receive(QP);
     rig.settle();
     assert_eq!(rig.counter(D_OVER_BUDGET), 0);
     rig.ms(1);
-    rig.card.refuse(OTHER);
+    rig.registry.refuse_receive(OTHER);
     assert_eq!(rig.counter(D_OVER_BUDGET), 0);
     // Somebody's memory is idle, or on its way: its budget may come back.
     rig.get(send_tag(QP, 0), &c, BASE + 80, 2, false);
@@ -423,21 +429,21 @@ fn pc_3_a_receive_that_waits_for_more_than_there_is_ends_by_name() {
     rig.stick(mm, BASE, true);
     rig.ask(99, &other, BASE, 2, false);
     rig.settle();
-    rig.card.refuse(QP);
+    rig.registry.refuse_receive(QP);
     assert_eq!(rig.counter(D_OVER_BUDGET), 0);
     rig.ms(499);
-    rig.card.refuse(QP);
+    rig.registry.refuse_receive(QP);
     assert_eq!(rig.counter(D_OVER_BUDGET), 0);
     rig.ms(1);
     rig.stall(true);
     rig.release(send_tag(QP, 0));
     rig.settle();
-    rig.card.refuse(QP);
+    rig.registry.refuse_receive(QP);
     assert_eq!(rig.counter(D_OVER_BUDGET), 0);
     rig.stall(false);
     rig.ms(40);
     // Only that which waits for budget, not what waits behind it in line.
-    rig.card.refuse(QP);
+    rig.registry.refuse_receive(QP);
     rig.settle();
     assert_eq!(rig.refused(receive_tag(QP, 1)), Some(PAGE_OVER_BUDGET));
     assert_eq!(rig.counter(D_OVER_BUDGET), 1);
@@ -476,7 +482,7 @@ fn pc_3_sends_are_not_refused_with_receives() {
     rig.get(receive_tag(QP, 0), &c, BASE, 26, true);
     rig.ask(send_tag(QP, 0), &c, BASE + 40, 20, false);
     rig.ms(100);
-    rig.card.refuse(QP);
+    rig.registry.refuse_receive(QP);
     rig.settle();
     assert!(rig.asks(send_tag(QP, 0)).is_some());
     assert_eq!(rig.counter(D_OVER_BUDGET), 0);
@@ -499,7 +505,7 @@ fn pc_3_a_receive_that_waits_for_the_cards_budget_keeps_later_ones_from_it_for_2
     assert_eq!(rig.flags(&b, later) & (WAITING | SHORT | LISTED | BEHIND), WAITING | SHORT | LISTED | BEHIND);
     // It would fit, so nobody is refused for its sake.
     rig.ms(60);
-    rig.card.refuse(OTHER);
+    rig.registry.refuse_receive(OTHER);
     rig.settle();
     assert!(rig.asks(later).is_some());
     // Sends stand in no line.
@@ -511,7 +517,7 @@ fn pc_3_a_receive_that_waits_for_the_cards_budget_keeps_later_ones_from_it_for_2
     rig.release(1);
     rig.ms(110);
     assert!(rig.holds(mine));
-    assert!(rig.card.waiting.lock().iter().all(Option::is_none));
+    assert!(rig.pages.waiting.lock().iter().all(Option::is_none));
     rig.end();
 }
 
@@ -532,20 +538,20 @@ fn pc_3_who_leaves_the_line_lets_those_behind_go_on_at_once() {
         assert_eq!(rig.flags(&b, later) & BEHIND, BEHIND);
         match how {
             0 => {
-                rig.card.set_budget(69);
+                rig.pages.set_budget(69);
                 rig.settle();
                 assert!(rig.holds(mine));
             }
             1 => {
-                a.end_requests(QP);
-                a.end_requests(0);
+                a.space.end_requests(QP);
+                a.space.end_requests(0);
             }
-            2 => rig.card.refuse(QP),
-            3 => a.drop_requests(),
+            2 => rig.registry.refuse_receive(QP),
+            3 => a.space.drop_requests(),
             _ => {
                 // Its own context's budget is too small now: it is not the card's that it waits for.
                 rig.get(2, &a, BASE + 100, 2, false);
-                a.set_budget(45);
+                a.space.set_budget(45);
                 rig.get(3, &a, BASE + 110, 1, false);
                 rig.ms(110);
             }
@@ -589,8 +595,8 @@ fn pc_3_what_a_request_does_not_get_is_charged_no_more() {
     rig.settle();
     assert_eq!(rig.refused(1), Some(PAGE_FAULT));
     assert_eq!((shown(&c).pinned, shown(&c).receive, mm.counts().2), (0, 0, 0));
-    assert_eq!(rig.card.budget.lock().receive, 0);
-    assert_eq!(c.share.budget.lock().receive, 0);
+    assert_eq!(rig.pages.budget.lock().receive, 0);
+    assert_eq!(c.space.share.budget.lock().receive, 0);
     rig.change(mm, BASE, 1, Change::Suspect);
     rig.end();
 }
@@ -606,16 +612,16 @@ fn pc_3_a_receive_is_refused_from_40_ms_on_and_while_nothing_comes() {
     rig.ask(next, &c, BASE + 40, 5, true);
     rig.settle();
     rig.ms(39);
-    rig.card.refuse(QP);
+    rig.registry.refuse_receive(QP);
     assert_eq!(rig.counter(D_OVER_BUDGET), 0);
     // Pages are on their way for less than half a second.
     rig.stick(mm, BASE, true);
     rig.ask(99, &other, BASE, 2, false);
     rig.ms(499);
-    rig.card.refuse(QP);
+    rig.registry.refuse_receive(QP);
     assert_eq!(rig.counter(D_OVER_BUDGET), 0);
     rig.ms(1);
-    rig.card.refuse(QP);
+    rig.registry.refuse_receive(QP);
     rig.settle();
     assert_eq!((rig.refused(mine), rig.counter(D_OVER_BUDGET)), (Some(PAGE_OVER_BUDGET), 1));
     // The next one in line goes on at once.
@@ -623,7 +629,7 @@ fn pc_3_a_receive_is_refused_from_40_ms_on_and_while_nothing_comes() {
     rig.ask(mine, &c, BASE + 20, 10, true);
     rig.settle();
     rig.ms(40);
-    rig.card.refuse(QP);
+    rig.registry.refuse_receive(QP);
     rig.settle();
     assert_eq!(rig.counter(D_OVER_BUDGET), 2);
     rig.end();
@@ -685,7 +691,7 @@ fn pc_3_memory_that_does_not_come_keeps_one_page_of_the_budget() {
         assert_eq!((shown(&a).pinned, shown(&a).receive, rig.pins()), (1, receive, 31));
         assert_eq!(rig.flags(&a, 1), CHARGED | BRINGING | LENT);
         rig.ms(600);
-        assert_eq!((shown(&a).pinned, rig.card.budget.lock().pinned), (1, 32));
+        assert_eq!((shown(&a).pinned, rig.pages.budget.lock().pinned), (1, 32));
         // When they come it is charged anew, in its turn.
         rig.stick(mm, BASE + 2, false);
         rig.settle();
@@ -731,7 +737,7 @@ fn pc_3_a_request_that_is_given_up_lends_at_once_what_it_was_charged() {
     rig.ask(send_tag(QP, 0), &a, BASE, 30, false);
     rig.ask(2, &b, BASE, 20, false);
     rig.settle();
-    a.end_requests(QP);
+    a.space.end_requests(QP);
     rig.settle();
     assert_eq!(rig.refused(send_tag(QP, 0)), Some(PAGE_NO_PROCESS));
     assert!(rig.holds(2));
@@ -739,7 +745,7 @@ fn pc_3_a_request_that_is_given_up_lends_at_once_what_it_was_charged() {
     rig.stick(mm, BASE + 29, false);
     rig.settle();
     assert_eq!((shown(&a).pinned, rig.pins()), (0, 20));
-    a.end_requests(0);
+    a.space.end_requests(0);
     rig.end();
 }
 
@@ -752,7 +758,7 @@ fn pc_3_each_that_is_charged_wakes_the_next() {
     rig.ask(2, &c, BASE + 50, 20, false);
     rig.ask(3, &c, BASE + 80, 20, false);
     rig.settle();
-    rig.card.set_budget(100);
+    rig.pages.set_budget(100);
     rig.settle();
     // The first one's pages do not come.
     assert_eq!(rig.flags(&c, 2) & (CHARGED | WAITING), CHARGED);
@@ -771,7 +777,7 @@ fn pc_3_receives_that_come_together_do_not_wait_for_each_other() {
     rig.ask(3, &b, BASE, 20, true);
     rig.settle();
     assert!(!rig.holds(2) && !rig.holds(3));
-    rig.card.set_budget(100);
+    rig.pages.set_budget(100);
     rig.settle();
     assert!(rig.holds(2) && rig.holds(3));
     rig.end();
@@ -789,7 +795,7 @@ fn pc_3_who_is_refused_as_the_budget_shrinks_leaves_the_line() {
     rig.ask(3, &b, BASE, 5, true);
     rig.settle();
     assert_eq!(rig.flags(&b, 3) & BEHIND, BEHIND);
-    rig.card.set_budget(43);
+    rig.pages.set_budget(43);
     rig.settle();
     assert_eq!(rig.refused(2), Some(PAGE_OVER_BUDGET));
     assert!(rig.holds(3));
@@ -805,7 +811,7 @@ fn pc_3_the_next_in_line_goes_on_when_the_first_is_refused() {
     rig.ask(3, &c, BASE + 70, 5, false);
     rig.settle();
     assert!(!rig.holds(3));
-    rig.card.set_budget(29);
+    rig.pages.set_budget(29);
     rig.settle();
     assert_eq!(rig.refused(2), Some(PAGE_OVER_BUDGET));
     assert!(rig.holds(3));

@@ -86,7 +86,7 @@ pub(super) fn descriptor() -> Descriptor {
 pub(super) fn context(rig: &Rig) -> (Descriptor, Arc<Context>) {
     let descriptor = descriptor();
     let made = call(&descriptor, IOC_CONTEXT, wanted_context()).expect("a context");
-    (descriptor, rig.card.context(made.asid).expect("it is there"))
+    (descriptor, rig.registry.context(made.asid).expect("it is there"))
 }
 
 /// What `IOC_CONTEXT` takes.

@@ -140,7 +140,7 @@ fn calls_end_with_the_service_they_wait_for() {
             ENODEV,
             State::Gone,
         ),
-        (|rig| rig.card.unbind(), ENODEV, ENODEV, State::Unbound),
+        (|rig| rig.registry.unbind(), ENODEV, ENODEV, State::Unbound),
     ];
     for (end, error, after, state) in ends {
         let rig = deaf();

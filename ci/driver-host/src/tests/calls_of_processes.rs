@@ -197,11 +197,11 @@ fn reserved_fields_are_zero() {
     let crash = Crash { how: CRASH_LOOP, reserved, ..Default::default() };
     assert_eq!(call(&descriptor, IOC_CRASH, crash).map(drop), Err(EINVAL));
     let answer = Accept { request: 9, reserved, ..Default::default() };
-    rig.card.tables.lock().requests.push_within_capacity(asked(9, owner.asid)).unwrap();
+    rig.registry.tables.lock().requests.push_within_capacity(asked(9, owner.asid)).unwrap();
     for cmd in [IOC_ACCEPT, IOC_REJECT] {
         assert_eq!(call(&descriptor, cmd, answer).map(drop), Err(EINVAL));
     }
-    assert_eq!(rig.card.query().abi, ABI_VERSION);
+    assert_eq!(rig.registry.query().abi, ABI_VERSION);
     assert_eq!((rig.times(CMD_CRASH), rig.counter(D_RESETS)), (0, 0));
     drop((descriptor, owner));
     rig.end();
@@ -228,13 +228,13 @@ fn inv_5_a_descriptor_becomes_one_context_of_who_asks() {
     user::enter(Some(mine));
     let made = call(&first, IOC_CONTEXT, ioctl::Context { doorbell_offset: 77, asid: 77, ..good }).unwrap();
     assert_eq!((made.abi, made.event_fd, made.doorbell_offset, made.asid, made.reserved), (ABI_VERSION, -1, 0, 1, 0));
-    assert_eq!(rig.card.context(1).unwrap().mm.as_raw(), mine.as_raw());
+    assert_eq!(rig.registry.context(1).unwrap().space.mm.as_raw(), mine.as_raw());
     assert_eq!(call(&first, IOC_CONTEXT, good).map(drop), Err(EBUSY));
     let second = descriptor();
     assert_eq!(call(&second, IOC_CONTEXT, good).unwrap().asid, 2);
     assert_eq!(rig.counter(D_CONTEXTS), 2);
     drop(first);
-    assert!(rig.card.context(1).is_none(), "it is closed with its descriptor");
+    assert!(rig.registry.context(1).is_none(), "it is closed with its descriptor");
     assert_eq!(rig.counter(D_CONTEXTS), 1);
     drop(second);
     assert_eq!(rig.counter(D_CONTEXTS), 0);
@@ -352,7 +352,7 @@ fn inv_6_objects_of_other_contexts_are_not_found() {
     let (descriptor, owner) = context(&rig);
     let qp = qp(&descriptor);
     with_number(&descriptor, IOC_LISTEN, 7).unwrap();
-    rig.card.tables.lock().requests.push_within_capacity(asked(9, owner.asid)).unwrap();
+    rig.registry.tables.lock().requests.push_within_capacity(asked(9, owner.asid)).unwrap();
     user::enter(Some(another(&rig)));
     let (other, _) = context(&rig);
     for (cmd, value) in [(IOC_DESTROY_CQ, 0), (IOC_DESTROY_QP, qp.qpn), (IOC_UNLISTEN, 7), (IOC_DISCONNECT, qp.qpn)] {
@@ -398,11 +398,11 @@ fn qp_10_connections_are_asked_for_answered_and_ended() {
     assert_eq!(rig.last(CMD_CM_DISCONNECT)[2], qp.qpn);
 
     for (request, cmd, qpn, opcode) in [(9, IOC_ACCEPT, qp.qpn, CMD_CM_ACCEPT), (10, IOC_REJECT, 0, CMD_CM_REJECT)] {
-        rig.card.tables.lock().requests.push_within_capacity(asked(request, owner.asid)).unwrap();
+        rig.registry.tables.lock().requests.push_within_capacity(asked(request, owner.asid)).unwrap();
         let answer = Accept { request, qpn, ..Default::default() };
         assert!(call(&descriptor, cmd, answer).is_ok());
         assert_eq!(rig.last(opcode)[2..4], [request, qpn]);
-        assert_eq!(*rig.card.tables.lock().requests, []);
+        assert_eq!(*rig.registry.tables.lock().requests, []);
         assert_eq!(call(&descriptor, cmd, answer).map(drop), Err(ENOENT), "it is answered");
     }
     assert_eq!((rig.times(CMD_CM_ACCEPT), rig.times(CMD_CM_REJECT)), (1, 1));
@@ -441,7 +441,7 @@ fn a_query_tells_what_the_card_is() {
     raw(&descriptor, IOC_QUERY).unwrap();
     let told = user::get(AT);
     // Cycles go on.
-    let mut expected = bytes_of(&rig.card.query());
+    let mut expected = bytes_of(&rig.registry.query());
     expected[56..64].copy_from_slice(&told[56..64]);
     assert_eq!(told, expected);
     drop(descriptor);
@@ -456,7 +456,7 @@ fn counters_are_those_of_card_firmware_and_driver() {
     let mut expected = Counters::ZERO;
     rig.card.regs.counters(&mut expected.rtl, &mut expected.fw);
     for n in 0..NUM_DRV_COUNTERS {
-        expected.drv[n] = rig.card.drv_counter(n as u32);
+        expected.drv[n] = rig.pages.drv_counter(n as u32);
     }
     assert_eq!((counters.rtl, counters.fw, counters.drv), (expected.rtl, expected.fw, expected.drv));
     assert_ne!((counters.rtl, counters.fw), (Counters::ZERO.rtl, Counters::ZERO.fw));
@@ -472,12 +472,12 @@ fn a_card_whose_driver_goes_has_no_counters_and_takes_no_name() {
     let rig = begin();
     user::set_capabilities(NET_ADMIN);
     let descriptor = descriptor();
-    let card = rig.card.clone();
-    rig.world.spawn(move || card.unbind());
+    let registry = rig.registry.clone();
+    rig.world.spawn(move || registry.unbind());
     rig.ms(2000);
     assert_eq!(call(&descriptor, IOC_COUNTERS, Counters::ZERO).map(drop), Err(ENODEV));
     assert_eq!(call(&descriptor, IOC_SET_NET, NET).map(drop), Err(ENODEV));
-    assert_eq!((rig.card.query().ipv4, rig.card.query().guid), (0, 0), "it has no name that it does not know");
+    assert_eq!((rig.registry.query().ipv4, rig.registry.query().guid), (0, 0), "it has no name that it does not know");
     assert_eq!(call(&descriptor, IOC_CONTEXT, wanted_context()).map(drop), Err(ENODEV));
     drop(descriptor);
     rig.end_at_once();
@@ -506,10 +506,10 @@ fn qp_14_the_name_of_the_end_node_is_its_administrator_s() {
     for bad in bad {
         assert_eq!(call(&descriptor, IOC_SET_NET, bad).map(drop), Err(EINVAL), "{bad:x?}");
     }
-    assert_eq!((rig.times(CMD_NET_CONFIG), rig.card.query().ipv4), (0, 0));
+    assert_eq!((rig.times(CMD_NET_CONFIG), rig.registry.query().ipv4), (0, 0));
     for good in [SetNet { mtu: 256, ..NET }, SetNet { mtu: 4096, ipv4: 0xdfff_ffff, ..NET }, NET] {
         assert!(call(&descriptor, IOC_SET_NET, good).is_ok());
-        let told = rig.card.query();
+        let told = rig.registry.query();
         assert_eq!((told.ipv4, told.mtu, told.mac), (good.ipv4, good.mtu, good.mac));
         assert_eq!(told.guid, 0x0011_22ff_fe33_4455);
         let words = [good.ipv4, 0x0211_2233, 0x4455, good.mtu, 0xfe33_4455, 0x0011_22ff];
@@ -530,8 +530,8 @@ fn limits_of_the_card_are_its_administrator_s() {
     let rig = begin();
     let descriptor = descriptor();
     let now = || {
-        let budget = rig.card.budget.lock().limit;
-        (rig.card.linger_ms.load(Relaxed), budget, rig.counter(D_BUDGET), rig.counter(D_PINNED_PEAK))
+        let budget = rig.pages.budget.lock().limit;
+        (rig.pages.linger_ms.load(Relaxed), budget, rig.counter(D_BUDGET), rig.counter(D_PINNED_PEAK))
     };
     rig.card.counters.set(D_PINNED_PEAK, 5);
     let before = (50, 256, bytes(256), 5);
@@ -581,7 +581,7 @@ fn limits_that_are_not_meant_stay_as_another_thread_sets_them() {
             Box::new(move || assert!(call(&descriptor, IOC_SET_LIMITS, arg).is_ok()))
         };
         at_once(&rig, [thread(limits(LIMIT_LINGER, 70, 0, 0)), thread(limits(LIMIT_CARD_BUDGET, 0, 300, 0))]);
-        assert_eq!((rig.card.linger_ms.load(Relaxed), rig.card.budget.lock().limit), (70, 300));
+        assert_eq!((rig.pages.linger_ms.load(Relaxed), rig.pages.budget.lock().limit), (70, 300));
         drop(descriptor);
         rig.end();
     });
@@ -614,12 +614,12 @@ fn pc_3_a_process_has_the_budget_that_it_gets_and_more_from_the_administrator_on
     // Against the card's new budget, and all or nothing.
     let both = LIMIT_CARD_BUDGET | LIMIT_CONTEXT_BUDGET;
     assert_eq!(set(limits(both, 0, 10, 11)), Err(EINVAL));
-    assert_eq!((rig.card.budget.lock().limit, shown(&owner).limit), (256, 256));
+    assert_eq!((rig.pages.budget.lock().limit, shown(&owner).limit), (256, 256));
     assert_eq!(set(limits(both, 0, 300, 300)), Ok(300));
-    assert_eq!(rig.card.budget.lock().limit, 300);
+    assert_eq!(rig.pages.budget.lock().limit, 300);
     user::enter(Some(another(&rig)));
     assert_eq!(set(limits(both, 0, 20, 10)), Err(EPERM));
-    assert_eq!(rig.card.budget.lock().limit, 300);
+    assert_eq!(rig.pages.budget.lock().limit, 300);
     drop((without, descriptor, owner));
     rig.end();
 }
@@ -866,10 +866,10 @@ fn a_node_by_which_doorbell_pages_are_mapped_is_known_until_all_its_descriptors_
     let (third, _) = context(&rig);
     let queue = cq(&third, 16).unwrap();
     mmap(&third, &file, queue.bytes as usize, queue.offset).unwrap();
-    rig.card.take_doorbells();
+    rig.registry.take_doorbells();
     assert_eq!((held(), &*inode.zapped.borrow()), (0, &vec![]), "queues are nobody's registers");
     mmap(&third, &file, 4096, 0).unwrap();
-    rig.card.take_doorbells();
+    rig.registry.take_doorbells();
     assert_eq!((held(), &*inode.zapped.borrow()), (1, &vec![0]));
     drop(third);
     assert_eq!(held(), 0);

@@ -16,7 +16,7 @@ fn a_process_gets_the_first_free_place_up_to_its_cap_whatever_its_contexts() {
     let (mm, _) = rig.user(FIRST_QPN, 1);
     let (mine, twin) = (rig.context(mm), rig.context(mm));
     let (_, other) = rig.user(FIRST_QPN, 1);
-    let place = |owners: &[u8], most: u32| calmly(|| rig.card.tables.lock().free_place(owners, &mine, most));
+    let place = |owners: &[u8], most: u32| calmly(|| rig.registry.tables.lock().free_place(owners, &mine, most));
     let (m, t, o) = (mine.asid as u8, twin.asid as u8, other.asid as u8);
     let cases: [(&[u8], u32, Result<usize>); 8] = [
         (&[0, 0], 1, Ok(0)),
@@ -37,7 +37,7 @@ fn a_process_gets_the_first_free_place_up_to_its_cap_whatever_its_contexts() {
 #[test]
 fn a_connection_request_is_taken_once() {
     let rig = Rig::new(Setup::default());
-    let mut tables = rig.card.tables.lock();
+    let mut tables = rig.registry.tables.lock();
     for (id, asid) in [(7, 1), (9, 2), (8, 3)] {
         tables.requests.push(asked(id, asid), GFP_KERNEL).unwrap();
     }
@@ -54,10 +54,10 @@ fn listeners_are_counted_by_process_and_requests_by_who_they_wait_for() {
     let b = rig.context(one);
     let (two, c) = rig.user(FIRST_QPN + 1, 1);
     let three = rig.process();
-    let count = |mm: &kernel::mm::MmWithUser| calmly(|| rig.card.tables.lock().listeners(mm.as_raw()));
+    let count = |mm: &kernel::mm::MmWithUser| calmly(|| rig.registry.tables.lock().listeners(mm.as_raw()));
     assert_eq!([one, two, three].map(count), [(0, 0); 3]);
     {
-        let mut tables = rig.card.tables.lock();
+        let mut tables = rig.registry.tables.lock();
         for (service, asid) in [(1, a.asid), (2, b.asid), (3, b.asid)] {
             tables.services.push(listening(service, asid), GFP_KERNEL).unwrap();
         }
@@ -66,7 +66,7 @@ fn listeners_are_counted_by_process_and_requests_by_who_they_wait_for() {
         }
     }
     assert_eq!([one, two, three].map(count), [(1, 2), (1, 1), (1, 0)]);
-    rig.card.tables.lock().services.push(listening(4, c.asid), GFP_KERNEL).unwrap();
+    rig.registry.tables.lock().services.push(listening(4, c.asid), GFP_KERNEL).unwrap();
     assert_eq!([one, two, three].map(count), [(2, 2), (2, 1), (2, 0)]);
     rig.end();
 }
@@ -75,12 +75,12 @@ fn listeners_are_counted_by_process_and_requests_by_who_they_wait_for() {
 fn queue_pairs_and_contexts_are_found_by_their_numbers_only() {
     let mut rig = Rig::new(Setup::default());
     let (_, c) = rig.user(FIRST_QPN + 1, 1);
-    let owner = |qpn| calmly(|| rig.card.owner_of_qp(qpn)).map(|c| c.asid);
+    let owner = |qpn| calmly(|| rig.registry.owner_of_qp(qpn)).map(|c| c.asid);
     assert_eq!(owner(FIRST_QPN + 1), Some(c.asid));
     for qpn in [0, FIRST_QPN - 1, FIRST_QPN, FIRST_QPN + 2, FIRST_QPN + NUM_QPS, u32::MAX] {
         assert_eq!(owner(qpn), None);
     }
-    let context = |asid| calmly(|| rig.card.context(asid)).map(|c| c.asid);
+    let context = |asid| calmly(|| rig.registry.context(asid)).map(|c| c.asid);
     assert_eq!((context(c.asid), context(c.asid + 1), context(NUM_ASIDS)), (Some(c.asid), None, None));
     rig.end();
 }
@@ -91,21 +91,21 @@ fn a_device_node_is_held_as_long_as_a_session_has_noted_it() {
     let (a, b) = (HeldInode::default(), HeldInode::default());
     let held = || [&a, &b].map(|node| std::sync::Arc::strong_count(&node.0) - 1);
     rig.world.fail_next(1, 0);
-    assert_eq!((rig.card.note_node(&a), held()), (Err(ENOMEM), [0, 0]));
+    assert_eq!((rig.registry.note_node(&a), held()), (Err(ENOMEM), [0, 0]));
     for (node, expected) in [(&a, [1, 0]), (&b, [1, 1]), (&a, [1, 1]), (&a, [1, 1])] {
-        rig.card.note_node(node).unwrap();
+        rig.registry.note_node(node).unwrap();
         assert_eq!(held(), expected);
     }
     for (node, expected) in [(&a, [1, 1]), (&b, [1, 0]), (&b, [1, 0]), (&a, [1, 0]), (&a, [0, 0])] {
-        rig.card.forget_node(node);
+        rig.registry.forget_node(node);
         assert_eq!(held(), expected);
     }
     // Pages go from all that are there, once.
-    rig.card.note_node(&a).unwrap();
-    rig.card.note_node(&b).unwrap();
-    rig.card.forget_node(&b);
-    rig.card.take_doorbells();
-    rig.card.take_doorbells();
+    rig.registry.note_node(&a).unwrap();
+    rig.registry.note_node(&b).unwrap();
+    rig.registry.forget_node(&b);
+    rig.registry.take_doorbells();
+    rig.registry.take_doorbells();
     assert_eq!((held(), a.0.zapped.borrow().clone()), ([0, 0], vec![DOORBELL_OFFSET]));
     assert!(b.0.zapped.borrow().is_empty());
     rig.end();
@@ -118,7 +118,7 @@ fn a_query_says_what_the_card_is() {
     *rig.card.fw.lock() = FwInfo { version: 0x2_0304, elf_id: [5, 6, 7] };
     rig.hardware().habits.code = 9;
     rig.hardware().habits.clock = Some(0x7_0000_0001);
-    let query = rig.card.query();
+    let query = rig.registry.query();
     assert_eq!(
         (query.abi, query.fw_version, query.fw_status, query.fw_code, query.elf_id),
         (ABI_VERSION, 0x2_0304, FW_RUNNING, 9, [5, 6, 7])
@@ -128,9 +128,9 @@ fn a_query_says_what_the_card_is() {
     assert_eq!((query.mac, query.clock_hz, query.cycles), ([1, 2, 3, 4, 5, 6, 0, 0], CLOCK_HZ, 0x7_0000_0001));
     assert_eq!((query.card_budget, query.process_budget, query.linger_ms), (bytes(70), bytes(60), 33));
     // Nobody gets more than the card has; a card that is gone has no time.
-    rig.card.budget.lock().limit = 50;
+    rig.pages.budget.lock().limit = 50;
     rig.hardware().habits.gone = true;
-    let query = rig.card.query();
+    let query = rig.registry.query();
     assert_eq!((query.card_budget, query.process_budget, query.cycles), (bytes(50), bytes(50), 0));
     rig.hardware().habits.gone = false;
     rig.hardware().habits.clock = None;
@@ -140,16 +140,16 @@ fn a_query_says_what_the_card_is() {
 #[test]
 fn counters_of_the_driver_are_told_one_by_one() {
     let mut rig = Rig::new(Setup { card_pages: 70, ..Setup::default() });
-    assert_eq!(rig.card.drv_counter(D_BUDGET), bytes(70));
+    assert_eq!(rig.pages.drv_counter(D_BUDGET), bytes(70));
     let (_, c) = rig.user(FIRST_QPN, 8);
     rig.get(1, &c, BASE, 5, false);
-    assert_eq!((rig.card.drv_counter(D_XLT_USED), rig.card.drv_counter(D_PAGES_PINNED)), (5, 5));
+    assert_eq!((rig.pages.drv_counter(D_XLT_USED), rig.pages.drv_counter(D_PAGES_PINNED)), (5, 5));
     let counters = &rig.card.counters;
     counters.set(D_CQS, 10);
     counters.add(D_CQS, 5);
     counters.inc(D_CQS);
     counters.sub(D_CQS, 3);
-    assert_eq!((rig.card.drv_counter(D_CQS), counters.get(D_QPS)), (13, 0));
+    assert_eq!((rig.pages.drv_counter(D_CQS), counters.get(D_QPS)), (13, 0));
     rig.end();
 }
 
@@ -167,13 +167,13 @@ fn done_after(rig: &Rig, what: impl Fn()) -> u64 {
 fn idle_pages_are_looked_at_after_the_linger_time_within_bounds() {
     let rig = Rig::new(Setup::default());
     for (linger, ms) in [(0, 20), (19, 20), (20, 20), (21, 21), (50, 50), (100, 100), (101, 100), (5000, 100)] {
-        rig.card.linger_ms.store(linger, Relaxed);
-        assert_eq!(done_after(&rig, || rig.card.sweep_later()), ms, "{linger}");
+        rig.pages.linger_ms.store(linger, Relaxed);
+        assert_eq!(done_after(&rig, || rig.pages.sweep_later()), ms, "{linger}");
     }
-    rig.card.linger_ms.store(50, Relaxed);
+    rig.pages.linger_ms.store(50, Relaxed);
     // Others that wait have times of their own.
-    assert_eq!(done_after(&rig, || rig.card.press_later()), 10);
-    assert_eq!(done_after(&rig, || rig.card.look_at_needs()), 10);
+    assert_eq!(done_after(&rig, || rig.pages.press_later()), 10);
+    assert_eq!(done_after(&rig, || rig.pages.look_at_needs()), 10);
     rig.end();
 }
 
@@ -182,7 +182,7 @@ fn whether_receives_wait_is_looked_at_every_10_ms_while_they_do() {
     let mut rig = Rig::new(Setup { card_pages: 40, linger_ms: 5000, ..Setup::default() });
     let (_, c) = rig.user(FIRST_QPN, 64);
     rig.hardware().deaf = true;
-    rig.card.press_later();
+    rig.pages.press_later();
     rig.ms(15);
     assert!(!rig.world.is_busy(), "nobody waits");
     rig.get(receive_tag(FIRST_QPN, 0), &c, BASE, 20, true);

@@ -150,7 +150,7 @@ impl Rig {
     /// What there is.
     pub(super) fn things(&self) -> Things {
         calmly(|| {
-            let tables = self.card.tables.lock();
+            let tables = self.registry.tables.lock();
             for (cqn, owner) in tables.cq_owners.iter().enumerate() {
                 assert_eq!(tables.cqs[cqn].as_ref().map(|cq| cq.cqn), (*owner != 0).then_some(cqn as u32));
             }

@@ -88,7 +88,7 @@ fn f9_limits_are_told_with_what_is_taken_of_them() {
     one.listen(5).unwrap();
     other.listen(6).unwrap();
     let of = |mm: Option<&kernel::mm::MmWithUser>, context: Option<&Context>| {
-        let limits = kernel::world::calmly(|| rig.card.limits(mm.map(|mm| &**mm), context));
+        let limits = kernel::world::calmly(|| rig.registry.limits(mm.map(|mm| &**mm), context));
         let all = [
             limits.process_contexts,
             limits.card_contexts,
@@ -102,7 +102,8 @@ fn f9_limits_are_told_with_what_is_taken_of_them() {
         all.map(|l| (l.taken, l.most))
     };
     let card = [(3, NUM_ASIDS - 1), (3, NUM_CQS), (4, NUM_QPS), (2, 64)];
-    let [contexts, cqs, qps] = [rig.card.max_process_contexts, rig.card.max_process_cqs, rig.card.max_process_qps];
+    let [contexts, cqs, qps] =
+        [rig.registry.max_process_contexts, rig.registry.max_process_cqs, rig.registry.max_process_qps];
     let mine = [(2, contexts), card[0], (2, cqs), card[1], (3, qps), card[2], (1, 48), card[3]];
     assert_eq!(of(Some(mm), Some(&one)), mine);
     let without = [(0, contexts), card[0], (0, cqs), card[1], (0, qps), card[2], (0, 0), card[3]];

@@ -34,15 +34,15 @@ fn inv_5_no_process_has_more_contexts_than_its_share() {
     let mut rig = Rig::new(Setup { most: [2, 64, 64], ..Setup::default() });
     let (mm, c) = rig.client();
     let second = rig.context(mm);
-    assert_eq!(Context::new(&rig.card, mm, None).err(), Some(ENOSPC));
+    assert_eq!(Context::new(&rig.registry, mm, None).err(), Some(ENOSPC));
     let (_, other) = rig.client();
     assert_eq!(([c.asid, second.asid, other.asid], rig.things().counted[0]), ([1, 2, 3], 3));
-    assert!(Arc::ptr_eq(&c.share, &second.share) && !Arc::ptr_eq(&c.share, &other.share));
+    assert!(Arc::ptr_eq(&c.space.share, &second.space.share) && !Arc::ptr_eq(&c.space.share, &other.space.share));
     c.close();
     c.close();
     assert_eq!(rig.things().counted[0], 2);
     assert_eq!((rig.context(mm).asid, rig.things().counted[0]), (1, 3));
-    assert_eq!(Context::new(&rig.card, mm, None).err(), Some(ENOSPC));
+    assert_eq!(Context::new(&rig.registry, mm, None).err(), Some(ENOSPC));
     drop(c);
     rig.end();
 }
@@ -55,7 +55,7 @@ fn inv_6_a_card_serves_so_many_contexts_and_no_more() {
         assert_eq!(rig.context(mm).asid, asid);
     }
     let stranger = rig.process();
-    assert_eq!(Context::new(&rig.card, stranger, None).err(), Some(ENOSPC));
+    assert_eq!(Context::new(&rig.registry, stranger, None).err(), Some(ENOSPC));
     let most = u64::from(NUM_ASIDS - 1);
     assert_eq!(rig.things().counted[0], most);
     first.close();
@@ -70,7 +70,7 @@ fn inv_6_whichever_allocation_fails_nothing_is_left_of_a_context() {
     let mm = rig.process();
     for n in 1.. {
         rig.world.fail_nth(n);
-        let made = Context::new(&rig.card, mm, None);
+        let made = Context::new(&rig.registry, mm, None);
         if rig.world.fail_nth(0) != 0 {
             let context = made.expect("nothing failed");
             assert_eq!((context.asid, rig.things().counted), (1, [1, 0, 0]));
@@ -87,9 +87,9 @@ fn inv_6_whichever_allocation_fails_nothing_is_left_of_a_context() {
 fn inv_6_a_card_that_is_gone_makes_no_context() {
     let mut rig = Rig::new(Setup::default());
     let (mm, c) = rig.client();
-    rig.card.unbind();
+    rig.registry.unbind();
     assert_eq!(rig.card.state(), State::Unbound);
-    assert_eq!(Context::new(&rig.card, mm, None).err(), Some(ENODEV));
+    assert_eq!(Context::new(&rig.registry, mm, None).err(), Some(ENODEV));
     assert_eq!(c.create_cq(&mut cq(4)).map(drop), Err(ENODEV));
     assert_eq!(rig.things().cqs, []);
     rig.end_at_once();
@@ -231,14 +231,14 @@ fn decision_21_a_process_that_is_gone_though_page_faults_of_two_cards_hold_its_m
     let (mm, c) = rig.client();
     let (second, third) = (rig.context_elsewhere(mm), rig.context_elsewhere(rig.process()));
     let closed = |rig: &Rig| {
-        c.close_if_orphaned();
-        second.close_if_orphaned();
+        c.close_if_orphaned(crate::shares_of);
+        second.close_if_orphaned(crate::shares_of);
         rig.settle();
         [&c, &second, &third].map(|c| c.space.lock().closing)
     };
     // Of another process, too.
-    let other = third.user_mm();
-    let [one, two, last] = [&c, &c, &second].map(|c| c.user_mm());
+    let other = third.space.user_mm();
+    let [one, two, last] = [&c, &c, &second].map(|c| c.space.user_mm());
     assert!(one.is_some() && two.is_some() && last.is_some() && other.is_some());
     assert_eq!(closed(&rig), [false; 3]);
     let seen = mm.mmget_not_zero();
@@ -328,7 +328,7 @@ fn inv_5_a_context_that_is_closed_over_a_reset_takes_nothing_from_others() {
 fn inv_5_a_context_that_is_closed_leaves_no_work_that_names_it() {
     let mut rig = Rig::new(Setup::default());
     let (_, c) = rig.client();
-    c.revoke_later();
+    c.space.revoke_later();
     assert!(rig.world.is_busy());
     c.close();
     assert!(!rig.world.is_busy());

@@ -55,7 +55,7 @@ impl Crowd {
         let at = self.rng.below(self.contexts.len() as u64) as usize;
         let context = self.contexts[at].1.clone();
         let (qps, cqs, requests) = calmly(|| {
-            let tables = self.rig.card.tables.lock();
+            let tables = self.rig.registry.tables.lock();
             (tables.qps, tables.cq_owners, tables.requests.to_vec())
         });
         let cqns = [0; 2].map(|_| self.place(&cqs, context.asid));
@@ -110,7 +110,7 @@ impl Crowd {
         let (qpn, n, write) = (qpn(number(NUM_QPS)), number(4), number(2) != 0);
         let tag = if write { receive_tag(qpn, n) } else { send_tag(qpn, n) };
         let vpn = BASE + u64::from(number(16));
-        let asid = calmly(|| self.rig.card.tables.lock().qps[(qpn - FIRST_QPN) as usize].into());
+        let asid = calmly(|| self.rig.registry.tables.lock().qps[(qpn - FIRST_QPN) as usize].into());
         let mut hardware = self.rig.sim.hardware.borrow_mut();
         if hardware.holds.contains_key(&tag) {
             hardware.release(tag);

@@ -3,7 +3,8 @@
 
 use super::rig::*;
 use crate::abi::{card::*, counters::*, ring::*, status::*};
-use crate::pages::table::Xlt;
+use crate::card::owner::Owner as _;
+use crate::pages::table::Table;
 use crate::process::context::Context;
 use kernel::{mm::MmWithUser, sync::Arc};
 
@@ -208,14 +209,14 @@ fn decision_14_very_many_pages_go_together_and_those_between_stay() {
     assert_eq!((rig.pins(), rig.counter(D_PAGES_UNPINNED)), (66, 134));
     let now = shown(&c);
     assert!(now.pages.iter().all(|p| (p.vpn - BASE).is_multiple_of(3)));
-    assert_eq!((now.pinned, rig.card.xlt.lock().used()), (66, 66));
+    assert_eq!((now.pinned, rig.pages.table.lock().used()), (66, 66));
     rig.end();
 }
 
 #[test]
 fn places_of_the_table_are_taken_given_back_and_kept_until_evictions_are_answered() {
     let mut rig = Rig::new(Setup::default());
-    let mut xlt = Xlt::new().unwrap();
+    let mut xlt = Table::new().unwrap();
     let places: Vec<u32> = (0..XLT_WAYS).map(|n| xlt_place(1, 5, n)).collect();
     let same = rivals(5);
     let index = xlt.take(1, 5).unwrap();
@@ -348,11 +349,11 @@ fn pc_3_a_receive_whose_pages_find_no_place_ends_by_name() {
     }
     rig.ask(receive_tag(QP, 9), &c, same[4], 1, true);
     rig.ms(20);
-    rig.card.refuse(QP);
+    rig.registry.refuse_receive(QP);
     rig.settle();
     assert!(rig.asks(receive_tag(QP, 9)).is_some());
     rig.ms(30);
-    rig.card.refuse(QP);
+    rig.registry.refuse_receive(QP);
     rig.settle();
     assert_eq!(rig.refused(receive_tag(QP, 9)), Some(PAGE_OVER_BUDGET));
     rig.end();
@@ -365,16 +366,16 @@ fn decision_14_answers_to_evictions_of_what_is_there_no_more_change_nothing() {
     rig.get(1, &c, BASE, 1, false);
     let index = rig.page(&c, BASE).unwrap().index;
     // Live: nobody has asked.
-    c.evicted(BASE, index, true, true);
+    c.space.evicted(BASE, index, true, true);
     assert_eq!(rig.page(&c, BASE).unwrap().state, "Live");
     rig.stall(true);
     rig.release(1);
     rig.ms(1100);
     assert_eq!(rig.page(&c, BASE).unwrap().state, "Evicting");
     // Of another place, of another page, not the last answer.
-    c.evicted(BASE, index + 1, true, true);
-    c.evicted(BASE + 1, index, true, true);
-    c.evicted(BASE, index, false, false);
+    c.space.evicted(BASE, index + 1, true, true);
+    c.space.evicted(BASE + 1, index, true, true);
+    c.space.evicted(BASE, index, false, false);
     assert_eq!(rig.page(&c, BASE).unwrap().state, "Evicting");
     rig.stall(false);
     rig.settle();
@@ -387,7 +388,7 @@ fn a_used_up_table_is_counted() {
     let mut rig = Rig::new(Setup::default());
     let (_, c) = rig.user(QP, 8);
     rig.get(1, &c, BASE, 5, false);
-    assert_eq!((rig.card.drv_counter(D_XLT_USED), rig.card.drv_counter(D_PAGES_PINNED)), (5, 5));
+    assert_eq!((rig.pages.drv_counter(D_XLT_USED), rig.pages.drv_counter(D_PAGES_PINNED)), (5, 5));
     rig.end();
 }
 

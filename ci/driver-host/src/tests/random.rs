@@ -202,12 +202,12 @@ impl Case {
                 let pages = self.rng.between(10, 60);
                 match self.rng.below(3) {
                     0 => {
-                        let card = self.rig.card.clone();
-                        self.rig.world.spawn(move || card.set_budget(pages));
+                        let service = self.rig.pages.clone();
+                        self.rig.world.spawn(move || service.set_budget(pages));
                     }
                     _ => {
                         if let Some((_, context)) = self.pick() {
-                            self.rig.world.spawn(move || context.set_budget(pages));
+                            self.rig.world.spawn(move || context.space.set_budget(pages));
                         }
                     }
                 }
@@ -240,15 +240,15 @@ impl Case {
                 if let Some((_, context)) = self.pick() {
                     let qpn = FIRST_QPN + context.asid % NUM_QPS;
                     self.rig.world.spawn(move || {
-                        context.end_requests(qpn);
+                        context.space.end_requests(qpn);
                         kernel::time::delay::fsleep(kernel::time::Delta::from_millis(3));
-                        context.end_requests(0);
+                        context.space.end_requests(0);
                     });
                 }
             }
             77 => {
                 if let Some((_, context)) = self.pick() {
-                    self.rig.world.spawn(move || context.give_up_requests());
+                    self.rig.world.spawn(move || context.space.give_up_requests());
                 }
             }
             78 if self.theme == Theme::All => {
@@ -277,11 +277,11 @@ impl Case {
                     self.process();
                 }
             }
-            81 => self.rig.card.linger_ms.store([0, 3, 50][self.rng.below(3) as usize], Relaxed),
+            81 => self.rig.pages.linger_ms.store([0, 3, 50][self.rng.below(3) as usize], Relaxed),
             82 => {
                 if let Some((_, context)) = self.pick() {
-                    let block = context.block(self.rng.between(0, 30) as u32 * 4096);
-                    let reserve = self.rig.reserve.get_mut(&(Arc::as_ptr(&context) as usize)).unwrap();
+                    let block = context.space.block(self.rng.between(0, 30) as u32 * 4096);
+                    let reserve = self.rig.reserve.get_mut(&(Arc::as_ptr(&context.space) as usize)).unwrap();
                     *reserve = (*reserve).max(u64::from(block) / 4096 + 1);
                 }
             }
@@ -313,9 +313,9 @@ fn run(theme: Theme, base: u64) {
         drop(contexts);
         // Budgets that are being changed are not changed after these.
         rig.settle();
-        rig.card.set_budget(400);
+        rig.pages.set_budget(400);
         for context in rig.contexts() {
-            context.set_budget(400);
+            context.space.set_budget(400);
         }
         rig.end();
     }

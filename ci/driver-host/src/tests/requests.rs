@@ -58,7 +58,7 @@ fn decision_14_a_page_is_pinned_once_whatever_the_number_of_its_uses() {
     rig.settle();
     assert!(rig.holds(send_tag(QP, 2)) && rig.holds(send_tag(QP, 3)));
     assert_eq!((rig.pinned(), rig.times(CMD_PAGE_READY)), (9, 4));
-    assert_eq!(c.share.budget.lock().pinned, 9);
+    assert_eq!(c.space.share.budget.lock().pinned, 9);
     rig.end();
 }
 
@@ -72,8 +72,8 @@ fn pc_1_receives_are_pinned_for_writing_and_counted_apart() {
     rig.get(send_tag(QP, 1), &c, BASE + 4, 2, false);
     let now = shown(&c);
     assert_eq!((now.pinned, now.receive), (8, 5));
-    assert_eq!(c.share.budget.lock().receive, 5);
-    assert_eq!(rig.card.budget.lock().receive, 5);
+    assert_eq!(c.space.share.budget.lock().receive, 5);
+    assert_eq!(rig.pages.budget.lock().receive, 5);
     assert!(now.pages[..5].iter().all(|p| p.write) && now.pages[5..].iter().all(|p| !p.write));
     rig.end();
 }
@@ -181,11 +181,11 @@ fn decision_21_requests_that_are_stuck_for_long_are_given_up() {
     rig.ask(send_tag(QP, 1), &c, BASE + 20, 37, false);
     rig.ask(receive_tag(QP, 1), &c, BASE + 60, 1, true);
     rig.ms(499);
-    c.give_up_requests();
+    c.space.give_up_requests();
     rig.settle();
     assert!(rig.asks(send_tag(QP, 0)).is_some());
     rig.ms(1);
-    c.give_up_requests();
+    c.space.give_up_requests();
     rig.settle();
     assert_eq!(rig.refused(send_tag(QP, 0)), Some(PAGE_FAULT));
     assert!(rig.asks(send_tag(QP, 1)).is_some() && rig.asks(receive_tag(QP, 1)).is_some());
@@ -214,12 +214,12 @@ fn decision_21_requests_of_a_queue_pair_that_ends_are_answered() {
         rig.ask(tag, &c, BASE, 1 + n as u64, n % 2 == 1);
     }
     rig.settle();
-    assert!(c.asks(QP) && c.asks(OTHER) && !c.asks(OTHER + 1));
-    c.end_requests(QP);
+    assert!(c.space.asks(QP) && c.space.asks(OTHER) && !c.space.asks(OTHER + 1));
+    c.space.end_requests(QP);
     rig.settle();
     assert!(mine.iter().all(|tag| rig.refused(*tag) == Some(PAGE_NO_PROCESS)));
     assert!(theirs.iter().all(|tag| rig.asks(*tag).is_some()));
-    assert!(!c.asks(QP) && c.asks(OTHER));
+    assert!(!c.space.asks(QP) && c.space.asks(OTHER));
     // More of it are not begun, those of others are.
     rig.ask(mine[0], &c, BASE + 20, 1, false);
     rig.ask(send_tag(OTHER, 4), &c, BASE + 21, 1, false);
@@ -227,7 +227,7 @@ fn decision_21_requests_of_a_queue_pair_that_ends_are_answered() {
     rig.settle();
     assert_eq!(rig.refused(mine[0]), Some(PAGE_NO_PROCESS));
     assert!(rig.holds(send_tag(OTHER, 4)) && rig.holds(78));
-    c.end_requests(0);
+    c.space.end_requests(0);
     rig.get(mine[0], &c, BASE + 20, 1, false);
     // Those of firmware have no queue pair, and none is over.
     assert!(rig.asks(77).is_some());
@@ -261,7 +261,7 @@ fn decision_21_96_requests_of_a_process_are_worked_on_at_once() {
     assert_eq!((running(&rig), queued(&rig)), ((96, 96), vec![100, 97, 99, 200]));
     // It is given up: it still waits for its page.
     rig.ms(500);
-    c.give_up_requests();
+    c.space.give_up_requests();
     rig.settle();
     assert_eq!(running(&rig).0, 96);
     assert!(rig.asks(97).is_some());
@@ -327,7 +327,7 @@ fn inv_6_whichever_allocation_fails_the_request_is_tried_again() {
         if failed {
             // All is given back meanwhile.
             assert_eq!((rig.pins(), shown(&c).pinned), (0, 0));
-            assert_eq!((rig.card.xlt.lock().used(), rig.sim.memory.borrow().mappings()), (0, 0));
+            assert_eq!((rig.pages.table.lock().used(), rig.sim.memory.borrow().mappings()), (0, 0));
             assert_eq!(rig.counter(D_NO_MEMORY), n);
         }
         rig.ms(1);
@@ -352,7 +352,7 @@ fn inv_6_pages_that_cannot_be_mapped_or_pinned_for_want_of_memory_are_tried_agai
     rig.sim.memory.borrow_mut().fail_maps = 2;
     rig.ask(1, &c, BASE, 3, false);
     rig.settle();
-    assert_eq!((rig.pins(), shown(&c).pinned, rig.card.xlt.lock().used()), (0, 0, 0));
+    assert_eq!((rig.pins(), shown(&c).pinned, rig.pages.table.lock().used()), (0, 0, 0));
     rig.ms(2);
     assert!(!rig.holds(1));
     rig.ms(1);
@@ -380,12 +380,12 @@ fn inv_6_requests_that_cannot_even_be_noted_are_tried_again() {
     rig.ask(1, &c, BASE, 1, false);
     rig.ask(2, &c, BASE + 1, 1, false);
     rig.settle();
-    assert_eq!((rig.counter(D_NO_MEMORY), rig.card.needs.lock().len()), (2, 2));
+    assert_eq!((rig.counter(D_NO_MEMORY), rig.pages.needs.lock().len()), (2, 2));
     rig.ms(9);
     assert!(!rig.holds(1) && !rig.holds(2));
     rig.ms(1);
     assert!(rig.holds(1) && rig.holds(2));
-    assert_eq!(rig.card.needs.lock().len(), 0);
+    assert_eq!(rig.pages.needs.lock().len(), 0);
     // 64 times, then it is said that there is no memory.
     rig.world.fail_next(0, 1);
     rig.world.set_failures(1, 0);
@@ -411,7 +411,7 @@ fn inv_6_what_a_card_that_was_reset_has_asked_for_is_forgotten() {
     rig.ask(2, &c, BASE + 1, 1, false);
     rig.get(3, &c, BASE + 2, 1, false);
     rig.card.reset("a test").unwrap();
-    assert_eq!((rig.card.needs.lock().len(), shown(&c).requests.len(), rig.pins()), (0, 0, 0));
+    assert_eq!((rig.pages.needs.lock().len(), shown(&c).requests.len(), rig.pins()), (0, 0, 0));
     // The same once more; it is the new firmware's, and answered once.
     rig.ask(2, &c, BASE + 1, 1, false);
     rig.stick(mm, BASE + 1, false);
@@ -421,10 +421,10 @@ fn inv_6_what_a_card_that_was_reset_has_asked_for_is_forgotten() {
     rig.world.fail_next(0, 1);
     rig.ask(4, &c, BASE + 5, 1, false);
     rig.settle();
-    let kept = rig.card.needs.lock().len();
+    let kept = rig.pages.needs.lock().len();
     assert_eq!(kept, 1);
-    rig.card.drop_needs();
-    assert_eq!(rig.card.needs.lock().len(), 0);
+    rig.pages.drop_needs();
+    assert_eq!(rig.pages.needs.lock().len(), 0);
     rig.card.reset("a test").unwrap();
     rig.end();
 }
@@ -455,10 +455,10 @@ fn inv_3_a_closed_context_answers_and_begins_nothing() {
     assert_eq!(rig.times(CMD_PAGE_REVOKE), 2);
     assert_eq!((rig.pins(), rig.contexts().len()), (0, 0));
     // Its request still waits for its page, and is charged for that one.
-    assert_eq!((shown(&c).pinned, rig.card.budget.lock().pinned), (1, 1));
+    assert_eq!((shown(&c).pinned, rig.pages.budget.lock().pinned), (1, 1));
     rig.stick(mm, BASE, false);
     rig.settle();
-    assert_eq!((shown(&c).pinned, rig.card.budget.lock().pinned), (0, 0));
+    assert_eq!((shown(&c).pinned, rig.pages.budget.lock().pinned), (0, 0));
     drop(c);
     rig.end();
 }
@@ -582,7 +582,7 @@ fn inv_6_a_command_ring_without_room_ends_a_request_in_time() {
     rig.ms(99);
     assert_eq!((rig.flags(&c, 1), rig.pins()), (INSTALLING | CHARGED, 2));
     rig.ms(4);
-    assert_eq!((shown(&c).requests.len(), rig.pins(), rig.card.xlt.lock().used()), (0, 0, 0));
+    assert_eq!((shown(&c).requests.len(), rig.pins(), rig.pages.table.lock().used()), (0, 0, 0));
     assert!(rig.asks(1).is_some());
     rig.stall(false);
     rig.ms(5);
@@ -612,10 +612,10 @@ fn inv_6_a_card_that_asks_for_more_than_can_be_kept_is_reset() {
         rig.ask(tag, &c, BASE, 1, false);
     }
     rig.settle();
-    assert_eq!((rig.card.needs.lock().len(), rig.counter(D_RESETS)), (512, 0));
+    assert_eq!((rig.pages.needs.lock().len(), rig.counter(D_RESETS)), (512, 0));
     rig.ask(513, &c, BASE, 1, false);
     rig.ms(5);
-    assert_eq!((rig.card.needs.lock().len(), rig.counter(D_RESETS)), (0, 1));
+    assert_eq!((rig.pages.needs.lock().len(), rig.counter(D_RESETS)), (0, 1));
     rig.end();
 }
 
@@ -653,7 +653,7 @@ fn inv_3_nothing_is_pinned_for_a_context_that_is_being_closed() {
     rig.settle();
     c.space.lock().closing = true;
     let before = rig.pinned();
-    rig.card.set_budget(100);
+    rig.pages.set_budget(100);
     rig.settle();
     assert_eq!((rig.refused(2), rig.pinned()), (Some(PAGE_NO_PROCESS), before));
     c.space.lock().closing = false;

@@ -29,7 +29,7 @@ fn opcodes(hardware: &Hardware) -> Vec<u32> {
 
 /// Nothing of the page service's goes on, and what it has of the card is forgotten.
 fn assert_unused(rig: &Rig) {
-    assert_eq!((rig.pins(), rig.card.xlt.lock().used(), rig.card.budget.lock().pinned), (0, 0, 0));
+    assert_eq!((rig.pins(), rig.pages.table.lock().used(), rig.pages.budget.lock().pinned), (0, 0, 0));
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn inv_6_a_reset_begins_anew_and_contexts_lose_what_they_had() {
     rig.drain();
     rig.card.put(&[nothing(2)]).unwrap();
     {
-        let mut tables = rig.card.tables.lock();
+        let mut tables = rig.registry.tables.lock();
         tables.services.push(listening(7, c.asid), GFP_KERNEL).unwrap();
         tables.requests.push(asked(8, c.asid), GFP_KERNEL).unwrap();
     }
@@ -94,7 +94,7 @@ fn inv_6_a_reset_begins_anew_and_contexts_lose_what_they_had() {
     assert_eq!((rig.card.state(), told(&c)), (State::Up, vec![ioctl::CTX_DEVICE_LOST]));
     assert_unused(&rig);
     let tables = kernel::world::calmly(|| {
-        let tables = rig.card.tables.lock();
+        let tables = rig.registry.tables.lock();
         (tables.services.len(), tables.requests.len())
     });
     assert_eq!((tables, rig.counter(D_EVENTS)), ((0, 0), events));
@@ -117,9 +117,9 @@ fn inv_6_a_reset_forgets_requests_that_wait_for_memory() {
     rig.world.fail_next(0, 3);
     (1..=3).for_each(|tag| rig.ask(tag, &c, BASE, 1, false));
     rig.settle();
-    assert_eq!(rig.card.needs.lock().len(), 3);
+    assert_eq!(rig.pages.needs.lock().len(), 3);
     rig.card.reset("a test").unwrap();
-    assert_eq!(rig.card.needs.lock().len(), 0);
+    assert_eq!(rig.pages.needs.lock().len(), 0);
     rig.end();
 }
 
@@ -246,8 +246,8 @@ fn inv_3_unbinding_ends_dma_and_everything_that_contexts_have() {
         rig.world.fail_next(0, 1);
         rig.ask(3, &c, BASE, 1, false);
         rig.settle();
-        rig.card.sweep_later();
-        rig.card.press_later();
+        rig.pages.sweep_later();
+        rig.pages.press_later();
         rig.fill();
         rig.card.answer(rig.card.generation(), nothing(1));
         rig.card.schedule_reset();
@@ -255,22 +255,22 @@ fn inv_3_unbinding_ends_dma_and_everything_that_contexts_have() {
         rig.hardware().habits.gone = !present;
         rig.stick(mm, BASE + 30, false);
         let epoch = rig.card.epoch.load(Relaxed);
-        rig.card.unbind();
+        rig.registry.unbind();
         let off = [(HOST_DMA_ENABLE, 0), (HOST_CTRL, 1), (MASTER, 0)];
         let written = rig.hardware().take_written();
         assert!(present || written == off[2..]);
         assert!(!present || written == off, "{written:x?}");
         assert_eq!((rig.card.state(), rig.card.epoch.load(Relaxed) > epoch), (State::Unbound, true));
         assert_eq!(told(&c), [ioctl::CTX_DEVICE_LOST]);
-        assert_eq!(rig.card.needs.lock().len(), 0);
+        assert_eq!(rig.pages.needs.lock().len(), 0);
         rig.settle();
         assert_unused(&rig);
         assert!(!rig.world.is_busy(), "nothing of the card's is done any more");
         // Nothing is begun any more, either.
         assert_eq!((rig.card.reset("a test"), rig.card.post(&[nothing(1)])), (Err(ENODEV), Err(ENODEV)));
-        rig.card.sweep_later();
-        rig.card.press_later();
-        rig.card.look_at_needs();
+        rig.pages.sweep_later();
+        rig.pages.press_later();
+        rig.pages.look_at_needs();
         assert_eq!((rig.hardware().take_written(), rig.world.is_busy()), (vec![], false));
         rig.end_at_once();
     }
@@ -281,12 +281,12 @@ fn inv_3_unbinding_takes_back_what_was_to_be_done_later() {
     let rig = Rig::new(Setup::default());
     rig.fill();
     rig.card.start_watching();
-    rig.card.sweep_later();
-    rig.card.press_later();
-    rig.card.look_at_needs();
+    rig.pages.sweep_later();
+    rig.pages.press_later();
+    rig.pages.look_at_needs();
     rig.card.answer(rig.card.generation(), nothing(1));
     rig.card.schedule_reset();
-    rig.card.unbind();
+    rig.registry.unbind();
     assert!(!rig.world.is_busy());
     rig.end_at_once();
 }
@@ -299,7 +299,7 @@ fn inv_3_unbinding_waits_for_the_interrupt_thread() {
         let _events = card.events.lock();
         kernel::time::delay::fsleep(kernel::time::Delta::from_millis(5));
     });
-    let unbind = rig.begin(|card| card.unbind());
+    let unbind = rig.begin_unbind();
     rig.ms(4);
     assert_eq!((unbind.get(), rig.card.state(), told(&c)), (None, State::Unbound, vec![]));
     rig.ms(1);
@@ -315,9 +315,9 @@ fn inv_3_no_request_is_begun_on_a_card_that_is_unbound() {
         let (_, c) = rig.user(FIRST_QPN, 64);
         (0..32).for_each(|tag| rig.ask(tag, &c, BASE + u64::from(tag), 1, false));
         rig.world.set_preempt(3);
-        let unbound = rig.begin(|card| card.unbind());
+        let unbound = rig.begin_unbind();
         rig.world.run_until(|| unbound.get().is_some());
-        assert_eq!((shown(&c).requests.len(), rig.card.needs.lock().len()), (0, 0), "seed {seed}");
+        assert_eq!((shown(&c).requests.len(), rig.pages.needs.lock().len()), (0, 0), "seed {seed}");
         rig.world.set_preempt(0);
         rig.ms(10);
         assert_eq!(shown(&c).requests.len(), 0, "seed {seed}");
@@ -329,9 +329,9 @@ fn inv_3_no_request_is_begun_on_a_card_that_is_unbound() {
 #[test]
 fn inv_3_a_card_that_is_unbound_stays_so() {
     let rig = Rig::new(Setup::default());
-    rig.card.unbind();
+    rig.registry.unbind();
     rig.hardware().reset_ns = 5 * MS;
-    let again = rig.begin(|card| card.unbind());
+    let again = rig.begin_unbind();
     rig.ms(2);
     assert_eq!((again.get(), rig.card.state()), (None, State::Unbound));
     rig.ms(5);
@@ -346,7 +346,7 @@ fn inv_3_who_uses_a_card_that_is_being_unbound_waits_or_fails() {
     rig.hardware().deaf = true;
     let before = rig.begin(query);
     rig.hardware().reset_ns = 5 * MS;
-    let unbind = rig.begin(|card| card.unbind());
+    let unbind = rig.begin_unbind();
     rig.ms(2);
     let fence = rig.begin(|card| card.stop_dma());
     let calls = [before, rig.begin(query)].map(|c| c.get());

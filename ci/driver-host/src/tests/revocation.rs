@@ -309,7 +309,7 @@ fn vc_9_a_range_that_is_taken_away_comes_back_when_firmware_has_let_go() {
         assert_eq!(rig.holds(tag), !blocked, "{first}");
         if blocked {
             assert_eq!(rig.flags(&c, tag), BLOCKED);
-            c.answer_requests(PAGE_FAULT);
+            c.space.answer_requests(PAGE_FAULT);
             rig.settle();
         }
     }
@@ -398,7 +398,7 @@ fn inv_3_a_process_that_ends_leaves_nothing() {
     rig.change(mm, 0, u64::MAX, Change::Release);
     assert_eq!(rig.sim.hardware.borrow().translations().count(), 4);
     rig.ms(20);
-    assert_eq!((rig.pins(), rig.contexts().len(), rig.card.budget.lock().pinned), (4, 1, 4));
+    assert_eq!((rig.pins(), rig.contexts().len(), rig.pages.budget.lock().pinned), (4, 1, 4));
     drop((c, second, stranger));
     rig.end();
 }

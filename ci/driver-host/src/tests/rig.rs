@@ -9,7 +9,10 @@ use crate::kernel::eventfd::EventFd;
 use crate::kernel::gate::Gate;
 use crate::kernel::workqueue::OwnedQueue;
 use crate::memory::{Change, Sim, change, sim};
+use crate::pages::address_space::AddressSpace;
+use crate::pages::service::{PageConfig, PageService};
 use crate::process::context::Context;
+use crate::process::registry::{Registry, RegistryConfig};
 use kernel::{
     mm::{Mm, MmWithUser, task},
     pci::DEVICE as PCI,
@@ -102,7 +105,7 @@ pub(super) struct Shown {
     pub(super) pages: Vec<ShownPage>,
 }
 
-struct Show<'a>(&'a Context);
+struct Show<'a>(&'a AddressSpace);
 
 impl fmt::Display for Show<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -112,7 +115,12 @@ impl fmt::Display for Show<'_> {
 
 /// What debugfs shows of a context.
 pub(super) fn shown(context: &Context) -> Shown {
-    let text = calmly(|| Show(context).to_string());
+    shown_space(&context.space)
+}
+
+/// What debugfs shows of an address space.
+fn shown_space(space: &AddressSpace) -> Shown {
+    let text = calmly(|| Show(space).to_string());
     let mut all = Shown::default();
     for line in text.lines() {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -126,7 +134,7 @@ pub(super) fn shown(context: &Context) -> Shown {
         };
         match words[0] {
             "asid" => {
-                assert_eq!(number(after("asid")), context.asid.into());
+                assert_eq!(number(after("asid")), space.asid.into());
                 all.limit = number(after("budget"));
                 all.pinned = number(after("pinned"));
                 all.receive = number(after("receive"));
@@ -227,6 +235,8 @@ pub(super) struct Rig {
     pub(super) world: Arc<World>,
     pub(super) sim: Arc<Sim>,
     pub(super) card: Arc<Card>,
+    pub(super) pages: Arc<PageService>,
+    pub(super) registry: Arc<Registry>,
     gate: Arc<Gate>,
     before: Before,
     /// Pages that receives leave for sends at least, by address of the context.
@@ -234,28 +244,32 @@ pub(super) struct Rig {
     pub(super) memlock: BTreeMap<u32, u64>,
     /// All contexts that there were.
     all: Vec<Weak<Context>>,
+    /// Their address spaces, which may stay longer.
+    spaces: Vec<Weak<AddressSpace>>,
     /// The watchdog runs, without end.
     pub(super) watched: bool,
     ended: bool,
 }
 
 /// A card whose firmware does not run yet.
-fn card(gate: &Arc<Gate>, instance: usize, setup: Setup) -> Arc<Card> {
+fn card(gate: &Arc<Gate>, instance: usize, setup: Setup) -> Arc<Registry> {
     let queue = || Arc::new(OwnedQueue::default());
-    let config = CardConfig {
-        instance,
-        queue: queue(),
+    let config = CardConfig { instance, queue: queue(), loss_window_ms: 60_000, doorbells: DOORBELLS };
+    let pages = PageConfig {
         faults: queue(),
         linger_ms: setup.linger_ms,
         card_pages: setup.card_pages,
         context_pages: setup.context_pages,
-        loss_window_ms: 60_000,
+    };
+    let processes = RegistryConfig {
         max_process_contexts: setup.most[0],
         max_process_qps: setup.most[1],
         max_process_cqs: setup.most[2],
-        doorbells: DOORBELLS,
+        shares_of: crate::shares_of,
     };
-    Card::new(gate, Regs::new(&PCI).expect("registers"), config).expect("a card")
+    let card = Card::new(gate, Regs::new(&PCI).expect("registers"), config).expect("a card");
+    let pages = PageService::new(&card, pages).expect("its page service");
+    Registry::new(&pages, processes).expect("its registry")
 }
 
 impl Drop for Rig {
@@ -281,19 +295,24 @@ impl Rig {
         world.set_image("berth/berth-fw.bin", Ok(image()));
         task::set_limit(u64::MAX);
         let gate = Arc::new(Gate::default());
-        let card = card(&gate, 0, setup);
-        *sim.card.borrow_mut() = Some(card.clone());
+        let registry = card(&gate, 0, setup);
+        *sim.card.borrow_mut() = Some(registry.clone());
+        registry.begin();
+        let (card, pages) = (registry.card.clone(), registry.pages.clone());
         card.reset("for the first time").expect("it works");
         assert_eq!(card.state(), State::Up);
         Self {
             world,
             sim,
             card,
+            pages,
+            registry,
             gate,
             before: Before::default(),
             reserve: BTreeMap::new(),
             memlock: BTreeMap::new(),
             all: Vec::new(),
+            spaces: Vec::new(),
             watched: false,
             ended: false,
         }
@@ -349,18 +368,19 @@ impl Rig {
     pub(super) fn context_of(&mut self, mm: &MmWithUser, pages: u64, fd: i32) -> Arc<Context> {
         task::set_limit(if pages == u64::MAX { pages } else { bytes(pages) });
         let event_fd = EventFd::from_fd(fd).expect("it is open");
-        let context = Context::new(&self.card, mm, event_fd).expect("a context");
+        let context = Context::new(&self.registry, mm, event_fd).expect("a context");
         self.sim.hardware.borrow_mut().mms.insert(context.asid, mm.as_raw() as usize);
         self.memlock.insert(context.asid, pages);
         self.all.push(Arc::downgrade(&context));
-        self.before.spaces.remove(&(Arc::as_ptr(&context) as usize));
-        self.reserve.insert(Arc::as_ptr(&context) as usize, 2 * crate::abi::wqe::MAX_SGE as u64);
+        self.spaces.push(Arc::downgrade(&context.space));
+        self.before.spaces.remove(&(Arc::as_ptr(&context.space) as usize));
+        self.reserve.insert(Arc::as_ptr(&context.space) as usize, 2 * crate::abi::wqe::MAX_SGE as u64);
         context
     }
 
     /// Says whose a queue pair is.
     pub(super) fn give_qp(&self, qpn: u32, asid: u32) {
-        self.card.tables.lock().qps[(qpn - FIRST_QPN) as usize] = asid as u8;
+        self.registry.tables.lock().qps[(qpn - FIRST_QPN) as usize] = asid as u8;
     }
 
     /// Maps pages in a process.
@@ -485,6 +505,12 @@ impl Rig {
         Outcome(outcome)
     }
 
+    /// The device goes.
+    pub(super) fn begin_unbind(&self) -> Outcome<()> {
+        let registry = self.registry.clone();
+        self.begin(move |_| registry.unbind())
+    }
+
     /// Has something done with the card by a thread of its own.
     pub(super) fn begin<T: 'static>(&self, f: impl FnOnce(&Arc<Card>) -> T + 'static) -> Outcome<T> {
         let card = self.card.clone();
@@ -516,7 +542,7 @@ impl Rig {
 
     /// All contexts that there are.
     pub(super) fn contexts(&self) -> Vec<Arc<Context>> {
-        calmly(|| (1..NUM_ASIDS).filter_map(|asid| self.card.context(asid)).collect())
+        calmly(|| (1..NUM_ASIDS).filter_map(|asid| self.registry.context(asid)).collect())
     }
 
     /// What must hold whatever has happened.
@@ -526,7 +552,7 @@ impl Rig {
 
     fn check_calmly(&mut self) {
         let card = self.card.clone();
-        let budget = *card.budget.lock();
+        let budget = *self.pages.budget.lock();
         // It may have become smaller since something was charged, and what is left for sends more.
         let most = budget.limit.max(core::mem::replace(&mut self.before.limit, budget.limit));
         let reserves = core::mem::replace(&mut self.before.reserves, self.reserve.clone());
@@ -536,13 +562,13 @@ impl Rig {
         }
         assert_eq!(card.counters.get(D_PINNED), bytes(budget.pinned), "decision_14: one number");
         assert!(card.counters.get(D_PINNED_PEAK) >= bytes(budget.pinned));
-        self.all.retain(|c| c.strong_count() > 0);
-        let contexts: Vec<Arc<Context>> = self.all.iter().filter_map(Weak::upgrade).collect();
+        self.spaces.retain(|s| s.strong_count() > 0);
+        let all: Vec<Arc<AddressSpace>> = self.spaces.iter().filter_map(Weak::upgrade).collect();
         let (mut of_card, mut shares) = (0, BTreeMap::new());
         let mut spaces = BTreeMap::new();
-        for context in &contexts {
-            let now = shown(context);
-            let key = Arc::as_ptr(context) as usize;
+        for space in &all {
+            let now = shown_space(space);
+            let key = Arc::as_ptr(space) as usize;
             let reserve = self.reserve[&key].min(reserves.get(&key).copied().unwrap_or(u64::MAX));
             let default = Shown::default();
             let before = self.before.spaces.get(&key).unwrap_or(&default);
@@ -576,8 +602,8 @@ impl Rig {
                 }
             }
             assert!(now.pinned >= now.pages.len() as u64, "pages that are not charged");
-            let mm = context.mm.as_raw() as usize;
-            let share = shares.entry(mm).or_insert((0, context.clone()));
+            let mm = space.mm.as_raw() as usize;
+            let share = shares.entry(mm).or_insert((0, space.clone()));
             share.0 += now.pinned;
             of_card += now.pinned;
             spaces.insert(key, now);
@@ -586,17 +612,17 @@ impl Rig {
         assert!(budget.pinned <= self.before.card || budget.pinned <= most, "pc_3: the card's budget");
         let mut now = BTreeMap::new();
         let mut memlocks = BTreeMap::new();
-        for (mm, (sum, context)) in shares {
-            let share = *context.share.budget.lock();
+        for (mm, (sum, space)) in shares {
+            let share = *space.share.budget.lock();
             assert_eq!(sum, share.pinned, "the process's budget is the sum of its contexts'");
             let was = self.before.shares.get(&mm).copied().unwrap_or(0);
             assert!(share.pinned <= was || share.pinned <= share.limit, "pc_3: the process's budget");
             let pins = self.sim.memory.borrow().pins_of(mm);
             assert!(pins <= share.pinned, "decision_14: {pins} pages are pinned, {} charged", share.pinned);
-            let charged = context.mm.counts().2;
+            let charged = space.mm.counts().2;
             let was = self.before.memlocks.get(&mm).copied().unwrap_or(0);
-            let most = contexts.iter().filter(|c| c.mm.as_raw() as usize == mm);
-            let most = most.map(|c| self.memlock[&c.asid]).max().unwrap_or(u64::MAX);
+            let most = all.iter().filter(|s| s.mm.as_raw() as usize == mm);
+            let most = most.map(|s| self.memlock[&s.asid]).max().unwrap_or(u64::MAX);
             assert!(charged <= was || charged as u64 <= most, "pc_3: RLIMIT_MEMLOCK");
             now.insert(mm, share.pinned);
             memlocks.insert(mm, charged);
@@ -661,7 +687,7 @@ impl Rig {
         self.check();
         self.check_translations();
         // Linger and more.
-        let linger = u64::from(self.card.linger_ms.load(Relaxed));
+        let linger = u64::from(self.pages.linger_ms.load(Relaxed));
         self.world.run_for((3 * linger.max(1000) + 500) * MS);
         self.check();
         assert_eq!(
@@ -672,18 +698,18 @@ impl Rig {
         );
         assert_eq!(self.sim.memory.borrow().mappings(), 0);
         assert_eq!(self.sim.hardware.borrow().translations().count(), 0);
-        assert_eq!(self.card.budget.lock().pinned, 0);
-        assert_eq!(self.card.xlt.lock().used(), 0, "places stay taken");
+        assert_eq!(self.pages.budget.lock().pinned, 0);
+        assert_eq!(self.pages.table.lock().used(), 0, "places stay taken");
         assert_eq!(self.counter(D_PAGES_PINNED), self.counter(D_PAGES_UNPINNED));
         for context in self.contexts() {
             let shown = shown(&context);
             assert_eq!((shown.pinned, shown.receive, shown.running), (0, 0, 0));
-            let share = *context.share.budget.lock();
+            let share = *context.space.share.budget.lock();
             assert_eq!((share.pinned, share.receive), (0, 0));
         }
-        let budget = *self.card.budget.lock();
+        let budget = *self.pages.budget.lock();
         assert_eq!((budget.pinned, budget.receive), (0, 0));
-        assert!(self.card.waiting.lock().iter().all(Option::is_none), "who has left stands in the list");
+        assert!(self.pages.waiting.lock().iter().all(Option::is_none), "who has left stands in the list");
         assert!(self.watched || !self.world.is_busy(), "work goes on though there is nothing to do");
     }
 
@@ -697,7 +723,7 @@ impl Rig {
             // Debugfs shows so many.
             assert!(page.is_some() || shown(context).pages.len() == 256, "a page that the driver does not know");
             assert!(page.is_none_or(|p| p.write == entry.write));
-            let mm = context.mm.as_raw() as usize;
+            let mm = context.space.mm.as_raw() as usize;
             let (frame, write) = self.sim.memory.borrow().behind(entry.bus);
             assert!(
                 self.sim.memory.borrow().maps(mm, entry.vpn, frame, write),
@@ -735,12 +761,12 @@ impl Rig {
         }
         self.world.run_for(2000 * MS);
         self.close_gate();
-        let card = self.card.clone();
-        self.world.spawn(move || card.unbind());
+        let registry = self.registry.clone();
+        self.world.spawn(move || registry.unbind());
         self.world.run_for(2000 * MS);
         assert_eq!(self.pins(), 0, "inv_3: pages stay pinned");
         assert_eq!(self.sim.memory.borrow().mappings(), 0, "inv_3: pages stay mapped");
-        assert_eq!(self.card.budget.lock().pinned, 0);
+        assert_eq!(self.pages.budget.lock().pinned, 0);
         assert!(!self.world.is_busy(), "work is left");
         assert_eq!(self.sim.hardware.borrow().dma_under_way(), 0);
         assert_eq!(self.world.images(), 0, "an image is held");
@@ -748,7 +774,9 @@ impl Rig {
         // The test may have its contexts.
         let left: Vec<usize> = self.all.iter().map(Weak::strong_count).filter(|n| *n > 0).collect();
         assert!(left.iter().all(|n| *n == 1), "a context is left");
-        assert_eq!(Arc::strong_count(&self.card), 1 + left.len(), "the card is held");
+        assert_eq!(Arc::strong_count(&self.registry), 1 + left.len(), "the registry is held");
+        assert_eq!(Arc::strong_count(&self.pages), 2 + left.len(), "the page service is held");
+        assert_eq!(Arc::strong_count(&self.card), 3 + 2 * left.len(), "the card is held");
         self.card.free_rings();
         self.world.end();
     }

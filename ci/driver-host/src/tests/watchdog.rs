@@ -346,12 +346,12 @@ fn inv_3_what_a_process_that_is_gone_has_left_behind_is_closed() {
     rig.stick(mm, BASE, true);
     rig.ask(1, &c, BASE, 1, false);
     rig.ms(1000);
-    let shares = || kernel::world::calmly(|| rig.card.shares.lock().len());
-    assert!(rig.card.context(c.asid).is_some());
+    let shares = || kernel::world::calmly(|| rig.registry.shares.lock().len());
+    assert!(rig.registry.context(c.asid).is_some());
     // The process ends, and a page fault keeps its memory.
     mm.put_user();
     rig.ms(500);
-    assert!(rig.card.context(c.asid).is_none() && rig.card.context(other.asid).is_some());
+    assert!(rig.registry.context(c.asid).is_none() && rig.registry.context(other.asid).is_some());
     rig.ms(1000);
     assert_eq!(shares(), 2, "work of it is not over");
     rig.stick(mm, BASE, false);
