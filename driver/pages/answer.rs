@@ -3,8 +3,10 @@
 
 use crate::{
     abi::status::*,
-    pages::address_space::AddressSpace,
-    pages::request::{Request, ANSWERED, BLOCKED, NO_PLACE, STUCK_MS, WAITING},
+    pages::{
+        address_space::AddressSpace,
+        request::{Pending, Request, STUCK_MS},
+    },
 };
 use kernel::sync::Arc;
 
@@ -14,14 +16,15 @@ impl AddressSpace {
         self.answer_those(status, |_| true);
     }
 
-    pub(super) fn answer_those(&self, status: u32, f: impl Fn(&Request) -> bool) {
+    /// Answers those requests for which `f` says so.
+    pub(super) fn answer_those(&self, status: u32, f: impl Fn(&Pending) -> bool) {
         while let Some(request) = self.pop_request(&f) {
-            request.leave();
+            request.leave_line();
             self.service
                 .page_ready(request.generation, request.tag, status);
         }
         // What has waited behind them.
-        self.kick_some(WAITING);
+        self.retry_for_budget();
     }
 
     /// The rows of QP `qpn` wait for pages.
@@ -36,47 +39,46 @@ impl AddressSpace {
         self.lock().ending = qpn;
         if qpn != 0 {
             self.answer_those(PAGE_NO_PROCESS, |r| r.qpn() == qpn);
-            self.kick();
+            self.retry_requests();
         }
     }
 
-    /// Takes a request out of the list, for good.
-    fn pop_request(&self, f: impl Fn(&Request) -> bool) -> Option<Arc<Request>> {
+    /// Takes a request out of the list, for good, and lends what it is charged.
+    fn pop_request(&self, f: impl Fn(&Pending) -> bool) -> Option<Arc<Request>> {
         let mut space = self.lock();
-        let at = space.requests.iter().position(|r| f(r))?;
-        let request = space.requests.remove(at).ok()?;
-        request.set(ANSWERED);
-        let lent = request.lend();
+        let at = space.requests.iter().position(f)?;
+        let mut pending = space.requests.remove(at).ok()?;
+        let lent = pending.lend_charge();
         drop(space);
-        self.uncharge(lent, request.write);
-        Some(request)
+        self.uncharge(lent, pending.write);
+        Some(pending.request)
     }
 
     /// Gives requests up that have been waiting for a page fault for long.
     pub(crate) fn give_up_requests(&self) {
         self.answer_those(PAGE_FAULT, |r| {
-            !r.is(WAITING | BLOCKED | NO_PLACE) && r.since.elapsed().as_millis() >= STUCK_MS
+            !r.state.is_waiting() && r.since.elapsed().as_millis() >= STUCK_MS
         });
     }
 
     /// Forgets all requests: the card that asked has been reset.
     pub(crate) fn drop_requests(&self) {
         while let Some(request) = self.pop_request(|_| true) {
-            request.leave();
+            request.leave_line();
         }
     }
 }
 
 impl Request {
     /// Answers the request, unless that has been done.
-    pub(crate) fn answer(self: &Arc<Self>, status: u32) {
+    pub(super) fn answer(self: &Arc<Self>, status: u32) {
         let mine = {
             let mut space = self.space.lock();
             let mine = space.remove_request(self);
-            self.space.kick_next(&space);
+            space.start_next();
             mine
         };
-        self.leave();
+        self.leave_line();
         if mine.is_some() {
             self.space
                 .service

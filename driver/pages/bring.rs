@@ -5,8 +5,10 @@ use crate::{
     abi::status::*,
     card::PAGE,
     kernel::pin::{self, PinnedPage},
-    pages::address_space::AddressSpace,
-    pages::request::{Attempt, Request, BRINGING, LENT, STUCK_MS},
+    pages::{
+        address_space::AddressSpace,
+        request::{Attempt, Pending, Request, RequestState, STUCK_MS},
+    },
 };
 use kernel::{
     mm::MmWithUser,
@@ -16,15 +18,15 @@ use kernel::{
 
 impl AddressSpace {
     /// Lends to others what requests are charged whose pages do not come (decision 21).
-    pub(super) fn lend_stuck(&self) {
+    pub(super) fn lend_stuck_charges(&self) {
         for write in [false, true] {
             let lent: u64 = {
-                let space = self.lock();
+                let mut space = self.lock();
                 let stuck = space
                     .requests
-                    .iter()
+                    .iter_mut()
                     .filter(|r| r.write == write && r.is_stuck());
-                stuck.map(|r| r.lend()).sum()
+                stuck.map(|r| r.lend_charge()).sum()
             };
             self.uncharge(lent, write);
         }
@@ -33,7 +35,7 @@ impl AddressSpace {
 
 impl Request {
     /// Pins, maps and installs what is missing.
-    pub(super) fn pin_missing(self: &Arc<Self>, missing: &[u64]) -> Result<Attempt> {
+    pub(super) fn pin_missing_pages(self: &Arc<Self>, missing: &[u64]) -> Result<Attempt> {
         let owner = &self.space;
         let notifier = owner.notifier();
         let Some(notifier) = notifier else {
@@ -47,13 +49,13 @@ impl Request {
             };
             // From here on every change of the range makes the request stale.
             notifier.wait_settled();
-            let mut result = self.pin_present(&mm, missing, &mut pins);
+            let mut result = self.pin_present_pages(&mm, missing, &mut pins);
             if result == Err(EFAULT) {
                 pins.clear();
-                if !self.bring(&mm, missing)? {
+                if !self.bring_missing_pages(&mm, missing)? {
                     return Ok(Attempt::Again);
                 }
-                result = self.pin_present(&mm, missing, &mut pins);
+                result = self.pin_present_pages(&mm, missing, &mut pins);
             }
             match result {
                 // Gone again meanwhile.
@@ -62,16 +64,23 @@ impl Request {
             }
         }
         drop(notifier);
-        if let Some(attempt) = self.claim(missing) {
+        if let Some(attempt) = self.claim_pages(missing) {
             return Ok(attempt);
         }
-        let result = self.map_and_install(missing, pins);
-        self.release_claim();
+        let result = self.map_and_install_pages(missing, pins);
+        if !matches!(result, Ok(Attempt::Done)) {
+            self.release_claim();
+        }
         result
     }
 
     /// Pins what is missing, as far as it is there.
-    fn pin_present(&self, mm: &MmWithUser, missing: &[u64], pins: &mut KVec<PinnedPage>) -> Result {
+    fn pin_present_pages(
+        &self,
+        mm: &MmWithUser,
+        missing: &[u64],
+        pins: &mut KVec<PinnedPage>,
+    ) -> Result {
         let mut at = 0;
         while at < missing.len() {
             let run =
@@ -91,35 +100,43 @@ impl Request {
 
     /// Brings what is missing. It stays charged, so that it has its turn, until it is seen that its
     /// pages do not come; `false` if what it was charged has been lent to others then.
-    fn bring(&self, mm: &MmWithUser, missing: &[u64]) -> Result<bool> {
-        self.begun.store(self.since.elapsed().as_millis(), Relaxed);
-        {
-            let _space = self.space.lock();
-            self.set(BRINGING);
-        }
+    fn bring_missing_pages(&self, mm: &MmWithUser, missing: &[u64]) -> Result<bool> {
+        let begun = self.since.elapsed().as_millis();
+        let bringing = |lent| RequestState::Bringing { begun, lent };
+        self.space.lock().set_state(self, bringing(false));
         self.space.service.sweep_later();
         let result = missing
             .iter()
             .try_for_each(|vpn| pin::bring(mm, (*vpn * PAGE) as usize, self.write));
-        let _space = self.space.lock();
-        let lent = self.is(LENT);
-        self.clear(BRINGING | LENT);
+        let mut space = self.space.lock();
+        // Also what one is charged is lent that was answered meanwhile.
+        let mut lent = true;
+        if let Some(pending) = space.pending(self) {
+            lent = pending.state == bringing(true);
+            pending.state = RequestState::Charged;
+        }
         result.map(|()| !lent)
     }
+}
 
+impl Pending {
     /// Whether its pages have not come for long.
     fn is_stuck(&self) -> bool {
-        self.is(BRINGING) && self.since.elapsed().as_millis() - self.begun.load(Relaxed) >= STUCK_MS
+        match self.state {
+            RequestState::Bringing { begun, .. } => {
+                self.since.elapsed().as_millis() - begun >= STUCK_MS
+            }
+            _ => false,
+        }
     }
 
-    /// Lends to others what it is charged while its pages are brought, but for the page that it may
-    /// pin; gives how many pages these are, which the caller uncharges. The caller holds the lock of
-    /// the space.
-    pub(super) fn lend(&self) -> u64 {
-        if !self.is(BRINGING) || self.is(LENT) {
-            return 0;
+    /// Lends to others what it is charged while its pages are brought, but for the page that it
+    /// may pin; gives how many pages these are, which the caller uncharges.
+    pub(super) fn lend_charge(&mut self) -> u64 {
+        match &mut self.state {
+            RequestState::Bringing { lent, .. } if !*lent => *lent = true,
+            _ => return 0,
         }
-        self.set(LENT);
         self.charged.xchg(1, Relaxed) - 1
     }
 }

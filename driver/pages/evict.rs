@@ -5,7 +5,6 @@ use crate::{
     card::{Entry, PAGE},
     pages::address_space::AddressSpace,
     pages::{
-        request::{BLOCKED, NO_PLACE, WAITING},
         retry::RETRY_MS,
         space::{PageEntry, PageState},
     },
@@ -29,11 +28,7 @@ impl AddressSpace {
         };
         let at_once = self.service.linger_ms.load(Relaxed) == 0;
         let mut space = self.lock();
-        let hurry = at_once
-            || space
-                .requests
-                .iter()
-                .any(|r| r.is(WAITING | BLOCKED | NO_PLACE));
+        let hurry = at_once || space.requests.iter().any(|r| r.state.is_waiting());
         space.each(va / PAGE, end / PAGE, |_, page| {
             page.released = true;
             page.since = Instant::now();
@@ -86,7 +81,7 @@ impl AddressSpace {
         if dead {
             self.reap_later();
         } else {
-            self.kick();
+            self.retry_requests();
         }
     }
 
@@ -129,15 +124,15 @@ impl AddressSpace {
             some = !space.pages.is_empty() || !space.requests.is_empty();
         }
         self.card.ring();
-        self.lend_stuck();
+        self.lend_stuck_charges();
         self.press_waiting();
-        self.kick();
+        self.retry_requests();
         let mut space = self.lock();
         // A place may also have become free without a page that was unpinned.
         if space.retried.elapsed().as_millis() >= RETRY_MS {
             space.retried = Instant::now();
             drop(space);
-            self.kick_some(NO_PLACE);
+            self.retry_for_place();
         }
         some
     }

@@ -9,10 +9,7 @@ use crate::{
     },
     kernel::pin::{DmaPage, PinnedPage},
     pages::{
-        request::{
-            ready, Attempt, Request, ANSWERED, BLOCKED, INSTALLING, NO_PLACE, PRESSED, STALE,
-            WANTED,
-        },
+        request::{ready, Attempt, Request, RequestState},
         space::{PageEntry, PageState},
     },
 };
@@ -25,22 +22,24 @@ use kernel::{
 
 /// A page that is pinned and mapped but not in the tree yet.
 struct Fresh {
-    pub(super) vpn: u64,
-    pub(super) page: PageEntry,
-    pub(super) slot: RBTreeNodeReservation<u64, PageEntry>,
+    vpn: u64,
+    page: PageEntry,
+    slot: RBTreeNodeReservation<u64, PageEntry>,
 }
 
 impl Request {
     /// What is missing is to be mapped by this request; `None` if so. If another one is mapping
     /// some of it, this one waits for that, and if one has done so, it looks again.
-    pub(super) fn claim(&self, missing: &[u64]) -> Option<Attempt> {
+    pub(super) fn claim_pages(&self, missing: &[u64]) -> Option<Attempt> {
         let mut space = self.space.lock();
-        let mut others = space.requests.iter();
-        let other =
-            others.find(|r| r.is(INSTALLING) && r.first <= self.last() && self.first <= r.last());
+        let mut others = space.requests.iter_mut();
+        let other = others.find(|r| {
+            let installs = matches!(r.state, RequestState::Installing { .. });
+            installs && r.first <= self.last() && self.first <= r.last()
+        });
         if let Some(other) = other {
-            other.set(WANTED);
-            self.set(BLOCKED);
+            other.state = RequestState::Installing { wanted: true };
+            space.set_state(self, RequestState::Blocked);
             return Some(Attempt::Done);
         }
         let come = space.each(self.first, self.last(), |vpn, _| {
@@ -49,25 +48,26 @@ impl Request {
         if come.is_some() {
             return Some(Attempt::Again);
         }
-        self.set(INSTALLING);
+        space.set_state(self, RequestState::Installing { wanted: false });
         None
     }
 
-    /// Its pages are installed, or given back.
+    /// Its pages are not installed, but given back.
     pub(super) fn release_claim(&self) {
-        let wanted = {
-            let _space = self.space.lock();
-            self.clear(INSTALLING);
-            self.is(WANTED)
-        };
+        let mut space = self.space.lock();
+        // Of one that was answered meanwhile it is not known any more.
+        let mut wanted = true;
+        if let Some(pending) = space.pending(self) {
+            wanted = pending.state == RequestState::Installing { wanted: true };
+            pending.state = RequestState::Charged;
+        }
         if wanted {
-            self.clear(WANTED);
-            self.space.kick_some(BLOCKED);
+            space.start_those(RequestState::Blocked);
         }
     }
 
     /// Maps and installs what is pinned; what is installed stays charged.
-    pub(super) fn map_and_install(
+    pub(super) fn map_and_install_pages(
         self: &Arc<Self>,
         missing: &[u64],
         mut pins: KVec<PinnedPage>,
@@ -115,12 +115,12 @@ impl Request {
         }
         drop(bound);
         if let Some(failed) = failed {
-            self.undo(&mut fresh);
+            self.give_back_pages(&mut fresh);
             return failed;
         }
         let mut deadline = None;
         loop {
-            match self.install(&mut fresh, &mut entries) {
+            match self.install_pages(&mut fresh, &mut entries) {
                 Ok(true) => {
                     let installed = self.charged.xchg(0, Relaxed);
                     card.counters.add(D_PAGES_PINNED, installed);
@@ -128,7 +128,7 @@ impl Request {
                     return Ok(Attempt::Done);
                 }
                 Ok(false) => {
-                    self.undo(&mut fresh);
+                    self.give_back_pages(&mut fresh);
                     return Ok(Attempt::Again);
                 }
                 Err(e)
@@ -140,7 +140,7 @@ impl Request {
                     fsleep(Delta::from_millis(1));
                 }
                 Err(_) => {
-                    self.undo(&mut fresh);
+                    self.give_back_pages(&mut fresh);
                     return Ok(Attempt::Answer(PAGE_NO_PROCESS));
                 }
             }
@@ -148,7 +148,7 @@ impl Request {
     }
 
     /// Gives pages back that were not installed.
-    fn undo(&self, fresh: &mut KVec<Fresh>) {
+    fn give_back_pages(&self, fresh: &mut KVec<Fresh>) {
         while let Some(f) = fresh.pop() {
             self.space.service.table.lock().give_back(f.page.index);
         }
@@ -156,9 +156,9 @@ impl Request {
 
     /// All places for a page are taken: offers idle pages there for eviction, and waits; unused grants
     /// are recalled, for a receive after a while.
-    pub(super) fn make_room(self: &Arc<Self>, vpn: u64) {
+    pub(super) fn make_room_for(self: &Arc<Self>, vpn: u64) {
         let (card, service) = (&self.space.card, &self.space.service);
-        self.set(NO_PLACE);
+        self.space.lock().set_state(self, RequestState::NoPlace);
         let rivals = service.table.lock().rivals(self.space.asid, vpn);
         for (asid, vpn) in rivals {
             let Some(other) = service.space(asid) else {
@@ -173,15 +173,13 @@ impl Request {
             }
         }
         card.ring();
-        if !self.write && self.space.press(self.pages) {
-            self.set(PRESSED);
-        }
+        self.press_firmware(|_| !self.write);
         service.sweep_later();
         service.press_later();
         // It may have become free before whoever freed it could see that it is waited for.
         let free = service.table.lock().free(self.space.asid, vpn).is_some();
         if free {
-            self.space.kick_some(NO_PLACE);
+            self.space.retry_for_place();
         }
     }
 
@@ -191,7 +189,7 @@ impl Request {
     /// # Errors
     ///
     /// `EBUSY` no room in the command ring, others: card out of service or context closed.
-    fn install(
+    fn install_pages(
         self: &Arc<Self>,
         fresh: &mut KVec<Fresh>,
         entries: &mut KVec<Entry>,
@@ -199,10 +197,11 @@ impl Request {
         let owner = &self.space;
         let card = &owner.card;
         let mut space = owner.lock();
-        if self.is(ANSWERED) || space.closing || card.state() != State::Up {
+        let stale = space.pending(self).map(|p| p.stale).ok_or(ENODEV)?;
+        if space.closing || card.state() != State::Up {
             return Err(ENODEV);
         }
-        if self.is(STALE) || space.is_revoking(self.first, self.last()) {
+        if stale || space.is_revoking(self.first, self.last()) {
             return Ok(false);
         }
         let mut usable = fresh.len() as u64;
@@ -234,10 +233,14 @@ impl Request {
         for f in fresh.drain_all() {
             let _ = space.pages.insert(f.slot.into_node(f.vpn, f.page));
         }
-        let request = space.remove_request(self);
-        owner.kick_next(&space);
+        let done = space.remove_request(self);
+        space.start_next();
+        let wanted = RequestState::Installing { wanted: true };
+        if done.as_ref().is_some_and(|p| p.state == wanted) {
+            space.start_those(RequestState::Blocked);
+        }
         drop(space);
-        drop(request);
+        drop(done);
         Ok(true)
     }
 }

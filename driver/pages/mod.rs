@@ -7,11 +7,7 @@
 //! in the card's translation table until it has been idle for the linger time, or until
 //! its place in the budget is wanted, or until the memory manager takes it away.
 //!
-//! A page's life: not there, `Live` (in the card's table), `Evicting` (the card was
-//! asked whether it is idle), then either `Live` again or `Dead` (not in the card's table,
-//! to be unpinned). Revocation leads from `Live` or `Evicting` to `Revoking` (the card
-//! has been told to drop it and may still be finishing DMA), with the next fence to
-//! `Fencing`, and when that has ended to nothing.
+//! What becomes of a page stands at [`space::PageState`], what becomes of a request at [`request::RequestState`].
 
 pub(crate) mod address_space;
 pub(crate) mod answer;

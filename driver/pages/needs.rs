@@ -51,7 +51,7 @@ impl PageService {
                 continue;
             }
             match request {
-                Ok(request) => need.space.begin(request),
+                Ok(request) => need.space.begin_request(request),
                 Err(_) if need.tries < MAX_NEED_TRIES => {
                     need.tries += 1;
                     self.need_later(need);

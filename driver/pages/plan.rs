@@ -4,11 +4,9 @@
 use crate::{
     abi::{counters::*, status::*},
     pages::{
+        address_space::AddressSpace,
         budget::spare,
-        request::{
-            Attempt, Request, ANSWERED, BEHIND, BLOCKED, CHARGED, LISTED, NO_PLACE, PRESSED, SHORT,
-            STALE, WAITED, WAITING,
-        },
+        request::{Request, RequestState, WaitsFor},
         space::PageState,
     },
 };
@@ -23,9 +21,21 @@ use kernel::{
 /// as much as it needs. If it still waits then, what it needs is stuck.
 const TURN_MS: i64 = 2_000;
 
+/// What a look at the pages of a request comes to.
+pub(super) enum Plan {
+    /// What is missing is charged.
+    Charged,
+    /// It waits for pages to change their state, or for earlier requests.
+    Waits,
+    /// It is the first that waits for budget.
+    WaitsForBudget,
+    /// To be answered with a status.
+    Answer(u32),
+}
+
 impl Request {
     /// Finds out what is missing, and charges it to the budgets.
-    pub(super) fn plan(self: &Arc<Self>, missing: &mut KVec<u64>) -> Attempt {
+    pub(super) fn plan_pages(self: &Arc<Self>, missing: &mut KVec<u64>) -> Plan {
         let owner = &self.space;
         let (card, service) = (&owner.card, &owner.service);
         let of_card = *service.budget.lock();
@@ -35,14 +45,17 @@ impl Request {
         let most = of_card.most(self.write, reserve);
         let most = most.min(space.budget.most(self.write, reserve));
         let most = most.min(owner.memlock.limit() - spare);
-        if self.is(ANSWERED) || space.closing {
-            return Attempt::Answer(PAGE_NO_PROCESS);
+        if space.pending(self).is_none() || space.closing {
+            return Plan::Answer(PAGE_NO_PROCESS);
         }
         if self.pages > most {
             card.counters.inc(D_OVER_BUDGET);
-            return Attempt::Answer(PAGE_OVER_BUDGET);
+            return Plan::Answer(PAGE_OVER_BUDGET);
         }
-        self.clear(STALE | WAITING | BLOCKED | SHORT | BEHIND | NO_PLACE);
+        if let Some(pending) = space.pending(self) {
+            pending.state = RequestState::Looking;
+            pending.stale = false;
+        }
         let mut blocked = space.is_revoking(self.first, self.last());
         let mut next = self.first;
         space.each(self.first, self.last(), |vpn, page| {
@@ -70,34 +83,32 @@ impl Request {
             let _ = missing.push_within_capacity(gap);
         }
         if blocked {
-            self.set(BLOCKED);
+            space.set_state(self, RequestState::Blocked);
             drop(space);
             card.ring();
             // It does not wait for budget now, and keeps nobody from it.
-            self.leave();
-            return Attempt::Done;
+            self.leave_line();
+            return Plan::Waits;
         }
         let pages = missing.len() as u64;
         if pages == 0 {
-            return Attempt::Answer(PAGE_OK);
+            return Plan::Answer(PAGE_OK);
         }
         // First come, first served among those that wait for the same.
         let earlier = space.requests.iter();
-        let earlier = earlier.take_while(|r| !Arc::ptr_eq(r, self));
+        let earlier = earlier.take_while(|r| !Arc::ptr_eq(&r.request, self));
         let first = !earlier
             .filter(|r| r.write == self.write)
-            .any(|r| !r.is(CHARGED));
+            .any(|r| !r.state.is_charged());
         let mut share = owner.share.budget.lock();
         let mut budget = service.budget.lock();
         let mine = first
             && space.budget.fits(pages, self.write, reserve)
             && share.fits(pages, self.write, reserve);
         let room = budget.fits(pages, self.write, reserve);
-        let turn = !self.write || self.queue(mine, room);
+        let turn = !self.write || self.join_line(mine, room);
         let fits = mine && room;
-        if fits && !turn {
-            self.set(BEHIND);
-        } else if fits {
+        if fits && turn {
             if owner.memlock.charge(pages, spare) {
                 space.budget.charge(pages, self.write);
                 share.charge(pages, self.write);
@@ -106,25 +117,34 @@ impl Request {
                 drop(budget);
                 drop(share);
                 self.charged.store(pages, Relaxed);
-                self.set(CHARGED);
-                owner.kick_next(&space);
-                return Attempt::Again;
+                space.set_state(self, RequestState::Charged);
+                space.start_next();
+                return Plan::Charged;
             }
             // It is not the card's budget that it waits for.
-            self.strike(&mut service.waiting.lock()[owner.asid as usize]);
+            self.strike_from_line(&mut service.waiting.lock()[owner.asid as usize]);
             if share.pinned == 0 {
                 // Others have used up the process's limit; nothing here can change that.
                 card.counters.inc(D_OVER_BUDGET);
-                return Attempt::Answer(PAGE_OVER_BUDGET);
+                return Plan::Answer(PAGE_OVER_BUDGET);
             }
         }
-        self.set(if first { WAITING | SHORT } else { WAITING });
-        Attempt::Done
+        let waits_for = match (first, fits && !turn) {
+            (false, _) => WaitsFor::Earlier,
+            (true, true) => WaitsFor::Line,
+            (true, false) => WaitsFor::Budget,
+        };
+        space.set_state(self, RequestState::Waiting(waits_for));
+        if first {
+            Plan::WaitsForBudget
+        } else {
+            Plan::Waits
+        }
     }
 
     /// Whether it is a receive's turn among those that wait for the card's budget. Unless that has `room` for it and it
-    /// is its turn, its request is put in their list, if nothing else keeps it back.
-    pub(crate) fn queue(&self, in_line: bool, room: bool) -> bool {
+    /// is its turn, its request is put in their line, if nothing else keeps it back.
+    fn join_line(&self, may_wait: bool, room: bool) -> bool {
         let asid = self.space.asid as usize;
         let mut waiting = self.space.service.waiting.lock();
         let mut others = waiting.iter().enumerate().filter(|(n, _)| *n != asid);
@@ -133,17 +153,17 @@ impl Request {
                 (since - self.since).as_nanos() >= 0 || since.elapsed().as_millis() >= TURN_MS
             })
         });
-        if in_line && !(room && turn) {
+        if may_wait && !(room && turn) {
             waiting[asid] = Some(self.since);
-            self.set(LISTED);
-        } else if !in_line && self.is(LISTED) {
-            self.strike(&mut waiting[asid]);
+            self.in_line.store(1, Relaxed);
+        } else if !may_wait && self.in_line.load(Relaxed) != 0 {
+            self.strike_from_line(&mut waiting[asid]);
         }
         turn
     }
 
-    /// Takes it out of its context's place in the list.
-    fn strike(&self, place: &mut Option<Instant<Monotonic>>) {
+    /// Takes it out of its context's place in the line.
+    fn strike_from_line(&self, place: &mut Option<Instant<Monotonic>>) {
         if place.is_some_and(|since| (since - self.since).as_nanos() == 0) {
             *place = None;
         }
@@ -151,20 +171,18 @@ impl Request {
 
     /// It has what it waits for, or is answered: it may be others' turn. The caller holds no lock of
     /// a space.
-    pub(super) fn leave(&self) {
-        if self.is(LISTED) {
-            self.clear(LISTED);
+    pub(super) fn leave_line(&self) {
+        if self.in_line.xchg(0, Relaxed) != 0 {
             let service = &self.space.service;
-            self.strike(&mut service.waiting.lock()[self.space.asid as usize]);
-            service.kick_all(WAITING);
+            self.strike_from_line(&mut service.waiting.lock()[self.space.asid as usize]);
+            service.for_each_space(AddressSpace::retry_for_budget);
         }
     }
 
     /// The request has to wait for budget: idle pages go first, then unused grants.
     pub(super) fn wait_for_budget(self: &Arc<Self>) {
         let (card, service) = (&self.space.card, &self.space.service);
-        if !self.is(WAITED) {
-            self.set(WAITED);
+        if self.waited.xchg(1, Relaxed) == 0 {
             card.counters.inc(D_BUDGET_WAITS);
         }
         let mut under_way = self.space.evict_idle();
@@ -174,10 +192,7 @@ impl Request {
                 _ => {}
             }
         }
-        let soon = under_way == 0 && !self.write && !self.is(PRESSED);
-        if soon && self.space.press(self.pages) {
-            self.set(PRESSED);
-        }
+        self.press_firmware(|pressed| under_way == 0 && !self.write && !pressed);
         service.sweep_later();
         service.press_later();
     }

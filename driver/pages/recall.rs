@@ -4,9 +4,11 @@
 use crate::{
     abi::{card::*, counters::*, status::*},
     card::{State, PAGE},
-    pages::address_space::AddressSpace,
-    pages::request::{BEHIND, CHARGED, NO_PLACE, PRESSED, SHORT, WAITING},
-    pages::service::PageService,
+    pages::{
+        address_space::AddressSpace,
+        request::{Request, RequestState, WaitsFor},
+        service::PageService,
+    },
 };
 use kernel::{
     sync::Arc,
@@ -45,16 +47,19 @@ impl PageService {
         some
     }
 
-    /// Firmware says that nobody has memory that would come back, and that the receive of QP `qpn`, of `space`, waits for more than
-    /// there is (PC-3), of budget or of places in the table: it completes so. Unless somebody's pages are on their way,
-    /// whose budget may come back.
+    /// Firmware says that nobody has memory that would come back, and that the receive of QP `qpn`,
+    /// of `space`, waits for more than there is (PC-3), of budget or of places in the table: it
+    /// completes so. Unless somebody's pages are on their way, whose budget may come back.
     pub(crate) fn refuse_receive(&self, space: &AddressSpace, qpn: u32) {
         let mut spaces = (1..crate::abi::card::NUM_ASIDS).filter_map(|asid| self.space(asid));
         if spaces.any(|space| space.lock().changes()) {
             return;
         }
         space.answer_those(PAGE_OVER_BUDGET, |r| {
-            let waits = r.is(NO_PLACE) || (r.is(WAITING) && r.is(SHORT) && !r.is(BEHIND));
+            let waits = matches!(
+                r.state,
+                RequestState::NoPlace | RequestState::Waiting(WaitsFor::Budget)
+            );
             let mine = r.qpn() == qpn && r.write && waits;
             let refused = mine && r.since.elapsed().as_millis() >= RECALL_MS;
             if refused {
@@ -82,15 +87,17 @@ impl AddressSpace {
             let quiet = space.unpinned.elapsed().as_millis() >= RECALL_MS
                 && space.pressed.elapsed().as_millis() >= RECALL_MS;
             for write in [false, true] {
-                let mut all = space.requests.iter();
-                let head = all.find(|r| r.write == write && (r.is(NO_PLACE) || !r.is(CHARGED)));
-                let Some(head) = head.filter(|r| r.is(WAITING | NO_PLACE)) else {
+                let mut all = space.requests.iter_mut();
+                let head = all.find(|r| r.write == write && !r.state.is_charged());
+                let Some(head) = head.filter(|r| {
+                    matches!(r.state, RequestState::Waiting(_) | RequestState::NoPlace)
+                }) else {
                     continue;
                 };
                 some = true;
                 let long = head.since.elapsed().as_millis() >= RECALL_MS;
-                if !pressing && ((long && quiet) || !(write || head.is(PRESSED))) {
-                    head.set(PRESSED);
+                if !pressing && ((long && quiet) || !(write || head.pressed)) {
+                    head.pressed = true;
                     press += head.pages;
                 }
             }
@@ -102,5 +109,18 @@ impl AddressSpace {
             self.press(press);
         }
         some
+    }
+}
+
+impl Request {
+    /// Asks firmware to recall grants for this request, if `when` says so of whether that was
+    /// done before.
+    pub(super) fn press_firmware(&self, when: impl FnOnce(bool) -> bool) {
+        let pressed = self.space.lock().pending(self).is_some_and(|p| p.pressed);
+        if when(pressed) && self.space.press(self.pages) {
+            if let Some(pending) = self.space.lock().pending(self) {
+                pending.pressed = true;
+            }
+        }
     }
 }

@@ -4,8 +4,7 @@
 use crate::{
     abi::{counters::*, ring::*, status::*},
     card::{Entry, PAGE},
-    pages::address_space::AddressSpace,
-    pages::space::VPN_END,
+    pages::{address_space::AddressSpace, plan::Plan, space::VPN_END},
 };
 use core::ops::Deref;
 use kernel::{
@@ -29,38 +28,100 @@ const NO_MEMORY_MS: core::ops::RangeInclusive<i64> = 1..=256;
 /// be destroyed that may wait for it; what it is charged is lent to others when its pages have
 /// not come for so long.
 pub(super) const STUCK_MS: i64 = 500;
-/// The range has changed since the request began to look at it.
-pub(super) const STALE: u32 = 1;
-/// Answered or given up: the work has nothing to do any more.
-pub(super) const ANSWERED: u32 = 2;
-/// Waits for budget.
-pub(super) const WAITING: u32 = 4;
-/// Waits for a page to change its state.
-pub(super) const BLOCKED: u32 = 8;
-/// Firmware has been asked to recall grants for it.
-pub(super) const PRESSED: u32 = 16;
-/// What it misses is charged to the budgets.
-pub(super) const CHARGED: u32 = 32;
-/// It has had to wait for budget before.
-pub(super) const WAITED: u32 = 64;
-/// It is the first that waits, and the budget is short.
-pub(super) const SHORT: u32 = 128;
-/// Waits until fewer requests of its context are worked on.
-pub(super) const QUEUED: u32 = 256;
-/// Stands in the card's list of those that wait for its budget.
-pub(super) const LISTED: u32 = 512;
-/// It would fit: it waits for those before it in that list.
-pub(super) const BEHIND: u32 = 1024;
-/// Waits for a place in the card's table for a page of its.
-pub(super) const NO_PLACE: u32 = 2048;
-/// Its pages are pinned, and being mapped and installed. A page is mapped by one request at a time.
-pub(super) const INSTALLING: u32 = 4096;
-/// Another request waits until that is over.
-pub(super) const WANTED: u32 = 8192;
-/// Its pages are being brought, one at a time, and none is pinned but for a moment.
-pub(super) const BRINGING: u32 = 16384;
-/// What it was charged meanwhile is lent to others, but for one page.
-pub(super) const LENT: u32 = 32768;
+
+/// Where a page request stands, from [`AddressSpace::begin_request`] to its answer.
+///
+/// | From | To | When |
+/// |---|---|---|
+/// | – | `Looking`, `Queued` | it begins |
+/// | `Queued` | `Looking` | enough others of its process have ended |
+/// | `Looking` | `Blocked` | a page of its is being taken away |
+/// | `Looking` | `Waiting` | a budget has no room, or others come first |
+/// | `Looking` | `Charged` | what it misses is charged |
+/// | `Charged` | `Bringing` | not all of it is there |
+/// | `Bringing` | `Charged` | it came, or the charge was lent: then `Looking` follows |
+/// | `Charged` | `Blocked` | another request maps some of its pages; it is charged no more |
+/// | `Charged` | `Installing` | all is pinned |
+/// | `Charged` | `Looking` | something has changed; it is charged no more |
+/// | `Installing` | `Charged` | not installed: something has changed, or there was no place |
+/// | `Looking` | `NoPlace` | the table has no place for a page of its |
+/// | `Blocked`, `Waiting`, `NoPlace` | `Looking`, `Queued` | what it waits for may have come |
+///
+/// In each state it may be answered: as a rule out of `Looking` (refused) and `Installing` (installed), out of any when
+/// its queue pair, its context or the card goes. It is in no list then, and has no state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RequestState {
+    /// Its work is queued or runs, and it is charged nothing.
+    Looking,
+    /// Too many requests of its process are worked on.
+    Queued,
+    /// It waits for budget.
+    Waiting(WaitsFor),
+    /// It waits for a page to change its state.
+    Blocked,
+    /// It waits for a place in the card's table for a page of its.
+    NoPlace,
+    /// What it misses is charged to the budgets.
+    Charged,
+    /// Charged; its pages are being brought, one at a time, and none is pinned but for a moment.
+    Bringing {
+        /// Since when, in milliseconds after the request.
+        begun: i64,
+        /// The charge is lent to others, but for one page.
+        lent: bool,
+    },
+    /// Charged; its pages are pinned, and being mapped and installed. A page is mapped by one
+    /// request at a time.
+    Installing {
+        /// Another request waits until that is over.
+        wanted: bool,
+    },
+}
+
+/// What a request for budget waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WaitsFor {
+    /// For earlier requests of its context.
+    Earlier,
+    /// It would fit: for receives of other contexts that have waited longer.
+    Line,
+    /// For room in a budget.
+    Budget,
+}
+
+impl RequestState {
+    /// Whether what it misses is charged to the budgets.
+    pub(super) fn is_charged(self) -> bool {
+        matches!(
+            self,
+            Self::Charged | Self::Bringing { .. } | Self::Installing { .. }
+        )
+    }
+
+    /// Whether it waits for what others have.
+    pub(super) fn is_waiting(self) -> bool {
+        matches!(self, Self::Waiting(_) | Self::Blocked | Self::NoPlace)
+    }
+}
+
+/// A request that is not answered yet, in the list of its address space, under whose lock it
+/// changes. One that is not in the list is answered.
+pub(super) struct Pending {
+    pub(super) request: Arc<Request>,
+    pub(super) state: RequestState,
+    /// The range has changed since the request began to look at it.
+    pub(super) stale: bool,
+    /// Firmware has been asked to recall grants for it.
+    pub(super) pressed: bool,
+}
+
+impl Deref for Pending {
+    type Target = Request;
+
+    fn deref(&self) -> &Request {
+        &self.request
+    }
+}
 
 /// What the card asks for.
 #[derive(Clone)]
@@ -81,11 +142,12 @@ pub(crate) struct Need {
 pub(crate) struct Request {
     pub(super) need: Need,
     pub(super) since: Instant<Monotonic>,
-    pub(super) flags: Atomic<u32>,
     /// Pages that it is charged and has not installed.
     pub(super) charged: Atomic<u64>,
-    /// When it began to bring its pages, in milliseconds after `since`.
-    pub(super) begun: Atomic<i64>,
+    /// Whether it stands in the card's line of receives that wait for its budget (1).
+    pub(super) in_line: Atomic<u32>,
+    /// Whether it has had to wait for budget (1).
+    pub(super) waited: Atomic<u32>,
     #[pin]
     pub(super) work: Work<Request>,
 }
@@ -112,14 +174,15 @@ impl Deref for Request {
 }
 
 impl Need {
-    pub(crate) fn request(&self, flags: Flags) -> Result<Arc<Request>> {
+    /// A request for it that has not begun.
+    pub(super) fn request(&self, flags: Flags) -> Result<Arc<Request>> {
         Arc::pin_init(
             pin_init!(Request {
                 need: self.clone(),
                 since: Instant::now(),
-                flags: Atomic::new(0),
                 charged: Atomic::new(0),
-                begun: Atomic::new(0),
+                in_line: Atomic::new(0),
+                waited: Atomic::new(0),
                 work <- new_work!("berth_request"),
             }),
             flags,
@@ -176,13 +239,13 @@ impl AddressSpace {
         // The interrupt thread must not wait for memory: notifiers wait for the card, and
         // the card for this thread.
         match need.request(GFP_ATOMIC | __GFP_NOWARN) {
-            Ok(request) => self.begin(request),
+            Ok(request) => self.begin_request(request),
             Err(_) => self.service.need_later(need),
         }
     }
 
     /// Has a request looked after. The caller holds the lock of the events.
-    pub(super) fn begin(self: &Arc<Self>, request: Arc<Request>) {
+    pub(super) fn begin_request(self: &Arc<Self>, request: Arc<Request>) {
         let card = &self.card;
         let mut space = self.lock();
         if space.closing || (space.ending != 0 && request.qpn() == space.ending) {
@@ -191,45 +254,29 @@ impl AddressSpace {
                 .service
                 .page_ready(request.generation, request.tag, PAGE_NO_PROCESS);
         }
-        if space
-            .requests
-            .push_within_capacity(request.clone())
-            .is_err()
-        {
+        let pending = Pending {
+            request,
+            state: RequestState::Looking,
+            stale: false,
+            pressed: false,
+        };
+        if space.requests.push_within_capacity(pending).is_err() {
             // More than the card can have asked for: its state is not sound.
             return card.schedule_reset();
         }
-        space.start(&request);
+        if let Some(pending) = space.requests.last_mut() {
+            pending.start();
+        }
     }
 }
 
 impl Request {
-    pub(crate) fn is(&self, flags: u32) -> bool {
-        self.flags.load(Relaxed) & flags != 0
-    }
-
-    /// Flags change under the lock of the context's space, but for `ANSWERED`, which is
-    /// only ever set, and `LISTED`, which the request's own work sets.
-    pub(crate) fn set(&self, flags: u32) {
-        let mut old = self.flags.load(Relaxed);
-        while let Err(now) = self.flags.cmpxchg(old, old | flags, Relaxed) {
-            old = now;
-        }
-    }
-
-    pub(crate) fn clear(&self, flags: u32) {
-        let mut old = self.flags.load(Relaxed);
-        while let Err(now) = self.flags.cmpxchg(old, old & !flags, Relaxed) {
-            old = now;
-        }
-    }
-
-    pub(crate) fn last(&self) -> u64 {
+    pub(super) fn last(&self) -> u64 {
         self.first + self.pages - 1
     }
 
     /// QP that asks, if it is one of the card's rows; 0 if firmware asks.
-    pub(crate) fn qpn(&self) -> u32 {
+    pub(super) fn qpn(&self) -> u32 {
         let place = self.tag & 0xffff;
         match self.tag >> 16 {
             TAG_SENDS => place >> TAG_SENDS_QPN,
@@ -238,6 +285,7 @@ impl Request {
         }
     }
 
+    /// Tries until it is answered, or has to wait for something.
     fn run_request(self: &Arc<Self>) {
         let mut attempts = 0;
         let mut nap = *NO_MEMORY_MS.start();
@@ -247,7 +295,7 @@ impl Request {
                 Attempt::Again if attempts < MAX_ATTEMPTS => attempts += 1,
                 // The address space does not come to rest here. The card asks again.
                 Attempt::Again => return self.answer(PAGE_OK),
-                Attempt::Full(vpn) => return self.make_room(vpn),
+                Attempt::Full(vpn) => return self.make_room_for(vpn),
                 Attempt::Answer(status) => return self.answer(status),
                 Attempt::NoMemory => {
                     self.space.card.counters.inc(D_NO_MEMORY);
@@ -261,11 +309,12 @@ impl Request {
         }
     }
 
-    pub(super) fn attempt(self: &Arc<Self>) -> Attempt {
+    /// Looks for what it misses, and charges, pins and installs it.
+    fn attempt(self: &Arc<Self>) -> Attempt {
         let owner = &self.space;
         let (card, service) = (&owner.card, &owner.service);
         let pages = self.pages as usize;
-        if self.is(ANSWERED) {
+        if owner.lock().pending(self).is_none() {
             return Attempt::Done;
         }
         // Larger requests than any budget are refused before memory is taken for them.
@@ -276,19 +325,22 @@ impl Request {
         let Ok(mut missing) = KVec::with_capacity(pages, GFP_KERNEL | __GFP_NOWARN) else {
             return Attempt::NoMemory;
         };
-        match self.plan(&mut missing) {
-            // Charged: go on.
-            Attempt::Again => self.leave(),
-            Attempt::Done => {
-                if self.is(SHORT) {
-                    self.wait_for_budget();
-                }
+        match self.plan_pages(&mut missing) {
+            Plan::Charged => self.leave_line(),
+            Plan::Waits => return Attempt::Done,
+            Plan::WaitsForBudget => {
+                self.wait_for_budget();
                 return Attempt::Done;
             }
-            answer => return answer,
+            Plan::Answer(status) => return Attempt::Answer(status),
         }
-        let result = self.pin_missing(&missing);
-        self.clear(CHARGED);
+        let result = self.pin_missing_pages(&missing);
+        if let Some(pending) = owner.lock().pending(self) {
+            // Unless it is blocked, or was since.
+            if pending.state.is_charged() {
+                pending.state = RequestState::Looking;
+            }
+        }
         owner.uncharge(self.charged.xchg(0, Relaxed), self.write);
         match result {
             Ok(attempt) => attempt,

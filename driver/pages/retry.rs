@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Trying page requests again, when what they wait for may have come.
 
-use crate::{
-    pages::address_space::AddressSpace,
-    pages::{
-        request::{Request, BLOCKED, CHARGED, NO_PLACE, QUEUED, WAITING},
-        space::Space,
-    },
+use crate::pages::{
+    address_space::AddressSpace,
+    request::{Pending, RequestState},
+    space::Space,
 };
 use kernel::sync::Arc;
 
@@ -19,66 +17,62 @@ pub(crate) const RETRY_MS: i64 = 100;
 /// process with many of them itself only.
 const MAX_FAULTING: u32 = 96;
 
-impl Space {
-    /// Has the request's work run, at once or when enough others of the process have ended.
-    pub(crate) fn start(&self, request: &Arc<Request>) {
-        let mut works = request.space.share.works.lock();
+impl Pending {
+    /// Has its work run, at once or when enough others of the process have ended.
+    pub(super) fn start(&mut self) {
+        let mut works = self.request.space.share.works.lock();
         if works.running >= MAX_FAULTING {
             works.queued = true;
-            request.set(QUEUED);
+            self.state = RequestState::Queued;
             return;
         }
-        request.clear(QUEUED);
-        let faults = &request.space.service.faults;
-        if faults.enqueue(request.clone()).is_ok() {
+        self.state = RequestState::Looking;
+        let faults = &self.request.space.service.faults;
+        if faults.enqueue(self.request.clone()).is_ok() {
             works.running += 1;
         }
     }
+}
 
-    /// Those that are queued have their turn.
-    fn start_queued(&self) {
-        for request in self.requests.iter().filter(|r| r.is(QUEUED)) {
-            self.start(request);
+impl Space {
+    /// Starts all requests in a state.
+    pub(super) fn start_those(&mut self, state: RequestState) {
+        for pending in self.requests.iter_mut().filter(|p| p.state == state) {
+            pending.start();
+        }
+    }
+
+    /// Starts the first requests that wait for budget, one for sending and one for receiving.
+    /// They are served in the order in which they came, because the card can make use of them
+    /// only in that order: each one that is charged starts the next.
+    pub(super) fn start_next(&mut self) {
+        for write in [false, true] {
+            let mut all = self.requests.iter_mut();
+            let first = all.find(|p| p.write == write && !p.state.is_charged());
+            match first {
+                Some(next) if matches!(next.state, RequestState::Waiting(_)) => next.start(),
+                _ => {}
+            }
         }
     }
 }
 
 impl AddressSpace {
-    /// Has requests that wait tried again.
-    pub(crate) fn kick(&self) {
-        self.kick_some(WAITING | BLOCKED);
+    /// Tries requests again that wait for pages to change, or for budget.
+    pub(super) fn retry_requests(&self) {
+        let mut space = self.lock();
+        space.start_those(RequestState::Blocked);
+        space.start_next();
     }
 
-    pub(super) fn kick_some(&self, flags: u32) {
-        let space = self.lock();
-        let blocked = flags & (BLOCKED | NO_PLACE);
-        if blocked != 0 {
-            for request in &space.requests {
-                if request.is(blocked) {
-                    request.clear(blocked);
-                    space.start(request);
-                }
-            }
-        }
-        if flags & WAITING != 0 {
-            self.kick_next(&space);
-        }
+    /// Tries requests again that wait for budget.
+    pub(super) fn retry_for_budget(&self) {
+        self.lock().start_next();
     }
 
-    /// Has the first requests tried again that wait for budget, one for sending and one
-    /// for receiving. They are served in the order in which they came, because the card
-    /// can make use of them only in that order: each one that is charged wakes the next.
-    pub(super) fn kick_next(&self, space: &Space) {
-        for write in [false, true] {
-            let mut all = space.requests.iter();
-            match all.find(|r| r.write == write && !r.is(CHARGED)) {
-                Some(next) if next.is(WAITING) => {
-                    next.clear(WAITING);
-                    space.start(next);
-                }
-                _ => {}
-            }
-        }
+    /// Tries requests again that wait for a place in the table.
+    pub(super) fn retry_for_place(&self) {
+        self.lock().start_those(RequestState::NoPlace);
     }
 
     /// The work of a request has run: others of the process that are queued have their turn.
@@ -94,7 +88,7 @@ impl AddressSpace {
         for asid in 1..crate::abi::card::NUM_ASIDS {
             if let Some(space) = self.service.space(asid) {
                 if Arc::ptr_eq(&space.share, &self.share) {
-                    space.lock().start_queued();
+                    space.lock().start_those(RequestState::Queued);
                 }
             }
         }

@@ -9,10 +9,7 @@ use crate::{
     },
     kernel::mmu_notifier::{Event, Range},
     pages::address_space::AddressSpace,
-    pages::{
-        request::STALE,
-        space::{PageEntry, PageState, VPN_END},
-    },
+    pages::space::{PageEntry, PageState, VPN_END},
 };
 use kernel::{
     prelude::*,
@@ -41,9 +38,9 @@ impl AddressSpace {
         let mut leaving = false;
         {
             let mut space = self.lock();
-            for request in &space.requests {
-                if request.first <= last && first < request.first + request.pages {
-                    request.set(STALE);
+            for pending in space.requests.iter_mut() {
+                if pending.first <= last && first < pending.first + pending.pages {
+                    pending.stale = true;
                 }
             }
             space.each(first, last, |_, page| {
@@ -201,7 +198,7 @@ impl AddressSpace {
                 // One that was merged with a later revocation is told again.
                 space.revoking.retain(|r| !r.told);
             }
-            self.kick();
+            self.retry_requests();
         }
     }
 }

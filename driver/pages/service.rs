@@ -8,7 +8,7 @@ use crate::{
     pages::{
         address_space::AddressSpace,
         budget::Budget,
-        request::{ready, Need, WAITING},
+        request::{ready, Need},
         retry::RETRY_MS,
         table::Table,
     },
@@ -206,12 +206,11 @@ impl PageService {
         }
     }
 
-    /// Tries again what waits in any space for what others have: budget (`WAITING`), places in
-    /// the table (`NO_PLACE`).
-    pub(super) fn kick_all(&self, flags: u32) {
+    /// Does something with each address space: tries again what waits for what others have.
+    pub(super) fn for_each_space(&self, f: impl Fn(&AddressSpace)) {
         for asid in 1..crate::abi::card::NUM_ASIDS {
             if let Some(space) = self.space(asid) {
-                space.kick_some(flags);
+                f(&space);
             }
         }
     }
@@ -220,7 +219,7 @@ impl PageService {
     pub(crate) fn set_budget(&self, pages: u64) {
         self.budget.lock().limit = pages;
         self.card.counters.set(D_BUDGET, pages * PAGE);
-        self.kick_all(WAITING);
+        self.for_each_space(AddressSpace::retry_for_budget);
     }
 
     /// The peak begins anew.

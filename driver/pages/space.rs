@@ -8,14 +8,14 @@ use crate::{
     pages::address_space::AddressSpace,
     pages::{
         budget::Budget,
-        request::{Request, CHARGED, STUCK_MS},
+        request::{Pending, Request, RequestState, STUCK_MS},
     },
 };
 use kernel::{
     fmt,
     prelude::*,
     rbtree::{RBTree, RBTreeNode},
-    sync::{atomic::Relaxed, Arc},
+    sync::atomic::Relaxed,
     time::{Instant, Monotonic},
 };
 
@@ -26,14 +26,28 @@ const MAX_SHOWN: usize = 256;
 /// Virtual page numbers of user space lie below this (57 bits of address).
 pub(super) const VPN_END: u64 = 1 << 45;
 
-/// What is being done with a page.
+/// What is being done with a page that is pinned.
+///
+/// | From | To | When |
+/// |---|---|---|
+/// | – | `Live` | it is installed |
+/// | `Live` | `Evicting` | the card is asked whether it is idle |
+/// | `Evicting` | `Live` | the card has it in use |
+/// | `Evicting` | `Dead` | the card has dropped it |
+/// | `Live`, `Evicting` | `Revoking` | the card is told to drop it |
+/// | `Revoking` | `Fencing` | a fence begins |
+/// | `Dead`, `Fencing` | – | it is unpinned; after `Fencing` when the fence is over |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PageState {
+    /// In the card's table.
     Live,
+    /// The card was asked whether it is idle.
     Evicting,
+    /// The card has been told to drop it, and may still be finishing DMA.
     Revoking,
     /// Revoked before the fence that is being waited for.
     Fencing,
+    /// Not in the card's table any more, to be unpinned.
     Dead,
 }
 
@@ -69,7 +83,7 @@ pub(super) struct Revoked {
 /// Pages and page requests of a context.
 pub(crate) struct Space {
     pub(super) pages: Pages,
-    pub(super) requests: KVec<Arc<Request>>,
+    pub(super) requests: KVec<Pending>,
     pub(super) revoking: KVec<Revoked>,
     /// Budget of the context.
     pub(crate) budget: Budget,
@@ -130,14 +144,28 @@ impl Space {
 
     /// Pages are about to come (but for those that have kept everybody waiting for long), or to go.
     pub(super) fn changes(&mut self) -> bool {
-        let coming = |r: &Request| r.is(CHARGED) && r.since.elapsed().as_millis() < STUCK_MS;
+        let coming = |r: &Pending| r.state.is_charged() && r.since.elapsed().as_millis() < STUCK_MS;
         let stays = |page: &PageEntry| page.state == PageState::Live && !page.released;
-        self.requests.iter().any(|r| coming(r))
-            || self.each(0, u64::MAX, |_, page| stays(page)).is_some()
+        self.requests.iter().any(coming) || self.each(0, u64::MAX, |_, page| stays(page)).is_some()
     }
 
-    pub(super) fn remove_request(&mut self, request: &Arc<Request>) -> Option<Arc<Request>> {
-        let at = self.requests.iter().position(|r| Arc::ptr_eq(r, request))?;
+    /// The request in the list; none if it is answered.
+    pub(super) fn pending(&mut self, request: &Request) -> Option<&mut Pending> {
+        let mut all = self.requests.iter_mut();
+        all.find(|p| core::ptr::eq(&*p.request, request))
+    }
+
+    /// The request is in another state, unless it is answered.
+    pub(super) fn set_state(&mut self, request: &Request, state: RequestState) {
+        if let Some(pending) = self.pending(request) {
+            pending.state = state;
+        }
+    }
+
+    /// Takes a request out of the list, which is answered.
+    pub(super) fn remove_request(&mut self, request: &Request) -> Option<Pending> {
+        let mut all = self.requests.iter();
+        let at = all.position(|p| core::ptr::eq(&*p.request, request))?;
         self.requests.remove(at).ok()
     }
 
@@ -205,7 +233,7 @@ impl AddressSpace {
         if tight {
             self.evict_idle();
         }
-        self.kick();
+        self.retry_requests();
     }
 
     /// What is pinned for the context, at most was, and may be.
@@ -248,12 +276,15 @@ impl AddressSpace {
         for request in &space.requests {
             writeln!(
                 f,
-                "  request tag {:#x} pages {:#x}+{} write {} flags {:#x} ms {}",
+                "  request tag {:#x} pages {:#x}+{} write {} state {:?} stale {} pressed {} in line {} ms {}",
                 request.tag,
                 request.first,
                 request.pages,
                 request.write,
-                request.flags.load(Relaxed),
+                request.state,
+                request.stale,
+                request.pressed,
+                request.in_line.load(Relaxed) != 0,
                 request.since.elapsed().as_millis()
             )?;
         }

@@ -4,10 +4,7 @@
 use crate::{
     abi::counters::*,
     pages::address_space::AddressSpace,
-    pages::{
-        request::{NO_PLACE, WAITING},
-        space::{Node, PageEntry, PageState},
-    },
+    pages::space::{Node, PageEntry, PageState},
 };
 use kernel::time::Instant;
 
@@ -34,7 +31,7 @@ impl AddressSpace {
         self.uncharge(pages - receive, false);
         self.uncharge(receive, true);
         // Not whenever something is uncharged: who has found no place gives back what it was charged.
-        self.service.kick_all(NO_PLACE);
+        self.service.for_each_space(Self::retry_for_place);
     }
 
     /// Takes pages off the budgets and tries again what waits for them.
@@ -52,7 +49,7 @@ impl AddressSpace {
             budget.uncharge(pages, write);
             self.service.report_pinned(&budget);
         }
-        self.service.kick_all(WAITING);
+        self.service.for_each_space(Self::retry_for_budget);
     }
 
     /// Takes out and unpins all pages for which `f` says so.
@@ -67,7 +64,7 @@ impl AddressSpace {
     /// Unpins what the card has dropped.
     pub(crate) fn run_reap(&self) {
         self.unpin_where(|_, page| page.state == PageState::Dead);
-        self.kick();
+        self.retry_requests();
     }
 
     /// Unpins everything. The card does no DMA any more, and no request is left to wait for a page.

@@ -27,7 +27,7 @@ use std::sync::{Mutex, Weak};
 /// What this machine, or this firmware, cannot do.
 pub(super) const EOPNOTSUPP: kernel::prelude::Error = kernel::prelude::Error(-95);
 
-/// Flags of a request, as debugfs shows them.
+/// What a request is, and what is so of it.
 pub(super) const STALE: u32 = 1;
 pub(super) const WAITING: u32 = 4;
 pub(super) const BLOCKED: u32 = 8;
@@ -118,6 +118,26 @@ pub(super) fn shown(context: &Context) -> Shown {
     shown_space(&context.space)
 }
 
+/// The bits that stand for what debugfs says of a request.
+fn flags(line: &str) -> u32 {
+    let says = |what: &str, flag| if line.contains(what) { flag } else { 0 };
+    let (_, state) = line.split_once(" state ").expect("debugfs has it");
+    let state = match state.split([' ', '{']).next().unwrap_or_default() {
+        "Looking" => 0,
+        "Queued" => QUEUED,
+        "Waiting(Earlier)" => WAITING,
+        "Waiting(Line)" => WAITING | SHORT | BEHIND,
+        "Waiting(Budget)" => WAITING | SHORT,
+        "Blocked" => BLOCKED,
+        "NoPlace" => NO_PLACE,
+        "Charged" => CHARGED,
+        "Bringing" => CHARGED | BRINGING | says("lent: true", LENT),
+        "Installing" => CHARGED | INSTALLING,
+        other => panic!("no state {other}"),
+    };
+    state | says("stale true", STALE) | says("pressed true", PRESSED) | says("in line true", LISTED)
+}
+
 /// What debugfs shows of an address space.
 fn shown_space(space: &AddressSpace) -> Shown {
     let text = calmly(|| Show(space).to_string());
@@ -147,7 +167,7 @@ fn shown_space(space: &AddressSpace) -> Shown {
                     first: number(first),
                     pages: number(pages),
                     write: after("write") == "true",
-                    flags: number(after("flags")) as u32,
+                    flags: flags(line),
                 });
             }
             _ => all.pages.push(ShownPage {
