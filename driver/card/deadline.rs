@@ -9,7 +9,7 @@ pub(super) const COMMAND_CYCLES: u64 = 250_000_000;
 /// Card cycles within which a fence ends (100 ms).
 pub(crate) const FENCE_CYCLES: u64 = 25_000_000;
 /// Card cycles within which firmware starts (1 s).
-pub(crate) const BOOT_CYCLES: u64 = 250_000_000;
+pub(super) const BOOT_CYCLES: u64 = 250_000_000;
 /// Wall-clock time after which a card whose clock stands still counts as lost. This is
 /// no measure of speed: a slow card counts cycles, only a dead one does not.
 pub(super) const STANDSTILL_MS: i64 = 30_000;

@@ -24,7 +24,7 @@ pub(crate) struct FwInfo {
 }
 
 /// Where `request_firmware` finds the image.
-pub(crate) const PATH: &CStr = c"berth/berth-fw.bin";
+const PATH: &CStr = c"berth/berth-fw.bin";
 
 /// Why the card refused an image.
 fn refusal(code: u32) -> &'static str {

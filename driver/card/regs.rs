@@ -8,7 +8,7 @@ use kernel::{devres::Devres, io::Io, pci, prelude::*};
 const SIZE: usize = card::BAR0_SIZE as usize;
 
 /// What a register reads when the card is gone.
-pub(crate) const ALL_ONES: u32 = u32::MAX;
+pub(super) const ALL_ONES: u32 = u32::MAX;
 
 /// The registers of one card. After the device was unbound, reads give all-ones and
 /// writes have no effect, as on a card that was pulled out.
@@ -87,7 +87,7 @@ impl Regs {
     }
 
     /// Reads the text that a panicking firmware has left; gives its length.
-    pub(crate) fn panic_text(&self, text: &mut [u8; host::STATS_PANIC_BYTES as usize]) -> usize {
+    pub(super) fn panic_text(&self, text: &mut [u8; host::STATS_PANIC_BYTES as usize]) -> usize {
         let base = host::HOST_STATS + host::STATS_PANIC;
         for (i, word) in text.chunks_exact_mut(4).enumerate() {
             word.copy_from_slice(&self.read(base + 4 * i as u32).to_le_bytes());

@@ -3,8 +3,8 @@
 
 use crate::{
     card::{Entry, PAGE},
-    pages::address_space::AddressSpace,
     pages::{
+        address_space::AddressSpace,
         retry::RETRY_MS,
         space::{PageEntry, PageState},
     },

@@ -4,8 +4,7 @@
 use crate::{
     abi::{counters::*, status::*},
     card::State,
-    pages::request::Need,
-    pages::service::PageService,
+    pages::{request::Need, service::PageService},
 };
 use kernel::{prelude::*, sync::Arc, time::msecs_to_jiffies};
 
@@ -38,7 +37,7 @@ impl PageService {
     }
 
     /// Tries requests again for which there was no memory.
-    pub(crate) fn run_needs(self: &Arc<Self>) {
+    pub(super) fn run_needs(self: &Arc<Self>) {
         let waiting = self.needs.lock().len();
         for _ in 0..waiting {
             let Ok(mut need) = self.needs.lock().remove(0) else {

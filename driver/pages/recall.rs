@@ -34,7 +34,7 @@ impl PageService {
     }
 
     /// Presses where requests wait in vain; `true` while some wait.
-    pub(crate) fn press_waiting(self: &Arc<Self>) -> bool {
+    pub(super) fn press_waiting(self: &Arc<Self>) -> bool {
         if self.card.state() != State::Up {
             return false;
         }
@@ -78,7 +78,7 @@ impl AddressSpace {
     }
 
     /// Presses where requests wait in vain. `true` while some wait for budget.
-    pub(crate) fn press_waiting(&self) -> bool {
+    pub(super) fn press_waiting(&self) -> bool {
         let pressing = self.card.is_pressing();
         let mut press = 0;
         let mut some = false;

@@ -4,14 +4,13 @@
 use crate::{
     card::PAGE,
     kernel::pin::{self, Mapping, PageId},
-    pages::address_space::AddressSpace,
-    pages::{space::PageEntry, unpin::BATCH},
+    pages::{address_space::AddressSpace, space::PageEntry, unpin::BATCH},
 };
 use kernel::sync::Arc;
 
 impl AddressSpace {
     /// Looks at suspect pages; takes those away that are not what they were.
-    pub(crate) fn run_recheck(self: &Arc<Self>) {
+    pub(super) fn run_recheck(self: &Arc<Self>) {
         let notifier = self.notifier();
         let (Some(notifier), Some(mm)) = (notifier, self.user_mm()) else {
             // The address space goes: all of it is revoked.

@@ -10,7 +10,7 @@ use kernel::sync::Arc;
 
 /// Requests without a place in the table are tried again at least so often; each time their
 /// pages are pinned in vain.
-pub(crate) const RETRY_MS: i64 = 100;
+pub(super) const RETRY_MS: i64 = 100;
 /// Page requests of one process that are worked on, or wait for page faults, at once, those of
 /// contexts that are closed included; further ones queue. More than one QP can have (16 blocks
 /// and 64 ranges of receives): a page that never comes stalls its QP only (decision 21), and a

@@ -8,8 +8,10 @@ use crate::{
         Entry, PAGE,
     },
     kernel::mmu_notifier::{Event, Range},
-    pages::address_space::AddressSpace,
-    pages::space::{PageEntry, PageState, VPN_END},
+    pages::{
+        address_space::AddressSpace,
+        space::{PageEntry, PageState, VPN_END},
+    },
 };
 use kernel::{
     prelude::*,
@@ -83,7 +85,7 @@ impl AddressSpace {
     }
 
     /// Takes everything away from the card, then unpins it.
-    pub(crate) fn revoke_all(self: &Arc<Self>) {
+    pub(super) fn revoke_all(self: &Arc<Self>) {
         self.mark_revoked(0, VPN_END, true);
         // Also for what was revoked before and has not been fenced yet.
         if !self.lock().pages.is_empty() {
@@ -159,7 +161,7 @@ impl AddressSpace {
     }
 
     /// Ends revocations: waits for DMA, unpins, and has firmware let go of the ranges.
-    pub(crate) fn run_revoke(self: &Arc<Self>) {
+    pub(super) fn run_revoke(self: &Arc<Self>) {
         loop {
             let mut ranges = [None; MAX_REVOKING];
             {

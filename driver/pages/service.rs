@@ -135,12 +135,12 @@ impl PageService {
     }
 
     /// Looks after an address space from now on.
-    pub(crate) fn add_space(&self, space: &Arc<AddressSpace>) {
+    pub(super) fn add_space(&self, space: &Arc<AddressSpace>) {
         self.spaces.lock()[space.asid as usize] = Some(space.clone());
     }
 
     /// Looks after an address space no more.
-    pub(crate) fn remove_space(&self, asid: u32) {
+    pub(super) fn remove_space(&self, asid: u32) {
         let gone = self.spaces.lock()[asid as usize].take();
         drop(gone);
     }
@@ -167,7 +167,7 @@ impl PageService {
     }
 
     /// Evicts what has been idle for the linger time; `true` while pages are there.
-    pub(crate) fn sweep_pages(self: &Arc<Self>) -> bool {
+    fn sweep_pages(self: &Arc<Self>) -> bool {
         if self.card.state() == State::Unbound {
             return false;
         }

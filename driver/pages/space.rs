@@ -5,8 +5,8 @@ use crate::{
     abi::ioctl::QueryContext,
     card::{answer::MAX_ASKED, PAGE},
     kernel::pin::{DmaPage, PinnedPage},
-    pages::address_space::AddressSpace,
     pages::{
+        address_space::AddressSpace,
         budget::Budget,
         request::{Pending, Request, RequestState, STUCK_MS},
     },

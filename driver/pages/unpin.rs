@@ -3,8 +3,10 @@
 
 use crate::{
     abi::counters::*,
-    pages::address_space::AddressSpace,
-    pages::space::{Node, PageEntry, PageState},
+    pages::{
+        address_space::AddressSpace,
+        space::{Node, PageEntry, PageState},
+    },
 };
 use kernel::time::Instant;
 
@@ -62,7 +64,7 @@ impl AddressSpace {
     }
 
     /// Unpins what the card has dropped.
-    pub(crate) fn run_reap(&self) {
+    pub(super) fn run_reap(&self) {
         self.unpin_where(|_, page| page.state == PageState::Dead);
         self.retry_requests();
     }

@@ -163,7 +163,7 @@ impl Context {
     }
 
     /// The card has lost all its state (and does no DMA): so does the context.
-    pub(crate) fn device_lost(self: &Arc<Self>) {
+    pub(super) fn device_lost(self: &Arc<Self>) {
         self.space.drop_requests();
         self.drop_objects();
         self.space.drop_pages();

@@ -12,7 +12,7 @@ use crate::{
 use kernel::{mm::Mm, sync::atomic::Relaxed};
 
 /// Services that one context listens to at most: a quarter of the card's is left to others.
-pub(crate) const MAX_PER_CONTEXT: usize = 48;
+pub(super) const MAX_PER_CONTEXT: usize = 48;
 
 impl Registry {
     /// What the process with `mm`, and a context of it, has of what is limited, and all have.

@@ -19,9 +19,9 @@ use kernel::{
 };
 
 /// Services that one card listens to at most.
-pub(crate) const MAX_SERVICES: usize = CM_SERVICES as usize;
+pub(super) const MAX_SERVICES: usize = CM_SERVICES as usize;
 /// Connection requests in the list at most: what firmware keeps, and as many that it has just ended.
-pub(crate) const MAX_REQUESTS: usize = 2 * CM_REQUESTS as usize;
+pub(super) const MAX_REQUESTS: usize = 2 * CM_REQUESTS as usize;
 
 /// What processes have of one card.
 #[pin_data]
