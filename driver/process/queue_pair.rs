@@ -122,20 +122,20 @@ impl Context {
         entry[4] = arg.send_cqn | arg.recv_cqn << 16;
         entry[5] = arg.trigger | arg.trigger_index << 8 | arg.max_list << 16 | arg.mode << 24;
         entry[6] = self.space.block(arg.block);
-        put64(&mut entry, core::mem::offset_of!(QpCreate, sq_base), addr);
+        put64(&mut entry, core::mem::offset_of!(QpCreateBody, sq_base), addr);
         put64(
             &mut entry,
-            core::mem::offset_of!(QpCreate, rq_base),
+            core::mem::offset_of!(QpCreateBody, rq_base),
             rq_addr,
         );
         put32(
             &mut entry,
-            core::mem::offset_of!(QpCreate, timeout),
+            core::mem::offset_of!(QpCreateBody, timeout),
             arg.timeout,
         );
         put32(
             &mut entry,
-            core::mem::offset_of!(QpCreate, retries),
+            core::mem::offset_of!(QpCreateBody, retries),
             arg.retries,
         );
         let made = self.card.call_for(generation, entry);
