@@ -5,7 +5,7 @@
 //! out commands (fences among them) only as long as its events are taken.
 
 use crate::{
-    abi::{counters::*, ring::*, status::*},
+    abi::{counters::*, message::*, ring::*, status::*},
     card::{Entry, State},
     process::registry::Registry,
 };
@@ -62,15 +62,17 @@ fn dispatch(registry: &Arc<Registry>, entry: &Entry) -> Option<()> {
     match entry[0] & 0xff {
         EV_PAGE_NEED => {
             card.counters.inc(D_PAGE_NEEDS);
-            match pages.space(entry[2]) {
-                Some(space) => space.page_need(entry),
-                None => pages.page_ready(card.generation(), entry[1], PAGE_NO_PROCESS),
+            let need = PageNeed::decode(entry);
+            match pages.space(need.asid) {
+                Some(space) => space.page_need(&need),
+                None => pages.page_ready(card.generation(), need.tag, PAGE_NO_PROCESS),
             }
         }
         EV_PAGE_RELEASE => {
+            let released = PageRelease::decode(entry);
             // The context may have been closed meanwhile.
-            if let Some(space) = pages.space(entry[2]) {
-                space.page_release(entry);
+            if let Some(space) = pages.space(released.asid) {
+                space.page_release(&released);
             }
         }
         EV_PAGE_EVICTED => {
@@ -84,72 +86,77 @@ fn dispatch(registry: &Arc<Registry>, entry: &Entry) -> Option<()> {
             }
         }
         EV_CQ_NOTIFY => {
-            let cq = registry.tables.lock().cqs.get(entry[1] as usize)?.clone();
+            let CqNotify { cqn } = CqNotify::decode(entry);
+            let cq = registry.tables.lock().cqs.get(cqn as usize)?.clone();
             if let Some(cq) = cq {
                 cq.notify();
             }
         }
         EV_CQ_OVERRUN => {
-            let cq = registry.tables.lock().cqs.get(entry[1] as usize)?.clone();
-            if let (Some(cq), Some(context)) = (cq, registry.owner_of_qp(entry[2])) {
-                if context.qp_overran(entry[2], &cq) {
-                    let mut disconnect = [0; ENTRY_WORDS];
-                    disconnect[0] = CMD_CM_DISCONNECT;
-                    disconnect[2] = entry[2];
-                    card.answer(card.generation(), disconnect);
+            let CqOverrun { cqn, qpn } = CqOverrun::decode(entry);
+            let cq = registry.tables.lock().cqs.get(cqn as usize)?.clone();
+            if let (Some(cq), Some(context)) = (cq, registry.owner_of_qp(qpn)) {
+                if context.qp_overran(qpn, &cq) {
+                    card.answer(card.generation(), Disconnect { qpn }.encode());
                     cq.notify();
                 }
             }
         }
         EV_CMD_DONE => card.answered(entry),
         EV_CM_REQUEST => {
+            let request = CmRequest::decode(entry);
             let listener = {
                 let tables = registry.tables.lock();
                 let mut services = tables.services.iter();
                 services
-                    .find(|s| s.service == entry[3])
+                    .find(|s| s.service == request.service)
                     .and_then(|s| tables.contexts[s.asid as usize].clone())
             };
-            let taken = listener.map(|context| context.requested(entry));
+            let taken = listener.map(|context| context.requested(&request));
             if !matches!(taken, Some(Ok(()))) {
                 // Nobody listens any more, or too many wait.
-                let mut reject = [0; ENTRY_WORDS];
-                reject[0] = CMD_CM_REJECT;
-                reject[2] = entry[1];
                 let busy = matches!(taken, Some(Err(e)) if e == EBUSY);
-                reject[3] = if busy { REASON_BUSY } else { 0 };
+                let reject = Reject {
+                    request: request.request,
+                    reason: if busy { REASON_BUSY } else { 0 },
+                    ..Default::default()
+                };
                 // Firmware keeps a place for it until it is answered.
-                card.answer(card.generation(), reject);
+                card.answer(card.generation(), reject.encode());
             }
         }
         EV_CM_REQUEST_OVER => {
-            let mine = registry.tables.lock().take_request(entry[1]);
+            let CmRequestOver { request } = CmRequestOver::decode(entry);
+            let mine = registry.tables.lock().take_request(request);
             if let Some(context) = mine.and_then(|asid| registry.context(asid)) {
-                context.request_over(entry[1]);
+                context.request_over(request);
             }
         }
         EV_CM_ESTABLISHED => {
-            if let Some(context) = registry.owner_of_qp(entry[1]) {
-                context.established(entry);
+            let event = CmEstablished::decode(entry);
+            if let Some(context) = registry.owner_of_qp(event.qpn) {
+                context.established(&event);
             }
         }
         EV_CM_CLOSED => {
-            if let Some(context) = registry.owner_of_qp(entry[1]) {
-                context.connection_over(entry);
+            let event = CmClosed::decode(entry);
+            if let Some(context) = registry.owner_of_qp(event.qpn) {
+                context.connection_over(&event);
             }
         }
         EV_QP_ERROR => {
-            if let Some(context) = registry.owner_of_qp(entry[1]) {
-                context.qp_failed(entry);
+            let event = QpError::decode(entry);
+            if let Some(context) = registry.owner_of_qp(event.qpn) {
+                context.qp_failed(&event);
             }
         }
         EV_LOG => {
-            let len = entry[1] as usize;
+            let log = FwLog::decode(entry);
             let mut bytes = [0; EVENT_LOG_BYTES];
-            for (word, out) in entry[2..EVENT_PHASE].iter().zip(bytes.chunks_exact_mut(4)) {
+            for (word, out) in log.data.iter().zip(bytes.chunks_exact_mut(4)) {
                 out.copy_from_slice(&word.to_le_bytes());
             }
-            card.log(bytes.get(..len)?);
+            card.log(bytes.get(..log.len as usize)?);
         }
         _ => return None,
     }

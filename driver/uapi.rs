@@ -448,16 +448,19 @@ impl Session {
 
     #[cfg(any(CONFIG_BERTH_DEBUG, berth_debug))]
     fn crash(&self, arg: &Crash) -> Result {
-        use crate::abi::ring::{CMD_CRASH, CRASH_EVENT, CRASH_PANIC, ENTRY_WORDS};
+        use crate::abi::{
+            message,
+            ring::{CRASH_EVENT, CRASH_PANIC},
+        };
         if !(CRASH_PANIC..=CRASH_EVENT).contains(&arg.how) {
             return Err(EINVAL);
         }
-        let mut entry = [0; ENTRY_WORDS];
-        entry[0] = CMD_CRASH;
-        entry[2] = arg.how;
-        entry[3..3 + arg.event.len()].copy_from_slice(&arg.event);
+        let crash = message::Crash {
+            how: arg.how,
+            event: arg.event,
+        };
         // Not waited for: firmware is not going to answer.
-        self.card.post(&[entry])
+        self.card.post(&[crash.encode()])
     }
 
     #[cfg(not(any(CONFIG_BERTH_DEBUG, berth_debug)))]

@@ -2,7 +2,12 @@
 //! Commands that firmware carries out and answers.
 
 use crate::{
-    abi::{counters::*, ring::*, status::*},
+    abi::{
+        counters::*,
+        message::{CmdDone, Pressure, QpDestroy, COOKIE},
+        ring::*,
+        status::*,
+    },
     card::{watchdog::Watched, Card, Entry, State},
     kernel::errno::unsupported,
 };
@@ -49,7 +54,10 @@ impl Card {
     /// As [`Self::call`], but only as long as the firmware of `generation` runs, else `EIO`: its successor may
     /// have another process's under the same number.
     pub(crate) fn call_for(&self, generation: u32, mut entry: Entry) -> Result<Entry> {
-        let opcode = entry[0];
+        let destroys = match entry[0] & 0xff {
+            CMD_QP_DESTROY => QpDestroy::decode(&entry).qpn,
+            _ => 0,
+        };
         let cookie = {
             let mut calls = self.calls.lock();
             calls.next_cookie = calls.next_cookie % (PRESS_COOKIE - 1) + 1;
@@ -60,11 +68,11 @@ impl Card {
                 done <- Completion::new(),
                 answer <- new_spinlock!(None, "berth_answer"),
                 cookie,
-                destroys: if opcode == CMD_QP_DESTROY { entry[2] } else { 0 },
+                destroys,
             }),
             GFP_KERNEL,
         )?;
-        entry[1] = cookie;
+        entry[COOKIE] = cookie;
         {
             let mut calls = self.calls.lock();
             if calls
@@ -89,7 +97,7 @@ impl Card {
         call.done.wait_for_completion();
         let answer = call.answer.lock().take();
         let answer = answer.unwrap_or(Err(EIO))?;
-        match answer[2] {
+        match CmdDone::decode(&answer).status {
             CMD_OK => Ok(answer),
             CMD_INVALID => Err(EINVAL),
             CMD_BUSY => Err(EBUSY),
@@ -123,11 +131,9 @@ impl Card {
         if self.pressing.xchg(1, Relaxed) != 0 {
             return false;
         }
-        let mut entry = [0; ENTRY_WORDS];
-        entry[0] = CMD_PRESSURE;
-        entry[1] = PRESS_COOKIE;
-        // entry[2] is 0: of all, since memory may be short because of others.
-        entry[3] = bytes;
+        // Of all, since memory may be short because of others.
+        let mut entry = Pressure { asid: 0, bytes }.encode();
+        entry[COOKIE] = PRESS_COOKIE;
         let posted = self.post(&[entry]).is_ok();
         if !posted {
             self.pressing.store(0, Relaxed);
@@ -142,16 +148,18 @@ impl Card {
 
     /// Takes firmware's answer to a command.
     pub(crate) fn answered(self: &Arc<Self>, entry: &Entry) {
-        if entry[1] == PRESS_COOKIE {
+        let done = CmdDone::decode(entry);
+        if done.cookie == PRESS_COOKIE {
             self.pressing.store(0, Relaxed);
-            if entry[2] == CMD_OK && entry[3] != 0 {
-                self.tell_owner(|owner| owner.refuse_receive(entry[3]));
+            let [qpn, ..] = done.results;
+            if done.status == CMD_OK && qpn != 0 {
+                self.tell_owner(|owner| owner.refuse_receive(qpn));
             }
             return;
         }
         let call = {
             let mut calls = self.calls.lock();
-            let found = calls.list.iter().position(|(c, _)| c.cookie == entry[1]);
+            let found = calls.list.iter().position(|(c, _)| c.cookie == done.cookie);
             found.and_then(|i| calls.list.remove(i).ok())
         };
         // Commands with cookie 0 are not waited for.
@@ -160,7 +168,7 @@ impl Card {
                 *call.answer.lock() = Some(Ok(*entry));
                 call.done.complete_all();
             }
-            None if entry[1] != 0 => self.counters.inc(D_BAD_EVENTS),
+            None if done.cookie != 0 => self.counters.inc(D_BAD_EVENTS),
             None => {}
         }
     }

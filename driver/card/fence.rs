@@ -2,7 +2,7 @@
 //! Waiting until the card's DMA has ended.
 
 use crate::{
-    abi::{counters::*, host::*, ring::*},
+    abi::{counters::*, host::*, message::Fence},
     card::{
         deadline::{Deadline, FENCE_CYCLES},
         regs::ALL_ONES,
@@ -34,11 +34,7 @@ impl Card {
             // Tokens rise in the ring as well: the card's word has that of its last fence, whoever waits for which.
             let mut token = self.token.lock();
             let next = *token + 1;
-            let mut entry = [0; ENTRY_WORDS];
-            entry[0] = CMD_FENCE;
-            entry[2] = next as u32;
-            entry[3] = (next >> 32) as u32;
-            self.post(&[entry])?;
+            self.post(&[Fence { token: next }.encode()])?;
             *token = next;
             Ok(next)
         });

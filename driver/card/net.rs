@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The card's name in the network.
 
-use crate::{abi::ring::*, card::Entry};
+use crate::{abi::message::NetConfig, card::Entry};
 
 /// The end node's name, kept to be given to firmware again after a reset.
 #[derive(Clone, Copy, Default)]
@@ -20,15 +20,15 @@ impl Net {
     /// The command that tells firmware, with a new key for the numbers that others are not to guess.
     pub(crate) fn command(&self) -> Entry {
         let key = crate::kernel::random::words::<4>();
-        let mut entry = [0; ENTRY_WORDS];
-        entry[0] = CMD_NET_CONFIG;
-        entry[2] = self.ipv4;
-        entry[3] = u32::from_be_bytes([self.mac[0], self.mac[1], self.mac[2], self.mac[3]]);
-        entry[4] = u32::from_be_bytes([0, 0, self.mac[4], self.mac[5]]);
-        entry[5] = self.mtu;
-        entry[6] = self.guid as u32;
-        entry[7] = (self.guid >> 32) as u32;
-        entry[8..12].copy_from_slice(&key);
-        entry
+        let [a, b, c, d, e, f] = self.mac;
+        NetConfig {
+            ipv4: self.ipv4,
+            mac_first: u32::from_be_bytes([a, b, c, d]),
+            mac_last: u32::from_be_bytes([0, 0, e, f]),
+            mtu: self.mtu,
+            guid: self.guid,
+            key,
+        }
+        .encode()
     }
 }

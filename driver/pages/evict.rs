@@ -2,7 +2,8 @@
 //! Taking idle pages back.
 
 use crate::{
-    card::{Entry, PAGE},
+    abi::message::PageRelease,
+    card::PAGE,
     pages::{
         address_space::AddressSpace,
         retry::RETRY_MS,
@@ -20,9 +21,9 @@ const STALE_MS: i64 = 1000;
 
 impl AddressSpace {
     /// A use of a range has ended.
-    pub(crate) fn page_release(self: &Arc<Self>, entry: &Entry) {
-        let va = u64::from(entry[4]) | u64::from(entry[5]) << 32;
-        let len = u64::from(entry[6]);
+    pub(crate) fn page_release(self: &Arc<Self>, released: &PageRelease) {
+        let &PageRelease { va, len, .. } = released;
+        let len = u64::from(len);
         let Some(end) = va.checked_add(len.saturating_sub(1)) else {
             return;
         };

@@ -2,7 +2,12 @@
 //! A page request: from the card's event to its answer.
 
 use crate::{
-    abi::{counters::*, ring::*, status::*},
+    abi::{
+        counters::*,
+        message::{PageNeed, PageReady},
+        ring::*,
+        status::*,
+    },
     card::{Entry, PAGE},
     pages::{address_space::AddressSpace, plan::Plan, space::VPN_END},
 };
@@ -205,22 +210,23 @@ pub(super) enum Attempt {
 }
 
 pub(super) fn ready(tag: u32, status: u32) -> Entry {
-    let mut entry = [0; ENTRY_WORDS];
-    entry[0] = CMD_PAGE_READY;
-    entry[1] = tag;
-    entry[2] = status;
-    entry
+    PageReady { tag, status }.encode()
 }
 
 impl AddressSpace {
     /// The card needs pages. The caller, the interrupt thread, holds the lock of the events.
-    pub(crate) fn page_need(self: &Arc<Self>, entry: &Entry) {
-        let tag = entry[1];
+    pub(crate) fn page_need(self: &Arc<Self>, need: &PageNeed) {
+        let &PageNeed {
+            tag,
+            va,
+            len,
+            write,
+            ..
+        } = need;
+        let len = u64::from(len);
         // Events are taken and the card is reset under the same lock, so this is the run
         // that has asked.
         let generation = self.card.generation();
-        let va = u64::from(entry[4]) | u64::from(entry[5]) << 32;
-        let len = u64::from(entry[6]);
         let first = va / PAGE;
         let last = va.checked_add(len.saturating_sub(1)).map(|e| e / PAGE);
         let last = match last {
@@ -233,7 +239,7 @@ impl AddressSpace {
             generation,
             first,
             pages: last - first + 1,
-            write: entry[3] & 1 != 0,
+            write,
             tries: 0,
         };
         // The interrupt thread must not wait for memory: notifiers wait for the card, and

@@ -2,10 +2,13 @@
 //! Taking pages away from the card that the memory manager wants back.
 
 use crate::{
-    abi::{counters::*, ring::*},
+    abi::{
+        counters::*,
+        message::{PageRevoke, RangeRevoked},
+    },
     card::{
         deadline::{Deadline, FENCE_CYCLES},
-        Entry, PAGE,
+        PAGE,
     },
     kernel::mmu_notifier::{Event, Range},
     pages::{
@@ -21,13 +24,6 @@ use kernel::{
 
 /// Revocations that firmware is told of at a time.
 const MAX_REVOKING: usize = 16;
-
-fn by_index(opcode: u32, index: u32) -> Entry {
-    let mut entry = [0; ENTRY_WORDS];
-    entry[0] = opcode;
-    entry[1] = index;
-    entry
-}
 
 impl AddressSpace {
     /// The memory manager changes a range. Returns `false` only if it would have had to sleep
@@ -123,7 +119,7 @@ impl AddressSpace {
                     if !there || !which(page) {
                         return true;
                     }
-                    match self.card.put(&[by_index(CMD_PAGE_REVOKE, page.index)]) {
+                    match self.card.put(&[PageRevoke { index: page.index }.encode()]) {
                         Err(e) if e == EBUSY && !stuck => return false,
                         // Out of service: it has no translations and does no DMA.
                         _ => {}
@@ -186,14 +182,12 @@ impl AddressSpace {
             for r in ranges.iter().flatten() {
                 let va = r.first * PAGE;
                 let len = (r.last - r.first + 1) * PAGE;
-                let mut entry = [0; ENTRY_WORDS];
-                entry[0] = CMD_RANGE_REVOKED;
-                entry[2] = self.asid;
-                entry[4] = va as u32;
-                entry[5] = (va >> 32) as u32;
-                entry[6] = len as u32;
-                entry[7] = (len >> 32) as u32;
-                let _ = self.card.call_patiently(entry);
+                let gone = RangeRevoked {
+                    asid: self.asid,
+                    va,
+                    len,
+                };
+                let _ = self.card.call_patiently(gone.encode());
             }
             {
                 let mut space = self.lock();

@@ -2,11 +2,15 @@
 //! Completion queues.
 
 use crate::{
-    abi::{counters::*, ioctl, ring::*},
+    abi::{
+        counters::*,
+        ioctl,
+        message::{CqCreate, CqDestroy},
+    },
     kernel::{eventfd::EventFd, pin::SharedPages},
     process::{
         context::Context,
-        object::{command, offset_of, Name},
+        object::{offset_of, Name},
     },
 };
 use kernel::{
@@ -78,12 +82,13 @@ impl Context {
         };
         // Known before the card can notify it.
         self.registry.tables.lock().cqs[cqn as usize] = Some(cq.clone());
-        let mut entry = command(CMD_CQ_CREATE, cqn);
-        entry[3] = self.asid;
-        entry[4] = entries.ilog2();
-        entry[6] = cq.memory.addr() as u32;
-        entry[7] = (cq.memory.addr() >> 32) as u32;
-        let made = self.card.call_for(generation, entry);
+        let create = CqCreate {
+            cqn,
+            uar: self.asid,
+            log2_entries: entries.ilog2(),
+            base: cq.memory.addr(),
+        };
+        let made = self.card.call_for(generation, create.encode());
         let result = made.and_then(|_| {
             let mut objects = self.objects.lock();
             if self.card.epoch.load(Relaxed) != epoch {
@@ -146,7 +151,7 @@ impl Context {
         if cq.users.load(Relaxed) != 0 {
             return Err(EBUSY);
         }
-        self.end_object(generation, CMD_CQ_DESTROY, cqn)?;
+        self.end_object(generation, CqDestroy { cqn }.encode())?;
         self.remove_cq(&cq);
         self.forget_cq(&cq);
         Ok(())

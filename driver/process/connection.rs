@@ -5,33 +5,48 @@ use crate::{
     abi::{
         card::*,
         ioctl::{self, ContextEvent},
+        message::{
+            Accept, CmClosed, CmEstablished, CmRequest, Connect, Disconnect, Listen, Reject,
+            Unlisten,
+        },
         ring::*,
     },
-    card::Entry,
     process::{
         context::Context,
         limits::MAX_PER_CONTEXT,
-        object::{command, Name},
+        object::Name,
         registry::{Asked, Listener, MAX_REQUESTS, MAX_SERVICES},
     },
 };
 use kernel::{prelude::*, sync::Arc};
 
-fn put_private(entry: &mut Entry, len: u32, data: &[u8; PRIVATE_DATA]) -> Result {
-    let len_bytes = len as usize;
-    if len_bytes > PRIVATE_DATA || data[len_bytes.min(PRIVATE_DATA)..].iter().any(|b| *b != 0) {
+const WORDS: usize = PRIVATE_DATA / 4;
+
+/// Private data as a command has it.
+///
+/// # Errors
+///
+/// `EINVAL` longer than it may be, or not 0 behind its end.
+fn to_words(len: u32, data: &[u8; PRIVATE_DATA]) -> Result<[u32; WORDS]> {
+    let len = len as usize;
+    if len > PRIVATE_DATA || data[len.min(PRIVATE_DATA)..].iter().any(|b| *b != 0) {
         return Err(EINVAL);
     }
-    entry[5] = len;
-    for (word, bytes) in entry[CMD_PRIVATE..].iter_mut().zip(data.chunks_exact(4)) {
+    let mut words = [0; WORDS];
+    for (word, bytes) in words.iter_mut().zip(data.chunks_exact(4)) {
         *word = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
     }
-    Ok(())
+    Ok(words)
 }
 
 /// Event of connection management, whose object is still to be named.
-fn cm_event(kind: u32, value: u32, ipv4: u32, entry: &Entry) -> ContextEvent {
-    let (private_len, private) = get_private(entry);
+fn cm_event(kind: u32, value: u32, ipv4: u32, len: u32, words: &[u32; WORDS]) -> ContextEvent {
+    let mut private = [0; PRIVATE_DATA];
+    for (bytes, word) in private.chunks_exact_mut(4).zip(words) {
+        bytes.copy_from_slice(&word.to_le_bytes());
+    }
+    let private_len = len.min(PRIVATE_DATA as u32);
+    private[private_len as usize..].fill(0);
     ContextEvent {
         kind,
         value,
@@ -42,28 +57,18 @@ fn cm_event(kind: u32, value: u32, ipv4: u32, entry: &Entry) -> ContextEvent {
     }
 }
 
-fn get_private(entry: &Entry) -> (u32, [u8; PRIVATE_DATA]) {
-    let mut data = [0; PRIVATE_DATA];
-    let len = entry[5].min(PRIVATE_DATA as u32);
-    for (word, bytes) in entry[EVENT_PRIVATE..].iter().zip(data.chunks_exact_mut(4)) {
-        bytes.copy_from_slice(&word.to_le_bytes());
-    }
-    data[len as usize..].fill(0);
-    (len, data)
-}
-
 impl Context {
     /// A queue pair is connected.
-    pub(crate) fn established(&self, entry: &Entry) {
-        self.tell_of_qp(
-            entry[1],
-            cm_event(ioctl::CTX_ESTABLISHED, entry[3], entry[2], entry),
-        );
+    pub(crate) fn established(&self, e: &CmEstablished) {
+        let (len, private) = (e.private_len, &e.private);
+        let event = cm_event(ioctl::CTX_ESTABLISHED, e.peer_qpn, e.ipv4, len, private);
+        self.tell_of_qp(e.qpn, event);
     }
 
     /// A queue pair's connection is over, or did not come about.
-    pub(crate) fn connection_over(&self, entry: &Entry) {
-        self.tell_of_qp(entry[1], cm_event(ioctl::CTX_CLOSED, entry[2], 0, entry));
+    pub(crate) fn connection_over(&self, e: &CmClosed) {
+        let event = cm_event(ioctl::CTX_CLOSED, e.reason, 0, e.private_len, &e.private);
+        self.tell_of_qp(e.qpn, event);
     }
 
     /// Listens to a service; gives the listener's identity.
@@ -91,7 +96,7 @@ impl Context {
             // Known before the first request can come.
             let _ = tables.services.push_within_capacity(listener);
         }
-        let listen = command(CMD_CM_LISTEN, service);
+        let listen = Listen { service }.encode();
         let result = self.card.call_for(generation, listen);
         if result.is_err() {
             self.forget_service(listener);
@@ -115,11 +120,18 @@ impl Context {
             let found = mine.find(|s| name.is(s.service, s.identity));
             *found.ok_or(ENOENT)?
         };
-        self.end_object(generation, CMD_CM_UNLISTEN, listener.service)?;
+        let unlisten = Unlisten {
+            service: listener.service,
+        };
+        self.end_object(generation, unlisten.encode())?;
         self.forget_service(listener);
         // From now on nothing is queued for it; what was, nobody has seen.
         while let Some(request) = self.take_unseen(listener.identity) {
-            let reject = command(CMD_CM_REJECT, request);
+            let reject = Reject {
+                request,
+                ..Default::default()
+            }
+            .encode();
             self.card.answer(generation, reject);
         }
         Ok(())
@@ -143,26 +155,45 @@ impl Context {
         if !(1..=65535).contains(&arg.service) || arg.ipv4 == 0 {
             return Err(EINVAL);
         }
-        let mut entry = command(CMD_CM_CONNECT, arg.qpn);
-        entry[3] = arg.ipv4;
-        entry[4] = arg.service;
-        put_private(&mut entry, arg.private_len, &arg.private)?;
+        let connect = Connect {
+            qpn: arg.qpn,
+            ipv4: arg.ipv4,
+            service: arg.service,
+            private_len: arg.private_len,
+            private: to_words(arg.private_len, &arg.private)?,
+        };
         let name = Name {
             number: arg.qpn,
             identity: arg.identity,
         };
-        self.call_for_qp(name, entry).map(|_| ())
+        self.call_for_qp(name, connect.encode()).map(|_| ())
     }
 
     /// Answers a connection request: accepts with a queue pair, or rejects.
     pub(crate) fn answer(&self, arg: &ioctl::Accept, accept: bool) -> Result {
-        let opcode = if accept { CMD_CM_ACCEPT } else { CMD_CM_REJECT };
         if arg.reserved != 0 || (!accept && (arg.qpn != 0 || arg.identity != 0)) {
             return Err(EINVAL);
         }
-        let mut entry = command(opcode, arg.request);
-        entry[3] = arg.qpn;
-        put_private(&mut entry, arg.private_len, &arg.private)?;
+        let (request, private_len) = (arg.request, arg.private_len);
+        let private = to_words(private_len, &arg.private)?;
+        let entry = if accept {
+            let qpn = arg.qpn;
+            Accept {
+                request,
+                qpn,
+                private_len,
+                private,
+            }
+            .encode()
+        } else {
+            Reject {
+                request,
+                reason: 0,
+                private_len,
+                private,
+            }
+            .encode()
+        };
         let _control = self.control.lock();
         let generation = self.card.generation();
         if accept {
@@ -191,7 +222,7 @@ impl Context {
     /// Ends a queue pair's connection.
     pub(crate) fn disconnect(&self, name: impl Into<Name>) -> Result {
         let name = name.into();
-        let disconnect = command(CMD_CM_DISCONNECT, name.number);
+        let disconnect = Disconnect { qpn: name.number }.encode();
         self.call_for_qp(name, disconnect).map(|_| ())
     }
 
@@ -200,11 +231,11 @@ impl Context {
     /// # Errors
     ///
     /// `EBUSY` too many wait, `ENOENT` nobody listens any more.
-    pub(crate) fn requested(&self, entry: &Entry) -> Result {
+    pub(crate) fn requested(&self, e: &CmRequest) -> Result {
         {
             let mut tables = self.registry.tables.lock();
             let mut services = tables.services.iter();
-            let found = services.find(|s| (s.service, s.asid) == (entry[3], self.asid));
+            let found = services.find(|s| (s.service, s.asid) == (e.service, self.asid));
             let listener = found.ok_or(ENOENT)?.identity;
             let (processes, waiting) = tables.listeners(self.space.mm.as_raw());
             // The card has so many places for all who listen.
@@ -213,15 +244,16 @@ impl Context {
                 return Err(EBUSY);
             }
             let _ = tables.requests.push_within_capacity(Asked {
-                id: entry[1],
+                id: e.request,
                 asid: self.asid,
                 listener,
             });
+            let (len, private) = (e.private_len, &e.private);
             self.push_event(ContextEvent {
-                id: entry[1],
-                mode: entry[4],
+                id: e.request,
+                mode: e.mode,
                 identity: listener,
-                ..cm_event(ioctl::CTX_REQUEST, entry[3], entry[2], entry)
+                ..cm_event(ioctl::CTX_REQUEST, e.service, e.ipv4, len, private)
             });
         }
         self.signal();

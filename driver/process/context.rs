@@ -2,7 +2,11 @@
 //! A context: what one process has of a card.
 
 use crate::{
-    abi::{card::*, counters::*, ring::*},
+    abi::{
+        card::*,
+        counters::*,
+        message::{CqDestroy, QpDestroy, Reject, Unlisten},
+    },
     card::{Card, State},
     kernel::{
         eventfd::EventFd,
@@ -14,7 +18,7 @@ use crate::{
     },
     process::{
         context_events::{Events, MAX_EVENTS},
-        object::{command, Objects},
+        object::Objects,
         registry::Registry,
     },
 };
@@ -189,7 +193,7 @@ impl Context {
             let generation = self.card.generation();
             let qp = self.objects.lock().qps.last().cloned();
             let Some(qp) = qp else { break };
-            self.end_for_good(generation, CMD_QP_DESTROY, qp.qpn);
+            self.end_for_good(generation, QpDestroy { qpn: qp.qpn }.encode());
             self.remove_qp(&qp);
         }
         loop {
@@ -200,7 +204,8 @@ impl Context {
                 services.find(|s| s.asid == self.asid).copied()
             };
             let Some(listener) = listener else { break };
-            self.end_for_good(generation, CMD_CM_UNLISTEN, listener.service);
+            let service = listener.service;
+            self.end_for_good(generation, Unlisten { service }.encode());
             self.forget_service(listener);
         }
         loop {
@@ -212,14 +217,18 @@ impl Context {
             };
             let Some(request) = request else { break };
             // Firmware keeps a place for it until it is answered.
-            let reject = command(CMD_CM_REJECT, request.id);
+            let reject = Reject {
+                request: request.id,
+                ..Default::default()
+            }
+            .encode();
             let _ = self.card.call_patiently_for(generation, reject);
         }
         loop {
             let generation = self.card.generation();
             let cq = self.objects.lock().cqs.last().cloned();
             let Some(cq) = cq else { break };
-            self.end_for_good(generation, CMD_CQ_DESTROY, cq.cqn);
+            self.end_for_good(generation, CqDestroy { cqn: cq.cqn }.encode());
             self.remove_cq(&cq);
             self.forget_cq(&cq);
         }

@@ -4,9 +4,9 @@
 use crate::{
     abi::{
         ioctl::{self, ContextEvent},
+        message::QpError,
         status::REASON_CQ_FULL,
     },
-    card::Entry,
     process::{completion_queue::Cq, context::Context, queue_pair::Qp, registry::Asked},
 };
 use kernel::{prelude::*, sync::Arc};
@@ -120,8 +120,8 @@ impl Context {
     }
 
     /// A queue pair went into error.
-    pub(crate) fn qp_failed(&self, entry: &Entry) {
-        self.tell_of_qp(entry[1], qp_error(entry[2]));
+    pub(crate) fn qp_failed(&self, e: &QpError) {
+        self.tell_of_qp(e.qpn, qp_error(e.reason));
     }
 
     /// A completion of a queue pair found no room in `cq`. False if it does not complete there, and

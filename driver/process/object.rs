@@ -2,7 +2,6 @@
 //! Objects of a context: their names, their memory, their end.
 
 use crate::{
-    abi::ring::*,
     card::{Entry, State},
     kernel::pin::SharedPages,
     process::{completion_queue::Cq, context::Context, doorbells::DOORBELL_OFFSET, queue_pair::Qp},
@@ -47,13 +46,6 @@ pub(crate) struct Objects {
     pub(super) cqs: KVec<Arc<Cq>>,
 }
 
-pub(crate) fn command(opcode: u32, object: u32) -> Entry {
-    let mut entry = [0; ENTRY_WORDS];
-    entry[0] = opcode;
-    entry[2] = object;
-    entry
-}
-
 /// What an mmap offset stands for.
 pub(crate) enum Mapping {
     /// The doorbell page.
@@ -83,8 +75,8 @@ impl Context {
 
     /// Has the firmware of `generation` let go of an object that was found since. When this
     /// returns `Ok`, the card does not touch it any more.
-    pub(super) fn end_object(&self, generation: u32, opcode: u32, number: u32) -> Result {
-        match self.card.call_for(generation, command(opcode, number)) {
+    pub(super) fn end_object(&self, generation: u32, end: Entry) -> Result {
+        match self.card.call_for(generation, end) {
             Ok(_) => Ok(()),
             Err(e) if e == ENOENT => Ok(()),
             Err(e) if self.end_dma_after(e) => {
@@ -110,9 +102,9 @@ impl Context {
 
     /// As [`Self::end_object`], for objects that must be gone afterwards: a card that
     /// does not let go of one is reset.
-    pub(super) fn end_for_good(self: &Arc<Self>, generation: u32, opcode: u32, number: u32) {
+    pub(super) fn end_for_good(self: &Arc<Self>, generation: u32, end: Entry) {
         for _ in 0..100 {
-            match self.end_object(generation, opcode, number) {
+            match self.end_object(generation, end) {
                 Ok(()) => return,
                 // Many commands in flight, or no memory: that passes.
                 Err(e) if e == EBUSY || e == ENOMEM => fsleep(Delta::from_millis(10)),

@@ -2,13 +2,19 @@
 //! Queue pairs.
 
 use crate::{
-    abi::{card::*, counters::*, ioctl, ring::*},
+    abi::{
+        card::*,
+        counters::*,
+        ioctl,
+        message::{CmdDone, Disconnect, QpCreate, QpDestroy, QpQuery},
+        ring::*,
+    },
     card::{Entry, PAGE},
     kernel::pin::SharedPages,
     process::{
         completion_queue::Cq,
         context::Context,
-        object::{command, offset_of, Name},
+        object::{offset_of, Name},
     },
 };
 use kernel::{
@@ -33,16 +39,6 @@ impl Drop for Qp {
             cq.users.fetch_sub(1, Relaxed);
         }
     }
-}
-
-/// Puts a field of a command body, which begins at word 2.
-fn put32(entry: &mut Entry, offset: usize, value: u32) {
-    entry[2 + offset / 4] = value;
-}
-
-fn put64(entry: &mut Entry, offset: usize, value: u64) {
-    put32(entry, offset, value as u32);
-    put32(entry, offset + 4, (value >> 32) as u32);
 }
 
 impl Context {
@@ -116,29 +112,25 @@ impl Context {
                 return Err(e);
             }
         };
-        let mut entry = command(CMD_QP_CREATE, qpn);
-        let rq_addr = addr + u64::from(rq_start);
-        entry[3] = self.asid | self.asid << 8 | sq_depth.ilog2() << 16 | rq_depth.ilog2() << 24;
-        entry[4] = arg.send_cqn | arg.recv_cqn << 16;
-        entry[5] = arg.trigger | arg.trigger_index << 8 | arg.max_list << 16 | arg.mode << 24;
-        entry[6] = self.space.block(arg.block);
-        put64(&mut entry, core::mem::offset_of!(QpCreateBody, sq_base), addr);
-        put64(
-            &mut entry,
-            core::mem::offset_of!(QpCreateBody, rq_base),
-            rq_addr,
-        );
-        put32(
-            &mut entry,
-            core::mem::offset_of!(QpCreateBody, timeout),
-            arg.timeout,
-        );
-        put32(
-            &mut entry,
-            core::mem::offset_of!(QpCreateBody, retries),
-            arg.retries,
-        );
-        let made = self.card.call_for(generation, entry);
+        let create = QpCreate {
+            qpn,
+            asid: self.asid as u8,
+            uar: self.asid as u8,
+            log2_sq: sq_depth.ilog2() as u8,
+            log2_rq: rq_depth.ilog2() as u8,
+            send_cqn: arg.send_cqn as u16,
+            recv_cqn: arg.recv_cqn as u16,
+            trigger: arg.trigger as u8,
+            trigger_index: arg.trigger_index as u8,
+            max_list: arg.max_list as u8,
+            mode: arg.mode as u8,
+            block: self.space.block(arg.block),
+            sq_base: addr,
+            rq_base: addr + u64::from(rq_start),
+            timeout: arg.timeout,
+            retries: arg.retries,
+        };
+        let made = self.card.call_for(generation, create.encode());
         let result = made.and_then(|_| {
             let mut objects = self.objects.lock();
             if self.card.epoch.load(Relaxed) != epoch {
@@ -188,11 +180,11 @@ impl Context {
         let qp = self.find_qp(name)?;
         if self.space.asks(qpn) {
             // So that its elements are flushed: they do not fail by answers in vain.
-            let disconnect = command(CMD_CM_DISCONNECT, qpn);
+            let disconnect = Disconnect { qpn }.encode();
             let _ = self.card.call_for(generation, disconnect);
         }
         self.space.end_requests(qpn);
-        let ended = self.end_object(generation, CMD_QP_DESTROY, qpn);
+        let ended = self.end_object(generation, QpDestroy { qpn }.encode());
         self.space.end_requests(0);
         ended?;
         self.remove_qp(&qp);
@@ -229,13 +221,8 @@ impl Context {
     /// State of a queue pair.
     pub(crate) fn query_qp(&self, name: impl Into<Name>) -> Result<QpState> {
         let name = name.into();
-        let e = self.call_for_qp(name, command(CMD_QP_QUERY, name.number))?;
-        Ok(QpState {
-            state: e[3],
-            reason: e[4],
-            receives: [e[5], e[6], e[7], e[8], e[9]],
-            credits: e[10],
-            pieces: e[11],
-        })
+        let query = QpQuery { qpn: name.number };
+        let done = CmdDone::decode(&self.call_for_qp(name, query.encode())?);
+        Ok(QpState::from_results(&done.results))
     }
 }

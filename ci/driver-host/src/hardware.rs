@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The card: its rings, its translation table, who uses what in it, and DMA under way.
 
+use crate::abi::message::{CqCreate, QpCreate};
 use crate::abi::{card::*, counters::F_ADDRESS_CONFLICTS, host::*, ring::*, status::*, wqe::PHASE};
 use crate::card::Entry;
 use crate::events::Events;
@@ -725,10 +726,9 @@ impl Hardware {
         }
         match opcode {
             CMD_CQ_CREATE | CMD_QP_CREATE | CMD_CM_LISTEN => {
-                let addr = |at: usize| u64::from(entry[at]) | u64::from(entry[at + 1]) << 32;
                 let addr = match opcode {
-                    CMD_CQ_CREATE => addr(6),
-                    CMD_QP_CREATE => addr(2 + core::mem::offset_of!(QpCreateBody, sq_base) / 4),
+                    CMD_CQ_CREATE => CqCreate::decode(&entry).base,
+                    CMD_QP_CREATE => QpCreate::decode(&entry).sq_base,
                     _ => 0,
                 };
                 let old = self.objects.insert((opcode, entry[2]), addr);

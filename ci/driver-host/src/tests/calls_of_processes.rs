@@ -4,6 +4,7 @@
 use super::callers::*;
 use super::clients::{asked, words};
 use super::rig::*;
+use crate::abi::message::{CqCreate, QpCreate};
 use crate::abi::{
     card::*,
     counters::*,
@@ -781,13 +782,8 @@ fn inv_5_a_descriptor_maps_its_doorbell_page_and_its_queues() {
     assert_eq!((large.bytes, qp.bytes), (32768, 4096));
     assert_eq!(mmap(&descriptor, &file, 4096, 0), Ok(DOORBELL));
     let queue = |bytes: u32, offset| mmap(&descriptor, &file, bytes as usize, offset);
-    let told = |opcode, word: usize| {
-        let entry = rig.last(opcode);
-        Ok(u64::from(entry[word]) | u64::from(entry[word + 1]) << 32)
-    };
-    let sends = 2 + core::mem::offset_of!(QpCreateBody, sq_base) / 4;
-    assert_eq!(queue(large.bytes, large.offset), told(CMD_CQ_CREATE, 6));
-    assert_eq!(queue(qp.bytes, qp.offset), told(CMD_QP_CREATE, sends));
+    assert_eq!(queue(large.bytes, large.offset), Ok(CqCreate::decode(&rig.last(CMD_CQ_CREATE)).base));
+    assert_eq!(queue(qp.bytes, qp.offset), Ok(QpCreate::decode(&rig.last(CMD_QP_CREATE)).sq_base));
     // Nothing else is there.
     for (bytes, offset, answer) in [
         (8192, 0, EINVAL),

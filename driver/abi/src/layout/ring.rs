@@ -47,7 +47,7 @@ table! {
     CMD_CQ_CREATE = 17;
     /// Firmware. w2 = CQN.
     CMD_CQ_DESTROY = 18;
-    /// Firmware. Body: `QpCreate` from w2.
+    /// Firmware. Makes a queue pair.
     CMD_QP_CREATE = 19;
     /// Firmware. w2 = QPN. Done when nothing of it is in flight; its connection ends, elements are flushed without completions.
     CMD_QP_DESTROY = 20;
@@ -198,44 +198,6 @@ pub const CMD_PRIVATE: usize = 8;
 /// First word of the private data in an event: they end before the word with the phase.
 pub const EVENT_PRIVATE: usize = EVENT_PHASE - PRIVATE_DATA / 4;
 
-/// Body of `CMD_QP_CREATE`, from word 2.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct QpCreateBody {
-    /// QPN, `FIRST_QPN` to `FIRST_QPN + NUM_QPS - 1`.
-    pub qpn: u32,
-    /// Address space of the process.
-    pub asid: u8,
-    /// Its doorbell page.
-    pub uar: u8,
-    /// log2 of the send queue's depth (2 to 8: `MIN_SQ_DEPTH` or more).
-    pub log2_sq: u8,
-    /// log2 of the receive queue's depth (0 to 8).
-    pub log2_rq: u8,
-    /// CQN for sends.
-    pub send_cqn: u16,
-    /// CQN for receives.
-    pub recv_cqn: u16,
-    /// Trigger kind (CR-5): `TRIGGER_*`.
-    pub trigger: u8,
-    /// For `TRIGGER_BETWEEN` and `TRIGGER_ADAPTIVE`: index of the buffer in the list.
-    pub trigger_index: u8,
-    /// Longest credit list to send, 1 to `MAX_LIST`; 0 takes `MAX_LIST`.
-    pub max_list: u8,
-    /// Mode (CR-17): `MODE_*`.
-    pub mode: u8,
-    /// Largest virtual-context block in bytes: a multiple of 4096 up to 1 MiB; 0 takes 64 KiB.
-    pub block: u32,
-    /// Bus address of the send queue: a multiple of 4096.
-    pub sq_base: u64,
-    /// Bus address of the receive queue.
-    pub rq_base: u64,
-    /// Acknowledgement time-out in card cycles; 0 takes the default.
-    pub timeout: u32,
-    /// Retries before the peer counts as lost; 0 takes the default (7).
-    pub retries: u32,
-}
-
 /// Next list when data lands in the first buffer of the last list (CR-5).
 pub const TRIGGER_FIRST: u8 = 0;
 /// Next list when data lands in the last buffer of the last list.
@@ -264,4 +226,18 @@ pub struct QpState {
     pub credits: u32,
     /// Pieces sent and not yet acknowledged.
     pub pieces: u32,
+}
+
+impl QpState {
+    /// From the results of `EV_CMD_DONE`.
+    pub const fn from_results(results: &[u32; EVENT_PHASE - 3]) -> Self {
+        let [state, reason, a, b, c, d, e, credits, pieces, ..] = *results;
+        Self {
+            state,
+            reason,
+            receives: [a, b, c, d, e],
+            credits,
+            pieces,
+        }
+    }
 }
