@@ -5,6 +5,7 @@
 //!
 //! Folders, lowest first; each imports only those before it, and `abi`, the layout shared with card and library:
 //!
+//! * `abi`: layouts and numbers that driver, firmware, RTL and library share.
 //! * `kernel`: safe abstractions of what the `kernel` crate does not wrap. All `unsafe` is there, but for what the
 //!   module's start and `probe` need.
 //! * `card`: one card alone: rings, commands, fence, watchdog, reset, firmware, registers.
