@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 
-use berth_abi::{card, counters, cpu, host, ring, status, wqe};
+use berth_abi::{card, counters, cpu, host, message, ring, status, wqe};
 
 /// A table as `berth-abi` declares it: (name, value, text).
 pub type Table = &'static [(&'static str, u64, &'static str)];
@@ -179,6 +179,7 @@ pub fn files() -> Vec<(&'static str, String)> {
         ("hw-rtl/rtl/berth_regs_pkg.sv", package(&[])),
         ("hw-rtl/rtl/small/berth_regs_pkg.sv", package(card::SMALL_CARD)),
         ("docs/reference/registers.md", registers()),
+        ("docs/reference/messages.md", messages()),
         ("docs/reference/rows.md", crate::gen_rows::page()),
     ]
 }
@@ -251,6 +252,42 @@ fn registers() -> String {
                 Show::Hex => writeln!(out, "| `{value:#x}` | `{name}` | {text} |"),
             }
             .unwrap();
+        }
+    }
+    out
+}
+
+/// The page about the messages of the rings.
+fn messages() -> String {
+    let mut out = String::new();
+    writeln!(out, "<!-- SPDX-License-Identifier: Apache-2.0 OR MIT -->").unwrap();
+    writeln!(out, "<!-- {NOTE} -->").unwrap();
+    writeln!(
+        out,
+        "# Messages of the rings\n\nWhere the fields of commands and events lie in their 16 words; their meaning is in \
+         [registers.md](registers.md). Bits 7:0 of word 0 are the opcode or kind, word {} of a command its cookie. Numbers \
+         of 64 bits have their low half first. `CMD_PAGE_INSTALL`, `CMD_PAGE_EVICT` and `EV_PAGE_EVICTED` are described there.",
+        message::COOKIE
+    )
+    .unwrap();
+    for (title, table, codes) in
+        [("Commands", message::COMMANDS, ring::CMD_TABLE), ("Events", message::EVENTS, ring::EV_TABLE)]
+    {
+        writeln!(out, "\n## {title}\n\n| Message | Word | Field | Meaning |\n|---|---|---|---|").unwrap();
+        for entry in table {
+            let code = codes.iter().find(|row| row.1 == u64::from(entry.code)).map_or("?", |row| row.0);
+            for (i, &(field, word, low, kind, text)) in entry.fields.iter().enumerate() {
+                let name = if i == 0 { format!("`{code}`") } else { String::new() };
+                let place = match kind {
+                    "u8" => format!("{word} {}:{low}", low + 7),
+                    "u16" => format!("{word} {}:{low}", low + 15),
+                    "bool" => format!("{word} {low}"),
+                    "u64" => format!("{word}, {}", word + 1),
+                    "u32" => word.to_string(),
+                    _ => format!("{word}…"),
+                };
+                writeln!(out, "| {name} | {place} | `{field}` | {} |", text.trim().replace('|', "\\|")).unwrap();
+            }
         }
     }
     out

@@ -33,43 +33,43 @@ table! {
     CMD_TABLE: u32 {
     /// RTL. w0 bits 11:8 = further pages (0 to 5), w1 = ASID, w2, w3 = first virtual page number, the others follow it; pages from w4, 8 bytes each: bus address of the page (bits 61:12), index (bits 11:0, and bit 12 of it in bit 62), bit 63 the card may write. The entries become valid with use count 0.
     CMD_PAGE_INSTALL = 1;
-    /// RTL. w1 = tag of an `EV_PAGE_NEED`, w2 = `PAGE_*`. Reaches firmware as `XLT_READY`.
+    /// RTL. Answers an `EV_PAGE_NEED`. Reaches firmware as `XLT_READY`.
     CMD_PAGE_READY = 2;
     /// RTL. w0 bits 11:8 = further pages (0 to 11); w1 to w6 = indices, 16 bits each, bits 15:0 first: drop each entry whose use count is 0. All are answered by one `EV_PAGE_EVICTED`.
     CMD_PAGE_EVICT = 3;
-    /// RTL. w1 = index: drop the entry whatever its use count.
+    /// RTL. Drops an entry whatever its use count.
     CMD_PAGE_REVOKE = 4;
-    /// RTL. w2, w3 = token: when all DMA issued before has ended, write the token (8 bytes) to `HOST_FENCE`.
+    /// RTL. When all DMA issued before has ended, writes a token (8 bytes) to `HOST_FENCE`.
     CMD_FENCE = 5;
-    /// Firmware. Name of this end node. w2 = IPv4 address (first byte in bits 31:24), w3 = MAC bytes 0..3 (byte 0 in bits 31:24), w4 = MAC bytes 4..5 (byte 4 in bits 15:8), w5 = path MTU in bytes (256, 512, 1024, 2048, 4096), w6, w7 = GUID, w8 to w11 = key of 128 random bits, new with each command: PSNs, epochs and incarnations follow from it. Asks by ARP whether another host has the address (RFC 5227), also when the name is the same: an answer counts in `F_ADDRESS_CONFLICTS`.
+    /// Firmware. Names this end node. Asks by ARP whether another host has the address (RFC 5227), also when the name is the same: an answer counts in `F_ADDRESS_CONFLICTS`.
     CMD_NET_CONFIG = 16;
-    /// Firmware. w2 = CQN, w3 = doorbell page, w4 = log2 of entries (1 to 15), w6, w7 = bus address of the ring.
+    /// Firmware. Makes a completion queue.
     CMD_CQ_CREATE = 17;
-    /// Firmware. w2 = CQN.
+    /// Firmware. Ends a completion queue.
     CMD_CQ_DESTROY = 18;
     /// Firmware. Makes a queue pair.
     CMD_QP_CREATE = 19;
-    /// Firmware. w2 = QPN. Done when nothing of it is in flight; its connection ends, elements are flushed without completions.
+    /// Firmware. Ends a queue pair. Done when nothing of it is in flight; its connection ends, elements are flushed without completions.
     CMD_QP_DESTROY = 20;
-    /// Firmware. w2 = service id (1 to 65535): requests for it become `EV_CM_REQUEST`.
+    /// Firmware. Listens: requests for the service become `EV_CM_REQUEST`.
     CMD_CM_LISTEN = 21;
-    /// Firmware. w2 = service id.
+    /// Firmware. Listens no more.
     CMD_CM_UNLISTEN = 22;
-    /// Firmware. w2 = QPN, w3 = peer's IPv4 address, w4 = service id, w5 = bytes of private data (0 to 32), w8.. = private data. Done at once; the outcome is `EV_CM_ESTABLISHED` or `EV_CM_CLOSED`.
+    /// Firmware. Connects a QP. Done at once; the outcome is `EV_CM_ESTABLISHED` or `EV_CM_CLOSED`.
     CMD_CM_CONNECT = 23;
-    /// Firmware. w2 = request id from `EV_CM_REQUEST`, w3 = QPN, of the mode that the request names (else `CMD_INVALID`), w5 = bytes of private data, w8.. = private data.
+    /// Firmware. Accepts an `EV_CM_REQUEST` with a QP of the mode that it names (else `CMD_INVALID`).
     CMD_CM_ACCEPT = 24;
-    /// Firmware. w2 = request id, w3 = `REASON_BUSY` if others may ask in its place later, else 0, w5 = bytes of private data, w8.. = private data.
+    /// Firmware. Refuses an `EV_CM_REQUEST`.
     CMD_CM_REJECT = 25;
-    /// Firmware. w2 = QPN: ends its connection; elements left are flushed with completions.
+    /// Firmware. Ends a QP's connection; elements left are flushed with completions.
     CMD_CM_DISCONNECT = 26;
-    /// Firmware. Translations of a range were revoked: w2 = ASID, w4, w5 = virtual address, w6, w7 = length. Firmware lets go of every block in it before the command is done.
+    /// Firmware. Translations of a range were revoked. Firmware lets go of every block in it before the command is done.
     CMD_RANGE_REVOKED = 27;
-    /// Firmware. Page requests wait for budget: w2 = ASID (0 all), w3 = bytes wanted. Firmware recalls grants that are unused. Done with w3 = QPN whose receive holds a part of its memory and does not fit beside it, as nobody else has memory that would come back (0 none).
+    /// Firmware. Page requests wait for budget. Firmware recalls grants that are unused. Its first result is the QPN whose receive holds a part of its memory and does not fit beside it, as nobody else has memory that would come back (0 none).
     CMD_PRESSURE = 28;
-    /// Firmware. w2 = QPN: its state in `EV_CMD_DONE` (`QpState` from w3).
+    /// Firmware. Asks for a QP's state: the results are a `QpState`.
     CMD_QP_QUERY = 29;
-    /// Firmware. Test and diagnosis: w2 = `CRASH_*`; of `CRASH_EVENT` w3.. = words of the event from its word 0 on.
+    /// Firmware. Test and diagnosis: breaks firmware.
     CMD_CRASH = 30;
     }
 }
@@ -77,29 +77,29 @@ table! {
 table! {
     /// Event kinds (bits 7:0 of word 0), as (name, value, text).
     EV_TABLE: u32 {
-    /// RTL. Pages are needed: w1 = tag (see `TAG_*`), w2 = ASID, w3 bit 0 = the card will write, w4, w5 = virtual address, w6 = length in bytes.
+    /// RTL. Pages are needed.
     EV_PAGE_NEED = 1;
-    /// RTL. A range is not in use any more by tag w1: w2 = ASID, w3 bit 0 = the card wrote, w4, w5 = virtual address, w6 = length.
+    /// RTL. A range is not in use any more.
     EV_PAGE_RELEASE = 2;
     /// RTL. Answer to `CMD_PAGE_EVICT`, pages as there: 16 bits each, bits 12:0 = index, bit 15 = 1 dropped, 0 in use.
     EV_PAGE_EVICTED = 3;
-    /// RTL. Notification armed on CQ w1 has fired.
+    /// RTL. A notification that was armed on a CQ has fired.
     EV_CQ_NOTIFY = 4;
-    /// RTL. CQ w1 overran: a completion was lost, and the QP in w2 that it was for is to be put in error.
+    /// RTL. A CQ overran: a completion was lost, and the QP that it was for is to be put in error.
     EV_CQ_OVERRUN = 5;
-    /// Firmware. Answer to the command whose w1 (cookie) is w1: w2 = `CMD_*` status, results from w3.
+    /// Firmware. A command is done.
     EV_CMD_DONE = 16;
-    /// Firmware. A peer asks for a connection: w1 = request id, w2 = peer's IPv4 address, w3 = service id, w4 = mode (`MODE_*`), which the QP that accepts it must have, w5 = bytes of private data, w7.. = private data.
+    /// Firmware. A peer asks for a connection.
     EV_CM_REQUEST = 17;
-    /// Firmware. QP w1 is connected: w2 = peer's IPv4 address, w3 = peer's QPN, w5 = bytes of private data, w7.. = private data.
+    /// Firmware. A QP is connected.
     EV_CM_ESTABLISHED = 18;
-    /// Firmware. QP w1's connection is over or did not come about: w2 = `REASON_*`, w5 = bytes of private data (of a reject), w7.. = private data.
+    /// Firmware. A QP's connection is over or did not come about.
     EV_CM_CLOSED = 19;
-    /// Firmware. QP w1 went into error: w2 = `REASON_*`.
+    /// Firmware. A QP went into error.
     EV_QP_ERROR = 20;
-    /// Firmware. Log bytes (defmt, rzCOBS frames): w1 = bytes (1 to 52), w2.. = data.
+    /// Firmware. Log bytes (defmt, rzCOBS frames).
     EV_LOG = 21;
-    /// Firmware. The request w1 of an `EV_CM_REQUEST` is over without an answer of the host: it came too late, or the peer has taken it back or is gone.
+    /// Firmware. An `EV_CM_REQUEST` is over without an answer of the host: it came too late, or the peer has taken it back or is gone.
     EV_CM_REQUEST_OVER = 22;
     }
 }
