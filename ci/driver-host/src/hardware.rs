@@ -727,8 +727,8 @@ impl Hardware {
         match opcode {
             CMD_CQ_CREATE | CMD_QP_CREATE | CMD_CM_LISTEN => {
                 let addr = match opcode {
-                    CMD_CQ_CREATE => CqCreate::decode(&entry).base,
-                    CMD_QP_CREATE => QpCreate::decode(&entry).sq_base,
+                    CMD_CQ_CREATE => CqCreate::decode(entry).base,
+                    CMD_QP_CREATE => QpCreate::decode(entry).sq_base,
                     _ => 0,
                 };
                 let old = self.objects.insert((opcode, entry[2]), addr);

@@ -6,7 +6,8 @@ mod rig;
 
 use berth_abi::card::SLOT_BYTES;
 use berth_abi::host::*;
-use berth_abi::ring::{CMD_NET_CONFIG, EV_CMD_DONE, EVENT_PHASE};
+use berth_abi::message::NetConfig;
+use berth_abi::ring::{EV_CMD_DONE, EVENT_PHASE};
 use berth_abi::status::{CMD_OK, FW_RUNNING};
 use berth_protocol::wire::records::VERSION;
 use rig::{Host, Simulator, memfd};
@@ -49,15 +50,16 @@ fn boot(sim: &Simulator) -> Host {
 
     let memory = memfd(MEMORY);
     host.0.dma_map(0, BUS, MEMORY, memory.as_raw_fd()).unwrap();
-    let mut command = [0u32; 16];
-    (command[0], command[2]) = (CMD_NET_CONFIG, u32::from_be_bytes(CARD_IP));
-    command[3] = u32::from_be_bytes(CARD_MAC[..4].try_into().unwrap());
-    command[4] = u32::from(CARD_MAC[4]) << 8 | u32::from(CARD_MAC[5]);
-    command[5] = 1024;
-    (command[6], command[7]) = (1, 2);
-    // The key of all that the card chooses at random.
-    command[8..12].copy_from_slice(&[0x600d, 0x5eed, 0xf00d, 0xcafe]);
-    let bytes: Vec<u8> = command.iter().flat_map(|w| w.to_le_bytes()).collect();
+    let name = NetConfig {
+        ipv4: u32::from_be_bytes(CARD_IP),
+        mac_first: u32::from_be_bytes(CARD_MAC[..4].try_into().unwrap()),
+        mac_last: u32::from(CARD_MAC[4]) << 8 | u32::from(CARD_MAC[5]),
+        mtu: 1024,
+        guid: 2 << 32 | 1,
+        // Of all that the card chooses at random.
+        key: [0x600d, 0x5eed, 0xf00d, 0xcafe],
+    };
+    let bytes: Vec<u8> = name.encode().iter().flat_map(|w| w.to_le_bytes()).collect();
     memory.write_all_at(&bytes, 0).unwrap();
     host.start_rings(BUS);
     host.write(HOST_EVT_CI, 1 << 31);
@@ -77,6 +79,10 @@ fn boot(sim: &Simulator) -> Host {
         }
     };
     assert_eq!(status, CMD_OK, "CMD_NET_CONFIG");
+    // The card asks whether another has its address: that has left before a program comes that would hear it.
+    while bridge(sim)["sent"].as_u64().zip(bridge(sim)["dropped"].as_u64()) == Some((0, 0)) {
+        host.read(HOST_STATUS);
+    }
     host
 }
 
