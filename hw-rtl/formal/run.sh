@@ -269,7 +269,7 @@ mutant berth_fp_send.sv 's/if (!real_piece || !windowed) op_q/if (!real_piece) o
 mutant berth_fp_send.sv 's/windowed   = flight < /windowed   = flight <= /'
 
 proof fp_arrival fp_arrival_proof silent=berth_fp_arrival.sv induction=3 frames=8 \
-    ../formal/fp_arrival_proof.sv ../formal/queue_free.sv berth_fp_first.sv berth_fp_arrival.sv
+    berth_regs_pkg.sv ../formal/fp_arrival_proof.sv ../formal/queue_free.sv berth_fp_first.sv berth_fp_arrival.sv
 mutant berth_fp_arrival.sv 's/f.seen    = r_q.seen | bit_at/f.seen    = r_q.seen/'
 mutant berth_fp_arrival.sv "s/>= 24'(W);/> 24'(W);/"
 mutant berth_fp_arrival.sv 's/(bit_at & r_q.seen)/bit_at/'
@@ -294,7 +294,7 @@ mutant berth_fp_scatter.sv "s/((go && over) || !(look_q || read_q))/1'b1/"
 mutant berth_fp_scatter.sv 's/fenced = f_state_q == F_FLIGHT && .*/fenced = f_state_q == F_FLIGHT;/'
 mutant berth_fp_scatter.sv "s/f_flight_q <= flights_q + .*/f_flight_q <= flights_q - (TW + 1)'(wd_valid);/"
 proof fp_block fp_block_proof silent=berth_fp_block.sv cut=dut.clear_q induction=3 frames=8 \
-    ../formal/fp_block_proof.sv ../formal/queue_free.sv berth_fp_block.sv
+    berth_regs_pkg.sv ../formal/fp_block_proof.sv ../formal/queue_free.sv berth_fp_block.sv
 mutant berth_fp_block.sv 's/bytes - back < (serve_q/bytes - back <= (serve_q/'
 mutant berth_fp_block.sv 's/need && pieces != cut ? LOOK : IDLE/need ? LOOK : IDLE/'
 mutant berth_fp_block.sv "s/x_kind_q == 2'd2 && x_asked && good/x_kind_q == 2'd2 \&\& good/"
@@ -302,21 +302,21 @@ mutant berth_fp_block.sv 's/if (!fixing && len > {11.d0, reach}).*//'
 mutant berth_fp_block.sv 's/, want - len, ctx_ends/, want, ctx_ends/'
 mutant berth_fp_block.sv 's/in_ctx < want ? in_ctx : want/want/'
 mutant berth_fp_block.sv 's/still\[q_q\] ? IDLE : //'
-grant="berth_regs_pkg.sv ../formal/queue_free.sv berth_fp_grant.sv"
-proof fp_grant_row fp_grant_row_proof silent=berth_fp_grant.sv cut=dut.r induction=1 frames=8 ../formal/fp_grant_row_proof.sv $grant
+grant="../formal/queue_free.sv berth_fp_grant.sv"
+proof fp_grant_row fp_grant_row_proof silent=berth_fp_grant.sv cut=dut.r induction=1 frames=8 berth_regs_pkg.sv ../formal/fp_grant_row_proof.sv $grant
 mutant berth_fp_grant.sv 's/same_q  *<= .*/same_q <= 0;/'
 mutant berth_fp_grant.sv 's/same_q  *<= .*/same_q <= state_q != IDLE;/'
-proof fp_grant_times fp_grant_times_proof silent=berth_fp_grant.sv cut=dut.r_q ../formal/fp_grant_times_proof.sv $grant
+proof fp_grant_times fp_grant_times_proof silent=berth_fp_grant.sv cut=dut.r_q berth_regs_pkg.sv ../formal/fp_grant_times_proof.sv $grant
 mutant berth_fp_grant.sv "s/37'd15) << UNIT_W/37'd16) << UNIT_W/"
 mutant berth_fp_grant.sv "s/if (grown > 21'(r_q.most)) .*//"
 proof fp_grant_bound fp_grant_bound_proof silent=berth_fp_grant.sv cut="dut.may_hold dut.to_come" induction=1 frames=14 \
-    ../formal/fp_grant_bound_proof.sv $grant
+    berth_regs_pkg.sv ../formal/fp_grant_bound_proof.sv $grant
 mutant berth_fp_grant.sv 's/ || too_much || too_soon);/ || too_soon);/'
 mutant berth_fp_grant.sv "s/ \&\& r_q.ask != n_freed_q \&\& / \&\& r_q.ask != n_freed_q + 16'd1 \&\& /"
 mutant berth_fp_grant.sv "s/ahead     = .*/ahead = 34'(32'(r_q.fresh + size + r_q.newest));/"
 mutant berth_fp_grant.sv "s/{2'd0, r_q.asked - n_given_q} + /34'(r_q.asked - n_given_q) + /"
 mutant berth_fp_grant.sv "s/^            r.asked = r_q.asked - 32'(again_len);/            r.asked = r_q.asked - 32'({again_len, 1'b0});/"
-proof fp_grant_window fp_grant_window_proof silent=berth_fp_grant.sv induction=1 frames=14 ../formal/fp_grant_window_proof.sv $grant
+proof fp_grant_window fp_grant_window_proof silent=berth_fp_grant.sv induction=1 frames=14 berth_regs_pkg.sv ../formal/fp_grant_window_proof.sv $grant
 mutant berth_fp_grant.sv 's/!(r_q.on \&\& r_q.waits\[slot_q\]);/!r_q.on;/'
 mutant berth_fp_grant.sv "s/r.own\[at_slot_q\] = 1.b0;//"
 mutant berth_fp_grant.sv 's/if (r_q.hold != .0 || r_q.whole) have/if (r_q.whole) have/'
