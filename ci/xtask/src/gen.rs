@@ -245,7 +245,7 @@ fn registers() -> String {
         };
         writeln!(out, "| {head} | Name | Meaning |\n|---:|---|---|").unwrap();
         for &(name, value, text) in section.table {
-            let text = text.trim().replace('|', "\\|");
+            let text = cell(text);
             match section.show {
                 Show::Offset => writeln!(out, "| `{value:#05x}` | `{name}` | {text} |"),
                 Show::Number => writeln!(out, "| {value} | `{name}` | {text} |"),
@@ -286,11 +286,16 @@ fn messages() -> String {
                     "u32" => word.to_string(),
                     _ => format!("{word}…"),
                 };
-                writeln!(out, "| {name} | {place} | `{field}` | {} |", text.trim().replace('|', "\\|")).unwrap();
+                writeln!(out, "| {name} | {place} | `{field}` | {} |", cell(text)).unwrap();
             }
         }
     }
     out
+}
+
+/// A text in a table of the documentation.
+pub fn cell(text: &str) -> String {
+    text.trim().replace('|', "\\|")
 }
 
 /// The text up to its first full stop, so that the package's lines stay short.

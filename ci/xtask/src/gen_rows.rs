@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 use berth_abi::rows::{self, Record, Word, event, recv, send};
 
-use crate::r#gen::{NOTE, Table, first_sentence};
+use crate::r#gen::{NOTE, Table, cell, first_sentence};
 
 /// A half of the fast path.
 struct Half {
@@ -94,7 +94,6 @@ pub fn package(out: &mut String) {
 /// The page about rows.
 pub fn page() -> String {
     let mut out = String::new();
-    let cell = |text: &str| text.trim().replace('|', "\\|");
     writeln!(out, "<!-- SPDX-License-Identifier: Apache-2.0 OR MIT -->").unwrap();
     writeln!(out, "<!-- {NOTE} -->").unwrap();
     writeln!(out, "# Rows of the fast path").unwrap();
@@ -132,7 +131,7 @@ pub fn page() -> String {
 fn table(out: &mut String, head: &str, rows: Table) {
     writeln!(out, "\n| {head} | Name | Meaning |\n|---:|---|---|").unwrap();
     for &(name, value, text) in rows {
-        writeln!(out, "| {value} | `{name}` | {} |", text.trim().replace('|', "\\|")).unwrap();
+        writeln!(out, "| {value} | `{name}` | {} |", cell(text)).unwrap();
     }
 }
 

@@ -4,8 +4,8 @@
 use berth_abi::card::{FIRST_QPN, RX_SLOTS, TX_SLOTS};
 use berth_abi::cpu::{rx_slot, tx_slot};
 use berth_abi::ring::{CRASH_LOOP, CRASH_PANIC};
-use berth_abi::rows::{LAYOUT_NUMBER, LAYOUT_TAG, send};
-use berth_protocol::card::hw::{FAST_SENDS, Hw, Log};
+use berth_abi::rows::{HALF_SENDS, LAYOUT_NUMBER, LAYOUT_TAG, send};
+use berth_protocol::card::hw::{Hw, Log};
 use berth_soc::{Soc, bits, regs};
 
 /// The engines behind the registers.
@@ -17,7 +17,7 @@ pub struct Engines {
 impl Engines {
     /// The fast path's rows are laid out as this firmware knows them.
     pub fn rows_are_known(&self) -> bool {
-        let word = self.soc.fast.read(FAST_SENDS, FIRST_QPN, send::LAYOUT);
+        let word = self.soc.fast.read(HALF_SENDS, FIRST_QPN, send::LAYOUT);
         send::Layout::from_word(word) == send::Layout { tag: LAYOUT_TAG, number: LAYOUT_NUMBER }
     }
 }

@@ -9,11 +9,6 @@ pub const TX_LOOPBACK: u32 = 1 << 8;
 /// `Hw::tx_send`: append no iCRC (the frame is not RoCE).
 pub const TX_NO_ICRC: u32 = 1 << 9;
 
-/// Half of the fast path that sends (`berth_fp_tx`).
-pub const FAST_SENDS: u32 = 0;
-/// Half of the fast path that receives (`berth_fp_rx`).
-pub const FAST_RECEIVES: u32 = 1;
-
 /// Something worth a line in the log. Fields are numbers only: text is made on the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Log {

@@ -2,10 +2,10 @@
 //! Memory is short: whose turn it is to keep what it holds, who lets go, whose credits are recalled (decision 19).
 
 use super::Card;
-use super::hw::{FAST_RECEIVES, Hw};
+use super::hw::Hw;
 use super::limits::{FAST_SQUEEZE_TIME, SQUEEZES};
 use super::qp::{CONNECTED, Qp, RECALL_NONE};
-use berth_abi::rows::{recv, send};
+use berth_abi::rows::{HALF_RECEIVES, recv, send};
 
 /// What the card remembers from one shortage to the next. All-zero when new.
 pub struct Pressure {
@@ -124,7 +124,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
                 qp.fast_receive(recv::COMMAND, recv::CMD_SQUEEZE, hw);
             } else {
                 // Of no range: what is no credit yet is let go of, and asked for anew.
-                qp.fast_words(FAST_RECEIVES, recv::RANGE, &[0; 4], &mut self.sh, hw);
+                qp.fast_words(HALF_RECEIVES, recv::RANGE, &[0; 4], &mut self.sh, hw);
                 qp.fast_receive(recv::COMMAND, recv::CMD_REVOKE, hw);
             }
         }

@@ -3,7 +3,7 @@
 //! time-outs, recalls, revocations and errors, and takes the rows back. No packet passes through here.
 
 use super::Card;
-use super::hw::{FAST_RECEIVES, FAST_SENDS, Hw, Log, TX_LOOPBACK};
+use super::hw::{Hw, Log, TX_LOOPBACK};
 use super::limits::{
     FAST_ACK_EVERY, FAST_AHEAD, FAST_BLOCKS, FAST_FEW, FAST_PINNED, FAST_PINNED_MOST, FAST_POLL, FAST_POLL_DOUBLED,
     FAST_REST, FAST_WINDOW, LIST_AGAIN, REORDER, TIMEOUT,
@@ -15,7 +15,7 @@ use crate::wire::headers::{Mac, PSN_MASK, SEND_ONLY_IMM, list_qkey};
 use berth_abi::card::FIRST_QPN;
 use berth_abi::counters::{F_BAD_INDEX, F_FAST_EVENTS, F_NO_CREDIT, F_RECALLED, F_TIMEOUTS, F_WITHDRAWN};
 use berth_abi::cpu::{LIST_OK, LIST_REPEAT};
-use berth_abi::rows::{ROW_CLOCK as UNIT, event::*, recv, send};
+use berth_abi::rows::{HALF_RECEIVES, HALF_SENDS, ROW_CLOCK as UNIT, event::*, recv, send};
 use berth_abi::status::{
     PAGE_NO_MEMORY, PAGE_OVER_BUDGET, REASON_BAD_INDEX, REASON_PEER_LOST, REASON_PROTOCOL, REASON_QUEUE_READ,
     REASON_SEND_FAILED, REASON_WITHDRAWN, WC_FLUSHED, WC_LOCAL_PROTECTION, WC_NO_MEMORY, WC_OK, WC_OVER_BUDGET,
@@ -94,19 +94,19 @@ fn mac_words(mac: Mac) -> [u32; 2] {
 
 impl Qp {
     fn fast_send<H: Hw>(&self, word: u32, value: u32, hw: &mut H) {
-        hw.fast_write(FAST_SENDS, self.qpn(), word, value);
+        hw.fast_write(HALF_SENDS, self.qpn(), word, value);
     }
 
     pub(super) fn fast_receive<H: Hw>(&self, word: u32, value: u32, hw: &mut H) {
-        hw.fast_write(FAST_RECEIVES, self.qpn(), word, value);
+        hw.fast_write(HALF_RECEIVES, self.qpn(), word, value);
     }
 
     pub(super) fn fast_sends<H: Hw>(&self, word: u32, hw: &mut H) -> u32 {
-        hw.fast_read(FAST_SENDS, self.qpn(), word)
+        hw.fast_read(HALF_SENDS, self.qpn(), word)
     }
 
     pub(super) fn fast_receives<H: Hw>(&self, word: u32, hw: &mut H) -> u32 {
-        hw.fast_read(FAST_RECEIVES, self.qpn(), word)
+        hw.fast_read(HALF_RECEIVES, self.qpn(), word)
     }
 
     /// What the half that sends holds of the QP.
@@ -158,7 +158,7 @@ impl Qp {
             assert!(send::QUEUE == send::BASE + 2 && send::MODE == send::QUEUE + 1 && send::TIMEOUT == send::MODE + 1);
         const _: () =
             assert!(send::BLOCKS == send::TIMEOUT + 1 && send::PSN == send::BLOCKS + 1 && send::QKEY == send::PSN + 1);
-        self.fast_words(FAST_SENDS, send::BASE, &sends, sh, hw);
+        self.fast_words(HALF_SENDS, send::BASE, &sends, sh, hw);
         self.fast_send(send::COMMAND, send::CMD_START, hw);
 
         self.fast_peer(ip, mac, sh, hw);
@@ -177,7 +177,7 @@ impl Qp {
             assert!(recv::BASE == recv::PSN + 1 && recv::QUEUE == recv::BASE + 2 && recv::LISTS == recv::QUEUE + 1);
         const _: () = assert!(recv::AGAIN == recv::LISTS + 1 && recv::PI == recv::AGAIN + 1);
         const _: () = assert!(LIST_AGAIN / (UNIT as u64) < 1 << 16);
-        self.fast_words(FAST_RECEIVES, recv::PSN, &receives, sh, hw);
+        self.fast_words(HALF_RECEIVES, recv::PSN, &receives, sh, hw);
         self.fast_receive(recv::PINNED, fast_pinned(self.block), hw);
         self.fast_receive(recv::COMMAND, recv::CMD_START, hw);
 
@@ -193,7 +193,7 @@ impl Qp {
     /// Writes the headers to the peer.
     #[inline(never)]
     fn fast_template<H: Hw>(&self, sh: &mut Shared, hw: &mut H) {
-        self.fast_words(FAST_SENDS, send::TEMPLATE, &self.template.row(), sh, hw);
+        self.fast_words(HALF_SENDS, send::TEMPLATE, &self.template.row(), sh, hw);
     }
 
     /// Stages what says whose frames are taken: `START` and `ON` apply it.
@@ -222,7 +222,7 @@ impl Qp {
         const _: () = assert!(
             recv::EPOCH == recv::SPACE + 1 && recv::PEER_EPOCH == recv::EPOCH + 1 && recv::QKEY == recv::EPOCH + 2
         );
-        self.fast_words(FAST_RECEIVES, recv::MODE, &words, sh, hw);
+        self.fast_words(HALF_RECEIVES, recv::MODE, &words, sh, hw);
     }
 
     /// A credit list that came to the core: RTL's reader judges it.
@@ -449,9 +449,9 @@ impl Qp {
         if !self.fast.revoking {
             self.fast.revoking = true;
             let range = [start as u32, (start >> 32) as u32, end as u32, (end >> 32) as u32];
-            self.fast_words(FAST_SENDS, send::RANGE, &range, sh, hw);
+            self.fast_words(HALF_SENDS, send::RANGE, &range, sh, hw);
             self.fast_send(send::COMMAND, send::CMD_REVOKE, hw);
-            self.fast_words(FAST_RECEIVES, recv::RANGE, &range, sh, hw);
+            self.fast_words(HALF_RECEIVES, recv::RANGE, &range, sh, hw);
             self.fast_receive(recv::COMMAND, recv::CMD_REVOKE, hw);
         }
         let clear = self.sends_held(hw).revoking == 0 && self.receives_held(hw).revoking == 0;
@@ -548,7 +548,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         self.sh.begin(QPS as u32);
         for qpn in FIRST_QPN..FIRST_QPN + QPS as u32 {
             self.sh.step();
-            hw.fast_write(FAST_RECEIVES, qpn, recv::COMMAND, recv::CMD_OFF);
+            hw.fast_write(HALF_RECEIVES, qpn, recv::COMMAND, recv::CMD_OFF);
         }
     }
 
@@ -560,7 +560,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         for (word, value) in (recv::OWN_IP..).zip([self.sh.ip, mac, mac_top]) {
             self.sh.step();
             // They are the card's: any row takes them.
-            hw.fast_write(FAST_RECEIVES, FIRST_QPN, word, value);
+            hw.fast_write(HALF_RECEIVES, FIRST_QPN, word, value);
         }
     }
 
