@@ -452,7 +452,8 @@ fn cycles_per_byte(net: &mut Net, seed: u64, message: usize, receive: usize, dep
     net.hosts[0].create_qp(qp(QP_A));
     net.hosts[1].create_qp(qp(QP_B));
     net.join(0, QP_A, 1, QP_B, SERVICE);
-    let len = (message.max(receive) * depth * 3).clamp(message * 24, 96 << 10).next_multiple_of(message);
+    let most = (96 << 10).max(message * 24);
+    let len = (message.max(receive) * depth * 3).clamp(message * 24, most).next_multiple_of(message);
     let mut s = Stream::new(net, (0, QP_A), (1, QP_B), Rng(seed).bytes(len));
     s.chunks = (0..len / message).map(|_| vec![message]).collect();
     s.sizes = Box::new(move || vec![receive as u32]);
