@@ -76,15 +76,16 @@ const WIDTHS: [&str; 4] = ["64", "128", "256", "512"];
 /// The narrowest and the widest one, which every change is tried at.
 const ENDS: [&str; 2] = ["64", "512"];
 
-/// RTL benches that run at these only, for their time.
-const ENDS_ONLY: [&str; 3] = ["attacks", "guided", "hostile"];
+/// RTL benches that take long and show what does not depend on the width: every change is tried at the narrowest alone, at
+/// both ends with `--long`.
+const NARROW: [&str; 3] = ["attacks", "guided", "hostile"];
 
 /// Inputs that `rtl-guided` runs, where `BERTH_INPUTS` does not say another number.
 const GUIDED_INPUTS: &str = "500";
 
 /// Parts that run one after the other beside the rest: guests wait for each other and for their cards more than they
 /// compute, and would leave half of a small machine idle. Behind them what makes both rows about as long.
-const BESIDE: [&str; 17] = [
+const BESIDE: [&str; 16] = [
     "simulator",
     "bridge",
     "driver",
@@ -93,7 +94,6 @@ const BESIDE: [&str; 17] = [
     "endurance",
     "demo",
     "demo-keep",
-    "synthesis",
     "rtl-units",
     "bench",
     "system-iommu",
@@ -237,7 +237,12 @@ const PARTS: &[Part] = &[
     },
     Part { name: "simulate", about: "the simulation with 64 hosts, all questions", long: false, run: Tester::simulate },
     Part { name: "rtl-lint", about: "Verilator -Wall over the RTL at every width", long: false, run: Tester::rtl_lint },
-    Part { name: "formal", about: "proofs about the RTL, and that each can fail", long: false, run: Tester::formal },
+    Part {
+        name: "formal",
+        about: "proofs about the RTL; with --long also that each can fail",
+        long: false,
+        run: Tester::formal,
+    },
     Part {
         name: "rtl",
         about: "benches on the Verilated card, 64 and 512 bits wide; all widths with --long",
@@ -751,7 +756,7 @@ impl Tester {
 
     fn formal(&self) -> Result<Counts> {
         let mut command = self.builder.sysroot.command(self.repo(), &[], "sh");
-        command.arg("hw-rtl/formal/run.sh").env("BERTH_MUTANTS", if self.arguments.long { "all" } else { "1" });
+        command.arg("hw-rtl/formal/run.sh").env("BERTH_MUTANTS", if self.arguments.long { "all" } else { "0" });
         self.check("formal proofs", &mut command)
     }
 
@@ -786,7 +791,8 @@ impl Tester {
         for &width in widths {
             let mut command = self.rtl_benches(feature)?;
             command.env("BERTH_DATA_W", width);
-            if !ENDS.contains(&width) {
+            let narrow = width == ENDS[0] || self.arguments.long && ENDS.contains(&width);
+            if !narrow {
                 command.arg("--lib");
                 for bench in self.rtl_bench_names()? {
                     command.args(["--test", &bench]);
@@ -797,12 +803,12 @@ impl Tester {
         Ok(counts)
     }
 
-    /// The benches but [`ENDS_ONLY`].
+    /// The benches but [`NARROW`].
     fn rtl_bench_names(&self) -> Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in fs::read_dir(self.repo().join("hw-rtl/model/tests"))? {
             let name = entry?.file_name().to_string_lossy().into_owned();
-            names.extend(name.strip_suffix(".rs").filter(|name| !ENDS_ONLY.contains(name)).map(str::to_owned));
+            names.extend(name.strip_suffix(".rs").filter(|name| !NARROW.contains(name)).map(str::to_owned));
         }
         names.sort();
         Ok(names)
