@@ -28,7 +28,6 @@ use ::kernel::{
     device::{Bound, Core},
     dma::{Device, DmaMask},
     driver,
-    irq::{Flags, ThreadedRegistration},
     miscdevice::{MiscDeviceOptions, MiscDeviceRegistration},
     mm::Mm,
     pci,
@@ -51,8 +50,9 @@ mod process;
 mod uapi;
 
 use crate::kernel::{
-    abi_bytes, errno,
+    errno,
     gate::{BoundRef, GateOwner},
+    interrupt::{Interrupt, Vector},
     pin::SharedPages,
     users,
     workqueue::OwnedQueue,
@@ -157,14 +157,14 @@ impl Drop for Doorbells {
 
 /// Bus device data. The fields are dropped in this order.
 #[pin_data]
-struct BerthData {
+struct BerthData<'bound> {
     #[pin]
     _debugfs: debugfs::Files,
     #[pin]
     _misc: MiscDeviceRegistration<Session>,
     _service: Service,
     #[pin]
-    _irq: ThreadedRegistration<Events>,
+    _interrupt: Interrupt<'bound, Events>,
     _rings: Rings,
     /// Waits until nobody uses the device any more.
     _gate: GateOwner,
@@ -177,7 +177,6 @@ struct BerthDriver;
 
 ::kernel::pci_device_table!(
     PCI_TABLE,
-    MODULE_PCI_TABLE,
     <BerthDriver as pci::Driver>::IdInfo,
     [(
         pci::DeviceId::from_id(pci::Vendor::XILINX, abi::card::PCI_DEVICE),
@@ -187,13 +186,13 @@ struct BerthDriver;
 
 impl pci::Driver for BerthDriver {
     type IdInfo = ();
-    type Data<'bound> = BerthData;
+    type Data<'bound> = BerthData<'bound>;
 
     const ID_TABLE: pci::IdTable<Self::IdInfo> = &PCI_TABLE;
 
     fn probe<'bound>(
         pdev: &'bound pci::Device<Core<'_>>,
-        _info: &'bound Self::IdInfo,
+        _info: Option<&'bound Self::IdInfo>,
     ) -> impl PinInit<Self::Data<'bound>, Error> + 'bound {
         pin_init::pin_init_scope(move || {
             let no = |why: &'static str| move |e: Error| refused(pdev, why, e);
@@ -204,13 +203,11 @@ impl pci::Driver for BerthDriver {
             unsafe { pdev.dma_set_mask_and_coherent(DmaMask::new::<62>()) }.map_err(no(
                 "this machine does not allow addresses of 62 bits for its DMA",
             ))?;
-            let vector = *pdev
-                .alloc_irq_vectors(1, 1, pci::IrqTypes::default().with(pci::IrqType::MsiX))
+            let vector = Vector::new(pdev)
                 .map_err(|e| if e == ENOMEM { e } else { errno::unsupported() })
                 .map_err(no(
                     "it gets no MSI-X interrupt, and has no other (booted with pci=nomsi?)",
-                ))?
-                .start();
+                ))?;
 
             let (instance, gate, registry) = prepare(pdev)?;
             let card = registry.card.clone();
@@ -218,12 +215,14 @@ impl pci::Driver for BerthDriver {
             let root = Dir::new(c"berth");
             let files_registry = registry.clone();
             let events = Events(registry.clone());
-            let irq = pdev.request_threaded_irq(vector, Flags::TRIGGER_NONE, name, Ok(events));
+            // SAFETY: The interrupt becomes part of the bus device data (or is dropped when probing fails), which is
+            // dropped before the device is unbound.
+            let interrupt = unsafe { Interrupt::new(vector, name, events) };
             Ok(try_pin_init!(BerthData {
                 _doorbells: Doorbells(registry.clone()),
                 _gate: gate,
                 _rings: Rings(card.clone()),
-                _irq <- irq,
+                _interrupt <- interrupt,
                 _service: Service(registry.clone()),
                 _: {
                     registry.begin();
@@ -237,7 +236,6 @@ impl pci::Driver for BerthDriver {
                 },
                 _misc <- MiscDeviceRegistration::register(MiscDeviceOptions { name }),
                 _: {
-                    abi_bytes::own_descriptors(&_misc, &THIS_MODULE);
                     GLOBAL.lock().cards[instance.0] = Some(registry.clone());
                     dev_info!(card.dev, "berth: {} is there\n", name);
                 },
@@ -338,13 +336,13 @@ const NO_MEMORY: &str = "no memory for its rings and tables";
 /// The module's parameters.
 fn given() -> Params {
     Params {
-        linger_ms: *module_parameters::linger_ms.value(),
-        card_budget: *module_parameters::card_budget.value(),
-        process_budget: *module_parameters::process_budget.value(),
-        max_process_qps: *module_parameters::max_process_qps.value(),
-        max_process_cqs: *module_parameters::max_process_cqs.value(),
-        max_process_contexts: *module_parameters::max_process_contexts.value(),
-        loss_window_ms: *module_parameters::loss_window_ms.value(),
+        linger_ms: module_parameters::linger_ms.value(),
+        card_budget: module_parameters::card_budget.value(),
+        process_budget: module_parameters::process_budget.value(),
+        max_process_qps: module_parameters::max_process_qps.value(),
+        max_process_cqs: module_parameters::max_process_cqs.value(),
+        max_process_contexts: module_parameters::max_process_contexts.value(),
+        loss_window_ms: module_parameters::loss_window_ms.value(),
     }
 }
 

@@ -10,7 +10,6 @@ use crate::{
     process::registry::Registry,
 };
 use kernel::{
-    device::{Bound, Device},
     irq::{IrqReturn, ThreadedHandler},
     prelude::*,
     sync::Arc,
@@ -20,7 +19,7 @@ use kernel::{
 pub(crate) struct Events(pub(crate) Arc<Registry>);
 
 impl ThreadedHandler for Events {
-    fn handle_threaded(&self, _dev: &Device<Bound>) -> IrqReturn {
+    fn handle_threaded(&self) -> IrqReturn {
         let registry = &self.0;
         let card = &registry.card;
         card.counters.inc(D_INTERRUPTS);

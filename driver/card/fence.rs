@@ -11,14 +11,14 @@ use crate::{
 };
 use kernel::{
     dma::Coherent,
-    dma_read,
+    io::io_read,
     prelude::*,
     sync::{atomic::Relaxed, Arc},
     time::{delay::fsleep, Delta},
 };
 
 fn read_fence(word: &Coherent<[u64]>) -> u64 {
-    let read = || -> Result<u64> { Ok(dma_read!(word, [try: 0])) };
+    let read = || -> Result<u64> { Ok(io_read!(word, [try: 0])) };
     read().unwrap_or(0)
 }
 

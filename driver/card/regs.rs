@@ -2,7 +2,7 @@
 //! Access to the registers of BAR0.
 
 use crate::abi::{card, counters, host, ring::ENTRY_WORDS};
-use kernel::{devres::Devres, io::Io, pci, prelude::*};
+use kernel::{io::Io, pci, prelude::*};
 
 /// Bytes of BAR0 that the driver uses.
 const SIZE: usize = card::BAR0_SIZE as usize;
@@ -13,7 +13,7 @@ pub(super) const ALL_ONES: u32 = u32::MAX;
 /// The registers of one card. After the device was unbound, reads give all-ones and
 /// writes have no effect, as on a card that was pulled out.
 pub(crate) struct Regs {
-    bar: Devres<pci::Bar<'static, SIZE>>,
+    bar: pci::DevresBar<SIZE>,
 }
 
 impl Regs {

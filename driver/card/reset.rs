@@ -130,7 +130,7 @@ impl Card {
     pub(crate) fn start(&self) -> Result {
         {
             let mut cmd = self.cmd.lock();
-            let addr = cmd.ring.as_ref().ok_or(ENODEV)?.dma_handle();
+            let addr = cmd.ring.as_ref().ok_or(ENODEV)?.dma_address();
             cmd.pi = 0;
             cmd.ci = 0;
             cmd.rung = 0;
@@ -140,13 +140,13 @@ impl Card {
         }
         {
             let events = self.events.lock();
-            let addr = events.ring.as_ref().ok_or(ENODEV)?.dma_handle();
+            let addr = events.ring.as_ref().ok_or(ENODEV)?.dma_address();
             self.regs.write_addr(HOST_EVT_BASE_LO, addr);
             self.regs.write(HOST_EVT_LOG2, RING_LOG2);
         }
         {
             let fence = self.fence.lock();
-            let addr = fence.as_ref().ok_or(ENODEV)?.dma_handle();
+            let addr = fence.as_ref().ok_or(ENODEV)?.dma_address();
             self.regs.write_addr(HOST_FENCE_LO, addr);
         }
         let bound = self.bound()?;

@@ -11,9 +11,12 @@ use crate::{
 };
 use kernel::{
     dma::Coherent,
-    dma_read, dma_write,
+    io::{io_project, io_read, Io},
     prelude::*,
-    sync::atomic::Relaxed,
+    sync::{
+        atomic::Relaxed,
+        barrier::{dma_mb, Read},
+    },
     time::{delay::fsleep, Delta},
 };
 
@@ -44,13 +47,13 @@ pub(crate) struct EventRing {
 
 /// The entry of the command ring at an index.
 fn entry_at(ring: &Coherent<[Entry]>, index: u16) -> Result<Entry> {
-    Ok(dma_read!(ring, [try: usize::from(index % RING)]))
+    Ok(io_project!(ring, [try: usize::from(index % RING)]).copy_read())
 }
 
 pub(super) fn clear_ring(ring: &Coherent<[Entry]>) {
     let clear = || -> Result {
         for i in 0..usize::from(RING) {
-            dma_write!(ring, [try: i], [0u32; ENTRY_WORDS]);
+            io_project!(ring, [try: i]).copy_write([0u32; ENTRY_WORDS]);
         }
         Ok(())
     };
@@ -129,7 +132,7 @@ impl Card {
             }
         }
         for entry in entries {
-            dma_write!(ring, [try: usize::from(*pi % RING)], *entry);
+            io_project!(ring, [try: usize::from(*pi % RING)]).copy_write(*entry);
             *pi = pi.wrapping_add(1);
             *last = *entry;
         }
@@ -154,7 +157,8 @@ impl Card {
             } = &mut *cmd;
             if let (State::Up, Some(ring)) = (self.state(), ring) {
                 if pi != rung && evict_add(last, index) {
-                    dma_write!(ring, [try: usize::from(pi.wrapping_sub(1) % RING)], *last);
+                    io_project!(ring, [try: usize::from(pi.wrapping_sub(1) % RING)])
+                        .copy_write(*last);
                     return Ok(());
                 }
             }
@@ -203,12 +207,12 @@ impl Card {
         let index = usize::from(events.ci % RING);
         let phase = if events.ci & RING == 0 { PHASE } else { 0 };
         let read = || -> Result<Option<Entry>> {
-            if dma_read!(ring, [try: index][try: EVENT_PHASE]) & PHASE != phase {
+            if io_read!(ring, [try: index][try: EVENT_PHASE]) & PHASE != phase {
                 return Ok(None);
             }
             // The card writes the word with the phase last.
-            kernel::sync::barrier::smp_rmb();
-            let entry: Entry = dma_read!(ring, [try: index]);
+            dma_mb(Read);
+            let entry: Entry = io_project!(ring, [try: index]).copy_read();
             Ok(Some(entry))
         };
         let mut entry = read().ok()??;

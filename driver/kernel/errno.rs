@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Error numbers that the `kernel` crate of 7.2 has no name for.
+//! Error numbers that the `kernel` crate has no name for.
 
 use kernel::{bindings, error::Error};
 

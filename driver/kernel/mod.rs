@@ -8,6 +8,7 @@ pub(crate) mod errno;
 pub(crate) mod eventfd;
 pub(crate) mod gate;
 pub(crate) mod image;
+pub(crate) mod interrupt;
 pub(crate) mod memlock;
 pub(crate) mod mmu_notifier;
 pub(crate) mod pin;

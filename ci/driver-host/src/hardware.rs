@@ -7,7 +7,7 @@ use crate::card::Entry;
 use crate::events::Events;
 use crate::kernel::mmu_notifier::Event;
 use crate::memory::sim;
-use kernel::{device::DEVICE, io::Registers, irq::ThreadedHandler, world::world};
+use kernel::{io::Registers, irq::ThreadedHandler, world::world};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Stands for the bus master bit among the registers that were written.
@@ -376,7 +376,7 @@ impl Hardware {
             sim.hardware.borrow_mut().irq = false;
             let card = sim.card.borrow().clone();
             if let Some(card) = card {
-                Events(card).handle_threaded(&DEVICE);
+                Events(card).handle_threaded();
             }
         });
     }

@@ -36,6 +36,7 @@ pub mod dma {
     use super::{Bound, Device};
     use crate::alloc::{Flags, take};
     use crate::error::{Error, Result};
+    use crate::io::Io;
     use core::cell::UnsafeCell;
     use core::marker::PhantomData;
 
@@ -57,37 +58,29 @@ pub mod dma {
         }
 
         #[must_use]
-        pub fn dma_handle(&self) -> u64 {
+        pub fn dma_address(&self) -> u64 {
             self.words.as_ptr() as u64
         }
 
-        /// Where element `at` is.
-        pub fn at(&self, at: usize) -> Result<*mut T> {
+        /// Element `at`.
+        pub fn at(&self, at: usize) -> Result<Place<T>> {
             if at >= self.len {
                 return Err(Error(-22));
             }
             // SAFETY: Within the memory.
-            Ok(unsafe { self.words[0].get().cast::<T>().add(at) })
+            Ok(Place(unsafe { self.words[0].get().cast::<T>().add(at) }))
         }
     }
-}
 
-#[macro_export]
-macro_rules! dma_read {
-    ($memory:expr, [try: $at:expr]) => {
-        // SAFETY: A place of the memory.
-        unsafe { *($memory.at($at)?) }
-    };
-    ($memory:expr, [try: $at:expr][try: $word:expr]) => {
-        // SAFETY: A place of the memory.
-        unsafe { (*($memory.at($at)?))[$word] }
-    };
-}
+    /// A value in such memory.
+    pub struct Place<T>(*mut T);
 
-#[macro_export]
-macro_rules! dma_write {
-    ($memory:expr, [try: $at:expr], $value:expr) => {
-        // SAFETY: A place of the memory.
-        unsafe { *($memory.at($at)?) = $value }
-    };
+    impl<T: Copy> Io for Place<T> {
+        const SIZE: usize = size_of::<T>();
+        type Target = T;
+
+        fn place(&self) -> *mut T {
+            self.0
+        }
+    }
 }

@@ -27,15 +27,13 @@ pub use mm::bindings;
 
 /// Interrupts.
 pub mod irq {
-    use crate::device::{Bound, Device};
-
     pub enum IrqReturn {
         None,
         Handled,
     }
 
     pub trait ThreadedHandler {
-        fn handle_threaded(&self, dev: &Device<Bound>) -> IrqReturn;
+        fn handle_threaded(&self) -> IrqReturn;
     }
 }
 

@@ -23,10 +23,13 @@ impl Device<Bound> {
 }
 
 impl<const SIZE: usize> Bar<'_, SIZE> {
-    pub fn into_devres(self) -> Result<devres::Devres<Bar<'static, SIZE>>> {
+    pub fn into_devres(self) -> Result<DevresBar<SIZE>> {
         Ok(devres::Devres::new(Bar(PhantomData)))
     }
 }
+
+/// Registers that are given back when the device is unbound.
+pub type DevresBar<const SIZE: usize> = devres::Devres<Bar<'static, SIZE>>;
 
 /// What is given back when the device is unbound.
 pub mod devres {
@@ -51,6 +54,7 @@ pub mod io {
     use super::Bar;
     use crate::error::{Result, code::EINVAL};
     use crate::world::world;
+    pub use crate::{io_project, io_read};
 
     /// What reads and writes of so many bytes come to.
     pub trait Registers {
@@ -61,6 +65,23 @@ pub mod io {
     pub trait Io {
         /// Bytes of it.
         const SIZE: usize;
+        /// What it is, if it is memory.
+        type Target: Copy;
+
+        /// Where it is, if it is memory.
+        fn place(&self) -> *mut Self::Target {
+            unreachable!("registers are not copied as memory is")
+        }
+
+        fn copy_read(&self) -> Self::Target {
+            // SAFETY: A place of memory.
+            unsafe { *self.place() }
+        }
+
+        fn copy_write(&self, value: Self::Target) {
+            // SAFETY: A place of memory.
+            unsafe { *self.place() = value }
+        }
 
         fn try_read(&self, offset: usize, bytes: usize) -> Result<u64> {
             if !offset.is_multiple_of(bytes) || offset + bytes > Self::SIZE {
@@ -96,5 +117,25 @@ pub mod io {
 
     impl<const SIZE: usize> Io for Bar<'_, SIZE> {
         const SIZE: usize = SIZE;
+        type Target = ();
     }
+}
+
+/// A place in memory that is shared with the device.
+#[macro_export]
+macro_rules! io_project {
+    ($memory:expr, [try: $at:expr]) => {
+        $memory.at($at)?
+    };
+}
+
+/// Reads such a place, or a word of it.
+#[macro_export]
+macro_rules! io_read {
+    ($memory:expr, [try: $at:expr]) => {
+        $crate::io::Io::copy_read(&$memory.at($at)?)
+    };
+    ($memory:expr, [try: $at:expr][try: $word:expr]) => {
+        $crate::io::Io::copy_read(&$memory.at($at)?)[$word]
+    };
 }

@@ -300,5 +300,7 @@ pub mod atomic {
 
 /// Barriers: there is nothing to be kept in order.
 pub mod barrier {
-    pub fn smp_rmb() {}
+    pub struct Read;
+
+    pub fn dma_mb(_: Read) {}
 }

@@ -5,7 +5,7 @@ use super::rig::*;
 use crate::abi::{counters::*, host::*, ring::*, status::FW_REFUSED};
 use crate::card::State;
 use crate::events::Events;
-use kernel::{device::DEVICE, irq::ThreadedHandler, prelude::*};
+use kernel::{irq::ThreadedHandler, prelude::*};
 
 /// Asks that some pages be evicted, as one command.
 fn evict(indices: &[u32]) -> [u32; ENTRY_WORDS] {
@@ -283,7 +283,7 @@ fn fw_what_firmware_that_does_not_serve_asks_for_concerns_nobody() {
     rig.ask(1, &c, BASE, 1, false);
     (0..16).for_each(|n| rig.hardware().send(log_event(n)));
     rig.drain();
-    Events(rig.registry.clone()).handle_threaded(&DEVICE);
+    Events(rig.registry.clone()).handle_threaded();
     assert_eq!((rig.counter(D_EVENTS), rig.counter(D_PAGE_NEEDS), rig.counter(D_BAD_EVENTS)), (17, 0, 0));
     assert_eq!(rig.card.take_log(&mut [0; 100]), (64, 0));
     // Those that were taken count, the others do not.
