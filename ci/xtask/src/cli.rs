@@ -14,7 +14,7 @@ use crate::guest::{self, Role};
 use crate::kernel::{Flavour, Kernel};
 use crate::progress::{self, Progress};
 use crate::steps::{Builder, Parts};
-use crate::{bench, coverage, demo, fuzz, generated, test};
+use crate::{bench, coverage, demo, fuzz, generated, packaging, test};
 
 /// Builds, runs and tests Berth. Everything it needs besides Rust goes into a cache folder outside of the checkout:
 /// $BERTH_CACHE, else $XDG_CACHE_HOME/berth, else ~/.cache/berth (up to 15 GB).
@@ -68,6 +68,12 @@ enum Task {
     Lint,
     /// Boot guests with simulated cards and run scripts in them.
     Guest(GuestArguments),
+    /// Write what a host with a card needs into a new folder: the driver's sources, the firmware, the program `berth`.
+    Package {
+        /// The folder to make.
+        #[arg(long, default_value = "berth-package")]
+        out: PathBuf,
+    },
     /// Connect this terminal with the shell of a guest that --keep left up (Ctrl-] leaves).
     Console {
         /// Which guest: a or b.
@@ -91,7 +97,7 @@ enum Task {
 #[derive(clap::Args)]
 struct GuestArguments {
     /// Which kernel.
-    #[arg(long, value_enum, default_value = "base")]
+    #[arg(long, value_enum, default_value = "stock")]
     kernel: Flavour,
     /// Shell script (busybox sh) that both guests run; `$role` is a or b, /mnt/share is shared.
     #[arg(long)]
@@ -170,6 +176,7 @@ fn run(task: Task) -> Result<bool> {
         Task::Gen { check } => generated::run(&Context::new()?, check).map(|()| true),
         Task::Lint => test::lint(),
         Task::Guest(arguments) => guests(&arguments),
+        Task::Package { out } => packaging::package(&Builder::new()?, &out).map(|()| true),
         Task::Console { role } => guest::console(&role).map(|()| true),
         Task::Shell { command } => shell(&command),
         Task::Clean { all } => clean(all).map(|()| true),
@@ -178,7 +185,7 @@ fn run(task: Task) -> Result<bool> {
 
 fn setup(demo_only: bool) -> Result<()> {
     let builder = Builder::new()?;
-    builder.parts(Flavour::Base)?;
+    builder.parts(Flavour::Stock)?;
     if !demo_only {
         let kernel = Kernel::ensure(&builder.context, &builder.sysroot, Flavour::Test)?;
         builder.driver(&kernel)?;

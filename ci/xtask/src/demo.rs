@@ -35,7 +35,7 @@ const TRACE_SLOWDOWN: f64 = 4.0;
 /// Options of the demo.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Arguments {
-    /// What to send [default: 64 MiB of the kernel image that was just built, from its start again if it is shorter].
+    /// What to send [default: 64 MiB: the image of the guests' kernel, again and again].
     #[arg(long)]
     pub file: Option<PathBuf>,
     /// Sizes of the receive buffers that are posted, used in turn, e.g. 3,7,22,44,65536. Each becomes one credit.
@@ -96,7 +96,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     prepare_output(arguments, &Places::new()?.repo)?;
     let builder = Builder::new()?;
     let mut parts =
-        if arguments.no_build { builder.parts_as_built(Flavour::Base)? } else { builder.parts(Flavour::Base)? };
+        if arguments.no_build { builder.parts_as_built(Flavour::Stock)? } else { builder.parts(Flavour::Stock)? };
     if arguments.trace {
         parts.simulator = Some(builder.simulator(true)?);
     }
@@ -120,19 +120,19 @@ pub fn transfer(builder: &Builder, parts: &Parts, arguments: &Arguments) -> Resu
             file.file_name().unwrap_or_default().to_string_lossy().into_owned()
         }
         None => {
-            let image = parts.kernel.build.join("vmlinux");
+            let image = &parts.kernel.image;
             let mut copy = fs::File::create(&payload)?;
             let mut left = DEFAULT_BYTES;
-            // A small kernel is sent more than once.
+            // The kernel is shorter, so it is sent more than once.
             while left > 0 {
-                let file = fs::File::open(&image).with_context(|| format!("opening {}", image.display()))?;
+                let file = fs::File::open(image).with_context(|| format!("opening {}", image.display()))?;
                 let copied = std::io::copy(&mut file.take(left), &mut copy)?;
                 if copied == 0 {
                     bail!("{} is empty", image.display());
                 }
                 left -= copied;
             }
-            format!("vmlinux ({})", report::size(DEFAULT_BYTES))
+            format!("vmlinuz ({})", report::size(DEFAULT_BYTES))
         }
     };
     let bytes = fs::metadata(&payload)?.len();

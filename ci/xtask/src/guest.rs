@@ -81,6 +81,8 @@ pub struct Options {
     pub module_args: String,
     /// More for the kernel's command line.
     pub append: String,
+    /// The root of a Debian host that guests run on, each with changes of its own, in place of busybox alone.
+    pub host: Option<PathBuf>,
     /// Between the card and the guest's memory stands an IOMMU.
     pub iommu: bool,
     /// Do not load berth.ko.
@@ -106,6 +108,7 @@ impl Options {
             simulator: Vec::new(),
             module_args: String::new(),
             append: String::new(),
+            host: None,
             iommu: false,
             no_load: false,
             keep: false,
@@ -434,6 +437,12 @@ fn write_initramfs(sysroot: &Sysroot, parts: &Parts, to: &Path) -> Result<()> {
     if let Some(driver) = &parts.driver {
         archive.file("lib/modules/berth.ko", driver)?;
     }
+    if let Ok(modules) = fs::read_dir(parts.kernel.modules()) {
+        for entry in modules {
+            let entry = entry?;
+            archive.file(&format!("lib/modules/guest/{}", entry.file_name().display()), &entry.path())?;
+        }
+    }
     if let Some(firmware) = &parts.firmware {
         archive.file("lib/firmware/berth/berth-fw.bin", &firmware.image)?;
         archive.file("lib/firmware/berth/berth-fw.elf", &firmware.elf)?;
@@ -473,8 +482,8 @@ fn qemu(
         c.args(["-cpu", "host"]);
     }
     c.args(["-object", &format!("memory-backend-memfd,id=m,size={memory}M,share=on"), "-numa", "node,memdev=m"]);
-    c.arg("-kernel").arg(parts.kernel.image()).arg("-initrd").arg(initramfs);
-    let mut append = format!("console=ttyS0 loglevel=7 panic=-1 no_timer_check role={role}");
+    c.arg("-kernel").arg(&parts.kernel.image).arg("-initrd").arg(initramfs);
+    let mut append = format!("console=ttyS0 loglevel=7 panic=-1 oops=panic no_timer_check role={role}");
     if !options.append.is_empty() {
         append += &format!(" {}", options.append);
     }
@@ -485,6 +494,9 @@ fn qemu(
     }
     if options.keep {
         append += " keep=1";
+    }
+    if options.host.is_some() {
+        append += " host=1";
     }
     if options.no_load {
         append += " no_load=1";
@@ -509,6 +521,10 @@ fn qemu(
     }
     c.args(["-fsdev", &format!("local,id=share,security_model=none,path={}", run.share.display())]);
     c.args(["-device", "virtio-9p-pci,fsdev=share,mount_tag=share"]);
+    if let Some(host) = &options.host {
+        c.args(["-fsdev", &format!("local,id=host,security_model=none,readonly=on,path={}", host.display())]);
+        c.args(["-device", "virtio-9p-pci,fsdev=host,mount_tag=host"]);
+    }
     if options.cards {
         let device = serde_json::json!({
             "driver": "vfio-user-pci",
@@ -721,7 +737,7 @@ fn kvm_works(context: &Context, sysroot: &Sysroot, kernel: &Kernel) -> Result<bo
     let mut command = sysroot.command(&folder, &[], "qemu-system-x86_64");
     command.args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-serial", "stdio"]);
     command.args(["-machine", "q35,accel=kvm", "-cpu", "host", "-m", "256M", "-append", "console=ttyS0 panic=-1"]);
-    command.arg("-kernel").arg(kernel.image()).arg("-initrd").arg(&initramfs);
+    command.arg("-kernel").arg(&kernel.image).arg("-initrd").arg(&initramfs);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = command.spawn()?;
     let (sender, receiver) = mpsc::channel();

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 
-/// What PID 1 of a guest does. `role`, `keep` and `module_args` come from the kernel's command line.
+/// What PID 1 of a guest does first. `role`, `host`, `keep` and `module_args` come from the kernel's command line.
 const INIT: &str = r#"#!/bin/busybox sh
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 export PATH=/bin HOME=/ role
@@ -21,10 +21,35 @@ mount -t tmpfs -o mode=1777 shm /dev/shm
 hostname "$role"
 exec </dev/null >/dev/ttyS1 2>&1
 stty -F /dev/ttyS1 -onlcr
+# In the order of their names.
+for module in /lib/modules/guest/*; do
+    if [ -e "$module" ]; then insmod "$module" || echo "insmod $module failed"; fi
+done
 mount -t 9p -o trans=virtio,version=9p2000.L,cache=none,msize=262144 share /mnt/share || echo "no share"
 if [ -e /sys/block/zram0 ]; then
     echo 256M > /sys/block/zram0/disksize && mkswap /dev/zram0 >/dev/null && swapon /dev/zram0
 fi
+# On a Debian host: its files are below, what is changed is in memory.
+if [ -n "$host" ]; then
+    mkdir -p /mnt/lower /mnt/upper /mnt/host
+    mount -t 9p -o ro,trans=virtio,version=9p2000.L,cache=loose,msize=262144 host /mnt/lower
+    mount -t tmpfs upper /mnt/upper
+    mkdir /mnt/upper/files /mnt/upper/work
+    mount -t overlay -o lowerdir=/mnt/lower,upperdir=/mnt/upper/files,workdir=/mnt/upper/work host /mnt/host
+    mkdir -p /mnt/host/run /mnt/host/mnt/share
+    mount -t tmpfs -o mode=755 run /mnt/host/run
+    cp /bin/busybox /role /mnt/host/run
+    for folder in proc sys dev tmp mnt/share; do mount -o move "/$folder" "/mnt/host/$folder"; done
+    export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin
+    exec /bin/busybox switch_root /mnt/host /run/busybox sh /run/role
+fi
+exec sh /role
+"#;
+
+/// What runs the role's script, and ends the guest.
+const ROLE: &str = r#"# SPDX-License-Identifier: Apache-2.0 OR MIT
+busybox=/bin/busybox
+if [ -e /run/busybox ]; then busybox=/run/busybox; fi
 code=0
 if [ -e /lib/modules/berth.ko ] && [ -z "$no_load" ]; then
     # shellcheck disable=SC2086
@@ -42,7 +67,7 @@ fi
 # The driver must leave cleanly too; a script may have unloaded it already.
 if [ -d /sys/module/berth ]; then rmmod berth || echo 98 > "/mnt/share/$role.exit"; fi
 sync
-poweroff -f
+"$busybox" poweroff -f
 "#;
 
 /// Collects files and writes the archive.
@@ -58,11 +83,12 @@ impl Initramfs {
     /// When busybox cannot be read.
     pub fn new(busybox: &Path) -> Result<Self> {
         let mut this = Self { data: Vec::new(), inode: 1 };
-        let folders = "bin dev proc sys tmp mnt mnt/share lib lib/modules lib/firmware lib/firmware/berth etc root";
+        let folders = "bin dev proc sys tmp mnt mnt/share lib lib/modules lib/modules/guest lib/firmware lib/firmware/berth etc root";
         for folder in folders.split(' ') {
             this.entry(folder, 0o040_755, &[]);
         }
         this.entry("init", 0o100_755, INIT.as_bytes());
+        this.entry("role", 0o100_644, ROLE.as_bytes());
         this.file("bin/busybox", busybox)?;
         this.entry("etc/passwd", 0o100_644, b"root:x:0:0::/:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n");
         this.entry("etc/group", 0o100_644, b"root:x:0:\nnobody:x:65534:\n");

@@ -1,29 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The driver as others build it: by DKMS from its sources alone, and inside a kernel tree.
+//! The driver as others build it: by DKMS on a Debian host with its stock kernel, and inside a kernel tree.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 
-use crate::kernel::Kernel;
+use crate::guest::{self, Role};
+use crate::kernel::{Flavour, Host, Kernel};
+use crate::progress::{self, Progress};
 use crate::steps::Builder;
 
-/// What DKMS does with a copy of `driver/` and its `dkms.conf`: it reads that file with `kernel_source_dir` set, and
-/// runs `MAKE[0]` there; then `BUILT_MODULE_NAME[0]` must be there, and `CLEAN` must work. (DKMS itself wants to be
-/// root and an installed kernel; what it would run is run here.)
-const DKMS: &str = r#"
-kernel_source_dir=$1
-kernelver=$2
-set --
-. ./dkms.conf
-[ -n "$PACKAGE_NAME" ] && [ -n "$PACKAGE_VERSION" ] && [ -n "${DEST_MODULE_LOCATION[0]}" ]
-for option in $BUILD_EXCLUSIVE_CONFIG; do grep -q "^$option=[ym]" "$kernel_source_dir/.config"; done
-eval "${MAKE[0]}"
-modinfo "./${BUILT_MODULE_NAME[0]}.ko"
-eval "$CLEAN"
-[ ! -e "./${BUILT_MODULE_NAME[0]}.ko" ]
+/// The page that says how to install the driver; the test runs its commands.
+const PAGE: &str = "docs/start/install.md";
+
+/// The ordinary user who uses the card.
+const USER: &str = "sailor";
+
+/// What stands before the page's commands: each is shown, and the first that fails ends all. They run as root, for the
+/// kernel that will be booted.
+const PREFIX: &str = r#"set -eux
+sudo() { "$@"; }
+uname() { echo "$RELEASE"; }
+"#;
+
+/// What the user does with the card, after the page's commands: the file goes through the card and back.
+const TRANSFER: &str = r#"
+for command in 'udevadm settle' 'ls -l /dev/berth0'; do $command; done
+[ "$(stat -c '%U %G %a' /dev/berth0)" = 'root berth 660' ]
+modinfo -n berth | grep -q '/updates/dkms/'
+head -c 300000 /dev/urandom > /tmp/original
+chmod 644 /tmp/original
+cat > /tmp/transfer << 'END'
+set -eux
+[ "$(id -u)" != 0 ]
+berth recv --listen 7 --out /tmp/copy &
+berth send --to 192.0.2.1:7 --file /tmp/original
+wait
+cmp /tmp/original /tmp/copy
+END
+runuser -u "$USER" -- sh /tmp/transfer
+# Who is not in the group may not, and is told why.
+if runuser -u nobody -- berth send --to 192.0.2.1:7 --file /tmp/original 2> /tmp/refused; then exit 1; fi
+cat /tmp/refused
+grep -q 'group berth' /tmp/refused
+sudo modprobe -r berth
 "#;
 
 /// Where the driver goes in a kernel tree.
@@ -64,16 +86,130 @@ fn fresh(builder: &Builder, name: &str) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// A command that builds the driver as DKMS does.
+/// Writes what a host needs to use a card into a folder: the driver's sources, the firmware, the program `berth`.
 ///
 /// # Errors
-/// When the folder for it cannot be made.
-pub fn dkms(builder: &Builder, kernel: &Kernel) -> Result<Command> {
-    let folder = fresh(builder, "dkms")?;
-    copy(&builder.context.repo.join("driver"), &folder)?;
-    let mut command = builder.sysroot.command(&folder, &[], "bash");
-    command.args(["-euxc", DKMS, "dkms"]).arg(&kernel.build).arg("berth-test");
-    Ok(command)
+/// When a part does not build, or the folder is there already or cannot be written.
+pub fn package(builder: &Builder, to: &Path) -> Result<()> {
+    fs::create_dir(to).with_context(|| format!("creating {}", to.display()))?;
+    copy(&builder.context.repo.join("driver"), &to.join("driver"))?;
+    fs::copy(builder.firmware()?.image, to.join("berth-fw.bin"))?;
+    fs::copy(builder.guest_programs()?.join("berth"), to.join("berth"))?;
+    Ok(())
+}
+
+/// Installs Berth on a copy of the Debian host with the page's commands, and boots that copy: module, firmware, udev rule,
+/// and a transfer as an ordinary user. Answers how many checks there were.
+///
+/// # Errors
+/// Says what went wrong.
+pub fn install(builder: &Builder, progress: &mut Progress) -> Result<u64> {
+    let text = fs::read_to_string(builder.context.repo.join(PAGE)).with_context(|| format!("reading {PAGE}"))?;
+    let host = Host::ensure(&builder.context)?;
+    let kernel = Kernel::ensure(&builder.context, &builder.sysroot, Flavour::Stock)?;
+    let missing = missing_packages(&host, &commands(&text, "Packages")?);
+    if !missing.is_empty() {
+        bail!("{PAGE} has the user install what the tested host does not have: {}", missing.join(", "));
+    }
+    progress.detail("packing");
+    let folder = fresh(builder, "install")?;
+    let package = folder.join("berth");
+    self::package(builder, &package)?;
+    // Hard links: what is installed makes new files, and changes none of the host's.
+    progress.detail("copying the host");
+    let root = folder.join("root");
+    let status = Command::new("cp").arg("-al").arg(host.root.path("/")).arg(&root).status()?;
+    if !status.success() {
+        bail!("the Debian host cannot be copied");
+    }
+    let root = host.root.at(&root);
+    // What the page's PRE_BUILD would make, which took minutes, is here already.
+    let metadata = root.path(&format!("var/lib/berth/rust-{}", host.release));
+    fs::create_dir_all(metadata.parent().context("it has a parent")?)?;
+    std::os::unix::fs::symlink(&kernel.build, &metadata)?;
+
+    progress.detail("DKMS");
+    let native = format!(
+        "{PREFIX}useradd -m {USER}\n{}\nmodinfo -k \"$RELEASE\" berth\nls /lib/firmware/berth/berth-fw.bin\n",
+        commands(&text, "Install")?
+    );
+    let mut command = root.command_as_root(&package, "sh");
+    command.args(["-c", &native]).env("RELEASE", &host.release).env("USER", USER).env("LOGNAME", USER);
+    let log = builder.context.log("install")?;
+    let output = progress::output(progress, &log, &mut command)?;
+    if !output.ok {
+        bail!("{}", progress::failure("installing as docs/start/install.md says", &log, &output.lines));
+    }
+
+    progress.detail("booting the host");
+    let mut options = guest::Options::new(Flavour::Stock);
+    options.roles = vec![Role::A];
+    options.memory = 1024;
+    options.host = Some(root.path("/"));
+    let mut parts = builder.parts_as_built(Flavour::Stock)?;
+    // The host has its own.
+    (parts.driver, parts.firmware, parts.programs) = (None, None, None);
+    parts.simulator = Some(builder.simulator(false)?);
+    let mut run = guest::Run::new()?;
+    run.script(
+        Role::A,
+        &format!(
+            "{PREFIX}RELEASE={} USER={USER}\n/lib/systemd/systemd-udevd --daemon\n{}\n{TRANSFER}",
+            host.release,
+            commands(&text, "Use")?
+        ),
+    )?;
+    let end = guest::run(builder, &parts, &options, &run, progress)?;
+    let faults = end.faults();
+    if !faults.is_empty() {
+        run.preserve();
+        let output: Vec<String> = end.guests.values().flat_map(|guest| guest.output.clone()).collect();
+        bail!("{}\n{}\nlogs: {}", faults.join("\n"), output.join("\n"), run.folder.display());
+    }
+    fs::remove_dir_all(&folder)?;
+    Ok(2)
+}
+
+/// The commands in the blocks of shell commands under a heading of a page.
+fn commands(page: &str, heading: &str) -> Result<String> {
+    let (mut here, mut block, mut found) = (false, false, String::new());
+    for line in page.lines() {
+        match line {
+            _ if line.starts_with("## ") => here = line[3..] == *heading,
+            "```sh" => block = true,
+            "```" => block = false,
+            _ if here && block => {
+                found += line;
+                found.push('\n');
+            }
+            _ => {}
+        }
+    }
+    if found.is_empty() {
+        bail!("the page has no commands under {heading:?}");
+    }
+    Ok(found)
+}
+
+/// The packages that `apt install` lines name and a host does not have. Of a package of Debian's kernel that names no
+/// version it has the one that belongs to its kernel.
+fn missing_packages(host: &Host, commands: &str) -> Vec<String> {
+    let mut missing = Vec::new();
+    for line in commands.replace("\\\n", " ").lines() {
+        let Some((_, names)) = line.split_once("apt install ") else { continue };
+        let names = names.split_whitespace().filter(|word| !word.starts_with('-') && *word != "trixie-backports");
+        for name in names {
+            let package = match name {
+                "linux-image-amd64" => format!("linux-image-{}", host.release),
+                "linux-headers-amd64" => format!("linux-headers-{}", host.release),
+                name => name.to_owned(),
+            };
+            if host.root.package_version(&package).is_err() {
+                missing.push(package);
+            }
+        }
+    }
+    missing
 }
 
 /// Commands that put the driver into a copy of the kernel's tree, and build it there.
@@ -109,4 +245,17 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_of_a_page_are_those_under_the_heading() {
+        let page = "# A\n## One\n```sh\na\n```\ntext\n```sh\nb \\\n  c\n```\n## Two\n```sh\nd\n```\n```\nno\n```\n";
+        assert_eq!(commands(page, "One").expect("there are some"), "a\nb \\\n  c\n");
+        assert_eq!(commands(page, "Two").expect("there is one"), "d\n");
+        assert!(commands(page, "Three").is_err());
+    }
 }

@@ -2,14 +2,16 @@
 //! What is built in the sysroot from this repository: firmware, simulator, driver, guest tools.
 
 use std::fs;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
 
 use anyhow::{Context as _, Result, bail};
 
 use crate::context::{Context, check_machine, key, list_lines};
 use crate::fwimage;
-use crate::kernel::{Flavour, Kernel};
+use crate::kernel::{Flavour, Host, Kernel};
 use crate::progress;
 use crate::sysroot::Sysroot;
 
@@ -72,12 +74,25 @@ impl Builder {
     /// # Errors
     /// When a part does not build.
     pub fn parts(&self, flavour: Flavour) -> Result<Parts> {
-        let kernel = Kernel::ensure(&self.context, &self.sysroot, flavour)?;
-        let firmware = Some(self.firmware()?);
-        let simulator = Some(self.simulator(false)?);
-        let programs = Some(self.guest_programs()?);
-        let driver = Some(self.driver(&kernel)?);
-        Ok(Parts { kernel, driver, firmware, simulator, programs })
+        // Side by side, because the kernel is waited for, and the rest is computed.
+        thread::scope(|scope| {
+            let kernel = scope.spawn(|| {
+                let kernel = Kernel::ensure(&self.context, &self.sysroot, flavour)?;
+                let driver = self.driver(&kernel)?;
+                Ok::<_, anyhow::Error>((kernel, driver))
+            });
+            let rest =
+                (|| Ok::<_, anyhow::Error>((self.firmware()?, self.simulator(false)?, self.guest_programs()?)))();
+            let (kernel, driver) = kernel.join().unwrap_or_else(|panic| resume_unwind(panic))?;
+            let (firmware, simulator, programs) = rest?;
+            Ok(Parts {
+                kernel,
+                driver: Some(driver),
+                firmware: Some(firmware),
+                simulator: Some(simulator),
+                programs: Some(programs),
+            })
+        })
     }
 
     /// A cargo command in the sysroot. `target` is the folder in the cache for what it builds.
@@ -280,20 +295,25 @@ impl Builder {
     }
 
     /// A make command that builds the driver for a kernel into `output`.
-    pub fn driver_make(&self, kernel: &Kernel, output: &Path, arguments: &[&str]) -> Command {
+    ///
+    /// # Errors
+    /// When the host of the stock kernel cannot be made.
+    pub fn driver_make(&self, kernel: &Kernel, output: &Path, arguments: &[&str]) -> Result<Command> {
         self.driver_make_from(&self.context.repo.join("driver"), kernel, output, arguments)
     }
 
-    fn driver_make_from(&self, source: &Path, kernel: &Kernel, output: &Path, arguments: &[&str]) -> Command {
-        let mut command = self.sysroot.command(&self.context.repo, &[], "make");
-        command.arg("LLVM=1").arg("-C").arg(&kernel.build);
-        command.arg(format!("M={}", source.display()));
+    fn driver_make_from(&self, source: &Path, kernel: &Kernel, output: &Path, arguments: &[&str]) -> Result<Command> {
+        let stock = kernel.flavour == Flavour::Stock;
+        // With the compilers that built the kernel.
+        let root = if stock { Host::ensure(&self.context)?.root } else { self.sysroot.clone() };
+        let mut command = root.command(&self.context.repo, &[], "make");
+        command.arg("-C").arg(source).arg(format!("KERNEL={}", kernel.build.display()));
         command.arg(format!("MO={}", output.display())).args(arguments).arg("modules");
-        if kernel.flavour != Flavour::Base {
+        if !stock {
             // Lets the tests make the firmware panic and hang.
             command.arg("BERTH_DEBUG=1");
         }
-        command
+        Ok(command)
     }
 
     /// Where the driver for a kernel is built.
@@ -310,7 +330,7 @@ impl Builder {
         let name = kernel.flavour.name();
         let output = self.driver_output(kernel)?;
         let _lock = self.context.lock(&format!("driver-{name}"))?;
-        let mut command = self.driver_make(kernel, &output, &[]);
+        let mut command = self.driver_make(kernel, &output, &[])?;
         let log = self.context.log(&format!("driver-{name}"))?;
         progress::run(&format!("driver for the {name} kernel"), None, &log, &mut command)?;
         Ok(output.join("berth.ko"))
@@ -323,7 +343,7 @@ impl Builder {
     pub fn other_driver(&self, source: &Path, kernel: &Kernel, output: &Path) -> Result<PathBuf> {
         let built = output.join("built");
         fs::create_dir_all(&built)?;
-        let mut command = self.driver_make_from(source, kernel, &built, &[]);
+        let mut command = self.driver_make_from(source, kernel, &built, &[])?;
         progress::run("another driver", None, &output.join("build.log"), &mut command)?;
         Ok(built.join("berth.ko"))
     }

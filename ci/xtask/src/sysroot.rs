@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The Debian sysroot: everything that is needed besides Rust, in a folder of the cache, made by mmdebstrap and
-//! entered with bubblewrap. Its name is a hash of how it is made, so a change in `ci/packages` makes a new one.
+//! The Debian roots, made by mmdebstrap and entered with bubblewrap: the sysroot with the tools that build and run
+//! everything, and a Debian host with its stock kernel, on which the driver is installed as users install it. Each is a
+//! folder of the cache; its name is a hash of how it is made, so a change in `ci/packages` makes a new one.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -39,7 +40,33 @@ const PASSED: [&str; 18] = [
     "RUST_BACKTRACE",
 ];
 
-/// A sysroot that is ready to run commands.
+/// Which root.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// The tools.
+    Tools,
+    /// A host with the stock kernel.
+    Host,
+}
+
+impl Kind {
+    /// Its list in `ci/packages`.
+    fn list(self) -> &'static str {
+        match self {
+            Self::Tools => "debian.txt",
+            Self::Host => "host.txt",
+        }
+    }
+
+    fn title(self) -> &'static str {
+        match self {
+            Self::Tools => "Debian with the tools: 750 MB to download, 4 GB on disk",
+            Self::Host => "Debian host with the stock kernel: 480 MB to download, 2 GB on disk",
+        }
+    }
+}
+
+/// A root that is ready to run commands.
 #[derive(Clone, Debug)]
 pub struct Sysroot {
     root: PathBuf,
@@ -47,90 +74,123 @@ pub struct Sysroot {
     context: Context,
 }
 
-/// The package lists of `ci/packages`.
+/// The package lists of a root.
 struct Packages {
+    kind: Kind,
     /// (suite, packages) in the order of the file.
     suites: Vec<(String, Vec<String>)>,
-    /// Kernel series, newest last.
+    /// Kernel series, newest last; for a host.
     linux: Vec<String>,
-    /// Hash of everything that decides what the sysroot contains.
+    /// Hash of everything that decides what the root contains.
     key: String,
 }
 
+/// Finds the newest stock kernel of the series in `$series_list` whose image, headers and source are offered in the same
+/// version, and installs the three.
+const STOCK_KERNEL: &str = r#"
+found=
+for series in $series_list; do
+    for headers in $(apt-cache pkgnames "linux-headers-$series." | grep -E '^linux-headers-[0-9.]+\+deb13-amd64$' | sort -V); do
+        release=${headers#linux-headers-}
+        version=$(apt-cache madison "$headers" | awk 'NR == 1 { print $3 }')
+        for package in "linux-image-$release" "linux-source-$series"; do
+            apt-cache madison "$package" | awk '{ print $3 }' | grep -qxF "$version" || continue 2
+        done
+        found="$series $release $version"
+    done
+done
+if [ -z "$found" ]; then
+    echo "No stock kernel with Rust that is known to work is offered. Known good: $series_list. Offered:"
+    apt-cache pkgnames linux-headers- | grep -E '^linux-headers-[0-9.]+\+deb13-amd64$' || true
+    echo 'Try a new series by adding it to ci/packages/linux.txt.'
+    exit 1
+fi
+set -- $found
+apt-get install -y --no-install-recommends -t trixie-backports "linux-image-$2=$3" "linux-headers-$2=$3" "linux-source-$1=$3"
+printf '%s\n' "$1" "$2" > /etc/berth-linux
+"#;
+
 impl Packages {
-    fn read(repo: &Path) -> Result<Self> {
+    fn read(repo: &Path, kind: Kind) -> Result<Self> {
         let folder = repo.join("ci/packages");
         let read =
             |name: &str| fs::read_to_string(folder.join(name)).with_context(|| format!("reading ci/packages/{name}"));
-        let (debian, linux) = (read("debian.txt")?, read("linux.txt")?);
+        let debian = read(kind.list())?;
         let mut suites: Vec<(String, Vec<String>)> = Vec::new();
         for line in list_lines(&debian) {
             if let Some(suite) = line.strip_prefix('[').and_then(|l| l.strip_suffix(']')) {
                 suites.push((suite.to_owned(), Vec::new()));
             } else {
-                let (_, packages) = suites.last_mut().context("debian.txt has a package before its first [suite]")?;
+                let (_, packages) = suites
+                    .last_mut()
+                    .with_context(|| format!("{} has a package before its first [suite]", kind.list()))?;
                 packages.push(line.to_owned());
             }
         }
-        let linux: Vec<String> = list_lines(&linux).map(str::to_owned).collect();
-        let mut this = Self { suites, linux, key: String::new() };
+        let linux = match kind {
+            Kind::Tools => Vec::new(),
+            Kind::Host => list_lines(&read("linux.txt")?).map(str::to_owned).collect(),
+        };
+        let mut this = Self { kind, suites, linux, key: String::new() };
         this.key = key([SUITE, &this.script()]);
         Ok(this)
     }
 
-    /// The shell script that turns a minimal system into the sysroot, from inside of it.
+    /// The shell script that turns a minimal system into the root, from inside of it.
     fn script(&self) -> String {
         let mut script = format!(
             "set -eu\n\
-             export DEBIAN_FRONTEND=noninteractive\n\
+             export DEBIAN_FRONTEND=noninteractive INITRD=No\n\
              # The mirror that made this system has the backports too.\n\
              line=$(grep -m1 ' {SUITE} main' /etc/apt/sources.list) || {{ echo 'no line for {SUITE} main in /etc/apt/sources.list'; exit 1; }}\n\
              echo \"$line\" | sed 's/ {SUITE} main/ {SUITE}-backports main/' > /etc/apt/sources.list.d/backports.list\n\
-             echo 'path-exclude=/usr/share/locale/*' > /etc/dpkg/dpkg.cfg.d/berth\n\
-             echo 'path-exclude=/usr/share/man/*' >> /etc/dpkg/dpkg.cfg.d/berth\n\
-             apt-get update\n\
-             linux=\n\
-             for series in {}; do\n\
-               if apt-cache policy linux-source-$series | grep -q 'Candidate: [0-9]'; then linux=$series; fi\n\
-             done\n\
-             if [ -z \"$linux\" ]; then\n\
-               echo 'No kernel series that is known to work is offered. Known good: {}. Offered:'\n\
-               apt-cache search --names-only '^linux-source-[0-9]'\n\
-               echo 'Try a new one by adding it to ci/packages/linux.txt.'\n\
-               exit 1\n\
-             fi\n",
-            self.linux.join(" "),
-            self.linux.join(", "),
+             for path in locale man doc; do echo \"path-exclude=/usr/share/$path/*\"; done > /etc/dpkg/dpkg.cfg.d/berth\n\
+             apt-get update\n",
         );
         for (suite, packages) in &self.suites {
             // `-t` only where it is needed: `-t trixie` would refuse the newer packages of trixie's own updates.
-            let (target, linux) =
-                if suite == SUITE { (String::new(), "") } else { (format!("-t {suite} "), " linux-source-$linux") };
-            script += &format!("apt-get install -y --no-install-recommends {target}{}{linux}\n", packages.join(" "));
+            let target = if suite == SUITE { String::new() } else { format!("-t {suite} ") };
+            script += &format!("apt-get install -y --no-install-recommends {target}{}\n", packages.join(" "));
+        }
+        if self.kind == Kind::Host {
+            script += &format!("series_list='{}'{STOCK_KERNEL}", self.linux.join(" "));
         }
         script += "apt-get clean\n\
-                   dpkg-query -W > /etc/berth-packages\n\
-                   echo $linux > /etc/berth-linux\n";
+                   dpkg-query -W > /etc/berth-packages\n";
         script
     }
 }
 
 impl Sysroot {
-    /// Makes the sysroot, or finds it in the cache.
+    /// Makes the sysroot with the tools, or finds it in the cache.
     ///
     /// # Errors
     /// When the host lacks mmdebstrap or bubblewrap and this cannot install them, or when no mirror can be reached.
     pub fn ensure(context: &Context) -> Result<Self> {
-        let packages = Packages::read(&context.repo)?;
+        Self::make(context, Kind::Tools)
+    }
+
+    /// Makes a Debian host with its stock kernel, or finds it in the cache.
+    ///
+    /// # Errors
+    /// As [`Sysroot::ensure`], and when the mirror offers no kernel of `ci/packages/linux.txt`.
+    pub fn host(context: &Context) -> Result<Self> {
+        Self::make(context, Kind::Host)
+    }
+
+    fn make(context: &Context, kind: Kind) -> Result<Self> {
+        let packages = Packages::read(&context.repo, kind)?;
         let root = context.folder("sysroot")?.join(&packages.key);
         if !root.exists() {
-            eprintln!(
-                "The first run downloads 1.1 GB from Debian, PyPI and crates.io, then builds a kernel (10 minutes on two \
-                 cores, 11 more for the tests' kernel), the card's simulator, firmware, driver and programs (6 minutes).\n\
-                 All of it is in {} and takes up to 15 GB; later runs need no network. Ctrl-C costs the step that runs.",
-                context.cache.display()
-            );
-            let _lock = context.lock("sysroot")?;
+            if kind == Kind::Tools {
+                eprintln!(
+                    "The first run downloads 1.4 GB from Debian, PyPI and crates.io, then builds the card's simulator, \
+                     firmware, driver and programs (8 minutes on two cores; the tests' kernel takes 12 more).\n\
+                     All of it is in {} and takes up to 15 GB; later runs need no network. Ctrl-C costs the step that runs.",
+                    context.cache.display()
+                );
+            }
+            let _lock = context.lock(kind.list())?;
             // Another one may have made it while this one waited.
             if !root.exists() {
                 context.need_room(15_000_000_000, "all that is built from here on")?;
@@ -154,14 +214,6 @@ impl Sysroot {
     /// A path inside of the sysroot, as the host sees it.
     pub fn path(&self, inside: &str) -> PathBuf {
         self.root.join(inside.trim_start_matches('/'))
-    }
-
-    /// The kernel series that is installed, e.g. "7.2".
-    ///
-    /// # Errors
-    /// When the sysroot is damaged.
-    pub fn linux_series(&self) -> Result<String> {
-        Ok(fs::read_to_string(self.path("etc/berth-linux")).context("the sysroot is damaged")?.trim().to_owned())
     }
 
     /// Version of an installed Debian package.
@@ -203,6 +255,23 @@ impl Sysroot {
             c.arg("--bind").arg(path).arg(path);
         }
         c.arg("--chdir").arg(cwd).arg("--").arg(program);
+        c
+    }
+
+    /// Another root, in the cache, that is entered in the same way.
+    pub fn at(&self, root: &Path) -> Self {
+        Self { root: root.to_owned(), ..self.clone() }
+    }
+
+    /// A command that runs as the root's superuser, which is the calling user.
+    pub fn command_as_root(&self, cwd: &Path, program: impl AsRef<OsStr>) -> Command {
+        let base = self.command(cwd, &[], program);
+        if nix::unistd::Uid::effective().is_root() {
+            return base;
+        }
+        let mut c = Command::new(base.get_program());
+        c.env_clear().envs(base.get_envs().filter_map(|(k, v)| Some((k, v?))));
+        c.args(["--unshare-user", "--uid", "0", "--gid", "0"]).args(base.get_args());
         c
     }
 
@@ -256,21 +325,24 @@ fn host_tool(name: &str) -> Result<PathBuf> {
 fn build(context: &Context, packages: &Packages, root: &Path) -> Result<()> {
     let is_root = nix::unistd::Uid::effective().is_root();
     let partial = root.with_extension("partial");
-    let script = context.folder("tmp")?.join("install.sh");
+    let script = context.folder("tmp")?.join(format!("{}.sh", packages.kind.list()));
     fs::write(&script, packages.script())?;
-    let mut progress = Progress::start("Debian sysroot: 900 MB to download, 4 GB on disk", Some("5 min"));
+    let mut progress = Progress::start(packages.kind.title(), Some("4 min"));
     let mut failed = Vec::new();
     let mut done = false;
     // First mmdebstrap's own default mirror, then the one that the host's apt uses.
     for (attempt, mirror) in std::iter::once(None).chain(host_mirrors().into_iter().map(Some)).enumerate() {
-        let log = context.log(&format!("sysroot-{attempt}"))?;
+        let log = context.log(&format!("{}-{attempt}", packages.kind.list()))?;
         remove_partial(&partial)?;
         let mut command = Command::new("mmdebstrap");
         command.args(["--variant=apt", if is_root { "--mode=root" } else { "--mode=unshare" }]);
         // As an ordinary user the files would belong to sub-uids; a tar file unpacked by the user makes them his.
         let target = if is_root { partial.clone() } else { partial.with_extension("tar") };
         command.arg(format!("--customize-hook=copy-in {} /tmp", script.display()));
-        command.arg("--customize-hook=chroot \"$1\" sh /tmp/install.sh").arg(SUITE).arg(&target);
+        command
+            .arg(format!("--customize-hook=chroot \"$1\" sh /tmp/{}.sh", packages.kind.list()))
+            .arg(SUITE)
+            .arg(&target);
         if let Some(mirror) = &mirror {
             progress::line(&format!("  trying the mirror that this machine's apt uses: {mirror}"));
             command.arg(mirror);
@@ -292,7 +364,7 @@ fn build(context: &Context, packages: &Packages, root: &Path) -> Result<()> {
             break;
         }
         failed.push(progress::failure("making the sysroot", &log, &output.lines));
-        if output.lines.iter().any(|l| l.starts_with("No kernel series")) {
+        if output.lines.iter().any(|l| l.starts_with("No stock kernel")) {
             break;
         }
     }
@@ -358,9 +430,11 @@ mod tests {
     #[test]
     fn package_lists_of_the_repository_are_read() {
         let repo = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let packages = Packages::read(&repo).expect("ci/packages");
-        assert_eq!(packages.suites[0].0, "trixie-backports");
-        assert!(packages.suites[1].1.contains(&"verilator".to_owned()));
-        assert!(packages.script().contains(&format!("for series in {}", packages.linux.join(" "))));
+        let tools = Packages::read(&repo, Kind::Tools).expect("ci/packages");
+        assert_eq!(tools.suites[0].0, "trixie-backports");
+        assert!(tools.suites[1].1.contains(&"verilator".to_owned()));
+        let host = Packages::read(&repo, Kind::Host).expect("ci/packages");
+        assert!(host.script().contains(&format!("series_list='{}'", host.linux.join(" "))));
+        assert_ne!(tools.key, host.key);
     }
 }

@@ -85,13 +85,14 @@ const GUIDED_INPUTS: &str = "500";
 
 /// Parts that run one after the other beside the rest: guests wait for each other and for their cards more than they
 /// compute, and would leave half of a small machine idle. Behind them what makes both rows about as long.
-const BESIDE: [&str; 16] = [
+const BESIDE: [&str; 17] = [
     "simulator",
     "bridge",
     "driver",
     "system",
     "environments",
     "endurance",
+    "install",
     "demo",
     "demo-keep",
     "rtl-units",
@@ -274,6 +275,12 @@ const PARTS: &[Part] = &[
         about: "what is left after many kills, reloads, resets, connections; very many with --long",
         long: false,
         run: Tester::endurance,
+    },
+    Part {
+        name: "install",
+        about: "DKMS, module, firmware and udev rule on a Debian host with its stock kernel",
+        long: false,
+        run: Tester::install,
     },
     Part { name: "demo", about: "the demo with a small file, without and with faults", long: false, run: Tester::demo },
     Part {
@@ -889,7 +896,7 @@ impl Tester {
 
     fn driver(&self) -> Result<Counts> {
         let mut counts = Counts::default();
-        for (flavour, arguments) in [(Flavour::Base, &["CLIPPY=1"][..]), (Flavour::Test, &[])] {
+        for (flavour, arguments) in [(Flavour::Stock, &[][..]), (Flavour::Test, &["CLIPPY=1"])] {
             let kernel = Kernel::ensure(&self.builder.context, &self.builder.sysroot, flavour)?;
             // In an empty folder, because warnings come only from what is compiled, and not where the guests' module
             // is, because what Clippy compiled is not for them.
@@ -898,18 +905,25 @@ impl Tester {
             fs::create_dir(&output)?;
             let title =
                 format!("driver, {} kernel{}", flavour.name(), if arguments.is_empty() { "" } else { ", Clippy" });
-            let (output, log) = self.step(&title, &mut self.builder.driver_make(&kernel, &output, arguments))?;
+            let (output, log) = self.step(&title, &mut self.builder.driver_make(&kernel, &output, arguments)?)?;
             counts.add(without_warnings(&title, &output, &log));
         }
-        let kernel = Kernel::ensure(&self.builder.context, &self.builder.sysroot, Flavour::Base)?;
-        let title = "driver, as DKMS builds it";
-        let (output, log) = self.step(title, &mut packaging::dkms(&self.builder, &kernel)?)?;
-        counts.add(without_warnings(title, &output, &log));
         Ok(counts)
     }
 
+    fn install(&self) -> Result<Counts> {
+        let mut progress = Progress::start("Berth on a Debian host, as its page says", Some("1 min"));
+        let result = packaging::install(&self.builder, &mut progress);
+        progress.finish(result.is_ok());
+        match result {
+            Ok(passed) => Ok(Counts { passed, ..Counts::default() }),
+            Err(error) if progress::interrupted() => Err(error),
+            Err(error) => Ok(Counts::failure(format!("install: {error:#}"))),
+        }
+    }
+
     fn driver_tree(&self) -> Result<Counts> {
-        let kernel = Kernel::ensure(&self.builder.context, &self.builder.sysroot, Flavour::Base)?;
+        let kernel = Kernel::ensure(&self.builder.context, &self.builder.sysroot, Flavour::Test)?;
         let (mut prepare, mut make) = packaging::in_tree(&self.builder, &kernel)?;
         let counts = self.check("a kernel tree with the driver in it", &mut prepare)?;
         if counts.failed > 0 {
@@ -1110,7 +1124,7 @@ impl Tester {
     }
 
     fn demo(&self) -> Result<Counts> {
-        let parts = self.builder.parts(Flavour::Base)?;
+        let parts = self.builder.parts(Flavour::Stock)?;
         let mut counts = self.demo_run(&parts, "small", 100_003, demo::Arguments { seed: 1, ..Default::default() })?;
         let faults = demo::Arguments {
             recv_sizes: vec![3, 7, 22, 44, 65536],
@@ -1128,7 +1142,7 @@ impl Tester {
     }
 
     fn demo_keep(&self) -> Result<Counts> {
-        self.builder.parts(Flavour::Base)?;
+        self.builder.parts(Flavour::Stock)?;
         let out = self.builder.context.built_folder("demo/keep")?;
         let file = out.join("payload");
         fs::write(&file, vec![0x5a; 20_000])?;
@@ -1144,7 +1158,7 @@ impl Tester {
     }
 
     fn demo_trace(&self) -> Result<Counts> {
-        let mut parts = self.builder.parts(Flavour::Base)?;
+        let mut parts = self.builder.parts(Flavour::Stock)?;
         parts.simulator = Some(self.builder.simulator(true)?);
         let arguments = demo::Arguments { seed: 1, trace: true, ..Default::default() };
         let mut counts = self.demo_run(&parts, "trace", 20_000, arguments)?;
@@ -1162,7 +1176,7 @@ impl Tester {
     }
 
     fn demo_seeds(&self) -> Result<Counts> {
-        let parts = self.builder.parts(Flavour::Base)?;
+        let parts = self.builder.parts(Flavour::Stock)?;
         let mut counts = Counts::default();
         for seed in 1..=4 {
             let faults =
@@ -1173,7 +1187,7 @@ impl Tester {
     }
 
     fn demo_full(&self) -> Result<Counts> {
-        let parts = self.builder.parts(Flavour::Base)?;
+        let parts = self.builder.parts(Flavour::Stock)?;
         let out = self.builder.context.built_folder("demo/full")?;
         let arguments = demo::Arguments { seed: 1, out: Some(out), ..Default::default() };
         Self::demo_counts("full", demo::transfer(&self.builder, &parts, &arguments))
