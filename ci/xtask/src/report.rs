@@ -667,10 +667,12 @@ pub fn html(f: &Figures, samples: &Samples) -> String {
         writeln!(out, "<div class=\"tile\"><b>{}</b><span>{}</span></div>", escape(value), escape(text)).ok();
     }
     write!(out, "</div>\n<figure>\n{}</figure>\n", svg(f, samples)).ok();
-    out += "<p class=\"soft\">A receive buffer that is posted becomes a credit; the memory behind credits outstanding and behind blocks \
-            being sent is the only memory that is pinned. Pinned bytes are sampled by the drivers, the rest by the simulator, both \
-            over card cycles; wall time plays no part. Counters, cycles and curves are those of a whole card, whatever runs on it: here \
-            nothing but this transfer.</p>\n";
+    out += "<p>Each step up of the credits is one list, in which host b tells host a the sizes of receive buffers that it has \
+            posted; each message uses one up. So the bytes placed follow the bytes sent: nothing leaves that has no buffer. Pinned \
+            memory stays below both, because the sender pins only the blocks that are about to leave, and the receiver only the \
+            buffers that are filled next.</p>\n\
+            <p class=\"soft\">The drivers sample pinned bytes, the simulator the rest, both over card cycles; wall time plays no part. \
+            Counters, cycles and curves are those of a whole card: here nothing but this transfer.</p>\n";
     out += "<h2>Pinned memory</h2>\n<table><tr><th>Program<th class=\"n\">peak<th class=\"n\">of the file\
             <th class=\"n\">peak of its card, all programs<th class=\"n\">budget of the card</tr>\n";
     let (of_card, budget) = (&f.card_peak_pinned_bytes, &f.budget_bytes);
