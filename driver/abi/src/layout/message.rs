@@ -6,11 +6,24 @@
 
 use super::ring::*;
 
+/// Word of a message whose bits 7:0 are its [`code`].
+pub const CODE: usize = 0;
 /// Word of a command that its answer repeats.
 pub const COOKIE: usize = 1;
 
 /// An entry of either ring.
 pub type Entry = [u32; ENTRY_WORDS];
+
+/// The opcode of a command, or the kind of an event.
+pub const fn code(entry: &Entry) -> u32 {
+    entry[CODE] & 0xff
+}
+
+/// A type of messages.
+pub trait Typed: Copy {
+    /// The message, if the entry is one of this type.
+    fn of(entry: &Entry) -> Option<Self>;
+}
 
 /// A number that lies in an entry, from bit `low` of word `word` on. Words that do not exist read as 0, and take nothing.
 trait Part: Sized {
@@ -109,7 +122,7 @@ macro_rules! messages {
                 #[must_use]
                 pub fn encode(self) -> Entry {
                     let mut entry = [0; ENTRY_WORDS];
-                    entry[0] = $code;
+                    entry[CODE] = $code;
                     $(self.$field.put(&mut entry, $word, messages!(@low $($low)?));)*
                     entry
                 }
@@ -119,6 +132,12 @@ macro_rules! messages {
                 pub fn decode(entry: &Entry) -> Self {
                     let _ = entry;
                     Self { $($field: Part::get(entry, $word, messages!(@low $($low)?)),)* }
+                }
+            }
+
+            impl Typed for $name {
+                fn of(entry: &Entry) -> Option<Self> {
+                    (code(entry) == Self::CODE).then(|| Self::decode(entry))
                 }
             }
         )+

@@ -240,4 +240,17 @@ impl QpState {
             pieces,
         }
     }
+
+    /// The first results of `EV_CMD_DONE`; the others are 0.
+    pub const fn to_results(self) -> [u32; 9] {
+        let [a, b, c, d, e] = self.receives;
+        let Self {
+            state,
+            reason,
+            credits,
+            pieces,
+            ..
+        } = self;
+        [state, reason, a, b, c, d, e, credits, pieces]
+    }
 }

@@ -17,7 +17,8 @@ use berth_abi::message::{
 use berth_abi::ring::{
     CMD_CM_ACCEPT, CMD_CM_CONNECT, CMD_CM_DISCONNECT, CMD_CM_LISTEN, CMD_CM_REJECT, CMD_CM_UNLISTEN, CMD_CQ_CREATE,
     CMD_CQ_DESTROY, CMD_CRASH, CMD_NET_CONFIG, CMD_PRESSURE, CMD_QP_CREATE, CMD_QP_DESTROY, CMD_QP_QUERY,
-    CMD_RANGE_REVOKED, CRASH_EVENT, CRASH_EVENT_WORDS, ENTRY_WORDS, MODE_MESSAGE, PRIVATE_DATA, TRIGGER_ADAPTIVE,
+    CMD_RANGE_REVOKED, CRASH_EVENT, CRASH_EVENT_WORDS, ENTRY_WORDS, MODE_MESSAGE, PRIVATE_DATA, QpState,
+    TRIGGER_ADAPTIVE,
 };
 use berth_abi::status::{
     CMD_BUSY, CMD_FULL, CMD_INVALID, CMD_NOT_FOUND, CMD_OK, CMD_UNKNOWN, REASON_BUSY, REASON_LOCAL_CLOSE,
@@ -62,7 +63,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             }
             CMD_QP_QUERY => match self.query(QpQuery::decode(entry).qpn, hw) {
                 Some(state) => {
-                    self.sh.answer(cookie, CMD_OK, &state, hw);
+                    self.sh.answer(cookie, CMD_OK, &state.to_results(), hw);
                     return;
                 }
                 None => CMD_NOT_FOUND,
@@ -328,7 +329,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         CMD_OK
     }
 
-    fn query<H: Hw>(&mut self, qpn: u32, hw: &mut H) -> Option<[u32; 9]> {
+    fn query<H: Hw>(&mut self, qpn: u32, hw: &mut H) -> Option<QpState> {
         let (qp, _) = self.qp(qpn)?;
         Some(qp.query(hw))
     }

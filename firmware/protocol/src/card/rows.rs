@@ -15,6 +15,7 @@ use crate::wire::headers::{Mac, PSN_MASK, SEND_ONLY_IMM, list_qkey};
 use berth_abi::card::FIRST_QPN;
 use berth_abi::counters::{F_BAD_INDEX, F_FAST_EVENTS, F_NO_CREDIT, F_RECALLED, F_TIMEOUTS, F_WITHDRAWN};
 use berth_abi::cpu::{LIST_OK, LIST_REPEAT};
+use berth_abi::ring::QpState;
 use berth_abi::rows::{HALF_RECEIVES, HALF_SENDS, ROW_CLOCK as UNIT, event::*, recv, send};
 use berth_abi::status::{
     PAGE_NO_MEMORY, PAGE_OVER_BUDGET, REASON_BAD_INDEX, REASON_PEER_LOST, REASON_PROTOCOL, REASON_QUEUE_READ,
@@ -468,35 +469,19 @@ impl Qp {
 
     /// What `CMD_QP_QUERY` answers.
     #[inline(never)]
-    pub fn query<H: Hw>(&self, hw: &mut H) -> [u32; 9] {
+    pub fn query<H: Hw>(&self, hw: &mut H) -> QpState {
+        let (state, reason) = (self.state.saturating_sub(CREATED) as u32, self.reason as u32);
         if !self.fast.on {
             // Before the connection: what is posted waits.
-            return [
-                self.state.saturating_sub(CREATED) as u32,
-                self.reason as u32,
-                self.rq.pi as u32,
-                0,
-                0,
-                0,
-                0,
-                0,
-                0,
-            ];
+            return QpState { state, reason, receives: [self.rq.pi as u32, 0, 0, 0, 0], credits: 0, pieces: 0 };
         }
         let completed = self.fast_receives(recv::COMPLETED, hw);
-        let receives = recv::Counts::from_word(self.fast_receives(recv::COUNTS, hw));
+        let counts = recv::Counts::from_word(self.fast_receives(recv::COUNTS, hw));
         let sends = send::Counts::from_word(self.fast_sends(send::COUNTS, hw));
-        [
-            self.state.saturating_sub(CREATED) as u32,
-            self.reason as u32,
-            completed.wrapping_add(receives.posted),
-            receives.granted,
-            self.fast_receives(recv::ANNOUNCED, hw),
-            self.fast_receives(recv::LANDED, hw),
-            completed,
-            sends.credits,
-            sends.unacked,
-        ]
+        let posted = completed.wrapping_add(counts.posted);
+        let [announced, landed] = [recv::ANNOUNCED, recv::LANDED].map(|word| self.fast_receives(word, hw));
+        let receives = [posted, counts.granted, announced, landed, completed];
+        QpState { state, reason, receives, credits: sends.credits, pieces: sends.unacked }
     }
 
     /// RTL has met something that it does not decide.
