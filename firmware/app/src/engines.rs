@@ -3,6 +3,7 @@
 
 use berth_abi::card::{FIRST_QPN, RX_SLOTS, TX_SLOTS};
 use berth_abi::cpu::{rx_slot, tx_slot};
+use berth_abi::message::Entry;
 use berth_abi::ring::{CRASH_LOOP, CRASH_PANIC};
 use berth_abi::rows::{HALF_SENDS, LAYOUT_NUMBER, LAYOUT_TAG, send};
 use berth_protocol::card::hw::{Hw, Log};
@@ -20,6 +21,15 @@ impl Engines {
         let word = self.soc.fast.read(HALF_SENDS, FIRST_QPN, send::LAYOUT);
         send::Layout::from_word(word) == send::Layout { tag: LAYOUT_TAG, number: LAYOUT_NUMBER }
     }
+}
+
+/// Writes an event to the host, whose ring must have room.
+#[inline(never)]
+pub fn write_event(soc: &mut Soc, entry: &Entry) {
+    for (cell, &word) in soc.regs.ev.iter().zip(entry) {
+        regs::set(cell, word);
+    }
+    regs::set(&soc.regs.ev_go, 1);
 }
 
 impl Hw for Engines {
@@ -53,13 +63,9 @@ impl Hw for Engines {
         self.soc.regs.ev_space.read()
     }
 
-    #[inline(never)]
+    #[inline(always)]
     fn event(&mut self, words: &[u32; 16]) {
-        let r = self.soc.regs;
-        for (cell, &word) in r.ev.iter().zip(words) {
-            regs::set(cell, word);
-        }
-        regs::set(&r.ev_go, 1);
+        write_event(&mut self.soc, words);
     }
 
     #[inline(never)]

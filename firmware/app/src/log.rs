@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! defmt's global logger: frames wait in a ring of bytes and travel to the driver as
-//! `EV_LOG` events, 52 bytes at a time, when the event ring has room.
+//! `EV_LOG` events, `EVENT_LOG_BYTES` at a time, when the event ring has room.
 //!
 //! A frame for which the ring has no room is dropped whole, so that what the host
 //! decodes never begins in mid-frame; its bytes are counted in `F_LOG_DROPPED`.
 
 use berth_abi::counters::F_LOG_DROPPED;
-use berth_abi::ring::{EV_LOG, EVENT_LOG_BYTES};
-use berth_soc::{Soc, regs};
+use berth_abi::message::FwLog;
+use berth_abi::ring::EVENT_LOG_BYTES;
+use berth_soc::Soc;
 use core::cell::UnsafeCell;
+
+use crate::engines::write_event;
 
 /// Bytes of the ring; a power of two.
 const RING: usize = 8192;
@@ -134,18 +137,14 @@ fn send(ring: &mut Ring, soc: &mut Soc) {
     }
     while ring.head != ring.tail && soc.regs.ev_space.read() > SPARE_ENTRIES {
         let n = ring.tail.wrapping_sub(ring.head).min(EVENT_LOG_BYTES);
-        regs::set(&soc.regs.ev[0], EV_LOG);
-        regs::set(&soc.regs.ev[1], n as u32);
-        for word in 0..EVENT_LOG_BYTES / 4 {
-            let mut value = [0u8; 4];
-            for (lane, byte) in value.iter_mut().enumerate() {
-                if word * 4 + lane < n {
-                    *byte = ring.bytes[ring.head.wrapping_add(word * 4 + lane) % RING];
-                }
+        let mut log = FwLog { len: n as u32, ..FwLog::default() };
+        for at in 0..n {
+            let byte = ring.bytes[ring.head.wrapping_add(at) % RING];
+            if let Some(word) = log.data.get_mut(at / 4) {
+                *word |= u32::from(byte) << (8 * (at % 4));
             }
-            regs::set(&soc.regs.ev[word + 2], u32::from_le_bytes(value));
         }
-        regs::set(&soc.regs.ev_go, 1);
+        write_event(soc, &log.encode());
         ring.head = ring.head.wrapping_add(n);
     }
 }
