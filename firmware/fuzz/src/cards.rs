@@ -3,7 +3,7 @@
 //! wire, held and released frames, restarts, and time. Every queue pair can be destroyed afterwards, and a new connection
 //! comes up.
 
-use berth_abi::ring::*;
+use berth_abi::message::{Accept, CmRequest, Connect, Disconnect, Listen, Pressure, QpDestroy, Reject};
 use berth_abi::status::CMD_OK;
 use berth_protocol::model::{Faults, User, World};
 
@@ -14,20 +14,9 @@ const SERVICE: u32 = 7;
 /// Cycles in which everything ends when the wire is good: a peer that is gone is noticed, and its queue pairs are let go.
 const PATIENCE: u64 = 1_000_000_000;
 
-fn command(kind: u32, args: &[(usize, u32)]) -> [u32; 16] {
-    let mut words = [0; 16];
-    words[0] = kind;
-    for &(i, value) in args {
-        words[i] = value;
-    }
-    words
-}
-
 /// The first request that the host of card `i` has not answered.
 fn request(w: &mut World, i: usize) -> Option<u32> {
-    let events = &mut w.nodes[i].hw.events;
-    let at = events.iter().position(|e| e[0] == EV_CM_REQUEST)?;
-    Some(events.remove(at)[1])
+    w.nodes[i].hw.take(|_: &CmRequest| true).map(|e| e.request)
 }
 
 /// The first bytes choose settings, the others the schedule.
@@ -35,7 +24,7 @@ pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let mut w = World::new(2, u64::from(input.byte()));
     for i in 0..2 {
-        w.command(i, command(CMD_CM_LISTEN, &[(2, SERVICE)]));
+        w.command(i, Listen { service: SERVICE }.encode());
     }
     let mut users: [Vec<User>; 2] = [Vec::new(), Vec::new()];
     // Requests that a host has tried to accept, with a queue pair that may not suit them.
@@ -55,7 +44,7 @@ pub fn run(data: &[u8]) {
                 let mode = choice >> 6 & 1;
                 users[i].push(w.create_qp(i, qpn, ASID, |qp| qp.mode = mode));
                 let ip = w.nodes[1 - usize::from(choice >> 5 & 1)].ip;
-                w.post_command(i, command(CMD_CM_CONNECT, &[(2, qpn), (3, ip), (4, SERVICE)]));
+                w.post_command(i, Connect { qpn, ipv4: ip, service: SERVICE, ..Connect::default() }.encode());
             }
             2 | 3 => {
                 let Some(id) = request(&mut w, i) else { continue };
@@ -63,18 +52,20 @@ pub fn run(data: &[u8]) {
                 if let Some(qpn) = (16..80).find(|qpn| w.nodes[i].card.state_of(*qpn) == 0) {
                     let mode = choice >> 6 & 1;
                     users[i].push(w.create_qp(i, qpn, ASID, |qp| qp.mode = mode));
-                    w.post_command(i, command(CMD_CM_ACCEPT, &[(2, id), (3, qpn)]));
+                    w.post_command(i, Accept { request: id, qpn, ..Accept::default() }.encode());
                 }
             }
             4 => {
                 if let Some(id) = request(&mut w, i) {
-                    w.post_command(i, command(CMD_CM_REJECT, &[(2, id)]));
+                    w.post_command(i, Reject { request: id, ..Reject::default() }.encode());
                 }
             }
             5 => {
                 if let Some(user) = pick(&mut input, &users[i]) {
-                    let kind = if choice & 0x40 != 0 { CMD_CM_DISCONNECT } else { CMD_QP_DESTROY };
-                    w.post_command(i, command(kind, &[(2, user.qpn)]));
+                    let qpn = user.qpn;
+                    let disconnects = choice & 0x40 != 0;
+                    let ends = if disconnects { Disconnect { qpn }.encode() } else { QpDestroy { qpn }.encode() };
+                    w.post_command(i, ends);
                 }
             }
             6 => {
@@ -100,9 +91,9 @@ pub fn run(data: &[u8]) {
             10 if choice & 0x70 == 0x70 => {
                 w.restart(i);
                 users[i].clear();
-                w.command(i, command(CMD_CM_LISTEN, &[(2, SERVICE)]));
+                w.command(i, Listen { service: SERVICE }.encode());
             }
-            10 => _ = w.post_command(i, command(CMD_PRESSURE, &[(2, u32::from(choice >> 4 & 3)), (3, 65536)])),
+            10 => _ = w.post_command(i, Pressure { asid: u32::from(choice >> 4 & 3), bytes: 65536 }.encode()),
             _ => w.run(u64::from(input.u16()) * 64),
         }
     }
@@ -116,11 +107,11 @@ pub fn run(data: &[u8]) {
     for (i, mut refused) in taken.into_iter().enumerate() {
         refused.extend(core::iter::from_fn(|| request(&mut w, i)));
         for id in refused {
-            w.post_command(i, command(CMD_CM_REJECT, &[(2, id)]));
+            w.post_command(i, Reject { request: id, ..Reject::default() }.encode());
         }
         for qpn in 16..80 {
             if w.nodes[i].card.state_of(qpn) != 0 {
-                w.post_command(i, command(CMD_QP_DESTROY, &[(2, qpn)]));
+                w.post_command(i, QpDestroy { qpn }.encode());
             }
         }
     }
@@ -129,7 +120,7 @@ pub fn run(data: &[u8]) {
         w.run(PATIENCE / 100);
         for i in 0..2 {
             while let Some(id) = request(&mut w, i) {
-                w.post_command(i, command(CMD_CM_REJECT, &[(2, id)]));
+                w.post_command(i, Reject { request: id, ..Reject::default() }.encode());
             }
         }
     }
@@ -141,12 +132,15 @@ pub fn run(data: &[u8]) {
     let up = (0..3).any(|n| {
         let (a, b) = (w.create_qp(0, 16 + n, ASID, |_| ()), w.create_qp(1, 16 + n, ASID, |_| ()));
         let ip = w.nodes[1].ip;
-        assert_eq!(w.command(0, command(CMD_CM_CONNECT, &[(2, a.qpn), (3, ip), (4, SERVICE)]))[2], CMD_OK);
+        assert_eq!(
+            w.command(0, Connect { qpn: a.qpn, ipv4: ip, service: SERVICE, ..Connect::default() }.encode()).status,
+            CMD_OK
+        );
         let end = w.now + PATIENCE;
         while w.now < end && !matches!(w.nodes[0].card.state_of(a.qpn), 3..) {
             w.run(100_000);
             if let Some(id) = request(&mut w, 1) {
-                w.post_command(1, command(CMD_CM_ACCEPT, &[(2, id), (3, b.qpn)]));
+                w.post_command(1, Accept { request: id, qpn: b.qpn, ..Accept::default() }.encode());
             }
         }
         w.nodes[0].card.state_of(a.qpn) == 3

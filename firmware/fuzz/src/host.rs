@@ -3,7 +3,8 @@
 //! can. Nothing panics; what a process does leaves its neighbour's connection as it is (INV-6). What it writes into its
 //! queues is RTL's.
 
-use berth_abi::ring::{CMD_CM_CONNECT, CMD_NET_CONFIG};
+use berth_abi::message::{CODE, Connect, Entry};
+use berth_abi::ring::{CMD_CRASH, CMD_NET_CONFIG};
 use berth_protocol::model::{User, World};
 
 use crate::input::Input;
@@ -14,15 +15,14 @@ const NEIGHBOUR: u8 = 4;
 const CONNECTED: u8 = 3;
 
 /// A command whose words are small numbers, or anything.
-fn command(input: &mut Input) -> [u32; 16] {
-    let kinds = CMD_NET_CONFIG..CMD_NET_CONFIG + 14;
-    let kind = kinds.start + u32::from(input.byte()) % (kinds.end - kinds.start);
-    let mut words = std::array::from_fn(|_| match input.byte() {
+fn command(input: &mut Input) -> Entry {
+    let kind = CMD_NET_CONFIG + u32::from(input.byte()) % (CMD_CRASH - CMD_NET_CONFIG);
+    let mut entry: Entry = std::array::from_fn(|_| match input.byte() {
         255 => input.u32(),
         small => u32::from(small) % 80,
     });
-    words[0] = kind;
-    words
+    entry[CODE] = kind;
+    entry
 }
 
 fn pair(w: &mut World, qpn: u32, asid: u8) -> (User, User) {
@@ -48,9 +48,8 @@ pub fn run(data: &[u8]) {
                 let qpn = 40 + a.len() as u32;
                 a.push(w.create_qp(0, qpn, ASID, |_| ()));
                 if choice & 0x80 != 0 {
-                    let mut connect = [0; 16];
-                    (connect[0], connect[2], connect[3], connect[4]) = (CMD_CM_CONNECT, qpn, w.nodes[1].ip, 9);
-                    w.post_command(0, connect);
+                    let connect = Connect { qpn, ipv4: w.nodes[1].ip, service: 9, ..Connect::default() };
+                    w.post_command(0, connect.encode());
                 }
             }
             2..=4 => {
@@ -60,8 +59,8 @@ pub fn run(data: &[u8]) {
                 }
             }
             5 if driver => {
-                let words = command(&mut input);
-                w.post_command(0, words);
+                let entry = command(&mut input);
+                w.post_command(0, entry);
             }
             _ => w.run(u64::from(input.u16()) * 64),
         }

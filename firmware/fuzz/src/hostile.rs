@@ -2,7 +2,7 @@
 //! A card whose peer, or somebody else on the wire, sends anything: frames that were on the wire, edited, and frames
 //! made up. Nothing panics, and every queue pair can be destroyed afterwards.
 
-use berth_abi::ring::{CMD_CM_CONNECT, CMD_QP_DESTROY};
+use berth_abi::message::{Connect, QpDestroy};
 use berth_protocol::model::World;
 use berth_protocol::wire::net::checksum;
 
@@ -73,10 +73,8 @@ pub fn run(data: &[u8]) {
             3 | 4 if next < 40 => {
                 // Something to be said, so that there are frames to be edited.
                 w.create_qp(to, next, ASID, |_| ());
-                let mut connect = [0; 16];
-                (connect[0], connect[2], connect[3]) = (CMD_CM_CONNECT, next, w.nodes[1 - to].ip);
-                connect[4] = u32::from(input.byte());
-                w.post_command(to, connect);
+                let (ipv4, service) = (w.nodes[1 - to].ip, u32::from(input.byte()));
+                w.post_command(to, Connect { qpn: next, ipv4, service, ..Connect::default() }.encode());
                 next += 1;
             }
             _ => w.run(u64::from(input.u16()) * 64),
@@ -86,9 +84,7 @@ pub fn run(data: &[u8]) {
     for node in 0..2 {
         for qpn in 16..40 {
             if w.nodes[node].card.state_of(qpn) != 0 {
-                let mut destroy = [0; 16];
-                (destroy[0], destroy[2]) = (CMD_QP_DESTROY, qpn);
-                w.post_command(node, destroy);
+                w.post_command(node, QpDestroy { qpn }.encode());
             }
         }
     }

@@ -11,9 +11,9 @@ use berth_abi::card::{RX_SLOTS, SLOT_BYTES, TX_SLOTS};
 use berth_abi::counters::NUM_FW_COUNTERS;
 use berth_abi::cpu::{RX_FLAG_ICRC_OK, RX_FLAG_LOOPBACK, RX_FLAG_ROCE};
 use berth_abi::message::{
-    Accept, COOKIE, CmRequest, Connect, CqCreate, Listen, NetConfig, QpCreate, QpDestroy, RangeRevoked,
+    Accept, COOKIE, CmClosed, CmEstablished, CmRequest, CmdDone, Connect, CqCreate, Entry, Listen, NetConfig, QpCreate,
+    QpDestroy, QpError, RangeRevoked, Typed,
 };
-use berth_abi::ring::EV_CMD_DONE;
 use berth_abi::status::CMD_OK;
 use berth_abi::wqe::WQE_BYTES;
 pub use berth_random::Rng;
@@ -82,7 +82,7 @@ pub struct Engines {
     in_rx: VecDeque<(u32, u32, u32)>,
     in_tx: VecDeque<u32>,
     in_db: VecDeque<u32>,
-    in_cmd: VecDeque<[u32; 16]>,
+    in_cmd: VecDeque<Entry>,
     in_timer: bool,
     in_fast: VecDeque<(u32, u32, u32)>,
     /// The fast path.
@@ -90,7 +90,7 @@ pub struct Engines {
     doorbells: HashMap<u32, (u16, u16)>,
     timer: Option<u64>,
     /// Events for the host.
-    pub events: Vec<[u32; 16]>,
+    pub events: Vec<Entry>,
     /// Room in the event ring.
     pub event_room: u32,
     /// Firmware counters (`F_*`).
@@ -141,6 +141,18 @@ impl Engines {
     fn alloc_bus(&mut self, bytes: u64) -> u64 {
         self.next_frame += bytes.div_ceil(PAGE);
         (self.next_frame - bytes.div_ceil(PAGE)) * PAGE
+    }
+
+    /// Events of a type that the host has not taken.
+    pub fn told<M: Typed>(&self) -> impl Iterator<Item = M> {
+        self.events.iter().filter_map(M::of)
+    }
+
+    /// Takes the first event of which `which` holds.
+    pub fn take<M: Typed>(&mut self, which: impl Fn(&M) -> bool) -> Option<M> {
+        let holds = |entry: &Entry| M::of(entry).is_some_and(|event| which(&event));
+        let at = self.events.iter().position(holds)?;
+        M::of(&self.events.remove(at))
     }
 
     fn cpu_soon(&mut self) {
@@ -210,7 +222,7 @@ impl Hw for Engines {
     fn event_space(&mut self) -> u32 {
         self.event_room.saturating_sub(self.events.len() as u32)
     }
-    fn event(&mut self, words: &[u32; 16]) {
+    fn event(&mut self, words: &Entry) {
         assert!(self.event_space() > 0, "event without room");
         self.events.push(*words);
     }
@@ -353,10 +365,10 @@ impl World {
         let ip = self.nodes[i].ip;
         let key = core::array::from_fn(|_| self.rng.draw() as u32);
         let name = NetConfig { ipv4: ip, mac_first: 0x0200_0000, mac_last: i as u32 + 1, mtu: MTU, guid: 0, key };
-        assert_eq!(self.command(i, name.encode())[2], CMD_OK);
+        assert_eq!(self.command(i, name.encode()).status, CMD_OK);
         for cqn in 0..2 {
             let cq = CqCreate { cqn, uar: 1, log2_entries: 12, base: 0 };
-            assert_eq!(self.command(i, cq.encode())[2], CMD_OK);
+            assert_eq!(self.command(i, cq.encode()).status, CMD_OK);
         }
     }
 
@@ -542,43 +554,59 @@ impl World {
     }
 
     /// Gives card `i` a command; its answer comes later, with the cookie returned.
-    pub fn post_command(&mut self, i: usize, mut words: [u32; 16]) -> u32 {
+    pub fn post_command(&mut self, i: usize, mut entry: Entry) -> u32 {
         self.cookie += 1;
-        words[1] = self.cookie;
+        entry[COOKIE] = self.cookie;
         let hw = &mut self.nodes[i].hw;
-        hw.in_cmd.push_back(words);
+        hw.in_cmd.push_back(entry);
         hw.cpu_soon();
         self.collect(i);
         self.cookie
     }
 
     /// Gives card `i` a command and waits for its answer.
-    pub fn command(&mut self, i: usize, words: [u32; 16]) -> [u32; 16] {
-        let cookie = self.post_command(i, words);
-        let mut answer = [0; 16];
-        self.run_until(500_000_000, |w| {
-            let events = &mut w.nodes[i].hw.events;
-            let at = events.iter().position(|e| e[0] == EV_CMD_DONE && e[1] == cookie);
-            if let Some(at) = at {
-                answer = events.remove(at);
-            }
-            at.is_some()
-        });
-        answer
+    pub fn command(&mut self, i: usize, entry: Entry) -> CmdDone {
+        let cookie = self.post_command(i, entry);
+        self.wait(500_000_000, i, |done: &CmdDone| done.cookie == cookie)
     }
 
-    /// Waits for an event of `kind` on card `i` whose word 1 is `id` (`None`: any).
-    pub fn event(&mut self, i: usize, kind: u32, id: Option<u32>) -> [u32; 16] {
-        let mut found = [0; 16];
-        self.run_until(4_000_000_000, |w| {
-            let events = &mut w.nodes[i].hw.events;
-            let at = events.iter().position(|e| e[0] == kind && id.is_none_or(|id| e[1] == id));
-            if let Some(at) = at {
-                found = events.remove(at);
-            }
-            at.is_some()
+    /// Status of the answer to a command of card `i`, if there is one that nobody has taken.
+    pub fn answer(&self, i: usize, cookie: u32) -> Option<u32> {
+        self.nodes[i].hw.told().find(|done: &CmdDone| done.cookie == cookie).map(|done| done.status)
+    }
+
+    /// Waits for an event of card `i` of which `which` holds, and takes it.
+    pub fn event<M: Typed>(&mut self, i: usize, which: impl Fn(&M) -> bool) -> M {
+        self.wait(4_000_000_000, i, which)
+    }
+
+    fn wait<M: Typed>(&mut self, limit: u64, i: usize, which: impl Fn(&M) -> bool) -> M {
+        let mut found = None;
+        self.run_until(limit, |w| {
+            found = w.nodes[i].hw.take(&which);
+            found.is_some()
         });
-        found
+        found.expect("it was waited for")
+    }
+
+    /// Waits for the end of QP `qpn` of card `i` by its connection's end: the reason.
+    pub fn closed(&mut self, i: usize, qpn: u32) -> u32 {
+        self.event(i, |e: &CmClosed| e.qpn == qpn).reason
+    }
+
+    /// Waits for the end of QP `qpn` of card `i` by an error: the reason.
+    pub fn failed(&mut self, i: usize, qpn: u32) -> u32 {
+        self.event(i, |e: &QpError| e.qpn == qpn).reason
+    }
+
+    /// Waits for QP `qpn` of card `i` to be connected.
+    pub fn established(&mut self, i: usize, qpn: u32) -> CmEstablished {
+        self.event(i, |e: &CmEstablished| e.qpn == qpn)
+    }
+
+    /// Waits for a request to card `i`.
+    pub fn requested(&mut self, i: usize) -> CmRequest {
+        self.event(i, |_| true)
     }
 
     /// Creates a QP; `tune` may change the command. CQ 0 takes sends, CQ 1 receives.
@@ -599,26 +627,25 @@ impl World {
             ..QpCreate::default()
         };
         tune(&mut want);
-        assert_eq!(self.command(node, want.encode())[2], CMD_OK);
+        assert_eq!(self.command(node, want.encode()).status, CMD_OK);
         User { node, qpn, asid }
     }
 
     /// Connects `a` to `b` through service `service`.
     pub fn connect(&mut self, a: &User, b: &User, service: u32) {
-        use berth_abi::ring::{EV_CM_ESTABLISHED, EV_CM_REQUEST};
         self.command(b.node, Listen { service }.encode());
         let connect = Connect { qpn: a.qpn, ipv4: self.nodes[b.node].ip, service, ..Connect::default() };
-        assert_eq!(self.command(a.node, connect.encode())[2], CMD_OK);
-        let CmRequest { request, .. } = CmRequest::decode(&self.event(b.node, EV_CM_REQUEST, None));
+        assert_eq!(self.command(a.node, connect.encode()).status, CMD_OK);
+        let CmRequest { request, .. } = self.requested(b.node);
         let accept = Accept { request, qpn: b.qpn, ..Accept::default() };
-        assert_eq!(self.command(b.node, accept.encode())[2], CMD_OK);
-        self.event(a.node, EV_CM_ESTABLISHED, Some(a.qpn));
-        self.event(b.node, EV_CM_ESTABLISHED, Some(b.qpn));
+        assert_eq!(self.command(b.node, accept.encode()).status, CMD_OK);
+        self.established(a.node, a.qpn);
+        self.established(b.node, b.qpn);
     }
 
     /// Destroys a QP and waits until the card has let go of it.
     pub fn destroy(&mut self, user: &User) {
-        assert_eq!(self.command(user.node, QpDestroy { qpn: user.qpn }.encode())[2], CMD_OK);
+        assert_eq!(self.command(user.node, QpDestroy { qpn: user.qpn }.encode()).status, CMD_OK);
     }
 
     /// Rings the QP's doorbells.

@@ -4,7 +4,12 @@
 
 mod common;
 use berth_abi::counters::*;
-use berth_abi::ring::*;
+use berth_abi::message::{
+    Accept, CmRequest, CmRequestOver, Connect, CqDestroy, Crash, Disconnect, Entry, Listen, NetConfig, QpDestroy,
+    QpError, RangeRevoked, Reject, Unlisten,
+};
+use berth_abi::ring::CRASH_PANIC;
+use berth_abi::rows::event::EVENT_TIMEOUT;
 use berth_abi::status::*;
 use berth_protocol::Card;
 use berth_protocol::model::{Rng, User, World};
@@ -14,15 +19,6 @@ use common::*;
 
 /// State of a QP (`Card::state_of`).
 const CONNECTED: u8 = 3;
-
-fn cmd(kind: u32, args: &[(usize, u32)]) -> [u32; 16] {
-    let mut w = [0; 16];
-    w[0] = kind;
-    for &(i, value) in args {
-        w[i] = value;
-    }
-    w
-}
 
 /// The last control message that card 0 sent, as words, and its frame.
 fn last_message(w: &World) -> (Vec<u32>, Vec<u8>) {
@@ -65,7 +61,7 @@ fn end(w: &mut World) {
     w.nodes[0].dead = true;
     for i in 16..60 {
         if w.nodes[1].card.state_of(i) != 0 {
-            w.command(1, cmd(CMD_QP_DESTROY, &[(2, i)]));
+            w.command(1, QpDestroy { qpn: i }.encode());
         }
     }
     w.run(400_000_000);
@@ -183,7 +179,7 @@ fn request(qpn: u32, service: u32) -> Vec<u32> {
 fn qp_17_more_requests_than_there_are_places_are_refused_and_hold_nothing_up() {
     let (mut w, ..) = pair(705);
     for service in 9..14 {
-        w.command(1, cmd(CMD_CM_LISTEN, &[(2, service)]));
+        w.command(1, Listen { service }.encode());
     }
     // No room in the event ring: requests wait.
     w.nodes[1].hw.event_room = w.nodes[1].hw.events.len() as u32;
@@ -196,7 +192,7 @@ fn qp_17_more_requests_than_there_are_places_are_refused_and_hold_nothing_up() {
     assert_eq!((w.counter(1, F_TX_STARVED), w.counter(1, F_REQUESTS_BUSY)), (starved, 8));
     w.nodes[1].hw.event_room = u32::MAX;
     w.run(5_000_000);
-    let offered = |w: &World| w.nodes[1].hw.events.iter().filter(|e| e[0] == EV_CM_REQUEST && e[3] >= 9).count();
+    let offered = |w: &World| w.nodes[1].hw.told().filter(|e: &CmRequest| e.service >= 9).count();
     assert_eq!(offered(&w), 12);
     // The peer takes all back, then others have their places.
     for i in 0..3 {
@@ -212,13 +208,16 @@ fn qp_17_more_requests_than_there_are_places_are_refused_and_hold_nothing_up() {
     say(&mut w, &records, 8, |_| ());
     w.run(5_000_000);
     assert_eq!(offered(&w), 16);
-    let request = w.nodes[1].hw.events.iter().find(|e| e[0] == EV_CM_REQUEST && e[3] == 9).unwrap()[1];
-    assert_eq!(w.command(1, cmd(CMD_CM_REJECT, &[(2, request)]))[2], CMD_NOT_FOUND, "it was taken back");
+    let CmRequest { request, .. } = w.nodes[1].hw.told().find(|e: &CmRequest| e.service == 9).unwrap();
+    assert_eq!(
+        w.command(1, Reject { request, ..Reject::default() }.encode()).status,
+        CMD_NOT_FOUND,
+        "it was taken back"
+    );
     // The host was told, of those that it had, each once.
-    let ids =
-        |w: &World, kind| -> Vec<u32> { w.nodes[1].hw.events.iter().filter(|e| e[0] == kind).map(|e| e[1]).collect() };
-    let asked = ids(&w, EV_CM_REQUEST);
-    assert_eq!(ids(&w, EV_CM_REQUEST_OVER), asked[asked.len() - 16..][..12]);
+    let asked: Vec<u32> = w.nodes[1].hw.told().map(|e: CmRequest| e.request).collect();
+    let over: Vec<u32> = w.nodes[1].hw.told().map(|e: CmRequestOver| e.request).collect();
+    assert_eq!(over, asked[asked.len() - 16..][..12]);
     end(&mut w);
 }
 
@@ -247,7 +246,7 @@ fn invariant_6_answers_that_nobody_waits_for_are_dropped() {
     }
     for qpn in [0, 15, 60, 80, 60_000] {
         node.card.doorbell(qpn, 1, 1, &mut node.hw);
-        node.card.fast_event(now, 1, qpn, 0, &mut node.hw);
+        node.card.fast_event(now, EVENT_TIMEOUT, qpn, 0, &mut node.hw);
     }
     assert_eq!(node.card.qps_in_use(), 1);
     w.run(1_000_000);
@@ -262,40 +261,40 @@ fn commands_are_refused_by_name_in_every_state() {
     let mut w = World::new(2, 707);
     let _a = w.create_qp(0, 16, ASID, |_| ());
     let peer = w.nodes[1].ip;
-    let mut check = |words: [u32; 16], status: u32| assert_eq!(w.command(0, words)[2], status, "{words:x?}");
-    check(cmd(CMD_CM_DISCONNECT, &[(2, 16)]), CMD_BUSY);
-    check(cmd(CMD_CM_DISCONNECT, &[(2, 17)]), CMD_NOT_FOUND);
-    check(cmd(CMD_CM_CONNECT, &[(2, 16), (3, peer), (4, 1), (5, 33)]), CMD_INVALID);
-    check(cmd(CMD_CM_CONNECT, &[(2, 16), (3, peer), (4, 0)]), CMD_INVALID);
-    check(cmd(CMD_CM_ACCEPT, &[(2, 1), (3, 16), (5, 33)]), CMD_INVALID);
-    check(cmd(CMD_CM_REJECT, &[(2, 1), (5, 33)]), CMD_INVALID);
-    check(cmd(CMD_CM_REJECT, &[(2, 1)]), CMD_NOT_FOUND);
-    check(cmd(CMD_CQ_DESTROY, &[(2, 99)]), CMD_NOT_FOUND);
-    check(cmd(CMD_CRASH, &[(2, 1)]), CMD_OK);
-    check(cmd(CMD_RANGE_REVOKED, &[]), CMD_OK);
+    let mut check = |entry: Entry, status: u32| assert_eq!(w.command(0, entry).status, status, "{entry:x?}");
+    check(Disconnect { qpn: 16 }.encode(), CMD_BUSY);
+    check(Disconnect { qpn: 17 }.encode(), CMD_NOT_FOUND);
+    check(Connect { qpn: 16, ipv4: peer, service: 1, private_len: 33, ..Connect::default() }.encode(), CMD_INVALID);
+    check(Connect { qpn: 16, ipv4: peer, ..Connect::default() }.encode(), CMD_INVALID);
+    check(Accept { request: 1, qpn: 16, private_len: 33, ..Accept::default() }.encode(), CMD_INVALID);
+    check(Reject { request: 1, private_len: 33, ..Reject::default() }.encode(), CMD_INVALID);
+    check(Reject { request: 1, ..Reject::default() }.encode(), CMD_NOT_FOUND);
+    check(CqDestroy { cqn: 99 }.encode(), CMD_NOT_FOUND);
+    check(Crash { how: CRASH_PANIC, ..Crash::default() }.encode(), CMD_OK);
+    check(RangeRevoked::default().encode(), CMD_OK);
     // The same name again is fine, another one while nobody is connected too.
     for service in 1..=64 {
-        check(cmd(CMD_CM_LISTEN, &[(2, service)]), CMD_OK);
+        check(Listen { service }.encode(), CMD_OK);
     }
-    check(cmd(CMD_CM_LISTEN, &[(2, 64)]), CMD_BUSY);
-    check(cmd(CMD_CM_LISTEN, &[(2, 65)]), CMD_FULL);
-    check(cmd(CMD_CM_UNLISTEN, &[(2, 64)]), CMD_OK);
-    check(cmd(CMD_CM_LISTEN, &[(2, 65)]), CMD_OK);
+    check(Listen { service: 64 }.encode(), CMD_BUSY);
+    check(Listen { service: 65 }.encode(), CMD_FULL);
+    check(Unlisten { service: 64 }.encode(), CMD_OK);
+    check(Listen { service: 65 }.encode(), CMD_OK);
     // Eight peers are the most in this card.
     for i in 0..9 {
         w.create_qp(0, 20 + i, ASID, |_| ());
-        let status = w.command(0, cmd(CMD_CM_CONNECT, &[(2, 20 + i), (3, 0x0a00_0100 + i), (4, 1)]))[2];
+        let status = w
+            .command(0, Connect { qpn: 20 + i, ipv4: 0x0a00_0100 + i, service: 1, ..Connect::default() }.encode())
+            .status;
         assert_eq!(status, if i < 8 { CMD_OK } else { CMD_FULL });
     }
-    assert_eq!(w.command(0, cmd(CMD_CM_ACCEPT, &[(2, 1), (3, 20)]))[2], CMD_NOT_FOUND);
+    assert_eq!(w.command(0, Accept { request: 1, qpn: 20, ..Accept::default() }.encode()).status, CMD_NOT_FOUND);
     // Being destroyed: not twice, and not for anything else.
-    let first = w.post_command(0, cmd(CMD_QP_DESTROY, &[(2, 20)]));
-    let second = w.post_command(0, cmd(CMD_QP_DESTROY, &[(2, 20)]));
+    let first = w.post_command(0, QpDestroy { qpn: 20 }.encode());
+    let second = w.post_command(0, QpDestroy { qpn: 20 }.encode());
     w.run(400_000_000);
-    let status =
-        |w: &World, cookie| w.nodes[0].hw.events.iter().find(|e| e[0] == EV_CMD_DONE && e[1] == cookie).map(|e| e[2]);
-    assert_eq!(status(&w, first), Some(CMD_OK));
-    assert!(matches!(status(&w, second), Some(CMD_BUSY | CMD_NOT_FOUND)));
+    assert_eq!(w.answer(0, first), Some(CMD_OK));
+    assert!(matches!(w.answer(0, second), Some(CMD_BUSY | CMD_NOT_FOUND)));
 }
 
 #[test]
@@ -303,14 +302,18 @@ fn qp_17_a_request_is_accepted_only_by_a_fresh_queue_pair() {
     let mut w = World::new(2, 708);
     let a = w.create_qp(0, 16, ASID, |_| ());
     let b = w.create_qp(1, 17, ASID, |_| ());
-    w.command(1, cmd(CMD_CM_LISTEN, &[(2, 5)]));
+    w.command(1, Listen { service: 5 }.encode());
     let ip = w.nodes[1].ip;
-    w.command(0, cmd(CMD_CM_CONNECT, &[(2, 16), (3, ip), (4, 5)]));
-    let request = w.event(1, EV_CM_REQUEST, None)[1];
-    assert_eq!(w.command(1, cmd(CMD_CM_ACCEPT, &[(2, request), (3, 40)]))[2], CMD_NOT_FOUND);
-    assert_eq!(w.command(1, cmd(CMD_CM_ACCEPT, &[(2, request), (3, 17)]))[2], CMD_OK);
-    assert_eq!(w.command(1, cmd(CMD_CM_ACCEPT, &[(2, request), (3, 17)]))[2], CMD_NOT_FOUND, "it is used up");
-    w.event(1, EV_CM_ESTABLISHED, Some(17));
+    w.command(0, Connect { qpn: 16, ipv4: ip, service: 5, ..Connect::default() }.encode());
+    let request = w.requested(1).request;
+    assert_eq!(w.command(1, Accept { request, qpn: 40, ..Accept::default() }.encode()).status, CMD_NOT_FOUND);
+    assert_eq!(w.command(1, Accept { request, qpn: 17, ..Accept::default() }.encode()).status, CMD_OK);
+    assert_eq!(
+        w.command(1, Accept { request, qpn: 17, ..Accept::default() }.encode()).status,
+        CMD_NOT_FOUND,
+        "it is used up"
+    );
+    w.established(1, 17);
     for user in [&a, &b] {
         w.destroy(user);
     }
@@ -335,9 +338,7 @@ fn forge(w: &World, from: u32, to: u32, start: bool, psn: u32, records: &[u32]) 
 fn works(w: &World, users: [&User; 2]) {
     for user in users {
         assert_eq!(w.nodes[user.node].card.state_of(user.qpn), CONNECTED);
-        let of = |x: &&(u32, u32, u32, u32)| x.1 == user.qpn && matches!((x.0, x.2), (0, 32) | (1, 63));
-        let commands: Vec<u32> = w.nodes[user.node].hw.fast.written.iter().filter(of).map(|x| x.3).collect();
-        assert_eq!(commands, [1, 1]);
+        assert_rows_untouched(w, user);
     }
 }
 
@@ -480,7 +481,7 @@ fn qp_17_a_peer_without_connections_may_come_back_with_another_address() {
 #[test]
 fn inv_6_strangers_take_no_place_of_a_peer() {
     let (mut w, a, b) = pair(714);
-    w.command(1, cmd(CMD_CM_LISTEN, &[(2, 9)]));
+    w.command(1, Listen { service: 9 }.encode());
     let request = request(30, 9);
     let before = w.counter(1, F_CONTROL_BAD);
     for i in 0..40 {
@@ -490,16 +491,18 @@ fn inv_6_strangers_take_no_place_of_a_peer() {
             send(&mut w, frame);
         }
     }
-    assert!(!w.nodes[1].hw.events.iter().any(|e| e[0] == EV_CM_REQUEST), "nobody has shown that he hears us");
+    assert_eq!(w.nodes[1].hw.told::<CmRequest>().count(), 0, "nobody has shown that he hears us");
     assert_eq!(w.counter(1, F_CONTROL_BAD), before + 40, "all but the beginnings, which are challenged");
     // Eight places, one is card 0's: all others are free for those whom this card asks.
     for i in 0..7 {
         w.create_qp(1, 40 + i, ASID, |_| ());
-        let status = w.command(1, cmd(CMD_CM_CONNECT, &[(2, 40 + i), (3, 0x0a00_0200 + i), (4, 1)]))[2];
+        let status = w
+            .command(1, Connect { qpn: 40 + i, ipv4: 0x0a00_0200 + i, service: 1, ..Connect::default() }.encode())
+            .status;
         assert_eq!(status, CMD_OK);
     }
     for i in 0..7 {
-        w.command(1, cmd(CMD_QP_DESTROY, &[(2, 40 + i)]));
+        w.command(1, QpDestroy { qpn: 40 + i }.encode());
     }
     w.run(400_000_000);
     finish(w, &[&a, &b]);
@@ -536,10 +539,10 @@ fn decision_26_a_stranger_does_not_keep_a_lost_peer_alive() {
             }
         }
         w.run(25_000_000);
-        lost |= w.nodes[1].hw.events.iter().any(|e| e[0] == EV_QP_ERROR && e[1] == b.qpn);
+        lost |= w.nodes[1].hw.told().any(|e: QpError| e.qpn == b.qpn);
     }
     assert!(lost, "four seconds without a word of it");
-    assert_eq!(w.event(1, EV_QP_ERROR, Some(b.qpn))[2], REASON_PEER_LOST);
+    assert_eq!(w.failed(1, b.qpn), REASON_PEER_LOST);
     assert_eq!(w.counter(1, F_PEERS_LOST), 1);
     let _ = a;
     end(&mut w);
@@ -552,39 +555,39 @@ fn inv_6_listeners_that_never_answer_hold_up_nobody_else() {
     let mut qpn = 20;
     // Three services, each asked for more often than it may be: nobody answers.
     for service in 21..24 {
-        w.command(1, cmd(CMD_CM_LISTEN, &[(2, service)]));
+        w.command(1, Listen { service }.encode());
         for i in 0..6 {
             w.create_qp(0, qpn, ASID, |_| ());
-            assert_eq!(w.command(0, cmd(CMD_CM_CONNECT, &[(2, qpn), (3, ip), (4, service)]))[2], CMD_OK);
+            assert_eq!(w.command(0, Connect { qpn, ipv4: ip, service, ..Connect::default() }.encode()).status, CMD_OK);
             w.run(500_000);
             if i >= 4 {
-                assert_eq!(w.event(0, EV_CM_CLOSED, Some(qpn))[2], REASON_BUSY, "service {service}, request {i}");
+                assert_eq!(w.closed(0, qpn), REASON_BUSY, "service {service}, request {i}");
             }
             qpn += 1;
         }
     }
     assert_eq!(w.counter(1, F_REQUESTS_BUSY), 6);
     // All the places that waiting requests may have are taken: one more is refused by name.
-    w.command(1, cmd(CMD_CM_LISTEN, &[(2, 24)]));
+    w.command(1, Listen { service: 24 }.encode());
     w.create_qp(0, qpn, ASID, |_| ());
-    w.command(0, cmd(CMD_CM_CONNECT, &[(2, qpn), (3, ip), (4, 24)]));
-    assert_eq!(w.event(0, EV_CM_CLOSED, Some(qpn))[2], REASON_BUSY);
+    w.command(0, Connect { qpn, ipv4: ip, service: 24, ..Connect::default() }.encode());
+    assert_eq!(w.closed(0, qpn), REASON_BUSY);
     // Credit lists, farewells and connections that the other end asks for go on.
     works(&w, [&a, &b]);
     let c = w.create_qp(1, 50, ASID, |_| ());
     let d = w.create_qp(0, 51, ASID, |_| ());
-    w.nodes[1].hw.events.retain(|e| e[0] != EV_CM_REQUEST);
+    while w.nodes[1].hw.take(|_: &CmRequest| true).is_some() {}
     w.connect(&c, &d, 8);
     works(&w, [&c, &d]);
     // Nobody waits for ever.
     for qpn in (20..38).filter(|qpn| (qpn - 20) % 6 < 4) {
-        assert_eq!(w.event(0, EV_CM_CLOSED, Some(qpn))[2], REASON_BUSY);
+        assert_eq!(w.closed(0, qpn), REASON_BUSY);
     }
     assert_eq!(w.counter(1, F_REQUESTS_BUSY), 19);
-    let told = |w: &World| w.nodes[1].hw.events.iter().filter(|e| e[0] == EV_CM_REQUEST_OVER).count();
+    let told = |w: &World| w.nodes[1].hw.told::<CmRequestOver>().count();
     assert_eq!(told(&w), 12, "nor does the host keep what is over");
     for qpn in 20..39 {
-        w.command(0, cmd(CMD_QP_DESTROY, &[(2, qpn)]));
+        w.command(0, QpDestroy { qpn }.encode());
     }
     finish(w, &[&a, &b, &c, &d]);
 }
@@ -639,10 +642,10 @@ fn f9_who_takes_an_address_that_another_host_has_learns_it_when_it_is_named() {
     assert_eq!(arps(&w, 0, 0), [([0xff; 6], 1, 0, ip)], "a probe, when the name is set");
     let conflicts = |w: &World| [0, 1].map(|i| w.counter(i, F_ADDRESS_CONFLICTS));
     assert_eq!(conflicts(&w), [0, 0]);
-    let named = cmd(CMD_NET_CONFIG, &[(2, ip), (3, 0x0200_0000), (4, 2), (5, 4096), (8, 1)]);
+    let name = NetConfig { ipv4: ip, mac_first: 0x0200_0000, mac_last: 2, mtu: 4096, guid: 0, key: [1, 0, 0, 0] };
     // The same name again asks again: a frame may be lost.
     for n in 1..4 {
-        assert_eq!(w.command(1, named)[2], CMD_OK);
+        assert_eq!(w.command(1, name.encode()).status, CMD_OK);
         w.run(200_000);
         assert_eq!(conflicts(&w), [0, n]);
     }
@@ -679,7 +682,7 @@ fn qp_17_a_wire_that_takes_nothing_for_long_ends_connections_from_a_second_on() 
             works(&w, [&a, &b]);
         } else {
             for user in [&a, &b] {
-                assert_eq!(w.event(user.node, EV_QP_ERROR, Some(user.qpn))[2], REASON_PEER_LOST, "{ms} ms");
+                assert_eq!(w.failed(user.node, user.qpn), REASON_PEER_LOST, "{ms} ms");
             }
         }
         // A new connection works at once.

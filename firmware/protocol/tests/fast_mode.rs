@@ -3,9 +3,13 @@
 //! is not here: each test says what it reports.
 
 mod common;
+use berth_abi::card::FIRST_QPN;
 use berth_abi::counters::*;
-use berth_abi::message::QpCreate;
-use berth_abi::ring::*;
+use berth_abi::cpu::{LIST_EARLY, LIST_OK, LIST_OVERFLOW, LIST_REPEAT};
+use berth_abi::message::{CmdDone, NetConfig, Pressure, QpCreate, QpDestroy, QpQuery};
+use berth_abi::ring::{MODE_MESSAGE, QpState, TRIGGER_BETWEEN};
+use berth_abi::rows::send::Held;
+use berth_abi::rows::{ROW_CLOCK, event::*, recv, send};
 use berth_abi::status::*;
 use berth_protocol::card::limits::{
     FAST_POLL, FAST_POLL_DOUBLED, FAST_REST, FAST_SQUEEZE_TIME, LIST_AGAIN, RETRIES, SQUEEZES, TIMEOUT,
@@ -16,14 +20,11 @@ use berth_protocol::wire::berth::list_qkey;
 use berth_protocol::wire::headers::{Mac, Template};
 use common::*;
 
-/// Half that sends.
-const TX: u32 = 0;
-/// Half that receives.
-const RX: u32 = 1;
-/// `HELD`: bytes under way; a revocation; starved.
-const BUSY: u32 = 1 << 31;
-const REVOKING: u32 = 1 << 29;
-const STARVED: u32 = 1 << 28;
+/// What either half may hold.
+const IDLE: Held = Held { busy: 0, queued: 0, revoking: 0, starved: 0, holds: 0 };
+const BUSY: Held = Held { busy: 1, ..IDLE };
+const REVOKING: Held = Held { revoking: 1, ..IDLE };
+const STARVED: Held = Held { starved: 1, ..IDLE };
 /// Time in which firmware looks at a row that is to come to rest, however long that takes already.
 const LOOK: u64 = 2 * (FAST_POLL << FAST_POLL_DOUBLED);
 /// States of a QP (`Card::state_of`).
@@ -34,16 +35,35 @@ fn word(w: &World, user: &User, half: u32, word: u32) -> u32 {
     w.nodes[user.node].hw.fast.words[&(half, user.qpn, word)]
 }
 
+/// How a QP of the model sends and receives, if nothing is special about it.
+const MODE: send::Mode =
+    send::Mode { reorder: 3, window: 255, loopback: 0, selective: 1, message: 0, log2_mtu: MTU.trailing_zeros() };
+const RECEIVES: recv::Mode =
+    recv::Mode { ack_every: 8, rnr_timer: 0, message: 0, foreign: 0, selective: 1, log2_mtu: MTU.trailing_zeros() };
+
+/// The bound of memory that receives hold: so many pages, and 4 MiB for what RTL measures.
+fn pinned(pages: u32) -> u32 {
+    recv::Pinned { most: 1024, bound: pages }.word()
+}
+
+/// The words of a row with a packet's headers.
+fn headers(w: &World, user: &User) -> Vec<u32> {
+    let template = send::WORDS.iter().find(|word| word.number == send::TEMPLATE).expect("it is one");
+    (send::TEMPLATE..).take(template.count as usize).map(|i| word(w, user, TX, i)).collect()
+}
+
 /// From now on the word reads so.
 fn reads(w: &mut World, user: &User, half: u32, word: u32, value: u32) {
     w.nodes[user.node].hw.fast.reads.insert((half, user.qpn, word), value);
 }
 
-/// Commands to a half (words 32, 63) of `user`'s row, in order.
-fn commands(w: &World, user: &User, half: u32) -> Vec<u32> {
-    let command = if half == TX { 32 } else { 63 };
-    let is = |x: &&(u32, u32, u32, u32)| (x.0, x.1, x.2) == (half, user.qpn, command);
-    w.nodes[user.node].hw.fast.written.iter().filter(is).map(|x| x.3).collect()
+/// From now on a half holds so much.
+fn held(w: &mut World, user: &User, half: u32, held: Held) {
+    let Held { busy, queued, revoking, starved, holds } = held;
+    match half {
+        TX => reads(w, user, TX, send::HELD, held.word()),
+        _ => reads(w, user, RX, recv::HELD, recv::Held { busy, queued, revoking, starved, holds }.word()),
+    }
 }
 
 fn state(w: &World, user: &User) -> u8 {
@@ -63,32 +83,38 @@ fn both_rows_say_what_was_agreed_and_doorbells_go_to_rtl() {
         let ip = |n: u8| 0x0a00_0001 + n as u32;
         let port = 0xc000 | (own.qpn << 7 ^ peer.qpn) as u16 & 0x3fff;
         let template = Template::new(mac(n), ip(n), mac(1 - n), ip(1 - n), port, peer.qpn);
-        let row: Vec<u32> = (0..14u32).map(|i| word(&w, own, TX, i)).collect();
-        assert_eq!(row, template.row());
+        assert_eq!(headers(&w, own), template.row());
         let tx = |i| word(&w, own, TX, i);
         let rx = |i| word(&w, own, RX, i);
-        let log2_mtu = MTU.trailing_zeros();
-        assert_eq!(tx(18), (ASID as u32) << 8 | 6, "CQ 0, 64 elements");
-        assert_eq!(tx(19), 3 << 16 | 255 << 8 | 1 << 5 | log2_mtu);
-        assert_eq!(tx(20), TIMEOUT / 64);
-        assert_eq!(tx(21), 16 << 8 | 16, "blocks ahead, of 64 KiB");
-        assert_eq!((tx(23), rx(7)), (list_qkey(rx(5)), list_qkey(rx(6))), "each end's epoch is in its lists");
-        assert_eq!(rx(0), log2_mtu | 1 << 4 | 8 << 16);
-        assert_eq!((rx(1), rx(2), rx(3)), (ip(1 - n), 2 - n as u32, 0x200), "the peer's addresses");
-        assert_eq!(rx(4), ASID as u32 | 1 << 8);
-        assert_eq!(rx(19), 1024 << 16 | 48, "three blocks, and 4 MiB for what RTL measures");
-        assert_eq!(rx(5), word(&w, peer, RX, 6), "epochs");
-        assert_eq!(rx(8), word(&w, peer, TX, 22), "first PSNs");
-        assert_ne!((tx(16), rx(9)), (0, 0));
+        let asid = ASID.into();
+        assert_eq!(tx(send::QUEUE), send::Queue { cqn: 0, asid, log2_depth: 6 }.word(), "64 elements");
+        assert_eq!(tx(send::MODE), MODE.word());
+        assert_eq!(tx(send::TIMEOUT), TIMEOUT / ROW_CLOCK);
+        assert_eq!(tx(send::BLOCKS), send::Blocks { ahead: 16, log2_block: 16 }.word());
         assert_eq!(
-            (rx(11), rx(12) & 0x7f, rx(12) >> 24, rx(14)),
-            (6, 61, 24, 0),
-            "the longest list that one message of the control connection holds"
+            (tx(send::QKEY), rx(recv::QKEY)),
+            (list_qkey(rx(recv::EPOCH)), list_qkey(rx(recv::PEER_EPOCH))),
+            "each end's epoch is in its lists"
         );
-        assert_eq!((commands(&w, own, TX), commands(&w, own, RX)), (vec![1], vec![1]));
+        assert_eq!(rx(recv::MODE), RECEIVES.word());
+        assert_eq!(
+            (rx(recv::IP), rx(recv::MAC), rx(recv::MAC + 1)),
+            (ip(1 - n), 2 - n as u32, 0x200),
+            "the peer's addresses"
+        );
+        assert_eq!(rx(recv::SPACE), recv::Space { cqn: 1, asid }.word());
+        assert_eq!(rx(recv::PINNED), pinned(48), "three blocks, and 4 MiB for what RTL measures");
+        assert_eq!(rx(recv::EPOCH), word(&w, peer, RX, recv::PEER_EPOCH), "epochs");
+        assert_eq!(rx(recv::PSN), word(&w, peer, TX, send::PSN), "first PSNs");
+        assert_ne!((tx(send::BASE), rx(recv::BASE)), (0, 0));
+        assert_eq!((rx(recv::QUEUE), rx(recv::PI)), (recv::Queue { first: 0, log2_depth: 6 }.word(), 0));
+        // The longest list that one message of the control connection holds.
+        let lists = recv::Lists::from_word(rx(recv::LISTS));
+        assert_eq!((lists.longest, lists.few), (61, 24));
+        assert_eq!((commands(&w, own, TX), commands(&w, own, RX)), (vec![send::CMD_START], vec![recv::CMD_START]));
         let fast = &w.nodes[own.node].hw.fast;
         assert!(fast.bells.contains(&own.qpn));
-        let started = fast.written.iter().position(|x| (x.0, x.2) == (RX, 63)).unwrap();
+        let started = fast.written.iter().position(|x| (x.0, x.2) == (RX, recv::COMMAND)).unwrap();
         assert!(fast.written[started..].len() == 1, "nothing is written behind the start");
         assert_eq!(w.counter(own.node, F_FAST_EVENTS), 0);
     }
@@ -99,21 +125,20 @@ fn both_rows_say_what_was_agreed_and_doorbells_go_to_rtl() {
 fn rtl_is_told_the_cards_addresses_whenever_they_change() {
     let (mut w, a, b) = pair(41);
     // Any row takes them: that of the first QPN.
-    let own = |w: &World| [16, 17, 18].map(|n| w.nodes[0].hw.fast.words[&(RX, 16, n)]);
+    let words = [recv::OWN_IP, recv::OWN_MAC, recv::OWN_MAC + 1];
+    let own = |w: &World| words.map(|n| w.nodes[0].hw.fast.words[&(RX, FIRST_QPN, n)]);
     let first = own(&w);
     assert_eq!(first, [0x0a00_0001, 1, 0x200]);
-    let name = |ip: u32, mac: u32, mtu: u32| {
-        let mut words = [0; 16];
-        (words[0], words[2], words[3], words[4], words[5]) = (CMD_NET_CONFIG, ip, 0x0200_0000, mac, mtu);
-        words
+    let name = |ipv4: u32, mac_last: u32, mtu: u32| {
+        NetConfig { ipv4, mac_first: 0x0200_0000, mac_last, mtu, ..NetConfig::default() }.encode()
     };
-    assert_eq!(w.command(0, name(0x0a00_0009, 0x77, 1024))[2], CMD_BUSY);
+    assert_eq!(w.command(0, name(0x0a00_0009, 0x77, 1024)).status, CMD_BUSY);
     assert_eq!(own(&w), first, "refused: they stay");
     for user in [&a, &b] {
         w.destroy(user);
     }
     w.run(1_000_000_000);
-    assert_eq!(w.command(0, name(0x0a00_0009, 0x77, 1024))[2], CMD_OK);
+    assert_eq!(w.command(0, name(0x0a00_0009, 0x77, 1024)).status, CMD_OK);
     assert_eq!(own(&w), [0x0a00_0009, 0x77, 0x200]);
 }
 
@@ -130,18 +155,20 @@ fn both_rows_say_what_is_special_of_a_qp() {
     let a = w.create_qp(0, 16, ASID, special);
     let b = w.create_qp(1, 17, ASID, special);
     w.connect(&a, &b, 7);
-    let log2_mtu = MTU.trailing_zeros();
+    let asid = ASID.into();
     for own in [&a, &b] {
         let tx = |i| word(&w, own, TX, i);
         let rx = |i| word(&w, own, RX, i);
-        assert_eq!((tx(17), rx(10)), (5, 6), "queues above 4 GiB");
-        assert_eq!(tx(18), 1 << 16 | (ASID as u32) << 8 | 3, "CQ 1, 8 elements");
-        assert_eq!(tx(19), 3 << 16 | 255 << 8 | 1 << 5 | 1 << 4 | log2_mtu);
-        assert_eq!((tx(20), tx(21)), (100, 16 << 8 | 13));
-        assert_eq!(rx(0), log2_mtu | 1 << 4 | 1 << 6 | 8 << 16);
-        assert_eq!((rx(4), rx(11)), (ASID as u32, 5), "CQ 0, 32 elements");
-        assert_eq!(rx(12), 10 | (TRIGGER_BETWEEN as u32) << 8 | 5 << 16 | 24 << 24);
-        assert_eq!((rx(13), rx(19)), (LIST_AGAIN as u32 / 64, 1024 << 16 | 6));
+        assert_eq!((tx(send::BASE + 1), rx(recv::BASE + 1)), (5, 6), "queues above 4 GiB");
+        assert_eq!(tx(send::QUEUE), send::Queue { cqn: 1, asid, log2_depth: 3 }.word(), "8 elements");
+        assert_eq!(tx(send::MODE), send::Mode { message: 1, ..MODE }.word());
+        assert_eq!((tx(send::TIMEOUT), tx(send::BLOCKS)), (100, send::Blocks { ahead: 16, log2_block: 13 }.word()));
+        assert_eq!(rx(recv::MODE), recv::Mode { message: 1, ..RECEIVES }.word());
+        let (space, queue) = (recv::Space { cqn: 0, asid }, recv::Queue { first: 0, log2_depth: 5 });
+        assert_eq!((rx(recv::SPACE), rx(recv::QUEUE)), (space.word(), queue.word()));
+        let lists = recv::Lists { few: 24, index: 5, trigger: TRIGGER_BETWEEN.into(), longest: 10 };
+        assert_eq!(rx(recv::LISTS), lists.word());
+        assert_eq!((rx(recv::AGAIN), rx(recv::PINNED)), (LIST_AGAIN as u32 / ROW_CLOCK, pinned(6)));
     }
 }
 
@@ -153,11 +180,11 @@ fn qp_18_a_connection_within_the_card_is_rtls_too() {
     let b = w.create_qp(0, 17, ASID, |_| ());
     w.connect(&a, &b, 7);
     for own in [&a, &b] {
-        assert_eq!(word(&w, own, TX, 19), 3 << 16 | 255 << 8 | 1 << 6 | 1 << 5 | MTU.trailing_zeros());
-        assert_eq!((word(&w, own, RX, 1), word(&w, own, RX, 2)), (0x0a00_0001, 1), "our own addresses");
+        assert_eq!(word(&w, own, TX, send::MODE), send::Mode { loopback: 1, ..MODE }.word());
+        assert_eq!((word(&w, own, RX, recv::IP), word(&w, own, RX, recv::MAC)), (0x0a00_0001, 1), "our own addresses");
         assert_eq!(state(&w, own), CONNECTED);
     }
-    assert_eq!((word(&w, &a, TX, 20), word(&w, &b, TX, 20)), (1, TIMEOUT / 64));
+    assert_eq!((word(&w, &a, TX, send::TIMEOUT), word(&w, &b, TX, send::TIMEOUT)), (1, TIMEOUT / ROW_CLOCK));
 }
 
 #[test]
@@ -172,7 +199,7 @@ fn rtl_asks_for_memory_in_blocks_of_a_page_to_1_mib() {
         (1 << 20, 3, 768),
         (4 << 20, 3, 768),
     ] {
-        assert_eq!((fast_ahead(block), fast_pinned(block)), (ahead, 1024 << 16 | pages), "{block}");
+        assert_eq!((fast_ahead(block), fast_pinned(block)), (ahead, pinned(pages)), "{block}");
     }
 }
 
@@ -182,7 +209,7 @@ fn what_is_posted_before_the_connection_is_left_to_rtl() {
     for node in &mut w.nodes {
         node.card.clear_rows(&mut node.hw);
         // Of an empty row nobody takes a frame.
-        let off = node.hw.fast.written.iter().filter(|x| (x.0, x.2, x.3) == (RX, 63, 2)).count();
+        let off = node.hw.fast.written.iter().filter(|x| (x.0, x.2, x.3) == (RX, recv::COMMAND, recv::CMD_OFF)).count();
         assert_eq!(off, 64);
     }
     let a = w.create_qp(0, 16, ASID, |_| ());
@@ -193,8 +220,11 @@ fn what_is_posted_before_the_connection_is_left_to_rtl() {
     w.run(50_000);
     w.connect(&a, &b, 7);
     for own in [&a, &b] {
-        assert_eq!((commands(&w, own, TX), commands(&w, own, RX)), (vec![1], vec![2, 1]));
-        assert_eq!(word(&w, own, RX, 14), 1, "receives so far");
+        assert_eq!(
+            (commands(&w, own, TX), commands(&w, own, RX)),
+            (vec![send::CMD_START], vec![recv::CMD_OFF, recv::CMD_START])
+        );
+        assert_eq!(word(&w, own, RX, recv::PI), 1, "receives so far");
         assert!(w.nodes[own.node].hw.fast.bells.contains(&own.qpn));
     }
 }
@@ -202,14 +232,14 @@ fn what_is_posted_before_the_connection_is_left_to_rtl() {
 #[test]
 fn what_lies_before_a_failed_send_goes_again_when_it_is_not_acknowledged() {
     let (mut w, a, _) = pair(6);
-    reads(&mut w, &a, TX, 33, 77);
-    reads(&mut w, &a, TX, 34, 79);
-    event(&mut w, &a, 7, 1);
-    assert_eq!(commands(&w, &a, TX), [1, 2]);
-    event(&mut w, &a, 1, 0);
-    assert_eq!(commands(&w, &a, TX), [1, 2, 2]);
+    reads(&mut w, &a, TX, send::UNA, 77);
+    reads(&mut w, &a, TX, send::NEXT, 79);
+    event(&mut w, &a, EVENT_NO_MEMORY, 1);
+    assert_eq!(commands(&w, &a, TX), [send::CMD_START, send::CMD_AGAIN]);
+    event(&mut w, &a, EVENT_TIMEOUT, 0);
+    assert_eq!(commands(&w, &a, TX), [send::CMD_START, send::CMD_AGAIN, send::CMD_AGAIN]);
     assert_eq!(state(&w, &a), CONNECTED);
-    reads(&mut w, &a, TX, 33, 79);
+    reads(&mut w, &a, TX, send::UNA, 79);
     // The second look comes later than the first.
     w.run(4 * FAST_POLL);
     assert_eq!(state(&w, &a), ERROR);
@@ -218,45 +248,48 @@ fn what_lies_before_a_failed_send_goes_again_when_it_is_not_acknowledged() {
 #[test]
 fn a_send_that_fails_does_not_keep_lost_packets_from_going_again() {
     let (mut w, a, _) = pair(22);
-    reads(&mut w, &a, TX, 33, 77);
-    reads(&mut w, &a, TX, 34, 79);
+    reads(&mut w, &a, TX, send::UNA, 77);
+    reads(&mut w, &a, TX, send::NEXT, 79);
     // The second try is to come later; RTL does not say again that nothing comes.
-    event(&mut w, &a, 1, 0);
-    event(&mut w, &a, 1, 0);
-    assert_eq!(commands(&w, &a, TX), [1, 2]);
-    event(&mut w, &a, 6, WC_BAD_WQE as u32);
-    assert_eq!(commands(&w, &a, TX), [1, 2, 2]);
+    event(&mut w, &a, EVENT_TIMEOUT, 0);
+    event(&mut w, &a, EVENT_TIMEOUT, 0);
+    assert_eq!(commands(&w, &a, TX), [send::CMD_START, send::CMD_AGAIN]);
+    event(&mut w, &a, EVENT_BAD_WQE, WC_BAD_WQE as u32);
+    assert_eq!(commands(&w, &a, TX), [send::CMD_START, send::CMD_AGAIN, send::CMD_AGAIN]);
     // From now on it does, and each time they go at once, however often the send is found to fail.
     for n in 3..6 {
-        event(&mut w, &a, 6, WC_BAD_WQE as u32);
+        event(&mut w, &a, EVENT_BAD_WQE, WC_BAD_WQE as u32);
         assert_eq!(commands(&w, &a, TX).len(), n);
-        event(&mut w, &a, 1, 0);
+        event(&mut w, &a, EVENT_TIMEOUT, 0);
         assert_eq!(commands(&w, &a, TX).len(), n + 1);
     }
     assert_eq!((w.counter(0, F_TIMEOUTS), state(&w, &a)), (5, CONNECTED));
-    reads(&mut w, &a, TX, 33, 79);
+    reads(&mut w, &a, TX, send::UNA, 79);
     w.run(LOOK);
-    assert_eq!(*commands(&w, &a, TX).last().unwrap(), 4 | (WC_BAD_WQE as u32) << 8);
+    assert_eq!(*commands(&w, &a, TX).last().unwrap(), end_of(TX, WC_BAD_WQE));
 }
 
 #[test]
 fn a_timeout_while_packets_wait_to_go_again_changes_nothing() {
     let (mut w, a, _) = pair(23);
-    reads(&mut w, &a, TX, 33, 77);
-    (0..2 * RETRIES).for_each(|_| event(&mut w, &a, 1, 0));
+    reads(&mut w, &a, TX, send::UNA, 77);
+    (0..2 * RETRIES).for_each(|_| event(&mut w, &a, EVENT_TIMEOUT, 0));
     assert_eq!(w.counter(0, F_TIMEOUTS), 2);
     w.run(TIMEOUT as u64);
-    assert_eq!((commands(&w, &a, TX), state(&w, &a)), (vec![1, 2, 2], CONNECTED));
+    assert_eq!(
+        (commands(&w, &a, TX), state(&w, &a)),
+        (vec![send::CMD_START, send::CMD_AGAIN, send::CMD_AGAIN], CONNECTED)
+    );
 }
 
 #[test]
 fn nothing_is_looked_at_once_all_has_gone_again() {
     let (mut w, a, _) = pair(37);
-    reads(&mut w, &a, TX, 33, 77);
+    reads(&mut w, &a, TX, send::UNA, 77);
     // The second try comes later, on a timer.
-    (0..2).for_each(|_| event(&mut w, &a, 1, 0));
+    (0..2).for_each(|_| event(&mut w, &a, EVENT_TIMEOUT, 0));
     w.run(2 * TIMEOUT as u64);
-    assert_eq!(commands(&w, &a, TX), [1, 2, 2]);
+    assert_eq!(commands(&w, &a, TX), [send::CMD_START, send::CMD_AGAIN, send::CMD_AGAIN]);
     let end = w.now + 10_000_000;
     let mut turns = 0;
     while w.now < end && w.step() {
@@ -268,20 +301,20 @@ fn nothing_is_looked_at_once_all_has_gone_again() {
 #[test]
 fn memory_of_a_lost_packet_that_is_gone_ends_the_connection_at_once() {
     let (mut w, a, _) = pair(24);
-    reads(&mut w, &a, TX, 33, 77);
-    reads(&mut w, &a, TX, 34, 79);
-    event(&mut w, &a, 7, 1 << 8 | PAGE_OVER_BUDGET);
-    assert_eq!(commands(&w, &a, TX), [1, 4 | (WC_OVER_BUDGET as u32) << 8]);
-    assert_eq!(w.event(0, EV_QP_ERROR, Some(16))[2], REASON_SEND_FAILED);
+    reads(&mut w, &a, TX, send::UNA, 77);
+    reads(&mut w, &a, TX, send::NEXT, 79);
+    event(&mut w, &a, EVENT_NO_MEMORY, MEMORY_AGAIN | PAGE_OVER_BUDGET);
+    assert_eq!(commands(&w, &a, TX), [send::CMD_START, end_of(TX, WC_OVER_BUDGET)]);
+    assert_eq!(w.failed(0, 16), REASON_SEND_FAILED);
 }
 
 #[test]
 fn what_rtl_reports_of_a_qp_that_it_does_not_have_is_counted_and_no_more() {
     let (mut w, _, b) = pair(25);
     let new = w.create_qp(0, 18, ASID, |_| ());
-    event(&mut w, &new, 2, 0);
-    event(&mut w, &b, 5, berth_abi::cpu::LIST_OK);
-    event(&mut w, &b, 5, berth_abi::cpu::LIST_REPEAT);
+    event(&mut w, &new, EVENT_NAK, 0);
+    event(&mut w, &b, EVENT_LIST, LIST_OK);
+    event(&mut w, &b, EVENT_LIST, LIST_REPEAT);
     assert_eq!((state(&w, &new), state(&w, &b)), (1, CONNECTED));
     assert_eq!((w.counter(0, F_FAST_EVENTS), w.counter(1, F_FAST_EVENTS)), (1, 2));
 }
@@ -289,9 +322,9 @@ fn what_rtl_reports_of_a_qp_that_it_does_not_have_is_counted_and_no_more() {
 #[test]
 fn a_timeout_sends_again_later_and_later_and_ends_with_the_retries() {
     let (mut w, a, _) = pair(4);
-    reads(&mut w, &a, TX, 33, 77);
+    reads(&mut w, &a, TX, send::UNA, 77);
     for n in 0..RETRIES {
-        event(&mut w, &a, 1, 0);
+        event(&mut w, &a, EVENT_TIMEOUT, 0);
         let wait = (TIMEOUT as u64) * ((1 << n.min(5)) - 1);
         if wait > 0 {
             w.run(wait - 20_000);
@@ -300,11 +333,11 @@ fn a_timeout_sends_again_later_and_later_and_ends_with_the_retries() {
         }
         assert_eq!(commands(&w, &a, TX).len(), 2 + n as usize, "try {n}");
     }
-    assert!(commands(&w, &a, TX)[1..].iter().all(|c| *c == 2));
-    event(&mut w, &a, 1, 0);
-    assert_eq!(*commands(&w, &a, TX).last().unwrap(), 4 | (WC_RETRY_EXCEEDED as u32) << 8);
-    assert_eq!(*commands(&w, &a, RX).last().unwrap(), 4 | (WC_FLUSHED as u32) << 8);
-    assert_eq!(w.event(0, EV_QP_ERROR, Some(16))[2], REASON_PEER_LOST);
+    assert!(commands(&w, &a, TX)[1..].iter().all(|c| *c == send::CMD_AGAIN));
+    event(&mut w, &a, EVENT_TIMEOUT, 0);
+    assert_eq!(*commands(&w, &a, TX).last().unwrap(), end_of(TX, WC_RETRY_EXCEEDED));
+    assert_eq!(*commands(&w, &a, RX).last().unwrap(), end_of(RX, WC_FLUSHED));
+    assert_eq!(w.failed(0, 16), REASON_PEER_LOST);
     assert_eq!(w.counter(0, F_TIMEOUTS), RETRIES as u64 + 1);
     assert_eq!(w.counter(0, F_FAST_EVENTS), RETRIES as u64 + 1);
 }
@@ -318,12 +351,12 @@ fn f9_a_time_out_that_is_shorter_than_the_round_trip_is_raised() {
         let a = w.create_qp(0, 16, ASID, |qp| qp.timeout = 250);
         let b = w.create_qp(0, 17, ASID, |_| ());
         w.connect(&a, &b, 7);
-        reads(&mut w, &a, TX, 33, 77);
-        reads(&mut w, &a, TX, 38, round);
+        reads(&mut w, &a, TX, send::UNA, 77);
+        reads(&mut w, &a, TX, send::ROUND_TRIP, round);
         // RTL tells after the longer one of what was set and two round trips.
         let told = if round == 0 { 250 } else { time };
         for n in 0..RETRIES {
-            event(&mut w, &a, 1, 0);
+            event(&mut w, &a, EVENT_TIMEOUT, 0);
             let wait = (u64::from(time) << n.min(5)) - u64::from(told);
             if wait > 20_000 {
                 w.run(wait - 20_000);
@@ -333,8 +366,8 @@ fn f9_a_time_out_that_is_shorter_than_the_round_trip_is_raised() {
             assert_eq!(commands(&w, &a, TX).len(), 2 + n as usize, "round trip {round}, try {n}");
         }
         assert_eq!(state(&w, &a), CONNECTED);
-        event(&mut w, &a, 1, 0);
-        assert_eq!(w.event(0, EV_QP_ERROR, Some(16))[2], REASON_PEER_LOST);
+        event(&mut w, &a, EVENT_TIMEOUT, 0);
+        assert_eq!(w.failed(0, 16), REASON_PEER_LOST);
     }
 }
 
@@ -342,13 +375,13 @@ fn f9_a_time_out_that_is_shorter_than_the_round_trip_is_raised() {
 fn what_was_acknowledged_meanwhile_begins_the_tries_anew() {
     let (mut w, a, _) = pair(5);
     for n in 0..3 * RETRIES {
-        reads(&mut w, &a, TX, 33, 100 + n);
-        event(&mut w, &a, 1, 0);
+        reads(&mut w, &a, TX, send::UNA, 100 + n);
+        event(&mut w, &a, EVENT_TIMEOUT, 0);
         assert_eq!(commands(&w, &a, TX).len(), 2 + n as usize);
     }
     // The second try waits; an acknowledgement makes it superfluous.
-    event(&mut w, &a, 1, 0);
-    reads(&mut w, &a, TX, 33, 5000);
+    event(&mut w, &a, EVENT_TIMEOUT, 0);
+    reads(&mut w, &a, TX, send::UNA, 5000);
     w.run(10 * TIMEOUT as u64);
     assert_eq!(commands(&w, &a, TX).len(), 1 + 3 * RETRIES as usize);
     assert_eq!(state(&w, &a), CONNECTED);
@@ -358,34 +391,34 @@ fn what_was_acknowledged_meanwhile_begins_the_tries_anew() {
 #[test]
 fn a_timeout_after_what_was_acknowledged_meanwhile_is_not_forgotten() {
     let (mut w, a, _) = pair(38);
-    reads(&mut w, &a, TX, 33, 77);
-    (0..2).for_each(|_| event(&mut w, &a, 1, 0));
-    assert_eq!(commands(&w, &a, TX), [1, 2], "the second try waits");
-    reads(&mut w, &a, TX, 33, 80);
-    event(&mut w, &a, 1, 0);
+    reads(&mut w, &a, TX, send::UNA, 77);
+    (0..2).for_each(|_| event(&mut w, &a, EVENT_TIMEOUT, 0));
+    assert_eq!(commands(&w, &a, TX), [send::CMD_START, send::CMD_AGAIN], "the second try waits");
+    reads(&mut w, &a, TX, send::UNA, 80);
+    event(&mut w, &a, EVENT_TIMEOUT, 0);
     w.run(10 * TIMEOUT as u64);
-    assert_eq!(commands(&w, &a, TX), [1, 2, 2]);
+    assert_eq!(commands(&w, &a, TX), [send::CMD_START, send::CMD_AGAIN, send::CMD_AGAIN]);
     assert_eq!((w.counter(0, F_TIMEOUTS), state(&w, &a)), (3, CONNECTED));
 }
 
 #[test]
 fn a_send_that_fails_waits_for_those_before_it() {
     for (code, arg, status) in [
-        (6, WC_BAD_WQE as u32, WC_BAD_WQE),
-        (7, PAGE_OVER_BUDGET, WC_OVER_BUDGET),
-        (7, PAGE_NO_MEMORY, WC_NO_MEMORY),
-        (7, PAGE_FAULT, WC_LOCAL_PROTECTION),
+        (EVENT_BAD_WQE, WC_BAD_WQE as u32, WC_BAD_WQE),
+        (EVENT_NO_MEMORY, PAGE_OVER_BUDGET, WC_OVER_BUDGET),
+        (EVENT_NO_MEMORY, PAGE_NO_MEMORY, WC_NO_MEMORY),
+        (EVENT_NO_MEMORY, PAGE_FAULT, WC_LOCAL_PROTECTION),
     ] {
         let (mut w, a, b) = pair(6);
-        reads(&mut w, &a, TX, 33, 100);
-        reads(&mut w, &a, TX, 34, 103);
+        reads(&mut w, &a, TX, send::UNA, 100);
+        reads(&mut w, &a, TX, send::NEXT, 103);
         event(&mut w, &a, code, arg);
         w.run(100_000);
         assert_eq!(state(&w, &a), CONNECTED);
-        reads(&mut w, &a, TX, 33, 103);
+        reads(&mut w, &a, TX, send::UNA, 103);
         w.run(LOOK);
-        assert_eq!(*commands(&w, &a, TX).last().unwrap(), 4 | (status as u32) << 8);
-        assert_eq!(w.event(0, EV_QP_ERROR, Some(16))[2], REASON_SEND_FAILED);
+        assert_eq!(*commands(&w, &a, TX).last().unwrap(), end_of(TX, status));
+        assert_eq!(w.failed(0, 16), REASON_SEND_FAILED);
         w.run(1_000_000);
         assert_ne!(state(&w, &b), CONNECTED, "the peer is told");
     }
@@ -394,26 +427,28 @@ fn a_send_that_fails_waits_for_those_before_it() {
 #[test]
 fn what_ends_a_connection_in_rtl_puts_the_qp_in_error() {
     for (code, arg, reason, head) in [
-        (2, 0x63 << 24 | 5, REASON_SEND_FAILED, WC_REMOTE_ERROR),
-        (3, 0x21 << 24, REASON_PROTOCOL, WC_FLUSHED),
-        (5, berth_abi::cpu::LIST_EARLY, REASON_PROTOCOL, WC_FLUSHED),
-        (5, berth_abi::cpu::LIST_OVERFLOW, REASON_PROTOCOL, WC_FLUSHED),
-        (8, 0, REASON_QUEUE_READ, WC_FLUSHED),
-        (9, 0, REASON_BAD_INDEX, WC_FLUSHED),
-        (0x42, 0, REASON_QUEUE_READ, WC_FLUSHED),
-        (0x43, 0, REASON_BAD_INDEX, WC_FLUSHED),
-        (0x40, 0, REASON_WITHDRAWN, WC_FLUSHED),
-        (0x40, 4, REASON_PROTOCOL, WC_FLUSHED),
+        (EVENT_NAK, 0x63 << 24 | 5, REASON_SEND_FAILED, WC_REMOTE_ERROR),
+        (EVENT_RNR, 0x21 << 24, REASON_PROTOCOL, WC_FLUSHED),
+        (EVENT_LIST, LIST_EARLY, REASON_PROTOCOL, WC_FLUSHED),
+        (EVENT_LIST, LIST_OVERFLOW, REASON_PROTOCOL, WC_FLUSHED),
+        (EVENT_SEND_QUEUE, 0, REASON_QUEUE_READ, WC_FLUSHED),
+        (EVENT_SEND_INDEX, 0, REASON_BAD_INDEX, WC_FLUSHED),
+        (EVENT_RECEIVE_QUEUE, 0, REASON_QUEUE_READ, WC_FLUSHED),
+        (EVENT_RECEIVE_INDEX, 0, REASON_BAD_INDEX, WC_FLUSHED),
+        (EVENT_BROKEN, FAULT_WRITE, REASON_WITHDRAWN, WC_FLUSHED),
+        (EVENT_BROKEN, FAULT_NO_CREDIT, REASON_PROTOCOL, WC_FLUSHED),
     ] {
         let (mut w, a, _) = pair(7);
         event(&mut w, &a, code, arg);
-        assert_eq!(w.event(0, EV_QP_ERROR, Some(16))[2], reason, "event {code}");
+        assert_eq!(w.failed(0, 16), reason, "event {code}");
         let counted = [F_BAD_INDEX, F_NO_CREDIT].map(|counter| w.counter(0, counter));
-        assert_eq!(counted, [matches!(code, 9 | 0x43) as u64, ((code, arg) == (0x40, 4)) as u64], "event {code} {arg}");
-        assert_eq!(*commands(&w, &a, TX).last().unwrap(), 4 | (head as u32) << 8);
+        let bad_index = matches!(code, EVENT_SEND_INDEX | EVENT_RECEIVE_INDEX);
+        let no_credit = (code, arg) == (EVENT_BROKEN, FAULT_NO_CREDIT);
+        assert_eq!(counted, [bad_index as u64, no_credit as u64], "event {code} {arg}");
+        assert_eq!(*commands(&w, &a, TX).last().unwrap(), end_of(TX, head));
         assert_eq!(w.counter(0, F_WITHDRAWN), u64::from(reason == REASON_WITHDRAWN));
         let before = w.nodes[0].hw.fast.written.len();
-        event(&mut w, &a, 1, 0);
+        event(&mut w, &a, EVENT_TIMEOUT, 0);
         assert_eq!(w.nodes[0].hw.fast.written.len(), before, "an event after the end");
     }
     let (mut w, a, _) = pair(8);
@@ -424,27 +459,19 @@ fn what_ends_a_connection_in_rtl_puts_the_qp_in_error() {
 #[test]
 fn a_qp_is_destroyed_when_nothing_of_it_is_in_flight() {
     let (mut w, a, b) = pair(9);
-    reads(&mut w, &a, TX, 35, BUSY | 3);
-    reads(&mut w, &a, RX, 32, 7);
-    let mut destroy = [0; 16];
-    (destroy[0], destroy[2]) = (CMD_QP_DESTROY, a.qpn);
-    let cookie = w.post_command(0, destroy);
-    let answered =
-        move |w: &World| w.nodes[0].hw.events.iter().any(|e| e[0] == EV_CMD_DONE && e[1] == cookie && e[2] == CMD_OK);
+    held(&mut w, &a, TX, Held { holds: 3, ..BUSY });
+    held(&mut w, &a, RX, Held { holds: 7, ..IDLE });
+    let answered = destroy(&mut w, &a);
     w.run(1_000_000);
     assert!(!answered(&w) && !w.nodes[0].hw.fast.bells.contains(&a.qpn));
-    assert_eq!(
-        *commands(&w, &a, TX).last().unwrap(),
-        4 | (WC_FLUSHED as u32) << 8,
-        "no draining with frames under way"
-    );
-    reads(&mut w, &a, TX, 35, 3);
+    assert_eq!(*commands(&w, &a, TX).last().unwrap(), end_of(TX, WC_FLUSHED), "no draining with frames under way");
+    held(&mut w, &a, TX, Held { holds: 3, ..IDLE });
     w.run(LOOK);
-    assert_eq!(*commands(&w, &a, TX).last().unwrap(), 6);
-    reads(&mut w, &a, TX, 35, 0);
+    assert_eq!(*commands(&w, &a, TX).last().unwrap(), send::CMD_DRAIN);
+    held(&mut w, &a, TX, IDLE);
     w.run(LOOK);
     assert!(!answered(&w), "receives are still held");
-    reads(&mut w, &a, RX, 32, 0);
+    held(&mut w, &a, RX, IDLE);
     w.run(LOOK);
     assert!(answered(&w));
     assert_eq!(state(&w, &a), 0);
@@ -454,32 +481,31 @@ fn a_qp_is_destroyed_when_nothing_of_it_is_in_flight() {
     let a = w.create_qp(0, 16, ASID, |_| ());
     let b = w.create_qp(1, 17, ASID, |_| ());
     w.connect(&a, &b, 8);
-    assert_eq!(*commands(&w, &a, TX).last().unwrap(), 1);
+    assert_eq!(*commands(&w, &a, TX).last().unwrap(), send::CMD_START);
 }
 
 /// A command to destroy `user`, and whether it has been answered.
 fn destroy(w: &mut World, user: &User) -> impl Fn(&World) -> bool + use<> {
-    let mut destroy = [0; 16];
-    (destroy[0], destroy[2]) = (CMD_QP_DESTROY, user.qpn);
-    let (node, cookie) = (user.node, w.post_command(user.node, destroy));
-    move |w: &World| w.nodes[node].hw.events.iter().any(|e| e[0] == EV_CMD_DONE && e[1] == cookie && e[2] == CMD_OK)
+    let (node, cookie) = (user.node, w.post_command(user.node, QpDestroy { qpn: user.qpn }.encode()));
+    move |w: &World| w.answer(node, cookie) == Some(CMD_OK)
 }
 
 #[test]
 fn whatever_a_row_still_does_keeps_its_qp() {
     // Bytes under way, an element in work, a revocation, memory.
-    for held in [BUSY, 1 << 30, REVOKING, 0x8000] {
-        for (half, at) in [(TX, 35), (RX, 32)] {
+    let memory = Held { holds: 0x8000, ..IDLE };
+    for what in [BUSY, Held { queued: 1, ..IDLE }, REVOKING, memory] {
+        for half in [TX, RX] {
             let (mut w, a, _) = pair(26);
-            reads(&mut w, &a, half, at, held);
+            held(&mut w, &a, half, what);
             let answered = destroy(&mut w, &a);
             w.run(LOOK);
-            assert!(!answered(&w), "{held:x} of half {half}");
-            let drained = commands(&w, &a, TX).contains(&6);
-            assert_eq!(drained, half == TX && held == 0x8000, "only memory to send is to be given back");
-            reads(&mut w, &a, half, at, 0);
+            assert!(!answered(&w), "{what:?} of half {half}");
+            let drained = commands(&w, &a, TX).contains(&send::CMD_DRAIN);
+            assert_eq!(drained, half == TX && what == memory, "only memory to send is to be given back");
+            held(&mut w, &a, half, IDLE);
             w.run(LOOK);
-            assert!(answered(&w), "{held:x} of half {half}");
+            assert!(answered(&w), "{what:?} of half {half}");
         }
     }
 }
@@ -487,9 +513,9 @@ fn whatever_a_row_still_does_keeps_its_qp() {
 #[test]
 fn a_row_that_does_not_come_to_rest_is_looked_at_less_and_less() {
     let (mut w, a, _) = pair(27);
-    reads(&mut w, &a, TX, 35, 3);
-    event(&mut w, &a, 2, 0);
-    let looks = |w: &World| commands(w, &a, TX).iter().filter(|c| **c == 6).count();
+    held(&mut w, &a, TX, Held { holds: 3, ..IDLE });
+    event(&mut w, &a, EVENT_NAK, 0);
+    let looks = |w: &World| commands(w, &a, TX).iter().filter(|c| **c == send::CMD_DRAIN).count();
     // Each look is a DRAIN: after 0, 1, 3, 7, 15, 31, 63 times and every 64 times from then on.
     w.run(70 * FAST_POLL);
     assert!((6..=7).contains(&looks(&w)), "{}", looks(&w));
@@ -499,7 +525,7 @@ fn a_row_that_does_not_come_to_rest_is_looked_at_less_and_less() {
     let answered = destroy(&mut w, &a);
     w.run(2 * FAST_POLL);
     assert!(!answered(&w));
-    reads(&mut w, &a, TX, 35, 0);
+    held(&mut w, &a, TX, IDLE);
     w.run(4 * FAST_POLL);
     assert!(answered(&w));
 }
@@ -507,28 +533,28 @@ fn a_row_that_does_not_come_to_rest_is_looked_at_less_and_less() {
 #[test]
 fn the_end_of_a_connection_is_looked_at_anew() {
     let (mut w, a, _) = pair(28);
-    reads(&mut w, &a, TX, 34, 2);
-    reads(&mut w, &a, TX, 35, 3);
+    reads(&mut w, &a, TX, send::NEXT, 2);
+    held(&mut w, &a, TX, Held { holds: 3, ..IDLE });
     // A send that fails waits for those before it, and is looked at less and less.
-    event(&mut w, &a, 6, WC_BAD_WQE as u32);
+    event(&mut w, &a, EVENT_BAD_WQE, WC_BAD_WQE as u32);
     w.run(64 * FAST_POLL);
-    event(&mut w, &a, 2, 0);
+    event(&mut w, &a, EVENT_NAK, 0);
     w.run(10 * FAST_POLL);
-    assert!(commands(&w, &a, TX).iter().filter(|c| **c == 6).count() >= 3);
+    assert!(commands(&w, &a, TX).iter().filter(|c| **c == send::CMD_DRAIN).count() >= 3);
 }
 
 #[test]
 fn an_end_without_a_status_flushes_the_oldest_send_too() {
     let (mut w, a, _) = pair(29);
-    event(&mut w, &a, 6, WC_OK as u32);
-    assert_eq!(commands(&w, &a, TX), [1, 4 | (WC_FLUSHED as u32) << 8]);
+    event(&mut w, &a, EVENT_BAD_WQE, WC_OK as u32);
+    assert_eq!(commands(&w, &a, TX), [send::CMD_START, end_of(TX, WC_FLUSHED)]);
 }
 
 #[test]
 fn be_asked_whether_one_lives_is_a_duplicate_of_what_was_acknowledged_last() {
     for una in [0, 0x1234] {
         let (mut w, a, _) = pair(30);
-        reads(&mut w, &a, TX, 33, una);
+        reads(&mut w, &a, TX, send::UNA, una);
         w.deaf = [true, true];
         w.run(500_000_000);
         let probes: Vec<_> = data_frames(&w, 0);
@@ -540,7 +566,7 @@ fn be_asked_whether_one_lives_is_a_duplicate_of_what_was_acknowledged_last() {
 #[test]
 fn a_peer_with_a_new_mac_address_gets_frames_there() {
     let (mut w, a, _) = pair(31);
-    let before: Vec<u32> = (0..14).map(|i| word(&w, &a, TX, i)).collect();
+    let before = headers(&w, &a);
     assert_eq!((before[0], before[1] & 0xffff), (0x0000_0002, 0x0200));
     // It says so where that counts, on the control connection.
     w.edit = Some(|card, frame| {
@@ -549,91 +575,94 @@ fn a_peer_with_a_new_mac_address_gets_frames_there() {
         }
     });
     w.run(200_000_000);
-    let after: Vec<u32> = (0..14).map(|i| word(&w, &a, TX, i)).collect();
+    let after = headers(&w, &a);
     assert_eq!((after[0], after[1] & 0xffff), (0x0000_0002, 0x0809));
-    assert_eq!((word(&w, &a, RX, 2), word(&w, &a, RX, 3)), (0x0908, 0x200));
-    assert_eq!((commands(&w, &a, TX), commands(&w, &a, RX)), (vec![1], vec![1, 3]));
+    assert_eq!((word(&w, &a, RX, recv::MAC), word(&w, &a, RX, recv::MAC + 1)), (0x0908, 0x200));
+    assert_eq!(
+        (commands(&w, &a, TX), commands(&w, &a, RX)),
+        (vec![send::CMD_START], vec![recv::CMD_START, recv::CMD_ON])
+    );
 }
 
 #[test]
 fn a_recall_takes_credits_back_and_lists_from_before_it_are_void() {
     let (mut w, a, b) = pair(10);
-    let epoch = word(&w, &b, RX, 6);
+    let epoch = word(&w, &b, RX, recv::PEER_EPOCH);
     // B has announced 20 credits, of which 5 have landed, and starves; A keeps those below number 9.
-    reads(&mut w, &b, RX, 32, STARVED | 4);
-    reads(&mut w, &b, RX, 34, 20);
-    reads(&mut w, &b, RX, 35, 5);
-    reads(&mut w, &a, TX, 37, 9);
-    let mut press = [0; 16];
-    (press[0], press[3]) = (CMD_PRESSURE, 65536);
-    assert_eq!(w.command(1, press)[2], CMD_OK);
-    assert_eq!(*commands(&w, &b, RX).last().unwrap(), 6, "no list while the recall is out");
+    held(&mut w, &b, RX, Held { holds: 4, ..STARVED });
+    reads(&mut w, &b, RX, recv::ANNOUNCED, 20);
+    reads(&mut w, &b, RX, recv::LANDED, 5);
+    reads(&mut w, &a, TX, send::KEPT, 9);
+    assert_eq!(w.command(1, PRESSURE.encode()).status, CMD_OK);
+    assert_eq!(*commands(&w, &b, RX).last().unwrap(), recv::CMD_HOLD, "no list while the recall is out");
     w.run(1_000_000);
-    assert_eq!(commands(&w, &a, TX)[1..], [7 | 15 << 8]);
-    assert_eq!(commands(&w, &a, RX)[1..], [3]);
-    assert_eq!(word(&w, &a, RX, 5), epoch.wrapping_add(1));
-    assert_eq!(commands(&w, &b, RX)[1..], [6, 9, 5], "nothing is asked for, for a while");
-    assert_eq!((word(&w, &b, RX, 15), word(&w, &b, RX, 6)), (9, epoch.wrapping_add(1)));
+    assert_eq!(commands(&w, &a, TX)[1..], [send::Command { argument: 15, opcode: send::CMD_GIVE_UP }.word()]);
+    assert_eq!(commands(&w, &a, RX)[1..], [recv::CMD_ON]);
+    assert_eq!(word(&w, &a, RX, recv::EPOCH), epoch.wrapping_add(1));
+    assert_eq!(
+        commands(&w, &b, RX)[1..],
+        [recv::CMD_HOLD, recv::CMD_REST, recv::CMD_VOID],
+        "nothing is asked for, for a while"
+    );
+    assert_eq!((word(&w, &b, RX, recv::FIRST), word(&w, &b, RX, recv::PEER_EPOCH)), (9, epoch.wrapping_add(1)));
     assert_eq!(w.counter(1, F_RECALLED), 11);
     assert_eq!((state(&w, &a), state(&w, &b)), (CONNECTED, CONNECTED));
     w.run(FAST_REST + 1000);
-    assert_eq!(commands(&w, &b, RX)[1..], [6, 9, 5, 8]);
+    assert_eq!(commands(&w, &b, RX)[1..], [recv::CMD_HOLD, recv::CMD_REST, recv::CMD_VOID, recv::CMD_SQUEEZE]);
 }
 
 #[test]
 fn all_credits_that_are_out_may_come_back() {
     let (mut w, a, b) = pair(32);
-    reads(&mut w, &b, RX, 32, STARVED);
-    reads(&mut w, &b, RX, 34, 20);
-    reads(&mut w, &b, RX, 35, 5);
-    reads(&mut w, &a, TX, 37, 5);
+    held(&mut w, &b, RX, STARVED);
+    reads(&mut w, &b, RX, recv::ANNOUNCED, 20);
+    reads(&mut w, &b, RX, recv::LANDED, 5);
+    reads(&mut w, &a, TX, send::KEPT, 5);
     press(&mut w, 1);
     w.run(100_000);
     assert_eq!((w.counter(1, F_RECALLED), state(&w, &b)), (15, CONNECTED));
     // What is over does not ask for memory any more when its rest is.
-    event(&mut w, &b, 2, 0);
+    event(&mut w, &b, EVENT_NAK, 0);
     w.run(2 * FAST_REST);
-    assert!(!commands(&w, &b, RX).contains(&8));
+    assert!(!commands(&w, &b, RX).contains(&recv::CMD_SQUEEZE));
 }
 
 #[test]
 fn who_rests_leaves_memory_to_others() {
     let (mut w, a, b) = pair(33);
-    reads(&mut w, &b, RX, 32, STARVED | 1);
-    reads(&mut w, &b, RX, 34, 20);
-    reads(&mut w, &a, TX, 37, 0);
+    held(&mut w, &b, RX, Held { holds: 1, ..STARVED });
+    reads(&mut w, &b, RX, recv::ANNOUNCED, 20);
+    reads(&mut w, &a, TX, send::KEPT, 0);
     press(&mut w, 1);
     w.run(100_000);
-    assert_eq!(commands(&w, &b, RX)[1..], [6, 9, 5]);
+    assert_eq!(commands(&w, &b, RX)[1..], [recv::CMD_HOLD, recv::CMD_REST, recv::CMD_VOID]);
     // Nothing of it is out any more, and it waits: neither for its turn, nor for the rest of a batch.
-    reads(&mut w, &b, RX, 34, 0);
+    reads(&mut w, &b, RX, recv::ANNOUNCED, 0);
     for granted in [0, 1] {
-        reads(&mut w, &b, RX, 36, granted);
+        reads(&mut w, &b, RX, recv::COUNTS, recv::Counts { granted, ..Default::default() }.word());
         (0..2 * SQUEEZES).for_each(|_| assert_eq!(press(&mut w, 1), 0));
-        assert_eq!(commands(&w, &b, RX)[1..], [6, 9, 5]);
+        assert_eq!(commands(&w, &b, RX)[1..], [recv::CMD_HOLD, recv::CMD_REST, recv::CMD_VOID]);
     }
 }
 
 #[test]
 fn cr_4_a_batch_that_cannot_be_granted_whole_is_announced_in_part() {
     let (mut w, _, b) = pair(34);
-    reads(&mut w, &b, RX, 32, STARVED | 2);
-    reads(&mut w, &b, RX, 34, 20);
-    reads(&mut w, &b, RX, 36, 1);
+    held(&mut w, &b, RX, Held { holds: 2, ..STARVED });
+    reads(&mut w, &b, RX, recv::ANNOUNCED, 20);
+    reads(&mut w, &b, RX, recv::COUNTS, recv::Counts { granted: 1, ..Default::default() }.word());
     assert_eq!(press(&mut w, 1), 0);
-    assert_eq!(commands(&w, &b, RX)[1..], [8], "and nothing is recalled for it");
+    assert_eq!(commands(&w, &b, RX)[1..], [recv::CMD_SQUEEZE], "and nothing is recalled for it");
 }
 
 #[test]
 fn memory_that_another_process_lacks_is_no_reason_to_recall() {
     let (mut w, _, b) = pair(35);
-    reads(&mut w, &b, TX, 35, STARVED);
-    reads(&mut w, &b, RX, 34, 20);
+    held(&mut w, &b, TX, STARVED);
+    reads(&mut w, &b, RX, recv::ANNOUNCED, 20);
     for (asid, recalls) in [(ASID + 1, false), (ASID, true)] {
-        let mut press = [0; 16];
-        (press[0], press[2], press[3]) = (CMD_PRESSURE, asid as u32, 65536);
-        w.command(1, press);
-        assert_eq!(commands(&w, &b, RX).contains(&6), recalls);
+        w.command(1, Pressure { asid: asid.into(), ..PRESSURE }.encode());
+        assert_eq!(commands(&w, &b, RX).contains(&recv::CMD_HOLD), recalls);
     }
 }
 
@@ -645,11 +674,11 @@ fn one_connection_after_the_other_is_recalled_from() {
     w.connect(&c, &d, 9);
     // Recalls are not answered.
     w.deaf = [true, true];
-    reads(&mut w, &b, TX, 35, STARVED);
+    held(&mut w, &b, TX, STARVED);
     for qp in [&b, &d] {
-        reads(&mut w, qp, RX, 34, 20);
+        reads(&mut w, qp, RX, recv::ANNOUNCED, 20);
     }
-    let recalled = |w: &World| [&b, &d].map(|qp| commands(w, qp, RX).iter().filter(|c| **c == 6).count());
+    let recalled = |w: &World| [&b, &d].map(|qp| commands(w, qp, RX).iter().filter(|c| **c == recv::CMD_HOLD).count());
     for expected in [1, 2, 2] {
         press(&mut w, 1);
         assert_eq!(recalled(&w).iter().sum::<usize>(), expected);
@@ -663,13 +692,13 @@ fn recalls_go_round_and_each_ends_with_its_answer() {
     let c = w.create_qp(0, 20, ASID, |_| ());
     let d = w.create_qp(1, 21, ASID, |_| ());
     w.connect(&c, &d, 9);
-    reads(&mut w, &b, TX, 35, STARVED);
+    held(&mut w, &b, TX, STARVED);
     for (qp, peer) in [(&b, &a), (&d, &c)] {
-        reads(&mut w, qp, RX, 34, 20);
+        reads(&mut w, qp, RX, recv::ANNOUNCED, 20);
         // The peer keeps all.
-        reads(&mut w, peer, TX, 37, 20);
+        reads(&mut w, peer, TX, send::KEPT, 20);
     }
-    let recalled = |w: &World| [&b, &d].map(|qp| commands(w, qp, RX).iter().filter(|c| **c == 6).count());
+    let recalled = |w: &World| [&b, &d].map(|qp| commands(w, qp, RX).iter().filter(|c| **c == recv::CMD_HOLD).count());
     for expected in [[1, 0], [1, 1], [2, 1], [2, 2]] {
         press(&mut w, 1);
         w.run(200_000);
@@ -684,45 +713,43 @@ fn a_connection_that_is_over_waits_for_nothing() {
     let c = w.create_qp(0, 20, ASID, |_| ());
     let d = w.create_qp(1, 21, ASID, |_| ());
     w.connect(&c, &d, 9);
-    event(&mut w, &b, 2, 0);
-    reads(&mut w, &b, RX, 32, STARVED | 1);
-    reads(&mut w, &b, TX, 35, STARVED | 1);
-    reads(&mut w, &d, RX, 34, 20);
+    event(&mut w, &b, EVENT_NAK, 0);
+    held(&mut w, &b, RX, Held { holds: 1, ..STARVED });
+    held(&mut w, &b, TX, Held { holds: 1, ..STARVED });
+    reads(&mut w, &d, RX, recv::ANNOUNCED, 20);
     (0..2 * SQUEEZES).for_each(|_| assert_eq!(press(&mut w, 1), 0));
-    assert_eq!(commands(&w, &d, RX), [1], "nobody is recalled from for it");
+    assert_eq!(commands(&w, &d, RX), [recv::CMD_START], "nobody is recalled from for it");
     assert_eq!((state(&w, &a), state(&w, &d)), (5, CONNECTED));
 }
 
 #[test]
 fn a_send_that_waits_for_memory_names_no_receive() {
     let (mut w, _, b) = pair(40);
-    reads(&mut w, &b, TX, 35, STARVED);
+    held(&mut w, &b, TX, STARVED);
     (0..4 * SQUEEZES).for_each(|_| assert_eq!(press(&mut w, 1), 0));
-    assert_eq!(commands(&w, &b, RX), [1]);
+    assert_eq!(commands(&w, &b, RX), [recv::CMD_START]);
 }
 
 #[test]
 fn a_receive_is_named_only_after_it_has_waited_in_vain_for_long_enough() {
     let (mut w, a, b) = pair(41);
-    reads(&mut w, &b, RX, 32, STARVED | 1);
+    held(&mut w, &b, RX, Held { holds: 1, ..STARVED });
     // However often the driver says so meanwhile.
-    let mut words = [0; 16];
-    (words[0], words[3]) = (CMD_PRESSURE, 65536);
     let from = w.now;
     for _ in 0..2 * SQUEEZES {
-        assert_eq!(w.command(1, words)[3], 0);
+        assert_eq!(w.command(1, PRESSURE.encode()).results, CmdDone::default().results);
     }
     assert!(w.now - from < FAST_SQUEEZE_TIME);
     w.run(FAST_SQUEEZE_TIME);
     (1..SQUEEZES).for_each(|_| assert_eq!(press(&mut w, 1), 0));
     // Whenever memory comes back somewhere, or it gets on, the waiting begins anew.
-    reads(&mut w, &b, TX, 35, 2);
+    held(&mut w, &b, TX, Held { holds: 2, ..IDLE });
     assert_eq!(press(&mut w, 1), 0);
-    reads(&mut w, &b, TX, 35, 0);
+    held(&mut w, &b, TX, IDLE);
     for (announced, completed) in [(0, 0), (1, 0), (1, 1), (1, 2)] {
-        reads(&mut w, &b, RX, 34, announced);
-        reads(&mut w, &b, RX, 35, announced);
-        reads(&mut w, &b, RX, 33, completed);
+        reads(&mut w, &b, RX, recv::ANNOUNCED, announced);
+        reads(&mut w, &b, RX, recv::LANDED, announced);
+        reads(&mut w, &b, RX, recv::COMPLETED, completed);
         let rounds = if completed == 2 { SQUEEZES } else { SQUEEZES - 1 };
         (0..rounds).for_each(|n| assert_eq!(press(&mut w, 1), 0, "{announced} {completed} {n}"));
     }
@@ -735,51 +762,50 @@ fn an_answer_to_a_recall_that_cannot_be_ends_the_connection() {
     // Of credits 5 to 19, those before 4 are kept, which have landed; those before 21, which were never announced.
     for kept in [4, 21] {
         let (mut w, a, b) = pair(11);
-        reads(&mut w, &b, RX, 32, STARVED);
-        reads(&mut w, &b, RX, 34, 20);
-        reads(&mut w, &b, RX, 35, 5);
-        reads(&mut w, &a, TX, 37, kept);
-        let mut press = [0; 16];
-        (press[0], press[3]) = (CMD_PRESSURE, 65536);
-        w.command(1, press);
+        held(&mut w, &b, RX, STARVED);
+        reads(&mut w, &b, RX, recv::ANNOUNCED, 20);
+        reads(&mut w, &b, RX, recv::LANDED, 5);
+        reads(&mut w, &a, TX, send::KEPT, kept);
+        w.command(1, PRESSURE.encode());
         w.run(1_000_000);
         assert_eq!(state(&w, &b), ERROR);
-        assert_eq!(w.event(1, EV_QP_ERROR, Some(b.qpn))[2], REASON_PROTOCOL);
+        assert_eq!(w.failed(1, b.qpn), REASON_PROTOCOL);
     }
 }
 
 #[test]
 fn pressure_recalls_nothing_while_nobody_starves() {
     let (mut w, _, b) = pair(12);
-    reads(&mut w, &b, RX, 34, 20);
-    let mut press = [0; 16];
-    (press[0], press[3]) = (CMD_PRESSURE, 65536);
-    w.command(1, press);
+    reads(&mut w, &b, RX, recv::ANNOUNCED, 20);
+    w.command(1, PRESSURE.encode());
     w.run(1_000_000);
-    assert_eq!(commands(&w, &b, RX), [1]);
+    assert_eq!(commands(&w, &b, RX), [recv::CMD_START]);
 }
+
+/// What it says.
+const PRESSURE: Pressure = Pressure { asid: 0, bytes: 65536 };
 
 /// What the driver says when a page request has waited for budget for long; gives the QPN whose receive does not fit.
 fn press(w: &mut World, node: usize) -> u32 {
-    let mut press = [0; 16];
-    (press[0], press[3]) = (CMD_PRESSURE, 65536);
-    let answer = w.command(node, press);
-    assert_eq!(answer[2], CMD_OK);
+    let CmdDone { status, results: [qpn, ..], .. } = w.command(node, PRESSURE.encode());
+    assert_eq!(status, CMD_OK);
     w.run(FAST_SQUEEZE_TIME);
-    answer[3]
+    qpn
 }
 
 #[test]
 fn a_receive_that_waits_for_more_than_there_is_is_named_when_nobody_else_has_memory() {
     let (mut w, a, b) = pair(17);
     // Its credits have all landed; it holds a part of what the next receive needs.
-    reads(&mut w, &b, RX, 32, STARVED | 1);
+    held(&mut w, &b, RX, Held { holds: 1, ..STARVED });
     (0..SQUEEZES).for_each(|_| assert_eq!(press(&mut w, 1), 0));
     assert_eq!(press(&mut w, 1), b.qpn);
     // It asks for one receive at a time, and lets go of nothing.
-    assert!(commands(&w, &b, RX)[1..].iter().all(|c| *c == 8));
+    assert!(commands(&w, &b, RX)[1..].iter().all(|c| *c == recv::CMD_SQUEEZE));
     // What is granted, and what the other half holds or has sent, comes back.
-    for (half, at, value) in [(RX, 36, 1), (TX, 35, 2)] {
+    let granted = recv::Counts { posted: 0, granted: 1 };
+    let sends = Held { holds: 2, ..IDLE };
+    for (half, at, value) in [(RX, recv::COUNTS, granted.word()), (TX, send::HELD, sends.word())] {
         reads(&mut w, &b, half, at, value);
         (0..2 * SQUEEZES).for_each(|_| assert_eq!(press(&mut w, 1), 0));
         reads(&mut w, &b, half, at, 0);
@@ -796,28 +822,31 @@ fn of_receives_that_hold_parts_and_wait_for_each_other_all_but_one_let_go() {
     let d = w.create_qp(1, 21, ASID, |_| ());
     w.connect(&c, &d, 9);
     for qp in [&b, &d] {
-        reads(&mut w, qp, RX, 32, STARVED | 1);
+        held(&mut w, qp, RX, Held { holds: 1, ..STARVED });
     }
     assert_eq!(press(&mut w, 1), 0);
-    assert_eq!(commands(&w, &b, RX)[1..], [8]);
-    assert_eq!(commands(&w, &d, RX)[1..], [7]);
+    assert_eq!(commands(&w, &b, RX)[1..], [recv::CMD_SQUEEZE]);
+    assert_eq!(commands(&w, &d, RX)[1..], [recv::CMD_REVOKE]);
     assert_eq!((20..24).map(|n| word(&w, &d, RX, n)).collect::<Vec<_>>(), [0; 4]);
     // Once the first has what it needs it is the other's turn; then that of both again.
-    reads(&mut w, &b, RX, 32, 0);
+    held(&mut w, &b, RX, IDLE);
     assert_eq!(press(&mut w, 1), 0);
-    assert_eq!(commands(&w, &d, RX)[1..], [7, 8]);
-    reads(&mut w, &b, RX, 32, STARVED | 1);
+    assert_eq!(commands(&w, &d, RX)[1..], [recv::CMD_REVOKE, recv::CMD_SQUEEZE]);
+    held(&mut w, &b, RX, Held { holds: 1, ..STARVED });
     assert_eq!(press(&mut w, 1), 0);
-    assert_eq!((commands(&w, &b, RX)[1..].to_vec(), commands(&w, &d, RX)[1..].to_vec()), (vec![8, 7], vec![7, 8, 8]));
+    assert_eq!(
+        (commands(&w, &b, RX)[1..].to_vec(), commands(&w, &d, RX)[1..].to_vec()),
+        (vec![recv::CMD_SQUEEZE, recv::CMD_REVOKE], vec![recv::CMD_REVOKE, recv::CMD_SQUEEZE, recv::CMD_SQUEEZE])
+    );
     // Who was granted what it waited for is not the one that is named, though it waits again.
     assert_eq!(press(&mut w, 1), 0);
-    reads(&mut w, &d, RX, 36, 1);
+    reads(&mut w, &d, RX, recv::COUNTS, recv::Counts { granted: 1, ..Default::default() }.word());
     assert_eq!(press(&mut w, 1), 0);
-    reads(&mut w, &d, RX, 36, 0);
+    reads(&mut w, &d, RX, recv::COUNTS, recv::Counts::default().word());
     (0..SQUEEZES).for_each(|_| assert_eq!(press(&mut w, 1), 0));
     assert_eq!(press(&mut w, 1), b.qpn);
     // One after the other is named if that never helps, though they have not come equally far.
-    for word in [34, 35] {
+    for word in [recv::ANNOUNCED, recv::LANDED] {
         reads(&mut w, &d, RX, word, 7);
     }
     let named: Vec<u32> = (0..16).map(|_| press(&mut w, 1)).filter(|qpn| *qpn != 0).collect();
@@ -829,27 +858,30 @@ fn a_revocation_is_over_when_both_halves_have_let_go() {
     let (mut w, a, _) = pair(13);
     const START: u64 = 0x7f00_0000_0000;
     for half in [TX, RX] {
-        reads(&mut w, &a, half, if half == TX { 35 } else { 32 }, REVOKING | 2);
+        held(&mut w, &a, half, Held { holds: 2, ..REVOKING });
     }
-    let answers = |w: &World| w.nodes[0].hw.events.iter().filter(|e| e[0] == EV_CMD_DONE).count();
+    let answers = |w: &World| w.nodes[0].hw.told::<CmdDone>().count();
     let before = answers(&w);
     w.revoke(0, ASID, START, 8192);
     w.run(200_000);
-    assert_eq!((commands(&w, &a, TX)[1..].to_vec(), commands(&w, &a, RX)[1..].to_vec()), (vec![8], vec![7]));
+    assert_eq!(
+        (commands(&w, &a, TX)[1..].to_vec(), commands(&w, &a, RX)[1..].to_vec()),
+        (vec![send::CMD_REVOKE], vec![recv::CMD_REVOKE])
+    );
     let range = |half, first| (0..4u32).map(|i| word(&w, &a, half, first + i)).collect::<Vec<_>>();
     let end = START + 8192;
     let expected = [START as u32, (START >> 32) as u32, end as u32, (end >> 32) as u32];
-    assert_eq!((range(TX, 24), range(RX, 20)), (expected.to_vec(), expected.to_vec()));
-    reads(&mut w, &a, TX, 35, 0);
+    assert_eq!((range(TX, send::RANGE), range(RX, recv::RANGE)), (expected.to_vec(), expected.to_vec()));
+    held(&mut w, &a, TX, IDLE);
     w.run(200_000);
     assert_eq!(answers(&w), before);
-    reads(&mut w, &a, RX, 32, 0);
+    held(&mut w, &a, RX, IDLE);
     w.run(200_000);
     assert_eq!(answers(&w), before + 1);
     // The next one is told anew.
     w.revoke(0, ASID, START, 4096);
     w.run(200_000);
-    assert_eq!(commands(&w, &a, TX)[1..], [8, 8]);
+    assert_eq!(commands(&w, &a, TX)[1..], [send::CMD_REVOKE, send::CMD_REVOKE]);
     assert_eq!(answers(&w), before + 2);
 }
 
@@ -861,9 +893,9 @@ fn a_peer_that_is_heard_by_rtl_need_not_be_asked_whether_it_lives() {
         let before = w.counter(0, F_CONTROL_SENT) + w.counter(1, F_CONTROL_SENT);
         for _ in 0..40 {
             if fresh {
-                let clock = (w.now / 64) as u32;
-                reads(&mut w, &a, RX, 37, clock);
-                reads(&mut w, &b, RX, 37, clock);
+                let clock = (w.now / u64::from(ROW_CLOCK)) as u32;
+                reads(&mut w, &a, RX, recv::HEARD, clock);
+                reads(&mut w, &b, RX, recv::HEARD, clock);
             }
             w.run(10_000_000);
         }
@@ -880,31 +912,41 @@ fn a_connection_that_is_over_does_not_speak_for_the_peer() {
     let c = w.create_qp(0, 20, ASID, |_| ());
     let d = w.create_qp(1, 21, ASID, |_| ());
     w.connect(&c, &d, 9);
-    event(&mut w, &c, 2, 0);
+    event(&mut w, &c, EVENT_NAK, 0);
     w.run(10_000_000);
     let before = w.counter(0, F_CONTROL_SENT) + w.counter(1, F_CONTROL_SENT);
     for _ in 0..40 {
-        let clock = (w.now / 64) as u32;
-        reads(&mut w, &c, RX, 37, clock);
-        reads(&mut w, &d, RX, 37, clock);
+        let clock = (w.now / u64::from(ROW_CLOCK)) as u32;
+        reads(&mut w, &c, RX, recv::HEARD, clock);
+        reads(&mut w, &d, RX, recv::HEARD, clock);
         w.run(10_000_000);
     }
     assert!(w.counter(0, F_CONTROL_SENT) + w.counter(1, F_CONTROL_SENT) > before);
     assert_eq!((state(&w, &a), state(&w, &b)), (CONNECTED, CONNECTED));
 }
 
+/// What the card says of a QP.
+fn query(w: &mut World, user: &User) -> QpState {
+    let done = w.command(user.node, QpQuery { qpn: user.qpn }.encode());
+    assert_eq!(done.status, CMD_OK);
+    QpState::from_results(&done.results)
+}
+
 #[test]
 fn a_query_asks_the_rows() {
     let (mut w, a, _) = pair(17);
-    for (half, number, value) in
-        [(RX, 33, 40), (RX, 36, 6 << 16 | 4), (RX, 34, 44), (RX, 35, 41), (TX, 36, 3 << 16 | 9)]
-    {
+    let (receives, sends) = (recv::Counts { posted: 6, granted: 4 }, send::Counts { unacked: 3, credits: 9 });
+    for (half, number, value) in [
+        (RX, recv::COMPLETED, 40),
+        (RX, recv::COUNTS, receives.word()),
+        (RX, recv::ANNOUNCED, 44),
+        (RX, recv::LANDED, 41),
+        (TX, send::COUNTS, sends.word()),
+    ] {
         reads(&mut w, &a, half, number, value);
     }
-    let mut query = [0; 16];
-    (query[0], query[2]) = (CMD_QP_QUERY, a.qpn);
-    let answer = w.command(0, query);
-    assert_eq!(answer[2..12], [CMD_OK, 2, 0, 46, 4, 44, 41, 40, 9, 3]);
+    let expected = QpState { state: 2, reason: 0, receives: [46, 4, 44, 41, 40], credits: 9, pieces: 3 };
+    assert_eq!(query(&mut w, &a), expected);
 }
 
 #[test]
@@ -913,7 +955,5 @@ fn a_query_before_the_connection_says_what_waits() {
     let a = w.create_qp(0, 16, ASID, |_| ());
     w.ring(&a, 3, 5);
     w.run(10_000);
-    let mut query = [0; 16];
-    (query[0], query[2]) = (CMD_QP_QUERY, a.qpn);
-    assert_eq!(w.command(0, query)[2..12], [CMD_OK, 0, 0, 5, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(query(&mut w, &a), QpState { receives: [5, 0, 0, 0, 0], ..QpState::default() });
 }

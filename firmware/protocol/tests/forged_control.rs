@@ -6,7 +6,7 @@
 //! with which it may speak to the cards as any end node may, but nothing that the two cards say to each other.
 mod common;
 
-use berth_abi::ring::*;
+use berth_abi::message::{Accept, CmClosed, CmEstablished, CmRequest, Connect, Listen, QpError};
 use berth_abi::status::CMD_OK;
 use berth_protocol::model::{User, World};
 use berth_protocol::wire::net::checksum;
@@ -226,11 +226,9 @@ impl Pair {
         self.w.run(100_000_000);
         for user in [&self.a, &self.b] {
             let node = &self.w.nodes[user.node];
-            let ended = |e: &&[u32; 16]| matches!(e[0], EV_QP_ERROR | EV_CM_CLOSED) && e[1] == user.qpn;
-            assert_eq!(node.hw.events.iter().find(ended), None, "the connection has ended");
-            let of = |x: &&(u32, u32, u32, u32)| x.1 == user.qpn && matches!((x.0, x.2), (0, 32) | (1, 63));
-            let commands: Vec<u32> = node.hw.fast.written.iter().filter(of).map(|x| x.3).collect();
-            assert_eq!(commands, [1, 1], "its rows are as they were made");
+            assert_eq!(node.hw.told().find(|e: &QpError| e.qpn == user.qpn), None, "the connection has ended");
+            assert_eq!(node.hw.told().find(|e: &CmClosed| e.qpn == user.qpn), None, "the connection has ended");
+            assert_rows_untouched(&self.w, user);
         }
     }
 
@@ -239,8 +237,8 @@ impl Pair {
         self.w.restart(i);
         listen(&mut self.w, i);
         let left = if i == 0 { self.b.clone() } else { self.a.clone() };
-        let gone = self.w.event(left.node, EV_QP_ERROR, Some(left.qpn));
-        assert_eq!(gone[2], berth_abi::status::REASON_PEER_LOST);
+        let gone = self.w.failed(left.node, left.qpn);
+        assert_eq!(gone, berth_abi::status::REASON_PEER_LOST);
         self.w.destroy(&left);
         (self.a, self.b) = connect(&mut self.w, self.qpn);
         self.qpn += 6;
@@ -249,9 +247,7 @@ impl Pair {
 
 fn listen(w: &mut World, i: usize) {
     for service in [SERVICE, OTHER] {
-        let mut c = [0; 16];
-        (c[0], c[2]) = (CMD_CM_LISTEN, service);
-        assert_eq!(w.command(i, c)[2], CMD_OK);
+        assert_eq!(w.command(i, Listen { service }.encode()).status, CMD_OK);
     }
 }
 
@@ -260,35 +256,31 @@ fn connect(w: &mut World, qpn: u32) -> (User, User) {
     for qpn in [qpn, qpn + 2, qpn + 4] {
         let a = w.create_qp(0, qpn, ASID, |_| ());
         let b = w.create_qp(1, qpn + 1, ASID, |_| ());
-        let mut c = [0; 16];
-        (c[0], c[2], c[3], c[4]) = (CMD_CM_CONNECT, a.qpn, w.nodes[1].ip, SERVICE);
-        assert_eq!(w.command(0, c)[2], CMD_OK);
+        let connect = Connect { qpn: a.qpn, ipv4: w.nodes[1].ip, service: SERVICE, ..Connect::default() };
+        assert_eq!(w.command(0, connect.encode()).status, CMD_OK);
         let peer = w.nodes[0].ip;
         let mut up = None;
         w.run_until(2_000_000_000, |w| {
-            if let Some(request) = take(w, 1, |e| e[0] == EV_CM_REQUEST && e[2] == peer && e[3] == SERVICE) {
-                let mut c = [0; 16];
-                (c[0], c[2], c[3]) = (CMD_CM_ACCEPT, request[1], b.qpn);
-                w.post_command(1, c);
+            let mine = |e: &CmRequest| (e.ipv4, e.service) == (peer, SERVICE);
+            if let Some(CmRequest { request, .. }) = w.nodes[1].hw.take(mine) {
+                w.post_command(1, Accept { request, qpn: b.qpn, ..Accept::default() }.encode());
             }
-            up = up.or(take(w, 0, |e| matches!(e[0], EV_CM_ESTABLISHED | EV_CM_CLOSED) && e[1] == a.qpn));
+            let hw = &mut w.nodes[0].hw;
+            if hw.take(|e: &CmEstablished| e.qpn == a.qpn).is_some() {
+                up = Some(true);
+            } else if hw.take(|e: &CmClosed| e.qpn == a.qpn).is_some() {
+                up = Some(false);
+            }
             up.is_some()
         });
-        if up.is_some_and(|e| e[0] == EV_CM_ESTABLISHED) {
-            w.event(1, EV_CM_ESTABLISHED, Some(b.qpn));
+        if up == Some(true) {
+            w.established(1, b.qpn);
             return (a, b);
         }
         w.destroy(&a);
         w.destroy(&b);
     }
     panic!("no connection");
-}
-
-/// Takes the first such event of card `i`.
-fn take(w: &mut World, i: usize, which: impl Fn(&[u32; 16]) -> bool) -> Option<[u32; 16]> {
-    let events = &mut w.nodes[i].hw.events;
-    let at = events.iter().position(which)?;
-    Some(events.remove(at))
 }
 
 proptest! {

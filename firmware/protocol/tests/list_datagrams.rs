@@ -4,8 +4,9 @@
 
 mod common;
 use berth_abi::counters::*;
-use berth_abi::message::QpCreate;
-use berth_abi::ring::*;
+use berth_abi::message::{Accept, Connect, Listen, QpCreate};
+use berth_abi::ring::{MODE_MESSAGE, MODE_STREAM};
+use berth_abi::rows::send::{LIST_BEGIN, LIST_FIRST, LIST_SIZE};
 use berth_abi::status::*;
 use berth_protocol::model::{User, World};
 use berth_protocol::wire;
@@ -23,17 +24,13 @@ fn accepted(seed: u64, tune: impl Fn(&mut QpCreate)) -> (World, User, User) {
     let a = w.create_qp(0, 16, ASID, &tune);
     let b = w.create_qp(1, 17, ASID, &tune);
     let ip = w.nodes[1].ip;
-    let command = |w: &mut World, node: usize, args: [u32; 4]| {
-        let mut words = [0; 16];
-        (words[0], words[2], words[3], words[4]) = (args[0], args[1], args[2], args[3]);
-        assert_eq!(w.command(node, words)[2], CMD_OK);
-    };
-    command(&mut w, 1, [CMD_CM_LISTEN, 7, 0, 0]);
-    command(&mut w, 0, [CMD_CM_CONNECT, a.qpn, ip, 7]);
-    let request = w.event(1, EV_CM_REQUEST, None)[1];
-    command(&mut w, 1, [CMD_CM_ACCEPT, request, b.qpn, 0]);
+    let connect = Connect { qpn: a.qpn, ipv4: ip, service: 7, ..Connect::default() };
+    assert_eq!(w.command(1, Listen { service: 7 }.encode()).status, CMD_OK);
+    assert_eq!(w.command(0, connect.encode()).status, CMD_OK);
+    let accept = Accept { request: w.requested(1).request, qpn: b.qpn, ..Accept::default() };
+    assert_eq!(w.command(1, accept.encode()).status, CMD_OK);
     w.hold[0] = true;
-    w.event(0, EV_CM_ESTABLISHED, Some(a.qpn));
+    w.established(0, a.qpn);
     w.run(100_000);
     assert_eq!(w.nodes[1].card.state_of(b.qpn), CONNECTING);
     (w, a, b)
@@ -56,7 +53,7 @@ fn list(w: &World, b: &User, first: u32, sizes: &[u32], change: impl FnOnce(&mut
 
 /// What RTL's reader was given: word, value.
 fn given(w: &World, b: &User) -> Vec<(u32, u32)> {
-    let of = |x: &&(u32, u32, u32, u32)| (x.0, x.1) == (0, b.qpn) && x.2 >= 40;
+    let of = |x: &&(u32, u32, u32, u32)| (x.0, x.1) == (TX, b.qpn) && x.2 >= LIST_FIRST;
     w.nodes[1].hw.fast.written.iter().filter(of).map(|x| (x.2, x.3)).collect()
 }
 
@@ -78,8 +75,8 @@ fn decision_6_a_list_that_comes_before_the_rtu_stands_for_it() {
     w.inject(1, frame);
     w.run(100_000);
     assert_eq!(w.nodes[1].card.state_of(b.qpn), CONNECTED);
-    w.event(1, EV_CM_ESTABLISHED, Some(b.qpn));
-    assert_eq!(given(&w, &b), [(40, 0), (41, 2), (42, 100), (42, 200)], "RTL judges it");
+    w.established(1, b.qpn);
+    assert_eq!(given(&w, &b), [(LIST_FIRST, 0), (LIST_BEGIN, 2), (LIST_SIZE, 100), (LIST_SIZE, 200)], "RTL judges it");
     let bad = w.counter(1, F_CONTROL_BAD);
     w.hold[0] = false;
     w.release(0, 1000);
@@ -142,7 +139,7 @@ fn invariant_6_datagrams_that_are_not_from_the_peer_or_malformed_are_counted_and
     assert_eq!(given(&w, &b), []);
     w.hold[0] = false;
     w.release(0, 1000);
-    w.event(1, EV_CM_ESTABLISHED, Some(b.qpn));
+    w.established(1, b.qpn);
 }
 
 /// A credit of size 0 (decision 10): a stream has none, a message may have.
@@ -155,9 +152,9 @@ fn cr_11_a_datagram_with_a_credit_of_size_0_ends_a_stream() {
         w.run(100_000);
         assert_eq!(w.counter(1, F_LIST_REFUSED), u64::from(ends));
         if ends {
-            assert_eq!(w.event(1, EV_QP_ERROR, Some(b.qpn))[2], REASON_PROTOCOL);
+            assert_eq!(w.failed(1, b.qpn), REASON_PROTOCOL);
         } else {
-            assert_eq!(given(&w, &b), [(40, 0), (41, 2), (42, 100), (42, 0)]);
+            assert_eq!(given(&w, &b), [(LIST_FIRST, 0), (LIST_BEGIN, 2), (LIST_SIZE, 100), (LIST_SIZE, 0)]);
         }
     }
 }

@@ -2,9 +2,7 @@
 //! Cards that restart while others remember them, or not: whatever they believe of each other, the next connection comes up.
 mod common;
 
-use berth_abi::ring::{
-    CMD_CM_ACCEPT, CMD_CM_CONNECT, CMD_CM_LISTEN, EV_CM_CLOSED, EV_CM_ESTABLISHED, EV_CM_REQUEST, EV_QP_ERROR,
-};
+use berth_abi::message::{Accept, CmClosed, CmEstablished, CmRequest, Connect, Listen, QpError};
 use berth_abi::status::{CMD_OK, REASON_UNREACHABLE};
 use berth_protocol::model::World;
 use common::config;
@@ -74,9 +72,8 @@ proptest! {
             w.run(1000 * thousands);
         }
         w.run(300_000_000);
-        for kind in [EV_CM_CLOSED, EV_QP_ERROR] {
-            prop_assert_eq!(take(&mut w, from, kind, Some(up)), None);
-        }
+        prop_assert_eq!(w.nodes[from].hw.take(|e: &CmClosed| e.qpn == up), None);
+        prop_assert_eq!(w.nodes[from].hw.take(|e: &QpError| e.qpn == up), None);
     }
 }
 
@@ -94,9 +91,8 @@ fn go(w: &mut World, qpn: &mut u32, step: Step) {
         Step::Connect(i) if *qpn < 30 => {
             let user = w.create_qp(i, *qpn, ASID, |_| ());
             *qpn += 1;
-            let mut c = [0; 16];
-            (c[0], c[2], c[3], c[4]) = (CMD_CM_CONNECT, user.qpn, w.nodes[1 - i].ip, 5);
-            w.post_command(i, c);
+            let connect = Connect { qpn: user.qpn, ipv4: w.nodes[1 - i].ip, service: 5, ..Connect::default() };
+            w.post_command(i, connect.encode());
         }
         Step::Connect(_) => (),
     }
@@ -106,29 +102,26 @@ fn go(w: &mut World, qpn: &mut u32, step: Step) {
 /// Gives its QPN.
 fn comes_up(w: &mut World, from: usize) -> u32 {
     let to = 1 - from;
-    let mut c = [0; 16];
-    (c[0], c[2]) = (CMD_CM_LISTEN, 6);
-    w.command(to, c);
+    w.command(to, Listen { service: 6 }.encode());
     let mut next = 50;
     for qpn in 40..43 {
         let a = w.create_qp(from, qpn, ASID, |_| ());
-        (c[0], c[2], c[3], c[4]) = (CMD_CM_CONNECT, a.qpn, w.nodes[to].ip, 6);
-        assert_eq!(w.command(from, c)[2], CMD_OK);
+        let connect = Connect { qpn: a.qpn, ipv4: w.nodes[to].ip, service: 6, ..Connect::default() };
+        assert_eq!(w.command(from, connect.encode()).status, CMD_OK);
         let mut up = None;
         let frames = w.frames;
         w.run_until(1_000_000_000, |w| {
             assert!(w.frames < frames + 1000, "frames without end");
-            if let Some(request) = take(w, to, EV_CM_REQUEST, None) {
+            if let Some(CmRequest { request, .. }) = w.nodes[to].hw.take(|_| true) {
                 let b = w.create_qp(to, next, ASID, |_| ());
                 next += 1;
-                let mut c = [0; 16];
-                (c[0], c[2], c[3]) = (CMD_CM_ACCEPT, request[1], b.qpn);
-                w.post_command(to, c);
+                w.post_command(to, Accept { request, qpn: b.qpn, ..Accept::default() }.encode());
             }
-            if take(w, from, EV_CM_ESTABLISHED, Some(a.qpn)).is_some() {
+            let hw = &mut w.nodes[from].hw;
+            if hw.take(|e: &CmEstablished| e.qpn == a.qpn).is_some() {
                 up = Some(true);
-            } else if let Some(closed) = take(w, from, EV_CM_CLOSED, Some(a.qpn)) {
-                assert_eq!(closed[2], REASON_UNREACHABLE);
+            } else if let Some(closed) = hw.take(|e: &CmClosed| e.qpn == a.qpn) {
+                assert_eq!(closed.reason, REASON_UNREACHABLE);
                 up = Some(false);
             }
             up.is_some()
@@ -138,11 +131,4 @@ fn comes_up(w: &mut World, from: usize) -> u32 {
         }
     }
     panic!("no connection");
-}
-
-/// The next event of `kind` of card `i`.
-fn take(w: &mut World, i: usize, kind: u32, id: Option<u32>) -> Option<[u32; 16]> {
-    let events = &mut w.nodes[i].hw.events;
-    let at = events.iter().position(|e| e[0] == kind && id.is_none_or(|id| e[1] == id))?;
-    Some(events.remove(at))
 }

@@ -2,12 +2,50 @@
 //! Helpers of the model tests.
 #![allow(dead_code)]
 
+use berth_abi::message::{CODE, Entry};
+use berth_abi::ring::ENTRY_WORDS;
+use berth_abi::rows::{HALF_RECEIVES, HALF_SENDS, recv, send};
 use berth_protocol::model::{User, World};
 use berth_protocol::wire::records::{REC_REP, REC_REQ};
 use berth_random::number;
 
 /// Address space of the tests' processes.
 pub const ASID: u8 = 3;
+/// An opcode that no command has.
+pub const UNKNOWN: u32 = 99;
+/// Half of a row that sends.
+pub const TX: u32 = HALF_SENDS;
+/// Half of a row that receives.
+pub const RX: u32 = HALF_RECEIVES;
+
+/// A command of which only the opcode is there.
+pub fn blank(opcode: u32) -> Entry {
+    let mut entry = [0; ENTRY_WORDS];
+    entry[CODE] = opcode;
+    entry
+}
+
+/// Commands to a half of `user`'s row, in order.
+pub fn commands(w: &World, user: &User, half: u32) -> Vec<u32> {
+    let command = if half == TX { send::COMMAND } else { recv::COMMAND };
+    let is = |x: &&(u32, u32, u32, u32)| (x.0, x.1, x.2) == (half, user.qpn, command);
+    w.nodes[user.node].hw.fast.written.iter().filter(is).map(|x| x.3).collect()
+}
+
+/// The rows of a connection are as they were made: each half was told to start, and nothing else.
+pub fn assert_rows_untouched(w: &World, user: &User) {
+    let told = [commands(w, user, TX), commands(w, user, RX)];
+    assert_eq!(told, [[send::CMD_START], [recv::CMD_START]], "its rows are as they were made");
+}
+
+/// The command that ends the sending half, or the receiving half, whose oldest element completes with `status`.
+pub fn end_of(half: u32, status: u8) -> u32 {
+    let argument = status.into();
+    match half {
+        TX => send::Command { argument, opcode: send::CMD_END }.word(),
+        _ => recv::Command { argument, opcode: recv::CMD_END }.word(),
+    }
+}
 
 /// Two cards and a connected QP on each.
 pub fn pair(seed: u64) -> (World, User, User) {
