@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The card: its rings, its translation table, who uses what in it, and DMA under way.
 
-use crate::abi::message::{CqCreate, QpCreate};
+use crate::abi::message::{
+    COOKIE, CmdDone, CqCreate, CqDestroy, Fence, Listen, PageNeed, PageReady, PageRelease, PageRevoke, QpCreate,
+    QpDestroy, RangeRevoked, Unlisten, code,
+};
 use crate::abi::{card::*, counters::F_ADDRESS_CONFLICTS, host::*, ring::*, status::*, wqe::PHASE};
 use crate::card::Entry;
 use crate::events::Events;
@@ -193,8 +196,8 @@ pub(crate) struct Hardware {
     /// Answers in order.
     pub(crate) answers: Vec<(u32, u32)>,
     installed: u64,
-    /// What firmware answers the next command with an opcode with: status, and what follows it.
-    pub(crate) replies: VecDeque<(u32, Vec<u32>)>,
+    /// What firmware answers the next command with an opcode with: status and results.
+    pub(crate) replies: VecDeque<(u32, u32, [u32; EVENT_PHASE - 3])>,
     /// Queues and services that firmware has, by opcode of the command that made it and number: bus address of its memory,
     /// or 0.
     pub(crate) objects: BTreeMap<(u32, u32), u64>,
@@ -451,7 +454,8 @@ impl Hardware {
     fn need(&mut self, tag: u32, ask: Ask) {
         self.refused.remove(&tag);
         self.asks.insert(tag, ask);
-        self.send(event(EV_PAGE_NEED, tag, &ask));
+        let Ask { asid, va, len, write, .. } = ask;
+        self.send(PageNeed { tag, asid, write, va, len: len as u32 }.encode());
     }
 
     pub(crate) fn is_busy(&self, tag: u32) -> bool {
@@ -464,7 +468,8 @@ impl Hardware {
         // Its DMA has ended before.
         self.dma.retain(|d| d.2 != tag);
         self.let_go(&hold);
-        self.send(event(EV_PAGE_RELEASE, tag, &hold.ask));
+        let Ask { asid, va, len, write, .. } = hold.ask;
+        self.send(PageRelease { tag, asid, wrote: write, va, len: len as u32 }.encode());
     }
 
     fn let_go(&mut self, hold: &Hold) {
@@ -556,7 +561,7 @@ impl Hardware {
 
     /// How often a command was given.
     pub(crate) fn times(&self, opcode: u32) -> usize {
-        self.log.iter().filter(|e| e[0] & 0xff == opcode).count()
+        self.log.iter().filter(|e| code(e) == opcode).count()
     }
 
     // ---- what it does by itself -----------------------------------------------------
@@ -629,16 +634,9 @@ impl Hardware {
     }
 
     fn command(&mut self, entry: &Entry, posted: u64) {
-        let more = entry[0] >> 8 & 0xf;
-        match entry[0] & 0xff {
+        match code(entry) {
             CMD_PAGE_INSTALL => {
-                let first = u64::from(entry[2]) | u64::from(entry[3]) << 32;
-                for n in 0..=more {
-                    let at = 4 + 2 * n as usize;
-                    let word = u64::from(entry[at]) | u64::from(entry[at + 1]) << 32;
-                    let index = (word & 0xfff | (word >> 62 & 1) << 12) as u32;
-                    let (bus, write) = (word & 0x3fff_ffff_ffff_f000, word >> 63 != 0);
-                    let (asid, vpn) = (entry[1], first + u64::from(n));
+                for ((asid, vpn), index, bus, write) in installed_pages(entry) {
                     assert!((0..XLT_WAYS).any(|way| xlt_place(asid, vpn, way) == index), "not a place of that page");
                     sim().memory.borrow().behind(bus);
                     let number = sim().next();
@@ -650,24 +648,23 @@ impl Hardware {
                     self.installed += 1;
                 }
             }
-            CMD_PAGE_READY => self.answered(entry[1], entry[2]),
+            CMD_PAGE_READY => {
+                let ready = PageReady::decode(entry);
+                self.answered(ready.tag, ready.status);
+            }
             CMD_PAGE_EVICT => {
-                let mut event = [0; ENTRY_WORDS];
-                event[0] = EV_PAGE_EVICTED | more << 8;
-                for n in 0..=more as usize {
-                    let index = entry[1 + n / 2] >> (16 * (n % 2)) & 0xffff;
+                let answer = evict_answer(entry, |index| {
                     let idle = self.table.get(&index).is_none_or(|e| e.uses == 0);
                     if idle {
                         self.drop_entry(index);
                     }
-                    event[1 + n / 2] |= (index | u32::from(idle) << 15) << (16 * (n % 2));
-                }
-                self.send(event);
+                    idle
+                });
+                self.send(answer);
             }
-            CMD_PAGE_REVOKE => self.drop_entry(entry[1]),
+            CMD_PAGE_REVOKE => self.drop_entry(PageRevoke::decode(entry).index),
             CMD_FENCE => {
-                let token = u64::from(entry[2]) | u64::from(entry[3]) << 32;
-                self.fences.push_back((sim().next(), token));
+                self.fences.push_back((sim().next(), Fence::decode(entry).token));
             }
             _ => self.firmware.push_back(*entry),
         }
@@ -707,42 +704,38 @@ impl Hardware {
 
     /// A command that is not done yet.
     fn holds_back(&self, entry: &Entry) -> bool {
-        entry[0] & 0xff == CMD_QP_DESTROY && self.asks.keys().any(|tag| qpn(*tag) == entry[2])
+        code(entry) == CMD_QP_DESTROY && self.asks.keys().any(|tag| qpn(*tag) == QpDestroy::decode(entry).qpn)
     }
 
     fn firmware_command(&mut self, entry: &Entry) {
-        let mut done = [0; ENTRY_WORDS];
-        done[0] = EV_CMD_DONE;
-        done[1] = entry[1];
-        done[2] = CMD_OK;
-        let opcode = entry[0] & 0xff;
+        let mut done = CmdDone { cookie: entry[COOKIE], status: CMD_OK, ..CmdDone::default() };
+        let opcode = code(entry);
         let reply = self.replies.iter().position(|r| r.0 == opcode).and_then(|at| self.replies.remove(at));
-        if let Some((_, words)) = reply {
-            done[2..2 + words.len()].copy_from_slice(&words);
-            if done[2] != CMD_OK {
-                self.send(done);
+        if let Some((_, status, results)) = reply {
+            (done.status, done.results) = (status, results);
+            if status != CMD_OK {
+                self.send(done.encode());
                 return;
             }
         }
         match opcode {
             CMD_CQ_CREATE | CMD_QP_CREATE | CMD_CM_LISTEN => {
-                let addr = match opcode {
-                    CMD_CQ_CREATE => CqCreate::decode(entry).base,
-                    CMD_QP_CREATE => QpCreate::decode(entry).sq_base,
-                    _ => 0,
+                let (cq, qp) = (CqCreate::decode(entry), QpCreate::decode(entry));
+                let (number, addr) = match opcode {
+                    CMD_CQ_CREATE => (cq.cqn, cq.base),
+                    CMD_QP_CREATE => (qp.qpn, qp.sq_base),
+                    _ => (Listen::decode(entry).service, 0),
                 };
-                let old = self.objects.insert((opcode, entry[2]), addr);
-                assert!(old.is_none(), "{} is made a second time (command {opcode})", entry[2]);
+                let old = self.objects.insert((opcode, number), addr);
+                assert!(old.is_none(), "{number} is made a second time (command {opcode})");
             }
-            CMD_CQ_DESTROY => done[2] = self.end_object(CMD_CQ_CREATE, entry[2]),
-            CMD_CM_UNLISTEN => done[2] = self.end_object(CMD_CM_LISTEN, entry[2]),
+            CMD_CQ_DESTROY => done.status = self.end_object(CMD_CQ_CREATE, CqDestroy::decode(entry).cqn),
+            CMD_CM_UNLISTEN => done.status = self.end_object(CMD_CM_LISTEN, Unlisten::decode(entry).service),
             CMD_RANGE_REVOKED => {
-                let va = u64::from(entry[4]) | u64::from(entry[5]) << 32;
-                let len = u64::from(entry[6]) | u64::from(entry[7]) << 32;
+                let RangeRevoked { asid, va, len } = RangeRevoked::decode(entry);
                 let (first, last) = (va / 4096, (va + (len - 1)) / 4096);
-                let hit = |h: &Hold| {
-                    h.ask.asid == entry[2] && *h.ask.pages().start() <= last && first <= *h.ask.pages().end()
-                };
+                let hit =
+                    |h: &Hold| h.ask.asid == asid && *h.ask.pages().start() <= last && first <= *h.ask.pages().end();
                 let tags: Vec<u32> = self.holds.iter().filter(|(_, h)| hit(h)).map(|(t, _)| *t).collect();
                 for tag in tags {
                     self.release(tag);
@@ -755,7 +748,8 @@ impl Hardware {
                         self.release(tag);
                     }
                 }
-                done[3] = self.stuck_qp;
+                let [qpn, ..] = &mut done.results;
+                *qpn = self.stuck_qp;
             }
             CMD_QP_DESTROY => {
                 // Done when nothing of it is in flight.
@@ -763,15 +757,16 @@ impl Hardware {
                     self.firmware.push_back(*entry);
                     return;
                 }
-                let tags: Vec<u32> = self.holds.keys().copied().filter(|tag| qpn(*tag) == entry[2]).collect();
+                let number = QpDestroy::decode(entry).qpn;
+                let tags: Vec<u32> = self.holds.keys().copied().filter(|tag| qpn(*tag) == number).collect();
                 for tag in tags {
                     self.release(tag);
                 }
-                done[2] = self.end_object(CMD_QP_CREATE, entry[2]);
+                done.status = self.end_object(CMD_QP_CREATE, number);
             }
             _ => {}
         }
-        self.send(done);
+        self.send(done.encode());
     }
 }
 
@@ -782,16 +777,4 @@ pub(crate) fn qpn(tag: u32) -> u32 {
         TAG_RECEIVES => (tag & 0xffff) >> TAG_RECEIVES_QPN,
         _ => 0,
     }
-}
-
-fn event(kind: u32, tag: u32, ask: &Ask) -> Entry {
-    let mut entry = [0; ENTRY_WORDS];
-    entry[0] = kind;
-    entry[1] = tag;
-    entry[2] = ask.asid;
-    entry[3] = ask.write.into();
-    entry[4] = ask.va as u32;
-    entry[5] = (ask.va >> 32) as u32;
-    entry[6] = ask.len as u32;
-    entry
 }

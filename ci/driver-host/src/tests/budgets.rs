@@ -2,6 +2,7 @@
 //! How much may be pinned, and whose turn it is when that is not enough.
 
 use super::rig::*;
+use crate::abi::message;
 use crate::abi::{counters::*, ring::*, status::*};
 use crate::card::owner::Owner as _;
 use crate::memory::Change;
@@ -328,8 +329,7 @@ fn pc_3_grants_are_recalled_at_once_for_a_send_and_after_40_ms_for_a_receive() {
     rig.ask(receive_tag(QP, 1), &c, BASE + 30, 3, true);
     let first = until_pressed(&mut rig);
     assert_eq!(first, 40);
-    let entry = rig.last(CMD_PRESSURE);
-    assert_eq!((entry[2], entry[3]), (0, bytes(3) as u32));
+    assert_eq!(rig.last::<message::Pressure>(), message::Pressure { asid: 0, bytes: bytes(3) as u32 });
     assert_eq!(rig.flags(&c, receive_tag(QP, 1)) & PRESSED, PRESSED);
     // Again and again, at such distances.
     let second = until_pressed(&mut rig);
@@ -346,11 +346,11 @@ fn pc_3_grants_are_recalled_at_once_for_a_send_and_after_40_ms_for_a_receive() {
     rig.ask(send_tag(QP, 1), &c, BASE + 60, 15, false);
     rig.settle();
     assert_eq!(rig.flags(&c, send_tag(QP, 1)) & PRESSED, PRESSED);
-    assert_eq!(rig.last(CMD_PRESSURE)[3], bytes(15) as u32);
+    assert_eq!(rig.last::<message::Pressure>().bytes, bytes(15) as u32);
     let next = until_pressed(&mut rig);
     assert!((30..=50).contains(&next), "{next}");
     // Both at once.
-    assert_eq!(rig.last(CMD_PRESSURE)[3], bytes(18) as u32);
+    assert_eq!(rig.last::<message::Pressure>().bytes, bytes(18) as u32);
     rig.sim.hardware.borrow_mut().recalls = true;
     rig.ms(60);
     assert!(rig.holds(send_tag(QP, 1)) && rig.holds(receive_tag(QP, 1)));

@@ -2,6 +2,8 @@
 //! Commands that firmware answers, fences, and DMA that is switched off.
 
 use super::rig::*;
+use crate::abi::message;
+use crate::abi::message::{COOKIE, CmdDone, Fence, Pressure};
 use crate::abi::{card::*, counters::*, host::*, ring::*, status::*};
 use crate::card::deadline::Deadline;
 use crate::card::{Entry, State};
@@ -13,14 +15,15 @@ const CYCLES: u64 = 250_000;
 
 /// A call of firmware is under way.
 fn call(rig: &Rig, what: u32) -> Outcome<Result<Entry>> {
-    rig.begin(move |card| card.call(command(CMD_QP_QUERY, what)))
+    rig.begin(move |card| card.call(query(what)))
 }
 
 /// Firmware answers a call.
 fn done(cookie: u32, status: u32, result: u32) -> Entry {
-    let mut entry = command(EV_CMD_DONE, status);
-    (entry[1], entry[3]) = (cookie, result);
-    entry
+    let mut done = CmdDone { cookie, status, ..CmdDone::default() };
+    let [first, ..] = &mut done.results;
+    *first = result;
+    done.encode()
 }
 
 /// Firmware answers nothing by itself.
@@ -40,7 +43,7 @@ fn answer(rig: &Rig, event: Entry) {
 fn fw_answers_belong_to_their_commands_whatever_their_order() {
     let rig = deaf();
     let calls: Vec<_> = (0..5).map(|n| call(&rig, 100 + n)).collect();
-    let cookies: Vec<u32> = rig.hardware().log.iter().map(|c| c[1]).collect();
+    let cookies: Vec<u32> = rig.hardware().log.iter().map(|c| c[COOKIE]).collect();
     assert_eq!(cookies, [2, 3, 4, 5, 6]);
     for n in [3, 0, 4, 1, 2] {
         assert_eq!(calls[n].get(), None);
@@ -86,18 +89,18 @@ fn at_most_256_calls_are_under_way() {
     assert_eq!((rig.times(CMD_QP_QUERY), call(&rig, 256).get()), (256, Some(Err(EBUSY))));
     assert_eq!(rig.times(CMD_QP_QUERY), 256);
     // Who must be heard tries again, every 10 ms.
-    let patient = rig.begin(|card| card.call_patiently(command(CMD_QP_QUERY, 1)));
+    let patient = rig.begin(|card| card.call_patiently(query(1)));
     rig.ms(25);
     assert_eq!(patient.get(), None);
     answer(&rig, done(2, CMD_OK, 0));
     assert_eq!((calls[0].get().is_some(), rig.times(CMD_QP_QUERY)), (true, 256));
     rig.ms(5);
     assert_eq!(rig.times(CMD_QP_QUERY), 257);
-    let cookie = rig.last(CMD_QP_QUERY)[1];
+    let cookie = rig.hardware().log.last().unwrap()[COOKIE];
     answer(&rig, done(cookie, CMD_INVALID, 0));
     assert_eq!(patient.get(), Some(Err(EINVAL)));
     // Nobody does so for ever.
-    let (_last, late) = (call(&rig, 1), rig.begin(|card| card.call_patiently(command(CMD_QP_QUERY, 1))));
+    let (_last, late) = (call(&rig, 1), rig.begin(|card| card.call_patiently(query(1))));
     rig.ms(999);
     assert_eq!(late.get(), None);
     rig.ms(1);
@@ -110,7 +113,7 @@ fn a_call_without_memory_is_tried_again_by_who_is_patient() {
     let rig = Rig::new(Setup::default());
     rig.world.fail_next(2, 0);
     assert_eq!(call(&rig, 1).get(), Some(Err(ENOMEM)));
-    let patient = rig.begin(|card| card.call_patiently(command(CMD_QP_QUERY, 1)));
+    let patient = rig.begin(|card| card.call_patiently(query(1)));
     assert_eq!((rig.times(CMD_QP_QUERY), patient.get()), (0, None));
     rig.ms(10);
     assert!(patient.get().unwrap().is_ok());
@@ -186,7 +189,7 @@ fn a_call_waits_a_second_for_room_and_no_longer() {
     rig.ms(500);
     rig.stall(false);
     rig.ms(1);
-    assert_eq!((early.get().unwrap().is_ok(), rig.last(CMD_QP_QUERY)[2]), (true, 2));
+    assert_eq!((early.get().unwrap().is_ok(), rig.last::<message::QpQuery>().qpn), (true, 2));
     assert_eq!((rig.times(CMD_QP_QUERY), rig.counter(D_RESETS)), (1, 0));
     rig.end();
 }
@@ -226,8 +229,8 @@ fn firmware_is_pressed_by_one_command_at_a_time() {
     assert!(!rig.card.is_pressing());
     assert!(rig.card.press(12345) && rig.card.is_pressing() && !rig.card.press(1));
     rig.settle();
-    let mut entry = command(CMD_PRESSURE, 0);
-    (entry[1], entry[3]) = (u32::MAX, 12345);
+    let mut entry = Pressure { asid: 0, bytes: 12345 }.encode();
+    entry[COOKIE] = u32::MAX;
     assert_eq!(rig.hardware().log, [entry]);
     answer(&rig, done(u32::MAX, CMD_OK, 0));
     assert_eq!((rig.card.is_pressing(), rig.counter(D_BAD_EVENTS)), (false, 0));
@@ -259,7 +262,7 @@ fn decision_17_a_fence_ends_when_the_card_has_written_its_token() {
     let (_, c) = rig.user(FIRST_QPN, 8);
     rig.get(1, &c, BASE, 3, true);
     rig.card.fence();
-    assert_eq!((rig.counter(D_FENCES), rig.last(CMD_FENCE)[2..4].to_vec()), (1, vec![1, 0]));
+    assert_eq!((rig.counter(D_FENCES), rig.last::<Fence>().token), (1, 1));
     // Of two fences the second one waits for DMA.
     rig.hardware().slow = true;
     rig.stall(true);
@@ -272,7 +275,7 @@ fn decision_17_a_fence_ends_when_the_card_has_written_its_token() {
     assert_eq!((first.get(), second.get(), rig.counter(D_FENCES)), (Some(()), None, 2));
     rig.hardware().slow = false;
     rig.ms(2);
-    assert_eq!((second.get(), rig.counter(D_FENCES), rig.last(CMD_FENCE)[2]), (Some(()), 3, 3));
+    assert_eq!((second.get(), rig.counter(D_FENCES), rig.last::<Fence>().token), (Some(()), 3, 3));
     assert_eq!((rig.counter(D_FENCE_TIMEOUTS), rig.counter(D_RESETS)), (0, 0));
     rig.end();
 }
@@ -288,7 +291,7 @@ fn decision_17_the_fence_with_the_highest_token_ends_all_before_it() {
     rig.drain();
     rig.ms(2);
     assert!(fences.iter().all(|f| f.get().is_some()));
-    assert_eq!(rig.hardware().log.iter().map(|c| c[2]).collect::<Vec<_>>(), [1, 2, 3]);
+    assert_eq!(rig.hardware().log.iter().map(|c| Fence::decode(c).token).collect::<Vec<_>>(), [1, 2, 3]);
     rig.end();
 }
 

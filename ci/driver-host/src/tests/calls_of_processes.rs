@@ -2,8 +2,9 @@
 //! Calls of processes at `/dev/berthN`: which there are, who may make them, and what becomes of them.
 
 use super::callers::*;
-use super::clients::{asked, words};
+use super::clients::asked;
 use super::rig::*;
+use crate::abi::message;
 use crate::abi::message::{CqCreate, QpCreate};
 use crate::abi::{
     card::*,
@@ -289,13 +290,13 @@ fn queues_are_made_asked_for_and_destroyed() {
     let state = QpState { state: 9, reason: 9, receives: [9; 5], credits: 9, pieces: 9 };
     let query = call(&descriptor, IOC_QUERY_QP, QueryQp { qpn: qp.qpn, state, ..Default::default() }).unwrap();
     assert_eq!((query.qpn, query.state.state, query.state.receives, query.state.pieces), (qp.qpn, 0, [0; 5], 0));
-    assert_eq!(rig.last(CMD_QP_QUERY)[2], qp.qpn);
+    assert_eq!(rig.last::<message::QpQuery>().qpn, qp.qpn);
     assert_eq!(with_number(&descriptor, IOC_DESTROY_CQ, made.cqn), Err(EBUSY));
     assert_eq!(with_number(&descriptor, IOC_DESTROY_QP, qp.qpn), Ok(()));
     assert_eq!(with_number(&descriptor, IOC_DESTROY_QP, qp.qpn), Err(ENOENT));
     assert_eq!(with_number(&descriptor, IOC_DESTROY_CQ, made.cqn), Ok(()));
     assert_eq!(with_number(&descriptor, IOC_DESTROY_CQ, made.cqn), Err(ENOENT));
-    assert_eq!((rig.last(CMD_QP_DESTROY)[2], rig.last(CMD_CQ_DESTROY)[2]), (qp.qpn, made.cqn));
+    assert_eq!((rig.last::<message::QpDestroy>().qpn, rig.last::<message::CqDestroy>().cqn), (qp.qpn, made.cqn));
     assert_eq!((rig.counter(D_CQS), rig.counter(D_QPS)), (0, 0));
     drop((descriptor, owner));
     rig.end();
@@ -385,24 +386,33 @@ fn qp_10_connections_are_asked_for_answered_and_ended() {
     let qp = qp(&descriptor);
     assert_eq!(with_number(&descriptor, IOC_LISTEN, 7), Ok(()));
     assert_eq!(rig.things().services, [(7, owner.asid)]);
-    assert_eq!(rig.last(CMD_CM_LISTEN)[2], 7);
+    assert_eq!(rig.last::<message::Listen>().service, 7);
     assert_eq!(with_number(&descriptor, IOC_UNLISTEN, 7), Ok(()));
     assert_eq!(rig.things().services, []);
-    assert_eq!(rig.last(CMD_CM_UNLISTEN)[2], 7);
+    assert_eq!(rig.last::<message::Unlisten>().service, 7);
 
     let mut private = [0; 32];
     private[0] = 5;
     let connect = Connect { qpn: qp.qpn, ipv4: 0x0a00_0001, service: 7, private_len: 1, private, ..Default::default() };
     assert!(call(&descriptor, IOC_CONNECT, connect).is_ok());
-    assert_eq!(rig.last(CMD_CM_CONNECT)[2..6], [qp.qpn, 0x0a00_0001, 7, 1]);
+    let told: message::Connect = rig.last();
+    assert_eq!((told.qpn, told.ipv4, told.service, told.private_len), (qp.qpn, 0x0a00_0001, 7, 1));
     assert_eq!(with_number(&descriptor, IOC_DISCONNECT, qp.qpn), Ok(()));
-    assert_eq!(rig.last(CMD_CM_DISCONNECT)[2], qp.qpn);
+    assert_eq!(rig.last::<message::Disconnect>().qpn, qp.qpn);
 
-    for (request, cmd, qpn, opcode) in [(9, IOC_ACCEPT, qp.qpn, CMD_CM_ACCEPT), (10, IOC_REJECT, 0, CMD_CM_REJECT)] {
+    for (request, cmd, qpn) in [(9, IOC_ACCEPT, qp.qpn), (10, IOC_REJECT, 0)] {
         rig.registry.tables.lock().requests.push_within_capacity(asked(request, owner.asid)).unwrap();
         let answer = Accept { request, qpn, ..Default::default() };
         assert!(call(&descriptor, cmd, answer).is_ok());
-        assert_eq!(rig.last(opcode)[2..4], [request, qpn]);
+        let told = match cmd {
+            IOC_ACCEPT => rig.last::<message::Accept>().encode(),
+            _ => rig.last::<message::Reject>().encode(),
+        };
+        let expected = match cmd {
+            IOC_ACCEPT => message::Accept { request, qpn, ..Default::default() }.encode(),
+            _ => message::Reject { request, ..Default::default() }.encode(),
+        };
+        assert_eq!(told, expected);
         assert_eq!(*rig.registry.tables.lock().requests, []);
         assert_eq!(call(&descriptor, cmd, answer).map(drop), Err(ENOENT), "it is answered");
     }
@@ -420,7 +430,7 @@ fn events_are_taken_in_order_and_put_back_if_they_cannot_be_handed_over() {
     assert_eq!(refused(&rig), before, "that there is none is nothing bad");
     let [first, second] = [qp(&descriptor), qp(&descriptor)].map(|qp| (qp.qpn, qp.identity));
     for (id, _) in [first, second] {
-        rig.event(words(EV_CM_ESTABLISHED, &[id]));
+        rig.event(message::CmEstablished { qpn: id, ..Default::default() }.encode());
     }
     assert_eq!(call_untold(&descriptor, IOC_GET_EVENT, ContextEvent::default()).map(drop), Err(EFAULT));
     assert_eq!(refused(&rig), before + 1);
@@ -513,8 +523,10 @@ fn qp_14_the_name_of_the_end_node_is_its_administrator_s() {
         let told = rig.registry.query();
         assert_eq!((told.ipv4, told.mtu, told.mac), (good.ipv4, good.mtu, good.mac));
         assert_eq!(told.guid, 0x0011_22ff_fe33_4455);
-        let words = [good.ipv4, 0x0211_2233, 0x4455, good.mtu, 0xfe33_4455, 0x0011_22ff];
-        assert_eq!(rig.last(CMD_NET_CONFIG)[2..8], words);
+        let name: message::NetConfig = rig.last();
+        let (mac_first, mac_last, guid) = (0x0211_2233, 0x4455, 0x0011_22ff_fe33_4455);
+        let expected = message::NetConfig { ipv4: good.ipv4, mac_first, mac_last, mtu: good.mtu, guid, key: name.key };
+        assert_eq!(name, expected);
     }
     assert_eq!(rig.times(CMD_NET_CONFIG), 3);
     drop(descriptor);
@@ -756,9 +768,7 @@ fn firmware_that_is_to_fail_is_told_so_by_the_administrator() {
     for how in [CRASH_PANIC, CRASH_LOOP, CRASH_EVENT] {
         assert!(call(&descriptor, IOC_CRASH, crash(how)).is_ok());
         rig.settle();
-        let entry = rig.last(CMD_CRASH);
-        assert_eq!(entry[..3], [CMD_CRASH, 0, how]);
-        assert_eq!(entry[3..15], crash(how).event);
+        assert_eq!(rig.last::<message::Crash>(), message::Crash { how, event: crash(how).event });
     }
     assert_eq!(rig.times(CMD_CRASH), 3);
     drop(descriptor);
@@ -782,8 +792,8 @@ fn inv_5_a_descriptor_maps_its_doorbell_page_and_its_queues() {
     assert_eq!((large.bytes, qp.bytes), (32768, 4096));
     assert_eq!(mmap(&descriptor, &file, 4096, 0), Ok(DOORBELL));
     let queue = |bytes: u32, offset| mmap(&descriptor, &file, bytes as usize, offset);
-    assert_eq!(queue(large.bytes, large.offset), Ok(CqCreate::decode(&rig.last(CMD_CQ_CREATE)).base));
-    assert_eq!(queue(qp.bytes, qp.offset), Ok(QpCreate::decode(&rig.last(CMD_QP_CREATE)).sq_base));
+    assert_eq!(queue(large.bytes, large.offset), Ok(rig.last::<CqCreate>().base));
+    assert_eq!(queue(qp.bytes, qp.offset), Ok(rig.last::<QpCreate>().sq_base));
     // Nothing else is there.
     for (bytes, offset, answer) in [
         (8192, 0, EINVAL),

@@ -2,6 +2,7 @@
 //! What processes ask the driver for beside memory, what the card is told of it, and what is there in the end.
 
 use super::rig::*;
+use crate::abi::message::{self, COOKIE, code};
 use crate::abi::{card::*, counters::*, ioctl::*, ring::*, status::*};
 use crate::card::Entry;
 use crate::process::context::Context;
@@ -43,23 +44,34 @@ pub(super) fn private(len: u32) -> [u8; PRIVATE_DATA] {
     core::array::from_fn(|n| if (n as u32) < len { 0xa0 + n as u8 } else { 0 })
 }
 
-/// Writes words into a command or an event from one of them on.
-pub(super) fn with(mut entry: Entry, first: usize, words: &[u32]) -> Entry {
-    entry[first..first + words.len()].copy_from_slice(words);
-    entry
-}
-
-/// A command or an event of these words from word 1 on.
-pub(super) fn words(kind: u32, words: &[u32]) -> Entry {
-    let mut entry = [0; ENTRY_WORDS];
-    entry[0] = kind;
-    with(entry, 1, words)
-}
-
 /// Private data as words.
 pub(super) fn private_words(len: u32) -> [u32; PRIVATE_DATA / 4] {
     let data = private(len);
     core::array::from_fn(|n| u32::from_le_bytes(core::array::from_fn(|b| data[4 * n + b])))
+}
+
+/// What a command is about.
+fn about(entry: &Entry) -> u32 {
+    match code(entry) {
+        CMD_PAGE_INSTALL => installed_pages(entry).next().map_or(0, |((asid, _), ..)| asid),
+        CMD_PAGE_READY => message::PageReady::decode(entry).tag,
+        CMD_PAGE_EVICT => evict_indices(entry).next().unwrap_or(0),
+        CMD_PAGE_REVOKE => message::PageRevoke::decode(entry).index,
+        CMD_NET_CONFIG => message::NetConfig::decode(entry).ipv4,
+        CMD_CQ_CREATE => message::CqCreate::decode(entry).cqn,
+        CMD_CQ_DESTROY => message::CqDestroy::decode(entry).cqn,
+        CMD_QP_CREATE => message::QpCreate::decode(entry).qpn,
+        CMD_QP_DESTROY => message::QpDestroy::decode(entry).qpn,
+        CMD_QP_QUERY => message::QpQuery::decode(entry).qpn,
+        CMD_CM_LISTEN => message::Listen::decode(entry).service,
+        CMD_CM_UNLISTEN => message::Unlisten::decode(entry).service,
+        CMD_CM_CONNECT => message::Connect::decode(entry).qpn,
+        CMD_CM_ACCEPT => message::Accept::decode(entry).request,
+        CMD_CM_REJECT => message::Reject::decode(entry).request,
+        CMD_CM_DISCONNECT => message::Disconnect::decode(entry).qpn,
+        CMD_RANGE_REVOKED => message::RangeRevoked::decode(entry).asid,
+        _ => 0,
+    }
 }
 
 /// What is there of what processes can have.
@@ -102,21 +114,27 @@ impl Rig {
     /// What the card has been told since the last look. Cookies are left out.
     pub(super) fn given(&self) -> Vec<Entry> {
         let mut log = core::mem::take(&mut self.sim.hardware.borrow_mut().log);
-        for entry in log.iter_mut().filter(|e| e[0] & 0xff >= CMD_FIRST_FW) {
-            entry[1] = 0;
+        for entry in log.iter_mut().filter(|e| code(e) >= CMD_FIRST_FW) {
+            entry[COOKIE] = 0;
         }
         log
     }
 
     /// The same, but only the opcode of each and what it is about.
     pub(super) fn told(&self) -> Vec<(u32, u32)> {
-        let about = |e: &Entry| if e[0] & 0xff < CMD_FIRST_FW { e[1] } else { e[2] };
-        self.given().iter().map(|e| (e[0] & 0xff, about(e))).collect()
+        self.given().iter().map(|e| (code(e), about(e))).collect()
     }
 
-    /// What firmware answers the next such command with: a status, and what follows.
-    pub(super) fn reply(&self, opcode: u32, words: &[u32]) {
-        self.sim.hardware.borrow_mut().replies.push_back((opcode, words.into()));
+    /// What firmware answers the next such command with: a status.
+    pub(super) fn reply(&self, opcode: u32, status: u32) {
+        self.sim.hardware.borrow_mut().replies.push_back((opcode, status, [0; EVENT_PHASE - 3]));
+    }
+
+    /// What firmware answers the next question for a queue pair's state with.
+    pub(super) fn say_state(&self, state: QpState) {
+        let mut results = [0; EVENT_PHASE - 3];
+        results.iter_mut().zip(state.to_results()).for_each(|(to, from)| *to = from);
+        self.sim.hardware.borrow_mut().replies.push_back((CMD_QP_QUERY, CMD_OK, results));
     }
 
     /// An event of the card, which the driver takes at once.

@@ -3,14 +3,10 @@
 
 use super::clients::*;
 use super::rig::*;
+use crate::abi::message;
 use crate::abi::{card::*, counters::*, ioctl::*, ring::*, status::*};
 use crate::process::context::Context;
 use kernel::{prelude::*, sync::Arc};
-
-/// Words of a command with so many bytes of private data, from word 5 on.
-fn with_private(command: [u32; ENTRY_WORDS], len: u32) -> [u32; ENTRY_WORDS] {
-    with(with(command, 5, &[len]), CMD_PRIVATE, &private_words(len))
-}
 
 /// Lengths of private data, and data, that are none.
 fn bad_private() -> [(u32, [u8; PRIVATE_DATA]); 5] {
@@ -41,7 +37,7 @@ fn qp_17_a_service_is_listened_to_by_one_process() {
     assert!(rig.given().is_empty());
     for (context, service) in [(&c, 1), (&other, 2), (&c, 65535)] {
         assert!(context.listen(service).is_ok());
-        assert_eq!(rig.given(), [words(CMD_CM_LISTEN, &[0, service])]);
+        assert_eq!(rig.given(), [message::Listen { service }.encode()]);
         assert_eq!((c.listen(service), other.listen(service)), (Err(EBUSY), Err(EBUSY)));
     }
     let services = vec![(1, c.asid), (2, other.asid), (65535, c.asid)];
@@ -51,7 +47,7 @@ fn qp_17_a_service_is_listened_to_by_one_process() {
     }
     assert!(rig.given().is_empty());
     assert_eq!(c.unlisten(1), Ok(()));
-    assert_eq!(rig.given(), [words(CMD_CM_UNLISTEN, &[0, 1])]);
+    assert_eq!(rig.given(), [message::Unlisten { service: 1 }.encode()]);
     assert_eq!(rig.things().services, [(2, other.asid), (65535, c.asid)]);
     assert_eq!((c.unlisten(1), other.listen(1).map(drop)), (Err(ENOENT), Ok(())));
     rig.end();
@@ -118,18 +114,18 @@ fn inv_6_a_service_that_the_card_refuses_is_not_listened_to() {
     c.listen(5).unwrap();
     let before = rig.things();
     for (status, error) in STATUSES {
-        rig.reply(CMD_CM_LISTEN, &[status]);
+        rig.reply(CMD_CM_LISTEN, status);
         assert_eq!((c.listen(6), rig.things()), (Err(error), before.clone()));
     }
     rig.world.fail_nth(1);
     assert_eq!((c.listen(6), rig.things()), (Err(ENOMEM), before.clone()));
     // The end of one that the card does not know is one; else it stays.
     for (status, error) in STATUSES.into_iter().filter(|s| s.1 != ENOENT) {
-        rig.reply(CMD_CM_UNLISTEN, &[status]);
+        rig.reply(CMD_CM_UNLISTEN, status);
         let error = if error == EIO { EBUSY } else { error };
         assert_eq!((c.unlisten(5), rig.things()), (Err(error), before.clone()));
     }
-    rig.reply(CMD_CM_UNLISTEN, &[CMD_NOT_FOUND]);
+    rig.reply(CMD_CM_UNLISTEN, CMD_NOT_FOUND);
     assert_eq!((c.unlisten(5), rig.things().services), (Ok(()), vec![]));
     rig.end();
 }
@@ -160,8 +156,9 @@ fn qp_17_a_connection_is_asked_for_with_a_queue_pair_of_the_process() {
         for service in [1, 65535] {
             let arg = Connect { service, private_len, private: private(private_len), ..base };
             assert_eq!(c.connect(&arg), Ok(()));
-            let command = words(CMD_CM_CONNECT, &[0, mine, 0x0a00_0102, service]);
-            assert_eq!(rig.given(), [with_private(command, private_len)]);
+            let private = private_words(private_len);
+            let command = message::Connect { qpn: mine, ipv4: 0x0a00_0102, service, private_len, private };
+            assert_eq!(rig.given(), [command.encode()]);
         }
     }
     for arg in [Connect { service: 0, ..base }, Connect { service: 65536, ..base }, Connect { ipv4: 0, ..base }] {
@@ -174,12 +171,12 @@ fn qp_17_a_connection_is_asked_for_with_a_queue_pair_of_the_process() {
     assert_eq!(c.connect(&Connect { qpn: mine + 1, ..base }), Err(ENOENT));
     assert!(rig.given().is_empty());
     for (status, error) in STATUSES {
-        rig.reply(CMD_CM_CONNECT, &[status]);
-        rig.reply(CMD_CM_DISCONNECT, &[status]);
+        rig.reply(CMD_CM_CONNECT, status);
+        rig.reply(CMD_CM_DISCONNECT, status);
         assert_eq!((c.connect(&base), c.disconnect(mine)), (Err(error), Err(error)));
     }
     rig.given();
-    assert_eq!((c.disconnect(mine), rig.given()), (Ok(()), vec![words(CMD_CM_DISCONNECT, &[0, mine])]));
+    assert_eq!((c.disconnect(mine), rig.given()), (Ok(()), vec![message::Disconnect { qpn: mine }.encode()]));
     assert_eq!(rig.counter(D_QPS), 2);
     rig.end();
 }
@@ -189,7 +186,9 @@ fn qp_17_a_request_is_accepted_or_rejected_once_by_whom_it_is_for() {
     let (rig, [c, other], mine) = two();
     c.listen(5).unwrap();
     let ids = [70, 71, 72, 73, 74];
-    ids.into_iter().for_each(|id| rig.event(words(EV_CM_REQUEST, &[id, 1, 5])));
+    ids.into_iter().for_each(|id| {
+        rig.event(message::CmRequest { request: id, ipv4: 1, service: 5, ..Default::default() }.encode())
+    });
     let waiting = |ids: &[u32]| ids.iter().map(|id| (*id, c.asid)).collect::<Vec<_>>();
     assert_eq!(rig.things().requests, waiting(&ids));
     rig.given();
@@ -218,21 +217,27 @@ fn qp_17_a_request_is_accepted_or_rejected_once_by_whom_it_is_for() {
     for (accept, left) in [true, false].into_iter().zip(left) {
         let (arg, opcode) = if accept { (base, CMD_CM_ACCEPT) } else { (reject, CMD_CM_REJECT) };
         for (status, error) in STATUSES.into_iter().filter(|s| s.1 != ENOENT) {
-            rig.reply(opcode, &[status]);
+            rig.reply(opcode, status);
             assert_eq!(c.answer(&arg, accept), Err(error));
             assert_eq!(rig.things().requests, waiting(left));
         }
         let over = Accept { request: if accept { 70 } else { 74 }, ..arg };
-        rig.reply(opcode, &[CMD_NOT_FOUND]);
+        rig.reply(opcode, CMD_NOT_FOUND);
         assert_eq!(c.answer(&over, accept), Err(ENOENT));
     }
     rig.given();
     assert_eq!(c.answer(&Accept { private_len: 9, private: private(9), ..base }, true), Ok(()));
-    assert_eq!(rig.given(), [with_private(words(CMD_CM_ACCEPT, &[0, 71, mine]), 9)]);
+    assert_eq!(
+        rig.given(),
+        [message::Accept { request: 71, qpn: mine, private_len: 9, private: private_words(9) }.encode()]
+    );
     assert_eq!(rig.things().requests, waiting(&[72, 73]));
     let arg = Accept { request: 73, private_len: 32, private: private(32), ..reject };
     assert_eq!(c.answer(&arg, false), Ok(()));
-    assert_eq!(rig.given(), [with_private(words(CMD_CM_REJECT, &[0, 73]), 32)]);
+    assert_eq!(
+        rig.given(),
+        [message::Reject { request: 73, private_len: 32, private: private_words(32), ..Default::default() }.encode()]
+    );
     assert_eq!((c.answer(&arg, false), c.answer(&base, true)), (Err(ENOENT), Err(ENOENT)));
     assert_eq!(rig.things().requests, waiting(&[72]));
     rig.end();
@@ -245,7 +250,7 @@ fn inv_5_what_was_asked_before_a_reset_is_not_told_to_the_next_firmware() {
     let cqn = rig.cq(&c);
     let mine = rig.qp(&c, cqn);
     c.listen(5).unwrap();
-    rig.event(words(EV_CM_REQUEST, &[7, 1, 5]));
+    rig.event(message::CmRequest { request: 7, ipv4: 1, service: 5, ..Default::default() }.encode());
     let connect = Connect { qpn: mine, ipv4: 1, service: 1, ..Connect::default() };
     let accept = Accept { request: 7, qpn: mine, ..Accept::default() };
     // The ring has no room, and they wait for some.

@@ -3,6 +3,7 @@
 
 use super::clients::*;
 use super::rig::*;
+use crate::abi::message::{self, CODE, CmClosed, CmEstablished, CmRequest, Entry, QpError};
 use crate::abi::{card::*, counters::*, ioctl::*, ring::*, status::*};
 use crate::process::context::Context;
 use kernel::{prelude::*, sync::Arc};
@@ -22,9 +23,23 @@ fn assert_events(context: &Context, expected: &[([u32; 6], [u8; PRIVATE_DATA])])
     assert_eq!(events(context).iter().map(words_of).collect::<Vec<_>>(), expected);
 }
 
-/// An event of connection management, with so many bytes of private data that are said to be `len`; all words are set.
-fn cm_event(kind: u32, first: [u32; 4], len: u32, bytes: u32) -> [u32; ENTRY_WORDS] {
-    with(with(words(kind, &first), 5, &[len, 99]), EVENT_PRIVATE, &private_words(bytes))
+/// An event of which the words that have no meaning are not 0: `all` is one of its type whose fields are all set.
+fn noisy(all: Entry, event: Entry) -> Entry {
+    core::array::from_fn(|n| if all[n] == 0 { 99 } else { event[n] })
+}
+
+/// The three events of connection management with private data: so many bytes, that are said to be `private_len`.
+fn cm_events(id: u32, qpn: u32, private_len: u32, bytes: u32) -> [Entry; 3] {
+    const ALL: Entry = [u32::MAX; ENTRY_WORDS];
+    let private = private_words(bytes);
+    let request = CmRequest { request: id, ipv4: 0x0a00_0005, service: 5, mode: 1, private_len, private };
+    let established = CmEstablished { qpn, ipv4: 0x0a00_0006, peer_qpn: 44, private_len, private };
+    let closed = CmClosed { qpn, reason: REASON_REJECTED, private_len, private };
+    [
+        noisy(CmRequest::decode(&ALL).encode(), request.encode()),
+        noisy(CmEstablished::decode(&ALL).encode(), established.encode()),
+        noisy(CmClosed::decode(&ALL).encode(), closed.encode()),
+    ]
 }
 
 /// Two contexts with event descriptors 4 and 5, each with a completion queue, which has descriptor 14 or 15, and a queue
@@ -57,9 +72,7 @@ fn qp_17_events_of_connections_reach_whom_they_are_for_as_they_are() {
     // Private data: what is said to be more than there can be, or less than there is, is cut.
     for (len, bytes, kept) in [(0, 0, 0), (7, 32, 7), (32, 32, 32), (33, 32, 32), (u32::MAX, 32, 32), (31, 3, 31)] {
         let (id, private) = (100 + bytes, private(kept.min(bytes)));
-        rig.event(cm_event(EV_CM_REQUEST, [id, 0x0a00_0005, 5, 1], len, bytes));
-        rig.event(cm_event(EV_CM_ESTABLISHED, [theirs, 0x0a00_0006, 44, 1], len, bytes));
-        rig.event(cm_event(EV_CM_CLOSED, [theirs, REASON_REJECTED, 44, 1], len, bytes));
+        cm_events(id, theirs, len, bytes).into_iter().for_each(|event| rig.event(event));
         let expected = [
             ([CTX_REQUEST, id, 5, 0x0a00_0005, kept, 1], private),
             ([CTX_ESTABLISHED, theirs, 44, 0x0a00_0006, kept, 0], private),
@@ -67,10 +80,11 @@ fn qp_17_events_of_connections_reach_whom_they_are_for_as_they_are() {
         ];
         assert_events(&other, &expected);
         assert_eq!(rig.things().requests, [(id, other.asid)]);
-        rig.event(words(EV_CM_REQUEST_OVER, &[id]));
+        rig.event(message::CmRequestOver { request: id }.encode());
     }
     assert_eq!(signals(&rig), [0, 18, 0, 0]);
-    rig.event(cm_event(EV_QP_ERROR, [mine, REASON_PROTOCOL, 44, 1], 5, 5));
+    let failed = QpError { qpn: mine, reason: REASON_PROTOCOL };
+    rig.event(noisy(QpError::decode(&[u32::MAX; ENTRY_WORDS]).encode(), failed.encode()));
     assert_events(&c, &[([CTX_QP_ERROR, mine, REASON_PROTOCOL, 0, 0, 0], private(0))]);
     assert_events(&other, &[]);
     assert_eq!((signals(&rig), rig.counter(D_BAD_EVENTS), rig.given()), ([1, 0, 0, 0], 0, vec![]));
@@ -82,11 +96,11 @@ fn inv_6_events_of_queue_pairs_that_nobody_has_are_for_nobody() {
     let mut rig = Rig::new(Setup::default());
     let [c, other] = two(&mut rig);
     for number in [0, FIRST_QPN - 1, qpn(2), qpn(NUM_QPS), u32::MAX] {
-        for kind in [EV_CM_ESTABLISHED, EV_CM_CLOSED, EV_QP_ERROR] {
-            rig.event(words(kind, &[number, 1, 2, 3]));
-        }
+        rig.event(CmEstablished { qpn: number, ipv4: 1, peer_qpn: 2, ..Default::default() }.encode());
+        rig.event(CmClosed { qpn: number, reason: 1, ..Default::default() }.encode());
+        rig.event(QpError { qpn: number, reason: 1 }.encode());
         // A completion queue of somebody.
-        rig.event(words(EV_CQ_OVERRUN, &[0, number]));
+        rig.event(message::CqOverrun { qpn: number, ..Default::default() }.encode());
     }
     assert_eq!((signals(&rig), rig.given(), rig.counter(D_BAD_EVENTS)), ([0; 4], vec![], 0));
     assert_eq!((events(&c).len(), events(&other).len()), (0, 0));
@@ -99,29 +113,31 @@ fn inv_6_events_that_make_no_sense_are_counted() {
     let [c, other] = two(&mut rig);
     let long = EVENT_LOG_BYTES as u32 + 1;
     let bad = [
-        words(0, &[0; 4]),
-        words(6, &[0; 4]),
-        words(15, &[0; 4]),
-        words(23, &[qpn(0); 4]),
-        words(0xff, &[0; 4]),
-        words(EV_CQ_NOTIFY, &[NUM_CQS]),
-        words(EV_CQ_NOTIFY, &[u32::MAX]),
-        words(EV_CQ_OVERRUN, &[NUM_CQS, qpn(0)]),
-        words(EV_LOG, &[long]),
-        words(EV_LOG, &[u32::MAX]),
+        blank(0),
+        blank(EV_CQ_OVERRUN + 1),
+        blank(EV_CMD_DONE - 1),
+        blank(EV_CM_REQUEST_OVER + 1),
+        blank(0xff),
+        message::CqNotify { cqn: NUM_CQS }.encode(),
+        message::CqNotify { cqn: u32::MAX }.encode(),
+        message::CqOverrun { cqn: NUM_CQS, qpn: qpn(0) }.encode(),
+        message::FwLog { len: long, ..Default::default() }.encode(),
+        message::FwLog { len: u32::MAX, ..Default::default() }.encode(),
         // An answer that nobody waits for.
-        words(EV_CMD_DONE, &[12345, CMD_OK]),
+        message::CmdDone { cookie: 12345, status: CMD_OK, ..Default::default() }.encode(),
     ];
     for (n, entry) in bad.into_iter().enumerate() {
         rig.event(entry);
         assert_eq!(rig.counter(D_BAD_EVENTS), n as u64 + 1, "{entry:x?}");
     }
     // What is in the upper bits of the first word is not looked at.
-    rig.event(words(EV_QP_ERROR | 0xabcd_ef00, &[qpn(0), 1]));
+    let mut failed = QpError { qpn: qpn(0), reason: 1 }.encode();
+    failed[CODE] |= 0xabcd_ef00;
+    rig.event(failed);
     // Nobody has that queue; nobody waits for an answer.
-    rig.event(words(EV_CQ_NOTIFY, &[NUM_CQS - 1]));
-    rig.event(words(EV_CQ_OVERRUN, &[NUM_CQS - 1, qpn(0)]));
-    rig.event(words(EV_CMD_DONE, &[0, CMD_OK]));
+    rig.event(message::CqNotify { cqn: NUM_CQS - 1 }.encode());
+    rig.event(message::CqOverrun { cqn: NUM_CQS - 1, qpn: qpn(0) }.encode());
+    rig.event(message::CmdDone { status: CMD_OK, ..Default::default() }.encode());
     assert_eq!((signals(&rig), rig.given(), rig.counter(D_BAD_EVENTS)), ([1, 0, 0, 0], vec![], bad.len() as u64));
     assert_eq!((events(&c).len(), events(&other).len()), (1, 0));
     let mut log = [0; 200];
@@ -133,9 +149,12 @@ fn inv_6_events_that_make_no_sense_are_counted() {
 fn log_bytes_of_firmware_are_kept_as_they_come() {
     let rig = Rig::new(Setup::default());
     let all: Vec<u8> = (1..=EVENT_LOG_BYTES as u8).collect();
-    let data: Vec<u32> = all.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+    let mut data = [0; EVENT_LOG_BYTES / 4];
+    for (word, bytes) in data.iter_mut().zip(all.chunks_exact(4)) {
+        *word = u32::from_le_bytes(bytes.try_into().expect("four"));
+    }
     for len in [5, EVENT_LOG_BYTES] {
-        rig.event(with(words(EV_LOG, &[len as u32]), 2, &data));
+        rig.event(message::FwLog { len: len as u32, data }.encode());
         let mut log = [0; 200];
         assert_eq!(rig.card.take_log(&mut log), (len, 0));
         assert_eq!(log[..len], all[..len]);
@@ -148,16 +167,16 @@ fn log_bytes_of_firmware_are_kept_as_they_come() {
 fn qp_1_a_notification_signals_the_event_descriptor_of_its_completion_queue() {
     let mut rig = Rig::new(Setup::default());
     let [c, other] = two(&mut rig);
-    rig.event(words(EV_CQ_NOTIFY, &[1]));
+    rig.event(message::CqNotify { cqn: 1 }.encode());
     assert_eq!(signals(&rig), [0, 0, 0, 1]);
-    rig.event(words(EV_CQ_NOTIFY, &[0]));
-    rig.event(words(EV_CQ_NOTIFY, &[0]));
+    rig.event(message::CqNotify::default().encode());
+    rig.event(message::CqNotify::default().encode());
     assert_eq!(signals(&rig), [0, 0, 2, 0]);
     // One without a descriptor, and one that is gone.
     let plain = rig.cq(&c);
-    rig.event(words(EV_CQ_NOTIFY, &[plain]));
+    rig.event(message::CqNotify { cqn: plain }.encode());
     c.destroy_cq(plain).unwrap();
-    rig.event(words(EV_CQ_NOTIFY, &[plain]));
+    rig.event(message::CqNotify { cqn: plain }.encode());
     assert_eq!((signals(&rig), rig.counter(D_BAD_EVENTS)), ([0; 4], 0));
     assert_eq!((events(&c).len(), events(&other).len()), (0, 0));
     rig.end();
@@ -167,12 +186,12 @@ fn qp_1_a_notification_signals_the_event_descriptor_of_its_completion_queue() {
 fn inv_6_a_queue_pair_whose_completion_queue_overran_is_disconnected() {
     let mut rig = Rig::new(Setup::default());
     let [c, other] = two(&mut rig);
-    rig.event(words(EV_CQ_OVERRUN, &[0, qpn(0)]));
-    assert_eq!((signals(&rig), rig.given()), ([1, 0, 1, 0], vec![words(CMD_CM_DISCONNECT, &[0, qpn(0)])]));
+    rig.event(message::CqOverrun { qpn: qpn(0), ..Default::default() }.encode());
+    assert_eq!((signals(&rig), rig.given()), ([1, 0, 1, 0], vec![message::Disconnect { qpn: qpn(0) }.encode()]));
     assert_events(&c, &[([CTX_QP_ERROR, qpn(0), REASON_CQ_FULL, 0, 0, 0], private(0))]);
     // It is not for another one's queue pair.
-    rig.event(words(EV_CQ_OVERRUN, &[0, qpn(1)]));
-    rig.event(words(EV_CQ_OVERRUN, &[1, qpn(0)]));
+    rig.event(message::CqOverrun { qpn: qpn(1), ..Default::default() }.encode());
+    rig.event(message::CqOverrun { cqn: 1, qpn: qpn(0) }.encode());
     assert_eq!((signals(&rig), rig.given()), ([0; 4], vec![]));
     assert_eq!((events(&c).len(), events(&other).len()), (0, 0));
     rig.end();
@@ -184,12 +203,13 @@ fn qp_17_a_request_that_is_over_is_not_shown() {
     let [c, other] = two(&mut rig);
     c.listen(6).unwrap();
     let ids = [qpn(1), 1000, 1001];
-    ids.into_iter().for_each(|id| rig.event(words(EV_CM_REQUEST, &[id, 1, 5])));
-    rig.event(words(EV_CM_REQUEST, &[2000, 1, 6]));
+    ids.into_iter()
+        .for_each(|id| rig.event(CmRequest { request: id, ipv4: 1, service: 5, ..Default::default() }.encode()));
+    rig.event(CmRequest { request: 2000, ipv4: 1, service: 6, ..Default::default() }.encode());
     // The number of a queue pair is not that of a request.
-    rig.event(words(EV_QP_ERROR, &[qpn(1), 1]));
+    rig.event(QpError { qpn: qpn(1), reason: 1 }.encode());
     for over in [qpn(1), 1001, 55, 1001] {
-        rig.event(words(EV_CM_REQUEST_OVER, &[over]));
+        rig.event(message::CmRequestOver { request: over }.encode());
     }
     assert_eq!(rig.things().requests, [(1000, other.asid), (2000, c.asid)]);
     let seen = events(&other).iter().map(|e| (e.kind, e.id)).collect::<Vec<_>>();
@@ -203,7 +223,7 @@ fn qp_17_a_request_that_is_over_is_not_shown() {
 fn inv_6_of_more_than_256_events_the_oldest_are_lost() {
     let mut rig = Rig::new(Setup::default());
     let [_, other] = two(&mut rig);
-    let error = |reason| rig.event(words(EV_QP_ERROR, &[qpn(1), reason]));
+    let error = |reason| rig.event(QpError { qpn: qpn(1), reason }.encode());
     let values = || events(&other).iter().map(|e| e.value).collect::<Vec<_>>();
     (0..256).for_each(error);
     assert_eq!((values(), rig.signals(5)), ((0..256).collect(), 256));
@@ -227,12 +247,15 @@ fn f4_events_of_a_queue_pair_that_is_gone_are_not_its_successors() {
     let cqn = rig.cq(&c);
     let mut first = qp(cqn, cqn);
     c.create_qp(&mut first).unwrap();
-    let all =
-        [words(EV_CM_ESTABLISHED, &[qpn(0)]), words(EV_CM_CLOSED, &[qpn(0), 1]), words(EV_QP_ERROR, &[qpn(0), 2])];
+    let all = [
+        CmEstablished { qpn: qpn(0), ..Default::default() }.encode(),
+        CmClosed { qpn: qpn(0), reason: 1, ..Default::default() }.encode(),
+        QpError { qpn: qpn(0), reason: 2 }.encode(),
+    ];
     let mut other = qp(cqn, cqn);
     c.create_qp(&mut other).unwrap();
     all.into_iter().for_each(|event| rig.event(event));
-    rig.event(words(EV_QP_ERROR, &[other.qpn, 3]));
+    rig.event(QpError { qpn: other.qpn, reason: 3 }.encode());
     let taken = c.take_event().unwrap();
     assert_eq!((taken.id, taken.identity), (qpn(0), first.identity));
     c.destroy_qp(qpn(0)).unwrap();
@@ -259,14 +282,14 @@ fn f4_who_names_an_identity_does_not_reach_a_successor() {
     c.create_qp(&mut old).unwrap();
     let old_listener = c.listen(5).unwrap();
     // A reset takes them all; firmware counts requests anew.
-    rig.event(words(EV_CM_REQUEST, &[1, 9, 5]));
+    rig.event(CmRequest { request: 1, ipv4: 9, service: 5, ..Default::default() }.encode());
     let asked = c.take_event().unwrap();
     rig.card.reset("a test").unwrap();
     let (mut new_cq, mut new) = (cq(4), qp(0, 0));
     c.create_cq(&mut new_cq).unwrap();
     c.create_qp(&mut new).unwrap();
     let new_listener = c.listen(5).unwrap();
-    rig.event(words(EV_CM_REQUEST, &[1, 9, 5]));
+    rig.event(CmRequest { request: 1, ipv4: 9, service: 5, ..Default::default() }.encode());
     rig.given();
     assert_eq!((new_cq.cqn, new.qpn), (old_cq.cqn, old.qpn));
     let there = rig.things();
@@ -311,15 +334,18 @@ fn f4_requests_are_those_of_the_listener_that_they_came_to() {
     let mine = rig.cq(&c);
     let mine = rig.qp(&c, mine);
     let first = c.listen(5).unwrap();
-    rig.event(words(EV_CM_REQUEST, &[70, 1, 5]));
+    rig.event(CmRequest { request: 70, ipv4: 1, service: 5, ..Default::default() }.encode());
     let seen = c.take_event().unwrap();
-    rig.event(words(EV_CM_REQUEST, &[71, 1, 5]));
+    rig.event(CmRequest { request: 71, ipv4: 1, service: 5, ..Default::default() }.encode());
     rig.given();
     c.unlisten(5).unwrap();
     rig.settle();
-    assert_eq!(rig.given(), [words(CMD_CM_UNLISTEN, &[0, 5]), words(CMD_CM_REJECT, &[0, 71])]);
+    assert_eq!(
+        rig.given(),
+        [message::Unlisten { service: 5 }.encode(), message::Reject { request: 71, ..Default::default() }.encode()]
+    );
     let second = c.listen(5).unwrap();
-    rig.event(words(EV_CM_REQUEST, &[72, 1, 5]));
+    rig.event(CmRequest { request: 72, ipv4: 1, service: 5, ..Default::default() }.encode());
     let next = c.take_event().unwrap();
     assert_eq!([(seen.id, seen.identity), (next.id, next.identity)], [(70, first), (72, second)]);
     assert_eq!(c.take_event().map(|e| e.id), None);
@@ -327,7 +353,7 @@ fn f4_requests_are_those_of_the_listener_that_they_came_to() {
     let accept = Accept { request: 70, qpn: mine, listener: first, ..Default::default() };
     assert_eq!(c.answer(&accept, true), Ok(()));
     // One that is over while it was being handed over is not put back.
-    rig.event(words(EV_CM_REQUEST_OVER, &[72]));
+    rig.event(message::CmRequestOver { request: 72 }.encode());
     c.put_back(next);
     assert_eq!(c.take_event().map(|e| e.id), None);
     rig.end();
@@ -341,10 +367,10 @@ fn f4_a_completion_queue_that_overran_is_not_a_successors_loss() {
     let mine = rig.qp(&c, a);
     rig.given();
     // The queue pair completes in another one: the event is of a predecessor.
-    rig.event(words(EV_CQ_OVERRUN, &[b, mine]));
+    rig.event(message::CqOverrun { cqn: b, qpn: mine }.encode());
     assert_eq!((rig.given(), c.take_event().map(|e| e.kind)), (vec![], None));
     // Each lost completion tells; the process hears it once.
-    (0..300).for_each(|_| rig.event(words(EV_CQ_OVERRUN, &[a, mine])));
+    (0..300).for_each(|_| rig.event(message::CqOverrun { cqn: a, qpn: mine }.encode()));
     assert_eq!(events(&c).len(), 1);
     rig.end();
 }
@@ -356,7 +382,7 @@ fn f2_that_the_card_was_lost_is_told_whatever_comes_after_it() {
     rig.card.reset("a test").unwrap();
     let cqn = rig.cq(&c);
     let mine = rig.qp(&c, cqn);
-    (0..300).for_each(|reason| rig.event(words(EV_QP_ERROR, &[mine, reason])));
+    (0..300).for_each(|reason| rig.event(QpError { qpn: mine, reason }.encode()));
     let lost = c.take_event().unwrap();
     assert_eq!((lost.kind, lost.identity), (CTX_DEVICE_LOST, 0));
     c.put_back(lost);
@@ -366,10 +392,13 @@ fn f2_that_the_card_was_lost_is_told_whatever_comes_after_it() {
 
 /// A request for a service; the reason for which it was rejected.
 fn request(rig: &Rig, id: u32, service: u32) -> Option<u32> {
-    rig.event(words(EV_CM_REQUEST, &[id, 1, service]));
+    rig.event(CmRequest { request: id, ipv4: 1, service, ..Default::default() }.encode());
     let told = rig.given();
-    let reason = told.first().map(|entry| entry[3]);
-    let expected: Vec<_> = reason.map(|reason| words(CMD_CM_REJECT, &[0, id, reason])).into_iter().collect();
+    let reason = told.first().map(|entry| message::Reject::decode(entry).reason);
+    let expected: Vec<_> = reason
+        .map(|reason| message::Reject { request: id, reason, ..Default::default() }.encode())
+        .into_iter()
+        .collect();
     assert_eq!(told, expected);
     reason
 }
@@ -393,7 +422,10 @@ fn inv_6_a_request_that_nobody_takes_is_rejected() {
     other.unlisten(5).unwrap();
     rig.settle();
     // What it has not seen of it is rejected for it.
-    assert_eq!(rig.given(), [words(CMD_CM_UNLISTEN, &[0, 5]), words(CMD_CM_REJECT, &[0, 3])]);
+    assert_eq!(
+        rig.given(),
+        [message::Unlisten { service: 5 }.encode(), message::Reject { request: 3, ..Default::default() }.encode()]
+    );
     assert_eq!(request(&rig, 4, 5), Some(0));
     assert_eq!((events(&other).len(), rig.things().requests), (0, vec![]));
     rig.end();
@@ -410,7 +442,7 @@ fn inv_5_processes_that_listen_share_the_places_for_requests() {
     second.listen(2).unwrap();
     rig.given();
     assert_eq!(requests(&rig, &[1, 2]), [12, 0]);
-    rig.event(words(EV_CM_REQUEST_OVER, &[100]));
+    rig.event(message::CmRequestOver { request: 100 }.encode());
     assert_eq!(requests(&rig, &[2, 1]), [1, 0]);
     // Others that listen have their shares, as long as there is room in the list.
     for (service, other) in [3, 4, 5].into_iter().zip(&others) {

@@ -3,6 +3,7 @@
 
 use super::clients::*;
 use super::rig::*;
+use crate::abi::message;
 use crate::abi::{card::*, counters::*, ioctl::*, ring::*, status::*};
 use crate::card::State;
 use crate::process::context::Context;
@@ -19,7 +20,7 @@ fn furnished(rig: &mut Rig, fd: i32) -> Arc<Context> {
     let mine = [rig.qp(&c, cqs[0]), rig.qp(&c, cqs[1])];
     let services = [100 * c.asid, 100 * c.asid + 1];
     services.into_iter().for_each(|service| assert!(c.listen(service).is_ok()));
-    rig.event(words(EV_CM_REQUEST, &[7 * c.asid, 1, services[0]]));
+    rig.event(message::CmRequest { request: 7 * c.asid, ipv4: 1, service: services[0], ..Default::default() }.encode());
     rig.get(send_tag(mine[0], 0), &c, BASE, 1, false);
     rig.release(send_tag(mine[0], 0));
     rig.stick(mm, BASE + 1, true);
@@ -270,7 +271,7 @@ fn inv_3_a_context_that_is_closed_asks_again_until_the_card_lets_go() {
         let cqn = rig.cq(&c);
         let mine = rig.qp(&c, cqn);
         rig.given();
-        answers.iter().for_each(|status| rig.reply(CMD_QP_DESTROY, &[*status]));
+        answers.iter().for_each(|status| rig.reply(CMD_QP_DESTROY, *status));
         let start = rig.world.now();
         rig.world.fail_next(missing, 0);
         c.close();
@@ -296,11 +297,11 @@ fn inv_5_a_context_that_is_closed_over_a_reset_takes_nothing_from_others() {
         let furnish = |c: &Arc<Context>| {
             let cqn = rig.cq(c);
             c.listen(9).unwrap();
-            rig.event(words(EV_CM_REQUEST, &[7, 1, 9]));
+            rig.event(message::CmRequest { request: 7, ipv4: 1, service: 9, ..Default::default() }.encode());
             (cqn, rig.qp(c, cqn))
         };
         assert_eq!(furnish(&c), (0, qpn(0)));
-        rig.reply(opcode, &[CMD_BUSY]);
+        rig.reply(opcode, CMD_BUSY);
         let closed = rig.later(&c, |c| {
             c.close();
             Ok(())

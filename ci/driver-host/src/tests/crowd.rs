@@ -3,6 +3,7 @@
 
 use super::clients::*;
 use super::rig::*;
+use crate::abi::message;
 use crate::abi::{card::*, ioctl::*, ring::*, status::*};
 use crate::card::State;
 use crate::process::context::Context;
@@ -95,11 +96,11 @@ impl Crowd {
         let entry = match number(6) {
             0..3 => {
                 self.request += 1;
-                words(EV_CM_REQUEST, &[self.request, 1, service])
+                message::CmRequest { request: self.request, ipv4: 1, service, ..Default::default() }.encode()
             }
-            3 => words(EV_CM_REQUEST_OVER, &[request]),
-            4 => words(EV_CQ_OVERRUN, &[cqn, qpn]),
-            _ => words(EV_CM_CLOSED, &[qpn, REASON_PEER_LOST]),
+            3 => message::CmRequestOver { request }.encode(),
+            4 => message::CqOverrun { cqn, qpn }.encode(),
+            _ => message::CmClosed { qpn, reason: REASON_PEER_LOST, ..Default::default() }.encode(),
         };
         self.rig.sim.hardware.borrow_mut().send(entry);
     }
@@ -144,7 +145,7 @@ impl Crowd {
             62..65 => {
                 let opcode = self.rng.between(CMD_CQ_CREATE.into(), CMD_CM_DISCONNECT.into()) as u32;
                 let status = [CMD_BUSY, CMD_BUSY, CMD_INVALID, CMD_FULL][self.rng.below(4) as usize];
-                self.rig.reply(opcode, &[status]);
+                self.rig.reply(opcode, status);
             }
             65..67 => {
                 let deaf = self.rng.chance(0.3);

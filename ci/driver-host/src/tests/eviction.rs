@@ -2,6 +2,7 @@
 //! How pages go that nobody uses, and places in the card's table.
 
 use super::rig::*;
+use crate::abi::message::{Fence, PageRelease, code};
 use crate::abi::{card::*, counters::*, ring::*, status::*};
 use crate::card::owner::Owner as _;
 use crate::pages::table::Table;
@@ -85,10 +86,8 @@ fn decision_14_releases_concern_their_range_only() {
     rig.get(1, &c, BASE, 8, false);
     let released = |rig: &Rig| (0..8).filter(|n| rig.page(&c, BASE + n).unwrap().released).collect::<Vec<_>>();
     let tell = |rig: &Rig, va: u64, len: u32| {
-        let mut entry = [0; ENTRY_WORDS];
-        entry[0] = EV_PAGE_RELEASE;
-        (entry[2], entry[4], entry[5], entry[6]) = (c.asid, va as u32, (va >> 32) as u32, len);
-        rig.sim.hardware.borrow_mut().send(entry);
+        let released = PageRelease { tag: 0, asid: c.asid, wrote: false, va, len };
+        rig.sim.hardware.borrow_mut().send(released.encode());
         rig.settle();
     };
     tell(&rig, u64::MAX - 5, 100);
@@ -181,8 +180,7 @@ fn decision_14_an_eviction_that_finds_no_room_in_the_ring_is_asked_for_again() {
     rig.get(1, &c, BASE, 1, false);
     rig.stall(true);
     for _ in 0..3 {
-        let mut fence = [0; ENTRY_WORDS];
-        fence[0] = CMD_FENCE;
+        let fence = Fence::default().encode();
         rig.card.post(&[fence]).unwrap();
     }
     rig.release(1);
@@ -283,10 +281,10 @@ fn pc_3_pages_without_a_place_in_the_table_wait_for_one() {
     rig.ask(5, &c, same[4], 1, true);
     rig.settle();
     assert_eq!((rig.flags(&c, 5), rig.times(CMD_PRESSURE)), (NO_PLACE, 0));
-    let evictions: u32 = {
+    let evictions: usize = {
         let hardware = rig.sim.hardware.borrow();
-        let all = hardware.log.iter().filter(|e| e[0] & 0xff == CMD_PAGE_EVICT);
-        all.map(|e| (e[0] >> 8 & 0xf) + 1).sum()
+        let all = hardware.log.iter().filter(|e| code(e) == CMD_PAGE_EVICT);
+        all.map(|e| evict_indices(e).count()).sum()
     };
     assert_eq!(evictions, 4);
     assert!(same[..4].iter().all(|vpn| rig.page(&c, *vpn).unwrap().urgent));

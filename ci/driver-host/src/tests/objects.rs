@@ -3,6 +3,7 @@
 
 use super::clients::*;
 use super::rig::*;
+use crate::abi::message::{self, CqCreate, QpCreate};
 use crate::abi::{card::*, counters::*, ioctl::*, ring::*, status::*};
 use crate::process::context::Context;
 use crate::process::object::Mapping;
@@ -55,13 +56,12 @@ const ENDS: [(u32, Result, usize); 5] = [
 ];
 
 /// Bus address of a queue's memory, as two words.
-fn address(context: &Context, offset: u64) -> [u32; 2] {
-    let addr = match context.mapping(offset) {
+fn address(context: &Context, offset: u64) -> u64 {
+    match context.mapping(offset) {
         Ok(Mapping::Cq(cq)) => cq.memory.addr(),
         Ok(Mapping::Qp(qp)) => qp.memory.addr(),
         _ => panic!("there is no queue at {offset:#x}"),
-    };
-    [addr as u32, (addr >> 32) as u32]
+    }
 }
 
 #[test]
@@ -87,8 +87,8 @@ fn qp_1_a_completion_queue_is_made_as_it_is_asked_for() {
         assert_eq!((arg.entries, arg.cqn, arg.bytes), (1 << log2, cqn, bytes));
         // Nobody had an identity before, and nobody gets it again.
         assert_eq!((arg.identity, arg.offset), (n as u64 + 1, (n as u64 + 1) << 22));
-        let [low, high] = address(&c, arg.offset);
-        assert_eq!(rig.given(), [words(CMD_CQ_CREATE, &[0, cqn, c.asid, log2, 0, low, high])]);
+        let base = address(&c, arg.offset);
+        assert_eq!(rig.given(), [CqCreate { cqn, uar: c.asid, log2_entries: log2, base }.encode()]);
         let now = rig.things();
         assert_eq!((now.cqs, now.counted, now.memory), (vec![2; n + 1], [2, 0, n as u64 + 1], n as u64 + 1));
     }
@@ -99,7 +99,7 @@ fn qp_1_a_completion_queue_is_made_as_it_is_asked_for() {
     assert!(rig.given().is_empty());
     for cqn in 0..sizes.len() as u32 {
         c.destroy_cq(cqn).unwrap();
-        assert_eq!(rig.given(), [words(CMD_CQ_DESTROY, &[0, cqn])]);
+        assert_eq!(rig.given(), [message::CqDestroy { cqn }.encode()]);
     }
     assert_eq!(rig.things(), before);
     rig.end();
@@ -131,16 +131,30 @@ fn qp_1_a_queue_pair_is_made_as_it_is_asked_for() {
         assert_eq!((arg.sq_depth, arg.rq_depth, arg.bytes), (1 << log2_sq, 1 << log2_rq, bytes));
         assert_eq!((arg.qpn, arg.rq_start), (qpn(1), 128 << log2_sq));
         assert_eq!((arg.identity, arg.offset), (identity, identity << 22));
-        let [low, high] = address(&c, arg.offset);
-        let place = [0, qpn(1), 2 | 2 << 8 | log2_sq << 16 | log2_rq << 24, cqs[1] | cqs[2] << 16];
-        let entry = words(CMD_QP_CREATE, &place);
-        let how = asked.trigger | asked.trigger_index << 8 | asked.max_list << 16 | asked.mode << 24;
-        let rest = [how, block, 0, low, high, low + arg.rq_start, high, 0x1234_5678, MAX_RETRIES];
-        assert_eq!(rig.given(), [with(entry, 5, &rest)]);
+        let sq_base = address(&c, arg.offset);
+        let expected = QpCreate {
+            qpn: qpn(1),
+            asid: 2,
+            uar: 2,
+            log2_sq,
+            log2_rq,
+            send_cqn: cqs[1] as u16,
+            recv_cqn: cqs[2] as u16,
+            trigger: asked.trigger as u8,
+            trigger_index: asked.trigger_index as u8,
+            max_list: asked.max_list as u8,
+            mode: asked.mode as u8,
+            block,
+            sq_base,
+            rq_base: sq_base + u64::from(arg.rq_start),
+            timeout: 0x1234_5678,
+            retries: MAX_RETRIES,
+        };
+        assert_eq!(rig.given(), [expected.encode()]);
         let now = rig.things();
         assert_eq!((now.qps, now.counted, now.memory), (vec![2, 2], [2, 2, 3], 5));
         c.destroy_qp(qpn(1)).unwrap();
-        assert_eq!(rig.given(), [words(CMD_QP_DESTROY, &[0, qpn(1)])]);
+        assert_eq!(rig.given(), [message::QpDestroy { qpn: qpn(1) }.encode()]);
         assert_eq!((rig.things().qps, rig.things().memory), (vec![2], 4));
     }
     rig.end();
@@ -265,7 +279,7 @@ fn inv_6_a_queue_that_the_card_refuses_is_none() {
     for_each_kind(|rig, c, cqn, kind| {
         let before = rig.things();
         for (status, error) in STATUSES {
-            rig.reply(kind.create, &[status]);
+            rig.reply(kind.create, status);
             assert_eq!((kind.make)(&c, cqn), Err(error));
             // Its memory is given back when no DMA is under way any more, if the card may have it.
             let fences = rig.told().iter().filter(|told| told.0 == CMD_FENCE).count();
@@ -283,7 +297,7 @@ fn inv_6_a_queue_that_the_card_does_not_let_go_of_stays() {
         let before = rig.things();
         rig.given();
         for (status, result, fences) in ENDS {
-            rig.reply(kind.destroy, &[status]);
+            rig.reply(kind.destroy, status);
             assert_eq!((kind.end)(&c, number), result);
             let told = rig.told();
             assert_eq!(told[0], (kind.destroy, number));
@@ -400,7 +414,7 @@ fn decision_21_a_queue_pair_that_waits_for_pages_is_disconnected_before_it_ends(
     rig.settle();
     rig.given();
     // The card does not let go of it this time.
-    rig.reply(CMD_QP_DESTROY, &[CMD_BUSY]);
+    rig.reply(CMD_QP_DESTROY, CMD_BUSY);
     assert_eq!(c.destroy_qp(mine), Err(EBUSY));
     let (first, second) = ((CMD_PAGE_READY, tags[0]), (CMD_PAGE_READY, tags[1]));
     assert_eq!(rig.told(), [(CMD_CM_DISCONNECT, mine), first, second, (CMD_QP_DESTROY, mine)]);
@@ -444,12 +458,12 @@ fn qp_1_the_state_of_a_queue_pair_is_what_firmware_says() {
     rig.qp(&c, cqn);
     let mine = rig.qp(&c, cqn);
     rig.given();
-    rig.reply(CMD_QP_QUERY, &[CMD_OK, 2, 8, 11, 12, 13, 14, 15, 16, 17]);
-    let state = c.query_qp(mine).unwrap();
     let expected = QpState { state: 2, reason: 8, receives: [11, 12, 13, 14, 15], credits: 16, pieces: 17 };
-    assert_eq!((state, rig.given()), (expected, vec![words(CMD_QP_QUERY, &[0, mine])]));
+    rig.say_state(expected);
+    let state = c.query_qp(mine).unwrap();
+    assert_eq!((state, rig.given()), (expected, vec![message::QpQuery { qpn: mine }.encode()]));
     for (status, error) in STATUSES {
-        rig.reply(CMD_QP_QUERY, &[status]);
+        rig.reply(CMD_QP_QUERY, status);
         assert_eq!(c.query_qp(mine), Err(error));
     }
     assert_eq!(rig.counter(D_QPS), 2);

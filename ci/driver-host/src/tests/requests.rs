@@ -2,6 +2,7 @@
 //! What the card asks for, and what it is answered.
 
 use super::rig::*;
+use crate::abi::message::PageNeed;
 use crate::abi::{counters::*, ring::*, status::*};
 use crate::card::State;
 use crate::memory::Change;
@@ -12,15 +13,7 @@ const OTHER: u32 = QP + 1;
 
 /// An `EV_PAGE_NEED` as it stands.
 fn need(tag: u32, asid: u32, va: u64, len: u32, write: bool) -> [u32; ENTRY_WORDS] {
-    let mut entry = [0; ENTRY_WORDS];
-    entry[0] = EV_PAGE_NEED;
-    entry[1] = tag;
-    entry[2] = asid;
-    entry[3] = write.into();
-    entry[4] = va as u32;
-    entry[5] = (va >> 32) as u32;
-    entry[6] = len;
-    entry
+    PageNeed { tag, asid, write, va, len }.encode()
 }
 
 #[test]
@@ -101,7 +94,7 @@ fn inv_6_ranges_that_are_none_are_refused() {
             hardware.ask(tag, c.asid, bytes(BASE), 1, false);
             // What it says is something else.
             let event = hardware.take_event();
-            assert_eq!(event[1], tag);
+            assert_eq!(PageNeed::decode(&event).tag, tag);
             hardware.send(need(tag, c.asid, va, len, false));
         }
         rig.settle();

@@ -3,7 +3,8 @@
 
 use super::clients::{asked, listening};
 use super::rig::*;
-use crate::abi::{card::*, counters::*, host::*, ioctl, ring::*, status::*};
+use crate::abi::message::{NetConfig, code};
+use crate::abi::{card::*, counters::*, host::*, ioctl, status::*};
 use crate::card::net::Net;
 use crate::card::{Card, State};
 use crate::hardware::{Hardware, MASTER};
@@ -24,7 +25,7 @@ const NET: Net =
 
 /// The commands that it was given.
 fn opcodes(hardware: &Hardware) -> Vec<u32> {
-    hardware.log.iter().map(|c| c[0] & 0xff).collect()
+    hardware.log.iter().map(code).collect()
 }
 
 /// Nothing of the page service's goes on, and what it has of the card is forgotten.
@@ -132,10 +133,10 @@ fn fw_a_card_has_its_name_again_after_a_reset() {
     *rig.card.net.lock() = NET;
     rig.card.reset("a test").unwrap();
     rig.settle();
-    let mut expected = command(CMD_NET_CONFIG, 0x0a01_0203);
-    expected[3..8].copy_from_slice(&[0x02b1_b2b3, 0xb4b5, 2048, 0x5566_7788, 0x1122_3344]);
-    // What the kernel's generator gives here.
-    expected[8..12].fill(0x0707_0707);
+    let (ipv4, mtu, guid) = (NET.ipv4, NET.mtu, NET.guid);
+    // The key is what the kernel's generator gives here.
+    let name = NetConfig { ipv4, mac_first: 0x02b1_b2b3, mac_last: 0xb4b5, mtu, guid, key: [0x0707_0707; 4] };
+    let expected = name.encode();
     assert_eq!(rig.hardware().log, [expected]);
     assert_eq!(NET.command(), expected);
     rig.end();
@@ -148,7 +149,7 @@ fn fw_events_that_come_before_service_begins_are_taken_then() {
     let reset = rig.begin(|card| card.reset("a test"));
     rig.ms(2);
     rig.hardware().send(log_event(1));
-    rig.hardware().send(command(99, 0));
+    rig.hardware().send(blank(99));
     rig.ms(2);
     assert_eq!((rig.card.state(), rig.counter(D_EVENTS)), (State::Down, 0));
     rig.ms(2);
@@ -342,7 +343,7 @@ fn inv_3_a_card_that_is_unbound_stays_so() {
 #[test]
 fn inv_3_who_uses_a_card_that_is_being_unbound_waits_or_fails() {
     let rig = Rig::new(Setup::default());
-    let query = |card: &Arc<Card>| card.call(command(CMD_QP_QUERY, 1));
+    let query = |card: &Arc<Card>| card.call(query(1));
     rig.hardware().deaf = true;
     let before = rig.begin(query);
     rig.hardware().reset_ns = 5 * MS;

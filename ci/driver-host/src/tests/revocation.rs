@@ -2,6 +2,7 @@
 //! Memory that changes while the card has it.
 
 use super::rig::*;
+use crate::abi::message::{Fence, RangeRevoked, Typed};
 use crate::abi::{card::*, counters::*, ring::*, status::*};
 use crate::card::State;
 use crate::memory::{Change, change};
@@ -19,9 +20,8 @@ fn begin(rig: &Rig, mm: &'static MmWithUser, first: u64, pages: u64, what: Chang
 /// Ranges that firmware was told of, as (address space number, first page, pages).
 fn told(rig: &Rig) -> Vec<(u32, u64, u64)> {
     let hardware = rig.sim.hardware.borrow();
-    let all = hardware.log.iter().filter(|e| e[0] & 0xff == CMD_RANGE_REVOKED);
-    let number = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
-    all.map(|e| (e[2], number(e[4], e[5]) / 4096, number(e[6], e[7]) / 4096)).collect()
+    let all = hardware.log.iter().filter_map(RangeRevoked::of);
+    all.map(|e| (e.asid, e.va / 4096, e.len / 4096)).collect()
 }
 
 #[test]
@@ -208,8 +208,7 @@ fn decision_17_without_room_in_the_ring_a_change_that_may_not_wait_is_refused() 
     rig.narrow(10);
     rig.get(1, &c, BASE, 6, false);
     rig.stall(true);
-    let mut fence = [0; ENTRY_WORDS];
-    fence[0] = CMD_FENCE;
+    let fence = Fence::default().encode();
     for _ in 0..6 {
         rig.card.post(&[fence]).unwrap();
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! A card, processes and contexts, and what must hold of them at any time.
 
+use crate::abi::message::{CODE, Fence, FwLog, PageRevoke, QpQuery, Typed};
 use crate::abi::{card::*, counters::*, ring::*};
 use crate::card::regs::Regs;
 use crate::card::{Card, CardConfig, Entry, PAGE, State};
@@ -199,25 +200,29 @@ impl<T> Outcome<T> {
     }
 }
 
-/// A command that names one thing.
-pub(super) fn command(opcode: u32, what: u32) -> Entry {
+/// A message of which only the opcode or kind is there.
+pub(super) fn blank(code: u32) -> Entry {
     let mut entry = [0; ENTRY_WORDS];
-    (entry[0], entry[2]) = (opcode, what);
+    entry[CODE] = code;
     entry
+}
+
+/// A command that firmware answers: it asks for a queue pair's state.
+pub(super) fn query(qpn: u32) -> Entry {
+    QpQuery { qpn }.encode()
 }
 
 /// A command of which nothing comes: a page is taken away that is not there.
 pub(super) fn nothing(index: u32) -> Entry {
-    let mut entry = [0; ENTRY_WORDS];
-    (entry[0], entry[1]) = (CMD_PAGE_REVOKE, index);
-    entry
+    PageRevoke { index }.encode()
 }
 
 /// Bytes from firmware for its log: a number.
 pub(super) fn log_event(number: u32) -> Entry {
-    let mut entry = command(EV_LOG, number);
-    entry[1] = 4;
-    entry
+    let mut log = FwLog { len: 4, ..FwLog::default() };
+    let [first, ..] = &mut log.data;
+    *first = number;
+    log.encode()
 }
 
 /// A firmware image: its header, of version 1.2.3, and a word.
@@ -484,18 +489,16 @@ impl Rig {
         self.sim.hardware.borrow().times(opcode)
     }
 
-    /// The last such command.
-    pub(super) fn last(&self, opcode: u32) -> [u32; ENTRY_WORDS] {
-        let hardware = self.sim.hardware.borrow();
-        *hardware.log.iter().rfind(|e| e[0] & 0xff == opcode).expect("it was given")
+    /// The last command of a type.
+    pub(super) fn last<M: Typed>(&self) -> M {
+        self.sim.hardware.borrow().log.iter().rev().find_map(M::of).expect("it was given")
     }
 
     /// The command ring has room for so many entries and no more.
     pub(super) fn narrow(&self, room: u16) {
         let lag = 4096 - room;
         for _ in 0..lag {
-            let mut fence = [0; ENTRY_WORDS];
-            fence[0] = CMD_FENCE;
+            let fence = Fence::default().encode();
             calmly(|| self.card.post(&[fence])).expect("there is room");
         }
         while self.sim.hardware.borrow().backlog() > 0 {

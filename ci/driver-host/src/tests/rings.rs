@@ -2,6 +2,7 @@
 //! The command ring and the event ring, and firmware's log.
 
 use super::rig::*;
+use crate::abi::message::{CODE, CmRequest};
 use crate::abi::{counters::*, host::*, ring::*, status::FW_REFUSED};
 use crate::card::State;
 use crate::events::Events;
@@ -243,7 +244,7 @@ fn events_are_taken_once_in_order_round_after_round() {
 fn an_event_is_given_without_its_phase() {
     let rig = Rig::new(Setup::default());
     let mut event = log_event(5);
-    (event[3], event[EVENT_PHASE]) = (0xffff_ffff, 0x7fff_fff1);
+    event[EVENT_PHASE] = 0x7fff_fff1;
     rig.hardware().send(event);
     rig.hardware().step();
     let mut ring = rig.card.events.lock();
@@ -296,8 +297,8 @@ fn inv_6_bad_events_are_counted_and_said_at_most_ten_times_in_four_seconds() {
     let rig = Rig::new(Setup::default());
     let bad = || {
         for n in 0..30 {
-            let mut event = command(99, 0x20 + n);
-            (event[0], event[1], event[3]) = (99 | 0xab00, 0x10, 0x30);
+            let mut event = CmRequest { request: 0x10, ipv4: 0x20 + n, service: 0x30, ..CmRequest::default() }.encode();
+            event[CODE] = 99 | 0xab00;
             rig.hardware().send(event);
         }
         rig.settle();

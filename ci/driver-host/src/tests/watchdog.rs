@@ -2,7 +2,8 @@
 //! Firmware and cards that fail, and how that is found.
 
 use super::rig::*;
-use crate::abi::{card::*, counters::*, host::*, ring::*, status::*};
+use crate::abi::message::{CmdDone, QpDestroy};
+use crate::abi::{card::*, counters::*, host::*, status::*};
 use crate::card::State;
 use crate::hardware::MASTER;
 use kernel::prelude::*;
@@ -136,7 +137,7 @@ fn fw_firmware_that_is_lost_more_than_eight_times_in_a_minute_is_given_up() {
     while c.take_event().is_some() {}
     assert_eq!((rig.counter(D_RESETS), rig.logged("given up").len()), (8, 0));
     rig.hardware().take_written();
-    let called = rig.begin(|card| card.call(command(CMD_QP_QUERY, 1)));
+    let called = rig.begin(|card| card.call(query(1)));
     assert!(called.get().is_some());
     assert!(!lose(&rig, 1));
     assert_eq!(rig.logged("given up"), ["berth: firmware keeps failing, given up until a reset is asked for\n"]);
@@ -166,7 +167,7 @@ fn fw_firmware_is_given_up_whatever_it_is_lost_by() {
         |rig| rig.hardware().habits.heartless = true,
         |rig| {
             rig.hardware().deaf = true;
-            let _ = rig.begin(|card| card.call(command(CMD_QP_QUERY, 1)));
+            let _ = rig.begin(|card| card.call(query(1)));
         },
     ];
     for way in ways {
@@ -215,7 +216,7 @@ fn inv_6_a_card_that_is_pulled_out_is_gone_and_comes_back_when_it_answers() {
     let (_, c) = rig.user(FIRST_QPN, 8);
     rig.get(1, &c, BASE, 3, false);
     rig.hardware().deaf = true;
-    let called = rig.begin(|card| card.call(command(CMD_QP_QUERY, 1)));
+    let called = rig.begin(|card| card.call(query(1)));
     rig.hardware().habits.gone = true;
     rig.ms(499);
     assert_eq!((rig.card.state(), called.get()), (State::Up, None));
@@ -261,7 +262,7 @@ fn fw_firmware_that_holds_a_command_back_for_a_second_is_lost() {
     rig.hardware().deaf = true;
     clock(100);
     rig.ms(250);
-    let query = || rig.begin(|card| card.call(command(CMD_QP_QUERY, 1)));
+    let query = || rig.begin(|card| card.call(query(1)));
     let called = query();
     // Seen first at 500 ms, by a clock of which only the cycles count.
     rig.ms(500);
@@ -272,11 +273,7 @@ fn fw_firmware_that_holds_a_command_back_for_a_second_is_lost() {
     }
     // One that is younger has its own time.
     let young = query();
-    rig.hardware().send({
-        let mut done = command(EV_CMD_DONE, CMD_OK);
-        done[1] = 2;
-        done
-    });
+    rig.hardware().send(CmdDone { cookie: 2, status: CMD_OK, ..CmdDone::default() }.encode());
     rig.ms(500);
     assert!(called.get().unwrap().is_ok());
     clock(1000 * CYCLES + 101);
@@ -295,7 +292,7 @@ fn fw_a_command_under_way_on_a_card_whose_clock_stands_still_ends_after_30_s() {
     let rig = watched();
     rig.hardware().deaf = true;
     rig.hardware().habits.clock = Some(5);
-    let called = rig.begin(|card| card.call(command(CMD_QP_QUERY, 1)));
+    let called = rig.begin(|card| card.call(query(1)));
     rig.ms(10_000);
     rig.hardware().habits.clock = Some(6);
     rig.ms(500);
@@ -311,9 +308,8 @@ fn fw_a_command_under_way_on_a_card_whose_clock_stands_still_ends_after_30_s() {
 #[test]
 fn decision_21_a_qp_that_is_not_destroyed_for_half_a_second_waits_for_its_page_no_more() {
     // Another command gives nobody up, nor does that of a QP of nobody.
-    let cases =
-        [(CMD_QP_DESTROY, FIRST_QPN, true), (CMD_QP_QUERY, FIRST_QPN, false), (CMD_QP_DESTROY, FIRST_QPN + 1, false)];
-    for (opcode, qpn, given_up) in cases {
+    let destroy = |qpn| QpDestroy { qpn }.encode();
+    for (entry, given_up) in [(destroy(FIRST_QPN), true), (query(FIRST_QPN), false), (destroy(FIRST_QPN + 1), false)] {
         let mut rig = watched();
         let (mm, c) = rig.user(FIRST_QPN, 8);
         rig.stick(mm, BASE, true);
@@ -322,7 +318,7 @@ fn decision_21_a_qp_that_is_not_destroyed_for_half_a_second_waits_for_its_page_n
         rig.settle();
         rig.hardware().deaf = !given_up;
         rig.hardware().habits.clock = Some(7);
-        let called = rig.begin(move |card| card.call(command(opcode, qpn)));
+        let called = rig.begin(move |card| card.call(entry));
         rig.ms(600);
         rig.hardware().habits.clock = Some(500 * CYCLES + 7);
         rig.ms(1000);

@@ -154,6 +154,26 @@ pub fn install_add(
     true
 }
 
+/// Pages of a `CMD_PAGE_INSTALL`, as [`install_add`] takes them: process and virtual page number, index, bus address, and
+/// whether the card may write.
+pub fn installed_pages(
+    entry: &[u32; ENTRY_WORDS],
+) -> impl Iterator<Item = ((u32, u64), u32, u64, bool)> + '_ {
+    let asid = entry[1];
+    let first = u64::from(entry[2]) | u64::from(entry[3]) << 32;
+    let low = entry.iter().skip(4).step_by(2);
+    let high = entry.iter().skip(5).step_by(2);
+    let pages = (entry[0] >> 8 & 0xf) as usize + 1;
+    let words = low.zip(high).take(pages);
+    let vpns = (0..).map(move |n| first.wrapping_add(n));
+    words.zip(vpns).map(move |((&low, &high), vpn)| {
+        let page = u64::from(low) | u64::from(high) << 32;
+        let index = (page & 0xfff | (page >> 62 & 1) << 12) as u32;
+        let bus = page & 0x3fff_ffff_ffff_f000;
+        ((asid, vpn), index, bus, page >> 63 != 0)
+    })
+}
+
 /// Pages that one `CMD_PAGE_EVICT` can name, at most.
 pub const EVICT_PAGES: usize = 12;
 
@@ -178,6 +198,28 @@ pub fn evict_add(entry: &mut [u32; ENTRY_WORDS], index: u32) -> bool {
     true
 }
 
+/// Indices that a `CMD_PAGE_EVICT` names.
+pub fn evict_indices(entry: &[u32; ENTRY_WORDS]) -> impl Iterator<Item = u32> + '_ {
+    let words = entry.iter().skip(1).take(EVICT_PAGES / 2);
+    let halves = words.flat_map(|word| [word & 0xffff, word >> 16]);
+    halves.take((entry[0] >> 8 & 0xf) as usize + 1)
+}
+
+/// The `EV_PAGE_EVICTED` that answers a `CMD_PAGE_EVICT`: `dropped` says of each index whether its entry was dropped.
+pub fn evict_answer(
+    entry: &[u32; ENTRY_WORDS],
+    mut dropped: impl FnMut(u32) -> bool,
+) -> [u32; ENTRY_WORDS] {
+    let mut event = [0; ENTRY_WORDS];
+    event[0] = EV_PAGE_EVICTED | entry[0] & 0xf << 8;
+    for (n, index) in evict_indices(entry).enumerate() {
+        if let Some(word) = event.get_mut(1 + n / 2) {
+            *word |= (index | u32::from(dropped(index)) << 15) << (16 * (n % 2));
+        }
+    }
+    event
+}
+
 /// Pages of an `EV_PAGE_EVICTED`, whose words 0 to 6 at least are given: index, and whether the entry was dropped.
 pub fn evicted_pages(event: &[u32]) -> impl Iterator<Item = (u32, bool)> + '_ {
     let pages = match event.first() {
@@ -193,10 +235,6 @@ pub fn evicted_pages(event: &[u32]) -> impl Iterator<Item = (u32, bool)> + '_ {
 
 /// Bytes of private data in connection management.
 pub const PRIVATE_DATA: usize = 32;
-/// First word of the private data in a command.
-pub const CMD_PRIVATE: usize = 8;
-/// First word of the private data in an event: they end before the word with the phase.
-pub const EVENT_PRIVATE: usize = EVENT_PHASE - PRIVATE_DATA / 4;
 
 /// Next list when data lands in the first buffer of the last list (CR-5).
 pub const TRIGGER_FIRST: u8 = 0;
