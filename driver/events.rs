@@ -28,19 +28,20 @@ impl ThreadedHandler for Events {
         while let Some(entry) = card.next_event(&mut ring) {
             card.counters.inc(D_EVENTS);
             // What a firmware that is being replaced has asked for concerns nobody.
-            if card.state() != State::Up && entry[0] & 0xff != EV_LOG {
+            if card.state() != State::Up && code(&entry) != EV_LOG {
                 continue;
             }
             if dispatch(registry, &entry).is_none() {
                 card.counters.inc(D_BAD_EVENTS);
                 if card.may_log() {
+                    let [_, first, second, third, ..] = entry;
                     dev_warn!(
                         card.dev,
                         "berth: bad event {}: {:#x} {:#x} {:#x}\n",
-                        entry[0] & 0xff,
-                        entry[1],
-                        entry[2],
-                        entry[3]
+                        code(&entry),
+                        first,
+                        second,
+                        third
                     );
                 }
             }
@@ -58,7 +59,7 @@ impl ThreadedHandler for Events {
 /// Handles one event; `None` when a field of it makes no sense.
 fn dispatch(registry: &Arc<Registry>, entry: &Entry) -> Option<()> {
     let (card, pages) = (&registry.card, &registry.pages);
-    match entry[0] & 0xff {
+    match code(entry) {
         EV_PAGE_NEED => {
             card.counters.inc(D_PAGE_NEEDS);
             let need = PageNeed::decode(entry);

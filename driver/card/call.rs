@@ -4,7 +4,7 @@
 use crate::{
     abi::{
         counters::*,
-        message::{CmdDone, Pressure, QpDestroy, COOKIE},
+        message::{code, CmdDone, Pressure, QpDestroy, COOKIE},
         ring::*,
         status::*,
     },
@@ -54,7 +54,7 @@ impl Card {
     /// As [`Self::call`], but only as long as the firmware of `generation` runs, else `EIO`: its successor may
     /// have another process's under the same number.
     pub(crate) fn call_for(&self, generation: u32, mut entry: Entry) -> Result<Entry> {
-        let destroys = match entry[0] & 0xff {
+        let destroys = match code(&entry) {
             CMD_QP_DESTROY => QpDestroy::decode(&entry).qpn,
             _ => 0,
         };

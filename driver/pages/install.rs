@@ -2,7 +2,7 @@
 //! Mapping pinned pages and putting them in the card's table.
 
 use crate::{
-    abi::{counters::*, ring::*, status::*},
+    abi::{counters::*, message::code, ring::*, status::*},
     card::{
         deadline::{Deadline, FENCE_CYCLES},
         Entry, State,
@@ -225,7 +225,7 @@ impl Request {
                 install_add(&mut entry, name, page.index, addr, write);
             }
         }
-        if entry[0] != 0 {
+        if code(&entry) != 0 {
             let _ = entries.push_within_capacity(entry);
         }
         let _ = entries.push_within_capacity(ready(self.tag, PAGE_OK));
