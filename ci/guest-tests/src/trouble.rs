@@ -9,7 +9,12 @@ use std::path::PathBuf;
 use std::process::Child;
 use std::time::{Duration, Instant};
 
+use berth_abi::message::{
+    CODE, CmClosed, CmEstablished, CmRequest, CmRequestOver, CmdDone, CqNotify, CqOverrun, Entry, FwLog, PageNeed,
+    PageRelease, QpError,
+};
 use berth_abi::ring::*;
+use berth_abi::status::CMD_OK;
 use berth_abi::wqe::{OP_RECV, OP_SEND, Wqe};
 use berth_abi::{card, counters as c};
 use libberth::{Context, Device, QpConfig, QpStateKind, Status, Trigger};
@@ -691,17 +696,28 @@ fn inv_3_unplug_while_a_fence_waits(env: &Env) -> Res {
     after_reset(env, 941)
 }
 
-/// An event of this kind with these words behind it.
-fn event(kind: u32, words: &[u32]) -> [u32; CRASH_EVENT_WORDS] {
-    let mut event = [0; CRASH_EVENT_WORDS];
-    event[0] = kind;
-    event[1..=words.len()].copy_from_slice(words);
+/// The words of an event that firmware can be made to tell.
+fn told(event: Entry) -> [u32; CRASH_EVENT_WORDS] {
+    let mut words = [0; CRASH_EVENT_WORDS];
+    words.iter_mut().zip(event).for_each(|(to, from)| *to = from);
+    words
+}
+
+/// An event of this kind, all of whose other words are `word`.
+fn uniform(kind: u32, word: u32) -> Entry {
+    let mut event = [word; ENTRY_WORDS];
+    event[CODE] = kind;
     event
 }
 
-/// A page request or release of this tag, ASID and range, to be written.
-fn range(kind: u32, tag: u32, asid: u32, va: u64, len: u32) -> [u32; CRASH_EVENT_WORDS] {
-    event(kind, &[tag, asid, 1, va as u32, (va >> 32) as u32, len])
+/// A page request of this ASID and range, to be written.
+fn need(asid: u32, va: u64, len: u32) -> Entry {
+    PageNeed { tag: 0, asid, write: true, va, len }.encode()
+}
+
+/// The release of such a range.
+fn release(asid: u32, va: u64, len: u32) -> Entry {
+    PageRelease { tag: 0, asid, wrote: true, va, len }.encode()
 }
 
 /// A card whose firmware tells what is not so.
@@ -723,54 +739,69 @@ fn inv_6_events_of_nothing_are_counted_and_harm_nobody(env: &Env) -> Res {
     let (qpn, cqn) = (card::FIRST_QPN + card::NUM_QPS, card::NUM_CQS);
     // What no card can say.
     let wrong = [
-        event(0, &[]),
-        event(EV_CQ_OVERRUN + 1, &[1, 2, 3]),
-        event(EV_CM_REQUEST_OVER + 1, &[1, 2, 3]),
-        event(0xff, &[u32::MAX; 11]),
-        event(EV_CQ_NOTIFY, &[cqn]),
-        event(EV_CQ_NOTIFY, &[u32::MAX]),
-        event(EV_CQ_OVERRUN, &[cqn, card::FIRST_QPN]),
-        event(EV_LOG, &[EVENT_LOG_BYTES as u32 + 1]),
-        event(EV_LOG, &[u32::MAX]),
+        uniform(0, 0),
+        uniform(EV_CQ_OVERRUN + 1, 1),
+        uniform(EV_CM_REQUEST_OVER + 1, 1),
+        uniform(0xff, u32::MAX),
+        CqNotify { cqn }.encode(),
+        CqNotify { cqn: u32::MAX }.encode(),
+        CqOverrun { cqn, qpn: card::FIRST_QPN }.encode(),
+        FwLog { len: EVENT_LOG_BYTES as u32 + 1, ..Default::default() }.encode(),
+        FwLog { len: u32::MAX, ..Default::default() }.encode(),
         // Answers that nobody waits for.
-        event(EV_CMD_DONE, &[0x8765_4321]),
-        event(EV_CMD_DONE, &[0x7fff_ffff, 5]),
+        CmdDone { cookie: 0x8765_4321, ..Default::default() }.encode(),
+        CmdDone { cookie: 0x7fff_ffff, status: 5, ..Default::default() }.encode(),
     ];
+    // Pages that the card was not asked for, and more of them than fit.
+    let mut evict = evict_command(0x7fff);
+    for index in [0x7fff, 0, 0, 1, 0x1fff] {
+        ensure!(evict_add(&mut evict, index));
+    }
+    let mut evicted = evict_answer(&evict, |index| index != 1);
+    evicted[CODE] |= MORE_PAGES;
     // What may be late, and says nothing then.
     let empty = [
-        range(EV_PAGE_NEED, 0, nobody, 0x1000, 1),
-        range(EV_PAGE_NEED, 0, u32::MAX, 0x1000, 1),
-        range(EV_PAGE_NEED, 0, asid, target.va(0), 0),
-        range(EV_PAGE_NEED, 0, asid, 0x10_0000, u32::MAX),
-        range(EV_PAGE_NEED, 0, asid, u64::MAX - 10, 11),
-        range(EV_PAGE_NEED, 0, asid, u64::MAX - 10, 12),
-        range(EV_PAGE_NEED, 0, asid, 0xffff_8880_0000_0000, 4096),
-        range(EV_PAGE_NEED, 0, asid, target.va(0), 100),
-        range(EV_PAGE_NEED, 0, asid, target.va(0), 100),
-        range(EV_PAGE_RELEASE, 0, nobody, 0, u32::MAX),
-        range(EV_PAGE_RELEASE, 0, asid, target.va(0), 100),
-        range(EV_PAGE_RELEASE, 0, asid, 0, u32::MAX),
-        range(EV_PAGE_RELEASE, 0, asid, u64::MAX, 2),
-        event(EV_PAGE_EVICTED | 0xf << 8, &[0xffff_ffff, 0x8000_8000, 0x9fff_0001, 0, 0, 0]),
-        event(EV_CQ_OVERRUN, &[cqn - 1, qpn]),
-        event(EV_CQ_NOTIFY, &[cqn - 1]),
-        event(EV_CMD_DONE, &[0, 7, 7]),
+        need(nobody, 0x1000, 1),
+        need(u32::MAX, 0x1000, 1),
+        need(asid, target.va(0), 0),
+        need(asid, 0x10_0000, u32::MAX),
+        need(asid, u64::MAX - 10, 11),
+        need(asid, u64::MAX - 10, 12),
+        need(asid, 0xffff_8880_0000_0000, 4096),
+        need(asid, target.va(0), 100),
+        need(asid, target.va(0), 100),
+        release(nobody, 0, u32::MAX),
+        release(asid, target.va(0), 100),
+        release(asid, 0, u32::MAX),
+        release(asid, u64::MAX, 2),
+        evicted,
+        CqOverrun { cqn: cqn - 1, qpn }.encode(),
+        CqNotify { cqn: cqn - 1 }.encode(),
+        CmdDone { cookie: 0, status: 7, results: [7; EVENT_PHASE - 3] }.encode(),
         // To a command that is sent again and again: it names a queue pair that there is not.
-        event(EV_CMD_DONE, &[u32::MAX, 0, qpn]),
-        event(EV_CM_REQUEST, &[77, 0x0a00_0001, 65_535, 1, u32::MAX]),
-        event(EV_CM_REQUEST_OVER, &[77]),
-        event(EV_CM_ESTABLISHED, &[qpn, 1, 2, 3, u32::MAX]),
-        event(EV_CM_ESTABLISHED, &[0, 1, 2, 3, 4]),
-        event(EV_CM_CLOSED, &[qpn - 1, u32::MAX, 0, 0, u32::MAX]),
-        event(EV_QP_ERROR, &[u32::MAX, 1]),
-        event(EV_QP_ERROR, &[qpn - 1, u32::MAX]),
-        event(EV_LOG, &[0]),
+        CmdDone { cookie: u32::MAX, status: CMD_OK, results: [qpn; EVENT_PHASE - 3] }.encode(),
+        CmRequest {
+            request: 77,
+            ipv4: 0x0a00_0001,
+            service: 65_535,
+            mode: 1,
+            private_len: u32::MAX,
+            ..Default::default()
+        }
+        .encode(),
+        CmRequestOver { request: 77 }.encode(),
+        CmEstablished { qpn, ipv4: 1, peer_qpn: 2, private_len: u32::MAX, ..Default::default() }.encode(),
+        CmEstablished { qpn: 0, ipv4: 1, peer_qpn: 2, private_len: 4, ..Default::default() }.encode(),
+        CmClosed { qpn: qpn - 1, reason: u32::MAX, private_len: u32::MAX, ..Default::default() }.encode(),
+        QpError { qpn: u32::MAX, reason: 1 }.encode(),
+        QpError { qpn: qpn - 1, reason: u32::MAX }.encode(),
+        FwLog::default().encode(),
     ];
     let before = device.counters()?;
     for (n, event) in (1..).zip(wrong.iter().chain(&empty)) {
         let was = device.counters()?;
         let bad = was.drv(c::D_BAD_EVENTS) + u64::from(n as usize <= wrong.len());
-        device.send_event(*event)?;
+        device.send_event(told(*event))?;
         // The event, and the answer to the command that it was asked for with.
         wait_until("the driver has taken it", env.hang, || {
             Ok(device.counters()?.drv(c::D_EVENTS) >= was.drv(c::D_EVENTS) + 2)
@@ -786,20 +817,7 @@ fn inv_6_events_of_nothing_are_counted_and_harm_nobody(env: &Env) -> Res {
 
 /// Events with any words: processes may be told lies, the card answers that it did not ask for; but no more.
 fn inv_6_any_events_leave_a_driver_that_a_reset_puts_right(env: &Env) -> Res {
-    const KINDS: [u32; 12] = [
-        EV_PAGE_NEED,
-        EV_PAGE_RELEASE,
-        EV_PAGE_EVICTED,
-        EV_CQ_NOTIFY,
-        EV_CQ_OVERRUN,
-        EV_CMD_DONE,
-        EV_CM_REQUEST,
-        EV_CM_ESTABLISHED,
-        EV_CM_CLOSED,
-        EV_QP_ERROR,
-        EV_LOG,
-        EV_CM_REQUEST_OVER,
-    ];
+    let kinds: Vec<u32> = EV_TABLE.iter().map(|row| row.1 as u32).collect();
     println!("seed {}", env.seed);
     let mut random = Random::new(env.seed);
     let target = Mem::new(8 * PAGE)?;
@@ -812,23 +830,26 @@ fn inv_6_any_events_leave_a_driver_that_a_reset_puts_right(env: &Env) -> Res {
     let listener = context.listen(5)?;
     let (mut sent, before) = (0u64, device.counters()?);
     for _ in 0..env.cases(200, 4000) {
-        let kind = KINDS[random.below(KINDS.len())] | (random.next() as u32 & 0xf) << 8;
+        let kind = kinds[random.below(kinds.len())];
         let word = |random: &mut Random| match random.below(3) {
             0 => random.next() as u32,
             1 => random.below(100) as u32,
             _ => context.asid(),
         };
-        let mut event = [kind; CRASH_EVENT_WORDS];
-        event[1..].fill_with(|| word(&mut random));
+        let mut event: Entry = std::array::from_fn(|_| word(&mut random));
         if random.below(2) == 0 {
-            let va = target.va(random.below(8 * PAGE));
-            (event[2], event[4], event[5]) = (context.asid(), va as u32, (va >> 32) as u32);
+            // What is the process's own.
+            let (asid, va) = (context.asid(), target.va(random.below(8 * PAGE)));
+            event = match kind {
+                EV_PAGE_NEED => PageNeed { asid, va, ..PageNeed::decode(&event) }.encode(),
+                EV_PAGE_RELEASE => PageRelease { asid, va, ..PageRelease::decode(&event) }.encode(),
+                EV_CM_REQUEST => CmRequest { service: 5, ..CmRequest::decode(&event) }.encode(),
+                _ => event,
+            };
         }
-        if kind & 0xff == EV_CM_REQUEST && random.below(2) == 0 {
-            event[3] = 5;
-        }
+        event[CODE] = kind | random.next() as u32 & MORE_PAGES;
         // A card that has asked for more than it can is reset, and the descriptor has lost it.
-        if device.send_event(event).is_err() {
+        if device.send_event(told(event)).is_err() {
             break;
         }
         sent += 1;

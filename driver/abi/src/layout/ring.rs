@@ -113,6 +113,9 @@ pub const CRASH_EVENT: u32 = 3;
 /// Words of such an event; the others are 0.
 pub const CRASH_EVENT_WORDS: usize = 12;
 
+/// Bits of word 0 of a message about pages: how many there are beside the first one.
+pub const MORE_PAGES: u32 = 0xf << 8;
+
 /// Pages that one `CMD_PAGE_INSTALL` can have, at most.
 pub const INSTALL_PAGES: usize = 6;
 
@@ -211,7 +214,7 @@ pub fn evict_answer(
     mut dropped: impl FnMut(u32) -> bool,
 ) -> [u32; ENTRY_WORDS] {
     let mut event = [0; ENTRY_WORDS];
-    event[0] = EV_PAGE_EVICTED | entry[0] & 0xf << 8;
+    event[0] = EV_PAGE_EVICTED | entry[0] & MORE_PAGES;
     for (n, index) in evict_indices(entry).enumerate() {
         if let Some(word) = event.get_mut(1 + n / 2) {
             *word |= (index | u32::from(dropped(index)) << 15) << (16 * (n % 2));
