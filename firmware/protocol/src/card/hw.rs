@@ -49,7 +49,7 @@ pub trait Hw {
 
     /// Free entries of the host's event ring.
     fn event_space(&mut self) -> u32;
-    /// Writes an event (word 0: kind in bits 7:0). Call only with space.
+    /// Writes an event. Call only with space.
     fn event(&mut self, words: &[u32; 16]);
     /// Configures CQ `cqn`: `attr` as `CPU_CQ_ATTR`.
     fn cq_config(&mut self, cqn: u32, base: u64, attr: u32);
