@@ -59,7 +59,7 @@ const SECTIONS: &[Section] = &[
     },
     Section {
         title: "Events (card to host)",
-        intro: "Kinds in bits 7:0 of word 0 of a 64-byte entry; bit 31 of word 15 is the phase.",
+        intro: "Kinds in bits 7:0 of word 0 of a 64-byte entry; bit 31 of the last word is the phase.",
         show: Show::Number,
         table: ring::EV_TABLE,
     },
