@@ -6,11 +6,10 @@ mod rig;
 
 use berth_abi::card::SLOT_BYTES;
 use berth_abi::host::*;
-use berth_abi::message::NetConfig;
-use berth_abi::ring::{EV_CMD_DONE, EVENT_PHASE};
+use berth_abi::message::{CmdDone, NetConfig, Typed};
 use berth_abi::status::{CMD_OK, FW_RUNNING};
 use berth_protocol::wire::records::VERSION;
-use rig::{Host, Simulator, memfd};
+use rig::{Host, Simulator, bytes_of, event_in, memfd};
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -59,23 +58,17 @@ fn boot(sim: &Simulator) -> Host {
         // Of all that the card chooses at random.
         key: [0x600d, 0x5eed, 0xf00d, 0xcafe],
     };
-    let bytes: Vec<u8> = name.encode().iter().flat_map(|w| w.to_le_bytes()).collect();
-    memory.write_all_at(&bytes, 0).unwrap();
+    memory.write_all_at(&bytes_of(name.encode()), 0).unwrap();
     host.start_rings(BUS);
     host.write(HOST_EVT_CI, 1 << 31);
     host.write(HOST_CMD_PI, 1);
     // The answer stands in the event ring, maybe behind the firmware's log.
-    let done = |i: u64| {
+    let done = |i: u64| CmdDone::of(&event_in(&memory, Host::EVENTS + 64 * i)?);
+    let CmdDone { status, .. } = loop {
         // Each read of a register clocks the card.
-        let mut event = [0; 64];
-        memory.read_exact_at(&mut event, Host::EVENTS + 64 * i).unwrap();
-        let word = |i: usize| u32::from_le_bytes(event[4 * i..4 * i + 4].try_into().unwrap());
-        (word(EVENT_PHASE) >> 31 == 1 && word(0) & 0xff == EV_CMD_DONE).then(|| word(2))
-    };
-    let status = loop {
         host.read(HOST_STATUS);
-        if let Some(status) = (0..16).find_map(done) {
-            break status;
+        if let Some(done) = (0..16).find_map(done) {
+            break done;
         }
     };
     assert_eq!(status, CMD_OK, "CMD_NET_CONFIG");

@@ -5,9 +5,10 @@ mod rig;
 
 use berth_abi::card::{ABI_VERSION, BAR0_SIZE, CARD_ID, CLOCK_HZ, PCI_DEVICE, PCI_VENDOR};
 use berth_abi::host::*;
-use berth_abi::ring::{CMD_FENCE, CMD_PAGE_EVICT, EV_PAGE_EVICTED, EVENT_PHASE};
+use berth_abi::message::{Fence, code};
+use berth_abi::ring::{EV_PAGE_EVICTED, evict_command, evicted_pages};
 use berth_abi::status::{FW_BAD_MAGIC, FW_REFUSED, FW_RESET};
-use rig::{BUS_MASTER, Host, MEMORY, Simulator, eventfd, memfd};
+use rig::{BUS_MASTER, Host, MEMORY, Simulator, bytes_of, event_in, eventfd, memfd};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
@@ -91,12 +92,9 @@ fn commands_and_events_move_through_guest_memory_and_msix() {
     let flags = VFIO_IRQ_SET_ACTION_TRIGGER | VFIO_IRQ_SET_DATA_EVENTFD;
     host.0.set_irqs(VFIO_PCI_MSIX_IRQ_INDEX, flags, 0, 1, &[irq.as_raw_fd()]).unwrap();
 
-    let mut command = [0u32; 16];
-    (command[0], command[1]) = (CMD_PAGE_EVICT, 5);
-    let mut fence = [0u32; 16];
-    (fence[0], fence[2], fence[3]) = (CMD_FENCE, 0x8877_6655, 0x4433_2211);
-    let bytes: Vec<u8> = fence.iter().chain(&command).flat_map(|w| w.to_le_bytes()).collect();
-    memory.write_all_at(&bytes, 0).unwrap();
+    let token = 0x4433_2211_8877_6655;
+    let commands = [Fence { token }.encode(), evict_command(5)].map(bytes_of).concat();
+    memory.write_all_at(&commands, 0).unwrap();
 
     host.start_rings(BUS);
     host.write(HOST_EVT_CI, 1 << 31);
@@ -104,13 +102,12 @@ fn commands_and_events_move_through_guest_memory_and_msix() {
 
     let mut raised = [0; 8];
     (&irq).read_exact(&mut raised).unwrap();
-    let mut event = [0; 64];
-    memory.read_exact_at(&mut event, Host::EVENTS).unwrap();
-    let word = |i: usize| u32::from_le_bytes(event[4 * i..4 * i + 4].try_into().unwrap());
-    assert_eq!((word(0) & 0xff, word(EVENT_PHASE) >> 31, word(1)), (EV_PAGE_EVICTED, 1, 1 << 15 | 5));
-    let mut token = [0; 8];
-    memory.read_exact_at(&mut token, Host::FENCE).unwrap();
-    assert_eq!(u64::from_le_bytes(token), 0x4433_2211_8877_6655);
+    let event = event_in(&memory, Host::EVENTS).expect("an event of the first round");
+    assert_eq!(code(&event), EV_PAGE_EVICTED);
+    assert_eq!(evicted_pages(&event).collect::<Vec<_>>(), [(5, true)]);
+    let mut written = [0; 8];
+    memory.read_exact_at(&mut written, Host::FENCE).unwrap();
+    assert_eq!(u64::from_le_bytes(written), token);
     assert_eq!(host.read(HOST_CMD_CI), 2);
 
     // After the unmap the card reaches nothing any more, and says so.
@@ -205,12 +202,8 @@ impl Driver {
     /// Posts an eviction, which brings an event, and a fence.
     fn post(&mut self) {
         self.token += 1;
-        for words in [[CMD_PAGE_EVICT, 5, 0], [CMD_FENCE, 0, self.token]] {
-            let mut entry = [0; 64];
-            for (i, w) in words.iter().enumerate() {
-                entry[4 * i..4 * i + 4].copy_from_slice(&w.to_le_bytes());
-            }
-            self.memory.write_all_at(&entry, u64::from(self.pi % 16) * 64).unwrap();
+        for entry in [evict_command(5), Fence { token: self.token.into() }.encode()] {
+            self.memory.write_all_at(&bytes_of(entry), u64::from(self.pi % 16) * 64).unwrap();
             self.pi += 1;
         }
         self.host.write(HOST_CMD_PI, self.pi);

@@ -5,16 +5,36 @@
 #![allow(dead_code)]
 
 use berth_abi::host::*;
+use berth_abi::message::Entry;
+use berth_abi::ring::{ENTRY_BYTES, ENTRY_WORDS, EVENT_PHASE};
+use berth_abi::wqe::PHASE;
 use berth_sim::control::ask;
 use serde_json::Value;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::os::fd::FromRawFd;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use vfio_bindings::bindings::vfio::{VFIO_PCI_BAR0_REGION_INDEX, VFIO_PCI_CONFIG_REGION_INDEX};
 use vfio_user::Client;
+
+/// An entry of a ring as it lies in memory.
+pub fn bytes_of(entry: Entry) -> Vec<u8> {
+    entry.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+/// The event at this place of memory, if the card has written one in the first round of the ring.
+pub fn event_in(memory: &File, at: u64) -> Option<Entry> {
+    let mut bytes = [0; ENTRY_BYTES as usize];
+    memory.read_exact_at(&mut bytes, at).unwrap();
+    let mut entry = [0; ENTRY_WORDS];
+    for (word, bytes) in entry.iter_mut().zip(bytes.chunks_exact(4)) {
+        *word = u32::from_le_bytes(bytes.try_into().unwrap());
+    }
+    (entry[EVENT_PHASE] & PHASE != 0).then_some(entry)
+}
 
 /// The simulator as a process of its own, with all its files in one folder.
 pub struct Simulator {
