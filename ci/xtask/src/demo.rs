@@ -24,6 +24,9 @@ const LARGEST_FILE: u64 = 2 << 30;
 /// Receive buffers that host b keeps posted: more than twice as many as a list of credits waits for while the sender has
 /// others (`FAST_FEW`), so that lists carry many.
 const RECV_DEPTH: u32 = 64;
+/// Their sizes when none are named: several receives fit into the memory that the card asks for ahead, so that a list has
+/// several, and they differ, because sizes are what lists carry.
+const RECV_SIZES: [u64; 4] = [4096, 16384, 8192, 32768];
 /// Wall time per frame that was measured on 2 cores without KVM, and what a run takes besides; for estimates only.
 const SECONDS_PER_FRAME: f64 = 0.002;
 const SECONDS_PER_MIB: f64 = 0.8;
@@ -39,7 +42,8 @@ pub struct Arguments {
     /// What to send [default: 64 MiB: the image of the guests' kernel, again and again].
     #[arg(long)]
     pub file: Option<PathBuf>,
-    /// Sizes of the receive buffers that are posted, used in turn, e.g. 3,7,22,44,65536. Each becomes one credit.
+    /// Sizes of the receive buffers that are posted, used in turn, e.g. 3,7,22,44,65536. Each becomes one credit
+    /// [default: 4096,16384,8192,32768].
     #[arg(long, value_delimiter = ',', value_name = "BYTES,…")]
     pub recv_sizes: Vec<u64>,
     /// Virtual-context block in bytes: how much is pinned at a time for sending (a multiple of 4096, at most 1 MiB).
@@ -269,16 +273,17 @@ fn check(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
+/// The sizes of the receive buffers; some are longer than 0 bytes ([`check`]).
+fn recv_sizes(arguments: &Arguments) -> &[u64] {
+    if arguments.recv_sizes.is_empty() { &RECV_SIZES } else { &arguments.recv_sizes }
+}
+
 /// Wall time in seconds that the transfer should take on 2 cores.
 fn estimate(arguments: &Arguments, bytes: u64) -> f64 {
-    let sizes: Vec<u64> = arguments.recv_sizes.iter().copied().filter(|s| *s > 0).collect();
-    let mean = if sizes.is_empty() { 65536.0 } else { sizes.iter().sum::<u64>() as f64 / sizes.len() as f64 };
+    let sizes: Vec<u64> = recv_sizes(arguments).iter().copied().filter(|s| *s > 0).collect();
+    let mean = sizes.iter().sum::<u64>() as f64 / sizes.len() as f64;
     // A buffer of b bytes takes ceil(b / 4096) packets; most of the small ones are lists and answers of their own.
-    let packets = if sizes.is_empty() {
-        16.0
-    } else {
-        sizes.iter().map(|s| s.div_ceil(4096) as f64).sum::<f64>() / sizes.len() as f64
-    };
+    let packets = sizes.iter().map(|s| s.div_ceil(4096) as f64).sum::<f64>() / sizes.len() as f64;
     let frames = bytes as f64 / mean * packets;
     let faults = 1.0 + 20.0 * (arguments.loss + arguments.corrupt + arguments.reorder) + arguments.dup;
     let slower = if arguments.trace { TRACE_SLOWDOWN } else { 1.0 };
@@ -351,14 +356,10 @@ fn script(arguments: &Arguments, role: Role) -> String {
              berth --json send --to 192.0.2.2:7 --file /tmp/payload --wait 300{common} > /mnt/share/transfer-a.json || exit 13\n"
         ),
         Role::B => {
-            let sizes = if arguments.recv_sizes.is_empty() {
-                String::new()
-            } else {
-                let sizes: Vec<String> = arguments.recv_sizes.iter().map(u64::to_string).collect();
-                format!(" --recv-sizes {}", sizes.join(","))
-            };
+            let sizes: Vec<String> = recv_sizes(arguments).iter().map(u64::to_string).collect();
+            let sizes = sizes.join(",");
             format!(
-                "berth --json recv --listen 7 --out /mnt/share/received --wait 300 --depth {RECV_DEPTH}{sizes}{common} > /mnt/share/transfer-b.json || exit 13\n"
+                "berth --json recv --listen 7 --out /mnt/share/received --wait 300 --depth {RECV_DEPTH} --recv-sizes {sizes}{common} > /mnt/share/transfer-b.json || exit 13\n"
             )
         }
     };
