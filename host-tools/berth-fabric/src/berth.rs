@@ -12,9 +12,9 @@
 //! use are recalled (PC-3, decision 19).
 
 use crate::frames::{acknowledgement, request_bytes};
+use crate::hosts::{Cx, Scheme, Timer};
 use crate::net::{DATA, Packet, ROCE};
 use crate::queued::{ACK, MTU};
-use crate::sim::{Cx, Scheme, Timer};
 use crate::time::{MS, NS, Time, US};
 use berth_protocol::credit::announcer::{Announcer, Heard, Options};
 use berth_protocol::credit::entry::{Body as EntryBody, Entry, Name};

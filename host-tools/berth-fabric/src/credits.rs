@@ -4,11 +4,11 @@
 use crate::answer::{Answer, Row, Scale, each, round};
 use crate::berth::{self, Berth};
 use crate::homa::Homa;
+use crate::hosts::{self, End};
 use crate::load::Kind;
 use crate::net::Loss;
 use crate::plot;
 use crate::queued::{self, Queued, count_credits, fixed_credits, shared_queue};
-use crate::sim::{self, End};
 use crate::time::{MS, NS, US};
 use anyhow::Result;
 use serde_json::json;
@@ -99,14 +99,14 @@ fn simulate(run: &Run, scale: &Scale) -> End {
     let budget = run.way.small.then_some((PER_END / 4, MOST));
     let queued = |settings| Queued::new(queued::Settings { budget, ..settings });
     match run.way.scheme {
-        Scheme::Count => sim::run(setup, &mut queued(count_credits())),
-        Scheme::Fixed => sim::run(setup, &mut queued(fixed_credits())),
-        Scheme::Shared => sim::run(setup, &mut queued(shared_queue())),
+        Scheme::Count => hosts::run(setup, &mut queued(count_credits())),
+        Scheme::Fixed => hosts::run(setup, &mut queued(fixed_credits())),
+        Scheme::Shared => hosts::run(setup, &mut queued(shared_queue())),
         Scheme::Grants => {
             let (each, most) = budget.unwrap_or((PER_END, u64::MAX));
-            sim::run(setup, &mut Homa::new(each, most))
+            hosts::run(setup, &mut Homa::new(each, most))
         }
-        Scheme::Berth => sim::run(setup, &mut Berth::new(berth::Settings { budget, ..berth::Settings::default() })),
+        Scheme::Berth => hosts::run(setup, &mut Berth::new(berth::Settings { budget, ..berth::Settings::default() })),
     }
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Bytes that the packets of Berth's reliable connection take on the wire, from the headers that they have there.
 
+use crate::hosts::Cx;
 use crate::net::{Packet, ROCE};
-use crate::sim::Cx;
 use berth_protocol::rc::{RequestPacket, ResponsePacket};
 use berth_protocol::wire::opcode::Service;
 use berth_protocol::wire::reliable::{Headers, emit_request, emit_response};

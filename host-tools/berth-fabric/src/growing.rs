@@ -6,9 +6,9 @@
 //! answers and releases are WRITEs the other way. The fabric loses nothing.
 
 use crate::frames::{acknowledgement, request_bytes};
+use crate::hosts::{Cx, Scheme, Timer};
 use crate::net::{DATA, Packet, ROCE};
 use crate::queued::{MTU, service};
-use crate::sim::{Cx, Scheme, Timer};
 use crate::time::{NS, Time, US};
 use berth_protocol::rc::{
     Access, Admit, Event, Message, Op, Remote, RequestPacket, Requester, RequesterConfig, Responder, ResponderConfig,

@@ -6,8 +6,8 @@
 //! sender may have more urgent work. The fabric's priorities follow what is left; senders send the message with
 //! the least left first. Messages are received into a pool of the host and copied to the application.
 
+use crate::hosts::{Cx, Scheme, Timer};
 use crate::net::{ETHERNET, Packet};
-use crate::sim::{Cx, Scheme, Timer};
 use crate::time::Time;
 use std::collections::{BTreeMap, BTreeSet};
 

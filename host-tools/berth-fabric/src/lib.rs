@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Discrete-event simulation of Berth at scale, against other ways of doing the same.
 //!
-//! `net` is the fabric, `sim` what is around it, `load` the workloads. Schemes of flow control are `queued`
+//! `net` is the fabric, `hosts` what is around it, `load` the workloads. Schemes of flow control are `queued`
 //! (three baselines over InfiniBand's reliable connection) and `homa`. Questions are asked by
 //! [`credits`], [`triggers`], [`paging`], [`memory`].
 //! A run depends on its measures and its seed only.
@@ -12,6 +12,7 @@ pub mod credits;
 mod frames;
 mod growing;
 mod homa;
+mod hosts;
 mod load;
 pub mod memory;
 mod net;
@@ -20,6 +21,5 @@ pub mod paging;
 mod pinned;
 mod plot;
 mod queued;
-mod sim;
 mod time;
 pub mod triggers;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Workloads: what the applications send, and when.
 
+use crate::hosts::{App, Event, Message, Setup, Workload};
 use crate::net::{Loss, Spec};
-use crate::sim::{App, Event, Message, Setup, Workload};
 use crate::time::{MS, NS, Queue, SECOND, Time, US};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_distr::{Distribution, Exp1};

@@ -3,11 +3,11 @@
 
 use crate::answer::{Answer, Row, Scale, each, round};
 use crate::growing::Growing;
+use crate::hosts::{self, App, End, Setup};
 use crate::load::Talk;
 use crate::net::{Loss, Shape, Spec};
 use crate::plot;
 use crate::queued::{Gate, Queued, Settings};
-use crate::sim::{self, App, End, Setup};
 use crate::time::{NS, SECOND, US};
 use anyhow::Result;
 use berth_protocol::service::grow::Config;
@@ -90,23 +90,23 @@ impl Run {
 fn simulate(run: &Run, scale: &Scale) -> Row {
     match run.way {
         Way::Fixed => {
-            let end = sim::run(run.setup(scale.seed), &mut run.queued(Gate::Fixed, COUNT, 0));
+            let end = hosts::run(run.setup(scale.seed), &mut run.queued(Gate::Fixed, COUNT, 0));
             let bytes = u64::from(run.connections) * u64::from(COUNT * BUFFER);
             row(run, &end, bytes, bytes, 0)
         }
         Way::Shared | Way::TooSmall => {
             // As large as it must be: what a run with room for everything used, and a quarter more.
             let mut wide = run.queued(Gate::Shared, 0, 1 << 24);
-            sim::run(run.setup(scale.seed), &mut wide);
+            hosts::run(run.setup(scale.seed), &mut wide);
             let pool = (wide.most_used * 5 / 4).max(COUNT);
             let pool = if run.way == Way::TooSmall { pool / 2 } else { pool };
-            let end = sim::run(run.setup(scale.seed), &mut run.queued(Gate::Shared, 0, pool));
+            let end = hosts::run(run.setup(scale.seed), &mut run.queued(Gate::Shared, 0, pool));
             let bytes = u64::from(pool) * u64::from(BUFFER);
             row(run, &end, bytes, bytes, 0)
         }
         Way::Growing => {
             let mut growing = Growing::new(Config::default());
-            let end = sim::run(run.setup(scale.seed), &mut growing);
+            let end = hosts::run(run.setup(scale.seed), &mut growing);
             let (bytes, peak) = (end.stats.committed(), end.stats.committed_peak());
             row(run, &end, bytes, peak, growing.grown)
         }

@@ -2,12 +2,12 @@
 //! Question 3: pin on credit against fault-driven paging and full registration.
 
 use crate::answer::{Answer, Row, Scale, each, round};
+use crate::hosts::{self, End, Setup};
 use crate::load::Flood;
 use crate::net::{Loss, Spec};
 use crate::pinned::{self, Pinned};
 use crate::plot;
 use crate::queued::{Gate, Memory, PAGE, Queued, Region, Settings};
-use crate::sim::{self, End, Setup};
 use crate::time::{MS, NS, SECOND, Time, US};
 use anyhow::Result;
 use serde_json::json;
@@ -96,17 +96,17 @@ fn row(run: &Run, scale: &Scale) -> Row {
             let linger = if run.cold { 0 } else { MS };
             let settings = pinned::Settings { buffer: BUFFER, count, places, latency, budget, linger };
             let mut scheme = Pinned::new(settings);
-            let end = sim::run(setup, &mut scheme);
+            let end = hosts::run(setup, &mut scheme);
             with(end, scheme.stalls, scheme.stalled)
         }
         Way::Faults => {
             let mut scheme = queued(Memory::Faults(region));
-            let end = sim::run(setup, &mut scheme);
+            let end = hosts::run(setup, &mut scheme);
             with(end, scheme.stalls, scheme.stalled)
         }
         Way::Registered => {
             let mut scheme = queued(Memory::Registered(region));
-            let end = sim::run(setup, &mut scheme);
+            let end = hosts::run(setup, &mut scheme);
             with(end, 0, 0)
         }
     }

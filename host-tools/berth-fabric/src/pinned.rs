@@ -7,9 +7,9 @@
 
 use crate::berth::{Body, CONTROL, POLICY};
 use crate::frames::{ack_bytes, request_bytes};
+use crate::hosts::{Cx, Scheme, Timer};
 use crate::net::{DATA, Packet};
 use crate::queued::{MTU, service};
-use crate::sim::{Cx, Scheme, Timer};
 use crate::time::{NS, Time, US};
 use berth_protocol::credit::announcer::{Announcer, Options};
 use berth_protocol::credit::entry::{Entry, Name};

@@ -6,8 +6,8 @@
 //! NAK per gap, time-outs. What differs is what a send is (a cut of `buffer` bytes), when it may leave, and
 //! which receive it takes.
 
+use crate::hosts::{Cx, Scheme, Timer};
 use crate::net::{DATA, Packet, ROCE};
-use crate::sim::{Cx, Scheme, Timer};
 use crate::time::{NS, Time, US};
 use std::collections::{BTreeSet, VecDeque};
 

@@ -3,10 +3,10 @@
 
 use crate::answer::{Answer, Row, Scale, each, round};
 use crate::berth::{Berth, Settings};
+use crate::hosts::{self, Setup};
 use crate::load::{Pace, Stream};
 use crate::net::{Loss, Spec};
 use crate::plot;
-use crate::sim::{self, Setup};
 use crate::time::{MS, NS, SECOND, Time, US};
 use anyhow::Result;
 use berth_protocol::credit::policy::{self, Kind};
@@ -80,7 +80,7 @@ fn measure(run: &Run, length: Time) -> Measured {
     };
     let policy = policy::Settings::of(POLICIES[run.policy].1);
     let mut berth = Berth::new(Settings { receives: vec![bytes; count], batch, policy, ..Settings::default() });
-    let end = sim::run(setup, &mut berth);
+    let end = hosts::run(setup, &mut berth);
     let stats = &end.stats;
     let group = &stats.groups[0];
     let time = group.last.saturating_sub(stats.began).max(1) as f64;
