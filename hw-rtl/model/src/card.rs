@@ -2,6 +2,7 @@
 //! The Verilated card in a modelled slot: host memory, MMIO, interrupts, frames.
 
 use crate::ffi::{Core, Inputs, Outputs};
+use berth_abi::host::HOST_COUNTERS;
 use berth_random::Rng;
 use std::collections::VecDeque;
 use std::path::Path;
@@ -624,6 +625,21 @@ impl Card {
     #[must_use]
     pub fn writes_pending(&self) -> usize {
         self.mmio.len()
+    }
+
+    /// Reads a register of BAR0 (`HOST_*`), as [`Card::mmio_read`].
+    pub fn reg(&mut self, offset: u32) -> u32 {
+        self.mmio_read(BAR_CONTROL, offset.into(), 4) as u32
+    }
+
+    /// Writes a register of BAR0 (`HOST_*`), as [`Card::mmio_write`].
+    pub fn set_reg(&mut self, offset: u32, value: u32) {
+        self.mmio_write(BAR_CONTROL, offset.into(), value.into(), 4);
+    }
+
+    /// The RTL's counter `C_*`.
+    pub fn counter(&mut self, index: u32) -> u64 {
+        self.mmio_read(BAR_CONTROL, (HOST_COUNTERS + 8 * index).into(), 8)
     }
 
     /// Reads `len` bytes (1, 2, 4, 8; naturally aligned) from a BAR; clocks the card until the

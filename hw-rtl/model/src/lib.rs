@@ -3,12 +3,10 @@
 //!
 //! [`Core`] is the bare RTL, clock by clock. [`Card`] adds what a card is plugged into:
 //! a host port with a declared read latency, split and reordered completions, MMIO, and
-//! frames at the MAC. The simulator (`berth-sim`) and the RTL benches build on `Card`;
-//! [`hostmodel`] adds a driver stand-in and a wire for benches without a kernel.
+//! frames at the MAC. The simulator (`berth-sim`) and the RTL benches build on `Card`.
 
 mod card;
 mod ffi;
-pub mod hostmodel;
 
 pub use card::{
     BAR_CONTROL, BAR_DOORBELL, Card, CardConfig, Frame, HostError, HostMemory, Move, Moved, PcieLimits, Port, Ports,

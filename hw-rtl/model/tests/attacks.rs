@@ -17,7 +17,7 @@ use berth_protocol::card::limits::FAST_WINDOW;
 use berth_protocol::wire::berth::Placement;
 use berth_protocol::wire::records::{CHALLENGE, REC_KEEPALIVE, REC_REQ, START, VERSION, record};
 use berth_protocol::wire::{self, Aeth, Bth, Deth, Eth, Extended, Ip, Ipv4, Opcode, Packet, Syndrome};
-use berth_rtl::hostmodel::*;
+use berth_rtl_host::*;
 use pair::*;
 
 const PSN_MASK: u32 = 0xff_ffff;
@@ -248,8 +248,7 @@ fn redmark_connection_requests_of_strangers_take_nothing() {
     let told: Vec<usize> = net.wires[1].sent[sent..]
         .iter()
         .filter(|f| {
-            let words =
-                |b: &berth_rtl::hostmodel::Bth| b.qpn == CONTROL_QPN && b.opcode == SEND_ONLY && b.body.len() == 12;
+            let words = |b: &berth_rtl_host::Bth| b.qpn == CONTROL_QPN && b.opcode == SEND_ONLY && b.body.len() == 12;
             roce(f).is_some_and(|b| words(&b) && u16::from_le_bytes([b.body[8], b.body[9]]) & CHALLENGE as u16 != 0)
         })
         .map(Vec::len)

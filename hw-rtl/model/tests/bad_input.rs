@@ -14,7 +14,7 @@ use berth_abi::ring::*;
 use berth_abi::status::*;
 use berth_protocol::wire::berth::{Placement, SELECTIVE_ACKNOWLEDGE};
 use berth_rtl::BAR_DOORBELL;
-use berth_rtl::hostmodel::*;
+use berth_rtl_host::*;
 use grammar::{forge, seal};
 use pair::*;
 

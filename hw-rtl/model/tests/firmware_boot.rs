@@ -7,7 +7,7 @@ use berth_abi::counters::*;
 use berth_abi::host::*;
 use berth_abi::ring::*;
 use berth_abi::status::*;
-use berth_rtl::hostmodel::{Host, HostConfig};
+use berth_rtl_host::{Host, HostConfig};
 use sha2::{Digest, Sha256};
 
 /// Cycles within which firmware is up: clearing its memory takes most of them.

@@ -12,7 +12,7 @@ mod grammar;
 mod hunt;
 mod pair;
 
-use berth_rtl::hostmodel::seed;
+use berth_rtl_host::seed;
 use hunt::input::{pack, plain, steps, unpack};
 use hunt::scene::Scene;
 use hunt::{Hunt, run};

@@ -15,8 +15,8 @@ use berth_abi::message::QpDestroy;
 use berth_abi::ring::*;
 use berth_abi::status::*;
 use berth_random::cases;
-use berth_rtl::hostmodel::{HostConfig, Net, Rng, seed};
 use berth_rtl::{CardConfig, ReadFault};
+use berth_rtl_host::{HostConfig, Net, Rng, seed};
 use host::*;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -400,7 +400,7 @@ impl Pairs {
     fn new(seed: u64) -> Self {
         let mut config = HostConfig { seed, ..HostConfig::default() };
         config.card = CardConfig { seed, out_of_order: true, ..CardConfig::default() };
-        let mut host = berth_rtl::hostmodel::Host::new(config);
+        let mut host = berth_rtl_host::Host::new(config);
         host.start(&pair::image());
         host.create_cq(pair::CQN, pair::UAR, 8);
         for (a, b) in [VICTIM, OTHER] {

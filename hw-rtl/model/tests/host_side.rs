@@ -11,8 +11,8 @@ use berth_abi::host::*;
 use berth_abi::ring::*;
 use berth_abi::status::*;
 use berth_abi::wqe::CQE_BYTES;
-use berth_rtl::hostmodel::seed;
 use berth_rtl::{BAR_CONTROL, BAR_DOORBELL, CardConfig, PcieLimits, data_w};
+use berth_rtl_host::seed;
 use host::*;
 use std::collections::{HashSet, VecDeque};
 

@@ -11,7 +11,7 @@ use attacked::*;
 use berth_abi::counters::*;
 use berth_abi::ring::*;
 use berth_abi::status::*;
-use berth_rtl::hostmodel::*;
+use berth_rtl_host::*;
 use grammar::*;
 use pair::*;
 use std::collections::BTreeMap;

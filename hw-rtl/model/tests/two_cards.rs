@@ -9,7 +9,7 @@ use berth_abi::message::{Accept, CmRequest, CmdDone, Connect, QpDestroy};
 use berth_abi::ring::*;
 use berth_abi::status::*;
 use berth_rtl::PcieLimits;
-use berth_rtl::hostmodel::*;
+use berth_rtl_host::*;
 use pair::*;
 use std::collections::BTreeMap;
 
@@ -157,7 +157,7 @@ fn random_stream(seed: u64, len: usize, faults: Option<(f64, f64, f64, f64)>, li
     }
     finish(&mut net, &[(0, QP_A), (1, QP_B)]);
     for host in &net.hosts {
-        println!("pinned at most {} bytes, {} page requests", host.pinned_peak, host.page_needs);
+        println!("pinned at most {} bytes, {} page requests", host.pager.peak[2], host.pager.requests);
     }
 }
 
@@ -212,7 +212,7 @@ fn pc_3_budget_of_a_few_pages_is_kept_and_the_stream_goes_on() {
     let mut streams = [s];
     run(&mut net, &mut streams, 100_000_000);
     for host in &net.hosts {
-        assert!(host.pinned_peak <= budget, "{} bytes pinned", host.pinned_peak);
+        assert!(host.pager.peak[2] <= budget, "{} bytes pinned", host.pager.peak[2]);
     }
     finish(&mut net, &[(0, QP_A), (1, QP_B)]);
 }

@@ -6,7 +6,7 @@ use crate::grammar::Seen;
 use crate::pair::*;
 use berth_abi::counters::*;
 use berth_abi::message::QpCreate;
-use berth_rtl::hostmodel::*;
+use berth_rtl_host::*;
 
 /// QPs of the good connection, beside the one that is attacked.
 pub const GOOD: u32 = 40;

@@ -9,7 +9,7 @@ use berth_abi::cpu::*;
 use berth_rtl::{BAR_CONTROL, Card, CardConfig, HostError, HostMemory};
 use std::sync::{Arc, Mutex};
 
-pub use berth_rtl::hostmodel::{Rng, seed};
+pub use berth_rtl_host::{Rng, seed};
 
 /// Bus address of the host memory's first byte.
 pub const HOST_BASE: u64 = 0x1_2340_0000;

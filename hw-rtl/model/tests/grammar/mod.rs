@@ -9,7 +9,7 @@
 use berth_abi::card::SLOT_BYTES;
 use berth_abi::counters::*;
 use berth_protocol::wire::berth::{Placement, SELECTIVE_ACKNOWLEDGE};
-use berth_rtl::hostmodel::{Bth, Rng, roce};
+use berth_rtl_host::{Bth, Rng, roce};
 
 /// Rewrites the parts of a RoCE frame that depend on the others: IPv4 checksum and iCRC.
 pub fn seal(frame: &mut [u8]) {

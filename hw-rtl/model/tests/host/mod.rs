@@ -8,8 +8,8 @@ use berth_abi::host::*;
 use berth_abi::ring::*;
 use berth_abi::status::*;
 use berth_abi::wqe::PHASE;
-use berth_rtl::hostmodel::Rng;
 use berth_rtl::{BAR_CONTROL, BAR_DOORBELL, Card, CardConfig, HostError, HostMemory, PcieLimits};
+use berth_rtl_host::Rng;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex};
 

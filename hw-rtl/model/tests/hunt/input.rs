@@ -5,7 +5,7 @@
 use arbitrary::{Arbitrary, Result, Unstructured};
 use berth_abi::status::{PAGE_FAULT, PAGE_OK, PAGE_OVER_BUDGET};
 use berth_protocol::wire::berth::SELECTIVE_ACKNOWLEDGE;
-use berth_rtl::hostmodel::{PageAnswer, Rng};
+use berth_rtl_host::{PageAnswer, Rng};
 
 /// Bytes of a step.
 pub const RECORD: usize = 16;

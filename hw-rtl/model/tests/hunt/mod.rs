@@ -9,7 +9,7 @@ pub mod input;
 pub mod map;
 pub mod scene;
 
-use berth_rtl::hostmodel::Rng;
+use berth_rtl_host::Rng;
 use input::{MOST_STEPS, RECORD, mutate, steps};
 use map::{Reached, bucket, modules};
 use scene::Scene;

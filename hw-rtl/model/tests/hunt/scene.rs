@@ -12,7 +12,7 @@ use berth_abi::card::CONTROL_QPN;
 use berth_abi::host::DB_CQ;
 use berth_abi::message::{QpCreate, QpDestroy};
 use berth_rtl::BAR_DOORBELL;
-use berth_rtl::hostmodel::*;
+use berth_rtl_host::*;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 

@@ -9,7 +9,7 @@ use berth_abi::host::*;
 use berth_abi::message::{QpDestroy, QpQuery};
 use berth_abi::status::*;
 use berth_abi::wqe::*;
-use berth_rtl::hostmodel::*;
+use berth_rtl_host::*;
 use std::collections::VecDeque;
 
 pub const ASID: u32 = 5;
