@@ -2,17 +2,15 @@
 //! Two cards with the fast path and a wire between them, firmware in reset: rows are written through the debug port,
 //! elements and doorbells as a process writes them.
 
-use berth_abi::card::{FIRST_QPN, xlt_free};
+use berth_abi::card::FIRST_QPN;
 use berth_abi::counters::*;
 use berth_abi::cpu::*;
 use berth_abi::host::*;
-use berth_abi::ring::{ENTRY_WORDS, EVENT_PHASE, install_add};
 use berth_abi::rows::{self, HALF_RECEIVES, HALF_SENDS, recv, send};
-use berth_abi::wqe::{OP_SEND, Wqe};
-use berth_random::Rng;
-use berth_rtl::{BAR_CONTROL, BAR_DOORBELL, Card, CardConfig, HostError, HostMemory};
-use std::collections::{BTreeSet, VecDeque};
-use std::sync::{Arc, Mutex};
+use berth_abi::wqe::{CQE_BYTES, OP_RECV, OP_SEND, PHASE, WQE_BYTES, Wqe};
+use berth_rtl::{BAR_DOORBELL, CardConfig};
+use berth_rtl_host::{Access, Board, Commands, Events, Memory, Page, Pager, Rng, element, pages};
+use std::collections::VecDeque;
 
 const HOST: u64 = 0x1_0000_0000;
 const BYTES: usize = 4 << 20;
@@ -24,6 +22,7 @@ const RECEIVES: u64 = HOST + 0x9_0000;
 const COMPLETIONS: u64 = HOST + 0xa_0000;
 const DATA: u64 = HOST + 0x10_0000;
 const LOG2: u32 = 9;
+const LOG2_CQ: u32 = 10;
 /// Virtual address of DATA, and its address space.
 const VA: u64 = 0x7f00_1234_0000;
 const ASID: u32 = 3;
@@ -34,33 +33,9 @@ const QKEY: u32 = 0x1234_5678;
 const EPOCH: u32 = 0x55;
 const LOG2_MTU: u32 = 12;
 
-struct Memory(Arc<Mutex<Vec<u8>>>);
-
-fn place(addr: u64, len: usize) -> Result<std::ops::Range<usize>, HostError> {
-    let at = usize::try_from(addr.wrapping_sub(HOST)).map_err(|_| HostError)?;
-    if at + len <= BYTES { Ok(at..at + len) } else { Err(HostError) }
-}
-
-impl HostMemory for Memory {
-    fn read(&mut self, addr: u64, buf: &mut [u8]) -> Result<(), HostError> {
-        let range = place(addr, buf.len())?;
-        buf.copy_from_slice(&self.0.lock().unwrap()[range]);
-        Ok(())
-    }
-
-    fn write(&mut self, addr: u64, data: &[u8]) -> Result<(), HostError> {
-        let range = place(addr, data.len())?;
-        self.0.lock().unwrap()[range].copy_from_slice(data);
-        Ok(())
-    }
-
-    fn msix(&mut self, _vector: u32) {}
-}
-
 struct Node {
-    card: Card,
-    memory: Arc<Mutex<Vec<u8>>>,
-    events: u16,
+    board: Board,
+    events: Events,
     sq: u16,
     rq: u16,
     posted: u32,
@@ -76,38 +51,25 @@ fn ip(n: u8) -> [u8; 4] {
 
 impl Node {
     fn new(n: u8) -> Self {
-        let memory = Arc::new(Mutex::new(vec![0; BYTES]));
-        let config = CardConfig { split: false, ..CardConfig::default() };
-        let mut node = Self {
-            card: Card::new(config, Box::new(Memory(memory.clone()))),
-            memory,
-            events: 0,
-            sq: 0,
-            rq: 0,
-            posted: 0,
-        };
-        for (lo, addr) in [(HOST_CMD_BASE_LO, COMMANDS), (HOST_EVT_BASE_LO, EVENTS)] {
-            node.card.mmio_write(BAR_CONTROL, lo.into(), addr, 8);
+        let memory = Memory::new(0);
+        memory.map(HOST, &vec![0; BYTES], Access::ReadWrite);
+        let mut board = Board::new(CardConfig { split: false, ..CardConfig::default() }, memory);
+        let (mut commands, mut events) = (Commands::new(COMMANDS, LOG2), Events::new(EVENTS, LOG2));
+        let Board { card, memory } = &mut board;
+        commands.attach(card, memory);
+        events.attach(card, memory);
+        card.set_reg(HOST_DMA_ENABLE, 1);
+        let (mut pager, all) = (Pager::new(u64::MAX, 0), pages(VA, PAGES * 4096));
+        for (vpn, bus) in all.clone().zip((DATA..).step_by(4096)) {
+            pager.map(ASID, vpn, Page { bus, writable: true });
         }
-        for (register, value) in [(HOST_CMD_LOG2, LOG2), (HOST_EVT_LOG2, LOG2), (HOST_DMA_ENABLE, 1)] {
-            node.card.mmio_write(BAR_CONTROL, register.into(), value.into(), 4);
-        }
-        let mut used = BTreeSet::new();
-        for i in 0..PAGES {
-            let vpn = VA / 4096 + i;
-            let index = xlt_free(ASID, vpn, |p| !used.contains(&p)).expect("a place");
-            used.insert(index);
-            let mut words = [0; ENTRY_WORDS];
-            install_add(&mut words, (ASID, vpn), index, DATA + i * 4096, true);
-            let entry: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
-            node.poke(COMMANDS + 64 * i, &entry);
-        }
-        node.card.mmio_write(BAR_CONTROL, HOST_CMD_PI.into(), PAGES, 4);
-        node.card.run(20_000);
+        pager.pin(ASID, all, memory).into_iter().for_each(|entry| commands.put(entry));
+        commands.carry_out(card, memory);
+        let mut node = Self { board, events, sq: 0, rq: 0, posted: 0 };
         // a completion queue, and the doorbell row of a QP of the fast path
         node.register(CPU_CQ_BASE_LO, COMPLETIONS as u32);
         node.register(CPU_CQ_BASE_HI, (COMPLETIONS >> 32) as u32);
-        node.register(CPU_CQ_ATTR, 1 << 31 | (PAGE as u32) << 8 | 10);
+        node.register(CPU_CQ_ATTR, 1 << 31 | (PAGE as u32) << 8 | LOG2_CQ);
         node.register(CPU_CQ_CFG, 0);
         node.register(CPU_DB_CFG_QPN, QP);
         node.register(CPU_DB_CFG, 1 << 31 | 1 << 30 | PAGE as u32);
@@ -116,11 +78,11 @@ impl Node {
     }
 
     fn register(&mut self, offset: u32, value: u32) {
-        assert!(self.card.debug_write(CPU_REGS + offset, value));
+        self.board.set_cpu(offset, value);
     }
 
     fn row(&mut self, half: u32, word: u32, value: u32) {
-        assert!(self.card.debug_write(rows::address(half, QP, word), value), "row {half} {word}");
+        self.board.write(rows::address(half, QP, word), value);
     }
 
     /// Writes the rows of QP, whose peer is the other card's.
@@ -185,36 +147,33 @@ impl Node {
     }
 
     fn poke(&self, addr: u64, data: &[u8]) {
-        self.memory.lock().unwrap()[place(addr, data.len()).unwrap()].copy_from_slice(data);
+        self.board.memory.poke(addr, data);
     }
 
     fn peek(&self, addr: u64, len: usize) -> Vec<u8> {
-        self.memory.lock().unwrap()[place(addr, len).unwrap()].to_vec()
+        self.board.memory.peek(addr, len)
     }
 
-    fn element(&self, queue: u64, index: u16, opcode: u8, va: u64, len: u32) {
-        let mut wqe = vec![opcode, 0, 1, 0];
-        wqe.extend_from_slice(&len.to_le_bytes());
-        wqe.extend_from_slice(&u64::from(index).to_le_bytes());
-        wqe.extend_from_slice(&va.to_le_bytes());
-        wqe.extend_from_slice(&len.to_le_bytes());
-        wqe.resize(128, 0);
-        self.poke(queue + 128 * u64::from(index % 256), &wqe);
+    fn put(&self, queue: u64, index: u16, opcode: u8, va: u64, len: u32) {
+        self.poke(
+            queue + u64::from(WQE_BYTES) * u64::from(index % 256),
+            &element(opcode, 0, index.into(), &[(va, len)]),
+        );
     }
 
     fn receive(&mut self, va: u64, len: u32) {
-        self.element(RECEIVES, self.rq, 2, va, len);
+        self.put(RECEIVES, self.rq, OP_RECV, va, len);
         self.rq += 1;
         let word = u64::from(QP) | u64::from(self.rq) << 16;
-        self.card.mmio_write(BAR_DOORBELL, PAGE * 4096 + u64::from(DB_RQ), word, 8);
+        self.board.card.mmio_write(BAR_DOORBELL, PAGE * 4096 + u64::from(DB_RQ), word, 8);
     }
 
     fn send(&mut self, va: u64, len: u32) {
-        self.element(SENDS, self.sq, 1, va, len);
+        self.put(SENDS, self.sq, OP_SEND, va, len);
         self.sq += 1;
         self.posted = self.posted.wrapping_add(len);
         let word = u64::from(QP) | u64::from(self.sq) << 16 | u64::from(self.posted) << 32;
-        self.card.mmio_write(BAR_DOORBELL, PAGE * 4096 + u64::from(DB_SQ), word, 8);
+        self.board.card.mmio_write(BAR_DOORBELL, PAGE * 4096 + u64::from(DB_SQ), word, 8);
     }
 
     /// Posts an inline send of `data`; with `slot` these are in the doorbell, and stores to it in the order of `order`.
@@ -224,46 +183,37 @@ impl Node {
             header.with_inline(data).unwrap().slot().unwrap()
         };
         let bytes: Vec<u8> = element(data).iter().flat_map(|w| w.to_le_bytes()).collect();
-        self.poke(SENDS + 128 * u64::from(self.sq % 256), &bytes);
+        self.poke(SENDS + u64::from(WQE_BYTES) * u64::from(self.sq % 256), &bytes);
         let mut words = element(slot).to_vec();
         self.sq += 1;
         self.posted = self.posted.wrapping_add(data.len() as u32);
         words.push(u64::from(QP) | u64::from(self.sq) << 16 | u64::from(self.posted) << 32);
         for &i in order {
-            self.card.mmio_write(BAR_DOORBELL, PAGE * 4096 + u64::from(DB_WQE) + 8 * i, words[i as usize], 8);
+            self.board.card.mmio_write(BAR_DOORBELL, PAGE * 4096 + u64::from(DB_WQE) + 8 * i, words[i as usize], 8);
         }
     }
 
     fn counter(&mut self, index: u32) -> u64 {
-        self.card.mmio_read(BAR_CONTROL, u64::from(HOST_COUNTERS + 8 * index), 8)
+        self.board.card.counter(index)
     }
 
     /// The completions so far (of the first round), as (wr_id, bytes, status, opcode).
     fn completions(&self) -> Vec<(u64, u32, u8, u8)> {
-        let ring = self.peek(COMPLETIONS, 32 << 10);
-        let valid = ring.chunks(32).take_while(|c| c[31] & 0x80 != 0);
-        let number = |c: &[u8]| u64::from_le_bytes(c[..8].try_into().unwrap());
-        valid.map(|c| (number(c), u32::from_le_bytes(c[8..12].try_into().unwrap()), c[16], c[17])).collect()
+        let ring = (COMPLETIONS..).step_by(CQE_BYTES as usize).map(|at| self.board.memory.words::<8>(at));
+        let valid = ring.take(1 << LOG2_CQ).take_while(|w| w[7] & PHASE != 0);
+        valid.map(|w| (u64::from(w[0]) | u64::from(w[1]) << 32, w[2], w[4] as u8, (w[4] >> 8) as u8)).collect()
     }
 
     /// Gives the host's place in the event ring back, as a driver does.
     fn take_events(&mut self) {
-        loop {
-            let at = EVENTS + 64 * u64::from(self.events % (1 << LOG2)) + 4 * EVENT_PHASE as u64;
-            let word = u32::from_le_bytes(self.peek(at, 4).try_into().unwrap());
-            if (word >> 31 != 0) != (self.events >> LOG2 & 1 == 0) {
-                break;
-            }
-            self.events = self.events.wrapping_add(1);
-            let (bar, value) = (BAR_CONTROL, self.events.into());
-            self.card.post_write(bar, HOST_EVT_CI.into(), value, 4);
+        while self.events.take(&self.board.memory).is_some() {
+            self.events.tell(&mut self.board.card, false);
         }
     }
 
     /// Events of the fast path for firmware.
     fn exception(&mut self) -> Option<(u32, u32)> {
-        let code = self.card.debug_read(CPU_REGS + CPU_FAST_EVENT)?;
-        let arg = self.card.debug_read(CPU_REGS + CPU_FAST_ARG)?;
+        let (code, arg) = (self.board.cpu(CPU_FAST_EVENT), self.board.cpu(CPU_FAST_ARG));
         (code >> 24 != 0).then_some((code, arg))
     }
 }
@@ -283,17 +233,17 @@ impl Pair {
     fn step(&mut self) {
         for n in 0..2 {
             let node = &mut self.nodes[n];
-            node.card.step();
-            let now = node.card.cycles();
-            while let Some(frame) = node.card.take_tx() {
+            node.board.card.step();
+            let now = node.board.card.cycles();
+            while let Some(frame) = node.board.card.take_tx() {
                 self.wires[n].push_back((now + self.delay, frame.data));
             }
         }
         for n in 0..2 {
-            let now = self.nodes[n].card.cycles();
+            let now = self.nodes[n].board.card.cycles();
             while self.wires[1 - n].front().is_some_and(|f| f.0 <= now) {
                 let frame = self.wires[1 - n].pop_front().unwrap().1;
-                self.nodes[n].card.push_rx(frame);
+                self.nodes[n].board.card.push_rx(frame);
             }
             if now.is_multiple_of(64) {
                 self.nodes[n].take_events();
@@ -375,11 +325,11 @@ fn decision_28_only_a_slot_whose_stores_come_in_order_brings_its_element() {
         if rng.below(3) == 0 {
             // Another doorbell of the page: that of the receive queue, which has nothing new.
             let word = u64::from(QP) | u64::from(pair.nodes[0].rq) << 16;
-            pair.nodes[0].card.mmio_write(BAR_DOORBELL, PAGE * 4096 + u64::from(DB_RQ), word, 8);
+            pair.nodes[0].board.card.mmio_write(BAR_DOORBELL, PAGE * 4096 + u64::from(DB_RQ), word, 8);
             (stores, bad) = (0, false);
         }
         // Another process's slot does not disturb.
-        pair.nodes[0].card.mmio_write(BAR_DOORBELL, 2 * 4096 + u64::from(DB_WQE) + 8 * rng.below(7), u64::MAX, 8);
+        pair.nodes[0].board.card.mmio_write(BAR_DOORBELL, 2 * 4096 + u64::from(DB_WQE) + 8 * rng.below(7), u64::MAX, 8);
         let mut brought = false;
         for &i in &order {
             bad |= i != stores;
@@ -469,7 +419,7 @@ fn streams_in_both_directions_arrive_whole() {
                 pair.nodes[n].receive(VA + (512 << 10) + i * len, len as u32);
             }
         }
-        pair.nodes.iter_mut().for_each(|n| n.card.reset_ports());
+        pair.nodes.iter_mut().for_each(|n| n.board.card.reset_ports());
         for i in 0..count {
             pair.nodes.iter_mut().for_each(|n| n.send(VA + i * len, len as u32));
         }
@@ -477,7 +427,7 @@ fn streams_in_both_directions_arrive_whole() {
         for n in 0..2 {
             let got = pair.nodes[n].peek(DATA + (512 << 10), (count * len) as usize);
             assert!(got == data[1 - n][..(count * len) as usize], "{count} of {len}, card {n}");
-            let tx = pair.nodes[n].card.ports().tx;
+            let tx = pair.nodes[n].board.card.ports().tx;
             let each = tx.span() as f64 / count as f64;
             println!(
                 "{count} messages of {len} bytes: {each:.1} cycles each, {:.0} % of them beats",

@@ -11,6 +11,7 @@ mod pair;
 use berth_abi::counters::*;
 use berth_abi::cpu::*;
 use berth_abi::host::*;
+use berth_abi::message::Fence;
 use berth_abi::message::QpDestroy;
 use berth_abi::ring::*;
 use berth_abi::status::*;
@@ -130,7 +131,7 @@ fn a_wrong_answer_ends_its_own_read_with_an_error_and_no_other() {
                 errors += u64::from(expect == DMA_HOST_ERROR);
                 // What has come is right, what has not is as it was: never another read's, also of one that failed.
                 let (old, host) = (&ram[d.local as usize..][..d.len as usize], b.peek(d.addr, d.len as usize));
-                let new = b.packet_ram(d.local, d.len);
+                let new = b.packet_ram(d.local, d.len as usize);
                 for i in 0..d.len as usize {
                     let longer = expect != DMA_OK && new[i] == 0xa5;
                     let kept = expect != DMA_OK && new[i] == old[i];
@@ -166,7 +167,7 @@ fn a_wrong_answer_ends_its_own_read_with_an_error_and_no_other() {
                 b.card.run(5 << THIRD);
             }
         }
-        assert!(b.packet_ram(0, PKT_BYTES) == ram, "case {case}: nothing but what was read has changed");
+        assert!(b.packet_ram(0, PKT_BYTES as usize) == ram, "case {case}: nothing but what was read has changed");
     }
 }
 
@@ -261,7 +262,7 @@ fn a_command_ring_that_cannot_be_read_stands_and_no_fence_passes_a_lost_revocati
         assert_eq!(b.dma_done(), (DMA_OK, 7), "{fault:?}");
         // Set up anew it works, and so it does after a reset.
         b.set(HOST_CMD_LOG2, RING_LOG2);
-        b.pi = 0;
+        b.cmd.pi = 0;
         assert_eq!(b.reg(HOST_CMD_CI), 0);
         b.command(&[CMD_PAGE_REVOKE, index]);
         b.fence();
@@ -327,7 +328,7 @@ fn a_host_that_takes_no_writes_or_interrupts_holds_up_only_those() {
     // A fence waits for the write, and everything for the fence.
     b.token += 1;
     let token = b.token;
-    b.command(&[CMD_FENCE, 0, token as u32, (token >> 32) as u32]);
+    b.command(&Fence { token }.encode());
     b.card.run(50_000);
     assert_eq!(b.peek(FENCE, 8), [0; 8]);
     b.card.set_writes_ready(true);
@@ -337,7 +338,7 @@ fn a_host_that_takes_no_writes_or_interrupts_holds_up_only_those() {
 
     // Interrupts that are not taken: one is owed, however many events there are.
     b.card.set_msix_ready(false);
-    b.set(HOST_EVT_CI, u32::from(b.ci) | 1 << 31);
+    b.set(HOST_EVT_CI, u32::from(b.evt.ci) | 1 << 31);
     let vectors = b.vectors();
     for n in 0..6 {
         b.firmware_event(&[6 + n; 16]);
@@ -369,7 +370,7 @@ fn a_host_that_takes_no_writes_or_interrupts_holds_up_only_those() {
 fn a_ring_of_all_ones_is_for_firmware_and_does_no_harm() {
     let mut b = Bench::plain();
     b.poke(CMD_RING, &[0xff; 64 * 8]);
-    b.pi = 8;
+    b.cmd.pi = 8;
     b.set(HOST_CMD_PI, 8);
     for _ in 0..8 {
         b.wait("a command for firmware", |b| (b.cpu(CPU_PENDING) & 1 << PEND_CMD != 0).then_some(()));

@@ -92,9 +92,9 @@ fn commands_reach_rtl_and_firmware_in_their_order() {
     b.fence();
     assert_eq!(b.counter(C_CMD_BAD), bad_before + bad);
     // A producer index further ahead than the ring is long is refused.
-    b.set(HOST_CMD_PI, u32::from(b.pi.wrapping_add(RING + 1)));
+    b.set(HOST_CMD_PI, u32::from(b.cmd.pi.wrapping_add(RING + 1)));
     b.card.run(1000);
-    assert_eq!((b.reg(HOST_CMD_CI) as u16, b.counter(C_CMD_BAD)), (b.pi, bad_before + bad + 1));
+    assert_eq!((b.reg(HOST_CMD_CI) as u16, b.counter(C_CMD_BAD)), (b.cmd.pi, bad_before + bad + 1));
 }
 
 /// The eight words of a command as they are pushed, with their numbers.
@@ -110,7 +110,7 @@ fn commands_written_into_the_card_are_not_fetched() {
     for batch in (1..=10).cycle().take(40) {
         let words: Vec<_> = (0..batch).map(|_| b.firmware_command()).collect();
         for command in &words {
-            let index = b.pi;
+            let index = b.cmd.pi;
             b.put(command);
             b.push(index, &pushed(command));
         }
@@ -122,7 +122,7 @@ fn commands_written_into_the_card_are_not_fetched() {
 
     // One that is not whole is fetched; and one for a ring that is set up anew since.
     let words = b.firmware_command();
-    let index = b.pi;
+    let index = b.cmd.pi;
     b.put(&words);
     b.push(index, &pushed(&words)[..7]);
     b.tell();
@@ -132,7 +132,7 @@ fn commands_written_into_the_card_are_not_fetched() {
     b.set(HOST_CMD_LOG2, RING_LOG2);
     b.push(0, &pushed(&old));
     b.set(HOST_CMD_LOG2, RING_LOG2);
-    b.pi = 0;
+    b.cmd.pi = 0;
     b.command(&new);
     assert_eq!(b.commands(1), [new]);
     assert_eq!((b.ring_reads(), b.counter(C_CMD_PUSHED) - before), (2, all as u64));
@@ -144,7 +144,7 @@ fn commands_written_in_part_late_or_elsewhere_are_those_of_the_ring() {
     for _ in 0..400 {
         let batch = b.rng.between(1, 9) as usize;
         let words: Vec<_> = (0..batch).map(|_| b.firmware_command()).collect();
-        let first = b.pi;
+        let first = b.cmd.pi;
         words.iter().for_each(|w| b.put(w));
         let mut order: Vec<usize> = (0..batch).collect();
         if b.rng.chance(0.3) {
@@ -186,7 +186,7 @@ fn commands_written_in_part_late_or_elsewhere_are_those_of_the_ring() {
                     // carried out already, or further ahead than there are places
                     let ci = b.reg(HOST_CMD_CI) as u16;
                     let past = ci.wrapping_sub(1 + b.rng.below(300) as u16);
-                    let far = b.pi.wrapping_add(CMD_PUSHES as u16 + b.rng.below(300) as u16);
+                    let far = b.cmd.pi.wrapping_add(CMD_PUSHES as u16 + b.rng.below(300) as u16);
                     let index = if b.rng.chance(0.5) { past } else { far };
                     b.push(index, &wrong);
                 }
@@ -250,7 +250,7 @@ fn dma_places_every_byte_at_any_alignment() {
             let at = d.addr + u64::from(i);
             if d.asid.is_some() { pages[(at / PAGE - VPN) as usize] + at % PAGE } else { at }
         };
-        let mut host = b.memory.lock().unwrap().bytes.clone();
+        let mut host = b.peek(BASE, HOST_BYTES as usize);
         for d in &commands {
             for i in 0..d.len {
                 let (h, l) = ((bus(d, i) - BASE) as usize, (d.local + i) as usize);
@@ -268,12 +268,12 @@ fn dma_places_every_byte_at_any_alignment() {
                 let end = b.peek(bus(&d, d.len - 1), 1)[0];
                 assert_eq!(end, ram[(d.local + d.len - 1) as usize], "{d:?}");
             } else {
-                assert_eq!(b.packet_ram(d.local, d.len), ram[d.local as usize..][..d.len as usize], "{d:?}");
+                assert_eq!(b.packet_ram(d.local, d.len as usize), ram[d.local as usize..][..d.len as usize], "{d:?}");
             }
         }
-        assert!(b.memory.lock().unwrap().bytes[(DATA - BASE) as usize..] == host[(DATA - BASE) as usize..]);
+        assert!(b.peek(DATA, (BASE + HOST_BYTES - DATA) as usize) == host[(DATA - BASE) as usize..]);
     }
-    assert!(b.packet_ram(0, PKT_BYTES) == ram);
+    assert!(b.packet_ram(0, PKT_BYTES as usize) == ram);
 }
 
 #[test]
@@ -462,13 +462,13 @@ fn inv_4_after_a_revocation_and_its_fence_the_page_is_not_touched() {
         b.fence();
         b.table.remove(&index);
         let then = b.peek(bus, PAGE as usize);
-        b.memory.lock().unwrap().reads.clear();
+        b.memory.log_reads();
         for _ in 0..commands {
             assert!([DMA_OK, DMA_NO_TRANSLATION].contains(&b.dma_done().0));
         }
         b.settle();
         assert!(b.peek(bus, PAGE as usize) == then, "written after the fence");
-        assert!(b.memory.lock().unwrap().reads.iter().all(|r| r / PAGE != bus / PAGE), "read after the fence");
+        assert!(b.memory.reads().iter().all(|r| r / PAGE != bus / PAGE), "read after the fence");
     }
 }
 
@@ -491,10 +491,10 @@ fn full_event_ring_holds_events_back_and_loses_none() {
     b.firmware_event(&event(0));
     b.settle();
     assert_eq!(b.vectors(), 1);
-    b.set(HOST_EVT_CI, u32::from(b.ci) | 1 << 31);
+    b.set(HOST_EVT_CI, u32::from(b.evt.ci) | 1 << 31);
     b.wait("the interrupt", |b| (b.vectors() == 2).then_some(()));
     b.event();
-    b.set(HOST_EVT_CI, u32::from(b.ci) | 1 << 31);
+    b.set(HOST_EVT_CI, u32::from(b.evt.ci) | 1 << 31);
     b.settle();
     assert_eq!(b.vectors(), 2);
     b.firmware_event(&event(1));

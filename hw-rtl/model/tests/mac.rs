@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Transmit and receive engines, iCRC, packet RAM: frames by loopback and at the MAC.
 
-mod common;
-
 use berth_abi::card::*;
 use berth_abi::counters::*;
 use berth_abi::cpu::*;
 use berth_abi::host::{HOST_CTRL, HOST_STATUS};
 use berth_abi::status::FW_RESET;
 use berth_rtl::{BAR_CONTROL, CardConfig, data_w};
-use common::{Bench, HOST_BASE, Rng, seed};
+use berth_rtl_host::{Access, Board, Dma, Memory, Rng, seed};
+use std::ops::{Deref, DerefMut};
+
+/// Bus address of the host memory's first byte.
+const HOST_BASE: u64 = 0x1_2340_0000;
 
 /// A RoCEv2 SEND ONLY frame with 7 bytes of payload padded to 8, and its iCRC. Made independently of this project, with scapy 2.8
 /// (`scapy.contrib.roce` computes the iCRC):
@@ -66,15 +68,55 @@ fn with_icrc(mut frame: Vec<u8>) -> Vec<u8> {
 const RAW: u32 = 1 << 9;
 const LOOP: u32 = 1 << 8;
 
+/// A card without firmware on the bench.
+struct Bench(Board);
+
+impl Deref for Bench {
+    type Target = Board;
+    fn deref(&self) -> &Board {
+        &self.0
+    }
+}
+
+impl DerefMut for Bench {
+    fn deref_mut(&mut self) -> &mut Board {
+        &mut self.0
+    }
+}
+
 impl Bench {
+    fn new(seed: u64) -> Self {
+        Self::with(CardConfig { seed, ..CardConfig::default() })
+    }
+
+    fn with(config: CardConfig) -> Self {
+        let memory = Memory::new(config.seed);
+        memory.map(HOST_BASE, &[0; 1 << 20], Access::ReadWrite);
+        Self(Board::new(config, memory))
+    }
+
+    fn counter(&mut self, index: u32) -> u64 {
+        self.card.counter(index)
+    }
+
     fn send(&mut self, slot: u32, len: usize, flags: u32) {
-        self.set(CPU_TX_SEND, (len as u32) << 16 | flags | slot);
+        self.set_cpu(CPU_TX_SEND, (len as u32) << 16 | flags | slot);
+    }
+
+    /// Waits until a pending bit is set.
+    fn wait(&mut self, bit: u32) {
+        for _ in 0..100_000 {
+            if self.cpu(CPU_PENDING) & 1 << bit != 0 {
+                return;
+            }
+        }
+        panic!("pending bit {bit} does not come");
     }
 
     /// Waits for the next outcome of a send: (status, slot).
     fn sent(&mut self) -> (u32, u32) {
         self.wait(PEND_TX_DONE);
-        let done = self.reg(CPU_TX_DONE);
+        let done = self.cpu(CPU_TX_DONE);
         assert_ne!(done & 1 << 31, 0);
         (done >> 16 & 0xff, done & 0xff)
     }
@@ -82,13 +124,13 @@ impl Bench {
     /// Takes the frame at the head and frees its slot: (bytes, flags).
     fn receive(&mut self) -> (Vec<u8>, u32) {
         self.wait(PEND_RX);
-        let desc = self.reg(CPU_RX_DESC);
+        let desc = self.cpu(CPU_RX_DESC);
         assert_ne!(desc & 1 << 31, 0);
-        let flags = self.reg(CPU_RX_FLAGS);
+        let flags = self.cpu(CPU_RX_FLAGS);
         let slot = desc & 0xff;
-        self.set(CPU_RX_POP, 0);
-        let data = self.get_packet(rx_slot(slot), (desc >> 16 & 0x1fff) as usize);
-        self.set(CPU_RX_FREE, slot);
+        self.set_cpu(CPU_RX_POP, 0);
+        let data = self.packet_ram(rx_slot(slot), (desc >> 16 & 0x1fff) as usize);
+        self.set_cpu(CPU_RX_FREE, slot);
         (data, flags)
     }
 
@@ -120,8 +162,8 @@ impl Bench {
     }
 
     fn nothing_received(&mut self) {
-        assert_eq!(self.reg(CPU_PENDING) & 1 << PEND_RX, 0);
-        assert_eq!(self.reg(CPU_RX_DESC), 0);
+        assert_eq!(self.cpu(CPU_PENDING) & 1 << PEND_RX, 0);
+        assert_eq!(self.cpu(CPU_RX_DESC), 0);
     }
 }
 
@@ -132,7 +174,7 @@ fn icrc_of_a_foreign_frame_is_found_right() {
     bench.inject(KNOWN_FRAME.to_vec());
     assert_eq!(bench.receive(), (KNOWN_FRAME.to_vec(), RX_FLAG_ROCE | RX_FLAG_ICRC_OK));
     // and the card makes the same
-    bench.put_packet(tx_slot(3), &KNOWN_FRAME[..KNOWN_FRAME.len() - 4]);
+    bench.fill_packet_ram(tx_slot(3), &KNOWN_FRAME[..KNOWN_FRAME.len() - 4]);
     bench.send(3, KNOWN_FRAME.len() - 4, 0);
     assert_eq!(bench.sent(), (DMA_OK, 3));
     assert_eq!(bench.at_mac(), KNOWN_FRAME);
@@ -146,7 +188,7 @@ fn frames_of_every_length_get_the_right_icrc() {
     for n in 0..40 {
         let frame = roce(&mut rng, n);
         let slot = n as u32 % TX_SLOTS;
-        bench.put_packet(tx_slot(slot), &frame);
+        bench.fill_packet_ram(tx_slot(slot), &frame);
         bench.send(slot, frame.len(), 0);
         assert_eq!(bench.sent(), (DMA_OK, slot));
         assert_eq!(bench.at_mac(), with_icrc(frame), "{n} bytes of payload");
@@ -164,7 +206,7 @@ fn random_frames_go_out_and_come_in_unchanged() {
         let payload = if rng.chance(0.2) { 4096 } else { rng.below(4200) as usize };
         let frame = roce(&mut rng, payload);
         let slot = n % TX_SLOTS;
-        bench.put_packet(tx_slot(slot), &frame);
+        bench.fill_packet_ram(tx_slot(slot), &frame);
         let looped = rng.chance(0.5);
         bench.send(slot, frame.len(), if looped { LOOP } else { 0 });
         assert_eq!(bench.sent(), (DMA_OK, slot));
@@ -193,7 +235,7 @@ fn frame_without_icrc_is_sent_and_received_as_it_is() {
     for len in [14, 15, 42, 60, 61, 64, 1000] {
         let mut arp = rng.bytes(len);
         arp[12..14].copy_from_slice(&[0x08, 0x06]);
-        bench.put_packet(tx_slot(0), &arp);
+        bench.fill_packet_ram(tx_slot(0), &arp);
         bench.send(0, len, RAW);
         assert_eq!(bench.sent(), (DMA_OK, 0));
         assert_eq!(bench.at_mac(), arp);
@@ -342,7 +384,7 @@ fn frames_leave_and_arrive_back_to_back_without_a_bubble() {
             })
             .collect();
         for (slot, frame) in (0..).zip(&frames) {
-            bench.put_packet(tx_slot(slot), frame);
+            bench.fill_packet_ram(tx_slot(slot), frame);
         }
         bench.card.set_tx_ready(false);
         for (slot, frame) in (0..).zip(&frames) {
@@ -421,7 +463,7 @@ fn slot_given_back_twice_or_never_taken_is_ignored() {
     let mut rng = Rng(seed);
     let mut bench = Bench::new(seed);
     for slot in [0, 5, 15, 16, 200] {
-        bench.set(CPU_RX_FREE, slot);
+        bench.set_cpu(CPU_RX_FREE, slot);
     }
     let frames: Vec<_> = (0..RX_SLOTS as usize).map(|n| with_icrc(roce(&mut rng, n))).collect();
     for frame in &frames {
@@ -453,17 +495,14 @@ fn send_waits_for_its_attached_reads() {
         let len = rng.between(1, 4096) as usize;
         let at = rng.below(0x8000) as usize;
         let payload = rng.bytes(len);
-        bench.memory.lock().unwrap()[at..at + len].copy_from_slice(&payload);
+        bench.memory.poke(HOST_BASE + at as u64, &payload);
         let mut frame = roce(&mut rng, len);
         frame[54..].copy_from_slice(&payload);
         let slot = n % TX_SLOTS;
-        bench.put_packet(tx_slot(slot), &frame[..54]);
+        bench.fill_packet_ram(tx_slot(slot), &frame[..54]);
         let addr = HOST_BASE + at as u64;
-        bench.set(CPU_DMA_LOCAL, tx_slot(slot) + 54);
-        bench.set(CPU_DMA_LEN_TAG, len as u32);
-        bench.set(CPU_DMA_ADDR_LO, addr as u32);
-        bench.set(CPU_DMA_ADDR_HI, (addr >> 32) as u32);
-        bench.set(CPU_DMA_GO, slot << 8 | 1 << 2);
+        let (local, len) = (tx_slot(slot) + 54, len as u32);
+        bench.dma(Dma { local, len, addr, slot: Some(slot), ..Dma::default() }, None);
         bench.send(slot, frame.len(), 0);
         assert_eq!(bench.sent(), (DMA_OK, slot), "frame {n}, {len} bytes");
         assert_eq!(bench.at_mac(), with_icrc(frame), "frame {n}, {len} bytes at {at:#x}");
@@ -477,12 +516,8 @@ fn failed_attached_read_gives_up_the_send_once() {
     let mut bench = Bench::new(seed);
     bench.card.mmio_write(0, u64::from(berth_abi::host::HOST_DMA_ENABLE), 1, 4);
     let frame = roce(&mut rng, 100);
-    bench.put_packet(tx_slot(2), &frame);
-    bench.set(CPU_DMA_LOCAL, tx_slot(2) + 54);
-    bench.set(CPU_DMA_LEN_TAG, 100);
-    bench.set(CPU_DMA_ADDR_LO, 0x1000);
-    bench.set(CPU_DMA_ADDR_HI, 0);
-    bench.set(CPU_DMA_GO, 2 << 8 | 1 << 2);
+    bench.fill_packet_ram(tx_slot(2), &frame);
+    bench.dma(Dma { local: tx_slot(2) + 54, len: 100, addr: 0x1000, slot: Some(2), ..Dma::default() }, None);
     bench.send(2, frame.len(), 0);
     assert_eq!(bench.sent(), (DMA_HOST_ERROR, 2));
     assert_eq!(bench.card.take_tx(), None);
@@ -500,8 +535,8 @@ fn card_reset_lets_a_frame_end_and_skips_the_rest_of_one_that_arrives() {
     let coming = with_icrc(roce(&mut rng, 4096));
     // 300 cycles are more than half a frame at 64 bits
     for delay in [1, 30, 300].map(|cycles: u64| cycles.div_ceil(data_w() as u64 / 64)) {
-        bench.put_packet(tx_slot(0), &going);
-        bench.put_packet(tx_slot(1), &going);
+        bench.fill_packet_ram(tx_slot(0), &going);
+        bench.fill_packet_ram(tx_slot(1), &going);
         bench.send(0, going.len(), 0);
         bench.send(1, going.len(), 0);
         bench.card.push_rx(coming.clone());

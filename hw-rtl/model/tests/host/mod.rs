@@ -5,17 +5,17 @@
 use berth_abi::card::*;
 use berth_abi::cpu::*;
 use berth_abi::host::*;
+use berth_abi::message::Fence;
 use berth_abi::ring::*;
 use berth_abi::status::*;
-use berth_abi::wqe::PHASE;
-use berth_rtl::{BAR_CONTROL, BAR_DOORBELL, Card, CardConfig, HostError, HostMemory, PcieLimits};
-use berth_rtl_host::Rng;
-use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::{Arc, Mutex};
+use berth_rtl::{BAR_CONTROL, BAR_DOORBELL, CardConfig, PcieLimits};
+use berth_rtl_host::{Access, Board, Commands, Events, Memory, Rng, pages};
+pub use berth_rtl_host::{Dma, PAGE};
+use std::collections::{HashMap, VecDeque};
+use std::ops::{Deref, DerefMut};
 
 /// Bus address of the first byte of host memory.
 pub const BASE: u64 = 0x1_2000_0000;
-pub const PAGE: u64 = 4096;
 /// Host memory: rings and small things, then data.
 pub const HOST_BYTES: u64 = 8 << 20;
 pub const CMD_RING: u64 = BASE + 0x1000;
@@ -27,41 +27,6 @@ pub const RING: u16 = 1 << RING_LOG2;
 /// No wait of these benches takes longer.
 pub const PATIENCE: u64 = 200_000;
 
-/// Host memory as one array, with pages that the host refuses.
-pub struct Memory {
-    pub bytes: Vec<u8>,
-    pub refused: HashSet<u64>,
-    pub reads: Vec<u64>,
-    pub vectors: u32,
-}
-
-pub struct Port(Arc<Mutex<Memory>>);
-
-impl HostMemory for Port {
-    fn read(&mut self, addr: u64, buf: &mut [u8]) -> Result<(), HostError> {
-        let mut m = self.0.lock().unwrap();
-        m.reads.push(addr);
-        if m.refused.contains(&(addr / PAGE)) {
-            return Err(HostError);
-        }
-        let at = addr.checked_sub(BASE).ok_or(HostError)? as usize;
-        buf.copy_from_slice(m.bytes.get(at..at + buf.len()).ok_or(HostError)?);
-        Ok(())
-    }
-
-    fn write(&mut self, addr: u64, data: &[u8]) -> Result<(), HostError> {
-        let mut m = self.0.lock().unwrap();
-        let at = addr.checked_sub(BASE).expect("the card writes to host memory") as usize;
-        m.bytes[at..at + data.len()].copy_from_slice(data);
-        Ok(())
-    }
-
-    fn msix(&mut self, vector: u32) {
-        assert_eq!(vector, 0, "one vector");
-        self.0.lock().unwrap().vectors += 1;
-    }
-}
-
 /// An entry of the translation table as the bench's driver keeps it.
 #[derive(Clone, Copy)]
 pub struct Entry {
@@ -72,24 +37,44 @@ pub struct Entry {
 }
 
 pub struct Bench {
-    pub card: Card,
-    pub memory: Arc<Mutex<Memory>>,
+    board: Board,
     pub rng: Rng,
-    pub pi: u16,
-    pub ci: u16,
+    pub cmd: Commands,
+    pub evt: Events,
     pub token: u64,
     pub events: VecDeque<[u32; 16]>,
     pub table: HashMap<u32, Entry>,
 }
 
+impl Deref for Bench {
+    type Target = Board;
+    fn deref(&self) -> &Board {
+        &self.board
+    }
+}
+
+impl DerefMut for Bench {
+    fn deref_mut(&mut self) -> &mut Board {
+        &mut self.board
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        let astray = self.memory.violations().into_iter().find(|v| v.1);
+        assert!(std::thread::panicking() || astray.is_none(), "a write outside of host memory: {astray:x?}");
+    }
+}
+
 impl Bench {
     pub fn new(config: CardConfig) -> Bench {
         let mut rng = Rng(config.seed ^ 0x1234);
-        let bytes = rng.bytes(HOST_BYTES as usize);
-        let memory = Arc::new(Mutex::new(Memory { bytes, refused: HashSet::new(), reads: Vec::new(), vectors: 0 }));
-        let card = Card::new(config, Box::new(Port(memory.clone())));
-        let (events, table) = (VecDeque::new(), HashMap::new());
-        Bench { card, memory, rng, pi: 0, ci: 0, token: 0, events, table }
+        let memory = Memory::new(config.seed);
+        memory.map(BASE, &rng.bytes(HOST_BYTES as usize), Access::ReadWrite);
+        memory.log_reads();
+        let board = Board::new(config, memory);
+        let (cmd, evt) = (Commands::new(CMD_RING, RING_LOG2), Events::new(EVT_RING, RING_LOG2));
+        Bench { board, rng, cmd, evt, token: 0, events: VecDeque::new(), table: HashMap::new() }
     }
 
     /// A card whose slot does everything that is legal and unpleasant.
@@ -115,49 +100,27 @@ impl Bench {
     }
 
     pub fn reg(&mut self, offset: u32) -> u32 {
-        self.card.mmio_read(BAR_CONTROL, u64::from(offset), 4) as u32
+        self.card.reg(offset)
     }
 
     pub fn set(&mut self, offset: u32, value: u32) {
-        self.card.mmio_write(BAR_CONTROL, u64::from(offset), u64::from(value), 4);
+        self.card.set_reg(offset, value);
     }
 
     pub fn counter(&mut self, index: u32) -> u64 {
-        self.card.mmio_read(BAR_CONTROL, u64::from(HOST_COUNTERS + 8 * index), 8)
-    }
-
-    pub fn cpu(&mut self, offset: u32) -> u32 {
-        self.card.debug_read(CPU_REGS + offset).expect("the register answers")
-    }
-
-    pub fn set_cpu(&mut self, offset: u32, value: u32) {
-        assert!(self.card.debug_write(CPU_REGS + offset, value), "register {offset:#x} is taken");
-    }
-
-    pub fn packet_ram(&mut self, at: u32, len: u32) -> Vec<u8> {
-        let first = at & !3;
-        let words = (first..at + len).step_by(4).map(|a| self.card.debug_read(CPU_PKT + a).unwrap());
-        let bytes: Vec<u8> = words.flat_map(u32::to_le_bytes).collect();
-        bytes[(at - first) as usize..][..len as usize].to_vec()
-    }
-
-    pub fn fill_packet_ram(&mut self, at: u32, data: &[u8]) {
-        assert!(at.is_multiple_of(4) && data.len().is_multiple_of(4));
-        for (i, word) in data.chunks_exact(4).enumerate() {
-            self.card.debug_write(CPU_PKT + at + 4 * i as u32, u32::from_le_bytes(word.try_into().unwrap()));
-        }
+        self.card.counter(index)
     }
 
     pub fn peek(&self, addr: u64, len: usize) -> Vec<u8> {
-        self.memory.lock().unwrap().bytes[(addr - BASE) as usize..][..len].to_vec()
+        self.memory.peek(addr, len)
     }
 
     pub fn poke(&self, addr: u64, data: &[u8]) {
-        self.memory.lock().unwrap().bytes[(addr - BASE) as usize..][..data.len()].copy_from_slice(data);
+        self.memory.poke(addr, data);
     }
 
     pub fn vectors(&self) -> u32 {
-        self.memory.lock().unwrap().vectors
+        self.memory.interrupts()
     }
 
     /// Clocks until `done` gives something.
@@ -182,17 +145,13 @@ impl Bench {
     // ---- driver ----------------------------------------------------------------------
 
     pub fn start(&mut self, log2_payload: u32, log2_read: u32) {
-        self.poke(CMD_RING, &vec![0; 64 * usize::from(RING)]);
-        self.poke(EVT_RING, &vec![0; 64 * usize::from(RING)]);
-        self.poke(FENCE, &[0; 8]);
-        (self.pi, self.ci) = (0, 0);
-        for (lo, addr) in [(HOST_CMD_BASE_LO, CMD_RING), (HOST_EVT_BASE_LO, EVT_RING), (HOST_FENCE_LO, FENCE)] {
-            self.card.mmio_write(BAR_CONTROL, u64::from(lo), addr, 8);
-        }
-        self.set(HOST_CMD_LOG2, RING_LOG2);
-        self.set(HOST_EVT_LOG2, RING_LOG2);
-        self.card.set_pcie_limits(PcieLimits::from_log2(log2_payload, log2_read));
-        self.set(HOST_DMA_ENABLE, 1);
+        let Board { card, memory } = &mut self.board;
+        self.cmd.attach(card, memory);
+        self.evt.attach(card, memory);
+        memory.poke(FENCE, &[0; 8]);
+        card.mmio_write(BAR_CONTROL, HOST_FENCE_LO.into(), FENCE, 8);
+        card.set_pcie_limits(PcieLimits::from_log2(log2_payload, log2_read));
+        card.set_reg(HOST_DMA_ENABLE, 1);
     }
 
     pub fn command(&mut self, words: &[u32]) {
@@ -202,17 +161,14 @@ impl Bench {
 
     /// A command in the ring, of which the card has not been told.
     pub fn put(&mut self, words: &[u32]) {
-        self.wait("room in the command ring", |b| (b.pi.wrapping_sub(b.reg(HOST_CMD_CI) as u16) < RING).then_some(()));
-        let mut entry = [0; 64];
-        for (place, word) in entry.chunks_exact_mut(4).zip(words) {
-            place.copy_from_slice(&word.to_le_bytes());
-        }
-        self.poke(CMD_RING + 64 * u64::from(self.pi % RING), &entry);
-        self.pi = self.pi.wrapping_add(1);
+        self.wait("room in the command ring", |b| {
+            (b.cmd.pi.wrapping_sub(b.reg(HOST_CMD_CI) as u16) < RING).then_some(())
+        });
+        self.cmd.write(&self.board.memory, words);
     }
 
     pub fn tell(&mut self) {
-        self.set(HOST_CMD_PI, u32::from(self.pi));
+        self.set(HOST_CMD_PI, u32::from(self.cmd.pi));
     }
 
     /// Writes into the card: the index of a command, then these of its words, with their numbers.
@@ -243,31 +199,20 @@ impl Bench {
     /// Reads of the command ring so far.
     pub fn ring_reads(&self) -> usize {
         let ring = CMD_RING..CMD_RING + 64 * u64::from(RING);
-        self.memory.lock().unwrap().reads.iter().filter(|at| ring.contains(at)).count()
+        self.memory.reads().iter().filter(|at| ring.contains(at)).count()
     }
 
     pub fn fence(&mut self) {
         self.token += 0x1_0000_0001;
         let token = self.token;
-        self.command(&[CMD_FENCE, 0, token as u32, (token >> 32) as u32]);
+        self.command(&Fence { token }.encode());
         self.wait("the fence", |b| (b.peek(FENCE, 8) == token.to_le_bytes()).then_some(()));
     }
 
     pub fn take_events(&mut self) {
-        loop {
-            let raw = self.peek(EVT_RING + 64 * u64::from(self.ci % RING), 64);
-            let mut w = [0; 16];
-            for (word, bytes) in w.iter_mut().zip(raw.chunks_exact(4)) {
-                *word = u32::from_le_bytes(bytes.try_into().unwrap());
-            }
-            let phase = u32::from((self.ci / RING).is_multiple_of(2));
-            if w[EVENT_PHASE] >> 31 != phase {
-                break;
-            }
-            w[EVENT_PHASE] &= !PHASE;
-            self.events.push_back(w);
-            self.ci = self.ci.wrapping_add(1);
-            self.set(HOST_EVT_CI, u32::from(self.ci));
+        while let Some(event) = self.evt.take(&self.board.memory) {
+            self.events.push_back(event);
+            self.set(HOST_EVT_CI, u32::from(self.evt.ci));
         }
     }
 
@@ -304,13 +249,7 @@ impl Bench {
     // ---- soft core -------------------------------------------------------------------
 
     pub fn dma(&mut self, d: Dma) {
-        self.set_cpu(CPU_DMA_LOCAL, d.local);
-        self.set_cpu(CPU_DMA_LEN_TAG, d.len | d.tag << 16);
-        self.set_cpu(CPU_DMA_ADDR_LO, d.addr as u32);
-        self.set_cpu(CPU_DMA_ADDR_HI, (d.addr >> 32) as u32);
-        let asid = d.asid.unwrap_or(0);
-        let flags = u32::from(d.write) | u32::from(d.asid.is_some()) << 1 | u32::from(d.slot.is_some()) << 2;
-        self.set_cpu(CPU_DMA_GO, flags | d.slot.unwrap_or(0) << 8 | asid << 16);
+        self.board.dma(d, None);
     }
 
     /// Resets the card as a driver does, and sets it up anew.
@@ -322,11 +261,7 @@ impl Bench {
 
     /// Status and tag of the next DMA command that has ended.
     pub fn dma_done(&mut self) -> (u32, u32) {
-        let v = self.wait("a DMA command to end", |b| {
-            let v = b.cpu(CPU_DMA_DONE);
-            (v >> 31 != 0).then_some(v)
-        });
-        (v >> 16 & 0xff, v & 0xffff)
+        self.wait("a DMA command to end", |b| b.board.dma_done())
     }
 
     pub fn range(&mut self, op: u32, r: Range) {
@@ -372,18 +307,6 @@ impl Bench {
 pub const ACQUIRE: u32 = 1;
 pub const RELEASE: u32 = 2;
 
-/// A DMA command; `asid` makes the address virtual, `slot` attaches it.
-#[derive(Clone, Copy, Default, Debug)]
-pub struct Dma {
-    pub write: bool,
-    pub local: u32,
-    pub len: u32,
-    pub tag: u32,
-    pub addr: u64,
-    pub asid: Option<u32>,
-    pub slot: Option<u32>,
-}
-
 #[derive(Clone, Copy, Debug)]
 pub struct Range {
     pub asid: u32,
@@ -394,7 +317,7 @@ pub struct Range {
 }
 
 impl Range {
-    pub fn pages(&self) -> std::ops::RangeInclusive<u64> {
-        self.va / PAGE..=(self.va + u64::from(self.len) - 1) / PAGE
+    pub fn pages(&self) -> std::ops::Range<u64> {
+        pages(self.va, self.len.into())
     }
 }
