@@ -4,11 +4,13 @@
 use anyhow::{Result, ensure};
 use berth_abi::card::{RX_SLOTS, TX_SLOTS};
 use berth_abi::cpu::{rx_slot, tx_slot};
+use berth_abi::ring::ENTRY_BYTES;
 use berth_random::Rng;
+use berth_rtl_host::{Board, Commands, Dma, Page, Pager};
 use std::collections::BTreeSet;
 
 use crate::model::Model;
-use crate::rig::{Dma, HOST_BASE, Rig};
+use crate::rig::{HOST_BASE, board, dma_done};
 use crate::rows::{Bar, Row};
 
 /// Bytes of a command.
@@ -18,7 +20,7 @@ const COMMANDS: usize = 192;
 /// Address space and first page of virtual addresses, and room for the command ring that makes them known.
 const ASID: u32 = 3;
 const FIRST_VPN: u64 = 0x7_f123_4000;
-const RING_BYTES: usize = 512 * 64;
+const RING_LOG2: u32 = 9;
 /// Share of the framing bound that must be reached.
 const SHARE: f64 = 0.99;
 
@@ -83,20 +85,26 @@ pub fn measure(model: &Model, s: Setup) -> Result<[Option<Rate>; 2]> {
     let ring = 2 * COMMANDS * pitch;
     let mut memory = random.bytes(ring);
     if s.translated {
-        memory.resize(ring + RING_BYTES, 0);
+        memory.resize(ring + ((ENTRY_BYTES as usize) << RING_LOG2), 0);
     }
     let slots: Vec<Vec<u8>> = (0..RX_SLOTS).map(|_| random.bytes(LEN + 64)).collect();
-    let mut rig = Rig::new(model, s.data_w, s.extra, memory.clone());
+    let mut rig = board(model, s.data_w, s.extra, &memory);
     for (slot, data) in (0..).zip(&slots) {
-        rig.fill(rx_slot(slot), data)?;
+        rig.fill_packet_ram(rx_slot(slot), data);
     }
     let read_at = |n: usize| n * pitch + s.host_offset;
     let write_at = |n: usize| (COMMANDS + n) * pitch + s.host_offset;
     let asid = s.translated.then_some(ASID);
     if s.translated {
-        let pages: Vec<(u64, u64)> =
-            (0..2 * COMMANDS as u64).map(|n| (FIRST_VPN + 2 * n, HOST_BASE + n * pitch as u64)).collect();
-        rig.install(ring, ASID, &pages)?;
+        let Board { card, memory } = &mut rig;
+        let mut commands = Commands::new(HOST_BASE + ring as u64, RING_LOG2);
+        commands.attach(card, memory);
+        let (mut pager, vpns) = (Pager::new(u64::MAX, 0), (FIRST_VPN..).step_by(2).take(2 * COMMANDS));
+        for (vpn, bus) in vpns.clone().zip((HOST_BASE..).step_by(pitch)) {
+            pager.map(ASID, vpn, Page { bus, writable: true });
+        }
+        pager.pin(ASID, vpns, memory).into_iter().for_each(|entry| commands.put(entry));
+        commands.carry_out(card, memory);
     }
     let at = |offset: usize| if s.translated { FIRST_VPN * 4096 + offset as u64 } else { HOST_BASE + offset as u64 };
     let (reads, writes) = (s.load != Load::Write, s.load != Load::Read);
@@ -104,25 +112,24 @@ pub fn measure(model: &Model, s: Setup) -> Result<[Option<Rate>; 2]> {
     rig.card.reset_ports();
     let (mut last, mut expected) = (None, BTreeSet::new());
     for n in 0..COMMANDS {
-        let mut go = |rig: &mut Rig, d: Dma| {
-            let result = rig.dma(d, last);
+        let mut go = |d: Dma| {
+            rig.dma(d, last);
             last = Some(d);
             expected.insert(d.tag);
-            result
         };
         let len = LEN as u32;
         if reads {
             let local = tx_slot(n as u32 % TX_SLOTS) + s.local_offset;
-            go(&mut rig, Dma { write: false, local, len, tag: n as u32, addr: at(read_at(n)), asid })?;
+            go(Dma { local, len, tag: n as u32, addr: at(read_at(n)), asid, ..Dma::default() });
         }
         if writes {
             let local = rx_slot(n as u32 % RX_SLOTS) + s.local_offset;
             let tag = (COMMANDS + n) as u32;
-            go(&mut rig, Dma { write: true, local, len, tag, addr: at(write_at(n)), asid })?;
+            go(Dma { write: true, local, len, tag, addr: at(write_at(n)), asid, slot: None });
         }
     }
     while !expected.is_empty() {
-        let tag = rig.dma_done()?;
+        let tag = dma_done(&mut rig)?;
         ensure!(expected.remove(&tag), "tag {tag} ended twice");
     }
     let ports = rig.card.ports();
@@ -130,7 +137,7 @@ pub fn measure(model: &Model, s: Setup) -> Result<[Option<Rate>; 2]> {
     if reads {
         for n in COMMANDS - TX_SLOTS as usize..COMMANDS {
             let local = tx_slot(n as u32 % TX_SLOTS) + s.local_offset;
-            let (got, want) = (rig.packet_ram(local, LEN)?, &memory[read_at(n)..][..LEN]);
+            let (got, want) = (rig.packet_ram(local, LEN), &memory[read_at(n)..][..LEN]);
             ensure!(got == want, "what was read is not what host memory holds ({s:?}, command {n})");
         }
     }
@@ -142,7 +149,7 @@ pub fn measure(model: &Model, s: Setup) -> Result<[Option<Rate>; 2]> {
             want[write_at(n)..][..LEN].copy_from_slice(&slots[n % RX_SLOTS as usize][from..from + LEN]);
         }
     }
-    ensure!(rig.memory()[..ring] == want, "host memory is not what was written ({s:?})");
+    ensure!(rig.memory.peek(HOST_BASE, ring) == want, "host memory is not what was written ({s:?})");
 
     let beat = 2 * s.data_w / 8;
     let rate = |port: berth_rtl::Port| -> Result<Rate> {

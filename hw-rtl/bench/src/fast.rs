@@ -69,7 +69,7 @@ impl Steady {
 
 /// Moves a load in both directions, compares every byte and every completion.
 fn moved(model: &Model, data_w: usize, load: Load) -> Result<Pair> {
-    let mut pair = Pair::new(model, data_w, load)?;
+    let mut pair = Pair::new(model, data_w, load);
     pair.nodes.iter_mut().for_each(|n| n.receive_all());
     pair.nodes.iter_mut().for_each(|n| n.send_all());
     pair.until(PATIENCE, |p| p.nodes.iter().all(|n| n.done()))?;
@@ -169,17 +169,17 @@ pub fn message_rate(model: &Model, data_w: usize) -> Result<Vec<Row>> {
 /// As [`bandwidth`].
 pub fn latency(model: &Model, data_w: usize) -> Result<Vec<Row>> {
     let load = Load { pitch: 64, ..Load::warm(model, 1, SAMPLES, INLINE_BYTES, 12) };
-    let mut pair = Pair::new(model, data_w, load)?;
+    let mut pair = Pair::new(model, data_w, load);
     pair.nodes[1].receive_all();
     pair.run(2 * PAUSE)?;
     let (mut to_wire, mut to_completion) = (0, 0);
     let beats = (CQE_BYTES as usize).div_ceil(2 * data_w / 8) as u64;
     for n in 0..SAMPLES {
         pair.nodes[0].send_inline(0);
-        pair.until(PATIENCE, |p| p.nodes[0].rig.card.writes_pending() == 0)?;
-        let rung = pair.nodes[0].rig.card.cycles();
+        pair.until(PATIENCE, |p| p.nodes[0].board.card.writes_pending() == 0)?;
+        let rung = pair.nodes[0].board.card.cycles();
         pair.until(PATIENCE, |p| p.nodes[1].completed(0, true, n))?;
-        let card = &pair.nodes[1].rig.card;
+        let card = &pair.nodes[1].board.card;
         let (last_in, completed) = (card.ports().rx.last, card.cycles() - (beats - 1));
         let data: Vec<&Sent> = pair.sent[0].iter().filter(|f| f.payload > 0).collect();
         ensure!(data.len() == n as usize + 1, "{} frames for {} messages", data.len(), n + 1);

@@ -6,9 +6,10 @@ use anyhow::{Result, ensure};
 use berth_abi::card::{RX_SLOTS, TX_SLOTS};
 use berth_abi::cpu::*;
 use berth_random::Rng;
+use berth_rtl_host::Board;
 
 use crate::model::Model;
-use crate::rig::Rig;
+use crate::rig::board;
 use crate::rows::{Bar, Row};
 
 /// Bytes in front of the payload of a SEND: Ethernet, IPv4, UDP, BTH.
@@ -37,15 +38,15 @@ pub fn bandwidth(model: &Model, data_w: usize) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for payload in [64, 1024, 4096] {
         let mut random = Rng(model.seed ^ payload as u64);
-        let mut rig = Rig::new(model, data_w, 0, Vec::new());
+        let mut rig = board(model, data_w, 0, &[]);
         let frames: Vec<Vec<u8>> = (0..TX_SLOTS).map(|_| frame(&mut random, payload)).collect();
         for (slot, f) in (0..).zip(&frames) {
-            rig.fill(tx_slot(slot), f)?;
+            rig.fill_packet_ram(tx_slot(slot), f);
         }
-        let send = |rig: &mut Rig, slot: u32| rig.write(CPU_TX_SEND, ((HEADERS + payload) as u32) << 16 | slot);
+        let send = |rig: &mut Board, slot: u32| rig.set_cpu(CPU_TX_SEND, ((HEADERS + payload) as u32) << 16 | slot);
 
         // One frame alone: cycles from the command to its first beat.
-        send(&mut rig, 0)?;
+        send(&mut rig, 0);
         let begin = rig.card.cycles();
         rig.card.run(2000);
         let first = rig.card.take_tx();
@@ -53,12 +54,12 @@ pub fn bandwidth(model: &Model, data_w: usize) -> Result<Vec<Row>> {
         let latency = first.map_or(0, |f| f.start_cycle - begin + 1);
 
         // The transmitter keeps the outcomes of as many frames as a burst has.
-        ensure!(rig.read(CPU_TX_DONE)? >> 31 != 0, "no outcome of a frame that has left");
+        ensure!(rig.cpu(CPU_TX_DONE) >> 31 != 0, "no outcome of a frame that has left");
 
         // A burst, queued while the MAC does not take frames.
         rig.card.set_tx_ready(false);
         for n in 0..TX_BURST {
-            send(&mut rig, n % TX_SLOTS)?;
+            send(&mut rig, n % TX_SLOTS);
         }
         rig.card.run(200);
         rig.card.reset_ports();
@@ -84,13 +85,13 @@ pub fn bandwidth(model: &Model, data_w: usize) -> Result<Vec<Row>> {
         ensure!(rig.card.rx_pending() == 0, "frames are not taken");
         let rx = rig.card.ports().rx;
         for (n, f) in sent.iter().enumerate().take(RX_SLOTS as usize) {
-            let desc = rig.read(CPU_RX_DESC)?;
+            let desc = rig.cpu(CPU_RX_DESC);
             ensure!(desc >> 31 != 0 && desc >> 16 & 0x1fff == f.data.len() as u32, "frame {n} was not received");
-            ensure!(rig.read(CPU_RX_FLAGS)? == RX_FLAG_ROCE | RX_FLAG_ICRC_OK, "the iCRC of frame {n} is wrong");
-            rig.write(CPU_RX_POP, 0)?;
-            let data = rig.packet_ram(rx_slot(desc & 0xff), f.data.len())?;
+            ensure!(rig.cpu(CPU_RX_FLAGS) == RX_FLAG_ROCE | RX_FLAG_ICRC_OK, "the iCRC of frame {n} is wrong");
+            rig.set_cpu(CPU_RX_POP, 0);
+            let data = rig.packet_ram(rx_slot(desc & 0xff), f.data.len());
             ensure!(data == f.data, "frame {n} is not what came in");
-            rig.write(CPU_RX_FREE, desc & 0xff)?;
+            rig.set_cpu(CPU_RX_FREE, desc & 0xff);
         }
 
         for (direction, port) in [("tx", tx), ("rx", rx)] {

@@ -8,7 +8,6 @@ mod fast;
 mod mac;
 mod model;
 mod node;
-mod pager;
 mod pair;
 mod plot;
 mod rig;
@@ -17,6 +16,7 @@ mod synthesis;
 mod waterfall;
 
 use anyhow::{Context as _, Result, bail};
+use berth_rtl_host::Dma;
 use clap::Parser;
 use rayon::iter::{IntoParallelIterator as _, ParallelIterator as _};
 use std::fs;
@@ -165,19 +165,19 @@ fn earlier(path: &Path) -> Result<Vec<Row>> {
 
 /// Cycles per second of this machine's wall-clock time while both DMA engines are busy.
 fn sim_speed(model: &Model, data_w: usize) -> Result<Vec<Row>> {
-    let mut rig = rig::Rig::new(model, data_w, 0, vec![0x5a; 1 << 20]);
+    let mut rig = rig::board(model, data_w, 0, &[0x5a; 1 << 20]);
     let (start, begin) = (Instant::now(), rig.card.cycles());
     let mut last = None;
     for n in 0..64u32 {
         for write in [false, true] {
             let (local, addr) = (n % 16 * 4608, rig::HOST_BASE + u64::from(n) * 4096);
-            let d = rig::Dma { write, local, len: 4096, tag: n, addr, asid: None };
-            rig.dma(d, last)?;
+            let d = Dma { write, local, len: 4096, tag: n, addr, ..Dma::default() };
+            rig.dma(d, last);
             last = Some(d);
         }
     }
     for _ in 0..128 {
-        rig.dma_done()?;
+        rig::dma_done(&mut rig)?;
     }
     let value = (rig.card.cycles() - begin) as f64 / start.elapsed().as_secs_f64() / 1e3;
     Ok(vec![Row::new("sim_speed", &[("data_w", data_w.into())], value, "kHz", None, Bar::None)])

@@ -6,17 +6,18 @@ use anyhow::{Result, bail, ensure};
 use berth_abi::card::FIRST_QPN;
 use berth_abi::cpu::*;
 use berth_abi::host::*;
-use berth_abi::ring::{ENTRY_WORDS, EVENT_PHASE, TRIGGER_ADAPTIVE};
+use berth_abi::message::Entry;
+use berth_abi::ring::{ENTRY_BYTES, TRIGGER_ADAPTIVE};
 use berth_abi::rows::event::EVENT_TIMEOUT;
 use berth_abi::rows::{self, HALF_RECEIVES, HALF_SENDS, ROW_CLOCK, recv, send};
-use berth_abi::wqe::{CQE_BYTES, OP_RECV, OP_SEND, PHASE, WQE_BYTES};
+use berth_abi::wqe::{CQE_BYTES, MAX_INLINE, OP_RECV, OP_SEND, PHASE, SEND_INLINE, WQE_BYTES};
 use berth_protocol::card::limits::TIMEOUT;
 use berth_random::Rng;
-use berth_rtl::{BAR_CONTROL, BAR_DOORBELL};
+use berth_rtl::BAR_DOORBELL;
+use berth_rtl_host::{Access, Board, Commands, Events, PAGE, Page, Pager, element};
 
 use crate::model::Model;
-use crate::pager::Pager;
-use crate::rig::{HOST_BASE, Rig};
+use crate::rig::{HOST_BASE, board};
 
 const ASID: u32 = 3;
 /// Virtual page of the first byte of data.
@@ -33,10 +34,8 @@ const COMMAND_LOG2: u32 = 12;
 const AHEAD: u32 = 28;
 /// Cycles after which a list without its proof is told again, on a wire that loses nothing.
 const REPEAT: u64 = 64_000;
-/// Element flag: its data stand in it.
-const INLINE: u8 = 2;
 /// Bytes that an element of the doorbell has room for.
-pub const INLINE_BYTES: usize = 40;
+pub const INLINE_BYTES: usize = MAX_INLINE;
 
 /// What each of the two cards sends to the other one.
 #[derive(Clone, Copy, Debug)]
@@ -162,8 +161,8 @@ impl Places {
     fn new(load: &Load) -> Self {
         let ring = load.depth() * WQE_BYTES as usize;
         let completions = load.depth() * CQE_BYTES as usize;
-        let events = 64 << COMMAND_LOG2;
-        let queues = events + (64 << EVENT_LOG2);
+        let events = (ENTRY_BYTES as usize) << COMMAND_LOG2;
+        let queues = events + ((ENTRY_BYTES as usize) << EVENT_LOG2);
         let source = queues + load.qps as usize * 2 * (ring + completions);
         let sink = source + load.data();
         Self { commands: 0, events, queues, ring, completions, source, sink, end: sink + load.data() }
@@ -190,11 +189,12 @@ impl Places {
 /// A card, its host and its process.
 pub struct Node {
     /// The card and host memory.
-    pub rig: Rig,
+    pub board: Board,
     load: Load,
     places: Places,
+    commands: Commands,
+    events: Events,
     pager: Pager,
-    events: u16,
     sent: Vec<u16>,
     bytes: Vec<u32>,
     posted: Vec<u32>,
@@ -233,35 +233,46 @@ fn template(n: u8, qpn: u32) -> [u8; 56] {
     t
 }
 
+/// Bus address of what is at an offset in host memory.
+fn bus(offset: usize) -> u64 {
+    HOST_BASE + offset as u64
+}
+
 impl Node {
     /// Card `n` (0 or 1) of a pair, its queue pairs connected to those of the other one with the same numbers; the data
     /// that it is to send are in its memory, and all pages known to the card.
-    ///
-    /// # Errors
-    /// When the card does not take what it is told.
-    pub fn new(model: &Model, data_w: usize, n: u8, load: Load) -> Result<Self> {
+    pub fn new(model: &Model, data_w: usize, n: u8, load: Load) -> Self {
         let places = Places::new(&load);
         let mut memory = vec![0; places.source];
         memory.extend(Rng(model.seed + u64::from(n)).bytes(load.data()));
         memory.resize(places.end, 0);
-        let mut rig = Rig::new(model, data_w, 0, memory);
-        let pages = (places.end - places.source) as u64 / 4096;
-        let sink = FIRST_VPN + (places.sink - places.source) as u64 / 4096;
-        let all = FIRST_VPN..FIRST_VPN + pages;
-        let mut pager = Pager::new(ASID, load.service, all, HOST_BASE + places.source as u64, sink);
-        rig.command_ring(places.commands, COMMAND_LOG2);
-        if load.service == 0 {
-            pager.pin_all(&mut rig)?;
+        let mut board = board(model, data_w, 0, &memory);
+        let Board { card, memory } = &mut board;
+        let mut commands = Commands::new(bus(places.commands), COMMAND_LOG2);
+        let mut events = Events::new(bus(places.events), EVENT_LOG2);
+        let mut pager = Pager::new(u64::MAX, load.service);
+        let vpns = FIRST_VPN..FIRST_VPN + (places.end - places.source) as u64 / PAGE;
+        for (vpn, at) in vpns.clone().zip((places.source..).step_by(PAGE as usize)) {
+            pager.map(ASID, vpn, Page { bus: bus(at), writable: at >= places.sink });
+            memory.set_dma(bus(at), Access::None);
         }
-        rig.card.mmio_write(BAR_CONTROL, HOST_EVT_BASE_LO.into(), HOST_BASE + places.events as u64, 8);
-        rig.card.mmio_write(BAR_CONTROL, HOST_EVT_LOG2.into(), EVENT_LOG2.into(), 4);
+        commands.attach(card, memory);
+        if load.service == 0 {
+            for first in vpns.clone().step_by(3000) {
+                let some = first..vpns.end.min(first + 3000);
+                pager.pin(ASID, some, memory).into_iter().for_each(|entry| commands.put(entry));
+                commands.carry_out(card, memory);
+            }
+        }
+        events.attach(card, memory);
         let queues = load.qps as usize;
         let mut node = Self {
-            rig,
+            board,
             load,
             places,
+            commands,
+            events,
             pager,
-            events: 0,
             sent: vec![0; queues],
             bytes: vec![0; queues],
             posted: vec![0; queues],
@@ -271,35 +282,30 @@ impl Node {
             time_outs: 0,
         };
         for q in 0..load.qps {
-            node.connect(model, n, q)?;
+            node.connect(model, n, q);
         }
-        Ok(node)
+        node
     }
 
-    fn row(&mut self, half: u32, qpn: u32, word: u32, value: u32) -> Result<()> {
-        ensure!(
-            self.rig.card.debug_write(rows::address(half, qpn, word), value),
-            "word {word} of row {qpn} is not taken"
-        );
-        Ok(())
+    fn row(&mut self, half: u32, qpn: u32, word: u32, value: u32) {
+        self.board.write(rows::address(half, qpn, word), value);
     }
 
     /// Completion queues, doorbell row and both rows of queue pair `q`.
-    fn connect(&mut self, model: &Model, n: u8, q: u32) -> Result<()> {
+    fn connect(&mut self, model: &Model, n: u8, q: u32) {
         let (qpn, peer) = (FIRST_QPN + q, 1 - n);
-        let bus = |offset: usize| HOST_BASE + offset as u64;
         for receives in [false, true] {
             let at = bus(self.places.completion_queue(q, receives));
-            self.rig.write(CPU_CQ_BASE_LO, at as u32)?;
-            self.rig.write(CPU_CQ_BASE_HI, (at >> 32) as u32)?;
-            self.rig.write(CPU_CQ_ATTR, 1 << 31 | (UAR as u32) << 8 | self.load.depth().ilog2())?;
-            self.rig.write(CPU_CQ_CFG, 2 * q + u32::from(receives))?;
+            self.board.set_cpu(CPU_CQ_BASE_LO, at as u32);
+            self.board.set_cpu(CPU_CQ_BASE_HI, (at >> 32) as u32);
+            self.board.set_cpu(CPU_CQ_ATTR, 1 << 31 | (UAR as u32) << 8 | self.load.depth().ilog2());
+            self.board.set_cpu(CPU_CQ_CFG, 2 * q + u32::from(receives));
         }
-        self.rig.write(CPU_DB_CFG_QPN, qpn)?;
-        self.rig.write(CPU_DB_CFG, 1 << 31 | 1 << 30 | UAR as u32)?;
+        self.board.set_cpu(CPU_DB_CFG_QPN, qpn);
+        self.board.set_cpu(CPU_DB_CFG, 1 << 31 | 1 << 30 | UAR as u32);
 
         for (word, chunk) in (0..).zip(template(n, qpn).as_chunks::<4>().0) {
-            self.row(HALF_SENDS, qpn, word, u32::from_le_bytes(*chunk))?;
+            self.row(HALF_SENDS, qpn, word, u32::from_le_bytes(*chunk));
         }
         let (sends, receives) = (bus(self.places.send_queue(q)), bus(self.places.receive_queue(q)));
         let (log2_depth, log2_mtu) = (self.load.depth().ilog2(), self.load.log2_mtu);
@@ -325,7 +331,7 @@ impl Node {
             (send::QKEY, QKEY),
             (send::COMMAND, send::CMD_START),
         ] {
-            self.row(HALF_SENDS, qpn, word, value)?;
+            self.row(HALF_SENDS, qpn, word, value);
         }
         let last4 = |mac: [u8; 6]| u32::from_be_bytes([mac[2], mac[3], mac[4], mac[5]]);
         let first2 = |mac: [u8; 6]| u32::from(mac[0]) << 8 | u32::from(mac[1]);
@@ -358,25 +364,18 @@ impl Node {
             (recv::PINNED, self.load.limit),
             (recv::COMMAND, recv::CMD_START),
         ] {
-            self.row(HALF_RECEIVES, qpn, word, value)?;
+            self.row(HALF_RECEIVES, qpn, word, value);
         }
-        Ok(())
     }
 
     fn put(&mut self, queue: usize, n: u32, opcode: u8, offset: usize) {
-        let va = FIRST_VPN * 4096 + offset as u64;
-        let len = self.load.len as u32;
-        let mut element = vec![opcode, 0, 1, 0];
-        element.extend_from_slice(&len.to_le_bytes());
-        element.extend_from_slice(&u64::from(n).to_le_bytes());
-        element.extend_from_slice(&va.to_le_bytes());
-        element.extend_from_slice(&len.to_le_bytes());
-        let at = queue + n as usize * WQE_BYTES as usize;
-        self.rig.memory()[at..at + element.len()].copy_from_slice(&element);
+        let va = FIRST_VPN * PAGE + offset as u64;
+        let at = bus(queue + n as usize * WQE_BYTES as usize);
+        self.board.memory.poke(at, &element(opcode, 0, n.into(), &[(va, self.load.len as u32)]));
     }
 
     fn doorbell(&mut self, offset: u32, word: u64) {
-        self.rig.card.post_write(BAR_DOORBELL, UAR * 4096 + u64::from(offset), word, 8);
+        self.board.card.post_write(BAR_DOORBELL, UAR * PAGE + u64::from(offset), word, 8);
     }
 
     /// Posts as many receives as there may be, with a doorbell for each queue.
@@ -436,16 +435,12 @@ impl Node {
     pub fn send_inline(&mut self, q: u32) {
         let n = u32::from(self.sent[q as usize]);
         let from = self.places.source + self.load.from + self.load.at(q, n);
-        let mut element = vec![OP_SEND, INLINE, 0, 0];
+        let mut element = vec![OP_SEND, SEND_INLINE, 0, 0];
         element.extend_from_slice(&(self.load.len as u32).to_le_bytes());
         element.extend_from_slice(&u64::from(n).to_le_bytes());
-        {
-            let mut memory = self.rig.memory();
-            element.extend_from_slice(&memory[from..from + self.load.len]);
-            element.resize(16 + INLINE_BYTES, 0);
-            let at = self.places.send_queue(q) + n as usize * WQE_BYTES as usize;
-            memory[at..at + element.len()].copy_from_slice(&element);
-        }
+        element.extend(self.board.memory.peek(bus(from), self.load.len));
+        element.resize(16 + INLINE_BYTES, 0);
+        self.board.memory.poke(bus(self.places.send_queue(q) + n as usize * WQE_BYTES as usize), &element);
         for (at, word) in (DB_WQE..).step_by(8).zip(element.as_chunks::<8>().0) {
             self.doorbell(at, u64::from_le_bytes(*word));
         }
@@ -455,10 +450,14 @@ impl Node {
         self.doorbell(DB_WQE + 56, u64::from(FIRST_QPN + q) | u64::from(sent) << 16 | u64::from(posted) << 32);
     }
 
+    /// The words of completion `n` of a queue.
+    fn completion(&self, q: u32, receives: bool, n: u32) -> [u32; 8] {
+        self.board.memory.words(bus(self.places.completion_queue(q, receives) + n as usize * CQE_BYTES as usize))
+    }
+
     /// Whether completion `n` of a queue has been written.
     pub fn completed(&self, q: u32, receives: bool, n: u32) -> bool {
-        let at = self.places.completion_queue(q, receives) + (n as usize + 1) * CQE_BYTES as usize;
-        self.rig.memory()[at - 1] & 0x80 != 0
+        self.completion(q, receives, n)[7] & PHASE != 0
     }
 
     /// Whether all sends and receives have been completed.
@@ -473,21 +472,21 @@ impl Node {
     /// # Errors
     /// When something differs, or the card has an event for firmware.
     pub fn check(&mut self, peer: &Self, count: u32) -> Result<()> {
-        let (code, arg) = (self.rig.read(CPU_FAST_EVENT)?, self.rig.read(CPU_FAST_ARG)?);
+        let (code, arg) = (self.board.cpu(CPU_FAST_EVENT), self.board.cpu(CPU_FAST_ARG));
         ensure!(code >> 24 == 0, "event {code:#x} {arg:#x} for firmware");
         ensure!(self.taken.iter().all(|&n| n == count), "{:?} messages of {count} have been compared", self.taken);
-        let (own, other, len) = (self.rig.memory(), peer.rig.memory(), self.load.len);
         for (q, n) in (0..self.load.qps).flat_map(|q| (0..count).map(move |n| (q, n))) {
-            for (receives, opcode) in [(false, OP_SEND), (true, OP_RECV)] {
-                let memory = if receives { &own } else { &other };
-                let at = self.places.completion_queue(q, receives) + n as usize * CQE_BYTES as usize;
-                let e = &memory[at..at + CQE_BYTES as usize];
-                let fine = e[..8] == u64::from(n).to_le_bytes()
-                    && e[8..12] == (len as u32).to_le_bytes()
-                    && (e[16], e[17]) == (0, opcode)
-                    && e[31] & 0x80 != 0;
-                ensure!(fine, "completion {n} of queue pair {q}, receives {receives}: {e:x?}");
+            for (node, receives, opcode) in [(peer, false, OP_SEND), (&*self, true, OP_RECV)] {
+                let w = node.completion(q, receives, n);
+                let fine = w[..3] == [n, 0, self.load.len as u32]
+                    && w[4] & 0xffff == u32::from(opcode) << 8
+                    && w[7] & PHASE != 0;
+                ensure!(fine, "completion {n} of queue pair {q}, receives {receives}: {w:x?}");
             }
+        }
+        for node in [&*self, peer] {
+            let violations = node.board.memory.violations();
+            ensure!(violations.is_empty(), "DMA to what is not pinned: {violations:x?}");
         }
         Ok(())
     }
@@ -499,17 +498,18 @@ impl Node {
     /// When what was received is wrong, or a page cannot be pinned.
     pub fn work(&mut self) -> Result<()> {
         self.take_events();
-        self.pager.serve(&mut self.rig)?;
+        let (commands, _) = self.pager.serve(self.board.card.cycles(), &self.board.memory);
+        self.tell(commands);
         let before: u32 = self.taken.iter().sum();
         for q in 0..self.load.qps {
             let first = self.taken[q as usize];
             let mut n = first;
             while n < self.load.count && self.completed(q, true, n) {
                 let (at, len) = (self.load.at(q, n), self.load.len);
-                let mut memory = self.rig.memory();
-                let got = &mut memory[self.places.sink + self.load.to + at..][..len];
-                ensure!(got == &self.expected[self.load.from + at..][..len], "message {n} of queue pair {q}");
-                got.fill(0);
+                let sink = bus(self.places.sink + self.load.to + at);
+                let got = self.board.memory.peek(sink, len);
+                ensure!(got == self.expected[self.load.from + at..][..len], "message {n} of queue pair {q}");
+                self.board.memory.poke(sink, &vec![0; len]);
                 n += 1;
             }
             self.taken[q as usize] = n;
@@ -520,7 +520,7 @@ impl Node {
         }
         let all: u32 = self.taken.iter().sum();
         if all > before {
-            self.progress.push((self.rig.card.cycles(), all as usize));
+            self.progress.push((self.board.card.cycles(), all as usize));
         }
         Ok(())
     }
@@ -531,40 +531,40 @@ impl Node {
     /// When the card reports anything else.
     pub fn firmware(&mut self) -> Result<()> {
         loop {
-            let code = self.rig.read(CPU_FAST_EVENT)?;
+            let code = self.board.cpu(CPU_FAST_EVENT);
             if code >> 24 == 0 {
                 return Ok(());
             }
-            let arg = self.rig.read(CPU_FAST_ARG)?;
+            let arg = self.board.cpu(CPU_FAST_ARG);
             ensure!(code >> 24 == EVENT_TIMEOUT, "event {code:#x} {arg:#x} for firmware");
             self.time_outs += 1;
-            self.row(HALF_SENDS, code >> 8 & 0xffff, send::COMMAND, send::CMD_AGAIN)?;
+            self.row(HALF_SENDS, code >> 8 & 0xffff, send::COMMAND, send::CMD_AGAIN);
         }
     }
 
     /// Most bytes that were pinned at any time: of what is sent, of what is received.
     pub fn pinned(&self) -> [u64; 2] {
-        self.pager.peak
+        [self.pager.peak[0], self.pager.peak[1]]
     }
 
     /// Takes events, and gives their places in the ring back.
     fn take_events(&mut self) {
-        let before = self.events;
-        loop {
-            let at = self.places.events + 64 * usize::from(self.events % (1 << EVENT_LOG2));
-            let mut words = [0; ENTRY_WORDS];
-            for (word, bytes) in words.iter_mut().zip(self.rig.memory()[at..at + 64].as_chunks::<4>().0) {
-                *word = u32::from_le_bytes(*bytes);
+        let before = self.events.ci;
+        while let Some(event) = self.events.take(&self.board.memory) {
+            if self.load.service > 0 {
+                self.pager.event(&event, self.board.card.cycles(), &self.board.memory);
+                let evictions = self.pager.evictions();
+                self.tell(evictions);
             }
-            if (words[EVENT_PHASE] & PHASE != 0) != (self.events >> EVENT_LOG2 & 1 == 0) {
-                break;
-            }
-            self.events = self.events.wrapping_add(1);
-            self.pager.event(&mut self.rig, words);
         }
-        if self.events != before {
-            self.rig.card.post_write(BAR_CONTROL, HOST_EVT_CI.into(), self.events.into(), 4);
+        if self.events.ci != before {
+            self.events.tell(&mut self.board.card, false);
         }
+    }
+
+    fn tell(&mut self, commands: Vec<Entry>) {
+        commands.into_iter().for_each(|entry| self.commands.put(entry));
+        self.commands.tell(&mut self.board.card, &self.board.memory);
     }
 
     /// What went wrong, when a measurement does not end.
@@ -577,7 +577,7 @@ impl Node {
             all.filter(|&(q, n)| self.completed(q, receives, n)).count()
         };
         let (sends, receives) = (count(false), count(true));
-        let (code, arg) = (self.rig.read(CPU_FAST_EVENT)?, self.rig.read(CPU_FAST_ARG)?);
+        let (code, arg) = (self.board.cpu(CPU_FAST_EVENT), self.board.cpu(CPU_FAST_ARG));
         bail!(
             "not done in {limit} cycles: of {} each, {sends} sends and {receives} receives; event {code:#x} {arg:#x}",
             self.load.messages()

@@ -75,12 +75,9 @@ pub struct Pair {
 
 impl Pair {
     /// Two cards of `data_w` bits for a load.
-    ///
-    /// # Errors
-    /// As [`Node::new`].
-    pub fn new(model: &Model, data_w: usize, load: Load) -> Result<Self> {
-        Ok(Self {
-            nodes: [Node::new(model, data_w, 0, load)?, Node::new(model, data_w, 1, load)?],
+    pub fn new(model: &Model, data_w: usize, load: Load) -> Self {
+        Self {
+            nodes: [0, 1].map(|n| Node::new(model, data_w, n, load)),
             sent: Default::default(),
             wires: Default::default(),
             taken: [0.0; 2],
@@ -88,7 +85,7 @@ impl Pair {
             beat: data_w as f64 / 8.0,
             chance: Rng(model.seed),
             lost: 0,
-        })
+        }
     }
 
     /// Cycles that a frame with a whole packet takes on the wire.
@@ -103,7 +100,7 @@ impl Pair {
     pub fn step(&mut self) -> Result<()> {
         let (delay, frame_cycles) = (self.load.round_trip / 2, self.frame_cycles());
         for (n, node) in self.nodes.iter_mut().enumerate() {
-            let card = &mut node.rig.card;
+            let card = &mut node.board.card;
             card.set_tx_ready(card.cycles() as f64 + 1.0 >= self.taken[n]);
             card.step();
             while let Some(frame) = card.take_tx() {
@@ -129,7 +126,7 @@ impl Pair {
             }
         }
         for n in 0..2 {
-            let card = &mut self.nodes[n].rig.card;
+            let card = &mut self.nodes[n].board.card;
             let now = card.cycles();
             while self.wires[1 - n].front().is_some_and(|f| f.0 <= now) {
                 card.push_rx(self.wires[1 - n].pop_front().map(|f| f.1).unwrap_or_default());
@@ -138,16 +135,16 @@ impl Pair {
                 self.nodes[n].work()?;
             }
         }
-        let cycles = |p: &Self, n: usize| p.nodes[n].rig.card.cycles();
+        let cycles = |p: &Self, n: usize| p.nodes[n].board.card.cycles();
         if self.load.faulty() && cycles(self, 0).is_multiple_of(FIRMWARE) {
             self.nodes[0].firmware()?;
             self.nodes[1].firmware()?;
             // the debug port's accesses have taken clocks
             while cycles(self, 0) < cycles(self, 1) {
-                self.nodes[0].rig.card.step();
+                self.nodes[0].board.card.step();
             }
             while cycles(self, 1) < cycles(self, 0) {
-                self.nodes[1].rig.card.step();
+                self.nodes[1].board.card.step();
             }
         }
         Ok(())

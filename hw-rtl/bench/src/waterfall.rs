@@ -51,21 +51,21 @@ fn stages(pair: &Pair, rung: u64, moved: [&[Moved]; 2], inline: bool) -> Result<
 /// One kind of message: the stages of the sample in the middle, by its time from end to end.
 fn kind(model: &Model, data_w: usize, len: usize, inline: bool) -> Result<Vec<Row>> {
     let load = Load { pitch: len.next_multiple_of(64), ..Load::warm(model, 1, SAMPLES, len, 12) };
-    let mut pair = Pair::new(model, data_w, load)?;
+    let mut pair = Pair::new(model, data_w, load);
     pair.nodes[1].receive_all();
     pair.run(2 * PAUSE)?;
     let mut samples = Vec::new();
     for n in 0..SAMPLES {
-        pair.nodes.iter_mut().for_each(|node| drop(node.rig.card.record()));
+        pair.nodes.iter_mut().for_each(|node| drop(node.board.card.record()));
         if inline {
             pair.nodes[0].send_inline(0);
         } else {
             pair.nodes[0].send_one(0);
         }
-        pair.until(PATIENCE, |p| p.nodes[0].rig.card.writes_pending() == 0)?;
-        let rung = pair.nodes[0].rig.card.cycles();
+        pair.until(PATIENCE, |p| p.nodes[0].board.card.writes_pending() == 0)?;
+        let rung = pair.nodes[0].board.card.cycles();
         pair.until(PATIENCE, |p| p.nodes[1].completed(0, true, n))?;
-        let [a, b] = [0, 1].map(|n| pair.nodes[n].rig.card.record());
+        let [a, b] = [0, 1].map(|n| pair.nodes[n].board.card.record());
         samples.push(stages(&pair, rung, [&a, &b], inline)?);
         pair.run(PAUSE)?;
     }
