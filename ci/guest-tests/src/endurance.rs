@@ -10,10 +10,10 @@ use libberth::{Device, Limits};
 
 use crate::connections::loopback_works;
 use crate::env::Env;
-use crate::lifecycle::{after_reset, end_of, nothing_left, reload, replace_card, spawn_helper, start_helper};
+use crate::service::{after_reset, end_of, nothing_left, reload, replace_card, spawn_helper, start_helper};
 use crate::syscalls::unprivileged;
 use crate::util::{Mem, Random, Res, check, depths, field, loop_pair, vm_pin, wait_until};
-use crate::{ensure, ensure_eq, runner, tests};
+use crate::{ensure, ensure_eq, tests};
 
 tests! {
     // First, since the other guest waits for it.
@@ -139,7 +139,7 @@ fn endurance_module_reloaded_under_traffic(env: &Env) -> Res {
         let reloaded = reload(env);
         child.wait()?;
         reloaded?;
-        runner::prepare(&env.args)
+        Env::prepare(&env.args)
     })?;
     after_reset(env, 971)
 }
@@ -161,7 +161,7 @@ fn endurance_card_unplugged_under_traffic(env: &Env) -> Res {
         let child = start_helper(env, "traffic")?;
         std::thread::sleep(Duration::from_micros(random.below(50_000) as u64));
         replace_card(env, child)?;
-        runner::prepare(&env.args)
+        Env::prepare(&env.args)
     })?;
     after_reset(env, 973)
 }

@@ -9,57 +9,21 @@ use std::fs;
 use std::io::Write;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use libberth::{Context, Counters, Device, Net};
+use libberth::{Context, Counters, Device, Limits, Net};
 
-use crate::Args;
-use crate::util::{Res, fail};
-
-/// Which of the two guests this is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// Connects.
-    A,
-    /// Listens.
-    B,
-}
-
-impl Role {
-    /// The other one.
-    pub fn other(self) -> Self {
-        match self {
-            Self::A => Self::B,
-            Self::B => Self::A,
-        }
-    }
-
-    /// Name in files, and of the card in the simulator.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::A => "a",
-            Self::B => "b",
-        }
-    }
-}
-
-impl FromStr for Role {
-    type Err = String;
-    fn from_str(s: &str) -> Result<Self, String> {
-        match s {
-            "a" => Ok(Self::A),
-            "b" => Ok(Self::B),
-            _ => Err("a role is `a` or `b`".into()),
-        }
-    }
-}
+pub use crate::args::{Args, Role};
+use crate::outcome::{Res, fail};
 
 /// Between two looks at the shared directory, which has no notification across guests.
 const LOOK: Duration = Duration::from_millis(20);
 
 static REQUEST: AtomicU32 = AtomicU32::new(0);
+
+/// Budget of a card in bytes where a test does not set another.
+const CARD_BUDGET: u64 = 16 << 20;
 
 /// Surroundings of a test.
 pub struct Env {
@@ -95,6 +59,14 @@ impl Env {
             args: args.clone(),
             dir: args.share.join(&args.session).join(name),
         }
+    }
+
+    /// Gives the card its name, and unused pins back at once: what is pinned is then what is in use.
+    pub fn prepare(args: &Args) -> Res {
+        let env = Self::new(args, "setup");
+        env.up()?;
+        env.device()?.set_limits(&Limits { linger_ms: Some(0), card_budget: Some(CARD_BUDGET), reset_peak: true })?;
+        Ok(())
     }
 
     /// Limit for a wait of the library.

@@ -13,7 +13,7 @@ use libberth::{Context, Error, QpStateKind, Reason, Result as CardResult, Sge, S
 
 use crate::connections::loopback_works;
 use crate::env::Env;
-use crate::lifecycle::{ready, start_helper};
+use crate::service::{ready, start_helper};
 use crate::util::{Conn, Mem, PAGE, Res, check, depths, in_child, loop_pair, of_driver, receive_pattern, wait_until};
 use crate::{ensure, ensure_eq, tests};
 

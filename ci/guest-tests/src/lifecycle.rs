@@ -4,7 +4,7 @@
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use berth_abi::{counters as c, ioctl, status};
@@ -12,8 +12,12 @@ use libberth::{Device, Error, Reason, Status, Stream};
 
 use crate::connections::loopback_works;
 use crate::env::{Env, Role};
-use crate::util::{Conn, Mem, PAGE, Res, check, depths, establish, fail, in_child, loop_pair, wait_pid, wait_until};
-use crate::{ensure, ensure_eq, runner, tests};
+use crate::service::{
+    after_reset, driver_dir, end_of, function_level_reset, nothing_left, pci_address, ready, reload, reload_with,
+    replace_card, start_helper, wait_for_device,
+};
+use crate::util::{Conn, Mem, PAGE, Res, check, depths, establish, in_child, loop_pair, wait_pid, wait_until};
+use crate::{ensure, ensure_eq, tests};
 
 tests! {
     One: inv_3_killed_process_leaves_nothing_pinned, inv_3_exec_leaves_nothing_pinned,
@@ -29,88 +33,26 @@ tests! {
          inv_3_unbind_under_traffic, inv_3_module_goes_and_comes_back, inv_3_unplugged_card_is_let_go;
 }
 
-/// Programs that tests start as processes of their own.
-pub fn helper(name: &str, env: &Env) -> Res {
-    match name {
-        // Loopback traffic until it fails or is killed.
-        "traffic" => traffic(env),
-        // Receives granted, and then nothing.
-        "granted" => granted(env),
-        // What an inherited descriptor may do in a new program.
-        // Writes its doorbell page when told to, after the driver was unbound and bound again.
-        "stale_doorbell" => {
-            crate::field::own_sigbus_handler();
-            let context = env.context()?;
-            let page = libberth::raw::doorbell_page(&context).cast::<u64>();
-            let go = PathBuf::from(std::env::var_os("BERTH_TEST_READY").ok_or("no file")?).with_extension("go");
-            ready()?;
-            wait_until("told to go on", env.hang, || Ok(go.exists()))?;
-            // SAFETY: the point of the test: the page is not the card's any more, and the library puts memory in its place.
-            let read_back = unsafe {
-                page.write_volatile(16);
-                page.read_volatile()
-            };
-            // A register page would not have kept it: doorbells are write-only.
-            ensure_eq!(read_back, 16);
-            crate::field::own_sigbus_goes_to_its_handler()
-        }
-        // Receives a stream that comes on a connection from this card.
-        "stopped_receiver" => crate::field::receive_all(env),
-        "wait_for_ever" => crate::trouble::wait_for_ever(env),
-        // Memory that is granted and then unmapped, when told to.
-        "unmap" => crate::trouble::unmap_when_told(env),
-        "inherited" => {
-            let fd: i32 = std::env::var("BERTH_TEST_FD")?.parse()?;
-            inherited_is_refused(fd)
-        }
-        rival if rival.starts_with("rival-") => crate::rivals::rival(rival, env),
-        other => fail(format!("no helper {other}")),
-    }
+/// Writes its doorbell page when told to, after the driver was unbound and bound again.
+pub fn stale_doorbell(env: &Env) -> Res {
+    crate::field::own_sigbus_handler();
+    let context = env.context()?;
+    let page = libberth::raw::doorbell_page(&context).cast::<u64>();
+    let go = PathBuf::from(std::env::var_os("BERTH_TEST_READY").ok_or("no file")?).with_extension("go");
+    ready()?;
+    wait_until("told to go on", env.hang, || Ok(go.exists()))?;
+    // SAFETY: the point of the test: the page is not the card's any more, and the library puts memory in its place.
+    let read_back = unsafe {
+        page.write_volatile(16);
+        page.read_volatile()
+    };
+    // A register page would not have kept it: doorbells are write-only.
+    ensure_eq!(read_back, 16);
+    crate::field::own_sigbus_goes_to_its_handler()
 }
 
-/// Starts a helper; it writes `ready` when it is ready.
-pub fn spawn_helper(env: &Env, name: &str, ready: &std::path::Path) -> Res<Child> {
-    let child = Command::new(std::env::current_exe()?)
-        .args(["--role", env.role.name(), "--helper", name])
-        .arg("--own-ip")
-        .arg(env.own_ip.to_string())
-        .arg("--peer-ip")
-        .arg(env.peer_ip.to_string())
-        .env("BERTH_TEST_READY", ready)
-        .stdin(Stdio::null())
-        .spawn()?;
-    Ok(child)
-}
-
-/// Starts a helper and waits until it says that it is ready.
-pub fn start_helper(env: &Env, name: &str) -> Res<Child> {
-    let ready = std::env::temp_dir().join(format!("berth-ready-{name}-{}", std::process::id()));
-    let _ = fs::remove_file(&ready);
-    let mut child = spawn_helper(env, name, &ready)?;
-    let result = wait_until("the helper is ready", env.hang, || {
-        if let Some(status) = child.try_wait()? {
-            return fail(format!("helper {name} ended: {status}"));
-        }
-        Ok(ready.exists())
-    });
-    let _ = fs::remove_file(&ready);
-    if let Err(e) = result {
-        let _ = child.kill();
-        let _ = child.wait();
-        return Err(e);
-    }
-    Ok(child)
-}
-
-/// Says so to whoever has started this helper.
-pub fn ready() -> Res {
-    if let Some(path) = std::env::var_os("BERTH_TEST_READY") {
-        fs::write(PathBuf::from(path), "")?;
-    }
-    Ok(())
-}
-
-fn traffic(env: &Env) -> Res {
+/// Loopback traffic until it fails or is killed.
+pub fn traffic(env: &Env) -> Res {
     let context = env.context()?;
     let from = Stream::new(&context, &depths(8, 8), PAGE)?;
     let to = Stream::new(&context, &depths(8, 8), 256 << 10)?;
@@ -135,7 +77,8 @@ fn traffic(env: &Env) -> Res {
     }
 }
 
-fn granted(env: &Env) -> Res {
+/// Receives granted, and then nothing.
+pub fn granted(env: &Env) -> Res {
     let mem = Mem::new(64 << 10)?;
     let context = env.context()?;
     let (_from, mut to) = loop_pair(env, &context, &depths(4, 8), 801)?;
@@ -148,15 +91,6 @@ fn granted(env: &Env) -> Res {
     Ok(())
 }
 
-/// Waits until nothing is left of any process.
-pub fn nothing_left(env: &Env) -> Res {
-    let device = env.device()?;
-    wait_until("nothing is left of the process", env.hang, || {
-        let n = device.counters()?;
-        Ok(n.pinned() == 0 && n.drv(c::D_QPS) == 0 && n.drv(c::D_CONTEXTS) == 0)
-    })
-}
-
 fn inv_3_killed_process_leaves_nothing_pinned(env: &Env) -> Res {
     for name in ["granted", "traffic"] {
         let mut child = start_helper(env, name)?;
@@ -167,7 +101,7 @@ fn inv_3_killed_process_leaves_nothing_pinned(env: &Env) -> Res {
     loopback_works(env, 802)
 }
 
-fn inherited_is_refused(fd: i32) -> Res {
+pub fn inherited_is_refused(fd: i32) -> Res {
     let mut arg = ioctl::CreateCq { entries: 1, event_fd: -1, ..Default::default() };
     // SAFETY: the struct of this request.
     let ret = unsafe { libc::ioctl(fd, ioctl::IOC_CREATE_CQ as libc::Ioctl, &raw mut arg) };
@@ -301,13 +235,6 @@ fn tool_moves_a_file(env: &Env) -> Res {
     fs::remove_dir_all(&dir)?;
     ensure!(result.contains("\"sha256_match\":true"), "{result}");
     env.meet("done")
-}
-
-/// The card works (again): name, firmware, a transfer.
-pub fn after_reset(env: &Env, service: u16) -> Res {
-    runner::prepare(&env.args)?;
-    ensure_eq!(env.device()?.info()?.fw_status, status::FW_RUNNING);
-    loopback_works(env, service)
 }
 
 fn crash(env: &Env, hang: bool, service: u16) -> Res {
@@ -479,7 +406,7 @@ fn fw_that_fails_again_and_again_is_given_up_until_a_reset(env: &Env) -> Res {
     const LOSSES: u64 = 8;
     // However slow the guest is.
     reload_with(env, c"loss_window_ms=3600000")?;
-    runner::prepare(&env.args)?;
+    Env::prepare(&env.args)?;
     let device = env.device()?;
     let resets = || -> Res<u64> { Ok(device.counters()?.drv(c::D_RESETS)) };
     let crash = || {
@@ -519,16 +446,6 @@ fn fw_that_fails_again_and_again_is_given_up_until_a_reset(env: &Env) -> Res {
     after_reset(env, 854)
 }
 
-/// Waits until a helper has ended, however.
-pub fn end_of(mut child: Child, env: &Env) -> Res {
-    let result = wait_until("the program with traffic ends", env.hang, || Ok(child.try_wait()?.is_some()));
-    if result.is_err() {
-        let _ = child.kill();
-        let _ = child.wait();
-    }
-    result
-}
-
 fn reset_under_traffic(env: &Env) -> Res {
     let device = env.device()?;
     let resets = device.counters()?.drv(c::D_RESETS);
@@ -541,37 +458,11 @@ fn reset_under_traffic(env: &Env) -> Res {
     after_reset(env, 834)
 }
 
-/// Waits until firmware runs and answers, after a reset that the driver does by itself. The card may be gone meanwhile.
-pub fn wait_in_service(env: &Env) -> Res {
-    wait_until("the card is in service again", env.hang, || {
-        let running =
-            env.device().and_then(|device| Ok(device.info()?)).is_ok_and(|i| i.fw_status == status::FW_RUNNING);
-        Ok(running && env.context().is_ok_and(|c| c.create_cq(1).is_ok()))
-    })
-}
-
 fn function_level_reset_under_traffic(env: &Env) -> Res {
     let child = start_helper(env, "traffic")?;
     function_level_reset(env, || end_of(child, env))?;
     nothing_left(env)?;
     after_reset(env, 850)
-}
-
-/// A function-level reset by sysfs, then what is to end by it, then the card is in service again. The driver is not told; its
-/// watchdog finds firmware stopped, or the card gone for as long as the reset takes.
-pub(crate) fn function_level_reset(env: &Env, ends: impl FnOnce() -> Res) -> Res {
-    let device = env.device()?;
-    let resets = device.counters()?.drv(c::D_RESETS);
-    let function = PathBuf::from(format!("/sys/bus/pci/devices/{}", pci_address()?));
-    let methods = fs::read_to_string(function.join("reset_method"))?;
-    ensure!(methods.contains("flr"), "methods of resetting the card: {methods}");
-    fs::write(function.join("reset_method"), "flr")?;
-    fs::write(function.join("reset"), "1")?;
-    ends()?;
-    wait_until("the driver notices", env.hang, || Ok(device.counters().is_ok_and(|n| n.drv(c::D_RESETS) > resets)))?;
-    wait_in_service(env)?;
-    fs::write(function.join("reset_method"), methods.trim())?;
-    Ok(())
 }
 
 /// What the kernel does when memory is short: it takes a dying process's memory before the process is gone, and asks those
@@ -637,31 +528,6 @@ fn inv_3_memory_is_reaped_while_grants_are_out(env: &Env) -> Res {
     loopback_works(env, 854)
 }
 
-/// The card's PCI address, such as `0000:00:03.0`.
-pub fn pci_address() -> Res<String> {
-    for entry in fs::read_dir("/sys/bus/pci/devices")? {
-        let path = entry?.path();
-        let vendor = fs::read_to_string(path.join("vendor"))?;
-        let device = fs::read_to_string(path.join("device"))?;
-        if vendor.trim() == "0x10ee" && device.trim() == "0xbe47" {
-            let name = path.file_name().and_then(|n| n.to_str()).ok_or("name")?;
-            return Ok(name.to_owned());
-        }
-    }
-    fail("no card on the PCI bus")
-}
-
-/// Waits until a device node can be opened.
-pub fn wait_for_device(env: &Env) -> Res {
-    wait_until("the device is back", env.hang, || Ok(Device::open_first().is_ok()))
-}
-
-/// Folder of the driver that the card is bound to.
-pub fn driver_dir() -> Res<PathBuf> {
-    let link = PathBuf::from(format!("/sys/bus/pci/devices/{}/driver", pci_address()?));
-    Ok(fs::canonicalize(link)?)
-}
-
 fn inv_3_unbind_under_traffic(env: &Env) -> Res {
     let address = pci_address()?;
     let driver = driver_dir()?;
@@ -689,54 +555,10 @@ fn inv_3_module_goes_and_comes_back(env: &Env) -> Res {
     after_reset(env, 838)
 }
 
-/// Removes the module, as soon as nobody uses it any more, and loads it again.
-pub fn reload(env: &Env) -> Res {
-    reload_with(env, c"")
-}
-
-/// The same, with parameters.
-fn reload_with(env: &Env, parameters: &std::ffi::CStr) -> Res {
-    wait_until("the module is gone", env.hang, || {
-        // SAFETY: a name that ends with NUL.
-        let ret = unsafe { libc::syscall(libc::SYS_delete_module, c"berth".as_ptr(), libc::O_NONBLOCK) };
-        let error = std::io::Error::last_os_error();
-        // In use until a killed process has been cleaned up.
-        ensure!(
-            ret == 0 || matches!(error.raw_os_error(), Some(libc::EWOULDBLOCK | libc::EBUSY)),
-            "delete_module: {error}"
-        );
-        Ok(ret == 0)
-    })?;
-    let module = fs::File::open(&env.args.module)?;
-    // SAFETY: a string that ends with NUL.
-    let ret = unsafe { libc::syscall(libc::SYS_finit_module, module.as_raw_fd(), parameters.as_ptr(), 0) };
-    ensure!(ret == 0, "finit_module: {}", std::io::Error::last_os_error());
-    wait_for_device(env)
-}
-
 fn inv_3_unplugged_card_is_let_go(env: &Env) -> Res {
     let child = start_helper(env, "traffic")?;
     replace_card(env, child)?;
     after_reset(env, 840)
-}
-
-/// Pulls the card out under a helper's traffic, which ends by itself, and puts it in again.
-pub fn replace_card(env: &Env, child: Child) -> Res {
-    let address = pci_address()?;
-    env.sim_cards("unplug {own}")?;
-    let result = (|| -> Res {
-        end_of(child, env)?;
-        wait_until("the driver notices", env.hang, || {
-            Ok(Device::open_first().and_then(|d| d.counters()).map_or(true, |n| n.pinned() == 0))
-        })?;
-        fs::write(format!("/sys/bus/pci/devices/{address}/remove"), "1")?;
-        Ok(())
-    })();
-    env.sim_cards("replug {own}")?;
-    result?;
-    fs::write("/sys/bus/pci/rescan", "1")?;
-    wait_until("the card is back", Duration::from_secs(60), || Ok(pci_address().is_ok()))?;
-    wait_for_device(env)
 }
 
 fn inv_3_card_is_unbound_while_the_peer_sends(env: &Env) -> Res {
@@ -785,7 +607,7 @@ fn inv_3_card_is_unbound_while_the_peer_sends(env: &Env) -> Res {
             drop((stream, context));
             fs::write(driver.join("bind"), &address)?;
             wait_for_device(env)?;
-            runner::prepare(&env.args)?;
+            Env::prepare(&env.args)?;
             env.meet("done")?;
         }
     }

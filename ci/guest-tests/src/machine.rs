@@ -15,7 +15,7 @@ use libberth::{Device, Error};
 
 use crate::connections::loopback_works;
 use crate::env::Env;
-use crate::lifecycle::{
+use crate::service::{
     after_reset, driver_dir, end_of, function_level_reset, nothing_left, pci_address, start_helper, wait_for_device,
     wait_in_service,
 };

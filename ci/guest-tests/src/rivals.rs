@@ -407,7 +407,7 @@ fn ring_for_ever(env: &Env) -> Res {
         bells
             .push(vec![(host::DB_CQ, u64::from(to.recvs.cqn()) | 1 << 63), (host::DB_CQ, u64::from(idle.recvs.cqn()))]);
     }
-    crate::lifecycle::ready()?;
+    crate::service::ready()?;
     std::thread::scope(|scope| {
         for bells in &bells {
             let contexts = &contexts;
@@ -448,7 +448,7 @@ fn never_answer(env: &Env) -> Res {
     wait_until("those beyond its share are refused", env.hang, || {
         Ok(busy()? >= before + u64::from(card::CM_REQUESTS) / 2)
     })?;
-    crate::lifecycle::ready()?;
+    crate::service::ready()?;
     loop {
         std::thread::sleep(Duration::from_secs(1));
     }
@@ -458,7 +458,7 @@ fn inv_5_requests_that_nobody_answers_leave_places_to_others(env: &Env) -> Res {
     let device = env.device()?;
     let context = env.context()?;
     let listener = context.listen(676)?;
-    let mut child = crate::lifecycle::start_helper(env, "rival-never-answers")?;
+    let mut child = crate::service::start_helper(env, "rival-never-answers")?;
     let result = (|| -> Res {
         let refused = device.counters()?.fw(c::F_REQUESTS_BUSY);
         // This process's share is free, again and again.
@@ -529,7 +529,7 @@ fn post_for_ever(env: &Env, count: u16) -> Res {
         }
         pairs.push(ends);
     }
-    crate::lifecycle::ready()?;
+    crate::service::ready()?;
     loop {
         let got = recvs.wait(env.limit())?.ok()?;
         let pair = pairs.iter_mut().find(|p| p[1].qp.qpn() == got.qpn).ok_or("whose is it?")?;
@@ -562,7 +562,7 @@ fn connect_for_ever(env: &Env) -> Res {
         from.disconnect()?;
         to.wait_closed(env.limit())?;
         if round == 0 {
-            crate::lifecycle::ready()?;
+            crate::service::ready()?;
         }
     }
     Ok(())
@@ -585,7 +585,7 @@ fn hold_the_budget(env: &Env) -> Res {
     let device = env.device()?;
     let waits = device.counters()?.drv(c::D_BUDGET_WAITS);
     wait_until("the budget is short", env.hang, || Ok(device.counters()?.drv(c::D_BUDGET_WAITS) > waits))?;
-    crate::lifecycle::ready()?;
+    crate::service::ready()?;
     loop {
         std::thread::sleep(Duration::from_secs(1));
     }
@@ -646,7 +646,7 @@ fn inv_5_greedy_processes_leave_a_stream_its_share(env: &Env) -> Res {
             continue;
         }
         let rung = device.counters()?.rtl(c::C_DOORBELLS);
-        let mut child = crate::lifecycle::start_helper(env, name)?;
+        let mut child = crate::service::start_helper(env, name)?;
         let beside = probe.rate(env, COUNT);
         let lives = child.try_wait()?.is_none();
         child.kill()?;
@@ -682,7 +682,7 @@ fn pc_3_a_process_with_the_whole_budget_leaves_a_stream_its_share(env: &Env) -> 
     probe.rate(env, COUNT)?;
     let alone = probe.rate(env, COUNT)?;
     let before = of_driver(&device.counters()?, INCIDENTS);
-    let mut child = crate::lifecycle::start_helper(env, "rival-holds")?;
+    let mut child = crate::service::start_helper(env, "rival-holds")?;
     // Its connections want memory from each other as well: what is recalled is nobody's for a moment.
     let mut held = 0;
     wait_until("the rival holds most of the budget", env.hang, || {

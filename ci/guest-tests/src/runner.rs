@@ -8,66 +8,16 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use berth_abi::counters as c;
-use libberth::{Counters, Device, Limits};
+use libberth::{Counters, Device};
 
-use crate::Args;
+use crate::args::Args;
 use crate::env::{Env, Role};
-use crate::util::{HELD, INCIDENTS, Res, fail, of_driver, vm_pin, wait_until};
+use crate::test::{Effect, Place, Test};
+use crate::util::{HELD, INCIDENTS, Res, fail, of_driver, pages, vm_pin, wait_until};
 use crate::{
     bad_input, basics, connections, credits, endurance, examples, field, lifecycle, machine, memory, rivals, syscalls,
     tool, trouble,
 };
-
-/// Where a test runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// In both guests at the same time.
-    Pair,
-    /// In one guest; the runner chooses which.
-    One,
-}
-
-/// A test.
-#[derive(Clone, Copy)]
-pub struct Test {
-    /// Behaviour and id.
-    pub name: &'static str,
-    /// Where it runs.
-    pub place: Place,
-    /// Its body.
-    pub run: fn(&Env) -> Res,
-    /// What it does to the card.
-    pub effect: Effect,
-}
-
-/// What a test does to the card.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effect {
-    /// None of the [`INCIDENTS`] may come of it.
-    Gentle,
-    /// It has the card lost, reset, or lie to the driver.
-    Disruptive,
-}
-
-/// Declares the tests of a module: `tests! { Pair: name, name; One: name; One Disruptive: name }`.
-#[macro_export]
-macro_rules! tests {
-    (@effect) => { $crate::runner::Effect::Gentle };
-    (@effect $effect:ident) => { $crate::runner::Effect::$effect };
-    (@list $($place:ident $effect:tt $($name:ident)+),+) => { &[$($($crate::tests!(@one $place $effect $name),)+)+] };
-    (@one $place:ident [$($effect:ident)?] $name:ident) => {
-        $crate::runner::Test {
-            name: stringify!($name),
-            place: $crate::runner::Place::$place,
-            run: $name,
-            effect: $crate::tests!(@effect $($effect)?),
-        }
-    };
-    ($($place:ident $($effect:ident)?: $($name:ident),+ $(,)?);+ $(;)?) => {
-        /// Tests of this module in the order in which they run.
-        pub const TESTS: &[$crate::runner::Test] = $crate::tests!(@list $($place [$($effect)?] $($name)+),+);
-    };
-}
 
 fn all() -> impl Iterator<Item = Test> {
     [
@@ -155,7 +105,7 @@ pub fn run(args: &Args) -> ExitCode {
     let mine: Vec<_> =
         tests.iter().filter(|(t, role)| t.place == Place::Pair || *role == args.role).map(|(t, _)| *t).collect();
     println!("running {} tests", mine.len());
-    if let Err(e) = prepare(&args) {
+    if let Err(e) = Env::prepare(&args) {
         println!("test setup ... FAILED\n{e}");
         println!("0 passed, 1 failed");
         return ExitCode::FAILURE;
@@ -197,24 +147,14 @@ pub fn run(args: &Args) -> ExitCode {
     if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Budget of a card in bytes where a test does not set another.
-const CARD_BUDGET: u64 = 16 << 20;
-
-/// Name, and unused pins given back at once: what is pinned is then what is in use.
-pub fn prepare(args: &Args) -> Res {
-    let env = Env::new(args, "setup");
-    env.up()?;
-    env.device()?.set_limits(&Limits { linger_ms: Some(0), card_budget: Some(CARD_BUDGET), reset_peak: true })?;
-    Ok(())
-}
-
 /// Takes away what a failed test may have left: limits, faults on the wire, a card that is being reset or has to be.
 fn restore(args: &Args, test: &Test) {
-    let in_service = || wait_until("the card is in service", Duration::from_secs(60), || Ok(prepare(args).is_ok()));
+    let in_service =
+        || wait_until("the card is in service", Duration::from_secs(60), || Ok(Env::prepare(args).is_ok()));
     if in_service().is_err() {
         println!("    the card is not in service and is reset");
         let reset = Device::open_first().map_err(Into::into).and_then(|d| Ok(d.reset()?));
-        if let Err(e) = reset.and_then(|()| in_service()).and_then(|()| prepare(args)) {
+        if let Err(e) = reset.and_then(|()| in_service()).and_then(|()| Env::prepare(args)) {
             println!("    limits not restored: {e}");
         }
     }
@@ -349,11 +289,6 @@ fn pins_of_kernel() -> Res<u64> {
         Ok(line.trim().parse()?)
     };
     Ok(of("nr_foll_pin_acquired ")?.wrapping_sub(of("nr_foll_pin_released ")?))
-}
-
-/// What is pinned and what is asked for, by the driver.
-pub fn pages() -> String {
-    fs::read_to_string("/sys/kernel/debug/berth/berth0/pages").unwrap_or_default()
 }
 
 fn show_counters() {

@@ -15,7 +15,7 @@ use libberth::{Buffer, Error, Reason, Stream};
 
 use crate::env::{Env, Role};
 use crate::util::{Res, depths, fail, fill, wait_until};
-use crate::{ensure, ensure_eq, runner, tests};
+use crate::{ensure, ensure_eq, tests};
 
 tests! {
     One: f5_what_has_no_length_is_refused_by_name_before_anything_happens,
@@ -527,5 +527,5 @@ fn f10_a_reset_is_told_as_one(env: &Env) -> Res {
     // Frames, bytes and the like never fall.
     let fell: Vec<_> = all.lines().filter(|l| l.starts_with("rtl") && l.contains(" -")).collect();
     ensure!(fell.is_empty(), "{fell:?}\n{all}");
-    runner::prepare(&env.args)
+    Env::prepare(&env.args)
 }

@@ -21,12 +21,12 @@ use libberth::{Context, Device, QpConfig, QpStateKind, Status, Trigger};
 
 use crate::connections::loopback_works;
 use crate::env::{Env, Role};
-use crate::lifecycle::{after_reset, nothing_left, pci_address, ready, start_helper, wait_for_device};
 use crate::memory::{Budget, protect};
+use crate::service::{after_reset, nothing_left, pci_address, ready, start_helper, wait_for_device};
 use crate::util::{
     Conn, Mem, PAGE, Random, Res, check, depths, establish, fail, in_child, loop_pair, of_driver, wait_until,
 };
-use crate::{ensure, ensure_eq, runner, tests};
+use crate::{ensure, ensure_eq, tests};
 
 tests! {
     One: cr_5_triggers_are_told_apart, decision_13_elements_changed_after_posting_have_no_effect,
@@ -343,7 +343,7 @@ fn decision_21_process_with_very_many_stuck_pages_stalls_itself_only(env: &Env) 
     wait_until("all that the card asks for at a time is asked for", env.hang, || {
         Ok(page_needs(&device)? >= needs + all)
     })?;
-    let shown = runner::pages();
+    let shown = crate::util::pages();
     let worked_on = shown.lines().filter_map(|line| line.split_once("worked on ")?.1.parse().ok()).max();
     ensure_eq!(worked_on, Some(MOST));
     ensure_eq!(in_child(|| loopback_works(env, 926))?, 0);
@@ -598,7 +598,7 @@ fn reset_while_pages_are_awaited(env: &Env) -> Res {
     // The new firmware is at work when the old one's page comes: it must not hear of it.
     let work = std::thread::scope(|scope| -> Res {
         let work = scope.spawn(|| -> Res {
-            crate::runner::prepare(&env.args)?;
+            Env::prepare(&env.args)?;
             (0..3).try_for_each(|n| loopback_works(env, 933 + n))
         });
         stuck.resolve();

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Memory, patterns, connections and waits for the tests.
 
-use std::error::Error;
 use std::io;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,39 +12,8 @@ use libberth::{
 };
 
 use crate::env::{Env, Role};
-
-/// Result of a test or a step of one.
-pub type Res<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
-
-/// Fails with a text.
-pub fn fail<T>(text: impl Into<String>) -> Res<T> {
-    Err(text.into().into())
-}
-
-/// Fails the test unless the condition holds.
-#[macro_export]
-macro_rules! ensure {
-    ($cond:expr $(,)?) => {
-        if !$cond {
-            return $crate::util::fail(format!("{}:{}: not so: {}", file!(), line!(), stringify!($cond)));
-        }
-    };
-    ($cond:expr, $($text:tt)+) => {
-        if !$cond {
-            return $crate::util::fail(format!("{}:{}: {}", file!(), line!(), format!($($text)+)));
-        }
-    };
-}
-
-/// Fails the test unless both are equal.
-#[macro_export]
-macro_rules! ensure_eq {
-    ($left:expr, $right:expr $(,)?) => {
-        match (&$left, &$right) {
-            (left, right) => $crate::ensure!(*left == *right, "{} is {left:?}, not {right:?}", stringify!($left)),
-        }
-    };
-}
+pub use crate::outcome::{Res, fail};
+use crate::{ensure, ensure_eq};
 
 /// Bytes of a page of the guest.
 pub const PAGE: usize = 4096;
@@ -492,4 +460,9 @@ pub fn wait_pid(pid: i32) -> Res<i32> {
     let ret = unsafe { libc::waitpid(pid, &raw mut status, 0) };
     ensure!(ret == pid, "waitpid: {}", io::Error::last_os_error());
     Ok(if libc::WIFSIGNALED(status) { 128 + libc::WTERMSIG(status) } else { libc::WEXITSTATUS(status) })
+}
+
+/// What is pinned and what is asked for, by the driver.
+pub fn pages() -> String {
+    std::fs::read_to_string("/sys/kernel/debug/berth/berth0/pages").unwrap_or_default()
 }
