@@ -44,6 +44,25 @@ const TREES: &[Tree] = &[
             &["uapi"],
         ],
     },
+    Tree {
+        top: "hw-rtl/host/src/lib.rs",
+        ranks: &[&["frames", "memory"], &["board", "pager", "rings"], &["driver"], &["process", "wire"]],
+    },
+    // The first row is macros.
+    Tree {
+        top: "ci/guest-tests/src/main.rs",
+        ranks: &[
+            &["ensure", "ensure_eq", "tests"],
+            &["args", "outcome"],
+            &["env"],
+            &["test", "util"],
+            &["basics", "connections", "credits", "examples", "faults", "memory", "tool"],
+            &["bad_input", "service", "syscalls"],
+            &["endurance", "field", "machine", "rivals", "trouble"],
+            &["lifecycle"],
+            &["helpers", "runner"],
+        ],
+    },
 ];
 
 /// Folders of the RTL, lowest first: a module has instances of what is lower, or of its own folder.
