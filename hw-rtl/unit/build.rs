@@ -4,7 +4,7 @@
 //! A module is built when its file exists. `BERTH_UNITS` (names, with commas) builds only some, for work on one of them;
 //! `BERTH_UNIT_WIDTHS` likewise. `BERTH_UNIT_VERILATOR` (with spaces) are further arguments of Verilator.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::fmt::Write as _;
 use std::fs;
@@ -97,9 +97,12 @@ fn build() -> Result<(), String> {
             units.push(unit);
         }
     }
+    let records = records(&hardware, &sources)?;
     let units = side_by_side(units, |unit| {
         unit.verilate(&hardware, &sources, &cxx)?;
-        unit.compile_ports(&out, &include, &cxx)?;
+        let text = source_of(unit.module, &sources).map(fs::read_to_string);
+        let text = text.transpose().map_err(|e| format!("{}: {e}", unit.module))?.unwrap_or_default();
+        unit.compile_ports(&out, &include, &cxx, &text, &records)?;
         Ok(unit)
     })?;
     if units.is_empty() {
@@ -170,11 +173,19 @@ impl Unit {
     }
 
     /// Writes and compiles the table of ports.
-    fn compile_ports(&self, out: &Path, include: &Path, cxx: &str) -> Result<(), String> {
+    fn compile_ports(
+        &self,
+        out: &Path,
+        include: &Path,
+        cxx: &str,
+        module: &str,
+        records: &Records,
+    ) -> Result<(), String> {
         let header = self.folder.join(&self.prefix).with_extension("h");
         let header = fs::read_to_string(&header).map_err(|e| format!("{}: {e}", header.display()))?;
         let source = out.join(format!("{}_ports.cpp", self.prefix));
-        fs::write(&source, ports_source(&self.prefix, &ports(&header))).map_err(|e| e.to_string())?;
+        let ports = with_fields(ports(&header), module, records)?;
+        fs::write(&source, ports_source(&self.prefix, &ports)).map_err(|e| e.to_string())?;
         let mut compile = Command::new(cxx);
         compile.args(["-O2", "-std=c++17", "-fPIC", "-faligned-new", "-c"]).arg(&source).arg("-o").arg(&self.object);
         compile.arg("-I").arg(&self.folder).arg("-I").arg(include).arg("-I").arg(include.join("vltstd"));
@@ -190,15 +201,108 @@ fn source_of<'a>(module: &str, sources: &'a [PathBuf]) -> Option<&'a PathBuf> {
     sources.iter().find(|source| source.file_stem().is_some_and(|name| name == module))
 }
 
-/// A port as the model's header declares it.
-struct Port<'a> {
-    name: &'a str,
+/// A port as the model's header declares it, or a field of one.
+struct Port {
+    name: String,
+    whole: String,
+    whole_bits: u32,
     input: bool,
+    low: u32,
     bits: u32,
 }
 
+/// Fields of the packages' records, by `package::record`: name, lowest bit, bits; a record's own fields have names with a dot.
+type Records = BTreeMap<String, Vec<(String, u32, u32)>>;
+
+/// What the packages say of records.
+fn records(hardware: &Path, sources: &[PathBuf]) -> Result<Records, String> {
+    let registers = hardware.join("rtl/berth_regs_pkg.sv");
+    let packages = sources.iter().filter(|source| source.to_string_lossy().ends_with("_pkg.sv"));
+    let mut records = Records::new();
+    for path in [&registers].into_iter().chain(packages) {
+        let text = fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
+        let package = path.file_stem().unwrap_or_default().to_string_lossy();
+        let lines = text.lines().map(|line| line.split("//").next().unwrap_or_default().trim());
+        let mut fields: Vec<(String, u32)> = Vec::new();
+        let mut inside = false;
+        for line in lines {
+            if line.starts_with("typedef struct packed") {
+                (inside, fields) = (true, Vec::new());
+            } else if let Some(name) = line.strip_prefix('}').and_then(|rest| rest.trim().strip_suffix(';')) {
+                inside = false;
+                // the first field is the highest
+                let mut low = fields.iter().map(|(_, bits)| bits).sum::<u32>();
+                let mut all = Vec::new();
+                for (field, bits) in fields.drain(..) {
+                    low -= bits;
+                    let (field, kind) = field.split_once(' ').unwrap_or((&field, ""));
+                    all.push((field.to_string(), low, bits));
+                    let inner = records.get(&format!("{package}::{kind}")).into_iter().flatten();
+                    all.extend(inner.map(|(name, at, bits)| (format!("{field}.{name}"), low + at, *bits)));
+                }
+                records.insert(format!("{package}::{name}"), all);
+            } else if let Some(line) = line.strip_suffix(';').filter(|_| inside) {
+                let failed = || format!("{}: {line}", path.display());
+                let (kind, names) = line.split_once(char::is_whitespace).ok_or_else(failed)?;
+                let (bits, names) = match names.trim().strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+                    Some((range, names)) => {
+                        let (high, low) = range.split_once(':').ok_or_else(failed)?;
+                        let value = |text| number(text).ok_or_else(failed);
+                        (value(high)? - value(low)? + 1, names)
+                    }
+                    None if kind == "logic" => (1, names),
+                    None => {
+                        let inner = records.get(&format!("{package}::{kind}")).ok_or_else(failed)?;
+                        (inner.iter().filter(|(name, ..)| !name.contains('.')).map(|(.., bits)| bits).sum(), names)
+                    }
+                };
+                fields.extend(names.split(',').map(|name| (format!("{} {kind}", name.trim()), bits)));
+            }
+        }
+    }
+    Ok(records)
+}
+
+/// The value of a number, or of a product or a difference of them.
+fn number(text: &str) -> Option<u32> {
+    if let Some((left, right)) = text.rsplit_once('-') {
+        return number(left)?.checked_sub(number(right)?);
+    }
+    text.split('*').map(|factor| factor.trim().parse::<u32>().ok()).product()
+}
+
+/// The ports, and the fields of those that are records by the module's text: lines like `input  berth_card_pkg::frame_t rf,`.
+fn with_fields(ports: Vec<Port>, module: &str, records: &Records) -> Result<Vec<Port>, String> {
+    let mut all = Vec::new();
+    for port in ports {
+        let kind = module.lines().find_map(|line| {
+            let mut words = line.trim().split([' ', ',']).filter(|word| !word.is_empty());
+            let record = words.next().is_some_and(|word| matches!(word, "input" | "output"));
+            let kind = words.next().filter(|kind| record && kind.contains("::"))?;
+            (words.next() == Some(&*port.whole)).then_some(kind)
+        });
+        let fields = match kind {
+            Some(kind) => records.get(kind).ok_or_else(|| format!("there is no record {kind}"))?.as_slice(),
+            None => &[],
+        };
+        let bits: u32 = fields.iter().filter(|(name, ..)| !name.contains('.')).map(|(.., bits)| bits).sum();
+        if kind.is_some() && bits != port.bits {
+            return Err(format!("{}: {bits} bits, the model has {}", port.whole, port.bits));
+        }
+        all.extend(fields.iter().map(|(name, low, bits)| Port {
+            name: format!("{}.{name}", port.whole),
+            whole: port.whole.clone(),
+            low: *low,
+            bits: *bits,
+            ..port
+        }));
+        all.push(port);
+    }
+    Ok(all)
+}
+
 /// The ports of a model, from lines like `VL_IN8(&clk,0,0);` and `VL_OUTW(&data,511,0,16);` of its header.
-fn ports(header: &str) -> Vec<Port<'_>> {
+fn ports(header: &str) -> Vec<Port> {
     let port = |line: &'_ str| -> Option<(bool, usize, usize, u32)> {
         let (kind, rest) = line.trim().strip_prefix("VL_")?.split_once("(&")?;
         let input = kind.starts_with("IN") && !kind.starts_with("INOUT");
@@ -213,17 +317,22 @@ fn ports(header: &str) -> Vec<Port<'_>> {
     };
     header
         .lines()
-        .filter_map(|line| port(line).map(|(input, at, n, bits)| Port { name: &line[at..at + n], input, bits }))
+        .filter_map(|line| {
+            let (input, at, n, bits) = port(line)?;
+            let name = line[at..at + n].to_string();
+            Some(Port { whole: name.clone(), name, whole_bits: bits, input, low: 0, bits })
+        })
         .collect()
 }
 
 /// C++ that makes a model and gives a pointer to each of its ports.
-fn ports_source(prefix: &str, ports: &[Port<'_>]) -> String {
+fn ports_source(prefix: &str, ports: &[Port]) -> String {
     let mut table = String::new();
-    for Port { name, input, bits } in ports {
-        let of = if *bits > 64 { format!("&m->top->{name}[0]") } else { format!("&m->top->{name}") };
+    for Port { name, whole, whole_bits, input, low, bits } in ports {
+        let of = if *whole_bits > 64 { format!("&m->top->{whole}[0]") } else { format!("&m->top->{whole}") };
+        let input = u8::from(*input);
         let _ =
-            writeln!(table, "    {{\"{name}\", {bits}, {}, [](Model* m) -> void* {{ return {of}; }}}},", *input as u8);
+            writeln!(table, "    {{\"{name}\", {low}, {bits}, {input}, [](Model* m) -> void* {{ return {of}; }}}},");
     }
     format!(
         r#"// Ports of {prefix}; the Rust side is src/ffi.rs.
@@ -246,6 +355,7 @@ struct Model {{
 }};
 struct Port {{
     const char* name;
+    uint32_t low;
     uint32_t bits;
     uint32_t input;
     void* (*at)(Model*);
@@ -266,7 +376,7 @@ Model* make(int seed) {{
 #endif
     m->top = new {prefix}(&m->context);
     for (const Port& port : ports)
-        if (port.input) std::memset(port.at(m), 0, (port.bits + 7) / 8);
+        if (port.input && port.low == 0) std::memset(port.at(m), 0, (port.bits + 7) / 8);
     return m;
 }}
 

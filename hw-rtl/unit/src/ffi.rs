@@ -9,10 +9,11 @@ use std::ptr::NonNull;
 /// The model on the C++ side.
 enum Model {}
 
-/// A port as the model lists it.
+/// A port as the model lists it, or a field of one that is a record.
 #[repr(C)]
 struct PortInfo {
     name: *const c_char,
+    low: u32,
     bits: u32,
     input: u32,
     at: unsafe extern "C" fn(*mut Model) -> *mut u8,
@@ -31,11 +32,12 @@ struct Api {
 
 include!(concat!(env!("OUT_DIR"), "/units.rs"));
 
-/// A port of one [`Module`]; other modules refuse it.
+/// A port of one [`Module`], or a field of a port that is a record (`port.field`); other modules refuse it.
 #[derive(Clone, Copy, Debug)]
 pub struct Port {
     module: NonNull<Model>,
     at: NonNull<u8>,
+    low: u32,
     bits: u32,
     input: bool,
     // of the module's thread
@@ -49,15 +51,17 @@ impl Port {
         self.bits
     }
 
-    /// Bytes in which the model keeps it: 1, 2, 4, 8 or, over 64 bits, whole words of 4.
-    fn bytes(&self) -> usize {
-        match self.bits {
-            0..=8 => 1,
-            9..=16 => 2,
-            17..=32 => 4,
-            33..=64 => 8,
-            bits => bits.div_ceil(32) as usize * 4,
-        }
+    /// Of the model's bytes that hold some of it, byte `i`: where it is, and which of its bits are the port's.
+    fn part(&self, i: usize) -> (usize, u8) {
+        let (first, end) = (self.low as usize % 8, self.low as usize % 8 + self.bits as usize);
+        let from = if i == 0 { first } else { 0 };
+        let upto = (end - 8 * i).min(8);
+        (self.low as usize / 8 + i, ((1_u16 << upto) - (1_u16 << from)) as u8)
+    }
+
+    /// So many bytes of the model hold some of it.
+    fn parts(&self) -> usize {
+        (self.low as usize % 8 + self.bits as usize).div_ceil(8)
     }
 }
 
@@ -128,7 +132,14 @@ impl Module {
         let info = infos.iter().find(|info| called(info))?;
         // SAFETY: the model is live.
         let at = NonNull::new(unsafe { (info.at)(self.model.as_ptr()) })?;
-        Some(Port { module: self.model, at, bits: info.bits, input: info.input != 0, _not_send: PhantomData })
+        Some(Port {
+            module: self.model,
+            at,
+            low: info.low,
+            bits: info.bits,
+            input: info.input != 0,
+            _not_send: PhantomData,
+        })
     }
 
     /// Sets an input of up to 64 bits.
@@ -147,14 +158,19 @@ impl Module {
     /// When the port is no input of this module.
     pub fn set_wide(&mut self, port: Port, words: &[u64]) {
         assert!(port.module == self.model && port.input, "no input of this module");
-        let n = port.bytes();
-        for i in 0..n {
-            let word = words.get(i / 8).copied().unwrap_or(0);
-            // bits above the port's width stay 0, as Verilator wants it
-            let left = (port.bits as usize).saturating_sub(8 * i).min(8);
-            let byte = (word >> (8 * (i % 8))) as u8 & (0xff_u16 >> (8 - left)) as u8;
-            // SAFETY: the port belongs to the live model, which this call borrows, and has `n` bytes there.
-            unsafe { port.at.add(i).write(byte) };
+        let shift = port.low as usize % 8;
+        for i in 0..port.parts() {
+            // of the value
+            let byte = |k: usize| words.get(k / 8).map_or(0, |word| (word >> (8 * (k % 8))) as u8);
+            let below = if i == 0 { 0 } else { byte(i - 1) };
+            let new = ((u16::from(byte(i)) << 8 | u16::from(below)) >> (8 - shift)) as u8;
+            let (at, mask) = port.part(i);
+            // SAFETY: the port belongs to the live model, which this call borrows, and has that byte. Bits above the
+            // port's width stay 0, as Verilator wants it.
+            unsafe {
+                let place = port.at.add(at);
+                place.write(place.read() & !mask | new & mask);
+            }
         }
     }
 
@@ -166,9 +182,8 @@ impl Module {
     pub fn get(&self, port: Port) -> u64 {
         assert!(port.module == self.model && port.bits <= 64, "no port of up to 64 bits of this module");
         let mut bytes = [0; 8];
-        for (i, byte) in bytes.iter_mut().enumerate().take(port.bytes()) {
-            // SAFETY: as in `set_wide`.
-            *byte = unsafe { port.at.add(i).read() };
+        for (to, from) in bytes.iter_mut().zip(self.bytes(port)) {
+            *to = from;
         }
         u64::from_le_bytes(bytes)
     }
@@ -186,8 +201,14 @@ impl Module {
     #[must_use]
     pub fn bytes(&self, port: Port) -> Vec<u8> {
         assert!(port.module == self.model, "no port of this module");
-        // SAFETY: as in `set_wide`.
-        (0..port.bytes()).map(|i| unsafe { port.at.add(i).read() }).collect()
+        let part = |i: usize| {
+            let (at, mask) = port.part(i);
+            // SAFETY: as in `set_wide`.
+            u16::from(unsafe { port.at.add(at).read() } & mask)
+        };
+        let (n, shift) = (port.parts(), port.low % 8);
+        let next = |i: usize| if i + 1 < n { part(i + 1) } else { 0 };
+        (0..port.bits.div_ceil(8) as usize).map(|i| ((next(i) << 8 | part(i)) >> shift) as u8).collect()
     }
 
     /// A port of any width, the lowest word first.
