@@ -12,14 +12,14 @@
 // What is fetched, pushed, answered, and when, is free, and so is the ring's set-up.
 module cmd_fence_proof (
     input logic clk, rst_in,
-    input logic enable, ring_log2_we, ring_pi_we, push_begin, push_we, rd_ready, cpl_valid, cpl_more, cpl_end, cpl_err, ch_ready,
+    input logic enable, cmd_log2_we, cmd_pi_we, push_begin, push_we, ring_ready, ring_cpl_valid, ring_cpl_end, ch_ready,
                 rdy_ready, quiet, token_ready, fw_pop,
-    input logic [63:0] ring_base, push_data, cpl_data,
-    input logic [4:0]  ring_log2,
-    input logic [15:0] ring_pi,
+    input logic [63:0] cmd_base, push_data, ring_cpl_data,
+    input logic [4:0]  cmd_log2,
+    input logic [15:0] cmd_pi,
     input logic [3:0]  log2_read, fw_raddr,
-    input logic [2:0]  push_word, cpl_tag,
-    input logic [12:0] cpl_offset
+    input logic [2:0]  push_word,
+    input berth_card_pkg::ring_beat_t ring_cpl
 );
     localparam DATA_W = 64, FETCHES = 8;
     localparam logic [3:0] LOAD = 4'd1, SHIFT = 4'd2, DECODE = 4'd3, INSTALL = 4'd4, CHANGE = 4'd5, READY = 4'd6, FENCE = 4'd7,
@@ -28,17 +28,13 @@ module cmd_fence_proof (
     always_ff @(posedge clk) started_q <= 1'b1;
     wire rst = !started_q || rst_in;
 
-    logic        rd_valid, ch_valid, ch_write, ch_more, rdy_valid, hold, token_valid, fw_valid, stands, inc_bad, inc_pushed, busy;
-    logic [15:0] ring_ci;
-    logic [63:0] rd_addr, token_data;
-    logic [12:0] rd_len, ch_index;
-    logic [2:0]  rd_tag;
-    logic [1:0]  ch_op;
-    logic [47:0] ch_vpn;
-    logic [7:0]  ch_asid, rdy_status;
-    logic [51:0] ch_page;
-    logic [17:0] rdy_tag;
+    logic        ring_valid, ch_valid, rdy_valid, hold, token_valid, pend_cmd, cmd_stands, inc_bad, inc_pushed, busy;
+    logic [15:0] cmd_ci;
+    logic [63:0] token_data;
     logic [31:0] fw_rdata;
+    berth_card_pkg::ring_read_t    ring;
+    berth_card_pkg::table_change_t ch;
+    berth_card_pkg::page_answer_t  rdy;
     berth_cmd #(.DATA_W(DATA_W)) dut (.*);
 
     (* hierconn *) wire [3:0]         \dut.state_q ;
@@ -90,10 +86,9 @@ module cmd_fence_proof (
     logic [63:0]        token_q;
     logic [FETCHES-1:0] used_q;
     logic [3:0]         fetches_q;
-    wire  [124:0]       change = {ch_op, ch_index, ch_vpn, ch_asid, ch_write, ch_page, ch_more};
-    logic [124:0]       change_q;
+    berth_card_pkg::table_change_t change_q;
     always_ff @(posedge clk) begin
-        {waits_q, rank_q, token_q, used_q, change_q} <= {waits, rank, token_data, \dut.used_q , change};
+        {waits_q, rank_q, token_q, used_q, change_q} <= {waits, rank, token_data, \dut.used_q , ch};
         hold_q       <= hold && !rst;
         hold_taken_q <= token_ready && token_valid;
         changes_q    <= ch_valid && !ch_ready && !rst;
@@ -102,7 +97,7 @@ module cmd_fence_proof (
         began_q      <= begins && !rst;
         fence_q      <= \dut.state_q == DECODE && \dut.opcode == berth_regs_pkg::CMD_FENCE && !rst;
         seen_q       <= hold && (seen_q || quiet);
-        fetches_q    <= fetches_q + 4'((rd_valid && rd_ready) || \dut.take_pushed ) - 4'(\dut.used_q [\dut.get_q ] && ends);
+        fetches_q    <= fetches_q + 4'((ring_valid && ring_ready) || \dut.take_pushed ) - 4'(\dut.used_q [\dut.get_q ] && ends);
         if (rst) {rank_q, seen_q, fetches_q} <= '0;
     end
 
@@ -110,7 +105,7 @@ module cmd_fence_proof (
         assert (hold == (\dut.state_q == FENCE || \dut.state_q == TOKEN));
         assert (!token_valid || (hold && seen_q));
         assert (!hold_q || hold_taken_q || (hold && token_data == token_q));
-        assert (!changes_q || (ch_valid && change == change_q));
+        assert (!changes_q || (ch_valid && ch == change_q));
         assert (!answers_q || rdy_valid);
         assert (!copies_q || \dut.state_q == COPY);
         assert (!hold || !(ch_valid || rdy_valid || \dut.fw_we ));
@@ -119,7 +114,7 @@ module cmd_fence_proof (
         assert (!(began_q && over));
         assert (!fence_q || hold);
         // Fetches.
-        assert (!(rd_valid && rd_ready) || !\dut.used_q [\dut.put_q ]);
+        assert (!(ring_valid && ring_ready) || !\dut.used_q [\dut.put_q ]);
         assert (!(hold_q && hold) || (used_q & ~\dut.used_q ) == '0);
         assert (fetches_q <= 4'(FETCHES) && \dut.put_q == \dut.get_q + fetches_q[2:0]);
         for (int unsigned i = 0; i < FETCHES; i++) assert (\dut.used_q [i] == ({1'b0, 3'(i) - \dut.get_q } < fetches_q));

@@ -14,30 +14,16 @@ module dma_rd_proof #(
     input logic                rst_in, cold_in, tick,
     input logic [ 5:0]         t_in,
     input logic [ 3:0]         lane_in,
-    input logic                cmd_valid, cmd_bad, cmd_virtual, cmd_attach,
-    input logic [17:0]         cmd_local,
-    input logic [12:0]         cmd_len,
-    input logic [15:0]         cmd_tag,
-    input logic [63:0]         cmd_addr,
-    input logic [ 3:0]         cmd_slot,
-    input logic [ 7:0]         cmd_asid,
-    input logic                fp_valid,
-    input logic [17:0]         fp_local,
-    input logic [12:0]         fp_len,
-    input logic [ 7:0]         fp_asid, fp_tag,
-    input logic [63:0]         fp_va,
-    input logic                done_ready, enable, hold, stop,
+    input logic                rcmd_valid, load_valid,
+    input berth_card_pkg::dma_t     rcmd,
+    input berth_card_pkg::payload_t load,
+    input logic                rdone_ready, enable, hold, stop,
     input logic [ 3:0]         log2_read,   // another one in any clock
     input logic                lk_ack, lk_hit,
     input logic [51:0]         lk_page,
-    input logic                qr_valid,
-    input logic [63:0]         qr_addr,
-    input logic [ 9:0]         qr_len,
-    input logic [ 8:0]         qr_tag,
-    input logic                ring_valid,
-    input logic [63:0]         ring_addr,
-    input logic [12:0]         ring_len,
-    input logic [ 2:0]         ring_tag,
+    input logic                fetch_valid, ring_valid,
+    input berth_card_pkg::fetch_t     fetch,
+    input berth_card_pkg::ring_read_t ring,
     input logic                hrd_ready,
     input logic                hcpl_valid, hcpl_last, hcpl_err,
     input logic [DATA_W-1:0]   hcpl_data,
@@ -50,21 +36,20 @@ module dma_rd_proof #(
     wire rst = !started_q || rst_in || cold_in;
     wire cold = !started_q || cold_in;
 
-    logic                  cmd_ready, done_valid, att_done, fp_ready, fd_valid, qr_ready, qc_valid, qc_more, qc_last;
-    logic                  qc_err, quiet, busy, lk_req, ring_ready, ring_cpl_valid, ring_cpl_more, ring_cpl_end;
-    logic                  ring_cpl_err, hrd_valid, hcpl_ready, pw_valid, inc_request, inc_no_translation, inc_host_error;
+    logic                  rcmd_ready, rdone_valid, att_done, load_ready, loaded_valid, fetch_ready, fetched_valid;
+    logic                  quiet, busy, lk_req, ring_ready, ring_cpl_valid, ring_cpl_end;
+    logic                  hrd_valid, hcpl_ready, pw_valid, inc_request, inc_no_translation, inc_host_error;
     logic                  inc_timeout, inc_unexpected;
-    logic [15:0]           done_tag;
-    logic [ 7:0]           done_status, att_status, fd_tag, lk_asid;
+    logic [ 7:0]           lk_asid;
     logic [ 3:0]           att_slot;
-    logic [ 2:0]           ring_cpl_tag;
-    logic [ 1:0]           fd_status;
-    logic [DATA_W-1:0]     qc_data, ring_cpl_data, pw_data;
-    logic [ 8:0]           qc_tag;
-    logic [ 9:0]           qc_off;
+    logic [DATA_W-1:0]     fetched_data, ring_cpl_data, pw_data;
+    berth_card_pkg::dma_end_t     rdone;
+    berth_card_pkg::payload_end_t loaded;
+    berth_card_pkg::fetched_t     fetched;
+    berth_card_pkg::ring_beat_t   ring_cpl;
     logic [ 6:0]           flying;
     logic [51:0]           lk_vpn;
-    logic [12:0]           ring_cpl_offset, hrd_len;
+    logic [12:0]           hrd_len;
     logic [63:0]           hrd_addr;
     logic [ 5:0]           hrd_tag;
     logic [18:0]           pw_addr;
@@ -78,12 +63,12 @@ module dma_rd_proof #(
         kept = len != 13'd0 && {2'd0, addr[11:0]} + {1'b0, len} <= 14'h1000 && ({1'b0, addr[11:0]} & (line - 13'd1)) + len <= line;
     endfunction
     always_comb begin
-        assume (cmd_bad || (cmd_len != 0 && cmd_len <= 13'd4608));
-        assume (fp_len != 0 && fp_len <= 13'd4608);
+        assume (rcmd.bad || (rcmd.len != 0 && rcmd.len <= 13'd4608));
+        assume (load.len != 0 && load.len <= 13'd4608);
         assume (!lk_ack || lk_req);
         assume (log2_read >= 4'd7 && log2_read <= 4'd12);
         // Reads of rings and queues keep to the rule by themselves, with the limit of when they were made.
-        assume (kept(ring_addr, ring_len, 13'd4096) && kept(qr_addr, {3'd0, qr_len}, 13'd4096));
+        assume (kept(ring.addr, ring.len, 13'd4096) && kept(fetch.addr, {3'd0, fetch.len}, 13'd4096));
     end
 
     // ---- what is asked of the host -----------------------------------------------------------
@@ -203,8 +188,8 @@ module dma_rd_proof #(
             ticks_q <= 2'd0;
             held_q  <= 1'b0;
             next_q  <= 13'd0;
-            base_q  <= \dut.seg_go ? \dut.pg_local + {6'd0, \dut.off_q } : \dut.ring_go ? {16'd0, ring_tag} : {10'd0, qr_tag};
-            len_q   <= \dut.seg_go ? \dut.seg : \dut.ring_go ? ring_len : {3'd0, qr_len};
+            base_q  <= \dut.seg_go ? \dut.pg_local + {6'd0, \dut.off_q } : \dut.ring_go ? {16'd0, ring.tag} : {10'd0, fetch.tag};
+            len_q   <= \dut.seg_go ? \dut.seg : \dut.ring_go ? ring.len : {3'd0, fetch.len};
             kind_q  <= \dut.seg_go ? 2'd0 : \dut.ring_go ? 2'd1 : 2'd2;
         end
         if (rst) begin
@@ -238,14 +223,14 @@ module dma_rd_proof #(
         // The end, and its error, are told: of DMA with the last word, to the others at once.
         assert (!fresh_q || (pw_valid && \dut.end_q == told_q && (!told_q || \dut.err_q == told_err_q)));
         if (take && hcpl_tag == t) begin
-            assert (!(ring_cpl_valid || ring_cpl_end || qc_valid) || (mine && live_q));
-            assert (!(mine && live_q && kind_q == 2'd1) || (ring_cpl_end == hears && (!hears || ring_cpl_err == bad)));
-            assert (!(mine && live_q && kind_q == 2'd2) || ((qc_valid && qc_last) == hears && (!hears || qc_err == bad)));
+            assert (!(ring_cpl_valid || ring_cpl_end || fetched_valid) || (mine && live_q));
+            assert (!(mine && live_q && kind_q == 2'd1) || (ring_cpl_end == hears && (!hears || ring_cpl.err == bad)));
+            assert (!(mine && live_q && kind_q == 2'd2) || ((fetched_valid && fetched.last) == hears && (!hears || fetched.err == bad)));
             assert (!ring_cpl_valid || !bad);
-            assert (!(qc_valid && !qc_last) || !bad);
+            assert (!(fetched_valid && !fetched.last) || !bad);
         end
-        if (given && kind_q == 2'd1) assert (ring_cpl_end && ring_cpl_err);
-        if (given && kind_q == 2'd2) assert (qc_valid && qc_last && qc_err);
+        if (given && kind_q == 2'd1) assert (ring_cpl_end && ring_cpl.err);
+        if (given && kind_q == 2'd2) assert (fetched_valid && fetched.last && fetched.err);
         // Asked with again only when nothing is owed, or long after a reset.
         assert (!(go && owed_q) || (old_q && ticks_q == 2'd3));
     end

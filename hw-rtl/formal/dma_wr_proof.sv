@@ -7,18 +7,10 @@ module dma_wr_proof #(
 ) (
     input logic              clk,
     input logic              rst_in,
-    input logic              cmd_valid, cmd_bad, cmd_virtual,
-    input logic [17:0]       cmd_local,
-    input logic [12:0]       cmd_len,
-    input logic [15:0]       cmd_tag,
-    input logic [63:0]       cmd_addr,
-    input logic [ 7:0]       cmd_asid,
-    input logic              fp_valid,
-    input logic [17:0]       fp_local,
-    input logic [12:0]       fp_len,
-    input logic [ 7:0]       fp_asid, fp_tag,
-    input logic [63:0]       fp_va,
-    input logic              done_ready, enable, hold,
+    input logic              wcmd_valid, store_valid,
+    input berth_card_pkg::dma_t     wcmd,
+    input berth_card_pkg::payload_t store,
+    input logic              wdone_ready, enable, hold,
     input logic [ 3:0]       log2_payload,
     input logic              lk_ack, lk_hit,
     input logic [51:0]       lk_page,
@@ -31,10 +23,10 @@ module dma_wr_proof #(
     always_ff @(posedge clk) started_q <= 1'b1;
     wire rst = !started_q || rst_in;
 
-    logic              cmd_ready, fp_ready, fd_valid, done_valid, quiet, busy, lk_req, pr_valid, pr_rvalid, wr_valid, wr_last;
-    logic [15:0]       done_tag;
-    logic [ 7:0]       done_status, lk_asid, fd_tag;
-    logic [ 1:0]       fd_status;
+    logic              wcmd_ready, store_ready, stored_valid, wdone_valid, quiet, busy, lk_req, pr_valid, pr_rvalid, wr_valid, wr_last;
+    logic [ 7:0]       lk_asid;
+    berth_card_pkg::dma_end_t     wdone;
+    berth_card_pkg::payload_end_t stored;
     logic [ 4:0]       flying;
     logic [51:0]       lk_vpn;
     logic [18:0]       pr_addr;
@@ -47,8 +39,8 @@ module dma_wr_proof #(
 
     // ---- what its neighbours do --------------------------------------------------------
     always_comb begin
-        assume (cmd_bad || (cmd_len != 0 && cmd_len <= 13'd4608));
-        assume (fp_len != 0 && fp_len <= 13'd4608);
+        assume (wcmd.bad || (wcmd.len != 0 && wcmd.len <= 13'd4608));
+        assume (store.len != 0 && store.len <= 13'd4608);
         assume (!lk_ack || lk_req);
         assume (log2_payload >= 4'd7 && log2_payload <= 4'd12);
     end

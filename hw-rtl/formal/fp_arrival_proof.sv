@@ -12,21 +12,19 @@ module fp_arrival_proof #(
     parameter QPS = 64,
     parameter WB = 7,
     parameter W = 1 << WB,
-    parameter QW = $clog2(QPS),
-    parameter ITEM_W = QW + 150,
-    parameter PLACE_W = QW + 124
+    parameter QW = $clog2(QPS)
 ) (
     input logic              clk, rst_in,
     input logic              cmd_valid, cmd_selective, cmd_foreign, ann_we, ring_we, item_valid, placed_valid, placed_err,
     input logic [3:0]        cmd_op, cmd_log2_mtu,
-    input logic [QW-1:0]     cmd_q, ann_q, ring_q, placed_q,
+    input logic [QW-1:0]     cmd_q, ann_q, ring_q, placed_q, item_q,
     input logic [23:0]       cmd_psn, placed_psn,
     input logic [7:0]        cmd_ack_every,
     input logic [4:0]        cmd_rnr,
     input logic [31:0]       ann_number,
     input logic [6:0]        ring_at,
-    input logic [43:0]       ring_data,
-    input logic [ITEM_W-1:0] item,
+    input berth_card_pkg::ring_t    ring,
+    input berth_card_pkg::arrival_t item,
     input logic              place_ready, landed_ready, done_ready, afr_ready, broken_ready
 );
     logic started_q = 1'b0;
@@ -34,15 +32,16 @@ module fp_arrival_proof #(
     wire rst = !started_q || rst_in;
 
     logic               place_valid;
-    logic [PLACE_W-1:0] place;
+    logic [QW-1:0]      place_q;
+    berth_card_pkg::placement_t place;
     berth_fp_arrival #(.QPS(QPS), .WB(WB)) dut (.clk(clk), .rst(rst),
         .cmd_valid(cmd_valid), .cmd_op(cmd_op), .cmd_q(cmd_q), .cmd_psn(cmd_psn), .cmd_selective(cmd_selective),
         .cmd_log2_mtu(cmd_log2_mtu), .cmd_ack_every(cmd_ack_every), .cmd_foreign(cmd_foreign), .cmd_rnr(cmd_rnr),
         .ann_we(ann_we), .ann_q(ann_q), .ann_number(ann_number),
-        .ring_we(ring_we), .ring_q(ring_q), .ring_at(ring_at), .ring_data(ring_data),
-        .item_valid(item_valid), .item(item),
+        .ring_we(ring_we), .ring_q(ring_q), .ring_at(ring_at), .ring(ring),
+        .item_valid(item_valid), .item_q(item_q), .item(item),
         .placed_valid(placed_valid), .placed_q(placed_q), .placed_psn(placed_psn), .placed_err(placed_err),
-        .place_valid(place_valid), .place_ready(place_ready), .place(place), .landed_ready(landed_ready),
+        .place_valid(place_valid), .place_ready(place_ready), .place_q(place_q), .place(place), .landed_ready(landed_ready),
         .done_ready(done_ready), .afr_ready(afr_ready), .broken_ready(broken_ready));
 
     // As in berth_fp_arrival.
@@ -78,7 +77,10 @@ module fp_arrival_proof #(
     (* hierconn *) wire [QW-1:0] \dut.q_q ;
     (* hierconn *) wire [QW-1:0] \dut.q_next ;
     (* hierconn *) wire [23:0]   \dut.psn_q ;
+    localparam ITEM_W = $bits(item);
     (* hierconn *) wire [ITEM_W-1:0] \dut.p_q ;
+    berth_card_pkg::arrival_t at_hand;
+    assign at_hand = \dut.p_q ;
     (* hierconn *) wire [RW-1:0] \dut.r_q ;
     (* hierconn *) wire [RW-1:0] \dut.f ;
     (* hierconn *) wire [RW-1:0] \dut.r ;
@@ -113,7 +115,7 @@ module fp_arrival_proof #(
     wire reports = step && \dut.state_q == DECIDE && \dut.op_q == OP_PLACED && !\dut.err_q ;
     wire moves   = step && !starts && now.placed != after.placed;
     wire [12:0] len = \dut.p_q [8+18+18 +: 13];
-    wire gives   = place_valid && place_ready && place[PLACE_W-1 -: QW] == the_q && place[PLACE_W-QW-1 -: 24] == the_psn;
+    wire gives   = place_valid && place_ready && place_q == the_q && place.psn == the_psn;
 
     logic on_q, taken_q, given_q, there_q;      // the QP was started; the packet was accepted, given away, is in place
     wire [23:0] pos    = the_psn - now.placed;
@@ -155,7 +157,7 @@ module fp_arrival_proof #(
         assert (!follows || (now.fol == \dut.walk_q && \dut.walk_q < run && \dut.op_q == OP_PACKET));
         assert (!drains || (now.in_place[0] && now.fol != '0));
         assert (!(mine && \dut.state_q == SETTLE) || \dut.op_q == OP_PACKET);
-        assert (\dut.op_q != OP_PACKET || \dut.state_q < LOCATE || \dut.p_q [ITEM_W-QW-1 -: 24] == \dut.psn_q );
+        assert (\dut.op_q != OP_PACKET || \dut.state_q < LOCATE || at_hand.psn == \dut.psn_q );
         assert (!(follows || (mine && \dut.state_q == SETTLE)) || !same || \dut.verdict_q != V_PLACE || (taken && !given_q));
     end
 endmodule

@@ -17,18 +17,18 @@ module fp_block_proof #(
 ) (
     input logic           clk, rst_in,
     input logic [15:0]    now,
-    input logic           cfg_we, init_any, init_valid, cut_we, freed_we, want_we, mark_valid, mark_again, wake_we, lost_valid, xa_ready,
+    input logic           cfg_we, init_any, init_valid, cut_we, freed_we, want_we, mark_valid, wake_we, lost_valid, acq_ready,
         xr_valid,
     input logic [QW-1:0]  cfg_q, init_q, cut_q, freed_q, want_q, mark_q, wake_q, count_q, lost_q,
-    input logic [5:0]     cfg_word,
-    input logic [31:0]    cfg_wdata, freed_bytes,
-    input logic [7:0]     cut_pieces, mark_state, xr_status,
-    input logic [LB:0]    freed_blocks, want_block, want_first, mark_idx,
+    input berth_card_pkg::row_write_t cfg,
+    input logic [31:0]    freed_bytes,
+    input logic [7:0]     cut_pieces,
+    input logic [LB:0]    freed_blocks,
     input logic [QPS-1:0] still,
-    input logic [23:0]    lost_psn,
-    input logic [LR-1:0]  lost_place,
-    input logic [15:0]    xr_tag,
-    input logic [1:0]     xr_kind
+    input berth_card_pkg::want_t want_data,
+    input berth_card_pkg::mark_t mark_data,
+    input berth_card_pkg::lost_t lost_data,
+    input berth_card_pkg::range_answer_t xr
 );
     logic started_q = 1'b0;
     always_ff @(posedge clk) started_q <= 1'b1;
@@ -36,15 +36,15 @@ module fp_block_proof #(
 
     logic init_ack, ev_stray;
     berth_fp_block #(.QPS(QPS)) dut (.clk(clk), .rst(rst), .now(now),
-        .cfg_we(cfg_we), .cfg_q(cfg_q), .cfg_word(cfg_word), .cfg_wdata(cfg_wdata),
+        .cfg_we(cfg_we), .cfg_q(cfg_q), .cfg(cfg),
         .init_any(init_any), .init_valid(init_valid), .init_q(init_q), .init_ack(init_ack),
         .cut_we(cut_we), .cut_q(cut_q), .cut_pieces(cut_pieces),
         .freed_we(freed_we), .freed_q(freed_q), .freed_blocks(freed_blocks), .freed_bytes(freed_bytes),
-        .want_we(want_we), .want_q(want_q), .want_block(want_block), .want_first(want_first),
-        .mark_valid(mark_valid), .mark_again(mark_again), .mark_q(mark_q), .mark_idx(mark_idx), .mark_state(mark_state),
+        .want_we(want_we), .want_q(want_q), .want_data(want_data),
+        .mark_valid(mark_valid), .mark_q(mark_q), .mark_data(mark_data),
         .still(still), .wake_we(wake_we), .wake_q(wake_q), .count_q(count_q),
-        .lost_valid(lost_valid), .lost_q(lost_q), .lost_psn(lost_psn), .lost_place(lost_place),
-        .xa_ready(xa_ready), .xr_valid(xr_valid), .xr_tag(xr_tag), .xr_kind(xr_kind), .xr_status(xr_status),
+        .lost_valid(lost_valid), .lost_q(lost_q), .lost_data(lost_data),
+        .acq_ready(acq_ready), .xr_valid(xr_valid), .xr(xr),
         .ev_stray(ev_stray));
 
     // As in berth_fp_block.

@@ -16,10 +16,11 @@ module fp_builder_proof #(
     parameter QW = $clog2(QPS)
 ) (
     input logic          clk, rst_in,
-    input logic          cmd_valid, cmd_foreign, post_early, post_valid, post_credit, post_commit, landed_valid, lfr_ready, hurry,
-    input logic [31:0]   now, cmd_first, cmd_epoch, post_size,
+    input logic          cmd_valid, cmd_foreign, post_valid, landed_valid, lfr_ready, hurry,
+    input logic [31:0]   now, cmd_first, cmd_epoch,
     input logic [3:0]    cmd_op,
     input logic [QW-1:0] cmd_q, post_q, landed_q,
+    input berth_card_pkg::post_t post,
     input logic [6:0]    cmd_max_list, cmd_few,
     input logic [1:0]    cmd_trigger,
     input logic [7:0]    cmd_index,
@@ -29,20 +30,17 @@ module fp_builder_proof #(
     always_ff @(posedge clk) started_q <= 1'b1;
     wire rst = !started_q || rst_in;
 
-    logic          cmd_ready, ann_we, lfr_valid, lfr_begin;
+    logic          cmd_ready, ann_we, lfr_valid;
     logic [QW-1:0] ann_q, lfr_q;
-    logic [31:0]   ann_number, lfr_epoch, lfr_first;
-    logic [63:0]   lfr_sizes;
-    logic [6:0]    lfr_n;
+    logic [31:0]   ann_number;
+    berth_card_pkg::list_out_t lfr;
     berth_fp_builder #(.QPS(QPS)) dut (.clk(clk), .rst(rst), .now(now),
         .cmd_valid(cmd_valid), .cmd_ready(cmd_ready), .cmd_op(cmd_op), .cmd_q(cmd_q), .cmd_first(cmd_first),
         .cmd_epoch(cmd_epoch), .cmd_max_list(cmd_max_list), .cmd_trigger(cmd_trigger), .cmd_index(cmd_index),
         .cmd_few(cmd_few), .cmd_repeat(cmd_repeat), .cmd_foreign(cmd_foreign),
-        .post_valid(post_valid), .post_q(post_q), .post_credit(post_credit), .post_size(post_size),
-        .post_commit(post_commit), .post_early(post_early), .landed_valid(landed_valid), .landed_q(landed_q),
+        .post_valid(post_valid), .post_q(post_q), .post(post), .landed_valid(landed_valid), .landed_q(landed_q),
         .ann_we(ann_we), .ann_q(ann_q), .ann_number(ann_number),
-        .lfr_valid(lfr_valid), .lfr_ready(lfr_ready), .lfr_q(lfr_q), .lfr_begin(lfr_begin), .lfr_epoch(lfr_epoch),
-        .lfr_first(lfr_first), .lfr_n(lfr_n), .lfr_sizes(lfr_sizes), .told_room(1'b1), .hurry(hurry));
+        .lfr_valid(lfr_valid), .lfr_ready(lfr_ready), .lfr_q(lfr_q), .lfr(lfr), .told_room(1'b1), .hurry(hurry));
 
     // As in berth_fp_builder.
     typedef struct packed {
@@ -71,7 +69,10 @@ module fp_builder_proof #(
     (* hierconn *) wire [QW-1:0] \dut.q_next ;
     (* hierconn *) wire [QW-1:0] \dut.p_q ;
     (* hierconn *) wire [QW-1:0] \dut.l_q ;
-    (* hierconn *) wire [31:0]   \dut.p_size ;
+    localparam PW = $bits(post);
+    (* hierconn *) wire [PW-1:0] \dut.p ;
+    berth_card_pkg::post_t p;               // that is taken next
+    assign p = \dut.p ;
     (* hierconn *) wire [31:0]   \dut.tell_first ;
     (* hierconn *) wire [6:0]    \dut.tell_len ;
     (* hierconn *) wire [6:0]    \dut.left_q ;
@@ -86,8 +87,8 @@ module fp_builder_proof #(
     (* hierconn *) wire [QW+5:0] \dut.g_sizes[1].m_sizes.raddr ;
     (* hierconn *) wire \dut.g_sizes[0].m_sizes.we , \dut.g_sizes[1].m_sizes.we , \dut.g_sizes[0].m_sizes.re ,
         \dut.g_sizes[1].m_sizes.re , \dut.odd_q ;
-    (* hierconn *) wire \dut.take , \dut.we , \dut.run_q , \dut.p_pop , \dut.p_credit , \dut.p_commit , \dut.l_pop ,
-        \dut.tell , \dut.head_q , \dut.there_q , \dut.credit_q , \dut.commit_q , \dut.p_early , \dut.early_q ;
+    (* hierconn *) wire \dut.take , \dut.we , \dut.run_q , \dut.p_pop , \dut.l_pop ,
+        \dut.tell , \dut.head_q , \dut.there_q , \dut.credit_q , \dut.commit_q , \dut.early_q ;
 
     (* anyconst *) logic [QW-1:0] the_q;
     (* anyconst *) logic [31:0]   the_n;    // a credit
@@ -121,12 +122,12 @@ module fp_builder_proof #(
         starts  <= cmd_valid && cmd_ready && cmd_q == the_q && cmd_op == berth_regs_pkg::STEP_START && !rst;
         voids   <= cmd_valid && cmd_ready && cmd_q == the_q && cmd_op == berth_regs_pkg::STEP_VOID && !rst;
         unposts <= cmd_valid && cmd_ready && cmd_q == the_q && cmd_op == berth_regs_pkg::STEP_UNPOST && !rst;
-        posts   <= \dut.p_pop && \dut.p_q == the_q && \dut.p_credit && !rst;
-        commits <= \dut.p_pop && \dut.p_q == the_q && \dut.p_commit && !rst;
-        early   <= \dut.p_early ;
+        posts   <= \dut.p_pop && \dut.p_q == the_q && p.credit&& !rst;
+        commits <= \dut.p_pop && \dut.p_q == the_q && p.commit&& !rst;
+        early   <= p.early;
         lands   <= \dut.l_pop && \dut.l_q == the_q && !rst;
         void_q  <= cmd_first;
-        size_q  <= \dut.p_size ;
+        size_q  <= p.size;
     end
     wire works = \dut.run_q && here;
     wire tells = \dut.tell && here;
@@ -198,15 +199,15 @@ module fp_builder_proof #(
     logic [31:0] ann_last_q;
     wire  going = lfr_valid || \dut.left_q != 7'd0;
     wire  list_here = going && lfr_q == the_q && !void_list_q;
-    wire  [6:0] before = lfr_begin ? 7'd0 : taken_q;
-    wire  [6:0] shown = lfr_n - before == 7'd1 ? 7'd1 : 7'd2;
-    wire [31:0] number = lfr_first + 32'(before);       // of the first size that is shown
-    wire        wrong = (number == the_n && lfr_sizes[31:0] != the_size_q)
-                        || (shown == 7'd2 && number + 32'd1 == the_n && lfr_sizes[63:32] != the_size_q);
+    wire  [6:0] before = lfr.first_beat ? 7'd0 : taken_q;
+    wire  [6:0] shown = lfr.n - before == 7'd1 ? 7'd1 : 7'd2;
+    wire [31:0] number = lfr.first + 32'(before);       // of the first size that is shown
+    wire        wrong = (number == the_n && lfr.sizes[31:0] != the_size_q)
+                        || (shown == 7'd2 && number + 32'd1 == the_n && lfr.sizes[63:32] != the_size_q);
     always_ff @(posedge clk) begin
         if (tells) void_list_q <= 1'b0;
         if (starts || voids || rst) void_list_q <= 1'b1;
-        if (lfr_valid && lfr_ready) taken_q <= lfr_begin ? 7'd0 : taken_q + shown;
+        if (lfr_valid && lfr_ready) taken_q <= lfr.first_beat ? 7'd0 : taken_q + shown;
         if (ann_we && ann_q == the_q) ann_last_q <= ann_number;
     end
 
@@ -217,9 +218,9 @@ module fp_builder_proof #(
         assert (!news || (32'(n) <= committed_q - listed_q && !proof_q && !trigger_q));
         assert (!tells || news || (\dut.tell_first == first_q && n == n_q && proof_q));
         assert (ann_last_q == listed_q);
-        assert (!(lfr_valid && !lfr_begin) || taken_q < lfr_n);
-        assert (!list_here || (lfr_first == first_q && lfr_n == n_q && lfr_epoch == epoch_q));
-        assert (!(list_here && lfr_valid && !lfr_begin && !the_landed && wrong));
+        assert (!(lfr_valid && !lfr.first_beat) || taken_q < lfr.n);
+        assert (!list_here || (lfr.first == first_q && lfr.n == n_q && lfr.epoch == epoch_q));
+        assert (!(list_here && lfr_valid && !lfr.first_beat && !the_landed && wrong));
         // For the proof.
         assert (stored_q.posted == posted_q && stored_q.committed == committed_q && stored_q.announced == listed_q
                 && stored_q.landed == landed_n_q && stored_q.epoch == epoch_q && stored_q.max_list == max_q
@@ -246,9 +247,9 @@ module fp_builder_proof #(
         if (commits) assert (early == \dut.early_q );
         assert (lands == (works && \dut.op_q == LANDED));
         assert (void_q == \dut.first_q && size_q == \dut.size_q );
-        assert (!going || 9'(before) + 9'(\dut.left_q ) + (\dut.there_q ? 9'(shown) : 9'd0) == 9'(lfr_n));
-        assert (!\dut.there_q || before < lfr_n);
+        assert (!going || 9'(before) + 9'(\dut.left_q ) + (\dut.there_q ? 9'(shown) : 9'd0) == 9'(lfr.n));
+        assert (!\dut.there_q || before < lfr.n);
         assert (!\dut.there_q || \dut.odd_q == number[0]);
-        assert (!going || \dut.left_q == 7'd0 || lfr_first[6:0] + lfr_n - \dut.left_q == \dut.at_q );
+        assert (!going || \dut.left_q == 7'd0 || lfr.first[6:0] + lfr.n - \dut.left_q == \dut.at_q );
     end
 endmodule

@@ -13,16 +13,17 @@ module fp_cut_proof #(
     parameter QW = $clog2(QPS)
 ) (
     input logic          clk, rst_in,
-    input logic          cfg_we, init_any, init_valid, elem_we, elem_bad, elem_push, elem_inline, parsed_we, lst_valid, lst_begin,
+    input logic          cfg_we, init_any, init_valid, elem_we, parsed_we, lst_valid,
         give_valid, covered_we, sent_we,
     input logic [QW-1:0] cfg_q, init_q, elem_q, parsed_q, lst_q, give_q, covered_q, sent_q,
-    input logic [5:0]    cfg_word, elem_idx,
-    input logic [31:0]   cfg_wdata, elem_len, lst_first, lst_size,
-    input logic [8:0]    elem_ctxs,
+    input berth_card_pkg::row_write_t cfg,
+    input berth_card_pkg::element_t   element,
+    input berth_card_pkg::list_beat_t lst,
+    input logic [5:0]    elem_idx,
     input logic [15:0]   parsed_elems,
-    input logic [6:0]    lst_n,
     input logic [23:0]   give_n,
-    input logic [7:0]    covered_pieces, sent_pieces
+    input berth_card_pkg::covered_t     covered_data,
+    input berth_card_pkg::sent_so_far_t sent_data
 );
     logic started_q = 1'b0;
     always_ff @(posedge clk) started_q <= 1'b1;
@@ -31,18 +32,16 @@ module fp_cut_proof #(
     logic          init_ack, give_ready, credits_we, piece_we;
     logic [QW-1:0] credits_q, piece_q;
     logic [7:0]    credits_n;
-    logic [107:0]  piece_data;
+    berth_card_pkg::piece_t piece_data;
     berth_fp_cut #(.QPS(QPS)) dut (.clk(clk), .rst(rst),
-        .cfg_we(cfg_we), .cfg_q(cfg_q), .cfg_word(cfg_word), .cfg_wdata(cfg_wdata),
+        .cfg_we(cfg_we), .cfg_q(cfg_q), .cfg(cfg),
         .init_any(init_any), .init_valid(init_valid), .init_q(init_q), .init_ack(init_ack),
-        .elem_we(elem_we), .elem_q(elem_q), .elem_idx(elem_idx), .elem_len(elem_len), .elem_bad(elem_bad),
-        .elem_push(elem_push), .elem_inline(elem_inline), .elem_ctxs(elem_ctxs),
+        .elem_we(elem_we), .elem_q(elem_q), .elem_idx(elem_idx), .element(element),
         .parsed_we(parsed_we), .parsed_q(parsed_q), .parsed_elems(parsed_elems),
-        .lst_valid(lst_valid), .lst_q(lst_q), .lst_begin(lst_begin), .lst_first(lst_first), .lst_n(lst_n),
-        .lst_size(lst_size), .give_valid(give_valid), .give_ready(give_ready), .give_q(give_q), .give_n(give_n),
+        .lst_valid(lst_valid), .lst_q(lst_q), .lst(lst), .give_valid(give_valid), .give_ready(give_ready), .give_q(give_q), .give_n(give_n),
         .credits_we(credits_we), .credits_q(credits_q), .credits_n(credits_n),
-        .covered_we(covered_we), .covered_q(covered_q), .covered_pieces(covered_pieces),
-        .sent_we(sent_we), .sent_q(sent_q), .sent_pieces(sent_pieces),
+        .covered_we(covered_we), .covered_q(covered_q), .covered_data(covered_data),
+        .sent_we(sent_we), .sent_q(sent_q), .sent_data(sent_data),
         .piece_we(piece_we), .piece_q(piece_q), .piece_data(piece_data));
 
     localparam RW = 192;
@@ -73,7 +72,7 @@ module fp_cut_proof #(
     // ---- credits, as they are seen from outside ----------------------------------------------------
     wire starts = init_ack && here;
     wire comes  = \dut.size_we && \dut.fill_q == the_q;
-    wire uses   = piece_we && piece_q == the_q && piece_data[98:97] == DATA;
+    wire uses   = piece_we && piece_q == the_q && piece_data.kind == DATA;
     wire gives  = give_ready && here;
     logic        on_q;
     logic [7:0]  unused_q;
@@ -93,7 +92,7 @@ module fp_cut_proof #(
     always_comb if (!rst && on_q) begin
         assert (unused_q <= 8'd128);
         assert (!uses || unused_q != 8'd0);
-        assert (!uses || piece_data[71:64] == number_q[7:0]);
+        assert (!uses || piece_data.credit == number_q[7:0]);
         assert (!comes || (\dut.put_q - number_q == 32'(unused_q) && unused_q < 8'd128));
         assert (told_q == unused_q + coming);
         // For the proof.

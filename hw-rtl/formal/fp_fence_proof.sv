@@ -7,23 +7,22 @@
 // Queues are free, but give as many as they were given; scatter lists have 1 to 7 ranges, of any length.
 module fp_fence_proof #(
     parameter QPS = 64,
-    parameter QW = $clog2(QPS),
-    parameter PLACE_W = QW + 24 + 18 + 18 + 13 + 8 + 8 + 3 + 32
+    parameter QW = $clog2(QPS)
 ) (
     input logic               clk, rst_in,
-    input logic               place_valid, pw_ready, wd_valid, placed_ready, fence, mark,
-    input logic [PLACE_W-1:0] place,
-    input logic [95:0]        sge,
-    input logic [7:0]         wd_tag,
-    input logic [1:0]         wd_status
+    input logic               place_valid, store_ready, stored_valid, placed_ready, fence, mark,
+    input logic [QW-1:0]      place_q,
+    input berth_card_pkg::placement_t   place,
+    input berth_card_pkg::sge_t         place_sge,
+    input berth_card_pkg::payload_end_t stored
 );
     logic started_q = 1'b0;
     always_ff @(posedge clk) started_q <= 1'b1;
     wire rst = !started_q || rst_in;
 
-    logic place_ready, pw_valid, fenced;
-    berth_fp_scatter #(.QPS(QPS)) dut (.clk(clk), .rst(rst), .place_valid(place_valid), .place_ready(place_ready), .place(place),
-        .sge(sge), .pw_valid(pw_valid), .pw_ready(pw_ready), .wd_valid(wd_valid), .wd_tag(wd_tag), .wd_status(wd_status),
+    logic place_ready, store_valid, fenced;
+    berth_fp_scatter #(.QPS(QPS)) dut (.clk(clk), .rst(rst), .place_valid(place_valid), .place_ready(place_ready), .place_q(place_q),
+        .place(place), .place_sge(place_sge), .store_valid(store_valid), .store_ready(store_ready), .stored_valid(stored_valid), .stored(stored),
         .placed_ready(placed_ready), .fence(fence), .fenced(fenced));
 
     localparam logic [1:0] F_IDLE = 2'd0, F_QUEUE = 2'd1, F_FLIGHT = 2'd2;
@@ -32,20 +31,24 @@ module fp_fence_proof #(
     (* hierconn *) wire [4:0]         \dut.f_queue_q ;
     (* hierconn *) wire [6:0]         \dut.flights_q ;
     (* hierconn *) wire [6:0]         \dut.f_flight_q ;
+    localparam PLACE_W = $bits(place);
     (* hierconn *) wire [PLACE_W-1:0] \dut.p_q ;
     (* hierconn *) wire [PLACE_W-1:0] \dut.head ;
+    berth_card_pkg::placement_t cut, next;
+    assign cut  = \dut.p_q ;
+    assign next = \dut.head ;
     (* hierconn *) wire \dut.go , \dut.over , \dut.hits , \dut.look_q , \dut.read_q , \dut.head_pop , \dut.head_valid ,
         \dut.fly_room , \dut.fly_valid ;
     wire       gives = place_valid && place_ready;
     wire       cuts  = \dut.look_q || \dut.read_q ;
     wire       ends  = \dut.go && \dut.over ;           // the packet at hand is cut
-    wire [2:0] sges  = \dut.p_q [34:32];
+    wire [2:0] sges  = cut.sges;
     always_comb begin
         assume (\dut.head_valid == (\dut.queued_q != '0));
         assume (!place_ready || \dut.queued_q < 5'd16);
-        assume (!\dut.head_valid || \dut.head [34:32] != '0);
+        assume (!\dut.head_valid || next.sges != '0);
         assume (\dut.fly_valid == (\dut.flights_q != '0) && \dut.fly_room == (\dut.flights_q < 7'd64));
-        assume (!wd_valid || \dut.fly_valid );
+        assume (!stored_valid || \dut.fly_valid );
         assume (!ends || \dut.hits );                   // a packet is not longer than its list: berth_fp_scatter.sv asserts it
     end
 
@@ -67,9 +70,9 @@ module fp_fence_proof #(
             end
             CUT: if (ends) begin
                 is_q    <= FLIES;
-                ahead_q <= \dut.flights_q - 7'(wd_valid) + 7'd1;
+                ahead_q <= \dut.flights_q - 7'(stored_valid) + 7'd1;
             end
-            FLIES: if (wd_valid) begin
+            FLIES: if (stored_valid) begin
                 ahead_q <= ahead_q - 7'd1;
                 if (ahead_q == 7'd1) is_q <= PLACED;
             end
@@ -82,7 +85,7 @@ module fp_fence_proof #(
     wire [9:0] rank = \dut.f_state_q == F_IDLE ? 10'd0 : \dut.f_state_q == F_FLIGHT ? 10'(\dut.f_flight_q )
         : 10'd65 + 10'd15 * 10'(\dut.f_queue_q ) + (cuts ? {6'd0, sges, \dut.read_q } : 10'd0);
     // For its write port, or the end of a write.
-    wire       waits = \dut.f_state_q == F_FLIGHT ? !wd_valid : \dut.hits && ((pw_valid && !pw_ready) || !\dut.fly_room );
+    wire       waits = \dut.f_state_q == F_FLIGHT ? !stored_valid : \dut.hits && ((store_valid && !store_ready) || !\dut.fly_room );
     logic      waited_q, going_q;
     logic [9:0] rank_q;
     always_ff @(posedge clk) begin

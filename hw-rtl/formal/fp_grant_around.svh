@@ -2,36 +2,36 @@
 // berth_fp_grant, any one of its QPs, and what happens to it. Queues, ready bits and memories give anything (queue_free) but for
 // what a proof says. The QP's row as it is read is what was stored last: fp_grant_row_proof has that, the others take it.
     localparam QPS = 64, QW = $clog2(QPS), DATA_W = 64;
-    (* anyseq *) logic          rst_in, cmd_valid, quiet_valid, sge_ok, pend_we, parsed_we, freed_we, given_we, told_valid,
-                                proof_valid, xa_ready, xr_valid, post_ready, local_ready;
-    (* anyseq *) logic [31:0]   now, given, told_bytes;
+    (* anyseq *) logic          rst_in, cmd_valid, quiet_valid, grant_ok, pend_we, parsed_we, freed_we, given_we, told_valid,
+                                proof_valid, acq_ready, xr_valid, post_ready, aside_ready;
+    (* anyseq *) logic [31:0]   now, given;
     (* anyseq *) logic [3:0]    cmd_op;
     (* anyseq *) logic [QW-1:0] cmd_q, quiet_q, parsed_q, freed_q, told_q, proof_q;
-    (* anyseq *) logic [7:0]    cmd_asid, cmd_status, cmd_first, cmd_sge, xr_status;
-    (* anyseq *) logic [15:0]   cmd_limit, cmd_most, cmd_recv, parsed, freed_recvs, told_round, xr_tag;
-    (* anyseq *) logic [95:0]   sge;
+    (* anyseq *) logic [7:0]    cmd_asid, cmd_status, cmd_first, cmd_sge;
+    (* anyseq *) logic [15:0]   cmd_limit, cmd_most, cmd_recv, parsed, freed_recvs;
+    (* anyseq *) berth_card_pkg::sge_t grant_sge;
     (* anyseq *) logic [QW+6:0] pend_at;
-    (* anyseq *) logic [109:0]  pend_data;
-    (* anyseq *) logic [1:0]    xr_kind;
+    (* anyseq *) berth_card_pkg::pending_t pend;
+    (* anyseq *) berth_card_pkg::told_t told;
+    (* anyseq *) berth_card_pkg::range_answer_t xr;
     (* anyconst *) logic [QW-1:0] the_q;
     logic started_q = 1'b0;
     always_ff @(posedge clk) started_q <= 1'b1;
     wire rst = !started_q || rst_in;
 
-    logic           busy, cmd_ready, st_queued, st_going, st_waits, quiet_ready, sge_re, told_room, xa_valid, xa_release,
-                    xr_ready, ring_we, post_valid, post_credit, post_commit, post_early, local_valid, ev_hit, ev_miss, ev_stray;
-    logic [15:0]    st_freed, st_granted, st_holds, xa_tag;
-    logic [7:0]     st_first, xa_asid;
+    logic           busy, cmd_ready, st_queued, st_going, st_waits, quiet_ready, grant_re, told_room, acq_valid, xr_ready, ring_we,
+                    post_valid, aside_valid, ev_hit, ev_miss, ev_stray;
+    logic [15:0]    st_freed, st_granted, st_holds;
+    logic [7:0]     st_first;
     logic [2:0]     st_ranges;
-    logic [95:0]    st_sge;
-    logic [QW+7:0]  sge_at;
-    logic [63:0]    xa_va;
-    logic [20:0]    xa_len;
-    logic [QW-1:0]  ring_q, post_q;
+    logic [QW+7:0]  grant_at;
+    logic [QW-1:0]  ring_q, post_q, aside_q;
     logic [6:0]     ring_at;
-    logic [108:0]   ring_data;
-    logic [31:0]    post_size;
-    logic [QW+124:0] local_data;
+    berth_card_pkg::sge_t       st_sge;
+    berth_card_pkg::range_ask_t acq;
+    berth_card_pkg::ring_t      ring;
+    berth_card_pkg::post_t      post;
+    berth_card_pkg::aside_t     aside;
     berth_fp_grant #(.QPS(QPS), .DATA_W(DATA_W)) dut (.*);
 
     // As in berth_fp_grant.
@@ -70,7 +70,7 @@
     localparam RW = $bits(s);
     localparam logic [1:0] LOOK = 2'd1, DECIDE = 2'd2;
     localparam logic [2:0] ASK = 3'd0, ANSWER = 3'd1, ADVANCE = 3'd2, COMMAND = 3'd3, TOLD = 3'd4, PROOF = 3'd5;
-    localparam logic [1:0] HELD = 2'd0, MISS = 2'd1, ANSWERED = 2'd2;       // xr_kind
+    localparam logic [1:0] HELD = 2'd0, MISS = 2'd1, ANSWERED = 2'd2;       // xr.kind
     (* hierconn *) wire [RW-1:0] \dut.r ;
     (* hierconn *) wire [RW-1:0] \dut.r_q ;
     (* hierconn *) wire [RW-1:0] \dut.row ;
@@ -91,7 +91,7 @@
     (* hierconn *) wire [20:0]   \dut.chunk ;
     (* hierconn *) wire [31:0]   \dut.size ;
     (* hierconn *) wire [2:0]    \dut.ranges ;
-    (* hierconn *) wire \dut.take , \dut.go , \dut.we , \dut.acquire , \dut.give , \dut.have , \dut.post , \dut.want_local ;
+    (* hierconn *) wire \dut.take , \dut.go , \dut.we , \dut.acquire , \dut.give , \dut.have , \dut.posts , \dut.want_local ;
 
     wire  here  = \dut.q_q == the_q;
     wire  reads = \dut.take && \dut.q_next == the_q && !rst;

@@ -23,17 +23,17 @@ module fp_grant_bound_proof (
     logic        warm_q;                        // the last chunk that was answered was pinned already
     logic [15:0] missed_q;                      // places of the window whose chunk was not
     wire  [7:0]  n = s.ask_w - s.have_w;
-    wire  [63:0] va = sge[95:32] + 64'(s.ask_at);
+    wire  [63:0] va = grant_sge.va + 64'(s.ask_at);
     always_comb begin
         assume (!looks || \dut.row == stored_q);
-        assume (!asks || s.ask_at == '0 || sge == range_q);
+        assume (!asks || s.ask_at == '0 || grant_sge == range_q);
         assume (!asks || first || \dut.ranges == ranges_q);
-        assume (sge[31:0] != '0);               // berth_fp_recv_wqe stores no others
+        assume (grant_sge.len != '0);               // berth_fp_recv_wqe stores no others
     end
     always_ff @(posedge clk) begin
         asked_q <= asked_q + (asks ? 32'(\dut.chunk ) : 32'd0) - (refuses || gives ? 32'(\dut.again_len ) : 32'd0);
         if (asks) begin
-            range_q  <= sge;
+            range_q  <= grant_sge;
             ranges_q <= \dut.ranges ;
         end
         if (places) missed_q[s.ask_w[3:0]] <= 1'b0;
@@ -69,11 +69,11 @@ module fp_grant_bound_proof (
         end
         // Chunks.
         assert (n <= 8'd16 && (!places || n < 8'd16));
-        assert (!asks || (s.ask_at < sge[31:0] && \dut.chunk != '0 && 40'(s.ask_at) + 40'(\dut.chunk ) <= 40'(sge[31:0])));
+        assert (!asks || (s.ask_at < grant_sge.len && \dut.chunk != '0 && 40'(s.ask_at) + 40'(\dut.chunk ) <= 40'(grant_sge.len)));
         assert (!asks || \dut.va == va);
         assert (!asks || 40'(va[19:0]) + 40'(\dut.chunk ) == 40'h10_0000
-                || (40'(va[19:0]) + 40'(\dut.chunk ) < 40'h10_0000 && 40'(s.ask_at) + 40'(\dut.chunk ) == 40'(sge[31:0])));
-        assert (!asks || (nr.ask_at == '0 ? 40'(s.ask_at) + 40'(\dut.chunk ) == 40'(sge[31:0])
+                || (40'(va[19:0]) + 40'(\dut.chunk ) < 40'h10_0000 && 40'(s.ask_at) + 40'(\dut.chunk ) == 40'(grant_sge.len)));
+        assert (!asks || (nr.ask_at == '0 ? 40'(s.ask_at) + 40'(\dut.chunk ) == 40'(grant_sge.len)
                                             && (nr.ask_range == '0 || nr.ask_range == s.ask_range + 3'd1)
                           : nr.ask_at == s.ask_at + 32'(\dut.chunk ) && nr.ask_range == s.ask_range));
         assert (!asks || s.ask_range < \dut.ranges );

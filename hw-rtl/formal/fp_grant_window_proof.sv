@@ -59,7 +59,7 @@ module fp_grant_window_proof (
         if (gives && \dut.at_slot_q == the_slot) is_q <= BACK;
         if ((passes || rolls) && oldest == the_slot) is_q <= FREE;
         if (asks && s.ask_w[3:0] == the_slot) begin
-            va_q  <= sge[95:32] + 64'(s.ask_at);
+            va_q  <= grant_sge.va + 64'(s.ask_at);
             len_q <= \dut.chunk ;
         end
         if (passes) begin
@@ -103,14 +103,14 @@ module fp_grant_window_proof (
         assert (!(does && \dut.want_local && \dut.kind == PART) || \dut.item_chunks == got_q);
         assert (!over || got_q == '0);
         // A credit.
-        if (does && \dut.post ) begin
+        if (does && \dut.posts ) begin
             assert (!bad_q && !vain_now && s.hold == '0 && !s.rewind && !s.ended && ends && !gives);
             assert (oldest != the_slot || is == OWN || is == NOTHING);
         end
         // What the table is told.
-        assert (!(xa_valid && x_q)
-                || (xa_va == va_q && xa_len == len_q && xa_release == x_back_q && xa_asid == x_asid_q
-                    && (x_back_q || xa_tag == 16'({the_q, the_slot}))));
+        assert (!(acq_valid && x_q)
+                || (acq.va == va_q && acq.len == len_q && acq.give_back == x_back_q && acq.asid == x_asid_q
+                    && (x_back_q || acq.tag == 16'({the_q, the_slot}))));
         // For the proof.
         assert (s.used == window && n <= 8'd16 && s.on && (s.ended || !s.flush));
         assert (is_q <= BACK && s.used[the_slot] == (is_q != FREE));

@@ -16,30 +16,30 @@ module fp_tx_places_proof #(
     parameter QW = $clog2(QPS)
 ) (
     input logic          clk, rst_in,
-    input logic          ctl_pop, big_pop, small_pop, made_valid, open_valid, open_loop, open_apart, open_over, head_valid, pd_valid,
-        ms_ready, ml_valid, left_ready, fail_ready,
-    input logic [6:0]    at_tag, open_tag, head_tag,
-    input logic [7:0]    pd_tag, ml_tag,
-    input logic [4:0]    open_count,
-    input logic [QW-1:0] made_q, open_q,
-    input logic [1:0]    pd_status
+    input logic          ctl_pop, big_pop, small_pop, made_valid, open_valid, head_valid, loaded_valid,
+        fs_ready, fl_valid, left_ready, fail_ready,
+    input logic [6:0]    at_tag, head_tag,
+    input logic [7:0]    fl_tag,
+    input berth_card_pkg::open_t        open,
+    input berth_card_pkg::payload_end_t loaded,
+    input logic [QW-1:0] made_q, open_q
 );
     logic started_q = 1'b0;
     always_ff @(posedge clk) started_q <= 1'b1;
     wire rst = !started_q || rst_in;
 
-    logic        ctl_valid, big_valid, small_valid, head_ready, ms_valid;
+    logic        ctl_valid, big_valid, small_valid, head_ready, fs_valid;
     logic [6:0]  ctl_tag, big_tag, small_tag;
-    logic [7:0]  ms_tag;
+    berth_card_pkg::frame_out_t fs;
     logic [17:0] at;
     berth_fp_tx_places #(.QPS(QPS)) dut (.clk(clk), .rst(rst),
         .ctl_valid(ctl_valid), .ctl_tag(ctl_tag), .ctl_pop(ctl_pop), .big_valid(big_valid), .big_tag(big_tag),
         .big_pop(big_pop), .small_valid(small_valid), .small_tag(small_tag), .small_pop(small_pop),
         .at_tag(at_tag), .at(at), .init_valid(1'b0), .made_valid(made_valid), .made_q(made_q),
-        .open_valid(open_valid), .open_tag(open_tag), .open_count(open_count), .open_loop(open_loop), .open_q(open_q),
-        .open_apart(open_apart), .open_over(open_over), .head_valid(head_valid), .head_ready(head_ready), .head_tag(head_tag),
-        .pd_valid(pd_valid), .pd_tag(pd_tag), .pd_status(pd_status), .ms_valid(ms_valid), .ms_ready(ms_ready),
-        .ms_tag(ms_tag), .ml_valid(ml_valid), .ml_tag(ml_tag), .left_ready(left_ready), .fail_ready(fail_ready));
+        .open_valid(open_valid), .open(open), .open_q(open_q),
+        .head_valid(head_valid), .head_ready(head_ready), .head_tag(head_tag),
+        .loaded_valid(loaded_valid), .loaded(loaded), .fs_valid(fs_valid), .fs_ready(fs_ready),
+        .fs(fs), .fl_valid(fl_valid), .fl_tag(fl_tag), .left_ready(left_ready), .fail_ready(fail_ready));
 
     localparam logic [1:0] IDLE = 2'd0;
     (* hierconn *) wire [6:0]   \dut.step_tag ;
@@ -78,18 +78,18 @@ module fp_tx_places_proof #(
     wire shown  = (ctl_valid && ctl_tag == the_tag) || (big_valid && big_tag == the_tag) || (small_valid && small_tag == the_tag);
     wire pops   = (ctl_valid && ctl_pop && ctl_tag == the_tag) || (big_valid && big_pop && big_tag == the_tag)
                 || (small_valid && small_pop && small_tag == the_tag);
-    wire opens  = open_valid && open_tag == the_tag;
+    wire opens  = open_valid && open.tag == the_tag;
     wire steps  = \dut.step && \dut.step_tag == the_tag;
     wire puts   = ctl ? steps && \dut.complete : \dut.data_put && \dut.data_tag == the_tag;
     wire picks  = (\dut.ctl_take && \dut.ctl_next == the_tag) || (\dut.data_take && \dut.data_next == the_tag);
-    wire leaves = ml_valid && ml_tag[6:0] == the_tag;
+    wire leaves = fl_valid && fl_tag[6:0] == the_tag;
     wire backs  = \dut.back && \dut.tag_q == the_tag;
     always_ff @(posedge clk) begin
         if (pops) {free_q, taken_q} <= 2'b01;
         if (opens) {taken_q, open_here_q} <= 2'b01;
         if (puts) {open_here_q, queued_q} <= 2'b01;
         if (picks) queued_q <= 1'b0;
-        if (ms_valid && ms_ready && at_m) mac_q <= 1'b1;
+        if (fs_valid && fs_ready && at_m) mac_q <= 1'b1;
         if (leaves) {mac_q, gone_q} <= 2'b01;
         if (\dut.dead_put && at_m) dead_q <= 1'b1;
         if (\dut.gone_take && \dut.gone_tag == the_tag) gone_q <= 1'b0;
@@ -102,13 +102,13 @@ module fp_tx_places_proof #(
     logic       failed_q, room_q;
     always_ff @(posedge clk) begin
         room_q <= \dut.dead_room && !\dut.dead_put && !rst;
-        if (opens) {left_q, failed_q} <= {open_count, open_over};
+        if (opens) {left_q, failed_q} <= {open.count, open.over};
         else if (steps) left_q <= left_q - 5'd1;
-        if (steps && pd_valid && pd_status != 2'd0) failed_q <= 1'b1;
+        if (steps && loaded_valid && loaded.status != 2'd0) failed_q <= 1'b1;
     end
     always_comb begin
         assume (!shown || free_q);
-        assume (!opens || (taken_q && open_count != 5'd0));
+        assume (!opens || (taken_q && open.count != 5'd0));
         assume (!steps || (open_here_q && left_q != 5'd0));
         assume (!steps || \dut.steps_left == left_q);
         assume (!leaves || mac_q);
@@ -119,8 +119,8 @@ module fp_tx_places_proof #(
         assume (\dut.unused_room && \dut.unused_room2 && \dut.unused_room3 );
         assume (!room_q || \dut.dead_room );
         // A control frame has no reads, and goes.
-        assume (!pd_valid || pd_tag[6:4] != 3'd0);
-        assume (!open_valid || open_tag[6:4] != 3'd0 || !open_over);
+        assume (!loaded_valid || loaded.tag[6:4] != 3'd0);
+        assume (!open_valid || open.tag[6:4] != 3'd0 || !open.over);
         assume (!\dut.ctl_here || (\dut.ctl_next [6:4] == 3'd0 && !\dut.failed_q [\dut.ctl_next ]));
         assume (!\dut.data_here || \dut.data_next [6:4] != 3'd0);
     end
@@ -136,13 +136,13 @@ module fp_tx_places_proof #(
     wire  [QW:0] l    = \dut.list ;
     wire  [6:0]  last = \dut.latest ;
     wire         any  = \dut.any_q [l];
-    wire         data = open_valid && open_tag[6:4] != 3'd0;
+    wire         data = open_valid && open.tag[6:4] != 3'd0;
     wire [127:0] ahead = listed_q & \dut.follows_q & points_q;
     always_ff @(posedge clk) begin
         if (\dut.pass ) listed_q[\dut.pass_tag_q ] <= 1'b0;
         if (\dut.pass && \dut.pass_tag_q == before_q) after_q <= 1'b0;
         if (data) begin
-            listed_q[open_tag] <= 1'b1;
+            listed_q[open.tag] <= 1'b1;
             last_q[l]          <= opens;
             if (any) points_q[last] <= opens;
         end
@@ -156,7 +156,7 @@ module fp_tx_places_proof #(
         assume (\dut.pass_tag_q != the_tag || \dut.pass_list == list_q);
         // As shown below for the one that is looked at.
         assume (!\dut.pass_q || \dut.pass_tag_q == the_tag || listed_q[\dut.pass_tag_q ]);
-        assume (!open_valid || opens || !listed_q[open_tag]);
+        assume (!open_valid || opens || !listed_q[open.tag]);
         assume (!(data && any) || last == the_tag || (listed_q[last] && !\dut.follows_q [last]));
     end
 
@@ -177,7 +177,7 @@ module fp_tx_places_proof #(
         assert (!puts || (left_q == 5'd0 || (steps && left_q == 5'd1)));
         assert (!puts || ctl || !after_q || (\dut.pass && \dut.pass_tag_q == before_q));
         assert (!\dut.dead_put || \dut.dead_room );
-        assert (!(at_m && ms_valid) || (ms_tag == {1'b0, the_tag} && !failed_q));
+        assert (!(at_m && fs_valid) || (fs.tag == {1'b0, the_tag} && !failed_q));
         assert (!is_place(at_tag) || !is_place(at_tag_q) || at_tag == at_tag_q
                 || {1'b0, at} + bytes(at_tag) <= {1'b0, at_q} || {1'b0, at_q} + bytes(at_tag_q) <= {1'b0, at});
         // LISTED.

@@ -6,19 +6,20 @@ module fp_window_proof (
     input logic clk,
     input logic rst_in,
     input logic cfg_we, init_any, init_valid, posted_we, piece_we, cut_we, block_we, state_we, held_set, fixed_we, covered_we,
-        acked_we, acked_hold, acked_halt, wake_we, small_valid, big_valid, again_ready, pkt_ready, part_ready,
+        acked_we, wake_we, small_valid, big_valid, sent_again_ready, pkt_ready, part_ready,
     input logic [1:0] cfg_q, init_q, posted_q, piece_q, cut_q, block_q, state_q, fixed_place, covered_q, acked_q,
         wake_q,
-    input logic [5:0] cfg_word, block_idx, state_idx, covered_blocks,
-    input logic [31:0] cfg_wdata, posted_bytes,
+    input berth_card_pkg::row_write_t cfg,
+    input logic [5:0] block_idx, state_idx,
+    input logic [31:0] posted_bytes,
     input logic [3:0] piece_idx,
-    input logic [98:0] piece_data,
+    input berth_card_pkg::piece_t piece_data,
     input logic [7:0] cut_pieces,
-    input logic [124:0] block_data,
-    input logic [9:0] state_data,
-    input logic [27:0] fixed_data,
-    input logic [2:0] covered_lost,
-    input logic [23:0] acked_una,
+    input berth_card_pkg::block_t block_data,
+    input berth_card_pkg::block_state_t state_data,
+    input berth_card_pkg::fixed_t fixed_data,
+    input berth_card_pkg::covered_t covered_data,
+    input berth_card_pkg::acked_t acked_data,
     input logic [3:0] still,
     input logic [6:0] small_tag, big_tag
 );
@@ -27,18 +28,17 @@ module fp_window_proof (
     wire rst = !started_q || rst_in;
 
     berth_fp_send #(.QPS(4), .WB(7)) dut (.clk(clk), .rst(rst),
-        .cfg_we(cfg_we), .cfg_q(cfg_q), .cfg_word(cfg_word), .cfg_wdata(cfg_wdata),
+        .cfg_we(cfg_we), .cfg_q(cfg_q), .cfg(cfg),
         .init_any(init_any), .init_valid(init_valid), .init_q(init_q), .posted_we(posted_we), .posted_q(posted_q),
         .posted_bytes(posted_bytes), .piece_we(piece_we), .piece_q(piece_q), .piece_idx(piece_idx),
         .piece_data(piece_data), .cut_we(cut_we), .cut_q(cut_q), .cut_pieces(cut_pieces),
         .block_we(block_we), .block_q(block_q), .block_idx(block_idx), .block_data(block_data),
         .state_we(state_we), .state_q(state_q), .state_idx(state_idx), .state_data(state_data),
         .held_set(held_set), .fixed_we(fixed_we), .fixed_place(fixed_place), .fixed_data(fixed_data),
-        .covered_we(covered_we), .covered_q(covered_q), .covered_blocks(covered_blocks), .covered_lost(covered_lost),
-        .acked_we(acked_we), .acked_q(acked_q), .acked_una(acked_una), .acked_hold(acked_hold),
-        .acked_halt(acked_halt), .still(still), .wake_we(wake_we), .wake_q(wake_q),
+        .covered_we(covered_we), .covered_q(covered_q), .covered_data(covered_data),
+        .acked_we(acked_we), .acked_q(acked_q), .acked_data(acked_data), .still(still), .wake_we(wake_we), .wake_q(wake_q),
         .small_valid(small_valid), .small_tag(small_tag), .big_valid(big_valid), .big_tag(big_tag),
-        .again_ready(again_ready), .pkt_ready(pkt_ready), .part_ready(part_ready));
+        .sent_again_ready(sent_again_ready), .pkt_ready(pkt_ready), .part_ready(part_ready));
 
     localparam logic [2:0] LOGGED = 3'd4, WALK = 3'd5, COMMIT = 3'd6;
     (* hierconn *) wire [2:0]  \dut.op_q ;

@@ -14,14 +14,13 @@ module mac_rx_proof #(
 ) (
     input logic                clk, rst_in, hard_rst,
     input logic                rx_valid, rx_last, rx_err, lo_valid, lo_last, rw_ready, rf_ready, hd_re, rfree_valid,
-    input logic                cpu_valid, desc_pop, free_valid,
+    input logic                cf_valid, desc_pop, slot_free,
     input logic [DATA_W-1:0]   rx_data, lo_data,
     input logic [DATA_W/8-1:0] rx_keep, lo_keep,
-    input logic [17:0]         hd_addr, rfree_addr, cpu_addr,
-    input logic [3:0]          rfree_slot, cpu_slot,
-    input logic [12:0]         cpu_len,
-    input logic [2:0]          cpu_flags,
-    input logic [7:0]          free_slot
+    input logic [17:0]         hd_addr, rfree_addr,
+    input logic [3:0]          rfree_slot, cf_slot,
+    input berth_card_pkg::frame_t cf,
+    input logic [7:0]          slot_free_n
 );
     localparam BYTES = DATA_W / 8;
     localparam LB    = $clog2(BYTES);
@@ -30,19 +29,20 @@ module mac_rx_proof #(
     always_ff @(posedge clk) started_q <= 1'b1;
     wire rst = !started_q || rst_in;
 
-    logic        rw_valid, rf_valid, cpu_ready, desc_valid, ev_core, ev_core_full;
-    logic [17:0] rw_addr, rf_addr;
-    logic [3:0]  desc_slot;
+    logic        rw_valid, rf_valid, cf_ready, desc_valid, ev_core, ev_core_full;
+    logic [17:0] rw_addr;
+    berth_card_pkg::frame_t rf;
+    berth_card_pkg::desc_t  desc;
     berth_mac_rx #(.DATA_W(DATA_W), .CORE_SLOTS(CORE_SLOTS)) dut (.clk(clk), .rst(rst), .hard_rst(hard_rst), .own_mac(own_mac),
         .ev_core(ev_core), .ev_core_full(ev_core_full),
         .rx_valid(rx_valid), .rx_data(rx_data), .rx_keep(rx_keep), .rx_last(rx_last), .rx_err(rx_err),
         .lo_valid(lo_valid), .lo_data(lo_data), .lo_keep(lo_keep), .lo_last(lo_last),
         .rw_valid(rw_valid), .rw_ready(rw_ready), .rw_addr(rw_addr),
-        .rf_valid(rf_valid), .rf_ready(rf_ready), .rf_addr(rf_addr), .hd_re(hd_re), .hd_addr(hd_addr),
+        .rf_valid(rf_valid), .rf_ready(rf_ready), .rf(rf), .hd_re(hd_re), .hd_addr(hd_addr),
         .rfree_valid(rfree_valid), .rfree_addr(rfree_addr),
-        .cpu_valid(cpu_valid), .cpu_ready(cpu_ready), .cpu_addr(cpu_addr), .cpu_len(cpu_len), .cpu_flags(cpu_flags),
-        .desc_valid(desc_valid), .desc_slot(desc_slot), .desc_pop(desc_pop),
-        .free_valid(free_valid), .free_slot(free_slot));
+        .cf_valid(cf_valid), .cf_ready(cf_ready), .cf(cf),
+        .desc_valid(desc_valid), .desc(desc), .desc_pop(desc_pop),
+        .slot_free(slot_free), .slot_free_n(slot_free_n));
 
     (* hierconn *) wire        \dut.slot_valid_q ;
     (* hierconn *) wire [3:0]  \dut.slot_q ;
@@ -78,12 +78,12 @@ module mac_rx_proof #(
     logic waits_q, fast_q, told_q;
     wire shown  = rf_valid && \dut.good_slot == the_slot;
     wire backs  = rfree_valid && rfree_slot == the_slot;
-    wire passes = cpu_valid && cpu_slot == the_slot;
+    wire passes = cf_valid && cf_slot == the_slot;
     always_comb begin
-        assume (rfree_addr - address(rfree_slot) < 18'd512 && cpu_addr - address(cpu_slot) < 18'd512);
+        assume (rfree_addr - address(rfree_slot) < 18'd512 && cf.place - address(cf_slot) < 18'd512);
         assume (!(backs && passes) && (!(backs || passes) || fast_q));
-        assume (\dut.good_room && cpu_ready);
-        assume ((!shown || waits_q) && (!(desc_valid && desc_slot == the_slot) || told_q));
+        assume (\dut.good_room && cf_ready);
+        assume ((!shown || waits_q) && (!(desc_valid && desc.slot == the_slot) || told_q));
         // All beats but the last are full, none is empty.
         assume (rx_keep[0] && lo_keep[0] && (rx_last || rx_keep == '1) && (lo_last || lo_keep == '1));
     end
@@ -92,7 +92,7 @@ module mac_rx_proof #(
         if (shown && rf_ready) {waits_q, fast_q} <= 2'b01;
         if (backs) fast_q <= 1'b0;
         if (passes) {fast_q, told_q} <= {1'b0, ev_core};
-        if (desc_valid && desc_pop && desc_slot == the_slot) told_q <= 1'b0;
+        if (desc_valid && desc_pop && desc.slot == the_slot) told_q <= 1'b0;
         if (rst) {waits_q, fast_q, told_q} <= '0;
     end
 
@@ -109,8 +109,8 @@ module mac_rx_proof #(
         assert (!rw_valid || ({1'b0, rw_addr} >= {1'b0, address(\dut.st_slot_q )} && {1'b0, rw_addr} + 19'(BYTES)
                               <= {1'b0, address(\dut.st_slot_q )} + {1'b0, berth_regs_pkg::SLOT_BYTES[17:0]}));
         assert (\dut.core_q [the_slot] == (told_q || \dut.lent_q [the_slot]));
-        assert ((own_mac == '0 || core_n <= CORE_SLOTS[4:0]) && ev_core_full == (cpu_valid && !ev_core));
-        assert (!shown || rf_addr == address(the_slot));
+        assert ((own_mac == '0 || core_n <= CORE_SLOTS[4:0]) && ev_core_full == (cf_valid && !ev_core));
+        assert (!shown || rf.place == address(the_slot));
         // For the proof.
         assert (!\dut.st_valid_q || \dut.st_last_q != \dut.in_frame_q );
         assert (!\dut.st_valid_q || (\dut.st_bytes_q != '0 && 32'(\dut.st_bytes_q ) <= BYTES));

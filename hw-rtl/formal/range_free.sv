@@ -4,12 +4,9 @@ module berth_xlt_range #(
     parameter TELL_ALL = 0,
     parameter USER = 0
 ) (
-    input  logic            clk, rst, go_valid, go_release, go_write, block, tell, pg_ready, an_valid, an_last, an_counted, an_zero,
+    input  logic            clk, rst, go_valid, block, tell, pg_ready, an_valid, an_last, an_counted, an_zero,
                             ev_ready,
-    input  logic [7:0]      go_asid,
-    input  logic [63:0]     go_va,
-    input  logic [30:0]     go_len,
-    input  logic [15:0]     go_tag,
+    input  berth_card_pkg::range_ask_t go,
     output logic            go_ready, pg_valid, pg_release, pg_back, pg_write, pg_last, out_valid, out_hit, ev_valid, busy,
     output logic [7:0]      pg_asid,
     output logic [51:0]     pg_vpn,

@@ -2,7 +2,7 @@
 // The translation table (berth_xlt) answers each look-up of DMA within 35 clocks, whatever ranges and changes there are: `rank`,
 // 35 at most, falls in each clock in which it is not answered. A reset, and the clearing of the table after it, are left out.
 //
-// DMA keeps a look-up, and the driver's commands a change, until it is answered; a command has 12 changes at most (`ch_more`).
+// DMA keeps a look-up, and the driver's commands a change, until it is answered; a command has 12 changes at most (`ch.more`).
 // Memories are free, and so are ranges (berth_xlt_range): they ask for anything at any time.
 module xlt_bound_proof #(
     `include "xlt_around.svh"
@@ -28,14 +28,14 @@ module xlt_bound_proof #(
     always_ff @(posedge clk) begin
         asks_q   <= rst ? 2'd0 : lk_req & ~lk_ack;
         change_q <= !rst && ch_valid && !ch_ready;
-        if (ch_ready) done_q <= ch_more ? done_q + 4'd1 : 4'd0;
+        if (ch_ready) done_q <= ch.more ? done_q + 4'd1 : 4'd0;
         else if (!ch_valid) done_q <= 4'd0;
         if (rst) done_q <= 4'd0;
     end
     always_comb begin
         assume ((asks_q & ~lk_req) == '0);
         assume (!change_q || ch_valid);
-        assume (done_q < 4'd11 || !ch_more);
+        assume (done_q < 4'd11 || !ch.more);
     end
     always_comb
         assume (CLEARED == 0 || started_q

@@ -14,12 +14,17 @@ module xlt_hash_proof (
     (* hierconn *) wire [51:0] \dut.a_vpn_q ;
     (* hierconn *) wire [8:0]  \dut.row0 ;
     (* hierconn *) wire [8:0]  \dut.row1 ;
-    berth_xlt dut (.clk(clk), .rst(1'b0), .lk_req(2'd0), .lk_asid(16'd0), .lk_vpn(104'd0), .ch_valid(1'b0), .ch_op(2'd0),
-        .ch_index(ch_index), .ch_vpn({\dut.a_vpn_q [47:9], low}), .ch_asid(\dut.a_asid_q ), .ch_write(1'b0), .ch_page(52'd0),
-        .ch_more(1'b0), .rdy_valid(1'b0), .rdy_tag(18'd0), .rdy_status(8'd0), .go_valid(1'b0), .go_release(1'b0), .go_write(1'b0),
-        .go_asid(8'd0), .go_va(64'd0), .go_len(31'd0), .go_tag(16'd0), .rsp_ready(1'b0), .xa_valid(2'd0), .xa_release(2'd0),
-        .xa_write(2'd0), .xa_asid(16'd0), .xa_va(128'd0), .xa_len(42'd0), .xa_tag(32'd0), .xa_tell(1'b0), .xr_room(2'd0),
-        .ev_ready(1'b0));
+    berth_card_pkg::table_change_t ch;
+    assign ch.op    = 2'd0;
+    assign ch.index = ch_index;
+    assign ch.vpn   = {\dut.a_vpn_q [47:9], low};
+    assign ch.asid  = \dut.a_asid_q ;
+    assign ch.write = 1'b0;
+    assign ch.page  = 52'd0;
+    assign ch.more  = 1'b0;
+    berth_xlt dut (.clk(clk), .rst(1'b0), .lk_req(2'd0), .lk_asid(16'd0), .lk_vpn(104'd0), .ch_valid(1'b0), .ch(ch),
+        .rdy_valid(1'b0), .rdy('0), .xhead_valid(1'b0), .xhead('0), .rsp_ready(1'b0), .xa_valid(2'd0), .xa('0), .xa_tell(1'b0),
+        .xr_room(2'd0), .xev_ready(1'b0));
 
     wire here = ch_index[IW-1:WW] == (ch_index[WW-1] ? \dut.row1 : \dut.row0 );
     always_comb begin

@@ -63,22 +63,22 @@ module xlt_proof #(
     (* anyconst *) logic [7:0]  the_asid;
     (* anyconst *) logic [51:0] the_vpn;
     (* anyconst *) logic [8:0]  first, second;  // of the first half of the ways, of the second
-    wire ours = {ch_asid, 4'd0, ch_vpn} == {the_asid, the_vpn};
-    wire like = {ch_asid, ch_vpn[47:9]} == {the_asid, the_vpn[47:9]};
-    wire [8:0] own = ch_index[WW-1] ? second : first;
+    wire ours = {ch.asid, 4'd0, ch.vpn} == {the_asid, the_vpn};
+    wire like = {ch.asid, ch.vpn[47:9]} == {the_asid, the_vpn[47:9]};
+    wire [8:0] own = ch.index[WW-1] ? second : first;
     always_comb begin
         assume ({\dut.a_asid_q , \dut.a_vpn_q } != {the_asid, the_vpn} || {\dut.row0 , \dut.row1 } == {first, second});
-        assume (!ours || \dut.at_home == (ch_index[IW-1:WW] == own));
-        assume (!(like && \dut.at_home && ch_index[IW-1:WW] == own) || ch_vpn[8:0] == the_vpn[8:0]);
+        assume (!ours || \dut.at_home == (ch.index[IW-1:WW] == own));
+        assume (!(like && \dut.at_home && ch.index[IW-1:WW] == own) || ch.vpn[8:0] == the_vpn[8:0]);
     end
-    wire gone = ch_op != EVICT || \dut.evict_now ;  // as the driver hears of an eviction
+    wire gone = ch.op != EVICT || \dut.evict_now ;  // as the driver hears of an eviction
     logic          held_q, write_q;
     logic [51:0]   page_q;
     logic [IW-1:0] at_q;
     wire           home = (at_q[WW-1] ? second : first) == at_q[IW-1:WW];
     always_ff @(posedge clk) begin
-        if (ch_ready && gone && ch_index[IW-1:0] == at_q) held_q <= 1'b0;
-        if (ch_ready && ch_op == INSTALL && ours) {held_q, at_q, write_q, page_q} <= {1'b1, ch_index[IW-1:0], ch_write, ch_page};
+        if (ch_ready && gone && ch.index[IW-1:0] == at_q) held_q <= 1'b0;
+        if (ch_ready && ch.op == INSTALL && ours) {held_q, at_q, write_q, page_q} <= {1'b1, ch.index[IW-1:0], ch.write, ch.page};
         if (rst) held_q <= 1'b0;
     end
 
@@ -106,7 +106,7 @@ module xlt_proof #(
         looked_q <= \dut.cat == place;
         if (used && !\dut.d_release_q ) uses_q <= uses_q + 16'd1;
         if (used && \dut.d_release_q && uses_q != '0) uses_q <= uses_q - 16'd1;
-        if (rst || (ch_ready && gone && ch_index[IW-1:0] == place)) uses_q <= '0;
+        if (rst || (ch_ready && gone && ch.index[IW-1:0] == place)) uses_q <= '0;
     end
     always_comb begin
         assume (!looked_q || \dut.count_q == was_q);
@@ -118,19 +118,18 @@ module xlt_proof #(
     logic         change_q;
     logic [15:0]  asid_q;
     logic [103:0] vpn_q;
-    wire  [124:0] change = {ch_op, ch_index, ch_vpn, ch_asid, ch_write, ch_page, ch_more};
-    logic [124:0] last_q;
+    berth_card_pkg::table_change_t last_q;
     always_ff @(posedge clk) begin
         asks_q   <= rst ? 2'd0 : lk_req & ~lk_ack;
         change_q <= !rst && ch_valid && !ch_ready;
-        {asid_q, vpn_q, last_q} <= {lk_asid, lk_vpn, change};
+        {asid_q, vpn_q, last_q} <= {lk_asid, lk_vpn, ch};
     end
     always_comb begin
         for (int unsigned i = 0; i < 2; i++)
             assume (!asks_q[i] || (lk_req[i] && lk_asid[8*i+:8] == asid_q[8*i+:8] && lk_vpn[52*i+:52] == vpn_q[52*i+:52]));
-        assume (!change_q || (ch_valid && change == last_q));
-        assume ({19'd0, ch_index} < berth_regs_pkg::XLT_ENTRIES);
-        assume (!(ch_valid && ch_op == INSTALL && ours && held_q) || ch_index[IW-1:0] == at_q);
+        assume (!change_q || (ch_valid && ch == last_q));
+        assume ({19'd0, ch.index} < berth_regs_pkg::XLT_ENTRIES);
+        assume (!(ch_valid && ch.op == INSTALL && ours && held_q) || ch.index[IW-1:0] == at_q);
     end
 
     always_comb
@@ -165,7 +164,7 @@ module xlt_proof #(
         if (\dut.c_q && c_ours)
             assert (lk_hit ? held_q && {\dut.c_index_q , lk_page} == {at_q, page_q} && (!c_write_q || write_q)
                     : !(held_q && home && (!c_write_q || write_q)));
-        assert (!(ch_ready && ch_op == EVICT && gone && ch_index[IW-1:0] == place) || uses_q == '0);
+        assert (!(ch_ready && ch.op == EVICT && gone && ch.index[IW-1:0] == place) || uses_q == '0);
         // For the proof: what the rows hold ...
         for (int unsigned w = 0; w < WAYS; w++) begin
             if (\dut.state_q == CLEAR) begin
@@ -186,7 +185,7 @@ module xlt_proof #(
         assert (\dut.state_q == CLEAR ? uses_q == '0 : uses_q == count_q);
         assert (!(\dut.state_q == CLEAR && \dut.clear_q > place) || count_q == '0);
         assert (!used || (\dut.same_q ? \dut.past_q == count_q : looked_q && was_q == count_q));
-        assert (!(\dut.state_q == CHANGE && ch_index[IW-1:0] == place) || (looked_q && was_q == count_q));
+        assert (!(\dut.state_q == CHANGE && ch.index[IW-1:0] == place) || (looked_q && was_q == count_q));
         assert (\dut.state_q != CHANGE || change_q);
     end
 endmodule

@@ -8,13 +8,10 @@
 // what fifo_proof says of them: they give what they were given.
 module xlt_range_proof (
     input logic        clk, rst_in, mark,
-    input logic        go_valid, go_release, go_write, block, tell, pg_ready, an_valid, an_last, an_counted, an_zero, ev_ready,
-    input logic [7:0]  go_asid,
-    input logic [63:0] go_va,
-    input logic [30:0] go_len,
-    input logic [15:0] go_tag
+    input logic        go_valid, block, tell, pg_ready, an_valid, an_last, an_counted, an_zero, ev_ready,
+    input berth_card_pkg::range_ask_t go
 );
-    localparam RANGE = 1 + 1 + 8 + 64 + 31 + 16;
+    localparam RANGE = $bits(go);
     logic started_q = 1'b0;
     always_ff @(posedge clk) started_q <= 1'b1;
     wire rst = !started_q || rst_in;
@@ -25,7 +22,7 @@ module xlt_range_proof (
     logic [15:0]     out_tag;
     logic [7*32-1:0] ev_words;
     berth_xlt_range #(.USER(2'd1)) dut (
-        .clk, .rst, .go_valid, .go_ready, .go_release, .go_write, .go_asid, .go_va, .go_len, .go_tag, .block, .tell, .pg_valid,
+        .clk, .rst, .go_valid, .go_ready, .go, .block, .tell, .pg_valid,
         .pg_ready, .pg_release, .pg_back, .pg_write, .pg_asid, .pg_vpn, .pg_last, .an_valid, .an_last, .an_counted, .an_zero,
         .out_valid, .out_hit, .out_tag, .ev_valid, .ev_ready, .ev_words, .busy
     );
@@ -48,7 +45,7 @@ module xlt_range_proof (
     (* hierconn *) wire [51:0]         \dut.give_vpn_q ;
     (* hierconn *) wire                \dut.all_q ;
     (* hierconn *) wire [19:0]         \dut.done_q ;
-    wire go      = go_valid && go_ready;
+    wire begins  = go_valid && go_ready;
     wire issue   = pg_valid && pg_ready;
     wire verdict = an_valid && an_last;
     wire told    = ev_valid && ev_ready;
@@ -57,7 +54,7 @@ module xlt_range_proof (
     logic [3:0] flying_q, after_q;
     logic       mid_q;
     always_ff @(posedge clk) begin
-        flying_q <= flying_q + 4'(go) - 4'(verdict);
+        flying_q <= flying_q + 4'(begins) - 4'(verdict);
         after_q  <= after_q + 4'(\dut.after_push ) - 4'(told);
         if (an_valid) mid_q <= !an_last;
         if (rst) {flying_q, after_q, mid_q} <= '0;
@@ -73,13 +70,13 @@ module xlt_range_proof (
     logic [1:0]       is_q;
     logic [3:0]       ahead_q;                  // of it in its queue
     logic             walks_q;                  // not all of its pages have been asked for
-    logic [RANGE-1:0] range_q;
+    berth_card_pkg::range_ask_t range_q;
     logic [19:0]      pages_q;                  // all but one
     logic [20:0]      asked_q, answered_q, counted_q, given_q;
     logic             missed_q, held_q;
-    wire              taken  = go && mark && !go_release && is_q == NONE;
-    wire [31:0]       span   = {1'b0, go_len == '0 ? 31'd1 : go_len} + {20'd0, go_va[11:0]} + 32'd4095;
-    wire [51:0]       base   = range_q[110:59];
+    wire              taken  = begins && mark && !go.give_back && is_q == NONE;
+    wire [31:0]       span   = {1'b0, go.len == '0 ? 31'd1 : go.len} + {20'd0, go.va[11:0]} + 32'd4095;
+    wire [51:0]       base   = range_q.va[63:12];
     wire              mine   = is_q == FLIES && ahead_q == '0;       // answers are its
     wire              gives  = is_q == AFTER && ahead_q == '0;
     wire              given  = issue && pg_back && gives;
@@ -99,7 +96,7 @@ module xlt_range_proof (
                 is_q    <= FLIES;
                 ahead_q <= flying_q - 4'(verdict);
                 walks_q <= 1'b1;
-                range_q <= {go_release, go_write, go_asid, go_va, go_len, go_tag};
+                range_q <= go;
                 pages_q <= 20'(span[31:12] - 20'd1);
             end
             FLIES: if (verdict) begin
@@ -130,16 +127,16 @@ module xlt_range_proof (
         // Its pages, in order.
         if (walks_q)
             assert (pg_valid && {pg_back, pg_release, pg_write, pg_asid, pg_vpn, pg_last}
-                    == {2'b00, range_q[119:111], 52'(base + 52'(asked_q)), asked_q == {1'b0, pages_q}});
+                    == {2'b00, range_q.write, range_q.asid, 52'(base + 52'(asked_q)), asked_q == {1'b0, pages_q}});
         // Its answer.
         if (mine && verdict) begin
-            assert (out_valid && out_tag == range_q[15:0]);
+            assert (out_valid && out_tag == range_q.tag);
             assert (out_hit == (counted_q + 21'(an_counted) == {1'b0, pages_q} + 21'd1));
             assert (\dut.after_push == !out_hit);
             assert (out_hit || \dut.after_fifo.wr_data == {20'(counted_q + 21'(an_counted)), range_q});
         end
         // What is given back.
-        if (given) assert (pg_release && pg_asid == range_q[118:111] && pg_vpn == 52'(base + 52'(given_q)));
+        if (given) assert (pg_release && pg_asid == range_q.asid && pg_vpn == 52'(base + 52'(given_q)));
         assert (!(gives && ev_valid) || given_q == counted_q);
         assert (is_q != OVER || (held_q ? counted_q == {1'b0, pages_q} + 21'd1 && given_q == '0 : given_q == counted_q));
         // For the proof.
@@ -161,6 +158,6 @@ module xlt_range_proof (
         assert (!(is_q == FLIES || (is_q == AFTER && !(gives && \dut.giving_q ))) || given_q == '0);
         if (gives && \dut.giving_q )
             assert (given_q <= counted_q && 21'(\dut.give_q ) + given_q == counted_q && \dut.give_vpn_q == 52'(base + 52'(given_q)));
-        assert (is_q == NONE || !range_q[120]);
+        assert (is_q == NONE || !range_q.give_back);
     end
 endmodule

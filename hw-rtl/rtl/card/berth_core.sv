@@ -166,52 +166,39 @@ module berth_core #(
     logic [17:0] p_addr;
     logic [31:0] p_wdata, p_rdata;
     logic [3:0]  p_strb;
-    logic        st_req;
-    logic [11:2] st_addr;
-    logic [31:0] st_rdata;
+    logic        stat_req;
+    logic [11:2] stat_addr;
+    logic [31:0] stat_rdata;
     logic        pend_cmd, pend_doorbell, pend_dma_done, pend_xlt_rsp, pend_heartbeat;
     logic        desc_valid, desc_pop, slot_free;
-    logic [12:0] desc_len;
-    logic [2:0]  desc_flags;
-    logic [3:0]  desc_slot;
+    berth_card_pkg::desc_t desc;
     logic [7:0]  slot_free_n;
-    logic        send_valid, send_ready, send_raw, send_loop;
-    logic [12:0] send_len;
-    logic [7:0]  send_slot;
-    logic        done_valid, done_pop;
-    logic [7:0]  done_status, done_slot;
+    berth_card_pkg::send_t send;
+    logic        send_valid, send_ready;
+    logic        sent_valid, sent_pop;
+    berth_card_pkg::sent_t sent;
     logic        asleep, waiting, cpu_armed;
     logic [63:0] cpu_deadline, fp_deadline;
     logic [31:0] fp_ahead;
 
     berth_cpu_bus #(.FW_RAM(FW_RAM)) bus (
-        .clk(clk), .rst(card_rst), .core_run(!core_rst_q),
-        .ibus_stb(ibus_stb && !core_rst_q), .ibus_adr(ibus_adr), .ibus_cti(ibus_cti),
-        .ibus_ack(ibus_ack), .ibus_dat_r(ibus_dat_r), .ibus_err(ibus_err),
+        .clk(clk), .rst(card_rst), .core_run(!core_rst_q), .ibus_stb(ibus_stb && !core_rst_q), .ibus_adr(ibus_adr),
+        .ibus_cti(ibus_cti), .ibus_ack(ibus_ack), .ibus_dat_r(ibus_dat_r), .ibus_err(ibus_err),
         .dbus_stb(dbus_stb && !core_rst_q), .dbus_we(dbus_we), .dbus_adr(dbus_adr), .dbus_cti(dbus_cti),
-        .dbus_sel(dbus_sel), .dbus_dat_w(dbus_dat_w),
-        .dbus_ack(dbus_ack), .dbus_dat_r(dbus_dat_r), .dbus_err(dbus_err),
-        .dbg_req(dbg_req), .dbg_we(dbg_we), .dbg_addr(dbg_addr), .dbg_wdata(dbg_wdata),
-        .dbg_ack(dbg_ack), .dbg_rdata(dbg_rdata),
-        .fwl_we(fwl_we), .fwl_addr(fwl_addr), .fwl_wdata(fwl_wdata), .fwl_room(fwl_room), .fwl_busy(fwl_busy),
-        .xi_req(xi_req), .xi_addr(xi_addr), .xi_ack(xi_ack), .xi_rdata(xi_rdata),
-        .xd_req(xd_req), .xd_we(xd_we), .xd_addr(xd_addr), .xd_wdata(xd_wdata), .xd_strb(xd_strb), .xd_ack(xd_ack),
-        .xd_rdata(xd_rdata),
-        .h_req(h_req), .h_we(h_we), .h_addr(h_addr), .h_wdata(h_wdata), .h_ack(h_ack), .h_rdata(h_rdata),
-        .p_valid(p_valid), .p_we(p_we), .p_addr(p_addr), .p_wdata(p_wdata),
-        .p_strb(p_strb), .p_rdata(p_rdata),
-        .st_req(st_req), .st_addr(st_addr), .st_rdata(st_rdata),
-        .pend_cmd(pend_cmd), .pend_doorbell(pend_doorbell), .pend_dma_done(pend_dma_done),
-        .pend_xlt_rsp(pend_xlt_rsp), .pend_heartbeat(pend_heartbeat),
-        .rx_valid(desc_valid), .rx_len(desc_len), .rx_flags(desc_flags), .rx_slot(desc_slot),
-        .rx_pop(desc_pop), .rx_free(slot_free), .rx_free_slot(slot_free_n),
-        .tx_send(send_valid), .tx_send_ready(send_ready), .tx_len(send_len), .tx_raw(send_raw),
-        .tx_loop(send_loop), .tx_slot(send_slot),
-        .tx_done(done_valid), .tx_done_status(done_status), .tx_done_slot(done_slot), .tx_done_pop(done_pop),
-        .fc_req(fc_req), .fc_we(fc_we), .fc_addr(fc_addr), .fc_wdata(fc_wdata), .fc_ack(fc_ack), .fc_rdata(fc_rdata),
-        .fe_valid(fe_valid), .fe_word(fe_word), .fe_pop(fe_pop),
-        .cycles(cycles), .timer_armed(cpu_armed), .timer_deadline(cpu_deadline),
-        .asleep(asleep), .waiting(waiting)
+        .dbus_sel(dbus_sel), .dbus_dat_w(dbus_dat_w), .dbus_ack(dbus_ack), .dbus_dat_r(dbus_dat_r),
+        .dbus_err(dbus_err), .dbg_req(dbg_req), .dbg_we(dbg_we), .dbg_addr(dbg_addr), .dbg_wdata(dbg_wdata),
+        .dbg_ack(dbg_ack), .dbg_rdata(dbg_rdata), .fwl_we(fwl_we), .fwl_addr(fwl_addr), .fwl_wdata(fwl_wdata),
+        .fwl_room(fwl_room), .fwl_busy(fwl_busy), .xi_req(xi_req), .xi_addr(xi_addr), .xi_ack(xi_ack),
+        .xi_rdata(xi_rdata), .xd_req(xd_req), .xd_we(xd_we), .xd_addr(xd_addr), .xd_wdata(xd_wdata), .xd_strb(xd_strb),
+        .xd_ack(xd_ack), .xd_rdata(xd_rdata), .h_req(h_req), .h_we(h_we), .h_addr(h_addr), .h_wdata(h_wdata),
+        .h_ack(h_ack), .h_rdata(h_rdata), .p_valid(p_valid), .p_we(p_we), .p_addr(p_addr), .p_wdata(p_wdata),
+        .p_strb(p_strb), .p_rdata(p_rdata), .stat_req(stat_req), .stat_addr(stat_addr), .stat_rdata(stat_rdata),
+        .pend_cmd(pend_cmd), .pend_doorbell(pend_doorbell), .pend_dma_done(pend_dma_done), .pend_xlt_rsp(pend_xlt_rsp),
+        .pend_heartbeat(pend_heartbeat), .desc_valid(desc_valid), .desc(desc), .desc_pop(desc_pop),
+        .slot_free(slot_free), .slot_free_n(slot_free_n), .send_valid(send_valid), .send_ready(send_ready),
+        .send(send), .sent_valid(sent_valid), .sent(sent), .sent_pop(sent_pop), .fc_req(fc_req), .fc(fc),
+        .fc_ack(fc_ack), .fc_rdata(fc_rdata), .fe_valid(fe_valid), .fe(fe), .fe_pop(fe_pop), .cycles(cycles),
+        .timer_armed(cpu_armed), .timer_deadline(cpu_deadline), .asleep(asleep), .waiting(waiting)
     );
 
     // ---- host side -------------------------------------------------------------------
@@ -223,126 +210,87 @@ module berth_core #(
     logic                pr_valid, pr_ready, pr_rvalid;
     logic [17:0]         pr_addr;
     logic [HOST_W-1:0]   pr_rdata;
-    logic [15:0]         slot_wait, slot_err;
-    logic [7:0]          slot_err_code;
+    berth_card_pkg::slot_reads_t slot_reads;
     logic                slot_err_clear;
     logic [3:0]          slot_err_clear_n;
-    logic [16*berth_regs_pkg::NUM_RTL_COUNTERS-1:0] amounts;
+    logic [16*berth_regs_pkg::NUM_RTL_COUNTERS-1:0] wire_amounts;
     logic [63:0]         idle_skipped;
 
     // Fast path, transmit half in the low bits of pairs.
-    logic                fr_valid, fr_ready, frd_valid, fw_valid, fw_ready, fwd_valid;
-    logic [17:0]         fr_local, fw_local;
-    logic [12:0]         fr_len, fw_len;
-    logic [7:0]          fr_asid, fr_tag, frd_tag, fw_asid, fw_tag, fwd_tag, qc_tag;
-    logic [63:0]         fr_va, fw_va;
-    logic [1:0]          frd_status, fwd_status;
+    logic                load_valid, load_ready, loaded_valid, store_valid, store_ready, stored_valid;
+    berth_card_pkg::payload_t load, store;
+    berth_card_pkg::payload_end_t loaded, stored;
+    berth_card_pkg::queue_reads_t qr;
+    berth_card_pkg::queue_beat_t qc;
+    berth_card_pkg::completions_t fcq;
+    berth_card_pkg::range_asks_t xa;
+    berth_card_pkg::range_answers_t xr;
     logic [1:0]          qr_valid, qr_ready, qc_valid, fcq_valid, fcq_ready;
-    logic [2*64-1:0]     qr_addr, xa_va;
-    logic [2*10-1:0]     qr_len;
-    logic [2*8-1:0]      qr_tag, fcq_cqn, xa_asid, xr_status;
     logic [HOST_W-1:0]   qc_data;
-    logic [9:0]          qc_off;
-    logic                qc_last, qc_err;
-    logic [2*7*32-1:0]   fcq_words;
-    logic [1:0]          xa_valid, xa_ready, xa_release, xa_write, xr_valid;
-    logic [2*21-1:0]     xa_len;
-    logic [2*16-1:0]     xa_tag, xr_tag;
+    logic [1:0]          xa_valid, xa_ready, xr_valid;
     logic [1:0]          xr_room;
-    logic                fdb_valid, fdb_ready, fdb_rq, fdb_inline;
-    logic [15:0]         fdb_qpn, fdb_pi;
-    logic [31:0]         fdb_posted;
-    logic [511:0]        fdb_wqe;
-    logic                fc_req, fc_we, fc_ack, fe_valid, fe_pop, fp_busy, fp_due;
+    berth_card_pkg::doorbell_t fdb;
+    logic                fdb_valid, fdb_ready;
+    berth_card_pkg::row_access_t fc;
+    berth_regs_pkg::fast_event_t fe;
+    logic                fc_req, fc_ack, fe_valid, fe_pop, fp_busy, fp_due;
     logic [31:0]         fp_due_at;
-    logic [18:2]         fc_addr;
-    logic [31:0]         fc_wdata, fc_rdata;
-    logic [63:0]         fe_word;
-    logic                rf_valid, rf_ready, hd_re, rfree_valid, cpu_valid, cpu_ready;
-    logic [17:0]         rf_addr, hd_addr, rfree_addr, cpu_addr;
-    logic [12:0]         rf_len, cpu_len;
-    logic [2:0]          rf_flags, cpu_flags;
+    logic [31:0]         fc_rdata;
+    logic                cf_valid, cf_ready;
+    berth_card_pkg::frame_t rf, cf;
+    logic                rf_valid, rf_ready, hd_re, rfree_valid;
+    logic [17:0]         hd_addr, rfree_addr;
     logic [8*96-1:0]     rf_hdr;
     logic [31:0]         hd_data;
-    logic [3:0]          xr_kind;
-    logic                hw_valid, hw_ready, fs_valid, fs_ready, fs_loop, fl_valid;
-    logic [17:0]         hw_addr, fs_addr;
+    berth_card_pkg::frame_out_t fs;
+    logic                hw_valid, hw_ready, fs_valid, fs_ready, fl_valid;
+    logic [17:0]         hw_addr;
     logic [HOST_W-1:0]   hw_data;
     logic [HOST_W/8-1:0] hw_strb;
-    logic [12:0]         fs_len;
-    logic [7:0]          fs_tag, fl_tag;
-    logic [16*12-1:0]    fp_counts;
-    logic                fp_posted, fp_list;
-    logic [1:0]          fp_bad_wqe;
-    logic [6:0]          fp_list_len;
-    logic [16*4-1:0]     fp_counts_wire;
-    logic                fp_list_taken, fp_list_refused, fp_credit_taken;
+    logic [7:0]          fl_tag;
+    berth_card_pkg::fast_amounts_t fp_amounts;
     logic [47:0]         own_mac;
 
     berth_fp #(.DATA_W(DATA_W), .HOST_W(HOST_W), .QPS(berth_regs_pkg::NUM_QP_ROWS), .WB($clog2(berth_regs_pkg::FAST_PLACES))) fp (
-        .clk(clk), .rst(card_rst), .busy(fp_busy), .due(fp_due), .due_at(fp_due_at), .now(cycles[37:6]), .cfg_req(fc_req), .cfg_we(fc_we),
-        .cfg_addr(fc_addr), .cfg_wdata(fc_wdata), .cfg_ack(fc_ack), .cfg_rdata(fc_rdata), .fe_valid(fe_valid),
-        .fe_word(fe_word), .fe_pop(fe_pop), .db_valid(fdb_valid), .db_ready(fdb_ready), .db_rq(fdb_rq),
-        .db_qpn(fdb_qpn), .db_pi(fdb_pi), .db_posted(fdb_posted), .db_inline(fdb_inline), .db_wqe(fdb_wqe),
-        .fr_valid(fr_valid), .fr_ready(fr_ready), .fr_local(fr_local), .fr_len(fr_len), .fr_asid(fr_asid),
-        .fr_va(fr_va), .fr_tag(fr_tag), .frd_valid(frd_valid), .frd_tag(frd_tag), .frd_status(frd_status),
-        .fw_valid(fw_valid), .fw_ready(fw_ready), .fw_local(fw_local), .fw_len(fw_len), .fw_asid(fw_asid),
-        .fw_va(fw_va), .fw_tag(fw_tag), .fwd_valid(fwd_valid), .fwd_tag(fwd_tag), .fwd_status(fwd_status),
-        .qr_valid(qr_valid), .qr_ready(qr_ready), .qr_addr(qr_addr), .qr_len(qr_len), .qr_tag(qr_tag),
-        .qc_valid(qc_valid), .qc_data(qc_data), .qc_tag(qc_tag), .qc_off(qc_off), .qc_last(qc_last),
-        .qc_err(qc_err), .fcq_valid(fcq_valid), .fcq_ready(fcq_ready), .fcq_cqn(fcq_cqn), .fcq_words(fcq_words),
-        .xa_valid(xa_valid), .xa_ready(xa_ready), .xa_release(xa_release), .xa_write(xa_write),
-        .xa_asid(xa_asid), .xa_va(xa_va), .xa_len(xa_len), .xa_tag(xa_tag), .xr_room(xr_room),
-        .xr_valid(xr_valid), .xr_tag(xr_tag), .xr_kind(xr_kind), .xr_status(xr_status), .hw_valid(hw_valid),
-        .hw_ready(hw_ready), .hw_addr(hw_addr), .hw_data(hw_data), .hw_strb(hw_strb), .fs_valid(fs_valid),
-        .fs_ready(fs_ready), .fs_addr(fs_addr), .fs_len(fs_len), .fs_loop(fs_loop), .fs_tag(fs_tag),
-        .fl_valid(fl_valid), .fl_tag(fl_tag), .rf_valid(rf_valid), .rf_ready(rf_ready), .rf_addr(rf_addr),
-        .rf_len(rf_len), .rf_flags(rf_flags), .rf_hdr(rf_hdr), .hd_re(hd_re), .hd_addr(hd_addr),
-        .hd_data(hd_data), .rfree_valid(rfree_valid), .rfree_addr(rfree_addr), .cpu_valid(cpu_valid),
-        .cpu_ready(cpu_ready), .cpu_addr(cpu_addr), .cpu_len(cpu_len), .cpu_flags(cpu_flags),
-        .counts(fp_counts), .inc_posted(fp_posted), .inc_list(fp_list), .inc_list_len(fp_list_len),
-        .inc_bad_wqe(fp_bad_wqe), .counts_wire(fp_counts_wire), .inc_lists_taken(fp_list_taken),
-        .inc_lists_refused(fp_list_refused), .inc_credits_taken(fp_credit_taken), .own_mac(own_mac)
+        .clk(clk), .rst(card_rst), .busy(fp_busy), .due(fp_due), .due_at(fp_due_at), .now(cycles[37:6]),
+        .fc_req(fc_req), .fc(fc), .fc_ack(fc_ack), .fc_rdata(fc_rdata), .fe_valid(fe_valid), .fe(fe), .fe_pop(fe_pop),
+        .fdb_valid(fdb_valid), .fdb_ready(fdb_ready), .fdb(fdb), .load_valid(load_valid), .load_ready(load_ready),
+        .load(load), .loaded_valid(loaded_valid), .loaded(loaded), .store_valid(store_valid),
+        .store_ready(store_ready), .store(store), .stored_valid(stored_valid), .stored(stored), .qr_valid(qr_valid),
+        .qr_ready(qr_ready), .qr(qr), .qc_valid(qc_valid), .qc_data(qc_data), .qc(qc), .fcq_valid(fcq_valid),
+        .fcq_ready(fcq_ready), .fcq(fcq), .xa_valid(xa_valid), .xa_ready(xa_ready), .xa(xa), .xr_room(xr_room),
+        .xr_valid(xr_valid), .xr(xr), .hw_valid(hw_valid), .hw_ready(hw_ready), .hw_addr(hw_addr), .hw_data(hw_data),
+        .hw_strb(hw_strb), .fs_valid(fs_valid), .fs_ready(fs_ready), .fs(fs), .fl_valid(fl_valid), .fl_tag(fl_tag),
+        .rf_valid(rf_valid), .rf_ready(rf_ready), .rf(rf), .rf_hdr(rf_hdr), .hd_re(hd_re), .hd_addr(hd_addr),
+        .hd_data(hd_data), .rfree_valid(rfree_valid), .rfree_addr(rfree_addr), .cf_valid(cf_valid),
+        .cf_ready(cf_ready), .cf(cf), .fp_amounts(fp_amounts), .own_mac(own_mac)
     );
 
     assign mmio_ready = hostif_mmio_ready && !card_rst && fwl_room;
 
     berth_hostif #(.DATA_W(HOST_W)) hostif (
-        .clk(clk), .rst(card_rst),
-        .mmio_valid(mmio_valid && !card_rst && fwl_room), .mmio_ready(hostif_mmio_ready), .mmio_write(mmio_write),
-        .mmio_bar(mmio_bar), .mmio_addr(mmio_addr), .mmio_wdata(mmio_wdata), .mmio_wstrb(mmio_wstrb),
-        .mmio_rvalid(mmio_rvalid), .mmio_rdata(mmio_rdata),
-        .cold(rst),
-        .hrd_valid(hrd_valid), .hrd_ready(hrd_ready), .hrd_addr(hrd_addr), .hrd_len(hrd_len), .hrd_tag(hrd_tag),
-        .hcpl_valid(hcpl_valid), .hcpl_ready(hcpl_ready), .hcpl_data(hcpl_data), .hcpl_tag(hcpl_tag),
-        .hcpl_off(hcpl_off), .hcpl_len(hcpl_len), .hcpl_last(hcpl_last), .hcpl_err(hcpl_err),
-        .hwr_valid(hwr_valid), .hwr_ready(hwr_ready), .hwr_addr(hwr_addr), .hwr_len(hwr_len),
-        .hwr_data(hwr_data), .hwr_first(hwr_first), .hwr_last(hwr_last),
-        .msix_valid(msix_valid), .msix_ready(msix_ready), .msix_vector(msix_vector),
-        .cfg_max_payload(cfg_max_payload), .cfg_max_read_req(cfg_max_read_req),
-        .cpu_req(h_req), .cpu_we(h_we), .cpu_addr(h_addr), .cpu_wdata(h_wdata),
-        .cpu_ack(h_ack), .cpu_rdata(h_rdata),
-        .pend_cmd(pend_cmd), .pend_doorbell(pend_doorbell), .pend_dma_done(pend_dma_done),
-        .pend_xlt_rsp(pend_xlt_rsp), .pend_heartbeat(pend_heartbeat), .busy(hostif_busy),
-        .pw_valid(pw_valid), .pw_ready(pw_ready), .pw_addr(pw_addr), .pw_data(pw_data), .pw_strb(pw_strb),
-        .pr_valid(pr_valid), .pr_ready(pr_ready), .pr_addr(pr_addr), .pr_rvalid(pr_rvalid), .pr_rdata(pr_rdata),
-        .fwl_we(fwl_we), .fwl_addr(fwl_addr), .fwl_wdata(fwl_wdata), .core_run(core_run),
-        .tx_wait(slot_wait), .tx_err(slot_err), .tx_err_code(slot_err_code),
-        .tx_err_clear(slot_err_clear), .tx_err_clear_slot(slot_err_clear_n),
-        .fr_valid(fr_valid), .fr_ready(fr_ready), .fr_local(fr_local), .fr_len(fr_len), .fr_asid(fr_asid),
-        .fr_va(fr_va), .fr_tag(fr_tag), .frd_valid(frd_valid), .frd_tag(frd_tag), .frd_status(frd_status),
-        .fw_valid(fw_valid), .fw_ready(fw_ready), .fw_local(fw_local), .fw_len(fw_len), .fw_asid(fw_asid),
-        .fw_va(fw_va), .fw_tag(fw_tag), .fwd_valid(fwd_valid), .fwd_tag(fwd_tag), .fwd_status(fwd_status),
-        .qr_valid(qr_valid), .qr_ready(qr_ready), .qr_addr(qr_addr), .qr_len(qr_len), .qr_tag(qr_tag),
-        .qc_valid(qc_valid), .qc_data(qc_data), .qc_tag(qc_tag), .qc_off(qc_off), .qc_last(qc_last), .qc_err(qc_err),
-        .fcq_valid(fcq_valid), .fcq_ready(fcq_ready), .fcq_cqn(fcq_cqn), .fcq_words(fcq_words),
-        .xa_valid(xa_valid), .xa_ready(xa_ready), .xa_release(xa_release), .xa_write(xa_write), .xa_asid(xa_asid),
-        .xa_va(xa_va), .xa_len(xa_len), .xa_tag(xa_tag),
-        .xr_room(xr_room), .xr_valid(xr_valid), .xr_tag(xr_tag), .xr_kind(xr_kind), .xr_status(xr_status),
-        .fdb_valid(fdb_valid), .fdb_ready(fdb_ready), .fdb_rq(fdb_rq), .fdb_qpn(fdb_qpn), .fdb_pi(fdb_pi),
-        .fdb_posted(fdb_posted), .fdb_inline(fdb_inline), .fdb_wqe(fdb_wqe),
-        .st_req(st_req), .st_addr(st_addr), .st_rdata(st_rdata),
-        .wire_amounts(amounts), .idle_skipped(idle_skipped), .cycles(cycles), .soft_rst(soft_rst)
+        .clk(clk), .rst(card_rst), .mmio_valid(mmio_valid && !card_rst && fwl_room), .mmio_ready(hostif_mmio_ready),
+        .mmio_write(mmio_write), .mmio_bar(mmio_bar), .mmio_addr(mmio_addr), .mmio_wdata(mmio_wdata),
+        .mmio_wstrb(mmio_wstrb), .mmio_rvalid(mmio_rvalid), .mmio_rdata(mmio_rdata), .cold(rst), .hrd_valid(hrd_valid),
+        .hrd_ready(hrd_ready), .hrd_addr(hrd_addr), .hrd_len(hrd_len), .hrd_tag(hrd_tag), .hcpl_valid(hcpl_valid),
+        .hcpl_ready(hcpl_ready), .hcpl_data(hcpl_data), .hcpl_tag(hcpl_tag), .hcpl_off(hcpl_off), .hcpl_len(hcpl_len),
+        .hcpl_last(hcpl_last), .hcpl_err(hcpl_err), .hwr_valid(hwr_valid), .hwr_ready(hwr_ready), .hwr_addr(hwr_addr),
+        .hwr_len(hwr_len), .hwr_data(hwr_data), .hwr_first(hwr_first), .hwr_last(hwr_last), .msix_valid(msix_valid),
+        .msix_ready(msix_ready), .msix_vector(msix_vector), .cfg_max_payload(cfg_max_payload),
+        .cfg_max_read_req(cfg_max_read_req), .h_req(h_req), .h_we(h_we), .h_addr(h_addr), .h_wdata(h_wdata),
+        .h_ack(h_ack), .h_rdata(h_rdata), .pend_cmd(pend_cmd), .pend_doorbell(pend_doorbell),
+        .pend_dma_done(pend_dma_done), .pend_xlt_rsp(pend_xlt_rsp), .pend_heartbeat(pend_heartbeat),
+        .busy(hostif_busy), .pw_valid(pw_valid), .pw_ready(pw_ready), .pw_addr(pw_addr), .pw_data(pw_data),
+        .pw_strb(pw_strb), .pr_valid(pr_valid), .pr_ready(pr_ready), .pr_addr(pr_addr), .pr_rvalid(pr_rvalid),
+        .pr_rdata(pr_rdata), .fwl_we(fwl_we), .fwl_addr(fwl_addr), .fwl_wdata(fwl_wdata), .core_run(core_run),
+        .slot_reads(slot_reads), .slot_err_clear(slot_err_clear), .slot_err_clear_n(slot_err_clear_n),
+        .load_valid(load_valid), .load_ready(load_ready), .load(load), .loaded_valid(loaded_valid), .loaded(loaded),
+        .store_valid(store_valid), .store_ready(store_ready), .store(store), .stored_valid(stored_valid),
+        .stored(stored), .qr_valid(qr_valid), .qr_ready(qr_ready), .qr(qr), .qc_valid(qc_valid), .qc_data(qc_data),
+        .qc(qc), .fcq_valid(fcq_valid), .fcq_ready(fcq_ready), .fcq(fcq), .xa_valid(xa_valid), .xa_ready(xa_ready),
+        .xa(xa), .xr_room(xr_room), .xr_valid(xr_valid), .xr(xr), .fdb_valid(fdb_valid), .fdb_ready(fdb_ready),
+        .fdb(fdb), .stat_req(stat_req), .stat_addr(stat_addr), .stat_rdata(stat_rdata), .wire_amounts(wire_amounts),
+        .idle_skipped(idle_skipped), .cycles(cycles), .soft_rst(soft_rst)
     );
 
     // ---- packet RAM ------------------------------------------------------------------
@@ -356,14 +304,12 @@ module berth_core #(
     logic [DATA_W/8-1:0] rw_strb;
 
     berth_pktram #(.DATA_W(DATA_W), .HOST_W(HOST_W)) pktram (
-        .clk(clk), .rst(rst),
-        .pw_valid(pw_valid && !pw_addr[18]), .pw_ready(pw_ready_core), .pw_addr(pw_addr[17:0]), .pw_data(pw_data), .pw_strb(pw_strb),
-        .pr_valid(pr_valid), .pr_ready(pr_ready), .pr_addr(pr_addr), .pr_rvalid(pr_rvalid), .pr_rdata(pr_rdata),
-        .tr_valid(tr_valid && !tr_addr[18]), .tr_ready(tr_ready_core), .tr_addr(tr_addr[17:0]),
-        .tr_rvalid(tr_rvalid_core), .tr_rdata(tr_rdata_core),
-        .rw_valid(rw_valid), .rw_ready(rw_ready), .rw_addr(rw_addr), .rw_data(rw_data), .rw_strb(rw_strb),
-        .cp_valid(p_valid), .cp_we(p_we), .cp_addr(p_addr), .cp_wdata(p_wdata),
-        .cp_strb(p_strb), .cp_rdata(p_rdata)
+        .clk(clk), .rst(rst), .pw_valid(pw_valid && !pw_addr[18]), .pw_ready(pw_ready_core), .pw_addr(pw_addr[17:0]),
+        .pw_data(pw_data), .pw_strb(pw_strb), .pr_valid(pr_valid), .pr_ready(pr_ready), .pr_addr(pr_addr),
+        .pr_rvalid(pr_rvalid), .pr_rdata(pr_rdata), .tr_valid(tr_valid && !tr_addr[18]), .tr_ready(tr_ready_core),
+        .tr_addr(tr_addr[17:0]), .tr_rvalid(tr_rvalid_core), .tr_rdata(tr_rdata_core), .rw_valid(rw_valid),
+        .rw_ready(rw_ready), .rw_addr(rw_addr), .rw_data(rw_data), .rw_strb(rw_strb), .p_valid(p_valid), .p_we(p_we),
+        .p_addr(p_addr), .p_wdata(p_wdata), .p_strb(p_strb), .p_rdata(p_rdata)
     );
 
     berth_fp_ram #(.DATA_W(DATA_W), .HOST_W(HOST_W)) fp_ram (
@@ -388,33 +334,25 @@ module berth_core #(
     logic [15:0] ev_rx_bytes;
 
     berth_mac_tx #(.DATA_W(DATA_W)) mac_tx (
-        .clk(clk), .rst(tx_rst), .hold(card_rst), .mid_frame(tx_mid_frame), .busy(tx_busy),
-        .send_valid(send_valid), .send_ready(send_ready), .send_slot(send_slot), .send_len(send_len),
-        .send_loop(send_loop), .send_raw(send_raw),
-        .tx_wait(slot_wait), .tx_err(slot_err), .tx_err_code(slot_err_code),
-        .tx_err_clear(slot_err_clear), .tx_err_clear_slot(slot_err_clear_n),
-        .done_valid(done_valid), .done_status(done_status), .done_slot(done_slot), .done_pop(done_pop),
-        .fs_valid(fs_valid), .fs_ready(fs_ready), .fs_addr(fs_addr), .fs_len(fs_len), .fs_loop(fs_loop),
-        .fs_tag(fs_tag), .fl_valid(fl_valid), .fl_tag(fl_tag),
-        .tr_valid(tr_valid), .tr_ready(tr_ready), .tr_addr(tr_addr), .tr_rvalid(tr_rvalid), .tr_rdata(tr_rdata),
-        .tx_valid(tx_valid), .tx_ready(tx_ready), .lo_valid(lo_valid), .lo_ready(lo_ready),
-        .tx_data(tx_data), .tx_keep(tx_keep), .tx_last(tx_last),
-        .ev_sent(ev_sent), .ev_looped(ev_looped), .ev_bytes(ev_tx_bytes)
+        .clk(clk), .rst(tx_rst), .hold(card_rst), .mid_frame(tx_mid_frame), .busy(tx_busy), .send_valid(send_valid),
+        .send_ready(send_ready), .send(send), .slot_reads(slot_reads), .slot_err_clear(slot_err_clear),
+        .slot_err_clear_n(slot_err_clear_n), .sent_valid(sent_valid), .sent(sent), .sent_pop(sent_pop),
+        .fs_valid(fs_valid), .fs_ready(fs_ready), .fs(fs), .fl_valid(fl_valid), .fl_tag(fl_tag), .tr_valid(tr_valid),
+        .tr_ready(tr_ready), .tr_addr(tr_addr), .tr_rvalid(tr_rvalid), .tr_rdata(tr_rdata), .tx_valid(tx_valid),
+        .tx_ready(tx_ready), .lo_valid(lo_valid), .lo_ready(lo_ready), .tx_data(tx_data), .tx_keep(tx_keep),
+        .tx_last(tx_last), .ev_sent(ev_sent), .ev_looped(ev_looped), .ev_bytes(ev_tx_bytes)
     );
 
     berth_mac_rx #(.DATA_W(DATA_W), .CORE_SLOTS(berth_regs_pkg::RX_SLOTS / 2)) mac_rx (
-        .clk(clk), .rst(card_rst), .hard_rst(rst), .busy(rx_busy), .own_mac(own_mac),
-        .rx_valid(rx_valid), .rx_ready(rx_ready), .rx_data(rx_data), .rx_keep(rx_keep),
-        .rx_last(rx_last), .rx_err(rx_err),
+        .clk(clk), .rst(card_rst), .hard_rst(rst), .busy(rx_busy), .own_mac(own_mac), .rx_valid(rx_valid),
+        .rx_ready(rx_ready), .rx_data(rx_data), .rx_keep(rx_keep), .rx_last(rx_last), .rx_err(rx_err),
         .lo_valid(lo_valid), .lo_ready(lo_ready), .lo_data(tx_data), .lo_keep(tx_keep), .lo_last(tx_last),
         .rw_valid(rw_valid), .rw_ready(rw_ready), .rw_addr(rw_addr), .rw_data(rw_data), .rw_strb(rw_strb),
-        .rf_valid(rf_valid), .rf_ready(rf_ready), .rf_addr(rf_addr), .rf_len(rf_len), .rf_flags(rf_flags), .rf_hdr(rf_hdr),
-        .hd_re(hd_re), .hd_addr(hd_addr), .hd_data(hd_data), .rfree_valid(rfree_valid), .rfree_addr(rfree_addr),
-        .cpu_valid(cpu_valid), .cpu_ready(cpu_ready), .cpu_addr(cpu_addr), .cpu_len(cpu_len), .cpu_flags(cpu_flags),
-        .desc_valid(desc_valid), .desc_len(desc_len), .desc_flags(desc_flags), .desc_slot(desc_slot),
-        .desc_pop(desc_pop), .free_valid(slot_free), .free_slot(slot_free_n),
-        .ev_taken(ev_taken), .ev_bytes(ev_rx_bytes), .ev_truncated(ev_truncated), .ev_oversized(ev_oversized),
-        .ev_mac_error(ev_mac_error), .ev_bad_icrc(ev_bad_icrc), .ev_not_ours(ev_not_ours),
+        .rf_valid(rf_valid), .rf_ready(rf_ready), .rf(rf), .rf_hdr(rf_hdr), .hd_re(hd_re), .hd_addr(hd_addr),
+        .hd_data(hd_data), .rfree_valid(rfree_valid), .rfree_addr(rfree_addr), .cf_valid(cf_valid),
+        .cf_ready(cf_ready), .cf(cf), .desc_valid(desc_valid), .desc(desc), .desc_pop(desc_pop), .slot_free(slot_free),
+        .slot_free_n(slot_free_n), .ev_taken(ev_taken), .ev_bytes(ev_rx_bytes), .ev_truncated(ev_truncated),
+        .ev_oversized(ev_oversized), .ev_mac_error(ev_mac_error), .ev_bad_icrc(ev_bad_icrc), .ev_not_ours(ev_not_ours),
         .ev_core(ev_core), .ev_core_full(ev_core_full), .ev_stall(ev_stall)
     );
 
@@ -435,29 +373,43 @@ module berth_core #(
         else if (waiting) idle_skipped <= idle_skipped + skip;
 
     always_comb begin
-        amounts = '0;
-        amounts[16 * berth_regs_pkg::C_TX_FRAMES       +: 16] = 16'(ev_sent);
-        amounts[16 * berth_regs_pkg::C_TX_BYTES        +: 16] = ev_sent ? 16'(ev_tx_bytes) : 16'd0;
-        amounts[16 * berth_regs_pkg::C_RX_FRAMES       +: 16] = 16'(ev_taken);
-        amounts[16 * berth_regs_pkg::C_RX_BYTES        +: 16] = ev_taken ? ev_rx_bytes : 16'd0;
-        amounts[16 * berth_regs_pkg::C_LOOPBACK_FRAMES +: 16] = 16'(ev_looped);
-        amounts[16 * berth_regs_pkg::C_RX_TRUNCATED    +: 16] = 16'(ev_truncated);
-        amounts[16 * berth_regs_pkg::C_RX_OVERSIZED    +: 16] = 16'(ev_oversized);
-        amounts[16 * berth_regs_pkg::C_RX_MAC_ERROR    +: 16] = 16'(ev_mac_error);
-        amounts[16 * berth_regs_pkg::C_RX_BAD_ICRC     +: 16] = 16'(ev_bad_icrc);
-        amounts[16 * berth_regs_pkg::C_RX_STALL_CYCLES +: 16] = 16'(ev_stall);
-        amounts[16 * berth_regs_pkg::C_CREDITS_POSTED  +: 16] = 16'(fp_posted);
-        amounts[16 * berth_regs_pkg::C_LISTS_SENT      +: 16] = 16'(fp_list);
-        amounts[16 * berth_regs_pkg::C_CREDITS_SENT    +: 16] = fp_list ? 16'(fp_list_len) : 16'd0;
-        amounts[16 * berth_regs_pkg::C_LISTS_TAKEN     +: 16] = 16'(fp_list_taken);
-        amounts[16 * berth_regs_pkg::C_CREDITS_TAKEN   +: 16] = 16'(fp_credit_taken);
-        amounts[16 * berth_regs_pkg::C_LISTS_REFUSED   +: 16] = 16'(fp_list_refused);
-        amounts[16 * berth_regs_pkg::C_IDLE_CYCLES     +: 16] = 16'(waiting);
-        amounts[16 * berth_regs_pkg::C_FP_PACKETS      +: 16*12] = fp_counts;
-        amounts[16 * berth_regs_pkg::C_FW_FRAMES       +: 16] = 16'(ev_core);
-        amounts[16 * berth_regs_pkg::C_FP_BAD_WQE      +: 16] = 16'(fp_bad_wqe[0]) + 16'(fp_bad_wqe[1]);
-        amounts[16 * berth_regs_pkg::C_RX_NOT_FOR_US   +: 16] = 16'(ev_not_ours);
-        amounts[16 * berth_regs_pkg::C_RX_CORE_FULL    +: 16] = 16'(ev_core_full);
-        amounts[16 * berth_regs_pkg::C_FP_ACKS_TAKEN   +: 16*4] = fp_counts_wire;
+        wire_amounts = '0;
+        wire_amounts[16 * berth_regs_pkg::C_TX_FRAMES       +: 16] = 16'(ev_sent);
+        wire_amounts[16 * berth_regs_pkg::C_TX_BYTES        +: 16] = ev_sent ? 16'(ev_tx_bytes) : 16'd0;
+        wire_amounts[16 * berth_regs_pkg::C_RX_FRAMES       +: 16] = 16'(ev_taken);
+        wire_amounts[16 * berth_regs_pkg::C_RX_BYTES        +: 16] = ev_taken ? ev_rx_bytes : 16'd0;
+        wire_amounts[16 * berth_regs_pkg::C_LOOPBACK_FRAMES +: 16] = 16'(ev_looped);
+        wire_amounts[16 * berth_regs_pkg::C_RX_TRUNCATED    +: 16] = 16'(ev_truncated);
+        wire_amounts[16 * berth_regs_pkg::C_RX_OVERSIZED    +: 16] = 16'(ev_oversized);
+        wire_amounts[16 * berth_regs_pkg::C_RX_MAC_ERROR    +: 16] = 16'(ev_mac_error);
+        wire_amounts[16 * berth_regs_pkg::C_RX_BAD_ICRC     +: 16] = 16'(ev_bad_icrc);
+        wire_amounts[16 * berth_regs_pkg::C_RX_STALL_CYCLES +: 16] = 16'(ev_stall);
+        wire_amounts[16 * berth_regs_pkg::C_CREDITS_POSTED  +: 16] = fp_amounts.credits_posted;
+        wire_amounts[16 * berth_regs_pkg::C_LISTS_SENT      +: 16] = fp_amounts.lists_sent;
+        wire_amounts[16 * berth_regs_pkg::C_CREDITS_SENT    +: 16] = fp_amounts.credits_sent;
+        wire_amounts[16 * berth_regs_pkg::C_LISTS_TAKEN     +: 16] = fp_amounts.lists_taken;
+        wire_amounts[16 * berth_regs_pkg::C_CREDITS_TAKEN   +: 16] = fp_amounts.credits_taken;
+        wire_amounts[16 * berth_regs_pkg::C_LISTS_REFUSED   +: 16] = fp_amounts.lists_refused;
+        wire_amounts[16 * berth_regs_pkg::C_IDLE_CYCLES     +: 16] = 16'(waiting);
+        wire_amounts[16 * berth_regs_pkg::C_FP_PACKETS      +: 16] = fp_amounts.packets;
+        wire_amounts[16 * berth_regs_pkg::C_FP_AGAIN        +: 16] = fp_amounts.again;
+        wire_amounts[16 * berth_regs_pkg::C_FP_ACKS         +: 16] = fp_amounts.acks;
+        wire_amounts[16 * berth_regs_pkg::C_FP_LISTS        +: 16] = fp_amounts.lists;
+        wire_amounts[16 * berth_regs_pkg::C_FP_BYTES_SENT   +: 16] = fp_amounts.bytes_sent;
+        wire_amounts[16 * berth_regs_pkg::C_FP_BLOCKS       +: 16] = fp_amounts.blocks;
+        wire_amounts[16 * berth_regs_pkg::C_FP_TAKEN        +: 16] = fp_amounts.taken;
+        wire_amounts[16 * berth_regs_pkg::C_FP_BYTES_PLACED +: 16] = fp_amounts.bytes_placed;
+        wire_amounts[16 * berth_regs_pkg::C_FP_LANDED       +: 16] = fp_amounts.landed;
+        wire_amounts[16 * berth_regs_pkg::C_FP_DUPLICATES   +: 16] = fp_amounts.duplicates;
+        wire_amounts[16 * berth_regs_pkg::C_FP_DROPPED      +: 16] = fp_amounts.dropped;
+        wire_amounts[16 * berth_regs_pkg::C_FP_SLOTS        +: 16] = fp_amounts.slots;
+        wire_amounts[16 * berth_regs_pkg::C_FP_BAD_WQE      +: 16] = fp_amounts.bad_wqe;
+        wire_amounts[16 * berth_regs_pkg::C_FP_ACKS_TAKEN   +: 16] = fp_amounts.acks_taken;
+        wire_amounts[16 * berth_regs_pkg::C_FP_BAD_ACKS     +: 16] = fp_amounts.bad_acks;
+        wire_amounts[16 * berth_regs_pkg::C_FP_LIST_REPEATS +: 16] = fp_amounts.list_repeats;
+        wire_amounts[16 * berth_regs_pkg::C_FP_PAGE_STRAYS  +: 16] = fp_amounts.page_strays;
+        wire_amounts[16 * berth_regs_pkg::C_FW_FRAMES       +: 16] = 16'(ev_core);
+        wire_amounts[16 * berth_regs_pkg::C_RX_NOT_FOR_US   +: 16] = 16'(ev_not_ours);
+        wire_amounts[16 * berth_regs_pkg::C_RX_CORE_FULL    +: 16] = 16'(ev_core_full);
     end
 endmodule

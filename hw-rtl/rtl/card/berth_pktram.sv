@@ -52,12 +52,12 @@ module berth_pktram #(
     input  logic [DATA_W/8-1:0]   rw_strb,
 
     // the core: words, always taken; data of a read in the next cycle
-    input  logic                  cp_valid,
-    input  logic                  cp_we,
-    input  logic [17:0]           cp_addr,
-    input  logic [31:0]           cp_wdata,
-    input  logic [3:0]            cp_strb,
-    output logic [31:0]           cp_rdata
+    input  logic                  p_valid,
+    input  logic                  p_we,
+    input  logic [17:0]           p_addr,
+    input  logic [31:0]           p_wdata,
+    input  logic [3:0]            p_strb,
+    output logic [31:0]           p_rdata
 );
     localparam BYTES   = HOST_W / 8;
     localparam HALVES  = HOST_W / DATA_W;  // beats of the MAC in a word
@@ -123,17 +123,17 @@ module berth_pktram #(
     assign pr_at[1] = {pr_addr[17:LB+1], {(LB+1){1'b0}}};
     assign pr_r     = in_r(pr_at[0]) || in_r(pr_at[1]);
     assign pr_t     = !in_r(pr_at[0]) || !in_r(pr_at[1]);
-    assign cpw      = cp_valid && cp_we;
-    assign cpr      = cp_valid && !cp_we;
-    assign cp_r     = in_r(cp_addr);
-    assign cp_wide  = {WORDS{cp_wdata}};
+    assign cpw      = p_valid && p_we;
+    assign cpr      = p_valid && !p_we;
+    assign cp_r     = in_r(p_addr);
+    assign cp_wide  = {WORDS{p_wdata}};
     assign rw_wide  = {HALVES{rw_data}};
     if (HALVES == 1) begin : whole
         assign rw_wstrb = rw_strb;
     end else begin : halves
         assign rw_wstrb = rw_addr[LB-1] ? {rw_strb, {(BYTES/2){1'b0}}} : {{(BYTES/2){1'b0}}, rw_strb};
     end
-    assign cp_wstrb = {{(BYTES-4){1'b0}}, cp_strb} << {cp_addr[LB-1:2], 2'b00};
+    assign cp_wstrb = {{(BYTES-4){1'b0}}, p_strb} << {p_addr[LB-1:2], 2'b00};
 
     assign pw_ready = !(cpw && (cp_r ? pw_r : pw_t));
     assign rw_ready = !(cpw && cp_r) && !(pw_valid && pw_r);
@@ -152,25 +152,25 @@ module berth_pktram #(
         logic [BYTES-1:0]  t_wstrb, r_wstrb;
 
         assign pw_in_r = in_r(pw_at[p]);
-        assign cp_here = cp_addr[LB] == (p == 1);
+        assign cp_here = p_addr[LB] == (p == 1);
         assign rw_here = rw_addr[LB] == (p == 1);
 
-        assign t_we    = cpw && !cp_r ? cp_here && in_any(cp_addr) : pw_valid && pw_ready && !pw_in_r && in_any(pw_at[p]);
-        assign t_waddr = cpw && !cp_r ? t_word(cp_addr) : t_word(pw_at[p]);
+        assign t_we    = cpw && !cp_r ? cp_here && in_any(p_addr) : pw_valid && pw_ready && !pw_in_r && in_any(pw_at[p]);
+        assign t_waddr = cpw && !cp_r ? t_word(p_addr) : t_word(pw_at[p]);
         assign t_wdata = cpw && !cp_r ? cp_wide         : pw_data;
         assign t_wstrb = cpw && !cp_r ? cp_wstrb        : pw_s[p];
 
         assign r_we    = cpw && cp_r ? cp_here
                        : pw_valid && pw_r ? pw_ready && pw_in_r
                        : rw_valid && rw_here && in_r(rw_addr);
-        assign r_waddr = cpw && cp_r ? r_word(cp_addr) : pw_valid && pw_r ? r_word(pw_at[p]) : r_word(rw_addr);
+        assign r_waddr = cpw && cp_r ? r_word(p_addr) : pw_valid && pw_r ? r_word(pw_at[p]) : r_word(rw_addr);
         assign r_wdata = cpw && cp_r ? cp_wide         : pw_valid && pw_r ? pw_data          : rw_wide;
         assign r_wstrb = cpw && cp_r ? cp_wstrb        : pw_valid && pw_r ? pw_s[p]          : rw_wstrb;
 
         assign t_re    = (cpr && !cp_r) || (pr_valid && pr_t) || tr_valid;
-        assign t_raddr = cpr && !cp_r ? t_word(cp_addr) : pr_valid && pr_t ? t_word(pr_at[p]) : t_word(tr_addr);
+        assign t_raddr = cpr && !cp_r ? t_word(p_addr) : pr_valid && pr_t ? t_word(pr_at[p]) : t_word(tr_addr);
         assign r_re    = (cpr && cp_r) || (pr_valid && pr_r);
-        assign r_raddr = cpr && cp_r ? r_word(cp_addr) : r_word(pr_at[p]);
+        assign r_raddr = cpr && cp_r ? r_word(p_addr) : r_word(pr_at[p]);
 
         berth_ram #(.WIDTH(HOST_W), .DEPTH(T_WORDS), .OWN(1'b1)) bank_t (
             .clk(clk),
@@ -210,8 +210,8 @@ module berth_pktram #(
         tr_rvalid_q <= tr_valid && tr_ready;
         tr_odd_q    <= tr_addr[LB];
         cp_r_q      <= cp_r;
-        cp_odd_q    <= cp_addr[LB];
-        cp_lane_q   <= cp_addr[LB-1:2];
+        cp_odd_q    <= p_addr[LB];
+        cp_lane_q   <= p_addr[LB-1:2];
         if (rst) begin
             pr_q        <= 1'b0;
             pr_rvalid_q <= 1'b0;
@@ -231,5 +231,5 @@ module berth_pktram #(
         assign tr_rdata = high_q ? tr_word[HOST_W-1:DATA_W] : tr_word[DATA_W-1:0];
     end
     assign cp_word   = cp_r_q ? r_rdata[cp_odd_q] : t_rdata[cp_odd_q];
-    assign cp_rdata  = cp_word[{cp_lane_q, 5'd0} +: 32];
+    assign p_rdata  = cp_word[{cp_lane_q, 5'd0} +: 32];
 endmodule

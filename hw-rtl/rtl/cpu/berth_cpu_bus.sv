@@ -12,128 +12,120 @@
 module berth_cpu_bus #(
     parameter FW_RAM = 1
 ) (
-    input  logic        clk,
-    input  logic        rst,
-    input  logic        core_run,     // the core is out of reset
+    input  logic                        clk,
+    input  logic                        rst,
+    input  logic                        core_run,  // the core is out of reset
 
     // instructions
-    input  logic        ibus_stb,
-    input  logic [31:2] ibus_adr,
-    input  logic [2:0]  ibus_cti,
-    output logic        ibus_ack,
-    output logic [31:0] ibus_dat_r,
-    output logic        ibus_err,
+    input  logic                        ibus_stb,
+    input  logic [31:2]                 ibus_adr,
+    input  logic [2:0]                  ibus_cti,
+    output logic                        ibus_ack,
+    output logic [31:0]                 ibus_dat_r,
+    output logic                        ibus_err,
 
     // data
-    input  logic        dbus_stb,
-    input  logic        dbus_we,
-    input  logic [31:2] dbus_adr,
-    input  logic [2:0]  dbus_cti,
-    input  logic [3:0]  dbus_sel,
-    input  logic [31:0] dbus_dat_w,
-    output logic        dbus_ack,
-    output logic [31:0] dbus_dat_r,
-    output logic        dbus_err,
+    input  logic                        dbus_stb,
+    input  logic                        dbus_we,
+    input  logic [31:2]                 dbus_adr,
+    input  logic [2:0]                  dbus_cti,
+    input  logic [3:0]                  dbus_sel,
+    input  logic [31:0]                 dbus_dat_w,
+    output logic                        dbus_ack,
+    output logic [31:0]                 dbus_dat_r,
+    output logic                        dbus_err,
 
     // debug: whole words; held until the ack
-    input  logic        dbg_req,
-    input  logic        dbg_we,
+    input  logic                        dbg_req,
+    input  logic                        dbg_we,
     // verilator lint_off UNUSEDSIGNAL
-    input  logic [31:0] dbg_addr,
+    input  logic [31:0]                 dbg_addr,
     // verilator lint_on UNUSEDSIGNAL
-    input  logic [31:0] dbg_wdata,
-    output logic        dbg_ack,
-    output logic [31:0] dbg_rdata,
+    input  logic [31:0]                 dbg_wdata,
+    output logic                        dbg_ack,
+    output logic [31:0]                 dbg_rdata,
 
     // loader, while the core is in reset
-    input  logic        fwl_we,
-    input  logic [17:2] fwl_addr,
-    input  logic [31:0] fwl_wdata,
-    output logic        fwl_room,     // four words more find room
-    output logic        fwl_busy,     // not all words are in the RAM yet
+    input  logic                        fwl_we,
+    input  logic [17:2]                 fwl_addr,
+    input  logic [31:0]                 fwl_wdata,
+    output logic                        fwl_room,  // four words more find room
+    output logic                        fwl_busy,  // not all words are in the RAM yet
 
     // firmware RAM, if it is outside: a request stands until its answer, or until the reset that ends it
-    output logic        xi_req,
-    output logic [17:2] xi_addr,
-    input  logic        xi_ack,
-    input  logic [31:0] xi_rdata,     // with the answer
-    output logic        xd_req,
-    output logic        xd_we,
-    output logic [17:2] xd_addr,
-    output logic [31:0] xd_wdata,
-    output logic [3:0]  xd_strb,
-    input  logic        xd_ack,
-    input  logic [31:0] xd_rdata,
+    output logic                        xi_req,
+    output logic [17:2]                 xi_addr,
+    input  logic                        xi_ack,
+    input  logic [31:0]                 xi_rdata,  // with the answer
+    output logic                        xd_req,
+    output logic                        xd_we,
+    output logic [17:2]                 xd_addr,
+    output logic [31:0]                 xd_wdata,
+    output logic [3:0]                  xd_strb,
+    input  logic                        xd_ack,
+    input  logic [31:0]                 xd_rdata,
 
     // registers of berth_hostif; held until the ack
-    output logic        h_req,
-    output logic        h_we,
-    output logic [11:0] h_addr,
-    output logic [31:0] h_wdata,
-    input  logic        h_ack,
-    input  logic [31:0] h_rdata,
+    output logic                        h_req,
+    output logic                        h_we,
+    output logic [11:0]                 h_addr,
+    output logic [31:0]                 h_wdata,
+    input  logic                        h_ack,
+    input  logic [31:0]                 h_rdata,
 
     // packet RAM: takes an access at once, gives its data in the next cycle
-    output logic        p_valid,
-    output logic        p_we,
-    output logic [17:0] p_addr,
-    output logic [31:0] p_wdata,
-    output logic [3:0]  p_strb,
-    input  logic [31:0] p_rdata,
+    output logic                        p_valid,
+    output logic                        p_we,
+    output logic [17:0]                 p_addr,
+    output logic [31:0]                 p_wdata,
+    output logic [3:0]                  p_strb,
+    input  logic [31:0]                 p_rdata,
 
     // statistics RAM, host side
-    input  logic        st_req,
-    input  logic [11:2] st_addr,
-    output logic [31:0] st_rdata,
+    input  logic                        stat_req,
+    input  logic [11:2]                 stat_addr,
+    output logic [31:0]                 stat_rdata,
 
     // pending bits of berth_hostif
-    input  logic        pend_cmd,
-    input  logic        pend_doorbell,
-    input  logic        pend_dma_done,
-    input  logic        pend_xlt_rsp,
-    input  logic        pend_heartbeat,
+    input  logic                        pend_cmd,
+    input  logic                        pend_doorbell,
+    input  logic                        pend_dma_done,
+    input  logic                        pend_xlt_rsp,
+    input  logic                        pend_heartbeat,
 
     // receive engine
-    input  logic        rx_valid,
-    input  logic [12:0] rx_len,
-    input  logic [2:0]  rx_flags,
-    input  logic [3:0]  rx_slot,
-    output logic        rx_pop,
-    output logic        rx_free,
-    output logic [7:0]  rx_free_slot,
+    input  logic                        desc_valid,
+    input  berth_card_pkg::desc_t       desc,
+    output logic                        desc_pop,
+    output logic                        slot_free,
+    output logic [7:0]                  slot_free_n,
 
     // transmit engine
-    output logic        tx_send,
-    input  logic        tx_send_ready,
-    output logic [12:0] tx_len,
-    output logic        tx_raw,
-    output logic        tx_loop,
-    output logic [7:0]  tx_slot,
-    input  logic        tx_done,
-    input  logic [7:0]  tx_done_status,
-    input  logic [7:0]  tx_done_slot,
-    output logic        tx_done_pop,
+    output logic                        send_valid,
+    input  logic                        send_ready,
+    output berth_card_pkg::send_t       send,
+    input  logic                        sent_valid,
+    input  berth_card_pkg::sent_t       sent,
+    output logic                        sent_pop,
 
     // fast path: rows, events
-    output logic        fc_req,
-    output logic        fc_we,
-    output logic [18:2] fc_addr,
-    output logic [31:0] fc_wdata,
-    input  logic        fc_ack,
-    input  logic [31:0] fc_rdata,
-    input  logic        fe_valid,
-    input  logic [63:0] fe_word,
-    output logic        fe_pop,
+    output logic                        fc_req,
+    output berth_card_pkg::row_access_t fc,
+    input  logic                        fc_ack,
+    input  logic [31:0]                 fc_rdata,
+    input  logic                        fe_valid,
+    input  berth_regs_pkg::fast_event_t fe,
+    output logic                        fe_pop,
 
     // time
-    input  logic [63:0] cycles,
-    output logic        timer_armed,
-    output logic [63:0] timer_deadline,
+    input  logic [63:0]                 cycles,
+    output logic                        timer_armed,
+    output logic [63:0]                 timer_deadline,
 
     // the core waits in CPU_WAIT (or is in reset) and the bus is quiet
-    output logic        asleep,
+    output logic                        asleep,
     // the core waits in CPU_WAIT
-    output logic        waiting
+    output logic                        waiting
 );
     localparam AW          = $clog2(berth_regs_pkg::FW_RAM_BYTES);
     localparam int unsigned STATS_WORDS = berth_regs_pkg::STATS_BYTES / 4;
@@ -144,8 +136,8 @@ module berth_cpu_bus #(
         pending = 32'd0;
         pending[berth_regs_pkg::PEND_CMD[4:0]]         = pend_cmd;
         pending[berth_regs_pkg::PEND_DOORBELL[4:0]]    = pend_doorbell;
-        pending[berth_regs_pkg::PEND_RX[4:0]]          = rx_valid;
-        pending[berth_regs_pkg::PEND_TX_DONE[4:0]]     = tx_done;
+        pending[berth_regs_pkg::PEND_RX[4:0]]          = desc_valid;
+        pending[berth_regs_pkg::PEND_TX_DONE[4:0]]     = sent_valid;
         pending[berth_regs_pkg::PEND_DMA_DONE[4:0]]    = pend_dma_done;
         pending[berth_regs_pkg::PEND_XLT_RSP[4:0]]     = pend_xlt_rsp;
         pending[berth_regs_pkg::PEND_TIMER[4:0]]       = timer_armed && cycles >= timer_deadline;
@@ -198,7 +190,7 @@ module berth_cpu_bus #(
     // an access that has to wait before it is taken; of packet RAM each second clock is left to DMA
     logic stalls, pkt_last_q;
     assign stalls = (at_pkt && pkt_last_q)
-                    || (at_regs && (m_we ? (offset == berth_regs_pkg::CPU_TX_SEND && !tx_send_ready)
+                    || (at_regs && (m_we ? (offset == berth_regs_pkg::CPU_TX_SEND && !send_ready)
                                          : (offset == berth_regs_pkg::CPU_WAIT && pending == 32'd0)));
 
     logic go;
@@ -301,8 +293,8 @@ module berth_cpu_bus #(
             stats_rdata <= stats[m_adr[11:2]];
     end
     always_ff @(posedge clk) begin
-        if (st_req)
-            st_rdata <= stats[st_addr];
+        if (stat_req)
+            stat_rdata <= stats[stat_addr];
     end
 
     // ---- answers ---------------------------------------------------------------------
@@ -331,8 +323,10 @@ module berth_cpu_bus #(
     assign p_strb  = m_sel;
     assign h_req   = state_q == HOSTIF;
     assign fc_req  = state_q == FAST;
-    assign fc_we    = h_we;
-    assign fc_wdata = h_wdata;
+    logic [18:2] fc_addr;
+    assign fc.we    = h_we;
+    assign {fc.half, fc.qpn, fc.word} = fc_addr;
+    assign fc.data  = h_wdata;
 
     logic [31:0] cycles_hi_q;
     logic [31:0] timer_lo_q;
@@ -348,12 +342,12 @@ module berth_cpu_bus #(
             berth_regs_pkg::CPU_CYCLE_LO: reg_rdata = cycles[31:0];
             berth_regs_pkg::CPU_CYCLE_HI: reg_rdata = cycles_hi_q;
             berth_regs_pkg::CPU_CLOCK_HZ: reg_rdata = berth_regs_pkg::CLOCK_HZ;
-            berth_regs_pkg::CPU_RX_DESC:  reg_rdata = rx_valid ? {1'b1, 2'd0, rx_len, 12'd0, rx_slot} : 32'd0;
-            berth_regs_pkg::CPU_RX_FLAGS: reg_rdata = {29'd0, rx_flags};
+            berth_regs_pkg::CPU_RX_DESC:  reg_rdata = desc_valid ? {1'b1, 2'd0, desc.len, 12'd0, desc.slot} : 32'd0;
+            berth_regs_pkg::CPU_RX_FLAGS: reg_rdata = {29'd0, desc.flags};
             berth_regs_pkg::CPU_TX_DONE:
-                reg_rdata = tx_done ? {1'b1, 7'd0, tx_done_status, 8'd0, tx_done_slot} : 32'd0;
-            berth_regs_pkg::CPU_FAST_EVENT: reg_rdata = fe_valid ? {fe_word[63:56], fe_word[55:40], fe_word[39:32]} : 32'd0;
-            berth_regs_pkg::CPU_FAST_ARG: reg_rdata = fe_word[31:0];
+                reg_rdata = sent_valid ? {1'b1, 7'd0, sent.status, 8'd0, sent.slot} : 32'd0;
+            berth_regs_pkg::CPU_FAST_EVENT: reg_rdata = fe_valid ? {fe.code, fe.qpn, fe.argument[39:32]} : 32'd0;
+            berth_regs_pkg::CPU_FAST_ARG: reg_rdata = fe.argument[31:0];
             default: ;
         endcase
     end
@@ -362,15 +356,15 @@ module berth_cpu_bus #(
     logic reg_read, reg_write;
     assign reg_read     = go && at_regs && !m_we;
     assign reg_write    = go && at_regs && m_we;
-    assign rx_pop       = reg_write && offset == berth_regs_pkg::CPU_RX_POP;
-    assign rx_free      = reg_write && offset == berth_regs_pkg::CPU_RX_FREE;
-    assign rx_free_slot = m_wdata[7:0];
-    assign tx_send      = reg_write && offset == berth_regs_pkg::CPU_TX_SEND;
-    assign tx_len       = m_wdata[28:16];
-    assign tx_raw       = m_wdata[9];
-    assign tx_loop      = m_wdata[8];
-    assign tx_slot      = m_wdata[7:0];
-    assign tx_done_pop  = reg_read && offset == berth_regs_pkg::CPU_TX_DONE;
+    assign desc_pop       = reg_write && offset == berth_regs_pkg::CPU_RX_POP;
+    assign slot_free      = reg_write && offset == berth_regs_pkg::CPU_RX_FREE;
+    assign slot_free_n = m_wdata[7:0];
+    assign send_valid      = reg_write && offset == berth_regs_pkg::CPU_TX_SEND;
+    assign send.len       = m_wdata[28:16];
+    assign send.raw       = m_wdata[9];
+    assign send.loop      = m_wdata[8];
+    assign send.slot      = m_wdata[7:0];
+    assign sent_pop  = reg_read && offset == berth_regs_pkg::CPU_TX_DONE;
     assign fe_pop       = reg_read && offset == berth_regs_pkg::CPU_FAST_ARG;
 
     always_ff @(posedge clk) begin

@@ -4,21 +4,21 @@ module berth_fw_loader (
     input  logic        clk,
     input  logic        rst,
     // BAR0: next word of the image; "the image is complete".
-    input  logic        data_we,
-    input  logic        boot_we,
-    input  logic [31:0] wdata,
-    // Firmware: its own state and code, once it runs.
+    input  logic        fw_data_we,
+    input  logic        fw_boot_we,
+    input  logic [31:0] bar_wdata,
+    // Firmware: its own state and fw_code, once it runs.
     input  logic        status_we,
     input  logic        code_we,
-    input  logic [31:0] cpu_wdata,
+    input  logic [31:0] cpu_word,
     // RAM of the core.
     output logic        fwl_we,
     output logic [17:2] fwl_addr,
     output logic [31:0] fwl_wdata,
     output logic        core_run,
     // BAR0: HOST_STATUS, HOST_FW_CODE.
-    output logic [31:0] status,
-    output logic [31:0] code
+    output logic [31:0] fw_status,
+    output logic [31:0] fw_code
 );
   localparam logic [31:0] HEADER_WORDS = berth_regs_pkg::FW_HEADER_BYTES / 4;
 
@@ -46,15 +46,15 @@ module berth_fw_loader (
   end
 
   assign core_run = run_q;
-  assign status   = status_q;
-  assign code     = code_q;
+  assign fw_status   = status_q;
+  assign fw_code     = code_q;
 
   always_ff @(posedge clk) begin
     // A word past the length that the header states is counted but goes nowhere.
-    fwl_we    <= data_we && !run_q && in_payload && length_ok && payload < {2'd0, length_q[31:2]};
+    fwl_we    <= fw_data_we && !run_q && in_payload && length_ok && payload < {2'd0, length_q[31:2]};
     fwl_addr  <= payload[15:0];
-    fwl_wdata <= wdata;
-    if (data_we && !run_q) begin
+    fwl_wdata <= bar_wdata;
+    if (fw_data_we && !run_q) begin
       if (status_q != berth_regs_pkg::FW_LOADING) begin
         status_q <= berth_regs_pkg::FW_LOADING;
         code_q   <= '0;
@@ -62,16 +62,16 @@ module berth_fw_loader (
       if (!count_q[31]) count_q <= count_q + 1;
       unique case (count_q)
         32'd0: begin
-          magic_q <= wdata;
+          magic_q <= bar_wdata;
           crc_q   <= '1;
         end
-        32'd1: abi_q <= wdata;
-        32'd2: length_q <= wdata;
-        32'd3: want_q <= wdata;
-        default: if (in_payload) crc_q <= crc32(crc_q, wdata);
+        32'd1: abi_q <= bar_wdata;
+        32'd2: length_q <= bar_wdata;
+        32'd3: want_q <= bar_wdata;
+        default: if (in_payload) crc_q <= crc32(crc_q, bar_wdata);
       endcase
     end
-    if (boot_we) begin
+    if (fw_boot_we) begin
       count_q <= '0;
       if (run_q) code_q <= berth_regs_pkg::FW_BUSY;
       else begin
@@ -80,8 +80,8 @@ module berth_fw_loader (
         status_q <= verdict == 0 ? berth_regs_pkg::FW_STARTED : berth_regs_pkg::FW_REFUSED;
       end
     end
-    if (status_we) status_q <= cpu_wdata;
-    if (code_we) code_q <= cpu_wdata;
+    if (status_we) status_q <= cpu_word;
+    if (code_we) code_q <= cpu_word;
     if (rst) begin
       fwl_we   <= 1'b0;
       run_q    <= 1'b0;

@@ -10,65 +10,53 @@ module berth_cmd #(
     // Bits of a beat.
     parameter int unsigned DATA_W = 64
 ) (
-    input  logic              clk,
-    input  logic              rst,
+    input  logic                          clk,
+    input  logic                          rst,
     // Ring, from BAR0. Writing the size resets the indices.
-    input  logic              enable,
-    input  logic [63:0]       ring_base,
-    input  logic [ 4:0]       ring_log2,
-    input  logic              ring_log2_we,
-    input  logic [15:0]       ring_pi,
-    input  logic              ring_pi_we,
-    output logic [15:0]       ring_ci,
-    output logic              stands,  // a fetch has failed: nothing goes on until the ring is set up anew
-    input  logic [ 3:0]       log2_read,
+    input  logic                          enable,
+    input  logic [63:0]                   cmd_base,
+    input  logic [ 4:0]                   cmd_log2,
+    input  logic                          cmd_log2_we,
+    input  logic [15:0]                   cmd_pi,
+    input  logic                          cmd_pi_we,
+    output logic [15:0]                   cmd_ci,
+    output logic                          cmd_stands,  // a fetch has failed: nothing goes on until the ring is set up anew
+    input  logic [ 3:0]                   log2_read,
     // Pushed commands: see `berth_host_regs`.
-    input  logic              push_begin,
-    input  logic              push_we,
-    input  logic [ 2:0]       push_word,
-    input  logic [63:0]       push_data,
+    input  logic                          push_begin,
+    input  logic                          push_we,
+    input  logic [ 2:0]                   push_word,
+    input  logic [63:0]                   push_data,
     // Fetch: a read request, then its beats (placed by byte offset) and its end.
-    output logic              rd_valid,
-    input  logic              rd_ready,
-    output logic [63:0]       rd_addr,
-    output logic [12:0]       rd_len,
-    output logic [ 2:0]       rd_tag,
-    input  logic [ 2:0]       cpl_tag,
-    input  logic              cpl_valid,
-    input  logic [12:0]       cpl_offset,
-    input  logic [DATA_W-1:0] cpl_data,
-    input  logic              cpl_more,  // there are more than 64 bytes in the beat
-    input  logic              cpl_end,
-    input  logic              cpl_err,
+    output logic                          ring_valid,
+    input  logic                          ring_ready,
+    output berth_card_pkg::ring_read_t    ring,
+    input  berth_card_pkg::ring_beat_t    ring_cpl,
+    input  logic                          ring_cpl_valid,
+    input  logic [DATA_W-1:0]             ring_cpl_data,
+    input  logic                          ring_cpl_end,
     // Translation table.
-    output logic              ch_valid,
-    input  logic              ch_ready,
-    output logic [1:0]        ch_op,
-    output logic [12:0]       ch_index,
-    output logic [47:0]       ch_vpn,
-    output logic [7:0]        ch_asid,
-    output logic              ch_write,
-    output logic [51:0]       ch_page,
-    output logic              ch_more,  // another page of the command follows
-    output logic              rdy_valid,
-    input  logic              rdy_ready,
-    output logic [17:0]       rdy_tag,
-    output logic [7:0]        rdy_status,
+    output logic                          ch_valid,
+    input  logic                          ch_ready,
+    output berth_card_pkg::table_change_t ch,
+    output logic                          rdy_valid,
+    input  logic                          rdy_ready,
+    output berth_card_pkg::page_answer_t  rdy,
     // Fence: engines start nothing while hold is high; quiet says that all they had begun has ended.
-    output logic              hold,
-    input  logic              quiet,
-    output logic              token_valid,
-    input  logic              token_ready,
-    output logic [63:0]       token_data,
+    output logic                          hold,
+    input  logic                          quiet,
+    output logic                          token_valid,
+    input  logic                          token_ready,
+    output logic [63:0]                   token_data,
     // Firmware: word raddr of the command at the head one cycle later.
-    output logic              fw_valid,
-    input  logic              fw_pop,
-    input  logic [3:0]        fw_raddr,
-    output logic [31:0]       fw_rdata,
+    output logic                          pend_cmd,
+    input  logic                          fw_pop,
+    input  logic [3:0]                    fw_raddr,
+    output logic [31:0]                   fw_rdata,
     // Pulses for the counters.
-    output logic              inc_bad,
-    output logic              inc_pushed,
-    output logic              busy
+    output logic                          inc_bad,
+    output logic                          inc_pushed,
+    output logic                          busy
 );
   localparam int unsigned W = DATA_W > 512 ? 512 : DATA_W;  // bits of a piece: at most an entry
   localparam int unsigned LB = $clog2(W / 8);
@@ -94,15 +82,15 @@ module berth_cmd #(
   // What has failed is not passed over: behind a lost revocation there may be its fence (invariant 4).
   logic [FETCHES-1:0] used_q, there_q, bad_q, stale_q;
   logic [2:0] n_of[FETCHES];
-  wire ring_ok = ring_log2 >= 5'd4 && ring_log2 <= 5'd12;
-  wire [15:0] size = 16'd1 << ring_log2[3:0];
-  wire [15:0] held = ring_pi - ci_q;
-  wire [15:0] avail = ring_pi - next_q;
+  wire ring_ok = cmd_log2 >= 5'd4 && cmd_log2 <= 5'd12;
+  wire [15:0] size = 16'd1 << cmd_log2[3:0];
+  wire [15:0] held = cmd_pi - ci_q;
+  wire [15:0] avail = cmd_pi - next_q;
   wire pi_ok = ring_ok && held <= size;
   wire [15:0] index = next_q & (size - 16'd1);
-  wire [63:0] head = ring_base + {42'd0, request_at_q, 6'd0};
+  wire [63:0] head = cmd_base + {42'd0, request_at_q, 6'd0};
   // Up to the next 256 bytes (128, if reads may not be longer), so no fetch crosses 4 KiB.
-  wire [7:6] line = ring_base[7:6] + index[1:0];
+  wire [7:6] line = cmd_base[7:6] + index[1:0];
   wire [2:0] to_line = log2_read < 4'd8 ? 3'd2 - {2'd0, line[6]} : 3'd4 - {1'b0, line};
   always_comb begin
     count = to_line;
@@ -126,7 +114,7 @@ module berth_cmd #(
   wire [15:0] to_ci = push_data[15:0] - ci_q;
   wire [15:0] open_to_next = push_at_q - next_q;
   wire push_word_ok = push_we && open_q && push_word == push_next_q;
-  wire may_ask = !request_q && enable && pi_ok && avail != 0 && !used_q[put_q] && !ring_log2_we;
+  wire may_ask = !request_q && enable && pi_ok && avail != 0 && !used_q[put_q] && !cmd_log2_we;
   wire take_pushed = may_ask && whole_q[next_q[PA-1:0]];
   assign inc_pushed = take_pushed;
   logic [W-1:0] pushed_line;
@@ -163,18 +151,18 @@ module berth_cmd #(
   if (DATA_W == W) begin : narrow
     logic [W-1:0] lines[FETCHES*BUF];
     always_ff @(posedge clk) begin
-      if (cpl_valid) lines[{cpl_tag, cpl_offset[LB+:BA]}] <= cpl_data;
+      if (ring_cpl_valid) lines[{ring_cpl.tag, ring_cpl.off[LB+:BA]}] <= ring_cpl_data;
       line_q <= lines[{get_q, beat_q}];
     end
-    wire unused_more = cpl_more;
+    wire unused_more = ring_cpl.more;
   end else begin : wide
     // A beat is two entries, of which the first may be any: even and odd ones apart.
     logic [W-1:0] even[2*FETCHES], odd[2*FETCHES];
-    wire first_odd = cpl_offset[6];
-    wire at = cpl_offset[7];
+    wire first_odd = ring_cpl.off[6];
+    wire at = ring_cpl.off[7];
     always_ff @(posedge clk) begin
-      if (cpl_valid && (!first_odd || cpl_more)) even[{cpl_tag, at ^ first_odd}] <= cpl_data[first_odd ? DATA_W - W : 0+:W];
-      if (cpl_valid && (first_odd || cpl_more)) odd[{cpl_tag, at}] <= cpl_data[first_odd ? 0 : DATA_W - W+:W];
+      if (ring_cpl_valid && (!first_odd || ring_cpl.more)) even[{ring_cpl.tag, at ^ first_odd}] <= ring_cpl_data[first_odd ? DATA_W - W : 0+:W];
+      if (ring_cpl_valid && (first_odd || ring_cpl.more)) odd[{ring_cpl.tag, at}] <= ring_cpl_data[first_odd ? 0 : DATA_W - W+:W];
       line_q <= beat_q[0] ? odd[{get_q, beat_q[1]}] : even[{get_q, beat_q[1]}];
     end
   end
@@ -202,42 +190,42 @@ module berth_cmd #(
       if (4'(i) <= further && {16'd0, entry_q[32+16*i+:16]} >= berth_regs_pkg::XLT_ENTRIES) evict_ok = 1'b0;
   end
 
-  assign ring_ci = ci_q;
-  assign rd_valid = request_q && enable;
-  assign rd_addr = head;
-  assign rd_len = {4'd0, n_of[put_q], 6'd0};
-  assign rd_tag = put_q;
+  assign cmd_ci = ci_q;
+  assign ring_valid = request_q && enable;
+  assign ring.addr = head;
+  assign ring.len = {4'd0, n_of[put_q], 6'd0};
+  assign ring.tag = put_q;
 
   assign ch_valid = state_q == CHANGE || (state_q == INSTALL && page_ok);
-  assign ch_op = state_q == INSTALL ? 2'd0 : evict ? 2'd1 : 2'd2;
-  assign ch_more = (state_q == INSTALL || evict) && page_q != further;
-  assign ch_index = state_q == INSTALL ? page_index : w1[12:0];
-  assign ch_vpn = entry_q[111:64] + 48'(page_q);
-  assign ch_asid = w1[7:0];
-  assign ch_write = page[63];
-  assign ch_page = {2'd0, page[61:12]};
+  assign ch.op = state_q == INSTALL ? 2'd0 : evict ? 2'd1 : 2'd2;
+  assign ch.more = (state_q == INSTALL || evict) && page_q != further;
+  assign ch.index = state_q == INSTALL ? page_index : w1[12:0];
+  assign ch.vpn = entry_q[111:64] + 48'(page_q);
+  assign ch.asid = w1[7:0];
+  assign ch.write = page[63];
+  assign ch.page = {2'd0, page[61:12]};
   assign rdy_valid = state_q == READY;
-  assign rdy_tag = w1[17:0];
-  assign rdy_status = entry_q[71:64];
+  assign rdy.tag = w1[17:0];
+  assign rdy.status = entry_q[71:64];
   assign hold = state_q == FENCE || state_q == TOKEN;
   assign token_valid = state_q == TOKEN;
   assign token_data = entry_q[127:64];
-  assign stands = state_q == IDLE && used_q[get_q] && there_q[get_q] && bad_q[get_q] && !stale_q[get_q];
-  assign busy = !stands && (state_q != IDLE || used_q != 0 || (pi_ok && enable && held != 0));
+  assign cmd_stands = state_q == IDLE && used_q[get_q] && there_q[get_q] && bad_q[get_q] && !stale_q[get_q];
+  assign busy = !cmd_stands && (state_q != IDLE || used_q != 0 || (pi_ok && enable && held != 0));
 
   // ---- Firmware's queue -------------------------------------------------------
   logic [31:0] fw_ram[FW_ENTRIES*16];
   logic [4:0] fw_wptr_q, fw_rptr_q;
   wire fw_full = fw_wptr_q == (fw_rptr_q ^ 5'h10);
   wire fw_we = state_q == COPY && !fw_full;
-  assign fw_valid = fw_wptr_q != fw_rptr_q;
+  assign pend_cmd = fw_wptr_q != fw_rptr_q;
   always_ff @(posedge clk) begin
     if (fw_we) fw_ram[{fw_wptr_q[3:0], word_q}] <= w0;
     fw_rdata <= fw_ram[{fw_rptr_q[3:0], fw_raddr}];
   end
 
   always_comb begin
-    inc_bad = ring_pi_we && !pi_ok;
+    inc_bad = cmd_pi_we && !pi_ok;
     unique case (state_q)
       DECODE:
       unique case (opcode)
@@ -282,7 +270,7 @@ module berth_cmd #(
       next_q                   <= next_q + 16'd1;
       whole_q[next_q[PA-1:0]]  <= 1'b0;
     end
-    if (rd_valid && rd_ready) begin
+    if (ring_valid && ring_ready) begin
       request_q      <= 1'b0;
       used_q[put_q]  <= 1'b1;
       there_q[put_q] <= 1'b0;
@@ -292,10 +280,10 @@ module berth_cmd #(
       next_q         <= next_q + 16'(n_of[put_q]);
       for (int unsigned i = 0; i < 4; i++)
         if (3'(i) < n_of[put_q]) whole_q[PA'(next_q + 16'(i))] <= 1'b0;
-    end else if (!enable || ring_log2_we) request_q <= 1'b0;
-    if (cpl_end) begin
-      there_q[cpl_tag] <= 1'b1;
-      if (cpl_err) bad_q[cpl_tag] <= 1'b1;
+    end else if (!enable || cmd_log2_we) request_q <= 1'b0;
+    if (ring_cpl_end) begin
+      there_q[ring_cpl.tag] <= 1'b1;
+      if (ring_cpl.err) bad_q[ring_cpl.tag] <= 1'b1;
     end
     unique case (state_q)
       IDLE: begin
@@ -347,13 +335,13 @@ module berth_cmd #(
       if (ch_ready || !page_ok) begin
         page_q <= page_q + 1;
         entry_q[511:128] <= {64'd0, entry_q[511:192]};
-        if (!ch_more) state_q <= LOAD;
+        if (!ch.more) state_q <= LOAD;
       end
       CHANGE:
       if (ch_ready) begin
         page_q <= page_q + 1;
         entry_q[511:32] <= {16'd0, entry_q[511:48]};
-        if (!ch_more) state_q <= LOAD;
+        if (!ch.more) state_q <= LOAD;
       end
       READY: if (rdy_ready) state_q <= LOAD;
       FENCE: if (quiet) state_q <= TOKEN;
@@ -368,8 +356,8 @@ module berth_cmd #(
         end
       end
     endcase
-    if (fw_pop && fw_valid) fw_rptr_q <= fw_rptr_q + 1;
-    if (ring_log2_we) begin
+    if (fw_pop && pend_cmd) fw_rptr_q <= fw_rptr_q + 1;
+    if (cmd_log2_we) begin
       ci_q    <= '0;
       next_q  <= '0;
       bad_q   <= '1;
@@ -395,5 +383,5 @@ module berth_cmd #(
   // The firmware queue never holds more than it has room for.
   always_ff @(posedge clk) if (!rst) assert (fw_wptr_q - fw_rptr_q <= 5'd16);
 
-  wire unused = &{1'b0, cpl_offset, to_next, open_to_next};
+  wire unused = &{1'b0, ring_cpl.off, to_next, open_to_next};
 endmodule

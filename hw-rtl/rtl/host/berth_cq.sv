@@ -7,49 +7,41 @@ module berth_cq #(
     // Bits of a beat.
     parameter int unsigned DATA_W = 64
 ) (
-    input  logic              clk,
-    input  logic              rst,
+    input  logic                         clk,
+    input  logic                         rst,
     // Doorbells: never wait for the host, because the host may wait for them.
-    input  logic              db_valid,
-    output logic              db_ready,
-    input  logic [15:0]       db_cqn,
-    input  logic [ 5:0]       db_uar,
-    input  logic [15:0]       db_ci,
-    input  logic              db_arm,
+    input  logic                         cqdb_valid,
+    output logic                         cqdb_ready,
+    input  berth_card_pkg::cq_doorbell_t cqdb,
     // Core: configure a CQ.
-    input  logic              cfg_valid,
-    output logic              cfg_ready,
-    input  logic [15:0]       cfg_cqn,
-    input  logic [63:0]       cfg_base,
-    input  logic              cfg_on,
-    input  logic [ 7:0]       cfg_uar,
-    input  logic [ 3:0]       cfg_log2,
+    input  logic                         cq_setup_valid,
+    output logic                         cq_setup_ready,
+    input  berth_card_pkg::cq_setup_t    cq_setup,
     // Core: a completion; its words are stable from valid to ready.
-    input  logic              cqe_valid,
-    output logic              cqe_ready,
-    input  logic [15:0]       cqe_cqn,
-    input  logic [8*32-1:0]   cqe_words,
-    // Fast path, transmit half in the low bits: words 0 to 6 of a completion.
-    input  logic [1:0]        fp_valid,
-    output logic [1:0]        fp_ready,
-    input  logic [2*8-1:0]    fp_cqn,
-    input  logic [2*7*32-1:0] fp_words,
+    input  logic                         cqe_valid,
+    output logic                         cqe_ready,
+    input  logic [15:0]                  cqe_cqn,
+    input  logic [8*32-1:0]              cqe_words,
+    // Fast path: completions.
+    input  logic [1:0]                   fcq_valid,
+    output logic [1:0]                   fcq_ready,
+    input  berth_card_pkg::completions_t fcq,
     // To the posted write port.
-    output logic              wr_valid,
-    input  logic              wr_ready,
-    output logic [63:0]       wr_addr,
-    output logic [DATA_W-1:0] wr_data,
-    output logic              wr_last,
+    output logic                         wr_valid,
+    input  logic                         wr_ready,
+    output logic [63:0]                  wr_addr,
+    output logic [DATA_W-1:0]            wr_data,
+    output logic                         wr_last,
     // To the event writer: words 0 to 2.
-    output logic              ev_valid,
-    input  logic              ev_ready,
-    output logic [3*32-1:0]   ev_words,
+    output logic                         cev_valid,
+    input  logic                         cev_ready,
+    output logic [3*32-1:0]              cev_words,
     // Pulses for the counters.
-    output logic              inc_taken,
-    output logic              inc_denied,
-    output logic              inc_written,
-    output logic              inc_overrun,
-    output logic              busy
+    output logic                         inc_taken,
+    output logic                         inc_denied,
+    output logic                         inc_written,
+    output logic                         inc_overrun,
+    output logic                         busy
 );
   localparam int unsigned CQS = berth_regs_pkg::NUM_CQS;
   localparam int unsigned CW = $clog2(CQS);
@@ -81,7 +73,7 @@ module berth_cq #(
   logic any;
   logic [2:0] valid3;
   logic [8*32-1:0] words;
-  assign valid3 = {fp_valid, cqe_valid};
+  assign valid3 = {fcq_valid, cqe_valid};
   always_comb begin
     any  = 1'b0;
     pick = '0;
@@ -94,17 +86,17 @@ module berth_cq #(
       end
     end
     unique case (who_q)
-      2'd1: words = {32'd0, fp_words[7*32-1:0]};
-      2'd2: words = {32'd0, fp_words[2*7*32-1:7*32]};
+      2'd1: words = {32'd0, fcq.tx.words};
+      2'd2: words = {32'd0, fcq.rx.words};
       default: words = cqe_words;
     endcase
   end
-  wire [15:0] pick_cqn = pick == 2'd0 ? cqe_cqn : {8'd0, pick == 2'd1 ? fp_cqn[7:0] : fp_cqn[15:8]};
+  wire [15:0] pick_cqn = pick == 2'd0 ? cqe_cqn : {8'd0, pick == 2'd1 ? fcq.tx.cqn : fcq.rx.cqn};
 
   logic known_q;
-  wire db_known = 32'(db_cqn) < CQS;
-  wire cfg_known = 32'(cfg_cqn) < CQS;
-  wire mine = valid_q[at_q] && db_known && row_q.uar == {2'd0, db_uar};
+  wire db_known = 32'(cqdb.cqn) < CQS;
+  wire cfg_known = 32'(cq_setup.cqn) < CQS;
+  wire mine = valid_q[at_q] && db_known && row_q.uar == {2'd0, cqdb.uar};
   wire [15:0] mask = (16'd1 << row_q.log2) - 16'd1;
   wire [15:0] used = row_q.pi - row_q.ci;
   // More in use than the ring holds: the process wrote a wild index, which is its own loss.
@@ -115,22 +107,22 @@ module berth_cq #(
   // Doorbells may come without end: after each, what else waits has its turn.
   logic owed_q;
   wire can_place = any && ahead_room && !ovr_q;
-  wire bell = db_valid && !(owed_q && (can_place || cfg_valid));
+  wire bell = cqdb_valid && !(owed_q && (can_place || cq_setup_valid));
 
   always_comb begin
     at = pick_cqn[CW-1:0];
-    if (bell) at = db_cqn[CW-1:0];
-    else if (!can_place) at = cfg_cqn[CW-1:0];
+    if (bell) at = cqdb.cqn[CW-1:0];
+    else if (!can_place) at = cq_setup.cqn[CW-1:0];
     row_new = row_q;
     we = 1'b0;
     unique case (state_q)
       BELL: begin
         we = mine;
-        row_new.ci = db_ci;
+        row_new.ci = cqdb.ci;
       end
       CONFIG: begin
         we = cfg_known;
-        row_new = {cfg_uar, cfg_log2, cfg_base[63:5], 32'd0};
+        row_new = {cq_setup.uar, cq_setup.log2, cq_setup.base[63:5], 32'd0};
       end
       PLACE: begin
         we = placed;
@@ -142,16 +134,16 @@ module berth_cq #(
     if (notify_q != 0) for (int i = CQS; i > 0; i--) if (notify_q[i-1]) first_notify = CW'(i - 1);
   end
 
-  assign db_ready    = state_q == BELL;
-  assign cfg_ready   = state_q == CONFIG;
+  assign cqdb_ready    = state_q == BELL;
+  assign cq_setup_ready   = state_q == CONFIG;
   assign cqe_ready   = state_q == PLACE && who_q == 2'd0;
-  assign fp_ready    = state_q == PLACE ? {who_q == 2'd2, who_q == 2'd1} : 2'd0;
-  assign inc_taken   = db_ready && mine;
-  assign inc_denied  = db_ready && !mine;
+  assign fcq_ready    = state_q == PLACE ? {who_q == 2'd2, who_q == 2'd1} : 2'd0;
+  assign inc_taken   = cqdb_ready && mine;
+  assign inc_denied  = cqdb_ready && !mine;
   assign inc_written = msg_ready;
   assign inc_overrun = state_q == PLACE && !placed;
-  assign ev_valid    = ev_q;
-  assign ev_words    = ev_words_q;
+  assign cev_valid    = ev_q;
+  assign cev_words    = ev_words_q;
   assign busy        = state_q != IDLE || any || put_q != out_q || ovr_q || ev_q || notify_q != 0 || late_q != 0
       || due_q != 0;
 
@@ -201,20 +193,20 @@ module berth_cq #(
         else if (can_place) begin
           state_q <= PLACE;
           who_q   <= pick;
-        end else if (cfg_valid) state_q <= CONFIG;
+        end else if (cq_setup_valid) state_q <= CONFIG;
       end
       BELL: begin
         state_q <= IDLE;
         // What has its place may not be out yet: the notification waits for it.
-        if (mine && db_arm) begin
-          if (row_q.pi != db_ci) late_q[at_q] <= 1'b1;
-          armed_q[at_q] <= row_q.pi == db_ci;
+        if (mine && cqdb.arm) begin
+          if (row_q.pi != cqdb.ci) late_q[at_q] <= 1'b1;
+          armed_q[at_q] <= row_q.pi == cqdb.ci;
         end
       end
       CONFIG: begin
         state_q <= IDLE;
         if (cfg_known) begin
-          valid_q[at_q]  <= cfg_on;
+          valid_q[at_q]  <= cq_setup.on;
           armed_q[at_q]  <= 1'b0;
           notify_q[at_q] <= 1'b0;
           late_q[at_q]   <= 1'b0;
@@ -259,7 +251,7 @@ module berth_cq #(
         ev_words_q <= {32'd0, 32'(first_notify), berth_regs_pkg::EV_CQ_NOTIFY};
         notify_q[first_notify] <= 1'b0;
       end
-    end else if (ev_ready) ev_q <= 1'b0;
+    end else if (cev_ready) ev_q <= 1'b0;
     if (rst) begin
       state_q   <= IDLE;
       owed_q    <= 1'b0;
@@ -279,5 +271,5 @@ module berth_cq #(
   // What has a place finds room on its way out.
   always_ff @(posedge clk) if (!rst) assert (!placed || ahead_room);
 
-  wire unused = &{1'b0, cfg_base[4:0], words[8*32-1]};
+  wire unused = &{1'b0, cq_setup.base[4:0], words[8*32-1]};
 endmodule

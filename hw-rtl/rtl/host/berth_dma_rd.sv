@@ -16,108 +16,82 @@ module berth_dma_rd #(
     // Bits of a beat.
     parameter int unsigned DATA_W = 64
 ) (
-    input  logic                clk,
-    input  logic                rst,
-    input  logic                cold,    // the slot's own reset, with `rst`: no completion of before comes any more
+    input  logic                         clk,
+    input  logic                         rst,
+    input  logic                         cold,      // the slot's own reset, with `rst`: no completion of before comes any more
     // Firmware's commands; bad ones only get their status.
-    input  logic                cmd_valid,
-    output logic                cmd_ready,
-    input  logic                cmd_bad,
-    input  logic [17:0]         cmd_local,
-    input  logic [12:0]         cmd_len,
-    input  logic [15:0]         cmd_tag,
-    input  logic [63:0]         cmd_addr,
-    input  logic                cmd_virtual,
-    input  logic                cmd_attach,
-    input  logic [ 3:0]         cmd_slot,
-    input  logic [ 7:0]         cmd_asid,
-    // A command has ended; attached ones do not wait for done_ready.
-    output logic                done_valid,
-    input  logic                done_ready,
-    output logic [15:0]         done_tag,
-    output logic [ 7:0]         done_status,
-    output logic                att_done,
-    output logic [ 3:0]         att_slot,
-    output logic [ 7:0]         att_status,
+    input  logic                         rcmd_valid,
+    output logic                         rcmd_ready,
+    input  berth_card_pkg::dma_t         rcmd,
+    // A command has ended; attached ones do not wait for rdone_ready.
+    output logic                         rdone_valid,
+    input  logic                         rdone_ready,
+    output berth_card_pkg::dma_end_t     rdone,
+    output logic                         att_done,
+    output logic [3:0]                   att_slot,  // its status is that of `rdone`
     // The fast path's commands and their ends, which can not be held up.
-    input  logic                fp_valid,
-    output logic                fp_ready,
-    input  logic [17:0]         fp_local,
-    input  logic [12:0]         fp_len,
-    input  logic [ 7:0]         fp_asid,
-    input  logic [63:0]         fp_va,
-    input  logic [ 7:0]         fp_tag,
-    output logic                fd_valid,
-    output logic [ 7:0]         fd_tag,
-    output logic [ 1:0]         fd_status,
+    input  logic                         load_valid,
+    output logic                         load_ready,
+    input  berth_card_pkg::payload_t     load,
+    output logic                         loaded_valid,
+    output berth_card_pkg::payload_end_t loaded,
     // Reads of queues: at most one maximum read request long; beats of one in order, by offset.
-    input  logic                qr_valid,
-    output logic                qr_ready,
-    input  logic [63:0]         qr_addr,
-    input  logic [ 9:0]         qr_len,
-    input  logic [ 8:0]         qr_tag,
-    output logic                qc_valid,
-    output logic [DATA_W-1:0]   qc_data,
-    output logic [ 8:0]         qc_tag,
-    output logic [ 9:0]         qc_off,
-    output logic                qc_more,     // over 64 bytes of the beat count
-    output logic                qc_last,
-    output logic                qc_err,
+    input  logic                         fetch_valid,
+    output logic                         fetch_ready,
+    input  berth_card_pkg::fetch_t       fetch,
+    output logic                         fetched_valid,
+    output logic [DATA_W-1:0]            fetched_data,
+    output berth_card_pkg::fetched_t     fetched,
     // Control: limits, no new page and no read of a queue while hold, no new request while stop.
-    input  logic                enable,
-    input  logic                hold,
-    input  logic                stop,
-    input  logic [ 3:0]         log2_read,
-    input  logic                tick,    // a third of the time-out is over
-    output logic                quiet,   // nothing looked up, nothing awaited
-    output logic [ 6:0]         flying,  // requests whose data are awaited, the command ring's included
-    output logic                busy,
+    input  logic                         enable,
+    input  logic                         hold,
+    input  logic                         stop,
+    input  logic [ 3:0]                  log2_read,
+    input  logic                         tick,      // a third of the time-out is over
+    output logic                         quiet,     // nothing looked up, nothing awaited
+    output logic [ 6:0]                  flying,    // requests whose data are awaited, the command ring's included
+    output logic                         busy,
     // Look-up of a virtual page.
-    output logic                lk_req,
-    output logic [ 7:0]         lk_asid,
-    output logic [51:0]         lk_vpn,
-    input  logic                lk_ack,
-    input  logic                lk_hit,
-    input  logic [51:0]         lk_page,
+    output logic                         lk_req,
+    output logic [ 7:0]                  lk_asid,
+    output logic [51:0]                  lk_vpn,
+    input  logic                         lk_ack,
+    input  logic                         lk_hit,
+    input  logic [51:0]                  lk_page,
     // Command ring: its request, and beats and end of its completions.
-    input  logic                ring_valid,
-    output logic                ring_ready,
-    input  logic [63:0]         ring_addr,
-    input  logic [12:0]         ring_len,
-    input  logic [ 2:0]         ring_tag,       // several may be out; comes with what belongs to it
-    output logic [ 2:0]         ring_cpl_tag,
-    output logic                ring_cpl_valid,
-    output logic [12:0]         ring_cpl_offset,
-    output logic [DATA_W-1:0]   ring_cpl_data,
-    output logic                ring_cpl_more,  // over 64 bytes of the beat count
-    output logic                ring_cpl_end,
-    output logic                ring_cpl_err,
+    input  logic                         ring_valid,
+    output logic                         ring_ready,
+    input  berth_card_pkg::ring_read_t   ring,      // several may be out
+    output berth_card_pkg::ring_beat_t   ring_cpl,
+    output logic                         ring_cpl_valid,
+    output logic [DATA_W-1:0]            ring_cpl_data,
+    output logic                         ring_cpl_end,
     // Host read port.
-    output logic                hrd_valid,
-    input  logic                hrd_ready,
-    output logic [63:0]         hrd_addr,
-    output logic [12:0]         hrd_len,
-    output logic [ 5:0]         hrd_tag,
-    input  logic                hcpl_valid,
-    output logic                hcpl_ready,
-    input  logic [DATA_W-1:0]   hcpl_data,
-    input  logic [ 5:0]         hcpl_tag,
-    input  logic [12:0]         hcpl_off,
-    input  logic [12:0]         hcpl_len,
-    input  logic                hcpl_last,
-    input  logic                hcpl_err,
+    output logic                         hrd_valid,
+    input  logic                         hrd_ready,
+    output logic [63:0]                  hrd_addr,
+    output logic [12:0]                  hrd_len,
+    output logic [ 5:0]                  hrd_tag,
+    input  logic                         hcpl_valid,
+    output logic                         hcpl_ready,
+    input  logic [DATA_W-1:0]            hcpl_data,
+    input  logic [ 5:0]                  hcpl_tag,
+    input  logic [12:0]                  hcpl_off,
+    input  logic [12:0]                  hcpl_len,
+    input  logic                         hcpl_last,
+    input  logic                         hcpl_err,
     // Packet RAM.
-    output logic                pw_valid,
-    input  logic                pw_ready,
-    output logic [18:0]         pw_addr,
-    output logic [DATA_W-1:0]   pw_data,
-    output logic [2*DATA_W/8-1:0] pw_strb,  // of the word at pw_addr, then of the next
+    output logic                         pw_valid,
+    input  logic                         pw_ready,
+    output logic [18:0]                  pw_addr,
+    output logic [DATA_W-1:0]            pw_data,
+    output logic [2*DATA_W/8-1:0]        pw_strb,   // of the word at pw_addr, then of the next
     // Pulses for the counters.
-    output logic                inc_request,
-    output logic                inc_no_translation,
-    output logic                inc_host_error,
-    output logic                inc_timeout,
-    output logic                inc_unexpected
+    output logic                         inc_request,
+    output logic                         inc_no_translation,
+    output logic                         inc_host_error,
+    output logic                         inc_timeout,
+    output logic                         inc_unexpected
 );
   localparam int unsigned BYTES = DATA_W / 8;
   localparam int unsigned LB = $clog2(BYTES);
@@ -130,10 +104,10 @@ module berth_dma_rd #(
 
   // ---- Choice of a command, pages ----------------------------------------------
   logic turn_q, front_valid, front_ready, front_quiet, front_busy;
-  wire fast = fp_valid && (turn_q || !cmd_valid);
-  assign front_valid = fp_valid || cmd_valid;
-  assign fp_ready = front_ready && fast;
-  assign cmd_ready = front_ready && !fast;
+  wire fast = load_valid && (turn_q || !rcmd_valid);
+  assign front_valid = load_valid || rcmd_valid;
+  assign load_ready = front_ready && fast;
+  assign rcmd_ready = front_ready && !fast;
   always_ff @(posedge clk)
     if (rst) turn_q <= 1'b0;
     else if (front_valid && front_ready) turn_q <= !fast;
@@ -145,10 +119,10 @@ module berth_dma_rd #(
   logic [1:0] pg_status;
   logic [INFO-1:0] pg_info;
   berth_dma_page #(.INFO(INFO)) front (
-      .clk, .rst, .cmd_valid(front_valid), .cmd_ready(front_ready), .cmd_bad(!fast && cmd_bad),
-      .cmd_local(fast ? {1'b1, fp_local} : {1'b0, cmd_local}), .cmd_len(fast ? fp_len : cmd_len),
-      .cmd_addr(fast ? fp_va : cmd_addr), .cmd_virtual(fast || cmd_virtual), .cmd_asid(fast ? fp_asid : cmd_asid),
-      .cmd_info(fast ? {1'b1, 1'b0, 4'd0, 8'd0, fp_tag} : {1'b0, cmd_attach, cmd_slot, cmd_tag}),
+      .clk, .rst, .cmd_valid(front_valid), .cmd_ready(front_ready), .cmd_bad(!fast && rcmd.bad),
+      .cmd_local(fast ? {1'b1, load.place} : {1'b0, rcmd.place}), .cmd_len(fast ? load.len : rcmd.len),
+      .cmd_addr(fast ? load.va : rcmd.addr), .cmd_virtual(fast || rcmd.virt), .cmd_asid(fast ? load.asid : rcmd.asid),
+      .cmd_info(fast ? {1'b1, 1'b0, 4'd0, 8'd0, load.tag} : {1'b0, rcmd.attach, rcmd.slot, rcmd.tag}),
       .enable, .hold(hold || stop), .quiet(front_quiet), .busy(front_busy),
       .lk_req, .lk_asid, .lk_vpn, .lk_ack, .lk_hit, .lk_page,
       .pg_valid, .pg_ready, .pg_addr, .pg_local, .pg_len, .pg_first, .pg_last, .pg_status, .pg_info,
@@ -191,14 +165,14 @@ module berth_dma_rd #(
         end
     free_tag_ok = 1'b0;
     free_tag = '0;
-    if (pg_valid || ring_valid || qr_valid)
+    if (pg_valid || ring_valid || fetch_valid)
       for (int i = TAGS; i > 0; i--)
         if (!fly_q[i-1]) begin
           free_tag_ok = 1'b1;
           free_tag = TW'(i - 1);
         end
     // Round robin: a tag is used again as late as can be.
-    if (pg_valid || ring_valid || qr_valid)
+    if (pg_valid || ring_valid || fetch_valid)
       for (int i = TAGS; i > 0; i--) if (!fly_q[i-1] && TW'(i - 1) >= turn_tag_q) free_tag = TW'(i - 1);
     // A request ends at the page's end at the latest, because the limit is at most a page.
     addr      = pg_addr + 64'(off_q);
@@ -210,7 +184,7 @@ module berth_dma_rd #(
 
   wire port_free = (!hrd_v_q || hrd_ready) && !stop && free_tag_ok;
   wire ring_go = ring_valid && port_free;
-  wire queue_go = qr_valid && port_free && !ring_go && enable && !hold;
+  wire queue_go = fetch_valid && port_free && !ring_go && enable && !hold;
   wire begun = off_q != 0 || !pg_first;          // the command has its entry
   wire mine = begun || free_cmd_ok;
   wire fails = pg_valid && !skip_q && (pg_status != OK || !enable);
@@ -221,7 +195,7 @@ module berth_dma_rd #(
   wire seg_go = pg_valid && !skip_q && !fails && port_free && !ring_go && !queue_go && mine
              && (!pg_info[INFO-1] || awaited_q < 19'(MOST));
   wire go = seg_go || ring_go || queue_go;
-  wire [12:0] size = seg_go ? seg : ring_go ? ring_len : {3'd0, qr_len};
+  wire [12:0] size = seg_go ? seg : ring_go ? ring.len : {3'd0, fetch.len};
   wire tag_end;
   // A command that fails ends in a cycle in which no request does.
   wire fail_go = fails && mine && !tag_end;
@@ -232,10 +206,10 @@ module berth_dma_rd #(
   assign me = begun ? me_q : free_cmd;
   assign pg_ready = skip_q || fail_go || (seg_go && seg == left);
   assign ring_ready = ring_go;
-  assign qr_ready = queue_go;
+  assign fetch_ready = queue_go;
   assign hrd_valid = hrd_v_q;
   assign quiet = front_quiet && live == 0 && !pv_q;
-  assign busy = front_busy || act_q != 0 || live != 0 || qr_valid;
+  assign busy = front_busy || act_q != 0 || live != 0 || fetch_valid;
   assign inc_request = hrd_valid && hrd_ready;
   assign flying = 7'($countones(live));
 
@@ -287,20 +261,20 @@ module berth_dma_rd #(
   assign give_go = giving_q && room && late_q[giving_tag_q];
   assign hcpl_ready = room && !giving_q;
   assign pw_valid = pv_q;
-  assign ring_cpl_tag = base[2:0];
+  assign ring_cpl.tag = base[2:0];
   assign ring_cpl_valid = take && for_ring && !failed;
-  assign ring_cpl_offset = offset;
+  assign ring_cpl.off = offset;
   assign ring_cpl_data = hcpl_data;
-  assign ring_cpl_more = rest > 13'd64;
+  assign ring_cpl.more = rest > 13'd64;
   assign ring_cpl_end = move && for_ring && over;
-  assign ring_cpl_err = failed;
-  assign qc_valid = move && for_queue && (!failed || over);
-  assign qc_data = hcpl_data;
-  assign qc_tag = base[8:0];
-  assign qc_off = offset[9:0];
-  assign qc_more = rest > 13'd64;
-  assign qc_last = over;
-  assign qc_err = failed;
+  assign ring_cpl.err = failed;
+  assign fetched_valid = move && for_queue && (!failed || over);
+  assign fetched_data = hcpl_data;
+  assign fetched.tag = base[8:0];
+  assign fetched.off = offset[9:0];
+  assign fetched.more = rest > 13'd64;
+  assign fetched.last = over;
+  assign fetched.err = failed;
   assign inc_timeout = give_go && known;
   assign inc_unexpected = take && hcpl_last && !known;
 
@@ -328,22 +302,21 @@ module berth_dma_rd #(
   wire [INFO-1:0] over_info = info_q[over_cmd];
   wire over_fast = over_info[21];
   wire over_attached = over_info[20];
-  assign over_pop = over_valid && (over_fast || over_attached || done_ready);
-  assign done_valid = over_valid && !over_fast && !over_attached;
-  assign done_tag = over_info[15:0];
-  assign done_status = {6'd0, stat_q[over_cmd]};
+  assign over_pop = over_valid && (over_fast || over_attached || rdone_ready);
+  assign rdone_valid = over_valid && !over_fast && !over_attached;
+  assign rdone.tag = over_info[15:0];
+  assign rdone.status = {6'd0, stat_q[over_cmd]};
   assign att_done = over_valid && over_attached;
   assign att_slot = over_info[19:16];
-  assign att_status = done_status;
-  assign fd_valid = over_valid && over_fast;
-  assign fd_tag = over_info[7:0];
-  assign fd_status = stat_q[over_cmd];
+  assign loaded_valid = over_valid && over_fast;
+  assign loaded.tag = over_info[7:0];
+  assign loaded.status = stat_q[over_cmd];
   assign inc_host_error = (over_pop && stat_q[over_cmd] == berth_regs_pkg::DMA_HOST_ERROR[1:0])
       || (move && over && failed && (for_ring || for_queue));
 
   always_ff @(posedge clk) begin
     if (go) begin
-      base_q[free_tag]  <= seg_go ? pg_local + 19'(off_q) : {10'd0, ring_go ? {6'd0, ring_tag} : qr_tag};
+      base_q[free_tag]  <= seg_go ? pg_local + 19'(off_q) : {10'd0, ring_go ? {6'd0, ring.tag} : fetch.tag};
       len_q[free_tag]   <= size;
       next_q[free_tag]  <= '0;
       owner_q[free_tag] <= me;
@@ -358,7 +331,7 @@ module berth_dma_rd #(
     if (hrd_ready) hrd_v_q <= 1'b0;
     if (go) begin
       hrd_v_q  <= 1'b1;
-      hrd_addr <= seg_go ? addr : ring_go ? ring_addr : qr_addr;
+      hrd_addr <= seg_go ? addr : ring_go ? ring.addr : fetch.addr;
       hrd_len  <= size;
       hrd_tag  <= 6'(free_tag);
       turn_tag_q <= free_tag + TW'(1);

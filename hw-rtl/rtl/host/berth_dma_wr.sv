@@ -13,73 +13,61 @@ module berth_dma_wr #(
     // Posted writes cut ahead, a power of two.
     parameter int unsigned SEGS = 8
 ) (
-    input  logic              clk,
-    input  logic              rst,
+    input  logic                         clk,
+    input  logic                         rst,
     // Firmware's commands; bad ones only get their status.
-    input  logic              cmd_valid,
-    output logic              cmd_ready,
-    input  logic              cmd_bad,
-    input  logic [17:0]       cmd_local,
-    input  logic [12:0]       cmd_len,
-    input  logic [15:0]       cmd_tag,
-    input  logic [63:0]       cmd_addr,
-    input  logic              cmd_virtual,
-    input  logic [ 7:0]       cmd_asid,
+    input  logic                         wcmd_valid,
+    output logic                         wcmd_ready,
+    input  berth_card_pkg::dma_t         wcmd,
     // A command has ended: its last beat has been accepted.
-    output logic              done_valid,
-    input  logic              done_ready,
-    output logic [15:0]       done_tag,
-    output logic [ 7:0]       done_status,
+    output logic                         wdone_valid,
+    input  logic                         wdone_ready,
+    output berth_card_pkg::dma_end_t     wdone,
     // The fast path's commands and, in their order, their ends, which can not be held up.
-    input  logic              fp_valid,
-    output logic              fp_ready,
-    input  logic [17:0]       fp_local,
-    input  logic [12:0]       fp_len,
-    input  logic [ 7:0]       fp_asid,
-    input  logic [63:0]       fp_va,
-    input  logic [ 7:0]       fp_tag,
-    output logic              fd_valid,
-    output logic [ 7:0]       fd_tag,
-    output logic [ 1:0]       fd_status,
+    input  logic                         store_valid,
+    output logic                         store_ready,
+    input  berth_card_pkg::payload_t     store,
+    output logic                         stored_valid,
+    output berth_card_pkg::payload_end_t stored,
     // Control: limits, no new page while hold.
-    input  logic              enable,
-    input  logic              hold,
-    input  logic [ 3:0]       log2_payload,
-    output logic              quiet,   // nothing looked up, nothing on its way
-    output logic [ 4:0]       flying,  // posted writes on their way
-    output logic              busy,
+    input  logic                         enable,
+    input  logic                         hold,
+    input  logic [ 3:0]                  log2_payload,
+    output logic                         quiet,   // nothing looked up, nothing on its way
+    output logic [ 4:0]                  flying,  // posted writes on their way
+    output logic                         busy,
     // Look-up of a virtual page.
-    output logic              lk_req,
-    output logic [ 7:0]       lk_asid,
-    output logic [51:0]       lk_vpn,
-    input  logic              lk_ack,
-    input  logic              lk_hit,
-    input  logic [51:0]       lk_page,
+    output logic                         lk_req,
+    output logic [ 7:0]                  lk_asid,
+    output logic [51:0]                  lk_vpn,
+    input  logic                         lk_ack,
+    input  logic                         lk_hit,
+    input  logic [51:0]                  lk_page,
     // Packet RAM, any byte address: answers come in order and can not be held up.
-    output logic              pr_valid,
-    input  logic              pr_ready,
-    output logic [18:0]       pr_addr,
-    input  logic              pr_rvalid,
-    input  logic [DATA_W-1:0] pr_rdata,
+    output logic                         pr_valid,
+    input  logic                         pr_ready,
+    output logic [18:0]                  pr_addr,
+    input  logic                         pr_rvalid,
+    input  logic [DATA_W-1:0]            pr_rdata,
     // To the posted write port; addr and len stay for the whole packet.
-    output logic              wr_valid,
-    input  logic              wr_ready,
-    output logic [63:0]       wr_addr,
-    output logic [12:0]       wr_len,
-    output logic [DATA_W-1:0] wr_data,
-    output logic              wr_last,
+    output logic                         wr_valid,
+    input  logic                         wr_ready,
+    output logic [63:0]                  wr_addr,
+    output logic [12:0]                  wr_len,
+    output logic [DATA_W-1:0]            wr_data,
+    output logic                         wr_last,
     // Pulse for the counters.
-    output logic              inc_no_translation
+    output logic                         inc_no_translation
 );
   localparam int unsigned BYTES = DATA_W / 8;
   localparam int unsigned INFO = 17;  // fast path, tag
 
   // ---- Choice of a command, pages ----------------------------------------------
   logic turn_q, front_valid, front_ready, front_quiet, front_busy;
-  wire fast = fp_valid && (turn_q || !cmd_valid);
-  assign front_valid = fp_valid || cmd_valid;
-  assign fp_ready = front_ready && fast;
-  assign cmd_ready = front_ready && !fast;
+  wire fast = store_valid && (turn_q || !wcmd_valid);
+  assign front_valid = store_valid || wcmd_valid;
+  assign store_ready = front_ready && fast;
+  assign wcmd_ready = front_ready && !fast;
   always_ff @(posedge clk)
     if (rst) turn_q <= 1'b0;
     else if (front_valid && front_ready) turn_q <= !fast;
@@ -91,10 +79,10 @@ module berth_dma_wr #(
   logic [1:0] pg_status;
   logic [INFO-1:0] pg_info;
   berth_dma_page #(.INFO(INFO)) front (
-      .clk, .rst, .cmd_valid(front_valid), .cmd_ready(front_ready), .cmd_bad(!fast && cmd_bad),
-      .cmd_local(fast ? {1'b0, fp_local} : {1'b0, cmd_local}), .cmd_len(fast ? fp_len : cmd_len),
-      .cmd_addr(fast ? fp_va : cmd_addr), .cmd_virtual(fast || cmd_virtual), .cmd_asid(fast ? fp_asid : cmd_asid),
-      .cmd_info(fast ? {1'b1, 8'd0, fp_tag} : {1'b0, cmd_tag}),
+      .clk, .rst, .cmd_valid(front_valid), .cmd_ready(front_ready), .cmd_bad(!fast && wcmd.bad),
+      .cmd_local(fast ? {1'b0, store.place} : {1'b0, wcmd.place}), .cmd_len(fast ? store.len : wcmd.len),
+      .cmd_addr(fast ? store.va : wcmd.addr), .cmd_virtual(fast || wcmd.virt), .cmd_asid(fast ? store.asid : wcmd.asid),
+      .cmd_info(fast ? {1'b1, 8'd0, store.tag} : {1'b0, wcmd.tag}),
       .enable, .hold, .quiet(front_quiet), .busy(front_busy),
       .lk_req, .lk_asid, .lk_vpn, .lk_ack, .lk_hit, .lk_page,
       .pg_valid, .pg_ready, .pg_addr, .pg_local, .pg_len, .pg_first, .pg_last, .pg_status, .pg_info,
@@ -145,7 +133,7 @@ module berth_dma_wr #(
 
   assign flying = segs_q;
   assign quiet = front_quiet && segs_q == 0;
-  assign busy = front_busy || segs_q != 0 || done_valid;
+  assign busy = front_busy || segs_q != 0 || wdone_valid;
 
   always_ff @(posedge clk) begin
     if (put_go) off_q <= refuse || len == left ? '0 : off_q + len;
@@ -246,7 +234,7 @@ module berth_dma_wr #(
   logic [1:0] done_status_q;
 
   wire empty_seg = seg.len == 0;
-  wire hold_done = seg.last && !seg.info[16] && done_q && !done_ready;  // the place for its status is taken
+  wire hold_done = seg.last && !seg.info[16] && done_q && !wdone_ready;  // the place for its status is taken
 
   assign wr_addr = seg.addr;
   assign wr_len = seg.len;
@@ -255,16 +243,16 @@ module berth_dma_wr #(
   assign wr_valid = seg_valid && !empty_seg && !(wr_last && hold_done) && word_valid;
   assign word_pop = wr_valid && wr_ready;
   assign seg_pop = (word_pop && wr_last) || (seg_valid && empty_seg && !hold_done);
-  assign done_valid = done_q;
-  assign done_tag = done_tag_q;
-  assign done_status = {6'd0, done_status_q};
-  assign fd_valid = seg_pop && seg.last && seg.info[16];
-  assign fd_tag = seg.info[7:0];
-  assign fd_status = seg.status;
+  assign wdone_valid = done_q;
+  assign wdone.tag = done_tag_q;
+  assign wdone.status = {6'd0, done_status_q};
+  assign stored_valid = seg_pop && seg.last && seg.info[16];
+  assign stored.tag = seg.info[7:0];
+  assign stored.status = seg.status;
 
   always_ff @(posedge clk) begin
     if (word_pop) sent_q <= sent_q + 13'(BYTES);
-    if (done_ready) done_q <= 1'b0;
+    if (wdone_ready) done_q <= 1'b0;
     if (seg_pop) begin
       sent_q <= '0;
       if (seg.last && !seg.info[16]) begin
@@ -279,7 +267,7 @@ module berth_dma_wr #(
     end
   end
 
-  wire unused = pg_first;
+  wire unused = &{1'b0, pg_first, wcmd};  // only reads are attached
 
   // Words that were asked for always find room; a posted write stays within page and limit.
   always_ff @(posedge clk)

@@ -2,49 +2,36 @@
 // Doorbell pages (BAR2): checks the page against the QP's, keeps each QP's latest indices, hands fresh ones to the core;
 // those of the fast path's QPs go there at once, some with their element.
 module berth_doorbell (
-    input  logic        clk,
-    input  logic        rst,
+    input  logic                         clk,
+    input  logic                         rst,
     // Accesses to BAR2 (reads are answered elsewhere, but judged here).
-    input  logic        db_valid,
-    output logic        db_ready,
-    input  logic        db_write,
-    input  logic [17:0] db_addr,
-    input  logic [63:0] db_wdata,
-    input  logic [ 7:0] db_wstrb,
+    input  logic                         db_valid,
+    output logic                         db_ready,
+    input  logic                         db_write,
+    input  logic [17:0]                  db_addr,
+    input  logic [63:0]                  db_wdata,
+    input  logic [ 7:0]                  db_wstrb,
     // Completion-queue doorbells, checked by berth_cq.
-    output logic        cq_valid,
-    input  logic        cq_ready,
-    output logic [15:0] cq_cqn,
-    output logic [ 5:0] cq_uar,
-    output logic [15:0] cq_ci,
-    output logic        cq_arm,
+    output logic                         cqdb_valid,
+    input  logic                         cqdb_ready,
+    output berth_card_pkg::cq_doorbell_t cqdb,
     // Core: configure a row.
-    input  logic        cfg_valid,
-    output logic        cfg_ready,
-    input  logic [15:0] cfg_qpn,
-    input  logic        cfg_on,
-    input  logic [ 7:0] cfg_uar,
-    input  logic        cfg_fast,
+    input  logic                         db_setup_valid,
+    output logic                         db_setup_ready,
+    input  berth_card_pkg::db_setup_t    db_setup,
     // Fast path.
-    output logic        fdb_valid,
-    input  logic        fdb_ready,
-    output logic        fdb_rq,
-    output logic [15:0] fdb_qpn,
-    output logic [15:0] fdb_pi,
-    output logic [31:0] fdb_posted,
-    output logic        fdb_inline,
-    output logic [511:0] fdb_wqe,
-    // Core: take the next fresh QP; pop_data is meaningful with pop_ready, the others from then on.
-    input  logic        pop_valid,
-    output logic        pop_ready,
-    output logic [31:0] pop_data,
-    output logic [31:0] pop_index,
-    output logic [31:0] pop_bytes,
-    output logic        pending,
+    output logic                         fdb_valid,
+    input  logic                         fdb_ready,
+    output berth_card_pkg::doorbell_t    fdb,
+    // Core: take the next fresh QP; its data are meaningful with db_pop_ready, the others from then on.
+    input  logic                         db_pop_valid,
+    output logic                         db_pop_ready,
+    output berth_card_pkg::rung_t        db_pop,
+    output logic                         pend_doorbell,
     // Pulses for the counters.
-    output logic        inc_taken,
-    output logic        inc_denied,
-    output logic        inc_malformed
+    output logic                         inc_taken,
+    output logic                         inc_denied,
+    output logic                         inc_malformed
 );
   localparam int unsigned ROWS = berth_regs_pkg::NUM_QP_ROWS;
   localparam int unsigned RW = $clog2(ROWS);
@@ -89,14 +76,14 @@ module berth_doorbell (
   logic owed_q;
   wire idle = state_q == IDLE && !owed_q;
 
-  assign cq_valid = idle && db_valid && for_cq;
-  assign cq_cqn   = db_wdata[15:0];
-  assign cq_uar   = db_addr[17:12];
-  assign cq_ci    = db_wdata[31:16];
-  assign cq_arm   = db_wdata[63];
+  assign cqdb_valid = idle && db_valid && for_cq;
+  assign cqdb.cqn   = db_wdata[15:0];
+  assign cqdb.uar   = db_addr[17:12];
+  assign cqdb.ci    = db_wdata[31:16];
+  assign cqdb.arm   = db_wdata[63];
 
   // What is not for a known QP ends at once; the others after their row has been read.
-  assign db_ready      = (idle && (!whole || (!is_cq && !known) || (for_cq && cq_ready)))
+  assign db_ready      = (idle && (!whole || (!is_cq && !known) || (for_cq && cqdb_ready)))
       || (state_q == RING && (!fast || fdb_ready));
   assign inc_malformed = idle && db_valid && !whole && !is_word;
   assign inc_denied    = (idle && db_valid && whole && !is_cq && !known) || (state_q == RING && !mine);
@@ -105,12 +92,14 @@ module berth_doorbell (
   wire fast = mine && row_q.fast;
   wire replay = state_q == REPLAY_RQ || state_q == REPLAY_SQ;
   assign fdb_valid  = (state_q == RING && fast) || replay;
-  assign fdb_rq     = replay ? state_q == REPLAY_RQ : is_rq;
-  assign fdb_qpn    = replay ? 16'(at_q) : db_wdata[15:0];
-  assign fdb_pi     = state_q == REPLAY_RQ ? row_q.rq : state_q == REPLAY_SQ ? row_q.sq : db_wdata[31:16];
-  assign fdb_posted = replay ? row_q.bytes : db_wdata[63:32];
-  assign fdb_inline = is_last && slot_good && !replay;
-  assign fdb_wqe[511:448] = 64'd0;
+  assign fdb.rq     = replay ? state_q == REPLAY_RQ : is_rq;
+  assign fdb.qpn    = replay ? 16'(at_q) : db_wdata[15:0];
+  assign fdb.pi     = state_q == REPLAY_RQ ? row_q.rq : state_q == REPLAY_SQ ? row_q.sq : db_wdata[31:16];
+  assign fdb.posted = replay ? row_q.bytes : db_wdata[63:32];
+  assign fdb.pushed = is_last && slot_good && !replay;
+  logic [511:0] wqe;
+  assign wqe[511:448] = 64'd0;
+  assign fdb.wqe = wqe;
   for (genvar w = 0; w < 7; w++) begin : word
     logic [63:0] kept[PAGES];
     logic [63:0] out_q;
@@ -118,11 +107,11 @@ module berth_doorbell (
       if (db_valid && is_word && db_addr[5:3] == 3'(w)) kept[page] <= db_wdata;
       if (idle) out_q <= kept[page];
     end
-    assign fdb_wqe[64*w+:64] = out_q;
+    assign wqe[64*w+:64] = out_q;
   end
 
   // A QP becomes the fast path's: its row stays, and is told.
-  wire handed = cfg_on && cfg_fast && 32'(cfg_qpn) < ROWS && valid_q[at_q] && !row_q.fast && row_q.uar == cfg_uar;
+  wire handed = db_setup.on && db_setup.fast && 32'(db_setup.qpn) < ROWS && valid_q[at_q] && !row_q.fast && row_q.uar == db_setup.uar;
 
   logic [3:0] slot_q[PAGES];  // of a page's slot: out of order, stores
   wire [3:0] slot = slot_q[page];
@@ -134,15 +123,18 @@ module berth_doorbell (
     if (rst) for (int unsigned i = 0; i < PAGES; i++) slot_q[i] <= 4'd0;
   end
 
-  assign cfg_ready = state_q == CONFIG;
-  assign pop_ready = state_q == POP;
-  assign pop_data  = {1'b1, 31'(at_q)} & {32{dirty_q[at_q]}};
-  assign pending   = dirty_q != 0;
+  assign db_setup_ready = state_q == CONFIG;
+  assign db_pop_ready = state_q == POP;
+  logic [31:0] index_q, bytes_q;
+  assign db_pop.index = index_q;
+  assign db_pop.bytes = bytes_q;
+  assign db_pop.data  = {1'b1, 31'(at_q)} & {32{dirty_q[at_q]}};
+  assign pend_doorbell   = dirty_q != 0;
 
   // Next dirty row from next_q on, cyclic.
   always_comb begin
     pick = next_q;
-    if (pop_valid) begin
+    if (db_pop_valid) begin
       for (int i = ROWS; i > 0; i--) if (dirty_q[i-1]) pick = RW'(i - 1);
       for (int i = ROWS; i > 0; i--) if (dirty_q[i-1] && i - 1 >= 32'(next_q)) pick = RW'(i - 1);
     end
@@ -151,12 +143,12 @@ module berth_doorbell (
   always_comb begin
     at = pick;
     if (db_valid && !owed_q) at = db_wdata[RW-1:0];
-    else if (cfg_valid) at = cfg_qpn[RW-1:0];
+    else if (db_setup_valid) at = db_setup.qpn[RW-1:0];
     row_new = row_q;
     we = 1'b0;
     if (state_q == CONFIG) begin
-      row_new = handed ? {1'b1, row_q[$bits(row_q)-2:0]} : {cfg_fast, cfg_uar, 64'd0};
-      we = 32'(cfg_qpn) < ROWS;
+      row_new = handed ? {1'b1, row_q[$bits(row_q)-2:0]} : {db_setup.fast, db_setup.uar, 64'd0};
+      we = 32'(db_setup.qpn) < ROWS;
     end else if (state_q == RING && mine && !row_q.fast) begin
       we = 1'b1;
       if (!is_rq) begin
@@ -177,16 +169,16 @@ module berth_doorbell (
         at_q <= at;
         if (db_valid && !owed_q) begin
           if (whole && !is_cq && known) state_q <= RING;
-        end else if (cfg_valid) state_q <= CONFIG;
-        else if (pop_valid) state_q <= POP;
+        end else if (db_setup_valid) state_q <= CONFIG;
+        else if (db_pop_valid) state_q <= POP;
       end
       RING: begin
         if (mine && !fast) dirty_q[at_q] <= 1'b1;
         if (db_ready) state_q <= IDLE;
       end
       CONFIG: begin
-        if (32'(cfg_qpn) < ROWS) begin
-          valid_q[at_q] <= cfg_on;
+        if (32'(db_setup.qpn) < ROWS) begin
+          valid_q[at_q] <= db_setup.on;
           dirty_q[at_q] <= 1'b0;
         end
         state_q <= handed ? REPLAY_RQ : IDLE;
@@ -195,8 +187,8 @@ module berth_doorbell (
       REPLAY_SQ: if (fdb_ready) state_q <= IDLE;
       POP: begin
         if (dirty_q[at_q]) begin
-          pop_index <= {row_q.rq, row_q.sq};
-          pop_bytes <= row_q.bytes;
+          index_q <= {row_q.rq, row_q.sq};
+          bytes_q <= row_q.bytes;
           next_q <= at_q + 1;
         end
         dirty_q[at_q] <= 1'b0;
@@ -204,7 +196,7 @@ module berth_doorbell (
       end
       default: state_q <= IDLE;
     endcase
-    owed_q <= (cfg_valid || pop_valid) && (owed_q || (db_valid && db_ready)) && state_q != CONFIG && state_q != POP;
+    owed_q <= (db_setup_valid || db_pop_valid) && (owed_q || (db_valid && db_ready)) && state_q != CONFIG && state_q != POP;
     if (rst) begin
       state_q <= IDLE;
       owed_q  <= 1'b0;

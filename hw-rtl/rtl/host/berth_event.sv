@@ -7,25 +7,25 @@ module berth_event #(
     input  logic              clk,
     input  logic              rst,
     // Ring, from BAR0. Writing the size resets the indices.
-    input  logic [63:0]       ring_base,
-    input  logic [ 4:0]       ring_log2,
-    input  logic              ring_log2_we,
-    input  logic [15:0]       ring_ci,
-    input  logic              ring_arm_we,
-    output logic [15:0]       ring_pi,
-    output logic [15:0]       ring_space,
+    input  logic [63:0]       evt_base,
+    input  logic [ 4:0]       evt_log2,
+    input  logic              evt_log2_we,
+    input  logic [15:0]       evt_ci,
+    input  logic              evt_arm_we,
+    output logic [15:0]       evt_pi,
+    output logic [15:0]       ev_space,
     // Translation unit: words 0 to 6.
-    input  logic              x_valid,
-    output logic              x_ready,
-    input  logic [7*32-1:0]   x_words,
+    input  logic              xev_valid,
+    output logic              xev_ready,
+    input  logic [7*32-1:0]   xev_words,
     // Completion queues: words 0 to 2.
-    input  logic              c_valid,
-    output logic              c_ready,
-    input  logic [3*32-1:0]   c_words,
+    input  logic              cev_valid,
+    output logic              cev_ready,
+    input  logic [3*32-1:0]   cev_words,
     // Firmware: all words.
-    input  logic              f_valid,
-    output logic              f_ready,
-    input  logic [16*32-1:0]  f_words,
+    input  logic              fev_valid,
+    output logic              fev_ready,
+    input  logic [16*32-1:0]  fev_words,
     // To the posted write port.
     output logic              wr_valid,
     input  logic              wr_ready,
@@ -46,14 +46,14 @@ module berth_event #(
   logic [16*32-1:0] words;
   logic msg_ready;
 
-  wire ring_ok = ring_log2 >= 5'd4 && ring_log2 <= 5'd12;
-  wire [15:0] size = 16'd1 << ring_log2[3:0];
-  wire [15:0] used = pi_q - ring_ci;
-  wire [2:0] req = {f_valid, c_valid, x_valid};
+  wire ring_ok = evt_log2 >= 5'd4 && evt_log2 <= 5'd12;
+  wire [15:0] size = 16'd1 << evt_log2[3:0];
+  wire [15:0] used = pi_q - evt_ci;
+  wire [2:0] req = {fev_valid, cev_valid, xev_valid};
 
-  assign ring_pi = pi_q;
+  assign evt_pi = pi_q;
   // A consumer index that makes no sense leaves no space: nothing is overwritten.
-  assign ring_space = (ring_ok && used <= size) ? size - used - 16'(send_q) : '0;
+  assign ev_space = (ring_ok && used <= size) ? size - used - 16'(send_q) : '0;
 
   // Round robin between the three sources.
   always_comb begin
@@ -62,11 +62,11 @@ module berth_event #(
       2'd1: pick = req[2] ? 2'd2 : req[0] ? 2'd0 : 2'd1;
       default: pick = req[0] ? 2'd0 : req[1] ? 2'd1 : 2'd2;
     endcase
-    words = f_words;
-    if (send_q && sel_q == 2'd0) words = 512'(x_words);
-    if (send_q && sel_q == 2'd1) words = 512'(c_words);
+    words = fev_words;
+    if (send_q && sel_q == 2'd0) words = 512'(xev_words);
+    if (send_q && sel_q == 2'd1) words = 512'(cev_words);
     // In the last word: the host may see those before it earlier, none later.
-    words[511] = !pi_q[ring_log2[3:0]];
+    words[511] = !pi_q[evt_log2[3:0]];
   end
 
   berth_wr_msg #(
@@ -83,17 +83,17 @@ module berth_event #(
       .wr_data,
       .wr_last
   );
-  assign wr_addr = ring_base + {42'd0, pi_q & (size - 16'd1), 6'd0};
-  assign {f_ready, c_ready, x_ready} = msg_ready ? 3'd1 << sel_q : 3'd0;
+  assign wr_addr = evt_base + {42'd0, pi_q & (size - 16'd1), 6'd0};
+  assign {fev_ready, cev_ready, xev_ready} = msg_ready ? 3'd1 << sel_q : 3'd0;
 
   assign msix_valid = irq_q;
   assign inc_event  = msg_ready;
   assign inc_irq    = msix_valid && msix_ready;
-  assign busy       = send_q || irq_q || (armed_q && pi_q != ring_ci) || req != 0;
+  assign busy       = send_q || irq_q || (armed_q && pi_q != evt_ci) || req != 0;
 
   always_ff @(posedge clk) begin
     if (!send_q) begin
-      if (req != 0 && ring_space != 0) begin
+      if (req != 0 && ev_space != 0) begin
         send_q <= 1'b1;
         sel_q  <= pick;
       end
@@ -103,12 +103,12 @@ module berth_event #(
     end
     if (msix_ready) irq_q <= 1'b0;
     // Covers both "the next event" and "at once, if there is one already": pi only counts events that are out.
-    if (armed_q && pi_q != ring_ci) begin
+    if (armed_q && pi_q != evt_ci) begin
       armed_q <= 1'b0;
       irq_q   <= 1'b1;
     end
-    if (ring_arm_we) armed_q <= 1'b1;
-    if (ring_log2_we) begin
+    if (evt_arm_we) armed_q <= 1'b1;
+    if (evt_log2_we) begin
       pi_q    <= '0;
       armed_q <= 1'b0;
     end

@@ -1,64 +1,64 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // BAR0 for the driver: control registers, RTL counters, and the window to the statistics RAM.
 module berth_host_regs (
-    input  logic          clk,
-    input  logic          rst,
+    input  logic        clk,
+    input  logic        rst,
     // Accesses to BAR0; a read is answered by one pulse of rd_valid.
-    input  logic          valid,
-    output logic          ready,
-    input  logic          write,
-    input  logic [19:0]   addr,
-    input  logic [63:0]   wdata,
-    input  logic [ 7:0]   wstrb,
-    output logic          rd_valid,
-    output logic [63:0]   rd_data,
+    input  logic        valid,
+    output logic        ready,
+    input  logic        write,
+    input  logic [19:0] addr,
+    input  logic [63:0] wdata,
+    input  logic [ 7:0] wstrb,
+    output logic        rd_valid,
+    output logic [63:0] rd_data,
     // Firmware loader and state.
-    output logic          fw_data_we,
-    output logic          fw_boot_we,
-    output logic [31:0]   wr_data,      // data of all write pulses
-    input  logic [31:0]   fw_status,
-    input  logic [31:0]   fw_code,
-    output logic [31:0]   hb_challenge,
-    input  logic [31:0]   hb_answer,
-    output logic          reset_we,
+    output logic        fw_data_we,
+    output logic        fw_boot_we,
+    output logic [31:0] bar_wdata,        // data of all write pulses
+    input  logic [31:0] fw_status,
+    input  logic [31:0] fw_code,
+    output logic [31:0] hb_challenge,
+    input  logic [31:0] hb_answer,
+    output logic        reset_we,
     // Command ring.
-    output logic [63:0]   cmd_base,
-    output logic [ 4:0]   cmd_log2,
-    output logic          cmd_log2_we,
-    output logic [15:0]   cmd_pi,
-    output logic          cmd_pi_we,
-    input  logic [15:0]   cmd_ci,
-    input  logic          cmd_stands,
+    output logic [63:0] cmd_base,
+    output logic [ 4:0] cmd_log2,
+    output logic        cmd_log2_we,
+    output logic [15:0] cmd_pi,
+    output logic        cmd_pi_we,
+    input  logic [15:0] cmd_ci,
+    input  logic        cmd_stands,
     // Commands that are written into the card: index of one, then its eight words.
-    output logic          push_begin,
-    output logic          push_we,
-    output logic [ 2:0]   push_word,
-    output logic [63:0]   push_data,
+    output logic        push_begin,
+    output logic        push_we,
+    output logic [ 2:0] push_word,
+    output logic [63:0] push_data,
     // Event ring.
-    output logic [63:0]   evt_base,
-    output logic [ 4:0]   evt_log2,
-    output logic          evt_log2_we,
-    output logic [15:0]   evt_ci,
-    output logic          evt_arm_we,
-    input  logic [15:0]   evt_pi,
+    output logic [63:0] evt_base,
+    output logic [ 4:0] evt_log2,
+    output logic        evt_log2_we,
+    output logic [15:0] evt_ci,
+    output logic        evt_arm_we,
+    input  logic [15:0] evt_pi,
     // DMA.
-    output logic [63:0]   fence_addr,
-    output logic          dma_enable,
-    input  logic [15:0]   dma_busy,
-    input  logic [ 2:0]   cfg_max_payload,   // of configuration space, encoded as in Device Control
-    input  logic [ 2:0]   cfg_max_read_req,
-    output logic [ 3:0]   log2_payload,      // the same, 7 to 12
-    output logic [ 3:0]   log2_read,
-    output logic [ 4:0]   log2_tick,    // of the cycles of a third of the time-out of reads
+    output logic [63:0] fence_addr,
+    output logic        dma_enable,
+    input  logic [15:0] dma_busy,
+    input  logic [ 2:0] cfg_max_payload,  // of configuration space, encoded as in Device Control
+    input  logic [ 2:0] cfg_max_read_req,
+    output logic [ 3:0] log2_payload,     // the same, 7 to 12
+    output logic [ 3:0] log2_read,
+    output logic [ 4:0] log2_tick,        // of the cycles of a third of the time-out of reads
     // Time; what is added to the counters, 16 bits each; cycles passed over that C_IDLE_CYCLES has, too (simulation).
-    input  logic [63:0]   cycles,
+    input  logic [63:0] cycles,
     input  logic [16*berth_regs_pkg::NUM_RTL_COUNTERS-1:0] amounts,
-    input  logic [63:0]   idle_skipped,
-    output logic          inc_bad_access,
-    // Statistics RAM: data one cycle after st_req.
-    output logic          st_req,
-    output logic [11:2]   st_addr,
-    input  logic [31:0]   st_rdata
+    input  logic [63:0] idle_skipped,
+    output logic        inc_bad_access,
+    // Statistics RAM: data one cycle after stat_req.
+    output logic        stat_req,
+    output logic [11:2] stat_addr,
+    input  logic [31:0] stat_rdata
 );
   localparam logic [31:0] NUM_COUNTERS = berth_regs_pkg::NUM_RTL_COUNTERS;
   localparam logic [31:0] STATS_BYTES = berth_regs_pkg::STATS_BYTES;
@@ -170,12 +170,12 @@ module berth_host_regs (
   assign rd_valid = state_q == REPLY && !write_q;
   assign rd_data = rdata_q;
   assign inc_bad_access = state_q == REPLY && bad_q;
-  assign st_req = state_q == ACCESS && is_stats && !write_q;
-  assign st_addr = offset[11:2];
-  assign wr_data = upper_q ? wdata_q[63:32] : wdata_q[31:0];
+  assign stat_req = state_q == ACCESS && is_stats && !write_q;
+  assign stat_addr = offset[11:2];
+  assign bar_wdata = upper_q ? wdata_q[63:32] : wdata_q[31:0];
   assign fw_data_we = we && offset == berth_regs_pkg::HOST_FW_DATA;
   assign fw_boot_we = we && offset == berth_regs_pkg::HOST_FW_BOOT;
-  assign reset_we = we && offset == berth_regs_pkg::HOST_CTRL && wr_data[0];
+  assign reset_we = we && offset == berth_regs_pkg::HOST_CTRL && bar_wdata[0];
 
   always_ff @(posedge clk) begin
     cmd_log2_we <= 1'b0;
@@ -207,39 +207,39 @@ module berth_host_regs (
         end else if (last_half) state_q <= REPLY;
         if (we)
           unique case (offset)
-            berth_regs_pkg::HOST_HB_CHALLENGE: hb_challenge <= wr_data;
-            berth_regs_pkg::HOST_CMD_BASE_LO: cmd_base[31:6] <= wr_data[31:6];
-            berth_regs_pkg::HOST_CMD_BASE_HI: cmd_base[63:32] <= wr_data;
+            berth_regs_pkg::HOST_HB_CHALLENGE: hb_challenge <= bar_wdata;
+            berth_regs_pkg::HOST_CMD_BASE_LO: cmd_base[31:6] <= bar_wdata[31:6];
+            berth_regs_pkg::HOST_CMD_BASE_HI: cmd_base[63:32] <= bar_wdata;
             berth_regs_pkg::HOST_CMD_LOG2: begin
-              cmd_log2    <= ring_log2(wr_data);
+              cmd_log2    <= ring_log2(bar_wdata);
               cmd_log2_we <= 1'b1;
               cmd_pi      <= '0;
             end
             berth_regs_pkg::HOST_CMD_PI: begin
-              cmd_pi    <= wr_data[15:0];
+              cmd_pi    <= bar_wdata[15:0];
               cmd_pi_we <= 1'b1;
             end
-            berth_regs_pkg::HOST_EVT_BASE_LO: evt_base[31:6] <= wr_data[31:6];
-            berth_regs_pkg::HOST_EVT_BASE_HI: evt_base[63:32] <= wr_data;
+            berth_regs_pkg::HOST_EVT_BASE_LO: evt_base[31:6] <= bar_wdata[31:6];
+            berth_regs_pkg::HOST_EVT_BASE_HI: evt_base[63:32] <= bar_wdata;
             berth_regs_pkg::HOST_EVT_LOG2: begin
-              evt_log2    <= ring_log2(wr_data);
+              evt_log2    <= ring_log2(bar_wdata);
               evt_log2_we <= 1'b1;
               evt_ci      <= '0;
             end
             berth_regs_pkg::HOST_EVT_CI: begin
-              evt_ci     <= wr_data[15:0];
-              evt_arm_we <= wr_data[31];
+              evt_ci     <= bar_wdata[15:0];
+              evt_arm_we <= bar_wdata[31];
             end
-            berth_regs_pkg::HOST_FENCE_LO: fence_addr[31:3] <= wr_data[31:3];
-            berth_regs_pkg::HOST_FENCE_HI: fence_addr[63:32] <= wr_data;
-            berth_regs_pkg::HOST_DMA_ENABLE: dma_enable <= wr_data[0];
-            berth_regs_pkg::HOST_READ_TIMEOUT: log2_tick <= third(wr_data);
+            berth_regs_pkg::HOST_FENCE_LO: fence_addr[31:3] <= bar_wdata[31:3];
+            berth_regs_pkg::HOST_FENCE_HI: fence_addr[63:32] <= bar_wdata;
+            berth_regs_pkg::HOST_DMA_ENABLE: dma_enable <= bar_wdata[0];
+            berth_regs_pkg::HOST_READ_TIMEOUT: log2_tick <= third(bar_wdata);
             default: ;
           endcase
       end
       STATS: begin
-        if (upper_q) rdata_q[63:32] <= st_rdata;
-        else rdata_q[31:0] <= st_rdata;
+        if (upper_q) rdata_q[63:32] <= stat_rdata;
+        else rdata_q[31:0] <= stat_rdata;
         upper_q <= 1'b1;
         state_q <= last_half ? REPLY : LOOK;
       end

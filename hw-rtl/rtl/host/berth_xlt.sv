@@ -12,66 +12,47 @@
 // A change by the driver waits until the pipeline is empty; the next one of the same command follows it at once, and
 // evictions of one command have one answer. All users take turns, page by page.
 module berth_xlt (
-    input  logic              clk,
-    input  logic              rst,
+    input  logic                           clk,
+    input  logic                           rst,
     // Look-ups, bit 0 for DMA reads and bit 1 for DMA writes: req is held until ack.
-    input  logic [1:0]        lk_req,
-    input  logic [2*8-1:0]    lk_asid,
-    input  logic [2*52-1:0]   lk_vpn,
-    output logic [1:0]        lk_ack,
-    output logic              lk_hit,   // with ack
-    output logic [51:0]       lk_page,  // with ack: bus address >> 12
-    // Driver's changes: 0 install, 1 evict, 2 revoke. Held until ready.
-    input  logic              ch_valid,
-    output logic              ch_ready,
-    input  logic [1:0]        ch_op,
-    input  logic [12:0]       ch_index,
-    input  logic [47:0]       ch_vpn,
-    input  logic [7:0]        ch_asid,
-    input  logic              ch_write,
-    input  logic [51:0]       ch_page,
-    input  logic              ch_more,  // another one of the same command follows; at most 12 evictions
-    // Driver's answer to a page request: on to the user in bits 17:16 of the tag.
-    input  logic              rdy_valid,
-    output logic              rdy_ready,
-    input  logic [17:0]       rdy_tag,
-    input  logic [7:0]        rdy_status,
+    input  logic [1:0]                     lk_req,
+    input  logic [2*8-1:0]                 lk_asid,
+    input  logic [2*52-1:0]                lk_vpn,
+    output logic [1:0]                     lk_ack,
+    output logic                           lk_hit,   // with ack
+    output logic [51:0]                    lk_page,  // with ack: bus address >> 12
+    // Driver's changes. Held until ready.
+    input  logic                           ch_valid,
+    output logic                           ch_ready,
+    input  berth_card_pkg::table_change_t  ch,
+    // Driver's answer to a page request.
+    input  logic                           rdy_valid,
+    output logic                           rdy_ready,
+    input  berth_card_pkg::page_answer_t   rdy,
     // Firmware: acquire or release a range.
-    input  logic              go_valid,
-    output logic              go_ready,
-    input  logic              go_release,
-    input  logic              go_write,
-    input  logic [7:0]        go_asid,
-    input  logic [63:0]       go_va,
-    input  logic [30:0]       go_len,
-    input  logic [15:0]       go_tag,
+    input  logic                           xhead_valid,
+    output logic                           xhead_ready,
+    input  berth_card_pkg::range_ask_t     xhead,
     // Firmware: answers, as CPU_XLT_RSP.
-    output logic              rsp_valid,
-    input  logic              rsp_ready,
-    output logic [31:0]       rsp_data,
-    // Fast path, transmit half in the low bits: ranges and answers (0 hit, 1 miss, 2 host's answer).
-    input  logic [1:0]        xa_valid,
-    output logic [1:0]        xa_ready,
-    input  logic [1:0]        xa_release,
-    input  logic [1:0]        xa_write,
-    input  logic [2*8-1:0]    xa_asid,
-    input  logic [2*64-1:0]   xa_va,
-    input  logic [2*21-1:0]   xa_len,
-    input  logic [2*16-1:0]   xa_tag,
-    input  logic              xa_tell,  // the host hears of pages that the fast path has left unused
-    input  logic [1:0]        xr_room,  // at least 9 answers find room
-    output logic [1:0]        xr_valid,
-    output logic [2*16-1:0]   xr_tag,
-    output logic [2*2-1:0]    xr_kind,
-    output logic [2*8-1:0]    xr_status,
+    output logic                           rsp_valid,
+    input  logic                           rsp_ready,
+    output logic [31:0]                    rsp_data,
+    // Fast path, transmit half in the low bits: ranges and answers.
+    input  logic [1:0]                     xa_valid,
+    output logic [1:0]                     xa_ready,
+    input  berth_card_pkg::range_asks_t    xa,
+    input  logic                           xa_tell,  // the host hears of pages that the fast path has left unused
+    input  logic [1:0]                     xr_room,  // at least 9 answers find room
+    output logic [1:0]                     xr_valid,
+    output berth_card_pkg::range_answers_t xr,
     // To the event writer: words 0 to 6.
-    output logic              ev_valid,
-    input  logic              ev_ready,
-    output logic [7*32-1:0]   ev_words,
+    output logic                           xev_valid,
+    input  logic                           xev_ready,
+    output logic [7*32-1:0]                xev_words,
     // For the counters: ranges that hit or missed in this cycle.
-    output logic [1:0]        inc_hit,
-    output logic [1:0]        inc_miss,
-    output logic              busy
+    output logic [1:0]                     inc_hit,
+    output logic [1:0]                     inc_miss,
+    output logic                           busy
 );
   localparam int unsigned ROWS = berth_regs_pkg::XLT_ROWS;
   localparam int unsigned WAYS = berth_regs_pkg::XLT_WAYS;
@@ -108,22 +89,22 @@ module berth_xlt (
   logic cpu_room, go_free, block;
 
   berth_xlt_range #(.TELL_ALL(1'b1), .USER(2'd0)) firmware (
-      .clk, .rst, .go_valid(go_valid && cpu_room), .go_ready(go_free), .go_release, .go_write, .go_asid, .go_va,
-      .go_len, .go_tag, .block, .tell(1'b1), .pg_valid(pg_valid[0]), .pg_ready(pg_ready[0]),
+      .clk, .rst, .go_valid(xhead_valid && cpu_room), .go_ready(go_free), .go(xhead), .block, .tell(1'b1), .pg_valid(pg_valid[0]), .pg_ready(pg_ready[0]),
       .pg_release(pg_release[0]), .pg_back(pg_back[0]), .pg_write(pg_write[0]), .pg_asid(pg_asid[7:0]),
       .pg_vpn(pg_vpn[51:0]), .pg_last(pg_last[0]), .an_valid(an_valid[0]), .an_last(an_last_q),
       .an_counted(an_counted_q), .an_zero, .out_valid(out_valid[0]), .out_hit(out_hit[0]), .out_tag(out_tag[15:0]),
       .ev_valid(rev_valid[0]), .ev_ready(rev_ready[0]), .ev_words(rev_words[7*32-1:0]), .busy(r_busy[0])
   );
-  assign go_ready = go_free && cpu_room;
+  assign xhead_ready = go_free && cpu_room;
 
   logic [1:0] x_ready;
   assign xa_ready = x_ready & xr_room;
+  localparam int unsigned ASK_W = $bits(xhead);
+  logic [2*ASK_W-1:0] xa_bits;
+  assign xa_bits = xa;
   for (genvar u = 0; u < 2; u++) begin : fast
     berth_xlt_range #(.USER(2'(u + 1))) range (
-        .clk, .rst, .go_valid(xa_valid[u] && xr_room[u]), .go_ready(x_ready[u]), .go_release(xa_release[u]),
-        .go_write(xa_write[u]), .go_asid(xa_asid[8*u+:8]), .go_va(xa_va[64*u+:64]),
-        .go_len({10'd0, xa_len[21*u+:21]}), .go_tag(xa_tag[16*u+:16]), .block, .tell(xa_tell),
+        .clk, .rst, .go_valid(xa_valid[u] && xr_room[u]), .go_ready(x_ready[u]), .go(xa_bits[ASK_W*u+:ASK_W]), .block, .tell(xa_tell),
         .pg_valid(pg_valid[u+1]), .pg_ready(pg_ready[u+1]), .pg_release(pg_release[u+1]), .pg_back(pg_back[u+1]),
         .pg_write(pg_write[u+1]), .pg_asid(pg_asid[8*(u+1)+:8]), .pg_vpn(pg_vpn[52*(u+1)+:52]),
         .pg_last(pg_last[u+1]), .an_valid(an_valid[u+1]), .an_last(an_last_q), .an_counted(an_counted_q), .an_zero,
@@ -261,7 +242,7 @@ module berth_xlt (
   logic [2:0] open_q;
   wire evict_now = count_q == 0;
   wire final_now = evict_now || r_busy == 0;
-  wire ch_done = state_q == CHANGE && (ch_op != EVICT || (ev_space && final_now));
+  wire ch_done = state_q == CHANGE && (ch.op != EVICT || (ev_space && final_now));
   wire range_c = c_q && c_who_q < WHO_READ;
   wire behind = missed_q[c_who_q[1:0]];
   wire counted_c = range_c && c_hit_q && (c_release_q || !behind);
@@ -270,15 +251,15 @@ module berth_xlt (
   assign count_new = d_release_q ? count - 1'b1 : count + 1'b1;
   assign d_we_q = d_q && (d_release_q ? count != 0 : count != '1);
   assign an_zero = d_release_q && d_q && count_new == 0;
-  assign cat = state_q == RUN ? c_index_q : state_q == CLEAR ? clear_q : c_q ? c_index_q : ch_index[IW-1:0];
+  assign cat = state_q == RUN ? c_index_q : state_q == CLEAR ? clear_q : c_q ? c_index_q : ch.index[IW-1:0];
   always_comb begin
     cwe  = d_we_q;
     cwat = d_index_q;
     cput = count_new;
     if (state_q == CLEAR) {cwe, cwat, cput} = {1'b1, clear_q, COUNT'(0)};
     // A page that comes or goes is not in use.
-    else if (state_q == CHANGE) {cwe, cwat, cput} = {ch_done, ch_index[IW-1:0], COUNT'(0)};
-    if (state_q == CHANGE && ch_op == EVICT && !evict_now) cwe = 1'b0;
+    else if (state_q == CHANGE) {cwe, cwat, cput} = {ch_done, ch.index[IW-1:0], COUNT'(0)};
+    if (state_q == CHANGE && ch.op == EVICT && !evict_now) cwe = 1'b0;
   end
   always_ff @(posedge clk) begin
     if (cwe) counts[cwat] <= cput;
@@ -303,21 +284,21 @@ module berth_xlt (
   end
 
   // ---- Changes --------------------------------------------------------------------------
-  wire evict_event = ch_done && ch_op == EVICT && !ch_more;
-  wire at_home = row_of(ch_index[WW-1], ch_asid, {4'd0, ch_vpn}) == ch_index[IW-1:WW];
+  wire evict_event = ch_done && ch.op == EVICT && !ch.more;
+  wire at_home = row_of(ch.index[WW-1], ch.asid, {4'd0, ch.vpn}) == ch.index[IW-1:WW];
   assign ch_ready = ch_done;
   assign block = again_q;
 
   always_comb begin
     we   = '0;
-    wrow = ch_index[IW-1:WW];
+    wrow = ch.index[IW-1:WW];
     went = '0;
     if (state_q == CLEAR) begin
       we   = '1;
       wrow = clear_q[IW-1:WW];
-    end else if (ch_done && (ch_op != EVICT || evict_now)) begin
-      we[ch_index[WW-1:0]] = 1'b1;
-      if (ch_op == INSTALL) went = {at_home, ch_write, ch_asid, ch_vpn[47:9], ch_page};
+    end else if (ch_done && (ch.op != EVICT || evict_now)) begin
+      we[ch.index[WW-1:0]] = 1'b1;
+      if (ch.op == INSTALL) went = {at_home, ch.write, ch.asid, ch.vpn[47:9], ch.page};
     end
   end
 
@@ -330,7 +311,7 @@ module berth_xlt (
         if (clear_q == '1) state_q <= RUN;
       end
       RUN: if (ch_valid && (open_q == 0 || !any)) state_q <= DRAIN;
-      // The count at ch_index is read once nothing is under way.
+      // The count at ch.index is read once nothing is under way.
       DRAIN:
       if (!ch_valid) state_q <= RUN;
       else if (!(a_q || b_q || c_q || d_q)) begin
@@ -342,7 +323,7 @@ module berth_xlt (
         open_q  <= 3'd4;
         again_q <= !ch_done;
         // The next one's count is read meanwhile.
-        if (ch_done && ch_more) begin
+        if (ch_done && ch.more) begin
           state_q <= DRAIN;
           wait_q  <= 1'b1;
         end
@@ -359,26 +340,31 @@ module berth_xlt (
   // ---- Answers ----------------------------------------------------------------------------
   logic [9:0] rsp_used_q;
   logic rsp_space;
-  wire rdy_cpu = rdy_tag[17:16] == 2'd0;
+  wire rdy_cpu = rdy.tag[17:16] == 2'd0;
   wire rsp_push = out_valid[0] || (rdy_valid && rdy_ready && rdy_cpu);
   // Room is kept for what is under way.
   assign cpu_room = rsp_used_q < 10'd480;
+  berth_card_pkg::range_answer_t answer;
+  localparam int unsigned ANSWER_W = $bits(answer);
+  logic [2*ANSWER_W-1:0] xr_bits;
+  assign xr = xr_bits;
   always_comb begin
     rdy_ready = rdy_cpu ? rsp_used_q < 10'd500 && !out_valid[0] : 1'b1;
     for (int unsigned u = 0; u < 2; u++) begin
-      xr_valid[u]          = out_valid[u+1];
-      xr_tag[16*u+:16]     = out_tag[16*(u+1)+:16];
-      xr_kind[2*u+:2]      = out_hit[u+1] ? berth_regs_pkg::XLT_HIT[1:0] : berth_regs_pkg::XLT_MISS[1:0];
-      xr_status[8*u+:8]    = 8'd0;
-      if (rdy_tag[17:16] == 2'(u + 1)) begin
+      xr_valid[u]   = out_valid[u+1];
+      answer.tag    = out_tag[16*(u+1)+:16];
+      answer.kind   = out_hit[u+1] ? berth_regs_pkg::XLT_HIT[1:0] : berth_regs_pkg::XLT_MISS[1:0];
+      answer.status = 8'd0;
+      if (rdy.tag[17:16] == 2'(u + 1)) begin
         rdy_ready = !out_valid[u+1] && xr_room[u];
         if (!out_valid[u+1]) begin
-          xr_valid[u]       = rdy_valid && xr_room[u];
-          xr_tag[16*u+:16]  = rdy_tag[15:0];
-          xr_kind[2*u+:2]   = berth_regs_pkg::XLT_READY[1:0];
-          xr_status[8*u+:8] = rdy_status;
+          xr_valid[u]   = rdy_valid && xr_room[u];
+          answer.tag    = rdy.tag[15:0];
+          answer.kind   = berth_regs_pkg::XLT_READY[1:0];
+          answer.status = rdy.status;
         end
       end
+      xr_bits[ANSWER_W*u+:ANSWER_W] = answer;
     end
     inc_hit  = '0;
     inc_miss = '0;
@@ -390,7 +376,7 @@ module berth_xlt (
 
   wire [31:0] rsp_word = out_valid[0] ?
       {1'b1, 3'd0, out_hit[0] ? berth_regs_pkg::XLT_HIT[3:0] : berth_regs_pkg::XLT_MISS[3:0], 8'd0, out_tag[15:0]} :
-      {1'b1, 3'd0, berth_regs_pkg::XLT_READY[3:0], rdy_status, rdy_tag[15:0]};
+      {1'b1, 3'd0, berth_regs_pkg::XLT_READY[3:0], rdy.status, rdy.tag[15:0]};
   berth_fifo #(
       .WIDTH(32),
       .DEPTH(512)
@@ -434,13 +420,13 @@ module berth_xlt (
   logic [3:0] evicted_n_q;
   always_comb begin
     evicted = evicted_q;
-    for (int unsigned i = 0; i < 12; i++) if (evicted_n_q == 4'(i)) evicted[i] = {evict_now, 2'd0, ch_index};
+    for (int unsigned i = 0; i < 12; i++) if (evicted_n_q == 4'(i)) evicted[i] = {evict_now, 2'd0, ch.index};
   end
   always_ff @(posedge clk)
     if (rst || evict_event) begin
       evicted_n_q <= '0;
       evicted_q   <= '0;
-    end else if (ch_done && ch_op == EVICT) begin
+    end else if (ch_done && ch.op == EVICT) begin
       evicted_n_q <= evicted_n_q + 1'b1;
       evicted_q   <= evicted;
     end
@@ -454,17 +440,17 @@ module berth_xlt (
       .wr_valid(evict_event || ev_any),
       .wr_ready(ev_space),
       .wr_data(evict_event ? evict_words : rev_words[7*32*32'(ev_pick)+:7*32]),
-      .rd_valid(ev_valid),
-      .rd_ready(ev_ready),
-      .rd_data(ev_words)
+      .rd_valid(xev_valid),
+      .rd_ready(xev_ready),
+      .rd_data(xev_words)
   );
 
   // What has just gone into a FIFO is not to be seen at its end yet.
   logic [4:0] ev_used_q;
   always_ff @(posedge clk)
     if (rst) ev_used_q <= '0;
-    else ev_used_q <= ev_used_q + 5'((evict_event || ev_any) && ev_space) - 5'(ev_valid && ev_ready);
-  assign busy = state_q != RUN || ch_valid || lk_req != 0 || r_busy != 0 || go_valid || xa_valid != 0 || rdy_valid
+    else ev_used_q <= ev_used_q + 5'((evict_event || ev_any) && ev_space) - 5'(xev_valid && xev_ready);
+  assign busy = state_q != RUN || ch_valid || lk_req != 0 || r_busy != 0 || xhead_valid || xa_valid != 0 || rdy_valid
       || ev_used_q != 0 || (rsp_used_q != 0 && !rsp_valid) || a_q || b_q || c_q || d_q;
 
   wire unused = &{1'b0, b_vpn_q};

@@ -10,53 +10,40 @@ module berth_xlt_range #(
     // Says in the host's events, and so in its answers, whose range it is.
     parameter logic [1:0] USER = 2'd0
 ) (
-    input  logic            clk,
-    input  logic            rst,
+    input  logic                       clk,
+    input  logic                       rst,
     // Ranges. No new one begins while `block`.
-    input  logic            go_valid,
-    output logic            go_ready,
-    input  logic            go_release,
-    input  logic            go_write,
-    input  logic [7:0]      go_asid,
-    input  logic [63:0]     go_va,
-    input  logic [30:0]     go_len,
-    input  logic [15:0]     go_tag,
-    input  logic            block,
-    input  logic            tell,
+    input  logic                       go_valid,
+    output logic                       go_ready,
+    input  berth_card_pkg::range_ask_t go,
+    input  logic                       block,
+    input  logic                       tell,
     // Pages to the table; a page that is given back has no answer.
-    output logic            pg_valid,
-    input  logic            pg_ready,
-    output logic            pg_release,
-    output logic            pg_back,
-    output logic            pg_write,
-    output logic [7:0]      pg_asid,
-    output logic [51:0]     pg_vpn,
-    output logic            pg_last,   // of its range
+    output logic                       pg_valid,
+    input  logic                       pg_ready,
+    output logic                       pg_release,
+    output logic                       pg_back,
+    output logic                       pg_write,
+    output logic [7:0]                 pg_asid,
+    output logic [51:0]                pg_vpn,
+    output logic                       pg_last,  // of its range
     // Answers, in order; `an_counted`: found, and not behind a miss.
-    input  logic            an_valid,
-    input  logic            an_last,
-    input  logic            an_counted,
-    input  logic            an_zero,   // the page is not in use any more
+    input  logic                       an_valid,
+    input  logic                       an_last,
+    input  logic                       an_counted,
+    input  logic                       an_zero,  // the page is not in use any more
     // The range of this tag is held (hit), or the host will be asked. Releases have no answer.
-    output logic            out_valid,
-    output logic            out_hit,
-    output logic [15:0]     out_tag,
+    output logic                       out_valid,
+    output logic                       out_hit,
+    output logic [15:0]                out_tag,
     // To the event writer: words 0 to 6.
-    output logic            ev_valid,
-    input  logic            ev_ready,
-    output logic [7*32-1:0] ev_words,
-    output logic            busy
+    output logic                       ev_valid,
+    input  logic                       ev_ready,
+    output logic [7*32-1:0]            ev_words,
+    output logic                       busy
 );
   localparam int unsigned FLYING = 8;  // ranges under way
 
-  typedef struct packed {
-    logic        give_back;
-    logic        write;
-    logic [7:0]  asid;
-    logic [63:0] va;
-    logic [30:0] len;
-    logic [15:0] tag;
-  } range_t;
 
   // ---- Issue ------------------------------------------------------------------
   logic cur_q, release_q, write_q;
@@ -67,13 +54,13 @@ module berth_xlt_range #(
   logic giving_q, after_valid, after_pop;
   logic [19:0] give_q;      // pages to give back
   logic [51:0] give_vpn_q;
-  range_t after;
+  berth_card_pkg::range_ask_t after;
   logic [19:0] after_done;
 
-  wire [31:0] span = {1'b0, go_len == 0 ? 31'd1 : go_len} + 32'(go_va[11:0]) + 32'd4095;
+  wire [31:0] span = {1'b0, go.len == 0 ? 31'd1 : go.len} + 32'(go.va[11:0]) + 32'd4095;
   wire giving = giving_q && give_q != 0;
   wire issue = pg_valid && pg_ready;
-  wire go = go_valid && go_ready;
+  wire begins = go_valid && go_ready;
 
   assign go_ready = !block && room_q != 0 && !giving && (!cur_q || (pg_ready && left_q == 0));
   assign pg_valid = cur_q || giving;
@@ -85,7 +72,7 @@ module berth_xlt_range #(
   assign pg_last = left_q == 0;
 
   // ---- Answers ----------------------------------------------------------------
-  range_t flying;
+  berth_card_pkg::range_ask_t flying;
   logic flying_valid, flying_room, after_room;
   logic all_q, zero_q;
   logic [19:0] done_q;
@@ -105,9 +92,9 @@ module berth_xlt_range #(
   ) flying_fifo (
       .clk,
       .rst,
-      .wr_valid(go),
+      .wr_valid(begins),
       .wr_ready(flying_room),
-      .wr_data({go_release, go_write, go_asid, go_va, go_len, go_tag}),
+      .wr_data(go),
       .rd_valid(flying_valid),
       .rd_ready(verdict),
       .rd_data(flying)
@@ -146,12 +133,12 @@ module berth_xlt_range #(
         give_q     <= give_q - 1;
       end
     end
-    if (go) begin
+    if (begins) begin
       cur_q     <= 1'b1;
-      release_q <= go_release;
-      write_q   <= go_write;
-      asid_q    <= go_asid;
-      vpn_q     <= go_va[63:12];
+      release_q <= go.give_back;
+      write_q   <= go.write;
+      asid_q    <= go.asid;
+      vpn_q     <= go.va[63:12];
       left_q    <= span[31:12] - 20'd1;
     end
     if (an_valid) begin
@@ -160,7 +147,7 @@ module berth_xlt_range #(
       done_q <= an_last ? '0 : done_q + 20'(an_counted && all_q);
     end
     // A range that is told of keeps its place until then.
-    room_q <= room_q - 4'(go) + 4'(verdict && !after_push) + 4'(after_pop);
+    room_q <= room_q - 4'(begins) + 4'(verdict && !after_push) + 4'(after_pop);
     if (after_pop) giving_q <= 1'b0;
     else if (after_valid && !giving_q) begin
       giving_q   <= 1'b1;
@@ -179,7 +166,7 @@ module berth_xlt_range #(
 
   // Answers belong to ranges; there is room for what is under way.
   always_ff @(posedge clk)
-    if (!rst) assert ((!an_valid || flying_valid) && (!go || flying_room) && (!after_push || after_room));
+    if (!rst) assert ((!an_valid || flying_valid) && (!begins || flying_room) && (!after_push || after_room));
 
   wire unused = &{1'b0, span[11:0]};
 endmodule

@@ -18,75 +18,69 @@ module berth_mac_rx #(
     parameter DATA_W     = 64,  // bits of a beat, 64 to 512
     parameter CORE_SLOTS = 8    // most slots of the core
 ) (
-    input  logic                clk,
-    input  logic                rst,          // card reset
-    input  logic                hard_rst,     // reset of the MAC as well: no frame is under way
-    output logic                busy,         // a frame is under way
-    input  logic [47:0]         own_mac,      // first byte in bits 47:40; 0: unknown, every frame may be ours
+    input  logic                   clk,
+    input  logic                   rst,           // card reset
+    input  logic                   hard_rst,      // reset of the MAC as well: no frame is under way
+    output logic                   busy,          // a frame is under way
+    input  logic [47:0]            own_mac,       // first byte in bits 47:40; 0: unknown, every frame may be ours
 
     // frames from the MAC
-    input  logic                rx_valid,
-    output logic                rx_ready,
-    input  logic [DATA_W-1:0]   rx_data,
-    input  logic [DATA_W/8-1:0] rx_keep,
-    input  logic                rx_last,
-    input  logic                rx_err,       // with last: the frame is damaged
+    input  logic                   rx_valid,
+    output logic                   rx_ready,
+    input  logic [DATA_W-1:0]      rx_data,
+    input  logic [DATA_W/8-1:0]    rx_keep,
+    input  logic                   rx_last,
+    input  logic                   rx_err,        // with last: the frame is damaged
 
     // frames from the transmitter
-    input  logic                lo_valid,
-    output logic                lo_ready,
-    input  logic [DATA_W-1:0]   lo_data,
-    input  logic [DATA_W/8-1:0] lo_keep,
-    input  logic                lo_last,
+    input  logic                   lo_valid,
+    output logic                   lo_ready,
+    input  logic [DATA_W-1:0]      lo_data,
+    input  logic [DATA_W/8-1:0]    lo_keep,
+    input  logic                   lo_last,
 
     // packet RAM
-    output logic                rw_valid,
-    input  logic                rw_ready,
-    output logic [17:0]         rw_addr,
-    output logic [DATA_W-1:0]   rw_data,
-    output logic [DATA_W/8-1:0] rw_strb,
+    output logic                   rw_valid,
+    input  logic                   rw_ready,
+    output logic [17:0]            rw_addr,
+    output logic [DATA_W-1:0]      rw_data,
+    output logic [DATA_W/8-1:0]    rw_strb,
 
-    // good frames; rf_addr is that in packet RAM, rf_hdr the first bytes, lane 0 first
-    output logic                rf_valid,
-    input  logic                rf_ready,
-    output logic [17:0]         rf_addr,
-    output logic [12:0]         rf_len,       // without padding
-    output logic [2:0]          rf_flags,     // RX_FLAG_*
-    output logic [8*96-1:0]     rf_hdr,
+    // good frames; rf_hdr are the first bytes, lane 0 first
+    output logic                   rf_valid,
+    input  logic                   rf_ready,
+    output berth_card_pkg::frame_t rf,
+    output logic [8*96-1:0]        rf_hdr,
     // a word of the first 512 bytes of a frame: hd_addr is in it, data in the next cycle
-    input  logic                hd_re,
-    input  logic [17:0]         hd_addr,
-    output logic [31:0]         hd_data,
+    input  logic                   hd_re,
+    input  logic [17:0]            hd_addr,
+    output logic [31:0]            hd_data,
     // frames given back
-    input  logic                rfree_valid,
-    input  logic [17:0]         rfree_addr,
+    input  logic                   rfree_valid,
+    input  logic [17:0]            rfree_addr,
     // frames passed on to the core
-    input  logic                cpu_valid,
-    output logic                cpu_ready,
-    input  logic [17:0]         cpu_addr,
-    input  logic [12:0]         cpu_len,
-    input  logic [2:0]          cpu_flags,
+    input  logic                   cf_valid,
+    output logic                   cf_ready,
+    input  berth_card_pkg::frame_t cf,
 
     // the core: frames received, slots given back
-    output logic                desc_valid,
-    output logic [12:0]         desc_len,
-    output logic [2:0]          desc_flags,   // RX_FLAG_*
-    output logic [3:0]          desc_slot,
-    input  logic                desc_pop,
-    input  logic                free_valid,
-    input  logic [7:0]          free_slot,
+    output logic                   desc_valid,
+    output berth_card_pkg::desc_t  desc,
+    input  logic                   desc_pop,
+    input  logic                   slot_free,
+    input  logic [7:0]             slot_free_n,
 
     // counters
-    output logic                ev_taken,     // end of a frame from the MAC ...
-    output logic [15:0]         ev_bytes,     // ... with this many bytes (saturating)
-    output logic                ev_truncated,
-    output logic                ev_oversized,
-    output logic                ev_mac_error,
-    output logic                ev_bad_icrc,
-    output logic                ev_not_ours,
-    output logic                ev_core,      // a frame for the core goes to it ...
-    output logic                ev_core_full, // ... or is dropped
-    output logic                ev_stall      // the MAC waits for a slot
+    output logic                   ev_taken,      // end of a frame from the MAC ...
+    output logic [15:0]            ev_bytes,      // ... with this many bytes (saturating)
+    output logic                   ev_truncated,
+    output logic                   ev_oversized,
+    output logic                   ev_mac_error,
+    output logic                   ev_bad_icrc,
+    output logic                   ev_not_ours,
+    output logic                   ev_core,       // a frame for the core goes to it ...
+    output logic                   ev_core_full,  // ... or is dropped
+    output logic                   ev_stall       // the MAC waits for a slot
 );
     localparam BYTES = DATA_W / 8;
     localparam LB    = $clog2(BYTES);
@@ -300,6 +294,8 @@ module berth_mac_rx #(
 
     // ---- good frames, and those of them that are for the core -----------------------------
     logic [3:0]      good_slot;
+    logic [2:0]      rf_flags;
+    logic [12:0]     rf_len;
     logic [8*96-1:0] tops [0:15];
     always_ff @(posedge clk)
         if (st_go && st_last_q)
@@ -312,27 +308,29 @@ module berth_mac_rx #(
         .rd_valid(rf_valid), .rd_ready(rf_ready),
         .rd_data({rf_flags, rf_len, good_slot})
     );
-    assign rf_addr = address(good_slot);
+    assign rf.place = address(good_slot);
+    assign rf.len   = rf_len;
+    assign rf.flags = rf_flags;
     assign rf_hdr  = tops[good_slot];
 
-    berth_lutfifo #(.WIDTH(20), .DEPTH(16)) descs (
+    berth_lutfifo #(.WIDTH($bits(desc)), .DEPTH(16)) descs (
         .clk(clk), .rst(rst),
-        .wr_valid(ev_core), .wr_ready(cpu_ready),
-        .wr_data({cpu_flags, cpu_len, cpu_slot}),
+        .wr_valid(ev_core), .wr_ready(cf_ready),
+        .wr_data({cf.flags, cf.len, cf_slot}),
         .rd_valid(desc_valid), .rd_ready(desc_pop),
-        .rd_data({desc_flags, desc_len, desc_slot})
+        .rd_data(desc)
     );
 
     logic [15:0] core_q;       // slots of frames that wait for the core, or that it has
     logic [4:0]  core_n;
-    logic [3:0]  cpu_slot;
+    logic [3:0]  cf_slot;
     always_comb begin
         core_n = '0;
         for (int i = 0; i < 16; i++) core_n = core_n + {4'd0, core_q[i]};
     end
-    assign cpu_slot     = slot_of(cpu_addr);
-    assign ev_core      = cpu_valid && (core_n < CORE_SLOTS[4:0] || own_mac == '0);
-    assign ev_core_full = cpu_valid && !ev_core;
+    assign cf_slot     = slot_of(cf.place);
+    assign ev_core      = cf_valid && (core_n < CORE_SLOTS[4:0] || own_mac == '0);
+    assign ev_core_full = cf_valid && !ev_core;
 
     // ---- a copy of the first bytes of each slot --------------------------------------------
     logic [DATA_W-1:0] head;
@@ -384,18 +382,18 @@ module berth_mac_rx #(
         if (check && !good)
             free_q[judge.slot] <= 1'b1;
         if (desc_valid && desc_pop)
-            lent_q[desc_slot] <= 1'b1;
+            lent_q[desc.slot] <= 1'b1;
         if (rfree_valid)
             free_q[rfree_slot] <= 1'b1;
         if (ev_core)
-            core_q[cpu_slot] <= 1'b1;
+            core_q[cf_slot] <= 1'b1;
         if (ev_core_full)
-            free_q[cpu_slot] <= 1'b1;
+            free_q[cf_slot] <= 1'b1;
         // only what the core has can be given back
-        if (free_valid && free_slot < berth_regs_pkg::RX_SLOTS[7:0] && lent_q[free_slot[3:0]]) begin
-            lent_q[free_slot[3:0]] <= 1'b0;
-            core_q[free_slot[3:0]] <= 1'b0;
-            free_q[free_slot[3:0]] <= 1'b1;
+        if (slot_free && slot_free_n < berth_regs_pkg::RX_SLOTS[7:0] && lent_q[slot_free_n[3:0]]) begin
+            lent_q[slot_free_n[3:0]] <= 1'b0;
+            core_q[slot_free_n[3:0]] <= 1'b0;
+            free_q[slot_free_n[3:0]] <= 1'b1;
         end
 
         if (rst) begin
@@ -413,7 +411,7 @@ module berth_mac_rx #(
     end
 
     // There are as many descriptors as slots, so one always has room.
-    always_ff @(posedge clk) if (!rst) assert ((!(check && good) || good_room) && (!cpu_valid || cpu_ready));
+    always_ff @(posedge clk) if (!rst) assert ((!(check && good) || good_room) && (!cf_valid || cf_ready));
     // A slot that is free, or with the core, is not the fast path's to give back.
     always_ff @(posedge clk)
         if (!rst && rfree_valid) assert (!free_q[rfree_slot] && !core_q[rfree_slot]);

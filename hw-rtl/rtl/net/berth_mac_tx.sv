@@ -11,63 +11,54 @@
 module berth_mac_tx #(
     parameter DATA_W = 64  // bits of a beat
 ) (
-    input  logic                clk,
-    input  logic                rst,
-    input  logic                hold,         // do not begin another frame (a card reset is near)
-    output logic                mid_frame,    // a frame for the MAC is in work
-    output logic                busy,         // something is queued or in work
+    input  logic                        clk,
+    input  logic                        rst,
+    input  logic                        hold,       // do not begin another frame (a card reset is near)
+    output logic                        mid_frame,  // a frame for the MAC is in work
+    output logic                        busy,       // something is queued or in work
 
     // slots to send
-    input  logic                send_valid,
-    output logic                send_ready,
-    input  logic [7:0]          send_slot,
-    input  logic [12:0]         send_len,     // bytes without iCRC
-    input  logic                send_loop,    // to the receiver instead of the MAC
-    input  logic                send_raw,     // append no iCRC
+    input  logic                        send_valid,
+    output logic                        send_ready,
+    input  berth_card_pkg::send_t       send,
 
     // reads attached to slots
-    input  logic [15:0]         tx_wait,      // per slot: reads outstanding
-    input  logic [15:0]         tx_err,       // per slot: a read failed
-    input  logic [7:0]          tx_err_code,
-    output logic                tx_err_clear,
-    output logic [3:0]          tx_err_clear_slot,
+    input  berth_card_pkg::slot_reads_t slot_reads,
+    output logic                        slot_err_clear,
+    output logic [3:0]                  slot_err_clear_n,
 
     // slots done
-    output logic                done_valid,
-    output logic [7:0]          done_status,  // DMA_*
-    output logic [7:0]          done_slot,
-    input  logic                done_pop,
+    output logic                        sent_valid,
+    output berth_card_pkg::sent_t       sent,
+    input  logic                        sent_pop,
 
     // fast path: frames to send, at addresses of its RAM that are aligned to a beat; a frame has left
-    input  logic                fs_valid,
-    output logic                fs_ready,
-    input  logic [17:0]         fs_addr,
-    input  logic [12:0]         fs_len,       // bytes without iCRC, not 0
-    input  logic                fs_loop,
-    input  logic [7:0]          fs_tag,
-    output logic                fl_valid,
-    output logic [7:0]          fl_tag,
+    input  logic                        fs_valid,
+    output logic                        fs_ready,
+    input  berth_card_pkg::frame_out_t  fs,
+    output logic                        fl_valid,
+    output logic [7:0]                  fl_tag,
 
     // packet RAM; from 2^18 on the fast path's
-    output logic                tr_valid,
-    input  logic                tr_ready,
-    output logic [18:0]         tr_addr,
-    input  logic                tr_rvalid,
-    input  logic [DATA_W-1:0]   tr_rdata,
+    output logic                        tr_valid,
+    input  logic                        tr_ready,
+    output logic [18:0]                 tr_addr,
+    input  logic                        tr_rvalid,
+    input  logic [DATA_W-1:0]           tr_rdata,
 
     // frames out; data, keep and last are shared by the two streams
-    output logic                tx_valid,
-    input  logic                tx_ready,
-    output logic                lo_valid,
-    input  logic                lo_ready,
-    output logic [DATA_W-1:0]   tx_data,
-    output logic [DATA_W/8-1:0] tx_keep,
-    output logic                tx_last,
+    output logic                        tx_valid,
+    input  logic                        tx_ready,
+    output logic                        lo_valid,
+    input  logic                        lo_ready,
+    output logic [DATA_W-1:0]           tx_data,
+    output logic [DATA_W/8-1:0]         tx_keep,
+    output logic                        tx_last,
 
     // counters: one cycle at the end of a frame
-    output logic                ev_sent,
-    output logic                ev_looped,
-    output logic [12:0]         ev_bytes
+    output logic                        ev_sent,
+    output logic                        ev_looped,
+    output logic [12:0]                 ev_bytes
 );
     localparam BYTES = DATA_W / 8;
     localparam LB    = $clog2(BYTES);
@@ -77,38 +68,33 @@ module berth_mac_tx #(
     // ---- queue of slots --------------------------------------------------------------
     logic        head_valid;
     logic        head_pop;
-    logic [7:0]  head_slot;
-    logic [12:0] head_len;
-    logic        head_loop;
-    logic        head_raw;
+    berth_card_pkg::send_t head;
 
-    berth_lutfifo #(.WIDTH(23), .DEPTH(32)) sends (
+    berth_lutfifo #(.WIDTH($bits(send)), .DEPTH(32)) sends (
         .clk(clk), .rst(rst),
         .wr_valid(send_valid), .wr_ready(send_ready),
-        .wr_data({send_raw, send_loop, send_len, send_slot}),
+        .wr_data(send),
         .rd_valid(head_valid), .rd_ready(head_pop),
-        .rd_data({head_raw, head_loop, head_len, head_slot})
+        .rd_data(head)
     );
 
-    logic        fast_valid, fast_pop, fast_loop;
-    logic [7:0]  fast_tag;
-    logic [12:0] fast_len;
-    logic [17:0] fast_addr;
+    logic fast_valid, fast_pop;
+    berth_card_pkg::frame_out_t fast_head;
 
-    berth_lutfifo #(.WIDTH(40), .DEPTH(8)) fasts (
+    berth_lutfifo #(.WIDTH($bits(fs)), .DEPTH(8)) fasts (
         .clk(clk), .rst(rst),
-        .wr_valid(fs_valid), .wr_ready(fs_ready), .wr_data({fs_loop, fs_len, fs_tag, fs_addr}),
-        .rd_valid(fast_valid), .rd_ready(fast_pop), .rd_data({fast_loop, fast_len, fast_tag, fast_addr})
+        .wr_valid(fs_valid), .wr_ready(fs_ready), .wr_data(fs),
+        .rd_valid(fast_valid), .rd_ready(fast_pop), .rd_data(fast_head)
     );
 
     logic       done_push;
     logic       done_room;
-    logic [7:0] done_code, done_which;
+    berth_card_pkg::sent_t done;
 
-    berth_lutfifo #(.WIDTH(16), .DEPTH(32)) dones (
+    berth_lutfifo #(.WIDTH($bits(done)), .DEPTH(32)) dones (
         .clk(clk), .rst(rst),
-        .wr_valid(done_push), .wr_ready(done_room), .wr_data({done_code, done_which}),
-        .rd_valid(done_valid), .rd_ready(done_pop), .rd_data({done_status, done_slot})
+        .wr_valid(done_push), .wr_ready(done_room), .wr_data(done),
+        .rd_valid(sent_valid), .rd_ready(sent_pop), .rd_data(sent)
     );
 
     // ---- fetch: the words of one slot after the other ----------------------------------
@@ -125,10 +111,10 @@ module berth_mac_tx #(
     assign tr_addr     = addr_q;
     assign fetch_go    = tr_valid && tr_ready;
     assign fetch_last  = unread_q <= BYTES[12:0];
-    assign head_bad    = head_slot >= berth_regs_pkg::TX_SLOTS[7:0] || head_len == 13'd0
-                         || head_len > berth_regs_pkg::SLOT_BYTES[12:0] - 13'd4;
-    assign head_wait   = !head_bad && tx_wait[head_slot[3:0]];
-    assign head_failed = tx_err[head_slot[3:0]];
+    assign head_bad    = head.slot >= berth_regs_pkg::TX_SLOTS[7:0] || head.len == 13'd0
+                         || head.len > berth_regs_pkg::SLOT_BYTES[12:0] - 13'd4;
+    assign head_wait   = !head_bad && slot_reads.out[head.slot[3:0]];
+    assign head_failed = slot_reads.failed[head.slot[3:0]];
     assign head_ok     = head_valid && !hold && !head_wait;
     assign can_begin   = frame_room && (!fetch_q || (fetch_go && fetch_last));
     assign head_good   = head_ok && !head_bad && !head_failed;
@@ -150,7 +136,7 @@ module berth_mac_tx #(
     berth_lutfifo #(.WIDTH(24), .DEPTH(8)) frames (
         .clk(clk), .rst(rst),
         .wr_valid(begin_go), .wr_ready(frame_room),
-        .wr_data(fast ? {2'b10, fast_loop, fast_len, fast_tag} : {1'b0, head_raw, head_loop, head_len, head_slot}),
+        .wr_data(fast ? {2'b10, fast_head.loop, fast_head.len, fast_head.tag} : {1'b0, head.raw, head.loop, head.len, head.slot}),
         .rd_valid(frame_valid), .rd_ready(frame_pop),
         .rd_data({frame_fast, frame_raw, frame_loop, frame_len, frame_slot})
     );
@@ -267,11 +253,11 @@ module berth_mac_tx #(
     assign done_push         = (frame_done && !out.fast) || refuse_go;
     assign fl_valid          = frame_done && out.fast;
     assign fl_tag            = out.slot;
-    assign done_code         = frame_done ? berth_regs_pkg::DMA_OK[7:0]
-                             : head_bad ? berth_regs_pkg::DMA_REFUSED[7:0] : tx_err_code;
-    assign done_which        = frame_done ? out.slot : head_slot;
-    assign tx_err_clear      = refuse_go && !head_bad;
-    assign tx_err_clear_slot = head_slot[3:0];
+    assign done.status         = frame_done ? berth_regs_pkg::DMA_OK[7:0]
+                             : head_bad ? berth_regs_pkg::DMA_REFUSED[7:0] : slot_reads.status;
+    assign done.slot        = frame_done ? out.slot : head.slot;
+    assign slot_err_clear      = refuse_go && !head_bad;
+    assign slot_err_clear_n = head.slot[3:0];
     assign busy              = begun_q != 6'd0 || head_valid || fast_valid;
     assign mid_frame         = begun_mac_q != 6'd0;
 
@@ -289,13 +275,13 @@ module berth_mac_tx #(
         end
         if (begin_go) begin
             fetch_q  <= 1'b1;
-            addr_q   <= fast ? {1'b1, fast_addr} : {1'b0, head_slot[3:0] * berth_regs_pkg::SLOT_BYTES[17:0]};
-            unread_q <= fast ? fast_len : head_len;
+            addr_q   <= fast ? {1'b1, fast_head.place} : {1'b0, head.slot[3:0] * berth_regs_pkg::SLOT_BYTES[17:0]};
+            unread_q <= fast ? fast_head.len : head.len;
             fast_turn_q <= !fast;
         end
         room_q      <= room_q - {2'd0, fetch_go} + {2'd0, word_pop};
         begun_q     <= begun_q + {5'd0, begin_go} - {5'd0, frame_done};
-        begun_mac_q <= begun_mac_q + {5'd0, begin_go && !(fast ? fast_loop : head_loop)} - {5'd0, frame_done && !out.loop};
+        begun_mac_q <= begun_mac_q + {5'd0, begin_go && !(fast ? fast_head.loop : head.loop)} - {5'd0, frame_done && !out.loop};
 
         // iCRC
         if (word_pop) begin

@@ -15,4 +15,4 @@ pub use ffi::{Module, Port};
 #[cfg(feature = "fastpath")]
 mod named;
 #[cfg(feature = "fastpath")]
-pub use named::{Named, bits};
+pub use named::Named;

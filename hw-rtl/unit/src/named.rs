@@ -32,12 +32,6 @@ impl Named {
         self.module.set(port, value);
     }
 
-    /// Sets an input of up to 128 bits.
-    pub fn set_wide(&mut self, name: &'static str, value: u128) {
-        let port = self.port(name);
-        self.module.set_wide(port, &[value as u64, (value >> 64) as u64]);
-    }
-
     /// A port of up to 64 bits.
     #[must_use]
     pub fn get(&mut self, name: &'static str) -> u64 {
@@ -49,13 +43,6 @@ impl Named {
     #[must_use]
     pub fn is(&mut self, name: &'static str) -> bool {
         self.get(name) != 0
-    }
-
-    /// A port of any width, the lowest word first.
-    #[must_use]
-    pub fn words(&mut self, name: &'static str) -> Vec<u64> {
-        let port = self.port(name);
-        self.module.words(port)
     }
 
     /// See [`Module::settle`].
@@ -72,12 +59,4 @@ impl Named {
     pub fn reset(&mut self) {
         self.module.reset();
     }
-}
-
-/// The `n` bits (1 to 64) from bit `at` on of words, the lowest word first.
-#[must_use]
-pub fn bits(words: &[u64], at: usize, n: usize) -> u64 {
-    let low = words[at / 64] >> (at % 64);
-    let high = if at.is_multiple_of(64) { 0 } else { words.get(at / 64 + 1).map_or(0, |w| w << (64 - at % 64)) };
-    (low | high) & (u64::MAX >> (64 - n))
 }

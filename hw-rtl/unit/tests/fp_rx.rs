@@ -548,7 +548,7 @@ fn without_selective_repeat_a_gap_is_told_when_what_came_before_it_is_in_place()
 #[test]
 fn an_output_that_takes_nothing_for_a_long_time_loses_nothing() {
     for width in widths() {
-        for port in ["pw_ready", "cq_ready", "xa_ready", "afr_ready", "lfr_ready"] {
+        for port in ["store_ready", "fcq_ready", "xa_ready", "afr_ready", "lfr_ready"] {
             for (qps, len) in [(1, 64), (3, 64), (2, 3000)] {
                 let mut rig = Rig::new(World { width, qps, max_list: 64, ..World::default() }, 27);
                 for i in 0..qps as usize {

@@ -36,10 +36,10 @@ fn frames_are_shown_with_their_headers_and_first_words_and_given_back() {
         let mut rng = Rng(seed);
         let mut m = Module::new(NAME, width);
         let names =
-            ["rx_valid", "rx_data", "rx_keep", "rx_last", "rx_ready", "rw_ready", "rf_valid", "rf_ready", "rf_addr"];
+            ["rx_valid", "rx_data", "rx_keep", "rx_last", "rx_ready", "rw_ready", "rf_valid", "rf_ready", "rf.place"];
         let [rx_valid, rx_data, rx_keep, rx_last, rx_ready, rw_ready, rf_valid, rf_ready, rf_addr] =
             names.map(|name| m.port(name));
-        let names = ["rf_len", "rf_flags", "rf_hdr", "hd_re", "hd_addr", "hd_data", "rfree_valid", "rfree_addr"];
+        let names = ["rf.len", "rf.flags", "rf_hdr", "hd_re", "hd_addr", "hd_data", "rfree_valid", "rfree_addr"];
         let [rf_len, rf_flags, rf_hdr, hd_re, hd_addr, hd_data, rfree_valid, rfree_addr] =
             names.map(|name| m.port(name));
         m.reset();
@@ -189,7 +189,7 @@ impl Receiver {
             }
             self.m.settle();
             if self.is("rf_valid") {
-                shown.push(self.m.get(self.m.port("rf_addr")));
+                shown.push(self.m.get(self.m.port("rf.place")));
             }
             for (count, name) in counts.iter_mut().zip(ev) {
                 *count += u32::from(self.is(name));
@@ -266,8 +266,8 @@ fn the_core_has_some_of_the_slots_at_most_and_the_others_stay_the_fast_paths() {
                 let (shown, _) = r.frame(&frame, 12, &[]);
                 let [addr] = shown[..] else { panic!("a frame in round {round}") };
                 if core {
-                    r.set("cpu_addr", addr);
-                    if r.pulse("cpu_valid", "ev_core") {
+                    r.set("cf.place", addr);
+                    if r.pulse("cf_valid", "ev_core") {
                         told += 1;
                         held.push_back(addr);
                     } else {
@@ -286,9 +286,9 @@ fn the_core_has_some_of_the_slots_at_most_and_the_others_stay_the_fast_paths() {
                     assert!(r.pulse("desc_pop", "desc_valid"));
                 }
                 let slot = (0..RX_SLOTS).find(|n| u64::from(rx_slot(*n)) == held[0]).expect("a slot");
-                r.set("free_slot", slot.into());
-                r.pulse("free_valid", "busy");
-                r.pulse("free_valid", "busy"); // a second time: it has it no more
+                r.set("slot_free_n", slot.into());
+                r.pulse("slot_free", "busy");
+                r.pulse("slot_free", "busy"); // a second time: it has it no more
                 held.pop_front();
             }
         }

@@ -39,11 +39,9 @@ struct Answer {
     tag: u16,
 }
 
-/// Fields of the ports that repeat per user.
+/// Fields of a range that is asked for.
 struct Fields {
-    valid: Port,
-    ready: Port,
-    release: Port,
+    give_back: Port,
     write: Port,
     asid: Port,
     va: Port,
@@ -53,8 +51,8 @@ struct Fields {
 
 struct Table {
     m: Module,
-    go: Fields,
-    xa: Fields,
+    /// Per user.
+    fields: [Fields; 3],
     ports: BTreeMap<&'static str, Port>,
     /// Ranges that wait for their user's port.
     queue: [VecDeque<Range>; 3],
@@ -82,17 +80,14 @@ impl Table {
 
     /// With a module that may have been in use, and is reset.
     fn on(mut m: Module, rng: u64, ready: f64) -> Self {
-        let fields = |m: &Module, p: &str| Fields {
-            valid: m.port(&format!("{p}_valid")),
-            ready: m.port(&format!("{p}_ready")),
-            release: m.port(&format!("{p}_release")),
-            write: m.port(&format!("{p}_write")),
-            asid: m.port(&format!("{p}_asid")),
-            va: m.port(&format!("{p}_va")),
-            len: m.port(&format!("{p}_len")),
-            tag: m.port(&format!("{p}_tag")),
-        };
-        let (go, xa) = (fields(&m, "go"), fields(&m, "xa"));
+        let fields = ["xhead", "xa.tx", "xa.rx"].map(|p| Fields {
+            give_back: m.port(&format!("{p}.give_back")),
+            write: m.port(&format!("{p}.write")),
+            asid: m.port(&format!("{p}.asid")),
+            va: m.port(&format!("{p}.va")),
+            len: m.port(&format!("{p}.len")),
+            tag: m.port(&format!("{p}.tag")),
+        });
         let names = [
             "lk_req",
             "lk_asid",
@@ -102,44 +97,50 @@ impl Table {
             "lk_page",
             "ch_valid",
             "ch_ready",
-            "ch_op",
-            "ch_index",
-            "ch_vpn",
-            "ch_asid",
-            "ch_write",
-            "ch_page",
-            "ch_more",
+            "ch.op",
+            "ch.index",
+            "ch.vpn",
+            "ch.asid",
+            "ch.write",
+            "ch.page",
+            "ch.more",
             "rdy_valid",
             "rdy_ready",
-            "rdy_tag",
-            "rdy_status",
+            "rdy.tag",
+            "rdy.status",
             "rsp_valid",
             "rsp_ready",
             "rsp_data",
+            "xhead_valid",
+            "xhead_ready",
+            "xa_valid",
+            "xa_ready",
             "xa_tell",
             "xr_valid",
-            "xr_tag",
-            "xr_kind",
-            "xr_status",
+            "xr.tx.tag",
+            "xr.tx.kind",
+            "xr.tx.status",
+            "xr.rx.tag",
+            "xr.rx.kind",
+            "xr.rx.status",
             "xr_room",
             "inc_hit",
             "inc_miss",
-            "ev_valid",
-            "ev_ready",
-            "ev_words",
+            "xev_valid",
+            "xev_ready",
+            "xev_words",
             "busy",
         ];
         let ports: BTreeMap<_, _> = names.into_iter().map(|n| (n, m.port(n))).collect();
-        for port in [go.valid, xa.valid, ports["ch_valid"], ports["rdy_valid"], ports["lk_req"]] {
-            m.set(port, 0_u8);
+        for name in ["xhead_valid", "xa_valid", "ch_valid", "rdy_valid", "lk_req"] {
+            m.set(ports[name], 0_u8);
         }
         m.reset();
         m.set(ports["xa_tell"], 1_u8);
         m.set(ports["xr_room"], 3_u8);
         let mut table = Self {
             m,
-            go,
-            xa,
+            fields,
             ports,
             queue: Default::default(),
             changes: VecDeque::new(),
@@ -170,40 +171,31 @@ impl Table {
     }
 
     fn step(&mut self) {
-        let (go, fast) =
-            (self.queue[0].front().copied(), [self.queue[1].front().copied(), self.queue[2].front().copied()]);
-        let m = &mut self.m;
-        m.set(self.go.valid, go.is_some());
-        if let Some(r) = go {
-            m.set(self.go.release, r.release);
-            m.set(self.go.write, r.write);
-            m.set(self.go.asid, r.asid);
-            m.set(self.go.va, r.va);
-            m.set(self.go.len, r.len);
-            m.set(self.go.tag, r.tag);
+        let asked = [0, 1, 2].map(|user: usize| self.queue[user].front().copied());
+        for (fields, r) in self.fields.iter().zip(asked) {
+            let Some(r) = r else { continue };
+            self.m.set(fields.give_back, r.release);
+            self.m.set(fields.write, r.write);
+            self.m.set(fields.asid, r.asid);
+            self.m.set(fields.va, r.va);
+            self.m.set(fields.len, r.len);
+            self.m.set(fields.tag, r.tag);
         }
-        let field = |get: fn(&Range) -> u64| fast.map(|r| r.map_or(0, |r| get(&r)));
         let pair = |[a, b]: [u64; 2], bits: u32| a | b << bits;
-        let valid = pair(fast.map(|r| u64::from(r.is_some())), 1);
-        m.set(self.xa.valid, valid);
-        m.set(self.xa.release, pair(field(|r| r.release.into()), 1));
-        m.set(self.xa.write, pair(field(|r| r.write.into()), 1));
-        m.set(self.xa.asid, pair(field(|r| r.asid.into()), 8));
-        m.set_wide(self.xa.va, &field(|r| r.va));
-        m.set(self.xa.len, pair(field(|r| r.len), 21));
-        m.set(self.xa.tag, pair(field(|r| r.tag.into()), 16));
+        self.set("xhead_valid", asked[0].is_some().into());
+        self.set("xa_valid", pair([1, 2].map(|user: usize| asked[user].is_some().into()), 1));
 
         let change = self.changes.front().copied();
         self.set("ch_valid", change.is_some().into());
         if let Some([op, index, vpn, asid, write, page, more]) = change {
             for (name, value) in [
-                ("ch_op", op),
-                ("ch_index", index),
-                ("ch_vpn", vpn),
-                ("ch_asid", asid),
-                ("ch_write", write),
-                ("ch_page", page),
-                ("ch_more", more),
+                ("ch.op", op),
+                ("ch.index", index),
+                ("ch.vpn", vpn),
+                ("ch.asid", asid),
+                ("ch.write", write),
+                ("ch.page", page),
+                ("ch.more", more),
             ] {
                 self.set(name, value);
             }
@@ -211,8 +203,8 @@ impl Table {
         let host = self.host.front().copied();
         self.set("rdy_valid", host.is_some().into());
         if let Some((tag, status)) = host {
-            self.set("rdy_tag", tag);
-            self.set("rdy_status", status);
+            self.set("rdy.tag", tag);
+            self.set("rdy.status", status);
         }
         let look = [self.lookups[0].front().copied(), self.lookups[1].front().copied()];
         self.set("lk_req", pair(look.map(|l| u64::from(l.is_some())), 1));
@@ -221,23 +213,23 @@ impl Table {
         self.m.set_wide(self.ports["lk_vpn"], &[vpn[0] | vpn[1] << 52, vpn[1] >> 12]);
         let (rsp, ev) = (self.rng.chance(self.ready), self.rng.chance(self.ready));
         self.set("rsp_ready", rsp.into());
-        self.set("ev_ready", ev.into());
+        self.set("xev_ready", ev.into());
 
         self.m.settle();
         self.uncounted[0] -= self.m.get(self.ports["inc_hit"]) as i64;
         self.uncounted[1] -= self.m.get(self.ports["inc_miss"]) as i64;
         let answered = self.answers.len();
-        if go.is_some() && self.m.is(self.go.ready) {
+        if asked[0].is_some() && self.is("xhead_ready") {
             self.queue[0].pop_front();
         }
         for u in 0..2 {
-            if fast[u].is_some() && self.bit(self.xa.ready, u) {
+            if asked[u + 1].is_some() && self.bit(self.ports["xa_ready"], u) {
                 self.queue[u + 1].pop_front();
             }
-            let get =
-                |name: &str, bits: u32| (self.m.get(self.ports[name]) >> (bits * u as u32)) as u32 & ((1 << bits) - 1);
-            if get("xr_valid", 1) != 0 {
-                let (kind, status, tag) = (get("xr_kind", 2), get("xr_status", 8), get("xr_tag", 16) as u16);
+            if self.bit(self.ports["xr_valid"], u) {
+                let names = [["xr.tx.kind", "xr.tx.status", "xr.tx.tag"], ["xr.rx.kind", "xr.rx.status", "xr.rx.tag"]];
+                let [kind, status, tag] = names[u].map(|name| self.m.get(self.ports[name]) as u32);
+                let tag = tag as u16;
                 self.answers.push_back(Answer { user: u + 1, kind, status, tag });
             }
             if self.bit(self.ports["lk_ack"], u) {
@@ -265,8 +257,8 @@ impl Table {
                 _ => (),
             }
         }
-        if ev && self.is("ev_valid") {
-            let words = self.m.words(self.ports["ev_words"]);
+        if ev && self.is("xev_valid") {
+            let words = self.m.words(self.ports["xev_words"]);
             let word = |i: usize| (words[i / 2] >> (32 * (i % 2))) as u32;
             self.events.push_back(std::array::from_fn(word));
         }

@@ -19,83 +19,79 @@ module berth_fp_arrival #(
     // log2 of the packets that are taken ahead of the oldest that is not in place: 5 to 8.
     parameter int unsigned WB = 8,
     // Clocks, a power of two, in which at most one acknowledgement is sent because of duplicates.
-    parameter int unsigned DOUBLES = 64,
-    parameter int unsigned ITEM_W = QW + 150,
-    // Bits of a placement: see `place`.
-    parameter int unsigned PLACE_W = QW + 24 + 18 + 18 + 13 + 8 + 8 + 3 + 32
+    parameter int unsigned DOUBLES = 64
 ) (
-    input  logic               clk,
-    input  logic               rst,
-    output logic               busy,
+    input  logic                       clk,
+    input  logic                       rst,
+    output logic                       busy,
     // Start of a QP, its end, or a question; held until ready. st_* are there three clocks later.
-    input  logic               cmd_valid,
-    output logic               cmd_ready,
-    input  logic [ 3:0]        cmd_op,         // STEP_*
-    input  logic [QW-1:0]      cmd_q,
-    output logic               st_writing,     // payloads are being written
-    output logic               st_out,         // credits are announced and not complete
-    input  logic [23:0]        cmd_psn,        // expected first
-    input  logic               cmd_selective,
-    input  logic [ 3:0]        cmd_log2_mtu,
-    input  logic [ 7:0]        cmd_ack_every,  // packets, 1 or more
-    input  logic               cmd_foreign,    // no credit lists: RNR where there is no receive ...
-    input  logic [ 4:0]        cmd_rnr,        // ... with this timer
+    input  logic                       cmd_valid,
+    output logic                       cmd_ready,
+    input  logic [ 3:0]                cmd_op,         // STEP_*
+    input  logic [QW-1:0]              cmd_q,
+    output logic                       st_writing,     // payloads are being written
+    output logic                       st_out,         // credits are announced and not complete
+    input  logic [23:0]                cmd_psn,        // expected first
+    input  logic                       cmd_selective,
+    input  logic [ 3:0]                cmd_log2_mtu,
+    input  logic [ 7:0]                cmd_ack_every,  // packets, 1 or more
+    input  logic                       cmd_foreign,    // no credit lists: RNR where there is no receive ...
+    input  logic [ 4:0]                cmd_rnr,        // ... with this timer
     // The builder: credits announced so far.
-    input  logic               ann_we,
-    input  logic [QW-1:0]      ann_q,
-    input  logic [31:0]        ann_number,
+    input  logic                       ann_we,
+    input  logic [QW-1:0]              ann_q,
+    input  logic [31:0]                ann_number,
     // Receives behind credits, as `berth_fp_grant` posts them.
-    input  logic               ring_we,
-    input  logic [QW-1:0]      ring_q,
-    input  logic [ 6:0]        ring_at,
-    input  logic [43:0]        ring_data,      // {withdrawn, size, first SGE, SGEs}
+    input  logic                       ring_we,
+    input  logic [QW-1:0]              ring_q,
+    input  logic [ 6:0]                ring_at,
+    input  berth_card_pkg::ring_t      ring,
     // Packets, as `berth_fp_frame_in` gives them.
-    input  logic               item_valid,
-    output logic               item_ready,
-    input  logic [ITEM_W-1:0]  item,
+    input  logic                       item_valid,
+    output logic                       item_ready,
+    input  logic [QW-1:0]              item_q,
+    input  berth_card_pkg::arrival_t   item,
     // Packets whose payload is in place, or could not be written.
-    input  logic               placed_valid,
-    output logic               placed_ready,
-    input  logic [QW-1:0]      placed_q,
-    input  logic [23:0]        placed_psn,
-    input  logic               placed_err,
-    // Payloads to be placed: {q, psn, payload's address, frame's address, length, ASID, first SGE, SGEs, offset}
-    output logic               place_valid,
-    input  logic               place_ready,
-    output logic [PLACE_W-1:0] place,
+    input  logic                       placed_valid,
+    output logic                       placed_ready,
+    input  logic [QW-1:0]              placed_q,
+    input  logic [23:0]                placed_psn,
+    input  logic                       placed_err,
+    // Payloads to be placed.
+    output logic                       place_valid,
+    input  logic                       place_ready,
+    output logic [QW-1:0]              place_q,
+    output berth_card_pkg::placement_t place,
     // Frames whose payload is not wanted.
-    output logic               free_valid,
-    output logic [17:0]        free_addr,
+    output logic                       ar_free_valid,
+    output logic [17:0]                ar_free_place,
     // A piece has landed (decision 3).
-    output logic               landed_valid,
-    input  logic               landed_ready,
-    output logic [QW-1:0]      landed_q,
-    // Completions of receives in order: {q, no more of them, credit, length, immediate there, immediate, solicited}
-    output logic               done_valid,
-    input  logic               done_ready,
-    output logic [QW+98:0]     done,
+    output logic                       landed_valid,
+    input  logic                       landed_ready,
+    output logic [QW-1:0]              landed_q,
+    // Completions of receives in order.
+    output logic                       done_valid,
+    input  logic                       done_ready,
+    output logic [QW-1:0]              done_q,
+    output berth_card_pkg::received_t  done,
     // Acknowledgements to send.
-    output logic               afr_valid,
-    input  logic               afr_ready,
-    output logic [QW-1:0]      afr_q,
-    output logic [23:0]        afr_psn,
-    output logic [23:0]        afr_msn,
-    output logic [ 7:0]        afr_syndrome,
-    output logic               afr_has_sack,
-    output logic [127:0]       afr_sack,
+    output logic                       afr_valid,
+    input  logic                       afr_ready,
+    output logic [QW-1:0]              afr_q,
+    output berth_card_pkg::ack_t       afr,
     // To firmware: the connection is broken.
-    output logic               broken_valid,
-    input  logic               broken_ready,
-    output logic [QW-1:0]      broken_q,
-    output logic [ 2:0]        broken_fault,
+    output logic                       broken_valid,
+    input  logic                       broken_ready,
+    output logic [QW-1:0]              broken_q,
+    output logic [ 2:0]                broken_fault,
     // Pulses for the counters.
-    output logic               ev_taken,
-    output logic               ev_duplicate,
-    output logic               ev_out_of_order,
-    output logic               ev_dropped,
+    output logic                       ev_taken,
+    output logic                       ev_duplicate,
+    output logic                       ev_out_of_order,
+    output logic                       ev_dropped,
     // What has been done, for benches: one word per operation.
-    output logic               tr_valid,
-    output logic [63:0]        tr_word
+    output logic                       trace_valid,
+    output logic [63:0]                trace_word
 );
   localparam int unsigned W = 1 << WB;
   localparam int unsigned SACK = W < 128 ? W : 128;  // packets that an acknowledgement tells of
@@ -136,28 +132,16 @@ module berth_fp_arrival #(
     logic [23:0] index;
     logic [12:0] len;
   } record_t;
-  typedef struct packed {
-    logic [QW-1:0] q;
-    logic [23:0]   psn;
-    logic          begins, ends, has_imm, solicited, ack;
-    logic [31:0]   imm;
-    logic [23:0]   index;     // placement header
-    logic [7:0]    credit;
-    logic [12:0]   len;
-    logic [17:0]   local_addr, frame;
-    logic [7:0]    asid;
-  } item_t;
   typedef enum logic [2:0] {IDLE, LOCATE, DECIDE, FOLLOW_READ, FOLLOW, SETTLE, DRAIN_READ, DRAIN} state_t;
   typedef enum logic [1:0] {OP_PACKET, OP_PLACED, OP_ACK, OP_CMD} op_t;
 
   state_t state_q;
   op_t op_q, op;
   logic [3:0] cmd_op_q;
-  item_t in, p_q;
+  berth_card_pkg::arrival_t p_q;
   logic [QW-1:0] q_q, q_next;
   logic [23:0] psn_q, psn_next;
   logic err_q, take, go, last_packet_q, live;
-  assign in = item;
 
   // ---- choice of the next operation ---------------------------------------------------------
   logic finish;    // the row is stored, the operation is over
@@ -167,8 +151,8 @@ module berth_fp_arrival #(
     // The next may begin while the row is being stored.
     may = state_q == IDLE || finish;
     op       = OP_PACKET;
-    q_next   = in.q;
-    psn_next = in.psn;
+    q_next   = item_q;
+    psn_next = item.psn;
     take     = item_valid;
     if (due_valid && !afr_valid && (last_packet_q || !item_valid)) begin
       {op, q_next, take} = {OP_ACK, due_q, 1'b1};
@@ -240,13 +224,13 @@ module berth_fp_arrival #(
       .rdata(rec)
   );
   berth_fp_mem #(
-      .WIDTH(44),
+      .WIDTH($bits({withdrawn, size, ring_sge, ring_sges})),
       .DEPTH(QPS * 128)
   ) m_rings (
       .clk,
       .we(ring_we),
       .waddr({ring_q, ring_at}),
-      .wdata(ring_data),
+      .wdata({ring.withdrawn, ring.size, ring.sge, ring.sges}),
       .re(state_q == LOCATE),
       .raddr({q_q, number[6:0]}),
       .rdata({withdrawn, size, ring_sge, ring_sges})
@@ -473,14 +457,27 @@ module berth_fp_arrival #(
   assign go = (!want_place || place_ready) && (!want_landed || landed_ready) && (!(want_done || want_close) || done_ready)
            && (!want_broken || broken_ready);
   assign place_valid  = want_place && go;
-  assign place        = {q_q, p_q.psn, p_q.local_addr, p_q.frame, p_q.len, p_q.asid, ring_sge, ring_sges,
-                         state_q == SETTLE ? offset_q : offset[31:0]};
-  assign free_valid   = want_free && go;
-  assign free_addr    = p_q.frame;
+  assign place_q       = q_q;
+  assign place.psn     = p_q.psn;
+  assign place.payload = p_q.payload;
+  assign place.frame   = p_q.frame;
+  assign place.len     = p_q.len;
+  assign place.asid    = p_q.asid;
+  assign place.sge     = ring_sge;
+  assign place.sges    = ring_sges;
+  assign place.offset  = state_q == SETTLE ? offset_q : offset[31:0];
+  assign ar_free_valid = want_free && go;
+  assign ar_free_place = p_q.frame;
   assign landed_valid = want_landed && go;
   assign landed_q     = q_q;
   assign done_valid   = (want_done || want_close) && go;
-  assign done         = {q_q, want_close, r_q.complete, len_total, d.has_imm, d.imm, d.solicited};
+  assign done_q         = q_q;
+  assign done.quiet     = want_close;
+  assign done.credit    = r_q.complete;
+  assign done.len       = len_total;
+  assign done.has_imm   = d.has_imm;
+  assign done.imm       = d.imm;
+  assign done.solicited = d.solicited;
   assign broken_valid = want_broken && go;
   assign broken_q     = q_q;
   assign broken_fault = op_q == OP_PLACED || (state_q == DECIDE && fault == berth_regs_pkg::FAULT_NO_CREDIT && live_q) ? NO_FAULT
@@ -549,7 +546,7 @@ module berth_fp_arrival #(
       psn_q   <= psn_next;
       err_q   <= placed_err;
       cmd_op_q <= cmd_op;
-      p_q     <= in;
+      p_q     <= item;
       last_packet_q <= op == OP_PACKET || (op == OP_PLACED && last_packet_q);
     end
     if (rst) begin
@@ -606,27 +603,27 @@ module berth_fp_arrival #(
     if (want_afr && go && state_q == DECIDE) begin
       afr_valid    <= 1'b1;
       afr_q        <= q_q;
-      afr_msn      <= r_q.msn;
-      afr_has_sack <= 1'b0;
-      afr_sack     <= '0;
-      for (int unsigned i = 0; i < SACK; i++) afr_sack[127-i] <= r_q.in_place[i];
+      afr.msn      <= r_q.msn;
+      afr.has_sack <= 1'b0;
+      afr.sack     <= '0;
+      for (int unsigned i = 0; i < SACK; i++) afr.sack[127-i] <= r_q.in_place[i];
       case (r_q.refusal != NONE && (r_q.fol == '0 || r_q.refusal == FATAL) ? r_q.refusal : NONE)
         NONE: begin
-          afr_psn      <= r_q.placed - 24'd1;
-          afr_syndrome <= ACK_NO_COUNT;
-          afr_has_sack <= r_q.selective && r_q.in_place[SACK-1:0] != '0;
+          afr.psn      <= r_q.placed - 24'd1;
+          afr.syndrome <= ACK_NO_COUNT;
+          afr.has_sack <= r_q.selective && r_q.in_place[SACK-1:0] != '0;
         end
         SEQUENCE: begin
-          afr_psn      <= r_q.placed;
-          afr_syndrome <= NAK;
+          afr.psn      <= r_q.placed;
+          afr.syndrome <= NAK;
         end
         RNR: begin
-          afr_psn      <= r_q.placed;
-          afr_syndrome <= RNR_NAK | {3'd0, r_q.refusal_code};
+          afr.psn      <= r_q.placed;
+          afr.syndrome <= RNR_NAK | {3'd0, r_q.refusal_code};
         end
         default: begin
-          afr_psn      <= r_q.placed;
-          afr_syndrome <= NAK | {3'd0, r_q.refusal_code};
+          afr.psn      <= r_q.placed;
+          afr.syndrome <= NAK | {3'd0, r_q.refusal_code};
         end
       endcase
     end
@@ -640,11 +637,11 @@ module berth_fp_arrival #(
   assign ev_duplicate    = packet_over && verdict == V_DUPLICATE;
   assign ev_out_of_order = packet_over && state_q == DECIDE && fault == berth_regs_pkg::FAULT_OUT_OF_ORDER;
   assign ev_dropped      = packet_over && verdict == V_DROP && fault != berth_regs_pkg::FAULT_OUT_OF_ORDER;
-  assign tr_valid        = finish;
-  assign tr_word         = {2'd0, op_q, verdict, 1'b0, state_q == DECIDE ? fault : fault_q, 16'(q_q), 3'd0, credits_q, err_q,
+  assign trace_valid        = finish;
+  assign trace_word         = {2'd0, op_q, verdict, 1'b0, state_q == DECIDE ? fault : fault_q, 16'(q_q), 3'd0, credits_q, err_q,
                            psn_q};
 
-  wire unused = &{1'b0, p_q.q, d};
+  wire unused = &{1'b0, ring, d};
 
   // Nothing in place has not come; nothing is stored behind the window.
   always_ff @(posedge clk)

@@ -16,69 +16,61 @@ module berth_fp_builder #(
     // Least time until a list is told again, once it is known how soon data come for one, in units of `now`.
     parameter int unsigned PROBE = berth_regs_pkg::FAST_PROBE
 ) (
-    input  logic          clk,
-    input  logic          rst,
-    output logic          busy,
-    input  logic [31:0]   now,          // units of 64 clocks
+    input  logic                      clk,
+    input  logic                      rst,
+    output logic                      busy,
+    input  logic [31:0]               now,           // units of 64 clocks
     // Commands; held until ready. What they answer (st_*) is there two clocks later.
-    input  logic          cmd_valid,
-    output logic          cmd_ready,
-    input  logic [ 3:0]   cmd_op,       // STEP_*
-    input  logic [QW-1:0] cmd_q,
-    input  logic [31:0]   cmd_first,    // VOID: first credit that is void
-    output logic [31:0]   st_announced,
-    output logic [31:0]   st_landed,
-    input  logic [31:0]   cmd_epoch,    // the peer's
-    input  logic [ 6:0]   cmd_max_list, // 1 to 64
-    input  logic [ 1:0]   cmd_trigger,  // 0 first, 1 last, 2 in between, 3 as 2 ...
-    input  logic [ 7:0]   cmd_index,    // ... with the index for "in between"
-    input  logic [ 6:0]   cmd_few,      // later lists wait for more than this many new credits, unless so few are out
-    input  logic [15:0]   cmd_repeat,   // longest time until a list is told again, units of `now`; 0: never
-    input  logic          cmd_foreign,  // no credit lists: what is committed may be used at once
+    input  logic                      cmd_valid,
+    output logic                      cmd_ready,
+    input  logic [ 3:0]               cmd_op,        // STEP_*
+    input  logic [QW-1:0]             cmd_q,
+    input  logic [31:0]               cmd_first,     // VOID: first credit that is void
+    output logic [31:0]               st_announced,
+    output logic [31:0]               st_landed,
+    input  logic [31:0]               cmd_epoch,     // the peer's
+    input  logic [ 6:0]               cmd_max_list,  // 1 to 64
+    input  logic [ 1:0]               cmd_trigger,   // 0 first, 1 last, 2 in between, 3 as 2 ...
+    input  logic [ 7:0]               cmd_index,     // ... with the index for "in between"
+    input  logic [ 6:0]               cmd_few,       // later lists wait for more than this many new credits, unless so few are out
+    input  logic [15:0]               cmd_repeat,    // longest time until a list is told again, units of `now`; 0: never
+    input  logic                      cmd_foreign,   // no credit lists: what is committed may be used at once
     // Receives that become credits, and ends of batches: see `berth_fp_grant`.
-    input  logic          post_valid,
-    output logic          post_ready,
-    input  logic [QW-1:0] post_q,
-    input  logic          post_credit,
-    input  logic [31:0]   post_size,
-    input  logic          post_commit,
-    input  logic          post_early,   // with a commit: the list lasts no longer than the next one takes to come (CR-6)
+    input  logic                      post_valid,
+    output logic                      post_ready,
+    input  logic [QW-1:0]             post_q,
+    input  berth_card_pkg::post_t     post,
     // Pieces that have landed: see `berth_fp_arrival`.
-    input  logic          landed_valid,
-    output logic          landed_ready,
-    input  logic [QW-1:0] landed_q,
+    input  logic                      landed_valid,
+    output logic                      landed_ready,
+    input  logic [QW-1:0]             landed_q,
     // Credits announced, whenever that changes.
-    output logic          ann_we,
-    output logic [QW-1:0] ann_q,
-    output logic [31:0]   ann_number,
-    // Lists to send: a beat with `begin`, then one with each size.
-    output logic          lfr_valid,
-    input  logic          lfr_ready,
-    output logic [QW-1:0] lfr_q,
-    output logic          lfr_begin,
-    output logic [31:0]   lfr_epoch,
-    output logic [31:0]   lfr_first,
-    output logic [ 6:0]   lfr_n,
-    output logic [63:0]   lfr_sizes,
+    output logic                      ann_we,
+    output logic [QW-1:0]             ann_q,
+    output logic [31:0]               ann_number,
+    // Lists to send.
+    output logic                      lfr_valid,
+    input  logic                      lfr_ready,
+    output logic [QW-1:0]             lfr_q,
+    output berth_card_pkg::list_out_t lfr,
     // A list has been told for the first time: a pulse. One more finds room.
-    input  logic          told_room,
-    output logic          told_valid,
-    output logic [QW-1:0] told_q,
-    output logic [31:0]   told_bytes,
-    output logic [15:0]   told_round,   // shortest time from a list to its proof, in units of `now`; 0: none yet
+    input  logic                      told_room,
+    output logic                      told_valid,
+    output logic [QW-1:0]             told_q,
+    output berth_card_pkg::told_t     told,
     // The proof of a list has come: a pulse.
-    output logic          proof_valid,
-    output logic [QW-1:0] proof_q,
+    output logic                      proof_valid,
+    output logic [QW-1:0]             proof_q,
     // Pulses for the counters.
-    output logic          ev_posted,
-    output logic          ev_list,
-    output logic [ 6:0]   ev_list_len,
-    output logic          ev_repeat,
+    output logic                      ev_posted,
+    output logic                      ev_list,
+    output logic [ 6:0]               ev_list_len,
+    output logic                      ev_repeat,
     // Repeat timers: looked at in each free clock; one is looked at, runs, and ends then.
-    input  logic          hurry,
-    output logic          swept,
-    output logic          swept_on,
-    output logic [31:0]   swept_at
+    input  logic                      hurry,
+    output logic                      swept,
+    output logic                      swept_on,
+    output logic [31:0]               swept_at
 );
   // Commands. START: lists may be sent from then on. END: no list any more. HOLD: none until VOID. VOID: credits from a
   // number on are void, and the peer knows; UNPOST: those that are not announced are. Others only ask.
@@ -108,21 +100,21 @@ module berth_fp_builder #(
   endfunction
 
   // ---- credits that wait to be posted, pieces that have landed ---------------------------------
-  logic p_valid, p_pop, p_credit, p_commit, p_early, l_valid, l_pop;
+  logic p_valid, p_pop, l_valid, l_pop;
   logic [QW-1:0] p_q, l_q;
-  logic [31:0] p_size;
+  berth_card_pkg::post_t p;
   berth_lutfifo #(
-      .WIDTH(QW + 35),
+      .WIDTH(QW + $bits(p)),
       .DEPTH(8)
   ) posts (
       .clk,
       .rst,
       .wr_valid(post_valid),
       .wr_ready(post_ready),
-      .wr_data({post_q, post_credit, post_commit, post_early, post_size}),
+      .wr_data({post_q, post}),
       .rd_valid(p_valid),
       .rd_ready(p_pop),
-      .rd_data({p_q, p_credit, p_commit, p_early, p_size})
+      .rd_data({p_q, p})
   );
   berth_lutfifo #(
       .WIDTH(QW),
@@ -319,10 +311,10 @@ module berth_fp_builder #(
     first_q  <= cmd_first;
     if (run_q && op_q == COMMAND) {st_announced, st_landed} <= {r.announced, r.landed};
     q_q      <= q_next;
-    credit_q <= p_credit;
-    commit_q <= p_commit;
-    early_q  <= p_early;
-    size_q   <= p_size;
+    credit_q <= p.credit;
+    commit_q <= p.commit;
+    early_q  <= p.early;
+    size_q   <= p.size;
     pace_q   <= pace_q + 1'b1;
     if (pace_q == '1 || hurry) sweep_due_q <= 1'b1;
     if (take && op == TIMER) begin
@@ -349,6 +341,9 @@ module berth_fp_builder #(
   logic [6:0] left_q, at_q;
   logic head_q, there_q, odd_q, two_q, size_re, size_take;
   logic new_q;         // it is told for the first time
+  logic [31:0] epoch_q, tell_first_q;
+  logic [6:0] n_q;
+  logic [15:0] round_q;
   assign told_valid = new_q && size_take && left_q == '0;
   assign told_q     = lfr_q;
   assign out_busy  = head_q || left_q != '0 || there_q;
@@ -369,11 +364,15 @@ module berth_fp_builder #(
     );
   end
   assign lfr_valid = head_q || there_q;
-  assign lfr_begin = head_q;
-  assign lfr_sizes = odd_q ? {sizes[31:0], sizes[63:32]} : sizes;
+  assign lfr.first_beat = head_q;
+  assign lfr.epoch = epoch_q;
+  assign lfr.first = tell_first_q;
+  assign lfr.n     = n_q;
+  assign lfr.sizes = odd_q ? {sizes[31:0], sizes[63:32]} : sizes;
   logic [31:0] sum_q, sum;
-  assign sum        = sum_q + lfr_sizes[31:0] + (two_q ? lfr_sizes[63:32] : 32'd0);
-  assign told_bytes = sum;
+  assign sum        = sum_q + lfr.sizes[31:0] + (two_q ? lfr.sizes[63:32] : 32'd0);
+  assign told.bytes = sum;
+  assign told.round = round_q;
   always_ff @(posedge clk) begin
     if (head_q && lfr_ready) head_q <= 1'b0;
     if (size_take) begin
@@ -390,12 +389,12 @@ module berth_fp_builder #(
     if (tell) begin
       head_q    <= 1'b1;
       lfr_q     <= q_q;
-      lfr_epoch <= row.epoch;
+      epoch_q   <= row.epoch;
       sum_q     <= '0;
       new_q     <= op_q == LIST;
-      told_round <= row.round[26:11];
-      lfr_first <= tell_first;
-      lfr_n     <= tell_len;
+      round_q   <= row.round[26:11];
+      tell_first_q <= tell_first;
+      n_q       <= tell_len;
       left_q    <= tell_len;
       at_q      <= tell_first[6:0];
     end

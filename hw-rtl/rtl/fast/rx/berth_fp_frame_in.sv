@@ -6,65 +6,54 @@
 module berth_fp_frame_in #(
     // QPs, a power of two.
     parameter int unsigned QPS = 64,
-    parameter int unsigned QW = $clog2(QPS),
-    // Bits of an arrival: see `item`.
-    parameter int unsigned ITEM_W = QW + 150
+    parameter int unsigned QW = $clog2(QPS)
 ) (
-    input  logic              clk,
-    input  logic              rst,
+    input  logic                     clk,
+    input  logic                     rst,
     // Names of this card and of its QPs' peers.
-    input  logic [47:0]       own_mac,     // first byte of the address in bits 47:40
-    input  logic [31:0]       own_ip,
-    input  logic              row_we,
-    input  logic [QW-1:0]     row_q,
-    input  logic              row_on,
-    input  logic              row_selective,
-    input  logic [ 7:0]       row_asid,
-    input  logic [47:0]       row_mac,
-    input  logic [31:0]       row_ip,
-    input  logic [31:0]       row_epoch,   // ends the lists that come in
-    input  logic [31:0]       row_qkey,
-    input  logic              row_start,   // `heard` begins
-    input  logic [31:0]       now,
+    input  logic [47:0]              own_mac,       // first byte of the address in bits 47:40
+    input  logic [31:0]              own_ip,
+    input  logic                     row_we,
+    input  logic [QW-1:0]            row_q,
+    input  logic                     row_on,
+    input  logic                     row_selective,
+    input  logic [ 7:0]              row_asid,
+    input  logic [47:0]              row_mac,
+    input  logic [31:0]              row_ip,
+    input  logic [31:0]              row_epoch,     // ends the lists that come in
+    input  logic [31:0]              row_qkey,
+    input  logic                     row_start,     // `st_heard` begins
+    input  logic [31:0]              now,
     // When a good frame of QP `ask_q` last came, two clocks later.
-    input  logic [QW-1:0]     ask_q,
-    output logic [31:0]       heard,
-    output logic              passed,      // no frame is left that was judged by an earlier row
+    input  logic [QW-1:0]            ask_q,
+    output logic [31:0]              st_heard,
+    output logic                     parse_passed,  // no frame is left that was judged by an earlier row
     // Good frames from the MAC.
-    input  logic              rf_valid,
-    output logic              rf_ready,
-    input  logic [17:0]       rf_addr,
-    input  logic [12:0]       rf_len,      // with iCRC, without padding
-    input  logic [ 2:0]       rf_flags,    // RX_FLAG_*
-    input  logic [8*96-1:0]   rf_hdr,
-    // SENDs: {q, psn, begins, ends, immediate there, solicited, ACK wanted, immediate, index in the piece, credit's low
-    // byte, length, payload's address, frame's address, ASID}
-    output logic              item_valid,
-    input  logic              item_ready,
-    output logic [ITEM_W-1:0] item,
+    input  logic                     rf_valid,
+    output logic                     rf_ready,
+    input  berth_card_pkg::frame_t   rf,
+    input  logic [8*96-1:0]          rf_hdr,
+    // SENDs.
+    output logic                     item_valid,
+    input  logic                     item_ready,
+    output logic [QW-1:0]            item_q,
+    output berth_card_pkg::arrival_t item,
     // ACKs, NAKs; the frame is given back.
-    output logic              ack_valid,
-    input  logic              ack_ready,
-    output logic [QW-1:0]     ack_q,
-    output logic [23:0]       ack_psn,
-    output logic [ 7:0]       ack_syndrome,
-    output logic              ack_has_sack,
-    output logic [127:0]      ack_sack,
-    output logic              free_valid,
-    output logic [17:0]       free_addr,
+    output logic                     ack_valid,
+    input  logic                     ack_ready,
+    output logic [QW-1:0]            ack_q,
+    output berth_card_pkg::ack_t     ack,
+    output logic                     in_free_valid,
+    output logic [17:0]              in_free_place,
     // Credit lists.
-    output logic              list_valid,
-    input  logic              list_ready,
-    output logic [QW-1:0]     list_q,
-    output logic [31:0]       list_first,
-    output logic [ 6:0]       list_n,
-    output logic [17:0]       list_addr,   // of the frame
+    output logic                     list_valid,
+    input  logic                     list_ready,
+    output logic [QW-1:0]            list_q,
+    output berth_card_pkg::list_in_t list,
     // All others.
-    output logic              cpu_valid,
-    input  logic              cpu_ready,
-    output logic [17:0]       cpu_addr,
-    output logic [12:0]       cpu_len,
-    output logic [ 2:0]       cpu_flags
+    output logic                     cf_valid,
+    input  logic                     cf_ready,
+    output berth_card_pkg::frame_t   cf
 );
   // Formats: offsets in the frame.
   localparam int unsigned AT_BTH = 42;
@@ -91,7 +80,7 @@ module berth_fp_frame_in #(
   endfunction
 
   // ---- 1: fields that need no row -------------------------------------------------------
-  logic roce, list, send, ack;
+  logic roce, a_list, send, an_ack;
   logic [7:0] opcode;
   logic [15:0] ip_len;
   logic [19:0] sum;
@@ -99,26 +88,24 @@ module berth_fp_frame_in #(
   assign opcode = b8(rf_hdr, AT_BTH);
   assign ip_len = b16(rf_hdr, 16);
   assign send   = opcode <= SEND_ONLY_IMM;
-  assign ack    = opcode == ACKNOWLEDGE || opcode == SELECTIVE_ACKNOWLEDGE;
-  assign list   = opcode == UD_SEND_ONLY;
+  assign an_ack = opcode == ACKNOWLEDGE || opcode == SELECTIVE_ACKNOWLEDGE;
+  assign a_list = opcode == UD_SEND_ONLY;
   // A list's QP is named by its record.
-  assign qpn    = list ? {8'd0, rf_hdr[8*AT_RECORD+16+:16]} : {b8(rf_hdr, 47), b16(rf_hdr, 48)};
+  assign qpn    = a_list ? {8'd0, rf_hdr[8*AT_RECORD+16+:16]} : {b8(rf_hdr, 47), b16(rf_hdr, 48)};
 
   always_comb begin
     sum = '0;
     for (int unsigned i = 0; i < 10; i++) sum = sum + 20'(b16(rf_hdr, 14 + 2 * i));
     sum = 20'(sum[15:0]) + 20'(sum[19:16]);
-    roce = rf_flags[0] && {b16(rf_hdr, 0), b32(rf_hdr, 2)} == own_mac && b32(rf_hdr, 30) == own_ip
+    roce = rf.flags[0] && {b16(rf_hdr, 0), b32(rf_hdr, 2)} == own_mac && b32(rf_hdr, 30) == own_ip
         && (sum == 20'h0ffff || sum == 20'h1fffe) && b16(rf_hdr, 38) == ip_len - 16'd20
         && rf_hdr[8*(AT_BTH+1)+:4] == 4'd0 && b16(rf_hdr, 44) == DEFAULT_PKEY
-        && (qpn < 24'(QPS)) && (!list || {b8(rf_hdr, 47), b16(rf_hdr, 48)} == 24'(berth_regs_pkg::CONTROL_QPN));
+        && (qpn < 24'(QPS)) && (!a_list || {b8(rf_hdr, 47), b16(rf_hdr, 48)} == 24'(berth_regs_pkg::CONTROL_QPN));
   end
 
   logic v1_q, roce_q, send_q, ack_q1, list_q1, imm_q, step;
   logic [QW-1:0] q_q;
-  logic [17:0] addr_q;
-  logic [12:0] len_q;
-  logic [2:0] flags_q;
+  berth_card_pkg::frame_t frame_q;
   logic [8*96-1:0] h_q;
   assign rf_ready = !v1_q || step;
 
@@ -148,13 +135,11 @@ module berth_fp_frame_in #(
     if (rf_valid && rf_ready) begin
       roce_q  <= roce;
       send_q  <= send;
-      ack_q1  <= ack;
-      list_q1 <= list;
+      ack_q1  <= an_ack;
+      list_q1 <= a_list;
       imm_q   <= opcode == SEND_LAST_IMM || opcode == SEND_ONLY_IMM;
       q_q     <= qpn[QW-1:0];
-      addr_q  <= rf_addr;
-      len_q   <= rf_len;
-      flags_q <= rf_flags;
+      frame_q <= rf;
       h_q     <= rf_hdr;
     end
     if (rst) v1_q <= 1'b0;
@@ -176,9 +161,9 @@ module berth_fp_frame_in #(
     if (send_q) ext = 13'(imm_q ? 4 : 0) + 13'(peer.selective ? PLACEMENT_BYTES : 0);
     if (ack_q1) ext = 13'd4;
     if (list_q1) ext = 13'd8;
-    body    = len_q - LEAST - ext - 13'(pad);
+    body    = frame_q.len - LEAST - ext - 13'(pad);
     // what a frame carries is a multiple of 4 bytes, with its padding
-    mine    = mine && len_q >= LEAST + ext + 13'(pad) && 2'(len_q - LEAST - ext) == 2'd0;
+    mine    = mine && frame_q.len >= LEAST + ext + 13'(pad) && 2'(frame_q.len - LEAST - ext) == 2'd0;
     is_send = mine && send_q && (!peer.selective || placement[8]);
     is_ack  = mine && ack_q1 && pad == '0
            && (op == ACKNOWLEDGE ? body == '0 : peer.selective && body == 13'(SACK_BYTES));
@@ -195,31 +180,42 @@ module berth_fp_frame_in #(
   assign placement = imm_q ? b32(h_q, AT_EXT + 4) : b32(h_q, AT_EXT);
 
   assign item_valid   = v1_q && is_send;
-  assign item         = {q_q, h_q[8*51+:8], h_q[8*52+:8], h_q[8*53+:8], begins, ends, imm_q, h_q[8*(AT_BTH+1)+7],
-                         h_q[8*50+7], imm, 1'b0, placement[31:9], placement[7:0], body, addr_q + 18'(AT_EXT) + 18'(ext), addr_q, peer.asid};
+  assign item_q         = q_q;
+  assign item.psn       = {b8(h_q, 51), b16(h_q, 52)};
+  assign item.begins    = begins;
+  assign item.ends      = ends;
+  assign item.has_imm   = imm_q;
+  assign item.solicited = h_q[8*(AT_BTH+1)+7];
+  assign item.ack       = h_q[8*50+7];
+  assign item.imm       = imm;
+  assign item.index     = {1'b0, placement[31:9]};
+  assign item.credit    = placement[7:0];
+  assign item.len       = body;
+  assign item.payload   = frame_q.place + 18'(AT_EXT) + 18'(ext);
+  assign item.frame     = frame_q.place;
+  assign item.asid      = peer.asid;
   assign ack_valid    = v1_q && is_ack;
   assign ack_q        = q_q;
-  assign ack_psn      = {b8(h_q, 51), b16(h_q, 52)};
-  assign ack_syndrome = b8(h_q, AT_EXT);
-  assign ack_has_sack = body != '0;
-  assign ack_sack     = {b32(h_q, AT_EXT + 4), b32(h_q, AT_EXT + 8), b32(h_q, AT_EXT + 12), b32(h_q, AT_EXT + 16)};
-  assign free_valid   = ack_valid && ack_ready;
-  assign free_addr    = addr_q;
+  assign ack.psn      = {b8(h_q, 51), b16(h_q, 52)};
+  assign ack.msn      = '0;
+  assign ack.syndrome = b8(h_q, AT_EXT);
+  assign ack.has_sack = body != '0;
+  assign ack.sack     = {b32(h_q, AT_EXT + 4), b32(h_q, AT_EXT + 8), b32(h_q, AT_EXT + 12), b32(h_q, AT_EXT + 16)};
+  assign in_free_valid = ack_valid && ack_ready;
+  assign in_free_place = frame_q.place;
   assign list_valid   = v1_q && is_list;
   assign list_q       = q_q;
-  assign list_first   = h_q[8*(AT_RECORD+8)+:32];
-  assign list_n       = 7'(words - 16'd3);
-  assign list_addr    = addr_q;
-  assign cpu_valid    = v1_q && !is_send && !is_ack && !is_list;
-  assign cpu_addr     = addr_q;
-  assign cpu_len      = len_q;
-  assign cpu_flags    = flags_q;
-  assign step         = (item_valid && item_ready) || free_valid || (list_valid && list_ready) || (cpu_valid && cpu_ready);
+  assign list.first   = h_q[8*(AT_RECORD+8)+:32];
+  assign list.n       = 7'(words - 16'd3);
+  assign list.frame   = frame_q.place;
+  assign cf_valid     = v1_q && !is_send && !is_ack && !is_list;
+  assign cf           = frame_q;
+  assign step         = (item_valid && item_ready) || in_free_valid || (list_valid && list_ready) || (cf_valid && cf_ready);
 
-  assign passed       = !v1_q || step;
+  assign parse_passed       = !v1_q || step;
 
   logic heard_we;
-  assign heard_we = row_start || (step && !cpu_valid);
+  assign heard_we = row_start || (step && !cf_valid);
   berth_fp_mem #(
       .WIDTH(32),
       .DEPTH(QPS)
@@ -230,12 +226,12 @@ module berth_fp_frame_in #(
       .wdata(now),
       .re(1'b1),
       .raddr(ask_q),
-      .rdata(heard)
+      .rdata(st_heard)
   );
 
   // A frame has one way out.
   always_ff @(posedge clk)
-    if (!rst && v1_q) assert (32'(item_valid) + 32'(ack_valid) + 32'(list_valid) + 32'(cpu_valid) == 1);
+    if (!rst && v1_q) assert (32'(item_valid) + 32'(ack_valid) + 32'(list_valid) + 32'(cf_valid) == 1);
 
   wire unused = &{1'b0, SEND_LAST, h_q};
 endmodule

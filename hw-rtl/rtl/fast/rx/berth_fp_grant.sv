@@ -17,94 +17,84 @@ module berth_fp_grant #(
     // Bits of a beat of the wire.
     parameter int unsigned DATA_W = 64
 ) (
-    input  logic           clk,
-    input  logic           rst,
-    output logic           busy,
-    input  logic [31:0]    now,        // units of 64 clocks
+    input  logic                          clk,
+    input  logic                          rst,
+    output logic                          busy,
+    input  logic [31:0]                   now,          // units of 64 clocks
     // Commands; held until ready. What they answer (st_*) is there three clocks later.
-    input  logic           cmd_valid,
-    output logic           cmd_ready,
-    input  logic [ 3:0]    cmd_op,     // STEP_*
-    input  logic [QW-1:0]  cmd_q,
-    input  logic [ 7:0]    cmd_asid,   // start
-    input  logic [15:0]    cmd_limit,  // start: bound of memory in 4 KiB, see `limit` ...
-    input  logic [15:0]    cmd_most,   // ... and that of what may be added to it
-    input  logic [ 7:0]    cmd_status, // end
-    input  logic [ 7:0]    cmd_first,  // go back: the number that the next credit is to have
-    input  logic [15:0]    cmd_recv,   // look, mark, let go: the receive ...
-    input  logic [ 7:0]    cmd_sge,    // ... and a range
-    output logic [15:0]    st_freed,   // receives complete
-    output logic [15:0]    st_granted, // receives granted, without those that are to be taken back
-    output logic [15:0]    st_holds,   // receives that hold memory or ask for it
-    output logic           st_queued,  // receives wait for their completion, after the end
-    output logic           st_going,   // going back or at its end, and memory is still held for what is not granted
-    output logic           st_waits,   // asks for memory
-    output logic [ 7:0]    st_first,   // look: the receive's first range ...
-    output logic [ 2:0]    st_ranges,  // ... how many it has ...
-    output logic [95:0]    st_sge,     // ... and the one asked for: {va, len}
+    input  logic                          cmd_valid,
+    output logic                          cmd_ready,
+    input  logic [ 3:0]                   cmd_op,       // STEP_*
+    input  logic [QW-1:0]                 cmd_q,
+    input  logic [ 7:0]                   cmd_asid,     // start
+    input  logic [15:0]                   cmd_limit,    // start: bound of memory in 4 KiB, see `limit` ...
+    input  logic [15:0]                   cmd_most,     // ... and that of what may be added to it
+    input  logic [ 7:0]                   cmd_status,   // end
+    input  logic [ 7:0]                   cmd_first,    // go back: the number that the next credit is to have
+    input  logic [15:0]                   cmd_recv,     // look, mark, let go: the receive ...
+    input  logic [ 7:0]                   cmd_sge,      // ... and a range
+    output logic [15:0]                   st_freed,     // receives complete
+    output logic [15:0]                   st_granted,   // receives granted, without those that are to be taken back
+    output logic [15:0]                   st_holds,     // receives that hold memory or ask for it
+    output logic                          st_queued,    // receives wait for their completion, after the end
+    output logic                          st_going,     // going back or at its end, and memory is still held for what is not granted
+    output logic                          st_waits,     // asks for memory
+    output logic [ 7:0]                   st_first,     // look: the receive's first range ...
+    output logic [ 2:0]                   st_ranges,    // ... how many it has ...
+    output berth_card_pkg::sge_t          st_sge,       // ... and the one asked for
     // After the end, all that was being written for a QP is complete; held until ready.
-    input  logic           quiet_valid,
-    output logic           quiet_ready,
-    input  logic [QW-1:0]  quiet_q,
+    input  logic                          quiet_valid,
+    output logic                          quiet_ready,
+    input  logic [QW-1:0]                 quiet_q,
     // Pending receives: see `berth_fp_recv_wqe`; their ranges: see `berth_fp_sges`.
-    output logic           sge_re,
-    input  logic           sge_ok,
-    output logic [QW+7:0]  sge_at,
-    input  logic [95:0]    sge,
-    input  logic           pend_we,
-    input  logic [QW+6:0]  pend_at,
-    input  logic [109:0]   pend_data,
-    input  logic           parsed_we,
-    input  logic [QW-1:0]  parsed_q,
-    input  logic [15:0]    parsed,
+    output logic                          grant_re,
+    input  logic                          grant_ok,
+    output logic [QW+7:0]                 grant_at,
+    input  berth_card_pkg::sge_t          grant_sge,
+    input  logic                          pend_we,
+    input  logic [QW+6:0]                 pend_at,
+    input  berth_card_pkg::pending_t      pend,
+    input  logic                          parsed_we,
+    input  logic [QW-1:0]                 parsed_q,
+    input  logic [15:0]                   parsed,
     // What is complete: see `berth_fp_recv_complete`.
-    input  logic           freed_we,
-    input  logic [QW-1:0]  freed_q,
-    input  logic [15:0]    freed_recvs,
-    input  logic           given_we,
-    input  logic [31:0]    given,      // of `freed_q`
+    input  logic                          freed_we,
+    input  logic [QW-1:0]                 freed_q,
+    input  logic [15:0]                   freed_recvs,
+    input  logic                          given_we,
+    input  logic [31:0]                   given,        // of `freed_q`
     // A list has left: see `berth_fp_builder`.
-    input  logic           told_valid,
-    output logic           told_room,
-    input  logic [QW-1:0]  told_q,
-    input  logic [31:0]    told_bytes,
-    input  logic [15:0]    told_round,
-    input  logic           proof_valid,  // its first data have come
-    input  logic [QW-1:0]  proof_q,
+    input  logic                          told_valid,
+    output logic                          told_room,
+    input  logic [QW-1:0]                 told_q,
+    input  berth_card_pkg::told_t         told,
+    input  logic                          proof_valid,  // its first data have come
+    input  logic [QW-1:0]                 proof_q,
     // Acquisitions, and their answers.
-    output logic           xa_valid,
-    input  logic           xa_ready,
-    output logic [ 7:0]    xa_asid,
-    output logic [63:0]    xa_va,
-    output logic [20:0]    xa_len,
-    output logic [15:0]    xa_tag,     // {q, place in the window}
-    output logic           xa_release, // of what a receive held when the rest of it could not be had
-    input  logic           xr_valid,
-    output logic           xr_ready,
-    input  logic [15:0]    xr_tag,
-    input  logic [ 1:0]    xr_kind,    // 0 held, 1 the host is asked, 2 the host has answered
-    input  logic [ 7:0]    xr_status,
+    output logic                          acq_valid,
+    input  logic                          acq_ready,
+    output berth_card_pkg::range_ask_t    acq,          // tag: {q, place in the window}; gives back what a receive held when the rest of it could not be had
+    input  logic                          xr_valid,
+    output logic                          xr_ready,
+    input  berth_card_pkg::range_answer_t xr,
     // Receives that become credits: for the rings of arrival and done, and for the builder.
-    output logic           ring_we,
-    output logic [QW-1:0]  ring_q,
-    output logic [ 6:0]    ring_at,    // credit modulo 128
-    output logic [108:0]   ring_data,  // {released, withdrawn, wr_id, size, first range, ranges}
-    output logic           post_valid,
-    input  logic           post_ready,
-    output logic [QW-1:0]  post_q,
-    output logic           post_credit, // a credit of `post_size` bytes ...
-    output logic [31:0]    post_size,
-    output logic           post_commit, // ... and what is posted may be announced
-    output logic           post_early,  // ... in a list that lasts no longer than the next one takes to come
-    // Receives that complete without data, or only release what they hold:
-    // {q, kind (see `berth_fp_recv_complete`), receive, credit, wr_id, status, first range, ranges, chunks to release}
-    output logic           local_valid,
-    input  logic           local_ready,
-    output logic [QW+124:0] local_data,
+    output logic                          ring_we,
+    output logic [QW-1:0]                 ring_q,
+    output logic [ 6:0]                   ring_at,      // credit modulo 128
+    output berth_card_pkg::ring_t         ring,
+    output logic                          post_valid,
+    input  logic                          post_ready,
+    output logic [QW-1:0]                 post_q,
+    output berth_card_pkg::post_t         post,
+    // Receives that complete without data, or only release what they hold.
+    output logic                          aside_valid,
+    input  logic                          aside_ready,
+    output logic [QW-1:0]                 aside_q,
+    output berth_card_pkg::aside_t        aside,
     // Pulses.
-    output logic           ev_hit,
-    output logic           ev_miss,
-    output logic           ev_stray   // the host answers what it was not asked
+    output logic                          ev_hit,
+    output logic                          ev_miss,
+    output logic                          ev_stray      // the host answers what it was not asked
 );
   localparam logic [1:0] HELD = 2'd0, MISS = 2'd1, ANSWERED = 2'd2;
   localparam logic [7:0] WC_OK = berth_regs_pkg::WC_OK[7:0];
@@ -194,10 +184,11 @@ module berth_fp_grant #(
   logic ask_valid, adv_valid, ask_pop, adv_pop, ask_busy, adv_busy;
   logic [QW-1:0] ask_q, adv_q, wait_q, t_q;
   logic t_valid, t_pop, wait_valid, wait_pop, wait_busy;
-  logic [31:0] t_bytes, bytes_q;
+  logic [31:0] bytes_q;
+  berth_card_pkg::told_t t;
   logic proven_valid, proven_pop, proven_busy;
   logic [QW-1:0] proven_q;
-  logic [15:0] t_round, round_q;
+  logic [15:0] round_q;
 
   // Answers go first; asking and advancing take turns.
   logic turn_q;
@@ -209,7 +200,7 @@ module berth_fp_grant #(
     if (!cmd_valid && !quiet_valid) begin
       if (t_valid) {op, q_next, take} = {TOLD, t_q, 1'b1};
       else if (proven_valid) {op, q_next, take} = {PROOF, proven_q, 1'b1};
-      else if (xr_valid) {op, q_next, take} = {ANSWER, xr_tag[4+:QW], 1'b1};
+      else if (xr_valid) {op, q_next, take} = {ANSWER, xr.tag[4+:QW], 1'b1};
       else if (adv_valid && (turn_q || !ask_valid)) {op, q_next, take} = {ADVANCE, adv_q, 1'b1};
       else if (ask_valid) {op, q_next, take} = {ASK, ask_q, 1'b1};
     end
@@ -222,21 +213,21 @@ module berth_fp_grant #(
   assign xr_ready  = take && op == ANSWER;
   assign ask_pop   = take && op == ASK;
   assign adv_pop   = take && op == ADVANCE;
-  assign busy      = state_q != IDLE || ask_busy || adv_busy || wait_busy || proven_busy || t_valid || xr_valid || xa_valid;
+  assign busy      = state_q != IDLE || ask_busy || adv_busy || wait_busy || proven_busy || t_valid || xr_valid || acq_valid;
 
   // Lists that have left.
   berth_lutfifo #(
-      .WIDTH(QW + 48),
+      .WIDTH(QW + $bits(t)),
       .DEPTH(4)
   ) lists (
       .clk,
       .rst,
       .wr_valid(told_valid),
       .wr_ready(told_room),
-      .wr_data({told_q, told_bytes, told_round}),
+      .wr_data({told_q, told}),
       .rd_valid(t_valid),
       .rd_ready(t_pop),
-      .rd_data({t_q, t_bytes, t_round})
+      .rd_data({t_q, t})
   );
 
   // ---- memories --------------------------------------------------------------------------
@@ -322,14 +313,14 @@ module berth_fp_grant #(
     end
   end
   berth_fp_mem #(
-      .WIDTH(110),
+      .WIDTH($bits(pend)),
       .DEPTH(QPS * 128),
       .OWN(1'b1)
   ) m_pends (
       .clk,
       .we(pend_we),
       .waddr(pend_at),
-      .wdata(pend_data),
+      .wdata(pend),
       .re(state_q == LOOK),
       .raddr({q_q, look_recv[6:0]}),
       .rdata({wr_id, size, first_range, ranges, p_last, p_local, p_bad})
@@ -348,8 +339,8 @@ module berth_fp_grant #(
       .rdata({then, again_va, again_len})
   );
 
-  assign sge_re = state_q == LOOK && (op_q == ASK || op_q == COMMAND);
-  assign sge_at = {q_q, op_q == COMMAND ? sge_q : row.sge};
+  assign grant_re = state_q == LOOK && (op_q == ASK || op_q == COMMAND);
+  assign grant_at = {q_q, op_q == COMMAND ? sge_q : row.sge};
 
   // ---- how much may be held (docs/internals/receiving.md) -------------------------------------------------
   // A sixteenth less than the wire carries in round trip and services, which are what was measured without the cards'
@@ -392,7 +383,7 @@ module berth_fp_grant #(
   end
 
   // ---- decide -----------------------------------------------------------------------------
-  logic full, paced, stays, list_ends, too_long, too_much, too_soon, later, can_ask, range_ends, recv_ends, acquire, give, have, post, want_local, more_ask, more_adv;
+  logic full, paced, stays, list_ends, too_long, too_much, too_soon, later, can_ask, range_ends, recv_ends, acquire, give, have, posts, want_local, more_ask, more_adv;
   logic local_turn, commit, failed, over, short_of, purge, mark, let_go, stray;
   logic [3:0] at, at_slot_q;
   logic [7:0] ring_credit;
@@ -402,15 +393,15 @@ module berth_fp_grant #(
     r          = r_q;
     we         = 1'b0;
     acquire    = 1'b0;
-    post       = 1'b0;
+    posts       = 1'b0;
     commit     = 1'b0;
     want_local = 1'b0;
     give       = 1'b0;
     more_ask   = 1'b0;
     more_adv   = 1'b0;
     // A chunk ends with its range, and at multiples of 1 MiB.
-    va         = sge[95:32] + 64'(r_q.ask_at);
-    rest       = sge[31:0] - r_q.ask_at;
+    va         = grant_sge.va + 64'(r_q.ask_at);
+    rest       = grant_sge.len - r_q.ask_at;
     bound      = 21'h10_0000 - {1'b0, va[19:0]};
     chunk      = rest < 32'(bound) ? rest[20:0] : bound;
     range_ends = 32'(chunk) == rest;
@@ -681,7 +672,7 @@ module berth_fp_grant #(
               end
             end else if (r_q.hold != '0 || r_q.whole) have = 1'b0;
             else begin
-              post     = 1'b1;
+              posts     = 1'b1;
               // With lists of a certain length, a batch ends when nothing more is posted.
               commit   = (p_last && (!paced || r_q.ask == n_parsed_q)) || list_ends || (r_q.limited && r_q.have_w + 8'd1 == r_q.ask_w);
               r.whole  = list_ends && stays;
@@ -692,7 +683,7 @@ module berth_fp_grant #(
             end
             // The batch may end with a receive that never is a credit.
             if (want_local && p_last) commit = r_q.open;
-            if (post) r.open = 1'b1;
+            if (posts) r.open = 1'b1;
             if (commit) r.open = 1'b0;
             if (have) begin
               r.grant = r_q.grant + 16'd1;
@@ -726,35 +717,46 @@ module berth_fp_grant #(
     end
     // Of a QP that has not been started the row says nothing.
     if (!r_q.on && !(op_q == COMMAND && cmd_q_op == berth_regs_pkg::STEP_START))
-      {we, acquire, post, commit, want_local, give, more_ask, more_adv, mark, let_go} = '0;
+      {we, acquire, posts, commit, want_local, give, more_ask, more_adv, mark, let_go} = '0;
   end
-  assign go = (!(acquire || give) || !xa_valid || xa_ready) && (!(post || commit) || post_ready)
-           && (!want_local || local_ready);
+  assign go = (!(acquire || give) || !acq_valid || acq_ready) && (!(posts || commit) || post_ready)
+           && (!want_local || aside_ready);
 
-  assign ring_we       = state_q == DECIDE && go && (post || mark || let_go);
+  assign ring_we       = state_q == DECIDE && go && (posts || mark || let_go);
   assign ring_q        = q_q;
   assign ring_at       = ring_credit[6:0];
-  assign ring_data     = {let_go, mark || let_go, wr_id, size, first_range, ranges};
-  assign post_valid    = state_q == DECIDE && go && (post || commit);
+  assign ring.released  = let_go;
+  assign ring.withdrawn = mark || let_go;
+  assign ring.wr_id     = wr_id;
+  assign ring.size      = size;
+  assign ring.sge       = first_range;
+  assign ring.sges      = ranges;
+  assign post_valid    = state_q == DECIDE && go && (posts || commit);
   assign post_q        = q_q;
-  assign post_credit   = post;
-  assign post_size     = size;
-  assign post_commit   = commit;
-  assign post_early    = paced;
-  assign local_valid   = state_q == DECIDE && go && want_local;
-  assign local_data    = {q_q, kind, item_recv, ring_credit, wr_id,
-                          r_q.ended ? r_q.status : p_bad ? WC_BAD_WQE : !failed ? WC_OK
-                          : over ? WC_OVER_BUDGET : short_of ? WC_NO_MEMORY : WC_LOCAL_PROTECTION,
-                          first_range, ranges, item_chunks};
+  assign post.credit   = posts;
+  assign post.size     = size;
+  assign post.commit   = commit;
+  assign post.early    = paced;
+  assign aside_valid   = state_q == DECIDE && go && want_local;
+  assign aside_q       = q_q;
+  assign aside.kind    = kind;
+  assign aside.recv    = item_recv;
+  assign aside.credit  = ring_credit;
+  assign aside.wr_id   = wr_id;
+  assign aside.status  = r_q.ended ? r_q.status : p_bad ? WC_BAD_WQE : !failed ? WC_OK
+                       : over ? WC_OVER_BUDGET : short_of ? WC_NO_MEMORY : WC_LOCAL_PROTECTION;
+  assign aside.sge     = first_range;
+  assign aside.sges    = ranges;
+  assign aside.chunks  = item_chunks;
   assign ev_hit        = state_q == DECIDE && go && op_q == ANSWER && kind_q == HELD;
   assign ev_miss       = state_q == DECIDE && go && op_q == ANSWER && kind_q == MISS;
   assign ev_stray      = state_q == DECIDE && go && stray;
 
   always_ff @(posedge clk) begin
-    if (xa_ready) xa_valid <= 1'b0;
+    if (acq_ready) acq_valid <= 1'b0;
     case (state_q)
       LOOK: begin
-        if (!sge_re || sge_ok) state_q <= DECIDE;
+        if (!grant_re || grant_ok) state_q <= DECIDE;
         r_q        <= row;
         at_slot_q  <= look_slot;
         n_parsed_q <= n_parsed;
@@ -766,12 +768,13 @@ module berth_fp_grant #(
         state_q <= IDLE;
         if (we) r_q <= r;
         if (acquire || give) begin
-          xa_valid   <= 1'b1;
-          xa_release <= give;
-          xa_asid    <= r_q.asid;
-          xa_va    <= op_q == ASK ? va : again_va;
-          xa_len   <= op_q == ASK ? chunk : again_len;
-          xa_tag   <= 16'({q_q, op_q == ASK ? r_q.ask_w[3:0] : slot_q});
+          acq_valid   <= 1'b1;
+          acq.give_back <= give;
+          acq.write <= 1'b1;
+          acq.asid <= r_q.asid;
+          acq.va   <= op_q == ASK ? va : again_va;
+          acq.len  <= 31'(op_q == ASK ? chunk : again_len);
+          acq.tag  <= 16'({q_q, op_q == ASK ? r_q.ask_w[3:0] : slot_q});
         end
         if (op_q == COMMAND) begin
           st_freed   <= n_freed_q;
@@ -783,7 +786,7 @@ module berth_fp_grant #(
           st_waits   <= (r_q.used & ~r_q.held) != '0;
           st_first   <= first_range;
           st_ranges  <= ranges;
-          st_sge     <= sge;
+          st_sge     <= grant_sge;
         end
       end
       default: ;
@@ -799,18 +802,18 @@ module berth_fp_grant #(
       first_q  <= cmd_first;
       recv_q   <= cmd_recv;
       sge_q    <= cmd_sge;
-      slot_q   <= xr_tag[3:0];
-      bytes_q  <= t_bytes;
-      round_q  <= t_round;
-      kind_q   <= xr_kind;
-      status_q <= xr_status;
+      slot_q   <= xr.tag[3:0];
+      bytes_q  <= t.bytes;
+      round_q  <= t.round;
+      kind_q   <= xr.kind;
+      status_q <= xr.status;
       turn_q   <= op == ASK;
     end
     if (state_q == DECIDE && go && op_q == COMMAND && cmd_q_op == berth_regs_pkg::STEP_START) started_q[q_q] <= 1'b1;
     if (rst) begin
       started_q <= '0;
       state_q  <= IDLE;
-      xa_valid <= 1'b0;
+      acq_valid <= 1'b0;
       turn_q   <= 1'b0;
     end
   end
@@ -876,5 +879,5 @@ module berth_fp_grant #(
   // The window's places are used once at a time.
   always_ff @(posedge clk) if (!rst && stored && we) assert (8'(r.ask_w - r.have_w) <= 8'd16);
 
-  wire unused = &{1'b0, look_recv[15:7], xr_tag};
+  wire unused = &{1'b0, look_recv[15:7], xr};
 endmodule

@@ -13,63 +13,58 @@ module berth_fp_recv_wqe #(
     // Reads on their way, a power of two, at most 256.
     parameter int unsigned READS = 32
 ) (
-    input  logic              clk,
-    input  logic              rst,
-    output logic              busy,
+    input  logic                        clk,
+    input  logic                        rst,
+    output logic                        busy,
     // Start of a QP, or a question (st_*, one clock after ready); held until ready.
-    input  logic              cmd_valid,
-    output logic              cmd_ready,
-    input  logic              cmd_ask,
-    input  logic [QW-1:0]     cmd_q,
-    input  logic [63:0]       cmd_base,      // multiple of 128
-    input  logic [ 3:0]       cmd_log2,      // elements
-    input  logic [15:0]       cmd_ci,        // first element
-    input  logic              cmd_message,   // empty receives are credits (decision 10)
-    output logic              st_queued,     // elements are to be fetched or checked
-    output logic [15:0]       st_open,       // receives posted and not complete
+    input  logic                        cmd_valid,
+    output logic                        cmd_ready,
+    input  logic                        cmd_ask,
+    input  logic [QW-1:0]               cmd_q,
+    input  logic [63:0]                 cmd_base,     // multiple of 128
+    input  logic [ 3:0]                 cmd_log2,     // elements
+    input  logic [15:0]                 cmd_ci,       // first element
+    input  logic                        cmd_message,  // empty receives are credits (decision 10)
+    output logic                        st_fetching,  // elements are to be fetched or checked
+    output logic [15:0]                 st_open,      // receives posted and not complete
     // Doorbells.
-    input  logic              rdb_valid,
-    output logic              rdb_ready,
-    input  logic [QW-1:0]     rdb_q,
-    input  logic [15:0]       rdb_pi,
+    input  logic                        rdb_valid,
+    output logic                        rdb_ready,
+    input  logic [QW-1:0]               rdb_q,
+    input  logic [15:0]                 rdb_pi,
     // Reads of queue elements.
-    output logic              qr_valid,
-    input  logic              qr_ready,
-    output logic [63:0]       qr_addr,
-    output logic [ 9:0]       qr_len,
-    output logic [ 7:0]       qr_tag,
-    input  logic              qc_valid,
-    input  logic [HOST_W-1:0] qc_data,
-    input  logic [ 7:0]       qc_tag,
-    input  logic [ 9:0]       qc_off,
-    input  logic              qc_last,
-    input  logic              qc_err,
+    output logic                        qr_valid,
+    input  logic                        qr_ready,
+    output berth_card_pkg::queue_read_t qr,
+    input  logic                        qc_valid,
+    input  logic [HOST_W-1:0]           qc_data,
+    input  berth_card_pkg::queue_beat_t qc,
     // What is free again: see `berth_fp_recv_complete`.
-    input  logic              freed_we,
-    input  logic [QW-1:0]     freed_q,
-    input  logic [15:0]       freed_recvs,
-    input  logic [ 8:0]       freed_sges,
-    // Ranges: {va, len}
-    output logic              sge_we,
-    output logic [QW+7:0]     sge_at,
-    output logic [95:0]       sge_data,
-    // Receives: {wr_id, size, first range, ranges, end of a batch, never a credit, malformed}
-    output logic              pend_we,
-    output logic [QW+6:0]     pend_at,
-    output logic [109:0]      pend_data,
+    input  logic                        freed_we,
+    input  logic [QW-1:0]               freed_q,
+    input  logic [15:0]                 freed_recvs,
+    input  logic [ 8:0]                 freed_sges,
+    // Ranges.
+    output logic                        sge_we,
+    output logic [QW+7:0]               sge_at,
+    output berth_card_pkg::sge_t        sge,
+    // Receives.
+    output logic                        pend_we,
+    output logic [QW+6:0]               pend_at,
+    output berth_card_pkg::pending_t    pend,
     // Receives parsed since the start of the QP, whenever it changes.
-    output logic              parsed_we,
-    output logic [QW-1:0]     parsed_q,
-    output logic [15:0]       parsed,
+    output logic                        parsed_we,
+    output logic [QW-1:0]               parsed_q,
+    output logic [15:0]                 parsed,
     // Pulses.
-    output logic              ev_bad_index,
-    output logic              ev_bad_wqe,
+    output logic                        ev_bad_index,
+    output logic                        ev_bad_wqe,
     // To firmware, once each: a read of elements failed, and none is taken any more; or a doorbell with an index that
     // cannot be, which is not taken.
-    output logic              told_valid,
-    output logic              told_index,
-    output logic [QW-1:0]     told_q,
-    output logic [15:0]       told_pi
+    output logic                        lost_valid,
+    output logic                        lost_index,
+    output logic [QW-1:0]               lost_q,
+    output logic [15:0]                 lost_pi
 );
   localparam int unsigned TW = $clog2(READS);
   localparam int unsigned HB = $clog2(HOST_W / 8);       // bytes of a beat, log2
@@ -219,16 +214,16 @@ module berth_fp_recv_wqe #(
         state_q <= IDLE;
         if (fetch_ok) begin
           qr_valid <= 1'b1;
-          qr_addr  <= {addr, 7'd0};
-          qr_len   <= {count, 7'd0};
-          qr_tag   <= 8'(alloc_q[TW-1:0]);
+          qr.addr  <= {addr, 7'd0};
+          qr.len   <= {count, 7'd0};
+          qr.tag   <= 8'(alloc_q[TW-1:0]);
           alloc_q  <= alloc_q + 1'b1;
           tag_info[alloc_q[TW-1:0]] <= {q_q, row.message, last, 3'(count - 3'd1)};
         end
       end
       ASK: begin
         state_q   <= IDLE;
-        st_queued <= row.on && !dead_q[q_q] && (avail != '0 || unparsed != '0);
+        st_fetching <= row.on && !dead_q[q_q] && (avail != '0 || unparsed != '0);
         st_open   <= avail + out;
       end
       default: state_q <= IDLE;
@@ -267,7 +262,7 @@ module berth_fp_recv_wqe #(
   ) buffer (
       .clk,
       .we(qc_valid),
-      .waddr({qc_tag[TW-1:0], qc_off[8:HB]}),
+      .waddr({qc.tag[TW-1:0], qc.off[8:HB]}),
       .wdata(qc_data),
       .wstrb('1),
       .re(part_re),
@@ -286,8 +281,8 @@ module berth_fp_recv_wqe #(
   logic [QW-1:0] b_q;
   logic [2:0] b_count, wqe_q, n_q, ranges_q;    // b_count: elements of the read - 1
   logic [3:0] k_q;                              // next part
-  logic [63:0] wr_id_q, sge_va;
-  logic [31:0] length_q, sge_len;
+  logic [63:0] wr_id_q;
+  logic [31:0] length_q;
   logic [34:0] sum_q;
   logic [24:0] pushed;
   logic [15:0] parsed_now_q;
@@ -308,11 +303,10 @@ module berth_fp_recv_wqe #(
       default:  ;
     endcase
   end
-  assign sge_va   = part[63:0];
-  assign sge_len  = part[95:64];
-  assign sge_we   = p_state_q == P_SGE && sge_len != '0;
+  assign sge.va   = part[63:0];
+  assign sge.len  = part[95:64];
+  assign sge_we   = p_state_q == P_SGE && sge.len != '0;
   assign sge_at   = {b_q, sge_tail_q[7:0]};
-  assign sge_data = {sge_va, sge_len};
   assign size_bad = sum_q != 35'(length_q) || length_q > 32'h8000_0000;
   assign wqe_bad  = wqe_bad_q || size_bad;
   assign is_local = wqe_bad || (length_q == '0 && !b_message);
@@ -320,20 +314,25 @@ module berth_fp_recv_wqe #(
 
   assign pend_we     = p_state_q == P_END;
   assign pend_at     = {b_q, parsed_now_q[6:0]};
-  assign pend_data   = {wr_id_q, wqe_bad ? 32'd0 : length_q, sge_start_q[7:0], wqe_bad ? 3'd0 : ranges_q,
-                        b_last && wqe_last, is_local, wqe_bad};
+  assign pend.wr_id  = wr_id_q;
+  assign pend.size   = wqe_bad ? 32'd0 : length_q;
+  assign pend.sge    = sge_start_q[7:0];
+  assign pend.sges   = wqe_bad ? 3'd0 : ranges_q;
+  assign pend.last   = b_last && wqe_last;
+  assign pend.apart  = is_local;
+  assign pend.bad    = wqe_bad;
   assign parsed_we   = pend_we || state_q == START;
   assign parsed_q    = state_q == START ? cmd_q : b_q;
   assign parsed      = state_q == START ? 16'd0 : parsed_now_q + 16'd1;
   assign parsed_tail = state_q == START ? 9'd0 : wqe_bad ? sge_start_q : sge_tail_q;
   assign ev_bad_wqe  = pend_we && wqe_bad;
-  logic lost, wild;
-  assign lost       = drop_tag && !dead_q[b_q];
+  logic unread, wild;
+  assign unread     = drop_tag && !dead_q[b_q];
   assign wild       = ev_bad_index && row.on && !wild_q[q_q];
-  assign told_valid = lost || wild;
-  assign told_index = !lost;
-  assign told_q     = lost ? b_q : q_q;
-  assign told_pi    = pi_q;
+  assign lost_valid = unread || wild;
+  assign lost_index = !unread;
+  assign lost_q     = unread ? b_q : q_q;
+  assign lost_pi    = pi_q;
 
   // For the parser itself.
   berth_fp_mem #(
@@ -353,8 +352,8 @@ module berth_fp_recv_wqe #(
   always_ff @(posedge clk) begin
     lane_q <= 3'(part_at & (TW + 5)'(LANES - 1));
     if (qc_valid) begin
-      if (qc_last) there_q[qc_tag[TW-1:0]] <= 1'b1;
-      if (qc_err) bad_q[qc_tag[TW-1:0]] <= 1'b1;
+      if (qc.last) there_q[qc.tag[TW-1:0]] <= 1'b1;
+      if (qc.err) bad_q[qc.tag[TW-1:0]] <= 1'b1;
     end
     case (p_state_q)
       P_IDLE: begin
@@ -380,13 +379,13 @@ module berth_fp_recv_wqe #(
       end
       P_SGE: begin
         k_q <= k_q + 4'd1;
-        sum_q <= sum_q + 35'(sge_len);
-        if (sge_len != '0) begin
+        sum_q <= sum_q + 35'(sge.len);
+        if (sge.len != '0) begin
           sge_tail_q <= sge_tail_q + 9'd1;
           ranges_q   <= ranges_q + 3'd1;
         end
         // no reserved bits, no range over the end of the address space
-        if (part[127:96] != '0 || (65'(sge_va) + 65'(sge_len)) >> 64 != '0) wqe_bad_q <= 1'b1;
+        if (part[127:96] != '0 || (65'(sge.va) + 65'(sge.len)) >> 64 != '0) wqe_bad_q <= 1'b1;
         if (k_q == 4'(n_q) + 4'd1) p_state_q <= P_END;
       end
       default: begin
@@ -410,7 +409,7 @@ module berth_fp_recv_wqe #(
   end
   assign busy = state_q != IDLE || rdb_valid || ready_busy || alloc_q != tail_q || qr_valid;
 
-  wire unused = &{1'b0, cmd_base[6:0], qc_tag, qc_off};
+  wire unused = &{1'b0, cmd_base[6:0], qc};
 
   // What is fetched has room.
   always_ff @(posedge clk)

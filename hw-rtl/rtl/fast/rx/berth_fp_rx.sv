@@ -10,7 +10,7 @@
 //          core               └──► acknowledgements, landed ─────────────────────────────────────────┘
 //
 // Its rows, their commands and its events are those of driver/abi (rows.rs: `recv`, `event`; docs/reference/rows.md):
-// cfg_addr is {QP, word [5:0]}. Words 0 to 31 are one staging area for all QPs, which a command applies to its QP; it
+// Words 0 to 31 are one staging area for all QPs, which a command applies to its QP; it
 // does so in steps (`STEP_*`), each of which some of the engines take.
 module berth_fp_rx #(
     // Bits of a beat of the wire; only the host port's width follows from it here.
@@ -22,147 +22,93 @@ module berth_fp_rx #(
     parameter int unsigned WB = 8,
     parameter int unsigned QW = $clog2(QPS)
 ) (
-    input  logic              clk,
-    input  logic              rst,
-    output logic              busy,
-    input  logic [31:0]       now,          // units of 64 clocks
+    input  logic                          clk,
+    input  logic                          rst,
+    output logic                          busy,
+    input  logic [31:0]                   now,           // units of 64 clocks
     // Core: rows.
-    input  logic              cfg_req,
-    input  logic              cfg_we,
-    input  logic [15:0]       cfg_addr,
-    input  logic [31:0]       cfg_wdata,
-    output logic              cfg_ack,
-    output logic [31:0]       cfg_rdata,
-    // Core: exceptions: {code, q, argument}
-    output logic              fw_valid,
-    input  logic              fw_ready,
-    output logic [63:0]       fw_word,
+    input  logic                          fc_req,
+    input  berth_card_pkg::row_access_t   fc,
+    output logic                          fc_ack,
+    output logic [31:0]                   fc_rdata,
+    // Core: exceptions.
+    output logic                          fe_valid,
+    input  logic                          fe_ready,
+    output berth_regs_pkg::fast_event_t   fe,
     // Doorbells of receive queues.
-    input  logic              rdb_valid,
-    output logic              rdb_ready,
-    input  logic [QW-1:0]     rdb_q,
-    input  logic [15:0]       rdb_pi,
+    input  logic                          fdb_valid,
+    output logic                          fdb_ready,
+    input  berth_card_pkg::doorbell_t     fdb,
     // Reads of queue elements.
-    output logic              qr_valid,
-    input  logic              qr_ready,
-    output logic [63:0]       qr_addr,
-    output logic [ 9:0]       qr_len,
-    output logic [ 7:0]       qr_tag,
-    input  logic              qc_valid,
-    input  logic [HOST_W-1:0] qc_data,
-    input  logic [ 7:0]       qc_tag,
-    input  logic [ 9:0]       qc_off,
-    input  logic              qc_last,
-    input  logic              qc_err,
+    output logic                          qr_valid,
+    input  logic                          qr_ready,
+    output berth_card_pkg::queue_read_t   qr,
+    input  logic                          qc_valid,
+    input  logic [HOST_W-1:0]             qc_data,
+    input  berth_card_pkg::queue_beat_t   qc,
     // Translation: acquire and release ranges.
-    output logic              xa_valid,
-    input  logic              xa_ready,
-    output logic              xa_release,
-    output logic              xa_write,
-    output logic [ 7:0]       xa_asid,
-    output logic [63:0]       xa_va,
-    output logic [20:0]       xa_len,
-    output logic [15:0]       xa_tag,
-    input  logic              xr_valid,
-    output logic              xr_ready,
-    input  logic [15:0]       xr_tag,
-    input  logic [ 1:0]       xr_kind,
-    input  logic [ 7:0]       xr_status,
+    output logic                          xa_valid,
+    input  logic                          xa_ready,
+    output berth_card_pkg::range_ask_t    xa,
+    input  logic                          xr_valid,
+    output logic                          xr_ready,
+    input  berth_card_pkg::range_answer_t xr,
     // Good frames from the MAC; their first bytes, word by word (data one clock after hd_re); given back.
-    input  logic              rf_valid,
-    output logic              rf_ready,
-    input  logic [17:0]       rf_addr,
-    input  logic [12:0]       rf_len,
-    input  logic [ 2:0]       rf_flags,
-    input  logic [8*96-1:0]   rf_hdr,
-    output logic              hd_re,
-    output logic [17:0]       hd_addr,
-    input  logic [31:0]       hd_data,
-    output logic              rfree_valid,
-    output logic [17:0]       rfree_addr,
+    input  logic                          rf_valid,
+    output logic                          rf_ready,
+    input  berth_card_pkg::frame_t        rf,
+    input  logic [8*96-1:0]               rf_hdr,
+    output logic                          hd_re,
+    output logic [17:0]                   hd_addr,
+    input  logic [31:0]                   hd_data,
+    output logic                          rfree_valid,
+    output logic [17:0]                   rfree_addr,
     // Frames for the core, which gives them back itself.
-    output logic              cpu_valid,
-    input  logic              cpu_ready,
-    output logic [17:0]       cpu_addr,
-    output logic [12:0]       cpu_len,
-    output logic [ 2:0]       cpu_flags,
-    output logic [47:0]       own_mac,      // 0 before words 17 and 18 are written
+    output logic                          cf_valid,
+    input  logic                          cf_ready,
+    output berth_card_pkg::frame_t        cf,
+    output logic [47:0]                   own_mac,       // 0 before words 17 and 18 are written
     // Payload writes; answers in their order.
-    output logic              pw_valid,
-    input  logic              pw_ready,
-    output logic [17:0]       pw_local,
-    output logic [12:0]       pw_len,
-    output logic [ 7:0]       pw_asid,
-    output logic [63:0]       pw_va,
-    output logic [ 7:0]       pw_tag,
-    input  logic              wd_valid,
-    input  logic [ 7:0]       wd_tag,
-    input  logic [ 1:0]       wd_status,
+    output logic                          store_valid,
+    input  logic                          store_ready,
+    output berth_card_pkg::payload_t      store,
+    input  logic                          stored_valid,
+    input  berth_card_pkg::payload_end_t  stored,
     // Completions.
-    output logic              cq_valid,
-    input  logic              cq_ready,
-    output logic [ 7:0]       cq_cqn,
-    output logic [7*32-1:0]   cq_words,
+    output logic                          fcq_valid,
+    input  logic                          fcq_ready,
+    output berth_card_pkg::completion_t   fcq,
     // Transmit half: ACKs and lists that came; ACKs and lists to send.
-    output logic              ack_valid,
-    input  logic              ack_ready,
-    output logic [QW-1:0]     ack_q,
-    output logic [23:0]       ack_psn,
-    output logic [ 7:0]       ack_syndrome,
-    output logic              ack_has_sack,
-    output logic [127:0]      ack_sack,
-    output logic              lst_valid,
-    input  logic              lst_ready,
-    input  logic              lst_over,     // with a size: no more of the list are wanted
-    output logic [QW-1:0]     lst_q,
-    output logic              lst_begin,
-    output logic [31:0]       lst_first,
-    output logic [ 6:0]       lst_n,
-    output logic [31:0]       lst_size,
-    output logic              afr_valid,
-    input  logic              afr_ready,
-    output logic [QW-1:0]     afr_q,
-    output logic [23:0]       afr_psn,
-    output logic [23:0]       afr_msn,
-    output logic [ 7:0]       afr_syndrome,
-    output logic              afr_has_sack,
-    output logic [127:0]      afr_sack,
-    output logic              lfr_valid,
-    input  logic              lfr_ready,
-    output logic [QW-1:0]     lfr_q,
-    output logic              lfr_begin,
-    output logic [31:0]       lfr_epoch,
-    output logic [31:0]       lfr_first,
-    output logic [ 6:0]       lfr_n,
-    output logic [63:0]       lfr_sizes,
+    output logic                          ack_valid,
+    input  logic                          ack_ready,
+    output logic [QW-1:0]                 ack_q,
+    output berth_card_pkg::ack_t          ack,
+    output logic                          lst_valid,
+    input  logic                          lst_ready,
+    input  logic                          lst_over,      // with a size: no more of the list are wanted
+    output logic [QW-1:0]                 lst_q,
+    output berth_card_pkg::list_beat_t    lst,
+    output logic                          afr_valid,
+    input  logic                          afr_ready,
+    output logic [QW-1:0]                 afr_q,
+    output berth_card_pkg::ack_t          afr,
+    output logic                          lfr_valid,
+    input  logic                          lfr_ready,
+    output logic [QW-1:0]                 lfr_q,
+    output berth_card_pkg::list_out_t     lfr,
     // Repeat timers of lists: the next one is looked at in each free clock. A look: its timer runs, and ends then.
-    input  logic              hurry,
-    output logic              swept,
-    output logic              swept_on,
-    output logic [31:0]       swept_at,
+    input  logic                          hurry,
+    output logic                          swept,
+    output logic                          swept_on,
+    output logic [31:0]                   swept_at,
     // Pulses for the counters.
-    output logic              ev_taken,
-    output logic              ev_duplicate,
-    output logic              ev_out_of_order,
-    output logic              ev_dropped,
-    output logic              ev_bad_index,
-    output logic              ev_bad_wqe,
-    output logic              ev_hit,
-    output logic              ev_miss,
-    output logic              ev_stray,
-    output logic              ev_posted,
-    output logic              ev_list,
-    output logic [ 6:0]       ev_list_len,
-    output logic              ev_repeat,
+    output berth_card_pkg::rx_events_t    ev,
     // What arrival has done, for benches.
-    output logic              tr_valid,
-    output logic [63:0]       tr_word,
-    output logic              tr_landed,    // a piece of `tr_landed_q` has landed
-    output logic [QW-1:0]     tr_landed_q
+    output logic                          trace_valid,
+    output logic [63:0]                   trace_word,
+    output logic                          trace_landed,  // a piece of `trace_landed_q` has landed
+    output logic [QW-1:0]                 trace_landed_q
 );
-  localparam int unsigned ITEM_W = QW + 150;
-  localparam int unsigned DONE_W = QW + 99;
-  localparam int unsigned PLACE_W = QW + 124;
   localparam logic [7:0] READ = 8'd0;  // the question, which is no command of the core
   initial if (QPS > 1024 || QPS != (1 << QW)) $fatal(1, "berth_fp_rx: QPS must be a power of two up to 1024");
 
@@ -198,7 +144,7 @@ module berth_fp_rx #(
   assign c_queue  = stage[S_QUEUE];
   assign c_lists  = stage[S_LISTS];
   assign c_pinned = stage[S_PINNED];
-  assign command  = cfg_wdata;
+  assign command  = fc.data;
   logic [31:0] own_ip_q;
   logic [QW-1:0] c_q;
   logic [7:0] command_q, status_q;
@@ -211,7 +157,7 @@ module berth_fp_rx #(
   logic [1:0] drain_q;
   logic drain_waits, dn_works;
   logic [4:0] lists_q, lists_left_q;
-  logic bell_valid, bell_ready, rq_bell_valid, steps_over, c_passed_q, walk_start, walk_busy;
+  logic bell_valid, bell_ready, steps_over, c_passed_q, walk_start, walk_busy;
   logic walk_valid, walk_fence, fenced, fence_q, fence_go;
   logic [3:0] walk_op;
   logic [15:0] walk_recv;
@@ -221,7 +167,7 @@ module berth_fp_rx #(
   logic st_writing, st_out, st_shown, st_fetching, st_queued, st_going, st_waits;
   logic [7:0] st_first;
   logic [2:0] st_ranges;
-  logic [95:0] st_sge;
+  berth_card_pkg::sge_t st_sge;
   berth_regs_pkg::recv_held_t held;
   berth_regs_pkg::recv_counts_t counts;
   assign held.busy       = st_writing;
@@ -260,7 +206,7 @@ module berth_fp_rx #(
     case (drain_q)
       2'd0: drain_waits = dn_works;
       2'd1: drain_waits = rel_valid && !rel_ready;
-      2'd2: drain_waits = ask_valid && !ask_ready;
+      2'd2: drain_waits = acq_valid && !acq_ready;
       default: drain_waits = xa_valid && !xa_ready;
     endcase
   end
@@ -268,30 +214,30 @@ module berth_fp_rx #(
   assign bell_valid = c_state_q == C_BELL;
   assign walk_start = c_state_q == C_STEP && steps_over && command_q == berth_regs_pkg::RECV_CMD_REVOKE;
   always_ff @(posedge clk) begin
-    cfg_ack <= 1'b0;
+    fc_ack <= 1'b0;
     todo_q  <= todo_q & ~c_ready;
     lists_q <= lists_q + 5'(list_valid && list_ready) - 5'(ls_pop);
     case (c_state_q)
       C_IDLE: begin
-        c_q     <= cfg_addr[6+:QW];
-        word_q6 <= cfg_addr[5:0];
+        c_q     <= fc.qpn[QW-1:0];
+        word_q6 <= fc.word;
         step_q  <= '0;
-        if (cfg_req && !cfg_ack) begin
-          cfg_rdata <= cfg_addr[5] ? 32'd0 : stage[cfg_addr[4:0]];
+        if (fc_req && !fc_ack) begin
+          fc_rdata <= fc.word[5] ? 32'd0 : stage[fc.word[4:0]];
           command_q <= command.opcode;
           status_q  <= command.argument[7:0];
-          if (cfg_we && cfg_addr[5:0] == berth_regs_pkg::RECV_COMMAND)
+          if (fc.we && fc.word == berth_regs_pkg::RECV_COMMAND)
             // Frames that come go elsewhere before all else.
             c_state_q <= command.opcode == berth_regs_pkg::RECV_CMD_END ? C_ROW : C_STEP;
-          else if (!cfg_we && cfg_addr[5:0] >= berth_regs_pkg::RECV_HELD && cfg_addr[5:0] <= berth_regs_pkg::RECV_HEARD) begin
+          else if (!fc.we && fc.word >= berth_regs_pkg::RECV_HELD && fc.word <= berth_regs_pkg::RECV_HEARD) begin
             command_q <= READ;
             c_state_q <= C_STEP;
           end else begin
-            cfg_ack <= 1'b1;
-            if (cfg_we && !cfg_addr[5]) stage[cfg_addr[4:0]] <= cfg_wdata;
-            if (cfg_we && cfg_addr[5:0] == berth_regs_pkg::RECV_OWN_IP) own_ip_q <= cfg_wdata;
-            if (cfg_we && cfg_addr[5:0] == berth_regs_pkg::RECV_OWN_MAC) own_mac[31:0] <= cfg_wdata;
-            if (cfg_we && cfg_addr[5:0] == berth_regs_pkg::RECV_OWN_MAC + 6'd1) own_mac[47:32] <= cfg_wdata[15:0];
+            fc_ack <= 1'b1;
+            if (fc.we && !fc.word[5]) stage[fc.word[4:0]] <= fc.data;
+            if (fc.we && fc.word == berth_regs_pkg::RECV_OWN_IP) own_ip_q <= fc.data;
+            if (fc.we && fc.word == berth_regs_pkg::RECV_OWN_MAC) own_mac[31:0] <= fc.data;
+            if (fc.we && fc.word == berth_regs_pkg::RECV_OWN_MAC + 6'd1) own_mac[47:32] <= fc.data[15:0];
           end
         end
       end
@@ -305,7 +251,7 @@ module berth_fp_rx #(
           else if (command_q == berth_regs_pkg::RECV_CMD_REVOKE) c_state_q <= C_WALK;
           else if (command_q == READ || command_q == berth_regs_pkg::RECV_CMD_END || command_q == berth_regs_pkg::RECV_CMD_HOLD || command_q == berth_regs_pkg::RECV_CMD_VOID || command_q == berth_regs_pkg::RECV_CMD_SQUEEZE
               || command_q == berth_regs_pkg::RECV_CMD_REST) begin
-            cfg_ack   <= 1'b1;
+            fc_ack   <= 1'b1;
             c_state_q <= C_IDLE;
           end else c_state_q <= C_ROW;
         end
@@ -321,12 +267,12 @@ module berth_fp_rx #(
         if (rest_q != '0) rest_q <= rest_q - 3'd1;
         else if (!drain_waits) drain_q <= drain_q + 2'd1;
         case (word_q6)
-          berth_regs_pkg::RECV_HELD: cfg_rdata <= held;
-          berth_regs_pkg::RECV_COMPLETED: cfg_rdata <= st_completed;
-          berth_regs_pkg::RECV_ANNOUNCED: cfg_rdata <= st_announced;
-          berth_regs_pkg::RECV_LANDED: cfg_rdata <= st_landed;
-          berth_regs_pkg::RECV_COUNTS: cfg_rdata <= counts;
-          default: cfg_rdata <= st_heard;
+          berth_regs_pkg::RECV_HELD: fc_rdata <= held;
+          berth_regs_pkg::RECV_COMPLETED: fc_rdata <= st_completed;
+          berth_regs_pkg::RECV_ANNOUNCED: fc_rdata <= st_announced;
+          berth_regs_pkg::RECV_LANDED: fc_rdata <= st_landed;
+          berth_regs_pkg::RECV_COUNTS: fc_rdata <= counts;
+          default: fc_rdata <= st_heard;
         endcase
         if (rest_q == '0 && (word_q6 != berth_regs_pkg::RECV_HELD || (drain_q == 2'd3 && !drain_waits))) c_state_q <= C_STEP;
       end
@@ -341,13 +287,13 @@ module berth_fp_rx #(
         if (!c_passed_q) lists_left_q <= lists_q + 5'(list_valid && list_ready) - 5'(ls_pop);
         else if (lists_left_q != '0) lists_left_q <= lists_left_q - 5'(ls_pop);
         else begin
-          cfg_ack   <= 1'b1;
+          fc_ack   <= 1'b1;
           c_state_q <= C_IDLE;
         end
       end
       default:
       if (!walk_busy) begin
-        cfg_ack   <= 1'b1;
+        fc_ack   <= 1'b1;
         c_state_q <= C_IDLE;
       end
     endcase
@@ -387,12 +333,11 @@ module berth_fp_rx #(
 
   // ---- frames ----------------------------------------------------------------------------
   logic parse_passed;
-  logic item_valid, item_ready, pk_free, list_valid, list_ready, ls_valid, ls_pop;
-  logic [ITEM_W-1:0] item;
-  logic [17:0] pk_free_addr, list_addr, ls_addr;
-  logic [QW-1:0] list_q, ls_q;
-  logic [31:0] list_first, ls_first;
-  logic [6:0] list_n, ls_n;
+  logic item_valid, item_ready, in_free_valid, list_valid, list_ready, ls_valid, ls_pop;
+  berth_card_pkg::arrival_t item;
+  logic [17:0] in_free_place;
+  logic [QW-1:0] item_q, list_q, ls_q;
+  berth_card_pkg::list_in_t list, ls;
   berth_fp_frame_in #(
       .QPS(QPS)
   ) frame_in (
@@ -406,8 +351,8 @@ module berth_fp_rx #(
       .row_start(c_state_q == C_ROW && command_q == berth_regs_pkg::RECV_CMD_START),
       .now,
       .ask_q(c_q),
-      .heard(st_heard),
-      .passed(parse_passed),
+      .st_heard,
+      .parse_passed,
       .row_selective(c_mode.selective),
       .row_asid(c_space.asid),
       .row_mac({stage[S_MAC+1][15:0], stage[S_MAC]}),
@@ -416,33 +361,25 @@ module berth_fp_rx #(
       .row_qkey(stage[S_QKEY]),
       .rf_valid,
       .rf_ready,
-      .rf_addr,
-      .rf_len,
-      .rf_flags,
+      .rf,
       .rf_hdr,
       .item_valid,
       .item_ready,
+      .item_q,
       .item,
       .ack_valid,
       .ack_ready,
       .ack_q,
-      .ack_psn,
-      .ack_syndrome,
-      .ack_has_sack,
-      .ack_sack,
-      .free_valid(pk_free),
-      .free_addr(pk_free_addr),
+      .ack,
+      .in_free_valid,
+      .in_free_place,
       .list_valid,
       .list_ready,
       .list_q,
-      .list_first,
-      .list_n,
-      .list_addr,
-      .cpu_valid,
-      .cpu_ready,
-      .cpu_addr,
-      .cpu_len,
-      .cpu_flags
+      .list,
+      .cf_valid,
+      .cf_ready,
+      .cf
   );
 
   // ---- lists that come: the sizes are read from the frame's copy ------------------------------
@@ -455,39 +392,39 @@ module berth_fp_rx #(
   logic [15:0] l_low_q;
   logic [17:0] l_at_q;
   berth_lutfifo #(
-      .WIDTH(QW + 32 + 7 + 18),
+      .WIDTH(QW + $bits(ls)),
       .DEPTH(16)
   ) came (
       .clk,
       .rst,
       .wr_valid(list_valid),
       .wr_ready(list_ready),
-      .wr_data({list_q, list_first, list_n, list_addr}),
+      .wr_data({list_q, list}),
       .rd_valid(ls_valid),
       .rd_ready(ls_pop),
-      .rd_data({ls_q, ls_first, ls_n, ls_addr})
+      .rd_data({ls_q, ls})
   );
   assign hd_re     = l_state_q == L_FIRST || (lst_valid && lst_ready);
   assign hd_addr   = l_at_q;
   assign lst_q     = ls_q;
-  assign lst_first = ls_first;
-  assign lst_n     = ls_n;
-  assign lst_begin = l_state_q == L_BEGIN;
+  assign lst.first = ls.first;
+  assign lst.n     = ls.n;
+  assign lst.first_beat = l_state_q == L_BEGIN;
   assign lst_valid = l_state_q == L_BEGIN || l_state_q == L_SIZE;
   assign ls_pop    = l_state_q == L_SIZE && lst_ready && (l_left_q == 7'd1 || lst_over);
   logic [31:0] word_q;
   logic fresh_q;
   logic [31:0] word;
   assign word     = fresh_q ? hd_data : word_q;
-  assign lst_size = {word[15:0], l_low_q};
+  assign lst.size = {word[15:0], l_low_q};
   always_ff @(posedge clk) begin
     fresh_q <= hd_re;
     if (fresh_q) word_q <= hd_data;
     if (hd_re) l_at_q <= l_at_q + 18'd4;
     case (l_state_q)
       L_IDLE: begin
-        l_at_q   <= ls_addr + AT_SIZES;
-        l_left_q <= ls_n;
+        l_at_q   <= ls.frame + AT_SIZES;
+        l_left_q <= ls.n;
         if (ls_valid) l_state_q <= L_BEGIN;
       end
       L_BEGIN: if (lst_ready) l_state_q <= L_FIRST;
@@ -506,20 +443,20 @@ module berth_fp_rx #(
   end
 
   // ---- packets ----------------------------------------------------------------------------
-  logic ann_we, ring_we, placed_valid, placed_ready, placed_err, place_valid, place_ready, ar_free;
+  logic ann_we, ring_we, placed_valid, placed_ready, placed_err, place_valid, place_ready, ar_free_valid;
   logic landed_valid, landed_ready, done_valid, done_ready, broken_valid;
-  logic [QW-1:0] ann_q, ring_q, placed_q, landed_q, broken_q;
+  logic [QW-1:0] ann_q, ring_q, placed_q, landed_q, broken_q, place_q, done_q;
   logic [31:0] ann_number;
   logic [6:0] ring_at;
-  logic [108:0] ring_data;
+  berth_card_pkg::ring_t ring;
   logic [23:0] placed_psn;
-  logic [PLACE_W-1:0] place_item;
-  logic [17:0] ar_free_addr, pl_free_addr;
-  logic [DONE_W-1:0] done_item;
+  berth_card_pkg::placement_t place;
+  logic [17:0] ar_free_place, pl_free_place;
+  berth_card_pkg::received_t done;
   logic quiet_valid, quiet_ready;
   logic [QW-1:0] quiet_q;
   logic [2:0] broken_fault;
-  logic ar_busy, pl_busy, dn_busy, rq_busy, gr_busy, bd_busy, pl_free;
+  logic ar_busy, pl_busy, dn_busy, rq_busy, gr_busy, bd_busy, pl_free_valid;
   berth_fp_arrival #(
       .QPS(QPS),
       .WB(WB)
@@ -545,9 +482,10 @@ module berth_fp_rx #(
       .ring_we,
       .ring_q,
       .ring_at,
-      .ring_data({ring_data[107], ring_data[42:0]}),
+      .ring,
       .item_valid,
       .item_ready,
+      .item_q,
       .item,
       .placed_valid,
       .placed_ready,
@@ -556,52 +494,50 @@ module berth_fp_rx #(
       .placed_err,
       .place_valid,
       .place_ready,
-      .place(place_item),
-      .free_valid(ar_free),
-      .free_addr(ar_free_addr),
+      .place_q,
+      .place,
+      .ar_free_valid,
+      .ar_free_place,
       .landed_valid,
       .landed_ready,
       .landed_q,
       .done_valid,
       .done_ready,
-      .done(done_item),
+      .done_q,
+      .done,
       .afr_valid,
       .afr_ready,
       .afr_q,
-      .afr_psn,
-      .afr_msn,
-      .afr_syndrome,
-      .afr_has_sack,
-      .afr_sack,
+      .afr,
       .broken_valid,
       .broken_ready(1'b1),
       .broken_q,
       .broken_fault,
-      .ev_taken,
-      .ev_duplicate,
-      .ev_out_of_order,
-      .ev_dropped,
-      .tr_valid,
-      .tr_word
+      .ev_taken(ev.taken),
+      .ev_duplicate(ev.duplicate),
+      .ev_out_of_order(ev.out_of_order),
+      .ev_dropped(ev.dropped),
+      .trace_valid,
+      .trace_word
   );
 
-  assign tr_landed   = landed_valid && landed_ready;
-  assign tr_landed_q = landed_q;
+  assign trace_landed   = landed_valid && landed_ready;
+  assign trace_landed_q = landed_q;
 
   logic sge_we, pend_we, parsed_we, freed_we;
   logic [QW+7:0] sge_at;
-  logic [95:0] sge_data;
+  berth_card_pkg::sge_t sge;
   logic place_re, grant_re, grant_ok, done_re, done_ok;
   logic [QW+7:0] place_at, grant_at, done_at;
-  logic [95:0] place_sge, grant_sge, done_sge;
+  berth_card_pkg::sge_t place_sge, grant_sge, done_sge;
   berth_fp_sges #(
       .QPS(QPS)
   ) sges (
       .clk,
       .rst,
-      .we(sge_we),
-      .waddr(sge_at),
-      .wdata(sge_data),
+      .sge_we,
+      .sge_at,
+      .sge,
       .place_re,
       .place_at,
       .place_sge,
@@ -623,43 +559,37 @@ module berth_fp_rx #(
       .busy(pl_busy),
       .place_valid,
       .place_ready,
-      .place(place_item),
-      .sge_re(place_re),
-      .sge_at(place_at),
-      .sge(place_sge),
-      .pw_valid,
-      .pw_ready,
-      .pw_local,
-      .pw_len,
-      .pw_asid,
-      .pw_va,
-      .pw_tag,
-      .wd_valid,
-      .wd_tag,
-      .wd_status,
+      .place_q,
+      .place,
+      .place_re,
+      .place_at,
+      .place_sge,
+      .store_valid,
+      .store_ready,
+      .store,
+      .stored_valid,
+      .stored,
       .placed_valid,
       .placed_ready,
       .placed_q,
       .placed_psn,
       .placed_err,
-      .free_valid(pl_free),
-      .free_addr(pl_free_addr),
+      .pl_free_valid,
+      .pl_free_place,
       .fence(fence_go),
       .fenced
   );
 
-  logic local_valid, local_ready, rel_valid, rel_ready, lost_valid, lost_index, ask_release;
+  logic aside_valid, aside_ready, rel_valid, rel_ready, lost_valid, lost_index;
   logic [15:0] lost_pi;
-  logic [QW+124:0] local_data;
-  logic [7:0] rel_asid, ask_asid;
-  logic [63:0] rel_va, ask_va;
-  logic [20:0] rel_len, ask_len;
-  logic [QW-1:0] freed_q, parsed_q, lost_q, post_q;
-  logic [15:0] freed_recvs, parsed, ask_tag;
+  berth_card_pkg::aside_t aside;
+  berth_card_pkg::range_ask_t rel, acq;
+  logic [QW-1:0] freed_q, parsed_q, lost_q, post_q, aside_q;
+  logic [15:0] freed_recvs, parsed;
   logic [8:0] freed_sges;
   logic given_we;
   logic [31:0] given;
-  logic ask_valid, ask_ready;
+  logic acq_valid, acq_ready;
   berth_fp_recv_complete #(
       .QPS(QPS)
   ) recv_complete (
@@ -678,29 +608,28 @@ module berth_fp_rx #(
       .ring_we,
       .ring_q,
       .ring_at,
-      .ring_data({ring_data[108], ring_data[106:43], ring_data[10:0]}),
-      .sge_re(done_re),
-      .sge_ok(done_ok),
-      .sge_at(done_at),
-      .sge(done_sge),
+      .ring,
+      .done_re,
+      .done_ok,
+      .done_at,
+      .done_sge,
       .done_valid,
       .done_ready,
-      .done(done_item),
+      .done_q,
+      .done,
       .quiet_valid,
       .quiet_ready,
       .quiet_q,
-      .local_valid,
-      .local_ready,
-      .local_data,
-      .cq_valid,
-      .cq_ready,
-      .cq_cqn,
-      .cq_words,
+      .aside_valid,
+      .aside_ready,
+      .aside_q,
+      .aside,
+      .fcq_valid,
+      .fcq_ready,
+      .fcq,
       .rel_valid,
       .rel_ready,
-      .rel_asid,
-      .rel_va,
-      .rel_len,
+      .rel,
       .freed_we,
       .freed_q,
       .freed_recvs,
@@ -711,16 +640,20 @@ module berth_fp_rx #(
 
   // ---- receives -----------------------------------------------------------------------------
   logic [QW+6:0] pend_at;
-  logic [109:0] pend_data;
-  logic post_valid, post_ready, post_credit, post_commit, post_early;
-  logic [31:0] post_size;
+  berth_card_pkg::pending_t pend;
+  logic post_valid, post_ready;
+  berth_card_pkg::post_t post;
   // The start's own doorbell comes first.
-  assign rq_bell_valid = bell_valid || rdb_valid;
-  logic rq_bell_ready;
+  logic rdb_valid, rdb_ready;
+  logic [QW-1:0] rdb_q;
+  logic [15:0] rdb_pi;
+  assign rdb_valid = bell_valid || fdb_valid;
+  assign rdb_q     = bell_valid ? c_q : fdb.qpn[QW-1:0];
+  assign rdb_pi    = bell_valid ? stage[S_PI][15:0] : fdb.pi;
   logic bell_last_q;     // which of the two is being taken
-  assign bell_ready = rq_bell_ready && bell_last_q;
-  assign rdb_ready  = rq_bell_ready && !bell_last_q;
-  always_ff @(posedge clk) if (!rq_bell_ready) bell_last_q <= bell_valid;
+  assign bell_ready = rdb_ready && bell_last_q;
+  assign fdb_ready  = rdb_ready && !bell_last_q;
+  always_ff @(posedge clk) if (!rdb_ready) bell_last_q <= bell_valid;
   berth_fp_recv_wqe #(
       .QPS(QPS),
       .HOST_W(HOST_W)
@@ -732,52 +665,46 @@ module berth_fp_rx #(
       .cmd_ready(c_ready[2]),
       .cmd_ask(c_op_q != berth_regs_pkg::STEP_START),
       .cmd_q(c_q),
-      .st_queued(st_fetching),
+      .st_fetching,
       .st_open,
       .cmd_base({stage[S_BASE+1], stage[S_BASE]}),
       .cmd_log2(c_queue.log2_depth),
       .cmd_ci(c_queue.first),
       .cmd_message(c_mode.message),
-      .rdb_valid(rq_bell_valid),
-      .rdb_ready(rq_bell_ready),
-      .rdb_q(bell_valid ? c_q : rdb_q),
-      .rdb_pi(bell_valid ? stage[S_PI][15:0] : rdb_pi),
+      .rdb_valid,
+      .rdb_ready,
+      .rdb_q,
+      .rdb_pi,
       .qr_valid,
       .qr_ready,
-      .qr_addr,
-      .qr_len,
-      .qr_tag,
+      .qr,
       .qc_valid,
       .qc_data,
-      .qc_tag,
-      .qc_off,
-      .qc_last,
-      .qc_err,
+      .qc,
       .freed_we,
       .freed_q,
       .freed_recvs,
       .freed_sges,
       .sge_we,
       .sge_at,
-      .sge_data,
+      .sge,
       .pend_we,
       .pend_at,
-      .pend_data,
+      .pend,
       .parsed_we,
       .parsed_q,
       .parsed,
-      .ev_bad_index,
-      .ev_bad_wqe,
-      .told_valid(lost_valid),
-      .told_index(lost_index),
-      .told_q(lost_q),
-      .told_pi(lost_pi)
+      .ev_bad_index(ev.bad_index),
+      .ev_bad_wqe(ev.bad_wqe),
+      .lost_valid,
+      .lost_index,
+      .lost_q,
+      .lost_pi
   );
 
   logic told_valid, told_room, proof_valid;
   logic [QW-1:0] told_q, proof_q;
-  logic [31:0] told_bytes;
-  logic [15:0] told_round;
+  berth_card_pkg::told_t told;
   berth_fp_grant #(
       .QPS(QPS),
       .DATA_W(DATA_W)
@@ -809,13 +736,13 @@ module berth_fp_rx #(
       .quiet_valid,
       .quiet_ready,
       .quiet_q,
-      .sge_re(grant_re),
-      .sge_ok(grant_ok),
-      .sge_at(grant_at),
-      .sge(grant_sge),
+      .grant_re,
+      .grant_ok,
+      .grant_at,
+      .grant_sge,
       .pend_we,
       .pend_at,
-      .pend_data,
+      .pend,
       .parsed_we,
       .parsed_q,
       .parsed,
@@ -827,39 +754,30 @@ module berth_fp_rx #(
       .told_valid,
       .told_room,
       .told_q,
-      .told_bytes,
-      .told_round,
+      .told,
       .proof_valid,
       .proof_q,
-      .xa_valid(ask_valid),
-      .xa_ready(ask_ready),
-      .xa_asid(ask_asid),
-      .xa_va(ask_va),
-      .xa_len(ask_len),
-      .xa_tag(ask_tag),
-      .xa_release(ask_release),
+      .acq_valid,
+      .acq_ready,
+      .acq,
       .xr_valid,
       .xr_ready,
-      .xr_tag,
-      .xr_kind,
-      .xr_status,
+      .xr,
       .ring_we,
       .ring_q,
       .ring_at,
-      .ring_data,
+      .ring,
       .post_valid,
       .post_ready,
       .post_q,
-      .post_credit,
-      .post_size,
-      .post_commit,
-      .post_early,
-      .local_valid,
-      .local_ready,
-      .local_data,
-      .ev_hit,
-      .ev_miss,
-      .ev_stray
+      .post,
+      .aside_valid,
+      .aside_ready,
+      .aside_q,
+      .aside,
+      .ev_hit(ev.hit),
+      .ev_miss(ev.miss),
+      .ev_stray(ev.stray)
   );
 
   berth_fp_builder #(
@@ -886,10 +804,7 @@ module berth_fp_rx #(
       .post_valid,
       .post_ready,
       .post_q,
-      .post_credit,
-      .post_size,
-      .post_commit,
-      .post_early,
+      .post,
       .landed_valid,
       .landed_ready,
       .landed_q,
@@ -899,22 +814,17 @@ module berth_fp_rx #(
       .lfr_valid,
       .lfr_ready,
       .lfr_q,
-      .lfr_begin,
-      .lfr_epoch,
-      .lfr_first,
-      .lfr_n,
-      .lfr_sizes,
+      .lfr,
       .told_room,
       .told_valid,
       .told_q,
-      .told_bytes,
-      .told_round,
+      .told,
       .proof_valid,
       .proof_q,
-      .ev_posted,
-      .ev_list,
-      .ev_list_len,
-      .ev_repeat,
+      .ev_posted(ev.posted),
+      .ev_list(ev.lists),
+      .ev_list_len(ev.list_len),
+      .ev_repeat(ev.list_again),
       .hurry,
       .swept,
       .swept_on,
@@ -923,18 +833,13 @@ module berth_fp_rx #(
 
   // ---- acquisitions and releases take turns -----------------------------------------------------
   logic last_rel_q, pick_rel;
-  assign pick_rel  = rel_valid && (!ask_valid || !last_rel_q);
+  assign pick_rel  = rel_valid && (!acq_valid || !last_rel_q);
   assign rel_ready = (!xa_valid || xa_ready) && pick_rel;
-  assign ask_ready = (!xa_valid || xa_ready) && !pick_rel;
-  assign xa_write  = 1'b1;
+  assign acq_ready = (!xa_valid || xa_ready) && !pick_rel;
   always_ff @(posedge clk) begin
     if (!xa_valid || xa_ready) begin
-      xa_valid   <= rel_valid || ask_valid;
-      xa_release <= pick_rel || ask_release;
-      xa_asid    <= pick_rel ? rel_asid : ask_asid;
-      xa_va      <= pick_rel ? rel_va : ask_va;
-      xa_len     <= pick_rel ? rel_len : ask_len;
-      xa_tag     <= pick_rel ? 16'd0 : ask_tag;
+      xa_valid   <= rel_valid || acq_valid;
+      xa         <= pick_rel ? rel : acq;
       last_rel_q <= pick_rel;
     end
     if (rst) begin
@@ -945,10 +850,10 @@ module berth_fp_rx #(
 
   // ---- frames that are free again ----------------------------------------------------------------
   // There are at most 16 frames, so that none of the four queues can be full.
-  logic [3:0] fr_valid, fr_pop, fr_room, fr_set;
-  logic [4*18-1:0] fr_addr, fr_in;
-  assign fr_set = {ls_pop, pk_free, ar_free, pl_free};
-  assign fr_in  = {ls_addr, pk_free_addr, ar_free_addr, pl_free_addr};
+  logic [3:0] free_valid, free_pop, free_room, free_set;
+  logic [4*18-1:0] free_place, free_in;
+  assign free_set = {ls_pop, in_free_valid, ar_free_valid, pl_free_valid};
+  assign free_in  = {ls.frame, in_free_place, ar_free_place, pl_free_place};
   for (genvar i = 0; i < 4; i++) begin : frees
     berth_lutfifo #(
         .WIDTH(18),
@@ -956,61 +861,59 @@ module berth_fp_rx #(
     ) queue (
         .clk,
         .rst,
-        .wr_valid(fr_set[i]),
-        .wr_ready(fr_room[i]),
-        .wr_data(fr_in[18*i+:18]),
-        .rd_valid(fr_valid[i]),
-        .rd_ready(fr_pop[i]),
-        .rd_data(fr_addr[18*i+:18])
+        .wr_valid(free_set[i]),
+        .wr_ready(free_room[i]),
+        .wr_data(free_in[18*i+:18]),
+        .rd_valid(free_valid[i]),
+        .rd_ready(free_pop[i]),
+        .rd_data(free_place[18*i+:18])
     );
   end
   always_comb begin
-    fr_pop     = '0;
+    free_pop     = '0;
     rfree_addr = '0;
     for (int unsigned i = 4; i > 0; i--)
-      if (fr_valid[i-1]) begin
-        fr_pop     = 4'(1 << (i - 1));
-        rfree_addr = fr_addr[18*(i-1)+:18];
+      if (free_valid[i-1]) begin
+        free_pop     = 4'(1 << (i - 1));
+        rfree_addr = free_place[18*(i-1)+:18];
       end
   end
-  assign rfree_valid = fr_valid != '0;
+  assign rfree_valid = free_valid != '0;
 
   // ---- exceptions -----------------------------------------------------------------------------------
   // A broken connection; a receive queue that cannot be read, or a doorbell that cannot be.
-  localparam int unsigned FW = 17;
-  logic fw_busy;
-  logic [1:0] fw_source;
-  logic [QW-1:0] fw_q;
-  logic [FW-1:0] fw_what;
+  localparam int unsigned FE_W = 17;
+  logic fe_busy;
+  logic [1:0] fe_source;
+  logic [QW-1:0] fe_q;
+  logic [FE_W-1:0] fe_what;
   berth_fp_events #(
       .QPS(QPS),
       .SOURCES(2),
-      .W(FW)
+      .W(FE_W)
   ) events (
       .clk,
       .rst,
       .put({lost_valid, broken_valid}),
       .put_q({lost_q, broken_q}),
-      .put_word({lost_index, lost_pi, FW'(broken_fault)}),
-      .clear(c_state_q == C_IDLE && cfg_req && cfg_we && cfg_addr[5:0] == berth_regs_pkg::RECV_COMMAND && command.opcode == berth_regs_pkg::RECV_CMD_START),
-      .clear_q(cfg_addr[6+:QW]),
-      .valid(fw_valid),
-      .ready(fw_ready),
-      .source(fw_source),
-      .q(fw_q),
-      .word(fw_what),
-      .busy(fw_busy)
+      .put_word({lost_index, lost_pi, FE_W'(broken_fault)}),
+      .clear(c_state_q == C_IDLE && fc_req && fc.we && fc.word == berth_regs_pkg::RECV_COMMAND && command.opcode == berth_regs_pkg::RECV_CMD_START),
+      .clear_q(fc.qpn[QW-1:0]),
+      .valid(fe_valid),
+      .ready(fe_ready),
+      .source(fe_source),
+      .q(fe_q),
+      .word(fe_what),
+      .busy(fe_busy)
   );
-  berth_regs_pkg::fast_event_t fw_event;
-  assign fw_event.code     = fw_source[0] ? berth_regs_pkg::EVENT_BROKEN : fw_source[1] && fw_what[16] ? berth_regs_pkg::EVENT_RECEIVE_INDEX : berth_regs_pkg::EVENT_RECEIVE_QUEUE;
-  assign fw_event.qpn      = 16'(fw_q);
-  assign fw_event.argument = {24'd0, fw_what[15:0]};
-  assign fw_word = fw_event;
+  assign fe.code     = fe_source[0] ? berth_regs_pkg::EVENT_BROKEN : fe_source[1] && fe_what[16] ? berth_regs_pkg::EVENT_RECEIVE_INDEX : berth_regs_pkg::EVENT_RECEIVE_QUEUE;
+  assign fe.qpn      = 16'(fe_q);
+  assign fe.argument = {24'd0, fe_what[15:0]};
 
   assign busy = rf_valid || ls_valid || ar_busy || pl_busy || dn_busy || rq_busy || gr_busy || bd_busy
-             || fr_valid != '0 || fw_busy || xa_valid || c_state_q != C_IDLE;
+             || free_valid != '0 || fe_busy || xa_valid || c_state_q != C_IDLE;
 
-  always_ff @(posedge clk) if (!rst) assert ((fr_set & ~fr_room) == '0 );
+  always_ff @(posedge clk) if (!rst) assert ((free_set & ~free_room) == '0 );
 
-  wire unused = &{1'b0, cfg_addr, stage[S_MAC+1], stage[S_PSN], stage[S_AGAIN], stage[S_PI], c_mode, c_space, c_queue, c_lists};
+  wire unused = &{1'b0, fc, stage[S_MAC+1], stage[S_PSN], stage[S_AGAIN], stage[S_PI], c_mode, c_space, c_queue, c_lists, fdb};
 endmodule

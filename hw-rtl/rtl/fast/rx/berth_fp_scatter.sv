@@ -5,98 +5,80 @@ module berth_fp_scatter #(
     // QPs, a power of two.
     parameter int unsigned QPS = 64,
     parameter int unsigned QW = $clog2(QPS),
-    parameter int unsigned PLACE_W = QW + 24 + 18 + 18 + 13 + 8 + 8 + 3 + 32,
     // Write commands on their way, a power of two, at most 256.
     parameter int unsigned FLYING = 64
 ) (
-    input  logic               clk,
-    input  logic               rst,
-    output logic               busy,
+    input  logic                         clk,
+    input  logic                         rst,
+    output logic                         busy,
     // Payloads, as `berth_fp_arrival` gives them.
-    input  logic               place_valid,
-    output logic               place_ready,
-    input  logic [PLACE_W-1:0] place,
+    input  logic                         place_valid,
+    output logic                         place_ready,
+    input  logic [QW-1:0]                place_q,
+    input  berth_card_pkg::placement_t   place,
     // Ranges of scatter lists: see `berth_fp_sges`.
-    output logic               sge_re,
-    output logic [QW+7:0]      sge_at,
-    input  logic [95:0]        sge,         // {va, len}
+    output logic                         place_re,
+    output logic [QW+7:0]                place_at,
+    input  berth_card_pkg::sge_t         place_sge,
     // Write commands, and that they are done, in their order.
-    output logic               pw_valid,
-    input  logic               pw_ready,
-    output logic [17:0]        pw_local,
-    output logic [12:0]        pw_len,
-    output logic [ 7:0]        pw_asid,
-    output logic [63:0]        pw_va,
-    output logic [ 7:0]        pw_tag,
-    input  logic               wd_valid,
-    input  logic [ 7:0]        wd_tag,
-    input  logic [ 1:0]        wd_status,
+    output logic                         store_valid,
+    input  logic                         store_ready,
+    output berth_card_pkg::payload_t     store,
+    input  logic                         stored_valid,
+    input  berth_card_pkg::payload_end_t stored,
     // Packets in place, or failed.
-    output logic               placed_valid,
-    input  logic               placed_ready,
-    output logic [QW-1:0]      placed_q,
-    output logic [23:0]        placed_psn,
-    output logic               placed_err,
+    output logic                         placed_valid,
+    input  logic                         placed_ready,
+    output logic [QW-1:0]                placed_q,
+    output logic [23:0]                  placed_psn,
+    output logic                         placed_err,
     // Their frames.
-    output logic               free_valid,
-    output logic [17:0]        free_addr,
+    output logic                         pl_free_valid,
+    output logic [17:0]                  pl_free_place,
     // What was given before `fence` is in place, or failed.
-    input  logic               fence,
-    output logic               fenced
+    input  logic                         fence,
+    output logic                         fenced
 );
   localparam int unsigned TW = $clog2(FLYING);
 
-  typedef struct packed {
-    logic [QW-1:0] q;
-    logic [23:0]   psn;
-    logic [17:0]   local_addr, frame;
-    logic [12:0]   len;
-    logic [7:0]    asid;
-    logic [7:0]    sge;
-    logic [2:0]    sges;
-    logic [31:0]   offset;
-  } place_t;
-
-  place_t head, p_q;
+  logic [QW-1:0] head_q, q_q;
+  berth_card_pkg::placement_t head, p_q;
   logic head_valid, head_pop;
   berth_lutfifo #(
-      .WIDTH(PLACE_W),
+      .WIDTH(QW + $bits(place)),
       .DEPTH(16)
   ) queue (
       .clk,
       .rst,
       .wr_valid(place_valid),
       .wr_ready(place_ready),
-      .wr_data(place),
+      .wr_data({place_q, place}),
       .rd_valid(head_valid),
       .rd_ready(head_pop),
-      .rd_data(head)
+      .rd_data({head_q, head})
   );
 
   // ---- walk along the list -------------------------------------------------------------
   logic look_q, go, begin_now, hits, over, fly_room;
-  logic [63:0] sge_va;
-  logic [31:0] sge_len, room;
+  logic [31:0] room;
   logic [12:0] part;
   logic [TW-1:0] tag_q;
   logic read_q;      // the next range is being read
 
-
-  assign {sge_va, sge_len} = sge;
-  assign hits    = p_q.offset < sge_len;
-  assign room      = sge_len - p_q.offset;
+  assign hits    = p_q.offset < place_sge.len;
+  assign room      = place_sge.len - p_q.offset;
   assign part      = 32'(p_q.len) < room ? p_q.len : room[12:0];
-  assign go        = look_q && (!hits || ((!pw_valid || pw_ready) && fly_room));
+  assign go        = look_q && (!hits || ((!store_valid || store_ready) && fly_room));
   // The list is at least as long as the credit said, so that it does not end before the packet.
   assign over      = (hits && part == p_q.len) || p_q.sges == 3'd1;
   assign begin_now = head_valid && !read_q && (!look_q || (go && over));
   assign head_pop  = begin_now;
-  assign sge_re    = begin_now || read_q;
-  assign sge_at    = begin_now ? {head.q, head.sge} : {p_q.q, p_q.sge};
-  assign busy      = head_valid || look_q || read_q || pw_valid || fly_valid || placed_valid;
+  assign place_re    = begin_now || read_q;
+  assign place_at    = begin_now ? {head_q, head.sge} : {q_q, p_q.sge};
+  assign busy      = head_valid || look_q || read_q || store_valid || fly_valid || placed_valid;
 
   always_ff @(posedge clk) begin
-    if (pw_ready) pw_valid <= 1'b0;
+    if (store_ready) store_valid <= 1'b0;
     if (read_q) begin
       read_q <= 1'b0;
       look_q <= 1'b1;
@@ -104,29 +86,30 @@ module berth_fp_scatter #(
     if (go) begin
       look_q <= 1'b0;
       if (hits) begin
-        pw_valid <= 1'b1;
-        pw_local <= p_q.local_addr;
-        pw_len   <= part;
-        pw_asid  <= p_q.asid;
-        pw_va    <= sge_va + 64'(p_q.offset);
-        pw_tag   <= 8'(tag_q);
+        store_valid <= 1'b1;
+        store.place <= p_q.payload;
+        store.len   <= part;
+        store.asid  <= p_q.asid;
+        store.va    <= place_sge.va + 64'(p_q.offset);
+        store.tag   <= 8'(tag_q);
         tag_q    <= tag_q + 1'b1;
       end
       if (!over) begin
         read_q         <= 1'b1;
         p_q.sge        <= p_q.sge + 8'd1;
         p_q.sges       <= p_q.sges - 3'd1;
-        p_q.offset     <= hits ? 32'd0 : p_q.offset - sge_len;
+        p_q.offset     <= hits ? 32'd0 : p_q.offset - place_sge.len;
         p_q.len        <= hits ? p_q.len - part : p_q.len;
-        p_q.local_addr <= hits ? p_q.local_addr + 18'(part) : p_q.local_addr;
+        p_q.payload <= hits ? p_q.payload + 18'(part) : p_q.payload;
       end
     end
     if (begin_now) begin
       p_q    <= head;
+      q_q    <= head_q;
       look_q <= 1'b1;
     end
     if (rst) begin
-      pw_valid <= 1'b0;
+      store_valid <= 1'b0;
       look_q   <= 1'b0;
       read_q   <= 1'b0;
       tag_q    <= '0;
@@ -147,14 +130,14 @@ module berth_fp_scatter #(
       .rst,
       .wr_valid(go && hits),
       .wr_ready(fly_room),
-      .wr_data({over, p_q.q, p_q.psn, p_q.frame}),
+      .wr_data({over, q_q, p_q.psn, p_q.frame}),
       .rd_valid(fly_valid),
-      .rd_ready(wd_valid),
+      .rd_ready(stored_valid),
       .rd_data({fly_last, fly_q, fly_psn, fly_frame})
   );
-  assign bad        = err_q || wd_status != 2'd0;
-  assign free_valid = wd_valid && fly_valid && fly_last;
-  assign free_addr  = fly_frame;
+  assign bad        = err_q || stored.status != 2'd0;
+  assign pl_free_valid = stored_valid && fly_valid && fly_last;
+  assign pl_free_place  = fly_frame;
 
   logic room_unused;
   berth_lutfifo #(
@@ -163,7 +146,7 @@ module berth_fp_scatter #(
   ) over_fifo (
       .clk,
       .rst,
-      .wr_valid(free_valid),
+      .wr_valid(pl_free_valid),
       .wr_ready(room_unused),
       .wr_data({fly_q, fly_psn, bad}),
       .rd_valid(placed_valid),
@@ -172,7 +155,7 @@ module berth_fp_scatter #(
   );
 
   always_ff @(posedge clk) begin
-    if (wd_valid) begin
+    if (stored_valid) begin
       err_q <= bad && !fly_last;
       due_q <= due_q + 1'b1;
     end
@@ -190,7 +173,7 @@ module berth_fp_scatter #(
   assign fenced = f_state_q == F_FLIGHT && f_flight_q == '0;
   always_ff @(posedge clk) begin
     queued_q  <= queued_q + 5'(place_valid && place_ready) - 5'(head_pop);
-    flights_q <= flights_q + (TW + 1)'(go && hits) - (TW + 1)'(wd_valid);
+    flights_q <= flights_q + (TW + 1)'(go && hits) - (TW + 1)'(stored_valid);
     case (f_state_q)
       F_IDLE: begin
         f_queue_q <= queued_q + 5'(place_valid && place_ready) - 5'(head_pop);
@@ -198,12 +181,12 @@ module berth_fp_scatter #(
       end
       F_QUEUE: begin
         f_queue_q  <= f_queue_q - 5'(head_pop && f_queue_q != '0);
-        f_flight_q <= flights_q + (TW + 1)'(go && hits) - (TW + 1)'(wd_valid);
+        f_flight_q <= flights_q + (TW + 1)'(go && hits) - (TW + 1)'(stored_valid);
         // The one that is being cut counts as one that waits.
         if (f_queue_q == '0 && ((go && over) || !(look_q || read_q))) f_state_q <= F_FLIGHT;
       end
       default: begin
-        f_flight_q <= f_flight_q - (TW + 1)'(wd_valid && f_flight_q != '0);
+        f_flight_q <= f_flight_q - (TW + 1)'(stored_valid && f_flight_q != '0);
         if (fenced) f_state_q <= F_IDLE;
       end
     endcase
@@ -217,8 +200,8 @@ module berth_fp_scatter #(
   // Answers come in order, and only for what is on its way; a packet is never longer than its list.
   always_ff @(posedge clk)
     if (!rst) begin
-      assert (!wd_valid || (fly_valid && wd_tag == 8'(due_q)));
-      assert (!free_valid || room_unused);
+      assert (!stored_valid || (fly_valid && stored.tag == 8'(due_q)));
+      assert (!pl_free_valid || room_unused);
       assert (!go || !over || (hits && part == p_q.len));
     end
 endmodule

@@ -8,50 +8,50 @@ module berth_fp_sges #(
     parameter int unsigned QPS = 64,
     parameter int unsigned QW = $clog2(QPS)
 ) (
-    input  logic          clk,
-    input  logic          rst,
-    input  logic          we,
-    input  logic [QW+7:0] waddr,
-    input  logic [95:0]   wdata,     // {va, len}
-    input  logic          place_re,
-    input  logic [QW+7:0] place_at,
-    output logic [95:0]   place_sge,
-    input  logic          grant_re,
-    output logic          grant_ok,
-    input  logic [QW+7:0] grant_at,
-    output logic [95:0]   grant_sge,
-    input  logic          done_re,
-    output logic          done_ok,
-    input  logic [QW+7:0] done_at,
-    output logic [95:0]   done_sge
+    input  logic                 clk,
+    input  logic                 rst,
+    input  logic                 sge_we,
+    input  logic [QW+7:0]        sge_at,
+    input  berth_card_pkg::sge_t sge,
+    input  logic                 place_re,
+    input  logic [QW+7:0]        place_at,
+    output berth_card_pkg::sge_t place_sge,
+    input  logic                 grant_re,
+    output logic                 grant_ok,
+    input  logic [QW+7:0]        grant_at,
+    output berth_card_pkg::sge_t grant_sge,
+    input  logic                 done_re,
+    output logic                 done_ok,
+    input  logic [QW+7:0]        done_at,
+    output berth_card_pkg::sge_t done_sge
 );
   logic last_done_q;     // of the two that take turns
   logic [2:0] fresh_q;   // whose data has come
-  logic [95:0] data, place_q, grant_q, done_q;
+  berth_card_pkg::sge_t data, place_kept_q, grant_kept_q, done_kept_q;
 
   assign grant_ok = !place_re && grant_re && !(done_re && !last_done_q);
   assign done_ok  = !place_re && done_re && !(grant_re && last_done_q);
   berth_fp_mem #(
-      .WIDTH(96),
+      .WIDTH($bits(sge)),
       .DEPTH(QPS * 256),
       .OWN(1'b1)   // only ranges of receives that are parsed count
   ) memory (
       .clk,
-      .we,
-      .waddr,
-      .wdata,
+      .we(sge_we),
+      .waddr(sge_at),
+      .wdata(sge),
       .re(place_re || grant_ok || done_ok),
       .raddr(place_re ? place_at : grant_ok ? grant_at : done_at),
       .rdata(data)
   );
-  assign place_sge = fresh_q[0] ? data : place_q;
-  assign grant_sge = fresh_q[1] ? data : grant_q;
-  assign done_sge  = fresh_q[2] ? data : done_q;
+  assign place_sge = fresh_q[0] ? data : place_kept_q;
+  assign grant_sge = fresh_q[1] ? data : grant_kept_q;
+  assign done_sge  = fresh_q[2] ? data : done_kept_q;
   always_ff @(posedge clk) begin
     fresh_q <= {done_ok, grant_ok, place_re};
-    if (fresh_q[0]) place_q <= data;
-    if (fresh_q[1]) grant_q <= data;
-    if (fresh_q[2]) done_q <= data;
+    if (fresh_q[0]) place_kept_q <= data;
+    if (fresh_q[1]) grant_kept_q <= data;
+    if (fresh_q[2]) done_kept_q <= data;
     if (grant_ok || done_ok) last_done_q <= done_ok;
     if (rst) {fresh_q, last_done_q} <= '0;
   end

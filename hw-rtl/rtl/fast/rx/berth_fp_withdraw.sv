@@ -4,27 +4,27 @@
 //
 // It asks `berth_fp_grant` by commands, one after the other; a receive of one range takes a dozen clocks.
 module berth_fp_withdraw (
-    input  logic        clk,
-    input  logic        rst,
+    input  logic                 clk,
+    input  logic                 rst,
     // Begins with a pulse, once what is not announced is being taken back; `busy` from then on.
-    input  logic        start,
-    input  logic [63:0] from,
-    input  logic [63:0] to,          // behind the last byte
-    output logic        busy,
+    input  logic                 start,
+    input  logic [63:0]          from,
+    input  logic [63:0]          to,  // behind the last byte
+    output logic                 busy,
     // Commands to `berth_fp_grant`, and what it says.
-    output logic        cmd_valid,
-    input  logic        cmd_ready,
-    output logic [ 3:0] cmd_op,
-    output logic [15:0] cmd_recv,
-    output logic [ 7:0] cmd_sge,
-    input  logic [15:0] st_freed,
-    input  logic [15:0] st_granted,
-    input  logic [ 7:0] st_first,
-    input  logic [ 2:0] st_ranges,
-    input  logic [95:0] st_sge,      // {va, len}
+    output logic                 cmd_valid,
+    input  logic                 cmd_ready,
+    output logic [ 3:0]          cmd_op,
+    output logic [15:0]          cmd_recv,
+    output logic [ 7:0]          cmd_sge,
+    input  logic [15:0]          st_freed,
+    input  logic [15:0]          st_granted,
+    input  logic [ 7:0]          st_first,
+    input  logic [ 2:0]          st_ranges,
+    input  berth_card_pkg::sge_t st_sge,
     // What was given to be written before is written: a pulse asks, a pulse answers.
-    output logic        fence,
-    input  logic        fenced
+    output logic                 fence,
+    input  logic                 fenced
 );
   typedef enum logic [2:0] {IDLE, NUMBERS, LOOK, RANGE, MARK, FENCE, LET_GO} state_t;
   state_t state_q;
@@ -45,8 +45,8 @@ module berth_fp_withdraw (
   assign cmd_op    = state_q == MARK ? berth_regs_pkg::STEP_MARK : state_q == LET_GO ? berth_regs_pkg::STEP_LET_GO : berth_regs_pkg::STEP_ASK;
   assign cmd_recv  = recv_q;
   assign cmd_sge   = sge_q;
-  assign sge_end   = 65'(st_sge[95:32]) + 65'(st_sge[31:0]);
-  assign hit       = st_sge[95:32] < to && sge_end > 65'(from);
+  assign sge_end   = 65'(st_sge.va) + 65'(st_sge.len);
+  assign hit       = st_sge.va < to && sge_end > 65'(from);
 
   always_ff @(posedge clk) begin
     fence <= 1'b0;

@@ -38,86 +38,77 @@ module berth_fp_ack #(
     parameter int unsigned PROBE = berth_regs_pkg::FAST_PROBE,
     parameter int unsigned FIRST = 32 * PROBE
 ) (
-    input  logic                     clk,
-    input  logic                     rst,
-    input  logic                     cfg_we,
-    input  logic [$clog2(QPS)-1:0]   cfg_q,
-    input  logic [5:0]               cfg_word,
-    input  logic [31:0]              cfg_wdata,
+    input  logic                         clk,
+    input  logic                         rst,
+    input  logic                         cfg_we,
+    input  logic [$clog2(QPS)-1:0]       cfg_q,
+    input  berth_card_pkg::row_write_t   cfg,
     // some engine's row is not initialised yet: no work is begun, it would go by what was there before
-    input  logic                     init_any,
-    input  logic                     init_valid,
-    input  logic [$clog2(QPS)-1:0]   init_q,
-    output logic                     init_ack,
-    input  logic                     cmd_valid,
-    output logic                     cmd_ready,
-    input  logic [$clog2(QPS)-1:0]   cmd_q,
-    input  logic [2:0]               cmd_op,
-    input  logic [31:0]              now,
+    input  logic                         init_any,
+    input  logic                         init_valid,
+    input  logic [$clog2(QPS)-1:0]       init_q,
+    output logic                         init_ack,
+    input  logic                         cmd_valid,
+    output logic                         cmd_ready,
+    input  logic [$clog2(QPS)-1:0]       cmd_q,
+    input  logic [2:0]                   cmd_op,
+    input  logic [31:0]                  now,
     // time-outs: look whenever nothing else is to be done; a row was looked at, it runs a timer, and until when
-    input  logic                     hurry,
-    output logic                     swept,
-    output logic                     swept_on,
-    output logic [31:0]              swept_at,
+    input  logic                         hurry,
+    output logic                         swept,
+    output logic                         swept_on,
+    output logic [31:0]                  swept_at,
 
-    input  logic                     ack_valid,
-    output logic                     ack_ready,
-    input  logic [$clog2(QPS)-1:0]   ack_q,
-    input  logic [23:0]              ack_psn,
-    input  logic [7:0]               ack_syndrome,
-    input  logic                     ack_has_sack,
-    input  logic [127:0]             ack_sack,
+    input  logic                         ack_valid,
+    output logic                         ack_ready,
+    input  logic [$clog2(QPS)-1:0]       ack_q,
+    input  berth_card_pkg::ack_t         ack,
 
     // sent so far; pieces that are cut
-    input  logic                     sent_we,
-    input  logic [$clog2(QPS)-1:0]   sent_q,
-    input  logic [23:0]              sent_next,
-    input  logic [7:0]               sent_pieces,
-    input  logic                     cut_we,
-    input  logic [$clog2(QPS)-1:0]   cut_q,
-    input  logic [7:0]               cut_pieces,
+    input  logic                         sent_we,
+    input  logic [$clog2(QPS)-1:0]       sent_q,
+    input  berth_card_pkg::sent_so_far_t sent_data,
+    input  logic                         cut_we,
+    input  logic [$clog2(QPS)-1:0]       cut_q,
+    input  logic [7:0]                   cut_pieces,
     // a packet leaves for the first time
-    input  logic                     left_we,
-    input  logic [$clog2(QPS)-1:0]   left_q,
+    input  logic                         log_we,
+    input  logic [$clog2(QPS)-1:0]       log_q,
     // a lost packet has left again; a packet could not be read; a place for lost ones is free
-    input  logic                     again_valid,
-    output logic                     again_ready,
-    input  logic [$clog2(QPS)-1:0]   again_q,
-    input  logic [23:0]              again_psn,
-    input  logic [23:0]              again_next,
-    input  logic                     fail_valid,
-    output logic                     fail_ready,
-    input  logic [$clog2(QPS)-1:0]   fail_q,
-    input  logic [23:0]              fail_psn,
-    input  logic                     place_valid,
-    output logic                     place_ready,
-    input  logic [$clog2(QPS)-1:0]   place_q,
-    input  logic [LR-1:0]            place_idx,
+    input  logic                         again_valid,
+    output logic                         again_ready,
+    input  logic [$clog2(QPS)-1:0]       again_q,
+    input  berth_card_pkg::again_t       again_data,
+    input  logic                         fail_valid,
+    output logic                         fail_ready,
+    input  logic [$clog2(QPS)-1:0]       fail_q,
+    input  logic [23:0]                  fail_psn,
+    input  logic                         place_valid,
+    output logic                         place_ready,
+    input  logic [$clog2(QPS)-1:0]       place_q,
+    input  logic [LR-1:0]                place_idx,
 
     // a lost packet for the block engine
-    output logic                     lost_valid,
-    input  logic                     lost_ready,
-    output logic [$clog2(QPS)-1:0]   lost_q,
-    output logic [23:0]              lost_psn,
-    output logic [LR-1:0]            lost_place,
+    output logic                         lost_valid,
+    input  logic                         lost_ready,
+    output logic [$clog2(QPS)-1:0]       lost_q,
+    output berth_card_pkg::lost_t        lost_data,
 
-    output logic                     acked_we,
-    output logic [$clog2(QPS)-1:0]   acked_q,
-    output logic [23:0]              acked_una,
-    output logic                     acked_hold,
-    output logic                     acked_halt,
+    output logic                         acked_we,
+    output logic [$clog2(QPS)-1:0]       acked_q,
+    output berth_card_pkg::acked_t       acked_data,
 
-    output logic                     fw_valid,
-    output logic [$clog2(QPS)-1:0]   fw_q,
-    output logic [1:0]               fw_kind,       // 0 time-out, 1 NAK, 2 RNR
+    output logic                         ack_fault_valid,
+    output logic [$clog2(QPS)-1:0]       ack_fault_q,
+    output logic [1:0]                   ack_fault_kind,  // 0 time-out, 1 NAK, 2 RNR
+    output logic [31:0]                  ack_fault_arg,   // {syndrome, PSN}
     // the round trip as it is measured, in units of `now`; 0: not yet
-    output logic                     round_we,
-    output logic [$clog2(QPS)-1:0]   round_q,
-    output logic [19:0]              round,
-    output logic [31:0]              fw_arg,        // {syndrome, PSN}
+    output logic                         round_we,
+    output logic [$clog2(QPS)-1:0]       round_q,
+    output logic [19:0]                  round,
     // counters: acknowledgements that came, and those that cannot be
-    output logic                     ev_taken,
-    output logic                     ev_bad
+    output logic                         ev_taken,
+    output logic                         ev_bad
 );
     localparam int unsigned QW     = $clog2(QPS);
     localparam int unsigned PLACES = 1 << LR;
@@ -186,20 +177,20 @@ module berth_fp_ack #(
                                       m_hunting, m_anew, m_idle, m_idled, m_from,
                                       m_before, m_probing, m_witness, m_witness_psn, m_witness_at,
                                       m_timed, m_timed_psn, m_timed_at, m_probes, m_waits, m_round}));
-    berth_fp_mem #(.WIDTH(TW), .DEPTH(QPS)) m_left (.clk(clk), .we(left_we), .waddr(left_q), .wdata(now[TW-1:0]),
+    berth_fp_mem #(.WIDTH(TW), .DEPTH(QPS)) m_left (.clk(clk), .we(log_we), .waddr(log_q), .wdata(now[TW-1:0]),
         .re(idle), .raddr(q), .rdata(left));
     berth_fp_mem #(.WIDTH(32), .DEPTH(QPS)) m_sent (.clk(clk), .we(sent_we), .waddr(sent_q),
-        .wdata({sent_next, sent_pieces}), .re(idle), .raddr(q), .rdata({next, pieces}));
+        .wdata({sent_data.next, sent_data.pieces}), .re(idle), .raddr(q), .rdata({next, pieces}));
     berth_fp_mem #(.WIDTH(8), .DEPTH(QPS)) m_cut (.clk(clk), .we(cut_we), .waddr(cut_q),
         .wdata(cut_pieces), .re(idle), .raddr(q), .rdata(cut));
     berth_regs_pkg::send_mode_t cfg_mode;
-    assign cfg_mode = cfg_wdata;
-    berth_fp_mem #(.WIDTH(5), .DEPTH(QPS)) m_mode (.clk(clk), .we(cfg_we && cfg_word == berth_regs_pkg::SEND_MODE), .waddr(cfg_q),
+    assign cfg_mode = cfg.data;
+    berth_fp_mem #(.WIDTH(5), .DEPTH(QPS)) m_mode (.clk(clk), .we(cfg_we && cfg.word == berth_regs_pkg::SEND_MODE), .waddr(cfg_q),
         .wdata({cfg_mode.reorder, cfg_mode.selective}), .re(idle), .raddr(q), .rdata({reorder, selective}));
-    berth_fp_mem #(.WIDTH(32), .DEPTH(QPS)) m_timeout (.clk(clk), .we(cfg_we && cfg_word == berth_regs_pkg::SEND_TIMEOUT), .waddr(cfg_q),
-        .wdata(cfg_wdata), .re(idle), .raddr(q), .rdata(timeout));
-    berth_fp_mem #(.WIDTH(24), .DEPTH(QPS)) m_psn (.clk(clk), .we(cfg_we && cfg_word == berth_regs_pkg::SEND_PSN), .waddr(cfg_q),
-        .wdata(cfg_wdata[23:0]), .re(idle), .raddr(q), .rdata(psn_cfg));
+    berth_fp_mem #(.WIDTH(32), .DEPTH(QPS)) m_timeout (.clk(clk), .we(cfg_we && cfg.word == berth_regs_pkg::SEND_TIMEOUT), .waddr(cfg_q),
+        .wdata(cfg.data), .re(idle), .raddr(q), .rdata(timeout));
+    berth_fp_mem #(.WIDTH(24), .DEPTH(QPS)) m_psn (.clk(clk), .we(cfg_we && cfg.word == berth_regs_pkg::SEND_PSN), .waddr(cfg_q),
+        .wdata(cfg.data[23:0]), .re(idle), .raddr(q), .rdata(psn_cfg));
 
     logic [23:0]       una_q, psn_q, next_q, out_q;
     logic [W-1:0]      done_q, lost_q_, fixing_q, marked_q, before_q, open_q, seen_at_q;
@@ -250,7 +241,7 @@ module berth_fp_ack #(
                                            {16{8'h0f}}, {16{8'h33}}, {16{8'h55}}};
     logic [127:0] mirror;
     always_comb begin
-        mirror = ack_sack;
+        mirror = ack.sack;
         for (int k = 0; k < 7; k++)
             mirror = ((mirror >> (1 << k)) & HALVES[128*k +: 128]) | ((mirror << (1 << k)) & ~HALVES[128*k +: 128]);
         came = W'(mirror[SACK-1:0]);
@@ -393,13 +384,13 @@ module berth_fp_ack #(
     assign init_ack = store && kind_q == INIT;
     assign acked_we = store && (kind_q == INIT || una_q != was_una_q || hold != was_hold_q || halt_q != was_halt_q);
     assign acked_q    = q_q;
-    assign acked_una  = una_q;
-    assign acked_hold = hold;
-    assign acked_halt = halt_q;
+    assign acked_data.una  = una_q;
+    assign acked_data.hold = hold;
+    assign acked_data.halt = halt_q;
     assign lost_valid = op_q == GIVE && can_give && looked_q && in_order;
     assign lost_q     = q_q;
-    assign lost_psn   = una_q + 24'(first_at_q);
-    assign lost_place = place_q_;
+    assign lost_data.psn   = una_q + 24'(first_at_q);
+    assign lost_data.place = place_q_;
 
     // ---- the bitmaps: loaded, slid, or some bits set and cleared ------------------------------
     // A packet that is lost, or given to be sent again, is not done.
@@ -430,11 +421,11 @@ module berth_fp_ack #(
     end
 
     always_ff @(posedge clk) begin
-        fw_valid <= 1'b0;
+        ack_fault_valid <= 1'b0;
         ev_taken <= op_q == APPLY && kind_q == ACK && !bad;
         ev_bad   <= op_q == APPLY && kind_q == ACK && bad;
-        fw_q     <= q_q;
-        fw_arg   <= {syndrome_q, psn_q};
+        ack_fault_q     <= q_q;
+        ack_fault_arg   <= {syndrome_q, psn_q};
         tick_q   <= tick_q + 6'd1;
         first_at_q <= first_at;
         looked_q   <= 1'b0;
@@ -456,11 +447,11 @@ module berth_fp_ack #(
                 q_q    <= q;
                 lose_q <= 1'b0;
                 hunt_q <= 1'b0;
-                psn_q  <= pick_again ? again_psn : pick_fail ? fail_psn : ack_psn;
-                again_next_q <= again_next;
+                psn_q  <= pick_again ? again_data.psn : pick_fail ? fail_psn : ack.psn;
+                again_next_q <= again_data.next;
                 freed_q      <= place_idx;
                 cmd_op_q     <= cmd_op;
-                {syndrome_q, has_sack_q} <= {ack_syndrome, ack_has_sack};
+                {syndrome_q, has_sack_q} <= {ack.syndrome, ack.has_sack};
                 seen_at_q <= came;
                 shift_q <= '1;
                 if (pick_sweep) begin
@@ -536,11 +527,11 @@ module berth_fp_ack #(
                         // told once: a QP that is halted is so until firmware has had its say
                         if (is_nak && syndrome_q[4:0] != 5'd0 && in_window) begin
                             halt_q <= 1'b1;
-                            {fw_valid, fw_kind} <= {!halt_q, 2'd1};
+                            {ack_fault_valid, ack_fault_kind} <= {!halt_q, 2'd1};
                         end else if (is_rnr && in_window) begin
                             halt_q <= 1'b1;
                             lose_q <= 1'b1;
-                            {fw_valid, fw_kind} <= {!halt_q, 2'd2};
+                            {ack_fault_valid, ack_fault_kind} <= {!halt_q, 2'd2};
                         end
                         op_q    <= idle_ack ? IDLE : SLIDE;
                         first_q <= 1'b1;
@@ -625,7 +616,7 @@ module berth_fp_ack #(
             DECIDE: begin
                 if (runs && now - stamp_q >= limit_q) begin
                     told_q <= 1'b1;
-                    {fw_valid, fw_kind} <= {1'b1, 2'd0};
+                    {ack_fault_valid, ack_fault_kind} <= {1'b1, 2'd0};
                 end
                 probe_at_q <= now + span_q[31:0] - {{(32-TW){1'b0}}, waited};
                 probe_on_q <= may_probe && !probe;
@@ -688,7 +679,7 @@ module berth_fp_ack #(
     end
 
     logic unused;
-    assign unused = &{1'b0, open_psn, behind, work_busy, unused_any, ack_sack};
+    assign unused = &{1'b0, open_psn, behind, work_busy, unused_any, ack, sent_data};
 
     wire unused_cfg = &{1'b0, cfg_mode};
 endmodule

@@ -24,102 +24,91 @@ module berth_fp_block #(
     parameter int unsigned WB  = 8,     // log2 of the packets that the log holds: more than the window
     parameter int unsigned DATA_W = 64  // bits of a beat of the wire
 ) (
-    input  logic                     clk,
-    input  logic                     rst,
-    input  logic [15:0]              now,          // units of 64 clocks
-    input  logic                     cfg_we,
-    input  logic [$clog2(QPS)-1:0]   cfg_q,
-    input  logic [5:0]               cfg_word,
-    input  logic [31:0]              cfg_wdata,
+    input  logic                          clk,
+    input  logic                          rst,
+    input  logic [15:0]                   now,          // units of 64 clocks
+    input  logic                          cfg_we,
+    input  logic [$clog2(QPS)-1:0]        cfg_q,
+    input  berth_card_pkg::row_write_t    cfg,
     // some engine's row is not initialised yet: no work is begun, it would go by what was there before
-    input  logic                     init_any,
-    input  logic                     init_valid,
-    input  logic [$clog2(QPS)-1:0]   init_q,
-    output logic                     init_ack,
+    input  logic                          init_any,
+    input  logic                          init_valid,
+    input  logic [$clog2(QPS)-1:0]        init_q,
+    output logic                          init_ack,
 
-    input  logic                     ctx_we,
-    input  logic [$clog2(QPS)-1:0]   ctx_q,
-    input  logic [LC-1:0]            ctx_idx,
-    input  logic [95:0]              ctx_data,
-    input  logic                     piece_we,
-    input  logic [$clog2(QPS)-1:0]   piece_q,
-    input  logic [LP-1:0]            piece_idx,
-    input  logic [LC+99:0]           piece_data,
-    input  logic                     cut_we,
-    input  logic [$clog2(QPS)-1:0]   cut_q,
-    input  logic [7:0]               cut_pieces,
-    input  logic                     freed_we,     // blocks given back so far
-    input  logic [$clog2(QPS)-1:0]   freed_q,
-    input  logic [LB:0]              freed_blocks,
-    input  logic [31:0]              freed_bytes,  // and of bytes
+    input  logic                          ctx_we,
+    input  logic [$clog2(QPS)-1:0]        ctx_q,
+    input  logic [LC-1:0]                 ctx_idx,
+    input  berth_card_pkg::sge_t          ctx_data,
+    input  logic                          piece_we,
+    input  logic [$clog2(QPS)-1:0]        piece_q,
+    input  logic [LP-1:0]                 piece_idx,
+    input  berth_card_pkg::piece_t        piece_data,
+    input  logic [LC:0]                   piece_ctxs,
+    input  logic                          cut_we,
+    input  logic [$clog2(QPS)-1:0]        cut_q,
+    input  logic [7:0]                    cut_pieces,
+    input  logic                          freed_we,     // blocks given back so far
+    input  logic [$clog2(QPS)-1:0]        freed_q,
+    input  logic [LB:0]                   freed_blocks,
+    input  logic [31:0]                   freed_bytes,  // and of bytes
     // a packet that lies in several blocks needs this one, however many there are; its first one
-    input  logic                     want_we,
-    input  logic [$clog2(QPS)-1:0]   want_q,
-    input  logic [LB:0]              want_block,
-    input  logic [LB:0]              want_first,
+    input  logic                          want_we,
+    input  logic [$clog2(QPS)-1:0]        want_q,
+    input  berth_card_pkg::want_t         want_data,
     // packet log: where a packet's bytes lie
-    input  logic                     log_we,
-    input  logic [$clog2(QPS)-1:0]   log_q,
-    input  logic [WB-1:0]            log_psn,
-    input  logic [LC+45:0]           log_where,    // {no memory, context, offset [31:0], length [12:0]}
+    input  logic                          log_we,
+    input  logic [$clog2(QPS)-1:0]        log_q,
+    input  logic [WB-1:0]                 log_psn,
+    input  berth_card_pkg::where_t        log_where,
 
-    // a block's state changes: of memory that was given back; with `mark_again` it is asked for once more
-    input  logic                     mark_valid,
-    output logic                     mark_ready,
-    input  logic                     mark_again,
-    input  logic [$clog2(QPS)-1:0]   mark_q,
-    input  logic [LB:0]              mark_idx,
-    input  logic [7:0]               mark_state,   // BLOCK_*
+    // a block's state changes: of memory that was given back; it may be asked for once more
+    input  logic                          mark_valid,
+    output logic                          mark_ready,
+    input  berth_card_pkg::mark_t         mark_data,
+    input  logic [$clog2(QPS)-1:0]        mark_q,
     // no new block while memory is let go of, and none when the QP has ended; `wake`: it goes on
-    input  logic [QPS-1:0]           still,
-    input  logic                     wake_we,
-    input  logic [$clog2(QPS)-1:0]   wake_q,
+    input  logic [QPS-1:0]                still,
+    input  logic                          wake_we,
+    input  logic [$clog2(QPS)-1:0]        wake_q,
     // blocks of QP count_q, those of lost packets included: asked for; held since the QP was initialised
-    input  logic [$clog2(QPS)-1:0]   count_q,
-    output logic [LB+1:0]            count_asked,
-    output logic [LB+1:0]            count_held,
+    input  logic [$clog2(QPS)-1:0]        count_q,
+    output logic [LB+1:0]                 count_asked,
+    output logic [LB+1:0]                 count_held,
 
     // a lost packet to be prepared
-    input  logic                     lost_valid,
-    output logic                     lost_ready,
-    input  logic [$clog2(QPS)-1:0]   lost_q,
-    input  logic [23:0]              lost_psn,
-    input  logic [LR-1:0]            lost_place,
+    input  logic                          lost_valid,
+    output logic                          lost_ready,
+    input  logic [$clog2(QPS)-1:0]        lost_q,
+    input  berth_card_pkg::lost_t         lost_data,
 
     // translation
-    output logic                     xa_valid,
-    input  logic                     xa_ready,
-    output logic [7:0]               xa_asid,
-    output logic [63:0]              xa_va,
-    output logic [20:0]              xa_len,
-    output logic [15:0]              xa_tag,
-    input  logic                     xr_valid,
-    output logic                     xr_ready,
-    input  logic [15:0]              xr_tag,
-    input  logic [1:0]               xr_kind,
-    input  logic [7:0]               xr_status,
+    output logic                          acq_valid,
+    input  logic                          acq_ready,
+    output berth_card_pkg::range_ask_t    acq,
+    input  logic                          xr_valid,
+    output logic                          xr_ready,
+    input  berth_card_pkg::range_answer_t xr,
 
-    // a block: {context, offset in it [31:0], length [20:0], address}
-    output logic                     block_we,
-    output logic [$clog2(QPS)-1:0]   block_q,
-    output logic [LB:0]              block_idx,    // upper bit: of a lost packet
-    output logic [LC+116:0]          block_data,
-    // its state: {failed, held}, and why it failed
-    output logic                     state_we,
-    output logic [$clog2(QPS)-1:0]   state_q,
-    output logic [LB:0]              state_idx,
-    output logic [9:0]               state_data,
-    output logic                     held_set,     // a block of state_q is not waited for any more
-    output logic                     fixed_we,     // a lost packet is prepared
-    output logic [LR-1:0]            fixed_place,  // of QP block_q
-    output logic [27:0]              fixed_data,   // {parts, PSN}
-    output logic                     covered_we,   // {pieces, blocks, lost packets} so far
-    output logic [$clog2(QPS)-1:0]   covered_q,
-    output logic [7:0]               covered_pieces,
-    output logic [LB:0]              covered_blocks,
-    output logic [LR:0]              covered_lost,
-    output logic                     ev_block,     // counter: a block was asked for
-    output logic                     ev_stray      // counter: the host answers what it was not asked
+    // a block
+    output logic                          block_we,
+    output logic [$clog2(QPS)-1:0]        block_q,
+    output logic [LB:0]                   block_idx,    // upper bit: of a lost packet
+    output berth_card_pkg::block_t        block_data,
+    // its state
+    output logic                          state_we,
+    output logic [$clog2(QPS)-1:0]        state_q,
+    output logic [LB:0]                   state_idx,
+    output berth_card_pkg::block_state_t  state_data,
+    output logic                          held_set,     // a block of state_q is not waited for any more
+    output logic                          fixed_we,     // a lost packet is prepared
+    output logic [LR-1:0]                 fixed_place,  // of QP block_q
+    output berth_card_pkg::fixed_t        fixed_data,
+    output logic                          covered_we,   // {pieces, blocks, lost packets} so far
+    output logic [$clog2(QPS)-1:0]        covered_q,
+    output berth_card_pkg::covered_t      covered_data,
+    output logic                          ev_block,     // counter: a block was asked for
+    output logic                          ev_stray      // counter: the host answers what it was not asked
 );
     localparam int unsigned QW = $clog2(QPS);
     localparam logic [7:0]  BLOCK_ASKED = 8'd0;
@@ -154,35 +143,36 @@ module berth_fp_block #(
     berth_fp_mem #(.WIDTH(LB+33), .DEPTH(QPS)) m_freed (.clk(clk), .we(freed_we), .waddr(freed_q),
         .wdata({freed_blocks, freed_bytes}), .re(read), .raddr(addr), .rdata({freed, back}));
     berth_fp_mem #(.WIDTH(2*LB+2), .DEPTH(QPS)) m_want (.clk(clk), .we(want_we), .waddr(want_q),
-        .wdata({want_block, want_first}), .re(read), .raddr(addr), .rdata({wanted, want_from}));
+        .wdata({want_data.block, want_data.first}), .re(read), .raddr(addr), .rdata({wanted, want_from}));
     berth_regs_pkg::send_queue_t cfg_queue;
-    assign cfg_queue = cfg_wdata;
+    assign cfg_queue = cfg.data;
     berth_regs_pkg::send_blocks_t cfg_blocks;
-    assign cfg_blocks = cfg_wdata;
-    berth_fp_mem #(.WIDTH(8), .DEPTH(QPS)) m_asid (.clk(clk), .we(cfg_we && cfg_word == berth_regs_pkg::SEND_QUEUE), .waddr(cfg_q),
+    assign cfg_blocks = cfg.data;
+    berth_fp_mem #(.WIDTH(8), .DEPTH(QPS)) m_asid (.clk(clk), .we(cfg_we && cfg.word == berth_regs_pkg::SEND_QUEUE), .waddr(cfg_q),
         .wdata(cfg_queue.asid), .re(read), .raddr(addr), .rdata(asid));
-    berth_fp_mem #(.WIDTH(11), .DEPTH(QPS)) m_size (.clk(clk), .we(cfg_we && cfg_word == berth_regs_pkg::SEND_BLOCKS), .waddr(cfg_q),
+    berth_fp_mem #(.WIDTH(11), .DEPTH(QPS)) m_size (.clk(clk), .we(cfg_we && cfg.word == berth_regs_pkg::SEND_BLOCKS), .waddr(cfg_q),
         .wdata({cfg_blocks.ahead, cfg_blocks.log2_block}), .re(read), .raddr(addr), .rdata({ahead, log2_block}));
 
     // ---- pieces, contexts, the log, blocks ---------------------------------------------
-    logic [LC+99:0] piece;
+    berth_card_pkg::piece_t piece;
+    logic [LC:0]   ctxs;
     logic [31:0]   ctx_len;
     logic [63:0]   ctx_va;
     logic          ctx_read;
-    logic [LC-1:0] ctx_at, fix_ctx_q, log_ctx;
-    logic          log_none;
-    logic [31:0]   log_off, fix_off_q;
-    logic [12:0]   log_len, fix_left_q;
+    logic [LC-1:0] ctx_at, fix_ctx_q;
+    berth_card_pkg::where_t logged;
+    logic [31:0]   fix_off_q;
+    logic [12:0]   fix_left_q;
     logic [2:0]    part_q;
     logic [23:0]   psn_q;
     logic [LR-1:0] place_q;
-    berth_fp_mem #(.WIDTH(LC+100), .DEPTH(QPS << LP), .OWN(1'b1)) m_piece (.clk(clk), .we(piece_we), .waddr({piece_q, piece_idx}),
-        .wdata(piece_data), .re(op_q == ROWS), .raddr({q_q, pieces[LP-1:0]}), .rdata(piece));
+    berth_fp_mem #(.WIDTH(LC + 1 + $bits(piece)), .DEPTH(QPS << LP), .OWN(1'b1)) m_piece (.clk(clk), .we(piece_we), .waddr({piece_q, piece_idx}),
+        .wdata({piece_ctxs, piece_data}), .re(op_q == ROWS), .raddr({q_q, pieces[LP-1:0]}), .rdata({ctxs, piece}));
     berth_fp_mem #(.WIDTH(96), .DEPTH(QPS << LC), .OWN(1'b1)) m_ctx (.clk(clk), .we(ctx_we), .waddr({ctx_q, ctx_idx}),
-        .wdata(ctx_data), .re(ctx_read), .raddr({q_q, ctx_at}), .rdata({ctx_len, ctx_va}));
-    berth_fp_mem #(.WIDTH(LC+46), .DEPTH(QPS << WB), .OWN(1'b1)) m_log (.clk(clk), .we(log_we), .waddr({log_q, log_psn}),
+        .wdata(ctx_data), .re(ctx_read), .raddr({q_q, ctx_at}), .rdata({ctx_va, ctx_len}));
+    berth_fp_mem #(.WIDTH($bits(log_where)), .DEPTH(QPS << WB), .OWN(1'b1)) m_log (.clk(clk), .we(log_we), .waddr({log_q, log_psn}),
         .wdata(log_where), .re(op_q == ROWS), .raddr({q_q, psn_q[WB-1:0]}),
-        .rdata({log_none, log_ctx, log_off, log_len}));
+        .rdata(logged));
 
     // ---- answers ---------------------------------------------------------------------
     // What the host says counts for a block that it was asked for, once: which they are is read first, and the next answer
@@ -196,14 +186,14 @@ module berth_fp_block #(
     logic          x_asked, due_clear;
     logic [LB:0]   clear_q;
     assign xr_ready  = !x_valid_q && !due_clear;
-    assign x_take    = xr_valid && xr_ready && xr_kind != 2'd0;
+    assign x_take    = xr_valid && xr_ready && xr.kind != 2'd0;
     assign x_done    = !(retry_put && !retry_room);
     assign x_asked   = x_due && started_q[x_tag_q[LB+1 +: QW]];
     assign due_clear = op_q == IDLE && init_valid && q_q == init_q && !x_valid_q;
     assign ev_stray  = x_valid_q && x_kind_q == 2'd2 && !x_asked;
     always_ff @(posedge clk) begin
         if (x_done) x_valid_q <= 1'b0;
-        if (x_take) {x_valid_q, x_tag_q, x_kind_q, x_status_q} <= {1'b1, xr_tag, xr_kind, xr_status};
+        if (x_take) {x_valid_q, x_tag_q, x_kind_q, x_status_q} <= {1'b1, xr.tag, xr.kind, xr.status};
         if (due_clear && clear_q != '1) clear_q <= clear_q + 1'b1;
         if (init_ack) begin
             clear_q           <= '0;
@@ -217,21 +207,21 @@ module berth_fp_block #(
     end
     berth_fp_mem #(.WIDTH(1), .DEPTH(QPS << (LB+1)), .OWN(1'b1)) m_due (.clk(clk), .we(due_clear || (x_valid_q && x_done)),
         .waddr(due_clear ? {q_q, clear_q} : x_tag_q[LB+QW:0]), .wdata(!due_clear && x_kind_q == 2'd1), .re(x_take),
-        .raddr(xr_tag[LB+QW:0]), .rdata(x_due));
+        .raddr(xr.tag[LB+QW:0]), .rdata(x_due));
     logic          retry_valid, retry_ready, retry_put, retry_room;
     logic [15:0]   retry_tag;
     logic          good;
     assign good      = !x_valid_q || x_status_q == 8'd0;
     assign retry_put = x_valid_q && x_kind_q == 2'd2 && x_asked && good;
     logic mark_put;                      // a block is asked for again, by a mark
-    assign mark_put = mark_valid && mark_ready && mark_again;
+    assign mark_put = mark_valid && mark_ready && mark_data.again;
     berth_fifo #(.WIDTH(16), .DEPTH(256)) retries (.clk(clk), .rst(rst),
         .wr_valid(retry_put || mark_put), .wr_ready(retry_room),
-        .wr_data(retry_put ? x_tag_q : {(15-LB)'(mark_q), mark_idx}),
+        .wr_data(retry_put ? x_tag_q : {(15-LB)'(mark_q), mark_data.idx}),
         .rd_valid(retry_valid), .rd_ready(retry_ready), .rd_data(retry_tag));
     logic          settle;               // an answer settles a block
-    assign settle    = x_valid_q ? x_kind_q == 2'd2 && x_asked && !good : xr_valid && xr_ready && xr_kind == 2'd0;
-    assign s_tag     = x_valid_q ? x_tag_q : xr_tag;
+    assign settle    = x_valid_q ? x_kind_q == 2'd2 && x_asked && !good : xr_valid && xr_ready && xr.kind == 2'd0;
+    assign s_tag     = x_valid_q ? x_tag_q : xr.tag;
 
     // ---- how long the host works on a request ----------------------------------------------
     localparam int unsigned UNIT_W = $clog2(DATA_W) + 3;   // log2 of the wire's bytes in a unit of time
@@ -249,9 +239,9 @@ module berth_fp_block #(
     always_ff @(posedge clk) begin
         if (timed && (settle || x_kind_q != 2'd1)) timing_q <= 1'b0;
         if (timed && retry_put) serve_q <= serve_q == '0 || {since, 11'd0} < aged ? {since, 11'd0} : aged;
-        if (op_q == ASK && xa_ready && !timing_q) begin
+        if (op_q == ASK && acq_ready && !timing_q) begin
             timing_q <= 1'b1;
-            timed_q  <= xa_tag;
+            timed_q  <= acq.tag;
             since_q  <= now;
         end
         // Its QP may be gone.
@@ -278,8 +268,8 @@ module berth_fp_block #(
     assign soon     = carried + (32'd2 << log2_block);
     assign fits     = (bytes - back < (serve_q == '0 || most < soon ? most : soon) || (blocks == wanted && freed == want_from))
                       && blocks - freed < (LB+1)'(1 << LB);
-    assign p_len    = piece[31:0];
-    assign p_none   = piece[98:97] != 2'd0 || piece[96] || p_len == 32'd0;
+    assign p_len    = piece.len;
+    assign p_none   = piece.kind != 2'd0 || piece.inlined || p_len == 32'd0;
     assign at       = fixing ? fix_off_q : offset;
     assign in_ctx   = ctx_len - at;
     assign want     = fixing ? {19'd0, fix_left_q} : need ? p_len : left;
@@ -295,12 +285,17 @@ module berth_fp_block #(
     assign block_we   = put;
     assign block_q    = q_q;
     assign block_idx  = fixing ? {1'b1, place_q, part_q} : {1'b0, blocks[LB-1:0]};
-    assign block_data = {fixing ? fix_ctx_q : ctx, at, len[20:0], va};
-    assign mark_ready = !settle && !put && !fixed_we && !(mark_again && (retry_put || !retry_room));
+    assign block_data.ctx = 8'(fixing ? fix_ctx_q : ctx);
+    assign block_data.at  = at;
+    assign block_data.len = len[20:0];
+    assign block_data.va  = va;
+    assign mark_ready = !settle && !put && !fixed_we && !(mark_data.again && (retry_put || !retry_room));
     assign state_we   = settle || put || (mark_valid && mark_ready);
     assign state_q    = settle ? s_tag[LB+1 +: QW] : put || fixed_we ? q_q : mark_q;
-    assign state_idx  = settle ? s_tag[LB:0] : put ? block_idx : mark_idx;
-    assign state_data = settle ? {!good, good, x_valid_q ? x_status_q : 8'd0} : put ? {2'd0, BLOCK_ASKED} : {2'd0, mark_state};
+    assign state_idx  = settle ? s_tag[LB:0] : put ? block_idx : mark_data.idx;
+    assign state_data.failed = settle && !good;
+    assign state_data.held   = settle && good;
+    assign state_data.status = settle ? (x_valid_q ? x_status_q : 8'd0) : put ? BLOCK_ASKED : mark_data.state;
     assign held_set   = settle || fixed_we;
 
     // Counts; nothing of a QP is under way when it is initialised.
@@ -317,12 +312,10 @@ module berth_fp_block #(
         held[count_at]  <= init_ack ? '0 : held[count_at] + (LB+2)'(settle && good);
     end
 
-    logic [63:0]     again_va;
-    logic [20:0]     again_len;
-    logic [LC+31:0]  again_rest;
-    berth_fp_mem #(.WIDTH(LC+117), .DEPTH(QPS << (LB+1)), .OWN(1'b1)) m_block (.clk(clk), .we(block_we),
+    berth_card_pkg::block_t again_block;
+    berth_fp_mem #(.WIDTH($bits(block_data)), .DEPTH(QPS << (LB+1)), .OWN(1'b1)) m_block (.clk(clk), .we(block_we),
         .waddr({block_q, block_idx}), .wdata(block_data), .re(op_q == IDLE),
-        .raddr({retry_tag[LB+1 +: QW], retry_tag[LB:0]}), .rdata({again_rest, again_len, again_va}));
+        .raddr({retry_tag[LB+1 +: QW], retry_tag[LB:0]}), .rdata(again_block));
 
     // ---- operations ------------------------------------------------------------------
     logic          ctx_ends, covers;
@@ -335,7 +328,8 @@ module berth_fp_block #(
     assign fix_done    = op_q == PART && fix_left_q == 13'd0 && !settle;
     assign fixed_we    = fix_done;
     assign fixed_place = place_q;
-    assign fixed_data  = {1'b0, part_q, psn_q};
+    assign fixed_data.parts = {1'b0, part_q};
+    assign fixed_data.psn   = psn_q;
     always_comb begin
         row_we  = put && !fixing;
         row_new = {bytes + len, pieces + {7'd0, need}, want - len, ctx_ends ? ctx + LC'(1) : ctx, ctx_ends ? 32'd0 : at + len,
@@ -343,8 +337,8 @@ module berth_fp_block #(
         if (op_q == LOOK && !fixing && need && p_none) begin
             row_we  = 1'b1;
             // an element that is not sent has contexts too
-            row_new = {bytes, pieces + 8'd1, 32'd0, piece[98:97] == 2'd0 ? ctx : piece[LC+98:99],
-                       piece[98:97] == 2'd0 ? offset : 32'd0, blocks, losts};
+            row_new = {bytes, pieces + 8'd1, 32'd0, piece.kind == 2'd0 ? ctx : ctxs[LC-1:0],
+                       piece.kind == 2'd0 ? offset : 32'd0, blocks, losts};
         end
         if (fix_done) begin
             row_we  = 1'b1;
@@ -357,7 +351,7 @@ module berth_fp_block #(
     end
     assign covered_we     = row_we;
     assign covered_q      = q_q;
-    assign {covered_pieces, covered_blocks, covered_lost} =
+    assign {covered_data.pieces, covered_data.blocks, covered_data.lost} =
         {row_new[RW-33 -: 8], row_new[LB+LR+1 -: LB+1], row_new[LR:0]};
     assign again = put && !fixing || (covers && p_none);
 
@@ -367,14 +361,16 @@ module berth_fp_block #(
     assign work_pop    = lost_ready && !lost_valid && !init_any;
     assign read        = op_q == IDLE;
     assign addr        = retry_valid ? retry_tag[LB+1 +: QW] : lost_valid ? lost_q : work_q;
-    assign xa_valid    = op_q == ASK || op_q == AGAIN;
+    assign acq_valid    = op_q == ASK || op_q == AGAIN;
     logic [63:0] va_q;
     logic [20:0] len_q;
     logic [LB:0] idx_q;
-    assign xa_asid     = asid;
-    assign xa_va       = op_q == AGAIN ? again_va : va_q;
-    assign xa_len      = op_q == AGAIN ? again_len : len_q;
-    assign xa_tag      = {(15-LB)'(q_q), idx_q};
+    assign acq.asid     = asid;
+    assign acq.va       = op_q == AGAIN ? again_block.va : va_q;
+    assign acq.len     = 31'(op_q == AGAIN ? again_block.len : len_q);
+    assign acq.give_back = 1'b0;
+    assign acq.write   = 1'b0;
+    assign acq.tag      = {(15-LB)'(q_q), idx_q};
 
     always_ff @(posedge clk) begin
         ev_block <= 1'b0;
@@ -390,8 +386,8 @@ module berth_fp_block #(
                     op_q  <= AGAIN;
                 end else if (lost_ready && lost_valid) begin
                     q_q     <= lost_q;
-                    psn_q   <= lost_psn;
-                    place_q <= lost_place;
+                    psn_q   <= lost_data.psn;
+                    place_q <= lost_data.place;
                     fix_q   <= 1'b1;
                     op_q    <= ROWS;
                 end else if (work_pop && work_valid) begin
@@ -403,9 +399,9 @@ module berth_fp_block #(
                         : need && pieces != cut ? LOOK : IDLE;
             LOOK: if (fix_q && fix_left_q == 13'd0 && part_q == 3'd0) begin
                 // the log is there: the first part follows
-                fix_ctx_q  <= log_ctx;
-                fix_off_q  <= log_off;
-                fix_left_q <= log_none ? 13'd0 : log_len;
+                fix_ctx_q  <= logged.ctx[LC-1:0];
+                fix_off_q  <= logged.at;
+                fix_left_q <= logged.none ? 13'd0 : logged.len;
                 op_q       <= PART;
             end else if (put) begin
                 va_q  <= va;
@@ -421,12 +417,12 @@ module berth_fp_block #(
             end else if (!settle) begin
                 op_q <= IDLE;
             end
-            ASK: if (xa_ready) begin
+            ASK: if (acq_ready) begin
                 part_q <= part_q + {2'd0, fix_q};
                 op_q   <= fix_q ? PART : IDLE;
             end
             PART: op_q <= fix_left_q != 13'd0 ? LOOK : settle ? PART : IDLE;
-            default: if (xa_ready) op_q <= IDLE;   // AGAIN
+            default: if (acq_ready) op_q <= IDLE;   // AGAIN
         endcase
         if (rst) begin
             op_q       <= IDLE;
@@ -435,5 +431,5 @@ module berth_fp_block #(
     end
 
     logic unused;
-    assign unused = &{1'b0, piece[LC+99], cfg_wdata, cfg_queue, cfg_blocks, retry_tag, work_busy, piece[95:32], again_rest, psn_q};
+    assign unused = &{1'b0, ctxs[LC], cfg.data, cfg_queue, cfg_blocks, retry_tag, work_busy, piece, again_block, psn_q};
 endmodule

@@ -15,78 +15,70 @@ module berth_fp_cut #(
     parameter int unsigned LC  = 8,
     parameter int unsigned LP  = 4      // log2 of pieces that are cut and not sent
 ) (
-    input  logic                     clk,
-    input  logic                     rst,
-    input  logic                     cfg_we,
-    input  logic [$clog2(QPS)-1:0]   cfg_q,
-    input  logic [5:0]               cfg_word,
-    input  logic [31:0]              cfg_wdata,
+    input  logic                         clk,
+    input  logic                         rst,
+    input  logic                         cfg_we,
+    input  logic [$clog2(QPS)-1:0]       cfg_q,
+    input  berth_card_pkg::row_write_t   cfg,
     // some engine's row is not initialised yet: no work is begun, it would go by what was there before
-    input  logic                     init_any,
-    input  logic                     init_valid,
-    input  logic [$clog2(QPS)-1:0]   init_q,
-    output logic                     init_ack,
+    input  logic                         init_any,
+    input  logic                         init_valid,
+    input  logic [$clog2(QPS)-1:0]       init_q,
+    output logic                         init_ack,
 
     // elements
-    input  logic                     elem_we,
-    input  logic [$clog2(QPS)-1:0]   elem_q,
-    input  logic [LE-1:0]            elem_idx,
-    input  logic [31:0]              elem_len,
-    input  logic                     elem_bad,
-    input  logic                     elem_push,
-    input  logic                     elem_inline,
-    input  logic [LC:0]              elem_ctxs,
-    input  logic                     parsed_we,
-    input  logic [$clog2(QPS)-1:0]   parsed_q,
-    input  logic [15:0]              parsed_elems,
+    input  logic                         elem_we,
+    input  logic [$clog2(QPS)-1:0]       elem_q,
+    input  logic [LE-1:0]                elem_idx,
+    input  berth_card_pkg::element_t     element,
+    input  logic                         parsed_we,
+    input  logic [$clog2(QPS)-1:0]       parsed_q,
+    input  logic [15:0]                  parsed_elems,
 
-    // lists that came: one beat with `lst_begin`, then a size per beat; of one that is not taken, only the first of them
-    input  logic                     lst_valid,
-    output logic                     lst_ready,
-    output logic                     lst_over,     // with a size: none is wanted, and what is left of the list need not come
-    input  logic [$clog2(QPS)-1:0]   lst_q,
-    input  logic                     lst_begin,
-    input  logic [31:0]              lst_first,
-    input  logic [6:0]               lst_n,
-    input  logic [31:0]              lst_size,
+    // lists that came; of one that is not taken, only the first beat
+    input  logic                         lst_valid,
+    output logic                         lst_ready,
+    output logic                         lst_over,          // with a size: none is wanted, and what is left of the list need not come
+    input  logic [$clog2(QPS)-1:0]       lst_q,
+    input  berth_card_pkg::list_beat_t   lst,
 
     // the `give_n` newest credits are given up, or all that are left; the first of them is the next to be expected
-    input  logic                     give_valid,
-    output logic                     give_ready,
-    input  logic [$clog2(QPS)-1:0]   give_q,
-    input  logic [23:0]              give_n,
-    output logic [31:0]              give_first,   // kept until the next time
+    input  logic                         give_valid,
+    output logic                         give_ready,
+    input  logic [$clog2(QPS)-1:0]       give_q,
+    input  logic [23:0]                  give_n,
+    output logic [31:0]                  give_first,        // kept until the next time
     // unused credits of a QP, when they change
-    output logic                     credits_we,
-    output logic [$clog2(QPS)-1:0]   credits_q,
-    output logic [7:0]               credits_n,
+    output logic                         credits_we,
+    output logic [$clog2(QPS)-1:0]       credits_q,
+    output logic [7:0]                   credits_n,
 
     // pieces that the block engine and the send engine are done with
-    input  logic                     covered_we,
-    input  logic [$clog2(QPS)-1:0]   covered_q,
-    input  logic [7:0]               covered_pieces,
-    input  logic                     sent_we,
-    input  logic [$clog2(QPS)-1:0]   sent_q,
-    input  logic [7:0]               sent_pieces,
+    input  logic                         covered_we,
+    input  logic [$clog2(QPS)-1:0]       covered_q,
+    input  berth_card_pkg::covered_t     covered_data,
+    input  logic                         sent_we,
+    input  logic [$clog2(QPS)-1:0]       sent_q,
+    input  berth_card_pkg::sent_so_far_t sent_data,
 
-    // a piece: {contexts up to the end of its element, kind, inline, push, last of its element, place in its element [5:0], element [15:0],
-    // credit [7:0], bytes up to its end [31:0], length [31:0]}
-    output logic                     piece_we,
-    output logic [$clog2(QPS)-1:0]   piece_q,
-    output logic [LP-1:0]            piece_idx,
-    output logic [LC+99:0]           piece_data,
-    output logic                     cut_we,       // pieces so far
-    output logic [$clog2(QPS)-1:0]   cut_q,
-    output logic [7:0]               cut_pieces,
+    // a piece, and the contexts up to the end of its element
+    output logic                         piece_we,
+    output logic [$clog2(QPS)-1:0]       piece_q,
+    output logic [LP-1:0]                piece_idx,
+    output berth_card_pkg::piece_t       piece_data,
+    output logic [LC:0]                  piece_ctxs,
+    output logic                         cut_we,            // pieces so far
+    output logic [$clog2(QPS)-1:0]       cut_q,
+    output logic [7:0]                   cut_pieces,
 
-    output logic                     fw_valid,     // a list breaks the protocol
-    output logic [$clog2(QPS)-1:0]   fw_q,
-    output logic [7:0]               fw_status,    // LIST_*
-    output logic                     ev_list,      // counters: a list was taken, all of its sizes are here
-    output logic                     ev_repeat,    // a list was there
-    output logic                     ev_refused,   // a list was refused, for a gap before it or because it breaks the protocol
-    output logic                     ev_credit,    // a credit was taken
-    output logic                     ev_held       // a piece waits for a credit (CR-3)
+    output logic                         cut_fault_valid,   // a list breaks the protocol
+    output logic [$clog2(QPS)-1:0]       cut_fault_q,
+    output logic [7:0]                   cut_fault_status,  // LIST_*
+    output logic                         ev_list,           // counters: a list was taken, all of its sizes are here
+    output logic                         ev_repeat,         // a list was there
+    output logic                         ev_refused,        // a list was refused, for a gap before it or because it breaks the protocol
+    output logic                         ev_credit,         // a credit was taken
+    output logic                         ev_held            // a piece waits for a credit (CR-3)
 );
     localparam int unsigned QW    = $clog2(QPS);
     localparam int unsigned ROOM  = berth_regs_pkg::CREDITS_PER_QP;
@@ -122,12 +114,12 @@ module berth_fp_cut #(
     berth_fp_mem #(.WIDTH(16), .DEPTH(QPS)) m_parsed (.clk(clk), .we(parsed_we), .waddr(parsed_q),
         .wdata(parsed_elems), .re(read), .raddr(addr), .rdata(parsed));
     berth_fp_mem #(.WIDTH(8), .DEPTH(QPS)) m_covered (.clk(clk), .we(covered_we), .waddr(covered_q),
-        .wdata(covered_pieces), .re(read), .raddr(addr), .rdata(covered));
+        .wdata(covered_data.pieces), .re(read), .raddr(addr), .rdata(covered));
     berth_fp_mem #(.WIDTH(8), .DEPTH(QPS)) m_sent (.clk(clk), .we(sent_we), .waddr(sent_q),
-        .wdata(sent_pieces), .re(read), .raddr(addr), .rdata(sent));
+        .wdata(sent_data.pieces), .re(read), .raddr(addr), .rdata(sent));
     berth_regs_pkg::send_mode_t cfg_mode;
-    assign cfg_mode = cfg_wdata;
-    berth_fp_mem #(.WIDTH(1), .DEPTH(QPS)) m_mode (.clk(clk), .we(cfg_we && cfg_word == berth_regs_pkg::SEND_MODE), .waddr(cfg_q),
+    assign cfg_mode = cfg.data;
+    berth_fp_mem #(.WIDTH(1), .DEPTH(QPS)) m_mode (.clk(clk), .we(cfg_we && cfg.word == berth_regs_pkg::SEND_MODE), .waddr(cfg_q),
         .wdata(cfg_mode.message), .re(read), .raddr(addr), .rdata(message));
 
     logic [31:0]   e_len, size;
@@ -135,10 +127,10 @@ module berth_fp_cut #(
     logic [LC:0]   e_ctxs;
     logic [31:0]   put_q;                // number of the next credit of the list at hand
     berth_fp_mem #(.WIDTH(36+LC), .DEPTH(QPS << LE), .OWN(1'b1)) m_elem (.clk(clk), .we(elem_we), .waddr({elem_q, elem_idx}),
-        .wdata({elem_ctxs, elem_bad, elem_push, elem_inline, elem_len}),
+        .wdata({element.ctxs[LC:0], element.bad, element.push, element.inlined, element.len}),
         .re(state_q == ROWS), .raddr({q_q, elem[LE-1:0]}), .rdata({e_ctxs, e_bad, e_push, e_inline, e_len}));
     berth_fp_mem #(.WIDTH(32), .DEPTH(QPS*ROOM), .OWN(1'b1)) m_size (.clk(clk), .we(size_we), .waddr({fill_q, put_q[CW-1:0]}),
-        .wdata(lst_size), .re(state_q == ROWS), .raddr({q_q, next_out[CW-1:0]}), .rdata(size));
+        .wdata(lst.size), .re(state_q == ROWS), .raddr({q_q, next_out[CW-1:0]}), .rdata(size));
 
     // ---- lists -----------------------------------------------------------------------
     function automatic logic after(input logic [31:0] a, input logic [31:0] b);
@@ -170,14 +162,14 @@ module berth_fp_cut #(
     assign fill      = left_q != 7'd0;
     assign init_go   = init_valid && !fill;
     assign give_go   = give_valid && !fill && !init_valid;
-    assign list_go   = lst_valid && lst_begin && !fill && !init_valid && !give_valid;
-    assign lst_ready = lst_begin ? state_q == IDLE && list_go : !(state_q == ROWS && list_q);
-    assign size_go   = lst_valid && !lst_begin && fill;
+    assign list_go   = lst_valid && lst.first_beat && !fill && !init_valid && !give_valid;
+    assign lst_ready = lst.first_beat ? state_q == IDLE && list_go : !(state_q == ROWS && list_q);
+    assign size_go   = lst_valid && !lst.first_beat && fill;
     assign size_we   = size_go && skip_q == 7'd0;
     assign lst_over  = !fill;
     // In stream mode a credit of no bytes would make packets without end (CR-1). The list breaks the protocol; what is
     // before the credit is used, and nothing is cut from there on.
-    assign empty     = size_we && bytes_q && lst_size == 32'd0;
+    assign empty     = size_we && bytes_q && lst.size == 32'd0;
     assign filled    = size_go && (left_q == 7'd1 || (size_we && first_size_q));
 
     // ---- cut -------------------------------------------------------------------------
@@ -203,7 +195,16 @@ module berth_fp_cut #(
     assign piece_we   = cut;
     assign piece_q    = q_q;
     assign piece_idx  = pieces[LP-1:0];
-    assign piece_data = {e_ctxs, kind, e_inline, e_push, ends, mid ? place : 6'd0, elem, next_out[7:0], total + len, len};
+    assign piece_ctxs = e_ctxs;
+    assign piece_data.kind    = kind;
+    assign piece_data.inlined = e_inline;
+    assign piece_data.push    = e_push;
+    assign piece_data.ends    = ends;
+    assign piece_data.place   = mid ? place : 6'd0;
+    assign piece_data.elem    = elem;
+    assign piece_data.credit  = next_out[7:0];
+    assign piece_data.sum     = total + len;
+    assign piece_data.len     = len;
     assign cut_we     = cut || init_ack;
     assign cut_q      = init_ack ? init_q : q_q;
     assign cut_pieces = init_ack ? 8'd0 : pieces + 8'd1;
@@ -237,7 +238,7 @@ module berth_fp_cut #(
     assign addr     = give_go ? give_q : list_go ? lst_q : work_q;
 
     always_ff @(posedge clk) begin
-        fw_valid   <= 1'b0;
+        cut_fault_valid   <= 1'b0;
         ev_list    <= 1'b0;
         ev_repeat  <= 1'b0;
         ev_refused <= 1'b0;
@@ -245,8 +246,8 @@ module berth_fp_cut #(
         ev_held    <= 1'b0;
         case (state_q)
             IDLE: begin
-                first_q <= lst_first;
-                n_q     <= lst_n;
+                first_q <= lst.first;
+                n_q     <= lst.n;
                 list_q  <= 1'b0;
                 give_q_ <= 1'b0;
                 if (init_go) begin
@@ -266,14 +267,14 @@ module berth_fp_cut #(
             end
             ROWS: begin
                 late_q    <= fill && fill_q == q_q && put_q == next_out;
-                fw_status <= answer;
-                fw_q      <= q_q;
+                cut_fault_status <= answer;
+                cut_fault_q      <= q_q;
                 if (give_q_) begin
                     give_first <= kept;
                     state_q    <= IDLE;
                 end else if (list_q) begin
                     // one with a gap before it comes again
-                    fw_valid   <= refused && answer != berth_regs_pkg::LIST_GAP[7:0];
+                    cut_fault_valid   <= refused && answer != berth_regs_pkg::LIST_GAP[7:0];
                     ev_refused <= refused;
                     ev_repeat  <= answer == berth_regs_pkg::LIST_REPEAT[7:0];
                     state_q    <= IDLE;
@@ -298,7 +299,7 @@ module berth_fp_cut #(
             left_q  <= left_q - 7'd1;
             empty_q <= empty_q || empty;
             if (left_q == 7'd1) begin
-                {fw_valid, fw_q, fw_status} <= {empty_q || empty, fill_q, berth_regs_pkg::LIST_BAD[7:0]};
+                {cut_fault_valid, cut_fault_q, cut_fault_status} <= {empty_q || empty, fill_q, berth_regs_pkg::LIST_BAD[7:0]};
                 {ev_list, ev_refused} <= {!(empty_q || empty), empty_q || empty};
             end
             if (skip_q != 7'd0) skip_q <= skip_q - 7'd1;
@@ -314,5 +315,5 @@ module berth_fp_cut #(
     end
 
     logic unused;
-    assign unused = &{1'b0, cfg_wdata, cfg_mode, work_busy};
+    assign unused = &{1'b0, cfg.data, cfg_mode, element, covered_data, sent_data, work_busy};
 endmodule

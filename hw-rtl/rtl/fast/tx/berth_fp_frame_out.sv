@@ -16,94 +16,62 @@ module berth_fp_frame_out #(
     parameter int unsigned LE     = 6,
     parameter int unsigned LB     = 5
 ) (
-    input  logic                     clk,
-    input  logic                     rst,
-    input  logic                     cfg_we,
-    input  logic [$clog2(QPS)-1:0]   cfg_q,
-    input  logic [5:0]               cfg_word,
-    input  logic [31:0]              cfg_wdata,
+    input  logic                       clk,
+    input  logic                       rst,
+    input  logic                       cfg_we,
+    input  logic [$clog2(QPS)-1:0]     cfg_q,
+    input  berth_card_pkg::row_write_t cfg,
 
-    input  logic                     elem_we,       // inline data
-    input  logic [$clog2(QPS)-1:0]   elem_q,
-    input  logic [LE-1:0]            elem_idx,
-    input  logic [319:0]             elem_data,
+    input  logic                       elem_we,    // inline data
+    input  logic [$clog2(QPS)-1:0]     elem_q,
+    input  logic [LE-1:0]              elem_idx,
+    input  logic [319:0]               elem_data,
 
     // data packets (see berth_fp_send)
-    input  logic                     pkt_valid,
-    output logic                     pkt_ready,
-    input  logic [$clog2(QPS)-1:0]   pkt_q,
-    input  logic [6:0]               pkt_tag,
-    input  logic [23:0]              pkt_psn,
-    input  logic [3:0]               pkt_flags,
-    input  logic [31:0]              pkt_imm,
-    input  logic [31:0]              pkt_placement,
-    input  logic [12:0]              pkt_len,
-    input  logic                     pkt_inline,
-    input  logic                     pkt_over,
-    input  logic [LE-1:0]            pkt_elem,
-    input  logic [5:0]               pkt_place,
-    input  logic [3:0]               pkt_parts,
-    input  logic [LB:0]              pkt_block,
-    input  logic [12:0]              pkt_first,
-    input  logic                     part_valid,
-    output logic                     part_ready,
-    input  logic [76:0]              part_data,
+    input  logic                       pkt_valid,
+    output logic                       pkt_ready,
+    input  logic [$clog2(QPS)-1:0]     pkt_q,
+    input  berth_card_pkg::packet_t    pkt,
+    input  logic                       part_valid,
+    output logic                       part_ready,
+    input  berth_card_pkg::part_t      part_data,
 
     // ACKs to send
-    input  logic                     afr_valid,
-    output logic                     afr_ready,
-    input  logic [$clog2(QPS)-1:0]   afr_q,
-    input  logic [23:0]              afr_psn,
-    input  logic [7:0]               afr_syndrome,
-    input  logic [23:0]              afr_msn,
-    input  logic                     afr_has_sack,
-    input  logic [127:0]             afr_sack,
-    // lists to send: one beat with `lfr_begin`, then two sizes per beat, the first in the low half; the last may be one
-    input  logic                     lfr_valid,
-    output logic                     lfr_ready,
-    input  logic [$clog2(QPS)-1:0]   lfr_q,
-    input  logic                     lfr_begin,
-    input  logic [31:0]              lfr_epoch,
-    input  logic [31:0]              lfr_first,
-    input  logic [6:0]               lfr_n,
-    input  logic [63:0]              lfr_sizes,
-    input  logic                     ctl_valid,     // a place for them
-    input  logic [6:0]               ctl_tag,
-    output logic                     ctl_pop,
-    input  logic                     backlog,       // data frames wait for the wire
+    input  logic                       afr_valid,
+    output logic                       afr_ready,
+    input  logic [$clog2(QPS)-1:0]     afr_q,
+    input  berth_card_pkg::ack_t       afr,
+    // lists to send
+    input  logic                       lfr_valid,
+    output logic                       lfr_ready,
+    input  logic [$clog2(QPS)-1:0]     lfr_q,
+    input  berth_card_pkg::list_out_t  lfr,
+    input  logic                       ctl_valid,  // a place for them
+    input  logic [6:0]                 ctl_tag,
+    output logic                       ctl_pop,
+    input  logic                       backlog,    // data frames wait for the wire
 
     // places: a packet is begun (with all that is kept of it), its header is written
-    input  logic [17:0]              at,            // address of place `at_tag`
-    output logic [6:0]               at_tag,
-    output logic                     open_valid,
-    output logic [6:0]               open_tag,
-    output logic [4:0]               open_count,    // header and parts
-    output logic [12:0]              open_bytes,    // of the frame, without iCRC
-    output logic                     open_loop,
-    output logic [$clog2(QPS)-1:0]   open_q,
-    output logic [23:0]              open_psn,
-    output logic                     open_apart,
-    output logic                     open_over,
-    output logic [LB+30:0]           open_left,     // {parts, first block, bytes in that, payload}: for berth_fp_release
-    output logic                     head_valid,
-    input  logic                     head_ready,
-    output logic [6:0]               head_tag,
+    input  logic [17:0]                at,         // address of place `at_tag`
+    output logic [6:0]                 at_tag,
+    output logic                       open_valid,
+    output berth_card_pkg::open_t      open,
+    output logic [$clog2(QPS)-1:0]     open_q,
+    output logic                       head_valid,
+    input  logic                       head_ready,
+    output logic [6:0]                 head_tag,
 
-    output logic                     hw_valid,
-    input  logic                     hw_ready,
-    output logic [17:0]              hw_addr,
-    output logic [WORD_W-1:0]        hw_data,
-    output logic [WORD_W/8-1:0]      hw_strb,
-    output logic                     pr_valid,
-    input  logic                     pr_ready,
-    output logic [17:0]              pr_local,
-    output logic [12:0]              pr_len,
-    output logic [7:0]               pr_asid,
-    output logic [63:0]              pr_va,
-    output logic [7:0]               pr_tag,
+    output logic                       hw_valid,
+    input  logic                       hw_ready,
+    output logic [17:0]                hw_addr,
+    output logic [WORD_W-1:0]          hw_data,
+    output logic [WORD_W/8-1:0]        hw_strb,
+    output logic                       load_valid,
+    input  logic                       load_ready,
+    output berth_card_pkg::payload_t   load,
 
-    output logic                     ev_ack,
-    output logic                     ev_list
+    output logic                       ev_ack,
+    output logic                       ev_list
 );
     localparam int unsigned QW    = $clog2(QPS);
     localparam int unsigned BYTES = WORD_W / 8;
@@ -152,22 +120,22 @@ module berth_fp_frame_out #(
     logic [319:0]  inline_;
     generate
         for (genvar i = 0; i < 14; i++) begin : g_template
-            berth_fp_mem #(.WIDTH(32), .DEPTH(QPS)) m_word (.clk(clk), .we(cfg_we && cfg_word == berth_regs_pkg::SEND_TEMPLATE + i[5:0]),
-                .waddr(cfg_q), .wdata(cfg_wdata), .re(idle), .raddr(q), .rdata(template_[32*i +: 32]));
+            berth_fp_mem #(.WIDTH(32), .DEPTH(QPS)) m_word (.clk(clk), .we(cfg_we && cfg.word == berth_regs_pkg::SEND_TEMPLATE + i[5:0]),
+                .waddr(cfg_q), .wdata(cfg.data), .re(idle), .raddr(q), .rdata(template_[32*i +: 32]));
         end
     endgenerate
     berth_regs_pkg::send_queue_t cfg_queue;
-    assign cfg_queue = cfg_wdata;
+    assign cfg_queue = cfg.data;
     berth_regs_pkg::send_mode_t cfg_mode;
-    assign cfg_mode = cfg_wdata;
-    berth_fp_mem #(.WIDTH(8), .DEPTH(QPS)) m_asid (.clk(clk), .we(cfg_we && cfg_word == berth_regs_pkg::SEND_QUEUE), .waddr(cfg_q),
+    assign cfg_mode = cfg.data;
+    berth_fp_mem #(.WIDTH(8), .DEPTH(QPS)) m_asid (.clk(clk), .we(cfg_we && cfg.word == berth_regs_pkg::SEND_QUEUE), .waddr(cfg_q),
         .wdata(cfg_queue.asid), .re(idle), .raddr(q), .rdata(asid));
-    berth_fp_mem #(.WIDTH(3), .DEPTH(QPS)) m_mode (.clk(clk), .we(cfg_we && cfg_word == berth_regs_pkg::SEND_MODE), .waddr(cfg_q),
+    berth_fp_mem #(.WIDTH(3), .DEPTH(QPS)) m_mode (.clk(clk), .we(cfg_we && cfg.word == berth_regs_pkg::SEND_MODE), .waddr(cfg_q),
         .wdata({cfg_mode.loopback, cfg_mode.selective, cfg_mode.message}), .re(idle), .raddr(q), .rdata({loop, selective, message}));
-    berth_fp_mem #(.WIDTH(32), .DEPTH(QPS)) m_qkey (.clk(clk), .we(cfg_we && cfg_word == berth_regs_pkg::SEND_QKEY), .waddr(cfg_q),
-        .wdata(cfg_wdata), .re(idle), .raddr(q), .rdata(qkey));
+    berth_fp_mem #(.WIDTH(32), .DEPTH(QPS)) m_qkey (.clk(clk), .we(cfg_we && cfg.word == berth_regs_pkg::SEND_QKEY), .waddr(cfg_q),
+        .wdata(cfg.data), .re(idle), .raddr(q), .rdata(qkey));
     berth_fp_mem #(.WIDTH(320), .DEPTH(QPS << LE), .OWN(1'b1)) m_inline (.clk(clk), .we(elem_we), .waddr({elem_q, elem_idx}),
-        .wdata(elem_data), .re(idle), .raddr({pkt_q, pkt_elem}), .rdata(inline_));
+        .wdata(elem_data), .re(idle), .raddr({pkt_q, pkt.elem[LE-1:0]}), .rdata(inline_));
 
     // ---- what the frame says -----------------------------------------------------------
     logic [QW-1:0] q_q;
@@ -327,29 +295,33 @@ module berth_fp_frame_out #(
     assign size_go   = op_q == SIZES && !full && sizes_q != 7'd0;
     assign size_one  = sizes_q == 7'd1;
     assign lfr_ready = (idle && pick_list) || size_go;
-    assign ctl_pop   = idle && (pick_ack || (pick_list && lfr_begin));
+    assign ctl_pop   = idle && (pick_ack || (pick_list && lfr.first_beat));
 
     assign reads      = over_q ? 4'd0 : parts_q;
     assign open_valid = go;
-    assign open_tag   = tag_q;
-    assign open_count = 5'd1 + {1'b0, reads};
-    assign open_over  = over_q;
-    assign open_bytes = bytes;
-    assign open_loop  = loop;
+    assign open.tag   = tag_q;
+    assign open.count = 5'd1 + {1'b0, reads};
+    assign open.over  = over_q;
+    assign open.bytes = bytes;
+    assign open.loop  = loop;
     assign open_q     = q_q;
-    assign open_psn   = psn_q;
-    assign open_apart = selective && kind_q == PACKET && block_q[LB];      // parts of its own: it goes again
-    assign open_left  = {parts_q, block_q, first_q, len_q};
+    assign open.psn   = psn_q;
+    assign open.apart = selective && kind_q == PACKET && block_q[LB];      // parts of its own: it goes again
+    assign open.left.parts = parts_q;
+    assign open.left.block = block_q;
+    assign open.left.first = first_q;
+    assign open.left.len   = len_q;
 
     // Reads: beside the header.
     logic [17:0]   local_q;
     logic [7:0]    asid_q;
-    assign pr_valid   = left_q != 4'd0 && part_valid;
-    assign part_ready = pr_valid && pr_ready;
-    assign pr_local   = local_q;
-    assign {pr_len, pr_va} = part_data;
-    assign pr_asid    = asid_q;
-    assign pr_tag     = {1'b0, tag_w_q};
+    assign load_valid   = left_q != 4'd0 && part_valid;
+    assign part_ready = load_valid && load_ready;
+    assign load.place   = local_q;
+    assign load.len   = part_data.len;
+    assign load.va    = part_data.va;
+    assign load.asid    = asid_q;
+    assign load.tag     = {1'b0, tag_w_q};
 
     always_ff @(posedge clk) begin
         ev_ack  <= afr_ready;
@@ -358,21 +330,21 @@ module berth_fp_frame_out #(
         if (idle) begin
             kind_q  <= pick_packet ? PACKET : pick_ack ? ACK : LIST;
             q_q     <= q;
-            sack_q  <= afr_has_sack;
-            msn_q   <= afr_msn;
-            {syndrome_q, sack_bits_q} <= {afr_syndrome, afr_sack};
-            {epoch_q, number_q, n_q}  <= {lfr_epoch, lfr_first, lfr_n};
+            sack_q  <= afr.has_sack;
+            msn_q   <= afr.msn;
+            {syndrome_q, sack_bits_q} <= {afr.syndrome, afr.sack};
+            {epoch_q, number_q, n_q}  <= {lfr.epoch, lfr.first, lfr.n};
             {flags_q, imm_q, placement_q, len_q, inline_q, place_q, block_q, first_q} <=
-                {pkt_flags, pkt_imm, pkt_placement, pkt_len, pick_packet && pkt_inline, pkt_place, pkt_block, pkt_first};
-            tag_q   <= pick_packet ? pkt_tag : ctl_tag;
-            psn_q   <= pick_packet ? pkt_psn : pick_ack ? afr_psn : 24'd0;
-            parts_q <= pick_packet ? pkt_parts : 4'd0;
-            over_q  <= pick_packet && pkt_over;
-            make_q  <= pick_packet || pick_ack || (pick_list && lfr_begin);
+                {pkt.flags, pkt.imm, pkt.placement, pkt.len, pick_packet && pkt.inlined, pkt.place, pkt.block, pkt.first};
+            tag_q   <= pick_packet ? pkt.tag : ctl_tag;
+            psn_q   <= pick_packet ? pkt.psn : pick_ack ? afr.psn : 24'd0;
+            parts_q <= pick_packet ? pkt.parts : 4'd0;
+            over_q  <= pick_packet && pkt.over;
+            make_q  <= pick_packet || pick_ack || (pick_list && lfr.first_beat);
             if (pick_packet || ctl_pop) turn_q <= !pick_packet;
             if (pick_packet && since_q != ACK_AFTER) since_q <= since_q + 3'd1;
             if (pick_ack) since_q <= 3'd0;
-            if (pick_list && lfr_begin) list_q <= lfr_n != 7'd0;
+            if (pick_list && lfr.first_beat) list_q <= lfr.n != 7'd0;
         end
         if (make_q && !moved) begin
             kept_q  <= 1'b1;
@@ -384,7 +356,7 @@ module berth_fp_frame_out #(
         // written
         if (part_ready) begin
             left_q  <= left_q - 4'd1;
-            local_q <= local_q + {5'd0, pr_len};
+            local_q <= local_q + {5'd0, load.len};
         end
         if (wrote) begin
             wrote_q <= wrote_q + 13'(BYTES);
@@ -406,7 +378,7 @@ module berth_fp_frame_out #(
                 end
                 if (size_go && lfr_valid) begin
                     for (int i = 2; i < int'(BYTES); i += 4)
-                        if (fill_q[LANES-1:0] == LANES'(i)) image_q[8*i +: 64] <= lfr_sizes;
+                        if (fill_q[LANES-1:0] == LANES'(i)) image_q[8*i +: 64] <= lfr.sizes;
                     fill_q  <= fill_q + (LANES+1)'(size_one ? 4 : 8);
                     sizes_q <= size_one ? 7'd0 : sizes_q - 7'd2;
                     if (size_one || sizes_q == 7'd2) list_q <= 1'b0;

@@ -7,77 +7,68 @@
 // packets is under way, what is held is still to be sent. Both look at all 2^LB blocks and as many parts of lost packets.
 module berth_fp_release #(
     parameter int unsigned QPS = 64,
-    parameter int unsigned LC  = 8,
     parameter int unsigned LB  = 5,
     parameter int unsigned LR  = 2
 ) (
-    input  logic                     clk,
-    input  logic                     rst,
-    input  logic                     cfg_we,
-    input  logic [$clog2(QPS)-1:0]   cfg_q,
-    input  logic [5:0]               cfg_word,
-    input  logic [31:0]              cfg_wdata,
-    input  logic                     init_valid,
-    input  logic [$clog2(QPS)-1:0]   init_q,
-    output logic                     init_ack,
+    input  logic                         clk,
+    input  logic                         rst,
+    input  logic                         cfg_we,
+    input  logic [$clog2(QPS)-1:0]       cfg_q,
+    input  berth_card_pkg::row_write_t   cfg,
+    input  logic                         init_valid,
+    input  logic [$clog2(QPS)-1:0]       init_q,
+    output logic                         init_ack,
 
-    input  logic                     block_we,
-    input  logic [$clog2(QPS)-1:0]   block_q,
-    input  logic [LB:0]              block_idx,
-    input  logic [LC+116:0]          block_data,
+    input  logic                         block_we,
+    input  logic [$clog2(QPS)-1:0]       block_q,
+    input  logic [LB:0]                  block_idx,
+    input  berth_card_pkg::block_t       block_data,
 
-    input  logic                     state_we,
-    input  logic [$clog2(QPS)-1:0]   state_q,
-    input  logic [LB:0]              state_idx,
-    input  logic [9:0]               state_data,
-    input  logic                     covered_we,   // blocks asked for so far
-    input  logic [$clog2(QPS)-1:0]   covered_q,
-    input  logic [LB:0]              covered_blocks,
-    input  logic                     drain_valid,
-    output logic                     drain_ready,  // done
-    input  logic [$clog2(QPS)-1:0]   drain_q,
+    input  logic                         state_we,
+    input  logic [$clog2(QPS)-1:0]       state_q,
+    input  logic [LB:0]                  state_idx,
+    input  berth_card_pkg::block_state_t state_data,
+    input  logic                         covered_we,    // blocks asked for so far
+    input  logic [$clog2(QPS)-1:0]       covered_q,
+    input  berth_card_pkg::covered_t     covered_data,
+    input  logic                         drain_valid,
+    output logic                         drain_ready,   // done
+    input  logic [$clog2(QPS)-1:0]       drain_q,
 
-    input  logic                     revoke_valid, // QP revoke_q: nothing of it is under way, it sends nothing
-    output logic                     revoke_ready,
-    output logic                     revoke_done,  // of QP mark_q
-    input  logic [$clog2(QPS)-1:0]   revoke_q,
-    input  logic [63:0]              range_start,
-    input  logic [63:0]              range_end,    // behind it
+    input  logic                         revoke_valid,  // QP revoke_q: nothing of it is under way, it sends nothing
+    output logic                         revoke_ready,
+    output logic                         revoke_done,   // of QP mark_q
+    input  logic [$clog2(QPS)-1:0]       revoke_q,
+    input  logic [63:0]                  range_start,
+    input  logic [63:0]                  range_end,     // behind it
     // the state of a block changes (see berth_fp_block)
-    output logic                     mark_valid,
-    input  logic                     mark_ready,
-    output logic                     mark_again,
-    output logic [$clog2(QPS)-1:0]   mark_q,
-    output logic [LB:0]              mark_idx,
-    output logic [7:0]               mark_state,
+    output logic                         mark_valid,
+    input  logic                         mark_ready,
+    output berth_card_pkg::mark_t        mark_data,
+    output logic [$clog2(QPS)-1:0]       mark_q,
     // blocks of QP count_q given back since it was initialised
-    input  logic [$clog2(QPS)-1:0]   count_q,
-    output logic [LB+1:0]            count_given,
+    input  logic [$clog2(QPS)-1:0]       count_q,
+    output logic [LB+1:0]                count_given,
 
     // a packet has left
-    input  logic                     left_valid,
-    output logic                     left_ready,
-    input  logic [$clog2(QPS)-1:0]   left_q,
-    input  logic [LB:0]              left_block,   // its first block; upper bit: it had been lost
-    input  logic [12:0]              left_first,   // bytes in that
-    input  logic [12:0]              left_len,
-    input  logic [3:0]               left_parts,
+    input  logic                         left_valid,
+    output logic                         left_ready,
+    input  logic [$clog2(QPS)-1:0]       left_q,
+    input  berth_card_pkg::left_t        left,          // of its first block the upper bit: it had been lost
 
-    output logic                     xa_valid,
-    input  logic                     xa_ready,
-    output logic [7:0]               xa_asid,
-    output logic [63:0]              xa_va,
-    output logic [20:0]              xa_len,
+    output logic                         rel_valid,
+    input  logic                         rel_ready,
+    output berth_card_pkg::range_ask_t   rel,
 
-    output logic                     freed_we,     // blocks given back so far
-    output logic [$clog2(QPS)-1:0]   freed_q,
-    output logic [LB:0]              freed_blocks,
-    output logic [31:0]              freed_bytes,  // and of bytes
-    output logic                     place_valid,  // a place for a lost packet is free
-    input  logic                     place_ready,
-    output logic [$clog2(QPS)-1:0]   place_q,
-    output logic [LR-1:0]            place_idx,
-    output logic                     ev_release
+    output logic                         freed_we,      // blocks given back so far
+    output logic [$clog2(QPS)-1:0]       freed_q,
+    output logic [LB:0]                  freed_blocks,
+    output logic [31:0]                  freed_bytes,   // and of bytes
+    output logic                         place_valid,   // a place for a lost packet is free
+    input  logic                         place_ready,
+    output logic [$clog2(QPS)-1:0]       place_q,
+    output logic [LR-1:0]                place_idx,
+    output logic                         ev_release
 );
     localparam int unsigned QW   = $clog2(QPS);
     localparam int unsigned RING = 1 << LB;
@@ -96,8 +87,7 @@ module berth_fp_release #(
     logic [3:0]      parts_q;
 
     logic [LB:0]     freed, freed_new_q, blocks;
-    logic            b_failed, b_held;
-    logic [7:0]      b_status;
+    berth_card_pkg::block_state_t b_state;
     logic [RING-1:0] gone, gone_q;          // blocks given back out of order
     logic [7:0]      asid;
     logic            row_we;
@@ -106,25 +96,24 @@ module berth_fp_release #(
         .wdata(op_q == INIT ? '0 : {freed_new_q, gone_q, back_q}), .re(op_q == IDLE), .raddr(q),
         .rdata({freed, gone, back}));
     berth_regs_pkg::send_queue_t cfg_queue;
-    assign cfg_queue = cfg_wdata;
-    berth_fp_mem #(.WIDTH(8), .DEPTH(QPS)) m_asid (.clk(clk), .we(cfg_we && cfg_word == berth_regs_pkg::SEND_QUEUE), .waddr(cfg_q),
+    assign cfg_queue = cfg.data;
+    berth_fp_mem #(.WIDTH(8), .DEPTH(QPS)) m_asid (.clk(clk), .we(cfg_we && cfg.word == berth_regs_pkg::SEND_QUEUE), .waddr(cfg_q),
         .wdata(cfg_queue.asid), .re(op_q == IDLE), .raddr(q), .rdata(asid));
     berth_fp_mem #(.WIDTH(LB+1), .DEPTH(QPS)) m_covered (.clk(clk), .we(covered_we), .waddr(covered_q),
-        .wdata(covered_blocks), .re(op_q == IDLE), .raddr(q), .rdata(blocks));
+        .wdata(covered_data.blocks), .re(op_q == IDLE), .raddr(q), .rdata(blocks));
     assign q = left_valid ? left_q : drain_valid ? drain_q : revoke_q;
 
     logic            b_read, count_we;
     logic [LB:0]     b_at;
-    logic [20:0]     b_len, count, count_new;
-    logic [63:0]     b_va;
-    logic [LC+31:0]  b_rest;
+    logic [20:0]     count, count_new;
+    berth_card_pkg::block_t b;
     logic [LB-1:0]   count_idx;
-    berth_fp_mem #(.WIDTH(LC+117), .DEPTH(QPS << (LB+1)), .OWN(1'b1)) m_block (.clk(clk), .we(block_we),
+    berth_fp_mem #(.WIDTH($bits(b)), .DEPTH(QPS << (LB+1)), .OWN(1'b1)) m_block (.clk(clk), .we(block_we),
         .waddr({block_q, block_idx}), .wdata(block_data), .re(b_read), .raddr({q_q, b_at}),
-        .rdata({b_rest, b_len, b_va}));
-    berth_fp_mem #(.WIDTH(10), .DEPTH(QPS << (LB+1))) m_state (.clk(clk), .we(state_we),
+        .rdata(b));
+    berth_fp_mem #(.WIDTH($bits(b_state)), .DEPTH(QPS << (LB+1))) m_state (.clk(clk), .we(state_we),
         .waddr({state_q, state_idx}), .wdata(state_data), .re(b_read), .raddr({q_q, b_at}),
-        .rdata({b_failed, b_held, b_status}));
+        .rdata(b_state));
     // bytes of each block that have left
     berth_fp_mem #(.WIDTH(21), .DEPTH(QPS << LB), .OWN(1'b1)) m_count (.clk(clk), .we(count_we), .waddr({q_q, count_idx}),
         .wdata(count_new), .re(b_read), .raddr({q_q, b_at[LB-1:0]}), .rdata(count));
@@ -132,9 +121,9 @@ module berth_fp_release #(
     logic [20:0]     bytes, sum;
     logic            all, again;
     assign again     = blk_q[LB];
-    assign bytes     = first_q != 13'd0 ? {8'd0, first_q} : b_len < {8'd0, rest_q} ? b_len : {8'd0, rest_q};
-    assign sum       = again ? b_len : count + bytes;
-    assign all       = sum == b_len;
+    assign bytes     = first_q != 13'd0 ? {8'd0, first_q} : b.len < {8'd0, rest_q} ? b.len : {8'd0, rest_q};
+    assign sum       = again ? b.len : count + bytes;
+    assign all       = sum == b.len;
     assign b_read    = op_q == ROWS || op_q == STEP || op_q == FIND;
     assign b_at      = op_q == FIND ? at_q : op_q == ROWS ? {again, blk_q[LB-1:0]} : {again, blk_q[LB-1:0] + LB'(1)};
     assign count_we  = (op_q == COUNT && !again) || op_q == INIT || (drop_gone && op_q == DROP);
@@ -149,27 +138,30 @@ module berth_fp_release #(
     assign behind    = at_q[LB-1:0] - freed_new_q[LB-1:0];
     assign out       = blocks - freed_new_q;
     assign live      = lost || ({1'b0, behind} < out && !gone_q[at_q[LB-1:0]]);
-    assign overlaps  = b_va < range_end && b_va + {43'd0, b_len} > range_start;
-    assign drop      = live && b_held && (kind_q == DRAIN || (!second_q && overlaps));
+    assign overlaps  = b.va < range_end && b.va + {43'd0, b.len} > range_start;
+    assign drop      = live && b_state.held && (kind_q == DRAIN || (!second_q && overlaps));
     assign drop_gone = kind_q == DRAIN && !lost;
     assign last      = at_q == '1;
 
     // States: parts of lost packets that are given back, all of them at the begin; blocks to be asked for again.
     assign mark_valid = op_q == MARK || op_q == INIT;
-    assign mark_again = op_q == MARK && kind_q == REVOKE && second_q;
+    assign mark_data.again = op_q == MARK && kind_q == REVOKE && second_q;
     assign mark_q     = q_q;
-    assign mark_idx   = op_q == INIT ? {1'b1, blk_q[LB-1:0]} : kind_q == LEFT ? blk_q : at_q;
-    assign mark_state = op_q == INIT || kind_q != REVOKE ? BLOCK_BACK : second_q ? BLOCK_ASKED : BLOCK_AGAIN;
+    assign mark_data.idx   = op_q == INIT ? {1'b1, blk_q[LB-1:0]} : kind_q == LEFT ? blk_q : at_q;
+    assign mark_data.state = op_q == INIT || kind_q != REVOKE ? BLOCK_BACK : second_q ? BLOCK_ASKED : BLOCK_AGAIN;
 
     logic [LB+1:0]   given [0:QPS-1];
     assign count_given = given[count_q];
     always_ff @(posedge clk)
-        if (op_q == INIT || (xa_valid && xa_ready)) given[q_q] <= op_q == INIT ? '0 : given[q_q] + 1'b1;
+        if (op_q == INIT || (rel_valid && rel_ready)) given[q_q] <= op_q == INIT ? '0 : given[q_q] + 1'b1;
 
-    assign xa_valid = op_q == GIVE || op_q == DROP;
-    assign xa_asid  = asid;
-    assign xa_va    = b_va;
-    assign xa_len   = b_len;
+    assign rel_valid = op_q == GIVE || op_q == DROP;
+    assign rel.give_back = 1'b1;
+    assign rel.write = 1'b0;
+    assign rel.asid  = asid;
+    assign rel.va    = b.va;
+    assign rel.len   = 31'(b.len);
+    assign rel.tag   = '0;
 
     logic            done, slide;
     assign done        = op_q == STEP && parts_q == 4'd0;
@@ -189,17 +181,17 @@ module berth_fp_release #(
     assign init_ack    = op_q == INIT && blk_q[LB-1:0] == '1 && mark_ready;
 
     always_ff @(posedge clk) begin
-        ev_release <= xa_valid && xa_ready;
+        ev_release <= rel_valid && rel_ready;
         case (op_q)
             IDLE: begin
                 q_q      <= q;
                 kind_q   <= LEFT;
                 second_q <= 1'b0;
                 at_q     <= '0;
-                blk_q   <= left_block;
-                first_q <= left_first;
-                rest_q  <= left_len;
-                parts_q <= left_parts;
+                blk_q   <= left.block;
+                first_q <= left.first;
+                rest_q  <= left.len;
+                parts_q <= left.parts;
                 if (init_valid) begin
                     q_q   <= init_q;
                     blk_q <= '0;
@@ -228,11 +220,11 @@ module berth_fp_release #(
                 first_q <= 13'd0;
                 parts_q <= parts_q - 4'd1;
                 if (all && !again) gone_q[blk_q[LB-1:0]] <= 1'b1;
-                if (all && !again) back_q <= back_q + {11'd0, b_len};
+                if (all && !again) back_q <= back_q + {11'd0, b.len};
                 // One that could not be had is nobody's.
-                op_q    <= !all ? STEP : b_failed ? MARK : GIVE;
+                op_q    <= !all ? STEP : b_state.failed ? MARK : GIVE;
             end
-            GIVE: if (xa_ready) op_q <= again ? MARK : STEP;
+            GIVE: if (rel_ready) op_q <= again ? MARK : STEP;
             STEP: if (parts_q != 4'd0) begin
                 blk_q[LB-1:0] <= blk_q[LB-1:0] + LB'(1);
                 op_q          <= COUNT;
@@ -248,11 +240,11 @@ module berth_fp_release #(
             // One that is still asked for stays: a drain comes again.
             FIND: op_q <= LOOK;
             LOOK: begin
-                if (drop_gone && live && b_failed) gone_q[at_q[LB-1:0]] <= 1'b1;
+                if (drop_gone && live && b_state.failed) gone_q[at_q[LB-1:0]] <= 1'b1;
                 if (drop) begin
                     op_q <= DROP;
-                end else if ((kind_q == DRAIN && lost && b_failed)
-                             || (second_q && live && !b_held && !b_failed && b_status == BLOCK_AGAIN)) begin
+                end else if ((kind_q == DRAIN && lost && b_state.failed)
+                             || (second_q && live && !b_state.held && !b_state.failed && b_state.status == BLOCK_AGAIN)) begin
                     op_q <= MARK;
                 end else begin
                     at_q     <= at_q + (LB+1)'(1);
@@ -260,7 +252,7 @@ module berth_fp_release #(
                     op_q     <= !last || (kind_q == REVOKE && !second_q) ? FIND : STEP;
                 end
             end
-            DROP: if (xa_ready) begin
+            DROP: if (rel_ready) begin
                 if (drop_gone) gone_q[at_q[LB-1:0]] <= 1'b1;
                 if (drop_gone) begin
                     at_q <= at_q + (LB+1)'(1);
@@ -287,5 +279,5 @@ module berth_fp_release #(
     end
 
     logic unused;
-    assign unused = &{1'b0, cfg_wdata, cfg_queue, b_rest};
+    assign unused = &{1'b0, cfg.data, cfg_queue, b, covered_data};
 endmodule

@@ -22,123 +22,102 @@ module berth_fp_send #(
     parameter int unsigned SMALL = 1280,       // bytes of a small place in packet RAM
     parameter int unsigned WB = 8              // log2 of the packets that the log holds: more than the window
 ) (
-    input  logic                     clk,
-    input  logic                     rst,
-    input  logic                     cfg_we,
-    input  logic [$clog2(QPS)-1:0]   cfg_q,
-    input  logic [5:0]               cfg_word,
-    input  logic [31:0]              cfg_wdata,
+    input  logic                         clk,
+    input  logic                         rst,
+    input  logic                         cfg_we,
+    input  logic [$clog2(QPS)-1:0]       cfg_q,
+    input  berth_card_pkg::row_write_t   cfg,
     // some engine's row is not initialised yet: no work is begun, it would go by what was there before
-    input  logic                     init_any,
-    input  logic                     init_valid,
-    input  logic [$clog2(QPS)-1:0]   init_q,
-    output logic                     init_ack,
+    input  logic                         init_any,
+    input  logic                         init_valid,
+    input  logic [$clog2(QPS)-1:0]       init_q,
+    output logic                         init_ack,
 
-    input  logic                     posted_we,
-    input  logic [$clog2(QPS)-1:0]   posted_q,
-    input  logic [31:0]              posted_bytes,
-    input  logic                     piece_we,
-    input  logic [$clog2(QPS)-1:0]   piece_q,
-    input  logic [LP-1:0]            piece_idx,
-    input  logic [98:0]              piece_data,
-    input  logic                     cut_we,
-    input  logic [$clog2(QPS)-1:0]   cut_q,
-    input  logic [7:0]               cut_pieces,
-    input  logic                     block_we,
-    input  logic [$clog2(QPS)-1:0]   block_q,
-    input  logic [LB:0]              block_idx,
-    input  logic [LC+116:0]          block_data,
-    input  logic                     state_we,
-    input  logic [$clog2(QPS)-1:0]   state_q,
-    input  logic [LB:0]              state_idx,
-    input  logic [9:0]               state_data,
-    input  logic                     held_set,
-    input  logic                     fixed_we,
-    input  logic [LR-1:0]            fixed_place,
-    input  logic [27:0]              fixed_data,
-    input  logic                     covered_we,
-    input  logic [$clog2(QPS)-1:0]   covered_q,
-    input  logic [LB:0]              covered_blocks,
-    input  logic [LR:0]              covered_lost,
-    // acknowledgements: oldest PSN that is not acknowledged, nothing new may be sent
-    input  logic                     acked_we,
-    input  logic [$clog2(QPS)-1:0]   acked_q,
-    input  logic [23:0]              acked_una,
-    input  logic                     acked_hold,
-    input  logic                     acked_halt,
+    input  logic                         posted_we,
+    input  logic [$clog2(QPS)-1:0]       posted_q,
+    input  logic [31:0]                  posted_bytes,
+    input  logic                         piece_we,
+    input  logic [$clog2(QPS)-1:0]       piece_q,
+    input  logic [LP-1:0]                piece_idx,
+    input  berth_card_pkg::piece_t       piece_data,
+    input  logic                         cut_we,
+    input  logic [$clog2(QPS)-1:0]       cut_q,
+    input  logic [7:0]                   cut_pieces,
+    input  logic                         block_we,
+    input  logic [$clog2(QPS)-1:0]       block_q,
+    input  logic [LB:0]                  block_idx,
+    input  berth_card_pkg::block_t       block_data,
+    input  logic                         state_we,
+    input  logic [$clog2(QPS)-1:0]       state_q,
+    input  logic [LB:0]                  state_idx,
+    input  berth_card_pkg::block_state_t state_data,
+    input  logic                         held_set,
+    input  logic                         fixed_we,
+    input  logic [LR-1:0]                fixed_place,
+    input  berth_card_pkg::fixed_t       fixed_data,
+    input  logic                         covered_we,
+    input  logic [$clog2(QPS)-1:0]       covered_q,
+    input  berth_card_pkg::covered_t     covered_data,
+    // acknowledgements
+    input  logic                         acked_we,
+    input  logic [$clog2(QPS)-1:0]       acked_q,
+    input  berth_card_pkg::acked_t       acked_data,
 
-    input  logic [QPS-1:0]           still,
-    input  logic                     wake_we,
-    input  logic [$clog2(QPS)-1:0]   wake_q,
-    output logic                     working,      // a packet of QP working_q is being made
-    output logic [$clog2(QPS)-1:0]   working_q,
+    input  logic [QPS-1:0]               still,
+    input  logic                         wake_we,
+    input  logic [$clog2(QPS)-1:0]       wake_q,
+    output logic                         working,            // a packet of QP working_q is being made
+    output logic [$clog2(QPS)-1:0]       working_q,
 
     // places in packet RAM
-    input  logic                     small_valid,
-    input  logic [6:0]               small_tag,
-    output logic                     small_pop,
-    input  logic                     big_valid,
-    input  logic [6:0]               big_tag,
-    output logic                     big_pop,
+    input  logic                         small_valid,
+    input  logic [6:0]                   small_tag,
+    output logic                         small_pop,
+    input  logic                         big_valid,
+    input  logic [6:0]                   big_tag,
+    output logic                         big_pop,
 
     // log, for the block engine
-    output logic                     log_we,
-    output logic [$clog2(QPS)-1:0]   log_q,
-    output logic [WB-1:0]            log_psn,
-    output logic [7:0]               log_piece,    // number of its piece
-    output logic [LC+45:0]           log_where,
-    // end of an element: {status, PSN of its last packet}
-    output logic                     end_we,
-    output logic [$clog2(QPS)-1:0]   end_q,
-    output logic [LE-1:0]            end_idx,
-    output logic [31:0]              end_data,
-    // {next PSN, pieces, elements} so far
-    output logic                     sent_we,
-    output logic [$clog2(QPS)-1:0]   sent_q,
-    output logic [23:0]              sent_next,
-    output logic [7:0]               sent_pieces,
-    output logic [15:0]              sent_elems,
-    output logic                     sent_local,   // an element ended that has no packet
+    output logic                         log_we,
+    output logic [$clog2(QPS)-1:0]       log_q,
+    output logic [WB-1:0]                log_psn,
+    output logic [7:0]                   log_piece,          // number of its piece
+    output berth_card_pkg::where_t       log_where,
+    // end of an element
+    output logic                         end_we,
+    output logic [$clog2(QPS)-1:0]       end_q,
+    output logic [LE-1:0]                end_idx,
+    output berth_card_pkg::element_end_t end_data,
+    // what is sent so far
+    output logic                         sent_we,
+    output logic [$clog2(QPS)-1:0]       sent_q,
+    output berth_card_pkg::sent_so_far_t sent_data,
     // a packet needs one more block than have been asked for
-    output logic                     want_we,
-    output logic [$clog2(QPS)-1:0]   want_q,
-    output logic [LB:0]              want_block,
-    output logic [LB:0]              want_first,
+    output logic                         want_we,
+    output logic [$clog2(QPS)-1:0]       want_q,
+    output berth_card_pkg::want_t        want_data,
     // a lost packet leaves again
-    output logic                     again_valid,
-    input  logic                     again_ready,
-    output logic [$clog2(QPS)-1:0]   again_q,
-    output logic [23:0]              again_psn,
-    output logic [23:0]              again_next,
+    output logic                         sent_again_valid,
+    input  logic                         sent_again_ready,
+    output logic [$clog2(QPS)-1:0]       sent_again_q,
+    output berth_card_pkg::again_t       sent_again_data,
 
-    // a packet to be framed, and its parts {length [12:0], address}
-    output logic                     pkt_valid,
-    input  logic                     pkt_ready,
-    output logic [$clog2(QPS)-1:0]   pkt_q,
-    output logic [6:0]               pkt_tag,
-    output logic [23:0]              pkt_psn,
-    output logic [3:0]               pkt_flags,     // {acknowledge, PUSH, last, first}
-    output logic [31:0]              pkt_imm,
-    output logic [31:0]              pkt_placement,
-    output logic [12:0]              pkt_len,
-    output logic                     pkt_inline,
-    output logic                     pkt_over,      // not sent: only its blocks are given back
-    output logic [LE-1:0]            pkt_elem,
-    output logic [5:0]               pkt_place,     // of its data in the element's, if inline
-    output logic [3:0]               pkt_parts,
-    output logic [LB:0]              pkt_block,     // its first block
-    output logic [12:0]              pkt_first,     // bytes in that
-    output logic                     part_valid,
-    input  logic                     part_ready,
-    output logic [76:0]              part_data,
+    // a packet to be framed, and its parts
+    output logic                         pkt_valid,
+    input  logic                         pkt_ready,
+    output logic [$clog2(QPS)-1:0]       pkt_q,
+    output berth_card_pkg::packet_t      pkt,
+    output logic                         part_valid,
+    input  logic                         part_ready,
+    output berth_card_pkg::part_t        part_data,
 
-    output logic                     fw_valid,      // the QP stops: a WQE or its memory is bad
-    output logic [$clog2(QPS)-1:0]   fw_q,
-    output logic [7:0]               fw_status,     // WC_*, or that of the translation
-    output logic                     fw_memory,
-    output logic                     fw_again,      // the memory of a packet that was sent before
-    output logic                     ev_packet,
-    output logic                     ev_again
+    output logic                         send_fault_valid,   // the QP stops: a WQE or its memory is bad
+    output logic [$clog2(QPS)-1:0]       send_fault_q,
+    output logic [7:0]                   send_fault_status,  // WC_*, or that of the translation
+    output logic                         send_fault_memory,
+    output logic                         send_fault_again,   // the memory of a packet that was sent before
+    output logic                         ev_packet,
+    output logic                         ev_again
 );
     localparam int unsigned QW = $clog2(QPS);
     localparam int unsigned RW = 24 + 8 + 1 + 32 + 24 + LB + 1 + 21 + LR + 1 + 8 + 16 + 2;
@@ -176,50 +155,40 @@ module berth_fp_send #(
     berth_fp_mem #(.WIDTH(8), .DEPTH(QPS)) m_cut (.clk(clk), .we(cut_we), .waddr(cut_q), .wdata(cut_pieces),
         .re(read), .raddr(addr), .rdata(cut));
     berth_fp_mem #(.WIDTH(LB+LR+2), .DEPTH(QPS)) m_covered (.clk(clk), .we(covered_we), .waddr(covered_q),
-        .wdata({covered_blocks, covered_lost}), .re(read), .raddr(addr), .rdata({blocks, losts}));
+        .wdata({covered_data.blocks, covered_data.lost}), .re(read), .raddr(addr), .rdata({blocks, losts}));
     berth_fp_mem #(.WIDTH(26), .DEPTH(QPS)) m_acked (.clk(clk), .we(acked_we), .waddr(acked_q),
-        .wdata({acked_una, acked_hold, acked_halt}), .re(read), .raddr(addr), .rdata({una, hold, halt}));
+        .wdata({acked_data.una, acked_data.hold, acked_data.halt}), .re(read), .raddr(addr), .rdata({una, hold, halt}));
     berth_regs_pkg::send_mode_t cfg_mode;
-    assign cfg_mode = cfg_wdata;
-    berth_fp_mem #(.WIDTH(14), .DEPTH(QPS)) m_mode (.clk(clk), .we(cfg_we && cfg_word == berth_regs_pkg::SEND_MODE), .waddr(cfg_q),
+    assign cfg_mode = cfg.data;
+    berth_fp_mem #(.WIDTH(14), .DEPTH(QPS)) m_mode (.clk(clk), .we(cfg_we && cfg.word == berth_regs_pkg::SEND_MODE), .waddr(cfg_q),
         .wdata({cfg_mode.window, cfg_mode.selective, cfg_mode.message, cfg_mode.log2_mtu}),
         .re(read), .raddr(addr), .rdata({window, selective, message, log2_mtu}));
-    berth_fp_mem #(.WIDTH(24), .DEPTH(QPS)) m_psn (.clk(clk), .we(cfg_we && cfg_word == berth_regs_pkg::SEND_PSN), .waddr(cfg_q),
-        .wdata(cfg_wdata[23:0]), .re(read), .raddr(addr), .rdata(psn_cfg));
+    berth_fp_mem #(.WIDTH(24), .DEPTH(QPS)) m_psn (.clk(clk), .we(cfg_we && cfg.word == berth_regs_pkg::SEND_PSN), .waddr(cfg_q),
+        .wdata(cfg.data[23:0]), .re(read), .raddr(addr), .rdata(psn_cfg));
     berth_fp_mem #(.WIDTH(32), .DEPTH(QPS)) m_posted (.clk(clk), .we(posted_we), .waddr(posted_q),
         .wdata(posted_bytes), .re(op_q == WALK || op_q == LOOK || op_q == LOGGED), .raddr(q_q), .rdata(posted));
 
     // ---- pieces, blocks, the log -------------------------------------------------------
-    logic [1:0]    p_kind;
-    logic          p_inline, p_push, p_last;
-    logic [5:0]    p_place;
-    logic [15:0]   p_elem;
-    logic [7:0]    p_credit;
-    logic [31:0]   p_end, p_len;
+    berth_card_pkg::piece_t p;
     logic [LB:0]   walk_at;
     logic          walk_read;
-    logic [LC-1:0] b_ctx;
-    logic [31:0]   b_at;
-    logic [20:0]   b_len;
-    logic [63:0]   b_va;
-    logic          b_failed, b_held;
-    logic [7:0]    b_status;
-    logic [3:0]    f_parts;
-    logic [23:0]   f_psn;
+    berth_card_pkg::block_t b;
+    berth_card_pkg::block_state_t b_state;
+    berth_card_pkg::fixed_t fixed;
     logic [LW-1:0] log_new, logged;
-    berth_fp_mem #(.WIDTH(99), .DEPTH(QPS << LP), .OWN(1'b1)) m_piece (.clk(clk), .we(piece_we), .waddr({piece_q, piece_idx}),
+    berth_fp_mem #(.WIDTH($bits(p)), .DEPTH(QPS << LP), .OWN(1'b1)) m_piece (.clk(clk), .we(piece_we), .waddr({piece_q, piece_idx}),
         .wdata(piece_data), .re(op_q == ROWS), .raddr({q_q, pieces[LP-1:0]}),
-        .rdata({p_kind, p_inline, p_push, p_last, p_place, p_elem, p_credit, p_end, p_len}));
-    berth_fp_mem #(.WIDTH(LC+117), .DEPTH(QPS << (LB+1)), .OWN(1'b1)) m_block (.clk(clk), .we(block_we),
+        .rdata(p));
+    berth_fp_mem #(.WIDTH($bits(b)), .DEPTH(QPS << (LB+1)), .OWN(1'b1)) m_block (.clk(clk), .we(block_we),
         .waddr({block_q, block_idx}), .wdata(block_data), .re(walk_read), .raddr({q_q, walk_at}),
-        .rdata({b_ctx, b_at, b_len, b_va}));
-    berth_fp_mem #(.WIDTH(10), .DEPTH(QPS << (LB+1))) m_state (.clk(clk), .we(state_we),
+        .rdata(b));
+    berth_fp_mem #(.WIDTH($bits(b_state)), .DEPTH(QPS << (LB+1))) m_state (.clk(clk), .we(state_we),
         .waddr({state_q, state_idx}), .wdata(state_data), .re(walk_read), .raddr({q_q, walk_at}),
-        .rdata({b_failed, b_held, b_status}));
-    berth_fp_mem #(.WIDTH(28), .DEPTH(QPS << LR), .OWN(1'b1)) m_fixed (.clk(clk), .we(fixed_we), .waddr({block_q, fixed_place}),
-        .wdata(fixed_data), .re(op_q == ROWS), .raddr({q_q, lost[LR-1:0]}), .rdata({f_parts, f_psn}));
+        .rdata(b_state));
+    berth_fp_mem #(.WIDTH($bits(fixed)), .DEPTH(QPS << LR), .OWN(1'b1)) m_fixed (.clk(clk), .we(fixed_we), .waddr({block_q, fixed_place}),
+        .wdata(fixed_data), .re(op_q == ROWS), .raddr({q_q, lost[LR-1:0]}), .rdata(fixed));
     berth_fp_mem #(.WIDTH(LW), .DEPTH(QPS << WB), .OWN(1'b1)) m_log (.clk(clk), .we(log_we), .waddr({log_q, log_psn}),
-        .wdata(log_new), .re(op_q == FIX), .raddr({q_q, f_psn[WB-1:0]}), .rdata(logged));
+        .wdata(log_new), .re(op_q == FIX), .raddr({q_q, fixed.psn[WB-1:0]}), .rdata(logged));
 
     // ---- the packet at hand ------------------------------------------------------------
     logic          fix_q;                // it was lost
@@ -239,7 +208,7 @@ module berth_fp_send #(
     logic [12:0]   part_first_q;
 
     // Parts go into a FIFO as they are found and count when the packet is committed.
-    logic [76:0]   parts [0:63];
+    logic [$bits(part_data)-1:0] parts [0:63];
     logic [6:0]    put_q, committed_q, get_q;
     logic          parts_room, part_put;
     assign parts_room = put_q - get_q <= 7'd48;
@@ -251,25 +220,25 @@ module berth_fp_send #(
     logic [12:0]   mtu, len;
     logic [23:0]   flight, room;
     logic          fresh, real_piece, windowed, half;
-    assign rest       = mid ? left : p_len;
+    assign rest       = mid ? left : p.len;
     assign mtu        = 13'd1 << log2_mtu;
     assign len        = rest < {19'd0, mtu} ? rest[12:0] : mtu;
     assign flight     = next - una;
     assign room       = {16'd0, window} - flight;
     assign windowed   = flight < {16'd0, window};
     assign fresh      = pieces != cut;
-    assign real_piece = p_kind == 2'd0;
+    assign real_piece = p.kind == 2'd0;
     assign half       = {1'b0, since} + 9'd1 >= (window[7:1] == 7'd0 ? 9'd1 : {2'd0, window[7:1]});
 
     // Blocks, in WALK
     logic [20:0]   here;
     logic [12:0]   take;
     logic          usable, whole, last_part;
-    assign here      = b_len - off_q;
+    assign here      = b.len - off_q;
     assign take      = here < {8'd0, need_q} ? here[12:0] : need_q;
-    assign usable    = (fix_q || walk_q != blocks) && (b_held || (over_q && b_failed));
+    assign usable    = (fix_q || walk_q != blocks) && (b_state.held || (over_q && b_state.failed));
     assign whole     = over_q || here == {8'd0, take};       // the block is used up
-    assign last_part = over_q ? parts_q + 4'd1 == f_parts : take == need_q;
+    assign last_part = over_q ? parts_q + 4'd1 == fixed.parts : take == need_q;
     assign part_put  = op_q == WALK && usable && !over_q;
     assign walk_read = op_q == ROWS || op_q == FIX || op_q == WALK || op_q == BACK;
     assign walk_at   = op_q == ROWS || op_q == BACK ? {1'b0, blk[LB-1:0]}
@@ -280,58 +249,60 @@ module berth_fp_send #(
     logic          fits_small, place_ok, commit;
     assign fits_small     = {19'd0, len_q} <= SMALL - 68;
     assign place_ok  = fits_small ? small_valid : big_valid;
-    assign commit    = op_q == COMMIT && place_ok && pkt_ready && (!fix_q || again_ready);
+    assign commit    = op_q == COMMIT && place_ok && pkt_ready && (!fix_q || sent_again_ready);
     assign small_pop = commit && fits_small;
     assign big_pop   = commit && !fits_small;
 
-    assign pkt_valid     = op_q == COMMIT && place_ok && (!fix_q || again_ready);
+    assign pkt_valid     = op_q == COMMIT && place_ok && (!fix_q || sent_again_ready);
     assign pkt_q         = q_q;
-    assign pkt_tag       = fits_small ? small_tag : big_tag;
-    assign pkt_psn       = psn_q;
-    assign pkt_flags     = {ack_q, push_q, last_q, first_q};
-    assign pkt_imm       = posted - end_q_q;
-    assign pkt_placement = placement_q;
-    assign pkt_len       = len_q;
-    assign pkt_inline    = inline_q;
-    assign pkt_over      = over_q;
-    assign pkt_elem      = elem_q[LE-1:0];
-    assign pkt_place     = place_q;
-    assign pkt_parts     = parts_q;
-    assign pkt_block     = block_first_q;
-    assign pkt_first     = part_first_q;
+    assign pkt.tag       = fits_small ? small_tag : big_tag;
+    assign pkt.psn       = psn_q;
+    assign pkt.flags     = {ack_q, push_q, last_q, first_q};
+    assign pkt.imm       = posted - end_q_q;
+    assign pkt.placement = placement_q;
+    assign pkt.len       = len_q;
+    assign pkt.inlined    = inline_q;
+    assign pkt.over      = over_q;
+    assign pkt.elem      = 7'(elem_q[LE-1:0]);
+    assign pkt.place     = place_q;
+    assign pkt.parts     = parts_q;
+    assign pkt.block     = block_first_q;
+    assign pkt.first     = part_first_q;
 
-    assign again_valid = commit && fix_q && !over_q;
-    assign again_q     = q_q;
-    assign again_psn   = psn_q;
-    assign again_next  = next;
+    assign sent_again_valid = commit && fix_q && !over_q;
+    assign sent_again_q     = q_q;
+    assign sent_again_data.psn   = psn_q;
+    assign sent_again_data.next  = next;
 
     assign log_we    = commit && !fix_q;
     assign log_q     = q_q;
     assign log_psn   = psn_q[WB-1:0];
     assign log_piece = pieces;
-    assign log_where = {parts_q == 4'd0, ctx_q, ctx_off_q, len_q};
+    assign log_where.none = parts_q == 4'd0;
+    assign log_where.ctx  = 8'(ctx_q);
+    assign log_where.at   = ctx_off_q;
+    assign log_where.len  = len_q;
     assign log_new   = {ack_q, push_q, last_q, first_q, inline_q, elem_q[LE-1:0], place_q, end_q_q, placement_q, len_q};
 
     // A piece without a packet.
     logic local_end;
-    assign local_end = op_q == LOOK && fresh && (p_kind == 2'd1 || p_kind == 2'd2);
+    assign local_end = op_q == LOOK && fresh && (p.kind == 2'd1 || p.kind == 2'd2);
     logic broken;
-    assign broken    = op_q == LOOK && fresh && p_kind == 2'd3;
+    assign broken    = op_q == LOOK && fresh && p.kind == 2'd3;
     assign end_we    = local_end || (commit && !fix_q && ends_q);
     assign end_q     = q_q;
-    assign end_idx   = local_end ? p_elem[LE-1:0] : elem_q[LE-1:0];
-    assign end_data  = local_end ? {p_kind == 2'd2 ? berth_regs_pkg::WC_TOO_LONG[7:0] : berth_regs_pkg::WC_OK[7:0],
-                                    next - 24'd1}
-                     : {berth_regs_pkg::WC_OK[7:0], psn_q};
+    assign end_idx   = local_end ? p.elem[LE-1:0] : elem_q[LE-1:0];
+    assign end_data.status = local_end && p.kind == 2'd2 ? berth_regs_pkg::WC_TOO_LONG[7:0] : berth_regs_pkg::WC_OK[7:0];
+    assign end_data.psn    = local_end ? next - 24'd1 : psn_q;
 
     // In the beginning none: so many blocks are never out at once.
     assign want_we    = init_ack || (op_q == WALK && !fix_q && walk_q == blocks && parts_q != 4'd0);
     assign want_q     = q_q;
-    assign want_block = init_ack ? '1 : walk_q;
-    assign want_first = init_ack ? '0 : blk;
+    assign want_data.block = init_ack ? '1 : walk_q;
+    assign want_data.first = init_ack ? '0 : blk;
 
     logic failed;
-    assign failed = op_q == WALK && !usable && (fix_q || walk_q != blocks) && b_failed;
+    assign failed = op_q == WALK && !usable && (fix_q || walk_q != blocks) && b_state.failed;
     always_comb begin
         row_we  = commit || local_end || broken || failed;
         row_new = {next + 24'd1, pieces + {7'd0, last_q}, !last_q, cut_left_q, last_q ? 24'd0 : index + 24'd1,
@@ -347,13 +318,13 @@ module berth_fp_send #(
             row_new = {psn_cfg, 8'd0, 1'b0, 32'd0, 24'd0, (LB+1)'(0), 21'd0, (LR+1)'(0), 8'd0, 16'd0, 2'b00};
         end
     end
-    assign sent_local = local_end;
+    assign sent_data.apart = local_end;
     assign working    = op_q != IDLE;
     assign working_q  = q_q;
     assign sent_we = row_we;
     assign sent_q  = q_q;
-    assign {sent_next, sent_pieces} = row_new[RW-1 -: 32];
-    assign sent_elems = row_new[17:2];
+    assign {sent_data.next, sent_data.pieces} = row_new[RW-1 -: 32];
+    assign sent_data.elems = row_new[17:2];
     assign more       = commit || local_end;
 
     // An initialised QP's row is read first, for its PSN.
@@ -363,16 +334,16 @@ module berth_fp_send #(
     assign read     = op_q == IDLE;
 
     always_ff @(posedge clk) begin
-        fw_valid    <= fix_q ? failed && !gone : (failed || broken) && !stop;
-        fw_again    <= fix_q;
-        fw_q        <= q_q;
-        fw_memory   <= failed;
-        fw_status   <= failed ? b_status : berth_regs_pkg::WC_BAD_WQE[7:0];
+        send_fault_valid    <= fix_q ? failed && !gone : (failed || broken) && !stop;
+        send_fault_again    <= fix_q;
+        send_fault_q        <= q_q;
+        send_fault_memory   <= failed;
+        send_fault_status   <= failed ? b_state.status : berth_regs_pkg::WC_BAD_WQE[7:0];
         ev_packet   <= commit && !over_q;
         ev_again    <= commit && fix_q && !over_q;
         init_read_q <= op_q == IDLE && init_valid && !init_read_q;
         if (part_put) begin
-            parts[put_q[5:0]] <= {take, b_va + {43'd0, off_q}};
+            parts[put_q[5:0]] <= {take, b.va + {43'd0, off_q}};
             put_q <= put_q + 7'd1;
         end
         if (part_valid && part_ready) get_q <= get_q + 7'd1;
@@ -398,25 +369,25 @@ module berth_fp_send #(
                 psn_q       <= next;
                 first_q     <= !mid;
                 last_q      <= rest <= {19'd0, mtu};
-                push_q      <= p_push && p_last && rest <= {19'd0, mtu};
-                ends_q      <= p_last && rest <= {19'd0, mtu};
-                inline_q    <= p_inline;
-                elem_q      <= p_elem;
-                place_q     <= p_place;
-                end_q_q     <= p_end;
+                push_q      <= p.push && p.ends && rest <= {19'd0, mtu};
+                ends_q      <= p.ends && rest <= {19'd0, mtu};
+                inline_q    <= p.inlined;
+                elem_q      <= p.elem;
+                place_q     <= p.place;
+                end_q_q     <= p.sum;
                 cut_left_q  <= rest - {19'd0, len};
-                placement_q <= {index, p_credit};
+                placement_q <= {index, p.credit};
                 len_q       <= len;
                 need_q      <= len;
                 ack_q       <= rest <= {19'd0, mtu} || room == 24'd1 || half;
                 if (!real_piece || !windowed) op_q <= IDLE;
-                else op_q <= p_inline || len == 13'd0 ? COMMIT : WALK;
+                else op_q <= p.inlined || len == 13'd0 ? COMMIT : WALK;
             end
             FIX: begin
-                psn_q   <= f_psn;
-                parts_q <= f_parts;
+                psn_q   <= fixed.psn;
+                parts_q <= fixed.parts;
                 fix_q   <= 1'b1;
-                over_q  <= f_psn - una >= flight;
+                over_q  <= fixed.psn - una >= flight;
                 op_q    <= LOGGED;
             end
             LOGGED: begin
@@ -449,8 +420,8 @@ module berth_fp_send #(
                     need_q  <= need_q - take;
                     if (parts_q == 4'd0) begin
                         part_first_q <= take;
-                        ctx_q        <= b_ctx;
-                        ctx_off_q    <= b_at + {11'd0, off_q};
+                        ctx_q        <= b.ctx[LC-1:0];
+                        ctx_off_q    <= b.at + {11'd0, off_q};
                     end
                     walk_q <= whole ? walk_q + (LB+1)'(1) : walk_q;
                     off_q  <= whole ? 21'd0 : off_q + {8'd0, take};
@@ -471,5 +442,5 @@ module berth_fp_send #(
     end
 
     logic unused;
-    assign unused = &{1'b0, work_busy, selective, message, elem_q, cfg_wdata, cfg_mode};
+    assign unused = &{1'b0, work_busy, covered_data, selective, message, elem_q, cfg.data, cfg_mode};
 endmodule

@@ -8,52 +8,47 @@ module berth_fp_send_complete #(
     parameter int unsigned LE  = 6,
     parameter int unsigned LC  = 8
 ) (
-    input  logic                     clk,
-    input  logic                     rst,
-    input  logic                     cfg_we,
-    input  logic [$clog2(QPS)-1:0]   cfg_q,
-    input  logic [5:0]               cfg_word,
-    input  logic [31:0]              cfg_wdata,
+    input  logic                         clk,
+    input  logic                         rst,
+    input  logic                         cfg_we,
+    input  logic [$clog2(QPS)-1:0]       cfg_q,
+    input  berth_card_pkg::row_write_t   cfg,
     // some engine's row is not initialised yet: no work is begun, it would go by what was there before
-    input  logic                     init_any,
-    input  logic                     init_valid,
-    input  logic [$clog2(QPS)-1:0]   init_q,
-    output logic                     init_ack,
-    input  logic                     err_valid,
-    output logic                     err_ready,
-    input  logic [$clog2(QPS)-1:0]   err_q,
-    input  logic [7:0]               err_status,
+    input  logic                         init_any,
+    input  logic                         init_valid,
+    input  logic [$clog2(QPS)-1:0]       init_q,
+    output logic                         init_ack,
+    input  logic                         err_valid,
+    output logic                         err_ready,
+    input  logic [$clog2(QPS)-1:0]       err_q,
+    input  logic [7:0]                   err_status,
 
-    input  logic                     elem_we,
-    input  logic [$clog2(QPS)-1:0]   elem_q,
-    input  logic [LE-1:0]            elem_idx,
-    input  logic [31:0]              elem_len,
-    input  logic [63:0]              elem_wr_id,
-    input  logic [LC:0]              elem_ctxs,
-    input  logic                     parsed_we,
-    input  logic [$clog2(QPS)-1:0]   parsed_q,
-    input  logic [15:0]              parsed_elems,
-    input  logic                     end_we,
-    input  logic [$clog2(QPS)-1:0]   end_q,
-    input  logic [LE-1:0]            end_idx,
-    input  logic [31:0]              end_data,
-    input  logic                     sent_we,
-    input  logic [$clog2(QPS)-1:0]   sent_q,
-    input  logic [15:0]              sent_elems,
-    input  logic                     sent_local,    // an element ended that has no packet
-    input  logic                     acked_we,
-    input  logic [$clog2(QPS)-1:0]   acked_q,
-    input  logic [23:0]              acked_una,
+    input  logic                         elem_we,
+    input  logic [$clog2(QPS)-1:0]       elem_q,
+    input  logic [LE-1:0]                elem_idx,
+    input  berth_card_pkg::element_t     element,
+    input  logic                         parsed_we,
+    input  logic [$clog2(QPS)-1:0]       parsed_q,
+    input  logic [15:0]                  parsed_elems,
+    input  logic                         end_we,
+    input  logic [$clog2(QPS)-1:0]       end_q,
+    input  logic [LE-1:0]                end_idx,
+    input  berth_card_pkg::element_end_t end_data,
+    input  logic                         sent_we,
+    input  logic [$clog2(QPS)-1:0]       sent_q,
+    input  berth_card_pkg::sent_so_far_t sent_data,
+    input  logic                         acked_we,
+    input  logic [$clog2(QPS)-1:0]       acked_q,
+    input  berth_card_pkg::acked_t       acked_data,
 
-    output logic                     cq_valid,
-    input  logic                     cq_ready,
-    output logic [7:0]               cq_cqn,
-    output logic [7*32-1:0]          cq_words,
+    output logic                         fcq_valid,
+    input  logic                         fcq_ready,
+    output berth_card_pkg::completion_t  fcq,
 
-    output logic                     done_we,       // {elements, contexts} so far
-    output logic [$clog2(QPS)-1:0]   done_q,
-    output logic [15:0]              done_elems,
-    output logic [LC:0]              done_ctxs
+    output logic                         done_we,  // {elements, contexts} so far
+    output logic [$clog2(QPS)-1:0]       done_q,
+    output logic [15:0]                  done_elems,
+    output logic [LC:0]                  done_ctxs
 );
     localparam int unsigned QW = $clog2(QPS);
     localparam logic [7:0]  OP_SEND = 8'd1;     // driver/abi
@@ -83,7 +78,7 @@ module berth_fp_send_complete #(
         if (rst)       ended_q      <= '0;
     end
     berth_fp_ready #(.QPS(QPS), .SETS(4)) work (.clk(clk), .rst(rst),
-        .set({more, sent_we && sent_local, acked_we, parsed_we && ended_q[parsed_q]}),
+        .set({more, sent_we && sent_data.apart, acked_we, parsed_we && ended_q[parsed_q]}),
         .set_q({q_q, sent_q, acked_q, parsed_q}),
         .valid(work_valid), .q(work_q), .pop(work_pop), .busy(work_busy));
     assign err_read = err_valid && !init_valid;
@@ -93,15 +88,15 @@ module berth_fp_send_complete #(
     berth_fp_mem #(.WIDTH(16), .DEPTH(QPS)) m_parsed (.clk(clk), .we(parsed_we), .waddr(parsed_q),
         .wdata(parsed_elems), .re(op_q == IDLE), .raddr(q), .rdata(parsed));
     berth_fp_mem #(.WIDTH(16), .DEPTH(QPS)) m_sent (.clk(clk), .we(sent_we), .waddr(sent_q),
-        .wdata(sent_elems), .re(op_q == IDLE), .raddr(q), .rdata(elems));
+        .wdata(sent_data.elems), .re(op_q == IDLE), .raddr(q), .rdata(elems));
     berth_fp_mem #(.WIDTH(24), .DEPTH(QPS)) m_acked (.clk(clk), .we(acked_we), .waddr(acked_q),
-        .wdata(acked_una), .re(op_q == IDLE), .raddr(q), .rdata(una));
+        .wdata(acked_data.una), .re(op_q == IDLE), .raddr(q), .rdata(una));
     berth_regs_pkg::send_queue_t cfg_queue;
-    assign cfg_queue = cfg_wdata;
-    berth_fp_mem #(.WIDTH(8), .DEPTH(QPS)) m_cqn (.clk(clk), .we(cfg_we && cfg_word == berth_regs_pkg::SEND_QUEUE), .waddr(cfg_q),
+    assign cfg_queue = cfg.data;
+    berth_fp_mem #(.WIDTH(8), .DEPTH(QPS)) m_cqn (.clk(clk), .we(cfg_we && cfg.word == berth_regs_pkg::SEND_QUEUE), .waddr(cfg_q),
         .wdata(cfg_queue.cqn), .re(op_q == IDLE), .raddr(q), .rdata(cqn));
     berth_fp_mem #(.WIDTH(96+LC+1), .DEPTH(QPS << LE), .OWN(1'b1)) m_elem (.clk(clk), .we(elem_we), .waddr({elem_q, elem_idx}),
-        .wdata({elem_wr_id, elem_len, elem_ctxs}), .re(op_q == ROWS), .raddr({q_q, head[LE-1:0]}),
+        .wdata({element.wr_id, element.len, element.ctxs[LC:0]}), .re(op_q == ROWS), .raddr({q_q, head[LE-1:0]}),
         .rdata({e_id, e_len, e_ctxs}));
     berth_fp_mem #(.WIDTH(32), .DEPTH(QPS << LE), .OWN(1'b1)) m_end (.clk(clk), .we(end_we), .waddr({end_q, end_idx}),
         .wdata(end_data), .re(op_q == ROWS), .raddr({q_q, head[LE-1:0]}), .rdata({status, psn}));
@@ -114,20 +109,20 @@ module berth_fp_send_complete #(
     assign flush  = err != 8'd0 && head != parsed;
     assign done   = over || flush;
 
-    assign cq_valid = op_q == GIVE;
-    assign cq_cqn   = cqn;
-    assign cq_words = {32'd0, 32'd0, 16'd0, OP_SEND, over ? status : err, 32'(q_q), e_len, e_id};
+    assign fcq_valid = op_q == GIVE;
+    assign fcq.cqn   = cqn;
+    assign fcq.words = {32'd0, 32'd0, 16'd0, OP_SEND, over ? status : err, 32'(q_q), e_len, e_id};
 
     assign init_ack  = op_q == IDLE && init_valid && q_q == init_q;
     assign err_ready = op_q == ROWS && fail_q;
     assign work_pop  = op_q == IDLE && !init_any && !err_valid;
     always_comb begin
-        row_we  = init_ack || err_ready || (cq_valid && cq_ready);
+        row_we  = init_ack || err_ready || (fcq_valid && fcq_ready);
         row_new = {head + 16'd1, e_ctxs, over || err == 8'd0 ? err : berth_regs_pkg::WC_FLUSHED[7:0]};
         if (err_ready) row_new = {head, ctxs, err_new_q};
         if (init_ack)  row_new = '0;
     end
-    assign more    = err_ready || (cq_valid && cq_ready && (head + 16'd1 != elems || ended_q[q_q]));
+    assign more    = err_ready || (fcq_valid && fcq_ready && (head + 16'd1 != elems || ended_q[q_q]));
     assign done_we = row_we;
     assign done_q  = q_q;
     assign {done_elems, done_ctxs} = row_new[16+LC+8:8];
@@ -145,11 +140,11 @@ module berth_fp_send_complete #(
             end
             ROWS:    op_q <= fail_q || (head == elems && !flush) ? IDLE : LOOK;
             LOOK:    op_q <= done ? GIVE : IDLE;
-            default: if (cq_ready) op_q <= IDLE;
+            default: if (fcq_ready) op_q <= IDLE;
         endcase
         if (rst) op_q <= IDLE;
     end
 
     logic unused;
-    assign unused = &{1'b0, cfg_wdata, cfg_queue, beyond, work_busy};
+    assign unused = &{1'b0, cfg.data, cfg_queue, element, sent_data, acked_data, beyond, work_busy};
 endmodule

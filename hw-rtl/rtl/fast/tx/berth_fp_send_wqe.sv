@@ -22,72 +22,57 @@ module berth_fp_send_wqe #(
     parameter int unsigned LC     = 8,    // log2 of contexts per QP
     parameter int unsigned LF     = 5     // log2 of reads under way
 ) (
-    input  logic                     clk,
-    input  logic                     rst,
+    input  logic                        clk,
+    input  logic                        rst,
 
-    input  logic                     cfg_we,
-    input  logic [$clog2(QPS)-1:0]   cfg_q,
-    input  logic [5:0]               cfg_word,
-    input  logic [31:0]              cfg_wdata,
+    input  logic                        cfg_we,
+    input  logic [$clog2(QPS)-1:0]      cfg_q,
+    input  berth_card_pkg::row_write_t  cfg,
     // some engine's row is not initialised yet: no work is begun, it would go by what was there before
-    input  logic                     init_any,
-    input  logic [1:0]               init_valid,   // [0] doorbells and check, [1] fetch
-    input  logic [$clog2(QPS)-1:0]   init_q,
-    output logic [1:0]               init_ack,
+    input  logic                        init_any,
+    input  logic [1:0]                  init_valid,      // [0] doorbells and check, [1] fetch
+    input  logic [$clog2(QPS)-1:0]      init_q,
+    output logic [1:0]                  init_ack,
 
-    input  logic                     db_valid,
-    output logic                     db_ready,
-    input  logic [$clog2(QPS)-1:0]   db_q,
-    input  logic [15:0]              db_pi,
-    input  logic [31:0]              db_posted,
-    input  logic                     db_inline,
-    input  logic [511:0]             db_wqe,
+    input  logic                        fdb_valid,
+    output logic                        fdb_ready,
+    input  berth_card_pkg::doorbell_t   fdb,
 
-    output logic                     qr_valid,
-    input  logic                     qr_ready,
-    output logic [63:0]              qr_addr,
-    output logic [9:0]               qr_len,
-    output logic [7:0]               qr_tag,
-    input  logic                     qc_valid,
-    input  logic [HOST_W-1:0]        qc_data,
-    input  logic [7:0]               qc_tag,
-    input  logic [9:0]               qc_off,
-    input  logic                     qc_last,
-    input  logic                     qc_err,
+    output logic                        qr_valid,
+    input  logic                        qr_ready,
+    output berth_card_pkg::queue_read_t qr,
+    input  logic                        qc_valid,
+    input  logic [HOST_W-1:0]           qc_data,
+    input  berth_card_pkg::queue_beat_t qc,
 
     // elements completed and contexts given back, by the completion engine
-    input  logic                     done_we,
-    input  logic [$clog2(QPS)-1:0]   done_q,
-    input  logic [15:0]              done_elems,
-    input  logic [LC:0]              done_ctxs,
+    input  logic                        done_we,
+    input  logic [$clog2(QPS)-1:0]      done_q,
+    input  logic [15:0]                 done_elems,
+    input  logic [LC:0]                 done_ctxs,
 
-    output logic                     posted_we,    // bytes posted (CR-9)
-    output logic [$clog2(QPS)-1:0]   posted_q,
-    output logic [31:0]              posted_bytes,
-    output logic                     elem_we,      // an element
-    output logic [$clog2(QPS)-1:0]   elem_q,
-    output logic [LE-1:0]            elem_idx,
-    output logic [31:0]              elem_len,
-    output logic                     elem_bad,
-    output logic                     elem_push,
-    output logic                     elem_inline,
-    output logic [63:0]              elem_wr_id,
-    output logic [LC:0]              elem_ctxs,    // contexts up to its end
-    output logic [319:0]             elem_data,
-    output logic                     ctx_we,       // a context
-    output logic [LC-1:0]            ctx_idx,      // of QP elem_q
-    output logic [95:0]              ctx_data,     // {length, address}
-    output logic                     parsed_we,    // elements so far
-    output logic [$clog2(QPS)-1:0]   parsed_q,
-    output logic [15:0]              parsed_elems,
+    output logic                        posted_we,       // bytes posted (CR-9)
+    output logic [$clog2(QPS)-1:0]      posted_q,
+    output logic [31:0]                 posted_bytes,
+    output logic                        elem_we,         // an element
+    output logic [$clog2(QPS)-1:0]      elem_q,
+    output logic [LE-1:0]               elem_idx,
+    output berth_card_pkg::element_t    element,
+    output logic [319:0]                elem_data,       // its inline data
+    output logic                        ctx_we,          // a context
+    output logic [LC-1:0]               ctx_idx,         // of QP elem_q
+    output berth_card_pkg::sge_t        ctx_data,
+    output logic                        parsed_we,       // elements so far
+    output logic [$clog2(QPS)-1:0]      parsed_q,
+    output logic [15:0]                 parsed_elems,
 
     // QP asked_q: elements are rung for that are not complete, and its queue can be read
-    input  logic [$clog2(QPS)-1:0]   asked_q,
-    output logic                     queued,
+    input  logic [$clog2(QPS)-1:0]      asked_q,
+    output logic                        queued,
 
-    output logic                     fw_valid,     // a read of the queue failed, or a doorbell cannot be
-    output logic                     fw_wild,      // the latter
-    output logic [$clog2(QPS)-1:0]   fw_q
+    output logic                        sq_fault_valid,  // a read of the queue failed, or a doorbell cannot be
+    output logic                        sq_fault_wild,   // the latter
+    output logic [$clog2(QPS)-1:0]      sq_fault_q
 );
     localparam int unsigned QW     = $clog2(QPS);
     localparam int unsigned ELEMS  = 1 << LE;
@@ -114,15 +99,15 @@ module berth_fp_send_wqe #(
     logic [15:0]   pi_data, fetched_data, row_elems;
     logic [LC:0]   row_ctxs;
 
-    berth_fp_mem #(.WIDTH(32), .DEPTH(QPS)) m_lo (.clk(clk), .we(cfg_we && cfg_word == berth_regs_pkg::SEND_BASE), .waddr(cfg_q),
-        .wdata(cfg_wdata), .re(f_read), .raddr(f_addr), .rdata(base_lo));
-    berth_fp_mem #(.WIDTH(32), .DEPTH(QPS)) m_hi (.clk(clk), .we(cfg_we && cfg_word == berth_regs_pkg::SEND_BASE + 6'd1), .waddr(cfg_q),
-        .wdata(cfg_wdata), .re(f_read), .raddr(f_addr), .rdata(base_hi));
+    berth_fp_mem #(.WIDTH(32), .DEPTH(QPS)) m_lo (.clk(clk), .we(cfg_we && cfg.word == berth_regs_pkg::SEND_BASE), .waddr(cfg_q),
+        .wdata(cfg.data), .re(f_read), .raddr(f_addr), .rdata(base_lo));
+    berth_fp_mem #(.WIDTH(32), .DEPTH(QPS)) m_hi (.clk(clk), .we(cfg_we && cfg.word == berth_regs_pkg::SEND_BASE + 6'd1), .waddr(cfg_q),
+        .wdata(cfg.data), .re(f_read), .raddr(f_addr), .rdata(base_hi));
     berth_regs_pkg::send_queue_t cfg_queue;
-    assign cfg_queue = cfg_wdata;
-    berth_fp_mem #(.WIDTH(4), .DEPTH(QPS)) m_depth (.clk(clk), .we(cfg_we && cfg_word == berth_regs_pkg::SEND_QUEUE), .waddr(cfg_q),
+    assign cfg_queue = cfg.data;
+    berth_fp_mem #(.WIDTH(4), .DEPTH(QPS)) m_depth (.clk(clk), .we(cfg_we && cfg.word == berth_regs_pkg::SEND_QUEUE), .waddr(cfg_q),
         .wdata(cfg_queue.log2_depth), .re(f_read), .raddr(f_addr), .rdata(log2_depth));
-    berth_fp_mem #(.WIDTH(4), .DEPTH(QPS)) m_depth_p (.clk(clk), .we(cfg_we && cfg_word == berth_regs_pkg::SEND_QUEUE), .waddr(cfg_q),
+    berth_fp_mem #(.WIDTH(4), .DEPTH(QPS)) m_depth_p (.clk(clk), .we(cfg_we && cfg.word == berth_regs_pkg::SEND_QUEUE), .waddr(cfg_q),
         .wdata(cfg_queue.log2_depth), .re(p_read), .raddr(p_addr), .rdata(log2_depth_p));
     berth_fp_mem #(.WIDTH(16), .DEPTH(QPS)) m_pi (.clk(clk), .we(pi_we), .waddr(pi_q),
         .wdata(pi_data), .re(f_read), .raddr(f_addr), .rdata(pi));
@@ -174,7 +159,7 @@ module berth_fp_send_wqe #(
 
     // A read that is worked off gives back contexts that were kept for SGEs which its WQEs might have had.
     berth_fp_ready #(.QPS(QPS), .SETS(4)) work (.clk(clk), .rst(rst),
-        .set({bell_set, done_we, again_q, worked_off}), .set_q({db_q, done_q, again_q_q, pq_q}),
+        .set({bell_set, done_we, again_q, worked_off}), .set_q({fdb.qpn[QW-1:0], done_q, again_q_q, pq_q}),
         .valid(work_valid), .q(work_q), .pop(work_pop), .busy(work_busy));
 
     logic [15:0] from, ahead, room, unparsed;
@@ -217,9 +202,9 @@ module berth_fp_send_wqe #(
     assign f_read   = work_pop;
     assign f_addr   = work_q;
     assign qr_valid = f_q == F_ASK;
-    assign qr_addr  = base_q + {41'd0, from_q & mask_q, 7'd0};
-    assign qr_len   = {count_q, 7'd0};
-    assign qr_tag   = 8'(tail_q[LF-1:0]);
+    assign qr.addr  = base_q + {41'd0, from_q & mask_q, 7'd0};
+    assign qr.len   = {count_q, 7'd0};
+    assign qr.tag   = 8'(tail_q[LF-1:0]);
     assign init_ack[1]  = f_q == F_IDLE && init_valid[1];
     assign fetched_we   = init_ack[1] || (f_q == F_ASK && qr_ready);
     assign fetched_q    = init_ack[1] ? init_q : fq_q;
@@ -260,7 +245,7 @@ module berth_fp_send_wqe #(
     logic [LF+4:0]     line_addr_q;
     logic [127:0]      fetched_line, line;
     berth_fp_mem #(.WIDTH(HOST_W), .DEPTH(1 << AW), .OWN(1'b1)) m_lines (.clk(clk), .we(qc_valid),
-        .waddr({qc_tag[LF-1:0], qc_off[8:4+LL]}), .wdata(qc_data),
+        .waddr({qc.tag[LF-1:0], qc.off[8:4+LL]}), .wdata(qc_data),
         .re(line_read), .raddr(line_addr[LF+4:LL]), .rdata(line_beat));
     generate
         if (LINES == 1) begin : g_one
@@ -300,24 +285,24 @@ module berth_fp_send_wqe #(
     assign {head_qp, head_count} = meta[head_idx];
 
     logic          head_take;
-    assign head_take = head_here && !db_valid && !init_valid[0] && !wild;
+    assign head_take = head_here && !fdb_valid && !init_valid[0] && !wild;
     // A doorbell without WQE is taken at once.
-    assign plain     = p_q == P_IDLE && db_valid && !db_inline && !init_valid[0];
-    assign bell_fits = parsed_p == db_pi - 16'd1 && !after(fetched_p, parsed_p)
+    assign plain     = p_q == P_IDLE && fdb_valid && !fdb.pushed && !init_valid[0];
+    assign bell_fits = parsed_p == fdb.pi - 16'd1 && !after(fetched_p, parsed_p)
                        && parsed_p - delems_p < 16'(ELEMS) && parsed_p - delems_p < 16'd1 << log2_depth_p && ctxs_p - dctxs_p <= (LC+1)'(CTXS - 2);
-    assign db_ready  = plain || (p_q == P_BELL && !bell_fits) || (p_q == P_END && bell_q);
+    assign fdb_ready  = plain || (p_q == P_BELL && !bell_fits) || (p_q == P_END && bell_q);
     assign bell_set  = plain || (p_q == P_BELL && !bell_fits);
     assign init_ack[0] = p_q == P_IDLE && init_valid[0];
-    assign pi_we     = db_ready || init_ack[0];
-    assign pi_q      = init_ack[0] ? init_q : db_q;
-    assign pi_data   = init_ack[0] ? 16'd0 : db_pi;
+    assign pi_we     = fdb_ready || init_ack[0];
+    assign pi_q      = init_ack[0] ? init_q : fdb.qpn[QW-1:0];
+    assign pi_data   = init_ack[0] ? 16'd0 : fdb.pi;
     // Bytes posted are known before the element is: P_BELL is the first cycle of every WQE that came with a doorbell.
     assign posted_we    = plain || p_q == P_BELL || init_ack[0];
     assign posted_q     = pi_q;
-    assign posted_bytes = init_ack[0] ? 32'd0 : db_posted;
+    assign posted_bytes = init_ack[0] ? 32'd0 : fdb.posted;
 
     assign p_read    = p_q == P_IDLE;
-    assign p_addr    = db_valid ? db_q : head_qp;
+    assign p_addr    = fdb_valid ? fdb.qpn[QW-1:0] : head_qp;
     assign line_read = 1'b1;
     always_comb begin
         line_addr = {head_idx, wqe_q, line_q};
@@ -328,8 +313,8 @@ module berth_fp_send_wqe #(
         endcase
     end
     assign line = !bell_q ? fetched_line
-                : line_q == 3'd1 ? db_wqe[255:128]
-                : db_wqe[383:256];
+                : line_q == 3'd1 ? fdb.wqe[255:128]
+                : fdb.wqe[383:256];
 
     logic          inl, last_line, sge_used;
     logic [2:0]    lines;
@@ -347,31 +332,32 @@ module berth_fp_send_wqe #(
     assign elem_we     = p_q == P_END;
     assign elem_q      = pq_q;
     assign elem_idx    = elems_q[LE-1:0];
-    assign elem_len    = h_len_q;
-    assign elem_bad    = bad;
-    assign elem_push   = h_flags_q[0];
-    assign elem_inline = inl;
-    assign elem_wr_id  = h_id_q;
-    assign elem_ctxs   = bad ? ctxs_q : ctxs_new_q;
+    assign element.len    = h_len_q;
+    assign element.bad    = bad;
+    assign element.push   = h_flags_q[0];
+    assign element.inlined = inl;
+    assign element.wr_id  = h_id_q;
+    assign element.ctxs   = 9'(bad ? ctxs_q : ctxs_new_q);
     assign elem_data   = data_q;
     assign ctx_we      = sge_used;
     assign ctx_idx     = ctxs_new_q[LC-1:0];
-    assign ctx_data    = {line[95:64], line[63:0]};
+    assign ctx_data.va  = line[63:0];
+    assign ctx_data.len = line[95:64];
     assign row_we      = elem_we || init_ack[0];
     assign row_q       = init_ack[0] ? init_q : pq_q;
     assign row_elems   = init_ack[0] ? 16'd0 : elems_q + 16'd1;
-    assign row_ctxs    = init_ack[0] ? '0 : elem_ctxs;
+    assign row_ctxs    = init_ack[0] ? '0 : element.ctxs[LC:0];
     assign parsed_we    = row_we;
     assign parsed_q     = row_q;
     assign parsed_elems = row_elems;
 
     logic [127:0] header;
-    assign header = bell_q ? db_wqe[127:0] : fetched_line;
+    assign header = bell_q ? fdb.wqe[127:0] : fetched_line;
 
     always_ff @(posedge clk) begin
-        fw_valid <= wild;
-        fw_wild  <= wild;
-        if (wild) fw_q <= fq_q;
+        sq_fault_valid <= wild;
+        sq_fault_wild  <= wild;
+        if (wild) sq_fault_q <= fq_q;
         case (p_q)
             P_IDLE: begin
                 line_q  <= 3'd0;
@@ -380,9 +366,9 @@ module berth_fp_send_wqe #(
                 bell_q  <= 1'b0;
                 if (init_valid[0] || plain) begin
                     // one cycle
-                end else if (db_valid) begin
+                end else if (fdb_valid) begin
                     bell_q <= 1'b1;
-                    pq_q   <= db_q;
+                    pq_q   <= fdb.qpn[QW-1:0];
                     left_q <= 3'd1;
                     p_q    <= P_BELL;
                 end else if (head_take) begin
@@ -390,8 +376,8 @@ module berth_fp_send_wqe #(
                     left_q <= head_count;
                     if (head_err || dead_q[head_qp]) begin
                         head_q   <= head_q + 1'b1;
-                        fw_valid <= !dead_q[head_qp];
-                        fw_q     <= head_qp;
+                        sq_fault_valid <= !dead_q[head_qp];
+                        sq_fault_q     <= head_qp;
                     end else begin
                         p_q <= P_HEAD;
                     end
@@ -400,7 +386,7 @@ module berth_fp_send_wqe #(
             P_BELL: p_q <= bell_fits ? P_HEAD : P_IDLE;
             P_HEAD: begin
                 {h_id_q, h_len_q, h_sges_q, h_flags_q, h_opcode_q} <= header;
-                data_q     <= db_wqe[447:128];
+                data_q     <= fdb.wqe[447:128];
                 sum_q      <= 32'd0;
                 over_q     <= 1'b0;
                 line_q     <= 3'd1;
@@ -426,7 +412,7 @@ module berth_fp_send_wqe #(
             end
             default: begin  // P_END
                 elems_q <= elems_q + 16'd1;
-                ctxs_q  <= elem_ctxs;
+                ctxs_q  <= element.ctxs[LC:0];
                 line_q  <= 3'd0;
                 wqe_q   <= wqe_q + 2'd1;
                 left_q  <= left_q - 3'd1;
@@ -446,14 +432,14 @@ module berth_fp_send_wqe #(
             err_q[tail_q[LF-1:0]]  <= 1'b0;
         end
         if (qc_valid) begin
-            if (qc_last) here_q[qc_tag[LF-1:0]] <= 1'b1;
-            if (qc_err)  err_q[qc_tag[LF-1:0]]  <= 1'b1;
+            if (qc.last) here_q[qc.tag[LF-1:0]] <= 1'b1;
+            if (qc.err)  err_q[qc.tag[LF-1:0]]  <= 1'b1;
         end
         if (rst) here_q <= '0;
     end
 
     logic unused;
-    assign unused = &{1'b0, work_busy, qc_tag, qc_off, db_wqe[511:448], line_addr_q, unparsed};
+    assign unused = &{1'b0, work_busy, qc, fdb, line_addr_q, unparsed};
 
     wire unused_cfg = &{1'b0, cfg_queue};
 endmodule

@@ -13,68 +13,57 @@ module berth_fp_tx_places #(
     parameter int unsigned SMALLS   = berth_regs_pkg::FAST_SMALL_FRAMES,  // small ones, a power of two up to 64
     parameter int unsigned RAM_BASE = 0     // byte in packet RAM, a multiple of 64
 ) (
-    input  logic                     clk,
-    input  logic                     rst,
+    input  logic                         clk,
+    input  logic                         rst,
 
-    output logic                     ctl_valid,
-    output logic [6:0]               ctl_tag,
-    input  logic                     ctl_pop,
-    output logic                     big_valid,
-    output logic [6:0]               big_tag,
-    input  logic                     big_pop,
-    output logic                     small_valid,
-    output logic [6:0]               small_tag,
-    input  logic                     small_pop,
-    input  logic [6:0]               at_tag,
-    output logic [17:0]              at,
+    output logic                         ctl_valid,
+    output logic [6:0]                   ctl_tag,
+    input  logic                         ctl_pop,
+    output logic                         big_valid,
+    output logic [6:0]                   big_tag,
+    input  logic                         big_pop,
+    output logic                         small_valid,
+    output logic [6:0]                   small_tag,
+    input  logic                         small_pop,
+    input  logic [6:0]                   at_tag,
+    output logic [17:0]                  at,
 
-    input  logic                     init_valid,
-    input  logic [$clog2(QPS)-1:0]   init_q,
-    output logic                     init_ack,
+    input  logic                         init_valid,
+    input  logic [$clog2(QPS)-1:0]       init_q,
+    output logic                         init_ack,
 
-    input  logic                     made_valid,    // a data packet is on its way here
-    input  logic [$clog2(QPS)-1:0]   made_q,
-    input  logic                     open_valid,
-    input  logic [6:0]               open_tag,
-    input  logic [4:0]               open_count,
-    input  logic [12:0]              open_bytes,
-    input  logic                     open_loop,
-    input  logic [$clog2(QPS)-1:0]   open_q,
-    input  logic [23:0]              open_psn,
-    input  logic                     open_apart,    // goes again: waits only for others that do
-    input  logic                     open_over,     // does not go: counts as one that could not be read
-    input  logic [LB+30:0]           open_left,
-    input  logic                     head_valid,
-    output logic                     head_ready,
-    input  logic [6:0]               head_tag,
-    input  logic                     pd_valid,
-    input  logic [7:0]               pd_tag,
-    input  logic [1:0]               pd_status,
+    input  logic                         made_valid,  // a data packet is on its way here
+    input  logic [$clog2(QPS)-1:0]       made_q,
+    input  logic                         open_valid,
+    input  berth_card_pkg::open_t        open,
+    input  logic [$clog2(QPS)-1:0]       open_q,
+    input  logic                         head_valid,
+    output logic                         head_ready,
+    input  logic [6:0]                   head_tag,
+    input  logic                         loaded_valid,
+    input  berth_card_pkg::payload_end_t loaded,
 
-    output logic                     ms_valid,
-    input  logic                     ms_ready,
-    output logic [17:0]              ms_addr,
-    output logic [12:0]              ms_len,
-    output logic                     ms_loop,
-    output logic [7:0]               ms_tag,
-    input  logic                     ml_valid,
-    input  logic [7:0]               ml_tag,
-    output logic                     backlog,        // data frames wait for the wire
+    output logic                         fs_valid,
+    input  logic                         fs_ready,
+    output berth_card_pkg::frame_out_t   fs,
+    input  logic                         fl_valid,
+    input  logic [7:0]                   fl_tag,
+    output logic                         backlog,     // data frames wait for the wire
 
     // has this QP data packets that were made, and whose memory is not accounted for? (two questions)
-    input  logic [2*$clog2(QPS)-1:0] busy_q,
-    output logic [1:0]               busy,
+    input  logic [2*$clog2(QPS)-1:0]     busy_q,
+    output logic [1:0]                   busy,
 
     // a packet's memory is not needed any more (see berth_fp_release)
-    output logic                     left_valid,
-    input  logic                     left_ready,
-    output logic [$clog2(QPS)-1:0]   left_q,
-    output logic [LB+30:0]           left_data,
+    output logic                         left_valid,
+    input  logic                         left_ready,
+    output logic [$clog2(QPS)-1:0]       left_q,
+    output berth_card_pkg::left_t        left,
     // a packet could not be read
-    output logic                     fail_valid,
-    input  logic                     fail_ready,
-    output logic [$clog2(QPS)-1:0]   fail_q,
-    output logic [23:0]              fail_psn
+    output logic                         fail_valid,
+    input  logic                         fail_ready,
+    output logic [$clog2(QPS)-1:0]       fail_q,
+    output logic [23:0]                  fail_psn
 );
     localparam int unsigned QW    = $clog2(QPS);
     localparam int unsigned BIG   = RAM_BASE + 8*512;
@@ -117,10 +106,10 @@ module berth_fp_tx_places #(
     logic [6:0]   step_tag;
     logic [IB-1:0] step_n, open_n;
     assign step_n     = number(step_tag);
-    assign open_n     = number(open_tag);
-    assign step_tag   = pd_valid ? pd_tag[6:0] : head_tag;
-    assign head_ready = !pd_valid && !pass_q;
-    assign step       = pd_valid || (head_valid && head_ready);
+    assign open_n     = number(open.tag);
+    assign step_tag   = loaded_valid ? loaded.tag[6:0] : head_tag;
+    assign head_ready = !loaded_valid && !pass_q;
+    assign step       = loaded_valid || (head_valid && head_ready);
     assign steps_left = waits[step_n];
     assign complete   = step && steps_left == 5'd1;
     // The bits of the places, of which each is set or cleared by at most two in a cycle.
@@ -129,9 +118,9 @@ module berth_fp_tx_places #(
     assign open_bit   = open_valid ? NUMBERS'(1) << open_n : '0;
     always_ff @(posedge clk) begin
         if (step) waits[step_n] <= steps_left - 5'd1;
-        failed_q <= (failed_q & ~open_bit) | (pd_valid && pd_status != 2'd0 ? step_bit : '0)
-                    | (open_over ? open_bit : '0);
-        if (open_valid) waits[open_n] <= open_count;
+        failed_q <= (failed_q & ~open_bit) | (loaded_valid && loaded.status != 2'd0 ? step_bit : '0)
+                    | (open.over ? open_bit : '0);
+        if (open_valid) waits[open_n] <= open.count;
     end
 
     logic          ctl_here, ctl_take, data_here, data_take, unused_room, unused_room2, unused_room3;
@@ -147,11 +136,11 @@ module berth_fp_tx_places #(
     logic [6:0]     last_of [0:2*QPS-1];
     logic [QW:0]    list, pass_list;                // of the frame that is begun, and the last one of it
     logic [6:0]     latest;
-    assign list   = {open_apart, open_q};
+    assign list   = {open.apart, open_q};
     assign latest = last_of[list];
     logic           pass_q, pass, data_put;
     logic [6:0]     pass_tag_q, pass_next, data_tag;
-    assign pass      = pass_q && !pd_valid && !open_valid;
+    assign pass      = pass_q && !loaded_valid && !open_valid;
     logic [IB-1:0] pass_n, next_n, latest_n;
     assign latest_n  = number(latest);
     assign pass_n    = number(pass_tag_q);
@@ -164,7 +153,7 @@ module berth_fp_tx_places #(
     logic           open_data, open_any, pass_on;   // a data frame is begun; its list has one; the turn is passed on
     logic [NUMBERS-1:0] other_bit;                  // of the frame before the one begun, or of the next one
     logic [2*QPS-1:0] any_bit;
-    assign open_data = open_valid && open_tag[6:4] != 3'd0;
+    assign open_data = open_valid && open.tag[6:4] != 3'd0;
     assign open_any  = any_q[list];
     assign pass_on   = pass && follows_q[pass_n];
     assign other_bit = NUMBERS'(1) << (pass ? next_n : latest_n);
@@ -176,8 +165,8 @@ module berth_fp_tx_places #(
         any_q     <= (any_q & ~(pass && !pass_on ? any_bit : '0)) | (open_data ? any_bit : '0);
         if (open_valid) list_of[open_n] <= list;
         if (open_data) begin
-            last_of[list] <= open_tag;
-            if (open_any) next_of[latest_n] <= open_tag;
+            last_of[list] <= open.tag;
+            if (open_any) next_of[latest_n] <= open.tag;
         end
         if (pass) pass_q <= 1'b0;
         if (data_take) begin
@@ -207,24 +196,24 @@ module berth_fp_tx_places #(
     assign pick_ctl  = ctl_here && !(last_ctl_q && data_ready);
     assign data_ready = data_here && !pass_q && (data_next[6] || bigs_q < 2'd2);
     assign m_pick    = pick_ctl ? ctl_next : data_next;
-    assign picked    = (ctl_here || data_ready) && dead_room && (!m_busy_q || (ms_valid && ms_ready) || dead_put);
+    assign picked    = (ctl_here || data_ready) && dead_room && (!m_busy_q || (fs_valid && fs_ready) || dead_put);
     assign ctl_take  = picked && pick_ctl;
     assign data_take = picked && !pick_ctl;
-    assign ms_valid  = m_busy_q && m_shown_q;
+    assign fs_valid  = m_busy_q && m_shown_q;
     assign dead_put  = m_busy_q && !m_shown_q;
-    assign ms_addr   = address(m_tag_q);
-    assign ms_len    = m_len;
-    assign ms_loop   = m_loop;
-    assign ms_tag    = {1'b0, m_tag_q};
+    assign fs.place   = address(m_tag_q);
+    assign fs.len    = m_len;
+    assign fs.loop   = m_loop;
+    assign fs.tag    = {1'b0, m_tag_q};
     berth_fp_mem #(.WIDTH(14), .DEPTH(NUMBERS), .OWN(1'b1)) m_frame (.clk(clk), .we(open_valid), .waddr(open_n),
-        .wdata({open_loop, open_bytes}), .re(picked), .raddr(number(m_pick)), .rdata({m_loop, m_len}));
+        .wdata({open.loop, open.bytes}), .re(picked), .raddr(number(m_pick)), .rdata({m_loop, m_len}));
     always_ff @(posedge clk) begin
         if (picked) begin
             m_busy_q   <= 1'b1;
             m_shown_q  <= !failed_q[number(m_pick)];
             m_tag_q    <= m_pick;
             last_ctl_q <= pick_ctl;
-        end else if ((ms_valid && ms_ready) || dead_put) begin
+        end else if ((fs_valid && fs_ready) || dead_put) begin
             m_busy_q <= 1'b0;
         end
         if (rst) begin
@@ -235,11 +224,11 @@ module berth_fp_tx_places #(
 
     logic [6:0] going_q;                // data frames that have been chosen and have not left
     logic       from_mac, data_dead, big_in, big_out, big_dead;
-    assign from_mac  = ml_valid && ml_tag[6:4] != 3'd0;
+    assign from_mac  = fl_valid && fl_tag[6:4] != 3'd0;
     assign data_dead = dead_put && m_tag_q[6:4] != 3'd0;
     assign backlog   = going_q > 7'd1 || (going_q != 7'd0 && data_here);
     assign big_in   = data_take && !data_next[6];
-    assign big_out  = from_mac && !ml_tag[6];
+    assign big_out  = from_mac && !fl_tag[6];
     assign big_dead = dead_put && m_tag_q[6:4] == 3'd1;
     always_ff @(posedge clk)
         if (rst) {going_q, bigs_q} <= '0;
@@ -252,7 +241,7 @@ module berth_fp_tx_places #(
     logic          gone_here, dead_here, gone_take, dead_take;
     logic [6:0]    gone_tag, dead_tag;
     berth_lutfifo #(.WIDTH(7), .DEPTH(NUMBERS)) gone (.clk(clk), .rst(rst),
-        .wr_valid(ml_valid), .wr_ready(unused_room3), .wr_data(ml_tag[6:0]),
+        .wr_valid(fl_valid), .wr_ready(unused_room3), .wr_data(fl_tag[6:0]),
         .rd_valid(gone_here), .rd_ready(gone_take), .rd_data(gone_tag));
     berth_lutfifo #(.WIDTH(7), .DEPTH(4)) dead (.clk(clk), .rst(rst),
         .wr_valid(dead_put), .wr_ready(dead_room), .wr_data(m_tag_q),
@@ -261,13 +250,12 @@ module berth_fp_tx_places #(
     op_t           op_q;
     logic          dead_q;
     logic [6:0]    tag_q;
-    logic [LB+30:0] l_data;
     // Not before the turn has been passed on: reads that end in each clock hold that up, and the place must not begin anew.
     assign dead_take = op_q == IDLE && dead_here && !pass_q;
     assign gone_take = op_q == IDLE && !dead_here && gone_here && !pass_q;
-    berth_fp_mem #(.WIDTH(QW+24+LB+31), .DEPTH(NUMBERS), .OWN(1'b1)) m_packet (.clk(clk), .we(open_valid), .waddr(open_n),
-        .wdata({open_q, open_psn, open_left}), .re(op_q == IDLE), .raddr(number(dead_here ? dead_tag : gone_tag)),
-        .rdata({left_q, fail_psn, l_data}));
+    berth_fp_mem #(.WIDTH(QW + 24 + $bits(left)), .DEPTH(NUMBERS), .OWN(1'b1)) m_packet (.clk(clk), .we(open_valid), .waddr(open_n),
+        .wdata({open_q, open.psn, open.left}), .re(op_q == IDLE), .raddr(number(dead_here ? dead_tag : gone_tag)),
+        .rdata({left_q, fail_psn, left}));
     // Packets made, and those accounted for: equal when the QP has none.
     logic [7:0]     made [0:QPS-1];
     logic [7:0]     over [0:QPS-1];
@@ -282,9 +270,8 @@ module berth_fp_tx_places #(
         if (over_we || init_ack)    over[init_ack ? init_q : left_q] <= init_ack ? 8'd0 : over[left_q] + 8'd1;
     end
     logic matters;                      // it had memory, or a place for lost packets
-    assign matters    = tag_q[6:4] != 3'd0 && (l_data[LB+30 -: 4] != 4'd0 || l_data[LB+26]);
+    assign matters    = tag_q[6:4] != 3'd0 && (left.parts != 4'd0 || left.block[LB]);
     assign left_valid = op_q == LOOK && matters;
-    assign left_data  = l_data;
     assign fail_valid = op_q == FAIL;
     assign fail_q     = left_q;
     assign back       = (op_q == LOOK && (!matters || left_ready) && !dead_q) || (op_q == FAIL && fail_ready);
@@ -303,5 +290,5 @@ module berth_fp_tx_places #(
     end
 
     logic unused;
-    assign unused = &{1'b0, unused_room, unused_room2, unused_room3, pd_tag[7], ml_tag[7], back_tag};
+    assign unused = &{1'b0, unused_room, unused_room2, unused_room3, loaded.tag[7], fl_tag[7], back_tag};
 endmodule

@@ -337,10 +337,10 @@ impl Rig {
         m.set("post_valid", self.shown[0]);
         if let Some(p) = self.posts.front() {
             m.set("post_q", p.q);
-            m.set("post_credit", p.size.is_some());
-            m.set("post_size", p.size.unwrap_or(0xdead_beef));
-            m.set("post_commit", p.commit);
-            m.set("post_early", p.early);
+            m.set("post.credit", p.size.is_some());
+            m.set("post.size", p.size.unwrap_or(0xdead_beef));
+            m.set("post.commit", p.commit);
+            m.set("post.early", p.early);
         }
         m.set("landed_valid", self.shown[1]);
         if let Some(&q) = self.landings.front() {
@@ -513,7 +513,7 @@ impl Rig {
 
     /// Beats of lists.
     fn check_list(&mut self) {
-        let (valid, begin) = (self.m.is("lfr_valid"), self.m.is("lfr_begin"));
+        let (valid, begin) = (self.m.is("lfr_valid"), self.m.is("lfr.first_beat"));
         if let Some((q, n, new)) = self.begins.take() {
             assert!(self.telling.is_none() && valid && begin, "QP {q}: no list begins");
             let qp = &self.qps[&q];
@@ -527,12 +527,12 @@ impl Rig {
             self.moved = self.cycle;
             let t = self.telling.as_mut().expect("a beat of no list");
             assert_eq!(begin, t.list.at.0 == u64::MAX, "its first beat, and no other");
-            let seen = ["lfr_q", "lfr_epoch", "lfr_first", "lfr_n"].map(|name| self.m.get(name) as u32);
+            let seen = ["lfr_q", "lfr.epoch", "lfr.first", "lfr.n"].map(|name| self.m.get(name) as u32);
             assert_eq!(seen, [t.list.q, t.list.epoch, t.list.first, t.n]);
             if taken && begin {
                 t.list.at.0 = self.cycle;
             } else if taken {
-                let sizes = self.m.get("lfr_sizes");
+                let sizes = self.m.get("lfr.sizes");
                 for size in [sizes as u32, (sizes >> 32) as u32].into_iter().take(t.n as usize - t.list.sizes.len()) {
                     let number = t.list.first + t.list.sizes.len() as u32;
                     let qp = &self.qps[&t.list.q];
@@ -556,7 +556,7 @@ impl Rig {
             assert!(self.telling.as_ref().is_none_or(|t| t.list.at.0 != u64::MAX), "a list that has begun stays");
         }
         let seen =
-            self.m.is("told_valid").then(|| ["told_q", "told_bytes", "told_round"].map(|n| self.m.get(n) as u32));
+            self.m.is("told_valid").then(|| ["told_q", "told.bytes", "told.round"].map(|n| self.m.get(n) as u32));
         assert_eq!(seen, told.map(|(q, bytes, round)| [q, bytes, round]), "a list has been told");
     }
 }

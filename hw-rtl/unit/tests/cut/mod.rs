@@ -10,7 +10,7 @@ use berth_abi::rows::send;
 use berth_protocol::credit::cut::{Cut, Mode, NicCut, Out, Send};
 use berth_protocol::credit::list::Reader;
 use berth_random::Rng;
-use berth_rtl_unit::{Named, bits};
+use berth_rtl_unit::Named;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Pieces that are cut and not sent, or have no memory.
@@ -20,7 +20,6 @@ const RING: usize = 64;
 /// Clocks after which nothing comes any more: each QP may be looked at once.
 const IDLE: u64 = 2 * 64 + 12;
 /// Bits of `elem_ctxs`, less one.
-const LC: usize = 8;
 
 /// An element as the parser gives it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -267,12 +266,12 @@ impl Rig {
         let message = send::Mode { message: 1, ..send::Mode::default() }.word();
         self.m.set("cfg_we", true);
         self.m.set("cfg_q", q);
-        self.m.set("cfg_word", send::MODE);
-        self.m.set("cfg_wdata", if mode == Mode::Message { message } else { !message });
+        self.m.set("cfg.word", send::MODE);
+        self.m.set("cfg.data", if mode == Mode::Message { message } else { !message });
         self.step();
         // Only that word of its row.
-        self.m.set("cfg_word", send::QUEUE);
-        self.m.set("cfg_wdata", if mode == Mode::Message { 0 } else { u32::MAX });
+        self.m.set("cfg.word", send::QUEUE);
+        self.m.set("cfg.data", if mode == Mode::Message { 0 } else { u32::MAX });
         self.step();
         self.m.set("cfg_we", false);
         self.m.set("init_any", true);
@@ -388,15 +387,15 @@ impl Rig {
         self.shown = !self.beats.is_empty() && (self.shown || !self.rng.chance(self.stall));
         let beat = self.beats.front().copied().filter(|_| self.shown);
         self.m.set("lst_valid", beat.is_some());
-        self.m.set("lst_begin", false);
+        self.m.set("lst.first_beat", false);
         match beat {
             Some(Beat::Begin { q, first, n }) => {
-                self.m.set("lst_begin", true);
+                self.m.set("lst.first_beat", true);
                 self.m.set("lst_q", q);
-                self.m.set("lst_first", first);
-                self.m.set("lst_n", n);
+                self.m.set("lst.first", first);
+                self.m.set("lst.n", n);
             }
-            Some(Beat::Size(size)) => self.m.set("lst_size", size),
+            Some(Beat::Size(size)) => self.m.set("lst.size", size),
             None => (),
         }
         self.m.set("give_valid", !self.gives.is_empty());
@@ -414,24 +413,24 @@ impl Rig {
                 let elem = self.qps[&q].elems[i];
                 self.m.set("elem_q", q);
                 self.m.set("elem_idx", (i % RING) as u8);
-                self.m.set("elem_len", elem.len);
-                self.m.set("elem_bad", elem.bad);
-                self.m.set("elem_push", elem.push);
-                self.m.set("elem_inline", elem.inline);
-                self.m.set("elem_ctxs", elem.ctxs);
+                self.m.set("element.len", elem.len);
+                self.m.set("element.bad", elem.bad);
+                self.m.set("element.push", elem.push);
+                self.m.set("element.inlined", elem.inline);
+                self.m.set("element.ctxs", elem.ctxs);
             }
         }
         let covered = self.covered.pop_front();
         self.m.set("covered_we", covered.is_some());
         if let Some((q, n)) = covered {
             self.m.set("covered_q", q);
-            self.m.set("covered_pieces", n);
+            self.m.set("covered_data.pieces", n);
         }
         let sent = self.sent.pop_front();
         self.m.set("sent_we", sent.is_some());
         if let Some((q, n)) = sent {
             self.m.set("sent_q", q);
-            self.m.set("sent_pieces", n);
+            self.m.set("sent_data.pieces", n);
         }
         for (q, covered, n) in covered.map(|(q, n)| (q, true, n)).into_iter().chain(sent.map(|(q, n)| (q, false, n))) {
             if let Some(qp) = self.qps.get_mut(&q) {
@@ -485,7 +484,10 @@ impl Rig {
     /// What is told of lists in this clock is what the model says.
     fn check_told(&mut self) {
         let wanted = self.told.pop_front().unwrap_or_default();
-        let broken = self.m.is("fw_valid").then(|| (self.m.get("fw_q") as u32, self.m.get("fw_status") as u32));
+        let broken = self
+            .m
+            .is("cut_fault_valid")
+            .then(|| (self.m.get("cut_fault_q") as u32, self.m.get("cut_fault_status") as u32));
         let told = Told {
             broken,
             list: self.m.is("ev_list"),
@@ -513,14 +515,11 @@ impl Rig {
     /// A piece is the model's next one. Gives its QP.
     fn check_piece(&mut self) -> u32 {
         let q = self.m.get("piece_q") as u32;
-        let words = self.m.words("piece_data");
-        let mut at = 0;
-        let mut field = |n| {
-            at += n;
-            bits(&words, at - n, n)
-        };
-        let (len, end, credit, elem) = (field(32) as u32, field(32) as u32, field(8) as u8, field(16) as usize);
-        let (place, ends, push, inline, kind, ctxs) = (field(6), field(1), field(1), field(1), field(2), field(LC + 1));
+        let m = &mut self.m;
+        let (len, end) = (m.get("piece_data.len") as u32, m.get("piece_data.sum") as u32);
+        let (credit, elem) = (m.get("piece_data.credit") as u8, m.get("piece_data.elem") as usize);
+        let (place, kind, ctxs) = (m.get("piece_data.place"), m.get("piece_data.kind"), m.get("piece_ctxs"));
+        let [ends, push, inline] = ["piece_data.ends", "piece_data.push", "piece_data.inlined"].map(|name| m.is(name));
         let idx = self.m.get("piece_idx") as u8;
         let qp = self.qps.get_mut(&q).expect("a QP");
         assert!(qp.room(), "QP {q}: more than {AHEAD} pieces ahead");
@@ -533,8 +532,8 @@ impl Rig {
         };
         qp.bytes = qp.bytes.wrapping_add(wanted_len);
         assert_eq!((kind, len, end), (wanted as u64, wanted_len, qp.bytes), "QP {q}: {of:?}");
-        assert_eq!((elem, place, ends != 0), (qp.done & 0xffff, u64::from(offset % 64), last), "QP {q}: {of:?}");
-        assert_eq!((push != 0, inline != 0, ctxs), (of.push, of.inline, of.ctxs.into()), "QP {q}: {of:?}");
+        assert_eq!((elem, place, ends), (qp.done & 0xffff, u64::from(offset % 64), last), "QP {q}: {of:?}");
+        assert_eq!((push, inline, ctxs), (of.push, of.inline, of.ctxs.into()), "QP {q}: {of:?}");
         assert_eq!((credit, idx), (number as u8, qp.pieces % AHEAD), "QP {q}: {of:?}");
         self.pieces.push(Piece { q, elem: qp.done, kind: wanted, len, at: self.cycle });
         qp.pieces = qp.pieces.wrapping_add(1);

@@ -10,7 +10,7 @@ pub mod bound;
 use berth_abi::status::{PAGE_NO_MEMORY, PAGE_OVER_BUDGET};
 use berth_abi::status::{WC_BAD_WQE, WC_LOCAL_PROTECTION, WC_NO_MEMORY, WC_OVER_BUDGET};
 use berth_random::Rng;
-use berth_rtl_unit::{Named, Op, bits};
+use berth_rtl_unit::{Named, Op};
 use std::collections::{BTreeMap, VecDeque};
 
 const NAME: &str = "berth_fp_grant";
@@ -262,7 +262,6 @@ impl Rig {
     }
 
     fn state(&mut self) -> State {
-        let sge = self.m.words("st_sge");
         State {
             freed: self.m.get("st_freed") as u16,
             granted: self.m.get("st_granted") as u16,
@@ -272,7 +271,7 @@ impl Rig {
             waits: self.m.is("st_waits"),
             first: self.m.get("st_first") as u8,
             ranges: self.m.get("st_ranges") as u8,
-            sge: (bits(&sge, 32, 64), bits(&sge, 0, 32) as u32),
+            sge: (self.m.get("st_sge.va"), self.m.get("st_sge.len") as u32),
         }
     }
 
@@ -391,7 +390,7 @@ impl Rig {
         // It comes from where receives complete, when nothing is under way there.
         let quiet = !self.quiets.is_empty() && self.freed.is_empty();
         self.m.settle();
-        if quiet && !self.m.is("local_valid") {
+        if quiet && !self.m.is("aside_valid") {
             self.m.set("quiet_valid", true);
             self.m.settle();
         }
@@ -424,9 +423,10 @@ impl Rig {
         self.m.set("quiet_valid", false);
         self.m.set("quiet_q", quiet.unwrap_or(0));
         let ok = self.ready();
-        self.m.set("sge_ok", ok);
+        self.m.set("grant_ok", ok);
         let (va, len) = self.sge;
-        self.m.set_wide("sge", u128::from(va) << 32 | u128::from(len));
+        self.m.set("grant_sge.va", va);
+        self.m.set("grant_sge.len", len);
         let parsed = self.parsed.pop_front();
         self.m.set("parsed_we", parsed.is_some());
         self.m.set("pend_we", parsed.is_some_and(|p| p.1 > 0));
@@ -436,14 +436,18 @@ impl Rig {
             self.m.set("parsed", n as u16);
             if n > 0 {
                 let r = &self.qps[&q].recvs[n - 1];
-                let flags = u128::from(r.last) << 2 | u128::from(r.local) << 1 | u128::from(r.bad);
-                let data = u128::from(wr_id(q, n - 1)) << 46
-                    | u128::from(r.size()) << 14
-                    | u128::from(r.first) << 6
-                    | (r.sges.len() as u128) << 3
-                    | flags;
                 self.m.set("pend_at", (q << 7) | ((n as u32 - 1) % 128));
-                self.m.set_wide("pend_data", data);
+                for (name, value) in [
+                    ("pend.wr_id", wr_id(q, n - 1)),
+                    ("pend.size", r.size().into()),
+                    ("pend.sge", r.first.into()),
+                    ("pend.sges", r.sges.len() as u64),
+                    ("pend.last", r.last.into()),
+                    ("pend.apart", r.local.into()),
+                    ("pend.bad", r.bad.into()),
+                ] {
+                    self.m.set(name, value);
+                }
             }
         }
         let freed = self.freed.pop_front();
@@ -465,8 +469,8 @@ impl Rig {
         if let Some((q, bytes, round)) = told.filter(|_| room) {
             self.told.pop_front();
             self.m.set("told_q", q);
-            self.m.set("told_bytes", bytes);
-            self.m.set("told_round", round);
+            self.m.set("told.bytes", bytes);
+            self.m.set("told.round", round);
         }
         if proof.is_some() || told.is_some() {
             self.moved = self.cycle;
@@ -482,11 +486,11 @@ impl Rig {
         let shown = self.shown;
         self.m.set("xr_valid", shown.is_some());
         if let Some((tag, kind, status)) = shown {
-            self.m.set("xr_tag", tag);
-            self.m.set("xr_kind", kind);
-            self.m.set("xr_status", status);
+            self.m.set("xr.tag", tag);
+            self.m.set("xr.kind", kind);
+            self.m.set("xr.status", status);
         }
-        for name in ["xa_ready", "post_ready", "local_ready"] {
+        for name in ["acq_ready", "post_ready", "aside_ready"] {
             let ready = self.ready();
             self.m.set(name, ready);
         }
@@ -497,8 +501,8 @@ impl Rig {
             self.quiets.pop_front();
             self.moved = self.cycle;
         }
-        if self.m.is("sge_re") && self.m.is("sge_ok") {
-            let at = self.m.get("sge_at") as u32;
+        if self.m.is("grant_re") && self.m.is("grant_ok") {
+            let at = self.m.get("grant_at") as u32;
             self.sge = self.sges.get(&(at >> 8, at as u8)).copied().unwrap_or((u64::MAX, u32::MAX));
         }
         if self.shown.is_some() && self.m.is("xr_ready") {
@@ -506,7 +510,7 @@ impl Rig {
             self.moved = self.cycle;
             self.answered(u32::from(tag >> 4), tag as u8 & 15, kind, status);
         }
-        if self.m.is("xa_valid") && self.m.is("xa_ready") {
+        if self.m.is("acq_valid") && self.m.is("acq_ready") {
             self.moved = self.cycle;
             self.asked();
         }
@@ -514,12 +518,12 @@ impl Rig {
             self.moved = self.cycle;
             self.posted();
         }
-        if self.m.is("ring_we") && !self.m.is("post_credit") {
-            let words = self.m.words("ring_data");
+        if self.m.is("ring_we") && !self.m.is("post.credit") {
             let (q, at) = (self.m.get("ring_q") as u32, self.m.get("ring_at") as u8);
-            self.rings.push((q, at, bits(&words, 108, 1) != 0, bits(&words, 107, 1) != 0, bits(&words, 43, 64)));
+            let (released, withdrawn) = (self.m.is("ring.released"), self.m.is("ring.withdrawn"));
+            self.rings.push((q, at, released, withdrawn, self.m.get("ring.wr_id")));
         }
-        if self.m.is("local_valid") {
+        if self.m.is("aside_valid") {
             self.moved = self.cycle;
             self.completed();
         }
@@ -582,9 +586,9 @@ impl Rig {
     }
 
     fn asked(&mut self) {
-        let (tag, va, len) = (self.m.get("xa_tag") as u16, self.m.get("xa_va"), self.m.get("xa_len") as u32);
-        let (q, slot, release) = (u32::from(tag >> 4), tag as u8 & 15, self.m.is("xa_release"));
-        let asid = self.m.get("xa_asid") as u8;
+        let (tag, va, len) = (self.m.get("acq.tag") as u16, self.m.get("acq.va"), self.m.get("acq.len") as u32);
+        let (q, slot, release) = (u32::from(tag >> 4), tag as u8 & 15, self.m.is("acq.give_back"));
+        let asid = self.m.get("acq.asid") as u8;
         let host = self.host;
         let cycle = self.cycle;
         let qp = self.qps.get_mut(&q).unwrap_or_else(|| panic!("no QP {q}"));
@@ -642,10 +646,11 @@ impl Rig {
     }
 
     fn posted(&mut self) {
-        let (q, size, commit) = (self.m.get("post_q") as u32, self.m.get("post_size") as u32, self.m.is("post_commit"));
-        let (credit, early) = (self.m.is("post_credit"), self.m.is("post_early"));
+        let (q, size, commit) = (self.m.get("post_q") as u32, self.m.get("post.size") as u32, self.m.is("post.commit"));
+        let (credit, early) = (self.m.is("post.credit"), self.m.is("post.early"));
         let ring = (self.m.is("ring_we"), self.m.get("ring_q") as u32, self.m.get("ring_at"));
-        let words = self.m.words("ring_data");
+        let names = ["ring.sges", "ring.sge", "ring.size", "ring.wr_id", "ring.released", "ring.withdrawn"];
+        let fields = names.map(|name| self.m.get(name));
         let qp = self.qps.get_mut(&q).expect("a QP");
         if credit {
             // What is going back is no credit.
@@ -657,8 +662,7 @@ impl Rig {
             assert_eq!(held.len(), r.chunks().len(), "QP {q}: receive {recv} is not held: {held:x?}");
             assert_eq!(size, r.size());
             assert_eq!(ring, (true, q, qp.credits as u64 % 128));
-            let fields = [(0, 3), (3, 8), (11, 32), (43, 64), (107, 2)].map(|(at, n)| bits(&words, at, n));
-            let wanted = [r.sges.len() as u64, r.first.into(), size.into(), wr_id(q, recv), 0];
+            let wanted = [r.sges.len() as u64, r.first.into(), size.into(), wr_id(q, recv), 0, 0];
             assert_eq!(fields, wanted, "QP {q}: receive {recv}");
             qp.credit_of.insert(recv, qp.credits);
             qp.grant += 1;
@@ -671,11 +675,11 @@ impl Rig {
     }
 
     fn completed(&mut self) {
-        let words = self.m.words("local_data");
-        let field = |at, n| bits(&words, at, n);
-        let (chunks, ranges, first) = (field(0, 16) as usize, field(16, 3) as usize, field(19, 8) as u8);
-        let (status, id, credit, recv) = (field(27, 8) as u8, field(35, 64), field(99, 8) as u8, field(107, 16));
-        let (kind, q) = (field(123, 2), field(125, 6) as u32);
+        let m = &mut self.m;
+        let (chunks, ranges) = (m.get("aside.chunks") as usize, m.get("aside.sges") as usize);
+        let (first, status, id) = (m.get("aside.sge") as u8, m.get("aside.status") as u8, m.get("aside.wr_id"));
+        let (credit, recv, kind) = (m.get("aside.credit") as u8, m.get("aside.recv"), m.get("aside.kind"));
+        let q = m.get("aside_q") as u32;
         let qp = self.qps.get_mut(&q).expect("a QP");
         let recv = recv as usize;
         let r = &qp.recvs[recv];

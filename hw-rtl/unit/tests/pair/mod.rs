@@ -225,17 +225,6 @@ impl End {
     fn taken(&mut self, valid: &'static str, ready: &'static str) -> bool {
         self.get(valid) & self.get(ready) & 1 != 0
     }
-    /// Bits `low` and up of a wide port.
-    fn part(&mut self, name: &'static str, low: usize, bits: usize) -> u64 {
-        let p = self.p(name);
-        let words = self.m.words(p);
-        let get = |i: usize| words.get(i).copied().unwrap_or(0);
-        let mut value = get(low / 64) >> (low % 64);
-        if !low.is_multiple_of(64) {
-            value |= get(low / 64 + 1) << (64 - low % 64);
-        }
-        if bits < 64 { value & ((1 << bits) - 1) } else { value }
-    }
 
     fn write_element(&mut self, at: u64, wqe: &[u64]) {
         self.queues.extend((at..).step_by(8).zip(wqe.iter().copied()));
@@ -489,7 +478,7 @@ impl Pair {
 
     fn offer(&mut self, k: usize) {
         let now = self.now;
-        for ready in ["fr_ready", "fw_ready", "hw_ready", "cpu_ready"] {
+        for ready in ["load_ready", "store_ready", "hw_ready", "cf_ready"] {
             let go = self.go();
             self.ends[k].set(ready, go.into());
         }
@@ -507,24 +496,26 @@ impl Pair {
         e.set("fe_pop", pop.into());
 
         let config = e.config.front().copied();
-        let acked = e.get("cfg_ack") != 0;
-        e.set("cfg_req", (config.is_some() && !acked).into());
-        e.set("cfg_we", 1);
+        let acked = e.get("fc_ack") != 0;
+        e.set("fc_req", (config.is_some() && !acked).into());
+        e.set("fc.we", 1);
         if let Some((addr, value)) = config {
-            e.set("cfg_addr", addr.into());
-            e.set("cfg_wdata", value.into());
+            e.set("fc.half", (addr >> 16).into());
+            e.set("fc.qpn", (addr >> 6 & 0x3ff).into());
+            e.set("fc.word", (addr & 63).into());
+            e.set("fc.data", value.into());
         }
 
-        let shown = e.get("db_valid") != 0 && !e.doorbells.is_empty();
+        let shown = e.get("fdb_valid") != 0 && !e.doorbells.is_empty();
         let bell = e.doorbells.front().filter(|_| shown || go[0]).copied();
-        e.set("db_valid", bell.is_some().into());
+        e.set("fdb_valid", bell.is_some().into());
         if let Some((rq, q, pi, posted, wqe)) = bell {
-            e.set("db_rq", rq.into());
-            e.set("db_qpn", q.into());
-            e.set("db_pi", pi.into());
-            e.set("db_posted", posted.into());
-            e.set("db_inline", wqe.is_some().into());
-            e.wide("db_wqe", &wqe.unwrap_or_default()[..8]);
+            e.set("fdb.rq", rq.into());
+            e.set("fdb.qpn", q.into());
+            e.set("fdb.pi", pi.into());
+            e.set("fdb.posted", posted.into());
+            e.set("fdb.pushed", wqe.is_some().into());
+            e.wide("fdb.wqe", &wqe.unwrap_or_default()[..8]);
         }
 
         // A beat of a queue: requests in any order, beats of one in theirs.
@@ -537,10 +528,10 @@ impl Pair {
             let data: Vec<u64> =
                 (addr + off..addr + off + bytes).step_by(8).map(|a| e.queues.get(&a).copied().unwrap_or(0)).collect();
             e.wide("qc_data", &data);
-            e.set("qc_tag", tag);
-            e.set("qc_off", off);
-            e.set("qc_last", (off + bytes >= len).into());
-            e.set("qc_err", 0);
+            e.set("qc.tag", tag);
+            e.set("qc.off", off);
+            e.set("qc.last", (off + bytes >= len).into());
+            e.set("qc.err", 0);
             e.queue_reads[i].off += bytes;
             if off + bytes >= len {
                 e.queue_reads.remove(i);
@@ -549,14 +540,14 @@ impl Pair {
 
         // Answers of the translation, one for each half.
         let room = e.get("xr_room");
-        let (mut valid, mut tags, mut kinds) = (0, 0, 0);
+        let mut valid = 0;
         for half in 0..2 {
             let due = e.answers.iter().position(|a| a.1 == half && a.0 <= now);
             if let Some(i) = due.filter(|_| room >> half & 1 != 0 && go[2]) {
                 let (_, _, tag, kind) = e.answers.remove(i);
                 valid |= 1 << half;
-                tags |= tag << (16 * half);
-                kinds |= kind << (2 * half);
+                e.set(["xr.tx.tag", "xr.rx.tag"][half], tag);
+                e.set(["xr.tx.kind", "xr.rx.kind"][half], kind);
                 if kind == 2
                     && let Some(n) = self.waiting.get_mut(&(k, row_of(half, tag)))
                 {
@@ -565,23 +556,20 @@ impl Pair {
             }
         }
         e.set("xr_valid", valid);
-        e.set("xr_tag", tags);
-        e.set("xr_kind", kinds);
-        e.set("xr_status", 0);
 
         let done = e.reads.iter().position(|r| r.0 <= now).filter(|_| go[3]);
-        e.set("frd_valid", done.is_some().into());
+        e.set("loaded_valid", done.is_some().into());
         if let Some(i) = done {
             let (_, tag) = e.reads.remove(i);
-            e.set("frd_tag", tag);
-            e.set("frd_status", 0);
+            e.set("loaded.tag", tag);
+            e.set("loaded.status", 0);
         }
         let done = e.writes.front().copied().filter(|w| w.0 <= now);
-        e.set("fwd_valid", done.is_some().into());
+        e.set("stored_valid", done.is_some().into());
         if let Some((_, tag)) = done {
             e.writes.pop_front();
-            e.set("fwd_tag", tag);
-            e.set("fwd_status", 0);
+            e.set("stored.tag", tag);
+            e.set("stored.status", 0);
         }
         let left = e.mac.front().copied().filter(|m| m.0 <= now);
         e.set("fl_valid", left.is_some().into());
@@ -607,9 +595,9 @@ impl Pair {
             let len = header.len() as u64;
             header.resize(96, 0);
             e.wide("rf_hdr", &words(&header));
-            e.set("rf_addr", u64::from(slot) * SLOT as u64);
-            e.set("rf_len", len);
-            e.set("rf_flags", (RX_FLAG_ICRC_OK | RX_FLAG_ROCE).into());
+            e.set("rf.place", u64::from(slot) * SLOT as u64);
+            e.set("rf.len", len);
+            e.set("rf.flags", (RX_FLAG_ICRC_OK | RX_FLAG_ROCE).into());
         }
         if let Some(addr) = e.hd.take() {
             let bytes = &e.slots[&((addr / SLOT) as u32)];
@@ -623,10 +611,10 @@ impl Pair {
 
     fn take(&mut self, k: usize) {
         let now = self.now;
-        if self.ends[k].get("cfg_ack") != 0 {
+        if self.ends[k].get("fc_ack") != 0 {
             self.ends[k].config.pop_front();
         }
-        if self.ends[k].taken("db_valid", "db_ready") {
+        if self.ends[k].taken("fdb_valid", "fdb_ready") {
             let (rq, q, pi, posted, _) = self.ends[k].doorbells.pop_front().expect("one is shown");
             if rq {
                 let flow = self.flows[1 - k].values_mut().find(|f| f.to == q).expect("connected");
@@ -639,8 +627,8 @@ impl Pair {
             if self.ends[k].get("qr_valid") & self.ends[k].get("qr_ready") & 1 << half != 0 {
                 let late = if self.world.jitter > 0 { self.rng.below(self.world.jitter) } else { 0 };
                 let e = &mut self.ends[k];
-                let (addr, len) = (e.part("qr_addr", 64 * half, 64), e.part("qr_len", 10 * half, 10));
-                let tag = e.part("qr_tag", 8 * half, 8);
+                let names = [["qr.tx.addr", "qr.tx.len", "qr.tx.tag"], ["qr.rx.addr", "qr.rx.len", "qr.rx.tag"]];
+                let [addr, len, tag] = names[half].map(|name| e.get(name));
                 assert!(len.is_multiple_of(128) && (128..=512).contains(&len) && addr % PAGE + len <= PAGE);
                 e.queue_reads.push(QueueRead { due: now + self.world.read + late, half, tag, addr, len, off: 0 });
             }
@@ -651,10 +639,10 @@ impl Pair {
                 self.completion(k, half);
             }
         }
-        if self.ends[k].taken("fr_valid", "fr_ready") {
+        if self.ends[k].taken("load_valid", "load_ready") {
             self.read_payload(k);
         }
-        if self.ends[k].taken("fw_valid", "fw_ready") {
+        if self.ends[k].taken("store_valid", "store_ready") {
             self.write_payload(k);
         }
         let e = &mut self.ends[k];
@@ -682,12 +670,12 @@ impl Pair {
             assert!(e.slots.remove(&slot).is_some(), "a frame is given back twice");
             e.free.push_back(slot);
         }
-        assert!(!e.taken("cpu_valid", "cpu_ready"), "a frame for the core");
+        assert!(!e.taken("cf_valid", "cf_ready"), "a frame for the core");
         if e.taken("fs_valid", "fs_ready") {
             self.frame(k);
         }
         if self.ends[k].taken("fe_valid", "fe_pop") {
-            let word = self.ends[k].get("fe_word");
+            let word = self.ends[k].get("fe");
             let (code, q) = ((word >> 56) as u32, (word >> 40) as u32 & 0xffff);
             match code {
                 // A time-out: firmware has it sent again.
@@ -704,12 +692,16 @@ impl Pair {
 
     fn translate(&mut self, k: usize, half: usize) {
         let e = &mut self.ends[k];
-        let (va, len) = (e.part("xa_va", 64 * half, 64), e.part("xa_len", 21 * half, 21));
-        let (asid, tag) = (e.part("xa_asid", 8 * half, 8) as u8, e.part("xa_tag", 16 * half, 16));
-        assert_eq!((asid, e.get("xa_write") >> half & 1), ([FROM, INTO][half], half as u64));
+        let names = [
+            ["xa.tx.give_back", "xa.tx.write", "xa.tx.asid", "xa.tx.va", "xa.tx.len", "xa.tx.tag"],
+            ["xa.rx.give_back", "xa.rx.write", "xa.rx.asid", "xa.rx.va", "xa.rx.len", "xa.rx.tag"],
+        ];
+        let [give_back, write, asid, va, len, tag] = names[half].map(|name| e.get(name));
+        let asid = asid as u8;
+        assert_eq!((asid, write), ([FROM, INTO][half], half as u64));
         assert!(len > 0);
         let pages = va / PAGE..=(va + len - 1) / PAGE;
-        if e.get("xa_release") >> half & 1 != 0 {
+        if give_back != 0 {
             for vpn in pages {
                 let page = e.pages.get_mut(&(asid, vpn)).filter(|p| p.1 > 0);
                 page.expect("only what is held is released").1 -= 1;
@@ -754,9 +746,9 @@ impl Pair {
         let beat = f64::from(self.world.width) / 8.0 * 1.25;
         let (now, read) = (self.now, self.world.read);
         let e = &mut self.ends[k];
-        let (local, len) = (e.get("fr_local") as usize, e.get("fr_len"));
-        let (va, tag) = (e.get("fr_va"), e.get("fr_tag"));
-        assert!(len > 0 && e.get("fr_asid") == FROM.into());
+        let (local, len) = (e.get("load.place") as usize, e.get("load.len"));
+        let (va, tag) = (e.get("load.va"), e.get("load.tag"));
+        assert!(len > 0 && e.get("load.asid") == FROM.into());
         let held = (va / PAGE..=(va + len - 1) / PAGE).all(|vpn| e.pages.get(&(FROM, vpn)).is_some_and(|p| p.1 > 0));
         assert!(held, "a read of {len} bytes at {va:#x}, which are not held");
         for i in 0..len as usize {
@@ -770,9 +762,9 @@ impl Pair {
         let beat = f64::from(self.world.width) / 8.0 * 1.25;
         let (now, write) = (self.now, self.world.write);
         let e = &mut self.ends[k];
-        let (local, len) = (e.get("fw_local") as usize, e.get("fw_len") as usize);
-        let (va, tag) = (e.get("fw_va"), e.get("fw_tag"));
-        assert!(len > 0 && e.get("fw_asid") == INTO.into());
+        let (local, len) = (e.get("store.place") as usize, e.get("store.len") as usize);
+        let (va, tag) = (e.get("store.va"), e.get("store.tag"));
+        assert!(len > 0 && e.get("store.asid") == INTO.into());
         let bytes = e.slots[&((local / SLOT) as u32)][local % SLOT..local % SLOT + len].to_vec();
         for (a, byte) in (va..).zip(bytes) {
             let held = e.pages.get(&(INTO, a / PAGE)).is_some_and(|p| p.1 > 0);
@@ -786,8 +778,10 @@ impl Pair {
     fn completion(&mut self, k: usize, half: usize) {
         let now = self.now;
         let e = &mut self.ends[k];
-        let cqn = e.part("fcq_cqn", 8 * half, 8);
-        let w: Vec<u32> = (0..7).map(|i| e.part("fcq_words", 224 * half + 32 * i, 32) as u32).collect();
+        let cqn = e.get(["fcq.tx.cqn", "fcq.rx.cqn"][half]);
+        let words = e.p(["fcq.tx.words", "fcq.rx.words"][half]);
+        let words = e.m.words(words);
+        let w: Vec<u32> = (0..7).map(|i| (words[i / 2] >> (32 * (i % 2))) as u32).collect();
         let q = w[3];
         assert_eq!(cqn, u64::from(q & 0x3f), "{w:x?}");
         if half == 0 {
@@ -822,7 +816,7 @@ impl Pair {
         let beat = f64::from(self.world.width) / 8.0;
         let now = self.now;
         let e = &mut self.ends[k];
-        let (at, len, tag) = (e.get("fs_addr") as usize, e.get("fs_len") as usize, e.get("fs_tag"));
+        let (at, len, tag) = (e.get("fs.place") as usize, e.get("fs.len") as usize, e.get("fs.tag"));
         let mut bytes = e.sending[at..at + len].to_vec();
         e.mac_free = e.mac_free.max(now as f64) + ((len + 4) as f64 / beat).ceil() + 24.0 / beat;
         let left = e.mac_free as u64;

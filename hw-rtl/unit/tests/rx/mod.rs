@@ -302,7 +302,7 @@ impl Rig {
 
     /// With a module that has been in use, and is reset.
     pub fn on(mut m: Module, world: World, seed: u64) -> Self {
-        for name in ["rdb_valid", "rf_valid", "qc_valid", "wd_valid", "xr_valid", "cfg_req"] {
+        for name in ["fdb_valid", "rf_valid", "qc_valid", "stored_valid", "xr_valid", "fc_req"] {
             let port = m.port(name);
             m.set(port, 0_u8);
         }
@@ -400,18 +400,19 @@ impl Rig {
     /// Reads a word of QP `i`'s row.
     pub fn read(&mut self, i: usize, word: u32) -> u32 {
         let addr = self.qps[i].q << 6 | word;
-        self.put("cfg_addr", addr.into());
-        self.put("cfg_we", 0);
-        self.put("cfg_req", 1);
+        self.put("fc.qpn", (addr >> 6).into());
+        self.put("fc.word", (addr & 63).into());
+        self.put("fc.we", 0);
+        self.put("fc_req", 1);
         for n in 0.. {
             assert!(n < 5000, "the word is not read");
             self.step();
-            if self.is("cfg_ack") {
+            if self.is("fc_ack") {
                 break;
             }
         }
-        self.put("cfg_req", 0);
-        let value = self.get("cfg_rdata") as u32;
+        self.put("fc_req", 0);
+        let value = self.get("fc_rdata") as u32;
         self.step();
         value
     }
@@ -496,18 +497,19 @@ impl Rig {
 
     /// Writes a configuration word of row 0, or a command to row `addr >> 6`.
     pub fn config(&mut self, addr: u32, value: u32) {
-        self.put("cfg_addr", addr.into());
-        self.put("cfg_wdata", value.into());
-        self.put("cfg_we", 1);
-        self.put("cfg_req", 1);
+        self.put("fc.qpn", (addr >> 6).into());
+        self.put("fc.word", (addr & 63).into());
+        self.put("fc.data", value.into());
+        self.put("fc.we", 1);
+        self.put("fc_req", 1);
         for i in 0.. {
             assert!(i < 5000, "the command is not taken");
             self.step();
-            if self.is("cfg_ack") {
+            if self.is("fc_ack") {
                 break;
             }
         }
-        self.put("cfg_req", 0);
+        self.put("fc_req", 0);
         self.step();
     }
 
@@ -812,7 +814,8 @@ impl Rig {
     pub fn step(&mut self) {
         self.transmit();
         self.put("now", (self.now / 64) & 0xffff_ffff);
-        for name in ["fw_ready", "qr_ready", "xa_ready", "cpu_ready", "pw_ready", "cq_ready", "ack_ready", "lst_ready"]
+        for name in
+            ["fe_ready", "qr_ready", "xa_ready", "cf_ready", "store_ready", "fcq_ready", "ack_ready", "lst_ready"]
         {
             let ready = self.ready() && self.stuck != Some(name);
             self.put(name, ready.into());
@@ -824,11 +827,11 @@ impl Rig {
         }
         match self.doorbells.front().copied() {
             Some((q, pi)) => {
-                self.put("rdb_q", q.into());
-                self.put("rdb_pi", pi.into());
-                self.put("rdb_valid", 1);
+                self.put("fdb.qpn", q.into());
+                self.put("fdb.pi", pi.into());
+                self.put("fdb_valid", 1);
             }
-            None => self.put("rdb_valid", 0),
+            None => self.put("fdb_valid", 0),
         }
         self.show_frame();
         let hd = self.hd.take();
@@ -840,24 +843,24 @@ impl Rig {
         }
         self.show_read();
         let done = self.writes.front().copied().filter(|w| w.0 <= self.now);
-        self.put("wd_valid", done.is_some().into());
+        self.put("stored_valid", done.is_some().into());
         if let Some((_, tag, status)) = done {
             self.writes.pop_front();
-            self.put("wd_tag", tag.into());
-            self.put("wd_status", status.into());
+            self.put("stored.tag", tag.into());
+            self.put("stored.status", status.into());
         }
         let full = self.budget != u32::MAX && self.held() >= self.budget;
         let due = self.answers.iter().position(|a| a.0 <= self.now && (a.2 != 2 || !full));
         self.put("xr_valid", due.is_some().into());
         if let Some(k) = due {
             let (_, tag, kind, status) = self.answers[k];
-            self.put("xr_tag", tag.into());
-            self.put("xr_kind", kind.into());
-            self.put("xr_status", status.into());
+            self.put("xr.tag", tag.into());
+            self.put("xr.kind", kind.into());
+            self.put("xr.status", status.into());
         }
         self.m.settle();
 
-        if self.is("rdb_valid") && self.is("rdb_ready") {
+        if self.is("fdb_valid") && self.is("fdb_ready") {
             self.doorbells.pop_front();
         }
         if self.is("rf_valid") && self.is("rf_ready") {
@@ -898,17 +901,17 @@ impl Rig {
 
     /// The pulses for the card's counters, and whether it is at rest.
     fn count(&mut self) {
-        self.strays_counted += u32::from(self.is("ev_stray"));
-        self.acquired[0] -= i64::from(self.is("ev_hit"));
-        self.acquired[1] -= i64::from(self.is("ev_miss"));
-        self.posted += u64::from(self.is("ev_posted"));
-        if self.is("ev_list") {
-            let len = self.get("ev_list_len") as u32;
+        self.strays_counted += u32::from(self.is("ev.stray"));
+        self.acquired[0] -= i64::from(self.is("ev.hit"));
+        self.acquired[1] -= i64::from(self.is("ev.miss"));
+        self.posted += u64::from(self.is("ev.posted"));
+        if self.is("ev.lists") {
+            let len = self.get("ev.list_len") as u32;
             self.lists_counted.push_back(len);
         }
-        self.repeats_counted += u32::from(self.is("ev_repeat"));
+        self.repeats_counted += u32::from(self.is("ev.list_again"));
         // Of each packet one of these is said, when it has been judged.
-        let word = if self.is("tr_valid") { self.get("tr_word") } else { u64::MAX };
+        let word = if self.is("trace_valid") { self.get("trace_word") } else { u64::MAX };
         let judged = match (word >> 60, word >> 56 & 15, word >> 52 & 7) {
             (0, 0 | 1, _) => [true, false, false, false],
             (0, 2, _) => [false, true, false, false],
@@ -916,10 +919,10 @@ impl Rig {
             (0, 3, _) => [false, false, false, true],
             _ => [false; 4],
         };
-        let said = ["ev_taken", "ev_duplicate", "ev_out_of_order", "ev_dropped"].map(|name| self.is(name));
+        let said = ["ev.taken", "ev.duplicate", "ev.out_of_order", "ev.dropped"].map(|name| self.is(name));
         assert_eq!(said, judged, "counted for {word:#x}, cycle {}", self.now);
         let busy = self.is("busy");
-        for name in ["xa_valid", "afr_valid", "lfr_valid", "tr_valid"] {
+        for name in ["xa_valid", "afr_valid", "lfr_valid", "trace_valid"] {
             assert!(busy || !self.is(name), "at rest with {name}, cycle {}", self.now);
         }
     }
@@ -964,9 +967,9 @@ impl Rig {
             let (addr, len) = (frame.slot * SLOT, frame.bytes.len());
             let p = self.p("rf_hdr");
             self.m.set_wide(p, &words);
-            self.put("rf_addr", addr.into());
-            self.put("rf_len", len as u64);
-            self.put("rf_flags", (RX_FLAG_ICRC_OK | RX_FLAG_ROCE).into());
+            self.put("rf.place", addr.into());
+            self.put("rf.len", len as u64);
+            self.put("rf.flags", (RX_FLAG_ICRC_OK | RX_FLAG_ROCE).into());
             self.put("rf_valid", 1);
         } else {
             self.put("rf_valid", 0);
@@ -999,10 +1002,10 @@ impl Rig {
         let words: Vec<u64> = bytes.chunks(8).map(|c| u64::from_le_bytes(c.try_into().expect("8 bytes"))).collect();
         let p = self.p("qc_data");
         self.m.set_wide(p, &words);
-        self.put("qc_tag", tag.into());
-        self.put("qc_off", at.into());
-        self.put("qc_last", (at + host >= len).into());
-        self.put("qc_err", 0);
+        self.put("qc.tag", tag.into());
+        self.put("qc.off", at.into());
+        self.put("qc.last", (at + host >= len).into());
+        self.put("qc.err", 0);
         self.reads[k].4 += host;
         if at + host >= len {
             self.reads.remove(k);
@@ -1011,7 +1014,7 @@ impl Rig {
 
     fn take_reads(&mut self) {
         if self.is("qr_valid") && self.is("qr_ready") {
-            let (addr, len, tag) = (self.get("qr_addr"), self.get("qr_len") as u32, self.get("qr_tag") as u8);
+            let (addr, len, tag) = (self.get("qr.addr"), self.get("qr.len") as u32, self.get("qr.tag") as u8);
             assert!(len.is_multiple_of(128) && (128..=512).contains(&len) && addr % PAGE + u64::from(len) <= PAGE);
             let when = self.now + self.world.read;
             self.reads.push((when, tag, addr, len, 0));
@@ -1022,10 +1025,10 @@ impl Rig {
         if !(self.is("xa_valid") && self.is("xa_ready")) {
             return;
         }
-        let (asid, va, len) = (self.get("xa_asid") as u8, self.get("xa_va"), self.get("xa_len") as u32);
-        assert!(len > 0 && self.is("xa_write"));
+        let (asid, va, len) = (self.get("xa.asid") as u8, self.get("xa.va"), self.get("xa.len") as u32);
+        assert!(len > 0 && self.is("xa.write"));
         let pages = va / PAGE..=(va + u64::from(len) - 1) / PAGE;
-        if self.is("xa_release") {
+        if self.is("xa.give_back") {
             for vpn in pages {
                 let page = self.page(asid, vpn);
                 assert!(page.2 > 0, "a page is released that is not held");
@@ -1033,7 +1036,7 @@ impl Rig {
             }
             return;
         }
-        let tag = self.get("xa_tag") as u16;
+        let tag = self.get("xa.tag") as u16;
         let when = self.now + self.world.xlat;
         let again = self.asked.remove(&tag);
         // What is taken back is asked for once more, in an order that depends on when.
@@ -1067,11 +1070,11 @@ impl Rig {
     }
 
     fn take_write(&mut self) {
-        if !(self.is("pw_valid") && self.is("pw_ready")) {
+        if !(self.is("store_valid") && self.is("store_ready")) {
             return;
         }
-        let (local, len) = (self.get("pw_local") as u32, self.get("pw_len") as u32);
-        let (asid, va, tag) = (self.get("pw_asid") as u8, self.get("pw_va"), self.get("pw_tag") as u8);
+        let (local, len) = (self.get("store.place") as u32, self.get("store.len") as u32);
+        let (asid, va, tag) = (self.get("store.asid") as u8, self.get("store.va"), self.get("store.tag") as u8);
         assert!(len > 0);
         let lost = |vpn: u64| self.gone.as_ref().is_some_and(|g| g.0 == asid && g.1.contains(&vpn));
         let status = u8::from((va / PAGE..=(va + u64::from(len) - 1) / PAGE).any(lost));
@@ -1090,14 +1093,14 @@ impl Rig {
 
     /// Does with the models what the RTL's arrival has done.
     fn follow(&mut self) {
-        if self.is("tr_landed") {
-            let q = self.get("tr_landed_q") as u32;
+        if self.is("trace_landed") {
+            let q = self.get("trace_landed_q") as u32;
             self.qps.iter_mut().find(|qp| qp.q == q).expect("a QP").rtl_landed += 1;
         }
-        if !self.is("tr_valid") {
+        if !self.is("trace_valid") {
             return;
         }
-        let word = self.get("tr_word");
+        let word = self.get("trace_word");
         let (op, verdict, fault) = (word >> 60 & 3, word >> 56 & 15, word >> 52 & 7);
         let (q, err, psn) = ((word >> 36) as u16, word >> 24 & 1, word as u32 & 0xff_ffff);
         let Some(i) = self.qps.iter().position(|qp| qp.q == u32::from(q)) else { return };
@@ -1157,10 +1160,10 @@ impl Rig {
         if self.is("afr_valid") && self.is("afr_ready") {
             let q = self.get("afr_q") as u32;
             let i = self.qps.iter().position(|qp| qp.q == q).expect("a QP");
-            let sack = self.is("afr_has_sack").then(|| self.sack("afr_sack"));
-            let syndrome = Syndrome::from_byte(self.get("afr_syndrome") as u8).expect("a syndrome");
+            let sack = self.is("afr.has_sack").then(|| self.sack("afr.sack"));
+            let syndrome = Syndrome::from_byte(self.get("afr.syndrome") as u8).expect("a syndrome");
             let body = ResponseBody::Ack { syndrome, sack };
-            let packet = ResponsePacket { psn: self.get("afr_psn") as u32, msn: self.get("afr_msn") as u32, body };
+            let packet = ResponsePacket { psn: self.get("afr.psn") as u32, msn: self.get("afr.msn") as u32, body };
             if !self.qps[i].alone && self.qps[i].ended.is_none() {
                 assert_eq!(Some(packet), self.qps[i].acks.pop_front(), "QP {q}");
             }
@@ -1169,14 +1172,14 @@ impl Rig {
                 self.back.push((self.now + 20, i, packet));
             }
         }
-        if self.is("cq_valid") && self.is("cq_ready") {
+        if self.is("fcq_valid") && self.is("fcq_ready") {
             self.take_completion();
         }
         if self.is("lfr_valid") && self.is("lfr_ready") {
             self.take_list();
         }
-        if self.is("fw_valid") && self.is("fw_ready") {
-            let word = self.get("fw_word");
+        if self.is("fe_valid") && self.is("fe_ready") {
+            let word = self.get("fe");
             let q = (word >> 40) as u16;
             if let Some(qp) = self.qps.iter_mut().find(|qp| qp.q == u32::from(q))
                 && (word >> 56) as u32 == EVENT_BROKEN
@@ -1185,28 +1188,28 @@ impl Rig {
             }
             self.events.push(word);
         }
-        if self.is("cpu_valid") && self.is("cpu_ready") {
-            let (addr, len) = (self.get("cpu_addr") as u32, self.get("cpu_len") as u32);
+        if self.is("cf_valid") && self.is("cf_ready") {
+            let (addr, len) = (self.get("cf.place") as u32, self.get("cf.len") as u32);
             self.core.push((addr, len));
             self.stored.remove(&(addr / SLOT));
             self.free.push(addr / SLOT);
         }
         if self.is("ack_valid") && self.is("ack_ready") {
-            let sack = self.is("ack_has_sack").then(|| self.sack("ack_sack"));
-            let got = (self.get("ack_q") as u32, self.get("ack_psn") as u32, self.get("ack_syndrome") as u8, sack);
+            let sack = self.is("ack.has_sack").then(|| self.sack("ack.sack"));
+            let got = (self.get("ack_q") as u32, self.get("ack.psn") as u32, self.get("ack.syndrome") as u8, sack);
             self.acks_in.push(got);
         }
         if self.is("lst_valid") && self.is("lst_ready") {
-            if self.is("lst_begin") {
+            if self.is("lst.first_beat") {
                 assert_eq!(self.lists_in_left, 0);
-                let n = self.get("lst_n") as u32;
+                let n = self.get("lst.n") as u32;
                 self.lists_in_left = n;
-                let (q, first) = (self.get("lst_q") as u32, self.get("lst_first") as u32);
+                let (q, first) = (self.get("lst_q") as u32, self.get("lst.first") as u32);
                 self.lists_in.push((q, first, Vec::new()));
             } else if self.lists_unwanted {
                 self.lists_in_left = 0;
             } else {
-                let size = self.get("lst_size") as u32;
+                let size = self.get("lst.size") as u32;
                 self.lists_in.last_mut().expect("a list has begun").2.push(size);
                 self.lists_in_left -= 1;
             }
@@ -1220,14 +1223,14 @@ impl Rig {
     }
 
     fn take_completion(&mut self) {
-        let p = self.p("cq_words");
+        let p = self.p("fcq.words");
         let bytes = self.m.bytes(p);
         let mut words = [0; 7];
         for (word, chunk) in words.iter_mut().zip(bytes.chunks(4)) {
             *word = u32::from_le_bytes(chunk.try_into().expect("4 bytes"));
         }
         let i = self.qps.iter().position(|qp| qp.q == words[3]).expect("a QP");
-        assert_eq!(self.get("cq_cqn") as u32, words[3] + 1);
+        assert_eq!(self.get("fcq.cqn") as u32, words[3] + 1);
         let qp = &mut self.qps[i];
         let recv = qp.recvs[qp.cqes.len()].clone();
         let (q, len, credit) = (qp.q, words[2], words[6]);
@@ -1301,10 +1304,10 @@ impl Rig {
     }
 
     fn take_list(&mut self) {
-        if self.is("lfr_begin") {
+        if self.is("lfr.first_beat") {
             assert!(self.list_left == 0 && !self.world.foreign, "a list begins");
-            let (q, first, n) = (self.get("lfr_q") as u32, self.get("lfr_first") as u32, self.get("lfr_n") as u32);
-            let epoch = self.get("lfr_epoch") as u32;
+            let (q, first, n) = (self.get("lfr_q") as u32, self.get("lfr.first") as u32, self.get("lfr.n") as u32);
+            let epoch = self.get("lfr.epoch") as u32;
             let qp = self.qps.iter_mut().find(|qp| qp.q == q).expect("a QP");
             assert_eq!(epoch, qp.epoch);
             if first == qp.announced {
@@ -1336,7 +1339,7 @@ impl Rig {
             return;
         }
         assert!(self.list_left > 0);
-        let sizes = self.get("lfr_sizes");
+        let sizes = self.get("lfr.sizes");
         let list = self.lists.last_mut().expect("a list has begun");
         list.2.push(sizes as u32);
         if self.list_left > 1 {

@@ -196,113 +196,116 @@ impl Ports {
     fn new(m: &Module) -> Self {
         const NAMES: &[&str] = &[
             "now",
-            "cfg_req",
-            "cfg_we",
-            "cfg_addr",
-            "cfg_wdata",
-            "cfg_ack",
-            "cfg_rdata",
-            "fw_valid",
-            "fw_ready",
-            "fw_word",
-            "db_valid",
-            "db_ready",
-            "db_q",
-            "db_pi",
-            "db_posted",
-            "db_inline",
-            "db_wqe",
+            "fc_req",
+            "fc.we",
+            "fc.qpn",
+            "fc.word",
+            "fc.data",
+            "fc_ack",
+            "fc_rdata",
+            "fe_valid",
+            "fe_ready",
+            "fe.code",
+            "fe.qpn",
+            "fe.argument",
+            "fdb_valid",
+            "fdb_ready",
+            "fdb.qpn",
+            "fdb.pi",
+            "fdb.posted",
+            "fdb.pushed",
+            "fdb.wqe",
             "qr_valid",
             "qr_ready",
-            "qr_addr",
-            "qr_len",
-            "qr_tag",
+            "qr.addr",
+            "qr.len",
+            "qr.tag",
             "qc_valid",
             "qc_data",
-            "qc_tag",
-            "qc_off",
-            "qc_last",
-            "qc_err",
+            "qc.tag",
+            "qc.off",
+            "qc.last",
+            "qc.err",
             "xa_valid",
             "xa_ready",
-            "xa_release",
-            "xa_write",
-            "xa_asid",
-            "xa_va",
-            "xa_len",
-            "xa_tag",
+            "xa.give_back",
+            "xa.write",
+            "xa.asid",
+            "xa.va",
+            "xa.len",
+            "xa.tag",
             "xr_valid",
             "xr_ready",
-            "xr_tag",
-            "xr_kind",
-            "xr_status",
-            "pr_valid",
-            "pr_ready",
-            "pr_local",
-            "pr_len",
-            "pr_asid",
-            "pr_va",
-            "pr_tag",
-            "pd_valid",
-            "pd_tag",
-            "pd_status",
+            "xr.tag",
+            "xr.kind",
+            "xr.status",
+            "load_valid",
+            "load_ready",
+            "load.place",
+            "load.len",
+            "load.asid",
+            "load.va",
+            "load.tag",
+            "loaded_valid",
+            "loaded.tag",
+            "loaded.status",
             "hw_valid",
             "hw_ready",
             "hw_addr",
             "hw_data",
             "hw_strb",
-            "ms_valid",
-            "ms_ready",
-            "ms_addr",
-            "ms_len",
-            "ms_tag",
-            "ml_valid",
-            "ml_tag",
-            "cq_valid",
-            "cq_ready",
-            "cq_cqn",
-            "cq_words",
+            "fs_valid",
+            "fs_ready",
+            "fs.place",
+            "fs.len",
+            "fs.tag",
+            "fl_valid",
+            "fl_tag",
+            "fcq_valid",
+            "fcq_ready",
+            "fcq.cqn",
+            "fcq.words",
             "ack_valid",
             "ack_ready",
             "ack_q",
-            "ack_psn",
-            "ack_syndrome",
-            "ack_has_sack",
-            "ack_sack",
+            "ack.psn",
+            "ack.syndrome",
+            "ack.has_sack",
+            "ack.sack",
             "lst_valid",
             "lst_ready",
             "lst_over",
             "lst_q",
-            "lst_begin",
-            "lst_first",
-            "lst_n",
-            "lst_size",
+            "lst.first_beat",
+            "lst.first",
+            "lst.n",
+            "lst.size",
             "afr_valid",
             "afr_ready",
             "afr_q",
-            "afr_psn",
-            "afr_syndrome",
-            "afr_msn",
-            "afr_has_sack",
-            "afr_sack",
+            "afr.psn",
+            "afr.syndrome",
+            "afr.msn",
+            "afr.has_sack",
+            "afr.sack",
             "lfr_valid",
             "lfr_ready",
             "lfr_q",
-            "lfr_begin",
-            "lfr_epoch",
-            "lfr_first",
-            "lfr_n",
-            "lfr_sizes",
-            "ev_ack_taken",
-            "ev_bad_ack",
-            "ev_list_taken",
-            "ev_list_again",
-            "ev_refused",
-            "ev_stray",
-            "ev_credit",
-            "ev_packet",
-            "ev_again",
-            "ev_held",
+            "lfr.first_beat",
+            "lfr.epoch",
+            "lfr.first",
+            "lfr.n",
+            "lfr.sizes",
+            "ev.ack_taken",
+            "ev.bad_ack",
+            "ev.list_taken",
+            "ev.list_again",
+            "ev.refused",
+            "ev.stray",
+            "ev.credit",
+            "ev.packet",
+            "ev.again",
+            "ev.held",
             "hurry",
             "swept",
             "swept_on",
@@ -643,7 +646,7 @@ impl Bench {
 
     /// There is an event that firmware has not taken.
     pub fn is_told(&self) -> bool {
-        self.is("fw_valid")
+        self.is("fe_valid")
     }
 
     /// Looks at the time-outs of all rows: those that run, with their ends.
@@ -702,7 +705,7 @@ impl Bench {
             if now == so_far {
                 let left: Vec<_> = self.peers.values().map(Peer::describe).collect();
                 let stuck: Vec<_> =
-                    ["db", "qr", "qc", "xa", "xr", "pr", "pd", "hw", "ms", "ml", "cq", "ack", "lst", "fw"]
+                    ["fdb", "qr", "qc", "xa", "xr", "load", "loaded", "hw", "fs", "fl", "fcq", "ack", "lst", "fe"]
                         .iter()
                         .filter(|port| self.is(&format!("{port}_valid")))
                         .collect();
@@ -899,18 +902,18 @@ impl Bench {
         let left = self.offer_left();
         let ack = self.offer_acknowledgement();
         self.offer_lists();
-        for ready in ["fw_ready", "qr_ready", "xa_ready", "pr_ready", "hw_ready", "cq_ready"] {
+        for ready in ["fe_ready", "qr_ready", "xa_ready", "load_ready", "hw_ready", "fcq_ready"] {
             let go = self.go();
-            self.set(ready, go && !(self.deaf && ready == "fw_ready"));
+            self.set(ready, go && !(self.deaf && ready == "fe_ready"));
         }
         let mac = self.mac.len() < 4 && !self.stuck && self.go();
-        self.set("ms_ready", mac);
+        self.set("fs_ready", mac);
         self.m.settle();
 
-        if self.is("cfg_ack") && matches!(self.config.pop_front(), Some((_, None))) {
-            self.read = self.get("cfg_rdata") as u32;
+        if self.is("fc_ack") && matches!(self.config.pop_front(), Some((_, None))) {
+            self.read = self.get("fc_rdata") as u32;
         }
-        if self.is("db_valid") && self.is("db_ready") {
+        if self.is("fdb_valid") && self.is("fdb_ready") {
             let doorbell = self.doorbells.pop_front().expect("one is shown");
             doorbell.rung.set(self.cycle);
             self.peers.get_mut(&doorbell.q).expect("connected").rung(doorbell.posted);
@@ -922,7 +925,7 @@ impl Bench {
             && self.is("xr_ready")
         {
             let answer = self.answers.remove(i);
-            if self.get("xr_status") != 0 {
+            if self.get("xr.status") != 0 {
                 self.asked.remove(&answer.expect("it is shown").tag);
             }
         }
@@ -953,19 +956,19 @@ impl Bench {
             }
         }
         self.take_outputs();
-        for (count, name) in self.acks_counted.iter_mut().zip(["ev_ack_taken", "ev_bad_ack"]) {
+        for (count, name) in self.acks_counted.iter_mut().zip(["ev.ack_taken", "ev.bad_ack"]) {
             *count += u32::from(self.m.is(self.p.of(name)));
         }
-        for (count, name) in self.lists_counted.iter_mut().zip(["ev_list_taken", "ev_list_again", "ev_refused"]) {
+        for (count, name) in self.lists_counted.iter_mut().zip(["ev.list_taken", "ev.list_again", "ev.refused"]) {
             *count += u32::from(self.m.is(self.p.of(name)));
         }
-        for (count, name) in self.credits_counted.iter_mut().zip(["ev_credit", "ev_held"]) {
+        for (count, name) in self.credits_counted.iter_mut().zip(["ev.credit", "ev.held"]) {
             *count += u32::from(self.m.is(self.p.of(name)));
         }
-        for (count, name) in self.packets_counted.iter_mut().zip(["ev_packet", "ev_again"]) {
+        for (count, name) in self.packets_counted.iter_mut().zip(["ev.packet", "ev.again"]) {
             *count += u32::from(self.m.is(self.p.of(name)));
         }
-        self.strays_counted += u32::from(self.is("ev_stray"));
+        self.strays_counted += u32::from(self.is("ev.stray"));
         self.m.edge();
         self.cycle += 1;
     }
@@ -984,25 +987,26 @@ impl Bench {
 
     fn offer_config_and_doorbell(&mut self) {
         let config = self.config.front().copied();
-        let acked = self.is("cfg_ack");
-        self.set("cfg_req", config.is_some() && !acked);
+        let acked = self.is("fc_ack");
+        self.set("fc_req", config.is_some() && !acked);
         if let Some((addr, value)) = config {
-            self.set("cfg_we", value.is_some());
-            self.set("cfg_addr", addr);
-            self.set("cfg_wdata", value.unwrap_or(0));
+            self.set("fc.we", value.is_some());
+            self.set("fc.qpn", addr >> 6);
+            self.set("fc.word", addr & 63);
+            self.set("fc.data", value.unwrap_or(0));
         }
         // A doorbell that is shown stays.
-        let shown = self.is("db_valid") && !self.doorbells.is_empty();
+        let shown = self.is("fdb_valid") && !self.doorbells.is_empty();
         let go = shown || self.go();
         let bell = self.doorbells.front().filter(|_| go);
         let shows = bell.map(|b| (b.q, b.pi, b.posted, b.wqe));
-        self.set("db_valid", shows.is_some());
+        self.set("fdb_valid", shows.is_some());
         if let Some((q, pi, posted, wqe)) = shows {
-            self.set("db_q", q);
-            self.set("db_pi", pi);
-            self.set("db_posted", posted);
-            self.set("db_inline", wqe.is_some());
-            self.set_wide("db_wqe", &wqe.unwrap_or_default()[..8]);
+            self.set("fdb.qpn", q);
+            self.set("fdb.pi", pi);
+            self.set("fdb.posted", posted);
+            self.set("fdb.pushed", wqe.is_some());
+            self.set_wide("fdb.wqe", &wqe.unwrap_or_default()[..8]);
         }
     }
 
@@ -1023,11 +1027,11 @@ impl Bench {
         }
         let (tag, off, last) = (read.tag, read.off, read.off + bytes >= read.len);
         self.set_wide("qc_data", &words);
-        self.set("qc_tag", tag);
-        self.set("qc_off", off);
-        self.set("qc_last", last);
+        self.set("qc.tag", tag);
+        self.set("qc.off", off);
+        self.set("qc.last", last);
         let owner = (self.queue_reads[0].addr - QUEUES) >> (LOG2_DEPTH + 7);
-        self.set("qc_err", self.broken_queue == Some(owner as u32));
+        self.set("qc.err", self.broken_queue == Some(owner as u32));
         true
     }
 
@@ -1050,9 +1054,9 @@ impl Bench {
             {
                 status = DENIED;
             }
-            self.set("xr_tag", tag);
-            self.set("xr_kind", kind);
-            self.set("xr_status", status);
+            self.set("xr.tag", tag);
+            self.set("xr.kind", kind);
+            self.set("xr.status", status);
         }
         i
     }
@@ -1060,19 +1064,19 @@ impl Bench {
     fn offer_read_done(&mut self) -> Option<usize> {
         let now = self.cycle;
         let i = self.reads.iter().position(|r| r.0 <= now).filter(|_| self.go());
-        self.set("pd_valid", i.is_some());
+        self.set("loaded_valid", i.is_some());
         if let Some((_, tag, status)) = i.map(|i| self.reads[i]) {
-            self.set("pd_tag", tag);
-            self.set("pd_status", status);
+            self.set("loaded.tag", tag);
+            self.set("loaded.status", status);
         }
         i
     }
 
     fn offer_left(&mut self) -> bool {
         let left = self.mac.front().copied().filter(|&(due, _)| due <= self.cycle);
-        self.set("ml_valid", left.is_some());
+        self.set("fl_valid", left.is_some());
         if let Some((_, tag)) = left {
-            self.set("ml_tag", tag);
+            self.set("fl_tag", tag);
         }
         left.is_some()
     }
@@ -1084,10 +1088,10 @@ impl Bench {
         if let Some(i) = i {
             let Acknowledgement { q, psn, syndrome, sack, .. } = self.acks[i];
             self.set("ack_q", q);
-            self.set("ack_psn", psn);
-            self.set("ack_syndrome", syndrome);
-            self.set("ack_has_sack", sack.is_some());
-            self.set_wide("ack_sack", &[sack.unwrap_or(0) as u64, (sack.unwrap_or(0) >> 64) as u64]);
+            self.set("ack.psn", psn);
+            self.set("ack.syndrome", syndrome);
+            self.set("ack.has_sack", sack.is_some());
+            self.set_wide("ack.sack", &[sack.unwrap_or(0) as u64, (sack.unwrap_or(0) >> 64) as u64]);
         }
         i
     }
@@ -1097,32 +1101,32 @@ impl Bench {
         self.set("lst_valid", list.is_some());
         if let Some((q, begin, value, n)) = list {
             self.set("lst_q", q);
-            self.set("lst_begin", begin);
-            self.set("lst_first", if begin { value } else { 0 });
-            self.set("lst_n", n);
-            self.set("lst_size", if begin { 0 } else { value });
+            self.set("lst.first_beat", begin);
+            self.set("lst.first", if begin { value } else { 0 });
+            self.set("lst.n", n);
+            self.set("lst.size", if begin { 0 } else { value });
         }
         let ack = self.own_acks.front().copied();
         self.set("afr_valid", ack.is_some());
         if let Some((q, psn, syndrome, sack)) = ack {
             self.set("afr_q", q);
-            self.set("afr_psn", psn);
-            self.set("afr_syndrome", syndrome);
-            self.set("afr_msn", peer::MSN);
-            self.set("afr_has_sack", sack.is_some());
-            self.set_wide("afr_sack", &[sack.unwrap_or(0) as u64, (sack.unwrap_or(0) >> 64) as u64]);
+            self.set("afr.psn", psn);
+            self.set("afr.syndrome", syndrome);
+            self.set("afr.msn", peer::MSN);
+            self.set("afr.has_sack", sack.is_some());
+            self.set_wide("afr.sack", &[sack.unwrap_or(0) as u64, (sack.unwrap_or(0) >> 64) as u64]);
         }
         let list = self.own_lists.front().copied();
         self.set("lfr_valid", list.is_some());
         if let Some((q, begin, value, n)) = list {
             self.set("lfr_q", q);
-            self.set("lfr_begin", begin);
-            self.set("lfr_epoch", peer::EPOCH);
-            self.set("lfr_first", if begin { value } else { 0 });
-            self.set("lfr_n", n);
+            self.set("lfr.first_beat", begin);
+            self.set("lfr.epoch", peer::EPOCH);
+            self.set("lfr.first", if begin { value } else { 0 });
+            self.set("lfr.n", n);
             // Two sizes at a time, except the last of an odd number.
             let next = self.own_lists.get(1).filter(|next| !begin && !next.1).map_or(0, |next| next.2);
-            self.set("lfr_sizes", if begin { 0 } else { u64::from(value) | u64::from(next) << 32 });
+            self.set("lfr.sizes", if begin { 0 } else { u64::from(value) | u64::from(next) << 32 });
         }
     }
 
@@ -1131,9 +1135,8 @@ impl Bench {
     }
 
     fn take_outputs(&mut self) {
-        if self.is("fw_valid") && self.is("fw_ready") {
-            let word = self.get("fw_word");
-            let (code, q, arg) = ((word >> 56) as u32, (word >> 40) as u32 & 0xffff, word & 0xff_ffff_ffff);
+        if self.is("fe_valid") && self.is("fe_ready") {
+            let (code, q, arg) = (self.get("fe.code") as u32, self.get("fe.qpn") as u32, self.get("fe.argument"));
             match code {
                 // firmware has it sent again
                 EVENT_TIMEOUT => {
@@ -1144,7 +1147,7 @@ impl Bench {
             }
         }
         if self.is("qr_valid") && self.is("qr_ready") {
-            let (addr, len, tag) = (self.get("qr_addr"), self.get("qr_len"), self.get("qr_tag"));
+            let (addr, len, tag) = (self.get("qr.addr"), self.get("qr.len"), self.get("qr.tag"));
             assert!(len > 0 && len <= 512 && len % 128 == 0 && addr / PAGE == (addr + len - 1) / PAGE);
             let due = self.cycle + self.latency();
             self.queue_reads.push(QueueRead { due, tag, addr, len, off: 0 });
@@ -1152,7 +1155,7 @@ impl Bench {
         if self.is("xa_valid") && self.is("xa_ready") {
             self.translate();
         }
-        if self.is("pr_valid") && self.is("pr_ready") {
+        if self.is("load_valid") && self.is("load_ready") {
             self.read_payload();
         }
         if self.is("hw_valid") && self.is("hw_ready") {
@@ -1165,13 +1168,13 @@ impl Bench {
                 }
             }
         }
-        if self.is("ms_valid") && self.is("ms_ready") {
+        if self.is("fs_valid") && self.is("fs_ready") {
             self.send_frame();
         }
-        if self.is("cq_valid") && self.is("cq_ready") {
-            let words = self.m.words(self.p.of("cq_words"));
+        if self.is("fcq_valid") && self.is("fcq_ready") {
+            let words = self.m.words(self.p.of("fcq.words"));
             let q = (words[1] >> 32) as u32;
-            assert_eq!((words[0] >> 32, self.get("cq_cqn")), (u64::from(q), u64::from(q & 0x3f)), "{words:x?}");
+            assert_eq!((words[0] >> 32, self.get("fcq.cqn")), (u64::from(q), u64::from(q & 0x3f)), "{words:x?}");
             let peer = self.peers.get_mut(&q).expect("connected");
             peer.completed(words[0] as u32, words[1] as u32, words[2] as u8);
             if let Some(element) = self.posted.remove(&(q, u64::from(words[0] as u32))) {
@@ -1193,9 +1196,9 @@ impl Bench {
     }
 
     fn translate(&mut self) {
-        let (va, len, tag) = (self.get("xa_va"), self.get("xa_len"), self.get("xa_tag"));
-        assert!(len > 0 && !self.is("xa_write") && self.get("xa_asid") == 5);
-        if self.is("xa_release") {
+        let (va, len, tag) = (self.get("xa.va"), self.get("xa.len"), self.get("xa.tag"));
+        assert!(len > 0 && !self.is("xa.write") && self.get("xa.asid") == 5);
+        if self.is("xa.give_back") {
             assert!(take_one(&mut self.held, (va, len)), "only what is held is released");
             take_one(&mut self.stale, (va, len));
             return;
@@ -1230,8 +1233,9 @@ impl Bench {
     }
 
     fn read_payload(&mut self) {
-        let (local, len, va, tag) = (self.get("pr_local"), self.get("pr_len"), self.get("pr_va"), self.get("pr_tag"));
-        assert!(len > 0 && self.get("pr_asid") == 5);
+        let (local, len, va, tag) =
+            (self.get("load.place"), self.get("load.len"), self.get("load.va"), self.get("load.tag"));
+        assert!(len > 0 && self.get("load.asid") == 5);
         let held = self.held.keys().any(|&(start, bytes)| start <= va && va + len <= start + bytes);
         assert!(held, "a read of {len} bytes at {va:#x}, which are not held");
         let failed = (va < self.withdrawn.end && va + len > self.withdrawn.start)
@@ -1246,7 +1250,7 @@ impl Bench {
     }
 
     fn send_frame(&mut self) {
-        let (at, len, tag) = (self.get("ms_addr") as usize, self.get("ms_len") as usize, self.get("ms_tag"));
+        let (at, len, tag) = (self.get("fs.place") as usize, self.get("fs.len") as usize, self.get("fs.tag"));
         assert!(self.reads.iter().all(|r| r.1 != tag), "a frame goes when all its reads are done");
         let bytes = self.ram[at..at + len].to_vec();
         let beat = self.width as f64 / 8.0;

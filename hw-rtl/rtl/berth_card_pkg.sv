@@ -1,0 +1,527 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// Records that cross the border of a module: each is the type of a port, with the same name at all levels. What says that
+// a record is there (`_valid`, `_we`), what takes it (`_ready`) and the row of its QP (`_q`) stand beside it, and so do
+// data as wide as a beat. Lengths and sizes are bytes; a place in packet RAM is a byte's address there. Numbers that a
+// parameter bounds have the width of the largest card: Yosys 0.52 takes no constant of another package here.
+package berth_card_pkg;
+    // ---- memory of the host -----------------------------------------------------------------------------------------
+
+    // A range of a scatter or gather list.
+    typedef struct packed {
+        logic [63:0] va;
+        logic [31:0] len;
+    } sge_t;
+
+    // A range of pages is acquired or given back; the answers to the former.
+    typedef struct packed {
+        logic        give_back;
+        logic        write;      // for writing
+        logic [7:0]  asid;
+        logic [63:0] va;
+        logic [30:0] len;
+        logic [15:0] tag;        // comes back
+    } range_ask_t;
+    typedef struct packed {
+        logic [15:0] tag;
+        logic [1:0]  kind;       // 0 held, 1 the host is asked, 2 the host has answered
+        logic [7:0]  status;     // the host's
+    } range_answer_t;
+
+    // What both halves of the fast path ask for, and are answered.
+    typedef struct packed {
+        range_ask_t rx, tx;
+    } range_asks_t;
+    typedef struct packed {
+        range_answer_t rx, tx;
+    } range_answers_t;
+
+    // A payload is moved between packet RAM and memory; it has been.
+    typedef struct packed {
+        logic [17:0] place;
+        logic [12:0] len;
+        logic [7:0]  asid;
+        logic [63:0] va;
+        logic [7:0]  tag;        // comes back
+    } payload_t;
+    typedef struct packed {
+        logic [7:0] tag;
+        logic [1:0] status;      // 0: all is well
+    } payload_end_t;
+
+    // Firmware moves something so, by physical addresses as well; it has been moved.
+    typedef struct packed {
+        logic        bad;        // the command cannot be: only its end is told
+        logic [17:0] place;
+        logic [12:0] len;
+        logic [15:0] tag;        // comes back
+        logic [63:0] addr;
+        logic        virt;       // the address is one of `asid`
+        logic        attach;     // a read that transmit slot `slot` waits for
+        logic [3:0]  slot;
+        logic [7:0]  asid;
+    } dma_t;
+    typedef struct packed {
+        logic [7:0]  status;     // DMA_*
+        logic [15:0] tag;
+    } dma_end_t;
+
+    // Elements of a queue are read; a beat of them comes.
+    typedef struct packed {
+        logic [63:0] addr;
+        logic [9:0]  len;
+        logic [7:0]  tag;        // below 32
+    } queue_read_t;
+    typedef struct packed {
+        queue_read_t rx, tx;
+    } queue_reads_t;
+    typedef struct packed {
+        logic [7:0] tag;
+        logic [9:0] off;         // of the beat in what was asked for
+        logic       last;
+        logic       err;         // with `last`: the read has failed
+    } queue_beat_t;
+
+    // The same below `berth_queue_rd`: at most one maximum read request long.
+    typedef struct packed {
+        logic [63:0] addr;
+        logic [9:0]  len;
+        logic [8:0]  tag;
+    } fetch_t;
+    typedef struct packed {
+        logic [8:0] tag;
+        logic [9:0] off;
+        logic       more;        // over 64 bytes of the beat count
+        logic       last;
+        logic       err;
+    } fetched_t;
+
+    // Commands are read from the host's ring; a beat of them comes.
+    typedef struct packed {
+        logic [63:0] addr;
+        logic [12:0] len;
+        logic [2:0]  tag;        // comes back
+    } ring_read_t;
+    typedef struct packed {
+        logic [2:0]  tag;
+        logic [12:0] off;
+        logic        more;       // over 64 bytes of the beat count
+        logic        err;
+    } ring_beat_t;
+
+    // The driver changes the table of translations; it answers a page request.
+    typedef struct packed {
+        logic [1:0]  op;         // 0 install, 1 evict, 2 revoke
+        logic [12:0] index;
+        logic [47:0] vpn;
+        logic [7:0]  asid;
+        logic        write;
+        logic [51:0] page;
+        logic        more;       // another one of the same command follows; at most 12 evictions
+    } table_change_t;
+    typedef struct packed {
+        logic [17:0] tag;        // its user in bits 17:16: 0 firmware, 1 the sending half, 2 the receiving half
+        logic [7:0]  status;
+    } page_answer_t;
+
+    // A doorbell of a QP of the fast path.
+    typedef struct packed {
+        logic         rq;        // of the receive queue
+        logic [15:0]  qpn;
+        logic [15:0]  pi;        // elements posted so far
+        logic [31:0]  posted;    // bytes posted so far
+        logic         pushed;    // with its element
+        logic [511:0] wqe;
+    } doorbell_t;
+
+    // Words 0 to 6 of a completion.
+    typedef struct packed {
+        logic [7:0]      cqn;
+        logic [7*32-1:0] words;
+    } completion_t;
+    typedef struct packed {
+        completion_t rx, tx;
+    } completions_t;
+
+    // A doorbell of a completion queue.
+    typedef struct packed {
+        logic [15:0] cqn;
+        logic [5:0]  uar;        // the page that it came by
+        logic [15:0] ci;
+        logic        arm;
+    } cq_doorbell_t;
+
+    // The core sets up a completion queue, a QP's doorbells; what it learns of a QP that was rung for.
+    typedef struct packed {
+        logic        on;
+        logic [15:0] cqn;
+        logic [7:0]  uar;
+        logic [63:0] base;
+        logic [3:0]  log2;       // of its completions
+    } cq_setup_t;
+    typedef struct packed {
+        logic        on;
+        logic        fast;       // the fast path's
+        logic [15:0] qpn;
+        logic [7:0]  uar;
+    } db_setup_t;
+    typedef struct packed {
+        logic [31:0] data;       // as CPU_DB_POP
+        logic [31:0] index;
+        logic [31:0] bytes;
+    } rung_t;
+
+    // ---- frames -----------------------------------------------------------------------------------------------------
+
+    // A frame in packet RAM.
+    typedef struct packed {
+        logic [17:0] place;
+        logic [12:0] len;        // with iCRC, without padding
+        logic [2:0]  flags;      // RX_FLAG_*
+    } frame_t;
+
+    // One for the core, by its receive slot.
+    typedef struct packed {
+        logic [2:0]  flags;
+        logic [12:0] len;
+        logic [3:0]  slot;
+    } desc_t;
+
+    // The core sends a transmit slot; it is done.
+    typedef struct packed {
+        logic        raw;        // append no iCRC
+        logic        loop;       // to this card's own receiver
+        logic [12:0] len;        // without iCRC
+        logic [7:0]  slot;
+    } send_t;
+    typedef struct packed {
+        logic [7:0] status;      // DMA_*
+        logic [7:0] slot;
+    } sent_t;
+
+    // Reads that are attached to transmit slots, a bit per slot.
+    typedef struct packed {
+        logic [15:0] out;
+        logic [15:0] failed;
+        logic [7:0]  status;     // of the last that has failed
+    } slot_reads_t;
+
+    // A frame of the fast path for the MAC.
+    typedef struct packed {
+        logic [17:0] place;      // in the transmit RAM
+        logic [12:0] len;        // without iCRC, not 0
+        logic        loop;       // to this card's own receiver
+        logic [7:0]  tag;        // comes back when it has left
+    } frame_out_t;
+
+    // ---- fast path --------------------------------------------------------------------------------------------------
+
+    // The core reads or writes a word of a row.
+    typedef struct packed {
+        logic        we;
+        logic        half;       // the receiving one
+        logic [9:0]  qpn;
+        logic [5:0]  word;
+        logic [31:0] data;
+    } row_access_t;
+
+    // What is added to the card's counters (C_FP_* and those of credits).
+    typedef struct packed {
+        logic [15:0] packets, again, acks, lists, bytes_sent, blocks, taken, bytes_placed, landed, duplicates, dropped, slots;
+        logic [15:0] bad_wqe, acks_taken, bad_acks, list_repeats, page_strays;
+        logic [15:0] credits_posted, lists_sent, credits_sent, lists_taken, credits_taken, lists_refused;
+    } fast_amounts_t;
+
+    // Of each half, in one clock.
+    typedef struct packed {
+        logic packet;            // a data packet is framed ...
+        logic again;             // ... not for the first time
+        logic ack, lists;        // an acknowledgement, lists are framed
+        logic ack_taken;         // an acknowledgement came that may be ...
+        logic bad_ack;           // ... or cannot be
+        logic list_taken;
+        logic list_again;        // a list came that was there
+        logic refused;           // a list was refused
+        logic credit;            // a credit of a list was taken
+        logic held;              // a piece had to wait for a credit
+        logic block;
+        logic stray;             // the host answers what it was not asked
+        logic give_back;         // a block was given back
+        logic bad_wqe;
+    } tx_events_t;
+    typedef struct packed {
+        logic taken, duplicate, out_of_order, dropped;      // a packet was
+        logic bad_index, bad_wqe;
+        logic hit, miss;
+        logic stray;
+        logic posted;
+        logic lists;             // a list has left the builder ...
+        logic [6:0] list_len;    // ... with so many credits
+        logic list_again;
+    } rx_events_t;
+
+    // ---- between the halves of the fast path ------------------------------------------------------------------------
+
+    // An acknowledgement that came, or is to be sent.
+    typedef struct packed {
+        logic [23:0]  psn;
+        logic [23:0]  msn;       // only of one that is to be sent
+        logic [7:0]   syndrome;
+        logic         has_sack;
+        logic [127:0] sack;      // bit i: the packet i + 1 behind `psn` has come
+    } ack_t;
+
+    // A list that came: a beat with `first_beat`, then one with each size.
+    typedef struct packed {
+        logic        first_beat;
+        logic [31:0] first;      // number of its first credit
+        logic [6:0]  n;          // credits
+        logic [31:0] size;
+    } list_beat_t;
+
+    // A list to be sent: a beat with `first_beat`, then two sizes per beat, the first in the low half; the last may be one.
+    typedef struct packed {
+        logic        first_beat;
+        logic [31:0] epoch;      // the peer's
+        logic [31:0] first;
+        logic [6:0]  n;
+        logic [63:0] sizes;
+    } list_out_t;
+
+    // ---- receiving half ---------------------------------------------------------------------------------------------
+
+    // A packet with data has come.
+    typedef struct packed {
+        logic [23:0] psn;
+        logic        begins, ends;      // a piece
+        logic        has_imm;
+        logic        solicited;
+        logic        ack;               // wants to be acknowledged
+        logic [31:0] imm;
+        logic [23:0] index;             // in the piece
+        logic [7:0]  credit;            // low byte of its number
+        logic [12:0] len;               // of the payload
+        logic [17:0] payload, frame;    // their places
+        logic [7:0]  asid;
+    } arrival_t;
+
+    // A list has come.
+    typedef struct packed {
+        logic [31:0] first;             // number of its first credit
+        logic [6:0]  n;                 // credits
+        logic [17:0] frame;             // its place
+    } list_in_t;
+
+    // A payload is to be placed.
+    typedef struct packed {
+        logic [23:0] psn;
+        logic [17:0] payload, frame;    // their places
+        logic [12:0] len;
+        logic [7:0]  asid;
+        logic [7:0]  sge;               // first range
+        logic [2:0]  sges;              // ranges
+        logic [31:0] offset;            // in them
+    } placement_t;
+
+    // A receive that is parsed.
+    typedef struct packed {
+        logic [63:0] wr_id;
+        logic [31:0] size;
+        logic [7:0]  sge;               // first range
+        logic [2:0]  sges;              // ranges
+        logic        last;              // of a batch
+        logic        apart;             // never a credit
+        logic        bad;               // malformed
+    } pending_t;
+
+    // A receive behind a credit.
+    typedef struct packed {
+        logic        released;          // its memory has been given back
+        logic        withdrawn;         // nothing is placed there any more
+        logic [63:0] wr_id;
+        logic [31:0] size;
+        logic [7:0]  sge;               // first range
+        logic [2:0]  sges;              // ranges
+    } ring_t;
+
+    // A receive that becomes a credit, the end of a batch, or both.
+    typedef struct packed {
+        logic        credit;            // there is one, of `size` bytes
+        logic [31:0] size;
+        logic        commit;            // what is posted may be announced ...
+        logic        early;             // ... in a list that lasts no longer than the next one takes to come (CR-6)
+    } post_t;
+
+    // A list has been told for the first time.
+    typedef struct packed {
+        logic [31:0] bytes;
+        logic [15:0] round;             // shortest time from a list to its proof, in units of 64 clocks; 0: none yet
+    } told_t;
+
+    // A receive is complete.
+    typedef struct packed {
+        logic        quiet;             // instead: no more of them come, the QP has ended
+        logic [31:0] credit;
+        logic [31:0] len;
+        logic        has_imm;
+        logic [31:0] imm;
+        logic        solicited;
+    } received_t;
+
+    // A receive completes without data, or only gives back what it holds.
+    typedef struct packed {
+        logic [1:0]  kind;              // see `berth_fp_recv_complete`
+        logic [15:0] recv;
+        logic [7:0]  credit;
+        logic [63:0] wr_id;
+        logic [7:0]  status;
+        logic [7:0]  sge;               // first range
+        logic [2:0]  sges;              // ranges
+        logic [15:0] chunks;            // to be given back
+    } aside_t;
+
+    // ---- sending half -----------------------------------------------------------------------------------------------
+
+    // A word of a QP's row is written.
+    typedef struct packed {
+        logic [5:0]  word;              // SEND_*
+        logic [31:0] data;
+    } row_write_t;
+
+    // An element of a send queue.
+    typedef struct packed {
+        logic [31:0]    len;
+        logic           bad;
+        logic           push;
+        logic           inlined;        // its data come with it
+        logic [63:0]    wr_id;
+        logic [8:0]     ctxs;           // contexts up to its end
+    } element_t;
+
+    // The end of an element.
+    typedef struct packed {
+        logic [7:0]  status;            // WC_*
+        logic [23:0] psn;               // of its last packet
+    } element_end_t;
+
+    // A piece.
+    typedef struct packed {
+        logic [1:0]  kind;              // 0 data, 1 an element without data, 2 one that is too long, 3 one that is bad
+        logic        inlined;
+        logic        push;
+        logic        ends;              // it is the last of its element
+        logic [5:0]  place;             // in its element, if it is inline
+        logic [15:0] elem;
+        logic [7:0]  credit;
+        logic [31:0] sum;               // bytes up to its end
+        logic [31:0] len;
+    } piece_t;
+
+    // A block of memory that packets are sent from.
+    typedef struct packed {
+        logic [7:0]       ctx;
+        logic [31:0]      at;           // in the context
+        logic [20:0]      len;
+        logic [63:0]      va;
+    } block_t;
+    typedef struct packed {
+        logic       failed, held;
+        logic [7:0] status;             // why it failed
+    } block_state_t;
+
+    // A lost packet is prepared.
+    typedef struct packed {
+        logic [3:0]  parts;
+        logic [23:0] psn;
+    } fixed_t;
+
+    // Where a packet's bytes lie.
+    typedef struct packed {
+        logic             none;         // in no memory
+        logic [7:0]       ctx;
+        logic [31:0]      at;           // in the context
+        logic [12:0]      len;
+    } where_t;
+
+    // A packet is to be framed; its parts.
+    typedef struct packed {
+        logic [6:0]        tag;         // of its place in the transmit RAM
+        logic [23:0]       psn;
+        logic [3:0]        flags;       // {acknowledge, PUSH, last, first}
+        logic [31:0]       imm;
+        logic [31:0]       placement;   // header
+        logic [12:0]       len;
+        logic              inlined;
+        logic              over;        // not sent: only its blocks are given back
+        logic [6:0]        elem;
+        logic [5:0]        place;       // of its data in the element's, if inline
+        logic [3:0]        parts;
+        logic [5:0]        block;       // its first block; upper bit: it was lost
+        logic [12:0]       first;       // bytes in that
+    } packet_t;
+    typedef struct packed {
+        logic [12:0] len;
+        logic [63:0] va;
+    } part_t;
+
+    // The blocks of a packet that is not needed any more.
+    typedef struct packed {
+        logic [3:0]       parts;
+        logic [5:0]       block;        // the first one; upper bit: it was lost
+        logic [12:0]      first;        // bytes in that
+        logic [12:0]      len;
+    } left_t;
+
+    // What there is of a QP so far, whenever it changes: what is sent ...
+    typedef struct packed {
+        logic [23:0] next;              // PSN
+        logic [7:0]  pieces;
+        logic [15:0] elems;
+        logic        apart;             // an element has ended that has no packet
+    } sent_so_far_t;
+    // ... what is asked for in memory ...
+    typedef struct packed {
+        logic [7:0] pieces;
+        logic [5:0] blocks;
+        logic [2:0] lost;               // lost packets
+    } covered_t;
+    // ... and what is acknowledged.
+    typedef struct packed {
+        logic [23:0] una;               // oldest PSN that is not
+        logic        hold, halt;        // nothing new may be sent
+    } acked_t;
+
+    // A packet that lies in several blocks needs this one, however many there are.
+    typedef struct packed {
+        logic [5:0] block;
+        logic [5:0] first;              // its first one
+    } want_t;
+
+    // The state of a block changes, whose memory has been given back.
+    typedef struct packed {
+        logic       again;              // it is asked for once more
+        logic [5:0] idx;                // upper bit: of a lost packet
+        logic [7:0] state;              // BLOCK_*
+    } mark_t;
+
+    // A lost packet is to be prepared; it has left again.
+    typedef struct packed {
+        logic [23:0] psn;
+        logic [1:0]  place;
+    } lost_t;
+    typedef struct packed {
+        logic [23:0] psn;
+        logic [23:0] next;              // PSN of the next new packet then
+    } again_t;
+
+    // A frame is begun.
+    typedef struct packed {
+        logic [6:0]  tag;               // of its place in the transmit RAM
+        logic [4:0]  count;             // header and parts
+        logic [12:0] bytes;             // without iCRC
+        logic        loop;
+        logic [23:0] psn;
+        logic        apart;             // goes again: waits only for others that do
+        logic        over;              // does not go: counts as one that could not be read
+        left_t       left;
+    } open_t;
+endpackage
