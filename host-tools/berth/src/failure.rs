@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Errors of the tool and their exit codes.
 
+use std::io;
 use std::path::PathBuf;
 
 use libberth::Error;
 
 use crate::file::Change;
 use crate::record::Outcome;
+use crate::signals;
 
 /// Why the tool failed.
 #[derive(Debug)]
@@ -41,6 +43,14 @@ pub enum Failure {
 }
 
 impl Failure {
+    /// What a call of the library has said. That a signal has come while it waited is told as the signal.
+    fn of(e: Error, signals: Result<(), Self>) -> Self {
+        match (&e, signals) {
+            (Error::Os { source, .. }, Err(signal)) if source.kind() == io::ErrorKind::Interrupted => signal,
+            _ => Self::Berth(e),
+        }
+    }
+
     /// The process's exit code, see `berth --help`.
     pub fn code(&self) -> u8 {
         match self {
@@ -69,7 +79,7 @@ impl Failure {
 
 impl From<Error> for Failure {
     fn from(e: Error) -> Self {
-        Self::Berth(e)
+        Self::of(e, signals::check())
     }
 }
 
@@ -113,5 +123,10 @@ mod tests {
         let peer = |outcome| Failure::Peer { who: "receiver", outcome, text: "x".into() };
         assert_eq!([peer(Outcome::File).code(), peer(Outcome::Checksum).code()], [7, 3]);
         assert_eq!(Failure::Interrupted(libc::SIGINT).code(), 130);
+        let os = |errno| Error::Os { what: "make a queue pair", source: Io::from_raw_os_error(errno) };
+        let hangup = || Err(Failure::Interrupted(libc::SIGHUP));
+        assert_eq!(Failure::of(os(libc::EINTR), hangup()).code(), 129);
+        assert_eq!(Failure::of(os(libc::EINTR), Ok(())).code(), 1);
+        assert_eq!(Failure::of(os(libc::EIO), hangup()).code(), 1);
     }
 }
