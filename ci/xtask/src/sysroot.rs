@@ -269,8 +269,7 @@ impl Sysroot {
         if nix::unistd::Uid::effective().is_root() {
             return base;
         }
-        let mut c = Command::new(base.get_program());
-        c.env_clear().envs(base.get_envs().filter_map(|(k, v)| Some((k, v?))));
+        let mut c = without_arguments(&base);
         c.args(["--unshare-user", "--uid", "0", "--gid", "0"]).args(base.get_args());
         c
     }
@@ -279,8 +278,7 @@ impl Sysroot {
     pub fn command_over(&self, cwd: &Path, over: &[(&Path, &Path)], program: impl AsRef<OsStr>) -> Command {
         // The outer one has the sysroot and its own bwrap is not in there, so its arguments are continued.
         let base = self.command(cwd, &[], program);
-        let mut c = Command::new(base.get_program());
-        c.env_clear().envs(base.get_envs().filter_map(|(k, v)| Some((k, v?))));
+        let mut c = without_arguments(&base);
         for argument in base.get_args() {
             if argument == "--chdir" {
                 for (folder, name) in over {
@@ -291,6 +289,13 @@ impl Sysroot {
         }
         c
     }
+}
+
+/// A command with the program and the environment of another one.
+fn without_arguments(command: &Command) -> Command {
+    let mut c = Command::new(command.get_program());
+    c.env_clear().envs(command.get_envs().filter_map(|(k, v)| Some((k, v?))));
+    c
 }
 
 /// Finds a tool of the host, installing it when that is possible.
