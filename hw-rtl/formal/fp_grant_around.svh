@@ -5,6 +5,7 @@
     (* anyseq *) logic          rst_in, cmd_valid, quiet_valid, grant_ok, pend_we, parsed_we, freed_we, given_we, told_valid,
                                 proof_valid, acq_ready, xr_valid, post_ready, aside_ready;
     (* anyseq *) logic [31:0]   now, given;
+    (* anyseq *) logic [1:0]    hollow;
     (* anyseq *) logic [3:0]    cmd_op;
     (* anyseq *) logic [QW-1:0] cmd_q, quiet_q, parsed_q, freed_q, told_q, proof_q;
     (* anyseq *) logic [7:0]    cmd_asid, cmd_status, cmd_first, cmd_sge;

@@ -513,6 +513,17 @@ fn cr_2_no_cell_of_message_size_receive_size_and_depth_is_below_a_third_of_its_n
     assert!(cliffs.is_empty(), "cliffs (log2 of sizes from 64 and depth from 4, cycles per byte): {cliffs:?}");
 }
 
+/// What a list of them holds lasts for a fraction of the round trip, in which nothing else may be sent.
+#[test]
+fn cr_2_lists_of_receives_that_are_hardly_filled_are_longer() {
+    let seed = seed(19);
+    let mut net = pair(seed, |_, c| c.limits = (9, 12), qp(QP_A), qp(QP_B));
+    finish(&mut net, &[(0, QP_A), (1, QP_B)]);
+    let [sparse, denser] = [512, 1024].map(|message| cycles_per_byte(&mut net, seed, message, 8192, 32));
+    println!("messages of 512 and 1024 bytes into receives of 8192: {sparse:.3} and {denser:.3} cycles per byte");
+    assert!(sparse < 2.5 * denser && sparse < 1.0, "{sparse:.3} and {denser:.3} cycles per byte");
+}
+
 /// Longer than the low half of the card's clock has bits for; then, with a credit list without proof, which is told again and
 /// again, longer than the engines' own times have.
 #[test]

@@ -311,13 +311,15 @@ fn as_the_bound_has_it(width: u32, draw: &mut Rng, most: u16) {
     let (far, service) = (draw.between(1, 600) as u32, draw.between(0, 600) as u32);
     let hits = if draw.chance(0.2) { 0.3 } else { 0.0 };
     let refusals = if draw.chance(0.3) { 0.2 } else { 0.0 };
+    let hollows = if draw.chance(0.5) { 0.5 } else { 0.0 };
     let sizes = [1000, 4096, 16384, 65536, 200_000, 1 << 20];
     let (mut announced, mut proven, mut list) = (0, 0, None);
     let (mut misses, mut host) = (BTreeMap::new(), BTreeMap::new());
     let mut round = 0;
     let top = draw.below(6);
     let what = format!(
-        "{width} bits, limit {limit}, most {most}, far {far}, service {service}, hits {hits}, refusals {refusals}"
+        "{width} bits, limit {limit}, most {most}, far {far}, service {service}, hits {hits}, refusals {refusals}, \
+         hollows {hollows}"
     );
     for n in 0..300 {
         let open = rig.open(3);
@@ -382,8 +384,10 @@ fn as_the_bound_has_it(width: u32, draw: &mut Rng, most: u16) {
                 bounds.iter_mut().for_each(|b| b.prove(now));
             }
             75..85 if qp.freed - qp.local.len() < proven => {
+                let hollow = if draw.chance(hollows) { draw.below(4) } else { 0 };
+                rig.qps.get_mut(&3).expect("a QP").hollow = hollow as u8;
                 rig.complete(3);
-                bounds.iter_mut().for_each(|b| b.complete());
+                bounds.iter_mut().for_each(|b| b.complete(hollow as u32));
             }
             _ => {
                 let most = if draw.chance(0.7) { 8 } else { 200 };

@@ -63,6 +63,7 @@ module berth_fp_grant #(
     input  logic [15:0]                   freed_recvs,
     input  logic                          given_we,
     input  logic [31:0]                   given,        // of `freed_q`
+    input  logic [ 1:0]                   hollow,       // of `freed_q`
     // A list has left: see `berth_fp_builder`.
     input  logic                          told_valid,
     output logic                          told_room,
@@ -232,6 +233,7 @@ module berth_fp_grant #(
 
   // ---- memories --------------------------------------------------------------------------
   logic [31:0] n_given, n_given_q;
+  logic [1:0] n_hollow, n_hollow_q;
   row_t ram_row, row, r_q, r;
   logic same_q;     // the operation before was of the same QP: its row is in r_q
   logic [15:0] n_parsed, n_parsed_q, n_freed, n_freed_q, look_recv;
@@ -292,6 +294,18 @@ module berth_fp_grant #(
       .re(take),
       .raddr(q_next),
       .rdata(n_given)
+  );
+  berth_fp_mem #(
+      .WIDTH(2),
+      .DEPTH(QPS)
+  ) m_hollow (
+      .clk,
+      .we(given_we),
+      .waddr(freed_q),
+      .wdata(hollow),
+      .re(take),
+      .raddr(q_next),
+      .rdata(n_hollow)
   );
   logic [QPS-1:0] started_q;  // rows that mean something, after a reset
   always_comb begin
@@ -362,8 +376,9 @@ module berth_fp_grant #(
     times    = r_q.round == '0 || times < CARDS ? '0 : times - CARDS;
     grown    = 21'((37'(times) * 37'd15) << UNIT_W >> 16);
     if (grown > 21'(r_q.most)) grown = 21'(r_q.most);
-    // A list lasts until the data of the next one come, which leaves behind what the MAC has.
-    list     = (32'(r_q.round) + 32'(NEXT)) << UNIT_W;
+    // A list lasts until the data of the next one come, which leaves behind what the MAC has: more receives where they
+    // are not filled.
+    list     = (32'(r_q.round) + 32'(NEXT)) << UNIT_W << n_hollow_q;
     may_hold = r_q.most == '0 ? {4'd0, r_q.limit, 12'd0}
                               : (32'(r_q.limit) + 32'(grown)) << 12;
     if (r_q.most != '0 && r_q.limit >= 16'd16) may_hold[15:0] = '0;
@@ -762,6 +777,7 @@ module berth_fp_grant #(
         n_parsed_q <= n_parsed;
         n_freed_q  <= n_freed;
         n_given_q  <= n_given;
+        n_hollow_q <= n_hollow;
       end
       DECIDE:
       if (go) begin

@@ -61,7 +61,9 @@ module berth_fp_recv_complete #(
     output logic [ 8:0]                 freed_sges,
     // Bytes that have been released since the start of the QP, modulo 2^32, whenever that changes.
     output logic                        given_we,
-    output logic [31:0]                 given          // of `freed_q`
+    output logic [31:0]                 given,         // of `freed_q`
+    // The data of its last receives would have filled a half (1), a quarter (2), an eighth (3) of them; one step a receive.
+    output logic [ 1:0]                 hollow         // of `freed_q`, as `given`
 );
   localparam logic [7:0] OP_RECV = 8'd2;   // `Wqe::opcode`
 
@@ -178,18 +180,29 @@ module berth_fp_recv_complete #(
   logic [31:0] given_before, given_q;    // until this receive; of it
   assign given_we = state_q == STORE || (state_q == CMD && !cmd_ask);
   assign given    = state_q == CMD ? 32'd0 : given_before + given_q;
+  logic [1:0] hollow_before, of_this;
+  always_comb begin
+    of_this = 2'd0;
+    for (int unsigned n = 1; n < 4; n++) if (d_q.len <= given_q >> n) of_this = 2'(n);
+    hollow = hollow_before;
+    if (state_q == CMD) hollow = '0;
+    else if (!local_q && given_q != '0) begin
+      if (of_this > hollow_before) hollow = hollow_before + 2'd1;
+      if (of_this < hollow_before) hollow = hollow_before - 2'd1;
+    end
+  end
   berth_fp_mem #(
-      .WIDTH(32),
+      .WIDTH(34),
       .DEPTH(QPS),
       .OWN(1'b1)
   ) m_given (
       .clk,
       .we(given_we),
       .waddr(freed_q),
-      .wdata(given),
+      .wdata({given, hollow}),
       .re(state_q == IDLE),
       .raddr(q),
-      .rdata(given_before)
+      .rdata({given_before, hollow_before})
   );
   always_ff @(posedge clk) begin
     if (state_q == IDLE) given_q <= '0;

@@ -589,6 +589,7 @@ module berth_fp_rx #(
   logic [8:0] freed_sges;
   logic given_we;
   logic [31:0] given;
+  logic [1:0] hollow;
   logic acq_valid, acq_ready;
   berth_fp_recv_complete #(
       .QPS(QPS)
@@ -635,7 +636,8 @@ module berth_fp_rx #(
       .freed_recvs,
       .freed_sges,
       .given_we,
-      .given
+      .given,
+      .hollow
   );
 
   // ---- receives -----------------------------------------------------------------------------
@@ -751,6 +753,7 @@ module berth_fp_rx #(
       .freed_recvs,
       .given_we,
       .given,
+      .hollow,
       .told_valid,
       .told_room,
       .told_q,

@@ -59,6 +59,8 @@ pub struct Bound {
     /// Shortest round trip; shortest service, in 2048ths, which ages by one 2048th each time.
     round: u32,
     serve: u32,
+    /// So many times two receives hold what one has room for.
+    hollow: u32,
     ask_due: bool,
     advance_due: bool,
     later: bool,
@@ -91,6 +93,7 @@ impl Bound {
             burst: 0,
             round: 0,
             serve: 0,
+            hollow: 0,
             ask_due: false,
             advance_due: false,
             later: false,
@@ -121,9 +124,9 @@ impl Bound {
         if self.limit * 4096 >= BLOCK { bytes / BLOCK * BLOCK } else { bytes }
     }
 
-    /// A list lasts until the data of the next one come.
+    /// A list lasts until the data of the next one come, also where receives are not filled.
     fn list(&self) -> u64 {
-        u64::from(self.round + CARDS / 2 + self.two_packets()) * self.unit
+        u64::from(self.round + CARDS / 2 + self.two_packets()) * self.unit << self.hollow
     }
 
     /// What will be left of the list whose data come when what is asked for now is there.
@@ -199,8 +202,9 @@ impl Bound {
         self.ask_due = true;
     }
 
-    /// The oldest is complete.
-    pub fn complete(&mut self) {
+    /// The oldest is complete; how full the last ones were.
+    pub fn complete(&mut self, hollow: u32) {
+        self.hollow = hollow;
         self.out -= self.recvs[self.freed].size;
         self.freed += 1;
         self.advance_due = true;

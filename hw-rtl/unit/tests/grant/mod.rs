@@ -140,6 +140,8 @@ pub struct Qp {
     pub asked: u64,
     /// Bytes given back by completed receives.
     given: u64,
+    /// How full these were, as `berth_fp_recv_complete` counts it.
+    pub hollow: u8,
     /// Receives that were granted or completed without; credits among them.
     pub grant: usize,
     pub credits: usize,
@@ -459,6 +461,7 @@ impl Rig {
             self.m.set("freed_q", q);
             self.m.set("freed_recvs", recvs);
             self.m.set("given", given);
+            self.m.set("hollow", self.qps[&q].hollow);
         }
         let proof = self.proofs.pop_front();
         self.m.set("proof_valid", proof.is_some());
