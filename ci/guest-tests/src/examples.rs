@@ -41,7 +41,7 @@ fn example(name: &str, arguments: &[&str]) -> Res<String> {
 
 fn example_send_and_receive_move_a_file(env: &Env) -> Res {
     const SERVICE: &str = "830";
-    const LENGTH: usize = 200_001;
+    const LENGTH: usize = 50_001;
     let file = std::env::temp_dir().join(format!("berth-example-{}", std::process::id()));
     let path = file.to_str().ok_or("path")?;
     match env.role {
@@ -51,13 +51,13 @@ fn example_send_and_receive_move_a_file(env: &Env) -> Res {
             fs::write(&file, &bytes)?;
             // `send` does not wait for somebody to listen.
             env.hear("listening")?;
-            ensure!(example("send", &[&env.peer_ip.to_string(), SERVICE, path])?.contains("sent 200001 bytes"));
+            ensure!(example("send", &[&env.peer_ip.to_string(), SERVICE, path])?.contains("sent 50001 bytes"));
         }
         Role::B => {
             let text = watched("receive", &[SERVICE, path], |line| {
                 if line.starts_with("listening") { env.tell("listening", "") } else { Ok(()) }
             })?;
-            ensure!(text.contains("received 200001 bytes"), "{text}");
+            ensure!(text.contains("received 50001 bytes"), "{text}");
             let bytes = fs::read(&file)?;
             ensure_eq!(bytes.len(), LENGTH);
             check(&bytes, 72, 0)?;

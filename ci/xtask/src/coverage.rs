@@ -13,6 +13,8 @@ use crate::steps::Builder;
 
 /// Where the sources lie that count.
 const SOURCES: &str = "firmware/protocol/src/";
+/// The packages whose tests count.
+pub const TESTED: [&str; 2] = ["berth-protocol", "berth-fuzz"];
 /// Per cent of the lines that must be reached.
 pub const WANTED: f64 = 95.0;
 
@@ -91,69 +93,96 @@ fn ranges(lines: &[u32]) -> String {
 /// # Errors
 /// When tests fail or a tool does.
 pub fn run(arguments: &Arguments) -> Result<bool> {
-    let coverage = measure(&Builder::new()?)?;
+    let builder = Builder::new()?;
+    let counting = Counting::new(&builder)?;
+    let log = builder.context.log("coverage-tests")?;
+    progress::run("tests with coverage", Some("3 min"), &log, &mut counting.tests(&["--no-fail-fast"])?)?;
+    let coverage = counting.lines()?;
     print!("{}", coverage.table(arguments.uncovered));
     Ok(coverage.percent() > WANTED)
 }
 
-/// Runs the tests with counters in them.
-///
-/// # Errors
-/// When tests fail or a tool does.
-pub fn measure(builder: &Builder) -> Result<Coverage> {
-    let folder = builder.context.built_folder("coverage")?;
-    let profiles = folder.join("profiles");
-    if profiles.exists() {
-        fs::remove_dir_all(&profiles)?;
-    }
-    fs::create_dir(&profiles)?;
-    let tests = ["test", "--package", "berth-protocol", "--package", "berth-fuzz", "--all-targets", "--features"];
-    let features = "berth-protocol/model,berth-protocol/mutations";
-    let command = |more: &[&str]| -> Result<std::process::Command> {
-        let arguments: Vec<&str> = tests.iter().copied().chain([features]).chain(more.iter().copied()).collect();
-        let mut command = builder.cargo(&builder.context.repo, "target-coverage", &arguments)?;
-        command.env("RUSTFLAGS", "-Cinstrument-coverage").env("CARGO_PROFILE_DEV_OPT_LEVEL", "1");
-        command.env("LLVM_PROFILE_FILE", profiles.join("%p-%m.profraw"));
-        Ok(command)
-    };
-    let log = builder.context.log("coverage-tests")?;
-    progress::run("tests with coverage", Some("3 min"), &log, &mut command(&["--no-fail-fast"])?)?;
-    let built = command(&["--no-run", "--message-format=json"])?.output().context("asking cargo for the programs")?;
-    let programs: Vec<String> = String::from_utf8_lossy(&built.stdout)
-        .lines()
-        .filter_map(|l| serde_json::from_str::<serde_json::Value>(l).ok())
-        .filter_map(|m| m.get("executable").and_then(|e| e.as_str()).map(str::to_owned))
-        .collect();
-    if programs.is_empty() {
-        bail!("cargo names no test programs: {}", String::from_utf8_lossy(&built.stderr).trim());
-    }
-    let raw: Vec<PathBuf> =
-        fs::read_dir(&profiles)?.map(|e| e.map(|e| e.path())).collect::<std::io::Result<Vec<_>>>()?;
-    let data = folder.join("all.profdata");
-    let mut merge = builder.sysroot.command(&folder, &[], "llvm-profdata");
-    merge.args(["merge", "-sparse", "-o"]).arg(&data).args(&raw);
-    progress::run("merging profiles", None, &builder.context.log("coverage-merge")?, &mut merge)?;
-    let mut export = builder.sysroot.command(&folder, &[], "llvm-cov");
-    export.args(["export", "-format=lcov", "-instr-profile"]).arg(&data);
-    for (i, program) in programs.iter().enumerate() {
-        if i > 0 {
-            export.arg("-object");
+/// Tests with counters in them.
+pub struct Counting<'b> {
+    builder: &'b Builder,
+    folder: PathBuf,
+    profiles: PathBuf,
+}
+
+impl<'b> Counting<'b> {
+    /// Nothing has been counted.
+    ///
+    /// # Errors
+    /// When counts of before cannot be removed.
+    pub fn new(builder: &'b Builder) -> Result<Self> {
+        let folder = builder.context.built_folder("coverage")?;
+        let profiles = folder.join("profiles");
+        if profiles.exists() {
+            fs::remove_dir_all(&profiles)?;
         }
-        export.arg(program);
+        fs::create_dir(&profiles)?;
+        Ok(Self { builder, folder, profiles })
     }
-    export.arg(builder.context.repo.join(SOURCES));
-    let output = export.output().context("starting llvm-cov")?;
-    if !output.status.success() {
-        bail!("llvm-cov: {}", String::from_utf8_lossy(&output.stderr).trim());
+
+    /// The command that runs the tests.
+    ///
+    /// # Errors
+    /// When there is no cargo to run.
+    pub fn tests(&self, more: &[&str]) -> Result<std::process::Command> {
+        let packages = TESTED.iter().flat_map(|package| ["--package", package]);
+        let features = ["--all-targets", "--features", "berth-protocol/model,berth-protocol/mutations"];
+        let arguments: Vec<&str> =
+            ["test"].into_iter().chain(packages).chain(features).chain(more.iter().copied()).collect();
+        let mut command = self.builder.cargo(&self.builder.context.repo, "target-coverage", &arguments)?;
+        command.env("RUSTFLAGS", "-Cinstrument-coverage").env("CARGO_PROFILE_DEV_OPT_LEVEL", "1");
+        command.env("LLVM_PROFILE_FILE", self.profiles.join("%p-%m.profraw"));
+        Ok(command)
     }
-    let coverage = read(&String::from_utf8_lossy(&output.stdout), |path| {
-        let source = fs::read_to_string(path).unwrap_or_default();
-        source.lines().position(|l| l.trim() == "#[cfg(test)]").map_or(u32::MAX, |n| n as u32 + 1)
-    });
-    if coverage.0.is_empty() {
-        bail!("llvm-cov reports no file of {SOURCES}");
+
+    /// The lines that the tests have reached.
+    ///
+    /// # Errors
+    /// When a tool fails, or no test ran.
+    pub fn lines(&self) -> Result<Coverage> {
+        let Self { builder, folder, profiles } = self;
+        let built =
+            self.tests(&["--no-run", "--message-format=json"])?.output().context("asking cargo for the programs")?;
+        let programs: Vec<String> = String::from_utf8_lossy(&built.stdout)
+            .lines()
+            .filter_map(|l| serde_json::from_str::<serde_json::Value>(l).ok())
+            .filter_map(|m| m.get("executable").and_then(|e| e.as_str()).map(str::to_owned))
+            .collect();
+        if programs.is_empty() {
+            bail!("cargo names no test programs: {}", String::from_utf8_lossy(&built.stderr).trim());
+        }
+        let raw: Vec<PathBuf> =
+            fs::read_dir(profiles)?.map(|e| e.map(|e| e.path())).collect::<std::io::Result<Vec<_>>>()?;
+        let data = folder.join("all.profdata");
+        let mut merge = builder.sysroot.command(folder, &[], "llvm-profdata");
+        merge.args(["merge", "-sparse", "-o"]).arg(&data).args(&raw);
+        progress::run("merging profiles", None, &builder.context.log("coverage-merge")?, &mut merge)?;
+        let mut export = builder.sysroot.command(folder, &[], "llvm-cov");
+        export.args(["export", "-format=lcov", "-instr-profile"]).arg(&data);
+        for (i, program) in programs.iter().enumerate() {
+            if i > 0 {
+                export.arg("-object");
+            }
+            export.arg(program);
+        }
+        export.arg(builder.context.repo.join(SOURCES));
+        let output = export.output().context("starting llvm-cov")?;
+        if !output.status.success() {
+            bail!("llvm-cov: {}", String::from_utf8_lossy(&output.stderr).trim());
+        }
+        let coverage = read(&String::from_utf8_lossy(&output.stdout), |path| {
+            let source = fs::read_to_string(path).unwrap_or_default();
+            source.lines().position(|l| l.trim() == "#[cfg(test)]").map_or(u32::MAX, |n| n as u32 + 1)
+        });
+        if coverage.0.is_empty() {
+            bail!("llvm-cov reports no file of {SOURCES}");
+        }
+        Ok(coverage)
     }
-    Ok(coverage)
 }
 
 /// Reads llvm-cov's lcov format. `tests_from` gives the line of a file from which on there are only tests.
