@@ -109,7 +109,7 @@ module fp_arrival_proof #(
 
     // ---- what happens to the packet ------------------------------------------------------------
     wire step    = mine && \dut.go && \dut.state_q != FOLLOW_READ && \dut.state_q != DRAIN_READ;
-    wire starts  = step && \dut.state_q == DECIDE && \dut.op_q == OP_CMD && \dut.cmd_op_q == berth_regs_pkg::STEP_START;
+    wire starts  = step && \dut.state_q == DECIDE && \dut.op_q == OP_CMD && \dut.cmd_op_q == berth_row_pkg::STEP_START;
     wire same    = \dut.psn_q == the_psn;
     wire accepts = step && \dut.state_q == DECIDE && \dut.op_q == OP_PACKET && \dut.rec_we ;
     wire reports = step && \dut.state_q == DECIDE && \dut.op_q == OP_PLACED && !\dut.err_q ;

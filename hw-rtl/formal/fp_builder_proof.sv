@@ -119,9 +119,9 @@ module fp_builder_proof #(
     logic        starts, voids, unposts, posts, commits, early, lands, on_q, foreign_q;    // in the clock after it was taken
     logic [31:0] void_q, size_q;
     always_ff @(posedge clk) begin
-        starts  <= cmd_valid && cmd_ready && cmd_q == the_q && cmd_op == berth_regs_pkg::STEP_START && !rst;
-        voids   <= cmd_valid && cmd_ready && cmd_q == the_q && cmd_op == berth_regs_pkg::STEP_VOID && !rst;
-        unposts <= cmd_valid && cmd_ready && cmd_q == the_q && cmd_op == berth_regs_pkg::STEP_UNPOST && !rst;
+        starts  <= cmd_valid && cmd_ready && cmd_q == the_q && cmd_op == berth_row_pkg::STEP_START && !rst;
+        voids   <= cmd_valid && cmd_ready && cmd_q == the_q && cmd_op == berth_row_pkg::STEP_VOID && !rst;
+        unposts <= cmd_valid && cmd_ready && cmd_q == the_q && cmd_op == berth_row_pkg::STEP_UNPOST && !rst;
         posts   <= \dut.p_pop && \dut.p_q == the_q && p.credit&& !rst;
         commits <= \dut.p_pop && \dut.p_q == the_q && p.commit&& !rst;
         early   <= p.early;
@@ -239,9 +239,9 @@ module fp_builder_proof #(
     always_comb if (!rst) begin
         assert (\dut.op_q <= COMMAND || !\dut.run_q );
         assert (!\dut.run_q || (\dut.op_q != LIST && \dut.op_q != TIMER) || !going);
-        assert (starts == (works && \dut.op_q == COMMAND && \dut.cmd_op_q == berth_regs_pkg::STEP_START));
-        assert (voids == (works && \dut.op_q == COMMAND && \dut.cmd_op_q == berth_regs_pkg::STEP_VOID));
-        assert (unposts == (works && \dut.op_q == COMMAND && \dut.cmd_op_q == berth_regs_pkg::STEP_UNPOST));
+        assert (starts == (works && \dut.op_q == COMMAND && \dut.cmd_op_q == berth_row_pkg::STEP_START));
+        assert (voids == (works && \dut.op_q == COMMAND && \dut.cmd_op_q == berth_row_pkg::STEP_VOID));
+        assert (unposts == (works && \dut.op_q == COMMAND && \dut.cmd_op_q == berth_row_pkg::STEP_UNPOST));
         assert (posts == (works && \dut.op_q == POST && \dut.credit_q ));
         assert (commits == (works && \dut.op_q == POST && \dut.commit_q ));
         if (commits) assert (early == \dut.early_q );

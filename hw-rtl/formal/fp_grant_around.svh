@@ -99,7 +99,7 @@
     wire  looks = here && \dut.state_q == LOOK;
     wire  works = here && \dut.state_q == DECIDE;
     wire  does  = works && \dut.go && !rst;
-    wire  begins = does && \dut.op_q == COMMAND && \dut.cmd_q_op == berth_regs_pkg::STEP_START;
+    wire  begins = does && \dut.op_q == COMMAND && \dut.cmd_q_op == berth_row_pkg::STEP_START;
     logic on_q;                                 // the QP has begun
     logic [RW-1:0] stored_q;
     assign s  = stored_q;
@@ -120,5 +120,5 @@
         assume (\dut.op_q != ANSWER || \dut.kind_q == ANSWERED
                 || (\dut.kind_q <= ANSWERED && s.used[\dut.slot_q ] && !s.waits[\dut.slot_q ] && !s.held[\dut.slot_q ]));
         // berth_fp_recv_complete says so after the end.
-        assume (\dut.op_q != COMMAND || \dut.cmd_q_op != berth_regs_pkg::STEP_QUIET || s.ended);
+        assume (\dut.op_q != COMMAND || \dut.cmd_q_op != berth_row_pkg::STEP_QUIET || s.ended);
     end

@@ -18,7 +18,7 @@ module pktram_turn_proof (
     input logic [11:2] stat_addr,
     input berth_card_pkg::desc_t desc,
     input berth_card_pkg::sent_t sent,
-    input berth_regs_pkg::fast_event_t fe,
+    input berth_row_pkg::fast_event_t fe,
     input logic [63:0] cycles
 );
     logic started_q = 1'b0;

@@ -183,7 +183,7 @@ mutant berth_wr_arb.sv 's/i = N; i > 0; i--/i = N; i > 1; i--/'
 mutant berth_wr_arb.sv 's/      sel_q  <= sel;/      sel_q  <= hwr_last ? sel : sel_q;/'
 
 proof dma_wr dma_wr_proof \
-    berth_regs_pkg.sv berth_card_pkg.sv ../formal/dma_wr_proof.sv berth_dma_wr.sv berth_dma_page.sv berth_fifo.sv berth_lutfifo.sv
+    berth_regs_pkg.sv berth_card_pkg.sv berth_row_pkg.sv ../formal/dma_wr_proof.sv berth_dma_wr.sv berth_dma_page.sv berth_fifo.sv berth_lutfifo.sv
 # two rules keep to the page; without both it is left
 mutant berth_dma_wr.sv 's/line_left = line - .*/line_left = line;/;s/left      = pg_len - off_q/left      = pg_len/'
 mutant berth_dma_page.sv 's/ \&\& !hold \&\& place) looking_q/ \&\& place) looking_q/'
@@ -202,7 +202,7 @@ mutant berth_fp_pool.sv 's/if (!valid || take) begin/if (!valid) begin/'
 mutant berth_fp_pool.sv 's/if (give) free_q/if (give \&\& !take) free_q/'
 
 proof dma_rd dma_rd_proof silent="berth_dma_rd.sv berth_dma_page.sv" free="base_q len_q next_q kind_q" induction=6 frames=12 \
-    berth_regs_pkg.sv berth_card_pkg.sv ../formal/dma_rd_proof.sv berth_dma_rd.sv berth_dma_page.sv ../formal/queue_free.sv
+    berth_regs_pkg.sv berth_card_pkg.sv berth_row_pkg.sv ../formal/dma_rd_proof.sv berth_dma_rd.sv berth_dma_page.sv ../formal/queue_free.sv
 mutant berth_dma_rd.sv 's/line_left = line - .*/line_left = line;/'
 mutant berth_dma_rd.sv 's/failed = giving_q || hcpl_err || hurt_q /failed = giving_q || hcpl_err /'
 mutant berth_dma_rd.sv 's/ || (hcpl_err \&\& hcpl_len == 0))/ || hcpl_err)/'
@@ -214,13 +214,13 @@ mutant berth_dma_rd.sv "s/if (hrd_ready) hrd_v_q <= 1'b0/hrd_v_q <= 1'b0/"
 mutant berth_dma_rd.sv 's/wrong = hcpl_off != next || /wrong = /'
 
 proof dma_mapped dma_mapped_proof silent="berth_dma_wr.sv berth_dma_page.sv" induction=6 \
-    berth_regs_pkg.sv berth_card_pkg.sv ../formal/dma_mapped_proof.sv berth_dma_wr.sv berth_dma_page.sv ../formal/queue_free.sv
+    berth_regs_pkg.sv berth_card_pkg.sv berth_row_pkg.sv ../formal/dma_mapped_proof.sv berth_dma_wr.sv berth_dma_page.sv ../formal/queue_free.sv
 mutant berth_dma_page.sv "s/pg_len    <= refuse || miss ? '0 : len;/pg_len    <= refuse ? '0 : len;/"
 mutant berth_dma_page.sv 's/{virt_q ? lk_page : addr_q\[63:12\]/{addr_q[63:12]/'
 mutant berth_dma_wr.sv 's/cmd_virtual(fast || wcmd.virt)/cmd_virtual(!fast)/'
 mutant berth_dma_wr.sv "s/off_q <= refuse || len == left ? '0 : off_q + len;/off_q <= off_q + len;/"
 proof dma_fence dma_fence_proof silent="berth_dma_wr.sv berth_dma_page.sv" induction=6 frames=12 \
-    berth_regs_pkg.sv berth_card_pkg.sv ../formal/dma_fence_proof.sv berth_dma_wr.sv berth_dma_page.sv ../formal/queue_free.sv
+    berth_regs_pkg.sv berth_card_pkg.sv berth_row_pkg.sv ../formal/dma_fence_proof.sv berth_dma_wr.sv berth_dma_page.sv ../formal/queue_free.sv
 mutant berth_dma_page.sv 's/ \&\& !hold \&\& place) looking_q/ \&\& place) looking_q/'
 mutant berth_dma_page.sv 's/      looking_q <= 1.b0;$/      looking_q <= miss;/'
 mutant berth_dma_page.sv 's/(bad_q \&\& !hold)/bad_q/'
@@ -228,13 +228,13 @@ mutant berth_dma_wr.sv "s/ + 7'(word_pop);/;/"
 mutant berth_dma_wr.sv 's/ || (seg_valid \&\& empty_seg \&\& !hold_done);/;/'
 mutant berth_dma_wr.sv 's/get_pop = get_valid \&\& get_free;/get_pop = get_valid \&\& get_free \&\& word_valid;/'
 proof xlt_hash xlt_hash_proof silent="berth_xlt.sv berth_xlt_range.sv" free="ram counts" cut="dut.a_asid_q dut.a_vpn_q" induction=6 \
-    small/berth_regs_pkg.sv berth_card_pkg.sv ../formal/xlt_hash_proof.sv ../formal/queue_free.sv berth_xlt_range.sv berth_xlt.sv
+    small/berth_regs_pkg.sv berth_card_pkg.sv berth_row_pkg.sv ../formal/xlt_hash_proof.sv ../formal/queue_free.sv berth_xlt_range.sv berth_xlt.sv
 mutant berth_xlt.sv "s/x \* 9'h1c7/x * 9'h1c6/"
 mutant berth_xlt.sv 's/row_of(ch\.index\[WW-1\], /row_of(!ch.index[WW-1], /'
 mutant berth_xlt.sv 's/ vpn\[8:0\] ^ a ^ b ^ c;/ vpn[9:1] ^ a ^ b ^ c;/'
 proof xlt xlt_proof silent="berth_xlt.sv berth_xlt_range.sv" free="ram counts" cut="dut.row0 dut.row1 dut.at_home" induction=2 \
     frames=14 start="-set CLEARED 1" \
-    small/berth_regs_pkg.sv berth_card_pkg.sv ../formal/xlt_proof.sv ../formal/queue_free.sv ../formal/range_free.sv berth_xlt.sv
+    small/berth_regs_pkg.sv berth_card_pkg.sv berth_row_pkg.sv ../formal/xlt_proof.sv ../formal/queue_free.sv ../formal/range_free.sv berth_xlt.sv
 mutant berth_xlt.sv 's/(ch\.op != EVICT || evict_now)) begin/(ch.op == INSTALL || evict_now)) begin/'
 mutant berth_xlt.sv "s/== {b_asid_q, b_vpn_q\[47:9\]}/== {entries[ENTRY*w+91+:8], b_vpn_q[47:9]}/"
 mutant berth_xlt.sv 's/(entries\[ENTRY\*w+99\] || !b_write_q)/1/'
@@ -244,13 +244,13 @@ mutant berth_xlt.sv "s/c_q \&\& c_who_q == WHO_WRITE, /c_q \&\& c_who_q >= WHO_R
 mutant berth_xlt.sv 's/match_way\[WW-1\] ? b_row1_q : b_row0_q/b_row0_q/'
 mutant berth_xlt.sv 's/wire evict_now = count_q == 0;/wire evict_now = r_busy == 0;/'
 proof xlt_bound xlt_bound_proof silent="berth_xlt.sv" free="ram counts" induction=4 frames=14 start="-set CLEARED 1" \
-    small/berth_regs_pkg.sv berth_card_pkg.sv ../formal/xlt_bound_proof.sv ../formal/queue_free.sv ../formal/range_free.sv berth_xlt.sv
+    small/berth_regs_pkg.sv berth_card_pkg.sv berth_row_pkg.sv ../formal/xlt_bound_proof.sv ../formal/queue_free.sv ../formal/range_free.sv berth_xlt.sv
 mutant berth_xlt.sv "s/open_q  <= 3'd4;/open_q  <= 3'd0;/"
 mutant berth_xlt.sv 's/ch_valid \&\& (open_q == 0 || !any)/ch_valid/'
 mutant berth_xlt.sv 's/lk_req \& ~asked_q;/lk_req;/'
 mutant berth_xlt.sv 's/if (lk_new != 0) begin/if (lk_new != 0 \&\& !any) begin/'
 proof xlt_range xlt_range_proof induction=2 frames=12 \
-    berth_regs_pkg.sv berth_card_pkg.sv ../formal/xlt_range_proof.sv ../formal/queue_free.sv berth_xlt_range.sv
+    berth_regs_pkg.sv berth_card_pkg.sv berth_row_pkg.sv ../formal/xlt_range_proof.sv ../formal/queue_free.sv berth_xlt_range.sv
 mutant berth_xlt_range.sv 's/assign pg_vpn = cur_q ? vpn_q : give_vpn_q;/assign pg_vpn = vpn_q;/'
 mutant berth_xlt_range.sv 's/ev_valid = giving_q \&\& give_q == 0;/ev_valid = giving_q;/'
 mutant berth_xlt_range.sv 's/<= after_done;/<= after_done - 20'"'"'(after.write);/'
@@ -258,30 +258,30 @@ mutant berth_xlt_range.sv 's/all_q  <= an_last || hit;/all_q <= 1;/'
 mutant berth_xlt_range.sv "s/done_q <= an_last ? '0 : /done_q <= /"
 mutant berth_xlt_range.sv 's/ : !hit;/ : !hit \&\& go_valid;/'
 proof cmd_fence cmd_fence_proof silent=berth_cmd.sv free="lines fw_ram" induction=1 frames=22 \
-    berth_regs_pkg.sv berth_card_pkg.sv ../formal/cmd_fence_proof.sv ../formal/queue_free.sv berth_cmd.sv
+    berth_regs_pkg.sv berth_card_pkg.sv berth_row_pkg.sv ../formal/cmd_fence_proof.sv ../formal/queue_free.sv berth_cmd.sv
 mutant berth_cmd.sv 's/assign hold = state_q == FENCE || /assign hold = /'
 mutant berth_cmd.sv 's/CMD_FENCE: state_q <= FENCE;/CMD_FENCE: state_q <= quiet ? TOKEN : FENCE;/'
 mutant berth_cmd.sv 's/if (ch_ready || !page_ok) begin/begin/'
 mutant berth_cmd.sv 's/evict) \&\& page_q != further;/evict);/'
 mutant berth_cmd.sv 's/ \&\& !used_q\[put_q\] \&\& / \&\& /'
 proof fp_window fp_window_proof silent=berth_fp_send.sv induction=6 \
-    berth_regs_pkg.sv berth_card_pkg.sv ../formal/fp_window_proof.sv ../formal/queue_free.sv berth_fp_send.sv
+    berth_regs_pkg.sv berth_card_pkg.sv berth_row_pkg.sv ../formal/fp_window_proof.sv ../formal/queue_free.sv berth_fp_send.sv
 mutant berth_fp_send.sv 's/if (!real_piece || !windowed) op_q/if (!real_piece) op_q/'
 mutant berth_fp_send.sv 's/windowed   = flight < /windowed   = flight <= /'
 
 proof fp_arrival fp_arrival_proof silent=berth_fp_arrival.sv induction=3 frames=8 \
-    berth_regs_pkg.sv berth_card_pkg.sv ../formal/fp_arrival_proof.sv ../formal/queue_free.sv berth_fp_first.sv berth_fp_arrival.sv
+    berth_regs_pkg.sv berth_card_pkg.sv berth_row_pkg.sv ../formal/fp_arrival_proof.sv ../formal/queue_free.sv berth_fp_first.sv berth_fp_arrival.sv
 mutant berth_fp_arrival.sv 's/f.seen    = r_q.seen | bit_at/f.seen    = r_q.seen/'
 mutant berth_fp_arrival.sv "s/>= 24'(W);/> 24'(W);/"
 mutant berth_fp_arrival.sv 's/(bit_at & r_q.seen)/bit_at/'
 mutant berth_fp_arrival.sv 's/same_q  <= .*/same_q <= 0;/'
 proof fp_cut fp_cut_proof silent=berth_fp_cut.sv induction=6 frames=12 \
-    berth_regs_pkg.sv berth_card_pkg.sv ../formal/fp_cut_proof.sv ../formal/queue_free.sv berth_fp_cut.sv
+    berth_regs_pkg.sv berth_card_pkg.sv berth_row_pkg.sv ../formal/fp_cut_proof.sv ../formal/queue_free.sv berth_fp_cut.sv
 mutant berth_fp_cut.sv 's/ \&\& ((credit \&\& (message || size != 32.d0)) || kind == BAD || kind == EMPTY);/;/'
 mutant berth_fp_cut.sv 's/next_in != next_out \&\& !late_q;/next_in != next_out;/'
 mutant berth_fp_cut.sv 's/kept     = .*/kept     = next_in - give_n;/'
 proof fp_builder fp_builder_proof silent=berth_fp_builder.sv induction=3 frames=14 \
-    berth_regs_pkg.sv berth_card_pkg.sv ../formal/fp_builder_proof.sv ../formal/queue_free.sv berth_fp_builder.sv
+    berth_regs_pkg.sv berth_card_pkg.sv berth_row_pkg.sv ../formal/fp_builder_proof.sv ../formal/queue_free.sv berth_fp_builder.sv
 mutant berth_fp_builder.sv "s/ \&\& !row.list_sent \&\& fresh != '0/ \&\& fresh != '0/"
 mutant berth_fp_builder.sv 's/ \&\& after(r.landed, r.trigger_at)//'
 mutant berth_fp_builder.sv 's/fresh = row.committed - row.announced/fresh = row.posted - row.announced/'
@@ -295,7 +295,7 @@ mutant berth_fp_scatter.sv "s/((go && over) || !(look_q || read_q))/1'b1/"
 mutant berth_fp_scatter.sv 's/fenced = f_state_q == F_FLIGHT && .*/fenced = f_state_q == F_FLIGHT;/'
 mutant berth_fp_scatter.sv "s/f_flight_q <= flights_q + .*/f_flight_q <= flights_q - (TW + 1)'(stored_valid);/"
 proof fp_block fp_block_proof silent=berth_fp_block.sv cut=dut.clear_q induction=3 frames=8 \
-    berth_regs_pkg.sv berth_card_pkg.sv ../formal/fp_block_proof.sv ../formal/queue_free.sv berth_fp_block.sv
+    berth_regs_pkg.sv berth_card_pkg.sv berth_row_pkg.sv ../formal/fp_block_proof.sv ../formal/queue_free.sv berth_fp_block.sv
 mutant berth_fp_block.sv 's/bytes - back < (serve_q/bytes - back <= (serve_q/'
 mutant berth_fp_block.sv 's/need && pieces != cut ? LOOK : IDLE/need ? LOOK : IDLE/'
 mutant berth_fp_block.sv "s/x_kind_q == 2'd2 && x_asked && good/x_kind_q == 2'd2 \&\& good/"
@@ -304,25 +304,25 @@ mutant berth_fp_block.sv 's/, want - len, ctx_ends/, want, ctx_ends/'
 mutant berth_fp_block.sv 's/in_ctx < want ? in_ctx : want/want/'
 mutant berth_fp_block.sv 's/still\[q_q\] ? IDLE : //'
 grant="../formal/queue_free.sv berth_fp_grant.sv"
-proof fp_grant_row fp_grant_row_proof silent=berth_fp_grant.sv cut=dut.r induction=1 frames=8 berth_regs_pkg.sv berth_card_pkg.sv ../formal/fp_grant_row_proof.sv $grant
+proof fp_grant_row fp_grant_row_proof silent=berth_fp_grant.sv cut=dut.r induction=1 frames=8 berth_regs_pkg.sv berth_card_pkg.sv berth_row_pkg.sv ../formal/fp_grant_row_proof.sv $grant
 mutant berth_fp_grant.sv 's/same_q  *<= .*/same_q <= 0;/'
 mutant berth_fp_grant.sv 's/same_q  *<= .*/same_q <= state_q != IDLE;/'
-proof fp_grant_times fp_grant_times_proof silent=berth_fp_grant.sv cut=dut.r_q berth_regs_pkg.sv berth_card_pkg.sv ../formal/fp_grant_times_proof.sv $grant
+proof fp_grant_times fp_grant_times_proof silent=berth_fp_grant.sv cut=dut.r_q berth_regs_pkg.sv berth_card_pkg.sv berth_row_pkg.sv ../formal/fp_grant_times_proof.sv $grant
 mutant berth_fp_grant.sv "s/37'd15) << UNIT_W/37'd16) << UNIT_W/"
 mutant berth_fp_grant.sv "s/if (grown > 21'(r_q.most)) .*//"
 proof fp_grant_bound fp_grant_bound_proof silent=berth_fp_grant.sv cut="dut.may_hold dut.to_come" induction=1 frames=14 \
-    berth_regs_pkg.sv berth_card_pkg.sv ../formal/fp_grant_bound_proof.sv $grant
+    berth_regs_pkg.sv berth_card_pkg.sv berth_row_pkg.sv ../formal/fp_grant_bound_proof.sv $grant
 mutant berth_fp_grant.sv 's/ || too_much || too_soon);/ || too_soon);/'
 mutant berth_fp_grant.sv "s/ \&\& r_q.ask != n_freed_q \&\& / \&\& r_q.ask != n_freed_q + 16'd1 \&\& /"
 mutant berth_fp_grant.sv "s/ahead     = .*/ahead = 34'(32'(r_q.fresh + size + r_q.newest));/"
 mutant berth_fp_grant.sv "s/{2'd0, r_q.asked - n_given_q} + /34'(r_q.asked - n_given_q) + /"
 mutant berth_fp_grant.sv "s/^            r.asked = r_q.asked - 32'(again_len);/            r.asked = r_q.asked - 32'({again_len, 1'b0});/"
-proof fp_grant_window fp_grant_window_proof silent=berth_fp_grant.sv induction=1 frames=14 berth_regs_pkg.sv berth_card_pkg.sv ../formal/fp_grant_window_proof.sv $grant
+proof fp_grant_window fp_grant_window_proof silent=berth_fp_grant.sv induction=1 frames=14 berth_regs_pkg.sv berth_card_pkg.sv berth_row_pkg.sv ../formal/fp_grant_window_proof.sv $grant
 mutant berth_fp_grant.sv 's/!(r_q.on \&\& r_q.waits\[slot_q\]);/!r_q.on;/'
 mutant berth_fp_grant.sv "s/r.own\[at_slot_q\] = 1.b0;//"
 mutant berth_fp_grant.sv 's/if (r_q.hold != .0 || r_q.whole) have/if (r_q.whole) have/'
 proof fp_tx_places fp_tx_places_proof silent=berth_fp_tx_places.sv free="waits next_of list_of last_of made over" induction=3 frames=16 \
-    berth_regs_pkg.sv berth_card_pkg.sv ../formal/fp_tx_places_proof.sv ../formal/queue_free.sv berth_fp_tx_places.sv
+    berth_regs_pkg.sv berth_card_pkg.sv berth_row_pkg.sv ../formal/fp_tx_places_proof.sv ../formal/queue_free.sv berth_fp_tx_places.sv
 mutant berth_fp_tx_places.sv 's/ \&\& !dead_q) || (op_q == FAIL/) || (op_q == FAIL/'
 mutant berth_fp_tx_places.sv 's/ | (complete ? step_bit : .0)) & ~open_bit/ \& ~open_bit) | (complete ? step_bit : 0)/;s/whole_q   <= (whole_q/whole_q   <= whole_q | (0/'
 mutant berth_fp_tx_places.sv 's/m_shown_q  <= !failed_q.number(m_pick).;/m_shown_q  <= 1;/'
@@ -333,12 +333,12 @@ mutant berth_fp_tx_places.sv 's/data_here && !pass_q/data_here/'
 mutant berth_fp_tx_places.sv 's/gone_here && !pass_q/gone_here/'
 mutant berth_fp_tx_places.sv "s/18'd4608/18'd4096/"
 proof pktram_turn pktram_turn_proof silent="berth_cpu_bus.sv berth_pktram.sv berth_ram.sv berth_fwram.sv" free="mem stats" induction=3 \
-    berth_regs_pkg.sv berth_card_pkg.sv ../formal/pktram_turn_proof.sv ../formal/queue_free.sv berth_cpu_bus.sv berth_fwram.sv berth_pktram.sv berth_ram.sv
+    berth_regs_pkg.sv berth_card_pkg.sv berth_row_pkg.sv ../formal/pktram_turn_proof.sv ../formal/queue_free.sv berth_cpu_bus.sv berth_fwram.sv berth_pktram.sv berth_ram.sv
 mutant berth_cpu_bus.sv 's/(at_pkt \&\& pkt_last_q)$/1'"'b0"'/'
 mutant berth_cpu_bus.sv 's/pkt_last_q <= p_valid/pkt_last_q <= p_valid \&\& p_we \&\& m_sel[0]/'
 mutant berth_pktram.sv 's/pr_ready = !(cpr \&\& (cp_r ? pr_r : pr_t))/pr_ready = !(cpr \&\& (cp_r ? pr_r : pr_t)) \&\& !pw_valid/'
 proof mac_rx mac_rx_proof silent=berth_mac_rx.sv free="tops mem" induction=3 frames=16 \
-    berth_regs_pkg.sv berth_card_pkg.sv ../formal/mac_rx_proof.sv ../formal/queue_free.sv berth_mac_rx.sv berth_ram.sv
+    berth_regs_pkg.sv berth_card_pkg.sv berth_row_pkg.sv ../formal/mac_rx_proof.sv ../formal/queue_free.sv berth_mac_rx.sv berth_ram.sv
 mutant berth_mac_rx.sv "s/free_q\[pick\] <= 1.b0;/free_q <= free_q;/"
 mutant berth_mac_rx.sv 's/ \&\& lent_q\[slot_free_n\[3:0\]\]) begin/) begin/'
 mutant berth_mac_rx.sv 's/if (!slot_valid_q || (take \&\& !in_frame_q))/if (!slot_valid_q || take)/'

@@ -178,6 +178,7 @@ pub fn files() -> Vec<(&'static str, String)> {
     vec![
         ("hw-rtl/rtl/berth_regs_pkg.sv", package(&[])),
         ("hw-rtl/rtl/small/berth_regs_pkg.sv", package(card::SMALL_CARD)),
+        ("hw-rtl/rtl/berth_row_pkg.sv", crate::gen_rows::package()),
         ("docs/reference/registers.md", registers()),
         ("docs/reference/messages.md", messages()),
         ("docs/reference/rows.md", crate::gen_rows::page()),
@@ -224,7 +225,6 @@ fn package(others: &[(&str, u64)]) -> String {
     }
     emit(&mut out, "Layout beyond the tables", EXTRA);
     emit(&mut out, "Packet RAM", &packet_ram);
-    crate::gen_rows::package(&mut out);
     writeln!(out, "\nendpackage").unwrap();
     writeln!(out, "/* verilator lint_on UNUSEDPARAM */").unwrap();
     out

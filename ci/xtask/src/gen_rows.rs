@@ -49,8 +49,15 @@ fn packed(out: &mut String, prefix: &str, record: &Record) {
     writeln!(out, "    }} {};", type_name(prefix, record)).unwrap();
 }
 
-/// The part of the SystemVerilog package.
-pub fn package(out: &mut String) {
+/// The SystemVerilog package.
+pub fn package() -> String {
+    let mut text = String::new();
+    let out = &mut text;
+    writeln!(out, "// SPDX-License-Identifier: Apache-2.0 OR MIT").unwrap();
+    writeln!(out, "// {NOTE}").unwrap();
+    writeln!(out, "// Rows of the fast path, by which firmware and RTL work on a QP together.").unwrap();
+    writeln!(out, "\n/* verilator lint_off UNUSEDPARAM */").unwrap();
+    writeln!(out, "package berth_row_pkg;").unwrap();
     let constant = |out: &mut String, bits: u32, name: &str, value: u64, text: &str| {
         let digits = bits.div_ceil(4) as usize;
         writeln!(
@@ -89,6 +96,9 @@ pub fn package(out: &mut String) {
     }
     constant(out, 16, "LAYOUT_TAG", rows::LAYOUT_TAG.into(), "Tag of `SEND_LAYOUT`");
     constant(out, 16, "LAYOUT_NUMBER", rows::LAYOUT_NUMBER.into(), "The layout that is described here");
+    writeln!(out, "\nendpackage").unwrap();
+    writeln!(out, "/* verilator lint_on UNUSEDPARAM */").unwrap();
+    text
 }
 
 /// The page about rows.

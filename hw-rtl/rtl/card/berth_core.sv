@@ -232,7 +232,7 @@ module berth_core #(
     berth_card_pkg::doorbell_t fdb;
     logic                fdb_valid, fdb_ready;
     berth_card_pkg::row_access_t fc;
-    berth_regs_pkg::fast_event_t fe;
+    berth_row_pkg::fast_event_t fe;
     logic                fc_req, fc_ack, fe_valid, fe_pop, fp_busy, fp_due;
     logic [31:0]         fp_due_at;
     logic [31:0]         fc_rdata;

@@ -114,7 +114,7 @@ module berth_cpu_bus #(
     input  logic                        fc_ack,
     input  logic [31:0]                 fc_rdata,
     input  logic                        fe_valid,
-    input  berth_regs_pkg::fast_event_t fe,
+    input  berth_row_pkg::fast_event_t fe,
     output logic                        fe_pop,
 
     // time

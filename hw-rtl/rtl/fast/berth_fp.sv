@@ -20,7 +20,7 @@ module berth_fp #(
     output logic                           fc_ack,
     output logic [31:0]                    fc_rdata,
     output logic                           fe_valid,
-    output berth_regs_pkg::fast_event_t    fe,
+    output berth_row_pkg::fast_event_t    fe,
     input  logic                           fe_pop,
 
     // doorbells
@@ -94,7 +94,7 @@ module berth_fp #(
 
     // ---- events: in turn; what is shown stays until it is taken ----------------------------
     logic [1:0]  ev_valid, ev_ready;
-    berth_regs_pkg::fast_event_t t_event, r_event;
+    berth_row_pkg::fast_event_t t_event, r_event;
     logic        ev_turn_q, ev_pick, ev_held_q, ev_shown_q, ev_busy;
     assign ev_pick  = ev_held_q ? ev_shown_q : ev_valid[1] && (ev_turn_q || !ev_valid[0]);
     assign fe_valid = ev_pick ? ev_valid[1] : ev_valid[0];

@@ -95,7 +95,7 @@ module berth_fp_arrival #(
 );
   localparam int unsigned W = 1 << WB;
   localparam int unsigned SACK = W < 128 ? W : 128;  // packets that an acknowledgement tells of
-  localparam logic [2:0] NO_FAULT = berth_regs_pkg::FAULT_WRITE;  // of the packet itself
+  localparam logic [2:0] NO_FAULT = berth_row_pkg::FAULT_WRITE;  // of the packet itself
   localparam logic [1:0] NONE = 2'd0, SEQUENCE = 2'd1, RNR = 2'd2, FATAL = 2'd3;
   localparam logic [7:0] ACK_NO_COUNT = 8'h1f, NAK = 8'h60, RNR_NAK = 8'h20;
   localparam logic [4:0] NAK_INVALID = 5'd1, NAK_OPERATION = 5'd3;
@@ -307,14 +307,14 @@ module berth_fp_arrival #(
         case (op_q)
           OP_PACKET: begin
             verdict = V_DROP;
-            if (r_q.broken || !r_q.on) fault = berth_regs_pkg::FAULT_BROKEN;
+            if (r_q.broken || !r_q.on) fault = berth_row_pkg::FAULT_BROKEN;
             else if (old_q || seen_q) begin
               verdict   = V_DUPLICATE;
               f.ack_due = 1'b1;
-            end else if (beyond_q) fault = berth_regs_pkg::FAULT_OUT_OF_WINDOW;
+            end else if (beyond_q) fault = berth_row_pkg::FAULT_OUT_OF_WINDOW;
             else if (!order_q && !r_q.selective) begin
               // One NAK for a gap, and one more when the sender went back and it is still there.
-              fault      = berth_regs_pkg::FAULT_OUT_OF_ORDER;
+              fault      = berth_row_pkg::FAULT_OUT_OF_ORDER;
               skip_again = 24'(r_q.skipped - psn_q) < 24'h800000;
               if (!r_q.refused || (skip_again && r_q.refusal == NONE)) begin
                 f.refused = 1'b1;
@@ -322,10 +322,10 @@ module berth_fp_arrival #(
               end
               f.skipped = psn_q;
             end else begin
-              if (bad_size) fault = berth_regs_pkg::FAULT_INVALID;
-              else if (!live_q) fault = r_q.foreign ? berth_regs_pkg::FAULT_NOT_READY : berth_regs_pkg::FAULT_NO_CREDIT;
-              else if (withdrawn) fault = berth_regs_pkg::FAULT_NO_CREDIT;
-              else if (37'(offset) + 37'(p_q.len) > 37'(size)) fault = berth_regs_pkg::FAULT_TOO_LONG;
+              if (bad_size) fault = berth_row_pkg::FAULT_INVALID;
+              else if (!live_q) fault = r_q.foreign ? berth_row_pkg::FAULT_NOT_READY : berth_row_pkg::FAULT_NO_CREDIT;
+              else if (withdrawn) fault = berth_row_pkg::FAULT_NO_CREDIT;
+              else if (37'(offset) + 37'(p_q.len) > 37'(size)) fault = berth_row_pkg::FAULT_TOO_LONG;
               if (fault == NO_FAULT) begin
                 rec_we    = 1'b1;
                 f.seen    = r_q.seen | bit_at;
@@ -347,7 +347,7 @@ module berth_fp_arrival #(
                     if (p_q.begins) f.credit = r_q.credit + 32'd1;
                     more_follow = next_here;
                   end else begin
-                    fault   = berth_regs_pkg::FAULT_INVALID;
+                    fault   = berth_row_pkg::FAULT_INVALID;
                     verdict = V_DROP;
                     {f.broken, f.refusal, f.refusal_code} = {1'b1, FATAL, NAK_INVALID};
                   end
@@ -355,11 +355,11 @@ module berth_fp_arrival #(
                 want_place = verdict == V_PLACE && !more_follow;
                 more_drain = verdict == V_TAKEN && order_q && at_q == '0 && !more_follow;
               end else if (order_q) begin
-                if (fault == berth_regs_pkg::FAULT_NOT_READY) begin
+                if (fault == berth_row_pkg::FAULT_NOT_READY) begin
                   {f.refused, f.refusal, f.refusal_code} = {1'b1, RNR, r_q.rnr};
                   f.skipped = r_q.placed + 24'(run_q);
                 end else
-                  {f.broken, f.refusal, f.refusal_code} = {1'b1, FATAL, fault == berth_regs_pkg::FAULT_NO_CREDIT ? NAK_OPERATION : NAK_INVALID};
+                  {f.broken, f.refusal, f.refusal_code} = {1'b1, FATAL, fault == berth_row_pkg::FAULT_NO_CREDIT ? NAK_OPERATION : NAK_INVALID};
               end
             end
             want_free = verdict != V_PLACE && !more_follow;
@@ -394,7 +394,7 @@ module berth_fp_arrival #(
           end
           default: begin
             verdict = V_TAKEN;
-            if (cmd_op_q == berth_regs_pkg::STEP_START) begin
+            if (cmd_op_q == berth_row_pkg::STEP_START) begin
               f           = '0;
               f.on        = 1'b1;
               f.selective = cmd_selective;
@@ -403,7 +403,7 @@ module berth_fp_arrival #(
               f.ack_every = cmd_ack_every;
               f.rnr       = cmd_rnr;
               f.placed    = cmd_psn;
-            end else if (cmd_op_q == berth_regs_pkg::STEP_END) begin
+            end else if (cmd_op_q == berth_row_pkg::STEP_END) begin
               {f.broken, f.ended, f.closed} = 3'b110;
               {f.refusal, f.ack_due} = {NONE, 1'b0};
               f.unacked = '0;
@@ -480,8 +480,8 @@ module berth_fp_arrival #(
   assign done.solicited = d.solicited;
   assign broken_valid = want_broken && go;
   assign broken_q     = q_q;
-  assign broken_fault = op_q == OP_PLACED || (state_q == DECIDE && fault == berth_regs_pkg::FAULT_NO_CREDIT && live_q) ? NO_FAULT
-                      : state_q == FOLLOW ? berth_regs_pkg::FAULT_INVALID : fault;
+  assign broken_fault = op_q == OP_PLACED || (state_q == DECIDE && fault == berth_row_pkg::FAULT_NO_CREDIT && live_q) ? NO_FAULT
+                      : state_q == FOLLOW ? berth_row_pkg::FAULT_INVALID : fault;
   assign r            = f;
 
   always_comb begin
@@ -527,7 +527,7 @@ module berth_fp_arrival #(
         r_q       <= f;
         walk_q    <= next_at;
         verdict_q <= verdict;
-        if (!follows) fault_q <= berth_regs_pkg::FAULT_INVALID;
+        if (!follows) fault_q <= berth_row_pkg::FAULT_INVALID;
         state_q   <= more_follow ? FOLLOW_READ : SETTLE;
       end
       DRAIN_READ: state_q <= DRAIN;
@@ -635,8 +635,8 @@ module berth_fp_arrival #(
   assign packet_over     = finish && op_q == OP_PACKET;
   assign ev_taken        = packet_over && verdict < V_DUPLICATE;
   assign ev_duplicate    = packet_over && verdict == V_DUPLICATE;
-  assign ev_out_of_order = packet_over && state_q == DECIDE && fault == berth_regs_pkg::FAULT_OUT_OF_ORDER;
-  assign ev_dropped      = packet_over && verdict == V_DROP && fault != berth_regs_pkg::FAULT_OUT_OF_ORDER;
+  assign ev_out_of_order = packet_over && state_q == DECIDE && fault == berth_row_pkg::FAULT_OUT_OF_ORDER;
+  assign ev_dropped      = packet_over && verdict == V_DROP && fault != berth_row_pkg::FAULT_OUT_OF_ORDER;
   assign trace_valid        = finish;
   assign trace_word         = {2'd0, op_q, verdict, 1'b0, state_q == DECIDE ? fault : fault_q, 16'(q_q), 3'd0, credits_q, err_q,
                            psn_q};

@@ -230,7 +230,7 @@ module berth_fp_builder #(
       end
       default:
       case (cmd_op_q)
-        berth_regs_pkg::STEP_START: begin
+        berth_row_pkg::STEP_START: begin
           r          = '0;
           r.on       = 1'b1;
           r.foreign  = cmd_foreign;
@@ -241,10 +241,10 @@ module berth_fp_builder #(
           r.few      = cmd_few;
           r.again    = cmd_repeat;
         end
-        berth_regs_pkg::STEP_END:  r.on = 1'b0;
-        berth_regs_pkg::STEP_HOLD: r.hold = 1'b1;
-        berth_regs_pkg::STEP_VOID, berth_regs_pkg::STEP_UNPOST: begin
-          if (cmd_op_q == berth_regs_pkg::STEP_VOID) begin
+        berth_row_pkg::STEP_END:  r.on = 1'b0;
+        berth_row_pkg::STEP_HOLD: r.hold = 1'b1;
+        berth_row_pkg::STEP_VOID, berth_row_pkg::STEP_UNPOST: begin
+          if (cmd_op_q == berth_row_pkg::STEP_VOID) begin
             {r.hold, r.list_sent} = 2'b00;
             r.announced = first_q;
             r.epoch     = cmd_epoch;
@@ -321,7 +321,7 @@ module berth_fp_builder #(
       sweep_due_q <= 1'b0;
       sweep_q     <= sweep_q + 1'b1;
     end
-    if (run_q && op_q == COMMAND && cmd_op_q == berth_regs_pkg::STEP_START) started_q[q_q] <= 1'b1;
+    if (run_q && op_q == COMMAND && cmd_op_q == berth_row_pkg::STEP_START) started_q[q_q] <= 1'b1;
     if (rst) begin
       started_q   <= '0;
       run_q       <= 1'b0;

@@ -507,29 +507,29 @@ module berth_fp_grant #(
       COMMAND: begin
         we = 1'b1;
         case (cmd_q_op)
-          berth_regs_pkg::STEP_START: begin
+          berth_row_pkg::STEP_START: begin
             r      = '0;
             r.on   = 1'b1;
             r.asid = asid_q;
             r.limit = cmd_limit;
             r.most  = cmd_most;
           end
-          berth_regs_pkg::STEP_END: begin
+          berth_row_pkg::STEP_END: begin
             r.ended  = 1'b1;
             r.status = end_q;
           end
-          berth_regs_pkg::STEP_HOLD: r.hold[0] = 1'b1;
-          berth_regs_pkg::STEP_STOP: r.hold[1] = 1'b1;
-          berth_regs_pkg::STEP_VOID, berth_regs_pkg::STEP_UNPOST: begin
-            r.hold   = cmd_q_op == berth_regs_pkg::STEP_VOID ? 2'd0 : {1'b0, r_q.hold[0]};
+          berth_row_pkg::STEP_HOLD: r.hold[0] = 1'b1;
+          berth_row_pkg::STEP_STOP: r.hold[1] = 1'b1;
+          berth_row_pkg::STEP_VOID, berth_row_pkg::STEP_UNPOST: begin
+            r.hold   = cmd_q_op == berth_row_pkg::STEP_VOID ? 2'd0 : {1'b0, r_q.hold[0]};
             if (!r_q.ended) begin
               r.rewind = 1'b1;
               r.open   = 1'b0;
               if (8'(r_q.credit - first_q) > r_q.back) r.back = r_q.credit - first_q;
             end
           end
-          berth_regs_pkg::STEP_REST: r.rest = 1'b1;
-          berth_regs_pkg::STEP_SQUEEZE: begin
+          berth_row_pkg::STEP_REST: r.rest = 1'b1;
+          berth_row_pkg::STEP_SQUEEZE: begin
             r.rest   = 1'b0;
             commit   = r_q.open && r_q.hold == '0;
             r.open   = r_q.open && !commit;
@@ -538,21 +538,21 @@ module berth_fp_grant #(
             if (r_q.ask != r_q.grant && (r_q.ask != r_q.grant + 16'd1 || {r_q.ask_range, r_q.ask_at} != '0)) r.rewind = 1'b1;
           end
           // Only what is not complete; its places in the rings may be another's otherwise.
-          berth_regs_pkg::STEP_MARK:   mark = 16'(n_freed_q - recv_q - 16'd1) >= 16'h8000;
-          berth_regs_pkg::STEP_LET_GO: begin
+          berth_row_pkg::STEP_MARK:   mark = 16'(n_freed_q - recv_q - 16'd1) >= 16'h8000;
+          berth_row_pkg::STEP_LET_GO: begin
             let_go      = 16'(n_freed_q - recv_q - 16'd1) >= 16'h8000;
             kind        = RELEASE;
             item_recv   = recv_q;
             item_chunks = '1;
           end
-          berth_regs_pkg::STEP_QUIET: begin
+          berth_row_pkg::STEP_QUIET: begin
             r.flush   = 1'b1;
             r.flushed = n_freed_q;
           end
           default: ;
         endcase
-        more_adv   = cmd_q_op != berth_regs_pkg::STEP_START;
-        more_ask   = cmd_q_op == berth_regs_pkg::STEP_END || cmd_q_op == berth_regs_pkg::STEP_SQUEEZE;
+        more_adv   = cmd_q_op != berth_row_pkg::STEP_START;
+        more_ask   = cmd_q_op == berth_row_pkg::STEP_END || cmd_q_op == berth_row_pkg::STEP_SQUEEZE;
         want_local = let_go;
       end
       TOLD: begin
@@ -731,7 +731,7 @@ module berth_fp_grant #(
       r.asked = r_q.asked - 32'(again_len);
     end
     // Of a QP that has not been started the row says nothing.
-    if (!r_q.on && !(op_q == COMMAND && cmd_q_op == berth_regs_pkg::STEP_START))
+    if (!r_q.on && !(op_q == COMMAND && cmd_q_op == berth_row_pkg::STEP_START))
       {we, acquire, posts, commit, want_local, give, more_ask, more_adv, mark, let_go} = '0;
   end
   assign go = (!(acquire || give) || !acq_valid || acq_ready) && (!(posts || commit) || post_ready)
@@ -812,7 +812,7 @@ module berth_fp_grant #(
       op_q     <= op;
       q_q      <= q_next;
       same_q   <= state_q != IDLE && q_next == q_q;
-      cmd_q_op <= cmd_valid ? cmd_op : berth_regs_pkg::STEP_QUIET;
+      cmd_q_op <= cmd_valid ? cmd_op : berth_row_pkg::STEP_QUIET;
       asid_q   <= cmd_asid;
       end_q    <= cmd_status;
       first_q  <= cmd_first;
@@ -825,7 +825,7 @@ module berth_fp_grant #(
       status_q <= xr.status;
       turn_q   <= op == ASK;
     end
-    if (state_q == DECIDE && go && op_q == COMMAND && cmd_q_op == berth_regs_pkg::STEP_START) started_q[q_q] <= 1'b1;
+    if (state_q == DECIDE && go && op_q == COMMAND && cmd_q_op == berth_row_pkg::STEP_START) started_q[q_q] <= 1'b1;
     if (rst) begin
       started_q <= '0;
       state_q  <= IDLE;

@@ -34,7 +34,7 @@ module berth_fp_rx #(
     // Core: exceptions.
     output logic                          fe_valid,
     input  logic                          fe_ready,
-    output berth_regs_pkg::fast_event_t   fe,
+    output berth_row_pkg::fast_event_t   fe,
     // Doorbells of receive queues.
     input  logic                          fdb_valid,
     output logic                          fdb_ready,
@@ -117,28 +117,28 @@ module berth_fp_rx #(
   typedef enum logic [2:0] {C_IDLE, C_STEP, C_RUN, C_REST, C_BELL, C_ROW, C_PASS, C_WALK} cfg_t;
   cfg_t c_state_q;
   logic [31:0] stage[32];
-  localparam logic [4:0] S_AGAIN = berth_regs_pkg::RECV_AGAIN[4:0];
-  localparam logic [4:0] S_BASE = berth_regs_pkg::RECV_BASE[4:0];
-  localparam logic [4:0] S_EPOCH = berth_regs_pkg::RECV_EPOCH[4:0];
-  localparam logic [4:0] S_FIRST = berth_regs_pkg::RECV_FIRST[4:0];
-  localparam logic [4:0] S_IP = berth_regs_pkg::RECV_IP[4:0];
-  localparam logic [4:0] S_LISTS = berth_regs_pkg::RECV_LISTS[4:0];
-  localparam logic [4:0] S_MAC = berth_regs_pkg::RECV_MAC[4:0];
-  localparam logic [4:0] S_MODE = berth_regs_pkg::RECV_MODE[4:0];
-  localparam logic [4:0] S_PEER_EPOCH = berth_regs_pkg::RECV_PEER_EPOCH[4:0];
-  localparam logic [4:0] S_PI = berth_regs_pkg::RECV_PI[4:0];
-  localparam logic [4:0] S_PINNED = berth_regs_pkg::RECV_PINNED[4:0];
-  localparam logic [4:0] S_PSN = berth_regs_pkg::RECV_PSN[4:0];
-  localparam logic [4:0] S_QKEY = berth_regs_pkg::RECV_QKEY[4:0];
-  localparam logic [4:0] S_QUEUE = berth_regs_pkg::RECV_QUEUE[4:0];
-  localparam logic [4:0] S_RANGE = berth_regs_pkg::RECV_RANGE[4:0];
-  localparam logic [4:0] S_SPACE = berth_regs_pkg::RECV_SPACE[4:0];
-  berth_regs_pkg::recv_mode_t c_mode;
-  berth_regs_pkg::recv_space_t c_space;
-  berth_regs_pkg::recv_queue_t c_queue;
-  berth_regs_pkg::recv_lists_t c_lists;
-  berth_regs_pkg::recv_pinned_t c_pinned;
-  berth_regs_pkg::recv_command_t command;
+  localparam logic [4:0] S_AGAIN = berth_row_pkg::RECV_AGAIN[4:0];
+  localparam logic [4:0] S_BASE = berth_row_pkg::RECV_BASE[4:0];
+  localparam logic [4:0] S_EPOCH = berth_row_pkg::RECV_EPOCH[4:0];
+  localparam logic [4:0] S_FIRST = berth_row_pkg::RECV_FIRST[4:0];
+  localparam logic [4:0] S_IP = berth_row_pkg::RECV_IP[4:0];
+  localparam logic [4:0] S_LISTS = berth_row_pkg::RECV_LISTS[4:0];
+  localparam logic [4:0] S_MAC = berth_row_pkg::RECV_MAC[4:0];
+  localparam logic [4:0] S_MODE = berth_row_pkg::RECV_MODE[4:0];
+  localparam logic [4:0] S_PEER_EPOCH = berth_row_pkg::RECV_PEER_EPOCH[4:0];
+  localparam logic [4:0] S_PI = berth_row_pkg::RECV_PI[4:0];
+  localparam logic [4:0] S_PINNED = berth_row_pkg::RECV_PINNED[4:0];
+  localparam logic [4:0] S_PSN = berth_row_pkg::RECV_PSN[4:0];
+  localparam logic [4:0] S_QKEY = berth_row_pkg::RECV_QKEY[4:0];
+  localparam logic [4:0] S_QUEUE = berth_row_pkg::RECV_QUEUE[4:0];
+  localparam logic [4:0] S_RANGE = berth_row_pkg::RECV_RANGE[4:0];
+  localparam logic [4:0] S_SPACE = berth_row_pkg::RECV_SPACE[4:0];
+  berth_row_pkg::recv_mode_t c_mode;
+  berth_row_pkg::recv_space_t c_space;
+  berth_row_pkg::recv_queue_t c_queue;
+  berth_row_pkg::recv_lists_t c_lists;
+  berth_row_pkg::recv_pinned_t c_pinned;
+  berth_row_pkg::recv_command_t command;
   assign c_mode   = stage[S_MODE];
   assign c_space  = stage[S_SPACE];
   assign c_queue  = stage[S_QUEUE];
@@ -168,8 +168,8 @@ module berth_fp_rx #(
   logic [7:0] st_first;
   logic [2:0] st_ranges;
   berth_card_pkg::sge_t st_sge;
-  berth_regs_pkg::recv_held_t held;
-  berth_regs_pkg::recv_counts_t counts;
+  berth_row_pkg::recv_held_t held;
+  berth_row_pkg::recv_counts_t counts;
   assign held.busy       = st_writing;
   assign held.queued     = st_fetching || st_queued || st_shown;
   assign held.revoking   = st_going;
@@ -181,22 +181,22 @@ module berth_fp_rx #(
 
   always_comb begin
     who        = 5'b00000;
-    what       = berth_regs_pkg::STEP_ASK;
+    what       = berth_row_pkg::STEP_ASK;
     steps_over = 1'b0;
     case ({command_q, step_q})
       {READ, 3'd0}:       who = 5'b11111;
-      {berth_regs_pkg::RECV_CMD_START, 3'd0}:  {who, what} = {5'b11111, berth_regs_pkg::STEP_START};
+      {berth_row_pkg::RECV_CMD_START, 3'd0}:  {who, what} = {5'b11111, berth_row_pkg::STEP_START};
       // The mark that arrival makes finds `grant` ready for it.
-      {berth_regs_pkg::RECV_CMD_END, 3'd0}:    {who, what} = {5'b11000, berth_regs_pkg::STEP_END};
-      {berth_regs_pkg::RECV_CMD_END, 3'd1}:    {who, what} = {5'b00001, berth_regs_pkg::STEP_END};
-      {berth_regs_pkg::RECV_CMD_HOLD, 3'd0}:   {who, what} = {5'b11000, berth_regs_pkg::STEP_HOLD};
-      {berth_regs_pkg::RECV_CMD_VOID, 3'd0}, {berth_regs_pkg::RECV_CMD_REVOKE, 3'd0}: {who, what} = {5'b01000, berth_regs_pkg::STEP_STOP};
-      {berth_regs_pkg::RECV_CMD_VOID, 3'd1}:   {who, what} = {5'b10000, berth_regs_pkg::STEP_VOID};
-      {berth_regs_pkg::RECV_CMD_VOID, 3'd2}:   {who, what} = {5'b01000, berth_regs_pkg::STEP_VOID};
-      {berth_regs_pkg::RECV_CMD_SQUEEZE, 3'd0}: {who, what} = {5'b01000, berth_regs_pkg::STEP_SQUEEZE};
-      {berth_regs_pkg::RECV_CMD_REST, 3'd0}:   {who, what} = {5'b01000, berth_regs_pkg::STEP_REST};
-      {berth_regs_pkg::RECV_CMD_REVOKE, 3'd1}: {who, what} = {5'b10000, berth_regs_pkg::STEP_UNPOST};
-      {berth_regs_pkg::RECV_CMD_REVOKE, 3'd2}: {who, what} = {5'b01000, berth_regs_pkg::STEP_UNPOST};
+      {berth_row_pkg::RECV_CMD_END, 3'd0}:    {who, what} = {5'b11000, berth_row_pkg::STEP_END};
+      {berth_row_pkg::RECV_CMD_END, 3'd1}:    {who, what} = {5'b00001, berth_row_pkg::STEP_END};
+      {berth_row_pkg::RECV_CMD_HOLD, 3'd0}:   {who, what} = {5'b11000, berth_row_pkg::STEP_HOLD};
+      {berth_row_pkg::RECV_CMD_VOID, 3'd0}, {berth_row_pkg::RECV_CMD_REVOKE, 3'd0}: {who, what} = {5'b01000, berth_row_pkg::STEP_STOP};
+      {berth_row_pkg::RECV_CMD_VOID, 3'd1}:   {who, what} = {5'b10000, berth_row_pkg::STEP_VOID};
+      {berth_row_pkg::RECV_CMD_VOID, 3'd2}:   {who, what} = {5'b01000, berth_row_pkg::STEP_VOID};
+      {berth_row_pkg::RECV_CMD_SQUEEZE, 3'd0}: {who, what} = {5'b01000, berth_row_pkg::STEP_SQUEEZE};
+      {berth_row_pkg::RECV_CMD_REST, 3'd0}:   {who, what} = {5'b01000, berth_row_pkg::STEP_REST};
+      {berth_row_pkg::RECV_CMD_REVOKE, 3'd1}: {who, what} = {5'b10000, berth_row_pkg::STEP_UNPOST};
+      {berth_row_pkg::RECV_CMD_REVOKE, 3'd2}: {who, what} = {5'b01000, berth_row_pkg::STEP_UNPOST};
       default: steps_over = 1'b1;
     endcase
   end
@@ -212,7 +212,7 @@ module berth_fp_rx #(
   end
 
   assign bell_valid = c_state_q == C_BELL;
-  assign walk_start = c_state_q == C_STEP && steps_over && command_q == berth_regs_pkg::RECV_CMD_REVOKE;
+  assign walk_start = c_state_q == C_STEP && steps_over && command_q == berth_row_pkg::RECV_CMD_REVOKE;
   always_ff @(posedge clk) begin
     fc_ack <= 1'b0;
     todo_q  <= todo_q & ~c_ready;
@@ -226,18 +226,18 @@ module berth_fp_rx #(
           fc_rdata <= fc.word[5] ? 32'd0 : stage[fc.word[4:0]];
           command_q <= command.opcode;
           status_q  <= command.argument[7:0];
-          if (fc.we && fc.word == berth_regs_pkg::RECV_COMMAND)
+          if (fc.we && fc.word == berth_row_pkg::RECV_COMMAND)
             // Frames that come go elsewhere before all else.
-            c_state_q <= command.opcode == berth_regs_pkg::RECV_CMD_END ? C_ROW : C_STEP;
-          else if (!fc.we && fc.word >= berth_regs_pkg::RECV_HELD && fc.word <= berth_regs_pkg::RECV_HEARD) begin
+            c_state_q <= command.opcode == berth_row_pkg::RECV_CMD_END ? C_ROW : C_STEP;
+          else if (!fc.we && fc.word >= berth_row_pkg::RECV_HELD && fc.word <= berth_row_pkg::RECV_HEARD) begin
             command_q <= READ;
             c_state_q <= C_STEP;
           end else begin
             fc_ack <= 1'b1;
             if (fc.we && !fc.word[5]) stage[fc.word[4:0]] <= fc.data;
-            if (fc.we && fc.word == berth_regs_pkg::RECV_OWN_IP) own_ip_q <= fc.data;
-            if (fc.we && fc.word == berth_regs_pkg::RECV_OWN_MAC) own_mac[31:0] <= fc.data;
-            if (fc.we && fc.word == berth_regs_pkg::RECV_OWN_MAC + 6'd1) own_mac[47:32] <= fc.data[15:0];
+            if (fc.we && fc.word == berth_row_pkg::RECV_OWN_IP) own_ip_q <= fc.data;
+            if (fc.we && fc.word == berth_row_pkg::RECV_OWN_MAC) own_mac[31:0] <= fc.data;
+            if (fc.we && fc.word == berth_row_pkg::RECV_OWN_MAC + 6'd1) own_mac[47:32] <= fc.data[15:0];
           end
         end
       end
@@ -247,10 +247,10 @@ module berth_fp_rx #(
         step_q    <= step_q + 3'd1;
         c_state_q <= C_RUN;
         if (steps_over) begin
-          if (command_q == berth_regs_pkg::RECV_CMD_START) c_state_q <= C_BELL;
-          else if (command_q == berth_regs_pkg::RECV_CMD_REVOKE) c_state_q <= C_WALK;
-          else if (command_q == READ || command_q == berth_regs_pkg::RECV_CMD_END || command_q == berth_regs_pkg::RECV_CMD_HOLD || command_q == berth_regs_pkg::RECV_CMD_VOID || command_q == berth_regs_pkg::RECV_CMD_SQUEEZE
-              || command_q == berth_regs_pkg::RECV_CMD_REST) begin
+          if (command_q == berth_row_pkg::RECV_CMD_START) c_state_q <= C_BELL;
+          else if (command_q == berth_row_pkg::RECV_CMD_REVOKE) c_state_q <= C_WALK;
+          else if (command_q == READ || command_q == berth_row_pkg::RECV_CMD_END || command_q == berth_row_pkg::RECV_CMD_HOLD || command_q == berth_row_pkg::RECV_CMD_VOID || command_q == berth_row_pkg::RECV_CMD_SQUEEZE
+              || command_q == berth_row_pkg::RECV_CMD_REST) begin
             fc_ack   <= 1'b1;
             c_state_q <= C_IDLE;
           end else c_state_q <= C_ROW;
@@ -267,18 +267,18 @@ module berth_fp_rx #(
         if (rest_q != '0) rest_q <= rest_q - 3'd1;
         else if (!drain_waits) drain_q <= drain_q + 2'd1;
         case (word_q6)
-          berth_regs_pkg::RECV_HELD: fc_rdata <= held;
-          berth_regs_pkg::RECV_COMPLETED: fc_rdata <= st_completed;
-          berth_regs_pkg::RECV_ANNOUNCED: fc_rdata <= st_announced;
-          berth_regs_pkg::RECV_LANDED: fc_rdata <= st_landed;
-          berth_regs_pkg::RECV_COUNTS: fc_rdata <= counts;
+          berth_row_pkg::RECV_HELD: fc_rdata <= held;
+          berth_row_pkg::RECV_COMPLETED: fc_rdata <= st_completed;
+          berth_row_pkg::RECV_ANNOUNCED: fc_rdata <= st_announced;
+          berth_row_pkg::RECV_LANDED: fc_rdata <= st_landed;
+          berth_row_pkg::RECV_COUNTS: fc_rdata <= counts;
           default: fc_rdata <= st_heard;
         endcase
-        if (rest_q == '0 && (word_q6 != berth_regs_pkg::RECV_HELD || (drain_q == 2'd3 && !drain_waits))) c_state_q <= C_STEP;
+        if (rest_q == '0 && (word_q6 != berth_row_pkg::RECV_HELD || (drain_q == 2'd3 && !drain_waits))) c_state_q <= C_STEP;
       end
       C_BELL: if (bell_ready) c_state_q <= C_ROW;
       C_ROW: begin
-        c_state_q  <= command_q == berth_regs_pkg::RECV_CMD_END ? C_STEP : C_PASS;
+        c_state_q  <= command_q == berth_row_pkg::RECV_CMD_END ? C_STEP : C_PASS;
         c_passed_q <= 1'b0;
       end
       C_PASS: begin
@@ -299,7 +299,7 @@ module berth_fp_rx #(
     endcase
     // What arrival was about to give away before the marks has been given away when it has answered.
     fence_go <= 1'b0;
-    if (walk_fence) {fence_q, todo_q[0], c_op_q} <= {1'b1, 1'b1, berth_regs_pkg::STEP_ASK};
+    if (walk_fence) {fence_q, todo_q[0], c_op_q} <= {1'b1, 1'b1, berth_row_pkg::STEP_ASK};
     if (fence_q && !todo_q[0] && !fence_go) {fence_q, fence_go} <= 2'b01;
     if (rst) begin
       c_state_q <= C_IDLE;
@@ -347,8 +347,8 @@ module berth_fp_rx #(
       .own_ip(own_ip_q),
       .row_we(c_state_q == C_ROW),
       .row_q(c_q),
-      .row_on(command_q == berth_regs_pkg::RECV_CMD_START || command_q == berth_regs_pkg::RECV_CMD_ON),
-      .row_start(c_state_q == C_ROW && command_q == berth_regs_pkg::RECV_CMD_START),
+      .row_on(command_q == berth_row_pkg::RECV_CMD_START || command_q == berth_row_pkg::RECV_CMD_ON),
+      .row_start(c_state_q == C_ROW && command_q == berth_row_pkg::RECV_CMD_START),
       .now,
       .ask_q(c_q),
       .st_heard,
@@ -599,7 +599,7 @@ module berth_fp_rx #(
       .busy(dn_busy),
       .cmd_valid(todo_q[1]),
       .cmd_ready(c_ready[1]),
-      .cmd_ask(c_op_q != berth_regs_pkg::STEP_START),
+      .cmd_ask(c_op_q != berth_row_pkg::STEP_START),
       .cmd_q(c_q),
       .st_completed,
       .st_shown,
@@ -665,7 +665,7 @@ module berth_fp_rx #(
       .busy(rq_busy),
       .cmd_valid(todo_q[2]),
       .cmd_ready(c_ready[2]),
-      .cmd_ask(c_op_q != berth_regs_pkg::STEP_START),
+      .cmd_ask(c_op_q != berth_row_pkg::STEP_START),
       .cmd_q(c_q),
       .st_fetching,
       .st_open,
@@ -723,7 +723,7 @@ module berth_fp_rx #(
       .cmd_limit(c_pinned.bound),
       .cmd_most(c_pinned.most),
       .cmd_status(status_q),
-      .cmd_first(c_op_q == berth_regs_pkg::STEP_VOID ? stage[S_FIRST][7:0] : st_announced[7:0]),
+      .cmd_first(c_op_q == berth_row_pkg::STEP_VOID ? stage[S_FIRST][7:0] : st_announced[7:0]),
       .cmd_recv(walk_recv),
       .cmd_sge(walk_sge),
       .st_freed,
@@ -900,7 +900,7 @@ module berth_fp_rx #(
       .put({lost_valid, broken_valid}),
       .put_q({lost_q, broken_q}),
       .put_word({lost_index, lost_pi, FE_W'(broken_fault)}),
-      .clear(c_state_q == C_IDLE && fc_req && fc.we && fc.word == berth_regs_pkg::RECV_COMMAND && command.opcode == berth_regs_pkg::RECV_CMD_START),
+      .clear(c_state_q == C_IDLE && fc_req && fc.we && fc.word == berth_row_pkg::RECV_COMMAND && command.opcode == berth_row_pkg::RECV_CMD_START),
       .clear_q(fc.qpn[QW-1:0]),
       .valid(fe_valid),
       .ready(fe_ready),
@@ -909,7 +909,7 @@ module berth_fp_rx #(
       .word(fe_what),
       .busy(fe_busy)
   );
-  assign fe.code     = fe_source[0] ? berth_regs_pkg::EVENT_BROKEN : fe_source[1] && fe_what[16] ? berth_regs_pkg::EVENT_RECEIVE_INDEX : berth_regs_pkg::EVENT_RECEIVE_QUEUE;
+  assign fe.code     = fe_source[0] ? berth_row_pkg::EVENT_BROKEN : fe_source[1] && fe_what[16] ? berth_row_pkg::EVENT_RECEIVE_INDEX : berth_row_pkg::EVENT_RECEIVE_QUEUE;
   assign fe.qpn      = 16'(fe_q);
   assign fe.argument = {24'd0, fe_what[15:0]};
 

@@ -42,7 +42,7 @@ module berth_fp_withdraw (
                      || ((state_q == LOOK || state_q == LET_GO) && recv_q != end_q
                          && (state_q == LOOK || hits_q[recv_q[6:0]]))
                      || state_q == RANGE);
-  assign cmd_op    = state_q == MARK ? berth_regs_pkg::STEP_MARK : state_q == LET_GO ? berth_regs_pkg::STEP_LET_GO : berth_regs_pkg::STEP_ASK;
+  assign cmd_op    = state_q == MARK ? berth_row_pkg::STEP_MARK : state_q == LET_GO ? berth_row_pkg::STEP_LET_GO : berth_row_pkg::STEP_ASK;
   assign cmd_recv  = recv_q;
   assign cmd_sge   = sge_q;
   assign sge_end   = 65'(st_sge.va) + 65'(st_sge.len);

@@ -183,13 +183,13 @@ module berth_fp_ack #(
         .wdata({sent_data.next, sent_data.pieces}), .re(idle), .raddr(q), .rdata({next, pieces}));
     berth_fp_mem #(.WIDTH(8), .DEPTH(QPS)) m_cut (.clk(clk), .we(cut_we), .waddr(cut_q),
         .wdata(cut_pieces), .re(idle), .raddr(q), .rdata(cut));
-    berth_regs_pkg::send_mode_t cfg_mode;
+    berth_row_pkg::send_mode_t cfg_mode;
     assign cfg_mode = cfg.data;
-    berth_fp_mem #(.WIDTH(5), .DEPTH(QPS)) m_mode (.clk(clk), .we(cfg_we && cfg.word == berth_regs_pkg::SEND_MODE), .waddr(cfg_q),
+    berth_fp_mem #(.WIDTH(5), .DEPTH(QPS)) m_mode (.clk(clk), .we(cfg_we && cfg.word == berth_row_pkg::SEND_MODE), .waddr(cfg_q),
         .wdata({cfg_mode.reorder, cfg_mode.selective}), .re(idle), .raddr(q), .rdata({reorder, selective}));
-    berth_fp_mem #(.WIDTH(32), .DEPTH(QPS)) m_timeout (.clk(clk), .we(cfg_we && cfg.word == berth_regs_pkg::SEND_TIMEOUT), .waddr(cfg_q),
+    berth_fp_mem #(.WIDTH(32), .DEPTH(QPS)) m_timeout (.clk(clk), .we(cfg_we && cfg.word == berth_row_pkg::SEND_TIMEOUT), .waddr(cfg_q),
         .wdata(cfg.data), .re(idle), .raddr(q), .rdata(timeout));
-    berth_fp_mem #(.WIDTH(24), .DEPTH(QPS)) m_psn (.clk(clk), .we(cfg_we && cfg.word == berth_regs_pkg::SEND_PSN), .waddr(cfg_q),
+    berth_fp_mem #(.WIDTH(24), .DEPTH(QPS)) m_psn (.clk(clk), .we(cfg_we && cfg.word == berth_row_pkg::SEND_PSN), .waddr(cfg_q),
         .wdata(cfg.data[23:0]), .re(idle), .raddr(q), .rdata(psn_cfg));
 
     logic [23:0]       una_q, psn_q, next_q, out_q;
@@ -205,8 +205,8 @@ module berth_fp_ack #(
     logic [31:0]       stamp_q;
     logic [7:0]        syndrome_q;
     logic [2:0]        cmd_op_q;
-    localparam logic [2:0] CMD_AGAIN = berth_regs_pkg::SEND_CMD_AGAIN[2:0], CMD_HALT = berth_regs_pkg::SEND_CMD_HALT[2:0],
-        CMD_END = berth_regs_pkg::SEND_CMD_END[2:0], CMD_GO_ON = berth_regs_pkg::SEND_CMD_GO_ON[2:0];
+    localparam logic [2:0] CMD_AGAIN = berth_row_pkg::SEND_CMD_AGAIN[2:0], CMD_HALT = berth_row_pkg::SEND_CMD_HALT[2:0],
+        CMD_END = berth_row_pkg::SEND_CMD_END[2:0], CMD_GO_ON = berth_row_pkg::SEND_CMD_GO_ON[2:0];
     logic              was_hold_q, was_halt_q;
     // Of the witness and the packet whose round trip is measured: there is one, its PSN modulo W, when it left (the witness, or one
     // that was before it), its place.

@@ -144,13 +144,13 @@ module berth_fp_block #(
         .wdata({freed_blocks, freed_bytes}), .re(read), .raddr(addr), .rdata({freed, back}));
     berth_fp_mem #(.WIDTH(2*LB+2), .DEPTH(QPS)) m_want (.clk(clk), .we(want_we), .waddr(want_q),
         .wdata({want_data.block, want_data.first}), .re(read), .raddr(addr), .rdata({wanted, want_from}));
-    berth_regs_pkg::send_queue_t cfg_queue;
+    berth_row_pkg::send_queue_t cfg_queue;
     assign cfg_queue = cfg.data;
-    berth_regs_pkg::send_blocks_t cfg_blocks;
+    berth_row_pkg::send_blocks_t cfg_blocks;
     assign cfg_blocks = cfg.data;
-    berth_fp_mem #(.WIDTH(8), .DEPTH(QPS)) m_asid (.clk(clk), .we(cfg_we && cfg.word == berth_regs_pkg::SEND_QUEUE), .waddr(cfg_q),
+    berth_fp_mem #(.WIDTH(8), .DEPTH(QPS)) m_asid (.clk(clk), .we(cfg_we && cfg.word == berth_row_pkg::SEND_QUEUE), .waddr(cfg_q),
         .wdata(cfg_queue.asid), .re(read), .raddr(addr), .rdata(asid));
-    berth_fp_mem #(.WIDTH(11), .DEPTH(QPS)) m_size (.clk(clk), .we(cfg_we && cfg.word == berth_regs_pkg::SEND_BLOCKS), .waddr(cfg_q),
+    berth_fp_mem #(.WIDTH(11), .DEPTH(QPS)) m_size (.clk(clk), .we(cfg_we && cfg.word == berth_row_pkg::SEND_BLOCKS), .waddr(cfg_q),
         .wdata({cfg_blocks.ahead, cfg_blocks.log2_block}), .re(read), .raddr(addr), .rdata({ahead, log2_block}));
 
     // ---- pieces, contexts, the log, blocks ---------------------------------------------

@@ -117,9 +117,9 @@ module berth_fp_cut #(
         .wdata(covered_data.pieces), .re(read), .raddr(addr), .rdata(covered));
     berth_fp_mem #(.WIDTH(8), .DEPTH(QPS)) m_sent (.clk(clk), .we(sent_we), .waddr(sent_q),
         .wdata(sent_data.pieces), .re(read), .raddr(addr), .rdata(sent));
-    berth_regs_pkg::send_mode_t cfg_mode;
+    berth_row_pkg::send_mode_t cfg_mode;
     assign cfg_mode = cfg.data;
-    berth_fp_mem #(.WIDTH(1), .DEPTH(QPS)) m_mode (.clk(clk), .we(cfg_we && cfg.word == berth_regs_pkg::SEND_MODE), .waddr(cfg_q),
+    berth_fp_mem #(.WIDTH(1), .DEPTH(QPS)) m_mode (.clk(clk), .we(cfg_we && cfg.word == berth_row_pkg::SEND_MODE), .waddr(cfg_q),
         .wdata(cfg_mode.message), .re(read), .raddr(addr), .rdata(message));
 
     logic [31:0]   e_len, size;

@@ -120,19 +120,19 @@ module berth_fp_frame_out #(
     logic [319:0]  inline_;
     generate
         for (genvar i = 0; i < 14; i++) begin : g_template
-            berth_fp_mem #(.WIDTH(32), .DEPTH(QPS)) m_word (.clk(clk), .we(cfg_we && cfg.word == berth_regs_pkg::SEND_TEMPLATE + i[5:0]),
+            berth_fp_mem #(.WIDTH(32), .DEPTH(QPS)) m_word (.clk(clk), .we(cfg_we && cfg.word == berth_row_pkg::SEND_TEMPLATE + i[5:0]),
                 .waddr(cfg_q), .wdata(cfg.data), .re(idle), .raddr(q), .rdata(template_[32*i +: 32]));
         end
     endgenerate
-    berth_regs_pkg::send_queue_t cfg_queue;
+    berth_row_pkg::send_queue_t cfg_queue;
     assign cfg_queue = cfg.data;
-    berth_regs_pkg::send_mode_t cfg_mode;
+    berth_row_pkg::send_mode_t cfg_mode;
     assign cfg_mode = cfg.data;
-    berth_fp_mem #(.WIDTH(8), .DEPTH(QPS)) m_asid (.clk(clk), .we(cfg_we && cfg.word == berth_regs_pkg::SEND_QUEUE), .waddr(cfg_q),
+    berth_fp_mem #(.WIDTH(8), .DEPTH(QPS)) m_asid (.clk(clk), .we(cfg_we && cfg.word == berth_row_pkg::SEND_QUEUE), .waddr(cfg_q),
         .wdata(cfg_queue.asid), .re(idle), .raddr(q), .rdata(asid));
-    berth_fp_mem #(.WIDTH(3), .DEPTH(QPS)) m_mode (.clk(clk), .we(cfg_we && cfg.word == berth_regs_pkg::SEND_MODE), .waddr(cfg_q),
+    berth_fp_mem #(.WIDTH(3), .DEPTH(QPS)) m_mode (.clk(clk), .we(cfg_we && cfg.word == berth_row_pkg::SEND_MODE), .waddr(cfg_q),
         .wdata({cfg_mode.loopback, cfg_mode.selective, cfg_mode.message}), .re(idle), .raddr(q), .rdata({loop, selective, message}));
-    berth_fp_mem #(.WIDTH(32), .DEPTH(QPS)) m_qkey (.clk(clk), .we(cfg_we && cfg.word == berth_regs_pkg::SEND_QKEY), .waddr(cfg_q),
+    berth_fp_mem #(.WIDTH(32), .DEPTH(QPS)) m_qkey (.clk(clk), .we(cfg_we && cfg.word == berth_row_pkg::SEND_QKEY), .waddr(cfg_q),
         .wdata(cfg.data), .re(idle), .raddr(q), .rdata(qkey));
     berth_fp_mem #(.WIDTH(320), .DEPTH(QPS << LE), .OWN(1'b1)) m_inline (.clk(clk), .we(elem_we), .waddr({elem_q, elem_idx}),
         .wdata(elem_data), .re(idle), .raddr({pkt_q, pkt.elem[LE-1:0]}), .rdata(inline_));

@@ -95,9 +95,9 @@ module berth_fp_release #(
     berth_fp_mem #(.WIDTH(LB+33+RING), .DEPTH(QPS), .OWN(1'b1)) m_row (.clk(clk), .we(row_we), .waddr(q_q),
         .wdata(op_q == INIT ? '0 : {freed_new_q, gone_q, back_q}), .re(op_q == IDLE), .raddr(q),
         .rdata({freed, gone, back}));
-    berth_regs_pkg::send_queue_t cfg_queue;
+    berth_row_pkg::send_queue_t cfg_queue;
     assign cfg_queue = cfg.data;
-    berth_fp_mem #(.WIDTH(8), .DEPTH(QPS)) m_asid (.clk(clk), .we(cfg_we && cfg.word == berth_regs_pkg::SEND_QUEUE), .waddr(cfg_q),
+    berth_fp_mem #(.WIDTH(8), .DEPTH(QPS)) m_asid (.clk(clk), .we(cfg_we && cfg.word == berth_row_pkg::SEND_QUEUE), .waddr(cfg_q),
         .wdata(cfg_queue.asid), .re(op_q == IDLE), .raddr(q), .rdata(asid));
     berth_fp_mem #(.WIDTH(LB+1), .DEPTH(QPS)) m_covered (.clk(clk), .we(covered_we), .waddr(covered_q),
         .wdata(covered_data.blocks), .re(op_q == IDLE), .raddr(q), .rdata(blocks));

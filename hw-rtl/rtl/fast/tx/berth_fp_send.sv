@@ -158,12 +158,12 @@ module berth_fp_send #(
         .wdata({covered_data.blocks, covered_data.lost}), .re(read), .raddr(addr), .rdata({blocks, losts}));
     berth_fp_mem #(.WIDTH(26), .DEPTH(QPS)) m_acked (.clk(clk), .we(acked_we), .waddr(acked_q),
         .wdata({acked_data.una, acked_data.hold, acked_data.halt}), .re(read), .raddr(addr), .rdata({una, hold, halt}));
-    berth_regs_pkg::send_mode_t cfg_mode;
+    berth_row_pkg::send_mode_t cfg_mode;
     assign cfg_mode = cfg.data;
-    berth_fp_mem #(.WIDTH(14), .DEPTH(QPS)) m_mode (.clk(clk), .we(cfg_we && cfg.word == berth_regs_pkg::SEND_MODE), .waddr(cfg_q),
+    berth_fp_mem #(.WIDTH(14), .DEPTH(QPS)) m_mode (.clk(clk), .we(cfg_we && cfg.word == berth_row_pkg::SEND_MODE), .waddr(cfg_q),
         .wdata({cfg_mode.window, cfg_mode.selective, cfg_mode.message, cfg_mode.log2_mtu}),
         .re(read), .raddr(addr), .rdata({window, selective, message, log2_mtu}));
-    berth_fp_mem #(.WIDTH(24), .DEPTH(QPS)) m_psn (.clk(clk), .we(cfg_we && cfg.word == berth_regs_pkg::SEND_PSN), .waddr(cfg_q),
+    berth_fp_mem #(.WIDTH(24), .DEPTH(QPS)) m_psn (.clk(clk), .we(cfg_we && cfg.word == berth_row_pkg::SEND_PSN), .waddr(cfg_q),
         .wdata(cfg.data[23:0]), .re(read), .raddr(addr), .rdata(psn_cfg));
     berth_fp_mem #(.WIDTH(32), .DEPTH(QPS)) m_posted (.clk(clk), .we(posted_we), .waddr(posted_q),
         .wdata(posted_bytes), .re(op_q == WALK || op_q == LOOK || op_q == LOGGED), .raddr(q_q), .rdata(posted));

@@ -91,9 +91,9 @@ module berth_fp_send_complete #(
         .wdata(sent_data.elems), .re(op_q == IDLE), .raddr(q), .rdata(elems));
     berth_fp_mem #(.WIDTH(24), .DEPTH(QPS)) m_acked (.clk(clk), .we(acked_we), .waddr(acked_q),
         .wdata(acked_data.una), .re(op_q == IDLE), .raddr(q), .rdata(una));
-    berth_regs_pkg::send_queue_t cfg_queue;
+    berth_row_pkg::send_queue_t cfg_queue;
     assign cfg_queue = cfg.data;
-    berth_fp_mem #(.WIDTH(8), .DEPTH(QPS)) m_cqn (.clk(clk), .we(cfg_we && cfg.word == berth_regs_pkg::SEND_QUEUE), .waddr(cfg_q),
+    berth_fp_mem #(.WIDTH(8), .DEPTH(QPS)) m_cqn (.clk(clk), .we(cfg_we && cfg.word == berth_row_pkg::SEND_QUEUE), .waddr(cfg_q),
         .wdata(cfg_queue.cqn), .re(op_q == IDLE), .raddr(q), .rdata(cqn));
     berth_fp_mem #(.WIDTH(96+LC+1), .DEPTH(QPS << LE), .OWN(1'b1)) m_elem (.clk(clk), .we(elem_we), .waddr({elem_q, elem_idx}),
         .wdata({element.wr_id, element.len, element.ctxs[LC:0]}), .re(op_q == ROWS), .raddr({q_q, head[LE-1:0]}),

@@ -99,15 +99,15 @@ module berth_fp_send_wqe #(
     logic [15:0]   pi_data, fetched_data, row_elems;
     logic [LC:0]   row_ctxs;
 
-    berth_fp_mem #(.WIDTH(32), .DEPTH(QPS)) m_lo (.clk(clk), .we(cfg_we && cfg.word == berth_regs_pkg::SEND_BASE), .waddr(cfg_q),
+    berth_fp_mem #(.WIDTH(32), .DEPTH(QPS)) m_lo (.clk(clk), .we(cfg_we && cfg.word == berth_row_pkg::SEND_BASE), .waddr(cfg_q),
         .wdata(cfg.data), .re(f_read), .raddr(f_addr), .rdata(base_lo));
-    berth_fp_mem #(.WIDTH(32), .DEPTH(QPS)) m_hi (.clk(clk), .we(cfg_we && cfg.word == berth_regs_pkg::SEND_BASE + 6'd1), .waddr(cfg_q),
+    berth_fp_mem #(.WIDTH(32), .DEPTH(QPS)) m_hi (.clk(clk), .we(cfg_we && cfg.word == berth_row_pkg::SEND_BASE + 6'd1), .waddr(cfg_q),
         .wdata(cfg.data), .re(f_read), .raddr(f_addr), .rdata(base_hi));
-    berth_regs_pkg::send_queue_t cfg_queue;
+    berth_row_pkg::send_queue_t cfg_queue;
     assign cfg_queue = cfg.data;
-    berth_fp_mem #(.WIDTH(4), .DEPTH(QPS)) m_depth (.clk(clk), .we(cfg_we && cfg.word == berth_regs_pkg::SEND_QUEUE), .waddr(cfg_q),
+    berth_fp_mem #(.WIDTH(4), .DEPTH(QPS)) m_depth (.clk(clk), .we(cfg_we && cfg.word == berth_row_pkg::SEND_QUEUE), .waddr(cfg_q),
         .wdata(cfg_queue.log2_depth), .re(f_read), .raddr(f_addr), .rdata(log2_depth));
-    berth_fp_mem #(.WIDTH(4), .DEPTH(QPS)) m_depth_p (.clk(clk), .we(cfg_we && cfg.word == berth_regs_pkg::SEND_QUEUE), .waddr(cfg_q),
+    berth_fp_mem #(.WIDTH(4), .DEPTH(QPS)) m_depth_p (.clk(clk), .we(cfg_we && cfg.word == berth_row_pkg::SEND_QUEUE), .waddr(cfg_q),
         .wdata(cfg_queue.log2_depth), .re(p_read), .raddr(p_addr), .rdata(log2_depth_p));
     berth_fp_mem #(.WIDTH(16), .DEPTH(QPS)) m_pi (.clk(clk), .we(pi_we), .waddr(pi_q),
         .wdata(pi_data), .re(f_read), .raddr(f_addr), .rdata(pi));

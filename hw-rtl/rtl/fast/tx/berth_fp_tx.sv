@@ -22,7 +22,7 @@ module berth_fp_tx #(
     output logic [31:0]                   fc_rdata,
     output logic                          fe_valid,
     input  logic                          fe_ready,
-    output berth_regs_pkg::fast_event_t   fe,
+    output berth_row_pkg::fast_event_t   fe,
     output logic                          fe_busy,  // there are events
 
     input  logic                          fdb_valid,
@@ -123,9 +123,9 @@ module berth_fp_tx #(
     assign still     = revoking_q | ended_q;
     logic [QPS-1:0] c_bit;
     logic          c_command;
-    berth_regs_pkg::send_command_t command;
-    berth_regs_pkg::send_held_t    c_held;
-    berth_regs_pkg::send_counts_t  c_counts;
+    berth_row_pkg::send_command_t command;
+    berth_row_pkg::send_held_t    c_held;
+    berth_row_pkg::send_counts_t  c_counts;
     assign command   = fc.data;
     assign c_held.busy       = busy || making;
     assign c_held.queued     = queued;
@@ -136,7 +136,7 @@ module berth_fp_tx #(
     assign c_counts.unacked = {7'd0, unacked};
     assign c_counts.credits = {8'd0, credits_read};
     assign c_bit     = QPS'(1) << c_qp;
-    assign c_command = c_we && c_word == berth_regs_pkg::SEND_COMMAND;
+    assign c_command = c_we && c_word == berth_row_pkg::SEND_COMMAND;
     assign held_now  = held_ever - given_ever;
     assign starved   = asked != 7'd0 && held_now == 7'd0;
     assign holds     = asked != 7'd0 || held_now != 7'd0;
@@ -149,12 +149,12 @@ module berth_fp_tx #(
     assign c_we      = c_q == C_IDLE && fc_req && fc.we && !fc_ack;
     // Also while a packet is being made, which may have been begun before the end.
     assign making    = working && working_q == c_qp;
-    assign fc_rdata = c_word == berth_regs_pkg::SEND_UNA ? {8'd0, una_read} : c_word == berth_regs_pkg::SEND_NEXT ? {8'd0, next_read}
-                     : c_word == berth_regs_pkg::SEND_HELD ? c_held
-                     : c_word == berth_regs_pkg::SEND_COUNTS ? c_counts
-                     : c_word == berth_regs_pkg::SEND_KEPT ? given_up
-                     : c_word == berth_regs_pkg::SEND_ROUND_TRIP ? {12'd0, round_read}
-                     : c_word == berth_regs_pkg::SEND_LAYOUT ? {berth_regs_pkg::LAYOUT_TAG, berth_regs_pkg::LAYOUT_NUMBER} : 32'd0;
+    assign fc_rdata = c_word == berth_row_pkg::SEND_UNA ? {8'd0, una_read} : c_word == berth_row_pkg::SEND_NEXT ? {8'd0, next_read}
+                     : c_word == berth_row_pkg::SEND_HELD ? c_held
+                     : c_word == berth_row_pkg::SEND_COUNTS ? c_counts
+                     : c_word == berth_row_pkg::SEND_KEPT ? given_up
+                     : c_word == berth_row_pkg::SEND_ROUND_TRIP ? {12'd0, round_read}
+                     : c_word == berth_row_pkg::SEND_LAYOUT ? {berth_row_pkg::LAYOUT_TAG, berth_row_pkg::LAYOUT_NUMBER} : 32'd0;
     assign blocks_out = blocks_read - freed_read;
     always_ff @(posedge clk) begin
         fc_ack <= 1'b0;
@@ -163,24 +163,24 @@ module berth_fp_tx #(
         if (err_ready) err_pend_q <= 1'b0;
         if (drain_ready) drain_pend_q <= 1'b0;
         if (credits_ready) give_pend_q <= 1'b0;
-        if (c_we && c_word == berth_regs_pkg::SEND_RANGE) range_q[31:0]   <= fc.data;
-        if (c_we && c_word == berth_regs_pkg::SEND_RANGE + 6'd1) range_q[63:32]  <= fc.data;
-        if (c_we && c_word == berth_regs_pkg::SEND_RANGE + 6'd2) range_q[95:64]  <= fc.data;
-        if (c_we && c_word == berth_regs_pkg::SEND_RANGE + 6'd3) range_q[127:96] <= fc.data;
-        ended_q    <= (ended_q & ~(c_command && command.opcode == berth_regs_pkg::SEND_CMD_START ? c_bit : '0))
-                      | (c_command && command.opcode == berth_regs_pkg::SEND_CMD_END ? c_bit : '0);
+        if (c_we && c_word == berth_row_pkg::SEND_RANGE) range_q[31:0]   <= fc.data;
+        if (c_we && c_word == berth_row_pkg::SEND_RANGE + 6'd1) range_q[63:32]  <= fc.data;
+        if (c_we && c_word == berth_row_pkg::SEND_RANGE + 6'd2) range_q[95:64]  <= fc.data;
+        if (c_we && c_word == berth_row_pkg::SEND_RANGE + 6'd3) range_q[127:96] <= fc.data;
+        ended_q    <= (ended_q & ~(c_command && command.opcode == berth_row_pkg::SEND_CMD_START ? c_bit : '0))
+                      | (c_command && command.opcode == berth_row_pkg::SEND_CMD_END ? c_bit : '0);
         revoking_q <= (revoking_q & ~(revoke_done ? QPS'(1) << mark_q : '0)) | (revoke_start ? c_bit : '0);
         case (c_q)
             C_IDLE: if (fc_req && !fc_ack) begin
                 c_q <= C_ACK;
-                if (fc.we && c_word == berth_regs_pkg::SEND_COMMAND && command.opcode == berth_regs_pkg::SEND_CMD_START) begin
+                if (fc.we && c_word == berth_row_pkg::SEND_COMMAND && command.opcode == berth_row_pkg::SEND_CMD_START) begin
                     init_q <= '1;
                     c_q    <= C_INIT;
-                end else if (fc.we && c_word == berth_regs_pkg::SEND_COMMAND) begin
-                    cmd_q        <= command.opcode <= berth_regs_pkg::SEND_CMD_GO_ON;
-                    err_pend_q   <= command.opcode == berth_regs_pkg::SEND_CMD_END;
-                    drain_pend_q <= command.opcode == berth_regs_pkg::SEND_CMD_DRAIN;
-                    give_pend_q  <= command.opcode == berth_regs_pkg::SEND_CMD_GIVE_UP;
+                end else if (fc.we && c_word == berth_row_pkg::SEND_COMMAND) begin
+                    cmd_q        <= command.opcode <= berth_row_pkg::SEND_CMD_GO_ON;
+                    err_pend_q   <= command.opcode == berth_row_pkg::SEND_CMD_END;
+                    drain_pend_q <= command.opcode == berth_row_pkg::SEND_CMD_DRAIN;
+                    give_pend_q  <= command.opcode == berth_row_pkg::SEND_CMD_GIVE_UP;
                     c_q          <= C_COMMAND;
                 end else if (is_list || is_size) begin
                     c_q          <= C_COMMAND;
@@ -212,8 +212,8 @@ module berth_fp_tx #(
     logic [6:0]    own_n_q, own_put_q, own_get_q, rx_left_q;
     logic          own_q, own_begin_q, own_valid_q, list_valid, list_ready;
     logic [QW-1:0] list_q;
-    assign is_list = fc.we && c_word == berth_regs_pkg::SEND_LIST_BEGIN;
-    assign is_size = fc.we && c_word == berth_regs_pkg::SEND_LIST_SIZE;
+    assign is_list = fc.we && c_word == berth_row_pkg::SEND_LIST_BEGIN;
+    assign is_size = fc.we && c_word == berth_row_pkg::SEND_LIST_SIZE;
     berth_fp_mem #(.WIDTH(32), .DEPTH(128), .OWN(1'b1)) m_own (.clk(clk), .we(c_we && is_size), .waddr(own_put_q), .wdata(fc.data),
         .re(1'b1), .raddr(own_get_q), .rdata(own_size));
     assign list_full  = own_put_q == own_n_q;
@@ -226,7 +226,7 @@ module berth_fp_tx #(
     assign list.size  = own_q ? own_size : lst.size;
     assign lst_ready  = list_ready && !(list_pend_q && rx_left_q == 7'd0);
     always_ff @(posedge clk) begin
-        if (c_we && c_word == berth_regs_pkg::SEND_LIST_FIRST) own_first_q <= fc.data;
+        if (c_we && c_word == berth_row_pkg::SEND_LIST_FIRST) own_first_q <= fc.data;
         if (c_we && is_list) begin
             own_n_q     <= fc.data > 32'd127 ? 7'd0 : fc.data[6:0];
             own_put_q   <= 7'd0;
@@ -258,7 +258,7 @@ module berth_fp_tx #(
     // QPs that let go of memory: begun when nothing of theirs is under way, else looked at again.
     logic          turn_valid, turn_pop, turn_busy, turn_again, revoke_go;
     logic [QW-1:0] turn_q_;
-    assign revoke_start = c_command && command.opcode == berth_regs_pkg::SEND_CMD_REVOKE;
+    assign revoke_start = c_command && command.opcode == berth_row_pkg::SEND_CMD_REVOKE;
     berth_fp_ready #(.QPS(QPS), .SETS(2)) turns (.clk(clk), .rst(rst), .set({revoke_start, turn_again}),
         .set_q({c_qp, turn_q_}), .valid(turn_valid), .q(turn_q_), .pop(turn_pop), .busy(turn_busy));
     assign revoke_go  = turn_valid && !quiet_busy && !(working && working_q == turn_q_);
@@ -512,11 +512,11 @@ module berth_fp_tx #(
         .put_q({sq_fault_q, send_fault_q, cut_fault_q, ack_fault_q}),
         .put_word({FE_W'(sq_fault_wild), FE_W'({send_fault_memory, send_fault_memory && send_fault_again, send_fault_status}),
                    FE_W'(cut_fault_status), ack_fault_kind, ack_fault_arg}),
-        .clear(c_we && c_word == berth_regs_pkg::SEND_COMMAND && command.opcode == berth_regs_pkg::SEND_CMD_START), .clear_q(c_qp),
+        .clear(c_we && c_word == berth_row_pkg::SEND_COMMAND && command.opcode == berth_row_pkg::SEND_CMD_START), .clear_q(c_qp),
         .valid(fe_valid), .ready(fe_ready), .source(fe_source), .q(fe_q), .word(fe_what), .busy(fe_busy));
-    assign fe_code = fe_source[0] ? berth_regs_pkg::EVENT_TIMEOUT + 8'(fe_what[33:32]) : fe_source[1] ? berth_regs_pkg::EVENT_LIST
-                   : fe_source[2] ? (fe_what[9] ? berth_regs_pkg::EVENT_NO_MEMORY : berth_regs_pkg::EVENT_BAD_WQE)
-                   : fe_what[0] ? berth_regs_pkg::EVENT_SEND_INDEX : berth_regs_pkg::EVENT_SEND_QUEUE;
+    assign fe_code = fe_source[0] ? berth_row_pkg::EVENT_TIMEOUT + 8'(fe_what[33:32]) : fe_source[1] ? berth_row_pkg::EVENT_LIST
+                   : fe_source[2] ? (fe_what[9] ? berth_row_pkg::EVENT_NO_MEMORY : berth_row_pkg::EVENT_BAD_WQE)
+                   : fe_what[0] ? berth_row_pkg::EVENT_SEND_INDEX : berth_row_pkg::EVENT_SEND_QUEUE;
     assign fe.code     = fe_code;
     assign fe.qpn      = 16'(fe_q);
     assign fe.argument = {8'd0, fe_source[0] ? fe_what[31:0] : fe_source[1] ? {24'd0, fe_what[7:0]} : fe_source[2] ? {23'd0, fe_what[8:0]} : 32'd0};

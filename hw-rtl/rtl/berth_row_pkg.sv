@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// Generated from driver/abi by `cargo xtask gen`; do not edit.
+// Rows of the fast path, by which firmware and RTL work on a QP together.
+
+/* verilator lint_off UNUSEDPARAM */
+package berth_row_pkg;
+
+    // Rows of the fast path: The half that sends
+    localparam logic [5:0] SEND_TEMPLATE            = 6'h00; // Headers of each packet, see `berth_fp_frame_out`
+    localparam logic [5:0] SEND_BASE                = 6'h10; // Address of the send queue (a multiple of 4 KiB), low half, high half
+    typedef struct packed {
+        logic [7:0] zero_31_24;
+        logic [7:0] cqn; // Number of its completion queue
+        logic [7:0] asid; // Address space of the QP
+        logic [3:0] zero_7_4;
+        logic [3:0] log2_depth; // log2 of its elements, at least 2
+    } send_queue_t;
+    localparam logic [5:0] SEND_QUEUE               = 6'h12; // The send queue
+    typedef struct packed {
+        logic [11:0] zero_31_20;
+        logic [3:0] reorder; // Packets that may come out of order before one that is missing counts as lost
+        logic [7:0] window; // Packets under way at most, up to 128
+        logic [0:0] zero_7_7;
+        logic [0:0] loopback; // The peer is on the same card
+        logic [0:0] selective; // Lost packets are sent again one by one (selective repeat), else all from the first one (go-back-N)
+        logic [0:0] message; // Message mode: a send fills one receive (CR-17)
+        logic [3:0] log2_mtu; // log2 of the path MTU in bytes
+    } send_mode_t;
+    localparam logic [5:0] SEND_MODE                = 6'h13; // How the QP sends
+    localparam logic [5:0] SEND_TIMEOUT             = 6'h14; // Acknowledgement time-out in units of `ROW_CLOCK`; 0: none, and no probes
+    typedef struct packed {
+        logic [17:0] zero_31_14;
+        logic [5:0] ahead; // Whole blocks ahead of what has left, at most, as a number of bytes
+        logic [2:0] zero_7_5;
+        logic [4:0] log2_block; // log2 of the bytes of a block, 12 to 20
+    } send_blocks_t;
+    localparam logic [5:0] SEND_BLOCKS              = 6'h15; // Memory that is asked for
+    localparam logic [5:0] SEND_PSN                 = 6'h16; // First PSN
+    localparam logic [5:0] SEND_QKEY                = 6'h17; // Q_Key of credit lists that go
+    localparam logic [5:0] SEND_RANGE               = 6'h18; // Memory for `CMD_REVOKE`, the same for all rows: address of its first byte, low half first; address behind its last byte
+    typedef struct packed {
+        logic [23:0] argument; // Of `CMD_END` the `WC_*`, of `CMD_GIVE_UP` the number of credits
+        logic [7:0] opcode; // `CMD_*`
+    } send_command_t;
+    localparam logic [5:0] SEND_COMMAND             = 6'h20; // Written: a command
+    localparam logic [5:0] SEND_UNA                 = 6'h21; // Read: oldest PSN that is not acknowledged
+    localparam logic [5:0] SEND_NEXT                = 6'h22; // Read: next PSN
+    typedef struct packed {
+        logic [0:0] busy; // A frame is under way
+        logic [0:0] queued; // An element is being fetched, checked or completed; 0 after events 8 and 9
+        logic [0:0] revoking; // `CMD_REVOKE` is under way
+        logic [0:0] starved; // Memory is asked for and none is held
+        logic [11:0] zero_27_16;
+        logic [15:0] holds; // Memory is asked for or held (bit 6), blocks (bits 5:0); 0: none
+    } send_held_t;
+    localparam logic [5:0] SEND_HELD                = 6'h23; // Read: what the QP holds
+    typedef struct packed {
+        logic [15:0] unacked; // Pieces that are not acknowledged
+        logic [15:0] credits; // Credits that are not used
+    } send_counts_t;
+    localparam logic [5:0] SEND_COUNTS              = 6'h24; // Read: what is open
+    localparam logic [5:0] SEND_KEPT                = 6'h25; // Read: number of the first credit that the last `CMD_GIVE_UP` has given up
+    localparam logic [5:0] SEND_ROUND_TRIP          = 6'h26; // Read: round trip as it is measured, in units of `ROW_CLOCK`; 0: not yet
+    localparam logic [5:0] SEND_LIST_FIRST          = 6'h28; // A credit list from the core, judged like one that came in a frame: number of its first credit
+    localparam logic [5:0] SEND_LIST_BEGIN          = 6'h29; // Its length; it begins
+    localparam logic [5:0] SEND_LIST_SIZE           = 6'h2a; // Each of its sizes
+    typedef struct packed {
+        logic [15:0] tag; // `LAYOUT_TAG`, else the card has no rows that firmware knows
+        logic [15:0] number; // `LAYOUT_NUMBER`
+    } send_layout_t;
+    localparam logic [5:0] SEND_LAYOUT              = 6'h3f; // Read: which layout rows have
+    localparam logic [7:0] SEND_CMD_START           = 8'h01; // Initialise: no engine begins any work before all have the QP
+    localparam logic [7:0] SEND_CMD_AGAIN           = 8'h02; // Send one packet that is not acknowledged again, as a probe; all of them without selective repeat
+    localparam logic [7:0] SEND_CMD_HALT            = 8'h03; // Halt
+    localparam logic [7:0] SEND_CMD_END             = 8'h04; // End with the error in `argument`: what is posted, and what will be, completes with it
+    localparam logic [7:0] SEND_CMD_GO_ON           = 8'h05; // Go on after a halt
+    localparam logic [7:0] SEND_CMD_DRAIN           = 8'h06; // Give back memory that is held, after `CMD_END`, when no frame is under way; again until nothing is held
+    localparam logic [7:0] SEND_CMD_GIVE_UP         = 8'h07; // Give up the newest of the credits that are not used, as many as `argument` says
+    localparam logic [7:0] SEND_CMD_REVOKE          = 8'h08; // Let go of memory in `RANGE`, and ask for it anew; over when `revoking` is 0
+
+    // Rows of the fast path: The half that receives
+    typedef struct packed {
+        logic [7:0] zero_31_24;
+        logic [7:0] ack_every; // Packets until an ACK without being asked
+        logic [2:0] zero_15_13;
+        logic [4:0] rnr_timer; // RNR timer, as InfiniBand codes it
+        logic [0:0] zero_7_7;
+        logic [0:0] message; // Message mode: a send fills one receive (CR-17)
+        logic [0:0] foreign; // The peer knows no credit lists
+        logic [0:0] selective; // Selective repeat, else go-back-N
+        logic [3:0] log2_mtu; // log2 of the path MTU in bytes
+    } recv_mode_t;
+    localparam logic [5:0] RECV_MODE                = 6'h00; // How the QP receives
+    localparam logic [5:0] RECV_IP                  = 6'h01; // The peer's IPv4 address
+    localparam logic [5:0] RECV_MAC                 = 6'h02; // The peer's MAC address: last four bytes, first two
+    typedef struct packed {
+        logic [15:0] zero_31_16;
+        logic [7:0] cqn; // Number of the completion queue
+        logic [7:0] asid; // Address space of the QP
+    } recv_space_t;
+    localparam logic [5:0] RECV_SPACE               = 6'h04; // Where completions and payload go
+    localparam logic [5:0] RECV_EPOCH               = 6'h05; // Epoch of credit lists that come
+    localparam logic [5:0] RECV_PEER_EPOCH          = 6'h06; // Epoch of credit lists that go
+    localparam logic [5:0] RECV_QKEY                = 6'h07; // Q_Key of credit lists that come
+    localparam logic [5:0] RECV_PSN                 = 6'h08; // First PSN
+    localparam logic [5:0] RECV_BASE                = 6'h09; // Address of the receive queue (a multiple of 4 KiB), low half, high half
+    typedef struct packed {
+        logic [15:0] first; // Index of the first element
+        logic [11:0] zero_15_4;
+        logic [3:0] log2_depth; // log2 of its elements
+    } recv_queue_t;
+    localparam logic [5:0] RECV_QUEUE               = 6'h0b; // The receive queue
+    typedef struct packed {
+        logic [0:0] zero_31_31;
+        logic [6:0] few; // A later list is held until more than this many new credits exist, unless the sender has no more than this many left
+        logic [7:0] index; // Index of the buffer whose data triggers the next list
+        logic [5:0] zero_15_10;
+        logic [1:0] trigger; // Trigger
+        logic [0:0] zero_7_7;
+        logic [6:0] longest; // Credits of a list at most
+    } recv_lists_t;
+    localparam logic [5:0] RECV_LISTS               = 6'h0c; // When credit lists go
+    localparam logic [5:0] RECV_AGAIN               = 6'h0d; // Time after which a list without a proof is told again, in units of `ROW_CLOCK`, 16 bits
+    localparam logic [5:0] RECV_PI                  = 6'h0e; // Producer index of the receive queue at the start, 16 bits
+    localparam logic [5:0] RECV_FIRST               = 6'h0f; // Number of the first credit that `CMD_VOID` makes void
+    localparam logic [5:0] RECV_OWN_IP              = 6'h10; // The card's own IPv4 address
+    localparam logic [5:0] RECV_OWN_MAC             = 6'h11; // Its own MAC address: last four bytes, first two
+    typedef struct packed {
+        logic [15:0] most; // What the wire carries in round trip and service is added to `bound`, but at most this, in units of 4 KiB
+        logic [15:0] bound; // No further receive is asked for while so much is granted or asked for, but for the oldest one, in units of 4 KiB; 0: no bound
+    } recv_pinned_t;
+    localparam logic [5:0] RECV_PINNED              = 6'h13; // Bound of memory that receives hold
+    localparam logic [5:0] RECV_RANGE               = 6'h14; // Memory for `CMD_REVOKE`: address of its first byte, low half first; address behind its last byte
+    typedef struct packed {
+        logic [0:0] busy; // Payloads are being written
+        logic [0:0] queued; // Elements are being fetched, checked or completed
+        logic [0:0] revoking; // Memory that is gone is still held
+        logic [0:0] starved; // Memory is asked for and no credit is out
+        logic [11:0] zero_27_16;
+        logic [15:0] holds; // Receives that hold memory or ask for it
+    } recv_held_t;
+    localparam logic [5:0] RECV_HELD                = 6'h20; // Read: what the QP holds
+    localparam logic [5:0] RECV_COMPLETED           = 6'h21; // Read: receives that are completed
+    localparam logic [5:0] RECV_ANNOUNCED           = 6'h22; // Read: credits that are announced
+    localparam logic [5:0] RECV_LANDED              = 6'h23; // Read: credits whose data has landed
+    typedef struct packed {
+        logic [15:0] posted; // Receives that are posted and not complete
+        logic [15:0] granted; // Receives that are granted and not complete
+    } recv_counts_t;
+    localparam logic [5:0] RECV_COUNTS              = 6'h24; // Read: what is open
+    localparam logic [5:0] RECV_HEARD               = 6'h25; // Read: when a good frame last came, in units of `ROW_CLOCK`
+    typedef struct packed {
+        logic [23:0] argument; // Of `CMD_END` the `WC_*`
+        logic [7:0] opcode; // `CMD_*`
+    } recv_command_t;
+    localparam logic [5:0] RECV_COMMAND             = 6'h3f; // Written: a command
+    localparam logic [7:0] RECV_CMD_START           = 8'h01; // Start
+    localparam logic [7:0] RECV_CMD_OFF             = 8'h02; // Frames of the QP go to the core from now on
+    localparam logic [7:0] RECV_CMD_ON              = 8'h03; // Frames of the QP are taken here again; `MODE` to `EPOCH` and `QKEY` are taken anew
+    localparam logic [7:0] RECV_CMD_END             = 8'h04; // End: frames go to the core, no list goes, nothing is granted
+    localparam logic [7:0] RECV_CMD_VOID            = 8'h05; // Credits from `FIRST` on, and those that are not announced, are void and granted anew; lists go again, with `PEER_EPOCH`
+    localparam logic [7:0] RECV_CMD_HOLD            = 8'h06; // Nothing becomes a credit, and no list goes, until `CMD_VOID`
+    localparam logic [7:0] RECV_CMD_REVOKE          = 8'h07; // Memory in `RANGE` is gone
+    localparam logic [7:0] RECV_CMD_SQUEEZE         = 8'h08; // Memory is short
+    localparam logic [7:0] RECV_CMD_REST            = 8'h09; // No receive is asked for until `CMD_SQUEEZE`: what `CMD_VOID` gives back is to be had by others
+    localparam logic [3:0] STEP_START               = 4'h0; // A QP begins
+    localparam logic [3:0] STEP_END                 = 4'h1; // It has ended: no list goes, nothing is granted
+    localparam logic [3:0] STEP_ASK                 = 4'h2; // Nothing changes; the engine's answer says how things are
+    localparam logic [3:0] STEP_HOLD                = 4'h3; // Nothing becomes a credit, and no list goes, until `STEP_VOID`
+    localparam logic [3:0] STEP_STOP                = 4'h4; // No more memory is asked for until `STEP_VOID` or `STEP_UNPOST`
+    localparam logic [3:0] STEP_VOID                = 4'h5; // Credits from a number on are void, and the peer knows
+    localparam logic [3:0] STEP_UNPOST              = 4'h6; // Credits that are posted and not announced are taken back
+    localparam logic [3:0] STEP_SQUEEZE             = 4'h7; // What is asked for behind the first receive that waits goes back; from now on one is asked for at a time
+    localparam logic [3:0] STEP_MARK                = 4'h8; // A receive is withdrawn (VC-9)
+    localparam logic [3:0] STEP_LET_GO              = 4'h9; // A receive's memory is let go of
+    localparam logic [3:0] STEP_QUIET               = 4'ha; // No command: `berth_fp_grant` goes on with its own work
+    localparam logic [3:0] STEP_REST                = 4'hb; // No receive is asked for until `STEP_SQUEEZE`
+
+    // Events of the fast path
+    typedef struct packed {
+        logic [7:0] code; // `EVENT_*`
+        logic [15:0] qpn; // QP
+        logic [39:0] argument; // See the code
+    } fast_event_t;
+    localparam logic [7:0] EVENT_TIMEOUT            = 8'h01; // A packet was not acknowledged in time
+    localparam logic [7:0] EVENT_NAK                = 8'h02; // A NAK that is none of a gap; the QP has halted
+    localparam logic [7:0] EVENT_RNR                = 8'h03; // An RNR NAK; the QP has halted
+    localparam logic [7:0] EVENT_LIST               = 8'h05; // A credit list breaks the protocol
+    localparam logic [7:0] EVENT_BAD_WQE            = 8'h06; // A send is malformed
+    localparam logic [7:0] EVENT_NO_MEMORY          = 8'h07; // Memory of a send cannot be had
+    localparam logic [7:0] EVENT_SEND_QUEUE         = 8'h08; // The send queue cannot be read; nothing more is fetched
+    localparam logic [7:0] EVENT_SEND_INDEX         = 8'h09; // A doorbell of the send queue names an element that cannot be; nothing more is fetched
+    localparam logic [7:0] EVENT_BROKEN             = 8'h40; // Data breaks the connection
+    localparam logic [7:0] EVENT_RECEIVE_QUEUE      = 8'h42; // The receive queue cannot be read; nothing more is fetched
+    localparam logic [7:0] EVENT_RECEIVE_INDEX      = 8'h43; // A doorbell of the receive queue names an element that cannot be, and is not taken
+    localparam logic [2:0] FAULT_WRITE              = 3'h0; // Bytes could not be written, or were to go to a receive that is withdrawn
+    localparam logic [2:0] FAULT_OUT_OF_ORDER       = 3'h1; // Out of order, and not taken
+    localparam logic [2:0] FAULT_OUT_OF_WINDOW      = 3'h2; // Beyond the window
+    localparam logic [2:0] FAULT_NOT_READY          = 3'h3; // No receive is there for a peer that knows no credit lists
+    localparam logic [2:0] FAULT_NO_CREDIT          = 3'h4; // Without a credit, or against one that is withdrawn
+    localparam logic [2:0] FAULT_TOO_LONG           = 3'h5; // Longer than its credit
+    localparam logic [2:0] FAULT_INVALID            = 3'h6; // Against the protocol
+    localparam logic [2:0] FAULT_BROKEN             = 3'h7; // The connection was broken before, or is not there
+    localparam logic [15:0] LAYOUT_TAG               = 16'h4246; // Tag of `SEND_LAYOUT`
+    localparam logic [15:0] LAYOUT_NUMBER            = 16'h0001; // The layout that is described here
+
+endpackage
+/* verilator lint_on UNUSEDPARAM */
