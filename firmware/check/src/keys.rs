@@ -66,8 +66,10 @@ pub enum Action {
     End(usize),
     /// A wrong access with the right key.
     Wrong(usize),
-    /// A right access with a wrong key: with another secret, at another place, or with the old value.
+    /// A right access with a wrong key: with other bits, at another place, or with the old value.
     Guess(u32),
+    /// A right access by a QP of another protection domain.
+    Stranger,
     /// The key is bound again.
     Bind,
     /// The key is unbound.
@@ -83,6 +85,7 @@ pub struct OneShot {
     pub binds: u8,
 }
 
+const DOMAIN: u16 = 1;
 const BINDING: Binding = Binding { va: 8, len: 4, rights: READ | WRITE, one_shot: true, region: 0 };
 
 impl OneShot {
@@ -91,10 +94,10 @@ impl OneShot {
         1 << if i == 3 { 2 } else { i }
     }
 
-    fn check(s: &mut State, key: u32, o: &Operation) -> bool {
+    fn check(s: &mut State, domain: u16, key: u32, o: &Operation) -> bool {
         let remote = Remote { va: o.va, key, len: o.len };
         let access = Access { remote, right: o.right, first: o.first, packets: o.packets, again: o.again };
-        s.keys.check(o.qpn, &access).is_ok()
+        s.keys.check(domain, o.qpn, &access).is_ok()
     }
 }
 
@@ -104,7 +107,7 @@ impl Model for OneShot {
 
     fn init_states(&self) -> Vec<State> {
         let mut keys = Keys::new();
-        let key = keys.allocate(0x1234).unwrap_or(0);
+        let key = keys.allocate(DOMAIN, 0x1234).unwrap_or(0);
         let bound = keys.bind(key, BINDING).is_ok();
         vec![State { keys, key, old: None, admitted: 0, ended: 0, binds: 0, bound, guessed: false, refused: false }]
     }
@@ -119,6 +122,7 @@ impl Model for OneShot {
         actions.extend((0..WRONG.len()).map(Action::Wrong));
         actions.extend([s.key ^ 0x100, s.key ^ 0x8000_0000, s.key ^ 1, s.key ^ 2, 0].map(Action::Guess));
         actions.extend(s.old.map(Action::Guess));
+        actions.push(Action::Stranger);
         if s.binds < self.binds {
             actions.extend([Action::Bind, Action::Unbind, Action::Renew]);
         }
@@ -127,7 +131,7 @@ impl Model for OneShot {
     fn next_state(&self, state: &State, action: Action) -> Option<State> {
         let mut s = state.clone();
         match action {
-            Action::Access(i) => match Self::check(&mut s, state.key, &OPERATIONS[i]) {
+            Action::Access(i) => match Self::check(&mut s, DOMAIN, state.key, &OPERATIONS[i]) {
                 true => s.admitted |= Self::bit(i),
                 false => s.refused = true,
             },
@@ -138,9 +142,10 @@ impl Model for OneShot {
             Action::Wrong(i) => {
                 let (va, len, right) = WRONG[i];
                 let operation = Operation { va, len, right, ..OPERATIONS[0] };
-                s.guessed |= Self::check(&mut s, state.key, &operation);
+                s.guessed |= Self::check(&mut s, DOMAIN, state.key, &operation);
             }
-            Action::Guess(key) => s.guessed |= Self::check(&mut s, key, &OPERATIONS[0]),
+            Action::Guess(key) => s.guessed |= Self::check(&mut s, DOMAIN, key, &OPERATIONS[0]),
+            Action::Stranger => s.guessed |= Self::check(&mut s, DOMAIN + 1, state.key, &OPERATIONS[0]),
             Action::Bind => {
                 s.binds += 1;
                 s.bound = s.keys.bind(s.key, BINDING).is_ok();
@@ -155,7 +160,7 @@ impl Model for OneShot {
             Action::Renew => {
                 s.binds += 1;
                 s.old = Some(s.key);
-                s.key = s.keys.renew(s.key, 0x5678 + s.binds as u32).ok()?;
+                s.key = s.keys.renew(s.key, 0x5678 + s.binds as u64).ok()?;
                 (s.admitted, s.ended) = (0, 0);
             }
         }
@@ -183,7 +188,7 @@ impl Harness for OneShot {
 
     fn bounds(&self) -> String {
         format!(
-            "a table of 2 keys; {} operations of 2 peers in any order and again, {} wrong accesses, 6 guesses; the key bound, unbound or renewed {} times",
+            "a table of 2 keys; {} operations of 2 peers in any order and again, {} wrong accesses, 6 guesses, a QP of another domain; the key bound, unbound or renewed {} times",
             OPERATIONS.len(),
             WRONG.len(),
             self.binds,

@@ -220,6 +220,7 @@ pub fn mutations() -> Vec<Mutation> {
         list(Rule::UnboundGivesNothing, "keys", "an unbound key gives nothing"),
         list(Rule::BoundIsFresh, "keys", PROGRESS),
         list(Rule::KeyMatches, "keys", "no access without key, range and right"),
+        list(Rule::KeyOfDomain, "keys", "no access without key, range and right"),
         list(Rule::KeyInRange, "keys", "no access without key, range and right"),
         list(Rule::KeyGivesRight, "keys", "no access without key, range and right"),
         list(Rule::IndicateWindow, "indicate-hold", "never more delivered than the window"),

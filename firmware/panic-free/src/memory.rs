@@ -85,8 +85,8 @@ fn keys() {
     let mut keys: Keys<64> = black_box(Keys::default());
     let remote = Remote { va: 1, key: 2, len: 3 };
     let access = black_box(Access { remote, right: Right::Read, first: 1, packets: 1, again: false });
-    calls!(keys: allocate(1), register(1, 2, 3, 4), deallocate(1), bind(1, Binding::default()), unbind(1), renew(1, 2));
-    calls!(keys: binding(1), in_use(), check(1, &access), admit(1, &access), used(1, 2, 3));
+    calls!(keys: allocate(1, 2), register(1, 2, 3, 4, 5), deallocate(1), bind(1, Binding::default()), unbind(1), renew(1, 2));
+    calls!(keys: tag(1, 2), binding(1), in_use(), check(1, 2, &access), admit(1, 2, &access), used(1, 2, 3));
 }
 
 fn growing() {

@@ -49,7 +49,7 @@ impl Target for Host {
     }
     fn access(&mut self, a: &Access) -> Admit {
         if let Some(keys) = &mut self.keys {
-            return keys.admit(1, a);
+            return keys.admit(0, 1, a);
         }
         if a.remote.key != KEY || a.remote.va.saturating_add(a.remote.len as u64) > MEMORY {
             return Admit::No;
@@ -541,7 +541,7 @@ proptest! {
         let mut made = Vec::new();
         for (i, &(what, len)) in list.iter().enumerate() {
             let (tag, va) = (i as u32, (i as u64 * 300) & !7);
-            let key = table.allocate(p.rng.draw() as u32).unwrap();
+            let key = table.allocate(0, p.rng.draw()).unwrap();
             let rights = keys::READ | keys::WRITE | keys::ATOMIC;
             let len = if what == 2 { 8 } else { len };
             table.bind(key, Binding { va, len: len as u64, rights, one_shot: true, region: 0 }).unwrap();

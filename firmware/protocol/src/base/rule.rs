@@ -69,6 +69,8 @@ rules! {
     ReadAfterWrite,
     /// A key gives access only if all of it matches (QP-11).
     KeyMatches,
+    /// A key gives QPs of other protection domains nothing (QP-11).
+    KeyOfDomain,
     /// A key gives access to the bytes of its range only (QP-11).
     KeyInRange,
     /// A key gives the rights that it was bound with only (QP-11).

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! RKeys: which bytes of an address space peers may read, write and change (QP-4, QP-9, QP-11, QP-12).
 //!
-//! One table per address space: a key holds for every QP of it, and for any peer that was
-//! given it. The low 8 bits of a key are its place in the table, the other 24 are drawn from
-//! entropy that the caller gives (decision 29). A key is *allocated*, then *bound* to a byte
-//! range of any size and alignment, bound anew, unbound, deallocated; a BIND element of a send queue
-//! does the same as the verb. Regions are keys that windows may be bound inside of; a region
-//! stays as long as windows are bound in it.
+//! One table per card. A key belongs to a protection domain: it holds for every QP of that, and for any peer
+//! that was given it. All 32 bits of a key are drawn from entropy that the caller gives; the bits above the
+//! lowest 8 are its place in the table, drawn among the free ones, so that a look-up reads one place. Who guesses
+//! finds one of the `k` keys of a domain with probability `k / 2^32` at most, also with a full table and whatever other
+//! keys it was given (decision 29). The lowest 8 bits are the owner's where verbs has it so ([`Keys::tag`]).
+//!
+//! A key is *allocated*, then *bound* to a byte range of any size and alignment, bound anew, unbound,
+//! deallocated; a BIND element of a send queue does the same as the verb. Regions are keys that windows may be
+//! bound inside of; a region stays as long as windows are bound in it.
 //!
 //! Keys say what may be accessed, not what is in memory: absent pages are the pager's matter (QP-13).
 
-use crate::base::bound::at_most;
 use crate::base::rule::{self, Rule};
 use crate::rc::{Access, Admit, Psn, Right};
 
@@ -21,8 +23,10 @@ pub const WRITE: u8 = 2;
 /// Right to atomics.
 pub const ATOMIC: u8 = 4;
 
-/// Unpredictable bits of a key.
-pub const SECRET_BITS: u32 = 24;
+/// Bits of a key that its owner may choose; those above them are its place in the table.
+const TAG_BITS: u32 = 8;
+/// Most keys of a table.
+pub const MOST: usize = 1 << 16;
 
 /// Why a verb fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -43,6 +47,8 @@ pub enum KeyError {
 pub enum Refusal {
     /// There is no such key.
     Unknown,
+    /// It is another protection domain's.
+    Domain,
     /// It is not bound.
     Unbound,
     /// Not all bytes lie in its range.
@@ -93,17 +99,22 @@ struct Claim {
 struct Entry {
     state: State,
     region: bool,
-    secret: u32,
+    /// The key; of a free place, the last one that it had.
+    key: u32,
+    domain: u16,
     binding: Binding,
     /// Windows bound in this region.
     windows: u16,
     claim: Option<Claim>,
 }
 
-/// The keys of one address space, `N` at most (1 to 256).
+/// The keys of one card, `N` at most (a power of two, up to [`MOST`]).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Keys<const N: usize> {
     entries: [Entry; N],
+    /// The first `left` are the places that are free.
+    free: [u16; N],
+    left: u32,
 }
 
 impl<const N: usize> Default for Keys<N> {
@@ -118,58 +129,87 @@ impl<const N: usize> Keys<N> {
         const NONE: Entry = Entry {
             state: State::Free,
             region: false,
-            secret: 0,
+            key: 0,
+            domain: 0,
             binding: Binding { va: 0, len: 0, rights: 0, one_shot: false, region: 0 },
             windows: 0,
             claim: None,
         };
-        const { assert!(N >= 1 && N <= 256) };
-        Self { entries: [NONE; N] }
+        const { assert!(N.is_power_of_two() && N <= MOST) };
+        let mut free = [0; N];
+        let mut place = 0;
+        while place < N {
+            free[place] = place as u16;
+            place += 1;
+        }
+        Self { entries: [NONE; N], free, left: N as u32 }
+    }
+
+    /// The only place where `key` can be.
+    const fn place(key: u32) -> usize {
+        (key >> TAG_BITS) as usize & (N - 1)
     }
 
     fn find(&self, key: u32) -> Option<&Entry> {
-        let entry = self.entries.get((key & 0xff) as usize)?;
-        let right = entry.secret == key >> 8;
+        let entry = self.entries.get(Self::place(key))?;
+        let right = entry.key == key;
         (entry.state != State::Free && rule::holds(Rule::KeyMatches, right)).then_some(entry)
     }
 
     fn find_mut(&mut self, key: u32) -> Result<&mut Entry, KeyError> {
         match self.find(key) {
-            Some(_) => self.entries.get_mut((key & 0xff) as usize).ok_or(KeyError::Unknown),
+            Some(_) => self.entries.get_mut(Self::place(key)).ok_or(KeyError::Unknown),
             None => Err(KeyError::Unknown),
         }
     }
 
-    /// A secret that the place has not had last, and that makes no key 0.
-    fn secret(old: u32, entropy: u32) -> u32 {
-        let secret = (entropy & ((1 << SECRET_BITS) - 1)).max(1);
-        match secret == old {
-            true => (secret ^ 0x80_0000) | 1,
-            false => secret,
+    /// Takes one of the free places, each as likely as the others, and gives it a key.
+    fn take(&mut self, entropy: u64) -> Option<(u32, &mut Entry)> {
+        let last = self.left.checked_sub(1)?;
+        let at = ((entropy >> 32) * u64::from(self.left)) >> 32;
+        let moved = *self.free.get(last as usize)?;
+        let place = core::mem::replace(self.free.get_mut(at as usize)?, moved);
+        self.left = last;
+        let entry = self.entries.get_mut(usize::from(place))?;
+        let places = ((N - 1) as u32) << TAG_BITS;
+        let drawn = entropy as u32 & !places | u32::from(place) << TAG_BITS;
+        // Neither 0 nor the key that the place had last.
+        let [key, other, third] = [drawn, drawn ^ 1 << 31, drawn ^ 1 << 30];
+        let fits = |key: u32| key != 0 && key != entry.key;
+        let key = if fits(key) {
+            key
+        } else if fits(other) {
+            other
+        } else {
+            third
+        };
+        Some((key, entry))
+    }
+
+    /// A place is free again.
+    fn give_back(&mut self, place: usize) {
+        if let Some(slot) = self.free.get_mut(self.left as usize) {
+            *slot = place as u16;
+            self.left += 1;
         }
     }
 
-    /// AllocateRKey: a new key that is bound to nothing. `entropy` must be unpredictable for peers.
+    /// AllocateRKey: a new key of a protection domain, bound to nothing. `entropy` must be unpredictable for peers.
     ///
     /// # Errors
     /// [`KeyError::Full`].
-    pub fn allocate(&mut self, entropy: u32) -> Result<u32, KeyError> {
-        for (i, entry) in at_most(N, self.entries.iter_mut().enumerate()) {
-            if entry.state == State::Free {
-                let secret = Self::secret(entry.secret, entropy);
-                *entry = Entry { state: State::Allocated, secret, ..Entry::default() };
-                return Ok(secret << 8 | i as u32);
-            }
-        }
-        Err(KeyError::Full)
+    pub fn allocate(&mut self, domain: u16, entropy: u64) -> Result<u32, KeyError> {
+        let (key, entry) = self.take(entropy).ok_or(KeyError::Full)?;
+        *entry = Entry { state: State::Allocated, key, domain, ..Entry::default() };
+        Ok(key)
     }
 
     /// Registers a region: allocated and bound at once, and windows may be bound inside it.
     ///
     /// # Errors
     /// [`KeyError::Full`], [`KeyError::Invalid`].
-    pub fn register(&mut self, va: u64, len: u64, rights: u8, entropy: u32) -> Result<u32, KeyError> {
-        let key = self.allocate(entropy)?;
+    pub fn register(&mut self, domain: u16, va: u64, len: u64, rights: u8, entropy: u64) -> Result<u32, KeyError> {
+        let key = self.allocate(domain, entropy)?;
         let binding = Binding { va, len, rights, one_shot: false, region: 0 };
         if let Err(error) = self.bind(key, binding) {
             let _ = self.deallocate(key);
@@ -188,8 +228,9 @@ impl<const N: usize> Keys<N> {
         if entry.windows != 0 {
             return Err(KeyError::InUse);
         }
-        let (secret, region) = (entry.secret, entry.binding.region);
-        *entry = Entry { secret, ..Entry::default() };
+        let region = entry.binding.region;
+        *entry = Entry { key, ..Entry::default() };
+        self.give_back(Self::place(key));
         self.leave(region);
         Ok(())
     }
@@ -214,7 +255,7 @@ impl<const N: usize> Keys<N> {
         if entry.windows != 0 {
             return Err(KeyError::InUse);
         }
-        let old = entry.binding.region;
+        let (old, domain) = (entry.binding.region, entry.domain);
         let null = binding.va == 0 && binding.len == 0;
         if !null {
             let end = binding.va.checked_add(binding.len).ok_or(KeyError::Invalid)?;
@@ -225,6 +266,7 @@ impl<const N: usize> Keys<N> {
             if binding.region != 0 {
                 let region = self.find_mut(binding.region)?;
                 let within = region.region
+                    && region.domain == domain
                     && binding.va >= region.binding.va
                     && end <= region.binding.va + region.binding.len
                     && binding.rights & !region.binding.rights == 0;
@@ -258,14 +300,36 @@ impl<const N: usize> Keys<N> {
     ///
     /// # Errors
     /// [`KeyError::Unknown`]; [`KeyError::InUse`] for a region with windows.
-    pub fn renew(&mut self, key: u32, entropy: u32) -> Result<u32, KeyError> {
+    pub fn renew(&mut self, key: u32, entropy: u64) -> Result<u32, KeyError> {
         let entry = self.find_mut(key)?;
         if entry.windows != 0 {
             return Err(KeyError::InUse);
         }
-        entry.secret = Self::secret(entry.secret, entropy);
+        let moved = *entry;
+        // Its own place is one of those that it may get.
+        *entry = Entry { key, ..Entry::default() };
+        self.give_back(Self::place(key));
+        let (key, entry) = self.take(entropy).ok_or(KeyError::Full)?;
+        *entry = Entry { key, claim: None, ..moved };
+        Ok(key)
+    }
+
+    /// Gives a key other lowest bits, as its owner wants them; to those who know the old key it is another one.
+    ///
+    /// # Errors
+    /// [`KeyError::Unknown`]; [`KeyError::InUse`] for a region with windows; [`KeyError::Invalid`] where it would be 0.
+    pub fn tag(&mut self, key: u32, tag: u8) -> Result<u32, KeyError> {
+        let entry = self.find_mut(key)?;
+        if entry.windows != 0 {
+            return Err(KeyError::InUse);
+        }
+        let key = key >> TAG_BITS << TAG_BITS | u32::from(tag);
+        if key == 0 {
+            return Err(KeyError::Invalid);
+        }
+        entry.key = key;
         entry.claim = None;
-        Ok(entry.secret << 8 | key & 0xff)
+        Ok(key)
     }
 
     /// What `key` is bound to.
@@ -275,21 +339,24 @@ impl<const N: usize> Keys<N> {
 
     /// Keys that are not free.
     pub fn in_use(&self) -> usize {
-        self.entries.iter().filter(|entry| entry.state != State::Free).count()
+        N.saturating_sub(self.left as usize)
     }
 
-    /// Whether QP `qpn`'s peer may do `access`: address, key and right must match (QP-11). Nothing
-    /// may be read or written otherwise. A one-shot key then belongs to this operation.
+    /// Whether the peer of QP `qpn` of protection domain `domain` may do `access`: address, key and right must match
+    /// (QP-11). Nothing may be read or written otherwise. A one-shot key then belongs to this operation.
     ///
     /// A READ that goes on where the last one ended, in PSNs and in addresses, counts as the
     /// same operation: requesters ask for long ones in parts.
     ///
     /// # Errors
     /// [`Refusal`].
-    pub fn check(&mut self, qpn: u32, access: &Access) -> Result<(), Refusal> {
+    pub fn check(&mut self, domain: u16, qpn: u32, access: &Access) -> Result<(), Refusal> {
         let Ok(entry) = self.find_mut(access.remote.key) else {
             return Err(Refusal::Unknown);
         };
+        if !rule::holds(Rule::KeyOfDomain, entry.domain == domain) {
+            return Err(Refusal::Domain);
+        }
         if !rule::holds(Rule::UnboundGivesNothing, entry.state == State::Bound) {
             return Err(Refusal::Unbound);
         }
@@ -351,8 +418,8 @@ impl<const N: usize> Keys<N> {
     }
 
     /// As [`Keys::check`], as a [`crate::rc::Target`] answers it: all of the memory is resident.
-    pub fn admit(&mut self, qpn: u32, access: &Access) -> Admit {
-        match self.check(qpn, access) {
+    pub fn admit(&mut self, domain: u16, qpn: u32, access: &Access) -> Admit {
+        match self.check(domain, qpn, access) {
             Ok(()) => Admit::Yes,
             Err(_) => Admit::No,
         }
