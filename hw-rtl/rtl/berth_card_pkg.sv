@@ -393,6 +393,8 @@ package berth_card_pkg;
         logic           bad;
         logic           push;
         logic           inlined;        // its data come with it
+        logic           has_imm;        // ... and the process's immediate
+        logic [31:0]    imm;
         logic [63:0]    wr_id;
         logic [8:0]     ctxs;           // contexts up to its end
     } element_t;

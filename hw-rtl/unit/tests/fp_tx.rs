@@ -151,6 +151,51 @@ fn decision_9_a_message_longer_than_its_credit_fails_and_the_next_one_takes_the_
     }
 }
 
+/// By the queue and with the doorbell, as long as that holds it; also in packets that go again.
+#[test]
+fn qp_3_an_immediate_goes_with_the_last_packet_of_a_message() {
+    let list = |n: u64| (0..n).map(|i| (0x5_0000 + 0x1000 * i, 700)).collect::<Vec<_>>();
+    let kinds = [
+        Element::plain(0x1000, 3000),
+        Element::plain(0, 0),
+        Element::inline(0),
+        Element::inline(24),
+        Element::inline(25),
+        Element::inline(40),
+        Element { sges: list(2), push: true, ..Element::default() },
+        Element { sges: list(6), ..Element::default() },
+    ];
+    for width in widths() {
+        for doorbell in [false, true] {
+            for selective in [false, true] {
+                let mut bench = Bench::new(width, Setup { loss: 0.2, ..Setup::default() }, 7);
+                bench.connect(5, Settings { message: true, selective, timeout: 300, ..Settings::default() });
+                bench.credits(5, &[8192; 16]);
+                for (element, n) in kinds.iter().zip(0..) {
+                    let element = Element { immediate: Some(0x8000_0001 + n), ..element.clone() };
+                    bench.post(5, &[element], doorbell);
+                    bench.run(50);
+                    bench.post(5, &[kinds[n as usize].clone()], doorbell);
+                }
+                bench.finish(400_000);
+                assert_eq!(bench.statuses(5), [WC_OK; 16]);
+            }
+        }
+    }
+}
+
+#[test]
+fn qp_3_a_stream_takes_no_immediate() {
+    for width in widths() {
+        let mut bench = Bench::new(width, Setup::default(), 8);
+        bench.connect(7, Settings::default());
+        bench.credits(7, &[4096; 4]);
+        bench.post(7, &[Element { immediate: Some(7), ..Element::plain(0x1000, 10) }], false);
+        bench.run(4_000);
+        assert_eq!(bench.take_events(), [(6, 7, u64::from(WC_BAD_WQE))]);
+    }
+}
+
 #[test]
 fn decision_10_sends_of_no_bytes_complete_in_their_turn_in_stream_mode() {
     for width in widths() {

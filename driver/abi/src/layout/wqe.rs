@@ -19,6 +19,9 @@ pub const OP_RECV: u8 = 2;
 pub const SEND_PUSH: u8 = 1;
 /// Send flag: the data, at most `MAX_INLINE` bytes, stand in the element in place of the SGEs, and `num_sge` is 0.
 pub const SEND_INLINE: u8 = 2;
+/// Send flag: the process's immediate travels with the last packet, and reaches the receive's completion (message mode;
+/// stream mode keeps immediates for itself). It stands in front of SGEs and data, as `Wqe::with_immediate` puts it.
+pub const SEND_IMMEDIATE: u8 = 4;
 /// Most bytes of data in an element: as many as fit a doorbell's slot beside the header and the commit word.
 pub const MAX_INLINE: usize = 40;
 /// 8-byte words of an element in a doorbell's slot (`DB_WQE`): header, and `MAX_INLINE` bytes of data or two SGEs.
@@ -45,19 +48,24 @@ pub struct Wqe {
     pub opcode: u8,
     /// `SEND_*`; 0 for receives. Unknown flags are refused.
     pub flags: u8,
-    /// SGEs in use, 0 to `MAX_SGE`.
+    /// SGEs in use, 0 to `MAX_SGE`; one less with `SEND_IMMEDIATE`.
     pub num_sge: u16,
     /// Sum of the SGE lengths; must match. With `SEND_INLINE` the bytes of data.
     pub length: u32,
     /// The caller's own, returned in the completion.
     pub wr_id: u64,
-    /// Gather or scatter list; with `SEND_INLINE` the data from its first byte on.
+    /// Gather or scatter list; with `SEND_INLINE` the data from its first byte on. With `SEND_IMMEDIATE` all of that is one
+    /// place further back, and the first place has the immediate in `reserved` and zeros.
     pub sge: [Sge; MAX_SGE],
 }
 
 impl Wqe {
-    /// Puts data into the element in place of the SGEs, as `SEND_INLINE` says; `None` above `MAX_INLINE` bytes.
+    /// Puts data into the element in place of the SGEs, as `SEND_INLINE` says; `None` above `MAX_INLINE` bytes, or behind
+    /// [`Wqe::with_immediate`].
     pub fn with_inline(mut self, data: &[u8]) -> Option<Self> {
+        if self.flags & SEND_IMMEDIATE != 0 {
+            return None;
+        }
         let mut bytes = [0; MAX_INLINE];
         bytes.get_mut(..data.len())?.copy_from_slice(data);
         let word = |i: usize| u64::from_le_bytes(core::array::from_fn(|j| bytes[8 * i + j]));
@@ -75,24 +83,44 @@ impl Wqe {
         Some(self)
     }
 
-    /// Its words in a doorbell's slot; `None` if it has more SGEs than that holds.
-    pub fn slot(&self) -> Option<[u64; SLOT_WORDS]> {
-        if self.num_sge > 2 {
+    /// Adds an immediate, as `SEND_IMMEDIATE` says; `None` if there are `MAX_SGE` SGEs, or one is in it.
+    pub fn with_immediate(mut self, immediate: u32) -> Option<Self> {
+        if self.flags & SEND_IMMEDIATE != 0 || usize::from(self.num_sge) >= MAX_SGE {
             return None;
         }
-        let head =
-            u64::from(self.opcode) | u64::from(self.flags) << 8 | u64::from(self.num_sge) << 16;
-        let second = |s: &Sge| u64::from(s.len) | u64::from(s.reserved) << 32;
-        let [a, b, c, ..] = &self.sge;
-        Some([
-            head | u64::from(self.length) << 32,
-            self.wr_id,
-            a.va,
-            second(a),
-            b.va,
-            second(b),
-            c.va,
-        ])
+        self.sge.copy_within(..MAX_SGE - 1, 1);
+        self.sge[0] = Sge {
+            va: 0,
+            len: 0,
+            reserved: immediate,
+        };
+        self.flags |= SEND_IMMEDIATE;
+        Some(self)
+    }
+
+    /// Its words, as they stand in the queue.
+    pub fn words(&self) -> [u64; WQE_BYTES as usize / 8] {
+        let mut words = [0; WQE_BYTES as usize / 8];
+        words[0] = u64::from(self.opcode)
+            | u64::from(self.flags) << 8
+            | u64::from(self.num_sge) << 16
+            | u64::from(self.length) << 32;
+        words[1] = self.wr_id;
+        for (pair, sge) in words[2..].chunks_exact_mut(2).zip(&self.sge) {
+            pair[0] = sge.va;
+            pair[1] = u64::from(sge.len) | u64::from(sge.reserved) << 32;
+        }
+        words
+    }
+
+    /// Its words in a doorbell's slot; `None` if it has more SGEs or data than that holds.
+    pub fn slot(&self) -> Option<[u64; SLOT_WORDS]> {
+        let immediate = usize::from(self.flags & SEND_IMMEDIATE != 0);
+        let (lines, data) = (usize::from(self.num_sge) + immediate, self.length as usize);
+        if lines > 2 || (self.flags & SEND_INLINE != 0 && data > MAX_INLINE - 16 * immediate) {
+            return None;
+        }
+        self.words().first_chunk().copied()
     }
 }
 
@@ -114,7 +142,8 @@ pub struct Cqe {
     pub opcode: u8,
     /// `CQE_*` flags.
     pub flags: u16,
-    /// Bytes that the sender still had to send after this piece (CR-9); 2^32 - 1 means "at least that".
+    /// With `CQE_IMMEDIATE`. Stream mode: bytes that the sender still had to send after this piece (CR-9); 2^32 - 1 means
+    /// "at least that". Message mode: the sender's own immediate.
     pub remaining: u32,
     /// Credit number that the piece used (receives).
     pub credit: u32,
@@ -123,5 +152,7 @@ pub struct Cqe {
 }
 /// `Cqe::flags`: the last packet carried PUSH.
 pub const CQE_PUSH: u16 = 1;
+/// `Cqe::flags`: the last packet carried an immediate, which is in `Cqe::remaining`.
+pub const CQE_IMMEDIATE: u16 = 2;
 /// Mask of the phase bit in `Cqe::phase`, and in word 0 of events.
 pub const PHASE: u32 = 1 << 31;

@@ -26,6 +26,7 @@ module berth_fp_frame_out #(
     input  logic [$clog2(QPS)-1:0]     elem_q,
     input  logic [LE-1:0]              elem_idx,
     input  logic [319:0]               elem_data,
+    input  berth_card_pkg::element_t   element,    // its immediate, in message mode
 
     // data packets (see berth_fp_send)
     input  logic                       pkt_valid,
@@ -134,8 +135,10 @@ module berth_fp_frame_out #(
         .wdata({cfg_mode.loopback, cfg_mode.selective, cfg_mode.message}), .re(idle), .raddr(q), .rdata({loop, selective, message}));
     berth_fp_mem #(.WIDTH(32), .DEPTH(QPS)) m_qkey (.clk(clk), .we(cfg_we && cfg.word == berth_row_pkg::SEND_QKEY), .waddr(cfg_q),
         .wdata(cfg.data), .re(idle), .raddr(q), .rdata(qkey));
-    berth_fp_mem #(.WIDTH(320), .DEPTH(QPS << LE), .OWN(1'b1)) m_inline (.clk(clk), .we(elem_we), .waddr({elem_q, elem_idx}),
-        .wdata(elem_data), .re(idle), .raddr({pkt_q, pkt.elem[LE-1:0]}), .rdata(inline_));
+    logic          own_imm;              // the process's immediate
+    logic [31:0]   imm;
+    berth_fp_mem #(.WIDTH(353), .DEPTH(QPS << LE), .OWN(1'b1)) m_inline (.clk(clk), .we(elem_we), .waddr({elem_q, elem_idx}),
+        .wdata({element.has_imm, element.imm, elem_data}), .re(idle), .raddr({pkt_q, pkt.elem[LE-1:0]}), .rdata({own_imm, imm, inline_}));
 
     // ---- what the frame says -----------------------------------------------------------
     logic [QW-1:0] q_q;
@@ -171,7 +174,7 @@ module berth_fp_frame_out #(
     logic [16:0]   sum;
     logic [319:0]  data, whole;
     logic [5:0]    keep;
-    assign with_imm = flags_q[1] && !message;
+    assign with_imm = flags_q[1] && (!message || own_imm);
     assign placed   = selective;
     assign placement = {placement_q[30:8], PLACED, placement_q[7:0]};
     always_comb begin
@@ -182,8 +185,8 @@ module berth_fp_frame_out #(
             case (flags_q[1:0])
                 2'b01:   opcode = SEND_FIRST;
                 2'b00:   opcode = SEND_MIDDLE;
-                2'b10:   opcode = message ? SEND_LAST : SEND_LAST_IMM;
-                default: opcode = message ? SEND_ONLY : SEND_ONLY_IMM;
+                2'b10:   opcode = with_imm ? SEND_LAST_IMM : SEND_LAST;
+                default: opcode = with_imm ? SEND_ONLY_IMM : SEND_ONLY;
             endcase
             extra   = {10'd0, with_imm, 2'd0} + {10'd0, placed, 2'd0};
             payload = len_q;
@@ -221,7 +224,7 @@ module berth_fp_frame_out #(
         image[52*8 +: 16] = be16(psn_q[15:0]);
         case (kind_q)
             PACKET: begin
-                if (with_imm) image[HEAD*8 +: 32] = be32(imm_q);
+                if (with_imm) image[HEAD*8 +: 32] = be32(message ? imm : imm_q);
                 if (placed && with_imm) image[(HEAD+4)*8 +: 32] = be32(placement);
                 else if (placed) image[HEAD*8 +: 32] = be32(placement);
                 if (inline_q) begin
@@ -415,7 +418,7 @@ module berth_fp_frame_out #(
     end
 
     logic unused;
-    assign unused = &{1'b0, placement_q[31], template_[447:432], spare};
+    assign unused = &{1'b0, placement_q[31], template_[447:432], spare, element};
 
     wire unused_cfg = &{1'b0, cfg_queue, cfg_mode};
 endmodule

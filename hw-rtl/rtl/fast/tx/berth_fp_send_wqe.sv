@@ -7,14 +7,14 @@
 // A doorbell that brings its WQE goes straight to the check when nothing of its QP lies before it;
 // else it counts as a plain doorbell, because the process has written the WQE to its queue as well.
 //
-// WQE as in driver/abi, 16-byte lines: {opcode, flags, num_sge, length, wr_id}, then SGEs. With flag
-// INLINE (bit 1), and num_sge 0, up to 40 bytes of data stand behind the first line. A doorbell's slot has the same
-// form in 64 bytes: two SGEs or 40 bytes of data, the last 8 bytes are the commit word (decision 28).
+// WQE as in driver/abi, 16-byte lines: {opcode, flags, num_sge, length, wr_id}; with flag IMMEDIATE a line {0, 0, immediate}
+// (message mode only); then SGEs, or with flag INLINE, and num_sge 0, up to 40 bytes of data. A doorbell's slot has the
+// same form in 64 bytes: two lines and 8 bytes behind the first line; its last 8 bytes are the commit word (decision 28).
 //
 // A queue that cannot be read, or whose doorbell names an element that cannot be (further than the queue is deep ahead of
 // what is complete, or before what has been rung for), is left alone from then on, until its QP is initialised again.
 //
-// Row: `SEND_BASE`, `SEND_QUEUE`.
+// Row: `SEND_BASE`, `SEND_QUEUE`, `SEND_MODE`.
 module berth_fp_send_wqe #(
     parameter int unsigned QPS    = 64,
     parameter int unsigned HOST_W = 128,
@@ -109,6 +109,11 @@ module berth_fp_send_wqe #(
         .wdata(cfg_queue.log2_depth), .re(f_read), .raddr(f_addr), .rdata(log2_depth));
     berth_fp_mem #(.WIDTH(4), .DEPTH(QPS)) m_depth_p (.clk(clk), .we(cfg_we && cfg.word == berth_row_pkg::SEND_QUEUE), .waddr(cfg_q),
         .wdata(cfg_queue.log2_depth), .re(p_read), .raddr(p_addr), .rdata(log2_depth_p));
+    berth_row_pkg::send_mode_t cfg_mode;
+    logic          message_p;
+    assign cfg_mode = cfg.data;
+    berth_fp_mem #(.WIDTH(1), .DEPTH(QPS)) m_mode (.clk(clk), .we(cfg_we && cfg.word == berth_row_pkg::SEND_MODE), .waddr(cfg_q),
+        .wdata(cfg_mode.message), .re(p_read), .raddr(p_addr), .rdata(message_p));
     berth_fp_mem #(.WIDTH(16), .DEPTH(QPS)) m_pi (.clk(clk), .we(pi_we), .waddr(pi_q),
         .wdata(pi_data), .re(f_read), .raddr(f_addr), .rdata(pi));
     berth_fp_mem #(.WIDTH(16), .DEPTH(QPS)) m_fetched (.clk(clk), .we(fetched_we), .waddr(fetched_q),
@@ -274,6 +279,7 @@ module berth_fp_send_wqe #(
     logic [31:0]   sum_q;
     logic          over_q;              // the sum does not fit, or an SGE is malformed
     logic [319:0]  data_q;
+    logic [31:0]   imm_q;
     logic          head_here, head_err, plain, bell_fits;
     logic [LF-1:0] head_idx;
     logic [QW-1:0] head_qp;
@@ -316,17 +322,20 @@ module berth_fp_send_wqe #(
                 : line_q == 3'd1 ? fdb.wqe[255:128]
                 : fdb.wqe[383:256];
 
-    logic          inl, last_line, sge_used;
-    logic [2:0]    lines;
+    logic          inl, ext, ext_line, last_line, sge_used;
+    logic [2:0]    lines, data_line;      // data_line: of those behind the immediate's
     logic          bad;
     assign inl       = h_flags_q[1];
-    assign lines     = inl ? 3'd3 : h_sges_q[2:0];
+    assign ext       = h_flags_q[2];
+    assign ext_line  = ext && line_q == 3'd1;
+    assign data_line = line_q - {2'd0, ext};
+    assign lines     = {2'd0, ext} + (!inl ? h_sges_q > most_sges(bell_q, ext) ? 3'd0 : h_sges_q[2:0] : bell_q ? 3'd0 : 3'd3);
     assign last_line = line_q == lines;
-    assign sge_used  = p_q == P_LINE && !inl && line[95:64] != 32'd0;
-    assign bad       = h_opcode_q != OP_SEND || h_flags_q[7:2] != 6'd0
+    assign sge_used  = p_q == P_LINE && !inl && !ext_line && line[95:64] != 32'd0;
+    assign bad       = h_opcode_q != OP_SEND || h_flags_q[7:3] != 5'd0 || (ext && !message_p)
                        || h_len_q[31] || over_q
-                       || (inl ? h_len_q > 32'd40 || h_sges_q != 16'd0 : h_sges_q > 16'(MAX_SGE) || sum_q != h_len_q)
-                       || (bell_q && !inl && h_sges_q > 16'd2);
+                       || (inl ? h_len_q > (bell_q && ext ? 32'd24 : 32'd40) || h_sges_q != 16'd0
+                               : h_sges_q > most_sges(bell_q, ext) || sum_q != h_len_q);
 
     assign worked_off  = p_q == P_END && left_q == 3'd1 && !bell_q;
     assign elem_we     = p_q == P_END;
@@ -336,6 +345,8 @@ module berth_fp_send_wqe #(
     assign element.bad    = bad;
     assign element.push   = h_flags_q[0];
     assign element.inlined = inl;
+    assign element.has_imm = ext;
+    assign element.imm     = imm_q;
     assign element.wr_id  = h_id_q;
     assign element.ctxs   = 9'(bad ? ctxs_q : ctxs_new_q);
     assign elem_data   = data_q;
@@ -352,7 +363,14 @@ module berth_fp_send_wqe #(
     assign parsed_elems = row_elems;
 
     logic [127:0] header;
+    logic         header_lines;            // there is a line to read behind it
     assign header = bell_q ? fdb.wqe[127:0] : fetched_line;
+    assign header_lines = header[10] || (header[9] ? !bell_q : header[31:16] != 16'd0 && header[31:16] <= most_sges(bell_q, 1'b0));
+
+    // SGEs that an element may have behind its header and, with `behind`, its immediate.
+    function automatic logic [15:0] most_sges(input logic bell, input logic behind);
+        most_sges = (bell ? 16'd2 : 16'(MAX_SGE)) - {15'd0, behind};
+    endfunction
 
     always_ff @(posedge clk) begin
         sq_fault_valid <= wild;
@@ -386,7 +404,7 @@ module berth_fp_send_wqe #(
             P_BELL: p_q <= bell_fits ? P_HEAD : P_IDLE;
             P_HEAD: begin
                 {h_id_q, h_len_q, h_sges_q, h_flags_q, h_opcode_q} <= header;
-                data_q     <= fdb.wqe[447:128];
+                data_q     <= header[10] ? {128'd0, fdb.wqe[447:256]} : fdb.wqe[447:128];
                 sum_q      <= 32'd0;
                 over_q     <= 1'b0;
                 line_q     <= 3'd1;
@@ -394,15 +412,17 @@ module berth_fp_send_wqe #(
                 ctxs_q     <= fresh_q ? ctxs_p : ctxs_q;
                 ctxs_new_q <= fresh_q ? ctxs_p : ctxs_q;
                 fresh_q    <= 1'b0;
-                // no line to read: none is used, too many are claimed, or the data came with the doorbell
-                p_q <= (header[9] ? bell_q : header[31:16] == 16'd0 || header[31:16] > 16'(MAX_SGE)
-                        || (bell_q && header[31:16] > 16'd2)) ? P_END : P_LINE;
+                // No line is read if none is used, too many are claimed, or the data came with the doorbell.
+                p_q <= header_lines ? P_LINE : P_END;
             end
             P_LINE: begin
                 line_q <= line_q + 3'd1;
-                if (inl) begin
-                    data_q <= line_q == 3'd3 ? {line[63:0], data_q[255:0]}
-                            : line_q == 3'd2 ? {data_q[319:256], line, data_q[127:0]}
+                if (ext_line) begin
+                    imm_q  <= line[127:96];
+                    over_q <= line[95:0] != 96'd0;
+                end else if (inl) begin
+                    data_q <= data_line == 3'd3 ? {line[63:0], data_q[255:0]}
+                            : data_line == 3'd2 ? {data_q[319:256], line, data_q[127:0]}
                             : {data_q[319:128], line};
                 end else begin
                     {over_q, sum_q} <= {over_q || line[127:95] != 33'd0, 32'd0} | ({1'b0, sum_q} + {1'b0, line[95:64]});
@@ -441,5 +461,5 @@ module berth_fp_send_wqe #(
     logic unused;
     assign unused = &{1'b0, work_busy, qc, fdb, line_addr_q, unparsed};
 
-    wire unused_cfg = &{1'b0, cfg_queue};
+    wire unused_cfg = &{1'b0, cfg_queue, cfg_mode};
 endmodule

@@ -404,7 +404,7 @@ module berth_fp_tx #(
 
     berth_fp_frame_out #(.QPS(QPS), .WORD_W(HOST_W), .LE(LE), .LB(LB)) frame_out (
         .clk(clk), .rst(rst), .cfg_we(c_we), .cfg_q(c_qp), .cfg(cfg), .elem_we(elem_we), .elem_q(elem_q),
-        .elem_idx(elem_idx), .elem_data(elem_data), .pkt_valid(pkt_valid), .pkt_ready(pkt_ready), .pkt_q(pkt_q),
+        .elem_idx(elem_idx), .elem_data(elem_data), .element(element), .pkt_valid(pkt_valid), .pkt_ready(pkt_ready), .pkt_q(pkt_q),
         .pkt(pkt), .part_valid(part_valid), .part_ready(part_ready), .part_data(part_data), .afr_valid(afr_valid),
         .afr_ready(afr_ready), .afr_q(afr_q), .afr(afr), .lfr_valid(lfr_valid), .lfr_ready(lfr_ready), .lfr_q(lfr_q),
         .lfr(lfr), .ctl_valid(ctl_valid), .ctl_tag(ctl_tag), .ctl_pop(ctl_pop), .backlog(backlog), .at(at),

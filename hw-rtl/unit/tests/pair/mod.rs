@@ -10,7 +10,7 @@ use berth_abi::rows::{
     event::{EVENT_LIST, EVENT_TIMEOUT},
     recv, send,
 };
-use berth_abi::wqe::{CQE_PUSH, OP_RECV};
+use berth_abi::wqe::{CQE_IMMEDIATE, CQE_PUSH, OP_RECV};
 use berth_protocol::wire::headers::{Mac, Template};
 use berth_random::Rng;
 use berth_rtl_unit::{Module, Port};
@@ -792,10 +792,13 @@ impl Pair {
         let flow = self.flows[1 - k].values_mut().find(|f| f.to == q).expect("connected");
         let number = flow.received.len();
         let piece = flow.sender.pieces.get(number).unwrap_or_else(|| panic!("QP {q}: receive {number}, no piece"));
-        let flags = if piece.push { u32::from(CQE_PUSH) << 16 } else { 0 };
+        let flags = cqe_flags(piece.push, piece.end.or(piece.immediate).is_some());
         let context = format!("QP {q}, receive {number}");
         assert_eq!((w[0], w[2], w[6]), (number as u32, piece.len, number as u32), "{context}");
         assert_eq!(w[4], u32::from(OP_RECV) << 8 | flags, "{context}");
+        if piece.end.is_none() {
+            assert_eq!(w[5], piece.immediate.unwrap_or(0), "{context}");
+        }
         if let Some(end) = piece.end {
             assert!(flow.sender.was_rung(w[5].wrapping_add(end)), "{context}: bytes remaining {}", w[5]);
         }
@@ -925,4 +928,10 @@ impl Pair {
 /// The row that an acquisition's tag belongs to; that of a receive counts as one with all others.
 fn row_of(half: usize, tag: u64) -> u64 {
     if half == 0 { tag >> 6 } else { u64::MAX }
+}
+
+/// Flags of a receive's completion, as word 4 has them.
+fn cqe_flags(push: bool, immediate: bool) -> u32 {
+    let flag = |set: bool, flag: u16| if set { u32::from(flag) << 16 } else { 0 };
+    flag(push, CQE_PUSH) | flag(immediate, CQE_IMMEDIATE)
 }

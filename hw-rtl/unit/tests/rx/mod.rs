@@ -6,7 +6,7 @@
 use berth_abi::cpu::{RX_FLAG_ICRC_OK, RX_FLAG_ROCE};
 use berth_abi::rows::{event::EVENT_BROKEN, recv};
 use berth_abi::status::{PAGE_NO_MEMORY, PAGE_OVER_BUDGET, WC_LOCAL_PROTECTION, WC_NO_MEMORY, WC_OVER_BUDGET};
-use berth_abi::wqe::{CQE_PUSH, OP_RECV};
+use berth_abi::wqe::{CQE_IMMEDIATE, CQE_PUSH, OP_RECV};
 use berth_protocol::rc::{
     Access, Admit, Event, Fault, Immediate, Message, Op, Outcome, RequestPacket, Requester, RequesterConfig, Responder,
     ResponderConfig, ResponseBody, ResponsePacket, Syndrome, Target, Verdict,
@@ -133,7 +133,7 @@ pub struct Qp {
     /// Packets that wait for the RTL's verdict, acknowledgements and completions that the model has given.
     packets: VecDeque<RequestPacket>,
     acks: VecDeque<ResponsePacket>,
-    expected: VecDeque<(u32, u32, u32, bool)>,
+    expected: VecDeque<(u32, u32, Option<u32>, bool)>,
     unchecked: VecDeque<Cqe>,
     pub cqes: Vec<Cqe>,
     /// The next SGE whose memory is to be asked for.
@@ -689,7 +689,11 @@ impl Rig {
             offset: qp.offset,
             len,
             credit: qp.used,
-            imm: if self.world.message_mode { Immediate::None } else { Immediate::Remaining },
+            imm: match (self.world.message_mode, qp.used % 3) {
+                (false, _) => Immediate::Remaining,
+                (true, 0) => Immediate::Value(qp.used.wrapping_mul(0x9e37_79b9)),
+                (true, _) => Immediate::None,
+            },
             solicited: push,
             ..Message::default()
         };
@@ -1147,7 +1151,7 @@ impl Rig {
                 Event::Received { credit, len, imm, solicited, .. } => {
                     assert_eq!(credit, qp.complete);
                     qp.complete += 1;
-                    qp.expected.push_back((credit, len, imm.unwrap_or(0), solicited));
+                    qp.expected.push_back((credit, len, imm, solicited));
                 }
                 _ => (),
             }
@@ -1272,8 +1276,9 @@ impl Rig {
     fn check_completions(&mut self, i: usize) {
         let qp = &mut self.qps[i];
         while let (Some(words), Some(&(credit, len, imm, push))) = (qp.unchecked.front(), qp.expected.front()) {
-            let flags = if push { u32::from(CQE_PUSH) << 16 } else { 0 };
-            assert_eq!(words[2..], [len, qp.q, u32::from(OP_RECV) << 8 | flags, imm, credit]);
+            let flags = if push { u32::from(CQE_PUSH) << 16 } else { 0 }
+                | if imm.is_some() { u32::from(CQE_IMMEDIATE) << 16 } else { 0 };
+            assert_eq!(words[2..], [len, qp.q, u32::from(OP_RECV) << 8 | flags, imm.unwrap_or(0), credit]);
             qp.unchecked.pop_front();
             qp.expected.pop_front();
         }

@@ -5,6 +5,7 @@
 pub mod peer;
 
 use berth_abi::rows::{event::EVENT_TIMEOUT, send};
+use berth_abi::wqe::{MAX_SGE, OP_SEND, SEND_PUSH, Sge, Wqe};
 use berth_random::Rng;
 use berth_rtl_unit::{Module, Port};
 use peer::Peer;
@@ -23,9 +24,6 @@ const LOG2_DEPTH: u32 = 10;
 const WQE: usize = 16;
 /// The host's answer when a page cannot be had.
 pub const DENIED: u8 = 3;
-/// Send flags.
-const PUSH: u64 = 1;
-const INLINE: u64 = 2;
 
 pub fn widths() -> Vec<u32> {
     Module::widths("berth_fp_tx")
@@ -99,6 +97,8 @@ pub struct Element {
     pub claimed: Option<u32>,
     /// PUSH.
     pub push: bool,
+    /// The process's immediate: message mode only.
+    pub immediate: Option<u32>,
 }
 
 impl Element {
@@ -127,22 +127,23 @@ impl Element {
     }
     /// Fits the slot of a doorbell.
     pub fn fits_doorbell(&self) -> bool {
-        self.data.is_some() || self.sges.len() <= 2
+        self.element(0).slot().is_some()
     }
     /// As the queue has it.
     pub fn wqe(&self, id: u64) -> [u64; WQE] {
-        let mut words = [0; WQE];
-        let flags = if self.push { PUSH } else { 0 } | if self.data.is_some() { INLINE } else { 0 };
-        let len = u64::from(self.claimed.unwrap_or(self.len()));
-        words[0] = 1 | flags << 8 | (self.sges.len() as u64) << 16 | len << 32;
-        words[1] = id;
-        for (i, &(va, len)) in self.sges.iter().enumerate() {
-            (words[2 + 2 * i], words[3 + 2 * i]) = (va, u64::from(len));
+        self.element(id).words()
+    }
+    fn element(&self, id: u64) -> Wqe {
+        let (num_sge, length) = (self.sges.len() as u16, self.claimed.unwrap_or(self.len()));
+        let flags = if self.push { SEND_PUSH } else { 0 };
+        let mut wqe = Wqe { opcode: OP_SEND, flags, num_sge, length, wr_id: id, ..Wqe::default() };
+        for (to, &(va, len)) in wqe.sge.iter_mut().zip(&self.sges) {
+            *to = Sge { va, len, reserved: 0 };
         }
-        for (i, byte) in self.data.iter().flatten().enumerate() {
-            words[2 + i / 8] |= u64::from(*byte) << (8 * (i % 8));
+        if let Some(data) = &self.data {
+            wqe = wqe.with_inline(data).expect("the element has room");
         }
-        words
+        self.immediate.map_or(wqe, |immediate| wqe.with_immediate(immediate).expect("the element has room"))
     }
 }
 
@@ -806,7 +807,7 @@ impl Bench {
             let (low, high) =
                 if message { (6_000, 20_000) } else { (1, 1 << rng.between(if faulty { 9 } else { 4 }, 15)) };
             bench.peers.get_mut(&q).expect("just made").supply = Some((low, high));
-            let elements: Vec<_> = (0..rng.between(1, 40)).map(|_| random_element(rng)).collect();
+            let elements: Vec<_> = (0..rng.between(1, 40)).map(|_| random_element(rng, message)).collect();
             for group in elements.chunks(rng.between(1, 7) as usize) {
                 bench.post(q, group, rng.chance(0.5));
                 bench.run(rng.below(60));
@@ -1312,10 +1313,10 @@ fn take_one(held: &mut BTreeMap<(u64, u64), u32>, range: (u64, u64)) -> bool {
     true
 }
 
-/// A send of any kind.
-pub fn random_element(rng: &mut Rng) -> Element {
+/// A send of any kind that the mode allows.
+pub fn random_element(rng: &mut Rng, message: bool) -> Element {
     let push = rng.chance(0.3);
-    match rng.below(10) {
+    let element = match rng.below(10) {
         0 => Element { push, ..Element::plain(0x1_0000, 0) },
         1..4 => {
             let len = rng.below(41) as usize;
@@ -1328,5 +1329,7 @@ pub fn random_element(rng: &mut Rng) -> Element {
             let sges = (0..count).map(|_| (rng.below(1 << 22), rng.below(most) as u32)).collect();
             Element { sges, push, ..Element::default() }
         }
-    }
+    };
+    let room = message && element.sges.len() < MAX_SGE;
+    Element { immediate: (room && rng.chance(0.3)).then(|| rng.draw() as u32), ..element }
 }

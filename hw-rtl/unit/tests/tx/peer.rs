@@ -141,6 +141,8 @@ pub struct Piece {
     pub push: bool,
     /// Bytes of the stream up to its end; none in message mode.
     pub end: Option<u32>,
+    /// The process's immediate.
+    pub immediate: Option<u32>,
     element: usize,
     offset: usize,
 }
@@ -231,7 +233,13 @@ impl Peer {
     pub fn posted(&mut self, element: &Element) -> u64 {
         let number = self.elements.len() as u64;
         self.posted_bytes = self.posted_bytes.wrapping_add(element.len());
-        self.cut.post(Send { id: number, len: element.len(), immediate: None }).expect("room in the model");
+        self.cut
+            .post(Send {
+                id: number,
+                len: element.len(),
+                immediate: element.immediate.filter(|_| self.settings.message),
+            })
+            .expect("the model has room, and takes it in this mode");
         self.bytes.push(element.bytes());
         self.elements.push(element.clone());
         self.wanted.push(WC_OK);
@@ -321,7 +329,11 @@ impl Peer {
                         offset: self.total,
                         len: piece.len,
                         credit: piece.credit,
-                        imm: if stream { Immediate::Remaining } else { Immediate::None },
+                        imm: match (stream, piece.immediate) {
+                            (true, _) => Immediate::Remaining,
+                            (false, Some(own)) => Immediate::Value(own),
+                            (false, None) => Immediate::None,
+                        },
                         solicited: piece.last && self.elements[element].push,
                         ..Message::default()
                     };
@@ -332,6 +344,7 @@ impl Peer {
                         len: piece.len,
                         push: message.solicited,
                         end: stream.then_some(self.total as u32),
+                        immediate: piece.immediate.filter(|_| !stream),
                         element,
                         offset: piece.offset as usize,
                     });
@@ -426,7 +439,9 @@ impl Peer {
         assert_eq!((packet.bth.psn, packet.bth.solicited), (p.psn, p.solicited), "{context}");
         assert!(packet.bth.ack_request || !(last || (again && !self.gaps)), "{context}");
         assert_eq!(packet.ext.imm.is_some(), p.imm.is_some(), "{context}");
-        if let Some(imm) = packet.ext.imm {
+        if let (Some(imm), true) = (packet.ext.imm, self.settings.message) {
+            assert_eq!(Some(imm), p.imm, "{context}");
+        } else if let Some(imm) = packet.ext.imm {
             let posted = imm.wrapping_add(expected.end);
             assert!(self.rung.contains(&posted), "{context}: bytes remaining {imm}, up to {}", expected.end);
         }
