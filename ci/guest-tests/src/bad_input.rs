@@ -3,7 +3,7 @@
 
 use std::os::fd::{AsFd, AsRawFd};
 
-use berth_abi::wqe::{OP_RECV, OP_SEND, SEND_INLINE, Sge, Wqe};
+use berth_abi::wqe::{OP_RECV, OP_SEND, SEND_IMMEDIATE, SEND_INLINE, Sge, Wqe};
 use berth_abi::{counters as c, host, ioctl};
 use libberth::{Context, Error, QpConfig, Reason, Status, raw};
 
@@ -53,6 +53,7 @@ fn malformed(opcode: u8, good: Sge) -> Vec<(&'static str, Wqe)> {
         ("ranges whose sum is over 32 bits", wraps),
         ("41 bytes inline", Wqe { flags: SEND_INLINE, num_sge: 0, length: 41, ..base }),
         ("inline with a range", Wqe { flags: SEND_INLINE, length: 40, ..base }),
+        ("an immediate in a stream", Wqe { flags: SEND_IMMEDIATE, ..base }),
     ]
 }
 

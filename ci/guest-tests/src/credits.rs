@@ -4,7 +4,8 @@
 use std::cell::Cell;
 
 use berth_abi::counters as c;
-use libberth::{Context, Limits, Mode, QpConfig, QpStateKind, Status, Stream, Trigger};
+use berth_abi::wqe::{OP_SEND, Wqe};
+use libberth::{Context, Error, Limits, Mode, QpConfig, QpStateKind, Status, Stream, Trigger, WorkRequest};
 
 use crate::env::{Env, Role};
 use crate::util::{
@@ -20,7 +21,8 @@ tests! {
           cr_5_every_trigger_carries_the_stream, cr_3_stream_of_one_byte_buffers,
           inv_2_lost_duplicated_reordered_corrupted_frames_do_no_harm, cr_11_lost_lists_are_repeated,
           inv_2_random_traffic_of_four_connections_under_pressure,
-          cr_17_in_message_mode_a_send_fills_one_receive_or_fails_by_itself;
+          cr_17_in_message_mode_a_send_fills_one_receive_or_fails_by_itself,
+          cr_17_the_immediate_of_a_message_reaches_the_receives_completion;
 }
 
 fn cr_15_send_of_11_leaves_as_5_and_6(env: &Env) -> Res {
@@ -467,6 +469,66 @@ fn cr_17_in_message_mode_a_send_fills_one_receive_or_fails_by_itself(env: &Env) 
                 check(&target.bytes()[i * 64 * 1024..][..len], 217, 0)?;
             }
         }
+    }
+    env.meet("done")
+}
+
+/// A send: its ranges, whether their data are copied, its immediate.
+type Kind<'a> = (&'a [(usize, usize)], bool, Option<u32>);
+
+/// By the queue and with the doorbell, of every kind; other sends have none, and a malformed one ends its queue pair.
+fn cr_17_the_immediate_of_a_message_reaches_the_receives_completion(env: &Env) -> Res {
+    let config = QpConfig { mode: Mode::Message, ..depths(16, 16) };
+    let context = env.context()?;
+    let mut conn = Conn::new(&context, &config)?;
+    let source = Mem::pattern(20_000, 218)?;
+    let target = Mem::new(16 * 32 * 1024)?;
+    let kinds: [Kind; 8] = [
+        (&[(0, 20_000)], false, Some(0x8000_0001)),
+        (&[(0, 10), (10, 5000), (5010, 1), (5011, 0), (5011, 7), (5018, 9)], false, Some(0)),
+        (&[(0, 300)], false, None),
+        (&[], false, Some(u32::MAX)),
+        (&[(0, 24)], true, Some(3)),
+        (&[(0, 25)], true, Some(4)),
+        (&[(0, 40)], true, Some(5)),
+        (&[(0, 40)], true, None),
+    ];
+    let length = |ranges: &[(usize, usize)]| ranges.iter().map(|r| r.1).sum::<usize>();
+    if env.role == Role::B {
+        let places: Vec<_> = (0..kinds.len()).map(|i| target.sge(i * 32 * 1024, 32 * 1024)).collect();
+        conn.recv(0, &places)?;
+    }
+    establish(env, &context, &conn.qp, 218)?;
+    for (i, &(ranges, inline, immediate)) in kinds.iter().enumerate() {
+        match env.role {
+            Role::A => {
+                let sges: Vec<_> = ranges.iter().map(|&(at, len)| source.sge(at, len)).collect();
+                let request = WorkRequest { wr_id: i as u64, sges: &sges, inline, immediate, ..WorkRequest::default() };
+                // SAFETY: the memory outlives the connection.
+                unsafe { conn.qp.post_send(&[request]) }?;
+                conn.sent(env)?.ok()?;
+            }
+            Role::B => {
+                let got = conn.received(env)?.ok()?;
+                ensure_eq!((got.byte_len as usize, got.immediate, got.remaining), (length(ranges), immediate, 0));
+                check(&target.bytes()[i * 32 * 1024..][..length(ranges)], 218, 0)?;
+            }
+        }
+    }
+    env.meet("received")?;
+    if env.role == Role::A {
+        let sges = [source.sge(0, 8)];
+        let request = WorkRequest { sges: &sges, immediate: Some(1), ..WorkRequest::default() };
+        let stream = Conn::new(&context, &depths(4, 4))?;
+        let mut stream = stream.qp;
+        // SAFETY: nothing is posted.
+        ensure!(matches!(unsafe { stream.post_send(&[request]) }, Err(Error::ImmediateInStream)));
+        let wqe = Wqe { opcode: OP_SEND, num_sge: 1, length: 8, wr_id: 99, ..Wqe::default() };
+        let mut wqe = wqe.with_immediate(1).ok_or("there is room")?;
+        (wqe.sge[0].va, wqe.sge[1]) = (1, sges[0]);
+        // SAFETY: what the element names outlives the connection.
+        unsafe { conn.qp.post_raw(false, &wqe) }?;
+        ensure_eq!(conn.sent(env)?.status, Status::BadWqe);
     }
     env.meet("done")
 }

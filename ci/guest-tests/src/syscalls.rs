@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 
 use berth_abi::card::ABI_VERSION;
 use berth_abi::ring::CRASH_EVENT_WORDS;
-use berth_abi::wqe::{OP_RECV, OP_SEND, SEND_INLINE, Sge, Wqe};
+use berth_abi::wqe::{OP_RECV, OP_SEND, SEND_IMMEDIATE, SEND_INLINE, Sge, Wqe};
 use berth_abi::{counters as c, host, ioctl};
 use libberth::{Counters, Device, Reason, Status};
 
@@ -732,7 +732,7 @@ impl<'w, 'e> Thread<'w, 'e> {
     fn element(&mut self) -> Wqe {
         let mut wqe = Wqe {
             opcode: self.pick(&[OP_SEND, OP_RECV, OP_RECV, 0, 99]),
-            flags: self.pick(&[0, 0, 0, SEND_INLINE, 0xff]),
+            flags: self.pick(&[0, 0, 0, SEND_INLINE, SEND_IMMEDIATE, 0xff]),
             num_sge: self.pick(&[0, 1, 1, 2, 7, 8]),
             wr_id: self.random.next(),
             ..Wqe::default()

@@ -235,7 +235,7 @@ impl Conn {
     pub fn send(&mut self, wr_id: u64, sges: &[Sge]) -> Res {
         // SAFETY: the tests keep their memory (`Mem`) until the connection is dropped, or take it away on purpose and do
         // not look at what is in its place then.
-        unsafe { self.qp.post_send(&[WorkRequest { wr_id, sges, push: false, inline: false }]) }?;
+        unsafe { self.qp.post_send(&[WorkRequest { wr_id, sges, ..WorkRequest::default() }]) }?;
         Ok(())
     }
 
@@ -243,7 +243,7 @@ impl Conn {
     pub fn send_inline(&mut self, wr_id: u64, bytes: &[u8]) -> Res {
         let sge = [Sge { va: bytes.as_ptr() as u64, len: bytes.len() as u32, reserved: 0 }];
         // SAFETY: the bytes are live, and looked at during the call only.
-        unsafe { self.qp.post_send(&[WorkRequest { wr_id, sges: &sge, push: false, inline: true }]) }?;
+        unsafe { self.qp.post_send(&[WorkRequest { wr_id, sges: &sge, inline: true, ..WorkRequest::default() }]) }?;
         Ok(())
     }
 

@@ -72,7 +72,7 @@ fn run() -> Result<(), Box<dyn Error>> {
         let mut bytes = message.as_bytes().to_vec();
         let sges = [range(bytes.as_ptr(), bytes.len())];
         // SAFETY: an inline send reads its ranges during the call only, and `bytes` lives that long.
-        unsafe { from.post_send(&[WorkRequest { wr_id, sges: &sges, push: false, inline: true }]) }?;
+        unsafe { from.post_send(&[WorkRequest { wr_id, sges: &sges, inline: true, ..WorkRequest::default() }]) }?;
         // The memory is ours again.
         bytes.fill(0);
     }

@@ -98,8 +98,10 @@ pub struct Completion {
     pub recv: bool,
     /// Bytes moved; of a receive: bytes in its buffer, which may be fewer than its size (CR-2).
     pub byte_len: u32,
-    /// Bytes that the sender still had to send after this piece (CR-9); `u32::MAX` means at least that.
+    /// Stream mode: bytes that the sender still had to send after this piece (CR-9); `u32::MAX` means at least that.
     pub remaining: u32,
+    /// Message mode: the immediate that the sender gave (receives).
+    pub immediate: Option<u32>,
     /// Number of the credit that the piece used (receives).
     pub credit: u32,
     /// The sender asked to push (IW-6).
@@ -107,14 +109,16 @@ pub struct Completion {
 }
 
 impl Completion {
-    fn new(cqe: &Cqe) -> Self {
+    fn new(cqe: &Cqe, message: bool) -> Self {
+        let carried = (cqe.flags & wqe::CQE_IMMEDIATE != 0).then_some(cqe.remaining);
         Self {
             wr_id: cqe.wr_id,
             qpn: cqe.qpn,
             status: cqe.status.into(),
             recv: cqe.opcode == wqe::OP_RECV,
             byte_len: cqe.byte_len,
-            remaining: cqe.remaining,
+            remaining: carried.filter(|_| !message).unwrap_or(0),
+            immediate: carried.filter(|_| message),
             credit: cqe.credit,
             push: cqe.flags & wqe::CQE_PUSH != 0,
         }
@@ -135,6 +139,8 @@ impl Completion {
 /// Progress of the two queues of a queue pair.
 #[derive(Debug)]
 pub(crate) struct QpProgress {
+    /// In message mode.
+    pub(crate) message: bool,
     pub(crate) send: Progress,
     pub(crate) recv: Progress,
 }
@@ -161,16 +167,13 @@ impl State {
     /// Moves one entry from the ring to `taken`.
     fn take_one(&mut self) -> Result<Option<()>> {
         let Some(cqe) = self.ring.take() else { return Ok(None) };
-        let completion = Completion::new(&cqe);
-        let known = self
-            .qps
-            .get(cqe.qpn as usize)
-            .and_then(Option::as_ref)
-            .is_some_and(|qp| if completion.recv { qp.recv.complete() } else { qp.send.complete() });
-        if !known {
-            return Err(Error::BadCompletion { qpn: cqe.qpn });
-        }
-        self.taken.push_back(completion);
+        let qp = self.qps.get(cqe.qpn as usize).and_then(Option::as_ref);
+        let completion = qp.and_then(|qp| {
+            let completion = Completion::new(&cqe, qp.message);
+            let outstanding = if completion.recv { qp.recv.complete() } else { qp.send.complete() };
+            outstanding.then_some(completion)
+        });
+        self.taken.push_back(completion.ok_or(Error::BadCompletion { qpn: cqe.qpn })?);
         Ok(Some(()))
     }
 
@@ -473,7 +476,8 @@ mod tests {
                     let base = NonNull::new(&raw mut wqes[n * 64]).unwrap();
                     // SAFETY: 64 elements that no other queue uses; the vector is kept and never resized.
                     let queue = unsafe { WorkQueue::new(base, 64) };
-                    let progress = Arc::new(QpProgress { send: Progress::new(64), recv: Progress::new(64) });
+                    let (send, recv) = (Progress::new(64), Progress::new(64));
+                    let progress = Arc::new(QpProgress { message: false, send, recv });
                     cq.inner.attach(qpn, &progress);
                     (qpn, queue, progress)
                 })
@@ -566,15 +570,19 @@ mod tests {
             qpn: 16,
             status: status::WC_OK,
             opcode: wqe::OP_RECV,
-            flags: wqe::CQE_PUSH,
+            flags: wqe::CQE_PUSH | wqe::CQE_IMMEDIATE,
             remaining: 11,
             credit: 3,
             phase: wqe::PHASE,
         };
-        let c = Completion::new(&cqe);
+        let c = Completion::new(&cqe, false);
         assert!(c.recv && c.push && c.ok().is_ok());
         assert_eq!((c.wr_id, c.qpn, c.byte_len, c.remaining, c.credit), (7, 16, 40, 11, 3));
-        let bad = Completion::new(&Cqe { status: status::WC_WITHDRAWN, ..cqe });
+        assert_eq!(c.immediate, None, "in a stream it is the card's");
+        let message = Completion::new(&cqe, true);
+        assert_eq!((message.remaining, message.immediate), (0, Some(11)));
+        assert_eq!(Completion::new(&Cqe { flags: 0, ..cqe }, true).immediate, None);
+        let bad = Completion::new(&Cqe { status: status::WC_WITHDRAWN, ..cqe }, false);
         assert!(matches!(bad.ok(), Err(Error::Completion { wr_id: 7, status: Status::Withdrawn })));
     }
 

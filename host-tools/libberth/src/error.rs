@@ -149,6 +149,9 @@ pub enum Error {
         /// Most.
         max: usize,
     },
+    /// A stream's immediates say how much is still to come (CR-9).
+    #[error("a queue pair in stream mode takes no immediate: make it in message mode")]
+    ImmediateInStream,
     /// An element has more than [`MAX_SGE`](berth_abi::wqe::MAX_SGE) ranges.
     #[error("{got} scatter/gather elements, but a queue element has room for {max}")]
     TooManySges {

@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
 
-use berth_abi::wqe::{MAX_INLINE, OP_RECV, OP_SEND, SEND_PUSH, SLOT_WORDS, Sge, WQE_BYTES, Wqe};
+use berth_abi::wqe::{MAX_INLINE, MAX_SGE, OP_RECV, OP_SEND, SEND_PUSH, SLOT_WORDS, Sge, WQE_BYTES, Wqe};
 use berth_abi::{host, ioctl, ring as abi_ring};
 
 use crate::context::Inner;
@@ -96,6 +96,9 @@ pub struct WorkRequest<'a> {
     /// caller's again at once, the card asks for no page, and a single element goes to the card with its doorbell.
     /// Sends only (what verbs call `IBV_SEND_INLINE`).
     pub inline: bool,
+    /// A number that reaches the receive's completion with the message; in message mode only, and of sends only (what verbs
+    /// call `IBV_WR_SEND_WITH_IMM`). The element then has room for 6 ranges.
+    pub immediate: Option<u32>,
 }
 
 /// State of a queue pair's connection.
@@ -237,7 +240,8 @@ impl QueuePair {
         let send = unsafe { WorkQueue::new(send_base, arg.sq_depth) };
         // SAFETY: the region holds `rq_depth` elements from `rq_start`, behind the send queue (checked above).
         let recv = unsafe { WorkQueue::new(recv_base, arg.rq_depth) };
-        let progress = Arc::new(QpProgress { send: Progress::new(arg.sq_depth), recv: Progress::new(arg.rq_depth) });
+        let (sends, recvs) = (Progress::new(arg.sq_depth), Progress::new(arg.rq_depth));
+        let progress = Arc::new(QpProgress { message: config.mode == Mode::Message, send: sends, recv: recvs });
         send_cq.inner.attach(arg.qpn, &progress);
         if !Arc::ptr_eq(&send_cq.inner, &recv_cq.inner) {
             recv_cq.inner.attach(arg.qpn, &progress);
@@ -316,9 +320,12 @@ impl QueuePair {
     ///
     /// # Errors
     /// [`Error::QueueFull`], [`Error::TooMuchOutstanding`], [`Error::TooManySges`], [`Error::MessageTooLong`],
-    /// [`Error::InlineTooLong`], [`Error::NotPermitted`] in another process.
+    /// [`Error::InlineTooLong`], [`Error::ImmediateInStream`], [`Error::NotPermitted`] in another process.
     pub unsafe fn post_send(&mut self, requests: &[WorkRequest<'_>]) -> Result<()> {
         self.context.check_memory("post a send")?;
+        if !self.progress.message && requests.iter().any(|r| r.immediate.is_some()) {
+            return Err(Error::ImmediateInStream);
+        }
         // SAFETY: as our caller's.
         let slot = unsafe { post(&mut self.send, &self.progress.send, OP_SEND, requests) }?;
         self.ring_send(slot);
@@ -511,6 +518,10 @@ unsafe fn post(
     let mut bytes = 0;
     for r in requests {
         let length = element(opcode, 0, r.wr_id, r.sges)?.length;
+        let max = MAX_SGE - 1;
+        if sends && r.immediate.is_some() && !r.inline && r.sges.len() > max {
+            return Err(Error::TooManySges { got: r.sges.len(), max });
+        }
         if r.inline && sends && length as usize > MAX_INLINE {
             return Err(Error::InlineTooLong { got: length.into(), max: MAX_INLINE });
         }
@@ -527,6 +538,11 @@ unsafe fn post(
             // SAFETY: as our caller's.
             let data = unsafe { gather(r.sges, &mut data) };
             wqe = wqe.with_inline(data).expect("its length is checked above");
+        }
+        if let Some(immediate) = r.immediate.filter(|_| sends) {
+            wqe = wqe.with_immediate(immediate).expect("the number of ranges is checked above");
+        }
+        if r.inline && sends {
             slot = wqe.slot();
         }
         queue.write(progress, &wqe);
@@ -611,7 +627,8 @@ mod tests {
             let mut data: Vec<u8> = (0..len as u8).map(|n| 0x80 ^ n.wrapping_mul(37)).collect();
             let (head, tail) = data.split_at(len / 3);
             let sges = [range(head), range(&[]), range(tail)];
-            let request = WorkRequest { wr_id: 0x0102_0304_0506_0708, sges: &sges, push: true, inline: true };
+            let wr_id = 0x0102_0304_0506_0708;
+            let request = WorkRequest { wr_id, sges: &sges, push: true, inline: true, ..Default::default() };
             // SAFETY: the ranges are live.
             let slot = unsafe { post(&mut queue, &progress, OP_SEND, &[request]) }.unwrap().unwrap();
             let sent = data.clone();
@@ -630,11 +647,35 @@ mod tests {
     }
 
     #[test]
+    fn an_immediate_stands_before_the_data_and_goes_with_the_doorbell_if_that_has_room() {
+        let (memory, mut queue, progress, _) = sender();
+        let data = [7; MAX_INLINE];
+        for (len, fits) in [(0, true), (24, true), (25, false), (MAX_INLINE, false)] {
+            let sges = [range(&data[..len])];
+            let request = WorkRequest { sges: &sges, inline: true, immediate: Some(0x1234_5678), ..Default::default() };
+            let at = queue.producer() as usize;
+            // SAFETY: the ranges are live.
+            let slot = unsafe { post(&mut queue, &progress, OP_SEND, &[request]) }.unwrap();
+            let words = memory[at].words();
+            assert_eq!((words[0] >> 8 & 0xff, words[2], words[3]), (6, 0, 0x1234_5678 << 32));
+            assert_eq!(slot.map(|slot| slot.to_vec()), fits.then(|| words[..SLOT_WORDS].to_vec()));
+            assert_eq!(words[4] as u8, if len == 0 { 0 } else { 7 });
+        }
+        let ranges = [range(&data[..1]); MAX_SGE];
+        for (n, good) in [(MAX_SGE - 1, true), (MAX_SGE, false)] {
+            let request = WorkRequest { sges: &ranges[..n], immediate: Some(1), ..Default::default() };
+            // SAFETY: as above.
+            let posted = unsafe { post(&mut queue, &progress, OP_SEND, &[request]) };
+            assert!(if good { posted.is_ok() } else { matches!(posted, Err(Error::TooManySges { got: 7, max: 6 })) });
+        }
+    }
+
+    #[test]
     fn more_inline_data_than_fit_are_refused_and_nothing_is_posted() {
         let (_memory, mut queue, progress, _) = sender();
         let data = [1; MAX_INLINE + 1];
         let (few, many) = ([range(&data[..3])], [range(&data)]);
-        let requests = [&few, &many].map(|sges| WorkRequest { wr_id: 1, sges, push: false, inline: true });
+        let requests = [&few, &many].map(|sges| WorkRequest { wr_id: 1, sges, inline: true, ..Default::default() });
         // SAFETY: the ranges are live.
         let refused = unsafe { post(&mut queue, &progress, OP_SEND, &requests) };
         assert!(matches!(refused, Err(Error::InlineTooLong { got: 41, max: MAX_INLINE })));
