@@ -28,7 +28,7 @@ struct Tree {
 const TREES: &[Tree] = &[
     Tree {
         top: "firmware/protocol/src/lib.rs",
-        ranks: &[&["base"], &["rc"], &["wire", "memory"], &["credit", "service", "card"], &["stream", "model"]],
+        ranks: &[&["base"], &["rc"], &["wire", "memory"], &["credit", "service"], &["card"], &["stream", "model"]],
     },
     // The module's own functions, which `uapi` calls, are in the file at the top.
     Tree {

@@ -14,7 +14,7 @@
 //! * [`memory`]: pages. Which parts of a stream are pinned, for how long, and which keys open memory to peers.
 //! * [`credit`]: credits. How lists of them are built, carried, taken and used up.
 //! * [`service`]: what stands beside the stream connection. Datagrams, the indicate window, buffers that grow.
-//! * [`card`]: what firmware does. It uses no credit list and no page, because RTL has those.
+//! * [`card`]: what firmware does. RTL has the credit lists and the pages; of `credit` it uses the rule of recalls.
 //! * [`stream`]: one end of a stream connection, put together from `rc`, `memory` and `credit`. The model checker
 //!   joins two of them.
 //! * `model`: hosts, engines and wire around the [`card`], for tests.

@@ -722,7 +722,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
                 )),
                 TODO_RTU => peer.append(&[record(REC_RTU, 2, to), epoch]),
                 TODO_RECALLED => peer.append(&[record(REC_RECALLED, 3, to), epoch, qp.kept]),
-                TODO_RECALL => peer.append(&[record(REC_RECALL, 3, to), epoch, qp.rq.recall_n]),
+                TODO_RECALL => peer.append(&[record(REC_RECALL, 3, to), epoch, qp.rq.recall.asked().unwrap_or(0)]),
                 TODO_DREQ => peer.append(&[record(REC_DREQ, 5, to), epoch, own, qp.epoch, qp.reason as u32]),
                 _ => true,
             };

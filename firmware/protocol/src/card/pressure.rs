@@ -4,7 +4,7 @@
 use super::Card;
 use super::hw::Hw;
 use super::limits::{FAST_SQUEEZE_TIME, SQUEEZES};
-use super::qp::{CONNECTED, Qp, RECALL_NONE};
+use super::qp::{CONNECTED, Qp};
 use berth_abi::rows::{HALF_RECEIVES, recv, send};
 
 /// What the card remembers from one shortage to the next. All-zero when new.
@@ -96,7 +96,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             if qp.fast.on
                 && (matches!(qp.sends_held(hw), send::Held { holds: 1.., starved: 0, .. })
                     || matches!(qp.receives_held(hw), recv::Held { holds: 1.., starved: 0, .. })
-                    || qp.rq.recall != RECALL_NONE
+                    || qp.rq.recall.asked().is_some()
                     || qp.fast_granted(hw) != 0)
             {
                 return true;
@@ -117,7 +117,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         }
         for qp in &mut self.qps {
             self.sh.step();
-            if waiting & qp.bit() == 0 || qp.rq.recall != RECALL_NONE {
+            if waiting & qp.bit() == 0 || qp.rq.recall.asked().is_some() {
                 continue;
             }
             if qp.idx == turn {
@@ -154,7 +154,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             if let Some(qp) = self.qps.get_mut(i)
                 && qp.fast.on
                 && qp.state == CONNECTED
-                && qp.rq.recall == RECALL_NONE
+                && qp.rq.recall.asked().is_none()
                 && qp.fast_unused(hw) != 0
             {
                 self.sh.pressure.recalled = i as u8;

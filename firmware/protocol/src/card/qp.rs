@@ -4,6 +4,7 @@
 use super::hw::{Hw, Log};
 use super::rows::Fast;
 use super::shared::Shared;
+use crate::credit::recall::Recall;
 use crate::wire::headers::Template;
 use berth_abi::card::FIRST_QPN;
 use berth_abi::status;
@@ -55,21 +56,14 @@ pub struct Send {
     pub deadline: u64,
 }
 
-/// A recall: nothing going on.
-pub const RECALL_NONE: u8 = 0;
-/// A recall: credits are being recalled, no list may be sent.
-pub const RECALL_OUT: u8 = 1;
-
 /// The receiver's side.
 pub struct Recv {
     /// Producer index of the host, before RTL has the QP.
     pub pi: u16,
     /// The peer's first PSN.
     pub psn: u32,
-    /// `RECALL_*`.
-    pub recall: u8,
-    /// Credits to recall.
-    pub recall_n: u32,
+    /// Credits that are recalled.
+    pub recall: Recall,
 }
 
 /// Epochs of credit lists: the connection's and how often was recalled, since a credit's number may be given again after
@@ -199,7 +193,7 @@ impl Qp {
         private: [0; 8],
         template: Template::EMPTY,
         sq: Send { pi: 0, psn: 0, tries: 0, deadline: 0 },
-        rq: Recv { pi: 0, psn: 0, recall: RECALL_NONE, recall_n: 0 },
+        rq: Recv { pi: 0, psn: 0, recall: Recall::new() },
     };
 
     /// Its QPN.

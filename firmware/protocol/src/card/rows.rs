@@ -8,8 +8,9 @@ use super::limits::{
     FAST_ACK_EVERY, FAST_AHEAD, FAST_BLOCKS, FAST_FEW, FAST_PINNED, FAST_PINNED_MOST, FAST_POLL, FAST_POLL_DOUBLED,
     FAST_REST, FAST_WINDOW, LIST_AGAIN, REORDER, TIMEOUT,
 };
-use super::qp::{CONNECTED, CREATED, Qp, RECALL_NONE, RECALL_OUT, TODO_RECALL, TODO_RECALLED};
+use super::qp::{CONNECTED, CREATED, Qp, TODO_RECALL, TODO_RECALLED};
 use super::shared::Shared;
+use crate::credit::recall::Answered;
 use crate::rc::{MAX_BACKOFF, Placement};
 use crate::wire::headers::{Mac, PSN_MASK, SEND_ONLY_IMM, list_qkey};
 use berth_abi::card::FIRST_QPN;
@@ -408,23 +409,21 @@ impl Qp {
         self.fast_receive(recv::COMMAND, recv::CMD_HOLD, hw);
         let n = self.fast_unused(hw);
         hw.log(Log::Recall(self.qpn(), n));
-        (self.rq.recall, self.rq.recall_n) = (RECALL_OUT, n);
+        self.rq.recall.begin(n);
         self.tell(TODO_RECALL, sh);
     }
 
     /// The peer has answered a recall: it keeps the credits below number `first`.
     #[inline(never)]
     pub fn fast_recalled<H: Hw>(&mut self, now: u64, first: u32, sh: &mut Shared, hw: &mut H) {
-        if self.rq.recall != RECALL_OUT {
+        if self.rq.recall.asked().is_none() {
             return;
         }
-        self.rq.recall = RECALL_NONE;
-        let announced = self.fast_receives(recv::ANNOUNCED, hw);
-        let back = announced.wrapping_sub(first);
-        if back > self.fast_unused(hw) {
+        let (announced, unused) = (self.fast_receives(recv::ANNOUNCED, hw), self.fast_unused(hw));
+        let Answered::Back(back) = self.rq.recall.answered(first, announced, unused) else {
             self.fail(REASON_PROTOCOL, WC_FLUSHED, sh, hw);
             return;
-        }
+        };
         self.lists.peer_epoch = self.lists.peer_epoch.wrapping_add(1);
         self.fast_receive(recv::PEER_EPOCH, self.lists.peer_epoch, hw);
         self.fast_receive(recv::FIRST, first, hw);

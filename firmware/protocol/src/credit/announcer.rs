@@ -12,6 +12,7 @@
 use super::entry::{Body, Entry, Name, Part};
 use super::list::{self, Builder, Seq};
 use super::policy::{Cap, Policy, Settings};
+use super::recall::{Answered, Recall};
 use crate::base::bound::{Bound, at_most};
 use crate::base::rule::{self, Rule};
 use core::num::NonZeroU32;
@@ -100,8 +101,7 @@ pub struct Announcer<
     /// When what is not proven is said again.
     again_at: Option<u64>,
     tries: u8,
-    /// First credit that is being recalled.
-    recall: Option<u32>,
+    recall: Recall<BITS>,
     /// Sum of the sizes of announced credits that no data has landed for.
     outstanding_bytes: u64,
 }
@@ -139,7 +139,7 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Announcer<ROOM, LIST
             synced: 0,
             again_at: None,
             tries: 0,
-            recall: None,
+            recall: Recall::new(),
             outstanding_bytes: 0,
         }
     }
@@ -211,7 +211,8 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Announcer<ROOM, LIST
 
     /// What is to be sent to the sender now. Call until `None`.
     pub fn poll(&mut self, now: u64) -> Option<Entry<LIST>> {
-        if let Some(first) = self.recall {
+        if let Some(n) = self.recall.asked() {
+            let first = Seq::<BITS>::sub(self.builder.numbers().1, n);
             let due = self.again_at.is_none_or(|at| now >= at);
             if due {
                 self.arm(now);
@@ -343,7 +344,7 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Announcer<ROOM, LIST
     /// When [`Announcer::poll`] may have something that it does not have now; `None`: not before
     /// something else happens.
     pub fn deadline(&self, now: u64) -> Option<u64> {
-        if self.recall.is_some() {
+        if self.recalling() {
             return Some(self.again_at.unwrap_or(now));
         }
         if self.cursor != self.builder.numbers().1 {
@@ -370,10 +371,10 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Announcer<ROOM, LIST
     /// False when a recall is under way or nothing is announced.
     pub fn recall(&mut self, n: u32) -> bool {
         let outstanding = self.builder.outstanding();
-        if self.recall.is_some() || outstanding == 0 || n == 0 {
+        if self.recalling() || outstanding == 0 || n == 0 {
             return false;
         }
-        self.recall = Some(Seq::<BITS>::sub(self.builder.numbers().1, n.min(outstanding)));
+        self.recall.begin(n.min(outstanding));
         (self.again_at, self.tries) = (None, 0);
         true
     }
@@ -404,17 +405,18 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Announcer<ROOM, LIST
     }
 
     fn recalled(&mut self, round: u8, first: u32) -> Heard {
-        if self.recall.is_none() || round != self.round {
+        if round != self.round {
             return Heard::Repeat;
         }
-        let (_, _, landed) = self.builder.numbers();
+        let (_, announced, landed) = self.builder.numbers();
         let voided: u64 = self.bytes_from(first);
-        if Seq::<BITS>::sub(first, landed) > self.builder.outstanding() || !self.builder.void(first) {
-            return Heard::Bad;
+        match self.recall.answered(first, announced, self.builder.outstanding()) {
+            Answered::Repeat => return Heard::Repeat,
+            Answered::Back(_) if self.builder.void(first) => (),
+            Answered::Back(_) | Answered::Bad => return Heard::Bad,
         }
         self.outstanding_bytes = self.outstanding_bytes.saturating_sub(voided);
         self.round = self.round.wrapping_add(1) & Self::ROUND;
-        self.recall = None;
         (self.list_before, self.list_last, self.cursor, self.synced) = (landed, landed, first, first);
         (self.again_at, self.tries) = (None, 0);
         self.policy.voided();
@@ -430,7 +432,7 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Announcer<ROOM, LIST
     }
 
     fn sync(&mut self, round: u8, next: u32) -> Heard {
-        if self.recall.is_some() {
+        if self.recalling() {
             // The sender gets the recall, or gives its answer, again.
             self.again_at = None;
             return Heard::Synced;
@@ -472,7 +474,7 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Announcer<ROOM, LIST
 
     /// A recall is under way.
     pub const fn recalling(&self) -> bool {
-        self.recall.is_some()
+        self.recall.asked().is_some()
     }
 
     /// Our end, as entries name it.

@@ -9,4 +9,5 @@ pub mod entry;
 pub mod list;
 pub mod mux;
 pub mod policy;
+pub mod recall;
 pub mod taker;

@@ -112,7 +112,7 @@ struct Entry {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Keys<const N: usize> {
     entries: [Entry; N],
-    /// The first `left` are the places that are free.
+    /// The first `left` are the places that are free, each XORed with its index, so that all 0 has all of them.
     free: [u16; N],
     left: u32,
 }
@@ -136,13 +136,7 @@ impl<const N: usize> Keys<N> {
             claim: None,
         };
         const { assert!(N.is_power_of_two() && N <= MOST) };
-        let mut free = [0; N];
-        let mut place = 0;
-        while place < N {
-            free[place] = place as u16;
-            place += 1;
-        }
-        Self { entries: [NONE; N], free, left: N as u32 }
+        Self { entries: [NONE; N], free: [0; N], left: N as u32 }
     }
 
     /// The only place where `key` can be.
@@ -166,9 +160,9 @@ impl<const N: usize> Keys<N> {
     /// Takes one of the free places, each as likely as the others, and gives it a key.
     fn take(&mut self, entropy: u64) -> Option<(u32, &mut Entry)> {
         let last = self.left.checked_sub(1)?;
-        let at = ((entropy >> 32) * u64::from(self.left)) >> 32;
-        let moved = *self.free.get(last as usize)?;
-        let place = core::mem::replace(self.free.get_mut(at as usize)?, moved);
+        let at = (((entropy >> 32) * u64::from(self.left)) >> 32) as u32;
+        let moved = *self.free.get(last as usize)? ^ (last ^ at) as u16;
+        let place = core::mem::replace(self.free.get_mut(at as usize)?, moved) ^ at as u16;
         self.left = last;
         let entry = self.entries.get_mut(usize::from(place))?;
         let places = ((N - 1) as u32) << TAG_BITS;
@@ -189,7 +183,7 @@ impl<const N: usize> Keys<N> {
     /// A place is free again.
     fn give_back(&mut self, place: usize) {
         if let Some(slot) = self.free.get_mut(self.left as usize) {
-            *slot = place as u16;
+            *slot = place as u16 ^ self.left as u16;
             self.left += 1;
         }
     }
