@@ -2,12 +2,18 @@
 //! `cargo xtask bench`: builds berth-bench with cards of every width, with the fast path, and runs it in the sysroot.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 
+use crate::context::Context as Places;
+use crate::paths;
 use crate::steps::Builder;
+
+/// Widths (DATA_W) that are built: all, and those of `--ends`.
+const WIDTHS: [u32; 4] = [64, 128, 256, 512];
+const ENDS: [u32; 2] = [64, 512];
 
 /// Options of the measurements.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -51,6 +57,8 @@ pub struct Arguments {
 /// # Errors
 /// When it cannot be built or started, or its output cannot be written.
 pub fn run(arguments: &Arguments) -> Result<bool> {
+    // Before anything is fetched or built.
+    check(arguments, &Places::new()?.repo)?;
     let builder = Builder::new()?;
     let mut command = match &arguments.route {
         Some(parts) => route(&builder, parts)?,
@@ -59,15 +67,35 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     Ok(Command::status(&mut command)?.success())
 }
 
+/// Refuses what berth-bench would refuse, and makes the folder for the output; answers its full path.
+fn check(arguments: &Arguments, repo: &Path) -> Result<PathBuf> {
+    let widths: &[u32] = if arguments.ends { &ENDS } else { &WIDTHS };
+    if let Some(width) = arguments.width.iter().find(|width| !widths.contains(width)) {
+        bail!("--width: no card of DATA_W = {width} is built, only {widths:?}");
+    }
+    let known = ids();
+    if let Some(only) = arguments.only.iter().find(|only| !known.iter().any(|id| id.starts_with(only.as_str()))) {
+        bail!("--only: no figure's id begins with {only:?}; the ids are {}", known.join(", "));
+    }
+    if let Some(file) = &arguments.json {
+        paths::output_file("--json", file)?;
+    }
+    paths::output_folder(&arguments.out.clone().unwrap_or_else(|| repo.join("bench-report")))
+}
+
+/// The ids of all figures, as the table in berth-bench has them.
+fn ids() -> Vec<&'static str> {
+    let lists = include_str!("../../../hw-rtl/bench/src/main.rs").split("ids: &[").skip(1);
+    lists.flat_map(|rest| rest.split(']').next().unwrap_or_default().split('"').skip(1).step_by(2)).collect()
+}
+
 /// Builds berth-bench and gives the command that measures.
 ///
 /// # Errors
 /// As [`run`].
 pub fn command(builder: &Builder, arguments: &Arguments) -> Result<Command> {
+    let out = check(arguments, &builder.context.repo)?;
     let program = builder.bench(arguments.ends)?;
-    let out = arguments.out.clone().unwrap_or_else(|| builder.context.repo.join("bench-report"));
-    fs::create_dir_all(&out).with_context(|| format!("creating {}", out.display()))?;
-    let out = out.canonicalize()?;
     let json = match &arguments.json {
         None => out.join("bench.json"),
         Some(file) => {
@@ -108,4 +136,37 @@ fn route(builder: &Builder, parts: &[String]) -> Result<Command> {
 
 fn json_folder(json: &std::path::Path) -> PathBuf {
     json.parent().map_or_else(|| PathBuf::from("/"), PathBuf::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wrong_widths_figures_and_folders_are_refused_at_once() {
+        let out = std::env::temp_dir();
+        let usual = || Arguments { out: Some(out.clone()), ..Arguments::default() };
+        let nowhere: PathBuf = "/proc/self/fd".into();
+        for bad in [
+            Arguments { width: vec![64, 100], ..usual() },
+            Arguments { width: vec![128], ends: true, ..usual() },
+            Arguments { only: vec!["dma_bw".into(), "dms".into()], ..usual() },
+            Arguments { out: Some(nowhere.join("report")), ..usual() },
+            Arguments { json: Some(nowhere.join("x")), ..usual() },
+            Arguments { json: Some("/".into()), ..usual() },
+        ] {
+            assert!(check(&bad, &out).is_err(), "{bad:?}");
+        }
+        let good = Arguments { width: WIDTHS.into(), only: vec!["dma_bw".into(), "sim_speed".into()], ..usual() };
+        assert!(check(&good, &out).is_ok());
+    }
+
+    #[test]
+    fn widths_are_those_of_the_model() {
+        let model = include_str!("../../../hw-rtl/model/src/ffi.rs");
+        for widths in [&WIDTHS[..], &ENDS] {
+            let list = format!("{widths:?}");
+            assert!(model.contains(&list), "hw-rtl/model/src/ffi.rs has no list {list}");
+        }
+    }
 }

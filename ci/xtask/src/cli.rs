@@ -2,7 +2,7 @@
 //! The command line of `cargo xtask`.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::guest::{self, Role};
 use crate::kernel::{Flavour, Kernel};
 use crate::progress::{self, Progress};
 use crate::steps::{Builder, Parts};
-use crate::{bench, coverage, demo, fuzz, generated, packaging, test};
+use crate::{bench, coverage, demo, fuzz, generated, packaging, paths, test};
 
 /// Builds, runs and tests Berth. Everything it needs besides Rust goes into a cache folder outside of the checkout:
 /// $BERTH_CACHE, else $XDG_CACHE_HOME/berth, else ~/.cache/berth (up to 15 GB).
@@ -139,7 +139,7 @@ struct GuestArguments {
     #[arg(long)]
     share: Vec<PathBuf>,
     /// Virtual CPUs of each guest.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     cpus: u32,
     /// Leave the guests up with a shell after the scripts.
     #[arg(long)]
@@ -176,7 +176,7 @@ fn run(task: Task) -> Result<bool> {
         Task::Gen { check } => generated::run(&Context::new()?, check).map(|()| true),
         Task::Lint => test::lint(),
         Task::Guest(arguments) => guests(&arguments),
-        Task::Package { out } => packaging::package(&Builder::new()?, &out).map(|()| true),
+        Task::Package { out } => package(&out).map(|()| true),
         Task::Console { role } => guest::console(&role).map(|()| true),
         Task::Shell { command } => shell(&command),
         Task::Clean { all } => clean(all).map(|()| true),
@@ -194,11 +194,37 @@ fn setup(demo_only: bool) -> Result<()> {
     Ok(())
 }
 
+fn package(out: &Path) -> Result<()> {
+    // Before anything is fetched or built.
+    paths::new_folder("--out", out)?;
+    packaging::package(&Builder::new()?, out)
+}
+
+/// Refuses files and folders of guests that are not there, or that the sysroot does not show.
+fn check(arguments: &GuestArguments, context: &Context) -> Result<()> {
+    for file in [&arguments.script, &arguments.script_b].into_iter().flatten().chain(&arguments.share) {
+        paths::readable(file)?;
+    }
+    let shown = |option: &str, folder: &Path| {
+        if !folder.starts_with(&context.cache) && !folder.starts_with(&context.repo) {
+            bail!("{option}: {} does not lie in the cache, {}", folder.display(), context.cache.display());
+        }
+        Ok(())
+    };
+    if let Some(source) = &arguments.driver {
+        let full = source.canonicalize().with_context(|| format!("--driver: {}", source.display()))?;
+        shown("--driver", &full)?;
+        paths::readable(&full.join("Makefile")).context("--driver: no sources of a driver")?;
+    }
+    if let Some(output) = &arguments.driver_out {
+        shown("--driver-out", &paths::output_folder(output)?)?;
+    }
+    Ok(())
+}
+
 fn guests(arguments: &GuestArguments) -> Result<bool> {
     // Before anything is fetched or built.
-    for file in [&arguments.script, &arguments.script_b].into_iter().flatten().chain(&arguments.share) {
-        crate::demo::readable(file)?;
-    }
+    check(arguments, &Context::new()?)?;
     let builder = Builder::new()?;
     let mut parts = if arguments.bare {
         let kernel = Kernel::ensure(&builder.context, &builder.sysroot, arguments.kernel)?;
@@ -297,4 +323,39 @@ fn clean(all: bool) -> Result<()> {
         bail!("{} is gone", context.cache.display());
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arguments(list: &[&str]) -> GuestArguments {
+        match Cli::try_parse_from(["xtask", "guest"].iter().chain(list)).expect("known options").task {
+            Task::Guest(arguments) => arguments,
+            _ => unreachable!("it is `guest`"),
+        }
+    }
+
+    #[test]
+    fn guests_with_missing_files_or_drivers_are_refused_at_once() {
+        let repo = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the checkout");
+        let cache = std::env::temp_dir();
+        let context = Context { repo: repo.clone(), cache: cache.clone(), built: cache.clone() };
+        let check = |list: &[&str]| check(&arguments(list), &context);
+        let [driver, docs, out] =
+            [repo.join("driver"), repo.join("docs"), cache].map(|path| path.to_string_lossy().into_owned());
+        assert!(check(&["--driver", &driver, "--driver-out", &out]).is_ok());
+        for bad in [
+            ["--driver", "/nowhere/at/all", "--driver-out", &out],
+            ["--driver", "/usr", "--driver-out", &out],
+            ["--driver", &docs, "--driver-out", &out],
+            ["--driver", &driver, "--driver-out", "/proc/self/fd"],
+            ["--driver", &driver, "--driver-out", "/dev/shm"],
+            ["--script", "/nowhere/at/all", "--share", "/etc/hostname"],
+            ["--script", "/etc/hostname", "--share", "/"],
+        ] {
+            assert!(check(&bad).is_err(), "{bad:?}");
+        }
+        assert!(Cli::try_parse_from(["xtask", "guest", "--cpus", "0"]).is_err());
+    }
 }

@@ -12,6 +12,7 @@ use serde_json::Value;
 use crate::context::{Context as Places, sha256_file};
 use crate::guest::{self, Role};
 use crate::kernel::Flavour;
+use crate::paths;
 use crate::progress::{self, Progress, clock};
 use crate::report::{self, Cards, Figures, Handled, HandledBy, Peak, Samples, Wire};
 use crate::steps::{Builder, Parts};
@@ -27,6 +28,11 @@ const RECV_DEPTH: u32 = 64;
 /// Their sizes when none are named: several receives fit into the memory that the card asks for ahead, so that a list has
 /// several, and they differ, because sizes are what lists carry.
 const RECV_SIZES: [u64; 4] = [4096, 16384, 8192, 32768];
+/// Longest receive buffer: guests have memory for `RECV_DEPTH` of them.
+const LARGEST_RECV: u64 = 4 << 20;
+/// Bytes of a page, and of all pages that a card's table holds.
+const PAGE: u64 = 4096;
+const LARGEST_BUDGET: u64 = berth_abi::card::XLT_ENTRIES as u64 * PAGE;
 /// Wall time per frame that was measured on 2 cores without KVM, and what a run takes besides; for estimates only.
 const SECONDS_PER_FRAME: f64 = 0.002;
 const SECONDS_PER_MIB: f64 = 0.8;
@@ -211,20 +217,6 @@ pub fn transfer(builder: &Builder, parts: &Parts, arguments: &Arguments) -> Resu
     Ok(figures)
 }
 
-/// Fails unless the file is a regular one that can be read; answers its length.
-///
-/// # Errors
-/// As said, by the file's name.
-pub fn readable(path: &Path) -> Result<u64> {
-    let name = || format!("reading {}", path.display());
-    let metadata = fs::metadata(path).with_context(name)?;
-    if !metadata.is_file() {
-        bail!("{} is not a regular file", path.display());
-    }
-    fs::File::open(path).with_context(name)?;
-    Ok(metadata.len())
-}
-
 fn check_length(bytes: u64) -> Result<()> {
     if bytes > LARGEST_FILE {
         bail!("the file has {bytes} bytes; the guests keep it in memory, so at most {LARGEST_FILE} are possible");
@@ -232,43 +224,42 @@ fn check_length(bytes: u64) -> Result<()> {
     Ok(())
 }
 
-/// Fails unless a file can be made in the folder.
-fn writable(folder: &Path) -> Result<()> {
-    let probe = folder.join(format!(".berth-{}", std::process::id()));
-    fs::File::create(&probe).with_context(|| format!("writing to {}", folder.display()))?;
-    Ok(fs::remove_file(&probe)?)
-}
-
 /// Makes the report's folder, and sees that all of its files can be written.
 fn prepare_output(arguments: &Arguments, repo: &Path) -> Result<PathBuf> {
-    let out = arguments.out.clone().unwrap_or_else(|| repo.join("demo-report"));
-    fs::create_dir_all(&out).with_context(|| format!("creating {}", out.display()))?;
-    writable(&out)?;
     if let Some(file) = &arguments.json {
-        if file.is_dir() {
-            bail!("--json: {} is a folder", file.display());
-        }
-        let folder = file.parent().filter(|f| !f.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        writable(folder)?;
+        paths::output_file("--json", file)?;
     }
-    Ok(out.canonicalize()?)
+    paths::output_folder(&arguments.out.clone().unwrap_or_else(|| repo.join("demo-report")))
 }
 
 /// Refuses what the guests and their programs would refuse, before anything is started.
 fn check(arguments: &Arguments) -> Result<()> {
     if let Some(file) = &arguments.file {
-        check_length(readable(file)?)?;
+        check_length(paths::readable(file)?)?;
     }
     if let Some(block) = arguments.block
         && (block == 0 || block > 1 << 20 || !block.is_multiple_of(4096))
     {
         bail!("--block: a block is a multiple of 4096 bytes, at most 1 MiB");
     }
-    if !arguments.recv_sizes.is_empty() && arguments.recv_sizes.iter().all(|s| *s == 0) {
+    if let Some(budget) = arguments.budget
+        && !(PAGE..=LARGEST_BUDGET).contains(&budget)
+    {
+        bail!(
+            "--budget: a budget is from one page ({PAGE} bytes) to {LARGEST_BUDGET} bytes, which the card's table holds"
+        );
+    }
+    let largest = recv_sizes(arguments).iter().copied().max().unwrap_or(0);
+    if largest == 0 {
         bail!("--recv-sizes: at least one buffer must be longer than 0 bytes");
     }
-    if arguments.budget.is_some_and(|b| b < 4096) {
-        bail!("--budget: at least one page (4096 bytes)");
+    if largest > LARGEST_RECV {
+        bail!(
+            "--recv-sizes: a buffer has at most {LARGEST_RECV} bytes, because a guest's memory holds {RECV_DEPTH} of them"
+        );
+    }
+    if let Some(budget) = arguments.budget.filter(|budget| *budget < largest) {
+        bail!("--budget: {budget} bytes are less than a receive buffer, which is pinned as a whole, has ({largest})");
     }
     Ok(())
 }
@@ -515,13 +506,20 @@ mod tests {
         for bad in [
             Arguments { block: Some(5000), ..Arguments::default() },
             Arguments { recv_sizes: vec![0, 0], ..Arguments::default() },
+            Arguments { recv_sizes: vec![3, 999_999_999_999], ..Arguments::default() },
             Arguments { budget: Some(100), ..Arguments::default() },
+            Arguments { budget: Some(LARGEST_BUDGET + 1), ..Arguments::default() },
+            Arguments { budget: Some(4096), ..Arguments::default() },
             Arguments { file: Some("/nowhere/at/all".into()), ..Arguments::default() },
             Arguments { file: Some("/dev/null".into()), ..Arguments::default() },
             Arguments { file: Some("/".into()), ..Arguments::default() },
         ] {
             assert!(check(&bad).is_err(), "{bad:?}");
         }
+        let most = [LARGEST_RECV];
+        let good = Arguments { recv_sizes: most.into(), budget: Some(LARGEST_BUDGET), ..Arguments::default() };
+        assert!(check(&good).is_ok());
+        assert!(check(&Arguments::default()).is_ok());
         let nowhere = Path::new("/proc/self/fd");
         let refused = [
             Arguments { out: Some(nowhere.join("report")), ..Arguments::default() },

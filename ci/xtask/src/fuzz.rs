@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 
 use crate::context::key;
+use crate::paths;
 use crate::progress::{self, Progress};
 use crate::steps::Builder;
 
@@ -31,6 +32,8 @@ const TARGETS: [(&str, usize); 10] = [
     ("carriers", 300),
     ("memory", 600),
 ];
+/// Longest that one run may take: a month.
+const MOST_MINUTES: f64 = 44_640.0;
 /// Inputs that are kept in the repository, per target.
 const KEPT: usize = 120;
 
@@ -74,6 +77,8 @@ pub struct Outcome {
 /// # Errors
 /// When it does not build or cannot run.
 pub fn run(arguments: &Arguments) -> Result<bool> {
+    // Before anything is fetched or built.
+    check(arguments)?;
     let builder = Builder::new()?;
     let outcomes = fuzz(&builder, arguments)?;
     println!("{:<10} {:>12} {:>8} {:>8}", "target", "inputs run", "edges", "kept");
@@ -98,24 +103,38 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
 /// # Errors
 /// When they do not build or cannot run; what they find is not an error.
 pub fn fuzz(builder: &Builder, arguments: &Arguments) -> Result<Vec<Outcome>> {
-    if let Some(unknown) = arguments.targets.iter().find(|t| TARGETS.iter().all(|(name, _)| name != t)) {
-        bail!("no target {unknown}; the targets are {}", TARGETS.map(|(name, _)| name).join(", "));
-    }
-    let chosen: Vec<_> = TARGETS
-        .into_iter()
-        .filter(|(n, _)| arguments.targets.is_empty() || arguments.targets.iter().any(|t| t == n))
-        .collect();
+    let chosen = check(arguments)?;
     let programs = build(builder)?;
     if let Some(input) = &arguments.input {
-        let [(name, _)] = chosen[..] else { bail!("--input wants one --target") };
-        return Ok(vec![one_input(builder, &programs, name, input)?]);
+        return Ok(vec![one_input(builder, &programs, chosen[0].0, input)?]);
     }
-    let each = arguments.minutes.max(0.0) * 60.0 / chosen.len() as f64;
+    let each = arguments.minutes * 60.0 / chosen.len() as f64;
     let mut outcomes = Vec::new();
     for (name, longest) in chosen {
         outcomes.push(target(builder, &programs, name, longest, each, arguments)?);
     }
     Ok(outcomes)
+}
+
+/// Refuses arguments that cannot be; answers the chosen targets, and the longest input of each.
+fn check(arguments: &Arguments) -> Result<Vec<(&'static str, usize)>> {
+    if let Some(unknown) = arguments.targets.iter().find(|t| TARGETS.iter().all(|(name, _)| name != t)) {
+        bail!("no target {unknown}; the targets are {}", TARGETS.map(|(name, _)| name).join(", "));
+    }
+    if !(0.0..=MOST_MINUTES).contains(&arguments.minutes) {
+        bail!("--minutes: a number from 0 to {MOST_MINUTES}");
+    }
+    let chosen: Vec<_> = TARGETS
+        .into_iter()
+        .filter(|(n, _)| arguments.targets.is_empty() || arguments.targets.iter().any(|t| t == n))
+        .collect();
+    if let Some(input) = &arguments.input {
+        paths::readable(input)?;
+        if chosen.len() != 1 {
+            bail!("--input wants one --target");
+        }
+    }
+    Ok(chosen)
 }
 
 /// Builds the programs; gives their folder.
@@ -239,6 +258,26 @@ fn unpack(mut file: &[u8]) -> Option<Vec<Vec<u8>>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn unknown_targets_and_missing_inputs_are_refused_at_once() {
+        let usual = || Arguments { minutes: 1.0, targets: Vec::new(), seed: 0, keep: false, input: None };
+        let target = |name: &str| vec![name.to_owned()];
+        let input: PathBuf = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml").into();
+        for bad in [
+            Arguments { targets: target("wires"), ..usual() },
+            Arguments { targets: target("wire"), input: Some("/nowhere/at/all".into()), ..usual() },
+            Arguments { targets: target("wire"), input: Some("/".into()), ..usual() },
+            Arguments { input: Some(input.clone()), ..usual() },
+            Arguments { minutes: -1.0, ..usual() },
+            Arguments { minutes: f64::NAN, ..usual() },
+        ] {
+            assert!(check(&bad).is_err(), "{bad:?}");
+        }
+        assert_eq!(check(&usual()).expect("all").len(), TARGETS.len());
+        let one = Arguments { targets: target("ends"), input: Some(input), ..usual() };
+        assert_eq!(check(&one).expect("one"), [("ends", 1000)]);
+    }
 
     #[test]
     fn kept_inputs_are_unpacked_and_a_damaged_file_is_refused() {

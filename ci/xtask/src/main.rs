@@ -27,6 +27,7 @@ mod kernel;
 mod layers;
 mod packaging;
 mod panics;
+mod paths;
 mod progress;
 mod report;
 mod riscv;
