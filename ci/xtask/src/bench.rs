@@ -59,7 +59,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<bool> {
     // Before anything is fetched or built.
     check(arguments, &Places::new()?.repo)?;
-    let builder = Builder::new()?;
+    let builder = Builder::new(&[])?;
     let mut command = match &arguments.route {
         Some(parts) => route(&builder, parts)?,
         None => command(&builder, arguments)?,

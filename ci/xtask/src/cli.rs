@@ -12,6 +12,7 @@ use clap::{Parser, Subcommand};
 use crate::context::Context;
 use crate::guest::{self, Role};
 use crate::kernel::{Flavour, Kernel};
+use crate::needs::Need;
 use crate::progress::{self, Progress};
 use crate::steps::{Builder, Parts};
 use crate::{bench, coverage, demo, fuzz, generated, packaging, paths, test};
@@ -171,7 +172,7 @@ fn run(task: Task) -> Result<bool> {
         Task::Test(arguments) => test::run(&arguments),
         Task::Simulate { arguments } => simulate(&arguments),
         Task::Fuzz(arguments) => fuzz::run(&arguments),
-        Task::Mutants { arguments } => Ok(test::mutants(&Builder::new()?, &arguments)?.status()?.success()),
+        Task::Mutants { arguments } => Ok(test::mutants(&Builder::new(&[])?, &arguments)?.status()?.success()),
         Task::Coverage(arguments) => coverage::run(&arguments),
         Task::Gen { check } => generated::run(&Context::new()?, check).map(|()| true),
         Task::Lint => test::lint(),
@@ -184,7 +185,9 @@ fn run(task: Task) -> Result<bool> {
 }
 
 fn setup(demo_only: bool) -> Result<()> {
-    let builder = Builder::new()?;
+    let mut needs = vec![Need::Kernel(Flavour::Stock), Need::GuestParts];
+    needs.extend((!demo_only).then_some(Need::Kernel(Flavour::Test)));
+    let builder = Builder::new(&needs)?;
     builder.parts(Flavour::Stock)?;
     if !demo_only {
         let kernel = Kernel::ensure(&builder.context, &builder.sysroot, Flavour::Test)?;
@@ -197,7 +200,7 @@ fn setup(demo_only: bool) -> Result<()> {
 fn package(out: &Path) -> Result<()> {
     // Before anything is fetched or built.
     paths::new_folder("--out", out)?;
-    packaging::package(&Builder::new()?, out)
+    packaging::package(&Builder::new(&[Need::GuestParts])?, out)
 }
 
 /// Refuses files and folders of guests that are not there, or that the sysroot does not show.
@@ -225,7 +228,9 @@ fn check(arguments: &GuestArguments, context: &Context) -> Result<()> {
 fn guests(arguments: &GuestArguments) -> Result<bool> {
     // Before anything is fetched or built.
     check(arguments, &Context::new()?)?;
-    let builder = Builder::new()?;
+    let mut needs = vec![Need::Kernel(arguments.kernel)];
+    needs.extend((!arguments.bare).then_some(Need::GuestParts));
+    let builder = Builder::new(&needs)?;
     let mut parts = if arguments.bare {
         let kernel = Kernel::ensure(&builder.context, &builder.sysroot, arguments.kernel)?;
         Parts { kernel, driver: None, firmware: None, simulator: None, programs: None }
@@ -292,7 +297,7 @@ fn simulate(arguments: &[String]) -> Result<bool> {
 }
 
 fn shell(command: &[String]) -> Result<bool> {
-    let builder = Builder::new()?;
+    let builder = Builder::new(&[])?;
     let cwd = std::env::current_dir()?;
     let cwd = if cwd.starts_with(&builder.context.repo) { cwd } else { builder.context.repo.clone() };
     let (program, arguments) = match command.split_first() {

@@ -93,7 +93,7 @@ fn ranges(lines: &[u32]) -> String {
 /// # Errors
 /// When tests fail or a tool does.
 pub fn run(arguments: &Arguments) -> Result<bool> {
-    let builder = Builder::new()?;
+    let builder = Builder::new(&[])?;
     let counting = Counting::new(&builder)?;
     let log = builder.context.log("coverage-tests")?;
     progress::run("tests with coverage", Some("3 min"), &log, &mut counting.tests(&["--no-fail-fast"])?)?;

@@ -12,6 +12,7 @@ use serde_json::Value;
 use crate::context::{Context as Places, sha256_file};
 use crate::guest::{self, Role};
 use crate::kernel::Flavour;
+use crate::needs::Need;
 use crate::paths;
 use crate::progress::{self, Progress, clock};
 use crate::report::{self, Cards, Figures, Handled, HandledBy, Peak, Samples, Wire};
@@ -105,7 +106,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     // Before anything is fetched or built.
     check(arguments)?;
     prepare_output(arguments, &Places::new()?.repo)?;
-    let builder = Builder::new()?;
+    let builder = Builder::new(&[Need::Kernel(Flavour::Stock), Need::GuestParts])?;
     let mut parts =
         if arguments.no_build { builder.parts_as_built(Flavour::Stock)? } else { builder.parts(Flavour::Stock)? };
     if arguments.trace {

@@ -79,7 +79,7 @@ pub struct Outcome {
 pub fn run(arguments: &Arguments) -> Result<bool> {
     // Before anything is fetched or built.
     check(arguments)?;
-    let builder = Builder::new()?;
+    let builder = Builder::new(&[])?;
     let outcomes = fuzz(&builder, arguments)?;
     println!("{:<10} {:>12} {:>8} {:>8}", "target", "inputs run", "edges", "kept");
     for o in &outcomes {

@@ -13,7 +13,7 @@ use clap::ValueEnum;
 
 use crate::context::{Context, key, list_lines};
 use crate::progress;
-use crate::sysroot::Sysroot;
+use crate::sysroot::{Kind, Sysroot};
 
 /// Written into a folder of the cache when everything in it is complete.
 pub const COMPLETE: &str = ".berth-complete";
@@ -48,6 +48,9 @@ impl Flavour {
     }
 }
 
+/// Makes the stock kernel's Rust metadata.
+const METADATA: &str = "driver/dkms/rust-metadata.sh";
+
 /// Modules of the stock kernel that its guests need (what they need in turn is found), and a test of an installed driver.
 const GUEST_MODULES: [&str; 4] = ["9pnet_virtio", "9p", "overlay", "zram"];
 
@@ -68,7 +71,11 @@ impl Host {
     /// # Errors
     /// See [`Sysroot::host`].
     pub fn ensure(context: &Context) -> Result<Self> {
-        let root = Sysroot::host(context)?;
+        Self::read(Sysroot::host(context)?)
+    }
+
+    /// Reads which kernel a host has.
+    fn read(root: Sysroot) -> Result<Self> {
         let text = fs::read_to_string(root.path("etc/berth-linux")).context("the Debian host is damaged")?;
         let mut lines = text.lines().map(str::to_owned);
         let (Some(series), Some(release)) = (lines.next(), lines.next()) else {
@@ -126,20 +133,42 @@ impl Kernel {
         }
     }
 
-    /// Debian's kernel, with a build folder that has its Rust metadata.
-    fn stock(context: &Context, host: &Host) -> Result<Self> {
-        let script = context.repo.join("driver/dkms/rust-metadata.sh");
+    /// Whether the cache has the kernel.
+    ///
+    /// # Errors
+    /// When the checkout or a root cannot be read.
+    pub fn is_complete(context: &Context, flavour: Flavour) -> Result<bool> {
+        let Some(host) = Sysroot::find(context, Kind::Host)? else { return Ok(false) };
+        let host = Host::read(host)?;
+        let kernel = match flavour {
+            Flavour::Stock => Self::stock_place(context, &host)?,
+            Flavour::Test | Flavour::Kcsan => {
+                let Some(tools) = Sysroot::find(context, Kind::Tools)? else { return Ok(false) };
+                Self::own_place(context, &tools, &host, flavour, &fragment(context, flavour)?)?
+            }
+        };
+        Ok(kernel.build.join(COMPLETE).exists())
+    }
+
+    /// Where the stock kernel is, or will be.
+    fn stock_place(context: &Context, host: &Host) -> Result<Self> {
+        let script = context.repo.join(METADATA);
         let text = fs::read_to_string(&script).with_context(|| format!("reading {}", script.display()))?;
         let key = key([&host.version()?, &host.root.package_version("rustc")?, &text, &GUEST_MODULES.join(" ")]);
         let build = context.folder("kernel")?.join(format!("stock-{key}"));
         let image = host.root.path(&format!("boot/vmlinuz-{}", host.release));
-        let kernel = Self { flavour: Flavour::Stock, build, image };
+        Ok(Self { flavour: Flavour::Stock, build, image })
+    }
+
+    /// Debian's kernel, with a build folder that has its Rust metadata.
+    fn stock(context: &Context, host: &Host) -> Result<Self> {
+        let kernel = Self::stock_place(context, host)?;
         let _lock = context.lock("kernel-stock")?;
         if kernel.build.join(COMPLETE).exists() {
             return Ok(kernel);
         }
         let mut command = host.root.command(&context.repo, &[], "sh");
-        command.arg(&script).args([host.headers(), host.source()]).arg(&kernel.build);
+        command.arg(context.repo.join(METADATA)).args([host.headers(), host.source()]).arg(&kernel.build);
         let title = format!("Rust metadata of Linux {}", host.release);
         progress::run(&title, Some("4 min"), &context.log("kernel-stock")?, &mut command)?;
         // The modules as they are when unpacked, because busybox does not know xz.
@@ -160,23 +189,24 @@ impl Kernel {
         Ok(kernel)
     }
 
+    /// Where a kernel of our own is, or will be.
+    fn own_place(context: &Context, sysroot: &Sysroot, host: &Host, flavour: Flavour, fragment: &str) -> Result<Self> {
+        // The compilers are part of the key: a driver must be built with the rustc that built its kernel.
+        let rustc = sysroot.package_version("rustc")?;
+        let clang = sysroot.package_version("clang")?;
+        let options = format!("{:?}", options(fragment));
+        let key = key([&host.version()?, &options, &rustc, &clang]);
+        let build = context.folder("kernel")?.join(format!("{}-{key}", flavour.name()));
+        let image = build.join("arch/x86/boot/bzImage");
+        Ok(Self { flavour, build, image })
+    }
+
     /// A kernel of our own, with a configuration of `ci/kernel`.
     fn own(context: &Context, sysroot: &Sysroot, host: &Host, flavour: Flavour) -> Result<Self> {
         let series = &host.series;
         let version = host.version()?;
-        let mut fragment = String::new();
-        for name in flavour.fragments() {
-            let path = context.repo.join("ci/kernel").join(name);
-            fragment += &fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
-        }
-        // The compilers are part of the key: a driver must be built with the rustc that built its kernel.
-        let rustc = sysroot.package_version("rustc")?;
-        let clang = sysroot.package_version("clang")?;
-        let options = format!("{:?}", options(&fragment));
-        let key = key([&version, &options, &rustc, &clang]);
-        let build = context.folder("kernel")?.join(format!("{}-{key}", flavour.name()));
-        let image = build.join("arch/x86/boot/bzImage");
-        let kernel = Self { flavour, build, image };
+        let fragment = fragment(context, flavour)?;
+        let kernel = Self::own_place(context, sysroot, host, flavour, &fragment)?;
         if kernel.build.join(COMPLETE).exists() {
             return Ok(kernel);
         }
@@ -217,6 +247,16 @@ impl Kernel {
         fs::write(kernel.build.join(COMPLETE), &version)?;
         Ok(kernel)
     }
+}
+
+/// The configuration of a kernel of our own.
+fn fragment(context: &Context, flavour: Flavour) -> Result<String> {
+    let mut fragment = String::new();
+    for name in flavour.fragments() {
+        let path = context.repo.join("ci/kernel").join(name);
+        fragment += &fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+    }
+    Ok(fragment)
 }
 
 /// Unpacks the stock kernel's source.

@@ -25,6 +25,7 @@ mod initramfs;
 mod keep;
 mod kernel;
 mod layers;
+mod needs;
 mod packaging;
 mod panics;
 mod paths;

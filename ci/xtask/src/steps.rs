@@ -12,6 +12,7 @@ use anyhow::{Context as _, Result, bail};
 use crate::context::{Context, check_machine, key, list_lines};
 use crate::fwimage;
 use crate::kernel::{Flavour, Host, Kernel};
+use crate::needs::{self, Need};
 use crate::progress;
 use crate::sysroot::Sysroot;
 
@@ -56,15 +57,28 @@ pub struct Parts {
     pub programs: Option<PathBuf>,
 }
 
+/// The simulator, and the folder with the guests' programs.
+fn simulator_and_programs(built: &Path) -> (PathBuf, PathBuf) {
+    (built.join("target-sysroot/release/berth-sim"), built.join("target-guest").join(GUEST_TARGET).join("release"))
+}
+
+/// Whether simulator and programs have been built from this checkout; then cargo has little to do.
+pub fn guest_parts_are_built(context: &Context) -> bool {
+    let (simulator, programs) = simulator_and_programs(&context.built);
+    simulator.exists() && programs.exists()
+}
+
 impl Builder {
-    /// Makes or finds the sysroot.
+    /// Makes or finds the sysroot. Before that it says what of the command's needs is missing, and refuses when the disk
+    /// has no room for it.
     ///
     /// # Errors
-    /// See [`Sysroot::ensure`].
-    pub fn new() -> Result<Self> {
+    /// See [`Sysroot::ensure`] and [`needs::announce`].
+    pub fn new(needs: &[Need]) -> Result<Self> {
         check_machine()?;
         let context = Context::new()?;
         context.forget_gone_checkouts()?;
+        needs::announce(&context, needs)?;
         let sysroot = Sysroot::ensure(&context)?;
         Ok(Self { context, sysroot })
     }
@@ -355,14 +369,15 @@ impl Builder {
     pub fn parts_as_built(&self, flavour: Flavour) -> Result<Parts> {
         let kernel = Kernel::ensure(&self.context, &self.sysroot, flavour)?;
         let built = &self.context.built;
+        let (simulator, programs) = simulator_and_programs(built);
         Ok(Parts {
             driver: Some(self.driver_output(&kernel)?.join("berth.ko")),
             firmware: Some(Firmware {
                 image: built.join("firmware/berth-fw.bin"),
                 elf: built.join("target-firmware/riscv32im-unknown-none-elf/release/berth-firmware"),
             }),
-            simulator: Some(built.join("target-sysroot/release/berth-sim")),
-            programs: Some(built.join("target-guest").join(GUEST_TARGET).join("release")),
+            simulator: Some(simulator),
+            programs: Some(programs),
             kernel,
         })
     }

@@ -42,7 +42,7 @@ const PASSED: [&str; 18] = [
 
 /// Which root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+pub enum Kind {
     /// The tools.
     Tools,
     /// A host with the stock kernel.
@@ -58,10 +58,11 @@ impl Kind {
         }
     }
 
-    fn title(self) -> &'static str {
+    /// What users read.
+    pub fn title(self) -> &'static str {
         match self {
-            Self::Tools => "Debian with the tools: 750 MB to download, 4 GB on disk",
-            Self::Host => "Debian host with the stock kernel: 480 MB to download, 2 GB on disk",
+            Self::Tools => "Debian with the tools",
+            Self::Host => "Debian host with the stock kernel",
         }
     }
 }
@@ -178,22 +179,27 @@ impl Sysroot {
         Self::make(context, Kind::Host)
     }
 
+    /// Where a root of these packages is, or will be.
+    fn place(context: &Context, packages: &Packages) -> Result<PathBuf> {
+        Ok(context.folder("sysroot")?.join(&packages.key))
+    }
+
+    /// The root, if it is in the cache, to look at its files.
+    ///
+    /// # Errors
+    /// When `ci/packages` cannot be read.
+    pub fn find(context: &Context, kind: Kind) -> Result<Option<Self>> {
+        let root = Self::place(context, &Packages::read(&context.repo, kind)?)?;
+        Ok(root.exists().then(|| Self { root, bwrap: "bwrap".into(), context: context.clone() }))
+    }
+
     fn make(context: &Context, kind: Kind) -> Result<Self> {
         let packages = Packages::read(&context.repo, kind)?;
-        let root = context.folder("sysroot")?.join(&packages.key);
+        let root = Self::place(context, &packages)?;
         if !root.exists() {
-            if kind == Kind::Tools {
-                eprintln!(
-                    "The first run downloads 1.4 GB from Debian, PyPI and crates.io, then builds the card's simulator, \
-                     firmware, driver and programs (8 minutes on two cores; the tests' kernel takes 12 more).\n\
-                     All of it is in {} and takes up to 15 GB; later runs need no network. Ctrl-C costs the step that runs.",
-                    context.cache.display()
-                );
-            }
             let _lock = context.lock(kind.list())?;
             // Another one may have made it while this one waited.
             if !root.exists() {
-                context.need_room(15_000_000_000, "all that is built from here on")?;
                 host_tool("mmdebstrap")?;
                 build(context, &packages, &root)?;
             }

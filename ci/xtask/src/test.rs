@@ -24,6 +24,7 @@ use crate::guest::{self, Role};
 use crate::keep;
 use crate::kernel::{Flavour, Kernel};
 use crate::layers;
+use crate::needs::Need;
 use crate::packaging;
 use crate::panics;
 use crate::progress::{self, Output, Progress, clock};
@@ -189,6 +190,27 @@ struct Part {
     about: &'static str,
     long: bool,
     run: fn(&Tester) -> Result<Counts>,
+}
+
+/// What parts need to be fetched or built before they begin, besides the tools.
+const NEEDS: [(&[&str], &[Need]); 5] = [
+    (&["driver"], &[Need::Kernel(Flavour::Stock), Need::Kernel(Flavour::Test)]),
+    (&["driver-tree"], &[Need::Kernel(Flavour::Test)]),
+    (
+        &["system", "environments", "endurance", "system-iommu", "driver-mutants"],
+        &[Need::Kernel(Flavour::Test), Need::GuestParts],
+    ),
+    (&["system-kcsan"], &[Need::Kernel(Flavour::Kcsan), Need::GuestParts]),
+    (
+        &["install", "demo", "demo-keep", "demo-trace", "demo-seeds", "demo-full"],
+        &[Need::Kernel(Flavour::Stock), Need::GuestParts],
+    ),
+];
+
+impl Part {
+    fn needs(&self) -> &'static [Need] {
+        NEEDS.iter().find(|(names, _)| names.contains(&self.name)).map_or(&[], |(_, needs)| needs)
+    }
 }
 
 /// What a part found, and how long it took.
@@ -383,8 +405,9 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         }
         PARTS.iter().filter(|p| arguments.only.iter().any(|o| o == p.name)).collect()
     };
-    let tester = Tester { builder: Builder::new()?, arguments: arguments.clone() };
-    tester.builder.context.need_room(3_000_000_000, "what the tests build")?;
+    let mut needs = vec![Need::TestBuilds];
+    needs.extend(chosen.iter().flat_map(|part| part.needs()));
+    let tester = Tester { builder: Builder::new(&needs)?, arguments: arguments.clone() };
     let (start, free) = (Instant::now(), tester.builder.context.free()?);
     let of = |names: &[&str]| chosen.iter().copied().filter(|part| names.contains(&part.name)).collect::<Vec<_>>();
     let (beside, last) = (of(&BESIDE), Mutex::new(of(&LAST).into_iter()));
@@ -1318,6 +1341,16 @@ mod tests {
         let counts = count_cargo_tests(&lines);
         assert_eq!((counts.passed, counts.failed), (6, 1));
         assert_eq!(counts.notes, ["test a::y ... FAILED"]);
+    }
+
+    #[test]
+    fn parts_with_needs_exist() {
+        for name in NEEDS.iter().flat_map(|(names, _)| *names) {
+            assert!(PARTS.iter().any(|part| part.name == *name), "no part {name}");
+        }
+        let of = |name: &str| PARTS.iter().find(|part| part.name == name).expect("it exists").needs();
+        assert_eq!(of("fmt"), []);
+        assert!(of("demo").contains(&Need::GuestParts) && of("system").contains(&Need::Kernel(Flavour::Test)));
     }
 
     #[test]
