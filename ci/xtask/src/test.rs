@@ -28,6 +28,7 @@ use crate::needs::Need;
 use crate::packaging;
 use crate::panics;
 use crate::progress::{self, Output, Progress, clock};
+use crate::report::Figures;
 use crate::steps::{Builder, Parts};
 
 /// The table in the documentation that a `--long` run brings up to date.
@@ -1151,15 +1152,12 @@ impl Tester {
         Self::demo_counts(name, demo::transfer(&self.builder, parts, &arguments))
     }
 
-    fn demo_counts(name: &str, result: Result<crate::report::Figures>) -> Result<Counts> {
+    fn demo_counts(name: &str, result: Result<Figures>) -> Result<Counts> {
         Ok(match result {
-            Ok(figures) if figures.ok() => {
-                let wire = &figures.wire;
-                if name == "faults" && wire.lost + wire.duplicated + wire.reordered + wire.corrupted == 0 {
-                    return Ok(Counts::failure("faults: the wire did nothing to any frame".to_owned()));
-                }
-                Counts::one()
-            }
+            Ok(figures) if figures.ok() => match not_shown(name, &figures) {
+                Some(what) => Counts::failure(format!("{name}: {what}")),
+                None => Counts::one(),
+            },
             Ok(figures) => Counts::failure(format!("{name}:\n{}", crate::report::terminal(&figures))),
             Err(error) if progress::interrupted() => return Err(error),
             Err(error) => Counts::failure(format!("{name}: {error:#}")),
@@ -1234,6 +1232,21 @@ impl Tester {
         let out = self.builder.context.built_folder("demo/full")?;
         let arguments = demo::Arguments { seed: 1, out: Some(out), ..Default::default() };
         Self::demo_counts("full", demo::transfer(&self.builder, &parts, &arguments))
+    }
+}
+
+/// What a demo that ended well should have shown and did not.
+fn not_shown(name: &str, figures: &Figures) -> Option<String> {
+    let (wire, lists, credits) = (&figures.wire, figures.credit_lists, figures.credits);
+    match name {
+        "faults" if wire.lost + wire.duplicated + wire.reordered + wire.corrupted == 0 => {
+            Some("the wire did nothing to any frame".to_owned())
+        }
+        // With its defaults.
+        "small" | "full" if credits <= lists => {
+            Some(format!("{credits} credits in {lists} lists: lists should carry more than one credit on average"))
+        }
+        _ => None,
     }
 }
 
@@ -1351,6 +1364,15 @@ mod tests {
         let of = |name: &str| PARTS.iter().find(|part| part.name == name).expect("it exists").needs();
         assert_eq!(of("fmt"), []);
         assert!(of("demo").contains(&Need::GuestParts) && of("system").contains(&Need::Kernel(Flavour::Test)));
+    }
+
+    #[test]
+    fn demo_whose_lists_carry_one_credit_each_fails() {
+        let figures = |credit_lists, credits| Figures { credit_lists, credits, ..Figures::default() };
+        assert_eq!(not_shown("small", &figures(3, 18)), None);
+        assert!(not_shown("small", &figures(18, 18)).is_some_and(|what| what.contains("18 credits in 18 lists")));
+        assert!(not_shown("full", &figures(0, 0)).is_some());
+        assert!(not_shown("faults", &figures(3, 18)).is_some_and(|what| what.contains("the wire did nothing")));
     }
 
     #[test]
