@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Checks of the documentation: the tests that it names exist, its links lead somewhere, and it is not too long.
+//! Checks of the documentation: the tests and source files that it names exist, its links lead somewhere, and it is not
+//! too long.
 //!
 //! A page is *generated* when one of its first lines says so (`<!-- Generated`), or when it lies in `docs/results`.
 //! Generated pages are as long as they are; their links are checked as well.
@@ -16,6 +17,11 @@ const MOST_WORDS: usize = 30_000;
 const FEATURES: &str = "docs/features.md";
 /// What a name of a test begins with when it begins with the id of a behaviour: `cr_11_`, `inv_2_`, `decision_6_`.
 const IDS: [&str; 9] = ["cr", "vc", "iw", "qp", "be", "ap", "pc", "inv", "decision"];
+
+/// Folders with sources.
+const SOURCE_FOLDERS: [&str; 5] = ["ci", "driver", "firmware", "host-tools", "hw-rtl"];
+/// Endings of source files that pages name.
+const SOURCES: [&str; 6] = ["rs", "sv", "sh", "py", "toml", "config"];
 
 /// A page.
 struct Page {
@@ -45,11 +51,13 @@ struct Link<'a> {
 pub fn check(repo: &Path) -> Result<()> {
     let pages = pages(repo)?;
     let functions = functions(repo)?;
+    let sources = sources(repo)?;
     let headings: BTreeMap<_, _> = pages.iter().map(|p| (p.path.clone(), anchors(&p.text))).collect();
     let mut wrong = Vec::new();
     for page in &pages {
         wrong.extend(broken_links(repo, page, &headings));
         wrong.extend(missing_tests(page, &functions));
+        wrong.extend(missing_sources(page, &sources));
     }
     let words: usize = pages.iter().filter(|p| !p.is_generated()).map(|p| words(&p.text)).sum();
     if words > MOST_WORDS {
@@ -75,7 +83,7 @@ fn pages(repo: &Path) -> Result<Vec<Page>> {
 /// The functions of all Rust files, and the files that have them.
 fn functions(repo: &Path) -> Result<BTreeMap<String, BTreeSet<String>>> {
     let mut files = Vec::new();
-    for folder in ["ci", "driver", "firmware", "host-tools", "hw-rtl"] {
+    for folder in SOURCE_FOLDERS {
         walk(&repo.join(folder), "rs", &mut files)?;
     }
     let mut found = BTreeMap::<String, BTreeSet<String>>::new();
@@ -86,6 +94,15 @@ fn functions(repo: &Path) -> Result<BTreeMap<String, BTreeSet<String>>> {
         }
     }
     Ok(found)
+}
+
+/// The paths of all source files, those at the top too.
+fn sources(repo: &Path) -> Result<Vec<String>> {
+    let mut files = vec![repo.join("Cargo.toml"), repo.join("rustfmt.toml")];
+    for (folder, ending) in SOURCE_FOLDERS.iter().flat_map(|folder| SOURCES.map(|ending| (folder, ending))) {
+        walk(&repo.join(folder), ending, &mut files)?;
+    }
+    Ok(files.iter().map(|file| below(repo, file)).collect())
 }
 
 /// Names behind `fn `.
@@ -242,6 +259,31 @@ fn missing_tests(page: &Page, functions: &BTreeMap<String, BTreeSet<String>>) ->
     wrong
 }
 
+/// Source files that a page names in backticks, by path or by the end of one, and that do not exist. What a run has
+/// measured names the files that there were then.
+fn missing_sources(page: &Page, sources: &[String]) -> Vec<String> {
+    if page.path.starts_with("docs/results/") {
+        return Vec::new();
+    }
+    let is_source = |name: &&str| {
+        let plain = name.chars().all(|c| c.is_ascii_alphanumeric() || "_-./*".contains(c));
+        let ending = name.rsplit_once('.').is_some_and(|(stem, ending)| !stem.is_empty() && SOURCES.contains(&ending));
+        plain && ending && !name.starts_with('/')
+    };
+    let exists = |name: &str| {
+        let (start, end) = name.split_once('*').unwrap_or((name, ""));
+        sources.iter().any(|path| {
+            let starts = path.match_indices(start).filter(|(at, _)| *at == 0 || path[..*at].ends_with('/'));
+            starts.into_iter().any(|(at, _)| {
+                let rest = &path[at + start.len()..];
+                if name.contains('*') { rest.ends_with(end) } else { rest.is_empty() }
+            })
+        })
+    };
+    let missing = prose(&page.text).flat_map(in_backticks).filter(is_source).filter(|name| !exists(name));
+    missing.map(|name| format!("{}: there is no file `{name}`", page.path)).collect()
+}
+
 /// What stands in backticks in a line.
 fn in_backticks(line: &str) -> impl Iterator<Item = &str> {
     line.split('`').skip(1).step_by(2)
@@ -302,6 +344,17 @@ mod tests {
         let wrong = missing_tests(&page("docs/x.md", text), &functions);
         assert_eq!(wrong.len(), 2, "{wrong:?}");
         assert!(wrong[0].contains("cr_1_gone") && wrong[1].contains("cr_8_*"), "{wrong:?}");
+    }
+
+    #[test]
+    fn a_source_file_that_does_not_exist_is_named() {
+        let sources = ["ci/a/one.rs", "hw-rtl/rtl/fp_tx.sv", "ci/kernel/base.config"].map(str::to_owned);
+        let text = "`one.rs` `a/one.rs` `ci/a/one.rs` `fp_*.sv` `.config` `x.txt` `/etc/x.sh` `sh x.sh` `base.config`\n\
+                    `two.rs` `b/one.rs` `ne.rs` `fq_*.sv`\n```\n`three.rs`\n```\n";
+        let wrong = missing_sources(&page("docs/x.md", text), &sources);
+        assert_eq!(wrong.len(), 4, "{wrong:?}");
+        assert!(wrong[0].contains("docs/x.md") && wrong[0].contains("two.rs"), "{wrong:?}");
+        assert!(missing_sources(&page("docs/results/x.md", text), &sources).is_empty());
     }
 
     #[test]
