@@ -9,7 +9,7 @@ use crate::abi::{card::*, counters::F_ADDRESS_CONFLICTS, host::*, ring::*, statu
 use crate::card::Entry;
 use crate::events::Events;
 use crate::kernel::mmu_notifier::Event;
-use crate::memory::sim;
+use crate::memory::surroundings;
 use kernel::{io::Registers, irq::ThreadedHandler, world::world};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -64,8 +64,8 @@ pub(crate) struct Bar;
 
 impl Registers for Bar {
     fn read(&self, offset: usize, bytes: usize) -> u64 {
-        let (sim, offset) = (sim(), offset as u32);
-        let hardware = sim.hardware.borrow();
+        let (surroundings, offset) = (surroundings(), offset as u32);
+        let hardware = surroundings.hardware.borrow();
         match bytes {
             4 => hardware.read(offset).into(),
             _ => hardware.read64(offset),
@@ -73,8 +73,8 @@ impl Registers for Bar {
     }
 
     fn write(&self, offset: usize, bytes: usize, value: u64) {
-        let (sim, offset) = (sim(), offset as u32);
-        let mut hardware = sim.hardware.borrow_mut();
+        let (surroundings, offset) = (surroundings(), offset as u32);
+        let mut hardware = surroundings.hardware.borrow_mut();
         match bytes {
             4 => hardware.write(offset, value as u32),
             _ => hardware.write64(offset, value),
@@ -325,7 +325,7 @@ impl Hardware {
             HOST_CMD_PI if !self.ready => {}
             HOST_CMD_PI => {
                 let more = (value as u16).wrapping_sub(self.pi);
-                let serial = sim().next();
+                let serial = surroundings().next();
                 self.posted.extend(core::iter::repeat_n(serial, more.into()));
                 self.pi = value as u16;
                 assert!(self.pi.wrapping_sub(self.ci) <= RING - self.lag, "more commands than the ring has room for");
@@ -375,9 +375,9 @@ impl Hardware {
             return;
         }
         world().add_job(IRQ, world().now(), || {
-            let sim = sim();
-            sim.hardware.borrow_mut().irq = false;
-            let card = sim.card.borrow().clone();
+            let surroundings = surroundings();
+            surroundings.hardware.borrow_mut().irq = false;
+            let card = surroundings.card.borrow().clone();
             if let Some(card) = card {
                 Events(card).handle_threaded();
             }
@@ -412,7 +412,7 @@ impl Hardware {
     // ---- use of ranges --------------------------------------------------------------
 
     fn acquire(&mut self, ask: &Ask) -> Option<Vec<(u32, u64)>> {
-        let serial = sim().next();
+        let serial = surroundings().next();
         let mut pages = Vec::new();
         for vpn in ask.pages() {
             let index = *self.places.get(&(ask.asid, vpn))?;
@@ -426,11 +426,11 @@ impl Hardware {
             let entry = self.table.get_mut(index).expect("it is there");
             entry.uses += 1;
             entry.used = serial;
-            let (frame, write) = sim().memory.borrow().behind(entry.bus);
+            let (frame, write) = surroundings().memory.borrow().behind(entry.bus);
             assert!(write || !entry.write, "inv_4: the card may write what is mapped for reading");
             let mm = self.mms[&entry.asid];
-            let sim = sim();
-            let memory = sim.memory.borrow();
+            let surroundings = surroundings();
+            let memory = surroundings.memory.borrow();
             assert!(
                 memory.maps(mm, entry.vpn, frame, entry.write) || memory.changed(mm, entry.vpn) > entry.posted,
                 "inv_4: page {:#x} of asid {} is not what the process has there",
@@ -444,7 +444,7 @@ impl Hardware {
     /// Asks for a range, unless it is there.
     pub(crate) fn ask(&mut self, tag: u32, asid: u32, va: u64, len: u64, write: bool) {
         assert!(!self.is_busy(tag), "tag {tag:#x} is in use");
-        let ask = Ask { asid, va, len, write, since: sim().next(), vain: 0 };
+        let ask = Ask { asid, va, len, write, since: surroundings().next(), vain: 0 };
         match self.acquire(&ask) {
             Some(pages) => drop(self.holds.insert(tag, Hold { ask, pages })),
             None => self.need(tag, ask),
@@ -473,7 +473,7 @@ impl Hardware {
     }
 
     fn let_go(&mut self, hold: &Hold) {
-        let serial = sim().next();
+        let serial = surroundings().next();
         for (index, number) in &hold.pages {
             if let Some(entry) = self.table.get_mut(index).filter(|e| e.number == *number) {
                 entry.uses -= 1;
@@ -489,8 +489,8 @@ impl Hardware {
         }
         let Some(&(index, number)) = self.holds.get(&tag).and_then(|h| h.pages.get(page)) else { return false };
         let Some(entry) = self.table.get(&index).filter(|e| e.number == number) else { return false };
-        sim().memory.borrow().behind(entry.bus);
-        self.dma.push((sim().next(), entry.bus, tag));
+        surroundings().memory.borrow().behind(entry.bus);
+        self.dma.push((surroundings().next(), entry.bus, tag));
         true
     }
 
@@ -520,7 +520,7 @@ impl Hardware {
         let ours = |vpn: u64, asid: u32| {
             (event == Event::Release || (vpn >= first && vpn - first < pages)) && self.mms.get(&asid) == Some(&mm)
         };
-        let card = sim().card.borrow().clone().expect("there is a card");
+        let card = surroundings().card.borrow().clone().expect("there is a card");
         for entry in self.table.values().filter(|e| self.dma_enable && ours(e.vpn, e.asid)) {
             // A context that is being closed is told nothing, and takes everything back by itself.
             if kernel::world::calmly(|| card.context(entry.asid)).is_none() {
@@ -540,7 +540,7 @@ impl Hardware {
         }
         if matches!(event, Event::Unmap | Event::Release) {
             for (_, bus, _) in &self.dma {
-                let _ = sim().memory.borrow().behind(*bus);
+                let _ = surroundings().memory.borrow().behind(*bus);
             }
         }
     }
@@ -602,7 +602,7 @@ impl Hardware {
             1 => {
                 let at = world().below(self.dma.len() as u64) as usize;
                 let (_, bus, _) = self.dma.remove(at);
-                sim().memory.borrow().behind(bus);
+                surroundings().memory.borrow().behind(bus);
             }
             2 => {
                 let mut entry = self.events.pop_front().expect("there is one");
@@ -629,7 +629,7 @@ impl Hardware {
     fn drop_entry(&mut self, index: u32) {
         if let Some(entry) = self.table.remove(&index) {
             self.places.remove(&(entry.asid, entry.vpn));
-            self.dropped.insert((entry.asid, entry.vpn), sim().next());
+            self.dropped.insert((entry.asid, entry.vpn), surroundings().next());
         }
     }
 
@@ -638,8 +638,8 @@ impl Hardware {
             CMD_PAGE_INSTALL => {
                 for ((asid, vpn), index, bus, write) in installed_pages(entry) {
                     assert!((0..XLT_WAYS).any(|way| xlt_place(asid, vpn, way) == index), "not a place of that page");
-                    sim().memory.borrow().behind(bus);
-                    let number = sim().next();
+                    surroundings().memory.borrow().behind(bus);
+                    let number = surroundings().next();
                     let new = Translation { asid, vpn, bus, write, uses: 0, posted, used: 0, number };
                     let old = self.table.insert(index, new);
                     assert!(old.is_none(), "place {index} of the table is not free");
@@ -664,7 +664,7 @@ impl Hardware {
             }
             CMD_PAGE_REVOKE => self.drop_entry(PageRevoke::decode(entry).index),
             CMD_FENCE => {
-                self.fences.push_back((sim().next(), Fence::decode(entry).token));
+                self.fences.push_back((surroundings().next(), Fence::decode(entry).token));
             }
             _ => self.firmware.push_back(*entry),
         }
@@ -682,9 +682,9 @@ impl Hardware {
             Some(pages) => drop(self.holds.insert(tag, Hold { ask, pages })),
             None => {
                 self.vain += 1;
-                let sim = sim();
+                let surroundings = surroundings();
                 let mm = self.mms[&ask.asid];
-                let memory = sim.memory.borrow();
+                let memory = surroundings.memory.borrow();
                 let why = |vpn: u64| {
                     self.dropped.get(&(ask.asid, vpn)).is_some_and(|d| *d > ask.since)
                         || memory.changed(mm, vpn) > ask.since
@@ -692,7 +692,7 @@ impl Hardware {
                 assert!(ask.pages().any(why), "tag {tag:#x} is told of pages that are not there");
                 drop(memory);
                 ask.vain += 1;
-                ask.since = sim.next();
+                ask.since = surroundings.next();
                 self.need(tag, ask);
             }
         }

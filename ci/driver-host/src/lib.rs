@@ -44,14 +44,14 @@ pub mod memory;
 
 /// What processes have of the card that a device node belongs to: there is one card.
 fn registry_by_instance(instance: usize) -> Option<std::sync::Arc<process::registry::Registry>> {
-    let registry = memory::sim().card.borrow().clone();
+    let registry = memory::surroundings().card.borrow().clone();
     registry.filter(|registry| registry.card.instance == instance)
 }
 
 /// What the process of an address space has of each card.
 fn shares_of(mm: &::kernel::mm::Mm) -> pages::share::Shares {
-    let sim = memory::sim();
-    let cards = sim.card.borrow().iter().chain(&*sim.others.borrow()).cloned().collect::<Vec<_>>();
+    let surroundings = memory::surroundings();
+    let cards = surroundings.card.borrow().iter().chain(&*surroundings.others.borrow()).cloned().collect::<Vec<_>>();
     std::array::from_fn(|n| cards.get(n)?.shares.lock().iter().find(|s| s.is_of(mm)).cloned())
 }
 

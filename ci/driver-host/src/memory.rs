@@ -15,7 +15,7 @@ use std::rc::Rc;
 
 /// Everything that is not the driver's.
 #[derive(Default)]
-pub struct Sim {
+pub struct Surroundings {
     pub(crate) memory: RefCell<Memory>,
     pub(crate) hardware: RefCell<Hardware>,
     pub(crate) card: RefCell<Option<Arc<Registry>>>,
@@ -32,22 +32,22 @@ pub struct Sim {
 }
 
 // SAFETY: One thread runs at a time.
-unsafe impl Send for Sim {}
+unsafe impl Send for Surroundings {}
 // SAFETY: As above.
-unsafe impl Sync for Sim {}
+unsafe impl Sync for Surroundings {}
 
 /// That of this test.
-pub fn sim() -> Arc<Sim> {
+pub fn surroundings() -> Arc<Surroundings> {
     user()
 }
 
 /// The lock of what the driver holds, whatever the card.
 pub(crate) fn holds() -> SpinGuard<'static, ()> {
-    let lock = *sim().holds.get_or_init(|| Box::leak(Box::new(SpinLock::new((), "berth_holds"))));
+    let lock = *surroundings().holds.get_or_init(|| Box::leak(Box::new(SpinLock::new((), "berth_holds"))));
     lock.lock()
 }
 
-impl Sim {
+impl Surroundings {
     /// A number higher than all before.
     pub(crate) fn next(&self) -> u64 {
         self.serial.set(self.serial.get() + 1);
@@ -321,18 +321,18 @@ pub(crate) fn change(mm: usize, first: u64, pages: u64, change: Change, blockabl
         Change::Dontneed | Change::Swap => Event::Clear,
         _ => Event::Other,
     };
-    let sim = sim();
+    let surroundings = surroundings();
     let range = match change {
         Change::Release => Range { start: 0, end: !4095, event, blockable },
         _ => Range { start: first * 4096, end: (first + pages) * 4096, event, blockable },
     };
     let told: Vec<Told> = {
-        let mut memory = sim.memory.borrow_mut();
+        let mut memory = surroundings.memory.borrow_mut();
         let space = memory.space(mm);
         space.changing += 1;
         space.told.iter().map(|t| t.1.clone()).collect()
     };
-    let begin = sim.next();
+    let begin = surroundings.next();
     let mut all = true;
     for told in told {
         all &= if blockable { told(&range) } else { atomically(|| told(&range)) };
@@ -340,19 +340,19 @@ pub(crate) fn change(mm: usize, first: u64, pages: u64, change: Change, blockabl
     assert!(all || !blockable, "what may wait is refused");
     if all {
         if blockable {
-            sim.hardware.borrow().assert_let_go(mm, first, pages, event, begin);
+            surroundings.hardware.borrow().assert_let_go(mm, first, pages, event, begin);
         }
-        let serial = sim.next();
-        sim.memory.borrow_mut().space(mm).changed.push((first, pages, serial));
+        let serial = surroundings.next();
+        surroundings.memory.borrow_mut().space(mm).changed.push((first, pages, serial));
         if blockable {
             world().preempt();
-            let dwell = sim.memory.borrow().dwell;
+            let dwell = surroundings.memory.borrow().dwell;
             if dwell > 0 {
                 world().sleep(dwell);
             }
         }
-        sim.memory.borrow_mut().apply(mm, first, pages, change);
+        surroundings.memory.borrow_mut().apply(mm, first, pages, change);
     }
-    sim.memory.borrow_mut().space(mm).changing -= 1;
+    surroundings.memory.borrow_mut().space(mm).changing -= 1;
     all
 }

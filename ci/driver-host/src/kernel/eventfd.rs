@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Event descriptors, which count how often they are signalled. All from 0 on are open.
 
-use crate::memory::sim;
+use crate::memory::surroundings;
 use kernel::prelude::*;
 
 pub(crate) struct EventFd(i32);
@@ -16,6 +16,6 @@ impl EventFd {
     }
 
     pub(crate) fn signal(&self) {
-        *sim().signals.borrow_mut().entry(self.0).or_default() += 1;
+        *surroundings().signals.borrow_mut().entry(self.0).or_default() += 1;
     }
 }

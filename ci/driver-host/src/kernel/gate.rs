@@ -40,11 +40,11 @@ impl AsRef<Device<Bound>> for Pci {
 
 impl Pci {
     pub(crate) fn set_master(&self) {
-        crate::memory::sim().hardware.borrow_mut().set_master(true);
+        crate::memory::surroundings().hardware.borrow_mut().set_master(true);
     }
 
     pub(crate) fn clear_master(&self) {
-        crate::memory::sim().hardware.borrow_mut().set_master(false);
+        crate::memory::surroundings().hardware.borrow_mut().set_master(false);
     }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Being told of changes of an address space of [`crate::memory`].
 
-use crate::memory::sim;
+use crate::memory::surroundings;
 use kernel::{mm::MmWithUser, sync::Arc, world::world};
 use std::rc::Rc;
 
@@ -34,7 +34,7 @@ pub(crate) struct Registration<T: Invalidate> {
 impl<T: Invalidate> Registration<T> {
     pub(crate) fn new(mm: &MmWithUser, target: Arc<T>) -> Self {
         let (mm, told) = (mm.as_raw() as usize, target.clone());
-        let number = sim().memory.borrow_mut().register(mm, Rc::new(move |range| told.invalidate(range)));
+        let number = surroundings().memory.borrow_mut().register(mm, Rc::new(move |range| told.invalidate(range)));
         Self { target, mm, number }
     }
 }
@@ -48,8 +48,8 @@ impl<T: Invalidate> Settle for Registration<T> {
         let mm = self.mm;
         kernel::world::might_sleep();
         world().preempt();
-        if sim().memory.borrow().is_changing(mm) {
-            world().wait(move || !sim().memory.borrow().is_changing(mm));
+        if surroundings().memory.borrow().is_changing(mm) {
+            world().wait(move || !surroundings().memory.borrow().is_changing(mm));
         }
     }
 }
@@ -59,7 +59,7 @@ impl<T: Invalidate> Drop for Registration<T> {
         if std::thread::panicking() {
             return;
         }
-        sim().memory.borrow_mut().unregister(self.mm, self.number);
+        surroundings().memory.borrow_mut().unregister(self.mm, self.number);
         self.wait_settled();
     }
 }

@@ -2,7 +2,7 @@
 //! Pinning pages of [`crate::memory`], and mapping them for DMA.
 
 use crate::kernel::gate::BoundRef;
-use crate::memory::sim;
+use crate::memory::surroundings;
 use kernel::{
     mm::{MmWithUser, virt::VmaNew},
     prelude::*,
@@ -21,7 +21,7 @@ impl Drop for PinnedPage {
         }
         might_sleep();
         world().preempt();
-        sim().memory.borrow_mut().unpin(self.frame);
+        surroundings().memory.borrow_mut().unpin(self.frame);
     }
 }
 
@@ -53,10 +53,10 @@ pub(crate) fn pin_present(
     for vpn in (va as u64 / 4096..).take(pages) {
         might_sleep();
         world().preempt();
-        if !sim().memory.borrow().is_present(mm, vpn, write) {
+        if !surroundings().memory.borrow().is_present(mm, vpn, write) {
             return Err(EFAULT);
         }
-        let frame = sim().memory.borrow_mut().pin(mm, vpn, write)?;
+        let frame = surroundings().memory.borrow_mut().pin(mm, vpn, write)?;
         out(PinnedPage { frame, write });
     }
     world().preempt();
@@ -68,12 +68,14 @@ pub(crate) fn bring(mm: &MmWithUser, va: usize, write: bool) -> Result {
     let (mm, vpn) = (mm.as_raw() as usize, va as u64 / 4096);
     might_sleep();
     world().preempt();
-    if sim().memory.borrow().is_stuck(mm, vpn) {
-        world().wait(move || !sim().memory.borrow().is_stuck(mm, vpn) || sim().memory.borrow_mut().take_pass(mm));
+    if surroundings().memory.borrow().is_stuck(mm, vpn) {
+        world().wait(move || {
+            !surroundings().memory.borrow().is_stuck(mm, vpn) || surroundings().memory.borrow_mut().take_pass(mm)
+        });
     }
-    let frame = sim().memory.borrow_mut().pin(mm, vpn, write)?;
+    let frame = surroundings().memory.borrow_mut().pin(mm, vpn, write)?;
     drop(PinnedPage { frame, write });
-    sim().memory.borrow_mut().pinned -= 1;
+    surroundings().memory.borrow_mut().pinned -= 1;
     world().preempt();
     Ok(())
 }
@@ -87,7 +89,7 @@ pub(crate) enum Mapping {
 pub(crate) fn recheck(mm: &MmWithUser, va: usize, page: PageId) -> Mapping {
     might_sleep();
     world().preempt();
-    let same = sim().memory.borrow().maps(mm.as_raw() as usize, va as u64 / 4096, page.frame, page.write);
+    let same = surroundings().memory.borrow().maps(mm.as_raw() as usize, va as u64 / 4096, page.frame, page.write);
     world().preempt();
     if same { Mapping::Same } else { Mapping::Changed }
 }
@@ -101,7 +103,7 @@ impl DmaPage {
     pub(crate) fn map(dev: BoundRef, page: &PinnedPage) -> Result<Self> {
         might_sleep();
         world().preempt();
-        let bus = sim().memory.borrow_mut().map(page.frame, page.write)?;
+        let bus = surroundings().memory.borrow_mut().map(page.frame, page.write)?;
         Ok(Self { bus, _dev: dev })
     }
 
@@ -117,8 +119,8 @@ impl Drop for DmaPage {
         }
         might_sleep();
         world().preempt();
-        sim().hardware.borrow().assert_unused(self.bus);
-        sim().memory.borrow_mut().unmap(self.bus);
+        surroundings().hardware.borrow().assert_unused(self.bus);
+        surroundings().memory.borrow_mut().unmap(self.bus);
     }
 }
 
@@ -131,13 +133,13 @@ pub(crate) struct SharedPages {
 impl SharedPages {
     pub(crate) fn new(_: BoundRef, bytes: usize) -> Result<Self> {
         let _ = KVec::<u8>::with_capacity(1, GFP_KERNEL)?;
-        let sim = sim();
-        if sim.queue_ns.get() > 0 {
-            world().sleep(sim.queue_ns.get());
+        let surroundings = surroundings();
+        if surroundings.queue_ns.get() > 0 {
+            world().sleep(surroundings.queue_ns.get());
         }
-        sim.queues.set(sim.queues.get() + 1);
+        surroundings.queues.set(surroundings.queues.get() + 1);
         let bytes = bytes.div_ceil(4096).next_power_of_two() * 4096;
-        Ok(Self { bytes, addr: 0x12 << 40 | sim.next() << 20 })
+        Ok(Self { bytes, addr: 0x12 << 40 | surroundings.next() << 20 })
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -155,9 +157,9 @@ impl Drop for SharedPages {
             return;
         }
         might_sleep();
-        let sim = sim();
-        sim.hardware.borrow().assert_no_queue(self.addr);
-        sim.queues.set(sim.queues.get() - 1);
+        let surroundings = surroundings();
+        surroundings.hardware.borrow().assert_no_queue(self.addr);
+        surroundings.queues.set(surroundings.queues.get() - 1);
     }
 }
 

@@ -351,7 +351,7 @@ fn pc_3_grants_are_recalled_at_once_for_a_send_and_after_40_ms_for_a_receive() {
     assert!((30..=50).contains(&next), "{next}");
     // Both at once.
     assert_eq!(rig.last::<message::Pressure>().bytes, bytes(18) as u32);
-    rig.sim.hardware.borrow_mut().recalls = true;
+    rig.surroundings.hardware.borrow_mut().recalls = true;
     rig.ms(60);
     assert!(rig.holds(send_tag(QP, 1)) && rig.holds(receive_tag(QP, 1)));
     rig.end();
@@ -362,7 +362,7 @@ fn pc_3_firmware_is_asked_to_recall_grants_once_at_a_time() {
     let mut rig = Rig::new(card(40));
     let (_, c) = rig.user(QP, 200);
     rig.get(receive_tag(QP, 0), &c, BASE, 26, true);
-    rig.sim.hardware.borrow_mut().deaf = true;
+    rig.surroundings.hardware.borrow_mut().deaf = true;
     rig.ask(send_tag(QP, 0), &c, BASE + 60, 15, false);
     rig.settle();
     rig.ask(send_tag(QP, 1), &c, BASE + 80, 15, false);
@@ -370,7 +370,7 @@ fn pc_3_firmware_is_asked_to_recall_grants_once_at_a_time() {
     rig.ms(200);
     assert_eq!(rig.times(CMD_PRESSURE), 1);
     assert_eq!(rig.flags(&c, receive_tag(QP, 1)) & PRESSED, 0);
-    rig.sim.hardware.borrow_mut().deaf = false;
+    rig.surroundings.hardware.borrow_mut().deaf = false;
     rig.ms(12);
     assert_eq!(rig.times(CMD_PRESSURE), 2);
     assert_eq!(rig.flags(&c, receive_tag(QP, 1)) & PRESSED, PRESSED);
@@ -450,10 +450,10 @@ fn pc_3_a_receive_that_waits_for_more_than_there_is_ends_by_name() {
     assert!(rig.asks(receive_tag(QP, 2)).is_some() && rig.asks(receive_tag(OTHER, 0)).is_some());
     // The next one in line has its turn, and is refused as firmware's answer to pressure.
     assert_eq!(rig.flags(&c, receive_tag(QP, 2)) & SHORT, SHORT);
-    rig.sim.hardware.borrow_mut().stuck_qp = QP;
+    rig.surroundings.hardware.borrow_mut().stuck_qp = QP;
     rig.ms(60);
     assert_eq!(rig.refused(receive_tag(QP, 2)), Some(PAGE_OVER_BUDGET));
-    rig.sim.hardware.borrow_mut().stuck_qp = 0;
+    rig.surroundings.hardware.borrow_mut().stuck_qp = 0;
     rig.end();
 }
 
@@ -559,7 +559,7 @@ fn pc_3_who_leaves_the_line_lets_those_behind_go_on_at_once() {
         rig.settle();
         assert!(rig.holds(later), "{how}");
         if how == 3 {
-            rig.sim.hardware.borrow_mut().asks.remove(&mine);
+            rig.surroundings.hardware.borrow_mut().asks.remove(&mine);
         }
         let _ = mm;
         rig.end();
@@ -722,7 +722,7 @@ fn pc_3_memory_that_comes_late_is_charged_from_when_it_is_looked_for() {
     rig.ms(100);
     assert_eq!((rig.flags(&a, 2) & LENT, shown(&a).pinned), (LENT, 1));
     // Nor that its memory was looked for once, when that has come and gone.
-    rig.sim.memory.borrow_mut().pass(mm.as_raw() as usize);
+    rig.surroundings.memory.borrow_mut().pass(mm.as_raw() as usize);
     rig.ms(400);
     assert_eq!((rig.flags(&a, 2) & (BRINGING | LENT), shown(&a).pinned), (BRINGING, 30));
     rig.end();

@@ -103,9 +103,9 @@ fn a_node_is_opened_by_its_name_while_its_card_is_there() {
     assert_eq!(open(c"berth").map(drop), Err(ENODEV));
     rig.world.fail_next(1, 0);
     assert_eq!(open(c"berth0").map(drop), Err(ENOMEM));
-    let card = rig.sim.card.borrow_mut().take();
+    let card = rig.surroundings.card.borrow_mut().take();
     assert_eq!(open(c"berth0").map(drop), Err(ENODEV));
-    *rig.sim.card.borrow_mut() = card;
+    *rig.surroundings.card.borrow_mut() = card;
     rig.end();
 }
 
@@ -170,7 +170,7 @@ fn memory_that_is_not_there_fails_a_call_before_it_does_anything() {
     let rig = begin();
     user::set_capabilities(ADMIN);
     let (descriptor, _) = context(&rig);
-    let commands = rig.sim.hardware.borrow().log.len();
+    let commands = rig.surroundings.hardware.borrow().log.len();
     for (cmd, _, size) in CALLS {
         // The struct's last byte is not there.
         user::put(AT, &vec![0; size - 1], true);
@@ -179,7 +179,7 @@ fn memory_that_is_not_there_fails_a_call_before_it_does_anything() {
         assert_eq!(raw(&descriptor, cmd), Err(answer), "{cmd:#x}");
         assert_eq!(refused(&rig) - before, more);
     }
-    assert_eq!(rig.sim.hardware.borrow().log.len(), commands);
+    assert_eq!(rig.surroundings.hardware.borrow().log.len(), commands);
     drop(descriptor);
     rig.end();
 }
@@ -738,7 +738,7 @@ fn decision_17_firmware_that_was_lost_again_and_again_is_forgiven_by_a_reset_tha
     let (descriptor, _) = context(&rig);
     let lose = |resets| {
         // It does not answer a command.
-        rig.sim.hardware.borrow_mut().deaf = true;
+        rig.surroundings.hardware.borrow_mut().deaf = true;
         assert_eq!(with_number(&descriptor, IOC_LISTEN, 7), Err(EIO));
         rig.ms(10);
         assert_eq!((rig.card.state(), rig.counter(D_RESETS)), (crate::card::State::Up, resets));

@@ -113,7 +113,7 @@ impl Rig {
 
     /// What the card has been told since the last look. Cookies are left out.
     pub(super) fn given(&self) -> Vec<Entry> {
-        let mut log = core::mem::take(&mut self.sim.hardware.borrow_mut().log);
+        let mut log = core::mem::take(&mut self.surroundings.hardware.borrow_mut().log);
         for entry in log.iter_mut().filter(|e| code(e) >= CMD_FIRST_FW) {
             entry[COOKIE] = 0;
         }
@@ -127,19 +127,19 @@ impl Rig {
 
     /// What firmware answers the next such command with: a status.
     pub(super) fn reply(&self, opcode: u32, status: u32) {
-        self.sim.hardware.borrow_mut().replies.push_back((opcode, status, [0; EVENT_PHASE - 3]));
+        self.surroundings.hardware.borrow_mut().replies.push_back((opcode, status, [0; EVENT_PHASE - 3]));
     }
 
     /// What firmware answers the next question for a queue pair's state with.
     pub(super) fn say_state(&self, state: QpState) {
         let mut results = [0; EVENT_PHASE - 3];
         results.iter_mut().zip(state.to_results()).for_each(|(to, from)| *to = from);
-        self.sim.hardware.borrow_mut().replies.push_back((CMD_QP_QUERY, CMD_OK, results));
+        self.surroundings.hardware.borrow_mut().replies.push_back((CMD_QP_QUERY, CMD_OK, results));
     }
 
     /// An event of the card, which the driver takes at once.
     pub(super) fn event(&self, entry: Entry) {
-        self.sim.hardware.borrow_mut().send(entry);
+        self.surroundings.hardware.borrow_mut().send(entry);
         self.settle();
     }
 
@@ -162,7 +162,7 @@ impl Rig {
 
     /// How often an event descriptor was signalled since the last look.
     pub(super) fn signals(&self, fd: i32) -> u32 {
-        self.sim.signals.borrow_mut().remove(&fd).unwrap_or(0)
+        self.surroundings.signals.borrow_mut().remove(&fd).unwrap_or(0)
     }
 
     /// What there is.
@@ -181,8 +181,8 @@ impl Rig {
                 services: tables.services.iter().map(|s| (s.service, s.asid)).collect(),
                 requests: tables.requests.iter().map(|r| (r.id, r.asid)).collect(),
                 counted: [D_CONTEXTS, D_QPS, D_CQS].map(|index| self.counter(index)),
-                memory: self.sim.queues.get(),
-                objects: self.sim.hardware.borrow().objects.keys().copied().collect(),
+                memory: self.surroundings.queues.get(),
+                objects: self.surroundings.hardware.borrow().objects.keys().copied().collect(),
             }
         })
     }

@@ -136,7 +136,7 @@ fn inv_3_a_service_is_not_listened_to_over_a_reset() {
     let (_, c) = rig.client();
     let (_, other) = rig.client();
     // The card takes no commands; then it is another run of firmware.
-    rig.sim.hardware.borrow_mut().deaf = true;
+    rig.surroundings.hardware.borrow_mut().deaf = true;
     let listened = rig.later(&c, |c| c.listen(5));
     rig.settle();
     assert_eq!(rig.things().services, [(5, c.asid)]);

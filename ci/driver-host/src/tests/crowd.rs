@@ -28,7 +28,7 @@ impl Crowd {
         rig.watched = true;
         rig.card.start_watching();
         if rng.chance(0.3) {
-            rig.sim.queue_ns.set(rng.below(3 * MS));
+            rig.surroundings.queue_ns.set(rng.below(3 * MS));
         }
         let mut contexts = Vec::new();
         for _ in 0..rng.between(2, 3) {
@@ -102,7 +102,7 @@ impl Crowd {
             4 => message::CqOverrun { cqn, qpn }.encode(),
             _ => message::CmClosed { qpn, reason: REASON_PEER_LOST, ..Default::default() }.encode(),
         };
-        self.rig.sim.hardware.borrow_mut().send(entry);
+        self.rig.surroundings.hardware.borrow_mut().send(entry);
     }
 
     /// A queue pair that the card has asks for a page, or ends its use.
@@ -112,7 +112,7 @@ impl Crowd {
         let tag = if write { receive_tag(qpn, n) } else { send_tag(qpn, n) };
         let vpn = BASE + u64::from(number(16));
         let asid = calmly(|| self.rig.registry.tables.lock().qps[(qpn - FIRST_QPN) as usize].into());
-        let mut hardware = self.rig.sim.hardware.borrow_mut();
+        let mut hardware = self.rig.surroundings.hardware.borrow_mut();
         if hardware.holds.contains_key(&tag) {
             hardware.release(tag);
         } else if hardware.objects.contains_key(&(CMD_QP_CREATE, qpn)) && asid != 0 && !hardware.is_busy(tag) {
@@ -124,7 +124,7 @@ impl Crowd {
     fn stick(&mut self) {
         let at = self.rng.below(self.contexts.len() as u64) as usize;
         let (vpn, stuck) = (BASE + self.rng.below(16), self.rng.chance(0.5));
-        let mut memory = self.rig.sim.memory.borrow_mut();
+        let mut memory = self.rig.surroundings.memory.borrow_mut();
         memory.unstick_all();
         memory.set_stuck(self.contexts[at].0.as_raw() as usize, vpn, stuck);
     }
@@ -149,7 +149,7 @@ impl Crowd {
             }
             65..67 => {
                 let deaf = self.rng.chance(0.3);
-                self.rig.sim.hardware.borrow_mut().deaf = deaf;
+                self.rig.surroundings.hardware.borrow_mut().deaf = deaf;
             }
             _ => {
                 let us = [1, 100, 3000, 20_000][self.rng.below(4) as usize];
@@ -162,9 +162,9 @@ impl Crowd {
     /// All calls are over. What there is is what the card has, and each thing somebody's.
     fn check(&self) {
         self.rig.world.set_failures(0, 0);
-        self.rig.sim.memory.borrow_mut().unstick_all();
+        self.rig.surroundings.memory.borrow_mut().unstick_all();
         {
-            let mut hardware = self.rig.sim.hardware.borrow_mut();
+            let mut hardware = self.rig.surroundings.hardware.borrow_mut();
             hardware.deaf = false;
             hardware.replies.clear();
             let tags: Vec<u32> = hardware.holds.keys().copied().collect();

@@ -87,7 +87,7 @@ fn decision_14_releases_concern_their_range_only() {
     let released = |rig: &Rig| (0..8).filter(|n| rig.page(&c, BASE + n).unwrap().released).collect::<Vec<_>>();
     let tell = |rig: &Rig, va: u64, len: u32| {
         let released = PageRelease { tag: 0, asid: c.asid, wrote: false, va, len };
-        rig.sim.hardware.borrow_mut().send(released.encode());
+        rig.surroundings.hardware.borrow_mut().send(released.encode());
         rig.settle();
     };
     tell(&rig, u64::MAX - 5, 100);
@@ -116,8 +116,8 @@ fn decision_14_pages_that_are_never_released_are_looked_at_after_a_second() {
     rig.ms(130);
     assert_eq!((rig.times(CMD_PAGE_EVICT), rig.pins()), (2, 2));
     // A use that nobody told the end of.
-    rig.sim.hardware.borrow_mut().release(1);
-    rig.sim.hardware.borrow_mut().take_event();
+    rig.surroundings.hardware.borrow_mut().release(1);
+    rig.surroundings.hardware.borrow_mut().take_event();
     rig.ms(1150);
     assert_eq!(rig.pins(), 0);
     rig.end();
@@ -159,11 +159,11 @@ fn decision_14_a_page_released_while_the_card_looks_is_looked_at_again() {
     rig.release(1);
     rig.ms(70);
     assert_eq!(rig.page(&c, BASE).unwrap().state, "Evicting");
-    rig.sim.hardware.borrow_mut().release(2);
+    rig.surroundings.hardware.borrow_mut().release(2);
     rig.settle();
     assert!(rig.page(&c, BASE).unwrap().released);
     // Used again before the card looks.
-    rig.sim.hardware.borrow_mut().ask(3, c.asid, bytes(BASE), 1, false);
+    rig.surroundings.hardware.borrow_mut().ask(3, c.asid, bytes(BASE), 1, false);
     rig.stall(false);
     rig.settle();
     assert_eq!((rig.times(CMD_PAGE_EVICT), rig.pins()), (2, 1));
@@ -282,7 +282,7 @@ fn pc_3_pages_without_a_place_in_the_table_wait_for_one() {
     rig.settle();
     assert_eq!((rig.flags(&c, 5), rig.times(CMD_PRESSURE)), (NO_PLACE, 0));
     let evictions: usize = {
-        let hardware = rig.sim.hardware.borrow();
+        let hardware = rig.surroundings.hardware.borrow();
         let all = hardware.log.iter().filter(|e| code(e) == CMD_PAGE_EVICT);
         all.map(|e| evict_indices(e).count()).sum()
     };
@@ -429,7 +429,7 @@ fn pc_3_who_finds_no_place_tries_again_every_100_ms_whatever_the_linger_time() {
     let (rig, _, c, same) = crowded();
     rig.ask(5, &c, same[4], 1, true);
     rig.ms(10);
-    let pinned = || rig.sim.memory.borrow().pinned;
+    let pinned = || rig.surroundings.memory.borrow().pinned;
     let before = pinned();
     rig.ms(500);
     let tries = pinned() - before;
@@ -440,14 +440,14 @@ fn pc_3_who_finds_no_place_tries_again_every_100_ms_whatever_the_linger_time() {
 #[test]
 fn pc_3_pages_that_are_taken_away_are_not_evicted_for_who_finds_no_place() {
     let (rig, mm, c, same) = crowded();
-    rig.sim.hardware.borrow_mut().slow = true;
-    rig.sim.hardware.borrow_mut().begin_dma(2, 0);
+    rig.surroundings.hardware.borrow_mut().slow = true;
+    rig.surroundings.hardware.borrow_mut().begin_dma(2, 0);
     assert!(rig.change_at_once(mm, same[1], 1, crate::memory::Change::Replace));
     rig.settle();
     rig.ask(5, &c, same[4], 1, false);
     rig.ms(5);
     assert_eq!(rig.page(&c, same[1]).unwrap().state, "Fencing");
-    rig.sim.hardware.borrow_mut().slow = false;
+    rig.surroundings.hardware.borrow_mut().slow = false;
     rig.ms(5);
     assert!(rig.holds(5));
     rig.end();

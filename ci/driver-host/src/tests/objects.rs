@@ -304,7 +304,7 @@ fn inv_6_a_queue_that_the_card_does_not_let_go_of_stays() {
             assert_eq!((told.len(), rig.things() == before), (1 + fences, true), "{status}");
         }
         // It has it no more.
-        rig.sim.hardware.borrow_mut().objects.remove(&(kind.create, number));
+        rig.surroundings.hardware.borrow_mut().objects.remove(&(kind.create, number));
         assert_eq!((kind.end)(&c, number), Ok(()));
         assert_eq!(rig.told(), [(kind.destroy, number)]);
         assert_eq!(rig.things().memory, 1);
@@ -350,7 +350,7 @@ fn inv_3_a_queue_that_the_card_has_lost_while_it_was_made_is_none() {
         (before.cqs, before.counted, before.memory) = (vec![], [1, 0, 0], 0);
         before.objects.clear();
         for answered in [false, true] {
-            rig.sim.hardware.borrow_mut().deaf = !answered;
+            rig.surroundings.hardware.borrow_mut().deaf = !answered;
             let made = rig.later(&c, move |c| (kind.make)(c, cqn));
             match answered {
                 false => rig.settle(),
@@ -369,11 +369,11 @@ fn inv_3_a_queue_that_the_card_has_lost_while_it_was_made_is_none() {
 #[test]
 fn inv_4_a_queue_whose_memory_came_after_a_reset_is_not_made() {
     for_each_kind(|rig, c, cqn, kind| {
-        rig.sim.queue_ns.set(100 * MS);
+        rig.surroundings.queue_ns.set(100 * MS);
         let made = rig.later(&c, move |c| (kind.make)(c, cqn));
         rig.settle();
         rig.card.reset("a test").unwrap();
-        rig.sim.queue_ns.set(0);
+        rig.surroundings.queue_ns.set(0);
         // Who has nothing to do with it has what it needs of it.
         let (_, other) = rig.client();
         assert_eq!(rig.cq(&other), 0);
@@ -390,7 +390,7 @@ fn inv_4_a_queue_whose_memory_came_after_a_reset_is_not_made() {
 fn inv_3_a_queue_that_ends_while_the_card_is_reset_is_gone() {
     for_each_kind(|rig, c, cqn, kind| {
         let number = (kind.make)(&c, cqn).unwrap();
-        rig.sim.hardware.borrow_mut().deaf = true;
+        rig.surroundings.hardware.borrow_mut().deaf = true;
         let ended = rig.later(&c, move |c| (kind.end)(c, number));
         rig.settle();
         assert!(ended.take().is_none());
@@ -440,7 +440,7 @@ fn inv_5_the_end_of_a_queue_pair_is_not_told_to_the_next_firmware() {
     rig.ask(send_tag(mine, 1), &c, BASE, 1, false);
     rig.settle();
     rig.given();
-    rig.sim.hardware.borrow_mut().deaf = true;
+    rig.surroundings.hardware.borrow_mut().deaf = true;
     let ended = rig.later(&c, move |c| c.destroy_qp(mine));
     rig.settle();
     assert_eq!(rig.told(), [(CMD_CM_DISCONNECT, mine)]);

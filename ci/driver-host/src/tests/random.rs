@@ -60,12 +60,12 @@ impl Case {
         rig.world.set_preempt(rng.between(2, 30));
         if theme == Theme::Failures {
             rig.world.set_failures(rng.between(10, 100), rng.between(3, 50));
-            rig.sim.memory.borrow_mut().fail = rng.between(10, 100);
+            rig.surroundings.memory.borrow_mut().fail = rng.between(10, 100);
         }
         if theme == Theme::All && rng.chance(0.3) {
             rig.world.set_failures(0, rng.between(3, 20));
         }
-        rig.sim.hardware.borrow_mut().recalls = rng.chance(0.7);
+        rig.surroundings.hardware.borrow_mut().recalls = rng.chance(0.7);
         rig.card.start_watching();
         rig.watched = true;
         let mut case = Self { rig, rng, processes: Vec::new(), contexts: Vec::new(), theme };
@@ -133,7 +133,7 @@ impl Case {
             _ => send_tag(qpn, n) ^ context.asid << 11,
         };
         let (first, pages) = self.range();
-        let mut hardware = self.rig.sim.hardware.borrow_mut();
+        let mut hardware = self.rig.surroundings.hardware.borrow_mut();
         if !hardware.is_busy(tag) && hardware.mms.contains_key(&context.asid) {
             // Not always whole pages.
             let (skip, less) = (self.rng.below(4096), self.rng.below(4096));
@@ -143,7 +143,7 @@ impl Case {
     }
 
     fn hold(&mut self) -> Option<u32> {
-        let hardware = self.rig.sim.hardware.borrow();
+        let hardware = self.rig.surroundings.hardware.borrow();
         let tags: Vec<u32> = hardware.holds.keys().copied().collect();
         (!tags.is_empty()).then(|| tags[self.rng.below(tags.len() as u64) as usize])
     }
@@ -175,9 +175,9 @@ impl Case {
             change(mm, first, pages, what, blockable);
             if again {
                 // The process maps it anew.
-                let sim = crate::memory::sim();
-                if !sim.memory.borrow().is_changing(mm) {
-                    sim.memory.borrow_mut().mmap(mm, first, pages, true);
+                let surroundings = crate::memory::surroundings();
+                if !surroundings.memory.borrow().is_changing(mm) {
+                    surroundings.memory.borrow_mut().mmap(mm, first, pages, true);
                 }
             }
         });
@@ -194,7 +194,7 @@ impl Case {
             44..52 => {
                 if let Some(tag) = self.hold() {
                     let page = self.rng.below(4) as usize;
-                    self.rig.sim.hardware.borrow_mut().begin_dma(tag, page);
+                    self.rig.surroundings.hardware.borrow_mut().begin_dma(tag, page);
                 }
             }
             52..64 if self.theme != Theme::Budgets => self.change(),
@@ -213,7 +213,7 @@ impl Case {
                 }
             }
             68..72 => {
-                let mut hardware = self.rig.sim.hardware.borrow_mut();
+                let mut hardware = self.rig.surroundings.hardware.borrow_mut();
                 match self.rng.below(8) {
                     0 => hardware.stalled = true,
                     1 => hardware.slow = true,
@@ -232,7 +232,7 @@ impl Case {
                 let (vpn, _) = self.range();
                 let stuck = self.rng.chance(0.4);
                 let mm = self.processes[at].mm.as_raw() as usize;
-                let mut memory = self.rig.sim.memory.borrow_mut();
+                let mut memory = self.rig.surroundings.memory.borrow_mut();
                 memory.unstick_all();
                 memory.set_stuck(mm, vpn, stuck);
             }

@@ -44,10 +44,10 @@ fn decision_14_a_page_is_pinned_once_whatever_the_number_of_its_uses() {
     rig.get(send_tag(QP, 1), &c, BASE, 8, false);
     assert_eq!((rig.pinned(), rig.pins(), rig.times(CMD_PAGE_INSTALL)), (8, 8, 3));
     // All is there, but the card did not know: a need that is answered without pinning.
-    rig.sim.hardware.borrow_mut().mute = true;
+    rig.surroundings.hardware.borrow_mut().mute = true;
     rig.ask(send_tag(QP, 2), &c, BASE + 8, 1, false);
     rig.ask(send_tag(QP, 3), &c, BASE + 8, 1, false);
-    rig.sim.hardware.borrow_mut().mute = false;
+    rig.surroundings.hardware.borrow_mut().mute = false;
     rig.settle();
     assert!(rig.holds(send_tag(QP, 2)) && rig.holds(send_tag(QP, 3)));
     assert_eq!((rig.pinned(), rig.times(CMD_PAGE_READY)), (9, 4));
@@ -90,7 +90,7 @@ fn inv_6_ranges_that_are_none_are_refused() {
     for (n, (va, len, status)) in cases.into_iter().enumerate() {
         let tag = 1 + n as u32;
         {
-            let mut hardware = rig.sim.hardware.borrow_mut();
+            let mut hardware = rig.surroundings.hardware.borrow_mut();
             hardware.ask(tag, c.asid, bytes(BASE), 1, false);
             // What it says is something else.
             let event = hardware.take_event();
@@ -102,10 +102,10 @@ fn inv_6_ranges_that_are_none_are_refused() {
     }
     assert_eq!((rig.counter(D_PAGE_FAULTS), rig.counter(D_OVER_BUDGET)), (5, 1));
     // Not whole pages: two bytes may be in two pages.
-    rig.sim.hardware.borrow_mut().ask(100, c.asid, bytes(BASE) + 4095, 2, false);
+    rig.surroundings.hardware.borrow_mut().ask(100, c.asid, bytes(BASE) + 4095, 2, false);
     rig.settle();
     assert_eq!(rig.pins(), 2);
-    rig.sim.hardware.borrow_mut().ask(101, c.asid, bytes(BASE + 4), 4096, false);
+    rig.surroundings.hardware.borrow_mut().ask(101, c.asid, bytes(BASE + 4), 4096, false);
     rig.settle();
     assert_eq!(rig.pins(), 3);
     rig.end();
@@ -130,8 +130,8 @@ fn decision_20_pages_that_cannot_be_pinned_are_refused_and_the_others_given_back
     assert_eq!(rig.refused(receive_tag(QP, 0)), Some(PAGE_FAULT));
     rig.get(send_tag(QP, 0), &c, BASE, 2, false);
     // Nobody has that address space, and one whose process is gone.
-    rig.sim.hardware.borrow_mut().mms.insert(9, 0);
-    rig.sim.hardware.borrow_mut().ask(7, 9, 0, 1, false);
+    rig.surroundings.hardware.borrow_mut().mms.insert(9, 0);
+    rig.surroundings.hardware.borrow_mut().ask(7, 9, 0, 1, false);
     rig.settle();
     assert_eq!(rig.refused(7), Some(PAGE_NO_PROCESS));
     assert_eq!(rig.counter(D_PAGE_FAULTS), 4);
@@ -258,7 +258,7 @@ fn decision_21_96_requests_of_a_process_are_worked_on_at_once() {
     rig.settle();
     assert_eq!(running(&rig).0, 96);
     assert!(rig.asks(97).is_some());
-    rig.sim.memory.borrow_mut().unstick_all();
+    rig.surroundings.memory.borrow_mut().unstick_all();
     rig.settle();
     assert_eq!(shown(&c).running, 0);
     assert!(rig.holds(99) && rig.holds(200) && rig.asks(97).is_none());
@@ -320,7 +320,7 @@ fn inv_6_whichever_allocation_fails_the_request_is_tried_again() {
         if failed {
             // All is given back meanwhile.
             assert_eq!((rig.pins(), shown(&c).pinned), (0, 0));
-            assert_eq!((rig.pages.table.lock().used(), rig.sim.memory.borrow().mappings()), (0, 0));
+            assert_eq!((rig.pages.table.lock().used(), rig.surroundings.memory.borrow().mappings()), (0, 0));
             assert_eq!(rig.counter(D_NO_MEMORY), n);
         }
         rig.ms(1);
@@ -342,7 +342,7 @@ fn inv_6_whichever_allocation_fails_the_request_is_tried_again() {
 fn inv_6_pages_that_cannot_be_mapped_or_pinned_for_want_of_memory_are_tried_again() {
     let mut rig = Rig::new(Setup::default());
     let (_, c) = rig.user(QP, 200);
-    rig.sim.memory.borrow_mut().fail_maps = 2;
+    rig.surroundings.memory.borrow_mut().fail_maps = 2;
     rig.ask(1, &c, BASE, 3, false);
     rig.settle();
     assert_eq!((rig.pins(), shown(&c).pinned, rig.pages.table.lock().used()), (0, 0, 0));
@@ -350,7 +350,7 @@ fn inv_6_pages_that_cannot_be_mapped_or_pinned_for_want_of_memory_are_tried_agai
     assert!(!rig.holds(1));
     rig.ms(1);
     assert!(rig.holds(1));
-    rig.sim.memory.borrow_mut().fail_pins = (1, Some(kernel::error::code::ENOMEM));
+    rig.surroundings.memory.borrow_mut().fail_pins = (1, Some(kernel::error::code::ENOMEM));
     rig.ask(2, &c, BASE + 3, 3, false);
     rig.settle();
     assert!(rig.asks(2).is_some());
@@ -358,7 +358,7 @@ fn inv_6_pages_that_cannot_be_mapped_or_pinned_for_want_of_memory_are_tried_agai
     assert!(rig.holds(2));
     assert_eq!(rig.counter(D_NO_MEMORY), 3);
     // Any other error is one.
-    rig.sim.memory.borrow_mut().fail_pins = (1, Some(kernel::error::code::EIO));
+    rig.surroundings.memory.borrow_mut().fail_pins = (1, Some(kernel::error::code::EIO));
     rig.ask(3, &c, BASE + 6, 3, false);
     rig.settle();
     assert_eq!(rig.refused(3), Some(PAGE_FAULT));
@@ -479,12 +479,12 @@ fn decision_14_requests_for_the_same_pages_map_them_one_at_a_time() {
         rig.settle();
         assert_eq!(rig.flags(&c, 2), if both { BLOCKED } else { INSTALLING | CHARGED });
         rig.ms(2);
-        assert_eq!(rig.sim.memory.borrow().most_maps, 1);
+        assert_eq!(rig.surroundings.memory.borrow().most_maps, 1);
         rig.stall(false);
         // Who has waited is tried again as soon as the other one is ready.
         rig.ms(2);
         assert!(rig.holds(1) && rig.holds(2));
-        assert_eq!(rig.sim.memory.borrow().most_maps, 1);
+        assert_eq!(rig.surroundings.memory.borrow().most_maps, 1);
         rig.end();
     }
 }
@@ -504,7 +504,7 @@ fn decision_14_pages_that_have_come_meanwhile_are_not_mapped_again() {
     assert!(rig.holds(1) && rig.holds(2));
     // The third wants to write: what is there goes and comes again when it is released.
     assert!(rig.asks(3).is_some());
-    assert_eq!(rig.sim.memory.borrow().most_maps, 1);
+    assert_eq!(rig.surroundings.memory.borrow().most_maps, 1);
     rig.release(1);
     rig.release(2);
     rig.settle();
@@ -546,13 +546,13 @@ fn vc_9_a_range_that_never_comes_to_rest_is_handed_back_to_the_card() {
     rig.ask(1, &c, BASE, 3, false);
     rig.settle();
     for n in 1..=17 {
-        assert!(rig.sim.hardware.borrow().answers.is_empty(), "{n}");
+        assert!(rig.surroundings.hardware.borrow().answers.is_empty(), "{n}");
         rig.change(mm, BASE + 2, 1, Change::Suspect);
-        rig.sim.memory.borrow_mut().pass(mm.as_raw() as usize);
+        rig.surroundings.memory.borrow_mut().pass(mm.as_raw() as usize);
         rig.settle();
     }
     // 16 times again, and then: try it once more. The card has, and it begins anew.
-    assert_eq!(rig.sim.hardware.borrow().answers[..], [(1, PAGE_OK)]);
+    assert_eq!(rig.surroundings.hardware.borrow().answers[..], [(1, PAGE_OK)]);
     assert_eq!(rig.asks(1).unwrap().vain, 1);
     assert_eq!(rig.counter(D_PAGE_NEEDS), 2);
     rig.stick(mm, BASE + 1, false);
@@ -672,7 +672,7 @@ fn decision_14_pages_that_are_leaving_do_not_count_as_there() {
     rig.stall(false);
     rig.settle();
     assert!(rig.holds(2));
-    assert_eq!(rig.sim.hardware.borrow().vain, 0);
+    assert_eq!(rig.surroundings.hardware.borrow().vain, 0);
     rig.end();
 }
 

@@ -19,7 +19,7 @@ fn begin(rig: &Rig, mm: &'static MmWithUser, first: u64, pages: u64, what: Chang
 
 /// Ranges that firmware was told of, as (address space number, first page, pages).
 fn told(rig: &Rig) -> Vec<(u32, u64, u64)> {
-    let hardware = rig.sim.hardware.borrow();
+    let hardware = rig.surroundings.hardware.borrow();
     let all = hardware.log.iter().filter_map(RangeRevoked::of);
     all.map(|e| (e.asid, e.va / 4096, e.len / 4096)).collect()
 }
@@ -34,7 +34,8 @@ fn vc_9_memory_that_is_unmapped_is_taken_from_the_card_first() {
         rig.change(mm, BASE + 4, 7, what);
         // Those only.
         assert_eq!((rig.times(CMD_PAGE_REVOKE), rig.times(CMD_FENCE)), (7, 1));
-        let there: Vec<u64> = (0..12).filter(|n| rig.sim.hardware.borrow().has(c.asid, BASE + n).is_some()).collect();
+        let there: Vec<u64> =
+            (0..12).filter(|n| rig.surroundings.hardware.borrow().has(c.asid, BASE + n).is_some()).collect();
         assert_eq!(there, [0, 1, 2, 3, 11]);
         rig.ms(5);
         assert_eq!((rig.pins(), rig.counter(D_REVOKED), told(&rig)), (5, 7, vec![(c.asid, BASE + 4, 7)]));
@@ -74,19 +75,19 @@ fn decision_17_what_is_unmapped_waits_for_dma_and_nothing_else() {
         let mut rig = Rig::new(Setup::default());
         let (mm, c) = rig.user(QP, 64);
         rig.get(1, &c, BASE, 3, true);
-        rig.sim.hardware.borrow_mut().slow = true;
-        assert!(rig.sim.hardware.borrow_mut().begin_dma(1, 1));
+        rig.surroundings.hardware.borrow_mut().slow = true;
+        assert!(rig.surroundings.hardware.borrow_mut().begin_dma(1, 1));
         begin(&rig, mm, BASE, 3, what);
         rig.ms(10);
-        assert_eq!(rig.sim.memory.borrow().is_changing(mm.as_raw() as usize), waits, "{what:?}");
+        assert_eq!(rig.surroundings.memory.borrow().is_changing(mm.as_raw() as usize), waits, "{what:?}");
         // Nothing is unpinned under DMA.
         assert_eq!(rig.pins(), 3);
         // Somebody else comes through meanwhile.
         let (_, other) = rig.user(QP + 1, 8);
         rig.get(2, &other, BASE, 2, false);
-        rig.sim.hardware.borrow_mut().slow = false;
+        rig.surroundings.hardware.borrow_mut().slow = false;
         rig.ms(10);
-        assert!(!rig.sim.memory.borrow().is_changing(mm.as_raw() as usize));
+        assert!(!rig.surroundings.memory.borrow().is_changing(mm.as_raw() as usize));
         rig.end();
     }
 }
@@ -99,7 +100,7 @@ fn vc_9_a_change_of_what_another_one_revokes_waits_for_dma_too() {
         let (mm, c) = rig.user(QP, 8);
         rig.get(1, &c, BASE, 3, true);
         rig.world.set_preempt(2);
-        rig.sim.hardware.borrow_mut().begin_dma(1, 1);
+        rig.surroundings.hardware.borrow_mut().begin_dma(1, 1);
         begin(&rig, mm, BASE, 2, Change::Replace);
         begin(&rig, mm, BASE + 1, 2, Change::Unmap);
         begin(&rig, mm, BASE + 1, 1, Change::Replace);
@@ -118,7 +119,8 @@ fn vc_9_idle_pages_whose_contents_are_given_up_are_not_used_again() {
     rig.ms(5);
     rig.change(mm, BASE, 4, Change::Dontneed);
     // When it returns the card has only what is in use.
-    let there: Vec<u64> = (0..4).filter(|n| rig.sim.hardware.borrow().has(c.asid, BASE + n).is_some()).collect();
+    let there: Vec<u64> =
+        (0..4).filter(|n| rig.surroundings.hardware.borrow().has(c.asid, BASE + n).is_some()).collect();
     assert_eq!(there, [2, 3]);
     assert_eq!((rig.times(CMD_FENCE), rig.times(CMD_PAGE_REVOKE)), (1, 0));
     // That is another page by now, and taken away.
@@ -184,14 +186,14 @@ fn decision_17_a_change_that_may_not_wait_does_not() {
     let mut rig = Rig::new(Setup::default());
     let (mm, c) = rig.user(QP, 64);
     rig.get(1, &c, BASE, 6, false);
-    rig.sim.hardware.borrow_mut().slow = true;
-    rig.sim.hardware.borrow_mut().begin_dma(1, 0);
+    rig.surroundings.hardware.borrow_mut().slow = true;
+    rig.surroundings.hardware.borrow_mut().begin_dma(1, 0);
     assert!(rig.change_at_once(mm, BASE, 3, Change::Replace));
     assert_eq!(rig.times(CMD_FENCE), 0);
     rig.ms(10);
     // The card has them no more, and they stay pinned until its DMA is over.
     assert_eq!((rig.pins(), rig.times(CMD_PAGE_REVOKE), rig.times(CMD_FENCE)), (6, 3, 1));
-    rig.sim.hardware.borrow_mut().slow = false;
+    rig.surroundings.hardware.borrow_mut().slow = false;
     rig.ms(10);
     assert_eq!(rig.pins(), 3);
     // What is only given up is evicted, or looked at later.
@@ -249,14 +251,14 @@ fn decision_17_a_card_that_takes_no_commands_is_switched_off_after_100_ms() {
     rig.narrow(10);
     rig.get(1, &c, BASE, 20, false);
     rig.stall(true);
-    rig.sim.hardware.borrow_mut().begin_dma(1, 0);
+    rig.surroundings.hardware.borrow_mut().begin_dma(1, 0);
     begin(&rig, mm, BASE, 20, Change::Unmap);
     rig.ms(95);
-    assert!(rig.sim.memory.borrow().is_changing(mm.as_raw() as usize));
+    assert!(rig.surroundings.memory.borrow().is_changing(mm.as_raw() as usize));
     assert_eq!(rig.counter(D_RESETS), 0);
     rig.ms(40);
     assert_eq!((rig.counter(D_RESETS), rig.pins(), rig.card.state()), (1, 0, State::Up));
-    assert!(!rig.sim.memory.borrow().is_changing(mm.as_raw() as usize));
+    assert!(!rig.surroundings.memory.borrow().is_changing(mm.as_raw() as usize));
     assert_eq!(shown(&c).pages.len(), 0);
     rig.end();
 }
@@ -293,7 +295,7 @@ fn vc_9_a_range_that_is_taken_away_comes_back_when_firmware_has_let_go() {
     let mut rig = Rig::new(Setup::default());
     let (mm, c) = rig.user(QP, 64);
     rig.get(1, &c, BASE, 4, false);
-    rig.sim.hardware.borrow_mut().deaf = true;
+    rig.surroundings.hardware.borrow_mut().deaf = true;
     rig.change(mm, BASE, 4, Change::Replace);
     rig.ms(5);
     assert_eq!(rig.pins(), 0);
@@ -314,7 +316,7 @@ fn vc_9_a_range_that_is_taken_away_comes_back_when_firmware_has_let_go() {
     }
     rig.ask(20, &c, BASE, 4, false);
     rig.ms(60);
-    rig.sim.hardware.borrow_mut().deaf = false;
+    rig.surroundings.hardware.borrow_mut().deaf = false;
     rig.ms(1);
     assert!(rig.holds(20));
     rig.end();
@@ -366,14 +368,14 @@ fn vc_9_a_range_that_grows_while_firmware_is_told_is_told_again() {
     }
     // The last ones are being told.
     rig.world.run_until(|| rig.times(CMD_RANGE_REVOKED) > 50);
-    rig.sim.hardware.borrow_mut().deaf = true;
+    rig.surroundings.hardware.borrow_mut().deaf = true;
     rig.world.set_failures(0, 1);
     let place = |rig: &Rig| rig.times(CMD_RANGE_REVOKED);
     let before = place(&rig);
     assert!(rig.change_at_once(mm, BASE + 140, 1, Change::Replace));
     assert!(rig.change_at_once(mm, BASE + 101, 1, Change::Replace));
     rig.world.set_failures(0, 0);
-    rig.sim.hardware.borrow_mut().deaf = false;
+    rig.surroundings.hardware.borrow_mut().deaf = false;
     rig.ms(20);
     assert!(place(&rig) > before);
     let told = told(&rig);
@@ -392,10 +394,10 @@ fn inv_3_a_process_that_ends_leaves_nothing() {
     rig.get(1, &c, BASE, 4, true);
     rig.get(2, &second, BASE, 4, true);
     rig.get(3, &stranger, BASE, 4, true);
-    rig.sim.hardware.borrow_mut().begin_dma(1, 2);
+    rig.surroundings.hardware.borrow_mut().begin_dma(1, 2);
     mm.put_user();
     rig.change(mm, 0, u64::MAX, Change::Release);
-    assert_eq!(rig.sim.hardware.borrow().translations().count(), 4);
+    assert_eq!(rig.surroundings.hardware.borrow().translations().count(), 4);
     rig.ms(20);
     assert_eq!((rig.pins(), rig.contexts().len(), rig.pages.budget.lock().pinned), (4, 1, 4));
     drop((c, second, stranger));
@@ -407,14 +409,14 @@ fn inv_3_closing_waits_for_dma_also_of_what_was_revoked_before() {
     let mut rig = Rig::new(Setup::default());
     let (mm, c) = rig.user(QP, 64);
     rig.get(1, &c, BASE, 4, true);
-    rig.sim.hardware.borrow_mut().slow = true;
-    rig.sim.hardware.borrow_mut().begin_dma(1, 2);
+    rig.surroundings.hardware.borrow_mut().slow = true;
+    rig.surroundings.hardware.borrow_mut().begin_dma(1, 2);
     assert!(rig.change_at_once(mm, BASE, 4, Change::Replace));
     let closing = c.clone();
     rig.world.spawn(move || closing.close());
     rig.ms(20);
     assert_eq!(rig.pins(), 4);
-    rig.sim.hardware.borrow_mut().slow = false;
+    rig.surroundings.hardware.borrow_mut().slow = false;
     rig.ms(20);
     assert_eq!((rig.pins(), rig.contexts().len()), (0, 0));
     // Another context gets its number, and nothing of what was told before.
@@ -457,15 +459,15 @@ fn decision_17_evictions_that_were_asked_for_before_a_change_do_not_count() {
     rig.get(1, &c, BASE, 2, false);
     rig.get(2, &c, BASE, 2, false);
     // The card has looked already, and the page was in use; its answer is on the way.
-    rig.sim.hardware.borrow_mut().mute = false;
+    rig.surroundings.hardware.borrow_mut().mute = false;
     rig.release(1);
     rig.world.run_until(|| rig.times(CMD_PAGE_EVICT) > 0);
-    rig.sim.hardware.borrow_mut().mute = true;
-    rig.sim.hardware.borrow_mut().release(2);
+    rig.surroundings.hardware.borrow_mut().mute = true;
+    rig.surroundings.hardware.borrow_mut().release(2);
     begin(&rig, mm, BASE, 2, Change::Dontneed);
     rig.ms(2);
-    assert_eq!(rig.sim.hardware.borrow().translations().count(), 0);
-    rig.sim.hardware.borrow_mut().mute = false;
+    assert_eq!(rig.surroundings.hardware.borrow().translations().count(), 0);
+    rig.surroundings.hardware.borrow_mut().mute = false;
     rig.ms(5);
     assert_eq!(rig.pins(), 0);
     rig.end();
@@ -514,7 +516,7 @@ fn decision_18_pages_are_looked_at_when_their_change_is_over() {
     let mut rig = Rig::new(Setup { linger_ms: 1000, ..Setup::default() });
     let (mm, c) = rig.user(QP, 8);
     rig.get(1, &c, BASE, 3, true);
-    rig.sim.memory.borrow_mut().dwell = 2 * MS;
+    rig.surroundings.memory.borrow_mut().dwell = 2 * MS;
     begin(&rig, mm, BASE, 3, Change::Migrate);
     rig.ms(1);
     // It waits; what is asked for meanwhile does as well, once it is to be pinned.
@@ -533,8 +535,8 @@ fn decision_17_a_card_that_is_being_reset_keeps_no_change_from_happening() {
     let mut rig = Rig::new(Setup::default());
     let (mm, c) = rig.user(QP, 8);
     rig.get(1, &c, BASE, 3, true);
-    rig.sim.hardware.borrow_mut().reset_ns = 5 * MS;
-    rig.sim.hardware.borrow_mut().begin_dma(1, 0);
+    rig.surroundings.hardware.borrow_mut().reset_ns = 5 * MS;
+    rig.surroundings.hardware.borrow_mut().begin_dma(1, 0);
     let card = rig.card.clone();
     rig.world.spawn(move || card.reset("a test").unwrap());
     rig.ms(1);
@@ -543,9 +545,9 @@ fn decision_17_a_card_that_is_being_reset_keeps_no_change_from_happening() {
     begin(&rig, mm, BASE, 3, Change::Unmap);
     rig.ms(1);
     // Who may wait does so until the card's DMA has ended.
-    assert!(rig.sim.memory.borrow().is_changing(mm.as_raw() as usize));
+    assert!(rig.surroundings.memory.borrow().is_changing(mm.as_raw() as usize));
     rig.ms(10);
-    assert!(!rig.sim.memory.borrow().is_changing(mm.as_raw() as usize));
+    assert!(!rig.surroundings.memory.borrow().is_changing(mm.as_raw() as usize));
     assert_eq!((rig.pins(), rig.card.state(), rig.counter(D_RESETS)), (0, State::Up, 1));
     rig.end();
 }

@@ -9,7 +9,7 @@ use crate::hardware::{Ask, Bar, Hardware};
 use crate::kernel::eventfd::EventFd;
 use crate::kernel::gate::Gate;
 use crate::kernel::workqueue::OwnedQueue;
-use crate::memory::{Change, Sim, change, sim};
+use crate::memory::{Change, Surroundings, change, surroundings};
 use crate::pages::address_space::AddressSpace;
 use crate::pages::service::{PageConfig, PageService};
 use crate::process::context::Context;
@@ -258,7 +258,7 @@ struct Before {
 
 pub(super) struct Rig {
     pub(super) world: Arc<World>,
-    pub(super) sim: Arc<Sim>,
+    pub(super) surroundings: Arc<Surroundings>,
     pub(super) card: Arc<Card>,
     pub(super) pages: Arc<PageService>,
     pub(super) registry: Arc<Registry>,
@@ -313,22 +313,22 @@ impl Rig {
 
     pub(super) fn with(seed: Option<u64>, setup: Setup) -> Self {
         let world = World::begin(seed);
-        world.set_user(Arc::new(Sim::default()));
-        let sim = sim();
-        world.set_machine(Arc::new(|| crate::memory::sim().hardware.borrow_mut().step()));
+        world.set_user(Arc::new(Surroundings::default()));
+        let surroundings = surroundings();
+        world.set_machine(Arc::new(|| crate::memory::surroundings().hardware.borrow_mut().step()));
         world.set_registers(Arc::new(Bar));
         world.set_image("berth/berth-fw.bin", Ok(image()));
         task::set_limit(u64::MAX);
         let gate = Arc::new(Gate::default());
         let registry = card(&gate, 0, setup);
-        *sim.card.borrow_mut() = Some(registry.clone());
+        *surroundings.card.borrow_mut() = Some(registry.clone());
         registry.begin();
         let (card, pages) = (registry.card.clone(), registry.pages.clone());
         card.reset("for the first time").expect("it works");
         assert_eq!(card.state(), State::Up);
         Self {
             world,
-            sim,
+            surroundings,
             card,
             pages,
             registry,
@@ -346,7 +346,7 @@ impl Rig {
     /// A context of a process on another card of the host, which is not in service.
     pub(super) fn context_elsewhere(&self, mm: &MmWithUser) -> Arc<Context> {
         let other = card(&self.gate, 1, Setup::default());
-        self.sim.others.borrow_mut().push(other.clone());
+        self.surroundings.others.borrow_mut().push(other.clone());
         Context::new(&other, mm, None).expect("a context")
     }
 
@@ -366,17 +366,17 @@ impl Rig {
 
     /// The first use of a page does not end, or does again.
     pub(super) fn stick(&self, mm: &MmWithUser, vpn: u64, stuck: bool) {
-        self.sim.memory.borrow_mut().set_stuck(mm.as_raw() as usize, vpn, stuck);
+        self.surroundings.memory.borrow_mut().set_stuck(mm.as_raw() as usize, vpn, stuck);
     }
 
     /// Pages that were ever pinned, whether they still are or not.
     pub(super) fn pinned(&self) -> u64 {
-        self.sim.memory.borrow().pinned
+        self.surroundings.memory.borrow().pinned
     }
 
     /// The card takes no commands, or does again.
     pub(super) fn stall(&self, stalled: bool) {
-        self.sim.hardware.borrow_mut().stalled = stalled;
+        self.surroundings.hardware.borrow_mut().stalled = stalled;
     }
 
     /// A context of a process.
@@ -394,7 +394,7 @@ impl Rig {
         task::set_limit(if pages == u64::MAX { pages } else { bytes(pages) });
         let event_fd = EventFd::from_fd(fd).expect("it is open");
         let context = Context::new(&self.registry, mm, event_fd).expect("a context");
-        self.sim.hardware.borrow_mut().mms.insert(context.asid, mm.as_raw() as usize);
+        self.surroundings.hardware.borrow_mut().mms.insert(context.asid, mm.as_raw() as usize);
         self.memlock.insert(context.asid, pages);
         self.all.push(Arc::downgrade(&context));
         self.spaces.push(Arc::downgrade(&context.space));
@@ -410,7 +410,7 @@ impl Rig {
 
     /// Maps pages in a process.
     pub(super) fn mmap(&self, mm: &MmWithUser, first: u64, pages: u64) {
-        self.sim.memory.borrow_mut().mmap(mm.as_raw() as usize, first, pages, true);
+        self.surroundings.memory.borrow_mut().mmap(mm.as_raw() as usize, first, pages, true);
     }
 
     /// Changes pages of a process; the notifier may wait.
@@ -425,7 +425,7 @@ impl Rig {
 
     /// The card asks for pages.
     pub(super) fn ask(&self, tag: u32, context: &Context, first: u64, pages: u64, write: bool) {
-        self.sim.hardware.borrow_mut().ask(tag, context.asid, bytes(first), bytes(pages), write);
+        self.surroundings.hardware.borrow_mut().ask(tag, context.asid, bytes(first), bytes(pages), write);
     }
 
     /// The same, and goes on until it has them.
@@ -436,20 +436,20 @@ impl Rig {
     }
 
     pub(super) fn holds(&self, tag: u32) -> bool {
-        self.sim.hardware.borrow().holds.contains_key(&tag)
+        self.surroundings.hardware.borrow().holds.contains_key(&tag)
     }
 
     pub(super) fn asks(&self, tag: u32) -> Option<Ask> {
-        self.sim.hardware.borrow().asks.get(&tag).copied()
+        self.surroundings.hardware.borrow().asks.get(&tag).copied()
     }
 
     /// What a request was refused with.
     pub(super) fn refused(&self, tag: u32) -> Option<u32> {
-        self.sim.hardware.borrow().refused.get(&tag).copied()
+        self.surroundings.hardware.borrow().refused.get(&tag).copied()
     }
 
     pub(super) fn release(&self, tag: u32) {
-        self.sim.hardware.borrow_mut().release(tag);
+        self.surroundings.hardware.borrow_mut().release(tag);
     }
 
     /// Goes on for so many milliseconds.
@@ -481,17 +481,17 @@ impl Rig {
 
     /// Pages pinned in all.
     pub(super) fn pins(&self) -> u64 {
-        self.sim.memory.borrow().pins
+        self.surroundings.memory.borrow().pins
     }
 
     /// How often the card was given a command.
     pub(super) fn times(&self, opcode: u32) -> usize {
-        self.sim.hardware.borrow().times(opcode)
+        self.surroundings.hardware.borrow().times(opcode)
     }
 
     /// The last command of a type.
     pub(super) fn last<M: Typed>(&self) -> M {
-        self.sim.hardware.borrow().log.iter().rev().find_map(M::of).expect("it was given")
+        self.surroundings.hardware.borrow().log.iter().rev().find_map(M::of).expect("it was given")
     }
 
     /// The command ring has room for so many entries and no more.
@@ -501,18 +501,18 @@ impl Rig {
             let fence = Fence::default().encode();
             calmly(|| self.card.post(&[fence])).expect("there is room");
         }
-        while self.sim.hardware.borrow().backlog() > 0 {
-            self.sim.hardware.borrow_mut().step();
+        while self.surroundings.hardware.borrow().backlog() > 0 {
+            self.surroundings.hardware.borrow_mut().step();
         }
-        while self.sim.hardware.borrow_mut().step() {}
-        let mut hardware = self.sim.hardware.borrow_mut();
+        while self.surroundings.hardware.borrow_mut().step() {}
+        let mut hardware = self.surroundings.hardware.borrow_mut();
         hardware.lag = lag;
         hardware.log.clear();
     }
 
     /// The card's hardware.
     pub(super) fn hardware(&self) -> RefMut<'_, Hardware> {
-        self.sim.hardware.borrow_mut()
+        self.surroundings.hardware.borrow_mut()
     }
 
     /// The card takes all commands and sends all events, in no time, and the driver does nothing.
@@ -640,7 +640,7 @@ impl Rig {
             assert_eq!(sum, share.pinned, "the process's budget is the sum of its contexts'");
             let was = self.before.shares.get(&mm).copied().unwrap_or(0);
             assert!(share.pinned <= was || share.pinned <= share.limit, "pc_3: the process's budget");
-            let pins = self.sim.memory.borrow().pins_of(mm);
+            let pins = self.surroundings.memory.borrow().pins_of(mm);
             assert!(pins <= share.pinned, "decision_14: {pins} pages are pinned, {} charged", share.pinned);
             let charged = space.mm.counts().2;
             let was = self.before.memlocks.get(&mm).copied().unwrap_or(0);
@@ -671,7 +671,7 @@ impl Rig {
         self.world.set_failures(0, 0);
         self.world.fail_next(0, 0);
         {
-            let mut memory = self.sim.memory.borrow_mut();
+            let mut memory = self.surroundings.memory.borrow_mut();
             memory.fail = 0;
             memory.fail_pins = (0, None);
             memory.fail_maps = 0;
@@ -680,7 +680,7 @@ impl Rig {
         let end = self.world.now() + 20_000 * MS;
         loop {
             {
-                let mut hardware = self.sim.hardware.borrow_mut();
+                let mut hardware = self.surroundings.hardware.borrow_mut();
                 hardware.stalled = false;
                 hardware.slow = false;
                 hardware.deaf = false;
@@ -690,7 +690,7 @@ impl Rig {
             }
             self.watch(20 * MS);
             let (asks, holds) = {
-                let hardware = self.sim.hardware.borrow();
+                let hardware = self.surroundings.hardware.borrow();
                 (hardware.asks.clone(), hardware.holds.len())
             };
             let requests: usize = self.contexts().iter().map(|c| shown(c).requests.len()).sum();
@@ -719,8 +719,8 @@ impl Rig {
             "pages stay pinned: {:#?}",
             self.contexts().iter().map(|c| shown(c)).collect::<Vec<_>>()
         );
-        assert_eq!(self.sim.memory.borrow().mappings(), 0);
-        assert_eq!(self.sim.hardware.borrow().translations().count(), 0);
+        assert_eq!(self.surroundings.memory.borrow().mappings(), 0);
+        assert_eq!(self.surroundings.hardware.borrow().translations().count(), 0);
         assert_eq!(self.pages.budget.lock().pinned, 0);
         assert_eq!(self.pages.table.lock().used(), 0, "places stay taken");
         assert_eq!(self.counter(D_PAGES_PINNED), self.counter(D_PAGES_UNPINNED));
@@ -739,7 +739,7 @@ impl Rig {
     /// What the card has is what the driver thinks it has, and what the processes have there.
     fn check_translations(&self) {
         let contexts = self.contexts();
-        let hardware = self.sim.hardware.borrow();
+        let hardware = self.surroundings.hardware.borrow();
         for entry in hardware.translations() {
             let context = contexts.iter().find(|c| c.asid == entry.asid).expect("whose page it is");
             let page = self.page(context, entry.vpn);
@@ -747,9 +747,9 @@ impl Rig {
             assert!(page.is_some() || shown(context).pages.len() == 256, "a page that the driver does not know");
             assert!(page.is_none_or(|p| p.write == entry.write));
             let mm = context.space.mm.as_raw() as usize;
-            let (frame, write) = self.sim.memory.borrow().behind(entry.bus);
+            let (frame, write) = self.surroundings.memory.borrow().behind(entry.bus);
             assert!(
-                self.sim.memory.borrow().maps(mm, entry.vpn, frame, write),
+                self.surroundings.memory.borrow().maps(mm, entry.vpn, frame, write),
                 "decision_18: page {:#x} stays, and is not what the process has there",
                 entry.vpn
             );
@@ -775,7 +775,7 @@ impl Rig {
     /// The same, whatever is under way.
     pub(super) fn end_at_once(mut self) {
         self.ended = true;
-        self.sim.memory.borrow_mut().unstick_all();
+        self.surroundings.memory.borrow_mut().unstick_all();
         for context in self.contexts() {
             let weak = Arc::downgrade(&context);
             self.world.spawn(move || context.close());
@@ -788,12 +788,12 @@ impl Rig {
         self.world.spawn(move || registry.unbind());
         self.world.run_for(2000 * MS);
         assert_eq!(self.pins(), 0, "inv_3: pages stay pinned");
-        assert_eq!(self.sim.memory.borrow().mappings(), 0, "inv_3: pages stay mapped");
+        assert_eq!(self.surroundings.memory.borrow().mappings(), 0, "inv_3: pages stay mapped");
         assert_eq!(self.pages.budget.lock().pinned, 0);
         assert!(!self.world.is_busy(), "work is left");
-        assert_eq!(self.sim.hardware.borrow().dma_under_way(), 0);
+        assert_eq!(self.surroundings.hardware.borrow().dma_under_way(), 0);
         assert_eq!(self.world.images(), 0, "an image is held");
-        *self.sim.card.borrow_mut() = None;
+        *self.surroundings.card.borrow_mut() = None;
         // The test may have its contexts.
         let left: Vec<usize> = self.all.iter().map(Weak::strong_count).filter(|n| *n > 0).collect();
         assert!(left.iter().all(|n| *n == 1), "a context is left");
