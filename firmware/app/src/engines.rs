@@ -125,7 +125,7 @@ impl Hw for Engines {
                 defmt::warn!("another host has our address: MAC {=u32:x} {=u16:x}, first byte last", mac.0, mac.1)
             }
             Log::PeerRestarted(ip) => defmt::warn!("peer {=[u8]} has been restarted", ip.to_be_bytes()),
-            Log::Resend(qpn, psn, why) => defmt::info!("QP {=u32}: back to PSN {=u32}, cause {=u32}", qpn, psn, why),
+            Log::Resend(qpn, psn) => defmt::info!("QP {=u32}: time-out, back to PSN {=u32}", qpn, psn),
             Log::Recall(qpn, n) => defmt::info!("QP {=u32}: {=u32} credits recalled", qpn, n),
             Log::ListRefused(qpn, why) => defmt::warn!("QP {=u32}: credit list refused, {=u32}", qpn, why),
         }

@@ -26,8 +26,8 @@ pub enum Log {
     AddressConflict(Mac),
     /// A peer has been restarted: its IPv4 address.
     PeerRestarted(u32),
-    /// A QP goes back to a packet: QPN, PSN, 0 time-out.
-    Resend(u32, u32, u32),
+    /// After a time-out a QP goes back to a packet: QPN, PSN.
+    Resend(u32, u32),
     /// Credits are recalled: QPN, how many.
     Recall(u32, u32),
     /// A credit list was refused: QPN, `LIST_*`.

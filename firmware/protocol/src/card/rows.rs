@@ -314,7 +314,7 @@ impl Qp {
     }
 
     fn fast_again<H: Hw>(&mut self, hw: &mut H) {
-        hw.log(Log::Resend(self.qpn(), self.fast.una, 0));
+        hw.log(Log::Resend(self.qpn(), self.fast.una));
         self.fast_send(send::COMMAND, send::CMD_AGAIN, hw);
     }
 
