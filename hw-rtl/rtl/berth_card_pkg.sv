@@ -1,8 +1,8 @@
-// SPDX-License-Identifier: Apache-2.0 OR MIT
-// Records that cross the border of a module: each is the type of a port, with the same name at all levels. What says that
-// a record is there (`_valid`, `_we`), what takes it (`_ready`) and the row of its QP (`_q`) stand beside it, and so do
-// data as wide as a beat. Lengths and sizes are bytes; a place in packet RAM is a byte's address there. Numbers that a
-// parameter bounds have the width of the largest card: Yosys 0.52 takes no constant of another package here.
+// SPDX-License-Identifier: Apache-2.0 OR MIT Records that cross module borders: each is the type of a port, with the
+// same name at all levels. The signals that a record is there (`_valid`, `_we`) and is taken (`_ready`), the row of its
+// QP (`_q`), and data as wide as a beat are ports beside it. Lengths and sizes are bytes; a place in packet RAM is a
+// byte's address there. Numbers that depend on a parameter have the width of the largest card, because Yosys 0.52 takes
+// no constant of another package here.
 package berth_card_pkg;
     // ---- memory of the host -----------------------------------------------------------------------------------------
 
@@ -12,7 +12,7 @@ package berth_card_pkg;
         logic [31:0] len;
     } sge_t;
 
-    // A range of pages is acquired or given back; the answers to the former.
+    // A command to acquire or give back a range of pages, and the answer to an acquisition.
     typedef struct packed {
         logic        give_back;
         logic        write;      // for writing
@@ -27,7 +27,7 @@ package berth_card_pkg;
         logic [7:0]  status;     // the host's
     } range_answer_t;
 
-    // What both halves of the fast path ask for, and are answered.
+    // Requests of both halves of the fast path, and their answers.
     typedef struct packed {
         range_ask_t rx, tx;
     } range_asks_t;
@@ -35,7 +35,7 @@ package berth_card_pkg;
         range_answer_t rx, tx;
     } range_answers_t;
 
-    // A payload is moved between packet RAM and memory; it has been.
+    // A command to move a payload between packet RAM and memory, and its end.
     typedef struct packed {
         logic [17:0] place;
         logic [12:0] len;
@@ -48,7 +48,7 @@ package berth_card_pkg;
         logic [1:0] status;      // 0: all is well
     } payload_end_t;
 
-    // Firmware moves something so, by physical addresses as well; it has been moved.
+    // The same for firmware, by physical addresses too, and its end.
     typedef struct packed {
         logic        bad;        // the command cannot be: only its end is told
         logic [17:0] place;
@@ -65,7 +65,7 @@ package berth_card_pkg;
         logic [15:0] tag;
     } dma_end_t;
 
-    // Elements of a queue are read; a beat of them comes.
+    // A read of a queue's elements, and a beat of its data.
     typedef struct packed {
         logic [63:0] addr;
         logic [9:0]  len;
@@ -95,7 +95,7 @@ package berth_card_pkg;
         logic       err;
     } fetched_t;
 
-    // Commands are read from the host's ring; a beat of them comes.
+    // A read of commands from the host's ring, and a beat of its data.
     typedef struct packed {
         logic [63:0] addr;
         logic [12:0] len;
@@ -108,7 +108,7 @@ package berth_card_pkg;
         logic        err;
     } ring_beat_t;
 
-    // The driver changes the table of translations; it answers a page request.
+    // A change of the translation table by the driver, and its answer to a page request.
     typedef struct packed {
         logic [1:0]  op;         // 0 install, 1 evict, 2 revoke
         logic [12:0] index;
@@ -150,7 +150,8 @@ package berth_card_pkg;
         logic        arm;
     } cq_doorbell_t;
 
-    // The core sets up a completion queue, a QP's doorbells; what it learns of a QP that was rung for.
+    // The core's set-up of a completion queue and of a QP's doorbells, and what it reads about a QP whose doorbell
+    // rang.
     typedef struct packed {
         logic        on;
         logic [15:0] cqn;
@@ -186,7 +187,7 @@ package berth_card_pkg;
         logic [3:0]  slot;
     } desc_t;
 
-    // The core sends a transmit slot; it is done.
+    // A transmit slot that the core sends, and its end.
     typedef struct packed {
         logic        raw;        // append no iCRC
         logic        loop;       // to this card's own receiver
@@ -224,14 +225,14 @@ package berth_card_pkg;
         logic [31:0] data;
     } row_access_t;
 
-    // What is added to the card's counters (C_FP_* and those of credits).
+    // Increments of the card's counters (C_FP_* and those of credits).
     typedef struct packed {
         logic [15:0] packets, again, acks, lists, bytes_sent, blocks, taken, bytes_placed, landed, duplicates, dropped, slots;
         logic [15:0] bad_wqe, acks_taken, bad_acks, list_repeats, page_strays;
         logic [15:0] credits_posted, lists_sent, credits_sent, lists_taken, credits_taken, lists_refused;
     } fast_amounts_t;
 
-    // Of each half, in one clock.
+    // Increments from each half in one clock.
     typedef struct packed {
         logic packet;            // a data packet is framed ...
         logic again;             // ... not for the first time
@@ -351,7 +352,7 @@ package berth_card_pkg;
         logic        early;             // ... in a list that lasts no longer than the next one takes to come (CR-6)
     } post_t;
 
-    // A list has been told for the first time.
+    // A list has been sent for the first time.
     typedef struct packed {
         logic [31:0] bytes;
         logic [15:0] round;             // shortest time from a list to its proof, in units of 64 clocks; 0: none yet
@@ -473,7 +474,7 @@ package berth_card_pkg;
         logic [12:0]      len;
     } left_t;
 
-    // What there is of a QP so far, whenever it changes: what is sent ...
+    // A QP's progress, whenever it changes: what is sent ...
     typedef struct packed {
         logic [23:0] next;              // PSN
         logic [7:0]  pieces;
@@ -498,7 +499,7 @@ package berth_card_pkg;
         logic [5:0] first;              // its first one
     } want_t;
 
-    // The state of a block changes, whose memory has been given back.
+    // The state of a block whose memory has been given back changes.
     typedef struct packed {
         logic       again;              // it is asked for once more
         logic [5:0] idx;                // upper bit: of a lost packet

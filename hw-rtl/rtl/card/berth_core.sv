@@ -30,8 +30,8 @@ module berth_core #(
     output logic                mmio_rvalid,
     output logic [63:0]         mmio_rdata,
 
-    // the slot's limits, as configuration space has them in Device Control: 0 is 128 bytes, 5 is 4096, others count as 0.
-    // What was asked for before a change may still go out at its old size
+    // the slot's limits, as configuration space has them in Device Control: 0 is 128 bytes, 5 is 4096, others count as
+    // 0. Requests from before a change may still go out at the old size
     input  logic [2:0]          cfg_max_payload,
     input  logic [2:0]          cfg_max_read_req,
 
@@ -117,7 +117,7 @@ module berth_core #(
     logic       tx_rst;
     logic       core_run;
 
-    // At power-on nothing means anything, not even that a frame is on the wire.
+    // At power-on no signal is meaningful, not even the one that a frame is on the wire.
     assign card_rst = rst || rst_left_q != 4'd0;
     assign tx_rst   = rst || (card_rst && !tx_mid_frame);
 
@@ -362,8 +362,8 @@ module berth_core #(
     assign timer_armed    = cpu_armed || fp_due;
     assign timer_deadline = cpu_armed && (!fp_due || cpu_deadline < fp_deadline) ? cpu_deadline : fp_deadline;
 
-    // Attached reads that fail or never end keep berth_hostif busy, not the transmitter:
-    // a slot that waits for its reads is work, and so is one that waits for a receive slot.
+    // Attached reads that fail or never end keep berth_hostif busy, not the transmitter. A slot that waits for its
+    // reads counts as work, and so does one that waits for a receive slot.
     assign idle = asleep && !fp_busy && !card_rst && !hostif_busy && !tx_busy && !rx_busy && !rx_valid
                   && !mmio_valid;
 

@@ -8,12 +8,11 @@
 //   PKT_SCRATCH_BASE ..   T      behind the transmit slots          scratch places
 //   PKT_BYTES ..          -      writes are dropped, reads give something
 //
-// Each bank is two RAMs, of its even and of its odd words. So a beat of DMA at any byte
-// address, which lies in two neighbouring words, is one access: alignment costs nothing.
-// A beat of the MAC is a word or, where DMA is wider, one half of it.
-// Each RAM has one write port and one read port, so that sending and receiving do not
-// disturb each other; nobody reads bytes while they are written (a slot has one owner). In a bank the core goes first (it has at most one access in two
-// cycles, berth_cpu_bus), then DMA, which so waits for one cycle at most, then the MAC engine.
+// Each bank is two RAMs, of its even and of its odd words. So a beat of DMA at any byte address, which lies in two
+// neighbouring words, is one access: alignment costs nothing. A beat of the MAC is a word or, where DMA is wider, one
+// half of it. Each RAM has one write port and one read port, so that sending and receiving do not disturb each other.
+// Bytes are never read while they are written, because a slot has one owner. In a bank the core goes first (it has at
+// most one access in two cycles, berth_cpu_bus), then DMA, which so waits for one cycle at most, then the MAC engine.
 
 module berth_pktram #(
     parameter DATA_W = 64,     // bits of a beat of the MAC

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // The soft core's bus: firmware RAM, engine registers, statistics RAM and packet RAM.
 //
-// Masters are the core (instructions, data) and a debug port with which benches drive
-// the engines while the core is in reset. Registers 0x00c-0x018 and 0x040-0x180 except
-// receive and transmit belong to berth_hostif and are forwarded; the rest is here.
-// A read of CPU_WAIT is simply not taken before something is pending; that is all
-// that "the core sleeps" means.
+// Masters are the core (instructions, data) and a debug port with which benches drive the engines while the core is in
+// reset. Registers 0x00c-0x018 and 0x040-0x180 except receive and transmit belong to berth_hostif and are forwarded;
+// the rest is here. The core sleeps while its read of CPU_WAIT is not taken, which is until something is pending.
 //
 // With FW_RAM 0 firmware's RAM is outside, behind two ports that may take any time.
 
@@ -157,7 +155,7 @@ module berth_cpu_bus #(
 
     state_t      state_q;
     logic        dbg_q;      // the access is the debug port's
-    logic        err_q;      // nobody is at that address
+    logic        err_q;      // no such address
     logic        stats_q;    // the word comes from the statistics RAM
     logic        pkt_q;      // ... from packet RAM
     logic [31:0] data_q;
@@ -240,14 +238,14 @@ module berth_cpu_bus #(
         assign {xi_req, xi_addr, xd_req, xd_we, xd_addr, xd_wdata, xd_strb} = '0;
         wire unused = &{1'b0, xi_ack, xi_rdata, xd_ack, xd_rdata};
     end else begin : outside
-        // Each word is a request of its own, those of bursts too.
+        // Each word is a request of its own, in bursts too.
         assign xi_req     = ibus_stb && ibus_adr[31:AW] == '0;
         assign xi_addr    = ibus_adr[AW-1:2];
         assign ibus_ack   = ibus_stb && (xi_ack || ibus_adr[31:AW] != '0);
         assign ibus_err   = ibus_stb && ibus_adr[31:AW] != '0;
         assign ibus_dat_r = xi_rdata;
 
-        // The loader's words wait their turn; nobody else asks before they are in the RAM.
+        // The loader's words wait their turn; no other master asks before they are in the RAM.
         logic        unused_room;
         logic [2:0]  used_q;
         logic [15:0] load_addr;

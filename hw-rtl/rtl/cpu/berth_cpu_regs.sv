@@ -155,7 +155,7 @@ module berth_cpu_regs (
     if (fev_ready) fev_valid <= 1'b0;
     if (cqe_ready) cqe_valid <= 1'b0;
     if (we && done) begin
-      // Word by word: of a variable slice Yosys makes a shifter.
+      // Word by word, because Yosys makes a shifter of a variable slice.
       for (int unsigned i = 0; i < 16; i++) if (in_ev && h_addr[5:2] == 4'(i)) fev_words[32*i+:32] <= h_wdata;
       for (int unsigned i = 0; i < 8; i++) if (in_cqe && h_addr[4:2] == 3'(i)) cqe_words[32*i+:32] <= h_wdata;
       unique case (a)

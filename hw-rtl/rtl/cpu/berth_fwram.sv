@@ -19,7 +19,7 @@ module berth_fwram #(
     input  logic [3:0]                 d_wstrb,
     output logic [31:0]                d_rdata
 );
-    // Nobody writes instructions that are being fetched, so the ports need no collision logic.
+    // Instructions are never written while they are fetched, so the ports need no collision logic.
     (* no_rw_check *)
     logic [31:0] mem [0:BYTES/4-1];
 

@@ -1,7 +1,7 @@
-// SPDX-License-Identifier: Apache-2.0 OR MIT
-// When the fast path does something by itself: its two timers (time-outs of the sending half, repeats of lists) stand
-// in rows that are looked at in turn. Once all rows have been looked at and nothing happened meanwhile, the earliest
-// time is known, and nothing will happen before it. For simulation, which skips such time.
+// SPDX-License-Identifier: Apache-2.0 OR MIT Finds the next time at which the fast path acts by itself. Its two timers
+// (time-outs of the sending half, repeats of lists) are in rows, which are looked at in turn. Once all rows have been
+// looked at and nothing happened meanwhile, the earliest time is known, and nothing will happen before it. For
+// simulation, which skips such time.
 module berth_fp_wake #(
     parameter int unsigned QPS = 64
 ) (
@@ -34,7 +34,7 @@ module berth_fp_wake #(
                                  : on[1] ? swept_at[63:32] : swept_at[31:0];
     assign all    = {seen_q[1][CW], seen_q[0][CW]};
     assign hurry  = !rests && rest_q >= 9'(SETTLE);
-    // a time that has come: what it brings about is found by looking again
+    // a time has come: its effects are found by looking at the rows again
     assign here   = rests && due && !(32'(due_at - now - 32'd1) < 32'h8000_0000);
     assign passed = rest_q == 9'(REST) && all == 2'b11;
 

@@ -4,8 +4,9 @@
 // Up to eight fetches are out, of up to four commands each; they are carried out in their order.
 //
 // The driver may write a command into the card as well (`HOST_CMD_PUSH`): it says the index, then eight words in order.
-// A command that is there whole when its turn to be fetched comes is not fetched. There are 64 places, each for the next
-// index that falls on it; what comes late, torn or too early is forgotten, as the ring has it.
+// A command that is there whole when its turn to be fetched comes is not fetched. There are 64 places, each for the
+// next index that falls on it. A command that comes late, torn or too early is dropped, because the ring has it as
+// well.
 module berth_cmd #(
     // Bits of a beat.
     parameter int unsigned DATA_W = 64
@@ -79,7 +80,7 @@ module berth_cmd #(
   logic [15:0] request_at_q;
   logic [2:0] put_q, get_q;                  // fetches: the next one, the oldest
   // Fetches: out or not carried out; has come; of no use, as it failed or the ring has been set up anew since (stale).
-  // What has failed is not passed over: behind a lost revocation there may be its fence (invariant 4).
+  // A failed fetch is not skipped: the fence of a lost revocation may follow it (invariant 4).
   logic [FETCHES-1:0] used_q, there_q, bad_q, stale_q;
   logic [2:0] n_of[FETCHES];
   wire ring_ok = cmd_log2 >= 5'd4 && cmd_log2 <= 5'd12;
@@ -102,8 +103,9 @@ module berth_cmd #(
   localparam int unsigned PLACES = berth_regs_pkg::CMD_PUSHES;
   localparam int unsigned PA = $clog2(PLACES);
   localparam int unsigned BANKS = W / 64;
-  // A place has the only index within the next PLACES - 1 that falls on it: one is taken in only if it has not been
-  // asked for and is so near, and what is passed by loses its place. The one that is carried out keeps its words.
+  // Of the next PLACES - 1 indices only one falls on each place. A pushed command is accepted only if its index is
+  // among these and has not been fetched; a skipped command loses its place. The one that is carried out keeps its
+  // words.
   logic [PLACES-1:0] whole_q;
   logic open_q;              // a command is being written ...
   logic [15:0] push_at_q;    // ... with this index ...
@@ -290,7 +292,7 @@ module berth_cmd #(
         beat_q <= '0;
         n_q    <= n_of[get_q];
         if (used_q[get_q] && there_q[get_q]) begin
-          // What belongs to a ring that is gone is skipped; what could not be fetched stops everything.
+          // Fetches of a ring that is gone are skipped; a failed fetch stops everything.
           if (!bad_q[get_q]) begin
             state_q <= LOAD;
             ci_q <= ci_q + 16'(n_of[get_q]);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // Completion queues: their table, the writer of CQEs, overrun and notification events.
 //
-// Three users: firmware and the two halves of the fast path. A completion gets its place in two cycles and
-// goes out through a FIFO. Notifications wait until what they announce has gone out.
+// Three users: firmware and the two halves of the fast path. A completion gets its place in two cycles and goes out
+// through a FIFO. Notifications wait until the completions that they announce have gone out.
 module berth_cq #(
     // Bits of a beat.
     parameter int unsigned DATA_W = 64
@@ -59,7 +59,7 @@ module berth_cq #(
   row_t row_q, row_new;
   logic [$bits(row_q)-1:0] rows[CQS];  // a plain vector: Yosys makes no RAM of a struct
   state_t state_q;
-  // late_q: to be notified when what has its place by then is out; due_q: those that wait for mark_q.
+  // late_q: to be notified when the completions that have a place by then are out; due_q: those that wait for mark_q.
   logic [CQS-1:0] valid_q, armed_q, notify_q, late_q, due_q;
   logic [CW-1:0] at_q, at, first_notify;
   logic we, msg_ready, ovr_q, ev_q;
@@ -68,7 +68,7 @@ module berth_cq #(
   logic [3*32-1:0] ev_words_q;
   logic [15:0] put_q, out_q, mark_q;  // completions placed, out; as `put_q` was for due_q
 
-  // ---- Whose completion: in turn -------------------------------------------------
+  // ---- Choice of a user: in turn -------------------------------------------------
   logic [1:0] who_q, pick, k;
   logic any;
   logic [2:0] valid3;
@@ -99,12 +99,12 @@ module berth_cq #(
   wire mine = valid_q[at_q] && db_known && row_q.uar == {2'd0, cqdb.uar};
   wire [15:0] mask = (16'd1 << row_q.log2) - 16'd1;
   wire [15:0] used = row_q.pi - row_q.ci;
-  // More in use than the ring holds: the process wrote a wild index, which is its own loss.
+  // More in use than the ring holds: the process wrote a wild index and harms only itself.
   wire full = used > mask;
   wire live = valid_q[at_q] && known_q;
   logic ahead_room;
   wire placed = state_q == PLACE && live && !full;
-  // Doorbells may come without end: after each, what else waits has its turn.
+  // Doorbells may come without end, so after each one another operation has its turn.
   logic owed_q;
   wire can_place = any && ahead_room && !ovr_q;
   wire bell = cqdb_valid && !(owed_q && (can_place || cq_setup_valid));
@@ -197,7 +197,7 @@ module berth_cq #(
       end
       BELL: begin
         state_q <= IDLE;
-        // What has its place may not be out yet: the notification waits for it.
+        // A completion that has its place may not be out yet; the notification waits for it.
         if (mine && cqdb.arm) begin
           if (row_q.pi != cqdb.ci) late_q[at_q] <= 1'b1;
           armed_q[at_q] <= row_q.pi == cqdb.ci;
@@ -239,8 +239,8 @@ module berth_cq #(
       notify_q <= notify_q | due_q;
       due_q    <= '0;
     end
-    // Events leave through one register. State changes above happen to bits of other
-    // queues or set what is cleared here only after the event has been formed.
+    // Events leave through one register. State changes above concern bits of other queues, or set bits that are cleared
+    // here only after the event has been formed.
     if (!ev_q) begin
       if (ovr_q) begin
         ev_q <= 1'b1;
@@ -268,7 +268,7 @@ module berth_cq #(
     end
   end
 
-  // What has a place finds room on its way out.
+  // A completion that has a place finds room on its way out.
   always_ff @(posedge clk) if (!rst) assert (!placed || ahead_room);
 
   wire unused = &{1'b0, cq_setup.base[4:0], words[8*32-1]};

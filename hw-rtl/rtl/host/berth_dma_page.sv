@@ -17,7 +17,7 @@ module berth_dma_page #(
     input  logic            cmd_virtual,
     input  logic [ 7:0]     cmd_asid,
     input  logic [INFO-1:0] cmd_info,
-    // Control: no new page while hold, and no status of a bad command, since those may come without end.
+    // Control: no new page while hold, and no status of a bad command, because bad commands may come without end.
     input  logic            enable,
     input  logic            hold,
     output logic            quiet,     // nothing is being looked up or has been and was not taken

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // DMA reads: cuts commands into host read requests, places completions in packet RAM at any byte alignment.
 //
-// Two users of commands: firmware and the fast path. Besides, reads of the command ring and of queues,
-// whose data go to those who asked. Up to 64 requests are out at once. Those of DMA end at
-// multiples of the maximum read request, so that but for a command's first one all begin aligned.
-// Completions go to (local base of the tag + offset), so the order of reads does not matter; each of
-// their beats is one write to packet RAM, whatever the alignment.
+// Two users of commands: firmware and the fast path. It also carries out reads of the command ring and of queues, whose
+// data go to their requesters. Up to 64 requests are out at once. Those of DMA end at multiples of the maximum read
+// request, so that but for a command's first one all begin aligned. Completions go to (local base of the tag + offset),
+// so the order of reads does not matter; each of their beats is one write to packet RAM, whatever the alignment.
 //
-// The completions of one read come in the order of their bytes. One that is marked as an error, or whose bytes are
-// not the next ones, ends the read for its user, as time does; its tag is then dead: what still comes is
-// thrown away, and nothing else goes by that tag before all bytes of the old read, each once and in order, or an
-// answer without data (unsupported request, completer abort), have come. A reset of the card kills all tags that are out,
-// and frees those that are still dead a time-out later.
+// The completions of one read come in the order of their bytes. One that is marked as an error, or whose bytes are not
+// the next ones, ends the read for its user, as time does; its tag is then dead: further completions are dropped, and
+// the tag is not used again before all bytes of the old read, each once and in order, or an answer without data
+// (unsupported request, completer abort), have come. A card reset kills all outstanding tags, and frees those that are
+// still dead a time-out later.
 module berth_dma_rd #(
     // Bits of a beat.
     parameter int unsigned DATA_W = 64
@@ -188,8 +187,9 @@ module berth_dma_rd #(
   wire begun = off_q != 0 || !pg_first;          // the command has its entry
   wire mine = begun || free_cmd_ok;
   wire fails = pg_valid && !skip_q && (pg_status != OK || !enable);
-  // Completions come in order on many hosts: reads of rings and queues behind all that is awaited. So the fast path asks
-  // for more only while less is awaited than the wire carries in 1024 cycles, whatever the size of requests.
+  // Completions come in order on many hosts: reads of rings and queues behind all that is awaited. So the fast path
+  // issues reads only while fewer bytes are awaited than the wire carries in 1024 cycles, whatever the size of
+  // requests.
   localparam int unsigned MOST = 1024 * BYTES;
   logic [18:0] awaited_q;  // bytes
   wire seg_go = pg_valid && !skip_q && !fails && port_free && !ring_go && !queue_go && mine
@@ -226,21 +226,21 @@ module berth_dma_rd #(
   logic [12:0] at_q;                  // offset in the request of the beat at hand, after the first
   logic [12:0] rest_q;                // bytes of the completion from this beat on, after the first
 
-  // A tag that the card does not have is one that nobody waits for.
+  // A tag that the card does not have counts as one that is not awaited.
   wire [TW-1:0] ct = giving_q ? giving_tag_q : hcpl_tag[TW-1:0];
   wire has_tag = giving_q || {1'b0, hcpl_tag} < 7'(TAGS);
   wire [18:0] base = base_q[ct];
   wire [12:0] len = len_q[ct];
   wire [12:0] next = next_q[ct];
   wire [1:0] kind = kind_q[ct];
-  // What began when nobody waited for it is no answer to what is asked for meanwhile.
+  // A completion that began while its tag was not awaited is no answer to a later request.
   wire known = has_tag && live[ct] && (giving_q || first_q || held_q);
   wire for_ring = known && kind == FOR_RING;
   wire for_queue = known && kind == FOR_QUEUE;
   wire [12:0] offset = first_q ? hcpl_off : at_q;
   wire [12:0] rest = first_q ? hcpl_len : rest_q;
   wire [13:0] upto = {1'b0, hcpl_off} + {1'b0, hcpl_len};
-  // Beats that are not as many as its length says are an error as well.
+  // A number of beats that does not match the length is an error as well.
   wire wrong = hcpl_off != next || upto > {1'b0, len} || rest == 0 || (hcpl_last && rest > 13'(BYTES));
   wire fits = !wrong && !odd_q;
   wire failed = giving_q || hcpl_err || hurt_q || !fits;
@@ -250,7 +250,7 @@ module berth_dma_rd #(
   wire [LB-1:0] shift = to[LB-1:0];
   wire take = hcpl_valid && hcpl_ready;
   wire move = take || give_go;
-  // Nothing comes any more.
+  // No more data comes for it.
   wire clear = take && hcpl_last && has_tag && (first_q || held_q) && ((fits && last_byte) || (hcpl_err && hcpl_len == 0));
   wire put = move && known && !for_ring && !for_queue;
   wire [BYTES-1:0] in_strb = rest >= 13'(BYTES) ? '1 : ~({BYTES{1'b1}} << rest[LB-1:0]);
@@ -285,7 +285,7 @@ module berth_dma_rd #(
   assign tag_end = pw_go && end_q;
   wire last_end = tag_end && issued_q[end_cmd] && out_q[end_cmd] == 6'd1;
   wire fail_end = fail_go && (!begun || out_q[me] == 0);
-  // Never full: a command is in it once.
+  // Never full, because each command is in it at most once.
   berth_lutfifo #(
       .WIDTH(CW),
       .DEPTH(CMDS)

@@ -45,7 +45,8 @@ module berth_doorbell (
     logic [15:0] rq;
     logic [15:0] sq;
   } row_t;
-  // REPLAY_RQ, REPLAY_SQ: what was rung before its QP became the fast path's goes there, before any other doorbell.
+  // REPLAY_RQ, REPLAY_SQ: doorbells that rang before their QP became the fast path's go there, before any other
+  // doorbell.
   typedef enum logic [2:0] {IDLE, RING, CONFIG, POP, REPLAY_RQ, REPLAY_SQ} state_t;
 
   row_t row_q, row_new;
@@ -60,8 +61,8 @@ module berth_doorbell (
   wire is_rq = offset == berth_regs_pkg::DB_RQ;
   wire is_cq = offset == berth_regs_pkg::DB_CQ;
   // A slot: an element's words are kept per page; the last of the eight is a doorbell of the send queue. It brings its
-  // element only if all eight came in order: a processor that combines writes may send them in any, two threads may mix
-  // theirs. Stores are counted, so that what is left of such a slot is not taken for the next; any other doorbell of
+  // element only if all eight came in order: a processor that combines writes may reorder them, and two threads may mix
+  // theirs. Stores are counted, so that the rest of such a slot is not taken for the next one; any other doorbell of
   // the page begins anew.
   wire [PW-1:0] page = db_addr[12+:PW];
   wire known_page = 32'(db_addr[17:12]) < PAGES;
@@ -72,7 +73,7 @@ module berth_doorbell (
   wire for_cq = whole && is_cq;
   wire known = 32'(db_wdata[15:0]) < ROWS;
   wire mine = valid_q[at_q] && row_q.uar == {2'd0, db_addr[17:12]};
-  // The core waits for a row while doorbells come without end: after each it has its turn.
+  // Doorbells may come without end, so after each one the core has its turn at the rows.
   logic owed_q;
   wire idle = state_q == IDLE && !owed_q;
 
@@ -82,7 +83,7 @@ module berth_doorbell (
   assign cqdb.ci    = db_wdata[31:16];
   assign cqdb.arm   = db_wdata[63];
 
-  // What is not for a known QP ends at once; the others after their row has been read.
+  // Doorbells of unknown QPs end at once; the others after their row has been read.
   assign db_ready      = (idle && (!whole || (!is_cq && !known) || (for_cq && cqdb_ready)))
       || (state_q == RING && (!fast || fdb_ready));
   assign inc_malformed = idle && db_valid && !whole && !is_word;
@@ -206,6 +207,6 @@ module berth_doorbell (
     end
   end
 
-  // Only a row that belongs to somebody can be fresh.
+  // Only a row with an owner can be fresh.
   always_ff @(posedge clk) if (!rst) assert ((dirty_q & ~valid_q) == 0);
 endmodule

@@ -52,7 +52,7 @@ module berth_event #(
   wire [2:0] req = {fev_valid, cev_valid, xev_valid};
 
   assign evt_pi = pi_q;
-  // A consumer index that makes no sense leaves no space: nothing is overwritten.
+  // An impossible consumer index counts as a full ring, so nothing is overwritten.
   assign ev_space = (ring_ok && used <= size) ? size - used - 16'(send_q) : '0;
 
   // Round robin between the three sources.
@@ -65,7 +65,7 @@ module berth_event #(
     words = fev_words;
     if (send_q && sel_q == 2'd0) words = 512'(xev_words);
     if (send_q && sel_q == 2'd1) words = 512'(cev_words);
-    // In the last word: the host may see those before it earlier, none later.
+    // The phase is in the last word: the host may see the other words before it, and none after it.
     words[511] = !pi_q[evt_log2[3:0]];
   end
 

@@ -93,7 +93,7 @@ module berth_host_regs (
   assign cnt_offset = offset - berth_regs_pkg::HOST_COUNTERS;
   assign is_cnt     = offset >= berth_regs_pkg::HOST_COUNTERS && cnt_offset < NUM_COUNTERS * 8;
   assign is_stats   = offset >= berth_regs_pkg::HOST_STATS && offset < berth_regs_pkg::HOST_STATS + STATS_BYTES;
-  // The upper half of an 8-byte read belongs to the moment of its lower half.
+  // Both halves of an 8-byte read show the same moment.
   wire paired = strb_q == 8'hff;
 
   always_comb begin

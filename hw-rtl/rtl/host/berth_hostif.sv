@@ -377,7 +377,7 @@ module berth_hostif #(
   assign s_len[W_EVENT*13+:13] = 13'd64;
   assign msix_vector = 5'd0;
 
-  // With DMA disabled nothing new begins; data that is on its way ends. Nothing at all begins before a reset.
+  // With DMA disabled nothing new begins, and data on its way ends. Before a reset nothing begins at all.
   berth_wr_arb #(.DATA_W(DATA_W), .N(4)) arb (
       .clk, .rst, .allow({{3{dma_enable}}, 1'b1} & {4{!resetting_q}}),
       .s_valid, .s_ready, .s_addr, .s_len, .s_data, .s_last,

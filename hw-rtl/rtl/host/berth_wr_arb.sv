@@ -34,8 +34,8 @@ module berth_wr_arb #(
   logic [SW-1:0] sel_q, sel, pick, k;
   logic any;
 
-  // Round robin from packet to packet, without a cycle in between. What is shown to the host
-  // stays until it is taken, so a choice holds from then on, and to the packet's end.
+  // Round robin from packet to packet, without a cycle in between. A beat that is shown to the host stays until it is
+  // taken, so a choice holds until the packet's end.
   always_comb begin
     any  = 1'b0;
     pick = '0;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // Translation table of pinned pages: look-ups for DMA, counted use of ranges, changes by the driver.
 //
-// 512 rows of 16 entries (4 on a small card). A page stands in one of the first half of one row or in one of the
-// second half of another (berth_abi `xlt_place`), so a look-up is one read, and one can begin each cycle.
-// Within a row the rest of a page's number says what its lowest nine bits are: entries do not hold them, and a page that
-// the driver installs in a row that is not its own is never found.
+// 512 rows of 16 entries (4 on a small card). A page stands in one of the first half of one row or in one of the second
+// half of another (berth_abi `xlt_place`), so a look-up is one read, and one can begin each cycle. The row and the rest
+// of a page's number determine its lowest nine bits, so entries do not hold them, and a page that the driver installs
+// in a wrong row is never found.
 //
 //   choose user -> hash -> read -> compare -> answer to DMA, read the count -> write the count
 //
@@ -114,7 +114,7 @@ module berth_xlt (
     );
   end
 
-  // ---- Choice: DMA first, which asks seldom, then the ranges in turn ---------------
+  // ---- Choice: DMA first, because it asks seldom, then the ranges in turn ---------------
   typedef enum logic [1:0] {CLEAR, RUN, DRAIN, CHANGE} state_t;
   localparam logic [2:0] WHO_READ = 3'd3, WHO_WRITE = 3'd4;  // below: users of ranges
   state_t state_q;
@@ -225,9 +225,8 @@ module berth_xlt (
     if (rst) asked_q <= '0;
     else asked_q <= (asked_q | {issue && pick == WHO_WRITE, issue && pick == WHO_READ}) & ~lk_ack;
 
-  // ---- Counts -------------------------------------------------------------------------
-  // Behind a miss nothing of the range is counted. Two uses of a page that follow each other
-  // meet in the last stage.
+  // ---- Counts ------------------------------------------------------------------------- After a miss no further page
+  // of the range is counted. Two uses of a page in a row meet in the last stage.
   logic [USERS-1:0] missed_q;
   logic [COUNT-1:0] counts[ROWS*WAYS];
   logic [COUNT-1:0] count_q, past_q, count, count_new;
@@ -235,8 +234,8 @@ module berth_xlt (
   logic [IW-1:0] cat, cwat;
   logic [COUNT-1:0] cput;
   logic [IW-1:0] clear_q;
-  // "In use" is no final answer to an eviction while pages are counted that may be given back at
-  // once: then it is tried again, and meanwhile no range begins.
+  // "In use" is no final answer to an eviction while counted pages may be given back at once. The eviction is then
+  // tried again, and no range begins meanwhile.
   localparam logic [1:0] INSTALL = 2'd0, EVICT = 2'd1;
   logic again_q, ev_space, wait_q;
   logic [2:0] open_q;
@@ -257,7 +256,7 @@ module berth_xlt (
     cwat = d_index_q;
     cput = count_new;
     if (state_q == CLEAR) {cwe, cwat, cput} = {1'b1, clear_q, COUNT'(0)};
-    // A page that comes or goes is not in use.
+    // A page that is installed or evicted is not in use.
     else if (state_q == CHANGE) {cwe, cwat, cput} = {ch_done, ch.index[IW-1:0], COUNT'(0)};
     if (state_q == CHANGE && ch.op == EVICT && !evict_now) cwe = 1'b0;
   end
@@ -342,7 +341,7 @@ module berth_xlt (
   logic rsp_space;
   wire rdy_cpu = rdy.tag[17:16] == 2'd0;
   wire rsp_push = out_valid[0] || (rdy_valid && rdy_ready && rdy_cpu);
-  // Room is kept for what is under way.
+  // Room is kept for answers that are under way.
   assign cpu_room = rsp_used_q < 10'd480;
   berth_card_pkg::range_answer_t answer;
   localparam int unsigned ANSWER_W = $bits(answer);
@@ -445,7 +444,7 @@ module berth_xlt (
       .rd_data(xev_words)
   );
 
-  // What has just gone into a FIFO is not to be seen at its end yet.
+  // An entry that has just gone into a FIFO cannot be seen at its end yet.
   logic [4:0] ev_used_q;
   always_ff @(posedge clk)
     if (rst) ev_used_q <= '0;

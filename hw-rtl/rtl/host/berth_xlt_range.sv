@@ -100,7 +100,7 @@ module berth_xlt_range #(
       .rd_data(flying)
   );
 
-  // What the host is to be told of, with the pages to give back before.
+  // Ranges that the host is to be told of, after the pages that are given back before.
   berth_lutfifo #(
       .WIDTH(20 + $bits(flying)),
       .DEPTH(FLYING)

@@ -10,8 +10,8 @@
 // stream waits. Otherwise it takes one beat per
 // cycle, frame directly behind frame; a frame is judged while the next ones arrive.
 //
-// The core is slow, and it gets anything that is not the fast path's. So it has some of the slots at most, those that
-// wait for it included: a frame that would take another one is dropped and counted. What protocols have for it comes again.
+// The core is slow, and it gets every frame that is not the fast path's. So frames for it, also queued ones, may occupy
+// at most CORE_SLOTS slots; a frame that would need one more is dropped and counted. Peers retransmit such frames.
 // Before the card knows its own address there is no fast path: the core has all slots, and nothing is dropped.
 
 module berth_mac_rx #(
@@ -214,7 +214,7 @@ module berth_mac_rx #(
 
     always_comb begin
         crc_bytes = st_bytes_q;
-        // what it can cut lies behind it
+        // anything that it can cut lies behind it
         if (end_pos > 16'd32 && {1'b0, end_pos} > ip_end)
             crc_bytes = ip_end > {1'b0, pos} ? ip_end[LB:0] - pos[LB:0] : '0;
     end

@@ -119,10 +119,10 @@ module berth_mac_tx #(
     assign can_begin   = frame_room && (!fetch_q || (fetch_go && fetch_last));
     assign head_good   = head_ok && !head_bad && !head_failed;
     assign head_refuse = head_ok && (head_bad || head_failed);
-    // The fast path's frame, when it is its turn or the other has none; never past what is to be refused.
+    // The fast path's frame, when it has the turn or the core has none; never before a slot that is to be refused.
     assign fast        = fast_valid && !hold && !head_refuse && (fast_turn_q || !head_good);
     assign begin_go    = can_begin && (fast || head_good);
-    // What is not sent is reported in its turn: behind all that is under way.
+    // A slot that is not sent is reported in order, behind all frames that are under way.
     assign refuse_go   = head_refuse && begun_q == 6'd0 && done_room;
     assign head_pop    = (begin_go && !fast) || refuse_go;
     assign fast_pop    = begin_go && fast;
@@ -239,8 +239,8 @@ module berth_mac_tx #(
         end
     end
 
-    // A frame ends only when its outcome can be told. Under a card reset nobody wants to know,
-    // and looped frames are thrown away: the receiver is in reset.
+    // A frame ends only when its outcome can be reported. During a card reset it is not reported, and looped frames are
+    // dropped, because the receiver is in reset.
     assign out_show   = out_valid && (!out.last || out.fast || done_room || hold);
     assign tx_valid   = out_show && !out.loop;
     assign lo_valid   = out_show && out.loop;

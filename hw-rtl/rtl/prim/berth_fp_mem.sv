@@ -5,8 +5,9 @@
 module berth_fp_mem #(
     parameter int unsigned WIDTH = 32,
     parameter int unsigned DEPTH = 64,
-    // What is read in the cycle in which it is written is not used: the engine's own row, or an entry that its reader
-    // does not know of yet. Saves a look-up table and two flip-flops per bit, with block RAM that gives anything then.
+    // Claims that data read in the cycle in which it is written is not used: it is the engine's own row, or an entry
+    // that its reader does not know of yet. Saves a look-up table and two flip-flops per bit with block RAM whose
+    // output is undefined then.
     parameter bit          OWN   = 1'b0
 ) (
     input  logic                     clk,
@@ -22,7 +23,7 @@ module berth_fp_mem #(
         always_ff @(posedge clk) begin
             if (we) mem[waddr] <= wdata;
 `ifdef VERILATOR
-            // A wrong claim shows: such a read gives the opposite.
+            // In simulation such a read gives the inverse, so a wrong claim shows.
             if (re) rdata <= we && waddr == raddr ? ~mem[raddr] : mem[raddr];
 `else
             if (re) rdata <= mem[raddr];

@@ -31,7 +31,7 @@ module berth_ram #(
                         mem[waddr][8*i +: 8] <= wdata[8*i +: 8];
             end
 `ifdef VERILATOR
-            // A wrong claim shows: such a read gives the opposite.
+            // In simulation such a read gives the inverse, so a wrong claim shows.
             for (int i = 0; i < WIDTH/8; i++)
                 if (re)
                     rdata[8*i +: 8] <= we && wstrb[i] && waddr == raddr ? ~mem[raddr][8*i +: 8] : mem[raddr][8*i +: 8];

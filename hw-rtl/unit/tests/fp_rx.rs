@@ -997,7 +997,7 @@ fn vc_9_memory_may_go_while_a_qp_ends() {
     }
 }
 
-/// Memory that never comes keeps nothing from completing but what it is for, and what is posted behind that.
+/// A page that never comes delays only its own receive and those posted after it.
 #[test]
 fn decision_21_announced_receives_of_an_ended_qp_do_not_wait_for_memory_behind_them() {
     const ANNOUNCED: usize = 5;

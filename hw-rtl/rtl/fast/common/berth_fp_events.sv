@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0 OR MIT
-// Events for firmware. Of each source and QP the last one is kept until firmware takes it: none is lost, however slowly
-// they are taken, no source waits, and what a peer brings about again and again costs one place.
+// SPDX-License-Identifier: Apache-2.0 OR MIT Events for firmware. For each source and QP the last event is kept until
+// firmware takes it. So no source waits, however slow firmware is, and an event that a peer causes again and again
+// takes one place.
 //
 // QPs take turns, and the sources of each.
 module berth_fp_events #(
@@ -13,7 +13,7 @@ module berth_fp_events #(
     input  logic [SOURCES-1:0]             put,
     input  logic [SOURCES*$clog2(QPS)-1:0] put_q,
     input  logic [SOURCES*W-1:0]           put_word,
-    // A QP begins anew: what was to be told of it is forgotten, what is shown as well.
+    // A QP begins anew: its pending events are dropped, also the one that is shown.
     input  logic                           clear,
     input  logic [$clog2(QPS)-1:0]         clear_q,
     output logic                           valid,

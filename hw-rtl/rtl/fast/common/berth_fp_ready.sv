@@ -5,7 +5,7 @@
 module berth_fp_ready #(
     // QPs, a power of two.
     parameter int unsigned QPS = 64,
-    // Those who set bits.
+    // Sources that set bits.
     parameter int unsigned SETS = 1,
     parameter int unsigned QW = $clog2(QPS),
     // QPs of a group, a power of two up to QPS.

@@ -89,7 +89,7 @@ module berth_fp_arrival #(
     output logic                       ev_duplicate,
     output logic                       ev_out_of_order,
     output logic                       ev_dropped,
-    // What has been done, for benches: one word per operation.
+    // Trace for benches: one word per operation.
     output logic                       trace_valid,
     output logic [63:0]                trace_word
 );
@@ -124,7 +124,7 @@ module berth_fp_arrival #(
     logic [23:0]  skipped;
     logic [23:0]  msn;
   } row_t;
-  // What is kept of a packet until its turn has come.
+  // The record that is kept of a packet until its turn has come.
   typedef struct packed {
     logic        begins, ends, has_imm, solicited, ack;
     logic [31:0] imm;
@@ -184,7 +184,7 @@ module berth_fp_arrival #(
   logic [WB-1:0] rec_at;
   logic [WB:0] walk_q, run_q, run;
 
-  // A row that is written while it is asked for comes from the register; a record is not asked for before its packet.
+  // A row that is written while it is read comes from the register; a record is never read before its packet has come.
   berth_fp_mem #(
       .WIDTH($bits(r_q)),
       .DEPTH(QPS),
@@ -427,7 +427,7 @@ module berth_fp_arrival #(
         end
       end
       SETTLE: begin
-        // All that came into order is followed: now the packet itself.
+        // All packets that are in order have been followed; now this packet itself.
         want_place = verdict_q == V_PLACE;
         want_free  = verdict_q != V_PLACE;
         more_drain = r_q.in_place[0] && r_q.fol != '0;
@@ -560,9 +560,9 @@ module berth_fp_arrival #(
   assign ready_now = finish && ((f.ended && !f.closed && f.writing == '0) || f.refusal == FATAL || (f.refusal != NONE && f.fol == '0)
                    || (!f.broken && (f.ack_due || f.unacked >= f.ack_every))) && f.on;
   assign old_news  = op_q == OP_PACKET && state_q == DECIDE && verdict == V_DUPLICATE;
-  // A duplicate tells that an acknowledgement may have been lost, and one makes up for all of them: the card sends at
-  // most one for duplicates in DOUBLES clocks. Else a flood of them would become a flood of acknowledgements, which cost
-  // the peer more than duplicates cost the one who sends them.
+  // A duplicate says that an acknowledgement may have been lost, and one acknowledgement makes up for all. So the card
+  // sends at most one for duplicates in DOUBLES clocks. Otherwise a flood of duplicates would become a flood of
+  // acknowledgements, which cost more than the duplicates themselves.
   logic again_valid, again_pop, again_busy;
   logic [QW-1:0] again_q;
   logic [$clog2(DOUBLES)-1:0] pace_q;
@@ -643,7 +643,7 @@ module berth_fp_arrival #(
 
   wire unused = &{1'b0, ring, d};
 
-  // Nothing in place has not come; nothing is stored behind the window.
+  // Every packet that is in place has come; nothing is stored behind the window.
   always_ff @(posedge clk)
     if (!rst && row_we) assert ((f.in_place & ~f.seen) == '0 && f.complete - f.credit - 32'd1 > 32'h7fff_ffff);
 

@@ -2,11 +2,11 @@
 // Credit list builder: `credit::list::Builder` in hardware (CR-1, CR-4, CR-5, CR-11), with a row per QP and two clocks per
 // operation, and the repeats of a list until its proof has come (decision 6).
 //
-// The sizes of credits stand in a RAM from when they are posted to when their data has landed, so that a list is
-// told again from its numbers alone.
+// The sizes of credits stay in a RAM from posting until their data has landed, so that a list can be repeated from its
+// numbers alone.
 //
-// It measures the time from a list to its first data, and says how long and when each list was (`berth_fp_grant`).
-// A list without its proof is told again after twice that time, then after twice as long each time.
+// It measures the time from a list to its first data, and tells `berth_fp_grant` how long each list was and when it
+// left. A list without its proof is repeated after twice that time, then after twice as long each time.
 module berth_fp_builder #(
     // QPs, a power of two.
     parameter int unsigned QPS = 64,
@@ -73,7 +73,7 @@ module berth_fp_builder #(
     output logic [31:0]               swept_at
 );
   // Commands. START: lists may be sent from then on. END: no list any more. HOLD: none until VOID. VOID: credits from a
-  // number on are void, and the peer knows; UNPOST: those that are not announced are. Others only ask.
+  // number on are void, and the peer knows; UNPOST: those that are not announced are. Other steps only ask.
 
   typedef struct packed {
     logic        on, foreign, hold;
@@ -142,7 +142,7 @@ module berth_fp_builder #(
   // A list is being told, or may be by the operation in work.
   assign list_free = !out_busy && !(run_q && (op_q == LIST || op_q == TIMER)) && told_room;
   always_comb begin
-    // What has been posted comes before a command.
+    // Posted credits come before a command.
     {op, q_next, take} = {COMMAND, cmd_q, 1'b1};
     if (!cmd_valid || p_valid) begin
       take = 1'b0;
@@ -261,7 +261,8 @@ module berth_fp_builder #(
       r.round     = row.round == '0 || {waited, 11'd0} < aged ? {waited, 11'd0} : aged;
     end
   end
-  // A lost list is found within about two of the shortest round trips, data included; while none is known, after `again`.
+  // A lost list is repeated after about two of the shortest round trips, data included; while none is known, after
+  // `again`.
   logic [16:0] twice;
   logic [15:0] pause_first;
   assign twice       = {row.round[26:11], 1'b0};
@@ -405,7 +406,7 @@ module berth_fp_builder #(
     end
   end
 
-  // `busy` leaves out the timer, which never rests.
+  // `busy` leaves out the timer, which is never idle.
   assign busy = p_valid || l_valid || ready_busy || out_busy || (run_q && op_q != TIMER);
 
   // landed <= announced <= committed <= posted <= landed + 128: credits are conserved.

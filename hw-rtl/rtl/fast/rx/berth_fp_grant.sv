@@ -9,7 +9,7 @@
 // What is granted or asked for is undone in two ways. Going back (`rewind`): chunks that are held are released as they
 // come, then the newest receives, until the next credit is the number wanted; then all is asked for anew. The end
 // (`ended`): chunks likewise, then every receive completes in its turn with the status given; nothing is asked for, and
-// what is granted does not go back any more, as it may be complete.
+// granted receives do not go back any more, because they may be complete.
 module berth_fp_grant #(
     // QPs, a power of two.
     parameter int unsigned QPS = 64,
@@ -318,7 +318,7 @@ module berth_fp_grant #(
     else if (row.flush && row.got == '0) look_recv = row.flushed;
     if (op_q == ASK) look_recv = row.ask;
     if (op_q == COMMAND) look_recv = recv_q;
-    // What is released: the chunk that was answered, the oldest that is held in vain, or the oldest of all.
+    // The chunk to release: the one that was answered, the oldest that is held in vain, or the oldest of all.
     look_slot = slot_q;
     if (op_q == ADVANCE) begin
       look_slot = row.have_w[3:0];
@@ -422,9 +422,10 @@ module berth_fp_grant #(
     range_ends = 32'(chunk) == rest;
     recv_ends  = ranges == '0 || (range_ends && r_q.ask_range + 3'd1 == ranges);
     can_ask    = r_q.on && !r_q.rewind && (!r_q.rest || r_q.ended) && !(r_q.serial && r_q.ask != r_q.grant) && r_q.ask != n_parsed_q && 8'(r_q.ask_w - r_q.have_w) < 8'd16;
-    // A receive is asked for as a whole, and the oldest in any case.
+    // A receive is asked for as a whole, and the oldest one whatever the bound.
     paced      = r_q.limit != '0 && r_q.most != '0 && !r_q.warm;
-    // All at once would keep the driver and the card's commands busy for long: at most eight times as fast as the wire.
+    // Asking for everything at once would keep the driver and the card's commands busy for long, so asking is limited
+    // to eight times the wire's rate.
     too_soon   = paced && r_q.round != '0 && now - r_q.burst < 32'd64 && r_q.pace > (now - r_q.burst) << (UNIT_W + 3);
     too_long   = paced && r_q.part != '0
               && (33'(r_q.part) + 33'(size) > {2'd0, may_hold[31:1]} || (r_q.round != '0 && r_q.part >= list));
@@ -443,7 +444,7 @@ module berth_fp_grant #(
     purge      = r_q.ended || r_q.rewind;
     mark       = 1'b0;
     let_go     = 1'b0;
-    // The host answers once what it was asked.
+    // The host answers each request once.
     stray      = op_q == ANSWER && kind_q == ANSWERED && !(r_q.on && r_q.waits[slot_q]);
     kind       = LOCAL;
     item_recv  = r_q.grant;
@@ -456,7 +457,7 @@ module berth_fp_grant #(
         we        = 1'b1;
         r.limited = 1'b0;
       end else if (can_ask && full) begin
-        // What is granted must not wait for the rest of its batch.
+        // Granted receives must not wait for the rest of their batch.
         we        = 1'b1;
         r.limited = 1'b1;
         commit    = r_q.open && !stays && r_q.hold == '0 && r_q.have_w == r_q.ask_w;
@@ -537,7 +538,7 @@ module berth_fp_grant #(
             // Something is asked for behind the first that waits.
             if (r_q.ask != r_q.grant && (r_q.ask != r_q.grant + 16'd1 || {r_q.ask_range, r_q.ask_at} != '0)) r.rewind = 1'b1;
           end
-          // Only what is not complete; its places in the rings may be another's otherwise.
+          // Only receives that are not complete, because places of complete ones may have been reused.
           berth_row_pkg::STEP_MARK:   mark = 16'(n_freed_q - recv_q - 16'd1) >= 16'h8000;
           berth_row_pkg::STEP_LET_GO: begin
             let_go      = 16'(n_freed_q - recv_q - 16'd1) >= 16'h8000;
@@ -559,13 +560,13 @@ module berth_fp_grant #(
         we       = 1'b1;
         r.fresh  = fresh_left;
         r.newest = bytes_q;
-        // Without a proof, as the list before was recalled.
+        // This list has no proof, because the one before was recalled.
         if (r_q.newest != '0) begin
           r.older = r_q.newest;
           r.since = now;
         end
         r.round  = round_q;
-        // What has waited goes now, if it is whole or all that there is.
+        // The waiting list goes now if it is whole, or if there is nothing more.
         commit    = r_q.open && r_q.hold == '0
                  && (r_q.whole || (r_q.have_w == r_q.ask_w && (r_q.limited || r_q.ask == n_parsed_q)));
         r.open    = r_q.open && !commit;
@@ -597,7 +598,7 @@ module berth_fp_grant #(
             r.held[slot_q] = 1'b1;
             r.own[slot_q]  = 1'b1;
           end
-          // Also in vain: only a release tells the host that nobody uses its pages.
+          // Chunks held in vain too: only a release tells the host that its pages are unused.
           if (kind_q == ANSWERED && status_q == '0) begin
             acquire = 1'b1;
             r.serve = r_q.serve == '0 || served < served_aged ? served : served_aged;
@@ -610,11 +611,11 @@ module berth_fp_grant #(
             r.asked = r_q.asked - 32'(again_len);
           end
         end
-        // What came back may make room, or there is no bound any more.
+        // Memory that came back may make room, or the bound may be gone.
         more_ask = r_q.limited && (op_q == ADVANCE || r.warm);
         if (purge && op_q == ANSWER) more_adv = 1'b1;
         else if (purge && r_q.own != '0) begin
-          // What is held in vain goes back, in whatever order it came.
+          // Chunks that are held in vain go back, in whatever order they came.
           we       = 1'b1;
           give     = 1'b1;
           more_adv = 1'b1;
@@ -626,7 +627,7 @@ module berth_fp_grant #(
           kind       = PART;
           r.got      = '0;
         end else if (r_q.rewind && !(r_q.flush && r_q.back == '0)) begin
-          // What was announced completes first: the host may owe answers for ever.
+          // Announced receives complete first, because the host may owe answers for ever.
           we       = 1'b1;
           more_adv = 1'b1;
           if (r_q.back != '0) begin
@@ -666,7 +667,7 @@ module berth_fp_grant #(
           we       = want_local || !r.flush;
           more_adv = !r.flush;
         end else begin
-          // The oldest chunk. One that was held already waits for its turn, which is an operation of its own.
+          // The oldest chunk. If it was held already, releasing it is an operation of its own.
           have = r_q.have_w != r_q.ask_w && r.held[at] && (op_q == ADVANCE || slot_q == at);
           if (have) begin
             if (r.refused[at] && !failed) {failed, over, short_of} = {1'b1, r.budget[at], r.memory[at]};
@@ -676,7 +677,7 @@ module berth_fp_grant #(
           item_chunks = r.got;
           if (have && r_q.final_w[at]) begin
             if (p_local || failed) begin
-              // Completes in its turn; what is posted before it must not wait for the batch's end.
+              // It completes in its turn; receives posted before it must not wait for the batch's end.
               want_local = local_turn;
               commit     = !local_turn && r_q.open && r_q.hold == '0;
               have       = local_turn;
@@ -730,7 +731,7 @@ module berth_fp_grant #(
     if (give) begin
       r.asked = r_q.asked - 32'(again_len);
     end
-    // Of a QP that has not been started the row says nothing.
+    // The row of a QP that has not been started is meaningless.
     if (!r_q.on && !(op_q == COMMAND && cmd_q_op == berth_row_pkg::STEP_START))
       {we, acquire, posts, commit, want_local, give, more_ask, more_adv, mark, let_go} = '0;
   end
@@ -861,7 +862,7 @@ module berth_fp_grant #(
       .pop(proven_pop),
       .busy(proven_busy)
   );
-  // Those whose time has not come yet look again: one of them each 16 clocks.
+  // QPs whose time has not come yet look again: one of them every 16 clocks.
   logic [3:0] pace_q;
   always_ff @(posedge clk) pace_q <= rst ? 4'd0 : pace_q + 4'd1;
   assign wait_pop = wait_valid && pace_q == '1;
@@ -877,7 +878,7 @@ module berth_fp_grant #(
       .pop(wait_pop),
       .busy(wait_busy)
   );
-  // A receive that completed may make it the turn of one that never is a credit.
+  // A completed receive may give the turn to one that never is a credit.
   berth_fp_ready #(
       .QPS(QPS),
       .SETS(2)
@@ -892,7 +893,7 @@ module berth_fp_grant #(
       .busy(adv_busy)
   );
 
-  // The window's places are used once at a time.
+  // Each place of the window has one use at a time.
   always_ff @(posedge clk) if (!rst && stored && we) assert (8'(r.ask_w - r.have_w) <= 8'd16);
 
   wire unused = &{1'b0, look_recv[15:7], xr};

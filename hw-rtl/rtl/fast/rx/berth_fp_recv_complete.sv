@@ -1,6 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0 OR MIT
-// Completed receives: writes the completion, releases the pages, and counts what is free again. A receive of
-// one range takes four clocks.
+// SPDX-License-Identifier: Apache-2.0 OR MIT Completed receives: writes the completion, releases the pages, and counts
+// the receives and ranges that are free again. A receive of one range takes four clocks.
 //
 // Other kinds: LOCAL, never a credit; FLUSH, was a credit and gets no data any more; RELEASE, taken back or withdrawn:
 // only its pages go back; PART, as RELEASE, of one that was never granted.
@@ -37,7 +36,7 @@ module berth_fp_recv_complete #(
     output logic                        done_ready,
     input  logic [QW-1:0]               done_q,
     input  berth_card_pkg::received_t   done,
-    // All that arrival had to say about a QP that has ended is done.
+    // Arrival is done with a QP that has ended.
     output logic                        quiet_valid,
     input  logic                        quiet_ready,
     output logic [QW-1:0]               quiet_q,
@@ -91,13 +90,13 @@ module berth_fp_recv_complete #(
       .rd_data({queue_q, queue_head})
   );
 
-  // A local one waits until all before it are complete: `berth_fp_grant` sees to that.
-  // The end of a QP waits for them: `berth_fp_grant` takes it only when what it has is taken.
+  // `berth_fp_grant` gives a local one only when all before it are complete, and takes the end of a QP only when all
+  // that it gave has been taken.
   assign is_local    = aside_valid && aside_ready;
   assign begin_now   = state_q == IDLE && !cmd_valid && ((head_valid && !head.quiet) || is_local);
   assign quiet_valid = state_q == IDLE && head_valid && head.quiet && !aside_valid;
   assign quiet_q     = head_q;
-  // What comes while nothing waits need not wait for a clock.
+  // An entry that comes while nothing waits is taken in the same clock.
   assign head_valid  = queue_valid || done_valid;
   assign head        = queue_valid ? queue_head : done;
   assign head_q      = queue_valid ? queue_q : done_q;
@@ -283,6 +282,6 @@ module berth_fp_recv_complete #(
 
   wire unused = &{1'b0, d_q.quiet, l_q, ring};
 
-  // What was a credit has ranges that are not empty.
+  // A receive that was a credit has ranges that are not empty.
   always_ff @(posedge clk) if (!rst && state_q == RELEASE) assert (chunk != '0);
 endmodule

@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0 OR MIT
-// Receive queues: doorbells, fetch of queue elements (up to four with one read, many reads on their way), and their
-// check. What is good becomes an entry of the QP's pending ring and ranges in its SGE ring.
+// SPDX-License-Identifier: Apache-2.0 OR MIT Receive queues: doorbells, fetch of queue elements (up to four with one
+// read, many reads on their way), and their check. A good element becomes an entry of the QP's pending ring and ranges
+// in its SGE ring.
 //
 // A QP has at most 128 receives in the card, pending or credits, and 256 ranges. Elements are fetched when
 // there is room for them at their largest, so that parsing never waits.
@@ -39,7 +39,7 @@ module berth_fp_recv_wqe #(
     input  logic                        qc_valid,
     input  logic [HOST_W-1:0]           qc_data,
     input  berth_card_pkg::queue_beat_t qc,
-    // What is free again: see `berth_fp_recv_complete`.
+    // Receives and ranges that are free again: see `berth_fp_recv_complete`.
     input  logic                        freed_we,
     input  logic [QW-1:0]               freed_q,
     input  logic [15:0]                 freed_recvs,
@@ -108,7 +108,7 @@ module berth_fp_recv_wqe #(
     r    = row;
     we   = 1'b0;
     mask = (16'd1 << row.log2) - 16'd1;
-    // Room: receives, and ranges if all that is not parsed has as many as there can be.
+    // Room: for receives, and for ranges if every element that is not parsed yet has as many as possible.
     avail     = row.pi - row.fetched;
     out       = row.count - recvs_freed;
     unparsed  = row.count - recvs_parsed;
@@ -411,7 +411,7 @@ module berth_fp_recv_wqe #(
 
   wire unused = &{1'b0, cmd_base[6:0], qc};
 
-  // What is fetched has room.
+  // Fetched elements have room.
   always_ff @(posedge clk)
     if (!rst && state_q == FETCH && fetch_ok) assert (out + 16'(count) <= 16'd128);
 endmodule

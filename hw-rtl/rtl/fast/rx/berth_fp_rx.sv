@@ -103,7 +103,7 @@ module berth_fp_rx #(
     output logic [31:0]                   swept_at,
     // Pulses for the counters.
     output berth_card_pkg::rx_events_t    ev,
-    // What arrival has done, for benches.
+    // Trace of arrival, for benches.
     output logic                          trace_valid,
     output logic [63:0]                   trace_word,
     output logic                          trace_landed,  // a piece of `trace_landed_q` has landed
@@ -112,8 +112,8 @@ module berth_fp_rx #(
   localparam logic [7:0] READ = 8'd0;  // the question, which is no command of the core
   initial if (QPS > 1024 || QPS != (1 << QW)) $fatal(1, "berth_fp_rx: QPS must be a power of two up to 1024");
 
-  // ---- configuration --------------------------------------------------------------------
-  // A command is a few steps, each to some of the engines.
+  // ---- configuration -------------------------------------------------------------------- A command is a few steps,
+  // each of which goes to some of the engines.
   typedef enum logic [2:0] {C_IDLE, C_STEP, C_RUN, C_REST, C_BELL, C_ROW, C_PASS, C_WALK} cfg_t;
   cfg_t c_state_q;
   logic [31:0] stage[32];
@@ -201,7 +201,7 @@ module berth_fp_rx #(
     endcase
   end
 
-  // "Nothing is held" is said when what was released before has reached the translation: step by step.
+  // "Nothing is held" is reported once earlier releases have reached the translation, checked step by step.
   always_comb begin
     case (drain_q)
       2'd0: drain_waits = dn_works;
@@ -227,7 +227,7 @@ module berth_fp_rx #(
           command_q <= command.opcode;
           status_q  <= command.argument[7:0];
           if (fc.we && fc.word == berth_row_pkg::RECV_COMMAND)
-            // Frames that come go elsewhere before all else.
+            // First of all, arriving frames go elsewhere.
             c_state_q <= command.opcode == berth_row_pkg::RECV_CMD_END ? C_ROW : C_STEP;
           else if (!fc.we && fc.word >= berth_row_pkg::RECV_HELD && fc.word <= berth_row_pkg::RECV_HEARD) begin
             command_q <= READ;
@@ -262,7 +262,7 @@ module berth_fp_rx #(
         drain_q   <= '0;
         c_state_q <= C_REST;
       end
-      // What the engines answer is there, and what one has done is seen by the next.
+      // The engines' answers are there, and each engine sees what the one before has done.
       C_REST: begin
         if (rest_q != '0) rest_q <= rest_q - 3'd1;
         else if (!drain_waits) drain_q <= drain_q + 2'd1;
@@ -282,7 +282,7 @@ module berth_fp_rx #(
         c_passed_q <= 1'b0;
       end
       C_PASS: begin
-        // Frames judged by the row that was, and the lists among them.
+        // Frames that were judged by the old row, and the lists among them.
         if (parse_passed) c_passed_q <= 1'b1;
         if (!c_passed_q) lists_left_q <= lists_q + 5'(list_valid && list_ready) - 5'(ls_pop);
         else if (lists_left_q != '0) lists_left_q <= lists_left_q - 5'(ls_pop);
@@ -297,7 +297,7 @@ module berth_fp_rx #(
         c_state_q <= C_IDLE;
       end
     endcase
-    // What arrival was about to give away before the marks has been given away when it has answered.
+    // Once arrival has answered, it has passed on everything from before the marks.
     fence_go <= 1'b0;
     if (walk_fence) {fence_q, todo_q[0], c_op_q} <= {1'b1, 1'b1, berth_row_pkg::STEP_ASK};
     if (fence_q && !todo_q[0] && !fence_go) {fence_q, fence_go} <= 2'b01;

@@ -35,7 +35,7 @@ module berth_fp_scatter #(
     // Their frames.
     output logic                         pl_free_valid,
     output logic [17:0]                  pl_free_place,
-    // What was given before `fence` is in place, or failed.
+    // Payloads that were given before `fence` are in place, or failed.
     input  logic                         fence,
     output logic                         fenced
 );
@@ -197,7 +197,7 @@ module berth_fp_scatter #(
     end
   end
 
-  // Answers come in order, and only for what is on its way; a packet is never longer than its list.
+  // Answers come in order, and only for commands on their way; a packet is never longer than its list.
   always_ff @(posedge clk)
     if (!rst) begin
       assert (!stored_valid || (fly_valid && stored.tag == 8'(due_q)));

@@ -1,17 +1,17 @@
-// SPDX-License-Identifier: Apache-2.0 OR MIT
-// Memory that is gone: goes through the receives of a QP that are announced, marks those that have some of it as
-// withdrawn, waits until nothing is being written into them, and has them let go of what they hold.
+// SPDX-License-Identifier: Apache-2.0 OR MIT Withdraws receives whose memory is gone: goes through the announced
+// receives of a QP, marks those that have some of that memory, waits until nothing is being written into them, and has
+// them release their memory.
 //
 // It asks `berth_fp_grant` by commands, one after the other; a receive of one range takes a dozen clocks.
 module berth_fp_withdraw (
     input  logic                 clk,
     input  logic                 rst,
-    // Begins with a pulse, once what is not announced is being taken back; `busy` from then on.
+    // Begins with a pulse, once receives that are not announced are being taken back; `busy` from then on.
     input  logic                 start,
     input  logic [63:0]          from,
     input  logic [63:0]          to,  // behind the last byte
     output logic                 busy,
-    // Commands to `berth_fp_grant`, and what it says.
+    // Commands to `berth_fp_grant`, and its answers.
     output logic                 cmd_valid,
     input  logic                 cmd_ready,
     output logic [ 3:0]          cmd_op,
@@ -22,7 +22,7 @@ module berth_fp_withdraw (
     input  logic [ 7:0]          st_first,
     input  logic [ 2:0]          st_ranges,
     input  berth_card_pkg::sge_t st_sge,
-    // What was given to be written before is written: a pulse asks, a pulse answers.
+    // Asks by a pulse whether all earlier payloads are written; a pulse answers.
     output logic                 fence,
     input  logic                 fenced
 );

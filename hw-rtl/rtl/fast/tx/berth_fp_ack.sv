@@ -6,24 +6,26 @@
 // lost when `reorder` packets that left later are known to have arrived, or any one when nothing new is left
 // to send. Without selective repeat a NAK loses everything, and nothing new goes before that has gone again.
 //
-// What an acknowledgement makes of packets that were sent once is decided for all of them at once; those that were sent
-// again are looked at one by one, at most LOOKS of them in one operation. The rest is work of the QP that goes on behind
-// acknowledgements of others (`from`: places below it are looked at). A peer can so have many looked at, again and again,
-// but holds up nobody else. Without news nothing is looked at, but once when nothing new is left to send. One that cannot
-// have news (`idle_ack`: of what was never sent, of what is acknowledged) is over after three clocks, four with a SACK, and its
-// row is not stored.
+// The effect of an acknowledgement on packets that were sent once is decided for all of them at once; resent packets
+// are looked at one by one, at most LOOKS of them in one operation. The rest is work of the QP that goes on behind
+// acknowledgements of others (`from`: places below it are looked at). So a peer can cause many such looks, but delays
+// no other QP. An acknowledgement without news causes none, except once when nothing new is left to send. One that
+// cannot have news (`idle_ack`: for packets that were never sent, or are acknowledged) takes three clocks, four with a
+// SACK, and its row is not stored.
 //
 // Marks only know new packets that left later. Where none follows, one packet that was sent again is the witness
-// (rc::Witness): `before` has what left before it and not since. When it is acknowledged, no sooner than half a round trip
-// after it left, what is still open of that and would be in a SACK is lost. The next one that goes again is the witness if there is
-// none, if the one that there is began a quarter of a round trip ago at most (they left together), or if it is overdue.
+// (rc::Witness): `before` has the packets that left before it and not since. When it is acknowledged, at least half a
+// round trip after it left, those of them that are still open and would be in a SACK are lost. The next one that goes
+// again is the witness if there is none, if the one that there is began a quarter of a round trip ago at most (they
+// left together), or if it is overdue.
 //
-// The round trip is measured with one packet at a time that was sent once; a longer one counts at once, of a shorter one an eighth.
-// Without news for two round trips, and at least PROBE, one packet goes again, alone: a probe, which is the witness and speaks of
-// all that left before it. The first one is the newest packet if nothing has come behind a gap and a SACK reaches that far, as only
-// the end of what was sent can be missing then; others are the oldest one, which is answered whatever the peer thinks of it. The time doubles with each, until the round trip is measured anew; it counts from the
-// last progress, or from when a packet last went again. No probe goes while one that is to go again has not left, nor later than
-// the time-out.
+// The round trip is measured with one packet at a time that was sent once; a longer one counts at once, of a shorter
+// one an eighth. Without news for two round trips, and at least PROBE, one packet goes again, alone: a probe, which is
+// the witness for all packets that left before it. The first probe is the newest packet if nothing has come behind a
+// gap and a SACK reaches that far, because only the end of the stream can be missing then; later probes are the oldest
+// packet, which the peer always answers. The time doubles with each, until the round trip is measured anew; it counts
+// from the last progress, or from when a packet last went again. No probe goes while one that is to go again has not
+// left, nor later than the time-out.
 //
 // A time-out only tells firmware, which answers by a command. Time counts from the last progress. A time-out that is shorter
 // than two round trips is as long as these.
@@ -43,7 +45,7 @@ module berth_fp_ack #(
     input  logic                         cfg_we,
     input  logic [$clog2(QPS)-1:0]       cfg_q,
     input  berth_card_pkg::row_write_t   cfg,
-    // some engine's row is not initialised yet: no work is begun, it would go by what was there before
+    // some engine's row is not initialised yet: no work begins, because it would use the old content
     input  logic                         init_any,
     input  logic                         init_valid,
     input  logic [$clog2(QPS)-1:0]       init_q,
@@ -197,8 +199,8 @@ module berth_fp_ack #(
     logic [PLACES-1:0] busy_q;
     logic [LR-1:0]     place_q_, freed_q;
     logic              halt_q, armed_q, told_q, has_sack_q, lose_q, seen_q, hunt_q;
-    // Packets sent again are being looked at; from the first on once more, then; nothing new was left to send when that
-    // was asked for; that has been looked at since the last news.
+    // Flags: resent packets are being looked at; the look must begin again afterwards; nothing new was left to send
+    // when it began; that case has been looked at since the last news.
     logic              hunting_q, anew_q, idle_q, idled_q;
     logic [WB-1:0]     from_q;
     logic [3:0]        looks_q;
@@ -236,7 +238,8 @@ module berth_fp_ack #(
     logic [W-1:0] told_bits, news, sent_out, came, below_upto;
     typedef enum logic [1:0] {NOTHING, BELOW, ALSO_SEEN, ONLY_SEEN} told_t;
     told_t        told;
-    // Bit i of what comes is bit 127 - i of the header: by halves of halves, as a simulator is quick with that.
+    // Bit i of the SACK is bit 127 - i of the header. It is reversed in log2(128) swap steps, which Verilator runs
+    // fast.
     localparam logic [7*128-1:0] HALVES = {{64'd0, ~64'd0}, {2{32'd0, ~32'd0}}, {4{16'd0, ~16'd0}}, {8{8'd0, ~8'd0}},
                                            {16{8'h0f}}, {16{8'h33}}, {16{8'h55}}};
     logic [127:0] mirror;
@@ -247,14 +250,14 @@ module berth_fp_ack #(
         came = W'(mirror[SACK-1:0]);
     end
     logic         with_sack;
-    // Places that what a SACK says has still to be rotated by, to later packets: also if it begins before the window, when
-    // what has come round lies behind `upto` modulo W.
+    // Places by which the SACK's bits must still be rotated, to later packets: also if it begins before the window;
+    // bits that have wrapped round then lie behind `upto` modulo W.
     logic [WB:0]  shift_q;
     logic         has_sack;              // it says something
     assign is_ack    = syndrome_q[7:5] == 3'd0;
     assign is_nak    = syndrome_q[7:5] == 3'd3;
     assign is_rnr    = syndrome_q[7:5] == 3'd1;
-    // Of packets that were never sent, or of no kind that there is.
+    // For packets that were never sent, or of an unknown kind.
     assign bad       = !old && (is_ack ? !reached : !in_window) || !(is_ack || is_nak || is_rnr);
     assign flight    = next_q - una_q;
     assign upto      = psn_q + {23'd0, is_ack} - una_q;   // packets below
@@ -307,7 +310,7 @@ module berth_fp_ack #(
     logic         idle_ack;              // the acknowledgement changes nothing
     assign idle_ack = (bad || flight == 24'd0 || (!has_sack && (old || upto == 24'd0))) && !(in_window && (is_nak || is_rnr))
                       && !(is_ack && selective && nothing_new && !idled_q);
-    // Places that may be overtaken: what was sent once is, there.
+    // Places that may be overtaken: there, packets that were sent once are.
     assign sure    = ones(1'b0, sure_q);
     logic [WB-1:0] first_at, first_at_q, at; // places in the window: the lowest of the bits looked at; of a packet
     logic         looked_q;                // GIVE: it is found
@@ -333,8 +336,8 @@ module berth_fp_ack #(
     berth_fp_mem #(.WIDTH(8), .DEPTH(QPS << WB), .OWN(1'b1)) m_marks (.clk(clk), .we(mark_we), .waddr({q_q, psn_q[WB-1:0]}),
         .wdata(behind[7:0]), .re(op_q == HUNT), .raddr({q_q, open_psn[WB-1:0]}), .rdata(mark));
 
-    // ---- a packet that was sent again proves others lost -------------------------------------
-    // Those that an acknowledgement would tell: the first 128 behind its PSN. The window has slid to there, or further.
+    // ---- a packet that was sent again proves others lost ------------------------------------- Only packets that an
+    // acknowledgement would name: the first 128 behind its PSN. The window has slid to there, or further.
     logic         take, proved;
     logic [23:0]  past, known;
     logic [WB:0]  known_q;
@@ -358,7 +361,7 @@ module berth_fp_ack #(
     assign alive    = started_q[q_q];
     assign runs     = alive && armed_q && timeout != 32'd0 && !told_q && !halt_q;
     assign waited   = now[TW-1:0] - waits_q;
-    // Short enough that it is seen to pass, and not to come again with the bits of a time.
+    // Short enough that its end is seen before the time's bits wrap round.
     assign may_probe = may_probe_q && span_q[TW+15:TW-1] == '0 && span_q[31:0] < limit_q;
     assign probe    = op_q == DECIDE && may_probe && {16'd0, waited} >= span_q;
     assign shorter  = round_q_ - took_q;
@@ -481,7 +484,7 @@ module berth_fp_ack #(
                 {waits_q, round_q_, probes_q} <= {m_waits, m_round, m_probes};
                 witness_place_q <= m_witness_psn - m_una[WB-1:0];
                 same_q     <= psn_q[WB-1:0] == m_witness_psn;
-                // the newest packet's round trip, if no other one's is measured
+                // measure the newest packet's round trip, if no other one's is being measured
                 {timed_q, timed_psn_q, timed_at_q} <= {m_timed, m_timed_psn, m_timed_at};
                 timed_place_q <= m_timed_psn - m_una[WB-1:0];
                 if (!m_timed && timeout != 32'd0 && (kind_q == ACK || kind_q == SWEEP)) begin
@@ -516,7 +519,7 @@ module berth_fp_ack #(
                     ACK: begin
                         seen_q  <= news != '0;
                         lose_q  <= is_nak && syndrome_q[4:0] == 5'd0 && in_window;
-                        // without news nothing is lost that was not, unless nothing new is left since then
+                        // without news no further packet is lost, unless nothing new is left to send since then
                         if (is_ack && selective && (news != '0 || (nothing_new && !idled_q))) begin
                             hunt_q    <= 1'b1;
                             hunting_q <= 1'b1;
@@ -524,7 +527,7 @@ module berth_fp_ack #(
                             idle_q    <= nothing_new;
                             idled_q   <= nothing_new;
                         end
-                        // told once: a QP that is halted is so until firmware has had its say
+                        // reported once: a halted QP stays so until firmware decides
                         if (is_nak && syndrome_q[4:0] != 5'd0 && in_window) begin
                             halt_q <= 1'b1;
                             {ack_fault_valid, ack_fault_kind} <= {!halt_q, 2'd1};
@@ -585,8 +588,8 @@ module berth_fp_ack #(
                     waits_q <= now[TW-1:0];
                     probing_q <= 1'b0;
                 end
-                // What came of the witness, and of the packet whose round trip is measured: of one that was sent again nobody
-                // knows which copy it was.
+                // What became of the witness, and of the packet whose round trip is measured: for a resent packet it is
+                // unknown which copy was acknowledged.
                 if (first_q && timed_q && done_q[timed_place_q]) begin
                     timed_q <= 1'b0;
                     if (!marked_q[timed_place_q]) begin
@@ -600,7 +603,7 @@ module berth_fp_ack #(
                     proved_q  <= late_q;
                 end
                 from_q <= from_q > WB'(step) ? from_q - WB'(step) : '0;
-                // what is known behind a gap is looked at; a NAK loses all
+                // packets known to have arrived behind a gap are looked at; a NAK loses all
                 if (slid) op_q <= lose_q ? LOSE : !hunt_q ? GIVE : (proved ? late_q : proved_q) ? WEIGH : LOOK;
             end
             LOSE: op_q <= GIVE;
@@ -609,7 +612,7 @@ module berth_fp_ack #(
             DUE: begin
                 span_q  <= (TW+16)'(pto_q) << probes_q;
                 limit_q <= timeout > {11'd0, round_q_, 1'b0} ? timeout : {11'd0, round_q_, 1'b0};
-                // nothing that is to go again has still to leave
+                // no lost packet has still to leave
                 may_probe_q <= runs && selective && (lost_q_ | fixing_q) == '0;
                 op_q    <= DECIDE;
             end

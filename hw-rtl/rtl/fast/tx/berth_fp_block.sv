@@ -30,7 +30,7 @@ module berth_fp_block #(
     input  logic                          cfg_we,
     input  logic [$clog2(QPS)-1:0]        cfg_q,
     input  berth_card_pkg::row_write_t    cfg,
-    // some engine's row is not initialised yet: no work is begun, it would go by what was there before
+    // some engine's row is not initialised yet: no work begins, because it would use the old content
     input  logic                          init_any,
     input  logic                          init_valid,
     input  logic [$clog2(QPS)-1:0]        init_q,
@@ -174,14 +174,14 @@ module berth_fp_block #(
         .wdata(log_where), .re(op_q == ROWS), .raddr({q_q, psn_q[WB-1:0]}),
         .rdata(logged));
 
-    // ---- answers ---------------------------------------------------------------------
-    // What the host says counts for a block that it was asked for, once: which they are is read first, and the next answer
-    // waits until that is changed.
+    // ---- answers --------------------------------------------------------------------- The host's answer counts once,
+    // for a block that it was asked for: the state is read first, and the next answer waits until it is changed.
     logic          x_valid_q, x_done, x_take, x_due;
     logic [15:0]   x_tag_q, s_tag;
     logic [1:0]    x_kind_q;
     logic [7:0]    x_status_q;
-    // Of a QP that has not been initialised since the reset the memory says nothing; when it is, nothing of it is due.
+    // The memory of a QP that has not been initialised since the reset is meaningless; initialising it clears what is
+    // due.
     logic [QPS-1:0] started_q;
     logic          x_asked, due_clear;
     logic [LB:0]   clear_q;
@@ -244,7 +244,7 @@ module berth_fp_block #(
             timed_q  <= acq.tag;
             since_q  <= now;
         end
-        // Its QP may be gone.
+        // Its QP may have ended.
         if (timing_q && since[15]) timing_q <= 1'b0;
         if (rst) begin
             timing_q <= 1'b0;
@@ -263,7 +263,7 @@ module berth_fp_block #(
     logic [31:0]   most, soon;
     assign fixing   = fix_q;
     assign need     = left == 32'd0;
-    // What a packet wants is asked for beyond that only when no packet before it will give anything back.
+    // Blocks for a packet exceed that bound only when no earlier packet will give anything back.
     assign most     = {26'd0, ahead} << log2_block;
     assign soon     = carried + (32'd2 << log2_block);
     assign fits     = (bytes - back < (serve_q == '0 || most < soon ? most : soon) || (blocks == wanted && freed == want_from))
@@ -298,7 +298,7 @@ module berth_fp_block #(
     assign state_data.status = settle ? (x_valid_q ? x_status_q : 8'd0) : put ? BLOCK_ASKED : mark_data.state;
     assign held_set   = settle || fixed_we;
 
-    // Counts; nothing of a QP is under way when it is initialised.
+    // Counts; a QP has nothing under way when it is initialised.
     logic [LB+1:0] asked [0:QPS-1];
     logic [LB+1:0] held  [0:QPS-1];
     logic [QW-1:0] count_at;

@@ -20,7 +20,7 @@ module berth_fp_cut #(
     input  logic                         cfg_we,
     input  logic [$clog2(QPS)-1:0]       cfg_q,
     input  berth_card_pkg::row_write_t   cfg,
-    // some engine's row is not initialised yet: no work is begun, it would go by what was there before
+    // some engine's row is not initialised yet: no work begins, because it would use the old content
     input  logic                         init_any,
     input  logic                         init_valid,
     input  logic [$clog2(QPS)-1:0]       init_q,
@@ -157,8 +157,8 @@ module berth_fp_cut #(
     assign refused  = !fresh && answer != berth_regs_pkg::LIST_REPEAT[7:0];
     logic first_size_q, init_go, give_go, list_go, size_go;
     logic bytes_q, empty_q, empty;       // the list's QP is in stream mode; a credit of the list has no bytes
-    // What changes the numbers of credits waits for all sizes. A stray size is dropped. Of a list that is not
-    // taken none is waited for: else whoever sends such lists would hold up those of others for as long as their sizes take.
+    // Operations that change the numbers of credits wait for all sizes. A stray size is dropped. The sizes of a list
+    // that is not taken are not waited for, or a peer with such lists would delay the lists of others.
     assign fill      = left_q != 7'd0;
     assign init_go   = init_valid && !fill;
     assign give_go   = give_valid && !fill && !init_valid;

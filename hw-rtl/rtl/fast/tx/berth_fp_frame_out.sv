@@ -288,13 +288,13 @@ module berth_fp_frame_out #(
     assign head_valid = written && parts_done;
     assign head_tag   = tag_w_q;
     assign done       = head_valid && head_ready;
-    // Few packets take a part of inline data: it is moved by eight bytes or by one in a cycle.
+    // Few packets take only a part of inline data, so it may be shifted slowly: by eight bytes or by one in a cycle.
     assign moved      = !inline_q || place_q == 6'd0;
     assign go         = make_q && moved && (op_q == FREE || done);
 
     assign pkt_ready = idle && pick_packet;
     assign afr_ready = idle && pick_ack;
-    // A size that no list was begun for is dropped.
+    // A size without a list is dropped.
     assign size_go   = op_q == SIZES && !full && sizes_q != 7'd0;
     assign size_one  = sizes_q == 7'd1;
     assign lfr_ready = (idle && pick_list) || size_go;

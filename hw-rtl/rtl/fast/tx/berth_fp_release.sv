@@ -1,10 +1,11 @@
-// SPDX-License-Identifier: Apache-2.0 OR MIT
-// Blocks go back when all their bytes have left (VC-3), in whatever order packets leave. Every byte of a block
-// leaves once: what is sent again has blocks of its own. So counting bytes is enough.
+// SPDX-License-Identifier: Apache-2.0 OR MIT Blocks go back when all their bytes have left (VC-3), in whatever order
+// packets leave. Every byte of a block leaves once, because resent packets have blocks of their own. So counting bytes
+// is enough.
 //
 // When a QP has ended, blocks that are held and will not be sent go back by a command (`drain`). When memory is
 // withdrawn (`revoke`), blocks that lie in it go back too, and are asked for again behind that: while none of the QP's
-// packets is under way, what is held is still to be sent. Both look at all 2^LB blocks and as many parts of lost packets.
+// packets is under way, held blocks are still to be sent. Both look at all 2^LB blocks and as many parts of lost
+// packets.
 module berth_fp_release #(
     parameter int unsigned QPS = 64,
     parameter int unsigned LB  = 5,
@@ -221,7 +222,7 @@ module berth_fp_release #(
                 parts_q <= parts_q - 4'd1;
                 if (all && !again) gone_q[blk_q[LB-1:0]] <= 1'b1;
                 if (all && !again) back_q <= back_q + {11'd0, b.len};
-                // One that could not be had is nobody's.
+                // A block that could not be had belongs to no packet.
                 op_q    <= !all ? STEP : b_state.failed ? MARK : GIVE;
             end
             GIVE: if (rel_ready) op_q <= again ? MARK : STEP;

@@ -27,7 +27,7 @@ module berth_fp_send #(
     input  logic                         cfg_we,
     input  logic [$clog2(QPS)-1:0]       cfg_q,
     input  berth_card_pkg::row_write_t   cfg,
-    // some engine's row is not initialised yet: no work is begun, it would go by what was there before
+    // some engine's row is not initialised yet: no work begins, because it would use the old content
     input  logic                         init_any,
     input  logic                         init_valid,
     input  logic [$clog2(QPS)-1:0]       init_q,
@@ -295,7 +295,7 @@ module berth_fp_send #(
     assign end_data.status = local_end && p.kind == 2'd2 ? berth_regs_pkg::WC_TOO_LONG[7:0] : berth_regs_pkg::WC_OK[7:0];
     assign end_data.psn    = local_end ? next - 24'd1 : psn_q;
 
-    // In the beginning none: so many blocks are never out at once.
+    // No block at the beginning: this many blocks are never out at once.
     assign want_we    = init_ack || (op_q == WALK && !fix_q && walk_q == blocks && parts_q != 4'd0);
     assign want_q     = q_q;
     assign want_data.block = init_ack ? '1 : walk_q;
@@ -362,7 +362,7 @@ module berth_fp_send #(
                 walk_q        <= blk;
                 off_q         <= blk_off;
                 block_first_q <= {1'b0, blk[LB-1:0]};
-                // what is prepared goes even then, so that its memory is given back
+                // a prepared packet goes even then, so that its memory is given back
                 op_q <= still[q_q] ? IDLE : lost != losts ? FIX : fresh && !hold && !stop && !halt ? LOOK : IDLE;
             end
             LOOK: begin
@@ -401,7 +401,7 @@ module berth_fp_send #(
                 op_q          <= parts_q == 4'd0 ? COMMIT : WALK;
                 if (over_q) {inline_q, len_q, need_q} <= '0;
             end
-            // The page of what goes again is on its way: new packets go on.
+            // The page of a lost packet is on its way; meanwhile new packets go on.
             BACK: begin
                 walk_q        <= blk;
                 off_q         <= blk_off;

@@ -13,7 +13,7 @@ module berth_fp_send_complete #(
     input  logic                         cfg_we,
     input  logic [$clog2(QPS)-1:0]       cfg_q,
     input  berth_card_pkg::row_write_t   cfg,
-    // some engine's row is not initialised yet: no work is begun, it would go by what was there before
+    // some engine's row is not initialised yet: no work begins, because it would use the old content
     input  logic                         init_any,
     input  logic                         init_valid,
     input  logic [$clog2(QPS)-1:0]       init_q,

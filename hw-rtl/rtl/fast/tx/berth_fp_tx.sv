@@ -500,8 +500,8 @@ module berth_fp_tx #(
         if (rst) held_q <= 1'b0;
     end
 
-    // ---- events for firmware ---------------------------------------------------------------
-    // Of the acknowledgements a time-out, a NAK or an RNR: what comes later says more.
+    // ---- events for firmware --------------------------------------------------------------- From ACK a time-out, a
+    // NAK or an RNR; the last one replaces those before it, because it says more.
     localparam int unsigned FE_W = 34;
     logic [3:0]    fe_source;
     logic [QW-1:0] fe_q;
