@@ -69,17 +69,17 @@ use uapi::Session;
 
 /// Work items that may be under way at once, without page requests.
 const MAX_WORKERS: c_int = 256;
-/// Page requests that may wait for their pages at once, and looks at suspect pages: as many as a
-/// work queue can have, several times what a card can ask for at a time (480). Those of closed
-/// contexts may be among them, whose pages never come.
+/// Most page requests and checks of suspect pages that may wait for pages at once: as many as a
+/// work queue can have, several times what a card can ask for at a time (480). Some may be of
+/// closed contexts, whose pages never come.
 const MAX_FAULTS: c_int = 2048;
 
 /// What the cards of this module share.
 struct Global {
     queues: Option<(Arc<OwnedQueue>, Arc<OwnedQueue>)>,
-    /// By instance: taken.
+    /// For each instance, whether it is taken.
     taken: [bool; MAX_CARDS],
-    /// By instance: may be opened.
+    /// For each instance, the card while it may be opened.
     cards: [Option<Arc<Registry>>; MAX_CARDS],
 }
 
@@ -226,8 +226,8 @@ impl pci::Driver for BerthDriver {
                 _service: Service(registry.clone()),
                 _: {
                     registry.begin();
-                    // A card without usable firmware stays, so that it can be asked why,
-                    // and reset with better firmware.
+                    // A card without usable firmware stays bound, so that users can ask why, and
+                    // reset it with better firmware.
                     let started = card.reset("probe");
                     if matches!(started, Err(e) if e == ENODEV) {
                         return Err(ENODEV);
@@ -253,7 +253,7 @@ fn refused(pdev: &pci::Device<Bound>, why: &str, e: Error) -> Error {
     e
 }
 
-/// Tries how the machine maps memory for the card: what is refused here would fail with each queue.
+/// Tries one DMA mapping: a machine that refuses it would refuse each queue.
 fn try_mapping(bound: &BoundRef) -> Result {
     let page = card::PAGE as usize;
     SharedPages::new(bound.clone(), page).map(drop).map_err(|e| {
@@ -267,7 +267,7 @@ fn try_mapping(bound: &BoundRef) -> Result {
     })
 }
 
-/// Checks the card and makes its software part.
+/// Checks the card and sets up the driver's part of it.
 fn prepare(pdev: &pci::Device<Bound>) -> Result<(Instance, GateOwner, Arc<Registry>)> {
     let no = |why: &'static str| move |e: Error| refused(pdev, why, e);
     let regs = Regs::new(pdev).map_err(no("BAR0 is too small, or others use it"))?;
@@ -330,7 +330,7 @@ fn prepare(pdev: &pci::Device<Bound>) -> Result<(Instance, GateOwner, Arc<Regist
     Ok((instance, gate, registry))
 }
 
-/// Why a card is not used that the driver has no memory for.
+/// Why a card is not used: the driver has no memory for it.
 const NO_MEMORY: &str = "no memory for its rings and tables";
 
 /// The module's parameters.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Events of the card: taken in the interrupt thread, handed to whom they concern.
+//! Events of the card: the interrupt thread takes them and hands each to its owner.
 //!
 //! Nothing here waits for memory, for a process or for firmware: the card's RTL carries
 //! out commands (fences among them) only as long as its events are taken.
@@ -27,7 +27,7 @@ impl ThreadedHandler for Events {
         let mut taken = 0;
         while let Some(entry) = card.next_event(&mut ring) {
             card.counters.inc(D_EVENTS);
-            // What a firmware that is being replaced has asked for concerns nobody.
+            // Requests of firmware that is being replaced are dropped.
             if card.state() != State::Up && code(&entry) != EV_LOG {
                 continue;
             }
@@ -47,7 +47,7 @@ impl ThreadedHandler for Events {
             }
             taken += 1;
             if taken % 16 == 0 {
-                // Room for the card while many are taken.
+                // Gives the card room again while many are taken.
                 card.arm_events(&ring);
             }
         }

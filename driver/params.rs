@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Module parameters: what they may be, and what holds when two of them contradict each other.
+//! Module parameters: their ranges, and which one holds when two contradict each other.
 
 use crate::{
     abi::card::{NUM_ASIDS, NUM_CQS, NUM_QPS, XLT_ENTRIES},
@@ -30,7 +30,8 @@ pub(crate) struct Params {
 }
 
 impl Params {
-    /// Refuses what cannot work, by name, and says what holds in place of what is not taken as it is.
+    /// Refuses values that cannot work, by name, and logs the value that is used where one is
+    /// adjusted.
     ///
     /// # Errors
     ///

@@ -95,7 +95,7 @@ impl MiscDevice for Session {
     fn mmap(this: Pin<&Self>, file: &File, vma: &VmaNew) -> Result {
         match this.context()?.mapping(pin::vma_offset(vma))? {
             Mapping::Doorbell => {
-                // Noted while the device is bound: taken out when it is not any more.
+                // Noted while the device is bound; unbinding takes the page out again.
                 let _bound = this.card.bound()?;
                 this.note_node(file)?;
                 doorbell::map::<Self>(vma)
@@ -119,7 +119,7 @@ impl PinnedDrop for Session {
 }
 
 impl Session {
-    /// Has the card know the device node that `file`, this session's, was opened by.
+    /// Notes the device node through which `file`, this session's file, was opened.
     fn note_node(&self, file: &File) -> Result {
         if self.node.as_ref().is_some() {
             return Ok(());
@@ -284,7 +284,7 @@ impl Session {
             IOC_READ_LOG => Self::exchange(
                 arg,
                 |a| self.read_log(a),
-                // They are in its memory, but it does not know.
+                // The bytes are in the caller's memory, but it was not told how many.
                 |a: &ReadLog, ()| self.card.lose_log(a.lost.saturating_add(a.bytes) as usize),
             ),
             IOC_RESET => Self::take(arg, |a: &Handle| {
@@ -320,7 +320,7 @@ impl Session {
         let context = Context::new(&self.registry, mm, event_fd)?;
         arg.asid = context.asid;
         arg.doorbell_offset = DOORBELL_OFFSET;
-        // Told first: a descriptor becomes a context once, for good.
+        // The caller is told first, because a descriptor becomes a context once and for good.
         writer.write(&arg).inspect_err(|_| context.close())?;
         self.context.populate(context);
         Ok(())
@@ -383,7 +383,7 @@ impl Session {
             }
             let context = self.context()?;
             if pages > self.registry.pages.context_pages {
-                // More than a process gets by itself.
+                // More than a process gets by default.
                 require(Capability::SysAdmin)?;
             }
             Some((context, pages))
@@ -459,7 +459,7 @@ impl Session {
             how: arg.how,
             event: arg.event,
         };
-        // Not waited for: firmware is not going to answer.
+        // Does not wait, because firmware is not going to answer.
         self.card.post(&[crash.encode()])
     }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Answers to what firmware has asked for, which may wait for room in the command ring.
+//! Answers to firmware's requests, which may wait for room in the command ring.
 
 use crate::card::{
     deadline::{Deadline, COMMAND_CYCLES},
@@ -7,7 +7,7 @@ use crate::card::{
 };
 use kernel::{prelude::*, sync::Arc, time::msecs_to_jiffies};
 
-/// Page requests at most: more than the card can have under way.
+/// Most answers that wait: more than the card can have requests under way.
 pub(crate) const MAX_ASKED: usize = 512;
 /// Time in milliseconds after which the command ring is tried again for them.
 const ANSWER_MS: u32 = 2;
@@ -39,7 +39,7 @@ impl Card {
                     .push_within_capacity(answer)
                     .is_err()
                 {
-                    // More than the card can have asked for: its state is not sound.
+                    // More than a sound card can have asked for.
                     self.schedule_reset();
                     return;
                 }
@@ -84,7 +84,8 @@ impl Card {
                 .passed(&self.regs)
         };
         if late {
-            // It takes no commands any more; firmware would wait for these for ever.
+            // The card takes no commands any more, and firmware would wait for these answers for
+            // ever.
             self.answers.lock().deadline = None;
             self.schedule_reset();
         }

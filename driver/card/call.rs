@@ -125,13 +125,13 @@ impl Card {
         Err(EBUSY)
     }
 
-    /// Has firmware recall grants that are unused: `bytes` are missing. It looks at everybody,
-    /// so one such command under way is enough; false when there is one.
+    /// Has firmware recall grants that are unused: `bytes` are missing. It looks at all QPs, so one
+    /// such command at a time is enough; false when one is under way.
     pub(crate) fn press(&self, bytes: u32) -> bool {
         if self.pressing.xchg(1, Relaxed) != 0 {
             return false;
         }
-        // Of all, since memory may be short because of others.
+        // Of all address spaces, because memory may be short because of others.
         let mut entry = Pressure { asid: 0, bytes }.encode();
         entry[COOKIE] = PRESS_COOKIE;
         let posted = self.post(&[entry]).is_ok();

@@ -31,7 +31,8 @@ impl Card {
         let mut nap = 10;
         let epoch = self.epoch.load(Relaxed);
         let posted = self.with_room(|| {
-            // Tokens rise in the ring as well: the card's word has that of its last fence, whoever waits for which.
+            // Tokens rise in ring order, so the card's word tells every waiter whether its fence
+            // has ended.
             let mut token = self.token.lock();
             let next = *token + 1;
             self.post(&[Fence { token: next }.encode()])?;
@@ -39,8 +40,8 @@ impl Card {
             Ok(next)
         });
         if let Ok(token) = posted {
-            // Looked at before the token is, so that time that this thread does not run
-            // is not held against the card.
+            // The deadline is read before the token, so that time in which this thread did not run
+            // does not count against the card.
             let mut late = false;
             while self.state() == State::Up {
                 let seen = match &*self.fence.lock() {
@@ -76,7 +77,7 @@ impl Card {
             }
         }
         if self.epoch.load(Relaxed) != epoch {
-            // As above: it may be in service again, and is not to be reset once more.
+            // As above: a card that is in service again must not be reset once more.
             return;
         }
         // Out of service: it is being reset, or is gone. Either way this ends its DMA.

@@ -30,7 +30,7 @@ impl Card {
         }
     }
 
-    /// Counts log bytes as lost that nobody has got.
+    /// Counts log bytes that nobody has received as lost.
     pub(crate) fn lose_log(&self, bytes: usize) {
         let mut log = self.log.lock();
         log.lost = log.lost.saturating_add(bytes as u32);

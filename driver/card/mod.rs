@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! One card: its rings, commands and state. Nothing here knows processes or pages: who has
-//! objects on the card is told what happens by [`owner::Owner`].
+//! One card: its rings, commands and state. Nothing here knows processes or pages: the owner of
+//! objects on the card is told what happens through [`owner::Owner`].
 
 pub(crate) mod answer;
 pub(crate) mod call;
@@ -78,7 +78,7 @@ pub(crate) struct Card {
     pub(crate) dev: ARef<device::Device>,
     /// Way to the bound device.
     pub(crate) gate: Arc<Gate>,
-    /// Where all work but page requests runs; nothing there waits for a process.
+    /// Work queue for everything but page requests; nothing on it waits for a process.
     pub(crate) queue: Arc<OwnedQueue>,
     /// Number of the card: `/dev/berthN`.
     pub(crate) instance: usize,
@@ -129,7 +129,7 @@ pub(crate) struct Card {
     heartbeat: Mutex<Heartbeat>,
     #[pin]
     losses: SpinLock<(u32, Instant<Monotonic>)>,
-    /// Who is told of what happens.
+    /// The owner of the objects, which is told what happens.
     #[pin]
     owner: SpinLock<Option<Arc<dyn Owner>>>,
     #[pin]

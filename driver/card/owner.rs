@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Who has objects on a card.
+//! The owner of the objects on a card.
 
 use crate::card::Card;
 use kernel::sync::Arc;
 
-/// What has objects on a card, and is told of what concerns them. The card calls it without
-/// any of its locks but `reset_lock`.
+/// Owns the objects on a card and is told what concerns them. The card calls it with none of its
+/// locks held but `reset_lock`.
 pub(crate) trait Owner: Send + Sync {
     /// The card has lost all objects, and does no DMA. Notifiers may wait for the end of this,
     /// so no memory is taken for it.
@@ -19,12 +19,12 @@ pub(crate) trait Owner: Send + Sync {
     /// [`Card::press`].
     fn refuse_receive(&self, qpn: u32);
 
-    /// Twice a second: a look at who has gone.
+    /// Called twice a second, to find processes that have gone.
     fn look_around(&self);
 }
 
 impl Card {
-    /// Tells `owner` of everything from now on, until the card is unbound.
+    /// Makes `owner` the card's owner until the card is unbound.
     pub(crate) fn set_owner(&self, owner: Arc<dyn Owner>) {
         *self.owner.lock() = Some(owner);
     }

@@ -44,11 +44,11 @@ impl Card {
         match result {
             Ok(()) => {
                 self.set_state(State::Up);
-                // What came before the state changed is taken now.
+                // Takes the events that came before the state changed.
                 self.arm_events(&self.events.lock());
                 let net = *self.net.lock();
                 if net.ipv4 != 0 {
-                    // Not waited for: only another reset could end the wait.
+                    // Does not wait, because only another reset could end the wait.
                     let _ = self.post(&[net.command()]);
                 }
             }
@@ -150,7 +150,7 @@ impl Card {
             self.regs.write_addr(HOST_FENCE_LO, addr);
         }
         let bound = self.bound()?;
-        // Cleared when the card was given up once.
+        // Bus mastering was switched off if the card was given up before.
         bound.set_master();
         drop(bound);
         {
@@ -179,7 +179,7 @@ impl Card {
     pub(crate) fn unbind(self: &Arc<Self>) {
         {
             let _guard = self.reset_lock.lock();
-            // As long as the state is `Resetting`, nobody takes the card for quiet.
+            // While the state is `Resetting`, nobody assumes that the card is quiet.
             self.set_state(State::Resetting);
             self.end_calls(ENODEV);
             if self.regs.present() {

@@ -35,7 +35,7 @@ pub(super) struct CmdRing {
     pub(super) rung: u16,
     /// Entry before the producer index.
     pub(super) last: Entry,
-    /// Changes whenever the ring is set up anew for another run of firmware.
+    /// Number of the firmware run that the ring was set up for.
     pub(super) generation: u32,
 }
 
@@ -103,8 +103,8 @@ impl Card {
         self.put_for(None, entries)
     }
 
-    /// As [`Self::put`], but only as long as the firmware of `generation` runs: what its
-    /// predecessor has asked for, or was asked for, is not told to it.
+    /// As [`Self::put`], but only while the firmware of `generation` runs: answers and commands
+    /// meant for one run of firmware must not reach the next.
     pub(super) fn put_for(&self, generation: Option<u32>, entries: &[Entry]) -> Result {
         let mut cmd = self.cmd.lock();
         // Under the lock: a ring is set up anew only in other states.
@@ -185,7 +185,7 @@ impl Card {
         let epoch = self.epoch.load(Relaxed);
         loop {
             if self.epoch.load(Relaxed) != epoch {
-                // The card that this was for has been reset.
+                // The card has been reset meanwhile.
                 return Err(EIO);
             }
             match post() {

@@ -46,7 +46,7 @@ impl Card {
     /// Watches firmware and commands.
     pub(super) fn watchdog(self: &Arc<Self>) {
         if self.state() == State::Gone && self.vanished.load(Relaxed) != 0 && self.regs.present() {
-            // It was reset behind the driver's back, and did not answer meanwhile.
+            // Something else reset the card, and it did not answer meanwhile.
             self.vanished.store(0, Relaxed);
             let _ = self.reset("the card answers again");
             return;
@@ -149,7 +149,7 @@ impl Card {
         }
     }
 
-    /// Forgets how often firmware was lost: somebody asks for another start.
+    /// Forgets how often firmware was lost, because a user asks for another start.
     pub(crate) fn forgive(&self) {
         self.losses.lock().0 = 0;
     }
@@ -171,7 +171,7 @@ impl Card {
             code,
             text
         );
-        // Firmware that fails again and again is not started for ever.
+        // Firmware that fails again and again is not started any more.
         let again = {
             let mut losses = self.losses.lock();
             if losses.1.elapsed().as_millis() > self.loss_window_ms {

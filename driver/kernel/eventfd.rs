@@ -34,7 +34,7 @@ impl EventFd {
         Ok(NonNull::new(ctx).map(Self))
     }
 
-    /// Adds 1 to the counter; wakes who waits for it.
+    /// Adds 1 to the counter and wakes its waiters.
     pub(crate) fn signal(&self) {
         // SAFETY: Valid by the type invariant.
         unsafe { bindings::eventfd_signal_mask(self.0.as_ptr(), 0) };

@@ -82,7 +82,7 @@ impl Gate {
         Some(BoundRef { gate: self.clone() })
     }
 
-    /// Lets nobody in any more and waits until all are out.
+    /// Gives out no more references and waits until all are dropped.
     pub(crate) fn close(&self) {
         let mut state = self.state.lock();
         state.open = false;
@@ -135,10 +135,10 @@ impl BoundRef {
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` the processor does not (no PAT), others when somebody has mapped them in another way;
-    /// they stay uncached then.
+    /// `EOPNOTSUPP` the processor cannot (no PAT), others when the registers are mapped in another
+    /// way. They stay uncached then.
     pub(crate) fn combine_writes(&self, phys: u64, bytes: u64) -> Result {
-        // Without PAT the kernel would take the wish, and map them uncached all the same.
+        // Without PAT the kernel would accept the request and map them uncached all the same.
         // SAFETY: The function takes any of the modes.
         let bits = |mode| unsafe { bindings::cachemode2protval(mode) };
         if bits(bindings::page_cache_mode__PAGE_CACHE_MODE_WC)

@@ -79,7 +79,7 @@ impl MemLock {
         }
     }
 
-    /// Adds `pages` if the limit allows it, and `spare` more.
+    /// Adds `pages` if the limit allows `pages` and `spare` more.
     pub(crate) fn charge(&self, pages: u64, spare: u64) -> bool {
         let most = self.limit.saturating_sub((pages + spare) as i64);
         let pages = pages as i64;

@@ -20,8 +20,8 @@ pub(crate) enum Event {
     Unmap,
     /// The whole address space goes.
     Release,
-    /// The addresses will map something else or nothing, perhaps: copy-on-write,
-    /// truncation, `MADV_DONTNEED`, an attempt to swap out.
+    /// The addresses may then map something else or nothing: copy-on-write, truncation,
+    /// `MADV_DONTNEED`, an attempt to swap out.
     Clear,
     /// Anything else: protection change, migration attempts, dirty tracking, …
     Other,

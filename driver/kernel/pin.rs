@@ -116,8 +116,8 @@ fn pin_flags(write: bool) -> c_uint {
     access | bindings::FOLL_LONGTERM
 }
 
-/// Pins `pages` pages of `mm` from the page-aligned address `va` on, for any time, and hands
-/// them to `out` one after the other. Nothing is faulted in, so it waits for nobody's memory.
+/// Pins `pages` pages of `mm` from the page-aligned address `va` on, for any time, and hands them
+/// to `out` one after the other. Nothing is faulted in, so this never waits for a page.
 ///
 /// `write` asks for write access.
 ///
@@ -203,7 +203,7 @@ pub(crate) fn recheck(mm: &MmWithUser, va: usize, page: PageId) -> Mapping {
         loop {
             match pin_batch(mm, va, 1, flags, false, |p| found = Some(p)) {
                 Ok(1) => break,
-                // Memory that is short for a moment takes nothing away from the process.
+                // A short lack of memory must not cost the process its page.
                 Err(e) if e == ENOMEM && tries < MAX_TRIES => {
                     tries += 1;
                     fsleep(Delta::from_millis(10));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Who has an address space in use.
+//! Users of an address space.
 
 use kernel::{mm::Mm, prelude::*, sync::global_lock};
 
@@ -18,14 +18,14 @@ pub(crate) unsafe fn init() {
     unsafe { HOLDS.init() };
 }
 
-/// As long as the guard is there, this driver neither begins nor ends to hold an address space
-/// in use, for whatever card.
+/// While the guard lives, the driver neither takes nor drops a hold on the use of any address
+/// space, for any card.
 #[must_use]
 pub(crate) fn holds() -> impl Sized {
     HOLDS.lock()
 }
 
-/// How many have an address space in use: its process, this driver, and others.
+/// The number of users of an address space: its process, this driver, and others.
 pub(crate) fn users(mm: &Mm) -> i32 {
     // SAFETY: The reference says that the structure is there. An aligned word, read once.
     unsafe { (&raw const (*mm.as_raw()).__bindgen_anon_1.mm_users.counter).read_volatile() }

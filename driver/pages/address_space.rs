@@ -113,8 +113,8 @@ impl AddressSpace {
         self.space.lock()
     }
 
-    /// From now on pages may be asked for: the memory manager tells of changes, and `notifier`
-    /// says when they are over.
+    /// Lets pages be asked for from now on: the memory manager reports changes, and `notifier` says
+    /// when they are over.
     pub(crate) fn open(self: &Arc<Self>, notifier: Arc<dyn Settle>) {
         *self.notifier.lock() = Some(notifier);
         self.service.add_space(self);
@@ -125,7 +125,7 @@ impl AddressSpace {
         self.notifier.lock().clone()
     }
 
-    /// Lets no pages be pinned any more; `false` if it was so before.
+    /// Forbids pinning from now on; `false` if it was forbidden before.
     pub(crate) fn begin_close(&self) -> bool {
         !core::mem::replace(&mut self.lock().closing, true)
     }
@@ -135,7 +135,7 @@ impl AddressSpace {
         self.lock().closing
     }
 
-    /// Gives all pages back, and the registration. Nobody asks any more.
+    /// Gives all pages back, and the registration. No request comes any more.
     pub(crate) fn close(self: &Arc<Self>) {
         self.revoke_all();
         // A revocation that firmware is being told of must not name the next owner of

@@ -23,7 +23,7 @@ impl AddressSpace {
             self.service
                 .page_ready(request.generation, request.tag, status);
         }
-        // What has waited behind them.
+        // Requests that waited behind them may go on.
         self.retry_for_budget();
     }
 
@@ -43,7 +43,7 @@ impl AddressSpace {
         }
     }
 
-    /// Takes a request out of the list, for good, and lends what it is charged.
+    /// Takes a request out of the list for good, and lends its charge to others.
     fn pop_request(&self, f: impl Fn(&Pending) -> bool) -> Option<Arc<Request>> {
         let mut space = self.lock();
         let at = space.requests.iter().position(f)?;

@@ -17,7 +17,7 @@ use kernel::{
 };
 
 impl AddressSpace {
-    /// Lends to others what requests are charged whose pages do not come (decision 21).
+    /// Lends the charges of requests whose pages do not come to others (decision 21).
     pub(super) fn lend_stuck_charges(&self) {
         for write in [false, true] {
             let lent: u64 = {
@@ -41,7 +41,7 @@ impl Request {
         let Some(notifier) = notifier else {
             return Ok(Attempt::Answer(PAGE_NO_PROCESS));
         };
-        // Room for all of them: what is pinned finds a place.
+        // Room for all of them, so that each pinned page finds a place.
         let mut pins = KVec::with_capacity(missing.len(), GFP_KERNEL | __GFP_NOWARN)?;
         {
             let Some(mm) = owner.user_mm() else {
@@ -58,7 +58,7 @@ impl Request {
                 result = self.pin_present_pages(&mm, missing, &mut pins);
             }
             match result {
-                // Gone again meanwhile.
+                // Some page has gone again meanwhile.
                 Err(e) if e == EFAULT => return Ok(Attempt::Again),
                 result => result?,
             }
@@ -98,8 +98,8 @@ impl Request {
         Ok(())
     }
 
-    /// Brings what is missing. It stays charged, so that it has its turn, until it is seen that its
-    /// pages do not come; `false` if what it was charged has been lent to others then.
+    /// Brings what is missing. The request stays charged, and so keeps its turn, until it turns out
+    /// that its pages do not come; `false` if its charge has been lent to others by then.
     fn bring_missing_pages(&self, mm: &MmWithUser, missing: &[u64]) -> Result<bool> {
         let begun = self.since.elapsed().as_millis();
         let bringing = |lent| RequestState::Bringing { begun, lent };
@@ -109,7 +109,7 @@ impl Request {
             .iter()
             .try_for_each(|vpn| pin::bring(mm, (*vpn * PAGE) as usize, self.write));
         let mut space = self.space.lock();
-        // Also what one is charged is lent that was answered meanwhile.
+        // A request that was answered meanwhile has lent its charge as well.
         let mut lent = true;
         if let Some(pending) = space.pending(self) {
             lent = pending.state == bringing(true);
@@ -120,7 +120,7 @@ impl Request {
 }
 
 impl Pending {
-    /// Whether its pages have not come for long.
+    /// Whether its pages have failed to come for long.
     fn is_stuck(&self) -> bool {
         match self.state {
             RequestState::Bringing { begun, .. } => {
@@ -130,8 +130,8 @@ impl Pending {
         }
     }
 
-    /// Lends to others what it is charged while its pages are brought, but for the page that it
-    /// may pin; gives how many pages these are, which the caller uncharges.
+    /// While its pages are brought, lends its charge to others, but for the one page that it may
+    /// pin. Returns how many pages that is; the caller uncharges them.
     pub(super) fn lend_charge(&mut self) -> u64 {
         match &mut self.state {
             RequestState::Bringing { lent, .. } if !*lent => *lent = true,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Budgets of pinned pages.
 
-/// Pages of `limit` that a request leaves for others (decision 19): one for receiving leaves
-/// `reserve` for sends, at most half of all, so that sends always go on.
+/// Pages of `limit` that a request leaves for others (decision 19): a receive leaves `reserve` for
+/// sends, at most half of all, so that sends always go on.
 pub(crate) fn spare(limit: u64, write: bool, reserve: u64) -> u64 {
     if write {
         reserve.min(limit / 2)

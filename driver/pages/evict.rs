@@ -15,8 +15,8 @@ use kernel::{
     time::Instant,
 };
 
-/// A page that was not released for so long is offered for eviction all the same: nobody
-/// may be using it (a QP that was destroyed). The card refuses if somebody does.
+/// Time in milliseconds after which a page is offered for eviction though it was not released: its
+/// user may be gone (a destroyed QP). The card refuses while it is in use.
 const STALE_MS: i64 = 1000;
 
 impl AddressSpace {
@@ -43,13 +43,14 @@ impl AddressSpace {
         self.service.sweep_later();
     }
 
-    /// Asks the card to drop a page that seems idle, once more if it was asked before. The caller rings the doorbell.
+    /// Asks the card, or asks it again, to drop a page that seems idle. The caller rings the
+    /// doorbell.
     pub(super) fn evict(&self, page: &mut PageEntry) -> bool {
         if !self.service.table.lock().evict_asked(page.index) {
             return false;
         }
         if self.card.put_evict(page.index).is_err() {
-            // Not asked after all; the sweep tries again.
+            // The card was not asked after all; the sweep tries again.
             let _ = self.service.table.lock().evict_answered(page.index);
             return false;
         }
@@ -58,7 +59,7 @@ impl AddressSpace {
         true
     }
 
-    /// The card's answer to an eviction, the last one that is due for the page or not.
+    /// Handles the card's answer to an eviction. `last`: no other answer is due for the page.
     pub(crate) fn evicted(self: &Arc<Self>, vpn: u64, index: u32, dropped: bool, last: bool) {
         let mut space = self.lock();
         let mut dead = false;
@@ -71,7 +72,7 @@ impl AddressSpace {
                     page.state = PageState::Live;
                     page.since = Instant::now();
                     if page.released {
-                        // Released after the card had looked.
+                        // It was released after the card had looked: asked once more.
                         self.evict(page);
                     }
                 }
@@ -129,7 +130,7 @@ impl AddressSpace {
         self.press_waiting();
         self.retry_requests();
         let mut space = self.lock();
-        // A place may also have become free without a page that was unpinned.
+        // A place may also become free without an unpinned page.
         if space.retried.elapsed().as_millis() >= RETRY_MS {
             space.retried = Instant::now();
             drop(space);

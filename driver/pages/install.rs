@@ -28,8 +28,9 @@ struct Fresh {
 }
 
 impl Request {
-    /// What is missing is to be mapped by this request; `None` if so. If another one is mapping
-    /// some of it, this one waits for that, and if one has done so, it looks again.
+    /// Claims what is missing for this request to map; `None` if that worked. If another request is
+    /// mapping some of it, this one waits for that; if another has mapped some, this one looks
+    /// again.
     pub(super) fn claim_pages(&self, missing: &[u64]) -> Option<Attempt> {
         let mut space = self.space.lock();
         let mut others = space.requests.iter_mut();
@@ -52,10 +53,10 @@ impl Request {
         None
     }
 
-    /// Its pages are not installed, but given back.
+    /// Ends the claim of a request whose pages are given back and not installed.
     pub(super) fn release_claim(&self) {
         let mut space = self.space.lock();
-        // Of one that was answered meanwhile it is not known any more.
+        // If the request was answered meanwhile, nobody knows whether others wait: assume so.
         let mut wanted = true;
         if let Some(pending) = space.pending(self) {
             wanted = pending.state == RequestState::Installing { wanted: true };
@@ -154,8 +155,8 @@ impl Request {
         }
     }
 
-    /// All places for a page are taken: offers idle pages there for eviction, and waits; unused grants
-    /// are recalled, for a receive after a while.
+    /// Makes room when all places for a page are taken: offers idle pages there for eviction, and
+    /// waits. Unused grants are recalled, for a receive only after a while.
     pub(super) fn make_room_for(self: &Arc<Self>, vpn: u64) {
         let (card, service) = (&self.space.card, &self.space.service);
         self.space.lock().set_state(self, RequestState::NoPlace);
@@ -176,7 +177,7 @@ impl Request {
         self.press_firmware(|_| !self.write);
         service.sweep_later();
         service.press_later();
-        // It may have become free before whoever freed it could see that it is waited for.
+        // A place may have become free before this request was seen to wait for it.
         let free = service.table.lock().free(self.space.asid, vpn).is_some();
         if free {
             self.space.retry_for_place();
@@ -188,7 +189,8 @@ impl Request {
     ///
     /// # Errors
     ///
-    /// `EBUSY` no room in the command ring, others: card out of service or context closed.
+    /// `EBUSY` no room in the command ring; others: the card is out of service or the context
+    /// closed.
     fn install_pages(
         self: &Arc<Self>,
         fresh: &mut KVec<Fresh>,

@@ -11,16 +11,16 @@ use kernel::{prelude::*, sync::Arc, time::msecs_to_jiffies};
 /// Time in milliseconds after which page requests for which there was no memory are tried
 /// again.
 const NEED_MS: u32 = 10;
-/// Times that a request which could not even be noted is tried again, all `NEED_MS`.
+/// Number of tries, `NEED_MS` apart, for a request that could not even be noted.
 const MAX_NEED_TRIES: u32 = 64;
 
 impl PageService {
-    /// Has requests tried again soon for which there was no memory.
+    /// Schedules another try of requests for which there was no memory.
     pub(crate) fn look_at_needs(self: &Arc<Self>) {
         if self.card.state() == State::Unbound {
             return;
         }
-        // Its work waits for memory, which may take a process.
+        // Waits for memory, which may mean waiting for a process to be killed.
         let _ = self
             .faults
             .enqueue_delayed::<_, 3>(self.clone(), msecs_to_jiffies(NEED_MS));
@@ -30,7 +30,7 @@ impl PageService {
     pub(super) fn need_later(self: &Arc<Self>, need: Need) {
         self.card.counters.inc(D_NO_MEMORY);
         if self.needs.lock().push_within_capacity(need).is_err() {
-            // More than the card can have asked for: its state is not sound.
+            // More than a sound card can have asked for.
             self.card.schedule_reset();
         }
         self.look_at_needs();
@@ -63,7 +63,7 @@ impl PageService {
 
     /// Forgets them.
     pub(crate) fn drop_needs(&self) {
-        // A space that goes with the last of them must not do so under the lock.
+        // Dropping the last need may drop its space, which must not happen under the lock.
         while let Some(need) = {
             let last = self.needs.lock().pop();
             last

@@ -16,9 +16,9 @@ use kernel::{
     time::{Instant, Monotonic},
 };
 
-/// A receive that waits for the card's budget keeps later ones of other contexts from it for
-/// so long: what is recalled for it would be granted again, piece by piece, before it gets
-/// as much as it needs. If it still waits then, what it needs is stuck.
+/// Time in milliseconds for which a receive that waits for the card's budget keeps it from later
+/// receives of other contexts. Without that, recalled memory would be granted to these piece by
+/// piece before it is enough. A receive that still waits afterwards needs memory that is stuck.
 const TURN_MS: i64 = 2_000;
 
 /// What a look at the pages of a request comes to.
@@ -68,7 +68,7 @@ impl Request {
                     page.since = Instant::now();
                 }
                 PageState::Live => {
-                    // There for reading only: it has to go and come again.
+                    // Pinned for reading only: it must be unpinned and pinned again for writing.
                     if page.released || !page.urgent {
                         owner.evict(page);
                     }
@@ -86,7 +86,7 @@ impl Request {
             space.set_state(self, RequestState::Blocked);
             drop(space);
             card.ring();
-            // It does not wait for budget now, and keeps nobody from it.
+            // It does not wait for budget now, so it blocks no other request.
             self.leave_line();
             return Plan::Waits;
         }
@@ -121,7 +121,7 @@ impl Request {
                 space.start_next();
                 return Plan::Charged;
             }
-            // It is not the card's budget that it waits for.
+            // The process's budget is short, not the card's.
             self.strike_from_line(&mut service.waiting.lock()[owner.asid as usize]);
             if share.pinned == 0 {
                 // Others have used up the process's limit; nothing here can change that.
@@ -142,8 +142,8 @@ impl Request {
         }
     }
 
-    /// Whether it is a receive's turn among those that wait for the card's budget. Unless that has `room` for it and it
-    /// is its turn, its request is put in their line, if nothing else keeps it back.
+    /// Whether it is a receive's turn among those that wait for the card's budget. If it is not, or
+    /// the budget has no `room`, the request joins their line, unless something else keeps it back.
     fn join_line(&self, may_wait: bool, room: bool) -> bool {
         let asid = self.space.asid as usize;
         let mut waiting = self.space.service.waiting.lock();
@@ -162,15 +162,14 @@ impl Request {
         turn
     }
 
-    /// Takes it out of its context's place in the line.
+    /// Frees its context's place in the line.
     fn strike_from_line(&self, place: &mut Option<Instant<Monotonic>>) {
         if place.is_some_and(|since| (since - self.since).as_nanos() == 0) {
             *place = None;
         }
     }
 
-    /// It has what it waits for, or is answered: it may be others' turn. The caller holds no lock of
-    /// a space.
+    /// Leaves the line and wakes the next request. The caller holds no lock of a space.
     pub(super) fn leave_line(&self) {
         if self.in_line.xchg(0, Relaxed) != 0 {
             let service = &self.space.service;

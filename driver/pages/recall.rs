@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Having firmware recall what it has granted and nobody uses.
+//! Asking firmware to recall unused grants.
 
 use crate::{
     abi::{card::*, counters::*, status::*},
@@ -15,14 +15,14 @@ use kernel::{
     time::{msecs_to_jiffies, Instant},
 };
 
-/// Time in milliseconds after which it is looked whether receives still wait for budget.
+/// Time in milliseconds after which the driver checks whether receives still wait for budget.
 const PRESS_MS: u32 = 10;
 /// Receives that wait so long for budget, without anything being unpinned, ask firmware
 /// to recall grants; sends ask at once.
 const RECALL_MS: i64 = 40;
 
 impl PageService {
-    /// Has it looked at soon whether receives wait for budget in vain.
+    /// Schedules a check for receives that wait for budget in vain.
     pub(crate) fn press_later(self: &Arc<Self>) {
         if self.card.state() == State::Unbound {
             return;
@@ -47,9 +47,9 @@ impl PageService {
         some
     }
 
-    /// Firmware says that nobody has memory that would come back, and that the receive of QP `qpn`,
-    /// of `space`, waits for more than there is (PC-3), of budget or of places in the table: it
-    /// completes so. Unless somebody's pages are on their way, whose budget may come back.
+    /// Refuses the receive of QP `qpn`, of `space`: firmware says that no more memory will come
+    /// back, and the receive needs more budget, or places in the table, than there is (PC-3). Does
+    /// nothing while somebody's pages are on their way, whose budget may come back.
     pub(crate) fn refuse_receive(&self, space: &AddressSpace, qpn: u32) {
         let mut spaces = (1..crate::abi::card::NUM_ASIDS).filter_map(|asid| self.space(asid));
         if spaces.any(|space| space.lock().changes()) {
@@ -71,7 +71,7 @@ impl PageService {
 }
 
 impl AddressSpace {
-    /// Asks firmware to recall grants that are unused; false when it is about to.
+    /// Asks firmware to recall unused grants; false when it is doing so already.
     pub(crate) fn press(&self, pages: u64) -> bool {
         self.card
             .press((pages * PAGE).min(u64::from(u32::MAX)) as u32)
@@ -113,8 +113,8 @@ impl AddressSpace {
 }
 
 impl Request {
-    /// Asks firmware to recall grants for this request, if `when` says so of whether that was
-    /// done before.
+    /// Asks firmware to recall grants for this request, if `when` says so; its argument is whether
+    /// that was done before.
     pub(super) fn press_firmware(&self, when: impl FnOnce(bool) -> bool) {
         let pressed = self.space.lock().pending(self).is_some_and(|p| p.pressed);
         if when(pressed) && self.space.press(self.pages) {

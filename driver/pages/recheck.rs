@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Looking whether suspect pages are what they were.
+//! Checking whether suspect pages are still mapped.
 
 use crate::{
     card::PAGE,
@@ -9,7 +9,7 @@ use crate::{
 use kernel::sync::Arc;
 
 impl AddressSpace {
-    /// Looks at suspect pages; takes those away that are not what they were.
+    /// Checks suspect pages and revokes those that are not mapped as before.
     pub(super) fn run_recheck(self: &Arc<Self>) {
         let notifier = self.notifier();
         let (Some(notifier), Some(mm)) = (notifier, self.user_mm()) else {

@@ -26,12 +26,11 @@ use kernel::{
 
 /// Attempts of one request before it is handed back to the card.
 const MAX_ATTEMPTS: u32 = 16;
-/// Milliseconds for which a request without memory waits, at first and at last: each time
-/// twice as long, so that it is refused after half a second.
+/// First and last wait in milliseconds of a request for which there is no memory. The wait doubles
+/// each time, so the request is refused after half a second.
 const NO_MEMORY_MS: core::ops::RangeInclusive<i64> = 1..=256;
-/// A request that has been looking for its pages for so long is given up when a QP is to
-/// be destroyed that may wait for it; what it is charged is lent to others when its pages have
-/// not come for so long.
+/// After this time in milliseconds without its pages, a request counts as stuck: it is given up
+/// when a QP that may wait for it is destroyed, and its charge is lent to others.
 pub(super) const STUCK_MS: i64 = 500;
 
 /// Where a page request stands, from [`AddressSpace::begin_request`] to its answer.
@@ -58,7 +57,7 @@ pub(super) const STUCK_MS: i64 = 500;
 pub(super) enum RequestState {
     /// Its work is queued or runs, and it is charged nothing.
     Looking,
-    /// Too many requests of its process are worked on.
+    /// It waits because too many requests of its process are worked on.
     Queued,
     /// It waits for budget.
     Waiting(WaitsFor),
@@ -72,13 +71,13 @@ pub(super) enum RequestState {
     Bringing {
         /// Since when, in milliseconds after the request.
         begun: i64,
-        /// The charge is lent to others, but for one page.
+        /// Whether the charge is lent to others, but for one page.
         lent: bool,
     },
     /// Charged; its pages are pinned, and being mapped and installed. A page is mapped by one
     /// request at a time.
     Installing {
-        /// Another request waits until that is over.
+        /// Whether another request waits until that is over.
         wanted: bool,
     },
 }
@@ -88,7 +87,7 @@ pub(super) enum RequestState {
 pub(super) enum WaitsFor {
     /// For earlier requests of its context.
     Earlier,
-    /// It would fit: for receives of other contexts that have waited longer.
+    /// For receives of other contexts that have waited longer; there would be room.
     Line,
     /// For room in a budget.
     Budget,
@@ -199,7 +198,7 @@ impl Need {
 pub(super) enum Attempt {
     /// Answered, or will be tried again when something changes.
     Done,
-    /// Something changed meanwhile.
+    /// Something changed meanwhile: to be tried again at once.
     Again,
     /// To be answered with a status.
     Answer(u32),
@@ -214,7 +213,8 @@ pub(super) fn ready(tag: u32, status: u32) -> Entry {
 }
 
 impl AddressSpace {
-    /// The card needs pages. The caller, the interrupt thread, holds the lock of the events.
+    /// Handles the card's request for pages. The caller, the interrupt thread, holds the lock of
+    /// the events.
     pub(crate) fn page_need(self: &Arc<Self>, need: &PageNeed) {
         let &PageNeed {
             tag,
@@ -250,7 +250,7 @@ impl AddressSpace {
         }
     }
 
-    /// Has a request looked after. The caller holds the lock of the events.
+    /// Notes a request and starts its work. The caller holds the lock of the events.
     pub(super) fn begin_request(self: &Arc<Self>, request: Arc<Request>) {
         let card = &self.card;
         let mut space = self.lock();
@@ -281,7 +281,7 @@ impl Request {
         self.first + self.pages - 1
     }
 
-    /// QP that asks, if it is one of the card's rows; 0 if firmware asks.
+    /// QP whose row asks; 0 if firmware asks.
     pub(super) fn qpn(&self) -> u32 {
         let place = self.tag & 0xffff;
         match self.tag >> 16 {
@@ -299,7 +299,7 @@ impl Request {
             match self.attempt() {
                 Attempt::Done => return,
                 Attempt::Again if attempts < MAX_ATTEMPTS => attempts += 1,
-                // The address space does not come to rest here. The card asks again.
+                // The address space keeps changing here. The card asks again.
                 Attempt::Again => return self.answer(PAGE_OK),
                 Attempt::Full(vpn) => return self.make_room_for(vpn),
                 Attempt::Answer(status) => return self.answer(status),
@@ -342,7 +342,7 @@ impl Request {
         }
         let result = self.pin_missing_pages(&missing);
         if let Some(pending) = owner.lock().pending(self) {
-            // Unless it is blocked, or was since.
+            // Unless it is blocked, or was meanwhile.
             if pending.state.is_charged() {
                 pending.state = RequestState::Looking;
             }

@@ -8,8 +8,8 @@ use crate::pages::{
 };
 use kernel::sync::Arc;
 
-/// Requests without a place in the table are tried again at least so often; each time their
-/// pages are pinned in vain.
+/// Longest time in milliseconds until requests without a place in the table are tried again. Each
+/// try in vain costs a pinning.
 pub(super) const RETRY_MS: i64 = 100;
 /// Page requests of one process that are worked on, or wait for page faults, at once, those of
 /// contexts that are closed included; further ones queue. More than one QP can have (16 blocks
@@ -18,7 +18,7 @@ pub(super) const RETRY_MS: i64 = 100;
 const MAX_FAULTING: u32 = 96;
 
 impl Pending {
-    /// Has its work run, at once or when enough others of the process have ended.
+    /// Queues its work at once, or when enough others of the process have ended.
     pub(super) fn start(&mut self) {
         let mut works = self.request.space.share.works.lock();
         if works.running >= MAX_FAULTING {
@@ -42,9 +42,9 @@ impl Space {
         }
     }
 
-    /// Starts the first requests that wait for budget, one for sending and one for receiving.
-    /// They are served in the order in which they came, because the card can make use of them
-    /// only in that order: each one that is charged starts the next.
+    /// Starts the first requests that wait for budget, one for sending and one for receiving. They
+    /// are served in order of arrival, because the card can use them only in that order: each one
+    /// that is charged starts the next.
     pub(super) fn start_next(&mut self) {
         for write in [false, true] {
             let mut all = self.requests.iter_mut();

@@ -49,9 +49,9 @@ impl AddressSpace {
                 leaving |= revoke && there;
                 page.suspect |= !revoke;
                 if !revoke && range.event == Event::Clear && there {
-                    // Not in use, it must not serve for what comes after the change. The card
-                    // keeps it if it is in use. An eviction that was asked for before may have
-                    // found it in use, and tells nothing of now.
+                    // An unused page must not serve requests after the change, so it is evicted;
+                    // the card keeps it while it is in use. An earlier eviction may have found it
+                    // in use, which proves nothing about now.
                     leaving = true;
                     revoke = !self.evict(page);
                 }
@@ -83,7 +83,7 @@ impl AddressSpace {
     /// Takes everything away from the card, then unpins it.
     pub(super) fn revoke_all(self: &Arc<Self>) {
         self.mark_revoked(0, VPN_END, true);
-        // Also for what was revoked before and has not been fenced yet.
+        // This also covers pages that were revoked before and not fenced yet.
         if !self.lock().pages.is_empty() {
             self.card.fence();
         }
@@ -97,7 +97,7 @@ impl AddressSpace {
         self.mark_those_revoked(first, last, wait, |_| true)
     }
 
-    /// The same for those pages only for which `which` says so.
+    /// The same, only for pages that `which` accepts.
     pub(super) fn mark_those_revoked(
         self: &Arc<Self>,
         first: u64,
@@ -144,7 +144,7 @@ impl AddressSpace {
                     let deadline =
                         deadline.get_or_insert_with(|| Deadline::new(regs, FENCE_CYCLES));
                     if deadline.passed(regs) {
-                        // It takes no commands any more: its DMA is ended otherwise.
+                        // The card takes no commands any more, so its DMA is switched off.
                         self.card.stop_dma();
                         stuck = true;
                     }
@@ -191,7 +191,7 @@ impl AddressSpace {
             }
             {
                 let mut space = self.lock();
-                // One that was merged with a later revocation is told again.
+                // Firmware is told again of one that was merged with a later revocation.
                 space.revoking.retain(|r| !r.told);
             }
             self.retry_requests();

@@ -197,7 +197,7 @@ impl PageService {
         self.card.answer(generation, ready(tag, status));
     }
 
-    /// The budgets' one number (decision 14), after a change.
+    /// Publishes the pinned bytes (decision 14) after a change.
     pub(super) fn report_pinned(&self, budget: &Budget) {
         let bytes = budget.pinned * PAGE;
         self.card.counters.set(D_PINNED, bytes);
@@ -206,7 +206,7 @@ impl PageService {
         }
     }
 
-    /// Does something with each address space: tries again what waits for what others have.
+    /// Calls `f` for each address space, as when requests that wait for others may go on.
     pub(super) fn for_each_space(&self, f: impl Fn(&AddressSpace)) {
         for asid in 1..crate::abi::card::NUM_ASIDS {
             if let Some(space) = self.space(asid) {

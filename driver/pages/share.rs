@@ -82,8 +82,8 @@ impl Share {
             return false;
         }
         let shares = shares_of(&self.mm);
-        // Who holds it counts here last and lets go here first, so the process itself is one
-        // user more as long as it lives.
+        // A holder raises its count here last and lowers it first, so the process itself is one
+        // user more while it lives.
         let _holds = users::holds();
         let held: i32 = shares.iter().flatten().map(|s| s.held.load(Relaxed)).sum();
         users::users(&self.mm) <= held

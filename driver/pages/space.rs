@@ -58,7 +58,7 @@ pub(super) struct PageEntry {
     pub(super) pin: PinnedPage,
     pub(super) index: u32,
     pub(super) state: PageState,
-    /// Since when nothing is known to use it.
+    /// Time since which no use of it is known.
     pub(super) since: Instant<Monotonic>,
     /// Released since it was last known to be in use.
     pub(super) released: bool,
@@ -93,7 +93,7 @@ pub(crate) struct Space {
     pub(super) unpinned: Instant<Monotonic>,
     /// When firmware was last asked to recall grants.
     pub(super) pressed: Instant<Monotonic>,
-    /// When it was last tried again whether there are places in the table.
+    /// When places in the table were last tried again.
     pub(super) retried: Instant<Monotonic>,
     /// The context is closed: nothing is pinned any more.
     pub(crate) closing: bool,
@@ -134,7 +134,8 @@ impl Space {
         if self.revoking.push(range, GFP_ATOMIC | __GFP_NOWARN).is_ok() {
             return;
         }
-        // Without a place, nor memory for more, firmware is told of a larger range than need be.
+        // Without a free entry or memory for one, firmware is told of a larger range than
+        // necessary.
         if let Some(r) = self.revoking.last_mut() {
             r.first = r.first.min(first);
             r.last = r.last.max(last);
@@ -142,7 +143,8 @@ impl Space {
         }
     }
 
-    /// Pages are about to come (but for those that have kept everybody waiting for long), or to go.
+    /// Whether pages are about to be installed or unpinned. Requests that have been stuck for long
+    /// do not count.
     pub(super) fn changes(&mut self) -> bool {
         let coming = |r: &Pending| r.state.is_charged() && r.since.elapsed().as_millis() < STUCK_MS;
         let stays = |page: &PageEntry| page.state == PageState::Live && !page.released;

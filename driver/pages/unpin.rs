@@ -32,7 +32,8 @@ impl AddressSpace {
         self.lock().unpinned = Instant::now();
         self.uncharge(pages - receive, false);
         self.uncharge(receive, true);
-        // Not whenever something is uncharged: who has found no place gives back what it was charged.
+        // Not in `uncharge`: a request that found no place uncharges as well, and would retry for
+        // ever.
         self.service.for_each_space(Self::retry_for_place);
     }
 
@@ -41,7 +42,8 @@ impl AddressSpace {
         if pages == 0 {
             return;
         }
-        // First: who finds the process's limit used up, and nothing in its share, takes it for others'.
+        // Memlock first: a concurrent request that found it used up, with nothing in its share, would blame other
+        // processes.
         self.memlock.uncharge(pages);
         {
             let mut space = self.lock();

@@ -133,7 +133,7 @@ impl Context {
         found.cloned().ok_or(ENOENT)
     }
 
-    /// Destroys this completion queue, not one that has its number now.
+    /// Destroys this completion queue, and no later one with the same number.
     pub(crate) fn end_cq(&self, cq: &Arc<Cq>) -> Result {
         self.destroy_cq(Name {
             number: cq.cqn,

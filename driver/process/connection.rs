@@ -125,7 +125,8 @@ impl Context {
         };
         self.end_object(generation, unlisten.encode())?;
         self.forget_service(listener);
-        // From now on nothing is queued for it; what was, nobody has seen.
+        // No more requests are queued for it. Those that were queued are rejected, because nobody
+        // has seen them.
         while let Some(request) = self.take_unseen(listener.identity) {
             let reject = Reject {
                 request,
@@ -238,7 +239,7 @@ impl Context {
             let found = services.find(|s| (s.service, s.asid) == (e.service, self.asid));
             let listener = found.ok_or(ENOENT)?.identity;
             let (processes, waiting) = tables.listeners(self.space.mm.as_raw());
-            // The card has so many places for all who listen.
+            // Each listening process gets an equal share of the card's places.
             let share = (CM_REQUESTS as usize / processes.max(1)).max(1);
             if waiting >= share || tables.requests.len() == MAX_REQUESTS {
                 return Err(EBUSY);

@@ -166,14 +166,14 @@ impl Context {
         Ok(())
     }
 
-    /// The card has lost all its state (and does no DMA): so does the context.
+    /// The card has lost all its state (and does no DMA); the context loses its objects too.
     pub(super) fn device_lost(self: &Arc<Self>) {
         self.space.drop_requests();
         self.drop_objects();
         self.space.drop_pages();
         {
             let mut events = self.events.lock();
-            // Of requests: firmware counts them anew.
+            // Ids of requests: firmware counts them anew.
             events.queue.clear();
             events.lost = true;
         }
@@ -186,7 +186,7 @@ impl Context {
         if !self.space.begin_close() {
             return;
         }
-        // First what firmware may wait for while it ends a QP.
+        // Ends requests first, because firmware may wait for their answers while it ends a QP.
         self.space
             .answer_requests(crate::abi::status::PAGE_NO_PROCESS);
         loop {

@@ -33,7 +33,7 @@ impl Context {
     /// Queues an event of an object, whose lock is held: events go with their object, under that lock.
     pub(super) fn push_event(&self, event: ContextEvent) {
         let mut events = self.events.lock();
-        // A QP may have more than one completion for which its CQ had no room.
+        // One such event is enough, though a QP may lose several completions.
         let same = |e: &ContextEvent| {
             (e.kind, e.identity, e.value) == (event.kind, event.identity, event.value)
         };
@@ -84,7 +84,7 @@ impl Context {
     /// Puts an event back that could not be handed over, as the oldest, unless it is over meanwhile.
     pub(crate) fn put_back(&self, event: ContextEvent) {
         let put = || {
-            // With no room left it is the one that gives way.
+            // When there is no room left, this event is the one that is lost.
             let _ = self.events.lock().queue.insert_within_capacity(0, event);
         };
         match event.kind {
@@ -124,8 +124,8 @@ impl Context {
         self.tell_of_qp(e.qpn, qp_error(e.reason));
     }
 
-    /// A completion of a queue pair found no room in `cq`. False if it does not complete there, and
-    /// so has come after that one was gone.
+    /// A completion of a queue pair found no room in `cq`. False if the queue pair does not
+    /// complete there: the one that did is gone.
     pub(crate) fn qp_overran(&self, qpn: u32, cq: &Arc<Cq>) -> bool {
         self.tell_of_qp_if(qpn, qp_error(REASON_CQ_FULL), |qp| {
             qp.cqs.iter().any(|its| Arc::ptr_eq(its, cq))

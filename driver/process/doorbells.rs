@@ -23,7 +23,8 @@ impl Registry {
         Ok(())
     }
 
-    /// A session that has noted a node is over, and so are its mappings: they hold its file.
+    /// Forgets the node of a session that is over. Its mappings are gone too, because they hold its
+    /// file.
     pub(crate) fn forget_node(&self, node: &HeldInode) {
         let mut nodes = self.nodes.lock();
         let Some(at) = nodes.iter().position(|(n, _)| n.same(node)) else {
@@ -38,7 +39,8 @@ impl Registry {
     /// Takes the doorbell pages out of all processes. Nobody can use the bound device any
     /// more.
     pub(crate) fn take_doorbells(&self) {
-        // The sessions, which wait here, keep the file systems of the nodes.
+        // Sessions that end wait for this lock, and so keep the nodes' file systems mounted
+        // meanwhile.
         let mut nodes = self.nodes.lock();
         for (node, _) in nodes.iter() {
             node.zap(DOORBELL_OFFSET);

@@ -15,7 +15,7 @@ use kernel::{mm::Mm, sync::atomic::Relaxed};
 pub(super) const MAX_PER_CONTEXT: usize = 48;
 
 impl Registry {
-    /// What the process with `mm`, and a context of it, has of what is limited, and all have.
+    /// Usage and limits of the process with `mm`, of a context of it, and of all processes.
     pub(crate) fn limits(&self, mm: Option<&Mm>, context: Option<&Context>) -> ioctl::QueryLimits {
         let tables = self.tables.lock();
         let own = |asid: usize| {

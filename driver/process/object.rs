@@ -15,8 +15,8 @@ use kernel::{
 /// Queues are this far apart, log2: more than the largest.
 const OBJECT_SHIFT: u32 = 22;
 
-/// An object as a process names it: by number, and by identity unless that is 0. A number is given
-/// out again, an identity is not.
+/// An object as a process names it: by number, and by identity unless that is 0. Numbers are
+/// reused, identities are not.
 #[derive(Clone, Copy)]
 pub(crate) struct Name {
     /// CQN, QPN or service id.
@@ -56,8 +56,8 @@ pub(crate) enum Mapping {
     Qp(Arc<Qp>),
 }
 
-/// Offset of a queue, which goes by its identity: nobody gets the memory of another that has its
-/// number now.
+/// Offset of a queue. It follows from the identity, so nobody gets the memory of a later queue with
+/// the same number.
 pub(super) fn offset_of(identity: u64) -> u64 {
     identity << OBJECT_SHIFT
 }
@@ -73,15 +73,15 @@ impl Context {
         SharedPages::new(self.card.bound()?, bytes).inspect_err(|e| self.card.note_unmapped(*e))
     }
 
-    /// Has the firmware of `generation` let go of an object that was found since. When this
-    /// returns `Ok`, the card does not touch it any more.
+    /// Ends an object on the card. It was found while the firmware of `generation` ran. After `Ok`
+    /// the card does not touch the object any more.
     pub(super) fn end_object(&self, generation: u32, end: Entry) -> Result {
         match self.card.call_for(generation, end) {
             Ok(_) => Ok(()),
             Err(e) if e == ENOENT => Ok(()),
             Err(e) if self.end_dma_after(e) => {
                 match self.card.state() == State::Up && self.card.generation() == generation {
-                    // It works, and has the object: it was not told, or does not say what it did.
+                    // The card works and still has the object: it was not told, or did not answer.
                     true => Err(EBUSY),
                     false => Ok(()),
                 }
@@ -90,8 +90,8 @@ impl Context {
         }
     }
 
-    /// After a command that was not answered, as the card seems to be out of service: waits
-    /// until its DMA has ended. `false`: it was answered, by an error.
+    /// After a command without an answer, when the card seems to be out of service, waits until its
+    /// DMA has ended. `false`: the command was answered by an error.
     pub(super) fn end_dma_after(&self, e: Error) -> bool {
         let out_of_service = e == EIO || e == ENODEV;
         if out_of_service {
@@ -106,7 +106,7 @@ impl Context {
         for _ in 0..100 {
             match self.end_object(generation, end) {
                 Ok(()) => return,
-                // Many commands in flight, or no memory: that passes.
+                // Too many commands in flight, or no memory: both pass.
                 Err(e) if e == EBUSY || e == ENOMEM => fsleep(Delta::from_millis(10)),
                 Err(_) => break,
             }

@@ -163,7 +163,7 @@ impl Context {
         }
     }
 
-    /// Destroys this queue pair, not one that has its number now.
+    /// Destroys this queue pair, and no later one with the same number.
     pub(crate) fn end_qp(&self, qp: &Arc<Qp>) -> Result {
         self.destroy_qp(Name {
             number: qp.qpn,
@@ -179,7 +179,7 @@ impl Context {
         let generation = self.card.generation();
         let qp = self.find_qp(name)?;
         if self.space.asks(qpn) {
-            // So that its elements are flushed: they do not fail by answers in vain.
+            // Disconnects first, so that its elements complete as flushed and not as failed.
             let disconnect = Disconnect { qpn }.encode();
             let _ = self.card.call_for(generation, disconnect);
         }
@@ -197,7 +197,8 @@ impl Context {
             let found = objects.qps.iter().position(|q| Arc::ptr_eq(q, qp));
             let gone = found.and_then(|i| objects.qps.remove(i).ok());
             if gone.is_some() {
-                // They name it; its number may be another's before they are taken.
+                // Its events are dropped, because its number may have a new owner before they are
+                // taken.
                 let mut events = self.events.lock();
                 events.queue.retain(|e| e.identity != qp.identity);
             }
@@ -212,7 +213,8 @@ impl Context {
     /// Has firmware carry out a command for a queue pair of this context.
     pub(super) fn call_for_qp(&self, name: Name, entry: Entry) -> Result<Entry> {
         let _control = self.control.lock();
-        // First this: what is found then is of that run of firmware, or of a later one.
+        // The generation is read first, so that what is found then is of that run of firmware or of
+        // a later one.
         let generation = self.card.generation();
         self.find_qp(name)?;
         self.card.call_for(generation, entry)

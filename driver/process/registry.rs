@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Which context owns which number of a card.
+//! The owners of a card's QPNs, CQNs, ASIDs and services.
 
 use crate::{
     abi::card::*,
@@ -20,7 +20,8 @@ use kernel::{
 
 /// Services that one card listens to at most.
 pub(super) const MAX_SERVICES: usize = CM_SERVICES as usize;
-/// Connection requests in the list at most: what firmware keeps, and as many that it has just ended.
+/// Most connection requests in the list: those that firmware keeps, and as many that it has just
+/// ended.
 pub(super) const MAX_REQUESTS: usize = 2 * CM_REQUESTS as usize;
 
 /// What processes have of one card.
@@ -182,7 +183,7 @@ impl Registry {
         )
     }
 
-    /// Has the card tell this registry what happens, until [`Self::unbind`].
+    /// Makes this registry the card's owner, until [`Self::unbind`].
     pub(crate) fn begin(self: &Arc<Self>) {
         self.card.set_owner(self.clone());
     }
@@ -226,7 +227,7 @@ impl Owner for Registry {
     fn lose_objects(&self) {
         self.pages.drop_needs();
         {
-            // Before the contexts' events: none is queued for them from now on.
+            // Cleared before the contexts' events, so that no more are queued.
             let mut tables = self.tables.lock();
             tables.services.clear();
             tables.requests.clear();
