@@ -151,7 +151,7 @@ impl Ends<'_> {
     fn deliver(&mut self, from: usize, i: usize) {
         let path = &mut self.paths[from];
         let i = if path.ordered { 0 } else { i % path.units.len().max(1) };
-        // Shared memory has no units: what is there is there.
+        // Shared memory has no units to deliver: what was written is read below.
         if let Some((offset, bytes)) = path.units.remove(i) {
             assert!(path.fetch.deliver(offset, &bytes));
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Software model of hosts, engines and wire as firmware sees them, for tests (feature `model`): what connections are
-//! made of, but no data. Their packets are RTL's; its golden model is `rc` with the machines around it.
+//! Software model of hosts, engines and wire as firmware sees them, for tests (feature `model`). It covers control
+//! messages and rows, not data: RTL handles data packets, and RTL's golden model is `rc` with the machines around it.
 //!
 //! A [`World`] has cards with their hosts, joined by one wire with faults from a seed. It
 //! is a discrete-event simulation in card cycles: the same seed gives the same run.
@@ -456,7 +456,7 @@ impl World {
         self.push(to, 500 + late, What::Frame(frame, false));
     }
 
-    /// Lets up to `n` frames that card `i` sent go on.
+    /// Releases up to `n` held frames that card `i` sent.
     pub fn release(&mut self, i: usize, n: usize) {
         for _ in 0..n {
             let Some(frame) = self.held[i].pop_front() else {
@@ -492,7 +492,7 @@ impl World {
         true
     }
 
-    /// Firmware's main loop, once round.
+    /// One round of firmware's main loop.
     fn cpu(&mut self, i: usize) {
         let now = self.now;
         let Node { hw, card, .. } = &mut self.nodes[i];
@@ -570,7 +570,7 @@ impl World {
         self.wait(500_000_000, i, |done: &CmdDone| done.cookie == cookie)
     }
 
-    /// Status of the answer to a command of card `i`, if there is one that nobody has taken.
+    /// Status of the answer to a command of card `i`, if there is one that was not taken yet.
     pub fn answer(&self, i: usize, cookie: u32) -> Option<u32> {
         self.nodes[i].hw.told().find(|done: &CmdDone| done.cookie == cookie).map(|done| done.status)
     }
@@ -667,7 +667,7 @@ impl World {
         self.collect(i);
     }
 
-    /// Memory goes away under a card's feet (QP-10).
+    /// The host takes memory away that the card uses (QP-10).
     pub fn revoke(&mut self, node: usize, asid: u8, va: u64, len: u64) {
         self.nodes[node].hw.revoke(asid, va, len);
         self.collect(node);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A keyed function: who does not have the key learns nothing about one value from others.
+//! A keyed function: without the key, values say nothing about other values.
 
 /// A key of 128 bits, low half first.
 pub type Key = [u64; 2];

@@ -109,7 +109,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         }
         (self.sh.ip, self.sh.mac, self.sh.mtu) = (ip, mac, mtu);
         self.fast_name(hw);
-        // The host's key; without one, what a restarted card at least hardly repeats.
+        // The host's key; without one, a value that a restarted card is unlikely to repeat.
         let wide = |low: u32, high: u32| low as u64 | (high as u64) << 32;
         let [a, b, c, d] = name.key;
         for value in [wide(a, b), wide(c, d), name.guid, wide(ip, name.mac_first), now] {
@@ -121,7 +121,8 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         CMD_OK
     }
 
-    /// Asks whether another host has our address: it answers (RFC 5227). Who is to be sure names us again.
+    /// Asks whether another host has our address; such a host answers (RFC 5227). To ask again, the driver repeats the
+    /// command.
     fn probe_address<H: Hw>(&mut self, hw: &mut H) {
         self.sh.conflict = false;
         if let Some(slot) = self.sh.tx_alloc(hw) {
@@ -186,7 +187,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         if qp.state != FREE {
             return CMD_BUSY;
         }
-        // All zero: it is cleared when it becomes free, and its size makes that worth doing once.
+        // A free QP is all zero already: it is large, so it is cleared once, when it becomes free.
         qp.state = CREATED;
         qp.idx = i as u8;
         (qp.asid, qp.uar) = (asid, uar);

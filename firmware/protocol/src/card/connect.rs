@@ -117,7 +117,7 @@ impl Request {
         self.reason = reason as u8;
     }
 
-    /// There is nobody to be answered any more: its place is free as soon as a host that has it knows.
+    /// No peer is left to answer: the place becomes free as soon as the host, if it has the request, has been told.
     pub(crate) fn over(&mut self) {
         let told = matches!(self.state, REQUEST_OFFERED | REQUEST_LATE | REQUEST_OVER);
         self.state = if told { REQUEST_OVER } else { REQUEST_FREE };
@@ -325,7 +325,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         };
         let epoch = m.word(0, 1);
         let Some((qp, sh)) = self.qp(qpn).filter(|(qp, _)| {
-            // The peer knows the epoch: if it has it from a REP of ours, the RTU is on its way.
+            // The peer knows the epoch. If it has it from our REP, its RTU is on its way.
             let known = qp.state == CONNECTED || (qp.state == CONNECTING && qp.peer_qpn != 0);
             let names = qp.lists.epoch == epoch && packet.ext == list_qkey(qp.peer_epoch);
             known && names && qp.peer as usize == i + 1
@@ -368,13 +368,14 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         }
         let stranger = from != theirs;
         let begins = third & START != 0;
-        // Who goes on as agreed needs no name, which takes a keyed function to make.
+        // A peer that goes on as agreed needs no challenge name, which costs a keyed function.
         let agreed = !stranger && (begins || us || to == 0);
         let [name, name_us] = if agreed { [0; 2] } else { self.sh.challenge(packet.ip, from, ours, theirs) };
         let good = agreed
             || (begins && {
-                // Who begins shows that it hears us: anybody can write somebody else's address into a frame. If we know
-                // another end of it, our own name does not show that: one that is gone may have had it.
+                // A peer that begins must echo our challenge, because anybody can write another host's address into a
+                // frame. If we know an earlier incarnation of the peer, our own name proves nothing: that incarnation
+                // may have known it.
                 let hears = to == name || to == name_us || (us && theirs == 0);
                 us |= to == name_us;
                 hears
@@ -386,7 +387,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             self.challenge(known, packet, from, if us { name_us } else { name }, hw);
             return;
         }
-        // Places are left for those whom this card asks.
+        // Leaves places for peers that this card asks.
         let Some(i) = self.open_peer(packet.ip, PEERS / 8) else {
             hw.count(F_CONTROL_BAD, 1);
             return;
@@ -419,7 +420,8 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         }
         let free = self.requests.iter().filter(|r| r.state == REQUEST_FREE).count();
         if answers > free && !self.peers[i].room_for_answers(answers * REFUSAL_WORDS) {
-            // The peer does not take what it is told. Not acknowledged: it comes again.
+            // The peer acknowledges nothing, so there is no room for answers. This message is not acknowledged and
+            // comes again.
             hw.count(F_TX_STARVED, 1);
             return;
         }
@@ -435,14 +437,15 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         }
     }
 
-    /// Asks who says what `packet` says as `from`: it is to begin with `name`. Nothing is remembered of it, and it is no
-    /// longer than what it answers.
+    /// Challenges the sender of `packet`, which calls itself `from`: it is to begin with `name`. This card remembers
+    /// nothing of the challenge, which is no longer than the packet that it answers.
     fn challenge<H: Hw>(&mut self, known: Option<usize>, packet: &Packet, from: u32, name: u32, hw: &mut H) {
         let all = packet.mac.0 & 1 != 0 || packet.ip == 0 || packet.ip >> 28 >= 0xe;
         if all {
             return;
         }
-        // Where the peer was, if anything depends on it: whoever is elsewhere now is not to learn the name.
+        // Goes to the peer's known MAC address if connections depend on it, so that a host at another address does not
+        // learn the name.
         let place = known.and_then(|i| self.peers.get(i).filter(|p| p.resolved && (p.busy() || self.in_use(i))));
         let mac = place.map_or(packet.mac, |peer| peer.mac);
         let Some(slot) = self.sh.tx_alloc(hw) else {
@@ -457,7 +460,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         hw.count(F_CONTROL_SENT, 1);
     }
 
-    /// Peer `i`, if it is one that names our end, does not know it: it answers our message `psn` with `name`.
+    /// A challenge from peer `i`: it does not know our end, and answers our message `psn` with `name`.
     ///
     /// If we begin, we begin again with the name. Else it has forgotten us, or we have never heard each other: our end is
     /// made anew, at once if that ends no connection, else when the peer has said nothing else for a time. One late frame
@@ -481,16 +484,17 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         hw.log(Log::PeerRestarted(self.peers[i].ip));
         self.drop_connections(i, Requests::Again, hw);
         self.peers[i].renew(&mut self.sh);
-        // What is left there of our end is over as well.
+        // The peer's remains of our end are over as well.
         self.peers[i].append(&[record(REC_KEEPALIVE, 1, 0)]);
     }
 
     /// Peer `i` begins its incarnation `from` with a message of PSN `psn`. `us`: it knows our incarnation; else it has
     /// said the name of its challenge.
     ///
-    /// Our own incarnation goes on if the peer has its first message (`us`), or nobody has, so that it still comes. Else we
-    /// begin anew as well. So two cards that begin at the same time, each with an old name of the other, agree as soon as
-    /// both first messages have arrived, and what one says because the other has begun does not make that begin again.
+    /// Our own incarnation goes on if the peer has received its first message (`us`), or if that message is still
+    /// unacknowledged and so comes again. Else we begin anew as well. So two cards that begin at the same time, each
+    /// with an old name of the other, agree as soon as both first messages have arrived, and neither makes the other
+    /// begin again.
     fn peer_begins<H: Hw>(&mut self, i: usize, from: u32, psn: u32, us: bool, hw: &mut H) {
         let i = i % PEERS;
         let peer = &self.peers[i];
@@ -529,7 +533,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
                 qp.connected(ip, sh, hw);
                 self.hand_over(qpn, hw);
             }
-            // A credit list has overtaken it.
+            // A credit list has overtaken this record.
             (REC_RTU, CONNECTED) => (),
             (REC_REJ, CONNECTING) => {
                 let third = m.word(at, 2);
@@ -603,7 +607,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             }
         }
         if request.state == REQUEST_NEW {
-            // No place, or not for this service: others are not to wait for those who do not answer.
+            // No place is left, or none for this service: a listener that does not answer must not block others.
             request.refuse(REASON_BUSY);
             hw.count(F_REQUESTS_BUSY, 1);
         }
@@ -664,7 +668,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         }
     }
 
-    /// Says to the peer what QP `i` has to say. False when there is no room for it now.
+    /// Sends QP `i`'s pending records to the peer. False when there is no room for them now.
     pub(crate) fn ctl_step(&mut self, i: usize) -> bool {
         let Some(qp) = self.qps.get_mut(i) else {
             return true;
@@ -727,7 +731,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
                 _ => true,
             };
             if !said && todo == TODO_DREQ && qp.destroying {
-                // The host need not wait for the peer's window: the farewell waits elsewhere.
+                // The host need not wait for the peer's window: the last record waits among the requests.
                 let end = End { qpn: to, epoch, psn: qp.epoch, ..End::NONE };
                 qp.todo = 0;
                 self.sh.close_work |= qp.bit();
@@ -806,7 +810,7 @@ impl Qp {
         self.fast_list(first, sizes, sh, hw);
     }
 
-    /// The peer does not keep to the protocol of credit lists.
+    /// The peer breaks the protocol of credit lists.
     pub fn refuse_list<H: Hw>(&mut self, answer: u32, sh: &mut Shared, hw: &mut H) {
         hw.count(F_LIST_REFUSED, 1);
         hw.log(Log::ListRefused(self.qpn(), answer));

@@ -55,7 +55,7 @@ struct Message {
 pub enum Due {
     /// Nothing to do but perhaps to send.
     Fine,
-    /// The control connection gets no answer: the data connections are to ask whether the peer lives.
+    /// The control connection gets no answer: the data connections are to probe the peer.
     Probe,
     /// The peer does not answer.
     Lost,
@@ -106,11 +106,11 @@ pub struct Peer {
     nak_sent: bool,
     /// Tries of the oldest message, or of the address resolution.
     tries: u8,
-    /// When to try again, or to ask whether the peer lives; 0 never.
+    /// When to try again, or to probe the peer; 0 never.
     pub deadline: u64,
     /// When something last came from it.
     pub heard: u64,
-    /// Since when it only says that it does not know this end; 0: it does not say so.
+    /// Time since which it only says that it does not know this end; 0: it does not say so.
     doubt: u64,
     /// Name that its challenge wants our first message to say; 0: none.
     echo: u32,
@@ -185,13 +185,13 @@ impl Peer {
         psn as usize % PLACES
     }
 
-    /// The newest message takes `words` words more: it was not yet sent.
+    /// Whether the newest message takes `words` words more: only before it is sent.
     fn newest_takes(&self, words: usize) -> bool {
         self.tail != self.max && self.messages[Self::place(psn_sub(self.tail, 1))].len as usize + words <= CONTROL_WORDS
     }
 
-    /// Room for `words` words of answers to what the message that has just come asks for: in the newest message, or in a
-    /// new one.
+    /// Whether there is room for `words` words of answers to the message that has just come: in the newest message, or
+    /// in a new one.
     ///
     /// Answers have [`CONTROL_ANSWERS`] messages of their own. So two ends that each have [`CONTROL_WINDOW`] messages
     /// under way that the other is to answer do not wait for each other: an answer is not answered, a message is answered
@@ -308,15 +308,15 @@ impl Peer {
         hw.count(F_CONTROL_SENT, 1);
     }
 
-    /// The peer does not know this end: `name` is its answer to our message `psn`. Only who has seen that message gives
-    /// such an answer.
+    /// The peer does not know this end: `name` is its answer to our message `psn`. Only a host that has seen that
+    /// message can answer so.
     pub fn challenged(&mut self, now: u64, psn: u32, name: u32) -> Challenged {
         if psn_sub(psn, self.una) >= psn_sub(self.max, self.una) {
             // The message has been acknowledged since.
             return Challenged::Fine;
         }
         if self.fresh() {
-            // We begin, and are to show that we hear the peer.
+            // We begin, and echo the name to show that we hear the peer.
             if psn == self.start && self.echo != name {
                 self.echo = name;
                 self.next = self.una;
@@ -385,7 +385,7 @@ impl Peer {
                 if silence > patience {
                     return Due::Lost;
                 }
-                // Something else comes from it: the peer lives, only control frames are lost (decision 6).
+                // Other frames come from the peer: it lives, and only control frames are lost (decision 6).
                 self.tries = CONTROL_RETRIES;
             }
             self.next = self.una;
@@ -438,7 +438,7 @@ impl Peer {
             return true;
         }
         if ahead < 1 << 23 {
-            // One is missing.
+            // A message before it is missing.
             if !self.nak_sent {
                 self.nak_sent = true;
                 self.nak_due = true;

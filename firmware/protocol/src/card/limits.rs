@@ -24,22 +24,23 @@ pub const FAST_WINDOW: u32 = berth_abi::card::FAST_PLACES - 1;
 pub const FAST_ACK_EVERY: u32 = 8;
 /// Longest credit list of RTL: what one control message takes behind its header of three words.
 pub const FAST_LIST: u32 = (CONTROL_WORDS - MESSAGE_HEADER) as u32;
-/// New credits that a later list of RTL waits for more than, unless at most so many are out: else receives that are posted
-/// one by one make a list each.
+/// A later list of RTL waits for more than this many new credits, unless at most this many are out. Without it,
+/// receives that are posted one by one make a list each.
 pub const FAST_FEW: u32 = 24;
 /// Bytes that leave during a page service, at most: RTL asks for so many, and two blocks more, ahead of what has left,
 /// if credits cover them. 50 µs of a wire of 168 Gbit/s, or 12,500 cycles at 84 bytes.
 pub const FAST_AHEAD: u32 = 1024 * 1024;
-/// Blocks of receives that RTL may have granted beyond what the wire carries in a round trip and both ends' page
-/// services, which it measures.
+/// Blocks of receives that RTL may have granted in addition to the bytes that the wire carries in a round trip and both
+/// ends' page services, which RTL measures.
 pub const FAST_PINNED: u32 = 3;
-/// Bytes that this may add at most: of 512 bits in a round trip of 20,000 cycles with services of 20,000.
+/// Most bytes that the measured part may add: those of a 512-bit wire with a round trip of 20,000 cycles and services
+/// of 20,000.
 pub const FAST_PINNED_MOST: u32 = 4 * 1024 * 1024;
 /// Blocks ahead at most.
 pub const FAST_BLOCKS: u32 = 16;
-/// Time between two looks at a row that RTL has and that is to come to rest (cycles).
+/// First time between two looks at a row of RTL that is to become idle (cycles).
 pub const FAST_POLL: u64 = 5_000;
-/// Most doublings of that time, as long as the row does not come to rest (1.3 ms).
+/// Most doublings of that time while the row is not idle (1.3 ms).
 pub const FAST_POLL_DOUBLED: u8 = 6;
 /// Default acknowledgement time-out in cycles (16 ms).
 pub const TIMEOUT: u32 = 4_000_000;
@@ -49,15 +50,15 @@ pub const RETRIES: u32 = 7;
 pub const CONTROL_TIMEOUT: u64 = 1_000_000;
 /// Retries of a control message; together about half a second.
 pub const CONTROL_RETRIES: u8 = 8;
-/// Retries of a control message, the last ones, with which the data connections ask as well whether the peer lives.
+/// The last retries of a control message, during which the data connections probe the peer as well.
 pub const PROBES: u8 = 3;
-/// Time for which a peer with connections says that it does not know this end before this end begins anew: what was only
-/// late has been cleared up by then (cycles, 16 ms).
+/// Time for which a peer with connections must say that it does not know this end before this end begins anew; late
+/// frames have arrived by then (cycles, 16 ms).
 pub const CONTROL_DOUBT: u64 = 4 * CONTROL_TIMEOUT;
 /// Time after which a credit list that goes as a datagram is told again for want of its proof (CR-11), doubled with
 /// each repeat (cycles, 4 ms).
 pub const LIST_AGAIN: u64 = 1_000_000;
-/// Silence after which a peer with connections is asked whether it lives (cycles, 250 ms).
+/// Silence after which a peer with connections is probed (cycles, 250 ms).
 pub const KEEPALIVE: u64 = 62_500_000;
 /// ARP requests before a peer is unreachable, `CONTROL_TIMEOUT` doubled between them.
 pub const ARP_TRIES: u8 = 6;
@@ -67,11 +68,11 @@ pub const CONTROL_WINDOW: usize = 4;
 pub const CONTROL_ANSWERS: usize = CONTROL_WINDOW;
 /// Time after which events are offered again to a full event ring (cycles).
 pub const EVENT_RETRY: u64 = 100_000;
-/// Times that the driver says that the budget is short, with nothing else held, before an
-/// element that holds a part of its memory counts as too large.
+/// How often the driver must report a short budget, while nothing else is held, before a receive that holds a part of
+/// its memory counts as too large.
 pub const SQUEEZES: u8 = 3;
-/// Time between two such times that count (cycles, 0.2 ms): until what was let go of has reached another row.
+/// Least time between two reports that count (cycles, 0.2 ms): released memory has then reached another row.
 pub const FAST_SQUEEZE_TIME: u64 = 50_000;
-/// Time for which a row of RTL's that was recalled from asks for no memory: until the host has unpinned what went back,
-/// and somebody else has had his turn (cycles, 4 ms).
+/// Time for which a row asks for no memory after a recall, so that the host can unpin what went back and another row
+/// gets a turn (cycles, 4 ms).
 pub const FAST_REST: u64 = 1_000_000;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What firmware does: the card, as the engines and the driver see it.
 //!
-//! Here are the entry points for what the engines report, and the work that events leave. [`hw::Hw`] is what the card wants
-//! of the engines. A QP (`qp`) is made and destroyed by commands of the driver (`command`). `control` carries records to a
-//! peer; `connect` says with them how connections begin and end. Then RTL has the connection's [`rows`], and `pressure`
-//! decides who lets go when memory is short. `shared` is what all QPs and peers have in common, [`limits`] are sizes and
-//! times, `steps` bounds what a call may take.
+//! Here are the entry points for what the engines report, and the work that events leave. [`hw::Hw`] is what the card
+//! wants of the engines. A QP (`qp`) is made and destroyed by commands of the driver (`command`). `control` carries
+//! records to a peer; `connect` begins and ends connections with them. Then RTL has the connection's [`rows`], and
+//! `pressure` decides which QP releases memory when memory is short. `shared` is what all QPs and peers have in common,
+//! [`limits`] are sizes and times, `steps` bounds what a call may take.
 
 mod command;
 mod connect;
@@ -49,14 +49,14 @@ pub(crate) struct Revocation {
     pub(crate) end: u64,
 }
 
-/// What becomes of connections that are asked for when the peer has to begin anew.
+/// What happens to requested connections when the peer has to begin anew.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Requests {
-    /// They are over as well.
+    /// The requests are over as well.
     Over,
-    /// They wait in messages that nobody has acknowledged: those come again.
+    /// The requests wait in unacknowledged messages, which come again.
     Queued,
-    /// They are to be said again.
+    /// The requests are sent again.
     Again,
 }
 
@@ -87,7 +87,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         }
     }
 
-    /// A firmware command may be given to [`Card::command`] now; else leave it in the FIFO.
+    /// Whether [`Card::command`] may be given a firmware command now; else leave it in the FIFO.
     pub fn command_ready(&self) -> bool {
         !self.revocation.active && self.sh.answer_room()
     }
@@ -110,7 +110,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         let Some((qp, sh)) = self.qp(qpn).filter(|(qp, _)| !qp.destroying && !qp.fast.on) else {
             return;
         };
-        // Nothing has been taken from the queues yet.
+        // RTL has taken nothing from the queues yet.
         let wild = |new: u16, old: u16, mask: u16| new > mask + 1 || new < old;
         if wild(sq_pi, qp.sq.pi, qp.sq_mask) || wild(rq_pi, qp.rq.pi, qp.rq_mask) {
             hw.count(F_BAD_INDEX, 1);
@@ -170,7 +170,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             hw.rx_free(slot);
             return;
         }
-        // RTL takes all that a connection is made of: this is something else.
+        // RTL takes all data packets, acknowledgements and lists of connections; this is another frame.
         let qp = Self::index(packet.qpn).and_then(|i| self.qps.get(i)).filter(|qp| qp.state == CONNECTED);
         let from = |peer: &&Peer| peer.ip == packet.ip && peer.mac == packet.mac;
         let counter = match qp {
@@ -201,8 +201,8 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             hw.count(F_NOT_FOR_US, 1);
             return;
         }
-        // ARP proves nothing. What it says counts while it can do no harm: a peer with connections moves when it says so
-        // on the control connection.
+        // ARP proves nothing, so it counts only while it can do no harm: a peer with connections moves only by its own
+        // control message.
         if let Some(i) = self.find_peer(message.ip)
             && let Some(peer) = self.peers.get(i)
             && (!peer.resolved || !(peer.busy() || self.in_use(i)))
@@ -304,7 +304,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             || self.requests.iter().any(|r| r.peer == peer)
     }
 
-    /// Asks peer `peer` (index + 1) on its data connections whether it lives, as far as there are slots.
+    /// Probes peer `peer` (index + 1) on its data connections, as far as there are slots.
     fn probe<H: Hw>(&mut self, peer: u8, hw: &mut H) {
         for k in 1..=QPS {
             self.sh.step();
@@ -352,7 +352,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             }
             qp.todo = 0;
             qp.peer = 0;
-            // One that waits to tell the peer need not wait any more.
+            // A request that waits to tell the peer need not wait any more.
             if qp.state >= ERROR {
                 self.sh.close_work |= qp.bit();
             }
@@ -392,12 +392,12 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         }
         self.request_step(hw);
         if !answered || !told || self.sh.request_work {
-            // The host's event ring has no room, and nothing tells when it has.
+            // The host's event ring is full, and no event tells when it has room again.
             self.sh.arm(now + EVENT_RETRY, hw);
         }
         let sh = &self.sh;
         let engines = sh.peer_work | sh.ctl_work | sh.close_work;
-        // What waits for a slot or for the host's event ring is not work: it would spin.
+        // QPs that wait for a slot or for the event ring do not count as work, or the loop would spin.
         engines != 0 || (answered && told && sh.event_work != 0)
     }
 

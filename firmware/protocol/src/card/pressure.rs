@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Memory is short: whose turn it is to keep what it holds, who lets go, whose credits are recalled (decision 19).
+//! When memory is short: which QP keeps what it holds, which ones release memory, whose credits are recalled (decision
+//! 19).
 
 use super::Card;
 use super::hw::Hw;
@@ -11,10 +12,10 @@ use berth_abi::rows::{HALF_RECEIVES, recv, send};
 pub struct Pressure {
     /// QP that credits were last recalled from.
     recalled: u8,
-    /// QP (index) whose receive keeps what it holds of its memory while it waits for the
-    /// rest, when nobody else would give any back.
+    /// QP (index) whose receive keeps the memory that it holds while it waits for the rest, when no other QP would give
+    /// any back.
     turn: u8,
-    /// What it has announced and completed, as far as one can see.
+    /// What it had announced and completed at the last look.
     progress: u32,
     /// How often that did not help.
     squeezed: u8,
@@ -28,7 +29,7 @@ impl Pressure {
         Self { recalled: 0, turn: 0, progress: 0, squeezed: 0, squeeze_at: 0 }
     }
 
-    /// The next of those that wait for a receive's memory has its turn.
+    /// Gives the turn to the next QP that waits for a receive's memory.
     fn pass_turn(&mut self, waiting: u64) {
         let later = waiting & !(turn_bit(self.turn) | (turn_bit(self.turn) - 1));
         let next = if later != 0 { later } else { waiting };
@@ -41,8 +42,8 @@ fn turn_bit(turn: u8) -> u64 {
 }
 
 impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
-    /// Page requests of address space `asid` (0: all) wait for budget (decision 19): receives announce what is granted, let
-    /// go of what is held ahead of need, and if somebody gets nothing at all, credits that are unused are recalled. Gives
+    /// Page requests of address space `asid` (0: all) wait for budget (decision 19): receives announce what is granted
+    /// and release what is held ahead of need, and if some QP gets nothing at all, unused credits are recalled. Gives
     /// the QP whose receive does not fit, see [`Self::squeeze`], or 0.
     pub(super) fn pressure<H: Hw>(&mut self, now: u64, asid: u8, hw: &mut H) -> u32 {
         let (starved, waiting) = self.starved(asid, hw);
@@ -53,9 +54,9 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         self.squeeze(now, waiting, !recalled, hw)
     }
 
-    /// A connection of address space `asid` (0: of any) that RTL has waits for memory, and holds none that would bring
-    /// some back; and which of them wait for a receive's. One that waits for the rest of a batch announces what it has
-    /// instead. Among the others the turn passes on from one that waits no more, or has got on since.
+    /// Whether a connection of address space `asid` (0: of any) that RTL has waits for memory and holds none that would
+    /// come back; and which of them wait for a receive's memory. One that waits for the rest of a batch announces what
+    /// it has instead. Among the others the turn passes on from a QP that waits no more, or has made progress.
     #[inline(never)]
     fn starved<H: Hw>(&mut self, asid: u8, hw: &mut H) -> (bool, u64) {
         let (mut starved, mut waiting) = (false, 0u64);
@@ -81,14 +82,14 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         (starved, waiting)
     }
 
-    /// Changes when the QP whose turn it is gets on.
+    /// Changes when the QP that has the turn makes progress.
     fn turn_progress<H: Hw>(&self, hw: &mut H) -> u32 {
         let of =
             |qp: &Qp, hw: &mut H| qp.fast_receives(recv::ANNOUNCED, hw) ^ qp.fast_receives(recv::COMPLETED, hw) << 16;
         self.qps.get(self.sh.pressure.turn as usize).filter(|qp| qp.fast.on).map_or(0, |qp| of(qp, hw))
     }
 
-    /// Somebody has memory that comes back by itself, or by a recall that is under way.
+    /// Some QP has memory that comes back by itself, or by a recall that is under way.
     #[inline(never)]
     fn comes_back<H: Hw>(&mut self, hw: &mut H) -> bool {
         for qp in &self.qps {
@@ -105,10 +106,10 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         false
     }
 
-    /// Connections whose bits are in `waiting` wait for a receive's memory, and may hold a part of it: the one whose turn
-    /// it is keeps that, the others let go, so that they do not wait for each other. Gives the QPN of that one when this
-    /// has not helped several times although nobody else (as far as firmware knows: `alone`) has memory, as its receive
-    /// does not fit the budget then (PC-3); else 0.
+    /// Connections whose bits are in `waiting` wait for a receive's memory, and may hold a part of it: the one that has
+    /// the turn keeps that, the others release theirs, so that they do not wait for each other. Gives the QPN of that
+    /// one when this has not helped several times although no other QP (as far as firmware knows: `alone`) has memory,
+    /// because its receive then does not fit the budget (PC-3); else 0.
     #[inline(never)]
     fn squeeze<H: Hw>(&mut self, now: u64, waiting: u64, alone: bool, hw: &mut H) -> u32 {
         let turn = self.sh.pressure.turn;
@@ -123,7 +124,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             if qp.idx == turn {
                 qp.fast_receive(recv::COMMAND, recv::CMD_SQUEEZE, hw);
             } else {
-                // Of no range: what is no credit yet is let go of, and asked for anew.
+                // With an empty range: receives that are no credits yet release their memory and ask for it anew.
                 qp.fast_words(HALF_RECEIVES, recv::RANGE, &[0; 4], &mut self.sh, hw);
                 qp.fast_receive(recv::COMMAND, recv::CMD_REVOKE, hw);
             }

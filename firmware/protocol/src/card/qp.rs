@@ -66,8 +66,8 @@ pub struct Recv {
     pub recall: Recall,
 }
 
-/// Epochs of credit lists: the connection's and how often was recalled, since a credit's number may be given again after
-/// that.
+/// Epochs of credit lists: the connection's epoch plus the number of recalls, because a credit's number may be reused
+/// after a recall.
 #[derive(Clone, Copy)]
 pub struct Lists {
     /// Of lists that come.
@@ -92,7 +92,7 @@ pub struct Qp {
     pub peer: u8,
     /// Both ends are on this card.
     pub loopback: bool,
-    /// The host wants it away.
+    /// The host destroys it.
     pub destroying: bool,
     /// The peer is told when the connection ends.
     pub tell_peer: bool,
@@ -245,7 +245,7 @@ impl Qp {
     fn end(&mut self, state: u8, reason: u32, sh: &mut Shared) {
         self.todo &= !(TODO_RECALL | TODO_RECALLED | TODO_RTU);
         if self.state == CONNECTING || self.state == CONNECTED {
-            // A request that has not left needs no taking back.
+            // A request that was never sent need not be taken back.
             if self.todo & TODO_REQ == 0 && self.tell_peer {
                 self.tell(TODO_DREQ, sh);
             }

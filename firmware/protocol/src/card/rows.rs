@@ -29,7 +29,7 @@ use berth_abi::status::{
 enum Due {
     /// Nothing.
     Nothing,
-    /// The time before unacknowledged packets go again.
+    /// The time after which unacknowledged packets go again.
     Again,
     /// Acknowledgement of what went before a send that fails with this `WC_*`.
     Failure(u8),
@@ -47,9 +47,9 @@ pub struct Fast {
     una: u32,
     /// The revocation under way has been told.
     revoking: bool,
-    /// Looks at the row in vain, for the time until the next one.
+    /// Looks at the row that found it busy; they set the time until the next look.
     looks: u8,
-    /// Until when it asks for no receive's memory, as it was recalled from; 0: it does.
+    /// Until when it asks for no receive memory, after a recall; 0: it may ask.
     pub rests_until: u64,
 }
 
@@ -59,7 +59,7 @@ impl Fast {
         Self { on: false, window: 0, due: Due::Nothing, una: 0, revoking: false, looks: 0, rests_until: 0 };
 }
 
-/// A time-out after `tries` of them in a row.
+/// The next time-out after `tries` time-outs in a row.
 fn backoff(base: u32, tries: u32) -> u64 {
     (base as u64) << tries.min(MAX_BACKOFF as u32)
 }
@@ -186,7 +186,8 @@ impl Qp {
         self.fast = Fast { on: true, una, ..self.fast };
     }
 
-    /// Doorbells go to RTL from now on. What has been posted so far follows by itself: the doorbell's row says it to RTL.
+    /// Doorbells go to RTL from now on. What has been posted so far follows by itself: the doorbell row passes it to
+    /// RTL.
     #[inline(never)]
     fn fast_bell<H: Hw>(&self, hw: &mut H) {
         hw.doorbell_config(self.qpn(), 1 << 31 | 1 << 30 | self.uar as u32);
@@ -198,7 +199,7 @@ impl Qp {
         self.fast_words(HALF_SENDS, send::TEMPLATE, &self.template.row(), sh, hw);
     }
 
-    /// Stages what says whose frames are taken: `START` and `ON` apply it.
+    /// Stages the words that say whose frames are taken; `START` and `ON` apply them.
     #[inline(never)]
     fn fast_peer<H: Hw>(&self, ip: u32, mac: Mac, sh: &mut Shared, hw: &mut H) {
         let [mac, mac_top] = mac_words(mac);
@@ -238,8 +239,8 @@ impl Qp {
         }
     }
 
-    /// The connection is over, or will never be: RTL completes what is posted and what will be, the oldest send with
-    /// `head`, and gives back what it holds.
+    /// The connection is over, or never came about: RTL completes everything that is or will be posted, the oldest send
+    /// with `head`, and gives its memory back.
     #[inline(never)]
     pub fn fast_end<H: Hw>(&mut self, head: u8, sh: &mut Shared, hw: &mut H) {
         let new = !self.fast.on;
@@ -259,7 +260,7 @@ impl Qp {
         );
         self.fast.looks = 0;
         if new {
-            // Only now, so that RTL does nothing with what is posted but to complete it.
+            // Only now, so that RTL completes posted elements and does nothing else with them.
             self.fast_bell(hw);
         }
     }
@@ -304,7 +305,7 @@ impl Qp {
             Due::Nothing => (),
             Due::Again => {
                 self.fast.due = Due::Nothing;
-                // Without an acknowledgement since.
+                // No acknowledgement has come since.
                 if self.fast_sends(send::UNA, hw) == self.fast.una {
                     self.fast_again(hw);
                 }
@@ -327,7 +328,7 @@ impl Qp {
             if una == self.fast.una {
                 return;
             }
-            // What was to go again has come, and what is missing now is another's turn: RTL says so only once.
+            // The awaited packet was acknowledged; RTL reports each time-out only once, so this is a new one.
             (self.fast.due, self.sq.deadline) = (Due::Nothing, 0);
         }
         hw.count(F_TIMEOUTS, 1);
@@ -339,7 +340,7 @@ impl Qp {
             self.fail(REASON_PEER_LOST, WC_RETRY_EXCEEDED, sh, hw);
             return;
         }
-        // RTL has waited for two round trips at least. One that is not known may be long.
+        // RTL has waited for at least two round trips. An unknown round trip may be long.
         let (least, waited) = match self.fast_sends(send::ROUND_TRIP, hw) {
             0 => (TIMEOUT, self.timeout),
             round => (round.wrapping_mul(2 * UNIT), self.timeout.max(round.wrapping_mul(2 * UNIT))),
@@ -361,8 +362,8 @@ impl Qp {
             self.fail(REASON_SEND_FAILED, status, sh, hw);
         } else {
             if !matches!(self.fast.due, Due::Failure(_)) {
-                // It may be in mid-message, of which no acknowledgement was asked for: a duplicate is answered at once.
-                // And what was to go again later goes now: RTL says only once that nothing came.
+                // The QP may be in mid-message, for which no acknowledgement was asked: a duplicate is answered at
+                // once. A resend that was due later goes now too, because RTL reports a time-out only once.
                 self.fast_again(hw);
             }
             self.fast.due = Due::Failure(status);
@@ -370,8 +371,8 @@ impl Qp {
         }
     }
 
-    /// Asks the peer whether it lives, with a duplicate of what was acknowledged last: that is answered at once. False
-    /// when there is no transmit slot.
+    /// Probes the peer with a duplicate of the packet acknowledged last, which is answered at once. False when there is
+    /// no transmit slot.
     #[inline(never)]
     pub fn probe<H: Hw>(&mut self, sh: &mut Shared, hw: &mut H) -> bool {
         let Some(slot) = sh.tx_alloc(hw) else {
@@ -434,7 +435,7 @@ impl Qp {
         sh.arm(self.fast.rests_until, hw);
     }
 
-    /// What was recalled has been there for others for long enough.
+    /// Recalled memory has been available to others for long enough.
     #[inline(never)]
     pub fn fast_wake<H: Hw>(&mut self, hw: &mut H) {
         self.fast.rests_until = 0;
@@ -443,7 +444,7 @@ impl Qp {
         }
     }
 
-    /// The memory in `start .. end` is gone. True when RTL holds nothing of it any more; else call again.
+    /// The memory in `start .. end` is gone. True once RTL holds nothing of it; else call again.
     #[inline(never)]
     pub fn fast_revoke<H: Hw>(&mut self, now: u64, start: u64, end: u64, sh: &mut Shared, hw: &mut H) -> bool {
         if !self.fast.revoking {
@@ -471,7 +472,7 @@ impl Qp {
     pub fn query<H: Hw>(&self, hw: &mut H) -> QpState {
         let (state, reason) = (self.state.saturating_sub(CREATED) as u32, self.reason as u32);
         if !self.fast.on {
-            // Before the connection: what is posted waits.
+            // Before the connection, posted elements wait.
             return QpState { state, reason, receives: [self.rq.pi as u32, 0, 0, 0, 0], credits: 0, pieces: 0 };
         }
         let completed = self.fast_receives(recv::COMPLETED, hw);
@@ -483,7 +484,7 @@ impl Qp {
         QpState { state, reason, receives, credits: sends.credits, pieces: sends.unacked }
     }
 
-    /// RTL has met something that it does not decide.
+    /// Handles an event that RTL does not decide itself.
     #[inline(never)]
     fn fast_event<H: Hw>(&mut self, now: u64, code: u32, arg: u32, sh: &mut Shared, hw: &mut H) {
         let status = (arg & 0xff) as u8;
@@ -543,13 +544,13 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         const _: () = assert!(recv::OWN_MAC == recv::OWN_IP + 1);
         for (word, value) in (recv::OWN_IP..).zip([self.sh.ip, mac, mac_top]) {
             self.sh.step();
-            // They are the card's: any row takes them.
+            // These words belong to the card, so any row takes them.
             hw.fast_write(HALF_RECEIVES, FIRST_QPN, word, value);
         }
     }
 
-    /// Event `code` of the fast path for QP `qpn` (`CPU_FAST_EVENT`, `CPU_FAST_ARG`): nothing that a packet on a clean
-    /// wire brings about. All are counted (`F_FAST_EVENTS`).
+    /// Event `code` of the fast path for QP `qpn` (`CPU_FAST_EVENT`, `CPU_FAST_ARG`): no packet on a clean wire causes
+    /// one. All are counted (`F_FAST_EVENTS`).
     #[inline(never)]
     pub fn fast_event<H: Hw>(&mut self, now: u64, code: u32, qpn: u32, arg: u32, hw: &mut H) {
         self.sh.begin(Self::FAST_EVENT_STEPS);
@@ -574,8 +575,8 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         }
     }
 
-    /// QP `qpn`'s peer wants `n` credits back. Lists from before that are not taken any more, so that none is taken for
-    /// one of those that follow; the epoch for them stands.
+    /// QP `qpn`'s peer wants `n` credits back. Lists from before the recall are not taken any more, so that they are
+    /// not confused with later ones; the new epoch sees to that.
     #[inline(never)]
     pub(crate) fn fast_give_up<H: Hw>(&mut self, qpn: u32, n: u32, hw: &mut H) {
         if let Some(qp) = Self::index(qpn).and_then(|i| self.qps.get_mut(i))
@@ -589,7 +590,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         }
     }
 
-    /// The headers to QP `i`'s peer are new.
+    /// Writes the new headers to QP `i`'s peer.
     #[inline(never)]
     pub(crate) fn fast_renamed<H: Hw>(&mut self, i: usize, hw: &mut H) {
         if let Some(qp) = self.qps.get_mut(i)

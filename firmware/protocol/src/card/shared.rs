@@ -19,7 +19,7 @@ pub struct Shared {
     pub mac: Mac,
     /// Path MTU in bytes.
     pub mtu: u32,
-    /// What PSNs, epochs, incarnations and names of challenges follow from: the host's secret.
+    /// The host's secret, from which PSNs, epochs, incarnations and names of challenges are derived.
     key: Key,
     /// Numbers drawn with it.
     drawn: u32,
@@ -35,7 +35,7 @@ pub struct Shared {
     pub close_work: u64,
     /// Peers with control traffic.
     pub peer_work: u64,
-    /// Requests want attention.
+    /// Whether requests have work.
     pub request_work: bool,
     /// Another host has our address: it has been said since the name was set.
     pub conflict: bool,
@@ -46,14 +46,14 @@ pub struct Shared {
     tx_busy: u32,
     /// QP that last asked its peer whether it lives.
     pub probe_last: u8,
-    /// What it remembers of memory being short.
+    /// State of memory pressure.
     pub pressure: Pressure,
     armed: u64,
     /// CQs that are configured.
     pub cqs: u64,
     answers: [[u32; 16]; ANSWERS],
     answers_len: u8,
-    /// Of the call of the card that is under way.
+    /// Step bound of the card's call that is under way.
     bound: Bound,
 }
 
@@ -99,22 +99,22 @@ impl Shared {
         self.bound.step();
     }
 
-    /// Makes the key another one, which follows from what it was and from `value`.
+    /// Mixes `value` into the key.
     pub fn stir(&mut self, value: u64) {
         self.key = [siphash(self.key, [value, u64::MAX]), siphash(self.key, [value, u64::MAX - 1])];
     }
 
-    /// A number for PSNs, epochs and incarnations, that does not follow from those that others have seen. Not 0.
+    /// A number for PSNs, epochs and incarnations that cannot be guessed from earlier ones. Not 0.
     pub fn random(&mut self) -> u32 {
         self.drawn = self.drawn.wrapping_add(1);
-        // Never what a challenge is made from: no peer has address 0.
+        // Never the input of a challenge, because no peer has address 0.
         (siphash(self.key, [self.drawn as u64, 0]) as u32).max(1)
     }
 
-    /// The names with which the end with address `ip` that calls itself `from` may begin, as long as our end is `ours` and
-    /// `theirs` the one that we know of it (0: none): the first one if it does not know our end, the second one if it does.
-    /// Who has not heard them from us does not know them, and nothing need be remembered of who asks (the idea of SYN
-    /// cookies, RFC 4987 3.6). Not 0.
+    /// The names with which the end with address `ip` that calls itself `from` may begin, as long as our end is `ours`
+    /// and `theirs` the one that we know of it (0: none): the first one if it does not know our end, the second one if
+    /// it does. Only a host that we have sent them to knows them, and this card need not remember who asks (the idea of
+    /// SYN cookies, RFC 4987 3.6). Not 0.
     pub fn challenge(&self, ip: u32, from: u32, ours: u32, theirs: u32) -> [u32; 2] {
         let pair = |high: u32, low: u32| (high as u64) << 32 | low as u64;
         let names = siphash(self.key, [pair(ip, from), pair(ours, theirs)]);

@@ -28,11 +28,11 @@ pub enum Heard {
     Voided(u32),
     /// The sender says what it has: the rest is repeated at once.
     Synced,
-    /// Known already, or of an earlier recall.
+    /// Known already, or about an earlier recall.
     Repeat,
     /// For another connection, or an earlier one of this QP: dropped (decision 6).
     WrongEpoch,
-    /// It cannot be true: dropped. The peer is at fault.
+    /// Impossible, and dropped. The peer is at fault.
     Bad,
 }
 
@@ -43,11 +43,11 @@ pub struct Options {
     pub max_list: u32,
     /// Credits that one entry of the carrier holds, 1 to `max_list`.
     pub part: u32,
-    /// Time after which what is not proven is said again; doubled each time, 5 times at most.
-    /// With 0 it is said again whenever asked.
+    /// Time after which unproven parts are repeated; doubled each time, at most 5 times. With 0 they are repeated
+    /// whenever asked.
     pub repeat: u64,
-    /// Once it is known how soon data come for a list, what is not proven is said again after twice that time, at
-    /// least this one; then after twice as long each time, up to `repeat`. With 0 only `repeat` counts.
+    /// Least time of the first repeat once it is known how soon data comes for a list: unproven parts are then repeated
+    /// after twice that time, and after twice as long each time, up to `repeat`. With 0 only `repeat` counts.
     pub probe: u64,
     /// When the next list goes (CR-5 to CR-9).
     pub policy: Settings,
@@ -87,18 +87,18 @@ pub struct Announcer<
     probe: u64,
     /// Shortest time from a list to its first data; 0: not known.
     trip: u64,
-    /// When the last list was said first.
+    /// When the last list was first sent.
     left: u64,
     round: u8,
     /// First credit of the list before the last one: parts of it may still lack their proof.
     list_before: u32,
     /// First credit of the last list.
     list_last: u32,
-    /// Number of the next credit to be said (again), up to the last announced.
+    /// Number of the next credit to be sent (again), up to the last announced.
     cursor: u32,
     /// Number up to which the sender has said that it has all.
     synced: u32,
-    /// When what is not proven is said again.
+    /// When unproven parts are repeated.
     again_at: Option<u64>,
     tries: u8,
     recall: Recall<BITS>,
@@ -116,7 +116,7 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Announcer<ROOM, LIST
     /// Rounds are counted in as many bits as numbers have, at most 8.
     const ROUND: u8 = if BITS < 8 { Seq::<BITS>::MASK as u8 } else { u8::MAX };
 
-    /// An end without a connection: receives may be posted, nothing is said.
+    /// An end without a connection: receives may be posted, and nothing is sent.
     pub fn new(options: &Options) -> Self {
         let mut builder = Builder::new();
         let max_list = options.max_list.clamp(1, LIST as u32);
@@ -176,7 +176,7 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Announcer<ROOM, LIST
         if let Some(cap) = &mut self.cap {
             cap.landed(now, size);
         }
-        // What was passed over needs no repeat.
+        // Parts before it need no repeat.
         if Seq::<BITS>::after(self.builder.numbers().2, self.cursor) {
             self.cursor = self.builder.numbers().2;
         }
@@ -251,7 +251,7 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Announcer<ROOM, LIST
         self.say(now)
     }
 
-    /// Says the part that begins at the cursor.
+    /// Sends the part that begins at the cursor.
     fn say(&mut self, now: u64) -> Option<Entry<LIST>> {
         let (_, announced, _) = self.builder.numbers();
         let (list, end) = self.list_of(self.cursor);
@@ -433,7 +433,7 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Announcer<ROOM, LIST
 
     fn sync(&mut self, round: u8, next: u32) -> Heard {
         if self.recalling() {
-            // The sender gets the recall, or gives its answer, again.
+            // The recall, or the sender's answer, comes again.
             self.again_at = None;
             return Heard::Synced;
         }
@@ -442,7 +442,7 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Announcer<ROOM, LIST
         }
         let (_, announced, landed) = self.builder.numbers();
         if Seq::<BITS>::sub(next, landed) > self.builder.outstanding() {
-            // Said before data that has landed since, or not true: what has landed is proof enough.
+            // Either data has landed since it was sent, or it is not true: landed data is proof enough.
             return match Seq::<BITS>::after(next, announced) {
                 true => Heard::Bad,
                 false => Heard::Repeat,

@@ -9,9 +9,9 @@
 //! | (d) control part of shared memory | [`SharedWriter`] | [`SharedReader`] | a change of the memory |
 //! | (e) TCP option | [`TcpOptions`] | [`TcpOptions`] | the option of one segment |
 //!
-//! All are a [`Carry`] on one end and a [`Fetch`] on the other; who uses them puts
-//! [`Carry::part`] into [`crate::credit::announcer::Options`]. None of them keeps order or promises delivery:
-//! the announcer repeats what is not proven. What a carrier cannot read it drops.
+//! All are a [`Carry`] on one end and a [`Fetch`] on the other; the caller puts [`Carry::part`] into
+//! [`crate::credit::announcer::Options`]. None of them keeps order or promises delivery: the announcer repeats what is
+//! not proven. What a carrier cannot read it drops.
 
 use super::entry::{Body, Entry, HEAD, Name, Part};
 use crate::base::bound::{Bound, at_most};
@@ -119,7 +119,7 @@ impl<const LIST: usize> Carry<LIST> for Messages {
 }
 
 impl<const LIST: usize> Fetch<LIST> for Messages {
-    /// Get all entries of a message before the next one comes.
+    /// All entries of a message must be taken before the next one comes.
     fn deliver(&mut self, _: u32, bytes: &[u8]) -> bool {
         self.clear();
         match read_words(bytes, &mut self.words) {
@@ -295,11 +295,10 @@ impl<const LIST: usize, const SLOTS: usize, const WORDS: usize> Carry<LIST> for 
     }
 }
 
-/// (c) Receiving end: the memory that is written, found by polling or, when the write carries an
-/// immediate, by its notification: both are [`Fetch::get`]. A slot counts when head and tail
-/// flag are the phase that is expected and the checksum holds: a write that is half visible, or
-/// none at all, is "not yet". When the writer has gone round before the reader looked, the reader
-/// goes on with what it finds: what was lost is said again.
+/// (c) Receiving end: the memory that is written, found by polling or, when the write carries an immediate, by its
+/// notification: both are [`Fetch::get`]. A slot counts when head and tail flag are the phase that is expected and the
+/// checksum holds: a write that is half visible, or none at all, is "not yet". When the writer has gone round before
+/// the reader looked, the reader goes on with what it finds; lost entries are repeated.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Window<const SLOTS: usize, const WORDS: usize> {
     memory: [[u32; WORDS]; SLOTS],
@@ -368,8 +367,8 @@ impl<const LIST: usize, const SLOTS: usize, const WORDS: usize> Fetch<LIST> for 
 /// (d) The control part of a shared memory area of two processes of one host: a ring of records
 /// with one writer and one reader, both without locks and system calls. `WORDS` is a power of two.
 ///
-/// Each side reads the other's index once per call and believes nothing else that it finds: a
-/// process that writes nonsense into it harms its own connection only.
+/// Each side reads the other's index once per call and believes nothing else that it finds: a process that writes
+/// invalid content harms its own connection only.
 #[derive(Debug)]
 pub struct SharedControl<const WORDS: usize> {
     /// Words written, modulo 2^32.
@@ -471,7 +470,7 @@ impl<const LIST: usize, const WORDS: usize> Fetch<LIST> for SharedReader<'_, WOR
             true => words.get(..(there as usize).min(256)).and_then(Entry::decode),
             false => None,
         };
-        // Nonsense: everything that is there is skipped.
+        // Invalid content: everything in the ring is skipped.
         let used = decoded.as_ref().map_or(there, |(_, used)| *used as u32);
         self.head = self.head.wrapping_add(used);
         self.ring.head.store(self.head, Ordering::Release);
@@ -505,7 +504,7 @@ const TCP_SHORT: u8 = 0x80;
 /// a new epoch. Pure acknowledgements carry the option, too, and may be lost: it is said again.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TcpOptions<const LIST: usize> {
-    /// The receiving end, whom entries are for; entries to be sent are not looked at for it.
+    /// The end that arriving entries are for; it plays no part in entries that are sent.
     to: Name,
     /// Bytes that the connection's segments leave for this option.
     room: usize,

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Sends become pieces, one per credit (CR-2, CR-15, CR-17, decisions 1, 9, 10, 11).
 //!
-//! Two embodiments with one behaviour: [`NicCut`] takes sends of any size and cuts them when
-//! a credit is there, as the hardware does. [`LibraryCut`] cuts in the user library and posts
-//! descriptors that are already of the right size to a card that does not cut. Both are a [`Cut`].
-//! A piece names a range of its send: no byte is copied (CR-16); [`gather`] says where it lies.
+//! Two implementations with one behaviour: [`NicCut`] takes sends of any size and cuts them when a credit is there, as
+//! the hardware does. [`LibraryCut`] cuts in the user library and posts descriptors that are already of the right size
+//! to a card that does not cut. Both are a [`Cut`]. A piece names a range of its send: no byte is copied (CR-16);
+//! [`gather`] says where it lies.
 
 use super::list::Reader;
 use super::taker::Taker;
@@ -27,7 +27,7 @@ impl Mode {
         (self == peer).then_some(self)
     }
 
-    /// The credit that a posted receive of `len` bytes is; `None`: it completes locally, unannounced (decision 10).
+    /// The credit for a posted receive of `len` bytes; `None`: it completes locally, unannounced (decision 10).
     pub fn credit_of(self, len: u32) -> Option<u32> {
         (len != 0 || self == Self::Message).then_some(len)
     }
@@ -112,7 +112,7 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Credits for Taker<RO
     }
 }
 
-/// Sends in, pieces out: the same for both embodiments.
+/// Sends in, pieces out: the same for both implementations.
 pub trait Cut {
     /// Posts a send.
     ///
@@ -167,7 +167,7 @@ impl<T: Copy, const N: usize> Queue<T, N> {
     }
 }
 
-/// What both embodiments have in common: sends in order, and how the oldest is cut.
+/// What both implementations have in common: sends in order, and how the oldest is cut.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Cutter<const SENDS: usize> {
     mode: Mode,
@@ -309,7 +309,7 @@ impl<const SENDS: usize, const DESCRIPTORS: usize> Cut for LibraryCut<SENDS, DES
     fn poll(&mut self, credits: &mut impl Credits) -> Option<Out> {
         self.cut(credits);
         let mut out = self.descriptor()?;
-        // What was posted after the cut is still to be sent, too.
+        // Elements posted after the cut are still to be sent, too.
         if let (Mode::Stream, Out::Piece(piece)) = (self.cutter.mode, &mut out) {
             piece.immediate = Some(self.remaining());
         }
