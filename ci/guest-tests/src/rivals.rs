@@ -658,7 +658,7 @@ fn inv_5_greedy_processes_leave_a_stream_its_share(env: &Env) -> Res {
             "figures: {name}: {beside} bytes per 1000 cycles, {alone} alone: {} % ({rung} doorbells taken)",
             beside * 100 / alone
         );
-        // What is due to it, less what it costs to take turns.
+        // Its fair share minus 25 % for switching between QPs.
         if shares.is_some_and(|shares| beside * shares * 100 < alone * 75) {
             worst.push(name);
         }
@@ -705,7 +705,7 @@ fn pc_3_a_process_with_the_whole_budget_leaves_a_stream_its_share(env: &Env) -> 
         "figures: {held} bytes of {BUDGET} held by the rival; {beside:?} bytes per 1000 cycles beside it, {alone} alone: {all:.0} %, at best {best:.0} %"
     );
     ensure!(peak <= BUDGET, "{peak} bytes were pinned");
-    // What is due to it, less what it costs to take turns.
+    // Its fair share minus 25 % for switching between QPs.
     let enough = best * SHARES as f64 >= 75.0;
     ensure!(enough, "too little is left");
     ensure_eq!(of_driver(&device.counters()?, INCIDENTS), before);

@@ -91,7 +91,7 @@ pub fn build(repo: &Path, folder: &Path, programs: &[String], by: &[String]) -> 
         skip: &SKIP,
         by,
         environment: |test| if test.starts_with(MORE) { MORE_CASES } else { CASES },
-        // Clocks are the same each time, and what a test takes; it asks at most twice as often as it says.
+        // Simulation is deterministic; a mutant may ask at most twice as often as the unmutated code.
         patience: (2, 20_000),
         per_ask: Some(Duration::from_micros(2)),
     };

@@ -156,7 +156,7 @@ fn fit_for_tools(what: &str, path: &Path, remedy: &str) -> Result<()> {
     Ok(())
 }
 
-/// Refuses a machine on which nothing of what comes could run, before anything is fetched or built.
+/// Refuses unsupported machines before anything is fetched or built.
 ///
 /// # Errors
 /// When it is not x86-64 Linux, or its folder for temporary files has a path that is too long for sockets.

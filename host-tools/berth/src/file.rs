@@ -134,7 +134,7 @@ impl Source {
     /// Slow: reads the file.
     pub fn differs(&mut self, digest: &[u8; DIGEST]) -> Option<Change> {
         match self.change() {
-            // The time of a write has its grain, and stores to a mapping do not always tell theirs.
+            // Timestamps are coarse, and stores to a mapping may not update them.
             None | Some(Change::Written) => match self.digest() {
                 Ok(now) => (now != *digest).then_some(Change::Written),
                 Err(Failure::Changed(_, change)) => Some(change),
@@ -425,7 +425,7 @@ impl Output {
         // It has its name: what is left is not to be removed.
         self.part = None;
         match synced {
-            // A file system that knows nothing of it has nothing to bring to its medium.
+            // EINVAL or EOPNOTSUPP: the file system cannot sync.
             Err(e) if !matches!(e.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP)) => return Err(self.failed(e)),
             _ => {}
         }

@@ -374,7 +374,7 @@ fn inv_4_a_queue_whose_memory_came_after_a_reset_is_not_made() {
         rig.settle();
         rig.card.reset("a test").unwrap();
         rig.surroundings.queue_ns.set(0);
-        // Who has nothing to do with it has what it needs of it.
+        // An unrelated process can still create a queue.
         let (_, other) = rig.client();
         assert_eq!(rig.cq(&other), 0);
         rig.given();

@@ -418,7 +418,7 @@ impl Rig {
         assert!(change(mm.as_raw() as usize, first, pages, what, true));
     }
 
-    /// The same, by who does not wait; whether it was let.
+    /// The same without waiting; returns whether it was allowed.
     pub(super) fn change_at_once(&self, mm: &MmWithUser, first: u64, pages: u64, what: Change) -> bool {
         change(mm.as_raw() as usize, first, pages, what, false)
     }
