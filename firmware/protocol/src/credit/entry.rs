@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What two ends say to each other about credits: the same content on every carrier (CR-12).
+//! Messages between two ends about credits: the same content on every carrier (CR-12).
 //!
 //! A list (decision 6) may be cut into several *parts*, where a carrier is narrow. Every entry
 //! names the connection that it is for and its epoch, so that many connections share one
@@ -38,8 +38,8 @@ pub struct Name {
 /// A part of a credit list. `sizes` beyond `len` are 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Part<const LIST: usize> {
-    /// How often credits had been recalled when the list was made, modulo 256: numbers are used
-    /// again after a recall, and what was said before it must not be taken for what comes after.
+    /// How often credits had been recalled when the list was made, modulo 256: numbers are used again after a recall,
+    /// and entries from before it must not be taken for later ones.
     pub round: u8,
     /// Number of the list's first credit.
     pub list: u32,
@@ -72,7 +72,7 @@ pub enum Body<const LIST: usize> {
         /// Number of the first credit that is not kept.
         first: u32,
     },
-    /// Sender to receiver: control traffic was lost; say again what I do not have (decision 6).
+    /// Sender to receiver: control traffic was lost; repeat what the sender does not have (decision 6).
     Sync {
         /// Round as the sender knows it.
         round: u8,
@@ -133,7 +133,7 @@ impl<const LIST: usize> Entry<LIST> {
         Some(words)
     }
 
-    /// Reads the record at the start of `words`: (entry, words of it). `None`: it is none, or not sound.
+    /// Reads the record at the start of `words`: (entry, words of it). `None`: no valid record.
     pub fn decode(words: &[u32]) -> Option<(Self, usize)> {
         let len = (*words.first()? >> 8 & 0xff) as usize;
         let words = words.get(..len)?;

@@ -174,7 +174,7 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Builder<ROOM, LIST, 
         Some(number)
     }
 
-    /// What has been posted may be announced.
+    /// Posted credits may be announced.
     pub fn commit(&mut self) {
         self.committed = self.posted;
     }

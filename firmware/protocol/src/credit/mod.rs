@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Credits of one connection and how its two ends tell each other of them: lists are built, announced, carried, taken and
-//! used up.
+//! Credits of one connection, and how its two ends exchange them: lists are built, announced, carried, taken and used
+//! up.
 
 pub mod announcer;
 pub mod carrier;

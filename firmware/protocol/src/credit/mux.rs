@@ -2,9 +2,9 @@
 //! One control connection serves many data connections (CR-13), each of which sends and
 //! receives (CR-14).
 //!
-//! Each entry says which connection it is for. The reader finds that connection's own credit
-//! buffers; an entry that finds none free there, or that lies, costs that connection only. Entries
-//! to be sent are taken from the connections in turn. A server has one [`Mux`] per client.
+//! Each entry says which connection it is for. The reader finds that connection's own credit buffers; an entry that
+//! finds none free there, or that is false, costs that connection only. Entries to be sent are taken from the
+//! connections in turn. A server has one [`Mux`] per client.
 
 use super::announcer::{Announcer, Heard, Options};
 use super::entry::{Body, Entry, Name};
@@ -88,7 +88,7 @@ pub struct Mux<
     const BITS: u32 = { list::BITS },
 > {
     ports: [Option<Port<ROOM, LIST, BITS>>; CONNS],
-    /// Place that is asked first for the next entry.
+    /// Place of the connection that is asked first for the next entry.
     turn: usize,
     /// An entry that did not fit the last message.
     held: Option<Entry<LIST>>,
@@ -148,8 +148,8 @@ impl<const CONNS: usize, const ROOM: usize, const LIST: usize, const BITS: u32> 
         }
     }
 
-    /// The records of a control message have come; `told` hears what became of each entry. False
-    /// when the message ends in something that is no record: the rest is dropped.
+    /// The records of a control message have come; `told` hears what became of each entry. False when the message ends
+    /// in invalid bytes, which are dropped.
     pub fn receive_words(&mut self, mut words: &[u32], mut told: impl FnMut(&Entry<LIST>, Received)) -> bool {
         let mut bound = Bound::new(words.len() as u32 + 1);
         while !words.is_empty() {
@@ -189,7 +189,7 @@ impl<const CONNS: usize, const ROOM: usize, const LIST: usize, const BITS: u32> 
         while let Some(entry) = self.poll(now) {
             bound.step();
             let Some(words) = message.get_mut(at..).and_then(|rest| entry.encode(rest)) else {
-                // It would never fit a smaller message: its own repeat comes in its time.
+                // It may never fit a smaller message; its own repeat comes later.
                 self.held = (at > 0).then_some(entry);
                 break;
             };

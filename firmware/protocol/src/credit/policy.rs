@@ -25,14 +25,14 @@ pub enum Kind {
     Between(u8),
     /// Data in the buffer that lies this many 256ths into the list (CR-5).
     Share(u8),
-    /// Data in the buffer that the measurement says: towards the start of the list for a fast
-    /// sender, towards the end for a slow one (CR-6).
+    /// Data in the buffer that follows from the measurement: towards the start of the list for a fast sender, towards
+    /// the end for a slow one (CR-6).
     Adaptive,
     /// A time, computed from the measurement (CR-7).
     Timed,
     /// The time for which a predictive filter expects the sender to run dry, less the lead (CR-8).
     Predictive,
-    /// The ladder of the settings, switched by what the sender says that it still has to send (CR-9): the default.
+    /// The ladder of the settings, switched by the bytes that the sender still has to send (CR-9): the default.
     #[default]
     InBand,
 }
@@ -70,7 +70,8 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// What the simulation of the fabric found best over fast, slow, bursty and changing senders (docs/results/simulation.md).
+    /// The settings that the simulation found best over fast, slow, bursty and changing senders
+    /// (docs/results/simulation.md).
     pub const DEFAULT: Self = Self::of(Kind::InBand);
 
     /// Default values for `kind`.
@@ -181,7 +182,7 @@ impl Policy {
             Kind::Between(index) => Trigger::Between(index),
             Kind::Share(share) => Trigger::Between((len.saturating_mul(share as u32) >> 8).min(255) as u8),
             Kind::Adaptive => match self.mean() {
-                // What is left behind the trigger buffer must last for the lead.
+                // The credits behind the trigger buffer must last for the lead.
                 Some(mean) => {
                     let needed = self.lead.saturating_add(mean.saturating_sub(1))
                         / NonZeroU64::new(mean).unwrap_or(NonZeroU64::MIN);
@@ -239,7 +240,7 @@ impl Policy {
             return;
         }
         self.remaining = Some(remaining);
-        // It has more again than its credits cover: what was put off is due.
+        // It has more to send again than its credits cover, so a postponed list is due.
         if self.due_at == Some(u64::MAX) && !self.covered(bytes) {
             self.due_at = None;
         }
@@ -321,7 +322,7 @@ impl Policy {
         });
     }
 
-    /// Credits were taken back: what was computed from them is void.
+    /// Credits were taken back, so values computed from them are void.
     pub fn voided(&mut self) {
         (self.sent_at, self.last_at, self.due_at, self.dry) = (None, None, None, false);
     }

@@ -21,7 +21,7 @@ pub enum Arrived {
     Buffered,
     /// All of it was known (decision 6).
     Repeat,
-    /// It was said before a recall that has been answered.
+    /// It is from before a recall that has been answered.
     Stale,
     /// A recall: the answer is due ([`Taker::poll`]).
     Recalled,
@@ -31,7 +31,7 @@ pub enum Arrived {
     Early,
     /// No buffer is posted: dropped. The receiver did not wait for the proof (CR-11).
     Overflow,
-    /// It does not fit what is known, or is nothing that a sender is told: dropped.
+    /// It contradicts known entries, or is not for a sender: dropped.
     Bad,
 }
 
@@ -97,7 +97,7 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Taker<ROOM, LIST, BI
         (self.own, self.peer) = (own, peer);
     }
 
-    /// An entry has arrived. What it says is used by [`Taker::process`] only.
+    /// An entry has arrived. Its content is used by [`Taker::process`] only.
     pub fn arrive(&mut self, entry: &Entry<LIST>) -> Arrived {
         if !rule::holds(Rule::EpochMatches, entry.to == self.own) {
             return Arrived::WrongEpoch;
@@ -147,8 +147,8 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Taker<ROOM, LIST, BI
         Arrived::Buffered
     }
 
-    /// Uses what has arrived: posts a free buffer first, and only then the credits may be taken.
-    /// Credits behind a gap are held until it is filled. Gives the number of new credits.
+    /// Uses arrived entries: posts a free buffer first, and only then takes the credits. Credits behind a gap are held
+    /// until it is filled. Gives the number of new credits.
     pub fn process(&mut self) -> u32 {
         let before = self.reader.expected();
         let mut bound = Bound::new(3);
@@ -162,7 +162,7 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Taker<ROOM, LIST, BI
         Seq::<BITS>::sub(self.reader.expected(), before)
     }
 
-    /// Takes what it can from the buffer that comes next. True when that buffer became free.
+    /// Takes all it can from the next buffer. True when that buffer became free.
     fn process_next(&mut self) -> bool {
         let expected = self.reader.expected();
         let comes_next = |b: &Buffer<LIST>| {
@@ -247,7 +247,7 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Taker<ROOM, LIST, BI
         }
     }
 
-    /// The carrier is there again after it lost something: the receiver is told what is missing.
+    /// The carrier works again after a loss: the receiver is told what is missing.
     pub fn resync(&mut self) {
         self.sync_due = true;
     }
@@ -294,7 +294,7 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Taker<ROOM, LIST, BI
 }
 
 impl<const LIST: usize> Buffer<LIST> {
-    /// Enters the sizes of a part. True when one of them is new. What is known stays as it is.
+    /// Enters the sizes of a part. True when one of them is new. Known sizes stay as they are.
     fn fill(&mut self, part: &Part<LIST>) -> bool {
         let mut news = false;
         let places = self.have.iter_mut().zip(&mut self.sizes).skip(part.offset as usize);

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The card's side of virtual contexts: which blocks of a stream it asks the host for, when,
-//! how (VC-2 … VC-8, VC-10, PC-2), and when it lets them go.
+//! The card's side of virtual contexts: which blocks of a stream it asks the host for, when and how (VC-2 … VC-8,
+//! VC-10, PC-2), and when it releases them.
 //!
-//! A [`Sender`] is told what is posted, what credits cover, what is handed to the transmitter,
-//! has left it, and is acknowledged; [`Sender::poll`] gives what to ask of the host. A *block* is
-//! what is asked for at once: a part of one piece in whole packets (or a whole send, VC-7), in
-//! any number of contexts. All its memory is had at once or not at all, so a packet never holds
-//! one part of its memory while it waits for another.
+//! A [`Sender`] is told which bytes are posted, covered by credits, handed to the transmitter, sent, and acknowledged;
+//! [`Sender::poll`] gives the requests to the host. A *block* is what is asked for at once: a part of one piece in
+//! whole packets (or a whole send, VC-7), in any number of contexts. A block gets all its memory at once or none, so a
+//! packet never holds one part of its memory while it waits for another.
 
 use super::context::{Again, Chain, ChainError, Choice, First, Place, Policy, Span};
 use super::pins::{PinError, Usage};
@@ -37,8 +36,8 @@ impl Costs {
         Self { pin, copy, usual: (pin, copy) }
     }
 
-    /// A page request took `time`. What is not measured meanwhile drifts back to its usual
-    /// value, so that a bad moment is not remembered for ever.
+    /// A page request took `time`. The other cost, not measured meanwhile, drifts back to its usual value, so that a
+    /// bad moment is forgotten.
     pub fn pinned(&mut self, time: u32) {
         self.pin = towards(self.pin, time, 3);
         self.copy = towards(self.copy, self.usual.1, 6).max(1);
@@ -125,8 +124,8 @@ pub enum Action {
         /// As it was asked for.
         usage: Usage,
     },
-    /// The request that was answered with [`Outcome::Waits`] is not wanted any more: say
-    /// [`Outcome::Gone`] when it is out of the line, or what else became of it.
+    /// The request that was answered with [`Outcome::Waits`] is not wanted any more: answer [`Outcome::Gone`] when it
+    /// is out of the line, or its other outcome.
     Cancel {
         /// Number of the block.
         tag: u16,
@@ -199,13 +198,13 @@ enum State {
     Held,
     /// Cannot be had.
     Failed(BlockError),
-    /// The host is at work, but nobody wants it any more.
+    /// The host is at work, but the block is not wanted any more.
     Unwanted,
-    /// Waits at the host, and nobody wants it any more.
+    /// Waits at the host, and is not wanted any more.
     Unqueue,
-    /// Held, and nobody wants it any more.
+    /// Held, and not wanted any more.
     Over,
-    /// Nothing is held, and nobody wants it any more.
+    /// Nothing is held, and the block is not wanted any more.
     Empty,
     /// Held, but the memory was withdrawn: to be released, and its rest asked for anew.
     Renew,
@@ -249,7 +248,7 @@ impl Block {
         !matches!(self.state, State::Unwanted | State::Unqueue | State::Over | State::Empty)
     }
 
-    /// Nobody wants it any more.
+    /// It is not wanted any more.
     fn drop(&mut self) {
         self.state = match self.state {
             State::Asked => State::Unwanted,
@@ -381,7 +380,7 @@ impl<const CONTEXTS: usize, const PIECES: usize, const BLOCKS: usize> Sender<CON
         match (block.state, outcome) {
             (State::Asked | State::Waiting, Outcome::Held) => b.state = State::Held,
             (State::Unwanted | State::Unqueue, Outcome::Held) => b.state = State::Over,
-            // The whole of it does not fit: block by block instead.
+            // The whole send does not fit: it goes block by block instead.
             (State::Asked | State::Waiting, Outcome::Waits) if block.whole => {
                 b.state = State::Waiting;
                 self.give_way();
@@ -403,8 +402,8 @@ impl<const CONTEXTS: usize, const PIECES: usize, const BLOCKS: usize> Sender<CON
         true
     }
 
-    /// Wants to hand the packet of `len` bytes at stream offset `start` to the transmitter: the
-    /// next one, or one that was sent and is not acknowledged. What is not there is asked for.
+    /// Wants to hand the packet of `len` bytes at stream offset `start` to the transmitter: the next one, or one that
+    /// was sent and is not acknowledged. A missing block is asked for.
     pub fn transmit(&mut self, start: u64, len: u32) -> Transmit {
         let end = start.saturating_add(len as u64);
         let inside = len > 0 && start >= self.acked && start <= self.sent && end <= self.chain.end();
@@ -439,8 +438,8 @@ impl<const CONTEXTS: usize, const PIECES: usize, const BLOCKS: usize> Sender<CON
         Transmit::Waits
     }
 
-    /// The packets of `start .. start + len` are to be sent again (VC-4, VC-5): asks for what no
-    /// block has. One call per piece, in whole packets; how many bytes were taken, from `start`.
+    /// The packets of `start .. start + len` are to be sent again (VC-4, VC-5): asks for the bytes that no block has.
+    /// One call per piece, in whole packets; returns how many bytes were taken, from `start`.
     pub fn resend(&mut self, start: u64, len: u64) -> u64 {
         let end = start.saturating_add(len).min(self.sent.max(self.asked));
         let mut at = start.max(self.acked);
@@ -487,8 +486,8 @@ impl<const CONTEXTS: usize, const PIECES: usize, const BLOCKS: usize> Sender<CON
         }
     }
 
-    /// The pages in `va .. va + len` (whole ones) were taken from the card (VC-9): blocks in it are let go and, if
-    /// anything of them is still to be sent, asked for again. The host then says if it is gone.
+    /// The pages in `va .. va + len` (whole ones) were taken from the card (VC-9): blocks in it are released and, if
+    /// some of their bytes are still to be sent, asked for again. The host then says if the memory is gone.
     pub fn withdrawn(&mut self, va: u64, len: u64) {
         let end = va.saturating_add(len);
         for i in at_most(BLOCKS, 0..self.blocks.len()) {
@@ -506,8 +505,7 @@ impl<const CONTEXTS: usize, const PIECES: usize, const BLOCKS: usize> Sender<CON
         }
     }
 
-    /// Others lack memory: a send that is pinned as a whole (VC-7), and waits or is held, goes on
-    /// block by block.
+    /// Others lack memory: a send that is pinned as a whole (VC-7), and waits or is held, continues block by block.
     pub fn give_way(&mut self) {
         let asked = &mut self.asked;
         for b in at_most(BLOCKS, self.blocks.as_mut_slice()) {
@@ -519,7 +517,7 @@ impl<const CONTEXTS: usize, const PIECES: usize, const BLOCKS: usize> Sender<CON
         }
     }
 
-    /// The connection is over: lets go of everything. [`Sender::idle`] says when that is done.
+    /// The connection is over: releases everything. [`Sender::idle`] says when that is done.
     pub fn close(&mut self) {
         self.closed = true;
         for b in at_most(BLOCKS, self.blocks.as_mut_slice()) {
@@ -593,7 +591,7 @@ impl<const CONTEXTS: usize, const PIECES: usize, const BLOCKS: usize> Sender<CON
         }
     }
 
-    /// A block can be let go: sent, or not wanted, and none of its packets in the transmitter.
+    /// Whether a block can be released: it is sent or not wanted, and none of its packets is in the transmitter.
     fn over(&self, b: &Block) -> bool {
         let done = match b.state {
             State::Held => b.next >= b.end(),
@@ -653,14 +651,14 @@ impl<const CONTEXTS: usize, const PIECES: usize, const BLOCKS: usize> Sender<CON
     /// A block of `start .. start + len` for a retransmission. False when there is no room.
     fn ask_again(&mut self, start: u64, len: u64) -> bool {
         let room = self.config.copy_room as u64;
-        // By copy if there is room at once: waiting for room could be waiting for oneself.
+        // By copy only if there is room at once: waiting for room could be waiting for itself.
         let copy = self.policy(start, len).again == Again::Copy && self.copied().saturating_add(len) <= room;
         self.add(Block { start, len, next: start, copy, again: true, ..Block::default() })
     }
 
-    /// Makes a block of what is covered and was not asked for. False when there is none, or no room.
+    /// Makes a block of covered bytes that were not asked for. False when there are none, or there is no room.
     fn extend(&mut self) -> bool {
-        // What has been sent is asked for again by retransmissions only.
+        // Only retransmissions ask again for bytes that have been sent.
         self.asked = self.asked.max(self.sent);
         let at = self.asked;
         let stuck = self.blocks.as_slice().iter().any(|b| matches!(b.state, State::Waiting | State::Failed(_)));
@@ -668,7 +666,7 @@ impl<const CONTEXTS: usize, const PIECES: usize, const BLOCKS: usize> Sender<CON
         if self.closed || stuck || !covered || self.blocks.len() + 1 >= BLOCKS {
             return false;
         }
-        // What was asked for behind a block that was let go needs no second one.
+        // Bytes asked for behind a released block need no second block.
         let first = |b: &&Block| !b.again && b.wanted();
         if let Some(b) = self.blocks.as_slice().iter().filter(first).find(|b| b.start <= at && at < b.end()) {
             self.asked = b.end();
@@ -711,7 +709,7 @@ impl<const CONTEXTS: usize, const PIECES: usize, const BLOCKS: usize> Sender<CON
         }
     }
 
-    /// The budget is short: lets go of blocks behind `start`, to be asked for again in their turn.
+    /// The budget is short: releases blocks behind `start`, which are asked for again in their turn.
     fn squeeze(&mut self, start: u64) {
         let asked = &mut self.asked;
         for b in at_most(BLOCKS, self.blocks.as_mut_slice()) {

@@ -252,8 +252,8 @@ impl Local {
         Self { next: first, done: first }
     }
 
-    /// The next copy of at most `most` bytes: as far as both sides have contexts, within one
-    /// context of each. `None` when one of them has none.
+    /// The next copy of at most `most` bytes: as far as both sides have contexts, within one context of each. `None`
+    /// when one of them has none.
     pub fn next<const S: usize, const R: usize>(&mut self, from: &Chain<S>, to: &Chain<R>, most: u32) -> Option<Copy> {
         let (s, r) = (from.find(self.next)?, to.find(self.next)?);
         let len = (s.end().min(r.end()) - self.next).min(most as u64) as u32;

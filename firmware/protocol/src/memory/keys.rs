@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! RKeys: which bytes of an address space peers may read, write and change (QP-4, QP-9, QP-11, QP-12).
 //!
-//! One table per card. A key belongs to a protection domain: it holds for every QP of that, and for any peer
-//! that was given it. All 32 bits of a key are drawn from entropy that the caller gives; the bits above the
-//! lowest 8 are its place in the table, drawn among the free ones, so that a look-up reads one place. Who guesses
-//! finds one of the `k` keys of a domain with probability `k / 2^32` at most, also with a full table and whatever other
-//! keys it was given (decision 29). The lowest 8 bits are the owner's where verbs has it so ([`Keys::tag`]).
+//! One table per card. A key belongs to a protection domain: it holds for every QP of that, and for any peer that was
+//! given it. All 32 bits of a key are drawn from entropy that the caller gives; the bits above the lowest 8 are its
+//! place in the table, drawn among the free ones, so that a look-up reads one place. A peer that guesses finds one of
+//! the `k` keys of a domain with probability at most `k / 2^32`, also with a full table and whatever other keys it was
+//! given (decision 29). The owner may choose the lowest 8 bits where verbs requires it ([`Keys::tag`]).
 //!
 //! A key is *allocated*, then *bound* to a byte range of any size and alignment, bound anew, unbound,
 //! deallocated; a BIND element of a send queue does the same as the verb. Regions are keys that windows may be
 //! bound inside of; a region stays as long as windows are bound in it.
 //!
-//! Keys say what may be accessed, not what is in memory: absent pages are the pager's matter (QP-13).
+//! Keys say what may be accessed, not what is in memory: the pager handles absent pages (QP-13).
 
 use crate::base::rule::{self, Rule};
 use crate::rc::{Access, Admit, Psn, Right};
@@ -238,9 +238,9 @@ impl<const N: usize> Keys<N> {
         }
     }
 
-    /// BindRKey: the key gives access to `binding` from now on, and to nothing else; a one-shot
-    /// key is fresh again. A binding of length 0 at address 0 unbinds (QP-9). That the process may access
-    /// the memory is for the caller to check; the pager checks it again with each page.
+    /// BindRKey: the key gives access to `binding` from now on, and to nothing else; a one-shot key is fresh again. A
+    /// binding of length 0 at address 0 unbinds (QP-9). The caller checks that the process may access the memory; the
+    /// pager checks it again with each page.
     ///
     /// # Errors
     /// [`KeyError::Unknown`], [`KeyError::Invalid`], [`KeyError::InUse`] (a region with windows): nothing has changed.
@@ -290,7 +290,7 @@ impl<const N: usize> Keys<N> {
         self.bind(key, Binding::default())
     }
 
-    /// Gives a key that is bound a new value, so that those who know the old one have nothing.
+    /// Gives a bound key a new value, so that the old one opens nothing.
     ///
     /// # Errors
     /// [`KeyError::Unknown`]; [`KeyError::InUse`] for a region with windows.
@@ -300,7 +300,7 @@ impl<const N: usize> Keys<N> {
             return Err(KeyError::InUse);
         }
         let moved = *entry;
-        // Its own place is one of those that it may get.
+        // It may get its own place again.
         *entry = Entry { key, ..Entry::default() };
         self.give_back(Self::place(key));
         let (key, entry) = self.take(entropy).ok_or(KeyError::Full)?;
@@ -308,7 +308,7 @@ impl<const N: usize> Keys<N> {
         Ok(key)
     }
 
-    /// Gives a key other lowest bits, as its owner wants them; to those who know the old key it is another one.
+    /// Gives a key the lowest bits that its owner wants; the old key opens nothing any more.
     ///
     /// # Errors
     /// [`KeyError::Unknown`]; [`KeyError::InUse`] for a region with windows; [`KeyError::Invalid`] where it would be 0.
@@ -383,7 +383,7 @@ impl<const N: usize> Keys<N> {
             over: false,
         };
         let Some(claim) = &mut entry.claim else {
-            // What is asked for again was asked for before, with the key as it was then.
+            // A repeated request was checked before, with the key as it was then.
             if access.again {
                 return Err(Refusal::Used);
             }
@@ -399,7 +399,7 @@ impl<const N: usize> Keys<N> {
             return Ok(());
         }
         if same && access.right == Right::Read && ahead == claim.packets && va == claim.end && !access.again {
-            // The claim grows, so that any part of it may be asked for again.
+            // The claim grows, so that any part of it may be repeated.
             claim.packets = claim.packets.saturating_add(access.packets);
             claim.end = va.wrapping_add(len);
             claim.over = false;

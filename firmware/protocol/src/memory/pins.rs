@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Pinned pages of one card, as its driver counts them (PC-3; decisions 14, 17–21).
 //!
-//! A *use* is a send block or a receive that holds all the pages its bytes lie in. Pages are
-//! shared: each is pinned once per address space, however many uses it has, and counts once
-//! against the budget of its process and that of the card. A use gets all its pages at once or
-//! none, so no two uses can hold parts and wait for each other. The caller does the work:
-//! [`Pins::acquire`] says what is to be brought in, [`Pins::served`] that it was.
+//! A *use* is a send block or a receive that holds all the pages its bytes lie in. Pages are shared: each is pinned
+//! once per address space, however many uses it has, and counts once against the budget of its process and that of the
+//! card. A use gets all its pages at once or none, so no two uses can hold parts and wait for each other. The caller
+//! does the work: [`Pins::acquire`] says which pages to bring in, and the caller reports them with [`Pins::served`].
 
 use super::context::Span;
 use crate::base::bound::{Bound, at_most};
@@ -21,8 +20,8 @@ pub enum Usage {
     /// A block to send from: held for a short time, because its credit is there already.
     #[default]
     Brief,
-    /// A receive behind a credit, or a send pinned as a whole: held until the peer does
-    /// something, perhaps never. Never takes the reserve.
+    /// A receive behind a credit, or a send pinned as a whole: held until the peer acts, perhaps for ever. Never takes
+    /// the reserve.
     Lasting,
 }
 
@@ -85,11 +84,11 @@ pub enum Served {
 pub struct Config {
     /// Pages that the card may have pinned at a time.
     pub budget: u32,
-    /// Of these (and of each process's), pages that lasting uses never take: the largest send block.
-    /// What makes progress certain (decision 19).
+    /// Of these (and of each process's), pages that lasting uses never take: the largest send block. It guarantees
+    /// progress (decision 19).
     pub reserve: u32,
-    /// A lasting use may take the reserve while there is no other, so that a receive as large
-    /// as the budget can be posted. Gives up the certainty for hosts that also send.
+    /// A lasting use may take the reserve while there is no other, so that a receive as large as the budget can be
+    /// posted. Hosts that also send lose the guarantee of progress.
     pub lend: bool,
     /// Log2 of the page size in bytes.
     pub page_shift: u8,
@@ -107,7 +106,7 @@ enum State {
     Present,
     /// The card has no translation for it any more, but may have begun to touch it.
     Withdrawn,
-    /// Not pinned any more; known until the uses that it had have let go.
+    /// Not pinned any more; known until its former uses have ended.
     Unpinned,
 }
 
@@ -170,7 +169,7 @@ struct Waiter {
     short: u32,
 }
 
-/// Somebody lacks memory that others could give up (decision 19).
+/// A request lacks memory that others could give up (decision 19).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Pressure {
     /// The request that waits longest of its kind.
@@ -225,8 +224,8 @@ impl<const PAGES: usize, const PROCESSES: usize, const LINE: usize> Pins<PAGES, 
         self.process(asid).is_none() && self.processes.push(Process { asid, budget, ..Process::default() })
     }
 
-    /// The process is gone: its requests leave the line and its pages are withdrawn as by
-    /// [`Pins::withdraw`]. The address space is forgotten when fence and uses are through.
+    /// The process is gone: its requests leave the line and its pages are withdrawn as by [`Pins::withdraw`]. The
+    /// address space is forgotten when fence and uses have ended.
     pub fn close(&mut self, asid: Asid) {
         if let Some(p) = self.process_mut(asid) {
             p.closing = true;
@@ -342,8 +341,8 @@ impl<const PAGES: usize, const PROCESSES: usize, const LINE: usize> Pins<PAGES, 
         Served::Held
     }
 
-    /// The pages of such a request cannot be had, or nobody wants them any more: holds nothing.
-    /// False when it held nothing.
+    /// The pages of such a request cannot be had, or are not wanted any more: it then holds nothing. False when it held
+    /// nothing before.
     pub fn unserved<I>(&mut self, request: &Request, spans: I, now: u64) -> bool
     where
         I: Iterator<Item = Span> + Clone,
@@ -351,8 +350,8 @@ impl<const PAGES: usize, const PROCESSES: usize, const LINE: usize> Pins<PAGES, 
         self.release(request, spans, now)
     }
 
-    /// The use is over. Pages that nobody else uses are unpinned after the linger time.
-    /// False, and nothing changes, when the request does not hold them.
+    /// The use is over. Pages without another use are unpinned after the linger time. False, and nothing changes, when
+    /// the request does not hold them.
     pub fn release<I>(&mut self, request: &Request, spans: I, now: u64) -> bool
     where
         I: Iterator<Item = Span> + Clone,
@@ -397,9 +396,9 @@ impl<const PAGES: usize, const PROCESSES: usize, const LINE: usize> Pins<PAGES, 
         Some(Pressure { request: waiter.request, pages: waiter.short, card: waiter.card })
     }
 
-    /// The application has changed the address space in `va .. va + len` (VC-9). Pages for which
-    /// `same` (page number) is false are taken from the card; how many. Then fence, and call
-    /// [`Pins::fenced`]; and tell the owners, whose uses hold them in vain.
+    /// The application has changed the address space in `va .. va + len` (VC-9). Pages for which `same` (page number)
+    /// is false are taken from the card; returns how many. Then fence, and call [`Pins::fenced`]; and tell the owners,
+    /// whose uses hold them in vain.
     ///
     /// For unmap and release `same` is false; where only rights or the mapping may have changed
     /// it says whether the address still maps that page with the right to use it (decision 18).
@@ -421,8 +420,8 @@ impl<const PAGES: usize, const PROCESSES: usize, const LINE: usize> Pins<PAGES, 
         count
     }
 
-    /// All DMA that had been issued before the last [`Pins::withdraw`] is over (decision 17):
-    /// what was withdrawn is unpinned.
+    /// All DMA that had been issued before the last [`Pins::withdraw`] is over (decision 17): withdrawn pages are
+    /// unpinned.
     pub fn fenced(&mut self) {
         let mut i = 0;
         let mut bound = Bound::new(PAGES as u32 + 1);
@@ -451,7 +450,7 @@ impl<const PAGES: usize, const PROCESSES: usize, const LINE: usize> Pins<PAGES, 
     /// The card may touch these bytes now: all their pages are mapped and in use.
     pub fn may_touch(&self, asid: Asid, span: Span, writing: bool) -> bool {
         let page = |n| self.find(asid, n).ok().and_then(|i| self.pages.get(i));
-        // The first that the table does not have ends it.
+        // The first page that the table does not have ends the loop.
         at_most(PAGES + 1, self.numbers(span))
             .all(|n| page(n).is_some_and(|p| p.state == State::Present && !p.unused() && (p.writable || !writing)))
     }
@@ -533,7 +532,7 @@ impl<const PAGES: usize, const PROCESSES: usize, const LINE: usize> Pins<PAGES, 
         need
     }
 
-    /// Enters a use; there is room, if need be in place of pages that linger.
+    /// Enters a use; there is room, if necessary in place of lingering pages.
     fn take<I>(&mut self, request: &Request, spans: I, fresh: u32)
     where
         I: Iterator<Item = Span> + Clone,
@@ -611,7 +610,7 @@ impl<const PAGES: usize, const PROCESSES: usize, const LINE: usize> Pins<PAGES, 
         self.reap();
     }
 
-    /// `pinned` and `lasting` pages of an address space count no longer; who waits may try again.
+    /// `pinned` and `lasting` pages of an address space no longer count; waiting requests may try again.
     fn uncount(&mut self, asid: Asid, pinned: u32, lasting: u32) {
         self.pinned = self.pinned.saturating_sub(pinned);
         self.lasting = self.lasting.saturating_sub(lasting);
@@ -637,7 +636,7 @@ impl<const PAGES: usize, const PROCESSES: usize, const LINE: usize> Pins<PAGES, 
         }
     }
 
-    /// A request stands behind one of the first `place` in the line.
+    /// Whether a request must wait behind one of the first `place` in the line.
     fn behind(&self, request: &Request, place: usize) -> bool {
         let before = self.line.as_slice().iter().take(place);
         before.filter(|w| w.request.usage == request.usage).any(|w| w.card || w.request.asid == request.asid)

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Receives on their way to credits and to completion (PC-1, VC-9; decisions 5, 10, 17, 19, 20).
 //!
-//! A receive is pinned when it is *granted*, and only then becomes a credit; it is unpinned when
-//! it has been filled. So data that comes for a credit never meets a page fault. [`Receives`] is
-//! told what is posted, what the host answers and what arrives; [`Receives::poll`] gives what to
-//! ask of the host, what to hand to the credit builder, and what completes, all in posting order.
+//! A receive is pinned when it is *granted*, and only then becomes a credit; it is unpinned when it has been filled. So
+//! data for a credit never meets a page fault. [`Receives`] is told of posted receives, the host's answers and arriving
+//! data; [`Receives::poll`] gives requests to the host, credits for the builder, and completions, all in posting order.
 
 use super::blocks::{BlockError, Outcome};
 use super::context::Span;
@@ -39,8 +38,8 @@ pub enum Action {
         /// Number of the receive.
         tag: u16,
     },
-    /// The request that was answered with [`Outcome::Waits`] is not wanted any more: say
-    /// [`Outcome::Gone`] when it is out of the line, or what else became of it.
+    /// The request that was answered with [`Outcome::Waits`] is not wanted any more: answer [`Outcome::Gone`] when it
+    /// is out of the line, or its other outcome.
     Cancel {
         /// Number of the receive.
         tag: u16,
@@ -52,7 +51,7 @@ pub enum Action {
         /// Bytes.
         size: u32,
     },
-    /// Commit what was posted to the builder (decision 5).
+    /// Commit the credits posted to the builder (decision 5).
     Commit,
     /// The oldest receive is complete.
     Complete {
@@ -193,7 +192,7 @@ impl<const RECVS: usize, const SPANS: usize, const BITS: u32> Receives<RECVS, SP
         Ok(tag)
     }
 
-    /// The doorbell: what was posted since the last one is a batch, announced together (decision 5).
+    /// The doorbell: receives posted since the last one are a batch, announced together (decision 5).
     pub fn ring(&mut self) {
         if let Some(r) = self.list.as_mut_slice().last_mut() {
             r.last = true;
@@ -346,7 +345,7 @@ impl<const RECVS: usize, const SPANS: usize, const BITS: u32> Receives<RECVS, SP
     }
 
     /// The pages in `va .. va + len` (whole ones) were taken from the card (VC-9). Receives that are no credits are
-    /// asked for again; the others are withdrawn: how many. Data for one is refused.
+    /// asked for again; the others are withdrawn, and their number returned. Data for a withdrawn one is refused.
     pub fn withdrawn(&mut self, va: u64, len: u64) -> u32 {
         let end = va.saturating_add(len);
         let (mut count, mut at) = (0, 0);
@@ -367,7 +366,7 @@ impl<const RECVS: usize, const SPANS: usize, const BITS: u32> Receives<RECVS, SP
         count
     }
 
-    /// The connection is over: all memory is let go, all receives complete.
+    /// The connection is over: all memory is released, all receives complete.
     pub fn close(&mut self) {
         self.closed = true;
         for r in at_most(RECVS, self.list.as_mut_slice()) {
@@ -449,7 +448,7 @@ impl<const RECVS: usize, const SPANS: usize, const BITS: u32> Receives<RECVS, SP
         Some(Action::Complete { tag: r.tag, status })
     }
 
-    /// Lets go of memory that is not needed and not being written.
+    /// Releases memory that is not needed and not being written.
     fn let_go(&mut self) -> Option<Action> {
         for r in at_most(RECVS, self.list.as_mut_slice()) {
             let over = matches!(r.state, State::New | State::Done | State::Local) || r.withdrawn;
@@ -517,7 +516,7 @@ impl<const RECVS: usize, const SPANS: usize, const BITS: u32> Receives<RECVS, SP
         None
     }
 
-    /// The budget is short: lets go of what later receives hold or ask for.
+    /// The budget is short: releases what later receives hold or ask for.
     fn squeeze(&mut self, place: usize) {
         for r in at_most(RECVS, self.list.as_mut_slice().iter_mut().skip(place + 1)) {
             match r.state {

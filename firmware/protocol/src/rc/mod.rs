@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The reliable connection as pure values: what its two ends know, and what they do with each packet.
 //!
-//! [`Requester`] sends SEND, WRITE, READ and atomics and hears the answers; [`Responder`] is the
-//! other end. Both decide packet by packet with bounded state, so that hardware can take the
-//! same shape, and know nothing of bytes on the wire, memory or clocks: packets come and go as
-//! [`RequestPacket`] and [`ResponsePacket`], time comes in as an argument, what is to be done
-//! comes out as values. All state is plain data with one form for each situation (what is not
-//! in use is zero), so that a model checker can explore these machines themselves.
+//! [`Requester`] sends SEND, WRITE, READ and atomics and hears the answers; [`Responder`] is the other end. Both decide
+//! packet by packet with bounded state, so that hardware can have the same structure, and know nothing of bytes on the
+//! wire, memory or clocks: packets are [`RequestPacket`] and [`ResponsePacket`], time is an argument, and actions are
+//! returned as values. All state is plain data with one form for each situation (unused fields are zero), so that a
+//! model checker can explore these machines themselves.
 //!
 //! `BITS` is the width of a PSN: 24 on the wire, 3 for the model checker. `W`, a power of two, is the window in packets.
 //! As in InfiniBand nothing may live on the wire for longer than half a turn of the PSNs.

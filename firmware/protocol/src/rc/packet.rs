@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the packets of a reliable connection say, without their bytes.
+//! The meaning of a reliable connection's packets, without their bytes.
 
 /// What a request packet is part of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -182,7 +182,7 @@ pub enum ResponseBody {
     },
     /// Atomic response.
     Atomic {
-        /// What stood there before.
+        /// The value before.
         original: u64,
     },
 }

@@ -83,7 +83,7 @@ pub struct Message {
     pub op: Op,
     /// The caller's own: given back in [`Transmit`], [`Outcome`] and [`Completion`].
     pub tag: u32,
-    /// Stream offset of its first byte, or what else the caller finds its bytes by.
+    /// Stream offset of its first byte, or another number by which the caller finds its bytes.
     pub offset: u64,
     /// Bytes; 8 of an atomic.
     pub len: u32,
@@ -180,7 +180,7 @@ pub enum Outcome {
         /// Value.
         original: u64,
     },
-    /// It cannot be: to be counted, nothing has changed.
+    /// Impossible: to be counted; nothing has changed.
     Bad,
     /// The connection is broken: `complete` tells what becomes of the messages.
     Failed,
@@ -267,7 +267,7 @@ struct Entry {
 pub struct Requester<const BITS: u32, const W: usize, const M: usize> {
     config: RequesterConfig,
     window: Window<BITS, W, Wide>,
-    /// What was sent again and proves others lost (selective repeat).
+    /// The resent packet that proves others lost (selective repeat).
     witness: Witness<Wide>,
     /// When it left, or the first one that left together with it.
     witness_left: u64,
@@ -300,7 +300,7 @@ pub struct Requester<const BITS: u32, const W: usize, const M: usize> {
     probe_at: Option<u64>,
     /// Probes since the round trip was measured.
     probes: u8,
-    /// What goes again next is a probe, or goes because of a time-out.
+    /// The next resent packet is a probe, or goes because of a time-out.
     probing: bool,
     /// Longest round trip of late; 0: not known.
     round: u32,
@@ -552,10 +552,10 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
         self.probe_at = probes.then_some(now.saturating_add(time));
     }
 
-    /// One packet goes again: the newest one if that is to be tried (`newest`), only the end of what was sent can be missing
-    /// and a SACK reaches that far; else the oldest one, which is answered whatever the peer thinks of it. Of READs and
-    /// atomics, which are few, all go that are not answered. What else is lost its acknowledgement tells. Where the peer
-    /// keeps none that come early, all go again.
+    /// One packet goes again: the newest one if that is to be tried (`newest`), only the end of what was sent can be
+    /// missing and a SACK reaches that far; else the oldest one, which the peer always answers. All unanswered READs
+    /// and atomics go again, because they are few. The probe's acknowledgement tells what else is lost. If the peer
+    /// keeps no early packets, all go again.
     fn ask_again(&mut self, newest: bool) {
         let (flight, answers) = (self.window.flight(), self.answers());
         if !self.config.selective || rule::broken(Rule::ProbeAlone) {
@@ -570,7 +570,7 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
         self.probing = self.config.selective;
     }
 
-    /// A packet is acknowledged; if it is the one whose round trip is measured, that is known.
+    /// A packet is acknowledged; if its round trip is being measured, the measurement ends.
     fn measure(&mut self, news: Wide, now: u64) {
         let Some((psn, left)) = self.timed else { return };
         let its = Wide::bit(Psn::<BITS>::new(psn).since(self.window.una()));
@@ -578,7 +578,7 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
             return;
         }
         self.timed = None;
-        // Of one that went again nobody knows which copy has come (Karn).
+        // For a resent packet it is unknown which copy has come (Karn).
         if self.witness.again() & its == Wide::ZERO {
             let took = now.saturating_sub(left).clamp(1, u32::MAX as u64) as u32;
             self.round = match self.round.checked_sub(took) {
@@ -617,7 +617,7 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
         let entry = self.entry(i);
         let run = match entry.message.op {
             Op::Read => {
-                // The rest of the request that it was part of.
+                // Also the rest of the request that it was part of.
                 let chunk = 1 << (self.config.read_log2 & 31);
                 let end = ((index | (chunk - 1)).saturating_add(1)).min(entry.sent);
                 self.window.lost_run(n).min(end - index)
@@ -632,7 +632,8 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
             let open = !(self.window.done() | self.window.lost()) & Wide::ones(self.window.flight());
             let probe = self.probing;
             let (age, round) = (now.saturating_sub(self.witness_left), self.round as u64);
-            // One that left together with the witness takes its place, and one that leaves when it is overdue.
+            // A packet that left together with the witness takes its place, and so does one that leaves when the
+            // witness is overdue.
             let (young, overdue) = (age < round / 4, age >= round + round / 4);
             for i in at_most(W, n..n.saturating_add(run)) {
                 let before = self.witness.at();
@@ -664,7 +665,7 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
         false
     }
 
-    /// A READ or an atomic that is not complete lies before message `i`.
+    /// Whether a READ or an atomic that is not complete lies before message `i`.
     fn answers_before(&self, i: u16) -> bool {
         for j in at_most(M, self.over..i) {
             if self.entry(j).message.op.answered() {
@@ -780,7 +781,7 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
         let news = self.window.finish(bits);
         if news {
             self.measure(new, now);
-            // An answer that comes sooner than a round trip takes is one to an earlier copy.
+            // An answer that comes sooner than a round trip is for an earlier copy.
             let late = now.saturating_sub(self.witness_left) >= self.round as u64 - self.round as u64 / 4;
             let lost = self.witness.told(new, late) & known;
             self.window.lose(lost);
@@ -887,7 +888,7 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
             return false;
         }
         let answers = self.answers();
-        // Going back, only answers that are missing show here; the rest is told by NAKs.
+        // Under go-back-N only missing answers show here; NAKs tell the rest.
         let among = if self.config.selective { !Wide::ZERO } else { answers };
         self.window.find_lost(reorder, idle, answers, among)
     }
@@ -895,7 +896,7 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
     fn acknowledged(&mut self, now: u64, psn: Psn<BITS>, msn: u32, credits: u8, sack: Option<u128>) -> Outcome {
         let upto = psn.plus(1);
         let answers = self.answers();
-        // What lies further ahead a SACK would not tell.
+        // A SACK would not reach further ahead.
         let known = match upto.before(self.window.una()) {
             true => SACK_REACH.saturating_sub(self.window.una().since(upto)),
             false => upto.since(self.window.una()).saturating_add(SACK_REACH),
@@ -953,7 +954,7 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
                 _ => Outcome::Bad,
             };
         }
-        // What lies behind it may have been dropped too; what has not will be told meanwhile.
+        // Later packets may have been dropped too; those that were not will be acknowledged meanwhile.
         self.window.lose_from(psn.since(self.window.una()));
         let memory = timer & 0x1f == NOT_YET_TIMER;
         if memory && self.go.is_some_and(|go| self.concerns(Psn::new(go), psn)) {
@@ -998,15 +999,16 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
         psn.since(self.window.una().minus(self.below)) < self.below + self.window.flight()
     }
 
-    /// A GO for `first` is for the packet `held`: `first` is its own PSN, or that of the first packet of its WRITE. Under
-    /// selective repeat each packet of a WRITE may find the memory absent, and the operation is named by its first.
+    /// A GO for `first` is for the packet `held`: `first` is its own PSN, or that of the first packet of its WRITE.
+    /// Under selective repeat each packet of a WRITE may find the memory absent, and the operation is named by its
+    /// first packet.
     fn concerns(&self, first: Psn<BITS>, held: Psn<BITS>) -> bool {
         let write = |(i, index): (u16, u32)| self.entry(i).message.op == Op::Write && held.minus(index) == first;
         first == held || self.locate(held.since(self.window.una())).is_some_and(write)
     }
 
-    /// GO (PC-4): the memory of the operation that begins with PSN `first` ([`super::Access::first`]) is resident
-    /// now, or is known never to be (QP-13): what was held is sent again, and gets its answer.
+    /// GO (PC-4): the memory of the operation that begins with PSN `first` ([`super::Access::first`]) is resident now,
+    /// or is known never to be (QP-13): the held packet is sent again, and gets its answer.
     pub fn go(&mut self, first: u32) {
         let first = Psn::<BITS>::new(first);
         if self.failed.is_some() || !self.open(first) {
@@ -1021,7 +1023,7 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
         }
     }
 
-    /// The peer is lost, as the caller has learned elsewhere: what is not over fails with `status`.
+    /// The caller says that the peer is lost: messages that are not over fail with `status`.
     pub fn abandon(&mut self, status: Status) {
         if self.failed.is_none() {
             self.fail(status);

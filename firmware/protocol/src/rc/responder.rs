@@ -40,8 +40,8 @@ pub struct Access {
 pub enum Admit {
     /// It may be done at once.
     Yes,
-    /// It may be done when the memory is resident, which is being seen to (PC-4, QP-13). Then, or when it
-    /// has turned out that this cannot be, the peer is to get a GO with [`Access::first`].
+    /// It may be done once the memory is resident, which is under way (PC-4, QP-13). Then, or when it turns out to be
+    /// impossible, the peer is to get a GO with [`Access::first`].
     NotYet,
     /// It may be done, but its memory cannot be made resident (QP-13).
     Failed,
@@ -49,7 +49,7 @@ pub enum Admit {
     No,
 }
 
-/// What a responder asks its surroundings while it judges a packet.
+/// The questions that a responder asks its owner while it judges a packet.
 pub trait Target {
     /// Size in bytes of the receive that credit `number` stands for, if it is announced (or,
     /// towards peers without credit lists, posted) and not complete.
@@ -200,7 +200,7 @@ impl ResponderConfig {
     }
 }
 
-/// What is kept of a packet until its turn has come.
+/// The record of a packet until its turn has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Record {
     kind: Kind,
@@ -318,7 +318,7 @@ pub struct Responder<const BITS: u32, const W: usize, const R: usize> {
     config: ResponderConfig,
     arrival: Arrival<BITS, W, Wide>,
     records: [Record; W],
-    /// All below has arrived in order, and been looked at in order.
+    /// All packets below have arrived and been followed in order.
     followed: Psn<BITS>,
     current: Option<Current>,
     /// Range of the WRITE under way (in order only: later packets do not say it).
@@ -440,7 +440,7 @@ impl<const BITS: u32, const W: usize, const R: usize> Responder<BITS, W, R> {
         }
     }
 
-    /// Refuses the message that is expected with `code`, for a reason that the caller has. Nothing is taken after that.
+    /// Refuses the expected message with `code`, for a reason of the caller's. Nothing is taken after that.
     pub fn reject(&mut self, code: NakCode) {
         if self.broken.is_none() {
             self.refuse(Fault::Invalid, code);
@@ -495,7 +495,7 @@ impl<const BITS: u32, const W: usize, const R: usize> Responder<BITS, W, R> {
             };
         }
         if !order {
-            // What is wrong with it is told when its turn has come.
+            // Its fault is reported when its turn has come.
             self.page_fault = None;
         } else {
             // A refusal that has not left is of no use any more.
@@ -534,7 +534,7 @@ impl<const BITS: u32, const W: usize, const R: usize> Responder<BITS, W, R> {
         match p.kind {
             Kind::Send | Kind::Write => self.ack_due |= !rule::broken(Rule::RepeatAcknowledged),
             Kind::Read => {
-                // No requester that keeps to its window asks for older ones.
+                // A requester that keeps to its window never asks for older ones.
                 let Some(remote) = p.remote else {
                     return Verdict::Drop(Fault::Invalid);
                 };
@@ -542,7 +542,7 @@ impl<const BITS: u32, const W: usize, const R: usize> Responder<BITS, W, R> {
                 if behind > W as u32 {
                     return Verdict::Drop(Fault::OutOfWindow);
                 }
-                // What has not been answered for the first time comes in its turn.
+                // A request that was not answered yet comes in its turn.
                 let part = ((behind as u64) << (log2 & 31)).min(remote.len as u64) as u32;
                 let remote = Remote { len: part, ..remote };
                 let count = packets(part, log2);
@@ -863,7 +863,7 @@ impl<const BITS: u32, const W: usize, const R: usize> Responder<BITS, W, R> {
         Some((Reply { packet: ResponsePacket { psn, msn, body }, payload }, job.sent >= job.packets))
     }
 
-    /// The next response packet, if one is due. Asking seldom makes acknowledgements fewer.
+    /// The next response packet, if one is due. Asking seldom reduces the number of acknowledgements.
     pub fn respond(&mut self) -> Option<Reply> {
         let (log2, msn) = (self.config.log2_mtu, self.msn);
         if let Some(job) = self.again.first()
@@ -895,14 +895,14 @@ impl<const BITS: u32, const W: usize, const R: usize> Responder<BITS, W, R> {
             return Some(reply);
         }
         let settled = self.arrival.placed() == self.followed;
-        // The end of the connection waits for no placement: what is not placed is not acknowledged.
+        // The end of the connection waits for no placement, because unplaced packets are not acknowledged.
         let fatal = matches!(self.refusal, Some(Refusal::Fatal(..)));
         if let Some(refusal) = self.refusal
             && (settled || fatal)
         {
             self.refusal = None;
             self.unacked = 0;
-            // What has arrived behind a gap is still to be told.
+            // Packets behind a gap are still to be reported.
             self.ack_due &= self.config.selective;
             let (syndrome, psn) = match refusal {
                 Refusal::Sequence => (Syndrome::Nak(NakCode::Sequence), self.followed),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The sender's window: which packets are on their way, acknowledged, to be sent again.
+//! The sender's window: which packets are on their way, acknowledged, or to be sent again.
 
 use super::{Bitmap, MAX_FLIGHT, MAX_WINDOW, Psn};
 use crate::base::bound::{Bound, at_most};
@@ -18,10 +18,9 @@ pub enum Reach {
 
 /// The PSNs `una` to `una + flight`, at most `W` and [`MAX_FLIGHT`] of them, as bitmaps whose bit 0 is `una`.
 ///
-/// A packet counts as lost when packets that left later are known to have arrived: `reorder`
-/// of them, or all that there are when there is nothing more to send. One that is sent again
-/// counts as lost again only by packets that left after that, so it goes at most once per
-/// round trip; else only the time-out helps.
+/// A packet counts as lost when packets that left later are known to have arrived: `reorder` of them, or all that there
+/// are when there is nothing more to send. One that is sent again counts as lost again only by packets that left after
+/// that, so it goes at most once per round trip; without such packets only the time-out helps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Window<const BITS: u32, const W: usize, B = u128> {
     una: Psn<BITS>,

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Datagram services without state per peer (QP-6): unreliable datagram (IBTA 9.8.3), and
-//! raw datagram: whole frames to and from a QP, with filters that steer a protocol to a QP.
-//! What an end node without a big host may leave out: [`Abilities`] (QP-16).
+//! Datagram services without state per peer (QP-6): unreliable datagram (IBTA 9.8.3), and raw datagram: whole frames to
+//! and from a QP, with filters that steer a protocol to a QP. [`Abilities`] says what an end node without a big host
+//! may leave out (QP-16).
 //!
-//! Nothing here is acknowledged or sent again, and there are no credits: what finds no
-//! receive is dropped and counted.
+//! Nothing here is acknowledged or sent again, and there are no credits: a datagram that finds no receive is dropped
+//! and counted.
 
 use crate::base::bound::at_most;
 use crate::wire::net::{ETHER_IPV4, ETHER_IPV6, PROTOCOL_UDP, checksum};
@@ -28,7 +28,7 @@ pub struct Receive {
     pub len: u32,
 }
 
-/// What was not received. All are counted apart and change nothing else.
+/// Counts of dropped packets, by cause. They change nothing else.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Counters {
     /// Packets of another service, or with headers that a datagram does not have.
@@ -286,7 +286,7 @@ pub struct Node {
     pub ipv6: [u8; 16],
 }
 
-/// What a filter looks at in a frame.
+/// The fields of a frame that filters look at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Fields {
     to: [u8; 6],
@@ -375,14 +375,14 @@ pub enum FilterError {
     Port,
 }
 
-/// Who gets a frame.
+/// The receiver of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Steered {
     /// The card itself: ARP, and RoCEv2 to this node. No filter can take these away.
     Card,
     /// The raw QP with this QPN.
     Qp(u32),
-    /// Nobody: dropped and counted.
+    /// No receiver: dropped and counted.
     Nobody,
 }
 
@@ -404,7 +404,7 @@ impl<const N: usize> Filters<N> {
         Self { rows: [None; N] }
     }
 
-    /// Steers what matches `filter` to `qpn`.
+    /// Steers frames that match `filter` to `qpn`.
     ///
     /// # Errors
     /// The table is as before.
@@ -441,7 +441,7 @@ impl<const N: usize> Filters<N> {
         removed
     }
 
-    /// Who gets a frame (without frame check sequence).
+    /// The receiver of a frame (without frame check sequence).
     pub fn steer(&self, frame: &[u8], node: &Node) -> Steered {
         let Some(fields) = Fields::of(frame, node) else {
             return Steered::Nobody;
@@ -510,7 +510,7 @@ impl<const DEPTH: usize> RawQp<DEPTH> {
     }
 }
 
-/// What an end node offers. An I/O adapter without a big host does less (QP-16).
+/// The services of an end node. An I/O adapter without a big host offers fewer (QP-16).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Abilities {
     /// QPs that it has.
@@ -527,7 +527,7 @@ impl Abilities {
     /// A host with all services.
     pub const HOST: Self =
         Self { queue_pairs: 1 << 24, inbound_rdma: true, reliable_datagram: true, unreliable_datagram: true };
-    /// An I/O adapter: few QPs, reliable connection, nobody reaches into its memory.
+    /// An I/O adapter: few QPs, reliable connections, no access to its memory.
     pub const ADAPTER: Self =
         Self { queue_pairs: 4, inbound_rdma: false, reliable_datagram: false, unreliable_datagram: false };
 

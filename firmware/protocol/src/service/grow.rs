@@ -2,12 +2,11 @@
 //! Buffers that grow when needed (BE-1 … BE-8), for messaging libraries that keep registered
 //! buffers per connection: small ones at first, larger ones when an element needs them.
 //!
-//! One direction of a connection has a [`Sender`] and a [`Receiver`] with sets of equally many,
-//! equally large buffers. Enlargement, one *phase*: the sender clears the memory for the answer
-//! and asks **through the present buffers**; nothing else is sent in that direction. The receiver
-//! provisions the larger set, lets the old one go, and writes its [`Answer`] into that memory,
-//! again and again until something has come through the new set. The sender polls the memory; an
-//! answer that is not whole is "not yet". Then it exchanges its own buffers. No call waits.
+//! One direction of a connection has a [`Sender`] and a [`Receiver`] with sets of equally many, equally large buffers.
+//! Enlargement, one *phase*: the sender clears the memory for the answer and asks **through the present buffers**;
+//! nothing else is sent in that direction. The receiver provisions the larger set, releases the old one, and writes its
+//! [`Answer`] into that memory, repeatedly until something has come through the new set. The sender polls the memory;
+//! an incomplete answer counts as "not yet". Then it exchanges its own buffers. No call waits.
 
 use crate::base::bound::at_most;
 use crate::base::crc::Crc;
@@ -139,7 +138,7 @@ pub enum GrowError {
     BadAnswer,
 }
 
-/// What became of a message. Call again with what is left of it.
+/// What became of a message. Call again with the elements that are left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Progress {
     /// The first `elements` go out now, each in one buffer, from buffer `slot` on, cyclically.
@@ -220,7 +219,7 @@ enum GrowFail {
     Bad,
 }
 
-/// The sending end of one direction. Phases are numbered 1 ..= `PHASES`, cyclically; two is the least.
+/// The sending end of one direction. Phases are numbered 1 ..= `PHASES`, cyclically; there are at least two.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Sender<const LEVELS: usize, const PHASES: u32 = { u32::MAX }> {
     config: Config<LEVELS>,
@@ -246,12 +245,11 @@ impl<const LEVELS: usize, const PHASES: u32> Sender<LEVELS, PHASES> {
         Self { config, own: 0, peer: 0, remote: None, free: config.count, slot: 0, phase, set, state: State::Steady }
     }
 
-    /// Sends as much as can be of a message whose elements have these lengths in bytes. It is cut
-    /// before its first element that is too large (BE-6); if that is the first one, larger buffers
-    /// are asked for and zero bytes were transferred (BE-2).
+    /// Sends as much as possible of a message whose elements have these lengths in bytes. It is cut before its first
+    /// element that is too large (BE-6); if that is the first one, larger buffers are asked for and zero bytes were
+    /// transferred (BE-2).
     ///
-    /// # Errors
-    /// [`GrowError`]; said once, then the message may be tried again.
+    /// # Errors [`GrowError`]; reported once, then the message may be tried again.
     pub fn send(&mut self, elements: &[u32]) -> Result<Progress, GrowError> {
         if let State::Failed(why) = self.state {
             self.state = State::Steady;
@@ -336,8 +334,8 @@ impl<const LEVELS: usize, const PHASES: u32> Sender<LEVELS, PHASES> {
         true
     }
 
-    /// The buffers of [`SenderAction::Provision`] are registered, or could not be: then the small
-    /// ones stay and go on being used, in the receiver's larger ones. False when none were awaited.
+    /// The buffers of [`SenderAction::Provision`] are registered, or could not be: then the small ones stay in use,
+    /// with the receiver's larger ones. False when none were awaited.
     pub fn provisioned(&mut self, done: bool) -> bool {
         let State::Owning(target) = self.state else {
             return false;
@@ -373,7 +371,7 @@ impl<const LEVELS: usize, const PHASES: u32> Sender<LEVELS, PHASES> {
         (self.own, self.peer)
     }
 
-    /// Larger buffers are being had.
+    /// Whether larger buffers are under way.
     pub fn growing(&self) -> bool {
         !matches!(self.state, State::Steady | State::Failed(_))
     }
@@ -414,7 +412,7 @@ pub enum ReceiverAction {
     },
 }
 
-/// A set that was replaced and has messages in it that nobody has consumed.
+/// A replaced set with messages in it that were not consumed yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct OldSet {
     level: usize,
@@ -465,14 +463,14 @@ impl<const LEVELS: usize> Receiver<LEVELS> {
             return false;
         }
         self.used += 1;
-        // What comes through the new set proves that its answer was seen.
+        // A message through the new set proves that its answer was seen.
         self.answer = None;
         self.answer_due = false;
         true
     }
 
-    /// A request has come in a buffer of the present set, which is free again at once. A repeat
-    /// is answered again. False when it asks for nothing that there is; then it is refused.
+    /// A request has come in a buffer of the present set, which is free again at once. A repeat is answered again.
+    /// False when it asks for an impossible set; then it is refused.
     pub fn request(&mut self, phase: u32, size: u32) -> bool {
         if phase == self.phase {
             self.answer_due = self.answer.is_some();
@@ -528,7 +526,7 @@ impl<const LEVELS: usize> Receiver<LEVELS> {
         true
     }
 
-    /// Messages that nobody has consumed.
+    /// Messages that were not consumed yet.
     pub fn waiting(&self) -> u32 {
         self.old.iter().flatten().fold(self.used, |sum, o| sum.saturating_add(o.used))
     }

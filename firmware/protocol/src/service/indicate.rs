@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Indicate window (IW-1 … IW-7, decision 12): stream data goes into *named* buffers of the
-//! application where there are any, else into *anonymous* ones of the driver, and so never waits
-//! for a buffer longer than it must.
+//! Indicate window (IW-1 … IW-7, decision 12): stream data goes into *named* buffers of the application if there are
+//! any, else into *anonymous* ones of the driver, and so waits for a buffer no longer than necessary.
 //!
-//! [`Nic`] is the card's side of one connection, [`Driver`] the host's. Events of the card come to
-//! the driver in order, commands of the driver to the card in order; nothing else is assumed about
-//! their timing. Bytes are named by their stream offset on both sides, which is what keeps them in
-//! order across the switch between the two kinds of buffers (IW-7).
+//! [`Nic`] is the card's side of one connection, [`Driver`] the host's. Events of the card come to the driver in order,
+//! commands of the driver to the card in order; nothing else is assumed about their timing. Both sides identify bytes
+//! by their stream offset, which keeps them in order across the switch between the two kinds of buffers (IW-7).
 
 use crate::base::bound::at_most;
 use crate::base::fifo::Fifo;
@@ -47,8 +45,8 @@ impl Pool {
         Self { settings, reserved: 0 }
     }
 
-    /// Anonymous bytes that a connection with that window can fill. Each hand-over of a buffer
-    /// opens a new window, though the driver may have yet to copy what came in the last one.
+    /// Anonymous bytes that a connection with that window can fill. Each hand-over of a buffer opens a new window,
+    /// although the driver may still have to copy the bytes of the last one.
     pub const fn need(&self, window: u32) -> u64 {
         let ahead = if self.settings.ahead == 0 { 1 } else { self.settings.ahead as u64 };
         (1 + ahead) * window as u64 + self.settings.early as u64
@@ -100,7 +98,7 @@ pub enum NicAction {
         /// The last byte carries PUSH.
         push: bool,
     },
-    /// Write into a named buffer, without a word.
+    /// Write into a named buffer, without telling the host.
     Named {
         /// The driver's number of the buffer.
         id: u16,
@@ -184,7 +182,7 @@ impl<const SEGMENTS: usize, const NAMED: usize> Nic<SEGMENTS, NAMED> {
     /// False when they cannot be held; then they are not accepted and come again.
     pub fn arrived(&mut self, len: u32, push: bool) -> bool {
         let held = self.held().saturating_add(len as u64);
-        // What can go on at once needs no room.
+        // Bytes that can be delivered at once need no room.
         let fits = held <= (self.hold as u64).saturating_add(self.limit().saturating_sub(self.next));
         len > 0 && fits && !self.closed && self.held.push(Segment { len, push })
     }
@@ -263,7 +261,7 @@ impl<const SEGMENTS: usize, const NAMED: usize> Nic<SEGMENTS, NAMED> {
         self.pending = self.pending.saturating_sub(n);
     }
 
-    /// Changes the window of an open connection (IW-1); what was delivered stays delivered.
+    /// Changes the window of an open connection (IW-1); delivered bytes stay delivered.
     pub fn set_window(&mut self, window: u32) {
         self.window = window.max(1);
     }
@@ -279,7 +277,7 @@ impl<const SEGMENTS: usize, const NAMED: usize> Nic<SEGMENTS, NAMED> {
         self.pending >= self.window && self.named.is_empty()
     }
 
-    /// Bytes sent to the host that nobody has acknowledged (IW-2).
+    /// Bytes sent to the host and not acknowledged (IW-2).
     pub const fn pending(&self) -> u32 {
         self.pending
     }
@@ -294,8 +292,8 @@ impl<const SEGMENTS: usize, const NAMED: usize> Nic<SEGMENTS, NAMED> {
         self.next
     }
 
-    /// Stream offset up to which data can be delivered without a word of the host: what credits,
-    /// which are capacity only on such a connection (decision 12), may add up to.
+    /// Stream offset up to which data can be delivered without the host's help. Credits, which only stand for capacity
+    /// on such a connection (decision 12), may add up to it.
     pub fn limit(&self) -> u64 {
         // A buffer in push mode may be returned before it is full.
         let certain = self.named.as_slice().iter().take_while(|t| rule::holds(Rule::CreditIsCertain, !t.push));
@@ -516,8 +514,8 @@ impl<const NAMED: usize> Driver<NAMED> {
             return false;
         }
         n.place = Where::Back { copied: end.min(self.received), end, reason };
-        // Bytes up to there that did not come through anonymous memory are in the buffer. One that
-        // stands behind others, and comes back empty at the end, says nothing about them.
+        // Bytes up to there that did not come through anonymous memory are in the buffer. A buffer behind others that
+        // comes back empty at the end says nothing about them.
         if end > n.start && end > self.received {
             self.received = end;
             self.told = self.told.max(end);
@@ -525,7 +523,7 @@ impl<const NAMED: usize> Driver<NAMED> {
         true
     }
 
-    /// The application reads up to `n` bytes of what waits, without a named buffer: how many (IW-5).
+    /// The application reads up to `n` waiting bytes without a named buffer; returns how many (IW-5).
     pub fn accept(&mut self, n: u32) -> u32 {
         if !self.named.is_empty() {
             return 0; // It would overtake them.
@@ -535,7 +533,7 @@ impl<const NAMED: usize> Driver<NAMED> {
         n
     }
 
-    /// The application is about to accept `n` bytes of what waits: they may be acknowledged now (IW-3).
+    /// The application is about to accept `n` waiting bytes: they may be acknowledged now (IW-3).
     pub fn accepting(&mut self, n: u32) {
         let n = match self.named.is_empty() {
             true => self.waiting().min(n as u64).min(self.early as u64),
@@ -615,9 +613,9 @@ impl<const NAMED: usize> Driver<NAMED> {
         self.named.as_slice().iter().any(|n| n.place == Where::Card)
     }
 
-    /// Gives the first buffer that has none its place in the stream: with the card if it is larger
-    /// than the window and than what waits, and what is before it has a certain end (IW-4); else
-    /// here, once it is the oldest.
+    /// Gives the first buffer that has none its place in the stream: with the card if it is larger than the window and
+    /// than the waiting bytes, and the end of the buffers before it is certain (IW-4); else here, once it is the
+    /// oldest.
     fn hand_over(&mut self) -> Option<DriverAction> {
         let mut start = self.consumed;
         let (received, window, closed) = (self.received, self.window, self.closed);
@@ -678,7 +676,7 @@ impl<const NAMED: usize> Driver<NAMED> {
         Some(DriverAction::Complete { id: n.id, bytes, reason })
     }
 
-    /// Copies what came through anonymous memory into the oldest buffer.
+    /// Copies bytes from anonymous memory into the oldest buffer.
     fn copy(&mut self, now: u64) -> Option<DriverAction> {
         let (consumed, received) = (self.consumed, self.received);
         let until = now.saturating_add(self.push_time);
@@ -701,7 +699,7 @@ impl<const NAMED: usize> Driver<NAMED> {
         Some(DriverAction::Copy { id, offset, start: consumed, len })
     }
 
-    /// Tells the card of what was taken: when all was, or half a window, or early if it was wished.
+    /// Tells the card how many bytes were taken: when all were, or half a window, or early if asked.
     fn acknowledge(&mut self) -> Option<DriverAction> {
         if self.consumed >= self.received && self.indicated >= self.window {
             self.indicated = 0;

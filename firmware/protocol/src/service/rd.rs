@@ -7,9 +7,9 @@
 //! contexts. As with InfiniBand's (IBTA 9.8) one message is under way per context and direction;
 //! it goes in order, with go-back-N, and a QP without a receive is waited for by RNR.
 //!
-//! What is refused for one message (no such QP, wrong Q_Key, wrong RKey, never ready) fails that message only:
-//! the requester goes on behind a gap in its PSNs, by a RESYNC that the responder
-//! acknowledges, so that nothing of the old message that is still on the wire can be taken for the new one.
+//! A refusal (no such QP, wrong Q_Key, wrong RKey, never ready) fails one message only: the requester continues behind
+//! a gap in its PSNs, by a RESYNC that the responder acknowledges, so that late packets of the old message cannot be
+//! taken for the new one.
 
 use crate::base::bound::at_most;
 use crate::rc::{
@@ -149,7 +149,7 @@ struct Incoming {
     size: u32,
 }
 
-/// The RC responder asks; the QP that the packet is for answers.
+/// Passes the RC responder's questions to the QP that the packet is for.
 struct Asked<'a, P: Ports> {
     ports: &'a mut P,
     address: Address,
@@ -191,7 +191,7 @@ pub struct Context<const BITS: u32, const W: usize, const R: usize> {
     incoming: Option<Incoming>,
     /// The receive of a message that was given up.
     dropped: Option<u32>,
-    /// The refusal of the message that the peer is to give up, said again when it asks again.
+    /// The refusal of the message that the peer is to give up, repeated when it asks again.
     refusal: Option<ResponsePacket>,
     refusal_due: bool,
     resync_answer: bool,

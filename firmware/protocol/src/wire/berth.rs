@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What only Berth cards say to each other, when they agreed on selective repeat at connect
-//! (decision 23): a header at the front of each data packet's payload, and an opcode of its own.
+//! Wire formats of Berth cards that agreed on selective repeat at connect (decision 23): a header at the front of each
+//! data packet's payload, and an opcode of its own.
 //!
 //! Both are made so that a capture stays readable to others: none of them takes the first
 //! for a protocol's header, and the second lies in the range that the specification leaves to manufacturers.
@@ -12,7 +12,7 @@ pub use crate::rc::Placement;
 pub const SELECTIVE_ACKNOWLEDGE: u8 = 0xd1;
 
 /// Q_Key of credit lists that an end whose connection has this epoch sends as datagrams between the control QPNs. The
-/// list itself says the epoch of the end that it is for: who makes one up has to guess both. Its highest bit is set: a
+/// list itself has the epoch of the end that it is for, so a forger has to guess both. Its highest bit is set: a
 /// controlled Q_Key, which an adapter does not let an unprivileged program send with (IBTA 10.2.5).
 pub const fn list_qkey(epoch: u32) -> u32 {
     1 << 31 | epoch
@@ -68,7 +68,7 @@ pub struct Sack(pub u128);
 impl Sack {
     /// Bytes of the header.
     pub const BYTES: usize = 16;
-    /// Packets that it can tell of.
+    /// Packets that it covers.
     pub const PACKETS: u32 = 128;
 
     /// Whether the packet `distance` after the acknowledged one has arrived; `distance` from 1 on.
