@@ -93,9 +93,9 @@ pub struct Up {
     mtu: u32,
 }
 
-/// How often it is asked whether another host has the address (RFC 5227).
+/// How often the tool has firmware ask whether another host has the address (RFC 5227).
 const PROBES: u32 = 3;
-/// Time between these: the answer comes from a card, which waits for nobody.
+/// Time between these; another card answers at once.
 const PROBE_INTERVAL: Duration = Duration::from_millis(20);
 
 fn mtu(s: &str) -> Result<u32, String> {

@@ -13,13 +13,13 @@ use crate::signals;
 /// Why the tool failed.
 #[derive(Debug)]
 pub enum Failure {
-    /// The library says so.
+    /// An error of the library.
     Berth(Error),
     /// A file could not be used.
     File(PathBuf, std::io::Error),
     /// A file is not of a kind that can be used so; the text says what it is.
     Kind(PathBuf, String),
-    /// A file is not any more what it was when it was opened.
+    /// A file has changed since it was opened.
     Changed(PathBuf, Change),
     /// The received bytes are not those that were sent.
     Checksum(String),
@@ -32,7 +32,7 @@ pub enum Failure {
         /// In its words.
         text: String,
     },
-    /// The peer wants no connection; the text is its own.
+    /// The peer rejects the connection; the text is its own.
     Rejected(String),
     /// A signal asked the tool to end.
     Interrupted(i32),
@@ -43,7 +43,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// What a call of the library has said. That a signal has come while it waited is told as the signal.
+    /// An error of a library call. If a signal ended its wait, the failure is the signal.
     fn of(e: Error, signals: Result<(), Self>) -> Self {
         match (&e, signals) {
             (Error::Os { source, .. }, Err(signal)) if source.kind() == io::ErrorKind::Interrupted => signal,
@@ -70,7 +70,7 @@ impl Failure {
             ) => 5,
             Self::Berth(Error::NotPermitted { .. } | Error::NoAccess { .. }) => 6,
             Self::Peer { .. } => 7,
-            // As a shell tells of a program that a signal has ended.
+            // As a shell reports a program that a signal has ended.
             Self::Interrupted(signal) => u8::try_from(128 + signal).unwrap_or(1),
             _ => 1,
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Files that users name: what is read must be a regular file that is as long as it says; what is written appears
-//! under its name when it is complete.
+//! Files that users name: an input must be a regular file of the length that it reports; an output appears under its
+//! name when it is complete.
 
 use std::fs::{self, File, FileType, Metadata, OpenOptions};
 use std::io::{self, Read, Seek, Write};
@@ -18,10 +18,10 @@ use crate::signals;
 
 /// Bytes that are read at once.
 const CHUNK: usize = 1 << 18;
-/// Opening waits for nobody, and makes no terminal this process's.
+/// Opening never waits, and makes no terminal this process's controlling one.
 const AT_ONCE: i32 = libc::O_NONBLOCK | libc::O_NOCTTY;
 
-/// File systems whose files are made when they are read: they say that they are regular, and not how long they are.
+/// File systems whose files are made when they are read: they claim to be regular, with a wrong length.
 const MADE_WHEN_READ: &[(u32, &str)] = &[
     (0x9fa0, "/proc"),
     (0x6265_6572, "/sys"),
@@ -84,7 +84,7 @@ impl std::fmt::Display for Change {
     }
 }
 
-/// A regular file to be read that is as long as it says.
+/// A regular input file of the length that it reports.
 #[derive(Debug)]
 pub struct Source {
     path: PathBuf,
@@ -99,7 +99,7 @@ fn written(found: &Metadata) -> (i64, i64) {
 }
 
 impl Source {
-    /// Opens it. What is not a regular file of known length is refused by name, and neither opened nor waited for.
+    /// Opens it. Anything but a regular file of known length is refused by name, and neither opened nor waited for.
     pub fn open(path: &Path) -> Result<Self, Failure> {
         let failed = |e| Failure::File(path.to_owned(), e);
         check_source(path, &fs::metadata(path).map_err(failed)?)?;
@@ -108,7 +108,7 @@ impl Source {
             return Err(Failure::Kind(path.to_owned(), text));
         }
         let file = OpenOptions::new().read(true).custom_flags(AT_ONCE).open(path).map_err(failed)?;
-        // It may be another one by now.
+        // It may be another file by now.
         let found = file.metadata().map_err(failed)?;
         check_source(path, &found)?;
         Ok(Self { path: path.to_owned(), length: found.len(), written: written(&found), file })
@@ -144,12 +144,12 @@ impl Source {
         }
     }
 
-    /// The failure that it is not any more what it was.
+    /// The failure that the file has changed.
     pub fn changed(&self, change: Change) -> Failure {
         Failure::Changed(self.path.clone(), change)
     }
 
-    /// Hands out all of it, and checks that there is as much as it says.
+    /// Hands out all of it, and checks the length.
     fn each(&mut self, mut take: impl FnMut(&[u8])) -> Result<(), Failure> {
         let failed = |path: &Path, e| Failure::File(path.to_owned(), e);
         self.file.rewind().map_err(|e| failed(&self.path, e))?;
@@ -171,7 +171,7 @@ impl Source {
         if got == self.length {
             return Ok(());
         }
-        // Files of some drivers and of networks say one length and have another.
+        // Files of some drivers and of networks report a wrong length.
         Err(match self.change() {
             Some(change @ (Change::Shorter { .. } | Change::Longer { .. })) => self.changed(change),
             _ => {
@@ -205,7 +205,7 @@ impl Source {
         })?;
         match self.change() {
             Some(change @ (Change::Shorter { .. } | Change::Longer { .. })) => Err(self.changed(change)),
-            // Between the two looks.
+            // It changed between the two looks.
             _ if map.len() as u64 != self.length => Err(self.changed(Change::Written)),
             _ => Ok(map),
         }
@@ -282,7 +282,7 @@ pub fn random() -> Result<u64, Failure> {
     Ok(u64::from_le_bytes(bytes))
 }
 
-/// What is received, under a name of its own beside its target until it is complete. Removed unless kept.
+/// An output file, under a name of its own beside its target until it is complete. Removed unless kept.
 ///
 /// A device or a pipe is written as it is.
 #[derive(Debug)]
@@ -290,7 +290,7 @@ pub struct Output {
     /// As the user calls it.
     target: PathBuf,
     file: File,
-    /// Of what was written; of a regular file only that counts which is read back.
+    /// Digest of the written bytes; of a regular file only the digest that is read back counts.
     hash: Sha256,
     part: Option<Part>,
 }
@@ -306,7 +306,7 @@ struct Part {
 }
 
 impl Output {
-    /// Makes it. Whatever forbids to write it is found here, but for a medium that becomes full.
+    /// Makes it. Any reason that it cannot be written shows here, except a medium that becomes full.
     pub fn create(target: &Path) -> Result<Self, Failure> {
         let failed = |e| Failure::File(target.to_owned(), e);
         let there = match fs::metadata(target) {
@@ -367,7 +367,7 @@ impl Output {
         Failure::File(self.target.clone(), e)
     }
 
-    /// Whether it is where this process's words go.
+    /// Whether it is this process's standard output.
     pub fn is_standard_output(&self) -> bool {
         // SAFETY: no memory but the answer's place, of which any bytes are a value.
         let standard = unsafe {
@@ -387,7 +387,7 @@ impl Output {
         Ok(())
     }
 
-    /// All is written: brings it to the medium, and answers the SHA-256 of what is stored, as it is read back.
+    /// All is written: syncs it to the medium, and answers the SHA-256 of the stored bytes, as they are read back.
     pub fn seal(&mut self) -> Result<[u8; DIGEST], Failure> {
         if self.part.is_none() {
             self.file.flush().map_err(|e| self.failed(e))?;
@@ -422,7 +422,7 @@ impl Output {
             },
         };
         let target = part.target.clone();
-        // It has its name: what is left is not to be removed.
+        // It has its name now and must not be removed.
         self.part = None;
         match synced {
             // EINVAL or EOPNOTSUPP: the file system cannot sync.
@@ -550,7 +550,7 @@ mod tests {
             let text = source.changed(change).to_string();
             assert!(text.starts_with(path.to_str().unwrap()) && text.contains("meanwhile"), "{text}");
         }
-        // As long as it was, with other bytes, and a time that does not tell.
+        // The same length, other bytes, and an unchanged time.
         fs::write(&path, &bytes).unwrap();
         let mut source = Source::open(&path).unwrap();
         let digest = source.digest().unwrap();
@@ -561,7 +561,7 @@ mod tests {
         std::os::unix::fs::FileExt::write_at(&file, b"x", 9).unwrap();
         file.set_modified(time).unwrap();
         assert_eq!((source.change(), source.differs(&digest)), (None, Some(Change::Written)));
-        // Touched only: what was sent is what is there.
+        // Only touched: the sent bytes are still those of the file.
         fs::write(&path, &bytes).unwrap();
         file.set_modified(time + std::time::Duration::from_secs(9)).unwrap();
         assert_eq!((source.change(), source.differs(&digest)), (Some(Change::Written), None));
@@ -574,7 +574,7 @@ mod tests {
         let mut source = Source { path: "/proc/version".into(), length: 0, written: (0, 0), file };
         let text = source.bytes().unwrap_err().to_string();
         assert!(text.starts_with("/proc/version: it says that it has 0 bytes, but more"), "{text}");
-        // Those of /sys say a page, and have less.
+        // Files of /sys claim a page, and have less.
         let path = Path::new("/sys/kernel/mm/transparent_hugepage/enabled");
         if let Ok(file) = File::open(path) {
             let length = file.metadata().unwrap().len();
@@ -588,7 +588,7 @@ mod tests {
     fn f6_output_has_a_name_of_its_own_until_it_is_kept() {
         let folder = Folder::new("own");
         let target = folder.file("copy", b"old");
-        // What others have left under the names of earlier versions is nobody's business.
+        // Files that earlier versions have left under their names stay.
         folder.file("copy.part", b"somebody's");
         let mut first = Output::create(&target).unwrap();
         let mut second = Output::create(&target).unwrap();

@@ -76,7 +76,7 @@ impl Log {
         self.each(device, |bytes| file.write_all(bytes).map_err(failed))
     }
 
-    /// Calls `sink` with what the driver has, then, if following, with what comes.
+    /// Calls `sink` with the bytes that the driver has, then, if following, with those that come.
     fn each(&self, device: &Device, mut sink: impl FnMut(&[u8]) -> Result<(), Failure>) -> Result<(), Failure> {
         let mut bytes = Vec::new();
         loop {

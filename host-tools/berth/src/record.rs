@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the two ends of a transfer tell each other besides the file.
+//! The messages of the two ends of a transfer, besides the file.
 
 use crate::failure::Failure;
 use crate::file::Change;
@@ -18,14 +18,14 @@ const VERSION: u32 = 2;
 const TEXT: usize = 48;
 const MAX_TEXT: usize = RECORD - TEXT;
 
-/// Private data of a reject: another sender is served. Whoever gets it may try again.
+/// Private data of a reject: another sender is served; this one may try again.
 pub const BUSY: &[u8] = b"busy with another sender";
 /// Private data of a reject: the request is not one of a file transfer of this version.
 pub const FOREIGN: &[u8] = b"not berth file transfer v2";
 /// Private data of a reject: the word of a failed sender has been heard.
 pub const HEARD: &[u8] = b"heard";
 
-/// How an end has come out, in a word.
+/// The outcome of an end, as a code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// All is well.
@@ -34,7 +34,7 @@ pub enum Outcome {
     Checksum,
     /// A file could not be read or written.
     File,
-    /// The sender's file is not any more what it was.
+    /// The sender's file has changed.
     Changed,
     /// A signal has ended it.
     Interrupted,
@@ -77,7 +77,7 @@ fn long(bytes: &[u8], at: usize) -> u64 {
     bytes.get(at..).and_then(|b| b.first_chunk()).map_or(0, |b| u64::from_le_bytes(*b))
 }
 
-/// What the peer has written, fit for a terminal.
+/// The peer's text, made safe for a terminal.
 pub fn printable(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     text.trim_end_matches('\0').chars().map(|c| if c.is_control() { '?' } else { c }).collect()
@@ -147,7 +147,7 @@ impl Hello {
     }
 }
 
-/// What the receiver says of a sender's last word.
+/// The receiver's failure from a sender's last word.
 pub fn last_word(outcome: Outcome, detail: u64) -> Failure {
     let text = match (outcome, detail) {
         (Outcome::Changed, u64::MAX) => "its file was written to while it was sent".into(),
@@ -168,7 +168,7 @@ pub fn last_word(outcome: Outcome, detail: u64) -> Failure {
 /// The end of the sender's stream, behind the file, and the receiver's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// How this end has come out.
+    /// The outcome of this end.
     pub outcome: Outcome,
     /// SHA-256 of the file as this end has it; zeros when that is not known.
     pub digest: [u8; DIGEST],
@@ -217,7 +217,7 @@ impl Record {
         }
     }
 
-    /// The failure that it tells of, if it does.
+    /// The failure that it reports, if any.
     pub fn check(self, who: &'static str) -> Result<Self, Failure> {
         match self.outcome {
             Outcome::Done => Ok(self),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Signals while a transfer has things to put in order: a file to be removed, another end to be told.
+//! Signals during a transfer, which has to clean up: remove a file, tell the other end.
 
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
@@ -35,7 +35,7 @@ fn is_ignored(signal: i32) -> bool {
 }
 
 /// From now on a request to end is seen by [`check`], and a second one ends the process at once. A pipe without a
-/// reader and a file that may not be longer are errors of the write, which the other end hears of.
+/// reader and a file at its size limit are errors of the write, which the other end is told.
 pub fn watch() {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         // As under nohup.
@@ -47,7 +47,7 @@ pub fn watch() {
     set(libc::SIGXFSZ, libc::SIG_IGN, 0);
 }
 
-/// The transfer is over: what is left are words on standard output, as of any command.
+/// The transfer is over: only output remains, and signals act as on any command.
 pub fn unwatch() {
     set(libc::SIGPIPE, libc::SIG_DFL, 0);
 }

@@ -66,12 +66,12 @@ impl Sample {
     /// How often the card was reset between `before` and now, as far as it can be told.
     fn resets_since(&self, before: &Self) -> u64 {
         let resets = |sample: &Self| sample.value("drv", "RESETS").unwrap_or(0);
-        // The driver counts them; that the card's clock has gone back says it as well.
+        // The driver counts them; a card clock that has gone back shows one as well.
         resets(self).saturating_sub(resets(before)).max(u64::from(self.cycles < before.cycles))
     }
 
-    /// What each counter has gained since `before`. A reset takes the card's own counters, of RTL and firmware, to 0;
-    /// the driver's go on.
+    /// The gain of each counter since `before`. A reset takes the card's own counters, of RTL and firmware, to 0; the
+    /// driver's go on.
     fn changes(&self, before: &Self) -> Vec<i64> {
         let anew = self.resets_since(before) > 0;
         let change = |n: &Named| {
@@ -196,10 +196,10 @@ mod tests {
         let text = stat().text(&after, Some(&before));
         assert!(text.starts_with("the card was reset: "), "{text}");
         assert!(text.contains("+7") && !text.contains('-') && !text.contains("credits_outstanding"), "{text}");
-        // A clock that has gone back says so, too, and one that has overtaken its old value does not hide it.
+        // A clock that has gone back shows a reset too, and one that has overtaken its old value does not hide it.
         assert!(stat().text(&sample(5, 7, 0, 1), Some(&before)).starts_with("the card was reset: "));
         assert!(stat().text(&sample(u64::MAX, 900, 0, 4), Some(&before)).starts_with("the card was reset 3 times: "));
-        // Without one a gauge may fall, and nothing is said.
+        // Without a reset a gauge may fall, and no reset is reported.
         let text = stat().text(&sample(1_000_001, 501, 1, 1), Some(&before));
         assert!(!text.contains("was reset") && text.contains("+1") && text.contains("-2"), "{text}");
         assert!(!stat().text(&before, None).contains("was reset"));

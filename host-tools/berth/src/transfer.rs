@@ -79,7 +79,7 @@ fn message(s: &str) -> Result<usize, String> {
     }
 }
 
-/// What both ends have in common.
+/// Options of both ends.
 #[derive(Debug, Args)]
 struct Common {
     /// Virtual-context block: how much is pinned at a time for sending; a multiple of 4096, at most 1M.
@@ -368,7 +368,7 @@ impl Recv {
         }
         let device = open()?;
         signals::watch();
-        // Whatever can fail beforehand does so before anybody connects.
+        // Everything that can fail beforehand does so before a peer connects.
         let output = Output::create(&self.out)?;
         let to_stderr = output.is_standard_output();
         let context = self.common.context(&device)?;
@@ -396,7 +396,7 @@ impl Recv {
             Err(failure) => return Err(self.tell(&context, stream, &sender, failure)),
         };
         // The sender disconnects when it has read the answer. It may do so before the answer's acknowledgement has come
-        // (which the wire may lose): the answer is then flushed, and what counts is the file that is here.
+        // (which the wire may lose): the answer is then flushed, but the file is stored.
         match say(&mut stream, &Record::done(stored.digest)) {
             Ok(Status::Ok | Status::Flushed) => wait_for_end(stream.queue_pair(), CLOSING),
             other => {
@@ -478,7 +478,8 @@ impl Recv {
         let depth = self.depth as usize;
         while !receiving.is_complete() {
             next_piece(stream, |piece| receiving.take(piece))?;
-            // Again when a part of them is free, or when we would wait now: then the sender might, too.
+            // Posts again when a part of them is free, or when we would wait now, because then the sender might wait
+            // too.
             let free = depth - stream.recvs_outstanding();
             if free >= depth.div_ceil(4) || !stream.is_piece_ready()? {
                 sizes.post(stream, free)?;
@@ -508,7 +509,7 @@ impl Recv {
         }
     }
 
-    /// Listens for what a sender has to say whose connection has ended.
+    /// Listens for the reason of a sender whose connection has ended.
     fn last_word(&self, context: &Context, sender: &Sender) -> Option<Failure> {
         let listener = context.listen(self.listen).ok()?;
         let deadline = Instant::now() + LAST_WORD;
@@ -538,7 +539,7 @@ struct Sender {
     nonce: u64,
 }
 
-/// Tells who asks why it is not served.
+/// Tells a requester why it is not served.
 fn turn_away(request: Request) {
     let why = match Hello::from_bytes(request.private_data()) {
         Some(Hello::File { .. }) => record::BUSY,
@@ -564,7 +565,7 @@ struct Receiving {
 struct Stored {
     digest: [u8; DIGEST],
     pieces: u64,
-    /// Nobody has replaced it meanwhile.
+    /// It was not replaced meanwhile.
     in_place: bool,
 }
 
@@ -592,7 +593,7 @@ impl Receiving {
         Ok(())
     }
 
-    /// Has all of it: verifies what is stored, and gives it its name.
+    /// All of it has come: verifies the stored bytes, and gives the file its name.
     fn finish(mut self) -> Result<Stored, Failure> {
         let sent = Record::from_bytes("sender", &self.record)?.check("sender")?;
         let digest = self.output.seal()?;
@@ -664,7 +665,7 @@ impl Send {
         }
     }
 
-    /// Connects, again and again while nobody listens there yet.
+    /// Connects, repeatedly while the peer does not listen yet.
     fn connect(&self, context: &Context, hello: Hello) -> Result<Stream, Failure> {
         let deadline = Instant::now().checked_add(Duration::from_secs(self.wait));
         loop {
@@ -741,7 +742,7 @@ impl Sending {
             self.reap()?;
         }
         if let Some(change) = self.source.change().filter(|change| *change != Change::Written) {
-            // What was sent is not the file. Where bytes were written in place, the checksum decides.
+            // The file has changed since it was sent. If bytes were written in place, the checksum decides.
             let failure = self.source.changed(change);
             self.heard = say(&mut self.stream, &Record::failed(&failure, self.digest))? == Status::Ok;
             return Err(failure);
@@ -762,7 +763,7 @@ impl Sending {
         )))
     }
 
-    /// Takes a send that is done, or what the receiver says instead of taking more.
+    /// Takes a send that is done, or the record that the receiver sends instead of taking more.
     fn reap(&mut self) -> Result<(), Failure> {
         while !self.reap_one()? {
             if self.stream.is_piece_ready()? {
@@ -804,7 +805,7 @@ impl Sending {
         Record::from_bytes("receiver", &answer)
     }
 
-    /// Looks behind a failure: the receiver may have said why, and the file may not be any more what it was.
+    /// Looks for the cause of a failure: the receiver may have sent it, or the file may have changed.
     fn explain(&mut self, failure: Failure) -> Failure {
         match failure {
             Failure::Berth(Error::Completion { .. } | Error::Closed { .. }) => {

@@ -16,7 +16,7 @@ use crate::qp::{Mode, QueuePair, private};
 pub struct Listener {
     context: Arc<Inner>,
     service: u16,
-    /// Which listener it is: a later one may have its service.
+    /// Identity of the listener: a later one may have its service.
     identity: u64,
 }
 
@@ -54,7 +54,7 @@ impl Drop for Listener {
         {
             tracing::warn!(service = self.service, %error, "still listening");
         }
-        // What the driver still had it has rejected.
+        // The driver has rejected the requests that it still had.
         for event in self.context.take_requests(self.identity) {
             // Rejected when dropped.
             Request::new(&self.context, self.identity, event);
@@ -87,7 +87,7 @@ impl Request {
         self.peer
     }
 
-    /// Mode that the queue pair must have which accepts it (CR-17).
+    /// Mode of the queue pair that may accept it (CR-17).
     pub fn mode(&self) -> Mode {
         self.mode
     }

@@ -36,7 +36,7 @@ pub enum ContextEvent {
         service: u32,
         /// The peer.
         peer: Ipv4Addr,
-        /// Mode that the queue pair must have which accepts it.
+        /// Mode of the queue pair that may accept it.
         mode: Mode,
         /// Private data of the request.
         private_data: Vec<u8>,
@@ -93,7 +93,7 @@ impl ContextEvent {
     }
 }
 
-/// What has become of a queue pair's connection. It stays known, whoever has asked for it before.
+/// The outcome of a queue pair's connection. It stays known after it was asked for.
 #[derive(Debug, Default)]
 struct Connection {
     /// Private data of the accept, once it is there.
@@ -104,7 +104,7 @@ struct Connection {
 
 #[derive(Debug, Default)]
 struct Events {
-    /// Events taken from the driver that nobody has asked for yet, each with the identity of the object that it is of.
+    /// Events taken from the driver and not delivered yet, each with the identity of its object.
     waiting: VecDeque<(u64, ContextEvent)>,
     /// Connections of the queue pairs that there are, by identity.
     connections: HashMap<u64, Connection>,
@@ -192,8 +192,8 @@ impl Inner {
         if self.is_owned() { Ok(()) } else { Err(Error::NotPermitted { what }) }
     }
 
-    /// Whether the calling process is the one that the context is bound to. In another one destructors do nothing
-    /// but close descriptors; above all they take no lock, which a thread of the parent may have held.
+    /// Whether the calling process is the one that the context is bound to. In another one destructors only close
+    /// descriptors; above all they take no lock, because a thread of the parent may have held it.
     pub(crate) fn is_owned(&self) -> bool {
         self.owner.caller() == Caller::Owner
     }
@@ -214,7 +214,7 @@ impl Inner {
         })
     }
 
-    /// What the driver answers to a request.
+    /// Sends a request to the driver; answers its result.
     fn driver<T>(&self, request: u32, arg: &mut T) -> io::Result<()> {
         #[cfg(test)]
         if let Some(card) = &self.card {
@@ -232,7 +232,7 @@ impl Inner {
     }
 
     /// Writes a send-queue doorbell with its element, which has been written to the queue as well: eight stores in
-    /// order, the last is the commit. A card to which they come in another order takes the element from the queue.
+    /// order, the last is the commit. If they arrive in another order the card takes the element from the queue.
     pub(crate) fn doorbell_with(&self, element: &[u64; SLOT_WORDS], commit: u64) {
         if self.slot_taken.swap(true, Ordering::Acquire) {
             // Two threads' elements must not mix.
@@ -260,7 +260,7 @@ impl Inner {
     pub(crate) fn drain(&self) -> Result<()> {
         let mut events = self.events.lock();
         if events.is_watched() {
-            // That thread sleeps at the eventfd: it must find it signalled.
+            // That thread sleeps at the eventfd and must find it signalled.
             drop(events);
             std::thread::yield_now();
             return Ok(());
@@ -270,7 +270,7 @@ impl Inner {
 
     fn drain_into(&self, events: &mut Events) -> Result<()> {
         if self.lost.load(Ordering::Acquire) {
-            // The eventfd stays signalled, for all that sleep there.
+            // The eventfd stays signalled for all threads that sleep there.
             return Ok(());
         }
         // Before the events: one that comes meanwhile signals it again.
@@ -296,21 +296,21 @@ impl Inner {
             self.events.wake();
         };
         if self.lost.load(Ordering::Acquire) {
-            // Also if another thread has found it meanwhile: we have taken its signal.
+            // Also if another thread has found the event meanwhile, because we have taken its signal.
             self.set_lost();
         }
         outcome
     }
 
-    /// Notes for good that the device is lost: the eventfd stays signalled, so that whoever sleeps there, now or later,
-    /// in whatever call, wakes up.
+    /// Notes for good that the device is lost: the eventfd stays signalled, so that every thread that sleeps there, now
+    /// or later, in any call, wakes up.
     fn set_lost(&self) {
         self.lost.store(true, Ordering::Release);
         sys::eventfd_signal(self.event_fd());
         self.events.wake();
     }
 
-    /// Waits for what `take` finds among the events.
+    /// Waits until `take` finds something among the events.
     fn wait_for<T>(
         &self,
         what: &'static str,
@@ -379,11 +379,11 @@ impl Inner {
         let mut events = self.events.lock();
         events.connections.remove(&identity);
         events.drop_told(identity, |_| true);
-        // Whoever waits for its connection waits in vain.
+        // Threads that wait for its connection wait in vain.
         self.events.wake();
     }
 
-    /// Takes the requests that have come for a listener that is gone and that nobody will take any more.
+    /// Takes requests to a listener that is gone, which nothing else would take.
     pub(crate) fn take_requests(&self, listener: u64) -> Vec<ContextEvent> {
         let mut events = self.events.lock();
         let (taken, kept): (VecDeque<_>, _) =
@@ -393,7 +393,7 @@ impl Inner {
     }
 }
 
-/// An error of a request; which limit it has met, if it has met one.
+/// An error of a request, with the limit that it has met, if any.
 fn name_limit(fd: BorrowedFd<'_>, request: u32, error: Error) -> Error {
     let Error::LimitReached { what, .. } = error else {
         return error;
@@ -498,7 +498,7 @@ impl Context {
         self.inner.ioctl(SET_BUDGET, ioctl::IOC_SET_LIMITS, &mut arg)
     }
 
-    /// What the card has pinned of this process's memory for this context, now and at most, and what it may.
+    /// Memory of this process that is pinned for this context: now, at most so far, and the budget.
     ///
     /// # Errors
     /// [`Error::NotPermitted`] in another process; [`Error::UnknownCall`] with an older driver.

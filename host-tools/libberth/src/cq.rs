@@ -187,7 +187,7 @@ impl State {
 
     /// Forgets the queue pair that has this number, and drops its completions.
     fn forget(&mut self, qpn: u32) {
-        // What was completed before, of others, too, must be accounted before the place is empty.
+        // Earlier completions, also of others, must be accounted before the place is empty.
         loop {
             match self.take_one() {
                 Ok(Some(())) => {}
@@ -209,7 +209,7 @@ pub(crate) struct CqInner {
     _region: Region,
     event_fd: OwnedFd,
     cqn: u32,
-    /// Which completion queue it is: a later one may have its number.
+    /// Identity of the completion queue: a later one may have its number.
     identity: u64,
     capacity: u32,
     context: Arc<Inner>,
@@ -220,7 +220,7 @@ impl CqInner {
         self.identity
     }
 
-    /// Knows a queue pair that has just been made. Whoever had its number before is gone, though it may not have been
+    /// Notes a queue pair that has just been made. An earlier one with its number is gone, but may not have been
     /// detached yet.
     pub(crate) fn attach(&self, qpn: u32, progress: &Arc<QpProgress>) {
         let mut state = self.state.lock();
@@ -243,7 +243,7 @@ impl CqInner {
             state.forget(qpn);
             self.tell(&mut state);
         }
-        // Whoever waits for its completions waits in vain.
+        // Threads that wait for its completions wait in vain.
         if state.is_watched() {
             sys::eventfd_signal(self.event_fd.as_fd());
         }
@@ -255,7 +255,7 @@ impl CqInner {
         self.state.lock().is_watched()
     }
 
-    /// Tells the card of entries taken, if it might run out of room else.
+    /// Tells the card of entries taken, if it might run out of room otherwise.
     fn tell(&self, state: &mut State) {
         let slack = u64::from(state.ring.entries() - self.capacity);
         if state.ring.untold() * 2 > slack {
@@ -264,7 +264,8 @@ impl CqInner {
         }
     }
 
-    /// Does `take`, which may take completions, and tells the card how many are taken: also of one that fits nothing.
+    /// Runs `take`, which may take completions, and tells the card how many are taken, also when one matches no
+    /// element.
     fn poll<T>(&self, take: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
         self.context.check_memory("poll a completion queue")?;
         let mut state = self.state.lock();

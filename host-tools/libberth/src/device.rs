@@ -151,7 +151,7 @@ impl Device {
         let device = Self { path, file };
         let abi = match device.info() {
             Ok(info) => info.abi,
-            // The first call on the descriptor: whoever does not know it is another driver.
+            // The first call on the descriptor: another driver does not know it.
             Err(Error::UnknownCall { .. } | Error::Invalid { .. }) => {
                 let what = "its driver does not know Berth's calls".into();
                 return Err(Error::NotBerth { path: device.path, what });
@@ -164,8 +164,8 @@ impl Device {
         Ok(device)
     }
 
-    /// Opens the device with the lowest number among those that the process may open. A card that has gone meanwhile
-    /// is passed over as well, any other trouble with a card is not: a program would else move to another card without
+    /// Opens the device with the lowest number among those that the process may open. A card that has gone meanwhile is
+    /// passed over as well. Any other trouble with a card is an error, or a program would move to another card without
     /// its user's knowledge.
     ///
     /// # Errors
@@ -244,8 +244,8 @@ impl Device {
         Ok(Counters::new(raw))
     }
 
-    /// Takes log bytes of the firmware (CAP_SYS_ADMIN) and appends them to `out`. Answers how many bytes were
-    /// taken (0: nothing waits) and how many were lost before them because nobody read.
+    /// Takes log bytes of the firmware (CAP_SYS_ADMIN) and appends them to `out`. Answers how many bytes were taken (0:
+    /// nothing waits) and how many were lost before them because they were not read in time.
     ///
     /// # Errors
     /// [`Error::NotPermitted`].
@@ -297,7 +297,7 @@ impl AsFd for Device {
     }
 }
 
-/// The first that opens, but for those that this process may not open or that have gone.
+/// The first one that opens; those that this process may not open or that have gone are passed over.
 fn first_usable<T>(paths: Vec<PathBuf>, open: impl Fn(&Path) -> Result<T>) -> Result<T> {
     let mut refused = None;
     for path in paths {
@@ -326,12 +326,12 @@ pub(crate) fn open_node(path: &Path) -> Result<File> {
     if let Some(what) = not_a_card(&what) {
         return Err(Error::NotBerth { path: path.to_owned(), what });
     }
-    // Does not wait for anybody, nor become the process's terminal, if it is something else after all.
+    // Opening never waits, nor makes it the process's terminal, if it is something else after all.
     let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
     OpenOptions::new().read(true).write(true).custom_flags(flags).open(path).map_err(explain)
 }
 
-/// What this is, if it cannot be the node of a card.
+/// Describes the file if it cannot be the node of a card.
 fn not_a_card(what: &Metadata) -> Option<String> {
     if !what.file_type().is_char_device() {
         return Some(format!("this is {}", kind(what.file_type())));
@@ -343,7 +343,7 @@ fn not_a_card(what: &Metadata) -> Option<String> {
     (!name.starts_with("berth")).then(|| format!("this is the device `{name}`"))
 }
 
-/// Says what the errno of a failed open means for a device node.
+/// Explains the errno of a failed open of a device node.
 fn open_error(path: &Path, source: io::Error) -> Error {
     let path = path.to_owned();
     let advice = match source.raw_os_error() {
@@ -384,7 +384,7 @@ fn open_error(path: &Path, source: io::Error) -> Error {
     Error::Open { path, source, advice }
 }
 
-/// Whose the node is, and what makes a user one of them.
+/// The users who may open the node, and how to become one of them.
 fn who_may(path: &Path) -> String {
     // SAFETY: no memory is involved.
     let me = unsafe { libc::geteuid() };
@@ -457,7 +457,7 @@ mod tests {
         ] {
             let error = Device::open(path).unwrap_err();
             let Error::NotBerth { what, .. } = &error else { panic!("{path:?}: {error}") };
-            // Where there is no /sys, the driver behind the node says that it does not know the call.
+            // Without /sys, the driver behind the node answers that it does not know the call.
             assert!(what.contains(says) || what.contains("does not know Berth's calls"), "{error}");
             assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
         }

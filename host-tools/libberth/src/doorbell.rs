@@ -2,7 +2,7 @@
 //! The mapped doorbell page, and what happens when it goes.
 //!
 //! When the card is removed or the driver unbound, the driver takes the doorbell page out of the process, because
-//! it may soon be somebody else's. A store to it then raises SIGBUS. The event that tells of the loss may still be on
+//! another process may soon own it. A store to it then raises SIGBUS. The event that reports the loss may still be on
 //! its way, so the library catches that signal, for addresses of doorbell pages only: it puts ordinary memory in the
 //! page's place, where stores do nothing, and the next wait answers `DeviceLost`. Any other SIGBUS goes where it would
 //! have gone before.
@@ -57,7 +57,7 @@ impl Page {
     }
 }
 
-/// What SIGBUS did before.
+/// The earlier disposition of SIGBUS.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
 extern "C" fn on_sigbus(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {

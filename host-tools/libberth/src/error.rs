@@ -33,7 +33,7 @@ pub enum Error {
         path: PathBuf,
         /// Why.
         source: io::Error,
-        /// Who may, and how to become one of them.
+        /// The users who may open it, and how to become one of them.
         advice: String,
     },
     /// The path is there, but what it names is not a Berth card.
@@ -83,7 +83,7 @@ pub enum Error {
         /// Which limit.
         limit: Limit,
     },
-    /// The machine does not let the card work as it must.
+    /// The machine does not support what the card needs.
     #[error(
         "{what}: this machine does not let the card reach memory directly (its DMA goes through bounce buffers: booted with swiotlb=force, or a guest with encrypted memory?), or the card's firmware does not know this; the kernel's log says why (`dmesg | grep berth`)"
     )]
@@ -116,7 +116,7 @@ pub enum Error {
         /// What was tried.
         what: &'static str,
     },
-    /// What is to be mapped and sent is not a regular file.
+    /// The file to be mapped and sent is not a regular one.
     #[error("this is {kind}, and only a regular file has a length that is known beforehand")]
     NotRegular {
         /// What it is, with its article.
@@ -259,12 +259,12 @@ pub enum Limit {
         /// So many are allowed.
         most: u32,
     },
-    /// It was reached, and is not any more, or the driver does not tell.
+    /// The limit is not reached any more, or the driver does not report it.
     Unknown,
 }
 
 impl Limit {
-    /// The limit that a request has met, which the driver has refused with `ENOSPC`, by what is taken now.
+    /// The limit that a request has met: the driver has refused it with `ENOSPC`. It is found from the present usage.
     pub(crate) fn met(request: u32, limits: &ioctl::QueryLimits) -> Self {
         let full = |l: &ioctl::Taken| l.taken >= l.most;
         let (own, card, of, parameter) = match request {
@@ -282,7 +282,7 @@ impl Limit {
             ioctl::IOC_CONNECT => return Self::Card { of: "other hosts with connections", most: card::NUM_PEERS },
             _ => return Self::Unknown,
         };
-        // The card's first: of these nobody can get more, whatever the driver's parameters.
+        // The card's limits first: they hold whatever the driver's parameters are.
         if full(&card) {
             Self::Card { of, most: card.most }
         } else if full(&own) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A stand-in for driver and card, for tests of what threads and processes do to each other: it gives out the lowest
-//! free numbers, as the driver does, and can hold a call up when the driver has done its part.
+//! A stand-in for driver and card, for tests of interfering threads and processes: it gives out the lowest free
+//! numbers, as the driver does, and can hold up a call after the driver's part.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
@@ -202,7 +202,7 @@ impl Card {
             ioctl::IOC_UNLISTEN => {
                 is(state.services.get(&handle().value))?;
                 state.services.remove(&handle().value);
-                // What nobody has taken is rejected.
+                // Requests that were not taken are rejected.
                 let (gone, kept): (VecDeque<_>, _) =
                     std::mem::take(&mut state.events).into_iter().partition(|e| e.identity == handle().identity);
                 state.events = kept;
@@ -224,7 +224,7 @@ impl Card {
     }
 }
 
-/// What threads and processes do to each other.
+/// Interference between threads and processes.
 mod tests {
     use std::sync::Barrier;
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -547,7 +547,7 @@ mod tests {
     fn f4_a_queue_pair_with_the_number_of_one_that_goes_keeps_its_completions_and_events() {
         let Setting { card, context, cq, mut qp } = Setting::new();
         let qpn = qp.qpn();
-        // Of the one that goes nothing may be left.
+        // Nothing of the one that goes may be left.
         post(&mut qp, 1);
         card.complete(cq.cqn(), qpn, 1);
         card.event(ioctl::CTX_CLOSED, qpn, status::REASON_PEER_CLOSE);
@@ -586,7 +586,7 @@ mod tests {
             assert!(card.rejected().is_empty());
             drop(request);
             assert_eq!(card.rejected(), [31]);
-            // Of the last listener what waits is rejected; of one that could not listen nothing.
+            // Waiting requests of the last listener are rejected; one that could not listen has none.
             card.event(ioctl::CTX_REQUEST, 32, 7);
             assert!(matches!(Listener::new(&context, 7), Err(Error::Busy { .. })));
             assert_eq!(card.rejected(), [31]);

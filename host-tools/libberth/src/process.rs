@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which process made an object.
+//! The process that made an object.
 //!
 //! The driver binds a context to the process that makes it: queues and the doorbell page are not inherited by a child
 //! (`VM_DONTCOPY`), but the Rust objects that stand for them are. In a child they must not touch their addresses,
 //! where the child may have memory of its own by then, nor end what the parent uses.
 //!
 //! A page that the kernel clears in a child (`MADV_WIPEONFORK`) tells the two apart without a system call, however the
-//! child was made. Only a child that shares the parent's memory (`vfork`) sees the same page: its process number is
-//! another one, which calls that go to the kernel anyway look at.
+//! child was made. Only a child that shares the parent's memory (`vfork`) sees the same page. Calls that go to the
+//! kernel anyway also compare the process number, which differs.
 
 use std::io;
 use std::ptr::{NonNull, null_mut};
@@ -15,13 +15,13 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use crate::sys;
 
-/// The page: a number that tells this process from all that it descends from; 0 in one that has no number yet.
+/// The page, with a number that tells this process from all its ancestors; 0 in a process without a number.
 static PAGE: AtomicPtr<AtomicU64> = AtomicPtr::new(null_mut());
 
-/// Numbers that this process and those that it descends from have given.
+/// The last number given by this process and its ancestors.
 static GIVEN: AtomicU64 = AtomicU64::new(0);
 
-/// The page, mapped by the first who asks. It stays: there is one in a process.
+/// The page, mapped by the first caller. It is never unmapped: a process has one.
 fn page() -> io::Result<&'static AtomicU64> {
     let known = PAGE.load(Ordering::Acquire);
     // SAFETY: what is stored there is a page that is never unmapped, whose first word is accessed atomically only.
@@ -99,7 +99,7 @@ impl Owner {
         number() == self.number
     }
 
-    /// Who calls.
+    /// Relation of the caller.
     pub(crate) fn caller(&self) -> Caller {
         match self.has_memory() {
             false => Caller::Copy,

@@ -68,8 +68,8 @@ pub struct QpConfig {
 }
 
 impl Default for Trigger {
-    /// Adaptive, with the sixteenth buffer where nothing is bounded: of what the card knows, the simulation of the fabric found it best over fast, slow, bursty
-    /// and changing senders (docs/results/simulation.md, question 2).
+    /// Adaptive, with the sixteenth buffer where nothing is bounded: among the card's triggers the simulation found it
+    /// best over fast, slow, bursty and changing senders (docs/results/simulation.md, question 2).
     fn default() -> Self {
         Self::Adaptive(15)
     }
@@ -180,7 +180,7 @@ pub struct QueuePair {
     recv_cq: Arc<CqInner>,
     _region: Region,
     qpn: u32,
-    /// Which queue pair it is: a later one may have its number.
+    /// Identity of the queue pair: a later one may have its number.
     identity: u64,
     /// Set when the driver has destroyed it.
     destroyed: bool,
@@ -349,7 +349,8 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Tells the card of the sends that it does not know; `slot` is the last of them, for a doorbell with its element.
+    /// Tells the card of the sends that it does not know yet; `slot` is the last of them, for a doorbell with its
+    /// element.
     fn ring_send(&mut self, slot: Option<[u64; SLOT_WORDS]>) {
         let value = sq_doorbell(self.qpn, self.send.producer(), self.send.bytes());
         match (self.send.tell(), slot) {
@@ -474,7 +475,7 @@ impl QueuePair {
     /// Destroys the queue pair now; answers whether its buffers may be freed.
     pub(crate) fn destroy(&mut self) -> bool {
         if self.destroyed || !self.context.is_owned() {
-            // In another process: of its memory the card has nothing.
+            // In another process, whose memory the card does not use.
             return true;
         }
         let gone = match destroy(&self.context, self.qpn, self.identity) {
@@ -680,8 +681,7 @@ mod tests {
         let refused = unsafe { post(&mut queue, &progress, OP_SEND, &requests) };
         assert!(matches!(refused, Err(Error::InlineTooLong { got: 41, max: MAX_INLINE })));
         assert_eq!(queue.producer(), 0);
-        // A receive has no data: the flag says nothing.
-        // SAFETY: as above.
+        // A receive has no data, so the flag has no meaning. SAFETY: as above.
         assert_eq!(unsafe { post(&mut queue, &progress, OP_RECV, &requests) }.unwrap(), None);
         assert_eq!(queue.producer(), 2);
     }

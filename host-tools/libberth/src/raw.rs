@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the safe layers never do: doorbells with any value, at any offset. For tests of the card's defences
+//! Doorbells with any value, at any offset, which the safe layers never write. For tests of the card's defences
 //! (invariants 5 and 6) and for diagnosis.
 
 use crate::context::Context;
@@ -10,9 +10,8 @@ use crate::error::Result;
 /// # Panics
 /// When the offset is not an aligned one inside the page.
 ///
-/// # Safety
-/// A wild producer index of one's own queue makes the card use elements that nobody has written: the caller vouches
-/// for the memory that they name.
+/// # Safety A wild producer index of one's own queue makes the card use elements that were never written: the caller
+/// vouches for the memory that they name.
 ///
 /// # Errors
 /// [`Error::NotPermitted`](crate::Error::NotPermitted) in another process than the context's.

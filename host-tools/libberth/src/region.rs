@@ -18,11 +18,11 @@ pub(crate) struct Region {
     ptr: NonNull<u8>,
     len: usize,
     owner: Owner,
-    /// A child has it, too.
+    /// A child inherits it.
     inherited: bool,
 }
 
-// SAFETY: a region is only an address range; who may access it is decided by its users.
+// SAFETY: a region is only an address range; its users decide on access.
 unsafe impl Send for Region {}
 // SAFETY: as above; shared access goes through raw pointers.
 unsafe impl Sync for Region {}
@@ -78,7 +78,7 @@ impl Drop for Region {
     fn drop(&mut self) {
         let ours = match self.owner.caller() {
             Caller::Owner => true,
-            // Where a mapping was that a child does not get, it may have memory of its own.
+            // A child does not inherit the mapping and may have memory of its own there.
             Caller::Copy => self.inherited,
             // It is still the parent's.
             Caller::Borrower => false,
@@ -161,8 +161,8 @@ pub struct FileMap {
 impl FileMap {
     /// Maps the whole of `file` as long as it is now.
     ///
-    /// Files of /proc and /sys say that they are regular, but not how long they are: what is mapped is as long as
-    /// they say, or cannot be mapped. Whoever takes files from users compares with what can be read (as `berth send`).
+    /// Files of /proc and /sys claim to be regular but report a wrong length: the mapping has the reported length, or
+    /// fails. Programs that take files from users should compare it with what can be read (as `berth send` does).
     ///
     /// # Errors
     /// [`Error::NotRegular`] for a directory, a device, a pipe, a socket; [`Error::Os`] when the file's length cannot
@@ -196,7 +196,7 @@ impl FileMap {
     }
 }
 
-/// What a path names, in a user's words.
+/// The kind of file that a path names, in a user's words.
 pub(crate) fn kind(file: FileType) -> &'static str {
     match file {
         f if f.is_file() => "a regular file",

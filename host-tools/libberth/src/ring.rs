@@ -31,7 +31,7 @@ pub(crate) fn before_doorbell() {
 }
 
 /// Orders stores to doorbells before those that follow, and has them leave the processor: they may be write-combining,
-/// so that a later store to the same doorbell would take their place.
+/// so that a later store to the same doorbell would replace them.
 pub(crate) fn flush_doorbells() {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: every x86-64 processor has it.
@@ -46,7 +46,7 @@ pub(crate) fn flush_doorbells() {
     }
 }
 
-/// How far a queue has come; shared by the poster and whoever polls the completion queue.
+/// Progress of a queue; shared by the poster and the thread that polls the completion queue.
 #[derive(Debug)]
 pub(crate) struct Progress {
     /// Elements posted (whose doorbell may be still to come).
@@ -117,7 +117,7 @@ pub(crate) struct WorkQueue {
     depth: u32,
     /// Elements written, free-running.
     producer: u64,
-    /// Elements that a doorbell has told.
+    /// Elements that the card was told of by a doorbell.
     told: u64,
     /// Bytes in elements written, free-running.
     bytes: u64,
@@ -261,7 +261,7 @@ impl CqRing {
 mod tests {
     use super::*;
 
-    /// Memory in place of a mapping, and what a card would do with it.
+    /// Memory in place of a mapping, and a card's part.
     struct TestCq {
         memory: Vec<Cqe>,
         written: u64,

@@ -205,7 +205,7 @@ impl Stream {
         let (va, len) = block.range()?;
         let sges = split(va, len, MAX_SGE_BYTES).ok_or(Error::MessageTooLong(len as u64))?;
         let wr_id = self.next_send;
-        // A file's pages may be gone, which only the card may find out.
+        // A file's pages may be gone, which only the card finds out.
         let inline = matches!(block, SendBlock::Buffer(_)) && len <= self.qp.max_inline_data();
         // SAFETY: the block is kept in `sends`, which gives it out only after its completion, or after the queue pair
         // has gone when we are dropped. A file's content may be changed by others; nobody holds a reference to it.

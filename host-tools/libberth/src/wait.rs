@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Several threads that wait for what one descriptor tells.
+//! Several threads that wait for events of one descriptor.
 //!
-//! An armed notification is signalled once, and whoever takes the descriptor's count takes it from all others. So one
-//! of the threads that wait, the *watcher*, sleeps at the descriptor, and the others at a condition variable. Who
-//! leaves wakes one of those that stay; it finds what there is, or becomes the watcher. So as long as threads wait,
-//! one of them watches or is on its way to.
+//! An armed notification is signalled once, and the thread that takes the descriptor's count takes it from all others.
+//! So one of the threads that wait, the *watcher*, sleeps at the descriptor, and the others at a condition variable. A
+//! thread that leaves wakes one of the others, which finds an event or becomes the watcher. So while threads wait, one
+//! of them watches or is about to.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -38,12 +38,12 @@ impl Deadline {
     }
 }
 
-/// For whom something that comes is.
+/// The receiver of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum For {
-    /// Whoever is first.
+    /// Any waiting thread.
     Any,
-    /// A certain one of those that wait, who must look at it himself.
+    /// A certain thread, which must look itself.
     One,
 }
 
@@ -69,8 +69,8 @@ pub(crate) struct Waited<S> {
 pub(crate) struct Locked<'a, S>(MutexGuard<'a, Waiters<S>>);
 
 impl<S> Locked<'_, S> {
-    /// Whether a thread sleeps at the descriptor: it must find the descriptor signalled if what it waits for has been
-    /// taken from there, or if it is to look again.
+    /// Whether a thread sleeps at the descriptor. It must find the descriptor signalled if its event has been taken
+    /// from there, or if it is to look again.
     pub(crate) fn is_watched(&self) -> bool {
         self.0.watched
     }
@@ -103,8 +103,8 @@ impl<S> Waited<S> {
         self.changed.notify_all();
     }
 
-    /// Waits until `take` gives something. `arm` has the descriptor signalled by whatever comes from then on, and may
-    /// take in what has come; `sleep` waits at the descriptor for so long and takes its count.
+    /// Waits until `take` gives something. `arm` makes later events signal the descriptor, and may take in earlier
+    /// ones; `sleep` waits at the descriptor for so long and takes its count.
     ///
     /// # Errors
     /// [`Error::Timeout`], and what the three say.
@@ -122,7 +122,7 @@ impl<S> Waited<S> {
             }
             if !locked.is_watched() {
                 let armed = arm(&mut locked);
-                // What came before signals nothing.
+                // Earlier events signal nothing.
                 if let Some(outcome) = armed.and_then(|()| take(&mut locked)).transpose() {
                     break outcome;
                 }
@@ -153,7 +153,7 @@ impl<S> Waited<S> {
             match self.comes_for {
                 For::Any if !locked.is_watched() => self.changed.notify_one(),
                 For::Any => {}
-                // Whoever it is for may be any of them.
+                // It may be for any of them.
                 For::One => self.changed.notify_all(),
             }
         }
