@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a question's runs give: a table, plots, and files of them.
+//! Results of a question's runs: a table, plots, and files of them.
 
 use anyhow::{Context, Result};
 use serde::Serialize;
@@ -30,7 +30,7 @@ pub struct Scale {
 pub struct Row(pub Vec<(&'static str, Value)>);
 
 impl Row {
-    /// What stands in a column; null if there is none.
+    /// The value in a column; null if there is none.
     pub fn get(&self, column: &str) -> &Value {
         self.0.iter().find(|c| c.0 == column).map_or(&Value::Null, |c| &c.1)
     }

@@ -196,7 +196,7 @@ pub struct Berth {
     arrived: Slab<(u32, Entry<LIST>)>,
     serial: u64,
     turns: u64,
-    /// Entries that the peer did not take, which must be none.
+    /// Entries that the peer did not take; there must be none.
     pub refused: u64,
 }
 
@@ -236,7 +236,8 @@ impl Berth {
         self.grant(cx, host);
     }
 
-    /// The end had `before` receives: its place in the line changes. One that was granted something goes behind others with as many.
+    /// The end had `before` receives: its place in the line changes. An end that was granted something goes behind
+    /// others with as many.
     fn moved(&mut self, host: u32, end: u32, before: usize) {
         let e = &mut self.ends[end as usize];
         let line = &mut self.pinned[host as usize].line;
@@ -428,8 +429,8 @@ impl Berth {
         cx.data_waits(end);
     }
 
-    /// Takes back credits that were not used since the last look, while a connection has none: from those that have
-    /// several all but one, else the one.
+    /// Takes back credits that were not used since the last look, while a connection has none: from ends with several
+    /// all but one, else the single one.
     fn recall(&mut self, cx: &mut Cx<Body>, host: u32) {
         /// As many as the processor can do until the next look.
         const MOST: u32 = 8;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Question 1: credit lists against what others do, on the same workloads.
+//! Question 1: credit lists against other schemes, on the same workloads.
 
 use crate::answer::{Answer, Row, Scale, each, round};
 use crate::berth::{self, Berth};

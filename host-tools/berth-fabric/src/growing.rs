@@ -28,7 +28,7 @@ pub enum Body {
     Response(ResponsePacket),
 }
 
-/// What is written or sent, in the order of the reliable connection.
+/// A write or a send, in the order of the reliable connection.
 enum Content {
     /// A message of one element.
     Element { message: u32, len: u32 },
@@ -51,7 +51,7 @@ struct End {
     responder: Responder<24, 16, 1>,
     /// Messages that the sender has not taken.
     waiting: VecDeque<u32>,
-    /// What the requester had no room for: the element of its log, and what it is.
+    /// Elements that the requester had no room for: the element of its log, and its content.
     queue: VecDeque<(Message, Content)>,
     /// What is on its way.
     flying: VecDeque<Content>,
@@ -150,7 +150,7 @@ impl Growing {
                     e.waiting.pop_front();
                     self.put(cx, end, len, remote.is_some(), Content::Element { message, len });
                 }
-                // Zero bytes yet. What it wants to do is looked at once more.
+                // No bytes went yet, so the sender's actions are looked at once more.
                 Ok(_) => {
                     if !sender.growing() || sender.clone().poll().is_none() {
                         return;

@@ -69,7 +69,7 @@ struct Incoming {
 
 #[derive(Default)]
 struct Host {
-    /// What may send: (bytes left, message).
+    /// Messages that may send: (bytes left, message).
     ready: BTreeSet<(u32, u32)>,
     /// Messages being received that are not fully granted: (bytes left, message).
     wanting: BTreeSet<(u32, u32)>,
@@ -91,7 +91,7 @@ pub struct Homa {
 }
 
 impl Homa {
-    /// With so many bytes in a host for messages that the application has not taken: for each connection, and at most.
+    /// A host has so many bytes for messages that the application has not taken: for each connection, and at most.
     pub fn new(each: u64, most: u64) -> Self {
         Self {
             hosts: Vec::new(),
@@ -124,7 +124,7 @@ impl Homa {
             let more = u64::from(to - m.granted);
             let receiver = &mut self.hosts[host as usize];
             if rank > 0 && receiver.pool + more > receiver.limit {
-                // The most urgent one may always go on, so that some message gets done and makes room.
+                // The most urgent one may always go on, so that some message completes and makes room.
                 continue;
             }
             receiver.pool += more;
@@ -293,7 +293,7 @@ impl Scheme for Homa {
                 if let Some(m) = self.out.get_mut(&message) {
                     let was = m.left();
                     m.heard = now;
-                    // The grant may be what was lost.
+                    // The grant may have been lost.
                     m.granted = m.granted.max((first + count) * MTU);
                     let sent = m.sent.div_ceil(MTU);
                     m.again.extend((first..first + count).filter(|&i| i < sent));

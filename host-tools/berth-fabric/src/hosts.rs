@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Hosts with their adapters and applications around the fabric; what a scheme of flow control has to do, and
-//! what is measured.
+//! Hosts with their adapters and applications around the fabric; the interface of a scheme of flow control, and the
+//! measurements.
 
 use crate::net::{Net, NetCounters, NetEvent, Outcome, Packet, Spec};
 use crate::time::{MS, NS, Queue, SECOND, Time, US};
@@ -68,14 +68,14 @@ pub struct Message {
     pub posted: Time,
 }
 
-/// What an application does with the bytes it receives.
+/// How an application handles received bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct App {
     /// Time for each buffer.
     pub each: Time,
     /// Picoseconds for each byte.
     pub ps_per_byte: Time,
-    /// It looks for what has come in turns of this length: a buffer waits for up to so long, half of it in the mean.
+    /// It looks for received buffers in turns of this length: a buffer waits for up to so long, half of it in the mean.
     pub turn: Time,
 }
 
@@ -142,7 +142,7 @@ pub struct Stats {
     pub groups: [Group; GROUPS],
     /// Acknowledgements of the transport.
     pub acks: Control,
-    /// Flow control: credits, lists, grants and what acknowledges them.
+    /// Flow control: credits, lists, grants and their acknowledgements.
     pub flow: Control,
     /// Receiver not ready: times that data came and had to be refused or dropped for want of a buffer.
     pub not_ready: u64,
@@ -187,7 +187,7 @@ impl Stats {
         (self.committed_done.1 / u128::from((self.committed_done.0.max(self.began) - self.began).max(1))) as u64
     }
 
-    /// Begins anew; what is committed stays so.
+    /// Begins anew; committed memory stays committed.
     fn restart(&mut self, now: Time) {
         let committed = self.committed;
         *self = Self { committed, committed_peak: committed, committed_at: now, began: now, ..Self::default() };
@@ -199,7 +199,7 @@ impl Stats {
     }
 }
 
-/// What schemes and workloads act on.
+/// The state that schemes and workloads act on.
 pub struct Cx<B> {
     /// What happens later.
     pub queue: Queue<Event>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Discrete-event simulation of Berth at scale, against other ways of doing the same.
+//! Discrete-event simulation of Berth at scale, against other ways of flow control.
 //!
 //! `net` is the fabric, `hosts` what is around it, `load` the workloads. Schemes of flow control are `queued`
 //! (three baselines over InfiniBand's reliable connection) and `homa`. Questions are asked by

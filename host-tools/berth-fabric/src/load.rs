@@ -170,7 +170,7 @@ impl Workload for Rpc {
     }
 }
 
-/// How a sender goes about it.
+/// A sender's pattern in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
     /// As fast as it can.
@@ -380,7 +380,7 @@ impl Kind {
                 Box::new(Mixed::new(&spec, &conns, MIXED, 0.5, length))
             }
             Self::SlowReceiver => {
-                // Everybody has a connection with the slow host, and others.
+                // Every host has a connection with the slow one, and others.
                 conns = (1..hosts).map(|h| [h, 0]).collect();
                 while hosts > 2 && (conns.len() as u32) < connections {
                     let conn = random(&mut rng);

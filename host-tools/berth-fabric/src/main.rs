@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Simulates Berth at scale and writes what it finds: `cargo xtask simulate --help`.
+//! Simulates Berth at scale and writes the results: `cargo xtask simulate --help`.
 
 use anyhow::{Result, ensure};
 use berth_fabric::answer::{Answer, Scale, peak_memory};
@@ -41,7 +41,7 @@ struct Cli {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Question {
-    /// 1: credit lists against what others do.
+    /// 1: credit lists against other schemes.
     #[value(alias = "1")]
     Credits,
     /// 2: when the next list goes.

@@ -59,7 +59,7 @@ impl Run {
         let bytes = u64::from(Talk::EACH)
             * (u64::from(self.connections) * u64::from(Talk::SMALL) + large * u64::from(Talk::LARGE));
         let messages = u64::from(Talk::EACH) * (u64::from(self.connections) + large);
-        // Half of what the server's link and application can take, so that it is not they that are measured.
+        // Half of the rate that the server's link and application can take, so that they are not what is measured.
         let span = (bytes * spec.ps_per_byte() * 2).max(messages * App::default().each * 2).max(200 * US);
         // The server's application looks for messages in turns of 100 µs.
         let apps = vec![(0, App { turn: 100 * US, ..App::default() })];
@@ -95,7 +95,7 @@ fn simulate(run: &Run, scale: &Scale) -> Row {
             row(run, &end, bytes, bytes, 0)
         }
         Way::Shared | Way::TooSmall => {
-            // As large as it must be: what a run with room for everything used, and a quarter more.
+            // As large as necessary: the use of a run with room for everything, and a quarter more.
             let mut wide = run.queued(Gate::Shared, 0, 1 << 24);
             hosts::run(run.setup(scale.seed), &mut wide);
             let pool = (wide.most_used * 5 / 4).max(COUNT);
@@ -157,7 +157,7 @@ pub fn answer(scale: &Scale) -> Result<Answer> {
         for connections in [1, 10, 100, 1_000, 10_000, 100_000].into_iter().filter(|n| *n <= most) {
             runs.extend(Way::ALL.map(|way| Run { way, clients, connections, heavy, burst }));
             if connections > 1_000 {
-                // It does not get through: nearly all that is sent is refused and sent again.
+                // It makes no progress: nearly all packets are refused and sent again.
                 runs.retain(|r| r.way != Way::TooSmall || r.connections <= 1_000);
             }
         }

@@ -24,7 +24,7 @@ pub struct Packet<B> {
     pub to: u32,
     /// Bytes on the wire, with all headers.
     pub bytes: u32,
-    /// What chooses its path where there are several.
+    /// Number that chooses its path where there are several.
     pub flow: u32,
     /// Priority.
     pub class: u8,
@@ -48,7 +48,7 @@ pub enum Loss {
     /// Each input has its share of the buffer; a full one pauses the sender on the other end of the link
     /// (IEEE 802.1Qbb, one class for all data). Nothing is lost.
     Pause,
-    /// The buffer is shared by dynamic thresholds (an output may hold as much as is still free); what does not
+    /// The buffer is shared by dynamic thresholds (an output may hold as much as is still free); a frame that does not
     /// fit is lost.
     Drop,
 }
@@ -139,7 +139,7 @@ pub enum NetEvent {
     },
 }
 
-/// What the fabric asks of the simulation.
+/// The fabric's requests to the simulation.
 pub enum Outcome<B> {
     /// Nothing.
     None,
@@ -274,7 +274,7 @@ impl<B> Net<B> {
             self.port(number);
         }
         let limit = self.spec.buffer_per_port * ports as u64;
-        // Room behind the threshold for what is sent until the pause has arrived: a round trip of the link and
+        // Room behind the threshold for frames that are sent until the pause has arrived: a round trip of the link and
         // a frame begun at each end.
         let rate = self.spec.ps_per_byte();
         let headroom = (2 * self.spec.delay + self.spec.latency) / rate + 2 * 4400;

@@ -68,7 +68,7 @@ fn values(rows: &[Value], column: &str) -> Vec<String> {
     all
 }
 
-/// Of the rows, the one that has these values; what stands in its column.
+/// The value in a column of the row that has these values.
 fn find(rows: &[Value], column: &str, is: &[(&str, &str)]) -> String {
     let row = rows.iter().find(|r| is.iter().all(|(name, value)| cell(&r[*name]) == *value));
     row.map_or_else(String::new, |r| cell(&r[column]))
@@ -234,7 +234,7 @@ mod tests {
         assert_eq!(text, "\n| scheme | 1 | 2 |\n|---|---|---|\n| x | 9.5 | 8 |\n| y |  |  |\n");
     }
 
-    /// The page that is committed is what the tables beside it give.
+    /// The committed page must follow from the tables beside it.
     #[test]
     fn page_in_the_documentation_is_that_of_its_tables() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/results/simulation");

@@ -2,8 +2,8 @@
 //! Berth with its memory: virtual contexts and pinned pages of `berth_protocol` at both ends, for question 3.
 //!
 //! A receive becomes a credit when its pages are pinned (PC-1); a send's blocks are asked for as soon as a credit
-//! covers them (PC-2) and let go when their last packet has left (VC-3). The fabric here loses nothing, so nothing
-//! is sent again.
+//! covers them (PC-2) and released when their last packet has left (VC-3). The fabric here loses nothing, so nothing is
+//! sent again.
 
 use crate::berth::{Body, CONTROL, POLICY};
 use crate::frames::{ack_bytes, request_bytes};
@@ -225,7 +225,7 @@ impl Pinned {
         }
     }
 
-    /// What the contexts want of the host.
+    /// Requests of the contexts to the host.
     fn blocks(&mut self, cx: &mut Cx<Body>, end: u32) {
         while let Some(action) = self.ends[end as usize].vc.poll() {
             let request = |tag, usage| Request { owner: end, tag, asid: 1, usage };

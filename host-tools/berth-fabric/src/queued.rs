@@ -2,9 +2,9 @@
 //! Baselines over InfiniBand's reliable connection: count credits with receiver-not-ready, fixed-size credits,
 //! and eager sends into a shared receive queue.
 //!
-//! The transport is the same for all three: a window of packets, coalesced acknowledgements, go-back-N with one
-//! NAK per gap, time-outs. What differs is what a send is (a cut of `buffer` bytes), when it may leave, and
-//! which receive it takes.
+//! The transport is the same for all three: a window of packets, coalesced acknowledgements, go-back-N with one NAK per
+//! gap, time-outs. They differ in what a send is (a cut of `buffer` bytes), when it may leave, and which receive it
+//! takes.
 
 use crate::hosts::{Cx, Scheme, Timer};
 use crate::net::{DATA, Packet, ROCE};
@@ -325,7 +325,7 @@ impl Queued {
         if psn > e.una {
             e.una = psn.min(e.max);
             if e.next < e.una {
-                // Came although we went back: goes on behind it.
+                // It came although we went back: continues behind it.
                 e.next = e.una;
                 e.at = 0;
                 while e.sends.get(e.at).is_some_and(|s| s.psn + s.packets() <= e.una) {
@@ -432,7 +432,7 @@ impl Queued {
             let at = cx.serve(host, bytes, self.settings.copy);
             cx.timer(at, 1, end, 0);
             if ends_message {
-                // Copying is a part of receiving; what the application does with its own buffer is not.
+                // Copying is a part of receiving; the application's work on its own buffer is not.
                 let at = if self.settings.copy { at } else { cx.now() };
                 cx.done(at, message);
             }
@@ -461,7 +461,7 @@ impl Scheme for Queued {
                     _ => self.receives(ends[cx.host(end) as usize]),
                 };
                 let (buffer, count) = receives(end);
-                // What it may send is what the other end has.
+                // It may send as many as the other end has.
                 let limit = u64::from(receives(end ^ 1).1);
                 let [allowed, known] = [u64::from(count); 2];
                 End { buffer, count, receives: count, limit, allowed, known, ..End::default() }

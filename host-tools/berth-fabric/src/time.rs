@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Simulated time, and the queue of what happens later.
+//! Simulated time, and the queue of later events.
 
 use dary_heap::QuaternaryHeap;
 use std::cmp::Ordering;
@@ -39,8 +39,8 @@ impl<E> Ord for Item<E> {
     }
 }
 
-/// Events in order of time. Those of one time come in the order in which they were put in, so that a run
-/// depends on nothing but its seed.
+/// Events in order of time. Those of one time come in the order in which they were put in, so that a run depends on its
+/// seed only.
 pub struct Queue<E> {
     heap: QuaternaryHeap<Item<E>>,
     seq: u64,

@@ -12,7 +12,7 @@ use anyhow::Result;
 use berth_protocol::credit::policy::{self, Kind};
 use serde_json::{Value, json};
 
-/// Policies: what the protocol has, and what the card's RTL knows of it (first, last, or a buffer by its index).
+/// Policies: those of the protocol, and those that the card's RTL knows (first, last, or a buffer by its index).
 const POLICIES: [(&str, Kind); 12] = [
     ("first", Kind::First),
     ("quarter", Kind::Share(64)),
@@ -106,7 +106,7 @@ fn spread(values: impl Iterator<Item = f64> + Clone) -> (f64, f64) {
     (mean, (squares / (n - 1.0).max(1.0)).sqrt())
 }
 
-/// One row for the runs that differ in nothing but the seed.
+/// One row for runs that differ in the seed only.
 fn row(run: &Run, measured: &[Measured]) -> Row {
     let of = |i: usize| spread(measured.iter().map(move |m| m[i]));
     let mut columns = vec![
@@ -132,7 +132,7 @@ fn mean(rows: &[Row], column: &str, choose: impl Fn(&Row) -> bool) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
 }
 
-/// What a policy costs with one seed: means over senders, distances and receives.
+/// The cost of a policy with one seed: means over senders, distances and receives.
 struct Cost {
     idle: f64,
     idle_in_rack: f64,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! An end of the wire that leads out of the simulator: to a TAP interface, or to a UNIX socket with one frame a message.
 //!
-//! To the clocks ([`crate::time`]) a bridge is a card that never has work and no timer: it holds nobody up, and what
-//! comes from outside enters the wire when the clock stands where it stands. To the wire it is an end as any other: the
-//! frames of both directions take their time, and meet the faults that were asked for.
+//! To the clocks ([`crate::time`]) a bridge is a card that never has work and no timer: it holds up no card, and frames
+//! from outside enter the wire at the present time of the clock. To the wire it is an end like any other: frames of
+//! both directions have its latency and its faults.
 //!
 //! Two threads: one is the wire's ([`Bridge::run`]), one (and one more for each program at the socket) waits for frames
 //! from outside. The wire's never waits for the outside: a frame that a program or the host's network does not take at
@@ -73,7 +73,7 @@ impl FromStr for Spec {
     }
 }
 
-/// What has passed a bridge, and what has not.
+/// Counts of frames that have passed a bridge, and of dropped ones.
 #[derive(Debug, Default)]
 struct Counters {
     sent: AtomicU64,
@@ -117,8 +117,7 @@ pub struct Bridge {
 impl Bridge {
     /// Opens the interface, or the socket, for end `end` of `link`.
     ///
-    /// # Errors
-    /// Why it cannot be, and what might help.
+    /// # Errors Why it cannot be opened, and what might help.
     pub fn open(spec: &Spec, link: Arc<Link>, end: usize) -> Result<Self, String> {
         let outside = match &spec.place {
             Place::Tap(name) => Outside::Tap(tap(name)?),
@@ -230,7 +229,7 @@ impl Bridge {
             };
             let mut all = programs.lock().unwrap_or_else(PoisonError::into_inner);
             if all.len() >= PROGRAMS {
-                // Dropped, and so closed.
+                // Dropping it closes it.
                 count(&self.counters.refused, 1);
                 warn!(end = self.name, "bridge: {PROGRAMS} programs are at the socket; one more is refused");
                 continue;
@@ -287,7 +286,7 @@ fn offer(program: &UnixStream, frame: &[u8]) -> bool {
     usize::try_from(sent).is_ok_and(|n| n == frame.len())
 }
 
-// An empty message looks as the end does.
+// An empty message looks like the end.
 fn hung_up(program: &UnixStream) -> bool {
     let mut poll = libc::pollfd { fd: program.as_raw_fd(), events: libc::POLLRDHUP, revents: 0 };
     // SAFETY: one entry, which lives as long as the call.
@@ -315,7 +314,7 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
         *to = *from as _;
     }
     let len = size_of_val(&address) as libc::socklen_t;
-    // SAFETY: makes a descriptor that nobody else has; the address lives as long as the call and is as long as it says.
+    // SAFETY: makes a new descriptor; the address lives as long as the call and has the stated length.
     unsafe {
         let socket =
             OwnedFd::from_raw_fd(checked(libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0))?);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Capture of the wire as pcapng: every frame as its card sent it, before any fault.
 //!
-//! One interface per card; time stamps are the simulator's common clock at the card's
-//! clock rate. What the wire did to a frame stands in the packet's comment.
+//! One interface per card; time stamps are the simulator's common clock at the card's clock rate. The packet's comment
+//! says what the wire did to the frame.
 
 use crate::wire::Sent;
 use berth_abi::card::CLOCK_HZ;
@@ -44,7 +44,7 @@ pub struct Capture {
     inner: Mutex<Inner>,
 }
 
-/// What the wire does to a frame, in words; `None` if it just carries it.
+/// What the wire does to a frame, in words; `None` if it just delivers it.
 pub fn comment(sent: Option<Sent>) -> Option<String> {
     let Some(sent) = sent else { return Some("dropped: an end of the wire is unplugged".into()) };
     let v = sent.verdict;

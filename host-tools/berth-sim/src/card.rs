@@ -22,7 +22,7 @@ const REST: u64 = 32;
 /// Cycles that a card is clocked for a register write.
 const WRITE: u64 = 2;
 /// Posted writes that the card may hold without having taken them; the host waits with more, and with anything behind
-/// them. So few that a read behind them is answered within what the lookahead leaves free for it.
+/// them. The number is small, so that a read behind them is answered within the time that the lookahead leaves for it.
 const POSTED: usize = 16;
 /// Frames that may wait in the card's receive port; the others wait on the wire.
 const RX_QUEUE: usize = 2;
@@ -40,7 +40,7 @@ pub struct TxFrame {
     pub end_cycle: u64,
 }
 
-/// What the simulator needs of a card. The Verilated one is `berth_rtl::Card`; tests have others.
+/// The simulator's interface to a card. The Verilated card is `berth_rtl::Card`; tests have others.
 pub trait SimCard: Send {
     /// So many clocks.
     fn run(&mut self, cycles: u64);
@@ -83,7 +83,7 @@ pub trait SimCard: Send {
     fn trace(&mut self, file: Option<&Path>) -> Result<(), String>;
 }
 
-/// What a card's thread has counted.
+/// Counters of a card's thread.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     stepped: u64,
@@ -443,7 +443,7 @@ impl<C: SimCard> Worker<C> {
                     let _ = reply.send(report);
                 }
                 Request::Unplug { off: false, reply } => {
-                    // What the card still wanted of the bus ends with errors before it is back.
+                    // The card's pending bus accesses end with errors before it is back.
                     self.card.drain();
                     while self.card.take_tx().is_some() {}
                     self.catch_up();
@@ -468,7 +468,7 @@ impl<C: SimCard> Worker<C> {
             let rx = self.card.rx_pending();
             let idle = self.stalled || self.resting && self.now >= self.settled && rx == 0 && self.card.idle();
             let timer = self.card.timer().filter(|_| !self.stalled).map(|t| self.now + t.saturating_sub(self.seen));
-            // A card that hangs is clocked by its host's accesses only.
+            // Only its host's accesses clock a card that hangs.
             let host_room = self.stalled || self.card.writes_pending() < POSTED;
             let rx_room = rx < RX_QUEUE && !self.stalled;
             let step = self.link.next(self.end, CardState { now: self.now, idle, timer, host_room, rx_room });
@@ -480,7 +480,7 @@ impl<C: SimCard> Worker<C> {
                     self.serve(request);
                 }
                 Step::Deliver(frame) => self.deliver(frame),
-                // Not longer than it takes to have room for its host again.
+                // Only until the card has room for its host again.
                 Step::Run(until) if !host_room => self.run_until(until.min(self.now + POSTED as u64)),
                 Step::Run(until) => self.run_until(until),
                 Step::Skip(to) => {

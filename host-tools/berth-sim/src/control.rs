@@ -39,7 +39,7 @@ pub struct Simulator {
     pub slots: Vec<Arc<Slot>>,
     /// The ends that lead out of the simulator.
     pub bridges: Vec<Arc<Bridge>>,
-    /// Told when somebody wants the simulator to end.
+    /// Told when a client asks the simulator to end.
     pub quit: Sender<()>,
 }
 
@@ -198,7 +198,7 @@ impl Simulator {
                 answer.recv().map_err(|_| "the simulator is ending".to_string())?.map(|()| json!({}))
             }
             "quit" => {
-                // If nobody listens any more, the simulator is ending already.
+                // Without a receiver the simulator is ending already.
                 let _ = self.quit.send(());
                 Ok(json!({}))
             }

@@ -46,7 +46,7 @@ struct Vectors {
 struct Vector {
     eventfd: Option<File>,
     masked: bool,
-    // Raised while it was masked or nobody listened: delivered once when that is over.
+    // Raised while it was masked or had no eventfd: delivered once when that is over.
     pending: bool,
 }
 
@@ -64,7 +64,8 @@ impl Interrupts {
         v.deliver(held);
     }
 
-    // What the MSI-X table and the configuration space say: vectors that are masked, and whether all wait.
+    // Takes over the state of the MSI-X table and the configuration space: vectors that are masked, and whether all
+    // wait.
     fn mask(&self, masked: impl Fn(usize) -> bool, held: bool) {
         let mut vectors = self.vectors.lock().unwrap_or_else(PoisonError::into_inner);
         vectors.held = held;
@@ -115,7 +116,7 @@ impl Vector {
     }
 }
 
-/// What the socket's thread, the card's thread and the control socket share of a card.
+/// The state of a card that the socket's thread, the card's thread and the control socket share.
 #[derive(Debug)]
 pub struct Slot {
     /// Name of the card: a, b, …
@@ -179,7 +180,7 @@ impl Slot {
         self.complete(card)
     }
 
-    /// Adds to the statistics of the card's thread what the socket's thread knows.
+    /// Adds the figures of the socket's thread to the statistics of the card's thread.
     pub fn complete(&self, mut card: Value) -> Value {
         if let Value::Object(map) = &mut card {
             let mut add = |key: &str, value: Value| map.insert(key.into(), value);

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a write pauses that is to be seen in part: long enough for a guest to look meanwhile.
+/// How long a write pauses so that a guest can see it in part.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// Why a DMA access was refused.
@@ -26,7 +26,7 @@ pub enum DmaError {
     NoBusMaster,
 }
 
-/// What the host port has done so far.
+/// Counters of the host port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DmaStats {
     /// Reads that were served.
@@ -107,9 +107,9 @@ impl DmaSpace {
         self.split_writes = every;
     }
 
-    /// Bus addresses `address .. address + len` lead to `memory` (from its start); `None`
-    /// marks a mapping that the card cannot reach. What was mapped there before is replaced.
-    /// A `len` of 0, or a range beyond 2^64, maps nothing and returns false.
+    /// Bus addresses `address .. address + len` lead to `memory` (from its start); `None` marks a mapping that the card
+    /// cannot reach. Earlier mappings there are replaced. A `len` of 0, or a range beyond 2^64, maps nothing and
+    /// returns false.
     pub fn map(&mut self, address: u64, len: u64, memory: Option<Arc<GuestMemory>>) -> bool {
         let Some(last) = len.checked_sub(1).and_then(|l| address.checked_add(l)) else { return false };
         self.cut(address, last);
@@ -119,7 +119,7 @@ impl DmaSpace {
         true
     }
 
-    /// Removes what is mapped in `address .. address + len`.
+    /// Removes mappings in `address .. address + len`.
     pub fn unmap(&mut self, address: u64, len: u64) {
         self.stats.unmaps += 1;
         if let Some(l) = len.checked_sub(1) {

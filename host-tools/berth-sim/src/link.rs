@@ -21,7 +21,7 @@ const IN_FLIGHT_LIMIT: usize = 64;
 /// Requests that may wait for a card before its host has to.
 const INBOX_LIMIT: usize = 256;
 
-/// What a host, or the control socket, wants from a card.
+/// A request of a host, or of the control socket, to a card.
 #[derive(Debug)]
 pub enum Request {
     /// Read of a BAR (0 or 2).
@@ -93,7 +93,7 @@ pub enum Request {
     Frame(Vec<u8>),
 }
 
-/// What a card's thread does next.
+/// The next step of a card's thread.
 #[derive(Debug)]
 pub enum Step {
     /// End the thread.
@@ -115,7 +115,7 @@ pub enum Step {
     Skip(u64),
 }
 
-/// What a card's thread tells when it asks for its next step.
+/// The state that a card's thread reports when it asks for its next step.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CardState {
     /// Its clock.
@@ -169,8 +169,8 @@ struct Shared {
     stop: bool,
 }
 
-/// Cycles in which no card of the wire had work, by what ended them. They depend on how
-/// fast the hosts are emulated, so no figure of performance may contain those of the first kind.
+/// Cycles in which no card of the wire had work, by what ended them. They depend on the speed of the emulated hosts, so
+/// no performance figure may contain those of the first kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Quiet {
     /// A host's access.
@@ -475,7 +475,7 @@ impl Link {
         clock
     }
 
-    /// Queues a request for card `me`. Waits while many are queued: so is its host held up, as by a bus without credits.
+    /// Queues a request for card `me`. Waits while many are queued, which holds up its host like a bus without credits.
     pub fn request(&self, me: usize, request: Request) {
         let mut s = self.lock();
         while s.ports[me].inbox.len() >= INBOX_LIMIT && !s.stop {
@@ -485,7 +485,7 @@ impl Link {
         self.wake[me].notify_one();
     }
 
-    /// Holds what card `me` sends at the wire, after `after` further frames.
+    /// Holds card `me`'s frames at the wire, after `after` further ones.
     pub fn hold(&self, me: usize, after: u64) {
         self.lock().wire[me].hold(after);
     }
@@ -535,7 +535,7 @@ impl Link {
         self.lock().quiet
     }
 
-    /// Counters of what card `me` sends.
+    /// Counters of card `me`'s frames.
     pub fn direction(&self, me: usize) -> DirectionStats {
         self.lock().wire[me].stats()
     }

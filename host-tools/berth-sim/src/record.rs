@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use tracing::error;
 
-/// What is sampled beside the wire's counts: key in the line, counters of the abi that are added up.
+/// Samples beside the wire's counts: key in the line, counters of the abi that are added up.
 ///
 /// Each costs a register read of a few cycles, so there are not many.
 pub const SAMPLED: &[(&str, &[&str])] = &[

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Who may advance how far: the clocks of two cards on one wire, and of their slow hosts.
+//! How far the clocks of two cards on one wire, and of their slow hosts, may advance.
 //!
 //! All times are card cycles on the simulator's common clock.
 //!
 //! 1. **Lookahead.** A frame needs the wire's latency `L` to arrive. A card whose peer has
 //!    come to cycle `p` therefore knows everything that can reach it before `p + L`, and
 //!    runs no further.
-//! 2. **Parking.** A card that is idle (soft core waiting, no engine at work) is not
-//!    clocked. It sleeps until its host accesses it, a frame arrives, or its timer comes;
-//!    then its clock *skips* to where it should be. A parked peer sends nothing before its
-//!    own next event, so it does not hold anybody up.
+//! 2. **Parking.** A card that is idle (soft core waiting, no engine at work) is not clocked. It sleeps until its host
+//!    accesses it, a frame arrives, or its timer comes; then its clock *skips* to where it should be. A parked peer
+//!    sends nothing before its own next event, so it holds up no other card.
 //! 3. **A timer next to a busy peer** obeys rule 1: the idle card skips to its timer as
 //!    soon as the peer has come within `L` of it. So an acknowledgement time-out lasts as
 //!    many cycles of the peer's work as it says.
@@ -31,7 +30,7 @@ use std::time::Duration;
 /// Smallest step that is worth waking a waiting peer for, as a part of the latency.
 const WORTH_WAKING: u64 = 2;
 
-/// What a card shows its peer.
+/// The state that a card shows its peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
     /// At work, has come to cycle `now`.
@@ -48,7 +47,7 @@ pub enum Peer {
     Gone,
 }
 
-/// What a card knows when it decides what to do next.
+/// The state from which a card's next step is decided.
 #[derive(Clone, Copy, Debug)]
 pub struct View {
     /// Its clock.
@@ -74,9 +73,9 @@ pub enum Plan {
     Run(u64),
     /// Add cycles to the idle card's clock, up to this cycle.
     Skip(u64),
-    /// Nobody works: skip to this cycle when the pace allows.
+    /// No card works: skip to this cycle when the pace allows.
     Pace(u64),
-    /// Nothing to do until somebody else does something.
+    /// Nothing to do until the peer or the host does something.
     Wait,
 }
 

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, VecDeque};
 pub const FRAME_OVERHEAD: u64 = 24;
 /// Bytes that the wire moves per card cycle: one beat of the MAC port.
 pub const BYTES_PER_CYCLE: u64 = 8;
-/// A reordered frame that nobody overtakes is delivered after this many further cycles.
+/// A reordered frame that is not overtaken is delivered after this many further cycles.
 pub const REORDER_LIMIT: u64 = 20_000;
 /// Ethernet header, IPv4 header without options, UDP header: where BTH begins.
 const BTH: usize = 14 + 20 + 8;
@@ -127,7 +127,7 @@ pub struct Arrived {
     pub damaged: bool,
 }
 
-/// What one direction has done so far.
+/// Counters of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DirectionStats {
     /// Frames that the card sent.
@@ -194,7 +194,7 @@ pub struct Direction {
     stats: DirectionStats,
 }
 
-/// What became of a frame that was sent; for the capture file.
+/// The fate of a sent frame, for the capture file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sent {
     /// Index of the frame in its direction, from 0.
@@ -374,7 +374,7 @@ impl Direction {
         n
     }
 
-    /// An end was unplugged: what is under way or held is dropped.
+    /// An end was unplugged: frames under way or held are dropped.
     pub fn cut(&mut self) {
         self.stats.unplugged += (self.in_flight.len() + self.held.len()) as u64;
         self.in_flight.clear();
@@ -482,7 +482,7 @@ mod tests {
         data[BTH + 5..BTH + 8].copy_from_slice(&[0, 0, 16]);
         assert!(d.send(&f, control.clone(), 0, 10).verdict.lost);
         assert!(!d.send(&f, data.clone(), 20, 30).verdict.lost);
-        // What happens to other frames does not depend on it.
+        // The fate of other frames does not depend on it.
         let f = Faults { loss: 0.3, control: 0.5, ..CLEAN };
         let plain = Faults { control: 0.0, ..f };
         assert!((0..100).all(|i| f.verdict_on(1, i, &data) == plain.verdict(1, i)));
