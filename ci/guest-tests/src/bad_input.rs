@@ -73,7 +73,7 @@ fn inv_6_bad_sends_fail_with_a_named_error(env: &Env) -> Res {
         ensure!(to.recvs.poll()?.is_none_or(|c| c.status != Status::Ok), "{what}: something was sent");
     }
     ensure_eq!(env.counters()?.bad_elements() - before, count);
-    // One behind another is flushed, as all that is behind a send that failed; it is counted all the same.
+    // A bad element behind another one is flushed, like everything behind a failed send; it is counted all the same.
     let (mut from, _to) = loop_pair(env, &context, &depths(4, 4), 717)?;
     for (_, wqe) in &malformed(OP_SEND, mem.sge(0, 100))[..2] {
         // SAFETY: as above.
@@ -380,7 +380,7 @@ fn inv_6_random_queue_elements_do_no_harm(env: &Env) -> Res {
             }
             let conn = if recv { &mut to } else { &mut from };
             // SAFETY: addresses are inside `mem`, which nobody looks at, or random; a random one that happens to be
-            // mapped would be a stroke of luck that a reader of the seed can repeat.
+            // mapped is unlikely, and the seed repeats it.
             unsafe { conn.qp.post_raw(recv, &wqe) }?;
         }
         // A send that is good by chance may wait for credit; with the connection it ends, too.
@@ -469,7 +469,7 @@ fn inv_6_caps_of_contexts_and_queue_pairs_are_errors(env: &Env) -> Res {
         cqs.push(cq);
     }
     ensure!(cqs.len() >= 8, "only {} completion queues", cqs.len());
-    // Another process finds what it needs beside it.
+    // Another process can still create its objects.
     let beside = in_child(|| {
         let context = env.context()?;
         let spare: Vec<_> = (0..8).map(|_| context.create_cq(8)).collect::<std::result::Result<_, _>>()?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The stack works at all: one message, a stream, loopback, gather and scatter, notification.
+//! Basic function of the stack: one message, a stream, loopback, gather and scatter, notification.
 
 use berth_abi::{counters as c, status};
 use libberth::{QpConfig, Status, Stream};

@@ -78,7 +78,7 @@ fn qp_17_disconnect_is_seen_by_the_peer(env: &Env) -> Res {
         Reason::PeerClose
     };
     ensure_eq!(conn.qp.wait_closed(env.limit())?, reason);
-    // What is left comes back.
+    // The remaining objects are given back.
     for n in 0..2 {
         let got = conn.received(env)?;
         ensure_eq!((got.wr_id, got.status), (n, Status::Flushed));
@@ -241,7 +241,7 @@ fn vanish(env: &Env, service: u16, while_sending: bool) -> Res {
         conn.wait_state(env, "the credit has come", |s| s.credits == 1)?;
     }
     env.meet("connected")?;
-    // Time-outs of what is sent, or nobody answers when asked.
+    // Sent packets time out, or probes are not answered.
     let noticed = || -> Res<u64> { env.counters().map(|n| n.fw(c::F_TIMEOUTS) + n.fw(c::F_PEERS_LOST)) };
     let before = noticed()?;
     let cut = if env.role == Role::A { Some(Cut::new(env)?) } else { None };
@@ -253,7 +253,7 @@ fn vanish(env: &Env, service: u16, while_sending: bool) -> Res {
     ensure!(matches!(sent.status, Status::RetryExceeded | Status::Flushed), "{:?}", sent.status);
     env.meet("noticed")?;
     drop(cut);
-    // Late frames of the old connection disturb nobody.
+    // Late frames of the old connection do no harm.
     let other = Conn::new(&context, &depths(4, 4))?;
     establish(env, &context, &other.qp, service + 1)?;
     env.meet("done")

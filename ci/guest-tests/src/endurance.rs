@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is left after very many kills, reloads, resets, unplugged cards and connections: nothing. A part of its own
-//! (`cargo xtask test --only endurance`); `--long` repeats each far more often.
+//! Nothing is left after very many kills, reloads, resets, unplugged cards and connections. A part of its own (`cargo
+//! xtask test --only endurance`); `--long` repeats each far more often.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ tests! {
     One: endurance_unprivileged_system_calls, endurance_kernel_has_lost_no_memory;
 }
 
-/// What may not grow.
+/// Gauges that may not grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Held {
     pinned: u64,
@@ -54,7 +54,7 @@ impl Held {
 
 /// KiB of memory that can be had, and of the kernel's objects.
 fn memory() -> Res<(u64, u64)> {
-    // What the page cache and lists per processor hold is not lost.
+    // Memory in the page cache and in per-processor lists is not lost.
     fs::write("/proc/sys/vm/drop_caches", "3")?;
     let text = fs::read_to_string("/proc/meminfo")?;
     Ok((field(&text, "MemAvailable:")?, field(&text, "SUnreclaim:")?))
@@ -64,9 +64,9 @@ fn memory() -> Res<(u64, u64)> {
 /// the larger part (1/32 of all memory).
 const SLACK: u64 = 64 << 10;
 
-/// Repeats something, and compares what is held before and after.
+/// Repeats something, and compares usage before and after.
 fn repeat(env: &Env, usual: u64, long: u64, mut round: impl FnMut(u64) -> Res) -> Res {
-    // What is made once and kept.
+    // Things that are made once and kept.
     round(0)?;
     nothing_left(env)?;
     let count = env.cases(usual, long);
@@ -86,7 +86,7 @@ fn told(n: u64, count: u64, round: impl FnOnce() -> Res) -> Res {
     round().map_err(|e| format!("round {n} of {count}: {e}").into())
 }
 
-/// Waits until as much is held as before, and compares memory.
+/// Waits until usage is as before, and compares memory.
 fn all_given_back(env: &Env, count: u64, time: Duration, before: (Held, (u64, u64))) -> Res {
     let mut last = Held::now(env)?;
     wait_until("all is given back", Duration::from_secs(60), || {
@@ -229,7 +229,7 @@ fn endurance_kernel_has_lost_no_memory(env: &Env) -> Res {
     env.device()?.set_limits(&Limits { linger_ms: Some(0), ..Limits::default() })?;
     nothing_left(env)?;
     fs::write(KMEMLEAK, "scan").map_err(|e| format!("kmemleak is not on (kmemleak=on): {e}"))?;
-    // It tells of what two scans have not found, and of nothing that is younger than five seconds.
+    // kmemleak reports objects that two scans have not found, and none younger than five seconds.
     std::thread::sleep(Duration::from_secs(6));
     fs::write(KMEMLEAK, "scan")?;
     let found = fs::read_to_string(KMEMLEAK)?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a test knows of its surroundings: role, addresses, the other guest, the simulator.
+//! A test's surroundings: role, addresses, the other guest, the simulator.
 //!
 //! The guests share a directory (9p). `SESSION/TEST/KEY.ROLE` is a message of one guest's test to the other's; it
 //! is written under another name and renamed, so that it appears whole. `ctl/ROLE-N.req` is one line for the
@@ -61,7 +61,7 @@ impl Env {
         }
     }
 
-    /// Gives the card its name, and unused pins back at once: what is pinned is then what is in use.
+    /// Gives the card its name, and sets the linger time to 0, so that only pages in use are pinned.
     pub fn prepare(args: &Args) -> Res {
         let env = Self::new(args, "setup");
         env.up()?;

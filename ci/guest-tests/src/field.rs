@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What users of other cards and libraries complain about (docs/concepts/field-reports.md): threads that share a completion
-//! queue, a card that goes while many wait, processes that inherit what they must not use, numbers that are used again.
+//! Complaints of users of other cards and libraries (docs/concepts/field-reports.md): threads that share a completion
+//! queue, a card that goes while many wait, processes that inherit objects that they must not use, numbers that are
+//! used again.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -125,7 +126,7 @@ fn f2_loss_of_the_card_ends_every_wait(env: &Env) -> Res {
             threads.push(scope.spawn(move || lost(listener.next(None).map(drop))));
             threads.push(scope.spawn(move || {
                 lost(from.qp.wait_closed(None).map(drop))?;
-                // And whoever comes later.
+                // And threads that come later.
                 lost(from.qp.wait_closed(None).map(drop))?;
                 lost(from.recvs.wait(None).map(drop))
             }));
@@ -267,8 +268,8 @@ fn f3_child_of_vfork_is_refused_and_its_drops_touch_nothing(env: &Env) -> Res {
             refused(to.recvs.wait(Some(Duration::ZERO)))?;
             refused(child.context.listen(1033))
         })();
-        // What it drops is gone for the parent, too, whose memory it uses; but neither are the card's objects, nor the
-        // mappings.
+        // Objects that the child drops are gone for the parent too, whose memory it uses; the card's objects and the
+        // mappings stay.
         child.parts = None;
         0
     }
@@ -290,7 +291,7 @@ fn f3_child_of_vfork_is_refused_and_its_drops_touch_nothing(env: &Env) -> Res {
     for (at, len) in mappings {
         // SAFETY: only asks whether something is mapped.
         ensure!(unsafe { libc::msync(at as *mut _, len, libc::MS_ASYNC) } == 0, "the queue was unmapped");
-        // SAFETY: what the child has dropped nobody refers to any more.
+        // SAFETY: nothing refers to objects that the child has dropped.
         unsafe { libc::munmap(at as *mut _, len) };
     }
     Ok(())
@@ -396,7 +397,7 @@ fn qp_2_identical_numbers_on_queues_that_share_one_completion_queue(env: &Env) -
                     note(queue.wait(env.limit())?, false)?;
                 }
             }
-            // Dropped: what is left is not told any more.
+            // Dropped: the remaining completions are not delivered any more.
             _ => {
                 qps.clear();
                 ensure!(matches!(queue.wait(None), Err(Error::Closed { .. })));
@@ -493,7 +494,7 @@ fn cr_3_a_receiver_that_is_stopped_holds_its_sender_and_nobody_else(env: &Env) -
         }
         conn.send(n as u64, &[source.sge(n * PIECE, PIECE)])?;
     }
-    // What the stopped process has posted is filled, and no more.
+    // Only the buffers that the stopped process has posted are filled.
     conn.wait_state(env, "all credits are used", |s| s.credits == 0)?;
     let mut nap = Duration::from_millis(50);
     let pause = Duration::from_secs(if env.args.long { 60 } else { 2 });
@@ -589,7 +590,7 @@ pub fn own_sigbus_handler() {
     }
 }
 
-/// What the library has taken for itself were signals for its doorbell page only.
+/// The library has handled only signals for its doorbell page.
 pub fn own_sigbus_goes_to_its_handler() -> Res {
     ensure_eq!(OWN_SIGBUS.load(Ordering::Relaxed), 0);
     let path = std::env::temp_dir().join(format!("berth-sigbus-{}", std::process::id()));

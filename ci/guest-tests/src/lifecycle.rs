@@ -159,7 +159,7 @@ fn qp_10_inherited_descriptor_is_refused(env: &Env) -> Res {
 fn qp_17_killed_peer_is_noticed(env: &Env) -> Res {
     match env.role {
         Role::A => {
-            // No credit, so no data: only the connection itself can tell.
+            // No credit, so no data: only the connection itself shows the loss.
             let mem = Mem::new(PAGE)?;
             let context = env.context()?;
             let mut conn = Conn::new(&context, &depths(4, 4))?;
@@ -435,7 +435,7 @@ fn fw_that_fails_again_and_again_is_given_up_until_a_reset(env: &Env) -> Res {
     ensure!(env.context().and_then(|c| Ok(c.create_cq(1)?)).is_err(), "a card without firmware serves");
     ensure_eq!(resets()?, before + LOSSES);
     ensure!(device.info()?.fw_status != status::FW_RUNNING);
-    // That counts anew.
+    // The count begins anew.
     device.reset()?;
     let before = resets()?;
     crash()?;
@@ -465,8 +465,8 @@ fn function_level_reset_under_traffic(env: &Env) -> Res {
     after_reset(env, 850)
 }
 
-/// What the kernel does when memory is short: it takes a dying process's memory before the process is gone, and asks those
-/// who use it not to sleep. `process_mrelease` does it on request.
+/// When memory is short the kernel takes a dying process's memory before the process is gone, and asks its users not to
+/// sleep. `process_mrelease` does it on request.
 fn inv_3_memory_is_reaped_while_grants_are_out(env: &Env) -> Res {
     const EXITING: i32 = libc::SIGTRAP | libc::PTRACE_EVENT_EXIT << 8;
     let device = env.device()?;
@@ -502,7 +502,7 @@ fn inv_3_memory_is_reaped_while_grants_are_out(env: &Env) -> Res {
     wait_until("its receives are granted", env.hang, || Ok(device.counters()?.pinned() >= 64 << 10))?;
     // SAFETY: our own child.
     unsafe { libc::kill(pid, libc::SIGKILL) };
-    // It stands at its end, and has its memory still.
+    // It is ending, and still has its memory.
     ensure_eq!(stopped()?, EXITING);
     // SAFETY: no memory is involved.
     let reaped = unsafe {
@@ -573,8 +573,8 @@ fn inv_3_card_is_unbound_while_the_peer_sends(env: &Env) -> Res {
             for _ in 0..64 {
                 stream.send(libberth::Buffer::new(16384)?, false)?;
             }
-            // More than B ever takes: the connection ends under it, by B's word, its silence, or its NAK when data
-            // came for memory that the driver had withdrawn already.
+            // More than B ever takes: the connection ends meanwhile, by B's message, its silence, or its NAK for data
+            // whose memory the driver had withdrawn already.
             let reason = stream.queue_pair().wait_closed(env.limit())?;
             ensure!(matches!(reason, Reason::PeerLost | Reason::PeerClose | Reason::SendFailed), "{reason:?}");
             let mut failed = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the machine does under the card: interrupts move, processors go, memory runs out, the driver comes and goes while
-//! it is read (docs/concepts/field-reports.md).
+//! Events of the machine: interrupts move, processors go, memory runs out, the driver comes and goes while it is read
+//! (docs/concepts/field-reports.md).
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -128,7 +128,7 @@ fn inv_3_card_is_bound_again_and_again_while_it_is_read(env: &Env) -> Res {
     after_reset(env, 1014)
 }
 
-/// All of the firmware's log that nobody has read yet, and how much of it was lost.
+/// The unread rest of the firmware's log, and how much of it was lost.
 fn read_log(device: &Device) -> Res<(Vec<u8>, u32)> {
     let (mut bytes, mut lost) = (Vec::new(), 0);
     loop {
@@ -142,7 +142,7 @@ fn read_log(device: &Device) -> Res<(Vec<u8>, u32)> {
 
 fn fw_log_of_before_a_crash_is_there_after_the_reset(env: &Env) -> Res {
     let device = env.device()?;
-    // What a connection and its end leave in the log.
+    // The log entries of a connection and its end.
     read_log(&device)?;
     loopback_works(env, 1016)?;
     let mut usual = Vec::new();

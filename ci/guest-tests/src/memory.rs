@@ -220,7 +220,7 @@ fn vc_3_nothing_is_pinned_while_acknowledgements_are_held(env: &Env) -> Res {
                 let n = device.counters()?;
                 Ok(conn.qp.state()?.pieces == 1 && n.pinned() == 0)
             })?;
-            // Nothing has acknowledged it.
+            // It is not acknowledged yet.
             ensure!(conn.sends.poll()?.is_none());
             Ok(())
         })();
@@ -339,7 +339,7 @@ fn vc_9_unmapped_send_memory_fails_cleanly(env: &Env) -> Res {
 fn move_to(mem: &Mem, offset: usize, new: &Mem) -> Res {
     let (len, flags) = (new.bytes().len(), libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED);
     let [from, to] = [mem.va(offset), new.va(0)].map(|va| va as *mut libc::c_void);
-    // SAFETY: our own mapping takes the place of another one of ours; nobody looks at its old place any more.
+    // SAFETY: our own mapping takes the place of another one of ours; nothing refers to its old place any more.
     let moved = unsafe { libc::mremap(from, len, len, flags, to) };
     ensure!(moved == to, "mremap: {}", std::io::Error::last_os_error());
     Ok(())
@@ -643,7 +643,7 @@ fn vc_9_grant_survives_reclaim_of_its_pages(env: &Env) -> Res {
     let (mut from, mut to) = loop_pair(env, &context, &depths(4, 4), 330)?;
     to.recv(0, &[target.sge(0, 4 * PAGE)])?;
     to.wait_state(env, "the receive is announced", |s| s.announced == 1)?;
-    // Decision 18: what leaves the page and the right as they were at the end revokes nothing.
+    // Decision 18: a change that leaves page and right as they were revokes nothing.
     target.advise(0, 4 * PAGE, libc::MADV_PAGEOUT)?;
     target.advise(0, 4 * PAGE, libc::MADV_COLD)?;
     from.send(0, &[source.sge(0, 4 * PAGE)])?;
@@ -670,7 +670,7 @@ fn vc_9_grant_is_withdrawn_when_the_right_to_write_goes(env: &Env) -> Res {
     Ok(())
 }
 
-/// A receive is announced, and then its memory is not what it was. Data that is sent for it goes nowhere.
+/// A receive is announced, and then its memory changes. Data for it is not written anywhere.
 fn withdrawn_by(env: &Env, service: u16, target: Sge, what: &str, meddle: impl FnOnce() -> Res) -> Res {
     let source = Mem::pattern(4 * PAGE, 86)?;
     let device = env.device()?;
@@ -797,7 +797,8 @@ fn pc_3_lowered_budget_has_idle_pages_given_back(env: &Env) -> Res {
     };
     transfer(PAGES * PAGE)?;
     ensure_eq!(device.counters()?.pinned(), 2 * (PAGES * PAGE) as u64);
-    // As much as there is: nothing happens. Less: what is idle goes, the linger time notwithstanding.
+    // A budget as large as the pinned memory changes nothing. With a smaller one idle pages go, whatever the linger
+    // time.
     context.set_budget(2 * (PAGES * PAGE) as u64)?;
     ensure_eq!(device.counters()?.pinned(), 2 * (PAGES * PAGE) as u64);
     context.set_budget((PAGES * PAGE) as u64)?;
@@ -843,7 +844,7 @@ fn pc_3_raised_budget_serves_who_waits_for_it(env: &Env) -> Res {
     Ok(())
 }
 
-/// A page that is there for the card to read has to come again for it to be written; the other way round it has not.
+/// A page that is pinned for reading must be pinned again for writing, but not the other way round.
 fn vc_9_page_that_was_sent_is_received_into_while_its_pin_lingers(env: &Env) -> Res {
     let source = Mem::pattern(PAGE, 88)?;
     let page = Mem::pattern(PAGE, 89)?;

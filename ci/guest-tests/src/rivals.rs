@@ -93,7 +93,7 @@ fn inv_6_completion_queue_in_use_is_not_destroyed(env: &Env) -> Res {
         ensure_eq!(handle(&context, ioctl::IOC_DESTROY_CQ, cqn), libc::EBUSY);
     }
     ensure_eq!(env.counters()?.drv(c::D_BAD_IOCTL), refused + 4);
-    // And it goes on being one.
+    // And it stays one.
     to.recv(0, &[target.sge(0, PAGE)])?;
     from.send(0, &[source.sge(0, PAGE)])?;
     to.received(env)?.ok()?;
@@ -354,9 +354,9 @@ fn pc_3_memlock_limit_lowered_under_grants(env: &Env) -> Res {
 
 // ---- shares ------------------------------------------------------------------------------------------------------
 
-/// Kinds of processes that want everything, how many shares the stream's is one of, and whether only `--long` looks at them.
-/// Beside the one that rings the card is never idle, and all the time in which the stream's slow host does its part counts: no
-/// share is asked for there, but that the stream goes on and the card is in service.
+/// Kinds of processes that want everything, how many shares the stream's is one of, and whether only `--long` looks at
+/// them. Beside the one that rings the card is never idle, and all the time in which the stream's slow host does its
+/// part counts: there the test only demands that the stream goes on and the card is in service.
 const RIVALS: [(&str, Option<u64>, bool); 4] = [
     ("rival-posts", Some(2), false),
     ("rival-connects", Some(2), false),
@@ -498,7 +498,7 @@ fn inv_5_requests_that_are_taken_back_are_forgotten(env: &Env) -> Res {
     request.accept(&to, b"")?;
     to.wait_established(env.limit())?;
     from.wait_established(env.limit())?;
-    // Who answers one that was taken back is told so.
+    // Answering a request that was taken back gives an error.
     let spare = context.create_qp(&cq, &cq, &depths(4, 4))?;
     for request in taken_back {
         let answered = request.accept(&spare, b"");
@@ -683,7 +683,7 @@ fn pc_3_a_process_with_the_whole_budget_leaves_a_stream_its_share(env: &Env) -> 
     let alone = probe.rate(env, COUNT)?;
     let before = of_driver(&device.counters()?, INCIDENTS);
     let mut child = crate::service::start_helper(env, "rival-holds")?;
-    // Its connections want memory from each other as well: what is recalled is nobody's for a moment.
+    // Its connections want memory from each other as well, so recalled memory is briefly unused.
     let mut held = 0;
     wait_until("the rival holds most of the budget", env.hang, || {
         held = device.counters()?.pinned();
@@ -750,7 +750,7 @@ fn pc_3_pages_without_a_place_in_the_cards_table_wait_for_one(env: &Env) -> Res 
     for (n, page) in (0..).zip(&pages) {
         to.recv(n, &[page.sge(0, PAGE)])?;
     }
-    // Which of them have a place is who came first: those before the first that has none are granted.
+    // Places go to the requests that came first: all before the first one without a place are granted.
     pinned("the table is full", PLACES)?;
     to.wait_state(env, "something is granted", |s| s.granted > 0)?;
     for _ in 0..10 {
@@ -789,7 +789,7 @@ fn pc_3_pages_without_a_place_in_the_cards_table_wait_for_one(env: &Env) -> Res 
         idle_from.sent(env)?.ok()?;
         check(&page.bytes()[..SIZE], 160, 200 + n as u64)?;
     }
-    // It was no budget that they waited for.
+    // They did not wait for budget.
     ensure_eq!(device.counters()?.drv(c::D_BUDGET_WAITS), waits);
     Ok(())
 }
@@ -800,7 +800,7 @@ fn pc_3_budget_that_the_cards_table_cannot_hold_is_refused(env: &Env) -> Res {
     let context = env.context()?;
     let _budget = Budget::set(env, limit)?;
     context.set_budget(limit)?;
-    // What could never be used up would be no budget.
+    // A budget that could never be used up is refused.
     let more = limit + PAGE as u64;
     let before = env.counters()?.drv(c::D_BAD_IOCTL);
     for refused in

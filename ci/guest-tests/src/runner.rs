@@ -45,7 +45,7 @@ fn repeated() -> impl Iterator<Item = Test> {
     endurance::TESTS.iter().copied()
 }
 
-/// Tests that the filter selects, with the guest that runs those that run in one.
+/// Tests that the filter selects, each with its guest if it runs in one only.
 fn selected(args: &Args) -> Vec<(Test, Role)> {
     let mut turn = Role::B;
     let of: Box<dyn Iterator<Item = Test>> = if args.endurance { Box::new(repeated()) } else { Box::new(all()) };
@@ -113,7 +113,7 @@ pub fn run(args: &Args) -> ExitCode {
     let mut log = KernelLog::open();
     let (mut passed, mut failed) = (0, Vec::new());
     for test in mine {
-        // With its result this says which tests ran; without, in which one a guest has ended.
+        // With a result this line says which tests ran; without one, in which test a guest died.
         println!("test {} begins", test.name);
         let start = Instant::now();
         let result = run_one(&args, &test, &mut log);
@@ -147,7 +147,7 @@ pub fn run(args: &Args) -> ExitCode {
     if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Takes away what a failed test may have left: limits, faults on the wire, a card that is being reset or has to be.
+/// Cleans up after a failed test: limits, faults on the wire, a card that is being reset or has to be.
 fn restore(args: &Args, test: &Test) {
     let in_service =
         || wait_until("the card is in service", Duration::from_secs(60), || Ok(Env::prepare(args).is_ok()));
@@ -219,10 +219,10 @@ fn run_process(args: &Args, test: &Test, hang: Duration) -> Res<Vec<String>> {
         .stdout(file.try_clone()?)
         .stderr(file);
     let mut child = command.spawn()?;
-    // What repeats something very often may take long, and each of its waits still has its own limit.
+    // Tests that repeat something very often may take long, but each of their waits still has its own limit.
     let all = if args.endurance || args.long { 20 * hang } else { hang + hang / 4 };
     let deadline = Instant::now() + all;
-    // What takes long by its nature is looked at seldom: a wait that never ends is seen before it is given up.
+    // Long tests are looked at seldom: a wait that never ends fails by its own limit first.
     let mut look = Instant::now() + if args.endurance || args.long { hang } else { hang / 4 };
     let status = loop {
         if let Some(status) = child.try_wait()? {
@@ -259,8 +259,8 @@ fn kernel_stack(pid: u32) -> String {
         .map_or_else(|_| String::new(), |s| format!("kernel stack when it hung:\n{s}"))
 }
 
-/// What must hold when a test's process is gone (invariants 1 and 3), and that the kernel did not complain; with the
-/// counters of `before` it, that it has led to no incident.
+/// Checks the invariants after a test's process is gone (1 and 3), and that the kernel did not complain; with the
+/// counters of `before`, also that the test has led to no incident.
 fn check_after(env: &Env, before: Option<&Counters>, log: &mut KernelLog) -> Res {
     let device = env.device().map_err(|e| format!("the device is gone after the test: {e}"))?;
     let limit = Duration::from_secs(60);
@@ -279,7 +279,7 @@ fn check_after(env: &Env, before: Option<&Counters>, log: &mut KernelLog) -> Res
     log.check()
 }
 
-/// Pins that the kernel has handed out (`FOLL_PIN`) and that nobody has given back: nobody but the driver takes any here.
+/// Pins that the kernel has handed out (`FOLL_PIN`) and not got back: only the driver takes any here.
 fn pins_of_kernel() -> Res<u64> {
     // Brings the counts of all processors together.
     fs::read("/proc/sys/vm/stat_refresh")?;

@@ -49,7 +49,7 @@ pub fn start_helper(env: &Env, name: &str) -> Res<Child> {
     Ok(child)
 }
 
-/// Says so to whoever has started this helper.
+/// Tells the parent of this helper that it is ready.
 pub fn ready() -> Res {
     if let Some(path) = std::env::var_os("BERTH_TEST_READY") {
         fs::write(PathBuf::from(path), "")?;

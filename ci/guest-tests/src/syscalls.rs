@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a process without any privilege can ask of the driver: every ioctl with every field in and out of its range,
-//! at good and bad addresses, mappings of all kinds, several threads at once, with no object up to as many as it may
-//! have (invariants 5, 6). And what becomes of a call in which the kernel has no memory, or cannot copy.
+//! System calls of a process without any privilege: every ioctl with every field in and out of its range, at good and
+//! bad addresses, mappings of all kinds, several threads at once, with no object up to as many as it may have
+//! (invariants 5, 6). Also calls in which the kernel has no memory, or cannot copy.
 
 use std::collections::BTreeMap;
 use std::mem::offset_of;
@@ -309,7 +309,7 @@ impl<'w, 'e> Thread<'w, 'e> {
         of[self.random.below(of.len())]
     }
 
-    /// A number that hardly any field likes.
+    /// A number that hardly any field accepts.
     fn wild(&mut self) -> u64 {
         match self.random.below(6) {
             0 => 0,
@@ -334,7 +334,7 @@ impl<'w, 'e> Thread<'w, 'e> {
         if any.is_empty() { self.random.below(80) as u32 } else { self.pick(&any) }
     }
 
-    /// What the driver likes in a field, in the state that the threads know of.
+    /// A value that the driver accepts in a field, in the state that the threads know of.
     fn good(&mut self, f: F, place: usize) -> Vec<u8> {
         let value = match f {
             F::Abi => ABI_VERSION.into(),
@@ -520,7 +520,7 @@ impl<'w, 'e> Thread<'w, 'e> {
                 }
                 _ => {}
             }
-            // What is long gone stays a while: it is asked for, too.
+            // Numbers of objects that are gone stay for a while, because requests should name them too.
             for list in [&mut known.cqs, &mut known.qps] {
                 let extra = list.len().saturating_sub(80);
                 list.drain(..extra);
@@ -886,8 +886,8 @@ fn fuzz(env: &Env, node: &std::path::Path, seed: u64, calls: u64, failing: bool)
     for (name, line) in lines {
         println!("figures: {name}{line}");
     }
-    // It did get somewhere. With any field any, few queue pairs are made, in some runs none; in short ones no more is sure
-    // than that descriptors are opened.
+    // The run had some effect. With random fields few queue pairs are made, in some runs none; in short runs it is only
+    // certain that descriptors are opened.
     let all = [
         "open",
         "IOC_CONTEXT",
@@ -1115,7 +1115,7 @@ fn inv_6_calls_without_memory_fail_whole_and_work_the_next_time(env: &Env) -> Re
     )?;
     let unlisten = |()| done(handle(fd, ioctl::IOC_UNLISTEN, 957));
     failing.every("IOC_LISTEN", || handle(fd, ioctl::IOC_LISTEN, 957), unlisten)?;
-    // Ends of things: each of what was made for it.
+    // Ends of objects: each ends one that was made for it.
     let made: std::cell::Cell<Option<u32>> = std::cell::Cell::new(None);
     let again = |make: &dyn Fn() -> Result<u32, i32>| match made.get() {
         Some(number) => Ok(number),
@@ -1283,7 +1283,7 @@ fn inv_6_results_that_cannot_be_told_are_undone(env: &Env) -> Res {
         ioctl::CreateQp { send_cqn: cq.cqn, recv_cqn: cq.cqn, sq_depth: 4, rq_depth: 4, ..ioctl::CreateQp::default() };
     ensure_eq!(raw_ioctl(fd, ioctl::IOC_CREATE_QP, memory(bytes(&arg))?.va(0)), libc::EFAULT);
     ensure_eq!(gauges(&device)?, before);
-    // What has no result needs no memory that can be written.
+    // A request without a result needs no writable memory.
     let arg = ioctl::Handle { value: cq.cqn, reserved: 0, identity: 0 };
     ensure_eq!(raw_ioctl(fd, ioctl::IOC_DESTROY_CQ, memory(bytes(&arg))?.va(0)), 0);
     close(fd)

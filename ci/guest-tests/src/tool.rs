@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `berth`, the tool, as its users meet it: what is not a file, two receivers with one target, an end that fails, a
-//! node that others own, whose figures a report has.
+//! `berth`, the tool, as its users meet it: inputs that are no files, two receivers with one target, an end that fails,
+//! a node that others own, the figures of a report.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -35,7 +35,7 @@ const NOBODY: u32 = 65534;
 /// The node that the tests use.
 const NODE: &str = "/dev/berth0";
 
-/// What a run of the tool has come to.
+/// The result of a run of the tool.
 #[derive(Debug)]
 struct Said {
     code: Option<i32>,
@@ -261,7 +261,7 @@ fn f7_open_that_fails_says_what_its_errno_means(_env: &Env) -> Res {
         run_as_nobody(&["info"])?.expect(6, &["a member of group 1 may", "usermod -aG"])?;
         chown(NODE, Some(0), Some(NOBODY))?;
         run_as_nobody(&["info"])?.expect(0, &["firmware"])?;
-        // What needs a capability is another matter.
+        // Calls that need a capability are refused all the same.
         run_as_nobody(&["limits", "--linger-ms", "0"])?.expect(6, &["CAP_SYS_ADMIN"])?;
         run_as_nobody(&["up", "--ip", "192.0.2.9", "--mac", "02:00:00:00:00:09"])?.expect(6, &["CAP_NET_ADMIN"])?;
         restore()?;
@@ -329,7 +329,7 @@ fn f10_pinned_bytes_of_a_report_are_the_process_s_own(env: &Env) -> Res {
             // A page of the file, one for the record, and the few buffers of the receiver.
             ensure!((4096..=32768).contains(&peak(end)?), "{end:?}");
         }
-        // Two at once: each has its own, and none has nothing.
+        // Two at once: each reports its own figures, and neither reports none.
         let receivers = [8322, 8323].map(|s| start_recv(s, Path::new("/dev/null"), &["--depth", "4"]));
         let senders = [8322, 8323].map(|s| start_send(env.own_ip, s, &small, &[]));
         for child in senders.into_iter().chain(receivers) {

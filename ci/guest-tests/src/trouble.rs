@@ -146,7 +146,7 @@ fn decision_18_grants_survive_protection_there_and_back(env: &Env) -> Res {
     let context = env.context()?;
     let (source, target, mut from, to) = granted(env, &context, 905, 93)?;
     let revoked = env.counters()?.drv(c::D_REVOKED);
-    // The right to write is there at every moment.
+    // The right to write is never missing.
     let rw = libc::PROT_READ | libc::PROT_WRITE;
     for _ in 0..10 {
         protect(&target, 4, rw | libc::PROT_EXEC)?;
@@ -185,7 +185,7 @@ fn decision_18_grants_survive_attempts_to_move_their_pages(env: &Env) -> Res {
     check(&area.bytes()[at..at + 4 * PAGE], 94, 0)
 }
 
-/// Memory whose missing pages nobody brings until this is dropped.
+/// Memory whose missing pages never come until this is dropped.
 struct Stuck {
     fd: Option<OwnedFd>,
     mem: Mem,
@@ -216,7 +216,7 @@ impl Stuck {
         Ok(Self { fd: Some(fd), mem })
     }
 
-    /// From now on missing pages come as usual, for those too who wait.
+    /// From now on missing pages come as usual, also for waiting requests.
     fn resolve(&mut self) {
         self.fd = None;
     }
@@ -299,8 +299,8 @@ fn userfaultfd_of(pid: u32) -> Res<OwnedFd> {
     own(unsafe { libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), number, 0) })
 }
 
-/// Somebody else has that process's page to bring, and does not: page faults keep its memory, and the memory manager does
-/// not say that the process is gone.
+/// Another process should bring that process's page, and does not: page faults keep its memory, and the memory manager
+/// does not report that the process is gone.
 fn inv_3_killed_process_whose_page_never_comes_leaves_nothing(env: &Env) -> Res {
     let mut child = start_helper(env, "wait_for_ever")?;
     let kept = userfaultfd_of(child.id())?;
@@ -389,7 +389,7 @@ fn pc_3_memory_that_never_comes_keeps_a_page_of_the_budget_each(env: &Env) -> Re
     wait_until("the rest is given back", env.hang, || {
         Ok(device.counters()?.drv(c::D_PINNED) <= (2 * QPS * PAGE) as u64)
     })?;
-    // What comes late is charged anew, in its turn.
+    // A page that comes late is charged anew, in its turn.
     stuck.resolve();
     for (n, (from, to)) in pairs.iter_mut().enumerate() {
         ensure!(to.recvs.poll()?.is_none(), "something came from nowhere");
@@ -411,7 +411,7 @@ fn pc_3_receive_that_fills_the_budget_beside_its_own_sender_ends_by_name(env: &E
     from.send(0, &[source.sge(0, 1000)])?;
     to.recv(0, &[target.sge(0, PAGES * PAGE)])?;
     ensure_eq!(to.received(env)?.status, Status::OverBudget);
-    // One page more than half, too, whoever else holds nothing.
+    // One page more than half completes too, although nothing else is held.
     to.recv(0, &[target.sge(0, PAGES * PAGE / 2 + 1)])?;
     ensure_eq!(to.received(env)?.status, Status::OverBudget);
     // The send waits for one that leaves room for it.
@@ -435,7 +435,8 @@ fn pc_3_receive_whose_ranges_together_exceed_the_budget_ends_by_name(env: &Env) 
     let context = env.context()?;
     let config = QpConfig { block: PAGE as u32, ..depths(4, 8) };
     let (mut from, mut to) = loop_pair(env, &context, &config, 932)?;
-    // Somebody who never uses what is granted: it is recalled, and granted again once the others need it no more.
+    // A process that never uses its grants: they are recalled, and granted again once the others need the memory no
+    // more.
     let idle = env.context()?;
     let (mut idle_from, mut idle_to) = loop_pair(env, &idle, &config, 939)?;
     let _budget = Budget::set(env, (PAGES * PAGE) as u64)?;
@@ -546,8 +547,8 @@ fn decision_6_lost_control_frames_do_not_end_connections_that_have_credits(env: 
     env.meet("deaf")?;
     for n in 0..COUNT {
         if n == COUNT / 2 {
-            // Both ask whether the other lives, get no answer on the control connection, and go on asking: more often
-            // than the eight times after which a peer that says nothing at all would be lost.
+            // Both probe the other, get no answer on the control connection, and go on probing: more often than the
+            // eight times after which a silent peer would be lost.
             wait_until("the control connection has lost its patience", env.hang, || {
                 let again = device.counters()?.fw(c::F_CONTROL_RETRANSMITTED);
                 Ok(again >= before.fw(c::F_CONTROL_RETRANSMITTED) + 10)
@@ -680,7 +681,7 @@ fn inv_3_unplug_while_a_fence_waits(env: &Env) -> Res {
     let address = pci_address()?;
     let mut unmapping = Unmapping::start(env)?;
     std::thread::sleep(Duration::from_millis(100));
-    // It waits for the card, be it for the fence or, that given up, for the reset.
+    // It waits for the card: for the fence or, when that was given up, for the reset.
     let waited = unmapping.child.try_wait()?.is_none();
     env.sim_cards("unplug {own}")?;
     let result = unmapping.end();
@@ -720,7 +721,7 @@ fn release(asid: u32, va: u64, len: u32) -> Entry {
     PageRelease { tag: 0, asid, wrote: true, va, len }.encode()
 }
 
-/// A card whose firmware tells what is not so.
+/// A card whose firmware sends false events.
 fn inv_6_events_of_nothing_are_counted_and_harm_nobody(env: &Env) -> Res {
     let source = Mem::pattern(PAGE, 170)?;
     let target = Mem::new(PAGE)?;
@@ -737,7 +738,7 @@ fn inv_6_events_of_nothing_are_counted_and_harm_nobody(env: &Env) -> Res {
     round(0)?;
     let (asid, nobody) = (context.asid(), card::NUM_ASIDS - 1);
     let (qpn, cqn) = (card::FIRST_QPN + card::NUM_QPS, card::NUM_CQS);
-    // What no card can say.
+    // Events that no card can send.
     let wrong = [
         uniform(0, 0),
         uniform(EV_CQ_OVERRUN + 1, 1),
@@ -748,7 +749,7 @@ fn inv_6_events_of_nothing_are_counted_and_harm_nobody(env: &Env) -> Res {
         CqOverrun { cqn, qpn: card::FIRST_QPN }.encode(),
         FwLog { len: EVENT_LOG_BYTES as u32 + 1, ..Default::default() }.encode(),
         FwLog { len: u32::MAX, ..Default::default() }.encode(),
-        // Answers that nobody waits for.
+        // Answers that are not awaited.
         CmdDone { cookie: 0x8765_4321, ..Default::default() }.encode(),
         CmdDone { cookie: 0x7fff_ffff, status: 5, ..Default::default() }.encode(),
     ];
@@ -759,7 +760,7 @@ fn inv_6_events_of_nothing_are_counted_and_harm_nobody(env: &Env) -> Res {
     }
     let mut evicted = evict_answer(&evict, |index| index != 1);
     evicted[CODE] |= MORE_PAGES;
-    // What may be late, and says nothing then.
+    // Events that may be late, and are ignored then.
     let empty = [
         need(nobody, 0x1000, 1),
         need(u32::MAX, 0x1000, 1),
@@ -815,7 +816,8 @@ fn inv_6_events_of_nothing_are_counted_and_harm_nobody(env: &Env) -> Res {
     Ok(())
 }
 
-/// Events with any words: processes may be told lies, the card answers that it did not ask for; but no more.
+/// Events with random words: processes may get false events, and the card reports answers that it did not ask for, but
+/// nothing worse happens.
 fn inv_6_any_events_leave_a_driver_that_a_reset_puts_right(env: &Env) -> Res {
     let kinds: Vec<u32> = EV_TABLE.iter().map(|row| row.1 as u32).collect();
     println!("seed {}", env.seed);
@@ -838,7 +840,7 @@ fn inv_6_any_events_leave_a_driver_that_a_reset_puts_right(env: &Env) -> Res {
         };
         let mut event: Entry = std::array::from_fn(|_| word(&mut random));
         if random.below(2) == 0 {
-            // What is the process's own.
+            // The process's own objects.
             let (asid, va) = (context.asid(), target.va(random.below(8 * PAGE)));
             event = match kind {
                 EV_PAGE_NEED => PageNeed { asid, va, ..PageNeed::decode(&event) }.encode(),

@@ -24,9 +24,9 @@ pub struct Mem {
     len: usize,
 }
 
-// SAFETY: memory of the process, unmapped by whoever drops it.
+// SAFETY: memory of the process, unmapped by the owner's drop.
 unsafe impl Send for Mem {}
-// SAFETY: what is shared is an address, and bytes that tests look at when nobody writes them.
+// SAFETY: what is shared is an address, and bytes that tests look at only while they are not written.
 unsafe impl Sync for Mem {}
 
 impl Mem {
@@ -154,10 +154,10 @@ pub fn check(bytes: &[u8], seed: u64, offset: u64) -> Res {
     Ok(())
 }
 
-/// Gauges of the driver for what processes have made and use: 0 when they are gone.
+/// Gauges of the driver for objects and memory of processes: 0 when these are gone.
 pub const HELD: [u32; 5] = [c::D_PINNED, c::D_QPS, c::D_CQS, c::D_CONTEXTS, c::D_XLT_USED];
 
-/// Counters of the driver for what no process may bring about, nor a peer.
+/// Counters of the driver for incidents that neither a process nor a peer may cause.
 pub const INCIDENTS: [u32; 4] = [c::D_RESETS, c::D_HEARTBEAT_LOST, c::D_FENCE_TIMEOUTS, c::D_BAD_EVENTS];
 
 /// Some of the driver's counters.
@@ -199,8 +199,8 @@ impl Random {
     }
 }
 
-/// Waits for a condition that nothing signals; only a hang reaches the limit. Looks less and less often: what a look
-/// reads from the card holds its time up (docs/internals/simulator.md).
+/// Waits for a condition that nothing signals; only a hang reaches the limit. Looks less and less often, because each
+/// read from the card holds up its time (docs/internals/simulator.md).
 pub fn wait_until(what: &str, limit: Duration, mut condition: impl FnMut() -> Res<bool>) -> Res {
     let deadline = Instant::now() + limit;
     let mut nap = Duration::from_millis(2);
@@ -462,7 +462,7 @@ pub fn wait_pid(pid: i32) -> Res<i32> {
     Ok(if libc::WIFSIGNALED(status) { 128 + libc::WTERMSIG(status) } else { libc::WEXITSTATUS(status) })
 }
 
-/// What is pinned and what is asked for, by the driver.
+/// The driver's list of pinned and requested pages.
 pub fn pages() -> String {
     std::fs::read_to_string("/sys/kernel/debug/berth/berth0/pages").unwrap_or_default()
 }

@@ -37,8 +37,8 @@ pub struct Arguments {
     #[arg(long, value_delimiter = ',', value_name = "ID,…")]
     pub only: Vec<String>,
     /// Measure nothing: place and route the small card (`berth_small`), or modules of it, as `berth_fp:8` (8 QPs),
-    /// DATA_W 64, for an ECP5 or, with `@gw5a`, a GW5A [default: the fast path, for an ECP5]. Tens of minutes; later
-    /// measurements show what was found.
+    /// DATA_W 64, for an ECP5 or, with `@gw5a`, a GW5A [default: the fast path, for an ECP5]. Takes tens of minutes;
+    /// later measurements show the result.
     #[arg(
         long,
         num_args = 0..,
@@ -107,7 +107,7 @@ pub fn command(builder: &Builder, arguments: &Arguments) -> Result<Command> {
     let synthesis = builder.context.built_folder("synthesis")?;
     let mut command = builder.sysroot.command(&builder.context.repo, &[&out, &json_folder(&json), &synthesis], program);
     command.arg("--json").arg(&json).arg("--plots").arg(&out);
-    // What part `synthesis` of the tests and `--route` have left, if they have run.
+    // Results of part `synthesis` of the tests and of `--route`, if they have run.
     command.arg("--synthesis").arg(&synthesis);
     if arguments.docs {
         command.arg("--docs").arg(builder.context.repo.join("docs/results/bench.md"));

@@ -67,7 +67,7 @@ impl Context {
         Ok(system.blocks_available() * system.fragment_size())
     }
 
-    /// Says beforehand that what comes will not fit, instead of in the middle of it.
+    /// Fails now if the coming steps will not fit the disk, instead of in the middle of them.
     ///
     /// # Errors
     /// When fewer than so many bytes are free.

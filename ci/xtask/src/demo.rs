@@ -23,7 +23,7 @@ use crate::wire;
 const DEFAULT_BYTES: u64 = 64 << 20;
 /// A guest keeps the file in memory, so it cannot be longer than this.
 const LARGEST_FILE: u64 = 2 << 30;
-/// Receive buffers that host b keeps posted: more than twice as many as a list of credits waits for while the sender has
+/// Receive buffers that host b keeps posted: more than twice as many as a credit list waits for while the sender has
 /// others (`FAST_FEW`), so that lists carry many.
 const RECV_DEPTH: u32 = 64;
 /// Their sizes when none are named: several receives fit into the memory that the card asks for ahead, so that a list has
@@ -173,7 +173,7 @@ pub fn transfer(builder: &Builder, parts: &Parts, arguments: &Arguments) -> Resu
         Err(_) => Vec::new(),
     };
     progress.finish(end.is_ok() && faults.is_empty());
-    // Whatever happened, logs and the capture are of use.
+    // Whatever happened, logs and the capture are useful.
     for entry in fs::read_dir(&run.folder)?.flatten() {
         let keep = ["log", "pcapng", "fst", "jsonl"].iter().any(|e| entry.path().extension().is_some_and(|x| x == *e));
         if keep {
@@ -303,7 +303,7 @@ fn simulator_arguments(arguments: &Arguments, folder: &Path) -> Vec<String> {
     list
 }
 
-/// What the user asked for, for the report.
+/// The user's options, for the report.
 fn options_text(arguments: &Arguments) -> String {
     let mut list = Vec::new();
     if !arguments.recv_sizes.is_empty() {
@@ -339,7 +339,7 @@ fn script(arguments: &Arguments, role: Role) -> String {
     if let Some(budget) = arguments.budget {
         common += &format!(" --budget {budget}");
     }
-    // No linger: what the report shows as pinned is what is in use.
+    // No linger time, so that the report shows only pages in use as pinned.
     let budget = arguments.budget.map(|b| format!(" --budget {b}")).unwrap_or_default();
     let limits = format!("berth limits --linger-ms 0{budget} >/dev/null || exit 11\n");
     let transfer = match role {
@@ -405,7 +405,7 @@ fn number(value: &Value, path: &[&str]) -> Result<u64> {
     found.with_context(|| format!("the figure {} is missing", path.join(".")))
 }
 
-/// Who has handled a card's frames; loopback counts as sent and received.
+/// Which frames RTL and firmware have handled; loopback counts as sent and received.
 fn fast(stat: &Value) -> Result<Handled> {
     let rtl = |name: &str| number(stat, &["rtl", name]);
     let looped = rtl("loopback_frames")?;

@@ -15,7 +15,7 @@ use anyhow::{Context as _, Result, bail};
 const MOST_WORDS: usize = 30_000;
 /// The page whose table says which test shows which behaviour.
 const FEATURES: &str = "docs/features.md";
-/// What a name of a test begins with when it begins with the id of a behaviour: `cr_11_`, `inv_2_`, `decision_6_`.
+/// The beginnings of test names that name a behaviour: `cr_11_`, `inv_2_`, `decision_6_`.
 const IDS: [&str; 9] = ["cr", "vc", "iw", "qp", "be", "ap", "pc", "inv", "decision"];
 
 /// Folders with sources.
@@ -259,8 +259,8 @@ fn missing_tests(page: &Page, functions: &BTreeMap<String, BTreeSet<String>>) ->
     wrong
 }
 
-/// Source files that a page names in backticks, by path or by the end of one, and that do not exist. What a run has
-/// measured names the files that there were then.
+/// Source files that a page names in backticks, by path or by the end of one, and that do not exist. Pages of results
+/// name the files that existed when they were measured.
 fn missing_sources(page: &Page, sources: &[String]) -> Vec<String> {
     if page.path.starts_with("docs/results/") {
         return Vec::new();

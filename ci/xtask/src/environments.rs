@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Short guests, each in another environment: where a card cannot work the driver says so in one line, elsewhere it works.
+//! Short guests, each in another environment: where a card cannot work, the driver says so in one line; elsewhere it
+//! works.
 
 use crate::guest::{Options, Role};
 

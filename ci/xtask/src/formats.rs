@@ -242,8 +242,8 @@ const TSHARK: [(&str, &str, &str); 31] = [
     ("ieth", "infiniband.ieth", ""),
 ];
 
-/// What the others do not know of the reliable datagram (IBTA 9.2.1, table 38, says both): its acknowledgement (0x51)
-/// has an RDETH before the AETH, and there is RESYNC (0x55). And what is in Berth's own acknowledgement (0xd1).
+/// What scapy and tshark do not know of the reliable datagram (IBTA 9.2.1, table 38, says both): its acknowledgement
+/// (0x51) has an RDETH before the AETH, and there is RESYNC (0x55). And what is in Berth's own acknowledgement (0xd1).
 fn unknown_to_others(opcode: &str, key: &str) -> bool {
     match opcode {
         "81" => matches!(key, "eec" | "syndrome" | "msn"),

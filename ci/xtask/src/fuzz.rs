@@ -116,7 +116,7 @@ pub fn fuzz(builder: &Builder, arguments: &Arguments) -> Result<Vec<Outcome>> {
     Ok(outcomes)
 }
 
-/// Refuses arguments that cannot be; answers the chosen targets, and the longest input of each.
+/// Refuses impossible arguments; answers the chosen targets, and the longest input of each.
 fn check(arguments: &Arguments) -> Result<Vec<(&'static str, usize)>> {
     if let Some(unknown) = arguments.targets.iter().find(|t| TARGETS.iter().all(|(name, _)| name != t)) {
         bail!("no target {unknown}; the targets are {}", TARGETS.map(|(name, _)| name).join(", "));
@@ -231,7 +231,7 @@ fn keep(builder: &Builder, folder: &Path, program: &Path, kept: &Path) -> Result
         let input = fs::read(entry?.path())?;
         inputs.insert((input.len(), input));
     }
-    // Evenly from short to long, so that few bytes reach far.
+    // Picked evenly from short to long, so that few bytes give much coverage.
     let step = inputs.len().div_ceil(KEPT).max(1);
     let mut file = Vec::new();
     for (len, input) in inputs.into_iter().step_by(step) {

@@ -72,8 +72,9 @@ pub struct Options {
     pub cpus: u32,
     /// Whether they have a card.
     pub cards: bool,
-    /// A processor that writes to the card is held up until the simulator has it, as by a bus. Without it QEMU queues such
-    /// writes without bound; with it many of them, as firmware's words, take several times as long.
+    /// Whether a processor that writes to the card waits until the simulator has the write, as a bus would make it.
+    /// Otherwise QEMU queues such writes without bound; with it many writes, as of firmware's words, take several times
+    /// as long.
     pub held_writes: bool,
     /// Arguments for `berth-sim run` after the sockets.
     pub simulator: Vec<String>,
@@ -336,7 +337,7 @@ fn run_inner(builder: &Builder, parts: &Parts, options: &Options, run: &Run, pro
             Ok(Event::Ended(role, stream)) => {
                 if let Some(guest) = guests.get_mut(&role) {
                     guest.ended(stream);
-                    // Its peer would wait for it until the limit.
+                    // Its peer would wait until the limit.
                     if guest.open == 0 && !run.share.join(format!("{role}.exit")).exists() {
                         bail!("guest {role} ended before its script did\n{}", guest.reports().join("\n"));
                     }
@@ -489,7 +490,7 @@ fn qemu(
     }
     if options.iommu {
         append += " intel_iommu=on iommu.strict=1";
-        // Before the devices behind it. Its caching mode tells QEMU of mappings as they are made.
+        // The IOMMU comes before the devices behind it. Its caching mode tells QEMU of mappings as they are made.
         c.args(["-device", "intel-iommu,caching-mode=on,intremap=off"]);
     }
     if options.keep {
@@ -619,7 +620,7 @@ impl Watched {
 }
 
 /// Whether a report is about the driver: any, but a data race only if the driver is on one of its stacks. The rest of
-/// the kernel has races that are known, or meant.
+/// the kernel has known or intended races.
 fn is_ours(report: &[String]) -> bool {
     !report.first().is_some_and(|line| line.contains("KCSAN:"))
         || report[1..].iter().take_while(|line| !line.ends_with("=====")).any(|line| line.contains("[berth]"))

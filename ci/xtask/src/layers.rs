@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Checks that the folders of a source tree stand on each other as [`TREES`] says. What is higher may use what is lower;
-//! nothing uses what stands beside or above it. So there is no circle between folders.
+//! Checks that the folders of a source tree stand on each other as [`TREES`] says. Higher folders may use lower ones;
+//! nothing uses a folder beside or above it. So there is no circle between folders.
 //!
-//! The check reads each Rust file as tokens, what macros are made of included. It looks at paths that begin with `crate::`,
-//! and at those with which `super::` leaves a folder. It passes over comments and over items with `#[cfg(test)]`. What
-//! stands in the file at the top itself is above all folders.
+//! The check reads each Rust file as tokens, what macros are made of included. It looks at paths that begin with
+//! `crate::`, and at those with which `super::` leaves a folder. It passes over comments and over items with
+//! `#[cfg(test)]`. The file at the top itself is above all folders.
 //!
 //! Of the RTL it looks at the instances that modules have of each other, by the same rule ([`RTL`]).
 //!

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a command fetches and builds before it can begin: said, and checked against the free space, at its start.
+//! Lists what a command must fetch and build before it can begin, and checks the free space for it, at the start.
 
 use anyhow::Result;
 

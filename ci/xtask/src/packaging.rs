@@ -123,7 +123,7 @@ pub fn install(builder: &Builder, progress: &mut Progress) -> Result<u64> {
         bail!("the Debian host cannot be copied");
     }
     let root = host.root.at(&root);
-    // What the page's PRE_BUILD would make, which took minutes, is here already.
+    // The metadata that the page's PRE_BUILD would take minutes to make is here already.
     let metadata = root.path(&format!("var/lib/berth/rust-{}", host.release));
     fs::create_dir_all(metadata.parent().context("it has a parent")?)?;
     std::os::unix::fs::symlink(&kernel.build, &metadata)?;
@@ -147,7 +147,7 @@ pub fn install(builder: &Builder, progress: &mut Progress) -> Result<u64> {
     options.memory = 1024;
     options.host = Some(root.path("/"));
     let mut parts = builder.parts_as_built(Flavour::Stock)?;
-    // The host has its own.
+    // The host has its own driver, firmware and programs.
     (parts.driver, parts.firmware, parts.programs) = (None, None, None);
     parts.simulator = Some(builder.simulator(false)?);
     let mut run = guest::Run::new()?;

@@ -3,8 +3,8 @@
 //!
 //! Every jump, branch and call is decoded ([`crate::riscv`]). The debug information says for each from which source
 //! lines it comes, inlining included. A call into a panic belongs to the innermost function on that stack that is not
-//! the standard library's. A function of the standard library that was not inlined and that may panic is as good as a
-//! panic: so the search goes backwards from the panic handler through it.
+//! the standard library's. A function of the standard library that was not inlined and may panic counts as a panic, so
+//! the search goes backwards from the panic handler through it.
 //!
 //! A call through a register may go to any function whose address is taken: one that stands in the program's data, or
 //! that some code could put together from constants. As soon as one of these may panic, all such calls may.
@@ -27,8 +27,8 @@ pub struct Found {
     pub functions: usize,
     /// Functions of the standard library that end in a panic or may.
     pub panicking: usize,
-    /// Calls to those from other crates than the one looked at, as "file:line function": a search that sees none at all
-    /// sees nothing.
+    /// Calls to those from other crates than the one looked at, as "file:line function": a search that finds none at
+    /// all does not work.
     pub elsewhere: BTreeSet<String>,
     /// Calls through registers.
     pub indirect: usize,
@@ -49,7 +49,7 @@ type Slice<'a> = EndianSlice<'a, LittleEndian>;
 /// Stands for whatever a register points to, among the functions that are called.
 const ANYWHERE: u64 = u64::MAX;
 
-/// Who wrote a call.
+/// Whose source a call comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Owner {
     /// Only the standard library.
@@ -141,7 +141,7 @@ fn function_at(functions: &BTreeMap<u64, (u64, String)>, address: u64) -> Option
     (*size == 0 || address - start < *size).then_some(*start)
 }
 
-/// Who calls whom.
+/// The calls between functions.
 struct Calls {
     /// By the function that is called, or [`ANYWHERE`]: where the call stands, and in which function.
     callers: BTreeMap<u64, Vec<(u64, u64)>>,
@@ -179,8 +179,8 @@ fn calls(object: &object::File, functions: &BTreeMap<u64, (u64, String)>) -> Res
     Ok(all)
 }
 
-/// Functions that lie on a circle of calls, or between two: those that are left when all that call nobody, and
-/// all that nobody calls, are taken away one after the other.
+/// Functions that lie on a circle of calls, or between two: those that are left when functions without callees, and
+/// functions without callers, are removed one after the other.
 fn circles(callers: &BTreeMap<u64, Vec<(u64, u64)>>, taken: &BTreeSet<u64>) -> BTreeSet<u64> {
     let direct = callers.iter().flat_map(|(to, from)| from.iter().map(|(_, from)| (*from, *to)));
     let mut edges: BTreeSet<(u64, u64)> = direct.chain(taken.iter().map(|to| (ANYWHERE, *to))).collect();
@@ -237,7 +237,7 @@ fn linked(
     Ok(linked)
 }
 
-/// Who wrote the call at an address.
+/// Whose source the call at an address comes from.
 fn owner(lines: &addr2line::Context<Slice>, at: u64, folder: &str, name: &str, symbol: &str) -> Result<Owner> {
     let mut frames = lines.find_frames(at).skip_all_loads()?;
     let mut within = Vec::new();

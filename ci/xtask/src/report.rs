@@ -38,7 +38,7 @@ pub struct Wire {
     pub corrupted: u64,
 }
 
-/// Who has handled a card's frames.
+/// Which frames of a card RTL and firmware have handled.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Handled {
     /// Frames that RTL has sent by itself: data, acknowledgements, credit lists.
@@ -56,7 +56,7 @@ pub struct Handled {
 /// Who has handled the frames.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct HandledBy {
-    /// What RTL had firmware decide on, both cards (`F_FAST_EVENTS`).
+    /// Events that RTL left to firmware, both cards (`F_FAST_EVENTS`).
     pub firmware_events: u64,
     /// Card a.
     pub sender: Handled,
@@ -163,12 +163,12 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// Whether all that must hold did.
+    /// Whether all checks hold.
     pub fn ok(&self) -> bool {
         self.verdicts().iter().all(|(ok, _)| *ok)
     }
 
-    /// What must hold, and whether it does.
+    /// The checks, and whether they hold.
     fn verdicts(&self) -> Vec<(bool, String)> {
         let check = &self.wire_check;
         let within = self.card_peak_pinned_bytes.sender <= self.budget_bytes.sender
@@ -350,8 +350,8 @@ impl Samples {
         ((from - margin).max(0.0), to + margin)
     }
 
-    /// Where something happens: from the first credit or byte to the last byte. That counters fall is the reset of a
-    /// card when its host powers off, and credits that are left then are of no interest.
+    /// Where something happens: from the first credit or byte to the last byte. Counters fall when a host powers off
+    /// and its card is reset; credits that are left then are ignored.
     fn span(&self) -> (f64, f64) {
         let mut range = (f64::MAX, f64::MIN);
         for (curve, bytes) in [(&self.sent, true), (&self.placed, true), (&self.credits, false)] {

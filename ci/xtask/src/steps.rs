@@ -88,7 +88,7 @@ impl Builder {
     /// # Errors
     /// When a part does not build.
     pub fn parts(&self, flavour: Flavour) -> Result<Parts> {
-        // Side by side, because the kernel is waited for, and the rest is computed.
+        // Side by side, because one mostly waits and the other computes.
         thread::scope(|scope| {
             let kernel = scope.spawn(|| {
                 let kernel = Kernel::ensure(&self.context, &self.sysroot, flavour)?;

@@ -58,7 +58,7 @@ impl Kind {
         }
     }
 
-    /// What users read.
+    /// Its name for users.
     pub fn title(self) -> &'static str {
         match self {
             Self::Tools => "Debian with the tools",

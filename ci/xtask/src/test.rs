@@ -54,13 +54,13 @@ The last result of each test of such parts as repeat something for hours; each m
 
 | test | result | measured, or why it failed | time | commit |
 |---|---|---|---:|---|";
-/// Most characters of what a test has said there.
+/// Most characters of a test's output there.
 const CELL: usize = 500;
 
 /// Where the protocol's sources lie.
 const PROTOCOL: &str = "firmware/protocol/src/";
 
-/// Functions of it of which no code need be there (start or end of "file:line name"), and why.
+/// Functions of it that need not have become code (start or end of "file:line name"), and why.
 const NOT_LINKED: [(&str, &str); 9] = [
     ("model.rs", "host, engines and wire for tests, never on a card"),
     ("base/bound.rs", "nothing is left of it"),
@@ -115,7 +115,8 @@ const IN_SYSROOT: [&str; 5] = ["berth-bench", "berth-rtl", "berth-rtl-host", "be
 /// Options of the tests.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Arguments {
-    /// Also what takes too long for every change: many seeds, faults on the wire. Its result goes to docs/results/long-tests.md.
+    /// Also run tests that take too long for every change: many seeds, faults on the wire. Its result goes to
+    /// docs/results/long-tests.md.
     #[arg(long)]
     pub long: bool,
     /// Only these parts (see --list); may be repeated or separated by commas.
@@ -563,7 +564,7 @@ impl Tester {
         }
         let mut counts = count_cargo_tests(&output.lines);
         if !output.ok {
-            // Also when a test binary died before it could say anything.
+            // Also when a test binary died before it printed a result.
             counts.failed = counts.failed.max(1);
             counts.notes.push(progress::failure(title, &log, &output.lines));
         }
@@ -708,7 +709,7 @@ impl Tester {
         self.mutants_of("mutants of the driver", &["--driver", "--sample", "30", "--quick", "15"])
     }
 
-    /// Each mutant that is noticed counts as a test; some may survive, as many as the bar lets.
+    /// Each mutant that is noticed counts as a test; some may survive, as many as the bar allows.
     fn mutants_of(&self, title: &str, arguments: &[&str]) -> Result<Counts> {
         let mut arguments: Vec<_> = arguments.iter().map(|&a| a.to_owned()).collect();
         if let Some(filter) = &self.arguments.filter {
@@ -763,7 +764,7 @@ impl Tester {
         for (image, elf, own) in images {
             let found = panics::search(&elf, PROTOCOL, "berth_protocol")?;
             if found.elsewhere.is_empty() {
-                // Each program has a panic of its own: a search that does not see it would see nothing.
+                // Each program has a panic of its own, which a working search must find.
                 note += &format!("\n{image}: the search found no panic at all");
             }
             progress::line(&format!(
@@ -1023,7 +1024,7 @@ impl Tester {
         Ok(counts)
     }
 
-    /// The tests of what is left after very many repetitions.
+    /// The tests that look for leaks after very many repetitions.
     fn endurance(&self) -> Result<Counts> {
         self.guest_tests(Flavour::Test, "repetitions in two guests", "2 min", " --endurance", |options| {
             options.append = "kmemleak=on".to_owned();
@@ -1061,7 +1062,7 @@ impl Tester {
         // Two virtual CPUs, so that the driver's races have somewhere to happen.
         options.cpus = 2;
         options.held_writes = self.arguments.long;
-        // Some of the card's writes can be seen in part: what comes last in them must say that they are whole.
+        // Some of the card's writes can be seen in part, so the word that marks them as valid must come last.
         options.simulator.push("--split-writes=61".to_owned());
         options.limit = Duration::from_secs(if self.arguments.long { 3 * 3600 } else { 45 * 60 });
         set(&mut options);
@@ -1093,7 +1094,7 @@ impl Tester {
         progress.finish(end.as_ref().is_ok_and(|e| e.faults().is_empty()));
         let mut counts = Counts::default();
         for role in Role::ALL {
-            // Of guests that did not come to their end, too.
+            // Also for guests that were ended early.
             let output = fs::read_to_string(run.output_log(role)).unwrap_or_default();
             guest_results(&output).into_iter().for_each(|test| test.join(&mut counts.tests));
         }
@@ -1235,7 +1236,7 @@ impl Tester {
     }
 }
 
-/// What a demo that ended well should have shown and did not.
+/// What a demo that ended well should have shown but did not.
 fn not_shown(name: &str, figures: &Figures) -> Option<String> {
     let (wire, lists, credits) = (&figures.wire, figures.credit_lists, figures.credits);
     match name {
