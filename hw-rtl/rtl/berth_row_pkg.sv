@@ -47,7 +47,7 @@ package berth_row_pkg;
     localparam logic [5:0] SEND_NEXT                = 6'h22; // Read: next PSN
     typedef struct packed {
         logic [0:0] busy; // A frame is under way
-        logic [0:0] queued; // An element is being fetched, checked or completed; 0 after events 8 and 9
+        logic [0:0] queued; // An element is being fetched, checked or completed; 0 after `EVENT_SEND_QUEUE` and `EVENT_SEND_INDEX`
         logic [0:0] revoking; // `CMD_REVOKE` is under way
         logic [0:0] starved; // Memory is asked for and none is held
         logic [11:0] zero_27_16;

@@ -152,7 +152,7 @@ pub mod send {
         Held {
             /// A frame is under way.
             busy: 31 31,
-            /// An element is being fetched, checked or completed; 0 after events 8 and 9.
+            /// An element is being fetched, checked or completed; 0 after `EVENT_SEND_QUEUE` and `EVENT_SEND_INDEX`.
             queued: 30 30,
             /// `CMD_REVOKE` is under way.
             revoking: 29 29,

@@ -10,7 +10,7 @@
 //          core               └──► acknowledgements, landed ─────────────────────────────────────────┘
 //
 // Its rows, their commands and its events are those of driver/abi (rows.rs: `recv`, `event`; docs/reference/rows.md):
-// Words 0 to 31 are one staging area for all QPs, which a command applies to its QP; it
+// words below `RECV_HELD` are one staging area for all QPs, which a command applies to its QP; it
 // does so in steps (`STEP_*`), each of which some of the engines take.
 module berth_fp_rx #(
     // Bits of a beat of the wire; only the host port's width follows from it here.
@@ -67,7 +67,7 @@ module berth_fp_rx #(
     output logic                          cf_valid,
     input  logic                          cf_ready,
     output berth_card_pkg::frame_t        cf,
-    output logic [47:0]                   own_mac,       // 0 before words 17 and 18 are written
+    output logic [47:0]                   own_mac,       // 0 before `RECV_OWN_MAC` is written
     // Payload writes; answers in their order.
     output logic                          store_valid,
     input  logic                          store_ready,

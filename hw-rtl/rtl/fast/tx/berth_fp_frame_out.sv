@@ -8,8 +8,9 @@
 //
 // Template (`SEND_TEMPLATE`, bytes in order, little end first): Ethernet, IPv4, UDP and BTH to the peer's
 // QP. Lengths, opcode, PSN and flags are filled in here. Bytes 24 and 25 hold the sum of the IPv4 header's halves
-// without length and checksum, folded to 16 bits. Word 18 {asid [15:8]}, 19 {loop [6], selective repeat [5],
-// message mode [4]}, 23 Q_Key of lists.
+// without length and checksum, folded to 16 bits.
+//
+// Row: `SEND_TEMPLATE`, `SEND_QUEUE`, `SEND_MODE`, `SEND_QKEY`.
 module berth_fp_frame_out #(
     parameter int unsigned QPS    = 64,
     parameter int unsigned WORD_W = 128,    // bits of a word of packet RAM

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// Elements whose last packet is acknowledged complete, in order: one CQE each. After an error (command 4) the
+// Elements whose last packet is acknowledged complete, in order: one CQE each. After `SEND_CMD_END` the
 // oldest element completes with its status and all others as flushed.
 //
 // Row: `SEND_QUEUE`.
