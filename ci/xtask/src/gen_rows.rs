@@ -87,7 +87,7 @@ pub fn package() -> String {
         constant(out, 4, name, value, text);
     }
     writeln!(out, "\n    // Events of the fast path").unwrap();
-    packed(out, "fast", &event::RECORD);
+    packed(out, "fast", &event::Event::RECORD);
     for &(name, value, text) in event::CODES {
         constant(out, 8, name, value, text);
     }
@@ -163,7 +163,9 @@ mod tests {
 
     #[test]
     fn a_struct_has_the_bits_of_its_record() {
-        for record in HALVES.iter().flat_map(|half| half.words).filter_map(|word| word.record).chain([&event::RECORD]) {
+        for record in
+            HALVES.iter().flat_map(|half| half.words).filter_map(|word| word.record).chain([&event::Event::RECORD])
+        {
             let mut text = String::new();
             packed(&mut text, "x", record);
             let bits: u32 = text

@@ -2,12 +2,12 @@
 //! The engines as `berth_protocol` wants them: the trait `Hw` by register writes.
 
 use berth_abi::card::{FIRST_QPN, RX_SLOTS, TX_SLOTS};
-use berth_abi::cpu::{rx_slot, tx_slot};
+use berth_abi::cpu::{CqAttr, DbCfg, TxSend, rx_slot, tx_slot};
 use berth_abi::message::Entry;
 use berth_abi::ring::{CRASH_LOOP, CRASH_PANIC};
 use berth_abi::rows::{HALF_SENDS, LAYOUT_NUMBER, LAYOUT_TAG, send};
 use berth_protocol::card::hw::{Hw, Log};
-use berth_soc::{Soc, bits, regs};
+use berth_soc::{Soc, regs};
 
 /// The engines behind the registers.
 pub struct Engines {
@@ -41,10 +41,8 @@ impl Hw for Engines {
 
     #[inline(always)]
     fn tx_send(&mut self, slot: u32, len: u32, flags: u32) {
-        let mut send = bits::TxSend(flags);
-        send.set_length(len as u16);
-        send.set_slot(slot as u8);
-        regs::set(&self.soc.regs.tx_send, send.0);
+        let send = TxSend { length: len, slot, ..TxSend::from_word(flags) };
+        regs::set(&self.soc.regs.tx_send, send.word());
     }
 
     #[inline(always)]
@@ -69,19 +67,19 @@ impl Hw for Engines {
     }
 
     #[inline(never)]
-    fn cq_config(&mut self, cqn: u32, base: u64, attr: u32) {
+    fn cq_config(&mut self, cqn: u32, base: u64, attr: CqAttr) {
         let r = self.soc.regs;
         regs::set(&r.cq_base_lo, base as u32);
         regs::set(&r.cq_base_hi, (base >> 32) as u32);
-        regs::set(&r.cq_attr, attr);
+        regs::set(&r.cq_attr, attr.word());
         regs::set(&r.cq_cfg, cqn);
     }
 
     #[inline(never)]
-    fn doorbell_config(&mut self, qpn: u32, cfg: u32) {
+    fn doorbell_config(&mut self, qpn: u32, cfg: DbCfg) {
         let r = self.soc.regs;
         regs::set(&r.db_cfg_qpn, qpn);
-        regs::set(&r.db_cfg, cfg);
+        regs::set(&r.db_cfg, cfg.word());
     }
 
     #[inline(always)]

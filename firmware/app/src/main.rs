@@ -12,8 +12,9 @@ mod log;
 mod panic;
 
 use berth_abi::cpu::*;
+use berth_abi::rows::event::Event;
 use berth_abi::status::FW_RUNNING;
-use berth_soc::{Soc, bits, regs};
+use berth_soc::{Soc, regs};
 use core::cell::UnsafeCell;
 use engines::Engines;
 
@@ -60,42 +61,42 @@ fn run(card: &mut Card, hw: &mut Engines) -> ! {
         // What frees slots comes before what takes them.
         if has(PEND_TX_DONE) {
             for _ in 0..BURST {
-                let done = bits::TxDone(r.tx_done.read());
-                if !done.valid() {
+                let done = TxDone::from_word(r.tx_done.read());
+                if done.valid == 0 {
                     break;
                 }
-                card.tx_done(done.slot().into());
+                card.tx_done(done.slot);
             }
         }
         if has(PEND_RX) {
             for _ in 0..BURST {
-                let desc = bits::RxDesc(r.rx_desc.read());
-                if !desc.valid() {
+                let desc = RxDesc::from_word(r.rx_desc.read());
+                if desc.valid == 0 {
                     break;
                 }
                 let flags = r.rx_flags.read();
                 regs::set(&r.rx_pop, 1);
-                card.rx(now, desc.slot().into(), desc.length().into(), flags, hw);
+                card.rx(now, desc.slot, desc.length, flags, hw);
             }
         }
         if has(PEND_DOORBELL) {
             for _ in 0..BURST {
-                let bell = bits::DbPop(r.db_pop.read());
-                if !bell.valid() {
+                let bell = DbPop::from_word(r.db_pop.read());
+                if bell.valid == 0 {
                     break;
                 }
-                let index = bits::DbIndex(r.db_index.read());
-                card.doorbell(bell.qpn().into(), index.send(), index.receive(), hw);
+                let index = DbIndex::from_word(r.db_index.read());
+                card.doorbell(bell.qpn, index.send as u16, index.receive as u16, hw);
             }
         }
         if has(PEND_FAST) {
             for _ in 0..BURST {
-                let event = bits::FastEvent(r.fast_event.read());
-                if event.code() == 0 {
+                let event = Event::from_word(u64::from(r.fast_event.read()) << 32);
+                if event.code == 0 {
                     break;
                 }
                 let arg = r.fast_arg.read();
-                card.fast_event(now, event.code().into(), event.qpn().into(), arg, hw);
+                card.fast_event(now, event.code as u32, event.qpn as u32, arg, hw);
             }
         }
         if has(PEND_TIMER) {

@@ -9,7 +9,7 @@ use crate::card::Card;
 use crate::card::hw::{Hw, Log, TX_LOOPBACK, TX_NO_ICRC};
 use berth_abi::card::{RX_SLOTS, SLOT_BYTES, TX_SLOTS};
 use berth_abi::counters::NUM_FW_COUNTERS;
-use berth_abi::cpu::{RX_FLAG_ICRC_OK, RX_FLAG_LOOPBACK, RX_FLAG_ROCE};
+use berth_abi::cpu::{CqAttr, DbCfg, RX_FLAG_ICRC_OK, RX_FLAG_LOOPBACK, RX_FLAG_ROCE};
 use berth_abi::message::{
     Accept, COOKIE, CmClosed, CmEstablished, CmRequest, CmdDone, Connect, CqCreate, Entry, Listen, NetConfig, QpCreate,
     QpDestroy, QpError, RangeRevoked, Typed,
@@ -226,13 +226,13 @@ impl Hw for Engines {
         assert!(self.event_space() > 0, "event without room");
         self.events.push(*words);
     }
-    fn cq_config(&mut self, _cqn: u32, _base: u64, _attr: u32) {}
-    fn doorbell_config(&mut self, qpn: u32, cfg: u32) {
+    fn cq_config(&mut self, _cqn: u32, _base: u64, _attr: CqAttr) {}
+    fn doorbell_config(&mut self, qpn: u32, cfg: DbCfg) {
         self.doorbells.remove(&qpn);
         self.fast.bells.remove(&qpn);
-        if cfg >> 30 == 3 {
+        if cfg.valid == 1 && cfg.fast == 1 {
             self.fast.bells.insert(qpn);
-        } else if cfg >> 31 != 0 {
+        } else if cfg.valid == 1 {
             self.doorbells.insert(qpn, (0, 0));
         }
     }

@@ -8,7 +8,6 @@
 //! accessors of [`pkt`], [`fast`] and [`stats`].
 #![no_std]
 
-pub mod bits;
 pub mod cache;
 pub mod fast;
 pub mod pkt;

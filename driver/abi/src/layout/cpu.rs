@@ -4,6 +4,8 @@
 //! All registers are 32 bits wide and are accessed with whole words. Packet RAM and
 //! statistics RAM take byte, half-word and word accesses.
 
+use super::Record;
+
 /// Firmware RAM (cached).
 pub const CPU_RAM: u32 = 0x0000_0000;
 /// Engine registers (uncached).
@@ -164,6 +166,70 @@ table! {
     CPU_FAST_EVENT = 0x1b0;
     /// ro, pops: bits 31:0 of its argument.
     CPU_FAST_ARG = 0x1b4;
+    }
+}
+
+records! { u32;
+    /// `CPU_DB_POP`: a QP with a fresh doorbell.
+    DbPop {
+        /// There is one.
+        valid: 31 31,
+        /// QPN.
+        qpn: 15 0,
+    }
+    /// `CPU_DB_INDEX`: its producer indices.
+    DbIndex {
+        /// Of the receive queue.
+        receive: 31 16,
+        /// Of the send queue.
+        send: 15 0,
+    }
+    /// `CPU_DB_CFG`: a doorbell row.
+    DbCfg {
+        /// The row is in use.
+        valid: 31 31,
+        /// Doorbells go to the fast path.
+        fast: 30 30,
+        /// Doorbell page.
+        page: 7 0,
+    }
+    /// `CPU_RX_DESC`: a received frame.
+    RxDesc {
+        /// There is one.
+        valid: 31 31,
+        /// Length with iCRC, without FCS.
+        length: 28 16,
+        /// Receive slot.
+        slot: 7 0,
+    }
+    /// `CPU_TX_SEND`: a frame to send.
+    TxSend {
+        /// Length without iCRC and FCS.
+        length: 28 16,
+        /// Append no iCRC: the frame is not RoCE.
+        raw: 9 9,
+        /// To this card's own receiver.
+        loopback: 8 8,
+        /// Transmit slot.
+        slot: 7 0,
+    }
+    /// `CPU_TX_DONE`: a frame sent or given up.
+    TxDone {
+        /// There is one.
+        valid: 31 31,
+        /// 0 sent, else `DMA_*`.
+        status: 23 16,
+        /// Transmit slot.
+        slot: 7 0,
+    }
+    /// `CPU_CQ_ATTR`: a completion queue.
+    CqAttr {
+        /// The queue is in use.
+        valid: 31 31,
+        /// Doorbell page.
+        page: 15 8,
+        /// log2 of its entries.
+        log2: 3 0,
     }
 }
 

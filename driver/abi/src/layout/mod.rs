@@ -29,6 +29,56 @@ macro_rules! table {
     };
 }
 
+/// A field of a record: its name, its highest and its lowest bit, and a text.
+pub type Field = (&'static str, u32, u32, &'static str);
+
+/// A record that is packed into bits.
+#[derive(Debug)]
+pub struct Record {
+    /// As the Rust type is called.
+    pub name: &'static str,
+    /// Bits of the whole.
+    pub bits: u32,
+    /// What it is.
+    pub text: &'static str,
+    /// From the highest bit to the lowest.
+    pub fields: &'static [Field],
+}
+
+/// Declares records of bit fields that are packed into an integer of the type given: a struct whose fields are numbers,
+/// packed by `word` and taken apart by `from_word`. Needs [`Record`] in scope.
+macro_rules! records {
+    ($word:ident; $($(#[doc = $doc:literal])+ $name:ident {
+        $($(#[doc = $fdoc:literal])+ $field:ident: $high:literal $low:literal,)+
+    })+) => {$(
+        $(#[doc = $doc])+
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct $name {
+            $($(#[doc = $fdoc])+ pub $field: $word,)+
+        }
+
+        impl $name {
+            /// How it is packed.
+            pub const RECORD: Record = Record {
+                name: stringify!($name),
+                bits: $word::BITS,
+                text: concat!($($doc),+),
+                fields: &[$((stringify!($field), $high, $low, concat!($($fdoc),+)),)+],
+            };
+
+            /// The word. What does not fit into a field is cut off.
+            pub const fn word(self) -> $word {
+                0 $(| (self.$field & ($word::MAX >> ($word::BITS - 1 - $high + $low))) << $low)+
+            }
+
+            /// The fields of `word`.
+            pub const fn from_word(word: $word) -> Self {
+                Self { $($field: word >> $low & ($word::MAX >> ($word::BITS - 1 - $high + $low)),)+ }
+            }
+        }
+    )+};
+}
+
 pub mod card;
 pub mod counters;
 pub mod cpu;

@@ -21,21 +21,7 @@ pub const fn address(half: u32, qpn: u32, word: u32) -> u32 {
     super::cpu::CPU_FAST + (((half % 2) * ROWS + qpn % ROWS) * ROW_WORDS + word % ROW_WORDS) * 4
 }
 
-/// A field of a word or of an event: its name, its highest and its lowest bit, and a text.
-pub type Field = (&'static str, u32, u32, &'static str);
-
-/// A record that is packed into bits.
-#[derive(Debug)]
-pub struct Record {
-    /// As the Rust type is called.
-    pub name: &'static str,
-    /// Bits of the whole.
-    pub bits: u32,
-    /// What it is.
-    pub text: &'static str,
-    /// From the highest bit to the lowest.
-    pub fields: &'static [Field],
-}
+pub use super::{Field, Record};
 
 /// A word of a row, or several that follow each other.
 #[derive(Debug)]
@@ -50,40 +36,6 @@ pub struct Word {
     pub text: &'static str,
     /// Its fields, if it is not one number.
     pub record: Option<&'static Record>,
-}
-
-/// Declares words as records of bit fields: a struct whose fields are numbers, packed by `word` and taken apart by
-/// `from_word`.
-macro_rules! records {
-    ($($(#[doc = $doc:literal])+ $name:ident {
-        $($(#[doc = $fdoc:literal])+ $field:ident: $high:literal $low:literal,)+
-    })+) => {$(
-        $(#[doc = $doc])+
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        pub struct $name {
-            $($(#[doc = $fdoc])+ pub $field: u32,)+
-        }
-
-        impl $name {
-            /// How it is packed.
-            pub const RECORD: super::Record = super::Record {
-                name: stringify!($name),
-                bits: 32,
-                text: concat!($($doc),+),
-                fields: &[$((stringify!($field), $high, $low, concat!($($fdoc),+)),)+],
-            };
-
-            /// The word. What does not fit into a field is cut off.
-            pub const fn word(self) -> u32 {
-                0 $(| (self.$field & (u32::MAX >> (31 - $high + $low))) << $low)+
-            }
-
-            /// The fields of `word`.
-            pub const fn from_word(word: u32) -> Self {
-                Self { $($field: word >> $low & (u32::MAX >> (31 - $high + $low)),)+ }
-            }
-        }
-    )+};
 }
 
 /// Declares the words of a row: constants with their numbers, and a table of all.
@@ -109,7 +61,9 @@ macro_rules! words {
 
 /// The row of the half that sends.
 pub mod send {
-    records! {
+    use super::Record;
+
+    records! { u32;
         /// The send queue.
         Queue {
             /// Number of its completion queue.
@@ -250,7 +204,9 @@ pub mod send {
 ///
 /// Words 0 to 31 are one staging area for all QPs: a command applies what it needs of them to its QP.
 pub mod recv {
-    records! {
+    use super::Record;
+
+    records! { u32;
         /// How the QP receives.
         Mode {
             /// Packets until an ACK without being asked.
@@ -445,17 +401,17 @@ pub mod recv {
 pub mod event {
     use super::Record;
 
-    /// An event as engines hand it on.
-    pub const RECORD: Record = Record {
-        name: "Event",
-        bits: 64,
-        text: "An event.",
-        fields: &[
-            ("code", 63, 56, "`EVENT_*`."),
-            ("qpn", 55, 40, "QP."),
-            ("argument", 39, 0, "See the code."),
-        ],
-    };
+    records! { u64;
+        /// An event as engines hand it on. Its upper half is `CPU_FAST_EVENT`, its lower one `CPU_FAST_ARG`.
+        Event {
+            /// `EVENT_*`.
+            code: 63 56,
+            /// QP.
+            qpn: 55 40,
+            /// See the code.
+            argument: 39 0,
+        }
+    }
 
     table! {
         /// Codes, as (name, code, text).

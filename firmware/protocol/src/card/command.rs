@@ -10,6 +10,7 @@ use super::shared::Shared;
 use crate::wire::headers::{Mac, PSN_MASK, arp};
 use berth_abi::card::{FIRST_QPN, MAX_LIST, MIN_SQ_DEPTH, NUM_CQS, NUM_UARS};
 use berth_abi::counters::{F_BAD_COMMAND, F_REQUESTS_BUSY};
+use berth_abi::cpu::{CqAttr, DbCfg};
 use berth_abi::message::{
     Accept, Connect, CqCreate, CqDestroy, Crash, Disconnect, Entry, Listen, NetConfig, Pressure, QpCreate, QpDestroy,
     QpQuery, RangeRevoked, Reject, Unlisten,
@@ -140,7 +141,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             return CMD_BUSY;
         }
         self.sh.cqs |= 1 << cqn;
-        hw.cq_config(cqn, base, 1 << 31 | uar << 8 | log2_entries);
+        hw.cq_config(cqn, base, CqAttr { valid: 1, page: uar, log2: log2_entries });
         CMD_OK
     }
 
@@ -153,7 +154,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             return CMD_BUSY;
         }
         self.sh.cqs &= !(1 << cqn);
-        hw.cq_config(cqn, 0, 0);
+        hw.cq_config(cqn, 0, CqAttr::default());
         CMD_OK
     }
 
@@ -200,7 +201,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         qp.timeout = if timeout == 0 { TIMEOUT } else { timeout };
         qp.retries = if retries == 0 { RETRIES } else { retries };
         qp.message = mode == MODE_MESSAGE;
-        hw.doorbell_config(qpn, 1 << 31 | uar as u32);
+        hw.doorbell_config(qpn, DbCfg { valid: 1, fast: 0, page: uar as u32 });
         CMD_OK
     }
 
@@ -211,7 +212,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         if qp.destroying {
             return CMD_BUSY;
         }
-        hw.doorbell_config(qpn, 0);
+        hw.doorbell_config(qpn, DbCfg::default());
         qp.destroying = true;
         qp.fast_destroy();
         qp.cookie = cookie;

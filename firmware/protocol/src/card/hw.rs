@@ -2,12 +2,14 @@
 //! What the protocol wants from the card: the engines, as one trait. On the card it is
 //! register writes, in tests the software model.
 
+use berth_abi::cpu::{CqAttr, DbCfg, TxSend};
+
 use crate::wire::headers::Mac;
 
 /// `Hw::tx_send`: loop the frame back into the receiver.
-pub const TX_LOOPBACK: u32 = 1 << 8;
+pub const TX_LOOPBACK: u32 = TxSend { length: 0, raw: 0, loopback: 1, slot: 0 }.word();
 /// `Hw::tx_send`: append no iCRC (the frame is not RoCE).
-pub const TX_NO_ICRC: u32 = 1 << 9;
+pub const TX_NO_ICRC: u32 = TxSend { length: 0, raw: 1, loopback: 0, slot: 0 }.word();
 
 /// Something worth a line in the log. Fields are numbers only: text is made on the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,11 +53,11 @@ pub trait Hw {
     fn event_space(&mut self) -> u32;
     /// Writes an event. Call only with space.
     fn event(&mut self, words: &[u32; 16]);
-    /// Configures CQ `cqn`: `attr` as `CPU_CQ_ATTR`.
-    fn cq_config(&mut self, cqn: u32, base: u64, attr: u32);
-    /// Configures the doorbell row of `qpn`: `cfg` as `CPU_DB_CFG`. A row that is given to the fast path (bit 30)
-    /// says there first what has been posted so far, and is no doorbell for firmware any more.
-    fn doorbell_config(&mut self, qpn: u32, cfg: u32);
+    /// Configures CQ `cqn`.
+    fn cq_config(&mut self, cqn: u32, base: u64, attr: CqAttr);
+    /// Configures the doorbell row of `qpn`. A row that is given to the fast path says there first what has been posted
+    /// so far, and is no doorbell for firmware any more.
+    fn doorbell_config(&mut self, qpn: u32, cfg: DbCfg);
 
     /// Writes word `word` of QP `qpn`'s row in half `half` of the fast path (`FAST_*`); a command ends before this returns.
     fn fast_write(&mut self, half: u32, qpn: u32, word: u32, value: u32);

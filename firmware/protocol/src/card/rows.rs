@@ -15,7 +15,7 @@ use crate::rc::{MAX_BACKOFF, Placement};
 use crate::wire::headers::{Mac, PSN_MASK, SEND_ONLY_IMM, list_qkey};
 use berth_abi::card::FIRST_QPN;
 use berth_abi::counters::{F_BAD_INDEX, F_FAST_EVENTS, F_NO_CREDIT, F_RECALLED, F_TIMEOUTS, F_WITHDRAWN};
-use berth_abi::cpu::{LIST_OK, LIST_REPEAT};
+use berth_abi::cpu::{DbCfg, LIST_OK, LIST_REPEAT};
 use berth_abi::ring::QpState;
 use berth_abi::rows::{HALF_RECEIVES, HALF_SENDS, ROW_CLOCK as UNIT, event::*, recv, send};
 use berth_abi::status::{
@@ -190,7 +190,7 @@ impl Qp {
     /// RTL.
     #[inline(never)]
     fn fast_bell<H: Hw>(&self, hw: &mut H) {
-        hw.doorbell_config(self.qpn(), 1 << 31 | 1 << 30 | self.uar as u32);
+        hw.doorbell_config(self.qpn(), DbCfg { valid: 1, fast: 1, page: self.uar as u32 });
     }
 
     /// Writes the headers to the peer.
