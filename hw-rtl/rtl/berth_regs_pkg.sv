@@ -375,6 +375,28 @@ package berth_regs_pkg;
     localparam logic [31:0] LIST_EARLY               = 32'h00000004; // The first credit of the previous list has not been used yet, so no proof can have come: not taken
     localparam logic [31:0] LIST_BAD                 = 32'h00000005; // Length 0 or above `MAX_LIST`: not taken
 
+    // Frames: opcodes
+    localparam logic [31:0] BTH_SEND_FIRST           = 32'h00000000; // RC SEND First
+    localparam logic [31:0] BTH_SEND_MIDDLE          = 32'h00000001; // RC SEND Middle
+    localparam logic [31:0] BTH_SEND_LAST            = 32'h00000002; // RC SEND Last
+    localparam logic [31:0] BTH_SEND_LAST_IMM        = 32'h00000003; // RC SEND Last with Immediate
+    localparam logic [31:0] BTH_SEND_ONLY            = 32'h00000004; // RC SEND Only
+    localparam logic [31:0] BTH_SEND_ONLY_IMM        = 32'h00000005; // RC SEND Only with Immediate
+    localparam logic [31:0] BTH_ACKNOWLEDGE          = 32'h00000011; // RC Acknowledge
+    localparam logic [31:0] BTH_UD_SEND_ONLY         = 32'h00000064; // UD SEND Only: a credit list as a datagram
+    localparam logic [31:0] BTH_SELECTIVE_ACKNOWLEDGE = 32'h000000d1; // Berth's own: RC Acknowledge with a SACK
+
+    // Frames: records
+    localparam logic [31:0] REC_LIST                 = 32'h00000001; // A credit list
+    localparam logic [31:0] REC_REQ                  = 32'h00000002; // Connection request
+    localparam logic [31:0] REC_REP                  = 32'h00000003; // The request is accepted
+    localparam logic [31:0] REC_RTU                  = 32'h00000004; // The acceptance has arrived
+    localparam logic [31:0] REC_REJ                  = 32'h00000005; // The request is refused
+    localparam logic [31:0] REC_DREQ                 = 32'h00000006; // The connection is over
+    localparam logic [31:0] REC_KEEPALIVE            = 32'h00000008; // Nothing, but to be acknowledged
+    localparam logic [31:0] REC_RECALL               = 32'h00000009; // Credits are wanted back
+    localparam logic [31:0] REC_RECALLED             = 32'h0000000a; // Number of the first credit not kept
+
     // Layout beyond the tables
     localparam logic [31:0] CPU_FAST                 = 32'h82000000; // Bus address of the fast path's rows
     localparam logic [31:0] CPU_RAM                  = 32'h00000000; // Bus address of the firmware RAM (cached)
@@ -386,6 +408,9 @@ package berth_regs_pkg;
     localparam logic [31:0] ENTRY_BYTES              = 32'h00000040; // Bytes of an entry of the command or event ring
     localparam logic [31:0] CMD_FIRST_FW             = 32'h00000010; // First command opcode that firmware carries out
     localparam logic [31:0] CQE_BYTES                = 32'h00000020; // Bytes of a completion
+    localparam logic [31:0] OP_SEND                  = 32'h00000001; // Opcode of a send, in its queue element and its completion
+    localparam logic [31:0] OP_RECV                  = 32'h00000002; // Opcode of a receive, likewise
+    localparam logic [31:0] MAX_SGE                  = 32'h00000007; // Ranges of a queue element
     localparam logic [31:0] WQE_BYTES                = 32'h00000080; // Bytes of a queue element
     localparam logic [31:0] NUM_RTL_COUNTERS         = 32'h0000003a; // RTL counters (see C_*)
 

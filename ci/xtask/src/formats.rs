@@ -11,7 +11,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result, bail};
 use berth_protocol::rc::{self, Kind, Placement, Position, Remote, RequestPacket, ResponseBody, ResponsePacket};
 use berth_protocol::wire::berth::{Sack, list_qkey};
-use berth_protocol::wire::headers::UD_SEND_ONLY;
+use berth_protocol::wire::headers::BTH_UD_SEND_ONLY;
 use berth_protocol::wire::opcode::Service;
 use berth_protocol::wire::records;
 use berth_protocol::wire::reliable::{Headers, emit_request, emit_response};
@@ -392,7 +392,7 @@ fn list_frames(seed: u64) -> Result<Vec<Vec<u8>>> {
                 eth: Eth { to: rng.bytes(), from: rng.bytes() },
                 ip: Ip::V4(Ipv4::new([192, 0, 2, 1], [192, 0, 2, 2])),
                 source_port: 0xc000 | rng.bits(14) as u16,
-                bth: Bth::new(Opcode(UD_SEND_ONLY), CONTROL_QPN, 0),
+                bth: Bth::new(Opcode(BTH_UD_SEND_ONLY), CONTROL_QPN, 0),
                 ext: Extended {
                     deth: Some(Deth { qkey: list_qkey(rng.bits(32)), source_qpn: CONTROL_QPN }),
                     ..Extended::NONE

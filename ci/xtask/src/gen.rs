@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 
-use berth_abi::{card, counters, cpu, host, message, ring, status, wqe};
+use berth_abi::{card, counters, cpu, host, message, ring, status, wire, wqe};
 
 /// A table as `berth-abi` declares it: (name, value, text).
 pub type Table = &'static [(&'static str, u64, &'static str)];
@@ -147,6 +147,18 @@ const SECTIONS: &[Section] = &[
         show: Show::Number,
         table: cpu::LIST_TABLE,
     },
+    Section {
+        title: "Frames: opcodes",
+        intro: "Of the base transport header (IBTA 9.2.1, table 38).",
+        show: Show::Hex,
+        table: wire::BTH_TABLE,
+    },
+    Section {
+        title: "Frames: records",
+        intro: "Types of the records of control messages and of datagrams with credit lists.",
+        show: Show::Number,
+        table: wire::REC_TABLE,
+    },
 ];
 
 /// Constants outside of the tables that RTL needs.
@@ -161,6 +173,9 @@ const EXTRA: Table = &[
     ("ENTRY_BYTES", ring::ENTRY_BYTES as u64, " Bytes of an entry of the command or event ring."),
     ("CMD_FIRST_FW", ring::CMD_FIRST_FW as u64, " First command opcode that firmware carries out."),
     ("CQE_BYTES", wqe::CQE_BYTES as u64, " Bytes of a completion."),
+    ("OP_SEND", wqe::OP_SEND as u64, " Opcode of a send, in its queue element and its completion."),
+    ("OP_RECV", wqe::OP_RECV as u64, " Opcode of a receive, likewise."),
+    ("MAX_SGE", wqe::MAX_SGE as u64, " Ranges of a queue element."),
     ("WQE_BYTES", wqe::WQE_BYTES as u64, " Bytes of a queue element."),
     ("NUM_RTL_COUNTERS", counters::NUM_RTL_COUNTERS as u64, " RTL counters (see C_*)."),
 ];

@@ -8,6 +8,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
+use berth_abi::wire::*;
 use serde::Serialize;
 
 use crate::formats;
@@ -21,8 +22,6 @@ const ICRC: usize = 4;
 const ROCE_PORT: u16 = 4791;
 /// The opcodes from here on are the manufacturers' (IBTA 9.2.1, table 38).
 const MANUFACTURERS: u64 = 0xc0;
-/// That of Berth: an acknowledgement with AETH and a bitmap of what has arrived behind a gap.
-const SELECTIVE_ACKNOWLEDGE: u8 = 0xd1;
 
 /// What a capture contains.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -52,15 +51,15 @@ impl WireCheck {
     /// Names for the opcodes that the reliable connection uses.
     pub fn opcode_name(opcode: u8) -> &'static str {
         match opcode {
-            0x00 => "RC SEND First",
-            0x01 => "RC SEND Middle",
-            0x02 => "RC SEND Last",
-            0x03 => "RC SEND Last with Immediate",
-            0x04 => "RC SEND Only",
-            0x05 => "RC SEND Only with Immediate",
-            0x11 => "RC Acknowledge",
-            0x64 => "UD SEND Only (credit list)",
-            SELECTIVE_ACKNOWLEDGE => "Berth selective acknowledgement",
+            BTH_SEND_FIRST => "RC SEND First",
+            BTH_SEND_MIDDLE => "RC SEND Middle",
+            BTH_SEND_LAST => "RC SEND Last",
+            BTH_SEND_LAST_IMM => "RC SEND Last with Immediate",
+            BTH_SEND_ONLY => "RC SEND Only",
+            BTH_SEND_ONLY_IMM => "RC SEND Only with Immediate",
+            BTH_ACKNOWLEDGE => "RC Acknowledge",
+            BTH_UD_SEND_ONLY => "UD SEND Only (credit list)",
+            BTH_SELECTIVE_ACKNOWLEDGE => "Berth selective acknowledgement",
             _ => "other",
         }
     }

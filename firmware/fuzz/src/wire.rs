@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Any frame: parsed by `wire`, emitted again, and compared with the card's own parser.
 
-use berth_protocol::wire::berth::{Placement, SELECTIVE_ACKNOWLEDGE, Sack};
+use berth_abi::wire::*;
+use berth_protocol::wire::berth::{Placement, Sack};
 use berth_protocol::wire::headers::{self, Mac};
 use berth_protocol::wire::reliable::{emit_request, emit_response, parse_request, parse_response};
 use berth_protocol::wire::{self, Ip, Ipv4, MAX_HEADERS, MAX_PAYLOAD, Packet, opcode::Service};
@@ -90,7 +91,11 @@ fn card(frame: &[u8], parsed: Option<&(Packet, &[u8])>) {
     let Ip::V4(ipv4) = packet.ip else { panic!("the card takes IPv4 only") };
     assert_eq!(card.ip, u32::from_be_bytes(ipv4.from));
     let ext = packet.ext.layout().bytes() as u32;
-    let known = matches!(card.opcode, 0 | 1 | 3 | 4 | 5 | 0x11 | SELECTIVE_ACKNOWLEDGE);
+    let known = matches!(
+        card.opcode,
+        BTH_SEND_FIRST | BTH_SEND_MIDDLE | BTH_SEND_LAST_IMM
+            ..=BTH_SEND_ONLY_IMM | BTH_ACKNOWLEDGE | BTH_SELECTIVE_ACKNOWLEDGE
+    );
     if known {
         assert_eq!(ext, card.start - headers::PAYLOAD);
         assert_eq!(card.len as usize, payload.len());

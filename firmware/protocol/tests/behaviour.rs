@@ -10,9 +10,9 @@ use berth_abi::message::{
 use berth_abi::ring::*;
 use berth_abi::rows::{ROW_CLOCK, recv, send};
 use berth_abi::status::*;
+use berth_abi::wire::*;
 use berth_protocol::card::limits::CONTROL_RETRIES;
 use berth_protocol::model::{Rng, User, World};
-use berth_protocol::wire::headers::SELECTIVE_ACKNOWLEDGE;
 use common::*;
 
 const FREE: u8 = 0;
@@ -209,7 +209,7 @@ fn forge(w: &World, qpn: u32, opcode: u8, psn: u32, payload: &[u8]) -> Vec<u8> {
     f[47..50].copy_from_slice(&qpn.to_be_bytes()[1..]);
     f[50] = 0x80;
     f[51..54].copy_from_slice(&psn.to_be_bytes()[1..]);
-    if matches!(opcode, 3 | 5 | 0x11 | SELECTIVE_ACKNOWLEDGE) {
+    if matches!(opcode, BTH_SEND_LAST_IMM | BTH_SEND_ONLY_IMM | BTH_ACKNOWLEDGE | BTH_SELECTIVE_ACKNOWLEDGE) {
         f.extend([0; 4]);
     }
     f.extend(payload);
@@ -253,7 +253,17 @@ fn invariant_6_garbage_frames_change_nothing_else() {
             let payload: Vec<u8> = (0..len).map(|_| rng.draw() as u8).collect();
             let mut f = forge(&w, d.qpn, rng.draw() as u8, rng.draw() as u32 & 0xff_ffff, &payload);
             match rng.below(6) {
-                0 => f[42] = [0, 1, 3, 5, 0x11, 4, SELECTIVE_ACKNOWLEDGE][rng.below(7) as usize],
+                0 => {
+                    f[42] = [
+                        BTH_SEND_FIRST,
+                        BTH_SEND_MIDDLE,
+                        BTH_SEND_LAST_IMM,
+                        BTH_SEND_ONLY_IMM,
+                        BTH_ACKNOWLEDGE,
+                        BTH_SEND_ONLY,
+                        BTH_SELECTIVE_ACKNOWLEDGE,
+                    ][rng.below(7) as usize]
+                }
                 1 => f[47..50].copy_from_slice(&[0, 0, rng.draw() as u8 | 64]),
                 2 => f[47..50].copy_from_slice(&[0, 0, 2]),
                 3 => {

@@ -10,7 +10,7 @@ use berth_abi::rows::send::{LIST_BEGIN, LIST_FIRST, LIST_SIZE};
 use berth_abi::status::*;
 use berth_protocol::model::{User, World};
 use berth_protocol::wire;
-use berth_protocol::wire::headers::{UD_SEND_ONLY, list_qkey};
+use berth_protocol::wire::headers::{BTH_UD_SEND_ONLY, list_qkey};
 use berth_protocol::wire::records::{REC_LIST, record};
 use common::*;
 
@@ -40,7 +40,7 @@ fn accepted(seed: u64, tune: impl Fn(&mut QpCreate)) -> (World, User, User) {
 fn list(w: &World, b: &User, first: u32, sizes: &[u32], change: impl FnOnce(&mut Vec<u32>)) -> Vec<u8> {
     let control = w.wire.iter().find(|(i, f)| *i == 0 && f[12..14] == [8, 0] && f[47..50] == [0, 0, 2]).unwrap();
     let mut frame = control.1[..54].to_vec();
-    (frame[42], frame[43], frame[50]) = (UD_SEND_ONLY, 0, 0);
+    (frame[42], frame[43], frame[50]) = (BTH_UD_SEND_ONLY, 0, 0);
     frame[51..54].fill(0);
     let mut words = vec![record(REC_LIST, 3 + sizes.len(), b.qpn), epoch_of(w, 1, b.qpn), first];
     words.extend(sizes);

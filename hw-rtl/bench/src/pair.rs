@@ -2,6 +2,7 @@
 //! Two cards and the wire between them.
 
 use anyhow::Result;
+use berth_abi::wire::{BTH_SEND_LAST_IMM, BTH_SEND_ONLY_IMM, BTH_UD_SEND_ONLY};
 use berth_random::Rng;
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -12,10 +13,6 @@ use std::path::Path;
 use crate::model::{FRAMING, Model};
 use crate::node::{Load, Node};
 
-/// Opcodes of BTH that the figures tell apart.
-const SEND_LAST_IMMEDIATE: u8 = 0x03;
-const SEND_ONLY_IMMEDIATE: u8 = 0x05;
-const DATAGRAM: u8 = 0x64;
 /// Bytes of a frame before the placement header, and those of it, the immediate and the iCRC.
 const HEADERS: usize = 14 + 20 + 8 + 12;
 const WORD: usize = 4;
@@ -47,11 +44,11 @@ pub struct Sent {
 impl Sent {
     fn new(start: u64, frame: &[u8]) -> Self {
         let (opcode, pad) = (frame[42], usize::from(frame[43] >> 4 & 3));
-        let immediate = if matches!(opcode, SEND_LAST_IMMEDIATE | SEND_ONLY_IMMEDIATE) { WORD } else { 0 };
-        let data = opcode <= SEND_ONLY_IMMEDIATE;
+        let immediate = if matches!(opcode, BTH_SEND_LAST_IMM | BTH_SEND_ONLY_IMM) { WORD } else { 0 };
+        let data = opcode <= BTH_SEND_ONLY_IMM;
         let payload = if data { frame.len() - HEADERS - 2 * WORD - immediate - pad } else { 0 };
         let psn = u32::from_be_bytes([0, frame[51], frame[52], frame[53]]);
-        let (wire, list) = (frame.len() + FRAMING, opcode == DATAGRAM);
+        let (wire, list) = (frame.len() + FRAMING, opcode == BTH_UD_SEND_ONLY);
         Self { start, wire, payload, list, opcode, psn, lost: false }
     }
 }

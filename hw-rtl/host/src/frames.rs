@@ -2,6 +2,7 @@
 //! What tests read in frames of the wire.
 
 use berth_abi::card::{CONTROL_QPN, FIRST_QPN};
+use berth_abi::wire::*;
 use std::collections::BTreeMap;
 
 /// What a test wants to know of a frame on the wire.
@@ -58,8 +59,10 @@ pub fn piece_lengths(frames: &[Vec<u8>], qpn: u32) -> Vec<usize> {
     let mut open = 0;
     for b in frames.iter().filter_map(|f| roce(f)).filter(|b| b.qpn == qpn) {
         match b.opcode {
-            0x00 | 0x01 => open += b.body.len().saturating_sub(PLACEMENT),
-            0x03 | 0x05 => pieces.push(std::mem::take(&mut open) + b.body.len().saturating_sub(4 + PLACEMENT)),
+            BTH_SEND_FIRST | BTH_SEND_MIDDLE => open += b.body.len().saturating_sub(PLACEMENT),
+            BTH_SEND_LAST_IMM | BTH_SEND_ONLY_IMM => {
+                pieces.push(std::mem::take(&mut open) + b.body.len().saturating_sub(4 + PLACEMENT))
+            }
             _ => {}
         }
     }
@@ -69,15 +72,14 @@ pub fn piece_lengths(frames: &[Vec<u8>], qpn: u32) -> Vec<usize> {
 /// Credit lists in `frames` for the sending QP `qpn`, each once, in order of their numbers.
 ///
 /// The formats are in docs/reference/wire.md: a control message has 3 words of header, then records of
-/// (type | words << 8 | QPN << 16) and a body; type 1 is a list: epoch, first number, sizes. A datagram has
+/// (type | words << 8 | QPN << 16) and a body; that of a list: epoch, first number, sizes. A datagram has
 /// one such record behind its 2 words of DETH.
 pub fn credit_lists(frames: &[Vec<u8>], qpn: u32) -> Vec<Vec<u32>> {
-    const LIST: u32 = 1;
     let mut lists = BTreeMap::new();
     for message in frames.iter().filter_map(|f| roce(f)).filter(|b| b.qpn == CONTROL_QPN) {
         let mut at = match message.opcode {
-            0x04 => 3,
-            0x64 => 2,
+            BTH_SEND_ONLY => 3,
+            BTH_UD_SEND_ONLY => 2,
             _ => continue,
         };
         let words: Vec<u32> =
@@ -85,7 +87,7 @@ pub fn credit_lists(frames: &[Vec<u8>], qpn: u32) -> Vec<Vec<u32>> {
         while at < words.len() {
             let n = (words[at] >> 8 & 0xff) as usize;
             assert!(n > 0 && at + n <= words.len(), "malformed control message {words:x?}");
-            if words[at] & 0xff == LIST && words[at] >> 16 == qpn {
+            if words[at] & 0xff == REC_LIST && words[at] >> 16 == qpn {
                 lists.insert(words[at + 2], words[at + 3..at + n].to_vec());
             }
             at += n;

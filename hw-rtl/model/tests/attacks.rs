@@ -13,18 +13,15 @@ use berth_abi::counters::*;
 use berth_abi::message::Listen;
 use berth_abi::ring::*;
 use berth_abi::status::*;
+use berth_abi::wire::*;
 use berth_protocol::card::limits::FAST_WINDOW;
 use berth_protocol::wire::berth::Placement;
-use berth_protocol::wire::records::{CHALLENGE, REC_KEEPALIVE, REC_REQ, START, VERSION, record};
+use berth_protocol::wire::records::{CHALLENGE, START, VERSION, record};
 use berth_protocol::wire::{self, Aeth, Bth, Deth, Eth, Extended, Ip, Ipv4, Opcode, Packet, Syndrome};
 use berth_rtl_host::*;
 use pair::*;
 
 const PSN_MASK: u32 = 0xff_ffff;
-const SEND_ONLY: u8 = 0x04;
-const SEND_ONLY_IMM: u8 = 0x05;
-const ACKNOWLEDGE: u8 = 0x11;
-const DATAGRAM: u8 = 0x64;
 
 /// Who a frame says that it is from.
 #[derive(Clone, Copy)]
@@ -58,21 +55,21 @@ fn frame(net: &Net, from: Name, to: usize, bth: Bth, ext: Extended, payload: &[u
 fn data(net: &Net, qpn: u32, psn: u32, credit: u8, payload: &[u8]) -> Vec<u8> {
     let ext = Extended { imm: Some(0), ..Extended::NONE };
     let body = [&Placement { credit, index: 0 }.to_bytes(), payload].concat();
-    frame(net, name(net, 0), 1, Bth::new(Opcode(SEND_ONLY_IMM), qpn, psn), ext, &body)
+    frame(net, name(net, 0), 1, Bth::new(Opcode(BTH_SEND_ONLY_IMM), qpn, psn), ext, &body)
 }
 
 /// A message of words to the control QP of host 1.
 fn control(net: &Net, from: Name, psn: u32, [incarnation, to, flags]: [u32; 3], records: &[u32]) -> Vec<u8> {
     let third = VERSION | flags | (3 + records.len() as u32) << 16;
     let bytes: Vec<u8> = [incarnation, to, third].iter().chain(records).flat_map(|w| w.to_le_bytes()).collect();
-    frame(net, from, 1, Bth::new(Opcode(SEND_ONLY), CONTROL_QPN, psn), Extended::NONE, &bytes)
+    frame(net, from, 1, Bth::new(Opcode(BTH_SEND_ONLY), CONTROL_QPN, psn), Extended::NONE, &bytes)
 }
 
 /// A credit list for QP `qpn` of host 0, in host 1's name.
 fn list(net: &Net, qpn: u32, epoch: u32, qkey: u32, first: u32) -> Vec<u8> {
     let bytes: Vec<u8> = [1 | 4 << 8 | qpn << 16, epoch, first, 4096].iter().flat_map(|w| w.to_le_bytes()).collect();
     let ext = Extended { deth: Some(Deth { qkey, source_qpn: CONTROL_QPN }), ..Extended::NONE };
-    frame(net, name(net, 1), 0, Bth::new(Opcode(DATAGRAM), CONTROL_QPN, 0), ext, &bytes)
+    frame(net, name(net, 1), 0, Bth::new(Opcode(BTH_UD_SEND_ONLY), CONTROL_QPN, 0), ext, &bytes)
 }
 
 /// PSN of the newest data packet that host `d` has sent to QP `qpn`.
@@ -208,7 +205,7 @@ fn redmark_acknowledgements_with_guessed_psns_end_no_connection() {
         let at = newest(net, 0, QP_B).expect("data");
         let ext = Extended { aeth: Some(aeth), ..Extended::NONE };
         (!near(psn, at, 2 * FAST_WINDOW))
-            .then(|| frame(net, name(net, 1), 0, Bth::new(Opcode(ACKNOWLEDGE), QP_A, psn), ext, &[]))
+            .then(|| frame(net, name(net, 1), 0, Bth::new(Opcode(BTH_ACKNOWLEDGE), QP_A, psn), ext, &[]))
     });
     run(&mut net, &mut streams, 200_000_000);
     println!("guessed acknowledgements: {ATTEMPTS} attempts, {right} would have been near the window");
@@ -248,7 +245,8 @@ fn redmark_connection_requests_of_strangers_take_nothing() {
     let told: Vec<usize> = net.wires[1].sent[sent..]
         .iter()
         .filter(|f| {
-            let words = |b: &berth_rtl_host::Bth| b.qpn == CONTROL_QPN && b.opcode == SEND_ONLY && b.body.len() == 12;
+            let words =
+                |b: &berth_rtl_host::Bth| b.qpn == CONTROL_QPN && b.opcode == BTH_SEND_ONLY && b.body.len() == 12;
             roce(f).is_some_and(|b| words(&b) && u16::from_le_bytes([b.body[8], b.body[9]]) & CHALLENGE as u16 != 0)
         })
         .map(Vec::len)
@@ -275,7 +273,7 @@ fn bedrock_forged_control_messages_and_credit_lists_change_nothing() {
     let mut rng = Rng(seed);
     let mut net = pair(seed, |_, _| {}, qp(QP_A), qp(QP_B));
     let mut streams = [Stream::new(&mut net, (0, QP_A), (1, QP_B), Rng(seed).bytes(100_000))];
-    let datagram = |f: &Vec<u8>| roce(f).filter(|b| b.opcode == DATAGRAM);
+    let datagram = |f: &Vec<u8>| roce(f).filter(|b| b.opcode == BTH_UD_SEND_ONLY);
     net.run_until("a list", 20_000_000, |net| {
         pair::step(net, &mut streams);
         net.wires[1].sent.iter().any(|f| datagram(f).is_some())
@@ -301,7 +299,7 @@ fn bedrock_forged_control_messages_and_credit_lists_change_nothing() {
             2 => control(net, peer, psn, [from | 1, to, 0], &farewell),
             _ => {
                 answers += 1;
-                frame(net, peer, 1, Bth::new(Opcode(ACKNOWLEDGE), CONTROL_QPN, psn), ext, &[])
+                frame(net, peer, 1, Bth::new(Opcode(BTH_ACKNOWLEDGE), CONTROL_QPN, psn), ext, &[])
             }
         })
     });

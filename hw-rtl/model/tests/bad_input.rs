@@ -12,7 +12,9 @@ use berth_abi::cpu::LIST_EARLY;
 use berth_abi::host::*;
 use berth_abi::ring::*;
 use berth_abi::status::*;
-use berth_protocol::wire::berth::{Placement, SELECTIVE_ACKNOWLEDGE};
+use berth_abi::wire::*;
+use berth_protocol::wire::berth::Placement;
+use berth_protocol::wire::records::record;
 use berth_rtl::BAR_DOORBELL;
 use berth_rtl_host::*;
 use grammar::{forge, seal};
@@ -31,11 +33,11 @@ fn inv_6_bad_frames_are_counted_and_the_stream_goes_on() {
     let psn = roce(&like).expect("RoCE").psn;
     let inject = |net: &mut Net, frame: Vec<u8>| net.hosts[1].card.push_rx(frame);
 
-    inject(&mut net, forge(&like, 0x04, 99, 5, &[1, 2, 3]));
+    inject(&mut net, forge(&like, BTH_SEND_ONLY, 99, 5, &[1, 2, 3]));
     wait_counter(&mut net, 1, F_UNKNOWN_QP, 1);
-    inject(&mut net, forge(&like, 0x04, 0xff_ffff, 5, &[]));
+    inject(&mut net, forge(&like, BTH_SEND_ONLY, 0xff_ffff, 5, &[]));
     wait_counter(&mut net, 1, F_UNKNOWN_QP, 2);
-    for opcode in [0x06, 0x0c, 0x1f, 0x64, 0xff] {
+    for opcode in [0x06, 0x0c, 0x1f, BTH_UD_SEND_ONLY, 0xff] {
         inject(&mut net, forge(&like, opcode, QP_B, psn + 1, &[0; 64]));
     }
     wait_counter(&mut net, 1, F_BAD_OPCODE, 5);
@@ -53,8 +55,8 @@ fn inv_6_bad_frames_are_counted_and_the_stream_goes_on() {
     inject(&mut net, frame);
     wait_counter(&mut net, 1, F_BAD_HEADER, 1);
     // Acknowledgements for what was never sent: one of them is ahead of the QP's PSN, the other behind.
-    inject(&mut net, forge(&like, 0x11, QP_B, 0x12_3456, &[0x1f, 0, 0, 0]));
-    inject(&mut net, forge(&like, 0x11, QP_B, 0x92_3456, &[0x1f, 0, 0, 0]));
+    inject(&mut net, forge(&like, BTH_ACKNOWLEDGE, QP_B, 0x12_3456, &[0x1f, 0, 0, 0]));
+    inject(&mut net, forge(&like, BTH_ACKNOWLEDGE, QP_B, 0x92_3456, &[0x1f, 0, 0, 0]));
     net.run_until("a wrong acknowledgement", 20_000_000, |n| {
         n.hosts[1].fw_counter(F_BAD_ACK) + n.hosts[1].rtl_counter(C_FP_BAD_ACKS) == 1
     });
@@ -69,7 +71,7 @@ fn inv_6_bad_frames_are_counted_and_the_stream_goes_on() {
     // One without a placement header, and an acknowledgement whose SACK is cut short.
     inject(&mut net, forge(&like, 0x05, QP_B, psn + 1, &[0; 20]));
     wait_counter(&mut net, 1, F_BAD_HEADER, 2);
-    inject(&mut net, forge(&like, SELECTIVE_ACKNOWLEDGE, QP_B, psn, &[0x1f, 0, 0, 0, 0x40, 0, 0, 0]));
+    inject(&mut net, forge(&like, BTH_SELECTIVE_ACKNOWLEDGE, QP_B, psn, &[0x1f, 0, 0, 0, 0x40, 0, 0, 0]));
     wait_counter(&mut net, 1, F_BAD_HEADER, 3);
     // These end in RTL.
     let mut frame = like.clone();
@@ -125,13 +127,13 @@ fn cr_11_second_list_before_the_proof_is_refused() {
     net.run_until("first list", 20_000_000, |n| credit_lists(&n.wires[1].sent, QP_A).len() == 1);
     net.settle(50_000);
     // The next message of this control connection, or the next datagram, with credit number 1 for the same QP.
-    let opcode = 0x64;
+    let opcode = BTH_UD_SEND_ONLY;
     let like = last(&net, 1, |b| b.qpn == CONTROL_QPN && b.opcode == opcode);
     let b = roce(&like).expect("RoCE");
     let mut words: Vec<u32> = b.body.chunks_exact(4).map(|w| u32::from_le_bytes(w.try_into().expect("4"))).collect();
     let epoch = words[words.len() - 3];
     words.truncate(2);
-    words.extend([1 | 4 << 8 | QP_A << 16, epoch, 1, 5000]);
+    words.extend([record(REC_LIST, 4, QP_A), epoch, 1, 5000]);
     let body: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
     let taken = net.hosts[0].rtl_counter(C_LISTS_TAKEN);
     net.hosts[0].card.push_rx(forge(&like, opcode, CONTROL_QPN, (b.psn + 1) & 0xff_ffff, &body));

@@ -11,6 +11,7 @@ use attacked::*;
 use berth_abi::counters::*;
 use berth_abi::ring::*;
 use berth_abi::status::*;
+use berth_abi::wire::{BTH_ACKNOWLEDGE, BTH_SELECTIVE_ACKNOWLEDGE};
 use berth_rtl_host::*;
 use grammar::*;
 use pair::*;
@@ -268,7 +269,8 @@ fn inv_6_what_breaks_the_order_of_a_connection_ends_that_one_only() {
         let counted = (i < data.len()).then_some(Counted::Rtl(C_FP_DROPPED));
         let before = counted.map(|counted| read(&mut net, 1, counted));
         let naks = |net: &Net| {
-            let nak = |f: &&Vec<u8>| roce(f).is_some_and(|b| (b.qpn, b.opcode, b.body[0]) == (q, 0x11, 0x61));
+            let nak =
+                |f: &&Vec<u8>| roce(f).is_some_and(|b| (b.qpn, b.opcode, b.body[0]) == (q, BTH_ACKNOWLEDGE, 0x61));
             net.wires[1].sent.iter().filter(nak).count()
         };
         for frame in frames {
@@ -412,16 +414,24 @@ fn fairness_a_flood_leaves_a_good_connection_its_share_of_the_wire() {
         ),
         (
             "wrong ACKs",
-            Box::new(|rng| forge(&seen.data, 0x11, q, acked + 500 + rng.below(999) as u32, &[0x1f, 0, 0, 0])),
+            Box::new(|rng| {
+                forge(&seen.data, BTH_ACKNOWLEDGE, q, acked + 500 + rng.below(999) as u32, &[0x1f, 0, 0, 0])
+            }),
         ),
         (
             "NAKs of packets that have been acknowledged",
-            Box::new(|_| forge(&seen.data, 0x11, q, acked, &[0x60, 0, 0, 0])),
+            Box::new(|_| forge(&seen.data, BTH_ACKNOWLEDGE, q, acked, &[0x60, 0, 0, 0])),
         ),
         (
             "SACKs of packets that have been acknowledged",
             Box::new(|_| {
-                forge(&seen.data, 0xd1, q, acked.wrapping_sub(120), &[&[0x1f, 0, 0, 0][..], &[0x55; 16]].concat())
+                forge(
+                    &seen.data,
+                    BTH_SELECTIVE_ACKNOWLEDGE,
+                    q,
+                    acked.wrapping_sub(120),
+                    &[&[0x1f, 0, 0, 0][..], &[0x55; 16]].concat(),
+                )
             }),
         ),
         (
@@ -468,7 +478,13 @@ fn fairness_a_flood_of_sacks_of_what_is_under_way_leaves_a_good_connection_its_s
     alone(&mut net, seed);
     let mut before = alone(&mut net, seed);
     let sack = |psn: u32, map: [u8; 16]| {
-        forge(&seen.data, 0xd1, seen.qpn, psn.wrapping_sub(1) & 0xff_ffff, &[&[0x1f, 0, 0, 0][..], &map].concat())
+        forge(
+            &seen.data,
+            BTH_SELECTIVE_ACKNOWLEDGE,
+            seen.qpn,
+            psn.wrapping_sub(1) & 0xff_ffff,
+            &[&[0x1f, 0, 0, 0][..], &map].concat(),
+        )
     };
     // In this order: what an acknowledgement has said once is no news.
     let floods: [Flood; 4] = [

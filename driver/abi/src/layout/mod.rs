@@ -88,4 +88,5 @@ pub mod message;
 pub mod ring;
 pub mod rows;
 pub mod status;
+pub mod wire;
 pub mod wqe;

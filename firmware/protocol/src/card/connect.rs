@@ -10,7 +10,7 @@ use super::qp::{
 };
 use super::shared::Shared;
 use super::{Card, Requests};
-use crate::wire::headers::{PSN_MASK, Packet, SEND_ONLY, Template, list_qkey};
+use crate::wire::headers::{BTH_SEND_ONLY, PSN_MASK, Packet, Template, list_qkey};
 use crate::wire::records::{
     CHALLENGE, CONTROL_WORDS, MESSAGE_HEADER, REC_DREQ, REC_KEEPALIVE, REC_LIST, REC_RECALL, REC_RECALLED, REC_REJ,
     REC_REP, REC_REQ, REC_RTU, START, VERSION, record,
@@ -454,7 +454,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         let (own, port) = (self.sh.ip, 0xc000 | CONTROL_QPN as u16);
         let template = Template::new(self.sh.mac, own, mac, packet.ip, port, CONTROL_QPN);
         let words = [name, from, VERSION | CHALLENGE | (MESSAGE_HEADER as u32) << 16];
-        let frame = headers(&template, SEND_ONLY, false, packet.psn, None, 4 * MESSAGE_HEADER as u32);
+        let frame = headers(&template, BTH_SEND_ONLY, false, packet.psn, None, 4 * MESSAGE_HEADER as u32);
         write_frame(slot, &frame, &words, &mut self.sh, hw);
         hw.tx_send(slot, frame.end, if packet.ip == own { TX_LOOPBACK } else { 0 });
         hw.count(F_CONTROL_SENT, 1);

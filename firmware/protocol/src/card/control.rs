@@ -9,7 +9,8 @@ use super::limits::{
 use super::shared::Shared;
 use crate::rc::MAX_BACKOFF;
 use crate::wire::headers::{
-    ACK, ACKNOWLEDGE, Frame, HEADER_WORDS, Mac, NAK_SEQUENCE, PSN_MASK, SEND_ONLY, Template, arp, psn_add, psn_sub,
+    ACK, BTH_ACKNOWLEDGE, BTH_SEND_ONLY, Frame, HEADER_WORDS, Mac, NAK_SEQUENCE, PSN_MASK, Template, arp, psn_add,
+    psn_sub,
 };
 use crate::wire::records::{CONTROL_WORDS, MESSAGE_HEADER, REC_KEEPALIVE, START, VERSION, record};
 use berth_abi::card::{CONTROL_QPN, TX_SLOTS};
@@ -261,7 +262,7 @@ impl Peer {
             };
             self.ack_due = false;
             self.nak_due = false;
-            let frame = headers(&self.template(sh), ACKNOWLEDGE, false, psn, Some(syndrome << 24), 0);
+            let frame = headers(&self.template(sh), BTH_ACKNOWLEDGE, false, psn, Some(syndrome << 24), 0);
             hw.tx_write(slot, 0, &frame.words);
             hw.tx_send(slot, frame.end, self.flags());
         }
@@ -302,7 +303,7 @@ impl Peer {
             _ => self.peer_incarnation,
         };
         message.words[2] = VERSION | start | (len as u32) << 16;
-        let frame = headers(&template, SEND_ONLY, true, psn, None, 4 * len as u32);
+        let frame = headers(&template, BTH_SEND_ONLY, true, psn, None, 4 * len as u32);
         write_frame(slot, &frame, message.words.get(..len).unwrap_or_default(), sh, hw);
         hw.tx_send(slot, frame.end, self.flags());
         hw.count(F_CONTROL_SENT, 1);

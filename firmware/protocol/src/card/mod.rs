@@ -19,7 +19,8 @@ mod shared;
 mod steps;
 
 use crate::wire::headers::{
-    ACKNOWLEDGE, HEADER_WORDS, SELECTIVE_ACKNOWLEDGE, SEND_FIRST, SEND_ONLY, SEND_ONLY_IMM, UD_SEND_ONLY, arp, parse,
+    BTH_ACKNOWLEDGE, BTH_SELECTIVE_ACKNOWLEDGE, BTH_SEND_FIRST, BTH_SEND_ONLY, BTH_SEND_ONLY_IMM, BTH_UD_SEND_ONLY,
+    HEADER_WORDS, arp, parse,
 };
 use berth_abi::card::{CONTROL_QPN, FIRST_QPN, RX_SLOTS};
 use berth_abi::counters::{
@@ -149,9 +150,9 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         };
         if packet.qpn == CONTROL_QPN {
             match packet.opcode {
-                SEND_ONLY => self.rx_control(now, slot, &packet, hw),
-                UD_SEND_ONLY => self.rx_list(now, slot, &packet, hw),
-                ACKNOWLEDGE => {
+                BTH_SEND_ONLY => self.rx_control(now, slot, &packet, hw),
+                BTH_UD_SEND_ONLY => self.rx_list(now, slot, &packet, hw),
+                BTH_ACKNOWLEDGE => {
                     if let Some(i) = self.find_peer(packet.ip)
                         && let Some(peer) = self.peers.get_mut(i)
                     {
@@ -177,7 +178,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             None => F_UNKNOWN_QP,
             Some(qp) if self.peers.get((qp.peer as usize).wrapping_sub(1)).filter(from).is_none() => F_NOT_FOR_US,
             Some(_) => match packet.opcode {
-                SEND_FIRST..=SEND_ONLY_IMM | ACKNOWLEDGE | SELECTIVE_ACKNOWLEDGE => F_BAD_HEADER,
+                BTH_SEND_FIRST..=BTH_SEND_ONLY_IMM | BTH_ACKNOWLEDGE | BTH_SELECTIVE_ACKNOWLEDGE => F_BAD_HEADER,
                 _ => F_BAD_OPCODE,
             },
         };

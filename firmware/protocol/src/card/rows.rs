@@ -12,7 +12,7 @@ use super::qp::{CONNECTED, CREATED, Qp, TODO_RECALL, TODO_RECALLED};
 use super::shared::Shared;
 use crate::credit::recall::Answered;
 use crate::rc::{MAX_BACKOFF, Placement};
-use crate::wire::headers::{Mac, PSN_MASK, SEND_ONLY_IMM, list_qkey};
+use crate::wire::headers::{BTH_SEND_ONLY_IMM, Mac, PSN_MASK, list_qkey};
 use berth_abi::card::FIRST_QPN;
 use berth_abi::counters::{F_BAD_INDEX, F_FAST_EVENTS, F_NO_CREDIT, F_RECALLED, F_TIMEOUTS, F_WITHDRAWN};
 use berth_abi::cpu::{DbCfg, LIST_OK, LIST_REPEAT};
@@ -380,7 +380,7 @@ impl Qp {
         };
         let psn = self.fast_sends(send::UNA, hw).wrapping_sub(1) & PSN_MASK;
         let placement = Placement { credit: 0, index: 0 };
-        let frame = self.template.placed(SEND_ONLY_IMM, false, true, psn, Some(0), placement, 0);
+        let frame = self.template.placed(BTH_SEND_ONLY_IMM, false, true, psn, Some(0), placement, 0);
         hw.tx_write(slot, 0, &frame.words);
         hw.tx_send(slot, frame.end, if self.loopback { TX_LOOPBACK } else { 0 });
         true

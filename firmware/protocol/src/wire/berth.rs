@@ -7,10 +7,6 @@
 
 pub use crate::rc::Placement;
 
-/// BTH opcode of an acknowledgement that says what has arrived behind a gap: AETH and [`Sack`]. The specification
-/// leaves 0xc0 to 0xff to manufacturers (IBTA 9.2.1, table 38); the lower bits are those of RC ACKNOWLEDGE.
-pub const SELECTIVE_ACKNOWLEDGE: u8 = 0xd1;
-
 /// Q_Key of credit lists that an end whose connection has this epoch sends as datagrams between the control QPNs. The
 /// list itself has the epoch of the end that it is for, so a forger has to guess both. Its highest bit is set: a
 /// controlled Q_Key, which an adapter does not let an unprivileged program send with (IBTA 10.2.5).
@@ -59,7 +55,7 @@ impl Placement {
     }
 }
 
-/// Behind the AETH of a [`SELECTIVE_ACKNOWLEDGE`]: which packets after the acknowledged one have arrived.
+/// Behind the AETH of a [`BTH_SELECTIVE_ACKNOWLEDGE`](berth_abi::wire::BTH_SELECTIVE_ACKNOWLEDGE): which packets after the acknowledged one have arrived.
 ///
 /// 128 bits, big-endian. The most significant bit is the packet right after the AETH's PSN.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -10,7 +10,11 @@ use crate::base::bound::Bound;
 use crate::rc::Placement;
 use berth_abi::counters::{F_BAD_HEADER, F_NOT_FOR_US};
 
-pub use super::berth::{SELECTIVE_ACKNOWLEDGE, list_qkey};
+pub use super::berth::list_qkey;
+pub use berth_abi::wire::{
+    BTH_ACKNOWLEDGE, BTH_SELECTIVE_ACKNOWLEDGE, BTH_SEND_FIRST, BTH_SEND_LAST_IMM, BTH_SEND_MIDDLE, BTH_SEND_ONLY,
+    BTH_SEND_ONLY_IMM, BTH_UD_SEND_ONLY,
+};
 
 /// UDP port of RoCEv2.
 pub const UDP_PORT: u16 = 4791;
@@ -24,21 +28,6 @@ pub const PLACEMENT: u32 = Placement::BYTES as u32;
 pub const DATAGRAM: u32 = 8;
 /// Bytes of iCRC.
 pub const ICRC: u32 = 4;
-
-/// RC SEND FIRST.
-pub const SEND_FIRST: u8 = 0x00;
-/// RC SEND MIDDLE.
-pub const SEND_MIDDLE: u8 = 0x01;
-/// RC SEND LAST with immediate.
-pub const SEND_LAST_IMM: u8 = 0x03;
-/// RC SEND ONLY.
-pub const SEND_ONLY: u8 = 0x04;
-/// RC SEND ONLY with immediate.
-pub const SEND_ONLY_IMM: u8 = 0x05;
-/// RC ACKNOWLEDGE.
-pub const ACKNOWLEDGE: u8 = 0x11;
-/// UD SEND ONLY: a credit list as a datagram.
-pub const UD_SEND_ONLY: u8 = 0x64;
 
 /// AETH syndrome: ACK, credit count invalid (decision 8).
 pub const ACK: u32 = 0x1f;
@@ -164,8 +153,8 @@ pub fn parse(w: &Words, len: u32, mac: Mac, ip: u32) -> Result<Packet, u32> {
     let flags = byte(w, 43);
     let opcode = byte(w, 42);
     let ext = match opcode {
-        SEND_LAST_IMM | SEND_ONLY_IMM | ACKNOWLEDGE | SELECTIVE_ACKNOWLEDGE => 4,
-        UD_SEND_ONLY => DATAGRAM,
+        BTH_SEND_LAST_IMM | BTH_SEND_ONLY_IMM | BTH_ACKNOWLEDGE | BTH_SELECTIVE_ACKNOWLEDGE => 4,
+        BTH_UD_SEND_ONLY => DATAGRAM,
         _ => 0,
     };
     let pad = (flags as u32 >> 4) & 3;
@@ -268,7 +257,7 @@ impl Template {
 
     /// Headers of a datagram (UD SEND ONLY, PSN 0) to QPN `qpn` of the same end node, from QPN `source`, with `qkey`.
     pub fn datagram(&self, qpn: u32, source: u32, qkey: u32, len: u32) -> Frame {
-        let mut frame = self.packet(UD_SEND_ONLY, false, false, 0, Some(qkey), len + DATAGRAM - 4);
+        let mut frame = self.packet(BTH_UD_SEND_ONLY, false, false, 0, Some(qkey), len + DATAGRAM - 4);
         set8(&mut frame.words, 47, (qpn >> 16) as u8);
         set16(&mut frame.words, 48, qpn as u16);
         set16(&mut frame.words, 58, (source >> 16) as u16 & 0xff);
@@ -398,12 +387,12 @@ mod tests {
     #[test]
     fn qp_7_every_emitted_header_parses_to_the_same_fields() {
         for (opcode, ext) in [
-            (SEND_FIRST, None),
-            (SEND_MIDDLE, None),
-            (SEND_LAST_IMM, Some(0x1122_3344)),
-            (SEND_ONLY, None),
-            (SEND_ONLY_IMM, Some(u32::MAX)),
-            (ACKNOWLEDGE, Some(ACK << 24 | 7)),
+            (BTH_SEND_FIRST, None),
+            (BTH_SEND_MIDDLE, None),
+            (BTH_SEND_LAST_IMM, Some(0x1122_3344)),
+            (BTH_SEND_ONLY, None),
+            (BTH_SEND_ONLY_IMM, Some(u32::MAX)),
+            (BTH_ACKNOWLEDGE, Some(ACK << 24 | 7)),
         ] {
             for len in [0, 1, 2, 3, 4, 4096] {
                 let f = template().packet(opcode, true, true, 0xab_cdef, ext, len);
@@ -431,7 +420,7 @@ mod tests {
 
     #[test]
     fn qp_7_the_bytes_are_those_of_rocev2() {
-        let f = template().packet(SEND_ONLY_IMM, false, true, 0x10_2030, Some(0xa1b2_c3d4), 5);
+        let f = template().packet(BTH_SEND_ONLY_IMM, false, true, 0x10_2030, Some(0xa1b2_c3d4), 5);
         let bytes: std::vec::Vec<u8> = f.words.iter().flat_map(|w| w.to_le_bytes()).collect();
         assert_eq!(bytes[..14], [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0]);
         // Total length 20 + 8 + 12 + 4 + 5 + 3 + 4 = 56, DF, TTL 64, UDP.
@@ -446,7 +435,7 @@ mod tests {
 
     #[test]
     fn headers_that_contradict_each_other_are_refused() {
-        let f = template().packet(SEND_ONLY_IMM, false, false, 1, Some(0), 8);
+        let f = template().packet(BTH_SEND_ONLY_IMM, false, false, 1, Some(0), 8);
         let len = f.end + ICRC;
         let check = |edit: &dyn Fn(&mut Words)| {
             let mut w = f.words;

@@ -2,7 +2,12 @@
 //! BTH opcodes (IBTA 9.2.1, table 38): service in bits 7:5, operation in bits 4:0, and
 //! which headers and payload each of them has.
 
-use super::berth::{Placement, SELECTIVE_ACKNOWLEDGE, Sack};
+use super::berth::{Placement, Sack};
+use berth_abi::wire::{
+    BTH_ACKNOWLEDGE, BTH_SELECTIVE_ACKNOWLEDGE, BTH_SEND_FIRST, BTH_SEND_LAST, BTH_SEND_LAST_IMM, BTH_SEND_MIDDLE,
+    BTH_SEND_ONLY, BTH_SEND_ONLY_IMM,
+};
+
 use super::{CNP_PAYLOAD, Error, MAX_PAYLOAD};
 
 /// Transport service: bits 7:5 of an opcode.
@@ -26,12 +31,12 @@ pub enum Service {
 #[repr(u8)]
 #[expect(missing_docs, reason = "the names are the specification's")]
 pub enum Operation {
-    SendFirst = 0x00,
-    SendMiddle = 0x01,
-    SendLast = 0x02,
-    SendLastImm = 0x03,
-    SendOnly = 0x04,
-    SendOnlyImm = 0x05,
+    SendFirst = BTH_SEND_FIRST,
+    SendMiddle = BTH_SEND_MIDDLE,
+    SendLast = BTH_SEND_LAST,
+    SendLastImm = BTH_SEND_LAST_IMM,
+    SendOnly = BTH_SEND_ONLY,
+    SendOnlyImm = BTH_SEND_ONLY_IMM,
     WriteFirst = 0x06,
     WriteMiddle = 0x07,
     WriteLast = 0x08,
@@ -43,7 +48,7 @@ pub enum Operation {
     ReadResponseMiddle = 0x0e,
     ReadResponseLast = 0x0f,
     ReadResponseOnly = 0x10,
-    Acknowledge = 0x11,
+    Acknowledge = BTH_ACKNOWLEDGE,
     AtomicAcknowledge = 0x12,
     CompareSwap = 0x13,
     FetchAdd = 0x14,
@@ -187,7 +192,7 @@ impl Opcode {
     pub const CNP: Self = Self(0x81);
 
     /// Acknowledgement with SACK, between Berth cards.
-    pub const SELECTIVE_ACKNOWLEDGE: Self = Self(SELECTIVE_ACKNOWLEDGE);
+    pub const SELECTIVE_ACKNOWLEDGE: Self = Self(BTH_SELECTIVE_ACKNOWLEDGE);
 
     /// The opcode of an operation of a service.
     pub const fn new(service: Service, operation: Operation) -> Self {

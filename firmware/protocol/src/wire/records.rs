@@ -2,6 +2,10 @@
 //! Messages of the control connection (CR-12a): three words of header, then records. Every record begins with a word that
 //! names its type, its length and the QPN that it is for. See docs/reference/wire.md.
 
+pub use berth_abi::wire::{
+    REC_DREQ, REC_KEEPALIVE, REC_LIST, REC_RECALL, REC_RECALLED, REC_REJ, REC_REP, REC_REQ, REC_RTU,
+};
+
 /// Words of a control message: it fits the smallest MTU.
 pub const CONTROL_WORDS: usize = 64;
 /// Words before the records of a control message.
@@ -13,25 +17,6 @@ pub const START: u32 = 1 << 8;
 /// Bit of a message's third word: not a message, but an answer to one of an end that we do not know. It has the PSN of
 /// that message and no records; word 0 is the name that the end is to begin with (`Shared::challenge` of the card).
 pub const CHALLENGE: u32 = 1 << 9;
-
-/// Record type: a credit list. Body: epoch, first number, sizes.
-pub const REC_LIST: u32 = 1;
-/// Record type: connection request.
-pub const REC_REQ: u32 = 2;
-/// Record type: the request is accepted.
-pub const REC_REP: u32 = 3;
-/// Record type: the acceptance has arrived.
-pub const REC_RTU: u32 = 4;
-/// Record type: the request is refused.
-pub const REC_REJ: u32 = 5;
-/// Record type: the connection is over.
-pub const REC_DREQ: u32 = 6;
-/// Record type: nothing, but to be acknowledged.
-pub const REC_KEEPALIVE: u32 = 8;
-/// Record type: credits are wanted back.
-pub const REC_RECALL: u32 = 9;
-/// Record type: number of the first credit not kept.
-pub const REC_RECALLED: u32 = 10;
 
 /// First word of a record: type, words of the record, QPN that it is for.
 pub const fn record(kind: u32, words: usize, qpn: u32) -> u32 {

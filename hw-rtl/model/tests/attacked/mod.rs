@@ -6,6 +6,7 @@ use crate::grammar::Seen;
 use crate::pair::*;
 use berth_abi::counters::*;
 use berth_abi::message::QpCreate;
+use berth_abi::wire::{BTH_ACKNOWLEDGE, BTH_UD_SEND_ONLY};
 use berth_rtl_host::*;
 
 /// QPs of the good connection, beside the one that is attacked.
@@ -73,11 +74,13 @@ pub fn seen(net: &mut Net, (a, b): (u32, u32), seed: u64) -> Seen {
         run(net, std::slice::from_mut(&mut s), 60_000_000);
     }
     net.settle(20_000);
-    let list = |f: &&Vec<u8>| roce(f).is_some_and(|f| f.opcode == 0x64 && f.body.len() > 12 && f.body[10] == b as u8);
+    let list = |f: &&Vec<u8>| {
+        roce(f).is_some_and(|f| f.opcode == BTH_UD_SEND_ONLY && f.body.len() > 12 && f.body[10] == b as u8)
+    };
     Seen {
         qpn: b,
         data: last(net, 0, |f| f.qpn == b && f.opcode <= 5),
-        ack: last(net, 0, |f| f.qpn == b && f.opcode == 0x11),
+        ack: last(net, 0, |f| f.qpn == b && f.opcode == BTH_ACKNOWLEDGE),
         list: net.wires[0].sent.iter().rfind(list).cloned(),
     }
 }

@@ -8,7 +8,8 @@
 
 use berth_abi::card::SLOT_BYTES;
 use berth_abi::counters::*;
-use berth_protocol::wire::berth::{Placement, SELECTIVE_ACKNOWLEDGE};
+use berth_abi::wire::*;
+use berth_protocol::wire::berth::Placement;
 use berth_rtl_host::{Bth, Rng, roce};
 
 /// Rewrites the parts of a RoCE frame that depend on the others: IPv4 checksum and iCRC.
@@ -160,7 +161,7 @@ impl Seen {
         };
         // Not RoCE to the card: what is behind the Ethernet header is not looked at.
         let raw = |at: usize, bytes: &[u8]| {
-            let mut f = small(0x05, next, &send(0, 0, &some));
+            let mut f = small(BTH_SEND_ONLY_IMM, next, &send(0, 0, &some));
             f[at..at + bytes.len()].copy_from_slice(bytes);
             f
         };
@@ -173,14 +174,14 @@ impl Seen {
             f
         };
         // Two of the bytes that pad it are missing.
-        let mut lying = small(0x05, next, &send(0, 0, &some[..61]));
+        let mut lying = small(BTH_SEND_ONLY_IMM, next, &send(0, 0, &some[..61]));
         lying.truncate(lying.len() - 2);
         let ip_len = lying.len() as u16 - 14;
         lying[16..18].copy_from_slice(&ip_len.to_be_bytes());
         lying[38..40].copy_from_slice(&(ip_len - 20).to_be_bytes());
         seal(&mut lying);
         // More padding than there are bytes behind the headers.
-        let mut padded = small(0x05, next, &send(0, 0, &[]));
+        let mut padded = small(BTH_SEND_ONLY_IMM, next, &send(0, 0, &[]));
         padded[43] |= 0x30;
         seal(&mut padded);
         let far = rng.between(300, 0x40_0000) as u32;
@@ -211,49 +212,65 @@ impl Seen {
             ("too long", vec![0x55; SLOT_BYTES as usize + 1 + rng.below(500) as usize], Rtl(C_RX_OVERSIZED)),
             ("UDP longer than IP", udp(4), Rtl(C_RX_TRUNCATED)),
             ("UDP shorter than IP", udp(-4), Firmware(F_BAD_HEADER)),
-            ("unknown QPN", forge(&self.data, 0x05, 60, next, &send(0, 0, &some)), Firmware(F_UNKNOWN_QP)),
+            ("unknown QPN", forge(&self.data, BTH_SEND_ONLY_IMM, 60, next, &send(0, 0, &some)), Firmware(F_UNKNOWN_QP)),
             (
                 "QPN without a row",
-                forge(&self.data, 0x05, 0x40_0000 | q, next, &send(0, 0, &some)),
+                forge(&self.data, BTH_SEND_ONLY_IMM, 0x40_0000 | q, next, &send(0, 0, &some)),
                 Firmware(F_UNKNOWN_QP),
             ),
             (
                 "opcode",
-                small([0x06, 0x0c, 0x1f, 0x64, 0xff][rng.below(5) as usize], next, &some),
+                small([0x06, 0x0c, 0x1f, BTH_UD_SEND_ONLY, 0xff][rng.below(5) as usize], next, &some),
                 Firmware(F_BAD_OPCODE),
             ),
             ("P_Key", edit(44, 0x40), Firmware(F_BAD_HEADER)),
             ("BTH version", edit(43, 1), Firmware(F_BAD_HEADER)),
             ("PadCnt that lies", lying, Firmware(F_BAD_HEADER)),
             ("PadCnt of more than there is", padded, Firmware(F_BAD_HEADER)),
-            ("no placement header", small(0x05, next, &[0; 20]), Firmware(F_BAD_HEADER)),
+            ("no placement header", small(BTH_SEND_ONLY_IMM, next, &[0; 20]), Firmware(F_BAD_HEADER)),
             (
                 "SACK cut short",
-                small(SELECTIVE_ACKNOWLEDGE, acked, &[0x1f, 0, 0, 0, 0x40, 0, 0, 0]),
+                small(BTH_SELECTIVE_ACKNOWLEDGE, acked, &[0x1f, 0, 0, 0, 0x40, 0, 0, 0]),
                 Firmware(F_BAD_HEADER),
             ),
             ("old packet", self.data.clone(), Rtl(C_FP_DUPLICATES)),
-            ("packet of long ago", small(0x05, next.wrapping_sub(far), &send(3, 0, &some)), Rtl(C_FP_DUPLICATES)),
-            ("packet beyond the window", small(0x05, next.wrapping_add(far), &send(3, 0, &some)), Rtl(C_FP_DROPPED)),
+            (
+                "packet of long ago",
+                small(BTH_SEND_ONLY_IMM, next.wrapping_sub(far), &send(3, 0, &some)),
+                Rtl(C_FP_DUPLICATES),
+            ),
+            (
+                "packet beyond the window",
+                small(BTH_SEND_ONLY_IMM, next.wrapping_add(far), &send(3, 0, &some)),
+                Rtl(C_FP_DROPPED),
+            ),
             (
                 "acknowledgement of what was never sent",
-                small(0x11, acked.wrapping_add(far), &[0x1f, 0, 0, 0]),
+                small(BTH_ACKNOWLEDGE, acked.wrapping_add(far), &[0x1f, 0, 0, 0]),
                 Rtl(C_FP_BAD_ACKS),
             ),
             (
                 "SACK of what was never sent",
-                small(SELECTIVE_ACKNOWLEDGE, acked.wrapping_add(far), &[&[0x1f, 0, 0, 0][..], &some[..16]].concat()),
+                small(
+                    BTH_SELECTIVE_ACKNOWLEDGE,
+                    acked.wrapping_add(far),
+                    &[&[0x1f, 0, 0, 0][..], &some[..16]].concat(),
+                ),
                 Rtl(C_FP_BAD_ACKS),
             ),
             (
                 "NAK of what was never sent",
-                small(0x11, acked.wrapping_add(far), &[0x60 | some[0] & 3, 0, 0, 0]),
+                small(BTH_ACKNOWLEDGE, acked.wrapping_add(far), &[0x60 | some[0] & 3, 0, 0, 0]),
                 Rtl(C_FP_BAD_ACKS),
             ),
-            ("RNR of what was never sent", small(0x11, acked.wrapping_add(far), &[0x20, 0, 0, 0]), Rtl(C_FP_BAD_ACKS)),
+            (
+                "RNR of what was never sent",
+                small(BTH_ACKNOWLEDGE, acked.wrapping_add(far), &[0x20, 0, 0, 0]),
+                Rtl(C_FP_BAD_ACKS),
+            ),
             (
                 "AETH of no kind",
-                small(0x11, acked.wrapping_add(far), &[0x40 | some[0] & 0x80, 0, 0, 0]),
+                small(BTH_ACKNOWLEDGE, acked.wrapping_add(far), &[0x40 | some[0] & 0x80, 0, 0, 0]),
                 Rtl(C_FP_BAD_ACKS),
             ),
         ];
@@ -285,7 +302,8 @@ impl Seen {
     pub fn repeat(&self, rng: &mut Rng) -> Act {
         let acked = parts(&self.ack).psn;
         let some = rng.below(1000) as u32;
-        let old = |syndrome: u8| forge(&self.data, 0x11, self.qpn, acked.wrapping_sub(some), &[syndrome, 0, 0, 0]);
+        let old =
+            |syndrome: u8| forge(&self.data, BTH_ACKNOWLEDGE, self.qpn, acked.wrapping_sub(some), &[syndrome, 0, 0, 0]);
         let (name, frame, counter) = match rng.below(if self.list.is_some() { 6 } else { 4 }) {
             0 => ("acknowledgement once more", self.ack.clone(), C_FP_ACKS_TAKEN),
             1 => ("old acknowledgement", old(0x1f), C_FP_ACKS_TAKEN),
@@ -304,9 +322,9 @@ impl Seen {
 pub fn blind(like: &[u8], rng: &mut Rng) -> Vec<u8> {
     let opcode = match rng.below(4) {
         0 => rng.draw() as u8,
-        1 => 0x11,
-        2 => [0x00, 0x01, 0x02, 0x03, 0x04, 0x05][rng.below(6) as usize],
-        _ => [SELECTIVE_ACKNOWLEDGE, 0x64][rng.below(2) as usize],
+        1 => BTH_ACKNOWLEDGE,
+        2 => (BTH_SEND_FIRST..=BTH_SEND_ONLY_IMM).collect::<Vec<_>>()[rng.below(6) as usize],
+        _ => [BTH_SELECTIVE_ACKNOWLEDGE, BTH_UD_SEND_ONLY][rng.below(2) as usize],
     };
     let qpn = match rng.below(3) {
         0 => rng.below(128) as u32,

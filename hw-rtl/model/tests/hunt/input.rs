@@ -4,7 +4,7 @@
 
 use arbitrary::{Arbitrary, Result, Unstructured};
 use berth_abi::status::{PAGE_FAULT, PAGE_OK, PAGE_OVER_BUDGET};
-use berth_protocol::wire::berth::SELECTIVE_ACKNOWLEDGE;
+use berth_abi::wire::{BTH_ACKNOWLEDGE, BTH_SELECTIVE_ACKNOWLEDGE};
 use berth_rtl_host::{PageAnswer, Rng};
 
 /// Bytes of a step.
@@ -144,7 +144,7 @@ fn action(u: &mut Unstructured) -> Result<Action> {
             qpn: target(u)?,
         },
         8..=10 => Action::Ack {
-            opcode: *u.choose(&[0x11, SELECTIVE_ACKNOWLEDGE])?,
+            opcode: *u.choose(&[BTH_ACKNOWLEDGE, BTH_SELECTIVE_ACKNOWLEDGE])?,
             psn: near(u)?,
             syndrome: *u.choose(&[0x1f, 0x1f, 0x00, 0x20, 0x2e, 0x60, 0x61, 0x64, 0x40, 0x7f])?,
             bits: u.arbitrary()?,

@@ -11,6 +11,7 @@ use crate::pair::*;
 use berth_abi::card::CONTROL_QPN;
 use berth_abi::host::DB_CQ;
 use berth_abi::message::{QpCreate, QpDestroy};
+use berth_abi::wire::BTH_ACKNOWLEDGE;
 use berth_rtl::BAR_DOORBELL;
 use berth_rtl_host::*;
 use std::collections::hash_map::DefaultHasher;
@@ -177,7 +178,7 @@ impl Scene {
             Action::Ack { opcode, psn, syndrome, bits } => {
                 let newest = newest(&self.net, 1, QP_A).unwrap_or_default().wrapping_add_signed(psn.into());
                 let mut body = vec![syndrome, 0, 0, 0];
-                if opcode != 0x11 {
+                if opcode != BTH_ACKNOWLEDGE {
                     body.extend([bits.to_le_bytes(), [0; 8]].as_flattened());
                 }
                 self.frame(forge(&self.seen.data, opcode, self.seen.qpn, newest, &body), damage);

@@ -59,11 +59,16 @@ module berth_fp_frame_in #(
   localparam int unsigned AT_EXT = 54;           // extended headers, behind the BTH
   localparam int unsigned AT_RECORD = 62;        // of a list, behind the DETH
   localparam logic [12:0] LEAST = 13'd58;        // headers and iCRC of a frame without extended headers
-  localparam logic [7:0] SEND_FIRST = 8'h00, SEND_MIDDLE = 8'h01, SEND_LAST = 8'h02, SEND_LAST_IMM = 8'h03;
-  localparam logic [7:0] SEND_ONLY = 8'h04, SEND_ONLY_IMM = 8'h05, ACKNOWLEDGE = 8'h11, UD_SEND_ONLY = 8'h64;
-  localparam logic [7:0] SELECTIVE_ACKNOWLEDGE = 8'hd1;
+  localparam logic [7:0] SEND_FIRST = berth_regs_pkg::BTH_SEND_FIRST[7:0];
+  localparam logic [7:0] SEND_MIDDLE = berth_regs_pkg::BTH_SEND_MIDDLE[7:0];
+  localparam logic [7:0] SEND_LAST_IMM = berth_regs_pkg::BTH_SEND_LAST_IMM[7:0];
+  localparam logic [7:0] SEND_ONLY = berth_regs_pkg::BTH_SEND_ONLY[7:0];
+  localparam logic [7:0] SEND_ONLY_IMM = berth_regs_pkg::BTH_SEND_ONLY_IMM[7:0];
+  localparam logic [7:0] ACKNOWLEDGE = berth_regs_pkg::BTH_ACKNOWLEDGE[7:0];
+  localparam logic [7:0] SELECTIVE_ACKNOWLEDGE = berth_regs_pkg::BTH_SELECTIVE_ACKNOWLEDGE[7:0];
+  localparam logic [7:0] UD_SEND_ONLY = berth_regs_pkg::BTH_UD_SEND_ONLY[7:0];
   localparam logic [15:0] DEFAULT_PKEY = 16'hffff;
-  localparam logic [7:0] RECORD_LIST = 8'd1;
+  localparam logic [7:0] REC_LIST = berth_regs_pkg::REC_LIST[7:0];
   // Placement header: index in the piece in bits 31:9, bit 8 always 1, low byte of the credit's number in 7:0.
   localparam int unsigned PLACEMENT_BYTES = 4;
   localparam int unsigned SACK_BYTES = 16;
@@ -167,7 +172,7 @@ module berth_fp_frame_in #(
     is_ack  = mine && ack_q1 && pad == '0
            && (op == ACKNOWLEDGE ? body == '0 : peer.selective && body == 13'(SACK_BYTES));
     words   = {8'd0, h_q[8*(AT_RECORD+1)+:8]};
-    is_list = mine && list_q1 && h_q[8*AT_RECORD+:8] == RECORD_LIST && pad == '0 && words >= 16'd4
+    is_list = mine && list_q1 && h_q[8*AT_RECORD+:8] == REC_LIST && pad == '0 && words >= 16'd4
            && words <= 16'd67 && body == {words[10:0], 2'b00} && h_q[8*(AT_RECORD+4)+:32] == peer.epoch
            && b32(h_q, AT_EXT) == peer.qkey
            && {b8(h_q, AT_EXT + 5), b16(h_q, AT_EXT + 6)} == 24'(berth_regs_pkg::CONTROL_QPN);
@@ -232,5 +237,5 @@ module berth_fp_frame_in #(
   always_ff @(posedge clk)
     if (!rst && v1_q) assert (32'(item_valid) + 32'(ack_valid) + 32'(list_valid) + 32'(cf_valid) == 1);
 
-  wire unused = &{1'b0, SEND_LAST, h_q};
+  wire unused = &{1'b0, h_q};
 endmodule

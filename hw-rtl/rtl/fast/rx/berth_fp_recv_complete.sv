@@ -64,7 +64,7 @@ module berth_fp_recv_complete #(
     // The data of its last receives would have filled a half (1), a quarter (2), an eighth (3) of them; one step a receive.
     output logic [ 1:0]                 hollow         // of `freed_q`, as `given`
 );
-  localparam logic [7:0] OP_RECV = 8'd2;   // `Wqe::opcode`
+  localparam logic [7:0] OP_RECV = berth_regs_pkg::OP_RECV[7:0];
 
   localparam logic [1:0] LOCAL = 2'd0, FLUSH = 2'd1, RELEASE_ONLY = 2'd2, PART = 2'd3;
 

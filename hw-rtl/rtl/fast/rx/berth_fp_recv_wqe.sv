@@ -69,8 +69,8 @@ module berth_fp_recv_wqe #(
   localparam int unsigned TW = $clog2(READS);
   localparam int unsigned HB = $clog2(HOST_W / 8);       // bytes of a beat, log2
   localparam int unsigned LANES = HOST_W / 128;          // elements' parts of 16 bytes in a beat
-  localparam logic [7:0] OP_RECV = 8'd2;                 // `Wqe::opcode`
-  localparam logic [2:0] MAX_SGE = 3'd7;
+  localparam logic [7:0] OP_RECV = berth_regs_pkg::OP_RECV[7:0];
+  localparam logic [2:0] MAX_SGE = berth_regs_pkg::MAX_SGE[2:0];
   initial if (HOST_W < 128 || HOST_W > 1024) $fatal(1, "berth_fp_recv_wqe: HOST_W must be 128 to 1024");
 
   // ---- doorbells and fetch: two clocks each ------------------------------------------------

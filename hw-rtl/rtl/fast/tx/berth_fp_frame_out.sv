@@ -85,10 +85,17 @@ module berth_fp_frame_out #(
     localparam logic [2:0]  ACK_AFTER = 3'd3;       // data frames
 
     // The wire: opcodes, where extended headers go (docs/reference/wire.md).
-    localparam logic [7:0]  SEND_FIRST = 8'h00, SEND_MIDDLE = 8'h01, SEND_LAST = 8'h02, SEND_LAST_IMM = 8'h03,
-                            SEND_ONLY = 8'h04, SEND_ONLY_IMM = 8'h05, ACKNOWLEDGE = 8'h11, SELECTIVE_ACKNOWLEDGE = 8'hd1, UD_SEND_ONLY = 8'h64;
-    localparam logic [23:0] CONTROL_QPN = 24'd2;
-    localparam logic [7:0]  REC_LIST = 8'd1;
+    localparam logic [7:0] SEND_FIRST = berth_regs_pkg::BTH_SEND_FIRST[7:0];
+    localparam logic [7:0] SEND_MIDDLE = berth_regs_pkg::BTH_SEND_MIDDLE[7:0];
+    localparam logic [7:0] SEND_LAST = berth_regs_pkg::BTH_SEND_LAST[7:0];
+    localparam logic [7:0] SEND_LAST_IMM = berth_regs_pkg::BTH_SEND_LAST_IMM[7:0];
+    localparam logic [7:0] SEND_ONLY = berth_regs_pkg::BTH_SEND_ONLY[7:0];
+    localparam logic [7:0] SEND_ONLY_IMM = berth_regs_pkg::BTH_SEND_ONLY_IMM[7:0];
+    localparam logic [7:0] ACKNOWLEDGE = berth_regs_pkg::BTH_ACKNOWLEDGE[7:0];
+    localparam logic [7:0] SELECTIVE_ACKNOWLEDGE = berth_regs_pkg::BTH_SELECTIVE_ACKNOWLEDGE[7:0];
+    localparam logic [7:0] UD_SEND_ONLY = berth_regs_pkg::BTH_UD_SEND_ONLY[7:0];
+    localparam logic [7:0] REC_LIST = berth_regs_pkg::REC_LIST[7:0];
+    localparam logic [23:0] CONTROL_QPN = berth_regs_pkg::CONTROL_QPN[23:0];
     localparam logic        PLACED = 1'b1;          // bit 8 of a placement header
     localparam int unsigned HEAD = 54;              // bytes up to the BTH's end
 

@@ -51,7 +51,7 @@ module berth_fp_send_complete #(
     output logic [LC:0]                  done_ctxs
 );
     localparam int unsigned QW = $clog2(QPS);
-    localparam logic [7:0]  OP_SEND = 8'd1;     // driver/abi
+    localparam logic [7:0]  OP_SEND = berth_regs_pkg::OP_SEND[7:0];
 
     typedef enum logic [1:0] {IDLE, ROWS, LOOK, GIVE} op_t;
     op_t           op_q;

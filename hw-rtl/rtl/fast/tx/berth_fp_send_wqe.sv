@@ -81,8 +81,8 @@ module berth_fp_send_wqe #(
     localparam int unsigned LINES  = HOST_W / 128;             // 16-byte lines of a beat
     localparam int unsigned LL     = $clog2(LINES);
     localparam int unsigned AW     = LF + 5 - LL;              // beats of all fetch buffers
-    localparam int unsigned MAX_SGE = 7;                       // driver/abi: MAX_SGE, OP_SEND
-    localparam logic [7:0]  OP_SEND = 8'd1;
+    localparam int unsigned MAX_SGE = berth_regs_pkg::MAX_SGE;
+    localparam logic [7:0]  OP_SEND = berth_regs_pkg::OP_SEND[7:0];
 
     // ---- rows ------------------------------------------------------------------------
     logic [31:0]   base_lo, base_hi;

@@ -10,6 +10,7 @@ use berth_abi::rows::{
     event::{EVENT_LIST, EVENT_TIMEOUT},
     recv, send,
 };
+use berth_abi::wire::*;
 use berth_abi::wqe::{CQE_IMMEDIATE, CQE_PUSH, OP_RECV};
 use berth_protocol::wire::headers::{Mac, Template};
 use berth_random::Rng;
@@ -848,25 +849,27 @@ impl Pair {
         let qpn = u32::from_be_bytes([0, bytes[47], bytes[48], bytes[49]]);
         let psn = u32::from_be_bytes([0, bytes[51], bytes[52], bytes[53]]);
         match bytes[42] {
-            0..=5 => {
+            BTH_SEND_FIRST..=BTH_SEND_ONLY_IMM => {
                 let flow = self.flows[k].values_mut().find(|f| f.to == qpn).expect("connected");
                 flow.sender.check_frame(bytes);
                 let credit = flow.sender.credit_of(bytes);
                 assert!(credit < flow.arrived, "QP {}: credit {credit} of {}", flow.q, flow.arrived);
             }
-            0x11 | 0xd1 => {
+            BTH_ACKNOWLEDGE | BTH_SELECTIVE_ACKNOWLEDGE => {
                 let flow = &self.flows[1 - k][&qpn];
                 let upto = psn.wrapping_sub(flow.first_psn) & PSN;
                 let nak = bytes[54] >> 5 == 3;
                 assert!(bytes[54] == 0x1f || bytes[54] == 0x60, "QP {qpn}: syndrome {:#x}", bytes[54]);
                 let (have, told) = (flow.next, if nak { upto } else { (upto + 1) & PSN });
                 assert!(told <= have, "QP {qpn}: {told} packets are acknowledged, {have} have arrived");
-                for i in (0..128).filter(|i| bytes[42] == 0xd1 && bytes[58 + i / 8] << (i % 8) & 0x80 != 0) {
+                for i in (0..128)
+                    .filter(|i| bytes[42] == BTH_SELECTIVE_ACKNOWLEDGE && bytes[58 + i / 8] << (i % 8) & 0x80 != 0)
+                {
                     let n = told + i as u32;
                     assert!(n < have || flow.seen.contains(&n), "QP {qpn}: packet {n} has not arrived");
                 }
             }
-            0x64 => {
+            BTH_UD_SEND_ONLY => {
                 let word = |i: usize| {
                     let at = 62 + 4 * i;
                     u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
@@ -896,7 +899,7 @@ impl Pair {
         let qpn = u32::from_be_bytes([0, bytes[47], bytes[48], bytes[49]]);
         let psn = u32::from_be_bytes([0, bytes[51], bytes[52], bytes[53]]);
         match bytes[42] {
-            0..=5 => {
+            BTH_SEND_FIRST..=BTH_SEND_ONLY_IMM => {
                 let flow = self.flows[1 - k].values_mut().find(|f| f.to == qpn).expect("connected");
                 flow.landed.insert(flow.sender.credit_of(bytes));
                 let n = psn.wrapping_sub(flow.first_psn) & PSN;
@@ -907,7 +910,7 @@ impl Pair {
                     flow.next += 1;
                 }
             }
-            0x64 => {
+            BTH_UD_SEND_ONLY => {
                 let word = |i: usize| {
                     let at = 62 + 4 * i;
                     u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])

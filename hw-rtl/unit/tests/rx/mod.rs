@@ -6,6 +6,7 @@
 use berth_abi::cpu::{RX_FLAG_ICRC_OK, RX_FLAG_ROCE};
 use berth_abi::rows::{event::EVENT_BROKEN, recv};
 use berth_abi::status::{PAGE_NO_MEMORY, PAGE_OVER_BUDGET, WC_LOCAL_PROTECTION, WC_NO_MEMORY, WC_OVER_BUDGET};
+use berth_abi::wire::BTH_UD_SEND_ONLY;
 use berth_abi::wqe::{CQE_IMMEDIATE, CQE_PUSH, OP_RECV};
 use berth_protocol::rc::{
     Access, Admit, Event, Fault, Immediate, Message, Op, Outcome, RequestPacket, Requester, RequesterConfig, Responder,
@@ -736,7 +737,7 @@ impl Rig {
         record.extend(sizes);
         let bytes: Vec<u8> = record.iter().flat_map(|w| w.to_le_bytes()).collect();
         let ext = Extended { deth: Some(Deth { qkey: QKEY, source_qpn: 2 }), ..Extended::NONE };
-        Self::emit(q, Bth::new(Opcode(0x64), 2, 0), ext, &[&bytes])
+        Self::emit(q, Bth::new(Opcode(BTH_UD_SEND_ONLY), 2, 0), ext, &[&bytes])
     }
 
     /// Puts a frame on the wire; it arrives after `delay`, or as the world's faults have it.

@@ -4,6 +4,7 @@
 use super::{Element, Frame, PAGE};
 use berth_abi::rows::send;
 use berth_abi::status::{WC_OK, WC_TOO_LONG};
+use berth_abi::wire::*;
 use berth_protocol::credit::cut::{Cut, Mode, NicCut, Out, Send, gather};
 use berth_protocol::credit::list::Reader;
 use berth_protocol::rc::{
@@ -12,6 +13,7 @@ use berth_protocol::rc::{
 };
 use berth_protocol::wire;
 use berth_protocol::wire::headers::{Mac, Template, Words};
+use berth_protocol::wire::records::record;
 use berth_random::Rng;
 
 /// Q_Key of lists.
@@ -592,9 +594,9 @@ pub fn psn_of(frame: &[u8]) -> u32 {
     u32::from_be_bytes([0, frame[51], frame[52], frame[53]])
 }
 
-/// An ACK frame without iCRC; opcode 0xd1 with what has arrived (docs/reference/wire.md).
+/// An ACK frame without iCRC; `BTH_SELECTIVE_ACKNOWLEDGE` with what has arrived (docs/reference/wire.md).
 pub fn acknowledgement(q: u32, psn: u32, syndrome: u8, sack: Option<u128>) -> Vec<u8> {
-    let (opcode, more) = if sack.is_some() { (0xd1, 16) } else { (0x11, 0) };
+    let (opcode, more) = if sack.is_some() { (BTH_SELECTIVE_ACKNOWLEDGE, 16) } else { (BTH_ACKNOWLEDGE, 0) };
     let frame = headers(q).packet(opcode, false, false, psn, Some(u32::from(syndrome) << 24 | MSN), more);
     let mut bytes = bytes_of(&frame.words);
     bytes.truncate(HEADERS + 4);
@@ -605,13 +607,13 @@ pub fn acknowledgement(q: u32, psn: u32, syndrome: u8, sack: Option<u128>) -> Ve
 /// A list as a datagram to the control QP, without iCRC.
 pub fn list(q: u32, epoch: u32, first: u32, sizes: &[u32]) -> Vec<u8> {
     let len = 8 + 4 * (3 + sizes.len() as u32);
-    let frame = headers(q).packet(0x64, false, false, 0, None, len);
+    let frame = headers(q).packet(BTH_UD_SEND_ONLY, false, false, 0, None, len);
     let mut bytes = bytes_of(&frame.words);
     bytes.truncate(HEADERS);
     bytes[47..50].copy_from_slice(&[0, 0, 2]);
     bytes.extend(QKEY.to_be_bytes());
     bytes.extend(2_u32.to_be_bytes());
-    let record = 1 | (3 + sizes.len() as u32) << 8 | (PEER_QPN + q) << 16;
+    let record = record(REC_LIST, 3 + sizes.len(), PEER_QPN + q);
     for word in [record, epoch, first].iter().chain(sizes) {
         bytes.extend(word.to_le_bytes());
     }

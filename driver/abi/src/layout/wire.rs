@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 OR MIT
+//! Codes of frames that both RTL and firmware read and write; docs/reference/wire.md has the formats.
+
+table! {
+    /// Opcodes of the base transport header (IBTA 9.2.1, table 38), as (name, opcode, text).
+    BTH_TABLE: u8 {
+    /// RC SEND First.
+    BTH_SEND_FIRST = 0x00;
+    /// RC SEND Middle.
+    BTH_SEND_MIDDLE = 0x01;
+    /// RC SEND Last.
+    BTH_SEND_LAST = 0x02;
+    /// RC SEND Last with Immediate.
+    BTH_SEND_LAST_IMM = 0x03;
+    /// RC SEND Only.
+    BTH_SEND_ONLY = 0x04;
+    /// RC SEND Only with Immediate.
+    BTH_SEND_ONLY_IMM = 0x05;
+    /// RC Acknowledge.
+    BTH_ACKNOWLEDGE = 0x11;
+    /// UD SEND Only: a credit list as a datagram.
+    BTH_UD_SEND_ONLY = 0x64;
+    /// Berth's own: RC Acknowledge with a SACK. The table leaves 0xc0 to 0xff to manufacturers; the lower bits are those of RC Acknowledge.
+    BTH_SELECTIVE_ACKNOWLEDGE = 0xd1;
+    }
+}
+
+table! {
+    /// Types of the records of control messages and datagrams, as (name, type, text).
+    REC_TABLE: u32 {
+    /// A credit list. Body: epoch, first number, sizes.
+    REC_LIST = 1;
+    /// Connection request.
+    REC_REQ = 2;
+    /// The request is accepted.
+    REC_REP = 3;
+    /// The acceptance has arrived.
+    REC_RTU = 4;
+    /// The request is refused.
+    REC_REJ = 5;
+    /// The connection is over.
+    REC_DREQ = 6;
+    /// Nothing, but to be acknowledged.
+    REC_KEEPALIVE = 8;
+    /// Credits are wanted back.
+    REC_RECALL = 9;
+    /// Number of the first credit not kept.
+    REC_RECALLED = 10;
+    }
+}
