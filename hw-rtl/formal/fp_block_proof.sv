@@ -175,6 +175,6 @@ module fp_block_proof #(
     // The host was not asked.
     always_comb if (!rst) begin
         assert (!x_here || \dut.x_due == due_q);
-        assert (!(x_here && \dut.x_kind_q == 2'd2 && !due_q) || (ev_stray && !\dut.retry_put && !\dut.settle ));
+        assert (!(x_here && \dut.x_kind_q == berth_regs_pkg::XLT_READY[1:0] && !due_q) || (ev_stray && !\dut.retry_put && !\dut.settle ));
     end
 endmodule

@@ -45,7 +45,7 @@ module fp_cut_proof #(
         .piece_we(piece_we), .piece_q(piece_q), .piece_data(piece_data));
 
     localparam RW = 192;
-    localparam logic [1:0] IDLE = 2'd0, ROWS = 2'd1, CUT = 2'd2, DATA = 2'd0;
+    localparam logic [1:0] IDLE = 2'd0, ROWS = 2'd1, CUT = 2'd2;
     (* hierconn *) wire [1:0]    \dut.state_q ;
     (* hierconn *) wire [QW-1:0] \dut.q_q ;
     (* hierconn *) wire [RW-1:0] \dut.row_new ;
@@ -72,7 +72,7 @@ module fp_cut_proof #(
     // ---- credits, as they are seen from outside ----------------------------------------------------
     wire starts = init_ack && here;
     wire comes  = \dut.size_we && \dut.fill_q == the_q;
-    wire uses   = piece_we && piece_q == the_q && piece_data.kind == DATA;
+    wire uses   = piece_we && piece_q == the_q && piece_data.kind == berth_card_pkg::PIECE_DATA;
     wire gives  = give_ready && here;
     logic        on_q;
     logic [7:0]  unused_q;

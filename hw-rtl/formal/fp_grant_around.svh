@@ -71,7 +71,7 @@
     localparam RW = $bits(s);
     localparam logic [1:0] LOOK = 2'd1, DECIDE = 2'd2;
     localparam logic [2:0] ASK = 3'd0, ANSWER = 3'd1, ADVANCE = 3'd2, COMMAND = 3'd3, TOLD = 3'd4, PROOF = 3'd5;
-    localparam logic [1:0] HELD = 2'd0, MISS = 2'd1, ANSWERED = 2'd2;       // xr.kind
+    localparam logic [1:0] HIT = berth_regs_pkg::XLT_HIT[1:0], MISS = berth_regs_pkg::XLT_MISS[1:0], READY = berth_regs_pkg::XLT_READY[1:0];
     (* hierconn *) wire [RW-1:0] \dut.r ;
     (* hierconn *) wire [RW-1:0] \dut.r_q ;
     (* hierconn *) wire [RW-1:0] \dut.row ;
@@ -113,12 +113,12 @@
     wire  asks    = does && \dut.op_q == ASK && \dut.acquire ;
     wire  places  = does && \dut.op_q == ASK && \dut.we && nr.ask_w != s.ask_w;
     wire  answers = does && \dut.op_q == ANSWER;
-    wire  refuses = answers && \dut.kind_q == ANSWERED && \dut.status_q != 8'd0 && !ev_stray;
+    wire  refuses = answers && \dut.kind_q == READY && \dut.status_q != 8'd0 && !ev_stray;
     wire  gives   = does && \dut.give ;
     always_comb if (on_q && works) begin
         // berth_xlt answers what it was asked, once each: see `is_q` of fp_grant_window_proof.
-        assume (\dut.op_q != ANSWER || \dut.kind_q == ANSWERED
-                || (\dut.kind_q <= ANSWERED && s.used[\dut.slot_q ] && !s.waits[\dut.slot_q ] && !s.held[\dut.slot_q ]));
+        assume (\dut.op_q != ANSWER || \dut.kind_q == READY
+                || (\dut.kind_q <= READY && s.used[\dut.slot_q ] && !s.waits[\dut.slot_q ] && !s.held[\dut.slot_q ]));
         // berth_fp_recv_complete says so after the end.
         assume (\dut.op_q != COMMAND || \dut.cmd_q_op != berth_row_pkg::STEP_QUIET || s.ended);
     end

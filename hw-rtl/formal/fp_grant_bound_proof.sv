@@ -41,7 +41,7 @@ module fp_grant_bound_proof (
             missed_q[\dut.slot_q ] <= 1'b1;
             warm_q <= 1'b0;
         end
-        if (answers && \dut.kind_q == HELD && !missed_q[\dut.slot_q ]) warm_q <= 1'b1;
+        if (answers && \dut.kind_q == HIT && !missed_q[\dut.slot_q ]) warm_q <= 1'b1;
         if (begins) begin
             asked_q  <= '0;
             missed_q <= '0;

@@ -11,7 +11,6 @@ module fp_grant_window_proof (
     input logic clk
 );
     `include "fp_grant_around.svh"
-    localparam logic [1:0] LOCAL = 2'd0, PART = 2'd3;
     (* hierconn *) wire [1:0]    \dut.kind ;
     (* hierconn *) wire [15:0]   \dut.item_chunks ;
     (* hierconn *) wire [100:0]  \dut.m_chunks.content ;
@@ -42,13 +41,13 @@ module fp_grant_window_proof (
     logic [100:0] chunk_q;                      // in memory
     always_comb begin
         is = is_q;
-        if (mine && is_q == ASKED && \dut.kind_q == HELD) is = OWN;
+        if (mine && is_q == ASKED && \dut.kind_q == HIT) is = OWN;
         if (mine && is_q == ASKED && \dut.kind_q == MISS) is = HOST;
-        if (mine && is_q == HOST && \dut.kind_q == ANSWERED) is = \dut.status_q == 8'd0 ? ASKED : VAIN;
+        if (mine && is_q == HOST && \dut.kind_q == READY) is = \dut.status_q == 8'd0 ? ASKED : VAIN;
         assume (!looks || \dut.row == stored_q);
         assume (!(\dut.m_chunks.re && \dut.m_chunks.raddr == {the_q, the_slot}) || \dut.m_chunks.content == chunk_q);
     end
-    wire held_now = s.own[oldest] || (answers && \dut.slot_q == oldest && \dut.kind_q == HELD);
+    wire held_now = s.own[oldest] || (answers && \dut.slot_q == oldest && \dut.kind_q == HIT);
     wire vain_now = s.refused[oldest] || (refuses && \dut.slot_q == oldest);
     wire ends     = passes && s.final_w[oldest];
     wire [15:0] got = got_q + 16'(held_now && !\dut.give );
@@ -66,7 +65,7 @@ module fp_grant_window_proof (
             got_q <= ends ? '0 : got;
             bad_q <= !ends && (bad_q || vain_now);
         end
-        if (does && \dut.want_local && \dut.kind == PART) got_q <= '0;
+        if (does && \dut.want_local && \dut.kind == berth_card_pkg::ASIDE_PART) got_q <= '0;
         if (over) bad_q <= 1'b0;
         if (begins) begin
             is_q   <= FREE;
@@ -94,13 +93,13 @@ module fp_grant_window_proof (
         // Asked for.
         assert (!places || s.ask_w[3:0] != the_slot || is_q == FREE);
         assert (!(mine && again) || (is_q == HOST && is == ASKED));
-        assert (!(mine && \dut.kind_q == ANSWERED) || ev_stray == (is_q != HOST));
+        assert (!(mine && \dut.kind_q == READY) || ev_stray == (is_q != HOST));
         // Given back.
         assert (!gives || \dut.at_slot_q != the_slot || is == OWN);
         assert (!passes || oldest != the_slot || is == OWN || is == VAIN || is == NOTHING || is == BACK);
         assert (!rolls || oldest != the_slot || is == VAIN || is == NOTHING || is == BACK);
-        assert (!(does && \dut.want_local && \dut.kind == LOCAL) || \dut.item_chunks == got);
-        assert (!(does && \dut.want_local && \dut.kind == PART) || \dut.item_chunks == got_q);
+        assert (!(does && \dut.want_local && \dut.kind == berth_card_pkg::ASIDE_LOCAL) || \dut.item_chunks == got);
+        assert (!(does && \dut.want_local && \dut.kind == berth_card_pkg::ASIDE_PART) || \dut.item_chunks == got_q);
         assert (!over || got_q == '0);
         // A credit.
         if (does && \dut.posts ) begin

@@ -277,7 +277,7 @@ mutant berth_fp_arrival.sv 's/(bit_at & r_q.seen)/bit_at/'
 mutant berth_fp_arrival.sv 's/same_q  <= .*/same_q <= 0;/'
 proof fp_cut fp_cut_proof silent=berth_fp_cut.sv induction=6 frames=12 \
     berth_regs_pkg.sv berth_card_pkg.sv berth_row_pkg.sv ../formal/fp_cut_proof.sv ../formal/queue_free.sv berth_fp_cut.sv
-mutant berth_fp_cut.sv 's/ \&\& ((credit \&\& (message || size != 32.d0)) || kind == BAD || kind == EMPTY);/;/'
+mutant berth_fp_cut.sv 's/ \&\& ((credit \&\& (message || size != 32.d0)) || alone);/;/'
 mutant berth_fp_cut.sv 's/next_in != next_out \&\& !late_q;/next_in != next_out;/'
 mutant berth_fp_cut.sv 's/kept     = .*/kept     = next_in - give_n;/'
 proof fp_builder fp_builder_proof silent=berth_fp_builder.sv induction=3 frames=14 \
@@ -298,7 +298,7 @@ proof fp_block fp_block_proof silent=berth_fp_block.sv cut=dut.clear_q induction
     berth_regs_pkg.sv berth_card_pkg.sv berth_row_pkg.sv ../formal/fp_block_proof.sv ../formal/queue_free.sv berth_fp_block.sv
 mutant berth_fp_block.sv 's/bytes - back < (serve_q/bytes - back <= (serve_q/'
 mutant berth_fp_block.sv 's/need && pieces != cut ? LOOK : IDLE/need ? LOOK : IDLE/'
-mutant berth_fp_block.sv "s/x_kind_q == 2'd2 && x_asked && good/x_kind_q == 2'd2 \&\& good/"
+mutant berth_fp_block.sv "s/x_kind_q == READY && x_asked && good/x_kind_q == READY \&\& good/"
 mutant berth_fp_block.sv 's/if (!fixing && len > {11.d0, reach}).*//'
 mutant berth_fp_block.sv 's/, want - len, ctx_ends/, want, ctx_ends/'
 mutant berth_fp_block.sv 's/in_ctx < want ? in_ctx : want/want/'

@@ -1,8 +1,11 @@
-// SPDX-License-Identifier: Apache-2.0 OR MIT Records that cross module borders: each is the type of a port, with the
-// same name at all levels. The signals that a record is there (`_valid`, `_we`) and is taken (`_ready`), the row of its
-// QP (`_q`), and data as wide as a beat are ports beside it. Lengths and sizes are bytes; a place in packet RAM is a
-// byte's address there. Numbers that depend on a parameter have the width of the largest card, because Yosys 0.52 takes
-// no constant of another package here.
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// Records that cross module borders: each is the type of a port, with the same name at all levels. The signals that a
+// record is there (`_valid`, `_we`) and is taken (`_ready`), the row of its QP (`_q`), and data as wide as a beat are
+// ports beside it. Lengths and sizes are bytes; a place in packet RAM is a byte's address there. Numbers that depend on a
+// parameter have the width of the largest card, because Yosys 0.52 takes no constant of another package here. Codes stand
+// with the record that has them.
+
+/* verilator lint_off UNUSEDPARAM */
 package berth_card_pkg;
     // ---- memory of the host -----------------------------------------------------------------------------------------
 
@@ -23,7 +26,7 @@ package berth_card_pkg;
     } range_ask_t;
     typedef struct packed {
         logic [15:0] tag;
-        logic [1:0]  kind;       // 0 held, 1 the host is asked, 2 the host has answered
+        logic [1:0]  kind;       // XLT_*
         logic [7:0]  status;     // the host's
     } range_answer_t;
 
@@ -109,8 +112,11 @@ package berth_card_pkg;
     } ring_beat_t;
 
     // A change of the translation table by the driver, and its answer to a page request.
+    localparam logic [1:0] CHANGE_INSTALL = 2'd0;
+    localparam logic [1:0] CHANGE_EVICT   = 2'd1;
+    localparam logic [1:0] CHANGE_REVOKE  = 2'd2;
     typedef struct packed {
-        logic [1:0]  op;         // 0 install, 1 evict, 2 revoke
+        logic [1:0]  op;         // CHANGE_*
         logic [12:0] index;
         logic [47:0] vpn;
         logic [7:0]  asid;
@@ -369,8 +375,12 @@ package berth_card_pkg;
     } received_t;
 
     // A receive completes without data, or only gives back what it holds.
+    localparam logic [1:0] ASIDE_LOCAL   = 2'd0;    // it completes, and was never a credit
+    localparam logic [1:0] ASIDE_FLUSH   = 2'd1;    // it completes, was a credit and gets no data any more
+    localparam logic [1:0] ASIDE_RELEASE = 2'd2;    // it is taken back or withdrawn: only its pages go back
+    localparam logic [1:0] ASIDE_PART    = 2'd3;    // likewise, of one that was never granted
     typedef struct packed {
-        logic [1:0]  kind;              // see `berth_fp_recv_complete`
+        logic [1:0]  kind;              // ASIDE_*
         logic [15:0] recv;
         logic [7:0]  credit;
         logic [63:0] wr_id;
@@ -407,8 +417,12 @@ package berth_card_pkg;
     } element_end_t;
 
     // A piece.
+    localparam logic [1:0] PIECE_DATA     = 2'd0;
+    localparam logic [1:0] PIECE_EMPTY    = 2'd1;   // an element without data
+    localparam logic [1:0] PIECE_TOO_LONG = 2'd2;   // one that is longer than its credit
+    localparam logic [1:0] PIECE_BAD      = 2'd3;   // one that is malformed
     typedef struct packed {
-        logic [1:0]  kind;              // 0 data, 1 an element without data, 2 one that is too long, 3 one that is bad
+        logic [1:0]  kind;              // PIECE_*
         logic        inlined;
         logic        push;
         logic        ends;              // it is the last of its element
@@ -426,9 +440,12 @@ package berth_card_pkg;
         logic [20:0]      len;
         logic [63:0]      va;
     } block_t;
+    localparam logic [7:0] BLOCK_ASKED = 8'd0;      // its memory is asked for
+    localparam logic [7:0] BLOCK_BACK  = 8'd1;      // it has been given back
+    localparam logic [7:0] BLOCK_AGAIN = 8'd2;      // likewise, and is to be asked for again
     typedef struct packed {
         logic       failed, held;
-        logic [7:0] status;             // why it failed
+        logic [7:0] status;             // why it failed; BLOCK_* if it is neither
     } block_state_t;
 
     // A lost packet is prepared.
@@ -487,7 +504,10 @@ package berth_card_pkg;
         logic [5:0] blocks;
         logic [2:0] lost;               // lost packets
     } covered_t;
-    // ... and what is acknowledged.
+    // ... and what is acknowledged; why it goes on no more.
+    localparam logic [1:0] ACK_TIMEOUT = 2'd0;
+    localparam logic [1:0] ACK_NAK     = 2'd1;
+    localparam logic [1:0] ACK_RNR     = 2'd2;
     typedef struct packed {
         logic [23:0] una;               // oldest PSN that is not
         logic        hold, halt;        // nothing new may be sent
@@ -528,3 +548,4 @@ package berth_card_pkg;
         left_t       left;
     } open_t;
 endpackage
+/* verilator lint_on UNUSEDPARAM */

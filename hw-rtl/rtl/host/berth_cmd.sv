@@ -199,7 +199,7 @@ module berth_cmd #(
   assign ring.tag = put_q;
 
   assign ch_valid = state_q == CHANGE || (state_q == INSTALL && page_ok);
-  assign ch.op = state_q == INSTALL ? 2'd0 : evict ? 2'd1 : 2'd2;
+  assign ch.op = state_q == INSTALL ? berth_card_pkg::CHANGE_INSTALL : evict ? berth_card_pkg::CHANGE_EVICT : berth_card_pkg::CHANGE_REVOKE;
   assign ch.more = (state_q == INSTALL || evict) && page_q != further;
   assign ch.index = state_q == INSTALL ? page_index : w1[12:0];
   assign ch.vpn = entry_q[111:64] + 48'(page_q);

@@ -97,7 +97,9 @@ module berth_fp_grant #(
     output logic                          ev_miss,
     output logic                          ev_stray      // the host answers what it was not asked
 );
-  localparam logic [1:0] HELD = 2'd0, MISS = 2'd1, ANSWERED = 2'd2;
+  localparam logic [1:0] HIT = berth_regs_pkg::XLT_HIT[1:0];
+  localparam logic [1:0] MISS = berth_regs_pkg::XLT_MISS[1:0];
+  localparam logic [1:0] READY = berth_regs_pkg::XLT_READY[1:0];
   localparam logic [7:0] WC_OK = berth_regs_pkg::WC_OK[7:0];
   localparam logic [7:0] WC_BAD_WQE = berth_regs_pkg::WC_BAD_WQE[7:0];
   localparam logic [7:0] WC_LOCAL_PROTECTION = berth_regs_pkg::WC_LOCAL_PROTECTION[7:0];
@@ -108,8 +110,6 @@ module berth_fp_grant #(
   // Commands. START: begin. END: nothing is granted any more, see above. QUERY. HOLD: nothing becomes a credit until
   // VOID. STOP: the same until UNPOST. VOID, UNPOST: go back. REST: no receive is asked for until SQUEEZE, so that others
   // may have what goes back. SQUEEZE: memory is short, see `serial`. LOOK at a receive; MARK it as withdrawn; LET_GO of it.
-  // Kinds of what goes to `berth_fp_recv_complete`.
-  localparam logic [1:0] LOCAL = 2'd0, FLUSH = 2'd1, RELEASE = 2'd2, PART = 2'd3;
 
   typedef struct packed {
     logic        on;
@@ -445,8 +445,8 @@ module berth_fp_grant #(
     mark       = 1'b0;
     let_go     = 1'b0;
     // The host answers each request once.
-    stray      = op_q == ANSWER && kind_q == ANSWERED && !(r_q.on && r_q.waits[slot_q]);
-    kind       = LOCAL;
+    stray      = op_q == ANSWER && kind_q == READY && !(r_q.on && r_q.waits[slot_q]);
+    kind       = berth_card_pkg::ASIDE_LOCAL;
     item_recv  = r_q.grant;
     item_chunks = r_q.got;
     ring_credit = r_q.credit;
@@ -542,7 +542,7 @@ module berth_fp_grant #(
           berth_row_pkg::STEP_MARK:   mark = 16'(n_freed_q - recv_q - 16'd1) >= 16'h8000;
           berth_row_pkg::STEP_LET_GO: begin
             let_go      = 16'(n_freed_q - recv_q - 16'd1) >= 16'h8000;
-            kind        = RELEASE;
+            kind        = berth_card_pkg::ASIDE_RELEASE;
             item_recv   = recv_q;
             item_chunks = '1;
           end
@@ -593,17 +593,17 @@ module berth_fp_grant #(
             r.missed[slot_q] = 1'b1;
             r.warm           = 1'b0;
           end
-          if (kind_q == HELD && !r_q.missed[slot_q] && r_q.most != '0) r.warm = 1'b1;
-          if (kind_q == HELD) begin
+          if (kind_q == HIT && !r_q.missed[slot_q] && r_q.most != '0) r.warm = 1'b1;
+          if (kind_q == HIT) begin
             r.held[slot_q] = 1'b1;
             r.own[slot_q]  = 1'b1;
           end
           // Chunks held in vain too: only a release tells the host that its pages are unused.
-          if (kind_q == ANSWERED && status_q == '0) begin
+          if (kind_q == READY && status_q == '0) begin
             acquire = 1'b1;
             r.serve = r_q.serve == '0 || served < served_aged ? served : served_aged;
           end
-          if (kind_q == ANSWERED && status_q != '0) begin
+          if (kind_q == READY && status_q != '0) begin
             r.held[slot_q]    = 1'b1;
             r.refused[slot_q] = 1'b1;
             r.budget[slot_q]  = status_q == PAGE_OVER_BUDGET;
@@ -624,7 +624,7 @@ module berth_fp_grant #(
           we         = 1'b1;
           more_adv   = 1'b1;
           want_local = 1'b1;
-          kind       = PART;
+          kind       = berth_card_pkg::ASIDE_PART;
           r.got      = '0;
         end else if (r_q.rewind && !(r_q.flush && r_q.back == '0)) begin
           // Announced receives complete first, because the host may owe answers for ever.
@@ -632,7 +632,7 @@ module berth_fp_grant #(
           more_adv = 1'b1;
           if (r_q.back != '0) begin
             want_local  = 1'b1;
-            kind        = RELEASE;
+            kind        = berth_card_pkg::ASIDE_RELEASE;
             item_recv   = r_q.grant - 16'd1;
             item_chunks = '1;
             ring_credit = r_q.credit - 8'd1;
@@ -658,7 +658,7 @@ module berth_fp_grant #(
           end
         end else if (r_q.flush) begin
           want_local  = r_q.flushed != r_q.grant && r_q.flushed == n_freed_q;
-          kind        = FLUSH;
+          kind        = berth_card_pkg::ASIDE_FLUSH;
           item_recv   = r_q.flushed;
           item_chunks = '1;
           ring_credit = r_q.credit - 8'(r_q.grant - r_q.flushed);
@@ -764,7 +764,7 @@ module berth_fp_grant #(
   assign aside.sge     = first_range;
   assign aside.sges    = ranges;
   assign aside.chunks  = item_chunks;
-  assign ev_hit        = state_q == DECIDE && go && op_q == ANSWER && kind_q == HELD;
+  assign ev_hit        = state_q == DECIDE && go && op_q == ANSWER && kind_q == HIT;
   assign ev_miss       = state_q == DECIDE && go && op_q == ANSWER && kind_q == MISS;
   assign ev_stray      = state_q == DECIDE && go && stray;
 

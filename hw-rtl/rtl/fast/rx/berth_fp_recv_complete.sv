@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT Completed receives: writes the completion, releases the pages, and counts
 // the receives and ranges that are free again. A receive of one range takes four clocks.
 //
-// Other kinds: LOCAL, never a credit; FLUSH, was a credit and gets no data any more; RELEASE, taken back or withdrawn:
-// only its pages go back; PART, as RELEASE, of one that was never granted.
+// So do receives that get no data (`ASIDE_*`).
 module berth_fp_recv_complete #(
     // QPs, a power of two.
     parameter int unsigned QPS = 64,
@@ -40,7 +39,7 @@ module berth_fp_recv_complete #(
     output logic                        quiet_valid,
     input  logic                        quiet_ready,
     output logic [QW-1:0]               quiet_q,
-    // Others.
+    // Those that get no data.
     input  logic                        aside_valid,
     output logic                        aside_ready,
     input  logic [QW-1:0]               aside_q,
@@ -65,8 +64,6 @@ module berth_fp_recv_complete #(
     output logic [ 1:0]                 hollow         // of `freed_q`, as `given`
 );
   localparam logic [7:0] OP_RECV = berth_regs_pkg::OP_RECV[7:0];
-
-  localparam logic [1:0] LOCAL = 2'd0, FLUSH = 2'd1, RELEASE_ONLY = 2'd2, PART = 2'd3;
 
   typedef enum logic [2:0] {IDLE, WRITE, READ, RELEASE, STORE, CMD} state_t;
 
@@ -171,10 +168,10 @@ module berth_fp_recv_complete #(
   assign freed_sges  = state_q == CMD ? 9'd0 : sges_freed + 9'(sges);
   // Pages go back once: not if they went already, or the receive has been completed since.
   logic only, back, may;
-  assign only = local_q && (l_q.kind == RELEASE_ONLY || l_q.kind == PART);
+  assign only = local_q && (l_q.kind == berth_card_pkg::ASIDE_RELEASE || l_q.kind == berth_card_pkg::ASIDE_PART);
   assign back = sges != 3'd0
-             && (!local_q ? !gone : l_q.kind == LOCAL || l_q.kind == PART ? l_q.chunks != '0
-                 : !gone && (l_q.kind == FLUSH || 16'(recvs[15:0] - l_q.recv - 16'd1) >= 16'h8000));
+             && (!local_q ? !gone : l_q.kind == berth_card_pkg::ASIDE_LOCAL || l_q.kind == berth_card_pkg::ASIDE_PART ? l_q.chunks != '0
+                 : !gone && (l_q.kind == berth_card_pkg::ASIDE_FLUSH || 16'(recvs[15:0] - l_q.recv - 16'd1) >= 16'h8000));
 
   logic [31:0] given_before, given_q;    // until this receive; of it
   assign given_we = state_q == STORE || (state_q == CMD && !cmd_ask);

@@ -111,7 +111,9 @@ module berth_fp_block #(
     output logic                          ev_stray      // counter: the host answers what it was not asked
 );
     localparam int unsigned QW = $clog2(QPS);
-    localparam logic [7:0]  BLOCK_ASKED = 8'd0;
+    localparam logic [1:0]  HIT   = berth_regs_pkg::XLT_HIT[1:0];
+    localparam logic [1:0]  MISS  = berth_regs_pkg::XLT_MISS[1:0];
+    localparam logic [1:0]  READY = berth_regs_pkg::XLT_READY[1:0];
     localparam int unsigned RW = 32 + 8 + 32 + LC + 32 + LB + 1 + LR + 1;
 
     typedef enum logic [2:0] {IDLE, ROWS, LOOK, ASK, PART, AGAIN} op_t;
@@ -186,11 +188,11 @@ module berth_fp_block #(
     logic          x_asked, due_clear;
     logic [LB:0]   clear_q;
     assign xr_ready  = !x_valid_q && !due_clear;
-    assign x_take    = xr_valid && xr_ready && xr.kind != 2'd0;
+    assign x_take    = xr_valid && xr_ready && xr.kind != HIT;
     assign x_done    = !(retry_put && !retry_room);
     assign x_asked   = x_due && started_q[x_tag_q[LB+1 +: QW]];
     assign due_clear = op_q == IDLE && init_valid && q_q == init_q && !x_valid_q;
-    assign ev_stray  = x_valid_q && x_kind_q == 2'd2 && !x_asked;
+    assign ev_stray  = x_valid_q && x_kind_q == READY && !x_asked;
     always_ff @(posedge clk) begin
         if (x_done) x_valid_q <= 1'b0;
         if (x_take) {x_valid_q, x_tag_q, x_kind_q, x_status_q} <= {1'b1, xr.tag, xr.kind, xr.status};
@@ -206,13 +208,13 @@ module berth_fp_block #(
         end
     end
     berth_fp_mem #(.WIDTH(1), .DEPTH(QPS << (LB+1)), .OWN(1'b1)) m_due (.clk(clk), .we(due_clear || (x_valid_q && x_done)),
-        .waddr(due_clear ? {q_q, clear_q} : x_tag_q[LB+QW:0]), .wdata(!due_clear && x_kind_q == 2'd1), .re(x_take),
+        .waddr(due_clear ? {q_q, clear_q} : x_tag_q[LB+QW:0]), .wdata(!due_clear && x_kind_q == MISS), .re(x_take),
         .raddr(xr.tag[LB+QW:0]), .rdata(x_due));
     logic          retry_valid, retry_ready, retry_put, retry_room;
     logic [15:0]   retry_tag;
     logic          good;
     assign good      = !x_valid_q || x_status_q == 8'd0;
-    assign retry_put = x_valid_q && x_kind_q == 2'd2 && x_asked && good;
+    assign retry_put = x_valid_q && x_kind_q == READY && x_asked && good;
     logic mark_put;                      // a block is asked for again, by a mark
     assign mark_put = mark_valid && mark_ready && mark_data.again;
     berth_fifo #(.WIDTH(16), .DEPTH(256)) retries (.clk(clk), .rst(rst),
@@ -220,7 +222,7 @@ module berth_fp_block #(
         .wr_data(retry_put ? x_tag_q : {(15-LB)'(mark_q), mark_data.idx}),
         .rd_valid(retry_valid), .rd_ready(retry_ready), .rd_data(retry_tag));
     logic          settle;               // an answer settles a block
-    assign settle    = x_valid_q ? x_kind_q == 2'd2 && x_asked && !good : xr_valid && xr_ready && xr.kind == 2'd0;
+    assign settle    = x_valid_q ? x_kind_q == READY && x_asked && !good : xr_valid && xr_ready && xr.kind == HIT;
     assign s_tag     = x_valid_q ? x_tag_q : xr.tag;
 
     // ---- how long the host works on a request ----------------------------------------------
@@ -237,7 +239,7 @@ module berth_fp_block #(
     assign carried = 32'((36'(serve_q[26:11]) * 36'd15) << UNIT_W >> 4);
     assign timed   = timing_q && (settle || (x_valid_q && x_done)) && s_tag == timed_q;
     always_ff @(posedge clk) begin
-        if (timed && (settle || x_kind_q != 2'd1)) timing_q <= 1'b0;
+        if (timed && (settle || x_kind_q != MISS)) timing_q <= 1'b0;
         if (timed && retry_put) serve_q <= serve_q == '0 || {since, 11'd0} < aged ? {since, 11'd0} : aged;
         if (op_q == ASK && acq_ready && !timing_q) begin
             timing_q <= 1'b1;
@@ -269,7 +271,7 @@ module berth_fp_block #(
     assign fits     = (bytes - back < (serve_q == '0 || most < soon ? most : soon) || (blocks == wanted && freed == want_from))
                       && blocks - freed < (LB+1)'(1 << LB);
     assign p_len    = piece.len;
-    assign p_none   = piece.kind != 2'd0 || piece.inlined || p_len == 32'd0;
+    assign p_none   = piece.kind != berth_card_pkg::PIECE_DATA || piece.inlined || p_len == 32'd0;
     assign at       = fixing ? fix_off_q : offset;
     assign in_ctx   = ctx_len - at;
     assign want     = fixing ? {19'd0, fix_left_q} : need ? p_len : left;
@@ -295,7 +297,7 @@ module berth_fp_block #(
     assign state_idx  = settle ? s_tag[LB:0] : put ? block_idx : mark_data.idx;
     assign state_data.failed = settle && !good;
     assign state_data.held   = settle && good;
-    assign state_data.status = settle ? (x_valid_q ? x_status_q : 8'd0) : put ? BLOCK_ASKED : mark_data.state;
+    assign state_data.status = settle ? (x_valid_q ? x_status_q : 8'd0) : put ? berth_card_pkg::BLOCK_ASKED : mark_data.state;
     assign held_set   = settle || fixed_we;
 
     // Counts; a QP has nothing under way when it is initialised.
@@ -337,8 +339,8 @@ module berth_fp_block #(
         if (op_q == LOOK && !fixing && need && p_none) begin
             row_we  = 1'b1;
             // an element that is not sent has contexts too
-            row_new = {bytes, pieces + 8'd1, 32'd0, piece.kind == 2'd0 ? ctx : ctxs[LC-1:0],
-                       piece.kind == 2'd0 ? offset : 32'd0, blocks, losts};
+            row_new = {bytes, pieces + 8'd1, 32'd0, piece.kind == berth_card_pkg::PIECE_DATA ? ctx : ctxs[LC-1:0],
+                       piece.kind == berth_card_pkg::PIECE_DATA ? offset : 32'd0, blocks, losts};
         end
         if (fix_done) begin
             row_we  = 1'b1;

@@ -83,7 +83,6 @@ module berth_fp_cut #(
     localparam int unsigned QW    = $clog2(QPS);
     localparam int unsigned ROOM  = berth_regs_pkg::CREDITS_PER_QP;
     localparam int unsigned CW    = $clog2(ROOM);
-    localparam logic [1:0]  DATA  = 2'd0, EMPTY = 2'd1, TOO_LONG = 2'd2, BAD = 2'd3;
     localparam int unsigned RW    = 1 + 32 + 32 + 32 + 16 + 1 + 32 + 6 + 8 + 32;
 
     // ---- rows ------------------------------------------------------------------------
@@ -174,6 +173,7 @@ module berth_fp_cut #(
 
     // ---- cut -------------------------------------------------------------------------
     logic        have, room, credit, cut, ends;
+    logic        alone;                  // it needs no credit
     logic [31:0] left, len;
     logic [1:0]  kind;
     assign have   = mid || elem != parsed;
@@ -183,14 +183,15 @@ module berth_fp_cut #(
     assign credit = next_in != next_out && !late_q;
     assign left   = mid ? rest : e_len;
     always_comb begin
-        kind = DATA;
-        if (e_bad) kind = BAD;
-        else if (!message && left == 32'd0) kind = EMPTY;
-        else if (message && credit && left > size) kind = TOO_LONG;
+        kind = berth_card_pkg::PIECE_DATA;
+        if (e_bad) kind = berth_card_pkg::PIECE_BAD;
+        else if (!message && left == 32'd0) kind = berth_card_pkg::PIECE_EMPTY;
+        else if (message && credit && left > size) kind = berth_card_pkg::PIECE_TOO_LONG;
     end
-    assign len  = kind != DATA ? 32'd0 : left < size ? left : size;
-    assign ends = kind != DATA || left <= size;
-    assign cut  = state_q == CUT && have && room && ((credit && (message || size != 32'd0)) || kind == BAD || kind == EMPTY);
+    assign len  = kind != berth_card_pkg::PIECE_DATA ? 32'd0 : left < size ? left : size;
+    assign ends = kind != berth_card_pkg::PIECE_DATA || left <= size;
+    assign alone = kind == berth_card_pkg::PIECE_BAD || kind == berth_card_pkg::PIECE_EMPTY;
+    assign cut  = state_q == CUT && have && room && ((credit && (message || size != 32'd0)) || alone);
 
     assign piece_we   = cut;
     assign piece_q    = q_q;
@@ -213,7 +214,7 @@ module berth_fp_cut #(
 
     always_comb begin
         row_we  = cut;
-        row_new = {open, list_first, next_in, next_out + {31'd0, kind == DATA}, elem + {15'd0, ends},
+        row_new = {open, list_first, next_in, next_out + {31'd0, kind == berth_card_pkg::PIECE_DATA}, elem + {15'd0, ends},
                    !ends, left - len, (mid ? place : 6'd0) + len[5:0], pieces + 8'd1, total + len};
         if (state_q == ROWS && list_q) begin
             row_we  = fresh;

@@ -74,8 +74,6 @@ module berth_fp_release #(
     localparam int unsigned QW   = $clog2(QPS);
     localparam int unsigned RING = 1 << LB;
 
-    localparam logic [7:0]  BLOCK_ASKED = 8'd0, BLOCK_BACK = 8'd1, BLOCK_AGAIN = 8'd2;
-
     typedef enum logic [3:0] {IDLE, ROWS, COUNT, GIVE, STEP, PLACE, INIT, FIND, LOOK, DROP, MARK} op_t;
     typedef enum logic [1:0] {LEFT, DRAIN, REVOKE} kind_t;
     op_t             op_q;
@@ -149,7 +147,8 @@ module berth_fp_release #(
     assign mark_data.again = op_q == MARK && kind_q == REVOKE && second_q;
     assign mark_q     = q_q;
     assign mark_data.idx   = op_q == INIT ? {1'b1, blk_q[LB-1:0]} : kind_q == LEFT ? blk_q : at_q;
-    assign mark_data.state = op_q == INIT || kind_q != REVOKE ? BLOCK_BACK : second_q ? BLOCK_ASKED : BLOCK_AGAIN;
+    assign mark_data.state = op_q == INIT || kind_q != REVOKE ? berth_card_pkg::BLOCK_BACK
+                           : second_q ? berth_card_pkg::BLOCK_ASKED : berth_card_pkg::BLOCK_AGAIN;
 
     logic [LB+1:0]   given [0:QPS-1];
     assign count_given = given[count_q];
@@ -245,7 +244,8 @@ module berth_fp_release #(
                 if (drop) begin
                     op_q <= DROP;
                 end else if ((kind_q == DRAIN && lost && b_state.failed)
-                             || (second_q && live && !b_state.held && !b_state.failed && b_state.status == BLOCK_AGAIN)) begin
+                             || (second_q && live && !b_state.held && !b_state.failed
+                                 && b_state.status == berth_card_pkg::BLOCK_AGAIN)) begin
                     op_q <= MARK;
                 end else begin
                     at_q     <= at_q + (LB+1)'(1);

@@ -514,7 +514,10 @@ module berth_fp_tx #(
                    FE_W'(cut_fault_status), ack_fault_kind, ack_fault_arg}),
         .clear(c_we && c_word == berth_row_pkg::SEND_COMMAND && command.opcode == berth_row_pkg::SEND_CMD_START), .clear_q(c_qp),
         .valid(fe_valid), .ready(fe_ready), .source(fe_source), .q(fe_q), .word(fe_what), .busy(fe_busy));
-    assign fe_code = fe_source[0] ? berth_row_pkg::EVENT_TIMEOUT + 8'(fe_what[33:32]) : fe_source[1] ? berth_row_pkg::EVENT_LIST
+    logic [7:0]    ack_code;
+    assign ack_code = fe_what[33:32] == berth_card_pkg::ACK_TIMEOUT ? berth_row_pkg::EVENT_TIMEOUT
+                    : fe_what[33:32] == berth_card_pkg::ACK_NAK ? berth_row_pkg::EVENT_NAK : berth_row_pkg::EVENT_RNR;
+    assign fe_code = fe_source[0] ? ack_code : fe_source[1] ? berth_row_pkg::EVENT_LIST
                    : fe_source[2] ? (fe_what[9] ? berth_row_pkg::EVENT_NO_MEMORY : berth_row_pkg::EVENT_BAD_WQE)
                    : fe_what[0] ? berth_row_pkg::EVENT_SEND_INDEX : berth_row_pkg::EVENT_SEND_QUEUE;
     assign fe.code     = fe_code;
