@@ -10,7 +10,8 @@ use berth_abi::message::Entry;
 use berth_abi::ring::{ENTRY_BYTES, TRIGGER_ADAPTIVE};
 use berth_abi::rows::event::EVENT_TIMEOUT;
 use berth_abi::rows::{self, HALF_RECEIVES, HALF_SENDS, ROW_CLOCK, recv, send};
-use berth_abi::wqe::{CQE_BYTES, MAX_INLINE, OP_RECV, OP_SEND, PHASE, SEND_INLINE, WQE_BYTES};
+use berth_abi::status::WC_OK;
+use berth_abi::wqe::{CQE_BYTES, Cqe, MAX_INLINE, OP_RECV, OP_SEND, PHASE, SEND_INLINE, WQE_BYTES};
 use berth_protocol::card::limits::TIMEOUT;
 use berth_random::Rng;
 use berth_rtl::BAR_DOORBELL;
@@ -298,11 +299,12 @@ impl Node {
             let at = bus(self.places.completion_queue(q, receives));
             self.board.set_cpu(CPU_CQ_BASE_LO, at as u32);
             self.board.set_cpu(CPU_CQ_BASE_HI, (at >> 32) as u32);
-            self.board.set_cpu(CPU_CQ_ATTR, 1 << 31 | (UAR as u32) << 8 | self.load.depth().ilog2());
+            self.board
+                .set_cpu(CPU_CQ_ATTR, CqAttr { valid: 1, page: UAR as u32, log2: self.load.depth().ilog2() }.word());
             self.board.set_cpu(CPU_CQ_CFG, 2 * q + u32::from(receives));
         }
         self.board.set_cpu(CPU_DB_CFG_QPN, qpn);
-        self.board.set_cpu(CPU_DB_CFG, 1 << 31 | 1 << 30 | UAR as u32);
+        self.board.set_cpu(CPU_DB_CFG, DbCfg { valid: 1, fast: 1, page: UAR as u32 }.word());
 
         for (word, chunk) in (0..).zip(template(n, qpn).as_chunks::<4>().0) {
             self.row(HALF_SENDS, qpn, word, u32::from_le_bytes(*chunk));
@@ -451,13 +453,14 @@ impl Node {
     }
 
     /// The words of completion `n` of a queue.
-    fn completion(&self, q: u32, receives: bool, n: u32) -> [u32; 8] {
-        self.board.memory.words(bus(self.places.completion_queue(q, receives) + n as usize * CQE_BYTES as usize))
+    fn completion(&self, q: u32, receives: bool, n: u32) -> Cqe {
+        let at = self.places.completion_queue(q, receives) + n as usize * CQE_BYTES as usize;
+        Cqe::from_words(&self.board.memory.words(bus(at)))
     }
 
     /// Whether completion `n` of a queue has been written.
     pub fn completed(&self, q: u32, receives: bool, n: u32) -> bool {
-        self.completion(q, receives, n)[7] & PHASE != 0
+        self.completion(q, receives, n).phase & PHASE != 0
     }
 
     /// Whether all sends and receives have been completed.
@@ -472,16 +475,16 @@ impl Node {
     /// # Errors
     /// When something differs, or the card has an event for firmware.
     pub fn check(&mut self, peer: &Self, count: u32) -> Result<()> {
-        let (code, arg) = (self.board.cpu(CPU_FAST_EVENT), self.board.cpu(CPU_FAST_ARG));
-        ensure!(code >> 24 == 0, "event {code:#x} {arg:#x} for firmware");
+        let event = self.board.fast_event();
+        ensure!(event.is_none(), "for firmware: {event:x?}");
         ensure!(self.taken.iter().all(|&n| n == count), "{:?} messages of {count} have been compared", self.taken);
         for (q, n) in (0..self.load.qps).flat_map(|q| (0..count).map(move |n| (q, n))) {
             for (node, receives, opcode) in [(peer, false, OP_SEND), (&*self, true, OP_RECV)] {
-                let w = node.completion(q, receives, n);
-                let fine = w[..3] == [n, 0, self.load.len as u32]
-                    && w[4] & 0xffff == u32::from(opcode) << 8
-                    && w[7] & PHASE != 0;
-                ensure!(fine, "completion {n} of queue pair {q}, receives {receives}: {w:x?}");
+                let c = node.completion(q, receives, n);
+                let fine = (c.wr_id, c.byte_len) == (n.into(), self.load.len as u32)
+                    && (c.status, c.opcode) == (WC_OK, opcode)
+                    && c.phase & PHASE != 0;
+                ensure!(fine, "completion {n} of queue pair {q}, receives {receives}: {c:x?}");
             }
         }
         for node in [&*self, peer] {
@@ -530,16 +533,12 @@ impl Node {
     /// # Errors
     /// When the card reports anything else.
     pub fn firmware(&mut self) -> Result<()> {
-        loop {
-            let code = self.board.cpu(CPU_FAST_EVENT);
-            if code >> 24 == 0 {
-                return Ok(());
-            }
-            let arg = self.board.cpu(CPU_FAST_ARG);
-            ensure!(code >> 24 == EVENT_TIMEOUT, "event {code:#x} {arg:#x} for firmware");
+        while let Some(event) = self.board.fast_event() {
+            ensure!(event.code == u64::from(EVENT_TIMEOUT), "for firmware: {event:x?}");
             self.time_outs += 1;
-            self.row(HALF_SENDS, code >> 8 & 0xffff, send::COMMAND, send::CMD_AGAIN);
+            self.row(HALF_SENDS, event.qpn as u32, send::COMMAND, send::CMD_AGAIN);
         }
+        Ok(())
     }
 
     /// Most bytes that were pinned at any time: of what is sent, of what is received.

@@ -3,6 +3,7 @@
 
 use crate::memory::Memory;
 use berth_abi::cpu::*;
+use berth_abi::rows::event::Event;
 use berth_rtl::{Card, CardConfig};
 
 /// A DMA command of the core.
@@ -89,6 +90,13 @@ impl Board {
         }
         let flags = u32::from(d.write) | u32::from(d.asid.is_some()) << 1 | u32::from(d.slot.is_some()) << 2;
         self.set_cpu(CPU_DMA_GO, flags | d.slot.unwrap_or(0) << 8 | d.asid.unwrap_or(0) << 16);
+    }
+
+    /// The next event of the fast path, if there is one.
+    pub fn fast_event(&mut self) -> Option<Event> {
+        let high = self.cpu(CPU_FAST_EVENT);
+        (Event::from_word(u64::from(high) << 32).code != 0)
+            .then(|| Event::from_word(u64::from(high) << 32 | u64::from(self.cpu(CPU_FAST_ARG))))
     }
 
     /// Status (`DMA_*`) and tag of the next DMA command that has ended, if one has.

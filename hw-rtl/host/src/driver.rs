@@ -6,7 +6,7 @@ use crate::pager::{PageAnswer, Pager};
 use crate::rings::{Commands, Events};
 use berth_abi::counters::*;
 use berth_abi::host::*;
-use berth_abi::message::{COOKIE, CmdDone, Entry, FwLog, NetConfig, Pressure};
+use berth_abi::message::{COOKIE, CmdDone, Entry, FwLog, NetConfig, Pressure, Typed};
 use berth_abi::ring::*;
 use berth_abi::status::*;
 use berth_random::Rng;
@@ -87,7 +87,7 @@ pub struct Host {
     pub(crate) fence: u64,
     pub(crate) fence_token: u64,
     cookie: u32,
-    done: BTreeMap<u32, Entry>,
+    done: BTreeMap<u32, CmdDone>,
     /// When the card may next be told that page requests wait for budget.
     pressure_due: u64,
     pub(crate) next_vpn: u64,
@@ -238,7 +238,7 @@ impl Host {
             guid: 0x0200_0000 << 32 | u64::from(ip),
             key: std::array::from_fn(|_| random.draw() as u32),
         };
-        assert_eq!(self.command(name.encode())[2], CMD_OK, "CMD_NET_CONFIG");
+        assert_eq!(self.command(name.encode()).status, CMD_OK, "CMD_NET_CONFIG");
     }
 
     /// Its MAC address.
@@ -274,7 +274,7 @@ impl Host {
         }
     }
 
-    /// Queues a firmware command (word 1 is filled in) and returns its cookie for [`Host::done`].
+    /// Queues a firmware command (its cookie is filled in) and returns its cookie for [`Host::done`].
     pub fn submit(&mut self, mut words: Entry) -> u32 {
         self.cookie += 1;
         words[COOKIE] = self.cookie;
@@ -282,13 +282,13 @@ impl Host {
         self.cookie
     }
 
-    /// The answer (`EV_CMD_DONE`) to a command, once.
-    pub fn done(&mut self, cookie: u32) -> Option<Entry> {
+    /// The answer to a command, once.
+    pub fn done(&mut self, cookie: u32) -> Option<CmdDone> {
         self.done.remove(&cookie)
     }
 
     /// Carries out a firmware command that this host's card can finish alone.
-    pub fn command(&mut self, words: Entry) -> Entry {
+    pub fn command(&mut self, words: Entry) -> CmdDone {
         let cookie = self.submit(words);
         let end = self.card.cycles() + 5_000_000;
         loop {
@@ -337,14 +337,13 @@ impl Host {
     }
 
     fn event(&mut self, w: Entry) {
-        match w[0] & 0xff {
-            EV_CMD_DONE => _ = self.done.insert(CmdDone::decode(&w).cookie, w),
-            EV_LOG => {
-                let log = FwLog::decode(&w);
-                let bytes: Vec<u8> = log.data.iter().flat_map(|x| x.to_le_bytes()).collect();
-                self.log.extend_from_slice(&bytes[..log.len as usize]);
-            }
-            _ => self.events.push_back(w),
+        if let Some(done) = CmdDone::of(&w) {
+            self.done.insert(done.cookie, done);
+        } else if let Some(log) = FwLog::of(&w) {
+            let bytes: Vec<u8> = log.data.iter().flat_map(|x| x.to_le_bytes()).collect();
+            self.log.extend_from_slice(&bytes[..log.len as usize]);
+        } else {
+            self.events.push_back(w);
         }
     }
 
@@ -409,9 +408,10 @@ impl Host {
         self.pager.dues().map(|due| if due > now { due } else { self.pressure_due.max(now + 1) }).min()
     }
 
-    /// Takes the first event of `kind` that waits.
-    pub fn take_event(&mut self, kind: u32) -> Option<Entry> {
-        let at = self.events.iter().position(|w| w[0] & 0xff == kind)?;
-        self.events.remove(at)
+    /// Takes the first event of a type that waits.
+    pub fn take_event<T: Typed>(&mut self) -> Option<T> {
+        let (at, event) = self.events.iter().enumerate().find_map(|(at, w)| Some((at, T::of(w)?)))?;
+        self.events.remove(at);
+        Some(event)
     }
 }

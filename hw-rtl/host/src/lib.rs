@@ -25,6 +25,6 @@ pub use driver::{Host, HostConfig};
 pub use frames::{Bth, credit_lists, data_lengths, is_data, piece_lengths, roce};
 pub use memory::{Access, Memory, PAGE, pages};
 pub use pager::{Page, PageAnswer, Pager};
-pub use process::{Completion, element};
+pub use process::element;
 pub use rings::{Commands, Events};
 pub use wire::{Faults, Net, Wire};

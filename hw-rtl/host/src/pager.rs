@@ -3,7 +3,7 @@
 
 use crate::memory::{Access, Memory, PAGE, pages};
 use berth_abi::card::xlt_free;
-use berth_abi::message::{Entry, PageNeed, PageReady, PageRelease, PageRevoke};
+use berth_abi::message::{Entry, PageNeed, PageReady, PageRelease, PageRevoke, code};
 use berth_abi::ring::*;
 use berth_abi::status::{PAGE_FAULT, PAGE_OK, PAGE_OVER_BUDGET};
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -141,7 +141,7 @@ impl Pager {
 
     /// Takes an event of the card at cycle `now`; false if it is not about pages.
     pub fn event(&mut self, event: &Entry, now: u64, memory: &Memory) -> bool {
-        match event[0] & 0xff {
+        match code(event) {
             EV_PAGE_NEED => {
                 self.requests += 1;
                 let need = PageNeed::decode(event);

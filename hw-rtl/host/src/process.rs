@@ -5,31 +5,10 @@ use crate::driver::{Cq, Host, Qp};
 use crate::memory::{Access, PAGE, pages};
 use crate::pager::Page;
 use berth_abi::host::*;
-use berth_abi::message::{CqCreate, Entry, Fence, QpCreate, RangeRevoked};
+use berth_abi::message::{CmdDone, CqCreate, Fence, QpCreate, RangeRevoked};
 use berth_abi::status::CMD_OK;
 use berth_abi::wqe::*;
 use berth_rtl::BAR_DOORBELL;
-
-/// A completion.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Completion {
-    /// As posted.
-    pub wr_id: u64,
-    /// Bytes moved.
-    pub byte_len: u32,
-    /// QP.
-    pub qpn: u32,
-    /// `WC_*`.
-    pub status: u8,
-    /// `OP_*`.
-    pub opcode: u8,
-    /// `CQE_*`.
-    pub flags: u16,
-    /// Bytes remaining at the sender (CR-9).
-    pub remaining: u32,
-    /// Credit number used.
-    pub credit: u32,
-}
 
 /// A send or receive element (`OP_*`, `SEND_*`) with its ranges: (virtual address, bytes).
 #[must_use]
@@ -113,17 +92,17 @@ impl Host {
         let bytes = u64::from(CQE_BYTES) << log2;
         let base = self.memory.alloc(bytes.div_ceil(PAGE), Access::ReadWrite);
         let cq = CqCreate { cqn, uar, log2_entries: log2, base };
-        assert_eq!(self.command(cq.encode())[2], CMD_OK, "CMD_CQ_CREATE");
+        assert_eq!(self.command(cq.encode()).status, CMD_OK, "CMD_CQ_CREATE");
         self.cqs.insert(cqn, Cq { base, log2, ci: 0, uar });
     }
 
     /// Makes a queue pair. `want.sq_base` and `want.rq_base` are filled in.
     pub fn create_qp(&mut self, want: QpCreate) {
-        assert_eq!(self.try_create_qp(want)[2], CMD_OK, "CMD_QP_CREATE");
+        assert_eq!(self.try_create_qp(want).status, CMD_OK, "CMD_QP_CREATE");
     }
 
     /// As [`create_qp`](Self::create_qp); gives the card's answer.
-    pub fn try_create_qp(&mut self, want: QpCreate) -> Entry {
+    pub fn try_create_qp(&mut self, want: QpCreate) -> CmdDone {
         let mut q = want;
         let queue = |log2: u8| self.memory.alloc((u64::from(WQE_BYTES) << log2).div_ceil(PAGE), Access::Read);
         (q.sq_base, q.rq_base) = (queue(q.log2_sq), queue(q.log2_rq));
@@ -210,7 +189,7 @@ impl Host {
     }
 
     /// Takes completions from a CQ and tells the card.
-    pub fn poll_cq(&mut self, cqn: u32) -> Vec<Completion> {
+    pub fn poll_cq(&mut self, cqn: u32) -> Vec<Cqe> {
         let (base, log2, mut ci, uar) = {
             let c = &self.cqs[&cqn];
             (c.base, c.log2, c.ci, c.uar)
@@ -218,21 +197,12 @@ impl Host {
         let mut out = Vec::new();
         loop {
             let at = base + u64::from(ci & ((1 << log2) - 1)) * u64::from(CQE_BYTES);
-            let w: [u32; 8] = self.memory.words(at);
-            if (w[7] & PHASE != 0) != ((ci >> log2) & 1 == 0) {
+            let cqe = Cqe::from_words(&self.memory.words(at));
+            if (cqe.phase & PHASE != 0) != ((ci >> log2) & 1 == 0) {
                 break;
             }
             ci = ci.wrapping_add(1);
-            out.push(Completion {
-                wr_id: u64::from(w[0]) | u64::from(w[1]) << 32,
-                byte_len: w[2],
-                qpn: w[3],
-                status: w[4] as u8,
-                opcode: (w[4] >> 8) as u8,
-                flags: (w[4] >> 16) as u16,
-                remaining: w[5],
-                credit: w[6],
-            });
+            out.push(cqe);
         }
         if !out.is_empty() {
             self.cqs.get_mut(&cqn).expect("CQ").ci = ci;

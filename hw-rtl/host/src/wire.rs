@@ -2,8 +2,7 @@
 //! The wire between the cards of hosts, and what it does to frames.
 
 use crate::driver::Host;
-use berth_abi::message::{Accept, CmRequest, Connect, Listen};
-use berth_abi::ring::{EV_CM_ESTABLISHED, EV_CM_REQUEST};
+use berth_abi::message::{Accept, CmEstablished, CmRequest, Connect, Listen};
 use berth_abi::status::CMD_OK;
 use berth_random::Rng;
 use std::collections::VecDeque;
@@ -219,7 +218,7 @@ impl Net {
     pub fn connect(&mut self, from: usize, a: u32, to: usize, b: u32, service: u32) {
         let listen = self.hosts[to].submit(Listen { service }.encode());
         self.run_until("CMD_CM_LISTEN", 10_000_000, |n| {
-            n.hosts[to].done(listen).map(|w| assert_eq!(w[2], CMD_OK)).is_some()
+            n.hosts[to].done(listen).map(|answer| assert_eq!(answer.status, CMD_OK)).is_some()
         });
         self.join(from, a, to, b, service);
     }
@@ -229,24 +228,20 @@ impl Net {
         let ask = Connect { qpn: a, ipv4: self.hosts[to].config().ipv4, service, ..Connect::default() };
         let connect = self.hosts[from].submit(ask.encode());
         self.run_until("CMD_CM_CONNECT", 10_000_000, |n| {
-            n.hosts[from].done(connect).map(|w| assert_eq!(w[2], CMD_OK)).is_some()
+            n.hosts[from].done(connect).map(|answer| assert_eq!(answer.status, CMD_OK)).is_some()
         });
-        let mut request = [0; 16];
+        let mut request = CmRequest::default();
         self.run_until("EV_CM_REQUEST", 500_000_000, |n| {
-            n.hosts[to].take_event(EV_CM_REQUEST).map(|w| request = w).is_some()
+            n.hosts[to].take_event().map(|event| request = event).is_some()
         });
-        let request = CmRequest::decode(&request);
         assert_eq!(request.service, service);
         let answer = Accept { request: request.request, qpn: b, ..Accept::default() };
         let accept = self.hosts[to].submit(answer.encode());
         self.run_until("CMD_CM_ACCEPT", 10_000_000, |n| {
-            n.hosts[to].done(accept).map(|w| assert_eq!(w[2], CMD_OK)).is_some()
+            n.hosts[to].done(accept).map(|answer| assert_eq!(answer.status, CMD_OK)).is_some()
         });
         for host in [from, to] {
-            let mut seen = [0; 16];
-            self.run_until("EV_CM_ESTABLISHED", 500_000_000, |n| {
-                n.hosts[host].take_event(EV_CM_ESTABLISHED).map(|w| seen = w).is_some()
-            });
+            self.run_until("EV_CM_ESTABLISHED", 500_000_000, |n| n.hosts[host].take_event::<CmEstablished>().is_some());
         }
     }
 

@@ -10,7 +10,7 @@ mod pair;
 
 use berth_abi::card::*;
 use berth_abi::counters::*;
-use berth_abi::message::Listen;
+use berth_abi::message::{CmRequest, Listen, QpError};
 use berth_abi::ring::*;
 use berth_abi::status::*;
 use berth_abi::wire::*;
@@ -240,7 +240,7 @@ fn redmark_connection_requests_of_strangers_take_nothing() {
         Some(f)
     });
     run(&mut net, &mut streams, 200_000_000);
-    assert!(net.hosts[1].take_event(EV_CM_REQUEST).is_none(), "nobody has shown that it hears us");
+    assert!(net.hosts[1].take_event::<CmRequest>().is_none(), "nobody has shown that it hears us");
     // What they were told is no longer than what they said: nobody is flooded with our answers.
     let told: Vec<usize> = net.wires[1].sent[sent..]
         .iter()
@@ -409,9 +409,9 @@ fn srdma_who_hears_the_wire_writes_where_the_peer_may_and_nowhere_else() {
     // One more has no receive.
     let forged = data(&net, QP_B, psn.wrapping_add(1) & PSN_MASK, 3, &[0xbd; 64]);
     net.hosts[1].card.push_rx(forged);
-    let mut error = [0; 16];
-    net.run_until("EV_QP_ERROR", 20_000_000, |n| n.hosts[1].take_event(EV_QP_ERROR).map(|w| error = w).is_some());
-    assert_eq!((error[1], error[2]), (QP_B, REASON_PROTOCOL));
+    let mut error = QpError::default();
+    net.run_until("EV_QP_ERROR", 20_000_000, |n| n.hosts[1].take_event().map(|event| error = event).is_some());
+    assert_eq!((error.qpn, error.reason), (QP_B, REASON_PROTOCOL));
     assert!(net.hosts[1].read(ASID, two, 4096) == before);
     assert_eq!(net.hosts[1].violations(), [], "invariant 4");
     still_works(&mut net, 30);

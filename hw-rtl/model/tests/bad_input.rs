@@ -10,6 +10,7 @@ use berth_abi::card::*;
 use berth_abi::counters::*;
 use berth_abi::cpu::LIST_EARLY;
 use berth_abi::host::*;
+use berth_abi::message::{CODE, Connect, Disconnect, QpDestroy, QpError, Typed, code};
 use berth_abi::ring::*;
 use berth_abi::status::*;
 use berth_abi::wire::*;
@@ -109,9 +110,9 @@ fn inv_1_data_without_a_credit_is_counted_and_ends_the_connection() {
     // Immediate data, the placement header of the third credit's first packet, and data.
     let body = [&[0; 4][..], &Placement { credit: 2, index: 0 }.to_bytes(), &[9; 92]].concat();
     net.hosts[1].card.push_rx(forge(&like, 0x05, QP_B, psn + 1, &body));
-    let mut error = [0; 16];
-    net.run_until("EV_QP_ERROR", 20_000_000, |n| n.hosts[1].take_event(EV_QP_ERROR).map(|w| error = w).is_some());
-    assert_eq!((error[1], error[2]), (QP_B, REASON_PROTOCOL));
+    let mut error = QpError::default();
+    net.run_until("EV_QP_ERROR", 20_000_000, |n| n.hosts[1].take_event().map(|event| error = event).is_some());
+    assert_eq!((error.qpn, error.reason), (QP_B, REASON_PROTOCOL));
     assert_eq!(net.hosts[1].fw_counter(F_NO_CREDIT), 1);
     // The QP beside it lives.
     let mut s = [Stream::new(&mut net, (0, other), (1, other), Rng(3).bytes(10_000))];
@@ -153,11 +154,9 @@ fn qp_17_vanished_peer_is_noticed_also_without_a_credit() {
     net.faults = Faults { loss: 1.0, ..Faults::default() };
     let start = net.hosts[0].card.cycles();
     for d in 0..2 {
-        let mut error = [0; 16];
-        net.run_until("EV_QP_ERROR", 1_000_000_000, |n| {
-            n.hosts[d].take_event(EV_QP_ERROR).map(|w| error = w).is_some()
-        });
-        assert_eq!(error[2], REASON_PEER_LOST);
+        let mut error = QpError::default();
+        net.run_until("EV_QP_ERROR", 1_000_000_000, |n| n.hosts[d].take_event().map(|event| error = event).is_some());
+        assert_eq!(error.reason, REASON_PEER_LOST);
         assert_eq!(net.hosts[d].fw_counter(F_PEERS_LOST), 1);
     }
     let took = net.hosts[0].card.cycles() - start;
@@ -189,9 +188,9 @@ fn qp_17_a_wire_that_takes_nothing_for_ever_ends_connections_as_a_lost_peer_does
     for id in 1..=3 {
         net.hosts[0].post_send(QP_A, id, &[(source, SIZE / 2)]);
     }
-    let mut error = [0; 16];
-    net.run_until("EV_QP_ERROR", 20_000_000, |n| n.hosts[0].take_event(EV_QP_ERROR).map(|w| error = w).is_some());
-    assert_eq!((error[1], error[2]), (QP_A, REASON_PEER_LOST));
+    let mut error = QpError::default();
+    net.run_until("EV_QP_ERROR", 20_000_000, |n| n.hosts[0].take_event().map(|event| error = event).is_some());
+    assert_eq!((error.qpn, error.reason), (QP_A, REASON_PEER_LOST));
     alive(&mut net, 0);
     // All elements complete, of the fast path though nothing has left.
     let mut done = Vec::new();
@@ -219,9 +218,9 @@ fn inv_6_wild_producer_index_stops_its_qp_only() {
     net.settle(10_000);
     assert_eq!(net.hosts[0].rtl_counter(C_DOORBELL_DENIED), 1);
     door(&mut net, UAR, other, 33);
-    let mut error = [0; 16];
-    net.run_until("EV_QP_ERROR", 10_000_000, |n| n.hosts[0].take_event(EV_QP_ERROR).map(|w| error = w).is_some());
-    assert_eq!((error[1], error[2]), (other, REASON_BAD_INDEX));
+    let mut error = QpError::default();
+    net.run_until("EV_QP_ERROR", 10_000_000, |n| n.hosts[0].take_event().map(|event| error = event).is_some());
+    assert_eq!((error.qpn, error.reason), (other, REASON_BAD_INDEX));
     assert_eq!(net.hosts[0].fw_counter(F_BAD_INDEX), 1);
     small_stream(&mut net, 5);
     finish(&mut net, &[(0, QP_A), (1, QP_B), (0, other)]);
@@ -262,17 +261,25 @@ fn inv_6_random_commands_are_answered_and_harm_nobody() {
             2 => rng.below(200) as u32,
             _ => u32::MAX,
         });
-        w[0] = rng.between(0, 40) as u32;
+        w[CODE] = rng.between(0, 40) as u32;
+        let command = code(&w);
+        let qpn =
+            QpDestroy::of(&w).map(|c| c.qpn).or(Connect::of(&w).map(|c| c.qpn)).or(Disconnect::of(&w).map(|c| c.qpn));
         // These would do what they say to the QPs and names under test.
-        let harmful = [CMD_NET_CONFIG, CMD_CRASH, CMD_PAGE_INSTALL, CMD_PAGE_READY, CMD_FENCE, CMD_CQ_DESTROY];
-        if harmful.contains(&w[0])
-            || (w[0] != CMD_QP_CREATE && w[2] == QP_A)
-            || w[0] == CMD_PAGE_EVICT
-            || w[0] == CMD_PAGE_REVOKE
-        {
+        let harmful = [
+            CMD_NET_CONFIG,
+            CMD_CRASH,
+            CMD_PAGE_INSTALL,
+            CMD_PAGE_READY,
+            CMD_FENCE,
+            CMD_CQ_DESTROY,
+            CMD_PAGE_EVICT,
+            CMD_PAGE_REVOKE,
+        ];
+        if harmful.contains(&command) || qpn == Some(QP_A) {
             continue;
         }
-        if w[0] < CMD_FIRST_FW {
+        if command < CMD_FIRST_FW {
             // RTL: unknown ones are counted, not answered.
             net.hosts[0].submit(w);
             continue;

@@ -6,8 +6,10 @@ use berth_abi::card::FIRST_QPN;
 use berth_abi::counters::*;
 use berth_abi::cpu::*;
 use berth_abi::host::*;
+use berth_abi::rows::event::Event;
 use berth_abi::rows::{self, HALF_RECEIVES, HALF_SENDS, recv, send};
-use berth_abi::wqe::{CQE_BYTES, OP_RECV, OP_SEND, PHASE, WQE_BYTES, Wqe};
+use berth_abi::status::WC_OK;
+use berth_abi::wqe::{CQE_BYTES, Cqe, OP_RECV, OP_SEND, PHASE, WQE_BYTES, Wqe};
 use berth_rtl::{BAR_DOORBELL, CardConfig};
 use berth_rtl_host::{Access, Board, Commands, Events, Memory, Page, Pager, Rng, element, pages};
 use std::collections::VecDeque;
@@ -69,10 +71,10 @@ impl Node {
         // a completion queue, and the doorbell row of a QP of the fast path
         node.register(CPU_CQ_BASE_LO, COMPLETIONS as u32);
         node.register(CPU_CQ_BASE_HI, (COMPLETIONS >> 32) as u32);
-        node.register(CPU_CQ_ATTR, 1 << 31 | (PAGE as u32) << 8 | LOG2_CQ);
+        node.register(CPU_CQ_ATTR, CqAttr { valid: 1, page: PAGE as u32, log2: LOG2_CQ }.word());
         node.register(CPU_CQ_CFG, 0);
         node.register(CPU_DB_CFG_QPN, QP);
-        node.register(CPU_DB_CFG, 1 << 31 | 1 << 30 | PAGE as u32);
+        node.register(CPU_DB_CFG, DbCfg { valid: 1, fast: 1, page: PAGE as u32 }.word());
         node.connect(n);
         node
     }
@@ -199,9 +201,9 @@ impl Node {
 
     /// The completions so far (of the first round), as (wr_id, bytes, status, opcode).
     fn completions(&self) -> Vec<(u64, u32, u8, u8)> {
-        let ring = (COMPLETIONS..).step_by(CQE_BYTES as usize).map(|at| self.board.memory.words::<8>(at));
-        let valid = ring.take(1 << LOG2_CQ).take_while(|w| w[7] & PHASE != 0);
-        valid.map(|w| (u64::from(w[0]) | u64::from(w[1]) << 32, w[2], w[4] as u8, (w[4] >> 8) as u8)).collect()
+        let ring = (COMPLETIONS..).step_by(CQE_BYTES as usize).map(|at| Cqe::from_words(&self.board.memory.words(at)));
+        let valid = ring.take(1 << LOG2_CQ).take_while(|c| c.phase & PHASE != 0);
+        valid.map(|c| (c.wr_id, c.byte_len, c.status, c.opcode)).collect()
     }
 
     /// Gives the host's place in the event ring back, as a driver does.
@@ -212,9 +214,8 @@ impl Node {
     }
 
     /// Events of the fast path for firmware.
-    fn exception(&mut self) -> Option<(u32, u32)> {
-        let (code, arg) = (self.board.cpu(CPU_FAST_EVENT), self.board.cpu(CPU_FAST_ARG));
-        (code >> 24 != 0).then_some((code, arg))
+    fn exception(&mut self) -> Option<Event> {
+        self.board.fast_event()
     }
 }
 
@@ -286,8 +287,8 @@ fn messages_arrive_in_the_receives_and_both_ends_hear_of_it() {
         let got = pair.nodes[1].peek(DATA + n as u64 * 16384, len as usize);
         assert!(got == data[from..from + len as usize], "message {n}");
         from += len as usize;
-        assert_eq!(pair.nodes[1].completions()[n], (n as u64, len, 0, 2));
-        assert_eq!(pair.nodes[0].completions()[n], (n as u64, len, 0, 1));
+        assert_eq!(pair.nodes[1].completions()[n], (n as u64, len, WC_OK, OP_RECV));
+        assert_eq!(pair.nodes[0].completions()[n], (n as u64, len, WC_OK, OP_SEND));
     }
     assert_eq!((pair.nodes[0].exception(), pair.nodes[1].exception()), (None, None));
     let packets = lens.iter().map(|len| u64::from(len.div_ceil(1 << LOG2_MTU))).sum();
@@ -385,7 +386,7 @@ fn what_was_posted_before_the_rows_were_written_follows_by_itself() {
     pair.nodes[0].poke(DATA, &data);
     for node in &mut pair.nodes {
         node.register(CPU_DB_CFG_QPN, QP);
-        node.register(CPU_DB_CFG, 1 << 31 | PAGE as u32);
+        node.register(CPU_DB_CFG, DbCfg { valid: 1, fast: 0, page: PAGE as u32 }.word());
     }
     for n in 0..2 {
         pair.nodes[1].receive(VA + n * 4096, 4096);
@@ -397,7 +398,7 @@ fn what_was_posted_before_the_rows_were_written_follows_by_itself() {
     for (n, node) in (0..).zip(&mut pair.nodes) {
         node.connect(n);
         node.register(CPU_DB_CFG_QPN, QP);
-        node.register(CPU_DB_CFG, 1 << 31 | 1 << 30 | PAGE as u32);
+        node.register(CPU_DB_CFG, DbCfg { valid: 1, fast: 1, page: PAGE as u32 }.word());
     }
     pair.until(60_000, |p| p.nodes.iter().all(|n| n.completions().len() == 2));
     assert!(pair.nodes[1].peek(DATA, 8192) == data);

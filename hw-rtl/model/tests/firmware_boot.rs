@@ -5,6 +5,7 @@
 use berth_abi::card::*;
 use berth_abi::counters::*;
 use berth_abi::host::*;
+use berth_abi::message::{Crash, NetConfig};
 use berth_abi::ring::*;
 use berth_abi::status::*;
 use berth_rtl_host::{Host, HostConfig};
@@ -49,9 +50,7 @@ fn answers(host: &mut Host, challenge: u32, cycles: u64) -> bool {
 const ANSWER: u64 = if cfg!(feature = "small") { 20_000 } else { 5_000 };
 
 fn crash(host: &mut Host, kind: u32) {
-    let mut w = [0; 16];
-    (w[0], w[2]) = (CMD_CRASH, kind);
-    host.submit(w);
+    host.submit(Crash { how: kind, ..Crash::default() }.encode());
 }
 
 fn refused(image: &[u8], code: u32) {
@@ -108,9 +107,8 @@ fn log_reaches_the_event_ring_and_decodes_against_the_elf() {
     for _ in 0..20_000 {
         host.step();
     }
-    let mut w = [0; 16];
-    (w[0], w[2], w[3], w[4], w[5]) = (CMD_NET_CONFIG, 0xc000_0201, 0x02be_0000, 0x0001, 1024);
-    assert_eq!(host.command(w)[2], CMD_OK);
+    let name = NetConfig { ipv4: 0xc000_0201, mac_first: 0x02be_0000, mac_last: 1, mtu: 1024, ..NetConfig::default() };
+    assert_eq!(host.command(name.encode()).status, CMD_OK);
     for _ in 0..20_000 {
         host.step();
     }

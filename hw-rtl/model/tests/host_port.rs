@@ -11,9 +11,7 @@ mod pair;
 use berth_abi::counters::*;
 use berth_abi::cpu::*;
 use berth_abi::host::*;
-use berth_abi::message::Fence;
-use berth_abi::message::QpDestroy;
-use berth_abi::ring::*;
+use berth_abi::message::{Fence, PageRevoke, QpDestroy, QpError};
 use berth_abi::status::*;
 use berth_random::cases;
 use berth_rtl::{CardConfig, ReadFault};
@@ -248,11 +246,11 @@ fn a_command_ring_that_cannot_be_read_stands_and_no_fence_passes_a_lost_revocati
         let failed = b.counter(C_DMA_HOST_ERROR);
         let mut first = true;
         b.card.set_read_faults(move |_, _| std::mem::take(&mut first).then_some(fault));
-        b.command(&[CMD_PAGE_REVOKE, index]);
+        b.command(&PageRevoke { index }.encode());
         b.wait("the ring to stand", |b| (b.reg(HOST_CMD_CI) >> 31 != 0).then_some(()));
         let at = b.reg(HOST_CMD_CI);
         // Read without a fault, but behind it.
-        b.command(&[CMD_FENCE, 0, 0x1234, 0x5678]);
+        b.command(&Fence { token: 0x5678_0000_1234 }.encode());
         b.card.run(3000);
         assert_eq!(b.peek(FENCE, 8), before, "{fault:?}: a fence behind a revocation that was lost");
         assert_eq!(b.reg(HOST_CMD_CI), at);
@@ -264,7 +262,7 @@ fn a_command_ring_that_cannot_be_read_stands_and_no_fence_passes_a_lost_revocati
         b.set(HOST_CMD_LOG2, RING_LOG2);
         b.cmd.pi = 0;
         assert_eq!(b.reg(HOST_CMD_CI), 0);
-        b.command(&[CMD_PAGE_REVOKE, index]);
+        b.command(&PageRevoke { index }.encode());
         b.fence();
         b.dma(Dma { len: 4096, tag: 8, addr: VPN * PAGE, asid: Some(1), ..Dma::default() });
         assert_eq!(b.dma_done(), (DMA_NO_TRANSLATION, 8), "{fault:?}");
@@ -457,9 +455,9 @@ impl Pairs {
                     statuses.push(c.status);
                 }
             }
-            while let Some(w) = net.hosts[0].take_event(EV_QP_ERROR) {
-                assert!([VICTIM.0, VICTIM.1].contains(&w[1]), "QP {} has ended: {w:x?}", w[1]);
-                reasons.push(w[2]);
+            while let Some(error) = net.hosts[0].take_event::<QpError>() {
+                assert!([VICTIM.0, VICTIM.1].contains(&error.qpn), "{error:?}");
+                reasons.push(error.reason);
             }
             other.finished() && (victim.finished() || !reasons.is_empty())
         });

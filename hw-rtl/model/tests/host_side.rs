@@ -8,6 +8,7 @@ use berth_abi::card::*;
 use berth_abi::counters::*;
 use berth_abi::cpu::*;
 use berth_abi::host::*;
+use berth_abi::message::{CODE, Entry as Message, PageNeed, PageReady, PageRelease, PageRevoke, Typed, code};
 use berth_abi::ring::*;
 use berth_abi::status::*;
 use berth_abi::wqe::CQE_BYTES;
@@ -43,6 +44,32 @@ fn bar0_answers_a_bad_offset_with_all_ones_and_counts_it() {
     }
 }
 
+/// A command of nothing but its code.
+fn of_code(code: u32) -> Message {
+    let mut entry = [0; ENTRY_WORDS];
+    entry[CODE] = code;
+    entry
+}
+
+/// Installs page 0 of an address space.
+fn install(asid: u32) -> Message {
+    let mut entry = [0; ENTRY_WORDS];
+    assert!(install_add(&mut entry, (asid, 0), 0, 0, false));
+    entry
+}
+
+fn evict(indices: &[u32]) -> Message {
+    let mut entry = evict_command(indices[0]);
+    assert!(indices[1..].iter().all(|&index| evict_add(&mut entry, index)));
+    entry
+}
+
+/// The command, which says that `pages` further ones follow.
+fn more(mut entry: Message, pages: u32) -> Message {
+    entry[CODE] |= pages << MORE_PAGES.trailing_zeros();
+    entry
+}
+
 #[test]
 fn commands_reach_rtl_and_firmware_in_their_order() {
     let mut b = Bench::random(seed(11));
@@ -53,28 +80,28 @@ fn commands_reach_rtl_and_firmware_in_their_order() {
             0 | 1 => {
                 let mut words = [0; 16];
                 words.iter_mut().for_each(|w| *w = b.rng.below(1 << 32) as u32);
-                words[0] = words[0] & !0xff | (CMD_FIRST_FW + b.rng.below(100) as u32);
+                words[CODE] = words[CODE] & !0xff | (CMD_FIRST_FW + b.rng.below(100) as u32);
                 b.command(&words);
                 firmware.push_back(words);
             }
             2 => {
                 let (tag, status) = (b.rng.below(1 << 16) as u32, b.rng.below(4) as u32);
-                b.command(&[CMD_PAGE_READY, tag, status]);
+                b.command(&PageReady { tag, status }.encode());
                 ready.push_back((XLT_READY, status, tag));
             }
             3 => {
-                let wrong: [&[u32]; 8] = [
-                    &[0],
-                    &[9],
-                    &[CMD_PAGE_INSTALL | 6 << 8, 1],
-                    &[CMD_PAGE_INSTALL, NUM_ASIDS],
-                    &[CMD_PAGE_EVICT, XLT_ENTRIES],
-                    &[CMD_PAGE_EVICT | 2 << 8, 0, XLT_ENTRIES],
-                    &[CMD_PAGE_EVICT | 12 << 8],
-                    &[CMD_PAGE_INSTALL, 0],
+                let wrong = [
+                    of_code(0),
+                    of_code(9),
+                    more(install(1), 6),
+                    install(NUM_ASIDS),
+                    evict(&[XLT_ENTRIES]),
+                    evict(&[0, 0, XLT_ENTRIES]),
+                    more(evict(&[0]), 12),
+                    install(0),
                 ];
                 let which = b.rng.below(8) as usize;
-                b.command(wrong[which]);
+                b.command(&wrong[which]);
                 bad += 1;
             }
             _ => b.fence(),
@@ -351,18 +378,16 @@ fn page_uses_are_counted_as_the_model_counts_them() {
                 } else {
                     misses += 1;
                     assert_eq!(b.answer(), (XLT_MISS, 0, tag));
-                    let w = b.event();
-                    let va = u64::from(w[4]) | u64::from(w[5]) << 32;
-                    assert_eq!((w[0], w[1], w[2], w[3]), (EV_PAGE_NEED, tag, r.asid, u32::from(r.write)));
-                    assert_eq!((va, w[6]), (r.va, r.len));
+                    let need = PageNeed { tag, asid: r.asid, write: r.write, va: r.va, len: r.len };
+                    assert_eq!(PageNeed::of(&b.event()), Some(need));
                 }
             }
             4..7 if !held.is_empty() => {
                 let at = b.rng.below(held.len() as u64) as usize;
                 let r = held.swap_remove(at);
                 b.range(RELEASE, r);
-                let w = b.event();
-                assert_eq!((w[0], w[1], w[2], w[6]), (EV_PAGE_RELEASE, r.tag, r.asid, r.len));
+                let release = PageRelease { tag: r.tag, asid: r.asid, wrote: r.write, va: r.va, len: r.len };
+                assert_eq!(PageRelease::of(&b.event()), Some(release));
                 for vpn in r.pages() {
                     if let Some(i) = b.find(r.asid, vpn, r.write) {
                         let uses = &mut b.table.get_mut(&i).unwrap().uses;
@@ -375,9 +400,9 @@ fn page_uses_are_counted_as_the_model_counts_them() {
                 let vpn = FIRST + b.rng.below(PAGES);
                 let Some(index) = b.find(asid, vpn, false) else { continue };
                 let free = b.table[&index].uses == 0;
-                b.command(&[CMD_PAGE_EVICT, index]);
+                b.command(&evict(&[index]));
                 let w = b.event();
-                assert_eq!((w[0], evicted_pages(&w).collect::<Vec<_>>()), (EV_PAGE_EVICTED, vec![(index, free)]));
+                assert_eq!((code(&w), evicted_pages(&w).collect::<Vec<_>>()), (EV_PAGE_EVICTED, vec![(index, free)]));
                 if free {
                     b.table.remove(&index);
                 }
@@ -387,7 +412,7 @@ fn page_uses_are_counted_as_the_model_counts_them() {
                 let vpn = FIRST + b.rng.below(PAGES);
                 match b.find(asid, vpn, false) {
                     Some(index) if b.rng.chance(0.1) => {
-                        b.command(&[CMD_PAGE_REVOKE, index]);
+                        b.command(&PageRevoke { index }.encode());
                         b.table.remove(&index);
                     }
                     Some(_) => {}
@@ -425,14 +450,14 @@ fn long_acquire_does_not_hold_up_dma() {
     // Evicting what an acquire is counting waits for its outcome. A miss gives all back.
     b.range(ACQUIRE, Range { len: range.len + 1, tag: 2, ..range });
     let index = b.find(3, VPN, true).unwrap();
-    b.command(&[CMD_PAGE_EVICT, index]);
+    b.command(&evict(&[index]));
     assert_eq!(b.answer(), (XLT_MISS, 0, 2));
     let (first, second) = (b.event(), b.event());
     let evicted = if first[0] == EV_PAGE_EVICTED { first } else { second };
     assert_eq!(evicted_pages(&evicted).collect::<Vec<_>>(), [(index, false)]);
     b.range(RELEASE, range);
     assert_eq!(b.event()[0], EV_PAGE_RELEASE);
-    b.command(&[CMD_PAGE_EVICT, index]);
+    b.command(&evict(&[index]));
     assert_eq!(evicted_pages(&b.event()).collect::<Vec<_>>(), [(index, true)]);
 }
 
@@ -458,7 +483,7 @@ fn inv_4_after_a_revocation_and_its_fence_the_page_is_not_touched() {
                 slot: None,
             });
         }
-        b.command(&[CMD_PAGE_REVOKE, index]);
+        b.command(&PageRevoke { index }.encode());
         b.fence();
         b.table.remove(&index);
         let then = b.peek(bus, PAGE as usize);
@@ -513,7 +538,7 @@ fn completions_carry_the_phase_and_an_overrun_is_told() {
     b.poke(base, &[0; (CQE_BYTES << LOG2) as usize]);
     b.set_cpu(CPU_CQ_BASE_LO, base as u32);
     b.set_cpu(CPU_CQ_BASE_HI, (base >> 32) as u32);
-    b.set_cpu(CPU_CQ_ATTR, 1 << 31 | (UAR as u32) << 8 | LOG2);
+    b.set_cpu(CPU_CQ_ATTR, CqAttr { valid: 1, page: UAR as u32, log2: LOG2 }.word());
     b.set_cpu(CPU_CQ_CFG, CQN);
     let cqe = |i: u16| -> [u32; 8] { [u32::from(i), 1, 2, 3, 4, 5, 6, 0] };
     let (mut pi, mut ci) = (0u16, 0u16);
@@ -564,7 +589,7 @@ fn inv_5_doorbell_of_another_page_is_denied() {
     let mut b = Bench::plain();
     for (qpn, uar) in [(20, 9), (21, 10), (127, 63)] {
         b.set_cpu(CPU_DB_CFG_QPN, qpn);
-        b.set_cpu(CPU_DB_CFG, 1 << 31 | uar);
+        b.set_cpu(CPU_DB_CFG, DbCfg { valid: 1, fast: 0, page: uar }.word());
     }
     assert_eq!(b.cpu(CPU_DB_POP), 0);
     let sq = |qpn: u64, pi: u64, bytes: u64| qpn | pi << 16 | bytes << 32;
@@ -587,12 +612,12 @@ fn inv_5_doorbell_of_another_page_is_denied() {
     b.ring(9, DB_RQ, sq(20, 6, 0));
     b.ring(10, DB_SQ, sq(21, 1, 9));
     b.ring(63, DB_SQ, sq(127, 2, 8));
-    assert_eq!(b.cpu(CPU_DB_POP), 1 << 31 | 20);
+    assert_eq!(b.cpu(CPU_DB_POP), DbPop { valid: 1, qpn: 20 }.word());
     assert_eq!((b.cpu(CPU_DB_INDEX), b.cpu(CPU_DB_BYTES)), (6 << 16 | 5, 1000));
     b.ring(9, DB_SQ, sq(20, 7, 2000));
-    assert_eq!(b.cpu(CPU_DB_POP), 1 << 31 | 21);
-    assert_eq!(b.cpu(CPU_DB_POP), 1 << 31 | 127);
-    assert_eq!(b.cpu(CPU_DB_POP), 1 << 31 | 20);
+    assert_eq!(b.cpu(CPU_DB_POP), DbPop { valid: 1, qpn: 21 }.word());
+    assert_eq!(b.cpu(CPU_DB_POP), DbPop { valid: 1, qpn: 127 }.word());
+    assert_eq!(b.cpu(CPU_DB_POP), DbPop { valid: 1, qpn: 20 }.word());
     assert_eq!((b.cpu(CPU_DB_INDEX), b.cpu(CPU_DB_BYTES)), (6 << 16 | 7, 2000));
     assert_eq!(b.cpu(CPU_DB_POP), 0);
     assert_eq!((b.counter(C_DOORBELLS), b.counter(C_DOORBELL_DENIED)), (5, 5));
@@ -605,10 +630,10 @@ fn inv_5_doorbells_without_end_hold_up_neither_the_core_nor_completions() {
     let mut b = Bench::plain();
     b.set_cpu(CPU_CQ_BASE_LO, DATA as u32);
     b.set_cpu(CPU_CQ_BASE_HI, (DATA >> 32) as u32);
-    b.set_cpu(CPU_CQ_ATTR, 1 << 31 | 9 << 8 | 6);
+    b.set_cpu(CPU_CQ_ATTR, CqAttr { valid: 1, page: 9, log2: 6 }.word());
     b.set_cpu(CPU_CQ_CFG, CQN);
     b.set_cpu(CPU_DB_CFG_QPN, 20);
-    b.set_cpu(CPU_DB_CFG, 1 << 31 | 9);
+    b.set_cpu(CPU_DB_CFG, DbCfg { valid: 1, fast: 0, page: 9 }.word());
     let bells = [
         (DB_SQ, 20 | 1 << 16),
         (DB_RQ, 20 | 1 << 16),
@@ -624,7 +649,7 @@ fn inv_5_doorbells_without_end_hold_up_neither_the_core_nor_completions() {
         let begin = b.card.cycles();
         for i in 0..8u32 {
             b.set_cpu(CPU_DB_CFG_QPN, 40 + i);
-            b.set_cpu(CPU_DB_CFG, 1 << 31 | 10);
+            b.set_cpu(CPU_DB_CFG, DbCfg { valid: 1, fast: 0, page: 10 }.word());
             b.cpu(CPU_DB_POP);
             b.completion(CQN, &[i; 8]);
         }

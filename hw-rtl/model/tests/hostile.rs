@@ -9,7 +9,7 @@ mod pair;
 
 use attacked::*;
 use berth_abi::counters::*;
-use berth_abi::ring::*;
+use berth_abi::message::QpError;
 use berth_abi::status::*;
 use berth_abi::wire::{BTH_ACKNOWLEDGE, BTH_SELECTIVE_ACKNOWLEDGE};
 use berth_rtl_host::*;
@@ -276,9 +276,9 @@ fn inv_6_what_breaks_the_order_of_a_connection_ends_that_one_only() {
         for frame in frames {
             net.hosts[1].card.push_rx(frame);
         }
-        let mut error = [0; 16];
-        net.run_until(name, 20_000_000, |n| n.hosts[1].take_event(EV_QP_ERROR).map(|w| error = w).is_some());
-        assert_eq!((error[1], error[2]), (q, REASON_PROTOCOL), "{name}");
+        let mut error = QpError::default();
+        net.run_until(name, 20_000_000, |n| n.hosts[1].take_event().map(|event| error = event).is_some());
+        assert_eq!((error.qpn, error.reason), (q, REASON_PROTOCOL), "{name}");
         net.settle(20_000);
         assert_eq!(naks(&net), usize::from(counted.is_some()), "{name}: NAK");
         if let (Some(counted), Some(before)) = (counted, before) {

@@ -5,7 +5,7 @@
 mod pair;
 
 use berth_abi::counters::*;
-use berth_abi::message::{Accept, CmRequest, CmdDone, Connect, QpDestroy};
+use berth_abi::message::{Accept, CmEstablished, CmRequest, Connect, QpDestroy, QpError};
 use berth_abi::ring::*;
 use berth_abi::status::*;
 use berth_rtl::PcieLimits;
@@ -268,8 +268,8 @@ fn run_some(net: &mut Net, s: &mut Stream, bytes: usize) {
 fn after_revocation(net: &mut Net, d: usize, cookie: u32) -> u32 {
     net.run_until("CMD_RANGE_REVOKED", 100_000_000, |n| n.hosts[d].done(cookie).is_some());
     net.unhold(0);
-    let mut error = [0; 16];
-    net.run_until("EV_QP_ERROR", 400_000_000, |n| n.hosts[d].take_event(EV_QP_ERROR).map(|w| error = w).is_some());
+    let mut error = QpError::default();
+    net.run_until("EV_QP_ERROR", 400_000_000, |n| n.hosts[d].take_event().map(|event| error = event).is_some());
     for (host, qpn) in [(0, QP_A), (1, QP_B)] {
         let w = QpDestroy { qpn }.encode();
         let destroy = net.hosts[host].submit(w);
@@ -279,7 +279,7 @@ fn after_revocation(net: &mut Net, d: usize, cookie: u32) -> u32 {
     for host in &mut net.hosts {
         assert_eq!(host.violations(), [], "invariant 4");
     }
-    error[2]
+    error.reason
 }
 
 #[test]
@@ -430,19 +430,17 @@ fn cr_17_a_queue_pair_of_the_other_mode_cannot_accept() {
     net.hosts[1].create_qp(message(QP_B - 1));
     let ipv4 = net.hosts[1].config().ipv4;
     let connect = Connect { qpn: QP_A + 1, ipv4, service: SERVICE, ..Connect::default() };
-    assert_eq!(CmdDone::decode(&net.hosts[0].command(connect.encode())).status, CMD_OK);
-    let mut request = [0; 16];
-    net.run_until("EV_CM_REQUEST", 500_000_000, |n| {
-        n.hosts[1].take_event(EV_CM_REQUEST).map(|w| request = w).is_some()
-    });
-    let CmRequest { request, mode, .. } = CmRequest::decode(&request);
+    assert_eq!(net.hosts[0].command(connect.encode()).status, CMD_OK);
+    let mut request = CmRequest::default();
+    net.run_until("EV_CM_REQUEST", 500_000_000, |n| n.hosts[1].take_event().map(|event| request = event).is_some());
+    let CmRequest { request, mode, .. } = request;
     assert_eq!(mode, u32::from(MODE_MESSAGE));
     let mut accept = |qpn| {
         let accept = Accept { request, qpn, ..Accept::default() };
-        CmdDone::decode(&net.hosts[1].command(accept.encode())).status
+        net.hosts[1].command(accept.encode()).status
     };
     assert_eq!((accept(QP_B - 2), accept(QP_B - 1)), (CMD_INVALID, CMD_OK));
-    net.run_until("EV_CM_ESTABLISHED", 500_000_000, |n| n.hosts[0].take_event(EV_CM_ESTABLISHED).is_some());
+    net.run_until("EV_CM_ESTABLISHED", 500_000_000, |n| n.hosts[0].take_event::<CmEstablished>().is_some());
     finish(&mut net, &[(0, QP_A), (1, QP_B), (0, QP_A + 1), (1, QP_B - 1), (1, QP_B - 2)]);
 }
 

@@ -150,6 +150,24 @@ pub struct Cqe {
     /// Bit 31: phase, set by the completion writer. Other bits 0.
     pub phase: u32,
 }
+
+impl Cqe {
+    /// From its words in memory.
+    pub const fn from_words(words: &[u32; CQE_BYTES as usize / 4]) -> Self {
+        let &[id, id_high, byte_len, qpn, codes, remaining, credit, phase] = words;
+        Self {
+            wr_id: id as u64 | (id_high as u64) << 32,
+            byte_len,
+            qpn,
+            status: codes as u8,
+            opcode: (codes >> 8) as u8,
+            flags: (codes >> 16) as u16,
+            remaining,
+            credit,
+            phase,
+        }
+    }
+}
 /// `Cqe::flags`: the last packet carried PUSH.
 pub const CQE_PUSH: u16 = 1;
 /// `Cqe::flags`: the last packet carried an immediate, which is in `Cqe::remaining`.

@@ -10,6 +10,7 @@ use berth_abi::card::SLOT_BYTES;
 use berth_abi::counters::*;
 use berth_abi::wire::*;
 use berth_protocol::wire::berth::Placement;
+use berth_protocol::wire::records::record;
 use berth_rtl_host::{Bth, Rng, roce};
 
 /// Rewrites the parts of a RoCE frame that depend on the others: IPv4 checksum and iCRC.
@@ -122,7 +123,7 @@ impl Seen {
         let mut words = self.list_words();
         words.truncate(4);
         words[0] = (u32::from_be(words[0]).wrapping_add(qkey)).to_be();
-        words[2] = 1 | (3 + sizes.len() as u32) << 8 | self.qpn << 16;
+        words[2] = record(REC_LIST, 3 + sizes.len(), self.qpn);
         words[3] = words[3].wrapping_add(epoch);
         words.push(first);
         words.extend(sizes);

@@ -5,7 +5,7 @@
 use berth_abi::card::*;
 use berth_abi::cpu::*;
 use berth_abi::host::*;
-use berth_abi::message::Fence;
+use berth_abi::message::{CODE, Fence};
 use berth_abi::ring::*;
 use berth_abi::status::*;
 use berth_rtl::{BAR_CONTROL, BAR_DOORBELL, CardConfig, PcieLimits};
@@ -192,7 +192,7 @@ impl Bench {
 
     pub fn firmware_command(&mut self) -> [u32; 16] {
         let mut words: [u32; 16] = std::array::from_fn(|_| self.rng.below(1 << 32) as u32);
-        words[0] = words[0] & !0xff | (CMD_FIRST_FW + self.rng.below(100) as u32);
+        words[CODE] = words[CODE] & !0xff | (CMD_FIRST_FW + self.rng.below(100) as u32);
         words
     }
 

@@ -6,7 +6,8 @@
 use berth_abi::card::{FIRST_QPN, NUM_QPS};
 use berth_abi::counters::*;
 use berth_abi::host::*;
-use berth_abi::message::{QpDestroy, QpQuery};
+use berth_abi::message::{CmdDone, QpDestroy, QpQuery};
+use berth_abi::ring::QpState;
 use berth_abi::status::*;
 use berth_abi::wqe::*;
 use berth_rtl_host::*;
@@ -149,7 +150,7 @@ impl Stream {
         }
     }
 
-    pub fn complete(&mut self, net: &mut Net, host: usize, c: &Completion) {
+    pub fn complete(&mut self, net: &mut Net, host: usize, c: &Cqe) {
         assert_eq!(c.status, WC_OK, "{c:?}");
         if host == self.from && c.qpn == self.send_qp && c.opcode == OP_SEND {
             self.sends_out -= 1;
@@ -201,11 +202,11 @@ pub fn run(net: &mut Net, streams: &mut [Stream], limit: u64) {
 pub fn credits_out(net: &mut Net, host: usize, qpn: u32) -> u32 {
     let w = QpQuery { qpn }.encode();
     let cookie = net.hosts[host].submit(w);
-    let mut state = [0; 16];
-    net.run_until("CMD_QP_QUERY", 10_000_000, |n| n.hosts[host].done(cookie).map(|w| state = w).is_some());
-    assert_eq!(state[2], CMD_OK);
-    // `QpState` from word 3 on: state, reason, posted, granted, announced, landed.
-    state[7].wrapping_sub(state[8])
+    let mut done = CmdDone::default();
+    net.run_until("CMD_QP_QUERY", 10_000_000, |n| n.hosts[host].done(cookie).map(|answer| done = answer).is_some());
+    assert_eq!(done.status, CMD_OK);
+    let [_, _, announced, landed, _] = QpState::from_results(&done.results).receives;
+    announced.wrapping_sub(landed)
 }
 
 /// Posted receives without data keep their pins: end the connection, then nothing may be pinned.
@@ -222,7 +223,7 @@ pub fn wind_up(net: &mut Net, qps: &[(usize, u32)]) {
         let w = QpDestroy { qpn }.encode();
         let cookie = net.hosts[host].submit(w);
         net.run_until("CMD_QP_DESTROY", 100_000_000, |n| {
-            n.hosts[host].done(cookie).map(|w| assert_eq!(w[2], CMD_OK)).is_some()
+            n.hosts[host].done(cookie).map(|answer| assert_eq!(answer.status, CMD_OK)).is_some()
         });
     }
     net.wait_unpinned();

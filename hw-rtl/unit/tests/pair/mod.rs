@@ -10,8 +10,9 @@ use berth_abi::rows::{
     event::{EVENT_LIST, EVENT_TIMEOUT},
     recv, send,
 };
+use berth_abi::status::WC_OK;
 use berth_abi::wire::*;
-use berth_abi::wqe::{CQE_IMMEDIATE, CQE_PUSH, OP_RECV};
+use berth_abi::wqe::{CQE_IMMEDIATE, CQE_PUSH, Cqe, OP_RECV};
 use berth_protocol::wire::headers::{Mac, Template};
 use berth_random::Rng;
 use berth_rtl_unit::{Module, Port};
@@ -782,11 +783,13 @@ impl Pair {
         let cqn = e.get(["fcq.tx.cqn", "fcq.rx.cqn"][half]);
         let words = e.p(["fcq.tx.words", "fcq.rx.words"][half]);
         let words = e.m.words(words);
-        let w: Vec<u32> = (0..7).map(|i| (words[i / 2] >> (32 * (i % 2))) as u32).collect();
-        let q = w[3];
-        assert_eq!(cqn, u64::from(q & 0x3f), "{w:x?}");
+        let mut w = [0; 8];
+        w.iter_mut().enumerate().for_each(|(i, w)| *w = (words[i / 2] >> (32 * (i % 2))) as u32);
+        let c = Cqe::from_words(&w);
+        let q = c.qpn;
+        assert_eq!(cqn, u64::from(q & 0x3f), "{c:x?}");
         if half == 0 {
-            self.flows[k].get_mut(&q).expect("connected").sender.completed(w[0], w[2], w[4] as u8);
+            self.flows[k].get_mut(&q).expect("connected").sender.completed(c.wr_id as u32, c.byte_len, c.status);
             return;
         }
         let memory = &e.memory;
@@ -795,13 +798,13 @@ impl Pair {
         let piece = flow.sender.pieces.get(number).unwrap_or_else(|| panic!("QP {q}: receive {number}, no piece"));
         let flags = cqe_flags(piece.push, piece.end.or(piece.immediate).is_some());
         let context = format!("QP {q}, receive {number}");
-        assert_eq!((w[0], w[2], w[6]), (number as u32, piece.len, number as u32), "{context}");
-        assert_eq!(w[4], u32::from(OP_RECV) << 8 | flags, "{context}");
+        assert_eq!((c.wr_id, c.byte_len, c.credit), (number as u64, piece.len, number as u32), "{context}");
+        assert_eq!((c.status, c.opcode, c.flags), (WC_OK, OP_RECV, flags), "{context}");
         if piece.end.is_none() {
-            assert_eq!(w[5], piece.immediate.unwrap_or(0), "{context}");
+            assert_eq!(c.remaining, piece.immediate.unwrap_or(0), "{context}");
         }
         if let Some(end) = piece.end {
-            assert!(flow.sender.was_rung(w[5].wrapping_add(end)), "{context}: bytes remaining {}", w[5]);
+            assert!(flow.sender.was_rung(c.remaining.wrapping_add(end)), "{context}: {c:x?}");
         }
         let mut sent = flow.sender.bytes_of(piece).iter();
         let mut left = piece.len;
@@ -933,8 +936,8 @@ fn row_of(half: usize, tag: u64) -> u64 {
     if half == 0 { tag >> 6 } else { u64::MAX }
 }
 
-/// Flags of a receive's completion, as word 4 has them.
-fn cqe_flags(push: bool, immediate: bool) -> u32 {
-    let flag = |set: bool, flag: u16| if set { u32::from(flag) << 16 } else { 0 };
+/// Flags of a receive's completion.
+fn cqe_flags(push: bool, immediate: bool) -> u16 {
+    let flag = |set: bool, flag: u16| if set { flag } else { 0 };
     flag(push, CQE_PUSH) | flag(immediate, CQE_IMMEDIATE)
 }

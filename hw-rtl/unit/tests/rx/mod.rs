@@ -7,7 +7,7 @@ use berth_abi::cpu::{RX_FLAG_ICRC_OK, RX_FLAG_ROCE};
 use berth_abi::rows::{event::EVENT_BROKEN, recv};
 use berth_abi::status::{PAGE_NO_MEMORY, PAGE_OVER_BUDGET, WC_LOCAL_PROTECTION, WC_NO_MEMORY, WC_OVER_BUDGET};
 use berth_abi::wire::BTH_UD_SEND_ONLY;
-use berth_abi::wqe::{CQE_IMMEDIATE, CQE_PUSH, OP_RECV};
+use berth_abi::wqe::{CQE_IMMEDIATE, CQE_PUSH, Cqe, OP_RECV};
 use berth_protocol::rc::{
     Access, Admit, Event, Fault, Immediate, Message, Op, Outcome, RequestPacket, Requester, RequesterConfig, Responder,
     ResponderConfig, ResponseBody, ResponsePacket, Syndrome, Target, Verdict,
@@ -106,9 +106,6 @@ pub struct Recv {
     /// Never a credit: its completion's status.
     pub local: Option<u8>,
 }
-
-/// A completion, in the words that the card writes.
-pub type Cqe = [u32; 7];
 
 /// One QP: host's side, far end, and model.
 pub struct Qp {
@@ -1230,26 +1227,27 @@ impl Rig {
     fn take_completion(&mut self) {
         let p = self.p("fcq.words");
         let bytes = self.m.bytes(p);
-        let mut words = [0; 7];
+        let mut words = [0; 8];
         for (word, chunk) in words.iter_mut().zip(bytes.chunks(4)) {
             *word = u32::from_le_bytes(chunk.try_into().expect("4 bytes"));
         }
-        let i = self.qps.iter().position(|qp| qp.q == words[3]).expect("a QP");
-        assert_eq!(self.get("fcq.cqn") as u32, words[3] + 1);
+        let c = Cqe::from_words(&words);
+        let i = self.qps.iter().position(|qp| qp.q == c.qpn).expect("a QP");
+        assert_eq!(self.get("fcq.cqn") as u32, c.qpn + 1);
         let qp = &mut self.qps[i];
         let recv = qp.recvs[qp.cqes.len()].clone();
-        let (q, len, credit) = (qp.q, words[2], words[6]);
-        assert_eq!(words[..2], [recv.wr_id as u32, (recv.wr_id >> 32) as u32], "QP {q}: not the next receive");
+        let (q, len, credit) = (qp.q, c.byte_len, c.credit);
+        assert_eq!(c.wr_id, recv.wr_id, "QP {q}: not the next receive");
         if let Some(status) = qp.ended
-            && (qp.flushed || words[4] as u8 == status)
+            && (qp.flushed || c.status == status)
         {
             qp.flushed = true;
-            assert_eq!(words[2..], [0, q, u32::from(status) | u32::from(OP_RECV) << 8, 0, 0]);
+            assert_eq!(c, Cqe { wr_id: c.wr_id, qpn: q, status, opcode: OP_RECV, ..Cqe::default() });
         } else if let Some(status) = recv.local {
-            assert_eq!(words[2..], [0, q, u32::from(status) | u32::from(OP_RECV) << 8, 0, 0]);
+            assert_eq!(c, Cqe { wr_id: c.wr_id, qpn: q, status, opcode: OP_RECV, ..Cqe::default() });
         } else {
             if qp.ended.is_none() && !qp.alone {
-                qp.unchecked.push_back(words);
+                qp.unchecked.push_back(c);
             }
             // Nothing is known of what a test has made up.
             let (offset, sent) = qp.sent.get(credit as usize).copied().unwrap_or((0, 0));
@@ -1267,7 +1265,7 @@ impl Rig {
                 left -= n;
             }
         }
-        self.qps[i].cqes.push(words);
+        self.qps[i].cqes.push(c);
         self.check_completions(i);
         self.last_cqe = self.now;
         self.cqe_count += 1;
@@ -1276,10 +1274,12 @@ impl Rig {
     /// The RTL's completions are the model's, which has them at the end of an operation.
     fn check_completions(&mut self, i: usize) {
         let qp = &mut self.qps[i];
-        while let (Some(words), Some(&(credit, len, imm, push))) = (qp.unchecked.front(), qp.expected.front()) {
-            let flags = if push { u32::from(CQE_PUSH) << 16 } else { 0 }
-                | if imm.is_some() { u32::from(CQE_IMMEDIATE) << 16 } else { 0 };
-            assert_eq!(words[2..], [len, qp.q, u32::from(OP_RECV) << 8 | flags, imm.unwrap_or(0), credit]);
+        while let (Some(c), Some(&(credit, len, imm, push))) = (qp.unchecked.front(), qp.expected.front()) {
+            let flag = |set: bool, flag: u16| if set { flag } else { 0 };
+            let flags = flag(push, CQE_PUSH) | flag(imm.is_some(), CQE_IMMEDIATE);
+            let (wr_id, qpn, opcode, remaining) = (c.wr_id, qp.q, OP_RECV, imm.unwrap_or(0));
+            let expected = Cqe { wr_id, byte_len: len, qpn, opcode, flags, remaining, credit, ..Cqe::default() };
+            assert_eq!(*c, expected);
             qp.unchecked.pop_front();
             qp.expected.pop_front();
         }

@@ -5,7 +5,7 @@
 pub mod peer;
 
 use berth_abi::rows::{event::EVENT_TIMEOUT, send};
-use berth_abi::wqe::{MAX_SGE, OP_SEND, SEND_PUSH, Sge, Wqe};
+use berth_abi::wqe::{Cqe, MAX_SGE, OP_SEND, SEND_PUSH, Sge, Wqe};
 use berth_random::Rng;
 use berth_rtl_unit::{Module, Port};
 use peer::Peer;
@@ -1174,11 +1174,14 @@ impl Bench {
         }
         if self.is("fcq_valid") && self.is("fcq_ready") {
             let words = self.m.words(self.p.of("fcq.words"));
-            let q = (words[1] >> 32) as u32;
-            assert_eq!((words[0] >> 32, self.get("fcq.cqn")), (u64::from(q), u64::from(q & 0x3f)), "{words:x?}");
+            let mut w = [0; 8];
+            w.iter_mut().enumerate().for_each(|(i, w)| *w = (words[i / 2] >> (32 * (i % 2))) as u32);
+            let c = Cqe::from_words(&w);
+            let (q, id) = (c.qpn, c.wr_id as u32);
+            assert_eq!((c.wr_id >> 32, self.get("fcq.cqn")), (u64::from(q), u64::from(q & 0x3f)), "{c:x?}");
             let peer = self.peers.get_mut(&q).expect("connected");
-            peer.completed(words[0] as u32, words[1] as u32, words[2] as u8);
-            if let Some(element) = self.posted.remove(&(q, u64::from(words[0] as u32))) {
+            peer.completed(id, c.byte_len, c.status);
+            if let Some(element) = self.posted.remove(&(q, id.into())) {
                 self.unmap(&element);
             }
         }
