@@ -15,12 +15,10 @@ module fp_arrival_proof #(
     parameter QW = $clog2(QPS)
 ) (
     input logic              clk, rst_in,
-    input logic              cmd_valid, cmd_selective, cmd_foreign, ann_we, ring_we, item_valid, placed_valid, placed_err,
-    input logic [3:0]        cmd_op, cmd_log2_mtu,
+    input logic              cmd_valid, ann_we, ring_we, item_valid, placed_valid, placed_err,
+    input berth_card_pkg::arrival_step_t cmd,
     input logic [QW-1:0]     cmd_q, ann_q, ring_q, placed_q, item_q,
-    input logic [23:0]       cmd_psn, placed_psn,
-    input logic [7:0]        cmd_ack_every,
-    input logic [4:0]        cmd_rnr,
+    input logic [23:0]       placed_psn,
     input logic [31:0]       ann_number,
     input logic [6:0]        ring_at,
     input berth_card_pkg::ring_t    ring,
@@ -35,8 +33,7 @@ module fp_arrival_proof #(
     logic [QW-1:0]      place_q;
     berth_card_pkg::placement_t place;
     berth_fp_arrival #(.QPS(QPS), .WB(WB)) dut (.clk(clk), .rst(rst),
-        .cmd_valid(cmd_valid), .cmd_op(cmd_op), .cmd_q(cmd_q), .cmd_psn(cmd_psn), .cmd_selective(cmd_selective),
-        .cmd_log2_mtu(cmd_log2_mtu), .cmd_ack_every(cmd_ack_every), .cmd_foreign(cmd_foreign), .cmd_rnr(cmd_rnr),
+        .cmd_valid(cmd_valid), .cmd_q(cmd_q), .cmd(cmd),
         .ann_we(ann_we), .ann_q(ann_q), .ann_number(ann_number),
         .ring_we(ring_we), .ring_q(ring_q), .ring_at(ring_at), .ring(ring),
         .item_valid(item_valid), .item_q(item_q), .item(item),

@@ -16,15 +16,11 @@ module fp_builder_proof #(
     parameter QW = $clog2(QPS)
 ) (
     input logic          clk, rst_in,
-    input logic          cmd_valid, cmd_foreign, post_valid, landed_valid, lfr_ready, hurry,
-    input logic [31:0]   now, cmd_first, cmd_epoch,
-    input logic [3:0]    cmd_op,
+    input logic          cmd_valid, post_valid, landed_valid, lfr_ready, hurry,
+    input logic [31:0]   now,
+    input berth_card_pkg::builder_step_t cmd,
     input logic [QW-1:0] cmd_q, post_q, landed_q,
-    input berth_card_pkg::post_t post,
-    input logic [6:0]    cmd_max_list, cmd_few,
-    input logic [1:0]    cmd_trigger,
-    input logic [7:0]    cmd_index,
-    input logic [15:0]   cmd_repeat
+    input berth_card_pkg::post_t post
 );
     logic started_q = 1'b0;
     always_ff @(posedge clk) started_q <= 1'b1;
@@ -35,9 +31,7 @@ module fp_builder_proof #(
     logic [31:0]   ann_number;
     berth_card_pkg::list_out_t lfr;
     berth_fp_builder #(.QPS(QPS)) dut (.clk(clk), .rst(rst), .now(now),
-        .cmd_valid(cmd_valid), .cmd_ready(cmd_ready), .cmd_op(cmd_op), .cmd_q(cmd_q), .cmd_first(cmd_first),
-        .cmd_epoch(cmd_epoch), .cmd_max_list(cmd_max_list), .cmd_trigger(cmd_trigger), .cmd_index(cmd_index),
-        .cmd_few(cmd_few), .cmd_repeat(cmd_repeat), .cmd_foreign(cmd_foreign),
+        .cmd_valid(cmd_valid), .cmd_ready(cmd_ready), .cmd_q(cmd_q), .cmd(cmd),
         .post_valid(post_valid), .post_q(post_q), .post(post), .landed_valid(landed_valid), .landed_q(landed_q),
         .ann_we(ann_we), .ann_q(ann_q), .ann_number(ann_number),
         .lfr_valid(lfr_valid), .lfr_ready(lfr_ready), .lfr_q(lfr_q), .lfr(lfr), .told_room(1'b1), .hurry(hurry));
@@ -112,21 +106,21 @@ module fp_builder_proof #(
     always_comb begin
         assume (!(\dut.run_q && here) || \dut.row == read_q);
         assume (!reads || content == kept_q);
-        assume (cmd_max_list != 7'd0 && cmd_max_list <= 7'd64);
+        assume (cmd.max_list != 7'd0 && cmd.max_list <= 7'd64);
     end
 
     // ---- what happens to the QP's credits ------------------------------------------------------------
     logic        starts, voids, unposts, posts, commits, early, lands, on_q, foreign_q;    // in the clock after it was taken
     logic [31:0] void_q, size_q;
     always_ff @(posedge clk) begin
-        starts  <= cmd_valid && cmd_ready && cmd_q == the_q && cmd_op == berth_row_pkg::STEP_START && !rst;
-        voids   <= cmd_valid && cmd_ready && cmd_q == the_q && cmd_op == berth_row_pkg::STEP_VOID && !rst;
-        unposts <= cmd_valid && cmd_ready && cmd_q == the_q && cmd_op == berth_row_pkg::STEP_UNPOST && !rst;
+        starts  <= cmd_valid && cmd_ready && cmd_q == the_q && cmd.op == berth_row_pkg::STEP_START && !rst;
+        voids   <= cmd_valid && cmd_ready && cmd_q == the_q && cmd.op == berth_row_pkg::STEP_VOID && !rst;
+        unposts <= cmd_valid && cmd_ready && cmd_q == the_q && cmd.op == berth_row_pkg::STEP_UNPOST && !rst;
         posts   <= \dut.p_pop && \dut.p_q == the_q && p.credit&& !rst;
         commits <= \dut.p_pop && \dut.p_q == the_q && p.commit&& !rst;
         early   <= p.early;
         lands   <= \dut.l_pop && \dut.l_q == the_q && !rst;
-        void_q  <= cmd_first;
+        void_q  <= cmd.first;
         size_q  <= p.size;
     end
     wire works = \dut.run_q && here;
@@ -165,18 +159,18 @@ module fp_builder_proof #(
         if (voids || starts) begin
             proof_q   <= 1'b0;
             trigger_q <= 1'b0;
-            epoch_q   <= cmd_epoch;
+            epoch_q   <= cmd.epoch;
         end
         if (starts) begin
             posted_q    <= '0;
             committed_q <= '0;
             listed_q    <= '0;
             landed_n_q  <= '0;
-            max_q       <= cmd_max_list;
-            policy_q    <= cmd_trigger;
-            index_q     <= cmd_index;
+            max_q       <= cmd.max_list;
+            policy_q    <= cmd.trigger;
+            index_q     <= cmd.index;
             early_q     <= 1'b0;
-            foreign_q   <= cmd_foreign;
+            foreign_q   <= cmd.foreign;
         end
     end
     // There is room where something is posted; data come for credits that are announced; a list is void from one of these on.

@@ -4,12 +4,12 @@
     localparam QPS = 64, QW = $clog2(QPS), DATA_W = 64;
     (* anyseq *) logic          rst_in, cmd_valid, quiet_valid, grant_ok, pend_we, parsed_we, freed_we, given_we, told_valid,
                                 proof_valid, acq_ready, xr_valid, post_ready, aside_ready;
-    (* anyseq *) logic [31:0]   now, given;
-    (* anyseq *) logic [1:0]    hollow;
-    (* anyseq *) logic [3:0]    cmd_op;
+    (* anyseq *) logic [31:0]   now;
+    (* anyseq *) berth_card_pkg::given_t given;
+    (* anyseq *) berth_card_pkg::freed_t freed;
+    (* anyseq *) berth_card_pkg::grant_step_t cmd;
     (* anyseq *) logic [QW-1:0] cmd_q, quiet_q, parsed_q, freed_q, told_q, proof_q;
-    (* anyseq *) logic [7:0]    cmd_asid, cmd_status, cmd_first, cmd_sge;
-    (* anyseq *) logic [15:0]   cmd_limit, cmd_most, cmd_recv, parsed, freed_recvs;
+    (* anyseq *) logic [15:0]   parsed;
     (* anyseq *) berth_card_pkg::sge_t grant_sge;
     (* anyseq *) logic [QW+6:0] pend_at;
     (* anyseq *) berth_card_pkg::pending_t pend;
@@ -20,15 +20,12 @@
     always_ff @(posedge clk) started_q <= 1'b1;
     wire rst = !started_q || rst_in;
 
-    logic           busy, cmd_ready, st_queued, st_going, st_waits, quiet_ready, grant_re, told_room, acq_valid, xr_ready, ring_we,
+    logic           busy, cmd_ready, quiet_ready, grant_re, told_room, acq_valid, xr_ready, ring_we,
                     post_valid, aside_valid, ev_hit, ev_miss, ev_stray;
-    logic [15:0]    st_freed, st_granted, st_holds;
-    logic [7:0]     st_first;
-    logic [2:0]     st_ranges;
+    berth_card_pkg::grant_state_t gr_st;
     logic [QW+7:0]  grant_at;
     logic [QW-1:0]  ring_q, post_q, aside_q;
     logic [6:0]     ring_at;
-    berth_card_pkg::sge_t       st_sge;
     berth_card_pkg::range_ask_t acq;
     berth_card_pkg::ring_t      ring;
     berth_card_pkg::post_t      post;

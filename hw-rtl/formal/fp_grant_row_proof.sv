@@ -27,8 +27,8 @@ module fp_grant_row_proof (
     always_ff @(posedge clk) begin
         written_q <= !rst && (written_q || stores);
         if (parsed_we && parsed_q == the_q) parsed_n_q <= parsed;
-        if (freed_we && freed_q == the_q) freed_n_q <= freed_recvs;
-        if (given_we && freed_q == the_q) given_n_q <= given;
+        if (freed_we && freed_q == the_q) freed_n_q <= freed.recvs;
+        if (given_we && freed_q == the_q) given_n_q <= given.bytes;
         if (reads) begin
             parsed_then_q <= parsed_n_q;
             freed_then_q  <= freed_n_q;

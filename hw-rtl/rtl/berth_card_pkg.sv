@@ -296,6 +296,89 @@ package berth_card_pkg;
 
     // ---- receiving half ---------------------------------------------------------------------------------------------
 
+    // Steps of firmware's commands, with what the engines need for them.
+    typedef struct packed {
+        logic [3:0]  op;                // STEP_*
+        logic [23:0] psn;               // expected first
+        logic        selective;
+        logic [3:0]  log2_mtu;
+        logic [7:0]  ack_every;         // packets, 1 or more
+        logic        foreign;           // no credit lists: RNR where there is no receive ...
+        logic [4:0]  rnr;               // ... with this timer
+    } arrival_step_t;
+    typedef struct packed {
+        logic        ask;               // only a question
+        logic [7:0]  cqn;
+        logic [7:0]  asid;
+    } recv_complete_step_t;
+    typedef struct packed {
+        logic        ask;               // only a question
+        logic [63:0] base;              // of the queue, a multiple of 128
+        logic [3:0]  log2;              // of its elements
+        logic [15:0] ci;                // of its first element
+        logic        message;
+    } recv_wqe_step_t;
+    typedef struct packed {
+        logic [3:0]  op;                // STEP_*
+        logic [7:0]  asid;              // start
+        logic [15:0] limit;             // start: bound of memory in 4 KiB ...
+        logic [15:0] most;              // ... and that of what may be added to it
+        logic [7:0]  status;            // end
+        logic [7:0]  first;             // go back: the number that the next credit is to have
+        logic [15:0] recv;              // look, mark, let go: the receive ...
+        logic [7:0]  sge;               // ... and a range
+    } grant_step_t;
+    typedef struct packed {
+        logic [3:0]  op;                // STEP_*
+        logic [31:0] first;             // first credit that is void
+        logic [31:0] epoch;             // the peer's
+        logic [6:0]  max_list;          // 1 to 64
+        logic [1:0]  trigger;           // 0 first, 1 last, 2 in between, 3 as 2 ...
+        logic [7:0]  index;             // ... with the index for "in between"
+        logic [6:0]  few;               // later lists wait for more than this many new credits, unless so few are out
+        logic [15:0] again;             // longest time until a list is told again, in units of 64 clocks; 0: never
+        logic        foreign;           // no credit lists: what is committed may be used at once
+    } builder_step_t;
+
+    // A step of a withdrawal, for the granting engine; how things are there after each step.
+    typedef struct packed {
+        logic [3:0]  op;                // STEP_*
+        logic [15:0] recv;
+        logic [7:0]  sge;
+    } walk_t;
+    typedef struct packed {
+        logic [15:0] freed;             // receives complete
+        logic [15:0] granted;           // receives granted, without those that are to be taken back
+        logic [15:0] holds;             // receives that hold memory or ask for it
+        logic        queued;            // receives wait for their completion, after the end
+        logic        going;             // going back or at its end, and memory is still held for what is not granted
+        logic        waits;             // asks for memory
+        logic [7:0]  first;             // look: the receive's first range ...
+        logic [2:0]  ranges;            // ... how many it has ...
+        sge_t        sge;               // ... and the one asked for
+    } grant_state_t;
+
+    // Who a QP's frames come from.
+    typedef struct packed {
+        logic        on;                // they are taken here
+        logic        selective;
+        logic [7:0]  asid;
+        logic [47:0] mac;
+        logic [31:0] ip;
+        logic [31:0] epoch;             // of lists that come
+        logic [31:0] qkey;              // of them
+    } peer_t;
+
+    // What is free again of a receive queue, and what has been given back, since the start of the QP.
+    typedef struct packed {
+        logic [15:0] recvs;
+        logic [8:0]  sges;
+    } freed_t;
+    typedef struct packed {
+        logic [31:0] bytes;             // modulo 2^32
+        logic [1:0]  hollow;            // the data of its last receives would have filled a half (1), a quarter (2), an eighth (3) of them; one step a receive
+    } given_t;
+
     // A packet with data has come.
     typedef struct packed {
         logic [23:0] psn;

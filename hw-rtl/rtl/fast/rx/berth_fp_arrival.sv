@@ -27,16 +27,10 @@ module berth_fp_arrival #(
     // Start of a QP, its end, or a question; held until ready. st_* are there three clocks later.
     input  logic                       cmd_valid,
     output logic                       cmd_ready,
-    input  logic [ 3:0]                cmd_op,         // STEP_*
     input  logic [QW-1:0]              cmd_q,
+    input  berth_card_pkg::arrival_step_t cmd,
     output logic                       st_writing,     // payloads are being written
     output logic                       st_out,         // credits are announced and not complete
-    input  logic [23:0]                cmd_psn,        // expected first
-    input  logic                       cmd_selective,
-    input  logic [ 3:0]                cmd_log2_mtu,
-    input  logic [ 7:0]                cmd_ack_every,  // packets, 1 or more
-    input  logic                       cmd_foreign,    // no credit lists: RNR where there is no receive ...
-    input  logic [ 4:0]                cmd_rnr,        // ... with this timer
     // The builder: credits announced so far.
     input  logic                       ann_we,
     input  logic [QW-1:0]              ann_q,
@@ -397,12 +391,12 @@ module berth_fp_arrival #(
             if (cmd_op_q == berth_row_pkg::STEP_START) begin
               f           = '0;
               f.on        = 1'b1;
-              f.selective = cmd_selective;
-              f.foreign   = cmd_foreign;
-              f.log2_mtu  = cmd_log2_mtu;
-              f.ack_every = cmd_ack_every;
-              f.rnr       = cmd_rnr;
-              f.placed    = cmd_psn;
+              f.selective = cmd.selective;
+              f.foreign   = cmd.foreign;
+              f.log2_mtu  = cmd.log2_mtu;
+              f.ack_every = cmd.ack_every;
+              f.rnr       = cmd.rnr;
+              f.placed    = cmd.psn;
             end else if (cmd_op_q == berth_row_pkg::STEP_END) begin
               {f.broken, f.ended, f.closed} = 3'b110;
               {f.refusal, f.ack_due} = {NONE, 1'b0};
@@ -545,7 +539,7 @@ module berth_fp_arrival #(
       same_q  <= state_q != IDLE && q_next == q_q;
       psn_q   <= psn_next;
       err_q   <= placed_err;
-      cmd_op_q <= cmd_op;
+      cmd_op_q <= cmd.op;
       p_q     <= item;
       last_packet_q <= op == OP_PACKET || (op == OP_PLACED && last_packet_q);
     end

@@ -23,18 +23,10 @@ module berth_fp_builder #(
     // Commands; held until ready. What they answer (st_*) is there two clocks later.
     input  logic                      cmd_valid,
     output logic                      cmd_ready,
-    input  logic [ 3:0]               cmd_op,        // STEP_*
     input  logic [QW-1:0]             cmd_q,
-    input  logic [31:0]               cmd_first,     // VOID: first credit that is void
+    input  berth_card_pkg::builder_step_t cmd,
     output logic [31:0]               st_announced,
     output logic [31:0]               st_landed,
-    input  logic [31:0]               cmd_epoch,     // the peer's
-    input  logic [ 6:0]               cmd_max_list,  // 1 to 64
-    input  logic [ 1:0]               cmd_trigger,   // 0 first, 1 last, 2 in between, 3 as 2 ...
-    input  logic [ 7:0]               cmd_index,     // ... with the index for "in between"
-    input  logic [ 6:0]               cmd_few,       // later lists wait for more than this many new credits, unless so few are out
-    input  logic [15:0]               cmd_repeat,    // longest time until a list is told again, units of `now`; 0: never
-    input  logic                      cmd_foreign,   // no credit lists: what is committed may be used at once
     // Receives that become credits, and ends of batches: see `berth_fp_grant`.
     input  logic                      post_valid,
     output logic                      post_ready,
@@ -233,13 +225,13 @@ module berth_fp_builder #(
         berth_row_pkg::STEP_START: begin
           r          = '0;
           r.on       = 1'b1;
-          r.foreign  = cmd_foreign;
-          r.epoch    = cmd_epoch;
-          r.max_list = cmd_max_list;
-          r.trigger  = cmd_trigger;
-          r.index    = cmd_index;
-          r.few      = cmd_few;
-          r.again    = cmd_repeat;
+          r.foreign  = cmd.foreign;
+          r.epoch    = cmd.epoch;
+          r.max_list = cmd.max_list;
+          r.trigger  = cmd.trigger;
+          r.index    = cmd.index;
+          r.few      = cmd.few;
+          r.again    = cmd.again;
         end
         berth_row_pkg::STEP_END:  r.on = 1'b0;
         berth_row_pkg::STEP_HOLD: r.hold = 1'b1;
@@ -247,7 +239,7 @@ module berth_fp_builder #(
           if (cmd_op_q == berth_row_pkg::STEP_VOID) begin
             {r.hold, r.list_sent} = 2'b00;
             r.announced = first_q;
-            r.epoch     = cmd_epoch;
+            r.epoch     = cmd.epoch;
           end
           r.committed = r.announced;
           r.posted    = r.announced;
@@ -308,8 +300,8 @@ module berth_fp_builder #(
   always_ff @(posedge clk) begin
     run_q    <= take;
     op_q     <= op;
-    cmd_op_q <= cmd_op;
-    first_q  <= cmd_first;
+    cmd_op_q <= cmd.op;
+    first_q  <= cmd.first;
     if (run_q && op_q == COMMAND) {st_announced, st_landed} <= {r.announced, r.landed};
     q_q      <= q_next;
     credit_q <= p.credit;

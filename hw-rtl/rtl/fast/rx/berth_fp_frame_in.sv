@@ -14,13 +14,7 @@ module berth_fp_frame_in #(
     input  logic [31:0]              own_ip,
     input  logic                     row_we,
     input  logic [QW-1:0]            row_q,
-    input  logic                     row_on,
-    input  logic                     row_selective,
-    input  logic [ 7:0]              row_asid,
-    input  logic [47:0]              row_mac,
-    input  logic [31:0]              row_ip,
-    input  logic [31:0]              row_epoch,     // ends the lists that come in
-    input  logic [31:0]              row_qkey,
+    input  berth_card_pkg::peer_t    row,
     input  logic                     row_start,     // `st_heard` begins
     input  logic [31:0]              now,
     // When a good frame of QP `ask_q` last came, two clocks later.
@@ -114,13 +108,7 @@ module berth_fp_frame_in #(
   assign rf_ready = !v1_q || step;
 
   // ---- row -----------------------------------------------------------------------------
-  typedef struct packed {
-    logic        on, selective;
-    logic [7:0]  asid;
-    logic [47:0] mac;
-    logic [31:0] ip, epoch, qkey;
-  } peer_t;
-  peer_t peer;
+  berth_card_pkg::peer_t peer;
   berth_fp_mem #(
       .WIDTH($bits(peer)),
       .DEPTH(QPS)
@@ -128,7 +116,7 @@ module berth_fp_frame_in #(
       .clk,
       .we(row_we),
       .waddr(row_q),
-      .wdata({row_on, row_selective, row_asid, row_mac, row_ip, row_epoch, row_qkey}),
+      .wdata(row),
       .re(rf_valid && rf_ready),
       .raddr(qpn[QW-1:0]),
       .rdata(peer)

@@ -21,27 +21,12 @@ module berth_fp_grant #(
     input  logic                          rst,
     output logic                          busy,
     input  logic [31:0]                   now,          // units of 64 clocks
-    // Commands; held until ready. What they answer (st_*) is there three clocks later.
+    // Commands; held until ready. What they answer (gr_st) is there three clocks later.
     input  logic                          cmd_valid,
     output logic                          cmd_ready,
-    input  logic [ 3:0]                   cmd_op,       // STEP_*
     input  logic [QW-1:0]                 cmd_q,
-    input  logic [ 7:0]                   cmd_asid,     // start
-    input  logic [15:0]                   cmd_limit,    // start: bound of memory in 4 KiB, see `limit` ...
-    input  logic [15:0]                   cmd_most,     // ... and that of what may be added to it
-    input  logic [ 7:0]                   cmd_status,   // end
-    input  logic [ 7:0]                   cmd_first,    // go back: the number that the next credit is to have
-    input  logic [15:0]                   cmd_recv,     // look, mark, let go: the receive ...
-    input  logic [ 7:0]                   cmd_sge,      // ... and a range
-    output logic [15:0]                   st_freed,     // receives complete
-    output logic [15:0]                   st_granted,   // receives granted, without those that are to be taken back
-    output logic [15:0]                   st_holds,     // receives that hold memory or ask for it
-    output logic                          st_queued,    // receives wait for their completion, after the end
-    output logic                          st_going,     // going back or at its end, and memory is still held for what is not granted
-    output logic                          st_waits,     // asks for memory
-    output logic [ 7:0]                   st_first,     // look: the receive's first range ...
-    output logic [ 2:0]                   st_ranges,    // ... how many it has ...
-    output berth_card_pkg::sge_t          st_sge,       // ... and the one asked for
+    input  berth_card_pkg::grant_step_t   cmd,
+    output berth_card_pkg::grant_state_t  gr_st,
     // After the end, all that was being written for a QP is complete; held until ready.
     input  logic                          quiet_valid,
     output logic                          quiet_ready,
@@ -60,10 +45,9 @@ module berth_fp_grant #(
     // What is complete: see `berth_fp_recv_complete`.
     input  logic                          freed_we,
     input  logic [QW-1:0]                 freed_q,
-    input  logic [15:0]                   freed_recvs,
+    input  berth_card_pkg::freed_t        freed,
     input  logic                          given_we,
-    input  logic [31:0]                   given,        // of `freed_q`
-    input  logic [ 1:0]                   hollow,       // of `freed_q`
+    input  berth_card_pkg::given_t        given,        // of `freed_q`
     // A list has left: see `berth_fp_builder`.
     input  logic                          told_valid,
     output logic                          told_room,
@@ -278,7 +262,7 @@ module berth_fp_grant #(
       .clk,
       .we(freed_we),
       .waddr(freed_q),
-      .wdata(freed_recvs),
+      .wdata(freed.recvs),
       .re(take),
       .raddr(q_next),
       .rdata(n_freed)
@@ -290,7 +274,7 @@ module berth_fp_grant #(
       .clk,
       .we(given_we),
       .waddr(freed_q),
-      .wdata(given),
+      .wdata(given.bytes),
       .re(take),
       .raddr(q_next),
       .rdata(n_given)
@@ -302,7 +286,7 @@ module berth_fp_grant #(
       .clk,
       .we(given_we),
       .waddr(freed_q),
-      .wdata(hollow),
+      .wdata(given.hollow),
       .re(take),
       .raddr(q_next),
       .rdata(n_hollow)
@@ -512,8 +496,8 @@ module berth_fp_grant #(
             r      = '0;
             r.on   = 1'b1;
             r.asid = asid_q;
-            r.limit = cmd_limit;
-            r.most  = cmd_most;
+            r.limit = cmd.limit;
+            r.most  = cmd.most;
           end
           berth_row_pkg::STEP_END: begin
             r.ended  = 1'b1;
@@ -794,16 +778,16 @@ module berth_fp_grant #(
           acq.tag  <= 16'({q_q, op_q == ASK ? r_q.ask_w[3:0] : slot_q});
         end
         if (op_q == COMMAND) begin
-          st_freed   <= n_freed_q;
-          st_granted <= r_q.grant - 16'(r_q.back);
-          st_holds   <= r_q.ask - n_freed_q + 16'({r_q.ask_range, r_q.ask_at} != '0);
-          st_queued  <= r_q.ended && n_parsed_q != n_freed_q;
-          st_going   <= purge && (r_q.got != '0 || r_q.back != '0 || r_q.own != '0
+          gr_st.freed   <= n_freed_q;
+          gr_st.granted <= r_q.grant - 16'(r_q.back);
+          gr_st.holds   <= r_q.ask - n_freed_q + 16'({r_q.ask_range, r_q.ask_at} != '0);
+          gr_st.queued  <= r_q.ended && n_parsed_q != n_freed_q;
+          gr_st.going   <= purge && (r_q.got != '0 || r_q.back != '0 || r_q.own != '0
                         || (r_q.used & ~r_q.held & ~r_q.waits) != '0);
-          st_waits   <= (r_q.used & ~r_q.held) != '0;
-          st_first   <= first_range;
-          st_ranges  <= ranges;
-          st_sge     <= grant_sge;
+          gr_st.waits   <= (r_q.used & ~r_q.held) != '0;
+          gr_st.first   <= first_range;
+          gr_st.ranges  <= ranges;
+          gr_st.sge     <= grant_sge;
         end
       end
       default: ;
@@ -813,12 +797,12 @@ module berth_fp_grant #(
       op_q     <= op;
       q_q      <= q_next;
       same_q   <= state_q != IDLE && q_next == q_q;
-      cmd_q_op <= cmd_valid ? cmd_op : berth_row_pkg::STEP_QUIET;
-      asid_q   <= cmd_asid;
-      end_q    <= cmd_status;
-      first_q  <= cmd_first;
-      recv_q   <= cmd_recv;
-      sge_q    <= cmd_sge;
+      cmd_q_op <= cmd_valid ? cmd.op : berth_row_pkg::STEP_QUIET;
+      asid_q   <= cmd.asid;
+      end_q    <= cmd.status;
+      first_q  <= cmd.first;
+      recv_q   <= cmd.recv;
+      sge_q    <= cmd.sge;
       slot_q   <= xr.tag[3:0];
       bytes_q  <= t.bytes;
       round_q  <= t.round;
@@ -896,5 +880,5 @@ module berth_fp_grant #(
   // Each place of the window has one use at a time.
   always_ff @(posedge clk) if (!rst && stored && we) assert (8'(r.ask_w - r.have_w) <= 8'd16);
 
-  wire unused = &{1'b0, look_recv[15:7], xr};
+  wire unused = &{1'b0, look_recv[15:7], xr, freed};
 endmodule

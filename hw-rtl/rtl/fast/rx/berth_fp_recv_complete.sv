@@ -13,10 +13,8 @@ module berth_fp_recv_complete #(
     // Start of a QP, or a question (st_*, one clock after ready); held until ready.
     input  logic                        cmd_valid,
     output logic                        cmd_ready,
-    input  logic                        cmd_ask,
     input  logic [QW-1:0]               cmd_q,
-    input  logic [ 7:0]                 cmd_cqn,
-    input  logic [ 7:0]                 cmd_asid,
+    input  berth_card_pkg::recv_complete_step_t cmd,
     output logic [31:0]                 st_completed,  // since the start
     output logic                        st_shown,      // a completion waits to be taken
     output logic                        works,         // on a receive
@@ -52,16 +50,12 @@ module berth_fp_recv_complete #(
     output logic                        rel_valid,
     input  logic                        rel_ready,
     output berth_card_pkg::range_ask_t  rel,
-    // Receives and ranges that have been freed since the start of the QP, whenever they change.
+    // What has been freed and given back, whenever it changes.
     output logic                        freed_we,
     output logic [QW-1:0]               freed_q,
-    output logic [15:0]                 freed_recvs,
-    output logic [ 8:0]                 freed_sges,
-    // Bytes that have been released since the start of the QP, modulo 2^32, whenever that changes.
+    output berth_card_pkg::freed_t      freed,
     output logic                        given_we,
-    output logic [31:0]                 given,         // of `freed_q`
-    // The data of its last receives would have filled a half (1), a quarter (2), an eighth (3) of them; one step a receive.
-    output logic [ 1:0]                 hollow         // of `freed_q`, as `given`
+    output berth_card_pkg::given_t      given          // of `freed_q`
 );
   localparam logic [7:0] OP_RECV = berth_regs_pkg::OP_RECV[7:0];
 
@@ -132,9 +126,9 @@ module berth_fp_recv_complete #(
       .OWN(1'b1)
   ) m_cfg (
       .clk,
-      .we(state_q == CMD && !cmd_ask),
+      .we(state_q == CMD && !cmd.ask),
       .waddr(cmd_q),
-      .wdata({cmd_cqn, cmd_asid}),
+      .wdata({cmd.cqn, cmd.asid}),
       .re(begin_now),
       .raddr(q),
       .rdata({cqn, asid})
@@ -147,7 +141,7 @@ module berth_fp_recv_complete #(
       .clk,
       .we(freed_we),
       .waddr(freed_q),
-      .wdata({completed, freed_sges}),
+      .wdata({completed, freed.sges}),
       .re(state_q == IDLE),
       .raddr(q),
       .rdata({recvs, sges_freed})
@@ -161,11 +155,11 @@ module berth_fp_recv_complete #(
   assign sges  = local_q ? l_q.sges : ring_sges;
 
   logic [31:0] completed;
-  assign freed_we    = (state_q == STORE && !only) || (state_q == CMD && !cmd_ask);
+  assign freed_we    = (state_q == STORE && !only) || (state_q == CMD && !cmd.ask);
   assign freed_q     = state_q == CMD ? cmd_q : q_q;
   assign completed   = state_q == CMD ? 32'd0 : recvs + 32'd1;
-  assign freed_recvs = completed[15:0];
-  assign freed_sges  = state_q == CMD ? 9'd0 : sges_freed + 9'(sges);
+  assign freed.recvs = completed[15:0];
+  assign freed.sges  = state_q == CMD ? 9'd0 : sges_freed + 9'(sges);
   // Pages go back once: not if they went already, or the receive has been completed since.
   logic only, back, may;
   assign only = local_q && (l_q.kind == berth_card_pkg::ASIDE_RELEASE || l_q.kind == berth_card_pkg::ASIDE_PART);
@@ -174,17 +168,17 @@ module berth_fp_recv_complete #(
                  : !gone && (l_q.kind == berth_card_pkg::ASIDE_FLUSH || 16'(recvs[15:0] - l_q.recv - 16'd1) >= 16'h8000));
 
   logic [31:0] given_before, given_q;    // until this receive; of it
-  assign given_we = state_q == STORE || (state_q == CMD && !cmd_ask);
-  assign given    = state_q == CMD ? 32'd0 : given_before + given_q;
+  assign given_we = state_q == STORE || (state_q == CMD && !cmd.ask);
+  assign given.bytes = state_q == CMD ? 32'd0 : given_before + given_q;
   logic [1:0] hollow_before, of_this;
   always_comb begin
     of_this = 2'd0;
     for (int unsigned n = 1; n < 4; n++) if (d_q.len <= given_q >> n) of_this = 2'(n);
-    hollow = hollow_before;
-    if (state_q == CMD) hollow = '0;
+    given.hollow = hollow_before;
+    if (state_q == CMD) given.hollow = '0;
     else if (!local_q && given_q != '0) begin
-      if (of_this > hollow_before) hollow = hollow_before + 2'd1;
-      if (of_this < hollow_before) hollow = hollow_before - 2'd1;
+      if (of_this > hollow_before) given.hollow = hollow_before + 2'd1;
+      if (of_this < hollow_before) given.hollow = hollow_before - 2'd1;
     end
   end
   berth_fp_mem #(
@@ -195,7 +189,7 @@ module berth_fp_recv_complete #(
       .clk,
       .we(given_we),
       .waddr(freed_q),
-      .wdata({given, hollow}),
+      .wdata(given),
       .re(state_q == IDLE),
       .raddr(q),
       .rdata({given_before, hollow_before})

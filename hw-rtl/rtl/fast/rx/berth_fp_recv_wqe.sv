@@ -19,12 +19,8 @@ module berth_fp_recv_wqe #(
     // Start of a QP, or a question (st_*, one clock after ready); held until ready.
     input  logic                        cmd_valid,
     output logic                        cmd_ready,
-    input  logic                        cmd_ask,
     input  logic [QW-1:0]               cmd_q,
-    input  logic [63:0]                 cmd_base,     // multiple of 128
-    input  logic [ 3:0]                 cmd_log2,     // elements
-    input  logic [15:0]                 cmd_ci,       // first element
-    input  logic                        cmd_message,  // empty receives are credits (decision 10)
+    input  berth_card_pkg::recv_wqe_step_t cmd,
     output logic                        st_fetching,  // elements are to be fetched or checked
     output logic [15:0]                 st_open,      // receives posted and not complete
     // Doorbells.
@@ -42,8 +38,7 @@ module berth_fp_recv_wqe #(
     // Receives and ranges that are free again: see `berth_fp_recv_complete`.
     input  logic                        freed_we,
     input  logic [QW-1:0]               freed_q,
-    input  logic [15:0]                 freed_recvs,
-    input  logic [ 8:0]                 freed_sges,
+    input  berth_card_pkg::freed_t      freed,
     // Ranges.
     output logic                        sge_we,
     output logic [QW+7:0]               sge_at,
@@ -139,7 +134,7 @@ module berth_fp_recv_wqe #(
       end
       START: begin
         we = 1'b1;
-        r  = {1'b1, cmd_message, cmd_base[63:7], cmd_log2, cmd_ci, cmd_ci, 16'd0};
+        r  = {1'b1, cmd.message, cmd.base[63:7], cmd.log2, cmd.ci, cmd.ci, 16'd0};
       end
       default: ;
     endcase
@@ -165,7 +160,7 @@ module berth_fp_recv_wqe #(
       .clk,
       .we(freed_we),
       .waddr(freed_q),
-      .wdata({freed_recvs, freed_sges}),
+      .wdata({freed.recvs, freed.sges}),
       .re(state_q == IDLE),
       .raddr(at),
       .rdata({recvs_freed, sges_freed})
@@ -204,7 +199,7 @@ module berth_fp_recv_wqe #(
       IDLE: begin
         q_q  <= at;
         pi_q <= rdb_pi;
-        if (cmd_valid && cmd_ask) state_q <= ASK;
+        if (cmd_valid && cmd.ask) state_q <= ASK;
         else if (cmd_valid) begin
           if (parse_idle && alloc_q == tail_q) state_q <= START;
         end else if (rdb_valid) state_q <= BELL;
@@ -409,7 +404,7 @@ module berth_fp_recv_wqe #(
   end
   assign busy = state_q != IDLE || rdb_valid || ready_busy || alloc_q != tail_q || qr_valid;
 
-  wire unused = &{1'b0, cmd_base[6:0], qc};
+  wire unused = &{1'b0, cmd, qc};
 
   // Fetched elements have room.
   always_ff @(posedge clk)

@@ -159,25 +159,21 @@ module berth_fp_rx #(
   logic [4:0] lists_q, lists_left_q;
   logic bell_valid, bell_ready, steps_over, c_passed_q, walk_start, walk_busy;
   logic walk_valid, walk_fence, fenced, fence_q, fence_go;
-  logic [3:0] walk_op;
-  logic [15:0] walk_recv;
-  logic [7:0] walk_sge;
+  berth_card_pkg::walk_t walk;
   logic [31:0] st_announced, st_landed, st_completed, st_heard;
-  logic [15:0] st_open, st_freed, st_granted, st_holds;
-  logic st_writing, st_out, st_shown, st_fetching, st_queued, st_going, st_waits;
-  logic [7:0] st_first;
-  logic [2:0] st_ranges;
-  berth_card_pkg::sge_t st_sge;
+  logic [15:0] st_open;
+  logic st_writing, st_out, st_shown, st_fetching;
+  berth_card_pkg::grant_state_t gr_st;
   berth_row_pkg::recv_held_t held;
   berth_row_pkg::recv_counts_t counts;
   assign held.busy       = st_writing;
-  assign held.queued     = st_fetching || st_queued || st_shown;
-  assign held.revoking   = st_going;
-  assign held.starved    = st_waits && !st_out;
+  assign held.queued     = st_fetching || gr_st.queued || st_shown;
+  assign held.revoking   = gr_st.going;
+  assign held.starved    = gr_st.waits && !st_out;
   assign held.zero_27_16 = '0;
-  assign held.holds      = st_holds;
+  assign held.holds      = gr_st.holds;
   assign counts.posted  = st_open;
-  assign counts.granted = st_granted - st_freed;
+  assign counts.granted = gr_st.granted - gr_st.freed;
 
   always_comb begin
     who        = 5'b00000;
@@ -317,16 +313,10 @@ module berth_fp_rx #(
       .from({stage[S_RANGE+1], stage[S_RANGE]}),
       .to({stage[S_RANGE+3], stage[S_RANGE+2]}),
       .busy(walk_busy),
-      .cmd_valid(walk_valid),
-      .cmd_ready(walk_valid && c_ready[3]),
-      .cmd_op(walk_op),
-      .cmd_recv(walk_recv),
-      .cmd_sge(walk_sge),
-      .st_freed,
-      .st_granted,
-      .st_first,
-      .st_ranges,
-      .st_sge,
+      .walk_valid,
+      .walk_ready(walk_valid && c_ready[3]),
+      .walk,
+      .gr_st,
       .fence(walk_fence),
       .fenced
   );
@@ -338,6 +328,14 @@ module berth_fp_rx #(
   logic [17:0] in_free_place;
   logic [QW-1:0] item_q, list_q, ls_q;
   berth_card_pkg::list_in_t list, ls;
+  berth_card_pkg::peer_t row;
+  assign row.on        = command_q == berth_row_pkg::RECV_CMD_START || command_q == berth_row_pkg::RECV_CMD_ON;
+  assign row.selective = c_mode.selective;
+  assign row.asid      = c_space.asid;
+  assign row.mac       = {stage[S_MAC+1][15:0], stage[S_MAC]};
+  assign row.ip        = stage[S_IP];
+  assign row.epoch     = stage[S_EPOCH];
+  assign row.qkey      = stage[S_QKEY];
   berth_fp_frame_in #(
       .QPS(QPS)
   ) frame_in (
@@ -347,18 +345,12 @@ module berth_fp_rx #(
       .own_ip(own_ip_q),
       .row_we(c_state_q == C_ROW),
       .row_q(c_q),
-      .row_on(command_q == berth_row_pkg::RECV_CMD_START || command_q == berth_row_pkg::RECV_CMD_ON),
+      .row,
       .row_start(c_state_q == C_ROW && command_q == berth_row_pkg::RECV_CMD_START),
       .now,
       .ask_q(c_q),
       .st_heard,
       .parse_passed,
-      .row_selective(c_mode.selective),
-      .row_asid(c_space.asid),
-      .row_mac({stage[S_MAC+1][15:0], stage[S_MAC]}),
-      .row_ip(stage[S_IP]),
-      .row_epoch(stage[S_EPOCH]),
-      .row_qkey(stage[S_QKEY]),
       .rf_valid,
       .rf_ready,
       .rf,
@@ -457,6 +449,14 @@ module berth_fp_rx #(
   logic [QW-1:0] quiet_q;
   logic [2:0] broken_fault;
   logic ar_busy, pl_busy, dn_busy, rq_busy, gr_busy, bd_busy, pl_free_valid;
+  berth_card_pkg::arrival_step_t arrival_cmd;
+  assign arrival_cmd.op        = c_op_q;
+  assign arrival_cmd.psn       = stage[S_PSN][23:0];
+  assign arrival_cmd.selective = c_mode.selective;
+  assign arrival_cmd.log2_mtu  = c_mode.log2_mtu;
+  assign arrival_cmd.ack_every = c_mode.ack_every;
+  assign arrival_cmd.foreign   = c_mode.foreign;
+  assign arrival_cmd.rnr       = c_mode.rnr_timer;
   berth_fp_arrival #(
       .QPS(QPS),
       .WB(WB)
@@ -466,16 +466,10 @@ module berth_fp_rx #(
       .busy(ar_busy),
       .cmd_valid(todo_q[0]),
       .cmd_ready(c_ready[0]),
-      .cmd_op(c_op_q),
       .cmd_q(c_q),
+      .cmd(arrival_cmd),
       .st_writing,
       .st_out,
-      .cmd_psn(stage[S_PSN][23:0]),
-      .cmd_selective(c_mode.selective),
-      .cmd_log2_mtu(c_mode.log2_mtu),
-      .cmd_ack_every(c_mode.ack_every),
-      .cmd_foreign(c_mode.foreign),
-      .cmd_rnr(c_mode.rnr_timer),
       .ann_we,
       .ann_q,
       .ann_number,
@@ -585,12 +579,15 @@ module berth_fp_rx #(
   berth_card_pkg::aside_t aside;
   berth_card_pkg::range_ask_t rel, acq;
   logic [QW-1:0] freed_q, parsed_q, lost_q, post_q, aside_q;
-  logic [15:0] freed_recvs, parsed;
-  logic [8:0] freed_sges;
+  logic [15:0] parsed;
+  berth_card_pkg::freed_t freed;
   logic given_we;
-  logic [31:0] given;
-  logic [1:0] hollow;
+  berth_card_pkg::given_t given;
   logic acq_valid, acq_ready;
+  berth_card_pkg::recv_complete_step_t complete_cmd;
+  assign complete_cmd.ask  = c_op_q != berth_row_pkg::STEP_START;
+  assign complete_cmd.cqn  = c_space.cqn;
+  assign complete_cmd.asid = c_space.asid;
   berth_fp_recv_complete #(
       .QPS(QPS)
   ) recv_complete (
@@ -599,13 +596,11 @@ module berth_fp_rx #(
       .busy(dn_busy),
       .cmd_valid(todo_q[1]),
       .cmd_ready(c_ready[1]),
-      .cmd_ask(c_op_q != berth_row_pkg::STEP_START),
       .cmd_q(c_q),
+      .cmd(complete_cmd),
       .st_completed,
       .st_shown,
       .works(dn_works),
-      .cmd_cqn(c_space.cqn),
-      .cmd_asid(c_space.asid),
       .ring_we,
       .ring_q,
       .ring_at,
@@ -633,11 +628,9 @@ module berth_fp_rx #(
       .rel,
       .freed_we,
       .freed_q,
-      .freed_recvs,
-      .freed_sges,
+      .freed,
       .given_we,
-      .given,
-      .hollow
+      .given
   );
 
   // ---- receives -----------------------------------------------------------------------------
@@ -656,6 +649,12 @@ module berth_fp_rx #(
   assign bell_ready = rdb_ready && bell_last_q;
   assign fdb_ready  = rdb_ready && !bell_last_q;
   always_ff @(posedge clk) if (!rdb_ready) bell_last_q <= bell_valid;
+  berth_card_pkg::recv_wqe_step_t wqe_cmd;
+  assign wqe_cmd.ask     = c_op_q != berth_row_pkg::STEP_START;
+  assign wqe_cmd.base    = {stage[S_BASE+1], stage[S_BASE]};
+  assign wqe_cmd.log2    = c_queue.log2_depth;
+  assign wqe_cmd.ci      = c_queue.first;
+  assign wqe_cmd.message = c_mode.message;
   berth_fp_recv_wqe #(
       .QPS(QPS),
       .HOST_W(HOST_W)
@@ -665,14 +664,10 @@ module berth_fp_rx #(
       .busy(rq_busy),
       .cmd_valid(todo_q[2]),
       .cmd_ready(c_ready[2]),
-      .cmd_ask(c_op_q != berth_row_pkg::STEP_START),
       .cmd_q(c_q),
+      .cmd(wqe_cmd),
       .st_fetching,
       .st_open,
-      .cmd_base({stage[S_BASE+1], stage[S_BASE]}),
-      .cmd_log2(c_queue.log2_depth),
-      .cmd_ci(c_queue.first),
-      .cmd_message(c_mode.message),
       .rdb_valid,
       .rdb_ready,
       .rdb_q,
@@ -685,8 +680,7 @@ module berth_fp_rx #(
       .qc,
       .freed_we,
       .freed_q,
-      .freed_recvs,
-      .freed_sges,
+      .freed,
       .sge_we,
       .sge_at,
       .sge,
@@ -707,6 +701,15 @@ module berth_fp_rx #(
   logic told_valid, told_room, proof_valid;
   logic [QW-1:0] told_q, proof_q;
   berth_card_pkg::told_t told;
+  berth_card_pkg::grant_step_t grant_cmd;
+  assign grant_cmd.op     = walk_valid ? walk.op : c_op_q;
+  assign grant_cmd.asid   = c_space.asid;
+  assign grant_cmd.limit  = c_pinned.bound;
+  assign grant_cmd.most   = c_pinned.most;
+  assign grant_cmd.status = status_q;
+  assign grant_cmd.first  = c_op_q == berth_row_pkg::STEP_VOID ? stage[S_FIRST][7:0] : st_announced[7:0];
+  assign grant_cmd.recv   = walk.recv;
+  assign grant_cmd.sge    = walk.sge;
   berth_fp_grant #(
       .QPS(QPS),
       .DATA_W(DATA_W)
@@ -717,24 +720,9 @@ module berth_fp_rx #(
       .now,
       .cmd_valid(todo_q[3] || walk_valid),
       .cmd_ready(c_ready[3]),
-      .cmd_op(walk_valid ? walk_op : c_op_q),
       .cmd_q(c_q),
-      .cmd_asid(c_space.asid),
-      .cmd_limit(c_pinned.bound),
-      .cmd_most(c_pinned.most),
-      .cmd_status(status_q),
-      .cmd_first(c_op_q == berth_row_pkg::STEP_VOID ? stage[S_FIRST][7:0] : st_announced[7:0]),
-      .cmd_recv(walk_recv),
-      .cmd_sge(walk_sge),
-      .st_freed,
-      .st_granted,
-      .st_holds,
-      .st_queued,
-      .st_going,
-      .st_waits,
-      .st_first,
-      .st_ranges,
-      .st_sge,
+      .cmd(grant_cmd),
+      .gr_st,
       .quiet_valid,
       .quiet_ready,
       .quiet_q,
@@ -750,10 +738,9 @@ module berth_fp_rx #(
       .parsed,
       .freed_we,
       .freed_q,
-      .freed_recvs,
+      .freed,
       .given_we,
       .given,
-      .hollow,
       .told_valid,
       .told_room,
       .told_q,
@@ -783,6 +770,16 @@ module berth_fp_rx #(
       .ev_stray(ev.stray)
   );
 
+  berth_card_pkg::builder_step_t builder_cmd;
+  assign builder_cmd.op       = c_op_q;
+  assign builder_cmd.first    = stage[S_FIRST];
+  assign builder_cmd.epoch    = stage[S_PEER_EPOCH];
+  assign builder_cmd.max_list = c_lists.longest;
+  assign builder_cmd.trigger  = c_lists.trigger;
+  assign builder_cmd.index    = c_lists.index;
+  assign builder_cmd.few      = c_lists.few;
+  assign builder_cmd.again    = stage[S_AGAIN][15:0];
+  assign builder_cmd.foreign  = c_mode.foreign;
   berth_fp_builder #(
       .QPS(QPS)
   ) builder (
@@ -792,18 +789,10 @@ module berth_fp_rx #(
       .now,
       .cmd_valid(todo_q[4]),
       .cmd_ready(c_ready[4]),
-      .cmd_op(c_op_q),
       .cmd_q(c_q),
-      .cmd_first(stage[S_FIRST]),
+      .cmd(builder_cmd),
       .st_announced,
       .st_landed,
-      .cmd_epoch(stage[S_PEER_EPOCH]),
-      .cmd_max_list(c_lists.longest),
-      .cmd_trigger(c_lists.trigger),
-      .cmd_index(c_lists.index),
-      .cmd_few(c_lists.few),
-      .cmd_repeat(stage[S_AGAIN][15:0]),
-      .cmd_foreign(c_mode.foreign),
       .post_valid,
       .post_ready,
       .post_q,

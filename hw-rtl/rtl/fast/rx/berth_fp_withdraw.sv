@@ -12,16 +12,10 @@ module berth_fp_withdraw (
     input  logic [63:0]          to,  // behind the last byte
     output logic                 busy,
     // Commands to `berth_fp_grant`, and its answers.
-    output logic                 cmd_valid,
-    input  logic                 cmd_ready,
-    output logic [ 3:0]          cmd_op,
-    output logic [15:0]          cmd_recv,
-    output logic [ 7:0]          cmd_sge,
-    input  logic [15:0]          st_freed,
-    input  logic [15:0]          st_granted,
-    input  logic [ 7:0]          st_first,
-    input  logic [ 2:0]          st_ranges,
-    input  berth_card_pkg::sge_t st_sge,
+    output logic                 walk_valid,
+    input  logic                 walk_ready,
+    output berth_card_pkg::walk_t walk,
+    input  berth_card_pkg::grant_state_t gr_st,
     // Asks by a pulse whether all earlier payloads are written; a pulse answers.
     output logic                 fence,
     input  logic                 fenced
@@ -38,20 +32,20 @@ module berth_fp_withdraw (
 
   assign busy      = state_q != IDLE;
   assign there     = sent_q && wait_q == '0;
-  assign cmd_valid = !sent_q && (state_q == NUMBERS || state_q == MARK
+  assign walk_valid = !sent_q && (state_q == NUMBERS || state_q == MARK
                      || ((state_q == LOOK || state_q == LET_GO) && recv_q != end_q
                          && (state_q == LOOK || hits_q[recv_q[6:0]]))
                      || state_q == RANGE);
-  assign cmd_op    = state_q == MARK ? berth_row_pkg::STEP_MARK : state_q == LET_GO ? berth_row_pkg::STEP_LET_GO : berth_row_pkg::STEP_ASK;
-  assign cmd_recv  = recv_q;
-  assign cmd_sge   = sge_q;
-  assign sge_end   = 65'(st_sge.va) + 65'(st_sge.len);
-  assign hit       = st_sge.va < to && sge_end > 65'(from);
+  assign walk.op    = state_q == MARK ? berth_row_pkg::STEP_MARK : state_q == LET_GO ? berth_row_pkg::STEP_LET_GO : berth_row_pkg::STEP_ASK;
+  assign walk.recv  = recv_q;
+  assign walk.sge   = sge_q;
+  assign sge_end   = 65'(gr_st.sge.va) + 65'(gr_st.sge.len);
+  assign hit       = gr_st.sge.va < to && sge_end > 65'(from);
 
   always_ff @(posedge clk) begin
     fence <= 1'b0;
     if (wait_q != '0) wait_q <= wait_q - 3'd1;
-    if (cmd_valid && cmd_ready) begin
+    if (walk_valid && walk_ready) begin
       sent_q <= 1'b1;
       wait_q <= 3'd4;
     end
@@ -64,7 +58,7 @@ module berth_fp_withdraw (
       end
       NUMBERS:
       if (there) begin
-        {recv_q, first_recv_q, end_q} <= {st_freed, st_freed, st_granted};
+        {recv_q, first_recv_q, end_q} <= {gr_st.freed, gr_st.freed, gr_st.granted};
         state_q <= LOOK;
       end
       LOOK:
@@ -72,9 +66,9 @@ module berth_fp_withdraw (
         state_q <= hits_q == '0 ? IDLE : FENCE;
         fence   <= hits_q != '0;
       end else if (there) begin
-        sge_q  <= st_first;
-        left_q <= st_ranges;
-        if (st_ranges == '0) recv_q <= recv_q + 16'd1;
+        sge_q  <= gr_st.first;
+        left_q <= gr_st.ranges;
+        if (gr_st.ranges == '0) recv_q <= recv_q + 16'd1;
         else state_q <= RANGE;
       end
       RANGE:
@@ -106,4 +100,6 @@ module berth_fp_withdraw (
       wait_q  <= '0;
     end
   end
+
+  wire unused = &{1'b0, gr_st};
 endmodule

@@ -348,16 +348,16 @@ impl Rig {
         }
         m.set("cmd_valid", !self.commands.is_empty());
         if let Some(c) = self.commands.front() {
-            m.set("cmd_op", c.op as u8);
+            m.set("cmd.op", c.op as u8);
             m.set("cmd_q", c.q);
-            m.set("cmd_first", c.first);
-            m.set("cmd_epoch", c.epoch);
-            m.set("cmd_max_list", c.max_list);
-            m.set("cmd_trigger", c.trigger);
-            m.set("cmd_index", c.index);
-            m.set("cmd_few", c.few);
-            m.set("cmd_repeat", c.repeat);
-            m.set("cmd_foreign", c.foreign);
+            m.set("cmd.first", c.first);
+            m.set("cmd.epoch", c.epoch);
+            m.set("cmd.max_list", c.max_list);
+            m.set("cmd.trigger", c.trigger);
+            m.set("cmd.index", c.index);
+            m.set("cmd.few", c.few);
+            m.set("cmd.again", c.repeat);
+            m.set("cmd.foreign", c.foreign);
         }
     }
 

@@ -265,15 +265,15 @@ impl Rig {
 
     fn state(&mut self) -> State {
         State {
-            freed: self.m.get("st_freed") as u16,
-            granted: self.m.get("st_granted") as u16,
-            holds: self.m.get("st_holds") as u16,
-            queued: self.m.is("st_queued"),
-            going: self.m.is("st_going"),
-            waits: self.m.is("st_waits"),
-            first: self.m.get("st_first") as u8,
-            ranges: self.m.get("st_ranges") as u8,
-            sge: (self.m.get("st_sge.va"), self.m.get("st_sge.len") as u32),
+            freed: self.m.get("gr_st.freed") as u16,
+            granted: self.m.get("gr_st.granted") as u16,
+            holds: self.m.get("gr_st.holds") as u16,
+            queued: self.m.is("gr_st.queued"),
+            going: self.m.is("gr_st.going"),
+            waits: self.m.is("gr_st.waits"),
+            first: self.m.get("gr_st.first") as u8,
+            ranges: self.m.get("gr_st.ranges") as u8,
+            sge: (self.m.get("gr_st.sge.va"), self.m.get("gr_st.sge.len") as u32),
         }
     }
 
@@ -410,16 +410,16 @@ impl Rig {
         let command = self.commands.front().copied();
         self.m.set("cmd_valid", command.is_some());
         if let Some(c) = command {
-            self.m.set("cmd_op", c.op as u8);
+            self.m.set("cmd.op", c.op as u8);
             self.m.set("cmd_q", c.q);
             let asid = self.qps[&c.q].asid;
-            self.m.set("cmd_asid", asid);
-            self.m.set("cmd_limit", c.limit);
-            self.m.set("cmd_most", c.most);
-            self.m.set("cmd_status", c.status);
-            self.m.set("cmd_first", c.first);
-            self.m.set("cmd_recv", c.recv);
-            self.m.set("cmd_sge", c.sge);
+            self.m.set("cmd.asid", asid);
+            self.m.set("cmd.limit", c.limit);
+            self.m.set("cmd.most", c.most);
+            self.m.set("cmd.status", c.status);
+            self.m.set("cmd.first", c.first);
+            self.m.set("cmd.recv", c.recv);
+            self.m.set("cmd.sge", c.sge);
         }
         let quiet = self.quiets.front().copied();
         self.m.set("quiet_valid", false);
@@ -459,9 +459,9 @@ impl Rig {
             self.moved = self.cycle;
             let (recvs, given) = (self.qps[&q].freed as u16, self.qps[&q].given as u32);
             self.m.set("freed_q", q);
-            self.m.set("freed_recvs", recvs);
-            self.m.set("given", given);
-            self.m.set("hollow", self.qps[&q].hollow);
+            self.m.set("freed.recvs", recvs);
+            self.m.set("given.bytes", given);
+            self.m.set("given.hollow", self.qps[&q].hollow);
         }
         let proof = self.proofs.pop_front();
         self.m.set("proof_valid", proof.is_some());
