@@ -41,8 +41,10 @@ module dma_fence_proof (
     (* hierconn *) wire        \dut.hold_done ;
     (* hierconn *) wire        \dut.skip_q ;
     (* hierconn *) wire [12:0] \dut.off_q ;
-    (* hierconn *) wire [12:0] \dut.pg_len ;
-    (* hierconn *) wire [63:0] \dut.pg_addr ;
+    berth_card_pkg::page_part_t pg;
+    localparam PG_W = $bits(pg);
+    (* hierconn *) wire [PG_W-1:0] \dut.pg ;
+    assign pg = \dut.pg ;
     (* hierconn *) wire        \dut.front.active_q ;
     (* hierconn *) wire        \dut.front.looking_q ;
     (* hierconn *) wire        \dut.front.bad_q ;
@@ -98,8 +100,8 @@ module dma_fence_proof (
 
     // ---- what is left, and what moves ------------------------------------------------------------------
     wire  [10:0] fetch = \dut.fetching_q ? beats(\dut.fetch_q ) : '0;
-    wire  [12:0] left  = \dut.pg_len - \dut.off_q ;
-    wire  [11:0] at    = \dut.pg_addr [11:0] + \dut.off_q [11:0];
+    wire  [12:0] left  = pg.len - \dut.off_q ;
+    wire  [11:0] at    = pg.addr[11:0] + \dut.off_q [11:0];
     wire  [5:0]  lines = \dut.front.looking_q ? touched(\dut.front.addr_q [11:0], \dut.front.len )
                          : \dut.front.out_q ? touched(at, left) : '0;
     // It waits for the table, packet RAM, the host's port, or the place for a status.
@@ -132,8 +134,8 @@ module dma_fence_proof (
         assert (kept_q ? \dut.sent_q == '0 || \dut.sent_q < seg_q[32:20] : \dut.sent_q == '0);
         assert (!\dut.fetching_q || (\dut.fetch_q != '0 && \dut.fetch_q <= 13'(PAGE)));
         assert (!seg_late_q || kept_q == 1'b0);
-        assert (!\dut.front.out_q || {2'd0, \dut.pg_addr [11:0]} + {1'b0, \dut.pg_len } <= 14'h1000);
-        assert (\dut.off_q == '0 || (\dut.front.out_q && \dut.off_q < \dut.pg_len && !\dut.skip_q ));
+        assert (!\dut.front.out_q || {2'd0, pg.addr[11:0]} + {1'b0, pg.len} <= 14'h1000);
+        assert (\dut.off_q == '0 || (\dut.front.out_q && \dut.off_q < pg.len && !\dut.skip_q ));
         assert (!\dut.front.looking_q || (\dut.front.active_q && !\dut.front.bad_q && !\dut.front.out_q ));
         assert (!\dut.front.active_q || \dut.front.bad_q || \dut.front.left_q != '0);
     end

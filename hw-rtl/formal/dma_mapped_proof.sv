@@ -22,18 +22,20 @@ module dma_mapped_proof (
     (* hierconn *) wire [63:0] \dut.addr ;
     (* hierconn *) wire [12:0] \dut.off_q ;
     (* hierconn *) wire        \dut.skip_q ;
-    (* hierconn *) wire [12:0] \dut.pg_len ;
-    (* hierconn *) wire [63:0] \dut.pg_addr ;
+    berth_card_pkg::page_part_t pg;
+    localparam PG_W = $bits(pg);
+    (* hierconn *) wire [PG_W-1:0] \dut.pg ;
+    assign pg = \dut.pg ;
     (* hierconn *) wire        \dut.pg_valid ;
     (* hierconn *) wire        \dut.front.active_q ;
     (* hierconn *) wire        \dut.front.looking_q ;
     (* hierconn *) wire        \dut.front.virt_q ;
     always_comb if (!rst) begin
         assert (!\dut.put_valid || \dut.len == 13'd0
-                || (\dut.addr [63] && \dut.addr [63:12] == \dut.pg_addr [63:12]));
-        assert (!\dut.pg_valid || \dut.pg_len == 13'd0 || \dut.pg_addr [63]);
-        assert (!\dut.pg_valid || {2'd0, \dut.pg_addr [11:0]} + {1'b0, \dut.pg_len } <= 14'h1000);
-        assert (\dut.off_q == 13'd0 || (\dut.pg_valid && \dut.off_q < \dut.pg_len && !\dut.skip_q ));
+                || (\dut.addr [63] && \dut.addr [63:12] == pg.addr[63:12]));
+        assert (!\dut.pg_valid || pg.len == 13'd0 || pg.addr[63]);
+        assert (!\dut.pg_valid || {2'd0, pg.addr[11:0]} + {1'b0, pg.len} <= 14'h1000);
+        assert (\dut.off_q == 13'd0 || (\dut.pg_valid && \dut.off_q < pg.len && !\dut.skip_q ));
         assert (!\dut.front.active_q || \dut.front.virt_q );
         assert (!\dut.front.looking_q || (\dut.front.active_q && !\dut.pg_valid ));
     end

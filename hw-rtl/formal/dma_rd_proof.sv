@@ -88,9 +88,10 @@ module dma_rd_proof #(
     end
     // For the proof: what is cut lies in the piece, and that in its page; nothing is empty but what only has a status.
     (* hierconn *) wire [12:0] \dut.off_q ;
-    (* hierconn *) wire [12:0] \dut.pg_len ;
-    (* hierconn *) wire [63:0] \dut.pg_addr ;
-    (* hierconn *) wire [ 1:0] \dut.pg_status ;
+    berth_card_pkg::page_part_t pg;
+    localparam PG_W = $bits(pg);
+    (* hierconn *) wire [PG_W-1:0] \dut.pg ;
+    assign pg = \dut.pg ;
     (* hierconn *) wire        \dut.pg_valid ;
     (* hierconn *) wire        \dut.skip_q ;
     (* hierconn *) wire [12:0] \dut.front.left_q ;
@@ -98,9 +99,9 @@ module dma_rd_proof #(
     (* hierconn *) wire        \dut.front.looking_q ;
     (* hierconn *) wire        \dut.front.bad_q ;
     always_comb if (!rst) begin
-        assert (!\dut.pg_valid || {2'd0, \dut.pg_addr [11:0]} + {1'b0, \dut.pg_len } <= 14'h1000);
-        assert (!\dut.pg_valid || \dut.pg_status != 2'd0 || \dut.pg_len != 13'd0);
-        assert (\dut.off_q == 13'd0 || (\dut.pg_valid && \dut.off_q < \dut.pg_len && !\dut.skip_q ));
+        assert (!\dut.pg_valid || {2'd0, pg.addr[11:0]} + {1'b0, pg.len} <= 14'h1000);
+        assert (!\dut.pg_valid || pg.status != 2'd0 || pg.len != 13'd0);
+        assert (\dut.off_q == 13'd0 || (\dut.pg_valid && \dut.off_q < pg.len && !\dut.skip_q ));
         assert (!\dut.front.active_q || \dut.front.bad_q || \dut.front.left_q != 13'd0);
         assert (!\dut.front.looking_q || (!\dut.pg_valid && \dut.front.active_q && !\dut.front.bad_q ));
     end
@@ -111,7 +112,6 @@ module dma_rd_proof #(
     always_ff @(posedge clk) if (!started_q) {t, lane} <= {t_in, lane_in};
     (* hierconn *) wire        \dut.ring_go ;
     (* hierconn *) wire [ 5:0] \dut.free_tag ;
-    (* hierconn *) wire [18:0] \dut.pg_local ;
     (* hierconn *) wire [12:0] \dut.seg ;
     (* hierconn *) wire [18:0] \dut.base ;
     (* hierconn *) wire [12:0] \dut.len ;
@@ -188,7 +188,7 @@ module dma_rd_proof #(
             ticks_q <= 2'd0;
             held_q  <= 1'b0;
             next_q  <= 13'd0;
-            base_q  <= \dut.seg_go ? \dut.pg_local + {6'd0, \dut.off_q } : \dut.ring_go ? {16'd0, ring.tag} : {10'd0, fetch.tag};
+            base_q  <= \dut.seg_go ? pg.place + {6'd0, \dut.off_q } : \dut.ring_go ? {16'd0, ring.tag} : {10'd0, fetch.tag};
             len_q   <= \dut.seg_go ? \dut.seg : \dut.ring_go ? ring.len : {3'd0, fetch.len};
             kind_q  <= \dut.seg_go ? 2'd0 : \dut.ring_go ? 2'd1 : 2'd2;
         end

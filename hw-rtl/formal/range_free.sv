@@ -7,13 +7,11 @@ module berth_xlt_range #(
     input  logic            clk, rst, go_valid, block, tell, pg_ready, an_valid, an_last, an_counted, an_zero,
                             ev_ready,
     input  berth_card_pkg::range_ask_t go,
-    output logic            go_ready, pg_valid, pg_release, pg_back, pg_write, pg_last, out_valid, out_hit, ev_valid, busy,
-    output logic [7:0]      pg_asid,
-    output logic [51:0]     pg_vpn,
+    output logic            go_ready, pg_valid, out_valid, out_hit, ev_valid, busy,
+    output berth_card_pkg::page_use_t pg,
     output logic [15:0]     out_tag,
     output logic [7*32-1:0] ev_words
 );
     (* anyseq *) logic [309:0] any;
-    assign {go_ready, pg_valid, pg_release, pg_back, pg_write, pg_last, out_valid, out_hit, ev_valid, busy, pg_asid, pg_vpn, out_tag,
-            ev_words} = any;
+    assign {go_ready, pg_valid, out_valid, out_hit, ev_valid, busy, pg, out_tag, ev_words} = any;
 endmodule

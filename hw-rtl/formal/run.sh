@@ -185,7 +185,7 @@ mutant berth_wr_arb.sv 's/      sel_q  <= sel;/      sel_q  <= hwr_last ? sel : 
 proof dma_wr dma_wr_proof \
     berth_regs_pkg.sv berth_card_pkg.sv berth_row_pkg.sv ../formal/dma_wr_proof.sv berth_dma_wr.sv berth_dma_page.sv berth_fifo.sv berth_lutfifo.sv
 # two rules keep to the page; without both it is left
-mutant berth_dma_wr.sv 's/line_left = line - .*/line_left = line;/;s/left      = pg_len - off_q/left      = pg_len/'
+mutant berth_dma_wr.sv 's/line_left = line - .*/line_left = line;/;s/left      = pg.len - off_q/left      = pg.len/'
 mutant berth_dma_page.sv 's/ \&\& !hold \&\& place) looking_q/ \&\& place) looking_q/'
 mutant berth_dma_page.sv 's/len = left_q < page_left ? .*/len = left_q;/'
 
@@ -215,9 +215,9 @@ mutant berth_dma_rd.sv 's/wrong = hcpl_off != next || /wrong = /'
 
 proof dma_mapped dma_mapped_proof silent="berth_dma_wr.sv berth_dma_page.sv" induction=6 \
     berth_regs_pkg.sv berth_card_pkg.sv berth_row_pkg.sv ../formal/dma_mapped_proof.sv berth_dma_wr.sv berth_dma_page.sv ../formal/queue_free.sv
-mutant berth_dma_page.sv "s/pg_len    <= refuse || miss ? '0 : len;/pg_len    <= refuse ? '0 : len;/"
+mutant berth_dma_page.sv "s/pg.len    <= refuse || miss ? '0 : len;/pg.len    <= refuse ? '0 : len;/"
 mutant berth_dma_page.sv 's/{virt_q ? lk_page : addr_q\[63:12\]/{addr_q[63:12]/'
-mutant berth_dma_wr.sv 's/cmd_virtual(fast || wcmd.virt)/cmd_virtual(!fast)/'
+mutant berth_dma_wr.sv 's/front_cmd.virt  = fast || wcmd.virt/front_cmd.virt  = !fast/'
 mutant berth_dma_wr.sv "s/off_q <= refuse || len == left ? '0 : off_q + len;/off_q <= off_q + len;/"
 proof dma_fence dma_fence_proof silent="berth_dma_wr.sv berth_dma_page.sv" induction=6 frames=12 \
     berth_regs_pkg.sv berth_card_pkg.sv berth_row_pkg.sv ../formal/dma_fence_proof.sv berth_dma_wr.sv berth_dma_page.sv ../formal/queue_free.sv
@@ -251,7 +251,7 @@ mutant berth_xlt.sv 's/lk_req \& ~asked_q;/lk_req;/'
 mutant berth_xlt.sv 's/if (lk_new != 0) begin/if (lk_new != 0 \&\& !any) begin/'
 proof xlt_range xlt_range_proof induction=2 frames=12 \
     berth_regs_pkg.sv berth_card_pkg.sv berth_row_pkg.sv ../formal/xlt_range_proof.sv ../formal/queue_free.sv berth_xlt_range.sv
-mutant berth_xlt_range.sv 's/assign pg_vpn = cur_q ? vpn_q : give_vpn_q;/assign pg_vpn = vpn_q;/'
+mutant berth_xlt_range.sv 's/assign pg.vpn = cur_q ? vpn_q : give_vpn_q;/assign pg.vpn = vpn_q;/'
 mutant berth_xlt_range.sv 's/ev_valid = giving_q \&\& give_q == 0;/ev_valid = giving_q;/'
 mutant berth_xlt_range.sv 's/<= after_done;/<= after_done - 20'"'"'(after.write);/'
 mutant berth_xlt_range.sv 's/all_q  <= an_last || hit;/all_q <= 1;/'

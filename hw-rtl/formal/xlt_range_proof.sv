@@ -16,14 +16,13 @@ module xlt_range_proof (
     always_ff @(posedge clk) started_q <= 1'b1;
     wire rst = !started_q || rst_in;
 
-    logic            go_ready, pg_valid, pg_release, pg_back, pg_write, pg_last, out_valid, out_hit, ev_valid, busy;
-    logic [7:0]      pg_asid;
-    logic [51:0]     pg_vpn;
+    logic            go_ready, pg_valid, out_valid, out_hit, ev_valid, busy;
+    berth_card_pkg::page_use_t pg;
     logic [15:0]     out_tag;
     logic [7*32-1:0] ev_words;
     berth_xlt_range #(.USER(2'd1)) dut (
         .clk, .rst, .go_valid, .go_ready, .go, .block, .tell, .pg_valid,
-        .pg_ready, .pg_release, .pg_back, .pg_write, .pg_asid, .pg_vpn, .pg_last, .an_valid, .an_last, .an_counted, .an_zero,
+        .pg_ready, .pg, .an_valid, .an_last, .an_counted, .an_zero,
         .out_valid, .out_hit, .out_tag, .ev_valid, .ev_ready, .ev_words, .busy
     );
     (* hierconn *) wire [RANGE-1:0]    \dut.flying ;
@@ -79,11 +78,11 @@ module xlt_range_proof (
     wire [51:0]       base   = range_q.va[63:12];
     wire              mine   = is_q == FLIES && ahead_q == '0;       // answers are its
     wire              gives  = is_q == AFTER && ahead_q == '0;
-    wire              given  = issue && pg_back && gives;
+    wire              given  = issue && pg.undo && gives;
     always_ff @(posedge clk) begin
         if (walks_q && issue) begin
             asked_q <= asked_q + 21'd1;
-            if (pg_last) walks_q <= 1'b0;
+            if (pg.last) walks_q <= 1'b0;
         end
         if (mine && an_valid) begin
             answered_q <= answered_q + 21'd1;
@@ -126,7 +125,7 @@ module xlt_range_proof (
     always_comb if (!rst) begin
         // Its pages, in order.
         if (walks_q)
-            assert (pg_valid && {pg_back, pg_release, pg_write, pg_asid, pg_vpn, pg_last}
+            assert (pg_valid && {pg.undo, pg.give_back, pg.write, pg.asid, pg.vpn, pg.last}
                     == {2'b00, range_q.write, range_q.asid, 52'(base + 52'(asked_q)), asked_q == {1'b0, pages_q}});
         // Its answer.
         if (mine && verdict) begin
@@ -136,7 +135,7 @@ module xlt_range_proof (
             assert (out_hit || \dut.after_fifo.wr_data == {20'(counted_q + 21'(an_counted)), range_q});
         end
         // What is given back.
-        if (given) assert (pg_release && pg_asid == range_q.asid && pg_vpn == 52'(base + 52'(given_q)));
+        if (given) assert (pg.give_back && pg.asid == range_q.asid && pg.vpn == 52'(base + 52'(given_q)));
         assert (!(gives && ev_valid) || given_q == counted_q);
         assert (is_q != OVER || (held_q ? counted_q == {1'b0, pages_q} + 21'd1 && given_q == '0 : given_q == counted_q));
         // For the proof.

@@ -30,6 +30,16 @@ package berth_card_pkg;
         logic [7:0]  status;     // the host's
     } range_answer_t;
 
+    // A page of a range is counted in the table, or not any more.
+    typedef struct packed {
+        logic        give_back;
+        logic        undo;       // it is given back, as another one of its range is missing: without an answer
+        logic        write;
+        logic [7:0]  asid;
+        logic [51:0] vpn;
+        logic        last;       // of its range
+    } page_use_t;
+
     // Requests of both halves of the fast path, and their answers.
     typedef struct packed {
         range_ask_t rx, tx;
@@ -67,6 +77,25 @@ package berth_card_pkg;
         logic [7:0]  status;     // DMA_*
         logic [15:0] tag;
     } dma_end_t;
+
+    // A range of memory that is to be cut at the ends of pages; a part of it within a page, or of no bytes and with the
+    // status of a command that goes no further.
+    typedef struct packed {
+        logic        bad;        // the command cannot be: only its status is told
+        logic [18:0] place;      // upper bit: in the transmit RAM
+        logic [12:0] len;
+        logic [63:0] addr;
+        logic        virt;       // the address is one of `asid`
+        logic [7:0]  asid;
+    } page_command_t;
+    typedef struct packed {
+        logic [63:0] addr;       // as the bus has it
+        logic [18:0] place;
+        logic [12:0] len;
+        logic        first;      // of the command
+        logic        last;
+        logic [1:0]  status;     // DMA_*
+    } page_part_t;
 
     // A read of a queue's elements, and a beat of its data.
     typedef struct packed {

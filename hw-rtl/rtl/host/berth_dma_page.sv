@@ -10,12 +10,7 @@ module berth_dma_page #(
     // Commands; bad ones only get their status.
     input  logic            cmd_valid,
     output logic            cmd_ready,
-    input  logic            cmd_bad,
-    input  logic [18:0]     cmd_local,
-    input  logic [12:0]     cmd_len,
-    input  logic [63:0]     cmd_addr,
-    input  logic            cmd_virtual,
-    input  logic [ 7:0]     cmd_asid,
+    input  berth_card_pkg::page_command_t cmd,
     input  logic [INFO-1:0] cmd_info,
     // Control: no new page while hold, and no status of a bad command, because bad commands may come without end.
     input  logic            enable,
@@ -32,12 +27,7 @@ module berth_dma_page #(
     // Pieces: within a page, or of no bytes and with the status of a command that goes no further.
     output logic            pg_valid,
     input  logic            pg_ready,
-    output logic [63:0]     pg_addr,
-    output logic [18:0]     pg_local,
-    output logic [12:0]     pg_len,
-    output logic            pg_first,  // of the command
-    output logic            pg_last,
-    output logic [ 1:0]     pg_status,
+    output berth_card_pkg::page_part_t pg,
     output logic [INFO-1:0] pg_info,
     // Pulse for the counters.
     output logic            inc_no_translation
@@ -74,12 +64,12 @@ module berth_dma_page #(
     if (pg_ready) out_q <= 1'b0;
     if (put) begin
       out_q     <= 1'b1;
-      pg_addr   <= {virt_q ? lk_page : addr_q[63:12], addr_q[11:0]};
-      pg_local  <= local_q;
-      pg_len    <= refuse || miss ? '0 : len;
-      pg_first  <= first_q;
-      pg_last   <= over;
-      pg_status <= refuse ? berth_regs_pkg::DMA_REFUSED[1:0] : miss ? berth_regs_pkg::DMA_NO_TRANSLATION[1:0] : OK;
+      pg.addr   <= {virt_q ? lk_page : addr_q[63:12], addr_q[11:0]};
+      pg.place  <= local_q;
+      pg.len    <= refuse || miss ? '0 : len;
+      pg.first  <= first_q;
+      pg.last   <= over;
+      pg.status <= refuse ? berth_regs_pkg::DMA_REFUSED[1:0] : miss ? berth_regs_pkg::DMA_NO_TRANSLATION[1:0] : OK;
       pg_info   <= info_q;
       addr_q    <= addr_q + 64'(len);
       local_q   <= local_q + 19'(len);
@@ -93,15 +83,15 @@ module berth_dma_page #(
     if (cmd_valid && cmd_ready) begin
       active_q <= 1'b1;
       first_q  <= 1'b1;
-      bad_q    <= cmd_bad;
-      local_q  <= cmd_local;
-      left_q   <= cmd_len;
-      addr_q   <= cmd_addr;
-      virt_q   <= cmd_virtual;
-      asid_q   <= cmd_asid;
+      bad_q    <= cmd.bad;
+      local_q  <= cmd.place;
+      left_q   <= cmd.len;
+      addr_q   <= cmd.addr;
+      virt_q   <= cmd.virt;
+      asid_q   <= cmd.asid;
       info_q   <= cmd_info;
       // the first look-up begins with the command where it may
-      looking_q <= cmd_virtual && !cmd_bad && enable && !hold && !put && place;
+      looking_q <= cmd.virt && !cmd.bad && enable && !hold && !put && place;
     end
     if (rst) begin
       active_q  <= 1'b0;
@@ -113,7 +103,7 @@ module berth_dma_page #(
   // A piece lies within its page.
   always_ff @(posedge clk)
     if (!rst) begin
-      assert (!out_q || 14'(pg_addr[11:0]) + 14'(pg_len) <= 14'h1000);
+      assert (!out_q || 14'(pg.addr[11:0]) + 14'(pg.len) <= 14'h1000);
       assert (!(out_q && looking_q));
     end
 endmodule

@@ -111,20 +111,22 @@ module berth_dma_rd #(
     if (rst) turn_q <= 1'b0;
     else if (front_valid && front_ready) turn_q <= !fast;
 
-  logic pg_valid, pg_ready, pg_first, pg_last;
-  logic [63:0] pg_addr;
-  logic [18:0] pg_local;
-  logic [12:0] pg_len;
-  logic [1:0] pg_status;
+  berth_card_pkg::page_command_t front_cmd;
+  assign front_cmd.bad   = !fast && rcmd.bad;
+  assign front_cmd.place = fast ? {1'b1, load.place} : {1'b0, rcmd.place};
+  assign front_cmd.len   = fast ? load.len : rcmd.len;
+  assign front_cmd.addr  = fast ? load.va : rcmd.addr;
+  assign front_cmd.virt  = fast || rcmd.virt;
+  assign front_cmd.asid  = fast ? load.asid : rcmd.asid;
+  logic pg_valid, pg_ready;
+  berth_card_pkg::page_part_t pg;
   logic [INFO-1:0] pg_info;
   berth_dma_page #(.INFO(INFO)) front (
-      .clk, .rst, .cmd_valid(front_valid), .cmd_ready(front_ready), .cmd_bad(!fast && rcmd.bad),
-      .cmd_local(fast ? {1'b1, load.place} : {1'b0, rcmd.place}), .cmd_len(fast ? load.len : rcmd.len),
-      .cmd_addr(fast ? load.va : rcmd.addr), .cmd_virtual(fast || rcmd.virt), .cmd_asid(fast ? load.asid : rcmd.asid),
+      .clk, .rst, .cmd_valid(front_valid), .cmd_ready(front_ready), .cmd(front_cmd),
       .cmd_info(fast ? {1'b1, 1'b0, 4'd0, 8'd0, load.tag} : {1'b0, rcmd.attach, rcmd.slot, rcmd.tag}),
       .enable, .hold(hold || stop), .quiet(front_quiet), .busy(front_busy),
       .lk_req, .lk_asid, .lk_vpn, .lk_ack, .lk_hit, .lk_page,
-      .pg_valid, .pg_ready, .pg_addr, .pg_local, .pg_len, .pg_first, .pg_last, .pg_status, .pg_info,
+      .pg_valid, .pg_ready, .pg, .pg_info,
       .inc_no_translation
   );
 
@@ -156,7 +158,7 @@ module berth_dma_rd #(
   always_comb begin
     free_cmd_ok = 1'b0;
     free_cmd = '0;
-    if (pg_valid && pg_first)
+    if (pg_valid && pg.first)
       for (int i = CMDS; i > 0; i--)
         if (!act_q[i-1]) begin
           free_cmd_ok = 1'b1;
@@ -174,8 +176,8 @@ module berth_dma_rd #(
     if (pg_valid || ring_valid || fetch_valid)
       for (int i = TAGS; i > 0; i--) if (!fly_q[i-1] && TW'(i - 1) >= turn_tag_q) free_tag = TW'(i - 1);
     // A request ends at the page's end at the latest, because the limit is at most a page.
-    addr      = pg_addr + 64'(off_q);
-    left      = pg_len - off_q;
+    addr      = pg.addr + 64'(off_q);
+    left      = pg.len - off_q;
     line      = 13'd1 << log2_read;
     line_left = line - ({1'b0, addr[11:0]} & (line - 13'd1));
     seg       = left < line_left ? left : line_left;
@@ -184,9 +186,9 @@ module berth_dma_rd #(
   wire port_free = (!hrd_v_q || hrd_ready) && !stop && free_tag_ok;
   wire ring_go = ring_valid && port_free;
   wire queue_go = fetch_valid && port_free && !ring_go && enable && !hold;
-  wire begun = off_q != 0 || !pg_first;          // the command has its entry
+  wire begun = off_q != 0 || !pg.first;          // the command has its entry
   wire mine = begun || free_cmd_ok;
-  wire fails = pg_valid && !skip_q && (pg_status != OK || !enable);
+  wire fails = pg_valid && !skip_q && (pg.status != OK || !enable);
   // Completions come in order on many hosts: reads of rings and queues behind all that is awaited. So the fast path
   // issues reads only while fewer bytes are awaited than the wire carries in 1024 cycles, whatever the size of
   // requests.
@@ -199,7 +201,7 @@ module berth_dma_rd #(
   wire tag_end;
   // A command that fails ends in a cycle in which no request does.
   wire fail_go = fails && mine && !tag_end;
-  wire issue_end = fail_go || (seg_go && seg == left && pg_last);
+  wire issue_end = fail_go || (seg_go && seg == left && pg.last);
   logic pv_q, end_q, err_q;
   logic [CW-1:0] end_cmd_q;
   wire [TAGS-1:0] live = fly_q & ~dead_q;
@@ -316,7 +318,7 @@ module berth_dma_rd #(
 
   always_ff @(posedge clk) begin
     if (go) begin
-      base_q[free_tag]  <= seg_go ? pg_local + 19'(off_q) : {10'd0, ring_go ? {6'd0, ring.tag} : fetch.tag};
+      base_q[free_tag]  <= seg_go ? pg.place + 19'(off_q) : {10'd0, ring_go ? {6'd0, ring.tag} : fetch.tag};
       len_q[free_tag]   <= size;
       next_q[free_tag]  <= '0;
       owner_q[free_tag] <= me;
@@ -339,7 +341,7 @@ module berth_dma_rd #(
     awaited_q <= awaited_q + (go ? 19'(size) : 19'd0) - (move && over ? 19'(len) : 19'd0);
     if (seg_go) off_q <= seg == left ? '0 : off_q + seg;
     if (fail_go) off_q <= '0;
-    if (pg_valid && pg_ready) skip_q <= !pg_last && (skip_q || fail_go);
+    if (pg_valid && pg_ready) skip_q <= !pg.last && (skip_q || fail_go);
     if (seg_go || fail_go) me_q <= me;
 
     // Completions.
@@ -398,7 +400,7 @@ module berth_dma_rd #(
     if (tag_end && err_q) stat_q[end_cmd] <= berth_regs_pkg::DMA_HOST_ERROR[1:0];
     if (issue_end) issued_q[me] <= 1'b1;
     if (seg_go && !begun) stat_q[me] <= OK;
-    if (fail_go) stat_q[me] <= pg_status != OK ? pg_status : berth_regs_pkg::DMA_REFUSED[1:0];
+    if (fail_go) stat_q[me] <= pg.status != OK ? pg.status : berth_regs_pkg::DMA_REFUSED[1:0];
     if (over_pop) act_q[over_cmd] <= 1'b0;
 
     if (rst) begin

@@ -72,20 +72,22 @@ module berth_dma_wr #(
     if (rst) turn_q <= 1'b0;
     else if (front_valid && front_ready) turn_q <= !fast;
 
-  logic pg_valid, pg_ready, pg_first, pg_last;
-  logic [63:0] pg_addr;
-  logic [18:0] pg_local;
-  logic [12:0] pg_len;
-  logic [1:0] pg_status;
+  berth_card_pkg::page_command_t front_cmd;
+  assign front_cmd.bad   = !fast && wcmd.bad;
+  assign front_cmd.place = fast ? {1'b0, store.place} : {1'b0, wcmd.place};
+  assign front_cmd.len   = fast ? store.len : wcmd.len;
+  assign front_cmd.addr  = fast ? store.va : wcmd.addr;
+  assign front_cmd.virt  = fast || wcmd.virt;
+  assign front_cmd.asid  = fast ? store.asid : wcmd.asid;
+  logic pg_valid, pg_ready;
+  berth_card_pkg::page_part_t pg;
   logic [INFO-1:0] pg_info;
   berth_dma_page #(.INFO(INFO)) front (
-      .clk, .rst, .cmd_valid(front_valid), .cmd_ready(front_ready), .cmd_bad(!fast && wcmd.bad),
-      .cmd_local(fast ? {1'b0, store.place} : {1'b0, wcmd.place}), .cmd_len(fast ? store.len : wcmd.len),
-      .cmd_addr(fast ? store.va : wcmd.addr), .cmd_virtual(fast || wcmd.virt), .cmd_asid(fast ? store.asid : wcmd.asid),
+      .clk, .rst, .cmd_valid(front_valid), .cmd_ready(front_ready), .cmd(front_cmd),
       .cmd_info(fast ? {1'b1, 8'd0, store.tag} : {1'b0, wcmd.tag}),
       .enable, .hold, .quiet(front_quiet), .busy(front_busy),
       .lk_req, .lk_asid, .lk_vpn, .lk_ack, .lk_hit, .lk_page,
-      .pg_valid, .pg_ready, .pg_addr, .pg_local, .pg_len, .pg_first, .pg_last, .pg_status, .pg_info,
+      .pg_valid, .pg_ready, .pg, .pg_info,
       .inc_no_translation
   );
 
@@ -109,17 +111,17 @@ module berth_dma_wr #(
   logic [18:0] local_now;
 
   logic skip_q;            // the rest of a command that was refused is passed over
-  wire refuse = !enable && pg_len != 0;
+  wire refuse = !enable && pg.len != 0;
 
   always_comb begin
     // A posted write ends at the page's end at the latest, because the limit is at most a page.
-    addr      = pg_addr + 64'(off_q);
-    local_now = pg_local + 19'(off_q);
-    left      = pg_len - off_q;
+    addr      = pg.addr + 64'(off_q);
+    local_now = pg.place + 19'(off_q);
+    left      = pg.len - off_q;
     line      = 13'd1 << log2_payload;
     line_left = line - ({1'b0, addr[11:0]} & (line - 13'd1));
     len       = left < line_left ? left : line_left;
-    put       = {addr, len, len == left && pg_last, pg_status, pg_info};
+    put       = {addr, len, len == left && pg.last, pg.status, pg_info};
     if (refuse) begin
       put.len    = '0;
       put.last   = 1'b1;
@@ -137,7 +139,7 @@ module berth_dma_wr #(
 
   always_ff @(posedge clk) begin
     if (put_go) off_q <= refuse || len == left ? '0 : off_q + len;
-    if (pg_valid && pg_ready) skip_q <= !pg_last && (skip_q || refuse);
+    if (pg_valid && pg_ready) skip_q <= !pg.last && (skip_q || refuse);
     segs_q <= segs_q + 5'(put_go) - 5'(seg_pop);
     if (rst) begin
       off_q  <= '0;
@@ -267,7 +269,7 @@ module berth_dma_wr #(
     end
   end
 
-  wire unused = &{1'b0, pg_first, wcmd};  // only reads are attached
+  wire unused = &{1'b0, pg.first, wcmd};  // only reads are attached
 
   // Words that were asked for always find room; a posted write stays within page and limit.
   always_ff @(posedge clk)

@@ -79,9 +79,10 @@ module berth_xlt (
   // verilator lint_on UNUSEDSIGNAL
 
   // ---- Users of ranges ----------------------------------------------------------
-  logic [USERS-1:0] pg_valid, pg_ready, pg_release, pg_back, pg_write, pg_last, r_busy;
-  logic [USERS*8-1:0] pg_asid;
-  logic [USERS*52-1:0] pg_vpn;
+  logic [USERS-1:0] pg_valid, pg_ready, r_busy;
+  berth_card_pkg::page_use_t pg;      // of the user that is chosen
+  localparam int unsigned PG_W = $bits(pg);
+  logic [USERS*PG_W-1:0] pgs;
   logic [USERS-1:0] an_valid, out_valid, out_hit, rev_valid, rev_ready;
   logic an_last_q, an_counted_q, an_zero;
   logic [USERS*16-1:0] out_tag;
@@ -90,8 +91,7 @@ module berth_xlt (
 
   berth_xlt_range #(.TELL_ALL(1'b1), .USER(2'd0)) firmware (
       .clk, .rst, .go_valid(xhead_valid && cpu_room), .go_ready(go_free), .go(xhead), .block, .tell(1'b1), .pg_valid(pg_valid[0]), .pg_ready(pg_ready[0]),
-      .pg_release(pg_release[0]), .pg_back(pg_back[0]), .pg_write(pg_write[0]), .pg_asid(pg_asid[7:0]),
-      .pg_vpn(pg_vpn[51:0]), .pg_last(pg_last[0]), .an_valid(an_valid[0]), .an_last(an_last_q),
+      .pg(pgs[PG_W-1:0]), .an_valid(an_valid[0]), .an_last(an_last_q),
       .an_counted(an_counted_q), .an_zero, .out_valid(out_valid[0]), .out_hit(out_hit[0]), .out_tag(out_tag[15:0]),
       .ev_valid(rev_valid[0]), .ev_ready(rev_ready[0]), .ev_words(rev_words[7*32-1:0]), .busy(r_busy[0])
   );
@@ -105,9 +105,8 @@ module berth_xlt (
   for (genvar u = 0; u < 2; u++) begin : fast
     berth_xlt_range #(.USER(2'(u + 1))) range (
         .clk, .rst, .go_valid(xa_valid[u] && xr_room[u]), .go_ready(x_ready[u]), .go(xa_bits[ASK_W*u+:ASK_W]), .block, .tell(xa_tell),
-        .pg_valid(pg_valid[u+1]), .pg_ready(pg_ready[u+1]), .pg_release(pg_release[u+1]), .pg_back(pg_back[u+1]),
-        .pg_write(pg_write[u+1]), .pg_asid(pg_asid[8*(u+1)+:8]), .pg_vpn(pg_vpn[52*(u+1)+:52]),
-        .pg_last(pg_last[u+1]), .an_valid(an_valid[u+1]), .an_last(an_last_q), .an_counted(an_counted_q), .an_zero,
+        .pg_valid(pg_valid[u+1]), .pg_ready(pg_ready[u+1]), .pg(pgs[PG_W*(u+1)+:PG_W]),
+        .an_valid(an_valid[u+1]), .an_last(an_last_q), .an_counted(an_counted_q), .an_zero,
         .out_valid(out_valid[u+1]), .out_hit(out_hit[u+1]), .out_tag(out_tag[16*(u+1)+:16]),
         .ev_valid(rev_valid[u+1]), .ev_ready(rev_ready[u+1]), .ev_words(rev_words[7*32*(u+1)+:7*32]),
         .busy(r_busy[u+1])
@@ -140,6 +139,7 @@ module berth_xlt (
     end
   end
   wire issue = state_q == RUN && any;
+  assign pg = pgs[PG_W*32'(pick[1:0])+:PG_W];
   always_comb
     for (int unsigned i = 0; i < USERS; i++) pg_ready[i] = issue && pick == 3'(i);
 
@@ -160,12 +160,12 @@ module berth_xlt (
       unique case (pick)
         WHO_READ: {a_asid_q, a_vpn_q} <= {lk_asid[7:0], lk_vpn[51:0]};
         WHO_WRITE: {a_asid_q, a_vpn_q} <= {lk_asid[15:8], lk_vpn[103:52]};
-        default: {a_asid_q, a_vpn_q} <= {pg_asid[8*32'(pick)+:8], pg_vpn[52*32'(pick)+:52]};
+        default: {a_asid_q, a_vpn_q} <= {pg.asid, pg.vpn};
       endcase
-      a_write_q   <= pick == WHO_WRITE || (pick < WHO_READ && pg_write[pick[1:0]]);
-      a_release_q <= pg_release[pick[1:0]];
-      a_back_q    <= pg_back[pick[1:0]];
-      a_last_q    <= pg_last[pick[1:0]];
+      a_write_q   <= pick == WHO_WRITE || (pick < WHO_READ && pg.write);
+      a_release_q <= pg.give_back;
+      a_back_q    <= pg.undo;
+      a_last_q    <= pg.last;
       if (pick < WHO_READ) turn_q <= pick[1:0] == 2'(USERS - 1) ? 2'd0 : pick[1:0] + 2'd1;
     end
     if (rst) begin

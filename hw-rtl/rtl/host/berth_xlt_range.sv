@@ -21,12 +21,7 @@ module berth_xlt_range #(
     // Pages to the table; a page that is given back has no answer.
     output logic                       pg_valid,
     input  logic                       pg_ready,
-    output logic                       pg_release,
-    output logic                       pg_back,
-    output logic                       pg_write,
-    output logic [7:0]                 pg_asid,
-    output logic [51:0]                pg_vpn,
-    output logic                       pg_last,  // of its range
+    output berth_card_pkg::page_use_t  pg,
     // Answers, in order; `an_counted`: found, and not behind a miss.
     input  logic                       an_valid,
     input  logic                       an_last,
@@ -64,12 +59,12 @@ module berth_xlt_range #(
 
   assign go_ready = !block && room_q != 0 && !giving && (!cur_q || (pg_ready && left_q == 0));
   assign pg_valid = cur_q || giving;
-  assign pg_back = !cur_q;
-  assign pg_release = cur_q ? release_q : 1'b1;
-  assign pg_write = cur_q ? write_q : after.write;
-  assign pg_asid = cur_q ? asid_q : after.asid;
-  assign pg_vpn = cur_q ? vpn_q : give_vpn_q;
-  assign pg_last = left_q == 0;
+  assign pg.undo = !cur_q;
+  assign pg.give_back = cur_q ? release_q : 1'b1;
+  assign pg.write = cur_q ? write_q : after.write;
+  assign pg.asid = cur_q ? asid_q : after.asid;
+  assign pg.vpn = cur_q ? vpn_q : give_vpn_q;
+  assign pg.last = left_q == 0;
 
   // ---- Answers ----------------------------------------------------------------
   berth_card_pkg::range_ask_t flying;
