@@ -1,7 +1,7 @@
-// SPDX-License-Identifier: Apache-2.0 OR MIT Finds the next time at which the fast path acts by itself. Its two timers
-// (time-outs of the sending half, repeats of lists) are in rows, which are looked at in turn. Once all rows have been
-// looked at and nothing happened meanwhile, the earliest time is known, and nothing will happen before it. For
-// simulation, which skips such time.
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// Finds the next time at which the fast path acts by itself. Its two timers (time-outs of the sending half, repeats of
+// lists) are in rows, which are looked at in turn. Once all rows have been looked at and nothing happened meanwhile, the
+// earliest time is known, and nothing will happen before it. For simulation, which skips such time.
 module berth_fp_wake #(
     parameter int unsigned QPS = 64
 ) (

@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0 OR MIT Counters of 64 bits in a RAM. Increments are gathered in a few bits for
-// each counter; the counters are updated one after the other, two cycles each. A counter that is read is updated next,
-// so that its value is complete.
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// Counters of 64 bits in a RAM. Increments are gathered in a few bits for each counter; the counters are updated one after
+// the other, two cycles each. A counter that is read is updated next, so that its value is complete.
 module berth_counters #(
     parameter int unsigned N = 64,
     parameter int unsigned AMOUNT = 16,           // bits of an amount

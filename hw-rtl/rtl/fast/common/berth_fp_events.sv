@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0 OR MIT Events for firmware. For each source and QP the last event is kept until
-// firmware takes it. So no source waits, however slow firmware is, and an event that a peer causes again and again
-// takes one place.
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// Events for firmware. For each source and QP the last event is kept until firmware takes it. So no source waits, however
+// slow firmware is, and an event that a peer causes again and again takes one place.
 //
 // QPs take turns, and the sources of each.
 module berth_fp_events #(

@@ -1,7 +1,7 @@
-// SPDX-License-Identifier: Apache-2.0 OR MIT The number of the lowest or highest bit that is set, by a binary tree that
-// is log2(N) deep. After stage k, only bits whose number is a multiple of 2^(k+1) are meaningful: they stand for the
-// 2^(k+1) bits from there on. Each operation covers all bits nevertheless, because that simulates fast; synthesis drops
-// the unused ones.
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// The number of the lowest or highest bit that is set, by a binary tree that is log2(N) deep. After stage k, only bits
+// whose number is a multiple of 2^(k+1) are meaningful: they stand for the 2^(k+1) bits from there on. Each operation
+// covers all bits nevertheless, because that simulates fast; synthesis drops the unused ones.
 module berth_fp_first #(
     parameter int unsigned N       = 128,  // a power of two
     parameter bit          HIGHEST = 1'b0

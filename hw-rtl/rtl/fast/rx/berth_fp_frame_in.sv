@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0 OR MIT Frames from the MAC, by what they are for: good SENDs of a connected fast
-// QP go to arrival, good ACKs and credit lists to the transmit half, all others to the core, which judges them itself.
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// Frames from the MAC, by what they are for: good SENDs of a connected fast QP go to arrival, good ACKs and credit lists
+// to the transmit half, all others to the core, which judges them itself.
 //
 // Two stages, one frame per cycle: fields and the row of the QP; judgement. A frame waits only for its own way out.
 module berth_fp_frame_in #(

@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0 OR MIT Completed receives: writes the completion, releases the pages, and counts
-// the receives and ranges that are free again. A receive of one range takes four clocks.
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// Completed receives: writes the completion, releases the pages, and counts the receives and ranges that are free again. A
+// receive of one range takes four clocks.
 //
 // So do receives that get no data (`ASIDE_*`).
 module berth_fp_recv_complete #(

@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0 OR MIT Receive queues: doorbells, fetch of queue elements (up to four with one
-// read, many reads on their way), and their check. A good element becomes an entry of the QP's pending ring and ranges
-// in its SGE ring.
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// Receive queues: doorbells, fetch of queue elements (up to four with one read, many reads on their way), and their check.
+// A good element becomes an entry of the QP's pending ring and ranges in its SGE ring.
 //
 // A QP has at most 128 receives in the card, pending or credits, and 256 ranges. Elements are fetched when
 // there is room for them at their largest, so that parsing never waits.

@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0 OR MIT Withdraws receives whose memory is gone: goes through the announced
-// receives of a QP, marks those that have some of that memory, waits until nothing is being written into them, and has
-// them release their memory.
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// Withdraws receives whose memory is gone: goes through the announced receives of a QP, marks those that have some of that
+// memory, waits until nothing is being written into them, and has them release their memory.
 //
 // It asks `berth_fp_grant` by commands, one after the other; a receive of one range takes a dozen clocks.
 module berth_fp_withdraw (

@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0 OR MIT Blocks go back when all their bytes have left (VC-3), in whatever order
-// packets leave. Every byte of a block leaves once, because resent packets have blocks of their own. So counting bytes
-// is enough.
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// Blocks go back when all their bytes have left (VC-3), in whatever order packets leave. Every byte of a block leaves
+// once, because resent packets have blocks of their own. So counting bytes is enough.
 //
 // When a QP has ended, blocks that are held and will not be sent go back by a command (`drain`). When memory is
 // withdrawn (`revoke`), blocks that lie in it go back too, and are asked for again behind that: while none of the QP's

@@ -1,11 +1,11 @@
-// SPDX-License-Identifier: Apache-2.0 OR MIT Places in packet RAM, from when a frame is begun until it has left. A
-// place is given by tag: 0 to 7 for ACKs and lists (512 bytes), from 16 on big (4608 bytes), from 64 on small (1280
-// bytes). They are taken and given back in any order, so that a slow read holds up only its own QP. A frame goes to the
-// MAC when its header is written, all its reads are done, and the frame of its QP before it has gone; one with a failed
-// read does not go, and counts as lost. Under selective repeat packets that are sent again keep their order among
-// themselves and do not wait for the new ones that were made before them: each would keep the window shut for as long
-// as those take. The MAC has at most two big frames, so that urgent ones (ACKs, lists, resent packets) wait for no
-// more.
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+// Places in packet RAM, from when a frame is begun until it has left. A place is given by tag: 0 to 7 for ACKs and lists
+// (512 bytes), from 16 on big (4608 bytes), from 64 on small (1280 bytes). They are taken and given back in any order, so
+// that a slow read holds up only its own QP. A frame goes to the MAC when its header is written, all its reads are done,
+// and the frame of its QP before it has gone; one with a failed read does not go, and counts as lost. Under selective
+// repeat packets that are sent again keep their order among themselves and do not wait for the new ones that were made
+// before them: each would keep the window shut for as long as those take. The MAC has at most two big frames, so that
+// urgent ones (ACKs, lists, resent packets) wait for no more.
 module berth_fp_tx_places #(
     parameter int unsigned QPS      = 64,
     parameter int unsigned LB       = 5,
