@@ -61,7 +61,7 @@ const CELL: usize = 500;
 const PROTOCOL: &str = "firmware/protocol/src/";
 
 /// Functions of it that need not have become code (start or end of "file:line name"), and why.
-const NOT_LINKED: [(&str, &str); 9] = [
+const NOT_LINKED: [(&str, &str); 10] = [
     ("model.rs", "host, engines and wire for tests, never on a card"),
     ("base/bound.rs", "nothing is left of it"),
     ("base/rule.rs", "nothing is left of it"),
@@ -71,6 +71,7 @@ const NOT_LINKED: [(&str, &str); 9] = [
     (" fmt", "the firmware makes no text"),
     (" part", "carriers: a constant"),
     (" body", "used at compile time"),
+    (" place_of", "a shift and a mask: nothing is left of it"),
 ];
 
 /// Widths (DATA_W) of the card.

@@ -117,7 +117,8 @@ pub struct Bridge {
 impl Bridge {
     /// Opens the interface, or the socket, for end `end` of `link`.
     ///
-    /// # Errors Why it cannot be opened, and what might help.
+    /// # Errors
+    /// Why it cannot be opened, and what might help.
     pub fn open(spec: &Spec, link: Arc<Link>, end: usize) -> Result<Self, String> {
         let outside = match &spec.place {
             Place::Tap(name) => Outside::Tap(tap(name)?),

@@ -10,8 +10,9 @@ use crate::error::Result;
 /// # Panics
 /// When the offset is not an aligned one inside the page.
 ///
-/// # Safety A wild producer index of one's own queue makes the card use elements that were never written: the caller
-/// vouches for the memory that they name.
+/// # Safety
+/// A wild producer index of one's own queue makes the card use elements that were never written: the caller vouches
+/// for the memory that they name.
 ///
 /// # Errors
 /// [`Error::NotPermitted`](crate::Error::NotPermitted) in another process than the context's.

@@ -11,7 +11,6 @@ mod pair;
 use berth_abi::card::*;
 use berth_abi::counters::*;
 use berth_abi::message::{CmRequest, Listen, QpError};
-use berth_abi::ring::*;
 use berth_abi::status::*;
 use berth_abi::wire::*;
 use berth_protocol::card::limits::FAST_WINDOW;

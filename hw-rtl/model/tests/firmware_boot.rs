@@ -6,7 +6,6 @@ use berth_abi::card::*;
 use berth_abi::counters::*;
 use berth_abi::host::*;
 use berth_abi::message::{Crash, NetConfig};
-use berth_abi::ring::*;
 use berth_abi::status::*;
 use berth_rtl_host::{Host, HostConfig};
 use sha2::{Digest, Sha256};

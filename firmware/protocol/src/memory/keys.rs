@@ -140,19 +140,19 @@ impl<const N: usize> Keys<N> {
     }
 
     /// The only place where `key` can be.
-    const fn place(key: u32) -> usize {
+    const fn place_of(key: u32) -> usize {
         (key >> TAG_BITS) as usize & (N - 1)
     }
 
     fn find(&self, key: u32) -> Option<&Entry> {
-        let entry = self.entries.get(Self::place(key))?;
+        let entry = self.entries.get(Self::place_of(key))?;
         let right = entry.key == key;
         (entry.state != State::Free && rule::holds(Rule::KeyMatches, right)).then_some(entry)
     }
 
     fn find_mut(&mut self, key: u32) -> Result<&mut Entry, KeyError> {
         match self.find(key) {
-            Some(_) => self.entries.get_mut(Self::place(key)).ok_or(KeyError::Unknown),
+            Some(_) => self.entries.get_mut(Self::place_of(key)).ok_or(KeyError::Unknown),
             None => Err(KeyError::Unknown),
         }
     }
@@ -224,7 +224,7 @@ impl<const N: usize> Keys<N> {
         }
         let region = entry.binding.region;
         *entry = Entry { key, ..Entry::default() };
-        self.give_back(Self::place(key));
+        self.give_back(Self::place_of(key));
         self.leave(region);
         Ok(())
     }
@@ -302,7 +302,7 @@ impl<const N: usize> Keys<N> {
         let moved = *entry;
         // It may get its own place again.
         *entry = Entry { key, ..Entry::default() };
-        self.give_back(Self::place(key));
+        self.give_back(Self::place_of(key));
         let (key, entry) = self.take(entropy).ok_or(KeyError::Full)?;
         *entry = Entry { key, claim: None, ..moved };
         Ok(key)

@@ -249,7 +249,8 @@ impl<const LEVELS: usize, const PHASES: u32> Sender<LEVELS, PHASES> {
     /// element that is too large (BE-6); if that is the first one, larger buffers are asked for and zero bytes were
     /// transferred (BE-2).
     ///
-    /// # Errors [`GrowError`]; reported once, then the message may be tried again.
+    /// # Errors
+    /// [`GrowError`]; reported once, then the message may be tried again.
     pub fn send(&mut self, elements: &[u32]) -> Result<Progress, GrowError> {
         if let State::Failed(why) = self.state {
             self.state = State::Steady;
