@@ -25,10 +25,9 @@ module dma_rd_proof #(
     input berth_card_pkg::fetch_t     fetch,
     input berth_card_pkg::ring_read_t ring,
     input logic                hrd_ready,
-    input logic                hcpl_valid, hcpl_last, hcpl_err,
+    input logic                hcpl_valid,
     input logic [DATA_W-1:0]   hcpl_data,
-    input logic [ 5:0]         hcpl_tag,
-    input logic [12:0]         hcpl_off, hcpl_len,
+    input berth_card_pkg::host_reply_t hcpl,
     input logic                pw_ready
 );
     logic started_q = 1'b0;
@@ -49,9 +48,7 @@ module dma_rd_proof #(
     berth_card_pkg::ring_beat_t   ring_cpl;
     logic [ 6:0]           flying;
     logic [51:0]           lk_vpn;
-    logic [12:0]           hrd_len;
-    logic [63:0]           hrd_addr;
-    logic [ 5:0]           hrd_tag;
+    berth_card_pkg::host_read_t   hrd;
     logic [18:0]           pw_addr;
     logic [2*DATA_W/8-1:0] pw_strb;
 
@@ -81,7 +78,7 @@ module dma_rd_proof #(
     logic stopped_q;    // since the clock before
     always_ff @(posedge clk) stopped_q <= !rst && stop;
     always_comb if (!rst) begin
-        assert (!hrd_valid || kept(hrd_addr, hrd_len, line_q));
+        assert (!hrd_valid || kept(hrd.addr, hrd.len, line_q));
         assert (!(hrd_valid && stopped_q && !waits_q));
         assert (!waits_q || hrd_valid);
         assert (!(hold && \dut.queue_go ));
@@ -150,36 +147,36 @@ module dma_rd_proof #(
     logic [12:0] off_q, clen_q;
     logic [13:0] seen_q;    // bytes of its beats, or more than any has
     wire         take = hcpl_valid && hcpl_ready;
-    wire         mine = take && hcpl_tag == t && (mid_q ? held_q : owed_q);
+    wire         mine = take && hcpl.tag == t && (mid_q ? held_q : owed_q);
     wire [13:0]  seen = mid_q ? seen_q : 14'd0;
-    wire [13:0]  upto = {1'b0, hcpl_off} + {1'b0, hcpl_len};
-    wire         odd = (mid_q && odd_q) || hcpl_off != next_q || upto > {1'b0, len_q} || seen >= {1'b0, hcpl_len}
-                    || (hcpl_last && {1'b0, hcpl_len} > seen + {1'b0, BYTES});
-    wire         bad = hcpl_err || (mid_q && hurt_q) || odd;
+    wire [13:0]  upto = {1'b0, hcpl.off} + {1'b0, hcpl.len};
+    wire         odd = (mid_q && odd_q) || hcpl.off != next_q || upto > {1'b0, len_q} || seen >= {1'b0, hcpl.len}
+                    || (hcpl.last && {1'b0, hcpl.len} > seen + {1'b0, BYTES});
+    wire         bad = hcpl.err || (mid_q && hurt_q) || odd;
     wire         all = upto == {1'b0, len_q};
-    wire         hears = mine && live_q && hcpl_last && (bad || all);
+    wire         hears = mine && live_q && hcpl.last && (bad || all);
     wire         given = \dut.give_go && \dut.giving_tag_q == t && live_q;
     always_comb begin
-        assume (!(mid_q && hcpl_valid) || (hcpl_tag == tag_q && hcpl_off == off_q && hcpl_len == clen_q));
+        assume (!(mid_q && hcpl_valid) || (hcpl.tag == tag_q && hcpl.off == off_q && hcpl.len == clen_q));
         assume (!owed_q || \dut.ct != t || (\dut.base == base_q && \dut.len == len_q && \dut.next == next_q && \dut.kind == kind_q));
         assume (\dut.kind != 2'd3);
     end
     always_ff @(posedge clk) begin
         if (take) begin
-            mid_q  <= !hcpl_last;
-            hurt_q <= hcpl_err || (mid_q && hurt_q);
+            mid_q  <= !hcpl.last;
+            hurt_q <= hcpl.err || (mid_q && hurt_q);
             odd_q  <= odd;
             seen_q <= seen >= 14'h2000 ? 14'h2000 : seen + {1'b0, BYTES};
             if (!mid_q) begin
-                held_q <= hcpl_tag == t && owed_q;
-                tag_q  <= hcpl_tag;
-                off_q  <= hcpl_off;
-                clen_q <= hcpl_len;
+                held_q <= hcpl.tag == t && owed_q;
+                tag_q  <= hcpl.tag;
+                off_q  <= hcpl.off;
+                clen_q <= hcpl.len;
             end
         end
         if (hears || given) live_q <= 1'b0;
-        if (mine && hcpl_last && !odd) next_q <= upto[12:0];
-        if (mine && hcpl_last && ((all && !odd) || (hcpl_err && hcpl_len == 13'd0))) owed_q <= 1'b0;
+        if (mine && hcpl.last && !odd) next_q <= upto[12:0];
+        if (mine && hcpl.last && ((all && !odd) || (hcpl.err && hcpl.len == 13'd0))) owed_q <= 1'b0;
         if (tick && ticks_q != 2'd3) ticks_q <= ticks_q + 2'd1;
         if (go) begin
             live_q  <= 1'b1;
@@ -207,7 +204,7 @@ module dma_rd_proof #(
     wire  [18:0] within = pw_addr + {15'd0, lane} - put_base_q;
     always_ff @(posedge clk) begin
         if (take || \dut.give_go ) begin
-            put_q      <= take && hcpl_tag == t;
+            put_q      <= take && hcpl.tag == t;
             put_live_q <= mine && live_q && kind_q == 2'd0;
             put_base_q <= base_q;
             put_len_q  <= len_q;
@@ -222,7 +219,7 @@ module dma_rd_proof #(
         assert (!(pw_valid && pw_strb[lane] && put_q) || (put_live_q && within < {6'd0, put_len_q}));
         // The end, and its error, are told: of DMA with the last word, to the others at once.
         assert (!fresh_q || (pw_valid && \dut.end_q == told_q && (!told_q || \dut.err_q == told_err_q)));
-        if (take && hcpl_tag == t) begin
+        if (take && hcpl.tag == t) begin
             assert (!(ring_cpl_valid || ring_cpl_end || fetched_valid) || (mine && live_q));
             assert (!(mine && live_q && kind_q == 2'd1) || (ring_cpl_end == hears && (!hears || ring_cpl.err == bad)));
             assert (!(mine && live_q && kind_q == 2'd2) || ((fetched_valid && fetched.last) == hears && (!hears || fetched.err == bad)));

@@ -172,15 +172,15 @@ mutant berth_lutfifo.sv 's/assign wr_ready = .*;/assign wr_ready = 1;/'
 mutant berth_lutfifo.sv 's/if (rd_valid \&\& rd_ready)/if (rd_ready)/'
 
 proof wr_arb wr_arb_proof \
-    ../formal/wr_arb_proof.sv berth_wr_arb.sv
+    berth_card_pkg.sv ../formal/wr_arb_proof.sv berth_wr_arb.sv
 mutant berth_wr_arb.sv 's/assign sel = .*/assign sel = pick;/'
-mutant berth_wr_arb.sv 's/lock_q <= !(hwr_ready \&\& hwr_last);/lock_q <= hwr_ready \&\& !hwr_last;/'
+mutant berth_wr_arb.sv 's/lock_q <= !(hwr_ready \&\& hwr.last);/lock_q <= hwr_ready \&\& !hwr.last;/'
 mutant berth_wr_arb.sv 's/ \&\& allow\[k\]//'
 proof wr_turn wr_turn_proof \
-    ../formal/wr_turn_proof.sv berth_wr_arb.sv
+    berth_card_pkg.sv ../formal/wr_turn_proof.sv berth_wr_arb.sv
 mutant berth_wr_arb.sv "s/k = SW'(32'(sel_q) + i);/k = SW'(i);/"
 mutant berth_wr_arb.sv 's/i = N; i > 0; i--/i = N; i > 1; i--/'
-mutant berth_wr_arb.sv 's/      sel_q  <= sel;/      sel_q  <= hwr_last ? sel : sel_q;/'
+mutant berth_wr_arb.sv 's/      sel_q  <= sel;/      sel_q  <= hwr.last ? sel : sel_q;/'
 
 proof dma_wr dma_wr_proof \
     berth_regs_pkg.sv berth_card_pkg.sv berth_row_pkg.sv ../formal/dma_wr_proof.sv berth_dma_wr.sv berth_dma_page.sv berth_fifo.sv berth_lutfifo.sv
@@ -204,14 +204,14 @@ mutant berth_fp_pool.sv 's/if (give) free_q/if (give \&\& !take) free_q/'
 proof dma_rd dma_rd_proof silent="berth_dma_rd.sv berth_dma_page.sv" free="base_q len_q next_q kind_q" induction=6 frames=12 \
     berth_regs_pkg.sv berth_card_pkg.sv berth_row_pkg.sv ../formal/dma_rd_proof.sv berth_dma_rd.sv berth_dma_page.sv ../formal/queue_free.sv
 mutant berth_dma_rd.sv 's/line_left = line - .*/line_left = line;/'
-mutant berth_dma_rd.sv 's/failed = giving_q || hcpl_err || hurt_q /failed = giving_q || hcpl_err /'
-mutant berth_dma_rd.sv 's/ || (hcpl_err \&\& hcpl_len == 0))/ || hcpl_err)/'
+mutant berth_dma_rd.sv 's/failed = giving_q || hcpl.err || hurt_q /failed = giving_q || hcpl.err /'
+mutant berth_dma_rd.sv 's/ || (hcpl.err \&\& hcpl.len == 0))/ || hcpl.err)/'
 mutant berth_dma_rd.sv 's/(fits \&\& last_byte)/last_byte/'
 mutant berth_dma_rd.sv 's/live = fly_q & ~dead_q;/live = fly_q;/'
 mutant berth_dma_rd.sv 's/ \&\& !stop \&\& free_tag_ok/ \&\& free_tag_ok/'
 mutant berth_dma_rd.sv 's/ \&\& enable \&\& !hold;/ \&\& enable;/'
 mutant berth_dma_rd.sv "s/if (hrd_ready) hrd_v_q <= 1'b0/hrd_v_q <= 1'b0/"
-mutant berth_dma_rd.sv 's/wrong = hcpl_off != next || /wrong = /'
+mutant berth_dma_rd.sv 's/wrong = hcpl.off != next || /wrong = /'
 
 proof dma_mapped dma_mapped_proof silent="berth_dma_wr.sv berth_dma_page.sv" induction=6 \
     berth_regs_pkg.sv berth_card_pkg.sv berth_row_pkg.sv ../formal/dma_mapped_proof.sv berth_dma_wr.sv berth_dma_page.sv ../formal/queue_free.sv

@@ -20,9 +20,8 @@ module wr_arb_proof #(
     logic [N*64-1:0]     s_addr;
     logic [N*13-1:0]     s_len;
     logic [N*DATA_W-1:0] s_data;
-    logic                hwr_valid, hwr_first, hwr_last, busy;
-    logic [63:0]         hwr_addr;
-    logic [12:0]         hwr_len;
+    logic                hwr_valid, busy;
+    berth_card_pkg::host_write_t hwr;
     logic [DATA_W-1:0]   hwr_data;
 
     berth_wr_arb #(.DATA_W(DATA_W), .N(N)) dut (.*);
@@ -57,7 +56,7 @@ module wr_arb_proof #(
     assign who = hwr_data[1:0];
     always_ff @(posedge clk) begin
         if (hwr_valid && hwr_ready) begin
-            open_q <= !hwr_last;
+            open_q <= !hwr.last;
             who_q  <= who;
             for (int i = 0; i < N; i++)
                 if (who == 2'(i)) next_q[i] <= next_q[i] + 6'd1;
@@ -72,19 +71,19 @@ module wr_arb_proof #(
     logic [DATA_W:0] shown_q;
     always_ff @(posedge clk) begin
         beat_q  <= !rst && hwr_valid && !hwr_ready;
-        shown_q <= {hwr_last, hwr_data};
+        shown_q <= {hwr.last, hwr_data};
     end
 
     always_ff @(posedge clk) if (!rst) begin
         if (hwr_valid) begin
-            assert (hwr_first == !open_q);
+            assert (hwr.first == !open_q);
             assert (!open_q || who == who_q);
-            assert (hwr_addr == {56'd0, who, 6'd0});
+            assert (hwr.addr == {56'd0, who, 6'd0});
             for (int i = 0; i < N; i++)
                 if (who == 2'(i)) assert (hwr_data[7:2] == next_q[i]);
         end
         // What is shown stays until it is taken.
-        if (beat_q) assert (hwr_valid && shown_q == {hwr_last, hwr_data});
+        if (beat_q) assert (hwr_valid && shown_q == {hwr.last, hwr_data});
         // A packet that has begun is not held up by another client, nor by `allow`.
         if (open_q) assert (hwr_valid == s_valid[who_q[0]]);
         // Nothing begins that may not.

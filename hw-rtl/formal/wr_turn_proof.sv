@@ -15,16 +15,17 @@ module wr_turn_proof #(
     wire rst = !started_q || rst_in;
 
     logic [N-1:0] s_ready;
-    logic         hwr_valid, hwr_first;
+    logic         hwr_valid;
+    berth_card_pkg::host_write_t hwr;
     berth_wr_arb #(.DATA_W(DATA_W), .N(N)) dut (.clk(clk), .rst(rst), .allow(allow), .s_valid(s_valid), .s_ready(s_ready),
         .s_addr('0), .s_len({N{13'd1}}), .s_data('0), .s_last(s_last),
-        .hwr_valid(hwr_valid), .hwr_ready(hwr_ready), .hwr_first(hwr_first));
+        .hwr_valid(hwr_valid), .hwr_ready(hwr_ready), .hwr(hwr));
 
     // A client, and who has begun a packet since it waits.
     (* anyconst *) logic [1:0] the;
     wire          waits = s_valid[the] && allow[the] && !rst;
     logic [N-1:0] been_q;
-    wire  [N-1:0] begins = hwr_first ? s_ready : '0;
+    wire  [N-1:0] begins = hwr.first ? s_ready : '0;
     logic [N-1:0] kept_q, last_q;
     always_ff @(posedge clk) begin
         been_q <= waits && !begins[the] ? been_q | begins : '0;

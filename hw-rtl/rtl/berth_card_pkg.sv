@@ -140,6 +140,25 @@ package berth_card_pkg;
         logic        err;
     } ring_beat_t;
 
+    // The host's port, as the card's outermost module has it flat: a read is asked for; a beat of its completion; a beat
+    // that is written.
+    typedef struct packed {
+        logic [63:0] addr;
+        logic [12:0] len;
+        logic [5:0]  tag;
+    } host_read_t;
+    typedef struct packed {
+        logic [5:0]  tag;
+        logic [12:0] off, len;   // the same for all beats of a completion
+        logic        last;
+        logic        err;
+    } host_reply_t;
+    typedef struct packed {
+        logic [63:0] addr;       // with `first`, as the length
+        logic [12:0] len;
+        logic        first, last;
+    } host_write_t;
+
     // A change of the translation table by the driver, and its answer to a page request.
     localparam logic [1:0] CHANGE_INSTALL = 2'd0;
     localparam logic [1:0] CHANGE_EVICT   = 2'd1;

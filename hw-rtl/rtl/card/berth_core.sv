@@ -268,14 +268,22 @@ module berth_core #(
 
     assign mmio_ready = hostif_mmio_ready && !card_rst && fwl_room;
 
+    berth_card_pkg::host_read_t  hrd;
+    berth_card_pkg::host_reply_t hcpl;
+    berth_card_pkg::host_write_t hwr;
+    assign {hrd_addr, hrd_len, hrd_tag} = {hrd.addr, hrd.len, hrd.tag};
+    assign hcpl.tag  = hcpl_tag;
+    assign hcpl.off  = hcpl_off;
+    assign hcpl.len  = hcpl_len;
+    assign hcpl.last = hcpl_last;
+    assign hcpl.err  = hcpl_err;
+    assign {hwr_addr, hwr_len, hwr_first, hwr_last} = {hwr.addr, hwr.len, hwr.first, hwr.last};
     berth_hostif #(.DATA_W(HOST_W)) hostif (
         .clk(clk), .rst(card_rst), .mmio_valid(mmio_valid && !card_rst && fwl_room), .mmio_ready(hostif_mmio_ready),
         .mmio_write(mmio_write), .mmio_bar(mmio_bar), .mmio_addr(mmio_addr), .mmio_wdata(mmio_wdata),
         .mmio_wstrb(mmio_wstrb), .mmio_rvalid(mmio_rvalid), .mmio_rdata(mmio_rdata), .cold(rst), .hrd_valid(hrd_valid),
-        .hrd_ready(hrd_ready), .hrd_addr(hrd_addr), .hrd_len(hrd_len), .hrd_tag(hrd_tag), .hcpl_valid(hcpl_valid),
-        .hcpl_ready(hcpl_ready), .hcpl_data(hcpl_data), .hcpl_tag(hcpl_tag), .hcpl_off(hcpl_off), .hcpl_len(hcpl_len),
-        .hcpl_last(hcpl_last), .hcpl_err(hcpl_err), .hwr_valid(hwr_valid), .hwr_ready(hwr_ready), .hwr_addr(hwr_addr),
-        .hwr_len(hwr_len), .hwr_data(hwr_data), .hwr_first(hwr_first), .hwr_last(hwr_last), .msix_valid(msix_valid),
+        .hrd_ready(hrd_ready), .hrd(hrd), .hcpl_valid(hcpl_valid), .hcpl_ready(hcpl_ready), .hcpl_data(hcpl_data),
+        .hcpl(hcpl), .hwr_valid(hwr_valid), .hwr_ready(hwr_ready), .hwr(hwr), .hwr_data(hwr_data), .msix_valid(msix_valid),
         .msix_ready(msix_ready), .msix_vector(msix_vector), .cfg_max_payload(cfg_max_payload),
         .cfg_max_read_req(cfg_max_read_req), .h_req(h_req), .h_we(h_we), .h_addr(h_addr), .h_wdata(h_wdata),
         .h_ack(h_ack), .h_rdata(h_rdata), .pend_cmd(pend_cmd), .pend_doorbell(pend_doorbell),

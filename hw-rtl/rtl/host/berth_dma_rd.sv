@@ -68,17 +68,11 @@ module berth_dma_rd #(
     // Host read port.
     output logic                         hrd_valid,
     input  logic                         hrd_ready,
-    output logic [63:0]                  hrd_addr,
-    output logic [12:0]                  hrd_len,
-    output logic [ 5:0]                  hrd_tag,
+    output berth_card_pkg::host_read_t   hrd,
     input  logic                         hcpl_valid,
     output logic                         hcpl_ready,
     input  logic [DATA_W-1:0]            hcpl_data,
-    input  logic [ 5:0]                  hcpl_tag,
-    input  logic [12:0]                  hcpl_off,
-    input  logic [12:0]                  hcpl_len,
-    input  logic                         hcpl_last,
-    input  logic                         hcpl_err,
+    input  berth_card_pkg::host_reply_t  hcpl,
     // Packet RAM.
     output logic                         pw_valid,
     input  logic                         pw_ready,
@@ -229,8 +223,8 @@ module berth_dma_rd #(
   logic [12:0] rest_q;                // bytes of the completion from this beat on, after the first
 
   // A tag that the card does not have counts as one that is not awaited.
-  wire [TW-1:0] ct = giving_q ? giving_tag_q : hcpl_tag[TW-1:0];
-  wire has_tag = giving_q || {1'b0, hcpl_tag} < 7'(TAGS);
+  wire [TW-1:0] ct = giving_q ? giving_tag_q : hcpl.tag[TW-1:0];
+  wire has_tag = giving_q || {1'b0, hcpl.tag} < 7'(TAGS);
   wire [18:0] base = base_q[ct];
   wire [12:0] len = len_q[ct];
   wire [12:0] next = next_q[ct];
@@ -239,21 +233,21 @@ module berth_dma_rd #(
   wire known = has_tag && live[ct] && (giving_q || first_q || held_q);
   wire for_ring = known && kind == FOR_RING;
   wire for_queue = known && kind == FOR_QUEUE;
-  wire [12:0] offset = first_q ? hcpl_off : at_q;
-  wire [12:0] rest = first_q ? hcpl_len : rest_q;
-  wire [13:0] upto = {1'b0, hcpl_off} + {1'b0, hcpl_len};
+  wire [12:0] offset = first_q ? hcpl.off : at_q;
+  wire [12:0] rest = first_q ? hcpl.len : rest_q;
+  wire [13:0] upto = {1'b0, hcpl.off} + {1'b0, hcpl.len};
   // A number of beats that does not match the length is an error as well.
-  wire wrong = hcpl_off != next || upto > {1'b0, len} || rest == 0 || (hcpl_last && rest > 13'(BYTES));
+  wire wrong = hcpl.off != next || upto > {1'b0, len} || rest == 0 || (hcpl.last && rest > 13'(BYTES));
   wire fits = !wrong && !odd_q;
-  wire failed = giving_q || hcpl_err || hurt_q || !fits;
+  wire failed = giving_q || hcpl.err || hurt_q || !fits;
   wire last_byte = upto == {1'b0, len};
-  wire over = known && (giving_q || (hcpl_last && (failed || last_byte)));  // its user hears of it
+  wire over = known && (giving_q || (hcpl.last && (failed || last_byte)));  // its user hears of it
   wire [18:0] to = base + {6'd0, offset};
   wire [LB-1:0] shift = to[LB-1:0];
   wire take = hcpl_valid && hcpl_ready;
   wire move = take || give_go;
   // No more data comes for it.
-  wire clear = take && hcpl_last && has_tag && (first_q || held_q) && ((fits && last_byte) || (hcpl_err && hcpl_len == 0));
+  wire clear = take && hcpl.last && has_tag && (first_q || held_q) && ((fits && last_byte) || (hcpl.err && hcpl.len == 0));
   wire put = move && known && !for_ring && !for_queue;
   wire [BYTES-1:0] in_strb = rest >= 13'(BYTES) ? '1 : ~({BYTES{1'b1}} << rest[LB-1:0]);
   wire [DATA_W-1:0] turned = DATA_W'(({hcpl_data, hcpl_data} << {shift, 3'd0}) >> DATA_W);
@@ -278,7 +272,7 @@ module berth_dma_rd #(
   assign fetched.last = over;
   assign fetched.err = failed;
   assign inc_timeout = give_go && known;
-  assign inc_unexpected = take && hcpl_last && !known;
+  assign inc_unexpected = take && hcpl.last && !known;
 
   // ---- Ends ---------------------------------------------------------------------
   wire [CW-1:0] end_cmd = end_cmd_q;
@@ -325,7 +319,7 @@ module berth_dma_rd #(
       kind_q[free_tag]  <= seg_go ? FOR_DMA : ring_go ? FOR_RING : FOR_QUEUE;
     end
     if ((seg_go || fail_go) && !begun) info_q[me] <= pg_info;
-    if (take && hcpl_last && has_tag && fly_q[ct] && (first_q || held_q) && fits) next_q[ct] <= upto[12:0];
+    if (take && hcpl.last && has_tag && fly_q[ct] && (first_q || held_q) && fits) next_q[ct] <= upto[12:0];
   end
 
   always_ff @(posedge clk) begin
@@ -333,9 +327,9 @@ module berth_dma_rd #(
     if (hrd_ready) hrd_v_q <= 1'b0;
     if (go) begin
       hrd_v_q  <= 1'b1;
-      hrd_addr <= seg_go ? addr : ring_go ? ring.addr : fetch.addr;
-      hrd_len  <= size;
-      hrd_tag  <= 6'(free_tag);
+      hrd.addr <= seg_go ? addr : ring_go ? ring.addr : fetch.addr;
+      hrd.len  <= size;
+      hrd.tag  <= 6'(free_tag);
       turn_tag_q <= free_tag + TW'(1);
     end
     awaited_q <= awaited_q + (go ? 19'(size) : 19'd0) - (move && over ? 19'(len) : 19'd0);
@@ -346,10 +340,10 @@ module berth_dma_rd #(
 
     // Completions.
     if (take) begin
-      first_q <= hcpl_last;
+      first_q <= hcpl.last;
       if (first_q) held_q <= has_tag && fly_q[ct];
-      hurt_q  <= !hcpl_last && (hurt_q || hcpl_err);
-      odd_q   <= !hcpl_last && !fits;
+      hurt_q  <= !hcpl.last && (hurt_q || hcpl.err);
+      odd_q   <= !hcpl.last && !fits;
       at_q    <= offset + 13'(BYTES);
       rest_q  <= rest > 13'(BYTES) ? rest - 13'(BYTES) : 13'd0;
     end

@@ -23,25 +23,16 @@ module berth_hostif #(
     // Host memory: reads.
     output logic                           hrd_valid,
     input  logic                           hrd_ready,
-    output logic [63:0]                    hrd_addr,
-    output logic [12:0]                    hrd_len,
-    output logic [ 5:0]                    hrd_tag,
+    output berth_card_pkg::host_read_t     hrd,
     input  logic                           hcpl_valid,
     output logic                           hcpl_ready,
     input  logic [DATA_W-1:0]              hcpl_data,
-    input  logic [ 5:0]                    hcpl_tag,
-    input  logic [12:0]                    hcpl_off,
-    input  logic [12:0]                    hcpl_len,
-    input  logic                           hcpl_last,
-    input  logic                           hcpl_err,
+    input  berth_card_pkg::host_reply_t    hcpl,
     // Host memory: posted writes, interrupts after them.
     output logic                           hwr_valid,
     input  logic                           hwr_ready,
-    output logic [63:0]                    hwr_addr,
-    output logic [12:0]                    hwr_len,
+    output berth_card_pkg::host_write_t    hwr,
     output logic [DATA_W-1:0]              hwr_data,
-    output logic                           hwr_first,
-    output logic                           hwr_last,
     output logic                           msix_valid,
     input  logic                           msix_ready,
     output logic [ 4:0]                    msix_vector,
@@ -284,8 +275,8 @@ module berth_hostif #(
       .att_done, .att_slot, .enable(dma_enable), .hold, .stop(resetting_q), .log2_read, .tick, .quiet(rd_quiet),
       .flying(rd_flying), .busy(rd_busy), .lk_req(lk_req[0]), .lk_asid(lk_asid[7:0]), .lk_vpn(lk_vpn[51:0]),
       .lk_ack(lk_ack[0]), .lk_hit, .lk_page, .ring_valid, .ring_ready, .ring, .ring_cpl, .ring_cpl_valid,
-      .ring_cpl_data, .ring_cpl_end, .hrd_valid, .hrd_ready, .hrd_addr, .hrd_len, .hrd_tag, .hcpl_valid, .hcpl_ready,
-      .hcpl_data, .hcpl_tag, .hcpl_off, .hcpl_len, .hcpl_last, .hcpl_err, .pw_valid, .pw_ready, .pw_addr, .pw_data,
+      .ring_cpl_data, .ring_cpl_end, .hrd_valid, .hrd_ready, .hrd, .hcpl_valid, .hcpl_ready,
+      .hcpl_data, .hcpl, .pw_valid, .pw_ready, .pw_addr, .pw_data,
       .pw_strb, .inc_request, .inc_no_translation(inc_rd_miss), .inc_host_error, .inc_timeout, .inc_unexpected
   );
 
@@ -381,19 +372,19 @@ module berth_hostif #(
   berth_wr_arb #(.DATA_W(DATA_W), .N(4)) arb (
       .clk, .rst, .allow({{3{dma_enable}}, 1'b1} & {4{!resetting_q}}),
       .s_valid, .s_ready, .s_addr, .s_len, .s_data, .s_last,
-      .hwr_valid, .hwr_ready, .hwr_addr, .hwr_len, .hwr_data, .hwr_first, .hwr_last, .busy(arb_busy)
+      .hwr_valid, .hwr_ready, .hwr, .hwr_data, .busy(arb_busy)
   );
 
   // ---- Sums ---------------------------------------------------------------------------------------------
   assign dma_busy = 16'(rd_flying) + 16'(wr_flying) + 16'(arb_busy);
   assign busy = rd_busy || wr_busy || cmd_busy || cq_busy || ev_busy || xlt_busy || arb_busy || resetting_q || xhead_valid;
-  wire hwr_start = hwr_valid && hwr_ready && hwr_first;
+  wire hwr_start = hwr_valid && hwr_ready && hwr.first;
   always_comb begin
     amounts = '0;
     amounts[16*berth_regs_pkg::C_DMA_READS+:16]          = 16'(inc_request);
-    amounts[16*berth_regs_pkg::C_DMA_READ_BYTES+:16]     = inc_request ? 16'(hrd_len) : 16'd0;
+    amounts[16*berth_regs_pkg::C_DMA_READ_BYTES+:16]     = inc_request ? 16'(hrd.len) : 16'd0;
     amounts[16*berth_regs_pkg::C_DMA_WRITES+:16]         = 16'(hwr_start);
-    amounts[16*berth_regs_pkg::C_DMA_WRITE_BYTES+:16]    = hwr_start ? 16'(hwr_len) : 16'd0;
+    amounts[16*berth_regs_pkg::C_DMA_WRITE_BYTES+:16]    = hwr_start ? 16'(hwr.len) : 16'd0;
     amounts[16*berth_regs_pkg::C_DMA_NO_TRANSLATION+:16] = 16'(inc_rd_miss) + 16'(inc_wr_miss);
     amounts[16*berth_regs_pkg::C_DMA_HOST_ERROR+:16]     = 16'(inc_host_error);
     amounts[16*berth_regs_pkg::C_XLT_HITS+:16]           = 16'(inc_hit);
@@ -414,8 +405,8 @@ module berth_hostif #(
   end
 
   // What leaves the card keeps to the protocol of the port: nothing changes while it waits.
-  always_ff @(posedge clk) if (!rst && $past(!rst && hrd_valid && !hrd_ready)) assert (hrd_valid && $stable({hrd_addr, hrd_len, hrd_tag}));
-  always_ff @(posedge clk) if (!rst && $past(!rst && hwr_valid && !hwr_ready)) assert (hwr_valid && $stable(hwr_last));
+  always_ff @(posedge clk) if (!rst && $past(!rst && hrd_valid && !hrd_ready)) assert (hrd_valid && $stable(hrd));
+  always_ff @(posedge clk) if (!rst && $past(!rst && hwr_valid && !hwr_ready)) assert (hwr_valid && $stable(hwr.last));
 
   wire unused = &{1'b0, pr_addr_wide[18]};
 endmodule

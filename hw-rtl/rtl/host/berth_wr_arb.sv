@@ -20,11 +20,8 @@ module berth_wr_arb #(
     // Posted write port of the host.
     output logic                hwr_valid,
     input  logic                hwr_ready,
-    output logic [63:0]         hwr_addr,
-    output logic [12:0]         hwr_len,
+    output berth_card_pkg::host_write_t hwr,
     output logic [DATA_W-1:0]   hwr_data,
-    output logic                hwr_first,
-    output logic                hwr_last,
     // A packet is under way.
     output logic                busy
 );
@@ -51,19 +48,19 @@ module berth_wr_arb #(
   assign sel = lock_q ? sel_q : pick;
 
   assign hwr_valid = lock_q ? s_valid[sel_q] : any;
-  assign hwr_addr  = s_addr[32'(sel)*64+:64];
-  assign hwr_len   = s_len[32'(sel)*13+:13];
+  assign hwr.addr  = s_addr[32'(sel)*64+:64];
+  assign hwr.len   = s_len[32'(sel)*13+:13];
   assign hwr_data  = s_data[32'(sel)*DATA_W+:DATA_W];
-  assign hwr_last  = s_last[sel];
-  assign hwr_first = first_q;
+  assign hwr.last  = s_last[sel];
+  assign hwr.first = first_q;
   assign s_ready   = (hwr_valid && hwr_ready) ? N'(1) << sel : '0;
   assign busy      = lock_q;
 
   always_ff @(posedge clk) begin
     if (hwr_valid) begin
       sel_q  <= sel;
-      lock_q <= !(hwr_ready && hwr_last);
-      if (hwr_ready) first_q <= hwr_last;
+      lock_q <= !(hwr_ready && hwr.last);
+      if (hwr_ready) first_q <= hwr.last;
     end
     if (rst) begin
       lock_q  <= 1'b0;
@@ -74,6 +71,6 @@ module berth_wr_arb #(
 
   // No packet crosses a 4 KiB boundary or is empty.
   always_ff @(posedge clk)
-    if (!rst && hwr_valid && hwr_first)
-      assert (hwr_len != 0 && 14'(hwr_addr[11:0]) + 14'(hwr_len) <= 14'h1000);
+    if (!rst && hwr_valid && hwr.first)
+      assert (hwr.len != 0 && 14'(hwr.addr[11:0]) + 14'(hwr.len) <= 14'h1000);
 endmodule
