@@ -111,7 +111,7 @@ module berth_doorbell (
     assign wqe[64*w+:64] = out_q;
   end
 
-  // A QP becomes the fast path's: its row stays, and is told.
+  // A QP becomes the fast path's: its row stays, and is passed on.
   wire handed = db_setup.on && db_setup.fast && 32'(db_setup.qpn) < ROWS && valid_q[at_q] && !row_q.fast && row_q.uar == db_setup.uar;
 
   logic [3:0] slot_q[PAGES];  // of a page's slot: out of order, stores

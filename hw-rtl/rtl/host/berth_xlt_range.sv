@@ -5,7 +5,7 @@
 // of a range are counted or none: after a miss the table counts no further page of it (berth_xlt), and
 // those before are given back here.
 module berth_xlt_range #(
-    // Each release is told to the host; else only one that leaves a page unused, if `tell`.
+    // 1: the host is told of each release; 0: only of one that leaves a page unused, and only with `tell`.
     parameter bit TELL_ALL = 1'b0,
     // Says in the host's events, and so in its answers, whose range it is.
     parameter logic [1:0] USER = 2'd0
@@ -141,7 +141,7 @@ module berth_xlt_range #(
       zero_q <= !an_last && (zero_q || an_zero);
       done_q <= an_last ? '0 : done_q + 20'(an_counted && all_q);
     end
-    // A range that is told of keeps its place until then.
+    // A range that the host is to be told of keeps its place until then.
     room_q <= room_q - 4'(begins) + 4'(verdict && !after_push) + 4'(after_pop);
     if (after_pop) giving_q <= 1'b0;
     else if (after_valid && !giving_q) begin

@@ -13,7 +13,7 @@ module berth_fp_builder #(
     parameter int unsigned QW = $clog2(QPS),
     // Clocks between two looks at a QP's repeat timer are QPS x SWEEP.
     parameter int unsigned SWEEP = 16,
-    // Least time until a list is told again, once it is known how soon data come for one, in units of `now`.
+    // Least time until a list is repeated, once it is known how soon data comes for one, in units of `now`.
     parameter int unsigned PROBE = berth_regs_pkg::FAST_PROBE
 ) (
     input  logic                      clk,

@@ -67,7 +67,7 @@ module berth_fp_block #(
     output logic                          mark_ready,
     input  berth_card_pkg::mark_t         mark_data,
     input  logic [$clog2(QPS)-1:0]        mark_q,
-    // no new block while memory is let go of, and none when the QP has ended; `wake`: it goes on
+    // no new block while memory is being released, and none when the QP has ended; `wake`: it continues
     input  logic [QPS-1:0]                still,
     input  logic                          wake_we,
     input  logic [$clog2(QPS)-1:0]        wake_q,

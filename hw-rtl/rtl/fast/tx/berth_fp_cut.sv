@@ -99,7 +99,7 @@ module berth_fp_cut #(
     typedef enum logic [1:0] {IDLE, ROWS, CUT} state_t;
     state_t        state_q;
     logic          list_q, give_q_;      // the operation is a list, or that credits are given up
-    logic          fill, filled;         // sizes of a list are still to come; one of them that somebody may wait for is there
+    logic          fill, filled;         // sizes of a list are still to come; one that may be waited for is there
     logic [QW-1:0] fill_q;               // of this QP
     logic          work_valid, work_pop, work_busy, again;
     logic [QW-1:0] work_q;

@@ -5,7 +5,7 @@
 // Every packet is written to the log (decision 2: it is sent again from the log, identically), and the end of
 // every element to its record, so that the completion engine knows what has to be acknowledged.
 //
-// A QP that lets go of memory, or has ended, sends nothing (`still`); `wake` says that it may again.
+// A QP that releases memory, or has ended, sends nothing (`still`); `wake` says that it may send again.
 //
 // A lost packet that was acknowledged while its memory was on its way does not go: the element may be complete, its
 // memory another's or gone, its place in the log a later packet's. When the host has answered for all its blocks, a
@@ -133,8 +133,8 @@ module berth_fp_send #(
     logic [23:0]   next, index, una;
     logic [7:0]    pieces, since, cut, window;
     logic          mid, hold, halt, selective, message;
-    logic          stop;                 // nothing new begins: that is told
-    logic          gone;                 // the memory of a packet that must go again is gone: that is told
+    logic          stop;                 // nothing new begins, because an error is being reported
+    logic          gone;                 // the memory of a packet that must go again is gone, which is being reported
     logic [31:0]   left, posted;
     logic [LB:0]   blk, blocks;
     logic [20:0]   blk_off;

@@ -255,7 +255,7 @@ module berth_fp_tx #(
         end
     end
 
-    // QPs that let go of memory: begun when nothing of theirs is under way, else looked at again.
+    // QPs that release memory: begun when nothing of theirs is under way, else looked at again.
     logic          turn_valid, turn_pop, turn_busy, turn_again, revoke_go;
     logic [QW-1:0] turn_q_;
     assign revoke_start = c_command && command.opcode == berth_row_pkg::SEND_CMD_REVOKE;
