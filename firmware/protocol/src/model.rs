@@ -643,7 +643,7 @@ impl World {
         self.established(b.node, b.qpn);
     }
 
-    /// Destroys a QP and waits until the card has let go of it.
+    /// Destroys a QP and waits until the card has released it.
     pub fn destroy(&mut self, user: &User) {
         assert_eq!(self.command(user.node, QpDestroy { qpn: user.qpn }.encode()).status, CMD_OK);
     }

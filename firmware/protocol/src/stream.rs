@@ -547,7 +547,7 @@ impl<
         }
     }
 
-    /// The connection is over: memory is let go and everything completes.
+    /// The connection is over: memory is released and everything completes.
     pub fn close(&mut self) {
         self.fail(Broken::Closed);
     }
@@ -571,7 +571,7 @@ impl<
         self.receives.withdrawn(va, len)
     }
 
-    /// The credit machines, for those who want to see.
+    /// The credit machines, to inspect.
     pub const fn credits(&self) -> (&Announcer<ROOM, LIST>, &Taker<ROOM, LIST>) {
         (&self.announcer, &self.taker)
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A short queue whose state says nothing but its content, so that equal queues are equal
-//! (and hash equally) whatever happened before.
+//! A short queue whose state depends on its content only, so that equal queues compare (and hash) equal whatever
+//! happened before.
 
 use super::bound::at_most;
 

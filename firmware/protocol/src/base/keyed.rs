@@ -6,8 +6,8 @@ pub type Key = [u64; 2];
 
 /// SipHash-2-4 of 16 bytes (two words, little-endian).
 ///
-/// <https://www.aumasson.jp/siphash/siphash.pdf>: 64 bits that nobody can tell from random ones without the key, in
-/// shifts and additions only, which suits a core without a multiplier or a cipher.
+/// <https://www.aumasson.jp/siphash/siphash.pdf>: 64 bits that look random without the key. It takes shifts and
+/// additions only, which suits a core without a multiplier or a cipher.
 #[inline(never)]
 pub const fn siphash(key: Key, message: [u64; 2]) -> u64 {
     let [k0, k1] = key;

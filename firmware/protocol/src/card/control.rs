@@ -177,7 +177,7 @@ impl Peer {
         self.una != self.tail
     }
 
-    /// Nobody has acknowledged the first message of this incarnation: it comes again, marked as such.
+    /// The first message of this incarnation is not acknowledged: it comes again, marked as such.
     pub fn fresh(&self) -> bool {
         self.una == self.start
     }

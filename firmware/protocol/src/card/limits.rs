@@ -55,8 +55,7 @@ pub const PROBES: u8 = 3;
 /// Time for which a peer with connections must say that it does not know this end before this end begins anew; late
 /// frames have arrived by then (cycles, 16 ms).
 pub const CONTROL_DOUBT: u64 = 4 * CONTROL_TIMEOUT;
-/// Time after which a credit list that goes as a datagram is told again for want of its proof (CR-11), doubled with
-/// each repeat (cycles, 4 ms).
+/// Time after which a credit list without its proof (CR-11) is repeated, doubled with each repeat (cycles, 4 ms).
 pub const LIST_AGAIN: u64 = 1_000_000;
 /// Silence after which a peer with connections is probed (cycles, 250 ms).
 pub const KEEPALIVE: u64 = 62_500_000;

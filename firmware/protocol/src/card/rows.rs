@@ -186,8 +186,7 @@ impl Qp {
         self.fast = Fast { on: true, una, ..self.fast };
     }
 
-    /// Doorbells go to RTL from now on. What has been posted so far follows by itself: the doorbell row passes it to
-    /// RTL.
+    /// Doorbells go to RTL from now on. The doorbell row passes what has been posted so far to RTL.
     #[inline(never)]
     fn fast_bell<H: Hw>(&self, hw: &mut H) {
         hw.doorbell_config(self.qpn(), DbCfg { valid: 1, fast: 1, page: self.uar as u32 });
@@ -246,7 +245,7 @@ impl Qp {
         let new = !self.fast.on;
         if new {
             if self.destroying {
-                // Nobody waits for completions.
+                // Completions are not awaited.
                 return;
             }
             self.hand_over(0, Mac::default(), sh, hw);

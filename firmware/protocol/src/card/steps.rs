@@ -44,7 +44,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
     const PEERS_STEPS: u32 = PEERS as u32;
     const DROP_CONNECTIONS: u32 = Self::QPS_STEPS * (1 + HAND_OVER) + REQUESTS;
     const REVOKE_STEP: u32 = Self::QPS_STEPS * (1 + REVOKE) + Self::QPS_STEPS + ANSWER;
-    /// All are asked whether they starve, and for credits; all but one let go of what they hold.
+    /// All are asked whether they starve, and for credits; all but one release what they hold.
     const PRESSURE: u32 = 3 * Self::QPS_STEPS + Self::QPS_STEPS * (1 + REVOKE);
     /// The beginning of a connection, a RECALL, or the end of a connection.
     const TAKE_RECORD: u32 = max(max(HAND_OVER, RENAME), max(Self::DROP_CONNECTIONS, REQUESTS));

@@ -11,7 +11,7 @@
 //!
 //! All are a [`Carry`] on one end and a [`Fetch`] on the other; the caller puts [`Carry::part`] into
 //! [`crate::credit::announcer::Options`]. None of them keeps order or promises delivery: the announcer repeats what is
-//! not proven. What a carrier cannot read it drops.
+//! not proven. A carrier drops what it cannot read.
 
 use super::entry::{Body, Entry, HEAD, Name, Part};
 use crate::base::bound::{Bound, at_most};

@@ -193,7 +193,7 @@ struct Need {
     lasting: u32,
     /// Pages that linger, of the process.
     lingering: u32,
-    /// A page was withdrawn, and its uses have not all let go.
+    /// A page was withdrawn, and some of its uses still hold it.
     gone: bool,
 }
 

@@ -373,7 +373,7 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
         self.len as usize
     }
 
-    /// The window, for those who want to see.
+    /// The window, to inspect.
     pub const fn window(&self) -> &Window<BITS, W, Wide> {
         &self.window
     }

@@ -395,7 +395,7 @@ impl<const BITS: u32, const W: usize, const R: usize> Responder<BITS, W, R> {
         &self.config
     }
 
-    /// The arrivals, for those who want to see.
+    /// The arrivals, to inspect.
     pub const fn arrival(&self) -> &Arrival<BITS, W, Wide> {
         &self.arrival
     }

@@ -9,7 +9,7 @@ use crate::rc;
 
 /// Partition key of the default partition, full member: the only one that Berth uses.
 pub const DEFAULT_PKEY: u16 = 0xffff;
-/// AETH credit count that says nothing (decision 8).
+/// AETH credit count without a meaning (decision 8).
 pub const NO_CREDITS: u8 = 31;
 
 /// Base transport header. Pad count and header version follow from the rest.
@@ -118,10 +118,10 @@ pub struct AtomicEth {
 
 pub use crate::rc::{NakCode as Nak, credit_code, credit_count};
 
-/// What an AETH says (IBTA 9.7.5.2.1).
+/// The meaning of an AETH (IBTA 9.7.5.2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Syndrome {
-    /// Acknowledged. The encoded credit count, 5 bits; [`NO_CREDITS`] says nothing.
+    /// Acknowledged. The encoded credit count, 5 bits; [`NO_CREDITS`]: not given.
     Ack(u8),
     /// Receiver not ready. The encoded time to wait, 5 bits.
     Rnr(u8),

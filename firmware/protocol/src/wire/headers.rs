@@ -100,7 +100,7 @@ impl Mac {
     }
 }
 
-/// What a received RoCE frame says.
+/// The fields of a received RoCE frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet {
     /// Sender's MAC address.

@@ -9,9 +9,8 @@
 //! Fields that the specification reserves are sent as 0 and not looked at. There are no
 //! Ethernet frame check sequence (the MAC's), no VLAN tag, no IPv4 options and no IPv6 extension headers.
 //!
-//! What only Berth cards say to each other is in [`berth`]: the BTH does not tell whether
-//! it is there, the connection does. What stands in messages of their control connection is in [`records`].
-//! Firmware has frames as words of packet RAM: [`headers`].
+//! Headers of Berth cards alone are in [`berth`]: the connection, not the BTH, tells whether they are there. Messages
+//! of the control connection are in [`records`]. Firmware has frames as words of packet RAM: [`headers`].
 
 pub mod berth;
 mod bytes;
@@ -107,7 +106,7 @@ fn parse_frame(frame: &[u8], check: bool) -> Result<(Packet, &[u8]), Error> {
     let (eth, ether_type) = Eth::read(&mut r)?;
     let start = r.rest();
     let (ip, total) = Ip::read(&mut r, ether_type)?;
-    // From here on only what the IP header says is there.
+    // From here on only the bytes within the IP header's length count.
     let packet = start.get(..total).ok_or(Error::Short)?;
     let ip_len = start.len().wrapping_sub(r.rest().len());
     let mut r = Reader::new(packet.get(ip_len..).ok_or(Error::Length)?);
@@ -119,7 +118,7 @@ fn parse_frame(frame: &[u8], check: bool) -> Result<(Packet, &[u8]), Error> {
     if usize::from(r.u16()?) != udp_len {
         return Err(Error::Length);
     }
-    // The UDP checksum is usually 0; where it is not, the invariant CRC protects more than it does.
+    // The UDP checksum is usually 0 and not checked, because the invariant CRC protects better.
     r.u16()?;
     let (bth, pad) = Bth::read(&mut r)?;
     let layout = bth.opcode.layout().ok_or(Error::Opcode)?;

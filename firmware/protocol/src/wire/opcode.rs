@@ -261,8 +261,8 @@ impl Opcode {
         })
     }
 
-    /// Whether a packet with this opcode may have `len` bytes of payload. What the path MTU
-    /// and the place in the message ask for is the connection's to check.
+    /// Whether a packet with this opcode may have `len` bytes of payload. The connection checks it against path MTU and
+    /// place in the message.
     ///
     /// # Errors
     /// [`Error::Length`] when not, [`Error::Opcode`] when the opcode is not used.

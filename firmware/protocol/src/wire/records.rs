@@ -10,7 +10,7 @@ pub use berth_abi::wire::{
 pub const CONTROL_WORDS: usize = 64;
 /// Words before the records of a control message.
 pub const MESSAGE_HEADER: usize = 3;
-/// Version of the control messages, in bits 7:0 of a message's third word: who speaks another one is not understood.
+/// Version of the control messages, in bits 7:0 of a message's third word: other versions are not understood.
 pub const VERSION: u32 = 2;
 /// Bit of a message's third word: the first message of an incarnation.
 pub const START: u32 = 1 << 8;

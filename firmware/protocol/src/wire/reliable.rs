@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Between the packets of a reliable connection as the machines of [`crate::rc`] have them
-//! and the headers of frames.
+//! Converts between the packets of [`crate::rc`] and the headers of frames.
 
 use super::berth::{Placement, Sack};
 use super::ext::{Aeth, AtomicEth, NO_CREDITS, Reth, Syndrome};
@@ -8,7 +7,7 @@ use super::opcode::{Opcode, Operation as O, Service};
 use super::{Error, Extended, Packet};
 use crate::rc::{self, Kind, Position, Remote, RequestPacket, ResponseBody, ResponsePacket};
 
-/// What a frame carries for a packet: opcode, extended headers, and what comes before the payload's own bytes.
+/// A frame's parts for a packet: opcode, extended headers, and the bytes before the payload proper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Headers {
     /// Opcode.
@@ -166,8 +165,8 @@ pub fn emit_response(service: Service, p: &ResponsePacket) -> Headers {
     }
 }
 
-/// The response that a frame carries, and its payload. A READ response in the middle says no
-/// message sequence number: 0. `selective`: the connection uses selective repeat.
+/// The response that a frame carries, and its payload. A READ response in the middle has no message sequence number: 0.
+/// `selective`: the connection uses selective repeat.
 ///
 /// # Errors
 /// [`Error::Opcode`] when it is no response of a reliable service, its syndrome is reserved, or it has a SACK and
