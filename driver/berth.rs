@@ -15,13 +15,14 @@
 //! Above them: `events` (the interrupt thread), `uapi` (`/dev/berthN`), `debugfs`, `params` (the module's parameters),
 //! and this file (module and `probe`).
 //!
-//! Lock order, outermost first: `Context::control`, `Card::reset_lock`, `Card::events`, `AddressSpace::space` (pages and
-//! requests), the process's budget (`Share::budget`), the card's (`PageService::budget`), then the leaves: `table`,
-//! `waiting`, `needs` and `spaces` of the page service, `answers`, `cmd`, `calls`, `log` and `owner` of the card, and
-//! `Registry::tables` or a context's `objects`, under either of which its events are queued and dropped. All from
-//! `AddressSpace::space` on are spin locks. The MMU notifier takes only these; none of them is held while memory is
-//! allocated with reclaim or pages are pinned. A notifier that waits for a fence is let go by a reset before the reset
-//! takes memory or any lock that is held while memory is allocated.
+//! Lock order, outermost first: `Context::control`, `Card::reset_lock`, `Card::events`,
+//! `AddressSpace::space` (pages and requests), the process's budget (`Share::budget`), the card's
+//! (`PageService::budget`), then the leaves: `table`, `waiting`, `needs` and `spaces` of the page
+//! service, `answers`, `cmd`, `calls`, `log` and `owner` of the card, and `Registry::tables` or a
+//! context's `objects`, under either of which its events are queued and dropped. All from
+//! `AddressSpace::space` on are spin locks. The MMU notifier takes only these; none of them is held
+//! while memory is allocated with reclaim or pages are pinned. A reset releases notifiers that wait
+//! for a fence before it takes memory or any lock that is held while memory is allocated.
 
 use ::kernel::{
     debugfs::Dir,
@@ -92,7 +93,7 @@ global_lock! {
     };
 }
 
-/// What processes have of the card that a device node belongs to.
+/// The registry of the card that a device node belongs to.
 fn registry_by_instance(instance: usize) -> Option<Arc<Registry>> {
     GLOBAL.lock().cards.get(instance)?.clone()
 }
@@ -166,7 +167,7 @@ struct BerthData<'bound> {
     #[pin]
     _interrupt: Interrupt<'bound, Events>,
     _rings: Rings,
-    /// Waits until nobody uses the device any more.
+    /// Waits until the device is not used any more.
     _gate: GateOwner,
     _doorbells: Doorbells,
     _instance: Instance,

@@ -114,7 +114,7 @@ fn dispatch(registry: &Arc<Registry>, entry: &Entry) -> Option<()> {
             };
             let taken = listener.map(|context| context.requested(&request));
             if !matches!(taken, Some(Ok(()))) {
-                // Nobody listens any more, or too many wait.
+                // No listener is left, or too many requests wait.
                 let busy = matches!(taken, Some(Err(e)) if e == EBUSY);
                 let reject = Reject {
                     request: request.request,

@@ -45,7 +45,7 @@ impl Card {
                 }
                 self.answer_later();
             }
-            // Nobody waits for it any more.
+            // It is not awaited any more.
             Err(_) => {}
         }
     }

@@ -83,8 +83,7 @@ impl Card {
                 return Err(EBUSY);
             }
         }
-        // After the call is in the list: whoever takes the card out of service ends all
-        // calls afterwards.
+        // After the call is in the list: taking the card out of service ends all calls in the list.
         let posted = match self.state() {
             State::Up => self.post_wait(generation, entry),
             State::Gone | State::Unbound => Err(ENODEV),

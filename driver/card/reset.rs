@@ -179,7 +179,7 @@ impl Card {
     pub(crate) fn unbind(self: &Arc<Self>) {
         {
             let _guard = self.reset_lock.lock();
-            // While the state is `Resetting`, nobody assumes that the card is quiet.
+            // While the state is `Resetting`, the card does not count as quiet.
             self.set_state(State::Resetting);
             self.end_calls(ENODEV);
             if self.regs.present() {

@@ -166,7 +166,7 @@ impl Card {
         self.put(&[evict_command(index)])
     }
 
-    /// Number of the firmware's run. What an event asks for is answered to that run only.
+    /// Number of the firmware's run. An event's request is answered to that run only.
     pub(crate) fn generation(&self) -> u32 {
         self.cmd.lock().generation
     }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Counted access to a bound device.
 //!
-//! Work items and system calls may outlive the driver's binding to its device. What
-//! needs the bound device (DMA mappings, coherent memory, the page service) holds a
-//! [`BoundRef`]; [`Gate::close`] lets no new one in and waits until the last is dropped.
-//! The driver closes the gate before it is unbound.
+//! Work items and system calls may outlive the driver's binding to its device. Users of the bound
+//! device (DMA mappings, coherent memory, the page service) hold a [`BoundRef`]; [`Gate::close`]
+//! gives out no new one and waits until the last is dropped. The driver closes the gate before it
+//! is unbound.
 
 use crate::kernel::errno::unsupported;
 use core::ops::Deref;

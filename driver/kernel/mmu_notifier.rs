@@ -132,9 +132,9 @@ impl<T: Invalidate> Registration<T> {
 
 /// A [`Registration`], whatever its receiver is.
 pub(crate) trait Settle: Send + Sync {
-    /// Waits until no change is in progress. What is looked up in the page tables from
-    /// now on is either lasting or followed by a call of [`Invalidate::invalidate`].
-    /// Sleeps; the mmap lock must not be held.
+    /// Waits until no change is in progress. Later look-ups in the page tables either stay valid or
+    /// are followed by a call of [`Invalidate::invalidate`]. Sleeps; the mmap lock must not be
+    /// held.
     fn wait_settled(&self);
 }
 

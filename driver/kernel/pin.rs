@@ -21,7 +21,7 @@ use crate::kernel::{errno::unsupported, gate::BoundRef};
 
 /// Pages taken with one call, so that their array fits the stack.
 const BATCH: usize = 32;
-/// Times that a look at a page is tried again for want of memory.
+/// Times that a look at a page is tried again after a lack of memory.
 const MAX_TRIES: u32 = 50;
 
 /// A page pinned with `FOLL_PIN`.
@@ -160,7 +160,7 @@ pub(crate) fn bring(mm: &MmWithUser, va: usize, write: bool) -> Result {
     }
 }
 
-/// What a fresh look at an address says about a page pinned there earlier.
+/// Result of a fresh look at an address where a page was pinned earlier.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mapping {
     /// The address still maps the page, with the access that the pin has.
@@ -332,8 +332,8 @@ impl DmaPage {
 
 /// Zeroed, physically contiguous pages that the card and a process share: a queue.
 ///
-/// The pages are reference-counted one by one, so that a process that still maps them
-/// when the device goes keeps memory that belongs to nobody else.
+/// The pages are reference-counted one by one, so that a process that still maps them when the
+/// device goes keeps memory that has no other owner.
 ///
 /// # Invariants
 ///

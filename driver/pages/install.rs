@@ -56,7 +56,7 @@ impl Request {
     /// Ends the claim of a request whose pages are given back and not installed.
     pub(super) fn release_claim(&self) {
         let mut space = self.space.lock();
-        // If the request was answered meanwhile, nobody knows whether others wait: assume so.
+        // If the request was answered meanwhile it is unknown whether others wait: assume so.
         let mut wanted = true;
         if let Some(pending) = space.pending(self) {
             wanted = pending.state == RequestState::Installing { wanted: true };

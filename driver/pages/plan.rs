@@ -21,7 +21,7 @@ use kernel::{
 /// piece before it is enough. A receive that still waits afterwards needs memory that is stuck.
 const TURN_MS: i64 = 2_000;
 
-/// What a look at the pages of a request comes to.
+/// Result of a look at the pages of a request.
 pub(super) enum Plan {
     /// What is missing is charged.
     Charged,

@@ -49,7 +49,7 @@ impl PageService {
 
     /// Refuses the receive of QP `qpn`, of `space`: firmware says that no more memory will come
     /// back, and the receive needs more budget, or places in the table, than there is (PC-3). Does
-    /// nothing while somebody's pages are on their way, whose budget may come back.
+    /// nothing while pages of any request are on their way, because their budget may come back.
     pub(crate) fn refuse_receive(&self, space: &AddressSpace, qpn: u32) {
         let mut spaces = (1..crate::abi::card::NUM_ASIDS).filter_map(|asid| self.space(asid));
         if spaces.any(|space| space.lock().changes()) {

@@ -156,7 +156,7 @@ impl AddressSpace {
         (number, all)
     }
 
-    /// Ends revocations: waits for DMA, unpins, and has firmware let go of the ranges.
+    /// Ends revocations: waits for DMA, unpins, and has firmware release the ranges.
     pub(super) fn run_revoke(self: &Arc<Self>) {
         loop {
             let mut ranges = [None; MAX_REVOKING];

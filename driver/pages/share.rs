@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-//! What a process has of a card's pages in all, whatever the number of its contexts.
+//! A process's total of a card's pages, over all its contexts.
 
 use crate::{kernel::users, pages::budget::Budget};
 use core::ops::Deref;
@@ -75,8 +75,8 @@ impl Share {
         Some(UserMm { share: self, mm })
     }
 
-    /// Whether nobody but this driver has the address space in use any more: the process is
-    /// gone, and the memory manager will say so only when the last page fault has ended.
+    /// Whether this driver is the only user of the address space: the process is gone, but the
+    /// memory manager reports that only when the last page fault has ended.
     pub(crate) fn is_orphaned(&self, shares_of: fn(&Mm) -> Shares) -> bool {
         if self.held.load(Relaxed) == 0 {
             return false;

@@ -62,7 +62,7 @@ pub(super) struct PageEntry {
     pub(super) since: Instant<Monotonic>,
     /// Released since it was last known to be in use.
     pub(super) released: bool,
-    /// To be evicted as soon as it is released: somebody needs it with other access.
+    /// To be evicted as soon as it is released: a request needs it with other access.
     pub(super) urgent: bool,
     /// The memory manager has touched it: look whether it still is what it was.
     pub(super) suspect: bool,
@@ -72,7 +72,7 @@ type Pages = RBTree<u64, PageEntry>;
 
 pub(super) type Node = RBTreeNode<u64, PageEntry>;
 
-/// A range of pages that was revoked and that firmware has to let go of.
+/// A range of pages that was revoked and that firmware has to release.
 #[derive(Clone, Copy)]
 pub(super) struct Revoked {
     pub(super) first: u64,

@@ -125,8 +125,8 @@ impl Context {
         };
         self.end_object(generation, unlisten.encode())?;
         self.forget_service(listener);
-        // No more requests are queued for it. Those that were queued are rejected, because nobody
-        // has seen them.
+        // No more requests are queued for it. Queued requests, which the process has not seen, are
+        // rejected.
         while let Some(request) = self.take_unseen(listener.identity) {
             let reject = Reject {
                 request,
@@ -231,7 +231,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// `EBUSY` too many wait, `ENOENT` nobody listens any more.
+    /// `EBUSY` too many wait, `ENOENT` there is no listener any more.
     pub(crate) fn requested(&self, e: &CmRequest) -> Result {
         {
             let mut tables = self.registry.tables.lock();

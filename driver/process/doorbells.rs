@@ -36,8 +36,7 @@ impl Registry {
         }
     }
 
-    /// Takes the doorbell pages out of all processes. Nobody can use the bound device any
-    /// more.
+    /// Takes the doorbell pages out of all processes. The bound device cannot be used any more.
     pub(crate) fn take_doorbells(&self) {
         // Sessions that end wait for this lock, and so keep the nodes' file systems mounted
         // meanwhile.

@@ -56,8 +56,8 @@ pub(crate) enum Mapping {
     Qp(Arc<Qp>),
 }
 
-/// Offset of a queue. It follows from the identity, so nobody gets the memory of a later queue with
-/// the same number.
+/// Offset of a queue. It follows from the identity, so a later queue with the same number has
+/// another offset.
 pub(super) fn offset_of(identity: u64) -> u64 {
     identity << OBJECT_SHIFT
 }
@@ -100,8 +100,8 @@ impl Context {
         out_of_service
     }
 
-    /// As [`Self::end_object`], for objects that must be gone afterwards: a card that
-    /// does not let go of one is reset.
+    /// As [`Self::end_object`], for objects that must be gone afterwards: a card that does not
+    /// release one is reset.
     pub(super) fn end_for_good(self: &Arc<Self>, generation: u32, end: Entry) {
         for _ in 0..100 {
             match self.end_object(generation, end) {

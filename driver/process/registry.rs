@@ -63,7 +63,7 @@ pub(crate) struct RegistryConfig {
     pub(crate) shares_of: fn(&Mm) -> Shares,
 }
 
-/// Who owns what on the card.
+/// Owners of the card's objects.
 pub(crate) struct Tables {
     /// ASID of each QP's owner, by QPN - `FIRST_QPN`; 0 free.
     pub(crate) qps: [u8; NUM_QPS as usize],
@@ -81,7 +81,7 @@ pub(crate) struct Tables {
     pub(crate) requests: KVec<Asked>,
 }
 
-/// Who listens to a service.
+/// The listener of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Listener {
     /// The service.
