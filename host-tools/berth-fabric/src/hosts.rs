@@ -144,7 +144,7 @@ pub struct Stats {
     pub acks: Control,
     /// Flow control: credits, lists, grants and their acknowledgements.
     pub flow: Control,
-    /// Receiver not ready: times that data came and had to be refused or dropped for want of a buffer.
+    /// Receiver not ready: times that data was refused or dropped because there was no buffer.
     pub not_ready: u64,
     /// Data packets sent again.
     pub again: u64,

@@ -13,13 +13,11 @@
 //!    soon as the peer has come within `L` of it. So an acknowledgement time-out lasts as
 //!    many cycles of the peer's work as it says.
 //! 4. **A frame under way between parked cards** is delivered at once: the skip takes no time.
-//! 5. **A timer while nobody works** may be waiting for a *host*: page service, an
-//!    application, a booting guest. Hosts are emulated and slow. Skipping to the timer at
-//!    once would make every time-out expire before any host could answer, so time in which
-//!    no card has work passes at a limited pace against the wall clock (`--skip-rate`,
-//!    cycles per millisecond; the default is a tenth of the card's real clock, about as
-//!    much as emulation slows down a guest). Such cycles are counted apart
-//!    (`host_wait_cycles` when it was a host that ended the wait), and no performance
+//! 5. **A timer while no card works** may be waiting for a *host*: page service, an application, a booting guest. Hosts
+//!    are emulated and slow. Skipping to the timer at once would make every time-out expire before any host could
+//!    answer, so time in which no card has work passes at a limited pace against the wall clock (`--skip-rate`, cycles
+//!    per millisecond; the default is a tenth of the card's real clock, about as much as emulation slows down a guest).
+//!    Such cycles are counted apart (`host_wait_cycles` when it was a host that ended the wait), and no performance
 //!    figure contains them.
 //! 6. Time passes by rule 5 even when no timer is armed, up to the moment that something
 //!    happens: a driver that waits for so many card cycles, as read from the clock

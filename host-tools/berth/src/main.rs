@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Command line tool of the Berth RDMA card.
 
-/// A line on standard error, which may be a pipe that nobody reads any more.
+/// A line on standard error, which may be a pipe without a reader.
 macro_rules! note {
     ($($text:tt)*) => {{
         use std::io::Write as _;

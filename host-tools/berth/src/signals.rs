@@ -16,8 +16,8 @@ extern "C" fn note(signal: libc::c_int) {
 }
 
 fn set(signal: i32, handler: libc::sighandler_t, flags: i32) {
-    // SAFETY: a handler that does nothing but an atomic store, or a standard disposition, in an otherwise zeroed
-    // structure, as is valid.
+    // SAFETY: a handler that only does an atomic store, or a standard disposition, in an otherwise zeroed structure, as
+    // is valid.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = handler;

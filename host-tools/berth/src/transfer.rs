@@ -130,7 +130,7 @@ pub struct Recv {
     /// Longest credit list (1 to 64) [default: as long as possible].
     #[arg(long, default_value_t = 0, hide_default_value = true)]
     max_list: u32,
-    /// Give up if nobody has connected after this many seconds [default: never].
+    /// Give up if no peer has connected after this many seconds [default: never].
     #[arg(long, value_name = "SECONDS")]
     wait: Option<u64>,
     #[command(flatten)]
@@ -143,8 +143,8 @@ pub struct Send {
     /// Peer and service id.
     #[arg(long, value_name = "IP:SERVICE")]
     to: Peer,
-    /// File to send: a regular one, whose length is known beforehand, that nobody changes meanwhile. It is mapped: the
-    /// card takes it from the page cache (zero copy).
+    /// File to send: a regular one of known length, which must not change meanwhile. It is mapped: the card takes it
+    /// from the page cache (zero copy).
     #[arg(long)]
     file: PathBuf,
     /// Bytes of one send element.

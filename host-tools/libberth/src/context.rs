@@ -540,8 +540,7 @@ impl Context {
 
     /// Listens to a service id (1 to 65535).
     ///
-    /// # Errors
-    /// [`Error::Busy`] when somebody listens to it already.
+    /// # Errors [`Error::Busy`] when it has a listener already.
     pub fn listen(&self, service: u16) -> Result<Listener> {
         Listener::new(&self.inner, service)
     }

@@ -338,7 +338,7 @@ pub enum Reason {
     CqFull,
     /// The listener refused.
     Rejected,
-    /// Nobody listens to that service.
+    /// That service has no listener.
     NoListener,
     /// The peer did not answer the request.
     Unreachable,

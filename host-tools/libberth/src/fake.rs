@@ -528,7 +528,7 @@ mod tests {
         }));
     }
 
-    /// Holds the first thread up whose request is carried out, until it is let go.
+    /// Holds up the first thread whose request is carried out, until it is released.
     fn hold(card: &Card, request: u32) -> (mpsc::Receiver<()>, mpsc::Sender<()>) {
         let (held, is_held) = mpsc::channel();
         let (let_go, is_let_go) = mpsc::channel();

@@ -27,12 +27,10 @@
 //! # Ok(()) }
 //! ```
 //!
-//! # Who may touch a buffer, and when
-//! The card reads and writes memory by the process's virtual addresses (VC-1, PC-1). A buffer in a posted
-//! element belongs to the card until its completion has been polled, or until its queue pair has been
-//! dropped. The raw posting functions are therefore `unsafe`; [`Stream`] keeps that rule by owning the
-//! memory. The kernel's and other processes' memory is never at stake: the driver lets go of
-//! pages that the process unmaps (VC-9).
+//! # Who may touch a buffer, and when The card reads and writes memory by the process's virtual addresses (VC-1, PC-1).
+//! A buffer in a posted element belongs to the card until its completion has been polled, or until its queue pair has
+//! been dropped. The raw posting functions are therefore `unsafe`; [`Stream`] keeps that rule by owning the memory. The
+//! kernel's and other processes' memory is never at stake: the driver releases pages that the process unmaps (VC-9).
 //!
 //! # When the card goes
 //! Every call and every wait then answers [`Error::DeviceLost`]. The driver takes the doorbell page away; so that

@@ -168,8 +168,8 @@ impl QpState {
 
 /// A queue pair: a send queue and a receive queue, mapped into this process (QP-1).
 ///
-/// Dropping it ends its connection and returns when the card has let go of every buffer posted. Completions
-/// that were not polled until then are dropped.
+/// Dropping it ends its connection and returns when the card has released every posted buffer. Completions that were
+/// not polled until then are dropped.
 #[derive(Debug)]
 pub struct QueuePair {
     pub(crate) context: Arc<Inner>,
@@ -424,8 +424,7 @@ impl QueuePair {
 
     /// Connects to `service` of `peer` and waits for the outcome; answers the private data of the accept.
     ///
-    /// # Errors
-    /// [`Error::Closed`] with the reason (rejected, nobody listens, unreachable); [`Error::Timeout`].
+    /// # Errors [`Error::Closed`] with the reason (rejected, no listener, unreachable); [`Error::Timeout`].
     pub fn connect(
         &self,
         peer: Ipv4Addr,

@@ -342,7 +342,7 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         if self.qp.destroy() {
-            // SAFETY: dropped once, here; the card has let go of it.
+            // SAFETY: dropped once, here; the card has released it.
             unsafe { ManuallyDrop::drop(&mut self.memory) }
         } else {
             // The card may still read it.
