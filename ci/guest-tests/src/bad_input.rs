@@ -379,7 +379,7 @@ fn inv_6_random_queue_elements_do_no_harm(env: &Env) -> Res {
                 wqe.length = used.iter().fold(0, |sum: u32, s| sum.wrapping_add(s.len));
             }
             let conn = if recv { &mut to } else { &mut from };
-            // SAFETY: addresses are inside `mem`, which nobody looks at, or random; a random one that happens to be
+            // SAFETY: addresses are inside `mem`, which is never read, or random; a random one that happens to be
             // mapped is unlikely, and the seed repeats it.
             unsafe { conn.qp.post_raw(recv, &wqe) }?;
         }

@@ -49,7 +49,7 @@ fn example_send_and_receive_move_a_file(env: &Env) -> Res {
             let mut bytes = vec![0; LENGTH];
             fill(&mut bytes, 72, 0);
             fs::write(&file, &bytes)?;
-            // `send` does not wait for somebody to listen.
+            // `send` does not wait for a listener.
             env.hear("listening")?;
             ensure!(example("send", &[&env.peer_ip.to_string(), SERVICE, path])?.contains("sent 50001 bytes"));
         }

@@ -765,7 +765,7 @@ fn vc_9_very_many_granted_pages_stay_or_go_together(env: &Env) -> Res {
     from.sent(env)?.ok()?;
     check(target.bytes(), 84, 0)?;
     ensure_eq!(device.counters()?.drv(c::D_REVOKED), before);
-    // Not any more: some are taken away, whereupon the card lets go of all others, and none stays pinned.
+    // Not any more: some are taken away, whereupon the card releases all others, and none stays pinned.
     to.recv(1, &[target.sge(0, PAGES * PAGE)])?;
     to.wait_state(env, "the receive is announced", |s| s.announced == 2)?;
     target.advise(0, PAGES * PAGE, libc::MADV_DONTNEED)?;

@@ -250,7 +250,7 @@ fn vc_9_memory_protected_and_unmapped_at_random_under_traffic(env: &Env) -> Res 
                 while !stop.load(Ordering::Relaxed) {
                     let mem = if random.below(2) == 0 { source } else { target };
                     let at = mem.va(random.below(PAGES) * PAGE) as *mut libc::c_void;
-                    // SAFETY: pages of the two, whose content nobody looks at any more.
+                    // SAFETY: pages of the two, whose content is not read any more.
                     unsafe {
                         match random.below(4) {
                             0 => libc::mprotect(at, PAGE, libc::PROT_READ),
@@ -696,8 +696,8 @@ fn pc_3_a_process_with_the_whole_budget_leaves_a_stream_its_share(env: &Env) -> 
     let beside = beside?;
     ensure!(lives, "it has ended by itself");
     let peak = device.counters()?.pinned_peak();
-    // Of all rounds, and of the best: this machine may give the host, who serves pages, no processor for some of them,
-    // and that says nothing about shares.
+    // Of all rounds, and of the best: in some of them this machine may give the host, which serves pages, no processor,
+    // which is no matter of shares.
     let all = beside.len() as f64 / beside.iter().map(|&rate| 1.0 / rate as f64).sum::<f64>();
     let best = beside.iter().max().map_or(0.0, |&rate| rate as f64);
     let [all, best] = [all, best].map(|rate| rate * 100.0 / alone as f64);

@@ -134,7 +134,7 @@ pub fn driver_dir() -> Res<PathBuf> {
     Ok(fs::canonicalize(link)?)
 }
 
-/// Removes the module, as soon as nobody uses it any more, and loads it again.
+/// Removes the module, as soon as it is not used any more, and loads it again.
 pub fn reload(env: &Env) -> Res {
     reload_with(env, c"")
 }

@@ -240,8 +240,8 @@ struct Known {
 const SLOTS: usize = 24;
 const SLOT: usize = 4 << 20;
 
-/// A mapping of a thread, at the start of one of its places. The rest of the place is kept, so that nobody else's memory
-/// comes to lie there.
+/// A mapping of a thread, at the start of one of its places. The rest of the place is kept, so that no other memory is
+/// mapped there.
 struct Map {
     slot: usize,
     len: usize,
@@ -537,7 +537,7 @@ impl<'w, 'e> Thread<'w, 'e> {
         (self.slots + (n * SLOT) as u64) as *mut libc::c_void
     }
 
-    /// Nothing is mapped any more from `at` on, and nobody else maps anything there.
+    /// Nothing is mapped any more from `at` on, and no other thread maps anything there.
     fn keep(&self, at: *mut libc::c_void, len: usize) {
         let none = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
         // SAFETY: inside of the thread's places; nothing refers to it.
@@ -728,7 +728,7 @@ impl<'w, 'e> Thread<'w, 'e> {
         Ok(())
     }
 
-    /// An element whose memory is nobody's but the test's.
+    /// An element whose memory belongs to the test alone.
     fn element(&mut self) -> Wqe {
         let mut wqe = Wqe {
             opcode: self.pick(&[OP_SEND, OP_RECV, OP_RECV, 0, 99]),
@@ -1150,7 +1150,7 @@ fn inv_6_calls_without_memory_fail_whole_and_work_the_next_time(env: &Env) -> Re
     ending("IOC_DESTROY_QP", &|| qp_of(fd, cq.cqn).map(|qp| qp.qpn), ioctl::IOC_DESTROY_QP)?;
     ending("IOC_DESTROY_CQ", &|| cq_of(fd).map(|cq| cq.cqn), ioctl::IOC_DESTROY_CQ)?;
     ending("IOC_UNLISTEN", &|| handle(fd, ioctl::IOC_LISTEN, 958).map(|()| 958), ioctl::IOC_UNLISTEN)?;
-    // Connections: a request that nobody has refused yet, an answer, an end.
+    // Connections: a request that was not refused yet, an answer, an end.
     done(handle(fd, ioctl::IOC_LISTEN, 959))?;
     let connect = |qpn: u32, service: u32| {
         let mut arg = ioctl::Connect { qpn, ipv4: own, service, ..ioctl::Connect::default() };

@@ -405,8 +405,8 @@ fn f6_the_sender_hears_that_the_receivers_disk_is_full(env: &Env) -> Res {
     env.meet("done")
 }
 
-/// A transfer that is held up in the middle: the receiver writes into a FIFO that nobody empties until `sender` and
-/// `receiver`, the two guests' part, have done what they do. Answers what this guest's end has come to.
+/// A transfer that is held up in the middle: the receiver writes into a FIFO that is not emptied until `sender` and
+/// `receiver`, the two guests' parts, have ended. Answers the result of this guest's end.
 fn held_up(
     env: &Env,
     folder: &Folder,

@@ -53,7 +53,7 @@ pub struct Handled {
     pub slots: u64,
 }
 
-/// Who has handled the frames.
+/// Which frames RTL and firmware have handled.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct HandledBy {
     /// Events that RTL left to firmware, both cards (`F_FAST_EVENTS`).
@@ -142,7 +142,7 @@ pub struct Figures {
     pub bytes_per_cycle: f64,
     /// Card cycles per file byte.
     pub cycles_per_byte: f64,
-    /// Who has handled the frames.
+    /// Which frames RTL and firmware have handled.
     pub handled_by: HandledBy,
     /// Wall time from power-on to power-off. Says something about the simulation, nothing about the card.
     pub wall_seconds: f64,

@@ -978,7 +978,7 @@ impl Tester {
         let title = "driver, inside the kernel tree";
         let (output, log) = self.step(title, &mut make)?;
         let counts = without_warnings(title, &output, &log);
-        // Some gigabytes that nobody needs any more.
+        // Some gigabytes that are not needed any more.
         fs::remove_dir_all(self.builder.context.built_folder("in-tree")?)?;
         Ok(counts)
     }
