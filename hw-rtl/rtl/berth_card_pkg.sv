@@ -424,7 +424,7 @@ package berth_card_pkg;
     } freed_t;
     typedef struct packed {
         logic [31:0] bytes;             // modulo 2^32
-        logic [1:0]  hollow;            // the data of its last receives would have filled a half (1), a quarter (2), an eighth (3) of them; one step a receive
+        logic [1:0]  hollow;            // the data of the last receives fill a half (1), a quarter (2), an eighth (3) of them
     } given_t;
 
     // A packet with data has come.

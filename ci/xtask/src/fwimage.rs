@@ -76,7 +76,8 @@ pub struct Ram {
 impl Ram {
     /// Of the ELF file at `elf`.
     ///
-    /// # Errors When the file cannot be read, does not state its stack, or takes more than `FW_RAM_BYTES`.
+    /// # Errors
+    /// When the file cannot be read, does not state its stack, or takes more than `FW_RAM_BYTES`.
     pub fn of(elf: &Path) -> Result<Self> {
         let data = std::fs::read(elf).with_context(|| format!("cannot read {}", elf.display()))?;
         let file = object::File::parse(data.as_slice()).context("not an object file")?;

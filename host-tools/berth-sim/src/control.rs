@@ -258,7 +258,8 @@ pub fn serve(listener: &UnixListener, simulator: &Arc<Simulator>) {
 
 /// Sends one request to a simulator; returns its answer.
 ///
-/// # Errors If there is no listener, or the answer is invalid.
+/// # Errors
+/// If there is no listener, or the answer is invalid.
 pub fn ask(socket: &Path, request: &str) -> io::Result<Value> {
     let mut stream = UnixStream::connect(socket)?;
     writeln!(stream, "{request}")?;

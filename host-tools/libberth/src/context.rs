@@ -540,7 +540,8 @@ impl Context {
 
     /// Listens to a service id (1 to 65535).
     ///
-    /// # Errors [`Error::Busy`] when it has a listener already.
+    /// # Errors
+    /// [`Error::Busy`] when it has a listener already.
     pub fn listen(&self, service: u16) -> Result<Listener> {
         Listener::new(&self.inner, service)
     }

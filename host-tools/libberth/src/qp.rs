@@ -424,7 +424,8 @@ impl QueuePair {
 
     /// Connects to `service` of `peer` and waits for the outcome; answers the private data of the accept.
     ///
-    /// # Errors [`Error::Closed`] with the reason (rejected, no listener, unreachable); [`Error::Timeout`].
+    /// # Errors
+    /// [`Error::Closed`] with the reason (rejected, no listener, unreachable); [`Error::Timeout`].
     pub fn connect(
         &self,
         peer: Ipv4Addr,

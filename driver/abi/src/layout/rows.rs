@@ -21,7 +21,7 @@ pub const fn address(half: u32, qpn: u32, word: u32) -> u32 {
     super::cpu::CPU_FAST + (((half % 2) * ROWS + qpn % ROWS) * ROW_WORDS + word % ROW_WORDS) * 4
 }
 
-pub use super::{Field, Record};
+pub use super::Record;
 
 /// A word of a row, or several that follow each other.
 #[derive(Debug)]

@@ -165,7 +165,8 @@ module berth_fp_recv_complete #(
   logic only, back, may;
   assign only = local_q && (l_q.kind == berth_card_pkg::ASIDE_RELEASE || l_q.kind == berth_card_pkg::ASIDE_PART);
   assign back = sges != 3'd0
-             && (!local_q ? !gone : l_q.kind == berth_card_pkg::ASIDE_LOCAL || l_q.kind == berth_card_pkg::ASIDE_PART ? l_q.chunks != '0
+             && (!local_q ? !gone : l_q.kind == berth_card_pkg::ASIDE_LOCAL || l_q.kind == berth_card_pkg::ASIDE_PART
+                 ? l_q.chunks != '0
                  : !gone && (l_q.kind == berth_card_pkg::ASIDE_FLUSH || 16'(recvs[15:0] - l_q.recv - 16'd1) >= 16'h8000));
 
   logic [31:0] given_before, given_q;    // until this receive; of it

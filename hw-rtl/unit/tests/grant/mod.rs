@@ -43,7 +43,7 @@ impl Command {
     }
 }
 
-/// What a command answers (`st_*`).
+/// What a command answers (`gr_st`).
 #[derive(Clone, Debug, PartialEq)]
 pub struct State {
     pub freed: u16,
