@@ -2,6 +2,7 @@
 //! Last words: what the host reads when the firmware cannot go on.
 
 use berth_abi::status::FW_PANIC;
+use berth_rt::Mcause;
 use berth_soc::{Soc, regs};
 use core::panic::PanicInfo;
 
@@ -36,8 +37,17 @@ fn panic(info: &PanicInfo) -> ! {
 pub extern "C" fn trap(mcause: u32, mepc: u32, mtval: u32) -> ! {
     // SAFETY: nothing else runs any more: this function does not return.
     let mut soc = unsafe { Soc::steal() };
-    soc.stats.panic_text().str("trap: mcause 0x").hex(mcause).str(", mepc 0x").hex(mepc).str(", mtval 0x").hex(mtval);
-    stop(soc, CODE_TRAP | (mcause & 0xff) << 8)
+    let cause = Mcause(mcause);
+    soc.stats
+        .panic_text()
+        .str(cause.name())
+        .str(" (mcause 0x")
+        .hex(mcause)
+        .str("), mepc 0x")
+        .hex(mepc)
+        .str(", mtval 0x")
+        .hex(mtval);
+    stop(soc, CODE_TRAP | (cause.code() & 0xff) << 8)
 }
 
 /// Called when the stack guard has been overwritten.

@@ -5,6 +5,36 @@
 //! instruction) and ends the program.
 #![no_std]
 
+use bitfield::bitfield;
+
+bitfield! {
+    /// The register `mcause`: why a trap was taken (RISC-V privileged architecture, 3.1.15).
+    #[derive(Clone, Copy)]
+    pub struct Mcause(u32);
+    /// It was an interrupt, which the core never takes.
+    pub interrupt, _: 31;
+    /// Number of the exception.
+    pub u32, code, _: 30, 0;
+}
+
+impl Mcause {
+    /// The exception's name there.
+    pub fn name(&self) -> &'static str {
+        match (self.interrupt(), self.code()) {
+            (true, _) => "interrupt",
+            (_, 0) => "instruction address misaligned",
+            (_, 1) => "instruction access fault",
+            (_, 2) => "illegal instruction",
+            (_, 3) => "breakpoint",
+            (_, 4) => "load address misaligned",
+            (_, 5) => "load access fault",
+            (_, 6) => "store address misaligned",
+            (_, 7) => "store access fault",
+            (false, _) => "exception",
+        }
+    }
+}
+
 /// The start code of a program: RAM that is not in the image is cleared, the stack set up, and `$main` called, an
 /// `extern "C" fn() -> !`. Exceptions call `$trap`, an `extern "C" fn(mcause: u32, mepc: u32, mtval: u32) -> !`, on an
 /// empty stack. Once in a program.
