@@ -16,8 +16,8 @@ use berth_soc::{Soc, cache, regs};
 use core::hint::black_box;
 use core::panic::PanicInfo;
 
-/// Keys of a full table that fits the core's memory.
-const PLACES: usize = 256;
+/// Keys of a full table that the stack has room for.
+const PLACES: usize = 128;
 /// Every so many places are looked at: one more than a multiple of 8, so that entries begin anywhere in a cache line.
 const STEP: usize = 25;
 /// Lines of 32 bytes, twice as many as the core's data cache has.
