@@ -416,13 +416,11 @@ impl Qp {
     /// The peer has answered a recall: it keeps the credits below number `first`.
     #[inline(never)]
     pub fn fast_recalled<H: Hw>(&mut self, now: u64, first: u32, sh: &mut Shared, hw: &mut H) {
-        if self.rq.recall.asked().is_none() {
-            return;
-        }
         let (announced, unused) = (self.fast_receives(recv::ANNOUNCED, hw), self.fast_unused(hw));
-        let Answered::Back(back) = self.rq.recall.answered(first, announced, unused) else {
-            self.fail(REASON_PROTOCOL, WC_FLUSHED, sh, hw);
-            return;
+        let back = match self.rq.recall.answered(first, announced, unused) {
+            Answered::Back(back) => back,
+            Answered::Repeat => return,
+            Answered::Bad => return self.fail(REASON_PROTOCOL, WC_FLUSHED, sh, hw),
         };
         self.lists.peer_epoch = self.lists.peer_epoch.wrapping_add(1);
         self.fast_receive(recv::PEER_EPOCH, self.lists.peer_epoch, hw);
