@@ -199,7 +199,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         qp.block = if block == 0 { 65536 } else { block };
         (qp.sq_base, qp.rq_base) = (sq_base, rq_base);
         qp.timeout = if timeout == 0 { TIMEOUT } else { timeout };
-        qp.retries = if retries == 0 { RETRIES } else { retries };
+        qp.retries = (if retries == 0 { RETRIES } else { retries }) as u8;
         qp.message = mode == MODE_MESSAGE;
         hw.doorbell_config(qpn, DbCfg { valid: 1, fast: 0, page: uar as u32 });
         CMD_OK

@@ -7,7 +7,7 @@ use super::limits::{
     ARP_TRIES, CONTROL_ANSWERS, CONTROL_DOUBT, CONTROL_RETRIES, CONTROL_TIMEOUT, CONTROL_WINDOW, KEEPALIVE, PROBES,
 };
 use super::shared::Shared;
-use crate::rc::MAX_BACKOFF;
+use crate::rc::Tries;
 use crate::wire::headers::{
     ACK, BTH_ACKNOWLEDGE, BTH_SEND_ONLY, Frame, HEADER_WORDS, Mac, NAK_SEQUENCE, PSN_MASK, Template, arp, psn_add,
     psn_sub,
@@ -106,7 +106,7 @@ pub struct Peer {
     /// A NAK has been sent for this gap.
     nak_sent: bool,
     /// Tries of the oldest message, or of the address resolution.
-    tries: u8,
+    tries: Tries,
     /// When to try again, or to probe the peer; 0 never.
     pub deadline: u64,
     /// When something last came from it.
@@ -136,7 +136,7 @@ impl Peer {
         ack_due: false,
         nak_due: false,
         nak_sent: false,
-        tries: 0,
+        tries: Tries::NONE,
         deadline: 0,
         heard: 0,
         doubt: 0,
@@ -166,7 +166,7 @@ impl Peer {
         self.ack_due = false;
         self.nak_due = false;
         self.nak_sent = false;
-        self.tries = 0;
+        self.tries = Tries::NONE;
         self.deadline = 0;
         self.doubt = 0;
         self.echo = 0;
@@ -287,7 +287,7 @@ impl Peer {
     }
 
     fn timeout(&self) -> u64 {
-        CONTROL_TIMEOUT << self.tries.min(MAX_BACKOFF)
+        self.tries.back_off(CONTROL_TIMEOUT)
     }
 
     /// Sends the message with PSN `next` from slot `slot`.
@@ -350,7 +350,7 @@ impl Peer {
         }
         self.una = upto;
         if progress {
-            self.tries = 0;
+            self.tries = Tries::NONE;
             self.doubt = 0;
             self.deadline = match self.una != self.next {
                 true => now + CONTROL_TIMEOUT,
@@ -370,7 +370,7 @@ impl Peer {
         }
         self.deadline = 0;
         if !self.resolved {
-            if self.tries >= ARP_TRIES {
+            if self.tries.spent(ARP_TRIES) {
                 return Due::Lost;
             }
             if self.ask_address(now, sh, hw) {
@@ -379,19 +379,16 @@ impl Peer {
             return Due::Fine;
         }
         if self.una != self.next {
-            self.tries += 1;
+            let again = self.tries.expired(CONTROL_RETRIES);
             let silence = now.saturating_sub(self.heard);
             let patience = if connected { PROBES as u64 * self.timeout() } else { self.timeout() };
-            if self.tries > CONTROL_RETRIES {
-                if silence > patience {
-                    return Due::Lost;
-                }
-                // Other frames come from the peer: it lives, and only control frames are lost (decision 6).
-                self.tries = CONTROL_RETRIES;
+            // If other frames come from the peer, it lives, and only control frames are lost (decision 6).
+            if !again && silence > patience {
+                return Due::Lost;
             }
             self.next = self.una;
             self.deadline = now + self.timeout();
-            if connected && self.tries > CONTROL_RETRIES - PROBES && silence > self.timeout() / 2 {
+            if connected && self.tries.spent(CONTROL_RETRIES - PROBES + 1) && silence > self.timeout() / 2 {
                 return Due::Probe;
             }
         } else if users && !self.busy() && !self.loopback {
@@ -412,7 +409,7 @@ impl Peer {
         let ask = arp::Arp { reply: false, mac: sh.mac, ip: sh.ip, target: self.ip };
         sh.send_arp(slot, &ask, Mac::BROADCAST, hw);
         self.deadline = now + self.timeout();
-        self.tries += 1;
+        self.tries.expired(ARP_TRIES);
         sh.arm(self.deadline, hw);
         false
     }
@@ -425,7 +422,7 @@ impl Peer {
         self.mac = mac;
         if !self.resolved {
             self.resolved = true;
-            self.tries = 0;
+            self.tries = Tries::NONE;
             self.deadline = 0;
         }
         true

@@ -5,6 +5,7 @@ use super::hw::{Hw, Log};
 use super::rows::Fast;
 use super::shared::Shared;
 use crate::credit::recall::Recall;
+use crate::rc::Tries;
 use crate::wire::headers::Template;
 use berth_abi::card::FIRST_QPN;
 use berth_abi::status;
@@ -51,7 +52,7 @@ pub struct Send {
     /// First PSN.
     pub psn: u32,
     /// Time-outs in a row.
-    pub tries: u32,
+    pub tries: Tries,
     /// When the QP is to be looked at; 0 never.
     pub deadline: u64,
 }
@@ -121,7 +122,7 @@ pub struct Qp {
     /// Acknowledgement time-out in cycles.
     pub timeout: u32,
     /// Retries.
-    pub retries: u32,
+    pub retries: u8,
     /// Bus address of the send queue.
     pub sq_base: u64,
     /// Bus address of the receive queue.
@@ -192,7 +193,7 @@ impl Qp {
         private_len: 0,
         private: [0; 8],
         template: Template::EMPTY,
-        sq: Send { pi: 0, psn: 0, tries: 0, deadline: 0 },
+        sq: Send { pi: 0, psn: 0, tries: Tries::NONE, deadline: 0 },
         rq: Recv { pi: 0, psn: 0, recall: Recall::new() },
     };
 

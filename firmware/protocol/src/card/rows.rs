@@ -11,7 +11,7 @@ use super::limits::{
 use super::qp::{CONNECTED, CREATED, Qp, TODO_RECALL, TODO_RECALLED};
 use super::shared::Shared;
 use crate::credit::recall::Answered;
-use crate::rc::{MAX_BACKOFF, Placement};
+use crate::rc::{Placement, RoundTrip, Tries};
 use crate::wire::headers::{BTH_SEND_ONLY_IMM, Mac, PSN_MASK, list_qkey};
 use berth_abi::card::FIRST_QPN;
 use berth_abi::counters::{F_BAD_INDEX, F_FAST_EVENTS, F_NO_CREDIT, F_RECALLED, F_TIMEOUTS, F_WITHDRAWN};
@@ -57,11 +57,6 @@ impl Fast {
     /// Not RTL's.
     pub const NONE: Self =
         Self { on: false, window: 0, due: Due::Nothing, una: 0, revoking: false, looks: 0, rests_until: 0 };
-}
-
-/// The next time-out after `tries` time-outs in a row.
-fn backoff(base: u32, tries: u32) -> u64 {
-    (base as u64) << tries.min(MAX_BACKOFF as u32)
 }
 
 /// `WC_*` for the driver's refusal of a page request.
@@ -332,19 +327,17 @@ impl Qp {
         }
         hw.count(F_TIMEOUTS, 1);
         if una != self.fast.una {
-            (self.fast.una, self.sq.tries) = (una, 0);
+            (self.fast.una, self.sq.tries) = (una, Tries::NONE);
         }
-        self.sq.tries += 1;
-        if self.sq.tries > self.retries {
+        // RTL has waited for what was set, or for two round trips. An unknown round trip may be long.
+        let round = RoundTrip::of(self.fast_sends(send::ROUND_TRIP, hw).wrapping_mul(UNIT));
+        let [waited, least] = [0, TIMEOUT].map(|unknown| round.twice(self.timeout as u64, unknown as u64));
+        let more = self.sq.tries.back_off(least).saturating_sub(waited);
+        if !self.sq.tries.expired(self.retries) {
             self.fail(REASON_PEER_LOST, WC_RETRY_EXCEEDED, sh, hw);
             return;
         }
-        // RTL has waited for at least two round trips. An unknown round trip may be long.
-        let (least, waited) = match self.fast_sends(send::ROUND_TRIP, hw) {
-            0 => (TIMEOUT, self.timeout),
-            round => (round.wrapping_mul(2 * UNIT), self.timeout.max(round.wrapping_mul(2 * UNIT))),
-        };
-        match backoff(self.timeout.max(least), self.sq.tries - 1).saturating_sub(waited as u64) {
+        match more {
             _ if self.fast.due != Due::Nothing => self.fast_again(hw),
             0 => self.fast_again(hw),
             more => {
@@ -616,4 +609,4 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
     }
 }
 
-const _: () = assert!(FAST_WINDOW < 256 && MAX_BACKOFF < 32);
+const _: () = assert!(FAST_WINDOW < 256);

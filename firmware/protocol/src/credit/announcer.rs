@@ -15,10 +15,8 @@ use super::policy::{Cap, Policy, Settings};
 use super::recall::{Answered, Recall};
 use crate::base::bound::{Bound, at_most};
 use crate::base::rule::{self, Rule};
+use crate::rc::Tries;
 use core::num::NonZeroU32;
-
-/// Most doublings of the time between two repeats.
-const MAX_BACKOFF: u8 = 5;
 
 /// What became of an entry from the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -100,7 +98,7 @@ pub struct Announcer<
     synced: u32,
     /// When unproven parts are repeated.
     again_at: Option<u64>,
-    tries: u8,
+    tries: Tries,
     recall: Recall<BITS>,
     /// Sum of the sizes of announced credits that no data has landed for.
     outstanding_bytes: u64,
@@ -138,7 +136,7 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Announcer<ROOM, LIST
             cursor: 0,
             synced: 0,
             again_at: None,
-            tries: 0,
+            tries: Tries::NONE,
             recall: Recall::new(),
             outstanding_bytes: 0,
         }
@@ -191,7 +189,7 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Announcer<ROOM, LIST
             self.trip = if self.trip == 0 { trip } else { trip.min(self.trip) };
         }
         if self.unproven().is_none() && self.cursor == self.builder.numbers().1 {
-            (self.again_at, self.tries) = (None, 0);
+            (self.again_at, self.tries) = (None, Tries::NONE);
         }
         true
     }
@@ -242,7 +240,7 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Announcer<ROOM, LIST
             }
             self.outstanding_bytes += bytes;
             (self.list_before, self.list_last, self.cursor) = (self.list_last, first, first);
-            self.tries = 0;
+            self.tries = Tries::NONE;
             if self.probe != 0 {
                 self.left = now;
             }
@@ -305,12 +303,12 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Announcer<ROOM, LIST
 
     fn arm(&mut self, now: u64) {
         let wait = match self.trip {
-            0 => self.repeat << self.tries,
-            trip => (trip.saturating_mul(2).max(self.probe) << self.tries.min(MAX_BACKOFF)).min(self.repeat),
+            0 => self.tries.back_off(self.repeat),
+            trip => self.tries.back_off(trip.saturating_mul(2).max(self.probe)).min(self.repeat),
         };
         self.again_at = Some(now.saturating_add(wait));
         if self.repeat != 0 {
-            self.tries = (self.tries + 1).min(MAX_BACKOFF);
+            self.tries.expired(0);
         }
     }
 
@@ -375,7 +373,7 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Announcer<ROOM, LIST
             return false;
         }
         self.recall.begin(n.min(outstanding));
-        (self.again_at, self.tries) = (None, 0);
+        (self.again_at, self.tries) = (None, Tries::NONE);
         true
     }
 
@@ -418,7 +416,7 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Announcer<ROOM, LIST
         self.outstanding_bytes = self.outstanding_bytes.saturating_sub(voided);
         self.round = self.round.wrapping_add(1) & Self::ROUND;
         (self.list_before, self.list_last, self.cursor, self.synced) = (landed, landed, first, first);
-        (self.again_at, self.tries) = (None, 0);
+        (self.again_at, self.tries) = (None, Tries::NONE);
         self.policy.voided();
         Heard::Voided(first)
     }
@@ -452,7 +450,7 @@ impl<const ROOM: usize, const LIST: usize, const BITS: u32> Announcer<ROOM, LIST
             self.synced = next;
         }
         if self.again_at.is_some() {
-            (self.again_at, self.tries) = (Some(0), 0);
+            (self.again_at, self.tries) = (Some(0), Tries::NONE);
         }
         Heard::Synced
     }

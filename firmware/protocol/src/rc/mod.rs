@@ -16,6 +16,7 @@ mod packet;
 mod psn;
 mod requester;
 mod responder;
+mod timeout;
 mod window;
 mod witness;
 
@@ -30,6 +31,7 @@ pub use requester::{
     Completion, Full, Immediate, Message, Op, Outcome, Requester, RequesterConfig, Status, Transmit, Wait,
 };
 pub use responder::{Access, Admit, Event, Fault, Place, Reply, Responder, ResponderConfig, Right, Target, Verdict};
+pub use timeout::{RoundTrip, Tries};
 pub use window::{Reach, Window};
 pub use witness::Witness;
 
@@ -38,9 +40,6 @@ pub const MAX_WINDOW: usize = 256;
 
 /// Most packets of any window that are not acknowledged: a byte says how many.
 pub const MAX_FLIGHT: u32 = 255;
-
-/// Most doublings of a time-out.
-pub const MAX_BACKOFF: u8 = 5;
 
 /// Packets that `len` bytes take: at least one.
 #[inline]

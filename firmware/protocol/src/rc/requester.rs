@@ -3,8 +3,8 @@
 
 use super::packet::credit_count;
 use super::{
-    Bitmap, Kind, MAX_BACKOFF, MAX_FLIGHT, MAX_WINDOW, NOT_YET_TIMER, NakCode, Placement, Position, Psn, Reach, Remote,
-    RequestPacket, ResponseBody, ResponsePacket, Syndrome, Wide, Window, Witness, packets, rnr_time,
+    Bitmap, Kind, MAX_FLIGHT, MAX_WINDOW, NOT_YET_TIMER, NakCode, Placement, Position, Psn, Reach, Remote,
+    RequestPacket, ResponseBody, ResponsePacket, RoundTrip, Syndrome, Tries, Wide, Window, Witness, packets, rnr_time,
 };
 use crate::base::bound::{Bound, at_most};
 use crate::base::rule::{self, Rule};
@@ -289,7 +289,7 @@ pub struct Requester<const BITS: u32, const W: usize, const M: usize> {
     begun: u32,
     /// Messages that may be begun if they use a receive (LSN). None: any.
     allowed: Option<u32>,
-    tries: u8,
+    tries: Tries,
     rnr_tries: u8,
     wait: Option<Wait>,
     /// The last GO that came for an operation that is not acknowledged: it may overtake its NAK.
@@ -302,8 +302,7 @@ pub struct Requester<const BITS: u32, const W: usize, const M: usize> {
     probes: u8,
     /// The next resent packet is a probe, or goes because of a time-out.
     probing: bool,
-    /// Longest round trip of late; 0: not known.
-    round: u32,
+    round: RoundTrip,
     /// A packet whose acknowledgement will tell the round trip, and when it left.
     timed: Option<(u32, u64)>,
     /// The end of a DELAY that is being waited for.
@@ -332,7 +331,7 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
             posted: 0,
             begun: 0,
             allowed: None,
-            tries: 0,
+            tries: Tries::NONE,
             rnr_tries: 0,
             wait: None,
             go: None,
@@ -340,7 +339,7 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
             probe_at: None,
             probes: 0,
             probing: false,
-            round: 0,
+            round: RoundTrip::default(),
             timed: None,
             delay: None,
             failed: None,
@@ -527,27 +526,22 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
 
     /// The time-out: what was set, or two round trips.
     fn timeout(&self) -> u64 {
-        (self.config.timeout as u64).max(2 * self.round as u64)
+        self.round.twice(self.config.timeout as u64, 0)
     }
 
     /// Longest round trip of late, as it was measured; 0: not known.
     pub const fn round_trip(&self) -> u32 {
-        self.round
+        self.round.get()
     }
 
     fn arm(&mut self, now: u64) {
-        let backoff = self.tries.min(MAX_BACKOFF);
-        self.deadline = Some(now.saturating_add(self.timeout() << backoff));
+        self.deadline = Some(now.saturating_add(self.tries.back_off(self.timeout())));
     }
 
     /// The time of the next probe counts from now.
     fn arm_probe(&mut self, now: u64) {
         let least = self.config.probe as u64;
-        let time = match self.round {
-            0 => least * FIRST_PROBE,
-            round => least.max(2 * round as u64),
-        };
-        let time = time << self.probes.min(MAX_PROBES);
+        let time = self.round.twice(least, least * FIRST_PROBE) << self.probes.min(MAX_PROBES);
         let probes = self.config.selective && least != 0 && self.window.flight() != 0 && time < self.timeout();
         self.probe_at = probes.then_some(now.saturating_add(time));
     }
@@ -580,11 +574,7 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
         self.timed = None;
         // For a resent packet it is unknown which copy has come (Karn).
         if self.witness.again() & its == Wide::ZERO {
-            let took = now.saturating_sub(left).clamp(1, u32::MAX as u64) as u32;
-            self.round = match self.round.checked_sub(took) {
-                Some(more) if self.round != 0 => self.round - more.div_ceil(8),
-                _ => took,
-            };
+            self.round.measure(now.saturating_sub(left));
             self.probes = 0;
         }
     }
@@ -631,7 +621,7 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
         if self.config.selective {
             let open = !(self.window.done() | self.window.lost()) & Wide::ones(self.window.flight());
             let probe = self.probing;
-            let (age, round) = (now.saturating_sub(self.witness_left), self.round as u64);
+            let (age, round) = (now.saturating_sub(self.witness_left), self.round.get() as u64);
             // A packet that left together with the witness takes its place, and so does one that leaves when the
             // witness is overdue.
             let (young, overdue) = (age < round / 4, age >= round + round / 4);
@@ -782,12 +772,12 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
         if news {
             self.measure(new, now);
             // An answer that comes sooner than a round trip is for an earlier copy.
-            let late = now.saturating_sub(self.witness_left) >= self.round as u64 - self.round as u64 / 4;
+            let late = now.saturating_sub(self.witness_left) >= self.round.get() as u64 - self.round.get() as u64 / 4;
             let lost = self.witness.told(new, late) & known;
             self.window.lose(lost);
             self.probing = false;
             self.settle();
-            self.tries = 0;
+            self.tries = Tries::NONE;
             if let Some(Wait::Receive(psn) | Wait::Memory(psn)) = self.wait {
                 let n = Psn::<BITS>::new(psn).since(self.window.una());
                 if n < self.window.flight() && self.window.done() & Wide::bit(n) == Wide::ZERO {
@@ -1057,12 +1047,10 @@ impl<const BITS: u32, const W: usize, const M: usize> Requester<BITS, W, M> {
         if self.window.flight() == 0 {
             return false;
         }
-        if self.config.retries != 0 && self.tries >= self.config.retries {
+        // Without a time and a number of retries there is nothing to count.
+        if (self.config.retries != 0 || self.config.timeout != 0) && !self.tries.expired(self.config.retries) {
             self.fail(Status::RetryExceeded);
             return true;
-        }
-        if self.config.retries != 0 || self.config.timeout != 0 {
-            self.tries = self.tries.saturating_add(1).min(self.config.retries.max(MAX_BACKOFF));
         }
         self.ask_again(false);
         self.arm(now);

@@ -15,7 +15,7 @@ use crate::base::bound::at_most;
 use crate::rc::{
     Access, Admit, Completion, Event, Kind, Message, NakCode, Op, Outcome, Place, Psn, Remote, Reply, RequestPacket,
     Requester, RequesterConfig, Responder, ResponderConfig, ResponseBody, ResponsePacket, Status, Syndrome, Target,
-    Verdict, Wait,
+    Tries, Verdict, Wait,
 };
 
 /// From which QP to which: DETH and the BTH's destination QP.
@@ -168,7 +168,7 @@ impl<P: Ports> Target for Asked<'_, P> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Resync {
     psn: u32,
-    tries: u8,
+    tries: Tries,
     /// It is to be sent.
     due: bool,
     deadline: Option<u64>,
@@ -291,7 +291,7 @@ impl<const BITS: u32, const W: usize, const R: usize> Context<BITS, W, R> {
                 // Behind everything that may still be on the wire, and beyond what is answered again.
                 let psn = self.requester.window().next().plus(2 * W as u32).get();
                 self.requester = Requester::new(self.config, psn);
-                self.resync = Some(Resync { psn, tries: 0, due: true, deadline: None });
+                self.resync = Some(Resync { psn, tries: Tries::NONE, due: true, deadline: None });
             }
         }
         Some((address, completion))
@@ -314,14 +314,11 @@ impl<const BITS: u32, const W: usize, const R: usize> Context<BITS, W, R> {
             return false;
         }
         (resync.deadline, resync.due) = (None, true);
-        if self.config.retries != 0 {
-            resync.tries = resync.tries.saturating_add(1);
-            if resync.tries > self.config.retries {
-                self.resync = None;
-                self.lost = true;
-                // So does the message that was posted meanwhile, without retries of its own.
-                self.requester.abandon(Status::RetryExceeded);
-            }
+        if !resync.tries.expired(self.config.retries) {
+            self.resync = None;
+            self.lost = true;
+            // So does the message that was posted meanwhile, without retries of its own.
+            self.requester.abandon(Status::RetryExceeded);
         }
         true
     }
