@@ -274,3 +274,61 @@ fn f11_a_lost_tail_and_a_lost_resend_are_found_within_about_two_round_trips() {
     assert!(trips(16, &[(5, 1), (5, 2), (5, 3)]) < 8.5);
     assert!(trips(16, &[(16, 1), (16, 2)]) < 9.5);
 }
+
+/// How many packets of each message go again, without loss, of which there is one of `packets` at a time: five while a
+/// round trip takes 200, then five while it takes `times` that.
+fn needless(packets: u32, times: u64) -> [u32; 10] {
+    const TRIP: u64 = 200;
+    let config = RequesterConfig { probe: 10, ..RequesterConfig::berth(LOG2_MTU, 255, 10_000_000) };
+    let mut a = Requester::<24, 256, 32>::new(config, 0);
+    let mut b =
+        Responder::<24, 256, 4>::new(ResponderConfig { ack_every: 8, ..ResponderConfig::berth(LOG2_MTU) }, 0, 0);
+    let (mut to_b, mut to_a) = (VecDeque::new(), VecDeque::new());
+    let mut again = [0; 10];
+    let mut number = 0;
+    for now in 0.. {
+        if a.pending() == 0 {
+            if number == again.len() {
+                return again;
+            }
+            a.post(Message { len: packets << LOG2_MTU, credit: number as u32, ..Default::default() }).expect("room");
+            number += 1;
+        }
+        let trip = if number > 5 { times * TRIP } else { TRIP };
+        if let Some(p) = a.transmit(now) {
+            again[number - 1] += u32::from(p.again);
+            sent(&mut to_b, now + trip / 2, p.packet);
+        }
+        while let Some(packet) = arrived(&mut to_b, now) {
+            if let Verdict::Place(_) = b.receive(&packet, &mut Host) {
+                b.placed(packet.psn);
+            }
+            while b.event().is_some() {}
+        }
+        while let Some(reply) = b.respond() {
+            sent(&mut to_a, now + trip / 2, reply.packet);
+        }
+        while let Some(reply) = arrived(&mut to_a, now) {
+            a.response(now, &reply);
+        }
+        while a.complete().is_some() {}
+        assert!(!a.tick(now), "no time-out");
+    }
+    unreachable!("the loop ends with the last message")
+}
+
+/// As where a receiver's memory suddenly takes long: each probe doubles the time until the next one, which stays so until a
+/// packet that was sent once is acknowledged (Karn).
+#[test]
+fn a_round_trip_that_grows_tenfold_costs_as_many_packets_as_it_doubles_and_then_none() {
+    // Two round trips are waited for anyway. Of a message of one packet that packet goes again, so the next one measures.
+    assert_eq!(needless(1, 10), [0, 0, 0, 0, 0, 2, 1, 0, 0, 0]);
+    assert_eq!(needless(1, 100), [0, 0, 0, 0, 0, 5, 1, 0, 0, 0]);
+    // Of several packets the first one measures, which the second probe sends again. Its acknowledgement comes so late that
+    // it counts as an answer to the probe, and what it leaves open as lost.
+    assert_eq!(needless(16, 10), [0, 0, 0, 0, 0, 2 + 8, 1 + 8, 0, 0, 0]);
+    for times in [1, 2] {
+        assert_eq!(needless(1, times), [0; 10], "{times}");
+        assert_eq!(needless(16, times), [0; 10], "{times}");
+    }
+}
