@@ -7,8 +7,8 @@
 //!
 //! Folders, lowest first. Nothing uses what stands beside or above it (`cargo xtask test --only layers`):
 //!
-//! * [`base`]: what everything stands on. Loops with a bound, short queues, checksums, a keyed function, rules that a test
-//!   can break.
+//! * [`base`]: what everything stands on. Loops with a bound, short queues, checksums, a keyed function, turns, rules that a
+//!   test can break.
 //! * [`rc`]: the reliable connection. What a requester and a responder know, and what they do with each packet.
 //! * [`wire`]: frames. The bytes of every packet, and the records of the control connection.
 //! * [`memory`]: pages. Which parts of a stream are pinned, for how long, and which keys open memory to peers.

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What everything else stands on: bounded loops, short queues, checksums, a keyed function, rules that tests may break.
+//! What everything else stands on: bounded loops, short queues, checksums, a keyed function, turns, rules that tests may break.
 
 pub mod bound;
 pub(crate) mod crc;
 pub mod fifo;
 pub mod keyed;
 pub mod rule;
+pub mod turn;

@@ -39,7 +39,7 @@ use qp::{
     CLOSED, CONNECTED, CONNECTING, CREATED, ERROR, EVENT_CLOSED, EVENT_DESTROYED, EVENT_ERROR, EVENT_ESTABLISHED, FREE,
     Qp, TODO_REQ,
 };
-use shared::{Shared, take_bit};
+use shared::Shared;
 
 /// A revocation that is under way (`CMD_RANGE_REVOKED`).
 pub(crate) struct Revocation {
@@ -307,18 +307,17 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
 
     /// Probes peer `peer` (index + 1) on its data connections, as far as there are slots.
     fn probe<H: Hw>(&mut self, peer: u8, hw: &mut H) {
-        for k in 1..=QPS {
+        let of_peer = self.qps.iter().filter(|qp| qp.peer == peer && qp.state == CONNECTED);
+        let mut probes = of_peer.fold(0, |bits, qp| bits | qp.bit());
+        let mut turn = self.sh.probe_last;
+        while let Some(i) = turn.take(&mut probes)
+            && let Some(qp) = self.qps.get_mut(i)
+        {
             self.sh.step();
-            let i = (self.sh.probe_last as usize + k) % QPS;
-            if let Some(qp) = self.qps.get_mut(i)
-                && qp.peer == peer
-                && qp.state == CONNECTED
-            {
-                if !qp.probe(&mut self.sh, hw) {
-                    return;
-                }
-                self.sh.probe_last = i as u8;
+            if !qp.probe(&mut self.sh, hw) {
+                return;
             }
+            self.sh.probe_last = turn;
         }
     }
 
@@ -373,18 +372,18 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         self.sh.begin(Self::POLL_STEPS);
         let answered = self.sh.flush_answers(hw);
         self.revoke_step(now, hw);
-        if let Some(i) = take_bit(&mut self.sh.peer_work, &mut self.sh.last[0])
+        if let Some(i) = self.sh.last[0].take(&mut self.sh.peer_work)
             && let Some(peer) = self.peers.get_mut(i)
             && peer.step(now, &mut self.sh, hw)
         {
             self.sh.peer_blocked |= 1 << i;
         }
-        if let Some(i) = take_bit(&mut self.sh.ctl_work, &mut self.sh.last[1])
+        if let Some(i) = self.sh.last[1].take(&mut self.sh.ctl_work)
             && !self.ctl_step(i)
         {
             self.sh.ctl_blocked |= 1 << i;
         }
-        if let Some(i) = take_bit(&mut self.sh.close_work, &mut self.sh.last[2]) {
+        if let Some(i) = self.sh.last[2].take(&mut self.sh.close_work) {
             self.close_step(now, i, hw);
         }
         let mut told = true;
@@ -426,7 +425,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
         if hw.event_space() == 0 {
             return false;
         }
-        let Some(i) = take_bit(&mut self.sh.event_work, &mut self.sh.last[3]) else {
+        let Some(i) = self.sh.last[3].take(&mut self.sh.event_work) else {
             return true;
         };
         let Some(qp) = self.qps.get_mut(i) else {

@@ -6,39 +6,29 @@ use super::Card;
 use super::hw::Hw;
 use super::limits::{FAST_SQUEEZE_TIME, SQUEEZES};
 use super::qp::{CONNECTED, Qp};
+use crate::base::turn::Turn;
+use crate::memory::squeeze::Squeeze;
 use berth_abi::rows::{HALF_RECEIVES, recv, send};
 
 /// What the card remembers from one shortage to the next. All-zero when new.
 pub struct Pressure {
     /// QP that credits were last recalled from.
-    recalled: u8,
-    /// QP (index) whose receive keeps the memory that it holds while it waits for the rest, when no other QP would give
-    /// any back.
-    turn: u8,
-    /// What it had announced and completed at the last look.
-    progress: u32,
-    /// How often that did not help.
-    squeezed: u8,
-    /// When it counts again.
-    squeeze_at: u64,
+    recalled: Turn,
+    /// QP whose receive keeps the memory that it holds while it waits for the rest, when no other QP would give any back.
+    squeeze: Squeeze,
 }
 
 impl Pressure {
     /// All zero.
     pub const fn new() -> Self {
-        Self { recalled: 0, turn: 0, progress: 0, squeezed: 0, squeeze_at: 0 }
-    }
-
-    /// Gives the turn to the next QP that waits for a receive's memory.
-    fn pass_turn(&mut self, waiting: u64) {
-        let later = waiting & !(turn_bit(self.turn) | (turn_bit(self.turn) - 1));
-        let next = if later != 0 { later } else { waiting };
-        (self.turn, self.squeezed) = (next.trailing_zeros() as u8 & 63, 0);
+        Self { recalled: Turn::NEW, squeeze: Squeeze::new() }
     }
 }
 
-fn turn_bit(turn: u8) -> u64 {
-    1 << (turn & 63)
+/// Changes when QP `i`'s receives get ahead.
+fn progress<H: Hw>(qps: &[Qp], i: usize, hw: &mut H) -> u32 {
+    let of = |qp: &Qp, hw: &mut H| qp.fast_receives(recv::ANNOUNCED, hw) ^ qp.fast_receives(recv::COMPLETED, hw) << 16;
+    qps.get(i).filter(|qp| qp.fast.on).map_or(0, |qp| of(qp, hw))
 }
 
 impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
@@ -47,16 +37,17 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
     /// the QP whose receive does not fit, see [`Self::squeeze`], or 0.
     pub(super) fn pressure<H: Hw>(&mut self, now: u64, asid: u8, hw: &mut H) -> u32 {
         let (starved, waiting) = self.starved(asid, hw);
+        let turn = self.sh.pressure.squeeze.look(waiting, |i| progress(&self.qps, i, hw));
         if !starved {
             return 0;
         }
         let recalled = self.recall(hw);
-        self.squeeze(now, waiting, !recalled, hw)
+        turn.map_or(0, |turn| self.squeeze(now, waiting, turn, !recalled, hw))
     }
 
     /// Whether a connection of address space `asid` (0: of any) that RTL has waits for memory and holds none that would
     /// come back; and which of them wait for a receive's memory. One that waits for the rest of a batch announces what
-    /// it has instead. Among the others the turn passes on from a QP that waits no more, or has made progress.
+    /// it has instead.
     #[inline(never)]
     fn starved<H: Hw>(&mut self, asid: u8, hw: &mut H) -> (bool, u64) {
         let (mut starved, mut waiting) = (false, 0u64);
@@ -75,18 +66,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
                 }
             }
         }
-        if waiting & turn_bit(self.sh.pressure.turn) == 0 || self.turn_progress(hw) != self.sh.pressure.progress {
-            self.sh.pressure.pass_turn(waiting);
-            self.sh.pressure.progress = self.turn_progress(hw);
-        }
         (starved, waiting)
-    }
-
-    /// Changes when the QP that has the turn makes progress.
-    fn turn_progress<H: Hw>(&self, hw: &mut H) -> u32 {
-        let of =
-            |qp: &Qp, hw: &mut H| qp.fast_receives(recv::ANNOUNCED, hw) ^ qp.fast_receives(recv::COMPLETED, hw) << 16;
-        self.qps.get(self.sh.pressure.turn as usize).filter(|qp| qp.fast.on).map_or(0, |qp| of(qp, hw))
     }
 
     /// Some QP has memory that comes back by itself, or by a recall that is under way.
@@ -111,17 +91,13 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
     /// one when this has not helped several times although no other QP (as far as firmware knows: `alone`) has memory,
     /// because its receive then does not fit the budget (PC-3); else 0.
     #[inline(never)]
-    fn squeeze<H: Hw>(&mut self, now: u64, waiting: u64, alone: bool, hw: &mut H) -> u32 {
-        let turn = self.sh.pressure.turn;
-        if waiting & turn_bit(turn) == 0 {
-            return 0;
-        }
+    fn squeeze<H: Hw>(&mut self, now: u64, waiting: u64, turn: usize, alone: bool, hw: &mut H) -> u32 {
         for qp in &mut self.qps {
             self.sh.step();
             if waiting & qp.bit() == 0 || qp.rq.recall.asked().is_some() {
                 continue;
             }
-            if qp.idx == turn {
+            if qp.idx as usize == turn {
                 qp.fast_receive(recv::COMMAND, recv::CMD_SQUEEZE, hw);
             } else {
                 // With an empty range: receives that are no credits yet release their memory and ask for it anew.
@@ -130,39 +106,28 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             }
         }
         if !alone || self.comes_back(hw) {
-            self.sh.pressure.squeezed = 0;
+            self.sh.pressure.squeeze.comes_back();
             return 0;
         }
-        if now < self.sh.pressure.squeeze_at {
-            return 0;
-        }
-        self.sh.pressure.squeeze_at = now + FAST_SQUEEZE_TIME;
-        self.sh.pressure.squeezed += 1;
-        if self.sh.pressure.squeezed <= SQUEEZES {
-            return 0;
-        }
-        self.sh.pressure.pass_turn(waiting);
-        self.sh.pressure.progress = self.turn_progress(hw);
-        self.qps.get(turn as usize).map_or(0, Qp::qpn)
+        let squeeze = &mut self.sh.pressure.squeeze;
+        let named = squeeze.in_vain(now, (SQUEEZES, FAST_SQUEEZE_TIME), waiting, |i| progress(&self.qps, i, hw));
+        named.and_then(|i| self.qps.get(i)).map_or(0, Qp::qpn)
     }
 
     /// Recalls the credits of the next QP, in turn, that RTL has and that has some out. False when none has.
     #[inline(never)]
     fn recall<H: Hw>(&mut self, hw: &mut H) -> bool {
-        for k in 1..=QPS {
+        let mut could = 0;
+        for qp in &self.qps {
             self.sh.step();
-            let i = (self.sh.pressure.recalled as usize + k) % QPS;
-            if let Some(qp) = self.qps.get_mut(i)
-                && qp.fast.on
-                && qp.state == CONNECTED
-                && qp.rq.recall.asked().is_none()
-                && qp.fast_unused(hw) != 0
-            {
-                self.sh.pressure.recalled = i as u8;
-                qp.fast_recall(&mut self.sh, hw);
-                return true;
+            if qp.fast.on && qp.state == CONNECTED && qp.rq.recall.asked().is_none() && qp.fast_unused(hw) != 0 {
+                could |= qp.bit();
             }
         }
-        false
+        match self.sh.pressure.recalled.pass(could).and_then(|i| self.qps.get_mut(i)) {
+            Some(qp) => qp.fast_recall(&mut self.sh, hw),
+            None => return false,
+        }
+        true
     }
 }

@@ -6,6 +6,7 @@ use super::limits::ANSWERS;
 use super::pressure::Pressure;
 use crate::base::bound::Bound;
 use crate::base::keyed::{Key, siphash};
+use crate::base::turn::Turn;
 use crate::wire::headers::{Mac, arp};
 use berth_abi::card::TX_SLOTS;
 use berth_abi::counters::F_TX_STARVED;
@@ -42,10 +43,10 @@ pub struct Shared {
     /// Number of the last request.
     pub request_serial: u32,
     /// Places where the round robins stand.
-    pub last: [u8; 4],
+    pub last: [Turn; 4],
     tx_busy: u32,
     /// QP that last asked its peer whether it lives.
-    pub probe_last: u8,
+    pub probe_last: Turn,
     /// State of memory pressure.
     pub pressure: Pressure,
     armed: u64,
@@ -75,9 +76,9 @@ impl Shared {
             request_work: false,
             conflict: false,
             request_serial: 0,
-            last: [0; 4],
+            last: [Turn::NEW; 4],
             tx_busy: 0,
-            probe_last: 0,
+            probe_last: Turn::NEW,
             pressure: Pressure::new(),
             armed: 0,
             cqs: 0,
@@ -208,17 +209,4 @@ impl Shared {
         }
         true
     }
-}
-
-/// Takes the next set bit of `map` after position `last`, cyclically.
-#[inline]
-pub fn take_bit(map: &mut u64, last: &mut u8) -> Option<usize> {
-    if *map == 0 {
-        return None;
-    }
-    let from = (*last as u32 + 1) & 63;
-    let i = (map.rotate_right(from).trailing_zeros() + from) & 63;
-    *map &= !(1 << i);
-    *last = i as u8;
-    Some(i as usize)
 }
