@@ -6,6 +6,7 @@
 //! applications do. Each harness is explored until no new state is found. See docs/develop/proofs.md.
 
 pub mod buffers;
+pub mod cards;
 pub mod channel;
 pub mod credits;
 pub mod ends;

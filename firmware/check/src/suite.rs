@@ -9,6 +9,7 @@ use berth_protocol::credit::policy::Kind;
 use berth_protocol::memory::context::{Again, First, Policy};
 use stateright::Expectation;
 
+use crate::cards::{self, Cards, Goal};
 use crate::credits::Credits;
 use crate::ends::Ends;
 use crate::explore::{Harness, Limits, Outcome, PROGRESS, cross_check, explore};
@@ -145,7 +146,42 @@ pub fn checks(long: bool) -> Vec<Box<dyn Check>> {
         air: if long { (3, 1) } else { (2, 1) },
         events: (0, 0, 1),
     };
+    let cards = Cards {
+        scripts: [&[cards::Do::Connect, cards::Do::Destroy], &[cards::Do::Destroy]],
+        connected: false,
+        holds: false,
+        receives: 0,
+        packets: 0,
+        faults: if long { (1, 1, 0) } else { (1, 0, 0) },
+        goal: Goal::Answered,
+    };
+    let joined = Cards { scripts: [&[], &[]], connected: true, ..cards.clone() };
     vec![
+        check("cards-part", cards.clone()),
+        check(
+            "cards-join",
+            Cards { scripts: [&[cards::Do::Connect], &[]], faults: (1, 1, 1), goal: Goal::Joined, ..cards },
+        ),
+        check(
+            "cards-recall",
+            Cards {
+                scripts: [&[], &[cards::Do::Press]],
+                receives: 3,
+                faults: if long { (2, 1, 1) } else { (1, 1, 0) },
+                goal: Goal::Landed,
+                ..joined.clone()
+            },
+        ),
+        check(
+            "cards-end",
+            Cards {
+                scripts: [&[cards::Do::Destroy], &[cards::Do::Revoke, cards::Do::Disconnect, cards::Do::Destroy]],
+                holds: true,
+                faults: (1, 1, 1),
+                ..joined.clone()
+            },
+        ),
+        check("cards-silent", Cards { packets: 3, faults: (2, 2, 2), goal: Goal::Told, ..joined }),
         check("lists", lists.clone()),
         check("lists-recall", Lists { events: (1, 0, 0), ..lists.clone() }),
         check("lists-reconnect", Lists { events: (0, 1, 0), ..lists.clone() }),
@@ -201,6 +237,13 @@ pub fn unbroken(mutations: &[Mutation]) -> Vec<Rule> {
 pub fn mutations() -> Vec<Mutation> {
     let list = |rule, check, property| Mutation { rule, check, property };
     vec![
+        list(Rule::AnsweredOnce, "cards-end", "commands are answered, and ends told, once"),
+        list(Rule::RoundMatches, "cards-recall", "no honest end breaks"),
+        list(Rule::RoundMatches, "cards-recall", "the sender has only credits that are out"),
+        list(Rule::HeldKeepsQp, "cards-end", "a QP is free when its rows are"),
+        list(Rule::RevokedWhenClear, "cards-end", "what is revoked is let go"),
+        list(Rule::RetriesEnd, "cards-silent", "a peer is given up after its retries"),
+        list(Rule::ControlOnce, "cards-recall", PROGRESS),
         list(Rule::ProofBeforeList, "credits-first", "no list without a free credit buffer"),
         list(Rule::CreditTakenOnce, "lists-lossy", "no data without credit"),
         list(Rule::CreditTakenOnce, "lists-lossy", "exactly once, in order"),

@@ -109,6 +109,16 @@ rules! {
     ImmediateNeedsReceive,
     /// Where no answer comes, one packet goes again at a time, not the window (QP-7).
     ProbeAlone,
+    /// After its retries an end that is not answered gives up (QP-7).
+    RetriesEnd,
+    /// A control message that comes again is acknowledged and not taken (CR-12a).
+    ControlOnce,
+    /// A QP is free only when its rows hold nothing and do nothing (decision 21).
+    HeldKeepsQp,
+    /// A revocation is answered when both halves of each row have let go (decision 17).
+    RevokedWhenClear,
+    /// A command is answered once.
+    AnsweredOnce,
 }
 
 #[cfg(feature = "mutations")]

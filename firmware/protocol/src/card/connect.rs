@@ -10,6 +10,7 @@ use super::qp::{
 };
 use super::shared::Shared;
 use super::{Card, Requests};
+use crate::base::rule::{self, Rule};
 use crate::wire::headers::{BTH_SEND_ONLY, PSN_MASK, Packet, Template, list_qkey};
 use crate::wire::records::{
     CHALLENGE, CONTROL_WORDS, MESSAGE_HEADER, REC_DREQ, REC_KEEPALIVE, REC_LIST, REC_RECALL, REC_RECALLED, REC_REJ,
@@ -38,7 +39,7 @@ const MODE_MASK: u32 = 0x3f;
 const REFUSAL_WORDS: usize = 11;
 
 /// What the other end of a connection says of itself.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct End {
     /// Its QPN.
     pub qpn: u32,
@@ -78,7 +79,7 @@ pub const REQUEST_LATE: u8 = 5;
 pub const REQUEST_OVER: u8 = 6;
 
 /// A peer's request for a connection.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Request {
     /// `REQUEST_*`.
     pub state: u8,
@@ -547,7 +548,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
                 qp.private = m.private(at, 3);
             }
             (REC_RECALL, CONNECTED) => {
-                qp.lists.epoch = qp.lists.epoch.wrapping_add(1);
+                qp.lists.epoch = qp.lists.epoch.wrapping_add(!rule::broken(Rule::RoundMatches) as u32);
                 self.fast_give_up(qpn, m.word(at, 2), hw);
             }
             (REC_RECALLED, CONNECTED) => qp.fast_recalled(now, m.word(at, 2), sh, hw),

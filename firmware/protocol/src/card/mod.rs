@@ -18,6 +18,7 @@ pub mod rows;
 mod shared;
 mod steps;
 
+use crate::base::rule::{self, Rule};
 use crate::wire::headers::{
     BTH_ACKNOWLEDGE, BTH_SELECTIVE_ACKNOWLEDGE, BTH_SEND_FIRST, BTH_SEND_ONLY, BTH_SEND_ONLY_IMM, BTH_UD_SEND_ONLY,
     HEADER_WORDS, arp, parse,
@@ -42,6 +43,7 @@ use qp::{
 use shared::Shared;
 
 /// A revocation that is under way (`CMD_RANGE_REVOKED`).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Revocation {
     pub(crate) active: bool,
     pub(crate) asid: u8,
@@ -65,6 +67,7 @@ pub(crate) enum Requests {
 /// `QPS`: data QPs (at most 64; QPNs from `FIRST_QPN`), `PEERS`: end nodes it talks to at a time (at most 64).
 ///
 /// Each call is bounded as a whole, whatever came before: [`Card::POLL_STEPS`] and the like.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Card<const QPS: usize = 64, const PEERS: usize = { berth_abi::card::NUM_PEERS as usize }> {
     pub(crate) qps: [Qp; QPS],
     pub(crate) peers: [Peer; PEERS],
@@ -475,7 +478,7 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             }
         }
         if clear {
-            self.revocation.active = false;
+            self.revocation.active = rule::broken(Rule::AnsweredOnce);
             for qp in &mut self.qps {
                 self.sh.step();
                 qp.fast_revoked();

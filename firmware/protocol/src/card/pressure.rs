@@ -11,6 +11,7 @@ use crate::memory::squeeze::Squeeze;
 use berth_abi::rows::{HALF_RECEIVES, recv, send};
 
 /// What the card remembers from one shortage to the next. All-zero when new.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Pressure {
     /// QP that credits were last recalled from.
     recalled: Turn,

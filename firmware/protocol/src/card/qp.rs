@@ -46,6 +46,7 @@ pub const EVENT_ERROR: u8 = 4;
 pub const EVENT_DESTROYED: u8 = 8;
 
 /// The sender's side.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Send {
     /// Producer index of the host, before RTL has the QP.
     pub pi: u16,
@@ -58,6 +59,7 @@ pub struct Send {
 }
 
 /// The receiver's side.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Recv {
     /// Producer index of the host, before RTL has the QP.
     pub pi: u16,
@@ -69,7 +71,7 @@ pub struct Recv {
 
 /// Epochs of credit lists: the connection's epoch plus the number of recalls, because a credit's number may be reused
 /// after a recall.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Lists {
     /// Of lists that come.
     pub epoch: u32,
@@ -78,6 +80,7 @@ pub struct Lists {
 }
 
 /// A queue pair. All-zero when free.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Qp {
     /// `FREE` …
     pub state: u8,

@@ -10,6 +10,7 @@ use super::limits::{
 };
 use super::qp::{CONNECTED, CREATED, Qp, TODO_RECALL, TODO_RECALLED};
 use super::shared::Shared;
+use crate::base::rule::{self, Rule};
 use crate::credit::recall::Answered;
 use crate::rc::{Placement, RoundTrip, Tries};
 use crate::wire::headers::{BTH_SEND_ONLY_IMM, Mac, PSN_MASK, list_qkey};
@@ -25,7 +26,7 @@ use berth_abi::status::{
 };
 
 /// What a row waits for.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Due {
     /// Nothing.
     Nothing,
@@ -36,7 +37,7 @@ enum Due {
 }
 
 /// Firmware's part of a QP whose rows RTL has.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Fast {
     /// RTL has the QP, until it is destroyed.
     pub on: bool,
@@ -273,7 +274,8 @@ impl Qp {
             self.fast_send(send::COMMAND, send::CMD_DRAIN, hw);
         }
         let works = sends.busy | sends.queued | sends.revoking | receives.busy | receives.queued | receives.revoking;
-        if works != 0 || sends.holds != 0 || receives.holds != 0 {
+        let rests = works == 0 && sends.holds == 0 && receives.holds == 0;
+        if !rule::holds(Rule::HeldKeepsQp, rests) {
             self.fast_later(now, sh, hw);
             return false;
         }
@@ -415,7 +417,7 @@ impl Qp {
             Answered::Repeat => return,
             Answered::Bad => return self.fail(REASON_PROTOCOL, WC_FLUSHED, sh, hw),
         };
-        self.lists.peer_epoch = self.lists.peer_epoch.wrapping_add(1);
+        self.lists.peer_epoch = self.lists.peer_epoch.wrapping_add(!rule::broken(Rule::RoundMatches) as u32);
         self.fast_receive(recv::PEER_EPOCH, self.lists.peer_epoch, hw);
         self.fast_receive(recv::FIRST, first, hw);
         self.fast_receive(recv::COMMAND, recv::CMD_REST, hw);
@@ -446,6 +448,7 @@ impl Qp {
             self.fast_receive(recv::COMMAND, recv::CMD_REVOKE, hw);
         }
         let clear = self.sends_held(hw).revoking == 0 && self.receives_held(hw).revoking == 0;
+        let clear = rule::holds(Rule::RevokedWhenClear, clear);
         if !clear {
             sh.arm(now + FAST_POLL, hw);
         }

@@ -13,6 +13,7 @@ use berth_abi::counters::F_TX_STARVED;
 use berth_abi::message::CmdDone;
 
 /// State that is not one QP's. All-zero when new.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Shared {
     /// Own IPv4 address; 0 before `CMD_NET_CONFIG`.
     pub ip: u32,

@@ -7,6 +7,8 @@
 //! longest round trip of late, which hardware has without multiplying, and two of them are the least time-out. How
 //! often is asked is InfiniBand's retry count (IBTA 9.7.6.1.3).
 
+use crate::base::rule::{self, Rule};
+
 /// Most doublings of a time-out.
 const MAX_BACKOFF: u8 = 5;
 
@@ -69,7 +71,7 @@ impl Tries {
 
     /// No answer came in time. True: ask again; false: give up.
     pub fn expired(&mut self, retries: u8) -> bool {
-        let again = !self.spent(retries);
+        let again = rule::holds(Rule::RetriesEnd, !self.spent(retries));
         if again {
             let most = if retries == 0 { MAX_BACKOFF } else { retries };
             self.0 = self.0.saturating_add(1).min(most);

@@ -79,7 +79,7 @@ fn fold(mut sum: u32) -> u16 {
 }
 
 /// MAC address as the words of a frame hold it: bytes 0..3, bytes 4..5.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Mac(pub u32, pub u16);
 
 impl Mac {
@@ -187,7 +187,7 @@ pub fn parse(w: &Words, len: u32, mac: Mac, ip: u32) -> Result<Packet, u32> {
 }
 
 /// Headers to one destination QP, prepared once: only lengths, PSN and the like are filled in per packet.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Template {
     words: Words,
     /// Sum of the IPv4 header's halves without the length.
