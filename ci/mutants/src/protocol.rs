@@ -10,7 +10,7 @@ pub const GROUPS: [(&str, &[&str]); 6] = [
     ("translation", &["memory/pins.rs"]),
     ("keys", &["memory/keys.rs"]),
     ("ends", &["credit/cut.rs", "credit/announcer.rs", "memory/receives.rs"]),
-    ("rows", &["card/rows.rs", "card/pressure.rs"]),
+    ("rows", &["card/rows.rs", "card/reports.rs", "card/pressure.rs"]),
 ];
 
 /// Its tests that look at its sources, which here are others.

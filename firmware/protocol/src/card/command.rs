@@ -2,14 +2,14 @@
 //! Commands of the driver.
 
 use super::Card;
-use super::connect::{REQUEST_OFFERED, Request};
 use super::hw::{Hw, Log};
 use super::limits::{RETRIES, TIMEOUT};
 use super::qp::{CLOSED, CONNECTED, CONNECTING, CREATED, ERROR, FREE, Qp, TODO_REP, TODO_REQ};
+use super::request::{REQUEST_OFFERED, Request};
 use super::shared::Shared;
 use crate::wire::headers::{Mac, PSN_MASK, arp};
 use berth_abi::card::{FIRST_QPN, MAX_LIST, MIN_SQ_DEPTH, NUM_CQS, NUM_UARS};
-use berth_abi::counters::{F_BAD_COMMAND, F_REQUESTS_BUSY};
+use berth_abi::counters::{F_BAD_COMMAND, F_BAD_INDEX, F_REQUESTS_BUSY};
 use berth_abi::cpu::{CqAttr, DbCfg};
 use berth_abi::message::{
     Accept, Connect, CqCreate, CqDestroy, Crash, Disconnect, Entry, Listen, NetConfig, Pressure, QpCreate, QpDestroy,
@@ -22,13 +22,30 @@ use berth_abi::ring::{
     TRIGGER_ADAPTIVE,
 };
 use berth_abi::status::{
-    CMD_BUSY, CMD_FULL, CMD_INVALID, CMD_NOT_FOUND, CMD_OK, CMD_UNKNOWN, REASON_BUSY, REASON_LOCAL_CLOSE,
-    REASON_REJECTED,
+    CMD_BUSY, CMD_FULL, CMD_INVALID, CMD_NOT_FOUND, CMD_OK, CMD_UNKNOWN, REASON_BAD_INDEX, REASON_BUSY,
+    REASON_LOCAL_CLOSE, REASON_REJECTED, WC_FLUSHED,
 };
+
 /// Bytes of private data at most.
 const MOST_PRIVATE: u32 = PRIVATE_DATA as u32;
 
 impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
+    /// QP `qpn`'s doorbell: producer indices, as latched. Only before RTL has the QP.
+    pub fn doorbell<H: Hw>(&mut self, qpn: u32, sq_pi: u16, rq_pi: u16, hw: &mut H) {
+        self.sh.begin(Self::DOORBELL_STEPS);
+        let Some((qp, sh)) = self.qp(qpn).filter(|(qp, _)| !qp.destroying && !qp.fast.on) else {
+            return;
+        };
+        // RTL has taken nothing from the queues yet.
+        let wild = |new: u16, old: u16, mask: u16| new > mask + 1 || new < old;
+        if wild(sq_pi, qp.sq.pi, qp.sq_mask) || wild(rq_pi, qp.rq.pi, qp.rq_mask) {
+            hw.count(F_BAD_INDEX, 1);
+            qp.fail(REASON_BAD_INDEX, WC_FLUSHED, sh, hw);
+            return;
+        }
+        (qp.sq.pi, qp.rq.pi) = (sq_pi, rq_pi);
+    }
+
     /// A command (`CMD_*` from `CMD_FIRST_FW` on) of the driver.
     pub fn command<H: Hw>(&mut self, now: u64, entry: &Entry, hw: &mut H) {
         self.sh.begin(Self::COMMAND_STEPS);

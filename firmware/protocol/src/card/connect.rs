@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Records of the control connection: connection management, recall; and credit lists that come before RTL takes them.
 
+use super::Card;
 use super::control::{Challenged, Peer, headers, write_frame};
 use super::hw::{Hw, Log, TX_LOOPBACK};
 use super::limits::{FAST_LIST, FAST_WINDOW, REQUEST_SHARE, REQUEST_TIME, REQUESTS, REQUESTS_OFFERED};
+use super::peers::Requests;
 use super::qp::{
     CONNECTED, CONNECTING, ERROR, EVENT_ESTABLISHED, Qp, TODO_DREQ, TODO_RECALL, TODO_RECALLED, TODO_REP, TODO_REQ,
     TODO_RTU,
 };
+use super::request::{
+    End, REFUSAL_WORDS, REQUEST_FREE, REQUEST_LATE, REQUEST_NEW, REQUEST_OFFERED, REQUEST_OVER, REQUEST_REFUSED,
+    REQUEST_STALE, Request,
+};
 use super::shared::Shared;
-use super::{Card, Requests};
 use crate::base::rule::{self, Rule};
 use crate::wire::headers::{BTH_SEND_ONLY, PSN_MASK, Packet, Template, list_qkey};
 use crate::wire::records::{
@@ -34,116 +39,6 @@ const MESSAGE: u32 = 2;
 const MODE_NEEDS: u32 = 0xc0;
 /// Bits of the mode itself.
 const MODE_MASK: u32 = 0x3f;
-
-/// Words of the record that refuses a request; the one that ends a connection is shorter.
-const REFUSAL_WORDS: usize = 11;
-
-/// What the other end of a connection says of itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct End {
-    /// Its QPN.
-    pub qpn: u32,
-    /// Its epoch.
-    pub epoch: u32,
-    /// Its first PSN.
-    pub psn: u32,
-    /// Its MTU in bytes.
-    pub mtu: u32,
-    /// Credits that it stores.
-    pub store: u32,
-    /// Packets that it takes ahead of a missing one.
-    pub window: u8,
-    /// Message mode (CR-17).
-    pub message: bool,
-}
-
-impl End {
-    /// Nothing said yet.
-    const NONE: Self = Self { qpn: 0, epoch: 0, psn: 0, mtu: 0, store: 0, window: 0, message: false };
-}
-
-/// `Request::state`: no request.
-pub const REQUEST_FREE: u8 = 0;
-/// `Request::state`: the host is to be told.
-pub const REQUEST_NEW: u8 = 1;
-/// `Request::state`: the host has it.
-pub const REQUEST_OFFERED: u8 = 2;
-/// `Request::state`: the peer is to be told that it is refused.
-pub const REQUEST_REFUSED: u8 = 3;
-/// `Request::state`: the peer is to be told that its end (`end`) has no partner any more: an acceptance
-/// that came too late (`service` 0), or a QP of ours that is gone (QPN in `service`, epoch in `end.psn`).
-pub const REQUEST_STALE: u8 = 4;
-/// `Request::state`: the peer is to be told that the host, which has it, is too late.
-pub const REQUEST_LATE: u8 = 5;
-/// `Request::state`: the host is to be told that what it has is over.
-pub const REQUEST_OVER: u8 = 6;
-
-/// A peer's request for a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Request {
-    /// `REQUEST_*`.
-    pub state: u8,
-    /// Peer (index + 1).
-    pub peer: u8,
-    /// Bytes of private data.
-    pub private_len: u8,
-    reason: u8,
-    /// When the host is too late with its answer.
-    pub until: u64,
-    id: u32,
-    service: u32,
-    /// The peer's QP.
-    pub end: End,
-    /// Private data.
-    pub private: [u32; 8],
-}
-
-impl Request {
-    /// No request.
-    pub const FREE: Self = Self {
-        state: REQUEST_FREE,
-        peer: 0,
-        private_len: 0,
-        reason: 0,
-        until: 0,
-        id: 0,
-        service: 0,
-        end: End::NONE,
-        private: [0; 8],
-    };
-
-    /// The request is refused for `reason`.
-    pub fn refuse(&mut self, reason: u32) {
-        self.state = REQUEST_REFUSED;
-        self.reason = reason as u8;
-    }
-
-    /// No peer is left to answer: the place becomes free as soon as the host, if it has the request, has been told.
-    pub(crate) fn over(&mut self) {
-        let told = matches!(self.state, REQUEST_OFFERED | REQUEST_LATE | REQUEST_OVER);
-        self.state = if told { REQUEST_OVER } else { REQUEST_FREE };
-        self.peer = 0;
-    }
-
-    /// The host is to answer it.
-    pub fn waits(&self) -> bool {
-        matches!(self.state, REQUEST_NEW | REQUEST_OFFERED)
-    }
-
-    /// Says what the peer is to be told by `append`, which says whether there is room for it now.
-    fn say(&self, append: impl FnOnce(&[u32]) -> bool) -> bool {
-        let end = self.end;
-        if self.state == REQUEST_STALE {
-            return append(&[record(REC_DREQ, 5, end.qpn), end.epoch, self.service, end.psn, REASON_PEER_CLOSE]);
-        }
-        let mut words = [0; REFUSAL_WORDS];
-        words[0] = record(REC_REJ, REFUSAL_WORDS, end.qpn);
-        words[1] = end.epoch;
-        words[2] = self.reason as u32 | (self.private_len as u32) << 24;
-        words[3..].copy_from_slice(&self.private);
-        append(&words)
-    }
-}
 
 impl Qp {
     /// Both ends have the same mode (CR-17).
@@ -211,38 +106,6 @@ impl Records {
 }
 
 impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
-    /// Position of the peer with this address.
-    pub(crate) fn find_peer(&self, ip: u32) -> Option<usize> {
-        self.peers.iter().position(|peer| peer.ip == ip && ip != 0)
-    }
-
-    /// The peer with this address; a new one takes a free place, or that of a peer without connections, if `keep` more
-    /// of these are left.
-    pub(crate) fn open_peer(&mut self, ip: u32, keep: usize) -> Option<usize> {
-        if let Some(i) = self.find_peer(ip) {
-            return Some(i);
-        }
-        let idle = |i: &usize| self.peers[*i].ip == 0 || (!self.peers[*i].busy() && !self.in_use(*i));
-        let i = (0..PEERS).find(|&i| self.peers[i].ip == 0).or_else(|| (0..PEERS).find(idle))?;
-        if keep != 0 && (0..PEERS).filter(idle).nth(keep).is_none() {
-            return None;
-        }
-        self.peers.get_mut(i)?.open(ip, &mut self.sh);
-        Some(i)
-    }
-
-    /// The headers to QP `i`'s peer.
-    pub(crate) fn prepare_template(&mut self, i: usize) {
-        let Some(qp) = self.qps.get_mut(i) else {
-            return;
-        };
-        if let Some(peer) = self.peers.get((qp.peer as usize).wrapping_sub(1)) {
-            let port = 0xc000 | (qp.qpn() << 7 ^ qp.peer_qpn) as u16 & 0x3fff;
-            qp.loopback = peer.loopback;
-            qp.template = Template::new(self.sh.mac, self.sh.ip, peer.mac, peer.ip, port, qp.peer_qpn);
-        }
-    }
-
     /// Position of the request that the host has under this id.
     pub(crate) fn find_request(&self, id: u32) -> Option<usize> {
         self.requests.iter().position(|r| r.state == REQUEST_OFFERED && r.id == id)
@@ -809,12 +672,5 @@ impl Qp {
             return;
         }
         self.fast_list(first, sizes, sh, hw);
-    }
-
-    /// The peer breaks the protocol of credit lists.
-    pub fn refuse_list<H: Hw>(&mut self, answer: u32, sh: &mut Shared, hw: &mut H) {
-        hw.count(F_LIST_REFUSED, 1);
-        hw.log(Log::ListRefused(self.qpn(), answer));
-        self.fail(REASON_PROTOCOL, WC_FLUSHED, sh, hw);
     }
 }

@@ -6,25 +6,7 @@ use super::Card;
 use super::hw::Hw;
 use super::limits::{FAST_SQUEEZE_TIME, SQUEEZES};
 use super::qp::{CONNECTED, Qp};
-use crate::base::turn::Turn;
-use crate::memory::squeeze::Squeeze;
 use berth_abi::rows::{HALF_RECEIVES, recv, send};
-
-/// What the card remembers from one shortage to the next. All-zero when new.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Pressure {
-    /// QP that credits were last recalled from.
-    recalled: Turn,
-    /// QP whose receive keeps the memory that it holds while it waits for the rest, when no other QP would give any back.
-    squeeze: Squeeze,
-}
-
-impl Pressure {
-    /// All zero.
-    pub const fn new() -> Self {
-        Self { recalled: Turn::NEW, squeeze: Squeeze::new() }
-    }
-}
 
 /// Changes when QP `i`'s receives get ahead.
 fn progress<H: Hw>(qps: &[Qp], i: usize, hw: &mut H) -> u32 {

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! State of one queue pair.
 
-use super::hw::{Hw, Log};
-use super::rows::Fast;
 use super::shared::Shared;
 use crate::credit::recall::Recall;
 use crate::rc::Tries;
 use crate::wire::headers::Template;
 use berth_abi::card::FIRST_QPN;
-use berth_abi::status;
 
 /// There is no such QP.
 pub const FREE: u8 = 0;
@@ -77,6 +74,41 @@ pub struct Lists {
     pub epoch: u32,
     /// Of lists that go.
     pub peer_epoch: u32,
+}
+
+/// What a row waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Due {
+    /// Nothing.
+    Nothing,
+    /// The time after which unacknowledged packets go again.
+    Again,
+    /// Acknowledgement of what went before a send that fails with this `WC_*`.
+    Failure(u8),
+}
+
+/// Firmware's part of a QP whose rows RTL has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Fast {
+    /// RTL has the QP, until it is destroyed.
+    pub on: bool,
+    /// Packets that the peer takes ahead of the first one that is missing.
+    pub window: u8,
+    pub(super) due: Due,
+    /// Oldest unacknowledged PSN at the last time-out.
+    pub(super) una: u32,
+    /// The revocation under way has been told.
+    pub(super) revoking: bool,
+    /// Looks at the row that found it busy; they set the time until the next look.
+    pub(super) looks: u8,
+    /// Until when it asks for no receive memory, after a recall; 0: it may ask.
+    pub rests_until: u64,
+}
+
+impl Fast {
+    /// Not RTL's.
+    pub const NONE: Self =
+        Self { on: false, window: 0, due: Due::Nothing, una: 0, revoking: false, looks: 0, rests_until: 0 };
 }
 
 /// A queue pair. All-zero when free.
@@ -220,45 +252,6 @@ impl Qp {
     pub fn notify(&mut self, event: u8, sh: &mut Shared) {
         self.events |= event;
         sh.event_work |= self.bit();
-    }
-
-    /// Ends the connection without error: what is left is flushed.
-    #[inline(never)]
-    pub fn close<H: Hw>(&mut self, reason: u32, sh: &mut Shared, hw: &mut H) {
-        if !matches!(self.state, CREATED | CONNECTING | CONNECTED) {
-            return;
-        }
-        hw.log(Log::Closed(self.qpn(), reason));
-        self.end(CLOSED, reason, sh);
-        self.fast_end(status::WC_FLUSHED, sh, hw);
-        self.notify(EVENT_CLOSED, sh);
-    }
-
-    /// Puts the QP in error; its oldest send completes with `head`, the rest is flushed.
-    #[inline(never)]
-    pub fn fail<H: Hw>(&mut self, reason: u32, head: u8, sh: &mut Shared, hw: &mut H) {
-        if !matches!(self.state, CREATED | CONNECTING | CONNECTED) {
-            return;
-        }
-        hw.log(Log::QpError(self.qpn(), reason));
-        self.end(ERROR, reason, sh);
-        self.fast_end(head, sh, hw);
-        self.notify(EVENT_ERROR, sh);
-    }
-
-    fn end(&mut self, state: u8, reason: u32, sh: &mut Shared) {
-        self.todo &= !(TODO_RECALL | TODO_RECALLED | TODO_RTU);
-        if self.state == CONNECTING || self.state == CONNECTED {
-            // A request that was never sent need not be taken back.
-            if self.todo & TODO_REQ == 0 && self.tell_peer {
-                self.tell(TODO_DREQ, sh);
-            }
-            self.todo &= !(TODO_REQ | TODO_REP);
-        }
-        self.state = state;
-        self.reason = reason as u8;
-        self.sq.deadline = 0;
-        sh.close_work |= self.bit();
     }
 }
 

@@ -1,73 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Connections' packets are RTL's (docs/internals/firmware.md): firmware writes their rows when they are there, decides on
-//! time-outs, recalls, revocations and errors, and takes the rows back. No packet passes through here.
+//! Connections' packets are RTL's (docs/internals/firmware.md): firmware writes their rows when they are there, looks at
+//! them, and takes them back. No packet passes through here.
 
 use super::Card;
 use super::hw::{Hw, Log, TX_LOOPBACK};
 use super::limits::{
     FAST_ACK_EVERY, FAST_AHEAD, FAST_BLOCKS, FAST_FEW, FAST_PINNED, FAST_PINNED_MOST, FAST_POLL, FAST_POLL_DOUBLED,
-    FAST_REST, FAST_WINDOW, LIST_AGAIN, REORDER, TIMEOUT,
+    FAST_WINDOW, LIST_AGAIN, REORDER,
 };
-use super::qp::{CONNECTED, CREATED, Qp, TODO_RECALL, TODO_RECALLED};
+use super::qp::{CONNECTED, CREATED, Fast, Qp, TODO_RECALL, TODO_RECALLED};
 use super::shared::Shared;
 use crate::base::rule::{self, Rule};
-use crate::credit::recall::Answered;
-use crate::rc::{Placement, RoundTrip, Tries};
+use crate::rc::Placement;
 use crate::wire::headers::{BTH_SEND_ONLY_IMM, Mac, PSN_MASK, list_qkey};
 use berth_abi::card::FIRST_QPN;
-use berth_abi::counters::{F_BAD_INDEX, F_FAST_EVENTS, F_NO_CREDIT, F_RECALLED, F_TIMEOUTS, F_WITHDRAWN};
-use berth_abi::cpu::{DbCfg, LIST_OK, LIST_REPEAT};
+use berth_abi::cpu::DbCfg;
 use berth_abi::ring::QpState;
-use berth_abi::rows::{HALF_RECEIVES, HALF_SENDS, ROW_CLOCK as UNIT, event::*, recv, send};
-use berth_abi::status::{
-    PAGE_NO_MEMORY, PAGE_OVER_BUDGET, REASON_BAD_INDEX, REASON_PEER_LOST, REASON_PROTOCOL, REASON_QUEUE_READ,
-    REASON_SEND_FAILED, REASON_WITHDRAWN, WC_FLUSHED, WC_LOCAL_PROTECTION, WC_NO_MEMORY, WC_OK, WC_OVER_BUDGET,
-    WC_REMOTE_ERROR, WC_RETRY_EXCEEDED,
-};
-
-/// What a row waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Due {
-    /// Nothing.
-    Nothing,
-    /// The time after which unacknowledged packets go again.
-    Again,
-    /// Acknowledgement of what went before a send that fails with this `WC_*`.
-    Failure(u8),
-}
-
-/// Firmware's part of a QP whose rows RTL has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Fast {
-    /// RTL has the QP, until it is destroyed.
-    pub on: bool,
-    /// Packets that the peer takes ahead of the first one that is missing.
-    pub window: u8,
-    due: Due,
-    /// Oldest unacknowledged PSN at the last time-out.
-    una: u32,
-    /// The revocation under way has been told.
-    revoking: bool,
-    /// Looks at the row that found it busy; they set the time until the next look.
-    looks: u8,
-    /// Until when it asks for no receive memory, after a recall; 0: it may ask.
-    pub rests_until: u64,
-}
-
-impl Fast {
-    /// Not RTL's.
-    pub const NONE: Self =
-        Self { on: false, window: 0, due: Due::Nothing, una: 0, revoking: false, looks: 0, rests_until: 0 };
-}
-
-/// `WC_*` for the driver's refusal of a page request.
-fn page_status(status: u32) -> u8 {
-    match status {
-        PAGE_OVER_BUDGET => WC_OVER_BUDGET,
-        PAGE_NO_MEMORY => WC_NO_MEMORY,
-        _ => WC_LOCAL_PROTECTION,
-    }
-}
+use berth_abi::rows::{HALF_RECEIVES, HALF_SENDS, ROW_CLOCK as UNIT, recv, send};
+use berth_abi::status::{WC_FLUSHED, WC_OK};
 
 /// log2 of the block size that RTL takes for one of `block` bytes: of a page to 1 MiB.
 fn log2_block(block: u32) -> u32 {
@@ -91,7 +41,7 @@ fn mac_words(mac: Mac) -> [u32; 2] {
 }
 
 impl Qp {
-    fn fast_send<H: Hw>(&self, word: u32, value: u32, hw: &mut H) {
+    pub(super) fn fast_send<H: Hw>(&self, word: u32, value: u32, hw: &mut H) {
         hw.fast_write(HALF_SENDS, self.qpn(), word, value);
     }
 
@@ -283,86 +233,10 @@ impl Qp {
     }
 
     /// Looks at the QP again soon, and later each time: it may wait for a page that never comes.
-    fn fast_later<H: Hw>(&mut self, now: u64, sh: &mut Shared, hw: &mut H) {
+    pub(super) fn fast_later<H: Hw>(&mut self, now: u64, sh: &mut Shared, hw: &mut H) {
         self.sq.deadline = now + (FAST_POLL << self.fast.looks);
         self.fast.looks = (self.fast.looks + 1).min(FAST_POLL_DOUBLED);
         sh.arm(self.sq.deadline, hw);
-    }
-
-    /// The time to look at the QP has come.
-    #[inline(never)]
-    pub fn fast_timer<H: Hw>(&mut self, now: u64, sh: &mut Shared, hw: &mut H) {
-        self.sq.deadline = 0;
-        if self.state != CONNECTED {
-            sh.close_work |= self.bit();
-            return;
-        }
-        match self.fast.due {
-            Due::Nothing => (),
-            Due::Again => {
-                self.fast.due = Due::Nothing;
-                // No acknowledgement has come since.
-                if self.fast_sends(send::UNA, hw) == self.fast.una {
-                    self.fast_again(hw);
-                }
-            }
-            Due::Failure(status) => self.fast_failure(now, status, sh, hw),
-        }
-    }
-
-    fn fast_again<H: Hw>(&mut self, hw: &mut H) {
-        hw.log(Log::Resend(self.qpn(), self.fast.una));
-        self.fast_send(send::COMMAND, send::CMD_AGAIN, hw);
-    }
-
-    /// RTL says that a packet was not acknowledged in time, which it counts from zero each time: the time between two
-    /// tries is doubled here. A time that is shorter than two round trips counts as these, and as the default while RTL
-    /// has not measured them: a time-out that was set for another wire ends no connection.
-    fn fast_timed_out<H: Hw>(&mut self, now: u64, sh: &mut Shared, hw: &mut H) {
-        let una = self.fast_sends(send::UNA, hw);
-        if self.fast.due == Due::Again {
-            if una == self.fast.una {
-                return;
-            }
-            // The awaited packet was acknowledged; RTL reports each time-out only once, so this is a new one.
-            (self.fast.due, self.sq.deadline) = (Due::Nothing, 0);
-        }
-        hw.count(F_TIMEOUTS, 1);
-        if una != self.fast.una {
-            (self.fast.una, self.sq.tries) = (una, Tries::NONE);
-        }
-        // RTL has waited for what was set, or for two round trips. An unknown round trip may be long.
-        let round = RoundTrip::of(self.fast_sends(send::ROUND_TRIP, hw).wrapping_mul(UNIT));
-        let [waited, least] = [0, TIMEOUT].map(|unknown| round.twice(self.timeout as u64, unknown as u64));
-        let more = self.sq.tries.back_off(least).saturating_sub(waited);
-        if !self.sq.tries.expired(self.retries) {
-            self.fail(REASON_PEER_LOST, WC_RETRY_EXCEEDED, sh, hw);
-            return;
-        }
-        match more {
-            _ if self.fast.due != Due::Nothing => self.fast_again(hw),
-            0 => self.fast_again(hw),
-            more => {
-                (self.fast.due, self.sq.deadline) = (Due::Again, now + more);
-                sh.arm(self.sq.deadline, hw);
-            }
-        }
-    }
-
-    /// A send fails with `status`, as soon as all before it is acknowledged.
-    #[inline(never)]
-    fn fast_failure<H: Hw>(&mut self, now: u64, status: u8, sh: &mut Shared, hw: &mut H) {
-        if self.fast_sends(send::UNA, hw) == self.fast_sends(send::NEXT, hw) {
-            self.fail(REASON_SEND_FAILED, status, sh, hw);
-        } else {
-            if !matches!(self.fast.due, Due::Failure(_)) {
-                // The QP may be in mid-message, for which no acknowledgement was asked: a duplicate is answered at
-                // once. A resend that was due later goes now too, because RTL reports a time-out only once.
-                self.fast_again(hw);
-            }
-            self.fast.due = Due::Failure(status);
-            self.fast_later(now, sh, hw);
-        }
     }
 
     /// Probes the peer with a duplicate of the packet acknowledged last, which is answered at once. False when there is
@@ -406,25 +280,6 @@ impl Qp {
         hw.log(Log::Recall(self.qpn(), n));
         self.rq.recall.begin(n);
         self.tell(TODO_RECALL, sh);
-    }
-
-    /// The peer has answered a recall: it keeps the credits below number `first`.
-    #[inline(never)]
-    pub fn fast_recalled<H: Hw>(&mut self, now: u64, first: u32, sh: &mut Shared, hw: &mut H) {
-        let (announced, unused) = (self.fast_receives(recv::ANNOUNCED, hw), self.fast_unused(hw));
-        let back = match self.rq.recall.answered(first, announced, unused) {
-            Answered::Back(back) => back,
-            Answered::Repeat => return,
-            Answered::Bad => return self.fail(REASON_PROTOCOL, WC_FLUSHED, sh, hw),
-        };
-        self.lists.peer_epoch = self.lists.peer_epoch.wrapping_add(!rule::broken(Rule::RoundMatches) as u32);
-        self.fast_receive(recv::PEER_EPOCH, self.lists.peer_epoch, hw);
-        self.fast_receive(recv::FIRST, first, hw);
-        self.fast_receive(recv::COMMAND, recv::CMD_REST, hw);
-        self.fast_receive(recv::COMMAND, recv::CMD_VOID, hw);
-        hw.count(F_RECALLED, back);
-        self.fast.rests_until = now + FAST_REST;
-        sh.arm(self.fast.rests_until, hw);
     }
 
     /// Recalled memory has been available to others for long enough.
@@ -476,48 +331,6 @@ impl Qp {
         let receives = [posted, counts.granted, announced, landed, completed];
         QpState { state, reason, receives, credits: sends.credits, pieces: sends.unacked }
     }
-
-    /// Handles an event that RTL does not decide itself.
-    #[inline(never)]
-    fn fast_event<H: Hw>(&mut self, now: u64, code: u32, arg: u32, sh: &mut Shared, hw: &mut H) {
-        let status = (arg & 0xff) as u8;
-        match code {
-            EVENT_TIMEOUT => self.fast_timed_out(now, sh, hw),
-            EVENT_NAK => self.fail(REASON_SEND_FAILED, WC_REMOTE_ERROR, sh, hw),
-            // No Berth card sends one.
-            EVENT_RNR => self.fail(REASON_PROTOCOL, WC_FLUSHED, sh, hw),
-            EVENT_LIST => match arg & 0xff {
-                LIST_OK | LIST_REPEAT => (),
-                refused => self.refuse_list(refused, sh, hw),
-            },
-            EVENT_BAD_WQE => self.fast_failure(now, status, sh, hw),
-            EVENT_NO_MEMORY => {
-                let status = page_status(status as u32);
-                if arg & MEMORY_AGAIN != 0 {
-                    self.fail(REASON_SEND_FAILED, status, sh, hw);
-                } else {
-                    self.fast_failure(now, status, sh, hw);
-                }
-            }
-            EVENT_SEND_QUEUE | EVENT_RECEIVE_QUEUE => self.fail(REASON_QUEUE_READ, WC_FLUSHED, sh, hw),
-            EVENT_SEND_INDEX | EVENT_RECEIVE_INDEX => {
-                hw.count(F_BAD_INDEX, 1);
-                self.fail(REASON_BAD_INDEX, WC_FLUSHED, sh, hw);
-            }
-            EVENT_BROKEN => {
-                let (reason, counter) = match arg {
-                    FAULT_WRITE => (REASON_WITHDRAWN, Some(F_WITHDRAWN)),
-                    FAULT_NO_CREDIT => (REASON_PROTOCOL, Some(F_NO_CREDIT)),
-                    _ => (REASON_PROTOCOL, None),
-                };
-                if let Some(counter) = counter {
-                    hw.count(counter, 1);
-                }
-                self.fail(reason, WC_FLUSHED, sh, hw);
-            }
-            _ => (),
-        }
-    }
 }
 
 impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
@@ -539,20 +352,6 @@ impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
             self.sh.step();
             // These words belong to the card, so any row takes them.
             hw.fast_write(HALF_RECEIVES, FIRST_QPN, word, value);
-        }
-    }
-
-    /// Event `code` of the fast path for QP `qpn` (`CPU_FAST_EVENT`, `CPU_FAST_ARG`): no packet on a clean wire causes
-    /// one. All are counted (`F_FAST_EVENTS`).
-    #[inline(never)]
-    pub fn fast_event<H: Hw>(&mut self, now: u64, code: u32, qpn: u32, arg: u32, hw: &mut H) {
-        self.sh.begin(Self::FAST_EVENT_STEPS);
-        hw.count(F_FAST_EVENTS, 1);
-        if let Some((qp, sh)) = self.qp(qpn)
-            && qp.fast.on
-            && qp.state == CONNECTED
-        {
-            qp.fast_event(now, code, arg, sh, hw);
         }
     }
 

@@ -3,10 +3,10 @@
 
 use super::hw::{Hw, TX_NO_ICRC};
 use super::limits::ANSWERS;
-use super::pressure::Pressure;
 use crate::base::bound::Bound;
 use crate::base::keyed::{Key, siphash};
 use crate::base::turn::Turn;
+use crate::memory::squeeze::Squeeze;
 use crate::wire::headers::{Mac, arp};
 use berth_abi::card::TX_SLOTS;
 use berth_abi::counters::F_TX_STARVED;
@@ -209,5 +209,21 @@ impl Shared {
             self.answers_len -= 1;
         }
         true
+    }
+}
+
+/// What the card remembers from one shortage to the next. All-zero when new.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Pressure {
+    /// QP that credits were last recalled from.
+    pub(super) recalled: Turn,
+    /// QP whose receive keeps the memory that it holds while it waits for the rest, when no other QP would give any back.
+    pub(super) squeeze: Squeeze,
+}
+
+impl Pressure {
+    /// All zero.
+    pub const fn new() -> Self {
+        Self { recalled: Turn::NEW, squeeze: Squeeze::new() }
     }
 }

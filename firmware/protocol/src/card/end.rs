@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! How a connection ends: closed, or in error.
+
+use super::hw::{Hw, Log};
+use super::qp::{
+    CLOSED, CONNECTED, CONNECTING, CREATED, ERROR, EVENT_CLOSED, EVENT_ERROR, Qp, TODO_DREQ, TODO_RECALL,
+    TODO_RECALLED, TODO_REP, TODO_REQ, TODO_RTU,
+};
+use super::shared::Shared;
+use berth_abi::counters::F_LIST_REFUSED;
+use berth_abi::status;
+use berth_abi::status::{REASON_PROTOCOL, WC_FLUSHED};
+
+impl Qp {
+    /// Ends the connection without error: what is left is flushed.
+    #[inline(never)]
+    pub fn close<H: Hw>(&mut self, reason: u32, sh: &mut Shared, hw: &mut H) {
+        if !matches!(self.state, CREATED | CONNECTING | CONNECTED) {
+            return;
+        }
+        hw.log(Log::Closed(self.qpn(), reason));
+        self.end(CLOSED, reason, sh);
+        self.fast_end(status::WC_FLUSHED, sh, hw);
+        self.notify(EVENT_CLOSED, sh);
+    }
+
+    /// Puts the QP in error; its oldest send completes with `head`, the rest is flushed.
+    #[inline(never)]
+    pub fn fail<H: Hw>(&mut self, reason: u32, head: u8, sh: &mut Shared, hw: &mut H) {
+        if !matches!(self.state, CREATED | CONNECTING | CONNECTED) {
+            return;
+        }
+        hw.log(Log::QpError(self.qpn(), reason));
+        self.end(ERROR, reason, sh);
+        self.fast_end(head, sh, hw);
+        self.notify(EVENT_ERROR, sh);
+    }
+
+    fn end(&mut self, state: u8, reason: u32, sh: &mut Shared) {
+        self.todo &= !(TODO_RECALL | TODO_RECALLED | TODO_RTU);
+        if self.state == CONNECTING || self.state == CONNECTED {
+            // A request that was never sent need not be taken back.
+            if self.todo & TODO_REQ == 0 && self.tell_peer {
+                self.tell(TODO_DREQ, sh);
+            }
+            self.todo &= !(TODO_REQ | TODO_REP);
+        }
+        self.state = state;
+        self.reason = reason as u8;
+        self.sq.deadline = 0;
+        sh.close_work |= self.bit();
+    }
+
+    /// The peer breaks the protocol of credit lists.
+    pub fn refuse_list<H: Hw>(&mut self, answer: u32, sh: &mut Shared, hw: &mut H) {
+        hw.count(F_LIST_REFUSED, 1);
+        hw.log(Log::ListRefused(self.qpn(), answer));
+        self.fail(REASON_PROTOCOL, WC_FLUSHED, sh, hw);
+    }
+}

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What RTL reports and does not decide itself: time-outs, failures, the peer's answer to a recall.
+
+use super::Card;
+use super::hw::{Hw, Log};
+use super::limits::{FAST_REST, TIMEOUT};
+use super::qp::{CONNECTED, Due, Qp};
+use super::shared::Shared;
+use crate::base::rule::{self, Rule};
+use crate::credit::recall::Answered;
+use crate::rc::{RoundTrip, Tries};
+use berth_abi::counters::{F_BAD_INDEX, F_FAST_EVENTS, F_NO_CREDIT, F_RECALLED, F_TIMEOUTS, F_WITHDRAWN};
+use berth_abi::cpu::{LIST_OK, LIST_REPEAT};
+use berth_abi::rows::{ROW_CLOCK as UNIT, event::*, recv, send};
+use berth_abi::status::{
+    PAGE_NO_MEMORY, PAGE_OVER_BUDGET, REASON_BAD_INDEX, REASON_PEER_LOST, REASON_PROTOCOL, REASON_QUEUE_READ,
+    REASON_SEND_FAILED, REASON_WITHDRAWN, WC_FLUSHED, WC_LOCAL_PROTECTION, WC_NO_MEMORY, WC_OVER_BUDGET,
+    WC_REMOTE_ERROR, WC_RETRY_EXCEEDED,
+};
+
+/// `WC_*` for the driver's refusal of a page request.
+fn page_status(status: u32) -> u8 {
+    match status {
+        PAGE_OVER_BUDGET => WC_OVER_BUDGET,
+        PAGE_NO_MEMORY => WC_NO_MEMORY,
+        _ => WC_LOCAL_PROTECTION,
+    }
+}
+
+impl Qp {
+    /// The time to look at the QP has come.
+    #[inline(never)]
+    pub fn fast_timer<H: Hw>(&mut self, now: u64, sh: &mut Shared, hw: &mut H) {
+        self.sq.deadline = 0;
+        if self.state != CONNECTED {
+            sh.close_work |= self.bit();
+            return;
+        }
+        match self.fast.due {
+            Due::Nothing => (),
+            Due::Again => {
+                self.fast.due = Due::Nothing;
+                // No acknowledgement has come since.
+                if self.fast_sends(send::UNA, hw) == self.fast.una {
+                    self.fast_again(hw);
+                }
+            }
+            Due::Failure(status) => self.fast_failure(now, status, sh, hw),
+        }
+    }
+
+    fn fast_again<H: Hw>(&mut self, hw: &mut H) {
+        hw.log(Log::Resend(self.qpn(), self.fast.una));
+        self.fast_send(send::COMMAND, send::CMD_AGAIN, hw);
+    }
+
+    /// RTL says that a packet was not acknowledged in time, which it counts from zero each time: the time between two
+    /// tries is doubled here. A time that is shorter than two round trips counts as these, and as the default while RTL
+    /// has not measured them: a time-out that was set for another wire ends no connection.
+    fn fast_timed_out<H: Hw>(&mut self, now: u64, sh: &mut Shared, hw: &mut H) {
+        let una = self.fast_sends(send::UNA, hw);
+        if self.fast.due == Due::Again {
+            if una == self.fast.una {
+                return;
+            }
+            // The awaited packet was acknowledged; RTL reports each time-out only once, so this is a new one.
+            (self.fast.due, self.sq.deadline) = (Due::Nothing, 0);
+        }
+        hw.count(F_TIMEOUTS, 1);
+        if una != self.fast.una {
+            (self.fast.una, self.sq.tries) = (una, Tries::NONE);
+        }
+        // RTL has waited for what was set, or for two round trips. An unknown round trip may be long.
+        let round = RoundTrip::of(self.fast_sends(send::ROUND_TRIP, hw).wrapping_mul(UNIT));
+        let [waited, least] = [0, TIMEOUT].map(|unknown| round.twice(self.timeout as u64, unknown as u64));
+        let more = self.sq.tries.back_off(least).saturating_sub(waited);
+        if !self.sq.tries.expired(self.retries) {
+            self.fail(REASON_PEER_LOST, WC_RETRY_EXCEEDED, sh, hw);
+            return;
+        }
+        match more {
+            _ if self.fast.due != Due::Nothing => self.fast_again(hw),
+            0 => self.fast_again(hw),
+            more => {
+                (self.fast.due, self.sq.deadline) = (Due::Again, now + more);
+                sh.arm(self.sq.deadline, hw);
+            }
+        }
+    }
+
+    /// A send fails with `status`, as soon as all before it is acknowledged.
+    #[inline(never)]
+    fn fast_failure<H: Hw>(&mut self, now: u64, status: u8, sh: &mut Shared, hw: &mut H) {
+        if self.fast_sends(send::UNA, hw) == self.fast_sends(send::NEXT, hw) {
+            self.fail(REASON_SEND_FAILED, status, sh, hw);
+        } else {
+            if !matches!(self.fast.due, Due::Failure(_)) {
+                // The QP may be in mid-message, for which no acknowledgement was asked: a duplicate is answered at
+                // once. A resend that was due later goes now too, because RTL reports a time-out only once.
+                self.fast_again(hw);
+            }
+            self.fast.due = Due::Failure(status);
+            self.fast_later(now, sh, hw);
+        }
+    }
+
+    /// The peer has answered a recall: it keeps the credits below number `first`.
+    #[inline(never)]
+    pub fn fast_recalled<H: Hw>(&mut self, now: u64, first: u32, sh: &mut Shared, hw: &mut H) {
+        let (announced, unused) = (self.fast_receives(recv::ANNOUNCED, hw), self.fast_unused(hw));
+        let back = match self.rq.recall.answered(first, announced, unused) {
+            Answered::Back(back) => back,
+            Answered::Repeat => return,
+            Answered::Bad => return self.fail(REASON_PROTOCOL, WC_FLUSHED, sh, hw),
+        };
+        self.lists.peer_epoch = self.lists.peer_epoch.wrapping_add(!rule::broken(Rule::RoundMatches) as u32);
+        self.fast_receive(recv::PEER_EPOCH, self.lists.peer_epoch, hw);
+        self.fast_receive(recv::FIRST, first, hw);
+        self.fast_receive(recv::COMMAND, recv::CMD_REST, hw);
+        self.fast_receive(recv::COMMAND, recv::CMD_VOID, hw);
+        hw.count(F_RECALLED, back);
+        self.fast.rests_until = now + FAST_REST;
+        sh.arm(self.fast.rests_until, hw);
+    }
+
+    /// Handles an event that RTL does not decide itself.
+    #[inline(never)]
+    fn fast_event<H: Hw>(&mut self, now: u64, code: u32, arg: u32, sh: &mut Shared, hw: &mut H) {
+        let status = (arg & 0xff) as u8;
+        match code {
+            EVENT_TIMEOUT => self.fast_timed_out(now, sh, hw),
+            EVENT_NAK => self.fail(REASON_SEND_FAILED, WC_REMOTE_ERROR, sh, hw),
+            // No Berth card sends one.
+            EVENT_RNR => self.fail(REASON_PROTOCOL, WC_FLUSHED, sh, hw),
+            EVENT_LIST => match arg & 0xff {
+                LIST_OK | LIST_REPEAT => (),
+                refused => self.refuse_list(refused, sh, hw),
+            },
+            EVENT_BAD_WQE => self.fast_failure(now, status, sh, hw),
+            EVENT_NO_MEMORY => {
+                let status = page_status(status as u32);
+                if arg & MEMORY_AGAIN != 0 {
+                    self.fail(REASON_SEND_FAILED, status, sh, hw);
+                } else {
+                    self.fast_failure(now, status, sh, hw);
+                }
+            }
+            EVENT_SEND_QUEUE | EVENT_RECEIVE_QUEUE => self.fail(REASON_QUEUE_READ, WC_FLUSHED, sh, hw),
+            EVENT_SEND_INDEX | EVENT_RECEIVE_INDEX => {
+                hw.count(F_BAD_INDEX, 1);
+                self.fail(REASON_BAD_INDEX, WC_FLUSHED, sh, hw);
+            }
+            EVENT_BROKEN => {
+                let (reason, counter) = match arg {
+                    FAULT_WRITE => (REASON_WITHDRAWN, Some(F_WITHDRAWN)),
+                    FAULT_NO_CREDIT => (REASON_PROTOCOL, Some(F_NO_CREDIT)),
+                    _ => (REASON_PROTOCOL, None),
+                };
+                if let Some(counter) = counter {
+                    hw.count(counter, 1);
+                }
+                self.fail(reason, WC_FLUSHED, sh, hw);
+            }
+            _ => (),
+        }
+    }
+}
+
+impl<const QPS: usize, const PEERS: usize> Card<QPS, PEERS> {
+    /// Event `code` of the fast path for QP `qpn` (`CPU_FAST_EVENT`, `CPU_FAST_ARG`): no packet on a clean wire causes
+    /// one. All are counted (`F_FAST_EVENTS`).
+    #[inline(never)]
+    pub fn fast_event<H: Hw>(&mut self, now: u64, code: u32, qpn: u32, arg: u32, hw: &mut H) {
+        self.sh.begin(Self::FAST_EVENT_STEPS);
+        hw.count(F_FAST_EVENTS, 1);
+        if let Some((qp, sh)) = self.qp(qpn)
+            && qp.fast.on
+            && qp.state == CONNECTED
+        {
+            qp.fast_event(now, code, arg, sh, hw);
+        }
+    }
+}
