@@ -3,25 +3,20 @@
 
 use crate::card::{
     deadline::{Deadline, COMMAND_CYCLES},
+    parts::{Answer, Answers},
     Card, Entry, State,
 };
-use kernel::{prelude::*, sync::Arc, time::msecs_to_jiffies};
+use kernel::{prelude::*, sync::Arc, time::msecs_to_jiffies, workqueue::WorkItem};
 
-/// Most answers that wait: more than the card can have requests under way.
-pub(crate) const MAX_ASKED: usize = 512;
 /// Time in milliseconds after which the command ring is tried again for them.
 const ANSWER_MS: u32 = 2;
 
-/// A page request's answer that waits for room in the command ring.
-pub(crate) struct Answer {
-    pub(super) generation: u32,
-    pub(super) entry: Entry,
-}
+impl WorkItem<3> for Card {
+    type Pointer = Arc<Card>;
 
-/// Answers that wait, and until when.
-pub(super) struct Answers {
-    pub(super) list: KVec<Answer>,
-    pub(super) deadline: Option<Deadline>,
+    fn run(this: Arc<Card>) {
+        this.flush_answers();
+    }
 }
 
 impl Card {

@@ -8,36 +8,18 @@ use crate::{
         ring::*,
         status::*,
     },
-    card::{watchdog::Watched, Card, Entry, State},
+    card::{parts::Call, Card, Entry, State},
     kernel::errno::unsupported,
 };
 use kernel::{
     new_spinlock,
     prelude::*,
-    sync::{atomic::Relaxed, Arc, Completion, SpinLock},
+    sync::{atomic::Relaxed, Arc, Completion},
     time::{delay::fsleep, Delta},
 };
 
-/// Firmware commands in flight at most.
-pub(super) const MAX_CALLS: usize = 256;
 /// Names `CMD_PRESSURE` in its answer; calls have lower numbers, from 1 on.
 const PRESS_COOKIE: u32 = u32::MAX;
-
-/// A firmware command in flight.
-#[pin_data]
-pub(super) struct Call {
-    #[pin]
-    pub(super) done: Completion,
-    #[pin]
-    pub(super) answer: SpinLock<Option<Result<Entry>>>,
-    pub(super) cookie: u32,
-    pub(super) destroys: u32,
-}
-
-pub(super) struct Calls {
-    pub(super) list: KVec<(Arc<Call>, Option<Watched>)>,
-    pub(super) next_cookie: u32,
-}
 
 impl Card {
     /// Has firmware carry out a command and waits for its answer. The wait is ended by

@@ -5,6 +5,7 @@ use crate::{
     abi::{card::*, host::*, status::*},
     card::{
         deadline::{Deadline, BOOT_CYCLES},
+        parts::FwInfo,
         Card,
     },
     kernel::image::Image,
@@ -13,15 +14,6 @@ use kernel::{
     prelude::*,
     time::{delay::fsleep, Delta},
 };
-
-/// Firmware that is loaded.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct FwInfo {
-    /// Version of the image.
-    pub(crate) version: u32,
-    /// Start of the SHA-256 of its ELF file.
-    pub(crate) elf_id: [u32; 3],
-}
 
 /// Where `request_firmware` finds the image.
 const PATH: &CStr = c"berth/berth-fw.bin";

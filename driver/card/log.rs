@@ -1,18 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The log of firmware.
 
-use crate::card::Card;
-use kernel::prelude::*;
-
-/// Bytes of firmware log kept.
-pub(super) const LOG_BYTES: usize = 65536;
-
-pub(super) struct Log {
-    pub(super) bytes: KVVec<u8>,
-    pub(super) head: usize,
-    pub(super) len: usize,
-    pub(super) lost: u32,
-}
+use crate::card::{parts::LOG_BYTES, Card};
 
 impl Card {
     /// Keeps log bytes for `IOC_READ_LOG`; the oldest give way.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! One card: its rings, commands and state. Nothing here knows processes or pages: the owner of
-//! objects on the card is told what happens through [`owner::Owner`].
+//! objects on the card is told what happens through [`owner::Owner`]. The other files stand on this
+//! one, which declares the card, and `parts`, of which it consists.
 
 pub(crate) mod answer;
 pub(crate) mod call;
@@ -11,24 +12,24 @@ pub(crate) mod firmware;
 pub(crate) mod log;
 pub(crate) mod net;
 pub(crate) mod owner;
+pub(crate) mod parts;
 pub(crate) mod regs;
 pub(crate) mod reset;
 pub(crate) mod ring;
 pub(crate) mod watchdog;
 
+pub(crate) use crate::abi::message::Entry;
 use crate::{
-    abi::ring::*,
+    abi::ring::ENTRY_WORDS,
     card::{
-        answer::{Answers, MAX_ASKED},
-        call::{Calls, MAX_CALLS},
         counters::Counters,
-        firmware::FwInfo,
-        log::{Log, LOG_BYTES},
         net::Net,
         owner::Owner,
+        parts::{
+            Answers, Calls, CmdRing, EventRing, FwInfo, Heartbeat, Log, LOG_BYTES, MAX_ASKED,
+            MAX_CALLS, RING,
+        },
         regs::Regs,
-        ring::{CmdRing, EventRing, RING},
-        watchdog::Heartbeat,
     },
     kernel::{
         errno::unsupported,
@@ -46,15 +47,12 @@ use kernel::{
         atomic::{Atomic, Relaxed},
         Arc, Mutex, SpinLock,
     },
-    time::{msecs_to_jiffies, Instant, Monotonic},
-    workqueue::{DelayedWork, Work, WorkItem},
+    time::{Instant, Monotonic},
+    workqueue::{DelayedWork, Work},
 };
 
 /// Bytes of a page, as the card counts them.
 pub(crate) const PAGE: u64 = 4096;
-
-/// An entry of either ring.
-pub(crate) type Entry = [u32; ENTRY_WORDS];
 
 /// State of a card, as the driver sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,35 +149,6 @@ impl_has_work! {
     impl HasWork<Self, 2> for Card { self.reset_work }
 }
 
-impl WorkItem<1> for Card {
-    type Pointer = Arc<Card>;
-
-    fn run(this: Arc<Card>) {
-        this.watchdog();
-        this.tell_owner(|owner| owner.look_around());
-        if this.state() != State::Unbound {
-            let queue = this.queue.clone();
-            let _ = queue.enqueue_delayed::<_, 1>(this, msecs_to_jiffies(500));
-        }
-    }
-}
-
-impl WorkItem<2> for Card {
-    type Pointer = Arc<Card>;
-
-    fn run(this: Arc<Card>) {
-        let _ = this.reset("lost");
-    }
-}
-
-impl WorkItem<3> for Card {
-    type Pointer = Arc<Card>;
-
-    fn run(this: Arc<Card>) {
-        this.flush_answers();
-    }
-}
-
 /// What a new card is made of.
 pub(crate) struct CardConfig {
     /// Number of the card.
@@ -272,6 +241,25 @@ impl Card {
                 Ok(_) => break,
                 Err(now) => old = now,
             }
+        }
+    }
+
+    /// Makes `owner` the card's owner until the card is unbound.
+    pub(crate) fn set_owner(&self, owner: Arc<dyn Owner>) {
+        *self.owner.lock() = Some(owner);
+    }
+
+    /// Forgets the owner, which holds the card.
+    pub(super) fn forget_owner(&self) {
+        let owner = self.owner.lock().take();
+        drop(owner);
+    }
+
+    /// Tells the owner, if there is one.
+    pub(super) fn tell_owner(&self, tell: impl FnOnce(&dyn Owner)) {
+        let owner = self.owner.lock().clone();
+        if let Some(owner) = owner {
+            tell(&*owner);
         }
     }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The card's name in the network.
 
-use crate::{abi::message::NetConfig, card::Entry};
+use crate::abi::message::{Entry, NetConfig};
 
 /// The end node's name, kept to be given to firmware again after a reset.
 #[derive(Clone, Copy, Default)]

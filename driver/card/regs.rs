@@ -9,6 +9,8 @@ const SIZE: usize = card::BAR0_SIZE as usize;
 
 /// What a register reads when the card is gone.
 pub(super) const ALL_ONES: u32 = u32::MAX;
+/// Register that counts ARP messages of another host with this card's address.
+pub(super) const ADDRESS_CONFLICTS: u32 = host::HOST_STATS + 8 * counters::F_ADDRESS_CONFLICTS;
 
 /// The registers of one card. After the device was unbound, reads give all-ones and
 /// writes have no effect, as on a card that was pulled out.

@@ -5,9 +5,9 @@ use crate::{
     abi::{counters::*, host::*, status::*},
     card::{
         deadline::STANDSTILL_MS,
-        regs::ALL_ONES,
-        ring::{clear_ring, RING_LOG2},
-        watchdog::ADDRESS_CONFLICTS,
+        parts::RING_LOG2,
+        regs::{ADDRESS_CONFLICTS, ALL_ONES},
+        ring::clear_ring,
         Card, State,
     },
     kernel::workqueue,
@@ -16,7 +16,16 @@ use kernel::{
     prelude::*,
     sync::{atomic::Relaxed, Arc},
     time::{delay::fsleep, Delta, Instant, Monotonic},
+    workqueue::WorkItem,
 };
+
+impl WorkItem<2> for Card {
+    type Pointer = Arc<Card>;
+
+    fn run(this: Arc<Card>) {
+        let _ = this.reset("lost");
+    }
+}
 
 impl Card {
     /// Has the card reset soon.

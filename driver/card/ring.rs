@@ -2,9 +2,14 @@
 //! The rings of commands and events.
 
 use crate::{
-    abi::{host::*, ring::*, wqe::PHASE},
+    abi::{
+        host::*,
+        ring::{ENTRY_WORDS, *},
+        wqe::PHASE,
+    },
     card::{
         deadline::{Deadline, COMMAND_CYCLES},
+        parts::{CmdRing, EventRing, RING},
         regs::ALL_ONES,
         Card, Entry, State,
     },
@@ -19,31 +24,6 @@ use kernel::{
     },
     time::{delay::fsleep, Delta},
 };
-
-/// log2 of the entries of both rings.
-pub(super) const RING_LOG2: u32 = 12;
-/// Entries of both rings.
-pub(super) const RING: u16 = 1 << RING_LOG2;
-
-/// Command ring. The driver owns the entries from the consumer to the producer index
-/// until the doorbell, the card those after it.
-pub(super) struct CmdRing {
-    pub(super) ring: Option<Coherent<[Entry]>>,
-    pub(super) pi: u16,
-    pub(super) ci: u16,
-    /// Producer index that the card was told last.
-    pub(super) rung: u16,
-    /// Entry before the producer index.
-    pub(super) last: Entry,
-    /// Number of the firmware run that the ring was set up for.
-    pub(super) generation: u32,
-}
-
-/// Event ring, read by the interrupt thread alone.
-pub(crate) struct EventRing {
-    pub(super) ring: Option<Coherent<[Entry]>>,
-    pub(super) ci: u16,
-}
 
 /// The entry of the command ring at an index.
 fn entry_at(ring: &Coherent<[Entry]>, index: u16) -> Result<Entry> {

@@ -5,14 +5,16 @@ use crate::{
     abi::{counters::*, host::*, status::*},
     card::{
         deadline::{Deadline, COMMAND_CYCLES, STANDSTILL_MS},
-        regs::ALL_ONES,
+        parts::Watched,
+        regs::{ADDRESS_CONFLICTS, ALL_ONES},
         Card, State,
     },
 };
 use kernel::{
     prelude::*,
     sync::{atomic::Relaxed, Arc},
-    time::{msecs_to_jiffies, Instant, Monotonic},
+    time::{msecs_to_jiffies, Instant},
+    workqueue::WorkItem,
 };
 
 /// Card cycles within which firmware answers the heartbeat (20 ms at 250 MHz).
@@ -20,19 +22,18 @@ const HEARTBEAT_CYCLES: u64 = 5_000_000;
 /// Losses of firmware within `CardConfig::loss_window_ms` after which the driver stops
 /// restarting it.
 const MAX_LOSSES: u32 = 8;
-/// Register that counts ARP messages of another host with this card's address.
-pub(super) const ADDRESS_CONFLICTS: u32 = HOST_STATS + 8 * F_ADDRESS_CONFLICTS;
 
-/// What the watchdog has noted about a call.
-pub(super) struct Watched {
-    pub(super) cycles: u64,
-    pub(super) moved: Instant<Monotonic>,
-    pub(super) last: u64,
-}
+impl WorkItem<1> for Card {
+    type Pointer = Arc<Card>;
 
-pub(super) struct Heartbeat {
-    pub(super) challenge: u32,
-    pub(super) asked: Option<Deadline>,
+    fn run(this: Arc<Card>) {
+        this.watchdog();
+        this.tell_owner(|owner| owner.look_around());
+        if this.state() != State::Unbound {
+            let queue = this.queue.clone();
+            let _ = queue.enqueue_delayed::<_, 1>(this, msecs_to_jiffies(500));
+        }
+    }
 }
 
 impl Card {

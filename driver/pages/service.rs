@@ -3,7 +3,7 @@
 
 use crate::{
     abi::{card::*, counters::*, status::*},
-    card::{answer::MAX_ASKED, Card, State, PAGE},
+    card::{parts::MAX_ASKED, Card, State, PAGE},
     kernel::workqueue::{self, OwnedQueue},
     pages::{
         address_space::AddressSpace,

@@ -3,7 +3,7 @@
 
 use crate::{
     abi::ioctl::QueryContext,
-    card::{answer::MAX_ASKED, PAGE},
+    card::{parts::MAX_ASKED, PAGE},
     kernel::pin::{DmaPage, PinnedPage},
     pages::{
         address_space::AddressSpace,

@@ -76,6 +76,7 @@ pub const GROUPS: [(&str, &[&str]); 3] = [
             "card/log.rs",
             "card/net.rs",
             "card/owner.rs",
+            "card/parts.rs",
             "card/regs.rs",
             "card/reset.rs",
             "card/ring.rs",

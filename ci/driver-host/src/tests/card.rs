@@ -4,7 +4,7 @@
 use super::clients::{asked, listening};
 use super::rig::*;
 use crate::abi::{card::*, counters::*, status::*};
-use crate::card::firmware::FwInfo;
+use crate::card::parts::FwInfo;
 use crate::card::net::Net;
 use crate::kernel::doorbell::HeldInode;
 use crate::process::doorbells::DOORBELL_OFFSET;
