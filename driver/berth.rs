@@ -61,8 +61,9 @@ use crate::kernel::{
 use card::{regs::Regs, Card, CardConfig};
 use events::Events;
 use pages::{
-    service::{PageConfig, PageService},
+    service::PageConfig,
     share::{Shares, MAX_CARDS},
+    PageService,
 };
 use params::Params;
 use process::registry::{Registry, RegistryConfig};

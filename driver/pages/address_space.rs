@@ -1,83 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The address space of a context: what it is charged to, its pages, and the works that give them back.
+//! Making and opening the address space of a context.
 
 use crate::{
-    card::Card,
-    kernel::{memlock::MemLock, mmu_notifier::Settle, workqueue},
+    kernel::{memlock::MemLock, mmu_notifier::Settle},
     pages::{
-        service::PageService,
         share::{Share, UserMm},
-        space::Space,
+        AddressSpace, PageService, Space,
     },
 };
-use core::ops::DerefMut;
 use kernel::{
-    impl_has_work,
     mm::{Mm, MmWithUser},
     new_spinlock, new_work,
     prelude::*,
-    sync::{aref::ARef, Arc, SpinLock},
-    workqueue::{Work, WorkItem},
+    sync::{aref::ARef, Arc},
 };
-
-/// The address space of one context, as the card has it.
-#[pin_data]
-pub(crate) struct AddressSpace {
-    /// The page service.
-    pub(crate) service: Arc<PageService>,
-    /// The card.
-    pub(crate) card: Arc<Card>,
-    /// Its number.
-    pub(crate) asid: u32,
-    /// The process's address space, without holding it in use.
-    pub(crate) mm: ARef<Mm>,
-    /// Its account of pinned pages.
-    pub(crate) memlock: MemLock,
-    /// What the process has in all; its contexts have one.
-    pub(crate) share: Arc<Share>,
-    /// Pages and page requests.
-    #[pin]
-    space: SpinLock<Space>,
-    /// Registration with the memory manager; there from [`Self::open`] to [`Self::close`].
-    #[pin]
-    notifier: SpinLock<Option<Arc<dyn Settle>>>,
-    #[pin]
-    reap: Work<AddressSpace, 1>,
-    #[pin]
-    revoke: Work<AddressSpace, 2>,
-    #[pin]
-    recheck: Work<AddressSpace, 3>,
-}
-
-impl_has_work! {
-    impl HasWork<Self, 1> for AddressSpace { self.reap }
-    impl HasWork<Self, 2> for AddressSpace { self.revoke }
-    impl HasWork<Self, 3> for AddressSpace { self.recheck }
-}
-
-impl WorkItem<1> for AddressSpace {
-    type Pointer = Arc<AddressSpace>;
-
-    fn run(this: Arc<AddressSpace>) {
-        this.run_reap();
-    }
-}
-
-impl WorkItem<2> for AddressSpace {
-    type Pointer = Arc<AddressSpace>;
-
-    fn run(this: Arc<AddressSpace>) {
-        this.run_revoke();
-    }
-}
-
-impl WorkItem<3> for AddressSpace {
-    type Pointer = Arc<AddressSpace>;
-
-    fn run(this: Arc<AddressSpace>) {
-        this.run_recheck();
-    }
-}
 
 impl AddressSpace {
     /// Makes the address space number `asid` of the calling process, which `mm` belongs to.
@@ -108,11 +44,6 @@ impl AddressSpace {
         )
     }
 
-    /// Its pages and page requests.
-    pub(crate) fn lock(&self) -> impl DerefMut<Target = Space> + '_ {
-        self.space.lock()
-    }
-
     /// Lets pages be asked for from now on: the memory manager reports changes, and `notifier` says
     /// when they are over.
     pub(crate) fn open(self: &Arc<Self>, notifier: Arc<dyn Settle>) {
@@ -133,17 +64,6 @@ impl AddressSpace {
     /// Whether no pages are pinned any more.
     pub(crate) fn is_closing(&self) -> bool {
         self.lock().closing
-    }
-
-    /// Gives all pages back, and the registration. No request comes any more.
-    pub(crate) fn close(self: &Arc<Self>) {
-        self.revoke_all();
-        // A revocation that firmware is being told of must not name the next owner of
-        // the address space number.
-        workqueue::cancel::<_, 2>(self);
-        let notifier = self.notifier.lock().take();
-        drop(notifier);
-        self.service.remove_space(self.asid);
     }
 
     /// The process's address space, unless the process is gone.

@@ -3,10 +3,7 @@
 
 use crate::{
     abi::status::*,
-    pages::{
-        address_space::AddressSpace,
-        request::{Pending, Request, STUCK_MS},
-    },
+    pages::{request_state::STUCK_MS, AddressSpace, Pending, Request},
 };
 use kernel::sync::Arc;
 

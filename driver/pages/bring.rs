@@ -6,32 +6,11 @@ use crate::{
     card::PAGE,
     kernel::pin::{self, PinnedPage},
     pages::{
-        address_space::AddressSpace,
-        request::{Attempt, Pending, Request, RequestState, STUCK_MS},
+        request_state::{Attempt, RequestState},
+        Request,
     },
 };
-use kernel::{
-    mm::MmWithUser,
-    prelude::*,
-    sync::{atomic::Relaxed, Arc},
-};
-
-impl AddressSpace {
-    /// Lends the charges of requests whose pages do not come to others (decision 21).
-    pub(super) fn lend_stuck_charges(&self) {
-        for write in [false, true] {
-            let lent: u64 = {
-                let mut space = self.lock();
-                let stuck = space
-                    .requests
-                    .iter_mut()
-                    .filter(|r| r.write == write && r.is_stuck());
-                stuck.map(|r| r.lend_charge()).sum()
-            };
-            self.uncharge(lent, write);
-        }
-    }
-}
+use kernel::{mm::MmWithUser, prelude::*, sync::Arc};
 
 impl Request {
     /// Pins, maps and installs what is missing.
@@ -116,27 +95,5 @@ impl Request {
             pending.state = RequestState::Charged;
         }
         result.map(|()| !lent)
-    }
-}
-
-impl Pending {
-    /// Whether its pages have failed to come for long.
-    fn is_stuck(&self) -> bool {
-        match self.state {
-            RequestState::Bringing { begun, .. } => {
-                self.since.elapsed().as_millis() - begun >= STUCK_MS
-            }
-            _ => false,
-        }
-    }
-
-    /// While its pages are brought, lends its charge to others, but for the one page that it may
-    /// pin. Returns how many pages that is; the caller uncharges them.
-    pub(super) fn lend_charge(&mut self) -> u64 {
-        match &mut self.state {
-            RequestState::Bringing { lent, .. } if !*lent => *lent = true,
-            _ => return 0,
-        }
-        self.charged.xchg(1, Relaxed) - 1
     }
 }

@@ -2,22 +2,49 @@
 //! Taking idle pages back.
 
 use crate::{
-    abi::message::PageRelease,
-    card::PAGE,
+    abi::{card::*, message::PageRelease},
+    card::{State, PAGE},
     pages::{
-        address_space::AddressSpace,
-        retry::RETRY_MS,
-        space::{PageEntry, PageState},
+        page::{PageEntry, PageState},
+        service::RETRY_MS,
+        AddressSpace, PageService,
     },
 };
 use kernel::{
     sync::{atomic::Relaxed, Arc},
     time::Instant,
+    workqueue::WorkItem,
 };
 
 /// Time in milliseconds after which a page is offered for eviction though it was not released: its
 /// user may be gone (a destroyed QP). The card refuses while it is in use.
 const STALE_MS: i64 = 1000;
+
+impl WorkItem<1> for PageService {
+    type Pointer = Arc<PageService>;
+
+    fn run(this: Arc<PageService>) {
+        if this.sweep_pages() {
+            this.sweep_later();
+        }
+    }
+}
+
+impl PageService {
+    /// Evicts what has been idle for the linger time; `true` while pages are there.
+    fn sweep_pages(self: &Arc<Self>) -> bool {
+        if self.card.state() == State::Unbound {
+            return false;
+        }
+        let mut some = false;
+        for asid in 1..NUM_ASIDS {
+            if let Some(space) = self.space(asid) {
+                some |= space.sweep();
+            }
+        }
+        some
+    }
+}
 
 impl AddressSpace {
     /// A use of a range has ended.

@@ -9,8 +9,10 @@ use crate::{
     },
     kernel::pin::{DmaPage, PinnedPage},
     pages::{
-        request::{ready, Attempt, Request, RequestState},
-        space::{PageEntry, PageState},
+        page::{PageEntry, PageState},
+        request_state::{Attempt, RequestState},
+        service::ready,
+        Request,
     },
 };
 use kernel::{

@@ -7,23 +7,234 @@
 //! in the card's translation table until it has been idle for the linger time, or until
 //! its place in the budget is wanted, or until the memory manager takes it away.
 //!
-//! What becomes of a page stands at [`space::PageState`], what becomes of a request at [`request::RequestState`].
+//! What becomes of a page stands at [`page::PageState`], what becomes of a request at [`request_state::RequestState`].
+//!
+//! Declared here is what names each other: the page service has address spaces, these have requests, and a request names
+//! its address space. What they do stands in the other files.
 
 pub(crate) mod address_space;
 pub(crate) mod answer;
 pub(crate) mod bring;
 pub(crate) mod budget;
+pub(crate) mod charge;
 pub(crate) mod evict;
 pub(crate) mod install;
+pub(crate) mod line;
 pub(crate) mod needs;
+pub(crate) mod page;
 pub(crate) mod plan;
 pub(crate) mod recall;
 pub(crate) mod recheck;
 pub(crate) mod request;
+pub(crate) mod request_state;
 pub(crate) mod retry;
 pub(crate) mod revoke;
 pub(crate) mod service;
+pub(crate) mod settings;
 pub(crate) mod share;
 pub(crate) mod space;
 pub(crate) mod table;
 pub(crate) mod unpin;
+
+use crate::{
+    abi::{card::*, ring::*},
+    card::Card,
+    kernel::{memlock::MemLock, mmu_notifier::Settle, workqueue::OwnedQueue},
+    pages::{budget::Budget, page::Pages, request_state::RequestState, share::Share, table::Table},
+};
+use core::ops::{Deref, DerefMut};
+use kernel::{
+    impl_has_delayed_work, impl_has_work,
+    mm::Mm,
+    prelude::*,
+    sync::{aref::ARef, atomic::Atomic, Arc, SpinLock},
+    time::{Instant, Monotonic},
+    workqueue::{DelayedWork, Work},
+};
+
+/// The page service of one card.
+#[pin_data]
+pub(crate) struct PageService {
+    /// The card.
+    pub(crate) card: Arc<Card>,
+    /// Where page requests run, and what else may wait for a page fault.
+    faults: Arc<OwnedQueue>,
+    /// Linger time of unused pins in milliseconds.
+    pub(crate) linger_ms: Atomic<u32>,
+    /// Budget that a process gets, in pages.
+    pub(crate) context_pages: u64,
+    /// Page requests for which there was no memory.
+    #[pin]
+    pub(crate) needs: SpinLock<KVec<Need>>,
+    /// Translation table.
+    #[pin]
+    pub(crate) table: SpinLock<Table>,
+    /// Budget of the card.
+    #[pin]
+    pub(crate) budget: SpinLock<Budget>,
+    /// By ASID: since when a receive waits for the card's budget.
+    #[pin]
+    pub(crate) waiting: SpinLock<[Option<Instant<Monotonic>>; NUM_ASIDS as usize]>,
+    /// By ASID: the address spaces that have pages.
+    #[pin]
+    spaces: SpinLock<[Option<Arc<AddressSpace>>; NUM_ASIDS as usize]>,
+    #[pin]
+    sweep: DelayedWork<PageService, 1>,
+    #[pin]
+    press_work: DelayedWork<PageService, 2>,
+    #[pin]
+    need_work: DelayedWork<PageService, 3>,
+}
+
+impl_has_delayed_work! {
+    impl HasDelayedWork<Self, 1> for PageService { self.sweep }
+    impl HasDelayedWork<Self, 2> for PageService { self.press_work }
+    impl HasDelayedWork<Self, 3> for PageService { self.need_work }
+}
+
+/// The address space of one context, as the card has it.
+#[pin_data]
+pub(crate) struct AddressSpace {
+    /// The page service.
+    pub(crate) service: Arc<PageService>,
+    /// The card.
+    pub(crate) card: Arc<Card>,
+    /// Its number.
+    pub(crate) asid: u32,
+    /// The process's address space, without holding it in use.
+    pub(crate) mm: ARef<Mm>,
+    /// Its account of pinned pages.
+    pub(crate) memlock: MemLock,
+    /// What the process has in all; its contexts have one.
+    pub(crate) share: Arc<Share>,
+    /// Pages and page requests.
+    #[pin]
+    space: SpinLock<Space>,
+    /// Registration with the memory manager; there from [`Self::open`] to [`Self::close`].
+    #[pin]
+    notifier: SpinLock<Option<Arc<dyn Settle>>>,
+    #[pin]
+    reap: Work<AddressSpace, 1>,
+    #[pin]
+    revoke: Work<AddressSpace, 2>,
+    #[pin]
+    recheck: Work<AddressSpace, 3>,
+}
+
+impl_has_work! {
+    impl HasWork<Self, 1> for AddressSpace { self.reap }
+    impl HasWork<Self, 2> for AddressSpace { self.revoke }
+    impl HasWork<Self, 3> for AddressSpace { self.recheck }
+}
+
+impl AddressSpace {
+    /// Its pages and page requests.
+    pub(crate) fn lock(&self) -> impl DerefMut<Target = Space> + '_ {
+        self.space.lock()
+    }
+}
+
+/// A range of pages that was revoked and that firmware has to release.
+#[derive(Clone, Copy)]
+struct Revoked {
+    first: u64,
+    last: u64,
+    told: bool,
+}
+
+/// Pages and page requests of a context.
+pub(crate) struct Space {
+    pages: Pages,
+    requests: KVec<Pending>,
+    revoking: KVec<Revoked>,
+    /// Budget of the context.
+    pub(crate) budget: Budget,
+    /// Pages that receives leave for sends: one block, and one packet of many ranges.
+    reserve: u64,
+    /// When something was last unpinned.
+    unpinned: Instant<Monotonic>,
+    /// When firmware was last asked to recall grants.
+    pressed: Instant<Monotonic>,
+    /// When places in the table were last tried again.
+    retried: Instant<Monotonic>,
+    /// The context is closed: nothing is pinned any more.
+    pub(crate) closing: bool,
+    /// QP that is being destroyed, 0 for none: what its rows ask for is not looked for.
+    ending: u32,
+}
+
+/// A request that is not answered yet, in the list of its address space, under whose lock it
+/// changes. One that is not in the list is answered.
+struct Pending {
+    request: Arc<Request>,
+    state: RequestState,
+    /// The range has changed since the request began to look at it.
+    stale: bool,
+    /// Firmware has been asked to recall grants for it.
+    pressed: bool,
+}
+
+impl Deref for Pending {
+    type Target = Request;
+
+    fn deref(&self) -> &Request {
+        &self.request
+    }
+}
+
+/// What the card asks for.
+#[derive(Clone)]
+pub(crate) struct Need {
+    space: Arc<AddressSpace>,
+    tag: u32,
+    /// Run of firmware that has asked.
+    generation: u32,
+    first: u64,
+    pages: u64,
+    write: bool,
+    /// How often there was no memory to note it.
+    tries: u32,
+}
+
+/// A request of the card for pages that is looked after.
+#[pin_data]
+pub(crate) struct Request {
+    need: Need,
+    since: Instant<Monotonic>,
+    /// Pages that it is charged and has not installed.
+    charged: Atomic<u64>,
+    /// Whether it stands in the card's line of receives that wait for its budget (1).
+    in_line: Atomic<u32>,
+    /// Whether it has had to wait for budget (1).
+    waited: Atomic<u32>,
+    #[pin]
+    work: Work<Request>,
+}
+
+impl_has_work! {
+    impl HasWork<Self> for Request { self.work }
+}
+
+impl Deref for Request {
+    type Target = Need;
+
+    fn deref(&self) -> &Need {
+        &self.need
+    }
+}
+
+impl Request {
+    fn last(&self) -> u64 {
+        self.first + self.pages - 1
+    }
+
+    /// QP whose row asks; 0 if firmware asks.
+    fn qpn(&self) -> u32 {
+        let place = self.tag & 0xffff;
+        match self.tag >> 16 {
+            TAG_SENDS => place >> TAG_SENDS_QPN,
+            TAG_RECEIVES => place >> TAG_RECEIVES_QPN,
+            _ => 0,
+        }
+    }
+}

@@ -1,18 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Page requests for which there was no memory.
+//! What the card asks for, and requests for which there was no memory.
 
 use crate::{
-    abi::{counters::*, status::*},
-    card::State,
-    pages::{request::Need, service::PageService},
+    abi::{counters::*, message::PageNeed, status::*},
+    card::{State, PAGE},
+    pages::{page::VPN_END, AddressSpace, Need, PageService},
 };
-use kernel::{prelude::*, sync::Arc, time::msecs_to_jiffies};
+use kernel::{prelude::*, sync::Arc, time::msecs_to_jiffies, workqueue::WorkItem};
 
 /// Time in milliseconds after which page requests for which there was no memory are tried
 /// again.
 const NEED_MS: u32 = 10;
 /// Number of tries, `NEED_MS` apart, for a request that could not even be noted.
 const MAX_NEED_TRIES: u32 = 64;
+
+impl WorkItem<3> for PageService {
+    type Pointer = Arc<PageService>;
+
+    fn run(this: Arc<PageService>) {
+        this.run_needs();
+    }
+}
 
 impl PageService {
     /// Schedules another try of requests for which there was no memory.
@@ -60,15 +68,43 @@ impl PageService {
             drop(events);
         }
     }
+}
 
-    /// Forgets them.
-    pub(crate) fn drop_needs(&self) {
-        // Dropping the last need may drop its space, which must not happen under the lock.
-        while let Some(need) = {
-            let last = self.needs.lock().pop();
-            last
-        } {
-            drop(need);
+impl AddressSpace {
+    /// Handles the card's request for pages. The caller, the interrupt thread, holds the lock of
+    /// the events.
+    pub(crate) fn page_need(self: &Arc<Self>, need: &PageNeed) {
+        let &PageNeed {
+            tag,
+            va,
+            len,
+            write,
+            ..
+        } = need;
+        let len = u64::from(len);
+        // Events are taken and the card is reset under the same lock, so this is the run
+        // that has asked.
+        let generation = self.card.generation();
+        let first = va / PAGE;
+        let last = va.checked_add(len.saturating_sub(1)).map(|e| e / PAGE);
+        let last = match last {
+            Some(last) if len != 0 && last < VPN_END => last,
+            _ => return self.service.page_ready(generation, tag, PAGE_FAULT),
+        };
+        let need = Need {
+            space: self.clone(),
+            tag,
+            generation,
+            first,
+            pages: last - first + 1,
+            write,
+            tries: 0,
+        };
+        // The interrupt thread must not wait for memory: notifiers wait for the card, and
+        // the card for this thread.
+        match need.request(GFP_ATOMIC | __GFP_NOWARN) {
+            Ok(request) => self.begin_request(request),
+            Err(_) => self.service.need_later(need),
         }
     }
 }

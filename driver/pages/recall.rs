@@ -5,14 +5,14 @@ use crate::{
     abi::{card::*, counters::*, status::*},
     card::{State, PAGE},
     pages::{
-        address_space::AddressSpace,
-        request::{Request, RequestState, WaitsFor},
-        service::PageService,
+        request_state::{RequestState, WaitsFor},
+        AddressSpace, PageService, Request,
     },
 };
 use kernel::{
     sync::Arc,
     time::{msecs_to_jiffies, Instant},
+    workqueue::WorkItem,
 };
 
 /// Time in milliseconds after which the driver checks whether receives still wait for budget.
@@ -20,6 +20,16 @@ const PRESS_MS: u32 = 10;
 /// Receives that wait so long for budget, without anything being unpinned, ask firmware
 /// to recall grants; sends ask at once.
 const RECALL_MS: i64 = 40;
+
+impl WorkItem<2> for PageService {
+    type Pointer = Arc<PageService>;
+
+    fn run(this: Arc<PageService>) {
+        if this.press_waiting() {
+            this.press_later();
+        }
+    }
+}
 
 impl PageService {
     /// Schedules a check for receives that wait for budget in vain.

@@ -4,9 +4,17 @@
 use crate::{
     card::PAGE,
     kernel::pin::{self, Mapping, PageId},
-    pages::{address_space::AddressSpace, space::PageEntry, unpin::BATCH},
+    pages::{page::PageEntry, unpin::BATCH, AddressSpace},
 };
-use kernel::sync::Arc;
+use kernel::{sync::Arc, workqueue::WorkItem};
+
+impl WorkItem<3> for AddressSpace {
+    type Pointer = Arc<AddressSpace>;
+
+    fn run(this: Arc<AddressSpace>) {
+        this.run_recheck();
+    }
+}
 
 impl AddressSpace {
     /// Checks suspect pages and revokes those that are not mapped as before.

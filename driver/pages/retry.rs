@@ -1,16 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Trying page requests again, when what they wait for may have come.
 
-use crate::pages::{
-    address_space::AddressSpace,
-    request::{Pending, RequestState},
-    space::Space,
-};
+use crate::pages::{request_state::RequestState, AddressSpace, Pending, Space};
 use kernel::sync::Arc;
 
-/// Longest time in milliseconds until requests without a place in the table are tried again. Each
-/// try in vain costs a pinning.
-pub(super) const RETRY_MS: i64 = 100;
 /// Page requests of one process that are worked on, or wait for page faults, at once, those of
 /// contexts that are closed included; further ones queue. More than one QP can have (16 blocks
 /// and 64 ranges of receives): a page that never comes stalls its QP only (decision 21), and a

@@ -10,20 +10,32 @@ use crate::{
         deadline::{Deadline, FENCE_CYCLES},
         PAGE,
     },
-    kernel::mmu_notifier::{Event, Range},
+    kernel::{
+        mmu_notifier::{Event, Range},
+        workqueue,
+    },
     pages::{
-        address_space::AddressSpace,
-        space::{PageEntry, PageState, VPN_END},
+        page::{PageEntry, PageState, VPN_END},
+        AddressSpace,
     },
 };
 use kernel::{
     prelude::*,
     sync::Arc,
     time::{delay::fsleep, Delta},
+    workqueue::WorkItem,
 };
 
 /// Revocations that firmware is told of at a time.
 const MAX_REVOKING: usize = 16;
+
+impl WorkItem<2> for AddressSpace {
+    type Pointer = Arc<AddressSpace>;
+
+    fn run(this: Arc<AddressSpace>) {
+        this.run_revoke();
+    }
+}
 
 impl AddressSpace {
     /// The memory manager changes a range. Returns `false` only if it would have had to sleep
@@ -78,6 +90,17 @@ impl AddressSpace {
             self.revoke_later();
         }
         all
+    }
+
+    /// Gives all pages back, and the registration. No request comes any more.
+    pub(crate) fn close(self: &Arc<Self>) {
+        self.revoke_all();
+        // A revocation that firmware is being told of must not name the next owner of
+        // the address space number.
+        workqueue::cancel::<_, 2>(self);
+        let notifier = self.notifier.lock().take();
+        drop(notifier);
+        self.service.remove_space(self.asid);
     }
 
     /// Takes everything away from the card, then unpins it.

@@ -1,96 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The page service of a card: its budget, its table, the address spaces, and works that look at all of them.
+//! Making the page service of a card, and what all files need of it.
 
 use crate::{
-    abi::{card::*, counters::*, status::*},
-    card::{parts::MAX_ASKED, Card, State, PAGE},
+    abi::{card::*, counters::*, message::PageReady, status::*},
+    card::{parts::MAX_ASKED, Card, Entry, State, PAGE},
     kernel::workqueue::{self, OwnedQueue},
-    pages::{
-        address_space::AddressSpace,
-        budget::Budget,
-        request::{ready, Need},
-        retry::RETRY_MS,
-        table::Table,
-    },
+    pages::{budget::Budget, table::Table, AddressSpace, PageService},
 };
 use kernel::{
-    impl_has_delayed_work, new_delayed_work, new_spinlock,
+    new_delayed_work, new_spinlock,
     prelude::*,
     sync::{
         atomic::{Atomic, Relaxed},
-        Arc, SpinLock,
+        Arc,
     },
-    time::{msecs_to_jiffies, Instant, Monotonic},
-    workqueue::{DelayedWork, WorkItem},
+    time::msecs_to_jiffies,
 };
 
-/// The page service of one card.
-#[pin_data]
-pub(crate) struct PageService {
-    /// The card.
-    pub(crate) card: Arc<Card>,
-    /// Where page requests run, and what else may wait for a page fault.
-    pub(super) faults: Arc<OwnedQueue>,
-    /// Linger time of unused pins in milliseconds.
-    pub(crate) linger_ms: Atomic<u32>,
-    /// Budget that a process gets, in pages.
-    pub(crate) context_pages: u64,
-    /// Page requests for which there was no memory.
-    #[pin]
-    pub(crate) needs: SpinLock<KVec<Need>>,
-    /// Translation table.
-    #[pin]
-    pub(crate) table: SpinLock<Table>,
-    /// Budget of the card.
-    #[pin]
-    pub(crate) budget: SpinLock<Budget>,
-    /// By ASID: since when a receive waits for the card's budget.
-    #[pin]
-    pub(crate) waiting: SpinLock<[Option<Instant<Monotonic>>; NUM_ASIDS as usize]>,
-    /// By ASID: the address spaces that have pages.
-    #[pin]
-    spaces: SpinLock<[Option<Arc<AddressSpace>>; NUM_ASIDS as usize]>,
-    #[pin]
-    sweep: DelayedWork<PageService, 1>,
-    #[pin]
-    press_work: DelayedWork<PageService, 2>,
-    #[pin]
-    need_work: DelayedWork<PageService, 3>,
-}
-
-impl_has_delayed_work! {
-    impl HasDelayedWork<Self, 1> for PageService { self.sweep }
-    impl HasDelayedWork<Self, 2> for PageService { self.press_work }
-    impl HasDelayedWork<Self, 3> for PageService { self.need_work }
-}
-
-impl WorkItem<1> for PageService {
-    type Pointer = Arc<PageService>;
-
-    fn run(this: Arc<PageService>) {
-        if this.sweep_pages() {
-            this.sweep_later();
-        }
-    }
-}
-
-impl WorkItem<2> for PageService {
-    type Pointer = Arc<PageService>;
-
-    fn run(this: Arc<PageService>) {
-        if this.press_waiting() {
-            this.press_later();
-        }
-    }
-}
-
-impl WorkItem<3> for PageService {
-    type Pointer = Arc<PageService>;
-
-    fn run(this: Arc<PageService>) {
-        this.run_needs();
-    }
-}
+/// Longest time in milliseconds until requests without a place in the table are tried again. Each
+/// try in vain costs a pinning.
+pub(super) const RETRY_MS: i64 = 100;
 
 /// What a new page service is made of.
 pub(crate) struct PageConfig {
@@ -102,6 +31,10 @@ pub(crate) struct PageConfig {
     pub(crate) card_pages: u64,
     /// Process budget in pages.
     pub(crate) context_pages: u64,
+}
+
+pub(super) fn ready(tag: u32, status: u32) -> Entry {
+    PageReady { tag, status }.encode()
 }
 
 impl PageService {
@@ -153,6 +86,17 @@ impl PageService {
         self.drop_needs();
     }
 
+    /// Forgets them.
+    pub(crate) fn drop_needs(&self) {
+        // Dropping the last need may drop its space, which must not happen under the lock.
+        while let Some(need) = {
+            let last = self.needs.lock().pop();
+            last
+        } {
+            drop(need);
+        }
+    }
+
     /// Has idle pages looked at after the linger time, and requests without a place in the table
     /// soon.
     pub(crate) fn sweep_later(self: &Arc<Self>) {
@@ -164,29 +108,6 @@ impl PageService {
             .card
             .queue
             .enqueue_delayed::<_, 1>(self.clone(), msecs_to_jiffies(ms));
-    }
-
-    /// Evicts what has been idle for the linger time; `true` while pages are there.
-    fn sweep_pages(self: &Arc<Self>) -> bool {
-        if self.card.state() == State::Unbound {
-            return false;
-        }
-        let mut some = false;
-        for asid in 1..NUM_ASIDS {
-            if let Some(space) = self.space(asid) {
-                some |= space.sweep();
-            }
-        }
-        some
-    }
-
-    /// Value of the driver's counter `index`.
-    pub(crate) fn drv_counter(&self, index: u32) -> u64 {
-        if index == D_XLT_USED {
-            self.table.lock().used()
-        } else {
-            self.card.counters.get(index)
-        }
     }
 
     /// Answers a page request of firmware's run `generation`. Does not sleep.
@@ -213,18 +134,5 @@ impl PageService {
                 f(&space);
             }
         }
-    }
-
-    /// Changes the card's budget.
-    pub(crate) fn set_budget(&self, pages: u64) {
-        self.budget.lock().limit = pages;
-        self.card.counters.set(D_BUDGET, pages * PAGE);
-        self.for_each_space(AddressSpace::retry_for_budget);
-    }
-
-    /// The peak begins anew.
-    pub(crate) fn reset_peak(&self) {
-        let budget = self.budget.lock();
-        self.card.counters.set(D_PINNED_PEAK, budget.pinned * PAGE);
     }
 }

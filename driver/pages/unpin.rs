@@ -4,14 +4,22 @@
 use crate::{
     abi::counters::*,
     pages::{
-        address_space::AddressSpace,
-        space::{Node, PageEntry, PageState},
+        page::{Node, PageEntry, PageState},
+        AddressSpace,
     },
 };
-use kernel::time::Instant;
+use kernel::{sync::Arc, time::Instant, workqueue::WorkItem};
 
 /// Pages handled per lock hold when many are taken out.
 pub(super) const BATCH: usize = 64;
+
+impl WorkItem<1> for AddressSpace {
+    type Pointer = Arc<AddressSpace>;
+
+    fn run(this: Arc<AddressSpace>) {
+        this.run_reap();
+    }
+}
 
 impl AddressSpace {
     /// Unpins pages that were taken out of the tree.
@@ -35,25 +43,6 @@ impl AddressSpace {
         // Not in `uncharge`: a request that found no place uncharges as well, and would retry for
         // ever.
         self.service.for_each_space(Self::retry_for_place);
-    }
-
-    /// Takes pages off the budgets and tries again what waits for them.
-    pub(super) fn uncharge(&self, pages: u64, write: bool) {
-        if pages == 0 {
-            return;
-        }
-        // Memlock first: a concurrent request that found it used up, with nothing in its share, would blame other
-        // processes.
-        self.memlock.uncharge(pages);
-        {
-            let mut space = self.lock();
-            space.budget.uncharge(pages, write);
-            self.share.budget.lock().uncharge(pages, write);
-            let mut budget = self.service.budget.lock();
-            budget.uncharge(pages, write);
-            self.service.report_pinned(&budget);
-        }
-        self.service.for_each_space(Self::retry_for_budget);
     }
 
     /// Takes out and unpins all pages for which `f` says so.

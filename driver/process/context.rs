@@ -13,8 +13,8 @@ use crate::{
         mmu_notifier::{Event, Invalidate, Range, Registration},
     },
     pages::{
-        address_space::AddressSpace,
         share::{Share, Shares},
+        AddressSpace,
     },
     process::{
         context_events::{Events, MAX_EVENTS},

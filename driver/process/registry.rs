@@ -6,8 +6,8 @@ use crate::{
     card::{owner::Owner, Card},
     kernel::doorbell::HeldInode,
     pages::{
-        service::PageService,
         share::{Share, Shares},
+        PageService,
     },
     process::{completion_queue::Cq, context::Context},
 };

@@ -4,8 +4,8 @@
 use super::clients::{asked, listening};
 use super::rig::*;
 use crate::abi::{card::*, counters::*, status::*};
-use crate::card::parts::FwInfo;
 use crate::card::net::Net;
+use crate::card::parts::FwInfo;
 use crate::kernel::doorbell::HeldInode;
 use crate::process::doorbells::DOORBELL_OFFSET;
 use kernel::{prelude::*, sync::atomic::Relaxed, world::calmly};

@@ -10,8 +10,8 @@ use crate::kernel::eventfd::EventFd;
 use crate::kernel::gate::Gate;
 use crate::kernel::workqueue::OwnedQueue;
 use crate::memory::{Change, Surroundings, change, surroundings};
-use crate::pages::address_space::AddressSpace;
-use crate::pages::service::{PageConfig, PageService};
+use crate::pages::service::PageConfig;
+use crate::pages::{AddressSpace, PageService};
 use crate::process::context::Context;
 use crate::process::registry::{Registry, RegistryConfig};
 use kernel::{

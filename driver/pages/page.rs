@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: GPL-2.0
+//! A page that is pinned and mapped.
+
+use crate::kernel::pin::{DmaPage, PinnedPage};
+use kernel::{
+    rbtree::{RBTree, RBTreeNode},
+    time::{Instant, Monotonic},
+};
+
+/// Virtual page numbers of user space lie below this (57 bits of address).
+pub(super) const VPN_END: u64 = 1 << 45;
+
+/// What is being done with a page that is pinned.
+///
+/// | From | To | When |
+/// |---|---|---|
+/// | – | `Live` | it is installed |
+/// | `Live` | `Evicting` | the card is asked whether it is idle |
+/// | `Evicting` | `Live` | the card has it in use |
+/// | `Evicting` | `Dead` | the card has dropped it |
+/// | `Live`, `Evicting` | `Revoking` | the card is told to drop it |
+/// | `Revoking` | `Fencing` | a fence begins |
+/// | `Dead`, `Fencing` | – | it is unpinned; after `Fencing` when the fence is over |
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PageState {
+    /// In the card's table.
+    Live,
+    /// The card was asked whether it is idle.
+    Evicting,
+    /// The card has been told to drop it, and may still be finishing DMA.
+    Revoking,
+    /// Revoked before the fence that is being waited for.
+    Fencing,
+    /// Not in the card's table any more, to be unpinned.
+    Dead,
+}
+
+/// A page that is pinned and mapped.
+pub(super) struct PageEntry {
+    // Fields are dropped in this order: the mapping goes before the pin.
+    pub(super) dma: DmaPage,
+    pub(super) pin: PinnedPage,
+    pub(super) index: u32,
+    pub(super) state: PageState,
+    /// Time since which no use of it is known.
+    pub(super) since: Instant<Monotonic>,
+    /// Released since it was last known to be in use.
+    pub(super) released: bool,
+    /// To be evicted as soon as it is released: a request needs it with other access.
+    pub(super) urgent: bool,
+    /// The memory manager has touched it: look whether it still is what it was.
+    pub(super) suspect: bool,
+}
+
+pub(super) type Pages = RBTree<u64, PageEntry>;
+
+pub(super) type Node = RBTreeNode<u64, PageEntry>;
